@@ -1,0 +1,70 @@
+# What people type. "make test" is the whole proof, and what .ci/run runs.
+
+# Pinned, so that a new release cannot fail an old commit.
+STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
+
+# How long each fuzz target runs: a number of inputs (1000x) or a time (1m).
+FUZZ = 10000x
+
+# A checkout that belongs to somebody else must build too.
+export GOFLAGS := $(GOFLAGS) -buildvcs=false
+
+.PHONY: test tools check fuzz cover race run bench fmt
+
+# The last lines are those of go test.
+test: tools check fuzz cover race
+
+# tools installs what a bare Debian machine lacks.
+tools:
+	@missing=; \
+	command -v redis-server >/dev/null || missing="$$missing redis-server"; \
+	command -v cc >/dev/null || missing="$$missing gcc libc6-dev"; \
+	command -v go >/dev/null || missing="$$missing golang-go"; \
+	if [ -n "$$missing" ]; then \
+		echo "==> installing$$missing"; \
+		sudo=; [ "$$(id -u)" = 0 ] || sudo=sudo; \
+		$$sudo apt-get update && \
+		$$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $$missing || exit 1; \
+	fi; \
+	go version >/dev/null || { echo "go.mod asks for a Go that this one cannot fetch: install it from https://go.dev/dl/"; exit 1; }
+
+# check reads the code: formatting, vet, staticcheck. bench is a module of its own.
+check:
+	@echo "==> gofmt"; \
+	unformatted=$$(gofmt -l .); \
+	if [ -n "$$unformatted" ]; then echo "$$unformatted: run make fmt"; exit 1; fi
+	@for dir in . bench; do \
+		echo "==> vet, staticcheck: $$dir" && \
+		(cd $$dir && go vet ./... && go run $(STATICCHECK) ./...) || exit 1; \
+	done
+
+# fuzz runs every fuzz target for a moment.
+fuzz:
+	@grep -rnoE --include='*_test.go' '^func Fuzz[A-Za-z0-9_]+' . | while IFS=: read -r file line name; do \
+		name=$${name#func }; \
+		echo "==> $$name ($(FUZZ))"; \
+		(cd "$$(dirname "$$file")" && go test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZ) . </dev/null) || exit 1; \
+	done
+
+# cover runs all tests without the race detector, under which allocations cannot be
+# counted, and says how much of the code they reach.
+cover:
+	@echo "==> tests, coverage"
+	@go test -coverprofile=cover.out ./...
+	@go tool cover -func=cover.out | tail -n 1
+
+# race runs all tests with it.
+race:
+	@echo "==> tests of bench"
+	@cd bench && go test ./...
+	@echo "==> tests, race detector"
+	@go test -race ./...
+
+run:
+	go run ./examples/http
+
+bench:
+	cd bench && go run .
+
+fmt:
+	gofmt -w .

@@ -1,0 +1,78 @@
+//go:build !race
+
+// The race detector makes sync.Pool forget at random, so these counts hold without it.
+
+package weir_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/memstore"
+)
+
+func TestADecisionAllocatesNothing(t *testing.T) {
+	specs := map[string]weir.Spec{
+		"bucket":    weir.PerHour(1_000_000),
+		"odd":       weir.GCRA(1_000_000, 999_983, 24*time.Hour), // a unit is no whole number of µs
+		"step":      weir.TokenBucket{Capacity: 1_000_000, Refill: 7, Period: time.Hour, Mode: weir.Step},
+		"window":    weir.FixedWindow{Limit: 1_000_000, Window: time.Hour},
+		"calendar":  weir.Calendar{Limit: 1_000_000, Unit: weir.Year, Zone: "Europe/Berlin"},
+		"counter":   weir.SlidingCounter{Limit: 1_000_000, Window: time.Hour, Slices: 60},
+		"exhausted": weir.SlidingLog{Limit: 1, Window: time.Hour},
+	}
+	for name, spec := range specs {
+		l := limiterOn(t, memstore.New(), spec)
+		checkAllocs(t, name, l)
+	}
+	several := limiterOn(t, memstore.New(), specs["bucket"], specs["window"], specs["calendar"], specs["counter"])
+	checkAllocs(t, "several, granted", several)
+	refused := limiterOn(t, memstore.New(), specs["bucket"], specs["window"], specs["exhausted"])
+	checkAllocs(t, "several, refused", refused)
+}
+
+// checkAllocs asks thrice: granted (or refused by those that are exhausted), refused
+// because the cost is too large, and peeked.
+func checkAllocs(t *testing.T, name string, l *weir.Limiter) {
+	t.Helper()
+	ctx := context.Background()
+	allow(t, l, 1)
+	for what, call := range map[string]func() error{
+		"Allow":  func() error { _, err := l.Allow(ctx, "key"); return err },
+		"AllowN": func() error { _, err := l.AllowN(ctx, "key", 2_000_000); return err },
+		"Peek":   func() error { _, err := l.Peek(ctx, "key"); return err },
+	} {
+		var failed error
+		allocs := testing.AllocsPerRun(1000, func() {
+			if err := call(); err != nil {
+				failed = err
+			}
+		})
+		if failed != nil || allocs != 0 {
+			t.Errorf("%s: %s allocates %v times, error %v", name, what, allocs, failed)
+		}
+	}
+}
+
+// When a day ends, each key's state is still of the old one: both are asked for in turn.
+func TestBoundsOfTwoPeriodsInTurnAllocateNothing(t *testing.T) {
+	limit, _ := calendar(t, weir.Day, "Europe/Berlin")
+	start, end := limit.Bounds(1_790_000_000_000_000)
+	allocs := testing.AllocsPerRun(100, func() {
+		limit.Bounds(start)
+		limit.Bounds(end)
+	})
+	if allocs != 0 {
+		t.Errorf("Bounds allocates %v times", allocs)
+	}
+}
+
+func TestCheckAllocatesNothing(t *testing.T) {
+	a, b := weir.MustLimit("a", weir.PerHour(1)), weir.MustLimit("b", weir.PerHour(1))
+	claims := []weir.Claim{{Key: "x", Limit: a, Cost: 1}, {Key: "x", Limit: b, Cost: 1}, {Key: "y", Limit: a, Cost: 1}}
+	if allocs := testing.AllocsPerRun(100, func() { _ = weir.Check(claims, 1, nil) }); allocs != 0 {
+		t.Errorf("Check allocates %v times", allocs)
+	}
+}

@@ -1,0 +1,121 @@
+// Command bench measures weir beside other limiters, in one run on one machine, and
+// prints Markdown: a table of decisions in the process, tables of decisions in Redis, and
+// what came of each bar that weir sets itself.
+//
+// Before a row is measured it is checked that it limits: it must grant what it should and
+// refuse the rest. A row that does not, or that answers otherwise while it is measured,
+// prints as broken.
+//
+// It starts a redis-server of its own, unless -redis names one; that must be empty, and
+// is flushed.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+	"slices"
+	"time"
+)
+
+func main() {
+	quick := flag.Bool("quick", false, "about a minute, with more noise, instead of about five")
+	only := flag.String("only", "", "measure one half: memory or redis")
+	url := flag.String("redis", "", "URL of an empty Redis to use (it is flushed); default: start one")
+	flag.Parse()
+	if flag.NArg() > 0 || !slices.Contains([]string{"", "memory", "redis"}, *only) {
+		flag.Usage()
+		os.Exit(2)
+	}
+	if err := run(os.Stdout, os.Stderr, planned(*quick), *only, *url); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// A plan is how long a run takes.
+type plan struct {
+	rounds, redisRounds int
+	slice, redisSlice   time.Duration
+	thousands           int // of keys, for large states in Redis
+}
+
+func planned(quick bool) plan {
+	if quick {
+		return plan{3, 3, 15 * time.Millisecond, 40 * time.Millisecond, 1}
+	}
+	return plan{7, 5, 40 * time.Millisecond, 250 * time.Millisecond, 2}
+}
+
+func (p plan) String() string {
+	return fmt.Sprintf("in-process: %d rounds of %v; Redis: %d rounds of %v", p.rounds, p.slice, p.redisRounds, p.redisSlice)
+}
+
+func run(out, log io.Writer, p plan, only, url string) (err error) {
+	quiet()
+	var s *server
+	if only != "memory" {
+		if s, err = open(url); err != nil {
+			return err
+		}
+		defer s.stop()
+		s.stopOnSignal()
+	}
+	c := newCrew(slices.Max(crowds))
+	defer c.stop()
+	r := &report{board: board{}, broken: map[string]string{}}
+	printMachine(out, s, p.String())
+	var bars []bar
+	if only != "redis" {
+		r.measureMemory(&stage{crew: c, rounds: p.rounds, slice: p.slice, broken: r.broken, board: r.board, log: log})
+		r.printMemory(out)
+		bars = r.memoryBars()
+	}
+	if s != nil {
+		st := &stage{crew: c, rounds: p.redisRounds, slice: p.redisSlice, timed: true, cpu: s.cpu, broken: r.broken, board: r.board, log: log}
+		if err := r.measureRedis(out, st, s, p.thousands); err != nil {
+			return err
+		}
+		bars = append(bars, r.redisBars()...)
+	}
+	printBars(out, bars)
+	return nil
+}
+
+func open(url string) (*server, error) {
+	if url != "" {
+		return connect(url)
+	}
+	return startServer()
+}
+
+func (r *report) measureMemory(st *stage) {
+	// Off while slices run; collect stands in for it between rounds.
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	r.memoryRows = memoryRows()
+	st.check(r.memoryRows)
+	r.heap = weigh(st, r.memoryRows, million)
+	inProcess(st, r.memoryRows)
+}
+
+func (r *report) measureRedis(out io.Writer, st *stage, s *server, thousands int) (err error) {
+	r.redisRows, r.threeRows = redisRows(s), threeRows(s)
+	st.check(r.redisRows)
+	st.check(r.threeRows)
+	if err := overRedis(st, s, r.redisRows); err != nil {
+		return err
+	}
+	r.printRedis(out)
+	if err := overThree(st, s, r.threeRows); err != nil {
+		return err
+	}
+	r.printThree(out)
+	all := footprints(s, thousands)
+	if r.redis, err = weighRedis(s, all); err != nil {
+		return err
+	}
+	r.printFootprints(out, all)
+	return nil
+}

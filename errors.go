@@ -1,0 +1,80 @@
+package weir
+
+import (
+	"errors"
+	"fmt"
+)
+
+var (
+	// ErrNever is returned (wrapped) by calls that wait, when no wait can help: the
+	// cost is more than the limit can ever hold.
+	ErrNever = errors.New("weir: the cost is more than the limit can ever hold")
+
+	// ErrTooLong is returned (wrapped, together with context.DeadlineExceeded) by calls
+	// that wait, when the context would end before the wait does. Nothing was charged.
+	ErrTooLong = errors.New("weir: the wait is longer than the context allows")
+
+	// ErrLeaseGone says that a lease is no longer held: its time-to-live passed, it was
+	// released, or it was never taken. Nothing was changed for it.
+	ErrLeaseGone = errors.New("weir: the lease is gone: it expired or was released")
+
+	// ErrRefused is returned (wrapped) by calls that answer with a value or an error,
+	// such as Reserve and Acquire, when the limit is exhausted for now.
+	ErrRefused = errors.New("weir: refused for now")
+
+	// ErrClosed is returned by a store that was closed.
+	ErrClosed = errors.New("weir: the store is closed")
+
+	// ErrForeignState is returned (wrapped) when the state found under a key was not
+	// written by this store: another type, format or version. It is never overwritten.
+	ErrForeignState = errors.New("weir: the state under this key is not weir's")
+
+	// ErrUnavailable is returned (wrapped) when the store could not be asked or did not
+	// answer in time. Whether the call was executed is unknown unless the error says so.
+	ErrUnavailable = errors.New("weir: the store is unavailable")
+)
+
+// An InputError is a value that cannot be used. It is found before anything is charged.
+type InputError struct {
+	Field   string // what was wrong: "cost", "key", "period", …
+	Given   any    // what was given
+	Allowed string // what would have been right
+}
+
+// Error names the field, the value and what is allowed.
+func (e *InputError) Error() string {
+	if text, ok := e.Given.(string); ok {
+		return fmt.Sprintf("weir: %s is %.80q; allowed: %s", e.Field, text, e.Allowed)
+	}
+	return fmt.Sprintf("weir: %s is %v; allowed: %s", e.Field, e.Given, e.Allowed)
+}
+
+func invalid(field string, given any, allowed string) error {
+	return &InputError{Field: field, Given: given, Allowed: allowed}
+}
+
+// A RefusedError is how Reserve, Acquire and Wait say no. It unwraps to [ErrNever]
+// when no wait can help, to [ErrTooLong] when the context leaves too little time,
+// and to [ErrRefused] otherwise.
+type RefusedError struct {
+	Answer Answer
+	cause  error
+}
+
+// Error says which limit refused and what to do.
+func (e *RefusedError) Error() string {
+	name := "limit"
+	if e.Answer.Limit != nil {
+		name = fmt.Sprintf("limit %q (%s)", e.Answer.Limit.Name(), e.Answer.Limit)
+	}
+	if e.Answer.RetryAfter == Never {
+		return name + " refused: the cost is more than it can ever hold; ask for less"
+	}
+	if errors.Is(e.cause, ErrTooLong) {
+		return fmt.Sprintf("%s refused: the wait of %v is longer than the context allows", name, e.Answer.RetryAfter)
+	}
+	return fmt.Sprintf("%s refused: retry after %v", name, e.Answer.RetryAfter)
+}
+
+// Unwrap lists the causes for errors.Is.
+func (e *RefusedError) Unwrap() error { return e.cause }

@@ -1,0 +1,69 @@
+// Package algorithm is the arithmetic of limits: its folders hold, for each algorithm,
+// a pure Go twin and a Lua twin of the same answers. This package is what they share.
+//
+// A twin knows no clock, no lock and no I/O: now is an argument, in microseconds. Each
+// has the same five steps, so that a store can join several claims into one decision:
+//
+//	Available   how many units one request would be granted now; −1 if the limit is exceeded
+//	Charge      take units, without asking
+//	Refund      give units back
+//	Decision    what to tell the caller
+//	Adopt       read state that other numbers wrote
+package algorithm
+
+import (
+	"math"
+	"math/bits"
+	"time"
+
+	"github.com/weirproject/weir"
+)
+
+// Fit is how many of times requests of cost units fit into what is available. A cost of
+// 0 asks whether the limit is exceeded.
+func Fit(available, cost, times int64) int64 {
+	switch {
+	case available < 0:
+		return 0
+	case cost == 0:
+		return times
+	case cost == 1:
+		return min(available, times)
+	}
+	return min(available/cost, times)
+}
+
+// Micros is a wait as a Duration; a wait in the past is none.
+func Micros(us int64) time.Duration {
+	if us <= 0 {
+		return 0
+	}
+	if us > math.MaxInt64/1000 {
+		return math.MaxInt64 / 1000 * 1000
+	}
+	return time.Duration(us) * time.Microsecond
+}
+
+// Mul is a × b of numbers ≥ 0, at most 2^62.
+func Mul(a, b int64) int64 {
+	hi, lo := bits.Mul64(uint64(a), uint64(b))
+	if hi != 0 || lo > 1<<62 {
+		return 1 << 62
+	}
+	return int64(lo)
+}
+
+// Add is a + b of counts ≥ 0, at most weir.MaxUnits: where Charge stops.
+func Add(a, b int64) int64 { return min(a+b, weir.MaxUnits) }
+
+// CeilDiv is a/b rounded up, for a ≥ 0 and b > 0.
+func CeilDiv(a, b int64) int64 { return a/b + min(1, a%b) }
+
+// FloorMod is a mod b, never negative: the clock of a test may be before 1970.
+func FloorMod(a, b int64) int64 {
+	if r := a % b; r < 0 {
+		return r + b
+	} else {
+		return r
+	}
+}

@@ -1,0 +1,186 @@
+// Package bucket is the token bucket, and with it GCRA and the leaky bucket: see README.md.
+package bucket
+
+import (
+	"math/bits"
+
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/algorithm"
+)
+
+// State is a bucket. The zero State is a full one.
+//
+// Continuous: the bucket will be full at At + Part/Den microseconds, Den being that of
+// the limit's Interval (the theoretical arrival time of GCRA).
+// Step: Part units are missing at the mark At, and each whole period since adds Refill.
+type State struct{ At, Part int64 }
+
+// Available is ⌊level + overdraft⌋, or −1 where that is below zero.
+func Available(l *weir.Limit, s State, now int64) int64 {
+	if l.Step() {
+		return max(-1, l.Most()-settle(l, s, now).Part)
+	}
+	if s.At < now || s.At == now && s.Part == 0 {
+		return l.Most()
+	}
+	interval, span := l.Interval(), l.Span()
+	left, part := minus(span.Whole, span.Num, s.At-now, s.Part, interval.Den)
+	if left < 0 {
+		return -1
+	}
+	if interval.Num == 0 { // then Den is 1 and nothing has a part
+		return left / interval.Whole
+	}
+	// left ÷ (T/R) = (left × Den + part) ÷ (T/g), at most C + D: the quotient fits.
+	hi, lo := bits.Mul64(uint64(left), uint64(interval.Den))
+	lo, carry := bits.Add64(lo, uint64(part), 0)
+	units, _ := bits.Div64(hi+carry, lo, uint64(interval.Whole*interval.Den+interval.Num))
+	return int64(units)
+}
+
+// Charge takes n units, whatever the level. The debt stops at 2^52 µs.
+func Charge(l *weir.Limit, s State, n, now int64) State {
+	if n == 0 {
+		return s
+	}
+	if l.Step() {
+		s = settle(l, s, now)
+		if s.Part == 0 {
+			s.At = now // the clock of a bucket starts when it stops being full
+		}
+		s.Part = max(s.Part, min(s.Part+n, MostMissing(l)))
+		return s
+	}
+	if s.At < now {
+		s = State{At: now}
+	}
+	if s.At >= now+weir.MaxUnits {
+		return s
+	}
+	wait, part := l.Interval().Times(n)
+	s.At, s.Part = s.At+wait, s.Part+part
+	if s.Part >= l.Interval().Den {
+		s.At, s.Part = s.At+1, s.Part-l.Interval().Den
+	}
+	if s.At >= now+weir.MaxUnits {
+		return State{At: now + weir.MaxUnits}
+	}
+	return s
+}
+
+// Refund gives n units back, up to a full bucket.
+func Refund(l *weir.Limit, s State, n, now int64) State {
+	if n == 0 {
+		return s
+	}
+	if l.Step() {
+		s = settle(l, s, now)
+		s.Part = max(0, s.Part-n)
+		return s
+	}
+	wait, part := l.Interval().Times(n)
+	s.At, s.Part = minus(s.At, s.Part, wait, part, l.Interval().Den)
+	if s.At < now {
+		return State{}
+	}
+	return s
+}
+
+// Decision describes the state for a next request of cost units.
+func Decision(l *weir.Limit, s State, cost, now int64) weir.Decision {
+	return Describe(l, s, Available(l, s, now), cost, now)
+}
+
+// Describe is Decision where what is available is known: dividing again costs as much as
+// all the rest.
+func Describe(l *weir.Limit, s State, available, cost, now int64) weir.Decision {
+	d := weir.Decision{Remaining: max(0, available), At: weir.Instant(now)}
+	if l.Step() {
+		s = settle(l, s, now)
+		d.ResetAfter = algorithm.Micros(until(l, s, 0, now))
+		d.RetryAfter = algorithm.Micros(until(l, s, l.Most()-cost, now))
+		d.Delay = algorithm.Micros(until(l, s, l.Capacity(), now))
+	} else if s.At >= now {
+		d.ResetAfter = algorithm.Micros(ceil(s.At-now, s.Part))
+		if d.Remaining < cost || d.Remaining == 0 {
+			d.RetryAfter = algorithm.Micros(ahead(l, s, l.Most()-cost, now))
+		}
+		if l.Overdraft() > 0 || d.Remaining == 0 {
+			d.Delay = algorithm.Micros(ahead(l, s, l.Capacity(), now))
+		}
+	}
+	if cost > l.Most() {
+		d.RetryAfter = weir.Never
+	}
+	return d
+}
+
+// Adopt reads a state that was written under the numbers of another limit. What becomes
+// a bucket that steps is full when it would have been, in whole periods until then: the
+// same at each reading, and at most one step against the caller.
+func Adopt(from, to *weir.Limit, s State, now int64) State {
+	switch {
+	case from.Step() && to.Step():
+		return s
+	case from.Step():
+		if s.Part == 0 {
+			return State{}
+		}
+		return State{At: s.At + min(ceil(to.Interval().Times(s.Part)), weir.MaxUnits)}
+	case to.Step():
+		full := ceil(s.At, s.Part)
+		if full <= now {
+			return State{}
+		}
+		periods := algorithm.CeilDiv(full-now, to.Period())
+		return State{At: full - periods*to.Period(), Part: min(algorithm.Mul(periods, to.Refill()), MostMissing(to))}
+	case from.Interval().Den != to.Interval().Den:
+		return State{At: ceil(s.At, s.Part)}
+	}
+	return s
+}
+
+// MostMissing is where Charge stops in a bucket that steps: what 2^52 µs refill.
+func MostMissing(l *weir.Limit) int64 {
+	return algorithm.Add(algorithm.Mul(weir.MaxUnits/l.Period(), l.Refill()), 0)
+}
+
+// settle adds the whole periods since the mark.
+func settle(l *weir.Limit, s State, now int64) State {
+	if s.Part == 0 || now <= s.At {
+		return s
+	}
+	periods := (now - s.At) / l.Period()
+	s.At += periods * l.Period()
+	s.Part = max(0, s.Part-algorithm.Mul(periods, l.Refill()))
+	return s
+}
+
+// until is how long a settled bucket that steps takes until at most missing are missing.
+func until(l *weir.Limit, s State, missing, now int64) int64 {
+	if s.Part <= missing || missing < 0 {
+		return 0
+	}
+	return s.At - now + algorithm.Mul(algorithm.CeilDiv(s.Part-missing, l.Refill()), l.Period())
+}
+
+// ahead is how long a continuous bucket takes until it is full but for n units: its
+// full instant may lie n × T/R ahead.
+func ahead(l *weir.Limit, s State, n, now int64) int64 {
+	if n < 0 {
+		return 0
+	}
+	wait, part := l.Interval().Times(n)
+	return ceil(minus(s.At-now, s.Part, wait, part, l.Interval().Den))
+}
+
+func ceil(whole, part int64) int64 { return whole + min(part, 1) }
+
+// minus is (aw + ap/den) − (bw + bp/den).
+func minus(aw, ap, bw, bp, den int64) (whole, part int64) {
+	whole, part = aw-bw, ap-bp
+	if part < 0 {
+		return whole - 1, part + den
+	}
+	return whole, part
+}

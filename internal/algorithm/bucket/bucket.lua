@@ -1,0 +1,171 @@
+-- The token bucket in Redis: the Lua twin of bucket.go. redisstore/script.go says how
+-- twins are joined into a script.
+--
+-- A string key holds one of
+--   -F                   continuous, F whole: the bucket is full at F µs
+--   'c' F part den       continuous, full at F + part/den µs
+--   's' mark missing     step: units missing at the mark
+-- in numbers of 8 bytes. The minus sign tells F from a counter that somebody else keeps.
+
+---- kind bucket
+-- Continuous, and a unit refills in a whole number of µs.
+---- args cost interval span
+---- read
+local full_, raw_ = now, redis.call('GET', key_)
+if raw_ then
+  local at = tonumber(raw_)
+  if at then
+    at = -at
+    if at <= 0 or at % 1 ~= 0 then FOREIGN end
+  elseif #raw_ == 25 and raw_:byte() == 99 then
+    local whole, part = struct.unpack('<i8i8', raw_, 2)
+    at = part > 0 and whole + 1 or whole
+  elseif #raw_ == 17 and raw_:byte() == 115 then
+    local mark, missing = struct.unpack('<i8i8', raw_, 2)
+    at = mark + missing * interval_
+  else
+    FOREIGN
+  end
+  if at > now then full_ = at end
+end
+local unit_ = cost_ * interval_
+---- fit
+local left_ = span_ - (full_ - now)
+if left_ < granted * unit_ then
+  granted = unit_ > 0 and math.max(0, math.floor(math.floor(left_ / interval_) / cost_)) or 0
+end
+---- charge
+if unit_ > 0 then
+  local most = math.max(full_, now + 4503599627370496)
+  full_ = math.min(full_ + granted * unit_, most)
+  redis.call('SET', key_, -full_, 'PXAT', math.ceil(full_ / 1000))
+end
+---- refund
+full_ = full_ - unit_
+if raw_ and full_ >= now then
+  redis.call('SET', key_, -full_, 'PXAT', math.ceil(full_ / 1000))
+else
+  full_ = now
+  if raw_ then redis.call('DEL', key_) end
+end
+---- reply full_
+
+---- kind parts
+-- Continuous, and a unit refills in whole µs and a part: den is that of T/R in lowest terms.
+-- ladder holds (k, whole, part) of 8 bytes each, k a power of two from high to low: what k
+-- requests take. Adding and comparing them is exact where a product would not be.
+---- args ladder span spanpart den period refill
+---- read
+local full_, part_, raw_ = now, 0, redis.call('GET', key_)
+if raw_ then
+  local at, part = tonumber(raw_), 0
+  if at then
+    at = -at
+    if at <= 0 or at % 1 ~= 0 then FOREIGN end
+  elseif #raw_ == 25 and raw_:byte() == 99 then
+    local den
+    at, part, den = struct.unpack('<i8i8i8', raw_, 2)
+    if den ~= den_ + 0 and part > 0 then at, part = at + 1, 0 end
+  elseif #raw_ == 17 and raw_:byte() == 115 then
+    local mark, missing = struct.unpack('<i8i8', raw_, 2)
+    at = mark + math.ceil(missing * period_ / refill_)
+  else
+    FOREIGN
+  end
+  if at >= now then full_, part_ = at, part end
+end
+---- fit
+do
+  local w, p, fit = full_ - now, part_, 0
+  local den, span, spanpart = den_ + 0, span_ + 0, spanpart_ + 0
+  if w > span or w == span and p > spanpart then
+    granted = 0
+  elseif ladder_ ~= '' then
+    for i = 1, #ladder_, 24 do
+      local k, dw, dp = struct.unpack('<i8i8i8', ladder_, i)
+      dw, dp = w + dw, p + dp
+      if dp >= den then dw, dp = dw + 1, dp - den end
+      if fit + k <= granted and (dw < span or dw == span and dp <= spanpart) then w, p, fit = dw, dp, fit + k end
+    end
+    granted = fit
+  end
+end
+---- charge
+if ladder_ ~= '' then
+  local rest, den, most = granted, den_ + 0, now + 4503599627370496
+  if full_ >= most then rest, most = 0, full_ + 1 end
+  for i = 1, #ladder_, 24 do
+    local k, dw, dp = struct.unpack('<i8i8i8', ladder_, i)
+    if k <= rest then
+      rest, full_, part_ = rest - k, full_ + dw, part_ + dp
+      if part_ >= den then full_, part_ = full_ + 1, part_ - den end
+    end
+  end
+  if full_ >= most then full_, part_ = most, 0 end
+  redis.call('SET', key_, part_ == 0 and -full_ or 'c' .. struct.pack('<i8i8i8', full_, part_, den), 'PXAT', math.ceil(full_ / 1000) + 1)
+end
+---- refund
+if ladder_ ~= '' then
+  local _, dw, dp = struct.unpack('<i8i8i8', ladder_, 1)
+  full_, part_ = full_ - dw, part_ - dp
+  if part_ < 0 then full_, part_ = full_ - 1, part_ + den_ end
+end
+if raw_ and full_ >= now then
+  redis.call('SET', key_, part_ == 0 and -full_ or 'c' .. struct.pack('<i8i8i8', full_, part_, den_), 'PXAT', math.ceil(full_ / 1000) + 1)
+else
+  full_, part_ = now, 0
+  if raw_ then redis.call('DEL', key_) end
+end
+---- reply full_ part_
+
+---- kind step
+-- Refilled by whole periods. cap is the most that may be missing.
+---- args cost most refill period cap
+---- read
+local mark_, missing_, raw_ = now, 0, redis.call('GET', key_)
+if raw_ then
+  local at = tonumber(raw_)
+  if #raw_ == 17 and raw_:byte() == 115 then
+    mark_, missing_ = struct.unpack('<i8i8', raw_, 2)
+    if missing_ > 0 and now > mark_ then
+      local periods = math.floor((now - mark_) / period_)
+      mark_, missing_ = mark_ + periods * period_, math.max(0, missing_ - periods * refill_)
+    end
+  else
+    if #raw_ == 25 and raw_:byte() == 99 then
+      local whole, part = struct.unpack('<i8i8', raw_, 2)
+      at = part > 0 and whole + 1 or whole
+    elseif at and at < 0 and at % 1 == 0 then
+      at = -at
+    else
+      FOREIGN
+    end
+    if at > now then -- full when it would have been, in whole periods until then
+      local periods = math.ceil((at - now) / period_)
+      mark_, missing_ = at - periods * period_, math.min(cap_ + 0, periods * refill_)
+    end
+  end
+end
+---- fit
+do
+  local left = most_ - missing_
+  if left < granted * cost_ then
+    granted = cost_ ~= '0' and math.max(0, math.floor(left / cost_)) or 0
+  end
+end
+---- charge
+if cost_ ~= '0' then
+  if missing_ == 0 then mark_ = now end
+  missing_ = math.max(missing_, math.min(missing_ + granted * cost_, cap_ + 0))
+  local full = mark_ + math.ceil(missing_ / refill_) * period_
+  redis.call('SET', key_, 's' .. struct.pack('<i8i8', mark_, missing_), 'PXAT', math.ceil(full / 1000))
+end
+---- refund
+missing_ = math.max(0, missing_ - cost_)
+if missing_ > 0 then
+  local full = mark_ + math.ceil(missing_ / refill_) * period_
+  redis.call('SET', key_, 's' .. struct.pack('<i8i8', mark_, missing_), 'PXAT', math.ceil(full / 1000))
+elseif raw_ then
+  redis.call('DEL', key_)
+end
+---- reply mark_ missing_

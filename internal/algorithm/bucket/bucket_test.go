@@ -1,0 +1,299 @@
+package bucket_test
+
+import (
+	"math/big"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/algorithm/bucket"
+	"github.com/weirproject/weir/internal/algorithm/stories/chance"
+)
+
+// twin is a bucket with its limit.
+type twin struct {
+	limit *weir.Limit
+	state bucket.State
+}
+
+func (b *twin) Available(now int64) int64 { return bucket.Available(b.limit, b.state, now) }
+func (b *twin) Charge(n, now int64)       { b.state = bucket.Charge(b.limit, b.state, n, now) }
+func (b *twin) Refund(n, _, now int64)    { b.state = bucket.Refund(b.limit, b.state, n, now) }
+func (b *twin) Decision(cost, now int64) weir.Decision {
+	return bucket.Decision(b.limit, b.state, cost, now)
+}
+
+// continuous is the formula of the specification: when the bucket will be full, as a
+// fraction of microseconds.
+type continuous struct {
+	*weir.Limit
+	full *big.Rat
+}
+
+func rat(n int64) *big.Rat { return new(big.Rat).SetInt64(n) }
+
+// worth is n × T/R.
+func (c *continuous) worth(n int64) *big.Rat {
+	interval := big.NewRat(c.Period(), c.Refill())
+	return interval.Mul(interval, rat(n))
+}
+
+// late reports whether more than n units are missing at now.
+func (c *continuous) late(n, now int64) bool {
+	left := new(big.Rat).Sub(c.full, rat(now))
+	if left.Sign() < 0 {
+		left = new(big.Rat)
+	}
+	return left.Cmp(c.worth(n)) > 0
+}
+
+func (c *continuous) Fits(n, now int64) bool { return !c.late(c.Most()-n, now) }
+func (c *continuous) Fresh(now int64) bool   { return !c.late(0, now) }
+func (c *continuous) Owes(now int64) bool    { return c.late(c.Capacity(), now) }
+
+func (c *continuous) Charge(n, now int64) {
+	if n == 0 {
+		return
+	}
+	ceiling := rat(now + weir.MaxUnits) // where debt stops
+	if ceiling.Cmp(c.full) < 0 {
+		ceiling = c.full
+	}
+	if c.full.Cmp(rat(now)) < 0 {
+		c.full = rat(now)
+	}
+	c.full = new(big.Rat).Add(c.full, c.worth(n))
+	if c.full.Cmp(ceiling) > 0 {
+		c.full = ceiling
+	}
+}
+
+func (c *continuous) Refund(n, _, now int64) {
+	if n == 0 {
+		return
+	}
+	c.full = new(big.Rat).Sub(c.full, c.worth(n))
+	if c.full.Cmp(rat(now)) < 0 {
+		c.full = new(big.Rat)
+	}
+}
+
+// steps counts the periods since the mark, one by one.
+type steps struct {
+	*weir.Limit
+	mark, missing int64
+}
+
+func (s *steps) at(now int64) (mark, missing int64) {
+	mark, missing = s.mark, s.missing
+	if whole := (now - mark) / s.Period(); whole > 1000 { // of many periods, all but the last
+		skip := max(0, min(whole, missing/s.Refill())-1)
+		mark, missing = mark+skip*s.Period(), missing-skip*s.Refill()
+	}
+	for missing > 0 && mark+s.Period() <= now {
+		mark, missing = mark+s.Period(), max(0, missing-s.Refill())
+	}
+	return mark, missing
+}
+
+func (s *steps) Fits(n, now int64) bool {
+	_, missing := s.at(now)
+	return missing+n <= s.Most()
+}
+
+func (s *steps) Fresh(now int64) bool {
+	_, missing := s.at(now)
+	return missing == 0
+}
+
+func (s *steps) Owes(now int64) bool {
+	_, missing := s.at(now)
+	return missing > s.Capacity()
+}
+
+func (s *steps) Charge(n, now int64) {
+	if n == 0 {
+		return
+	}
+	s.mark, s.missing = s.at(now)
+	if s.missing == 0 {
+		s.mark = now
+	}
+	s.missing = max(s.missing, min(s.missing+n, bucket.MostMissing(s.Limit)))
+}
+
+func (s *steps) Refund(n, _, now int64) {
+	if n == 0 {
+		return
+	}
+	s.mark, s.missing = s.at(now)
+	s.missing = max(0, s.missing-n)
+}
+
+func pair(spec weir.Spec) chance.Pair {
+	limit := weir.MustLimit("test", spec)
+	if limit.Step() {
+		return chance.Pair{Limit: limit, Twin: &twin{limit: limit}, Reference: &steps{Limit: limit}}
+	}
+	return chance.Pair{Limit: limit, Twin: &twin{limit: limit}, Reference: &continuous{limit, new(big.Rat)}}
+}
+
+// anyBucket is small numbers, odd fractions, and the largest that are allowed.
+func anyBucket(t *rapid.T) weir.TokenBucket {
+	number := rapid.OneOf(rapid.Int64Range(1, 20), rapid.Int64Range(1, 2_000_000), rapid.Int64Range(1, weir.MaxUnits))
+	period := rapid.OneOf(rapid.Int64Range(1, 20), rapid.Int64Range(1, 86_400_000_000), rapid.Int64Range(1, weir.MaxUnits))
+	overdraft := rapid.OneOf(rapid.Just(int64(0)), rapid.Int64Range(0, 20), rapid.Int64Range(0, weir.MaxUnits))
+	return rapid.Custom(func(t *rapid.T) weir.TokenBucket {
+		return weir.TokenBucket{
+			Capacity:  number.Draw(t, "capacity"),
+			Refill:    number.Draw(t, "refill"),
+			Period:    time.Duration(period.Draw(t, "period µs")) * time.Microsecond,
+			Overdraft: overdraft.Draw(t, "overdraft"),
+			Mode:      rapid.SampledFrom([]weir.RefillMode{weir.Continuous, weir.Step}).Draw(t, "mode"),
+		}
+	}).Filter(func(b weir.TokenBucket) bool { _, err := weir.NewLimit("test", b); return err == nil }).Draw(t, "bucket")
+}
+
+func anyPair(t *rapid.T) chance.Pair { return pair(anyBucket(t)) }
+
+func TestReference(t *testing.T) { chance.Check(t, anyPair) }
+
+func FuzzReference(f *testing.F) { chance.Fuzz(f, anyPair) }
+
+func TestNoAllocations(t *testing.T) {
+	for _, spec := range []weir.Spec{
+		weir.TokenBucket{Capacity: 10, Refill: 10, Period: time.Second},
+		weir.TokenBucket{Capacity: 7, Refill: 7, Period: 3 * time.Second, Overdraft: 3},
+		weir.TokenBucket{Capacity: 5, Refill: 5, Period: time.Second, Mode: weir.Step},
+	} {
+		chance.NoAllocations(t, spec.String(), pair(spec).Twin)
+	}
+}
+
+// What was charged and given back at once was never charged, unless it went beyond the
+// ceiling of debt.
+func TestRefundUndoesCharge(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := anyPair(t)
+		limit, now := p.Limit, int64(chance.Begin)
+		first := rapid.Int64Range(0, limit.Most()).Draw(t, "first")
+		before := bucket.Charge(limit, bucket.State{}, first, now)
+		now += rapid.Int64Range(0, limit.Period()).Draw(t, "later")
+		n := rapid.Int64Range(0, limit.Most()).Draw(t, "n")
+		if bucket.Available(limit, before, now) < n {
+			return
+		}
+		after := bucket.Refund(limit, bucket.Charge(limit, before, n, now), n, now)
+		if got, want := bucket.Decision(limit, after, 1, now), bucket.Decision(limit, before, 1, now); got != want {
+			t.Fatalf("%s: after a charge of %d and its refund\n got %+v\nwant %+v", limit, n, got, want)
+		}
+	})
+}
+
+// Debt has a ceiling, and stays there: no sum overflows however often one charges.
+func TestDebtStops(t *testing.T) {
+	for _, spec := range []weir.TokenBucket{
+		{Capacity: 1, Refill: 1, Period: weir.MaxUnits * time.Microsecond},
+		{Capacity: 1, Refill: 7, Period: weir.MaxUnits * time.Microsecond},
+		{Capacity: 1, Refill: weir.MaxUnits, Period: time.Microsecond, Mode: weir.Step},
+	} {
+		limit, state := weir.MustLimit("test", spec), bucket.State{}
+		for range 100 {
+			state = bucket.Charge(limit, state, weir.MaxUnits, chance.Begin)
+		}
+		d := bucket.Decision(limit, state, 1, chance.Begin)
+		if d.Remaining != 0 || d.ResetAfter <= 0 || d.ResetAfter.Microseconds() > weir.MaxUnits {
+			t.Errorf("%s: %+v", spec, d)
+		}
+		back := bucket.Charge(limit, state, weir.MaxUnits, chance.Begin-1_000_000)
+		if got := bucket.Decision(limit, back, 1, chance.Begin); got != d {
+			t.Errorf("%s: a charge by a clock that stepped back made %+v of %+v", spec, got, d)
+		}
+	}
+}
+
+// Numbers that change keep the instant at which the bucket will be full, rounded up by less
+// than a microsecond where T/R has another denominator.
+func TestAdoptNumbers(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		from, to := ofMode(t, weir.Continuous), ofMode(t, weir.Continuous)
+		state := bucket.Charge(from, bucket.State{}, rapid.Int64Range(0, from.Most()).Draw(t, "n"), chance.Begin)
+		adopted := bucket.Adopt(from, to, state, chance.Begin)
+		got := fullAt(to, adopted).Sub(fullAt(to, adopted), fullAt(from, state))
+		if got.Sign() < 0 || got.Cmp(rat(1)) >= 0 {
+			t.Fatalf("from %s to %s: full %s µs later", from, to, got)
+		}
+	})
+}
+
+func fullAt(l *weir.Limit, s bucket.State) *big.Rat {
+	return new(big.Rat).Add(rat(s.At), big.NewRat(s.Part, l.Interval().Den))
+}
+
+// microsecond is what one refills, rounded up: what rounding up by less than that costs.
+func microsecond(l *weir.Limit) int64 { return (l.Refill() + l.Period() - 1) / l.Period() }
+
+// From continuous to step at the same rate: no unit is won, at most those of one step are
+// lost, and when it is read does not matter.
+func TestAdoptStep(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		from, to := modes(t)
+		state := bucket.Charge(from, bucket.State{}, rapid.Int64Range(0, from.Most()).Draw(t, "n"), chance.Begin)
+		now := chance.Begin + rapid.Int64Range(0, from.Period()).Draw(t, "later")
+		before := bucket.Available(from, state, now)
+		adopted := bucket.Adopt(from, to, state, now)
+		after := bucket.Available(to, adopted, now)
+		if after > before || after < max(-1, before-to.Refill()-microsecond(to)) {
+			t.Fatalf("%s: %d available before, %d after", from, before, after)
+		}
+		later := now + rapid.Int64Range(0, 3*from.Period()).Draw(t, "later still")
+		again := bucket.Available(to, bucket.Adopt(from, to, state, later), later)
+		if kept := bucket.Available(to, adopted, later); kept != again {
+			t.Fatalf("%s: %d available of what was read before, %d of what is read now", from, kept, again)
+		}
+	})
+}
+
+// From step to continuous at the same rate: the level at the mark is kept, and counts on
+// evenly from there. It is stable: when it is read does not matter.
+func TestAdoptContinuous(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		to, from := modes(t)
+		state := bucket.Charge(from, bucket.State{}, rapid.Int64Range(1, from.Most()).Draw(t, "n"), chance.Begin)
+		adopted := bucket.Adopt(from, to, state, chance.Begin)
+		if got, want := bucket.Available(to, adopted, chance.Begin), bucket.Available(from, state, chance.Begin); got > want || got < max(-1, want-microsecond(to)) {
+			t.Fatalf("%s: %d available at the mark, want %d", from, got, want)
+		}
+		later := chance.Begin + rapid.Int64Range(0, 3*from.Period()).Draw(t, "later")
+		if again := bucket.Adopt(from, to, state, later); again != adopted {
+			t.Fatalf("%s: read at the mark it is %+v, later %+v", from, adopted, again)
+		}
+	})
+}
+
+func ofMode(t *rapid.T, mode weir.RefillMode) *weir.Limit {
+	spec := anyBucket(t)
+	spec.Mode = mode
+	limit, err := weir.NewLimit("test", spec)
+	if err != nil { // a step bucket may be larger than a continuous one
+		limit = weir.MustLimit("test", weir.PerSecond(10))
+	}
+	return limit
+}
+
+// modes is one bucket in both modes.
+func modes(t *rapid.T) (continuous, step *weir.Limit) {
+	continuous = ofMode(t, weir.Continuous)
+	spec := continuous.Spec().(weir.TokenBucket)
+	spec.Mode = weir.Step
+	step, err := weir.NewLimit("test", spec)
+	if err != nil {
+		spec = weir.PerSecond(10)
+		continuous = weir.MustLimit("test", spec)
+		spec.Mode = weir.Step
+		step = weir.MustLimit("test", spec)
+	}
+	return continuous, step
+}

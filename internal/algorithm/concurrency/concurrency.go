@@ -1,0 +1,165 @@
+// Package concurrency is leases: what is held at once. See README.md.
+package concurrency
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/algorithm"
+)
+
+// A Lease is units held until an instant.
+type Lease struct {
+	ID      string
+	Units   int64
+	Expires int64 // µs: the first instant at which it is gone
+}
+
+// State is the leases by expiry, soonest first, some of them expired. The zero State
+// holds none.
+type State struct {
+	leases []Lease
+	units  int64            // of all leases, expired ones too
+	byID   map[string]int64 // id → Expires, to find a lease among many
+}
+
+// Available is how many units are free, or −1 if more are held than the limit has.
+func (s *State) Available(l *weir.Limit, now int64) int64 {
+	return max(-1, l.Capacity()-s.held(now))
+}
+
+// Live reports whether the lease is held at now.
+func (s *State) Live(id string, now int64) bool {
+	expires, ok := s.byID[id]
+	return ok && expires > now
+}
+
+// Take gives n units to id until now + ttl. A lease that is held already is renewed,
+// with the units it has.
+func (s *State) Take(l *weir.Limit, id string, n, now int64) {
+	if s.Live(id, now) {
+		n = s.remove(id).Units
+	}
+	s.purge(now)
+	s.put(Lease{ID: id, Units: n, Expires: now + l.Period()})
+}
+
+// Release ends a lease; false says that it was gone already.
+func (s *State) Release(id string, now int64) bool {
+	if !s.Live(id, now) {
+		return false
+	}
+	s.remove(id)
+	s.purge(now)
+	return true
+}
+
+// Decision describes the state for a next lease of n units.
+func (s *State) Decision(l *weir.Limit, n, now int64) weir.Decision {
+	summary := Summary{Held: s.held(now)}
+	if count := len(s.leases); count > 0 {
+		summary.Last = s.leases[count-1].Expires
+	}
+	if n <= l.Capacity() {
+		excess := summary.Held + n - l.Capacity()
+		for i := s.dead(now); excess > 0; i++ {
+			excess -= s.leases[i].Units
+			summary.Frees = s.leases[i].Expires
+		}
+	}
+	return summary.Decision(l, n, now)
+}
+
+// Summary is what a decision needs to know of the leases.
+type Summary struct {
+	Held  int64 // units
+	Last  int64 // when the last lease expires; any instant of the past where there is none
+	Frees int64 // when enough of them have expired, where there is no room
+}
+
+// Decision describes the state for a next lease of n units.
+func (s Summary) Decision(l *weir.Limit, n, now int64) weir.Decision {
+	d := weir.Decision{
+		Remaining:  max(0, l.Capacity()-s.Held),
+		ResetAfter: algorithm.Micros(s.Last - now),
+		At:         weir.Instant(now),
+	}
+	switch {
+	case n > l.Capacity():
+		d.RetryAfter = weir.Never
+	case s.Held+n > l.Capacity():
+		d.RetryAfter = algorithm.Micros(s.Frees - now)
+	}
+	return d
+}
+
+// Leases are those that are kept, soonest to expire first.
+func (s *State) Leases() []Lease { return s.leases }
+
+// New is a state of the given leases.
+func New(leases []Lease) *State {
+	s := &State{}
+	for _, lease := range leases {
+		s.put(lease)
+	}
+	return s
+}
+
+// held is the units of the leases that live at now.
+func (s *State) held(now int64) int64 {
+	units := s.units
+	for _, lease := range s.leases[:s.dead(now)] {
+		units -= lease.Units
+	}
+	return units
+}
+
+// dead is how many leases expired.
+func (s *State) dead(now int64) int {
+	dead := 0
+	for dead < len(s.leases) && s.leases[dead].Expires <= now {
+		dead++
+	}
+	return dead
+}
+
+func (s *State) purge(now int64) {
+	dead := s.dead(now)
+	for _, lease := range s.leases[:dead] {
+		delete(s.byID, lease.ID)
+		s.units -= lease.Units
+	}
+	s.leases = slices.Delete(s.leases, 0, dead)
+}
+
+func (s *State) put(lease Lease) {
+	if s.byID == nil {
+		s.byID = make(map[string]int64)
+	}
+	if _, again := s.byID[lease.ID]; again { // one that expired and was not purged yet
+		s.remove(lease.ID)
+	}
+	lease.Units = min(lease.Units, weir.MaxUnits-s.units)
+	s.units += lease.Units
+	s.byID[lease.ID] = lease.Expires
+	s.leases = slices.Insert(s.leases, s.place(lease.Expires+1), lease)
+}
+
+func (s *State) remove(id string) Lease {
+	i := s.place(s.byID[id])
+	for s.leases[i].ID != id {
+		i++
+	}
+	lease := s.leases[i]
+	s.leases = slices.Delete(s.leases, i, i+1)
+	s.units -= lease.Units
+	delete(s.byID, id)
+	return lease
+}
+
+// place is where leases that expire at the instant begin.
+func (s *State) place(expires int64) int {
+	i, _ := slices.BinarySearchFunc(s.leases, expires, func(lease Lease, at int64) int { return cmp.Compare(lease.Expires, at) })
+	return i
+}

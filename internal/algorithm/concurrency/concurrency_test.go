@@ -1,0 +1,159 @@
+package concurrency_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/algorithm"
+	"github.com/weirproject/weir/internal/algorithm/concurrency"
+	"github.com/weirproject/weir/internal/algorithm/stories/chance"
+)
+
+// kept is all leases, in the order in which they were taken.
+type kept struct {
+	*weir.Limit
+	list []concurrency.Lease
+}
+
+func (k *kept) live(id string, now int64) *concurrency.Lease {
+	for i := range k.list {
+		if k.list[i].ID == id && now < k.list[i].Expires {
+			return &k.list[i]
+		}
+	}
+	return nil
+}
+
+func (k *kept) held(now int64) (n int64) {
+	for _, lease := range k.list {
+		if now < lease.Expires {
+			n += lease.Units
+		}
+	}
+	return n
+}
+
+// take, and release, bury those that expired: a clock that steps back does not wake them.
+func (k *kept) take(id string, n, now int64) {
+	if lease := k.live(id, now); lease != nil {
+		n = lease.Units
+	}
+	k.drop(func(lease concurrency.Lease) bool { return lease.ID == id || lease.Expires <= now })
+	k.list = append(k.list, concurrency.Lease{ID: id, Units: min(n, weir.MaxUnits-k.held(now)), Expires: now + k.Period()})
+}
+
+func (k *kept) release(id string, now int64) bool {
+	live := k.live(id, now) != nil
+	if live {
+		k.drop(func(lease concurrency.Lease) bool { return lease.ID == id || lease.Expires <= now })
+	}
+	return live
+}
+
+// last is when the last lease expires.
+func (k *kept) last() (expires int64) {
+	for _, lease := range k.list {
+		expires = max(expires, lease.Expires)
+	}
+	return expires
+}
+
+func (k *kept) drop(gone func(concurrency.Lease) bool) { k.list = slices.DeleteFunc(k.list, gone) }
+
+// decision is found by its definition: the first instant at which n units fit, the first
+// at which nothing is held.
+func (k *kept) decision(n, now int64) weir.Decision {
+	d := weir.Decision{Remaining: max(0, k.Capacity()-k.held(now)), RetryAfter: weir.Never, At: weir.Instant(now)}
+	if n <= k.Capacity() {
+		d.RetryAfter = algorithm.Micros(chance.First(func(wait int64) bool { return k.held(now+wait)+n <= k.Capacity() }))
+	}
+	d.ResetAfter = algorithm.Micros(k.last() - now)
+	return d
+}
+
+func reference(t *rapid.T) {
+	limit := weir.MustLimit("test", weir.Concurrency{
+		Limit: rapid.OneOf(rapid.Int64Range(1, 9), rapid.Int64Range(1, weir.MaxUnits)).Draw(t, "limit"),
+		TTL:   time.Duration(rapid.Int64Range(1, 1000).Draw(t, "ttl µs")) * time.Microsecond,
+	})
+	twin, want := &concurrency.State{}, &kept{Limit: limit}
+	now := int64(chance.Begin)
+	for range rapid.IntRange(1, 60).Draw(t, "steps") {
+		now += rapid.OneOf(rapid.Just(int64(0)), rapid.Int64Range(0, limit.Period()), rapid.Int64Range(-limit.Period(), 0)).Draw(t, "tick")
+		id := rapid.SampledFrom([]string{"ann", "bob", "cid", "dan", "eve", "fay"}).Draw(t, "id")
+		n := rapid.OneOf(rapid.Int64Range(1, min(3, limit.Capacity())), rapid.Int64Range(1, weir.MaxUnits)).Draw(t, "units")
+		step(t, limit, twin, want, id, n, now)
+		if got, want := twin.Decision(limit, n, now), want.decision(n, now); got != want {
+			t.Fatalf("%s: for %d units at %d\n got %+v\nwant %+v", limit, n, now-chance.Begin, got, want)
+		}
+	}
+}
+
+func step(t *rapid.T, limit *weir.Limit, twin *concurrency.State, want *kept, id string, n, now int64) {
+	op := rapid.SampledFrom([]string{"acquire", "acquire", "acquire", "force", "release", "renew"}).Draw(t, "op")
+	live := twin.Live(id, now)
+	if live != (want.live(id, now) != nil) {
+		t.Fatalf("%s is live: %v", id, live)
+	}
+	fits := twin.Available(limit, now) >= n
+	if fits != (want.held(now)+n <= limit.Capacity()) {
+		t.Fatalf("%d units at %d fit: %v", n, now-chance.Begin, fits)
+	}
+	switch {
+	case op == "release":
+		if got := twin.Release(id, now); got != want.release(id, now) {
+			t.Fatalf("%s was released: %v", id, got)
+		}
+	case op == "force" || live || op == "acquire" && fits:
+		twin.Take(limit, id, n, now)
+		want.take(id, n, now)
+	}
+}
+
+func TestReference(t *testing.T) { rapid.Check(t, reference) }
+
+func FuzzReference(f *testing.F) {
+	chance.Seed(f)
+	f.Fuzz(rapid.MakeFuzz(reference))
+}
+
+func TestNoAllocations(t *testing.T) {
+	limit := weir.MustLimit("test", weir.Concurrency{Limit: 3, TTL: time.Second})
+	state, now := &concurrency.State{}, int64(chance.Begin)
+	ids := []string{"ann", "bob", "cid", "dan"}
+	round := func() {
+		for _, id := range ids {
+			now += 100_000
+			if state.Available(limit, now) > 0 {
+				state.Take(limit, id, 1, now)
+			}
+			state.Decision(limit, 1, now)
+		}
+		state.Release("bob", now)
+	}
+	for range 1000 {
+		round()
+	}
+	if n := testing.AllocsPerRun(1000, round); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+// Leases are saved and loaded as they are.
+func TestNew(t *testing.T) {
+	limit := weir.MustLimit("test", weir.Concurrency{Limit: 9, TTL: time.Second})
+	state := &concurrency.State{}
+	state.Take(limit, "ann", 2, chance.Begin)
+	state.Take(limit, "bob", 3, chance.Begin+5)
+	loaded := concurrency.New(state.Leases())
+	if got, want := loaded.Decision(limit, 6, chance.Begin+6), state.Decision(limit, 6, chance.Begin+6); got != want {
+		t.Errorf("loaded: %+v, want %+v", got, want)
+	}
+	if !loaded.Release("ann", chance.Begin+7) || loaded.Available(limit, chance.Begin+7) != 6 {
+		t.Error("a loaded lease cannot be released")
+	}
+}

@@ -1,0 +1,195 @@
+// Package slidingcounter is the sliding window counter: see README.md.
+package slidingcounter
+
+import (
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/algorithm"
+)
+
+// State is the counts of the newest slices, one more than the limit has. The zero State
+// is empty.
+type State struct {
+	newest int64   // the index of the newest slice: it covers [newest × S, (newest + 1) × S)
+	counts []int64 // a ring: slice i is at i mod len
+	total  int64   // the sum of counts
+}
+
+// New is a state of the given counts, that of slice newest last.
+func New(newest int64, counts []int64) *State {
+	if len(counts) == 0 {
+		return &State{}
+	}
+	s := &State{newest: newest, counts: make([]int64, len(counts))}
+	for back := range int64(len(counts)) {
+		s.total += counts[int64(len(counts))-1-back]
+		*s.at(newest - back) = counts[int64(len(counts))-1-back]
+	}
+	return s
+}
+
+// Counts are the newest slice's index and the counts, that of slice newest last.
+func (s *State) Counts() (newest int64, counts []int64) {
+	for i := s.newest - int64(len(s.counts)) + 1; i <= s.newest; i++ {
+		counts = append(counts, s.count(i))
+	}
+	return s.newest, counts
+}
+
+// Available is how many units are left beside the estimate, or −1 if it is exceeded.
+func (s *State) Available(l *weir.Limit, now int64) int64 {
+	slice, elapsed := s.clock(l, now)
+	oldest := s.count(slice - l.Slices())
+	left := l.Capacity() - (s.sum(l, slice) - oldest)
+	if left < 0 {
+		return -1
+	}
+	ticks := l.Slice() / l.Tick()
+	part := left*ticks - algorithm.Mul(oldest, ticks-elapsed)
+	if part < 0 {
+		return -1
+	}
+	return part / ticks
+}
+
+// Charge counts n units in the slice that now lies in.
+func (s *State) Charge(l *weir.Limit, n, now int64) {
+	if n == 0 {
+		return
+	}
+	slice, _ := s.clock(l, now)
+	s.advance(l, slice)
+	n = min(n, weir.MaxUnits-s.total)
+	*s.at(slice) += n
+	s.total += n
+}
+
+// Refund takes up to n units from the slice that holds takenAt, if it still counts.
+func (s *State) Refund(l *weir.Limit, n, takenAt, now int64) {
+	slice, _ := s.clock(l, now)
+	taken := floorDiv(takenAt, l.Slice())
+	if taken < slice-l.Slices() || taken > s.newest || s.counts == nil || s.count(taken) == 0 {
+		return
+	}
+	back := min(n, s.count(taken))
+	*s.at(taken) -= back
+	s.total -= back
+}
+
+// Decision describes the state for a next request of cost units.
+func (s *State) Decision(l *weir.Limit, cost, now int64) weir.Decision {
+	available := s.Available(l, now)
+	d := weir.Decision{Remaining: max(0, available), At: weir.Instant(now)}
+	if last, used := s.lastUsed(); used {
+		d.ResetAfter = algorithm.Micros((last+l.Slices()+1)*l.Slice() - now)
+	}
+	switch {
+	case cost > l.Capacity():
+		d.RetryAfter = weir.Never
+	case algorithm.Fit(available, cost, 1) == 0:
+		d.RetryAfter = algorithm.Micros(s.grantable(l, cost, now) - now)
+	}
+	return d
+}
+
+// Adopt reads a state that was written under the numbers of another limit. A slice's
+// units are counted in the new slice that holds its end: as late as they can have been.
+func (s *State) Adopt(from, to *weir.Limit) {
+	if s.counts == nil || from.Slice() == to.Slice() && from.Slices() == to.Slices() {
+		return
+	}
+	*s = *Convert(s, from.Slice(), to)
+}
+
+// Convert is s, whose slices are width µs long, in the slices of another limit. It does
+// not look at the clock: until it is written, each reading must find the same.
+func Convert(s *State, width int64, to *weir.Limit) *State {
+	converted := new(State)
+	for i := s.newest - int64(len(s.counts)) + 1; i <= s.newest; i++ {
+		if s.count(i) > 0 {
+			slice := floorDiv((i+1)*width-1, to.Slice())
+			converted.advance(to, slice)
+			*converted.at(slice) += s.count(i)
+			converted.total += s.count(i)
+		}
+	}
+	return converted
+}
+
+// clock is the slice that now lies in and how many ticks of it have passed. A clock
+// before the newest slice reads as that slice's start, unless all of it was refunded: then
+// the state is one never used.
+func (s *State) clock(l *weir.Limit, now int64) (slice, elapsed int64) {
+	slice = floorDiv(now, l.Slice())
+	if s.total > 0 && slice < s.newest {
+		return s.newest, 0
+	}
+	return slice, (now - slice*l.Slice()) / l.Tick()
+}
+
+// sum is the total of the slices that count when slice is the newest.
+func (s *State) sum(l *weir.Limit, slice int64) int64 {
+	total := s.total
+	for i := s.newest - int64(len(s.counts)) + 1; i <= s.newest && i < slice-l.Slices(); i++ {
+		total -= s.count(i)
+	}
+	return total
+}
+
+// grantable is the first instant at which cost units fit, if nobody else comes.
+func (s *State) grantable(l *weir.Limit, cost, now int64) int64 {
+	slice, elapsed := s.clock(l, now)
+	ticks := l.Slice() / l.Tick()
+	full := s.sum(l, slice) // of the slices that count in full, and the one that fades
+	for {
+		oldest := s.count(slice - l.Slices())
+		full -= oldest
+		if left := l.Capacity() - cost - full; left >= 0 {
+			if oldest > 0 { // oldest × (ticks − e) ≤ left × ticks
+				elapsed = max(elapsed, ticks-left*ticks/oldest)
+			}
+			return slice*l.Slice() + elapsed*l.Tick()
+		}
+		slice, elapsed = slice+1, 0
+	}
+}
+
+// lastUsed is the newest slice with a count.
+func (s *State) lastUsed() (slice int64, ok bool) {
+	for i := s.newest; s.total > 0 && i > s.newest-int64(len(s.counts)); i-- {
+		if s.count(i) > 0 {
+			return i, true
+		}
+	}
+	return 0, false
+}
+
+// advance makes slice the newest, forgetting those that no longer count.
+func (s *State) advance(l *weir.Limit, slice int64) {
+	if s.counts == nil {
+		s.counts = make([]int64, l.Slices()+1)
+	}
+	if s.total == 0 || slice-s.newest >= int64(len(s.counts)) { // idle for longer than all of it
+		clear(s.counts)
+		s.newest, s.total = slice, 0
+		return
+	}
+	for s.newest < slice {
+		s.newest++
+		s.total -= *s.at(s.newest)
+		*s.at(s.newest) = 0
+	}
+}
+
+// count is that of slice i; 0 beyond what is kept.
+func (s *State) count(i int64) int64 {
+	if i > s.newest || i <= s.newest-int64(len(s.counts)) {
+		return 0
+	}
+	return *s.at(i)
+}
+
+func (s *State) at(i int64) *int64 {
+	return &s.counts[algorithm.FloorMod(i, int64(len(s.counts)))]
+}
+
+func floorDiv(a, b int64) int64 { return (a - algorithm.FloorMod(a, b)) / b }

@@ -1,0 +1,179 @@
+// Package slidinglog is the sliding log: see README.md.
+package slidinglog
+
+import (
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/algorithm"
+)
+
+// Entry is what was charged at one instant.
+type Entry struct{ At, Units int64 }
+
+// State is the charges of the last window, oldest first. The zero State is empty.
+type State struct {
+	entries []Entry // a ring of len(entries) places
+	first   int     // the oldest
+	count   int     // how many
+	units   int64   // the sum of all, live and dead
+}
+
+// Available is how many units the window that ends now has left, or −1 if it is exceeded.
+func (s *State) Available(l *weir.Limit, now int64) int64 {
+	used, _ := s.used(l, now)
+	return max(-1, l.Capacity()-used)
+}
+
+// Charge records n units, and drops those that no window will see again.
+func (s *State) Charge(l *weir.Limit, n, now int64) {
+	if n == 0 { // not even dropping: a clock that steps back would see what is dropped here
+		return
+	}
+	now = s.clock(now)
+	used, dead := s.used(l, now)
+	s.drop(dead)
+	s.units = used
+	n = min(n, weir.MaxUnits-used)
+	if n <= 0 {
+		return
+	}
+	s.units += n
+	if s.count > 0 && s.newest().At == now {
+		s.newest().Units += n
+		return
+	}
+	s.push(Entry{At: now, Units: n})
+}
+
+// Refund takes up to n units from what was charged at takenAt, and drops what no window
+// will see again, even where it finds nothing to take.
+func (s *State) Refund(l *weir.Limit, n, takenAt, now int64) {
+	if n == 0 {
+		return
+	}
+	used, dead := s.used(l, now)
+	s.drop(dead)
+	s.units = used
+	for i := s.count - 1; i >= 0 && s.at(i).At >= takenAt; i-- {
+		if s.at(i).At != takenAt {
+			continue
+		}
+		back := min(n, s.at(i).Units)
+		s.at(i).Units -= back
+		s.units -= back
+		s.forgetEmpty()
+		return
+	}
+}
+
+// Decision describes the state for a next request of cost units.
+func (s *State) Decision(l *weir.Limit, cost, now int64) weir.Decision {
+	used, dead := s.used(l, now)
+	summary := Summary{Used: used}
+	if s.count > dead {
+		summary.Newest = s.newest().At
+	}
+	if cost <= l.Capacity() {
+		excess := used + cost - l.Capacity()
+		for i := dead; excess > 0; i++ {
+			excess -= s.at(i).Units
+			summary.Frees = s.at(i).At
+		}
+	}
+	return summary.Decision(l, cost, now)
+}
+
+// Summary is what a decision needs to know of a log.
+type Summary struct {
+	Used   int64 // units in the window that ends now
+	Newest int64 // the instant of the last charge in it; any where Used is 0
+	Frees  int64 // the instant of the charge whose end makes room, where there is none
+}
+
+// Decision describes the state for a next request of cost units.
+func (s Summary) Decision(l *weir.Limit, cost, now int64) weir.Decision {
+	d := weir.Decision{Remaining: max(0, l.Capacity()-s.Used), At: weir.Instant(now)}
+	if s.Used > 0 {
+		d.ResetAfter = algorithm.Micros(s.Newest + l.Period() - now)
+	}
+	switch {
+	case cost > l.Capacity():
+		d.RetryAfter = weir.Never
+	case s.Used+cost > l.Capacity():
+		d.RetryAfter = algorithm.Micros(s.Frees + l.Period() - now)
+	}
+	return d
+}
+
+// Entries are the charges, oldest first.
+func (s *State) Entries() []Entry {
+	entries := make([]Entry, s.count)
+	for i := range entries {
+		entries[i] = *s.at(i)
+	}
+	return entries
+}
+
+// New is a state of the given charges, oldest first.
+func New(entries []Entry) *State {
+	s := &State{entries: append([]Entry(nil), entries...), count: len(entries)}
+	for _, e := range entries {
+		s.units += e.Units
+	}
+	return s
+}
+
+// clock reads a clock before the newest charge as that instant.
+func (s *State) clock(now int64) int64 {
+	if s.count > 0 {
+		return max(now, s.newest().At)
+	}
+	return now
+}
+
+// used is what the window that ends now holds, and how many entries lie before it.
+func (s *State) used(l *weir.Limit, now int64) (units int64, dead int) {
+	units = s.units
+	for horizon := s.clock(now) - l.Period(); dead < s.count && s.at(dead).At <= horizon; dead++ {
+		units -= s.at(dead).Units
+	}
+	return units, dead
+}
+
+func (s *State) at(i int) *Entry {
+	i += s.first
+	if i >= len(s.entries) {
+		i -= len(s.entries)
+	}
+	return &s.entries[i]
+}
+
+func (s *State) newest() *Entry { return s.at(s.count - 1) }
+
+func (s *State) drop(dead int) {
+	s.first += dead
+	if s.first >= len(s.entries) {
+		s.first -= len(s.entries)
+	}
+	s.count -= dead
+}
+
+func (s *State) push(e Entry) {
+	if s.count == len(s.entries) {
+		grown := make([]Entry, max(4, 2*s.count))
+		copy(grown, s.Entries())
+		s.entries, s.first = grown, 0
+	}
+	s.count++
+	*s.newest() = e
+}
+
+// forgetEmpty drops entries without units at both ends, so that the newest and the
+// oldest always stand for a charge.
+func (s *State) forgetEmpty() {
+	for s.count > 0 && s.newest().Units == 0 {
+		s.count--
+	}
+	for s.count > 0 && s.at(0).Units == 0 {
+		s.drop(1)
+	}
+}

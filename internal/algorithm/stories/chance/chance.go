@@ -1,0 +1,204 @@
+// Package chance compares a Go twin with a dumb reference over random schedules: clocks
+// that step back, costs of 0 and beyond the capacity, exact edges. It is for tests.
+package chance
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/algorithm"
+)
+
+// A Twin is a Go twin with its state, for one limit.
+type Twin interface {
+	Available(now int64) int64
+	Charge(n, now int64)
+	Refund(n, takenAt, now int64)
+	Decision(cost, now int64) weir.Decision
+}
+
+// A Reference is the same limit, told as plainly as can be. It only says yes or no: what
+// a decision's numbers must be follows from asking it again and again.
+type Reference interface {
+	// Fits reports whether n units would be granted at now.
+	Fits(n, now int64) bool
+	// Fresh reports whether the state at now is as if never used.
+	Fresh(now int64) bool
+	// Owes reports whether what was granted at now has yet to be repaid.
+	Owes(now int64) bool
+	Charge(n, now int64)
+	Refund(n, takenAt, now int64)
+}
+
+// A Pair is what one schedule is played to.
+type Pair struct {
+	Limit     *weir.Limit
+	Twin      Twin
+	Reference Reference
+}
+
+// Check plays schedules to pairs of a limit's twin and reference, and Fuzz lets the
+// fuzzer choose them.
+func Check(t *testing.T, draw func(*rapid.T) Pair) {
+	t.Helper()
+	rapid.Check(t, func(t *rapid.T) { play(t, draw(t)) })
+}
+
+// Fuzz is Check with numbers and schedules made of the fuzzer's bytes.
+func Fuzz(f *testing.F, draw func(*rapid.T) Pair) {
+	f.Helper()
+	Seed(f)
+	f.Fuzz(rapid.MakeFuzz(func(t *rapid.T) { play(t, draw(t)) }))
+}
+
+// Seed adds inputs that are long enough for a whole schedule: shorter ones end early.
+func Seed(f *testing.F) {
+	for i := range byte(8) {
+		source, bytes := rand.NewChaCha8([32]byte{i}), make([]byte, 8<<10)
+		source.Read(bytes) // never fails
+		f.Add(bytes)
+	}
+}
+
+// player is one schedule as it goes.
+type player struct {
+	Pair
+	t     *rapid.T
+	now   int64
+	taken int64 // an instant at which something was charged
+	last  weir.Decision
+}
+
+// Begin is the first instant of every schedule: in 2026, and no multiple of anything.
+const Begin = 1_790_443_553_057_798
+
+func play(t *rapid.T, pair Pair) {
+	p := &player{Pair: pair, t: t, now: Begin, taken: Begin}
+	for range rapid.IntRange(1, 40).Draw(t, "steps") {
+		p.now = max(0, p.now+p.tick())
+		p.step()
+	}
+}
+
+// tick is how far the clock goes: mostly to where something changes, at times back.
+func (p *player) tick() int64 {
+	span := max(1, p.last.ResetAfter.Microseconds())
+	switch rapid.SampledFrom(ticks).Draw(p.t, "tick") {
+	case "micro":
+		return 1
+	case "retry":
+		return max(0, p.last.RetryAfter.Microseconds())
+	case "almost retry":
+		return max(0, p.last.RetryAfter.Microseconds()-1)
+	case "reset":
+		return p.last.ResetAfter.Microseconds()
+	case "almost reset":
+		return max(0, p.last.ResetAfter.Microseconds()-1)
+	case "forward":
+		return rapid.Int64Range(0, span).Draw(p.t, "forward")
+	case "idle":
+		return rapid.Int64Range(span, 4*span).Draw(p.t, "idle")
+	case "back":
+		return -rapid.Int64Range(1, span).Draw(p.t, "back")
+	}
+	return 0
+}
+
+var ticks = []string{"same", "same", "micro", "retry", "almost retry", "reset", "almost reset", "forward", "forward", "forward", "idle", "back"}
+
+func (p *player) step() {
+	cost := p.cost()
+	switch rapid.SampledFrom([]string{"take", "take", "take", "take", "peek", "charge", "refund"}).Draw(p.t, "op") {
+	case "take":
+		p.take(cost, rapid.SampledFrom([]int64{1, 1, 1, 2, 5, 17, 1 << 40}).Draw(p.t, "times"))
+	case "charge":
+		p.charge(cost)
+	case "refund":
+		taken := p.taken + rapid.SampledFrom([]int64{0, 0, 0, 1, -1}).Draw(p.t, "off")
+		p.Twin.Refund(cost, taken, p.now)
+		p.Reference.Refund(cost, taken, p.now)
+	}
+	p.describe(cost)
+}
+
+func (p *player) cost() int64 {
+	most := p.Limit.Most()
+	switch rapid.SampledFrom([]string{"one", "one", "none", "few", "all", "beyond", "any"}).Draw(p.t, "cost") {
+	case "none":
+		return 0
+	case "few":
+		return rapid.Int64Range(1, min(7, most)).Draw(p.t, "few")
+	case "all":
+		return most
+	case "beyond":
+		return min(most+1, weir.MaxUnits)
+	case "any":
+		return rapid.Int64Range(0, min(2*most, weir.MaxUnits)).Draw(p.t, "any")
+	}
+	return 1
+}
+
+func (p *player) charge(n int64) {
+	p.Twin.Charge(n, p.now)
+	p.Reference.Charge(n, p.now)
+	p.taken = p.now
+}
+
+func (p *player) take(cost, times int64) {
+	if cost > 1 {
+		times = min(times, weir.MaxUnits/cost)
+	}
+	granted := algorithm.Fit(p.Twin.Available(p.now), cost, times)
+	want := First(func(k int64) bool { return k >= times || !p.Reference.Fits(cost*(k+1), p.now) })
+	if granted != want {
+		p.t.Fatalf("%s at %d: %d × %d units: granted %d, want %d", p.Limit, p.now, times, cost, granted, want)
+	}
+	if granted > 0 {
+		p.charge(cost * granted)
+	}
+}
+
+// describe compares the decision with the definitions of its fields: the most units that
+// fit, the first instant at which the cost fits, the first at which the state is fresh.
+func (p *player) describe(cost int64) {
+	want := weir.Decision{At: weir.Instant(p.now), RetryAfter: weir.Never}
+	if p.Reference.Fits(0, p.now) {
+		want.Remaining = First(func(n int64) bool { return !p.Reference.Fits(n+1, p.now) })
+	}
+	if cost <= p.Limit.Most() {
+		want.RetryAfter = wait(func(after int64) bool { return p.Reference.Fits(cost, p.now+after) })
+	}
+	want.ResetAfter = wait(func(after int64) bool { return p.Reference.Fresh(p.now + after) })
+	want.Delay = wait(func(after int64) bool { return !p.Reference.Owes(p.now + after) })
+	p.last = p.Twin.Decision(cost, p.now)
+	if p.last != want {
+		p.t.Fatalf("%s at %d: for a cost of %d\n got %+v\nwant %+v", p.Limit, p.now, cost, p.last, want)
+	}
+}
+
+func wait(ok func(int64) bool) time.Duration {
+	return algorithm.Micros(First(ok))
+}
+
+// First is the smallest n ≥ 0 with ok(n), where ok is false up to some n and true from there.
+func First(ok func(int64) bool) int64 {
+	if ok(0) {
+		return 0
+	}
+	low, high := int64(0), int64(1) // not ok(low)
+	for high < 1<<62 && !ok(high) {
+		low, high = high, 2*high
+	}
+	for high-low > 1 {
+		if middle := low + (high-low)/2; ok(middle) {
+			high = middle
+		} else {
+			low = middle
+		}
+	}
+	return high
+}

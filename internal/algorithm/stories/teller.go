@@ -1,0 +1,218 @@
+package stories
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/weirproject/weir"
+)
+
+// teller drives a store through one story.
+type teller struct {
+	t     testing.TB
+	store weir.Store
+	key   string
+	limit *weir.Limit
+	clock atomic.Int64
+}
+
+// midnight is where the durations of a story count from: 2026-01-01T00:00:00Z.
+const midnight = 1_767_225_600 * time.Second
+
+// tell is the story with the store's answers.
+func (s story) tell(t testing.TB, newStore NewStore) string {
+	t.Helper()
+	teller := &teller{t: t, key: s.file + " " + s.title}
+	teller.store = newStore(t, func() weir.Instant { return weir.Instant(teller.clock.Load()) })
+	var text strings.Builder
+	for i, line := range strings.SplitAfter(s.text, "\n") {
+		if isAnswer(line) {
+			continue
+		}
+		text.WriteString(line)
+		answer, err := teller.line(strings.TrimSpace(line))
+		if err != nil {
+			t.Fatalf("%s:%d: %q: %v", s.file, s.first+i, strings.TrimSpace(line), err)
+		}
+		if answer != "" {
+			text.WriteString("  " + answer + "\n")
+		}
+	}
+	return text.String()
+}
+
+// line obeys one line of a story; only a step has an answer.
+func (t *teller) line(line string) (answer string, err error) {
+	word, rest, _ := strings.Cut(line, " ")
+	switch word {
+	case "", "#", "story:":
+		return "", nil
+	case "limit:":
+		return "", t.setLimit(rest)
+	case "at":
+		at, step, ok := strings.Cut(rest, ": ")
+		if !ok || t.limit == nil {
+			return "", errors.New("want: at TIME: STEP, after a limit line")
+		}
+		now, err := instant(at)
+		if err != nil {
+			return "", err
+		}
+		t.clock.Store(int64(now))
+		return t.step(strings.Fields(step))
+	}
+	return "", errors.New("want a line of story: limit: at or #")
+}
+
+func (t *teller) setLimit(text string) error {
+	spec, err := weir.ParseLimit(text)
+	if err != nil {
+		return err
+	}
+	t.limit, err = weir.NewLimit("story", spec)
+	return err
+}
+
+func instant(text string) (weir.Instant, error) {
+	if since, err := time.ParseDuration(text); err == nil {
+		return weir.Instant((midnight + since).Microseconds()), nil
+	}
+	at, err := time.Parse(time.RFC3339Nano, text)
+	return weir.Instant(at.UnixMicro()), err
+}
+
+// A step is read from the words of a line as its operation goes on; what is missing or
+// no number is reported at the end.
+type step struct {
+	words []string
+	err   error
+}
+
+func (s *step) word() string {
+	if len(s.words) == 0 {
+		s.err = errors.Join(s.err, errors.New("words are missing"))
+		return ""
+	}
+	word := s.words[0]
+	s.words = s.words[1:]
+	return word
+}
+
+func (s *step) number() int64 {
+	n, err := strconv.ParseInt(s.word(), 10, 64)
+	s.err = errors.Join(s.err, err)
+	return n
+}
+
+// after is the word that follows a given one, or otherwise where that is absent.
+func (s *step) after(word, otherwise string) string {
+	if len(s.words) == 0 {
+		return otherwise
+	}
+	if got := s.word(); got != word {
+		s.err = errors.Join(s.err, fmt.Errorf("%q where only %q may stand", got, word))
+	}
+	return s.word()
+}
+
+func (t *teller) step(words []string) (answer string, err error) {
+	s := &step{words: words}
+	switch op := s.word(); op {
+	case "take", "peek", "acquire", "renew":
+		answer = t.decide(op, s)
+	case "charge":
+		answer = t.charge(s)
+	case "refund", "release":
+		answer = t.refund(op, s)
+	case "reset":
+		answer = t.reset()
+	default:
+		s.err = errors.New("no such step")
+	}
+	if len(s.words) > 0 {
+		s.err = errors.Join(s.err, fmt.Errorf("%q is too much", s.words))
+	}
+	return answer, s.err
+}
+
+func (t *teller) claim(cost int64, lease string) []weir.Claim {
+	return []weir.Claim{{Key: t.key, Limit: t.limit, Cost: cost, Lease: lease}}
+}
+
+func (t *teller) decide(op string, s *step) string {
+	claims, times := t.claim(1, ""), int64(1)
+	switch op {
+	case "acquire", "renew":
+		claims[0].Lease, claims[0].Renew = s.word(), op == "renew"
+	case "peek":
+		times = 0
+	}
+	if op != "renew" {
+		claims[0].Cost = s.number()
+	}
+	if op == "take" {
+		k, err := strconv.ParseInt(s.after("times", "1"), 10, 64)
+		s.err, times = errors.Join(s.err, err), k
+	}
+	decisions := make([]weir.Decision, 1)
+	granted, err := t.store.Decide(t.t.Context(), claims, times, decisions)
+	said := fmt.Sprintf("granted %d of %d, ", granted, times)
+	if op == "peek" {
+		said = ""
+	}
+	return t.answer(said, decisions[0], err)
+}
+
+func (t *teller) charge(s *step) string {
+	decisions := make([]weir.Decision, 1)
+	err := t.store.Charge(t.t.Context(), t.claim(s.number(), ""), decisions)
+	return t.answer("", decisions[0], err)
+}
+
+func (t *teller) refund(op string, s *step) string {
+	claims, taken := t.claim(1, ""), weir.Instant(0)
+	if op == "release" {
+		claims[0].Lease = s.word()
+	} else {
+		var err error
+		claims[0].Cost = s.number()
+		taken, err = instant(s.after("taken", ""))
+		s.err = errors.Join(s.err, err)
+	}
+	decisions := make([]weir.Decision, 1)
+	err := t.store.Refund(t.t.Context(), claims, taken, decisions)
+	if errors.Is(err, weir.ErrLeaseGone) {
+		return t.answer("gone, ", decisions[0], nil)
+	}
+	return t.answer("", decisions[0], err)
+}
+
+func (t *teller) reset() string {
+	if err := t.store.Reset(t.t.Context(), t.claim(0, "")); err != nil {
+		return "error: " + err.Error()
+	}
+	return "forgotten"
+}
+
+func (t *teller) answer(said string, d weir.Decision, err error) string {
+	if err != nil {
+		return "error: " + err.Error()
+	}
+	retry := "never retry"
+	if d.RetryAfter != weir.Never {
+		retry = "retry after " + d.RetryAfter.String()
+	}
+	said += fmt.Sprintf("remaining %d, %s, reset after %v", d.Remaining, retry, d.ResetAfter)
+	if d.Delay != 0 {
+		said += ", delay " + d.Delay.String()
+	}
+	if int64(d.At) != t.clock.Load() {
+		said += fmt.Sprintf(", at %d", d.At) // never, unless the store is wrong
+	}
+	return said
+}

@@ -1,0 +1,115 @@
+// Package window is the fixed window and the calendar: see README.md.
+package window
+
+import (
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/algorithm"
+)
+
+// State is one window: when it began and what was charged in it. Count 0 is no window.
+type State struct {
+	Start, Count int64
+	// Until is when the count ceases to stand, where that is later than the limit's
+	// numbers say: others opened the window. A charge makes it the limit's own.
+	Until int64
+}
+
+// Available is what the window that is open now has left, or −1 if it is exceeded.
+func Available(l *weir.Limit, s State, now int64) int64 {
+	return max(-1, l.Capacity()-open(l, s, now).Count)
+}
+
+// Charge counts n units in the window that is open now.
+func Charge(l *weir.Limit, s State, n, now int64) State {
+	if n == 0 { // not even a new window: a clock that steps back is still in the old one
+		return s
+	}
+	s = ours(l, open(l, s, now), now)
+	s.Count = algorithm.Add(s.Count, n)
+	return s
+}
+
+// Refund takes n units from the count if takenAt lies in the window that is open now.
+func Refund(l *weir.Limit, s State, n, takenAt, now int64) State {
+	w := open(l, s, now)
+	if w.Count == 0 || takenAt < w.Start || takenAt >= stop(l, w) {
+		return s
+	}
+	w.Count = max(0, w.Count-n)
+	return ours(l, w, now)
+}
+
+// Decision describes the state for a next request of cost units.
+func Decision(l *weir.Limit, s State, cost, now int64) weir.Decision {
+	s = open(l, s, now)
+	d := weir.Decision{Remaining: max(0, l.Capacity()-s.Count), At: weir.Instant(now)}
+	if s.Count > 0 {
+		d.ResetAfter = algorithm.Micros(stop(l, s) - now)
+	}
+	switch {
+	case cost > l.Capacity():
+		d.RetryAfter = weir.Never
+	case s.Count+cost > l.Capacity():
+		d.RetryAfter = d.ResetAfter
+	}
+	return d
+}
+
+// Adopt reads a state that was written under the numbers of another limit. A window of
+// each key's own is as long as it now is. On a grid (epoch, calendar) the count stands
+// until both the old window and the new one in which that began are over: what was used
+// is kept, if anything longer than it need be.
+func Adopt(from, to *weir.Limit, s State) State {
+	if s.Count == 0 || own(to) {
+		return s
+	}
+	adopted := State{Start: begin(to, s.Start), Count: s.Count}
+	if until := end(from, s.Start); until > end(to, adopted.Start) {
+		adopted.Until = until
+	}
+	return adopted
+}
+
+// stop is when the count of a window ceases to stand.
+func stop(l *weir.Limit, s State) int64 { return max(end(l, s.Start), s.Until) }
+
+// ours is the window that is written: the limit's own.
+func ours(l *weir.Limit, s State, now int64) State {
+	if s.Until == 0 {
+		return s
+	}
+	return State{Start: begin(l, now), Count: s.Count}
+}
+
+// own reports whether each key has windows of its own.
+func own(l *weir.Limit) bool {
+	return l.Algorithm() == weir.AlgorithmFixedWindow && l.Anchor() == weir.First
+}
+
+// open is the state's window if it is open at now, else the empty one that is. A clock
+// before the start is in the window.
+func open(l *weir.Limit, s State, now int64) State {
+	if s.Count > 0 && now < stop(l, s) {
+		return s
+	}
+	return State{Start: begin(l, now)}
+}
+
+func begin(l *weir.Limit, now int64) int64 {
+	if own(l) {
+		return now
+	}
+	if l.Algorithm() == weir.AlgorithmCalendar {
+		start, _ := l.Bounds(weir.Instant(now))
+		return int64(start)
+	}
+	return now - algorithm.FloorMod(now, l.Period())
+}
+
+func end(l *weir.Limit, start int64) int64 {
+	if l.Algorithm() == weir.AlgorithmCalendar {
+		_, last := l.Bounds(weir.Instant(start))
+		return int64(last)
+	}
+	return start + l.Period()
+}

@@ -1,0 +1,69 @@
+-- The fixed window and the calendar in Redis: the Lua twin of window.go.
+-- redisstore/script.go says how twins are joined into a script.
+--
+-- A string key holds 'w' start end count, in numbers of 8 bytes. The end is stored so that
+-- a node with other numbers sees what was open.
+
+---- kind window
+-- grid is 'first'; or 'epoch', windows at multiples of period; or else the bounds of
+-- calendar periods round the caller's now, in order, 8 bytes each: the script picks.
+---- args cost limit period grid
+---- read
+-- from_ and to_ are the window that a charge is written to. What is charged already began
+-- at start_; until_ is when it ceases to stand, where that is not to_.
+local from_, to_, raw_ = now, now + period_, redis.call('GET', key_)
+if grid_ == 'epoch' then
+  from_ = now - now % period_
+  to_ = from_ + period_
+elseif grid_ ~= 'first' then
+  to_ = nil
+  for i = 1, #grid_ - 8, 8 do
+    local a, b = struct.unpack('<i8i8', grid_, i)
+    if now >= a and now < b then from_, to_ = a, b end
+  end
+  if not to_ then return {-1, now} end -- the caller's clock is far off: it will send others
+end
+local start_, count_, until_ = from_, 0, 0
+if raw_ then
+  if #raw_ ~= 25 or raw_:byte() ~= 119 then FOREIGN end
+  local start, stop, count = struct.unpack('<i8i8i8', raw_, 2)
+  local ends = start + period_
+  if grid_ == 'first' then
+    stop = ends
+  elseif grid_ == 'epoch' then
+    start = start - start % period_
+    ends = start + period_
+  else
+    ends = start < struct.unpack('<i8', grid_) and 0 or stop
+    for i = 1, #grid_ - 8, 8 do
+      local a, b = struct.unpack('<i8i8', grid_, i)
+      if start >= a and start < b then start, ends = a, b end
+    end
+  end
+  if now < math.max(stop, ends) then
+    start_, count_ = start, count
+    if stop > ends then until_ = stop else from_, to_ = start, ends end
+  end
+end
+---- fit
+do
+  local left = limit_ - count_
+  if left < granted * cost_ then
+    granted = cost_ ~= '0' and math.max(0, math.floor(left / cost_)) or 0
+  end
+end
+---- charge
+if cost_ ~= '0' then
+  start_, count_, until_ = from_, math.min(count_ + granted * cost_, 4503599627370496), 0
+  redis.call('SET', key_, 'w' .. struct.pack('<i8i8i8', from_, to_, count_), 'PXAT', math.ceil(to_ / 1000))
+end
+---- refund
+if count_ > 0 and taken >= start_ and taken < math.max(to_, until_) then
+  start_, count_, until_ = from_, math.max(0, count_ - cost_), 0
+  if count_ > 0 then
+    redis.call('SET', key_, 'w' .. struct.pack('<i8i8i8', from_, to_, count_), 'PXAT', math.ceil(to_ / 1000))
+  else
+    redis.call('DEL', key_)
+  end
+end
+---- reply start_ count_ until_

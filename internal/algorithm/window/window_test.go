@@ -1,0 +1,177 @@
+package window_test
+
+import (
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/algorithm/stories/chance"
+	"github.com/weirproject/weir/internal/algorithm/window"
+)
+
+// twin is a window with its limit.
+type twin struct {
+	limit *weir.Limit
+	state window.State
+}
+
+func (w *twin) Available(now int64) int64 { return window.Available(w.limit, w.state, now) }
+func (w *twin) Charge(n, now int64)       { w.state = window.Charge(w.limit, w.state, n, now) }
+func (w *twin) Decision(cost, now int64) weir.Decision {
+	return window.Decision(w.limit, w.state, cost, now)
+}
+
+func (w *twin) Refund(n, takenAt, now int64) {
+	w.state = window.Refund(w.limit, w.state, n, takenAt, now)
+}
+
+// charges is all that was ever charged, each with the bounds of its window.
+type charges struct {
+	*weir.Limit
+	list []charge
+}
+
+type charge struct{ from, to, n int64 }
+
+// open is the window that is open at now: the newest, until it ends or is emptied.
+func (c *charges) open(now int64) (from, to int64) {
+	for i := len(c.list) - 1; i >= 0; i-- {
+		last := c.list[i]
+		if last.n > 0 && now < last.to {
+			return last.from, last.to
+		}
+		if now >= last.to {
+			break
+		}
+	}
+	switch {
+	case c.Algorithm() == weir.AlgorithmCalendar:
+		start, end := c.Bounds(weir.Instant(now))
+		return int64(start), int64(end)
+	case c.Anchor() == weir.Epoch:
+		from = now / c.Period() * c.Period()
+		return from, from + c.Period()
+	}
+	return now, now + c.Period()
+}
+
+func (c *charges) used(now int64) (n int64) {
+	from, _ := c.open(now)
+	for _, charge := range c.list {
+		if charge.from == from {
+			n += charge.n
+		}
+	}
+	return n
+}
+
+func (c *charges) Fits(n, now int64) bool { return c.used(now)+n <= c.Capacity() }
+func (c *charges) Fresh(now int64) bool   { return c.used(now) == 0 }
+func (c *charges) Owes(int64) bool        { return false }
+
+func (c *charges) Charge(n, now int64) {
+	if n == 0 {
+		return
+	}
+	from, to := c.open(now)
+	n = min(n, weir.MaxUnits-c.used(now))
+	c.list = append(c.list, charge{from, to, n})
+}
+
+func (c *charges) Refund(n, takenAt, now int64) {
+	from, to := c.open(now)
+	if takenAt < from || takenAt >= to || c.used(now) == 0 {
+		return
+	}
+	left := int64(0)
+	for i := range c.list {
+		if c.list[i].from == from {
+			back := min(n, c.list[i].n)
+			c.list[i].n -= back
+			n -= back
+			left += c.list[i].n
+		}
+	}
+	if left == 0 { // a window with count 0 is no window, and what was before it is over
+		c.list = nil
+	}
+}
+
+func pair(spec weir.Spec) chance.Pair {
+	limit := weir.MustLimit("test", spec)
+	return chance.Pair{Limit: limit, Twin: &twin{limit: limit}, Reference: &charges{Limit: limit}}
+}
+
+func anySpec(t *rapid.T) weir.Spec {
+	limit := rapid.OneOf(rapid.Int64Range(1, 20), rapid.Int64Range(1, weir.MaxUnits)).Draw(t, "limit")
+	if rapid.Bool().Draw(t, "calendar") {
+		return weir.Calendar{
+			Limit: limit,
+			Unit:  rapid.SampledFrom([]weir.CalendarUnit{weir.Minute, weir.Hour, weir.Day, weir.Week, weir.Month, weir.Year}).Draw(t, "unit"),
+			Zone:  rapid.SampledFrom([]string{"", "Europe/Berlin", "America/Havana", "Asia/Kolkata", "Australia/Lord_Howe"}).Draw(t, "zone"),
+		}
+	}
+	period := rapid.OneOf(rapid.Int64Range(1, 20), rapid.Int64Range(1, 86_400_000_000), rapid.Int64Range(1, weir.MaxUnits)).Draw(t, "window µs")
+	return weir.FixedWindow{
+		Limit:  limit,
+		Window: time.Duration(period) * time.Microsecond,
+		Anchor: rapid.SampledFrom([]weir.Anchor{weir.First, weir.Epoch}).Draw(t, "anchor"),
+	}
+}
+
+func anyPair(t *rapid.T) chance.Pair { return pair(anySpec(t)) }
+
+func TestReference(t *testing.T) { chance.Check(t, anyPair) }
+
+func FuzzReference(f *testing.F) { chance.Fuzz(f, anyPair) }
+
+func TestNoAllocations(t *testing.T) {
+	for _, text := range []string{"fixed_window 5/1s", "fixed_window 5/1s epoch", "calendar 5/month in Europe/Berlin"} {
+		spec, err := weir.ParseLimit(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		chance.NoAllocations(t, text, pair(spec).Twin)
+	}
+}
+
+// The count is kept: on a grid until its own window and the new one in which that began are
+// over, else for as long as the window that began with it is under the new numbers.
+func TestAdopt(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		from := anyLike(t, nil)
+		to := anyLike(t, from)
+		charged := rapid.Int64Range(1, from.Capacity()).Draw(t, "charged")
+		state := window.Charge(from, window.State{}, charged, chance.Begin)
+		ends := state.Start + to.Period()
+		if to.Algorithm() == weir.AlgorithmCalendar || to.Anchor() == weir.Epoch {
+			ends = max(bound(from, state.Start), bound(to, state.Start))
+		}
+		now := rapid.SampledFrom([]int64{chance.Begin, chance.Begin - 1, ends - 1, ends, ends + 1}).Draw(t, "now")
+		want := to.Capacity()
+		if now < ends {
+			want = max(-1, to.Capacity()-charged)
+		}
+		if left := window.Available(to, window.Adopt(from, to, state), now); left != want {
+			t.Fatalf("from %s to %s at %d: %d available of %+v, want %d", from, to, now-chance.Begin, left, state, want)
+		}
+	})
+}
+
+// bound is when the window ends that begins at an instant, or in whose grid it lies.
+func bound(l *weir.Limit, start int64) int64 {
+	_, to := (&charges{Limit: l}).open(start)
+	return to
+}
+
+// anyLike is a limit whose state another one can adopt.
+func anyLike(t *rapid.T, other *weir.Limit) *weir.Limit {
+	for {
+		limit := weir.MustLimit("test", anySpec(t))
+		if other == nil || limit.Algorithm() == other.Algorithm() {
+			return limit
+		}
+	}
+}

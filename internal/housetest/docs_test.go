@@ -1,0 +1,187 @@
+package housetest
+
+import (
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// documents are the pages that are written for people; what they show is tested.
+func documents(t *testing.T) []string {
+	t.Helper()
+	pages, err := files(".md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(pages) < 5 {
+		t.Fatalf("only %d pages: %v", len(pages), pages)
+	}
+	return pages
+}
+
+var link = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+
+func TestLinksLeadSomewhere(t *testing.T) {
+	for _, page := range documents(t) {
+		text, err := read(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, match := range link.FindAllStringSubmatch(outsideFences(text), -1) {
+			target, anchor, _ := strings.Cut(match[1], "#")
+			if strings.Contains(target, "://") || strings.HasPrefix(target, "mailto:") {
+				continue
+			}
+			to := page
+			if target != "" {
+				to = path.Join(path.Dir(page), target)
+			}
+			if _, err := os.Stat(filepath.Join(root, to)); err != nil {
+				t.Errorf("%s links to %s, which is not there", page, match[1])
+				continue
+			}
+			if anchor != "" && !hasHeading(t, to, anchor) {
+				t.Errorf("%s links to %s, which has no heading of that name", page, match[1])
+			}
+		}
+	}
+}
+
+var notInAnchors = regexp.MustCompile(`[^\p{L}\p{N}\- _]`)
+
+// hasHeading compares as GitHub makes anchors of headings.
+func hasHeading(t *testing.T, page, anchor string) bool {
+	t.Helper()
+	text, err := read(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(outsideFences(text)) {
+		if strings.HasPrefix(line, "#") {
+			heading := strings.ToLower(strings.TrimSpace(strings.TrimLeft(line, "#")))
+			if strings.ReplaceAll(notInAnchors.ReplaceAllString(heading, ""), " ", "-") == anchor {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// A block is a fenced block of a page.
+type block struct {
+	page string
+	line int // of its first line of text
+	kind string
+	text string
+	end  int // the line after its last
+}
+
+func blocks(page, text string) (list []block) {
+	var open *block
+	for i, line := range strings.Split(text, "\n") {
+		fence, isFence := strings.CutPrefix(line, "```")
+		switch {
+		case isFence && open == nil:
+			open = &block{page: page, line: i + 2, kind: strings.TrimSpace(fence)}
+		case isFence:
+			open.end = i + 1
+			list = append(list, *open)
+			open = nil
+		case open != nil:
+			open.text += line + "\n"
+		}
+	}
+	return list
+}
+
+func outsideFences(text string) string {
+	var outside strings.Builder
+	inside := false
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, "```") {
+			inside = !inside
+		} else if !inside {
+			outside.WriteString(line)
+		}
+	}
+	return outside.String()
+}
+
+var target = regexp.MustCompile(`(?m)^([a-z][a-z-]*):`)
+
+// TestCommandsExist: each line of a block of sh is one that a stranger can type.
+func TestCommandsExist(t *testing.T) {
+	makefile, err := read("Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	targets := make(map[string]bool)
+	for _, match := range target.FindAllStringSubmatch(makefile, -1) {
+		targets[match[1]] = true
+	}
+	for _, page := range documents(t) {
+		text, err := read(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, b := range blocks(page, text) {
+			if b.kind == "bash" || b.kind == "shell" || b.kind == "" {
+				t.Errorf("%s:%d: a block of kind %q: call commands sh, and what is no command text", page, b.line, b.kind)
+			}
+			if b.kind != "sh" {
+				continue
+			}
+			for line := range strings.Lines(b.text) {
+				checkCommand(t, b, line, targets)
+			}
+		}
+	}
+}
+
+func checkCommand(t *testing.T, b block, line string, targets map[string]bool) {
+	t.Helper()
+	command, _, _ := strings.Cut(line, "#")
+	words := strings.Fields(command)
+	for len(words) > 0 && strings.Contains(words[0], "=") { // VARIABLE=value
+		words = words[1:]
+	}
+	if len(words) == 0 {
+		return
+	}
+	switch words[0] {
+	case "make":
+		for _, word := range words[1:] {
+			if !strings.Contains(word, "=") && !targets[word] {
+				t.Errorf("%s:%d: the Makefile has no target %q", b.page, b.line, word)
+			}
+		}
+	case "go":
+		for _, word := range words[1:] {
+			if place, ok := strings.CutPrefix(word, "./"); ok {
+				if _, err := os.Stat(filepath.Join(root, strings.TrimSuffix(place, "..."))); err != nil {
+					t.Errorf("%s:%d: %s: %s is not there", b.page, b.line, strings.TrimSpace(command), word)
+				}
+			}
+		}
+	case "curl", "git", "cd":
+	default:
+		t.Errorf("%s:%d: this test does not know the command %q; teach it how to tell whether it works", b.page, b.line, words[0])
+	}
+}
+
+// TestTheReadmesFirstScreen holds what a stranger looks for before they scroll.
+func TestTheReadmesFirstScreen(t *testing.T) {
+	text, err := read("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	screen := strings.Join(strings.SplitAfter(text, "\n")[:60], "")
+	for _, want := range []string{"\ngo run ./examples/http", "\nmake test", "```go"} {
+		if !strings.Contains(screen, want) {
+			t.Errorf("the first screen of README.md has no %q", strings.TrimSpace(want))
+		}
+	}
+}

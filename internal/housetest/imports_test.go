@@ -1,0 +1,178 @@
+package housetest
+
+import (
+	"bytes"
+	"encoding/json"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/weirproject/weir"
+
+// A pkg is what go list tells of a package, without its tests.
+type pkg struct {
+	ImportPath string
+	Name       string
+	Doc        string
+	Imports    []string
+	Deps       []string
+}
+
+// path is where the package lives in this module: "" for its root.
+func (p *pkg) path() string {
+	return strings.TrimPrefix(strings.TrimPrefix(p.ImportPath, module), "/")
+}
+
+func packages(t *testing.T) (list []pkg) {
+	t.Helper()
+	for decoder := json.NewDecoder(bytes.NewReader(goTool(t, "list", "-json=ImportPath,Name,Doc,Imports,Deps", "./..."))); decoder.More(); {
+		var p pkg
+		if err := decoder.Decode(&p); err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, p)
+	}
+	if len(list) < 10 {
+		t.Fatalf("go list found only %d packages", len(list))
+	}
+	return list
+}
+
+func goTool(t *testing.T, args ...string) []byte {
+	t.Helper()
+	command := exec.Command("go", args...)
+	command.Dir = root
+	out, err := command.Output()
+	if exit, ok := err.(*exec.ExitError); ok {
+		t.Fatalf("go %s: %v\n%s", strings.Join(args, " "), err, exit.Stderr)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// within reports whether a path is one of the folders or lies below it.
+func within(path string, folders ...string) bool {
+	return slices.ContainsFunc(folders, func(folder string) bool {
+		return path == folder || folder != "" && strings.HasPrefix(path, folder+"/")
+	})
+}
+
+func isStandard(path string) bool {
+	first, _, _ := strings.Cut(path, "/")
+	return !strings.Contains(first, ".")
+}
+
+func inModule(path string) (rest string, ok bool) {
+	if path == module {
+		return "", true
+	}
+	return strings.CutPrefix(path, module+"/")
+}
+
+// lean are the packages that compile nothing beyond the standard library.
+var lean = []string{"", "memstore", "internal/algorithm"}
+
+func TestTheEmbeddedLimiterNeedsOnlyTheStandardLibrary(t *testing.T) {
+	for _, p := range packages(t) {
+		if !within(p.path(), lean...) || within(p.path(), machinery...) {
+			continue
+		}
+		for _, dep := range p.Deps {
+			if _, ours := inModule(dep); !ours && !isStandard(dep) {
+				t.Errorf("%s compiles %s: whoever imports weir and memstore is promised nothing beyond the standard library", p.ImportPath, dep)
+			}
+		}
+	}
+}
+
+// mayImport is who of the house may import whom, directly or not.
+var mayImport = []struct {
+	who, whom []string
+	reason    string
+}{
+	{[]string{""}, nil,
+		"the words stand alone: everybody speaks them, so they may depend on nobody"},
+	{[]string{"internal/algorithm"}, []string{"", "internal/algorithm"},
+		"an algorithm is pure arithmetic: it knows the words and no store"},
+	{[]string{"memstore"}, []string{"", "memstore", "internal/algorithm"},
+		"a store never imports a rule, a door, or another store: it decides claims and knows no policy"},
+	{[]string{"redisstore"}, []string{"", "redisstore", "internal/algorithm"},
+		"a store never imports a rule, a door, or another store: it decides claims and knows no policy"},
+	{[]string{"storetest"}, []string{"", "storetest", "internal/algorithm"},
+		"the suite runs on any store, so it may know none"},
+	{[]string{"httplimit", "grpclimit", "doors"}, []string{"", "gate", "rules", "httplimit", "grpclimit", "doors", "observe"},
+		"a door never imports a store: it parses and renders, the gate decides"},
+}
+
+func TestTheHouseImportsDownwards(t *testing.T) {
+	for _, p := range packages(t) {
+		for _, rule := range mayImport {
+			if !within(p.path(), rule.who...) {
+				continue
+			}
+			for _, dep := range p.Deps {
+				if whom, ours := inModule(dep); ours && !within(whom, rule.whom...) {
+					t.Errorf("%s imports %s: %s", p.ImportPath, dep, rule.reason)
+				}
+			}
+		}
+	}
+}
+
+// vendors are who may import what is not ours, tests aside. Only the wiring (internal/cli,
+// cmd, examples) may import more than one of them, by importing the packages named here.
+var vendors = map[string]struct {
+	homes  []string
+	reason string
+}{
+	"github.com/redis/rueidis":          {[]string{"redisstore"}, "the client of redisstore; other packages speak weir.Store"},
+	"github.com/redis/go-redis":         {[]string{"redisstore/goredisconn"}, "only for programs that have such a client already: others should not compile a second one"},
+	"pgregory.net/rapid":                {[]string{"storetest", "internal/algorithm/stories/chance"}, "properties, in tests only"},
+	"github.com/anishathalye/porcupine": {[]string{"storetest"}, "linearizability, in tests only"},
+}
+
+func TestVendorsStayInTheirHomes(t *testing.T) {
+	for _, p := range packages(t) {
+		for _, path := range p.Imports {
+			if _, ours := inModule(path); ours || isStandard(path) {
+				continue
+			}
+			vendor := vendorOf(path)
+			if vendor == "" {
+				t.Errorf("%s imports %s: a dependency enters with a line in docs/dependencies.md, and one in this test that says where it may be used", p.ImportPath, path)
+				continue
+			}
+			if !slices.Contains(vendors[vendor].homes, p.path()) {
+				t.Errorf("%s imports %s, which belongs in %v: %s", p.ImportPath, path, vendors[vendor].homes, vendors[vendor].reason)
+			}
+		}
+	}
+}
+
+func vendorOf(path string) string {
+	for vendor := range vendors {
+		if within(path, vendor) {
+			return vendor
+		}
+	}
+	return ""
+}
+
+func TestEveryDependencySaysWhatItIsFor(t *testing.T) {
+	text, err := read("docs/dependencies.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{".", "bench"} {
+		for line := range strings.Lines(string(goTool(t, "-C", dir, "list", "-m", "-f", "{{if not (or .Indirect .Main)}}{{.Path}}{{end}}", "all"))) {
+			path := strings.TrimSpace(line)
+			if path != "" && path != module && !strings.Contains(text, path) {
+				t.Errorf("docs/dependencies.md does not say what %s is for, what else was weighed and how it is kept (required by %s/go.mod)", path, dir)
+			}
+		}
+	}
+}

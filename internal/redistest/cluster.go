@@ -1,0 +1,166 @@
+//go:build unix
+
+package redistest
+
+import (
+	"net"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const slots = 16384
+
+// A Cluster is a Redis Cluster whose masters share the slots evenly.
+type Cluster struct {
+	t     testing.TB
+	Nodes []*Server // the masters, then their replicas in turn
+}
+
+// StartCluster starts masters, each with a number of replicas, and waits until every
+// node finds the cluster in order. It takes about three seconds: a master waits two
+// before it takes part.
+func StartCluster(t testing.TB, masters, replicas int) *Cluster {
+	t.Helper()
+	c := &Cluster{t: t}
+	for range masters * (1 + replicas) {
+		c.Nodes = append(c.Nodes, startNode(t))
+	}
+	c.meet(masters)
+	for i, node := range c.Nodes[masters:] {
+		master := c.Nodes[i%masters].id()
+		Await(t, "a replica to know its master", func() bool {
+			reply, _ := node.roundTrip("CLUSTER", "REPLICATE", master)
+			return reply == "OK"
+		})
+	}
+	Await(t, "cluster_state:ok on all nodes", func() bool { return c.inOrder(masters) })
+	return c
+}
+
+func startNode(t testing.TB) *Server {
+	t.Helper()
+	return start(t, func(s *Server) {
+		s.args = plain(s.port, "--cluster-enabled", "yes", "--cluster-node-timeout", "1000",
+			"--cluster-port", strconv.Itoa(freePort(t)), "--repl-diskless-sync-delay", "0")
+	})
+}
+
+// meet deals the slots and introduces every node to every other: gossip alone would do
+// it from one, a second for each.
+func (c *Cluster) meet(masters int) {
+	for i, node := range c.Nodes {
+		node.Do("CLUSTER", "SET-CONFIG-EPOCH", strconv.Itoa(i+1))
+		if i < masters {
+			first, last := i*slots/masters, (i+1)*slots/masters-1
+			node.Do("CLUSTER", "ADDSLOTSRANGE", strconv.Itoa(first), strconv.Itoa(last))
+		}
+		for _, other := range c.Nodes[i+1:] {
+			node.Do("CLUSTER", "MEET", "127.0.0.1", strconv.Itoa(other.port), other.busPort())
+		}
+	}
+}
+
+func (s *Server) busPort() string {
+	return s.Do("CONFIG", "GET", "cluster-port").([]any)[1].(string)
+}
+
+func (s *Server) id() string { return s.Do("CLUSTER", "MYID").(string) }
+
+func (c *Cluster) inOrder(masters int) bool {
+	for i, node := range c.Nodes {
+		info := fields(node.Do("CLUSTER", "INFO").(string))
+		if info["cluster_state"] != "ok" || info["cluster_known_nodes"] != strconv.Itoa(len(c.Nodes)) {
+			return false
+		}
+		if i >= masters && node.Info("replication")["master_link_status"] != "up" {
+			return false
+		}
+	}
+	return true
+}
+
+// URL opens the cluster: redis+cluster:// and the addresses of all nodes.
+func (c *Cluster) URL() string {
+	return "redis+cluster://" + strings.Join(addresses(c.Nodes), ",")
+}
+
+func addresses(servers []*Server) []string {
+	addrs := make([]string, len(servers))
+	for i, server := range servers {
+		addrs[i] = server.Addr()
+	}
+	return addrs
+}
+
+// Owner is the master that holds a slot, as the first node that answers knows it.
+func (c *Cluster) Owner(slot int) *Server {
+	c.t.Helper()
+	for _, node := range c.Nodes {
+		reply, err := node.roundTrip("CLUSTER", "SLOTS")
+		if err != nil {
+			continue
+		}
+		for _, one := range reply.([]any) {
+			row := one.([]any)
+			if row[0].(int64) <= int64(slot) && int64(slot) <= row[1].(int64) {
+				return c.byPort(row[2].([]any)[1].(int64))
+			}
+		}
+	}
+	c.t.Fatalf("redistest: nobody holds slot %d", slot)
+	return nil
+}
+
+func (c *Cluster) byPort(port int64) *Server {
+	for _, node := range c.Nodes {
+		if int64(node.port) == port {
+			return node
+		}
+	}
+	c.t.Fatalf("redistest: no node has port %d", port)
+	return nil
+}
+
+// MoveSlot hands a slot and its keys over to another master, as a reshard does.
+func (c *Cluster) MoveSlot(slot int, to *Server) {
+	c.t.Helper()
+	c.OpenMove(slot, to)()
+}
+
+// OpenMove begins to hand a slot over: keys that its owner does not have are now asked
+// of to (ASK). The function returned moves the keys and ends the hand-over (MOVED).
+func (c *Cluster) OpenMove(slot int, to *Server) (finish func()) {
+	c.t.Helper()
+	from, number := c.Owner(slot), strconv.Itoa(slot)
+	if from == to {
+		return func() {}
+	}
+	to.Do("CLUSTER", "SETSLOT", number, "IMPORTING", from.id())
+	from.Do("CLUSTER", "SETSLOT", number, "MIGRATING", to.id())
+	return func() {
+		c.t.Helper()
+		from.migrate(number, to)
+		for _, node := range append([]*Server{to, from}, c.Nodes...) { // the new owner first
+			if node.Info("replication")["role"] == "master" {
+				node.Do("CLUSTER", "SETSLOT", number, "NODE", to.id())
+			}
+		}
+	}
+}
+
+func (s *Server) migrate(slot string, to *Server) {
+	s.t.Helper()
+	for {
+		keys := s.Do("CLUSTER", "GETKEYSINSLOT", slot, "1000").([]any)
+		if len(keys) == 0 {
+			return
+		}
+		host, port, _ := net.SplitHostPort(to.Addr())
+		command := []string{"MIGRATE", host, port, "", "0", "5000", "KEYS"}
+		for _, key := range keys {
+			command = append(command, key.(string))
+		}
+		s.Do(command...)
+	}
+}

@@ -1,0 +1,96 @@
+//go:build unix
+
+package redistest
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// An Error is an error reply of Redis.
+type Error string
+
+// Error is the text as Redis sent it.
+func (e Error) Error() string { return string(e) }
+
+// Do sends one command on a connection of its own and returns the reply: a string, an
+// int64, nil or []any. An error reply fails the test.
+func (s *Server) Do(args ...string) any {
+	s.t.Helper()
+	reply, err := s.roundTrip(args...)
+	if err != nil {
+		s.t.Fatalf("redistest: %.80q: %v", args, err)
+	}
+	return reply
+}
+
+func (s *Server) roundTrip(args ...string) (any, error) {
+	conn, err := s.dial()
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	conn.SetDeadline(time.Now().Add(patience))
+	var b strings.Builder
+	fmt.Fprintf(&b, "*%d\r\n", len(args))
+	for _, arg := range args {
+		fmt.Fprintf(&b, "$%d\r\n%s\r\n", len(arg), arg)
+	}
+	if _, err := io.WriteString(conn, b.String()); err != nil {
+		return nil, err
+	}
+	return readReply(bufio.NewReader(conn))
+}
+
+// readReply reads one reply of the protocol's second version.
+func readReply(r *bufio.Reader) (any, error) {
+	line, err := r.ReadString('\n')
+	if err != nil {
+		return nil, err
+	}
+	line = strings.TrimSuffix(line, "\r\n")
+	if line == "" {
+		return nil, errors.New("redistest: an empty line where a reply was due")
+	}
+	kind, rest := line[0], line[1:]
+	switch kind {
+	case '+':
+		return rest, nil
+	case '-':
+		return nil, Error(rest)
+	}
+	n, err := strconv.ParseInt(rest, 10, 64)
+	switch {
+	case err != nil:
+		return nil, err
+	case kind == ':':
+		return n, nil
+	case n < 0:
+		return nil, nil
+	case kind == '*':
+		return readArray(r, int(n))
+	}
+	text := make([]byte, n+2)
+	_, err = io.ReadFull(r, text)
+	return string(text[:n]), err
+}
+
+func readArray(r *bufio.Reader, n int) (any, error) {
+	array := make([]any, n)
+	for i := range array {
+		element, err := readReply(r)
+		var refusal Error
+		if err != nil && !errors.As(err, &refusal) {
+			return nil, err
+		}
+		if array[i] = element; err != nil {
+			array[i] = refusal
+		}
+	}
+	return array, nil
+}

@@ -1,0 +1,72 @@
+//go:build unix
+
+package redistest_test
+
+import (
+	"strconv"
+	"testing"
+
+	"github.com/weirproject/weir/internal/redistest"
+)
+
+func TestServer(t *testing.T) {
+	s := redistest.Start(t, "--maxmemory", "10mb")
+	s.Do("SET", "k", "v")
+	if got := s.Do("CONFIG", "GET", "maxmemory").([]any)[1]; got != "10485760" {
+		t.Errorf("maxmemory is %v", got)
+	}
+	s.Stop()
+	s.Cont()
+	if got := s.Do("GET", "k"); got != "v" {
+		t.Errorf("after Stop and Cont the key is %v", got)
+	}
+	before := s.Addr()
+	s.Restart()
+	if got := s.Do("GET", "k"); got != nil || s.Addr() != before {
+		t.Errorf("after Restart the key is %v and the address %s, was %s", got, s.Addr(), before)
+	}
+}
+
+func TestServersOfOtherKinds(t *testing.T) {
+	if got := redistest.StartUnix(t).Do("PING"); got != "PONG" {
+		t.Errorf("unix socket: %v", got)
+	}
+	if got := redistest.StartTLS(t).Do("PING"); got != "PONG" {
+		t.Errorf("TLS: %v", got)
+	}
+	redistest.StartACL(t, "ann", "p@ss:/?#%")
+}
+
+func TestCluster(t *testing.T) {
+	c := redistest.StartCluster(t, 3, 1)
+	if first, last := c.Owner(0), c.Owner(16383); first != c.Nodes[0] || last != c.Nodes[2] {
+		t.Errorf("slot 0 is with %s and slot 16383 with %s", first.Addr(), last.Addr())
+	}
+	slot := int(c.Nodes[0].Do("CLUSTER", "KEYSLOT", "k").(int64))
+	from, to := c.Owner(slot), c.Owner((slot+slots/2)%slots)
+	from.Do("SET", "k", "v")
+	c.MoveSlot(slot, to)
+	if got := to.Do("GET", "k"); got != "v" {
+		t.Errorf("the key of a moved slot is %v", got)
+	}
+	if c.Owner(slot) != to {
+		t.Error("slot " + strconv.Itoa(slot) + " has not moved")
+	}
+}
+
+const slots = 16384
+
+func TestSentinel(t *testing.T) {
+	s := redistest.StartSentinel(t)
+	if s.Master() != s.Servers[0] {
+		t.Error("the master is not the first server")
+	}
+	s.Servers[0].Kill()
+	redistest.Await(t, "a new master", func() bool { return s.Master() == s.Servers[1] })
+}
+
+func BenchmarkStart(b *testing.B) {
+	for b.Loop() {
+		redistest.Start(b).Kill()
+	}
+}

@@ -1,0 +1,267 @@
+package weir
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// A Limiter asks one store about one or several limits of one key, all in one decision.
+// It is safe for concurrent use; make it once and keep it.
+type Limiter struct {
+	store  Store
+	short  Shortcut // the store, if it is one and there is one limit; else nil
+	limits []*Limit
+	pool   sync.Pool // of *call
+}
+
+// An Answer is what a Limiter says.
+type Answer struct {
+	// Allowed reports whether the request may go on.
+	Allowed bool
+	// Granted is how many units were charged: all that was asked, or part of it by AllowAtMost.
+	Granted int64
+	// Limit is the one that decided: of several, the one that can never grant, else the
+	// one with the longest wait, else with the least remaining, else the first.
+	Limit *Limit
+	// Decision is that limit's. Its Delay is the longest of all limits; Reserve and Wait
+	// sleep it, after Allow the caller should if it is not 0.
+	Decision
+}
+
+// New makes a limiter of one or several limits. The first is called name, the next
+// name.2, name.3 and so on: keep their order when you change their numbers.
+func New(store Store, name string, specs ...Spec) (*Limiter, error) {
+	limits := make([]*Limit, len(specs))
+	for i, spec := range specs {
+		limit, err := NewLimit(numbered(name, i), spec)
+		if err != nil {
+			return nil, err
+		}
+		limits[i] = limit
+	}
+	return NewLimiter(store, limits...)
+}
+
+func numbered(name string, i int) string {
+	if i == 0 {
+		return name
+	}
+	return name + "." + strconv.Itoa(i+1)
+}
+
+// NewLimiter makes a limiter of limits that have names of their own.
+func NewLimiter(store Store, limits ...*Limit) (*Limiter, error) {
+	if store == nil {
+		return nil, invalid("store", "nil", "a store, such as memstore.New()")
+	}
+	l := &Limiter{store: store, limits: append([]*Limit(nil), limits...)}
+	l.pool.New = func() any { return newCall(l.limits) }
+	c := newCall(l.limits)
+	c.set("key", 1, "lease")
+	if err := Check(c.claims, 1, c.decisions); err != nil {
+		return nil, err
+	}
+	if len(limits) == 1 {
+		l.short, _ = store.(Shortcut)
+	}
+	return l, nil
+}
+
+// Limits are those of the limiter, in order. Do not change the slice.
+func (l *Limiter) Limits() []*Limit { return l.limits }
+
+// Allow asks for one unit.
+func (l *Limiter) Allow(ctx context.Context, key string) (Answer, error) {
+	return l.decide(ctx, key, 1, 1)
+}
+
+// AllowN asks for n units, all or nothing. n = 0 asks whether a limit is exceeded.
+func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (Answer, error) {
+	return l.decide(ctx, key, n, 1)
+}
+
+// AllowAtMost asks for up to n units and takes as many of them as every limit has left.
+// The answer is allowed if that is at least one.
+func (l *Limiter) AllowAtMost(ctx context.Context, key string, n int64) (Answer, error) {
+	if n < 1 {
+		return Answer{}, invalid("n", n, "1 or more")
+	}
+	return l.decide(ctx, key, 1, n)
+}
+
+// Peek says what Allow would, and changes nothing.
+func (l *Limiter) Peek(ctx context.Context, key string) (Answer, error) {
+	return l.PeekN(ctx, key, 1)
+}
+
+// PeekN says what AllowN would, and changes nothing.
+func (l *Limiter) PeekN(ctx context.Context, key string, n int64) (Answer, error) {
+	answer, err := l.decide(ctx, key, n, 0)
+	answer.Allowed = err == nil && answer.RetryAfter == 0
+	return answer, err
+}
+
+// Reset forgets what was charged to key, under all limits of the limiter.
+func (l *Limiter) Reset(ctx context.Context, key string) error {
+	c := l.call(key, 0, "")
+	defer l.done(c)
+	return l.store.Reset(ctx, c.claims)
+}
+
+func (l *Limiter) decide(ctx context.Context, key string, cost, times int64) (answer Answer, err error) {
+	if l.short != nil && times == 1 {
+		if granted, d, ok := l.short.Shortcut(key, l.limits[0], cost); ok {
+			return Answer{Allowed: granted > 0, Granted: granted * cost, Limit: l.limits[0], Decision: d}, nil
+		}
+	}
+	c := l.call(key, cost, "")
+	granted, err := l.store.Decide(ctx, c.claims, times, c.decisions)
+	if err != nil {
+		err = leaseHint(err)
+	} else {
+		c.answer(&answer)
+		answer.Allowed, answer.Granted = granted > 0, granted*cost
+	}
+	l.done(c)
+	return answer, err
+}
+
+// leaseHint turns the store's complaint about a missing lease into what the caller can do.
+func leaseHint(err error) error {
+	var input *InputError
+	if errors.As(err, &input) && input.Field == "lease" {
+		return fmt.Errorf("%w (this limiter has a concurrency limit: use Acquire, or Reserve)", err)
+	}
+	return err
+}
+
+// call is the arguments of one call of the store, reused.
+type call struct {
+	claims    []Claim
+	decisions []Decision
+}
+
+func newCall(limits []*Limit) *call {
+	c := &call{claims: make([]Claim, len(limits)), decisions: make([]Decision, len(limits))}
+	for i, limit := range limits {
+		c.claims[i].Limit = limit
+	}
+	return c
+}
+
+func (l *Limiter) call(key string, cost int64, lease string) *call {
+	c := l.pool.Get().(*call)
+	c.set(key, cost, lease)
+	return c
+}
+
+func (l *Limiter) done(c *call) {
+	c.set("", 0, "") // a key may be part of a large request: let go of it
+	l.pool.Put(c)
+}
+
+func (c *call) set(key string, cost int64, lease string) {
+	for i := range c.claims {
+		claim := &c.claims[i]
+		claim.Key, claim.Cost = key, cost
+		if claim.Limit != nil && claim.Limit.algorithm == AlgorithmConcurrency {
+			claim.Lease, claim.Renew = lease, false
+		}
+	}
+}
+
+// answer fills in what the worst decision says. It copies field by field: copying a whole
+// Decision that was written a moment ago, field by field, stalls the processor for longer
+// than the rest of this takes.
+func (c *call) answer(answer *Answer) {
+	worst := 0
+	delay := c.decisions[0].Delay
+	for i := 1; i < len(c.decisions); i++ {
+		delay = max(delay, c.decisions[i].Delay)
+		if Worse(&c.decisions[i], &c.decisions[worst]) {
+			worst = i
+		}
+	}
+	d := &c.decisions[worst]
+	answer.Limit = c.claims[worst].Limit
+	answer.Remaining, answer.RetryAfter, answer.ResetAfter = d.Remaining, d.RetryAfter, d.ResetAfter
+	answer.Delay, answer.At = delay, d.At
+}
+
+// Worse orders the decisions of one request: never, then the longest wait, then the
+// least remaining. Of equal ones the first decides.
+func Worse(a, b *Decision) bool {
+	if a.RetryAfter != b.RetryAfter {
+		return a.RetryAfter == Never || b.RetryAfter != Never && a.RetryAfter > b.RetryAfter
+	}
+	return a.Remaining < b.Remaining
+}
+
+// Wait waits until one unit is granted, and until what it borrowed is repaid.
+func (l *Limiter) Wait(ctx context.Context, key string) error { return l.WaitN(ctx, key, 1) }
+
+// WaitN waits until n units are granted, and until what they borrowed is repaid. If the
+// context ends first, or would, nothing stays charged. The error is a *RefusedError
+// ([ErrNever], [ErrTooLong]), the context's, or the store's.
+//
+// Callers that wait are not served in the order of their coming. A limiter with a
+// concurrency limit cannot wait: what it held would have no owner to release it.
+func (l *Limiter) WaitN(ctx context.Context, key string, n int64) error {
+	if l.holds() {
+		return invalid("limits", "a concurrency limit", "limits without leases to wait; use Acquire")
+	}
+	for {
+		if err := ctx.Err(); err != nil { // before a unit is taken in vain
+			return err
+		}
+		reservation, err := l.Reserve(ctx, key, n)
+		if err == nil {
+			return l.sleepReserved(ctx, reservation)
+		}
+		var refused *RefusedError
+		if !errors.As(err, &refused) || refused.Answer.RetryAfter == Never {
+			return err
+		}
+		if err := sleep(ctx, refused.Answer); err != nil {
+			return err
+		}
+	}
+}
+
+// sleepReserved sleeps the delay of what was granted; if it cannot, it gives it back.
+func (l *Limiter) sleepReserved(ctx context.Context, r *Reservation) error {
+	answer := r.Answer()
+	if answer.Delay == 0 {
+		return nil
+	}
+	answer.Allowed, answer.Granted, answer.RetryAfter = false, 0, answer.Delay
+	err := sleep(ctx, answer)
+	if err != nil {
+		// The context may be over: the unit is given back all the same.
+		err = errors.Join(err, r.Cancel(context.WithoutCancel(ctx)))
+	}
+	return err
+}
+
+// sleep waits answer.RetryAfter, or fails at once if the context would end before.
+func sleep(ctx context.Context, answer Answer) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	deadline, ok := ctx.Deadline()
+	if ok && time.Until(deadline) <= answer.RetryAfter { // at its deadline a context is over
+		return &RefusedError{Answer: answer, cause: errors.Join(ErrTooLong, context.DeadlineExceeded)}
+	}
+	timer := time.NewTimer(answer.RetryAfter)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,428 @@
+package weir_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/memstore"
+)
+
+// clock drives a store.
+type clock struct{ at atomic.Int64 }
+
+func (c *clock) now() weir.Instant { return weir.Instant(c.at.Load()) }
+
+func (c *clock) advance(d time.Duration) { c.at.Add(d.Microseconds()) }
+
+// drive makes a limiter called "l" on a store of its own whose clock the test moves.
+func drive(tb testing.TB, specs ...weir.Spec) (*weir.Limiter, *clock) {
+	tb.Helper()
+	c := &clock{}
+	c.at.Store(1_790_000_000_000_000)
+	return limiterOn(tb, memstore.New(memstore.WithClock(c.now)), specs...), c
+}
+
+func limiterOn(tb testing.TB, store weir.Store, specs ...weir.Spec) *weir.Limiter {
+	tb.Helper()
+	l, err := weir.New(store, "l", specs...)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { store.Close() })
+	return l
+}
+
+// must is for calls that have no reason to fail.
+func must[T any](tb testing.TB) func(T, error) T {
+	return func(value T, err error) T {
+		tb.Helper()
+		if err != nil {
+			tb.Fatal(err)
+		}
+		return value
+	}
+}
+
+func allow(tb testing.TB, l *weir.Limiter, n int64) weir.Answer {
+	tb.Helper()
+	return must[weir.Answer](tb)(l.AllowN(tb.Context(), "key", n))
+}
+
+func remaining(tb testing.TB, l *weir.Limiter) int64 {
+	tb.Helper()
+	return must[weir.Answer](tb)(l.Peek(tb.Context(), "key")).Remaining
+}
+
+func TestAllow(t *testing.T) {
+	l, clock := drive(t, weir.SlidingLog{Limit: 3, Window: time.Minute})
+	for want := int64(2); want >= 0; want-- {
+		answer := must[weir.Answer](t)(l.Allow(t.Context(), "key"))
+		if !answer.Allowed || answer.Granted != 1 || answer.Remaining != want || answer.At != clock.now() {
+			t.Fatalf("with %d to be left: %+v", want, answer)
+		}
+		clock.advance(time.Second)
+	}
+	refused := allow(t, l, 1)
+	if refused.Allowed || refused.Granted != 0 || refused.RetryAfter != 57*time.Second || refused.ResetAfter != 59*time.Second {
+		t.Fatalf("the fourth: %+v", refused)
+	}
+	if other := must[weir.Answer](t)(l.Allow(t.Context(), "another")); !other.Allowed {
+		t.Fatalf("another key: %+v", other)
+	}
+	clock.advance(refused.RetryAfter - time.Microsecond)
+	if early := allow(t, l, 1); early.Allowed || early.RetryAfter != time.Microsecond {
+		t.Fatalf("a microsecond before its time: %+v", early)
+	}
+	clock.advance(time.Microsecond)
+	if !allow(t, l, 1).Allowed {
+		t.Fatal("refused at its own retry-after")
+	}
+}
+
+func TestAllowNIsAllOrNothing(t *testing.T) {
+	l, _ := drive(t, weir.PerMinute(10))
+	if answer := allow(t, l, 7); !answer.Allowed || answer.Granted != 7 || answer.Remaining != 3 {
+		t.Fatalf("7 of 10: %+v", answer)
+	}
+	if answer := allow(t, l, 4); answer.Allowed || answer.Granted != 0 || answer.Remaining != 3 || answer.RetryAfter != 6*time.Second {
+		t.Fatalf("4 of 3: %+v", answer)
+	}
+	if answer := allow(t, l, 3); !answer.Allowed || answer.Remaining != 0 {
+		t.Fatalf("3 of 3: %+v", answer)
+	}
+}
+
+func TestACostOfZeroAsksWhetherTheLimitIsExceeded(t *testing.T) {
+	l, _ := drive(t, weir.PerMinute(1))
+	for _, when := range []string{"fresh", "used up"} {
+		if answer := allow(t, l, 0); !answer.Allowed || answer.Granted != 0 {
+			t.Fatalf("%s: %+v", when, answer)
+		}
+		allow(t, l, 1)
+	}
+	over := must[*weir.Reservation](t)(l.Reserve(t.Context(), "indebted", 1))
+	if err := over.Settle(t.Context(), 2); err != nil {
+		t.Fatal(err)
+	}
+	if answer := must[weir.Answer](t)(l.AllowN(t.Context(), "indebted", 0)); answer.Allowed || answer.RetryAfter != time.Minute {
+		t.Fatalf("exceeded: %+v", answer)
+	}
+}
+
+func TestAllowAtMostTakesWhatIsLeft(t *testing.T) {
+	l, _ := drive(t, weir.PerMinute(10), weir.PerHour(15))
+	for _, want := range []int64{7, 3, 0} {
+		answer := must[weir.Answer](t)(l.AllowAtMost(t.Context(), "key", 7))
+		if answer.Granted != want || answer.Allowed != (want > 0) {
+			t.Fatalf("of 7 at most: %+v, want %d", answer, want)
+		}
+	}
+	if hour := must[weir.Answer](t)(l.AllowAtMost(t.Context(), "key", 1)).Limit; hour.Name() != "l" {
+		t.Fatalf("decided by %s", hour.Name())
+	}
+	for _, n := range []int64{0, -1, weir.MaxUnits + 1} {
+		if _, err := l.AllowAtMost(t.Context(), "key", n); !isInput(err) {
+			t.Errorf("at most %d: %v", n, err)
+		}
+	}
+}
+
+func isInput(err error) bool {
+	var input *weir.InputError
+	return errors.As(err, &input)
+}
+
+func TestPeekChangesNothing(t *testing.T) {
+	l, _ := drive(t, weir.PerMinute(2))
+	for range 3 {
+		if answer := must[weir.Answer](t)(l.PeekN(t.Context(), "key", 2)); !answer.Allowed || answer.Granted != 0 || answer.Remaining != 2 {
+			t.Fatalf("fresh: %+v", answer)
+		}
+	}
+	allow(t, l, 1)
+	for range 3 {
+		if answer := must[weir.Answer](t)(l.PeekN(t.Context(), "key", 2)); answer.Allowed || answer.Remaining != 1 || answer.RetryAfter != 30*time.Second {
+			t.Fatalf("half used: %+v", answer)
+		}
+	}
+}
+
+func TestNeverIsNotAWait(t *testing.T) {
+	l, _ := drive(t, weir.PerMinute(10), weir.PerHour(100))
+	if answer := allow(t, l, 11); answer.Allowed || answer.RetryAfter != weir.Never || answer.Limit.Name() != "l" {
+		t.Fatalf("11 of 10: %+v", answer)
+	}
+	if answer := must[weir.Answer](t)(l.PeekN(t.Context(), "key", 11)); answer.Allowed {
+		t.Fatalf("peeking 11 of 10: %+v", answer)
+	}
+	_, err := l.Reserve(t.Context(), "key", 11)
+	for what, err := range map[string]error{"Reserve": err, "Wait": l.WaitN(t.Context(), "key", 11)} {
+		var refused *weir.RefusedError
+		if !errors.Is(err, weir.ErrNever) || errors.Is(err, weir.ErrRefused) || !errors.As(err, &refused) {
+			t.Errorf("%s: %v", what, err)
+			continue
+		}
+		if refused.Answer.RetryAfter != weir.Never || !strings.Contains(err.Error(), `limit "l" (10/1m)`) {
+			t.Errorf("%s: %q, %+v", what, err, refused.Answer)
+		}
+	}
+	if remaining(t, l) != 10 {
+		t.Error("what can never be granted was charged")
+	}
+}
+
+func TestSeveralLimitsAreOneDecision(t *testing.T) {
+	l, clock := drive(t, weir.SlidingLog{Limit: 1, Window: time.Minute}, weir.SlidingLog{Limit: 3, Window: time.Hour}, weir.SlidingLog{Limit: 4, Window: 24 * time.Hour})
+	decided := func(wantAllowed bool, wantLimit string, wantRetry time.Duration) {
+		t.Helper()
+		answer := allow(t, l, 1)
+		if answer.Allowed != wantAllowed || answer.Limit.Name() != wantLimit || answer.RetryAfter != wantRetry {
+			t.Fatalf("allowed %v by %s, retry after %v; want %v by %s, %v", answer.Allowed, answer.Limit.Name(), answer.RetryAfter, wantAllowed, wantLimit, wantRetry)
+		}
+	}
+	decided(true, "l", time.Minute)
+	for range 50 { // refused by the first, and charged to none
+		decided(false, "l", time.Minute)
+	}
+	clock.advance(time.Minute)
+	decided(true, "l", time.Minute)
+	clock.advance(time.Minute)
+	decided(true, "l.2", 58*time.Minute)
+	clock.advance(time.Minute)
+	decided(false, "l.2", 57*time.Minute)
+	clock.advance(57 * time.Minute)
+	decided(true, "l.3", 23*time.Hour)
+	if names := fmt.Sprint(l.Limits()[0].Name(), l.Limits()[1].Name(), l.Limits()[2].Name()); names != "ll.2l.3" {
+		t.Errorf("the limits are called %s", names)
+	}
+}
+
+func TestTheDelayIsTheLongestOfAllLimits(t *testing.T) {
+	for _, specs := range [][]weir.Spec{
+		{weir.LeakyQueue(1, time.Second, 9), weir.LeakyQueue(2, time.Second, 1)},
+		{weir.LeakyQueue(2, time.Second, 1), weir.LeakyQueue(1, time.Second, 9)},
+	} {
+		l, _ := drive(t, specs...)
+		allow(t, l, 1)
+		answer := allow(t, l, 1)
+		if !answer.Allowed || answer.Delay != time.Second || answer.Limit.Spec() != specs[0] && answer.Limit.Spec() != specs[1] || answer.RetryAfter != 500*time.Millisecond {
+			t.Errorf("%v: %+v", specs, answer)
+		}
+	}
+}
+
+func TestWorse(t *testing.T) {
+	never, long, short := weir.Decision{RetryAfter: weir.Never}, weir.Decision{RetryAfter: 9}, weir.Decision{RetryAfter: 3}
+	few, many := weir.Decision{Remaining: 1}, weir.Decision{Remaining: 2}
+	order := []weir.Decision{never, long, short, few, many}
+	for i := range order {
+		for j := range order {
+			if got := weir.Worse(&order[i], &order[j]); got != (i < j) {
+				t.Errorf("%+v worse than %+v: got %v", order[i], order[j], got)
+			}
+		}
+	}
+}
+
+func TestReset(t *testing.T) {
+	l, _ := drive(t, weir.PerMinute(2), weir.FixedWindow{Limit: 2, Window: time.Hour})
+	allow(t, l, 2)
+	if err := l.Reset(t.Context(), "key"); err != nil {
+		t.Fatal(err)
+	}
+	if answer := allow(t, l, 2); !answer.Allowed {
+		t.Fatalf("after a reset: %+v", answer)
+	}
+	if err := l.Reset(t.Context(), ""); !isInput(err) {
+		t.Errorf("a reset of no key: %v", err)
+	}
+}
+
+func TestNewLimiterRefusesWhatCannotWork(t *testing.T) {
+	store := memstore.New()
+	limit := weir.MustLimit("a", weir.PerMinute(1))
+	many := make([]*weir.Limit, weir.MaxClaims+1)
+	for i := range many {
+		many[i] = weir.MustLimit(fmt.Sprint("a", i), weir.PerMinute(1))
+	}
+	for what, limits := range map[string][]*weir.Limit{
+		"none": nil, "nil": {nil}, "the zero Limit": {{}}, "too many": many,
+		"one state twice": {limit, weir.MustLimit("a", weir.PerHour(2))},
+	} {
+		if _, err := weir.NewLimiter(store, limits...); !isInput(err) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if _, err := weir.NewLimiter(nil, limit); !isInput(err) {
+		t.Errorf("no store: %v", err)
+	}
+	if _, err := weir.New(store, strings.Repeat("n", weir.MaxName), weir.PerMinute(1), weir.PerHour(2)); !isInput(err) {
+		t.Errorf("a second name of 130 bytes: %v", err)
+	}
+	if _, err := weir.NewLimiter(store, many[1:]...); err != nil {
+		t.Errorf("%d limits: %v", weir.MaxClaims, err)
+	}
+}
+
+func TestAClosedStoreSaysSo(t *testing.T) {
+	store := memstore.New()
+	l := limiterOn(t, store, weir.PerMinute(1))
+	store.Close()
+	_, err := l.Allow(t.Context(), "key")
+	if !errors.Is(err, weir.ErrClosed) || !errors.Is(l.Wait(t.Context(), "key"), weir.ErrClosed) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestALimiterOfManyCallersGrantsEachUnitOnce(t *testing.T) {
+	l, _ := drive(t, weir.PerHour(100), weir.SlidingLog{Limit: 90, Window: time.Hour}, weir.Concurrency{Limit: 95, TTL: time.Hour})
+	plain := limiterOn(t, memstore.New(), weir.PerHour(100))
+	var granted, held atomic.Int64
+	var all sync.WaitGroup
+	for range 16 {
+		all.Go(func() {
+			for range 20 {
+				if answer, err := plain.Allow(t.Context(), "key"); err == nil && answer.Allowed {
+					granted.Add(1)
+				}
+				if _, err := l.Acquire(t.Context(), "key"); err == nil {
+					held.Add(1)
+				}
+				if _, err := l.Allow(t.Context(), "key"); !isInput(err) {
+					t.Errorf("Allow of a lease: %v", err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if granted.Load() != 100 || held.Load() != 90 {
+		t.Errorf("granted %d of 100, leases %d of 90", granted.Load(), held.Load())
+	}
+}
+
+// The rest runs in bubbles, whose time passes when everybody sleeps.
+
+func TestWaitTakesAsLongAsTheStoreSays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, start := limiterOn(t, memstore.New(), weir.PerMinute(6)), time.Now()
+		for i := range 9 {
+			if err := l.Wait(t.Context(), "key"); err != nil {
+				t.Fatal(err)
+			}
+			if took, want := time.Since(start), time.Duration(max(0, i-5))*10*time.Second; took != want {
+				t.Errorf("the %dth passed after %v, want %v", i+1, took, want)
+			}
+		}
+	})
+}
+
+func TestWaitKnowsTheDeadlineAhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, start := limiterOn(t, memstore.New(), weir.PerMinute(6)), time.Now()
+		allow(t, l, 6)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		err := l.Wait(ctx, "key")
+		if !errors.Is(err, weir.ErrTooLong) || !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != 0 {
+			t.Fatalf("after %v: %v", time.Since(start), err)
+		}
+		var refused *weir.RefusedError
+		if !errors.As(err, &refused) || refused.Answer.RetryAfter != 10*time.Second || !strings.Contains(err.Error(), "longer than the context allows") {
+			t.Errorf("the error is %q, %+v", err, refused)
+		}
+		ctx, cancel = context.WithTimeout(t.Context(), 10*time.Second+1)
+		defer cancel()
+		if err := l.Wait(ctx, "key"); err != nil || time.Since(start) != 10*time.Second {
+			t.Errorf("with time enough: %v after %v", err, time.Since(start))
+		}
+	})
+}
+
+func TestACancelledWaitKeepsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOn(t, memstore.New(), weir.PerMinute(6))
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := l.Wait(gone, "key"); !errors.Is(err, context.Canceled) || remaining(t, l) != 6 {
+			t.Errorf("cancelled before it began: %v, %d of 6 left", err, remaining(t, l))
+		}
+		allow(t, l, 6)
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(4*time.Second, cancel)
+		if err := l.Wait(ctx, "key"); !errors.Is(err, context.Canceled) {
+			t.Errorf("cancelled while it slept: %v", err)
+		}
+		time.Sleep(6 * time.Second)
+		if got := remaining(t, l); got != 1 {
+			t.Errorf("10 s refill one unit; %d are left", got)
+		}
+	})
+}
+
+func TestAQueueLetsItsCallersOutEvenly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, start := limiterOn(t, memstore.New(), weir.LeakyQueue(10, time.Second, 5)), time.Now()
+		var mu sync.Mutex
+		left := make(map[time.Duration]int)
+		var all sync.WaitGroup
+		for range 6 {
+			all.Go(func() {
+				if err := l.Wait(t.Context(), "key"); err != nil {
+					t.Error(err)
+				}
+				mu.Lock()
+				left[time.Since(start)]++
+				mu.Unlock()
+			})
+		}
+		synctest.Wait()
+		if answer := allow(t, l, 1); answer.Allowed || answer.RetryAfter != 100*time.Millisecond {
+			t.Errorf("a seventh, past the queue: %+v", answer)
+		}
+		all.Wait()
+		for i := range 6 {
+			if at := time.Duration(i) * 100 * time.Millisecond; left[at] != 1 {
+				t.Errorf("%d callers left at %v: %v", left[at], at, left)
+			}
+		}
+	})
+}
+
+func TestACallerWhoLeavesTheQueueGivesItsPlaceBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOn(t, memstore.New(), weir.LeakyQueue(1, time.Second, 5))
+		allow(t, l, 1)
+		for what, limit := range map[string]time.Duration{"deadline known ahead": 500 * time.Millisecond, "cancelled": time.Hour} {
+			ctx, cancel := context.WithTimeout(t.Context(), limit)
+			time.AfterFunc(100*time.Millisecond, cancel)
+			before := remaining(t, l)
+			err := l.Wait(ctx, "key")
+			var refused *weir.RefusedError
+			if errors.As(err, &refused) && (refused.Answer.Allowed || refused.Answer.Granted != 0) {
+				t.Errorf("%s: the answer of what was given back is %+v", what, refused.Answer)
+			}
+			if err == nil || ctx.Err() == nil && !errors.Is(err, weir.ErrTooLong) {
+				t.Errorf("%s: %v", what, err)
+			}
+			if got := remaining(t, l); got != before {
+				t.Errorf("%s: %d places are left, %d before", what, got, before)
+			}
+			time.Sleep(100*time.Millisecond - 1)
+		}
+	})
+}
+
+func TestWaitRefusesLeases(t *testing.T) {
+	l, _ := drive(t, weir.Concurrency{Limit: 1, TTL: time.Hour})
+	if err := l.Wait(t.Context(), "key"); !isInput(err) || remaining(t, l) != 1 {
+		t.Errorf("waited for a lease that nobody could release: %v, %d left", err, remaining(t, l))
+	}
+}

@@ -1,0 +1,19 @@
+package memstore_test
+
+import (
+	"testing"
+
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/memstore"
+	"github.com/weirproject/weir/storetest"
+)
+
+func subject(t testing.TB, clock func() weir.Instant) storetest.Handle {
+	store := memstore.New(memstore.WithClock(clock))
+	t.Cleanup(func() { store.Close() })
+	return storetest.Handle{Store: store}
+}
+
+func TestVectors(t *testing.T) { storetest.Vectors(t, subject) }
+
+func TestStore(t *testing.T) { storetest.Run(t, subject) }

@@ -1,0 +1,171 @@
+package memstore
+
+import (
+	"container/heap"
+	"math"
+
+	"github.com/weirproject/weir"
+)
+
+// unknown is the earliest expiry of a shard that was never asked for room.
+const unknown = math.MinInt64
+
+// room claims a place for one more key, dropping one that expired if the store is full.
+func (s *Store) room(now int64) bool {
+	for s.keys.Add(1) > s.maxKeys {
+		s.keys.Add(-1)
+		if !s.dropExpired(now) {
+			return false
+		}
+	}
+	return true
+}
+
+// dropExpired drops one key whose state is as if never used. While nothing has expired
+// it costs one look at each shard: a flood of new keys stays cheap.
+func (s *Store) dropExpired(now int64) bool {
+	for i := range s.shards {
+		if s.shards[i].earliest.Load() <= now && s.dropFrom(&s.shards[i], now) {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *Store) dropFrom(sh *shard, now int64) bool {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if sh.earliest.Load() == unknown {
+		sh.look(now)
+	}
+	defer sh.settle()
+	for len(sh.soonest) > 0 && sh.soonest[0].at <= now {
+		next := &sh.soonest[0]
+		if next.node.word.Load() == dead {
+			heap.Pop(&sh.soonest)
+			continue
+		}
+		next.node.lock()
+		if expires := next.node.expires(now); expires > now { // used since
+			next.node.unlock()
+			next.at = expires
+			heap.Fix(&sh.soonest, 0)
+			continue
+		}
+		s.drop(sh, next.node)
+		heap.Pop(&sh.soonest)
+		s.dropped.Add(1)
+		return true
+	}
+	return false
+}
+
+// look learns when each key of the shard expires: once, when the store is first full.
+func (sh *shard) look(now int64) {
+	sh.soonest = sh.soonest[:0]
+	for n := range sh.table.Load().all {
+		if !n.shared() {
+			n.lock()
+			sh.soonest = append(sh.soonest, expiry{n.expires(now), n})
+			n.unlock()
+		}
+	}
+	heap.Init(&sh.soonest)
+}
+
+// settle publishes when the shard's next key may expire.
+func (sh *shard) settle() {
+	if len(sh.soonest) == 0 {
+		sh.earliest.Store(math.MaxInt64)
+		return
+	}
+	sh.earliest.Store(sh.soonest[0].at)
+}
+
+// entered tells a shard that keeps expiries of a new key. When that expires is looked up
+// when its turn comes: its first charge is still to be made.
+func (sh *shard) entered(n *node, now int64) {
+	if sh.earliest.Load() != unknown && !n.shared() {
+		heap.Push(&sh.soonest, expiry{now, n})
+		sh.settle()
+	}
+}
+
+// sooner tells the shard that a refund may have brought a key's expiry forward: it will
+// look at all of them again. Keeping a heap right for each refund would cost them all.
+func (s *Store) sooner(p *place) {
+	if sh := s.shard(p.hash); sh.earliest.Load() != unknown && p.key != "" {
+		sh.earliest.Store(unknown)
+	}
+}
+
+// full reports whether a new key would find no room, without taking a lock.
+func (s *Store) full(now int64) bool {
+	if s.keys.Load() < s.maxKeys {
+		return false
+	}
+	for i := range s.shards {
+		if s.shards[i].earliest.Load() <= now {
+			return false
+		}
+	}
+	return true
+}
+
+// Sweep drops every key whose state is as if never used, and says how many. Nothing needs
+// it: a full store makes room by itself. Call it to give memory back after a flood.
+func (s *Store) Sweep() int {
+	now, swept := s.now(), 0
+	for i := range s.shards {
+		sh := &s.shards[i]
+		sh.mu.Lock()
+		for n := range sh.table.Load().all {
+			n.lock()
+			if n.expires(now) <= now {
+				s.drop(sh, n)
+				swept++
+				continue
+			}
+			n.unlock()
+		}
+		if swept > 0 {
+			s.resize(sh, sh.table.Load().shrunk())
+		}
+		sh.soonest = nil
+		sh.earliest.Store(unknown)
+		sh.mu.Unlock()
+	}
+	return swept
+}
+
+// expires is when the state of a locked node will be as if never used. Numbers that
+// change later may move that; it is asked again before the node is dropped.
+func (n *node) expires(now int64) int64 {
+	claim := weir.Claim{Limit: n.limit.Load()}
+	return now + decision(&claim, n.state(), now).ResetAfter.Microseconds()
+}
+
+// expiry is when a key may be dropped; it may be used again before.
+type expiry struct {
+	at   int64
+	node *node
+}
+
+// soonest is a heap of expiries.
+type soonest []expiry
+
+func (h soonest) Len() int           { return len(h) }
+func (h soonest) Less(i, j int) bool { return h[i].at < h[j].at }
+func (h soonest) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+
+// Push implements heap.Interface.
+func (h *soonest) Push(x any) { *h = append(*h, x.(expiry)) }
+
+// Pop implements heap.Interface.
+func (h *soonest) Pop() any {
+	old := *h
+	last := old[len(old)-1]
+	old[len(old)-1] = expiry{}
+	*h = old[:len(old)-1]
+	return last
+}

@@ -1,0 +1,333 @@
+package memstore
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/algorithm/concurrency"
+	"github.com/weirproject/weir/internal/algorithm/slidingcounter"
+	"github.com/weirproject/weir/internal/algorithm/slidinglog"
+)
+
+// A snapshot is lines of JSON: a head, then limits before the first key that uses them,
+// keys, and a foot with the SHA-256 of all that stands before it.
+const (
+	snapshotFormat  = "weir memstore snapshot"
+	snapshotVersion = 1
+)
+
+type head struct {
+	Format  string `json:"format"`
+	Version int    `json:"version"`
+}
+
+type foot struct {
+	Keys   int64  `json:"keys"`
+	SHA256 string `json:"sha256"`
+}
+
+// line is a limit (Name, Spec) or a key under the limit with that number.
+type line struct {
+	Name  string   `json:"name,omitempty"`
+	Spec  string   `json:"spec,omitempty"`
+	Limit int      `json:"limit,omitempty"`
+	Key   []byte   `json:"key,omitempty"` // bytes, not text: in base64
+	State []int64  `json:"state,omitempty"`
+	IDs   [][]byte `json:"ids,omitempty"`
+}
+
+// Save writes all keys that count to a file, so that a quota survives a restart. The file
+// appears whole or not at all. Decisions go on meanwhile; each key is saved as it is at
+// one moment between begin and end.
+func (s *Store) Save(path string) (err error) {
+	file, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*.tmp")
+	if err != nil {
+		return fmt.Errorf("memstore: save: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(fmt.Errorf("memstore: save: %w", err), file.Close(), os.Remove(file.Name()))
+		}
+	}()
+	if err := s.write(file); err != nil {
+		return err
+	}
+	if err := file.Sync(); err != nil {
+		return err
+	}
+	if err := file.Close(); err != nil {
+		return err
+	}
+	return os.Rename(file.Name(), path)
+}
+
+func (s *Store) write(file io.Writer) error {
+	out := &snapshotWriter{out: bufio.NewWriterSize(file, 1<<20), hash: sha256.New().(hasher), limits: make(map[*weir.Limit]int)}
+	out.line(head{snapshotFormat, snapshotVersion})
+	now := s.now()
+	for i := range s.shards {
+		s.saveShard(&s.shards[i], out, now)
+	}
+	sum := hex.EncodeToString(out.hash.Sum(nil))
+	out.line(foot{out.keys, sum})
+	if out.err != nil {
+		return out.err
+	}
+	return out.out.Flush()
+}
+
+func (s *Store) saveShard(sh *shard, out *snapshotWriter, now int64) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	for n := range sh.table.Load().all {
+		n.lock()
+		if n.expires(now) > now {
+			out.node(n)
+		}
+		n.unlock()
+	}
+}
+
+type hasher interface {
+	io.Writer
+	Sum([]byte) []byte
+}
+
+type snapshotWriter struct {
+	out    *bufio.Writer
+	hash   hasher
+	limits map[*weir.Limit]int
+	keys   int64
+	err    error
+}
+
+func (w *snapshotWriter) line(v any) {
+	text, err := json.Marshal(v)
+	if w.err != nil || err != nil {
+		w.err = errors.Join(w.err, err)
+		return
+	}
+	text = append(text, '\n')
+	w.hash.Write(text)
+	_, w.err = w.out.Write(text)
+}
+
+func (w *snapshotWriter) node(n *node) {
+	limit := n.limit.Load()
+	number, known := w.limits[limit]
+	if !known {
+		number = len(w.limits) + 1
+		w.limits[limit] = number
+		w.line(line{Name: limit.Name(), Spec: limit.String()})
+	}
+	entry := line{Limit: number, Key: []byte(n.key())}
+	entry.State, entry.IDs = numbers(limit, n.state())
+	w.line(entry)
+	w.keys++
+}
+
+// numbers is a state as a snapshot holds it.
+func numbers(l *weir.Limit, s state) (list []int64, ids [][]byte) {
+	switch l.Algorithm() {
+	case weir.AlgorithmSlidingLog:
+		for _, e := range s.large.log.Entries() {
+			list = append(list, e.At, e.Units)
+		}
+	case weir.AlgorithmSlidingCounter:
+		newest, counts := s.large.counter.Counts()
+		list = append([]int64{newest}, counts...)
+	case weir.AlgorithmConcurrency:
+		for _, lease := range s.large.leases.Leases() {
+			list, ids = append(list, lease.Expires, lease.Units), append(ids, []byte(lease.ID))
+		}
+	default:
+		list = []int64{s.a, s.b}
+	}
+	return list, ids
+}
+
+// Load reads what Save wrote into a store that is still empty, without the keys whose
+// time is over. The limits may have other numbers by now. A file that is damaged, of
+// another program or of another version is an error, and nothing of it is loaded.
+func (s *Store) Load(path string) error {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("memstore: load: %w", err)
+	}
+	if s.keys.Load() != 0 {
+		return errors.New("memstore: load: the store is in use; load into a new one")
+	}
+	if err := s.read(text); err != nil {
+		return fmt.Errorf("memstore: load %s: %w", path, err)
+	}
+	return nil
+}
+
+func (s *Store) read(text []byte) error {
+	body, err := checked(text)
+	if err != nil {
+		return err
+	}
+	r := snapshotReader{now: s.now()}
+	for number, rest := 2, body; len(rest) > 0; number++ {
+		var one []byte
+		one, rest, _ = bytes.Cut(rest, []byte("\n"))
+		if err := r.line(one); err != nil {
+			return fmt.Errorf("line %d: %w", number, err)
+		}
+	}
+	if int64(len(r.nodes)) > s.maxKeys {
+		return fmt.Errorf("it holds %d keys, the store has room for %d; raise WithMaxKeys", len(r.nodes), s.maxKeys)
+	}
+	for _, n := range r.nodes {
+		s.adopt(n)
+	}
+	return nil
+}
+
+// adopt puts a loaded node into its place.
+func (s *Store) adopt(n *node) {
+	hash := s.nodeHash(n)
+	sh := s.shard(hash)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if sh.table.Load().find(hash, n.key(), n.limit.Load()) != nil {
+		return // it came into use meanwhile
+	}
+	s.put(sh, hash, n)
+	if !n.shared() {
+		s.keys.Add(1)
+	}
+	n.unlock()
+}
+
+// checked is the lines between head and foot of a snapshot that is whole.
+func checked(text []byte) ([]byte, error) {
+	first, rest, _ := bytes.Cut(text, []byte("\n"))
+	var h head
+	if err := json.Unmarshal(first, &h); err != nil || h.Format != snapshotFormat {
+		return nil, fmt.Errorf("%w: not a snapshot of a memstore", weir.ErrForeignState)
+	}
+	if h.Version != snapshotVersion {
+		return nil, fmt.Errorf("%w: version %d, this program reads %d", weir.ErrForeignState, h.Version, snapshotVersion)
+	}
+	end := bytes.LastIndexByte(bytes.TrimSuffix(text, []byte("\n")), '\n') + 1
+	var f foot
+	if err := json.Unmarshal(text[end:], &f); err != nil || f.SHA256 == "" {
+		return nil, fmt.Errorf("%w: it is cut short", weir.ErrForeignState)
+	}
+	if sum := sha256.Sum256(text[:end]); hex.EncodeToString(sum[:]) != f.SHA256 {
+		return nil, fmt.Errorf("%w: it is damaged: the checksum differs", weir.ErrForeignState)
+	}
+	return rest[:len(rest)-(len(text)-end)], nil
+}
+
+type snapshotReader struct {
+	now    int64
+	limits []*weir.Limit
+	nodes  []*node
+}
+
+func (r *snapshotReader) line(text []byte) error {
+	var l line
+	if err := json.Unmarshal(text, &l); err != nil {
+		return fmt.Errorf("%w: %w", weir.ErrForeignState, err)
+	}
+	if l.Limit == 0 {
+		spec, err := weir.ParseLimit(l.Spec)
+		if err != nil {
+			return err
+		}
+		limit, err := weir.NewLimit(l.Name, spec)
+		r.limits = append(r.limits, limit)
+		return err
+	}
+	if l.Limit < 0 || l.Limit > len(r.limits) || len(l.Key) > weir.MaxKey {
+		return fmt.Errorf("%w: limit %d of %d, a key of %d bytes", weir.ErrForeignState, l.Limit, len(r.limits), len(l.Key))
+	}
+	limit := r.limits[l.Limit-1]
+	s, ok := restore(limit, l.State, l.IDs)
+	if !ok {
+		return fmt.Errorf("%w: no state of %s", weir.ErrForeignState, limit.Algorithm())
+	}
+	n := newNode(string(l.Key), limit)
+	n.store(limit, s)
+	if n.expires(r.now) > r.now {
+		r.nodes = append(r.nodes, n)
+	}
+	return nil
+}
+
+// restore is the state that numbers gave.
+func restore(l *weir.Limit, list []int64, ids [][]byte) (s state, ok bool) {
+	for _, n := range list {
+		if n < -weir.MaxUnits || n > 2*weir.MaxUnits {
+			return s, false
+		}
+	}
+	if isLarge(l) {
+		s.large = new(large)
+	}
+	switch l.Algorithm() {
+	case weir.AlgorithmSlidingLog:
+		return s, restoreLog(s.large, list)
+	case weir.AlgorithmSlidingCounter:
+		if int64(len(list)) != l.Slices()+2 || anyNegative(list[1:]) {
+			return s, false
+		}
+		s.large.counter = *slidingcounter.New(list[0], list[1:])
+		return s, true
+	case weir.AlgorithmConcurrency:
+		return s, restoreLeases(s.large, list, ids)
+	}
+	if len(list) != 2 || list[1] < 0 {
+		return s, false
+	}
+	s.a, s.b = list[0], list[1]
+	return s, l.Algorithm() != weir.AlgorithmTokenBucket || l.Step() || s.b < l.Interval().Den
+}
+
+func restoreLog(into *large, list []int64) bool {
+	var entries []slidinglog.Entry
+	for i := 0; i+1 < len(list); i += 2 {
+		if i > 0 && list[i] < list[i-2] {
+			return false
+		}
+		entries = append(entries, slidinglog.Entry{At: list[i], Units: list[i+1]})
+		if list[i+1] < 0 {
+			return false
+		}
+	}
+	into.log = *slidinglog.New(entries)
+	return len(list)%2 == 0
+}
+
+func restoreLeases(into *large, list []int64, ids [][]byte) bool {
+	var leases []concurrency.Lease
+	for i, id := range ids {
+		if len(list) != 2*len(ids) || list[2*i+1] < 1 || len(id) > weir.MaxLease {
+			return false
+		}
+		leases = append(leases, concurrency.Lease{ID: string(id), Expires: list[2*i], Units: list[2*i+1]})
+	}
+	into.leases = *concurrency.New(leases)
+	return true
+}
+
+func anyNegative(list []int64) bool {
+	for _, n := range list {
+		if n < 0 {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,140 @@
+package memstore
+
+import (
+	"sync"
+
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/algorithm"
+	"github.com/weirproject/weir/internal/algorithm/bucket"
+	"github.com/weirproject/weir/internal/algorithm/concurrency"
+	"github.com/weirproject/weir/internal/algorithm/slidingcounter"
+	"github.com/weirproject/weir/internal/algorithm/slidinglog"
+	"github.com/weirproject/weir/internal/algorithm/window"
+)
+
+// state is what a claim is decided on: two numbers (bucket, window), or a large one.
+type state struct {
+	a, b  int64
+	until int64 // of a window that other numbers opened; never stored
+	large *large
+}
+
+func (s state) window() window.State { return window.State{Start: s.a, Count: s.b, Until: s.until} }
+
+// large is the state of an algorithm that needs more than two numbers. Writers hold the
+// shard's mutex as well; its own lets refusals read side by side.
+type large struct {
+	mu      sync.RWMutex
+	log     slidinglog.State
+	counter slidingcounter.State
+	leases  concurrency.State
+}
+
+func isLarge(l *weir.Limit) bool { return l.Algorithm() >= weir.AlgorithmSlidingLog }
+
+// adopt reads a state under the claim's numbers. A large one is copied where it changes:
+// only a decision that charges may write it.
+func adopt(from, to *weir.Limit, s state, now int64) state {
+	if from == to {
+		return s
+	}
+	switch to.Algorithm() {
+	case weir.AlgorithmTokenBucket:
+		b := bucket.Adopt(from, to, bucket.State{At: s.a, Part: s.b}, now)
+		return state{a: b.At, b: b.Part}
+	case weir.AlgorithmFixedWindow, weir.AlgorithmCalendar:
+		w := window.Adopt(from, to, s.window())
+		return state{a: w.Start, b: w.Count, until: w.Until}
+	case weir.AlgorithmSlidingCounter:
+		if from.Slice() != to.Slice() || from.Slices() != to.Slices() {
+			return state{large: &large{counter: *slidingcounter.Convert(&s.large.counter, from.Slice(), to)}}
+		}
+	}
+	return s
+}
+
+// fit is how many of times requests of the claim the state grants.
+func fit(c *weir.Claim, s state, times, now int64) int64 {
+	if c.Limit.Algorithm() == weir.AlgorithmConcurrency {
+		return fitLease(c, s, times, now)
+	}
+	return algorithm.Fit(available(c, s, now), c.Cost, times)
+}
+
+func fitLease(c *weir.Claim, s state, times, now int64) int64 {
+	live := s.large.leases.Live(c.Lease, now)
+	if c.Renew && !live {
+		return 0
+	}
+	if live || s.large.leases.Available(c.Limit, now) >= c.Cost {
+		return times
+	}
+	return 0
+}
+
+func available(c *weir.Claim, s state, now int64) int64 {
+	switch c.Limit.Algorithm() {
+	case weir.AlgorithmTokenBucket:
+		return bucket.Available(c.Limit, bucket.State{At: s.a, Part: s.b}, now)
+	case weir.AlgorithmFixedWindow, weir.AlgorithmCalendar:
+		return window.Available(c.Limit, s.window(), now)
+	case weir.AlgorithmSlidingLog:
+		return s.large.log.Available(c.Limit, now)
+	default:
+		return s.large.counter.Available(c.Limit, now)
+	}
+}
+
+// charge takes n units. It changes a large state in place.
+func charge(c *weir.Claim, s state, n, now int64) state {
+	switch c.Limit.Algorithm() {
+	case weir.AlgorithmTokenBucket:
+		b := bucket.Charge(c.Limit, bucket.State{At: s.a, Part: s.b}, n, now)
+		return state{a: b.At, b: b.Part}
+	case weir.AlgorithmFixedWindow, weir.AlgorithmCalendar:
+		w := window.Charge(c.Limit, s.window(), n, now)
+		return state{a: w.Start, b: w.Count}
+	case weir.AlgorithmSlidingLog:
+		s.large.log.Charge(c.Limit, n, now)
+	case weir.AlgorithmSlidingCounter:
+		s.large.counter.Charge(c.Limit, n, now)
+	case weir.AlgorithmConcurrency:
+		s.large.leases.Take(c.Limit, c.Lease, c.Cost, now)
+	}
+	return s
+}
+
+// refund gives the claim's cost back. ok is false for a lease that was gone.
+func refund(c *weir.Claim, s state, takenAt, now int64) (after state, ok bool) {
+	switch c.Limit.Algorithm() {
+	case weir.AlgorithmTokenBucket:
+		b := bucket.Refund(c.Limit, bucket.State{At: s.a, Part: s.b}, c.Cost, now)
+		return state{a: b.At, b: b.Part}, true
+	case weir.AlgorithmFixedWindow, weir.AlgorithmCalendar:
+		w := window.Refund(c.Limit, s.window(), c.Cost, takenAt, now)
+		return state{a: w.Start, b: w.Count}, true
+	case weir.AlgorithmSlidingLog:
+		s.large.log.Refund(c.Limit, c.Cost, takenAt, now)
+	case weir.AlgorithmSlidingCounter:
+		s.large.counter.Refund(c.Limit, c.Cost, takenAt, now)
+	case weir.AlgorithmConcurrency:
+		return s, s.large.leases.Release(c.Lease, now)
+	}
+	return s, true
+}
+
+// decision describes the state for a next request of the claim's cost.
+func decision(c *weir.Claim, s state, now int64) weir.Decision {
+	switch c.Limit.Algorithm() {
+	case weir.AlgorithmTokenBucket:
+		return bucket.Decision(c.Limit, bucket.State{At: s.a, Part: s.b}, c.Cost, now)
+	case weir.AlgorithmFixedWindow, weir.AlgorithmCalendar:
+		return window.Decision(c.Limit, s.window(), c.Cost, now)
+	case weir.AlgorithmSlidingLog:
+		return s.large.log.Decision(c.Limit, c.Cost, now)
+	case weir.AlgorithmSlidingCounter:
+		return s.large.counter.Decision(c.Limit, c.Cost, now)
+	default:
+		return s.large.leases.Decision(c.Limit, c.Cost, now)
+	}
+}

@@ -1,0 +1,230 @@
+package weir
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// ParseLimit reads a limit as people write it, and as every Spec's String writes it:
+//
+//	100/1m                         token bucket of 100, refilled at 100 a minute
+//	10/s burst 20                  10 a second, bursts of 20
+//	10r/s                          nginx's spelling; the burst is 10 here, not nginx's 0
+//	5/1m overdraft 3 step          borrowing, refilled by whole periods
+//	leaky_queue 10/s queue 50      evenly spaced, 50 may wait
+//	fixed_window 100/1h epoch      (or: first, the default)
+//	calendar 10000/day in Asia/Shanghai
+//	sliding_log 5/1m
+//	sliding_counter 100/1m slices 60      (default: slices 10)
+//	concurrency 20 ttl 30s
+//
+// A period is Go's duration ("1m30s") or a number with d or w; a unit alone means one
+// of it. The algorithm's word may stand first; without one it is a token bucket.
+func ParseLimit(text string) (Spec, error) {
+	p := &limitParser{text: text, words: words(text)}
+	spec := p.parse()
+	if p.err != nil {
+		return nil, p.err
+	}
+	if err := spec.compile(new(Limit)); err != nil {
+		return nil, fmt.Errorf("limit %q: %w", text, err)
+	}
+	return spec, nil
+}
+
+// limitParser walks the words; after the first error it only hands out zeros.
+type limitParser struct {
+	text  string
+	words []string
+	err   error
+}
+
+func (p *limitParser) fail(allowed string) {
+	if p.err == nil {
+		p.err = invalid("limit", p.text, allowed)
+	}
+}
+
+func (p *limitParser) next() string {
+	if len(p.words) == 0 {
+		return ""
+	}
+	word := strings.ToLower(p.words[0])
+	p.words = p.words[1:]
+	return word
+}
+
+// take consumes a word if it comes next.
+func (p *limitParser) take(word string) bool {
+	if len(p.words) == 0 || strings.ToLower(p.words[0]) != word {
+		return false
+	}
+	p.words = p.words[1:]
+	return true
+}
+
+func (p *limitParser) parse() Spec {
+	algorithm := "token_bucket"
+	if len(p.words) > 0 && (p.words[0][0] < '0' || p.words[0][0] > '9') && p.words[0][0] != '-' {
+		algorithm = p.next()
+	}
+	spec := p.spec(algorithm)
+	if len(p.words) > 0 {
+		p.fail(fmt.Sprintf("nothing after it: %q is not an option of %s, or stands twice", p.words[0], algorithm))
+	}
+	return spec
+}
+
+func (p *limitParser) spec(algorithm string) Spec {
+	switch algorithm {
+	case "token_bucket", "gcra", "leaky_bucket":
+		return p.tokenBucket()
+	case "leaky_queue":
+		n, period := p.rate()
+		return LeakyQueue(n, period, p.option("queue", 0))
+	case "fixed_window":
+		n, period := p.rate()
+		return FixedWindow{Limit: n, Window: period, Anchor: p.anchor()}
+	case "calendar":
+		return p.calendar()
+	case "sliding_log":
+		n, period := p.rate()
+		return SlidingLog{Limit: n, Window: period}
+	case "sliding_counter":
+		n, period := p.rate()
+		return SlidingCounter{Limit: n, Window: period, Slices: p.option("slices", 10)}
+	case "concurrency":
+		return p.concurrency()
+	}
+	p.fail("COUNT/PERIOD such as 100/1m, or a first word of token_bucket, gcra, leaky_bucket, leaky_queue, fixed_window, calendar, sliding_log, sliding_counter, concurrency")
+	return TokenBucket{}
+}
+
+func (p *limitParser) tokenBucket() Spec {
+	n, period := p.rate()
+	spec := TokenBucket{Capacity: p.option("burst", n), Refill: n, Period: period, Overdraft: p.option("overdraft", 0)}
+	if i := p.index("step"); i >= 0 {
+		spec.Mode = Step
+		p.words = slices.Delete(p.words, i, i+1)
+	}
+	return spec
+}
+
+func (p *limitParser) anchor() Anchor {
+	if p.take("epoch") {
+		return Epoch
+	}
+	p.take("first")
+	return First
+}
+
+func (p *limitParser) calendar() Spec {
+	n, unit := p.fraction("COUNT/UNIT such as 1000/day")
+	spec := Calendar{Limit: n}
+	for i, word := range calendarUnits {
+		if i > 0 && unit == word {
+			spec.Unit = CalendarUnit(i)
+		}
+	}
+	if spec.Unit == 0 {
+		p.fail("a calendar's unit: minute, hour, day, week, month or year")
+	}
+	if !p.take("in") {
+		return spec
+	}
+	if len(p.words) == 0 {
+		p.fail("a time zone after in, such as in Europe/Berlin")
+		return spec
+	}
+	spec.Zone, p.words = p.words[0], p.words[1:] // the zone keeps its case
+	return spec
+}
+
+func (p *limitParser) concurrency() Spec {
+	n := p.number(p.next())
+	if !p.take("ttl") {
+		p.fail("concurrency COUNT ttl DURATION, such as concurrency 20 ttl 30s")
+	}
+	return Concurrency{Limit: n, TTL: p.period(p.next())}
+}
+
+// option is the number after word, wherever they stand, or def where the word is absent.
+func (p *limitParser) option(word string, def int64) int64 {
+	i := p.index(word)
+	if i < 0 {
+		return def
+	}
+	after := limitParser{text: p.text, words: p.words[i+1:]}
+	n := after.number(after.next())
+	if after.err != nil {
+		p.fail(fmt.Sprintf("a whole number after %s", word))
+	}
+	p.words = append(p.words[:i:i], after.words...)
+	return n
+}
+
+// index is where a word stands among those not read yet, or −1.
+func (p *limitParser) index(word string) int {
+	return slices.IndexFunc(p.words, func(w string) bool { return strings.ToLower(w) == word })
+}
+
+func (p *limitParser) rate() (n int64, period time.Duration) {
+	n, word := p.fraction("COUNT/PERIOD such as 100/1m or 10/s")
+	return n, p.period(word)
+}
+
+func (p *limitParser) fraction(allowed string) (n int64, word string) {
+	left, right, ok := strings.Cut(p.next(), "/")
+	if !ok {
+		p.fail(allowed)
+		return 0, ""
+	}
+	return p.number(strings.TrimSuffix(left, "r")), right
+}
+
+func (p *limitParser) number(word string) int64 {
+	n, err := strconv.ParseInt(word, 10, 64)
+	if err != nil || word[0] == '+' {
+		p.fail(fmt.Sprintf("whole numbers; %q is none", word))
+		return 0
+	}
+	return n
+}
+
+func (p *limitParser) period(word string) time.Duration {
+	if d, ok := parseDuration(word); ok {
+		return d
+	}
+	p.fail(fmt.Sprintf("a period with its unit, such as 1s, 500ms, 1m30s, 1h, 1d or 1w; %q is none", word))
+	return 0
+}
+
+var unitWords = map[string]time.Duration{
+	"us": time.Microsecond, "µs": time.Microsecond, "ms": time.Millisecond,
+	"s": time.Second, "sec": time.Second, "second": time.Second,
+	"m": time.Minute, "min": time.Minute, "minute": time.Minute,
+	"h": time.Hour, "hour": time.Hour,
+	"d": 24 * time.Hour, "day": 24 * time.Hour,
+	"w": 7 * 24 * time.Hour, "week": 7 * 24 * time.Hour,
+}
+
+// parseDuration reads Go's durations, a whole number of days or weeks, or a unit alone.
+func parseDuration(word string) (time.Duration, bool) {
+	if unit, ok := unitWords[word]; ok {
+		return unit, true
+	}
+	if n := len(word) - 1; n > 0 && (word[n] == 'd' || word[n] == 'w') {
+		unit := unitWords[word[n:]]
+		amount, err := strconv.ParseInt(word[:n], 10, 64)
+		if err != nil || amount < 0 || amount > math.MaxInt64/int64(unit) {
+			return 0, false
+		}
+		return time.Duration(amount) * unit, true
+	}
+	d, err := time.ParseDuration(word)
+	return d, err == nil && d > 0
+}

@@ -1,0 +1,46 @@
+package redisstore
+
+import "context"
+
+// A Conn is how scripts reach Redis. It is safe for concurrent use.
+//
+// A Conn never sends a call twice that may have been executed: it repeats only after
+// answers that say that nothing ran (NOSCRIPT, MOVED, ASK). It bounds each call by the
+// context, which always has a deadline.
+type Conn interface {
+	// Run executes a script on the node that holds keys (all in one slot) by EVALSHA, and
+	// after NOSCRIPT loads it on that node (SCRIPT LOAD) and repeats this call alone. It
+	// appends the elements of the script's array reply to reply.
+	// An error that Redis itself answered is a *ServerError; any other failure is wrapped
+	// so that errors.Is(err, weir.ErrUnavailable).
+	Run(ctx context.Context, script *Script, keys, args []string, reply []Value) ([]Value, error)
+
+	// Delete removes keys, which may lie in different slots.
+	Delete(ctx context.Context, keys []string) error
+
+	// Cluster reports whether keys of different slots need calls of their own.
+	Cluster() bool
+
+	// Close releases the connections that the Conn opened itself.
+	Close()
+}
+
+// A Script is a Lua script and its SHA-1, as EVALSHA names it.
+type Script struct {
+	Text string
+	SHA  string // 40 hex digits
+}
+
+// A Value is one element of a script's reply: an integer, or a string.
+type Value struct {
+	Int  int64
+	Text string
+}
+
+// A ServerError is an error reply of Redis: nothing of the call was executed, unless
+// the text says otherwise. The text is as Redis sent it, but for a leading "ERR ", which
+// says nothing and which rueidis takes away.
+type ServerError struct{ Text string }
+
+// Error is the text with who said it.
+func (e *ServerError) Error() string { return "redis: " + e.Text }

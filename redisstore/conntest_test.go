@@ -1,0 +1,47 @@
+package redisstore
+
+import (
+	"context"
+	"crypto/sha1"
+	"encoding/hex"
+	"testing"
+	"time"
+)
+
+func testScript(text string) *Script {
+	sum := sha1.Sum([]byte(text))
+	return &Script{Text: text, SHA: hex.EncodeToString(sum[:])}
+}
+
+// charge counts its calls, and answers with the count and a text.
+func charge() *Script { return testScript(`return {redis.call('INCRBY', KEYS[1], ARGV[1]), 'ok'}`) }
+
+// open opens a Conn that the test's end closes.
+func open(t testing.TB, url string, opts ...Option) *rueidisConn {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	c, err := openConn(ctx, url, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+// run runs the script of charge once, with a second's time.
+func run(t testing.TB, c Conn, key string) ([]Value, error) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	return c.Run(ctx, charge(), []string{key}, []string{"1"}, nil)
+}
+
+// mustRun is run where nothing may go wrong.
+func mustRun(t testing.TB, c Conn, key string) int64 {
+	t.Helper()
+	reply, err := run(t, c, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return reply[0].Int
+}

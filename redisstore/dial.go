@@ -1,0 +1,215 @@
+package redisstore
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	dialTimeout = 5 * time.Second
+	// dialPause is how long a failed attempt answers for the next ones: a Redis that is
+	// gone is knocked at twenty times a second, not once a decision.
+	dialPause = 50 * time.Millisecond
+	// dialKeep is how long a connection that nobody waited for is good to be taken up.
+	dialKeep = 2 * time.Second
+)
+
+var (
+	errDialClosed = errors.New("the store is closed")
+	errSilent     = errors.New("the server sent nothing while calls waited for it")
+)
+
+// unreachable says that no connection could be made: the call was not executed.
+type unreachable struct {
+	addr  string
+	cause error
+}
+
+func (e *unreachable) Error() string { return fmt.Sprintf("no connection to %s: %v", e.addr, e.cause) }
+func (e *unreachable) Unwrap() error { return e.cause }
+
+// A dialer makes connections that outlast the calls that wanted them. A call has tens of
+// milliseconds; TCP and TLS may need more. If each attempt ended with its call, a server
+// some way off could be lost once and never be reached again.
+type dialer struct {
+	network string
+	tls     *tls.Config
+	silence time.Duration
+
+	mu       sync.Mutex
+	closed   bool
+	attempts map[string]*attempt // by address: under way, failed a moment ago, or not taken up
+}
+
+type attempt struct {
+	done chan struct{}
+	// These are set, under the dialer's lock, before done is closed.
+	conn  net.Conn
+	err   error
+	ended time.Time
+}
+
+// dial is what rueidis calls. One attempt for each address is under way at a time.
+func (d *dialer) dial(ctx context.Context, addr string, _ *net.Dialer, _ *tls.Config) (net.Conn, error) {
+	for {
+		a, err := d.attempt(addr)
+		if err != nil {
+			return nil, &unreachable{addr, err}
+		}
+		select {
+		case <-a.done:
+		case <-ctx.Done():
+			return nil, &unreachable{addr, ctx.Err()}
+		}
+		if a.err != nil {
+			return nil, &unreachable{addr, a.err}
+		}
+		if d.take(addr, a) {
+			return &watched{Conn: a.conn, silence: d.silence, born: time.Now()}, nil
+		}
+	}
+}
+
+// attempt is the one under way, or the last if it is still good, or a new one.
+func (d *dialer) attempt(addr string) (*attempt, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return nil, errDialClosed
+	}
+	a := d.attempts[addr]
+	if a == nil || a.stale() {
+		a = &attempt{done: make(chan struct{})}
+		d.attempts[addr] = a
+		go d.run(addr, a)
+	}
+	return a, nil
+}
+
+// stale reports whether an attempt has ended too long ago; a connection is then closed.
+func (a *attempt) stale() bool {
+	age := time.Since(a.ended)
+	switch {
+	case a.ended.IsZero():
+		return false
+	case a.err != nil:
+		return age > dialPause
+	case age <= dialKeep:
+		return false
+	}
+	a.conn.Close()
+	return true
+}
+
+// take makes the attempt's connection the caller's, unless another was faster.
+func (d *dialer) take(addr string, a *attempt) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.attempts[addr] != a || d.closed {
+		return false
+	}
+	delete(d.attempts, addr)
+	return true
+}
+
+func (d *dialer) run(addr string, a *attempt) {
+	ctx, cancel := context.WithTimeout(context.Background(), dialTimeout)
+	defer cancel()
+	conn, err := d.connect(ctx, addr)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed && err == nil {
+		conn.Close()
+		err = errDialClosed
+	}
+	a.conn, a.err, a.ended = conn, err, time.Now()
+	close(a.done)
+}
+
+func (d *dialer) connect(ctx context.Context, addr string) (net.Conn, error) {
+	var plain net.Dialer
+	if d.tls == nil {
+		return plain.DialContext(ctx, d.network, addr)
+	}
+	secure := tls.Dialer{NetDialer: &plain, Config: d.tls}
+	return secure.DialContext(ctx, d.network, addr)
+}
+
+func (d *dialer) close() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.closed = true
+	for _, a := range d.attempts {
+		if a.conn != nil {
+			a.conn.Close()
+		} // one under way is closed by run
+	}
+}
+
+// watched ends a connection on which the server has been silent for too long after
+// something was written to it. rueidis would wait for seconds, and as its queue of calls
+// takes no heed of their contexts once it is full (1,024 calls that were given up are
+// enough), a frozen server would hold every caller for that long.
+type watched struct {
+	net.Conn
+	silence time.Duration
+	born    time.Time
+	piped   atomic.Bool  // rueidis sets no deadline of its own
+	asked   atomic.Int64 // ns since born of the first write after the last read; 0: none
+}
+
+// SetDeadline is called by rueidis: with a time when it waits for one reply, with none
+// when it begins to pipeline.
+func (w *watched) SetDeadline(t time.Time) error {
+	w.piped.Store(t.IsZero())
+	return w.Conn.SetDeadline(t)
+}
+
+func (w *watched) Write(p []byte) (int, error) {
+	if w.piped.Load() && w.asked.CompareAndSwap(0, int64(time.Since(w.born))) {
+		w.Conn.SetReadDeadline(time.Now().Add(w.silence))
+	}
+	return w.Conn.Write(p)
+}
+
+// Read looks twice when its time is over: the deadline may belong to a write that was
+// answered since.
+func (w *watched) Read(p []byte) (int, error) {
+	for {
+		n, err := w.Conn.Read(p)
+		if n > 0 {
+			w.asked.Store(0)
+		}
+		if n > 0 || !w.piped.Load() || !errors.Is(err, os.ErrDeadlineExceeded) {
+			return n, err
+		}
+		asked := w.asked.Load()
+		if asked != 0 && time.Since(w.born)-time.Duration(asked) >= w.silence {
+			return 0, errSilent
+		}
+		w.rearm(asked)
+	}
+}
+
+// rearm looks again after it: a write in between would be left without a deadline.
+func (w *watched) rearm(asked int64) {
+	for {
+		var end time.Time
+		if asked != 0 {
+			end = w.born.Add(time.Duration(asked) + w.silence)
+		}
+		w.Conn.SetReadDeadline(end)
+		now := w.asked.Load()
+		if now == asked {
+			return
+		}
+		asked = now
+	}
+}

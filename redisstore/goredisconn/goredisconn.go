@@ -1,0 +1,209 @@
+// Package goredisconn lets a program that has a go-redis client open its store on that
+// client instead of on connections of the store's own:
+//
+//	client := redis.NewClient(&redis.Options{Addr: "…", MaxRetries: -1, ContextTimeoutEnabled: true})
+//	conn, err := goredisconn.New(client)
+//	...
+//	store, err := redisstore.New(conn)
+//
+// It costs about half of the decisions per second that redisstore.Open reaches, as
+// go-redis does not pipeline by itself.
+package goredisconn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/redisstore"
+)
+
+// New makes a Conn of a *redis.Client (of Sentinel's too) or a *redis.ClusterClient, which
+// must have been made with MaxRetries -1 and ContextTimeoutEnabled: by default go-redis
+// sends a call up to four times while the server stalls, each of which is charged, and
+// looks at no context. Closing the Conn leaves the client open.
+func New(client redis.UniversalClient) (redisstore.Conn, error) {
+	c := &conn{client: client}
+	var err error
+	switch client := client.(type) {
+	case *redis.Client:
+		options := client.Options()
+		// What was -1 reads 0 here, and what was 0 reads 3.
+		err = check(options.MaxRetries == 0, options.MaxRetries, options.ContextTimeoutEnabled)
+	case *redis.ClusterClient:
+		options := client.Options()
+		// Here 0 reads -1. What a Cluster repeats it calls redirects; see once.
+		err = check(options.MaxRetries == -1, options.MaxRetries, options.ContextTimeoutEnabled)
+		c.cluster = client
+	case *redis.Ring:
+		err = bad("client", "*redis.Ring", "a *redis.Client or *redis.ClusterClient: a Ring forgets what was used when a server leaves it")
+	default:
+		err = bad("client", fmt.Sprintf("%T", client), "a *redis.Client or *redis.ClusterClient")
+	}
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+func check(once bool, retries int, timeouts bool) error {
+	if !once {
+		return bad("MaxRetries", retries, "-1 when the client is made: a repeated call is charged again")
+	}
+	if !timeouts {
+		return bad("ContextTimeoutEnabled", timeouts, "true when the client is made: or nothing bounds a call")
+	}
+	return nil
+}
+
+func bad(option string, given any, allowed string) error {
+	return &weir.InputError{Field: "go-redis " + option, Given: given, Allowed: allowed}
+}
+
+type conn struct {
+	client  redis.UniversalClient
+	cluster *redis.ClusterClient // nil for a single server
+}
+
+// once is a command that go-redis itself never sends twice. A ClusterClient with
+// MaxRetries -1 would: after a network error or a timeout it sends a command up to
+// MaxRedirects times more, whether it was executed or not. MOVED and ASK are still followed.
+type once struct{ *redis.Cmd }
+
+func (once) NoRetry() bool { return true }
+
+// reloads is how often a call loads its script: once, again if its slot is moving, and
+// then somebody flushes the scripts as fast as they are loaded.
+const reloads = 4
+
+// Run implements redisstore.Conn.
+func (c *conn) Run(ctx context.Context, script *redisstore.Script, keys, args []string, reply []redisstore.Value) ([]redisstore.Value, error) {
+	elements, err := c.call(ctx, script, keys, args)
+	for again := 0; again < reloads && isNoScript(err); again++ {
+		if err = c.load(ctx, script, keys, again > 0); err == nil {
+			elements, err = c.call(ctx, script, keys, args)
+		}
+	}
+	if err != nil {
+		return reply, explain(ctx, err)
+	}
+	return appendValues(reply, elements)
+}
+
+func (c *conn) call(ctx context.Context, script *redisstore.Script, keys, args []string) ([]any, error) {
+	words := make([]any, 0, 3+len(keys)+len(args))
+	words = append(words, "evalsha", script.SHA, len(keys))
+	for _, key := range keys {
+		words = append(words, key)
+	}
+	for _, arg := range args {
+		words = append(words, arg)
+	}
+	command := redis.NewCmd(ctx, words...)
+	if len(keys) > 0 {
+		command.SetFirstKeyPos(3)
+	}
+	if err := c.client.Process(ctx, once{command}); err != nil {
+		return nil, err
+	}
+	elements, ok := command.Val().([]any)
+	if !ok {
+		return nil, fmt.Errorf("%w: %T", errReply, command.Val())
+	}
+	return elements, nil
+}
+
+var errReply = errors.New("goredisconn: the script's reply is not an array")
+
+func appendValues(reply []redisstore.Value, elements []any) ([]redisstore.Value, error) {
+	for i, element := range elements {
+		switch v := element.(type) {
+		case int64:
+			reply = append(reply, redisstore.Value{Int: v})
+		case string:
+			reply = append(reply, redisstore.Value{Text: v})
+		default:
+			return reply, fmt.Errorf("goredisconn: element %d of the script's reply is neither an integer nor a string", i+1)
+		}
+	}
+	return reply, nil
+}
+
+func isNoScript(err error) bool {
+	var answer redis.Error
+	return errors.As(err, &answer) && strings.HasPrefix(answer.Error(), "NOSCRIPT")
+}
+
+// load loads a script on the node that holds keys. That is not where the call was run if
+// its slot is moving (ASK comes before NOSCRIPT): everywhere loads it on all masters.
+func (c *conn) load(ctx context.Context, script *redisstore.Script, keys []string, everywhere bool) error {
+	on := func(ctx context.Context, node *redis.Client) error { return node.ScriptLoad(ctx, script.Text).Err() }
+	switch {
+	case c.cluster == nil:
+		return c.client.ScriptLoad(ctx, script.Text).Err()
+	case everywhere || len(keys) == 0:
+		return c.cluster.ForEachMaster(ctx, on)
+	}
+	node, err := c.cluster.MasterForKey(ctx, keys[0])
+	if err != nil {
+		return err
+	}
+	return on(ctx, node)
+}
+
+// Delete implements redisstore.Conn. To delete twice does no harm.
+func (c *conn) Delete(ctx context.Context, keys []string) error {
+	var err error
+	if c.cluster == nil && len(keys) > 0 {
+		err = c.client.Unlink(ctx, keys...).Err()
+	}
+	for i := 0; c.cluster != nil && err == nil && i < len(keys); i++ {
+		err = c.client.Unlink(ctx, keys[i]).Err()
+	}
+	if err != nil {
+		return explain(ctx, err)
+	}
+	return nil
+}
+
+// Cluster implements redisstore.Conn.
+func (c *conn) Cluster() bool { return c.cluster != nil }
+
+// Close implements redisstore.Conn; the client is its maker's to close.
+func (c *conn) Close() {}
+
+// explain turns an error of go-redis into one of Conn's.
+func explain(ctx context.Context, err error) error {
+	var answer redis.Error
+	var network *net.OpError
+	switch {
+	case errors.Is(err, errReply):
+		return err
+	case errors.Is(err, redis.Nil):
+		return fmt.Errorf("%w: nil", errReply)
+	case errors.As(err, &answer):
+		return &redisstore.ServerError{Text: strings.TrimPrefix(answer.Error(), "ERR ")}
+	case errors.As(err, &network) && network.Op == "dial", errors.Is(err, redis.ErrClosed), errors.Is(err, redis.ErrPoolTimeout):
+		return unavailable(ctx, "not executed", err)
+	}
+	return unavailable(ctx, "it is unknown whether the call was executed", err)
+}
+
+// unavailable makes the context's end visible to errors.Is also where go-redis reports
+// it as a timeout of the network.
+func unavailable(ctx context.Context, executed string, err error) error {
+	own := ctx.Err()
+	var network net.Error
+	if own == nil && errors.As(err, &network) && network.Timeout() {
+		own = context.DeadlineExceeded
+	}
+	if own != nil && !errors.Is(err, own) {
+		return fmt.Errorf("%w (%s): %w: %v", weir.ErrUnavailable, executed, own, err)
+	}
+	return fmt.Errorf("%w (%s): %w", weir.ErrUnavailable, executed, err)
+}

@@ -1,0 +1,168 @@
+package redisstore
+
+import (
+	"encoding/binary"
+	"strconv"
+
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/algorithm/bucket"
+	"github.com/weirproject/weir/internal/algorithm/concurrency"
+	"github.com/weirproject/weir/internal/algorithm/slidingcounter"
+	"github.com/weirproject/weir/internal/algorithm/slidinglog"
+	"github.com/weirproject/weir/internal/algorithm/window"
+)
+
+// kind is how a limit is asked for and answered in Lua: a twin, its arguments, and what
+// its reply says.
+type kind struct {
+	letter byte
+	twin   string
+	values int // of the reply
+	args   func(a *arguments, c *weir.Claim)
+	decide func(c *weir.Claim, reply []Value, now int64) (weir.Decision, error)
+}
+
+// arguments are those of a script.
+type arguments struct {
+	list  []string
+	times int64
+	now   int64 // the caller's, for the bounds of calendars; Redis' clock decides
+}
+
+func (a *arguments) add(numbers ...int64) {
+	for _, n := range numbers {
+		a.list = append(a.list, strconv.FormatInt(n, 10))
+	}
+}
+
+func kindOf(l *weir.Limit) kind {
+	switch l.Algorithm() {
+	case weir.AlgorithmTokenBucket:
+		return bucketKind(l)
+	case weir.AlgorithmFixedWindow, weir.AlgorithmCalendar:
+		return kind{'w', "window", 3, windowArgs, windowDecision}
+	case weir.AlgorithmSlidingLog:
+		return kind{'l', "log", 3, logArgs, logDecision}
+	case weir.AlgorithmSlidingCounter:
+		return kind{'c', "counter", 1, counterArgs, counterDecision}
+	default:
+		return kind{'h', "leases", 4, leaseArgs, leaseDecision}
+	}
+}
+
+func bucketKind(l *weir.Limit) kind {
+	switch {
+	case l.Step():
+		return kind{'s', "step", 2, stepArgs, partsDecision}
+	case l.Interval().Num != 0:
+		return kind{'p', "parts", 2, partsArgs, partsDecision}
+	}
+	return kind{'b', "bucket", 1, bucketArgs, bucketDecision}
+}
+
+func bucketArgs(a *arguments, c *weir.Claim) {
+	a.add(c.Cost, c.Limit.Interval().Whole, c.Limit.Span().Whole)
+}
+
+func bucketDecision(c *weir.Claim, reply []Value, now int64) (weir.Decision, error) {
+	return bucket.Decision(c.Limit, bucket.State{At: reply[0].Int}, c.Cost, now), nil
+}
+
+func partsArgs(a *arguments, c *weir.Claim) {
+	l := c.Limit
+	a.list = append(a.list, ladder(l, c.Cost, a.times))
+	a.add(l.Span().Whole, l.Span().Num, l.Interval().Den, l.Period(), l.Refill())
+}
+
+// ladder is what 2^k requests take, for each k that may fit, from high to low: the script
+// adds and compares, where multiplying could lose digits.
+func ladder(l *weir.Limit, cost, times int64) string {
+	if cost == 0 {
+		return ""
+	}
+	most, top := min(times, l.Most()/cost), int64(1)
+	for top <= most/2 {
+		top *= 2
+	}
+	var packed []byte
+	for k := top; k > 0; k /= 2 {
+		whole, part := l.Interval().Times(k * cost)
+		packed = pack(packed, k, whole, part)
+	}
+	return string(packed)
+}
+
+func pack(packed []byte, numbers ...int64) []byte {
+	for _, n := range numbers {
+		packed = binary.LittleEndian.AppendUint64(packed, uint64(n))
+	}
+	return packed
+}
+
+func stepArgs(a *arguments, c *weir.Claim) {
+	a.add(c.Cost, c.Limit.Most(), c.Limit.Refill(), c.Limit.Period(), bucket.MostMissing(c.Limit))
+}
+
+func partsDecision(c *weir.Claim, reply []Value, now int64) (weir.Decision, error) {
+	return bucket.Decision(c.Limit, bucket.State{At: reply[0].Int, Part: reply[1].Int}, c.Cost, now), nil
+}
+
+func windowArgs(a *arguments, c *weir.Claim) {
+	a.add(c.Cost, c.Limit.Capacity(), c.Limit.Period())
+	grid := "first"
+	if c.Limit.Algorithm() == weir.AlgorithmCalendar {
+		grid = calendar(c.Limit, a.now)
+	} else if c.Limit.Anchor() == weir.Epoch {
+		grid = "epoch"
+	}
+	a.list = append(a.list, grid)
+}
+
+// calendar is the bounds of the period round now, and of those before and after it.
+func calendar(l *weir.Limit, now int64) string {
+	start, end := l.Bounds(weir.Instant(now))
+	before, _ := l.Bounds(start - 1)
+	_, after := l.Bounds(end)
+	return string(pack(nil, int64(before), int64(start), int64(end), int64(after)))
+}
+
+func windowDecision(c *weir.Claim, reply []Value, now int64) (weir.Decision, error) {
+	state := window.State{Start: reply[0].Int, Count: reply[1].Int, Until: reply[2].Int}
+	return window.Decision(c.Limit, state, c.Cost, now), nil
+}
+
+func logArgs(a *arguments, c *weir.Claim) { a.add(c.Cost, c.Limit.Capacity(), c.Limit.Period()) }
+
+func logDecision(c *weir.Claim, reply []Value, now int64) (weir.Decision, error) {
+	summary := slidinglog.Summary{Used: reply[0].Int, Newest: reply[1].Int, Frees: reply[2].Int}
+	return summary.Decision(c.Limit, c.Cost, now), nil
+}
+
+func counterArgs(a *arguments, c *weir.Claim) {
+	a.add(c.Cost, c.Limit.Capacity(), c.Limit.Slice(), c.Limit.Slices(), c.Limit.Tick())
+}
+
+func counterDecision(c *weir.Claim, reply []Value, now int64) (weir.Decision, error) {
+	state, err := slidingcounter.Decode(reply[0].Text, c.Limit)
+	if err != nil {
+		return weir.Decision{}, err
+	}
+	return state.Decision(c.Limit, c.Cost, now), nil
+}
+
+func leaseArgs(a *arguments, c *weir.Claim) {
+	a.add(c.Cost, c.Limit.Capacity(), c.Limit.Period())
+	renew := "0"
+	if c.Renew {
+		renew = "1"
+	}
+	a.list = append(a.list, c.Lease, renew)
+}
+
+func leaseDecision(c *weir.Claim, reply []Value, now int64) (weir.Decision, error) {
+	summary := concurrency.Summary{Held: reply[1].Int, Last: reply[2].Int, Frees: reply[3].Int}
+	return summary.Decision(c.Limit, c.Cost, now), nil
+}
+
+// leaseHeld reports whether the claim's lease was held before the call.
+func leaseHeld(reply []Value) bool { return reply[0].Int == 1 }

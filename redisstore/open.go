@@ -1,0 +1,291 @@
+package redisstore
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/weirproject/weir"
+)
+
+const (
+	defaultPrefix  = "weir:"
+	defaultTimeout = 50 * time.Millisecond
+
+	// quietest is the least time for which a connection may be silent, however short the
+	// timeout: topology, too, is asked for over it.
+	quietest = 100 * time.Millisecond
+)
+
+// An Option changes what Open and New do.
+type Option func(*config)
+
+type config struct {
+	prefix  string
+	timeout time.Duration
+	clock   func() weir.Instant // nil: Redis' own TIME
+	tls     *tls.Config
+	warn    func(string)
+}
+
+// WithPrefix puts another text than "weir:" before every key.
+func WithPrefix(prefix string) Option { return func(c *config) { c.prefix = prefix } }
+
+// WithTimeout bounds each call of the store; the default is 50ms. It must leave room for
+// one round trip; connections are made in the background and may take longer.
+func WithTimeout(timeout time.Duration) Option { return func(c *config) { c.timeout = timeout } }
+
+// WithClock drives the store by a given clock instead of Redis' own TIME: for tests.
+// All who share keys must share the clock.
+func WithClock(clock func() weir.Instant) Option { return func(c *config) { c.clock = clock } }
+
+// WithTLS is how TLS is spoken to a rediss:// URL, whose parameters are added to it.
+func WithTLS(tls *tls.Config) Option { return func(c *config) { c.tls = tls } }
+
+// WithWarn is told by Open what is unwise about the server's configuration; the default
+// is slog.Warn.
+func WithWarn(warn func(text string)) Option { return func(c *config) { c.warn = warn } }
+
+func newConfig(opts []Option) (config, error) {
+	c := config{prefix: defaultPrefix, timeout: defaultTimeout, warn: func(text string) { slog.Warn(text) }}
+	for _, opt := range opts {
+		opt(&c)
+	}
+	if c.timeout <= 0 {
+		return c, &weir.InputError{Field: "timeout", Given: c.timeout, Allowed: "more than 0"}
+	}
+	return c, nil
+}
+
+// Open connects to the Redis that a URL names and makes a Store of it:
+//
+//	redis://user:password@host:6379/0             one server
+//	unix://user:password@/path/to/redis.sock?db=0
+//	redis+cluster://user:password@host1:6379,host2:6379,host3
+//	redis+sentinel://user:password@sentinel1:26379,sentinel2,sentinel3/mymaster/0
+//
+// rediss instead of redis speaks TLS, with the parameters ca, cert and key (PEM files) and
+// server_name. Sentinels that want credentials of their own take sentinel_user and
+// sentinel_password. User and password are percent-encoded.
+//
+// Open asks the server for its version, which must be 6.2 or later (or any Valkey), and
+// warns of settings under which limits are forgotten. It gives up when ctx ends.
+func Open(ctx context.Context, url string, opts ...Option) (*Store, error) {
+	conn, err := openConn(ctx, url, opts)
+	if err != nil {
+		return nil, err
+	}
+	store, err := New(conn, opts...)
+	if err != nil {
+		conn.Close()
+	}
+	return store, err
+}
+
+func openConn(ctx context.Context, url string, opts []Option) (*rueidisConn, error) {
+	cfg, err := newConfig(opts)
+	if err != nil {
+		return nil, err
+	}
+	t, err := parseURL(url)
+	if err != nil {
+		return nil, err
+	}
+	secure, err := t.tlsConfig(cfg.tls)
+	if err != nil {
+		return nil, err
+	}
+	c := &rueidisConn{
+		dialer:  &dialer{network: t.network, tls: secure, silence: max(cfg.timeout, quietest), attempts: make(map[string]*attempt)},
+		timeout: cfg.timeout,
+		cluster: t.shape == cluster,
+		loads:   loads{underway: make(map[loading]*loaded)},
+		valve:   valve{gap: cfg.timeout / 4, born: time.Now()},
+	}
+	if err := c.connect(ctx, t.options(c.dialer)); err != nil {
+		c.dialer.close()
+		return nil, c.explain(ctx, err)
+	}
+	if err := c.inspect(ctx, t.shape, cfg.warn); err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// tlsConfig is the caller's configuration with the URL's parameters; nil without TLS.
+func (t *target) tlsConfig(given *tls.Config) (*tls.Config, error) {
+	if !t.secure {
+		if given != nil {
+			return nil, badURL("scheme", "without TLS", "rediss://, rediss+cluster:// or rediss+sentinel:// with WithTLS")
+		}
+		return nil, nil
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if given != nil {
+		config = given.Clone()
+	}
+	if t.serverName != "" {
+		config.ServerName = t.serverName
+	}
+	if t.ca != "" {
+		text, err := os.ReadFile(t.ca)
+		if err != nil {
+			return nil, fmt.Errorf("redisstore: read ca: %w", err)
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(text) {
+			return nil, badURL("parameter ca", t.ca, "a file with at least one PEM certificate")
+		}
+	}
+	if t.cert != "" {
+		pair, err := tls.LoadX509KeyPair(t.cert, t.key)
+		if err != nil {
+			return nil, fmt.Errorf("redisstore: read cert and key: %w", err)
+		}
+		config.Certificates = []tls.Certificate{pair}
+	}
+	return config, nil
+}
+
+func (t *target) options(d *dialer) rueidis.ClientOption {
+	// With a keep-alive rueidis sends PING over idle connections, each second.
+	alive := net.Dialer{Timeout: dialTimeout, KeepAlive: time.Second}
+	return rueidis.ClientOption{
+		InitAddress: t.addrs, Username: t.user, Password: t.password, SelectDB: t.db,
+		ClientName: "weir",
+		DialCtxFn:  d.dial, TLSConfig: d.tls, Dialer: alive, ConnWriteTimeout: 2 * time.Second,
+
+		DisableRetry: true, // it would repeat what may have been charged
+		DisableCache: true,
+
+		// One connection a node: on two it is a tenth slower, and one carries more than a
+		// server can decide. The queue is what fits into a silence; see watched.
+		PipelineMultiplex: -1, RingScaleEachConn: 12,
+		ReadBufferEachConn: 64 << 10, WriteBufferEachConn: 64 << 10,
+
+		ForceSingleClient: t.shape == single,
+		ClusterOption:     rueidis.ClusterOption{MaxMovedRedirections: 8},
+		Sentinel: rueidis.SentinelOption{
+			MasterSet: t.master, Username: t.sentinelUser, Password: t.sentinelPassword, ClientName: "weir",
+			TLSConfig: d.tls, Dialer: alive,
+			// A missed message would bind it to the old master for good.
+			TopologyRefreshInterval: 2 * time.Second,
+		},
+	}
+}
+
+// connect makes the client, or gives up when ctx ends: rueidis itself takes no context.
+func (c *rueidisConn) connect(ctx context.Context, options rueidis.ClientOption) error {
+	made := make(chan error, 1)
+	go func() {
+		client, err := rueidis.NewClient(options)
+		if err != nil && client != nil {
+			client.Close()
+		}
+		c.client = client
+		made <- err
+	}()
+	select {
+	case err := <-made:
+		return err
+	case <-ctx.Done():
+		go func() {
+			if <-made == nil {
+				c.client.Close()
+			}
+		}()
+		return ctx.Err()
+	}
+}
+
+// inspect asks the nodes who they are. It fails if none answers or if one will not do.
+func (c *rueidisConn) inspect(ctx context.Context, shape topology, warn func(string)) error {
+	failure := rueidis.ErrNoAddr
+	for addr, node := range c.client.Nodes() {
+		err := inspect(ctx, addr, node, shape, warn)
+		var unfit *unfitError
+		if errors.As(err, &unfit) {
+			return err
+		}
+		if err == nil || failure != nil {
+			failure = err // a replica may be gone: one node is enough
+		}
+	}
+	if failure != nil {
+		return c.explain(ctx, failure)
+	}
+	return nil
+}
+
+// inspect uses HELLO, which every user may call.
+func inspect(ctx context.Context, addr string, node rueidis.Client, shape topology, warn func(string)) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	hello, err := node.Do(ctx, node.B().Arbitrary("HELLO").Build()).AsStrMap()
+	if err != nil {
+		return err
+	}
+	if problem := unfit(hello, shape); problem != "" {
+		return &unfitError{addr, problem}
+	}
+	if shape != cluster && hello["role"] != "master" {
+		warn("redisstore: " + addr + " is a replica, which cannot charge: open its master")
+	}
+	memory, _ := node.Do(ctx, node.B().Info().Section("memory").Build()).ToString() // it may be forbidden
+	if policy := field(memory, "maxmemory_policy"); field(memory, "maxmemory") != "0" && forgets(policy) {
+		warn("redisstore: " + addr + " has maxmemory-policy " + policy +
+			": when memory is short it forgets exhausted limits, and what should be refused is granted; set volatile-ttl or noeviction")
+	}
+	return nil
+}
+
+// unfitError says that a server answers, but not as it must.
+type unfitError struct{ addr, problem string }
+
+func (e *unfitError) Error() string { return "redisstore: " + e.addr + " " + e.problem }
+
+// unfit says why the server that said hello cannot be used as what it was opened.
+func unfit(hello map[string]string, shape topology) string {
+	major, rest, _ := strings.Cut(hello["version"], ".")
+	minor, _, _ := strings.Cut(rest, ".")
+	x, errX := strconv.Atoi(major)
+	y, errY := strconv.Atoi(minor)
+	switch mode := hello["mode"]; {
+	case errX != nil || errY != nil || x < 6 || x == 6 && y < 2:
+		return "is version " + strconv.Quote(hello["version"]) + "; weir needs Redis 6.2 or later, or Valkey"
+	case mode == "sentinel":
+		return "is a Sentinel: open redis+sentinel://host1,host2,host3/mymaster"
+	case mode == "cluster" && shape != cluster:
+		return "is a node of a Cluster: open redis+cluster://host1,host2,host3"
+	case mode != "cluster" && shape == cluster:
+		return "is no node of a Cluster: open redis://host"
+	}
+	return ""
+}
+
+// field is a field of INFO's text.
+func field(info, name string) string {
+	for line := range strings.Lines(info) {
+		if value, ok := strings.CutPrefix(line, name+":"); ok {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
+
+// forgets reports whether an eviction policy may drop a key whose limit is exhausted.
+// volatile-ttl drops what expires first, and the debt is the time to live.
+func forgets(policy string) bool {
+	return policy != "" && policy != "noeviction" && policy != "volatile-ttl"
+}

@@ -1,0 +1,230 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/weirproject/weir"
+)
+
+var errShut = errors.New("Redis does not keep up: it has left many calls unanswered")
+
+// reloads is how often a call loads its script: once, again if its slot is moving, and
+// then somebody flushes the scripts as fast as they are loaded.
+const reloads = 4
+
+// rueidisConn is the Conn that Open makes. One connection for each node carries all
+// calls, pipelined.
+type rueidisConn struct {
+	client  rueidis.Client
+	dialer  *dialer
+	timeout time.Duration
+	cluster bool
+	closed  atomic.Bool
+	loads   loads
+	valve   valve
+}
+
+// Run implements Conn.
+func (c *rueidisConn) Run(ctx context.Context, script *Script, keys, args []string, reply []Value) ([]Value, error) {
+	elements, err := c.call(ctx, script, keys, args)
+	for again := 0; again < reloads && isNoScript(err); again++ {
+		if err = c.load(ctx, script, keys, again > 0); err == nil {
+			elements, err = c.call(ctx, script, keys, args)
+		}
+	}
+	if err != nil {
+		return reply, c.explain(ctx, err)
+	}
+	return appendValues(reply, elements)
+}
+
+func (c *rueidisConn) call(ctx context.Context, script *Script, keys, args []string) ([]rueidis.RedisMessage, error) {
+	if !c.valve.enter() {
+		return nil, errShut
+	}
+	command := c.client.B().Evalsha().Sha1(script.SHA).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build()
+	result := c.client.Do(ctx, command)
+	if err := result.NonRedisError(); err == nil {
+		c.valve.answered()
+	} else if isTimeout(ctx, err) {
+		c.valve.gaveUp()
+	}
+	return result.ToArray()
+}
+
+// isNoScript looks at the first word only: the rest differs between versions.
+func isNoScript(err error) bool {
+	answer, ok := rueidis.IsRedisErr(err)
+	return ok && strings.HasPrefix(answer.Error(), "NOSCRIPT")
+}
+
+func appendValues(reply []Value, elements []rueidis.RedisMessage) ([]Value, error) {
+	for i := range elements {
+		element := &elements[i]
+		switch {
+		case element.IsInt64():
+			n, _ := element.ToInt64()
+			reply = append(reply, Value{Int: n})
+		case element.IsString():
+			text, _ := element.ToString()
+			reply = append(reply, Value{Text: text})
+		default:
+			return reply, fmt.Errorf("redisstore: element %d of the script's reply is neither an integer nor a string", i+1)
+		}
+	}
+	return reply, nil
+}
+
+// load loads a script on the node that holds keys. That is not where the call was run if
+// its slot is moving (ASK comes before NOSCRIPT): everywhere loads it on all nodes.
+func (c *rueidisConn) load(ctx context.Context, script *Script, keys []string, everywhere bool) error {
+	what := loading{sha: script.SHA, slot: -1}
+	load := func(ctx context.Context) error { return loadAt(ctx, c.client, script, keys) }
+	switch {
+	case c.cluster && everywhere:
+		load = func(ctx context.Context) error { return c.loadEverywhere(ctx, script) }
+	case c.cluster && len(keys) > 0:
+		what.slot = int(Slot(keys[0]))
+	}
+	return c.loads.do(ctx, c.timeout, what, load)
+}
+
+func loadAt(ctx context.Context, client rueidis.Client, script *Script, keys []string) error {
+	command := client.B().ScriptLoad().Script(script.Text).Build()
+	if len(keys) > 0 {
+		command = command.SetSlot(keys[0])
+	}
+	return client.Do(ctx, command).Error()
+}
+
+// loadEverywhere fails only if no node took the script: replicas may be gone.
+func (c *rueidisConn) loadEverywhere(ctx context.Context, script *Script) error {
+	nodes := c.client.Nodes()
+	results := make(chan error, len(nodes))
+	for _, node := range nodes {
+		go func() { results <- loadAt(ctx, node, script, nil) }()
+	}
+	err := rueidis.ErrNoAddr
+	for range nodes {
+		if one := <-results; one == nil || err != nil {
+			err = one
+		}
+	}
+	return err
+}
+
+// Delete implements Conn.
+func (c *rueidisConn) Delete(ctx context.Context, keys []string) error {
+	var commands []rueidis.Completed
+	if c.cluster {
+		for _, key := range keys {
+			commands = append(commands, c.client.B().Unlink().Key(key).Build())
+		}
+	} else if len(keys) > 0 {
+		commands = append(commands, c.client.B().Unlink().Key(keys...).Build())
+	}
+	for _, result := range c.client.DoMulti(ctx, commands...) {
+		if err := result.Error(); err != nil {
+			return c.explain(ctx, err)
+		}
+	}
+	return nil
+}
+
+// Cluster implements Conn.
+func (c *rueidisConn) Cluster() bool { return c.cluster }
+
+// Close implements Conn.
+func (c *rueidisConn) Close() {
+	c.closed.Store(true)
+	c.client.Close()
+	c.dialer.close()
+}
+
+// explain turns an error of rueidis into one of Conn's.
+func (c *rueidisConn) explain(ctx context.Context, err error) error {
+	if answer, ok := rueidis.IsRedisErr(err); ok {
+		return &ServerError{Text: answer.Error()}
+	}
+	var far *unreachable
+	switch {
+	case c.closed.Load():
+		return weir.ErrClosed
+	case rueidis.IsRedisNil(err) || rueidis.IsParseErr(err):
+		return fmt.Errorf("redisstore: the script's reply is not an array: %w", err)
+	case errors.As(err, &far) || err == errShut:
+		return unavailable(ctx, "not executed", err)
+	}
+	return unavailable(ctx, "it is unknown whether the call was executed", err)
+}
+
+// unavailable shows errors.Is a context's error only if it is the one of this call: the
+// attempt to connect that failed may have been another's.
+func unavailable(ctx context.Context, executed string, err error) error {
+	if isTimeout(ctx, err) {
+		return fmt.Errorf("%w (%s): %w", weir.ErrUnavailable, executed, err)
+	}
+	return fmt.Errorf("%w (%s): %v", weir.ErrUnavailable, executed, err)
+}
+
+// isTimeout reports whether the call failed because its own context is over. The
+// connection has the same deadline and may be a little faster than the context.
+func isTimeout(ctx context.Context, err error) bool {
+	own := ctx.Err()
+	if end, ok := ctx.Deadline(); own == nil && ok && !time.Now().Before(end) {
+		own = context.DeadlineExceeded
+	}
+	return own != nil && errors.Is(err, own)
+}
+
+// loads lets calls that miss a script at once wait for one SCRIPT LOAD.
+type loads struct {
+	mu       sync.Mutex
+	underway map[loading]*loaded
+}
+
+type loading struct {
+	sha  string
+	slot int // -1: the only node, or all
+}
+
+type loaded struct {
+	done chan struct{}
+	err  error // set before done is closed
+}
+
+// do does not run load in ctx: others wait for it too.
+func (l *loads) do(ctx context.Context, timeout time.Duration, what loading, load func(context.Context) error) error {
+	l.mu.Lock()
+	one := l.underway[what]
+	if one == nil {
+		one = &loaded{done: make(chan struct{})}
+		l.underway[what] = one
+		go l.run(timeout, what, one, load)
+	}
+	l.mu.Unlock()
+	select {
+	case <-one.done:
+		return one.err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (l *loads) run(timeout time.Duration, what loading, one *loaded, load func(context.Context) error) {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	one.err = load(ctx)
+	l.mu.Lock()
+	delete(l.underway, what)
+	l.mu.Unlock()
+	close(one.done)
+}

@@ -1,0 +1,209 @@
+package redisstore
+
+import (
+	"crypto/sha1"
+	"encoding/hex"
+	"fmt"
+	"io/fs"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/weirproject/weir/internal/algorithm"
+)
+
+// A twin is how one kind of claim is decided in Lua. It is text, not functions: a script
+// is the steps of each claim of a decision, one after the other, so that the usual
+// one-limit decision runs its own few lines and nothing else. Calling functions and
+// building tables for them measured half as much again.
+//
+// In a twin a name that ends with _ belongs to the claim: key_ is its key, what stands in
+// args are its arguments (strings: add 0 where a number is compared), other such names are
+// its variables. FOREIGN refuses a state that is not weir's. now is the time; granted is
+// how many requests are granted so far, which fit may lower; taken is the instant of what
+// a refund gives back.
+type twin struct {
+	args  []string
+	reply []string
+	steps map[string]string // read, fit, charge, refund, after: see assemble
+}
+
+// parseTwins reads the kinds out of the Lua files: sections headed "---- NAME words".
+func parseTwins(files fs.FS) (map[string]*twin, error) {
+	twins := make(map[string]*twin)
+	names, err := fs.Glob(files, "*/*.lua")
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		text, err := fs.ReadFile(files, name)
+		if err != nil {
+			return nil, err
+		}
+		parseTwin(string(text), twins)
+	}
+	return twins, nil
+}
+
+func parseTwin(text string, twins map[string]*twin) {
+	var current *twin
+	sections := strings.Split("\n"+text, "\n---- ")
+	for _, section := range sections[1:] {
+		heading, body, _ := strings.Cut(section, "\n")
+		words := strings.Fields(heading)
+		switch words[0] {
+		case "kind":
+			current = &twin{steps: make(map[string]string)}
+			twins[words[1]] = current
+		case "args":
+			current.args = words[1:]
+		case "reply":
+			current.reply = words[1:]
+		default:
+			current.steps[words[0]] = uncommented(body)
+		}
+	}
+}
+
+// uncommented drops lines that are comments: Redis keeps a script's text.
+func uncommented(body string) string {
+	var lines []string
+	for line := range strings.Lines(body) {
+		if !strings.HasPrefix(strings.TrimSpace(line), "--") {
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines, "") + "\n"
+}
+
+// op is what a script does.
+type op byte
+
+const (
+	opTake   op = 't' // one request
+	opTimes  op = 'n' // as many as ARGV[1] says
+	opCharge op = 'c'
+	opRefund op = 'r' // of what was taken at ARGV[1]
+)
+
+// scripts assembles scripts and keeps them: one for each operation and sequence of kinds.
+type scripts struct {
+	twins  map[string]*twin
+	driven bool // by a test's clock: the last argument; expiry is far away then
+
+	mu   sync.RWMutex
+	made map[string]*Script
+}
+
+// get is the script of an operation over claims of the given kinds.
+func (s *scripts) get(o op, kinds []kind) *Script {
+	var name [1 + 32]byte
+	id := append(name[:0], byte(o))
+	for _, k := range kinds {
+		id = append(id, k.letter)
+	}
+	s.mu.RLock()
+	script := s.made[string(id)]
+	s.mu.RUnlock()
+	if script != nil {
+		return script
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	text := s.assemble(o, kinds)
+	sum := sha1.Sum([]byte(text))
+	script = &Script{Text: text, SHA: hex.EncodeToString(sum[:])}
+	s.made[string(id)] = script
+	return script
+}
+
+// assemble joins the steps of the claims: all are read before one is written, because
+// Redis does not roll back.
+func (s *scripts) assemble(o op, kinds []kind) string {
+	next := 1
+	if o == opTimes || o == opRefund {
+		next = 2
+	}
+	var before, change, after strings.Builder
+	var reply []string
+	for i, k := range kinds {
+		t := s.twins[k.twin]
+		c := claimText{number: i + 1, args: t.args, first: next}
+		next += len(t.args)
+		before.WriteString(c.text(t.steps["read"]))
+		if o == opTake || o == opTimes {
+			before.WriteString(c.text(t.steps["fit"]))
+		}
+		step := "charge"
+		if o == opRefund {
+			step = "refund"
+		}
+		change.WriteString(c.text(t.steps[step]))
+		after.WriteString(c.text(t.steps["after"]))
+		for _, name := range t.reply {
+			reply = append(reply, c.text(name))
+		}
+	}
+	return s.clock(next) + heads[o] + before.String() +
+		"if granted > 0 then\n" + change.String() + "end\n" +
+		after.String() + "return {granted, now, " + strings.Join(reply, ", ") + "}"
+}
+
+var heads = map[op]string{
+	opTake:   "local granted = 1\n",
+	opTimes:  "local granted = tonumber(ARGV[1])\n",
+	opCharge: "local granted = 1\n",
+	opRefund: "local granted, taken = 1, tonumber(ARGV[1])\n",
+}
+
+// clock reads the time once: Redis 7.0 does not freeze it within a script.
+func (s *scripts) clock(last int) string {
+	if s.driven {
+		return "local now = tonumber(ARGV[" + strconv.Itoa(last) + "])\n"
+	}
+	return "local time = redis.call('TIME')\nlocal now = time[1] * 1000000 + time[2]\n"
+}
+
+// claimText writes one claim's steps.
+type claimText struct {
+	number int
+	args   []string
+	first  int // the index in ARGV of its first argument
+}
+
+var own = regexp.MustCompile(`\b[a-z]+(_[a-z]+)*_\b`)
+
+func (c *claimText) text(step string) string {
+	step = strings.ReplaceAll(step, "FOREIGN", fmt.Sprintf("do return redis.error_reply('WEIR foreign %d') end", c.number))
+	return own.ReplaceAllStringFunc(step, func(name string) string {
+		if name == "key_" {
+			return fmt.Sprintf("KEYS[%d]", c.number)
+		}
+		for i, arg := range c.args {
+			if name == arg+"_" {
+				return fmt.Sprintf("ARGV[%d]", c.first+i)
+			}
+		}
+		return name + strconv.Itoa(c.number)
+	})
+}
+
+// newScripts reads the twins. A driven store keeps its keys for an hour of real time:
+// there the instants are the test's, and Redis would expire them by its own clock.
+func newScripts(driven bool) (*scripts, error) {
+	twins, err := parseTwins(algorithm.Twins)
+	if err != nil {
+		return nil, err
+	}
+	if driven {
+		far := strings.NewReplacer("'PXAT', math.ceil(", "'PX', 3600000 + 0 * math.ceil(",
+			"'PEXPIREAT', key_, math.ceil(", "'PEXPIRE', key_, 3600000 + 0 * math.ceil(")
+		for _, t := range twins {
+			for name := range t.steps {
+				t.steps[name] = far.Replace(t.steps[name])
+			}
+		}
+	}
+	return &scripts{twins: twins, driven: driven, made: make(map[string]*Script)}, nil
+}

@@ -1,0 +1,387 @@
+// Package redisstore is the distributed store: limits decided in Redis, by one Lua script
+// a decision and Redis' own clock, the same from every node.
+//
+// All claims of a decision are one call, unless they live in different slots of a Redis
+// Cluster. Then it is one call a slot, all at once; if one refuses, the others' grants are
+// given back. That never grants too much; a decision that runs at the same moment may be
+// refused for units that are on their way back.
+//
+// A claim's state is under one key: prefix, the limit's name, a letter for its algorithm,
+// and the claim's key as the hash tag, so that the limits of one key share a slot:
+//
+//	weir:login:l:{ip:203.0.113.7}
+//
+// A claim's key that has a hash tag of its own, such as {tenant-7}:search, keeps it:
+//
+//	weir:search:b/{tenant-7}:search
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirproject/weir"
+)
+
+// Store is a weir.Store on Redis 6.2 or later, or Valkey. Make one with Open or New.
+type Store struct {
+	conn    Conn
+	config  config
+	bound   *bound
+	scripts *scripts
+	closed  atomic.Bool
+}
+
+// New makes a store over a connection of the caller's, such as goredisconn's. Closing the
+// store closes the Conn, which leaves open what it did not open itself.
+func New(conn Conn, options ...Option) (*Store, error) {
+	config, err := newConfig(options)
+	if err != nil {
+		return nil, err
+	}
+	scripts, err := newScripts(config.clock != nil)
+	if err != nil {
+		return nil, err
+	}
+	return &Store{conn: conn, config: config, bound: newBound(config.timeout), scripts: scripts}, nil
+}
+
+// call is one operation over claims of one slot, and what came of it.
+type call struct {
+	op        op
+	claims    []weir.Claim
+	times     int64        // opTimes
+	taken     weir.Instant // opRefund
+	decisions []weir.Decision
+
+	granted int64
+	at      int64  // Redis' time
+	held    []bool // of leases: whether they were held before
+	err     error
+}
+
+// Decide implements weir.Store.
+func (s *Store) Decide(ctx context.Context, claims []weir.Claim, times int64, decisions []weir.Decision) (int64, error) {
+	if err := s.check(claims, times, decisions); err != nil {
+		return 0, err
+	}
+	c := call{op: opTimes, claims: claims, times: times, decisions: decisions}
+	if times == 1 {
+		c.op = opTake
+	}
+	if s.oneSlot(claims) {
+		s.run(ctx, &c)
+		return c.granted, c.err
+	}
+	return s.decideSlots(ctx, &c)
+}
+
+// Charge implements weir.Store.
+func (s *Store) Charge(ctx context.Context, claims []weir.Claim, decisions []weir.Decision) error {
+	if err := s.check(claims, 1, decisions); err != nil {
+		return err
+	}
+	return s.runSlots(ctx, &call{op: opCharge, claims: claims, times: 1, decisions: decisions})
+}
+
+// Refund implements weir.Store.
+func (s *Store) Refund(ctx context.Context, claims []weir.Claim, takenAt weir.Instant, decisions []weir.Decision) error {
+	if err := s.check(claims, 1, decisions); err != nil {
+		return err
+	}
+	return s.runSlots(ctx, &call{op: opRefund, claims: claims, times: 1, taken: takenAt, decisions: decisions})
+}
+
+// Reset implements weir.Store.
+func (s *Store) Reset(ctx context.Context, claims []weir.Claim) error {
+	if err := s.check(claims, 0, nil); err != nil {
+		return err
+	}
+	ctx, stop := s.bound.limit(ctx)
+	defer stop()
+	return explain(s.conn.Delete(ctx, s.keys(claims)), claims)
+}
+
+// Close implements weir.Store.
+func (s *Store) Close() error {
+	if !s.closed.Swap(true) {
+		s.conn.Close()
+	}
+	return nil
+}
+
+func (s *Store) check(claims []weir.Claim, times int64, decisions []weir.Decision) error {
+	if s.closed.Load() {
+		return weir.ErrClosed
+	}
+	return weir.Check(claims, times, decisions)
+}
+
+// run makes the call. A calendar's bounds are made of the caller's clock; if Redis finds
+// its own outside of them, it says what time it is.
+func (s *Store) run(ctx context.Context, c *call) {
+	now := s.now()
+	for range 3 {
+		if now, c.err = s.runAt(ctx, c, now); c.err != nil || c.granted >= 0 {
+			return
+		}
+	}
+	c.err = fmt.Errorf("%w: Redis' clock ran away from the calendar three times", weir.ErrUnavailable)
+}
+
+func (s *Store) now() int64 {
+	if s.config.clock != nil {
+		return int64(s.config.clock())
+	}
+	return time.Now().UnixMicro()
+}
+
+// runAt makes the call once, and says what time Redis had. A granted of -1 asks for
+// calendars round that time.
+func (s *Store) runAt(ctx context.Context, c *call, now int64) (int64, error) {
+	kinds := make([]kind, len(c.claims))
+	args := arguments{times: c.times, now: now, list: make([]string, 0, 2+5*len(c.claims))}
+	switch c.op {
+	case opTimes:
+		args.add(c.times)
+	case opRefund:
+		args.add(int64(c.taken))
+	}
+	for i := range c.claims {
+		kinds[i] = kindOf(c.claims[i].Limit)
+		kinds[i].args(&args, &c.claims[i])
+	}
+	if s.config.clock != nil {
+		args.add(s.now())
+	}
+	ctx, stop := s.bound.limit(ctx)
+	defer stop()
+	reply, err := s.conn.Run(ctx, s.scripts.get(c.op, kinds), s.keys(c.claims), args.list, nil)
+	if err != nil {
+		return now, explain(err, c.claims)
+	}
+	return c.read(kinds, reply)
+}
+
+// read takes the reply apart.
+func (c *call) read(kinds []kind, reply []Value) (now int64, err error) {
+	if len(reply) < 2 {
+		return 0, fmt.Errorf("%w: a reply of %d elements", weir.ErrForeignState, len(reply))
+	}
+	c.granted, c.at = reply[0].Int, reply[1].Int
+	if c.granted < 0 {
+		return c.at, nil
+	}
+	reply = reply[2:]
+	for i, k := range kinds {
+		if len(reply) < k.values {
+			return c.at, fmt.Errorf("%w: %d elements are missing in the reply", weir.ErrForeignState, k.values-len(reply))
+		}
+		if c.claims[i].Lease != "" {
+			c.held = append(c.held, leaseHeld(reply))
+		}
+		if c.decisions != nil {
+			if c.decisions[i], err = k.decide(&c.claims[i], reply, c.at); err != nil {
+				return c.at, err
+			}
+		}
+		reply = reply[k.values:]
+	}
+	if c.op == opRefund {
+		for _, held := range c.held {
+			if !held {
+				return c.at, weir.ErrLeaseGone
+			}
+		}
+	}
+	return c.at, nil
+}
+
+// explain makes an error of Redis one of weir's.
+func explain(err error, claims []weir.Claim) error {
+	var answer *ServerError
+	switch {
+	case err == nil || !errors.As(err, &answer):
+		return err
+	case strings.Contains(answer.Text, "WRONGTYPE"):
+		return fmt.Errorf("%w: one of %d keys, the first for %q of limit %s: %w", weir.ErrForeignState, len(claims), claims[0].Key, claims[0].Limit.Name(), err)
+	case strings.Contains(answer.Text, "WEIR foreign "):
+		_, number, _ := strings.Cut(answer.Text, "WEIR foreign ")
+		if n, bad := strconv.Atoi(strings.Fields(number)[0]); bad == nil && n <= len(claims) {
+			claims = claims[n-1:]
+		}
+		return fmt.Errorf("%w: key %q of limit %s; delete it in Redis, or use another prefix", weir.ErrForeignState, claims[0].Key, claims[0].Limit.Name())
+	}
+	return fmt.Errorf("%w: %w", weir.ErrUnavailable, err)
+}
+
+// key is where a claim's state is. The separator after the letter tells a key that is
+// wrapped as hash tag from one that brings its own: no two claims share a key.
+func (s *Store) key(c *weir.Claim) string {
+	letter := algorithmLetters[c.Limit.Algorithm()]
+	if hasTag(c.Key) {
+		return s.config.prefix + c.Limit.Name() + letter + "/" + c.Key
+	}
+	return s.config.prefix + c.Limit.Name() + letter + ":{" + c.Key + "}"
+}
+
+var algorithmLetters = [...]string{
+	weir.AlgorithmTokenBucket: ":b", weir.AlgorithmFixedWindow: ":w", weir.AlgorithmCalendar: ":c",
+	weir.AlgorithmSlidingLog: ":l", weir.AlgorithmSlidingCounter: ":s", weir.AlgorithmConcurrency: ":h",
+}
+
+// hasTag reports whether Redis Cluster would hash only a part of the key.
+func hasTag(key string) bool {
+	_, rest, ok := strings.Cut(key, "{")
+	return ok && strings.IndexByte(rest, '}') > 0
+}
+
+func (s *Store) keys(claims []weir.Claim) []string {
+	keys := make([]string, len(claims))
+	for i := range claims {
+		keys[i] = s.key(&claims[i])
+	}
+	return keys
+}
+
+// oneSlot reports whether one call can carry all claims.
+func (s *Store) oneSlot(claims []weir.Claim) bool {
+	if len(claims) == 1 || !s.conn.Cluster() {
+		return true
+	}
+	first := Slot(s.key(&claims[0]))
+	for i := range claims[1:] {
+		if Slot(s.key(&claims[1+i])) != first {
+			return false
+		}
+	}
+	return true
+}
+
+// part is the claims of one slot of a decision.
+type part struct {
+	call
+	places []int // of its claims in the decision
+}
+
+// parts splits a call by slot.
+func (s *Store) parts(c *call) []*part {
+	bySlot := make(map[uint16]*part)
+	var parts []*part
+	for i := range c.claims {
+		slot := Slot(s.key(&c.claims[i]))
+		p := bySlot[slot]
+		if p == nil {
+			p = &part{call: call{op: c.op, times: c.times, taken: c.taken}}
+			bySlot[slot] = p
+			parts = append(parts, p)
+		}
+		p.claims = append(p.claims, c.claims[i])
+		p.places = append(p.places, i)
+	}
+	for _, p := range parts {
+		p.decisions = make([]weir.Decision, len(p.claims))
+	}
+	return parts
+}
+
+// runParts makes all calls at once.
+func (s *Store) runParts(ctx context.Context, parts []*part) {
+	var wait sync.WaitGroup
+	for _, p := range parts {
+		wait.Go(func() { s.run(ctx, &p.call) })
+	}
+	wait.Wait()
+}
+
+// runSlots makes a call of which each claim stands for itself.
+func (s *Store) runSlots(ctx context.Context, c *call) error {
+	if s.oneSlot(c.claims) {
+		s.run(ctx, c)
+		return c.err
+	}
+	parts := s.parts(c)
+	s.runParts(ctx, parts)
+	var gone error
+	for _, p := range parts {
+		switch {
+		case errors.Is(p.err, weir.ErrLeaseGone):
+			gone = p.err
+		case p.err != nil:
+			return p.err
+		}
+		p.tell(c.decisions)
+	}
+	return gone
+}
+
+// decideSlots decides in each slot, and gives back what one slot granted and another did not.
+func (s *Store) decideSlots(ctx context.Context, c *call) (int64, error) {
+	parts := s.parts(c)
+	s.runParts(ctx, parts)
+	granted := c.times
+	var err error
+	for _, p := range parts {
+		if granted = min(granted, p.granted); p.err != nil {
+			granted, err = 0, p.err
+		}
+	}
+	var wait sync.WaitGroup
+	for _, p := range parts {
+		if back := p.granted - granted; p.err == nil && back > 0 {
+			wait.Go(func() { s.giveBack(ctx, p, back) })
+		}
+	}
+	wait.Wait()
+	if err != nil {
+		return 0, err
+	}
+	for _, p := range parts {
+		if p.err != nil {
+			return 0, p.err
+		}
+		p.tell(c.decisions)
+	}
+	return granted, nil
+}
+
+// giveBack refunds what a slot granted times too often. It is tried even when the caller
+// has gone: it has its own timeout. A lease that was held before stays.
+func (s *Store) giveBack(ctx context.Context, p *part, times int64) {
+	refund := call{op: opRefund, taken: weir.Instant(p.at), times: 1, decisions: nil}
+	leases := 0
+	for _, claim := range p.claims {
+		if claim.Lease != "" {
+			leases++
+			if p.held[leases-1] {
+				continue
+			}
+		}
+		claim.Cost *= times
+		refund.claims = append(refund.claims, claim)
+	}
+	if len(refund.claims) > 0 {
+		s.run(context.WithoutCancel(ctx), &refund)
+	}
+	if p.err = refund.err; p.err == nil || errors.Is(p.err, weir.ErrLeaseGone) {
+		again := call{op: opTimes, claims: p.claims, decisions: p.decisions} // what is left
+		s.run(context.WithoutCancel(ctx), &again)
+		p.err = again.err
+	}
+}
+
+// tell puts a part's decisions where the caller wants them.
+func (p *part) tell(decisions []weir.Decision) {
+	if decisions == nil {
+		return
+	}
+	for i, place := range p.places {
+		decisions[place] = p.decisions[i]
+	}
+}

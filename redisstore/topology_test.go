@@ -1,0 +1,155 @@
+package redisstore
+
+import (
+	"context"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weirproject/weir/internal/redistest"
+)
+
+// TestClusterConn shares one Cluster, which takes seconds to start.
+func TestClusterConn(t *testing.T) {
+	cluster := redistest.StartCluster(t, 3, 1)
+	c := open(t, cluster.URL(), WithTimeout(time.Second))
+	for name, test := range map[string]func(*testing.T, *redistest.Cluster, *rueidisConn){
+		"all slots": testAllSlots, "moved": testMoved, "moving": testMoving, "flush": testClusterFlush,
+	} {
+		t.Run(name, func(t *testing.T) { test(t, cluster, c) })
+	}
+	t.Run("failover", func(t *testing.T) { testClusterFailover(t, cluster, c) }) // last: it kills a node
+}
+
+func testAllSlots(t *testing.T, cluster *redistest.Cluster, c *rueidisConn) {
+	keys := make([]string, 100)
+	for i := range keys {
+		keys[i] = "all" + strconv.Itoa(i)
+		if got := mustRun(t, c, keys[i]); got != 1 {
+			t.Errorf("the first charge of %s counts %d", keys[i], got)
+		}
+	}
+	if err := c.Delete(t.Context(), keys); err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range keys {
+		if got := mustRun(t, c, key); got != 1 {
+			t.Errorf("after Delete %s counts %d", key, got)
+		}
+	}
+}
+
+// otherOwner is a master that does not hold the key.
+func otherOwner(cluster *redistest.Cluster, key string) *redistest.Server {
+	slot := int(Slot(key))
+	for i := 1; ; i++ {
+		if other := cluster.Owner((slot + i*slots/16) % slots); other != cluster.Owner(slot) {
+			return other
+		}
+	}
+}
+
+func testMoved(t *testing.T, cluster *redistest.Cluster, c *rueidisConn) {
+	mustRun(t, c, "moved")
+	to := otherOwner(cluster, "moved")
+	to.Do("SCRIPT", "FLUSH")
+	cluster.MoveSlot(int(Slot("moved")), to)
+	if got := mustRun(t, c, "moved"); got != 2 {
+		t.Errorf("after a move the charge counts %d, want 2", got)
+	}
+}
+
+// testMoving asks in the middle of a move, for a key that has moved (ASK) to a node that
+// does not know the script, and for one that has not.
+func testMoving(t *testing.T, cluster *redistest.Cluster, c *rueidisConn) {
+	const stays, moves = "{moving}stays", "{moving}moves"
+	mustRun(t, c, stays)
+	to := otherOwner(cluster, moves)
+	to.Do("SCRIPT", "FLUSH")
+	finish := cluster.OpenMove(int(Slot(moves)), to)
+	for i := range 2 {
+		if got := mustRun(t, c, moves); got != int64(i+1) {
+			t.Errorf("charge %d of a key on its new node counts %d", i+1, got)
+		}
+		if got := mustRun(t, c, stays); got != int64(i+2) {
+			t.Errorf("charge %d of a key on its old node counts %d", i+2, got)
+		}
+	}
+	finish()
+	if got := mustRun(t, c, moves) + mustRun(t, c, stays); got != 3+4 {
+		t.Errorf("after the move the charges count %d together, want 7", got)
+	}
+}
+
+func testClusterFlush(t *testing.T, cluster *redistest.Cluster, c *rueidisConn) {
+	for _, node := range cluster.Nodes {
+		node.Do("SCRIPT", "FLUSH")
+	}
+	var wg sync.WaitGroup
+	for i := range 128 {
+		wg.Go(func() {
+			if _, err := run(t, c, "flush"+strconv.Itoa(i)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// testClusterFailover kills a master. The others go on; its slots come back with its
+// replica, which does not know the script.
+func testClusterFailover(t *testing.T, cluster *redistest.Cluster, c *rueidisConn) {
+	dead := cluster.Owner(int(Slot("failover")))
+	mustRun(t, c, "failover")
+	for _, node := range cluster.Nodes {
+		node.Do("SCRIPT", "FLUSH")
+	}
+	dead.Kill()
+	redistest.Await(t, "the replica to take over", func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		_, err := c.Run(ctx, charge(), []string{"failover"}, []string{"1"}, nil)
+		return err == nil
+	})
+	if now := cluster.Owner(int(Slot("failover"))); now == dead {
+		t.Error("the dead node answered")
+	}
+}
+
+// TestSentinelConn opens the master by its Sentinels, as a user of theirs, and follows it
+// when it dies.
+func TestSentinelConn(t *testing.T) {
+	s := redistest.StartSentinel(t)
+	const password = "p@ss"
+	for _, sentinel := range s.Sentinels {
+		sentinel.Do("ACL", "SETUSER", "ann", "on", ">"+password, "~*", "&*", "+@all")
+	}
+	c := open(t, s.URL()+"?sentinel_user=ann&sentinel_password="+url.QueryEscape(password))
+	mustRun(t, c, "k")
+	var clients string
+	for _, sentinel := range s.Sentinels {
+		clients += sentinel.Do("CLIENT", "LIST").(string)
+	}
+	if !strings.Contains(clients, "user=ann") {
+		t.Error("no Sentinel was asked as its user")
+	}
+	for address, want := range map[string]string{
+		s.Sentinels[0].URL(): "redis+sentinel://",
+		"redis+sentinel://" + s.Sentinels[0].Addr() + "/other": "unavailable",
+	} {
+		if _, err := openConn(t.Context(), address, nil); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", address, err, want)
+		}
+	}
+	s.Servers[0].Kill()
+	redistest.Await(t, "the replica to take over", func() bool {
+		_, err := run(t, c, "k")
+		return err == nil
+	})
+	if s.Servers[1].Info("replication")["role"] != "master" {
+		t.Error("another than the replica answered")
+	}
+}

@@ -1,0 +1,232 @@
+package weir
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"sync"
+)
+
+// NewLeaseID is an id of 128 random bits, for [Claim].Lease.
+func NewLeaseID() string {
+	var id [16]byte
+	rand.Read(id[:]) // never fails: see its documentation
+	return base64.RawURLEncoding.EncodeToString(id[:])
+}
+
+// A Reservation is units that were charged by an estimate, until Settle says what they
+// really were or Cancel gives them back. It is safe for concurrent use.
+type Reservation struct {
+	store  Store
+	answer Answer
+	cost   int64
+
+	mu    sync.Mutex
+	call  *call
+	taken []Instant // the store's time at which each claim was charged
+	done  bool
+}
+
+// Reserve charges n units, an estimate of a cost known only later: bytes sent, tokens
+// spent. If they are refused the error is a *RefusedError. Concurrency limits take part
+// with a lease of n units, which ends when the reservation is settled.
+func (l *Limiter) Reserve(ctx context.Context, key string, n int64) (*Reservation, error) {
+	c, lease := newCall(l.limits), ""
+	if l.holds() {
+		lease = NewLeaseID()
+	}
+	c.set(key, n, lease)
+	granted, err := l.store.Decide(ctx, c.claims, 1, c.decisions)
+	if err != nil {
+		return nil, err
+	}
+	var answer Answer
+	c.answer(&answer)
+	answer.Allowed, answer.Granted = granted > 0, granted*n
+	if granted == 0 {
+		return nil, refused(answer)
+	}
+	r := &Reservation{store: l.store, answer: answer, cost: n, call: c, taken: make([]Instant, len(c.claims))}
+	for i := range c.decisions {
+		r.taken[i] = c.decisions[i].At
+	}
+	return r, nil
+}
+
+func refused(answer Answer) error {
+	cause := ErrRefused
+	if answer.RetryAfter == Never {
+		cause = ErrNever
+	}
+	return &RefusedError{Answer: answer, cause: cause}
+}
+
+// Answer is what the store said when the units were reserved. Its Delay is to be slept
+// before they are used; [Limiter.Wait] does.
+func (r *Reservation) Answer() Answer { return r.answer }
+
+// Cancel gives everything back. It is Settle(ctx, 0).
+func (r *Reservation) Cancel(ctx context.Context) error { return r.Settle(ctx, 0) }
+
+// Settle ends the reservation with the cost that it really had: what was too much is
+// given back, what was missing is charged, even beyond the limit. A second call does
+// nothing. After an error nothing is known to have been settled and Settle may be called
+// again; what an unknown first call did may then be done twice, to the caller's favour
+// where it refunds. ErrLeaseGone is no such error: all is settled, but a lease had
+// expired before, and its units may have been held by somebody else meanwhile.
+func (r *Reservation) Settle(ctx context.Context, actual int64) error {
+	if actual < 0 || actual > MaxUnits {
+		return invalid("actual", actual, "0 to 4503599627370496 (2^52)")
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.done {
+		return nil
+	}
+	err := r.settle(ctx, actual)
+	r.done = err == nil || errors.Is(err, ErrLeaseGone)
+	return err
+}
+
+func (r *Reservation) settle(ctx context.Context, actual int64) error {
+	if extra := actual - r.cost; extra > 0 {
+		if err := r.charge(ctx, r.charged(extra)); err != nil {
+			return err
+		}
+	} else if extra < 0 {
+		if err := r.refund(ctx, r.charged(-extra)); err != nil {
+			return err
+		}
+	}
+	r.cost = actual // so that a repeat after a failing release does neither again
+	return r.refund(ctx, r.leases())
+}
+
+// charged are the claims of the limits that do not hold leases, with a cost.
+func (r *Reservation) charged(cost int64) []Claim {
+	var claims []Claim
+	for _, claim := range r.call.claims {
+		if claim.Lease == "" {
+			claim.Cost = cost
+			claims = append(claims, claim)
+		}
+	}
+	return claims
+}
+
+// leases are the claims that hold them, for what was reserved: a lease ends as a whole.
+func (r *Reservation) leases() []Claim {
+	var claims []Claim
+	for _, claim := range r.call.claims {
+		if claim.Lease != "" {
+			claims = append(claims, claim)
+		}
+	}
+	return claims
+}
+
+func (r *Reservation) charge(ctx context.Context, claims []Claim) error {
+	if len(claims) == 0 {
+		return nil
+	}
+	return r.store.Charge(ctx, claims, nil)
+}
+
+// refund gives claims back, each at its own instant: it is one for all, unless they live
+// on nodes of a Redis Cluster, which have clocks of their own.
+func (r *Reservation) refund(ctx context.Context, claims []Claim) error {
+	var gone error
+	for len(claims) > 0 {
+		taken, same := r.takenAt(&claims[0]), 1
+		for same < len(claims) && r.takenAt(&claims[same]) == taken {
+			same++
+		}
+		err := r.store.Refund(ctx, claims[:same], taken, nil)
+		if errors.Is(err, ErrLeaseGone) {
+			gone = err
+		} else if err != nil {
+			return err
+		}
+		claims = claims[same:]
+	}
+	return gone
+}
+
+func (r *Reservation) takenAt(claim *Claim) Instant {
+	for i := range r.call.claims {
+		if r.call.claims[i].Same(claim) {
+			return r.taken[i]
+		}
+	}
+	return 0
+}
+
+// A Lease is units of a concurrency limit that are held until it is released, or until
+// its time-to-live passes without Renew. It is safe for concurrent use.
+type Lease struct {
+	store  Store
+	answer Answer
+	claims []Claim // of the concurrency limits
+	taken  Instant
+}
+
+// Acquire holds one unit. It needs a limiter with at least one Concurrency limit; its
+// other limits are charged one unit, which Release does not give back. If it is refused
+// the error is a *RefusedError, whose RetryAfter is an upper bound.
+func (l *Limiter) Acquire(ctx context.Context, key string) (*Lease, error) {
+	return l.AcquireN(ctx, key, 1)
+}
+
+// AcquireN holds n units; see Acquire.
+func (l *Limiter) AcquireN(ctx context.Context, key string, n int64) (*Lease, error) {
+	if !l.holds() {
+		return nil, invalid("limits", len(l.limits), "at least one Concurrency limit to acquire; use AllowN or Reserve")
+	}
+	reservation, err := l.Reserve(ctx, key, n)
+	if err != nil {
+		return nil, err
+	}
+	lease := &Lease{store: l.store, answer: reservation.answer}
+	for i, claim := range reservation.call.claims {
+		if claim.Limit.algorithm == AlgorithmConcurrency {
+			lease.claims = append(lease.claims, claim)
+			lease.taken = reservation.taken[i]
+		}
+	}
+	return lease, nil
+}
+
+func (l *Limiter) holds() bool {
+	for _, limit := range l.limits {
+		if limit.algorithm == AlgorithmConcurrency {
+			return true
+		}
+	}
+	return false
+}
+
+// ID is the lease's id: 128 random bits as text.
+func (l *Lease) ID() string { return l.claims[0].Lease }
+
+// Answer is what the store said when the lease was taken.
+func (l *Lease) Answer() Answer { return l.answer }
+
+// Renew keeps the lease for another time-to-live. ErrLeaseGone says that it is lost: stop
+// the work, somebody else may hold its units.
+func (l *Lease) Renew(ctx context.Context) error {
+	claims := append([]Claim(nil), l.claims...)
+	for i := range claims {
+		claims[i].Renew = true
+	}
+	granted, err := l.store.Decide(ctx, claims, 1, nil)
+	if err == nil && granted == 0 {
+		return ErrLeaseGone
+	}
+	return err
+}
+
+// Release gives the units back. ErrLeaseGone says that they were gone already.
+func (l *Lease) Release(ctx context.Context) error {
+	return l.store.Refund(ctx, l.claims, l.taken, nil)
+}

@@ -1,0 +1,155 @@
+package weir
+
+import (
+	"context"
+	"math"
+	"strconv"
+	"time"
+)
+
+const (
+	// MaxUnits is the largest count, cost, limit and number of microseconds: 2^52, so
+	// that every sum of two is a whole number in a double, which is what Redis' Lua has.
+	MaxUnits = 1 << 52
+
+	// MaxKey is the longest key, in bytes.
+	MaxKey = 64 << 10
+
+	// MaxClaims is the largest number of claims of one decision.
+	MaxClaims = 32
+
+	// MaxLease is the longest lease id, in bytes.
+	MaxLease = 256
+
+	// Never is the RetryAfter of a cost that no wait makes grantable.
+	Never time.Duration = -1
+)
+
+// An Instant is a point of a store's time: whole microseconds since the Unix epoch.
+type Instant int64
+
+// Time is the instant as a time.Time in UTC.
+func (i Instant) Time() time.Time { return time.UnixMicro(int64(i)).UTC() }
+
+// A Claim asks to charge Cost units to Key under Limit.
+type Claim struct {
+	Key   string // whom it is counted against: 1 to MaxKey bytes, any bytes
+	Limit *Limit
+	Cost  int64 // units, 0 to MaxUnits; 0 asks whether the limit is exceeded and charges nothing
+
+	// Lease is the id of what is held, for a [Concurrency] limit and only there: 1 to
+	// MaxLease bytes, unguessable (NewLeaseID makes one).
+	Lease string
+	// Renew asks to keep Lease alive instead of taking it: granted only if it still is.
+	Renew bool
+}
+
+// A Decision is what came of one claim. It describes the state after the grant.
+// Durations are whole microseconds.
+type Decision struct {
+	// Remaining is how many units would be granted now, to one request, by this claim alone.
+	Remaining int64
+	// RetryAfter is 0 if a request of this claim's cost would be granted now; else the
+	// smallest wait after which it would be if nobody else comes; or Never.
+	RetryAfter time.Duration
+	// ResetAfter is the smallest wait after which the state is as if never used.
+	ResetAfter time.Duration
+	// Delay is how long the last granted caller should wait so that what it borrowed
+	// is repaid; 0 unless the limit is a token bucket with an overdraft.
+	Delay time.Duration
+	// At is the store's time of the decision; give it back to Refund.
+	At Instant
+}
+
+// A Store decides claims, atomically, by one clock. Implementations are safe for
+// concurrent use; storetest is the suite that they pass.
+//
+// Each method checks its whole input before it charges anything ([Check] does it) and
+// fills decisions, which has one element a claim (nil where they are not wanted).
+type Store interface {
+	// Decide asks for times identical requests at one instant, grants as many of them
+	// as fit every claim (0 ≤ granted ≤ times) and charges each claim its cost × granted.
+	// times = 0 peeks. Nothing else is charged, to anybody.
+	Decide(ctx context.Context, claims []Claim, times int64, decisions []Decision) (granted int64, err error)
+
+	// Charge charges without asking: it may push a limit below what it allows.
+	Charge(ctx context.Context, claims []Claim, decisions []Decision) error
+
+	// Refund gives units back that were taken at the given instant (Decision.At), and
+	// releases leases. Every claim is refunded; if a lease was gone the error is ErrLeaseGone.
+	Refund(ctx context.Context, claims []Claim, takenAt Instant, decisions []Decision) error
+
+	// Reset forgets the state of the claims' keys, as if never used. Costs are ignored.
+	Reset(ctx context.Context, claims []Claim) error
+
+	// Close releases what the store holds. Calls after it return ErrClosed.
+	Close() error
+}
+
+// A Shortcut is a store that can answer some requests of one unremarkable claim without
+// the arguments that Decide takes in memory. It is optional; Limiter tries it first.
+type Shortcut interface {
+	// Shortcut is Decide of one claim, once; ok is false, and nothing was done, where
+	// Decide must be asked: to say what is wrong with the input, too.
+	Shortcut(key string, limit *Limit, cost int64) (granted int64, d Decision, ok bool)
+}
+
+// Check is the input check that every store makes before it charges: claims, costs,
+// times and the length of decisions. It allocates nothing unless it fails.
+func Check(claims []Claim, times int64, decisions []Decision) error {
+	if len(claims) == 0 || len(claims) > MaxClaims {
+		return invalid("claims", len(claims), "1 to "+strconv.Itoa(MaxClaims)+" of one decision")
+	}
+	if times < 0 || times > MaxUnits {
+		return invalid("times", times, "0 to 4503599627370496 (2^52)")
+	}
+	if decisions != nil && len(decisions) != len(claims) {
+		return invalid("decisions", len(decisions), "nil, or one a claim")
+	}
+	for i := range claims {
+		if err := claims[i].check(times); err != nil {
+			return err
+		}
+		for j := range i {
+			if claims[i].Same(&claims[j]) {
+				return invalid("claims", claims[i].Limit.Name()+" "+claims[i].Key, "one claim for each key and limit")
+			}
+		}
+	}
+	return nil
+}
+
+// Same reports whether two claims are on the same state: name, algorithm and key.
+func (c *Claim) Same(other *Claim) bool {
+	return c.Key == other.Key && c.Limit.SameState(other.Limit)
+}
+
+func (c *Claim) check(times int64) error {
+	switch {
+	case c.Limit == nil || c.Limit.algorithm == 0:
+		return invalid("limit", "none", "a limit made by NewLimit")
+	case len(c.Key) == 0 || len(c.Key) > MaxKey:
+		return invalid("key", strconv.Itoa(len(c.Key))+" bytes", "1 to 65536 bytes")
+	case c.Cost < 0 || c.Cost > MaxUnits:
+		return invalid("cost", c.Cost, "0 to 4503599627370496 (2^52)")
+	case c.Cost > 1 && times > 1 && c.Cost > math.MaxInt64/times:
+		return invalid("cost × times", strconv.FormatInt(c.Cost, 10)+" × "+strconv.FormatInt(times, 10), "less than 2^63")
+	case c.Limit.algorithm == AlgorithmConcurrency:
+		return c.checkLease(times)
+	case c.Lease != "" || c.Renew:
+		return invalid("lease", c.Lease, "a lease only for a concurrency limit")
+	}
+	return nil
+}
+
+func (c *Claim) checkLease(times int64) error {
+	switch {
+	case len(c.Lease) > MaxLease || (c.Lease == "" && (times > 0 || c.Renew)):
+		return invalid("lease", strconv.Itoa(len(c.Lease))+" bytes", "1 to 256 bytes for a concurrency limit; Limiter.Acquire makes one")
+	case times > 1:
+		return invalid("times", times, "0 or 1 for a concurrency limit: each lease has its own id")
+	case c.Cost == 0 && times > 0 && !c.Renew:
+		return invalid("cost", c.Cost, "1 to 4503599627370496 (2^52) for a lease")
+	}
+	return nil
+}

@@ -1,0 +1,322 @@
+package storetest
+
+import (
+	"fmt"
+	"math/big"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/weirproject/weir"
+)
+
+// numbersChange: the numbers of a limit change while its keys are in use, and nodes with
+// the old and the new ones run side by side.
+func numbersChange(t *testing.T, s Subject) {
+	b := open(t, s)
+	for _, family := range families {
+		drawn := changes(family[0], family[1])
+		t.Run("usage is kept/"+family[0]+" to "+family[1], func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) { usageIsKept(t, b, drawn.Draw(t, "change")) })
+		})
+		t.Run("retry after is honest/"+family[0]+" to "+family[1], func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) { honestAfterwards(t, b, drawn.Draw(t, "change")) })
+		})
+	}
+	t.Run("side by side, one shape", func(t *testing.T) {
+		rapid.Check(t, func(t *rapid.T) { sideBySide(t, b, sameShape().Draw(t, "change")) })
+	})
+	t.Run("side by side, other fractions", func(t *testing.T) {
+		rapid.Check(t, func(t *rapid.T) {
+			bucketsSideBySide(t, b, changes("continuous bucket", "continuous bucket").Draw(t, "change"))
+		})
+	})
+}
+
+// families are the changes within one algorithm.
+var families = [][2]string{
+	{"continuous bucket", "continuous bucket"}, {"step bucket", "step bucket"},
+	{"continuous bucket", "step bucket"}, {"step bucket", "continuous bucket"},
+	{"fixed window first", "fixed window first"}, {"fixed window epoch", "fixed window epoch"},
+	{"fixed window first", "fixed window epoch"}, {"fixed window epoch", "fixed window first"},
+	{"calendar", "calendar"}, {"sliding log", "sliding log"}, {"sliding counter", "sliding counter"}, {"concurrency", "concurrency"},
+}
+
+// A change is a schedule of one limit, and the numbers that it gets.
+type change struct {
+	schedule
+	to   weir.Spec
+	cost int64
+}
+
+func (c change) GoString() string {
+	return fmt.Sprintf("%#v\n  then %s, cost %d", c.schedule, c.to, c.cost)
+}
+
+func changes(from, to string) *rapid.Generator[change] {
+	return rapid.Custom(func(t *rapid.T) change {
+		c := change{schedule: schedules(from, 12).Draw(t, "schedule"), to: drawSpec(t, to)}
+		c.cost = pick(t, "cost", 1, 2, 3, weir.MustLimit("to", c.to).Most())
+		return c
+	})
+}
+
+// limitsOf are both limits: one name, one state.
+func (c *change) limitsOf() (from, to *weir.Limit) {
+	return weir.MustLimit("changing", c.specs[0]), weir.MustLimit("changing", c.to)
+}
+
+// usageIsKept plays a schedule under the old numbers and asks under the new ones.
+func usageIsKept(t TB, b *bench, c change) {
+	t.Helper()
+	from, to := c.limitsOf()
+	b.clock.set(c.start)
+	a := b.actor([]*weir.Limit{from})
+	charges := a.use(t, c.steps)
+	before := a.peek(t, a.claims)[0]
+	now := int64(before.At)
+	claim := a.claims[0]
+	claim.Limit, claim.Cost = to, 1
+	got := a.peek(t, []weir.Claim{claim})[0]
+	most, least := kept(charges, from, to, now)
+	if got.Remaining > most || got.Remaining < least {
+		t.Fatalf("%s became %s at %d: %d remain; what was used leaves %d to %d", from, to, now, got.Remaining, least, most)
+	}
+	if again := a.peek(t, a.claims)[0]; again != before {
+		t.Fatalf("%s became %s at %d: a peek by the new numbers changed what the old ones say:\n  %+v\n  %+v", from, to, now, before, again)
+	}
+	if claim.Cost = got.Remaining; claim.Cost > 0 {
+		claim.Lease = leaseOf(to, "all")
+		if granted, _ := b.decide(t, 1, claim); granted != 1 {
+			t.Fatalf("%s became %s at %d: %d remain, but they are refused", from, to, now, got.Remaining)
+		}
+	}
+}
+
+// honestAfterwards waits for a refusal by the new numbers to end when it says.
+func honestAfterwards(t TB, b *bench, c change) {
+	t.Helper()
+	from, to := c.limitsOf()
+	b.clock.set(c.start)
+	a := b.actor([]*weir.Limit{from})
+	a.use(t, c.steps)
+	a.claims[0].Limit = to
+	s := step{op: "take", move: "stay", times: 1, costs: []int64{min(c.cost, to.Most())}, lease: len(c.steps)}
+	if o := a.do(t, &s); o.granted == 0 {
+		a.waitFor(t, s, o.decisions)
+	}
+}
+
+// use plays the takes and charges of a schedule; the charges of the law are by true times.
+func (a *actor) use(t TB, steps []step) (charged []units) {
+	t.Helper()
+	a.forward = true
+	for i := range steps {
+		s := steps[i]
+		if s.op == "refund" || s.op == "reset" || s.renew {
+			s.op, s.renew = "take", false
+		}
+		s.lease = i // one of its own
+		o := a.do(t, &s)
+		a.note(&s, o)
+		if s.op == "charge" {
+			o.granted = 1
+		}
+		if n := o.granted * s.costs[0]; n > 0 {
+			charged = append(charged, units{a.b.clock.now.Load(), n})
+		}
+	}
+	return charged
+}
+
+// kept is how many units may remain under the new numbers, at most and at least, after
+// charges at their true times under the old ones.
+func kept(charges []units, from, to *weir.Limit, now int64) (most, least int64) {
+	switch to.Algorithm() {
+	case weir.AlgorithmTokenBucket:
+		return keptBucket(charges, from, to, now)
+	case weir.AlgorithmFixedWindow, weir.AlgorithmCalendar:
+		return keptWindow(charges, from, to, now)
+	case weir.AlgorithmSlidingCounter:
+		return keptCounter(charges, from, to, now)
+	}
+	// A log, or leases. What the old numbers have forgotten may be gone.
+	life := min(from.Period(), to.Period())
+	if to.Algorithm() == weir.AlgorithmConcurrency {
+		return remainOf(to, since(charges, now-from.Period()+1)), remainOf(to, since(charges, now-from.Period()+1))
+	}
+	return remainOf(to, since(charges, now-life+1)), remainOf(to, since(charges, now-to.Period()+1))
+}
+
+func since(charges []units, at int64) (n int64) {
+	for _, c := range charges {
+		if c.at >= at {
+			n += c.n
+		}
+	}
+	return n
+}
+
+func remainOf(l *weir.Limit, used int64) int64 { return max(0, l.Capacity()-used) }
+
+// replay charges a law of the old limit.
+func replay(charges []units, l *weir.Limit) law {
+	w := newLaw(l)
+	for _, c := range charges {
+		w.charge(l, c.n, c.at)
+	}
+	return w
+}
+
+// keptBucket: the full instant stays, up to 1 µs; what is missing stays, up to one unit
+// where the mode changes. What refilled since the mark may be read at either pace.
+func keptBucket(charges []units, from, to *weir.Limit, now int64) (most, least int64) {
+	switch old := replay(charges, from).(type) {
+	case *bucket:
+		late := &bucket{new(big.Rat).Add(old.full, whole(1))}
+		most, least = left(old, to, now), left(late, to, now)
+		if to.Step() {
+			return most, max(0, most-1)
+		}
+		return most, least
+	case *steps:
+		if to.Step() {
+			return left(old, to, now), left(old, to, now)
+		}
+		settled := old.at(from, now)
+		even := &bucket{new(big.Rat).Add(whole(old.mark), over(to, old.missing))}
+		late := &bucket{new(big.Rat).Add(whole(now+1), over(to, max(settled.missing, old.at(to, now).missing)))}
+		return max(to.Most()-settled.missing, left(old, to, now), left(even, to, now)), left(late, to, now)
+	}
+	return 0, 0
+}
+
+// left is what remains of a bucket, whose law reads its state by the numbers of any limit.
+func left(w law, l *weir.Limit, now int64) int64 {
+	return describe(w, l, 0, now).Remaining
+}
+
+// keptWindow: what the open window counted stands in the new one, as far as it may have
+// been charged there; more than was charged since either began does not.
+func keptWindow(charges []units, from, to *weir.Limit, now int64) (most, least int64) {
+	old := replay(charges, from).(*window)
+	newStart, _ := period(to, now)
+	if own(to) {
+		newStart = old.start
+		if now >= old.start+to.Period() {
+			newStart = now + 1
+		}
+	}
+	if old.used(from, now) == 0 { // what an old window counted may be gone, or still stand
+		return to.Capacity(), remainOf(to, since(charges, min(old.start, newStart)))
+	}
+	return remainOf(to, since(charges, max(old.start, newStart))), remainOf(to, since(charges, min(old.start, newStart)))
+}
+
+// keptCounter: each charge counts in the new slice of its true time, or of the end of its
+// old slice at the latest.
+func keptCounter(charges []units, from, to *weir.Limit, now int64) (most, least int64) {
+	exact, late := &slidingCounter{}, &slidingCounter{}
+	for _, c := range charges {
+		slice := floorDiv(c.at, from.Slice())
+		late.charges = append(late.charges, units{min(now, (slice+1)*from.Slice()-1), c.n})
+		if slice >= floorDiv(now, from.Slice())-from.Slices() {
+			exact.charges = append(exact.charges, c)
+		}
+	}
+	return left(exact, to, now), left(late, to, now)
+}
+
+// sameShape are pairs of numbers whose state has one shape: then every field is exact.
+func sameShape() *rapid.Generator[change] {
+	return rapid.Custom(func(t *rapid.T) change {
+		kind := pick(t, "kind", "continuous bucket", "step bucket", "fixed window first", "fixed window epoch", "calendar", "sliding log", "sliding counter", "concurrency")
+		c := change{schedule: schedules(kind, 24).Draw(t, "schedule")}
+		n := pick[int64](t, "other", 1, 2, 5, 10, 100)
+		switch spec := c.specs[0].(type) {
+		case weir.TokenBucket:
+			spec.Capacity, spec.Overdraft = n, pick[int64](t, "overdraft", 0, 0, 3)
+			c.to = spec
+		case weir.FixedWindow:
+			spec.Limit = n
+			c.to = spec
+		case weir.Calendar:
+			spec.Limit = n
+			c.to = spec
+		case weir.SlidingLog:
+			spec.Limit = n
+			c.to = spec
+		case weir.SlidingCounter:
+			spec.Limit = n
+			c.to = spec
+		case weir.Concurrency:
+			c.to = drawSpec(t, kind)
+		}
+		return c
+	})
+}
+
+// sideBySide: two nodes, one with the old numbers and one with the new ones, equal the
+// model that reads one state by either.
+func sideBySide(t TB, b *bench, c change) {
+	t.Helper()
+	from, to := c.limitsOf()
+	b.clock.set(c.start)
+	a, model := b.actor([]*weir.Limit{from}), newModel(b.clock.read)
+	a.forward = true
+	for i := range c.steps {
+		s := &c.steps[i]
+		a.claims[0].Limit = from
+		if s.peer {
+			a.claims[0].Limit = to
+		}
+		got := a.do(t, s)
+		want, err := a.play(model, s)
+		if err != nil {
+			t.Fatalf("the model: %v", err)
+		}
+		if !got.equal(want) {
+			t.Fatalf("%s beside %s, step %d, %s of %s (times %d) at %d:\n  got  %v\n  want %v", from, to, i, s.op, claimsText(a.claimsOf(s)), s.times, b.clock.read(), got, want)
+		}
+		a.note(s, got)
+	}
+}
+
+// bucketsSideBySide: with other fractions of a microsecond each write may round against
+// the caller, by at most one. The true state and that bound enclose the store.
+func bucketsSideBySide(t TB, b *bench, c change) {
+	t.Helper()
+	from, to := c.limitsOf()
+	b.clock.set(c.start)
+	a := b.actor([]*weir.Limit{from})
+	a.forward = true
+	exact, strict := &bucket{new(big.Rat)}, &bucket{new(big.Rat)}
+	for i := range c.steps {
+		s := c.steps[i]
+		if s.op == "refund" || s.op == "reset" {
+			s.op = "take"
+		}
+		s.quiet = false
+		a.claims[0].Limit = from
+		if s.peer {
+			a.claims[0].Limit = to
+		}
+		l := a.claims[0].Limit
+		got := a.do(t, &s)
+		a.note(&s, got)
+		now := b.clock.now.Load()
+		n := got.granted
+		if s.op == "charge" {
+			n = 1
+		}
+		if n *= s.costs[0]; n > 0 {
+			exact.charge(l, n, now)
+			strict.full.Add(strict.full, whole(1))
+			strict.charge(l, n, now)
+		}
+		best, worst := describe(exact, l, s.costs[0], now), describe(&bucket{new(big.Rat).Add(strict.full, whole(1))}, l, s.costs[0], now)
+		if d := got.decisions[0]; d.Remaining > best.Remaining || d.Remaining < worst.Remaining || d.ResetAfter < best.ResetAfter || d.ResetAfter > worst.ResetAfter {
+			t.Fatalf("%s beside %s, step %d, %s at %d:\n  got %v\n  not within %+v\n  and        %+v", from, to, i, s.op, now, got, best, worst)
+		}
+	}
+}

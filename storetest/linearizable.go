@@ -1,0 +1,161 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/weirproject/weir"
+)
+
+const (
+	clients   = 5
+	callsEach = 8
+	histories = 5
+)
+
+// linearizable lets several clients call at once and asks whether their answers are
+// those of the model called in some order that respects who came after whom.
+func linearizable(t *testing.T, s Subject) {
+	sets := [][]weir.Spec{
+		{oneOfEach[0], oneOfEach[7], oneOfEach[4]},
+		{oneOfEach[2], oneOfEach[8], oneOfEach[10], oneOfEach[6]},
+		{oneOfEach[3], oneOfEach[9], oneOfEach[5]},
+	}
+	for _, spec := range oneOfEach {
+		sets = append(sets, []weir.Spec{spec})
+	}
+	b := open(t, s)
+	for seed, specs := range sets {
+		t.Run(fmt.Sprint(specs), func(t *testing.T) {
+			for n := range histories {
+				isLinearizable(t, b, specs, rand.New(rand.NewPCG(uint64(seed), uint64(n))))
+			}
+		})
+	}
+}
+
+// A call is what a client asked, an answer what it got.
+type call struct {
+	step   step
+	claims []weir.Claim
+	taken  weir.Instant // of a refund
+}
+
+type answer struct {
+	outcome
+	err error
+}
+
+func isLinearizable(t TB, b *bench, specs []weir.Spec, random *rand.Rand) {
+	t.Helper()
+	b.clock.set(epoch)
+	tag := b.key()
+	var claims []weir.Claim
+	for i, spec := range specs { // in one slot of a Redis Cluster: only there are several keys atomic
+		claims = append(claims, weir.Claim{Key: fmt.Sprintf("{%s}%d", tag, i), Limit: weir.MustLimit(fmt.Sprint("limit-", i), spec)})
+	}
+	history := b.history(claims, random)
+	for _, op := range history {
+		if err := op.Output.(answer).err; err != nil {
+			t.Fatalf("%v: %v", op.Input, err)
+		}
+	}
+	if result := porcupine.CheckOperationsTimeout(lawful(), history, time.Minute); result != porcupine.Ok {
+		text := ""
+		for _, op := range history {
+			text += fmt.Sprintf("\nclient %d, %d to %d: %v → %v", op.ClientId, op.Call, op.Return, op.Input, op.Output)
+		}
+		t.Fatalf("%v: no order of these calls explains their answers (%s):%s", specs, result, text)
+	}
+}
+
+func (c call) String() string {
+	return fmt.Sprintf("%s %d × %s taken %d", c.step.op, c.step.times, claimsText(c.claims), c.taken)
+}
+
+// history is what the clients called and got. Before a call the clock may advance.
+func (b *bench) history(claims []weir.Claim, random *rand.Rand) (history []porcupine.Operation) {
+	var mu sync.Mutex
+	var clientsDone sync.WaitGroup
+	start := time.Now()
+	for client := range clients {
+		calls := make([]call, callsEach)
+		for i := range calls {
+			calls[i] = drawCall(claims, client, random)
+		}
+		clientsDone.Go(func() {
+			for _, c := range calls {
+				b.clock.now.Add(c.step.by)
+				op := porcupine.Operation{ClientId: client, Input: c, Call: time.Since(start).Nanoseconds()}
+				op.Output = c.on(b.Store)
+				op.Return = time.Since(start).Nanoseconds()
+				mu.Lock()
+				history = append(history, op)
+				mu.Unlock()
+			}
+		})
+	}
+	clientsDone.Wait()
+	return history
+}
+
+func drawCall(claims []weir.Claim, client int, random *rand.Rand) call {
+	ops := []string{"take", "take", "take", "take", "take", "charge", "refund", "peek"}
+	c := call{step: step{op: ops[random.IntN(len(ops))], times: 1 + random.Int64N(3)}, taken: epoch}
+	c.claims = append(c.claims, claims...)
+	if random.IntN(3) == 0 {
+		c.step.by = random.Int64N(200_000)
+	}
+	for i := range c.claims {
+		claim := &c.claims[i]
+		claim.Cost = 1 + random.Int64N(4)
+		if claim.Limit.Algorithm() == weir.AlgorithmConcurrency {
+			claim.Lease = fmt.Sprint(client, random.IntN(3))
+			claim.Renew = c.step.op == "take" && random.IntN(4) == 0
+			c.step.times = 1
+		}
+	}
+	return c
+}
+
+// on makes the call on a store.
+func (c call) on(store weir.Store) answer {
+	a := answer{outcome: outcome{decisions: make([]weir.Decision, len(c.claims))}}
+	ctx := context.Background()
+	switch c.step.op {
+	case "take":
+		a.granted, a.err = store.Decide(ctx, c.claims, c.step.times, a.decisions)
+	case "peek":
+		a.granted, a.err = store.Decide(ctx, c.claims, 0, a.decisions)
+	case "charge":
+		a.err = store.Charge(ctx, c.claims, a.decisions)
+	case "refund":
+		a.err = store.Refund(ctx, c.claims, c.taken, a.decisions)
+		if a.gone = errors.Is(a.err, weir.ErrLeaseGone); a.gone {
+			a.err = nil
+		}
+	}
+	return a
+}
+
+// lawful is the model as porcupine wants it: a function of the state. The time of a call
+// is what its answer says, as clients cannot know when within their call it was read.
+func lawful() porcupine.Model {
+	return porcupine.Model{
+		Init: func() any { return newModel(nil) },
+		Step: func(state, input, output any) (bool, any) {
+			got := output.(answer)
+			next := state.(*modelStore).clone(func() weir.Instant { return got.decisions[0].At })
+			want := input.(call).on(next)
+			return want.err == nil && got.equal(want.outcome), next
+		},
+		Equal: func(a, b any) bool { return a.(*modelStore).text() == b.(*modelStore).text() },
+	}
+}

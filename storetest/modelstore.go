@@ -1,0 +1,189 @@
+package storetest
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/weirproject/weir"
+)
+
+// modelStore is the laws behind the interface of a store, under one lock.
+type modelStore struct {
+	mu     sync.Mutex
+	clock  func() weir.Instant
+	laws   map[string]law // by limit and key
+	limits map[string]*weir.Limit
+}
+
+func newModel(clock func() weir.Instant) *modelStore {
+	return &modelStore{clock: clock, laws: make(map[string]law), limits: make(map[string]*weir.Limit)}
+}
+
+func place(c *weir.Claim) string {
+	return c.Limit.Name() + " " + c.Limit.Algorithm().String() + " " + c.Key
+}
+
+func (m *modelStore) law(c *weir.Claim) law {
+	found, ok := m.laws[place(c)]
+	if !ok {
+		found = newLaw(c.Limit)
+		m.limits[place(c)] = c.Limit
+		m.laws[place(c)] = found
+	}
+	return found
+}
+
+// fits reports whether a claim would be granted n times.
+func (m *modelStore) fits(c *weir.Claim, n, now int64) bool {
+	w := m.law(c)
+	if held, ok := w.(*leases); ok && (c.Renew || held.find(c.Lease, now) != nil) {
+		return held.find(c.Lease, now) != nil
+	}
+	return w.fits(c.Limit, c.Cost*n, now)
+}
+
+// written is the law of a claim whose state is about to be written: what was written by
+// the other mode of a bucket is read as it was until then.
+func (m *modelStore) written(c *weir.Claim, now int64) law {
+	w := m.law(c)
+	switch old := w.(type) {
+	case *bucket:
+		if c.Limit.Step() {
+			w = old.stepped(c.Limit, now)
+		}
+	case *steps:
+		if !c.Limit.Step() {
+			w = old.continuous(c.Limit, now)
+		}
+	}
+	m.laws[place(c)] = w
+	return w
+}
+
+// charge charges a claim n times. Nothing is no charge: it leaves an old window as it is.
+func (m *modelStore) charge(c *weir.Claim, n, now int64) {
+	held, isHeld := m.law(c).(*leases)
+	switch {
+	case isHeld && n > 0:
+		held.take(c.Limit, c.Lease, c.Cost, now)
+	case !isHeld && c.Cost*n > 0:
+		m.written(c, now).charge(c.Limit, c.Cost*n, now)
+	}
+}
+
+// granted is how many of times requests fit all claims.
+func (m *modelStore) granted(claims []weir.Claim, times, now int64) int64 {
+	for i := range claims {
+		more := func(n int64) bool { return n >= times || !m.fits(&claims[i], n+1, now) }
+		times = min(times, first(more))
+	}
+	return times
+}
+
+func (m *modelStore) describe(claims []weir.Claim, now int64, decisions []weir.Decision) {
+	for i := range decisions {
+		decisions[i] = describe(m.law(&claims[i]), claims[i].Limit, claims[i].Cost, now)
+	}
+}
+
+func (m *modelStore) Decide(_ context.Context, claims []weir.Claim, times int64, decisions []weir.Decision) (int64, error) {
+	if err := weir.Check(claims, times, decisions); err != nil {
+		return 0, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.laws == nil {
+		return 0, weir.ErrClosed
+	}
+	now := int64(m.clock())
+	granted := m.granted(claims, times, now)
+	for i := range claims {
+		m.charge(&claims[i], granted, now)
+	}
+	m.describe(claims, now, decisions)
+	return granted, nil
+}
+
+func (m *modelStore) Charge(_ context.Context, claims []weir.Claim, decisions []weir.Decision) error {
+	if err := weir.Check(claims, 1, decisions); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.laws == nil {
+		return weir.ErrClosed
+	}
+	now := int64(m.clock())
+	for i := range claims {
+		m.charge(&claims[i], 1, now)
+	}
+	m.describe(claims, now, decisions)
+	return nil
+}
+
+func (m *modelStore) Refund(_ context.Context, claims []weir.Claim, takenAt weir.Instant, decisions []weir.Decision) error {
+	if err := weir.Check(claims, 0, decisions); err != nil { // the cost of a lease that ends may be 0
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.laws == nil {
+		return weir.ErrClosed
+	}
+	now := int64(m.clock())
+	var err error
+	for i := range claims {
+		c := &claims[i]
+		held, isHeld := m.law(c).(*leases)
+		switch {
+		case isHeld && !held.release(c.Lease, now):
+			err = weir.ErrLeaseGone
+		case !isHeld && c.Cost > 0:
+			m.written(c, now).refund(c.Limit, c.Cost, int64(takenAt), now)
+		}
+	}
+	m.describe(claims, now, decisions)
+	return err
+}
+
+func (m *modelStore) Reset(_ context.Context, claims []weir.Claim) error {
+	if err := weir.Check(claims, 0, nil); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.laws == nil {
+		return weir.ErrClosed
+	}
+	for i := range claims {
+		delete(m.laws, place(&claims[i]))
+	}
+	return nil
+}
+
+func (m *modelStore) Close() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.laws = nil
+	return nil
+}
+
+// clone is a copy for one branch of a search; text tells equal ones.
+func (m *modelStore) clone(clock func() weir.Instant) *modelStore {
+	copied := newModel(clock)
+	for where, w := range m.laws {
+		copied.laws[where], copied.limits[where] = w.clone(), m.limits[where]
+	}
+	return copied
+}
+
+func (m *modelStore) text() string {
+	lines := make([]string, 0, len(m.laws))
+	for where, w := range m.laws {
+		lines = append(lines, where+": "+w.text())
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
+}
