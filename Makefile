@@ -42,7 +42,7 @@ check:
 fuzz:
 	@grep -rnoE --include='*_test.go' '^func Fuzz[A-Za-z0-9_]+' . | while IFS=: read -r file line name; do \
 		name=$${name#func }; \
-		echo "==> $$name ($(FUZZ))"; \
+		echo "==> $$name in $$(dirname "$$file") ($(FUZZ))"; \
 		(cd "$$(dirname "$$file")" && go test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZ) . </dev/null) || exit 1; \
 	done
 

@@ -3,9 +3,19 @@ package main
 import "fmt"
 
 // check opens a row and sees whether it limits: it must grant a key its burst, refuse the
-// next three, and grant another key that was not asked before.
+// next three, and grant another key that was not asked before. It does so for the burst of
+// one too, which is what refusals are measured with.
 func check(r row) error {
-	p, err := r.open(handful)
+	for _, q := range []Quota{handful, single} {
+		if err := checkQuota(r, q); err != nil {
+			return fmt.Errorf("a burst of %d: %w", q.Burst, err)
+		}
+	}
+	return nil
+}
+
+func checkQuota(r row, q Quota) error {
+	p, err := r.open(q)
 	if err != nil {
 		return err
 	}
@@ -14,8 +24,9 @@ func check(r row) error {
 	if r.floor {
 		return checkFloor(ask)
 	}
-	for _, key := range []string{"check-first-" + r.name, "check-second-" + r.name} {
-		if err := checkKey(ask, key, r.slack); err != nil {
+	for _, ordinal := range []string{"first", "second"} {
+		key := fmt.Sprintf("check-%s-%d-%s", ordinal, q.Burst, r.name)
+		if err := checkKey(ask, key, q.Burst, r.slack); err != nil {
 			return err
 		}
 	}
@@ -31,9 +42,9 @@ func checkFloor(ask Asker) error {
 	return nil
 }
 
-func checkKey(ask Asker, key string, slack int64) error {
+func checkKey(ask Asker, key string, burst, slack int64) error {
 	granted := int64(0)
-	for asked := range handful.Burst + 3 {
+	for asked := range burst + 3 {
 		ok, err := ask(key)
 		if err != nil {
 			return fmt.Errorf("question %d: %w", asked+1, err)
@@ -41,12 +52,12 @@ func checkKey(ask Asker, key string, slack int64) error {
 		if ok {
 			granted++
 		}
-		if (asked < handful.Burst) != ok && slack == 0 {
-			return fmt.Errorf("question %d of a burst of %d: granted is %v", asked+1, handful.Burst, ok)
+		if (asked < burst) != ok && slack == 0 {
+			return fmt.Errorf("question %d: granted is %v", asked+1, ok)
 		}
 	}
-	if granted < handful.Burst || granted > handful.Burst+slack {
-		return fmt.Errorf("granted %d of a burst of %d", granted, handful.Burst)
+	if granted < burst || granted > burst+slack {
+		return fmt.Errorf("granted %d", granted)
 	}
 	return nil
 }

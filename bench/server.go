@@ -38,6 +38,7 @@ func startServer() (*server, error) {
 	}
 	command := exec.Command("redis-server", "--port", strconv.Itoa(port), "--bind", "127.0.0.1",
 		"--save", "", "--appendonly", "no", "--dir", dir)
+	command.SysProcAttr = dieWithParent()
 	if err := command.Start(); err != nil {
 		return nil, fmt.Errorf("starting redis-server (install it, or give -redis URL): %w", errors.Join(err, os.RemoveAll(dir)))
 	}

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/algorithm/stories"
 	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/storetest"
 )
@@ -17,3 +18,7 @@ func subject(t testing.TB, clock func() weir.Instant) storetest.Handle {
 func TestVectors(t *testing.T) { storetest.Vectors(t, subject) }
 
 func TestStore(t *testing.T) { storetest.Run(t, subject) }
+
+func TestStories(t *testing.T) {
+	stories.Run(t, func(t testing.TB, clock func() weir.Instant) weir.Store { return subject(t, clock) })
+}

@@ -112,7 +112,7 @@ func refund(c *weir.Claim, s state, takenAt, now int64) (after state, ok bool) {
 		return state{a: b.At, b: b.Part}, true
 	case weir.AlgorithmFixedWindow, weir.AlgorithmCalendar:
 		w := window.Refund(c.Limit, s.window(), c.Cost, takenAt, now)
-		return state{a: w.Start, b: w.Count}, true
+		return state{a: w.Start, b: w.Count, until: w.Until}, true
 	case weir.AlgorithmSlidingLog:
 		s.large.log.Refund(c.Limit, c.Cost, takenAt, now)
 	case weir.AlgorithmSlidingCounter:

@@ -207,6 +207,15 @@ func (t *transaction) refund(takenAt int64) (ok bool) {
 			ok = ok && c.Lease == ""
 			continue
 		}
+		if c.Cost == 0 && c.Lease == "" {
+			continue
+		}
+		if !isLarge(c.Limit) {
+			after, _ := refund(c, p.state, takenAt, t.now)
+			if after == p.state {
+				continue // not even its limit is written: what others' numbers say stands
+			}
+		}
 		t.begin(i)
 		after, held := refund(c, p.state, takenAt, t.now)
 		p.state, ok = after, ok && held

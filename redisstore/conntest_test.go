@@ -16,12 +16,12 @@ func testScript(text string) *Script {
 // charge counts its calls, and answers with the count and a text.
 func charge() *Script { return testScript(`return {redis.call('INCRBY', KEYS[1], ARGV[1]), 'ok'}`) }
 
-// open opens a Conn that the test's end closes.
+// open opens a Conn that the test's end closes. It is patient, as the machine may be busy.
 func open(t testing.TB, url string, opts ...Option) *rueidisConn {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	c, err := openConn(ctx, url, opts)
+	c, err := openConn(ctx, url, append([]Option{WithTimeout(5 * time.Second)}, opts...))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,9 +29,9 @@ func open(t testing.TB, url string, opts ...Option) *rueidisConn {
 	return c
 }
 
-// run runs the script of charge once, with a second's time.
+// run runs the script of charge once, with much time.
 func run(t testing.TB, c Conn, key string) ([]Value, error) {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	return c.Run(ctx, charge(), []string{key}, []string{"1"}, nil)
 }

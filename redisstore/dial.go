@@ -155,14 +155,15 @@ func (d *dialer) close() {
 
 // watched ends a connection on which the server has been silent for too long after
 // something was written to it. rueidis would wait for seconds, and as its queue of calls
-// takes no heed of their contexts once it is full (1,024 calls that were given up are
-// enough), a frozen server would hold every caller for that long.
+// takes no heed of their contexts once it is full (of calls that were given up, too), a
+// frozen server would hold every caller for that long.
 type watched struct {
 	net.Conn
 	silence time.Duration
 	born    time.Time
 	piped   atomic.Bool  // rueidis sets no deadline of its own
 	asked   atomic.Int64 // ns since born of the first write after the last read; 0: none
+	armed   atomic.Bool  // Read has a deadline
 }
 
 // SetDeadline is called by rueidis: with a time when it waits for one reply, with none
@@ -174,15 +175,23 @@ func (w *watched) SetDeadline(t time.Time) error {
 
 func (w *watched) Write(p []byte) (int, error) {
 	if w.piped.Load() && w.asked.CompareAndSwap(0, int64(time.Since(w.born))) {
-		w.Conn.SetReadDeadline(time.Now().Add(w.silence))
+		w.arm()
 	}
 	return w.Conn.Write(p)
 }
 
-// Read looks twice when its time is over: the deadline may belong to a write that was
-// answered since.
+// arm leaves a deadline that is there alone, although it is too early: to move it with
+// every write costs a lone caller a tenth of his time.
+func (w *watched) arm() {
+	if !w.armed.Swap(true) {
+		w.Conn.SetReadDeadline(time.Now().Add(w.silence))
+	}
+}
+
+// Read looks again when its time is over: the deadline may belong to a write that was
+// answered since, or it was this process that stood still, and the answer is there.
 func (w *watched) Read(p []byte) (int, error) {
-	for {
+	for late := false; ; {
 		n, err := w.Conn.Read(p)
 		if n > 0 {
 			w.asked.Store(0)
@@ -190,26 +199,26 @@ func (w *watched) Read(p []byte) (int, error) {
 		if n > 0 || !w.piped.Load() || !errors.Is(err, os.ErrDeadlineExceeded) {
 			return n, err
 		}
-		asked := w.asked.Load()
-		if asked != 0 && time.Since(w.born)-time.Duration(asked) >= w.silence {
+		asked := time.Duration(w.asked.Load())
+		switch {
+		case asked == 0:
+			w.disarm()
+		case time.Since(w.born)-asked < w.silence:
+			w.Conn.SetReadDeadline(w.born.Add(asked + w.silence))
+		case late:
 			return 0, errSilent
+		default:
+			late = true
+			w.Conn.SetReadDeadline(time.Now().Add(w.silence / 16))
 		}
-		w.rearm(asked)
 	}
 }
 
-// rearm looks again after it: a write in between would be left without a deadline.
-func (w *watched) rearm(asked int64) {
-	for {
-		var end time.Time
-		if asked != 0 {
-			end = w.born.Add(time.Duration(asked) + w.silence)
-		}
-		w.Conn.SetReadDeadline(end)
-		now := w.asked.Load()
-		if now == asked {
-			return
-		}
-		asked = now
+// disarm looks at asked after it: a write in between found the old deadline.
+func (w *watched) disarm() {
+	w.Conn.SetReadDeadline(time.Time{})
+	w.armed.Store(false)
+	if w.asked.Load() != 0 {
+		w.arm()
 	}
 }

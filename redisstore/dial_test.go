@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"errors"
+	"net"
 	"testing"
 	"time"
 
@@ -72,5 +73,75 @@ func TestDialAfterClose(t *testing.T) {
 	d.close()
 	if _, err := d.dial(t.Context(), server.Addr(), nil, nil); !errors.Is(err, errDialClosed) {
 		t.Errorf("a closed dialer dials: %v", err)
+	}
+}
+
+// TestWatchedConnection pings a server over a connection as rueidis does when it
+// pipelines: idle time does it no harm, a silence after a question ends it.
+func TestWatchedConnection(t *testing.T) {
+	server := redistest.Start(t)
+	d := &dialer{network: "tcp", silence: 20 * time.Millisecond, attempts: make(map[string]*attempt)}
+	defer d.close()
+	conn, err := d.dial(t.Context(), server.Addr(), nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	conn.SetDeadline(time.Time{})
+	replies := make(chan string)
+	ended := make(chan error, 1)
+	go func() {
+		buffer := make([]byte, 100)
+		for {
+			n, err := conn.Read(buffer)
+			if err != nil {
+				ended <- err
+				return
+			}
+			replies <- string(buffer[:n])
+		}
+	}()
+	for range 3 {
+		conn.Write([]byte("PING\r\n"))
+		select {
+		case reply := <-replies:
+			if reply != "+PONG\r\n" {
+				t.Fatalf("PING gave %q", reply)
+			}
+		case err := <-ended:
+			t.Fatalf("a connection in use ended: %v", err)
+		}
+		time.Sleep(3 * d.silence)
+	}
+	server.Stop()
+	conn.Write([]byte("PING\r\n"))
+	if err := <-ended; !errors.Is(err, errSilent) {
+		t.Errorf("a frozen server's connection ended with %v", err)
+	}
+}
+
+// TestDialSharesNothing has many dial at once: one attempt at a time, one connection each.
+func TestDialSharesNothing(t *testing.T) {
+	server := redistest.Start(t)
+	d := &dialer{network: "tcp", silence: quietest, attempts: make(map[string]*attempt)}
+	defer d.close()
+	conns := make(chan net.Conn, 10)
+	for range cap(conns) {
+		go func() {
+			conn, err := d.dial(t.Context(), server.Addr(), nil, nil)
+			if err != nil {
+				t.Error(err)
+			}
+			conns <- conn
+		}()
+	}
+	seen := make(map[string]bool)
+	for range cap(conns) {
+		conn := <-conns
+		defer conn.Close()
+		seen[conn.LocalAddr().String()] = true
+	}
+	if len(seen) != cap(conns) {
+		t.Errorf("%d callers have %d connections", cap(conns), len(seen))
 	}
 }

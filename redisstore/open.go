@@ -53,13 +53,16 @@ func WithClock(clock func() weir.Instant) Option { return func(c *config) { c.cl
 func WithTLS(tls *tls.Config) Option { return func(c *config) { c.tls = tls } }
 
 // WithWarn is told by Open what is unwise about the server's configuration; the default
-// is slog.Warn.
+// is slog.Warn, and nil is silence.
 func WithWarn(warn func(text string)) Option { return func(c *config) { c.warn = warn } }
 
 func newConfig(opts []Option) (config, error) {
 	c := config{prefix: defaultPrefix, timeout: defaultTimeout, warn: func(text string) { slog.Warn(text) }}
 	for _, opt := range opts {
 		opt(&c)
+	}
+	if c.warn == nil {
+		c.warn = func(string) {}
 	}
 	if c.timeout <= 0 {
 		return c, &weir.InputError{Field: "timeout", Given: c.timeout, Allowed: "more than 0"}
@@ -169,9 +172,9 @@ func (t *target) options(d *dialer) rueidis.ClientOption {
 		DisableRetry: true, // it would repeat what may have been charged
 		DisableCache: true,
 
-		// One connection a node: on two it is a tenth slower, and one carries more than a
-		// server can decide. The queue is what fits into a silence; see watched.
-		PipelineMultiplex: -1, RingScaleEachConn: 12,
+		// One connection a node: two are no faster, and one carries more than a server can
+		// decide. Its queue has room for 2,048 calls; with the buffers that is 0.9 MB.
+		PipelineMultiplex: -1, RingScaleEachConn: 11,
 		ReadBufferEachConn: 64 << 10, WriteBufferEachConn: 64 << 10,
 
 		ForceSingleClient: t.shape == single,
@@ -230,8 +233,11 @@ func (c *rueidisConn) inspect(ctx context.Context, shape topology, warn func(str
 
 // inspect uses HELLO, which every user may call.
 func inspect(ctx context.Context, addr string, node rueidis.Client, shape topology, warn func(string)) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
+	if shape == cluster { // one that is frozen must not hold up the others
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Second)
+		defer cancel()
+	}
 	hello, err := node.Do(ctx, node.B().Arbitrary("HELLO").Build()).AsStrMap()
 	if err != nil {
 		return err

@@ -86,9 +86,9 @@ func TestOpenErrors(t *testing.T) {
 func TestOpenGivesUp(t *testing.T) {
 	server := redistest.Start(t)
 	server.Stop()
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
 	for _, scheme := range []string{"redis://", "redis+cluster://"} {
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
 		_, err := openConn(ctx, scheme+server.Addr(), nil)
 		if !errors.Is(err, weir.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%s: %v", scheme, err)

@@ -14,7 +14,13 @@ import (
 	"github.com/weirproject/weir"
 )
 
-var errShut = errors.New("Redis does not keep up: it has left many calls unanswered")
+var errShut = errors.New("the server does not keep up: it has left many calls unanswered")
+
+// What ErrUnavailable says of the call.
+const (
+	notExecuted     = "the call was not executed"
+	perhapsExecuted = "it is unknown whether the call was executed"
+)
 
 // reloads is how often a call loads its script: once, again if its slot is moving, and
 // then somebody flushes the scripts as fast as they are loaded.
@@ -34,6 +40,9 @@ type rueidisConn struct {
 
 // Run implements Conn.
 func (c *rueidisConn) Run(ctx context.Context, script *Script, keys, args []string, reply []Value) ([]Value, error) {
+	if err := ctx.Err(); err != nil {
+		return reply, unavailable(ctx, notExecuted, err)
+	}
 	elements, err := c.call(ctx, script, keys, args)
 	for again := 0; again < reloads && isNoScript(err); again++ {
 		if err = c.load(ctx, script, keys, again > 0); err == nil {
@@ -161,9 +170,9 @@ func (c *rueidisConn) explain(ctx context.Context, err error) error {
 	case rueidis.IsRedisNil(err) || rueidis.IsParseErr(err):
 		return fmt.Errorf("redisstore: the script's reply is not an array: %w", err)
 	case errors.As(err, &far) || err == errShut:
-		return unavailable(ctx, "not executed", err)
+		return unavailable(ctx, notExecuted, err)
 	}
-	return unavailable(ctx, "it is unknown whether the call was executed", err)
+	return unavailable(ctx, perhapsExecuted, err)
 }
 
 // unavailable shows errors.Is a context's error only if it is the one of this call: the

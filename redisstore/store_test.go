@@ -1,35 +1,255 @@
 package redisstore_test
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/algorithm/stories"
 	"github.com/weirproject/weir/internal/redistest"
 	"github.com/weirproject/weir/redisstore"
 	"github.com/weirproject/weir/storetest"
 )
 
-// on is the subject of a server: each store it opens has a prefix of its own.
-func on(url string) storetest.Subject {
-	return func(t testing.TB, clock func() weir.Instant) storetest.Handle {
-		prefix := weir.NewLeaseID() + ":"
-		open := func() weir.Store {
-			options := []redisstore.Option{redisstore.WithPrefix(prefix), redisstore.WithTimeout(10 * time.Second)}
-			if clock != nil {
-				options = append(options, redisstore.WithClock(clock))
-			}
-			store, err := redisstore.Open(t.Context(), url, options...)
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { store.Close() })
-			return store
-		}
-		return storetest.Handle{Store: open(), Peer: open}
+// redis is one server or a cluster, as the suite needs it.
+type redis struct {
+	url   string
+	owner func(key string) *redistest.Server
+	all   []*redistest.Server
+}
+
+func single(t testing.TB) redis {
+	server := redistest.Start(t)
+	return redis{server.URL(), func(string) *redistest.Server { return server }, []*redistest.Server{server}}
+}
+
+func clustered(t testing.TB) redis {
+	cluster := redistest.StartCluster(t, 3, 0)
+	owner := func(key string) *redistest.Server { return cluster.Owner(int(redisstore.Slot(key))) }
+	return redis{cluster.URL(), owner, cluster.Nodes}
+}
+
+func (r redis) open(t testing.TB, options ...redisstore.Option) *redisstore.Store {
+	t.Helper()
+	store, err := redisstore.Open(context.Background(), r.url, options...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { store.Close() })
+	return store
+}
+
+// subject opens stores with prefixes of their own, patient ones: the machine may be busy.
+func (r redis) subject(t testing.TB, clock func() weir.Instant) storetest.Handle {
+	prefix := weir.NewLeaseID() + ":"
+	options := []redisstore.Option{redisstore.WithPrefix(prefix), redisstore.WithTimeout(10 * time.Second), redisstore.WithClock(clock)}
+	store := r.open(t, options...)
+	return storetest.Handle{
+		Store:   store,
+		Peer:    func() weir.Store { return r.open(t, options...) },
+		Foreign: r.foreign(store),
+		Keys:    func() (live, everlasting int) { return r.count(prefix) },
 	}
 }
 
-func TestVectors(t *testing.T) { storetest.Vectors(t, on(redistest.Start(t).URL())) }
+// foreign plants what another program, or a newer weir, might keep under a key.
+func (r redis) foreign(store *redisstore.Store) map[string]func(weir.Claim) func() bool {
+	plants := make(map[string]func(weir.Claim) func() bool)
+	for name, command := range map[string][]string{
+		"a counter":     {"SET", "", "17"},
+		"a fraction":    {"SET", "", "-1.5"},
+		"a text":        {"SET", "", "garbage"},
+		"a newer state": {"SET", "", "9\x01\x02\x03\x04\x05\x06\x07\x08\x01\x02\x03\x04\x05\x06\x07\x08"},
+		"a hash":        {"HSET", "", "tokens", "5"},
+		"a list":        {"RPUSH", "", "one", "two", "three"},
+		"a sorted set":  {"ZADD", "", "1", "member"},
+	} {
+		plants[name] = func(c weir.Claim) func() bool {
+			key := redisstore.KeyOf(store, &c)
+			server := r.owner(key)
+			server.Do("DEL", key)
+			server.Do(append([]string{command[0], key}, command[2:]...)...)
+			before := server.Do("DUMP", key)
+			return func() bool { return server.Do("DUMP", key) == before }
+		}
+	}
+	return plants
+}
 
-func TestStore(t *testing.T) { storetest.Run(t, on(redistest.Start(t).URL())) }
+func (r redis) count(prefix string) (live, everlasting int) {
+	for _, server := range r.all {
+		for _, key := range server.Do("KEYS", prefix+"*").([]any) {
+			switch ttl := server.Do("PTTL", key.(string)).(int64); {
+			case ttl == -1:
+				everlasting++
+				live++
+			case ttl >= 0:
+				live++
+			}
+		}
+	}
+	return live, everlasting
+}
+
+func TestVectors(t *testing.T)          { storetest.Vectors(t, single(t).subject) }
+func TestStore(t *testing.T)            { storetest.Run(t, single(t).subject) }
+func TestVectorsOnCluster(t *testing.T) { storetest.Vectors(t, clustered(t).subject) }
+func TestStoreOnCluster(t *testing.T)   { storetest.Run(t, clustered(t).subject) }
+
+func TestStories(t *testing.T) {
+	r := single(t)
+	stories.Run(t, func(t testing.TB, clock func() weir.Instant) weir.Store { return r.subject(t, clock) })
+}
+
+// claimsApart are claims of keys that live on all three masters.
+func claimsApart(limits ...*weir.Limit) []weir.Claim {
+	claims := make([]weir.Claim, len(limits))
+	for i, limit := range limits {
+		claims[i] = weir.Claim{Key: fmt.Sprintf("key-%d", i), Limit: limit, Cost: 1}
+		if limit.Algorithm() == weir.AlgorithmConcurrency {
+			claims[i].Lease = weir.NewLeaseID()
+		}
+	}
+	return claims
+}
+
+// What one slot refuses, the others give back.
+func TestClusterGivesBack(t *testing.T) {
+	store := clustered(t).open(t, redisstore.WithTimeout(5*time.Second))
+	claims := claimsApart(
+		weir.MustLimit("a", weir.PerHour(10)),
+		weir.MustLimit("b", weir.FixedWindow{Limit: 3, Window: time.Hour}),
+		weir.MustLimit("c", weir.SlidingLog{Limit: 10, Window: time.Hour}),
+		weir.MustLimit("d", weir.SlidingCounter{Limit: 10, Window: time.Hour, Slices: 10}),
+	)
+	decisions := make([]weir.Decision, len(claims))
+	granted, err := store.Decide(t.Context(), claims, 5, decisions)
+	if err != nil || granted != 3 {
+		t.Fatalf("granted %d of 5, error %v; want 3", granted, err)
+	}
+	for i, want := range []int64{7, 0, 7, 7} {
+		if decisions[i].Remaining != want {
+			t.Errorf("claim %d: %d remain, want %d", i, decisions[i].Remaining, want)
+		}
+	}
+	if granted, err := store.Decide(t.Context(), claims, 1, decisions); err != nil || granted != 0 {
+		t.Fatalf("granted %d, error %v; the second limit is exhausted", granted, err)
+	}
+	for i, want := range []int64{7, 0, 7, 7} {
+		if decisions[i].Remaining != want {
+			t.Errorf("after the refusal, claim %d: %d remain, want %d", i, decisions[i].Remaining, want)
+		}
+	}
+}
+
+// A lease that was held before a refused decision is held after it; a new one is not.
+func TestClusterGivesLeasesBack(t *testing.T) {
+	store := clustered(t).open(t, redisstore.WithTimeout(5*time.Second))
+	held := weir.MustLimit("held", weir.Concurrency{Limit: 5, TTL: time.Hour})
+	claims := claimsApart(held, weir.MustLimit("b", weir.PerHour(1)))
+	decisions := make([]weir.Decision, 2)
+	for want, lease := range []string{"first", "second", "first"} {
+		claims[0].Lease = lease
+		granted, err := store.Decide(t.Context(), claims, 1, decisions)
+		if err != nil || granted != int64(1-min(want, 1)) {
+			t.Fatalf("%s: granted %d, error %v", lease, granted, err)
+		}
+		if decisions[0].Remaining != 4 {
+			t.Errorf("after %s %d remain; only the first was granted", lease, decisions[0].Remaining)
+		}
+	}
+}
+
+// Many callers of limits in several slots never get more than each limit has, and what
+// was not granted is free again when all is quiet.
+func TestClusterNeverAdmitsTooMuch(t *testing.T) {
+	store := clustered(t).open(t, redisstore.WithTimeout(5*time.Second))
+	claims := claimsApart(
+		weir.MustLimit("a", weir.FixedWindow{Limit: 100, Window: time.Hour}),
+		weir.MustLimit("b", weir.FixedWindow{Limit: 60, Window: time.Hour}),
+		weir.MustLimit("c", weir.FixedWindow{Limit: 80, Window: time.Hour}),
+	)
+	var granted atomic.Int64
+	var group sync.WaitGroup
+	for range 16 {
+		group.Go(func() {
+			for range 20 {
+				n, err := store.Decide(context.Background(), claims, 1, nil)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				granted.Add(n)
+			}
+		})
+	}
+	group.Wait()
+	if granted.Load() > 60 {
+		t.Errorf("%d were granted, the second limit has 60", granted.Load())
+	}
+	decisions := make([]weir.Decision, len(claims))
+	if _, err := store.Decide(t.Context(), claims, 0, decisions); err != nil {
+		t.Fatal(err)
+	}
+	for i, limit := range []int64{100, 60, 80} {
+		if left := decisions[i].Remaining; left != limit-granted.Load() {
+			t.Errorf("limit %d: %d remain of %d after %d grants", i, left, limit, granted.Load())
+		}
+	}
+}
+
+// The limits of one key share a slot; a key may choose its slot by a hash tag, and no two
+// keys become one by it.
+func TestKeysAndSlots(t *testing.T) {
+	store := single(t).open(t)
+	login, sms := weir.MustLimit("login", weir.PerMinute(5)), weir.MustLimit("sms", weir.SlidingLog{Limit: 1, Window: time.Minute})
+	key := func(limit *weir.Limit, key string) string {
+		return redisstore.KeyOf(store, &weir.Claim{Key: key, Limit: limit})
+	}
+	for _, name := range []string{"ip:1", "{a}", "a}b", "}", "{}", "{}x", "{a", "x{y}z"} {
+		if a, b := redisstore.Slot(key(login, name)), redisstore.Slot(key(sms, name)); a != b && name[0] != '}' && name[0] != '{' {
+			t.Errorf("%q: its limits are in slots %d and %d", name, a, b)
+		}
+	}
+	if a, b := key(login, "{tenant-7}:a"), key(sms, "{tenant-7}:b"); redisstore.Slot(a) != redisstore.Slot(b) {
+		t.Errorf("%s and %s share a hash tag, but not their slot", a, b)
+	}
+	seen := make(map[string]string)
+	for _, name := range []string{"a", "{a}", "{{a}}", "a}", "{a", "/{a}", ":{a}"} {
+		if other, twice := seen[key(login, name)]; twice {
+			t.Errorf("%q and %q are one key", name, other)
+		}
+		seen[key(login, name)] = name
+	}
+}
+
+// A Redis that stops answering costs a caller the timeout, and no unit is charged twice
+// when it comes back.
+func TestStoppedRedis(t *testing.T) {
+	r := single(t)
+	server := r.owner("")
+	store := r.open(t, redisstore.WithTimeout(100*time.Millisecond))
+	l, err := weir.New(store, "test", weir.FixedWindow{Limit: 10, Window: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Allow(t.Context(), "key"); err != nil {
+		t.Fatal(err)
+	}
+	server.Stop()
+	for range 3 {
+		if _, err := l.Allow(t.Context(), "key"); !errors.Is(err, weir.ErrUnavailable) {
+			t.Errorf("a stopped Redis: %v", err)
+		}
+	}
+	server.Cont()
+	redistest.Await(t, "Redis answers again", func() bool {
+		answer, err := l.Peek(context.Background(), "key")
+		return err == nil && answer.Remaining >= 6
+	})
+}

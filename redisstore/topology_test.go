@@ -1,13 +1,11 @@
 package redisstore
 
 import (
-	"context"
 	"net/url"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/weirproject/weir/internal/redistest"
 )
@@ -15,7 +13,7 @@ import (
 // TestClusterConn shares one Cluster, which takes seconds to start.
 func TestClusterConn(t *testing.T) {
 	cluster := redistest.StartCluster(t, 3, 1)
-	c := open(t, cluster.URL(), WithTimeout(time.Second))
+	c := open(t, cluster.URL())
 	for name, test := range map[string]func(*testing.T, *redistest.Cluster, *rueidisConn){
 		"all slots": testAllSlots, "moved": testMoved, "moving": testMoving, "flush": testClusterFlush,
 	} {
@@ -109,10 +107,7 @@ func testClusterFailover(t *testing.T, cluster *redistest.Cluster, c *rueidisCon
 	}
 	dead.Kill()
 	redistest.Await(t, "the replica to take over", func() bool {
-		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		defer cancel()
-		_, err := c.Run(ctx, charge(), []string{"failover"}, []string{"1"}, nil)
-		return err == nil
+		return timedRun(t, c, "failover") == nil
 	})
 	if now := cluster.Owner(int(Slot("failover"))); now == dead {
 		t.Error("the dead node answered")
@@ -138,7 +133,7 @@ func TestSentinelConn(t *testing.T) {
 	}
 	for address, want := range map[string]string{
 		s.Sentinels[0].URL(): "redis+sentinel://",
-		"redis+sentinel://" + s.Sentinels[0].Addr() + "/other": "unavailable",
+		"redis+sentinel://" + s.Sentinels[0].Addr() + "/other": "No such master",
 	} {
 		if _, err := openConn(t.Context(), address, nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", address, err, want)
@@ -146,8 +141,7 @@ func TestSentinelConn(t *testing.T) {
 	}
 	s.Servers[0].Kill()
 	redistest.Await(t, "the replica to take over", func() bool {
-		_, err := run(t, c, "k")
-		return err == nil
+		return timedRun(t, c, "k") == nil
 	})
 	if s.Servers[1].Info("replication")["role"] != "master" {
 		t.Error("another than the replica answered")

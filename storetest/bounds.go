@@ -44,7 +44,7 @@ func ceilDiv(a, b int64) int64 { return (a + b - 1) / b }
 func staysBounded(t TB, b *bench, s schedule) {
 	t.Helper()
 	b.clock.set(s.start)
-	a := b.actor(s.limits())
+	a := b.actor(&s)
 	a.forward = true
 	grants := make([][]units, len(a.claims))
 	for i := range s.steps {

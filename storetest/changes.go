@@ -66,12 +66,20 @@ func (c *change) limitsOf() (from, to *weir.Limit) {
 	return weir.MustLimit("changing", c.specs[0]), weir.MustLimit("changing", c.to)
 }
 
+// changing is an actor whose limit is about to change.
+func (b *bench) changing(c *change, from *weir.Limit) *actor {
+	b.clock.set(c.start)
+	a := b.actor(&c.schedule)
+	a.claims[0].Limit = from
+	a.forward = true
+	return a
+}
+
 // usageIsKept plays a schedule under the old numbers and asks under the new ones.
 func usageIsKept(t TB, b *bench, c change) {
 	t.Helper()
 	from, to := c.limitsOf()
-	b.clock.set(c.start)
-	a := b.actor([]*weir.Limit{from})
+	a := b.changing(&c, from)
 	charges := a.use(t, c.steps)
 	before := a.peek(t, a.claims)[0]
 	now := int64(before.At)
@@ -97,8 +105,7 @@ func usageIsKept(t TB, b *bench, c change) {
 func honestAfterwards(t TB, b *bench, c change) {
 	t.Helper()
 	from, to := c.limitsOf()
-	b.clock.set(c.start)
-	a := b.actor([]*weir.Limit{from})
+	a := b.changing(&c, from)
 	a.use(t, c.steps)
 	a.claims[0].Limit = to
 	s := step{op: "take", move: "stay", times: 1, costs: []int64{min(c.cost, to.Most())}, lease: len(c.steps)}
@@ -110,7 +117,6 @@ func honestAfterwards(t TB, b *bench, c change) {
 // use plays the takes and charges of a schedule; the charges of the law are by true times.
 func (a *actor) use(t TB, steps []step) (charged []units) {
 	t.Helper()
-	a.forward = true
 	for i := range steps {
 		s := steps[i]
 		if s.op == "refund" || s.op == "reset" || s.renew {
@@ -168,15 +174,15 @@ func replay(charges []units, l *weir.Limit) law {
 	return w
 }
 
-// keptBucket: the full instant stays, up to 1 µs; what is missing stays, up to one unit
-// where the mode changes. What refilled since the mark may be read at either pace.
+// keptBucket: the full instant stays, up to 1 µs; what is missing stays, up to one step
+// where the bucket comes to refill by steps. What refilled since the mark may be read at either pace.
 func keptBucket(charges []units, from, to *weir.Limit, now int64) (most, least int64) {
 	switch old := replay(charges, from).(type) {
 	case *bucket:
 		late := &bucket{new(big.Rat).Add(old.full, whole(1))}
 		most, least = left(old, to, now), left(late, to, now)
 		if to.Step() {
-			return most, max(0, most-1)
+			return most, max(0, most-to.Refill())
 		}
 		return most, least
 	case *steps:
@@ -213,13 +219,13 @@ func keptWindow(charges []units, from, to *weir.Limit, now int64) (most, least i
 	return remainOf(to, since(charges, max(old.start, newStart))), remainOf(to, since(charges, min(old.start, newStart)))
 }
 
-// keptCounter: each charge counts in the new slice of its true time, or of the end of its
-// old slice at the latest.
+// keptCounter: each charge counts in the new slice of its true time, or an old slice after
+// the end of its old one at the latest.
 func keptCounter(charges []units, from, to *weir.Limit, now int64) (most, least int64) {
 	exact, late := &slidingCounter{}, &slidingCounter{}
 	for _, c := range charges {
 		slice := floorDiv(c.at, from.Slice())
-		late.charges = append(late.charges, units{min(now, (slice+1)*from.Slice()-1), c.n})
+		late.charges = append(late.charges, units{min(now, (slice+2)*from.Slice()-1), c.n})
 		if slice >= floorDiv(now, from.Slice())-from.Slices() {
 			exact.charges = append(exact.charges, c)
 		}
@@ -261,9 +267,7 @@ func sameShape() *rapid.Generator[change] {
 func sideBySide(t TB, b *bench, c change) {
 	t.Helper()
 	from, to := c.limitsOf()
-	b.clock.set(c.start)
-	a, model := b.actor([]*weir.Limit{from}), newModel(b.clock.read)
-	a.forward = true
+	a, model := b.changing(&c, from), newModel(b.clock.read)
 	for i := range c.steps {
 		s := &c.steps[i]
 		a.claims[0].Limit = from
@@ -287,9 +291,7 @@ func sideBySide(t TB, b *bench, c change) {
 func bucketsSideBySide(t TB, b *bench, c change) {
 	t.Helper()
 	from, to := c.limitsOf()
-	b.clock.set(c.start)
-	a := b.actor([]*weir.Limit{from})
-	a.forward = true
+	a := b.changing(&c, from)
 	exact, strict := &bucket{new(big.Rat)}, &bucket{new(big.Rat)}
 	for i := range c.steps {
 		s := c.steps[i]

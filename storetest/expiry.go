@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -11,10 +12,7 @@ import (
 	"github.com/weirproject/weir"
 )
 
-const (
-	expiring = 10_000 // keys of each kind
-	workers  = 32
-)
+const workers = 32
 
 // shortLived are the kinds of state that expire, within two seconds.
 var shortLived = []weir.Spec{
@@ -31,31 +29,37 @@ var shortLived = []weir.Spec{
 func expiry(t *testing.T, s Subject) {
 	store := s(t, nil)
 	closeAfter(t, store.Store)
+	expires(t, store, 10_000)
+}
+
+// expires takes from so many keys of each kind, and follows them to their end.
+func expires(t TB, store Handle, keys int) {
+	t.Helper()
 	limits := make([]*weir.Limit, len(shortLived))
 	for i, spec := range shortLived {
 		limits[i] = weir.MustLimit(fmt.Sprint("expiring-", i), spec)
 	}
-	resets := make([][]int64, expiring) // when each claim of each key is as if never used
-	var last int64
-	inParallel(t, expiring, func(n int) error {
-		decisions := make([]weir.Decision, len(limits))
-		granted, err := store.Decide(context.Background(), expiringClaims(limits, n), 1, decisions)
-		if err == nil && granted != 1 {
-			err = fmt.Errorf("key %d: a key never used was refused: %v", n, outcome{decisions: decisions})
-		}
-		for _, d := range decisions {
-			resets[n] = append(resets[n], int64(d.At)+d.ResetAfter.Microseconds())
-		}
+	resets := make([][]int64, keys)
+	inParallel(t, keys, func(n int) (err error) {
+		resets[n], err = takeAndTell(store, expiringClaims(limits, n))
 		return err
 	})
-	for _, reset := range resets {
-		for _, at := range reset {
-			last = max(last, at)
-		}
-	}
 	noneEarly(t, store, limits, resets)
 	othersExpireToo(t, store)
-	allGone(t, store, limits, resets, last)
+	allGone(t, store, limits, resets)
+}
+
+// takeAndTell takes, and says when each claim is as if never used.
+func takeAndTell(store weir.Store, claims []weir.Claim) (resets []int64, err error) {
+	decisions := make([]weir.Decision, len(claims))
+	granted, err := store.Decide(context.Background(), claims, 1, decisions)
+	if err == nil && granted != 1 {
+		err = fmt.Errorf("key %s was never used, and refused: %v", claims[0].Key, outcome{decisions: decisions})
+	}
+	for _, d := range decisions {
+		resets = append(resets, int64(d.At)+d.ResetAfter.Microseconds())
+	}
+	return resets, err
 }
 
 // expiringClaims of one number share a slot of a Redis Cluster.
@@ -67,7 +71,7 @@ func expiringClaims(limits []*weir.Limit, n int) []weir.Claim {
 	return claims
 }
 
-func inParallel(t *testing.T, n int, do func(n int) error) {
+func inParallel(t TB, n int, do func(n int) error) {
 	t.Helper()
 	errs := make([]error, workers)
 	var done sync.WaitGroup
@@ -80,29 +84,27 @@ func inParallel(t *testing.T, n int, do func(n int) error) {
 	}
 	done.Wait()
 	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
+		t.Fatalf("%v", err)
 	}
 }
 
 // noneEarly peeks at each key once. Whatever its time is by then: before its reset the
 // key is there and says the same instant; from then on it is as if never used.
-func noneEarly(t *testing.T, store Handle, limits []*weir.Limit, resets [][]int64) {
+func noneEarly(t TB, store Handle, limits []*weir.Limit, resets [][]int64) {
 	t.Helper()
 	if store.Keys != nil {
 		live, everlasting := store.Keys()
 		now, want := storeTime(t, store), 0
-		for _, reset := range resets {
-			for _, at := range reset {
-				if at > now {
-					want++
-				}
+		for _, at := range slices.Concat(resets...) {
+			if at > now {
+				want++
 			}
 		}
 		if live < want || everlasting > 0 {
 			t.Fatalf("%d keys hold state and %d of them stay for ever; at least %d should hold it, none for ever", live, everlasting, want)
 		}
 	}
-	inParallel(t, expiring, func(n int) error { return agrees(store, expiringClaims(limits, n), resets[n]) })
+	inParallel(t, len(resets), func(n int) error { return agrees(store, expiringClaims(limits, n), resets[n]) })
 }
 
 // agrees compares a peek at claims with the instants at which they reset.
@@ -120,18 +122,18 @@ func agrees(store weir.Store, claims []weir.Claim, resets []int64) error {
 	return nil
 }
 
-func storeTime(t *testing.T, store weir.Store) int64 {
+func storeTime(t TB, store weir.Store) int64 {
 	t.Helper()
 	decisions := make([]weir.Decision, 1)
 	claim := weir.Claim{Key: "clock", Limit: weir.MustLimit("clock", weir.PerSecond(1))}
 	if _, err := store.Decide(context.Background(), []weir.Claim{claim}, 0, decisions); err != nil {
-		t.Fatal(err)
+		t.Fatalf("%v", err)
 	}
 	return int64(decisions[0].At)
 }
 
 // othersExpireToo: the other ways to write state do not make it everlasting either.
-func othersExpireToo(t *testing.T, store Handle) {
+func othersExpireToo(t TB, store Handle) {
 	t.Helper()
 	if store.Keys == nil {
 		return
@@ -146,7 +148,7 @@ func othersExpireToo(t *testing.T, store Handle) {
 		claims[0].Cost, claims[0].Lease = 1, leaseOf(claim.Limit, "two")
 		err = errors.Join(err, store.Charge(ctx, claims, decisions), store.Refund(ctx, claims, decisions[0].At, nil))
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("%v", err)
 		}
 	}
 	if _, everlasting := store.Keys(); everlasting > 0 {
@@ -155,12 +157,13 @@ func othersExpireToo(t *testing.T, store Handle) {
 }
 
 // allGone waits for the last reset: then nothing is left, and every key is as if never used.
-func allGone(t *testing.T, store Handle, limits []*weir.Limit, resets [][]int64, last int64) {
+func allGone(t TB, store Handle, limits []*weir.Limit, resets [][]int64) {
 	t.Helper()
+	last := slices.Max(slices.Concat(resets...))
 	for storeTime(t, store) <= last {
 		time.Sleep(20 * time.Millisecond)
 	}
-	inParallel(t, 500, func(n int) error { return agrees(store, expiringClaims(limits, n), resets[n]) })
+	inParallel(t, min(500, len(resets)), func(n int) error { return agrees(store, expiringClaims(limits, n), resets[n]) })
 	if store.Keys == nil {
 		return
 	}

@@ -85,6 +85,16 @@ const epoch = 1_790_000_000_123_456
 // key is one that nobody used.
 func (b *bench) key() string { return fmt.Sprint("key-", b.keys.Add(1)) }
 
+// keysTogether are n different keys in one slot of a Redis Cluster: only there is a
+// decision over several of them exact.
+func (b *bench) keysTogether(n int) []string {
+	tag, keys := b.key(), make([]string, n)
+	for i := range keys {
+		keys[i] = fmt.Sprintf("{%s}-%d", tag, i)
+	}
+	return keys
+}
+
 // decide fails the test on an error.
 func (b *bench) decide(t TB, times int64, claims ...weir.Claim) (int64, []weir.Decision) {
 	t.Helper()

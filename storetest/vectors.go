@@ -174,13 +174,13 @@ func (tr trace) play(t TB, b *bench) {
 	if tr.Limit != nil {
 		limits = append(limits, *tr.Limit)
 	}
-	claims := make([]weir.Claim, len(limits))
+	claims, keys := make([]weir.Claim, len(limits)), b.keysTogether(len(limits))
 	for i, v := range limits {
 		limit, err := weir.NewLimit(fmt.Sprint("claim-", i), v.spec())
 		if err != nil {
 			t.Fatalf("%s: limits[%d]: %v", tr.Name, i, err)
 		}
-		claims[i] = weir.Claim{Key: b.key(), Limit: limit}
+		claims[i] = weir.Claim{Key: keys[i], Limit: limit}
 	}
 	for i, step := range tr.Steps {
 		b.clock.set(step.At)

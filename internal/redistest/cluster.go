@@ -49,8 +49,10 @@ func startNode(t testing.TB) *Server {
 // meet deals the slots and introduces every node to every other: gossip alone would do
 // it from one, a second for each.
 func (c *Cluster) meet(masters int) {
-	for i, node := range c.Nodes {
+	for i, node := range c.Nodes { // a node that knows another takes no epoch any more
 		node.Do("CLUSTER", "SET-CONFIG-EPOCH", strconv.Itoa(i+1))
+	}
+	for i, node := range c.Nodes {
 		if i < masters {
 			first, last := i*slots/masters, (i+1)*slots/masters-1
 			node.Do("CLUSTER", "ADDSLOTSRANGE", strconv.Itoa(first), strconv.Itoa(last))

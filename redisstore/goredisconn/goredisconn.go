@@ -189,7 +189,7 @@ func explain(ctx context.Context, err error) error {
 	case errors.As(err, &answer):
 		return &redisstore.ServerError{Text: strings.TrimPrefix(answer.Error(), "ERR ")}
 	case errors.As(err, &network) && network.Op == "dial", errors.Is(err, redis.ErrClosed), errors.Is(err, redis.ErrPoolTimeout):
-		return unavailable(ctx, "not executed", err)
+		return unavailable(ctx, "the call was not executed", err)
 	}
 	return unavailable(ctx, "it is unknown whether the call was executed", err)
 }

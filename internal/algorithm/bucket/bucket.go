@@ -132,8 +132,8 @@ func Adopt(from, to *weir.Limit, s State, now int64) State {
 		if full <= now {
 			return State{}
 		}
-		periods := algorithm.CeilDiv(full-now, to.Period())
-		return State{At: full - periods*to.Period(), Part: min(algorithm.Mul(periods, to.Refill()), MostMissing(to))}
+		periods := min(algorithm.CeilDiv(full-now, to.Period()), MostMissing(to)/to.Refill())
+		return State{At: full - periods*to.Period(), Part: periods * to.Refill()}
 	case from.Interval().Den != to.Interval().Den:
 		return State{At: ceil(s.At, s.Part)}
 	}

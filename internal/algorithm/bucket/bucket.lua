@@ -16,13 +16,13 @@ if raw_ then
   local at = tonumber(raw_)
   if at then
     at = -at
-    if at <= 0 or at % 1 ~= 0 then FOREIGN end
+    if at < 0 or at % 1 ~= 0 then FOREIGN end
   elseif #raw_ == 25 and raw_:byte() == 99 then
     local whole, part = struct.unpack('<i8i8', raw_, 2)
     at = part > 0 and whole + 1 or whole
   elseif #raw_ == 17 and raw_:byte() == 115 then
     local mark, missing = struct.unpack('<i8i8', raw_, 2)
-    at = mark + missing * interval_
+    at = mark + math.min(missing * interval_, 4503599627370496)
   else
     FOREIGN
   end
@@ -41,12 +41,14 @@ if unit_ > 0 then
   redis.call('SET', key_, -full_, 'PXAT', math.ceil(full_ / 1000))
 end
 ---- refund
-full_ = full_ - unit_
-if raw_ and full_ >= now then
-  redis.call('SET', key_, -full_, 'PXAT', math.ceil(full_ / 1000))
-else
-  full_ = now
-  if raw_ then redis.call('DEL', key_) end
+if raw_ and unit_ > 0 then
+  full_ = full_ - unit_
+  if full_ >= now then
+    redis.call('SET', key_, -full_, 'PXAT', math.ceil(full_ / 1000))
+  else
+    full_ = now
+    redis.call('DEL', key_)
+  end
 end
 ---- reply full_
 
@@ -61,14 +63,14 @@ if raw_ then
   local at, part = tonumber(raw_), 0
   if at then
     at = -at
-    if at <= 0 or at % 1 ~= 0 then FOREIGN end
+    if at < 0 or at % 1 ~= 0 then FOREIGN end
   elseif #raw_ == 25 and raw_:byte() == 99 then
     local den
     at, part, den = struct.unpack('<i8i8i8', raw_, 2)
     if den ~= den_ + 0 and part > 0 then at, part = at + 1, 0 end
   elseif #raw_ == 17 and raw_:byte() == 115 then
     local mark, missing = struct.unpack('<i8i8', raw_, 2)
-    at = mark + math.ceil(missing * period_ / refill_)
+    at = mark + math.min(math.ceil(missing * period_ / refill_), 4503599627370496)
   else
     FOREIGN
   end
@@ -105,16 +107,16 @@ if ladder_ ~= '' then
   redis.call('SET', key_, part_ == 0 and -full_ or 'c' .. struct.pack('<i8i8i8', full_, part_, den), 'PXAT', math.ceil(full_ / 1000) + 1)
 end
 ---- refund
-if ladder_ ~= '' then
+if raw_ and ladder_ ~= '' then
   local _, dw, dp = struct.unpack('<i8i8i8', ladder_, 1)
   full_, part_ = full_ - dw, part_ - dp
   if part_ < 0 then full_, part_ = full_ - 1, part_ + den_ end
-end
-if raw_ and full_ >= now then
-  redis.call('SET', key_, part_ == 0 and -full_ or 'c' .. struct.pack('<i8i8i8', full_, part_, den_), 'PXAT', math.ceil(full_ / 1000) + 1)
-else
-  full_, part_ = now, 0
-  if raw_ then redis.call('DEL', key_) end
+  if full_ >= now then
+    redis.call('SET', key_, part_ == 0 and -full_ or 'c' .. struct.pack('<i8i8i8', full_, part_, den_), 'PXAT', math.ceil(full_ / 1000) + 1)
+  else
+    full_, part_ = now, 0
+    redis.call('DEL', key_)
+  end
 end
 ---- reply full_ part_
 
@@ -135,14 +137,14 @@ if raw_ then
     if #raw_ == 25 and raw_:byte() == 99 then
       local whole, part = struct.unpack('<i8i8', raw_, 2)
       at = part > 0 and whole + 1 or whole
-    elseif at and at < 0 and at % 1 == 0 then
+    elseif at and at <= 0 and at % 1 == 0 then
       at = -at
     else
       FOREIGN
     end
     if at > now then -- full when it would have been, in whole periods until then
-      local periods = math.ceil((at - now) / period_)
-      mark_, missing_ = at - periods * period_, math.min(cap_ + 0, periods * refill_)
+      local periods = math.min(math.ceil((at - now) / period_), math.floor(cap_ / refill_))
+      mark_, missing_ = at - periods * period_, periods * refill_
     end
   end
 end
@@ -161,11 +163,13 @@ if cost_ ~= '0' then
   redis.call('SET', key_, 's' .. struct.pack('<i8i8', mark_, missing_), 'PXAT', math.ceil(full / 1000))
 end
 ---- refund
-missing_ = math.max(0, missing_ - cost_)
-if missing_ > 0 then
-  local full = mark_ + math.ceil(missing_ / refill_) * period_
-  redis.call('SET', key_, 's' .. struct.pack('<i8i8', mark_, missing_), 'PXAT', math.ceil(full / 1000))
-elseif raw_ then
-  redis.call('DEL', key_)
+if raw_ and cost_ ~= '0' then
+  missing_ = math.max(0, missing_ - cost_)
+  if missing_ > 0 then
+    local full = mark_ + math.ceil(missing_ / refill_) * period_
+    redis.call('SET', key_, 's' .. struct.pack('<i8i8', mark_, missing_), 'PXAT', math.ceil(full / 1000))
+  else
+    redis.call('DEL', key_)
+  end
 end
 ---- reply mark_ missing_

@@ -12,10 +12,9 @@ local live_ = expires_ and expires_ > now
 local extra_ = -(redis.call('ZSCORE', key_, '+') or 0)
 local held_ = redis.call('ZCOUNT', key_, '(' .. string.format('%.0f', now), '+inf') + extra_
 local gone_ = redis.call('ZRANGEBYSCORE', key_, 1, string.format('%.0f', now))
-if extra_ > 0 then
-  for i = 1, #gone_ do
-    held_ = held_ + (redis.call('ZSCORE', key_, 'u' .. gone_[i]:sub(2)) or 0)
-  end
+for i = 1, #gone_ do
+  if gone_[i]:byte() ~= 108 then FOREIGN end
+  if extra_ > 0 then held_ = held_ + (redis.call('ZSCORE', key_, 'u' .. gone_[i]:sub(2)) or 0) end
 end
 -- forget_ takes out a lease, and purge_ those that expired: whatever writes does.
 local function forget_(member)

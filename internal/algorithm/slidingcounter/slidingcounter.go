@@ -101,16 +101,22 @@ func (s *State) Adopt(from, to *weir.Limit) {
 }
 
 // Convert is s, whose slices are width µs long, in the slices of another limit. It does
-// not look at the clock: until it is written, each reading must find the same.
+// not look at the clock: until it is written, each reading must find the same. So the
+// newest slice stands at its end, which may lie ahead and then is what the clock reads
+// as; the others stand as far behind it as their units may be young.
 func Convert(s *State, width int64, to *weir.Limit) *State {
 	converted := new(State)
+	newest := floorDiv((s.newest+1)*width-1, to.Slice())
 	for i := s.newest - int64(len(s.counts)) + 1; i <= s.newest; i++ {
 		if s.count(i) > 0 {
-			slice := floorDiv((i+1)*width-1, to.Slice())
+			slice := newest - max(0, s.newest-1-i)*width/to.Slice()
 			converted.advance(to, slice)
 			*converted.at(slice) += s.count(i)
 			converted.total += s.count(i)
 		}
+	}
+	if converted.total > 0 {
+		converted.advance(to, newest)
 	}
 	return converted
 }

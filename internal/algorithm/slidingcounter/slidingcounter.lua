@@ -18,13 +18,13 @@ if raw_ then
   local count = (#raw_ - 25) / size_
   if count % 1 ~= 0 or width < 1 then FOREIGN end
   if width ~= slice_ + 0 or count ~= places_ then
-    -- Other numbers wrote it: count each slice in the new one that holds its end.
-    local counts, last = {}, newest
+    -- Other numbers wrote it: see Convert in slidingcounter.go.
+    local counts, last = {}, math.floor(((newest + 1) * width - 1) / slice_)
     for i = newest - count + 1, newest do
       local n = struct.unpack(size_ == 4 and '<I4' or '<i8', raw_, 26 + i % count * size_)
       if n > 0 then
-        last = math.floor(((i + 1) * width - 1) / slice_)
-        counts[last] = (counts[last] or 0) + n
+        local into = last - math.floor(math.max(0, newest - 1 - i) * width / slice_)
+        counts[into] = (counts[into] or 0) + n
       end
     end
     local packed = {}

@@ -63,15 +63,17 @@ do
 end
 ---- refund
 -- What no window will see again is dropped, even where there is nothing to give back.
-if dead_ < 0 then
-  redis.call('DEL', key_)
-  newest_ = nil
-elseif dead_ > 0 then
-  redis.call('LPOP', key_, dead_)
-  redis.call('LSET', key_, -1, used_)
+if cost_ ~= '0' then
+  if dead_ < 0 then
+    redis.call('DEL', key_)
+    newest_ = nil
+  elseif dead_ > 0 then
+    redis.call('LPOP', key_, dead_)
+    redis.call('LSET', key_, -1, used_)
+  end
+  dead_ = 0
 end
-dead_ = 0
-if used_ > 0 then
+if used_ > 0 and cost_ ~= '0' then
   local all = redis.call('LRANGE', key_, 0, -2)
   local left, kept, i = cost_ + 0, {}, #all
   local before = used_
@@ -94,7 +96,7 @@ if used_ > 0 then
     newest_ = nil
     for j = #kept, 1, -1 do
       redis.call('RPUSH', key_, kept[j])
-      if kept[j] > 0 then newest_ = kept[j] end
+      if kept[j] >= 0 then newest_ = kept[j] end
     end
     if newest_ then
       redis.call('RPUSH', key_, used_)
@@ -111,10 +113,11 @@ if excess_ > 0 and cost_ + 0 <= limit_ + 0 then
     local page = redis.call('LRANGE', key_, first, first + size - 1)
     for i = 1, #page do
       local at = tonumber(page[i])
-      if at > 0 and excess_ <= 0 then break end
-      if at > 0 then wait_ = at end
+      if at >= 0 and excess_ <= 0 then break end
+      if at >= 0 then wait_ = at end
       excess_ = excess_ - (at < 0 and -at or 1)
     end
+    if #page == 0 then FOREIGN end
     first, size = first + size, math.min(size * 4, 1024)
   end
 end

@@ -19,7 +19,11 @@
 //	renew ID, release ID
 //	reset                forget the key
 //
-// Lines that begin with # are comments.
+// Lines that begin with # are comments. After a change that is meant,
+//
+//	go test ./internal/algorithm/stories -rewrite
+//
+// writes the answers of the Go twins; review them as you would review code.
 package stories
 
 import (

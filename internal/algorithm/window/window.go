@@ -78,7 +78,7 @@ func ours(l *weir.Limit, s State, now int64) State {
 	if s.Until == 0 {
 		return s
 	}
-	return State{Start: begin(l, now), Count: s.Count}
+	return State{Start: begin(l, max(now, s.Start)), Count: s.Count}
 }
 
 // own reports whether each key has windows of its own.

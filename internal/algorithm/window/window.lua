@@ -34,7 +34,7 @@ if raw_ then
     start = start - start % period_
     ends = start + period_
   else
-    ends = start < struct.unpack('<i8', grid_) and 0 or stop
+    ends = 0
     for i = 1, #grid_ - 8, 8 do
       local a, b = struct.unpack('<i8i8', grid_, i)
       if start >= a and start < b then start, ends = a, b end
@@ -42,7 +42,9 @@ if raw_ then
   end
   if now < math.max(stop, ends) then
     start_, count_ = start, count
-    if stop > ends then until_ = stop else from_, to_ = start, ends end
+    if stop > ends then until_ = stop end
+    if start > now and stop > ends and ends == 0 then ends = stop end -- a calendar's, beyond the bounds
+    if start > now or until_ == 0 then from_, to_ = start, ends end
   end
 end
 ---- fit
@@ -58,7 +60,7 @@ if cost_ ~= '0' then
   redis.call('SET', key_, 'w' .. struct.pack('<i8i8i8', from_, to_, count_), 'PXAT', math.ceil(to_ / 1000))
 end
 ---- refund
-if count_ > 0 and taken >= start_ and taken < math.max(to_, until_) then
+if count_ > 0 and cost_ ~= '0' and taken >= start_ and taken < math.max(to_, until_) then
   start_, count_, until_ = from_, math.max(0, count_ - cost_), 0
   if count_ > 0 then
     redis.call('SET', key_, 'w' .. struct.pack('<i8i8i8', from_, to_, count_), 'PXAT', math.ceil(to_ / 1000))

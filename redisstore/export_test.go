@@ -1,0 +1,6 @@
+package redisstore
+
+import "github.com/weirproject/weir"
+
+// KeyOf is where a store keeps a claim's state.
+func KeyOf(s *Store, c *weir.Claim) string { return s.key(c) }
