@@ -22,8 +22,6 @@ type Limiter struct {
 type Answer struct {
 	// Allowed reports whether the request may go on.
 	Allowed bool
-	// Granted is how many units were charged: all that was asked, or part of it by AllowAtMost.
-	Granted int64
 	// Limit is the one that decided: of several, the one that can never grant, else the
 	// one with the longest wait, else with the least remaining, else the first.
 	Limit *Limit
@@ -76,21 +74,21 @@ func (l *Limiter) Limits() []*Limit { return l.limits }
 
 // Allow asks for one unit.
 func (l *Limiter) Allow(ctx context.Context, key string) (Answer, error) {
-	return l.decide(ctx, key, 1, 1)
+	return l.decide(ctx, key, 1)
 }
 
 // AllowN asks for n units, all or nothing. n = 0 asks whether a limit is exceeded.
 func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (Answer, error) {
-	return l.decide(ctx, key, n, 1)
+	return l.decide(ctx, key, n)
 }
 
-// AllowAtMost asks for up to n units and takes as many of them as every limit has left.
-// The answer is allowed if that is at least one.
-func (l *Limiter) AllowAtMost(ctx context.Context, key string, n int64) (Answer, error) {
+// AllowAtMost asks for up to n units and takes as many of them as every limit has left:
+// granted says how many. The answer is allowed if that is at least one.
+func (l *Limiter) AllowAtMost(ctx context.Context, key string, n int64) (granted int64, answer Answer, err error) {
 	if n < 1 {
-		return Answer{}, invalid("n", n, "1 or more")
+		return 0, Answer{}, invalid("n", n, "1 or more")
 	}
-	return l.decide(ctx, key, 1, n)
+	return l.ask(ctx, key, 1, n)
 }
 
 // Peek says what Allow would, and changes nothing.
@@ -100,7 +98,7 @@ func (l *Limiter) Peek(ctx context.Context, key string) (Answer, error) {
 
 // PeekN says what AllowN would, and changes nothing.
 func (l *Limiter) PeekN(ctx context.Context, key string, n int64) (Answer, error) {
-	answer, err := l.decide(ctx, key, n, 0)
+	_, answer, err := l.ask(ctx, key, n, 0)
 	answer.Allowed = err == nil && answer.RetryAfter == 0
 	return answer, err
 }
@@ -112,22 +110,32 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 	return l.store.Reset(ctx, c.claims)
 }
 
-func (l *Limiter) decide(ctx context.Context, key string, cost, times int64) (answer Answer, err error) {
-	if l.short != nil && times == 1 {
-		if granted, d, ok := l.short.Shortcut(key, l.limits[0], cost); ok {
-			return Answer{Allowed: granted > 0, Granted: granted * cost, Limit: l.limits[0], Decision: d}, nil
+// decide asks the store once, by the shortest way it has. It fills in the answer field by
+// field: see call.answer.
+func (l *Limiter) decide(ctx context.Context, key string, cost int64) (answer Answer, err error) {
+	if l.short != nil {
+		granted, remaining, retryAfter, resetAfter, at, ok := l.short.Shortcut(key, l.limits[0], cost)
+		if ok {
+			answer.Allowed, answer.Limit = granted, l.limits[0]
+			answer.Remaining, answer.RetryAfter, answer.ResetAfter, answer.At = remaining, retryAfter, resetAfter, at
+			return answer, nil
 		}
 	}
+	_, answer, err = l.ask(ctx, key, cost, 1)
+	return answer, err
+}
+
+func (l *Limiter) ask(ctx context.Context, key string, cost, times int64) (granted int64, answer Answer, err error) {
 	c := l.call(key, cost, "")
-	granted, err := l.store.Decide(ctx, c.claims, times, c.decisions)
+	granted, err = l.store.Decide(ctx, c.claims, times, c.decisions)
 	if err != nil {
-		err = leaseHint(err)
+		granted, err = 0, leaseHint(err)
 	} else {
 		c.answer(&answer)
-		answer.Allowed, answer.Granted = granted > 0, granted*cost
+		answer.Allowed = granted > 0
 	}
 	l.done(c)
-	return answer, err
+	return granted, answer, err
 }
 
 // leaseHint turns the store's complaint about a missing lease into what the caller can do.
@@ -238,7 +246,7 @@ func (l *Limiter) sleepReserved(ctx context.Context, r *Reservation) error {
 	if answer.Delay == 0 {
 		return nil
 	}
-	answer.Allowed, answer.Granted, answer.RetryAfter = false, 0, answer.Delay
+	answer.Allowed, answer.RetryAfter = false, answer.Delay
 	err := sleep(ctx, answer)
 	if err != nil {
 		// The context may be over: the unit is given back all the same.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -65,13 +66,13 @@ func TestAllow(t *testing.T) {
 	l, clock := drive(t, weir.SlidingLog{Limit: 3, Window: time.Minute})
 	for want := int64(2); want >= 0; want-- {
 		answer := must[weir.Answer](t)(l.Allow(t.Context(), "key"))
-		if !answer.Allowed || answer.Granted != 1 || answer.Remaining != want || answer.At != clock.now() {
+		if !answer.Allowed || answer.Remaining != want || answer.At != clock.now() {
 			t.Fatalf("with %d to be left: %+v", want, answer)
 		}
 		clock.advance(time.Second)
 	}
 	refused := allow(t, l, 1)
-	if refused.Allowed || refused.Granted != 0 || refused.RetryAfter != 57*time.Second || refused.ResetAfter != 59*time.Second {
+	if refused.Allowed || refused.RetryAfter != 57*time.Second || refused.ResetAfter != 59*time.Second {
 		t.Fatalf("the fourth: %+v", refused)
 	}
 	if other := must[weir.Answer](t)(l.Allow(t.Context(), "another")); !other.Allowed {
@@ -89,10 +90,10 @@ func TestAllow(t *testing.T) {
 
 func TestAllowNIsAllOrNothing(t *testing.T) {
 	l, _ := drive(t, weir.PerMinute(10))
-	if answer := allow(t, l, 7); !answer.Allowed || answer.Granted != 7 || answer.Remaining != 3 {
+	if answer := allow(t, l, 7); !answer.Allowed || answer.Remaining != 3 {
 		t.Fatalf("7 of 10: %+v", answer)
 	}
-	if answer := allow(t, l, 4); answer.Allowed || answer.Granted != 0 || answer.Remaining != 3 || answer.RetryAfter != 6*time.Second {
+	if answer := allow(t, l, 4); answer.Allowed || answer.Remaining != 3 || answer.RetryAfter != 6*time.Second {
 		t.Fatalf("4 of 3: %+v", answer)
 	}
 	if answer := allow(t, l, 3); !answer.Allowed || answer.Remaining != 0 {
@@ -103,7 +104,7 @@ func TestAllowNIsAllOrNothing(t *testing.T) {
 func TestACostOfZeroAsksWhetherTheLimitIsExceeded(t *testing.T) {
 	l, _ := drive(t, weir.PerMinute(1))
 	for _, when := range []string{"fresh", "used up"} {
-		if answer := allow(t, l, 0); !answer.Allowed || answer.Granted != 0 {
+		if answer := allow(t, l, 0); !answer.Allowed {
 			t.Fatalf("%s: %+v", when, answer)
 		}
 		allow(t, l, 1)
@@ -120,16 +121,19 @@ func TestACostOfZeroAsksWhetherTheLimitIsExceeded(t *testing.T) {
 func TestAllowAtMostTakesWhatIsLeft(t *testing.T) {
 	l, _ := drive(t, weir.PerMinute(10), weir.PerHour(15))
 	for _, want := range []int64{7, 3, 0} {
-		answer := must[weir.Answer](t)(l.AllowAtMost(t.Context(), "key", 7))
-		if answer.Granted != want || answer.Allowed != (want > 0) {
+		granted, answer, err := l.AllowAtMost(t.Context(), "key", 7)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if granted != want || answer.Allowed != (want > 0) {
 			t.Fatalf("of 7 at most: %+v, want %d", answer, want)
 		}
 	}
-	if hour := must[weir.Answer](t)(l.AllowAtMost(t.Context(), "key", 1)).Limit; hour.Name() != "l" {
-		t.Fatalf("decided by %s", hour.Name())
+	if _, answer, err := l.AllowAtMost(t.Context(), "key", 1); err != nil || answer.Limit.Name() != "l" {
+		t.Fatalf("decided by %v, error %v", answer.Limit, err)
 	}
 	for _, n := range []int64{0, -1, weir.MaxUnits + 1} {
-		if _, err := l.AllowAtMost(t.Context(), "key", n); !isInput(err) {
+		if _, _, err := l.AllowAtMost(t.Context(), "key", n); !isInput(err) {
 			t.Errorf("at most %d: %v", n, err)
 		}
 	}
@@ -143,7 +147,7 @@ func isInput(err error) bool {
 func TestPeekChangesNothing(t *testing.T) {
 	l, _ := drive(t, weir.PerMinute(2))
 	for range 3 {
-		if answer := must[weir.Answer](t)(l.PeekN(t.Context(), "key", 2)); !answer.Allowed || answer.Granted != 0 || answer.Remaining != 2 {
+		if answer := must[weir.Answer](t)(l.PeekN(t.Context(), "key", 2)); !answer.Allowed || answer.Remaining != 2 {
 			t.Fatalf("fresh: %+v", answer)
 		}
 	}
@@ -216,6 +220,53 @@ func TestTheDelayIsTheLongestOfAllLimits(t *testing.T) {
 		if !answer.Allowed || answer.Delay != time.Second || answer.Limit.Spec() != specs[0] && answer.Limit.Spec() != specs[1] || answer.RetryAfter != 500*time.Millisecond {
 			t.Errorf("%v: %+v", specs, answer)
 		}
+	}
+}
+
+// A limiter of one limit may take a shorter way through its store than Decide.
+func TestTheShortWayAnswersAsTheLongOne(t *testing.T) {
+	random := rand.New(rand.NewPCG(5, 6))
+	for _, spec := range []weir.Spec{
+		weir.PerSecond(10), weir.GCRA(5, 1, time.Second), weir.GCRA(7, 3, time.Second), weir.Borrowing(5, 1, time.Second, 3), weir.FixedWindow{Limit: 5, Window: time.Second},
+	} {
+		short, clock := drive(t, spec)
+		long := limiterOn(t, struct{ weir.Store }{memstore.New(memstore.WithClock(clock.now))}, spec)
+		for range 2000 {
+			clock.advance(time.Duration(random.Int64N(700_000)-100_000) * time.Microsecond)
+			n := random.Int64N(7)
+			if random.Int64N(20) == 0 {
+				n = random.Int64N(weir.MaxUnits)
+			}
+			if random.Int64N(10) == 0 { // overdrawn, sometimes
+				for _, l := range []*weir.Limiter{short, long} {
+					if r, err := l.Reserve(t.Context(), "key", 1); err == nil {
+						settle(t, r, n%9)
+					}
+				}
+			}
+			a, b := allow(t, short, n), allow(t, long, n)
+			if a.Allowed != b.Allowed || a.Decision != b.Decision || a.Limit != short.Limits()[0] {
+				t.Fatalf("%d of %v at %d: %+v, the long way %+v", n, spec, clock.now(), a, b)
+			}
+		}
+	}
+}
+
+func TestBadInputIsAnErrorHoweverTheStoreIsAsked(t *testing.T) {
+	l, _ := drive(t, weir.PerMinute(5))
+	allow(t, l, 1) // the key is known now
+	for _, key := range []string{"", strings.Repeat("k", weir.MaxKey+1)} {
+		if _, err := l.Allow(t.Context(), key); !isInput(err) {
+			t.Errorf("a key of %d bytes: %v", len(key), err)
+		}
+	}
+	for _, n := range []int64{-1, weir.MaxUnits + 1} {
+		if _, err := l.AllowN(t.Context(), "key", n); !isInput(err) {
+			t.Errorf("a cost of %d: %v", n, err)
+		}
+	}
+	if remaining(t, l) != 4 {
+		t.Error("bad input was charged")
 	}
 }
 
@@ -406,7 +457,7 @@ func TestACallerWhoLeavesTheQueueGivesItsPlaceBack(t *testing.T) {
 			before := remaining(t, l)
 			err := l.Wait(ctx, "key")
 			var refused *weir.RefusedError
-			if errors.As(err, &refused) && (refused.Answer.Allowed || refused.Answer.Granted != 0) {
+			if errors.As(err, &refused) && refused.Answer.Allowed {
 				t.Errorf("%s: the answer of what was given back is %+v", what, refused.Answer)
 			}
 			if err == nil || ctx.Err() == nil && !errors.Is(err, weir.ErrTooLong) {

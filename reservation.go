@@ -43,7 +43,7 @@ func (l *Limiter) Reserve(ctx context.Context, key string, n int64) (*Reservatio
 	}
 	var answer Answer
 	c.answer(&answer)
-	answer.Allowed, answer.Granted = granted > 0, granted*n
+	answer.Allowed = granted > 0
 	if granted == 0 {
 		return nil, refused(answer)
 	}

@@ -86,12 +86,14 @@ type Store interface {
 	Close() error
 }
 
-// A Shortcut is a store that can answer some requests of one unremarkable claim without
-// the arguments that Decide takes in memory. It is optional; Limiter tries it first.
+// A Shortcut is a store that can answer some requests of one unremarkable claim in the
+// processor's registers: with the arguments and results of Decide in memory, moving them
+// takes longer than deciding. It is optional; Limiter tries it first.
 type Shortcut interface {
-	// Shortcut is Decide of one claim, once; ok is false, and nothing was done, where
-	// Decide must be asked: to say what is wrong with the input, too.
-	Shortcut(key string, limit *Limit, cost int64) (granted int64, d Decision, ok bool)
+	// Shortcut is Decide of one claim, once. It returns the fields of its Decision, whose
+	// Delay is 0. ok is false, and nothing was done, where Decide must be asked: also to
+	// say what is wrong with the input.
+	Shortcut(key string, limit *Limit, cost int64) (granted bool, remaining int64, retryAfter, resetAfter time.Duration, at Instant, ok bool)
 }
 
 // Check is the input check that every store makes before it charges: claims, costs,

@@ -120,11 +120,12 @@ func (s *Store) Decide(_ context.Context, claims []weir.Claim, times int64, deci
 		return 0, err
 	}
 	if len(claims) == 1 && times == 1 {
-		if granted, d, ok := s.Shortcut(claims[0].Key, claims[0].Limit, claims[0].Cost); ok {
+		granted, remaining, retry, reset, at, ok := s.Shortcut(claims[0].Key, claims[0].Limit, claims[0].Cost)
+		if ok {
 			if decisions != nil {
-				decisions[0] = d
+				decisions[0] = weir.Decision{Remaining: remaining, RetryAfter: retry, ResetAfter: reset, At: at}
 			}
-			return granted, nil
+			return one(granted), nil
 		}
 	}
 	var t transaction
@@ -140,6 +141,13 @@ func (s *Store) Decide(_ context.Context, claims []weir.Claim, times int64, deci
 	}
 	t.decide(decisions)
 	return granted, nil
+}
+
+func one(granted bool) int64 {
+	if granted {
+		return 1
+	}
+	return 0
 }
 
 func (s *Store) check(claims []weir.Claim, times int64, decisions []weir.Decision) error {

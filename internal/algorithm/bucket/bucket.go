@@ -3,6 +3,7 @@ package bucket
 
 import (
 	"math/bits"
+	"time"
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/algorithm"
@@ -88,31 +89,38 @@ func Refund(l *weir.Limit, s State, n, now int64) State {
 
 // Decision describes the state for a next request of cost units.
 func Decision(l *weir.Limit, s State, cost, now int64) weir.Decision {
-	return Describe(l, s, Available(l, s, now), cost, now)
-}
-
-// Describe is Decision where what is available is known: dividing again costs as much as
-// all the rest.
-func Describe(l *weir.Limit, s State, available, cost, now int64) weir.Decision {
+	available := Available(l, s, now)
 	d := weir.Decision{Remaining: max(0, available), At: weir.Instant(now)}
 	if l.Step() {
 		s = settle(l, s, now)
 		d.ResetAfter = algorithm.Micros(until(l, s, 0, now))
 		d.RetryAfter = algorithm.Micros(until(l, s, l.Most()-cost, now))
 		d.Delay = algorithm.Micros(until(l, s, l.Capacity(), now))
-	} else if s.At >= now {
-		d.ResetAfter = algorithm.Micros(ceil(s.At-now, s.Part))
-		if d.Remaining < cost || d.Remaining == 0 {
-			d.RetryAfter = algorithm.Micros(ahead(l, s, l.Most()-cost, now))
+		if cost > l.Most() {
+			d.RetryAfter = weir.Never
 		}
-		if l.Overdraft() > 0 || d.Remaining == 0 {
-			d.Delay = algorithm.Micros(ahead(l, s, l.Capacity(), now))
+		return d
+	}
+	d.RetryAfter, d.ResetAfter = Waits(l, s, available, cost, now)
+	if s.At >= now && (l.Overdraft() > 0 || available < 0) {
+		d.Delay = algorithm.Micros(ahead(l, s, l.Capacity(), now))
+	}
+	return d
+}
+
+// Waits are the waits of a continuous bucket's Decision, where what is available is
+// known: dividing again would cost as much as all the rest.
+func Waits(l *weir.Limit, s State, available, cost, now int64) (retryAfter, resetAfter time.Duration) {
+	if s.At >= now {
+		resetAfter = algorithm.Micros(ceil(s.At-now, s.Part))
+		if available < cost || available < 0 {
+			retryAfter = algorithm.Micros(ahead(l, s, l.Most()-cost, now))
 		}
 	}
 	if cost > l.Most() {
-		d.RetryAfter = weir.Never
+		retryAfter = weir.Never
 	}
-	return d
+	return retryAfter, resetAfter
 }
 
 // Adopt reads a state that was written under the numbers of another limit. What becomes
