@@ -91,7 +91,7 @@ func (b *bar) against(r *report, peer string, c column) {
 		mine, _ := r.board.get(weirName, c)
 		other, _ := r.board.get(peer, c)
 		b.ratio = ratio
-		b.measured = fmt.Sprintf("worst column: %s: %.4g ns, %s %.4g ns", describe(c), mine.nanoseconds(), peer, other.nanoseconds())
+		b.measured = fmt.Sprintf("worst column: %s: %s ns, %s %s ns", describe(c), short(mine.nanoseconds()), peer, short(other.nanoseconds()))
 	}
 }
 

@@ -44,7 +44,7 @@ type plan struct {
 
 func planned(quick bool) plan {
 	if quick {
-		return plan{3, 3, 15 * time.Millisecond, 40 * time.Millisecond, 1}
+		return plan{5, 5, 12 * time.Millisecond, 25 * time.Millisecond, 1}
 	}
 	return plan{7, 5, 40 * time.Millisecond, 250 * time.Millisecond, 2}
 }

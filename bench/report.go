@@ -15,6 +15,8 @@ type report struct {
 	redis                            map[string]float64 // bytes a key in Redis
 }
 
+const quotas = "Granted: a burst of 1e9, then 1 a second (windows: 1e9 an hour). Refused: a burst of 1, used up, then 1 an hour."
+
 // memoryColumns are the columns of the table of in-process decisions.
 func memoryColumns() []column {
 	var columns []column
@@ -30,10 +32,11 @@ func memoryColumns() []column {
 
 func (r *report) printMemory(w io.Writer) {
 	fmt.Fprintf(w, "## In-process decisions\n\n"+
-		"ns a decision (wall time by the decisions of all goroutines), and its ratio to %s.\n"+
+		"ns a decision (wall time by the decisions of all goroutines), and its ratio to %s. %s\n"+
 		"Keys are texts of 21 bytes, asked in another order than they were entered in. Allocations are the most of all columns.\n"+
 		"Bytes a key: growth of the heap after a collection when 1e6 keys were charged once, less the 21 bytes of the key's text,\n"+
-		"which only the limiter still held. A row that keeps a hash instead of the text is credited with the text all the same.\n\n", xtimeName)
+		"which only the limiter still held. A row that keeps a hash instead of the text is credited with the text all the same.\n"+
+		"The garbage collector runs between rounds, not within.\n\n", xtimeName, quotas)
 	t := table{head: []string{"row"}}
 	for _, c := range memoryColumns() {
 		t.head = append(t.head, fmt.Sprintf("%s, %s, %dg", c.outcome(), c.keyset(), c.goroutines))
@@ -52,11 +55,11 @@ func (r *report) memoryLine(row row) []string {
 	for _, c := range memoryColumns() {
 		f, ok := r.board.get(row.name, c)
 		if !ok {
-			cells = append(cells, "broken")
+			cells = append(cells, r.without(row.name, c))
 			continue
 		}
 		allocs = max(allocs, median(f.allocs))
-		cells = append(cells, fmt.Sprintf("%.4g (%s)", f.nanoseconds(), ratioText(r.faster(xtimeName, row.name, c))))
+		cells = append(cells, fmt.Sprintf("%s (%s)", short(f.nanoseconds()), ratioText(r.faster(xtimeName, row.name, c))))
 	}
 	weight := "-"
 	if bytes, ok := r.heap[row.name]; ok {
@@ -65,10 +68,18 @@ func (r *report) memoryLine(row row) []string {
 	return append(cells, fmt.Sprintf("%.1f", allocs), weight)
 }
 
+// without is what stands in for a figure.
+func (r *report) without(name string, c column) string {
+	if r.board[name][c].broken != "" {
+		return "broken"
+	}
+	return "-"
+}
+
 func (r *report) printRedis(w io.Writer) {
 	fmt.Fprintf(w, "## Redis decisions\n\n"+
 		"Names of 18 bytes. CPU is that of Redis, user and system, by INFO. Ratios are to %s and, the last, to \"%s\".\n"+
-		"p50 and p99 are at most 6 %% too high. Allocations are the whole client's.\n\n", redisRateName, shortestName)
+		"p50 and p99 are at most 6 %% too high. Allocations are the whole client's. Clients have their defaults.\n%s\n\n", redisRateName, shortestName, quotas)
 	for _, keys := range []int{tenThousand, 1} {
 		for _, refused := range []bool{false, true} {
 			r.printScene(w, r.redisRows, column{keys: keys, refused: refused}, crowds, redisRateName, shortestName)
@@ -105,14 +116,22 @@ func (r *report) redisLine(row row, c column, reference, second string) []string
 	cells := []string{row.name, fmt.Sprint(c.goroutines)}
 	f, ok := r.board.get(row.name, c)
 	if !ok {
-		return append(cells, "broken", "", "", "", "", "", "", "")
+		return append(cells, r.without(row.name, c), "", "", "", "", "", "", "")
 	}
 	return append(cells, fmt.Sprintf("%.0f", f.rate()), ratioText(r.faster(row.name, reference, c)),
 		micros(float64(f.p50)), micros(float64(f.p99)), micros(median(f.cpu)),
 		ratioText(r.costlier(row.name, reference, c)), ratioText(r.costlier(row.name, second, c)), fmt.Sprintf("%.1f", median(f.allocs)))
 }
 
-func micros(ns float64) string { return fmt.Sprintf("%.3g", ns/1e3) }
+func micros(ns float64) string { return short(ns / 1e3) }
+
+// short is a number in three digits, or in as many as it has before the point.
+func short(x float64) string {
+	if x >= 100 {
+		return fmt.Sprintf("%.0f", x)
+	}
+	return fmt.Sprintf("%.3g", x)
+}
 
 // faster is the ratio of two rows' decisions a second; 0 where one is missing.
 func (r *report) faster(name, reference string, c column) float64 {

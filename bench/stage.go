@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -28,7 +29,7 @@ func (c column) keyset() string {
 	case c.keys == 1:
 		return "hot key"
 	case c.keys >= 1e5:
-		return fmt.Sprintf("%.0e keys", float64(c.keys))
+		return strings.Replace(fmt.Sprintf("%.0e keys", float64(c.keys)), "e+0", "e", 1)
 	default:
 		return strconv.Itoa(c.keys/1000) + "k keys"
 	}

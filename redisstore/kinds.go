@@ -164,5 +164,6 @@ func leaseDecision(c *weir.Claim, reply []Value, now int64) (weir.Decision, erro
 	return summary.Decision(c.Limit, c.Cost, now), nil
 }
 
-// leaseHeld reports whether the claim's lease was held before the call.
-func leaseHeld(reply []Value) bool { return reply[0].Int == 1 }
+// leaseExpiry is when the claim's lease would have expired before the call; 0 if it was
+// not held.
+func leaseExpiry(reply []Value) int64 { return reply[0].Int }

@@ -26,7 +26,7 @@ import (
 type twin struct {
 	args  []string
 	reply []string
-	steps map[string]string // read, fit, charge, refund, after: see assemble
+	steps map[string]string // read, fit, charge, refund, restore, after: see assemble
 }
 
 // parseTwins reads the kinds out of the Lua files: sections headed "---- NAME words".
@@ -81,10 +81,11 @@ func uncommented(body string) string {
 type op byte
 
 const (
-	opTake   op = 't' // one request
-	opTimes  op = 'n' // as many as ARGV[1] says
-	opCharge op = 'c'
-	opRefund op = 'r' // of what was taken at ARGV[1]
+	opTake    op = 't' // one request
+	opTimes   op = 'n' // as many as ARGV[1] says
+	opCharge  op = 'c'
+	opRefund  op = 'r' // of what was taken at ARGV[1]
+	opRestore op = 'e' // of leases: they expire at ARGV[1]
 )
 
 // scripts assembles scripts and keeps them: one for each operation and sequence of kinds.
@@ -122,7 +123,7 @@ func (s *scripts) get(o op, kinds []kind) *Script {
 // Redis does not roll back.
 func (s *scripts) assemble(o op, kinds []kind) string {
 	next := 1
-	if o == opTimes || o == opRefund {
+	if heads[o].arg {
 		next = 2
 	}
 	var before, change, after strings.Builder
@@ -135,26 +136,27 @@ func (s *scripts) assemble(o op, kinds []kind) string {
 		if o == opTake || o == opTimes {
 			before.WriteString(c.text(t.steps["fit"]))
 		}
-		step := "charge"
-		if o == opRefund {
-			step = "refund"
-		}
-		change.WriteString(c.text(t.steps[step]))
+		change.WriteString(c.text(t.steps[heads[o].change]))
 		after.WriteString(c.text(t.steps["after"]))
 		for _, name := range t.reply {
 			reply = append(reply, c.text(name))
 		}
 	}
-	return s.clock(next) + heads[o] + before.String() +
+	return s.clock(next) + heads[o].text + before.String() +
 		"if granted > 0 then\n" + change.String() + "end\n" +
 		after.String() + "return {granted, now, " + strings.Join(reply, ", ") + "}"
 }
 
-var heads = map[op]string{
-	opTake:   "local granted = 1\n",
-	opTimes:  "local granted = tonumber(ARGV[1])\n",
-	opCharge: "local granted = 1\n",
-	opRefund: "local granted, taken = 1, tonumber(ARGV[1])\n",
+// heads are how scripts begin, and which step changes something in them.
+var heads = map[op]struct {
+	text, change string
+	arg          bool // ARGV[1] is the operation's own
+}{
+	opTake:    {"local granted = 1\n", "charge", false},
+	opTimes:   {"local granted = tonumber(ARGV[1])\n", "charge", true},
+	opCharge:  {"local granted = 1\n", "charge", false},
+	opRefund:  {"local granted, taken = 1, tonumber(ARGV[1])\n", "refund", true},
+	opRestore: {"local granted, taken = 1, tonumber(ARGV[1])\n", "restore", true},
 }
 
 // clock reads the time once: Redis 7.0 does not freeze it within a script.

@@ -57,12 +57,12 @@ type call struct {
 	op        op
 	claims    []weir.Claim
 	times     int64        // opTimes
-	taken     weir.Instant // opRefund
+	taken     weir.Instant // opRefund, opRestore
 	decisions []weir.Decision
 
 	granted int64
-	at      int64  // Redis' time
-	held    []bool // of leases: whether they were held before
+	at      int64   // Redis' time
+	leases  []int64 // of claims with leases: when they would have expired before; 0: not held
 	err     error
 }
 
@@ -150,7 +150,7 @@ func (s *Store) runAt(ctx context.Context, c *call, now int64) (int64, error) {
 	switch c.op {
 	case opTimes:
 		args.add(c.times)
-	case opRefund:
+	case opRefund, opRestore:
 		args.add(int64(c.taken))
 	}
 	for i := range c.claims {
@@ -184,7 +184,7 @@ func (c *call) read(kinds []kind, reply []Value) (now int64, err error) {
 			return c.at, fmt.Errorf("%w: %d elements are missing in the reply", weir.ErrForeignState, k.values-len(reply))
 		}
 		if c.claims[i].Lease != "" {
-			c.held = append(c.held, leaseHeld(reply))
+			c.leases = append(c.leases, leaseExpiry(reply))
 		}
 		if c.decisions != nil {
 			if c.decisions[i], err = k.decide(&c.claims[i], reply, c.at); err != nil {
@@ -194,8 +194,8 @@ func (c *call) read(kinds []kind, reply []Value) (now int64, err error) {
 		reply = reply[k.values:]
 	}
 	if c.op == opRefund {
-		for _, held := range c.held {
-			if !held {
+		for _, expiry := range c.leases {
+			if expiry == 0 {
 				return c.at, weir.ErrLeaseGone
 			}
 		}
@@ -351,29 +351,46 @@ func (s *Store) decideSlots(ctx context.Context, c *call) (int64, error) {
 	return granted, nil
 }
 
-// giveBack refunds what a slot granted times too often. It is tried even when the caller
-// has gone: it has its own timeout. A lease that was held before stays.
+// giveBack refunds what a slot granted times too often, and reads what is left. It is done
+// even when the caller has gone: it has its own timeout.
 func (s *Store) giveBack(ctx context.Context, p *part, times int64) {
-	refund := call{op: opRefund, taken: weir.Instant(p.at), times: 1, decisions: nil}
-	leases := 0
+	ctx = context.WithoutCancel(ctx)
+	refund := call{op: opRefund, taken: weir.Instant(p.at), times: 1}
 	for _, claim := range p.claims {
-		if claim.Lease != "" {
-			leases++
-			if p.held[leases-1] {
-				continue
-			}
+		if expiry := p.expiry(&claim); expiry != 0 {
+			renewed := call{op: opRestore, claims: []weir.Claim{claim}, taken: weir.Instant(expiry), times: 1}
+			s.run(ctx, &renewed)
+			p.err = errors.Join(p.err, renewed.err)
+			continue
 		}
 		claim.Cost *= times
 		refund.claims = append(refund.claims, claim)
 	}
 	if len(refund.claims) > 0 {
-		s.run(context.WithoutCancel(ctx), &refund)
+		if s.run(ctx, &refund); !errors.Is(refund.err, weir.ErrLeaseGone) {
+			p.err = errors.Join(p.err, refund.err)
+		}
 	}
-	if p.err = refund.err; p.err == nil || errors.Is(p.err, weir.ErrLeaseGone) {
-		again := call{op: opTimes, claims: p.claims, decisions: p.decisions} // what is left
-		s.run(context.WithoutCancel(ctx), &again)
-		p.err = again.err
+	if p.err == nil {
+		left := call{op: opTimes, claims: p.claims, decisions: p.decisions}
+		s.run(ctx, &left)
+		p.err = left.err
 	}
+}
+
+// expiry is when the claim's lease would have expired before it was renewed; 0 for others.
+func (p *part) expiry(c *weir.Claim) int64 {
+	lease := 0
+	for i := range p.claims {
+		if p.claims[i].Lease == "" {
+			continue
+		}
+		if p.claims[i].Same(c) {
+			return p.leases[lease]
+		}
+		lease++
+	}
+	return 0
 }
 
 // tell puts a part's decisions where the caller wants them.

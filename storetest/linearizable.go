@@ -1,10 +1,12 @@
 package storetest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -15,9 +17,9 @@ import (
 )
 
 const (
-	clients   = 5
-	callsEach = 8
-	histories = 5
+	clients   = 4
+	callsEach = 6
+	histories = 40 // short ones, as much goes wrong while keys are new
 )
 
 // linearizable lets several clients call at once and asks whether their answers are
@@ -68,29 +70,34 @@ func isLinearizable(t TB, b *bench, specs []weir.Spec, random *rand.Rand) {
 		}
 	}
 	if result := porcupine.CheckOperationsTimeout(lawful(), history, time.Minute); result != porcupine.Ok {
-		text := ""
-		for _, op := range history {
-			text += fmt.Sprintf("\nclient %d, %d to %d: %v → %v", op.ClientId, op.Call, op.Return, op.Input, op.Output)
-		}
-		t.Fatalf("%v: no order of these calls explains their answers (%s):%s", specs, result, text)
+		t.Fatalf("no order of these calls explains their answers (%s):%s", result, historyText(history))
 	}
 }
 
+func historyText(history []porcupine.Operation) (text string) {
+	slices.SortFunc(history, func(a, b porcupine.Operation) int { return cmp.Compare(a.Call, b.Call) })
+	for _, op := range history {
+		text += fmt.Sprintf("\nclient %d, %d to %d ns: %v\n  %v", op.ClientId, op.Call, op.Return, op.Input, op.Output)
+	}
+	return text
+}
+
 func (c call) String() string {
-	return fmt.Sprintf("%s %d × %s taken %d", c.step.op, c.step.times, claimsText(c.claims), c.taken)
+	return fmt.Sprintf("%s %d × [%s]", c.step.op, c.step.times, claimsText(c.claims))
 }
 
 // history is what the clients called and got. Before a call the clock may advance.
 func (b *bench) history(claims []weir.Claim, random *rand.Rand) (history []porcupine.Operation) {
 	var mu sync.Mutex
 	var clientsDone sync.WaitGroup
-	start := time.Now()
+	start, ready := time.Now(), make(chan struct{})
 	for client := range clients {
 		calls := make([]call, callsEach)
 		for i := range calls {
 			calls[i] = drawCall(claims, client, random)
 		}
 		clientsDone.Go(func() {
+			<-ready
 			for _, c := range calls {
 				b.clock.now.Add(c.step.by)
 				op := porcupine.Operation{ClientId: client, Input: c, Call: time.Since(start).Nanoseconds()}
@@ -102,6 +109,7 @@ func (b *bench) history(claims []weir.Claim, random *rand.Rand) (history []porcu
 			}
 		})
 	}
+	close(ready)
 	clientsDone.Wait()
 	return history
 }

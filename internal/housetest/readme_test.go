@@ -167,6 +167,7 @@ import (
 	"log"
 	"net/http"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/weirproject/weir"
@@ -182,6 +183,7 @@ var (
 	_ weir.Store
 	_ *redisstore.Store
 	_ = os.Exit
+	_ = filepath.Join
 )
 
 func Main() {

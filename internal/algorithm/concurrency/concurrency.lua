@@ -54,8 +54,11 @@ if live_ then
   held_ = held_ - 1 - (before - extra_)
   purge_()
 end
+---- restore
+-- A renewal is taken back: the lease expires when it would have.
+if live_ then redis.call('ZADD', key_, taken, 'l' .. id_) end
 ---- after
-live_ = live_ and 1 or 0
+live_ = live_ and expires_ or 0
 -- last_ is when the last lease expires, wait_ when enough of them have for one more.
 local last_, wait_, excess_ = 0, 0, held_ + cost_ - limit_
 do
