@@ -188,8 +188,9 @@ func (s SlidingLog) compile(l *Limit) error {
 func (s SlidingLog) String() string { return "sliding_log " + rate(s.Limit, s.Window) }
 
 // A SlidingCounter counts in Slices slices of the window and one before them, which
-// fades out evenly. Slices = 1 is the two-counter approximation of CDNs; 10 or 60 come
-// ever closer to a SlidingLog at constant memory.
+// fades out evenly. Slices = 1 is the two-counter approximation of CDNs; 10 or 60 are, on
+// average, ever closer to a SlidingLog at constant memory. No window of W − W/Slices sees
+// more than Limit; one of W may see nearly twice that, where callers are out to do it.
 type SlidingCounter struct {
 	Limit  int64         // units, 1 to 2^52
 	Window time.Duration // 1 µs or more, whole microseconds, a multiple of Slices

@@ -46,7 +46,7 @@ func planned(quick bool) plan {
 	if quick {
 		return plan{5, 5, 12 * time.Millisecond, 25 * time.Millisecond, 1}
 	}
-	return plan{7, 5, 40 * time.Millisecond, 250 * time.Millisecond, 2}
+	return plan{9, 9, 30 * time.Millisecond, 140 * time.Millisecond, 2}
 }
 
 func (p plan) String() string {

@@ -12,7 +12,11 @@ import (
 func subject(t testing.TB, clock func() weir.Instant) storetest.Handle {
 	store := memstore.New(memstore.WithClock(clock))
 	t.Cleanup(func() { store.Close() })
-	return storetest.Handle{Store: store}
+	keys := func() (live, everlasting int) {
+		store.Sweep()
+		return int(store.Stats().Keys), 0
+	}
+	return storetest.Handle{Store: store, Keys: keys}
 }
 
 func TestVectors(t *testing.T) { storetest.Vectors(t, subject) }

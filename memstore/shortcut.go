@@ -15,12 +15,12 @@ func (s *Store) Shortcut(key string, l *weir.Limit, cost int64) (granted bool, r
 	if !short(l) || cost < 0 || cost > weir.MaxUnits || key == "" {
 		return
 	}
+	now := s.now() // before the node is touched: others wait for its cache line
 	hash := s.hash(key, l)
 	n := s.shard(hash).table.Load().find(hash, key, l)
 	if n == nil {
 		return
 	}
-	now := s.now()
 	for {
 		word := n.word.Load()
 		// A part would be left by other numbers, which change the limit of the node first.

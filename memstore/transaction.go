@@ -79,7 +79,7 @@ func (t *transaction) refuse(times int64, decisions []weir.Decision) (granted in
 		}
 	}
 	for i := range read {
-		ok = t.place(i).release() && ok
+		ok = t.release(i) && ok
 	}
 	return granted, ok
 }
@@ -106,10 +106,12 @@ func (t *transaction) read(i int) (ok bool) {
 
 // release ends what read began. It reports whether the place stayed as it was: if all
 // did, what was read was one state, because a writer locks all its nodes before it
-// changes one.
-func (p *place) release() bool {
+// changes one. A key that was not there must not be there yet.
+func (t *transaction) release(i int) bool {
+	p := t.place(i)
 	if p.node == nil {
-		return true
+		t.findAgain(i)
+		return p.node == nil
 	}
 	if p.held != nil {
 		p.held.mu.RUnlock()

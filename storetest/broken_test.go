@@ -198,6 +198,18 @@ func asksThenTakes(m *modelStore, claims []weir.Claim, times int64, d []weir.Dec
 	return granted, err
 }
 
+// readsKeyByKey answers peeks and refusals without a common instant.
+func readsKeyByKey(m *modelStore, claims []weir.Claim, times int64, d []weir.Decision) (int64, error) {
+	granted, err := m.Decide(bg, claims, times, nil)
+	for i := range claims {
+		if _, err := m.Decide(bg, claims[i:i+1], 0, d[i:i+1]); err != nil {
+			return 0, err
+		}
+		runtime.Gosched()
+	}
+	return granted, err
+}
+
 func (m *modelStore) snapshot() *modelStore {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -356,6 +368,7 @@ var findings = []struct {
 	{"resets nothing", broken{reset: func(*modelStore, []weir.Claim) error { return nil }}.subject(), drawn(kinds, neighboursStay)},
 	{"state without the limit's name", nameless.subject(), drawn(kinds, neighboursStay)},
 	{"twice the capacity", double.subject(), drawn([]string{"continuous bucket"}, staysBounded)},
+	{"reads key by key", broken{decide: readsKeyByKey}.subject(), chargedTogether},
 	{"asks, then takes", broken{decide: asksThenTakes}.subject(), raced},
 	{"no input check", broken{decide: trustsAll}.subject(), badClaims},
 	{"no input check of times", broken{decide: trustsAll}.subject(), badDecide},

@@ -34,6 +34,7 @@ func linearizable(t *testing.T, s Subject) {
 		sets = append(sets, []weir.Spec{spec})
 	}
 	b := open(t, s)
+	t.Run("as many keys as a decision may have", func(t *testing.T) { chargedTogether(t, b) })
 	for seed, specs := range sets {
 		t.Run(fmt.Sprint(specs), func(t *testing.T) {
 			for n := range histories {
@@ -41,6 +42,43 @@ func linearizable(t *testing.T, s Subject) {
 			}
 		})
 	}
+}
+
+// chargedTogether: of keys that are only ever charged together, nobody sees some charged
+// and others not, neither in a peek nor in a refusal; the more keys, the sooner it would show.
+func chargedTogether(t TB, b *bench) {
+	t.Helper()
+	limits := []*weir.Limit{weir.MustLimit("together-log", weir.SlidingLog{Limit: 3, Window: time.Hour}), weir.MustLimit("together-window", weir.FixedWindow{Limit: 3, Window: time.Hour})}
+	for range 200 {
+		claims := make([]weir.Claim, weir.MaxClaims)
+		for i, key := range b.keysTogether(len(claims)) {
+			claims[i] = weir.Claim{Key: key, Limit: limits[i%2], Cost: 1}
+		}
+		errs := make([]error, clients)
+		var done sync.WaitGroup
+		for client := range clients {
+			done.Go(func() { errs[client] = seesAllOrNone(b.Store, claims, int64(client%2)) })
+		}
+		done.Wait()
+		if err := errors.Join(errs...); err != nil {
+			t.Fatalf("%v", err)
+		}
+	}
+}
+
+func seesAllOrNone(store weir.Store, claims []weir.Claim, times int64) error {
+	decisions := make([]weir.Decision, len(claims))
+	for range callsEach {
+		if _, err := store.Decide(context.Background(), claims, times, decisions); err != nil {
+			return err
+		}
+		for i, d := range decisions {
+			if d.Remaining != decisions[0].Remaining {
+				return fmt.Errorf("of %d keys that are charged together %d remain of key 0 and %d of key %d", len(claims), decisions[0].Remaining, d.Remaining, i)
+			}
+		}
+	}
+	return nil
 }
 
 // A call is what a client asked, an answer what it got.

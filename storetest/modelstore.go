@@ -124,7 +124,7 @@ func (m *modelStore) Charge(_ context.Context, claims []weir.Claim, decisions []
 }
 
 func (m *modelStore) Refund(_ context.Context, claims []weir.Claim, takenAt weir.Instant, decisions []weir.Decision) error {
-	if err := weir.Check(claims, 0, decisions); err != nil { // the cost of a lease that ends may be 0
+	if err := weir.Check(claims, 1, decisions); err != nil {
 		return err
 	}
 	m.mu.Lock()
