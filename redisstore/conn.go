@@ -10,7 +10,8 @@ import "context"
 type Conn interface {
 	// Run executes a script on the node that holds keys (all in one slot) by EVALSHA, and
 	// after NOSCRIPT loads it on that node (SCRIPT LOAD) and repeats this call alone. It
-	// appends the elements of the script's array reply to reply.
+	// appends the elements of the script's array reply to reply. It keeps neither slice
+	// after it returned, but may still send the strings.
 	// An error that Redis itself answered is a *ServerError; any other failure is wrapped
 	// so that errors.Is(err, weir.ErrUnavailable).
 	Run(ctx context.Context, script *Script, keys, args []string, reply []Value) ([]Value, error)

@@ -98,7 +98,7 @@ type scripts struct {
 }
 
 // get is the script of an operation over claims of the given kinds.
-func (s *scripts) get(o op, kinds []kind) *Script {
+func (s *scripts) get(o op, kinds []*kind) *Script {
 	var name [1 + 32]byte
 	id := append(name[:0], byte(o))
 	for _, k := range kinds {
@@ -121,7 +121,7 @@ func (s *scripts) get(o op, kinds []kind) *Script {
 
 // assemble joins the steps of the claims: all are read before one is written, because
 // Redis does not roll back.
-func (s *scripts) assemble(o op, kinds []kind) string {
+func (s *scripts) assemble(o op, kinds []*kind) string {
 	next := 1
 	if heads[o].arg {
 		next = 2
@@ -144,19 +144,20 @@ func (s *scripts) assemble(o op, kinds []kind) string {
 	}
 	return s.clock(next) + heads[o].text + before.String() +
 		"if granted > 0 then\n" + change.String() + "end\n" +
-		after.String() + "return {granted, now, " + strings.Join(reply, ", ") + "}"
+		after.String() + "return {" + heads[o].reply + ", " + strings.Join(reply, ", ") + "}"
 }
 
-// heads are how scripts begin, and which step changes something in them.
+// heads are how scripts begin, which step changes something in them, and how their reply
+// begins: one element less where one bit says whether it was granted.
 var heads = map[op]struct {
-	text, change string
-	arg          bool // ARGV[1] is the operation's own
+	text, change, reply string
+	arg                 bool // ARGV[1] is the operation's own
 }{
-	opTake:    {"local granted = 1\n", "charge", false},
-	opTimes:   {"local granted = tonumber(ARGV[1])\n", "charge", true},
-	opCharge:  {"local granted = 1\n", "charge", false},
-	opRefund:  {"local granted, taken = 1, tonumber(ARGV[1])\n", "refund", true},
-	opRestore: {"local granted, taken = 1, tonumber(ARGV[1])\n", "restore", true},
+	opTake:    {"local granted = 1\n", "charge", "2 * now + granted", false},
+	opTimes:   {"local granted = tonumber(ARGV[1])\n", "charge", "granted, now", true},
+	opCharge:  {"local granted = 1\n", "charge", "granted, now", false},
+	opRefund:  {"local granted, taken = 1, tonumber(ARGV[1])\n", "refund", "granted, now", true},
+	opRestore: {"local granted, taken = 1, tonumber(ARGV[1])\n", "restore", "granted, now", true},
 }
 
 // clock reads the time once: Redis 7.0 does not freeze it within a script.

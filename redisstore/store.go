@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -31,11 +32,12 @@ import (
 
 // Store is a weir.Store on Redis 6.2 or later, or Valkey. Make one with Open or New.
 type Store struct {
-	conn    Conn
-	config  config
-	bound   *bound
-	scripts *scripts
-	closed  atomic.Bool
+	conn      Conn
+	config    config
+	bound     *bound
+	scripts   *scripts
+	arguments sync.Pool // of *arguments
+	closed    atomic.Bool
 }
 
 // New makes a store over a connection of the caller's, such as goredisconn's. Closing the
@@ -49,7 +51,9 @@ func New(conn Conn, options ...Option) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Store{conn: conn, config: config, bound: newBound(config.timeout), scripts: scripts}, nil
+	s := &Store{conn: conn, config: config, bound: newBound(config.timeout), scripts: scripts}
+	s.arguments.New = func() any { return new(arguments) }
+	return s, nil
 }
 
 // call is one operation over claims of one slot, and what came of it.
@@ -145,40 +149,53 @@ func (s *Store) now() int64 {
 // runAt makes the call once, and says what time Redis had. A granted of -1 asks for
 // calendars round that time.
 func (s *Store) runAt(ctx context.Context, c *call, now int64) (int64, error) {
-	kinds := make([]kind, len(c.claims))
-	args := arguments{times: c.times, now: now, list: make([]string, 0, 2+5*len(c.claims))}
-	switch c.op {
-	case opTimes:
-		args.add(c.times)
-	case opRefund, opRestore:
-		args.add(int64(c.taken))
-	}
-	for i := range c.claims {
-		kinds[i] = kindOf(c.claims[i].Limit)
-		kinds[i].args(&args, &c.claims[i])
-	}
-	if s.config.clock != nil {
-		args.add(s.now())
-	}
+	a := s.arguments.Get().(*arguments)
+	defer s.arguments.Put(a)
+	defer a.empty()
+	s.prepare(a, c, now)
 	ctx, stop := s.bound.limit(ctx)
 	defer stop()
-	reply, err := s.conn.Run(ctx, s.scripts.get(c.op, kinds), s.keys(c.claims), args.list, nil)
+	reply, err := s.conn.Run(ctx, s.scripts.get(c.op, a.kinds), a.keys, a.list, a.reply)
 	if err != nil {
 		return now, explain(err, c.claims)
 	}
-	return c.read(kinds, reply)
+	a.reply = reply
+	return c.read(a.kinds, reply)
+}
+
+// prepare fills in what a script is asked.
+func (s *Store) prepare(a *arguments, c *call, now int64) {
+	a.times, a.now = c.times, now
+	switch c.op {
+	case opTimes:
+		a.add(c.times)
+	case opRefund, opRestore:
+		a.add(int64(c.taken))
+	}
+	for i := range c.claims {
+		k := kindOf(c.claims[i].Limit)
+		k.args(a, &c.claims[i])
+		a.kinds, a.keys = append(a.kinds, k), append(a.keys, s.key(&c.claims[i]))
+	}
+	if s.config.clock != nil {
+		a.add(s.now())
+	}
 }
 
 // read takes the reply apart.
-func (c *call) read(kinds []kind, reply []Value) (now int64, err error) {
+func (c *call) read(kinds []*kind, reply []Value) (now int64, err error) {
 	if len(reply) < 2 {
 		return 0, fmt.Errorf("%w: a reply of %d elements", weir.ErrForeignState, len(reply))
 	}
-	c.granted, c.at = reply[0].Int, reply[1].Int
-	if c.granted < 0 {
-		return c.at, nil
+	if reply[0].Int == -1 { // the clock is beyond the calendar
+		c.granted = -1
+		return reply[1].Int, nil
 	}
-	reply = reply[2:]
+	if c.op == opTake {
+		c.granted, c.at, reply = reply[0].Int&1, reply[0].Int>>1, reply[1:]
+	} else {
+		c.granted, c.at, reply = reply[0].Int, reply[1].Int, reply[2:]
+	}
 	for i, k := range kinds {
 		if len(reply) < k.values {
 			return c.at, fmt.Errorf("%w: %d elements are missing in the reply", weir.ErrForeignState, k.values-len(reply))
@@ -193,14 +210,15 @@ func (c *call) read(kinds []kind, reply []Value) (now int64, err error) {
 		}
 		reply = reply[k.values:]
 	}
-	if c.op == opRefund {
-		for _, expiry := range c.leases {
-			if expiry == 0 {
-				return c.at, weir.ErrLeaseGone
-			}
-		}
+	return c.at, c.gone()
+}
+
+// gone is the error of a refund of which a lease was not held.
+func (c *call) gone() error {
+	if c.op == opRefund && slices.Contains(c.leases, 0) {
+		return weir.ErrLeaseGone
 	}
-	return c.at, nil
+	return nil
 }
 
 // explain makes an error of Redis one of weir's.
