@@ -30,7 +30,7 @@ type arguments struct {
 	list  []string
 	reply []Value
 	times int64
-	now   int64 // the caller's, for the bounds of calendars; Redis' clock decides
+	now   func() int64 // the caller's clock, for the bounds of calendars; Redis' decides
 }
 
 func (a *arguments) add(numbers ...int64) {
@@ -134,7 +134,7 @@ func windowArgs(a *arguments, c *weir.Claim) {
 	a.add(c.Cost, c.Limit.Capacity(), c.Limit.Period())
 	grid := "first"
 	if c.Limit.Algorithm() == weir.AlgorithmCalendar {
-		grid = calendar(c.Limit, a.now)
+		grid = calendar(c.Limit, a.now())
 	} else if c.Limit.Anchor() == weir.Epoch {
 		grid = "epoch"
 	}

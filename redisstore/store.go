@@ -34,6 +34,7 @@ import (
 type Store struct {
 	conn      Conn
 	config    config
+	clock     func() int64 // this process's, or the driven one
 	bound     *bound
 	scripts   *scripts
 	arguments sync.Pool // of *arguments
@@ -52,6 +53,10 @@ func New(conn Conn, options ...Option) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{conn: conn, config: config, bound: newBound(config.timeout), scripts: scripts}
+	s.clock = func() int64 { return time.Now().UnixMicro() }
+	if config.clock != nil {
+		s.clock = func() int64 { return int64(config.clock()) }
+	}
 	s.arguments.New = func() any { return new(arguments) }
 	return s, nil
 }
@@ -130,25 +135,20 @@ func (s *Store) check(claims []weir.Claim, times int64, decisions []weir.Decisio
 // run makes the call. A calendar's bounds are made of the caller's clock; if Redis finds
 // its own outside of them, it says what time it is.
 func (s *Store) run(ctx context.Context, c *call) {
-	now := s.now()
+	now := s.clock
 	for range 3 {
-		if now, c.err = s.runAt(ctx, c, now); c.err != nil || c.granted >= 0 {
+		var redis int64
+		if redis, c.err = s.runAt(ctx, c, now); c.err != nil || c.granted >= 0 {
 			return
 		}
+		now = func() int64 { return redis }
 	}
 	c.err = fmt.Errorf("%w: Redis' clock ran away from the calendar three times", weir.ErrUnavailable)
 }
 
-func (s *Store) now() int64 {
-	if s.config.clock != nil {
-		return int64(s.config.clock())
-	}
-	return time.Now().UnixMicro()
-}
-
 // runAt makes the call once, and says what time Redis had. A granted of -1 asks for
 // calendars round that time.
-func (s *Store) runAt(ctx context.Context, c *call, now int64) (int64, error) {
+func (s *Store) runAt(ctx context.Context, c *call, now func() int64) (int64, error) {
 	a := s.arguments.Get().(*arguments)
 	defer s.arguments.Put(a)
 	defer a.empty()
@@ -157,14 +157,14 @@ func (s *Store) runAt(ctx context.Context, c *call, now int64) (int64, error) {
 	defer stop()
 	reply, err := s.conn.Run(ctx, s.scripts.get(c.op, a.kinds), a.keys, a.list, a.reply)
 	if err != nil {
-		return now, explain(err, c.claims)
+		return 0, explain(err, c.claims)
 	}
 	a.reply = reply
 	return c.read(a.kinds, reply)
 }
 
 // prepare fills in what a script is asked.
-func (s *Store) prepare(a *arguments, c *call, now int64) {
+func (s *Store) prepare(a *arguments, c *call, now func() int64) {
 	a.times, a.now = c.times, now
 	switch c.op {
 	case opTimes:
@@ -178,7 +178,7 @@ func (s *Store) prepare(a *arguments, c *call, now int64) {
 		a.kinds, a.keys = append(a.kinds, k), append(a.keys, s.key(&c.claims[i]))
 	}
 	if s.config.clock != nil {
-		a.add(s.now())
+		a.add(s.clock())
 	}
 }
 
