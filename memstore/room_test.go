@@ -127,6 +127,26 @@ func TestRefundMakesRoom(t *testing.T) {
 	}
 }
 
+// Two newcomers of one decision share the overflow key: together they get what it has.
+func TestNewcomersTogether(t *testing.T) {
+	store, _ := driven(t, 1)
+	allow(t, limiter(t, store, weir.PerHour(1)), "first")
+	for _, spec := range []weir.Spec{weir.PerHour(3), weir.SlidingLog{Limit: 3, Window: time.Hour}} {
+		limit := weir.MustLimit("together", spec)
+		claims := []weir.Claim{{Key: "a", Limit: limit, Cost: 1}, {Key: "b", Limit: limit, Cost: 1}}
+		decisions := make([]weir.Decision, 2)
+		for _, want := range []int64{1, 0} {
+			granted, err := store.Decide(t.Context(), claims, 1, decisions)
+			if err != nil || granted != want {
+				t.Fatalf("%s: granted %d, error %v; want %d", spec, granted, err, want)
+			}
+			if decisions[1].Remaining != 1 {
+				t.Errorf("%s: %d remain of 3 after both were charged one", spec, decisions[1].Remaining)
+			}
+		}
+	}
+}
+
 func TestSweepAndReset(t *testing.T) {
 	store, now := driven(t, 10_000)
 	l := limiter(t, store, weir.SlidingCounter{Limit: 3, Window: time.Second, Slices: 10})

@@ -8,11 +8,10 @@ import (
 )
 
 // Shortcut implements weir.Shortcut for the most usual request: of a known key, on a
-// continuous bucket without overdraft whose unit refills in a whole number of
-// microseconds. That state is one word, so it takes one look-up, and for a grant one
+// bucket whose state is one word. It takes one look-up, and for a grant one
 // compare-and-swap.
 func (s *Store) Shortcut(key string, l *weir.Limit, cost int64) (granted bool, remaining int64, retryAfter, resetAfter time.Duration, at weir.Instant, ok bool) {
-	if !short(l) || cost < 0 || cost > weir.MaxUnits || key == "" {
+	if !bucket.Short(l) || cost < 0 || cost > weir.MaxUnits || key == "" {
 		return
 	}
 	now := s.now() // before the node is touched: others wait for its cache line
@@ -25,24 +24,12 @@ func (s *Store) Shortcut(key string, l *weir.Limit, cost int64) (granted bool, r
 		word := n.word.Load()
 		// A part would be left by other numbers, which change the limit of the node first.
 		if word&locked != 0 || n.part.Load() != 0 || n.limit.Load() != l {
-			return
+			return false, 0, 0, 0, 0, false
 		}
-		before := bucket.State{At: word >> 1}
-		after, available := before, bucket.Available(l, before, now)
-		if available < 0 {
-			return // in debt: there is a delay to tell of
-		}
-		if granted = available >= cost; granted {
-			after = bucket.Charge(l, before, cost, now)
-			available -= cost
-		}
-		if after == before || n.word.CompareAndSwap(word, after.At<<1) {
-			retryAfter, resetAfter = bucket.Waits(l, after, available, cost, now)
-			return granted, available, retryAfter, resetAfter, weir.Instant(now), true
+		var after int64
+		after, remaining, retryAfter, resetAfter, granted, ok = bucket.Take(l, word>>1, cost, now)
+		if after == word>>1 || n.word.CompareAndSwap(word, after<<1) {
+			return granted, remaining, retryAfter, resetAfter, weir.Instant(now), ok
 		}
 	}
-}
-
-func short(l *weir.Limit) bool {
-	return l.Algorithm() == weir.AlgorithmTokenBucket && !l.Step() && l.Overdraft() == 0 && l.Interval().Num == 0
 }

@@ -23,6 +23,7 @@ type place struct {
 	hash    uint64
 	node    *node // nil: a key never used
 	claimed bool  // room was made for a key that is not there yet
+	twin    int   // 1 + the first claim on the same overflow key; 0: this is it, or there is none
 	word    int64 // the node's, as it was read without a lock
 	seq     uint32
 	held    *large // under its read lock
@@ -64,6 +65,11 @@ func (t *transaction) findAgain(i int) {
 func (t *transaction) overflow(i int) {
 	t.store.overflow.Add(1)
 	t.find(i, "")
+	for j := range i {
+		if t.place(j).key == "" && t.place(j).twin == 0 && t.claims[j].Limit.SameState(t.claims[i].Limit) {
+			t.place(i).twin = j + 1
+		}
+	}
 }
 
 // refuse answers without a mutex if nothing is to change: a refusal, a peek, a cost of 0.
@@ -88,6 +94,10 @@ func (t *transaction) refuse(times int64, decisions []weir.Decision) (granted in
 // false if it is being written.
 func (t *transaction) read(i int) (ok bool) {
 	p := t.place(i)
+	if p.twin != 0 {
+		p.state = t.place(t.root(i)).state
+		return true
+	}
 	if p.node == nil {
 		p.state = state{large: t.store.empty}
 		return true
@@ -109,6 +119,9 @@ func (t *transaction) read(i int) (ok bool) {
 // changes one. A key that was not there must not be there yet.
 func (t *transaction) release(i int) bool {
 	p := t.place(i)
+	if p.twin != 0 {
+		return true
+	}
 	if p.node == nil {
 		t.findAgain(i)
 		return p.node == nil
@@ -146,6 +159,10 @@ func (t *transaction) makeRoom(i int) {
 // load locks a node and reads its state under the numbers of the claim.
 func (t *transaction) load(i int) {
 	p := t.place(i)
+	if p.twin != 0 {
+		p.state = t.place(t.root(i)).state
+		return
+	}
 	if p.node == nil {
 		p.state = state{large: t.store.empty}
 		return
@@ -171,9 +188,31 @@ func (t *transaction) unlock() {
 // fit is how many of times requests every claim grants.
 func (t *transaction) fit(times int64) int64 {
 	for i := range t.claims {
-		times = min(times, fit(&t.claims[i], t.place(i).state, times, t.now))
+		c := t.claims[i]
+		if t.place(i).key == "" {
+			c.Cost = t.shared(i)
+		}
+		times = min(times, fit(&c, t.place(i).state, times, t.now))
 	}
 	return times
+}
+
+// shared is what all claims on the overflow key of claim i cost together.
+func (t *transaction) shared(i int) (cost int64) {
+	for j := range t.claims {
+		if t.place(j).key == "" && t.root(j) == t.root(i) {
+			cost = min(cost+t.claims[j].Cost, weir.MaxUnits)
+		}
+	}
+	return cost
+}
+
+// root is the claim whose place claim i is decided on.
+func (t *transaction) root(i int) int {
+	if twin := t.place(i).twin; twin != 0 {
+		return twin - 1
+	}
+	return i
 }
 
 // changes reports whether a grant would change anything: a lease is written even when it
@@ -190,13 +229,15 @@ func (t *transaction) changes() bool {
 // charge charges each claim its cost times over.
 func (t *transaction) charge(times int64) {
 	for i := range t.claims {
-		p, c := t.place(i), &t.claims[i]
+		c := &t.claims[i]
 		if c.Cost == 0 && c.Lease == "" {
 			continue
 		}
-		t.begin(i)
+		p := t.place(t.root(i))
+		t.begin(p, c.Limit)
 		p.state = charge(c, p.state, min(c.Cost*times, weir.MaxUnits), t.now)
-		t.end(i)
+		p.end(c.Limit)
+		t.place(i).state = p.state
 	}
 }
 
@@ -204,34 +245,33 @@ func (t *transaction) charge(times int64) {
 func (t *transaction) refund(takenAt int64) (ok bool) {
 	ok = true
 	for i := range t.claims {
-		p, c := t.place(i), &t.claims[i]
-		if p.node == nil {
+		p, c := t.place(t.root(i)), &t.claims[i]
+		switch {
+		case p.node == nil:
 			ok = ok && c.Lease == ""
 			continue
-		}
-		if c.Cost == 0 && c.Lease == "" {
+		case c.Cost == 0 && c.Lease == "":
 			continue
-		}
-		if !isLarge(c.Limit) {
+		case !isLarge(c.Limit):
 			after, _ := refund(c, p.state, takenAt, t.now)
 			if after == p.state {
 				continue // not even its limit is written: what others' numbers say stands
 			}
 		}
-		t.begin(i)
+		t.begin(p, c.Limit)
 		after, held := refund(c, p.state, takenAt, t.now)
 		p.state, ok = after, ok && held
-		t.end(i)
+		p.end(c.Limit)
+		t.place(i).state = p.state
 		t.store.sooner(p)
 	}
 	return ok
 }
 
 // begin opens a place for a change: readers that began before will see that it changed.
-func (t *transaction) begin(i int) {
-	p := t.place(i)
+func (t *transaction) begin(p *place, limit *weir.Limit) {
 	if p.node == nil {
-		t.insert(i)
+		t.insert(p, limit)
 	}
 	p.node.seq.Add(1)
 	if p.state.large != nil {
@@ -239,19 +279,17 @@ func (t *transaction) begin(i int) {
 	}
 }
 
-func (t *transaction) end(i int) {
-	p := t.place(i)
+func (p *place) end(limit *weir.Limit) {
 	if p.state.large != nil {
 		p.state.large.mu.Unlock()
 	}
-	p.node.store(t.claims[i].Limit, p.state)
+	p.node.store(limit, p.state)
 	p.node.seq.Add(1)
 }
 
 // insert adds a node for a new key, locked from its birth.
-func (t *transaction) insert(i int) {
-	p, c := t.place(i), &t.claims[i]
-	p.node = newNode(p.key, c.Limit)
+func (t *transaction) insert(p *place, limit *weir.Limit) {
+	p.node = newNode(p.key, limit)
 	p.state.large = p.node.large()
 	sh := t.store.shard(p.hash)
 	t.store.put(sh, p.hash, p.node)

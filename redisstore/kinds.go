@@ -49,6 +49,7 @@ func (a *arguments) empty() {
 
 // The kinds. They are tables, not state: nothing writes them.
 var (
+	plainKind   = kind{'q', "plain", 1, plainArgs, bucketDecision}
 	bucketKind  = kind{'b', "bucket", 1, bucketArgs, bucketDecision}
 	partsKind   = kind{'p', "parts", 2, partsArgs, partsDecision}
 	stepKind    = kind{'s', "step", 2, stepArgs, partsDecision}
@@ -81,6 +82,19 @@ func kindOfBucket(l *weir.Limit) *kind {
 		return &partsKind
 	}
 	return &bucketKind
+}
+
+// kindOfTake is the kind of an ordinary request, if its states are as they usually are.
+func kindOfTake(l *weir.Limit) *kind {
+	if k := kindOf(l); k != &bucketKind {
+		return k
+	}
+	return &plainKind
+}
+
+func plainArgs(a *arguments, c *weir.Claim) {
+	unit, _ := c.Limit.Interval().Times(c.Cost)
+	a.add(unit, c.Limit.Span().Whole)
 }
 
 func bucketArgs(a *arguments, c *weir.Claim) {

@@ -132,27 +132,42 @@ func (s *Store) check(claims []weir.Claim, times int64, decisions []weir.Decisio
 	return weir.Check(claims, times, decisions)
 }
 
-// run makes the call. A calendar's bounds are made of the caller's clock; if Redis finds
-// its own outside of them, it says what time it is.
+// What a script replies for granted when it did nothing.
+const (
+	otherPeriod = -1 // Redis' clock is beyond the calendar's bounds, which this process' clock chose
+	otherForm   = -2 // a state is not as kind plain writes it
+)
+
+// run makes the call, and makes it again with what the script misses.
 func (s *Store) run(ctx context.Context, c *call) {
-	now := s.clock
-	for range 3 {
+	now, kinds := s.clock, kindOf
+	if c.op == opTake {
+		kinds = kindOfTake
+	}
+	for range 4 {
 		var redis int64
-		if redis, c.err = s.runAt(ctx, c, now); c.err != nil || c.granted >= 0 {
+		if redis, c.err = s.runAt(ctx, c, kinds, now); c.err != nil || c.granted >= 0 {
 			return
 		}
-		now = func() int64 { return redis }
+		if c.granted == otherForm {
+			kinds = kindOf
+		} else {
+			now = func() int64 { return redis }
+		}
 	}
-	c.err = fmt.Errorf("%w: Redis' clock ran away from the calendar three times", weir.ErrUnavailable)
+	c.err = fmt.Errorf("%w: Redis' clock ran away from the calendar", weir.ErrUnavailable)
 }
 
-// runAt makes the call once, and says what time Redis had. A granted of -1 asks for
-// calendars round that time.
-func (s *Store) runAt(ctx context.Context, c *call, now func() int64) (int64, error) {
+// runAt makes the call once, and says what time Redis had.
+func (s *Store) runAt(ctx context.Context, c *call, kinds func(*weir.Limit) *kind, now func() int64) (int64, error) {
 	a := s.arguments.Get().(*arguments)
 	defer s.arguments.Put(a)
 	defer a.empty()
-	s.prepare(a, c, now)
+	a.times, a.now = c.times, now
+	for i := range c.claims {
+		a.kinds = append(a.kinds, kinds(c.claims[i].Limit))
+	}
+	s.prepare(a, c)
 	ctx, stop := s.bound.limit(ctx)
 	defer stop()
 	reply, err := s.conn.Run(ctx, s.scripts.get(c.op, a.kinds), a.keys, a.list, a.reply)
@@ -164,8 +179,7 @@ func (s *Store) runAt(ctx context.Context, c *call, now func() int64) (int64, er
 }
 
 // prepare fills in what a script is asked.
-func (s *Store) prepare(a *arguments, c *call, now func() int64) {
-	a.times, a.now = c.times, now
+func (s *Store) prepare(a *arguments, c *call) {
 	switch c.op {
 	case opTimes:
 		a.add(c.times)
@@ -173,9 +187,8 @@ func (s *Store) prepare(a *arguments, c *call, now func() int64) {
 		a.add(int64(c.taken))
 	}
 	for i := range c.claims {
-		k := kindOf(c.claims[i].Limit)
-		k.args(a, &c.claims[i])
-		a.kinds, a.keys = append(a.kinds, k), append(a.keys, s.key(&c.claims[i]))
+		a.kinds[i].args(a, &c.claims[i])
+		a.keys = append(a.keys, s.key(&c.claims[i]))
 	}
 	if s.config.clock != nil {
 		a.add(s.clock())
@@ -187,8 +200,7 @@ func (c *call) read(kinds []*kind, reply []Value) (now int64, err error) {
 	if len(reply) < 2 {
 		return 0, fmt.Errorf("%w: a reply of %d elements", weir.ErrForeignState, len(reply))
 	}
-	if reply[0].Int == -1 { // the clock is beyond the calendar
-		c.granted = -1
+	if c.granted = reply[0].Int; c.granted < 0 {
 		return reply[1].Int, nil
 	}
 	if c.op == opTake {

@@ -123,6 +123,37 @@ func Waits(l *weir.Limit, s State, available, cost, now int64) (retryAfter, rese
 	return retryAfter, resetAfter
 }
 
+// Take is one request of cost units to a bucket that is Short and full at the instant at:
+// Available, Charge and the waits of Decision, in one step for those who count
+// nanoseconds. ok is false for a bucket in debt, whose Decision has a Delay.
+func Take(l *weir.Limit, at, cost, now int64) (after, remaining int64, retryAfter, resetAfter time.Duration, granted, ok bool) {
+	unit, full := l.Interval().Whole, max(at, now)
+	left := l.Span().Whole - (full - now)
+	if left < 0 {
+		return at, 0, 0, 0, false, false
+	}
+	remaining = left / unit
+	after = at
+	if granted = cost <= remaining; granted && cost > 0 {
+		remaining -= cost
+		left -= cost * unit
+		full += cost * unit
+		after = full
+	}
+	if cost > l.Capacity() {
+		retryAfter = weir.Never
+	} else if cost > remaining {
+		retryAfter = algorithm.Micros(cost*unit - left)
+	}
+	return after, remaining, retryAfter, algorithm.Micros(full - now), granted, true
+}
+
+// Short reports whether Take can decide for a limit: a continuous bucket without
+// overdraft whose unit refills in a whole number of microseconds.
+func Short(l *weir.Limit) bool {
+	return l.Algorithm() == weir.AlgorithmTokenBucket && !l.Step() && l.Overdraft() == 0 && l.Interval().Num == 0
+}
+
 // Adopt reads a state that was written under the numbers of another limit. What becomes
 // a bucket that steps is full when it would have been, in whole periods until then: the
 // same at each reading, and at most one step against the caller.

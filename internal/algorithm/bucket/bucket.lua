@@ -7,6 +7,28 @@
 --   's' mark missing     step: units missing at the mark
 -- in numbers of 8 bytes. The minus sign tells F from a counter that somebody else keeps.
 
+---- kind plain
+-- One request, continuous, a unit refills in a whole number of µs, and the state is as such
+-- a limit writes it: what nearly every decision is. Another state is left to kind bucket.
+-- unit is what the request takes.
+---- args unit span
+---- read
+local full_ = redis.call('GET', key_)
+if full_ then
+  full_ = -(tonumber(full_) or 1)
+  if full_ < 0 or full_ % 1 ~= 0 then return {-2, now} end
+end
+if not full_ or full_ < now then full_ = now end
+local after_ = full_ + unit_
+---- fit
+if after_ - now > span_ + 0 then granted = 0 end
+---- charge
+if after_ > full_ then
+  full_ = after_
+  redis.call('SET', key_, -full_, 'PXAT', math.ceil(full_ / 1000))
+end
+---- reply full_
+
 ---- kind bucket
 -- Continuous, and a unit refills in a whole number of µs.
 ---- args cost interval span

@@ -297,3 +297,41 @@ func modes(t *rapid.T) (continuous, step *weir.Limit) {
 	}
 	return continuous, step
 }
+
+// Take is the steps it stands for.
+func TestTake(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		refill := rapid.SampledFrom([]int64{1, 2, 4, 5, 10, 1000}).Draw(t, "refill")
+		limit := weir.MustLimit("test", weir.GCRA(rapid.Int64Range(1, 50).Draw(t, "capacity"), refill, time.Second))
+		if !bucket.Short(limit) {
+			t.Fatalf("%s is not short", limit)
+		}
+		state, now := bucket.State{}, int64(chance.Begin)
+		for range rapid.IntRange(1, 30).Draw(t, "steps") {
+			now += rapid.SampledFrom([]int64{0, 1, 999, 100_000, 500_000, 3_000_000, -1, -700_000}).Draw(t, "by")
+			cost := rapid.Int64Range(0, 60).Draw(t, "cost")
+			if rapid.IntRange(0, 9).Draw(t, "charge") == 0 {
+				state = bucket.Charge(limit, state, cost, now)
+			}
+			available := bucket.Available(limit, state, now)
+			after, remaining, retry, reset, granted, ok := bucket.Take(limit, state.At, cost, now)
+			if ok != (available >= 0) {
+				t.Fatalf("%s, %d available: Take says ok %v", limit, available, ok)
+			}
+			if !ok {
+				continue
+			}
+			if granted != (cost <= available) {
+				t.Fatalf("%s, %d available, cost %d: granted %v", limit, available, cost, granted)
+			}
+			if granted {
+				state = bucket.Charge(limit, state, cost, now)
+			}
+			want := bucket.Decision(limit, state, cost, now)
+			got := weir.Decision{Remaining: remaining, RetryAfter: retry, ResetAfter: reset, At: weir.Instant(now)}
+			if got != want || after != state.At {
+				t.Fatalf("%s: %+v full at %d, want %+v full at %d", limit, got, after, want, state.At)
+			}
+		}
+	})
+}
