@@ -1,0 +1,163 @@
+package pathform
+
+import "strings"
+
+// delimiters are what may stand in a segment besides what is unreserved (RFC 3986, 3.3).
+const delimiters = "!$&'()*+,;=:@"
+
+// char writes the one form of the first character of rest. It returns how long the
+// character was, or what is allowed instead of it.
+func (f Form) char(w *writer, rest string) (size int, allowed string) {
+	c, size := rest[0], 1
+	if c == '%' {
+		if len(rest) < 3 || !isHex(rest[1]) || !isHex(rest[2]) {
+			return 0, validEscapes
+		}
+		c, size = unhex(rest[1])<<4|unhex(rest[2]), 3
+	}
+	if allowed := f.refuses(c, size == 3); allowed != "" {
+		return 0, allowed
+	}
+	switch {
+	case f.IgnoreCase && 'A' <= c && c <= 'Z':
+		w.put(c | 0x20)
+	case isUnreserved(c), size == 1 && strings.IndexByte(delimiters, c) >= 0:
+		w.put(c)
+	default:
+		w.putEscaped(c)
+	}
+	return size, ""
+}
+
+// refuses says what is allowed instead of a character, or nothing if it is allowed.
+func (f Form) refuses(c byte, escaped bool) (allowed string) {
+	switch {
+	case c == '\\' && !f.AllowBackslash:
+		return noBackslash
+	case c == '/' && !f.AllowEncodedSlash: // a plain one does not come here
+		return noEncodedSlash
+	case c == 0 && !f.AllowNUL:
+		return noNUL
+	case !escaped && (c < ' ' || c == 0x7f):
+		return noControls
+	case !escaped && (c == '?' || c == '#'):
+		return noQuery
+	}
+	return ""
+}
+
+// A writer writes a path that is probably its source: it copies nothing until something
+// else is written. What is written so far begins and, between segments, ends with a slash.
+type writer struct {
+	source  string
+	buffer  []byte // nil: what is written is source[:length]
+	length  int
+	segment int // where the last segment begins, after its slash
+}
+
+func (w *writer) put(c byte) {
+	if w.buffer == nil {
+		if w.length < len(w.source) && w.source[w.length] == c {
+			w.length++
+			return
+		}
+		w.buffer = append(make([]byte, 0, len(w.source)+8), w.source[:w.length]...)
+	}
+	w.buffer = append(w.buffer[:w.length], c)
+	w.length++
+}
+
+func (w *writer) putEscaped(c byte) {
+	const digits = "0123456789ABCDEF"
+	w.put('%')
+	w.put(digits[c>>4])
+	w.put(digits[c&15])
+}
+
+// endSegment ends the last segment with a slash, unless it is none: empty, or of dots. It
+// is false if the segment may not be.
+func (w *writer) endSegment() bool {
+	if !w.settle() {
+		return false
+	}
+	if w.segment < w.length {
+		w.put('/')
+		w.segment = w.length
+	}
+	return true
+}
+
+// end ends the path. It is false if the last segment may not be.
+func (w *writer) end(dropSlash bool) bool {
+	ok := w.settle()
+	if dropSlash && w.segment == w.length && w.length > 1 {
+		w.length--
+	}
+	return ok
+}
+
+// settle takes back a segment of dots, and with .. the segment before it. It is false for
+// dots with parameters, which some servers cut off before they look for dots.
+func (w *writer) settle() bool {
+	last := w.last()
+	switch {
+	case last == ".":
+		w.length = w.segment
+	case last == "..":
+		w.segment = w.parent()
+		w.length = w.segment
+	case strings.HasPrefix(last, ".;"), strings.HasPrefix(last, "..;"):
+		return false
+	}
+	return true
+}
+
+// last is the segment that is being written, or as much of its beginning as matters.
+func (w *writer) last() string {
+	if w.buffer == nil {
+		return w.source[w.segment:w.length]
+	}
+	text := w.buffer[w.segment:w.length]
+	if len(text) > 0 && text[0] == '.' {
+		return string(text[:min(len(text), 3)])
+	}
+	return ""
+}
+
+// parent is where the segment before the last one begins; the root has none before it.
+func (w *writer) parent() int {
+	at := max(1, w.segment-1)
+	for at > 1 && w.byteAt(at-1) != '/' {
+		at--
+	}
+	return at
+}
+
+func (w *writer) byteAt(i int) byte {
+	if w.buffer == nil {
+		return w.source[i]
+	}
+	return w.buffer[i]
+}
+
+// String is what was written.
+func (w *writer) String() string {
+	if w.buffer == nil {
+		return w.source[:w.length]
+	}
+	return string(w.buffer[:w.length])
+}
+
+func isUnreserved(c byte) bool {
+	return 'a' <= c|0x20 && c|0x20 <= 'z' || '0' <= c && c <= '9' || c == '-' || c == '.' || c == '_' || c == '~'
+}
+
+func isHex(c byte) bool { return '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'f' }
+
+// unhex is the value of a digit for which isHex holds.
+func unhex(c byte) byte {
+	if c <= '9' {
+		return c - '0'
+	}
+	return c | 0x20 - 'a' + 10
+}
