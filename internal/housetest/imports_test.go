@@ -74,7 +74,7 @@ func inModule(path string) (rest string, ok bool) {
 }
 
 // lean are the packages that compile nothing beyond the standard library.
-var lean = []string{"", "memstore", "internal/algorithm"}
+var lean = []string{"", "memstore", "internal/algorithm", "clientaddr", "pathform"}
 
 func TestTheEmbeddedLimiterNeedsOnlyTheStandardLibrary(t *testing.T) {
 	for _, p := range packages(t) {
@@ -104,7 +104,11 @@ var mayImport = []struct {
 		"a store never imports a rule, a door, or another store: it decides claims and knows no policy"},
 	{[]string{"storetest"}, []string{"", "storetest", "internal/algorithm"},
 		"the suite runs on any store, so it may know none"},
-	{[]string{"httplimit", "grpclimit", "doors"}, []string{"", "gate", "rules", "httplimit", "grpclimit", "doors", "observe"},
+	{[]string{"rules"}, []string{"", "rules"},
+		"the law is plain data: it asks no store, and what becomes of a refusal is the gate's"},
+	{[]string{"clientaddr", "pathform", "guard"}, []string{""},
+		"they read what stands in a request; what is done about it is the gate's and the rules'"},
+	{[]string{"httplimit", "grpclimit", "doors"}, []string{"", "clientaddr", "pathform", "gate", "rules", "httplimit", "grpclimit", "doors", "observe"},
 		"a door never imports a store: it parses and renders, the gate decides"},
 }
 
@@ -131,6 +135,7 @@ var vendors = map[string]struct {
 }{
 	"github.com/redis/rueidis":          {[]string{"redisstore"}, "the client of redisstore; other packages speak weir.Store"},
 	"github.com/redis/go-redis":         {[]string{"redisstore/goredisconn"}, "only for programs that have such a client already: others should not compile a second one"},
+	"go.yaml.in/yaml":                   {[]string{"rules"}, "rule files are read in one place, with one strictness"},
 	"pgregory.net/rapid":                {[]string{"storetest", "internal/algorithm/stories/chance"}, "properties, in tests only"},
 	"github.com/anishathalye/porcupine": {[]string{"storetest"}, "linearizability, in tests only"},
 }

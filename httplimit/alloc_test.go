@@ -1,0 +1,65 @@
+//go:build !race
+
+// The race detector makes sync.Pool forget at random, so these counts hold without it.
+
+package httplimit_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/httplimit"
+	"github.com/weirproject/weir/memstore"
+)
+
+// A writer is a ResponseWriter whose map of fields is there already, as in net/http.
+type writer struct{ header http.Header }
+
+func (w *writer) Header() http.Header         { return w.header }
+func (w *writer) Write(b []byte) (int, error) { return len(b), nil }
+func (w *writer) WriteHeader(int)             {}
+
+var nothing = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+
+// A field's value costs two allocations, its text and the slice that net/http wants; a key
+// that is not a constant costs one. RateLimit-Policy costs none.
+func TestAGrantedRequestAllocatesItsFieldsAndItsKey(t *testing.T) {
+	store := memstore.New()
+	constant := httplimit.Constant("all")
+	four := []httplimit.Part{
+		{Key: constant, Limits: []*weir.Limit{weir.MustLimit("a", weir.PerHour(1e9)), weir.MustLimit("b", weir.PerDay(1e9))}},
+		{Key: httplimit.PeerAddress, Limits: []*weir.Limit{weir.MustLimit("c", weir.PerHour(1e9)), weir.MustLimit("d", weir.PerDay(1e9))}},
+	}
+	made := func(m middleware, err error) middleware {
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	l := limiter(t, store, weir.PerHour(1e9))
+	none := httplimit.WithFields(httplimit.NoFields)
+	for _, tt := range []struct {
+		name string
+		m    middleware
+		want float64
+	}{
+		{"a constant key, no fields", made(httplimit.New(l, constant, none)), 0},
+		{"an address, no fields", made(httplimit.New(l, httplimit.PeerAddress, none)), 1},
+		{"a constant key, the draft's fields", made(httplimit.New(l, constant)), 2},
+		{"an address, the draft's fields", made(httplimit.New(l, httplimit.PeerAddress)), 3},
+		{"four limits of two keys, the draft's fields", made(httplimit.Together(store, four)), 3},
+	} {
+		handler := tt.m(nothing)
+		r := httptest.NewRequest("GET", "/", nil)
+		w := &writer{header: make(http.Header, 8)}
+		allocs := testing.AllocsPerRun(1000, func() {
+			clear(w.header)
+			handler.ServeHTTP(w, r)
+		})
+		if allocs != tt.want {
+			t.Errorf("%s: %v allocations, want %v", tt.name, allocs, tt.want)
+		}
+	}
+}

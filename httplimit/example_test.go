@@ -1,0 +1,98 @@
+package httplimit_test
+
+import (
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"time"
+
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/httplimit"
+	"github.com/weirproject/weir/memstore"
+)
+
+func ExampleNew() {
+	limiter, err := weir.New(memstore.New(), "per-address", weir.SlidingLog{Limit: 1, Window: time.Minute})
+	if err != nil {
+		log.Fatal(err)
+	}
+	limited, err := httplimit.New(limiter, httplimit.PeerAddress, httplimit.WithBody(httplimit.PlainJSON))
+	if err != nil {
+		log.Fatal(err)
+	}
+	server := httptest.NewServer(limited(hello))
+	defer server.Close()
+	for range 2 {
+		response, err := http.Get(server.URL)
+		if err != nil {
+			log.Fatal(err)
+		}
+		body, _ := io.ReadAll(response.Body)
+		response.Body.Close()
+		fmt.Println(response.StatusCode, response.Header.Get("RateLimit"), string(body))
+	}
+	// Output:
+	// 200 "per-address";r=0;t=60 hello
+	// 429 "per-address";r=0;t=60 {"code":429,"message":"Too many requests: try again in 60 s.","retry_after":60}
+}
+
+// A gateway counts each request four times, in one decision: for the whole site, for the
+// service that it is for, for the interface of it, and for the address that it came from.
+// What one of them refuses, none is charged for.
+func ExampleTogether() {
+	service := func(name string) httplimit.Key { return httplimit.Constant("service:" + name) }
+	limits := func(name string, n int64) []*weir.Limit {
+		return []*weir.Limit{weir.MustLimit(name, weir.SlidingLog{Limit: n, Window: time.Minute})}
+	}
+	limited, err := httplimit.Together(memstore.New(), []httplimit.Part{
+		{Key: httplimit.Constant("GLOBAL"), Limits: limits("global", 1000)},
+		{Key: service("orders"), Limits: limits("service", 100)},
+		{Key: httplimit.Joined(service("orders"), httplimit.MethodRoute), Limits: limits("interface", 3)},
+		{Key: httplimit.Joined(httplimit.PeerAddress, httplimit.Header("X-Client")), Limits: limits("ip", 2)},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	mux := http.NewServeMux() // the routes are known behind the mux
+	mux.Handle("GET /orders/{id}", limited(hello))
+	server := httptest.NewServer(mux)
+	defer server.Close()
+
+	for _, client := range []string{"a", "a", "a", "b", "b"} { // one machine plays two
+		request, _ := http.NewRequest("GET", server.URL+"/orders/7", nil)
+		request.Header.Set("X-Client", client)
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			log.Fatal(err)
+		}
+		response.Body.Close()
+		fmt.Println(client, response.StatusCode, response.Header.Get("RateLimit"))
+	}
+	// Output:
+	// a 200 "global";r=999;t=60, "service";r=99;t=60, "interface";r=2;t=60, "ip";r=1;t=60
+	// a 200 "global";r=998;t=60, "service";r=98;t=60, "interface";r=1;t=60, "ip";r=0;t=60
+	// a 429 "global";r=998, "service";r=98, "interface";r=1, "ip";r=0;t=60
+	// b 200 "global";r=997;t=60, "service";r=97;t=60, "interface";r=0;t=60, "ip";r=1;t=60
+	// b 429 "global";r=997, "service";r=97, "interface";r=0;t=60, "ip";r=1
+}
+
+// A client that keeps to its own rate and to what servers ask for, and repeats up to three
+// times what they had no room for.
+func ExampleTransport() {
+	own, err := weir.New(memstore.New(), "outgoing", weir.PerSecond(20))
+	if err != nil {
+		log.Fatal(err)
+	}
+	server := httptest.NewServer(hello)
+	defer server.Close()
+	client := &http.Client{Transport: &httplimit.Transport{Limiter: own, MaxWait: 10 * time.Second, Retries: 3}}
+	response, err := client.Get(server.URL)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer response.Body.Close()
+	fmt.Println(response.StatusCode)
+	// Output: 200
+}

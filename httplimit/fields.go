@@ -1,0 +1,214 @@
+package httplimit
+
+import (
+	"encoding/base64"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/weirproject/weir"
+)
+
+// Fields says which fields of an answer tell of the limits.
+type Fields uint8
+
+const (
+	// Draft is RateLimit-Policy and RateLimit of draft-ietf-httpapi-ratelimit-headers-11,
+	// with one item a limit, called by the limit's name:
+	//
+	//	RateLimit-Policy: "service";q=1000;w=60, "ip";q=10;w=1
+	//	RateLimit: "service";r=998;t=1, "ip";r=0;t=1
+	//
+	// q is the most units a request may ever cost (with the overdraft) and w how many
+	// seconds they take to come back, rounded up; it is left out where that is below one
+	// second or differs (months, years). r is what is left. t is the seconds, rounded up,
+	// until there is enough for one more of this request; where there is enough already it
+	// is those until the limit is as if never used, within which r may be spent evenly. A
+	// refusal has t only for the limits that refuse, so that, as the draft asks, Retry-After
+	// is never before a t. A cost that can never pass has none.
+	Draft Fields = iota
+	// Seconds is X-RateLimit-Limit, -Remaining and -Reset of the limit that decided; Reset
+	// is in seconds from now: Draft's t.
+	Seconds
+	// UnixTime is the same, with Reset in seconds since 1970, by the store's clock.
+	UnixTime
+	// NoFields is none of them. Refusals still have Retry-After.
+	NoFields
+)
+
+// Fields as net/http spells them; on the wire their case does not matter.
+const (
+	fieldPolicy    = "Ratelimit-Policy"
+	fieldLimit     = "Ratelimit"
+	fieldXLimit    = "X-Ratelimit-Limit"
+	fieldXLeft     = "X-Ratelimit-Remaining"
+	fieldXReset    = "X-Ratelimit-Reset"
+	fieldRetry     = "Retry-After"
+	largestInteger = 999_999_999_999_999 // of a structured field
+)
+
+// describe adds the fields; what is there stays: an upstream's, another middleware's.
+func (l *limiting) describe(h http.Header, v *verdict) {
+	switch l.fields {
+	case Draft:
+		l.describeDraft(h, v)
+	case Seconds, UnixTime:
+		add(h, fieldXLimit, integer(v.answer.Limit.Most()))
+		add(h, fieldXLeft, integer(v.answer.Remaining))
+		add(h, fieldXReset, integer(l.reset(&v.answer)))
+	}
+}
+
+func (l *limiting) describeDraft(h http.Header, v *verdict) {
+	all := l.oneKey || len(v.claims) == len(l.limits)
+	switch {
+	case l.partition != nil || !all:
+		add(h, fieldPolicy, l.policies(v))
+	case h[fieldPolicy] == nil:
+		h[fieldPolicy] = l.policy
+	default:
+		add(h, fieldPolicy, l.policy[0])
+	}
+	buffer := make([]byte, 0, 256)
+	for i := range v.claims {
+		if i > 0 {
+			buffer = append(buffer, ", "...)
+		}
+		buffer = l.appendLimit(buffer, v, i)
+	}
+	add(h, fieldLimit, string(buffer))
+}
+
+func add(h http.Header, name, value string) { h[name] = append(h[name], value) }
+
+func (l *limiting) reset(answer *weir.Answer) int64 {
+	wait := answer.RetryAfter
+	if wait <= 0 {
+		wait = answer.ResetAfter
+	}
+	if l.fields == Seconds {
+		return seconds(wait)
+	}
+	return ceil(int64(answer.At)+wait.Microseconds(), 1e6)
+}
+
+func (l *limiting) appendLimit(buffer []byte, v *verdict, i int) []byte {
+	claim, d := &v.claims[i], &v.decisions[i]
+	buffer = parameter(name(buffer, claim.Limit), "r", d.Remaining)
+	switch {
+	case d.RetryAfter > 0:
+		buffer = parameter(buffer, "t", seconds(d.RetryAfter))
+	case d.RetryAfter == 0 && v.answer.Allowed:
+		buffer = parameter(buffer, "t", seconds(d.ResetAfter))
+	}
+	return l.appendPartition(buffer, claim)
+}
+
+// policies are those of the claims that were asked. A limiter's are all its limits.
+func (l *limiting) policies(v *verdict) string {
+	var buffer []byte
+	claims := v.claims
+	if l.oneKey {
+		key := claims[0].Key
+		claims = nil
+		for _, limit := range l.limits {
+			claims = append(claims, weir.Claim{Key: key, Limit: limit})
+		}
+	}
+	for i := range claims {
+		if i > 0 {
+			buffer = append(buffer, ", "...)
+		}
+		buffer = l.appendPartition(appendPolicy(buffer, claims[i].Limit), &claims[i])
+	}
+	return string(buffer)
+}
+
+func policyOf(limits []*weir.Limit) string {
+	var buffer []byte
+	for i, limit := range limits {
+		if i > 0 {
+			buffer = append(buffer, ", "...)
+		}
+		buffer = appendPolicy(buffer, limit)
+	}
+	return string(buffer)
+}
+
+func appendPolicy(buffer []byte, limit *weir.Limit) []byte {
+	buffer = parameter(name(buffer, limit), "q", limit.Most())
+	if limit.Algorithm() == weir.AlgorithmConcurrency {
+		return append(buffer, `;qu="concurrent-requests"`...)
+	}
+	if w := window(limit); w >= 1e6 {
+		buffer = parameter(buffer, "w", ceil(w, 1e6))
+	}
+	return buffer
+}
+
+// window is how many microseconds the quota takes to come back; 0 where that differs.
+func window(limit *weir.Limit) int64 {
+	switch {
+	case limit.Algorithm() == weir.AlgorithmCalendar:
+		return calendarWindow(limit)
+	case limit.Algorithm() != weir.AlgorithmTokenBucket:
+		return limit.Period()
+	case limit.Step():
+		return ceil(limit.Most(), limit.Refill()) * limit.Period()
+	}
+	span := limit.Span()
+	if span.Num > 0 {
+		return span.Whole + 1
+	}
+	return span.Whole
+}
+
+func calendarWindow(limit *weir.Limit) int64 {
+	spec, _ := limit.Spec().(weir.Calendar)
+	switch spec.Unit {
+	case weir.Minute:
+		return time.Minute.Microseconds()
+	case weir.Hour:
+		return time.Hour.Microseconds()
+	case weir.Day:
+		return 24 * time.Hour.Microseconds()
+	case weir.Week:
+		return 7 * 24 * time.Hour.Microseconds()
+	}
+	return 0
+}
+
+// name needs no escapes: a limit's has none of the characters that would.
+func name(buffer []byte, limit *weir.Limit) []byte {
+	return append(append(append(buffer, '"'), limit.Name()...), '"')
+}
+
+func parameter(buffer []byte, key string, n int64) []byte {
+	buffer = append(append(append(buffer, ';'), key...), '=')
+	return strconv.AppendInt(buffer, min(n, largestInteger), 10)
+}
+
+func (l *limiting) appendPartition(buffer []byte, claim *weir.Claim) []byte {
+	if l.partition == nil {
+		return buffer
+	}
+	pk := l.partition(claim.Limit, claim.Key)
+	if len(pk) == 0 {
+		return buffer
+	}
+	buffer = base64.StdEncoding.AppendEncode(append(buffer, ";pk=:"...), pk)
+	return append(buffer, ':')
+}
+
+func integer(n int64) string { return strconv.FormatInt(n, 10) }
+
+// seconds rounds up: a client that comes back a moment too early is refused again.
+func seconds(d time.Duration) int64 { return ceil(int64(d), int64(time.Second)) }
+
+func ceil(a, b int64) int64 {
+	whole := a / b
+	if a%b > 0 {
+		whole++
+	}
+	return whole
+}

@@ -1,0 +1,122 @@
+package httplimit
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/weirproject/weir"
+)
+
+// A Refusal is what a body is made of.
+type Refusal struct {
+	// Status is of the answer: 429 (or WithStatus) where a limit refused; 403 where the
+	// request had no key and the policy is Deny; 503 where the store did not answer and the
+	// policy is FailClosed, or the request's context was over; 500 where the input was wrong.
+	Status int
+	// Exceeded reports whether a limit refused; otherwise the fields below are empty.
+	Exceeded bool
+	// RetryAfter is whole seconds, rounded up; -1 says that no wait helps.
+	RetryAfter int64
+	// Violated are the names of the limits that refused. Middleware made by New knows only
+	// the one that decided.
+	Violated []string
+	// Answer is of the limit that decided.
+	Answer weir.Answer
+	// Message is a sentence for people, in Language: "en" or "zh", by Accept-Language.
+	Message, Language string
+}
+
+// A Body makes the body of a refusal. One in another language than the message's says so
+// by changing refusal.Language, which is sent as Content-Language unless it is empty.
+type Body func(r *http.Request, refusal *Refusal) (contentType string, body []byte)
+
+const quotaExceeded = "https://iana.org/assignments/http-problem-types#quota-exceeded"
+
+// Problem is application/problem+json (RFC 9457) of the type quota-exceeded of the draft,
+// with the names of the limits in violated-policies. What no limit refused is about:blank.
+func Problem(_ *http.Request, refusal *Refusal) (contentType string, body []byte) {
+	problem := struct {
+		Type     string   `json:"type"`
+		Title    string   `json:"title"`
+		Status   int      `json:"status"`
+		Detail   string   `json:"detail"`
+		Violated []string `json:"violated-policies,omitempty"`
+	}{"about:blank", http.StatusText(refusal.Status), refusal.Status, refusal.Message, refusal.Violated}
+	if refusal.Exceeded {
+		problem.Type, problem.Title = quotaExceeded, "Request cannot be satisfied as assigned quota has been exceeded"
+	}
+	return "application/problem+json", line(problem)
+}
+
+// PlainJSON is {"code":429,"message":"…","retry_after":12}. retry_after is left out where
+// there is no time to tell.
+func PlainJSON(_ *http.Request, refusal *Refusal) (contentType string, body []byte) {
+	plain := struct {
+		Code       int    `json:"code"`
+		Message    string `json:"message"`
+		RetryAfter int64  `json:"retry_after,omitempty"`
+	}{refusal.Status, refusal.Message, max(0, refusal.RetryAfter)}
+	return "application/json", line(plain)
+}
+
+// line is JSON for people too: "<" is left as it is.
+func line(value any) []byte {
+	var buffer bytes.Buffer
+	encoder := json.NewEncoder(&buffer)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(value); err != nil { // not of these values
+		return nil
+	}
+	return buffer.Bytes()
+}
+
+// Template is a body made by a template of text/template or html/template, which sees a
+// *Refusal. Where it fails, the body is the message alone, as text.
+func Template(contentType string, template interface{ Execute(io.Writer, any) error }) Body {
+	return func(_ *http.Request, refusal *Refusal) (string, []byte) {
+		var buffer bytes.Buffer
+		if err := template.Execute(&buffer, refusal); err != nil {
+			return "text/plain; charset=utf-8", []byte(refusal.Message + "\n")
+		}
+		return contentType, buffer.Bytes()
+	}
+}
+
+// refuse answers for a limit that refused.
+func (l *limiting) refuse(w http.ResponseWriter, r *http.Request, v *verdict) {
+	refusal := &Refusal{Status: l.status, Exceeded: true, Answer: v.answer, RetryAfter: -1}
+	say := never
+	if v.answer.RetryAfter != weir.Never {
+		// At least 1: 0 would be read as "at once" by whom there is no room for.
+		refusal.RetryAfter, say = max(1, seconds(v.answer.RetryAfter)), later
+		w.Header().Set(fieldRetry, integer(refusal.RetryAfter))
+	}
+	for i := range v.claims {
+		if v.decisions[i].RetryAfter != 0 {
+			refusal.Violated = append(refusal.Violated, v.claims[i].Limit.Name())
+		}
+	}
+	l.answer(w, r, refusal, say)
+}
+
+// answer writes a refusal. Errors of writing are the connection's end: nobody is there to
+// be told.
+func (l *limiting) answer(w http.ResponseWriter, r *http.Request, refusal *Refusal, say message) {
+	refusal.Language = language(r.Header["Accept-Language"])
+	refusal.Message = say(refusal.Language, refusal.RetryAfter)
+	contentType, body := l.body(r, refusal)
+	h := w.Header()
+	h.Set("Content-Type", contentType)
+	if refusal.Language != "" {
+		h.Set("Content-Language", refusal.Language)
+	}
+	h.Set("Cache-Control", "no-store")
+	w.WriteHeader(refusal.Status)
+	w.Write(body)
+}
+
+// Wait is RetryAfter as a duration; 0 where no wait helps.
+func (r *Refusal) Wait() time.Duration { return time.Duration(max(0, r.RetryAfter)) * time.Second }

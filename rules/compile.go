@@ -1,0 +1,390 @@
+package rules
+
+import (
+	"cmp"
+	"errors"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/weirproject/weir"
+)
+
+// An Option changes how Compile makes a Set.
+type Option func(*options)
+
+type options struct{ secret []byte }
+
+// WithHashKey gives the key of the hash that replaces long keys. All nodes of one store
+// must have the same; without one it is empty, and the hash is one that anybody can compute.
+func WithHashKey(key []byte) Option {
+	secret := slices.Clone(key)
+	return func(o *options) { o.secret = secret }
+}
+
+// Compile checks a file and makes its rules ready to be matched. The error is an *Error
+// that lists every mistake. The set keeps nothing of the file.
+func Compile(file *File, opts ...Option) (*Set, error) {
+	var o options
+	for _, opt := range opts {
+		opt(&o)
+	}
+	r := &report{file: file.Name}
+	if len(file.Rules) > MaxRules {
+		r.add(at(-1, "rules"), "%d rules; at most %d", len(file.Rules), MaxRules)
+		return nil, r.err()
+	}
+	set := build(file, r, o)
+	if err := r.err(); err != nil {
+		return nil, err
+	}
+	return set, nil
+}
+
+// A builder makes a Set, and reports what is wrong with the data.
+type builder struct {
+	*report
+	set        *Set
+	states     map[string]int // which rule has a limit of this name
+	attributes map[attribute]bool
+	nodes      int
+}
+
+// An attribute is what conditions ask for.
+type attribute struct {
+	kind source
+	name string
+}
+
+func build(file *File, r *report, o options) *Set {
+	set := &Set{seal: newSeal(o.secret), exact: make(map[string]*paths), below: make(map[string]*paths)}
+	b := &builder{report: r, set: set, states: make(map[string]int), attributes: make(map[attribute]bool)}
+	for i := range file.Rules {
+		b.rule(i, &file.Rules[i])
+	}
+	return set
+}
+
+func (b *builder) rule(i int, s *Spec) {
+	rule := &Rule{set: b.set, index: i, name: s.Name, cost: s.Cost}
+	if rule.cost == 0 {
+		rule.cost = 1
+	}
+	rule.onMissing = word(b, at(i, "on_missing"), s.OnMissing, Anonymous, Skip, Deny)
+	rule.mode = word(b, at(i, "mode"), s.Mode, Enforce, Shadow)
+	rule.onStoreError = word(b, at(i, "on_store_error"), s.OnStoreError, Local, AllowAll, RefuseAll)
+	b.limits(i, s, rule)
+	b.key(i, s, rule)
+	hosts := b.hosts(i, s.Match.Host)
+	b.path(at(i, "match.path"), s.Match.Path)
+	conditions := b.conditions(i, &s.Match)
+	b.set.rules = append(b.set.rules, rule)
+	if len(b.problems) == 0 && b.room(i, hosts, s.Match.Path, conditions) {
+		b.set.plant(rule, hosts, s.Match.Path, conditions)
+	}
+}
+
+// word is one of those allowed, of which the first is the default.
+func word[T ~string](b *builder, p place, given T, allowed ...T) T {
+	if given == "" {
+		return allowed[0]
+	}
+	if slices.Contains(allowed, given) {
+		return given
+	}
+	words := make([]string, len(allowed))
+	for i, w := range allowed {
+		words[i] = string(w)
+	}
+	b.add(p, "%s is %.80q; %s", p.field, string(given), oneOf(string(given), words))
+	return allowed[0]
+}
+
+// count reports a list that is too long.
+func (b *builder) count(p place, n, most int) bool {
+	if n > most {
+		b.add(p, "%s has %d values; at most %d", p.field, n, most)
+	}
+	return n <= most
+}
+
+var algorithms = []string{"token_bucket", "gcra", "leaky_bucket", "leaky_queue", "fixed_window", "calendar",
+	"sliding_log", "sliding_counter", "concurrency"}
+
+func (b *builder) limits(i int, s *Spec, rule *Rule) {
+	named := b.name(i, s.Name)
+	prefix := ""
+	if s.Algorithm != "" {
+		prefix = s.Algorithm + " "
+		if !slices.Contains(algorithms, s.Algorithm) {
+			p := at(i, "algorithm")
+			b.add(p, "algorithm is %.80q; %s", s.Algorithm, oneOf(s.Algorithm, algorithms))
+			prefix = ""
+		}
+	}
+	if p := at(i, "limit"); len(s.Limit) == 0 && !b.has(p) {
+		b.add(p, "limit is missing, such as limit: 100/1m")
+	}
+	if s.Cost < 0 || s.Cost > weir.MaxUnits {
+		b.add(at(i, "cost"), "cost is %d; allowed: 1 to 4503599627370496 (2^52)", s.Cost)
+	}
+	if !b.count(at(i, "limit"), len(s.Limit), MaxLimits) {
+		return
+	}
+	for j, text := range s.Limit {
+		if text == "" && b.has(place{i, "limit", j}) {
+			continue
+		}
+		if limit := b.limit(place{i, "limit", j}, stateName(s.Name, j, named), prefix, text, rule.cost); limit != nil {
+			rule.limits = append(rule.limits, limit)
+		}
+	}
+}
+
+// stateName is what weir.New would call the limit; where the rule's name is of no use
+// (that was said) any does, to check the rest.
+func stateName(name string, j int, named bool) string {
+	if !named {
+		name = "rule"
+	}
+	if j == 0 {
+		return name
+	}
+	return name + "." + strconv.Itoa(j+1)
+}
+
+var leadingZero = regexp.MustCompile(`(^|[\s/])0[0-9]`)
+
+func (b *builder) limit(p place, name, prefix, text string, cost int64) *weir.Limit {
+	if len(text) > MaxText {
+		b.add(p, "limit %.80q has %d bytes; at most %d", text, len(text), MaxText)
+		return nil
+	}
+	if leadingZero.MatchString(text) {
+		b.add(p, "limit %.80q has a number that some take for octal: write it without a leading 0", text)
+		return nil
+	}
+	spec, err := weir.ParseLimit(prefix + text)
+	if err != nil {
+		b.add(p, "%s", sentence(err))
+		return nil
+	}
+	limit, err := weir.NewLimit(name, spec)
+	if err != nil {
+		b.add(p, "%s", sentence(err))
+		return nil
+	}
+	if cost > limit.Most() && cost <= weir.MaxUnits {
+		b.add(p, "a cost of %d can never be granted by %s; at most %d", cost, limit, limit.Most())
+	}
+	if first, taken := b.states[name]; taken && first != p.rule {
+		b.add(p, "the limit would be called %q as one of rules[%d] is, and share its state; rename a rule", name, first)
+	} else if name != "rule" {
+		b.states[name] = p.rule
+	}
+	return limit
+}
+
+// sentence is what weir says is wrong, without its name before it.
+func sentence(err error) string {
+	var input *weir.InputError
+	if errors.As(err, &input) {
+		err = input
+	}
+	return strings.TrimPrefix(err.Error(), "weir: ")
+}
+
+// name checks a rule's name, and reports whether it can be used.
+func (b *builder) name(i int, name string) bool {
+	p := at(i, "name")
+	if name == "" {
+		if !b.has(p) {
+			b.add(p, "name is missing, such as name: per-ip")
+		}
+		return false
+	}
+	if _, err := weir.NewLimit(name, weir.PerSecond(1)); err != nil {
+		b.add(p, "%s", sentence(err))
+		return false
+	}
+	if first, taken := b.states[name]; taken {
+		b.add(p, "name %q is taken by a limit of rules[%d]; names are unique, because state lies under them", name, first)
+		return false
+	}
+	b.states[name] = i
+	return true
+}
+
+func (b *builder) key(i int, s *Spec, rule *Rule) {
+	if !b.count(at(i, "key"), len(s.Key), MaxComponents) {
+		return
+	}
+	for j, text := range s.Key {
+		p := place{i, "key", j}
+		if text == "" && b.has(p) {
+			continue
+		}
+		c, complaint := parseComponent(text, s.Match.Path)
+		if complaint != "" {
+			b.add(p, "key %.80q: %s", text, complaint)
+			continue
+		}
+		if slices.ContainsFunc(rule.components, func(other component) bool { return other.label == c.label }) {
+			b.add(p, "key %.80q stands here twice", text)
+		}
+		rule.components = append(rule.components, c)
+	}
+}
+
+var hostName = regexp.MustCompile(`^(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*$`)
+
+// hosts are those of a match in small letters.
+func (b *builder) hosts(i int, given []string) (hosts []string) {
+	b.count(at(i, "match.host"), len(given), MaxValues)
+	for j, host := range given {
+		p := place{i, "match.host", j}
+		lower := strings.ToLower(host)
+		switch {
+		case host == "" && b.has(p):
+		case len(lower) > 255 || !hostName.MatchString(lower):
+			b.add(p, "host %.80q; allowed: a name such as api.example.com, or *.example.com for all below it, in ASCII and without port", host)
+		case slices.Contains(hosts, lower):
+			b.add(p, "host %.80q stands here twice", host)
+		}
+		hosts = append(hosts, lower)
+	}
+	return hosts
+}
+
+// path checks a path's pattern.
+func (b *builder) path(p place, pattern string) {
+	if pattern == "" {
+		return
+	}
+	if pattern[0] != '/' || len(pattern) > MaxText || strings.ContainsAny(pattern, "?#\\\x00") {
+		b.add(p, "path is %.80q; allowed: a path that begins with a slash, without ? and #; at most %d bytes", pattern, MaxText)
+		return
+	}
+	list := segments(pattern)
+	var names []string
+	for j, segment := range list {
+		last := j == len(list)-1
+		if complaint := segmentComplaint(segment, last); complaint != "" {
+			b.add(p, "path is %.80q: segment %q %s", pattern, segment, complaint)
+		}
+		if segment[:min(1, len(segment))] == "{" && slices.Contains(names, segment) {
+			b.add(p, "path is %.80q: %s stands in it twice", pattern, segment)
+		}
+		names = append(names, segment)
+	}
+}
+
+// segmentComplaint says why a segment matches nothing that its author may have meant.
+func segmentComplaint(segment string, last bool) string {
+	name, opens := strings.CutPrefix(segment, "{")
+	name, closes := strings.CutSuffix(name, "}")
+	switch {
+	case segment == "*" || segment == "**" && last || segment == "" && last:
+		return ""
+	case segment == "**":
+		return "may only be the last"
+	case segment == "" || segment == "." || segment == "..":
+		return "never occurs: rules see the cleaned path"
+	case opens && closes && validAttribute(name):
+		return ""
+	case strings.ContainsAny(segment, "*{}"):
+		return "is no pattern; allowed: *, {name}, a last **, or plain text"
+	}
+	return ""
+}
+
+var methodName = regexp.MustCompile("^[A-Z0-9!#$%&'*+.^_`|~-]{1,64}$")
+
+// conditions are a match's, in the one order in which trees ask them.
+func (b *builder) conditions(i int, m *Match) (list []condition) {
+	if len(m.Method) > 0 {
+		b.count(at(i, "match.method"), len(m.Method), MaxValues)
+		for j, method := range m.Method {
+			p := place{i, "match.method", j}
+			if upper := strings.ToUpper(method); upper != method {
+				b.add(p, "method %.80q: methods are in capitals; did you mean %.80q?", method, upper)
+			} else if !(method == "" && b.has(p)) && (method == "*" || !methodName.MatchString(method)) {
+				b.add(p, "method %.80q; allowed: a method such as GET; leave it out for all", method)
+			}
+		}
+		list = append(list, condition{sourceMethod, "", b.values(at(i, "match.method"), m.Method)})
+	}
+	list = b.table(list, at(i, "match.header"), sourceHeader, m.Header)
+	list = b.table(list, at(i, "match.query"), sourceQuery, m.Query)
+	list = b.table(list, at(i, "match.descriptor"), sourceDescriptor, m.Descriptor)
+	if len(list) > MaxConditions {
+		b.add(at(i, "match"), "%d conditions; at most %d", len(list), MaxConditions)
+	}
+	return list
+}
+
+func (b *builder) table(list []condition, p place, kind source, table map[string][]string) []condition {
+	var added []condition
+	for _, name := range slices.Sorted(maps.Keys(table)) {
+		p := at(p.rule, p.field+"."+name)
+		if !validAttribute(name) {
+			b.add(p, "%s %.80q: a name of 1 to 128 letters, digits and !#$&'*+-._`|~", p.field, name)
+			continue
+		}
+		c := condition{kind, name, b.values(p, table[name])}
+		if kind == sourceHeader {
+			c.name = canonical(name)
+		}
+		if slices.ContainsFunc(added, func(other condition) bool { return other.name == c.name }) {
+			b.add(p, "%s stands here twice: the names of headers know no capitals", p.field)
+		}
+		added = append(added, c)
+		b.attributes[attribute{kind, c.name}] = true
+	}
+	if len(b.attributes) > MaxAttributes && len(added) > 0 {
+		b.add(p, "the rules up to here ask for over %d different headers, parameters and descriptors; ask for fewer", MaxAttributes)
+	}
+	slices.SortFunc(added, func(a, c condition) int { return cmp.Compare(a.name, c.name) })
+	return append(list, added...)
+}
+
+// values are the alternatives of a condition; none stands for whatever is not empty.
+func (b *builder) values(p place, given []string) []string {
+	if len(given) == 0 {
+		b.add(p, `%s has no values; "*" stands for any`, p.field)
+	}
+	b.count(p, len(given), MaxValues)
+	for j, value := range given {
+		item := place{p.rule, p.field, j}
+		switch {
+		case value == "" && b.has(item):
+		case value == "" || len(value) > MaxText:
+			b.add(item, "%s has an empty value, or one over %d bytes", p.field, MaxText)
+		case slices.Contains(given[:j], value):
+			b.add(item, "%s has %.80q twice", p.field, value)
+		case value == "*" && len(given) > 1:
+			b.add(item, `%s: "*" stands for any value, so it stands alone`, p.field)
+		}
+	}
+	if len(given) == 1 && given[0] == "*" {
+		return nil
+	}
+	return given
+}
+
+// room reports whether the tree may grow by a rule: each way of meeting its conditions is
+// a branch of its own.
+func (b *builder) room(i int, hosts []string, path string, conditions []condition) bool {
+	ways := 1
+	for _, c := range conditions {
+		ways = min(MaxTree+1, ways*max(1, len(c.values)))
+	}
+	b.nodes += max(1, len(hosts)) * (strings.Count(path, "/") + 1 + ways*(len(conditions)+1))
+	if b.nodes > MaxTree {
+		b.add(at(i, "match"), "the rules up to here can be met in too many ways (over %d): use fewer alternatives in one rule, or fewer rules", MaxTree)
+		return false
+	}
+	return true
+}

@@ -1,0 +1,282 @@
+package rules
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// MaxPlainKey is the longest key that is kept as it is, in bytes; longer ones are hashed.
+const MaxPlainKey = 256
+
+// A source is where a component's value comes from.
+type source uint8
+
+const (
+	sourceIP source = iota
+	sourceMethod
+	sourceRoute
+	sourceHost
+	sourceUser
+	sourceService
+	sourceHeader
+	sourceQuery
+	sourceCookie
+	sourceDescriptor
+	sourcePath
+	sourceConstant
+)
+
+// alone are the sources that need no name after them.
+var alone = map[string]source{"client.ip": sourceIP, "method": sourceMethod, "route": sourceRoute,
+	"host": sourceHost, "user": sourceUser, "service": sourceService}
+
+// named are those that do.
+var named = map[string]source{"header": sourceHeader, "query": sourceQuery, "cookie": sourceCookie,
+	"descriptor": sourceDescriptor, "path": sourcePath, "constant": sourceConstant}
+
+// sources is what a file's author may choose from.
+var sources = []string{"client.ip", "header.NAME", "query.NAME", "cookie.NAME", "path.NAME", "descriptor.NAME",
+	"constant.TEXT", "method", "route", "host", "user", "service"}
+
+// A component is one part of a key.
+type component struct {
+	source  source
+	name    string
+	label   string // what its part of the key begins with
+	segment int    // sourcePath: which segment of the path
+	v4, v6  int    // sourceIP: lengths of prefixes
+	trim    bool
+	lower   bool
+}
+
+// parseComponent reads "client.ip v4/24 v6/56" or "header.X-User trim lower". complaint is
+// what is wrong with it.
+func parseComponent(text, path string) (c component, complaint string) {
+	words := strings.Fields(text)
+	if len(words) == 0 {
+		return c, "allowed: " + strings.Join(sources, ", ")
+	}
+	c, complaint = parseSource(words[0], path)
+	for _, option := range words[1:] {
+		if complaint == "" {
+			complaint = c.option(option)
+		}
+	}
+	return c, complaint
+}
+
+func parseSource(word, path string) (c component, complaint string) {
+	c = component{v4: 32, v6: 64, label: word + "="}
+	if kind, ok := alone[word]; ok {
+		c.source = kind
+		return c, ""
+	}
+	kind, name, dotted := strings.Cut(word, ".")
+	source, ok := named[kind]
+	if !ok || !dotted {
+		return c, oneOf(word, sources)
+	}
+	if !validAttribute(name) {
+		return c, "a name of 1 to 128 letters, digits and !#$&'*+-._`|~ must follow " + kind + "."
+	}
+	c.source, c.name = source, name
+	if source == sourceHeader {
+		c.name = canonical(name)
+		c.label = "header." + c.name + "="
+	}
+	if source == sourcePath {
+		c.segment = slices.Index(segments(path), "{"+name+"}")
+		if c.segment < 0 {
+			return c, "match.path must have a segment {" + name + "}"
+		}
+	}
+	return c, ""
+}
+
+// option reads a word after the source.
+func (c *component) option(word string) (complaint string) {
+	if c.source == sourceIP {
+		family, bits, _ := strings.Cut(word, "/")
+		n, err := strconv.Atoi(bits)
+		most := map[string]int{"v4": 32, "v6": 128}[family]
+		if err != nil || n < 1 || n > most || strconv.Itoa(n) != bits {
+			return "allowed after client.ip: v4/1 to v4/32 and v6/1 to v6/128 (default: v4/32 v6/64)"
+		}
+		if family == "v4" {
+			c.v4 = n
+		} else {
+			c.v6 = n
+		}
+		return ""
+	}
+	switch word {
+	case "trim":
+		c.trim = true
+	case "lower":
+		c.lower = true
+	default:
+		return "after the source: " + oneOf(word, []string{"lower", "trim"})
+	}
+	return ""
+}
+
+// AppendKey appends the key that a request is counted against. If a component is missing,
+// an anonymous rule counts together all that lack it; for any other it returns dst as it
+// was and ok is false: see OnMissing. It allocates only to make dst larger.
+//
+// Each component is its source, the length of its value and the value: no two different
+// identities have one key. A key longer than MaxPlainKey is replaced by a keyed hash.
+func (r *Rule) AppendKey(dst []byte, request *Request) (key []byte, ok bool) {
+	start := len(dst)
+	if len(r.components) == 0 {
+		return append(dst, "all"...), true
+	}
+	for i := range r.components {
+		c := &r.components[i]
+		if i > 0 {
+			dst = append(dst, ' ')
+		}
+		dst = append(dst, c.label...)
+		value := len(dst)
+		dst = c.appendValue(dst, request)
+		if len(dst) > value {
+			dst = insertLength(dst, value)
+		} else if r.onMissing == Anonymous {
+			dst = append(dst, '-')
+		} else {
+			return dst[:start], false
+		}
+	}
+	if len(dst)-start > MaxPlainKey {
+		dst = r.set.seal.replace(dst, start)
+	}
+	return dst, true
+}
+
+// insertLength puts the length of dst[value:] before it. The value is written first,
+// because its length is known only once it is normalised.
+func insertLength(dst []byte, value int) []byte {
+	var digits [24]byte
+	length := append(strconv.AppendInt(digits[:0], int64(len(dst)-value), 10), ':')
+	dst = append(dst, length...)
+	copy(dst[value+len(length):], dst[value:])
+	copy(dst[value:], length)
+	return dst
+}
+
+// appendValue appends nothing where the request lacks the component.
+func (c *component) appendValue(dst []byte, r *Request) []byte {
+	switch c.source {
+	case sourceIP:
+		return c.appendIP(dst, r)
+	case sourceHost:
+		return appendFolded(dst, r.Host)
+	}
+	value := c.value(r)
+	if c.trim {
+		value = strings.TrimSpace(value)
+	}
+	if c.lower {
+		return appendLower(dst, value)
+	}
+	return append(dst, value...)
+}
+
+func (c *component) value(r *Request) string {
+	switch c.source {
+	case sourceMethod:
+		return r.Method
+	case sourceRoute:
+		return r.Route
+	case sourceUser:
+		return r.User
+	case sourceService:
+		return r.Service
+	case sourcePath:
+		return segment(r.Path, c.segment)
+	case sourceConstant:
+		return c.name
+	}
+	return r.attribute(c.source, c.name)
+}
+
+// appendIP appends the address, or the network that counts as one. IPv4 in IPv6 is IPv4
+// and zones are dropped, so that nobody has two keys for one address.
+func (c *component) appendIP(dst []byte, r *Request) []byte {
+	address := r.Client.Unmap().WithZone("")
+	bits := c.v6
+	if address.Is4() {
+		bits = c.v4
+	}
+	if !address.IsValid() {
+		return dst
+	}
+	if bits == address.BitLen() {
+		return address.AppendTo(dst)
+	}
+	network, _ := address.Prefix(bits) // bits were checked against the family
+	return network.AppendTo(dst)
+}
+
+// appendLower lowers letters. Bytes that are no UTF-8 stay what they are: two of them must
+// not become one replacement character, and so one key.
+func appendLower(dst []byte, s string) []byte {
+	for i := 0; i < len(s); {
+		c, size := utf8.DecodeRuneInString(s[i:])
+		if c == utf8.RuneError && size == 1 {
+			dst = append(dst, s[i])
+		} else {
+			dst = utf8.AppendRune(dst, unicode.ToLower(c))
+		}
+		i += size
+	}
+	return dst
+}
+
+// appendFolded lowers ASCII only: host names have no other capitals on the wire.
+func appendFolded(dst []byte, s string) []byte {
+	for i := range len(s) {
+		c := s[i]
+		if c >= 'A' && c <= 'Z' {
+			c += 'a' - 'A'
+		}
+		dst = append(dst, c)
+	}
+	return dst
+}
+
+// A seal is HMAC-SHA256 with its key's two blocks made ahead: crypto/hmac would allocate.
+type seal struct{ inner, outer [sha256.BlockSize]byte }
+
+func newSeal(key []byte) (s seal) {
+	if len(key) > sha256.BlockSize {
+		sum := sha256.Sum256(key)
+		key = sum[:]
+	}
+	copy(s.inner[:], key)
+	copy(s.outer[:], key)
+	for i := range s.inner {
+		s.inner[i] ^= 0x36
+		s.outer[i] ^= 0x5c
+	}
+	return s
+}
+
+// replace puts the hash of dst[start:] in its place. Its first word is no source, so it
+// is nobody's plain key.
+func (s *seal) replace(dst []byte, start int) []byte {
+	end := len(dst)
+	dst = append(dst, s.inner[:]...)
+	dst = append(dst, dst[start:end]...)
+	sum := sha256.Sum256(dst[end:])
+	var block [sha256.BlockSize + sha256.Size]byte
+	copy(block[:], s.outer[:])
+	copy(block[sha256.BlockSize:], sum[:])
+	sum = sha256.Sum256(block[:])
+	return hex.AppendEncode(append(dst[:start], "hmac-sha256:"...), sum[:])
+}

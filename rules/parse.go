@@ -1,0 +1,323 @@
+package rules
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"regexp"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v4"
+	"go.yaml.in/yaml/v4/plugin/loaderlimits"
+)
+
+// maxDepth is how deep a file may nest: three times what a rule needs.
+const maxDepth = 16
+
+// Parse reads a file of rules: one YAML document. The error is an *Error that lists every
+// mistake; name is what it calls the file. What Parse accepts, Compile accepts.
+func Parse(name string, text []byte) (*File, error) {
+	r := &report{file: name, marks: make(map[place]mark)}
+	if !r.readable(text) {
+		return nil, r.err()
+	}
+	file := &File{Name: name}
+	d := &decoder{report: r, file: file}
+	if root := d.document(text); root != nil {
+		d.refuse(root)
+		d.root(root)
+		build(file, r, options{})
+	}
+	if err := r.err(); err != nil {
+		return nil, err
+	}
+	return file, nil
+}
+
+// readable splits the text into lines, and refuses what is too large before YAML's reader
+// makes a node of some hundred bytes of each comma.
+func (r *report) readable(text []byte) bool {
+	if len(text) > MaxFile {
+		r.put(mark{}, at(-1, "file"), "it has %d bytes; at most %d", len(text), MaxFile)
+		return false
+	}
+	nodes := 0
+	for _, sign := range []string{",", ":", "[", "{", "- ", "-\n", "? ", "\n"} {
+		nodes += bytes.Count(text, []byte(sign))
+	}
+	if nodes > MaxNodes {
+		r.put(mark{}, at(-1, "file"), "it has %d commas, colons, brackets, dashes and lines; at most %d", nodes, MaxNodes)
+		return false
+	}
+	r.lines = strings.Split(string(text), "\n")
+	for i, line := range r.lines {
+		r.lines[i] = strings.TrimSuffix(line, "\r")
+		if !utf8.ValidString(line) {
+			r.put(mark{i + 1, 1}, at(-1, "file"), "this line is not UTF-8; save the file as UTF-8")
+			return false
+		}
+	}
+	return true
+}
+
+// A decoder reads nodes into a File. It checks what YAML is about; what the values mean is
+// checked by build, so that files made by programs are checked the same.
+type decoder struct {
+	*report
+	file *File
+}
+
+func (d *decoder) wrong(n *yaml.Node, format string, args ...any) {
+	d.put(mark{n.Line, n.Column}, at(-1, "file"), format, args...)
+}
+
+// document is the root of the only document, or nil.
+func (d *decoder) document(text []byte) *yaml.Node {
+	loader, err := yaml.NewLoader(bytes.NewReader(text), yaml.WithPlugin(loaderlimits.New(loaderlimits.DepthValue(maxDepth))))
+	var first, second yaml.Node
+	if err == nil {
+		err = loader.Load(&first)
+	}
+	if err == io.EOF || err == nil && len(first.Content) == 0 {
+		d.put(mark{1, 1}, at(-1, "file"), "the file is empty; write rules: [] for a file without rules")
+		return nil
+	}
+	if err != nil {
+		d.syntax(err)
+		return nil
+	}
+	if err := loader.Load(&second); err == nil {
+		d.wrong(&second, "a second document; a file of rules is one, without --- in it")
+	} else if err != io.EOF {
+		d.syntax(err)
+	}
+	return first.Content[0]
+}
+
+func (d *decoder) syntax(err error) {
+	var load *yaml.LoadError
+	if !errors.As(err, &load) {
+		d.put(mark{1, 1}, at(-1, "file"), "not YAML: %v", err)
+		return
+	}
+	m, begin := mark{load.Mark.Line, load.Mark.Column}, mark{load.ContextMark.Line, load.ContextMark.Column}
+	if m.line == 0 || begin.line > 0 && strings.Contains(load.Message, "end of stream") { // where it began says more
+		m = mark{max(1, begin.line), max(1, begin.column)}
+	}
+	message := load.Message
+	if load.ContextMsg != "" {
+		message = load.ContextMsg + ": " + message
+	}
+	d.put(m, at(-1, "file"), "not YAML: %s%s", message, hint(load.ContextMsg))
+}
+
+// hint is what is usually the matter.
+func hint(context string) string {
+	switch {
+	case strings.Contains(context, "an alias"), strings.Contains(context, "an anchor"):
+		return "; quote a text that begins with * or &"
+	case strings.Contains(context, "a flow"):
+		return "; between { } and [ ], quote a text that has one of { } [ ] , in it"
+	}
+	return ""
+}
+
+// refuse reports what YAML has and rules do not: one value under two names, and types
+// that the reader cannot see.
+func (d *decoder) refuse(n *yaml.Node) {
+	if n.Kind == yaml.AliasNode || n.Anchor != "" {
+		d.wrong(n, "anchors and aliases (& and *) are not allowed; write the value out, and quote a text that begins so")
+	}
+	if n.Style&yaml.TaggedStyle != 0 {
+		d.wrong(n, "tags (!) are not allowed; quote a text that begins so")
+	}
+	for _, child := range n.Content {
+		d.refuse(child)
+	}
+}
+
+// A field is a word of the file and what reads its value.
+type field struct {
+	word string
+	read func(p place, n *yaml.Node)
+}
+
+// fields reads a mapping whose words are known. Places of them begin with prefix.
+func (d *decoder) fields(n *yaml.Node, rule int, prefix string, known []field) {
+	d.pairs(n, prefix, func(key, value *yaml.Node) {
+		for _, f := range known {
+			if f.word == key.Value {
+				p := at(rule, prefix+f.word)
+				d.marks[p] = mark{value.Line, value.Column}
+				f.read(p, value)
+				return
+			}
+		}
+		words := make([]string, len(known))
+		for i, f := range known {
+			words[i] = f.word
+		}
+		d.wrong(key, "unknown field %.80q; %s", key.Value, oneOf(key.Value, words))
+		if meant := nearest(key.Value, words); meant != "" { // do not call it missing as well
+			d.marks[at(rule, prefix+meant)] = mark{key.Line, key.Column}
+		}
+	})
+}
+
+// pairs walks a mapping; the second of two equal keys is an error.
+func (d *decoder) pairs(n *yaml.Node, what string, each func(key, value *yaml.Node)) {
+	if n.Kind == yaml.AliasNode { // refused already
+		return
+	}
+	if n.Kind != yaml.MappingNode {
+		d.wrong(n, "%s must be fields with values, such as name: value", orFile(what))
+		return
+	}
+	seen := make(map[string]int, len(n.Content)/2)
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := n.Content[i], n.Content[i+1]
+		if key.Kind != yaml.ScalarNode {
+			d.wrong(key, "a field's name must be a word")
+			continue
+		}
+		if line, twice := seen[key.Value]; twice {
+			d.wrong(key, "%.80q stands here twice; the first is in line %d", key.Value, line)
+			continue
+		}
+		seen[key.Value] = key.Line
+		each(key, value)
+	}
+}
+
+func orFile(what string) string {
+	if what = strings.TrimSuffix(what, "."); what != "" {
+		return what
+	}
+	return "this"
+}
+
+func (d *decoder) root(n *yaml.Node) {
+	d.fields(n, -1, "", []field{{"rules", d.rules}})
+	if n.Kind == yaml.MappingNode && !d.has(at(-1, "rules")) {
+		d.wrong(n, "rules is missing; write rules: [] for a file without rules")
+	}
+}
+
+func (d *decoder) rules(_ place, n *yaml.Node) {
+	if n.Kind != yaml.SequenceNode {
+		d.wrong(n, "rules must be a list: each rule begins with a dash")
+		return
+	}
+	if len(n.Content) > MaxRules {
+		d.wrong(n, "%d rules; at most %d", len(n.Content), MaxRules)
+		return
+	}
+	d.file.Rules = make([]Spec, len(n.Content))
+	for i, rule := range n.Content {
+		d.marks[at(i, "")] = mark{rule.Line, rule.Column}
+		d.rule(i, rule)
+	}
+}
+
+func (d *decoder) rule(i int, n *yaml.Node) {
+	s := &d.file.Rules[i]
+	if n.Kind != yaml.MappingNode { // it has no fields that could be missing
+		d.marks[at(i, "name")], d.marks[at(i, "limit")] = mark{n.Line, n.Column}, mark{n.Line, n.Column}
+	}
+	d.fields(n, i, "", []field{
+		{"name", func(p place, n *yaml.Node) { s.Name = d.text(p, n) }},
+		{"match", func(p place, n *yaml.Node) { d.match(p, n, &s.Match) }},
+		{"key", func(p place, n *yaml.Node) { s.Key = d.list(p, n, MaxComponents) }},
+		{"on_missing", func(p place, n *yaml.Node) { s.OnMissing = OnMissing(d.text(p, n)) }},
+		{"algorithm", func(p place, n *yaml.Node) { s.Algorithm = d.text(p, n) }},
+		{"limit", func(p place, n *yaml.Node) { s.Limit = d.list(p, n, MaxLimits) }},
+		{"cost", func(p place, n *yaml.Node) { s.Cost = d.units(p, n) }},
+		{"mode", func(p place, n *yaml.Node) { s.Mode = Mode(d.text(p, n)) }},
+		{"on_store_error", func(p place, n *yaml.Node) { s.OnStoreError = StoreError(d.text(p, n)) }},
+	})
+}
+
+func (d *decoder) match(p place, n *yaml.Node, m *Match) {
+	d.fields(n, p.rule, "match.", []field{
+		{"method", func(p place, n *yaml.Node) { m.Method = d.list(p, n, MaxValues) }},
+		{"host", func(p place, n *yaml.Node) { m.Host = d.list(p, n, MaxValues) }},
+		{"path", func(p place, n *yaml.Node) { m.Path = d.text(p, n) }},
+		{"header", func(p place, n *yaml.Node) { m.Header = d.table(p, n) }},
+		{"query", func(p place, n *yaml.Node) { m.Query = d.table(p, n) }},
+		{"descriptor", func(p place, n *yaml.Node) { m.Descriptor = d.table(p, n) }},
+	})
+}
+
+// table reads names, each with the values that it may have.
+func (d *decoder) table(p place, n *yaml.Node) map[string][]string {
+	table := make(map[string][]string)
+	d.pairs(n, p.field, func(key, value *yaml.Node) {
+		name := at(p.rule, p.field+"."+key.Value)
+		d.marks[name] = mark{key.Line, key.Column}
+		if values := d.list(name, value, MaxValues); len(values) > 0 {
+			table[key.Value] = values
+		}
+	})
+	if n.Kind == yaml.MappingNode && len(n.Content) == 0 {
+		d.wrong(n, "%s is empty; leave it out", p.field)
+	}
+	return table
+}
+
+// list reads a list of texts; one text alone is a list of one.
+func (d *decoder) list(p place, n *yaml.Node, most int) []string {
+	if n.Kind != yaml.SequenceNode {
+		if text := d.text(p, n); text != "" {
+			return []string{text}
+		}
+		return nil
+	}
+	if len(n.Content) == 0 || len(n.Content) > most {
+		d.wrong(n, "%s has %d values; 1 to %d, or leave it out", p.field, len(n.Content), most)
+		return nil
+	}
+	list := make([]string, len(n.Content))
+	for i, item := range n.Content {
+		list[i] = d.text(place{p.rule, p.field, i}, item)
+		d.marks[place{p.rule, p.field, i}] = mark{item.Line, item.Column}
+	}
+	return list
+}
+
+// octal is a number that some readers take for another than it shows.
+var octal = regexp.MustCompile(`^[-+]?0[0-9_]+$|^[-+]?0[oOxXbB]`)
+
+// text reads a value as it is written. YAML's own types do not matter here, but a text
+// that looks like a number of another base must be quoted: nobody knows what was meant.
+func (d *decoder) text(p place, n *yaml.Node) string {
+	plain := n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle|yaml.LiteralStyle|yaml.FoldedStyle) == 0
+	switch {
+	case n.Kind == yaml.AliasNode: // refused already
+	case n.Kind != yaml.ScalarNode:
+		d.wrong(n, "%s must be one value", p)
+	case n.Value == "" || plain && n.Tag == "!!null":
+		d.wrong(n, "%s has no value; give it one, or leave it out", p)
+	case len(n.Value) > MaxText:
+		d.wrong(n, "%s has %d bytes; at most %d", p, len(n.Value), MaxText)
+	case plain && octal.MatchString(n.Value):
+		d.wrong(n, "%s is %s, which some take for octal or hexadecimal: write a decimal number without a leading 0, or quote it if it is a text", p, n.Value)
+	default:
+		return n.Value
+	}
+	return ""
+}
+
+func (d *decoder) units(p place, n *yaml.Node) int64 {
+	text := d.text(p, n)
+	if text == "" {
+		return 0
+	}
+	units, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || units < 1 || text[0] == '+' || n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle) != 0 {
+		d.wrong(n, "%s is %.80q; allowed: a whole number from 1, unquoted, in decimal digits", p, text)
+		return 0
+	}
+	return units
+}

@@ -1,0 +1,242 @@
+package rules_test
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/weirproject/weir/rules"
+)
+
+var update = flag.Bool("update", false, "write the errors that Parse reports into testdata/errors")
+
+// TestErrors reads each story of testdata/errors: a file of rules and what is said of it.
+func TestErrors(t *testing.T) {
+	names, err := filepath.Glob("testdata/errors/*.txt")
+	if err != nil || len(names) < 15 {
+		t.Fatal(len(names), err)
+	}
+	for _, name := range names {
+		t.Run(filepath.Base(name), func(t *testing.T) {
+			text, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			input, want, ok := strings.Cut(strings.TrimPrefix(string(text), "-- rules.yaml --\n"), "-- errors --\n")
+			if !ok {
+				t.Fatal("no line -- errors --")
+			}
+			_, err = rules.Parse("rules.yaml", []byte(input))
+			if err == nil {
+				t.Fatal("Parse found no mistake")
+			}
+			got := err.Error() + "\n"
+			if *update {
+				if err := os.WriteFile(name, []byte("-- rules.yaml --\n"+input+"-- errors --\n"+got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			} else if got != want {
+				t.Errorf("got\n%swant\n%s", got, want)
+			}
+		})
+	}
+}
+
+const good = `
+# A comment, and every field.
+rules:
+  - name: whole-site
+    limit: 5000/s burst 10000
+  - name: login
+    match:
+      method: [POST, PUT]
+      host: [Example.com, "*.example.com"]
+      path: /users/{id}/login
+      header: {x-plan: free, X-Version: 2}
+      query: {debug: "*"}
+      descriptor: {tenant: [a, b]}
+    key: [client.ip v4/24 v6/48, path.id, header.x-user trim lower, constant.x]
+    on_missing: deny
+    algorithm: sliding_log
+    limit: [5/1m, 20/1h]
+    cost: 2
+    mode: shadow
+    on_store_error: allow
+`
+
+func TestParse(t *testing.T) {
+	file, err := rules.Parse("f", []byte(good))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := strings.ReplaceAll(fmt.Sprintf("%+v", file.Rules[1]), "map[", "[")
+	want := "{Name:login Match:{Method:[POST PUT] Host:[Example.com *.example.com] Path:/users/{id}/login " +
+		"Header:[X-Version:[2] x-plan:[free]] Query:[debug:[*]] Descriptor:[tenant:[a b]]} " +
+		"Key:[client.ip v4/24 v6/48 path.id header.x-user trim lower constant.x] OnMissing:deny Algorithm:sliding_log " +
+		"Limit:[5/1m 20/1h] Cost:2 Mode:shadow OnStoreError:allow}"
+	if got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+func TestCompile(t *testing.T) {
+	set := compiled(t, good)
+	site, login := set.Rules()[0], set.Rules()[1]
+	if site.Name() != "whole-site" || site.Mode() != rules.Enforce || site.OnMissing() != rules.Anonymous ||
+		site.OnStoreError() != rules.Local || site.Cost() != 1 || len(site.Limits()) != 1 {
+		t.Errorf("the defaults are %+v", site)
+	}
+	if login.Index() != 1 || login.Mode() != rules.Shadow || login.OnMissing() != rules.Deny ||
+		login.OnStoreError() != rules.AllowAll || login.Cost() != 2 {
+		t.Errorf("the words are %+v", login)
+	}
+	var limits []string
+	for _, limit := range login.Limits() {
+		limits = append(limits, limit.Name()+" "+limit.String())
+	}
+	if got := strings.Join(limits, "; "); got != "login sliding_log 5/1m; login.2 sliding_log 20/1h" {
+		t.Errorf("the limits are %s", got)
+	}
+}
+
+// TestCompileChecksToo gives Compile what a program may have made up.
+func TestCompileChecksToo(t *testing.T) {
+	_, err := rules.Compile(&rules.File{Name: "program", Rules: []rules.Spec{
+		{Name: "a", Limit: []string{"5/60"}, Cost: -1},
+		{Match: rules.Match{Host: []string{""}, Method: []string{""}, Header: map[string][]string{"X": nil}}, Key: []string{""}},
+	}})
+	var list *rules.Error
+	if !errors.As(err, &list) || len(list.Problems) != 9 {
+		t.Fatalf("got %v", err)
+	}
+	if first := list.Problems[0].String(); !strings.HasPrefix(first, "program: rules[0].cost: cost is -1") {
+		t.Errorf("the first is %s", first)
+	}
+}
+
+func TestCeilings(t *testing.T) {
+	for name, test := range map[string]struct{ text, want string }{
+		"bytes":      {"#" + strings.Repeat(" ", rules.MaxFile), "bytes"},
+		"nodes":      {"rules: [" + strings.Repeat("a,", rules.MaxNodes) + "]", "commas"},
+		"rules":      {"rules:\n" + strings.Repeat("- {}\n", rules.MaxRules+1), "rules; at most"},
+		"problems":   {"rules:\n" + strings.Repeat("- {}\n", rules.MaxProblems), "and 100 more"},
+		"value":      {"rules: [{name: a, limit: 1/1s, key: constant." + strings.Repeat("x", rules.MaxText) + "}]", "bytes; at most"},
+		"utf8":       {"rules: []\n# \xff", "f:2:1: this line is not UTF-8"},
+		"attributes": {manyAttributes(), "64 different"},
+		"tree":       {manyWays(), "too many ways"},
+	} {
+		_, err := rules.Parse("f", []byte(test.text))
+		var list *rules.Error
+		if !errors.As(err, &list) || len(list.Problems) > rules.MaxProblems || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: got %.200v", name, err)
+		}
+	}
+}
+
+// TestParsingTakesLittleRoom parses the densest files that are not refused for their size.
+// What is counted is all that was ever allocated; most of it is garbage at once.
+func TestParsingTakesLittleRoom(t *testing.T) {
+	most := rules.MaxNodes - 10
+	for name, text := range map[string]string{
+		"list":    "rules: [" + strings.Repeat("a,", most) + "]",
+		"lines":   "rules:\n" + strings.Repeat("-\n", most/2),
+		"fields":  "rules: [{" + strings.Repeat("a: 1,", most/2) + "}]",
+		"braces":  "rules: [" + strings.Repeat("{},", most/2) + "]",
+		"comment": "rules: []\n" + strings.Repeat("#\n", most),
+		"quotes":  `rules: ["` + strings.Repeat(`\n`, rules.MaxFile/2-10) + `"]`,
+		"word":    "rules: " + strings.Repeat("a", rules.MaxFile-10),
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		if _, err := rules.Parse("f", []byte(text)); err == nil && name != "comment" {
+			t.Errorf("%s: no error", name)
+		}
+		runtime.ReadMemStats(&after)
+		if grown := (after.TotalAlloc - before.TotalAlloc) >> 20; grown > 900 {
+			t.Errorf("%s: %d MiB were allocated", name, grown)
+		}
+	}
+}
+
+func manyAttributes() string {
+	text := "rules:\n"
+	for i := range rules.MaxAttributes + 1 {
+		text += fmt.Sprintf("- {name: r%d, limit: 1/1s, match: {header: {X-%d: a}}}\n", i, i)
+	}
+	return text
+}
+
+// manyWays has one rule that may be met in 64 to the power of 5 ways.
+func manyWays() string {
+	values := "[0"
+	for i := range rules.MaxValues - 1 {
+		values += fmt.Sprintf(", v%d", i)
+	}
+	return fmt.Sprintf("rules: [{name: a, limit: 1/1s, match: {query: {a: %[1]s], b: %[1]s], c: %[1]s], d: %[1]s], e: %[1]s]}}}]", values)
+}
+
+var yamlBlock = regexp.MustCompile("(?s)```yaml\n(.*?)```")
+
+// TestThePageIsRight parses every block of YAML of docs/rules.md.
+func TestThePageIsRight(t *testing.T) {
+	page, err := os.ReadFile("../docs/rules.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := yamlBlock.FindAllStringSubmatch(string(page), -1)
+	if len(blocks) < 3 {
+		t.Fatalf("%d blocks of yaml", len(blocks))
+	}
+	for _, block := range blocks {
+		if _, err := rules.Parse("docs/rules.md", []byte(block[1])); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func compiled(t testing.TB, text string, opts ...rules.Option) *rules.Set {
+	t.Helper()
+	file, err := rules.Parse("test.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := rules.Compile(file, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(good))
+	names, _ := filepath.Glob("testdata/errors/*.txt")
+	for _, name := range names {
+		if text, err := os.ReadFile(name); err == nil {
+			f.Add(text)
+		}
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		file, err := rules.Parse("f", text)
+		if err != nil {
+			var list *rules.Error
+			if !errors.As(err, &list) || len(list.Problems) == 0 || list.Error() == "" {
+				t.Fatalf("not a list of problems: %v", err)
+			}
+			return
+		}
+		set, err := rules.Compile(file)
+		if err != nil {
+			t.Fatalf("Parse accepted what Compile refuses: %v", err)
+		}
+		request := &rules.Request{Method: "POST", Host: "a.example.com", Path: "/users/7/login"}
+		for _, rule := range set.Match(request, nil) {
+			rule.AppendKey(nil, request)
+		}
+	})
+}

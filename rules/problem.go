@@ -1,0 +1,189 @@
+package rules
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// An Error is every mistake of a file, in the order of the file.
+type Error struct {
+	Problems []Problem
+	Omitted  int // how many more there are than the MaxProblems that are listed
+}
+
+// A Problem is one mistake and the sentence that helps.
+type Problem struct {
+	File    string
+	Line    int    // from 1; 0 if the rules were not read from text
+	Column  int    // in characters, from 1
+	Field   string // where in the data: rules[2].limit
+	Message string
+	Source  string // the text of the line
+}
+
+// Error is all problems, one after the other.
+func (e *Error) Error() string {
+	var b strings.Builder
+	for i := range e.Problems {
+		if i > 0 {
+			b.WriteByte('\n')
+		}
+		b.WriteString(e.Problems[i].String())
+	}
+	if e.Omitted > 0 {
+		fmt.Fprintf(&b, "\nand %d more", e.Omitted)
+	}
+	return b.String()
+}
+
+// String is "file:line:column: message" with the line and a caret under the place.
+func (p *Problem) String() string {
+	if p.Line == 0 {
+		return fmt.Sprintf("%s: %s: %s", p.File, p.Field, p.Message)
+	}
+	head := fmt.Sprintf("%s:%d:%d: %s", p.File, p.Line, p.Column, p.Message)
+	line, column := window(p.Source, p.Column)
+	pad := []rune(line)[:column-1]
+	for i, c := range pad {
+		if c != '\t' { // a tab is as wide here as it is above
+			pad[i] = ' '
+		}
+	}
+	return head + "\n    " + line + "\n    " + string(pad) + "^"
+}
+
+// window cuts a long line to what is round a column.
+func window(line string, column int) (string, int) {
+	const before, width = 60, 100
+	runes := []rune(line)
+	column = min(max(column, 1), len(runes)+1)
+	if len(runes) <= width {
+		return string(runes), column
+	}
+	from := max(0, column-1-before)
+	return string(runes[from:min(len(runes), from+width)]), column - from
+}
+
+// A place is where in a file's data something stands.
+type place struct {
+	rule  int // −1: not in a rule
+	field string
+	item  int // −1: the field itself
+}
+
+func at(rule int, field string) place { return place{rule, field, -1} }
+
+func (p place) String() string {
+	text := p.field
+	if p.rule >= 0 {
+		text = strings.TrimSuffix("rules["+strconv.Itoa(p.rule)+"]."+p.field, ".")
+	}
+	if p.item >= 0 {
+		text += "[" + strconv.Itoa(p.item) + "]"
+	}
+	return text
+}
+
+type mark struct{ line, column int }
+
+// A report gathers problems; marks say where the places of the data are in the text.
+type report struct {
+	file     string
+	lines    []string
+	marks    map[place]mark
+	problems []Problem
+	omitted  int
+}
+
+// add reports a problem of a place in the data.
+func (r *report) add(p place, format string, args ...any) {
+	r.put(r.find(p), p, format, args...)
+}
+
+// find is where a place stands, or the nearest thing round it that was read.
+func (r *report) find(p place) mark {
+	for _, near := range []place{p, at(p.rule, p.field), at(p.rule, "")} {
+		if m, ok := r.marks[near]; ok {
+			return m
+		}
+	}
+	return mark{}
+}
+
+// has reports whether the text has a place: what is wrong with it was said already.
+func (r *report) has(p place) bool {
+	_, ok := r.marks[p]
+	return ok
+}
+
+func (r *report) put(m mark, p place, format string, args ...any) {
+	if len(r.problems) >= MaxProblems {
+		r.omitted++
+		return
+	}
+	problem := Problem{File: r.file, Line: m.line, Column: m.column, Field: p.String(), Message: fmt.Sprintf(format, args...)}
+	if m.line > 0 && m.line <= len(r.lines) {
+		problem.Source = strings.ToValidUTF8(r.lines[m.line-1], "\uFFFD")
+	}
+	r.problems = append(r.problems, problem)
+}
+
+func (r *report) err() error {
+	if len(r.problems) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(r.problems, func(a, b Problem) int {
+		if a.Line != b.Line {
+			return a.Line - b.Line
+		}
+		return a.Column - b.Column
+	})
+	return &Error{Problems: r.problems, Omitted: r.omitted}
+}
+
+// oneOf says what is allowed, and which of it was probably meant.
+func oneOf(given string, allowed []string) string {
+	text := "allowed: " + strings.Join(allowed, ", ")
+	if meant := nearest(given, allowed); meant != "" {
+		return fmt.Sprintf("did you mean %q? %s", meant, text)
+	}
+	return text
+}
+
+// nearest is the allowed word that a typing mistake or two lead to, or "".
+func nearest(given string, allowed []string) string {
+	best, meant := min(2, utf8.RuneCountInString(given)/2)+1, ""
+	if len(given) > MaxText {
+		return ""
+	}
+	for _, word := range allowed {
+		if d := distance(strings.ToLower(given), strings.ToLower(word)); d < best {
+			best, meant = d, word
+		}
+	}
+	return meant
+}
+
+// distance is how many letters must be put in, left out or changed.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			change := diagonal
+			if a[i] != b[j] {
+				change++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(change, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}
