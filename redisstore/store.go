@@ -146,16 +146,20 @@ func (s *Store) run(ctx context.Context, c *call) {
 	}
 	for range 4 {
 		var redis int64
-		if redis, c.err = s.runAt(ctx, c, kinds, now); c.err != nil || c.granted >= 0 {
+		redis, c.err = s.runAt(ctx, c, kinds, now)
+		switch {
+		case c.err != nil:
+			c.granted = 0 // also where an earlier try said why it did nothing
+			return
+		case c.granted == otherPeriod:
+			now = func() int64 { return redis }
+		case c.granted == otherForm:
+			kinds = kindOf
+		default:
 			return
 		}
-		if c.granted == otherForm {
-			kinds = kindOf
-		} else {
-			now = func() int64 { return redis }
-		}
 	}
-	c.err = fmt.Errorf("%w: Redis' clock ran away from the calendar", weir.ErrUnavailable)
+	c.granted, c.err = 0, fmt.Errorf("%w: Redis' clock ran away from the calendar", weir.ErrUnavailable)
 }
 
 // runAt makes the call once, and says what time Redis had.

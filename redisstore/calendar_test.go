@@ -1,0 +1,30 @@
+package redisstore
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/redistest"
+)
+
+// Redis' clock chooses the period of a calendar, even for a caller whose own is a year off.
+func TestCalendarOfACallerWithAWrongClock(t *testing.T) {
+	ctx := context.Background()
+	store, err := Open(ctx, redistest.Start(t).URL(), WithTimeout(time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	claims := []weir.Claim{{Key: "key", Cost: 1, Limit: weir.MustLimit("test", weir.Calendar{Limit: 3, Unit: weir.Year})}}
+	decisions := make([]weir.Decision, 1)
+	right := store.clock
+	for want, off := range []int64{0, -3, 3} {
+		store.clock = func() int64 { return right() + off*366*24*3600*1e6 }
+		granted, err := store.Decide(ctx, claims, 1, decisions)
+		if err != nil || granted != 1 || decisions[0].Remaining != int64(2-want) {
+			t.Errorf("a clock %d years off: granted %d, %d remain, error %v", off, granted, decisions[0].Remaining, err)
+		}
+	}
+}
