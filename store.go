@@ -66,6 +66,9 @@ type Decision struct {
 //
 // Each method checks its whole input before it charges anything ([Check] does it) and
 // fills decisions, which has one element a claim (nil where they are not wanted).
+//
+// Claims and the bytes of their keys are the caller's again when a method returns: callers
+// build keys in a buffer that they reuse, so a store copies what it keeps.
 type Store interface {
 	// Decide asks for times identical requests at one instant, grants as many of them
 	// as fit every claim (0 ≤ granted ≤ times) and charges each claim its cost × granted.

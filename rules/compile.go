@@ -68,7 +68,8 @@ func build(file *File, r *report, o options) *Set {
 }
 
 func (b *builder) rule(i int, s *Spec) {
-	rule := &Rule{set: b.set, index: i, name: s.Name, cost: s.Cost}
+	rule := &Rule{set: b.set, index: i, name: s.Name, cost: s.Cost,
+		response: Response{Status: 429, Fields: DraftFields, Body: "problem"}}
 	if rule.cost == 0 {
 		rule.cost = 1
 	}

@@ -3,6 +3,7 @@ package rules
 import (
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/weirproject/weir"
 )
@@ -18,6 +19,7 @@ type Rule struct {
 	cost         int64
 	mode         Mode
 	onStoreError StoreError
+	response     Response
 }
 
 // Name is what its author called the rule.
@@ -30,8 +32,36 @@ func (r *Rule) Index() int { return r.index }
 // Do not change the slice.
 func (r *Rule) Limits() []*weir.Limit { return r.limits }
 
-// Cost is how many units a request takes.
+// LimitsFor are the limits of the request with this key: those of an override, or Limits.
+// Do not change the slice.
+func (r *Rule) LimitsFor(*Request, []byte) []*weir.Limit { return r.limits }
+
+// Cost is how many units a request takes that does not say.
 func (r *Rule) Cost() int64 { return r.cost }
+
+// CostOf is how many units the request takes. The error is a *weir.InputError: the request
+// says something that is no cost, or is over the rule's maximum.
+func (r *Rule) CostOf(*Request) (int64, error) { return r.cost, nil }
+
+// FixedCost reports whether the rule states its cost as a number: then a caller cannot say
+// another, and Settle does not change it.
+func (r *Rule) FixedCost() bool { return false }
+
+// Settle is where a response says what the request really cost: the canonical name of a
+// header or trailer, "bytes" for the length of its body, or "" for nowhere.
+func (r *Rule) Settle() string { return "" }
+
+// Scheduled reports whether the rule has a schedule: only then does Active look at the time.
+func (r *Rule) Scheduled() bool { return false }
+
+// Active reports whether the rule's schedule has it apply at this time.
+func (r *Rule) Active(time.Time) bool { return true }
+
+// Listed says whether the rule's own lists name the request.
+func (r *Rule) Listed(*Request) Listing { return Unlisted }
+
+// Response is what the rule's clients are told, with every field set.
+func (r *Rule) Response() *Response { return &r.response }
 
 // OnMissing says what becomes of a request for which AppendKey is not ok.
 func (r *Rule) OnMissing() OnMissing { return r.onMissing }
@@ -51,6 +81,9 @@ type Set struct {
 	exact, below map[string]*paths
 	anyHost      paths
 }
+
+// Listed says whether the file's own lists name the request.
+func (s *Set) Listed(*Request) Listing { return Unlisted }
 
 // Rules are all rules, in the order of the file. Do not change the slice.
 func (s *Set) Rules() []*Rule { return s.rules }
