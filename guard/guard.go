@@ -84,8 +84,11 @@ func Func[A, R any](limiter *weir.Limiter, key func(context.Context, A) (string,
 // timeToLive is the shortest of what the limiter holds; 0: it holds nothing.
 func timeToLive(limiter *weir.Limiter) (ttl time.Duration) {
 	for _, limit := range limiter.Limits() {
-		if c, ok := limit.Spec().(weir.Concurrency); ok && (ttl == 0 || c.TTL < ttl) {
-			ttl = c.TTL
+		if limit.Algorithm() != weir.AlgorithmConcurrency {
+			continue
+		}
+		if own := time.Duration(limit.Period()) * time.Microsecond; ttl == 0 || own < ttl {
+			ttl = own
 		}
 	}
 	return ttl
