@@ -263,18 +263,19 @@ func (h *hearing) describe(header http.Header) {
 		}
 	}
 	if len(h.limits) > 0 {
-		addPair(header, h.policies, h.limits)
+		cut := len(h.policies)
+		h.policies = append(h.policies, h.limits...)
+		addPair(header, string(h.policies), cut)
 	}
 	if worst.Rule != nil {
 		describeWorst(header, familyOf(worst.Rule), worst.Claim.Limit, worst.Decision)
 	}
 }
 
-// addPair adds the two fields of the draft in two allocations: one text and one slice, whose
-// halves have no room to append, so that whoever adds a value copies them.
-func addPair(header http.Header, policies, limits []byte) {
-	text := string(append(policies, limits...))
-	values := []string{text[:len(policies)], text[len(policies):]}
+// addPair adds the two fields of the draft, which are the halves of one text, in one slice
+// whose halves have no room to append: whoever adds a value copies them.
+func addPair(header http.Header, text string, cut int) {
+	values := []string{text[:cut], text[cut:]}
 	addAll(header, fieldPolicy, values[:1:1])
 	addAll(header, fieldLimit, values[1:])
 }
