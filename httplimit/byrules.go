@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"bytes"
 	"errors"
 	"net/http"
 	"net/url"
@@ -98,9 +99,9 @@ func (l *ruling) admit(w http.ResponseWriter, r *http.Request) passage {
 	case err != nil:
 		l.fail(w, r, v, err)
 	case v.Outcome == gate.Denied:
-		answer(w, r, &Refusal{Status: http.StatusForbidden, say: denied}, plainly(v.Rule))
+		answer(w, r, &Refusal{Status: http.StatusForbidden, say: denied}, bodyOf(v.Rule))
 	case v.Outcome == gate.Failed:
-		answer(w, r, &Refusal{Status: http.StatusServiceUnavailable, say: undecided}, plainly(v.Rule))
+		answer(w, r, &Refusal{Status: http.StatusServiceUnavailable, say: undecided}, bodyOf(v.Rule))
 	case v.Outcome == gate.Refused:
 		h.describe(w.Header())
 		refuseBy(w, r, v)
@@ -180,7 +181,7 @@ func (l *ruling) fail(w http.ResponseWriter, r *http.Request, v *gate.Verdict, e
 	case !errors.As(err, &input):
 		l.unavailable(w, r)
 	case v.Rule != nil:
-		malformed(w, r, err, plainly(v.Rule))
+		malformed(w, r, err, bodyOf(v.Rule))
 	default:
 		answer(w, r, &Refusal{Status: http.StatusInternalServerError, say: undecided}, Problem)
 	}
@@ -201,34 +202,39 @@ func malformed(w http.ResponseWriter, r *http.Request, err error, body Body) {
 // refuseBy is the refusal of the rule that decided.
 func refuseBy(w http.ResponseWriter, r *http.Request, v *gate.Verdict) {
 	worst, _ := v.Worst()
-	response := worst.Rule.Response()
-	status := response.Status
-	if status == 0 {
-		status = http.StatusTooManyRequests
-	}
-	refusal := exceeded(w.Header(), status, weir.Answer{Limit: worst.Claim.Limit, Decision: *worst.Decision})
+	refusal := exceeded(w.Header(), worst.Rule.Response().Status, weir.Answer{Limit: worst.Claim.Limit, Decision: *worst.Decision})
 	refusal.Rule = worst.Rule.Name()
 	for i := range v.Len() {
 		if c := v.At(i); c.Decided && !c.Shadow && c.Decision.RetryAfter != 0 && familyOf(c.Rule) != NoFields {
 			refusal.Violated = append(refusal.Violated, c.Claim.Limit.Name())
 		}
 	}
-	answer(w, r, refusal, bodyOf(response))
+	answer(w, r, refusal, bodyOf(worst.Rule))
 }
 
-func bodyOf(response *rules.Response) Body {
-	if response.Body == "json" {
+// bodyOf is the body of the rule that decided; nil: no rule did.
+func bodyOf(rule *rules.Rule) Body {
+	switch {
+	case rule == nil:
+		return Problem
+	case rule.Response().Template != nil:
+		return templated(rule.Response())
+	case rule.Response().Body == rules.JSONBody:
 		return PlainJSON
 	}
 	return Problem
 }
 
-// plainly is the body of what is no refusal by a limit, which templates do not speak of.
-func plainly(rule *rules.Rule) Body {
-	if rule != nil && rule.Response().Body == "json" {
-		return PlainJSON
+func templated(response *rules.Response) Body {
+	return func(_ *http.Request, refusal *Refusal) (string, []byte) {
+		var buffer bytes.Buffer
+		err := response.Template.Execute(&buffer, &rules.Refusal{Status: refusal.Status, RetryAfter: max(0, refusal.RetryAfter),
+			Message: refusal.Message, Violated: refusal.Violated, Language: refusal.Language})
+		if err != nil { // Compile tried it
+			return "text/plain; charset=utf-8", []byte(refusal.Message + "\n")
+		}
+		return response.ContentType, buffer.Bytes()
 	}
-	return Problem
 }
 
 func familyOf(rule *rules.Rule) Fields {

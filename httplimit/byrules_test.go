@@ -426,10 +426,12 @@ func TestLongRequestsKeepTheirLeases(t *testing.T) {
 				}
 			})
 			m := map[string]func() middleware{
-				"New":             func() middleware { return perAddress(t, one, fail) },
-				"Together":        func() middleware { return together(t, store, parts, fail) },
-				"ByRules":         func() middleware { return byRules(t, store, "  - {name: jobs, limit: concurrency 1 ttl 3s}", fail) },
-				"ByRules, shadow": func() middleware { return byRules(t, store, "  - {name: jobs, mode: shadow, limit: concurrency 1 ttl 3s}", fail) },
+				"New":      func() middleware { return perAddress(t, one, fail) },
+				"Together": func() middleware { return together(t, store, parts, fail) },
+				"ByRules":  func() middleware { return byRules(t, store, "  - {name: jobs, limit: concurrency 1 ttl 3s}", fail) },
+				"ByRules, shadow": func() middleware {
+					return byRules(t, store, "  - {name: jobs, mode: shadow, limit: concurrency 1 ttl 3s}", fail)
+				},
 			}[name]()
 			handler := m(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 				if r.URL.Path == "/long" {
