@@ -103,6 +103,10 @@ func (r *Reservation) settle(ctx context.Context, actual int64) error {
 	return r.refund(ctx, r.leases())
 }
 
+// Renew keeps the leases of the reservation for another time-to-live, if it has any.
+// ErrLeaseGone says that one is lost: somebody else may hold its units.
+func (r *Reservation) Renew(ctx context.Context) error { return renew(ctx, r.store, r.leases()) }
+
 // charged are the claims of the limits that do not hold leases, with a cost.
 func (r *Reservation) charged(cost int64) []Claim {
 	var claims []Claim
@@ -215,11 +219,18 @@ func (l *Lease) Answer() Answer { return l.answer }
 // Renew keeps the lease for another time-to-live. ErrLeaseGone says that it is lost: stop
 // the work, somebody else may hold its units.
 func (l *Lease) Renew(ctx context.Context) error {
-	claims := append([]Claim(nil), l.claims...)
+	return renew(ctx, l.store, append([]Claim(nil), l.claims...))
+}
+
+// renew keeps leases; the claims are its own.
+func renew(ctx context.Context, store Store, claims []Claim) error {
+	if len(claims) == 0 {
+		return nil
+	}
 	for i := range claims {
 		claims[i].Renew = true
 	}
-	granted, err := l.store.Decide(ctx, claims, 1, nil)
+	granted, err := store.Decide(ctx, claims, 1, nil)
 	if err == nil && granted == 0 {
 		return ErrLeaseGone
 	}

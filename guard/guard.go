@@ -46,14 +46,16 @@ func (e *Error) Unwrap() error {
 // or the store fails, fn is not called and their error is returned: to pass then is for the
 // caller to decide.
 //
-// A concurrency limit is held until fn returns (or panics), but not beyond its
-// time-to-live. What was borrowed (an overdraft, a leaky queue) is slept before fn is called;
+// A concurrency limit is held until fn returns (or panics): while fn runs, its lease is
+// renewed each third of its time-to-live. If it is lost all the same, because the store
+// did not answer for that long, fn is not told. What was borrowed (an overdraft, a leaky queue) is slept before fn is called;
 // if the context ends meanwhile, fn is not called, and the unit stays charged.
 //
 // It takes fn as its third argument, not in a second call, because Go could then not infer
 // fn's result.
 func Func[A, R any](limiter *weir.Limiter, key func(context.Context, A) (string, error), fn func(context.Context, A) (R, error)) func(context.Context, A) (R, error) {
-	ask := asking(limiter)
+	ttl := timeToLive(limiter)
+	ask := asking(limiter, ttl > 0)
 	return func(ctx context.Context, argument A) (result R, err error) {
 		name, err := key(ctx, argument)
 		if err != nil {
@@ -67,6 +69,7 @@ func Func[A, R any](limiter *weir.Limiter, key func(context.Context, A) (string,
 			// The context may be over: the units are given back all the same. Where that
 			// fails they come back by themselves; what fn did is not undone by it.
 			defer held.Release(context.WithoutCancel(ctx))
+			defer weir.KeepAlive(ctx, ttl, held.Renew, nil)()
 		}
 		if !answer.Allowed {
 			return result, &Error{Answer: answer}
@@ -78,13 +81,24 @@ func Func[A, R any](limiter *weir.Limiter, key func(context.Context, A) (string,
 	}
 }
 
-// asking is how to ask this limiter: for units, or for a lease.
-func asking(limiter *weir.Limiter) func(context.Context, string) (weir.Answer, *weir.Lease, error) {
+// timeToLive is the shortest of what the limiter holds; 0: it holds nothing.
+func timeToLive(limiter *weir.Limiter) (ttl time.Duration) {
 	for _, limit := range limiter.Limits() {
-		if limit.Algorithm() == weir.AlgorithmConcurrency {
-			return func(ctx context.Context, key string) (weir.Answer, *weir.Lease, error) {
-				return acquire(ctx, limiter, key)
-			}
+		if limit.Algorithm() != weir.AlgorithmConcurrency {
+			continue
+		}
+		if own := time.Duration(limit.Period()) * time.Microsecond; ttl == 0 || own < ttl {
+			ttl = own
+		}
+	}
+	return ttl
+}
+
+// asking is how to ask this limiter: for units, or for a lease.
+func asking(limiter *weir.Limiter, holds bool) func(context.Context, string) (weir.Answer, *weir.Lease, error) {
+	if holds {
+		return func(ctx context.Context, key string) (weir.Answer, *weir.Lease, error) {
+			return acquire(ctx, limiter, key)
 		}
 	}
 	return func(ctx context.Context, key string) (weir.Answer, *weir.Lease, error) {

@@ -114,6 +114,26 @@ func TestALeaseIsHeldDuringTheCall(t *testing.T) {
 	}
 }
 
+func TestALongCallKeepsItsLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiter(t, memstore.New(), weir.Concurrency{Limit: 1, TTL: 3 * time.Second})
+		inside := func(ctx context.Context, m message) (int, error) {
+			time.Sleep(time.Minute)
+			_, err := l.Acquire(ctx, "phone:")
+			if !errors.Is(err, weir.ErrRefused) {
+				t.Errorf("a minute later its unit was given to another: %v", err)
+			}
+			return 0, nil
+		}
+		if _, err := guard.Func(l, byPhone, inside)(t.Context(), message{}); err != nil {
+			t.Error(err)
+		}
+		if _, err := l.Acquire(t.Context(), "phone:"); err != nil {
+			t.Errorf("after the call: %v", err)
+		}
+	})
+}
+
 func TestWhatIsBorrowedIsSlept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		send := guard.Func(limiter(t, memstore.New(), weir.LeakyQueue(1, time.Second, 9)), byPhone, deliver)

@@ -50,9 +50,15 @@ func TestAGrantedRequestAllocatesItsFieldsAndItsKey(t *testing.T) {
 		{"a constant key, the draft's fields", made(httplimit.New(l, constant)), 2},
 		{"an address, the draft's fields", made(httplimit.New(l, httplimit.PeerAddress)), 3},
 		{"four limits of two keys, the draft's fields", made(httplimit.Together(store, four)), 3},
+		// Rules keep their keys in a buffer of their own. The two fields are one text and one slice.
+		{"a rule for addresses, the draft's fields", byRules(t, store, "  - {name: r, key: [client.ip], limit: 1000000000/1h}"), 2},
+		{"a rule for a query, a cookie and a header, the draft's fields", byRules(t, store,
+			"  - {name: s, key: [query.q, cookie.c, header.X-H], on_missing: deny, limit: 1000000000/1h}"), 2},
+		{"no rule that matches", byRules(t, store, "  - {name: t, match: {path: /other}, limit: 1000000000/1h}"), 0},
 	} {
 		handler := tt.m(nothing)
-		r := httptest.NewRequest("GET", "/", nil)
+		r := httptest.NewRequest("GET", "/?p=1&q=2", nil)
+		r.Header = http.Header{"Cookie": {"a=b; c=d"}, "X-H": {"h"}}
 		w := &writer{header: make(http.Header, 8)}
 		allocs := testing.AllocsPerRun(1000, func() {
 			clear(w.header)

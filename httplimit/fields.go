@@ -53,14 +53,12 @@ func (l *limiting) describe(h http.Header, v *verdict) {
 	case Draft:
 		l.describeDraft(h, v)
 	case Seconds, UnixTime:
-		add(h, fieldXLimit, integer(v.answer.Limit.Most()))
-		add(h, fieldXLeft, integer(v.answer.Remaining))
-		add(h, fieldXReset, integer(l.reset(&v.answer)))
+		describeWorst(h, l.fields, v.answer.Limit, &v.answer.Decision)
 	}
 }
 
 func (l *limiting) describeDraft(h http.Header, v *verdict) {
-	all := l.oneKey || len(v.claims) == len(l.limits)
+	all := l.oneKey || len(v.checks) == len(l.limits)
 	switch {
 	case l.partition != nil || !all:
 		add(h, fieldPolicy, l.policies(v))
@@ -70,71 +68,76 @@ func (l *limiting) describeDraft(h http.Header, v *verdict) {
 		add(h, fieldPolicy, l.policy[0])
 	}
 	buffer := make([]byte, 0, 256)
-	for i := range v.claims {
-		if i > 0 {
-			buffer = append(buffer, ", "...)
-		}
-		buffer = l.appendLimit(buffer, v, i)
+	for i := range v.checks {
+		c := &v.checks[i]
+		buffer = appendLimit(comma(buffer), c.limit, c.decision, v.answer.Allowed)
+		buffer = l.appendPartition(buffer, c.limit, c.key)
 	}
 	add(h, fieldLimit, string(buffer))
 }
 
+// describeWorst adds the fields that tell of one limit.
+func describeWorst(h http.Header, family Fields, limit *weir.Limit, d *weir.Decision) {
+	wait := d.RetryAfter
+	if wait <= 0 {
+		wait = d.ResetAfter
+	}
+	reset := seconds(wait)
+	if family == UnixTime {
+		reset = ceil(int64(d.At)+wait.Microseconds(), 1e6)
+	}
+	add(h, fieldXLimit, integer(limit.Most()))
+	add(h, fieldXLeft, integer(d.Remaining))
+	add(h, fieldXReset, integer(reset))
+}
+
 func add(h http.Header, name, value string) { h[name] = append(h[name], value) }
 
-func (l *limiting) reset(answer *weir.Answer) int64 {
-	wait := answer.RetryAfter
-	if wait <= 0 {
-		wait = answer.ResetAfter
+// comma goes between the items of a list.
+func comma(buffer []byte) []byte {
+	if len(buffer) == 0 {
+		return buffer
 	}
-	if l.fields == Seconds {
-		return seconds(wait)
-	}
-	return ceil(int64(answer.At)+wait.Microseconds(), 1e6)
+	return append(buffer, ", "...)
 }
 
-func (l *limiting) appendLimit(buffer []byte, v *verdict, i int) []byte {
-	claim, d := &v.claims[i], &v.decisions[i]
-	buffer = parameter(name(buffer, claim.Limit), "r", d.Remaining)
+// appendLimit appends an item of RateLimit.
+func appendLimit(buffer []byte, limit *weir.Limit, d *weir.Decision, allowed bool) []byte {
+	buffer = parameter(name(buffer, limit), "r", d.Remaining)
 	switch {
 	case d.RetryAfter > 0:
-		buffer = parameter(buffer, "t", seconds(d.RetryAfter))
-	case d.RetryAfter == 0 && v.answer.Allowed:
-		buffer = parameter(buffer, "t", seconds(d.ResetAfter))
+		return parameter(buffer, "t", seconds(d.RetryAfter))
+	case d.RetryAfter == 0 && allowed:
+		return parameter(buffer, "t", seconds(d.ResetAfter))
 	}
-	return l.appendPartition(buffer, claim)
+	return buffer
 }
 
-// policies are those of the claims that were asked. A limiter's are all its limits.
+// policies are those of the limits that were asked. A limiter's are all its limits.
 func (l *limiting) policies(v *verdict) string {
 	var buffer []byte
-	claims := v.claims
 	if l.oneKey {
-		key := claims[0].Key
-		claims = nil
 		for _, limit := range l.limits {
-			claims = append(claims, weir.Claim{Key: key, Limit: limit})
+			buffer = l.appendPartition(appendPolicy(comma(buffer), limit), limit, v.checks[0].key)
 		}
+		return string(buffer)
 	}
-	for i := range claims {
-		if i > 0 {
-			buffer = append(buffer, ", "...)
-		}
-		buffer = l.appendPartition(appendPolicy(buffer, claims[i].Limit), &claims[i])
+	for i := range v.checks {
+		c := &v.checks[i]
+		buffer = l.appendPartition(appendPolicy(comma(buffer), c.limit), c.limit, c.key)
 	}
 	return string(buffer)
 }
 
 func policyOf(limits []*weir.Limit) string {
 	var buffer []byte
-	for i, limit := range limits {
-		if i > 0 {
-			buffer = append(buffer, ", "...)
-		}
-		buffer = appendPolicy(buffer, limit)
+	for _, limit := range limits {
+		buffer = appendPolicy(comma(buffer), limit)
 	}
 	return string(buffer)
 }
 
+// appendPolicy appends an item of RateLimit-Policy.
 func appendPolicy(buffer []byte, limit *weir.Limit) []byte {
 	buffer = parameter(name(buffer, limit), "q", limit.Most())
 	if limit.Algorithm() == weir.AlgorithmConcurrency {
@@ -188,11 +191,11 @@ func parameter(buffer []byte, key string, n int64) []byte {
 	return strconv.AppendInt(buffer, min(n, largestInteger), 10)
 }
 
-func (l *limiting) appendPartition(buffer []byte, claim *weir.Claim) []byte {
+func (l *limiting) appendPartition(buffer []byte, limit *weir.Limit, key string) []byte {
 	if l.partition == nil {
 		return buffer
 	}
-	pk := l.partition(claim.Limit, claim.Key)
+	pk := l.partition(limit, key)
 	if len(pk) == 0 {
 		return buffer
 	}

@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"time"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/rules"
 )
 
 // A judge decides one request.
@@ -13,24 +16,26 @@ type judge interface {
 	decide(r *http.Request, cost int64, v *verdict) error
 }
 
-// A lease gives back what is held while a request is served.
-type lease func(context.Context) error
-
 // A verdict is what came of one request. It is reused.
 type verdict struct {
-	claims    []weir.Claim // that were asked; none: the request had no key
-	decisions []weir.Decision
-	answer    weir.Answer // the worst of them
-	held      lease
+	checks []check     // that were asked; none: the request had no key
+	answer weir.Answer // the worst of them
+	debt   *debt
+
+	claims []weir.Claim // what byClaims asks
+	gate   gate.Verdict // and its answer
 }
 
-func newVerdict(limits int) *verdict {
-	return &verdict{claims: make([]weir.Claim, 0, limits), decisions: make([]weir.Decision, limits)}
+// A check is a limit that was asked, and what it said.
+type check struct {
+	limit    *weir.Limit
+	key      string
+	decision *weir.Decision
 }
 
 func (v *verdict) outcome() Outcome {
 	switch {
-	case len(v.claims) == 0:
+	case len(v.checks) == 0:
 		return Skipped
 	case v.answer.Allowed:
 		return Passed
@@ -43,7 +48,8 @@ type byLimiter struct {
 	limiter *weir.Limiter
 	key     Key
 	missing Missing
-	holds   bool
+	ttl     time.Duration // of the shortest lease that it holds; 0: none
+	after   costAfter
 }
 
 func (j *byLimiter) decide(r *http.Request, cost int64, v *verdict) error {
@@ -52,21 +58,20 @@ func (j *byLimiter) decide(r *http.Request, cost int64, v *verdict) error {
 	if key == "" {
 		return err
 	}
-	if j.holds {
-		err = j.hold(r.Context(), key, cost, v)
+	if j.ttl > 0 || j.after != nil {
+		err = j.reserve(r, key, cost, v)
 	} else {
 		v.answer, err = j.limiter.AllowN(r.Context(), key, cost)
 	}
 	if err != nil {
 		return err
 	}
-	v.claims = append(v.claims, weir.Claim{Key: key, Limit: v.answer.Limit, Cost: cost})
-	v.decisions[0] = v.answer.Decision
+	v.checks = append(v.checks, check{v.answer.Limit, key, &v.answer.Decision})
 	return nil
 }
 
-func (j *byLimiter) hold(ctx context.Context, key string, cost int64, v *verdict) error {
-	held, err := j.limiter.AcquireN(ctx, key, cost)
+func (j *byLimiter) reserve(r *http.Request, key string, cost int64, v *verdict) error {
+	reservation, err := j.limiter.Reserve(r.Context(), key, cost)
 	var refused *weir.RefusedError
 	if errors.As(err, &refused) {
 		v.answer = refused.Answer
@@ -75,15 +80,61 @@ func (j *byLimiter) hold(ctx context.Context, key string, cost int64, v *verdict
 	if err != nil {
 		return err
 	}
-	v.answer, v.held = held.Answer(), held.Release
+	v.answer = reservation.Answer()
+	v.debt = &debt{ttl: j.ttl, measured: j.after != nil, renew: reservation.Renew,
+		end: func(ctx context.Context, s *served, tell func(Outcome, error)) {
+			j.settle(ctx, reservation, s, cost, tell)
+		}}
 	return nil
 }
 
-// byClaims asks the store about all parts at once.
+// settle ends a reservation. A cost that is none leaves it at the estimate; its leases are
+// given back whatever happens.
+func (j *byLimiter) settle(ctx context.Context, reservation *weir.Reservation, s *served, cost int64, tell func(Outcome, error)) {
+	trouble := Unreleased
+	if j.after != nil && s.ran {
+		trouble = Unsettled
+		actual, err := s.cost(j.after)
+		if err != nil {
+			tell(Unsettled, err)
+		} else {
+			cost = actual
+		}
+	}
+	err := reservation.Settle(ctx, cost)
+	if errors.Is(err, weir.ErrLeaseGone) {
+		trouble = Unreleased
+	}
+	if err != nil {
+		tell(trouble, err)
+	}
+}
+
+// byClaims asks about all parts at once: a gate without rules, to which claims are brought.
 type byClaims struct {
-	store weir.Store
+	gate  *gate.Gate
 	parts []Part
-	holds bool
+	ttls  map[*weir.Limit]time.Duration // of those that hold leases
+	after costAfter
+	own   map[*weir.Limit]bool // those whose parts have a cost of their own
+}
+
+func newByClaims(store weir.Store, parts []Part, after costAfter) (*byClaims, error) {
+	none, err := rules.Compile(&rules.File{})
+	if err != nil {
+		return nil, err
+	}
+	g, err := gate.New(store, none)
+	if err != nil {
+		return nil, err
+	}
+	j := &byClaims{gate: g, parts: append([]Part(nil), parts...), after: after, own: make(map[*weir.Limit]bool)}
+	for _, part := range parts {
+		for _, limit := range part.Limits {
+			j.own[limit] = part.Cost != nil
+		}
+	}
+	return j, nil
 }
 
 func (j *byClaims) decide(r *http.Request, cost int64, v *verdict) error {
@@ -112,53 +163,31 @@ func (j *byClaims) decide(r *http.Request, cost int64, v *verdict) error {
 }
 
 func (j *byClaims) ask(ctx context.Context, v *verdict) error {
-	if j.holds {
-		v.lease(weir.NewLeaseID())
-	}
-	granted, err := j.store.Decide(ctx, v.claims, 1, v.decisions[:len(v.claims)])
-	if err != nil {
+	if err := j.gate.Decide(ctx, nil, gate.Ask{Times: 1, Claims: v.claims}, &v.gate); err != nil {
 		return err
 	}
-	v.worst()
-	v.answer.Allowed = granted > 0
-	if j.holds && v.answer.Allowed {
-		v.held = j.held(v)
+	if v.gate.Outcome == gate.Failed {
+		return v.gate.Err
+	}
+	for i := range v.gate.Len() {
+		c := v.gate.At(i)
+		v.checks = append(v.checks, check{c.Claim.Limit, c.Claim.Key, c.Decision})
+	}
+	worst, _ := v.gate.Worst()
+	v.answer = weir.Answer{Allowed: v.gate.Outcome == gate.Passed, Limit: worst.Claim.Limit, Decision: *worst.Decision}
+	v.answer.Delay = v.gate.Delay
+	if v.answer.Allowed && (j.after != nil || v.gate.Holds()) {
+		v.debt = owed(j.gate, v.gate.Receipt(), j.actual)
+		v.debt.measured = j.after != nil
 	}
 	return nil
 }
 
-func (v *verdict) lease(id string) {
-	for i := range v.claims {
-		if v.claims[i].Limit.Algorithm() == weir.AlgorithmConcurrency {
-			v.claims[i].Lease = id
-		}
+// actual is what a part has cost.
+func (j *byClaims) actual(c *gate.Charged, s *served) (units int64, ok bool, err error) {
+	if j.after == nil || j.own[c.Claim.Limit] {
+		return 0, false, nil
 	}
-}
-
-// worst fills in the answer: of all claims the decision that matters, and the longest delay.
-func (v *verdict) worst() {
-	worst, delay := 0, v.decisions[0].Delay
-	for i := 1; i < len(v.claims); i++ {
-		delay = max(delay, v.decisions[i].Delay)
-		if weir.Worse(&v.decisions[i], &v.decisions[worst]) {
-			worst = i
-		}
-	}
-	v.answer.Limit, v.answer.Decision = v.claims[worst].Limit, v.decisions[worst]
-	v.answer.Delay = delay
-}
-
-// held gives back the leases alone: what windows and buckets counted stays counted.
-func (j *byClaims) held(v *verdict) lease {
-	var leases []weir.Claim
-	for _, claim := range v.claims {
-		if claim.Lease != "" {
-			leases = append(leases, claim)
-		}
-	}
-	if leases == nil { // the part that holds was skipped
-		return nil
-	}
-	at := v.answer.At
-	return func(ctx context.Context) error { return j.store.Refund(ctx, leases, at, nil) }
+	units, err = s.cost(j.after)
+	return units, true, err
 }

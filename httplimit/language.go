@@ -24,6 +24,16 @@ func missingKey(language string, _ int64) string {
 	return either(language, "This request lacks what its limit is counted by.", "请求缺少限流所需的标识。")
 }
 
+func denied(language string, _ int64) string {
+	return either(language, "This request is not allowed.", "该请求不被允许。")
+}
+
+// wrong names the part of a request that is wrong. What is allowed is told in English: it
+// is for whoever writes the client.
+func wrong(language, field, allowed string) string {
+	return either(language, "The "+field+" of this request is not allowed; allowed: ", "请求的 "+field+" 无效,允许的是:") + allowed + "."
+}
+
 func undecided(language string, _ int64) string {
 	return either(language, "The limit of this request could not be asked: try again later.", "暂时无法检查限流,请稍后重试。")
 }

@@ -16,11 +16,11 @@ func New(limiter *weir.Limiter, key Key, options ...Option) (func(http.Handler) 
 	if limiter == nil || key == nil {
 		return nil, errors.New("httplimit: the limiter or the key is nil; give both, such as PeerAddress for the key")
 	}
-	c, err := configure(options)
+	c, err := configure(options, forLimits)
 	if err != nil {
 		return nil, err
 	}
-	j := &byLimiter{limiter: limiter, key: key, missing: c.missing, holds: holds(limiter.Limits())}
+	j := &byLimiter{limiter: limiter, key: key, missing: c.missing, ttl: shortest(limiter.Limits()), after: c.after}
 	l := newLimiting(c, j, limiter.Limits())
 	l.oneKey = true
 	return l.wrap, nil
@@ -41,7 +41,7 @@ func Together(store weir.Store, parts []Part, options ...Option) (func(http.Hand
 	if store == nil {
 		return nil, errors.New("httplimit: the store is nil; give one, such as memstore.New()")
 	}
-	c, err := configure(options)
+	c, err := configure(options, forLimits)
 	if err != nil {
 		return nil, err
 	}
@@ -49,7 +49,10 @@ func Together(store weir.Store, parts []Part, options ...Option) (func(http.Hand
 	if err != nil {
 		return nil, err
 	}
-	j := &byClaims{store: store, parts: append([]Part(nil), parts...), holds: holds(limits)}
+	j, err := newByClaims(store, parts, c.after)
+	if err != nil {
+		return nil, err
+	}
 	return newLimiting(c, j, limits).wrap, nil
 }
 
@@ -73,15 +76,6 @@ func limitsOf(parts []Part) (limits []*weir.Limit, err error) {
 	return limits, weir.Check(claims, 1, nil)
 }
 
-func holds(limits []*weir.Limit) bool {
-	for _, limit := range limits {
-		if limit.Algorithm() == weir.AlgorithmConcurrency {
-			return true
-		}
-	}
-	return false
-}
-
 // limiting is the middleware, before it has a handler.
 type limiting struct {
 	config
@@ -94,7 +88,7 @@ type limiting struct {
 
 func newLimiting(c config, j judge, limits []*weir.Limit) *limiting {
 	l := &limiting{config: c, judge: j, limits: limits}
-	l.pool.New = func() any { return newVerdict(len(limits)) }
+	l.pool.New = func() any { return new(verdict) }
 	if c.partition == nil {
 		// One slice for all requests, without room to append: whoever adds a value copies it.
 		l.policy = []string{policyOf(limits)}
@@ -104,22 +98,14 @@ func newLimiting(c config, j judge, limits []*weir.Limit) *limiting {
 
 func (l *limiting) wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		pass, delay, held := l.admit(w, r)
-		if held != nil {
-			defer l.release(r, held)
-		}
-		switch {
-		case !pass:
-		case !pause(r.Context(), delay):
-			l.unavailable(w, r)
-		default:
-			next.ServeHTTP(w, r)
+		if p := l.admit(w, r); p.request != nil {
+			l.serve(w, p, next)
 		}
 	})
 }
 
 // admit decides and writes what there is to write before the handler does.
-func (l *limiting) admit(w http.ResponseWriter, r *http.Request) (pass bool, delay time.Duration, held lease) {
+func (l *limiting) admit(w http.ResponseWriter, r *http.Request) passage {
 	v := l.pool.Get().(*verdict)
 	defer l.done(v)
 	cost := int64(1)
@@ -127,65 +113,53 @@ func (l *limiting) admit(w http.ResponseWriter, r *http.Request) (pass bool, del
 		cost = l.cost(r)
 	}
 	if err := l.judge.decide(r, cost, v); err != nil {
-		return l.fail(w, r, err), 0, nil
+		return l.fail(w, r, err)
 	}
-	l.tell(r, v.outcome(), v.answer, nil)
-	if len(v.claims) == 0 {
-		return true, 0, nil
+	l.tell(r, Event{Outcome: v.outcome(), Answer: v.answer})
+	if len(v.checks) == 0 {
+		return passage{request: r}
 	}
 	l.describe(w.Header(), v)
 	if !v.answer.Allowed {
 		l.refuse(w, r, v)
-		return false, 0, nil
+		return passage{}
 	}
-	return true, v.answer.Delay, v.held
+	return passage{request: r, delay: v.answer.Delay, debt: v.debt}
 }
 
 // done lets go of the keys, which may be parts of large requests.
 func (l *limiting) done(v *verdict) {
+	clear(v.checks)
 	clear(v.claims)
-	v.claims, v.held = v.claims[:0], nil
+	v.checks, v.claims, v.debt = v.checks[:0], v.claims[:0], nil
 	l.pool.Put(v)
 }
 
 // fail answers for a request that could not be decided, or lets it pass.
-func (l *limiting) fail(w http.ResponseWriter, r *http.Request, err error) (pass bool) {
+func (l *limiting) fail(w http.ResponseWriter, r *http.Request, err error) passage {
 	var missing *missingError
 	if errors.As(err, &missing) {
-		l.tell(r, Denied, weir.Answer{}, err)
-		l.answer(w, r, &Refusal{Status: http.StatusForbidden}, missingKey)
-		return false
+		l.tell(r, Event{Outcome: Denied, Err: err})
+		answer(w, r, &Refusal{Status: http.StatusForbidden, say: missingKey}, l.body)
+		return passage{}
 	}
-	l.tell(r, Failed, weir.Answer{}, err)
+	l.tell(r, Event{Outcome: Failed, Err: err})
 	var input *weir.InputError
 	switch {
 	case errors.As(err, &input):
-		l.answer(w, r, &Refusal{Status: http.StatusInternalServerError}, undecided)
+		answer(w, r, &Refusal{Status: http.StatusInternalServerError, say: undecided}, l.body)
 	case l.failure == FailClosed || r.Context().Err() != nil:
 		// Over contexts do not pass: clients would cancel requests to have them served.
 		l.unavailable(w, r)
 	default:
-		return true
+		return passage{request: r}
 	}
-	return false
+	return passage{}
 }
 
-func (l *limiting) unavailable(w http.ResponseWriter, r *http.Request) {
-	l.answer(w, r, &Refusal{Status: http.StatusServiceUnavailable}, undecided)
-}
-
-func (l *limiting) tell(r *http.Request, outcome Outcome, answer weir.Answer, err error) {
-	if l.observe != nil {
-		l.observe(r, Event{Outcome: outcome, Answer: answer, Err: err})
-	}
-}
-
-// release gives back what was held while the handler ran. The request's context may be
-// over by now; the units are given back all the same.
-func (l *limiting) release(r *http.Request, held lease) {
-	err := held(context.WithoutCancel(r.Context()))
-	if err != nil {
-		l.tell(r, Unreleased, weir.Answer{}, err)
+func (c *config) tell(r *http.Request, e Event) {
+	if c.observe != nil {
+		c.observe(r, e)
 	}
 }
 

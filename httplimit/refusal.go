@@ -12,9 +12,10 @@ import (
 
 // A Refusal is what a body is made of.
 type Refusal struct {
-	// Status is of the answer: 429 (or WithStatus) where a limit refused; 403 where the
-	// request had no key and the policy is Deny; 503 where the store did not answer and the
-	// policy is FailClosed, or the request's context was over; 500 where the input was wrong.
+	// Status is of the answer: 429 (or WithStatus, or the rule's) where a limit refused; 403
+	// where the request had no key and the policy is Deny, or a list denies it; 503 where the
+	// store did not answer and the policy is FailClosed, or the request's context was over;
+	// 400 where rules could not read the request; 500 where the input was wrong.
 	Status int
 	// Exceeded reports whether a limit refused; otherwise the fields below are empty.
 	Exceeded bool
@@ -25,8 +26,12 @@ type Refusal struct {
 	Violated []string
 	// Answer is of the limit that decided.
 	Answer weir.Answer
+	// Rule is the name of the rule that decided, if rules did.
+	Rule string
 	// Message is a sentence for people, in Language: "en" or "zh", by Accept-Language.
 	Message, Language string
+
+	say message
 }
 
 // A Body makes the body of a refusal. One in another language than the message's says so
@@ -87,27 +92,32 @@ func Template(contentType string, template interface{ Execute(io.Writer, any) er
 
 // refuse answers for a limit that refused.
 func (l *limiting) refuse(w http.ResponseWriter, r *http.Request, v *verdict) {
-	refusal := &Refusal{Status: l.status, Exceeded: true, Answer: v.answer, RetryAfter: -1}
-	say := never
-	if v.answer.RetryAfter != weir.Never {
-		// At least 1: 0 would be read as "at once" by whom there is no room for.
-		refusal.RetryAfter, say = max(1, seconds(v.answer.RetryAfter)), later
-		w.Header().Set(fieldRetry, integer(refusal.RetryAfter))
-	}
-	for i := range v.claims {
-		if v.decisions[i].RetryAfter != 0 {
-			refusal.Violated = append(refusal.Violated, v.claims[i].Limit.Name())
+	refusal := exceeded(w.Header(), l.status, v.answer)
+	for i := range v.checks {
+		if v.checks[i].decision.RetryAfter != 0 {
+			refusal.Violated = append(refusal.Violated, v.checks[i].limit.Name())
 		}
 	}
-	l.answer(w, r, refusal, say)
+	answer(w, r, refusal, l.body)
+}
+
+// exceeded is the refusal of a limit, and sets Retry-After.
+func exceeded(h http.Header, status int, decided weir.Answer) *Refusal {
+	refusal := &Refusal{Status: status, Exceeded: true, Answer: decided, RetryAfter: -1, say: never}
+	if decided.RetryAfter != weir.Never {
+		// At least 1: 0 would be read as "at once" by whom there is no room for.
+		refusal.RetryAfter, refusal.say = max(1, seconds(decided.RetryAfter)), later
+		h.Set(fieldRetry, integer(refusal.RetryAfter))
+	}
+	return refusal
 }
 
 // answer writes a refusal. Errors of writing are the connection's end: nobody is there to
 // be told.
-func (l *limiting) answer(w http.ResponseWriter, r *http.Request, refusal *Refusal, say message) {
+func answer(w http.ResponseWriter, r *http.Request, refusal *Refusal, body Body) {
 	refusal.Language = language(r.Header["Accept-Language"])
-	refusal.Message = say(refusal.Language, refusal.RetryAfter)
-	contentType, body := l.body(r, refusal)
+	refusal.Message = refusal.say(refusal.Language, refusal.RetryAfter)
+	contentType, text := body(r, refusal)
 	h := w.Header()
 	h.Set("Content-Type", contentType)
 	if refusal.Language != "" {
@@ -115,7 +125,12 @@ func (l *limiting) answer(w http.ResponseWriter, r *http.Request, refusal *Refus
 	}
 	h.Set("Cache-Control", "no-store")
 	w.WriteHeader(refusal.Status)
-	w.Write(body)
+	w.Write(text)
+}
+
+// unavailable answers for whoever cannot be served now, and no one knows how long.
+func (c *config) unavailable(w http.ResponseWriter, r *http.Request) {
+	answer(w, r, &Refusal{Status: http.StatusServiceUnavailable, say: undecided}, c.body)
 }
 
 // Wait is RetryAfter as a duration; 0 where no wait helps.

@@ -1,0 +1,569 @@
+package httplimit_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/clientaddr"
+	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/httplimit"
+	"github.com/weirproject/weir/memstore"
+	"github.com/weirproject/weir/pathform"
+	"github.com/weirproject/weir/rules"
+)
+
+// compiled are the rules of a text.
+func compiled(t testing.TB, text string) *rules.Set {
+	t.Helper()
+	file, err := rules.Parse("weir.yaml", []byte("rules:\n"+text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := rules.Compile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set
+}
+
+func gateOf(t testing.TB, store weir.Store, text string) *gate.Gate {
+	t.Helper()
+	g, err := gate.New(store, compiled(t, text), gate.WithLocal(memstore.New()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+func byRules(t testing.TB, store weir.Store, text string, options ...httplimit.Option) middleware {
+	t.Helper()
+	m, err := httplimit.ByRules(gateOf(t, store, text), options...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// ask serves a request without a socket.
+func ask(handler http.Handler, method, target string, change ...func(*http.Request)) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(method, target, nil)
+	for _, change := range change {
+		change(r)
+	}
+	recorder := httptest.NewRecorder()
+	handler.ServeHTTP(recorder, r)
+	return recorder
+}
+
+func header(name, value string) func(*http.Request) {
+	return func(r *http.Request) { r.Header.Add(name, value) }
+}
+
+func from(peer string) func(*http.Request) { return func(r *http.Request) { r.RemoteAddr = peer } }
+
+const siteAndIP = `
+  - {name: site, limit: sliding_log 9/1m}
+  - {name: ip, key: [client.ip], limit: [sliding_log 1/1m, sliding_log 5/1h]}
+`
+
+// Draft 11, sections 3 to 5.1: all rules that were asked stand in one pair of fields, and
+// the names in violated-policies are those of the fields.
+func TestByRulesRefuses(t *testing.T) {
+	s := serve(t, byRules(t, newClock().store(), siteAndIP)(hello))
+	policy := `"site";q=9;w=60, "ip";q=1;w=60, "ip.2";q=5;w=3600`
+	first := s.get("/")
+	first.want(t, 200, map[string]string{
+		"RateLimit-Policy": policy, "RateLimit": `"site";r=8;t=60, "ip";r=0;t=60, "ip.2";r=4;t=3600`, "Retry-After": "", "Cache-Control": "",
+	})
+	second := s.get("/", "Accept-Language", "zh-CN")
+	second.want(t, 429, map[string]string{
+		"RateLimit-Policy": policy, "RateLimit": `"site";r=8, "ip";r=0;t=60, "ip.2";r=4`, "Retry-After": "60",
+		"Cache-Control": "no-store", "Content-Type": "application/problem+json", "Content-Language": "zh",
+	})
+	for _, r := range []*reply{first, second} {
+		if len(items(t, r.Header.Values("RateLimit"))) != 3 || len(items(t, r.Header.Values("RateLimit-Policy"))) != 3 {
+			t.Errorf("a stranger's parser reads other fields: %v", r.Header)
+		}
+	}
+	if !strings.Contains(second.text, `"violated-policies":["ip"]`) || !strings.Contains(second.text, "请在 60 秒后重试") {
+		t.Errorf("the body is %s", second.text)
+	}
+}
+
+func TestByRulesOutcomes(t *testing.T) {
+	for _, tt := range []struct {
+		name, rule string
+		broken     bool // the store
+		status     [2]int
+		outcome    httplimit.Outcome // of the second
+		fields     string            // RateLimit of the second
+	}{
+		{"no rule", `{name: a, match: {path: /other}, limit: sliding_log 1/1m}`, false, [2]int{200, 200}, httplimit.Skipped, ""},
+		{"granted", `{name: a, limit: sliding_log 2/1m}`, false, [2]int{200, 200}, httplimit.Passed, `"a";r=0;t=60`},
+		{"refused", `{name: a, limit: sliding_log 1/1m}`, false, [2]int{200, 429}, httplimit.Refused, `"a";r=0;t=60`},
+		{"never", `{name: a, cost: 2, limit: sliding_log 2/1m}`, false, [2]int{200, 429}, httplimit.Refused, `"a";r=0;t=60`},
+		{"shadow", `{name: a, mode: shadow, limit: sliding_log 1/1m}`, false, [2]int{200, 200}, httplimit.Skipped, ""},
+		{"no key: together", `{name: a, key: [user], limit: sliding_log 1/1m}`, false, [2]int{200, 429}, httplimit.Refused, `"a";r=0;t=60`},
+		{"no key: skip", `{name: a, key: [user], on_missing: skip, limit: sliding_log 1/1m}`, false, [2]int{200, 200}, httplimit.Skipped, ""},
+		{"no key: deny", `{name: a, key: [user], on_missing: deny, limit: sliding_log 1/1m}`, false, [2]int{403, 403}, httplimit.Denied, ""},
+		{"no store: deny", `{name: a, on_store_error: deny, limit: sliding_log 1/1m}`, true, [2]int{503, 503}, httplimit.Failed, ""},
+		{"no store: allow", `{name: a, on_store_error: allow, limit: sliding_log 1/1m}`, true, [2]int{200, 200}, httplimit.Failed, ""},
+		{"no store: local", `{name: a, limit: fixed_window 1/1000000h}`, true, [2]int{200, 429}, httplimit.Refused, `"a";r=0;t=`},
+	} {
+		store := newClock().store()
+		var seen httplimit.Event
+		s := serve(t, byRules(t, store, "  - "+tt.rule, httplimit.WithObserver(func(_ *http.Request, e httplimit.Event) { seen = e }))(hello))
+		if tt.broken {
+			store.Close()
+		}
+		s.get("/").want(t, tt.status[0], nil)
+		r := s.get("/")
+		r.want(t, tt.status[1], nil)
+		if got := r.Header.Get("RateLimit"); !strings.HasPrefix(got, tt.fields) || (got == "") != (tt.fields == "") {
+			t.Errorf("%s: RateLimit is %q, want %q", tt.name, got, tt.fields)
+		}
+		if seen.Outcome != tt.outcome || tt.broken != errors.Is(seen.Err, weir.ErrClosed) {
+			t.Errorf("%s: the observer saw %+v", tt.name, seen)
+		}
+		if r.StatusCode >= 400 && (r.Header.Get("Cache-Control") != "no-store" || r.Header.Get("Content-Type") != "application/problem+json") {
+			t.Errorf("%s: %v", tt.name, r.Header)
+		}
+		if r.StatusCode != 429 && r.Header.Get("Retry-After") != "" {
+			t.Errorf("%s: %d with Retry-After", tt.name, r.StatusCode)
+		}
+	}
+}
+
+// What is matched is what the handler gets.
+func TestThePathIsMatchedAsItIsHandedOn(t *testing.T) {
+	const text = "  - {name: login, match: {path: /login}, limit: sliding_log 1/1m}"
+	for target, want := range map[string]string{
+		"/login": "/login", "//login": "/login", "/./login": "/login", "/x/../login": "/login", "/%6cogin": "/login",
+		"/%6Cogin?a=/..": "/login", "/login/": "/login/", "/LOGIN": "/LOGIN", "/%256cogin": "/%6cogin", "http://example.com": "/",
+		"/a%2flogin": "", "/a%5clogin": "", "/..;/login": "", "/%00": "",
+	} {
+		var got *http.Request
+		handler := byRules(t, newClock().store(), text)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = r }))
+		sent := httptest.NewRequest("GET", target, nil)
+		before := *sent.URL
+		r := httptest.NewRecorder()
+		handler.ServeHTTP(r, sent)
+		if want == "" {
+			if r.Code != 400 || got != nil || !strings.Contains(r.Body.String(), "allowed: a path without") && !strings.Contains(r.Body.String(), "have no parameters") {
+				t.Errorf("%s is answered %d %s", target, r.Code, r.Body)
+			}
+			continue
+		}
+		if got == nil || got.URL.Path != want || got.URL.RawQuery != before.RawQuery {
+			t.Errorf("%s is handed on as %v, want %s", target, got.URL, want)
+		}
+		if limited := r.Header().Get("RateLimit") != ""; limited != (want == "/login") {
+			t.Errorf("%s is handed on as %s and limited: %v", target, want, limited)
+		}
+		if *sent.URL != before {
+			t.Errorf("%s: the caller's request was changed to %v", target, sent.URL)
+		}
+	}
+}
+
+func TestTheFormOfPathsIsTheCallers(t *testing.T) {
+	const text = "  - {name: login, match: {path: /login}, limit: sliding_log 1/1m}"
+	handler := byRules(t, newClock().store(), text, httplimit.WithPathForm(pathform.Form{DropTrailingSlash: true, IgnoreCase: true}))(hello)
+	if a, b := ask(handler, "GET", "/Login/").Code, ask(handler, "GET", "/login").Code; a != 200 || b != 429 {
+		t.Errorf("%d %d", a, b)
+	}
+}
+
+// RFC 9112, 3.2.2: the host of an absolute target is the host, whatever Host says.
+func TestHosts(t *testing.T) {
+	const text = `
+  - {name: a, match: {host: api.example.com}, limit: sliding_log 1000/1m}
+  - {name: h, key: [host], on_missing: skip, limit: sliding_log 1/1m}
+`
+	server := httptest.NewServer(byRules(t, newClock().store(), text)(hello))
+	defer server.Close()
+	for _, tt := range []struct {
+		lines string
+		want  string
+	}{
+		{"GET / HTTP/1.1\r\nHost: api.example.com", "200 a h"},
+		{"GET / HTTP/1.1\r\nHost: API.example.com", "429"}, // the same to key h
+		{"GET / HTTP/1.1\r\nHost: api.example.com.", "429"},
+		{"GET / HTTP/1.1\r\nHost: api.example.com:8080", "429"},
+		{"GET / HTTP/1.1\r\nHost: api.example.com.:8080", "429"},
+		{"GET / HTTP/1.1\r\nHost: api.example.com:", "429"},
+		{"GET http://api.example.com:99/ HTTP/1.1\r\nHost: other", "429"},
+		{"GET http://other/ HTTP/1.1\r\nHost: api.example.com", "200 h"},
+		{"GET / HTTP/1.1\r\nHost: [2001:db8::1]:80", "200 h"},
+		{"GET / HTTP/1.1\r\nHost: [2001:db8::1]", "429"},
+		{"GET / HTTP/1.0", "200"},
+		{"GET / HTTP/1.1\r\nHost: api.example.com:80:90", "400"},
+		{"GET / HTTP/1.1\r\nHost: api.example.com..", "400"},
+		{"GET / HTTP/1.1\r\nHost: api%2eexample.com", "400"},
+		{"GET / HTTP/1.1\r\nHost: x@api.example.com", "400"},
+		{"GET / HTTP/1.1\r\nHost: api.example.com:a", "400"},
+		{"GET / HTTP/1.1\r\nHost: [::1", "400"},
+		{"GET / HTTP/1.1\r\nHost: [api.example.com]", "400"},
+		{"GET / HTTP/1.1\r\nHost: [::1]x", "400"},
+		{"GET / HTTP/1.1\r\nHost: .", "400"},
+	} {
+		r := raw(t, server.Listener.Addr().String(), tt.lines)
+		got := fmt.Sprint(r.StatusCode)
+		for _, name := range []string{"a", "h"} {
+			if r.StatusCode == 200 && strings.Contains(r.Header.Get("RateLimit"), `"`+name+`"`) {
+				got += " " + name
+			}
+		}
+		if got != tt.want {
+			t.Errorf("%q: %s, want %s", tt.lines, got, tt.want)
+		}
+	}
+}
+
+// raw sends lines as they are.
+func raw(t *testing.T, address, lines string) *http.Response {
+	t.Helper()
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	conn.SetDeadline(time.Now().Add(10 * time.Second))
+	io.WriteString(conn, lines+"\r\nConnection: close\r\n\r\n")
+	r, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Body.Close()
+	return r
+}
+
+func TestTheMethodIsTheRequestLines(t *testing.T) {
+	const text = "  - {name: writes, match: {method: [POST, DELETE]}, limit: sliding_log 1/1m}"
+	s := byRules(t, newClock().store(), text)(hello)
+	for _, tt := range []struct {
+		method, override string
+		limited          bool
+	}{
+		{"POST", "", true}, {"POST", "GET", true}, {"GET", "POST", false}, {"post", "", false}, {"HEAD", "", false}, {"DELETE", "", true}, {"MADEUP", "", false},
+	} {
+		r := ask(s, tt.method, "/", header("X-HTTP-Method-Override", tt.override))
+		if got := r.Header().Get("RateLimit") != ""; got != tt.limited {
+			t.Errorf("%+v: limited: %v", tt, got)
+		}
+	}
+}
+
+func TestClientsBehindProxies(t *testing.T) {
+	const text = "  - {name: ip, key: [client.ip], limit: sliding_log 1/1m}"
+	clients, err := clientaddr.New([]netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tt := range map[string]struct {
+		options []httplimit.Option
+		peer    string
+		want    int // of a second client through the same peer
+	}{
+		"a proxy that is trusted":    {[]httplimit.Option{httplimit.WithClients(clients)}, "10.0.0.1:1", 200},
+		"one that is not":            {[]httplimit.Option{httplimit.WithClients(clients)}, "192.0.2.1:1", 429},
+		"nobody is unless said so":   {nil, "10.0.0.1:1", 429},
+		"and of IPv6 a /64 is one":   {nil, "[2001:db8::1]:1", 429},
+		"a peer without any address": {nil, "@", 429},
+	} {
+		handler := byRules(t, newClock().store(), text, tt.options...)(hello)
+		first := ask(handler, "GET", "/", from(tt.peer), header("X-Forwarded-For", "198.51.100.1"))
+		second := ask(handler, "GET", "/", from(tt.peer), header("X-Forwarded-For", "198.51.100.2"))
+		if first.Code != 200 || second.Code != tt.want {
+			t.Errorf("%s: %d %d, want 200 %d", name, first.Code, second.Code, tt.want)
+		}
+	}
+}
+
+func TestWhatRulesAreToldOfARequest(t *testing.T) {
+	const text = `
+  - {name: a, match: {header: {X-Plan: free}, query: {format: pdf}, descriptor: {region: eu}}, key: [user, service, route, cookie.session, header.Host], on_missing: deny, limit: sliding_log 1/1m}
+`
+	m := byRules(t, newClock().store(), text,
+		httplimit.WithUser(func(r *http.Request) string { return r.Header.Get("X-User") }),
+		httplimit.WithService(func(*http.Request) string { return "orders" }),
+		httplimit.WithDescriptors(func(_ *http.Request, name string) string { return map[string]string{"region": "eu"}[name] }))
+	mux := http.NewServeMux()
+	mux.Handle("/x/{id}", m(hello))
+	for _, tt := range []struct {
+		target, plan, user, session string
+		want                        int
+	}{
+		{"/x/1?form%61t=pdf", "free", "u", "s", 200},
+		{"/x/2?format=pdf&format=html", "free", "u", "s", 429},
+		{"/x/2?format=pdf", "free", "v", "s", 200},
+		{"/x/2?format=pdf", "free", "v", "t", 200},
+		{"/x/2?format=html&format=pdf", "free", "v", "t", 200},
+		{"/x/2?format=pdf", "paid", "u", "s", 200},
+		{"/x/2?format=pdf", "free", "", "s", 403},
+		{"/x/2?format=pdf", "free", "u", "", 403},
+	} {
+		r := ask(mux, "GET", tt.target, header("X-Plan", tt.plan), header("X-User", tt.user), header("Cookie", "a=b; session="+tt.session))
+		if r.Code != tt.want {
+			t.Errorf("%+v: %d", tt, r.Code)
+		}
+	}
+}
+
+// Beyond what net/http reads it reads nothing, and others may: then rules would not see
+// what is served.
+func TestTooManyParametersAndCookies(t *testing.T) {
+	handler := byRules(t, newClock().store(), "  - {name: a, match: {query: {a: b}}, limit: sliding_log 1/1m}")(hello)
+	for n, want := range map[int]int{9_999: 200, 10_000: 400} {
+		if r := ask(handler, "GET", "/?a=b"+strings.Repeat("&x", n)); r.Code != want || (want == 200) != (r.Header().Get("RateLimit") != "") {
+			t.Errorf("%d parameters besides: %d %s", n, r.Code, r.Body)
+		}
+	}
+	for n, want := range map[int]int{2_999: 200, 3_000: 400} {
+		if r := ask(handler, "GET", "/", header("Cookie", "a=b"+strings.Repeat(";x=y", n))); r.Code != want {
+			t.Errorf("%d cookies besides: %d %s", n, r.Code, r.Body)
+		}
+	}
+}
+
+// A wrong cost that the service says is the service's mistake.
+func TestACostOfTheCallers(t *testing.T) {
+	text := "  - {name: a, limit: sliding_log 9/1m}"
+	for cost, want := range map[int64]int{3: 200, 10: 429, -1: 500} {
+		handler := byRules(t, newClock().store(), text, httplimit.WithCost(func(*http.Request) int64 { return cost }))(hello)
+		r := ask(handler, "GET", "/")
+		if r.Code != want || cost == 3 && r.Header().Get("RateLimit") != `"a";r=6;t=60` {
+			t.Errorf("cost %d: %d %v", cost, r.Code, r.Header())
+		}
+	}
+}
+
+func TestWhoHasGoneIsNotServed(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	store := memstore.New()
+	handler := byRules(t, store, "  - {name: a, on_store_error: allow, limit: sliding_log 9/1m}")(hello)
+	store.Close()
+	r := httptest.NewRecorder()
+	handler.ServeHTTP(r, httptest.NewRequest("GET", "/", nil).WithContext(ctx))
+	if r.Code != 503 {
+		t.Errorf("%d", r.Code)
+	}
+}
+
+func TestByRulesLeavesTheResponseWriterAndOtherFields(t *testing.T) {
+	recorder := httptest.NewRecorder()
+	recorder.Header().Set("RateLimit", `"outer";r=1`)
+	recorder.Header().Set("RateLimit-Policy", `"outer";q=1`)
+	byRules(t, newClock().store(), siteAndIP)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if w != http.ResponseWriter(recorder) {
+			t.Errorf("the handler got a %T of another make", w)
+		}
+		w.Header().Add("RateLimit", `"inner";r=2`)
+		w.Header().Add("RateLimit-Policy", `"inner";q=2`)
+	})).ServeHTTP(recorder, httptest.NewRequest("GET", "/", nil))
+	for name, want := range map[string]string{
+		"RateLimit":        `"outer";r=1 | "site";r=8;t=60, "ip";r=0;t=60, "ip.2";r=4;t=3600 | "inner";r=2`,
+		"RateLimit-Policy": `"outer";q=1 | "site";q=9;w=60, "ip";q=1;w=60, "ip.2";q=5;w=3600 | "inner";q=2`,
+	} {
+		if got := strings.Join(recorder.Header().Values(name), " | "); got != want {
+			t.Errorf("%s is %s", name, got)
+		}
+	}
+}
+
+// The two fields are halves of one slice: adding to the first must not write the second.
+func TestAddingToAFieldLeavesTheOther(t *testing.T) {
+	r := ask(byRules(t, newClock().store(), siteAndIP)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Add("RateLimit-Policy", "x")
+	})), "GET", "/")
+	if got := r.Header().Values("RateLimit"); len(got) != 1 || !strings.HasPrefix(got[0], `"site"`) {
+		t.Errorf("RateLimit is %q", got)
+	}
+}
+
+func TestALeakyQueueByRules(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		handler := byRules(t, memstore.New(), "  - {name: q, limit: leaky_queue 1/1s queue 5}")(hello)
+		start := time.Now()
+		for i := range 3 {
+			if r := ask(handler, "GET", "/"); r.Code != 200 || time.Since(start) != time.Duration(i)*time.Second {
+				t.Errorf("request %d: %d after %v", i, r.Code, time.Since(start))
+			}
+		}
+	})
+}
+
+// Requests that run for longer than the time-to-live stay counted, whatever middleware
+// holds their leases, and are let go of when they end, also by panicking.
+func TestLongRequestsKeepTheirLeases(t *testing.T) {
+	limit := weir.MustLimit("jobs", weir.Concurrency{Limit: 1, TTL: 3 * time.Second})
+	parts := []httplimit.Part{{Key: httplimit.Constant("all"), Limits: []*weir.Limit{limit, weir.MustLimit("rate", weir.PerSecond(1000))}}}
+	for _, name := range []string{"New", "Together", "ByRules", "ByRules, shadow"} {
+		synctest.Test(t, func(t *testing.T) {
+			store := memstore.New()
+			one, err := weir.NewLimiter(store, limit)
+			if err != nil {
+				t.Fatal(err)
+			}
+			fail := httplimit.WithObserver(func(_ *http.Request, e httplimit.Event) {
+				if e.Outcome >= httplimit.Failed {
+					t.Errorf("%s: %+v", name, e)
+				}
+			})
+			m := map[string]func() middleware{
+				"New":      func() middleware { return perAddress(t, one, fail) },
+				"Together": func() middleware { return together(t, store, parts, fail) },
+				"ByRules":  func() middleware { return byRules(t, store, "  - {name: jobs, limit: concurrency 1 ttl 3s}", fail) },
+				"ByRules, shadow": func() middleware {
+					return byRules(t, store, "  - {name: jobs, mode: shadow, limit: concurrency 1 ttl 3s}", fail)
+				},
+			}[name]()
+			handler := m(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				if r.URL.Path == "/long" {
+					time.Sleep(time.Minute)
+				}
+				if r.URL.Path == "/panic" {
+					panic(http.ErrAbortHandler)
+				}
+			}))
+			busy := 429
+			if name == "ByRules, shadow" {
+				busy = 200
+			}
+			var long sync.WaitGroup
+			ctx, leave := context.WithCancel(t.Context())
+			long.Go(func() {
+				ask(handler, "GET", "/long", func(r *http.Request) { *r = *r.WithContext(ctx) })
+			})
+			synctest.Wait()
+			leave() // its client has gone, and it goes on
+			for range 5 {
+				time.Sleep(10 * time.Second)
+				if r := ask(handler, "GET", "/"); r.Code != busy {
+					t.Errorf("%s: while one runs, another is answered %d", name, r.Code)
+				}
+			}
+			long.Wait()
+			func() {
+				defer func() { recover() }()
+				ask(handler, "GET", "/panic")
+			}()
+			if r := ask(handler, "GET", "/"); r.Code != 200 {
+				t.Errorf("%s: after them: %d", name, r.Code)
+			}
+		})
+	}
+}
+
+// A flaky store refuses to renew.
+type flaky struct {
+	weir.Store
+	answer error
+}
+
+func (f *flaky) Decide(ctx context.Context, claims []weir.Claim, times int64, decisions []weir.Decision) (int64, error) {
+	if claims[0].Renew {
+		return 0, f.answer
+	}
+	return f.Store.Decide(ctx, claims, times, decisions)
+}
+
+func TestALostLeaseIsTold(t *testing.T) {
+	for _, answer := range []error{nil, weir.ErrUnavailable} {
+		synctest.Test(t, func(t *testing.T) {
+			var mu sync.Mutex
+			var told []string
+			observe := httplimit.WithObserver(func(_ *http.Request, e httplimit.Event) {
+				mu.Lock()
+				defer mu.Unlock()
+				told = append(told, fmt.Sprintf("%d %v", e.Outcome, e.Err))
+			})
+			store := &flaky{memstore.New(), answer}
+			handler := byRules(t, store, "  - {name: jobs, limit: concurrency 1 ttl 4s}", observe)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+				time.Sleep(3 * time.Second)
+			}))
+			r := ask(handler, "GET", "/")
+			want := []string{"0 <nil>", fmt.Sprintf("%d %v", httplimit.Unrenewed, weir.ErrLeaseGone)}
+			if answer != nil {
+				again := fmt.Sprintf("%d %v", httplimit.Unrenewed, answer)
+				want = []string{"0 <nil>", again, again}
+			}
+			if r.Code != 200 || !slices.Equal(told, want) {
+				t.Errorf("%d, told %q, want %q", r.Code, told, want)
+			}
+		})
+	}
+}
+
+func TestRulesAreSwappedUnderLoad(t *testing.T) {
+	store := memstore.New()
+	g := gateOf(t, store, "  - {name: a, key: [client.ip], limit: sliding_log 1000000/1m}")
+	m, err := httplimit.ByRules(g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	handler := m(hello)
+	sets := []*rules.Set{compiled(t, "  - {name: a, key: [query.q], limit: [1000000/1m, 1000000/1h]}"), compiled(t, "  - {name: b, limit: sliding_log 1000000/1m}")}
+	var clients sync.WaitGroup
+	for range 4 {
+		clients.Go(func() {
+			for i := range 500 {
+				r := ask(handler, "GET", fmt.Sprintf("//x?q=%d", i))
+				policy, limits := strings.Count(r.Header().Get("RateLimit-Policy"), `"`), strings.Count(r.Header().Get("RateLimit"), `"`)
+				if r.Code != 200 || policy != limits || policy == 0 {
+					t.Errorf("%d %v", r.Code, r.Header())
+					return
+				}
+			}
+		})
+	}
+	for i := range 200 {
+		if err := g.Swap(sets[i%2]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	clients.Wait()
+}
+
+func TestOptionsForOthersAreErrors(t *testing.T) {
+	g := gateOf(t, memstore.New(), "  - {name: a, limit: sliding_log 1/1m}")
+	if _, err := httplimit.ByRules(nil); err == nil {
+		t.Error("no gate: no error")
+	}
+	for name, option := range map[string]httplimit.Option{
+		"WithStatus": httplimit.WithStatus(429), "WithBody": httplimit.WithBody(httplimit.Problem), "WithFields": httplimit.WithFields(httplimit.Draft),
+		"WithMissing": httplimit.WithMissing(httplimit.Deny), "WithStoreErrors": httplimit.WithStoreErrors(httplimit.FailOpen),
+		"WithPartitionKeys": httplimit.WithPartitionKeys(nil), "WithCostAfter": httplimit.WithCostAfter(nil),
+	} {
+		if _, err := httplimit.ByRules(g, option); err == nil || !strings.Contains(err.Error(), name+" is for New and Together") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	l := limiter(t, memstore.New(), weir.PerMinute(1))
+	for name, option := range map[string]httplimit.Option{
+		"WithClients": httplimit.WithClients(nil), "WithUser": httplimit.WithUser(nil), "WithService": httplimit.WithService(nil),
+		"WithDescriptors": httplimit.WithDescriptors(nil), "WithPathForm": httplimit.WithPathForm(pathform.Form{}),
+	} {
+		if _, err := httplimit.New(l, httplimit.PeerAddress, option); err == nil || !strings.Contains(err.Error(), name+" is for ByRules") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := httplimit.ByRules(g, httplimit.WithClients(nil)); err == nil {
+		t.Error("nil clients: no error")
+	}
+}

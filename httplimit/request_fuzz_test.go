@@ -1,0 +1,93 @@
+package httplimit_test
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/weirproject/weir/httplimit"
+)
+
+// What rules read of a query is what the handler reads: otherwise one is limited by one
+// value and served by another.
+func FuzzQuery(f *testing.F) {
+	for _, query := range []string{"", "a=1&a=2", "a", "=1", "a;b=1", "a=1;2&a=3", "%61=1", "a=%zz&a=2", "a%zz=1", "a=+%20", "+=1", "%2B=1", "a&&a=1", "a==", "&", "A=1", "a=%00", "%E4=1"} {
+		f.Add(query, "a")
+	}
+	f.Fuzz(func(t *testing.T, query, name string) {
+		values, _ := url.ParseQuery(query) // what is malformed is left out
+		a := httplimit.Attributes(&http.Request{URL: &url.URL{RawQuery: query}})
+		if a == nil {
+			if len(values) > 0 {
+				t.Fatalf("%.100q is refused, and ParseQuery reads it", query)
+			}
+			return
+		}
+		for _, name := range append([]string{name, "", "a", "+", " "}, names(values)...) {
+			if got, want := a.Query(name), values.Get(name); got != want {
+				t.Errorf("%q of %q is %q, ParseQuery says %q", name, query, got, want)
+			}
+		}
+	})
+}
+
+func names(values map[string][]string) (list []string) {
+	for name := range values {
+		list = append(list, name)
+	}
+	return list
+}
+
+func FuzzCookies(f *testing.F) {
+	for _, lines := range []string{"", "a=1", "a=1; a=2", "a = 1", `a="1"`, `a="`, `a="1;2"`, "a=é;a=2", "a", ";a=1;", "b=a=1\na=2", "\ta=1 ", "a=1, 2", "A=1", "a=\\;a=3"} {
+		f.Add(lines)
+	}
+	f.Fuzz(func(t *testing.T, lines string) {
+		r := &http.Request{URL: new(url.URL), Header: http.Header{"Cookie": strings.Split(lines, "\n")}}
+		a := httplimit.Attributes(r)
+		if a == nil {
+			if len(r.Cookies()) > 0 {
+				t.Fatalf("%.100q is refused, and net/http reads it", lines)
+			}
+			return
+		}
+		for _, name := range []string{"a", "A", "b", "session"} {
+			want := ""
+			if cookie, err := r.Cookie(name); err == nil {
+				want = cookie.Value
+			}
+			if got := a.Cookie(name); got != want {
+				t.Errorf("%s of %q is %q, net/http says %q", name, lines, got, want)
+			}
+		}
+		for _, cookie := range r.Cookies() {
+			first, err := r.Cookie(cookie.Name)
+			if err != nil || a.Cookie(cookie.Name) != first.Value {
+				t.Errorf("%s of %q is %q, net/http says %+v", cookie.Name, lines, a.Cookie(cookie.Name), first)
+			}
+		}
+	})
+}
+
+// A host that is accepted has one spelling, and no other is accepted for it: what is
+// accepted is accepted again as itself.
+func FuzzHost(f *testing.F) {
+	for _, host := range []string{"", "a", "a.", "a..", "a:80", "a.:80", "a:b:80", "[::1]", "[::1]:80", "[::1%25eth0]", "::1", "a%2e", ".", ":80", "[::ffff:1.2.3.4]", "x@y", "é"} {
+		f.Add(host)
+	}
+	f.Fuzz(func(t *testing.T, given string) {
+		host, err := httplimit.HostOf(&http.Request{Host: given})
+		if err != nil || given == "" {
+			return
+		}
+		spelled := host
+		if strings.Contains(host, ":") {
+			spelled = "[" + host + "]"
+		}
+		again, err := httplimit.HostOf(&http.Request{Host: spelled})
+		if err != nil || again != host || host == "" || strings.HasSuffix(host, ".") || len(host) > len(given) {
+			t.Errorf("%q is %q, which is %q (%v)", given, host, again, err)
+		}
+	})
+}
