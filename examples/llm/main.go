@@ -26,6 +26,7 @@ import (
 	"net/url"
 	"strconv"
 
+	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/rules"
@@ -42,7 +43,7 @@ func main() {
 		defer model.Close()
 		*upstream = model.URL
 	}
-	handler, err := chat(*upstream)
+	handler, err := chat(memstore.New(), *upstream)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -56,7 +57,7 @@ type gateway struct {
 	proxy *httputil.ReverseProxy
 }
 
-func chat(upstream string) (http.Handler, error) {
+func chat(store weir.Store, upstream string) (http.Handler, error) {
 	target, err := url.Parse(upstream)
 	if err != nil {
 		return nil, err
@@ -69,8 +70,7 @@ func chat(upstream string) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	store := memstore.New()
-	judge, err := gate.New(store, set, gate.WithLocal(store))
+	judge, err := gate.New(store, set, gate.WithLocal(memstore.New()))
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,67 @@
+// Command api is an API with limits by address, by user, by endpoint and for the whole site,
+// all of a request in one decision.
+//
+//	go run ./examples/api
+//	curl -i -H 'X-API-Key: secret-of-ann' http://127.0.0.1:8080/users/7
+package main
+
+import (
+	_ "embed"
+	"fmt"
+	"log"
+	"net/http"
+
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/httplimit"
+	"github.com/weirproject/weir/memstore"
+	"github.com/weirproject/weir/rules"
+)
+
+//go:embed rules.yaml
+var law []byte
+
+func main() {
+	handler, err := api(memstore.New())
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("Ask: curl -i -H 'X-API-Key: secret-of-ann' http://127.0.0.1:8080/users/7")
+	log.Fatal(http.ListenAndServe("127.0.0.1:8080", handler))
+}
+
+func api(store weir.Store) (http.Handler, error) {
+	file, err := rules.Parse("rules.yaml", law)
+	if err != nil {
+		return nil, err
+	}
+	set, err := rules.Compile(file)
+	if err != nil {
+		return nil, err
+	}
+	judge, err := gate.New(store, set, gate.WithLocal(memstore.New()))
+	if err != nil {
+		return nil, err
+	}
+	limited, err := httplimit.ByRules(judge, httplimit.WithUser(user))
+	if err != nil {
+		return nil, err
+	}
+	mux := http.NewServeMux()
+	// Behind the mux, so that it has chosen the route: r.Pattern.
+	mux.Handle("GET /users/{id}", limited(http.HandlerFunc(show)))
+	mux.Handle("GET /users/{id}/export", limited(http.HandlerFunc(export)))
+	return mux, nil
+}
+
+// user is who has the key of a request. A key that nobody has is nobody: were it counted by
+// itself, its sender would make up another for each request.
+func user(r *http.Request) string {
+	return map[string]string{"secret-of-ann": "ann", "secret-of-acme": "partner-acme"}[r.Header.Get("X-API-Key")]
+}
+
+func show(w http.ResponseWriter, r *http.Request) { fmt.Fprintln(w, "user", r.PathValue("id")) }
+
+func export(w http.ResponseWriter, r *http.Request) {
+	fmt.Fprintln(w, "all that is known of user", r.PathValue("id"))
+}
