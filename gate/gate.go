@@ -155,7 +155,7 @@ func (g *Gate) decide(ctx context.Context, r *rules.Request, ask *Ask, v *Verdic
 	}
 	v.enforced = len(v.claims)
 	if v.enforced > 0 {
-		if err := g.enforce(ctx, ask, v); err != nil || v.Outcome != Passed {
+		if err := g.enforce(ctx, ask, v); err != nil || v.Outcome == Failed {
 			return err
 		}
 	} else {

@@ -91,6 +91,9 @@ func (c *call) at(member string, err error) error {
 	if text, ok := input.Given.(string); ok {
 		given = quote(text)
 	}
+	if input.Field == "name" {
+		member = "name"
+	}
 	field := c.path(member)
 	if input.Field != "limit" && input.Field != "path" && input.Field != "name" {
 		field += " (its " + input.Field + ")" // a number within the limit's text

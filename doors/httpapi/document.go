@@ -265,6 +265,9 @@ func (c *call) path(member string) string {
 func dotted(pointer jsontext.Pointer, member string) string {
 	var b strings.Builder
 	for token := range pointer.Tokens() {
+		if b.Len() > maxName {
+			return cut(b.String())
+		}
 		if _, err := strconv.Atoi(token); err == nil {
 			b.WriteString("[" + token + "]")
 			continue

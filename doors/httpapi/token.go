@@ -3,6 +3,7 @@ package httpapi
 import (
 	"encoding/base64"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -85,7 +86,7 @@ func (a *api) open(text string) (*token, gate.Receipt, error) {
 		return invalid("token", quote(cut(text)), "a token as reserve, acquire or decide answered it", -1)
 	}
 	plain, err := base64.RawURLEncoding.Strict().DecodeString(text)
-	if err != nil {
+	if err != nil || strings.ContainsAny(text, "\r\n") { // which that package leaves out
 		return nil, nil, wrong()
 	}
 	var t token
