@@ -26,9 +26,9 @@ const (
 // because it may outlive the server that made it.
 type token struct {
 	Version int       `json:"v"`
-	Held    string    `json:"r,omitempty"` // the id of the reservation
-	TTL     string    `json:"ttl,omitempty"`
-	Taken   int64     `json:"t,omitempty"`
+	Held    string    `json:"r,omitzero"` // the id of the reservation
+	TTL     string    `json:"ttl,omitzero"`
+	Taken   int64     `json:"t,omitzero"`
 	Charged []charged `json:"c"`
 
 	lifetime int64 // µs: how long it may be used unless it is renewed
@@ -41,9 +41,9 @@ type charged struct {
 	Key   []byte `json:"k"` // any bytes: not all are JSON
 	Cost  int64  `json:"q"`
 	Taken int64  `json:"t"`
-	Lease string `json:"e,omitempty"`
-	Fixed bool   `json:"f,omitempty"`
-	Local bool   `json:"o,omitempty"` // the process that made the token counted it by itself
+	Lease string `json:"e,omitzero"`
+	Fixed bool   `json:"f,omitzero"`
+	Local bool   `json:"o,omitzero"` // the process that made the token counted it by itself
 }
 
 // with adds what was charged. Beyond maxCharged there can only be shadow rules: they are
