@@ -37,15 +37,6 @@ func asking(t testing.TB, h http.Handler, body string) func() {
 	}
 }
 
-func TestADecisionAllocatesNothing(t *testing.T) {
-	for name, body := range map[string]string{"rule": byRule, "claim": byClaim} {
-		once := asking(t, handler(t, memstore.New(), oneRule), body)
-		if n := testing.AllocsPerRun(1000, once); n > 0 {
-			t.Errorf("by a %s: %v allocations, want none", name, n)
-		}
-	}
-}
-
 func BenchmarkDecide(b *testing.B) {
 	for name, body := range map[string]string{"rule": byRule, "claim": byClaim} {
 		b.Run(name, func(b *testing.B) {

@@ -142,7 +142,8 @@ func (a *api) admit(r *http.Request) (*operation, error) {
 		return nil, &problem{status: http.StatusNotFound, detail: fmt.Sprintf("there is no %.80q; GET /v1/openapi.json tells what there is", r.URL.Path)}
 	}
 	if r.Method != op.method && !(r.Method == http.MethodHead && op.method == http.MethodGet) {
-		return nil, &problem{status: http.StatusMethodNotAllowed, detail: fmt.Sprintf("method is %.20q; allowed: %s", r.Method, op.method), allow: op.method}
+		allow := strings.Replace(op.method, http.MethodGet, "GET, HEAD", 1)
+		return nil, &problem{status: http.StatusMethodNotAllowed, detail: fmt.Sprintf("method is %.20q; allowed: %s", r.Method, allow), allow: allow}
 	}
 	return op, a.authorize(op, r)
 }

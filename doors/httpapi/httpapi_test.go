@@ -382,3 +382,22 @@ func TestCallsDoNotMix(t *testing.T) {
 	}
 	group.Wait()
 }
+
+// A body without a length is read no further than it may be long.
+func TestABodyWithoutEnd(t *testing.T) {
+	read := 0
+	r := httptest.NewRequest("POST", "/v1/decide", readerFunc(func(p []byte) (int, error) {
+		read += len(p)
+		return copy(p, bytes.Repeat([]byte(" "), len(p))), nil
+	}))
+	r.Header.Set("Content-Type", "application/json")
+	w := httptest.NewRecorder()
+	handler(t, memstore.New(), someRules).ServeHTTP(w, r)
+	if w.Code != 413 || read > 1<<20+1 {
+		t.Errorf("%d after %d bytes", w.Code, read)
+	}
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/weirproject/weir/internal/redistest"
 	"github.com/weirproject/weir/redisstore"
@@ -21,7 +22,7 @@ func TestNodesOnRedis(t *testing.T) {
 			url := open()
 			var nodes [3]*server
 			for i := range nodes {
-				store, err := redisstore.Open(context.Background(), url)
+				store, err := redisstore.Open(context.Background(), url, redisstore.WithTimeout(10*time.Second)) // tests share a busy machine
 				if err != nil {
 					t.Fatal(err)
 				}
