@@ -17,9 +17,15 @@ test: tools check fuzz cover race
 # tools installs what a bare Debian machine lacks.
 tools:
 	@missing=; \
-	command -v redis-server >/dev/null || missing="$$missing redis-server"; \
-	command -v cc >/dev/null || missing="$$missing gcc libc6-dev"; \
-	command -v go >/dev/null || missing="$$missing golang-go"; \
+	need() { PATH="$$PATH:/usr/sbin" command -v $$1 >/dev/null || missing="$$missing $$2"; }; \
+	need redis-server redis-server; \
+	need redis-cli redis-tools; \
+	need nginx nginx-light; \
+	need caddy caddy; \
+	need haproxy haproxy; \
+	need curl curl; \
+	need cc "gcc libc6-dev"; \
+	need go golang-go; \
 	if [ -n "$$missing" ]; then \
 		echo "==> installing$$missing"; \
 		sudo=; [ "$$(id -u)" = 0 ] || sudo=sudo; \

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -242,6 +243,19 @@ func countsInstantsOnce() broken {
 	}}
 }
 
+// keepsBytes knows keys by strings that it did not copy.
+func keepsBytes() broken {
+	var kept []string
+	return renaming(func(c *weir.Claim) {
+		i := slices.Index(kept, c.Key)
+		if i < 0 {
+			i = len(kept)
+			kept = append(kept, c.Key)
+		}
+		c.Key = fmt.Sprint("key ", i)
+	})
+}
+
 // forgetsOthers keeps the state of few keys.
 func forgetsOthers(m *modelStore, claims []weir.Claim, times int64, d []weir.Decision) (int64, error) {
 	m.mu.Lock()
@@ -402,6 +416,7 @@ var findings = []struct {
 	{"negative costs", broken{decide: trustsAll}.subject(), oddNumbersAreErrors},
 	{"errors under contention", failsWhenBusy().subject(), contentionIsNoError},
 	{"evicts who is refused", broken{decide: forgetsOthers}.subject(), floodForgetsNobody},
+	{"keeps the caller's bytes", keepsBytes().subject(), keysAreCopied},
 }
 
 // TestTheSuiteCanFail shows that each check finds the store that it was written against.

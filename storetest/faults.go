@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/weirproject/weir"
 )
@@ -53,6 +54,7 @@ var faults = []fault{
 	{"a panic on zero and negative numbers", oddNumbersAreErrors},
 	{"contention that turns into errors", contentionIsNoError},
 	{"eviction that forgets a refused key", floodForgetsNobody},
+	{"a key that changes with its caller's buffer", keysAreCopied},
 }
 
 // exhaust takes all that a claim has, at once.
@@ -488,5 +490,23 @@ func floodForgetsNobody(t TB, b *bench) {
 	}
 	for _, c := range refused {
 		b.wants(t, c, 1, 0, fmt.Sprintf("after a flood of %d other keys", keys))
+	}
+}
+
+// Stores that keep the caller's string: callers build keys in buffers that they reuse.
+func keysAreCopied(t TB, b *bench) {
+	t.Helper()
+	for _, length := range []int{8, 100} {
+		b.each(func(c weir.Claim) {
+			text := fmt.Sprintf("%-*s", length, b.key())
+			buffer := []byte(text)
+			c.Key = unsafe.String(&buffer[0], len(buffer))
+			b.exhaust(t, c)
+			buffer[0] = '#'
+			c.Lease = leaseOf(c.Limit, "other")
+			b.wants(t, c, 1, 1, "a key whose bytes were another's")
+			c.Key, c.Lease = text, leaseOf(c.Limit, "next")
+			b.wants(t, c, 1, 0, "a key whose bytes became another's")
+		})
 	}
 }
