@@ -108,6 +108,10 @@ type Ask struct {
 	// Claims are the caller's own, decided together with those of the rules. While the
 	// store does not answer they are refused.
 	Claims []weir.Claim
+	// Aside are claims of a door's own that limit nobody, such as the lease by which a
+	// reservation is settled only once. They are decided with the others and never give
+	// the reason; while the store does not answer they are left out.
+	Aside []weir.Claim
 }
 
 // Once is a request that asks for itself, by the costs of the rules.
@@ -122,6 +126,7 @@ func (g *Gate) Decide(ctx context.Context, r *rules.Request, ask Ask, v *Verdict
 		began = time.Now()
 	}
 	v.reset(g)
+	v.Times = ask.Times
 	err := g.decide(ctx, r, &ask, v)
 	if err != nil {
 		v.fail(err)
@@ -144,9 +149,13 @@ func (g *Gate) decide(ctx context.Context, r *rules.Request, ask *Ask, v *Verdic
 	for _, claim := range ask.Claims {
 		v.add(nil, claim)
 	}
+	for _, claim := range ask.Aside {
+		v.add(nil, claim)
+		v.about[len(v.about)-1].aside = true
+	}
 	v.enforced = len(v.claims)
 	if v.enforced > 0 {
-		if err := g.enforce(ctx, ask, v); err != nil || v.Outcome != Passed {
+		if err := g.enforce(ctx, ask, v); err != nil || v.Outcome == Failed {
 			return err
 		}
 	} else {
@@ -184,6 +193,7 @@ func (g *Gate) fallBack(ctx context.Context, times int64, v *Verdict, failure er
 	var places []int
 	for i, about := range v.about {
 		switch {
+		case about.aside:
 		case about.rule == nil || about.rule.OnStoreError() == rules.RefuseAll:
 			v.Outcome, v.Reason, v.Rule = Failed, StoreFailed, about.rule
 			return nil

@@ -3,6 +3,7 @@ package gate
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/weirproject/weir"
@@ -128,6 +129,19 @@ func (g *Gate) Renew(ctx context.Context, receipt Receipt) error {
 			err = weir.ErrLeaseGone
 		}
 		failed = append(failed, err)
+	}
+	return errors.Join(failed...)
+}
+
+// Reset forgets what was counted under all claims of a verdict, shadow rules' included,
+// also in the local store. Fill the verdict with the zero Ask, which only looks.
+func (g *Gate) Reset(ctx context.Context, v *Verdict) error {
+	var failed []error
+	for claims := range slices.Chunk(v.claims, weir.MaxClaims) {
+		failed = append(failed, g.store.Reset(ctx, claims))
+		if g.local != nil {
+			failed = append(failed, g.local.Reset(ctx, claims))
+		}
 	}
 	return errors.Join(failed...)
 }

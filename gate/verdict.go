@@ -49,6 +49,7 @@ func (r Reason) String() string {
 type Verdict struct {
 	Outcome Outcome
 	Reason  Reason
+	Times   int64         // as it was asked; 0: it was only looked
 	Granted int64         // how many of the times that were asked pass
 	Rule    *rules.Rule   // that decided, if one did
 	Delay   time.Duration // the longest that a granted caller should wait: what it borrowed
@@ -72,6 +73,7 @@ type about struct {
 	rule    *rules.Rule
 	by      weir.Store // that decided; nil: none did
 	granted int64
+	aside   bool
 }
 
 // A Check is one claim of the verdict and what came of it.
@@ -81,6 +83,7 @@ type Check struct {
 	Decision *weir.Decision // meaningful if Decided
 	Decided  bool           // a store was asked and answered
 	Shadow   bool           // it does not count
+	Aside    bool           // it is of Ask.Aside
 	Local    bool           // the local store decided, because the store did not answer
 	Granted  int64
 }
@@ -89,11 +92,11 @@ type Check struct {
 func (v *Verdict) Len() int { return len(v.claims) }
 
 // At is one of them: first the enforced ones in the order of the file, then the caller's
-// own claims, then the shadow rules'.
+// own claims, those aside, then the shadow rules'.
 func (v *Verdict) At(i int) Check {
 	a := &v.about[i]
 	return Check{Rule: a.rule, Claim: &v.claims[i], Decision: &v.decisions[i], Decided: a.by != nil, Shadow: i >= v.enforced,
-		Local: a.by != nil && a.by != v.gate.store, Granted: a.granted}
+		Aside: a.aside, Local: a.by != nil && a.by != v.gate.store, Granted: a.granted}
 }
 
 // Worst is the check that decided; ok is false where no limit did.
@@ -286,16 +289,27 @@ func (v *Verdict) judge(times int64) {
 			continue
 		}
 		v.Granted = a.granted
+		if a.aside {
+			continue
+		}
 		v.Delay = max(v.Delay, d.Delay)
 		if v.worst < 0 || weir.Worse(d, &v.decisions[v.worst]) {
 			v.worst = i
 		}
+	}
+	if v.worst < 0 { // there were only claims aside
+		v.refuse(times > 0 && v.Granted == 0)
+		return
 	}
 	v.Rule, v.Reason = v.about[v.worst].rule, WithinLimits
 	refused := v.Granted == 0
 	if times == 0 { // a look says what a request would meet
 		refused = v.decisions[v.worst].RetryAfter != 0
 	}
+	v.refuse(refused)
+}
+
+func (v *Verdict) refuse(refused bool) {
 	if refused {
 		v.Outcome, v.Reason = Refused, LimitExceeded
 	}

@@ -1,0 +1,140 @@
+package httpapi
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/gate"
+)
+
+// A call is what one request needs. It is used again.
+type call struct {
+	document
+	api   *api
+	asks  []ask
+	n     int // of asks, that are in use
+	batch bool
+
+	token  string
+	actual int64 // −1: not given
+
+	verdict gate.Verdict
+	own     []weir.Claim
+	out     []byte
+	status  int
+	deny    int    // the status of refused and denied requests
+	retry   string // Retry-After, if deny is the status
+	kind    []string
+}
+
+func (c *call) reset(a *api) {
+	c.api, c.n, c.batch = a, 0, false
+	c.token, c.actual = "", -1
+	c.strings, c.out = c.strings[:0], c.out[:0]
+	c.status, c.deny, c.retry, c.kind = http.StatusOK, http.StatusOK, "", typeJSON
+}
+
+// large reports whether it should rather not be kept.
+func (c *call) large() bool {
+	const most = 64 << 10
+	return len(c.asks) > 16 || c.body.Cap() > most || cap(c.strings) > most || cap(c.out) > most
+}
+
+// last is the ask that is being read.
+func (c *call) last() *ask {
+	if c.n == 0 {
+		return c.another()
+	}
+	return &c.asks[c.n-1]
+}
+
+func (c *call) another() *ask {
+	if c.n == len(c.asks) {
+		c.asks = append(c.asks, ask{})
+	}
+	c.n++
+	a := &c.asks[c.n-1]
+	a.reset()
+	return a
+}
+
+func (c *call) lastClaim() *claim {
+	a := c.last()
+	return &a.claims[len(a.claims)-1]
+}
+
+// complete checks what can only be seen of an ask as a whole.
+func (c *call) complete() error {
+	a := c.last()
+	switch {
+	case !a.requested && len(a.claims) == 0:
+		return invalid(c.path("request"), "missing", "a request, claims, or both", c.offset())
+	case a.dryRun && a.times > 1:
+		return invalid(c.path("times"), strconv.FormatInt(a.times, 10), "1 where dry_run is true", c.offset())
+	case a.dryRun:
+		a.times = 0
+	}
+	return nil
+}
+
+// at is an error of a value below where the reader stands.
+func (c *call) at(member string, err error) error {
+	var input *weir.InputError
+	if !errors.As(err, &input) {
+		return err
+	}
+	given := fmt.Sprint(input.Given)
+	if text, ok := input.Given.(string); ok {
+		given = quote(text)
+	}
+	if input.Field == "name" {
+		member = "name"
+	}
+	field := c.path(member)
+	if input.Field != "limit" && input.Field != "path" && input.Field != "name" {
+		field += " (its " + input.Field + ")" // a number within the limit's text
+	}
+	return invalid(field, given, input.Allowed, c.offset())
+}
+
+func quote(text string) string { return strconv.Quote(text) }
+
+// parameters reads the query: deny_status is all there is.
+func (c *call) parameters(op *operation, r *http.Request) error {
+	if r.URL.RawQuery == "" {
+		return nil
+	}
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return invalid("the query", quote(r.URL.RawQuery), "name=value", 0)
+	}
+	for name, values := range query {
+		if name != "deny_status" || !op.answer {
+			return invalid("the query", quote(name), map[bool]string{true: "deny_status", false: "nothing"}[op.answer], 0)
+		}
+		status, err := strconv.Atoi(values[0])
+		if err != nil || len(values) > 1 || status < 400 || status > 599 {
+			return invalid(name, quote(values[0]), "one number from 400 to 599", 0)
+		}
+		c.deny = status
+	}
+	return nil
+}
+
+// write sends the answer. Errors of writing are the connection's end.
+func (c *call) write(w http.ResponseWriter) {
+	h := w.Header()
+	h["Content-Type"] = c.kind
+	if c.retry != "" {
+		h.Set("Retry-After", c.retry)
+	}
+	if c.status != http.StatusOK {
+		h["Cache-Control"] = noStore
+		w.WriteHeader(c.status)
+	}
+	w.Write(c.out)
+}

@@ -1,0 +1,268 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/gate"
+)
+
+// decide answers one ask, or the asks of a batch one after the other: so the first in order
+// gets what is left, which the same batch would not tell twice alike if they ran together.
+func (a *api) decide(ctx context.Context, c *call) error {
+	if !c.batch {
+		return a.decideOne(ctx, c)
+	}
+	c.out = append(c.out, `{"answers":[`...)
+	for i := range c.asks[:c.n] {
+		if i > 0 {
+			c.out = append(c.out, ',')
+		}
+		err := a.ask(ctx, c, &c.asks[i], nil)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		c.appendAnswer(&extras{look: c.asks[i].times == 0, err: err})
+	}
+	c.out = append(c.out, "]}\n"...)
+	return nil
+}
+
+func (a *api) decideOne(ctx context.Context, c *call) error {
+	if err := c.complete(); err != nil {
+		return err
+	}
+	ask := c.last()
+	if err := a.ask(ctx, c, ask, nil); err != nil {
+		return err
+	}
+	c.answer(&extras{look: ask.times == 0})
+	return nil
+}
+
+// ask has the gate fill c.verdict.
+func (a *api) ask(ctx context.Context, c *call, ask *ask, aside []weir.Claim) error {
+	g := ask.gateAsk(c.own[:0])
+	g.Aside = aside
+	c.own = g.Claims
+	return a.gate.Decide(ctx, ask.rulesRequest(), g, &c.verdict)
+}
+
+func (a *api) peek(ctx context.Context, c *call) error {
+	for i := range c.asks[:c.n] {
+		c.asks[i].times = 0
+	}
+	return a.decide(ctx, c)
+}
+
+func (a *api) acquire(ctx context.Context, c *call) error {
+	if err := c.bounded(); err != nil {
+		return err
+	}
+	return a.decideOne(ctx, c)
+}
+
+// reset forgets. A look makes the claims; what is listed or denied has none.
+func (a *api) reset(ctx context.Context, c *call) error {
+	if err := c.complete(); err != nil {
+		return err
+	}
+	ask := c.last()
+	ask.times = 0
+	if err := a.ask(ctx, c, ask, nil); err != nil {
+		return err
+	}
+	if err := a.gate.Reset(ctx, &c.verdict); err != nil {
+		return err
+	}
+	c.out = append(c.out, `{"reset":[`...)
+	for i := range c.verdict.Len() {
+		check := c.verdict.At(i)
+		if i > 0 {
+			c.out = append(c.out, ',')
+		}
+		c.out = append(c.out, '{')
+		c.appendWhose(&check, true)
+		c.out = append(c.out, '}')
+	}
+	c.out = append(c.out, "]}\n"...)
+	return nil
+}
+
+// extras are what an answer has besides its verdict.
+type extras struct {
+	look        bool // keys are shown
+	err         error
+	reservation *token
+}
+
+// answer renders the verdict as the whole answer, with its status.
+func (c *call) answer(e *extras) {
+	v := &c.verdict
+	switch v.Outcome {
+	case gate.Failed:
+		c.status = http.StatusServiceUnavailable
+	case gate.Refused, gate.Denied:
+		c.status = c.deny
+		if worst, ok := v.Worst(); ok && c.deny != http.StatusOK && worst.Decision.RetryAfter > 0 {
+			c.retry = strconv.FormatInt(seconds(worst.Decision.RetryAfter), 10)
+		}
+	}
+	c.appendAnswer(e)
+	c.out = append(c.out, '\n')
+}
+
+func (c *call) appendAnswer(e *extras) {
+	v := &c.verdict
+	b := append(c.out, `{"outcome":"`...)
+	b = append(b, v.Outcome.String()...)
+	b = append(b, `","reason":"`...)
+	b = append(b, v.Reason.String()...)
+	b = append(b, `","allowed":`...)
+	b = strconv.AppendBool(b, v.Outcome == gate.Passed)
+	b = appendNumber(b, `,"granted":`, v.Granted)
+	if v.Rule != nil {
+		b = append(append(append(b, `,"rule":"`...), v.Rule.Name()...), '"')
+	}
+	if worst, ok := v.Worst(); ok {
+		d := worst.Decision
+		b = c.api.limits.append(append(b, ','), worst.Claim.Limit)
+		b = appendNumber(b, `,"remaining":`, d.Remaining)
+		b = appendNumber(b, `,"retry_after":`, seconds(d.RetryAfter))
+		b = appendNumber(b, `,"retry_after_us":`, micros(d.RetryAfter))
+		b = appendNumber(b, `,"reset_after_us":`, micros(d.ResetAfter))
+		b = appendNumber(b, `,"delay_us":`, micros(v.Delay))
+	}
+	c.out = append(b, `,"checks":[`...)
+	c.appendChecks(e.look)
+	c.out = append(c.out, ']')
+	c.appendSkipped()
+	c.appendHeld(e)
+	if e.err != nil {
+		c.out = problemOf(e.err).append(append(c.out, `,"error":`...))
+	}
+	c.out = append(c.out, '}')
+}
+
+func (c *call) appendChecks(keys bool) {
+	first := true
+	for i := range c.verdict.Len() {
+		check := c.verdict.At(i)
+		if check.Aside || !check.Decided {
+			continue
+		}
+		if !first {
+			c.out = append(c.out, ',')
+		}
+		first = false
+		c.out = append(c.out, '{')
+		c.appendWhose(&check, keys)
+		b, d := c.out, check.Decision
+		b = appendNumber(b, `,"cost":`, check.Claim.Cost)
+		b = appendNumber(b, `,"remaining":`, d.Remaining)
+		b = appendNumber(b, `,"retry_after_us":`, micros(d.RetryAfter))
+		b = appendNumber(b, `,"reset_after_us":`, micros(d.ResetAfter))
+		if check.Shadow {
+			b = strconv.AppendBool(append(b, `,"refused":`...), c.wouldRefuse(&check))
+		}
+		if check.Local {
+			b = append(b, `,"local":true`...)
+		}
+		c.out = append(b, '}')
+	}
+}
+
+// wouldRefuse is for shadow rules, whose refusals are nowhere else to be seen.
+func (c *call) wouldRefuse(check *gate.Check) bool {
+	if c.verdict.Times == 0 {
+		return check.Decision.RetryAfter != 0
+	}
+	return check.Granted == 0
+}
+
+// appendWhose says which limit a check is of, and whose.
+func (c *call) appendWhose(check *gate.Check, keys bool) {
+	b := c.out
+	if check.Rule != nil {
+		b = append(append(append(b, `"rule":"`...), check.Rule.Name()...), `",`...)
+	}
+	b = c.api.limits.append(b, check.Claim.Limit)
+	if keys {
+		b = appendString(append(b, `,"key":`...), check.Claim.Key)
+	}
+	if check.Shadow {
+		b = append(b, `,"shadow":true`...)
+	}
+	c.out = b
+}
+
+// appendSkipped lists the rules that were not asked, and the claims for which no store
+// answered.
+func (c *call) appendSkipped() {
+	before := len(c.out)
+	for _, skip := range c.verdict.Skips() {
+		c.appendSkip(skip.Rule.Name(), skip.Why)
+	}
+	for i := range c.verdict.Len() {
+		if check := c.verdict.At(i); check.Rule != nil && !check.Decided && (i == 0 || c.verdict.At(i-1).Rule != check.Rule) {
+			c.appendSkip(check.Rule.Name(), gate.Unasked)
+		}
+	}
+	if len(c.out) > before {
+		c.out = append(c.out, ']')
+	}
+}
+
+func (c *call) appendSkip(rule string, why gate.Why) {
+	opening := `,{"rule":"`
+	if c.out[len(c.out)-1] == ']' { // of the checks: this is the first
+		opening = `,"skipped":[{"rule":"`
+	}
+	c.out = append(append(c.out, opening...), rule...)
+	c.out = append(append(append(c.out, `","why":"`...), why.String()...), `"}`...)
+}
+
+// appendHeld tells of what the caller must give back.
+func (c *call) appendHeld(e *extras) {
+	if e.reservation != nil {
+		c.out = append(c.out, `,"reservation":{"token":"`...)
+		c.out = append(c.out, e.reservation.text()...)
+		c.out = appendNumber(c.out, `","ttl_us":`, e.reservation.lifetime)
+		c.out = append(c.out, '}')
+		return
+	}
+	if !c.verdict.Holds() {
+		return
+	}
+	held := leases(c.verdict.Receipt())
+	if len(held.Charged) == 0 { // a policy let it pass without a store
+		return
+	}
+	c.out = appendString(append(c.out, `,"lease":{"id":`...), c.verdict.Lease())
+	c.out = append(append(c.out, `,"token":"`...), held.text()...)
+	c.out = appendNumber(c.out, `","ttl_us":`, held.lifetime)
+	c.out = append(c.out, '}')
+}
+
+func appendNumber(b []byte, name string, n int64) []byte {
+	return strconv.AppendInt(append(b, name...), n, 10)
+}
+
+// micros is a duration of the store's; −1 is never.
+func micros(d time.Duration) int64 {
+	if d == weir.Never {
+		return -1
+	}
+	return d.Microseconds()
+}
+
+// seconds is rounded up, so that who waits them has waited enough; −1 is never.
+func seconds(d time.Duration) int64 {
+	if d == weir.Never {
+		return -1
+	}
+	return int64((d + time.Second - 1) / time.Second)
+}

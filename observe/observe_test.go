@@ -1,0 +1,325 @@
+package observe_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/memstore"
+	"github.com/weirproject/weir/observe"
+	"github.com/weirproject/weir/rules"
+	"github.com/weirproject/weir/storetest"
+)
+
+const someRules = `
+rules:
+  - {name: site, limit: fixed_window 1000/1h}
+  - {name: ip, key: [client.ip], limit: [fixed_window 2/1h, fixed_window 100/1d]}
+  - {name: admin, match: {path: /admin}, key: [user], on_missing: deny, limit: 5/1h}
+  - {name: tried, key: [client.ip], mode: shadow, limit: [fixed_window 1/1h, fixed_window 100/1d]}
+  - {name: paid, match: {path: /paid}, on_store_error: deny, limit: 5/1h}
+`
+
+func compiled(t testing.TB, text string) *rules.Set {
+	t.Helper()
+	file, err := rules.Parse("rules.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := rules.Compile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set
+}
+
+// open is a gate that is observed.
+func open(t testing.TB, store weir.Store) (*observe.Metrics, *gate.Gate) {
+	t.Helper()
+	m, set := observe.New("v1.2.3"), compiled(t, someRules)
+	g, err := gate.New(m.Store(store), set, gate.WithLocal(memstore.New()), gate.WithObserver(m.Verdict))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Rules(set, time.UnixMilli(1_790_000_000_500))
+	return m, g
+}
+
+func from(address, path string) *rules.Request {
+	return &rules.Request{Path: path, Client: netip.MustParseAddr(address)}
+}
+
+func decide(t testing.TB, g *gate.Gate, r *rules.Request, ask gate.Ask) {
+	t.Helper()
+	var v gate.Verdict
+	if err := g.Decide(t.Context(), r, ask, &v); err != nil && ask.Times >= 0 {
+		t.Fatal(err)
+	}
+}
+
+// expose is what /metrics answers.
+func expose(t testing.TB, m *observe.Metrics) string {
+	w := httptest.NewRecorder()
+	m.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	if w.Code != 200 {
+		t.Fatalf("/metrics: %d %s", w.Code, w.Body)
+	}
+	return w.Body.String()
+}
+
+// says fails the test unless /metrics has these lines.
+func says(t testing.TB, m *observe.Metrics, lines ...string) {
+	t.Helper()
+	text := expose(t, m)
+	for _, line := range lines {
+		if !strings.Contains(text, "\n"+line+"\n") {
+			name, _, _ := strings.Cut(line, "{")
+			t.Errorf("%q is not among:\n%s", line, grep(text, strings.Fields(name)[0]))
+		}
+	}
+}
+
+func grep(text, name string) (found string) {
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, name) {
+			found += line
+		}
+	}
+	return found
+}
+
+func TestVerdictsAreCounted(t *testing.T) {
+	m, g := open(t, memstore.New())
+	for range 3 {
+		decide(t, g, from("192.0.2.1", "/"), gate.Once)
+	}
+	decide(t, g, from("192.0.2.9", "/admin"), gate.Once)
+	decide(t, g, from("192.0.2.9", "/"), gate.Ask{})
+	own := []weir.Claim{{Key: "secret", Limit: weir.MustLimit("chosen-by-a-caller", weir.PerHour(1)), Cost: 1}}
+	for range 2 {
+		decide(t, g, nil, gate.Ask{Times: 1, Claims: own})
+	}
+	decide(t, g, nil, gate.Once)
+	decide(t, g, from("192.0.2.9", "/"), gate.Ask{Times: -1})
+	says(t, m,
+		`weir_decisions_total{outcome="passed",rule="site"} 2`,
+		`weir_decisions_total{outcome="refused",rule="site"} 0`,
+		`weir_decisions_total{outcome="passed",rule="ip"} 2`,
+		`weir_decisions_total{outcome="refused",rule="ip"} 1`,
+		`weir_decisions_total{outcome="denied",rule="admin"} 1`,
+		`weir_decisions_total{outcome="shadow_passed",rule="tried"} 1`,
+		`weir_decisions_total{outcome="shadow_refused",rule="tried"} 1`,
+		`weir_decisions_total{outcome="passed",rule="(claims)"} 1`,
+		`weir_decisions_total{outcome="refused",rule="(claims)"} 1`,
+		`weir_verdicts_total{outcome="passed",reason="within_limits"} 3`,
+		`weir_verdicts_total{outcome="passed",reason="no_rule"} 1`,
+		`weir_verdicts_total{outcome="refused",reason="limit_exceeded"} 2`,
+		`weir_verdicts_total{outcome="denied",reason="missing_key"} 1`,
+		`weir_verdicts_total{outcome="failed",reason="bad_input"} 1`,
+		`weir_looks_total 1`,
+		`weir_decision_duration_seconds_count 9`,
+		`weir_rules 5`,
+		`weir_config_last_load_success 1`,
+		`weir_config_loaded_timestamp_seconds 1.7900000005e+09`,
+		`weir_store_up 1`,
+	)
+	text := expose(t, m)
+	for _, never := range []string{"192.0.2", "secret", "chosen-by-a-caller"} {
+		if strings.Contains(text, never) {
+			t.Errorf("/metrics tells %q", never)
+		}
+	}
+	for _, want := range []string{`weir_build_info{goversion="go`, `version="v1.2.3"`, "go_goroutines ", "process_start_time_seconds "} {
+		if !strings.Contains(text, want) {
+			t.Errorf("/metrics has no %q", want)
+		}
+	}
+}
+
+func TestNamesFollowPrometheus(t *testing.T) {
+	m, g := open(t, memstore.New())
+	decide(t, g, from("192.0.2.1", "/"), gate.Once)
+	problems, err := testutil.GatherAndLint(m.Registry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, problem := range problems {
+		t.Errorf("%s: %s", problem.Metric, problem.Text)
+	}
+}
+
+func TestRulesChange(t *testing.T) {
+	m, g := open(t, memstore.New())
+	decide(t, g, from("192.0.2.1", "/admin"), gate.Once)
+	decide(t, g, from("192.0.2.1", "/"), gate.Once)
+	other := compiled(t, `rules: [{name: new, limit: 5/1h}, {name: ip, key: [client.ip], limit: fixed_window 9/1h}]`)
+	if err := g.Swap(other); err != nil {
+		t.Fatal(err)
+	}
+	decide(t, g, from("192.0.2.1", "/"), gate.Once) // before the metrics know the rules
+	m.Rules(other, time.Now())
+	decide(t, g, from("192.0.2.1", "/"), gate.Once)
+	says(t, m,
+		`weir_decisions_total{outcome="passed",rule="ip"} 2`,
+		`weir_decisions_total{outcome="passed",rule="new"} 1`,
+		`weir_decisions_total{outcome="passed",rule="(unknown)"} 2`,
+		`weir_rules 2`)
+	if text := expose(t, m); strings.Contains(text, `rule="admin"`) || strings.Contains(text, `rule="tried"`) {
+		t.Error("rules that are gone are still told of")
+	}
+	m.RulesFailed()
+	says(t, m, `weir_config_last_load_success 0`, `weir_rules 2`)
+}
+
+// However many rules there were, and whatever callers bring, the series are those of the
+// rules in force.
+func TestSeriesAreBounded(t *testing.T) {
+	m, g := open(t, memstore.New())
+	series := func() int {
+		n, err := testutil.GatherAndCount(m.Registry(), "weir_decisions_total")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	var first int
+	for i := range 50 {
+		set := compiled(t, fmt.Sprintf(`rules: [{name: r%d, key: [user], limit: 5/1h}]`, i))
+		if err := g.Swap(set); err != nil {
+			t.Fatal(err)
+		}
+		m.Rules(set, time.Now())
+		claim := weir.Claim{Key: "k", Limit: weir.MustLimit(fmt.Sprint("own", i), weir.PerHour(9)), Cost: 1}
+		decide(t, g, &rules.Request{User: fmt.Sprint("u", i)}, gate.Ask{Times: 1, Claims: []weir.Claim{claim}})
+		if i == 0 {
+			first = series()
+		}
+	}
+	if last := series(); last != first {
+		t.Errorf("%d series, %d at first", last, first)
+	}
+}
+
+func TestCountingAllocatesNothing(t *testing.T) {
+	m, g := open(t, memstore.New())
+	var v gate.Verdict
+	if err := g.Decide(t.Context(), from("192.0.2.1", "/"), gate.Once, &v); err != nil {
+		t.Fatal(err)
+	}
+	if n := testing.AllocsPerRun(1000, func() { m.Verdict(&v) }); n > 0 {
+		t.Errorf("%v allocations a verdict", n)
+	}
+	store := m.Store(memstore.New())
+	claims, decisions := []weir.Claim{{Key: "k", Limit: weir.MustLimit("l", weir.PerSecond(1)), Cost: 1}}, make([]weir.Decision, 1)
+	if n := testing.AllocsPerRun(1000, func() { store.Decide(t.Context(), claims, 1, decisions) }); n > 0 {
+		t.Errorf("%v allocations a call of the store", n)
+	}
+}
+
+// A flaky store answers as it is told.
+type flaky struct {
+	weir.Store
+	err error
+}
+
+func (f *flaky) Decide(ctx context.Context, claims []weir.Claim, times int64, decisions []weir.Decision) (int64, error) {
+	if f.err != nil {
+		return 0, f.err
+	}
+	return f.Store.Decide(ctx, claims, times, decisions)
+}
+
+func TestTheStoreIsWatched(t *testing.T) {
+	store := &flaky{Store: memstore.New()}
+	m, g := open(t, store)
+	r := from("192.0.2.1", "/")
+	says(t, m, `weir_store_up 1`, `weir_store_errors_total{operation="decide"} 0`, `weir_store_duration_seconds_count{operation="charge"} 0`)
+	store.err = weir.ErrUnavailable
+	decide(t, g, r, gate.Once)
+	// Two calls: one for the limits, one for the shadow rule.
+	says(t, m, `weir_store_up 0`, `weir_store_errors_total{operation="decide"} 2`, `weir_store_duration_seconds_count{operation="decide"} 2`)
+	decide(t, g, from("192.0.2.1", "/paid"), gate.Once)
+	says(t, m, `weir_decisions_total{outcome="failed",rule="paid"} 1`, `weir_verdicts_total{outcome="failed",reason="store_failed"} 1`)
+	store.err = &weir.InputError{Field: "key"}
+	decide(t, g, r, gate.Ask{Times: -1})
+	says(t, m, `weir_store_up 0`, `weir_store_errors_total{operation="decide"} 3`)
+	store.err = nil
+	decide(t, g, r, gate.Once)
+	says(t, m, `weir_store_up 1`)
+
+	// A caller that left says nothing about the store.
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	store.err = context.Canceled
+	var v gate.Verdict
+	if err := g.Decide(ctx, r, gate.Once, &v); err == nil {
+		t.Error("no error of the context")
+	}
+	says(t, m, `weir_store_up 1`, `weir_store_errors_total{operation="decide"} 3`)
+}
+
+func TestHealth(t *testing.T) {
+	m := observe.New("v1")
+	ready := func(code int, body string) {
+		t.Helper()
+		get(t, m.Ready(), code, body)
+		get(t, m.Live(), 200, `{"status":"alive"}`)
+	}
+	ready(503, `{"status":"starting: no rules are loaded yet"}`)
+	store := &flaky{Store: memstore.New()}
+	watched := m.Store(store)
+	m.RulesFailed()
+	ready(503, `{"status":"starting: no rules are loaded yet","degraded":["the last rules could not be loaded; those before are in force"]}`)
+	m.Rules(compiled(t, someRules), time.Now())
+	ready(200, `{"status":"ready"}`)
+	claims := []weir.Claim{{Key: "k", Limit: weir.MustLimit("l", weir.PerSecond(1)), Cost: 1}}
+	store.err = weir.ErrUnavailable
+	watched.Decide(t.Context(), claims, 1, nil)
+	ready(200, `{"status":"ready","degraded":["the store does not answer; the rules' on_store_error decides"]}`)
+	store.err = nil
+	watched.Decide(t.Context(), claims, 1, nil)
+	m.RulesFailed()
+	ready(200, `{"status":"ready","degraded":["the last rules could not be loaded; those before are in force"]}`)
+	m.Stopping()
+	ready(503, `{"status":"stopping","degraded":["the last rules could not be loaded; those before are in force"]}`)
+}
+
+func get(t *testing.T, h http.Handler, code int, body string) {
+	t.Helper()
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+	if w.Code != code || w.Body.String() != body+"\n" {
+		t.Errorf("%d %s, want %d %s", w.Code, w.Body, code, body)
+	}
+}
+
+func subject(t testing.TB, clock func() weir.Instant) storetest.Handle {
+	return storetest.Handle{Store: observe.New("v1").Store(memstore.New(memstore.WithClock(clock)))}
+}
+
+func TestStore(t *testing.T) { storetest.Run(t, subject) }
+
+func TestVectors(t *testing.T) { storetest.Vectors(t, subject) }
+
+func BenchmarkVerdict(b *testing.B) {
+	m, g := open(b, memstore.New())
+	var v gate.Verdict
+	if err := g.Decide(b.Context(), from("192.0.2.1", "/"), gate.Once, &v); err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			m.Verdict(&v)
+		}
+	})
+}

@@ -1,0 +1,94 @@
+package observe
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirproject/weir"
+)
+
+// An observed store times the calls of another one, and notes whether it answers. It does
+// not pass weir.Shortcut on: two looks at the clock take longer than what that saves, and
+// gates do not use it.
+type observed struct {
+	weir.Store
+	metrics                       *Metrics
+	decide, charge, refund, reset operation
+}
+
+// An operation is the metrics of one method.
+type operation struct {
+	took   prometheus.Observer
+	errors prometheus.Counter
+}
+
+// Store is a layer over a store that times its calls. Everything else is the store's.
+func (m *Metrics) Store(store weir.Store) weir.Store {
+	of := func(name string) operation {
+		return operation{m.storeTook.WithLabelValues(name), m.storeErrors.WithLabelValues(name)}
+	}
+	return &observed{store, m, of("decide"), of("charge"), of("refund"), of("reset")}
+}
+
+// Decide implements weir.Store.
+func (s *observed) Decide(ctx context.Context, claims []weir.Claim, times int64, decisions []weir.Decision) (int64, error) {
+	began := time.Now()
+	granted, err := s.Store.Decide(ctx, claims, times, decisions)
+	s.note(ctx, &s.decide, began, err)
+	return granted, err
+}
+
+// Charge implements weir.Store.
+func (s *observed) Charge(ctx context.Context, claims []weir.Claim, decisions []weir.Decision) error {
+	began := time.Now()
+	err := s.Store.Charge(ctx, claims, decisions)
+	s.note(ctx, &s.charge, began, err)
+	return err
+}
+
+// Refund implements weir.Store.
+func (s *observed) Refund(ctx context.Context, claims []weir.Claim, takenAt weir.Instant, decisions []weir.Decision) error {
+	began := time.Now()
+	err := s.Store.Refund(ctx, claims, takenAt, decisions)
+	s.note(ctx, &s.refund, began, err)
+	return err
+}
+
+// Reset implements weir.Store.
+func (s *observed) Reset(ctx context.Context, claims []weir.Claim) error {
+	began := time.Now()
+	err := s.Store.Reset(ctx, claims)
+	s.note(ctx, &s.reset, began, err)
+	return err
+}
+
+func (s *observed) note(ctx context.Context, op *operation, began time.Time, err error) {
+	op.took.Observe(time.Since(began).Seconds())
+	if err != nil && !isFailure(ctx, err) {
+		if errors.Is(err, weir.ErrLeaseGone) {
+			s.metrics.answers(true)
+		}
+		return // wrong input never reached the store
+	}
+	if err != nil {
+		op.errors.Inc()
+	}
+	s.metrics.answers(err == nil || errors.Is(err, weir.ErrForeignState))
+}
+
+// isFailure reports whether an error is the store's, and not its caller's.
+func isFailure(ctx context.Context, err error) bool {
+	var input *weir.InputError
+	return !errors.As(err, &input) && !errors.Is(err, weir.ErrLeaseGone) && ctx.Err() == nil
+}
+
+// answers notes whether the store does. Only changes are written: a shared word that each
+// call writes would be handed from processor to processor.
+func (m *Metrics) answers(yes bool) {
+	if m.health.silent.Load() == yes {
+		m.health.silent.Store(!yes)
+	}
+}
