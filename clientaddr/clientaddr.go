@@ -162,6 +162,14 @@ func (e *Extractor) Header() string { return e.header }
 // else is believed that only proxies may say, such as X-Forwarded-Proto.
 func (e *Extractor) Trusts(address netip.Addr) bool { return e.trusts(normal(address)) }
 
+// TrustsPeer reports whether a request comes from a trusted proxy, on a Unix socket too.
+func (e *Extractor) TrustsPeer(r *http.Request) bool {
+	if local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok && local.Network() == "unix" {
+		return e.unix
+	}
+	return e.trusts(parseNode(r.RemoteAddr))
+}
+
 func (e *Extractor) trusts(address netip.Addr) bool {
 	after := sort.Search(len(e.trusted), func(i int) bool { return address.Less(e.trusted[i].Addr()) })
 	return after > 0 && e.trusted[after-1].Contains(address)

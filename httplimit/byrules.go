@@ -298,14 +298,18 @@ func addAll(header http.Header, name string, values []string) {
 func (l *ruling) debt(v *gate.Verdict) *debt {
 	settles, measured := false, false
 	for i := range v.Len() {
-		if c := v.At(i); c.Decided && c.Rule.Settle() != "" {
+		if c := v.At(i); !l.estimated && c.Decided && c.Rule.Settle() != "" {
 			settles, measured = true, measured || c.Rule.Settle() == inBytes
 		}
 	}
 	if !settles && !v.Holds() {
 		return nil
 	}
-	d := owed(l.gate, v.Receipt(), actual)
+	pay := actual
+	if !settles {
+		pay = nil
+	}
+	d := owed(l.gate, v.Receipt(), pay)
 	d.measured = measured
 	return d
 }

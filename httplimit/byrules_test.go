@@ -558,6 +558,7 @@ func TestOptionsForOthersAreErrors(t *testing.T) {
 	for name, option := range map[string]httplimit.Option{
 		"WithClients": httplimit.WithClients(nil), "WithUser": httplimit.WithUser(nil), "WithService": httplimit.WithService(nil),
 		"WithDescriptors": httplimit.WithDescriptors(nil), "WithPathForm": httplimit.WithPathForm(pathform.Form{}),
+		"WithoutSettling": httplimit.WithoutSettling(),
 	} {
 		if _, err := httplimit.New(l, httplimit.PeerAddress, option); err == nil || !strings.Contains(err.Error(), name+" is for ByRules") {
 			t.Errorf("%s: %v", name, err)

@@ -100,11 +100,11 @@ func (s *served) status() int {
 }
 
 // owed is the debt of what a gate granted. actual says what a claim has cost; ok is false
-// where that stays as it is.
+// where that stays as it is. nil leaves all.
 func owed(g *gate.Gate, receipt gate.Receipt, actual func(*gate.Charged, *served) (units int64, ok bool, err error)) *debt {
 	d := &debt{ttl: timeToLive(receipt), renew: func(ctx context.Context) error { return g.Renew(ctx, receipt) }}
 	d.end = func(ctx context.Context, s *served, tell func(Outcome, error)) {
-		if s.ran {
+		if s.ran && actual != nil {
 			if err := settle(ctx, g, receipt, s, actual); err != nil {
 				tell(Unsettled, err)
 			}

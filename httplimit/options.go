@@ -36,6 +36,7 @@ type config struct {
 	user       func(*http.Request) string
 	service    func(*http.Request) string
 	descriptor func(r *http.Request, name string) string
+	estimated  bool
 }
 
 // A kind is what middleware is made of.
@@ -165,6 +166,12 @@ func WithService(service func(*http.Request) string) Option {
 // WithDescriptors says what rules call descriptor.NAME; "" is missing.
 func WithDescriptors(descriptor func(r *http.Request, name string) string) Option {
 	return option(forRules, "WithDescriptors", func(c *config) { c.descriptor = descriptor })
+}
+
+// WithoutSettling leaves costs at what was charged first, whatever the response says: for
+// handlers that only answer whether somebody else may serve the request.
+func WithoutSettling() Option {
+	return option(forRules, "WithoutSettling", func(c *config) { c.estimated = true })
 }
 
 // WithObserver is told of each request, before it is answered; of a lease that could not

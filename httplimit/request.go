@@ -43,7 +43,7 @@ func hostOf(r *http.Request) (host string, err error) {
 		host = host[:colon]
 	}
 	host = strings.TrimSuffix(host, ".")
-	if host == "" || strings.HasSuffix(host, ".") || strings.ContainsAny(host, "%@/\\?#[]") {
+	if host == "" || strings.HasSuffix(host, ".") || strings.ContainsAny(host, "%@/\\?#[], \t") {
 		return "", badHost(r.Host)
 	}
 	return host, nil
