@@ -156,7 +156,7 @@ func (q *question) target(r *http.Request) (target *url.URL, host string, err er
 	var targets, hosts fact
 	for _, line := range q.lines(r.Header, "X-Forwarded-Uri", "X-Original-Uri", "X-Original-Url") {
 		u, err := url.ParseRequestURI(line)
-		if err != nil || u.Opaque != "" {
+		if err != nil || u.Opaque != "" || u.Scheme != "" && u.Host == "" {
 			return nil, "", fmt.Errorf("forward-auth: the target %.80q of the request cannot be read", line)
 		}
 		if u.Host != "" {

@@ -187,6 +187,7 @@ func TestWhatProxiesWrite(t *testing.T) {
 		"no target":             {"", []string{"X-Forwarded-Method", "GET", "X-Forwarded-Host", "x"}, "no header says the request's target", 400},
 		"no host":               {"", []string{"X-Forwarded-Method", "GET", "X-Forwarded-Uri", "/"}, "no header says the request's host", 400},
 		"a target that is none": {"", []string{"X-Forwarded-Method", "GET", "X-Forwarded-Uri", "a b", "X-Forwarded-Host", "x"}, "cannot be read", 400},
+		"a scheme alone":        {"", []string{"X-Forwarded-Method", "GET", "X-Forwarded-Uri", "a:", "X-Forwarded-Host", "x"}, "cannot be read", 400},
 		"an opaque target":      {"", []string{"X-Forwarded-Method", "GET", "X-Forwarded-Uri", "mailto:a", "X-Forwarded-Host", "x"}, "cannot be read", 400},
 		"an encoded slash":      {"", []string{"X-Forwarded-Method", "GET", "X-Forwarded-Uri", "/a%2fb", "X-Forwarded-Host", "x"}, "encoded slashes", 400},
 		"two names of a host":   {"", []string{"X-Forwarded-Method", "GET", "X-Forwarded-Uri", "/", "X-Forwarded-Host", "x, y"}, "The host of this request", 400},
@@ -282,7 +283,7 @@ func TestWhatAQuestionCannotDo(t *testing.T) {
 // Whatever a client writes, the answer is a decision, and its own headers do not change the
 // request that is decided.
 func FuzzQuestion(f *testing.F) {
-	for _, target := range []string{"/", "/a?b", "//a", "http://x/y", "*", "", "a b", "/%zz", "/a#b", "http://[::1]/", "/\x00"} {
+	for _, target := range []string{"/", "/a?b", "//a", "http://x/y", "*", "", "a b", "/%zz", "/a#b", "http://[::1]/", "/\x00", "A:", "file:///a"} {
 		f.Add(target, "X-Original-URI", "/x", "headers=forwarded")
 		f.Add(target, "X-Forwarded-For", target, "deny_status=403")
 	}
