@@ -46,6 +46,7 @@ func TestALeaseThatIsLostIsNotKept(t *testing.T) {
 		stop := weir.KeepAlive(t.Context(), 3*time.Second, renew, func(err error) { told = append(told, err) })
 		time.Sleep(time.Minute)
 		stop()
+		synctest.Wait()
 		if calls != 3 || len(told) != 2 || told[0] != weir.ErrUnavailable || told[1] != weir.ErrLeaseGone {
 			t.Errorf("%d renewals, and told was %v", calls, told)
 		}

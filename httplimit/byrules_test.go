@@ -498,6 +498,7 @@ func TestALostLeaseIsTold(t *testing.T) {
 				time.Sleep(3 * time.Second)
 			}))
 			r := ask(handler, "GET", "/")
+			synctest.Wait()
 			want := []string{"0 <nil>", fmt.Sprintf("%d %v", httplimit.Unrenewed, weir.ErrLeaseGone)}
 			if answer != nil {
 				again := fmt.Sprintf("%d %v", httplimit.Unrenewed, answer)

@@ -6,11 +6,15 @@ import (
 	"log"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"time"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/clientaddr"
+	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/httplimit"
 	"github.com/weirproject/weir/memstore"
+	"github.com/weirproject/weir/rules"
 )
 
 func ExampleNew() {
@@ -76,6 +80,57 @@ func ExampleTogether() {
 	// a 429 "global";r=998, "service";r=98, "interface";r=1, "ip";r=0;t=60
 	// b 200 "global";r=997;t=60, "service";r=97;t=60, "interface";r=0;t=60, "ip";r=1;t=60
 	// b 429 "global";r=997, "service";r=97, "interface";r=0;t=60, "ip";r=1
+}
+
+// The rules of a file, in front of any handler. The rule for logins counts all spellings of
+// its path, and refuses in the form that its clients know.
+func ExampleByRules() {
+	file, err := rules.Parse("weir.yaml", []byte(`
+trusted_proxies: [10.0.0.0/8]
+rules:
+  - name: per-ip
+    key: [client.ip]
+    limit: sliding_log 100/1m
+  - name: login
+    match: {method: POST, path: /login}
+    key: [client.ip]
+    limit: sliding_log 1/1m
+    response: {body: json}
+`))
+	if err != nil {
+		log.Fatal(err)
+	}
+	set, err := rules.Compile(file)
+	if err != nil {
+		log.Fatal(err)
+	}
+	g, err := gate.New(memstore.New(), set, gate.WithLocal(memstore.New()))
+	if err != nil {
+		log.Fatal(err)
+	}
+	clients, err := clientaddr.New(set.TrustedProxies())
+	if err != nil {
+		log.Fatal(err)
+	}
+	limited, err := httplimit.ByRules(g, httplimit.WithClients(clients))
+	if err != nil {
+		log.Fatal(err)
+	}
+	server := httptest.NewServer(limited(hello))
+	defer server.Close()
+	for _, path := range []string{"/login", "/./%6cogin", "/logout"} {
+		response, err := http.Post(server.URL+path, "text/plain", nil)
+		if err != nil {
+			log.Fatal(err)
+		}
+		body, _ := io.ReadAll(response.Body)
+		response.Body.Close()
+		fmt.Println(response.StatusCode, response.Header.Get("RateLimit"), strings.TrimSpace(string(body)))
+	}
+	// Output:
+	// 200 "per-ip";r=99;t=60, "login";r=0;t=60 hello
+	// 429 "per-ip";r=99, "login";r=0;t=60 {"code":429,"message":"Too many requests: try again in 60 s.","retry_after":60}
+	// 200 "per-ip";r=98;t=60 hello
 }
 
 // A client that keeps to its own rate and to what servers ask for, and repeats up to three
