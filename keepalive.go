@@ -12,8 +12,8 @@ import (
 // Two renewals may fail before the lease is lost. It holds a timer, not a goroutine.
 //
 // It ends when stop is called, which is safe to call more than once, and when renew says
-// ErrLeaseGone. failed is told of each error of renew, from another goroutine; nil is
-// nobody. Renewals keep ctx' values and not its end: a lease is held until it is released,
+// ErrLeaseGone. failed is told of each error of renew, one after the other, from another
+// goroutine; nil is nobody. Renewals keep ctx' values and not its end: a lease is held until it is released,
 // also for a caller who has gone. Stop cancels a renewal that is on its way, and does not
 // wait for it.
 func KeepAlive(ctx context.Context, ttl time.Duration, renew func(context.Context) error, failed func(error)) (stop func()) {
@@ -42,17 +42,31 @@ type keeper struct {
 }
 
 func (k *keeper) keep() {
-	err := k.renew(k.ctx)
-	k.mu.Lock()
-	if k.ctx.Err() != nil { // what a stopped renewal says is nobody's business
-		k.mu.Unlock()
+	if k.stopped() {
 		return
 	}
-	if !errors.Is(err, ErrLeaseGone) {
-		k.timer.Reset(k.every)
+	err := k.renew(k.ctx)
+	if k.stopped() { // what a stopped renewal says is nobody's business
+		return
 	}
-	k.mu.Unlock()
 	if err != nil && k.failed != nil {
 		k.failed(err)
+	}
+	if !errors.Is(err, ErrLeaseGone) {
+		k.again()
+	}
+}
+
+func (k *keeper) stopped() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.ctx.Err() != nil
+}
+
+func (k *keeper) again() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.ctx.Err() == nil {
+		k.timer.Reset(k.every)
 	}
 }
