@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
@@ -196,6 +198,7 @@ func TestTheResponseSaysWhatItCost(t *testing.T) {
 			w.Header().Set("X-Cost", "5")
 			w.Header().Set("Trailer:X-Cost", "6")
 		}, 94, false},
+		{"the last of two", byHeader, func(w http.ResponseWriter, _ *http.Request) { w.Header()["X-Cost"] = []string{"5", "7"} }, 93, false},
 		{"no header", byHeader, func(http.ResponseWriter, *http.Request) {}, 90, true},
 		{"no number", byHeader, set("X-Cost", "a few"), 90, true},
 		{"a sign", byHeader, set("X-Cost", "+3"), 90, true},
@@ -291,6 +294,7 @@ func TestACostAfterTheResponse(t *testing.T) {
 		for _, kind := range []string{"New", "Together"} {
 			store := newClock().store()
 			limit := weir.MustLimit("a", weir.SlidingLog{Limit: 100, Window: 60e9})
+			ownLimit := weir.MustLimit("b", weir.SlidingLog{Limit: 7, Window: 60e9})
 			l, err := weir.NewLimiter(store, limit)
 			if err != nil {
 				t.Fatal(err)
@@ -311,7 +315,7 @@ func TestACostAfterTheResponse(t *testing.T) {
 			key := httplimit.Constant("all")
 			m, err := httplimit.New(l, key, options...)
 			if kind == "Together" {
-				own := httplimit.Part{Key: key, Limits: []*weir.Limit{weir.MustLimit("b", weir.SlidingLog{Limit: 7, Window: 60e9})}, Cost: func(*http.Request) int64 { return 2 }}
+				own := httplimit.Part{Key: key, Limits: []*weir.Limit{ownLimit}, Cost: func(*http.Request) int64 { return 2 }}
 				m, err = httplimit.Together(store, []httplimit.Part{{Key: key, Limits: []*weir.Limit{limit}}, own}, options...)
 			}
 			if err != nil {
@@ -321,6 +325,9 @@ func TestACostAfterTheResponse(t *testing.T) {
 				defer func() { recover() }()
 				ask(m(tt.handler), tt.method, "/")
 			}()
+			if other, err := weir.NewLimiter(store, ownLimit); err != nil || kind == "Together" && remaining(t, other) != 5 {
+				t.Errorf("%s: a part with a cost of its own has %d left, want 5 (%v)", name, remaining(t, other), err)
+			}
 			answer, err := l.PeekN(t.Context(), "all", 0)
 			if err != nil || answer.Remaining != tt.left || seen != tt.seen {
 				t.Errorf("%s, %s: %d are left, want %d; it saw %q, want %q (%v)", kind, name, answer.Remaining, tt.left, seen, tt.seen, err)
@@ -336,9 +343,55 @@ func TestACostAfterTheResponse(t *testing.T) {
 	}
 }
 
+func remaining(t *testing.T, l *weir.Limiter) int64 {
+	t.Helper()
+	answer, err := l.PeekN(t.Context(), "all", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer.Remaining
+}
+
+// A remote store does nothing for contexts that are over.
+type remote struct{ weir.Store }
+
+func (s remote) Charge(ctx context.Context, claims []weir.Claim, decisions []weir.Decision) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return s.Store.Charge(ctx, claims, decisions)
+}
+
+func (s remote) Refund(ctx context.Context, claims []weir.Claim, at weir.Instant, decisions []weir.Decision) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return s.Store.Refund(ctx, claims, at, decisions)
+}
+
+// Who leaves a queue was not served: what they were charged stays, and is not made up from
+// a response that was not there.
+func TestWhoLeavesTheQueueIsNotSettled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := gateOf(t, memstore.New(), "  - {name: a, limit: sliding_log 100/1h, cost: {default: 10, settle: bytes}}\n  - {name: q, limit: leaky_queue 1/1s queue 5}")
+		m, err := httplimit.ByRules(g)
+		if err != nil {
+			t.Fatal(err)
+		}
+		handler := m(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		ask(handler, "GET", "/")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		r := ask(handler, "GET", "/", func(r *http.Request) { *r = *r.WithContext(ctx) })
+		if got := left(t, g); r.Code != 503 || got != 90 {
+			t.Errorf("%d, and %d are left, want 503 and 90", r.Code, got)
+		}
+	})
+}
+
 // What was held and charged comes back also for a client that has gone.
 func TestACancelledRequestIsSettled(t *testing.T) {
-	g := gateOf(t, memstore.New(), "  - {name: a, limit: sliding_log 100/1h, cost: {default: 10, settle: bytes}}\n  - {name: jobs, limit: concurrency 1 ttl 1h}")
+	g := gateOf(t, remote{memstore.New()}, "  - {name: a, limit: sliding_log 100/1h, cost: {default: 10, settle: bytes}}\n  - {name: jobs, limit: concurrency 1 ttl 1h}")
 	m, err := httplimit.ByRules(g, httplimit.WithObserver(func(_ *http.Request, e httplimit.Event) {
 		if e.Err != nil {
 			t.Errorf("%+v", e)
