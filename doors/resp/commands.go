@@ -198,7 +198,7 @@ func (c *conn) commandInfo(args [][]byte) {
 		if cmd := find(c.server.byName, name); cmd != nil {
 			c.describeCommand(cmd)
 		} else {
-			c.nullArray()
+			c.null()
 		}
 	}
 }

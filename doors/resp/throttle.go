@@ -32,13 +32,16 @@ func (c *conn) throttle(args [][]byte) {
 		return
 	}
 	words := c.key('t', args[2:5]...)
-	limit, quantity := c.server.limits.get(words), int64(1)
-	if limit == nil || len(args) == 6 {
+	known, quantity := c.server.limits.get(words), int64(1)
+	limit := known
+	if known == nil || len(args) == 6 {
 		var err string
-		if limit, quantity, err = readThrottle(args[2:], limit); err != "" {
+		if limit, quantity, err = readThrottle(args[2:], known); err != "" {
 			c.fail(err)
 			return
 		}
+	}
+	if known == nil {
 		c.server.limits.put(words, limit)
 	}
 	c.decideThrottle(args[1], limit, quantity)

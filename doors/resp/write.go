@@ -46,15 +46,6 @@ func (r *reply) null() {
 	r.buf = append(r.buf, "$-1\r\n"...)
 }
 
-// nullArray is of RESP2; RESP3 has one null for all.
-func (r *reply) nullArray() {
-	if r.proto == 3 {
-		r.null()
-		return
-	}
-	r.buf = append(r.buf, "*-1\r\n"...)
-}
-
 func (r *reply) bulk(text string) {
 	r.head('$', int64(len(text)))
 	r.buf = append(append(r.buf, text...), '\r', '\n')
