@@ -46,15 +46,18 @@ type house struct {
 	t      testing.TB
 	server *resp.Server
 	addr   string
+	law    string
 	clock  *atomic.Int64
 	store  weir.Store
 	seen   *atomic.Int64 // verdicts that the gate's observer was told
 	served chan error
 }
 
-func open(t testing.TB, opts ...resp.Option) *house {
+func open(t testing.TB, opts ...resp.Option) *house { return openWith(t, law, opts...) }
+
+func openWith(t testing.TB, law string, opts ...resp.Option) *house {
 	t.Helper()
-	h := &house{clock: new(atomic.Int64)}
+	h := &house{clock: new(atomic.Int64), law: law}
 	h.clock.Store(int64(start))
 	h.store = memstore.New(memstore.WithClock(func() weir.Instant { return weir.Instant(h.clock.Load()) }))
 	return h.open(t, opts...)
@@ -62,14 +65,14 @@ func open(t testing.TB, opts ...resp.Option) *house {
 
 func openOn(t testing.TB, store weir.Store, opts ...resp.Option) *house {
 	t.Helper()
-	h := &house{store: store, clock: new(atomic.Int64)}
+	h := &house{store: store, clock: new(atomic.Int64), law: law}
 	return h.open(t, opts...)
 }
 
 func (h *house) open(t testing.TB, opts ...resp.Option) *house {
 	t.Helper()
 	h.t, h.seen, h.served = t, new(atomic.Int64), make(chan error, 1)
-	g, err := gate.New(h.store, compile(t, law), gate.WithLocal(memstore.New()), gate.WithObserver(func(*gate.Verdict) { h.seen.Add(1) }))
+	g, err := gate.New(h.store, compile(t, h.law), gate.WithLocal(memstore.New()), gate.WithObserver(func(*gate.Verdict) { h.seen.Add(1) }))
 	if err != nil {
 		t.Fatal(err)
 	}

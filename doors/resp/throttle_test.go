@@ -72,6 +72,7 @@ func TestThrottleErrorsAreRedisCells(t *testing.T) {
 		{"cl.throttle k 9223372036854775807 1 1", "-Cell error: weir: capacity is 4503599627370497; allowed: 1 to 4503599627370496 (2^52)"},
 		{"cl.throttle k 15 30 60 9223372036854775807", "-Cell error: weir: cost is 9223372036854775807; allowed: 0 to 4503599627370496 (2^52)"},
 		{"cl.throttle k +15 30 60", "[0 16 15 -1 2]"},
+		{"cl.throttle fast 15 2000000000 1", "[0 16 15 -1 1]"}, // a zero rate there: a unit takes less than a nanosecond
 	} {
 		c.want(test.want, w(test.words)...)
 	}
