@@ -24,6 +24,7 @@ type conn struct {
 	user string // "" until it is known who it is, where that must be
 	born time.Time
 	done bool // no further command is read
+	told bool // something was answered since the last read
 
 	now      time.Time // of the last read
 	active   time.Time // of the last whole command
@@ -102,6 +103,7 @@ func (c *conn) flush() bool {
 		c.nc.SetWriteDeadline(c.writeEnd)
 	}
 	_, err := c.nc.Write(c.buf)
+	c.told = true
 	if cap(c.buf) > 2*flushAt {
 		c.buf = nil
 	}
@@ -118,8 +120,12 @@ func (c *conn) read() bool {
 	}
 	// After the deadline was set: wake first says so and then sets its own.
 	if c.server.closing.Load() {
+		if c.told {
+			c.linger()
+		}
 		return false
 	}
+	c.told = false
 	err := c.in.fill(c.nc)
 	c.now = time.Now()
 	return err == nil
