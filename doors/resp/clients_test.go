@@ -1,7 +1,10 @@
 package resp_test
 
 import (
+	"crypto/tls"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os/exec"
 	"strings"
 	"testing"
@@ -113,5 +116,23 @@ func TestRueidis(t *testing.T) {
 				t.Errorf("GET, which this server is not for: %v", err)
 			}
 		})
+	}
+}
+
+// TestTLS: encryption is the listener's business, and any will do.
+func TestTLS(t *testing.T) {
+	h := open(t)
+	certified := httptest.NewTLSServer(nil)
+	defer certified.Close()
+	listener, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: certified.TLS.Certificates})
+	if err != nil {
+		t.Fatal(err)
+	}
+	go h.server.Serve(listener)
+	trusted := certified.Client().Transport.(*http.Transport).TLSClientConfig
+	client := redis.NewClient(&redis.Options{Addr: listener.Addr().String(), TLSConfig: &tls.Config{RootCAs: trusted.RootCAs}})
+	defer client.Close()
+	if got, err := client.Do(t.Context(), "CL.THROTTLE", "k", 15, 30, 60).Int64Slice(); err != nil || fmt.Sprint(got) != "[0 16 15 -1 2]" {
+		t.Errorf("CL.THROTTLE: %v, %v", got, err)
 	}
 }

@@ -184,3 +184,24 @@ func TestNewRefusesWhatCannotWork(t *testing.T) {
 		t.Error("a server without a store")
 	}
 }
+
+// TestAnswersAreNotHoarded: short commands with long answers are answered as they go, so
+// that what waits for a client is never much more than one answer.
+func TestAnswersAreNotHoarded(t *testing.T) {
+	nc, end := bubble(t, resp.Limits{})
+	defer end()
+	nc.SetDeadline(time.Now().Add(20 * time.Second))
+	if _, err := io.WriteString(nc, strings.Repeat("COMMAND DOCS\r\n", 200)); err != nil {
+		t.Fatal(err)
+	}
+	for total := 0; total < 200*1000; { // one write of the server is one read of a pipe
+		n, err := nc.Read(make([]byte, 1<<20))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n > 64<<10 {
+			t.Fatalf("%d bytes of answers had been kept", n)
+		}
+		total += n
+	}
+}
