@@ -22,10 +22,10 @@ import (
 
 func main() {
 	quick := flag.Bool("quick", false, "about a minute, with more noise, instead of about five")
-	only := flag.String("only", "", "measure one half: memory or redis")
+	only := flag.String("only", "", "measure one part: memory, redis or resp")
 	url := flag.String("redis", "", "URL of an empty Redis to use (it is flushed); default: start one")
 	flag.Parse()
-	if flag.NArg() > 0 || !slices.Contains([]string{"", "memory", "redis"}, *only) {
+	if flag.NArg() > 0 || !slices.Contains([]string{"", "memory", "redis", "resp"}, *only) {
 		flag.Usage()
 		os.Exit(2)
 	}
@@ -40,13 +40,15 @@ type plan struct {
 	rounds, redisRounds int
 	slice, redisSlice   time.Duration
 	thousands           int // of keys, for large states in Redis
+	respRounds          int
+	respRequests        int // of redis-benchmark a round
 }
 
 func planned(quick bool) plan {
 	if quick {
-		return plan{5, 5, 12 * time.Millisecond, 25 * time.Millisecond, 1}
+		return plan{5, 5, 12 * time.Millisecond, 25 * time.Millisecond, 1, 3, 200_000}
 	}
-	return plan{9, 9, 30 * time.Millisecond, 140 * time.Millisecond, 2}
+	return plan{9, 9, 30 * time.Millisecond, 140 * time.Millisecond, 2, 5, 1_000_000}
 }
 
 func (p plan) String() string {
@@ -68,17 +70,24 @@ func run(out, log io.Writer, p plan, only, url string) (err error) {
 	r := &report{board: board{}, broken: map[string]string{}}
 	printMachine(out, s, p.String())
 	var bars []bar
-	if only != "redis" {
+	if only == "" || only == "memory" {
 		r.measureMemory(&stage{crew: c, rounds: p.rounds, slice: p.slice, broken: r.broken, board: r.board, log: log})
 		r.printMemory(out)
 		bars = r.memoryBars()
 	}
-	if s != nil {
+	if only == "" || only == "redis" {
 		st := &stage{crew: c, rounds: p.redisRounds, slice: p.redisSlice, timed: true, cpu: s.cpu, broken: r.broken, board: r.board, log: log}
 		if err := r.measureRedis(out, st, s, p.thousands); err != nil {
 			return err
 		}
 		bars = append(bars, r.redisBars()...)
+	}
+	if only == "" || only == "resp" {
+		b, err := overRESP(out, s, p.respRounds, p.respRequests)
+		if err != nil {
+			return err
+		}
+		bars = append(bars, b)
 	}
 	printBars(out, bars)
 	return nil

@@ -1,0 +1,235 @@
+package resp
+
+import (
+	"errors"
+	"slices"
+	"strconv"
+
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/gate"
+)
+
+// decide is WEIR.DECIDE: see docs/resp.md.
+func (c *conn) decide(args [][]byte) {
+	if c.readQuestion(args[1:], anything) {
+		c.judge(c.q.times)
+	}
+}
+
+// peek is WEIR.PEEK: the same question, for no request at all.
+func (c *conn) peek(args [][]byte) {
+	if c.readQuestion(args[1:], claimsAndCost) {
+		c.judge(0)
+	}
+}
+
+// readQuestion reads the words of one, or tells what is wrong with them.
+func (c *conn) readQuestion(words [][]byte, may permission) bool {
+	c.q.reset()
+	if err := c.q.read(c, words, may); err != nil {
+		c.failWith(err)
+		return false
+	}
+	return true
+}
+
+// failWith tells an error. Those of weir say who speaks.
+func (c *conn) failWith(err error) { c.fail("ERR ", err.Error()) }
+
+// judge has the gate decide, and answers.
+func (c *conn) judge(times int64) {
+	defer c.q.reset()
+	if !c.ask(times) {
+		return
+	}
+	if v := &c.verdict; v.Outcome == gate.Failed && v.Rule == nil {
+		text, allowed := c.unanswered()
+		if !allowed {
+			c.fail(text)
+			return
+		}
+		v.Outcome, v.Granted = gate.Passed, times
+	}
+	c.tell()
+}
+
+// ask has the gate decide what was read.
+func (c *conn) ask(times int64) bool {
+	ask := gate.Ask{Times: times, Cost: c.q.cost, Lease: c.q.lease, Claims: c.q.claims}
+	err := c.server.gate.Decide(c.server.ctx, c.q.asked(), ask, &c.verdict)
+	if err != nil {
+		c.failWith(err)
+	}
+	return err == nil
+}
+
+// unanswered is what to tell where the store failed and no rule says what then.
+func (c *conn) unanswered() (text string, allowed bool) {
+	switch {
+	case errors.Is(c.verdict.Err, weir.ErrForeignState):
+		return "WRONGTYPE the state under this key is not weir's", false
+	case c.server.failOpen:
+		return "", true
+	}
+	return errUnanswered, false
+}
+
+// tell is the answer: a map, or in RESP2 its names and values in turn.
+func (c *conn) tell() {
+	v := &c.verdict
+	var limit string
+	var d weir.Decision
+	if check, ok := v.Worst(); ok {
+		limit, d = check.Claim.Limit.Name(), *check.Decision
+	}
+	rule := ""
+	if v.Rule != nil {
+		rule = v.Rule.Name()
+	}
+	c.fields(11)
+	c.number("granted", v.Granted)
+	c.word("outcome", v.Outcome.String())
+	c.word("reason", v.Reason.String())
+	c.word("rule", rule)
+	c.word("limit", limit)
+	c.number("remaining", d.Remaining)
+	c.number("retry_after_us", microseconds(d))
+	c.number("reset_after_us", d.ResetAfter.Microseconds())
+	c.number("delay_us", v.Delay.Microseconds())
+	c.word("lease", v.Lease())
+	c.number("at_us", int64(d.At))
+}
+
+func (c *conn) number(name string, n int64) {
+	c.bulk(name)
+	c.integer(n)
+}
+
+func (c *conn) word(name, text string) {
+	c.bulk(name)
+	c.bulkOrNull(text)
+}
+
+func microseconds(d weir.Decision) int64 {
+	if d.RetryAfter == weir.Never {
+		return -1
+	}
+	return d.RetryAfter.Microseconds()
+}
+
+// refund is WEIR.REFUND at_us question: it gives back what was charged at that instant.
+func (c *conn) refund(args [][]byte) {
+	at, err := strconv.ParseInt(string(args[1]), 10, 64)
+	if err != nil {
+		c.fail("ERR at_us is not an integer: give the at_us that WEIR.DECIDE answered")
+		return
+	}
+	if !c.readQuestion(args[2:], claimsAndCost) {
+		return
+	}
+	defer c.q.reset()
+	receipt, ok := c.receipt()
+	if !ok {
+		return
+	}
+	receipt = slices.DeleteFunc(receipt, func(r gate.Charged) bool { return r.Claim.Limit.Algorithm() == weir.AlgorithmConcurrency })
+	for i := range receipt {
+		receipt[i].Taken = weir.Instant(at)
+	}
+	c.count(len(receipt), c.server.gate.Settle(c.server.ctx, receipt, gate.Actually(0)))
+}
+
+// release is WEIR.RELEASE lease question: it gives back what is held under that lease.
+func (c *conn) release(args [][]byte) {
+	lease := string(args[1])
+	if !c.readQuestion(args[2:], claimsOnly) {
+		return
+	}
+	defer c.q.reset()
+	receipt, ok := c.receipt()
+	if !ok {
+		return
+	}
+	receipt = slices.DeleteFunc(receipt, func(r gate.Charged) bool { return r.Claim.Limit.Algorithm() != weir.AlgorithmConcurrency })
+	if len(receipt) == 0 {
+		c.fail("ERR nothing of this can be held: only concurrency limits have leases")
+		return
+	}
+	for i := range receipt {
+		receipt[i].Claim.Lease = lease
+	}
+	err := c.server.gate.Release(c.server.ctx, receipt)
+	if onlyGone(err) {
+		c.integer(0)
+		return
+	}
+	c.count(len(receipt), err)
+}
+
+// onlyGone reports whether nothing is wrong but that leases had ended.
+func onlyGone(err error) bool {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		return !slices.ContainsFunc(joined.Unwrap(), func(one error) bool { return !errors.Is(one, weir.ErrLeaseGone) })
+	}
+	return errors.Is(err, weir.ErrLeaseGone)
+}
+
+// forget is WEIR.RESET question: the state of its keys is as if never used.
+func (c *conn) forget(args [][]byte) {
+	if !c.readQuestion(args[1:], claimsOnly) {
+		return
+	}
+	defer c.q.reset()
+	receipt, ok := c.receipt()
+	if !ok {
+		return
+	}
+	claims := make([]weir.Claim, len(receipt))
+	for i := range receipt {
+		claims[i] = receipt[i].Claim
+	}
+	var err error
+	if len(claims) > 0 {
+		err = c.server.store.Reset(c.server.ctx, claims)
+	}
+	c.count(len(claims), err)
+}
+
+// receipt is the claims of a question: those that it names, and those of the rules, which
+// a look makes known.
+func (c *conn) receipt() (list gate.Receipt, ok bool) {
+	if c.q.asked() == nil {
+		for _, claim := range c.q.claims {
+			list = append(list, gate.Charged{Claim: claim})
+		}
+		return list, true
+	}
+	if !c.ask(0) {
+		return nil, false
+	}
+	v := &c.verdict
+	if v.Err != nil {
+		c.fail(errUnanswered)
+		return nil, false
+	}
+	for i := range v.Len() {
+		check := v.At(i)
+		list = append(list, gate.Charged{Rule: check.Rule, Claim: *check.Claim, Local: check.Local})
+	}
+	return list, true
+}
+
+// count answers how many were done, or what went wrong.
+func (c *conn) count(n int, err error) {
+	var input *weir.InputError
+	switch {
+	case err == nil:
+		c.integer(int64(n))
+	case errors.As(err, &input):
+		c.failWith(err)
+	case errors.Is(err, weir.ErrForeignState):
+		c.fail("WRONGTYPE the state under this key is not weir's")
+	default:
+		c.fail(errUnanswered)
+	}
+}

@@ -1,0 +1,207 @@
+package resp_test
+
+import (
+	"io"
+	"net"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirproject/weir/doors/resp"
+	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/internal/redistest"
+	"github.com/weirproject/weir/memstore"
+)
+
+// TestCeilings: what is too much ends in an error that says so, which arrives although the
+// client goes on sending, and in a closed connection.
+func TestCeilings(t *testing.T) {
+	h := open(t, resp.WithLimits(resp.Limits{Line: 1000, Elements: 20, Bulk: 2000, Request: 5000}))
+	bulk := "$2000\r\n" + strings.Repeat("a", 2000) + "\r\n"
+	for _, test := range []struct{ raw, want string }{
+		{"*21\r\n", "invalid multibulk length"},
+		{"*1000000000\r\n", "invalid multibulk length"},
+		{"*99999999999999999999999999999999\r\n", "too big mbulk count string"},
+		{"*" + strings.Repeat("1", 100_000), "too big mbulk count string"},
+		{"*2\r\n$2001\r\n" + strings.Repeat("a", 100_000), "invalid bulk length"},
+		{"*2\r\n$" + strings.Repeat("1", 100_000), "too big bulk count string"},
+		{"*3\r\n" + bulk + bulk + bulk, "too big request"},
+		{strings.Repeat("a", 1001), "too big inline request"},
+		{strings.Repeat("a", 100_000) + "\r\n", "too big inline request"},
+		{strings.Repeat("a ", 21) + "\r\n", "too big inline request"},
+		{"*1\r\n$4\r\nPINGxx", "expected CRLF after a bulk"},
+		{"*1\n$4\nPING\n", "invalid multibulk length"},
+		{"*1\r\n$4\nPING\r\n", "invalid bulk length"},
+		{"*1\r\n\x00", "expected '$', got '?'"},
+	} {
+		c := h.dial()
+		c.send("PING\r\n")
+		io.WriteString(c, test.raw) // the last of it may meet a closed connection
+		if got, want := c.closed(), "+PONG\r\n-ERR Protocol error: "+test.want+"\r\n"; got != want {
+			t.Errorf("%.40q: %q, want %q", test.raw, got, want)
+		}
+	}
+	c := h.dial()
+	c.want(strings.Repeat("a", 2000), "ECHO", strings.Repeat("a", 2000))
+}
+
+func TestTooManyConnections(t *testing.T) {
+	h := open(t, resp.WithLimits(resp.Limits{Conns: 2}))
+	first, second := h.dial(), h.dial()
+	first.want("PONG", "PING")
+	second.want("PONG", "PING")
+	if got := h.dial().closed(); got != "-ERR max number of clients reached\r\n" {
+		t.Errorf("the third is told %q", got)
+	}
+	first.Close()
+	redistest.Await(t, "room for another", func() bool {
+		c := h.dial()
+		c.words("PING")
+		got, err := readReply(c.in)
+		c.Close()
+		return err == nil && got == "PONG"
+	})
+	second.want("PONG", "PING")
+}
+
+// bubble is a server on a pipe, for tests in which time is the test's.
+func bubble(t *testing.T, limits resp.Limits) (near net.Conn, end func()) {
+	t.Helper()
+	store := memstore.New()
+	g, err := gate.New(store, compile(t, law), gate.WithLocal(store))
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := resp.New(g, store, resp.WithLimits(limits))
+	if err != nil {
+		t.Fatal(err)
+	}
+	near, far := net.Pipe()
+	pipes := &pipeListener{conns: make(chan net.Conn, 1), closed: make(chan struct{})}
+	pipes.conns <- far
+	go server.Serve(pipes)
+	return near, func() { near.Close(); server.Close(); store.Close() }
+}
+
+func ping(t *testing.T, nc net.Conn) {
+	t.Helper()
+	if _, err := io.WriteString(nc, "PING\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(nc, make([]byte, len("+PONG\r\n"))); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestIdle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nc, end := bubble(t, resp.Limits{Idle: time.Minute})
+		defer end()
+		for range 10 {
+			ping(t, nc)
+			time.Sleep(time.Minute - time.Second) // in the bubble
+		}
+		ping(t, nc)
+		began := time.Now()
+		if _, err := nc.Read(make([]byte, 1)); err != io.EOF {
+			t.Errorf("an idle connection ends with %v", err)
+		}
+		if took := time.Since(began); took < time.Minute || took > time.Minute+time.Minute/8 {
+			t.Errorf("it ends after %v", took)
+		}
+	})
+}
+
+// TestDripping: bytes that make no command keep nothing open.
+func TestDripping(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nc, end := bubble(t, resp.Limits{Idle: time.Minute})
+		defer end()
+		began := time.Now()
+		for _, err := io.WriteString(nc, "*1\r\n$60000\r\n"); err == nil; _, err = nc.Write([]byte("a")) {
+			time.Sleep(time.Second) // in the bubble
+		}
+		if took := time.Since(began); took > 2*time.Minute {
+			t.Errorf("it was listened to for %v", took)
+		}
+	})
+}
+
+// TestClientThatDoesNotRead: it is waited for a while, and not answered into memory.
+func TestClientThatDoesNotRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nc, end := bubble(t, resp.Limits{Write: time.Minute})
+		defer end()
+		began := time.Now()
+		var err error
+		sent := 0
+		for ; err == nil; sent++ {
+			_, err = io.WriteString(nc, wire("ECHO", strings.Repeat("a", 10_000)))
+		}
+		if took := time.Since(began); took < time.Minute || took > 2*time.Minute {
+			t.Errorf("it was waited for for %v", took)
+		}
+		if sent > 20 {
+			t.Errorf("%d commands were taken before", sent)
+		}
+	})
+}
+
+func TestConnectionsLeaveNothing(t *testing.T) {
+	h := open(t)
+	h.dial().want("PONG", "PING")
+	before := runtime.NumGoroutine()
+	for range 1000 {
+		c := h.dial()
+		c.want("[0 1000001 1000000 -1 1]", "CL.THROTTLE", c.LocalAddr().String(), "1000000", "1000", "1")
+		c.Close()
+	}
+	redistest.Await(t, "the goroutines to end", func() bool { return runtime.NumGoroutine() <= before })
+}
+
+func TestNewRefusesWhatCannotWork(t *testing.T) {
+	store := memstore.New()
+	g, err := gate.New(store, compile(t, law), gate.WithLocal(store))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for want, opt := range map[string]resp.Option{
+		"resp.Limits.Elements is 1;": resp.WithLimits(resp.Limits{Elements: 1}),
+		"resp.Limits.Bulk is -5;":    resp.WithLimits(resp.Limits{Bulk: -5}),
+		"resp.Limits.Idle is -1s;":   resp.WithLimits(resp.Limits{Idle: -time.Second}),
+		"a password is empty":        resp.WithPassword("alice", ""),
+	} {
+		if _, err := resp.New(g, store, opt); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("the error is %v, want %s", err, want)
+		}
+	}
+	if _, err := resp.New(nil, store); err == nil {
+		t.Error("a server without a gate")
+	}
+	if _, err := resp.New(g, nil); err == nil {
+		t.Error("a server without a store")
+	}
+}
+
+// TestAnswersAreNotHoarded: short commands with long answers are answered as they go, so
+// that what waits for a client is never much more than one answer.
+func TestAnswersAreNotHoarded(t *testing.T) {
+	nc, end := bubble(t, resp.Limits{})
+	defer end()
+	nc.SetDeadline(time.Now().Add(20 * time.Second))
+	if _, err := io.WriteString(nc, strings.Repeat("COMMAND DOCS\r\n", 200)); err != nil {
+		t.Fatal(err)
+	}
+	for total := 0; total < 200*1000; { // one write of the server is one read of a pipe
+		n, err := nc.Read(make([]byte, 1<<20))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n > 64<<10 {
+			t.Fatalf("%d bytes of answers had been kept", n)
+		}
+		total += n
+	}
+}

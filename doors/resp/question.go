@@ -1,0 +1,166 @@
+package resp
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/rules"
+)
+
+// A question is what the words after WEIR.DECIDE and its kin say:
+//
+//	LIMIT name limit key [COST n]     a claim of the caller's own; may stand more than once
+//	RULES [COST n] [field value …]    the rules in force, for a request of these fields
+//	TIMES n                           how many such requests
+//	LEASE id                          under which what is held is held
+//
+// Its strings lie in the buffer that was read into; it lasts as long as its command.
+type question struct {
+	claims  []weir.Claim
+	rules   bool
+	cost    *int64 // of the rules that leave it to the caller
+	times   int64
+	lease   string
+	request rules.Request
+	given   attributes
+
+	units   int64 // what cost points to
+	current int   // of claims: the one that is being read; −1: the rules
+	costed  bool  // it has a cost
+}
+
+// permission says which words a command takes.
+type permission uint8
+
+const (
+	claimsOnly    permission = iota
+	claimsAndCost            // and COST
+	anything                 // and TIMES and LEASE
+)
+
+func (q *question) reset() {
+	clear(q.claims)
+	clear(q.given)
+	*q = question{claims: q.claims[:0], given: q.given[:0], times: 1}
+}
+
+// asked is the request, or nil where no rules are to be asked.
+func (q *question) asked() *rules.Request {
+	if !q.rules {
+		return nil
+	}
+	q.request.Attributes = &q.given
+	return &q.request
+}
+
+func (q *question) read(c *conn, words [][]byte, may permission) error {
+	for len(words) > 0 {
+		n, err := q.clause(c, words, may)
+		if err != nil {
+			return err
+		}
+		words = words[n:]
+	}
+	if !q.rules && len(q.claims) == 0 {
+		return errors.New("nothing is asked: give LIMIT name limit key, or RULES and the fields of a request")
+	}
+	return nil
+}
+
+// clause reads what begins with the first word, and says how many words it has.
+func (q *question) clause(c *conn, words [][]byte, may permission) (n int, err error) {
+	word := words[0]
+	switch {
+	case is(word, "limit"):
+		return 4, q.limit(c, words)
+	case is(word, "rules"):
+		if q.rules {
+			return 0, errors.New("RULES stands twice")
+		}
+		q.rules, q.current, q.costed = true, -1, false
+		return 1, nil
+	case is(word, "cost") && may >= claimsAndCost:
+		return 2, q.readCost(words)
+	case is(word, "times") && may >= anything:
+		return 2, number(words, &q.times)
+	case is(word, "lease") && may >= anything:
+		return 2, q.readLease(words)
+	case q.rules && q.current < 0:
+		return 2, q.field(c, words)
+	}
+	return 0, fmt.Errorf("syntax error: %.80q is not LIMIT, RULES%s", word, [...]string{"", " or COST", ", COST, TIMES or LEASE"}[may])
+}
+
+// limit reads LIMIT name limit key.
+func (q *question) limit(c *conn, words [][]byte) error {
+	if len(words) < 4 {
+		return errors.New("LIMIT needs a name, a limit and a key, such as LIMIT sms 5/1h user:42")
+	}
+	if len(q.claims) == weir.MaxClaims {
+		return &weir.InputError{Field: "claims", Given: len(q.claims) + 1, Allowed: "1 to 32 of one decision"}
+	}
+	limit, err := c.named(words[1], words[2])
+	if err != nil {
+		return err
+	}
+	q.claims = append(q.claims, weir.Claim{Key: text(words[3]), Limit: limit, Cost: 1})
+	q.current, q.costed = len(q.claims)-1, false
+	return nil
+}
+
+// named is the limit of a name and a text.
+func (c *conn) named(name, spec []byte) (*weir.Limit, error) {
+	words := c.key('l', name, spec)
+	if limit := c.server.limits.get(words); limit != nil {
+		return limit, nil
+	}
+	parsed, err := weir.ParseLimit(string(spec))
+	if err != nil {
+		return nil, err
+	}
+	limit, err := weir.NewLimit(string(name), parsed)
+	if err != nil {
+		return nil, err
+	}
+	c.server.limits.put(words, limit)
+	return limit, nil
+}
+
+// readCost is of the LIMIT that stands before it, or of RULES.
+func (q *question) readCost(words [][]byte) error {
+	switch {
+	case !q.rules && len(q.claims) == 0:
+		return errors.New("COST stands before what it is of: give it after LIMIT name limit key, or after RULES")
+	case q.costed:
+		return errors.New("COST stands twice for one limit")
+	}
+	q.costed = true
+	if q.current >= 0 {
+		return number(words, &q.claims[q.current].Cost)
+	}
+	q.cost = &q.units
+	return number(words, q.cost)
+}
+
+func (q *question) readLease(words [][]byte) error {
+	if len(words) < 2 || len(words[1]) == 0 || len(words[1]) > weir.MaxLease {
+		return fmt.Errorf("LEASE needs an id of 1 to %d bytes", weir.MaxLease)
+	}
+	q.lease = string(words[1])
+	return nil
+}
+
+// number reads the word after the first.
+func number(words [][]byte, into *int64) error {
+	if len(words) < 2 {
+		return fmt.Errorf("%s needs a number", strings.ToUpper(string(words[0])))
+	}
+	n, ok := integer(words[1])
+	if !ok {
+		return &weir.InputError{Field: strings.ToLower(string(words[0])), Given: string(words[1]), Allowed: "a whole number"}
+	}
+	*into = n
+	return nil
+}

@@ -1,0 +1,291 @@
+package resp
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"fmt"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	defaultUser = "default"
+
+	// redisVersion is the Redis whose commands for connecting these are. Clients ask for
+	// it to know what they may send.
+	redisVersion = "7.0.15"
+
+	longestName = 512 // of a connection
+)
+
+const (
+	errSyntax    = "ERR syntax error"
+	errNotInt    = "ERR value is not an integer or out of range"
+	errWrongPass = "WRONGPASS invalid username-password pair or user is disabled."
+	errNoAuth    = "NOAUTH Authentication required."
+	errHelloAuth = "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time"
+	errNoPass    = "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?"
+	errName      = "ERR Client names cannot contain spaces, newlines or special characters."
+)
+
+// credentials are the digests of a user's name and password: of one length each, so that
+// comparing them says nothing about either.
+type credentials struct{ user, password [sha256.Size]byte }
+
+// known reports whether a pair is good. All are looked at, whichever is.
+func (s *Server) known(user, password []byte) bool {
+	name, word := sha256.Sum256(user), sha256.Sum256(password)
+	good := 0
+	for i := range s.users {
+		u := &s.users[i]
+		good |= subtle.ConstantTimeCompare(name[:], u.user[:]) & subtle.ConstantTimeCompare(word[:], u.password[:])
+	}
+	// Where nobody must say who they are, whatever the default user says is good.
+	return good == 1 || len(s.users) == 0 && string(user) == defaultUser
+}
+
+func (c *conn) auth(args [][]byte) {
+	switch {
+	case len(args) > 3:
+		c.fail(errSyntax)
+	case len(args) == 2 && len(c.server.users) == 0:
+		c.fail(errNoPass)
+	case len(args) == 2:
+		c.authenticate([]byte(defaultUser), args[1])
+	default:
+		c.authenticate(args[1], args[2])
+	}
+}
+
+func (c *conn) authenticate(user, password []byte) {
+	if c.login(user, password) {
+		c.ok()
+	}
+}
+
+// login notes who the client is, or tells it that it is not. A failed attempt takes
+// nothing from who is known already.
+func (c *conn) login(user, password []byte) bool {
+	if !c.server.known(user, password) {
+		c.fail(errWrongPass)
+		return false
+	}
+	c.become(string(user))
+	return true
+}
+
+// hello is HELLO [protover [AUTH user password] [SETNAME name]]. All is read before
+// anything of it is done.
+func (c *conn) hello(args [][]byte) {
+	h := greeting{proto: c.proto}
+	if !c.readHello(args, &h) {
+		return
+	}
+	if h.user != nil && !c.login(h.user, h.password) {
+		return
+	}
+	if c.user == "" {
+		c.fail(errHelloAuth)
+		return
+	}
+	if h.named {
+		c.name = h.name
+	}
+	c.proto = h.proto
+	c.greet()
+}
+
+type greeting struct {
+	proto          int
+	user, password []byte
+	named          bool
+	name           string
+}
+
+func (c *conn) readHello(args [][]byte, h *greeting) bool {
+	if len(args) == 1 {
+		return true
+	}
+	n, err := strconv.ParseInt(string(args[1]), 10, 64)
+	if err != nil {
+		c.fail("ERR Protocol version is not an integer or out of range")
+		return false
+	}
+	if n != 2 && n != 3 {
+		c.fail("NOPROTO unsupported protocol version")
+		return false
+	}
+	h.proto = int(n)
+	for rest := args[2:]; len(rest) > 0; {
+		switch {
+		case is(rest[0], "auth") && len(rest) >= 3:
+			h.user, h.password, rest = rest[1], rest[2], rest[3:]
+		case is(rest[0], "setname") && len(rest) >= 2:
+			if !plain(rest[1]) {
+				c.fail(errName)
+				return false
+			}
+			h.named, h.name, rest = true, string(rest[1]), rest[2:]
+		default:
+			c.fail("ERR Syntax error in HELLO option '", quoted(rest[0], 128), "'")
+			return false
+		}
+	}
+	return true
+}
+
+func (c *conn) greet() {
+	c.fields(7)
+	c.bulk("server")
+	c.bulk("weir")
+	c.bulk("version")
+	c.bulk(redisVersion)
+	c.bulk("proto")
+	c.integer(int64(c.proto))
+	c.bulk("id")
+	c.integer(c.id)
+	c.bulk("mode")
+	c.bulk("standalone")
+	c.bulk("role")
+	c.bulk("master")
+	c.bulk("modules")
+	c.array(0)
+}
+
+func (c *conn) ping(args [][]byte) {
+	switch len(args) {
+	case 1:
+		c.simple("PONG")
+	case 2:
+		c.bulk(string(args[1]))
+	default:
+		c.wrongArity("ping")
+	}
+}
+
+func (c *conn) echo(args [][]byte) { c.bulk(string(args[1])) }
+
+func (c *conn) quit([][]byte) {
+	c.ok()
+	c.done = true
+}
+
+func (c *conn) resetCommand([][]byte) {
+	c.reset()
+	c.simple("RESET")
+}
+
+// selectDB: there is one database, as in a Cluster.
+func (c *conn) selectDB(args [][]byte) {
+	switch n, err := strconv.ParseInt(string(args[1]), 10, 32); {
+	case err != nil:
+		c.fail(errNotInt)
+	case n != 0:
+		c.fail("ERR DB index is out of range")
+	default:
+		c.ok()
+	}
+}
+
+// info answers for what clients look for before they go on.
+func (c *conn) info(args [][]byte) {
+	for _, section := range args[1:] {
+		for _, all := range []string{"server", "default", "all", "everything"} {
+			if is(section, all) {
+				args = args[:1]
+			}
+		}
+	}
+	if len(args) > 1 {
+		c.verbatim("")
+		return
+	}
+	c.verbatim(fmt.Sprintf("# Server\r\nredis_version:%s\r\nserver_name:weir\r\nredis_mode:standalone\r\nos:%s\r\n", redisVersion, runtime.GOOS))
+}
+
+func (c *conn) clientID([][]byte)      { c.integer(c.id) }
+func (c *conn) clientGetName([][]byte) { c.bulkOrNull(c.name) }
+func (c *conn) clientInfo([][]byte)    { c.verbatim(c.describe()) }
+
+func (c *conn) clientSetName(args [][]byte) {
+	if !plain(args[2]) {
+		c.fail(errName)
+		return
+	}
+	c.name = string(args[2])
+	c.ok()
+}
+
+// clientSetInfo is how libraries introduce themselves. It is checked and not kept.
+func (c *conn) clientSetInfo(args [][]byte) {
+	switch {
+	case !is(args[2], "lib-name") && !is(args[2], "lib-ver"):
+		c.fail("ERR Unrecognized option '", quoted(args[2], 128), "'")
+	case !plain(args[3]):
+		c.fail("ERR ", strings.ToLower(string(args[2])), " cannot contain spaces, newlines or special characters.")
+	default:
+		c.ok()
+	}
+}
+
+// clientTracking accepts what it would do nothing for: it tells a client when keys that it
+// read have changed, and here are none to be read.
+func (c *conn) clientTracking(args [][]byte) {
+	if !onOff(args[2]) {
+		c.fail(errSyntax)
+		return
+	}
+	for _, word := range args[3:] {
+		if !is(word, "optin") && !is(word, "optout") && !is(word, "noloop") && !is(word, "bcast") {
+			c.fail(errSyntax)
+			return
+		}
+	}
+	c.ok()
+}
+
+// clientNo is NO-EVICT and NO-TOUCH: there is nothing here that they could change.
+func (c *conn) clientNo(args [][]byte) {
+	if !onOff(args[2]) {
+		c.fail(errSyntax)
+		return
+	}
+	c.ok()
+}
+
+func onOff(word []byte) bool { return is(word, "on") || is(word, "off") }
+
+// describe is the line of CLIENT INFO. CLIENT LIST has this one alone: who else is
+// connected is nobody's business.
+func (c *conn) describe() string {
+	return fmt.Sprintf("id=%d addr=%s laddr=%s name=%s age=%d idle=0 flags=N db=0 user=%s resp=%d\n",
+		c.id, c.nc.RemoteAddr(), c.nc.LocalAddr(), c.name, int64(c.now.Sub(c.born)/time.Second), c.user, c.proto)
+}
+
+// plain reports whether a name is one that can stand in CLIENT LIST.
+func plain(name []byte) bool {
+	for _, b := range name {
+		if b < '!' || b > '~' {
+			return false
+		}
+	}
+	return len(name) <= longestName
+}
+
+// is compares a word of a command in any case; want is in small letters.
+func is(word []byte, want string) bool {
+	if len(word) != len(want) {
+		return false
+	}
+	for i, b := range word {
+		if b >= 'A' && b <= 'Z' {
+			b += 'a' - 'A'
+		}
+		if b != want[i] {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,167 @@
+package resp
+
+import (
+	"math"
+	"strconv"
+	"time"
+	"unsafe"
+
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/gate"
+)
+
+// ThrottleName is the name of the limit that CL.THROTTLE asks, whatever its numbers: in
+// redis-cell a key is one bucket, and the numbers may change from call to call.
+const ThrottleName = "cl.throttle"
+
+// The texts of redis-cell, to the letter.
+const (
+	cellError = "Cell error: "
+	cellUsage = cellError + "Usage: cl.throttle <key> <max_burst> <count per period> <period> [<quantity>]"
+	cellZero  = cellError + "Zero rates are not supported"
+	cellInt   = cellError + "Couldn't parse as integer: "
+)
+
+// errUnanswered is for claims that no rule says anything about.
+const errUnanswered = "ERR the store did not answer; whether this was charged is not known"
+
+// throttle is CL.THROTTLE key max_burst count period [quantity].
+func (c *conn) throttle(args [][]byte) {
+	if len(args) != 5 && len(args) != 6 {
+		c.fail(cellUsage)
+		return
+	}
+	words := c.key('t', args[2:5]...)
+	known, quantity := c.server.limits.get(words), int64(1)
+	limit := known
+	if known == nil || len(args) == 6 {
+		var err string
+		if limit, quantity, err = readThrottle(args[2:], known); err != "" {
+			c.fail(err)
+			return
+		}
+	}
+	if known == nil {
+		c.server.limits.put(words, limit)
+	}
+	c.decideThrottle(args[1], limit, quantity)
+}
+
+// readThrottle reads the numbers, in redis-cell's order; its errors come first.
+func readThrottle(args [][]byte, known *weir.Limit) (limit *weir.Limit, quantity int64, err string) {
+	numbers := [4]int64{3: 1}
+	for i, arg := range args {
+		n, ok := integer(arg)
+		if !ok {
+			return nil, 0, cellInt + quoted(arg, 128)
+		}
+		numbers[i] = n
+	}
+	burst, count, period, quantity := numbers[0], numbers[1], numbers[2], numbers[3]
+	if limit = known; limit == nil {
+		if limit, err = makeThrottle(burst, count, period); err != "" {
+			return nil, 0, err
+		}
+	}
+	if quantity < 0 {
+		return nil, 0, cellRange("quantity", quantity, "0 or more; WEIR.REFUND gives back")
+	}
+	return limit, quantity, ""
+}
+
+// makeThrottle makes the limit. What redis-cell lets wrap or divides by is an error here.
+func makeThrottle(burst, count, period int64) (*weir.Limit, string) {
+	switch {
+	case count == 0 || period == 0:
+		return nil, cellZero
+	case burst < 0:
+		return nil, cellRange("max_burst", burst, "0 or more")
+	case count < 0:
+		return nil, cellRange("count per period", count, "1 or more")
+	case period < 0 || period > math.MaxInt64/int64(time.Second):
+		return nil, cellRange("period", period, "1 to 4503599627 seconds")
+	}
+	limit, err := weir.NewLimit(ThrottleName, weir.Throttle(burst, count, time.Duration(period)*time.Second))
+	if err != nil {
+		return nil, cellError + err.Error()
+	}
+	return limit, ""
+}
+
+func cellRange(field string, given int64, allowed string) string {
+	return cellError + field + " is " + strconv.FormatInt(given, 10) + "; allowed: " + allowed
+}
+
+// integer reads a number as redis-cell does: a plus before it is allowed.
+func integer(text []byte) (int64, bool) {
+	if len(text) > 32 {
+		return 0, false
+	}
+	n, err := strconv.ParseInt(string(text), 10, 64)
+	return n, err == nil
+}
+
+// decideThrottle asks, and answers in redis-cell's five numbers.
+func (c *conn) decideThrottle(key []byte, limit *weir.Limit, quantity int64) {
+	// Stores copy what they keep of keys: this one lies in the buffer that was read into.
+	c.one[0] = weir.Claim{Key: text(key), Limit: limit, Cost: quantity}
+	defer clear(c.one[:])
+	v := &c.verdict
+	if err := c.server.gate.Decide(c.server.ctx, nil, gate.Ask{Times: 1, Claims: c.one[:]}, v); err != nil {
+		c.fail(cellError, err.Error())
+		return
+	}
+	if v.Outcome != gate.Failed {
+		check, _ := v.Worst()
+		c.five(v.Outcome == gate.Passed, limit, check.Decision)
+		return
+	}
+	if text, allowed := c.unanswered(); !allowed {
+		c.fail(text)
+		return
+	}
+	d := fresh(limit, quantity)
+	c.five(d.RetryAfter == 0, limit, &d)
+}
+
+// fresh is what an unused bucket would say of a request.
+func fresh(limit *weir.Limit, cost int64) weir.Decision {
+	if cost > limit.Capacity() {
+		return weir.Decision{Remaining: limit.Capacity(), RetryAfter: weir.Never}
+	}
+	whole, rest := limit.Interval().Times(cost)
+	if rest > 0 {
+		whole++
+	}
+	return weir.Decision{Remaining: limit.Capacity() - cost, ResetAfter: time.Duration(whole) * time.Microsecond}
+}
+
+// five is the reply: limited, limit, remaining, retry after, reset after.
+func (c *conn) five(granted bool, limit *weir.Limit, d *weir.Decision) {
+	limited, retry := int64(1), seconds(d.RetryAfter)
+	if granted {
+		limited, retry = 0, -1
+	}
+	c.array(5)
+	c.integer(limited)
+	c.integer(limit.Capacity())
+	c.integer(d.Remaining)
+	c.integer(retry)
+	c.integer(seconds(d.ResetAfter))
+}
+
+// seconds rounds up, so that who comes back after so many is granted. redis-cell does so
+// too, but drops what is below a millisecond.
+func seconds(d time.Duration) int64 {
+	if d < 0 {
+		return -1
+	}
+	n := int64(d / time.Second)
+	if d%time.Second > 0 {
+		n++
+	}
+	return n
+}
+
+// text is bytes as a string, as long as they stay what they are.
+func text(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
