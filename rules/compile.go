@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/weirproject/weir"
 )
@@ -50,6 +51,12 @@ type builder struct {
 	states     map[string]int // which rule has a limit of this name
 	attributes map[attribute]bool
 	nodes      int
+	overrides  int // of all rules
+	listed     int // values of all lists
+	zones      map[string]*time.Location
+	planter    planter
+
+	fileResponse Response // over the defaults
 }
 
 // An attribute is what conditions ask for.
@@ -60,30 +67,38 @@ type attribute struct {
 
 func build(file *File, r *report, o options) *Set {
 	set := &Set{seal: newSeal(o.secret), exact: make(map[string]*paths), below: make(map[string]*paths)}
-	b := &builder{report: r, set: set, states: make(map[string]int), attributes: make(map[attribute]bool)}
+	b := &builder{report: r, set: set, states: make(map[string]int), attributes: make(map[attribute]bool),
+		zones: make(map[string]*time.Location), planter: planter{set: set}}
+	b.server(file)
+	set.lists = b.lists(-1, file.Allow, file.Deny, "")
+	b.fileResponse = b.over(-1, b.response(-1, &file.Response), defaults)
 	for i := range file.Rules {
 		b.rule(i, &file.Rules[i])
 	}
+	b.planter.finish()
 	return set
 }
 
 func (b *builder) rule(i int, s *Spec) {
-	rule := &Rule{set: b.set, index: i, name: s.Name, cost: s.Cost,
-		response: Response{Status: 429, Fields: DraftFields, Body: "problem"}}
-	if rule.cost == 0 {
-		rule.cost = 1
-	}
+	rule := &Rule{set: b.set, index: i, name: s.Name}
 	rule.onMissing = word(b, at(i, "on_missing"), s.OnMissing, Anonymous, Skip, Deny)
 	rule.mode = word(b, at(i, "mode"), s.Mode, Enforce, Shadow)
 	rule.onStoreError = word(b, at(i, "on_store_error"), s.OnStoreError, Local, AllowAll, RefuseAll)
-	b.limits(i, s, rule)
+	rule.cost = b.cost(i, &s.Cost)
+	rule.schedule = b.schedule(i, s.Schedule)
+	rule.lists = b.lists(i, s.Allow, s.Deny, s.Match.Path)
+	rule.response = b.over(i, b.response(i, &s.Response), b.fileResponse).complete()
+	named := b.name(i, s.Name)
+	b.algorithm(i, s)
+	rule.limits = b.limits(at(i, "limit"), s.Limit, s, rule, named)
 	b.key(i, s, rule)
+	b.override(i, s, rule, named)
 	hosts := b.hosts(i, s.Match.Host)
 	b.path(at(i, "match.path"), s.Match.Path)
 	conditions := b.conditions(i, &s.Match)
 	b.set.rules = append(b.set.rules, rule)
 	if len(b.problems) == 0 && b.room(i, hosts, s.Match.Path, conditions) {
-		b.set.plant(rule, hosts, s.Match.Path, conditions)
+		b.planter.plant(rule, hosts, s.Match.Path, conditions)
 	}
 }
 
@@ -114,34 +129,35 @@ func (b *builder) count(p place, n, most int) bool {
 var algorithms = []string{"token_bucket", "gcra", "leaky_bucket", "leaky_queue", "fixed_window", "calendar",
 	"sliding_log", "sliding_counter", "concurrency"}
 
-func (b *builder) limits(i int, s *Spec, rule *Rule) {
-	named := b.name(i, s.Name)
+func (b *builder) algorithm(i int, s *Spec) {
+	if s.Algorithm != "" && !slices.Contains(algorithms, s.Algorithm) {
+		b.add(at(i, "algorithm"), "algorithm is %.80q; %s", s.Algorithm, oneOf(s.Algorithm, algorithms))
+	}
+}
+
+// limits are a rule's own, or those of an override: they have the same names, since no key
+// has both.
+func (b *builder) limits(p place, given []string, s *Spec, rule *Rule, named bool) (list []*weir.Limit) {
+	if len(given) == 0 && !b.has(p) {
+		b.add(p, "%s is missing, such as limit: 100/1m", p.field)
+	}
+	if !b.count(p, len(given), MaxLimits) {
+		return nil
+	}
 	prefix := ""
-	if s.Algorithm != "" {
+	if slices.Contains(algorithms, s.Algorithm) {
 		prefix = s.Algorithm + " "
-		if !slices.Contains(algorithms, s.Algorithm) {
-			p := at(i, "algorithm")
-			b.add(p, "algorithm is %.80q; %s", s.Algorithm, oneOf(s.Algorithm, algorithms))
-			prefix = ""
-		}
 	}
-	if p := at(i, "limit"); len(s.Limit) == 0 && !b.has(p) {
-		b.add(p, "limit is missing, such as limit: 100/1m")
-	}
-	if s.Cost < 0 || s.Cost > weir.MaxUnits {
-		b.add(at(i, "cost"), "cost is %d; allowed: 1 to 4503599627370496 (2^52)", s.Cost)
-	}
-	if !b.count(at(i, "limit"), len(s.Limit), MaxLimits) {
-		return
-	}
-	for j, text := range s.Limit {
-		if text == "" && b.has(place{i, "limit", j}) {
+	for j, text := range given {
+		item := place{p.rule, p.field, j}
+		if text == "" && b.has(item) {
 			continue
 		}
-		if limit := b.limit(place{i, "limit", j}, stateName(s.Name, j, named), prefix, text, rule.cost); limit != nil {
-			rule.limits = append(rule.limits, limit)
+		if limit := b.limit(item, stateName(s.Name, j, named), prefix, text, rule.cost.largest()); limit != nil {
+			list = append(list, limit)
 		}
 	}
+	return list
 }
 
 // stateName is what weir.New would call the limit; where the rule's name is of no use
@@ -282,6 +298,11 @@ func (b *builder) path(p place, pattern string) {
 	}
 }
 
+var (
+	dots    = regexp.MustCompile(`^\.\.?(;|$)`)
+	escapes = regexp.MustCompile(`^([^%]|%[0-9A-Fa-f]{2})*$`)
+)
+
 // segmentComplaint says why a segment matches nothing that its author may have meant.
 func segmentComplaint(segment string, last bool) string {
 	name, opens := strings.CutPrefix(segment, "{")
@@ -291,8 +312,10 @@ func segmentComplaint(segment string, last bool) string {
 		return ""
 	case segment == "**":
 		return "may only be the last"
-	case segment == "" || segment == "." || segment == "..":
+	case segment == "" || dots.MatchString(string(appendUnescaped(nil, segment))):
 		return "never occurs: rules see the cleaned path"
+	case !escapes.MatchString(segment):
+		return "has a % without two hexadecimal digits after it; %25 is the sign itself"
 	case opens && closes && validAttribute(name):
 		return ""
 	case strings.ContainsAny(segment, "*{}"):
@@ -315,7 +338,11 @@ func (b *builder) conditions(i int, m *Match) (list []condition) {
 				b.add(p, "method %.80q; allowed: a method such as GET; leave it out for all", method)
 			}
 		}
-		list = append(list, condition{sourceMethod, "", b.values(at(i, "match.method"), m.Method)})
+		list = append(list, condition{kind: sourceMethod, values: b.values(at(i, "match.method"), m.Method)})
+	}
+	if len(m.Client) > 0 {
+		b.count(at(i, "match.client"), len(m.Client), MaxValues)
+		list = append(list, condition{kind: sourceIP, networks: b.prefixes(at(i, "match.client"), m.Client)})
 	}
 	list = b.table(list, at(i, "match.header"), sourceHeader, m.Header)
 	list = b.table(list, at(i, "match.query"), sourceQuery, m.Query)
@@ -334,7 +361,7 @@ func (b *builder) table(list []condition, p place, kind source, table map[string
 			b.add(p, "%s %.80q: a name of 1 to 128 letters, digits and !#$&'*+-._`|~", p.field, name)
 			continue
 		}
-		c := condition{kind, name, b.values(p, table[name])}
+		c := condition{kind: kind, name: name, values: b.values(p, table[name])}
 		if kind == sourceHeader {
 			c.name = canonical(name)
 		}
@@ -380,7 +407,7 @@ func (b *builder) values(p place, given []string) []string {
 func (b *builder) room(i int, hosts []string, path string, conditions []condition) bool {
 	ways := 1
 	for _, c := range conditions {
-		ways = min(MaxTree+1, ways*max(1, len(c.values)))
+		ways = min(MaxTree+1, ways*c.ways())
 	}
 	b.nodes += max(1, len(hosts)) * (strings.Count(path, "/") + 1 + ways*(len(conditions)+1))
 	if b.nodes > MaxTree {

@@ -1,13 +1,17 @@
 package rules
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
 )
 
 // MaxPlainKey is the longest key that is kept as it is, in bytes; longer ones are hashed.
@@ -39,6 +43,16 @@ var alone = map[string]source{"client.ip": sourceIP, "method": sourceMethod, "ro
 var named = map[string]source{"header": sourceHeader, "query": sourceQuery, "cookie": sourceCookie,
 	"descriptor": sourceDescriptor, "path": sourcePath, "constant": sourceConstant}
 
+// String is how errors call what a request says by name.
+func (s source) String() string {
+	for word, source := range named {
+		if source == s {
+			return word
+		}
+	}
+	return "value"
+}
+
 // sources is what a file's author may choose from.
 var sources = []string{"client.ip", "header.NAME", "query.NAME", "cookie.NAME", "path.NAME", "descriptor.NAME",
 	"constant.TEXT", "method", "route", "host", "user", "service"}
@@ -51,6 +65,7 @@ type component struct {
 	segment int    // sourcePath: which segment of the path
 	v4, v6  int    // sourceIP: lengths of prefixes
 	trim    bool
+	nfkc    bool
 	lower   bool
 }
 
@@ -117,10 +132,12 @@ func (c *component) option(word string) (complaint string) {
 	switch word {
 	case "trim":
 		c.trim = true
+	case "nfkc":
+		c.nfkc = true
 	case "lower":
 		c.lower = true
 	default:
-		return "after the source: " + oneOf(word, []string{"lower", "trim"})
+		return "after the source: " + oneOf(word, []string{"trim", "nfkc", "lower"})
 	}
 	return ""
 }
@@ -138,10 +155,7 @@ func (r *Rule) AppendKey(dst []byte, request *Request) (key []byte, ok bool) {
 	}
 	for i := range r.components {
 		c := &r.components[i]
-		if i > 0 {
-			dst = append(dst, ' ')
-		}
-		dst = append(dst, c.label...)
+		dst = c.begin(dst, i)
 		value := len(dst)
 		dst = c.appendValue(dst, request)
 		if len(dst) > value {
@@ -152,10 +166,15 @@ func (r *Rule) AppendKey(dst []byte, request *Request) (key []byte, ok bool) {
 			return dst[:start], false
 		}
 	}
-	if len(dst)-start > MaxPlainKey {
-		dst = r.set.seal.replace(dst, start)
+	return r.set.seal.long(dst, start), true
+}
+
+// begin begins the component's part of a key.
+func (c *component) begin(dst []byte, i int) []byte {
+	if i > 0 {
+		dst = append(dst, ' ')
 	}
-	return dst, true
+	return append(dst, c.label...)
 }
 
 // insertLength puts the length of dst[value:] before it. The value is written first,
@@ -171,20 +190,48 @@ func insertLength(dst []byte, value int) []byte {
 
 // appendValue appends nothing where the request lacks the component.
 func (c *component) appendValue(dst []byte, r *Request) []byte {
+	start := len(dst)
 	switch c.source {
 	case sourceIP:
 		return c.appendIP(dst, r)
 	case sourceHost:
-		return appendFolded(dst, r.Host)
+		dst = appendFolded(dst, r.Host)
+	case sourcePath:
+		dst = appendUnescaped(dst, segment(r.Path, c.segment))
+	default:
+		dst = append(dst, c.value(r)...)
 	}
-	value := c.value(r)
+	if c.trim || c.nfkc || c.lower {
+		return c.normalise(dst, start)
+	}
+	return dst
+}
+
+// normalise applies trim, nfkc and lower to dst[start:], always in this order.
+func (c *component) normalise(dst []byte, start int) []byte {
 	if c.trim {
-		value = strings.TrimSpace(value)
+		dst = dst[:start+copy(dst[start:], bytes.TrimSpace(dst[start:]))]
 	}
-	if c.lower {
-		return appendLower(dst, value)
+	if ascii := isASCII(dst[start:]); c.nfkc && !ascii {
+		// Not norm's Append: it would compose the first letter with the = before it. The
+		// copies keep the callers' buffers off the heap.
+		dst = append(dst[:start], norm.NFKC.String(string(dst[start:]))...)
 	}
-	return append(dst, value...)
+	if !c.lower {
+		return dst
+	}
+	end := len(dst)
+	dst = appendLower(dst, dst[start:end])
+	return dst[:start+copy(dst[start:], dst[end:])]
+}
+
+func isASCII[T string | []byte](text T) bool {
+	for i := range len(text) {
+		if text[i] >= utf8.RuneSelf {
+			return false
+		}
+	}
+	return true
 }
 
 func (c *component) value(r *Request) string {
@@ -197,8 +244,6 @@ func (c *component) value(r *Request) string {
 		return r.User
 	case sourceService:
 		return r.Service
-	case sourcePath:
-		return segment(r.Path, c.segment)
 	case sourceConstant:
 		return c.name
 	}
@@ -208,7 +253,7 @@ func (c *component) value(r *Request) string {
 // appendIP appends the address, or the network that counts as one. IPv4 in IPv6 is IPv4
 // and zones are dropped, so that nobody has two keys for one address.
 func (c *component) appendIP(dst []byte, r *Request) []byte {
-	address := r.Client.Unmap().WithZone("")
+	address := plain(r.Client)
 	bits := c.v6
 	if address.Is4() {
 		bits = c.v4
@@ -216,18 +261,23 @@ func (c *component) appendIP(dst []byte, r *Request) []byte {
 	if !address.IsValid() {
 		return dst
 	}
-	if bits == address.BitLen() {
-		return address.AppendTo(dst)
-	}
 	network, _ := address.Prefix(bits) // bits were checked against the family
+	return appendNetwork(dst, network)
+}
+
+// appendNetwork appends a network, or the address if it is one alone.
+func appendNetwork(dst []byte, network netip.Prefix) []byte {
+	if network.IsSingleIP() {
+		return network.Addr().AppendTo(dst)
+	}
 	return network.AppendTo(dst)
 }
 
 // appendLower lowers letters. Bytes that are no UTF-8 stay what they are: two of them must
 // not become one replacement character, and so one key.
-func appendLower(dst []byte, s string) []byte {
+func appendLower(dst, s []byte) []byte {
 	for i := 0; i < len(s); {
-		c, size := utf8.DecodeRuneInString(s[i:])
+		c, size := utf8.DecodeRune(s[i:])
 		if c == utf8.RuneError && size == 1 {
 			dst = append(dst, s[i])
 		} else {
@@ -265,6 +315,14 @@ func newSeal(key []byte) (s seal) {
 		s.outer[i] ^= 0x5c
 	}
 	return s
+}
+
+// long replaces dst[start:] if it is too long for a key.
+func (s *seal) long(dst []byte, start int) []byte {
+	if len(dst)-start <= MaxPlainKey {
+		return dst
+	}
+	return s.replace(dst, start)
 }
 
 // replace puts the hash of dst[start:] in its place. Its first word is no source, so it

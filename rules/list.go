@@ -1,5 +1,13 @@
 package rules
 
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
 // A Listing says whether a list of a file, or of a rule, names a request.
 type Listing uint8
 
@@ -9,3 +17,166 @@ const (
 	Allowed
 	Denied
 )
+
+// Listed says whether the rule's own lists name the request.
+func (r *Rule) Listed(request *Request) Listing { return r.lists.listed(request) }
+
+// Listed says whether the file's own lists name the request.
+func (s *Set) Listed(request *Request) Listing { return s.lists.listed(request) }
+
+// lists are those of a file or of a rule.
+type lists struct{ allow, deny []roll }
+
+func (l *lists) listed(r *Request) Listing {
+	switch {
+	case names(l.deny, r):
+		return Denied
+	case names(l.allow, r):
+		return Allowed
+	}
+	return Unlisted
+}
+
+func names(list []roll, r *Request) bool {
+	for i := range list {
+		if list[i].names(r) {
+			return true
+		}
+	}
+	return false
+}
+
+// A roll is the values of one component that are listed.
+type roll struct {
+	component component
+	any       bool
+	exact     map[string]bool
+	prefixes  []string // sorted, none of them begins with another
+	networks  networks[struct{}]
+}
+
+func (l *roll) names(r *Request) bool {
+	if l.component.source == sourceIP {
+		address := plain(r.Client)
+		return address.IsValid() && (l.any || l.networks.find(address) >= 0)
+	}
+	var buffer [512]byte
+	value := l.component.appendValue(buffer[:0], r)
+	return len(value) > 0 && (l.any || l.exact[string(value)] || l.begins(value))
+}
+
+// begins looks for the one prefix that can be the value's: the last that does not sort
+// after it.
+func (l *roll) begins(value []byte) bool {
+	low, high := 0, len(l.prefixes)
+	for low < high {
+		if middle := (low + high) / 2; l.prefixes[middle] <= string(value) {
+			low = middle + 1
+		} else {
+			high = middle
+		}
+	}
+	if low == 0 {
+		return false
+	}
+	prefix := l.prefixes[low-1]
+	return len(value) >= len(prefix) && string(value[:len(prefix)]) == prefix
+}
+
+// lists reads those of a rule, or with −1 of the file.
+func (b *builder) lists(i int, allow, deny map[string]List, path string) lists {
+	return lists{allow: b.rolls(at(i, "allow"), allow, path), deny: b.rolls(at(i, "deny"), deny, path)}
+}
+
+func (b *builder) rolls(p place, table map[string]List, path string) (list []roll) {
+	if !b.count(p, len(table), MaxSources) {
+		return nil
+	}
+	for _, text := range slices.Sorted(maps.Keys(table)) {
+		source := at(p.rule, p.field+"."+text)
+		c, complaint := parseListed(text, path, p.rule >= 0)
+		if complaint != "" {
+			b.add(source, "%s %.80q: %s", p.field, text, complaint)
+			continue
+		}
+		if slices.ContainsFunc(list, func(other roll) bool { return other.component == c }) {
+			b.add(source, "%s %.80q stands here twice, in other words", p.field, text)
+		}
+		list = append(list, b.roll(source, c, table[text].Values))
+	}
+	return list
+}
+
+// parseListed reads a component by which lists name requests.
+func parseListed(text, path string, ofRule bool) (c component, complaint string) {
+	word, options, _ := strings.Cut(strings.TrimSpace(text), " ")
+	switch {
+	case strings.HasPrefix(word, "path.") && !ofRule:
+		return c, "only the lists of a rule know the names of a path"
+	case strings.HasPrefix(word, "constant."):
+		return c, "it is the same for all requests, so it names none"
+	case word == "client.ip" && options != "":
+		return c, "nothing follows client.ip here; write networks as its values"
+	}
+	return parseComponent(text, path)
+}
+
+func (b *builder) roll(p place, c component, given []string) roll {
+	l := roll{component: c, exact: make(map[string]bool)}
+	if len(given) == 0 && !b.has(p) {
+		b.add(p, "%s has no values; leave it out", p.field)
+	}
+	if b.listed += len(given); b.listed > MaxAllListed || len(given) > MaxListed {
+		b.add(p, "%s has %d values; at most %d, and %d in all lists together", p.field, len(given), MaxListed, MaxAllListed)
+		return l
+	}
+	seen := make(map[string]bool, len(given))
+	found := make(map[netip.Prefix]struct{})
+	for j, text := range given {
+		item := place{p.rule, p.field, j}
+		if text == "" && b.has(item) {
+			continue
+		}
+		v, complaint := parsePatternOf(&c, text)
+		if text == "" || len(text) > MaxText {
+			complaint = fmt.Sprintf("a value of 1 to %d bytes is needed", MaxText)
+		}
+		if name := v.String(); complaint == "" && seen[name] {
+			complaint = "it stands here twice"
+		} else {
+			seen[name] = true
+		}
+		if complaint != "" {
+			b.add(item, "%s has %.80q: %s", p.field, text, complaint)
+			continue
+		}
+		l.take(v, found)
+	}
+	l.networks = newNetworks(found)
+	l.prefixes = shortest(l.prefixes)
+	return l
+}
+
+func (l *roll) take(p pattern, found map[netip.Prefix]struct{}) {
+	switch {
+	case p.any():
+		l.any = true
+	case p.network.IsValid():
+		found[p.network] = struct{}{}
+	case p.wild:
+		l.prefixes = append(l.prefixes, p.text)
+	default:
+		l.exact[p.text] = true
+	}
+}
+
+// shortest sorts prefixes and drops those that begin with another.
+func shortest(list []string) (kept []string) {
+	slices.Sort(list)
+	for _, prefix := range list {
+		if len(kept) == 0 || !strings.HasPrefix(prefix, kept[len(kept)-1]) {
+			kept = append(kept, prefix)
+		}
+	}
+	return kept
+}

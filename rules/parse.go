@@ -3,6 +3,7 @@ package rules
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"regexp"
 	"strconv"
@@ -199,7 +200,16 @@ func orFile(what string) string {
 }
 
 func (d *decoder) root(n *yaml.Node) {
-	d.fields(n, -1, "", []field{{"rules", d.rules}})
+	f := d.file
+	d.fields(n, -1, "", []field{
+		{"store", func(p place, n *yaml.Node) { f.Store = d.text(p, n) }},
+		{"trusted_proxies", func(p place, n *yaml.Node) { f.TrustedProxies = d.list(p, n, MaxProxies) }},
+		{"client_header", func(p place, n *yaml.Node) { f.ClientHeader = d.text(p, n) }},
+		{"allow", func(p place, n *yaml.Node) { f.Allow = d.lists(p, n) }},
+		{"deny", func(p place, n *yaml.Node) { f.Deny = d.lists(p, n) }},
+		{"response", func(p place, n *yaml.Node) { d.response(p, n, &f.Response) }},
+		{"rules", d.rules},
+	})
 	if n.Kind == yaml.MappingNode && !d.has(at(-1, "rules")) {
 		d.wrong(n, "rules is missing; write rules: [] for a file without rules")
 	}
@@ -229,13 +239,18 @@ func (d *decoder) rule(i int, n *yaml.Node) {
 	d.fields(n, i, "", []field{
 		{"name", func(p place, n *yaml.Node) { s.Name = d.text(p, n) }},
 		{"match", func(p place, n *yaml.Node) { d.match(p, n, &s.Match) }},
+		{"schedule", func(p place, n *yaml.Node) { s.Schedule = d.schedule(p, n) }},
+		{"allow", func(p place, n *yaml.Node) { s.Allow = d.lists(p, n) }},
+		{"deny", func(p place, n *yaml.Node) { s.Deny = d.lists(p, n) }},
 		{"key", func(p place, n *yaml.Node) { s.Key = d.list(p, n, MaxComponents) }},
 		{"on_missing", func(p place, n *yaml.Node) { s.OnMissing = OnMissing(d.text(p, n)) }},
 		{"algorithm", func(p place, n *yaml.Node) { s.Algorithm = d.text(p, n) }},
 		{"limit", func(p place, n *yaml.Node) { s.Limit = d.list(p, n, MaxLimits) }},
-		{"cost", func(p place, n *yaml.Node) { s.Cost = d.units(p, n) }},
+		{"overrides", func(p place, n *yaml.Node) { s.Overrides = d.overrides(p, n) }},
+		{"cost", func(p place, n *yaml.Node) { d.cost(p, n, &s.Cost) }},
 		{"mode", func(p place, n *yaml.Node) { s.Mode = Mode(d.text(p, n)) }},
 		{"on_store_error", func(p place, n *yaml.Node) { s.OnStoreError = StoreError(d.text(p, n)) }},
+		{"response", func(p place, n *yaml.Node) { d.response(p, n, &s.Response) }},
 	})
 }
 
@@ -244,6 +259,7 @@ func (d *decoder) match(p place, n *yaml.Node, m *Match) {
 		{"method", func(p place, n *yaml.Node) { m.Method = d.list(p, n, MaxValues) }},
 		{"host", func(p place, n *yaml.Node) { m.Host = d.list(p, n, MaxValues) }},
 		{"path", func(p place, n *yaml.Node) { m.Path = d.text(p, n) }},
+		{"client", func(p place, n *yaml.Node) { m.Client = d.list(p, n, MaxValues) }},
 		{"header", func(p place, n *yaml.Node) { m.Header = d.table(p, n) }},
 		{"query", func(p place, n *yaml.Node) { m.Query = d.table(p, n) }},
 		{"descriptor", func(p place, n *yaml.Node) { m.Descriptor = d.table(p, n) }},
@@ -253,17 +269,119 @@ func (d *decoder) match(p place, n *yaml.Node, m *Match) {
 // table reads names, each with the values that it may have.
 func (d *decoder) table(p place, n *yaml.Node) map[string][]string {
 	table := make(map[string][]string)
+	d.names(p, n, MaxValues, func(name string, values []string) { table[name] = values })
+	return table
+}
+
+// lists reads components, each with the values that are listed.
+func (d *decoder) lists(p place, n *yaml.Node) map[string]List {
+	table := make(map[string]List)
+	d.names(p, n, MaxListed, func(name string, values []string) { table[name] = List{Values: values} })
+	return table
+}
+
+func (d *decoder) names(p place, n *yaml.Node, most int, each func(name string, values []string)) {
 	d.pairs(n, p.field, func(key, value *yaml.Node) {
 		name := at(p.rule, p.field+"."+key.Value)
 		d.marks[name] = mark{key.Line, key.Column}
-		if values := d.list(name, value, MaxValues); len(values) > 0 {
-			table[key.Value] = values
+		if values := d.list(name, value, most); len(values) > 0 {
+			each(key.Value, values)
 		}
 	})
 	if n.Kind == yaml.MappingNode && len(n.Content) == 0 {
 		d.wrong(n, "%s is empty; leave it out", p.field)
 	}
-	return table
+}
+
+// cost is a number, or where it comes from.
+func (d *decoder) cost(p place, n *yaml.Node, c *Cost) {
+	if n.Kind != yaml.MappingNode {
+		c.Units = d.units(p, n)
+		return
+	}
+	if len(n.Content) == 0 {
+		d.wrong(n, "cost is empty; give it a number, or say where it comes from, or leave it out")
+	}
+	d.fields(n, p.rule, "cost.", []field{
+		{"from", func(p place, n *yaml.Node) { c.From = d.text(p, n) }},
+		{"default", func(p place, n *yaml.Node) { c.Default = d.units(p, n) }},
+		{"max", func(p place, n *yaml.Node) { c.Max = d.units(p, n) }},
+		{"settle", func(p place, n *yaml.Node) { c.Settle = d.text(p, n) }},
+	})
+}
+
+func (d *decoder) overrides(p place, n *yaml.Node) []Override {
+	items := d.items(p, n, MaxOverrides)
+	list := make([]Override, len(items))
+	for j, item := range items {
+		o, prefix := &list[j], fmt.Sprintf("%s[%d].", p.field, j)
+		d.begin(p.rule, prefix, item)
+		d.fields(item, p.rule, prefix, []field{
+			{"key", func(p place, n *yaml.Node) { o.Key = d.list(p, n, MaxComponents) }},
+			{"limit", func(p place, n *yaml.Node) { o.Limit = d.list(p, n, MaxLimits) }},
+		})
+		if item.Kind == yaml.MappingNode && !d.has(at(p.rule, prefix+"key")) {
+			d.wrong(item, "%skey is missing: a value for each component of the rule's key", prefix)
+			d.marks[at(p.rule, prefix+"key")] = mark{item.Line, item.Column}
+		}
+	}
+	return list
+}
+
+// schedule is a window, or a list of them.
+func (d *decoder) schedule(p place, n *yaml.Node) []Window {
+	items := []*yaml.Node{n}
+	if n.Kind == yaml.SequenceNode {
+		items = d.items(p, n, MaxWindows)
+	}
+	list := make([]Window, len(items))
+	for j, item := range items {
+		w, prefix := &list[j], fmt.Sprintf("%s[%d].", p.field, j)
+		d.begin(p.rule, prefix, item)
+		d.fields(item, p.rule, prefix, []field{
+			{"days", func(p place, n *yaml.Node) { w.Days = d.list(p, n, len(weekdays)) }},
+			{"hours", func(p place, n *yaml.Node) { w.Hours = d.text(p, n) }},
+			{"zone", func(p place, n *yaml.Node) { w.Zone = d.text(p, n) }},
+		})
+	}
+	return list
+}
+
+// items are those of a list of mappings.
+func (d *decoder) items(p place, n *yaml.Node, most int) []*yaml.Node {
+	if n.Kind != yaml.SequenceNode {
+		if n.Kind != yaml.AliasNode {
+			d.wrong(n, "%s must be a list: each begins with a dash", p.field)
+		}
+		return nil
+	}
+	if len(n.Content) == 0 || len(n.Content) > most {
+		d.wrong(n, "%s has %d values; 1 to %d, or leave it out", p.field, len(n.Content), most)
+		return nil
+	}
+	return n.Content
+}
+
+// begin marks an item. What is no mapping has no fields that could be missing.
+func (d *decoder) begin(rule int, prefix string, n *yaml.Node) {
+	d.marks[at(rule, strings.TrimSuffix(prefix, "."))] = mark{n.Line, n.Column}
+	if n.Kind != yaml.MappingNode {
+		for _, word := range []string{"key", "limit", "days"} {
+			d.marks[at(rule, prefix+word)] = mark{n.Line, n.Column}
+		}
+	}
+}
+
+func (d *decoder) response(p place, n *yaml.Node, r *Response) {
+	if n.Kind == yaml.MappingNode && len(n.Content) == 0 {
+		d.wrong(n, "response is empty; leave it out")
+	}
+	d.fields(n, p.rule, "response.", []field{
+		{"status", func(p place, n *yaml.Node) { r.Status = int(min(d.units(p, n), 1<<20)) }},
+		{"fields", func(p place, n *yaml.Node) { r.Fields = Fields(d.text(p, n)) }},
+		{"body", func(p place, n *yaml.Node) { r.Body = d.long(p, n, MaxBody) }},
+		{"content_type", func(p place, n *yaml.Node) { r.ContentType = d.text(p, n) }},
+	})
 }
 
 // list reads a list of texts; one text alone is a list of one.
@@ -291,7 +409,10 @@ var octal = regexp.MustCompile(`^[-+]?0[0-9_]+$|^[-+]?0[oOxXbB]`)
 
 // text reads a value as it is written. YAML's own types do not matter here, but a text
 // that looks like a number of another base must be quoted: nobody knows what was meant.
-func (d *decoder) text(p place, n *yaml.Node) string {
+func (d *decoder) text(p place, n *yaml.Node) string { return d.long(p, n, MaxText) }
+
+// long is text of at most so many bytes.
+func (d *decoder) long(p place, n *yaml.Node, most int) string {
 	plain := n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle|yaml.LiteralStyle|yaml.FoldedStyle) == 0
 	switch {
 	case n.Kind == yaml.AliasNode: // refused already
@@ -299,8 +420,8 @@ func (d *decoder) text(p place, n *yaml.Node) string {
 		d.wrong(n, "%s must be one value", p)
 	case n.Value == "" || plain && n.Tag == "!!null":
 		d.wrong(n, "%s has no value; give it one, or leave it out", p)
-	case len(n.Value) > MaxText:
-		d.wrong(n, "%s has %d bytes; at most %d", p, len(n.Value), MaxText)
+	case len(n.Value) > most:
+		d.wrong(n, "%s has %d bytes; at most %d", p, len(n.Value), most)
 	case plain && octal.MatchString(n.Value):
 		d.wrong(n, "%s is %s, which some take for octal or hexadecimal: write a decimal number without a leading 0, or quote it if it is a text", p, n.Value)
 	default:

@@ -50,6 +50,12 @@ func TestErrors(t *testing.T) {
 
 const good = `
 # A comment, and every field.
+store: redis://user:secret@127.0.0.1:6379/0
+trusted_proxies: [10.0.0.0/8, 2001:db8::1]
+client_header: Forwarded
+allow: {client.ip: [127.0.0.1, 192.0.2.0/24], header.X-Probe: "*"}
+deny: {user trim lower: [mallory, bot-*]}
+response: {status: 503, fields: seconds, body: json}
 rules:
   - name: whole-site
     limit: 5000/s burst 10000
@@ -58,16 +64,25 @@ rules:
       method: [POST, PUT]
       host: [Example.com, "*.example.com"]
       path: /users/{id}/login
+      client: [203.0.113.0/24, "2001:db8::/32", 192.0.2.7]
       header: {x-plan: free, X-Version: 2}
       query: {debug: "*"}
       descriptor: {tenant: [a, b]}
-    key: [client.ip v4/24 v6/48, path.id, header.x-user trim lower, constant.x]
+    schedule:
+      - {days: [mon-fri, sun], hours: 09:00-18:00, zone: Asia/Shanghai}
+      - {hours: 22:00-24:00}
+    allow: {path.id: "1"}
+    deny: {client.ip: 203.0.113.9}
+    key: [client.ip v4/24 v6/48, path.id, header.x-user trim nfkc lower, constant.x]
     on_missing: deny
     algorithm: sliding_log
     limit: [5/1m, 20/1h]
-    cost: 2
+    overrides:
+      - {key: [203.0.113.0/24, "*", ann, x], limit: 50/1m}
+    cost: {from: header.x-tokens, default: 2, max: 4, settle: header.x-used}
     mode: shadow
     on_store_error: allow
+    response: {status: 403, body: "{{.Message}}", content_type: text/html}
 `
 
 func TestParse(t *testing.T) {
@@ -75,11 +90,21 @@ func TestParse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := strings.ReplaceAll(fmt.Sprintf("%+v", file.Rules[1]), "map[", "[")
-	want := "{Name:login Match:{Method:[POST PUT] Host:[Example.com *.example.com] Path:/users/{id}/login " +
-		"Header:[X-Version:[2] x-plan:[free]] Query:[debug:[*]] Descriptor:[tenant:[a b]]} " +
-		"Key:[client.ip v4/24 v6/48 path.id header.x-user trim lower constant.x] OnMissing:deny Algorithm:sliding_log " +
-		"Limit:[5/1m 20/1h] Cost:2 Mode:shadow OnStoreError:allow}"
+	got := strings.ReplaceAll(fmt.Sprintf("%+v", file), "map[", "[")
+	want := "&{Name:f Store:redis://user:secret@127.0.0.1:6379/0 TrustedProxies:[10.0.0.0/8 2001:db8::1] ClientHeader:Forwarded " +
+		"Allow:[client.ip:{Values:[127.0.0.1 192.0.2.0/24]} header.X-Probe:{Values:[*]}] Deny:[user trim lower:{Values:[mallory bot-*]}] " +
+		"Response:{Status:503 Fields:seconds Body:json ContentType: Template:<nil>} " +
+		"Rules:[{Name:whole-site Match:{Method:[] Host:[] Path: Client:[] Header:[] Query:[] Descriptor:[]} Schedule:[] Allow:[] Deny:[] " +
+		"Key:[] OnMissing: Algorithm: Limit:[5000/s burst 10000] Overrides:[] Cost:{Units:0 From: Default:0 Max:0 Settle:} Mode: " +
+		"OnStoreError: Response:{Status:0 Fields: Body: ContentType: Template:<nil>}} " +
+		"{Name:login Match:{Method:[POST PUT] Host:[Example.com *.example.com] Path:/users/{id}/login " +
+		"Client:[203.0.113.0/24 2001:db8::/32 192.0.2.7] Header:[X-Version:[2] x-plan:[free]] Query:[debug:[*]] Descriptor:[tenant:[a b]]} " +
+		"Schedule:[{Days:[mon-fri sun] Hours:09:00-18:00 Zone:Asia/Shanghai} {Days:[] Hours:22:00-24:00 Zone:}] " +
+		"Allow:[path.id:{Values:[1]}] Deny:[client.ip:{Values:[203.0.113.9]}] " +
+		"Key:[client.ip v4/24 v6/48 path.id header.x-user trim nfkc lower constant.x] OnMissing:deny Algorithm:sliding_log " +
+		"Limit:[5/1m 20/1h] Overrides:[{Key:[203.0.113.0/24 * ann x] Limit:[50/1m]}] " +
+		"Cost:{Units:0 From:header.x-tokens Default:2 Max:4 Settle:header.x-used} Mode:shadow OnStoreError:allow " +
+		"Response:{Status:403 Fields: Body:{{.Message}} ContentType:text/html Template:<nil>}}]}"
 	if got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
@@ -108,7 +133,7 @@ func TestCompile(t *testing.T) {
 // TestCompileChecksToo gives Compile what a program may have made up.
 func TestCompileChecksToo(t *testing.T) {
 	_, err := rules.Compile(&rules.File{Name: "program", Rules: []rules.Spec{
-		{Name: "a", Limit: []string{"5/60"}, Cost: -1},
+		{Name: "a", Limit: []string{"5/60"}, Cost: rules.Cost{Units: -1}},
 		{Match: rules.Match{Host: []string{""}, Method: []string{""}, Header: map[string][]string{"X": nil}}, Key: []string{""}},
 	}})
 	var list *rules.Error

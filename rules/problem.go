@@ -45,7 +45,7 @@ func (p *Problem) String() string {
 		return fmt.Sprintf("%s: %s: %s", p.File, p.Field, p.Message)
 	}
 	head := fmt.Sprintf("%s:%d:%d: %s", p.File, p.Line, p.Column, p.Message)
-	line, column := window(p.Source, p.Column)
+	line, column := excerpt(p.Source, p.Column)
 	pad := []rune(line)[:column-1]
 	for i, c := range pad {
 		if c != '\t' { // a tab is as wide here as it is above
@@ -55,8 +55,8 @@ func (p *Problem) String() string {
 	return head + "\n    " + line + "\n    " + string(pad) + "^"
 }
 
-// window cuts a long line to what is round a column.
-func window(line string, column int) (string, int) {
+// excerpt cuts a long line to what is round a column.
+func excerpt(line string, column int) (string, int) {
 	const before, width = 60, 100
 	runes := []rune(line)
 	column = min(max(column, 1), len(runes)+1)
@@ -105,12 +105,16 @@ func (r *report) add(p place, format string, args ...any) {
 
 // find is where a place stands, or the nearest thing round it that was read.
 func (r *report) find(p place) mark {
-	for _, near := range []place{p, at(p.rule, p.field), at(p.rule, "")} {
-		if m, ok := r.marks[near]; ok {
+	if m, ok := r.marks[p]; ok {
+		return m
+	}
+	for field := p.field; field != ""; {
+		if m, ok := r.marks[at(p.rule, field)]; ok {
 			return m
 		}
+		field = field[:max(0, strings.LastIndexByte(field, '.'))]
 	}
-	return mark{}
+	return r.marks[at(p.rule, "")]
 }
 
 // has reports whether the text has a place: what is wrong with it was said already.
@@ -124,9 +128,12 @@ func (r *report) put(m mark, p place, format string, args ...any) {
 		r.omitted++
 		return
 	}
-	problem := Problem{File: r.file, Line: m.line, Column: m.column, Field: p.String(), Message: fmt.Sprintf(format, args...)}
+	problem := Problem{File: r.file, Line: m.line, Column: m.column, Field: p.String(), Message: masked(fmt.Sprintf(format, args...))}
 	if m.line > 0 && m.line <= len(r.lines) {
-		problem.Source = strings.ToValidUTF8(r.lines[m.line-1], "\uFFFD")
+		problem.Source = masked(strings.ToValidUTF8(r.lines[m.line-1], "\uFFFD"))
+	}
+	if p == at(-1, "store") && problem.Source != "" { // what is wrong with it may hide a password from masked
+		problem.Source = string([]rune(problem.Source)[:max(0, m.column-1)]) + "***"
 	}
 	r.problems = append(r.problems, problem)
 }

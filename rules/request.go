@@ -10,12 +10,12 @@ import (
 // it in and reuse it; nothing here keeps it.
 //
 // Host and Path must be in the form that is acted upon afterwards: the host without port
-// and final dot, the path decoded and cleaned as it is forwarded. Matching one form and
-// serving another is how rules are evaded.
+// and final dot, the path cleaned as it is forwarded, with its escapes (pathform makes
+// it). Matching one form and serving another is how rules are evaded.
 type Request struct {
 	Method  string
 	Host    string // any case
-	Path    string // begins with a slash, or is empty
+	Path    string // begins with a slash, or is empty; escaped, and decoded here
 	Route   string // the pattern that a router chose
 	User    string // who was authenticated
 	Service string
@@ -90,4 +90,33 @@ func segment(path string, n int) string {
 		first, rest, more = cut(rest)
 	}
 	return first
+}
+
+// appendUnescaped appends a segment of a path without its escapes. Some of them have to be
+// there, others need not: /users:login and /users%3Alogin are one path to most servers, so
+// they are one to rules. A % that begins no escape stays.
+func appendUnescaped(dst []byte, segment string) []byte {
+	for i := 0; i < len(segment); i++ {
+		c := segment[i]
+		if c == '%' && i+2 < len(segment) {
+			high, ok1 := unhex(segment[i+1])
+			low, ok2 := unhex(segment[i+2])
+			if ok1 && ok2 {
+				c = high<<4 | low
+				i += 2
+			}
+		}
+		dst = append(dst, c)
+	}
+	return dst
+}
+
+func unhex(c byte) (value byte, ok bool) {
+	switch {
+	case '0' <= c && c <= '9':
+		return c - '0', true
+	case 'a' <= c|0x20 && c|0x20 <= 'f':
+		return c | 0x20 - 'a' + 10, true
+	}
+	return 0, false
 }

@@ -1,9 +1,9 @@
 package rules
 
 import (
+	"net/netip"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/weirproject/weir"
 )
@@ -16,7 +16,10 @@ type Rule struct {
 	components   []component
 	onMissing    OnMissing
 	limits       []*weir.Limit
-	cost         int64
+	overrides    overrides
+	cost         cost
+	schedule     []window
+	lists        lists
 	mode         Mode
 	onStoreError StoreError
 	response     Response
@@ -32,37 +35,6 @@ func (r *Rule) Index() int { return r.index }
 // Do not change the slice.
 func (r *Rule) Limits() []*weir.Limit { return r.limits }
 
-// LimitsFor are the limits of the request with this key: those of an override, or Limits.
-// Do not change the slice.
-func (r *Rule) LimitsFor(*Request, []byte) []*weir.Limit { return r.limits }
-
-// Cost is how many units a request takes that does not say.
-func (r *Rule) Cost() int64 { return r.cost }
-
-// CostOf is how many units the request takes. The error is a *weir.InputError: the request
-// says something that is no cost, or is over the rule's maximum.
-func (r *Rule) CostOf(*Request) (int64, error) { return r.cost, nil }
-
-// FixedCost reports whether the rule states its cost as a number: then a caller cannot say
-// another, and Settle does not change it.
-func (r *Rule) FixedCost() bool { return false }
-
-// Settle is where a response says what the request really cost: the canonical name of a
-// header or trailer, "bytes" for the length of its body, or "" for nowhere.
-func (r *Rule) Settle() string { return "" }
-
-// Scheduled reports whether the rule has a schedule: only then does Active look at the time.
-func (r *Rule) Scheduled() bool { return false }
-
-// Active reports whether the rule's schedule has it apply at this time.
-func (r *Rule) Active(time.Time) bool { return true }
-
-// Listed says whether the rule's own lists name the request.
-func (r *Rule) Listed(*Request) Listing { return Unlisted }
-
-// Response is what the rule's clients are told, with every field set.
-func (r *Rule) Response() *Response { return &r.response }
-
 // OnMissing says what becomes of a request for which AppendKey is not ok.
 func (r *Rule) OnMissing() OnMissing { return r.onMissing }
 
@@ -76,14 +48,26 @@ func (r *Rule) OnStoreError() StoreError { return r.onStoreError }
 type Set struct {
 	rules []*Rule
 	seal  seal
+	lists lists
+
+	store, header string
+	proxies       []netip.Prefix
 
 	// A tree of hosts, paths and conditions. Hosts are exact names, or what follows "*.".
 	exact, below map[string]*paths
 	anyHost      paths
 }
 
-// Listed says whether the file's own lists name the request.
-func (s *Set) Listed(*Request) Listing { return Unlisted }
+// Store is what the file names to count in: "memory", or the URL of a Redis, with its
+// password; "" if it does not say.
+func (s *Set) Store() string { return s.store }
+
+// TrustedProxies are the networks of the file's trusted_proxies. Do not change the slice.
+func (s *Set) TrustedProxies() []netip.Prefix { return s.proxies }
+
+// ClientHeader is the header in which those proxies name their callers, "X-Forwarded-For"
+// or "Forwarded"; "" if the file does not say.
+func (s *Set) ClientHeader() string { return s.header }
 
 // Rules are all rules, in the order of the file. Do not change the slice.
 func (s *Set) Rules() []*Rule { return s.rules }
@@ -115,6 +99,9 @@ type question struct {
 	name   string
 	values map[string]*branch
 	any    *branch // whatever is not empty
+
+	clients  map[netip.Prefix]*branch // while rules are planted; then in networks
+	networks networks[*branch]
 }
 
 // A walk finds the rules of one request. It counts the nodes that it looks at, so that a
@@ -180,7 +167,7 @@ func (w *walk) step(s *step, path string, more bool) {
 		return
 	}
 	first, rest, more := cut(path)
-	if next := s.named[first]; next != nil {
+	if next := s.literal(first); next != nil {
 		w.step(next, rest, more)
 	}
 	if s.one != nil && first != "" {
@@ -188,11 +175,27 @@ func (w *walk) step(s *step, path string, more bool) {
 	}
 }
 
+// literal is the step of a segment that is written out, however it is escaped.
+func (s *step) literal(segment string) *step {
+	if strings.IndexByte(segment, '%') < 0 || len(s.named) == 0 {
+		return s.named[segment]
+	}
+	if len(segment) > 3*MaxText { // longer than any pattern
+		return nil
+	}
+	var buffer [3 * MaxText]byte
+	return s.named[string(appendUnescaped(buffer[:0], segment))]
+}
+
 func (w *walk) branch(b *branch) {
 	w.visited++
 	w.found = append(w.found, b.rules...)
 	for _, q := range b.questions {
 		w.visited++
+		if q.kind == sourceIP {
+			w.client(q)
+			continue
+		}
 		value := w.request.attribute(q.kind, q.name)
 		if value == "" {
 			continue
@@ -206,27 +209,90 @@ func (w *walk) branch(b *branch) {
 	}
 }
 
+// client goes to the networks that the client lies in, the smallest first.
+func (w *walk) client(q *question) {
+	for i := q.networks.find(plain(w.request.Client)); i >= 0; i = q.networks[i].parent {
+		w.branch(q.networks[i].value)
+	}
+}
+
 // A condition is what a rule asks of one attribute.
 type condition struct {
 	kind   source
 	name   string
 	values []string // none: whatever is not empty
+
+	networks []netip.Prefix // of sourceIP, which has no values
 }
 
-// plant puts a rule where its requests will find it.
-func (s *Set) plant(rule *Rule, hosts []string, path string, conditions []condition) {
+// ways is how many branches meet the condition.
+func (c *condition) ways() int { return max(1, len(c.values)+len(c.networks)) }
+
+// A planter puts rules where their requests will find them.
+type planter struct {
+	set     *Set
+	clients []*question // whose networks are still to be sorted
+}
+
+func (p *planter) plant(rule *Rule, hosts []string, path string, conditions []condition) {
 	if len(hosts) == 0 {
-		s.anyHost.at(path).plant(rule, conditions)
+		p.branch(p.set.anyHost.at(path), rule, conditions)
 	}
 	for _, host := range hosts {
-		at, name := s.exact, host
+		at, name := p.set.exact, host
 		if suffix, ok := strings.CutPrefix(host, "*."); ok {
-			at, name = s.below, suffix
+			at, name = p.set.below, suffix
 		}
 		if at[name] == nil {
 			at[name] = new(paths)
 		}
-		at[name].at(path).plant(rule, conditions)
+		p.branch(at[name].at(path), rule, conditions)
+	}
+}
+
+func (p *planter) branch(b *branch, rule *Rule, conditions []condition) {
+	if len(conditions) == 0 {
+		b.rules = append(b.rules, rule)
+		return
+	}
+	first, rest := &conditions[0], conditions[1:]
+	q := p.question(b, first.kind, first.name)
+	if len(first.values)+len(first.networks) == 0 {
+		p.branch(made(&q.any), rule, rest)
+	}
+	for _, value := range first.values {
+		if q.values[value] == nil {
+			q.values[value] = new(branch)
+		}
+		p.branch(q.values[value], rule, rest)
+	}
+	for _, network := range first.networks {
+		if q.clients[network] == nil {
+			q.clients[network] = new(branch)
+		}
+		p.branch(q.clients[network], rule, rest)
+	}
+}
+
+func (p *planter) question(b *branch, kind source, name string) *question {
+	for _, q := range b.questions {
+		if q.kind == kind && q.name == name {
+			return q
+		}
+	}
+	q := &question{kind: kind, name: name, values: make(map[string]*branch)}
+	if kind == sourceIP {
+		q.clients = make(map[netip.Prefix]*branch)
+		p.clients = append(p.clients, q)
+	}
+	b.questions = append(b.questions, q)
+	return q
+}
+
+// finish makes what was planted ready to be searched.
+func (p *planter) finish() {
+	for _, q := range p.clients {
+		q.networks, q.clients = newNetworks(q.clients), nil
 	}
 }
 
@@ -252,6 +318,7 @@ func (s *step) next(segment string) *step {
 	if s.named == nil {
 		s.named = make(map[string]*step)
 	}
+	segment = string(appendUnescaped(nil, segment))
 	if s.named[segment] == nil {
 		s.named[segment] = new(step)
 	}
@@ -264,33 +331,4 @@ func made[T any](p **T) *T {
 		*p = new(T)
 	}
 	return *p
-}
-
-func (b *branch) plant(rule *Rule, conditions []condition) {
-	if len(conditions) == 0 {
-		b.rules = append(b.rules, rule)
-		return
-	}
-	first, rest := conditions[0], conditions[1:]
-	q := b.question(first.kind, first.name)
-	if len(first.values) == 0 {
-		made(&q.any).plant(rule, rest)
-	}
-	for _, value := range first.values {
-		if q.values[value] == nil {
-			q.values[value] = new(branch)
-		}
-		q.values[value].plant(rule, rest)
-	}
-}
-
-func (b *branch) question(kind source, name string) *question {
-	for _, q := range b.questions {
-		if q.kind == kind && q.name == name {
-			return q
-		}
-	}
-	q := &question{kind: kind, name: name, values: make(map[string]*branch)}
-	b.questions = append(b.questions, q)
-	return q
 }

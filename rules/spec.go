@@ -12,26 +12,48 @@ const (
 	MaxTree       = 1 << 19 // nodes that the alternatives of all matches need
 	MaxAttributes = 64      // headers, query parameters and descriptors that a file's matches name
 	MaxText       = 1024    // bytes of a value
+	MaxBody       = 16_384  // bytes of a response's body
+	MaxOverrides  = 10_000  // overrides of a rule
+	MaxWildcards  = 64      // overrides of a rule whose keys have wildcards
+	MaxAllOver    = 50_000  // overrides of a file
+	MaxSources    = 16      // sources of one allow or deny
+	MaxListed     = 10_000  // values of one source of an allow or deny
+	MaxAllListed  = 100_000 // values of all allows and denies of a file
+	MaxWindows    = 16      // windows of a schedule
+	MaxProxies    = 256     // trusted proxies
 	MaxProblems   = 100     // mistakes that an Error lists
 )
 
 // A File is a set of rules as plain data: what Parse returns, or what a program fills in.
 type File struct {
-	Name  string // what errors call it
-	Rules []Spec
+	Name string // what errors call it
+
+	Store          string   // "memory", or the URL of a Redis; "": the file does not say
+	TrustedProxies []string // addresses and networks
+	ClientHeader   string   // "X-Forwarded-For" or "Forwarded"; "": the file does not say
+
+	Allow    map[string]List // by component, such as "client.ip"; who is named meets no rule
+	Deny     map[string]List // who is named is refused; it beats Allow
+	Response Response        // for rules that do not say
+	Rules    []Spec
 }
 
 // A Spec is one rule as plain data, in the words of a file. See docs/rules.md.
 type Spec struct {
-	Name         string     // 1 to 128 letters, digits and . _ -, unique
-	Match        Match      // which requests; the zero Match is all of them
-	Key          []string   // components, such as "client.ip"; none: all requests share one key
-	OnMissing    OnMissing  // "" is Anonymous
-	Algorithm    string     // a first word of weir.ParseLimit; "" leaves it to each limit's text
-	Limit        []string   // texts of weir.ParseLimit, at least one
-	Cost         int64      // units a request; 0 is 1
-	Mode         Mode       // "" is Enforce
-	OnStoreError StoreError // "" is Local
+	Name         string          // 1 to 128 letters, digits and . _ -, unique
+	Match        Match           // which requests; the zero Match is all of them
+	Schedule     []Window        // when; none: always
+	Allow        map[string]List // by component; the rule does not apply to who is named
+	Deny         map[string]List // who is named is refused; it beats Allow
+	Key          []string        // components, such as "client.ip"; none: all requests share one key
+	OnMissing    OnMissing       // "" is Anonymous
+	Algorithm    string          // a first word of weir.ParseLimit; "" leaves it to each limit's text
+	Limit        []string        // texts of weir.ParseLimit, at least one
+	Overrides    []Override      // other limits for some keys
+	Cost         Cost            // the zero Cost is 1, and callers may say another
+	Mode         Mode            // "" is Enforce
+	OnStoreError StoreError      // "" is Local
+	Response     Response        // where it is not as the file's
 }
 
 // A Match says which requests a rule is for: those that meet every condition which is not
@@ -40,11 +62,40 @@ type Match struct {
 	Method []string
 	Host   []string // a name, or *.name for every name below it
 	Path   string   // segments; * and {name} stand for one, a last ** for any number
+	Client []string // addresses and networks
 
 	// By name. The value "*" stands for any that is not empty.
 	Header     map[string][]string
 	Query      map[string][]string
 	Descriptor map[string][]string
+}
+
+// A Cost says how many units a request takes. Units alone is a cost that neither callers
+// nor responses change; the other fields go together without it.
+type Cost struct {
+	Units   int64  // 0: it is not fixed
+	From    string // header.NAME, query.NAME or descriptor.NAME: where a request says its cost
+	Default int64  // of a request that does not say; 0 is 1
+	Max     int64  // the most that a request may say; needed with From, and only there
+	Settle  string // header.NAME or "bytes": where a response says what was used
+}
+
+// An Override is other limits for the keys that it names: exactly, or by wildcards.
+type Override struct {
+	Key   []string // a value for each component of the rule's key, in order
+	Limit []string // as a rule's
+}
+
+// A List is the values of one component that an allow or deny names.
+type List struct {
+	Values []string
+}
+
+// A Window is a part of the week in which a rule applies.
+type Window struct {
+	Days  []string // mon, tue, … sun, or mon-fri; none: every day
+	Hours string   // 09:00-18:00, without its end; "": all day
+	Zone  string   // an IANA name such as Asia/Shanghai; "" is UTC
 }
 
 // OnMissing says what becomes of a request that lacks a component of the key.

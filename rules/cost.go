@@ -1,0 +1,125 @@
+package rules
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/weirproject/weir"
+)
+
+// A cost is a Cost that was checked.
+type cost struct {
+	units  int64 // fixed, or of a request that does not say
+	fixed  bool
+	asks   bool   // requests say it
+	source source // where
+	name   string
+	most   int64
+	settle string
+}
+
+// Cost is how many units a request takes that does not say.
+func (r *Rule) Cost() int64 { return r.cost.units }
+
+// FixedCost reports whether the rule states its cost as a number: then a caller cannot say
+// another, and Settle does not change it.
+func (r *Rule) FixedCost() bool { return r.cost.fixed }
+
+// Settle is where a response says what the request really cost: the canonical name of a
+// header or trailer, "bytes" for the length of its body, or "" for nowhere.
+func (r *Rule) Settle() string { return r.cost.settle }
+
+// CostOf is how many units the request takes. The error is a *weir.InputError: the request
+// says something that is no cost, or is over the rule's maximum. It is not cut down to the
+// maximum: whoever says 10,000 and is charged 100 has bypassed the limit.
+func (r *Rule) CostOf(request *Request) (int64, error) {
+	c := &r.cost
+	if !c.asks {
+		return c.units, nil
+	}
+	text := request.attribute(c.source, c.name)
+	if text == "" {
+		return c.units, nil
+	}
+	units, ok := decimal(text)
+	if !ok || units < 1 || units > c.most {
+		return 0, &weir.InputError{Field: c.source.String() + " " + c.name, Given: strings.Clone(text[:min(len(text), MaxText)]),
+			Allowed: "a whole number from 1 to " + strconv.FormatInt(c.most, 10) + ", in decimal digits"}
+	}
+	return units, nil
+}
+
+// decimal reads digits and nothing else: strconv would take signs and leading zeros, which
+// others who read the same header may not.
+func decimal(text string) (n int64, ok bool) {
+	if text == "" || len(text) > 16 || text[0] == '0' {
+		return 0, false
+	}
+	for i := range len(text) {
+		if text[i] < '0' || text[i] > '9' {
+			return 0, false
+		}
+		n = 10*n + int64(text[i]-'0')
+	}
+	return n, true
+}
+
+// most is the largest cost that a request can have.
+func (c *cost) largest() int64 { return max(c.units, c.most) }
+
+func (b *builder) cost(i int, s *Cost) cost {
+	c := cost{units: max(1, s.Units, s.Default), fixed: s.Units != 0, settle: b.settle(at(i, "cost.settle"), s.Settle)}
+	b.units(at(i, "cost"), s.Units)
+	b.units(at(i, "cost.default"), s.Default)
+	b.units(at(i, "cost.max"), s.Max)
+	if c.fixed && (s.From != "" || s.Default != 0 || s.Max != 0 || s.Settle != "") {
+		b.add(at(i, "cost"), "cost is a number, or says where it comes from; it cannot be both")
+	}
+	maximum := at(i, "cost.max")
+	if s.From == "" {
+		if s.Max != 0 {
+			b.add(maximum, "cost.max bounds what a request says by cost.from, which is missing")
+		}
+		return c
+	}
+	b.from(at(i, "cost.from"), s.From, &c)
+	c.most = s.Max
+	switch {
+	case s.Max == 0 && !b.has(maximum):
+		b.add(at(i, "cost.from"), "cost.max is missing: the most that a request may say of itself, such as max: 1000")
+	case s.Max > 0 && s.Default > s.Max:
+		b.add(at(i, "cost.default"), "cost.default is %d, over cost.max, which is %d", s.Default, s.Max)
+	}
+	return c
+}
+
+func (b *builder) units(p place, n int64) {
+	if n < 0 || n > weir.MaxUnits {
+		b.add(p, "%s is %d; allowed: 1 to 4503599627370496 (2^52)", p.field, n)
+	}
+}
+
+// from reads where requests say their cost.
+func (b *builder) from(p place, text string, c *cost) {
+	kind, name, _ := strings.Cut(text, ".")
+	source := named[kind]
+	if source != sourceHeader && source != sourceQuery && source != sourceDescriptor || !validAttribute(name) {
+		b.add(p, "cost.from is %.80q; allowed: header.NAME, query.NAME or descriptor.NAME", text)
+		return
+	}
+	c.asks, c.source, c.name = true, source, name
+	if source == sourceHeader {
+		c.name = canonical(name)
+	}
+}
+
+func (b *builder) settle(p place, text string) string {
+	if text == "" || text == "bytes" {
+		return text
+	}
+	name, ok := strings.CutPrefix(text, "header.")
+	if !ok || !validAttribute(name) {
+		b.add(p, `cost.settle is %.80q; allowed: header.NAME for a field of the response, or bytes for the length of its body`, text)
+	}
+	return canonical(name)
+}

@@ -1,0 +1,182 @@
+package rules
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/weirproject/weir"
+)
+
+// overrides are other limits for some keys of a rule.
+type overrides struct {
+	exact map[string][]*weir.Limit // by the whole key, as AppendKey makes it
+	wild  []wildcard               // the most literal first
+}
+
+type wildcard struct {
+	parts  []pattern // one for each component
+	limits []*weir.Limit
+	rank   int
+	index  int // of the override
+}
+
+// LimitsFor are the limits of the request with this key: those of an override, or Limits.
+// An exact override goes before wildcards; of these the one with more literal text, then
+// the first in the file. key is what AppendKey appended. Do not change the slice.
+func (r *Rule) LimitsFor(request *Request, key []byte) []*weir.Limit {
+	if limits, ok := r.overrides.exact[string(key)]; ok {
+		return limits
+	}
+	for i := range r.overrides.wild {
+		if w := &r.overrides.wild[i]; w.matches(r, request) {
+			return w.limits
+		}
+	}
+	return r.limits
+}
+
+func (w *wildcard) matches(r *Rule, request *Request) bool {
+	for i := range w.parts {
+		if !w.parts[i].matches(&r.components[i], request) {
+			return false
+		}
+	}
+	return true
+}
+
+// matches never holds for what is missing.
+func (p *pattern) matches(c *component, r *Request) bool {
+	if c.source == sourceIP {
+		address := plain(r.Client)
+		return address.IsValid() && (!p.network.IsValid() || p.network.Contains(address))
+	}
+	var buffer [512]byte
+	value := c.appendValue(buffer[:0], r)
+	if p.wild {
+		return len(value) > 0 && len(value) >= len(p.text) && string(value[:len(p.text)]) == p.text
+	}
+	return string(value) == p.text
+}
+
+func (b *builder) override(i int, s *Spec, rule *Rule, named bool) {
+	if !b.count(at(i, "overrides"), len(s.Overrides), MaxOverrides) || len(s.Overrides) == 0 {
+		return
+	}
+	if b.overrides += len(s.Overrides); b.overrides > MaxAllOver {
+		b.add(at(i, "overrides"), "the rules up to here have over %d overrides", MaxAllOver)
+		return
+	}
+	if len(s.Key) == 0 && !b.has(at(i, "key")) {
+		b.add(at(i, "overrides"), "overrides need a key: without one all requests are counted together, by one limit")
+		return
+	}
+	o := overriding{builder: b, rule: rule, seen: make(map[string]int)}
+	rule.overrides.exact = make(map[string][]*weir.Limit)
+	for j := range s.Overrides {
+		o.add(i, j, s, named)
+	}
+	if len(rule.overrides.wild) > MaxWildcards {
+		b.add(at(i, "overrides"), "overrides has %d keys with wildcards or networks; at most %d", len(rule.overrides.wild), MaxWildcards)
+	}
+	slices.SortStableFunc(rule.overrides.wild, func(a, b wildcard) int { return b.rank - a.rank })
+}
+
+// overriding builds the overrides of one rule.
+type overriding struct {
+	*builder
+	rule *Rule
+	seen map[string]int // which override has this key
+}
+
+func (o *overriding) add(i, j int, s *Spec, named bool) {
+	field := fmt.Sprintf("overrides[%d].", j)
+	given := &s.Overrides[j]
+	limits := o.limits(at(i, field+"limit"), given.Limit, s, o.rule, named)
+	parts, ok := o.parts(at(i, field+"key"), given.Key)
+	if !ok {
+		return
+	}
+	w := wildcard{parts: parts, limits: limits, index: j}
+	wild, label := false, ""
+	for k := range parts {
+		wild = wild || parts[k].wild
+		w.rank += parts[k].rank()
+		label += fmt.Sprintf("%q ", parts[k].String())
+	}
+	if first, twice := o.seen[label]; twice {
+		o.builder.add(at(i, field+"key"), "the key of overrides[%d] stands here again; write one override for each key", first)
+		return
+	}
+	o.seen[label] = j
+	if wild {
+		o.rule.overrides.wild = append(o.rule.overrides.wild, w)
+	} else {
+		o.rule.overrides.exact[string(o.rule.keyOf(parts))] = limits
+	}
+}
+
+// parts reads the values of an override's key.
+func (o *overriding) parts(p place, given []string) (parts []pattern, ok bool) {
+	components := o.rule.components
+	if len(given) == 0 && o.has(p) {
+		return nil, false
+	}
+	if len(given) != len(components) {
+		if len(o.problems) == 0 { // else components may be missing for their own mistakes
+			o.builder.add(p, "%s has %d values, and the rule's key %d components; give each component its value, and each key an override of its own", p.field, len(given), len(components))
+		}
+		return nil, false
+	}
+	for k, text := range given {
+		item := place{p.rule, p.field, k}
+		if text == "" && o.has(item) {
+			return nil, false
+		}
+		part, complaint := parsePatternOf(&components[k], text)
+		if complaint == "" {
+			complaint = countedAs(&components[k], &part)
+		}
+		if text == "" || len(text) > MaxText {
+			complaint = fmt.Sprintf("a value of 1 to %d bytes is needed", MaxText)
+		}
+		if complaint != "" {
+			o.builder.add(item, "%s has %.80q: %s", p.field, text, complaint)
+			return nil, false
+		}
+		parts = append(parts, part)
+	}
+	return parts, true
+}
+
+// countedAs turns a network that the rule counts as one client into one value. One within
+// such a network has no key of its own, so it can have no limit of its own.
+func countedAs(c *component, p *pattern) (complaint string) {
+	if !p.network.IsValid() {
+		return ""
+	}
+	bits, family := c.v6, "v6"
+	if p.network.Addr().Is4() {
+		bits, family = c.v4, "v4"
+	}
+	p.wild = p.network.Bits() < bits
+	if p.network.Bits() <= bits {
+		return ""
+	}
+	whole, _ := p.network.Addr().Prefix(bits)
+	return fmt.Sprintf("this rule counts all of %v as one; write that, or count by client.ip %s/%d", whole, family, p.network.Bits())
+}
+
+// keyOf is the key of these values, in the words of AppendKey.
+func (r *Rule) keyOf(parts []pattern) (key []byte) {
+	for i := range parts {
+		key = r.components[i].begin(key, i)
+		value := len(key)
+		if parts[i].network.IsValid() {
+			key = appendNetwork(key, parts[i].network)
+		} else {
+			key = append(key, parts[i].text...)
+		}
+		key = insertLength(key, value)
+	}
+	return r.set.seal.long(key, 0)
+}

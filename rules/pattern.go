@@ -1,0 +1,70 @@
+package rules
+
+import (
+	"net/netip"
+	"strings"
+)
+
+// A pattern stands for one value, or for all that begin with its text or lie in its
+// network.
+type pattern struct {
+	text    string
+	network netip.Prefix // of client.ip
+	wild    bool
+}
+
+// any reports whether the pattern stands for every value.
+func (p *pattern) any() bool { return p.wild && p.text == "" && !p.network.IsValid() }
+
+// String is one text for each pattern.
+func (p *pattern) String() string {
+	switch {
+	case p.network.IsValid():
+		return p.network.String()
+	case p.wild:
+		return p.text + "*"
+	}
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`).Replace(p.text)
+}
+
+// rank is how much the pattern leaves open, the more the less: the bits of its network, or
+// of its text.
+func (p *pattern) rank() int {
+	if p.network.IsValid() {
+		return p.network.Bits()
+	}
+	return 8 * len(p.text)
+}
+
+// parsePattern reads a value of a list or an override: a last * stands for whatever
+// follows; \* is a star, \\ a backslash, and any other backslash is itself.
+func parsePattern(text string) (p pattern, complaint string) {
+	var literal strings.Builder
+	for i := 0; i < len(text); i++ {
+		switch {
+		case text[i] == '*' && i == len(text)-1:
+			p.wild = true
+			continue
+		case text[i] == '*':
+			return p, `a * stands for what follows only at the end; write \* for a star`
+		case text[i] == '\\' && i+1 < len(text) && (text[i+1] == '*' || text[i+1] == '\\'):
+			i++
+		}
+		literal.WriteByte(text[i])
+	}
+	p.text = literal.String()
+	return p, ""
+}
+
+// parsePatternOf reads a value of a component: for client.ip an address or a network.
+func parsePatternOf(c *component, text string) (p pattern, complaint string) {
+	if c.source != sourceIP || text == "*" {
+		return parsePattern(text)
+	}
+	p.network, complaint = parsePrefix(text)
+	if complaint != "" {
+		return p, "allowed: " + complaint + `; or "*" for any`
+	}
+	p.wild = !p.network.IsSingleIP()
+	return p, ""
+}

@@ -1,0 +1,79 @@
+package rules
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// The headers in which proxies name their callers.
+const (
+	XForwardedFor = "X-Forwarded-For"
+	Forwarded     = "Forwarded"
+)
+
+// Memory is the store that is in the process.
+const Memory = "memory"
+
+// schemes are those of redisstore, which reads the rest of the URL.
+var schemes = []string{"redis", "rediss", "unix", "redis+cluster", "rediss+cluster", "redis+sentinel", "rediss+sentinel",
+	"valkey", "valkeys", "valkey+cluster", "valkeys+cluster", "valkey+sentinel", "valkeys+sentinel"}
+
+// server reads what the file says of the server and its proxies.
+func (b *builder) server(file *File) {
+	b.set.store = b.store(at(-1, "store"), file.Store)
+	b.set.header = word(b, at(-1, "client_header"), file.ClientHeader, "", XForwardedFor, Forwarded)
+	p := at(-1, "trusted_proxies")
+	if !b.count(p, len(file.TrustedProxies), MaxProxies) {
+		return
+	}
+	b.set.proxies = b.prefixes(p, file.TrustedProxies)
+	for j, prefix := range b.set.proxies {
+		if prefix.IsValid() && prefix.Bits() == 0 {
+			b.add(place{p.rule, p.field, j}, "trusted_proxies has %v; allowed: the networks of your proxies: who trusts everybody lets every client choose its address", prefix)
+		}
+	}
+}
+
+// store checks as much of it as needs no store. What it is told may hold a password, so
+// nothing of it is repeated.
+func (b *builder) store(p place, text string) string {
+	if text == "" || text == Memory {
+		return text
+	}
+	allowed := "memory, or a URL that begins with redis://, rediss:// (TLS), unix://, redis+cluster:// or redis+sentinel://"
+	scheme, rest, ok := strings.Cut(text, "://")
+	switch {
+	case !ok:
+		b.add(p, "store is neither a word that is known nor a URL; allowed: %s", allowed)
+	case !slices.Contains(schemes, scheme):
+		b.add(p, "store has an unknown scheme; allowed: %s", allowed)
+	case rest == "":
+		b.add(p, "store names no server; such as redis://127.0.0.1:6379")
+	}
+	return text
+}
+
+// secrets are what may be a password in a line of text: all that stands before the last @
+// of a URL, and parameters of that name.
+var (
+	credentials = regexp.MustCompile(`://(.*)@`)
+	parameter   = regexp.MustCompile(`(?i)password["']?\s*[=:]\s*([^&\s"']+)`)
+)
+
+// masked is a line as it may be shown. It keeps its length in characters: carets stand
+// under it.
+func masked(line string) string {
+	for _, secret := range []*regexp.Regexp{credentials, parameter} {
+		var b strings.Builder
+		end := 0
+		for _, found := range secret.FindAllStringSubmatchIndex(line, -1) {
+			b.WriteString(line[end:found[2]])
+			end = found[3]
+			b.WriteString(strings.Repeat("*", utf8.RuneCountInString(line[found[2]:end])))
+		}
+		line = b.String() + line[end:]
+	}
+	return line
+}
