@@ -102,7 +102,7 @@ func (b *builder) rule(i int, s *Spec) {
 	}
 }
 
-// word is one of those allowed, of which the first is the default.
+// word is one of those allowed, of which the first is the default; that may be none.
 func word[T ~string](b *builder, p place, given T, allowed ...T) T {
 	if given == "" {
 		return allowed[0]
@@ -110,9 +110,11 @@ func word[T ~string](b *builder, p place, given T, allowed ...T) T {
 	if slices.Contains(allowed, given) {
 		return given
 	}
-	words := make([]string, len(allowed))
-	for i, w := range allowed {
-		words[i] = string(w)
+	var words []string
+	for _, w := range allowed {
+		if w != "" {
+			words = append(words, string(w))
+		}
 	}
 	b.add(p, "%s is %.80q; %s", p.field, string(given), oneOf(string(given), words))
 	return allowed[0]

@@ -77,7 +77,7 @@ func (b *builder) cost(i int, s *Cost) cost {
 	}
 	maximum := at(i, "cost.max")
 	if s.From == "" {
-		if s.Max != 0 {
+		if s.Max != 0 && !b.has(at(i, "cost.from")) {
 			b.add(maximum, "cost.max bounds what a request says by cost.from, which is missing")
 		}
 		return c

@@ -4,6 +4,7 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -27,7 +28,7 @@ func TestKeys(t *testing.T) {
 	request := &rules.Request{Method: "GET", Host: "Example.COM", Path: "/users/7/", Route: "/users/{id}", User: "ann", Service: "mail",
 		Client: netip.MustParseAddr("203.0.113.7"),
 		Attributes: attributes{"header X-User": " Bob\u0130 ", "query phone": "+86", "cookie sid": "c", "descriptor tenant": "t",
-			"header Blank": "  ", "header Bytes": "\xff\xfeA"}}
+			"header Blank": "  ", "header Wide": "\u3000\uff22ob", "header Mark": "\u0338x", "header Grow": "\u023a", "header Space": "\u00a8", "header Bytes": "\xff\xfeA"}}
 	for key, want := range map[string]string{
 		"":                              "all",
 		"client.ip":                     "client.ip=11:203.0.113.7",
@@ -37,11 +38,19 @@ func TestKeys(t *testing.T) {
 		"header.X-User trim":            "header.X-User=5:Bob\u0130",
 		"header.X-User lower trim":      "header.X-User=4:bobi",
 		"header.Bytes lower":            "header.Bytes=3:\xff\xfea",
+		"header.Wide nfkc":              "header.Wide=4: Bob",
+		"header.Wide lower nfkc trim":   "header.Wide=3:bob",
+		"header.Bytes nfkc":             "header.Bytes=3:\xff\xfeA",
+		"header.Mark nfkc":              "header.Mark=3:\u0338x",
+		"header.Grow lower":             "header.Grow=3:\u2c65",
+		"header.Space trim nfkc":        "header.Space=3: \u0308",
+		"host trim":                     "host=11:example.com",
 		"header.Blank trim":             "header.Blank=-",
 		"header.None":                   "header.None=-",
 		"query.phone":                   "query.phone=3:+86",
 		"cookie.sid":                    "cookie.sid=1:c",
 		"path.id":                       "path.id=1:7",
+		"path.odd":                      "path.odd=-",
 		"path.more":                     "path.more=-",
 		"descriptor.tenant":             "descriptor.tenant=1:t",
 		"constant.GLOBAL":               "constant.GLOBAL=6:GLOBAL",
@@ -49,7 +58,7 @@ func TestKeys(t *testing.T) {
 		"user, header.None, service":    "user=3:ann header.None=- service=4:mail",
 		"query.phone lower, cookie.sid": "query.phone=3:+86 cookie.sid=1:c",
 	} {
-		spec := rules.Spec{Match: rules.Match{Path: "/users/{id}/{more}"}}
+		spec := rules.Spec{Match: rules.Match{Path: "/users/{id}/{more}/{odd}"}}
 		if key != "" {
 			spec.Key = strings.Split(key, ", ")
 		}
@@ -78,6 +87,18 @@ func TestAddressesAreOneEach(t *testing.T) {
 	got, _ := whole.AppendKey(nil, &rules.Request{Client: netip.MustParseAddr("fe80::1%eth0")})
 	if want := "client.ip=7:fe80::1"; string(got) != want {
 		t.Errorf("with a zone: got %s, want %s", got, want)
+	}
+}
+
+// TestOnePathHasOneKey: an escape that need not be there is no second identity.
+func TestOnePathHasOneKey(t *testing.T) {
+	rule := ruleOf(t, rules.Spec{Match: rules.Match{Path: "/users/{id}"}, Key: []string{"path.id lower"}})
+	for path, want := range map[string]string{"/users/a:b": "a:b", "/users/A%3ab": "a:b", "/users/%61%3Ab": "a:b", "/users/a%253Ab": "a%3ab",
+		"/users/%C3%A9": "\u00e9", "/users/a%2Fb": "a/b", "/users/%": "%", "/users/%4": "%4", "/users/%zz": "%zz"} {
+		got, _ := rule.AppendKey(nil, &rules.Request{Path: path})
+		if string(got) != fmt.Sprintf("path.id=%d:%s", len(want), want) {
+			t.Errorf("%s: %q, want %q", path, got, want)
+		}
 	}
 }
 

@@ -70,6 +70,9 @@ func (b *builder) override(i int, s *Spec, rule *Rule, named bool) {
 		b.add(at(i, "overrides"), "overrides need a key: without one all requests are counted together, by one limit")
 		return
 	}
+	if len(rule.components) < len(s.Key) { // what is wrong with them was said
+		return
+	}
 	o := overriding{builder: b, rule: rule, seen: make(map[string]int)}
 	rule.overrides.exact = make(map[string][]*weir.Limit)
 	for j := range s.Overrides {
@@ -122,9 +125,7 @@ func (o *overriding) parts(p place, given []string) (parts []pattern, ok bool) {
 		return nil, false
 	}
 	if len(given) != len(components) {
-		if len(o.problems) == 0 { // else components may be missing for their own mistakes
-			o.builder.add(p, "%s has %d values, and the rule's key %d components; give each component its value, and each key an override of its own", p.field, len(given), len(components))
-		}
+		o.builder.add(p, "%s has %d values, and the rule's key %d components; give each component its value, and each key an override of its own", p.field, len(given), len(components))
 		return nil, false
 	}
 	for k, text := range given {

@@ -18,17 +18,17 @@ func (p *pattern) any() bool { return p.wild && p.text == "" && !p.network.IsVal
 
 // String is one text for each pattern.
 func (p *pattern) String() string {
-	switch {
-	case p.network.IsValid():
+	if p.network.IsValid() {
 		return p.network.String()
-	case p.wild:
-		return p.text + "*"
 	}
-	return strings.NewReplacer(`\`, `\\`, `*`, `\*`).Replace(p.text)
+	text := strings.NewReplacer(`\`, `\\`, `*`, `\*`).Replace(p.text)
+	if p.wild {
+		text += "*"
+	}
+	return text
 }
 
-// rank is how much the pattern leaves open, the more the less: the bits of its network, or
-// of its text.
+// rank is how much of a value the pattern fixes: the bits of its network, or of its text.
 func (p *pattern) rank() int {
 	if p.network.IsValid() {
 		return p.network.Bits()

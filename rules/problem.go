@@ -132,9 +132,6 @@ func (r *report) put(m mark, p place, format string, args ...any) {
 	if m.line > 0 && m.line <= len(r.lines) {
 		problem.Source = masked(strings.ToValidUTF8(r.lines[m.line-1], "\uFFFD"))
 	}
-	if p == at(-1, "store") && problem.Source != "" { // what is wrong with it may hide a password from masked
-		problem.Source = string([]rune(problem.Source)[:max(0, m.column-1)]) + "***"
-	}
 	r.problems = append(r.problems, problem)
 }
 

@@ -56,19 +56,25 @@ func (b *builder) store(p place, text string) string {
 }
 
 // secrets are what may be a password in a line of text: all that stands before the last @
-// of a URL, and parameters of that name.
-var (
-	credentials = regexp.MustCompile(`://(.*)@`)
-	parameter   = regexp.MustCompile(`(?i)password["']?\s*[=:]\s*([^&\s"']+)`)
-)
+// of a URL, parameters of that name, and whatever store is given, which may be too wrong to
+// tell what in it is the password.
+var secrets = []*regexp.Regexp{
+	regexp.MustCompile(`://(.*)@`),
+	regexp.MustCompile(`(?i)password["']?\s*[=:]\s*([^&\s"']+)`),
+	regexp.MustCompile(`^\s*["']?store["']?\s*:\s*(.*)$`),
+	regexp.MustCompile(`[{,]\s*["']?store["']?\s*:\s*([^,}]*)`),
+}
 
 // masked is a line as it may be shown. It keeps its length in characters: carets stand
 // under it.
 func masked(line string) string {
-	for _, secret := range []*regexp.Regexp{credentials, parameter} {
+	for _, secret := range secrets {
 		var b strings.Builder
 		end := 0
 		for _, found := range secret.FindAllStringSubmatchIndex(line, -1) {
+			if strings.TrimSpace(line[found[2]:found[3]]) == Memory {
+				continue
+			}
 			b.WriteString(line[end:found[2]])
 			end = found[3]
 			b.WriteString(strings.Repeat("*", utf8.RuneCountInString(line[found[2]:end])))

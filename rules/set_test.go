@@ -1,12 +1,15 @@
 package rules_test
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -42,6 +45,10 @@ rules:
   - {name: free, limit: 1/1s, match: {header: {x-plan: [free, trial]}, query: {debug: "*"}}}
   - {name: tenant, limit: 1/1s, match: {descriptor: {tenant: a}}}
   - {name: any-path, limit: 1/1s, match: {path: /**}}
+  - {name: verb, limit: 1/1s, match: {path: "/v:login/café"}}
+  - {name: net, limit: 1/1s, match: {client: [10.0.0.0/8, "2001:db8::/32", 192.0.2.7]}}
+  - {name: inner, limit: 1/1s, match: {client: 10.1.0.0/16, method: GET}}
+
 `
 
 func TestMatch(t *testing.T) {
@@ -73,6 +80,23 @@ func TestMatch(t *testing.T) {
 		{rules.Request{Attributes: attributes{"header X-Plan": "trial"}}, "all"},
 		{rules.Request{Attributes: attributes{"header X-Plan": "paid", "query debug": "0"}}, "all"},
 		{rules.Request{Attributes: attributes{"descriptor tenant": "a"}}, "all tenant"},
+
+		// A path is what it says, however it is escaped.
+		{rules.Request{Path: "/v:login/caf%C3%A9"}, "all any-path verb"},
+		{rules.Request{Path: "/v%3alogin/caf%c3%a9"}, "all any-path verb"},
+		{rules.Request{Path: "/v%3Alogin/%63afé"}, "all any-path verb"},
+		{rules.Request{Path: "/v%253Alogin/caf%C3%A9"}, "all any-path"},
+		{rules.Request{Path: "/users%2Fme"}, "all any-path"},
+		{rules.Request{Path: "/%6cogin%", Method: "POST"}, "all any-path"},
+		{rules.Request{Path: "/%" + strings.Repeat("61", 5000)}, "all any-path"},
+
+		{rules.Request{Client: netip.MustParseAddr("10.2.3.4")}, "all net"},
+		{rules.Request{Client: netip.MustParseAddr("::ffff:10.2.3.4")}, "all net"},
+		{rules.Request{Client: netip.MustParseAddr("10.1.3.4"), Method: "GET"}, "all net inner"},
+		{rules.Request{Client: netip.MustParseAddr("10.1.3.4")}, "all net"},
+		{rules.Request{Client: netip.MustParseAddr("2001:db8::7%eth0")}, "all net"},
+		{rules.Request{Client: netip.MustParseAddr("192.0.2.7")}, "all net"},
+		{rules.Request{Client: netip.MustParseAddr("192.0.2.8")}, "all"},
 	} {
 		if got := names(set.Match(&test.request, nil)); got != test.want {
 			t.Errorf("%+v: got %s, want %s", test.request, got, test.want)
@@ -87,6 +111,7 @@ func matches(s *rules.Spec, r *rules.Request) bool {
 	return (len(m.Method) == 0 || slices.Contains(m.Method, r.Method)) &&
 		(len(m.Host) == 0 || slices.ContainsFunc(m.Host, func(h string) bool { return matchesHost(h, r.Host) })) &&
 		(m.Path == "" || matchesPath(strings.Split(m.Path, "/"), strings.Split(r.Path, "/"))) &&
+		(len(m.Client) == 0 || slices.ContainsFunc(m.Client, func(c string) bool { return netip.MustParsePrefix(c).Contains(r.Client) })) &&
 		matchesTable(m.Header, "header ", a) && matchesTable(m.Query, "query ", a) && matchesTable(m.Descriptor, "descriptor ", a)
 }
 
@@ -109,11 +134,19 @@ func matchesPath(pattern, path []string) bool {
 			if path[i] == "" {
 				return false
 			}
-		case segment != path[i]:
+		case unescaped(segment) != unescaped(path[i]):
 			return false
 		}
 	}
 	return len(path) == len(pattern)
+}
+
+func unescaped(segment string) string {
+	text, err := url.PathUnescape(segment)
+	if err != nil {
+		panic(err)
+	}
+	return text
 }
 
 func matchesTable(table map[string][]string, kind string, a attributes) bool {
@@ -144,7 +177,12 @@ func someOf(values ...string) *rapid.Generator[[]string] {
 }
 
 func genPath() *rapid.Generator[string] {
-	return rapid.OneOf(rapid.Just(""), rapid.StringMatching(`(/[ab*]){0,2}/\*\*`), rapid.StringMatching(`(/[ab*]){1,3}/?|/`))
+	return rapid.OneOf(rapid.Just(""), rapid.StringMatching(`(/[ab*]){0,2}/\*\*`), rapid.StringMatching(`(/([ab*:]|%61|%3A)){1,3}/?|/`))
+}
+
+// genNetworks lie within each other.
+func genNetworks() *rapid.Generator[[]string] {
+	return someOf("0.0.0.0/0", "10.0.0.0/8", "10.1.0.0/16", "10.1.2.0/24", "10.1.2.3/32", "10.2.0.0/16", "11.0.0.0/8", "::/0", "2001:db8::/32", "2001:db8::/64")
 }
 
 func genSpecs(t *rapid.T) []rules.Spec {
@@ -154,6 +192,7 @@ func genSpecs(t *rapid.T) []rules.Spec {
 			Method:     seldom(t, "method", someOf("GET", "POST", "PUT")),
 			Host:       seldom(t, "host", someOf("a.b", "*.b", "*.a.b", "b")),
 			Path:       genPath().Draw(t, "path"),
+			Client:     seldom(t, "client", genNetworks()),
 			Header:     seldom(t, "header", genTable()),
 			Query:      seldom(t, "query", genTable()),
 			Descriptor: seldom(t, "descriptor", genTable()),
@@ -171,9 +210,11 @@ func genRequest(t *rapid.T) *rules.Request {
 		}
 	}
 	return &rules.Request{
-		Method:     rapid.SampledFrom([]string{"", "GET", "POST", "PUT"}).Draw(t, "method"),
-		Host:       rapid.SampledFrom([]string{"", "b", "a.b", "A.B", "x.b", "x.a.b", ".b"}).Draw(t, "host"),
-		Path:       rapid.StringMatching(`|(/[abc]?){1,4}`).Draw(t, "path"),
+		Method: rapid.SampledFrom([]string{"", "GET", "POST", "PUT"}).Draw(t, "method"),
+		Host:   rapid.SampledFrom([]string{"", "b", "a.b", "A.B", "x.b", "x.a.b", ".b"}).Draw(t, "host"),
+		Path:   rapid.StringMatching(`|(/([abc:]|%6[123]|%3[aA])?){1,4}`).Draw(t, "path"),
+		Client: netip.MustParseAddr(rapid.SampledFrom([]string{"10.1.2.3", "10.1.2.4", "10.1.9.9", "10.9.9.9", "10.2.0.0", "11.0.0.0",
+			"12.0.0.0", "2001:db8::1", "2001:db8:1::", "fe80::1"}).Draw(t, "client")),
 		Attributes: a,
 	}
 }
@@ -231,13 +272,16 @@ var differences = map[string]func(i int) rules.Match{
 	"header": func(i int) rules.Match {
 		return rules.Match{Header: map[string][]string{"X-Plan": {"free"}, "X-Tenant": {fmt.Sprint("t", i)}}}
 	},
+	"client": func(i int) rules.Match {
+		return rules.Match{Path: "/v1/p7/x", Client: []string{fmt.Sprintf("203.%d.%d.0/24", i/256, i%256), "10.0.0.0/8"}}
+	},
 	"descriptor": func(i int) rules.Match {
 		return rules.Match{Path: "/m", Method: []string{"M7"}, Descriptor: map[string][]string{"a": {fmt.Sprint(i)}, "b": {"*"}}}
 	},
 }
 
 var seven = rules.Request{Method: "M7", Host: "h7.example.com", Path: "/v1/p7/x", Client: netip.MustParseAddr("203.0.113.7"),
-	Attributes: attributes{"header X-Plan": "free", "header X-Tenant": "t7", "header X-User": "Bob", "descriptor a": "7", "descriptor b": "x"}}
+	Attributes: attributes{"header X-Plan": "free", "header X-Tenant": "t7", "header X-User": "Bob", "header X-Tokens": "12", "descriptor a": "7", "descriptor b": "x"}}
 
 func requestFor(name string) *rules.Request {
 	r := seven
@@ -246,6 +290,8 @@ func requestFor(name string) *rules.Request {
 		r.Host = "a.h7.example.com"
 	case "method", "descriptor":
 		r.Path = "/m"
+	case "client":
+		r.Client = netip.MustParseAddr("203.0.7.7")
 	}
 	return &r
 }
@@ -263,21 +309,61 @@ func TestTenThousandRulesAreLookedAtLikeTen(t *testing.T) {
 	}
 }
 
+// everything has each field that is read for a request.
+const everything = `
+allow: {client.ip: [192.0.2.0/24], user: [root, adm*]}
+deny: {header.X-User trim nfkc lower: [mallory, bot-*]}
+rules:
+  - name: all
+    match: {path: "/v1/{id}/*", client: [203.0.113.0/24], header: {X-Plan: free}}
+    schedule: {days: mon-sun, hours: 22:00-21:59, zone: Europe/Berlin}
+    allow: {path.id: [p8, q*]}
+    deny: {client.ip: 203.0.113.9}
+    key: [client.ip v4/24, header.X-User trim nfkc lower, path.id, host]
+    limit: [100/1m, sliding_log 900/1h]
+    cost: {from: header.X-Tokens, max: 50}
+    overrides:
+      - {key: [203.0.113.0/24, bob, p7, h7.example.com], limit: 200/1m}
+      - {key: ["*", b*, p6, "*"], limit: 300/1m}
+`
+
 func TestNothingIsAllocated(t *testing.T) {
-	for _, name := range slices.Sorted(maps.Keys(differences)) {
-		set, r := many(t, 100, differences[name]), requestFor(name)
-		found, key := make([]*rules.Rule, 0, 4), make([]byte, 0, 1024)
-		allocations := testing.AllocsPerRun(100, func() {
-			found = set.Match(r, found[:0])
-			for _, rule := range found {
-				key, _ = rule.AppendKey(key[:0], r)
+	sets := map[string]*rules.Set{"": compiled(t, everything)}
+	for name, match := range differences {
+		sets[name] = many(t, 100, match)
+	}
+	for name, set := range sets {
+		for _, path := range []string{"", "/v1/p%37/x", "/v1/p6/x"} {
+			if path != "" && name != "" {
+				continue
 			}
-		})
-		if allocations != 0 || len(found) != 1 {
-			t.Errorf("%s: %v allocations, %d found", name, allocations, len(found))
+			r := requestFor(name)
+			r.Path = cmp.Or(path, r.Path)
+			found, key := make([]*rules.Rule, 0, 4), make([]byte, 0, 1024)
+			limits := 0
+			allocations := testing.AllocsPerRun(100, func() {
+				if set.Listed(r) != rules.Unlisted {
+					return
+				}
+				found = set.Match(r, found[:0])
+				for _, rule := range found {
+					if rule.Listed(r) != rules.Unlisted || !rule.Active(now) {
+						return
+					}
+					key, _ = rule.AppendKey(key[:0], r)
+					if cost, err := rule.CostOf(r); err == nil && cost > 0 {
+						limits = len(rule.LimitsFor(r, key))
+					}
+				}
+			})
+			if allocations != 0 || len(found) != 1 || limits == 0 || name == "" && limits != 1 {
+				t.Errorf("%s %s: %v allocations, %d found, %d limits", name, path, allocations, len(found), limits)
+			}
 		}
 	}
 }
+
+var now = time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
 
 func BenchmarkMatch(b *testing.B) {
 	for _, name := range slices.Sorted(maps.Keys(differences)) {
