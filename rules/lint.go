@@ -131,10 +131,10 @@ func (l *roll) covers(p pattern, raw bool) bool {
 	return l.begins(text) || !p.wild && l.exact[string(text)]
 }
 
-func (n networks[T]) covers(network netip.Prefix) bool {
+func (n *networks[T]) covers(network netip.Prefix) bool {
 	i := n.find(network.Addr())
-	for i >= 0 && n[i].prefix.Bits() > network.Bits() {
-		i = n[i].parent
+	for i >= 0 && n.list[i].prefix.Bits() > network.Bits() {
+		i = n.list[i].parent
 	}
 	return i >= 0
 }
