@@ -124,11 +124,11 @@ func (l *roll) covers(p pattern, raw bool) bool {
 	if p.network.IsValid() {
 		return l.networks.covers(p.network)
 	}
-	text := []byte(p.text)
+	text := p.text
 	if raw && !p.wild {
-		text = l.component.normalise(text, 0)
+		text = string(l.component.normalise([]byte(text), 0))
 	}
-	return l.begins(text) || !p.wild && l.exact[string(text)]
+	return l.begins(text) || !p.wild && l.exact[text]
 }
 
 func (n *networks[T]) covers(network netip.Prefix) bool {
@@ -175,14 +175,15 @@ func neverOccurs(c *component, p *pattern) string {
 	if c.source == sourceConstant && !p.wild && p.text != c.name {
 		return fmt.Sprintf("the component is always %q", c.name)
 	}
-	normal := string(c.normalise([]byte(p.text), 0))
+	text := p.text
+	if p.wild { // its end is not the value's end
+		text = strings.TrimRight(text, " \t")
+	}
+	normal := string(c.normalise([]byte(text), 0))
 	if c.source == sourceHost {
 		normal = string(appendFolded(nil, normal))
 	}
-	if p.wild { // its end is not the value's end
-		normal += p.text[len(strings.TrimRight(p.text, " \t")):]
-	}
-	if normal == p.text || p.wild && strings.TrimRight(normal, " \t") == strings.TrimRight(p.text, " \t") {
+	if normal == text {
 		return ""
 	}
 	return fmt.Sprintf("values are normalised first; did you mean %q?", normal)
