@@ -2,6 +2,7 @@ package rules_test
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -50,6 +51,34 @@ rules:
 			key, _ := found[0].AppendKey(nil, r)
 			if want := fmt.Sprintf("path.id=%d:%s", len(value), value); string(key) != want || found[0].Listed(r) != listed {
 				t.Fatalf("%s has the key %s, and is %v", raw, key, found[0].Listed(r))
+			}
+		}
+	})
+}
+
+// FuzzRequest reads what clients choose: nothing panics, keys stay short, and a cost is
+// one that the file allows, or an error.
+func FuzzRequest(f *testing.F) {
+	f.Add("/v1/p%37/x", "203.0.113.7", "h7.example.com", "Bob", "12", "free")
+	f.Add("/v1/%/%zz%4", "fe80::1%eth0", "a.b.example.COM", " \uff22o\xff\u0338", "-1", "")
+	f.Add("*", "::ffff:10.0.0.1", ".", strings.Repeat("x", 2000), "99999999999999999999", "free")
+	sets := []*rules.Set{compiled(f, everything), compiled(f, good), compiled(f, zoo)}
+	f.Fuzz(func(t *testing.T, path, client, host, user, tokens, plan string) {
+		address, _ := netip.ParseAddr(client)
+		r := &rules.Request{Method: "POST", Path: path, Host: host, User: user, Route: path, Client: address,
+			Attributes: attributes{"header X-User": user, "header X-Tokens": tokens, "header X-Plan": plan, "query debug": plan}}
+		for _, set := range sets {
+			set.Listed(r)
+			set.Match(r, nil)
+			for _, rule := range set.Rules() {
+				rule.Listed(r)
+				key, ok := rule.AppendKey(nil, r)
+				if len(key) > rules.MaxPlainKey || ok && len(rule.LimitsFor(r, key)) == 0 {
+					t.Fatalf("%s: the key %q, %d limits", rule.Name(), key, len(rule.LimitsFor(r, key)))
+				}
+				if cost, err := rule.CostOf(r); err == nil && (cost < 1 || cost > 50) {
+					t.Fatalf("%s: a cost of %d", rule.Name(), cost)
+				}
 			}
 		}
 	})
