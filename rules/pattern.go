@@ -67,6 +67,5 @@ func parsePatternOf(c *component, text string) (p pattern, complaint string) {
 	if complaint != "" {
 		return p, "allowed: " + complaint + `; or "*" for any`
 	}
-	p.wild = !p.network.IsSingleIP()
 	return p, ""
 }

@@ -65,7 +65,7 @@ func TestTemplatesThatMayNotBe(t *testing.T) {
 		"{{$.Foo}}":                          `unknown field ".Foo"`,
 		"{{.Message.Foo}}":                   "none of their own",
 		"{{range 1000000000}}x{{end}}":       "range goes only through .Violated",
-		"{{range .Violated}}{{range $.Violated}}{{end}}{{end}}":     "range goes only through .Violated",
+		"{{range .Violated}}{{range .Violated}}{{end}}{{end}}":      "range goes only through .Violated",
 		"{{range .Message}}{{end}}":                                 "range goes only through .Violated",
 		`{{define "a"}}{{template "a"}}{{end}}{{template "a"}}`:     "define and block",
 		`{{define "body"}}{{template "body"}}{{end}}`:               "not allowed",
