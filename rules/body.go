@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -25,15 +26,19 @@ var bodyFunctions = []string{"json", "html", "js", "urlquery", "and", "or", "not
 // chain of it would grow without bound.
 const maxCalls = 3
 
-// examples are what each template is tried with once.
+// examples are what each template is tried with once: all its branches, and with all that
+// and and or may leave out.
 var examples = []Refusal{
 	{Status: 429, RetryAfter: 60, Message: "Too many requests.", Violated: []string{"per-ip", "login"}, Language: "en"},
-	{Status: 403, Message: "Forbidden."},
+	{Violated: []string{""}},
+	{},
 }
+
+var functions = template.FuncMap{"json": quoted}
 
 // parseBody reads a template. complaint is what is wrong with it.
 func parseBody(text string) (t *template.Template, complaint string) {
-	t, err := template.New("body").Funcs(template.FuncMap{"json": quoted}).Option("missingkey=error").Parse(text)
+	t, err := template.New("body").Funcs(functions).Parse(text)
 	if err != nil {
 		return nil, ofBody(err)
 	}
@@ -42,15 +47,27 @@ func parseBody(text string) (t *template.Template, complaint string) {
 	}
 	c := bodyChecker{tree: t.Tree}
 	c.list(t.Root, false)
+	if c.complaint == "" {
+		c.complaint = tried(t)
+	}
 	if c.complaint != "" {
 		return nil, c.complaint
 	}
+	probe, err := template.New("body").Funcs(functions).Parse(c.probe.String())
+	if err != nil {
+		return nil, ofBody(err)
+	}
+	return t, tried(probe)
+}
+
+// tried is what is wrong with a template for one of the examples.
+func tried(t *template.Template) (complaint string) {
 	for i := range examples {
 		if err := t.Execute(io.Discard, &examples[i]); err != nil {
-			return nil, ofBody(err)
+			return ofBody(err)
 		}
 	}
-	return t, ""
+	return ""
 }
 
 // ofBody is the error in the words of the file: "line 2: …".
@@ -76,6 +93,7 @@ func quoted(value any) (string, error) {
 type bodyChecker struct {
 	tree      *parse.Tree
 	complaint string
+	probe     strings.Builder // the same actions, without the conditions that they stand under
 }
 
 func (c *bodyChecker) refuse(n parse.Node, format string, args ...any) {
@@ -98,43 +116,73 @@ func (c *bodyChecker) node(n parse.Node, inRange bool) {
 	switch n := n.(type) {
 	case *parse.TextNode, *parse.CommentNode:
 	case *parse.ActionNode:
-		c.pipe(n.Pipe, false)
+		c.pipe(n.Pipe)
 	case *parse.IfNode:
-		c.pipe(n.Pipe, false)
+		c.pipe(n.Pipe)
 		c.list(n.List, inRange)
 		c.list(n.ElseList, inRange)
 	case *parse.RangeNode:
-		if inRange || n.Pipe.String() != ".Violated" && !strings.HasSuffix(n.Pipe.String(), " := .Violated") {
-			c.refuse(n, "range goes only through .Violated, and not within another range")
-		}
-		c.pipe(n.Pipe, true)
-		c.list(n.List, true)
-		c.list(n.ElseList, inRange)
+		c.loop(n, inRange)
 	default:
 		c.refuse(n, "%.40s is not allowed; what is: fields, if, and range .Violated", n)
 	}
 }
 
-func (c *bodyChecker) pipe(p *parse.PipeNode, declares bool) {
-	if len(p.Decl) > 0 && !declares {
+func (c *bodyChecker) loop(n *parse.RangeNode, inRange bool) {
+	pipe := n.Pipe.String()
+	if inRange || pipe != ".Violated" && !strings.HasSuffix(pipe, " := .Violated") {
+		c.refuse(n, "range goes only through .Violated, and not within another range")
+	}
+	c.probe.WriteString("{{range " + pipe + "}}")
+	c.list(n.List, true)
+	c.probe.WriteString("{{end}}")
+	c.list(n.ElseList, inRange)
+}
+
+func (c *bodyChecker) pipe(p *parse.PipeNode) {
+	if len(p.Decl) > 0 {
 		c.refuse(p, "only range may make variables")
 	}
 	calls := 0
-	c.commands(p, &calls)
+	c.commands(p, "", &calls)
 	if calls > maxCalls {
 		c.refuse(p, "%d calls of functions in one action; at most %d", calls, maxCalls)
 	}
 }
 
-func (c *bodyChecker) commands(p *parse.PipeNode, calls *int) {
-	for _, command := range p.Cmds {
+// commands are those of an action, or of an argument of a function.
+func (c *bodyChecker) commands(p *parse.PipeNode, of string, calls *int) {
+	c.probe.WriteString("{{" + p.String() + "}}")
+	for i, command := range p.Cmds {
+		name := command.Args[0].String()
+		if next := cmp.Or(of, nextOf(p, i)); isLogic(name) && next != "" && !isLogic(next) && !takesAll(next) {
+			c.refuse(command, "%s cannot take what %s gives, which is of one type or another", next, name)
+		}
 		for _, arg := range command.Args {
-			c.argument(arg, calls)
+			c.argument(arg, name, calls)
 		}
 	}
 }
 
-func (c *bodyChecker) argument(n parse.Node, calls *int) {
+// nextOf is the function that a command of a chain is piped into, or "".
+func nextOf(p *parse.PipeNode, i int) string {
+	if i+1 == len(p.Cmds) {
+		return ""
+	}
+	return p.Cmds[i+1].Args[0].String()
+}
+
+// isLogic are the functions whose results are of one type or another as it happens.
+func isLogic(function string) bool {
+	return function == "and" || function == "or" || function == "not"
+}
+
+// takesAll are the functions that fail on no type.
+func takesAll(function string) bool {
+	return function == "json" || function == "html" || function == "js" || function == "urlquery"
+}
+
+func (c *bodyChecker) argument(n parse.Node, function string, calls *int) {
 	switch n := n.(type) {
 	case *parse.IdentifierNode:
 		*calls++
@@ -144,11 +192,20 @@ func (c *bodyChecker) argument(n parse.Node, calls *int) {
 	case *parse.FieldNode:
 		c.field(n, n.Ident)
 	case *parse.VariableNode:
-		c.field(n, n.Ident[1:])
+		c.variable(n)
 	case *parse.ChainNode:
 		c.refuse(n, "%.40s is not allowed; fields stand alone", n)
 	case *parse.PipeNode:
-		c.commands(n, calls)
+		c.commands(n, function, calls)
+	}
+}
+
+// variable is $, or one of range.
+func (c *bodyChecker) variable(n *parse.VariableNode) {
+	if n.Ident[0] == "$" {
+		c.field(n, n.Ident[1:])
+	} else if len(n.Ident) > 1 {
+		c.refuse(n, "%.40s: fields have none of their own", n)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+	"unsafe"
 
 	"golang.org/x/text/unicode/norm"
 )
@@ -205,6 +206,17 @@ func (c *component) appendValue(dst []byte, r *Request) []byte {
 		return c.normalise(dst, start)
 	}
 	return dst
+}
+
+// text is appendValue for those who only look: values that stay as they came are not
+// copied. The buffer must live as long as the text.
+func (c *component) text(buffer []byte, r *Request) string {
+	changed := c.trim || c.nfkc || c.lower || c.source == sourceIP || c.source == sourceHost || c.source == sourcePath
+	if !changed {
+		return c.value(r)
+	}
+	value := c.appendValue(buffer, r)
+	return unsafe.String(unsafe.SliceData(value), len(value))
 }
 
 // normalise applies trim, nfkc and lower to dst[start:], always in this order.

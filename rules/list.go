@@ -61,26 +61,15 @@ func (l *roll) names(r *Request) bool {
 		return address.IsValid() && (l.any || l.networks.find(address) >= 0)
 	}
 	var buffer [512]byte
-	value := l.component.appendValue(buffer[:0], r)
-	return len(value) > 0 && (l.any || l.exact[string(value)] || l.begins(value))
+	value := l.component.text(buffer[:0], r)
+	return value != "" && (l.any || l.exact[value] || l.begins(value))
 }
 
 // begins looks for the one prefix that can be the value's: the last that does not sort
 // after it.
-func (l *roll) begins(value []byte) bool {
-	low, high := 0, len(l.prefixes)
-	for low < high {
-		if middle := (low + high) / 2; l.prefixes[middle] <= string(value) {
-			low = middle + 1
-		} else {
-			high = middle
-		}
-	}
-	if low == 0 {
-		return false
-	}
-	prefix := l.prefixes[low-1]
-	return len(value) >= len(prefix) && string(value[:len(prefix)]) == prefix
+func (l *roll) begins(value string) bool {
+	after, found := slices.BinarySearch(l.prefixes, value)
+	return found || after > 0 && strings.HasPrefix(value, l.prefixes[after-1])
 }
 
 // lists reads those of a rule, or with −1 of the file.

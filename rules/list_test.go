@@ -52,6 +52,7 @@ rules:
 		{"the rule's own", rules.Request{Path: "/users/me"}, rules.Unlisted, rules.Allowed},
 		{"a path's escapes", rules.Request{Path: "/users/a%3Ab"}, rules.Unlisted, rules.Allowed},
 		{"and it denies", rules.Request{Path: "/users/%78yz"}, rules.Unlisted, rules.Denied},
+		{"a long cookie", rules.Request{Attributes: attributes{"cookie sid": strings.Repeat("x", 8000)}}, rules.Denied, rules.Unlisted},
 		{"denied first", rules.Request{Path: "/users/me", Route: "/old"}, rules.Unlisted, rules.Denied},
 		{"a method", rules.Request{Method: "HEAD"}, rules.Unlisted, rules.Allowed},
 	} {

@@ -1,6 +1,8 @@
 package rules
 
 import (
+	"cmp"
+	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -8,7 +10,11 @@ import (
 
 // networks finds the networks that an address lies in by one binary search, however many
 // there are.
-type networks[T any] []network[T]
+type networks[T any] struct {
+	list []network[T] // IPv4 first, by address, the wider first
+	keys []uint64     // the first 64 bits of each: most comparisons need no more
+	six  int          // where IPv6 begins
+}
 
 type network[T any] struct {
 	prefix netip.Prefix
@@ -16,41 +22,58 @@ type network[T any] struct {
 	value  T
 }
 
-func newNetworks[T any](values map[netip.Prefix]T) networks[T] {
-	list := make(networks[T], 0, len(values))
+func newNetworks[T any](values map[netip.Prefix]T) (n networks[T]) {
 	for prefix, value := range values {
-		list = append(list, network[T]{prefix: prefix, value: value})
+		n.list = append(n.list, network[T]{prefix: prefix, value: value})
 	}
-	slices.SortFunc(list, func(a, b network[T]) int {
-		if order := a.prefix.Addr().Compare(b.prefix.Addr()); order != 0 {
-			return order
-		}
-		return a.prefix.Bits() - b.prefix.Bits()
+	slices.SortFunc(n.list, func(a, b network[T]) int {
+		return cmp.Or(a.prefix.Addr().Compare(b.prefix.Addr()), a.prefix.Bits()-b.prefix.Bits())
 	})
-	for i := range list {
-		parent := i - 1 // a network round this one is round what lies between them, too
-		for parent >= 0 && !list[parent].prefix.Contains(list[i].prefix.Addr()) {
-			parent = list[parent].parent
+	for i := range n.list {
+		address := n.list[i].prefix.Addr()
+		n.keys = append(n.keys, firstBits(address))
+		if address.Is4() {
+			n.six = i + 1
 		}
-		list[i].parent = parent
+		parent := i - 1 // a network round this one is round what lies between them, too
+		for parent >= 0 && !n.list[parent].prefix.Contains(address) {
+			parent = n.list[parent].parent
+		}
+		n.list[i].parent = parent
 	}
-	return list
+	return n
+}
+
+func firstBits(address netip.Addr) uint64 {
+	if address.Is4() {
+		four := address.As4()
+		return uint64(binary.BigEndian.Uint32(four[:]))
+	}
+	sixteen := address.As16()
+	return binary.BigEndian.Uint64(sixteen[:])
 }
 
 // find is the smallest network that the address lies in, or −1. The others are its
 // parents.
-func (n networks[T]) find(address netip.Addr) int {
-	after, equal := slices.BinarySearchFunc(n, address, func(e network[T], a netip.Addr) int { return e.prefix.Addr().Compare(a) })
-	if !equal {
-		after--
+func (n *networks[T]) find(address netip.Addr) int {
+	low, high := 0, n.six
+	if address.Is6() {
+		low, high = n.six, len(n.list)
 	}
-	for equal && after+1 < len(n) && n[after+1].prefix.Addr() == address {
-		after++
+	key := firstBits(address)
+	for low < high { // for the first that begins after the address
+		middle := int(uint(low+high) / 2)
+		if k := n.keys[middle]; k > key || k == key && address.Less(n.list[middle].prefix.Addr()) {
+			high = middle
+		} else {
+			low = middle + 1
+		}
 	}
-	for after >= 0 && !n[after].prefix.Contains(address) {
-		after = n[after].parent
+	i := low - 1
+	for i >= 0 && !n.list[i].prefix.Contains(address) {
+		i = n.list[i].parent
 	}
-	return after
+	return i
 }
 
 // parsePrefix reads an address or a network. allowed is what would have been right.

@@ -3,6 +3,7 @@ package rules
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/weirproject/weir"
 )
@@ -51,19 +52,19 @@ func (p *pattern) matches(c *component, r *Request) bool {
 		return address.IsValid() && (!p.network.IsValid() || p.network.Contains(address))
 	}
 	var buffer [512]byte
-	value := c.appendValue(buffer[:0], r)
+	value := c.text(buffer[:0], r)
 	if p.wild {
-		return len(value) > 0 && len(value) >= len(p.text) && string(value[:len(p.text)]) == p.text
+		return value != "" && strings.HasPrefix(value, p.text)
 	}
-	return string(value) == p.text
+	return value == p.text
 }
 
 func (b *builder) override(i int, s *Spec, rule *Rule, named bool) {
 	if !b.count(at(i, "overrides"), len(s.Overrides), MaxOverrides) || len(s.Overrides) == 0 {
 		return
 	}
-	if b.overrides += len(s.Overrides); b.overrides > MaxAllOver {
-		b.add(at(i, "overrides"), "the rules up to here have over %d overrides", MaxAllOver)
+	if b.overrides += len(s.Overrides); b.overrides > MaxAllOverrides {
+		b.add(at(i, "overrides"), "the rules up to here have over %d overrides", MaxAllOverrides)
 		return
 	}
 	if len(s.Key) == 0 && !b.has(at(i, "key")) {

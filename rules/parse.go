@@ -20,21 +20,27 @@ const maxDepth = 16
 // Parse reads a file of rules: one YAML document. The error is an *Error that lists every
 // mistake; name is what it calls the file. What Parse accepts, Compile accepts.
 func Parse(name string, text []byte) (*File, error) {
-	r := &report{file: name, marks: make(map[place]mark)}
-	if !r.readable(text) {
-		return nil, r.err()
+	file, r := read(name, text)
+	if err := r.err(); err != nil {
+		return nil, err
 	}
+	return file, nil
+}
+
+// read also tells where things stand.
+func read(name string, text []byte) (*File, *report) {
+	r := &report{file: name, marks: make(map[place]mark)}
 	file := &File{Name: name}
+	if !r.readable(text) {
+		return file, r
+	}
 	d := &decoder{report: r, file: file}
 	if root := d.document(text); root != nil {
 		d.refuse(root)
 		d.root(root)
 		build(file, r, options{})
 	}
-	if err := r.err(); err != nil {
-		return nil, err
-	}
-	return file, nil
+	return file, r
 }
 
 // readable splits the text into lines, and refuses what is too large before YAML's reader

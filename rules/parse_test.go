@@ -1,9 +1,11 @@
 package rules_test
 
 import (
+	"bytes"
 	"errors"
 	"flag"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -145,6 +147,45 @@ func TestCompileChecksToo(t *testing.T) {
 	}
 }
 
+// TestWhatOnlyProgramsCanGetWrong is what the form of a file rules out.
+func TestWhatOnlyProgramsCanGetWrong(t *testing.T) {
+	for want, file := range map[string]rules.File{
+		"f: allow.user: allow.user has no values":                            {Allow: map[string]rules.List{"user": {}}},
+		`f: deny.user[0]: deny.user has "": a value of 1 to 1024 bytes`:      {Deny: map[string]rules.List{"user": {Values: []string{""}}}},
+		`f: trusted_proxies[0]: trusted_proxies has ""; allowed: an address`: {TrustedProxies: []string{""}},
+		"f: response.status: status is 42; allowed":                          {Response: rules.Response{Status: 42}},
+		"f: response.body: body has 16385 bytes":                             {Response: rules.Response{Body: strings.Repeat("x", rules.MaxBody+1)}},
+		"f: rules[0].cost: cost is a number, or says where":                  one(rules.Spec{Cost: rules.Cost{Units: 1, Settle: "bytes"}}),
+		"f: rules[0].cost.max: cost.max is -1":                               one(rules.Spec{Cost: rules.Cost{From: "query.n", Max: -1}}),
+		"f: rules[0].cost.from: cost.max is missing":                         one(rules.Spec{Cost: rules.Cost{From: "query.n"}}),
+		"f: rules[0].schedule[0]: schedule[0] has neither days nor hours":    one(rules.Spec{Schedule: []rules.Window{{}}}),
+		`f: rules[0].schedule[0].days[0]: days has ""`:                       one(rules.Spec{Schedule: []rules.Window{{Days: []string{""}}}}),
+		"f: rules[0].schedule: schedule has 17 values; at most 16":           one(rules.Spec{Schedule: make([]rules.Window, 17)}),
+		"f: rules[0].overrides[0].limit: overrides[0].limit is missing":      one(rules.Spec{Key: []string{"user"}, Overrides: []rules.Override{{Key: []string{"a"}}}}),
+		"f: rules[0].overrides[0].key: overrides[0].key has 0 values":        one(rules.Spec{Key: []string{"user"}, Overrides: []rules.Override{{Limit: []string{"1/1s"}}}}),
+		`f: rules[0].overrides[0].key[0]: overrides[0].key has "": a value`:  one(rules.Spec{Key: []string{"user"}, Overrides: []rules.Override{{Key: []string{""}, Limit: []string{"1/1s"}}}}),
+		"f: rules[0].match.client: match.client has 65 values; at most 64":   one(rules.Spec{Match: rules.Match{Client: addresses(65)}}),
+		"f: trusted_proxies: trusted_proxies has 257 values; at most 256":    {TrustedProxies: addresses(257)},
+	} {
+		file.Name = "f"
+		if _, err := rules.Compile(&file); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+}
+
+func one(s rules.Spec) rules.File {
+	s.Name, s.Limit = "a", []string{"9/1s"}
+	return rules.File{Rules: []rules.Spec{s}}
+}
+
+func addresses(n int) (list []string) {
+	for i := range n {
+		list = append(list, fmt.Sprintf("10.0.%d.%d", i/256, i%256))
+	}
+	return list
+}
+
 func TestCeilings(t *testing.T) {
 	for name, test := range map[string]struct{ text, want string }{
 		"bytes":      {"#" + strings.Repeat(" ", rules.MaxFile), "bytes"},
@@ -154,6 +195,12 @@ func TestCeilings(t *testing.T) {
 		"value":      {"rules: [{name: a, limit: 1/1s, key: constant." + strings.Repeat("x", rules.MaxText) + "}]", "bytes; at most"},
 		"utf8":       {"rules: []\n# \xff", "f:2:1: this line is not UTF-8"},
 		"attributes": {manyAttributes(), "64 different"},
+		"overrides":  {"rules: [{name: a, limit: 1/1s, key: user, overrides: [" + strings.Repeat("{key: a, limit: 1/1s},", rules.MaxOverrides+1) + "]}]", "overrides has 10001 values; 1 to 10000"},
+		"wildcards":  {"rules: [{name: a, limit: 1/1s, key: user, overrides: [" + wildcards(rules.MaxWildcards+1) + "]}]", "65 keys with wildcards"},
+		"listed":     {"rules: []\nallow: {user: [" + strings.Repeat("a,", rules.MaxListed+1) + "]}", "1 to 10000"},
+		"sources":    {"rules: []\nallow: {" + sourcesOf(rules.MaxSources+1) + "}", "allow has 17 values; at most 16"},
+		"windows":    {"rules: [{name: a, limit: 1/1s, schedule: [" + strings.Repeat("{days: mon},", rules.MaxWindows+1) + "]}]", "schedule has 17 values"},
+		"body":       {"response: {body: " + strings.Repeat("x", rules.MaxBody+1) + "}\nrules: []", "16385 bytes"},
 		"tree":       {manyWays(), "too many ways"},
 	} {
 		_, err := rules.Parse("f", []byte(test.text))
@@ -187,6 +234,49 @@ func TestParsingTakesLittleRoom(t *testing.T) {
 			t.Errorf("%s: %d MiB were allocated", name, grown)
 		}
 	}
+}
+
+// TestCeilingsOfAFile are those of all its rules together.
+func TestCeilingsOfAFile(t *testing.T) {
+	var list rules.List
+	for i := range 9_500 {
+		list.Values = append(list.Values, fmt.Sprint("u", i))
+	}
+	var overrides []rules.Override
+	for _, user := range list.Values {
+		overrides = append(overrides, rules.Override{Key: []string{user}, Limit: []string{"1/1s"}})
+	}
+	for want, spec := range map[string]rules.Spec{
+		"f: rules[5].overrides: the rules up to here have over 50000 overrides":                              {Key: []string{"user"}, Overrides: overrides},
+		"f: rules[10].deny.user: deny.user has 9500 values; at most 10000, and 100000 in all lists together": {Deny: map[string]rules.List{"user": list}},
+	} {
+		var last int
+		if _, err := fmt.Sscanf(want, "f: rules[%d]", &last); err != nil {
+			t.Fatal(err)
+		}
+		file := &rules.File{Name: "f"}
+		for i := range last + 1 {
+			spec.Name, spec.Limit = fmt.Sprint("r", i), []string{"1/1s"}
+			file.Rules = append(file.Rules, spec)
+		}
+		if _, err := rules.Compile(file); err == nil || err.Error() != want {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+}
+
+func wildcards(n int) (text string) {
+	for i := range n {
+		text += fmt.Sprintf("{key: 'a%d*', limit: 1/1s},", i)
+	}
+	return text
+}
+
+func sourcesOf(n int) (text string) {
+	for i := range n {
+		text += fmt.Sprintf("query.a%d: x,", i)
+	}
+	return text
 }
 
 func manyAttributes() string {
@@ -259,9 +349,45 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			t.Fatalf("Parse accepted what Compile refuses: %v", err)
 		}
-		request := &rules.Request{Method: "POST", Host: "a.example.com", Path: "/users/7/login"}
-		for _, rule := range set.Match(request, nil) {
-			rule.AppendKey(nil, request)
+		request := &rules.Request{Method: "POST", Host: "a.example.com", Path: "/users/7%3a/login", User: "ann",
+			Client: netip.MustParseAddr("203.0.113.7"), Attributes: attributes{"header X-User": "\uff22ob", "header X-Tokens": "3"}}
+		set.Listed(request)
+		for _, rule := range set.Rules() {
+			rule.Listed(request)
+			rule.Active(now)
+			key, _ := rule.AppendKey(nil, request)
+			if units, err := rule.CostOf(request); err == nil && (units < 1 || units > rule.LimitsFor(request, key)[0].Most()) {
+				t.Fatalf("a cost of %d passes, which %s can never grant", units, rule.LimitsFor(request, key)[0])
+			}
+		}
+		set.Match(request, nil)
+		if _, _, err := rules.Lint("f", text); err != nil {
+			t.Fatalf("Parse accepted what Lint refuses: %v", err)
+		}
+	})
+}
+
+// FuzzTemplate looks for bodies that fail, or grow out of bounds, once they are accepted.
+func FuzzTemplate(f *testing.F) {
+	for _, body := range []string{"{{.Message}}", "{{range $i, $v := .Violated}}{{json $v | js}}{{else}}x{{end}}", "{{if and .Status (not .Language)}}{{len .Message}}{{end}}"} {
+		f.Add(body, "m", "v", int64(7), 429)
+	}
+	f.Fuzz(func(t *testing.T, body, message, violated string, after int64, status int) {
+		set, err := rules.Compile(&rules.File{Name: "f", Response: rules.Response{Body: body}, Rules: []rules.Spec{{Name: "a", Limit: []string{"1/1s"}}}})
+		if err != nil {
+			return
+		}
+		template := set.Rules()[0].Response().Template
+		if template == nil {
+			return
+		}
+		var b bytes.Buffer
+		refusal := &rules.Refusal{Status: status, RetryAfter: after, Message: message, Violated: []string{violated, violated}, Language: "en"}
+		if err := template.Execute(&b, refusal); err != nil {
+			t.Fatalf("%q: %v", body, err)
+		}
+		if most := len(body) * (64 + 1000*(len(message)+2*len(violated)+64)); b.Len() > most {
+			t.Fatalf("%q wrote %d bytes", body, b.Len())
 		}
 	})
 }

@@ -16,12 +16,14 @@ type pattern struct {
 // any reports whether the pattern stands for every value.
 func (p *pattern) any() bool { return p.wild && p.text == "" && !p.network.IsValid() }
 
+var escaping = strings.NewReplacer(`\`, `\\`, `*`, `\*`)
+
 // String is one text for each pattern.
 func (p *pattern) String() string {
 	if p.network.IsValid() {
 		return p.network.String()
 	}
-	text := strings.NewReplacer(`\`, `\\`, `*`, `\*`).Replace(p.text)
+	text := escaping.Replace(p.text)
 	if p.wild {
 		text += "*"
 	}
@@ -65,6 +67,5 @@ func parsePatternOf(c *component, text string) (p pattern, complaint string) {
 	if complaint != "" {
 		return p, "allowed: " + complaint + `; or "*" for any`
 	}
-	p.wild = !p.network.IsSingleIP()
 	return p, ""
 }

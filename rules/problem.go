@@ -93,6 +93,7 @@ type mark struct{ line, column int }
 type report struct {
 	file     string
 	lines    []string
+	fit      map[int]bool // which lines are as they may be shown
 	marks    map[place]mark
 	problems []Problem
 	omitted  int
@@ -130,22 +131,40 @@ func (r *report) put(m mark, p place, format string, args ...any) {
 	}
 	problem := Problem{File: r.file, Line: m.line, Column: m.column, Field: p.String(), Message: masked(fmt.Sprintf(format, args...))}
 	if m.line > 0 && m.line <= len(r.lines) {
-		problem.Source = masked(strings.ToValidUTF8(r.lines[m.line-1], "\uFFFD"))
+		problem.Source = r.shown(m.line - 1)
 	}
 	r.problems = append(r.problems, problem)
+}
+
+// shown is a line as it may be shown. It is made once: lines may be long, and have many
+// problems.
+func (r *report) shown(i int) string {
+	if r.fit == nil {
+		r.fit = make(map[int]bool)
+	}
+	if !r.fit[i] {
+		r.fit[i] = true
+		r.lines[i] = masked(strings.ToValidUTF8(r.lines[i], "\uFFFD"))
+	}
+	return r.lines[i]
 }
 
 func (r *report) err() error {
 	if len(r.problems) == 0 {
 		return nil
 	}
+	r.sort()
+	return &Error{Problems: r.problems, Omitted: r.omitted}
+}
+
+// sort brings problems into the order of the file.
+func (r *report) sort() {
 	slices.SortStableFunc(r.problems, func(a, b Problem) int {
 		if a.Line != b.Line {
 			return a.Line - b.Line
 		}
 		return a.Column - b.Column
 	})
-	return &Error{Problems: r.problems, Omitted: r.omitted}
 }
 
 // oneOf says what is allowed, and which of it was probably meant.

@@ -31,8 +31,8 @@ type Response struct {
 	Body        string // problem (also ""), json, or a text/template of a Refusal
 	ContentType string // of a template's text; "" is text/plain; charset=utf-8
 
-	// Template is Body, if that is one: Compile makes it, files leave it nil. It fails on
-	// no Refusal, and what it writes is not longer than its text and what it is told let it be.
+	// Template is Body, if that is one: Compile makes it, files leave it nil. What it
+	// writes has a bound, which follows from its text and the Refusal.
 	Template *template.Template
 }
 

@@ -211,8 +211,12 @@ func (w *walk) branch(b *branch) {
 
 // client goes to the networks that the client lies in, the smallest first.
 func (w *walk) client(q *question) {
-	for i := q.networks.find(plain(w.request.Client)); i >= 0; i = q.networks[i].parent {
-		w.branch(q.networks[i].value)
+	address := plain(w.request.Client)
+	if !address.IsValid() {
+		return
+	}
+	for i := q.networks.find(address); i >= 0; i = q.networks.list[i].parent {
+		w.branch(q.networks.list[i].value)
 	}
 }
 

@@ -227,7 +227,7 @@ func TestMatchIsALinearScan(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for range 8 {
+		for range 32 {
 			request := genRequest(t)
 			var want []string
 			for i := range specs {

@@ -2,26 +2,26 @@ package rules
 
 // Ceilings of a file, so that no file can make its reader work without bound.
 const (
-	MaxFile       = 4 << 20 // bytes of a file
-	MaxNodes      = 300_000 // commas, colons, brackets, dashes and lines of a file
-	MaxRules      = 20_000  // rules of a file
-	MaxLimits     = 8       // limits of a rule
-	MaxComponents = 8       // components of a key
-	MaxValues     = 64      // values of one condition
-	MaxConditions = 16      // conditions of a match besides host and path
-	MaxTree       = 1 << 19 // nodes that the alternatives of all matches need
-	MaxAttributes = 64      // headers, query parameters and descriptors that a file's matches name
-	MaxText       = 1024    // bytes of a value
-	MaxBody       = 16_384  // bytes of a response's body
-	MaxOverrides  = 10_000  // overrides of a rule
-	MaxWildcards  = 64      // overrides of a rule whose keys have wildcards
-	MaxAllOver    = 50_000  // overrides of a file
-	MaxSources    = 16      // sources of one allow or deny
-	MaxListed     = 10_000  // values of one source of an allow or deny
-	MaxAllListed  = 100_000 // values of all allows and denies of a file
-	MaxWindows    = 16      // windows of a schedule
-	MaxProxies    = 256     // trusted proxies
-	MaxProblems   = 100     // mistakes that an Error lists
+	MaxFile         = 4 << 20 // bytes of a file
+	MaxNodes        = 300_000 // commas, colons, brackets, dashes and lines of a file
+	MaxRules        = 20_000  // rules of a file
+	MaxLimits       = 8       // limits of a rule
+	MaxComponents   = 8       // components of a key
+	MaxValues       = 64      // values of one condition
+	MaxConditions   = 16      // conditions of a match besides host and path
+	MaxTree         = 1 << 19 // nodes that the alternatives of all matches need
+	MaxAttributes   = 64      // headers, query parameters and descriptors that a file's matches name
+	MaxText         = 1024    // bytes of a value
+	MaxBody         = 16_384  // bytes of a response's body
+	MaxOverrides    = 10_000  // overrides of a rule
+	MaxWildcards    = 64      // overrides of a rule whose keys have wildcards
+	MaxAllOverrides = 50_000  // overrides of a file
+	MaxSources      = 16      // sources of one allow or deny
+	MaxListed       = 10_000  // values of one source of an allow or deny
+	MaxAllListed    = 100_000 // values of all allows and denies of a file
+	MaxWindows      = 16      // windows of a schedule
+	MaxProxies      = 256     // trusted proxies
+	MaxProblems     = 100     // mistakes that an Error lists
 )
 
 // A File is a set of rules as plain data: what Parse returns, or what a program fills in.

@@ -1,0 +1,268 @@
+package rules
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/weirproject/weir"
+)
+
+// Lint is Parse and Compile, and tells what is allowed and surely not meant: rules that can
+// never match, limits that never decide, values that never occur. It keeps silent where it
+// is not sure. The warnings are in the order of the file, at most MaxProblems of them.
+func Lint(name string, text []byte, opts ...Option) (set *Set, warnings []Problem, err error) {
+	file, r := read(name, text)
+	if err := r.err(); err != nil {
+		return nil, nil, err
+	}
+	set, err = Compile(file, opts...)
+	if err != nil {
+		return nil, nil, err
+	}
+	l := &linter{report: &report{file: name, lines: r.lines, marks: r.marks}, file: file, set: set}
+	l.lint()
+	l.sort()
+	return set, l.problems, nil
+}
+
+// A linter looks at rules that are right for what makes no sense.
+type linter struct {
+	*report
+	file *File
+	set  *Set
+}
+
+func (l *linter) lint() {
+	l.body(-1, l.file.Response.Body)
+	l.table(at(-1, "allow"), l.file.Allow, l.set.lists.deny)
+	l.table(at(-1, "deny"), l.file.Deny)
+	for i, rule := range l.set.rules {
+		s := &l.file.Rules[i]
+		l.body(i, s.Response.Body)
+		l.path(i, s.Match.Path)
+		l.never(i, s, rule)
+		l.table(at(i, "allow"), s.Allow, rule.lists.deny, l.set.lists.deny)
+		l.table(at(i, "deny"), s.Deny, l.set.lists.deny, l.set.lists.allow)
+		l.limits(at(i, "limit"), rule)
+		l.overrides(i, s, rule)
+	}
+	l.duplicates()
+}
+
+// body looks for a word that was meant to be one of the two that are known.
+func (l *linter) body(i int, text string) {
+	if text == "" || text == ProblemBody || text == JSONBody || strings.ContainsAny(text, "{ \n") {
+		return
+	}
+	if meant := nearest(text, []string{ProblemBody, JSONBody}); meant != "" {
+		l.add(at(i, "response.body"), "body is the text %q, word for word; did you mean %s?", text, meant)
+	}
+}
+
+// path looks for what doors refuse unless they are told otherwise.
+func (l *linter) path(i int, pattern string) {
+	for segment := range strings.SplitSeq(strings.TrimPrefix(pattern, "/"), "/") {
+		if strings.ContainsAny(string(appendUnescaped(nil, segment)), "/\\\x00") {
+			l.add(at(i, "match.path"), "segment %.80q never occurs: encoded slashes, backslashes and NUL are refused before, unless the door is told to let them pass", segment)
+		}
+	}
+}
+
+// never looks for rules all of whose requests are named by a list that goes before them.
+func (l *linter) never(i int, s *Spec, rule *Rule) {
+	b := &builder{report: &report{}, attributes: make(map[attribute]bool)}
+	conditions := b.conditions(i, &s.Match)
+	if hosts := b.hosts(i, s.Match.Host); len(hosts) > 0 && !strings.Contains(strings.Join(hosts, ""), "*") {
+		conditions = append(conditions, condition{kind: sourceHost, values: hosts})
+	}
+	for _, c := range conditions {
+		switch {
+		case l.covered(&c, l.set.lists.deny, l.set.lists.allow):
+			l.add(at(i, "match"), "the rule never applies: the file's allow and deny name all that it matches")
+		case l.covered(&c, rule.lists.allow):
+			l.add(at(i, "match"), "the rule never applies: its own allow names all that it matches")
+		default:
+			continue
+		}
+		return
+	}
+}
+
+// covered reports whether lists name whatever meets the condition.
+func (l *linter) covered(c *condition, lists ...[]roll) bool {
+	patterns := make([]pattern, 0, len(c.values)+len(c.networks))
+	for _, value := range c.values {
+		patterns = append(patterns, pattern{text: value})
+	}
+	for _, network := range c.networks {
+		patterns = append(patterns, pattern{network: network})
+	}
+	if len(patterns) == 0 {
+		patterns = append(patterns, pattern{wild: true})
+	}
+	return !slices.ContainsFunc(patterns, func(p pattern) bool {
+		for _, list := range lists {
+			for j := range list {
+				if list[j].component.source == c.kind && list[j].component.name == c.name && list[j].covers(p, true) {
+					return false
+				}
+			}
+		}
+		return true
+	})
+}
+
+// covers reports whether all that the pattern stands for is named. A raw one is still to
+// be normalised.
+func (l *roll) covers(p pattern, raw bool) bool {
+	if l.any {
+		return true
+	}
+	if p.network.IsValid() {
+		return l.networks.covers(p.network)
+	}
+	text := p.text
+	if raw && !p.wild {
+		text = string(l.component.normalise([]byte(text), 0))
+	}
+	return l.begins(text) || !p.wild && l.exact[text]
+}
+
+func (n *networks[T]) covers(network netip.Prefix) bool {
+	i := n.find(network.Addr())
+	for i >= 0 && n.list[i].prefix.Bits() > network.Bits() {
+		i = n.list[i].parent
+	}
+	return i >= 0
+}
+
+// table looks at the values of a list: those that never occur, and those that lists which
+// go before it name already.
+func (l *linter) table(p place, table map[string]List, before ...[]roll) {
+	for _, text := range slices.Sorted(maps.Keys(table)) {
+		c, _ := parseListed(text, l.pathOf(p.rule), p.rule >= 0)
+		for j, value := range table[text].Values {
+			item := place{p.rule, p.field + "." + text, j}
+			v, _ := parsePatternOf(&c, value)
+			if complaint := neverOccurs(&c, &v); complaint != "" {
+				l.add(item, "%.80q names nobody: %s", value, complaint)
+			}
+			for _, list := range before {
+				if k := slices.IndexFunc(list, func(other roll) bool { return other.component == c }); k >= 0 && list[k].covers(v, false) {
+					l.add(item, "%.80q has no effect here: a list that goes before it names it already", value)
+					break
+				}
+			}
+		}
+	}
+}
+
+func (l *linter) pathOf(i int) string {
+	if i < 0 {
+		return ""
+	}
+	return l.file.Rules[i].Match.Path
+}
+
+// neverOccurs says why no value of the component is as the pattern says.
+func neverOccurs(c *component, p *pattern) string {
+	if p.network.IsValid() || p.any() {
+		return ""
+	}
+	if c.source == sourceConstant && !p.wild && p.text != c.name {
+		return fmt.Sprintf("the component is always %q", c.name)
+	}
+	text := p.text
+	if p.wild { // its end is not the value's end
+		text = strings.TrimRight(text, " \t")
+	}
+	normal := string(c.normalise([]byte(text), 0))
+	if c.source == sourceHost {
+		normal = string(appendFolded(nil, normal))
+	}
+	if normal == text {
+		return ""
+	}
+	return fmt.Sprintf("values are normalised first; did you mean %q?", normal)
+}
+
+// limits looks for those of one list that others make useless.
+func (l *linter) limits(p place, rule *Rule) {
+	for j, limit := range rule.limits {
+		for k, other := range rule.limits {
+			if j != k && always(other, limit) && (k < j || !always(limit, other)) {
+				l.add(place{p.rule, p.field, j}, "%s never decides: %s refuses first, whatever happens", limit, other)
+				break
+			}
+		}
+	}
+}
+
+func (l *linter) overrides(i int, s *Spec, rule *Rule) {
+	for j := range s.Overrides {
+		p := at(i, fmt.Sprintf("overrides[%d].key", j))
+		for k, text := range s.Overrides[j].Key {
+			v, _ := parsePatternOf(&rule.components[k], text)
+			if complaint := neverOccurs(&rule.components[k], &v); complaint != "" {
+				l.add(place{p.rule, p.field, k}, "the override never applies: no request has %.80q here; %s", text, complaint)
+			}
+		}
+		// Beside wildcards, the rule's own limits may be what is meant: not those of the wildcard.
+		if len(rule.overrides.wild) == 0 && slices.Equal(s.Overrides[j].Limit, s.Limit) {
+			l.add(p, "the override changes nothing: its limits are the rule's")
+		}
+	}
+}
+
+// duplicates looks for rules that never decide, because another one is for the same
+// requests and refuses first.
+func (l *linter) duplicates() {
+	alike := make(map[string][]int)
+	for i := range l.file.Rules {
+		if l.set.rules[i].mode != Enforce || len(l.file.Rules[i].Overrides) > 0 {
+			continue
+		}
+		same := likeness(&l.file.Rules[i], l.set.rules[i])
+		if len(alike[same]) < 32 { // so that no file makes this slow
+			alike[same] = append(alike[same], i)
+		}
+	}
+	for _, group := range alike {
+		for _, i := range group {
+			for _, k := range group {
+				if i != k && l.useless(i, k) {
+					l.add(at(i, "name"), "the rule never decides: rules[%d] (%s) counts the same requests by the same key, and refuses first, whatever happens", k, l.set.rules[k].name)
+					break
+				}
+			}
+		}
+	}
+}
+
+// useless reports whether for each limit of rule i rule k has one that refuses first. Of
+// two that are equal it is the later one.
+func (l *linter) useless(i, k int) bool {
+	a, b := l.set.rules[k], l.set.rules[i]
+	return refuses(a, b) && (k < i || !refuses(b, a))
+}
+
+func refuses(a, b *Rule) bool {
+	for _, limit := range b.limits {
+		if !slices.ContainsFunc(a.limits, func(stricter *weir.Limit) bool { return always(stricter, limit) }) {
+			return false
+		}
+	}
+	return true
+}
+
+// likeness is one text for rules that count the same requests by the same keys and costs.
+func likeness(s *Spec, rule *Rule) string {
+	m := s.Match
+	m.Method, m.Host, m.Client = sorted(m.Method), sorted(m.Host), sorted(m.Client)
+	return fmt.Sprintf("%q %q %q %+v %q %q", fmt.Sprint(m), fmt.Sprint(s.Schedule, s.Allow, s.Deny), s.Key, rule.cost, rule.onMissing, rule.onStoreError)
+}
+
+func sorted(list []string) []string { return slices.Sorted(slices.Values(list)) }

@@ -1,0 +1,136 @@
+package rules_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/memstore"
+	"github.com/weirproject/weir/rules"
+)
+
+// TestWarnings has one rule, or two, for each thing that may be right and makes no sense;
+// want are the places and parts of what is said, one each.
+func TestWarnings(t *testing.T) {
+	for name, test := range map[string]struct {
+		text string
+		want []string
+	}{
+		"an encoded slash":   {"rules: [{name: a, limit: 1/1s, match: {path: /a%2fb}}]", []string{`1:46: segment "a%2fb" never occurs`}},
+		"a denied client":    {"deny: {client.ip: 10.0.0.0/8}\nrules: [{name: a, limit: 1/1s, match: {client: [10.1.0.0/16, 10.0.0.1]}}]", []string{"2:39: the rule never applies: the file's"}},
+		"a named client":     {"allow: {client.ip: 10.0.0.0/8}\ndeny: {client.ip: 11.0.0.0/8}\nrules: [{name: a, limit: 1/1s, match: {client: [10.1.0.0/16, 11.0.0.0/8]}}]", []string{"the rule never applies"}},
+		"a header":           {"allow: {header.X-Plan lower: [internal]}\nrules: [{name: a, limit: 1/1s, match: {header: {x-plan: Internal}}}]", []string{"the rule never applies"}},
+		"a host":             {"deny: {host: evil.example.com}\nrules: [{name: a, limit: 1/1s, match: {host: Evil.Example.com}}]", []string{"the rule never applies"}},
+		"any method":         {"deny: {method: '*'}\nrules: [{name: a, limit: 1/1s, match: {method: GET}}]", []string{"the rule never applies"}},
+		"its own allow":      {"rules: [{name: a, limit: 1/1s, match: {client: 10.0.0.1}, allow: {client.ip: 10.0.0.0/8}}]", []string{"its own allow names all"}},
+		"allow in deny":      {"allow: {client.ip: [10.1.0.0/16, 12.0.0.0/8], user: [ann, bob]}\ndeny: {client.ip: 10.0.0.0/8, user: a*}\nrules: []", []string{`1:21: "10.1.0.0/16" has no effect`, `1:54: "ann" has no effect`}},
+		"a rule's lists":     {"allow: {user: root}\ndeny: {user: x*}\nrules: [{name: a, limit: 1/1s, allow: {user: [xy, z]}, deny: {user: [root, y]}}]", []string{`"xy" has no effect`, `"root" has no effect`}},
+		"a list's capitals":  {"deny: {user lower: [Ann, bob], host: Example.com}\nrules: []", []string{`"Ann" names nobody: values are normalised first; did you mean "ann"?`, `"Example.com" names nobody`}},
+		"a list's blanks":    {"deny: {user trim: [' ann', ' a*', 'a *']}\nrules: []", []string{`" ann" names nobody`, `" a*" names nobody`}},
+		"a useless limit":    {"rules: [{name: a, limit: [10/1m, 100/1m]}]", []string{"1:34: 100/1m never decides: 10/1m refuses first"}},
+		"a useless first":    {"rules: [{name: a, limit: [100/1m, 50/1h]}]", []string{"1:27: 100/1m never decides"}},
+		"equal limits":       {"rules: [{name: a, algorithm: sliding_log, limit: [5/1m, 5/60s]}]", []string{"1:57: sliding_log 5/1m never decides"}},
+		"equal duplicates":   {"rules:\n- {name: a, limit: 5/1m, key: user, match: {path: /a, method: [GET, POST]}}\n- {name: b, limit: 5/1m, key: user, match: {path: /a, method: [POST, GET]}}", []string{"3:10: the rule never decides: rules[0] (a)"}},
+		"a laxer duplicate":  {"rules:\n- {name: a, limit: [5/1m, 9/1h], key: user}\n- {name: b, limit: 4/1m, key: user}\n- {name: c, limit: 3/1h, key: user}", []string{"2:10: the rule never decides", "3:10: the rule never decides: rules[2] (c)"}},
+		"an idle override":   {"rules: [{name: a, limit: 5/1m, key: user, overrides: [{key: ann, limit: 5/1m}]}]", []string{"1:61: the override changes nothing"}},
+		"override capitals":  {"rules: [{name: a, limit: 5/1m, key: user lower, overrides: [{key: Ann, limit: 6/1m}, {key: B*, limit: 7/1m}]}]", []string{`1:67: the override never applies: no request has "Ann" here`, `no request has "B*" here`}},
+		"override constants": {"rules: [{name: a, limit: 5/1m, key: [user, constant.x], overrides: [{key: [ann, y], limit: 6/1m}]}]", []string{`always "x"`}},
+		"a misspelt body":    {"response: {body: jsn}\nrules: [{name: a, limit: 1/1s, response: {body: Problem}}]", []string{"did you mean json?", "did you mean problem?"}},
+	} {
+		_, warnings, err := rules.Lint("f", []byte(test.text))
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		var got []string
+		for i := range warnings {
+			got = append(got, warnings[i].String())
+		}
+		ok := len(got) == len(test.want)
+		for i := range got {
+			ok = ok && strings.Contains(got[i], test.want[i])
+		}
+		if !ok {
+			t.Errorf("%s: got\n%s\nwant\n%s", name, strings.Join(got, "\n"), strings.Join(test.want, "\n"))
+		}
+	}
+}
+
+// TestNoWarnings has what looks like the above, and makes sense.
+func TestNoWarnings(t *testing.T) {
+	for name, text := range map[string]string{
+		"every field":          good,
+		"a zoo":                zoo,
+		"other bursts":         "rules: [{name: a, limit: [10/1m burst 20, 100/1h]}]",
+		"other algorithms":     "rules: [{name: a, limit: [5/1m, sliding_log 5/1m, fixed_window 5/1m, fixed_window 5/1m epoch]}]",
+		"steps":                "rules: [{name: a, limit: [5/1m step, 10/1m step]}]",
+		"usual lists":          "rules: [{name: a, limit: [1/1m, 5/1h, 10/1d]}]",
+		"other keys":           "rules: [{name: a, limit: 5/1m, key: user}, {name: b, limit: 5/1m, key: client.ip}]",
+		"other matches":        "rules: [{name: a, limit: 5/1m, match: {path: /a}}, {name: b, limit: 5/1m, match: {path: /b}}]",
+		"other schedules":      "rules: [{name: a, limit: 5/1m, schedule: {days: mon}}, {name: b, limit: 5/1m}]",
+		"other costs":          "rules: [{name: a, limit: 5/1m, cost: 2}, {name: b, limit: 5/1m}]",
+		"a rule tried out":     "rules: [{name: a, limit: 5/1m}, {name: b, limit: 5/1m, mode: shadow}]",
+		"other failures":       "rules: [{name: a, limit: 5/1m}, {name: b, limit: 6/1m, on_store_error: deny}]",
+		"other lists":          "rules: [{name: a, limit: 5/1m, allow: {user: x}}, {name: b, limit: 6/1m}]",
+		"overrides differ":     "rules: [{name: a, limit: 5/1m, key: user, overrides: [{key: x, limit: 9/1m}]}, {name: b, limit: 6/1m, key: user}]",
+		"back to the default":  "rules: [{name: a, limit: 5/1m, key: user, overrides: [{key: 'a*', limit: 9/1m}, {key: ann, limit: 5/1m}]}]",
+		"denied to all":        "rules: [{name: a, limit: 5/1m, match: {path: /admin}, deny: {client.ip: '*'}}]",
+		"partly denied":        "deny: {client.ip: 10.1.0.0/16}\nrules: [{name: a, limit: 5/1m, match: {client: [10.0.0.0/8, 10.1.0.0/16]}}]",
+		"an escape":            "rules: [{name: a, limit: 5/1m, match: {path: /users%3Alogin/%6c/100%25}}]",
+		"a text":               "rules: [{name: a, limit: 5/1m, response: {body: 'no'}}]",
+		"other headers":        "deny: {header.A: x}\nrules: [{name: a, limit: 5/1m, match: {header: {B: x}, query: {A: x}}}]",
+		"a prefix with blanks": "deny: {user trim lower: ['ann m*', 'x *']}\nrules: []",
+	} {
+		set, warnings, err := rules.Lint("f", []byte(text))
+		if err != nil || set == nil || len(warnings) > 0 {
+			t.Errorf("%s: %v %v", name, warnings, err)
+		}
+	}
+	if _, _, err := rules.Lint("f", []byte("rules: [{}]")); err == nil {
+		t.Error("a file with mistakes has no warnings, but an error")
+	}
+}
+
+// TestUselessLimitsNeverDecide charges pairs of limits by chance: where Lint says of one
+// that it never decides, a store agrees.
+func TestUselessLimitsNeverDecide(t *testing.T) {
+	warned := 0
+	text := rapid.Custom(func(t *rapid.T) string {
+		form := rapid.SampledFrom([]string{"%d/%ds", "%d/%ds burst 5", "%d/%ds overdraft 2", "%d/%ds step", "fixed_window %d/%ds", "sliding_log %d/%ds", "sliding_counter %d/%ds slices 2"}).Draw(t, "form")
+		return fmt.Sprintf(form, rapid.IntRange(3, 6).Draw(t, "n"), rapid.SampledFrom([]int{1, 2, 4}).Draw(t, "period"))
+	})
+	rapid.Check(t, func(t *rapid.T) {
+		pair := []string{text.Draw(t, "a"), text.Draw(t, "b")}
+		set, warnings, err := rules.Lint("f", []byte(fmt.Sprintf("rules: [{name: a, limit: [%s, %s]}]", pair[0], pair[1])))
+		if err != nil || len(warnings) == 0 {
+			return
+		}
+		warned++
+		useless := 0
+		if warnings[0].Field == "rules[0].limit[1]" {
+			useless = 1
+		}
+		clock := weir.Instant(1e15)
+		store := memstore.New(memstore.WithClock(func() weir.Instant { return clock }))
+		defer store.Close()
+		limits := set.Rules()[0].Limits()
+		for range 30 {
+			clock += weir.Instant(rapid.Int64Range(0, 1e6).Draw(t, "wait"))
+			cost := rapid.Int64Range(1, 3).Draw(t, "cost")
+			claims := []weir.Claim{{Key: "k", Limit: limits[0], Cost: cost}, {Key: "k", Limit: limits[1], Cost: cost}}
+			decisions := make([]weir.Decision, 2)
+			if _, err := store.Decide(t.Context(), claims, 1, decisions); err != nil {
+				t.Fatal(err)
+			}
+			if decisions[useless].RetryAfter != 0 && decisions[1-useless].RetryAfter == 0 {
+				t.Fatalf("%v refused, %v did not", limits[useless], limits[1-useless])
+			}
+		}
+	})
+	if warned < 5 {
+		t.Errorf("only %d pairs were warned of", warned)
+	}
+}

@@ -1,0 +1,194 @@
+package rules_test
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"go.yaml.in/yaml/v4"
+
+	"github.com/weirproject/weir/rules"
+)
+
+func parsedSchema(t *testing.T) (document map[string]any, schema *jsonschema.Schema) {
+	t.Helper()
+	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(rules.Schema()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	compiler := jsonschema.NewCompiler()
+	if err := compiler.AddResource("schema.json", value); err != nil {
+		t.Fatal(err)
+	}
+	schema, err = compiler.Compile("schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return value.(map[string]any), schema
+}
+
+// refusedBySchema is what the schema says of a file, or nil.
+func refusedBySchema(schema *jsonschema.Schema, text string) error {
+	var value any
+	if err := yaml.Unmarshal([]byte(text), &value); err != nil {
+		return err
+	}
+	return schema.Validate(value)
+}
+
+func TestTheSchemaTakesWhatParseTakes(t *testing.T) {
+	_, schema := parsedSchema(t)
+	texts := map[string]string{"good": good, "zoo": zoo, "everything": everything, "none": "rules: []"}
+	page, err := os.ReadFile("../docs/rules.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, block := range yamlBlock.FindAllStringSubmatch(string(page), -1) {
+		texts[fmt.Sprint("docs/rules.md, block ", i)] = block[1]
+	}
+	for name, text := range texts {
+		if _, err := rules.Parse(name, []byte(text)); err != nil {
+			t.Error(err)
+		}
+		if err := refusedBySchema(schema, text); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// onlyParseKnows are the rules of the stories of errors that the schema takes, although
+// Parse does not: what is wrong with them is not their shape.
+var onlyParseKnows = map[string][]int{
+	"anchors":           {0, 1, 2},                              // the schema sees what YAML made of them
+	"clients":           {1, 3, 5},                              // bits beyond a network's length, two spellings of one address, 010
+	"costs-of-requests": {2, 3, 8, 10, 13},                      // more than the limit or the maximum, and names with blanks
+	"costs":             {3, 4},                                 // numbers that YAML reads otherwise than they look
+	"keys":              {1, 5, 6},                              // v4/33, one component twice, a name that the path lacks
+	"limits":            {0, 2, 3, 5, 6, 7, 8, 9, 11},           // the words of a limit are weir.ParseLimit's
+	"lists":             {2, 4, 5},                              // a name that the path lacks, networks, one value twice
+	"matches":           {4, 5, 6, 7},                           // segments of paths
+	"overrides":         {0, 1, 2, 3, 4, 7, 11, 12, 13, 14, 15}, // what fits the rule's key
+	"paths":             {0, 1, 2, 3},                           // segments of paths
+	"responses":         {7, 8},                                 // templates
+	"schedules":         {3, 5, 10},                             // a day twice, an end that is the beginning, zones
+}
+
+// TestTheSchemaRefusesWhatItCan gives the schema each rule of the stories of errors, alone.
+func TestTheSchemaRefusesWhatItCan(t *testing.T) {
+	_, schema := parsedSchema(t)
+	stories, err := filepath.Glob("testdata/errors/*.txt")
+	if err != nil || len(stories) < 20 {
+		t.Fatal(len(stories), err)
+	}
+	for _, story := range stories {
+		text, err := os.ReadFile(story)
+		if err != nil {
+			t.Fatal(err)
+		}
+		input, _, _ := strings.Cut(strings.TrimPrefix(string(text), "-- rules.yaml --\n"), "-- errors --\n")
+		var taken []int
+		for i, one := range alone(input) {
+			_, err := rules.Parse("f", []byte(one))
+			if err != nil && refusedBySchema(schema, one) == nil {
+				taken = append(taken, i)
+			}
+		}
+		name := strings.TrimSuffix(filepath.Base(story), ".txt")
+		if !slices.Equal(taken, onlyParseKnows[name]) {
+			t.Errorf("%s: the schema takes the rules %v, which Parse refuses; listed are %v", name, taken, onlyParseKnows[name])
+		}
+	}
+}
+
+// alone are files with one rule each of a file, or the file if it cannot be taken apart.
+func alone(text string) (files []string) {
+	var file map[string]any
+	if err := yaml.Unmarshal([]byte(text), &file); err != nil {
+		return []string{text}
+	}
+	list, ok := file["rules"].([]any)
+	if !ok || len(file) > 1 && len(list) == 0 {
+		return []string{text}
+	}
+	if len(file) > 1 {
+		delete(file, "rules")
+		files = append(files, encoded(file)+"rules: []\n")
+	}
+	for _, rule := range list {
+		files = append(files, encoded(map[string]any{"rules": []any{rule}}))
+	}
+	return files
+}
+
+func encoded(value any) string {
+	text, err := yaml.Marshal(value)
+	if err != nil {
+		panic(err)
+	}
+	return string(text)
+}
+
+// shapes are where mappings with known fields stand: %s is a field of it.
+var shapes = map[string]string{
+	"":         "rules: []\n%s: x",
+	"rule":     "rules: [{name: a, limit: 1/1s, %s: x}]",
+	"match":    "rules: [{name: a, limit: 1/1s, match: {%s: x}}]",
+	"window":   "rules: [{name: a, limit: 1/1s, schedule: {%s: x}}]",
+	"override": "rules: [{name: a, limit: 1/1s, key: user, overrides: [{%s: x}]}]",
+	"cost":     "rules: [{name: a, limit: 1/1s, cost: {%s: x}}]",
+	"response": "rules: [{name: a, limit: 1/1s, response: {%s: x}}]",
+}
+
+var allowedFields = regexp.MustCompile(`unknown field "no_such_field"; allowed: (.*)`)
+
+// TestTheSchemaHasTheFieldsOfParse: what Parse says is allowed is what the schema has.
+func TestTheSchemaHasTheFieldsOfParse(t *testing.T) {
+	document, schema := parsedSchema(t)
+	for name, shape := range shapes {
+		object := document
+		if name != "" {
+			object = document["$defs"].(map[string]any)[name].(map[string]any)
+		}
+		text := fmt.Sprintf(shape, "no_such_field")
+		_, err := rules.Parse("f", []byte(text))
+		found := allowedFields.FindStringSubmatch(fmt.Sprint(err))
+		if found == nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		properties := object["properties"].(map[string]any)
+		want := slices.Sorted(slices.Values(strings.Split(found[1], ", ")))
+		if got := slices.Sorted(maps.Keys(properties)); !slices.Equal(got, want) {
+			t.Errorf("%q: the schema has %v, Parse %v", name, got, want)
+		}
+		if refusedBySchema(schema, text) == nil {
+			t.Errorf("the schema takes any field of %q", name)
+		}
+	}
+}
+
+// TestTheSchemaExplains: an editor shows the description.
+func TestTheSchemaExplains(t *testing.T) {
+	document, _ := parsedSchema(t)
+	definitions := document["$defs"].(map[string]any)
+	objects := map[string]any{"": document}
+	maps.Copy(objects, definitions)
+	for name, object := range objects {
+		properties, _ := object.(map[string]any)["properties"].(map[string]any)
+		for field, value := range properties {
+			value := value.(map[string]any)
+			ref, _ := value["$ref"].(string)
+			behind, _ := definitions[strings.TrimPrefix(ref, "#/$defs/")].(map[string]any)
+			if value["description"] == nil && behind["description"] == nil {
+				t.Errorf("%s.%s is not explained", name, field)
+			}
+		}
+	}
+}
