@@ -1,0 +1,203 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log"
+	"log/slog"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/weirproject/weir/httplimit"
+)
+
+// statusClientGone is for those who count answers: nobody is there to read it.
+const statusClientGone = 499
+
+// fail answers for an upstream that did not.
+func (g *gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
+	status, text := diagnose(r, err)
+	g.report.tell(r.Method, status, err)
+	if status == statusClientGone {
+		w.WriteHeader(status)
+		return
+	}
+	answer(w, r, status, text)
+}
+
+// diagnose says whose fault an error is. Of one that came while both sides were talking
+// the transport tells only that it came; the body remembers if it was the client's.
+func diagnose(r *http.Request, err error) (status int, text string) {
+	var tooLarge *http.MaxBytesError
+	var network net.Error
+	switch {
+	case errors.Is(err, context.Canceled) || errors.Is(r.Context().Err(), context.Canceled):
+		return statusClientGone, ""
+	case errors.As(err, &tooLarge):
+		return http.StatusRequestEntityTooLarge, "The body is too large."
+	case uploadFailed(r):
+		return http.StatusBadRequest, "The body could not be read."
+	case errors.As(err, &network) && network.Timeout():
+		return http.StatusGatewayTimeout, "The upstream did not answer in time."
+	}
+	return http.StatusBadGateway, "The upstream could not be reached, or gave no answer that can be read."
+}
+
+// answer is an answer of the gateway's own, as application/problem+json.
+func answer(w http.ResponseWriter, r *http.Request, status int, text string) {
+	contentType, body := httplimit.Problem(r, &httplimit.Refusal{Status: status, Message: text})
+	h := w.Header()
+	h.Set("Content-Type", contentType)
+	h.Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	w.Write(body)
+}
+
+// An upload is a body that remembers whether reading it failed.
+type upload struct {
+	io.ReadCloser
+	mu     sync.Mutex
+	failed bool
+}
+
+func (u *upload) Read(p []byte) (int, error) {
+	n, err := u.ReadCloser.Read(p)
+	if err != nil && err != io.EOF {
+		u.mu.Lock()
+		u.failed = true
+		u.mu.Unlock()
+	}
+	return n, err
+}
+
+func uploadFailed(r *http.Request) bool {
+	u, ok := r.Body.(*upload)
+	if !ok {
+		return false
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.failed
+}
+
+// A response keeps the fields that the limit wrote. ReverseProxy adds the upstream's to
+// them; but with an informational answer (100, 103) it would send them, and clears all.
+type response struct {
+	http.ResponseWriter
+	kept    []field
+	cleared bool
+	room    [6]field
+}
+
+type field struct {
+	name   string
+	values []string
+}
+
+func newResponse(w http.ResponseWriter) *response {
+	r := &response{ResponseWriter: w}
+	r.kept = r.room[:0]
+	for name, values := range w.Header() {
+		r.kept = append(r.kept, field{name, values})
+	}
+	return r
+}
+
+// WriteHeader keeps the fields for the answer that is not informational.
+func (w *response) WriteHeader(status int) {
+	informational := status < 200 && status != http.StatusSwitchingProtocols
+	switch {
+	case informational && !w.cleared:
+		w.takeOut()
+	case !informational && w.cleared:
+		w.putBack()
+	}
+	w.cleared = informational
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *response) takeOut() {
+	h := w.Header()
+	for _, f := range w.kept {
+		if h[f.name] = h[f.name][len(f.values):]; len(h[f.name]) == 0 {
+			delete(h, f.name)
+		}
+	}
+}
+
+func (w *response) putBack() {
+	h := w.Header()
+	for _, f := range w.kept {
+		h[f.name] = append(slices.Clip(f.values), h[f.name]...)
+	}
+}
+
+// Unwrap is for http.ResponseController, by which ReverseProxy flushes and hijacks.
+func (w *response) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// A report tells of failures: each to the observer, and few enough to the log that an
+// upstream that is gone does not fill a disk.
+type report struct {
+	log      *slog.Logger
+	observe  func(status int, err error)
+	upstream string
+
+	mu    sync.Mutex
+	kinds map[int]*quiet // by status, of which there are few
+}
+
+// quiet is what was not logged of one kind.
+type quiet struct {
+	until time.Time
+	lines int
+}
+
+func (r *report) tell(method string, status int, err error) {
+	if r.observe != nil {
+		r.observe(status, err)
+	}
+	if status == statusClientGone {
+		return
+	}
+	if unlogged, ok := r.due(status); ok {
+		r.log.Warn("the gateway answers for its upstream",
+			"upstream", r.upstream, "method", method, "status", status, "error", err, "unlogged", unlogged)
+	}
+}
+
+// due reports whether a line may be logged, and how many of its kind were not before.
+func (r *report) due(kind int) (unlogged int, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.kinds == nil {
+		r.kinds = make(map[int]*quiet)
+	}
+	q := r.kinds[kind]
+	if q == nil {
+		q = &quiet{}
+		r.kinds[kind] = q
+	}
+	now := time.Now()
+	if now.Before(q.until) {
+		q.lines++
+		return 0, false
+	}
+	unlogged, q.lines, q.until = q.lines, 0, now.Add(time.Second)
+	return unlogged, true
+}
+
+// logger is for what ReverseProxy itself says: that an answer broke off on its way.
+func (r *report) logger() *log.Logger { return log.New(brokenOff{r}, "", 0) }
+
+type brokenOff struct{ report *report }
+
+func (b brokenOff) Write(line []byte) (int, error) {
+	if unlogged, ok := b.report.due(0); ok {
+		b.report.log.Warn("an answer of the upstream broke off", "upstream", b.report.upstream, "error", string(line), "unlogged", unlogged)
+	}
+	return len(line), nil
+}
