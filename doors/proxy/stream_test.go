@@ -84,6 +84,7 @@ func converse(t *testing.T, client *http.Client, url string, major int) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	reader, writer := io.Pipe()
+	defer writer.Close()
 	request, err := http.NewRequestWithContext(ctx, "POST", url, reader)
 	if err != nil {
 		t.Fatal(err)
@@ -308,7 +309,10 @@ func TestInformationalAnswersTakeNothingAway(t *testing.T) {
 	for name, client := range map[string]*http.Client{"http/1.1": server.Client(), "h2c": h2c(t)} {
 		var hints []string
 		ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
-			Got1xxResponse: func(_ int, h textproto.MIMEHeader) error { hints = append(hints, h.Get("Link")+h.Get("RateLimit")); return nil },
+			Got1xxResponse: func(_ int, h textproto.MIMEHeader) error {
+				hints = append(hints, h.Get("Link")+h.Get("RateLimit"))
+				return nil
+			},
 		})
 		request, err := http.NewRequestWithContext(ctx, "GET", server.URL, nil)
 		if err != nil {
