@@ -149,6 +149,17 @@ func TestASocketFileThatWasLeft(t *testing.T) {
 		connection.Close()
 	}
 	alive.Close()
+	datagrams, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := (listen.Config{Address: "unix://" + path}).Listen(t.Context()); err == nil || !strings.Contains(err.Error(), "so it stays") {
+		t.Errorf("at a socket of another kind: %v", err)
+	}
+	datagrams.Close()
+	if err := os.Remove(path); err != nil {
+		t.Errorf("it was taken away: %v", err)
+	}
 	for kind, make := range map[string]func() error{
 		"file":          func() error { return os.WriteFile(path, []byte("precious"), 0o600) },
 		"directory":     func() error { return os.Mkdir(path, 0o700) },
