@@ -97,9 +97,15 @@ func New(upstream *url.URL, limit func(http.Handler) http.Handler, opts ...Optio
 	if err := check(upstream); err != nil {
 		return nil, err
 	}
-	g := &gateway{upstream: *upstream, log: slog.Default(), clients: &clientaddr.Extractor{}}
+	g := &gateway{upstream: *upstream}
 	for _, opt := range opts {
 		opt(g)
+	}
+	if g.log == nil {
+		g.log = slog.Default()
+	}
+	if g.clients == nil {
+		g.clients = &clientaddr.Extractor{}
 	}
 	g.upstream.Path = strings.TrimSuffix(upstream.Path, "/")
 	g.upstream.RawPath = strings.TrimSuffix(upstream.RawPath, "/")

@@ -84,6 +84,7 @@ func converse(t *testing.T, client *http.Client, url string, major int) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	reader, writer := io.Pipe()
+	defer writer.Close()
 	request, err := http.NewRequestWithContext(ctx, "POST", url, reader)
 	if err != nil {
 		t.Fatal(err)
@@ -308,7 +309,10 @@ func TestInformationalAnswersTakeNothingAway(t *testing.T) {
 	for name, client := range map[string]*http.Client{"http/1.1": server.Client(), "h2c": h2c(t)} {
 		var hints []string
 		ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
-			Got1xxResponse: func(_ int, h textproto.MIMEHeader) error { hints = append(hints, h.Get("Link")+h.Get("RateLimit")); return nil },
+			Got1xxResponse: func(_ int, h textproto.MIMEHeader) error {
+				hints = append(hints, h.Get("Link")+h.Get("RateLimit"))
+				return nil
+			},
 		})
 		request, err := http.NewRequestWithContext(ctx, "GET", server.URL, nil)
 		if err != nil {
@@ -351,3 +355,36 @@ func TestHeadAndLengths(t *testing.T) {
 type neverending struct{}
 
 func (neverending) Read(p []byte) (int, error) { return len(p), nil }
+
+// An upstream that does not want a body says so before it has come.
+func TestEarlyAnswers(t *testing.T) {
+	up := open(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.ProtoMajor == 1 { // otherwise net/http waits for the body
+			if err := http.NewResponseController(w).EnableFullDuplex(); err != nil {
+				t.Error(err)
+			}
+		}
+		w.WriteHeader(http.StatusRequestEntityTooLarge)
+	})
+	server := front(t, gateway(t, up.URL, unlimited))
+	for name, client := range map[string]*http.Client{"http/1.1": server.Client(), "h2c": h2c(t)} {
+		reader, writer := io.Pipe() // of which nothing ever comes
+		response, err := client.Post(server.URL, "application/octet-stream", reader)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		response.Body.Close()
+		writer.Close()
+		if response.StatusCode != 413 {
+			t.Errorf("%s: %s", name, response.Status)
+		}
+	}
+	response, err := server.Client().Post(server.URL, "application/octet-stream", io.LimitReader(neverending{}, 64<<20))
+	if err != nil {
+		t.Fatalf("a large body: %v", err)
+	}
+	response.Body.Close()
+	if response.StatusCode != 413 {
+		t.Errorf("a large body: %s", response.Status)
+	}
+}

@@ -1,0 +1,134 @@
+// Command gateway measures the doors that speak HTTP beside the same server without them,
+// in one run on one machine, and prints Markdown: the CPU a request of the gateway beside
+// that of the bare ReverseProxy, at 64 connections.
+//
+// Each server is a process of its own, and the upstream another; they are asked in turns,
+// in slices of a second, and the ratios are within a round: what else the machine does
+// hits both alike. A server's CPU is what the system counted for its process.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+)
+
+const connections = 64
+
+// A pair is two servers that are asked the same, and what is held against what.
+type pair struct {
+	what       string
+	base, mine string // roles
+	request    string
+	bar        string
+	met        func(cpu, rate float64) bool
+}
+
+// pairs are what is measured. Whoever adds a door adds its role and its pair.
+func pairs() []pair {
+	const request = "GET /orders/42?page=3 HTTP/1.1\r\nHost: shop.example\r\nUser-Agent: bench\r\nAccept: */*\r\nAccept-Encoding: gzip\r\nAuthorization: Bearer 0123456789\r\n\r\n"
+	light := func(cpu, _ float64) bool { return cpu <= 1.15 }
+	return []pair{
+		{"gateway, against the bare ReverseProxy", "bare", "gateway", request, "CPU ≤ 1.15×", light},
+		{"gateway, against one with a pool of buffers too", "pooled", "gateway", request, "CPU ≤ 1.15×", light},
+	}
+}
+
+func main() {
+	role := flag.String("role", "", "serve as one of the servers (the program starts itself so)")
+	upstream := flag.String("upstream", "", "the upstream of that server")
+	rounds := flag.Int("rounds", 7, "how often each server is asked")
+	slice := flag.Duration("slice", time.Second, "for how long")
+	flag.Parse()
+	err := error(nil)
+	if *role != "" {
+		err = serve(*role, *upstream)
+	} else {
+		err = run(*rounds, *slice)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "gateway:", err)
+		os.Exit(1)
+	}
+}
+
+func run(rounds int, slice time.Duration) error {
+	fmt.Printf("%d rounds of %v, %d connections; medians; the servers take turns\n\n", rounds, slice, connections)
+	fmt.Println("| what | requests/s | CPU us a request | requests/s, ratio | CPU, ratio | bar | |")
+	fmt.Println("| --- | ---: | ---: | ---: | ---: | --- | --- |")
+	for _, p := range pairs() {
+		if err := p.measure(rounds, slice); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// figures are what came of one server, a round each.
+type figures struct{ rate, cpu []float64 }
+
+func (p *pair) measure(rounds int, slice time.Duration) error {
+	up, err := start("upstream", "")
+	if err != nil {
+		return err
+	}
+	defer up.stop()
+	all := map[string]*figures{p.base: {}, p.mine: {}}
+	crowds := map[string]*crowd{}
+	for _, role := range []string{p.base, p.mine} {
+		s, err := start(role, "http://"+up.address)
+		if err != nil {
+			return err
+		}
+		defer s.stop()
+		if crowds[role], err = gather(s, p.request); err != nil {
+			return err
+		}
+		defer crowds[role].leave()
+		if err := crowds[role].ask(slice, nil); err != nil { // to warm up
+			return err
+		}
+	}
+	for round := range rounds {
+		order := []string{p.base, p.mine}
+		if round%2 == 1 {
+			slices.Reverse(order)
+		}
+		for _, role := range order {
+			if err := crowds[role].ask(slice, all[role]); err != nil {
+				return err
+			}
+		}
+	}
+	p.print(all[p.base], all[p.mine])
+	return nil
+}
+
+func (p *pair) print(base, mine *figures) {
+	rate, cpu := paired(mine.rate, base.rate), paired(mine.cpu, base.cpu)
+	verdict := "**not met**"
+	if p.met(cpu, rate) {
+		verdict = "met"
+	}
+	fmt.Printf("| %s: %s | %.0f | %.1f | 1.00× | 1.00× | | |\n", p.what, p.base, median(base.rate), median(base.cpu))
+	fmt.Printf("| %s: **%s** | %.0f | %.1f | %.2f× | %.2f× | %s | %s |\n", p.what, p.mine, median(mine.rate), median(mine.cpu), rate, cpu, p.bar, verdict)
+}
+
+// paired is the median of the ratios within each round.
+func paired(a, b []float64) float64 {
+	var ratios []float64
+	for i := range a {
+		ratios = append(ratios, a[i]/b[i])
+	}
+	return median(ratios)
+}
+
+func median(values []float64) float64 {
+	if len(values) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(values))
+	return sorted[len(sorted)/2]
+}

@@ -1,0 +1,100 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/doors/proxy"
+	"github.com/weirproject/weir/httplimit"
+	"github.com/weirproject/weir/memstore"
+)
+
+// serve is a process of its own: it says where it listens, then, for each line that it is
+// sent, how much CPU it has used. It ends when nobody sends any more.
+func serve(role, upstream string) error {
+	handler, err := handlerOf(role, upstream)
+	if err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	go http.Serve(listener, handler)
+	fmt.Println(listener.Addr())
+	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+		var used syscall.Rusage
+		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
+			return err
+		}
+		fmt.Println(used.Utime.Nano() + used.Stime.Nano())
+	}
+	return nil
+}
+
+// handlerOf is what a role serves.
+func handlerOf(role, upstream string) (http.Handler, error) {
+	to, err := url.Parse(upstream)
+	if err != nil {
+		return nil, err
+	}
+	switch role {
+	case "upstream":
+		body := []byte(strings.Repeat("0123456789abcdef", 64))
+		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write(body) }), nil
+	case "bare":
+		return bare(to), nil
+	case "pooled":
+		p := bare(to)
+		p.BufferPool = &pool{}
+		return p, nil
+	case "gateway":
+		return gateway(to)
+	}
+	return nil, fmt.Errorf("there is no role %q", role)
+}
+
+// bare is what the standard library's documentation shows, with the gateway's transport.
+func bare(upstream *url.URL) *httputil.ReverseProxy {
+	return &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(upstream)
+			r.SetXForwarded()
+		},
+		Transport: proxy.NewTransport(upstream),
+	}
+}
+
+// A pool is what the documentation of ReverseProxy.BufferPool suggests.
+type pool struct{ sync.Pool }
+
+func (p *pool) Get() []byte {
+	if b, ok := p.Pool.Get().(*[]byte); ok {
+		return *b
+	}
+	return make([]byte, 32<<10)
+}
+
+func (p *pool) Put(b []byte) { p.Pool.Put(&b) }
+
+// gateway limits each address, to more than can be asked.
+func gateway(upstream *url.URL) (http.Handler, error) {
+	limiter, err := weir.New(memstore.New(), "per-address", weir.PerSecond(1_000_000))
+	if err != nil {
+		return nil, err
+	}
+	limit, err := httplimit.New(limiter, httplimit.PeerAddress)
+	if err != nil {
+		return nil, err
+	}
+	return proxy.New(upstream, limit)
+}

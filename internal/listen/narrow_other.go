@@ -1,0 +1,5 @@
+//go:build !unix
+
+package listen
+
+func narrow(uintptr, uint32) {}
