@@ -1,0 +1,136 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"text/tabwriter"
+)
+
+// announce says what was started: to people, or with --log-format json as a line of the log.
+func (v *server) announce() {
+	if v.flags.format == "json" {
+		args := []any{"version", version(), "store", masked(v.law.store.url), "rules", len(v.law.set.Rules())}
+		for _, p := range v.where {
+			args = append(args, p.door, p.address)
+		}
+		v.log.Info("serving", args...)
+		return
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "weir %s\n\n", version())
+	table := tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)
+	fmt.Fprintf(table, "  store\t%s\n", v.storeLine())
+	fmt.Fprintf(table, "  rules\t%s\n", v.rulesLine())
+	for _, p := range v.where {
+		fmt.Fprintf(table, "  %s\t%s\n", p.door, p.address+v.purpose(p.door))
+	}
+	table.Flush()
+	b.WriteString("\n" + v.next() + "\n")
+	fmt.Fprint(v.system.Out, b.String())
+}
+
+func (v *server) storeLine() string {
+	if v.law.store.url == memory {
+		return "memory, of this process alone; --store redis://… shares it"
+	}
+	return masked(v.law.store.url)
+}
+
+// mostNames is how many rules are told by name.
+const mostNames = 8
+
+func (v *server) rulesLine() string {
+	list := v.law.set.Rules()
+	if len(list) == 0 {
+		return "none: everything passes"
+	}
+	var names []string
+	for _, rule := range list[:min(len(list), mostNames)] {
+		name := rule.Name()
+		if rule.Mode() != "enforce" {
+			name += " (" + string(rule.Mode()) + ")"
+		}
+		names = append(names, name)
+	}
+	if len(list) > mostNames {
+		names = append(names, fmt.Sprintf("and %d more", len(list)-mostNames))
+	}
+	return fmt.Sprintf("%d of %s: %s", len(list), v.law.source, strings.Join(names, ", "))
+}
+
+func (v *server) purpose(door string) string {
+	switch door {
+	case "http":
+		return "   /v1/decide and its kin, /v1/forward-auth, /metrics, /readyz"
+	case "gateway":
+		return "   before " + v.upstreamName()
+	}
+	return ""
+}
+
+func (v *server) upstreamName() string {
+	if v.flags.upstream == demo {
+		return "a built-in demo"
+	}
+	return v.flags.upstream
+}
+
+// next is what to do now: a request to try, or how to get the first rule.
+func (v *server) next() string {
+	if len(v.law.set.Rules()) == 0 {
+		return v.firstRule()
+	}
+	line := v.try()
+	if line == "" {
+		return ""
+	}
+	return "Try it, a few times:\n\n    " + line + "\n"
+}
+
+// try is a line for a shell. It is the same that README shows.
+func (v *server) try() string {
+	for _, door := range []string{"gateway", "http", "resp"} {
+		for _, p := range v.where {
+			if p.door == door {
+				return v.tryDoor(p)
+			}
+		}
+	}
+	return ""
+}
+
+func (v *server) tryDoor(p place) string {
+	address, curl := p.address, "curl -i "
+	if path, ok := strings.CutPrefix(address, "unix:"); ok {
+		address, curl = "http://localhost", "curl -i --unix-socket "+path+" "
+	}
+	switch p.door {
+	case "gateway":
+		return curl + address + "/"
+	case "http":
+		if v.secrets.token != "" {
+			curl += "-H \"Authorization: Bearer $WEIR_TOKEN\" "
+		}
+		return curl + address + `/v1/decide -H 'Content-Type: application/json' -d '{"request": {"client": "203.0.113.7", "path": "/"}}'`
+	}
+	return "redis-cli -u " + p.address + " CL.THROTTLE user:42 4 5 10"
+}
+
+const firstRules = `rules:
+  - name: per-ip
+    key: [client.ip]
+    limit: 5/10s
+`
+
+// firstRule is what to copy and paste. It writes over no file.
+func (v *server) firstRule() string {
+	const file = "weir.yaml"
+	serve := v.system.self() + " serve --config " + file + " --upstream demo"
+	if _, err := os.Stat(file); err == nil {
+		return "There is a " + file + " here. To serve by it:\n\n    " + serve + "\n"
+	}
+	// Not indented: a copied EOF must stand at the beginning of its line.
+	return "To add the first rule, which lets each address send 5 requests in 10 seconds:\n\n" +
+		"cat > " + file + " <<'EOF'\n" + firstRules + "EOF\n" + serve + "\n"
+}

@@ -1,0 +1,137 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirproject/weir/rules"
+)
+
+func newCheck(s *System) *cobra.Command {
+	var format string
+	command := &cobra.Command{
+		Use:   "check [--format text|json] FILE…",
+		Short: "Say what is wrong, or odd, in files of rules",
+		Long: `Read files of rules and report every mistake, with its line and what is allowed; and what
+is no mistake but odd, such as a rule that can never match.
+
+The exit code is 0 if there is nothing to say, 1 if there are mistakes, 3 if there are only
+warnings. The file - is the standard input; without a file, WEIR_CONFIG names it.`,
+		Example: `  weir check weir.yaml
+  weir check --format json weir.yaml
+  weir check - < weir.yaml`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if config := s.lookup("WEIR_CONFIG"); len(args) == 0 && config != "" {
+				args = []string{config}
+			}
+			if len(args) == 0 {
+				return usagef("name a file of rules, such as: weir check weir.yaml")
+			}
+			return check(s, args, format)
+		},
+	}
+	command.Flags().StringVar(&format, "format", "text", "text, or json: an array with an object for each finding")
+	return command
+}
+
+// A finding is what check says of a place, as JSON.
+type finding struct {
+	Severity string `json:"severity"` // error or warning
+	File     string `json:"file"`
+	Line     int    `json:"line,omitempty"`
+	Column   int    `json:"column,omitempty"`
+	Field    string `json:"field,omitempty"`
+	Message  string `json:"message"`
+	text     string
+}
+
+func check(s *System, names []string, format string) error {
+	if format != "text" && format != "json" {
+		return usagef("--format is %.80q; allowed: text, json", format)
+	}
+	findings := []finding{}
+	code, rulesFound := exitClean, 0
+	for _, name := range names {
+		found, n := inspect(s, name)
+		findings, rulesFound = append(findings, found...), rulesFound+n
+	}
+	for _, f := range findings {
+		if f.Severity == "error" {
+			code = exitError
+		} else if code == exitClean {
+			code = exitWarnings
+		}
+	}
+	if err := tell(s.Out, findings, format); err != nil {
+		return err
+	}
+	if code != exitClean {
+		return &exit{code: code}
+	}
+	if format == "text" {
+		fmt.Fprintf(s.Out, "%s, no mistakes\n", count(rulesFound, "rule"))
+	}
+	return nil
+}
+
+func tell(out io.Writer, findings []finding, format string) error {
+	if format == "json" {
+		encoder := json.NewEncoder(out)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(findings)
+	}
+	for _, f := range findings {
+		fmt.Fprintln(out, f.text)
+	}
+	return nil
+}
+
+// inspect is what there is to say of one file.
+func inspect(s *System, name string) (findings []finding, n int) {
+	shown, text, err := readRules(s, name)
+	if err != nil {
+		return mistakes(shown, err), 0
+	}
+	set, warnings, err := rules.Lint(shown, text)
+	if err != nil {
+		return mistakes(shown, err), 0
+	}
+	for i := range warnings {
+		f := found("warning", &warnings[i])
+		f.text = "warning: " + f.text
+		findings = append(findings, f)
+	}
+	return findings, len(set.Rules())
+}
+
+// mistakes are those that an error lists.
+func mistakes(name string, err error) (findings []finding) {
+	var list *rules.Error
+	if !errors.As(err, &list) {
+		return []finding{{Severity: "error", File: name, Message: message(err), text: message(err)}}
+	}
+	for i := range list.Problems {
+		findings = append(findings, found("error", &list.Problems[i]))
+	}
+	if list.Omitted > 0 {
+		more := fmt.Sprintf("and %d more", list.Omitted)
+		findings = append(findings, finding{Severity: "error", File: name, Message: more, text: more})
+	}
+	return findings
+}
+
+func found(severity string, p *rules.Problem) finding {
+	return finding{Severity: severity, File: p.File, Line: p.Line, Column: p.Column, Field: p.Field, Message: p.Message, text: p.String()}
+}
+
+// count is "1 rule" or "2 rules".
+func count(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}

@@ -1,0 +1,219 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/weirproject/weir/clientaddr"
+	"github.com/weirproject/weir/memstore"
+	"github.com/weirproject/weir/pathform"
+	"github.com/weirproject/weir/rules"
+)
+
+// A lawFlags are those that say which rules, and what stands round them in their file. All
+// commands that read rules have them, and read them alike.
+type lawFlags struct {
+	config       string
+	limits       []string
+	store        storeConfig
+	proxies      []string
+	clientHeader string
+	hashKeyFile  string
+	forms        []string
+}
+
+func (f *lawFlags) add(flags *pflag.FlagSet) {
+	flags.StringVarP(&f.config, "config", "c", "", "the `FILE` of rules")
+	flags.StringArrayVar(&f.limits, "limit", nil, "instead of a file: a `LIMIT` such as \"5/10s\", of each client's address,\nor \"100/1m per header.X-Api-Key\"; again for more")
+	flags.StringVar(&f.store.url, "store", memory, "where limits are counted: memory, or a `URL` such as redis://host:6379/0")
+	flags.DurationVar(&f.store.timeout, "store-timeout", 50*time.Millisecond, "the `TIME` that Redis has to answer")
+	flags.IntVar(&f.store.maxKeys, "max-keys", memstore.DefaultMaxKeys, "how many keys are kept in memory: a `NUMBER`")
+	flags.StringSliceVar(&f.proxies, "trusted-proxies", nil, "`NETWORKS` and addresses whose X-Forwarded-For is believed, with commas;\nunix is who comes by a Unix socket")
+	flags.StringVar(&f.clientHeader, "client-header", "X-Forwarded-For", "the `NAME` of the header that they write: X-Forwarded-For or Forwarded")
+	flags.StringVar(&f.hashKeyFile, "hash-key-file", "", "`FILE` with the secret by which long keys are hashed, the same on all nodes (or WEIR_HASH_KEY)")
+	flags.StringSliceVar(&f.forms, "path-form", nil, "`WORDS` that loosen the form of paths, with commas:\n"+strings.Join(formWords, ", "))
+}
+
+// A law is what the flags, the environment and the file come to.
+type law struct {
+	file    *rules.File
+	text    []byte // of the file; nil if there is none
+	set     *rules.Set
+	source  string // what to call where the rules are from; "" if there are none
+	store   storeConfig
+	trusted []netip.Prefix
+	clients *clientaddr.Extractor
+	form    pathform.Form
+}
+
+// read reads the rules, and lets the file fill in what neither flags nor environment said.
+func (f *lawFlags) read(s *System, flags *pflag.FlagSet, warn func(string)) (*law, error) {
+	if f.config != "" && len(f.limits) > 0 {
+		return nil, usagef("--config and --limit are both given; write the limit into %s", f.config)
+	}
+	l := &law{store: f.store}
+	var err error
+	switch {
+	case f.config != "":
+		l.source, l.text, err = readRules(s, f.config)
+		if err == nil {
+			l.file, err = rules.Parse(l.source, l.text)
+		}
+	case len(f.limits) > 0:
+		l.source = "--limit"
+		l.file, err = quickRules(f.limits)
+	default:
+		l.file = &rules.File{}
+	}
+	if err != nil {
+		return nil, err
+	}
+	if l.set, err = f.compile(s, l.file, warn); err != nil {
+		return nil, err
+	}
+	return l, f.settle(flags, l)
+}
+
+func (f *lawFlags) compile(s *System, file *rules.File, warn func(string)) (*rules.Set, error) {
+	key, err := s.secret("hash-key-file", f.hashKeyFile, warn)
+	if err != nil {
+		return nil, err
+	}
+	var opts []rules.Option
+	if key != "" {
+		opts = append(opts, rules.WithHashKey([]byte(key)))
+	}
+	return rules.Compile(file, opts...)
+}
+
+// settle is where flags, which the environment has set too by now, beat the file.
+func (f *lawFlags) settle(flags *pflag.FlagSet, l *law) error {
+	if set := l.set.Store(); set != "" && !flags.Changed("store") {
+		l.store.url = set
+	}
+	if l.store.maxKeys < 1 {
+		return usagef("--max-keys is %d; allowed: 1 or more", l.store.maxKeys)
+	}
+	if l.store.timeout <= 0 {
+		return usagef("--store-timeout is %v; allowed: more than 0", l.store.timeout)
+	}
+	var err error
+	if l.form, err = parseForm(f.forms); err != nil {
+		return err
+	}
+	return f.settleProxies(flags, l)
+}
+
+func (f *lawFlags) settleProxies(flags *pflag.FlagSet, l *law) (err error) {
+	header := f.clientHeader
+	if set := l.set.ClientHeader(); set != "" && !flags.Changed("client-header") {
+		header = set
+	}
+	opts := []clientaddr.Option{clientaddr.WithHeader(header)}
+	l.trusted = l.set.TrustedProxies()
+	if flags.Changed("trusted-proxies") {
+		l.trusted = nil
+		for _, text := range f.proxies {
+			if text == "unix" {
+				opts = append(opts, clientaddr.WithTrustedUnix())
+				continue
+			}
+			prefix, err := parsePrefix(text)
+			if err != nil {
+				return err
+			}
+			l.trusted = append(l.trusted, prefix)
+		}
+	}
+	l.clients, err = clientaddr.New(l.trusted, opts...)
+	return err
+}
+
+// formWords are those of --path-form.
+var formWords = []string{"drop-trailing-slash", "ignore-case", "allow-encoded-slash", "allow-backslash", "allow-nul"}
+
+func parseForm(words []string) (form pathform.Form, err error) {
+	for _, word := range words {
+		switch strings.TrimSpace(word) {
+		case formWords[0]:
+			form.DropTrailingSlash = true
+		case formWords[1]:
+			form.IgnoreCase = true
+		case formWords[2]:
+			form.AllowEncodedSlash = true
+		case formWords[3]:
+			form.AllowBackslash = true
+		case formWords[4]:
+			form.AllowNUL = true
+		default:
+			return form, usagef("--path-form has %.80q; allowed: %s", word, strings.Join(formWords, ", "))
+		}
+	}
+	return form, nil
+}
+
+func parsePrefix(text string) (netip.Prefix, error) {
+	text = strings.TrimSpace(text)
+	if address, err := netip.ParseAddr(text); err == nil {
+		address = address.Unmap()
+		return netip.PrefixFrom(address, address.BitLen()), nil
+	}
+	prefix, err := netip.ParsePrefix(text)
+	if err != nil {
+		return prefix, usagef("a trusted proxy is %.80q; allowed: an address or a network, such as 10.0.0.7 or 10.0.0.0/8, or unix", text)
+	}
+	return prefix, nil
+}
+
+// readRules reads no more of a file than Parse would take; - is the standard input. shown
+// is what mistakes call the file.
+func readRules(s *System, name string) (shown string, text []byte, err error) {
+	in := s.In
+	if name != "-" {
+		file, err := os.Open(name)
+		if errors.Is(err, os.ErrNotExist) {
+			return name, nil, fmt.Errorf("there is no file %s", name)
+		}
+		if err != nil {
+			return name, nil, err
+		}
+		defer file.Close()
+		in = file
+	} else {
+		name = "stdin"
+	}
+	text, err = io.ReadAll(io.LimitReader(in, rules.MaxFile+1))
+	return name, text, err
+}
+
+// quickRules are rules without a file: each "LIMIT" or "LIMIT per COMPONENT, …".
+func quickRules(limits []string) (*rules.File, error) {
+	file := &rules.File{Name: "--limit"}
+	for i, text := range limits {
+		limit, per, ok := strings.Cut(text, " per ")
+		key := []string{"client.ip"}
+		if ok {
+			key = strings.Split(per, ",")
+			for i := range key {
+				key[i] = strings.TrimSpace(key[i])
+			}
+		}
+		if slices.Equal(key, []string{"all"}) {
+			key = nil
+		}
+		name := "limit"
+		if i > 0 {
+			name = fmt.Sprint("limit-", i+1)
+		}
+		file.Rules = append(file.Rules, rules.Spec{Name: name, Key: key, Limit: []string{strings.TrimSpace(limit)}})
+	}
+	return file, nil
+}

@@ -1,0 +1,161 @@
+package cli_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const oneRule = "rules: [{name: a, limit: 1/1h}]\n"
+
+// TestWhatDoesNotStart is each wrong way to begin, with the exit code and the sentence that
+// helps. $DIR is a folder with a file of rules, rules.yaml.
+func TestWhatDoesNotStart(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "rules.yaml", oneRule)
+	write(t, dir, "wrong.yaml", "rules: [{nam: a}]\n")
+	write(t, dir, "short", "short\n")
+	write(t, dir, "proxies.yaml", "trusted_proxies: [10.0.0.0/8]\n"+oneRule)
+	for _, test := range []struct {
+		args, env string
+		code      int
+		says      string
+	}{
+		// what is open to everybody
+		{"--http 0.0.0.0:0", "", 2, "would be open to everybody who reaches it: give it a token (--token-file or WEIR_TOKEN; openssl rand -hex 32 makes one)"},
+		{"--http :0", "", 2, "--open starts it as it is"},
+		{"--http [::]:0", "", 2, "--open starts it as it is"},
+		{"--resp 0.0.0.0:0", "", 2, "the resp door at [::]:"},
+		{"--resp 0.0.0.0:0", "", 2, "a password (--resp-password-file or WEIR_RESP_PASSWORD)"},
+		{"--resp 0.0.0.0:0", "WEIR_TOKEN=0123456789abcdef", 2, "the resp door"},
+		{"--http-proxy-protocol --config $DIR/proxies.yaml", "", 2, "would be open to everybody"},
+		// secrets
+		{"--token-file $DIR/short", "", 2, "has 5 bytes; give it 16 or more"},
+		{"", "WEIR_TOKEN=short", 2, "WEIR_TOKEN has 5 bytes"},
+		{"--token-file $DIR/none", "", 1, "--token-file: open "},
+		{"--token-file $DIR/short", "WEIR_TOKEN=0123456789abcdef", 2, "the token is given by both --token-file and WEIR_TOKEN; leave one out"},
+		// flags and variables
+		{"--htpp :80", "", 2, "there is no flag --htpp; did you mean --http?"},
+		{"-x", "", 2, "there is no flag -x; see weir serve --help"},
+		{"--store", "", 2, "the flag --store needs a value: where limits are counted"},
+		{"--store-timeout 5", "", 2, `--store-timeout is "5"; allowed: a time with its unit, such as 10s or 500ms`},
+		{"--store-timeout 0s", "", 2, "--store-timeout is 0s; allowed: more than 0"},
+		{"--max-keys many", "", 2, `--max-keys is "many"; allowed: a whole number`},
+		{"--max-keys 0", "", 2, "--max-keys is 0; allowed: 1 or more"},
+		{"", "WEIR_STORE_TIMEOUT=5", 2, `WEIR_STORE_TIMEOUT is "5"; allowed: a time with its unit`},
+		{"", "WEIR_OPEN=perhaps", 2, `WEIR_OPEN is "perhaps"; allowed: true or false`},
+		{"--log-level loud", "", 2, `--log-level is "loud"; allowed: debug, info, warn, error`},
+		{"--log-format xml", "", 2, `--log-format is "xml"; allowed: text, json`},
+		{"--path-form loose", "", 2, `--path-form has "loose"; allowed: drop-trailing-slash`},
+		{"--trusted-proxies here", "", 2, `a trusted proxy is "here"; allowed: an address or a network`},
+		{"--trusted-proxies 0.0.0.0/0", "", 2, "0.0.0.0/0"},
+		{"--client-header X-Real-IP", "", 2, "Forwarded"},
+		{"rules.yaml", "", 2, `weir serve takes no argument, but was given "rules.yaml"`},
+		{"--shutdown-timeout -1s", "", 2, "must not be below 0"},
+		// files
+		{"--config $DIR/none.yaml", "", 1, "there is no file "},
+		{"--config $DIR", "", 1, "is a directory"},
+		{"--config $DIR/wrong.yaml", "", 1, `wrong.yaml:1:10: unknown field "nam"; did you mean "name"?`},
+		{"--config $DIR/rules.yaml --limit 5/10s", "", 2, "--config and --limit are both given; write the limit into"},
+		{"--limit 5/10", "", 1, `limit is "5/10"; allowed: a period with its unit`},
+		{"--limit 5/10s --limit nothing", "", 1, `--limit: rules[1].limit`},
+		{"--limit", "", 2, "the flag --limit needs a value"},
+		// doors
+		{"--gateway 127.0.0.1:0", "", 2, "--gateway has nothing to forward to: say --upstream http://host:port, or --upstream demo"},
+		{"--upstream 127.0.0.1:3000 --gateway 127.0.0.1:0", "", 2, `--upstream is "127.0.0.1:3000"; allowed: demo, or a URL such as http://127.0.0.1:3000`},
+		{"--upstream ftp://127.0.0.1 --gateway 127.0.0.1:0", "", 2, "the scheme http, https or h2c"},
+		{"--http off", "", 2, "no door is open: leave out --http off, or give --resp or --upstream"},
+		{"--http 127.0.0.1", "", 2, "--http: address is"},
+		{"--http 127.0.0.1:http", "", 2, "a port from 0"},
+		{"--http 203.0.113.1:0", "", 1, "--http: listen tcp 203.0.113.1:0"},
+		{"--http unix:http.sock", "", 2, "an absolute path, as in unix:///run/weir.sock"},
+		{"--http-tls-cert cert.pem", "", 2, "--http-tls-cert and --http-tls-key go together"},
+		{"--resp 127.0.0.1:0 --resp-client-ca ca.pem", "", 2, "--resp-client-ca asks for client certificates, which needs TLS"},
+		{"--http-tls-cert none.pem --http-tls-key none.pem", "", 1, "none.pem"},
+		{"--http-proxy-protocol", "", 2, "the networks of your balancers"},
+		// stores
+		{"--store postgres://127.0.0.1", "", 2, "redis://"},
+		{"--store redis://127.0.0.1:6379/none", "", 2, "the store redis://127.0.0.1:6379/none"},
+	} {
+		args := strings.Fields(strings.ReplaceAll(test.args, "$DIR", dir))
+		if !strings.Contains(test.args, "--http ") {
+			args = append([]string{"--http", "127.0.0.1:0"}, args...)
+		}
+		r := call{dir: dir, env: strings.Fields(test.env)}.run(t, append([]string{"serve"}, args...)...)
+		if r.code != test.code || !strings.Contains(r.err, test.says) || r.out != "" {
+			t.Errorf("serve %s %s\n%v\nwant exit %d and: %s", test.env, test.args, r, test.code, test.says)
+		}
+		if lines := strings.Count(r.err, "\n"); lines > 6 {
+			t.Errorf("serve %s: %d lines, of which nobody reads the first\n%s", test.args, lines, r.err)
+		}
+	}
+}
+
+// TestPrecedence: flags beat variables, variables beat the file. The stores cannot be
+// reached, which is no reason not to start.
+func TestPrecedence(t *testing.T) {
+	dir := t.TempDir()
+	file := write(t, dir, "rules.yaml", "store: redis://user:secret@127.0.0.1:1/1\n"+oneRule)
+	const variable = "WEIR_STORE=redis://:secret@127.0.0.1:1/2"
+	for _, test := range []struct{ args, env, want string }{
+		{"", "", "memory, of this process alone"},
+		{"--config " + file, "", "redis://***@127.0.0.1:1/1"},
+		{"", "WEIR_CONFIG=" + file, "redis://***@127.0.0.1:1/1"},
+		{"--config " + file, variable, "redis://***@127.0.0.1:1/2"},
+		{"--config " + file + " --store redis://127.0.0.1:1/3", variable, "redis://127.0.0.1:1/3"},
+		{"--config " + file + " --store memory", variable, "memory, of this process alone"},
+		{"--config " + file, "WEIR_STORE=", "redis://***@127.0.0.1:1/1"},
+	} {
+		p := call{env: strings.Fields(test.env)}.serve(t, strings.Fields(test.args)...)
+		if !strings.Contains(p.banner, "  "+test.want) {
+			t.Errorf("%s %s\n%swant %s", test.env, test.args, p.banner, test.want)
+		}
+		p.end()
+		if all := p.banner + p.logs(); strings.Contains(all, "secret") {
+			t.Errorf("%s %s: the password is shown\n%s", test.env, test.args, all)
+		}
+	}
+}
+
+func TestUnknownVariablesAreTold(t *testing.T) {
+	p := call{env: []string{"WEIR_STOR=x", "WEIR_NONSENSE=1", "WEIR_SERVICE_HOST=10.0.0.1", "WEIR_PORT_8080_TCP=x", "WEIR_TOKEN=0123456789abcdef"}}.serve(t)
+	p.end()
+	logs := p.logs()
+	if !strings.Contains(logs, "WEIR_STOR, which means nothing here; did you mean WEIR_STORE?") ||
+		!strings.Contains(logs, "WEIR_NONSENSE, which means nothing here") || strings.Count(logs, "means nothing") != 2 {
+		t.Errorf("the logs are\n%s", logs)
+	}
+}
+
+func TestWhoCanReadASecret(t *testing.T) {
+	file := write(t, t.TempDir(), "token", "0123456789abcdef\n")
+	if err := os.Chmod(file, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	p := call{}.serve(t, "--token-file", file)
+	p.end()
+	if !strings.Contains(p.logs(), filepath.Base(file)+" can be read by other users: chmod 600") {
+		t.Errorf("the logs are\n%s", p.logs())
+	}
+}
+
+// TestOpen starts what would be refused, because somebody said so.
+func TestOpen(t *testing.T) {
+	p := call{}.serve(t, "--http", "0.0.0.0:0", "--open")
+	if status, _, _ := post(t, p.at("http")+"/v1/decide", `{"request": {"path": "/"}}`); status != 200 {
+		t.Errorf("%d", status)
+	}
+	p.end()
+	if !strings.Contains(p.logs(), "open to everybody") {
+		t.Errorf("the logs are\n%s", p.logs())
+	}
+}
+
+func TestOddRulesAreTold(t *testing.T) {
+	p := call{}.serve(t, "--config", write(t, t.TempDir(), "odd.yaml", "rules: [{name: a, limit: [5/1m, 10/1m]}]\n"))
+	p.end()
+	if !strings.Contains(p.logs(), "10/1m never decides: 5/1m refuses first") || !strings.Contains(p.logs(), "odd.yaml:1:") {
+		t.Errorf("the logs are\n%s", p.logs())
+	}
+}

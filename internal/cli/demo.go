@@ -1,0 +1,28 @@
+package cli
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+)
+
+// demo is the --upstream that is built in: a service to stand before when there is none.
+const demo = "demo"
+
+// startDemo serves the demo on a free port of loopback, for as long as the process lives.
+// It is a server of its own, so that what the gateway does before it is what it does before
+// any other.
+func startDemo() (url string, err error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	server := &http.Server{ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout, Handler: http.HandlerFunc(greet)}
+	go server.Serve(listener)
+	return "http://" + listener.Addr().String(), nil
+}
+
+func greet(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	fmt.Fprintf(w, "Hello from the service behind weir: %s %s\n", r.Method, r.URL.Path)
+}

@@ -1,0 +1,86 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+)
+
+// variable is the environment's name for a flag: WEIR_STORE_TIMEOUT for --store-timeout.
+func variable(flag string) string {
+	return "WEIR_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}
+
+// lookup is a variable's value; "" where it is unset. An empty one is taken for unset, as
+// the tools that start containers write those that nobody gave a value.
+func (s *System) lookup(name string) (value string) {
+	for _, entry := range s.Environ {
+		if rest, ok := strings.CutPrefix(entry, name+"="); ok {
+			value = rest
+		}
+	}
+	return value
+}
+
+// fromEnvironment sets those flags that the command line did not.
+func (s *System) fromEnvironment(flags *pflag.FlagSet, names ...string) (err error) {
+	flags.VisitAll(func(f *pflag.Flag) {
+		value := s.lookup(variable(f.Name))
+		if err != nil || f.Changed || value == "" || f.Name == "help" || len(names) > 0 && !slices.Contains(names, f.Name) {
+			return
+		}
+		if flags.Set(f.Name, value) != nil {
+			err = wrongValue(variable(f.Name), value, f)
+		}
+	})
+	return err
+}
+
+// strangers are the variables that begin as weir's do and are not. They are no errors:
+// in Kubernetes a service called weir puts WEIR_SERVICE_HOST and its kin into every pod.
+func (s *System) strangers(known []string) (warnings []string) {
+	for _, entry := range s.Environ {
+		name, _, _ := strings.Cut(entry, "=")
+		if !strings.HasPrefix(name, "WEIR_") || slices.Contains(known, name) ||
+			strings.HasPrefix(name, "WEIR_SERVICE_") || strings.HasPrefix(name, "WEIR_PORT") {
+			continue
+		}
+		warning := fmt.Sprintf("the environment has %.80s, which means nothing here", name)
+		if meant := nearest(name, known); meant != "" {
+			warning += "; did you mean " + meant + "?"
+		}
+		warnings = append(warnings, warning)
+	}
+	return warnings
+}
+
+// leastSecret is how many bytes a secret has at least: fewer can be guessed.
+const leastSecret = 16
+
+// secret reads what must not stand in a command line, where every user of the machine can
+// see it: the file that a flag names, or a variable. It is "" where neither is given.
+func (s *System) secret(flag, file string, warn func(string)) (string, error) {
+	name := strings.TrimSuffix(flag, "-file")
+	value, source := s.lookup(variable(name)), variable(name)
+	if file != "" {
+		if value != "" {
+			return "", usagef("the %s is given by both --%s and %s; leave one out", name, flag, source)
+		}
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return "", fmt.Errorf("--%s: %w", flag, err)
+		}
+		value, source = strings.TrimRight(string(text), "\r\n"), "the "+name+" in "+file
+		if info, err := os.Stat(file); err == nil && runtime.GOOS != "windows" && info.Mode().Perm()&0o077 != 0 {
+			warn(fmt.Sprintf("%s can be read by other users: chmod 600 %s", file, file))
+		}
+	}
+	if (value != "" || file != "") && len(value) < leastSecret {
+		return "", usagef("%s has %d bytes; give it %d or more, such as those of: openssl rand -hex 32", source, len(value), leastSecret)
+	}
+	return value, nil
+}

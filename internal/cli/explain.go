@@ -1,0 +1,175 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/httplimit"
+	"github.com/weirproject/weir/memstore"
+)
+
+// An explainFlags is what explain is told.
+type explainFlags struct {
+	law     lawFlags
+	request requestFlags
+	server  serverFlags
+	json    bool
+}
+
+func newExplain(s *System) *cobra.Command {
+	var f explainFlags
+	command := &cobra.Command{
+		Use:   "explain [flags] [URL | -- curl …]",
+		Short: "Say what would become of a request, and why",
+		Long: `Say which rules a request meets, by which keys it is counted, and what would be answered.
+The request is a URL, a line of curl behind --, or what the flags say; flags change the
+other two. Nothing is charged.
+
+By default nobody has used anything yet. With --store redis://… the limits are asked as they
+stand there, and with --server a running server is asked, by its own rules. A store that the
+file names is only asked if --store names it too.`,
+		Example: `  weir explain --config weir.yaml https://api.example.com/login
+  weir explain --config weir.yaml -- curl -X POST https://api.example.com/login -H 'X-User: 42'
+  weir explain --config weir.yaml --client 203.0.113.7 --path '/./login?next=%2F' --json
+  weir explain --limit "5/10s per header.X-User" --header X-User=42`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := s.fromEnvironment(cmd.Flags(), lawNames(cmd.Flags())...); err != nil {
+				return err
+			}
+			return explain(cmd.Context(), s, &f, cmd.Flags(), args)
+		},
+	}
+	flags := command.Flags()
+	flags.SortFlags = false
+	flags.SetInterspersed(false) // what follows curl is curl's
+	f.request.add(flags)
+	f.law.add(flags)
+	f.server.add(flags)
+	flags.StringVar(&f.server.tokenFile, "token-file", "", "`FILE` with the token that the server asks for (or WEIR_TOKEN)")
+	flags.BoolVar(&f.json, "json", false, "print JSON")
+	return command
+}
+
+// lawNames are the flags that have variables here too; --user and --path have none, since
+// WEIR_USER would be somebody's.
+func lawNames(flags *pflag.FlagSet) []string {
+	law := pflag.NewFlagSet("", pflag.ContinueOnError)
+	new(lawFlags).add(law)
+	names := flagNames(law)
+	return append(slices.DeleteFunc(names, func(name string) bool { return flags.Lookup(name) == nil }), "server", "server-ca", "server-cert", "server-key")
+}
+
+func explain(ctx context.Context, s *System, f *explainFlags, flags *pflag.FlagSet, args []string) error {
+	if f.law.config == "" && len(f.law.limits) == 0 && !flags.Changed("server") {
+		return usagef("there are no rules to explain by: give --config FILE, --limit \"5/10s\", or --server URL")
+	}
+	law, err := f.law.read(s, flags, func(text string) { warnTo(s.Err, text) })
+	if err != nil {
+		return err
+	}
+	a, err := f.request.read(args, law)
+	if err != nil {
+		return err
+	}
+	var e *explanation
+	if flags.Changed("server") {
+		e, err = askServer(ctx, s, &f.server, a)
+	} else {
+		e, err = judge(ctx, s, law, flags.Changed("store"), a)
+	}
+	if err != nil {
+		return err
+	}
+	e.introduce(a)
+	if f.json {
+		encoder := json.NewEncoder(s.Out)
+		encoder.SetIndent("", "  ")
+		encoder.SetEscapeHTML(false)
+		return encoder.Encode(e)
+	}
+	return e.print(s.Out)
+}
+
+// judge sends the request through the middleware that serves, with a store that is only
+// looked at. What is shown cannot differ from what is done.
+func judge(ctx context.Context, s *System, l *law, live bool, a *asked) (*explanation, error) {
+	store, where := weir.Store(memstore.New()), "if nothing is used yet"
+	if live && l.store.url != memory {
+		log, _ := newLog(s.Err, "text", "warn")
+		redis, err := openRedis(ctx, l.store, log)
+		if err != nil {
+			return nil, err
+		}
+		store, where = redis, "as "+masked(l.store.url)+" stands"
+	}
+	defer store.Close()
+	e := &explanation{Store: where, RulesFrom: l.source, Rules: len(l.set.Rules())}
+	g, err := gate.New(looking{store}, l.set, gate.WithLocal(looking{memstore.New()}), gate.WithObserver(e.note))
+	if err != nil {
+		return nil, err
+	}
+	middleware, err := httplimit.ByRules(g, httplimit.WithObserver(e.event), httplimit.WithClients(l.clients), httplimit.WithPathForm(l.form),
+		httplimit.WithUser(func(*http.Request) string { return a.User }),
+		httplimit.WithService(func(*http.Request) string { return a.Service }),
+		httplimit.WithDescriptors(func(_ *http.Request, name string) string { return a.described[name] }))
+	if err != nil {
+		return nil, err
+	}
+	recorder := httptest.NewRecorder()
+	middleware(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { e.Passed = true })).ServeHTTP(recorder, a.served(ctx))
+	e.Answer.Status, e.Answer.Header, e.Answer.Body = recorder.Code, recorder.Result().Header, recorder.Body.String()
+	if a.Path != "" {
+		e.Misses, e.MoreMisses = misses(l.file, e.matched, &a.Request)
+	}
+	return e, nil
+}
+
+// served is the request as a server has it.
+func (a *asked) served(ctx context.Context) *http.Request {
+	r := a.request.Clone(ctx)
+	r.RemoteAddr = net.JoinHostPort(a.peer, "1")
+	r.RequestURI = r.URL.RequestURI()
+	r.Pattern = a.Route
+	r.Body = http.NoBody
+	u := *r.URL
+	u.Scheme, u.Host, u.User = "", "", nil
+	r.URL = &u
+	return r
+}
+
+// A looking store answers what would be granted, and charges nothing.
+type looking struct{ weir.Store }
+
+// Decide implements weir.Store.
+func (l looking) Decide(ctx context.Context, claims []weir.Claim, times int64, decisions []weir.Decision) (int64, error) {
+	if decisions == nil {
+		decisions = make([]weir.Decision, len(claims))
+	}
+	if _, err := l.Store.Decide(ctx, claims, 0, decisions); err != nil {
+		return 0, err
+	}
+	for i := range decisions {
+		if decisions[i].RetryAfter != 0 {
+			return 0, nil
+		}
+	}
+	return times, nil
+}
+
+// Charge implements weir.Store.
+func (looking) Charge(context.Context, []weir.Claim, []weir.Decision) error { return nil }
+
+// Refund implements weir.Store.
+func (looking) Refund(context.Context, []weir.Claim, weir.Instant, []weir.Decision) error { return nil }
+
+// Reset implements weir.Store.
+func (looking) Reset(context.Context, []weir.Claim) error { return nil }

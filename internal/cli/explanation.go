@@ -1,0 +1,280 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/httplimit"
+	"github.com/weirproject/weir/rules"
+)
+
+// An explanation is what is said of a request, and what --json prints. Where the API has
+// the same things they are called the same.
+type explanation struct {
+	Request struct {
+		Method  string `json:"method"`
+		Host    string `json:"host,omitempty"`
+		Path    string `json:"path"`
+		Sent    string `json:"sent_path"`
+		Client  string `json:"client,omitempty"`
+		Assumed bool   `json:"client_assumed,omitempty"`
+		User    string `json:"user,omitempty"`
+		Service string `json:"service,omitempty"`
+	} `json:"request"`
+	RulesFrom  string    `json:"rules_from,omitempty"`
+	Rules      int       `json:"rules"`
+	Store      string    `json:"store"`
+	Outcome    string    `json:"outcome"`
+	Reason     string    `json:"reason"`
+	Rule       string    `json:"rule,omitempty"`
+	Error      string    `json:"error,omitempty"`
+	Matched    []string  `json:"matched"`
+	Checks     []checked `json:"checks"`
+	Skipped    []skip    `json:"skipped,omitempty"`
+	Misses     []miss    `json:"not_matched,omitempty"`
+	MoreMisses int       `json:"not_matched_more,omitempty"`
+	Passed     bool      `json:"passed"`
+	Answer     struct {
+		Status int         `json:"status,omitempty"`
+		Header http.Header `json:"headers,omitempty"`
+		Body   string      `json:"body,omitempty"`
+	} `json:"answer"`
+
+	matched []*rules.Rule
+}
+
+// A checked is one limit that was asked.
+type checked struct {
+	Rule       string `json:"rule"`
+	Name       string `json:"name"`
+	Limit      string `json:"limit"`
+	Key        string `json:"key"`
+	Shadow     bool   `json:"shadow,omitempty"`
+	Cost       int64  `json:"cost"`
+	Remaining  int64  `json:"remaining"`
+	RetryAfter int64  `json:"retry_after_us"`
+	ResetAfter int64  `json:"reset_after_us"`
+	Local      bool   `json:"local,omitempty"`
+	Undecided  bool   `json:"undecided,omitempty"`
+}
+
+// A skip is a rule that matched and was not asked.
+type skip struct {
+	Rule string `json:"rule"`
+	Why  string `json:"why"`
+}
+
+// note keeps what the gate says. It is the gate's observer.
+func (e *explanation) note(v *gate.Verdict) {
+	e.Outcome, e.Reason = v.Outcome.String(), v.Reason.String()
+	if v.Rule != nil {
+		e.Rule = v.Rule.Name()
+	}
+	if v.Err != nil {
+		e.Error = message(v.Err)
+	}
+	e.Checks, e.Matched, e.matched = []checked{}, []string{}, slices.Clone(v.Matched())
+	for _, rule := range e.matched {
+		e.Matched = append(e.Matched, rule.Name())
+	}
+	for i := range v.Len() {
+		c := v.At(i)
+		e.Checks = append(e.Checks, checked{Rule: c.Rule.Name(), Name: c.Claim.Limit.Name(), Limit: c.Claim.Limit.String(),
+			Key: strings.Clone(c.Claim.Key), Shadow: c.Shadow, Cost: c.Claim.Cost, Remaining: c.Decision.Remaining,
+			RetryAfter: micros(c.Decision.RetryAfter), ResetAfter: micros(c.Decision.ResetAfter), Local: c.Local, Undecided: !c.Decided})
+	}
+	for _, s := range v.Skips() {
+		e.Skipped = append(e.Skipped, skip{s.Rule.Name(), s.Why.String()})
+	}
+}
+
+// event keeps what the door says by itself, without asking the gate.
+func (e *explanation) event(_ *http.Request, event httplimit.Event) {
+	if e.Outcome == "" && event.Err != nil {
+		e.Outcome, e.Reason, e.Error = gate.Failed.String(), gate.BadInput.String(), message(event.Err)
+	}
+}
+
+// micros is a wait in microseconds; -1 is never.
+func micros(d time.Duration) int64 {
+	if d < 0 {
+		return -1
+	}
+	return d.Microseconds()
+}
+
+func (e *explanation) introduce(a *asked) {
+	r := &e.Request
+	r.Method, r.Host, r.Path, r.Sent, r.User, r.Service = a.Method, a.Host, a.Path, a.sent, a.User, a.Service
+	if a.Client.IsValid() {
+		r.Client, r.Assumed = a.Client.String(), a.assumed
+	}
+}
+
+// print is for people.
+func (e *explanation) print(out io.Writer) error {
+	var b strings.Builder
+	e.printRequest(&b)
+	e.printRules(&b)
+	e.printMisses(&b)
+	e.printAnswer(&b)
+	_, err := io.WriteString(out, b.String())
+	return err
+}
+
+func (e *explanation) printRequest(b *strings.Builder) {
+	r := &e.Request
+	fmt.Fprintf(b, "%s %s%s\n", r.Method, r.Host, cmp.Or(r.Path, r.Sent))
+	switch {
+	case r.Path == "":
+		fmt.Fprintf(b, "  path    servers differ in what %s is\n", r.Sent)
+	case r.Path != r.Sent:
+		fmt.Fprintf(b, "  path    sent as %s; rules see, and the upstream gets, %s\n", r.Sent, r.Path)
+	}
+	client := r.Client
+	if r.Assumed {
+		client += " (as if asked from this machine; --client says another)"
+	}
+	for _, line := range [][2]string{{"client", client}, {"user", r.User}, {"service", r.Service}} {
+		if line[1] != "" {
+			fmt.Fprintf(b, "  %-7s %s\n", line[0], line[1])
+		}
+	}
+}
+
+func (e *explanation) printRules(b *strings.Builder) {
+	table := tabwriter.NewWriter(b, 0, 8, 2, ' ', 0)
+	fmt.Fprintf(b, "\nRules that apply%s\n", e.ofHowMany())
+	switch {
+	case len(e.Checks)+len(e.Skipped) > 0:
+	case len(e.Matched) > 0:
+		fmt.Fprintf(b, "  %s: none is asked, for the request is %s\n", strings.Join(e.Matched, ", "), e.Outcome)
+	default:
+		fmt.Fprintln(b, "  none")
+	}
+	for i := range e.Checks {
+		c := &e.Checks[i]
+		fmt.Fprintf(table, "  %s\t%s\t%s\t%s\n", c.Name, c.Limit, c.state(), c.Key)
+	}
+	table.Flush()
+	for _, s := range e.Skipped {
+		fmt.Fprintf(b, "  %s is not asked: %s\n", s.Rule, s.Why)
+	}
+}
+
+// ofHowMany says how many rules there are, where that is known.
+func (e *explanation) ofHowMany() string {
+	if e.RulesFrom == "" {
+		return ""
+	}
+	return fmt.Sprintf(" (of %s in %s), and whom they count", count(e.Rules, "rule"), e.RulesFrom)
+}
+
+// state is what a limit says, in words.
+func (c *checked) state() string {
+	var text string
+	switch {
+	case c.Undecided:
+		return "not asked"
+	case c.RetryAfter < 0:
+		text = "refuses: the cost is more than it can ever hold"
+	case c.RetryAfter > 0:
+		text = "refuses for " + wait(c.RetryAfter)
+	default:
+		text = fmt.Sprintf("%d left", c.Remaining)
+	}
+	if c.Cost != 1 {
+		text += fmt.Sprintf(", costs %d", c.Cost)
+	}
+	if c.Shadow {
+		text += ", shadow"
+	}
+	if c.Local {
+		text += ", by this process alone"
+	}
+	return text
+}
+
+// wait is a time that people read: not to the microsecond.
+func wait(micros int64) string {
+	d := time.Duration(micros) * time.Microsecond
+	if d >= time.Second {
+		return d.Round(100 * time.Millisecond).String()
+	}
+	return d.String()
+}
+
+func (e *explanation) printMisses(b *strings.Builder) {
+	if len(e.Misses) == 0 {
+		return
+	}
+	fmt.Fprintln(b, "\nRules of this path that do not match")
+	table := tabwriter.NewWriter(b, 0, 8, 2, ' ', 0)
+	for _, m := range e.Misses {
+		fmt.Fprintf(table, "  %s\t%s\n", m.Rule, strings.Join(m.Why, "; "))
+	}
+	table.Flush()
+	if e.MoreMisses > 0 {
+		fmt.Fprintf(b, "  and %d more\n", e.MoreMisses)
+	}
+}
+
+func (e *explanation) printAnswer(b *strings.Builder) {
+	fmt.Fprintf(b, "\nAnswer (%s)\n", e.Store)
+	what := e.Outcome // where a server was asked, which is not who answers
+	switch {
+	case e.Passed:
+		what = "passes"
+	case e.Answer.Status != 0:
+		what = fmt.Sprintf("%d %s", e.Answer.Status, http.StatusText(e.Answer.Status))
+	}
+	fmt.Fprintf(b, "  %s: %s\n", what, e.because())
+	names := make([]string, 0, len(e.Answer.Header))
+	for name := range e.Answer.Header {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		for _, value := range e.Answer.Header[name] {
+			fmt.Fprintf(b, "  %s: %s\n", name, value)
+		}
+	}
+	if e.Answer.Body != "" {
+		fmt.Fprintf(b, "\n  %s\n", strings.TrimSpace(e.Answer.Body))
+	}
+}
+
+// because is the reason, in words.
+func (e *explanation) because() string {
+	by := ""
+	if e.Rule != "" {
+		by = " " + e.Rule
+	}
+	switch e.Reason {
+	case gate.NoRule.String():
+		return "no rule limits it"
+	case gate.WithinLimits.String():
+		return "within the limits;" + by + " is the closest; before it is counted:"
+	case gate.AllowList.String():
+		return "it is on the file's allow list"
+	case gate.LimitExceeded.String():
+		return "refused by" + by
+	case gate.DenyList.String():
+		if by == "" {
+			return "it is on the file's deny list"
+		}
+		return "it is on the deny list of" + by
+	case gate.MissingKey.String():
+		return "it lacks what" + by + " counts by, and on_missing is deny"
+	case gate.StoreFailed.String():
+		return "the store does not answer: " + e.Error
+	}
+	return "the request is wrong: " + e.Error
+}

@@ -1,0 +1,62 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+func newHealth(s *System) *cobra.Command {
+	var server serverFlags
+	command := &cobra.Command{
+		Use:   "health [--server URL]",
+		Short: "Ask a running server whether it is ready: the exit code is 0 or 1",
+		Long: `Ask /readyz of a running server. The exit code is 0 if it is ready and 1 if not, as
+containers' health checks want it. Without --server it asks where WEIR_HTTP says that the
+server listens, or else http://127.0.0.1:8080.`,
+		Example: `  weir health
+  weir health --server http://127.0.0.1:8080
+  weir health --server unix:/run/weir/http.sock`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := s.fromEnvironment(cmd.Flags()); err != nil {
+				return err
+			}
+			return health(cmd.Context(), s, &server)
+		},
+	}
+	server.add(command.Flags())
+	return command
+}
+
+func health(ctx context.Context, s *System, f *serverFlags) error {
+	server, err := f.client(s)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, f.timeout)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, "GET", server.base+"/readyz", nil)
+	if err != nil {
+		return usagef("--server is no URL: %v", err)
+	}
+	answer, err := server.http.Do(request)
+	if err != nil {
+		return fmt.Errorf("not ready: %w", err)
+	}
+	defer answer.Body.Close()
+	body, _ := io.ReadAll(io.LimitReader(answer.Body, 4<<10))
+	text := strings.TrimSpace(string(body))
+	if answer.StatusCode != http.StatusOK {
+		return fmt.Errorf("not ready: %s: %s", answer.Status, text)
+	}
+	fmt.Fprintln(s.Out, text)
+	return nil
+}
+
+const askTimeout = 3 * time.Second

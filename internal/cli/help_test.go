@@ -1,0 +1,132 @@
+//go:build unix
+
+package cli_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/weirproject/weir/internal/redistest"
+)
+
+// examples are those that a command's help shows, with lines that go on joined.
+func examples(t *testing.T, command string) (list []string) {
+	t.Helper()
+	r := call{}.run(t, append(strings.Fields(command), "--help")...)
+	if r.code != 0 {
+		t.Fatal(r)
+	}
+	_, text, ok := strings.Cut(r.out, "Examples:\n")
+	if !ok {
+		t.Fatalf("the help of %s has no examples:\n%s", command, r.out)
+	}
+	text, _, _ = strings.Cut(text, "\nAvailable Commands:")
+	text = strings.ReplaceAll(text, "\\\n", " ")
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		if line != "" && !strings.HasPrefix(line, "#") && !strings.HasPrefix(line, "Flags:") && strings.Contains(line, "weir ") {
+			list = append(list, line)
+		}
+	}
+	return list
+}
+
+// shown are the lines for a shell in docs/weir.md.
+func shown(t *testing.T) (list []string) {
+	t.Helper()
+	page, err := os.ReadFile("../../docs/weir.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, block := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(string(page), -1) {
+		list = append(list, strings.Split(strings.TrimSpace(strings.ReplaceAll(block[1], "go run ./cmd/weir ", "weir ")), "\n")...)
+	}
+	return list
+}
+
+// elsewhere are addresses that examples name and tests must not take.
+var elsewhere = regexp.MustCompile(`(0\.0\.0\.0|127\.0\.0\.1):(8443|6380|8081)`)
+
+// TestExamples runs what the helps show.
+func TestExamples(t *testing.T) {
+	dir := t.TempDir()
+	authority := newAuthority(t, dir)
+	authority.issue("cert", "key")
+	write(t, dir, "weir.yaml", "rules:\n  - {name: per-ip, key: [client.ip], limit: 5/10s}\n")
+	write(t, dir, "token", "0123456789abcdef")
+	if err := os.MkdirAll(filepath.Join(dir, ".local/share/bash-completion/completions"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	redis := redistest.Start(t)
+	here := call{dir: dir, env: []string{"HOME=" + dir, "WEIR_HTTP=127.0.0.1:0", "WEIR_GATEWAY=127.0.0.1:0"}}
+	running := here.serve(t, "--http", "127.0.0.1:0", "--gateway", "off")
+	all := 0
+	for _, command := range []string{"", "serve", "check", "explain", "health", "schema", "version", "completion"} {
+		list := examples(t, command)
+		if command == "" {
+			list = append(list, shown(t)...)
+		}
+		if len(list) == 0 {
+			t.Errorf("the help of %s shows no example", command)
+		}
+		for _, line := range list {
+			all++
+			line = strings.ReplaceAll(elsewhere.ReplaceAllString(line, "127.0.0.1:0"), "redis://127.0.0.1:6379", redis.URL())
+			if strings.HasPrefix(line, "weir serve") {
+				if !strings.Contains(line, "--upstream") {
+					line = "unset WEIR_GATEWAY; " + line
+				}
+				here.start(t, "bash", "-c", strings.Replace(line, "weir ", "exec weir ", 1)).end()
+				continue
+			}
+			if line, ok := runnable(line, running.at("http")); ok {
+				if r := here.shell(t, line); r.code != 0 {
+					t.Errorf("%s\n%v", line, r)
+				}
+			}
+		}
+	}
+	if all < 20 {
+		t.Errorf("only %d examples were found", all)
+	}
+	running.end()
+}
+
+// runnable is an example as bash on any machine can run it: other shells' scripts are only
+// printed, and servers are where the test has one.
+func runnable(line, server string) (string, bool) {
+	if strings.HasPrefix(line, "weir completion") && !strings.Contains(line, "bash") {
+		line, _, _ = strings.Cut(line, " > ")
+		line, _, _ = strings.Cut(line, " | ")
+	}
+	if strings.HasPrefix(line, "weir health") {
+		return "weir health --server " + server, !strings.Contains(line, "unix:")
+	}
+	return line, true
+}
+
+var flagLine = regexp.MustCompile(`(?m)^ +(?:-\w, )?(--[a-z-]+)`)
+
+// TestThePageHasEveryFlag reads the helps, and docs/weir.md.
+func TestThePageHasEveryFlag(t *testing.T) {
+	page, err := os.ReadFile("../../docs/weir.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, command := range []string{"serve", "check", "explain", "health"} {
+		_, text, _ := strings.Cut(call{}.run(t, command, "--help").out, "\nFlags:\n")
+		for _, flag := range flagLine.FindAllStringSubmatch(text, -1) {
+			found++
+			if flag[1] != "--help" && !regexp.MustCompile(regexp.QuoteMeta(flag[1])+`[^a-z-]`).Match(page) {
+				t.Errorf("docs/weir.md does not tell of %s of weir %s", flag[1], command)
+			}
+		}
+	}
+	if found < 50 {
+		t.Errorf("only %d flags were found", found)
+	}
+}

@@ -1,0 +1,192 @@
+package cli_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// A slow upstream holds each request until it is told.
+type slow struct {
+	*httptest.Server
+	arrived, release chan struct{}
+}
+
+func startSlow(t *testing.T) *slow {
+	s := &slow{arrived: make(chan struct{}, 16), release: make(chan struct{})}
+	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Upgrade") != "" {
+			s.echo(w)
+			return
+		}
+		s.arrived <- struct{}{}
+		select {
+		case <-s.release:
+			io.WriteString(w, "done")
+		case <-r.Context().Done():
+		}
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+// echo takes the connection over, as for a WebSocket.
+func (s *slow) echo(w http.ResponseWriter) {
+	conn, both, err := w.(http.Hijacker).Hijack()
+	if err != nil {
+		return
+	}
+	defer conn.Close()
+	io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+	s.arrived <- struct{}{}
+	io.Copy(conn, both)
+}
+
+// ask sends a request and hands over what became of it.
+func (s *slow) ask(p *process) <-chan string {
+	answer := make(chan string, 1)
+	go func() {
+		response, err := http.Get(p.at("gateway") + "/") // it never gives up
+		if err != nil {
+			answer <- err.Error()
+			return
+		}
+		defer response.Body.Close()
+		body, err := io.ReadAll(response.Body)
+		answer <- fmt.Sprint(response.StatusCode, " ", string(body), " ", err)
+	}()
+	<-s.arrived
+	return answer
+}
+
+func (s *slow) gateway(t *testing.T, args ...string) *process {
+	return call{}.serve(t, append(args, "--gateway", "127.0.0.1:0", "--upstream", s.URL)...)
+}
+
+// gone reports whether nobody listens at a door any more.
+func (p *process) gone(door string) bool {
+	_, address, _ := strings.Cut(p.at(door), "://")
+	conn, err := net.Dial("tcp", address)
+	if err == nil {
+		conn.Close()
+	}
+	return err != nil
+}
+
+func TestWhatIsInFlightIsFinished(t *testing.T) {
+	upstream := startSlow(t)
+	p := upstream.gateway(t)
+	answer := upstream.ask(p)
+	p.signal(syscall.SIGTERM)
+	await(t, "both doors shut", func() bool { return p.gone("gateway") && p.gone("http") })
+	close(upstream.release)
+	if got := <-answer; got != "200 done <nil>" {
+		t.Errorf("the request in flight: %s", got)
+	}
+	if code := p.code(); code != 0 {
+		t.Errorf("exit %d\n%s", code, p.logs())
+	}
+}
+
+func TestASecondSignalEndsAtOnce(t *testing.T) {
+	upstream := startSlow(t)
+	p := upstream.gateway(t, "--shutdown-timeout", "1h")
+	answer := upstream.ask(p)
+	p.signal(syscall.SIGINT)
+	await(t, "the door shut", func() bool { return p.gone("gateway") })
+	p.signal(syscall.SIGTERM)
+	if code := p.code(); code != 1 || !strings.Contains(p.logs(), "ended at once by a second signal") {
+		t.Errorf("exit %d\n%s", code, p.logs())
+	}
+	if got := <-answer; strings.HasPrefix(got, "200") {
+		t.Errorf("the request in flight: %s", got)
+	}
+}
+
+func TestWhatTakesTooLongIsCutOff(t *testing.T) {
+	upstream := startSlow(t)
+	p := upstream.gateway(t, "--shutdown-timeout", "50ms")
+	answer := upstream.ask(p)
+	p.signal(syscall.SIGTERM)
+	if code := p.code(); code != 1 || !strings.Contains(p.logs(), "gateway: requests were still in flight after 50ms and were cut off; --shutdown-timeout gives them longer") {
+		t.Errorf("exit %d\n%s", code, p.logs())
+	}
+	if got := <-answer; strings.HasPrefix(got, "200") {
+		t.Errorf("the request in flight: %s", got)
+	}
+}
+
+// TestUpgradedConnections are waited for, and cut off in the end, though http.Server
+// forgets them.
+func TestUpgradedConnections(t *testing.T) {
+	for _, timeout := range []string{"50ms", "10s"} {
+		upstream := startSlow(t)
+		p := upstream.gateway(t, "--shutdown-timeout", timeout)
+		_, address, _ := strings.Cut(p.at("gateway"), "://")
+		conn, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		io.WriteString(conn, "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+		reader := bufio.NewReader(conn)
+		response, err := http.ReadResponse(reader, nil)
+		if err != nil || response.StatusCode != 101 {
+			t.Fatal(response, err)
+		}
+		<-upstream.arrived
+		p.signal(syscall.SIGTERM)
+		await(t, "the door shut", func() bool { return p.gone("gateway") })
+		want := 1
+		if timeout == "10s" { // it still works, and ends by itself
+			want = 0
+			io.WriteString(conn, "still\n")
+			if line, err := reader.ReadString('\n'); line != "still\n" {
+				t.Errorf("the connection says %q, %v", line, err)
+			}
+			conn.Close()
+		}
+		if code := p.code(); code != want {
+			t.Errorf("with %s: exit %d, want %d\n%s", timeout, code, want, p.logs())
+		}
+	}
+}
+
+// TestDrain serves on while load balancers are told not to send more.
+func TestDrain(t *testing.T) {
+	p := call{}.serve(t, "--drain", "1h")
+	p.signal(syscall.SIGTERM)
+	await(t, "readyz says no", func() bool {
+		status, _, _ := get(t, p.at("http")+"/readyz")
+		return status == 503
+	})
+	if status, _, _ := post(t, p.at("http")+"/v1/decide", `{"request": {"path": "/"}}`); status != 200 {
+		t.Errorf("while it drains: %d", status)
+	}
+	if r := (call{}).run(t, "health", "--server", p.at("http")); r.code != 1 || !strings.Contains(r.err, "not ready: 503 Service Unavailable") {
+		t.Error(r)
+	}
+	p.signal(syscall.SIGTERM)
+	if code := p.code(); code != 1 {
+		t.Errorf("exit %d\n%s", code, p.logs())
+	}
+}
+
+func TestAnAddressThatIsTaken(t *testing.T) {
+	var config net.ListenConfig
+	listener, err := config.Listen(context.Background(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	if r := (call{}).run(t, "serve", "--http", listener.Addr().String()); r.code != 1 || !strings.Contains(r.err, "--http: listen tcp "+listener.Addr().String()) || !strings.Contains(r.err, "address already in use") {
+		t.Error(r)
+	}
+}

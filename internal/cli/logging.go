@@ -1,0 +1,57 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log"
+	"log/slog"
+	"strings"
+)
+
+// newLog writes logs as the flags say.
+func newLog(out io.Writer, format, level string) (*slog.Logger, error) {
+	var options slog.HandlerOptions
+	switch level {
+	case "debug":
+		options.Level = slog.LevelDebug
+	case "info":
+		options.Level = slog.LevelInfo
+	case "warn":
+		options.Level = slog.LevelWarn
+	case "error":
+		options.Level = slog.LevelError
+	default:
+		return nil, usagef("--log-level is %.80q; allowed: debug, info, warn, error", level)
+	}
+	switch format {
+	case "text":
+		return slog.New(slog.NewTextHandler(out, &options)), nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(out, &options)), nil
+	}
+	return nil, usagef("--log-format is %.80q; allowed: text, json", format)
+}
+
+// A serverLog gives the lines of http.Server their weight. Most are provoked by strangers
+// (a port scan, a bad handshake) and are for who asks; a panic, or no more open files, is for
+// everybody.
+type serverLog struct{ log *slog.Logger }
+
+func newServerLog(to *slog.Logger) *log.Logger { return log.New(serverLog{to}, "", 0) }
+
+// Write implements io.Writer for one line.
+func (l serverLog) Write(line []byte) (int, error) {
+	text, level := strings.TrimSpace(string(line)), slog.LevelDebug
+	switch {
+	case strings.Contains(text, "panic serving"):
+		level = slog.LevelError
+	case strings.Contains(text, "Accept error"):
+		level = slog.LevelWarn
+	}
+	l.log.Log(context.Background(), level, text)
+	return len(line), nil
+}
+
+// warnTo is for commands that keep no log.
+func warnTo(out io.Writer, text string) { fmt.Fprintln(out, "weir: warning: "+text) }

@@ -1,0 +1,26 @@
+package cli
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+)
+
+// TestWhatServersLog is heard where it matters, and not where strangers provoke it.
+func TestWhatServersLog(t *testing.T) {
+	for line, want := range map[string]string{
+		"http: panic serving 192.0.2.1:4000: oops":                          "ERROR",
+		"http: Accept error: accept tcp: too many open files; retrying":     "WARN",
+		"http: TLS handshake error from 192.0.2.1:4000: remote error: oops": "",
+	} {
+		var out bytes.Buffer
+		log, err := newLog(&out, "text", "info")
+		if err != nil {
+			t.Fatal(err)
+		}
+		newServerLog(log).Print(line)
+		if got := out.String(); want == "" && got != "" || !strings.Contains(got, want) {
+			t.Errorf("%s\nis logged as %q, want %s", line, got, want)
+		}
+	}
+}

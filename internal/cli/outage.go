@@ -1,0 +1,63 @@
+package cli
+
+import (
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirproject/weir/gate"
+)
+
+// calm is how long a store must have answered to be said to answer again, so that one
+// which now and then does not fills no log.
+const calm = time.Second
+
+// An outage tells the log when the store stops to answer, and when it answers again.
+type outage struct {
+	log  *slog.Logger
+	down atomic.Bool
+
+	mu     sync.Mutex
+	last   time.Time // of a failure
+	failed int       // since it was down
+}
+
+// verdict is the gate's observer.
+func (o *outage) verdict(v *gate.Verdict) {
+	switch {
+	case v.Err != nil && v.Reason != gate.BadInput:
+		o.fail(v.Err)
+	case o.down.Load() && answered(v):
+		o.recover()
+	}
+}
+
+// answered reports whether the store itself decided.
+func answered(v *gate.Verdict) bool {
+	if v.Len() == 0 {
+		return false
+	}
+	check := v.At(0)
+	return check.Decided && !check.Local
+}
+
+func (o *outage) fail(err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.last = time.Now()
+	o.failed++
+	if o.down.CompareAndSwap(false, true) {
+		o.log.Warn("the store does not answer: rules answer by their on_store_error", "error", err)
+	}
+}
+
+func (o *outage) recover() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if time.Since(o.last) < calm || !o.down.CompareAndSwap(true, false) {
+		return
+	}
+	o.log.Info("the store answers again", "decisions_without_it", o.failed)
+	o.failed = 0
+}

@@ -1,0 +1,154 @@
+//go:build unix
+
+package cli_test
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/weirproject/weir/internal/redistest"
+)
+
+const byPolicy = `
+rules:
+  - {name: shared, match: {path: /shared}, limit: fixed_window 100000/1h}
+  - {name: local, match: {path: /local}, limit: fixed_window 2/1h, on_store_error: local}
+  - {name: allow, match: {path: /allow}, limit: fixed_window 1/1h, on_store_error: allow}
+  - {name: deny, match: {path: /deny}, limit: fixed_window 100000/1h, on_store_error: deny}
+`
+
+func status(t *testing.T, url string) int {
+	t.Helper()
+	code, _, _ := get(t, url)
+	return code
+}
+
+// TestTwoServersShareOneRedis is what Redis is for.
+func TestTwoServersShareOneRedis(t *testing.T) {
+	redis := redistest.Start(t)
+	var servers []*process
+	for range 2 {
+		servers = append(servers, call{}.serve(t, "--limit", "fixed_window 4/1h", "--store", redis.URL(),
+			"--store-timeout", "5s", "--gateway", "127.0.0.1:0", "--upstream", "demo"))
+	}
+	for i, want := range []int{200, 200, 200, 200, 429, 429} {
+		if got := status(t, servers[i%2].at("gateway")+"/"); got != want {
+			t.Errorf("request %d: %d, want %d", i+1, got, want)
+		}
+	}
+	live := call{}.run(t, "explain", "--limit", "fixed_window 4/1h", "--store", redis.URL(), "--store-timeout", "5s", "http://example.com/")
+	if live.code != 0 || !strings.Contains(live.out, "429 Too Many Requests: refused by limit") || !strings.Contains(live.out, "as "+redis.URL()+" stands") {
+		t.Error(live)
+	}
+	for _, p := range servers {
+		p.end()
+	}
+}
+
+// TestRedisDies under load: every request gets an answer, by the policy of its rule; and
+// when Redis is back, it is asked again.
+func TestRedisDies(t *testing.T) {
+	redis := redistest.Start(t)
+	p := call{}.serve(t, "--config", write(t, t.TempDir(), "rules.yaml", byPolicy), "--store", redis.URL(),
+		"--gateway", "127.0.0.1:0", "--upstream", "demo")
+	gateway := p.at("gateway")
+	ctx, stop := context.WithCancel(t.Context())
+	var load sync.WaitGroup
+	var asked, unanswered atomic.Int64
+	for range 4 {
+		load.Go(func() {
+			for ctx.Err() == nil {
+				response, err := client.Get(gateway + "/shared")
+				asked.Add(1)
+				if err != nil || response.StatusCode != http.StatusOK {
+					unanswered.Add(1)
+				}
+				if err == nil {
+					response.Body.Close()
+				}
+			}
+		})
+	}
+	await(t, "load", func() bool { return asked.Load() > 100 })
+	redis.Kill()
+	await(t, "deny to deny", func() bool { return status(t, gateway+"/deny") == 503 })
+	for i, want := range []int{200, 200, 429} { // this process counts by itself
+		if got := status(t, gateway+"/local"); got != want {
+			t.Errorf("local, request %d: %d, want %d", i+1, got, want)
+		}
+	}
+	for range 3 {
+		if got := status(t, gateway+"/allow"); got != 200 {
+			t.Errorf("allow: %d", got)
+		}
+	}
+	if got := status(t, p.at("http")+"/livez"); got != 200 {
+		t.Errorf("livez: %d", got)
+	}
+	before := asked.Load()
+	await(t, "load to go on", func() bool { return asked.Load() > before+100 })
+	redis.Restart()
+	await(t, "deny to pass again", func() bool { return status(t, gateway+"/deny") == 200 })
+	stop()
+	load.Wait()
+	if n := unanswered.Load(); n > 0 {
+		t.Errorf("%d of %d requests got no answer, or a wrong one", n, asked.Load())
+	}
+	await(t, "Redis counts again", func() bool {
+		status(t, gateway+"/local")
+		return len(redis.Do("KEYS", "weir:local:*").([]any)) == 1 && strings.Contains(p.logs(), "the store answers again")
+	})
+	p.end()
+	if n := strings.Count(p.logs(), "\n"); n > 20 {
+		t.Errorf("an outage fills the log with %d lines", n)
+	}
+}
+
+// TestRedisIsNotThereYet: the server starts all the same, and finds Redis when it comes.
+func TestRedisIsNotThereYet(t *testing.T) {
+	redis := redistest.Start(t)
+	redis.Kill()
+	p := call{}.serve(t, "--config", write(t, t.TempDir(), "rules.yaml", byPolicy), "--store", redis.URL(),
+		"--gateway", "127.0.0.1:0", "--upstream", "demo", "--resp", "127.0.0.1:0")
+	gateway := p.at("gateway")
+	for path, want := range map[string]int{"/deny": 503, "/allow": 200, "/local": 200, "/none": 200} {
+		if got := status(t, gateway+path); got != want {
+			t.Errorf("%s: %d, want %d", path, got, want)
+		}
+	}
+	if !strings.Contains(p.logs(), "Redis does not answer: rules answer by their on_store_error until it does") {
+		t.Errorf("the logs are\n%s", p.logs())
+	}
+	redis.Restart()
+	await(t, "deny to pass", func() bool { return status(t, gateway+"/deny") == 200 })
+	p.end()
+	if !strings.Contains(p.logs(), "Redis answers") {
+		t.Errorf("the logs are\n%s", p.logs())
+	}
+}
+
+// TestRedisThatIsWrong is no Redis that may come yet.
+func TestRedisThatIsWrong(t *testing.T) {
+	redis := redistest.StartACL(t, "weir", "a-password")
+	url := strings.Replace(redis.URL(), "redis://", "redis://weir:another@", 1)
+	r := call{env: []string{"WEIR_STORE=" + url}}.run(t, "serve", "--http", "127.0.0.1:0")
+	if r.code != 1 || !strings.Contains(r.err, "WRONGPASS") || strings.Contains(r.err, "another") {
+		t.Error(r)
+	}
+}
+
+func TestAdviceOnRedis(t *testing.T) {
+	redis := redistest.Start(t, "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru", "--requirepass", "not-very-secret")
+	p := call{}.serve(t, "--store", strings.Replace(redis.URL(), "redis://", "redis://:not-very-secret@", 1))
+	p.end()
+	if !strings.Contains(p.logs(), "every user of this machine can see the password in --store") {
+		t.Errorf("the logs are\n%s", p.logs())
+	}
+	if !strings.Contains(p.logs(), "maxmemory-policy allkeys-lru") {
+		t.Errorf("the logs are\n%s", p.logs())
+	}
+}

@@ -1,0 +1,130 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// A serverFlags says which running server is asked, and how.
+type serverFlags struct {
+	url, ca, cert, key, tokenFile string
+	timeout                       time.Duration
+}
+
+func (f *serverFlags) add(flags *pflag.FlagSet) {
+	flags.StringVar(&f.url, "server", "", "`URL` of the running server: http://host:port, https://host:port or unix:/path")
+	flags.StringVar(&f.ca, "server-ca", "", "PEM `FILE` of the authority that signed the server's certificate")
+	flags.StringVar(&f.cert, "server-cert", "", "PEM `FILE` of the certificate to show the server")
+	flags.StringVar(&f.key, "server-key", "", "PEM `FILE` of that certificate's key")
+	flags.DurationVar(&f.timeout, "server-timeout", askTimeout, "the `TIME` that the server has to answer")
+}
+
+// A serverClient asks one server.
+type serverClient struct {
+	base string
+	http *http.Client
+}
+
+func (f *serverFlags) client(s *System) (*serverClient, error) {
+	target := f.url
+	secure, err := f.tls()
+	if err != nil {
+		return nil, err
+	}
+	if target == "" {
+		if target, err = s.own(secure); err != nil {
+			return nil, err
+		}
+	}
+	transport := &http.Transport{TLSClientConfig: secure}
+	if path, ok := strings.CutPrefix(target, "unix:"); ok {
+		path, _, _ = strings.Cut(strings.TrimPrefix(path, "//"), "?")
+		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", path)
+		}
+		target = "http://localhost"
+	}
+	u, err := url.Parse(target)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return nil, usagef("--server is %.200q; allowed: http://host:port, https://host:port, unix:/path", target)
+	}
+	return &serverClient{base: strings.TrimSuffix(target, "/"), http: &http.Client{Transport: transport}}, nil
+}
+
+// own is where a server is asked that has the same environment: the one of this container.
+// With TLS it must show the very certificate that it was given, whatever names that has.
+func (s *System) own(secure *tls.Config) (target string, err error) {
+	listens := s.lookup("WEIR_HTTP")
+	if strings.HasPrefix(listens, "unix:") {
+		return listens, nil
+	}
+	scheme := "http://"
+	if file := s.lookup("WEIR_HTTP_TLS_CERT"); file != "" {
+		scheme = "https://"
+		if secure.RootCAs == nil {
+			err = pin(secure, file)
+		}
+	}
+	if listens == "" {
+		listens = "127.0.0.1:8080"
+	}
+	host, port, splitErr := net.SplitHostPort(listens)
+	if ip := net.ParseIP(host); splitErr == nil && (host == "" || ip != nil && ip.IsUnspecified()) {
+		listens = net.JoinHostPort("127.0.0.1", port)
+	}
+	return scheme + listens, err
+}
+
+// pin trusts one certificate, by its bytes.
+func pin(config *tls.Config, file string) error {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return fmt.Errorf("WEIR_HTTP_TLS_CERT: %w", err)
+	}
+	block, _ := pem.Decode(text)
+	if block == nil {
+		return usagef("WEIR_HTTP_TLS_CERT: %s has no certificate in PEM", file)
+	}
+	config.InsecureSkipVerify = true // of names and authorities; what is asked for is stricter
+	config.VerifyConnection = func(state tls.ConnectionState) error {
+		if !bytes.Equal(state.PeerCertificates[0].Raw, block.Bytes) {
+			return fmt.Errorf("the server shows another certificate than that of %s", file)
+		}
+		return nil
+	}
+	return nil
+}
+
+func (f *serverFlags) tls() (*tls.Config, error) {
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if f.ca != "" {
+		text, err := os.ReadFile(f.ca)
+		if err != nil {
+			return nil, fmt.Errorf("--server-ca: %w", err)
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(text) {
+			return nil, usagef("--server-ca: %s has no certificate in PEM", f.ca)
+		}
+	}
+	if f.cert != "" || f.key != "" {
+		pair, err := tls.LoadX509KeyPair(f.cert, f.key)
+		if err != nil {
+			return nil, fmt.Errorf("--server-cert and --server-key: %w", err)
+		}
+		config.Certificates = []tls.Certificate{pair}
+	}
+	return config, nil
+}

@@ -1,0 +1,180 @@
+package cli
+
+import (
+	"net/http"
+	"net/netip"
+	"net/url"
+	"path"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/weirproject/weir/clientaddr"
+	"github.com/weirproject/weir/rules"
+)
+
+// A requestFlags is a request as flags say it.
+type requestFlags struct {
+	method, host, path, route, user, service, client string
+	headers, queries, cookies, descriptors           []string
+}
+
+func (f *requestFlags) add(flags *pflag.FlagSet) {
+	flags.StringVar(&f.method, "method", "", "the `METHOD` (default GET)")
+	flags.StringVar(&f.host, "host", "", "the `HOST`")
+	flags.StringVar(&f.path, "path", "", "the `PATH`, as a client would send it (default /)")
+	flags.StringVar(&f.route, "route", "", "the `ROUTE` that a router chose")
+	flags.StringVar(&f.user, "user", "", "the `NAME` of who was authenticated")
+	flags.StringVar(&f.service, "service", "", "the `NAME` of the service that is asked for")
+	flags.StringVar(&f.client, "client", "", "the `ADDRESS` of who connects (default 127.0.0.1)")
+	flags.StringArrayVar(&f.headers, "header", nil, "a header, as `NAME=VALUE`; again for more")
+	flags.StringArrayVar(&f.queries, "query", nil, "a query parameter, as `NAME=VALUE`; again for more")
+	flags.StringArrayVar(&f.cookies, "cookie", nil, "a cookie, as `NAME=VALUE`; again for more")
+	flags.StringArrayVar(&f.descriptors, "descriptor", nil, "a descriptor of a caller's own, as `NAME=VALUE`; again for more")
+}
+
+// An asked is a request that somebody wants explained.
+type asked struct {
+	rules.Request
+	request   *http.Request
+	peer      string // who connects
+	sent      string // the path before it got its form
+	assumed   bool   // nobody said who the client is
+	header    http.Header
+	query     url.Values
+	cookies   map[string]string
+	described map[string]string
+}
+
+// Header implements rules.Attributes.
+func (a *asked) Header(name string) string { return a.header.Get(name) }
+
+// Query implements rules.Attributes.
+func (a *asked) Query(name string) string { return a.query.Get(name) }
+
+// Cookie implements rules.Attributes.
+func (a *asked) Cookie(name string) string { return a.cookies[name] }
+
+// Descriptor implements rules.Attributes.
+func (a *asked) Descriptor(name string) string { return a.described[name] }
+
+// read makes the request of the arguments and the flags. Arguments are a URL, or a line of
+// curl; flags add to them, and change the rest.
+func (f *requestFlags) read(args []string, l *law) (*asked, error) {
+	request, err := f.base(args)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.amend(request); err != nil {
+		return nil, err
+	}
+	a := &asked{request: request, header: request.Header, query: request.URL.Query(),
+		cookies: make(map[string]string), described: make(map[string]string)}
+	for _, cookie := range request.Cookies() {
+		if _, ok := a.cookies[cookie.Name]; !ok {
+			a.cookies[cookie.Name] = cookie.Value
+		}
+	}
+	for _, text := range f.descriptors {
+		name, value, err := pair("descriptor", text)
+		if err != nil {
+			return nil, err
+		}
+		a.described[name] = value
+	}
+	a.Request = rules.Request{Method: request.Method, Route: f.route, User: f.user, Service: f.service,
+		Host: strings.TrimSuffix(hostOf(request), "."), Attributes: a}
+	a.sent = request.URL.EscapedPath()
+	a.Path, _ = l.form.Path(a.sent) // what has no form is refused by the door, which says why
+	return a, a.setClient(f.client, l.clients)
+}
+
+// base is the request before the flags amend it.
+func (f *requestFlags) base(args []string) (*http.Request, error) {
+	switch {
+	case len(args) == 0:
+		request, err := newRequest("GET", "http://localhost/")
+		if err == nil {
+			request.Host = ""
+		}
+		return request, err
+	case path.Base(args[0]) == "curl":
+		return parseCurl(args[1:])
+	case len(args) == 1:
+		request, err := newRequest("GET", args[0])
+		if err != nil {
+			return nil, usagef("%v", err)
+		}
+		return request, nil
+	}
+	return nil, usagef("explain takes one URL, or a line of curl behind --; it was given %d arguments, of which the second is %.80q (flags come before the URL)", len(args), args[1])
+}
+
+func (f *requestFlags) amend(request *http.Request) error {
+	if f.method != "" {
+		request.Method = f.method
+	}
+	if f.host != "" {
+		request.Host = f.host
+	}
+	if f.path != "" {
+		target, err := url.ParseRequestURI(f.path)
+		if err != nil || !strings.HasPrefix(f.path, "/") {
+			return usagef("--path is %.200q; allowed: a path that begins with a slash, as it stands in a request", f.path)
+		}
+		query := request.URL.RawQuery
+		request.URL.Path, request.URL.RawPath, request.URL.RawQuery = target.Path, target.RawPath, target.RawQuery
+		if query != "" && target.RawQuery == "" {
+			request.URL.RawQuery = query
+		}
+	}
+	query := request.URL.Query()
+	for _, list := range []struct {
+		flag   string
+		values []string
+		set    func(name, value string)
+	}{
+		{"header", f.headers, request.Header.Add},
+		{"query", f.queries, query.Add},
+		{"cookie", f.cookies, func(name, value string) { request.AddCookie(&http.Cookie{Name: name, Value: value}) }},
+	} {
+		for _, text := range list.values {
+			name, value, err := pair(list.flag, text)
+			if err != nil {
+				return err
+			}
+			list.set(name, value)
+		}
+	}
+	if len(f.queries) > 0 {
+		request.URL.RawQuery = query.Encode()
+	}
+	return nil
+}
+
+func pair(flag, text string) (name, value string, err error) {
+	name, value, ok := strings.Cut(text, "=")
+	if !ok || name == "" {
+		return "", "", usagef("--%s is %.80q; allowed: NAME=VALUE", flag, text)
+	}
+	return name, value, nil
+}
+
+// hostOf is the host without its port.
+func hostOf(request *http.Request) string {
+	return (&url.URL{Host: request.Host}).Hostname()
+}
+
+// setClient finds the client as a door would, behind the proxies that are trusted.
+func (a *asked) setClient(peer string, clients *clientaddr.Extractor) error {
+	if peer == "" {
+		peer, a.assumed = "127.0.0.1", true
+	}
+	if _, err := netip.ParseAddr(peer); err != nil {
+		return usagef("--client is %.80q; allowed: an address, such as 203.0.113.7 or 2001:db8::7", peer)
+	}
+	address, _ := clients.From(peer, a.header.Values(clients.Header()))
+	a.assumed = a.assumed && address.String() == peer
+	a.peer, a.Client = peer, address
+	return nil
+}

@@ -1,0 +1,32 @@
+package cli
+
+import "github.com/spf13/pflag"
+
+// secrets are what callers must show. Each is "" where nothing is asked for.
+type secrets struct{ token, readToken, password string }
+
+func (f *serveFlags) readSecrets(s *System, warn func(string)) (read secrets, err error) {
+	for _, one := range []struct {
+		flag, file string
+		value      *string
+	}{
+		{"token-file", f.tokenFile, &read.token},
+		{"read-token-file", f.readTokenFile, &read.readToken},
+		{"resp-password-file", f.passwordFile, &read.password},
+	} {
+		if *one.value, err = s.secret(one.flag, one.file, warn); err != nil {
+			return read, err
+		}
+	}
+	return read, nil
+}
+
+// knownVariables are those of the flags, of the secrets, and those of other commands.
+func knownVariables(flags *pflag.FlagSet) []string {
+	known := []string{"WEIR_TOKEN", "WEIR_READ_TOKEN", "WEIR_RESP_PASSWORD", "WEIR_HASH_KEY",
+		"WEIR_SERVER", "WEIR_SERVER_CA", "WEIR_SERVER_CERT", "WEIR_SERVER_KEY", "WEIR_SERVER_TIMEOUT"}
+	for _, name := range flagNames(flags) {
+		known = append(known, variable(name))
+	}
+	return known
+}

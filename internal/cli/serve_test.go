@@ -1,0 +1,254 @@
+package cli_test
+
+import (
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+func TestWithoutFlagsEverythingPasses(t *testing.T) {
+	p := call{dir: t.TempDir()}.serve(t)
+	for range 20 {
+		status, _, body := post(t, p.at("http")+"/v1/decide", `{"request": {"client": "203.0.113.7", "path": "/"}}`)
+		if status != 200 || !strings.Contains(body, `"no_rule"`) {
+			t.Fatalf("%d %s", status, body)
+		}
+	}
+	if !strings.Contains(p.banner, "none: everything passes") || !strings.Contains(p.banner, "memory, of this process alone") {
+		t.Errorf("the banner is\n%s", p.banner)
+	}
+	p.end()
+}
+
+// TestTheFirstRule does what the server that has no rule says to do.
+func TestTheFirstRule(t *testing.T) {
+	here := call{dir: t.TempDir(), env: []string{"WEIR_HTTP=127.0.0.1:0", "WEIR_GATEWAY=127.0.0.1:0"}}
+	p := here.serve(t, "--http", "127.0.0.1:0", "--gateway", "off")
+	_, block, ok := strings.Cut(p.banner, "10 seconds:\n\n")
+	lines := strings.Split(strings.TrimSpace(block), "\n")
+	if !ok || len(lines) != 7 {
+		t.Fatalf("the banner is\n%s", p.banner)
+	}
+	p.end()
+	if r := here.shell(t, strings.Join(lines[:6], "\n")); r.code != 0 {
+		t.Fatal(r)
+	}
+	next := here.start(t, "bash", "-c", "exec "+lines[6])
+	refuses(t, next.at("gateway")+"/", 5)
+	next.end()
+	if again := here.serve(t, "--gateway", "off"); !strings.Contains(again.banner, "There is a weir.yaml here") {
+		t.Errorf("it would write over a file:\n%s", again.banner)
+	}
+}
+
+// refuses asks until it is refused: the first n pass.
+func refuses(t *testing.T, url string, n int) http.Header {
+	t.Helper()
+	for i := range n {
+		if status, _, body := get(t, url); status != 200 {
+			t.Fatalf("request %d: %d %s", i+1, status, body)
+		}
+	}
+	status, fields, body := get(t, url)
+	if status != 429 {
+		t.Fatalf("request %d: %d %s", n+1, status, body)
+	}
+	return fields
+}
+
+func TestGateway(t *testing.T) {
+	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Path", r.URL.Path)
+	}))
+	defer upstream.Close()
+	p := call{}.serve(t, "--limit", "fixed_window 3/1h", "--gateway", "127.0.0.1:0", "--upstream", upstream.URL)
+	status, fields, _ := get(t, p.at("gateway")+"/a//./b")
+	if status != 200 || fields.Get("X-Path") != "/a/b" || fields.Get("RateLimit") != `"limit";r=2;t=3600` {
+		t.Errorf("%d %v", status, fields)
+	}
+	fields = refuses(t, p.at("gateway")+"/", 2)
+	if fields.Get("Retry-After") == "" || fields.Get("Content-Type") != "application/problem+json" {
+		t.Errorf("the refusal has %v", fields)
+	}
+	// The line that the banner shows is the one that curl takes.
+	found := regexp.MustCompile(`(?m)^    (curl .*)$`).FindStringSubmatch(p.banner)
+	if found == nil {
+		t.Fatalf("the banner is\n%s", p.banner)
+	}
+	if r := (call{}).shell(t, found[1]); !strings.HasPrefix(r.out, "HTTP/1.1 429 ") {
+		t.Error(r)
+	}
+	p.end()
+}
+
+func TestTheDemoShowsTheFirst429(t *testing.T) {
+	p := call{}.serve(t, "--limit", "5/10s", "--gateway", "127.0.0.1:0", "--upstream", "demo")
+	if _, _, body := get(t, p.at("gateway")+"/shop?a=1"); body != "Hello from the service behind weir: GET /shop\n" {
+		t.Errorf("the demo says %q", body)
+	}
+	refuses(t, p.at("gateway")+"/", 4)
+	p.end()
+}
+
+func TestRESP(t *testing.T) {
+	dir := t.TempDir()
+	const password = "a-password-of-some-length"
+	p := call{dir: dir}.serve(t, "--resp", "127.0.0.1:0", "--resp-password-file", write(t, dir, "password", password+"\n"))
+	ask := func(auth string) string {
+		out, err := exec.CommandContext(t.Context(), "redis-cli", "-u", p.at("resp"), "-a", auth, "--no-auth-warning",
+			"CL.THROTTLE", "user:42", "1", "1", "3600").CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		return strings.ReplaceAll(strings.TrimSpace(string(out)), "\n", " ")
+	}
+	for i, want := range []string{"0 2 1 -1 ", "0 2 0 -1 ", "1 2 0 "} {
+		if got := ask(password); !strings.HasPrefix(got, want) {
+			t.Errorf("call %d: %s, want %s…", i+1, got, want)
+		}
+	}
+	if got := ask("another"); !strings.Contains(got, "WRONGPASS") || !strings.Contains(got, "NOAUTH") {
+		t.Errorf("with another password: %s", got)
+	}
+	p.end()
+}
+
+func TestUnixSocket(t *testing.T) {
+	dir := t.TempDir()
+	p := call{dir: dir}.serve(t, "--http", "unix://"+dir+"/http.sock", "--limit", "fixed_window 1/1h")
+	found := regexp.MustCompile(`(?m)^    (curl .*)$`).FindStringSubmatch(p.banner)
+	if found == nil {
+		t.Fatalf("the banner is\n%s", p.banner)
+	}
+	for _, want := range []string{`"passed"`, `"refused"`} {
+		if r := (call{}).shell(t, found[1]); !strings.Contains(r.out, want) {
+			t.Errorf("%v, want %s", r, want)
+		}
+	}
+	if r := (call{}).run(t, "health", "--server", p.at("http")); r.code != 0 {
+		t.Error(r)
+	}
+	p.end()
+	if r := (call{env: []string{"WEIR_HTTP=unix://" + dir + "/http.sock"}}).run(t, "health"); r.code != 1 || !strings.Contains(r.err, "not ready") {
+		t.Error(r)
+	}
+}
+
+func TestTokens(t *testing.T) {
+	dir := t.TempDir()
+	const token, reader = "a-token-that-may-write", "a-token-that-may-read"
+	p := call{dir: dir, env: []string{"WEIR_READ_TOKEN=" + reader}}.serve(t, "--token-file", write(t, dir, "token", token+"\n"))
+	const ask = `{"request": {"path": "/"}}`
+	for _, test := range []struct {
+		path, token string
+		status      int
+	}{
+		{"/v1/decide", "", 401}, {"/v1/decide", "another", 401}, {"/v1/decide", reader, 403}, {"/v1/decide", token, 200},
+		{"/v1/peek", "", 401}, {"/v1/peek", reader, 200},
+	} {
+		if status, _, body := post(t, p.at("http")+test.path, ask, "Authorization", "Bearer "+test.token); status != test.status {
+			t.Errorf("%s with %q: %d %s, want %d", test.path, test.token, status, body, test.status)
+		}
+	}
+	for _, path := range []string{"/readyz", "/livez"} {
+		if status, _, body := get(t, p.at("http")+path); status != 200 {
+			t.Errorf("%s: %d %s", path, status, body)
+		}
+	}
+	explained := call{env: []string{"WEIR_TOKEN=" + reader}}.run(t, "explain", "--server", p.at("http"))
+	if explained.code != 0 || !strings.Contains(explained.out, "no rule limits it") {
+		t.Error(explained)
+	}
+	p.end()
+}
+
+// TestPagesOfOthers cannot use the API of a server on this machine by a name of their own.
+func TestPagesOfOthers(t *testing.T) {
+	p := call{}.serve(t)
+	request := httptest.NewRequest("POST", p.at("http")+"/v1/reset", strings.NewReader(`{}`))
+	request.RequestURI, request.Host = "", "rebound.example"
+	request.Header.Set("Content-Type", "application/json")
+	if status, _, body := do(t, request); status != 403 {
+		t.Errorf("%d %s", status, body)
+	}
+	p.end()
+}
+
+func TestMetrics(t *testing.T) {
+	p := call{}.serve(t, "--limit", "fixed_window 2/1h", "--gateway", "127.0.0.1:0", "--upstream", "demo")
+	refuses(t, p.at("gateway")+"/", 2)
+	status, _, body := get(t, p.at("http")+"/metrics")
+	if status != 200 {
+		t.Fatalf("%d %s", status, body)
+	}
+	for _, line := range []string{
+		`weir_decisions_total{outcome="passed",rule="limit"} 2`, `weir_decisions_total{outcome="refused",rule="limit"} 1`,
+		`weir_verdicts_total{outcome="refused",reason="limit_exceeded"} 1`, "weir_rules 1", "weir_store_up 1",
+		`weir_store_duration_seconds_count{operation="decide"} 3`,
+	} {
+		if !strings.Contains(body, "\n"+line+"\n") {
+			t.Errorf("no line %s", line)
+		}
+	}
+	if strings.Contains(body, "127.0.0.1") {
+		t.Error("a client's address is in the metrics")
+	}
+	p.end()
+}
+
+// TestForwardAuth answers trusted proxies only.
+func TestForwardAuth(t *testing.T) {
+	dir := t.TempDir()
+	file := write(t, dir, "rules.yaml", "trusted_proxies: [127.0.0.1]\nrules: [{name: a, key: [client.ip], match: {path: /login}, limit: fixed_window 1/1h}]\n")
+	ask := func(p *process, client string) int {
+		status, _, _ := get(t, p.at("http")+"/v1/forward-auth", "X-Forwarded-Method", "POST", "X-Forwarded-Uri", "/./login",
+			"X-Forwarded-Host", "example.com", "X-Forwarded-For", client)
+		return status
+	}
+	p := call{}.serve(t, "--config", file)
+	for i, test := range []struct {
+		client string
+		want   int
+	}{{"198.51.100.7", 200}, {"198.51.100.7", 429}, {"6.6.6.6, 198.51.100.7", 429}, {"198.51.100.8", 200}} {
+		if got := ask(p, test.client); got != test.want {
+			t.Errorf("question %d: %d, want %d", i+1, got, test.want)
+		}
+	}
+	p.end()
+	p = call{env: []string{"WEIR_TRUSTED_PROXIES=192.0.2.1"}}.serve(t, "--config", file)
+	if got := ask(p, "198.51.100.7"); got != 403 {
+		t.Errorf("who is not trusted: %d", got)
+	}
+	p.end()
+}
+
+// TestPROXYProtocol counts whom the balancer names, and hangs up on a trusted one that
+// names nobody.
+func TestPROXYProtocol(t *testing.T) {
+	p := call{}.serve(t, "--limit", "fixed_window 1/1h", "--gateway", "127.0.0.1:0", "--upstream", "demo",
+		"--gateway-proxy-protocol", "--trusted-proxies", "127.0.0.1")
+	_, address, _ := strings.Cut(p.at("gateway"), "://")
+	for i, test := range []struct{ header, want string }{
+		{"PROXY TCP4 203.0.113.7 127.0.0.1 4000 80\r\n", "HTTP/1.1 200 OK"},
+		{"PROXY TCP4 203.0.113.7 127.0.0.1 4001 80\r\n", "HTTP/1.1 429 Too Many Requests"},
+		{"PROXY TCP4 203.0.113.8 127.0.0.1 4000 80\r\n", "HTTP/1.1 200 OK"},
+		{"", ""},
+	} {
+		conn, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		io.WriteString(conn, test.header+"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+		answer, _ := io.ReadAll(conn)
+		conn.Close()
+		if line, _, _ := strings.Cut(string(answer), "\r\n"); line != test.want {
+			t.Errorf("connection %d: %q, want %q", i+1, line, test.want)
+		}
+	}
+	p.end()
+}

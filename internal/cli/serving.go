@@ -1,0 +1,235 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/doors/forwardauth"
+	"github.com/weirproject/weir/doors/httpapi"
+	"github.com/weirproject/weir/doors/proxy"
+	"github.com/weirproject/weir/doors/resp"
+	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/httplimit"
+	"github.com/weirproject/weir/memstore"
+	"github.com/weirproject/weir/observe"
+	"github.com/weirproject/weir/rules"
+)
+
+// apiBodies is how long a request of the API may take to be read, and its answer to be
+// written. Nothing there streams.
+const apiBodies = 30 * time.Second
+
+// A server is one serve.
+type server struct {
+	system  *System
+	flags   *serveFlags
+	law     *law
+	secrets secrets
+	log     *slog.Logger
+	store   weir.Store
+	gate    *gate.Gate
+	metrics *observe.Metrics
+	doors   []running
+	open    []net.Listener // listeners that no door has yet
+	where   []place
+}
+
+// A place is where a door listens, as the banner tells it.
+type place struct{ door, address string }
+
+// serve is the command, from its flags to its end.
+func serve(s *System, f *serveFlags, flags *pflag.FlagSet, signals <-chan os.Signal) error {
+	log, err := newLog(s.Err, f.format, f.level)
+	if err != nil {
+		return err
+	}
+	warn := func(text string) { log.Warn(text) }
+	for _, text := range s.strangers(knownVariables(flags)) {
+		warn(text)
+	}
+	v := &server{system: s, flags: f, log: log}
+	if v.law, err = f.law.read(s, flags, warn); err != nil {
+		return err
+	}
+	v.warnOfRules()
+	if f.onLine && masked(v.law.store.url) != v.law.store.url {
+		warn("every user of this machine can see the password in --store: write the URL into WEIR_STORE or into the file of rules")
+	}
+	if v.secrets, err = f.readSecrets(s, warn); err != nil {
+		return err
+	}
+	if err := v.start(); err != nil {
+		v.abandon()
+		return err
+	}
+	defer v.store.Close()
+	v.announce()
+	l := &lifecycle{doors: v.doors, drain: f.drain, timeout: f.shutdown, unready: v.metrics.Stopping, log: log}
+	return l.run(signals)
+}
+
+// warnOfRules logs what is odd about the rules, without the lines that weir check shows.
+func (v *server) warnOfRules() {
+	if v.law.text == nil {
+		return
+	}
+	_, warnings, _ := rules.Lint(v.law.source, v.law.text)
+	for i := range warnings {
+		w := &warnings[i]
+		v.log.Warn("rules: "+w.Message, "at", fmt.Sprintf("%s:%d:%d", w.File, w.Line, w.Column))
+	}
+}
+
+// start opens everything, the listeners first: an address that is taken should be told
+// before Redis is waited for.
+func (v *server) start() error {
+	if err := v.flags.complete(); err != nil {
+		return err
+	}
+	listeners, err := v.listen()
+	if err != nil {
+		return err
+	}
+	store, err := openStore(context.Background(), v.law.store, v.log)
+	if err != nil {
+		return err
+	}
+	v.metrics = observe.New(version())
+	v.store = v.metrics.Store(store)
+	local := v.store
+	if v.law.store.url != memory {
+		local = memstore.New(memstore.WithMaxKeys(v.law.store.maxKeys))
+	}
+	if v.gate, err = gate.New(v.store, v.law.set, gate.WithLocal(local), gate.WithObserver(v.metrics.Verdict),
+		gate.WithObserver((&outage{log: v.log}).verdict)); err != nil {
+		return err
+	}
+	v.metrics.Rules(v.law.set, time.Now())
+	for _, build := range []struct {
+		listener net.Listener
+		open     func(net.Listener) error
+	}{{listeners.http, v.openHTTP}, {listeners.gateway, v.openGateway}, {listeners.resp, v.openRESP}} {
+		if build.listener == nil {
+			continue
+		}
+		if err := build.open(build.listener); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// abandon closes what start had opened when it failed.
+func (v *server) abandon() {
+	for _, listener := range v.open {
+		listener.Close()
+	}
+	if v.store != nil {
+		v.store.Close()
+	}
+}
+
+func (v *server) openHTTP(listener net.Listener) error {
+	api, err := v.api(listener)
+	if err != nil {
+		return err
+	}
+	forward, err := forwardauth.New(v.gate, v.law.clients, httplimit.WithPathForm(v.law.form))
+	if err != nil {
+		return err
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/", api)
+	mux.Handle("/v1/forward-auth", forward)
+	mux.Handle("/metrics", v.metrics.Handler())
+	mux.Handle("/livez", v.metrics.Live())
+	mux.Handle("/readyz", v.metrics.Ready())
+	v.doors = append(v.doors, newHTTPDoor(listener, mux, apiBodies, v.log).running("http"))
+	return nil
+}
+
+func (v *server) api(listener net.Listener) (http.Handler, error) {
+	opts := []httpapi.Option{httpapi.WithPathForm(v.law.form)}
+	switch {
+	case v.secrets.token != "" || v.secrets.readToken != "":
+		opts = append(opts, httpapi.WithTokens(some(v.secrets.readToken), some(v.secrets.token)))
+	case private(listener, &v.flags.http):
+		// By DNS anybody's page can have a name of its own mean 127.0.0.1.
+		opts = append(opts, httpapi.WithHosts("localhost", "127.0.0.1", "::1"))
+	}
+	return httpapi.New(v.gate, opts...)
+}
+
+// some is a list of what is not empty.
+func some(texts ...string) (list []string) {
+	for _, text := range texts {
+		if text != "" {
+			list = append(list, text)
+		}
+	}
+	return list
+}
+
+func (v *server) openGateway(listener net.Listener) error {
+	target := v.flags.upstream
+	if target == demo {
+		var err error
+		if target, err = startDemo(); err != nil {
+			return err
+		}
+	}
+	upstream, err := url.Parse(target)
+	if err != nil {
+		return usagef("--upstream is %.200q; allowed: demo, or a URL such as http://127.0.0.1:3000", v.flags.upstream)
+	}
+	limit, err := httplimit.ByRules(v.gate, httplimit.WithClients(v.law.clients), httplimit.WithPathForm(v.law.form))
+	if err != nil {
+		return err
+	}
+	opts := []proxy.Option{proxy.WithForm(v.law.form), proxy.WithClientAddress(v.law.clients), proxy.WithLog(v.log)}
+	if v.flags.upstreamHost {
+		opts = append(opts, proxy.WithUpstreamHost())
+	}
+	if v.flags.strictQuery {
+		opts = append(opts, proxy.WithStrictQuery())
+	}
+	handler, err := proxy.New(upstream, limit, opts...)
+	if err != nil {
+		return fmt.Errorf("--upstream: %w", err)
+	}
+	v.doors = append(v.doors, newHTTPDoor(listener, handler, 0, v.log).running("gateway"))
+	return nil
+}
+
+func (v *server) openRESP(listener net.Listener) error {
+	opts := []resp.Option{resp.WithPathForm(v.law.form)}
+	if v.secrets.password != "" {
+		opts = append(opts, resp.WithPassword("", v.secrets.password))
+	}
+	if v.flags.respFailOpen {
+		opts = append(opts, resp.WithFailOpen())
+	}
+	door, err := resp.New(v.gate, v.store, opts...)
+	if err != nil {
+		return err
+	}
+	v.doors = append(v.doors, running{name: "resp",
+		serve: func() error {
+			if err := door.Serve(listener); !errors.Is(err, resp.ErrClosed) {
+				return err
+			}
+			return nil
+		},
+		shutdown: door.Shutdown, cut: door.Close})
+	return nil
+}

@@ -1,0 +1,45 @@
+package cli
+
+import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+)
+
+func newVersion() *cobra.Command {
+	return &cobra.Command{
+		Use:     "version",
+		Short:   "Print which weir this is",
+		Long:    "Print the version, the revision that it was built of, and the Go that built it.",
+		Example: "  weir version",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			fmt.Fprintf(cmd.OutOrStdout(), "weir %s\n", version())
+			return nil
+		},
+	}
+}
+
+// version is "v0.2.0 (revision 1a2b3c4d5e6f, go1.26.0 linux/amd64)".
+func version() string {
+	number, revision, dirty := "(devel)", "", ""
+	if build, ok := debug.ReadBuildInfo(); ok {
+		if build.Main.Version != "" {
+			number = build.Main.Version
+		}
+		for _, setting := range build.Settings {
+			switch {
+			case setting.Key == "vcs.revision":
+				revision = "revision " + setting.Value[:min(12, len(setting.Value))]
+			case setting.Key == "vcs.modified" && setting.Value == "true":
+				dirty = " with changes"
+			}
+		}
+	}
+	if revision != "" {
+		revision += dirty + ", "
+	}
+	return fmt.Sprintf("%s (%s%s %s/%s)", number, revision, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+}
