@@ -50,6 +50,7 @@ type builder struct {
 	set        *Set
 	states     map[string]int // which rule has a limit of this name
 	attributes map[attribute]bool
+	groups     map[string]int // by mode and name
 	nodes      int
 	overrides  int // of all rules
 	listed     int // values of all lists
@@ -67,7 +68,7 @@ type attribute struct {
 
 func build(file *File, r *report, o options) *Set {
 	set := &Set{seal: newSeal(o.secret), exact: make(map[string]*paths), below: make(map[string]*paths)}
-	b := &builder{report: r, set: set, states: make(map[string]int), attributes: make(map[attribute]bool),
+	b := &builder{report: r, set: set, states: make(map[string]int), attributes: make(map[attribute]bool), groups: make(map[string]int),
 		zones: make(map[string]*time.Location), planter: planter{set: set}}
 	b.server(file)
 	set.lists = b.lists(-1, file.Allow, file.Deny, "")
@@ -96,6 +97,8 @@ func (b *builder) rule(i int, s *Spec) {
 	hosts := b.hosts(i, s.Match.Host)
 	b.path(at(i, "match.path"), s.Match.Path)
 	conditions := b.conditions(i, &s.Match)
+	b.group(i, s, rule)
+	rule.rank = rank(hosts, s.Match.Path, conditions)
 	b.set.rules = append(b.set.rules, rule)
 	if len(b.problems) == 0 && b.room(i, hosts, s.Match.Path, conditions) {
 		b.planter.plant(rule, hosts, s.Match.Path, conditions)
@@ -342,6 +345,9 @@ func (b *builder) conditions(i int, m *Match) (list []condition) {
 		}
 		list = append(list, condition{kind: sourceMethod, values: b.values(at(i, "match.method"), m.Method)})
 	}
+	list = b.told(list, at(i, "match.service"), sourceService, m.Service)
+	list = b.told(list, at(i, "match.user"), sourceUser, m.User)
+	list = b.told(list, at(i, "match.route"), sourceRoute, m.Route)
 	if len(m.Client) > 0 {
 		b.count(at(i, "match.client"), len(m.Client), MaxValues)
 		list = append(list, condition{kind: sourceIP, networks: b.prefixes(at(i, "match.client"), m.Client)})
@@ -353,6 +359,14 @@ func (b *builder) conditions(i int, m *Match) (list []condition) {
 		b.add(at(i, "match"), "%d conditions; at most %d", len(list), MaxConditions)
 	}
 	return list
+}
+
+// told adds a condition on what the door tells of every request.
+func (b *builder) told(list []condition, p place, kind source, values []string) []condition {
+	if len(values) == 0 {
+		return list
+	}
+	return append(list, condition{kind: kind, values: b.values(p, values)})
 }
 
 func (b *builder) table(list []condition, p place, kind source, table map[string][]string) []condition {

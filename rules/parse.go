@@ -245,6 +245,7 @@ func (d *decoder) rule(i int, n *yaml.Node) {
 	d.fields(n, i, "", []field{
 		{"name", func(p place, n *yaml.Node) { s.Name = d.text(p, n) }},
 		{"match", func(p place, n *yaml.Node) { d.match(p, n, &s.Match) }},
+		{"group", func(p place, n *yaml.Node) { s.Group = d.text(p, n) }},
 		{"schedule", func(p place, n *yaml.Node) { s.Schedule = d.schedule(p, n) }},
 		{"allow", func(p place, n *yaml.Node) { s.Allow = d.lists(p, n) }},
 		{"deny", func(p place, n *yaml.Node) { s.Deny = d.lists(p, n) }},
@@ -266,6 +267,9 @@ func (d *decoder) match(p place, n *yaml.Node, m *Match) {
 		{"host", func(p place, n *yaml.Node) { m.Host = d.list(p, n, MaxValues) }},
 		{"path", func(p place, n *yaml.Node) { m.Path = d.text(p, n) }},
 		{"client", func(p place, n *yaml.Node) { m.Client = d.list(p, n, MaxValues) }},
+		{"service", func(p place, n *yaml.Node) { m.Service = d.list(p, n, MaxValues) }},
+		{"user", func(p place, n *yaml.Node) { m.User = d.list(p, n, MaxValues) }},
+		{"route", func(p place, n *yaml.Node) { m.Route = d.list(p, n, MaxValues) }},
 		{"header", func(p place, n *yaml.Node) { m.Header = d.table(p, n) }},
 		{"query", func(p place, n *yaml.Node) { m.Query = d.table(p, n) }},
 		{"descriptor", func(p place, n *yaml.Node) { m.Descriptor = d.table(p, n) }},

@@ -34,8 +34,15 @@ type Attributes interface {
 }
 
 func (r *Request) attribute(kind source, name string) string {
-	if kind == sourceMethod {
+	switch kind {
+	case sourceMethod:
 		return r.Method
+	case sourceService:
+		return r.Service
+	case sourceUser:
+		return r.User
+	case sourceRoute:
+		return r.Route
 	}
 	if r.Attributes == nil {
 		return ""

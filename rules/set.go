@@ -23,6 +23,8 @@ type Rule struct {
 	mode         Mode
 	onStoreError StoreError
 	response     Response
+	group        int // 0: none
+	rank         uint64
 }
 
 // Name is what its author called the rule.
@@ -49,6 +51,8 @@ type Set struct {
 	rules []*Rule
 	seal  seal
 	lists lists
+
+	grouped bool // some rules are in groups
 
 	store, header string
 	proxies       []netip.Prefix
@@ -112,12 +116,16 @@ type walk struct {
 	visited int
 }
 
-// Match appends the rules that are for a request, in the order of the file. It allocates
-// only to make dst larger.
+// Match appends the rules that are for a request, in the order of the file; of each group
+// only the best match. It allocates only to make dst larger.
 func (s *Set) Match(r *Request, dst []*Rule) []*Rule {
 	w := walk{request: r, found: dst}
 	w.hosts(s)
-	return w.sorted(len(dst))
+	found := w.sorted(len(dst))
+	if s.grouped {
+		found = best(found, len(dst))
+	}
+	return found
 }
 
 // sorted brings what was found into the order of the file. A rule of several hosts may

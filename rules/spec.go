@@ -9,6 +9,7 @@ const (
 	MaxComponents   = 8       // components of a key
 	MaxValues       = 64      // values of one condition
 	MaxConditions   = 16      // conditions of a match besides host and path
+	MaxGroups       = 128     // groups of a file; those of rules in shadow count by themselves
 	MaxTree         = 1 << 19 // nodes that the alternatives of all matches need
 	MaxAttributes   = 64      // headers, query parameters and descriptors that a file's matches name
 	MaxText         = 1024    // bytes of a value
@@ -42,6 +43,7 @@ type File struct {
 type Spec struct {
 	Name         string          // 1 to 128 letters, digits and . _ -, unique
 	Match        Match           // which requests; the zero Match is all of them
+	Group        string          // of one group only the best match applies; "": the rule is in none
 	Schedule     []Window        // when; none: always
 	Allow        map[string]List // by component; the rule does not apply to who is named
 	Deny         map[string]List // who is named is refused; it beats Allow
@@ -63,6 +65,9 @@ type Match struct {
 	Host   []string // a name, or *.name for every name below it
 	Path   string   // segments; * and {name} stand for one, a last ** for any number
 	Client []string // addresses and networks
+
+	// As the door tells them. The value "*" stands for any that is not empty.
+	Service, User, Route []string
 
 	// By name. The value "*" stands for any that is not empty.
 	Header     map[string][]string
