@@ -20,7 +20,7 @@ const statusClientGone = 499
 
 // fail answers for an upstream that did not.
 func (g *gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
-	status, text := diagnose(r, err)
+	status, text := diagnose(w, r, err)
 	g.report.tell(r.Method, status, err)
 	if status == statusClientGone {
 		w.WriteHeader(status)
@@ -31,7 +31,7 @@ func (g *gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 
 // diagnose says whose fault an error is. Of one that came while both sides were talking
 // the transport tells only that it came; the body remembers if it was the client's.
-func diagnose(r *http.Request, err error) (status int, text string) {
+func diagnose(w http.ResponseWriter, r *http.Request, err error) (status int, text string) {
 	var tooLarge *http.MaxBytesError
 	var network net.Error
 	switch {
@@ -39,7 +39,7 @@ func diagnose(r *http.Request, err error) (status int, text string) {
 		return statusClientGone, ""
 	case errors.As(err, &tooLarge):
 		return http.StatusRequestEntityTooLarge, "The body is too large."
-	case uploadFailed(r):
+	case uploadFailed(w):
 		return http.StatusBadRequest, "The body could not be read."
 	case errors.As(err, &network) && network.Timeout():
 		return http.StatusGatewayTimeout, "The upstream did not answer in time."
@@ -57,37 +57,63 @@ func answer(w http.ResponseWriter, r *http.Request, status int, text string) {
 	w.Write(body)
 }
 
-// An upload is a body that remembers whether reading it failed.
+// An upload is a body that remembers how reading it went. The transport may still read it
+// when the answer is there.
 type upload struct {
 	io.ReadCloser
-	mu     sync.Mutex
-	failed bool
+	mu    sync.Mutex
+	begun bool
+	err   error
 }
 
 func (u *upload) Read(p []byte) (int, error) {
+	u.mu.Lock()
+	u.begun = true
+	u.mu.Unlock()
 	n, err := u.ReadCloser.Read(p)
-	if err != nil && err != io.EOF {
+	if err != nil {
 		u.mu.Lock()
-		u.failed = true
+		u.err = err
 		u.mu.Unlock()
 	}
 	return n, err
 }
 
-func uploadFailed(r *http.Request) bool {
-	u, ok := r.Body.(*upload)
-	if !ok {
-		return false
-	}
+func (u *upload) state() (begun bool, err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return u.failed
+	return u.begun, u.err
+}
+
+func uploadFailed(w http.ResponseWriter) bool {
+	r, ok := w.(*response)
+	if !ok || r.body == nil {
+		return false
+	}
+	_, err := r.body.state()
+	return err != nil && err != io.EOF
+}
+
+// mostPast is what net/http reads past too, for a connection to be used again.
+const mostPast = 256 << 10
+
+// readPast reads what is left of a body that the upstream did not want. In full duplex
+// net/http would do it too late: at the end of such a body it panics, and the connection
+// is lost. The answer goes first. Where the client waits for a 100 it is not to get one.
+func (w *response) readPast(r *http.Request) {
+	begun, err := w.body.state()
+	if err != nil || !begun && r.Header["Expect"] != nil {
+		return
+	}
+	_ = http.NewResponseController(w.ResponseWriter).Flush()
+	_, _ = io.CopyN(io.Discard, w.body.ReadCloser, mostPast)
 }
 
 // A response keeps the fields that the limit wrote. ReverseProxy adds the upstream's to
 // them; but with an informational answer (100, 103) it would send them, and clears all.
 type response struct {
 	http.ResponseWriter
+	body    *upload // nil: there is none
 	kept    []field
 	cleared bool
 	room    [6]field
