@@ -179,7 +179,7 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // forward is behind the limit.
 func (g *gateway) forward(w http.ResponseWriter, r *http.Request) {
-	answer := newResponse(w)
+	answer := newResponse(w, r.ProtoMajor)
 	if r.ContentLength == 0 {
 		g.reverse.ServeHTTP(answer, r)
 		return
@@ -192,10 +192,10 @@ func (g *gateway) forward(w http.ResponseWriter, r *http.Request) {
 	answer.body = &upload{ReadCloser: r.Body}
 	r = r.WithContext(r.Context())
 	r.Body = answer.body
-	g.reverse.ServeHTTP(answer, r)
 	if r.ProtoMajor == 1 {
-		answer.readPast(r)
+		defer answer.endUpload(r) // also where ReverseProxy panics, to end a broken answer
 	}
+	g.reverse.ServeHTTP(answer, r)
 }
 
 // rewrite turns what ReverseProxy would send into what the upstream is to get.
