@@ -114,7 +114,7 @@ func TestRedisIsNotThereYet(t *testing.T) {
 	redis := redistest.Start(t)
 	redis.Kill()
 	p := call{}.serve(t, "--config", write(t, t.TempDir(), "rules.yaml", byPolicy), "--store", redis.URL(),
-		"--gateway", "127.0.0.1:0", "--upstream", "demo", "--resp", "127.0.0.1:0")
+		"--store-timeout", "5s", "--gateway", "127.0.0.1:0", "--upstream", "demo", "--resp", "127.0.0.1:0")
 	gateway := p.at("gateway")
 	for path, want := range map[string]int{"/deny": 503, "/allow": 200, "/local": 200, "/none": 200} {
 		if got := status(t, gateway+path); got != want {
