@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/weirproject/weir/internal/redistest"
+	"github.com/weirproject/weir/rules"
 )
 
 // The rule of blocks of Go in every page: one that begins with "package main" is a whole
@@ -303,4 +304,27 @@ func get(t *testing.T, url string) (response *http.Response, body string) {
 		t.Fatal(err)
 	}
 	return response, string(text)
+}
+
+// TestRulesThatAreShownAreRules: a reader copies them.
+func TestRulesThatAreShownAreRules(t *testing.T) {
+	seen := 0
+	for _, page := range documents(t) {
+		text, err := read(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, b := range blocks(page, text) {
+			if b.kind != "yaml" || !strings.Contains("\n"+b.text, "\nrules:") {
+				continue
+			}
+			seen++
+			if _, warnings, err := rules.Lint(fmt.Sprintf("%s:%d", page, b.line), []byte(b.text)); err != nil || len(warnings) > 0 {
+				t.Errorf("%v %v", err, warnings)
+			}
+		}
+	}
+	if seen < 10 {
+		t.Errorf("only %d files of rules were found", seen)
+	}
 }
