@@ -1,8 +1,12 @@
 package source
 
 import (
+	"errors"
 	"fmt"
 	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 
@@ -113,4 +117,32 @@ func word(field string) string {
 		b.WriteRune(unicode.ToLower(c))
 	}
 	return b.String()
+}
+
+var numbered = regexp.MustCompile(`rules\[(\d+)\]`)
+
+// Locate says of what Compile finds wrong with several parts together which rules it
+// means: where they stand in the merged file nobody can see. The error is still a
+// *rules.Error.
+func (m *Merged) Locate(err error) error {
+	var list *rules.Error
+	if !errors.As(err, &list) || !slices.ContainsFunc(m.From, func(part string) bool { return part != m.From[0] }) {
+		return err
+	}
+	named := func(text string) string { return numbered.ReplaceAllStringFunc(text, m.named) }
+	other := &rules.Error{Problems: slices.Clone(list.Problems), Omitted: list.Omitted}
+	for i := range other.Problems {
+		p := &other.Problems[i]
+		p.Field, p.Message = named(p.Field), named(p.Message)
+	}
+	return other
+}
+
+// named is the name of a rule instead of its number: rules[7].
+func (m *Merged) named(place string) string {
+	i, err := strconv.Atoi(numbered.FindStringSubmatch(place)[1])
+	if err != nil || i >= len(m.From) {
+		return place
+	}
+	return fmt.Sprintf("rule %q of %s", m.File.Rules[i].Name, m.From[i])
 }

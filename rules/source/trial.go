@@ -1,11 +1,7 @@
 package source
 
 import (
-	"errors"
-	"fmt"
-	"regexp"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/weirproject/weir/rules"
@@ -76,7 +72,7 @@ func (t *trial) try(some ...*candidate) error {
 	merged := Merge(parts...)
 	set, err := t.compile(merged.File)
 	if err != nil {
-		return located(err, merged, len(parts))
+		return merged.Locate(err)
 	}
 	if err := t.swap(set); err != nil {
 		return err
@@ -92,30 +88,4 @@ func (t *trial) try(some ...*candidate) error {
 	}
 	t.law, t.files, t.passed = p.law, files, append(t.passed, p)
 	return nil
-}
-
-var numbered = regexp.MustCompile(`rules\[(\d+)\]`)
-
-// located says of mistakes in several layers together which rules they mean: places in the
-// merged file are nowhere to be seen.
-func located(err error, merged *Merged, parts int) error {
-	var list *rules.Error
-	if parts < 2 || !errors.As(err, &list) {
-		return err
-	}
-	named := func(text string) string {
-		return numbered.ReplaceAllStringFunc(text, func(place string) string {
-			i, err := strconv.Atoi(numbered.FindStringSubmatch(place)[1])
-			if err != nil || i >= len(merged.From) {
-				return place
-			}
-			return fmt.Sprintf("rule %q of %s", merged.File.Rules[i].Name, merged.From[i])
-		})
-	}
-	other := &rules.Error{Problems: slices.Clone(list.Problems), Omitted: list.Omitted}
-	for i := range other.Problems {
-		p := &other.Problems[i]
-		p.Field, p.Message = named(p.Field), named(p.Message)
-	}
-	return other
 }
