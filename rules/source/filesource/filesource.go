@@ -38,7 +38,7 @@ const (
 type Source struct {
 	path   string
 	poll   time.Duration
-	asks   chan ask
+	bell   source.Bell
 	disk   disk
 	notify func() (*notifier, error)
 }
@@ -62,7 +62,7 @@ func New(path string, opts ...Option) (*Source, error) {
 	if err != nil {
 		return nil, fmt.Errorf("filesource: %w", err)
 	}
-	s := &Source{path: whole, poll: pollTime, asks: make(chan ask), notify: newNotifier}
+	s := &Source{path: whole, poll: pollTime, bell: source.NewBell(), notify: newNotifier}
 	s.disk.name = path
 	for _, opt := range opts {
 		opt(s)
@@ -73,30 +73,9 @@ func New(path string, opts ...Option) (*Source, error) {
 	return s, nil
 }
 
-// An ask is somebody who waits for a reload.
-type ask chan<- answer
-
-type answer struct {
-	revision string
-	err      error
-}
-
 // Reload looks at once, and waits until what is there is in force: see source.Reloader.
 // Half-written files are not given a second look: the caller says that they are written.
-func (s *Source) Reload(ctx context.Context) (revision string, err error) {
-	answers := make(chan answer, 1)
-	select {
-	case s.asks <- answers:
-	case <-ctx.Done():
-		return "", fmt.Errorf("filesource: nobody reads %s now: %w", s.disk.name, context.Cause(ctx))
-	}
-	select {
-	case a := <-answers:
-		return a.revision, a.err
-	case <-ctx.Done():
-		return "", fmt.Errorf("filesource: waiting for %s: %w", s.disk.name, context.Cause(ctx))
-	}
-}
+func (s *Source) Reload(ctx context.Context) (revision string, err error) { return s.bell.Ring(ctx) }
 
 // Run tells what is there, and then each change: see source.Source.
 func (s *Source) Run(ctx context.Context, news chan<- source.News) error {
@@ -126,21 +105,8 @@ func (s *Source) Run(ctx context.Context, news chan<- source.News) error {
 			r.look(nil)
 		case <-tick.C:
 			r.look(nil)
-		case a := <-s.asks:
-			r.look(s.alsoAsking(a))
-		}
-	}
-}
-
-// alsoAsking are all that wait already: one look answers them.
-func (s *Source) alsoAsking(first ask) []ask {
-	all := []ask{first}
-	for {
-		select {
-		case a := <-s.asks:
-			all = append(all, a)
-		default:
-			return all
+		case c := <-s.bell.Rings():
+			r.look(s.bell.Callers(c))
 		}
 	}
 }
@@ -178,9 +144,9 @@ func (r *reader) blind(err error) {
 	}
 }
 
-// look reads everything, and tells if it is news or somebody asks. Watches are laid first:
+// look reads everything, and tells if it is news or somebody waits for it. Watches are laid first:
 // what changes during the reading is then an event.
-func (r *reader) look(asks []ask) {
+func (r *reader) look(callers []source.Caller) {
 	r.since = time.Time{}
 	if r.watch != nil {
 		if err := r.watch.follow(r.path); err != nil {
@@ -189,17 +155,17 @@ func (r *reader) look(asks []ask) {
 	}
 	n := r.read()
 	same := r.told && n.Revision == r.last.Revision && (n.Err == nil) == (r.last.Err == nil)
-	if len(asks) == 0 && same {
+	if len(callers) == 0 && same {
 		r.again = false
 		return
 	}
-	if len(asks) == 0 && n.Err != nil && !r.again {
+	if len(callers) == 0 && n.Err != nil && !r.again {
 		r.again = true
 		r.due.Reset(againTime)
 		return
 	}
 	r.again = false
-	r.tell(n, asks)
+	r.tell(n, callers)
 }
 
 // read is what is there now. A text that was read before is not parsed again.
@@ -216,14 +182,10 @@ func (r *reader) read() source.News {
 	return source.News{File: file, Err: err, Revision: revision}
 }
 
-func (r *reader) tell(n source.News, asks []ask) {
+func (r *reader) tell(n source.News, callers []source.Caller) {
 	r.last, r.told = n, true
 	n.Warning, r.warning = r.warning, nil
-	n.Done = func(err error) {
-		for _, a := range asks {
-			a <- answer{n.Revision, err}
-		}
-	}
+	n.Done = source.Answer(callers, n.Revision)
 	select {
 	case r.news <- n:
 	case <-r.ctx.Done():

@@ -91,7 +91,7 @@ func (st *stand) told(want string) {
 	}
 }
 
-// A place is what stands in a test's directory, and what names the rules there.
+// A change is made to a directory with rules, of which path names those that are read.
 type change struct {
 	name   string
 	before func(t *testing.T, dir string)
