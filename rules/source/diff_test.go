@@ -48,6 +48,7 @@ func TestDiff(t *testing.T) {
 			"signin: renamed from login; counts start anew: its name is another"},
 		{"one of two alike renamed", file(spec("a", "1/1s"), spec("b", "1/1s")), file(spec("c", "1/1s")),
 			"c: renamed from a; counts start anew: its name is another\nb: removed"},
+		{"one made two", file(spec("a", "1/1s")), file(spec("b", "1/1s"), spec("c", "1/1s")), "b: renamed from a; counts start anew: its name is another\nc: added"},
 		{"another instead", file(spec("a", "1/1s")), file(spec("b", "2/1s")), "b: added\na: removed"},
 		{"no limit at all", file(spec("a", "nonsense")), file(spec("a", "1/60")),
 			"a: limit changed; counts start anew: limit 1 counts by 1/60, no longer by nonsense"},

@@ -39,11 +39,9 @@ type watched struct {
 	rules bool // all files of rules
 }
 
-// concerns reports whether an event can be about the rules.
+// concerns reports whether an event can be about the rules. What a directory tells of itself
+// is of interest in the one above it.
 func (w *watch) concerns(e fsnotify.Event) bool {
-	if w.dirs[e.Name] != nil { // the directory itself
-		return true
-	}
 	dir := w.dirs[filepath.Dir(e.Name)]
 	name := filepath.Base(e.Name)
 	return dir != nil && (dir.names[name] || dir.rules && isRules(name))

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/fsnotify/fsnotify"
 	"github.com/weirproject/weir/rules"
 	"github.com/weirproject/weir/rules/source"
 	"pgregory.net/rapid"
@@ -208,6 +209,18 @@ var changes = []change{
 		write(t, in(dir, "conf", "weir.yaml"), law("3/1s"))
 		st.expect("x 3/1s")
 	}},
+	{"another directory in the place of one above", func(t *testing.T, dir string) {
+		for _, limit := range []string{"1", "2"} {
+			mkdir(t, in(dir, limit, "conf"))
+			write(t, in(dir, limit, "conf", "weir.yaml"), law(limit+"/1s"))
+		}
+	}, "1/conf/weir.yaml", func(t *testing.T, dir string, st *stand) {
+		do(t, os.Rename(in(dir, "1"), in(dir, "old")))
+		do(t, os.Rename(in(dir, "2"), in(dir, "1")))
+		st.expect("x 2/1s")
+		write(t, in(dir, "1", "conf", "weir.yaml"), law("3/1s"))
+		st.expect("x 3/1s")
+	}},
 	{"a directory above that is a link", func(t *testing.T, dir string) {
 		folder(t, dir)
 		do(t, os.Symlink("conf", in(dir, "current")))
@@ -238,6 +251,27 @@ func TestChangesAreSeen(t *testing.T) {
 			}
 			test.after(t, dir, st)
 		})
+	}
+}
+
+// Where the directory above cannot be watched, the directory itself tells that it is gone.
+func TestEventsThatConcernTheRules(t *testing.T) {
+	dir := t.TempDir()
+	folder(t, dir)
+	w := &watch{notifier: &notifier{remove: func(string) error { return nil }, add: func(path string) error {
+		if path == dir {
+			return os.ErrPermission
+		}
+		return nil
+	}}}
+	do(t, w.follow(in(dir, "conf")))
+	for name, want := range map[string]bool{
+		in(dir, "conf"): true, in(dir, "conf", "weir.yaml"): true, in(dir, "conf", "new.yml"): true, dir: true,
+		in(dir, "next"): false, in(dir, "conf", "weir.yaml~"): false, in(dir, "conf", ".weir.yaml.swp"): false, in(dir, "other", "weir.yaml"): false,
+	} {
+		if w.concerns(fsnotify.Event{Name: name}) != want {
+			t.Errorf("%s: %v", name, !want)
+		}
 	}
 }
 

@@ -265,6 +265,11 @@ func TestFailuresAreToldOnceAndSlowItDown(t *testing.T) {
 				r.says(reply{status: 200, body: law("1/1s")})
 				time.Sleep(7 * time.Minute)
 				r.told("1/1s") // so that who listens knows that it is back
+				r.gaps()
+				time.Sleep(10 * time.Minute)
+				if n := len(r.gaps()); n < 14 {
+					t.Errorf("when it is back it is asked %d times in ten minutes", n)
+				}
 			})
 		})
 	}
