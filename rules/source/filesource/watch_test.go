@@ -275,6 +275,32 @@ func TestEventsThatConcernTheRules(t *testing.T) {
 	}
 }
 
+// A directory in the place of another is watched, and the other one no longer: or each
+// swap would use up one of the machine's watches.
+func TestOldWatchesAreTakenOff(t *testing.T) {
+	dir := t.TempDir()
+	folder(t, dir)
+	var calls []string
+	note := func(what string) func(string) error {
+		return func(path string) error {
+			if path == in(dir, "conf") {
+				calls = append(calls, what)
+			}
+			return nil
+		}
+	}
+	w := &watch{notifier: &notifier{add: note("add"), remove: note("remove")}}
+	do(t, w.follow(in(dir, "conf")))
+	do(t, os.Rename(in(dir, "conf"), in(dir, "old")))
+	do(t, os.Rename(in(dir, "next"), in(dir, "conf")))
+	do(t, w.follow(in(dir, "conf")))
+	do(t, os.Rename(in(dir, "conf"), in(dir, "older")))
+	do(t, w.follow(in(dir, "conf")))
+	if got := strings.Join(calls, " "); got != "add remove add remove" {
+		t.Errorf("the calls were %s", got)
+	}
+}
+
 // A path of links that leads in a circle ends, and is an error.
 func TestLinksInACircle(t *testing.T) {
 	dir := t.TempDir()
