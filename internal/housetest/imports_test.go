@@ -146,6 +146,7 @@ var vendors = map[string]struct {
 	"github.com/go-json-experiment/json":  {[]string{"doors/httpapi"}, "documents of strangers are read in one place, with one strictness"},
 	"github.com/prometheus/client_golang": {[]string{"observe"}, "who counts needs it; who is counted does not"},
 	"github.com/pires/go-proxyproto":      {[]string{"internal/listen"}, "connections are opened in one place"},
+	"github.com/fsnotify/fsnotify":        {[]string{"rules/source/filesource"}, "only files can be watched; other sources are told, or ask"},
 	"github.com/spf13/cobra":              {[]string{"internal/cli"}, "the command; libraries have no flags"},
 	"github.com/spf13/pflag":              {[]string{"internal/cli"}, "the command's flags"},
 	"pgregory.net/rapid":                  {[]string{"storetest", "internal/algorithm/stories/chance"}, "properties, in tests only"},
