@@ -104,7 +104,7 @@ func (v *server) start() error {
 	if err != nil {
 		return err
 	}
-	v.metrics = observe.New(version())
+	v.metrics = observe.New(number())
 	v.store = v.metrics.Store(store)
 	local := v.store
 	if v.law.store.url != memory {

@@ -112,6 +112,8 @@ var mayImport = []struct {
 		"observers are told of verdicts; they know no door and no store"},
 	{[]string{"clientaddr", "pathform", "guard"}, []string{""},
 		"they read what stands in a request; what is done about it is the gate's and the rules'"},
+	{[]string{"internal/listen"}, []string{"", "clientaddr"},
+		"a listener knows who may connect, not what is said then"},
 	{[]string{"httplimit", "grpclimit", "doors"}, []string{"", "clientaddr", "pathform", "gate", "rules", "httplimit", "grpclimit", "doors", "observe"},
 		"a door never imports a store: it parses and renders, the gate decides"},
 }
@@ -137,11 +139,18 @@ var vendors = map[string]struct {
 	homes  []string
 	reason string
 }{
-	"github.com/redis/rueidis":          {[]string{"redisstore"}, "the client of redisstore; other packages speak weir.Store"},
-	"github.com/redis/go-redis":         {[]string{"redisstore/goredisconn"}, "only for programs that have such a client already: others should not compile a second one"},
-	"go.yaml.in/yaml":                   {[]string{"rules"}, "rule files are read in one place, with one strictness"},
-	"pgregory.net/rapid":                {[]string{"storetest", "internal/algorithm/stories/chance"}, "properties, in tests only"},
-	"github.com/anishathalye/porcupine": {[]string{"storetest"}, "linearizability, in tests only"},
+	"github.com/redis/rueidis":            {[]string{"redisstore"}, "the client of redisstore; other packages speak weir.Store"},
+	"github.com/redis/go-redis":           {[]string{"redisstore/goredisconn"}, "only for programs that have such a client already: others should not compile a second one"},
+	"go.yaml.in/yaml":                     {[]string{"rules"}, "rule files are read in one place, with one strictness"},
+	"golang.org/x/text":                   {[]string{"rules"}, "the normaliser nfkc: Unicode's tables are not ours to keep"},
+	"github.com/go-json-experiment/json":  {[]string{"doors/httpapi"}, "documents of strangers are read in one place, with one strictness"},
+	"github.com/prometheus/client_golang": {[]string{"observe"}, "who counts needs it; who is counted does not"},
+	"github.com/pires/go-proxyproto":      {[]string{"internal/listen"}, "connections are opened in one place"},
+	"github.com/fsnotify/fsnotify":        {[]string{"rules/source/filesource"}, "only files can be watched; other sources are told, or ask"},
+	"github.com/spf13/cobra":              {[]string{"internal/cli"}, "the command; libraries have no flags"},
+	"github.com/spf13/pflag":              {[]string{"internal/cli"}, "the command's flags"},
+	"pgregory.net/rapid":                  {[]string{"storetest", "internal/algorithm/stories/chance"}, "properties, in tests only"},
+	"github.com/anishathalye/porcupine":   {[]string{"storetest"}, "linearizability, in tests only"},
 }
 
 func TestVendorsStayInTheirHomes(t *testing.T) {

@@ -214,12 +214,57 @@ func anew(old, new *rules.Spec) string {
 		why = append(why, "a rule in shadow counts by itself")
 	}
 	for i := range min(len(old.Limit), len(new.Limit)) {
-		before, after := algorithm(old, i), algorithm(new, i)
+		before, after := algorithm(old, old.Limit[i]), algorithm(new, new.Limit[i])
 		if before != after {
 			why = append(why, fmt.Sprintf("limit %d counts by %s, no longer by %s", i+1, after, before))
 		}
 	}
+	if n := overridden(old, new); n > 0 {
+		why = append(why, fmt.Sprintf("%d of its overrides have or had limits of another algorithm", n))
+	}
 	return strings.Join(why, "; ")
+}
+
+// overridden is how many keys of overrides are counted by another algorithm than before,
+// apart from what the rule's own limits do.
+func overridden(old, new *rules.Spec) (n int) {
+	before, after := overrides(old), overrides(new)
+	for key := range before {
+		if _, stays := after[key]; !stays && !sameAlgorithms(old, before[key], new, new.Limit) {
+			n++
+		}
+	}
+	for key, limits := range after {
+		was, there := before[key]
+		if !there {
+			was = old.Limit
+		}
+		if !sameAlgorithms(old, was, new, limits) {
+			n++
+		}
+	}
+	return n
+}
+
+// overrides are the limits of each key that has its own.
+func overrides(s *rules.Spec) map[string][]string {
+	list := make(map[string][]string, len(s.Overrides))
+	for _, o := range s.Overrides {
+		list[fmt.Sprintf("%q", o.Key)] = o.Limit
+	}
+	return list
+}
+
+func sameAlgorithms(old *rules.Spec, before []string, new *rules.Spec, after []string) bool {
+	if old.Algorithm == new.Algorithm && slices.Equal(before, after) {
+		return true
+	}
+	for i := range min(len(before), len(after)) {
+		if algorithm(old, before[i]) != algorithm(new, after[i]) {
+			return false
+		}
+	}
+	return true
 }
 
 // trimmed are a key's components without what does not matter.
@@ -231,16 +276,16 @@ func trimmed(key []string) []string {
 	return list
 }
 
-// algorithm is how a rule's limit counts. A text that is no limit stands for itself.
-func algorithm(s *rules.Spec, i int) string {
-	text := strings.TrimSpace(s.Algorithm + " " + s.Limit[i])
+// algorithm is how a limit of a rule counts. A text that is no limit stands for itself.
+func algorithm(s *rules.Spec, limit string) string {
+	text := strings.TrimSpace(s.Algorithm + " " + limit)
 	spec, err := weir.ParseLimit(text)
 	if err != nil {
 		return text
 	}
-	limit, err := weir.NewLimit("rule", spec)
+	compiled, err := weir.NewLimit("rule", spec)
 	if err != nil {
 		return text
 	}
-	return limit.Algorithm().String()
+	return compiled.Algorithm().String()
 }

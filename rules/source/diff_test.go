@@ -38,8 +38,17 @@ func TestDiff(t *testing.T) {
 			"login: key changed; counts start anew: its key is another"},
 		{"the key's spaces", file(login), file(with(login, func(s *rules.Spec) { s.Key = []string{" client.ip "} })),
 			"login: key changed; counts are kept"},
-		{"match and cost", file(login), file(with(login, func(s *rules.Spec) { s.Match.Path = "/login"; s.Cost = 2 })),
+		{"match and cost", file(login), file(with(login, func(s *rules.Spec) { s.Match.Path = "/login"; s.Cost.Units = 2 })),
 			"login: match, cost changed; counts are kept"},
+		{"an override's numbers", file(overriding(login, "50/1m")), file(overriding(login, "60/1m")),
+			"login: overrides changed; counts are kept"},
+		{"an override of the same algorithm", file(login), file(overriding(login, "gcra 50/1m")),
+			"login: overrides changed; counts are kept"},
+		{"an override of another algorithm", file(login), file(overriding(login, "sliding_log 50/1m")),
+			"login: overrides changed; counts start anew: 1 of its overrides have or had limits of another algorithm"},
+		{"no such override any more", file(overriding(login, "sliding_log 50/1m")), file(login),
+			"login: overrides changed; counts start anew: 1 of its overrides have or had limits of another algorithm"},
+		{"fields of the file", &rules.File{Store: "memory"}, &rules.File{Response: rules.Response{Status: 503}, Store: "memory"}, "file: response changed"},
 		{"from shadow", file(with(login, func(s *rules.Spec) { s.Mode = rules.Shadow })), file(login),
 			"login: mode changed; counts start anew: a rule in shadow counts by itself"},
 		{"a list without values", file(login), file(with(login, func(s *rules.Spec) { s.Match.Method = []string{} })),
@@ -64,6 +73,12 @@ func TestDiff(t *testing.T) {
 			}
 		})
 	}
+}
+
+// overriding is a rule with other limits for one client.
+func overriding(s rules.Spec, limit string) rules.Spec {
+	s.Overrides = []rules.Override{{Key: []string{"203.0.113.7"}, Limit: []string{limit}}}
+	return s
 }
 
 // A summary is short, however much changed.
