@@ -52,8 +52,9 @@ type builder struct {
 	attributes map[attribute]bool
 	groups     map[string]int // by mode and name
 	nodes      int
-	overrides  int // of all rules
-	listed     int // values of all lists
+	overrides  int                     // of all rules
+	listed     int                     // values of all lists
+	exceptions map[string][]*Exception // by rule
 	zones      map[string]*time.Location
 	planter    planter
 
@@ -69,9 +70,10 @@ type attribute struct {
 func build(file *File, r *report, o options) *Set {
 	set := &Set{seal: newSeal(o.secret), exact: make(map[string]*paths), below: make(map[string]*paths)}
 	b := &builder{report: r, set: set, states: make(map[string]int), attributes: make(map[attribute]bool), groups: make(map[string]int),
-		zones: make(map[string]*time.Location), planter: planter{set: set}}
+		exceptions: make(map[string][]*Exception), zones: make(map[string]*time.Location), planter: planter{set: set}}
 	b.server(file)
 	set.lists = b.lists(-1, file.Allow, file.Deny, "")
+	b.fileExceptions(file)
 	b.fileResponse = b.over(-1, b.response(-1, &file.Response), defaults)
 	for i := range file.Rules {
 		b.rule(i, &file.Rules[i])
@@ -94,6 +96,7 @@ func (b *builder) rule(i int, s *Spec) {
 	rule.limits = b.limits(at(i, "limit"), s.Limit, s, rule, named)
 	b.key(i, s, rule)
 	b.override(i, s, rule, named)
+	b.ruleExceptions(i, s, rule)
 	hosts := b.hosts(i, s.Match.Host)
 	b.path(at(i, "match.path"), s.Match.Path)
 	conditions := b.conditions(i, &s.Match)

@@ -18,11 +18,23 @@ const (
 	Denied
 )
 
-// Listed says whether the rule's own lists name the request.
-func (r *Rule) Listed(request *Request) Listing { return r.lists.listed(request) }
+// Listed says whether the rule's own lists name the request, or an exception does, which
+// goes first.
+func (r *Rule) Listed(request *Request) Listing {
+	if listing := r.exceptions.lists.listed(request); listing != Unlisted {
+		return listing
+	}
+	return r.lists.listed(request)
+}
 
-// Listed says whether the file's own lists name the request.
-func (s *Set) Listed(request *Request) Listing { return s.lists.listed(request) }
+// Listed says whether the file's own lists name the request, or an exception does, which
+// goes first.
+func (s *Set) Listed(request *Request) Listing {
+	if listing := s.exceptions.listed(request); listing != Unlisted {
+		return listing
+	}
+	return s.lists.listed(request)
+}
 
 // lists are those of a file or of a rule.
 type lists struct{ allow, deny []roll }

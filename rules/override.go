@@ -22,18 +22,30 @@ type wildcard struct {
 }
 
 // LimitsFor are the limits of the request with this key: those of an override, or Limits.
-// An exact override goes before wildcards; of these the one with more literal text, then
+// Those of an operator
+// (Exception) go first. An exact override goes before wildcards; of these the one with more literal text, then
 // the first in the file. key is what AppendKey appended. Do not change the slice.
 func (r *Rule) LimitsFor(request *Request, key []byte) []*weir.Limit {
-	if limits, ok := r.overrides.exact[string(key)]; ok {
+	if limits := r.exceptions.overrides.find(r, request, key); limits != nil {
 		return limits
 	}
-	for i := range r.overrides.wild {
-		if w := &r.overrides.wild[i]; w.matches(r, request) {
+	if limits := r.overrides.find(r, request, key); limits != nil {
+		return limits
+	}
+	return r.limits
+}
+
+// find is nil where no override is for the key.
+func (o *overrides) find(r *Rule, request *Request, key []byte) []*weir.Limit {
+	if limits, ok := o.exact[string(key)]; ok {
+		return limits
+	}
+	for i := range o.wild {
+		if w := &o.wild[i]; w.matches(r, request) {
 			return w.limits
 		}
 	}
-	return r.limits
+	return nil
 }
 
 func (w *wildcard) matches(r *Rule, request *Request) bool {
@@ -74,10 +86,10 @@ func (b *builder) override(i int, s *Spec, rule *Rule, named bool) {
 	if len(rule.components) < len(s.Key) { // what is wrong with them was said
 		return
 	}
-	o := overriding{builder: b, rule: rule, seen: make(map[string]int)}
+	o := overriding{builder: b, rule: rule, into: &rule.overrides, seen: make(map[string]int)}
 	rule.overrides.exact = make(map[string][]*weir.Limit)
 	for j := range s.Overrides {
-		o.add(i, j, s, named)
+		o.add(i, j, &s.Overrides[j], s, named)
 	}
 	if len(rule.overrides.wild) > MaxWildcards {
 		b.add(at(i, "overrides"), "overrides has %d keys with wildcards or networks; at most %d", len(rule.overrides.wild), MaxWildcards)
@@ -89,12 +101,12 @@ func (b *builder) override(i int, s *Spec, rule *Rule, named bool) {
 type overriding struct {
 	*builder
 	rule *Rule
+	into *overrides
 	seen map[string]int // which override has this key
 }
 
-func (o *overriding) add(i, j int, s *Spec, named bool) {
+func (o *overriding) add(i, j int, given *Override, s *Spec, named bool) {
 	field := fmt.Sprintf("overrides[%d].", j)
-	given := &s.Overrides[j]
 	limits := o.limits(at(i, field+"limit"), given.Limit, s, o.rule, named)
 	parts, ok := o.parts(at(i, field+"key"), given.Key)
 	if !ok {
@@ -113,9 +125,9 @@ func (o *overriding) add(i, j int, s *Spec, named bool) {
 	}
 	o.seen[label] = j
 	if wild {
-		o.rule.overrides.wild = append(o.rule.overrides.wild, w)
+		o.into.wild = append(o.into.wild, w)
 	} else {
-		o.rule.overrides.exact[string(o.rule.keyOf(parts))] = limits
+		o.into.exact[string(o.rule.keyOf(parts))] = limits
 	}
 }
 

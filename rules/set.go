@@ -17,6 +17,7 @@ type Rule struct {
 	onMissing    OnMissing
 	limits       []*weir.Limit
 	overrides    overrides
+	exceptions   exceptions
 	cost         cost
 	schedule     []window
 	lists        lists
@@ -52,6 +53,9 @@ type Set struct {
 	rules []*Rule
 	seal  seal
 	lists lists
+
+	exceptions lists // of no rule
+	unfit      []Unfit
 
 	grouped bool // some rules are in groups
 

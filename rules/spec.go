@@ -37,6 +37,9 @@ type File struct {
 	Deny     map[string]List // who is named is refused; it beats Allow
 	Response Response        // for rules that do not say
 	Rules    []Spec
+
+	// Exceptions are laid over the rules. They come from a ledger: no file says them.
+	Exceptions []Exception
 }
 
 // A Spec is one rule as plain data, in the words of a file. See docs/rules.md.

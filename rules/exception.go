@@ -1,0 +1,209 @@
+package rules
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/weirproject/weir"
+)
+
+// MaxExceptions is how many exceptions a file has at most.
+const MaxExceptions = 1000
+
+// An Exception is what an operator decided for a while, beside the rules: other limits for
+// a key, or who is blocked or let pass meanwhile. It goes before what the file says of the
+// same key; a block goes before an allow.
+//
+// One that fits no rule, because the rule is gone or has another key by now, is no mistake
+// of the file: Compile leaves it out, and Set.Unfit tells of it.
+type Exception struct {
+	ID        string // what Unfit calls it
+	Kind      ExceptionKind
+	Rule      string    // the rule's name; "" of a block or an allow: the whole file
+	Component string    // by which a block or an allow names requests; "" is the key of the rule, or client.ip
+	Values    []string  // of an override one for each component of the key, otherwise one
+	Limit     []string  // of an override: as a rule's
+	Until     time.Time // when it ends. Compile does not look: whoever made the file takes it out
+}
+
+// ExceptionKind says what an exception does.
+type ExceptionKind string
+
+// The kinds of exceptions.
+const (
+	Overridden ExceptionKind = "override" // the key has other limits
+	Blocked    ExceptionKind = "block"    // the value is refused, as by a deny list
+	LetPass    ExceptionKind = "allow"    // the value meets no rule, or not this one, as by an allow list
+)
+
+// Unfit is an exception that is not in force, and why.
+type Unfit struct{ ID, Why string }
+
+// Unfit are the exceptions that fit no rule.
+func (s *Set) Unfit() []Unfit { return s.unfit }
+
+// exceptions are those of a file or of a rule, ready to be asked.
+type exceptions struct {
+	lists     lists
+	overrides overrides
+}
+
+// An excepting lays the exceptions of one rule, or of the file, over it.
+type excepting struct {
+	*builder
+	rule        *Rule // nil: the file
+	spec        *Spec
+	allow, deny gathering
+}
+
+// fileExceptions are those of no rule. Those of rules that there are not are told of.
+func (b *builder) fileExceptions(file *File) {
+	b.count(at(-1, "exceptions"), len(file.Exceptions), MaxExceptions)
+	names := make(map[string]bool, len(file.Rules))
+	for i := range file.Rules {
+		names[file.Rules[i].Name] = true
+	}
+	x := excepting{builder: b}
+	for i := range file.Exceptions {
+		e := &file.Exceptions[i]
+		switch {
+		case e.Rule == "":
+			x.lay(-1, e)
+		case !names[e.Rule]:
+			b.set.unfit = append(b.set.unfit, Unfit{e.ID, "there is no rule of this name"})
+		default:
+			b.exceptions[e.Rule] = append(b.exceptions[e.Rule], e)
+		}
+	}
+	b.set.exceptions = x.lists()
+}
+
+func (b *builder) ruleExceptions(i int, s *Spec, rule *Rule) {
+	list := b.exceptions[s.Name]
+	if len(list) == 0 || len(b.problems) > 0 {
+		return
+	}
+	x := excepting{builder: b, rule: rule, spec: s}
+	rule.exceptions.overrides.exact = make(map[string][]*weir.Limit)
+	for _, e := range list {
+		x.lay(i, e)
+	}
+	rule.exceptions.lists = x.lists()
+	slices.SortStableFunc(rule.exceptions.overrides.wild, func(a, b wildcard) int { return b.rank - a.rank })
+}
+
+// lay tries an exception: its mistakes are not the file's.
+func (x *excepting) lay(i int, e *Exception) {
+	files := x.report
+	x.report = &report{file: files.file}
+	defer func() { x.report = files }()
+	var apply func()
+	switch {
+	case e.Kind == Overridden && x.rule != nil:
+		apply = x.override(i, e)
+	case e.Kind == Blocked:
+		apply = x.list(i, e, &x.deny)
+	case e.Kind == LetPass:
+		apply = x.list(i, e, &x.allow)
+	default:
+		x.add(at(i, "kind"), "its kind is %.80q; allowed: block, allow, or override with a rule", string(e.Kind))
+	}
+	if len(x.problems) > 0 {
+		x.set.unfit = append(x.set.unfit, Unfit{e.ID, x.problems[0].Message})
+		return
+	}
+	apply()
+}
+
+func (x *excepting) override(i int, e *Exception) (apply func()) {
+	if len(x.spec.Key) == 0 {
+		x.add(at(i, "key"), "the rule has no key: all requests are counted together, by one limit")
+		return nil
+	}
+	one := overrides{exact: make(map[string][]*weir.Limit)}
+	o := overriding{builder: x.builder, rule: x.rule, into: &one, seen: make(map[string]int)}
+	o.add(i, 0, &Override{Key: e.Values, Limit: e.Limit}, x.spec, true)
+	all := &x.rule.exceptions.overrides
+	if len(one.wild)+len(all.wild) > MaxWildcards {
+		x.add(at(i, "overrides"), "there are over %d overrides with wildcards or networks", MaxWildcards)
+	}
+	return func() {
+		maps.Copy(all.exact, one.exact)
+		all.wild = append(all.wild, one.wild...)
+	}
+}
+
+// list adds a value to those that are blocked or let pass.
+func (x *excepting) list(i int, e *Exception, to *gathering) (apply func()) {
+	p := at(i, string(e.Kind))
+	if len(e.Values) != 1 || e.Values[0] == "" || len(e.Values[0]) > MaxText {
+		x.add(p, "%s needs one value of 1 to %d bytes", p.field, MaxText)
+		return nil
+	}
+	text, path, complaint := e.Component, "", ""
+	if x.rule != nil {
+		path = x.spec.Match.Path
+	}
+	if text == "" {
+		text, complaint = x.component()
+	}
+	var c component
+	if complaint == "" {
+		c, complaint = parseListed(text, path, x.rule != nil)
+	}
+	var v pattern
+	if complaint == "" {
+		v, complaint = parsePatternOf(&c, e.Values[0])
+	}
+	if complaint == "" && v.any() {
+		complaint = "it is for everybody; disable the rule, or delete it"
+	}
+	if complaint != "" {
+		x.add(p, "%s by %.80q of %.80q: %s", p.field, text, e.Values[0], complaint)
+	}
+	return func() { to.take(c, v) }
+}
+
+// component is by what requests are named where the exception does not say.
+func (x *excepting) component() (text, complaint string) {
+	if x.rule == nil {
+		return "client.ip", ""
+	}
+	if len(x.spec.Key) != 1 {
+		return "", "the key of the rule is not one component; say by which, such as client.ip or user"
+	}
+	if x.rule.components[0].source == sourceIP {
+		return "client.ip", ""
+	}
+	return x.spec.Key[0], ""
+}
+
+func (x *excepting) lists() lists { return lists{allow: x.allow.rolls(), deny: x.deny.rolls()} }
+
+// A gathering is rolls that grow value by value.
+type gathering []gathered
+
+type gathered struct {
+	roll  roll
+	found map[netip.Prefix]struct{}
+}
+
+func (g *gathering) take(c component, v pattern) {
+	i := slices.IndexFunc(*g, func(other gathered) bool { return other.roll.component == c })
+	if i < 0 {
+		i = len(*g)
+		*g = append(*g, gathered{roll{component: c, exact: make(map[string]bool)}, make(map[netip.Prefix]struct{})})
+	}
+	(*g)[i].roll.take(v, (*g)[i].found)
+}
+
+func (g gathering) rolls() (list []roll) {
+	for _, one := range g {
+		one.roll.networks = newNetworks(one.found)
+		one.roll.prefixes = shortest(one.roll.prefixes)
+		list = append(list, one.roll)
+	}
+	return list
+}

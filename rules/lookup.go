@@ -1,0 +1,99 @@
+package rules
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/weirproject/weir"
+)
+
+// Components are those of the rule's key, as its author wrote them.
+func (r *Rule) Components() []string {
+	var list []string
+	for i := range r.components {
+		list = append(list, strings.TrimSuffix(r.components[i].label, "="))
+	}
+	return list
+}
+
+// Lookup is the key of a client that is known by the values of the key's components, and
+// the limits that it has. What the rule counts together is one key: an address stands for
+// its network, and a text is trimmed or folded as the rule does. The error is a
+// *weir.InputError.
+func (r *Rule) Lookup(values []string) (key []byte, limits []*weir.Limit, err error) {
+	if len(values) != len(r.components) {
+		return nil, nil, &weir.InputError{Field: "key", Given: fmt.Sprintf("%d values", len(values)),
+			Allowed: fmt.Sprintf("one for each component of the rule %s: %d (%s)", r.name, len(r.components), strings.Join(r.Components(), ", "))}
+	}
+	parts := make([]pattern, len(values))
+	for i, text := range values {
+		if parts[i], err = r.components[i].one(text); err != nil {
+			return nil, nil, err
+		}
+	}
+	key = r.keyOf(parts)
+	for _, o := range []*overrides{&r.exceptions.overrides, &r.overrides} {
+		if limits := o.of(key, parts); limits != nil {
+			return key, limits, nil
+		}
+	}
+	return key, r.limits, nil
+}
+
+// one reads a value that stands for itself.
+func (c *component) one(text string) (p pattern, err error) {
+	wrong := func(allowed string) error {
+		return &weir.InputError{Field: "key", Given: text[:min(len(text), 80)], Allowed: allowed}
+	}
+	if text == "" || len(text) > MaxText {
+		return p, wrong(fmt.Sprintf("a value of 1 to %d bytes", MaxText))
+	}
+	if c.source != sourceIP {
+		return pattern{text: string(c.normalise([]byte(text), 0))}, nil
+	}
+	network, allowed := parsePrefix(text)
+	if allowed != "" {
+		return p, wrong(allowed)
+	}
+	bits := c.v6
+	if network.Addr().Is4() {
+		bits = c.v4
+	}
+	if network.Bits() < bits {
+		return p, wrong(fmt.Sprintf("one client, which is a network of /%d or an address in it", bits))
+	}
+	p.network, _ = network.Addr().Prefix(bits)
+	return p, nil
+}
+
+// of is find for values instead of a request.
+func (o *overrides) of(key []byte, parts []pattern) []*weir.Limit {
+	if limits, ok := o.exact[string(key)]; ok {
+		return limits
+	}
+	for i := range o.wild {
+		if o.wild[i].covers(parts) {
+			return o.wild[i].limits
+		}
+	}
+	return nil
+}
+
+func (w *wildcard) covers(parts []pattern) bool {
+	for i := range parts {
+		p, one := &w.parts[i], &parts[i]
+		switch {
+		case p.network.IsValid():
+			if p.network.Bits() > one.network.Bits() || !p.network.Contains(one.network.Addr()) {
+				return false
+			}
+		case p.wild:
+			if !strings.HasPrefix(one.text, p.text) {
+				return false
+			}
+		case p.text != one.text:
+			return false
+		}
+	}
+	return true
+}
