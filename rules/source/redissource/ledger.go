@@ -1,12 +1,10 @@
 package redissource
 
 import (
-	"cmp"
 	"context"
 	_ "embed"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -14,6 +12,7 @@ import (
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/rules"
+	"github.com/weirproject/weir/rules/ledger"
 	"github.com/weirproject/weir/rules/source"
 )
 
@@ -25,38 +24,33 @@ var changeText string
 //go:embed ledgerread.lua
 var readText string
 
+// The words of package ledger.
+type (
+	Author        = ledger.Author
+	Document      = ledger.Document
+	Change        = ledger.Change
+	ConflictError = ledger.ConflictError
+)
+
 // ErrNoRule is (wrapped) the answer to who asks for what the ledger does not have.
-var ErrNoRule = errors.New("the ledger does not have it")
+var ErrNoRule = ledger.ErrNoRule
 
-// A ConflictError says that a rule is not at the revision that its author has seen: somebody
-// else has changed it since. Nothing was changed.
-type ConflictError struct {
-	Name string
-	Seen int64 // 0: there was none
-	Is   int64 // 0: there is none
-}
+// MaxDocument is how many bytes the YAML of a rule has at most.
+const MaxDocument = ledger.MaxDocument
 
-// Error says what to do.
-func (e *ConflictError) Error() string {
-	is := fmt.Sprintf("is at revision %d", e.Is)
-	if e.Is == 0 {
-		is = "is not there"
-	}
-	seen := fmt.Sprintf("not at %d", e.Seen)
-	if e.Seen == 0 {
-		seen = "but was to be a new one"
-	}
-	return fmt.Sprintf("redissource: rule %q %s, %s: read it again, and decide anew", e.Name, is, seen)
-}
+// ParseDocument reads the YAML of one rule that must have this name. The error is a
+// *rules.Error or a *weir.InputError.
+func ParseDocument(name, text string) (rules.Spec, error) { return ledger.ParseDocument(name, text) }
 
-// A Ledger is rules that lie in Redis as the YAML that somebody wrote, each with the revision
-// that made it what it is, and the history of them all. Whoever changes a rule names the
-// revision he has seen, so two people never overwrite each other unawares. Methods are safe
-// for concurrent use, by many processes too.
-//
-// A change whose error leaves open whether it was made (the connection was lost) can be
-// repeated as it is: if it was made, the repeat is a *ConflictError.
+// A Ledger is a ledger.Ledger in Redis, for as many processes as have it: each change is
+// one script call, and is announced at once.
 type Ledger struct {
+	*ledger.Ledger
+	book *book
+}
+
+// A book is a ledger.Book in Redis.
+type book struct {
 	url    string
 	config config
 	client rueidis.Client
@@ -78,12 +72,13 @@ func OpenLedger(ctx context.Context, url string, opts ...Option) (*Ledger, error
 	if err != nil {
 		return nil, err
 	}
-	return &Ledger{url: url, config: s.config, client: client,
-		change: rueidis.NewLuaScript(changeText), read: rueidis.NewLuaScript(readText)}, nil
+	b := &book{url: url, config: s.config, client: client,
+		change: rueidis.NewLuaScript(changeText), read: rueidis.NewLuaScript(readText)}
+	return &Ledger{ledger.New(b), b}, nil
 }
 
 // Close ends the connection. Sources of the ledger have their own.
-func (l *Ledger) Close() { l.client.Close() }
+func (l *Ledger) Close() { l.book.client.Close() }
 
 // keys lie in one slot of a Cluster.
 func (c *config) keys() []string {
@@ -91,158 +86,58 @@ func (c *config) keys() []string {
 	return []string{tag + "rules", tag + "revision", tag + "history"}
 }
 
-// Source is the ledger as a source of rules: those that are enabled. It tells of a change
-// as soon as it is made.
-func (l *Ledger) Source() *Source {
-	return newSource(l.url, l.config, newLedgerShelf(&l.config))
+// Source is the ledger as a source of rules: those that are enabled, and the exceptions. It
+// tells of a change as soon as it is made. It is a source.Reloader too.
+func (l *Ledger) Source() source.Source {
+	return ledger.Expiring(newSource(l.book.url, l.book.config, newLedgerShelf(&l.book.config)))
 }
 
-// Get is a rule. The error wraps ErrNoRule where there is none.
-func (l *Ledger) Get(ctx context.Context, name string) (Document, error) {
+// Get implements ledger.Book.
+func (b *book) Get(ctx context.Context, name string) (Change, error) {
 	ctx, cancel := context.WithTimeout(ctx, replyTimeout)
 	defer cancel()
-	value, err := l.client.Do(ctx, l.client.B().Hget().Key(l.config.keys()[0]).Field(name).Build()).ToString()
+	value, err := b.client.Do(ctx, b.client.B().Hget().Key(b.config.keys()[0]).Field(name).Build()).ToString()
 	if rueidis.IsRedisNil(err) {
-		return Document{}, fmt.Errorf("redissource: rule %.80q: %w", name, ErrNoRule)
+		return Change{}, fmt.Errorf("ledger: rule %.80q: %w", name, ErrNoRule)
 	}
 	if err != nil {
-		return Document{}, fmt.Errorf("redissource: %w", err)
+		return Change{}, fmt.Errorf("redissource: %w", err)
 	}
-	c, err := decodeChange(name, value)
-	return c.Document, err
+	return ledger.Decode(name, value)
 }
 
-// List is all rules by their names, and the revision of the ledger.
-func (l *Ledger) List(ctx context.Context) (list []Document, revision int64, err error) {
-	held, err := l.config.readAll(ctx, l.client, l.read)
+// Read implements ledger.Book.
+func (b *book) Read(ctx context.Context) (*ledger.Holdings, error) {
+	held, err := b.config.readAll(ctx, b.client, b.read)
 	if err != nil {
-		return nil, 0, fmt.Errorf("redissource: %w", err)
+		return nil, fmt.Errorf("redissource: %w", err)
 	}
+	all := &ledger.Holdings{Revision: held.revision, Now: held.now}
 	for name, value := range held.values {
-		c, err := decodeChange(name, value)
+		c, err := ledger.Decode(name, value)
 		if err != nil {
-			return nil, 0, err
+			return nil, err
 		}
-		list = append(list, c.Document)
+		all.Entries = append(all.Entries, c)
 	}
-	slices.SortFunc(list, func(a, b Document) int { return strings.Compare(a.Name, b.Name) })
-	return list, held.revision, nil
+	return all, nil
 }
 
-// Set makes a rule what the YAML says. It is checked first, by itself and beside the others
-// that are enabled: the error is then a *rules.Error or a *weir.InputError. A new rule
-// (seen is 0) is enabled; one that was disabled stays so. It returns the new revision.
-func (l *Ledger) Set(ctx context.Context, name, yaml string, seen int64, by Author) (revision int64, err error) {
-	list, _, err := l.List(ctx)
-	if err != nil {
-		return 0, err
-	}
-	enabled := true
-	if i := slices.IndexFunc(list, func(d Document) bool { return d.Name == name }); i >= 0 {
-		enabled = list[i].Enabled
-	}
-	if err := fits(list, name, yaml); err != nil {
-		return 0, err
-	}
-	return l.commit(ctx, name, seen, payload{YAML: yaml, Enabled: enabled, What: "set"}, by)
-}
-
-// fits checks a rule, and whether all can stand together. Where they could not without it,
-// either, that is not its fault.
-func fits(list []Document, name, yaml string) error {
-	spec, err := ParseDocument(name, yaml)
-	if err != nil {
-		return err
-	}
-	var others rules.File
-	for _, d := range list {
-		if d.Name == name || !d.Enabled {
-			continue
-		}
-		if other, err := ParseDocument(d.Name, d.YAML); err == nil {
-			others.Rules = append(others.Rules, other)
-		}
-	}
-	all := rules.File{Name: name, Rules: append(slices.Clip(others.Rules), spec)}
-	if _, err := rules.Compile(&all); err != nil {
-		if _, before := rules.Compile(&others); before == nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// Delete takes a rule out. Its history stays, and Rollback brings it back.
-func (l *Ledger) Delete(ctx context.Context, name string, seen int64, by Author) (revision int64, err error) {
-	return l.commit(ctx, name, seen, payload{Deleted: true, What: "delete"}, by)
-}
-
-// Enable puts a rule in force that is in the ledger.
-func (l *Ledger) Enable(ctx context.Context, name string, seen int64, by Author) (revision int64, err error) {
-	return l.turn(ctx, name, seen, payload{Enabled: true, What: "enable"}, by)
-}
-
-// Disable takes a rule out of force, and leaves it in the ledger.
-func (l *Ledger) Disable(ctx context.Context, name string, seen int64, by Author) (revision int64, err error) {
-	return l.turn(ctx, name, seen, payload{What: "disable"}, by)
-}
-
-func (l *Ledger) turn(ctx context.Context, name string, seen int64, p payload, by Author) (revision int64, err error) {
-	d, err := l.Get(ctx, name)
-	if err != nil {
-		return 0, err
-	}
-	if d.Revision != seen { // what is written back is what was seen
-		return 0, &ConflictError{Name: name, Seen: seen, Is: d.Revision}
-	}
-	p.YAML = d.YAML
-	return l.commit(ctx, name, seen, p, by)
-}
-
-// Rollback makes a rule what it was at a revision of its history, also deleted or disabled.
-func (l *Ledger) Rollback(ctx context.Context, name string, to, seen int64, by Author) (revision int64, err error) {
-	then, err := l.at(ctx, name, to)
-	if err != nil {
-		return 0, err
-	}
-	if !then.Deleted {
-		list, _, err := l.List(ctx)
-		if err == nil {
-			err = fits(list, name, then.YAML)
-		}
-		if err != nil {
-			return 0, err
-		}
-	}
-	return l.commit(ctx, name, seen, payload{YAML: then.YAML, Enabled: then.Enabled, Deleted: then.Deleted, What: fmt.Sprint("rollback to ", to)}, by)
-}
-
-// commit makes a change, if the rule is at the revision that was seen.
-func (l *Ledger) commit(ctx context.Context, name string, seen int64, p payload, by Author) (revision int64, err error) {
-	if err := by.check(); err != nil {
-		return 0, err
-	}
-	if seen < 0 {
-		return 0, &weir.InputError{Field: "revision seen", Given: seen, Allowed: "that of the rule, or 0 for a new one"}
-	}
+// Commit implements ledger.Book.
+func (b *book) Commit(ctx context.Context, d ledger.Draft) (revision int64, err error) {
 	deleted := "0"
-	if p.Deleted {
+	if d.Gone() {
 		deleted = "1"
-		if seen == 0 { // there is nothing to delete, or it was not seen
-			d, err := l.Get(ctx, name)
-			return 0, cmp.Or(err, error(&ConflictError{Name: name, Is: d.Revision}))
-		}
 	}
-	p.Who, p.Why = by.Who, by.Why
 	ctx, cancel := context.WithTimeout(ctx, replyTimeout)
 	defer cancel()
-	reply, err := l.change.Exec(ctx, l.client, l.config.keys(), []string{name, strconv.FormatInt(seen, 10), p.text(), deleted,
-		strconv.Itoa(l.config.most), strconv.Itoa(MaxKept), l.config.channel}).ToArray()
+	reply, err := b.change.Exec(ctx, b.client, b.config.keys(), []string{d.Name, strconv.FormatInt(d.Seen, 10), d.Text(), deleted,
+		strconv.Itoa(b.config.most), strconv.Itoa(ledger.MaxKept), b.config.channel}).ToArray()
 	if err != nil {
 		return 0, fmt.Errorf("redissource: %w; unless this is an answer of Redis, it is unknown whether the change was made", err)
 	}
 	if len(reply) != 2 {
-		return 0, errors.New("redissource: the script's reply is not understood")
+		return 0, fmt.Errorf("redissource: %w", errReply)
 	}
 	made, errMade := reply[0].AsInt64()
 	revision, errRevision := reply[1].AsInt64()
@@ -250,104 +145,38 @@ func (l *Ledger) commit(ctx context.Context, name string, seen int64, p payload,
 	case errMade != nil || errRevision != nil:
 		return 0, errors.Join(errMade, errRevision)
 	case made == 0:
-		return 0, &ConflictError{Name: name, Seen: seen, Is: revision}
+		return 0, &ConflictError{Name: d.Name, Seen: d.Seen, Is: revision}
 	case made < 0:
-		return 0, &weir.InputError{Field: "rules", Given: l.config.most + 1, Allowed: fmt.Sprint("at most ", l.config.most)}
+		return 0, &weir.InputError{Field: "rules", Given: b.config.most + 1, Allowed: fmt.Sprint("at most ", b.config.most)}
 	}
 	return revision, nil
-}
-
-func (a *Author) check() error {
-	switch {
-	case a.Who == "" || len(a.Who) > MaxWho:
-		return &weir.InputError{Field: "who", Given: a.Who[:min(len(a.Who), 80)], Allowed: fmt.Sprintf("1 to %d bytes", MaxWho)}
-	case len(a.Why) > MaxWhy:
-		return &weir.InputError{Field: "bytes of why", Given: len(a.Why), Allowed: fmt.Sprintf("at most %d", MaxWhy)}
-	}
-	return nil
-}
-
-// at is what a rule was at a revision.
-func (l *Ledger) at(ctx context.Context, name string, revision int64) (Change, error) {
-	id := strconv.FormatInt(revision, 10) + "-0"
-	page, _, err := l.page(ctx, id, id)
-	if err != nil {
-		return Change{}, err
-	}
-	if len(page) != 1 || page[0].Name != name {
-		return Change{}, fmt.Errorf("redissource: rule %.80q at revision %d: %w, or no longer: that was a change of another rule, or is forgotten", name, revision, ErrNoRule)
-	}
-	return page[0], nil
-}
-
-// History is the last changes of a rule, or with "" of all, the newest first: at most most,
-// from 1 to 1000.
-func (l *Ledger) History(ctx context.Context, name string, most int) (list []Change, err error) {
-	if most < 1 || most > 1000 {
-		return nil, &weir.InputError{Field: "most changes", Given: most, Allowed: "1 to 1000"}
-	}
-	oldest := int64(0)
-	for last := "+"; last != "" && len(list) <= most; { // one more, to compare with
-		var page []Change
-		if page, last, err = l.page(ctx, last, "-"); err != nil {
-			return nil, err
-		}
-		for _, c := range page {
-			if oldest = c.Revision; name == "" || c.Name == name {
-				list = append(list, c)
-			}
-		}
-	}
-	compare(list, oldest == 1)
-	return list[:min(len(list), most)], nil
-}
-
-// compare says what each change did to its rule. Of all that ever was, the first change of
-// a rule made it.
-func compare(list []Change, ever bool) {
-	before := make(map[string]*Change)
-	for i := len(list) - 1; i >= 0; i-- {
-		c := &list[i]
-		if old := before[c.Name]; old != nil || ever {
-			c.Diff = source.Diff(fileOf(old), fileOf(c))
-		}
-		before[c.Name] = c
-	}
-}
-
-// fileOf is the rule of a change, or none.
-func fileOf(c *Change) *rules.File {
-	var file rules.File
-	if c == nil || c.Deleted {
-		return &file
-	}
-	if spec, err := ParseDocument(c.Name, c.YAML); err == nil {
-		file.Rules = []rules.Spec{spec}
-	}
-	return &file
 }
 
 // historyPage is how many changes are read in one call.
 const historyPage = 200
 
-// page reads changes downwards from an entry. next is where to go on, or "".
-func (l *Ledger) page(ctx context.Context, from, to string) (list []Change, next string, err error) {
+// Page implements ledger.Book.
+func (b *book) Page(ctx context.Context, from, to int64) (list []Change, more bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, replyTimeout)
 	defer cancel()
-	command := l.client.B().Xrevrange().Key(l.config.keys()[2]).End(from).Start(to).Count(historyPage).Build()
-	entries, err := l.client.Do(ctx, command).AsXRange()
+	newest, oldest := "+", "-"
+	if from > 0 {
+		newest = strconv.FormatInt(from, 10) + "-0"
+	}
+	if to > 0 {
+		oldest = strconv.FormatInt(to, 10) + "-0"
+	}
+	command := b.client.B().Xrevrange().Key(b.config.keys()[2]).End(newest).Start(oldest).Count(historyPage).Build()
+	entries, err := b.client.Do(ctx, command).AsXRange()
 	if err != nil {
-		return nil, "", fmt.Errorf("redissource: %w", err)
+		return nil, false, fmt.Errorf("redissource: %w", err)
 	}
 	for _, e := range entries {
-		c, err := decodeChange(e.FieldValues["name"], e.FieldValues["is"])
+		c, err := ledger.Decode(e.FieldValues["name"], e.FieldValues["is"])
 		if err != nil {
-			return nil, "", err
+			return nil, false, err
 		}
 		list = append(list, c)
 	}
-	if len(entries) < historyPage {
-		return list, "", nil
-	}
-	return list, "(" + entries[len(entries)-1].ID, nil
+	return list, len(entries) == historyPage && list[len(list)-1].Revision > max(1, to), nil
 }

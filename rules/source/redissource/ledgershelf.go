@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"time"
 
 	"github.com/redis/rueidis"
 
 	"github.com/weirproject/weir/rules"
+	"github.com/weirproject/weir/rules/ledger"
 	"github.com/weirproject/weir/rules/source"
 )
 
@@ -15,6 +17,8 @@ import (
 type holdings struct {
 	revision int64             // 0: nothing was ever written
 	values   map[string]string // by name
+	now      time.Time         // by Redis' clock
+	read     time.Time         // by this process'
 }
 
 var errReply = errors.New("the script's reply is not understood")
@@ -22,17 +26,20 @@ var errReply = errors.New("the script's reply is not understood")
 func (c *config) readAll(ctx context.Context, client rueidis.Client, script *rueidis.Lua) (*holdings, error) {
 	ctx, cancel := context.WithTimeout(ctx, replyTimeout)
 	defer cancel()
-	reply, err := script.Exec(ctx, client, c.keys()[:2], []string{strconv.Itoa(c.most), strconv.Itoa(maxLedger)}).ToArray()
+	reply, err := script.Exec(ctx, client, c.keys()[:2], []string{strconv.Itoa(c.most), strconv.Itoa(ledger.MaxBytes)}).ToArray()
 	if err != nil {
 		return nil, err
 	}
-	if len(reply) != 2 {
+	if len(reply) != 3 {
 		return nil, errReply
 	}
 	if many, err := reply[1].AsInt64(); err == nil {
-		return nil, refuse("too many", "the ledger has over %d rules, or over %d MiB: it has %d", c.most, maxLedger>>20, many)
+		return nil, refuse("too many", "the ledger has over %d rules, or over %d MiB: it has %d", c.most, ledger.MaxBytes>>20, many)
 	}
-	h := new(holdings)
+	h := &holdings{read: time.Now()}
+	if h.now, err = momentOf(reply[2]); err != nil {
+		return nil, err
+	}
 	if h.values, err = reply[1].AsStrMap(); err != nil {
 		return nil, err
 	}
@@ -44,12 +51,25 @@ func (c *config) readAll(ctx context.Context, client rueidis.Client, script *rue
 	return h, err
 }
 
+// momentOf is what TIME replied.
+func momentOf(reply rueidis.RedisMessage) (time.Time, error) {
+	parts, err := reply.AsStrSlice()
+	if err != nil || len(parts) != 2 {
+		return time.Time{}, errReply
+	}
+	seconds, err := strconv.ParseInt(parts[0], 10, 64)
+	micros, errMicros := strconv.ParseInt(parts[1], 10, 64)
+	return time.Unix(seconds, micros*1000), errors.Join(err, errMicros)
+}
+
 // A ledgerShelf is what is known of a ledger. Messages only say that there is news.
 type ledgerShelf struct {
 	config   *config
 	script   *rueidis.Lua
 	revision int64
 	entries  map[string]*leaf
+	now      time.Time // of the last reading, by Redis' clock
+	read     time.Time // of the last reading, by this process'
 }
 
 // A leaf is what is known of one document.
@@ -58,6 +78,8 @@ type leaf struct {
 	good  *rules.Spec // of the last good version; nil: there was none, or it is disabled
 	wrong []Problem
 	was   bool // there was a good version
+
+	exception *ledger.Change // of the last good version, if it is one
 }
 
 // A ledgerLook is one reading.
@@ -86,7 +108,7 @@ func (s *ledgerShelf) take(l look) error {
 	if held.revision == 0 && s.revision > 0 && len(held.values) == 0 && !s.config.allowEmpty {
 		return refuse("empty", "the ledger %s is gone: %w", quoted(s.config.prefix), source.ErrEmpty)
 	}
-	s.revision = held.revision
+	s.revision, s.now, s.read = held.revision, held.now, held.read
 	for name := range s.entries {
 		if _, there := held.values[name]; !there {
 			delete(s.entries, name)
@@ -107,17 +129,20 @@ func (s *ledgerShelf) put(name, value string) {
 		return
 	}
 	e.value, e.wrong = value, nil
-	c, err := decodeChange(name, value)
+	c, err := ledger.Decode(name, value)
 	var spec rules.Spec
-	if err == nil {
+	if err == nil && c.Exception == nil {
 		spec, err = ParseDocument(name, c.YAML)
 	}
 	if err != nil {
 		e.wrong = []Problem{{Where: quoted(name), Message: err.Error()}}
 		return
 	}
-	e.good, e.was = nil, true
-	if c.Enabled {
+	e.good, e.exception, e.was = nil, nil, true
+	switch {
+	case c.Exception != nil:
+		e.exception = &c
+	case c.Enabled:
 		e.good = &spec
 	}
 }
@@ -125,10 +150,14 @@ func (s *ledgerShelf) put(name, value string) {
 func (s *ledgerShelf) law() law {
 	file := &rules.File{Name: "redis ledger " + quoted(s.config.prefix)}
 	wrong := &Error{}
+	var exceptions []ledger.Change
 	for _, name := range sorted(s.entries) {
 		e := s.entries[name]
 		if e.good != nil {
 			file.Rules = append(file.Rules, *e.good)
+		}
+		if e.exception != nil {
+			exceptions = append(exceptions, *e.exception)
 		}
 		for _, p := range e.wrong {
 			p.State = absentState
@@ -138,5 +167,6 @@ func (s *ledgerShelf) law() law {
 			wrong.add(p)
 		}
 	}
+	file.Exceptions = ledger.InForce(exceptions, s.now, s.read)
 	return law{file, strconv.FormatInt(s.revision, 10), wrong.orNil()}
 }

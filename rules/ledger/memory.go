@@ -1,0 +1,309 @@
+package ledger
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/rules"
+	"github.com/weirproject/weir/rules/source"
+)
+
+// Memory is a Book of one process, for a server without Redis. With a file it outlives the
+// process.
+type Memory struct {
+	mu      sync.Mutex
+	entries map[string]Change
+	history []Change // the oldest first
+	watch   map[chan struct{}]bool
+
+	path string   // "": no file
+	file *os.File // open for appending
+	size int64    // what this process knows of the file
+}
+
+// A line is a change in the file.
+type line struct {
+	Name string `json:"name"`
+	Is   string `json:"is"` // as Decode reads it
+}
+
+// NewMemory makes a book. With a path it reads the file there, or makes one, and writes
+// every change to it before it is made. One process at a time may have the file.
+func NewMemory(path string) (*Memory, error) {
+	m := &Memory{entries: make(map[string]Change), watch: make(map[chan struct{}]bool), path: path}
+	if path == "" {
+		return m, nil
+	}
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("ledger: %w", err)
+	}
+	m.file = file
+	if err := m.load(); err != nil {
+		file.Close()
+		return nil, fmt.Errorf("ledger: %s: %w", path, err)
+	}
+	return m, nil
+}
+
+// Close closes the file.
+func (m *Memory) Close() error {
+	if m.file == nil {
+		return nil
+	}
+	return m.file.Close()
+}
+
+// load reads the file. A last line without an end was being written when the process was
+// ended: that change was not made.
+func (m *Memory) load() error {
+	in := bufio.NewReader(m.file)
+	lines := 0
+	for {
+		text, err := in.ReadBytes('\n')
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		var l line
+		if err := json.Unmarshal(text, &l); err != nil {
+			return fmt.Errorf("line %d is not what a ledger writes; put it right, or move the file away", lines+1)
+		}
+		c, err := Decode(l.Name, l.Is)
+		if err != nil {
+			return fmt.Errorf("line %d: %w", lines+1, err)
+		}
+		m.apply(c)
+		lines++
+		m.size += int64(len(text))
+	}
+	if lines > 2*MaxKept {
+		return m.compact()
+	}
+	return m.file.Truncate(m.size)
+}
+
+func (m *Memory) apply(c Change) {
+	m.history = append(m.history, c)
+	if len(m.history) > 2*MaxKept {
+		m.history = slices.Clone(m.history[MaxKept:])
+	}
+	if c.Deleted {
+		delete(m.entries, c.Name)
+	} else {
+		m.entries[c.Name] = c
+	}
+}
+
+// compact writes the file anew: what is forgotten of the history, but still is, first.
+func (m *Memory) compact() error {
+	kept := m.history[max(0, len(m.history)-MaxKept):]
+	var out bytes.Buffer
+	var old []Change
+	for _, c := range m.entries {
+		if c.Revision < kept[0].Revision {
+			old = append(old, c)
+		}
+	}
+	slices.SortFunc(old, func(a, b Change) int { return cmp.Compare(a.Revision, b.Revision) })
+	for i := range old {
+		out.Write(lineOf(&old[i]))
+	}
+	for i := range kept {
+		out.Write(lineOf(&kept[i]))
+	}
+	temporary := filepath.Join(filepath.Dir(m.path), "."+filepath.Base(m.path)+".new")
+	if err := os.WriteFile(temporary, out.Bytes(), 0o600); err != nil {
+		return err
+	}
+	if err := os.Rename(temporary, m.path); err != nil {
+		return err
+	}
+	m.file.Close()
+	file, err := os.OpenFile(m.path, os.O_RDWR|os.O_APPEND, 0o600)
+	m.file, m.size = file, int64(out.Len())
+	return err
+}
+
+func lineOf(c *Change) []byte {
+	d := Draft{payload: payload{YAML: c.YAML, Enabled: c.Enabled, Deleted: c.Deleted, What: c.What}, by: c.Author}
+	if c.Exception != nil {
+		d.Exception = textOf(c.Exception)
+	}
+	text, err := json.Marshal(line{c.Name, fmt.Sprintf("%d %d %s", c.Revision, c.When.UnixMicro(), d.Text())})
+	if err != nil { // it is two texts
+		panic(err)
+	}
+	return append(text, '\n')
+}
+
+// Read implements Book.
+func (m *Memory) Read(context.Context) (*Holdings, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	held := &Holdings{Revision: m.revision(), Now: time.Now()}
+	for _, c := range m.entries {
+		held.Entries = append(held.Entries, c)
+	}
+	return held, nil
+}
+
+func (m *Memory) revision() int64 {
+	if len(m.history) == 0 {
+		return 0
+	}
+	return m.history[len(m.history)-1].Revision
+}
+
+// Get implements Book.
+func (m *Memory) Get(_ context.Context, name string) (Change, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c, ok := m.entries[name]
+	if !ok {
+		return c, fmt.Errorf("ledger: rule %.80q: %w", name, ErrNoRule)
+	}
+	return c, nil
+}
+
+// Commit implements Book.
+func (m *Memory) Commit(_ context.Context, d Draft) (revision int64, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	is, held := m.entries[d.Name]
+	switch {
+	case is.Revision != d.Seen:
+		return 0, &ConflictError{Name: d.Name, Seen: d.Seen, Is: is.Revision}
+	case !held && len(m.entries) >= rules.MaxRules:
+		return 0, &weir.InputError{Field: "rules", Given: rules.MaxRules + 1, Allowed: fmt.Sprint("at most ", rules.MaxRules)}
+	}
+	revision = m.revision() + 1
+	c, err := Decode(d.Name, fmt.Sprintf("%d %d %s", revision, time.Now().UnixMicro(), d.Text()))
+	if err != nil {
+		return 0, err
+	}
+	if err := m.write(&c); err != nil {
+		return 0, err
+	}
+	m.apply(c)
+	for wake := range m.watch {
+		select {
+		case wake <- struct{}{}:
+		default:
+		}
+	}
+	return revision, nil
+}
+
+var errTwoWriters = errors.New("somebody else writes it too, and each would lose what the other wrote: one server alone may have the file; share a Redis instead")
+
+// write appends to the file, so that it is there when the change is.
+func (m *Memory) write(c *Change) error {
+	if m.file == nil {
+		return nil
+	}
+	info, err := m.file.Stat()
+	if err == nil && info.Size() != m.size {
+		err = errTwoWriters
+	}
+	text := lineOf(c)
+	if err == nil {
+		_, err = m.file.Write(text)
+	}
+	if err == nil {
+		err = m.file.Sync()
+	}
+	if err != nil {
+		if !errors.Is(err, errTwoWriters) {
+			_ = m.file.Truncate(m.size) // what was half written
+		}
+		return fmt.Errorf("ledger: %s: %w; the change was not made", m.path, err)
+	}
+	m.size += int64(len(text))
+	return nil
+}
+
+// Page implements Book.
+func (m *Memory) Page(_ context.Context, from, to int64) (list []Change, more bool, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, c := range slices.Backward(m.history) {
+		if (from == 0 || c.Revision <= from) && c.Revision >= to {
+			list = append(list, c)
+		}
+	}
+	return list, false, nil
+}
+
+// Source is the book as a source of rules: those that are enabled, and the exceptions.
+func (m *Memory) Source() source.Source { return Expiring(&memorySource{m, source.NewBell()}) }
+
+type memorySource struct {
+	book *Memory
+	bell source.Bell
+}
+
+// Reload implements source.Reloader.
+func (s *memorySource) Reload(ctx context.Context) (string, error) { return s.bell.Ring(ctx) }
+
+// Run implements source.Source.
+func (s *memorySource) Run(ctx context.Context, news chan<- source.News) error {
+	wake := make(chan struct{}, 1)
+	s.book.mu.Lock()
+	s.book.watch[wake] = true
+	s.book.mu.Unlock()
+	defer func() {
+		s.book.mu.Lock()
+		delete(s.book.watch, wake)
+		s.book.mu.Unlock()
+	}()
+	news <- s.news(ctx)
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-wake:
+			news <- s.news(ctx)
+		case first := <-s.bell.Rings():
+			n := s.news(ctx)
+			n.Done = source.Answer(s.bell.Callers(first), n.Revision)
+			news <- n
+		}
+	}
+}
+
+func (s *memorySource) news(ctx context.Context) source.News {
+	held, err := s.book.Read(ctx)
+	if err != nil {
+		return source.News{Err: err}
+	}
+	file := &rules.File{Name: "ledger"}
+	for _, c := range held.Entries {
+		if c.Exception != nil || !c.Enabled {
+			continue
+		}
+		spec, err := ParseDocument(c.Name, c.YAML)
+		if err != nil { // it was checked when it was set, by an older weir
+			return source.News{Err: err, Revision: fmt.Sprint(held.Revision)}
+		}
+		file.Rules = append(file.Rules, spec)
+	}
+	slices.SortFunc(file.Rules, func(a, b rules.Spec) int { return strings.Compare(a.Name, b.Name) })
+	file.Exceptions = InForce(held.Entries, held.Now, held.Now)
+	return source.News{File: file, Revision: fmt.Sprint(held.Revision)}
+}
