@@ -133,6 +133,19 @@ func (g *Gate) Renew(ctx context.Context, receipt Receipt) error {
 	return errors.Join(failed...)
 }
 
+// ClaimsOf are those by which a rule counts a key that rules.Rule.Lookup found: to look at
+// what is left of it with Ask.Claims, and to Reset it.
+func ClaimsOf(rule *rules.Rule, key []byte, limits []*weir.Limit) (claims []weir.Claim) {
+	text := string(key)
+	if rule.Mode() == rules.Shadow {
+		text = shadowed + text
+	}
+	for _, limit := range limits {
+		claims = append(claims, weir.Claim{Key: text, Limit: limit, Cost: 1})
+	}
+	return claims
+}
+
 // Reset forgets what was counted under all claims of a verdict, shadow rules' included,
 // also in the local store. Fill the verdict with the zero Ask, which only looks.
 func (g *Gate) Reset(ctx context.Context, v *Verdict) error {

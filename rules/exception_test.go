@@ -97,6 +97,7 @@ func TestExceptionsAreLaidOverOverrides(t *testing.T) {
 		{1, rules.Request{Path: "/jobs/1", Client: netip.MustParseAddr("10.1.2.3")}, []string{"10.1.2.3", "1"}, "[4/1m]"},
 		{1, rules.Request{Path: "/jobs/7", Client: netip.MustParseAddr("10.0.0.1")}, []string{"10.0.0.1", "7"}, "[5/1m]"},
 		{1, rules.Request{Path: "/jobs/7", Client: netip.MustParseAddr("2001:db8::1")}, []string{"2001:db8::2", "7"}, "[10/1m 100/1h]"},
+		{2, rules.Request{}, nil, "[1000/1m]"},
 	} {
 		rule := set.Rules()[test.rule]
 		key, ok := rule.AppendKey(nil, &test.request)

@@ -143,6 +143,9 @@ func (c *component) option(word string) (complaint string) {
 	return ""
 }
 
+// keyOfAll is the key of a rule without components.
+const keyOfAll = "all"
+
 // AppendKey appends the key that a request is counted against. If a component is missing,
 // an anonymous rule counts together all that lack it; for any other it returns dst as it
 // was and ok is false: see OnMissing. It allocates only to make dst larger.
@@ -152,7 +155,7 @@ func (c *component) option(word string) (complaint string) {
 func (r *Rule) AppendKey(dst []byte, request *Request) (key []byte, ok bool) {
 	start := len(dst)
 	if len(r.components) == 0 {
-		return append(dst, "all"...), true
+		return append(dst, keyOfAll...), true
 	}
 	for i := range r.components {
 		c := &r.components[i]

@@ -25,6 +25,9 @@ func (r *Rule) Lookup(values []string) (key []byte, limits []*weir.Limit, err er
 		return nil, nil, &weir.InputError{Field: "key", Given: fmt.Sprintf("%d values", len(values)),
 			Allowed: fmt.Sprintf("one for each component of the rule %s: %d (%s)", r.name, len(r.components), strings.Join(r.Components(), ", "))}
 	}
+	if len(values) == 0 {
+		return []byte(keyOfAll), r.limits, nil
+	}
 	parts := make([]pattern, len(values))
 	for i, text := range values {
 		if parts[i], err = r.components[i].one(text); err != nil {

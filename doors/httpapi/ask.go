@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/doors/admit"
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/rules"
 )
@@ -227,7 +228,7 @@ func readNames(of func(*attributes) *[]pair, same func(a, b string) bool) func(*
 
 func readHost(c *call) error {
 	host, err := c.text(0, maxText)
-	c.last().request.Host = bareHost(host)
+	c.last().request.Host = admit.Bare(host)
 	return err
 }
 

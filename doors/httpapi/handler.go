@@ -2,13 +2,13 @@ package httpapi
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net/http"
 	"strings"
 	"sync"
 
+	"github.com/weirproject/weir/doors/admit"
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/pathform"
 )
@@ -30,11 +30,7 @@ func WithTokens(read, write []string) Option {
 // as localhost and 127.0.0.1. A server on loopback needs it: by DNS a page of anybody's can
 // have a name of its own mean 127.0.0.1, and its script is then of the same origin.
 func WithHosts(names ...string) Option {
-	return func(a *api) {
-		for _, name := range names {
-			a.hosts = append(a.hosts, bareHost(name))
-		}
-	}
+	return func(a *api) { a.hosts = admit.NewHosts(names...) }
 }
 
 // WithPathForm is the form that paths of callers are brought into before rules see them,
@@ -45,9 +41,9 @@ func WithPathForm(form pathform.Form) Option { return func(a *api) { a.form = fo
 type api struct {
 	gate        *gate.Gate
 	form        pathform.Form
-	hosts       []string // none: any
+	hosts       admit.Hosts
 	guarded     bool
-	read, write [][sha256.Size]byte
+	read, write []admit.Token
 	problem     error // of an option
 	crossOrigin *http.CrossOriginProtection
 	operations  map[string]*operation // by path
@@ -149,25 +145,8 @@ func (a *api) admit(r *http.Request) (*operation, error) {
 }
 
 func (a *api) checkHost(r *http.Request) error {
-	if len(a.hosts) == 0 {
+	if a.hosts.Allow(r.Host) {
 		return nil
 	}
-	host := bareHost(r.Host)
-	for _, name := range a.hosts {
-		if strings.EqualFold(host, name) {
-			return nil
-		}
-	}
-	return &problem{status: http.StatusForbidden, detail: fmt.Sprintf("host is %.80q; allowed: %s", host, strings.Join(a.hosts, ", "))}
-}
-
-// bareHost is a host without port, brackets and final dot.
-func bareHost(host string) string {
-	if i := strings.LastIndexByte(host, ':'); i >= 0 && strings.IndexByte(host[i:], ']') < 0 && (strings.IndexByte(host, ':') == i || host[0] == '[') {
-		host = host[:i]
-	}
-	if len(host) > 1 && host[0] == '[' && host[len(host)-1] == ']' {
-		host = host[1 : len(host)-1]
-	}
-	return strings.TrimSuffix(host, ".")
+	return &problem{status: http.StatusForbidden, detail: fmt.Sprintf("host is %.80q; allowed: %s", r.Host, strings.Join(a.hosts, ", "))}
 }

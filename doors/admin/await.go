@@ -1,0 +1,70 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/rules"
+	"github.com/weirproject/weir/rules/ledger"
+)
+
+const (
+	awaitFor   = time.Second
+	awaitEvery = 2 * time.Millisecond
+)
+
+// await waits until a revision of the ledger is in force here, or says why it is not.
+func (d *door) await(ctx context.Context, revision int64) (inForce bool, why string) {
+	timer := time.NewTimer(awaitFor)
+	defer timer.Stop()
+	tick := time.NewTicker(awaitEvery)
+	defer tick.Stop()
+	for {
+		inForce, why = d.reached(revision)
+		if inForce {
+			return true, ""
+		}
+		select {
+		case <-tick.C:
+		case <-timer.C:
+			return false, why
+		case <-ctx.Done():
+			return false, why
+		}
+	}
+}
+
+// reached reports whether the ledger's layer is at a revision.
+func (d *door) reached(revision int64) (is bool, why string) {
+	for _, layer := range d.Status().Layers {
+		if layer.Name != d.Layer {
+			continue
+		}
+		text, _, _ := strings.Cut(layer.Revision, ",") // "12, 1 ended"
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err == nil && n >= revision {
+			return true, ""
+		}
+		if layer.Err != nil {
+			return false, layer.Err.Error()
+		}
+		return false, "this server has not heard of it yet"
+	}
+	return false, "this server does not listen to the ledger"
+}
+
+// told logs what the caller is not told.
+func (d *door) told(err error) error {
+	var conflict *ledger.ConflictError
+	var wrong *rules.Error
+	var input *weir.InputError
+	if errors.As(err, &conflict) || errors.As(err, &wrong) || errors.As(err, &input) || errors.Is(err, ledger.ErrNoRule) || errors.Is(err, ledger.ErrNoException) {
+		return err
+	}
+	d.Log.Error("admin: the ledger did not answer", "error", err)
+	return err
+}

@@ -1,0 +1,156 @@
+package admin
+
+import (
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/weirproject/weir/rules/ledger"
+)
+
+// A call is one request and what the door knows of it.
+type call struct {
+	request *http.Request
+	who     string
+	query   url.Values
+	etag    int64 // of the answer; 0: none
+	status  int   // of the answer; 0: 200
+}
+
+// readQuery takes the parameters that the operation knows, each once but value.
+func (c *call) readQuery(known []string) (err error) {
+	if c.query, err = url.ParseQuery(c.request.URL.RawQuery); err != nil {
+		return refusef(http.StatusBadRequest, "the query cannot be read: %v", err)
+	}
+	for name, values := range c.query {
+		switch {
+		case !slices.Contains(known, name):
+			return refusef(http.StatusBadRequest, "there is no parameter %.80q here; there are: %s", name, orNone(known))
+		case len(values) > 1 && name != "value":
+			return refusef(http.StatusBadRequest, "the parameter %s stands there twice", name)
+		}
+	}
+	return nil
+}
+
+func orNone(names []string) string {
+	if len(names) == 0 {
+		return "none"
+	}
+	return strings.Join(names, ", ")
+}
+
+// by is who makes a change, and why.
+func (c *call) by() ledger.Author { return ledger.Author{Who: c.who, Why: c.query.Get("why")} }
+
+func (c *call) name() string { return c.request.PathValue("name") }
+
+// flag is a parameter that is true or false.
+func (c *call) flag(name string) (bool, error) {
+	switch text := c.query.Get(name); text {
+	case "", "false":
+		return false, nil
+	case "true":
+		return true, nil
+	default:
+		return false, refusef(http.StatusBadRequest, "%s is %.80q; allowed: true or false", name, text)
+	}
+}
+
+// number is a parameter that is a whole number; what is not there is otherwise.
+func (c *call) number(name string, otherwise int64) (int64, error) {
+	text := c.query.Get(name)
+	if text == "" {
+		return otherwise, nil
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 1 || strconv.FormatInt(n, 10) != text {
+		return 0, refusef(http.StatusBadRequest, "%s is %.80q; allowed: a whole number from 1", name, text)
+	}
+	return n, nil
+}
+
+// seen is the revision that a writer has seen (RFC 9110, sections 13.1.1 and 13.1.2): 0 with
+// If-None-Match: *. Without either it is an error: a write that looks at nothing overwrites
+// what others did.
+func (c *call) seen() (int64, error) {
+	match, none := c.request.Header.Values("If-Match"), c.request.Header.Values("If-None-Match")
+	switch {
+	case len(match) == 1 && len(none) == 0:
+		text := strings.Trim(match[0], `"`)
+		if n, err := strconv.ParseInt(text, 10, 64); err == nil && n > 0 && match[0] == `"`+strconv.FormatInt(n, 10)+`"` {
+			return n, nil
+		}
+		return 0, refusef(http.StatusBadRequest, `If-Match is %.80q; allowed: the ETag of what you have read, such as "12"`, match[0])
+	case len(none) == 1 && len(match) == 0 && none[0] == "*":
+		return 0, nil
+	case len(none)+len(match) > 0:
+		return 0, refusef(http.StatusBadRequest, "allowed: one If-Match with the ETag of what you have read, or If-None-Match: * for what is new")
+	}
+	return 0, refusef(http.StatusPreconditionRequired, "say which revision you have seen: If-Match with the ETag of GET, or If-None-Match: * for what is new")
+}
+
+// body reads the body, which must be of one of the kinds.
+func (c *call) body(most int, kinds ...string) (text []byte, err error) {
+	kind, _, err := mime.ParseMediaType(c.request.Header.Get("Content-Type"))
+	if err != nil || !slices.Contains(kinds, kind) {
+		return nil, refusef(http.StatusUnsupportedMediaType, "Content-Type is %.80q; allowed: %s", c.request.Header.Get("Content-Type"), strings.Join(kinds, ", "))
+	}
+	if coding := c.request.Header.Get("Content-Encoding"); coding != "" && coding != "identity" {
+		return nil, refusef(http.StatusUnsupportedMediaType, "Content-Encoding is %.80q; allowed: none", coding)
+	}
+	text, err = io.ReadAll(io.LimitReader(c.request.Body, int64(most)+1))
+	if err != nil {
+		return nil, refusef(http.StatusBadRequest, "the body could not be read to its end")
+	}
+	if len(text) > most {
+		return nil, refusef(http.StatusRequestEntityTooLarge, "the body has over %d bytes", most)
+	}
+	return text, nil
+}
+
+// yamlKinds are those of a rule: JSON is YAML too.
+var yamlKinds = []string{"application/yaml", "application/json"}
+
+// document reads a body of JSON strictly: names that stand twice or are not known are errors.
+func (c *call) document(into any) error {
+	text, err := c.body(ledger.MaxDocument, "application/json")
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(text, into, json.RejectUnknownMembers(true), json.MatchCaseInsensitiveNames(false)); err != nil {
+		return refusef(http.StatusBadRequest, "the body is not as it must be: %s", strings.TrimPrefix(err.Error(), "json: "))
+	}
+	return nil
+}
+
+// write answers.
+func write(w http.ResponseWriter, c *call, answer any) {
+	text, isText := answer.(jsontext.Value)
+	if !isText {
+		var err error
+		if text, err = json.Marshal(answer, jsontext.WithIndent("  "), json.Deterministic(true)); err != nil {
+			writeProblem(w, err)
+			return
+		}
+	}
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cache-Control", "no-store")
+	if c.etag > 0 {
+		h.Set("ETag", fmt.Sprintf("%q", strconv.FormatInt(c.etag, 10)))
+	}
+	if c.status != 0 {
+		w.WriteHeader(c.status)
+	}
+	_, _ = w.Write(append(text, '\n')) // an error is the connection's end
+}

@@ -1,0 +1,82 @@
+package admin
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+
+	"github.com/weirproject/weir/doors/admit"
+)
+
+const (
+	mostActor = 100 // bytes of X-Weir-Actor, and of a token's name
+
+	// actorField is where a caller who is known says for whom he acts, such as a console that
+	// has one token and many users.
+	actorField = "X-Weir-Actor"
+)
+
+// identify finds out who calls, and whether he may. What it says never tells whether a
+// token is nearly right.
+func (d *door) identify(c *call, writes bool) error {
+	if !d.guarded {
+		// Whoever is on this machine can say that he is anybody.
+		host, _, err := net.SplitHostPort(c.request.RemoteAddr)
+		if err != nil {
+			host = "this machine"
+		}
+		c.who = "somebody at " + host
+		return nil
+	}
+	name, mayWrite, err := d.known(c.request)
+	if err != nil {
+		return err
+	}
+	if writes && !mayWrite {
+		p := refusef(http.StatusForbidden, "%s may only read", name)
+		p.authenticate = `Bearer realm="weir", error="insufficient_scope"`
+		return p
+	}
+	c.who = name
+	if actor := c.request.Header.Get(actorField); actor != "" {
+		if !plain(actor, mostActor) {
+			return refusef(http.StatusBadRequest, "%s is %.80q; allowed: 1 to %d printable characters of ASCII", actorField, actor, mostActor)
+		}
+		c.who = fmt.Sprintf("%s by %s", actor, name)
+	}
+	return nil
+}
+
+// known is the name of a caller who shows a token or a certificate.
+func (d *door) known(r *http.Request) (name string, mayWrite bool, err error) {
+	if text, ok := admit.Bearer(r.Header.Get("Authorization")); ok {
+		shown := admit.Hash(text)
+		if i := admit.Among(d.hashes, &shown); i >= 0 {
+			return d.tokens[i].Name, d.tokens[i].Write, nil
+		}
+		p := refusef(http.StatusUnauthorized, "the token is not known here")
+		p.authenticate = `Bearer realm="weir", error="invalid_token"`
+		return "", false, p
+	}
+	if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
+		name := r.TLS.VerifiedChains[0][0].Subject.CommonName
+		listed := func(names []string) bool { return slices.Contains(names, "*") || slices.Contains(names, name) }
+		if mayWrite = listed(d.writers); (mayWrite || listed(d.readers)) && plain(name, mostActor) {
+			return "certificate " + name, mayWrite, nil
+		}
+	}
+	p := refusef(http.StatusUnauthorized, "this needs a token of an operator: Authorization: Bearer TOKEN")
+	p.authenticate = `Bearer realm="weir"`
+	return "", false, p
+}
+
+// plain reports whether a text can stand in a log and in a history as it is.
+func plain(text string, most int) bool {
+	for i := range len(text) {
+		if text[i] < ' ' || text[i] > '~' {
+			return false
+		}
+	}
+	return text != "" && len(text) <= most
+}

@@ -1,0 +1,149 @@
+package admin
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/rules"
+	"github.com/weirproject/weir/rules/ledger"
+)
+
+// An exceptionAnswer is an exception as the server has it.
+type exceptionAnswer struct {
+	ID       string              `json:"id"`
+	Kind     rules.ExceptionKind `json:"kind"`
+	Rule     string              `json:"rule,omitzero"`
+	By       string              `json:"by,omitzero"`
+	Values   []string            `json:"values"`
+	Limit    []string            `json:"limit,omitzero"`
+	Until    time.Time           `json:"until"` // by the ledger's clock
+	Left     string              `json:"left"`
+	Revision int64               `json:"revision"`
+	Who      string              `json:"who"`
+	Why      string              `json:"why,omitzero"`
+	When     time.Time           `json:"when"`
+	InForce  bool                `json:"in_force"`
+	Waiting  string              `json:"waiting,omitzero"` // why it is not
+}
+
+func (d *door) exceptionOf(e *ledger.Exception, left time.Duration) exceptionAnswer {
+	a := exceptionAnswer{ID: e.ID, Kind: e.Kind, Rule: e.Rule, By: e.Component, Values: e.Values, Limit: e.Limit, Until: e.Until,
+		Left: left.Round(time.Second).String(), Revision: e.Revision, Who: e.Author.Who, Why: e.Author.Why, When: e.When}
+	a.InForce, a.Waiting = d.reached(e.Revision)
+	for _, unfit := range d.Gate.Rules().Unfit() {
+		if a.InForce && unfit.ID == e.ID {
+			a.InForce, a.Waiting = false, unfit.Why
+		}
+	}
+	return a
+}
+
+type exceptionsAnswer struct {
+	Exceptions []exceptionAnswer `json:"exceptions"`
+}
+
+func (d *door) listExceptions(ctx context.Context, _ *call) (any, error) {
+	list, now, err := d.Ledger.Exceptions(ctx)
+	if err != nil {
+		return nil, d.told(err)
+	}
+	answer := exceptionsAnswer{Exceptions: []exceptionAnswer{}}
+	for i := range list {
+		answer.Exceptions = append(answer.Exceptions, d.exceptionOf(&list[i], list[i].Until.Sub(now)))
+	}
+	return answer, nil
+}
+
+func (d *door) getException(ctx context.Context, c *call) (any, error) {
+	e, left, err := d.Ledger.Exception(ctx, c.request.PathValue("id"))
+	if err != nil {
+		return nil, d.told(err)
+	}
+	c.etag = e.Revision
+	return d.exceptionOf(&e, left), nil
+}
+
+// An exceptionBody is what POST exceptions takes.
+type exceptionBody struct {
+	Kind   rules.ExceptionKind `json:"kind"`
+	Rule   string              `json:"rule"`
+	By     string              `json:"by"`
+	Values []string            `json:"values"`
+	Limit  []string            `json:"limit"`
+	For    string              `json:"for"`
+	Why    string              `json:"why"`
+}
+
+func (d *door) postException(ctx context.Context, c *call) (any, error) {
+	seen, err := c.seen()
+	if err != nil {
+		return nil, err
+	}
+	var b exceptionBody
+	if err := c.document(&b); err != nil {
+		return nil, err
+	}
+	last, err := time.ParseDuration(b.For)
+	if err != nil {
+		return nil, refusef(http.StatusUnprocessableEntity, "for is %.80q; allowed: a duration such as 30m or 2h", b.For)
+	}
+	e := rules.Exception{Kind: b.Kind, Rule: b.Rule, Component: b.By, Values: b.Values, Limit: b.Limit}
+	if err := d.fits(e); err != nil {
+		return nil, err
+	}
+	id, revision, err := d.Ledger.Except(ctx, e, last, seen, ledger.Author{Who: c.who, Why: b.Why})
+	if err != nil {
+		return nil, d.told(err)
+	}
+	d.Log.Info("admin: an exception was made", "id", id, "kind", string(e.Kind), "rule", e.Rule, "by", e.Component, "values", e.Values,
+		"limit", e.Limit, "for", last, "revision", revision, "who", c.who, "why", b.Why)
+	d.await(ctx, revision)
+	now, left, err := d.Ledger.Exception(ctx, id)
+	if err != nil {
+		return nil, d.told(err)
+	}
+	c.etag = revision
+	return d.exceptionOf(&now, left), nil
+}
+
+// fits refuses an exception that would do nothing: it tries it with the one rule that it is
+// about.
+func (d *door) fits(e rules.Exception) error {
+	law := d.law()
+	file := &rules.File{Name: "exception", Exceptions: []rules.Exception{e}}
+	if e.Rule != "" {
+		at := law.find(e.Rule)
+		if at < 0 {
+			return refusef(http.StatusUnprocessableEntity, "rule is %.80q; allowed: one that is in force", e.Rule)
+		}
+		file.Rules = slices.Clone(law.file.Rules[at : at+1])
+	}
+	set, err := d.Compile(file)
+	if err != nil {
+		return err
+	}
+	if unfit := set.Unfit(); len(unfit) > 0 {
+		return &weir.InputError{Field: "exception", Given: e.Values, Allowed: "one that fits: " + unfit[0].Why}
+	}
+	return nil
+}
+
+func (d *door) deleteException(ctx context.Context, c *call) (any, error) {
+	seen, err := c.seen()
+	if err != nil {
+		return nil, err
+	}
+	id := c.request.PathValue("id")
+	revision, err := d.Ledger.Lift(ctx, id, seen, c.by())
+	if err != nil {
+		return nil, d.told(err)
+	}
+	d.Log.Info("admin: an exception was ended", "id", id, "revision", revision, "who", c.who, "why", c.by().Why)
+	answer := written{Name: id, Revision: revision, Changes: []change{}}
+	answer.InForce, answer.Waiting = d.await(ctx, revision)
+	c.etag = revision
+	return answer, nil
+}

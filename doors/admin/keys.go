@@ -1,0 +1,85 @@
+package admin
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/rules"
+)
+
+// A keyAnswer is how a key stands under a rule.
+type keyAnswer struct {
+	Rule       string        `json:"rule"`
+	Components []string      `json:"components"` // of the rule's key
+	Values     []string      `json:"values"`
+	Limits     []limitAnswer `json:"limits"`
+}
+
+type limitAnswer struct {
+	Limit      string   `json:"limit"`
+	Remaining  int64    `json:"remaining"`
+	RetryAfter *float64 `json:"retry_after"` // seconds; null: never
+	ResetAfter float64  `json:"reset_after"` // seconds
+}
+
+func (d *door) getKey(ctx context.Context, c *call) (any, error) {
+	answer, _, err := d.look(ctx, c)
+	return answer, err
+}
+
+// look finds the claims of a key, and asks the store about them.
+func (d *door) look(ctx context.Context, c *call) (*keyAnswer, *gate.Verdict, error) {
+	set, name := d.Gate.Rules(), c.query.Get("rule")
+	i := slices.IndexFunc(set.Rules(), func(r *rules.Rule) bool { return r.Name() == name })
+	if i < 0 {
+		return nil, nil, refusef(http.StatusNotFound, "rule is %.80q; allowed: one that is in force", name)
+	}
+	rule := set.Rules()[i]
+	key, limits, err := rule.Lookup(c.query["value"])
+	if err != nil {
+		return nil, nil, err
+	}
+	var v gate.Verdict
+	err = d.Gate.Decide(ctx, nil, gate.Ask{Claims: gate.ClaimsOf(rule, key, limits)}, &v)
+	if err == nil {
+		err = v.Err
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	answer := &keyAnswer{Rule: name, Components: orEmpty(rule.Components()), Values: orEmpty(c.query["value"])}
+	for i := range v.Len() {
+		check := v.At(i)
+		answer.Limits = append(answer.Limits, limitOf(check.Claim.Limit, check.Decision))
+	}
+	return answer, &v, nil
+}
+
+func orEmpty(list []string) []string { return append([]string{}, list...) }
+
+func limitOf(limit *weir.Limit, decision *weir.Decision) limitAnswer {
+	a := limitAnswer{Limit: limit.String(), Remaining: decision.Remaining, ResetAfter: decision.ResetAfter.Seconds()}
+	if decision.RetryAfter < time.Duration(weir.Never) {
+		seconds := decision.RetryAfter.Seconds()
+		a.RetryAfter = &seconds
+	}
+	return a
+}
+
+// resetKey forgets what was used, and tells how the key stands then.
+func (d *door) resetKey(ctx context.Context, c *call) (any, error) {
+	_, v, err := d.look(ctx, c)
+	if err == nil {
+		err = d.Gate.Reset(ctx, v)
+	}
+	if err != nil {
+		return nil, err
+	}
+	d.Log.Info("admin: a key was reset", "rule", c.query.Get("rule"), "values", c.query["value"], "who", c.who, "why", c.by().Why)
+	answer, _, err := d.look(ctx, c)
+	return answer, err
+}
