@@ -90,7 +90,7 @@ func (v *server) start(ctx context.Context, given func(flag string) bool, signal
 	if err != nil {
 		return err
 	}
-	layers, err := v.flags.law.layers(v.law.primary, &v.law.store)
+	layers, err := v.flags.law.layers(ctx, v.law.primary, &v.law.store)
 	if err != nil {
 		return err
 	}

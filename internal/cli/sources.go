@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/weirproject/weir/redisstore"
 	"github.com/weirproject/weir/rules"
 	"github.com/weirproject/weir/rules/source"
 	"github.com/weirproject/weir/rules/source/redissource"
@@ -68,21 +69,21 @@ func (f *sourceFlags) check() error {
 // layers are the sources in the order of precedence, the last of which wins: what operators
 // change in Redis while an attack lasts beats the file that was there before, and what the
 // ledger has, with an author and a way back, beats hashes that anything may have written.
-func (f *sourceFlags) layers(p *primary, store *storeConfig) ([]source.Layer, error) {
+func (f *sourceFlags) layers(ctx context.Context, p *primary, store *storeConfig) ([]source.Layer, error) {
 	layers := []source.Layer{p.Layer}
 	for i, at := range f.hashes {
 		name := "redis"
 		if i > 0 {
 			name = fmt.Sprint("redis-", i+1)
 		}
-		layer, err := f.redis(name, "rules", at, store, redissource.New, f.prefix, f.channel)
+		layer, err := f.redis(ctx, name, "rules", at, store, redissource.New, f.prefix, f.channel)
 		if err != nil {
 			return nil, err
 		}
 		layers = append(layers, layer)
 	}
 	if f.ledger != "" {
-		layer, err := f.redis("ledger", "ledger", f.ledger, store, redissource.NewLedger, f.ledgerName, f.ledgerName)
+		layer, err := f.redis(ctx, "ledger", "ledger", f.ledger, store, redissource.NewLedger, f.ledgerName, f.ledgerName)
 		return append(layers, layer), err
 	}
 	return layers, nil
@@ -90,7 +91,7 @@ func (f *sourceFlags) layers(p *primary, store *storeConfig) ([]source.Layer, er
 
 // redis is a layer of rules in Redis. Its source knows better than a Keeper when to believe
 // that it is empty.
-func (f *sourceFlags) redis(name, flag, at string, store *storeConfig, open func(string, ...redissource.Option) (*redissource.Source, error), prefix, channel string) (source.Layer, error) {
+func (f *sourceFlags) redis(ctx context.Context, name, flag, at string, store *storeConfig, open func(string, ...redissource.Option) (*redissource.Source, error), prefix, channel string) (source.Layer, error) {
 	layer := source.Layer{Name: name, AllowEmpty: true}
 	if at == inStore && store.url == memory {
 		return layer, usagef("--%s redis means the store's, and the store is %s; give the URL of a Redis", flag, memory)
@@ -103,16 +104,33 @@ func (f *sourceFlags) redis(name, flag, at string, store *storeConfig, open func
 		opts = append(opts, redissource.WithAllowEmpty())
 	}
 	from, err := open(at, opts...)
+	if err == nil {
+		err = probe(ctx, at)
+	}
 	if err != nil {
-		return layer, fmt.Errorf("--%s: %w", flag, err)
+		return layer, fmt.Errorf("--%s: %s: %w", flag, masked(at), err)
 	}
 	layer.Source = from
 	return layer, nil
 }
 
+// probe says what is wrong with a Redis that waiting does not mend, such as its password.
+func probe(ctx context.Context, url string) error {
+	ctx, cancel := context.WithTimeout(ctx, firstAttempt)
+	defer cancel()
+	client, err := redisstore.Client(ctx, url)
+	if err == nil {
+		client.Close()
+	}
+	if err != nil && !passes(err) {
+		return err
+	}
+	return nil
+}
+
 // gather is the law of all sources as they stand now.
 func (f *lawFlags) gather(ctx context.Context, l *law) error {
-	layers, err := f.layers(l.primary, &l.store)
+	layers, err := f.layers(ctx, l.primary, &l.store)
 	if err != nil || len(layers) == 1 {
 		return err
 	}
