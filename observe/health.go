@@ -10,6 +10,7 @@ import (
 type health struct {
 	loaded   atomic.Bool // rules are in force
 	stale    atomic.Bool // later ones could not be loaded
+	partial  atomic.Bool // some were never loaded
 	silent   atomic.Bool // the store did not answer
 	stopping atomic.Bool
 }
@@ -25,6 +26,10 @@ func (h *health) up() float64 {
 // Stopping tells that the server takes no new work: from now on it is not ready.
 func (m *Metrics) Stopping() { m.health.stopping.Store(true) }
 
+// Incomplete tells whether rules that were asked for were never loaded, though others are
+// in force: as long as that is so, the server is not ready.
+func (m *Metrics) Incomplete(yes bool) { m.health.partial.Store(yes) }
+
 // Live answers /livez: 200 while the process can answer anything. It looks at nothing, so
 // that no outage of something else has the process restarted.
 func (m *Metrics) Live() http.Handler {
@@ -33,7 +38,8 @@ func (m *Metrics) Live() http.Handler {
 	})
 }
 
-// Ready answers /readyz: 200 as soon as rules are in force and until Stopping, else 503. A
+// Ready answers /readyz: 200 as soon as rules are in force, and not Incomplete, and until
+// Stopping, else 503. A
 // store that does not answer does not change that: while the rules' policy decides, sending
 // the traffic elsewhere, where the same store does not answer, would only add to the
 // outage. What is degraded stands in the body.
@@ -56,6 +62,8 @@ func (h *health) status() (*status, int) {
 		s.Status, code = "stopping", http.StatusServiceUnavailable
 	case !h.loaded.Load():
 		s.Status, code = "starting: no rules are loaded yet", http.StatusServiceUnavailable
+	case h.partial.Load():
+		s.Status, code = "starting: not all rules are loaded yet", http.StatusServiceUnavailable
 	}
 	if h.silent.Load() {
 		s.Degraded = append(s.Degraded, "the store does not answer; the rules' on_store_error decides")

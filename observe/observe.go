@@ -52,7 +52,7 @@ func New(version string) *Metrics {
 	m.storeErrors = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_store_errors_total", Help: "Calls of the store that failed; wrong input and callers that left do not count."}, []string{"operation"})
 	m.ruleCount = gauge("weir_rules", "Rules in force.")
 	m.loadedAt = gauge("weir_config_loaded_timestamp_seconds", "When the rules in force were loaded.")
-	m.fresh = gauge("weir_config_last_load_success", "1 if the last attempt to load rules succeeded.")
+	m.fresh = gauge("weir_config_last_load_successful", "1 if the last attempt to load rules succeeded.")
 	storeUp := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "weir_store_up", Help: "1 if the store answered when it was last asked, or was not asked yet."}, m.health.up)
 	build := prometheus.NewGauge(prometheus.GaugeOpts{Name: "weir_build_info", Help: "1; the labels say what is running.",
 		ConstLabels: prometheus.Labels{"version": version, "goversion": runtime.Version()}})

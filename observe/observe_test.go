@@ -128,7 +128,7 @@ func TestVerdictsAreCounted(t *testing.T) {
 		`weir_looks_total 1`,
 		`weir_decision_duration_seconds_count 9`,
 		`weir_rules 5`,
-		`weir_config_last_load_success 1`,
+		`weir_config_last_load_successful 1`,
 		`weir_config_loaded_timestamp_seconds 1.7900000005e+09`,
 		`weir_store_up 1`,
 	)
@@ -177,7 +177,7 @@ func TestRulesChange(t *testing.T) {
 		t.Error("rules that are gone are still told of")
 	}
 	m.RulesFailed()
-	says(t, m, `weir_config_last_load_success 0`, `weir_rules 2`)
+	says(t, m, `weir_config_last_load_successful 0`, `weir_rules 2`)
 }
 
 // However many rules there were, and whatever callers bring, the series are those of the

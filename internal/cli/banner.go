@@ -10,7 +10,7 @@ import (
 // announce says what was started: to people, or with --log-format json as a line of the log.
 func (v *server) announce() {
 	if v.flags.format == "json" {
-		args := []any{"version", version(), "store", masked(v.law.store.url), "rules", len(v.law.set.Rules())}
+		args := []any{"version", version(), "store", masked(v.law.store.url), "rules", len(v.gate.Rules().Rules())}
 		for _, p := range v.where {
 			args = append(args, p.door, p.address)
 		}
@@ -41,8 +41,11 @@ func (v *server) storeLine() string {
 const mostNames = 8
 
 func (v *server) rulesLine() string {
-	list := v.law.set.Rules()
-	if len(list) == 0 {
+	list := v.gate.Rules().Rules()
+	switch {
+	case len(list) == 0 && v.law.source != "":
+		return "none yet of " + v.law.source + ": everything passes"
+	case len(list) == 0:
 		return "none: everything passes"
 	}
 	var names []string
@@ -78,7 +81,7 @@ func (v *server) upstreamName() string {
 
 // next is what to do now: a request to try, or how to get the first rule.
 func (v *server) next() string {
-	if len(v.law.set.Rules()) == 0 {
+	if len(v.gate.Rules().Rules()) == 0 && !v.flags.law.asked() {
 		return v.firstRule()
 	}
 	line := v.try()

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,21 +10,24 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weirproject/weir/rules"
+	"github.com/weirproject/weir/rules/source/filesource"
 )
 
 func newCheck(s *System) *cobra.Command {
 	var format string
 	command := &cobra.Command{
-		Use:   "check [--format text|json] FILE…",
+		Use:   "check [--format text|json] FILE|DIRECTORY|URL…",
 		Short: "Say what is wrong, or odd, in files of rules",
 		Long: `Read files of rules and report every mistake, with its line and what is allowed; and what
-is no mistake but odd, such as a rule that can never match.
+is no mistake but odd, such as a rule that can never match. A directory is checked as weir
+serve --config reads it: all its files are one law. Of a URL only mistakes are told.
 
 The exit code is 0 if there is nothing to say, 1 if there are mistakes, 3 if there are only
 warnings. The file - is the standard input; without a file, WEIR_CONFIG names it.`,
 		Example: `  weir check weir.yaml
   weir check --format json weir.yaml
-  weir check - < weir.yaml`,
+  weir check - < weir.yaml
+  weir check .`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if config := s.lookup("WEIR_CONFIG"); len(args) == 0 && config != "" {
 				args = []string{config}
@@ -31,7 +35,7 @@ warnings. The file - is the standard input; without a file, WEIR_CONFIG names it
 			if len(args) == 0 {
 				return usagef("name a file of rules, such as: weir check weir.yaml")
 			}
-			return check(s, args, format)
+			return check(cmd.Context(), s, args, format)
 		},
 	}
 	command.Flags().StringVar(&format, "format", "text", "text, or json: an array with an object for each finding")
@@ -49,14 +53,14 @@ type finding struct {
 	text     string
 }
 
-func check(s *System, names []string, format string) error {
+func check(ctx context.Context, s *System, names []string, format string) error {
 	if format != "text" && format != "json" {
 		return usagef("--format is %.80q; allowed: text, json", format)
 	}
 	findings := []finding{}
 	code, rulesFound := exitClean, 0
 	for _, name := range names {
-		found, n := inspect(s, name)
+		found, n := inspect(ctx, s, name)
 		findings, rulesFound = append(findings, found...), rulesFound+n
 	}
 	for _, f := range findings {
@@ -90,8 +94,11 @@ func tell(out io.Writer, findings []finding, format string) error {
 	return nil
 }
 
-// inspect is what there is to say of one file.
-func inspect(s *System, name string) (findings []finding, n int) {
+// inspect is what there is to say of one file, directory or URL.
+func inspect(ctx context.Context, s *System, name string) (findings []finding, n int) {
+	if isURL(name) || isDir(name) {
+		return inspectAll(ctx, s, name)
+	}
 	shown, text, err := readRules(s, name)
 	if err != nil {
 		return mistakes(shown, err), 0
@@ -106,6 +113,21 @@ func inspect(s *System, name string) (findings []finding, n int) {
 		findings = append(findings, f)
 	}
 	return findings, len(set.Rules())
+}
+
+// inspectAll reads what is more than a file as weir serve reads it. What is odd about a
+// directory is told of each of its files.
+func inspectAll(ctx context.Context, s *System, name string) (findings []finding, n int) {
+	f := sourceFlags{config: name, poll: configPoll, wait: checkWait}
+	p, err := f.open(ctx, s)
+	if err != nil {
+		return mistakes(name, err), 0
+	}
+	for _, file := range filesource.Files(name) {
+		warned, _ := inspect(ctx, s, file)
+		findings = append(findings, warned...)
+	}
+	return findings, len(p.file.Rules)
 }
 
 // mistakes are those that an error lists.

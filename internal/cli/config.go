@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -21,8 +22,7 @@ import (
 // A lawFlags are those that say which rules, and what stands round them in their file. All
 // commands that read rules have them, and read them alike.
 type lawFlags struct {
-	config       string
-	limits       []string
+	sourceFlags
 	store        storeConfig
 	proxies      []string
 	clientHeader string
@@ -31,8 +31,7 @@ type lawFlags struct {
 }
 
 func (f *lawFlags) add(flags *pflag.FlagSet) {
-	flags.StringVarP(&f.config, "config", "c", "", "the `FILE` of rules")
-	flags.StringArrayVar(&f.limits, "limit", nil, "instead of a file: a `LIMIT` such as \"5/10s\", of each client's address,\nor \"100/1m per header.X-Api-Key\"; again for more")
+	f.sourceFlags.add(flags)
 	flags.StringVar(&f.store.url, "store", memory, "where limits are counted: memory, or a `URL` such as redis://host:6379/0")
 	flags.DurationVar(&f.store.timeout, "store-timeout", 50*time.Millisecond, "the `TIME` that Redis has to answer")
 	flags.IntVar(&f.store.maxKeys, "max-keys", memstore.DefaultMaxKeys, "how many keys are kept in memory: a `NUMBER`")
@@ -42,54 +41,47 @@ func (f *lawFlags) add(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&f.forms, "path-form", nil, "`WORDS` that loosen the form of paths, with commas:\n"+strings.Join(formWords, ", "))
 }
 
-// A law is what the flags, the environment and the file come to.
+// A law is what the flags, the environment and --config come to.
 type law struct {
-	file    *rules.File
-	text    []byte // of the file; nil if there is none
-	set     *rules.Set
-	source  string // what to call where the rules are from; "" if there are none
+	file    *rules.File // what --config says, or --limit
+	set     *rules.Set  // of that file
+	source  string      // what to call where all rules are from; "" if there are none
+	primary *primary
+	hashKey string
 	store   storeConfig
 	trusted []netip.Prefix
 	clients *clientaddr.Extractor
 	form    pathform.Form
 }
 
-// read reads the rules, and lets the file fill in what neither flags nor environment said.
-func (f *lawFlags) read(s *System, flags *pflag.FlagSet, warn func(string)) (*law, error) {
-	if f.config != "" && len(f.limits) > 0 {
-		return nil, usagef("--config and --limit are both given; write the limit into %s", f.config)
+// read reads --config, and lets it fill in what neither flags nor environment said.
+func (f *lawFlags) read(ctx context.Context, s *System, flags *pflag.FlagSet, warn func(string)) (*law, error) {
+	if err := f.check(); err != nil {
+		return nil, err
 	}
 	l := &law{store: f.store}
 	var err error
-	switch {
-	case f.config != "":
-		l.source, l.text, err = readRules(s, f.config)
-		if err == nil {
-			l.file, err = rules.Parse(l.source, l.text)
-		}
-	case len(f.limits) > 0:
-		l.source = "--limit"
-		l.file, err = quickRules(f.limits)
-	default:
-		l.file = &rules.File{}
-	}
-	if err != nil {
+	if l.hashKey, err = s.secret("hash-key-file", f.hashKeyFile, warn); err != nil {
 		return nil, err
 	}
-	if l.set, err = f.compile(s, l.file, warn); err != nil {
+	if l.primary, err = f.open(ctx, s); err != nil {
 		return nil, err
 	}
-	return l, f.settle(flags, l)
+	l.file = l.primary.file
+	if l.set, err = l.compile(l.file); err != nil {
+		return nil, err
+	}
+	if err := f.settle(flags, l); err != nil {
+		return nil, err
+	}
+	l.source = f.shown(l.primary, &l.store)
+	return l, nil
 }
 
-func (f *lawFlags) compile(s *System, file *rules.File, warn func(string)) (*rules.Set, error) {
-	key, err := s.secret("hash-key-file", f.hashKeyFile, warn)
-	if err != nil {
-		return nil, err
-	}
+func (l *law) compile(file *rules.File) (*rules.Set, error) {
 	var opts []rules.Option
-	if key != "" {
-		opts = append(opts, rules.WithHashKey([]byte(key)))
+	if l.hashKey != "" {
+		opts = append(opts, rules.WithHashKey([]byte(l.hashKey)))
 	}
 	return rules.Compile(file, opts...)
 }

@@ -18,6 +18,9 @@ func TestWhatDoesNotStart(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "rules.yaml", oneRule)
 	write(t, dir, "wrong.yaml", "rules: [{nam: a}]\n")
+	if err := os.Mkdir(filepath.Join(dir, "empty"), 0o700); err != nil {
+		t.Fatal(err)
+	}
 	write(t, dir, "short", "short\n")
 	write(t, dir, "proxies.yaml", "trusted_proxies: [10.0.0.0/8]\n"+oneRule)
 	for _, test := range []struct {
@@ -58,7 +61,14 @@ func TestWhatDoesNotStart(t *testing.T) {
 		{"--shutdown-timeout -1s", "", 2, "must not be below 0"},
 		// files
 		{"--config $DIR/none.yaml", "", 1, "there is no file "},
-		{"--config $DIR", "", 1, "is a directory"},
+		{"--config $DIR/empty", "", 1, "empty has no files of rules"},
+		{"--config http://203.0.113.1/weir.yaml", "", 2, "allowed: https, or http on this machine"},
+		{"--config-token-file token", "", 2, "--config-token-file is for a --config that is a URL"},
+		{"--rules redis", "", 2, "--rules redis means the store's, and the store is memory"},
+		{"--rules postgres://127.0.0.1", "", 2, "--rules:"},
+		{"--ledger redis", "", 2, "--ledger redis means the store's"},
+		{"--rules-wait 0s", "", 2, "--rules-wait is 0s"},
+		{"--rules redis://127.0.0.1:1 --rules-refresh 1ms", "", 2, "100ms to 24h"},
 		{"--config $DIR/wrong.yaml", "", 1, `wrong.yaml:1:10: unknown field "nam"; did you mean "name"?`},
 		{"--config $DIR/rules.yaml --limit 5/10s", "", 2, "--config and --limit are both given; write the limit into"},
 		{"--limit 5/10", "", 1, `limit is "5/10"; allowed: a period with its unit`},

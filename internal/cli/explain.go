@@ -69,12 +69,17 @@ func lawNames(flags *pflag.FlagSet) []string {
 }
 
 func explain(ctx context.Context, s *System, f *explainFlags, flags *pflag.FlagSet, args []string) error {
-	if f.law.config == "" && len(f.law.limits) == 0 && !flags.Changed("server") {
+	if !f.law.asked() && !flags.Changed("server") {
 		return usagef("there are no rules to explain by: give --config FILE, --limit \"5/10s\", or --server URL")
 	}
-	law, err := f.law.read(s, flags, func(text string) { warnTo(s.Err, text) })
+	law, err := f.law.read(ctx, s, flags, func(text string) { warnTo(s.Err, text) })
 	if err != nil {
 		return err
+	}
+	if !flags.Changed("server") {
+		if err := f.law.gather(ctx, law); err != nil {
+			return err
+		}
 	}
 	a, err := f.request.read(args, law)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 // A serveFlags is what serve is told.
 type serveFlags struct {
 	law           lawFlags
-	onLine        bool // the store was named in the command line
+	onLine        []string // the URLs that were named in the command line
 	http, gateway doorFlags
 	resp          doorFlags
 	upstream      string
@@ -73,8 +73,13 @@ func newServe(s *System) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "serve [flags]",
 		Short: "Decide for other programs, and stand before a service",
-		Long: `Serve decisions by the rules of a file. Without flags: limits are counted in this process,
-the API listens on 127.0.0.1:8080, and without rules everything passes.
+		Long: `Serve decisions by rules. Without flags: limits are counted in this process, the API listens
+on 127.0.0.1:8080, and without rules everything passes.
+
+Rules are from a file, a directory or a URL (--config), from hashes in Redis (--rules) and
+from a ledger in Redis (--ledger), and the later of these beat the earlier. All are watched:
+a change is in force within a second, as a whole; where it is wrong, the last good rules
+stay. SIGHUP and POST /-/reload have all of them read at once.
 
 Each flag is also a variable of the environment: WEIR_STORE for --store, and so on. Flags
 beat variables, variables beat the file. The first SIGTERM or SIGINT lets finish what is in
@@ -96,14 +101,17 @@ and the RESP door a password, or client certificates.`,
   weir serve --resp 127.0.0.1:6380`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			f.onLine = cmd.Flags().Changed("store")
+			f.onLine = f.law.urls(cmd.Flags())
 			if err := s.fromEnvironment(cmd.Flags()); err != nil {
 				return err
 			}
+			hup := make(chan os.Signal, 1)
+			signal.Notify(hup, syscall.SIGHUP)
+			defer signal.Stop(hup)
 			signals := make(chan os.Signal, 2)
 			signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 			defer signal.Stop(signals)
-			return serve(s, &f, cmd.Flags(), signals)
+			return serve(cmd.Context(), s, &f, cmd.Flags(), signals, hup)
 		},
 	}
 	f.add(command.Flags())

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -22,7 +23,6 @@ import (
 	"github.com/weirproject/weir/httplimit"
 	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/observe"
-	"github.com/weirproject/weir/rules"
 )
 
 // apiBodies is how long a request of the API may take to be read, and its answer to be
@@ -39,6 +39,7 @@ type server struct {
 	store   weir.Store
 	gate    *gate.Gate
 	metrics *observe.Metrics
+	live    *live
 	doors   []running
 	open    []net.Listener // listeners that no door has yet
 	where   []place
@@ -48,7 +49,7 @@ type server struct {
 type place struct{ door, address string }
 
 // serve is the command, from its flags to its end.
-func serve(s *System, f *serveFlags, flags *pflag.FlagSet, signals <-chan os.Signal) error {
+func serve(ctx context.Context, s *System, f *serveFlags, flags *pflag.FlagSet, signals, hup <-chan os.Signal) error {
 	log, err := newLog(s.Err, f.format, f.level)
 	if err != nil {
 		return err
@@ -58,41 +59,30 @@ func serve(s *System, f *serveFlags, flags *pflag.FlagSet, signals <-chan os.Sig
 		warn(text)
 	}
 	v := &server{system: s, flags: f, log: log}
-	if v.law, err = f.law.read(s, flags, warn); err != nil {
+	if v.law, err = f.law.read(ctx, s, flags, warn); err != nil {
 		return err
 	}
-	v.warnOfRules()
-	if f.onLine && masked(v.law.store.url) != v.law.store.url {
-		warn("every user of this machine can see the password in --store: write the URL into WEIR_STORE or into the file of rules")
+	if slices.ContainsFunc(f.onLine, func(url string) bool { return masked(url) != url }) {
+		warn("every user of this machine can see the password in --store, --rules or --ledger: write the URL into WEIR_STORE, WEIR_RULES or WEIR_LEDGER, or that of the store into the file of rules")
 	}
 	if v.secrets, err = f.readSecrets(s, warn); err != nil {
 		return err
 	}
-	if err := v.start(); err != nil {
+	if err := v.start(ctx, flags.Changed, signals); err != nil {
 		v.abandon()
 		return err
 	}
 	defer v.store.Close()
+	defer v.live.close()
 	v.announce()
+	go v.live.reloadOn(hup)
 	l := &lifecycle{doors: v.doors, drain: f.drain, timeout: f.shutdown, unready: v.metrics.Stopping, log: log}
 	return l.run(signals)
 }
 
-// warnOfRules logs what is odd about the rules, without the lines that weir check shows.
-func (v *server) warnOfRules() {
-	if v.law.text == nil {
-		return
-	}
-	_, warnings, _ := rules.Lint(v.law.source, v.law.text)
-	for i := range warnings {
-		w := &warnings[i]
-		v.log.Warn("rules: "+w.Message, "at", fmt.Sprintf("%s:%d:%d", w.File, w.Line, w.Column))
-	}
-}
-
 // start opens everything, the listeners first: an address that is taken should be told
 // before Redis is waited for.
-func (v *server) start() error {
+func (v *server) start(ctx context.Context, given func(flag string) bool, signals <-chan os.Signal) error {
 	if err := v.flags.complete(); err != nil {
 		return err
 	}
@@ -100,7 +90,11 @@ func (v *server) start() error {
 	if err != nil {
 		return err
 	}
-	store, err := openStore(context.Background(), v.law.store, v.log)
+	layers, err := v.flags.law.layers(ctx, v.law.primary, &v.law.store)
+	if err != nil {
+		return err
+	}
+	store, err := openStore(ctx, v.law.store, v.log)
 	if err != nil {
 		return err
 	}
@@ -114,7 +108,14 @@ func (v *server) start() error {
 		gate.WithObserver((&outage{log: v.log}).verdict)); err != nil {
 		return err
 	}
-	v.metrics.Rules(v.law.set, time.Now())
+	v.live = &live{log: v.log, gate: v.gate, metrics: v.metrics, law: v.law, given: given}
+	if err := v.live.start(layers, v.flags.law.wait, signals); err != nil {
+		return err
+	}
+	return v.openDoors(listeners)
+}
+
+func (v *server) openDoors(listeners listeners) error {
 	for _, build := range []struct {
 		listener net.Listener
 		open     func(net.Listener) error
@@ -134,6 +135,9 @@ func (v *server) abandon() {
 	for _, listener := range v.open {
 		listener.Close()
 	}
+	if v.live != nil {
+		v.live.close()
+	}
 	if v.store != nil {
 		v.store.Close()
 	}
@@ -151,6 +155,7 @@ func (v *server) openHTTP(listener net.Listener) error {
 	mux := http.NewServeMux()
 	mux.Handle("/", api)
 	mux.Handle("/v1/forward-auth", forward)
+	mux.Handle("/-/reload", v.reload(listener))
 	mux.Handle("/metrics", v.metrics.Handler())
 	mux.Handle("/livez", v.metrics.Live())
 	mux.Handle("/readyz", v.metrics.Ready())

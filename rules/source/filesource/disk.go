@@ -91,6 +91,19 @@ func (d *disk) list(path string) ([]string, error) {
 	return names, nil
 }
 
+// Files are the paths of a directory's files of rules, in order; none of what is no
+// directory, or cannot be read.
+func Files(dir string) (paths []string) {
+	names, err := ruleFiles(dir)
+	if err != nil {
+		return nil
+	}
+	for _, name := range names {
+		paths = append(paths, filepath.Join(dir, name))
+	}
+	return paths
+}
+
 // ruleFiles are the names of a directory that are files of rules.
 func ruleFiles(path string) (names []string, err error) {
 	dir, err := os.Open(path)

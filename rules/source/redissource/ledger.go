@@ -61,12 +61,9 @@ type book struct {
 // OpenLedger connects to Redis. The URL is one of redisstore.Open. The prefix and the
 // channel are weir:rules where no option says otherwise; a prefix has no braces.
 func OpenLedger(ctx context.Context, url string, opts ...Option) (*Ledger, error) {
-	s, err := New(url, append([]Option{WithPrefix(defaultLedger), WithChannel(defaultLedger)}, opts...)...)
+	s, err := NewLedger(url, opts...)
 	if err != nil {
 		return nil, err
-	}
-	if strings.ContainsAny(s.config.prefix, "{}") {
-		return nil, &weir.InputError{Field: "prefix", Given: s.config.prefix, Allowed: "without { and }: it is the hash tag of all keys"}
 	}
 	client, err := s.connect(ctx)
 	if err != nil {
@@ -75,6 +72,18 @@ func OpenLedger(ctx context.Context, url string, opts ...Option) (*Ledger, error
 	b := &book{url: url, config: s.config, client: client,
 		change: rueidis.NewLuaScript(changeText), read: rueidis.NewLuaScript(readText)}
 	return &Ledger{ledger.New(b), b}, nil
+}
+
+// ledgerConfig is what the options say of a ledger.
+func ledgerConfig(url string, opts []Option) (*config, error) {
+	s, err := New(url, append([]Option{WithPrefix(defaultLedger), WithChannel(defaultLedger)}, opts...)...)
+	if err != nil {
+		return nil, err
+	}
+	if strings.ContainsAny(s.config.prefix, "{}") {
+		return nil, &weir.InputError{Field: "prefix", Given: s.config.prefix, Allowed: "without { and }: it is the hash tag of all keys"}
+	}
+	return &s.config, nil
 }
 
 // Close ends the connection. Sources of the ledger have their own.

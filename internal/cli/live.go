@@ -1,0 +1,200 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/observe"
+	"github.com/weirproject/weir/rules"
+	"github.com/weirproject/weir/rules/source"
+)
+
+// reloadWithin is how long a reload may take until it is given up, with what it has brought
+// so far in force.
+const reloadWithin = 30 * time.Second
+
+// A live is the rules of a server that runs: it listens to their sources, puts in force what
+// they say, and tells logs and metrics of it.
+type live struct {
+	log     *slog.Logger
+	gate    *gate.Gate
+	metrics *observe.Metrics
+	law     *law                   // as it was at the start
+	given   func(flag string) bool // beats what the file says
+	keeper  *source.Keeper
+
+	stop  context.CancelFunc
+	ended sync.WaitGroup
+
+	// These are the keeper's goroutine's.
+	complete bool              // each source was in force once
+	settings map[string]string // that were said last, and take a start
+
+	linting sync.Mutex
+	odd     []string // what weir check would warn of, as it was told last
+}
+
+// start listens to sources until close, and returns when their rules are in force, or when
+// the time that is waited for them is over: then the server is not ready, and goes on
+// without what is missing. A signal ends the waiting.
+func (l *live) start(layers []source.Layer, wait time.Duration, signals <-chan os.Signal) (err error) {
+	l.keeper, err = source.NewKeeper(layers, l.swap, source.WithCompile(l.law.compile), source.WithTell(l.tell), source.WithStartWithin(wait))
+	if err != nil {
+		return err
+	}
+	if err := l.metrics.Registry().Register(sourceMetrics{l.keeper}); err != nil {
+		return err
+	}
+	l.settings = settingsOf(l.law.file)
+	l.metrics.Incomplete(true)
+	var ctx context.Context
+	ctx, l.stop = context.WithCancel(context.Background())
+	ready := make(chan error, 1)
+	l.ended.Go(func() { l.keeper.Run(ctx) })
+	l.ended.Go(func() { ready <- l.keeper.Wait(ctx) })
+	select {
+	case <-ready: // what is missing was told
+		return nil
+	case received := <-signals:
+		l.log.Info("ending before the rules were there", "signal", received.String())
+		return &exit{code: exitClean}
+	}
+}
+
+// close ends it, and waits for what was begun.
+func (l *live) close() {
+	if l.stop != nil {
+		l.stop()
+	}
+	l.ended.Wait()
+}
+
+// swap puts rules in force, where gate and metrics are to know of them.
+func (l *live) swap(set *rules.Set) error {
+	if err := l.gate.Swap(set); err != nil {
+		return err
+	}
+	l.metrics.Rules(set, time.Now())
+	return nil
+}
+
+// tell is told what becomes of the sources. It keeps the health in step.
+func (l *live) tell(e source.Event) {
+	l.note(&e)
+	status := l.keeper.Status()
+	if !l.complete && !slices.ContainsFunc(status.Layers, func(y source.LayerStatus) bool { return y.Loaded.IsZero() }) {
+		l.complete = true
+		l.metrics.Incomplete(false)
+	}
+	switch {
+	case status.Err() != nil:
+		l.metrics.RulesFailed()
+	case e.Kind == source.Recovered && status.Law != nil: // by saying again what is in force
+		l.metrics.Rules(status.Law.Set, status.Law.Loaded)
+	}
+}
+
+func (l *live) note(e *source.Event) {
+	from := []any{"source", e.Layer, "revision", e.Revision, "rules", e.Rules}
+	switch e.Kind {
+	case source.InForce:
+		l.log.Info("rules are in force", append(from, "changes", source.Summary(e.Changes))...)
+		if p := l.law.primary; p.text != nil && (e.Layer == "" || e.Layer == p.Name) {
+			l.ended.Go(func() { l.lint(p) }) // takes as long as reading the file did
+		}
+		l.noteSettings()
+	case source.Refused:
+		l.log.Error("rules are refused: the last good ones stay in force", append(from, "mistakes", len(mistakesOf(e.Err)))...)
+		for _, text := range mistakesOf(e.Err) {
+			l.log.Error("rules: "+text.Message, text.where(e.Layer)...)
+		}
+	case source.Down:
+		l.log.Warn("rules cannot be read: the last good ones stay in force", append(from, "error", e.Err)...)
+	case source.Recovered:
+		l.log.Info("what the source says is in force again", from...)
+	case source.Collided:
+		for _, c := range e.Collisions[:min(len(e.Collisions), mostNames)] {
+			l.log.Warn("rules: " + c.String())
+		}
+		if more := len(e.Collisions) - mostNames; more > 0 {
+			l.log.Warn(fmt.Sprintf("rules: %d more replace others", more))
+		}
+	case source.Warned:
+		for _, text := range mistakesOf(e.Err) {
+			l.log.Warn("rules: "+text.Message, text.where(e.Layer)...)
+		}
+	case source.Ready:
+		if e.Err != nil {
+			l.log.Error("not all rules are in force that were asked for: the server is not ready until they are", "rules", e.Rules, "error", e.Err)
+		}
+	}
+}
+
+// noteSettings warns of what only a start reads, once for each change.
+func (l *live) noteSettings() {
+	began := settingsOf(l.law.file)
+	for name, now := range settingsOf(l.keeper.Status().Law.File) {
+		if now == l.settings[name] {
+			continue
+		}
+		l.settings[name] = now
+		if flag := settingFlags[name]; now != began[name] && !l.given(flag) {
+			l.log.Warn(name+" was changed: this takes effect at the next start", "is", masked(began[name]), "will_be", masked(now))
+		}
+	}
+}
+
+// settingFlags are the fields of a file that only a start reads, and the flags that beat them.
+var settingFlags = map[string]string{"store": "store", "trusted_proxies": "trusted-proxies", "client_header": "client-header"}
+
+func settingsOf(file *rules.File) map[string]string {
+	return map[string]string{"store": file.Store, "trusted_proxies": fmt.Sprint(file.TrustedProxies), "client_header": file.ClientHeader}
+}
+
+// lint logs what is odd about the rules of a file, without the lines that weir check shows,
+// where that is not what was odd before.
+func (l *live) lint(p *primary) {
+	l.linting.Lock()
+	defer l.linting.Unlock()
+	text := p.text
+	if !p.static {
+		now, err := os.ReadFile(p.name)
+		if err != nil || len(now) > rules.MaxFile {
+			return
+		}
+		text = now
+	}
+	_, warnings, _ := rules.Lint(p.name, text)
+	var odd []string
+	for i := range warnings {
+		w := &warnings[i]
+		if odd = append(odd, w.Message); !slices.Contains(l.odd, w.Message) {
+			l.log.Warn("rules: "+w.Message, "at", fmt.Sprintf("%s:%d:%d", w.File, w.Line, w.Column))
+		}
+	}
+	l.odd = odd
+}
+
+// reloadOn has all sources read when there is a signal. What came of it was told, but for
+// sources that say what they said before.
+func (l *live) reloadOn(hup <-chan os.Signal) {
+	for range hup {
+		ctx, cancel := context.WithTimeout(context.Background(), reloadWithin)
+		err := l.keeper.Reload(ctx)
+		cancel()
+		if err == nil {
+			l.log.Info("all rules were read again, and are in force", "signal", "hangup", "rules", len(l.gate.Rules().Rules()))
+			continue
+		}
+		l.log.Error("rules were read again, and not all are in force", "signal", "hangup", "rules", len(l.gate.Rules().Rules()), "mistakes", len(mistakesOf(err)))
+		for _, text := range mistakesOf(err) {
+			l.log.Error("rules: "+text.Message, text.where("")...)
+		}
+	}
+}

@@ -1,0 +1,265 @@
+//go:build unix
+
+package cli_test
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirproject/weir/internal/redistest"
+	"github.com/weirproject/weir/rules/source/redissource"
+)
+
+// redisCLI types a line into redis-cli, as an operator would, with words in the shell's way.
+func redisCLI(t *testing.T, redis *redistest.Server, line string) string {
+	t.Helper()
+	r := call{}.shell(t, "redis-cli -u "+redis.URL()+" "+line)
+	if r.code != 0 || strings.HasPrefix(r.out, "ERR") {
+		t.Fatalf("%s\n%v", line, r)
+	}
+	return strings.TrimSpace(r.out)
+}
+
+// hash is a rule a as a hash: this many requests an hour.
+func hash(limit int) string {
+	return fmt.Sprintf("HSET rate_limit_config:a limitType GLOBAL limitCount %d timeWindow 3600 strategy FIXED_WINDOW enabled true", limit)
+}
+
+const reloadAll = "PUBLISH rate_limit_config RELOAD_ALL"
+
+func three(t *testing.T, redis *redistest.Server, args ...string) (nodes []*process) {
+	t.Helper()
+	for range 3 {
+		nodes = append(nodes, gatewayBy(t, append(args, "--store", redis.URL(), "--store-timeout", "5s", "--rules", "redis")...))
+	}
+	return nodes
+}
+
+// TestAnOperatorWithRedisCLI adds, changes, disables and deletes a rule of three running
+// servers.
+func TestAnOperatorWithRedisCLI(t *testing.T) {
+	redis := redistest.Start(t)
+	nodes := three(t, redis)
+	all := func(limit int) {
+		t.Helper()
+		for _, p := range nodes {
+			p.obeys(limit)
+		}
+	}
+	all(0)
+	redisCLI(t, redis, hash(500))
+	redisCLI(t, redis, reloadAll)
+	all(500)
+	redisCLI(t, redis, "HSET rate_limit_config:a limitCount 600")
+	redisCLI(t, redis, reloadAll)
+	all(600)
+	redisCLI(t, redis, `PUBLISH rate_limit_config '{"id":"a","limitType":"GLOBAL","limitCount":700,"timeWindow":3600,"strategy":"FIXED_WINDOW","enabled":true}'`)
+	all(700)
+	redisCLI(t, redis, "HSET rate_limit_config:a enabled false")
+	redisCLI(t, redis, reloadAll)
+	all(0)
+	redisCLI(t, redis, "HSET rate_limit_config:a enabled true limitCount 800")
+	redisCLI(t, redis, reloadAll)
+	all(800)
+	redisCLI(t, redis, "HSET rate_limit_config:a limitCount 0")
+	redisCLI(t, redis, reloadAll)
+	for _, p := range nodes {
+		p.logged("rate_limit_config:a: limitCount is")
+	}
+	all(800)
+	redisCLI(t, redis, "HSET rate_limit_config:other limitType IP limitTarget 192.0.2.1 limitCount 1 timeWindow 60 strategy GCRA enabled true")
+	redisCLI(t, redis, "DEL rate_limit_config:a")
+	redisCLI(t, redis, reloadAll)
+	all(0)
+	for _, p := range nodes {
+		p.end()
+	}
+}
+
+// TestPropagation tells (with -v) how long a change takes to be in force on three nodes.
+func TestPropagation(t *testing.T) {
+	redis := redistest.Start(t)
+	redis.Do(strings.Fields(hash(1000))...)
+	nodes := three(t, redis)
+	for _, p := range nodes {
+		p.obeys(1000)
+	}
+	const changes = 20
+	var took []time.Duration
+	for i := range changes {
+		limit := 2000 + i
+		redis.Do("HSET", "rate_limit_config:a", "limitCount", strconv.Itoa(limit))
+		began := time.Now()
+		redis.Do(strings.Fields(reloadAll)...)
+		for _, p := range nodes {
+			p.obeys(limit)
+		}
+		took = append(took, time.Since(began))
+	}
+	slices.Sort(took)
+	t.Logf("on all 3 nodes: median %v, most %v of %d changes", took[changes/2], took[changes-1], changes)
+	for _, p := range nodes {
+		p.end()
+	}
+}
+
+// TestALostMessage costs no more than the refresh.
+func TestALostMessage(t *testing.T) {
+	redis := redistest.Start(t)
+	p := gatewayBy(t, "--rules", redis.URL(), "--rules-refresh", "200ms")
+	p.obeys(0)
+	redisCLI(t, redis, hash(5))
+	p.obeys(5)
+	p.end()
+}
+
+// TestRulesOutliveTheirRedis: those before hold while it is gone, and when it is back
+// without them; what it says then is in force without anybody asking.
+func TestRulesOutliveTheirRedis(t *testing.T) {
+	redis := redistest.Start(t)
+	redisCLI(t, redis, hash(50000))
+	p := gatewayBy(t, "--rules", redis.URL())
+	p.obeys(50000)
+	redis.Kill()
+	p.logged("rules cannot be read: the last good ones stay in force")
+	p.counts(`weir_source_up{source="redis"} 0`)
+	p.obeys(50000)
+	redis.Restart() // without its data
+	p.logged("no key rate_limit_config:* is left")
+	p.obeys(50000)
+	redisCLI(t, redis, hash(60000))
+	redisCLI(t, redis, reloadAll)
+	p.obeys(60000)
+	p.counts(`weir_source_good{source="redis"} 1`)
+	redisCLI(t, redis, "DEL rate_limit_config:a")
+	redisCLI(t, redis, reloadAll)
+	if code, _, body := post(t, p.at("http")+"/-/reload", ""); code != 422 || !strings.Contains(body, "is left") {
+		t.Errorf("%d %s", code, body)
+	}
+	p.obeys(60000)
+	p.end()
+	told := gatewayBy(t, "--rules", redis.URL(), "--allow-empty")
+	redisCLI(t, redis, hash(5))
+	redisCLI(t, redis, reloadAll)
+	told.obeys(5)
+	redisCLI(t, redis, "DEL rate_limit_config:a")
+	redisCLI(t, redis, reloadAll)
+	told.obeys(0)
+	told.end()
+}
+
+// TestAStormOfReloads has the hashes read now and then, and no more.
+func TestAStormOfReloads(t *testing.T) {
+	redis := redistest.Start(t)
+	redisCLI(t, redis, hash(50000))
+	p := gatewayBy(t, "--rules", redis.URL())
+	p.obeys(50000)
+	redis.Do("CONFIG", "RESETSTAT")
+	const storm = 5000
+	redisCLI(t, redis, fmt.Sprintf(`EVAL "for i = 1, %d do redis.call('PUBLISH', 'rate_limit_config', 'RELOAD_ALL') end" 0`, storm))
+	redis.Do("HSET", "rate_limit_config:a", "limitCount", "60000")
+	redisCLI(t, redis, reloadAll)
+	p.obeys(60000)
+	scans := 0
+	for line := range strings.Lines(redis.Do("INFO", "commandstats").(string)) {
+		if rest, ok := strings.CutPrefix(line, "cmdstat_scan:calls="); ok {
+			number, _, _ := strings.Cut(rest, ",")
+			scans, _ = strconv.Atoi(number)
+		}
+	}
+	t.Logf("%d messages, %d scans", storm, scans)
+	if scans == 0 || scans > storm/10 {
+		t.Errorf("%d messages had the hashes read %d times", storm, scans)
+	}
+	p.end()
+}
+
+// TestLayers: a ledger beats hashes, and hashes beat the file.
+func TestLayers(t *testing.T) {
+	redis := redistest.Start(t)
+	ledger, err := redissource.OpenLedger(t.Context(), redis.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ledger.Close()
+	ann := redissource.Author{Who: "ann"}
+	file := write(t, t.TempDir(), "weir.yaml", "store: "+redis.URL()+"\nrules: [{name: a, limit: fixed_window 5/1h}, {name: b, match: {path: /b}, limit: 5/1h}]\n")
+	p := gatewayBy(t, "--config", file, "--store-timeout", "5s", "--rules", "redis", "--ledger", "redis")
+	p.obeys(5)
+	redisCLI(t, redis, hash(6))
+	redisCLI(t, redis, reloadAll)
+	p.obeys(6)
+	p.logged(`rule \"a\" of redis replaces that of config`)
+	first, err := ledger.Set(t.Context(), "a", "name: a\nlimit: fixed_window 7/1h\n", 0, ann)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.obeys(7)
+	p.logged(`rule \"a\" of ledger replaces that of redis`)
+	replace(t, file, "store: "+redis.URL()+"\nrules: [{name: a, limit: fixed_window 8/1h}, {name: c, limit: fixed_window 9/1h}]\n")
+	await(t, "the file's other rule", func() bool { return policy(t, p) == `"a";q=7;w=3600, "c";q=9;w=3600` })
+	explained := call{}.run(t, "explain", "--config", file, "--rules", "redis", "--ledger", "redis", "http://example.com/")
+	if explained.code != 0 || !strings.Contains(explained.out, "7/1h") || !strings.Contains(explained.out, "9/1h") {
+		t.Error(explained)
+	}
+	if _, err := ledger.Disable(t.Context(), "a", first, ann); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the hash's rule", func() bool { return strings.HasPrefix(policy(t, p), `"a";q=6;`) })
+	p.counts(`weir_source_rules{source="config"} 2`)
+	p.counts(`weir_source_rules{source="ledger"} 0`)
+	p.end()
+}
+
+// TestSeveralHashes: the later of two Redis wins, and each has its own keys and channel.
+func TestSeveralHashes(t *testing.T) {
+	one, two := redistest.Start(t), redistest.Start(t)
+	for limit, redis := range []*redistest.Server{one, two} {
+		redis.Do(strings.Fields(strings.Replace(hash(5+limit), "rate_limit_config:", "limits/", 1))...)
+	}
+	p := gatewayBy(t, "--rules", one.URL(), "--rules", two.URL(), "--rules-prefix", "limits/", "--rules-channel", "limits")
+	p.obeys(6)
+	redisCLI(t, one, "HSET limits/b limitType GLOBAL limitCount 9 timeWindow 3600 strategy FIXED_WINDOW enabled true")
+	redisCLI(t, one, "PUBLISH limits RELOAD_ALL")
+	await(t, "the other rule", func() bool { return strings.Contains(policy(t, p), `"b";q=9;`) })
+	p.end()
+}
+
+// TestRedisIsDownAtTheStart: the file's rules are in force, and the server is not ready
+// before those of Redis are.
+func TestRedisIsDownAtTheStart(t *testing.T) {
+	redis := redistest.Start(t)
+	redis.Kill()
+	file := write(t, t.TempDir(), "weir.yaml", ruleA(5))
+	p := gatewayBy(t, "--config", file, "--rules", redis.URL(), "--rules-wait", "100ms")
+	p.obeys(5)
+	if code, _, body := get(t, p.at("http")+"/readyz"); code != 503 || !strings.Contains(body, "not all rules are loaded yet") {
+		t.Errorf("readyz: %d %s", code, body)
+	}
+	p.logged("not all rules are in force that were asked for: the server is not ready until they are")
+	redis.Restart()
+	redisCLI(t, redis, hash(6))
+	await(t, "the server to be ready", func() bool { return status(t, p.at("http")+"/readyz") == 200 })
+	redisCLI(t, redis, reloadAll)
+	p.obeys(6)
+	redis.Kill()
+	p.counts(`weir_source_up{source="redis"} 0`)
+	if code := status(t, p.at("http")+"/readyz"); code != 200 { // it was ready, and has its rules
+		t.Errorf("readyz: %d", code)
+	}
+	p.end()
+}
+
+// TestRulesOfAWrongPassword are none that may come yet.
+func TestRulesOfAWrongPassword(t *testing.T) {
+	redis := redistest.StartACL(t, "weir", "a-password")
+	url := strings.Replace(redis.URL(), "redis://", "redis://weir:another@", 1)
+	r := call{env: []string{"WEIR_RULES=" + url}}.run(t, "serve", "--http", "127.0.0.1:0")
+	if r.code != 1 || !strings.Contains(r.err, "WRONGPASS") || strings.Contains(r.err, "another") {
+		t.Error(r)
+	}
+}

@@ -1,0 +1,330 @@
+//go:build unix
+
+package cli_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+)
+
+// ruleA is a file with one rule of that many requests an hour.
+func ruleA(limit int) string {
+	return fmt.Sprintf("rules: [{name: a, limit: fixed_window %d/1h}]\n", limit)
+}
+
+const wrongRules = "rules: [{name: a, limit: 5/0s}, {name: b, limit: many}]\n"
+
+// gatewayBy is a gateway by these flags.
+func gatewayBy(t *testing.T, args ...string) *process {
+	t.Helper()
+	return call{}.serve(t, append(args, "--gateway", "127.0.0.1:0", "--upstream", "demo")...)
+}
+
+// policy is what the gateway says of the limits of a request, such as "a";q=5;w=3600.
+func policy(t *testing.T, p *process) string {
+	t.Helper()
+	_, fields, _ := get(t, p.at("gateway")+"/")
+	return strings.Join(fields["Ratelimit-Policy"], ", ")
+}
+
+// obeys waits until requests are decided by rule a with that limit, and 0 is none.
+func (p *process) obeys(limit int) {
+	p.t.Helper()
+	want := ""
+	if limit > 0 {
+		want = fmt.Sprintf(`"a";q=%d;w=3600`, limit)
+	}
+	await(p.t, "the policy "+want, func() bool { return policy(p.t, p) == want })
+}
+
+func (p *process) logged(text string) {
+	p.t.Helper()
+	await(p.t, "the log line "+text, func() bool { return strings.Contains(p.logs(), text) })
+}
+
+// counts is a line of the metrics.
+func (p *process) counts(line string) {
+	p.t.Helper()
+	await(p.t, "the metric "+line, func() bool {
+		_, _, body := get(p.t, p.at("http")+"/metrics")
+		return strings.Contains(body, "\n"+line+"\n")
+	})
+}
+
+func replace(t *testing.T, file, text string) {
+	t.Helper()
+	write(t, filepath.Dir(file), ".new", text)
+	if err := os.Rename(filepath.Join(filepath.Dir(file), ".new"), file); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestAFileIsWatched however it is written. What was used is kept.
+func TestAFileIsWatched(t *testing.T) {
+	dir := t.TempDir()
+	file := write(t, dir, "weir.yaml", ruleA(5))
+	p := gatewayBy(t, "--config", file)
+	p.obeys(5)
+	replace(t, file, ruleA(7))
+	p.obeys(7)
+	write(t, dir, "weir.yaml", ruleA(8)) // in place
+	p.obeys(8)
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	p.logged("rules cannot be read: the last good ones stay in force")
+	p.obeys(8)
+	p.counts(`weir_source_up{source="config"} 0`)
+	write(t, dir, "weir.yaml", ruleA(1)) // all of it is used by now
+	await(t, "a refusal", func() bool { return status(t, p.at("gateway")+"/") == 429 })
+	p.counts(`weir_source_up{source="config"} 1`)
+	p.end()
+}
+
+// TestAConfigMapIsSwapped as Kubernetes does it: a link behind a link is turned.
+func TestAConfigMapIsSwapped(t *testing.T) {
+	dir := t.TempDir()
+	version := func(name string, limit int) {
+		if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(dir, name), "weir.yaml", ruleA(limit))
+		if err := os.Symlink(name, filepath.Join(dir, "..tmp")); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(filepath.Join(dir, "..tmp"), filepath.Join(dir, "..data")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	version("..1", 5)
+	file := filepath.Join(dir, "weir.yaml")
+	if err := os.Symlink("..data/weir.yaml", file); err != nil {
+		t.Fatal(err)
+	}
+	p := gatewayBy(t, "--config", file)
+	p.obeys(5)
+	version("..2", 7)
+	if err := os.RemoveAll(filepath.Join(dir, "..1")); err != nil {
+		t.Fatal(err)
+	}
+	p.obeys(7)
+	p.end()
+}
+
+func TestADirectory(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "1.yaml", "rules: []")
+	p := gatewayBy(t, "--config", dir)
+	p.obeys(0)
+	write(t, dir, "2.yaml", ruleA(5))
+	p.obeys(5)
+	replace(t, filepath.Join(dir, "1.yaml"), ruleA(6))
+	p.logged(`it stands in ` + dir + `/1.yaml too; rename one of them, because state lies under the name`)
+	p.obeys(5)
+	checked := call{}.run(t, "check", dir)
+	if checked.code != 1 || !strings.Contains(checked.out, dir+`/2.yaml: rule "a": it stands in `) {
+		t.Error(checked)
+	}
+	replace(t, filepath.Join(dir, "2.yaml"), "rules: [{name: b, match: {path: /b}, limit: 5/1m}]")
+	p.obeys(6)
+	if checked := (call{}).run(t, "check", dir); checked.code != 0 || !strings.Contains(checked.out, "2 rules, no mistakes") {
+		t.Error(checked)
+	}
+	explained := call{}.run(t, "explain", "--config", dir, "http://example.com/b")
+	if explained.code != 0 || !strings.Contains(explained.out, "5/1m") {
+		t.Error(explained)
+	}
+	p.end()
+}
+
+// TestABadEdit changes nothing, and says all that is wrong with it, once.
+func TestABadEdit(t *testing.T) {
+	file := write(t, t.TempDir(), "weir.yaml", ruleA(5))
+	p := gatewayBy(t, "--config", file)
+	p.obeys(5)
+	p.counts("weir_config_last_load_successful 1")
+	replace(t, file, wrongRules)
+	p.logged("at=" + file + ":1:26")
+	p.logged("at=" + file + ":1:50")
+	p.logged("rules are refused: the last good ones stay in force")
+	p.counts("weir_config_last_load_successful 0")
+	p.counts(`weir_source_good{source="config"} 0`)
+	p.counts("weir_rules 1")
+	p.obeys(5)
+	if code, _, body := get(t, p.at("http")+"/readyz"); code != 200 || !strings.Contains(body, "those before are in force") {
+		t.Errorf("readyz: %d %s", code, body)
+	}
+	replace(t, file, "rules: []\n")
+	p.logged("it has no rules any more")
+	p.obeys(5)
+	replace(t, file, ruleA(5))
+	p.counts("weir_config_last_load_successful 1")
+	if _, _, body := get(t, p.at("http")+"/readyz"); strings.Contains(body, "degraded") {
+		t.Errorf("readyz: %s", body)
+	}
+	p.end()
+	if n := strings.Count(p.logs(), "at="+file+":1:26"); n != 1 {
+		t.Errorf("the mistake is told %d times:\n%s", n, p.logs())
+	}
+}
+
+// TestAllowEmpty is what says that rules may be none.
+func TestAllowEmpty(t *testing.T) {
+	file := write(t, t.TempDir(), "weir.yaml", ruleA(5))
+	p := gatewayBy(t, "--config", file, "--allow-empty")
+	p.obeys(5)
+	replace(t, file, "rules: []\n")
+	p.obeys(0)
+	p.end()
+}
+
+// TestHangup has rules read that no watch has seen, and tells of mistakes each time.
+func TestHangup(t *testing.T) {
+	file := write(t, t.TempDir(), "weir.yaml", ruleA(5))
+	p := gatewayBy(t, "--config", file)
+	p.signal(syscall.SIGHUP)
+	p.logged("all rules were read again, and are in force")
+	replace(t, file, wrongRules)
+	p.logged("rules are refused")
+	p.signal(syscall.SIGHUP)
+	p.logged("rules were read again, and not all are in force")
+	replace(t, file, ruleA(6))
+	p.obeys(6)
+	p.end()
+	none := call{}.serve(t)
+	none.signal(syscall.SIGHUP)
+	none.logged("all rules were read again, and are in force")
+	none.end()
+}
+
+func TestReload(t *testing.T) {
+	dir := t.TempDir()
+	const token, reader = "a-token-that-may-write", "a-token-that-may-read"
+	file := write(t, dir, "weir.yaml", ruleA(5))
+	p := call{env: []string{"WEIR_TOKEN=" + token, "WEIR_READ_TOKEN=" + reader}}.serve(t, "--config", file, "--gateway", "127.0.0.1:0", "--upstream", "demo")
+	reload := func(bearer string) (int, map[string]any) {
+		status, fields, body := post(t, p.at("http")+"/-/reload", "", "Authorization", "Bearer "+bearer)
+		var answer map[string]any
+		if err := json.Unmarshal([]byte(body), &answer); err != nil {
+			t.Fatalf("%v: %s", err, body)
+		}
+		if want := map[bool]string{true: "application/json", false: "application/problem+json"}[status == 200]; fields.Get("Content-Type") != want {
+			t.Errorf("%d has the type %s", status, fields.Get("Content-Type"))
+		}
+		return status, answer
+	}
+	for bearer, want := range map[string]int{"": 401, "another-token-entirely": 401, reader: 403, token: 200} {
+		if status, answer := reload(bearer); status != want {
+			t.Errorf("with %q: %d %v, want %d", bearer, status, answer, want)
+		}
+	}
+	_, before := reload(token)
+	replace(t, file, ruleA(6))
+	status, after := reload(token)
+	if status != 200 || policy(t, p) != `"a";q=6;w=3600` { // at once
+		t.Errorf("%d %v, and the policy is %s", status, after, policy(t, p))
+	}
+	if before["revision"] == after["revision"] || after["rules"] != 1.0 {
+		t.Errorf("before %v, after %v", before, after)
+	}
+	replace(t, file, wrongRules)
+	status, wrong := reload(token)
+	mistakes, _ := wrong["mistakes"].([]any)
+	if status != 422 || len(mistakes) != 2 || mistakes[0].(map[string]any)["line"] != 1.0 || mistakes[1].(map[string]any)["field"] != "rules[1].limit[0]" {
+		t.Errorf("%d %v", status, wrong)
+	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	if status, gone := reload(token); status != 503 {
+		t.Errorf("%d %v", status, gone)
+	}
+	p.obeys(6)
+	if status, fields, _ := get(t, p.at("http")+"/-/reload", "Authorization", "Bearer "+token); status != 405 || fields.Get("Allow") != "POST" {
+		t.Errorf("GET: %d", status)
+	}
+	p.end()
+}
+
+// TestPagesOfOthersReload nothing.
+func TestPagesOfOthersReload(t *testing.T) {
+	p := call{}.serve(t)
+	ask := func(host, origin string) int {
+		request := httptest.NewRequest("POST", p.at("http")+"/-/reload", nil)
+		request.RequestURI = ""
+		if host != "" {
+			request.Host = host
+		}
+		if origin != "" {
+			request.Header.Set("Origin", origin)
+		}
+		status, _, _ := do(t, request)
+		return status
+	}
+	for _, test := range []struct {
+		host, origin string
+		want         int
+	}{{"", "", 200}, {"localhost:8080", "", 200}, {"rebound.example", "", 403}, {"", "http://other.example", 403}} {
+		if got := ask(test.host, test.origin); got != test.want {
+			t.Errorf("host %q, origin %q: %d, want %d", test.host, test.origin, got, test.want)
+		}
+	}
+	p.end()
+}
+
+// TestAURL is asked again and again, and keeps its last good answer.
+func TestAURL(t *testing.T) {
+	var text atomic.Value
+	text.Store(ruleA(5))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "Bearer a-token-for-the-rules" || text.Load() == "" {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprint(w, text.Load())
+	}))
+	defer server.Close()
+	token := write(t, t.TempDir(), "token", "a-token-for-the-rules\n")
+	p := gatewayBy(t, "--config", server.URL+"/weir.yaml", "--config-token-file", token, "--config-poll", "1s")
+	p.obeys(5)
+	text.Store(ruleA(6))
+	p.obeys(6)
+	text.Store("")
+	p.logged("rules cannot be read")
+	p.obeys(6)
+	text.Store(ruleA(7))
+	p.signal(syscall.SIGHUP)
+	p.obeys(7)
+	p.end()
+	text.Store("")
+	r := call{}.run(t, "serve", "--config", server.URL, "--rules-wait", "200ms", "--http", "127.0.0.1:0")
+	if r.code != 1 || !strings.Contains(r.err, "could not be read within 200ms") || !strings.Contains(r.err, "503") {
+		t.Error(r)
+	}
+	text.Store(wrongRules)
+	if r := (call{}).run(t, "check", server.URL); r.code != 1 || strings.Contains(r.out, "could not be read") != true {
+		t.Error(r) // it has no token
+	}
+}
+
+// TestSettingsTakeAStart tells of fields that only a start reads.
+func TestSettingsTakeAStart(t *testing.T) {
+	file := write(t, t.TempDir(), "weir.yaml", ruleA(5))
+	p := gatewayBy(t, "--config", file, "--client-header", "X-Forwarded-For")
+	replace(t, file, "store: redis://:secret@127.0.0.1:1\ntrusted_proxies: [10.0.0.0/8]\nclient_header: Forwarded\n"+ruleA(6))
+	p.obeys(6)
+	p.logged("store was changed: this takes effect at the next start")
+	p.logged("trusted_proxies was changed: this takes effect at the next start")
+	p.end()
+	if strings.Contains(p.logs(), "client_header was changed") || strings.Contains(p.logs(), "secret") {
+		t.Errorf("the logs are\n%s", p.logs())
+	}
+}

@@ -1,0 +1,67 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/weirproject/weir/rules"
+	"github.com/weirproject/weir/rules/source/redissource"
+)
+
+// A mistake is one thing that is wrong with rules.
+type mistake struct {
+	File    string `json:"file,omitempty"`
+	Line    int    `json:"line,omitempty"`
+	Column  int    `json:"column,omitempty"`
+	Field   string `json:"field,omitempty"`
+	Message string `json:"message"`
+}
+
+// where is the place of the mistake, as a log has it and editors find it.
+func (m *mistake) where(source string) (args []any) {
+	if source != "" {
+		args = append(args, "source", source)
+	}
+	switch {
+	case m.Line > 0:
+		args = append(args, "at", fmt.Sprintf("%s:%d:%d", m.File, m.Line, m.Column))
+	case m.File != "" && m.Field != "":
+		args = append(args, "at", m.File+": "+m.Field)
+	}
+	return args
+}
+
+// mistakesOf are those that an error lists, or the error itself.
+func mistakesOf(err error) (list []mistake) {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, one := range joined.Unwrap() {
+			list = append(list, mistakesOf(one)...)
+		}
+		return list
+	}
+	var text *rules.Error
+	var redis *redissource.Error
+	switch {
+	case err == nil:
+	case errors.As(err, &text):
+		for _, p := range text.Problems {
+			list = append(list, mistake{p.File, p.Line, p.Column, p.Field, p.Message})
+		}
+		list = append(list, omitted(text.Omitted)...)
+	case errors.As(err, &redis):
+		for i := range redis.Problems {
+			list = append(list, mistake{Message: redis.Problems[i].String()})
+		}
+		list = append(list, omitted(redis.Omitted)...)
+	default:
+		list = append(list, mistake{Message: message(err)})
+	}
+	return list
+}
+
+func omitted(n int) []mistake {
+	if n == 0 {
+		return nil
+	}
+	return []mistake{{Message: fmt.Sprintf("and %d more", n)}}
+}

@@ -1,0 +1,177 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/weirproject/weir/redisstore"
+	"github.com/weirproject/weir/rules"
+	"github.com/weirproject/weir/rules/source"
+	"github.com/weirproject/weir/rules/source/redissource"
+)
+
+// A sourceFlags says where rules are from.
+type sourceFlags struct {
+	config, tokenFile  string
+	poll               time.Duration
+	limits             []string
+	hashes             []string // URLs of Redis
+	prefix, channel    string
+	ledger, ledgerName string
+	refresh, wait      time.Duration
+	allowEmpty         bool
+}
+
+const (
+	configPoll = 30 * time.Second
+	checkWait  = 10 * time.Second // for a URL
+)
+
+// inStore is the URL that means the store's.
+const inStore = "redis"
+
+func (f *sourceFlags) add(flags *pflag.FlagSet) {
+	flags.StringVarP(&f.config, "config", "c", "", "the `FILE` of rules, a directory of such files, or an https:// URL of one")
+	flags.StringVar(&f.tokenFile, "config-token-file", "", "`FILE` with the token that the URL in --config asks for")
+	flags.DurationVar(&f.poll, "config-poll", configPoll, "the `TIME` after which --config is read again although nothing was heard")
+	flags.StringArrayVar(&f.limits, "limit", nil, "instead of --config: a `LIMIT` such as \"5/10s\", of each client's address,\nor \"100/1m per header.X-Api-Key\"; again for more")
+	flags.StringArrayVar(&f.hashes, "rules", nil, "`URL` of a Redis with a hash for each rule, or redis for the store's;\nagain for more, of which the later ones win")
+	flags.StringVar(&f.prefix, "rules-prefix", "rate_limit_config:", "the `TEXT` that the keys of those hashes begin with")
+	flags.StringVar(&f.channel, "rules-channel", "rate_limit_config", "the `NAME` of the channel where their changes are announced")
+	flags.StringVar(&f.ledger, "ledger", "", "`URL` of a Redis with a ledger of rules, or redis for the store's; it beats the others")
+	flags.StringVar(&f.ledgerName, "ledger-name", "weir:rules", "the `NAME` of the ledger: of its keys and its channel")
+	flags.DurationVar(&f.refresh, "rules-refresh", 30*time.Second, "the `TIME` after which rules in Redis are read again although nothing was heard")
+	flags.DurationVar(&f.wait, "rules-wait", 10*time.Second, "the `TIME` that the start waits for rules that cannot be read yet")
+	flags.BoolVar(&f.allowEmpty, "allow-empty", false, "believe a source that has no rules any more, instead of keeping the last ones")
+}
+
+// asked reports whether there are to be rules at all.
+func (f *sourceFlags) asked() bool {
+	return f.config != "" || len(f.limits)+len(f.hashes) > 0 || f.ledger != ""
+}
+
+func (f *sourceFlags) check() error {
+	switch {
+	case f.config != "" && len(f.limits) > 0:
+		return usagef("--config and --limit are both given; write the limit into %s", f.config)
+	case f.tokenFile != "" && !isURL(f.config):
+		return usagef("--config-token-file is for a --config that is a URL")
+	case f.wait <= 0:
+		return usagef("--rules-wait is %v; allowed: more than 0", f.wait)
+	}
+	return nil
+}
+
+// layers are the sources in the order of precedence, the last of which wins: what operators
+// change in Redis while an attack lasts beats the file that was there before, and what the
+// ledger has, with an author and a way back, beats hashes that anything may have written.
+func (f *sourceFlags) layers(ctx context.Context, p *primary, store *storeConfig) ([]source.Layer, error) {
+	layers := []source.Layer{p.Layer}
+	for i, at := range f.hashes {
+		name := "redis"
+		if i > 0 {
+			name = fmt.Sprint("redis-", i+1)
+		}
+		layer, err := f.redis(ctx, name, "rules", at, store, redissource.New, f.prefix, f.channel)
+		if err != nil {
+			return nil, err
+		}
+		layers = append(layers, layer)
+	}
+	if f.ledger != "" {
+		layer, err := f.redis(ctx, "ledger", "ledger", f.ledger, store, redissource.NewLedger, f.ledgerName, f.ledgerName)
+		return append(layers, layer), err
+	}
+	return layers, nil
+}
+
+// redis is a layer of rules in Redis. Its source knows better than a Keeper when to believe
+// that it is empty.
+func (f *sourceFlags) redis(ctx context.Context, name, flag, at string, store *storeConfig, open func(string, ...redissource.Option) (*redissource.Source, error), prefix, channel string) (source.Layer, error) {
+	layer := source.Layer{Name: name, AllowEmpty: true}
+	if at == inStore && store.url == memory {
+		return layer, usagef("--%s redis means the store's, and the store is %s; give the URL of a Redis", flag, memory)
+	}
+	if at == inStore {
+		at = store.url
+	}
+	opts := []redissource.Option{redissource.WithPrefix(prefix), redissource.WithChannel(channel), redissource.WithRefresh(f.refresh)}
+	if f.allowEmpty {
+		opts = append(opts, redissource.WithAllowEmpty())
+	}
+	from, err := open(at, opts...)
+	if err == nil {
+		err = probe(ctx, at)
+	}
+	if err != nil {
+		return layer, fmt.Errorf("--%s: %s: %w", flag, masked(at), err)
+	}
+	layer.Source = from
+	return layer, nil
+}
+
+// probe says what is wrong with a Redis that waiting does not mend, such as its password.
+func probe(ctx context.Context, url string) error {
+	ctx, cancel := context.WithTimeout(ctx, firstAttempt)
+	defer cancel()
+	client, err := redisstore.Client(ctx, url)
+	if err == nil {
+		client.Close()
+	}
+	if err != nil && !passes(err) {
+		return err
+	}
+	return nil
+}
+
+// gather is the law of all sources as they stand now.
+func (f *lawFlags) gather(ctx context.Context, l *law) error {
+	layers, err := f.layers(ctx, l.primary, &l.store)
+	if err != nil || len(layers) == 1 {
+		return err
+	}
+	keeper, err := source.NewKeeper(layers, func(*rules.Set) error { return nil },
+		source.WithCompile(l.compile), source.WithStartWithin(f.wait))
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- keeper.Run(ctx) }()
+	err = keeper.Wait(ctx)
+	cancel()
+	<-ended
+	if law := keeper.Status().Law; err == nil {
+		l.file, l.set = law.File, law.Set
+	}
+	return err
+}
+
+// shown is what to call where the rules are from; "" if there are none.
+func (f *sourceFlags) shown(p *primary, store *storeConfig) string {
+	var names []string
+	if p.name != "" {
+		names = append(names, p.name)
+	}
+	for _, one := range append(f.hashes[:len(f.hashes):len(f.hashes)], f.ledger) {
+		if one == inStore {
+			one = store.url
+		}
+		if one != "" {
+			names = append(names, masked(one))
+		}
+	}
+	return strings.Join(names, " + ")
+}
+
+// urls are those that flags name.
+func (f *lawFlags) urls(flags *pflag.FlagSet) (list []string) {
+	if flags.Changed("store") {
+		list = append(list, f.store.url)
+	}
+	return append(append(list, f.hashes...), f.ledger)
+}
