@@ -11,26 +11,13 @@ import (
 	"github.com/weirproject/weir/rules/source"
 )
 
-// Expiring takes each exception out of what a source says when its time is over, whether
-// the source can be read then or not. The source gives Until by this process' own clock,
-// such as time.Now plus what is left: then neither clocks that differ nor clocks that are
-// set matter.
-func Expiring(of interface {
-	source.Source
-	source.Reloader
-}) source.Source {
-	return &expiring{of, of}
-}
-
-type expiring struct {
-	source.Source
-	source.Reloader
-}
-
-// Run implements source.Source.
-func (x *expiring) Run(ctx context.Context, news chan<- source.News) error {
+// Expire is the Run of a source whose news have exceptions: it runs it, and takes each
+// exception out of what it said when its time is over, whether the source can be read then
+// or not. The source gives Until by this process' own clock, such as time.Now plus what is
+// left: then neither clocks that differ nor clocks that are set matter.
+func Expire(ctx context.Context, run func(context.Context, chan<- source.News) error, news chan<- source.News) error {
 	inner, ended := make(chan source.News), make(chan error, 1)
-	go func() { ended <- x.Source.Run(ctx, inner) }()
+	go func() { ended <- run(ctx, inner) }()
 	var last source.News // the last good news
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()

@@ -251,7 +251,7 @@ func (m *Memory) Page(_ context.Context, from, to int64) (list []Change, more bo
 }
 
 // Source is the book as a source of rules: those that are enabled, and the exceptions.
-func (m *Memory) Source() source.Source { return Expiring(&memorySource{m, source.NewBell()}) }
+func (m *Memory) Source() source.Source { return &memorySource{m, source.NewBell()} }
 
 type memorySource struct {
 	book *Memory
@@ -263,6 +263,10 @@ func (s *memorySource) Reload(ctx context.Context) (string, error) { return s.be
 
 // Run implements source.Source.
 func (s *memorySource) Run(ctx context.Context, news chan<- source.News) error {
+	return Expire(ctx, s.run, news)
+}
+
+func (s *memorySource) run(ctx context.Context, news chan<- source.News) error {
 	wake := make(chan struct{}, 1)
 	s.book.mu.Lock()
 	s.book.watch[wake] = true

@@ -7,13 +7,13 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/redis/rueidis"
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/rules"
 	"github.com/weirproject/weir/rules/ledger"
-	"github.com/weirproject/weir/rules/source"
 )
 
 const defaultLedger = "weir:rules"
@@ -51,9 +51,11 @@ type Ledger struct {
 
 // A book is a ledger.Book in Redis.
 type book struct {
-	url    string
-	config config
-	client rueidis.Client
+	source *Source // how to connect
+
+	mu     sync.Mutex
+	client rueidis.Client // nil: not yet
+	closed bool
 
 	change, read *rueidis.Lua
 }
@@ -61,17 +63,42 @@ type book struct {
 // OpenLedger connects to Redis. The URL is one of redisstore.Open. The prefix and the
 // channel are weir:rules where no option says otherwise; a prefix has no braces.
 func OpenLedger(ctx context.Context, url string, opts ...Option) (*Ledger, error) {
+	l, err := LateLedger(url, opts...)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := l.book.connected(ctx); err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// LateLedger is OpenLedger for a Redis that may not be there yet: it connects when it is
+// first asked, and again as long as that fails.
+func LateLedger(url string, opts ...Option) (*Ledger, error) {
 	s, err := NewLedger(url, opts...)
 	if err != nil {
 		return nil, err
 	}
-	client, err := s.connect(ctx)
-	if err != nil {
-		return nil, err
-	}
-	b := &book{url: url, config: s.config, client: client,
-		change: rueidis.NewLuaScript(changeText), read: rueidis.NewLuaScript(readText)}
+	b := &book{source: s, change: rueidis.NewLuaScript(changeText), read: rueidis.NewLuaScript(readText)}
 	return &Ledger{ledger.New(b), b}, nil
+}
+
+// connected is the connection.
+func (b *book) connected(ctx context.Context) (rueidis.Client, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return nil, errors.New("redissource: the ledger is closed")
+	}
+	if b.client == nil {
+		client, err := b.source.connect(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("redissource: %w", err)
+		}
+		b.client = client
+	}
+	return b.client, nil
 }
 
 // ledgerConfig is what the options say of a ledger.
@@ -87,7 +114,14 @@ func ledgerConfig(url string, opts []Option) (*config, error) {
 }
 
 // Close ends the connection. Sources of the ledger have their own.
-func (l *Ledger) Close() { l.book.client.Close() }
+func (l *Ledger) Close() {
+	l.book.mu.Lock()
+	defer l.book.mu.Unlock()
+	if l.book.client != nil && !l.book.closed {
+		l.book.client.Close()
+	}
+	l.book.closed = true
+}
 
 // keys lie in one slot of a Cluster.
 func (c *config) keys() []string {
@@ -97,15 +131,19 @@ func (c *config) keys() []string {
 
 // Source is the ledger as a source of rules: those that are enabled, and the exceptions. It
 // tells of a change as soon as it is made. It is a source.Reloader too.
-func (l *Ledger) Source() source.Source {
-	return ledger.Expiring(newSource(l.book.url, l.book.config, newLedgerShelf(&l.book.config)))
+func (l *Ledger) Source() *Source {
+	return newSource(l.book.source.url, l.book.source.config, newLedgerShelf(&l.book.source.config))
 }
 
 // Get implements ledger.Book.
 func (b *book) Get(ctx context.Context, name string) (Change, error) {
 	ctx, cancel := context.WithTimeout(ctx, replyTimeout)
 	defer cancel()
-	value, err := b.client.Do(ctx, b.client.B().Hget().Key(b.config.keys()[0]).Field(name).Build()).ToString()
+	client, err := b.connected(ctx)
+	if err != nil {
+		return Change{}, err
+	}
+	value, err := client.Do(ctx, client.B().Hget().Key(b.source.config.keys()[0]).Field(name).Build()).ToString()
 	if rueidis.IsRedisNil(err) {
 		return Change{}, fmt.Errorf("ledger: rule %.80q: %w", name, ErrNoRule)
 	}
@@ -117,7 +155,13 @@ func (b *book) Get(ctx context.Context, name string) (Change, error) {
 
 // Read implements ledger.Book.
 func (b *book) Read(ctx context.Context) (*ledger.Holdings, error) {
-	held, err := b.config.readAll(ctx, b.client, b.read)
+	ctx, cancel := context.WithTimeout(ctx, replyTimeout)
+	defer cancel()
+	client, err := b.connected(ctx)
+	if err != nil {
+		return nil, err
+	}
+	held, err := b.source.config.readAll(ctx, client, b.read)
 	if err != nil {
 		return nil, fmt.Errorf("redissource: %w", err)
 	}
@@ -140,8 +184,12 @@ func (b *book) Commit(ctx context.Context, d ledger.Draft) (revision int64, err 
 	}
 	ctx, cancel := context.WithTimeout(ctx, replyTimeout)
 	defer cancel()
-	reply, err := b.change.Exec(ctx, b.client, b.config.keys(), []string{d.Name, strconv.FormatInt(d.Seen, 10), d.Text(), deleted,
-		strconv.Itoa(b.config.most), strconv.Itoa(ledger.MaxKept), b.config.channel}).ToArray()
+	client, err := b.connected(ctx)
+	if err != nil {
+		return 0, err
+	}
+	reply, err := b.change.Exec(ctx, client, b.source.config.keys(), []string{d.Name, strconv.FormatInt(d.Seen, 10), d.Text(), deleted,
+		strconv.Itoa(b.source.config.most), strconv.Itoa(ledger.MaxKept), b.source.config.channel}).ToArray()
 	if err != nil {
 		return 0, fmt.Errorf("redissource: %w; unless this is an answer of Redis, it is unknown whether the change was made", err)
 	}
@@ -156,7 +204,7 @@ func (b *book) Commit(ctx context.Context, d ledger.Draft) (revision int64, err 
 	case made == 0:
 		return 0, &ConflictError{Name: d.Name, Seen: d.Seen, Is: revision}
 	case made < 0:
-		return 0, &weir.InputError{Field: "rules", Given: b.config.most + 1, Allowed: fmt.Sprint("at most ", b.config.most)}
+		return 0, &weir.InputError{Field: "rules", Given: b.source.config.most + 1, Allowed: fmt.Sprint("at most ", b.source.config.most)}
 	}
 	return revision, nil
 }
@@ -168,6 +216,10 @@ const historyPage = 200
 func (b *book) Page(ctx context.Context, from, to int64) (list []Change, more bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, replyTimeout)
 	defer cancel()
+	client, err := b.connected(ctx)
+	if err != nil {
+		return nil, false, err
+	}
 	newest, oldest := "+", "-"
 	if from > 0 {
 		newest = strconv.FormatInt(from, 10) + "-0"
@@ -175,8 +227,8 @@ func (b *book) Page(ctx context.Context, from, to int64) (list []Change, more bo
 	if to > 0 {
 		oldest = strconv.FormatInt(to, 10) + "-0"
 	}
-	command := b.client.B().Xrevrange().Key(b.config.keys()[2]).End(newest).Start(oldest).Count(historyPage).Build()
-	entries, err := b.client.Do(ctx, command).AsXRange()
+	command := client.B().Xrevrange().Key(b.source.config.keys()[2]).End(newest).Start(oldest).Count(historyPage).Build()
+	entries, err := client.Do(ctx, command).AsXRange()
 	if err != nil {
 		return nil, false, fmt.Errorf("redissource: %w", err)
 	}

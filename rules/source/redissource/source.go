@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/redisstore"
+	"github.com/weirproject/weir/rules/ledger"
 	"github.com/weirproject/weir/rules/source"
 )
 
@@ -113,6 +114,10 @@ func newSource(url string, c config, shelf shelf) *Source {
 // Run implements source.Source. It connects again whenever the connection is lost, and
 // returns only when ctx is over or when the URL cannot be used.
 func (s *Source) Run(ctx context.Context, news chan<- source.News) error {
+	return ledger.Expire(ctx, s.run, news)
+}
+
+func (s *Source) run(ctx context.Context, news chan<- source.News) error {
 	s.said = ""
 	for pause := firstPause; ; pause = min(2*pause, mostPause) {
 		wasUp, err := s.session(ctx, news)
