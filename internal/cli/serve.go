@@ -26,6 +26,7 @@ type serveFlags struct {
 	passwordFile  string
 	respFailOpen  bool
 	open          bool
+	admin         adminFlags
 	shutdown      time.Duration
 	drain         time.Duration
 	format, level string
@@ -59,6 +60,7 @@ func (f *serveFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.userHeader, "user-header", "", "the `NAME` of the header in which trusted proxies say who the user is")
 	flags.StringVar(&f.tokenFile, "token-file", "", "`FILE` with the token that the API asks for (or WEIR_TOKEN)")
 	flags.StringVar(&f.readTokenFile, "read-token-file", "", "`FILE` with a token that may only look (or WEIR_READ_TOKEN)")
+	f.admin.add(flags)
 	flags.StringVar(&f.passwordFile, "resp-password-file", "", "`FILE` with the password of the RESP door (or WEIR_RESP_PASSWORD)")
 	flags.BoolVar(&f.respFailOpen, "resp-fail-open", false, "grant CL.THROTTLE while the store does not answer, instead of an error")
 	flags.BoolVar(&f.open, "open", false, "listen beyond this machine without token, password or client certificates")

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/doors/admin"
 	"github.com/weirproject/weir/doors/forwardauth"
 	"github.com/weirproject/weir/doors/httpapi"
 	"github.com/weirproject/weir/doors/proxy"
@@ -40,6 +41,7 @@ type server struct {
 	gate    *gate.Gate
 	metrics *observe.Metrics
 	live    *live
+	ledger  *adminLedger
 	doors   []running
 	open    []net.Listener // listeners that no door has yet
 	where   []place
@@ -73,6 +75,9 @@ func serve(ctx context.Context, s *System, f *serveFlags, flags *pflag.FlagSet, 
 		return err
 	}
 	defer v.store.Close()
+	if v.ledger != nil {
+		defer v.ledger.close()
+	}
 	defer v.live.close()
 	v.announce()
 	go v.live.reloadOn(hup)
@@ -92,6 +97,9 @@ func (v *server) start(ctx context.Context, given func(flag string) bool, signal
 	}
 	layers, err := v.flags.law.layers(ctx, v.law.primary, &v.law.store)
 	if err != nil {
+		return err
+	}
+	if layers, err = v.openLedger(layers); err != nil {
 		return err
 	}
 	store, err := openStore(ctx, v.law.store, v.log)
@@ -138,6 +146,9 @@ func (v *server) abandon() {
 	if v.live != nil {
 		v.live.close()
 	}
+	if v.ledger != nil {
+		v.ledger.close()
+	}
 	if v.store != nil {
 		v.store.Close()
 	}
@@ -152,9 +163,14 @@ func (v *server) openHTTP(listener net.Listener) error {
 	if err != nil {
 		return err
 	}
+	operators, err := v.openAdmin(listener)
+	if err != nil {
+		return err
+	}
 	mux := http.NewServeMux()
 	mux.Handle("/", api)
 	mux.Handle("/v1/forward-auth", forward)
+	mux.Handle(admin.Prefix, operators)
 	mux.Handle("/-/reload", v.reload(listener))
 	mux.Handle("/metrics", v.metrics.Handler())
 	mux.Handle("/livez", v.metrics.Live())

@@ -42,7 +42,7 @@ func (f *sourceFlags) add(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&f.hashes, "rules", nil, "`URL` of a Redis with a hash for each rule, or redis for the store's;\nagain for more, of which the later ones win")
 	flags.StringVar(&f.prefix, "rules-prefix", "rate_limit_config:", "the `TEXT` that the keys of those hashes begin with")
 	flags.StringVar(&f.channel, "rules-channel", "rate_limit_config", "the `NAME` of the channel where their changes are announced")
-	flags.StringVar(&f.ledger, "ledger", "", "`URL` of a Redis with a ledger of rules, or redis for the store's; it beats the others")
+	flags.StringVar(&f.ledger, "ledger", "", "where rules lie that operators change while the server runs: `URL` of a Redis, redis for the\nstore's, a file, or memory, which is what a server without Redis has; it beats the others")
 	flags.StringVar(&f.ledgerName, "ledger-name", "weir:rules", "the `NAME` of the ledger: of its keys and its channel")
 	flags.DurationVar(&f.refresh, "rules-refresh", 30*time.Second, "the `TIME` after which rules in Redis are read again although nothing was heard")
 	flags.DurationVar(&f.wait, "rules-wait", 10*time.Second, "the `TIME` that the start waits for rules that cannot be read yet")
@@ -82,7 +82,7 @@ func (f *sourceFlags) layers(ctx context.Context, p *primary, store *storeConfig
 		}
 		layers = append(layers, layer)
 	}
-	if f.ledger != "" {
+	if f.ledger != "" && !inProcess(f.ledger) {
 		layer, err := f.redis(ctx, "ledger", "ledger", f.ledger, store, redissource.NewLedger, f.ledgerName, f.ledgerName)
 		return append(layers, layer), err
 	}
