@@ -1,0 +1,334 @@
+//go:build unix
+
+package cli_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/weirproject/weir/internal/redistest"
+)
+
+const perIP = "rules:\n  - {name: per-ip, key: [client.ip], limit: fixed_window 1000/1h}\n"
+
+// an operator is who calls weir for a server.
+type operator struct {
+	t *testing.T
+	call
+	server *process
+}
+
+func operate(t *testing.T, server *process, env ...string) *operator {
+	return &operator{t: t, call: call{dir: t.TempDir(), env: append(env, "WEIR_SERVER="+server.at("http"), "WEIR_SERVER_TIMEOUT=10s")}, server: server}
+}
+
+// does fails the test unless the command succeeds, and returns what it prints.
+func (o *operator) does(args ...string) string {
+	o.t.Helper()
+	r := o.run(o.t, args...)
+	if r.code != 0 {
+		o.t.Fatalf("weir %s: %v", strings.Join(args, " "), r)
+	}
+	return r.out
+}
+
+// fails fails the test unless the command fails so.
+func (o *operator) fails(code int, want string, args ...string) {
+	o.t.Helper()
+	if r := o.run(o.t, args...); r.code != code || !strings.Contains(r.err, want) {
+		o.t.Errorf("weir %s: want exit %d and %q: %v", strings.Join(args, " "), code, want, r)
+	}
+}
+
+// sets a rule from the standard input.
+func (o *operator) sets(yaml string, args ...string) ran {
+	o.t.Helper()
+	c := o.call
+	c.in = yaml
+	return c.run(o.t, append([]string{"rules", "set"}, args...)...)
+}
+
+func login(limit string) string {
+	return "name: login\nmatch: {path: /login}\nkey: [client.ip]\nlimit: " + limit + "\n"
+}
+
+// nodes are two servers with one Redis and one ledger.
+func nodes(t *testing.T) (list []*process) {
+	t.Helper()
+	redis := redistest.Start(t)
+	file := write(t, t.TempDir(), "rules.yaml", perIP)
+	for range 2 {
+		list = append(list, call{}.serve(t, "--config", file, "--store", redis.URL(), "--store-timeout", "5s", "--ledger", "redis",
+			"--gateway", "127.0.0.1:0", "--upstream", "demo"))
+	}
+	return list
+}
+
+func passes(t *testing.T, servers []*process, path string, want int) func() bool {
+	return func() bool {
+		for _, p := range servers {
+			if status(t, p.at("gateway")+path) != want {
+				return false
+			}
+		}
+		return true
+	}
+}
+
+// TestABlockIsInForceOnAllNodes, ends by itself, and is ended by hand.
+func TestABlockIsInForceOnAllNodes(t *testing.T) {
+	servers := nodes(t)
+	ann := operate(t, servers[0])
+	if out := ann.does("block", "127.0.0.0/8", "--for", "1h", "--why", "scanning"); !strings.Contains(out, "block-") || !strings.Contains(out, "in force") {
+		t.Errorf("it prints %s", out)
+	}
+	if got := status(t, servers[0].at("gateway")+"/"); got != 403 { // this node has answered for itself
+		t.Errorf("%d", got)
+	}
+	await(t, "the block on both nodes", passes(t, servers, "/", 403))
+	list := operate(t, servers[1]).does("override", "list")
+	found := regexp.MustCompile(`(block-\w+) +block +- +127\.0\.0\.0/8 .*scanning +in force`).FindStringSubmatch(list)
+	if found == nil {
+		t.Fatalf("the list is\n%s", list)
+	}
+	operate(t, servers[1]).does("override", "delete", found[1], "--why", "it was us")
+	await(t, "no block", passes(t, servers, "/", 200))
+	ann.does("block", "127.0.0.1", "--for", "2s", "--rule", "per-ip")
+	await(t, "the second block", passes(t, servers, "/", 403))
+	await(t, "its end", passes(t, servers, "/", 200))
+	if list := ann.does("override", "list"); strings.Contains(list, "block-") {
+		t.Errorf("the list is\n%s", list)
+	}
+	history := ann.does("rules", "history", found[1])
+	if !regexp.MustCompile(`(?s)2 .*delete +`+found[1]+` +it was us.*1 .*set +`+found[1]+` +scanning`).MatchString(history) {
+		t.Errorf("the history is\n%s", history)
+	}
+	for _, p := range servers {
+		p.end()
+	}
+}
+
+// TestAnOverrideIsOfARuleOfTheFile, which the ledger does not have.
+func TestAnOverrideIsOfARuleOfTheFile(t *testing.T) {
+	servers := nodes(t)
+	ann := operate(t, servers[0])
+	ann.does("override", "set", "127.0.0.1", "--rule", "per-ip", "--limit", "fixed_window 2/1h", "--for", "1h", "--why", "too much")
+	for i, want := range []int{200, 200, 429} {
+		if got := status(t, servers[0].at("gateway")+"/"); got != want {
+			t.Errorf("request %d: %d, want %d", i+1, got, want)
+		}
+	}
+	await(t, "the override on both nodes", passes(t, servers, "/", 429))
+	if out := ann.does("keys", "get", "127.0.0.1", "--rule", "per-ip"); !regexp.MustCompile(`fixed_window 2/1h +0 `).MatchString(out) {
+		t.Errorf("it prints\n%s", out)
+	}
+	if out := ann.does("keys", "reset", "127.0.0.1", "--rule", "per-ip"); !regexp.MustCompile(`fixed_window 2/1h +2 `).MatchString(out) {
+		t.Errorf("it prints\n%s", out)
+	}
+	bob := operate(t, servers[1])
+	r := bob.run(t, "override", "set", "127.0.0.1", "--rule", "per-ip", "--limit", "fixed_window 9/1h", "--for", "1h")
+	if r.code != 0 || !strings.Contains(r.err, "this replaces override-") || !strings.Contains(r.err, "too much") {
+		t.Error(r)
+	}
+	ann.fails(1, "one that fits: overrides[0].key has 2 values", "override", "set", "127.0.0.1", "x", "--rule", "per-ip", "--limit", "9/1h", "--for", "1h")
+	ann.fails(1, `rule is "gone"; allowed: one that is in force`, "override", "set", "127.0.0.1", "--rule", "gone", "--limit", "9/1h", "--for", "1h")
+	ann.fails(2, "say for how long", "block", "127.0.0.1")
+	for _, p := range servers {
+		p.end()
+	}
+}
+
+// TestTwoOperators never overwrite each other unawares.
+func TestTwoOperators(t *testing.T) {
+	servers := nodes(t)
+	ann, bob := operate(t, servers[0]), operate(t, servers[1])
+	if r := ann.sets(login("fixed_window 5/1h"), "login", "--why", "brute force"); r.code != 0 || !strings.Contains(r.out, "login: added\nrevision 1, in force") {
+		t.Fatal(r)
+	}
+	seen := bob.does("rules", "get", "login")
+	if !strings.HasPrefix(seen, "# revision 1, in force, by somebody at 127.0.0.1 on ") || !strings.HasSuffix(seen, ": brute force\n"+login("fixed_window 5/1h")) {
+		t.Errorf("bob sees\n%s", seen)
+	}
+	if r := ann.sets(login("fixed_window 4/1h"), "login"); r.code != 0 || !strings.Contains(r.out, "login: limit changed; counts are kept\nrevision 2, in force") {
+		t.Error(r)
+	}
+	if r := bob.sets(login("fixed_window 9/1h"), "login", "--revision", "1"); r.code != 1 || !strings.Contains(r.err, `rule "login" is at revision 2, not at 1`) {
+		t.Error(r)
+	}
+	bob.fails(1, "is at revision 2, not at 1", "rules", "disable", "login", "--revision", "1")
+	bob.fails(1, "is at revision 2, not at 1", "rules", "delete", "login", "--revision", "1")
+	status, _, body := put(t, servers[1].at("http")+"/v1/admin/rules/login", login("fixed_window 9/1h"), "If-Match", `"1"`)
+	var problem struct{ Current int64 }
+	if err := json.Unmarshal([]byte(body), &problem); status != http.StatusPreconditionFailed || err != nil || problem.Current != 2 {
+		t.Errorf("%d %s", status, body)
+	}
+	if r := bob.sets(login("sliding_log 4/1h"), "login"); r.code != 1 || !strings.Contains(r.err, "login: limit changed; counts start anew: limit 1 counts by sliding_log") || !strings.Contains(r.err, "--yes") {
+		t.Error(r)
+	}
+	if r := bob.sets(login("sliding_log 4/1h"), "login", "--yes"); r.code != 0 {
+		t.Error(r)
+	}
+	if out := ann.does("rules", "rollback", "login", "1", "--yes"); !strings.Contains(out, "revision 4, in force") {
+		t.Errorf("it prints %s", out)
+	}
+	if got := ann.does("rules", "get", "login"); !strings.HasSuffix(got, login("fixed_window 5/1h")) {
+		t.Errorf("after the rollback:\n%s", got)
+	}
+	ann.does("rules", "disable", "login")
+	if list := ann.does("rules", "list"); !regexp.MustCompile(`login +- +disabled +ledger +5 `).MatchString(list) || !regexp.MustCompile(`per-ip +fixed_window 1000/1h +in force +config +- `).MatchString(list) {
+		t.Errorf("the list is\n%s", list)
+	}
+	ann.does("rules", "enable", "login")
+	ann.does("rules", "delete", "login", "--why", "over")
+	ann.fails(1, "the ledger does not have it", "rules", "get", "login")
+	ann.fails(1, "the ledger does not have it", "rules", "enable", "login")
+	history := bob.does("rules", "history", "login")
+	for _, want := range []string{"7 .*delete +login +over +login: removed", "4 .*rollback to 1 ", "1 .*set +login +brute force +login: added"} {
+		if !regexp.MustCompile(want).MatchString(history) {
+			t.Errorf("the history has no %q:\n%s", want, history)
+		}
+	}
+	for _, p := range servers {
+		p.end()
+	}
+}
+
+func put(t *testing.T, url, body string, fields ...string) (int, http.Header, string) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), "PUT", url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Content-Type", "application/yaml")
+	for i := 0; i < len(fields); i += 2 {
+		request.Header.Set(fields[i], fields[i+1])
+	}
+	return do(t, request)
+}
+
+// TestWhoMayChangeRules: tokens with names, of which some may only read; what they do is told.
+func TestWhoMayChangeRules(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "operators", "ann:an-operators-token\nbob:another-token-of-one\n")
+	write(t, dir, "api", "the-token-of-the-api")
+	p := call{dir: dir, env: []string{"WEIR_ADMIN_READ_TOKEN=viewer:who-only-looks-on"}}.serve(t, "--token-file", "api", "--admin-token-file", "operators")
+	ann, viewer := operate(t, p, "WEIR_TOKEN=an-operators-token"), operate(t, p, "WEIR_ADMIN_TOKEN=viewer:who-only-looks-on")
+	if r := ann.sets(login("5/1m"), "login", "--why", "night"); r.code != 0 {
+		t.Fatal(r)
+	}
+	if out := viewer.does("rules", "history"); !regexp.MustCompile(`1 +\S+ \S+ +ann +set +login +night`).MatchString(out) {
+		t.Errorf("the history is\n%s", out)
+	}
+	viewer.does("rules", "list", "--json")
+	if r := viewer.sets(login("6/1m"), "login"); r.code != 1 || !strings.Contains(r.err, "viewer may only read") {
+		t.Error(r)
+	}
+	viewer.fails(1, "viewer may only read", "block", "10.0.0.1", "--for", "1h")
+	viewer.fails(1, "viewer may only read", "keys", "reset", "10.0.0.1", "--rule", "login")
+	operate(t, p).fails(1, "this needs a token of an operator", "rules", "list")
+	operate(t, p, "WEIR_TOKEN=the-token-of-the-api").fails(1, "the token is not known here", "rules", "list") // which applications have
+	url := p.at("http") + "/v1/admin/rules/login"
+	if status, _, body := put(t, url, login("7/1m"), "If-Match", `"1"`, "Authorization", "Bearer another-token-of-one", "X-Weir-Actor", "carol"); status != 200 {
+		t.Errorf("%d %s", status, body)
+	}
+	if out := viewer.does("rules", "history"); !strings.Contains(out, "carol by bob") {
+		t.Errorf("the history is\n%s", out)
+	}
+	p.end()
+	if logs := p.logs(); !strings.Contains(logs, "a rule was changed") || !strings.Contains(logs, "who=ann why=night") || strings.Contains(logs, "an-operators-token") {
+		t.Errorf("the logs are\n%s", logs)
+	}
+}
+
+// TestTheAPIsTokenIsNoOperators: where applications show a token, operators need their own.
+func TestTheAPIsTokenIsNoOperators(t *testing.T) {
+	p := call{env: []string{"WEIR_TOKEN=the-token-of-the-api"}}.serve(t)
+	operate(t, p, "WEIR_TOKEN=the-token-of-the-api").fails(1, "nobody may change the rules of this server", "rules", "list")
+	p.end()
+	redis := redistest.Start(t)
+	p = call{}.serve(t, "--store", redis.URL(), "--store-timeout", "5s") // what is blocked here would pass on the next node
+	operate(t, p).fails(1, "start it with --ledger redis", "block", "127.0.0.1", "--for", "1h")
+	p.end()
+}
+
+// TestCertificatesOfOperators are told apart by their names.
+func TestCertificatesOfOperators(t *testing.T) {
+	a := newAuthority(t, t.TempDir())
+	a.issue("server", "server-key")
+	a.issue("ann", "ann-key")
+	for _, test := range []struct{ flag, names, want string }{
+		{"--admin-certs", "bob,ann", ""},
+		{"--admin-read-certs", "ann", "may only read"},
+		{"--admin-certs", "bob", "needs a token of an operator"},
+	} {
+		p := call{}.serve(t, "--http", "127.0.0.1:0", "--http-tls-cert", a.file("server"), "--http-tls-key", a.file("server-key"),
+			"--http-client-ca", a.file("ca"), test.flag, test.names)
+		ann := operate(t, p)
+		tls := []string{"--server-ca", a.file("ca"), "--server-cert", a.file("ann"), "--server-key", a.file("ann-key")}
+		r := ann.run(t, append([]string{"block", "10.0.0.1", "--for", "1h"}, tls...)...)
+		if (r.code == 0) != (test.want == "") || !strings.Contains(r.err, test.want) {
+			t.Errorf("%s %s: %v", test.flag, test.names, r)
+		}
+		if test.want == "" {
+			if out := ann.does(append([]string{"override", "list"}, tls...)...); !strings.Contains(out, "certificate ann") {
+				t.Errorf("the list is\n%s", out)
+			}
+		}
+		p.end()
+	}
+}
+
+// TestAServerWithoutRedis keeps its ledger itself, and in a file if there is one.
+func TestAServerWithoutRedis(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "ledger")
+	for _, ledger := range []string{"memory", file} {
+		p := call{}.serve(t, "--ledger", ledger, "--gateway", "127.0.0.1:0", "--upstream", "demo")
+		ann := operate(t, p)
+		ann.does("block", "127.0.0.1", "--for", "1h")
+		if got := status(t, p.at("gateway")+"/"); got != 403 {
+			t.Errorf("%d", got)
+		}
+		if r := ann.sets(login("5/1m"), "login"); r.code != 0 || !strings.Contains(r.out, "revision 2, in force") {
+			t.Error(r)
+		}
+		p.end()
+	}
+	p := call{}.serve(t, "--ledger", file, "--gateway", "127.0.0.1:0", "--upstream", "demo")
+	if got := status(t, p.at("gateway")+"/"); got != 403 {
+		t.Errorf("after a restart: %d", got)
+	}
+	ann := operate(t, p)
+	if list := ann.does("rules", "list"); !strings.Contains(list, "login") {
+		t.Errorf("after a restart:\n%s", list)
+	}
+	r := ann.sets("rules: []\n", "login")
+	if r.code != 1 || !strings.Contains(r.err, "unknown field") {
+		t.Error(r)
+	}
+	p.end()
+}
+
+// TestDiffOfAFile tells what would be, and changes nothing.
+func TestDiffOfAFile(t *testing.T) {
+	dir := t.TempDir()
+	p := call{dir: dir}.serve(t, "--config", write(t, dir, "rules.yaml", perIP+"  - {name: old, limit: 5/1m}\n"))
+	ann := operate(t, p)
+	ann.dir = dir
+	write(t, dir, "next.yaml", "rules:\n  - {name: per-ip, key: [client.ip], limit: fixed_window 10/1h}\n  - {name: new, limit: 7/1m}\n")
+	if out := ann.does("rules", "diff", "next.yaml"); out != "per-ip: limit changed; counts are kept\nnew: added\nold: removed\n" {
+		t.Errorf("it prints\n%s", out)
+	}
+	c := ann.call
+	c.in = "{name: per-ip, key: [user], limit: fixed_window 10/1h}"
+	if r := c.run(t, "rules", "diff", "--rule", "per-ip"); r.code != 0 || r.out != "per-ip: key, limit changed; counts start anew: its key is another\n" {
+		t.Error(r)
+	}
+	if list := ann.does("rules", "list"); !strings.Contains(list, "fixed_window 1000/1h") {
+		t.Errorf("the list is\n%s", list)
+	}
+	p.end()
+}

@@ -1,0 +1,69 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+
+	"github.com/spf13/cobra"
+)
+
+// A keyView is a key as the server tells of it.
+type keyView struct {
+	Limits []struct {
+		Limit      string
+		Remaining  int64
+		RetryAfter *float64 `json:"retry_after"`
+		ResetAfter float64  `json:"reset_after"`
+	}
+}
+
+func newKeys(s *System) *cobra.Command {
+	return group("keys", "Show and reset what was counted of a key",
+		`Show what is left of a key under a rule of a running server, and forget what was used. A key
+is the values of the rule's key, in order.`,
+		`  weir keys get 203.0.113.7 --rule per-ip
+  weir keys reset 203.0.113.7 --rule per-ip --why "a mistake of ours"`,
+		s.keys("get", http.MethodGet, "keys", "Tell what is left of a key"),
+		s.keys("reset", http.MethodPost, "keys/reset", "Forget what was used of a key"))
+}
+
+func (s *System) keys(word, method, path, short string) *cobra.Command {
+	f, rule := new(operatorFlags), ""
+	command := &cobra.Command{Use: word + " KEY... --rule RULE", Short: short, Args: argsBetween(0, 8, "a value for each component of the rule's key"),
+		Example: fmt.Sprintf("  weir keys %s 203.0.113.7 --rule per-ip", word),
+		RunE: s.operate(f, func(o *operator, args []string) error {
+			if rule == "" {
+				return usagef("say by which rule: --rule NAME")
+			}
+			query := o.reason()
+			query.Set("rule", rule)
+			query["value"] = args
+			if len(args) == 0 {
+				query.Del("value")
+			}
+			var key keyView
+			text, err := o.ask(ask{method: method, path: path, query: query}, &key)
+			if err != nil {
+				return err
+			}
+			return o.print(text, key.table)
+		})}
+	f.add(command.Flags())
+	if method == http.MethodPost {
+		f.writing(command.Flags())
+	}
+	command.Flags().StringVar(&rule, "rule", "", "the `NAME` of the rule")
+	return command
+}
+
+func (k *keyView) table(w io.Writer) {
+	fmt.Fprintln(w, "LIMIT\tREMAINING\tRETRY AFTER\tRESET AFTER")
+	for _, l := range k.Limits {
+		retry := "never"
+		if l.RetryAfter != nil {
+			retry = fmt.Sprintf("%gs", *l.RetryAfter)
+		}
+		fmt.Fprintf(w, "%s\t%d\t%s\t%gs\n", l.Limit, l.Remaining, retry, l.ResetAfter)
+	}
+}

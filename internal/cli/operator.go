@@ -1,0 +1,220 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/weirproject/weir/doors/admin"
+	"github.com/weirproject/weir/rules"
+)
+
+// An operatorFlags says which server an operator's command is for, and as whom.
+type operatorFlags struct {
+	serverFlags
+	json bool
+	why  string
+	yes  bool
+}
+
+func (f *operatorFlags) add(flags *pflag.FlagSet) {
+	f.serverFlags.add(flags)
+	flags.StringVar(&f.tokenFile, "token-file", "", "`FILE` with the token of an operator (or WEIR_TOKEN, or WEIR_ADMIN_TOKEN)")
+	flags.BoolVar(&f.json, "json", false, "print what the server answers")
+}
+
+// writing are the flags of what changes something.
+func (f *operatorFlags) writing(flags *pflag.FlagSet) {
+	flags.StringVar(&f.why, "why", "", "the `REASON`, which stands in the history")
+}
+
+// An operator asks a server to show and to change its rules.
+type operator struct {
+	*operatorFlags
+	system *System
+	server *serverClient
+	token  string
+	ctx    context.Context
+	cancel context.CancelFunc
+}
+
+// operate makes a command's work of a function that has the server at hand.
+func (s *System) operate(f *operatorFlags, run func(o *operator, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		if err := s.fromEnvironment(cmd.Flags(), "server", "server-ca", "server-cert", "server-key", "server-timeout", "token-file"); err != nil {
+			return err
+		}
+		o := &operator{operatorFlags: f, system: s}
+		var err error
+		if o.server, err = f.client(s); err != nil {
+			return err
+		}
+		if o.token, err = s.operatorToken(f.tokenFile); err != nil {
+			return err
+		}
+		o.ctx, o.cancel = context.WithTimeout(cmd.Context(), f.timeout)
+		defer o.cancel()
+		return run(o, args)
+	}
+}
+
+// operatorToken is the token to show. That of the server's own environment will do: its
+// first line, without the name.
+func (s *System) operatorToken(file string) (string, error) {
+	flag := "token-file"
+	if file == "" && s.lookup("WEIR_TOKEN") == "" {
+		flag = "admin-token-file"
+	}
+	text, err := s.secret(flag, file, func(text string) { warnTo(s.Err, text) })
+	first, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
+	if _, secret, named := strings.Cut(first, ":"); named {
+		first = secret
+	}
+	return strings.TrimSpace(first), err
+}
+
+// An ask is one request of an operator.
+type ask struct {
+	method, path string
+	query        url.Values
+	kind         string // of the body
+	body         []byte
+	seen         *int64 // the revision that a write has seen
+}
+
+// A refusedError is what the server answers where it does not do what was asked.
+type refusedError struct {
+	status  int
+	Detail  string
+	Current int64
+}
+
+// Error is the server's sentence.
+func (e *refusedError) Error() string { return e.Detail }
+
+// ask asks, and reads the answer into a value. text is the whole answer.
+func (o *operator) ask(a ask, into any) (text []byte, err error) {
+	target := o.server.base + admin.Prefix + a.path
+	if len(a.query) > 0 {
+		target += "?" + a.query.Encode()
+	}
+	request, err := http.NewRequestWithContext(o.ctx, a.method, target, bytes.NewReader(a.body))
+	if err != nil {
+		return nil, err
+	}
+	if a.kind != "" {
+		request.Header.Set("Content-Type", a.kind)
+	}
+	if o.token != "" {
+		request.Header.Set("Authorization", "Bearer "+o.token)
+	}
+	switch {
+	case a.seen != nil && *a.seen > 0:
+		request.Header.Set("If-Match", strconv.Quote(strconv.FormatInt(*a.seen, 10)))
+	case a.seen != nil:
+		request.Header.Set("If-None-Match", "*")
+	}
+	response, err := o.server.http.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	if text, err = io.ReadAll(io.LimitReader(response.Body, mostOperator)); err != nil {
+		return nil, err
+	}
+	if response.StatusCode != http.StatusOK {
+		return nil, refusedBy(response, text)
+	}
+	return text, json.Unmarshal(text, into)
+}
+
+// mostOperator is how much of an answer is read: all rules that a ledger may have.
+const mostOperator = 64 << 20
+
+func refusedBy(response *http.Response, text []byte) error {
+	e := &refusedError{status: response.StatusCode}
+	if json.Unmarshal(text, e) != nil || e.Detail == "" {
+		e.Detail = fmt.Sprintf("the server answers %s; is it weir, and of this version?", response.Status)
+	}
+	if e.status == http.StatusBadRequest {
+		return &exit{exitUsage, e}
+	}
+	return e
+}
+
+// isStatus reports whether the server refused with a status.
+func isStatus(err error, status int) bool {
+	var refused *refusedError
+	return errors.As(err, &refused) && refused.status == status
+}
+
+// print prints the answer as it is, or what a table makes of it.
+func (o *operator) print(text []byte, table func(io.Writer)) error {
+	if o.json {
+		_, err := o.system.Out.Write(text)
+		return err
+	}
+	out := tabwriter.NewWriter(o.system.Out, 0, 8, 2, ' ', 0)
+	table(out)
+	return out.Flush()
+}
+
+// reason is the query of a write.
+func (o *operator) reason() url.Values {
+	query := url.Values{}
+	if o.why != "" {
+		query.Set("why", o.why)
+	}
+	return query
+}
+
+// input reads a file, or the standard input.
+func (o *operator) input(args []string) ([]byte, error) {
+	in := o.system.In
+	if len(args) > 0 && args[0] != "-" {
+		file, err := os.Open(args[0])
+		if err != nil {
+			return nil, err
+		}
+		defer file.Close()
+		in = file
+	}
+	text, err := io.ReadAll(io.LimitReader(in, rules.MaxFile+1))
+	if err == nil && len(bytes.TrimSpace(text)) == 0 {
+		err = usagef("there is nothing to read; name a file, or write to the standard input")
+	}
+	return text, err
+}
+
+// argsBetween wants so many arguments.
+func argsBetween(least, most int, what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) < least || len(args) > most {
+			return usagef("%s takes %s, but was given %d arguments; see %s --help", cmd.CommandPath(), what, len(args), cmd.CommandPath())
+		}
+		return nil
+	}
+}
+
+// group is a command that only has others.
+func group(use, short, long, example string, commands ...*cobra.Command) *cobra.Command {
+	command := &cobra.Command{Use: use, Short: short, Long: long, Example: example, Args: unknownCommand,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
+	command.AddCommand(commands...)
+	for _, one := range commands {
+		one.DisableFlagsInUseLine = true
+	}
+	return command
+}

@@ -1,0 +1,328 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// A ruleView is a rule as the server tells of it.
+type ruleView struct {
+	Name, From, Who, Why, YAML string
+	InForce                    bool `json:"in_force"`
+	Enabled                    bool
+	Revision                   int64
+	When                       time.Time
+	Limit                      []string
+}
+
+func (r *ruleView) state() string {
+	switch {
+	case r.InForce:
+		return "in force"
+	case !r.Enabled:
+		return "disabled"
+	}
+	return "not in force"
+}
+
+type changeView struct{ Rule, Counts, Text string }
+
+// A writtenView is what came of a change.
+type writtenView struct {
+	Name     string
+	Revision int64
+	Changes  []changeView
+	InForce  bool `json:"in_force"`
+	Waiting  string
+}
+
+func newRules(s *System) *cobra.Command {
+	return group("rules", "Show and change the rules of a running server",
+		`Show and change the rules of a running server: those of its ledger, which beat those of files.
+Every change is in the history, with who made it and why, and can be taken back. Two
+operators never overwrite each other: a change is of the revision that was seen.`,
+		`  weir rules list
+  printf 'name: login\nkey: [client.ip]\nlimit: 5/1m\n' | weir rules set login --why "brute force"
+  weir rules get login
+  weir rules history login`,
+		s.rulesList(), s.rulesGet(), s.rulesSet(), s.rulesTurn("delete", http.MethodDelete, "Take a rule out of the ledger; rollback brings it back"),
+		s.rulesTurn("enable", http.MethodPost, "Put a rule in force that is in the ledger"),
+		s.rulesTurn("disable", http.MethodPost, "Take a rule out of force, and leave it in the ledger"),
+		s.rulesDiff(), s.rulesHistory(), s.rulesRollback())
+}
+
+func (s *System) rulesList() *cobra.Command {
+	f := new(operatorFlags)
+	command := &cobra.Command{Use: "list", Short: "List the rules in force, and those of the ledger that are not", Args: noArgs,
+		Example: "  weir rules list\n  weir rules list --json",
+		RunE: s.operate(f, func(o *operator, _ []string) error {
+			var answer struct {
+				Revision int64
+				Rules    []ruleView
+			}
+			text, err := o.ask(ask{method: http.MethodGet, path: "rules"}, &answer)
+			if err != nil {
+				return err
+			}
+			return o.print(text, func(w io.Writer) {
+				fmt.Fprintln(w, "RULE\tLIMIT\tSTATE\tFROM\tREVISION\tBY")
+				for _, r := range answer.Rules {
+					fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", r.Name, dash(strings.Join(r.Limit, ", ")), r.state(), r.From, number64(r.Revision), dash(r.Who))
+				}
+			})
+		})}
+	f.add(command.Flags())
+	return command
+}
+
+func dash(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return text
+}
+
+func number64(n int64) string {
+	if n == 0 {
+		return "-"
+	}
+	return fmt.Sprint(n)
+}
+
+func (s *System) rulesGet() *cobra.Command {
+	f := new(operatorFlags)
+	command := &cobra.Command{Use: "get NAME", Short: "Print a rule as its author wrote it", Args: argsBetween(1, 1, "the name of a rule"),
+		Example: "  weir rules get login",
+		RunE: s.operate(f, func(o *operator, args []string) error {
+			var r ruleView
+			text, err := o.ask(ask{method: http.MethodGet, path: rulePath(args[0])}, &r)
+			if err != nil {
+				return err
+			}
+			return o.print(text, func(w io.Writer) {
+				if r.Revision == 0 {
+					fmt.Fprintf(w, "# %s, %s; it is from %s, and not in the ledger\n", r.Name, r.state(), r.From)
+					return
+				}
+				fmt.Fprintf(w, "# revision %d, %s, by %s on %s%s\n%s\n", r.Revision, r.state(), r.Who, r.When.Format(time.RFC3339), because(r.Why), strings.TrimRight(r.YAML, "\n"))
+			})
+		})}
+	f.add(command.Flags())
+	return command
+}
+
+func because(why string) string {
+	if why == "" {
+		return ""
+	}
+	return ": " + why
+}
+
+func rulePath(name string) string { return "rules/" + url.PathEscape(name) }
+
+// revision is that of a rule in the ledger, or 0.
+func (o *operator) revision(name string, given int64) (*int64, error) {
+	if given > 0 {
+		return &given, nil
+	}
+	var r ruleView
+	_, err := o.ask(ask{method: http.MethodGet, path: rulePath(name)}, &r)
+	if isStatus(err, http.StatusNotFound) {
+		err = nil
+	}
+	return &r.Revision, err
+}
+
+// A changing is the flags of a command that changes a rule.
+type changing struct {
+	operatorFlags
+	revision int64
+}
+
+func (f *changing) add(command *cobra.Command) {
+	f.operatorFlags.add(command.Flags())
+	f.writing(command.Flags())
+	command.Flags().Int64Var(&f.revision, "revision", 0, "the `NUMBER` of the revision that you have seen: where it is another by now,\nnothing is changed (default: what it is when the command starts)")
+}
+
+func (s *System) rulesSet() *cobra.Command {
+	f := new(changing)
+	command := &cobra.Command{Use: "set NAME [FILE]", Short: "Make a rule what a file says", Args: argsBetween(1, 2, "the name of a rule and a file"),
+		Long: `Make a rule what a file says, or the standard input: one rule, as it stands in the list of a
+file of rules. It is checked first, with all rules that are in force. What it changes is
+shown before; where counts start anew, it is changed only with --yes.`,
+		Example: `  printf 'name: login\nkey: [client.ip]\nlimit: 5/1m\n' > login.yaml
+  weir rules set login login.yaml --why "brute force"`,
+		RunE: s.operate(&f.operatorFlags, func(o *operator, args []string) error {
+			body, err := o.input(args[1:])
+			if err != nil {
+				return err
+			}
+			return o.change(ask{method: http.MethodPut, path: rulePath(args[0]), kind: "application/yaml", body: body, query: o.reason()}, args[0], f.revision)
+		})}
+	f.add(command)
+	command.Flags().BoolVar(&f.yes, "yes", false, "change it although counts start anew")
+	return command
+}
+
+// change shows what a write would do, and does it.
+func (o *operator) change(a ask, name string, given int64) error {
+	seen, err := o.revision(name, given)
+	if err != nil {
+		return err
+	}
+	dry := a
+	dry.query = url.Values{"dry_run": {"true"}}
+	if to := a.query.Get("to"); to != "" {
+		dry.query.Set("to", to)
+	}
+	var would writtenView
+	if _, err := o.ask(dry, &would); err != nil {
+		return err
+	}
+	anew := false
+	for _, c := range would.Changes {
+		anew = anew || c.Counts == "anew"
+	}
+	if anew && !o.yes {
+		o.changes(o.system.Err, would.Changes)
+		return fmt.Errorf("nothing was changed: counts would start anew; say --yes if they may")
+	}
+	a.seen = seen
+	return o.write(a)
+}
+
+func (o *operator) changes(w io.Writer, list []changeView) {
+	for _, c := range list {
+		fmt.Fprintln(w, c.Text)
+	}
+	if len(list) == 0 {
+		fmt.Fprintln(w, "no rule changes")
+	}
+}
+
+// write makes a change and tells of it.
+func (o *operator) write(a ask) error {
+	var done writtenView
+	text, err := o.ask(a, &done)
+	if err != nil {
+		return err
+	}
+	return o.print(text, func(w io.Writer) {
+		o.changes(w, done.Changes)
+		fmt.Fprintf(w, "revision %d, %s\n", done.Revision, inForce(done.InForce, done.Waiting))
+	})
+}
+
+func inForce(is bool, waiting string) string {
+	if is {
+		return "in force"
+	}
+	return "not in force yet: " + waiting
+}
+
+func (s *System) rulesTurn(word, method, short string) *cobra.Command {
+	f := new(changing)
+	command := &cobra.Command{Use: word + " NAME", Short: short, Args: argsBetween(1, 1, "the name of a rule"),
+		Example: fmt.Sprintf("  weir rules %s login --why \"the attack is over\"", word),
+		RunE: s.operate(&f.operatorFlags, func(o *operator, args []string) error {
+			seen, err := o.revision(args[0], f.revision)
+			if err != nil {
+				return err
+			}
+			path := rulePath(args[0])
+			if method == http.MethodPost {
+				path += "/" + word
+			}
+			return o.write(ask{method: method, path: path, query: o.reason(), seen: seen})
+		})}
+	f.add(command)
+	return command
+}
+
+func (s *System) rulesDiff() *cobra.Command {
+	f, rule := new(operatorFlags), ""
+	command := &cobra.Command{Use: "diff [FILE]", Short: "Tell what a file of rules would change, and change nothing", Args: argsBetween(0, 1, "a file"),
+		Long: `Tell what a file of rules, or the standard input, would change if it were in force instead of
+what is: which rules are added and removed, whose numbers change, and which counts start
+anew. With --rule the file is one rule, and all others stay as they are.`,
+		Example: `  weir rules diff weir.yaml
+  printf 'name: login\nkey: [client.ip]\nlimit: 3/1m\n' | weir rules diff --rule login`,
+		RunE: s.operate(f, func(o *operator, args []string) error {
+			body, err := o.input(args)
+			if err != nil {
+				return err
+			}
+			a := ask{method: http.MethodPost, path: "diff", kind: "application/yaml", body: body}
+			if rule != "" {
+				a.query = url.Values{"rule": {rule}}
+			}
+			var answer writtenView
+			text, err := o.ask(a, &answer)
+			if err != nil {
+				return err
+			}
+			return o.print(text, func(w io.Writer) { o.changes(w, answer.Changes) })
+		})}
+	f.add(command.Flags())
+	command.Flags().StringVar(&rule, "rule", "", "the `NAME` of the one rule that the file is")
+	return command
+}
+
+func (s *System) rulesHistory() *cobra.Command {
+	f, most := new(operatorFlags), 0
+	command := &cobra.Command{Use: "history [NAME]", Short: "Tell who changed what, when and why", Args: argsBetween(0, 1, "the name of a rule"),
+		Long:    `Tell who changed what, when and why: of one rule or exception, or of all. The newest is first.`,
+		Example: "  weir rules history\n  weir rules history login --most 10",
+		RunE: s.operate(f, func(o *operator, args []string) error {
+			query := url.Values{"most": {fmt.Sprint(most)}}
+			if len(args) > 0 {
+				query.Set("name", args[0])
+			}
+			var answer struct {
+				History []struct {
+					Revision             int64
+					Name, What, Who, Why string
+					When                 time.Time
+					Changes              []changeView
+				}
+			}
+			text, err := o.ask(ask{method: http.MethodGet, path: "history", query: query}, &answer)
+			if err != nil {
+				return err
+			}
+			return o.print(text, func(w io.Writer) {
+				fmt.Fprintln(w, "REVISION\tWHEN\tWHO\tWHAT\tNAME\tWHY\tCHANGES")
+				for _, c := range answer.History {
+					var changes []string
+					for _, one := range c.Changes {
+						changes = append(changes, one.Text)
+					}
+					fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%s\n", c.Revision, c.When.Format(time.DateTime), c.Who, c.What, c.Name, dash(c.Why), dash(strings.Join(changes, "; ")))
+				}
+			})
+		})}
+	f.add(command.Flags())
+	command.Flags().IntVar(&most, "most", 50, "the `NUMBER` of changes, up to 1000")
+	return command
+}
+
+func (s *System) rulesRollback() *cobra.Command {
+	f := new(changing)
+	command := &cobra.Command{Use: "rollback NAME REVISION", Short: "Make a rule what it was at a revision of its history", Args: argsBetween(2, 2, "the name of a rule and a revision"),
+		Example: "  weir rules rollback login 1 --why \"too strict\"",
+		RunE: s.operate(&f.operatorFlags, func(o *operator, args []string) error {
+			query := o.reason()
+			query.Set("to", args[1])
+			return o.change(ask{method: http.MethodPost, path: rulePath(args[0]) + "/rollback", query: query}, args[0], f.revision)
+		})}
+	f.add(command)
+	command.Flags().BoolVar(&f.yes, "yes", false, "change it although counts start anew")
+	return command
+}

@@ -1,0 +1,410 @@
+package ledger_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/rules"
+	"github.com/weirproject/weir/rules/ledger"
+	"github.com/weirproject/weir/rules/source"
+)
+
+var ann = ledger.Author{Who: "ann", Why: "brute force"}
+
+func open(t testing.TB, path string) (*ledger.Ledger, *ledger.Memory) {
+	t.Helper()
+	book, err := ledger.NewMemory(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { book.Close() })
+	return ledger.New(book), book
+}
+
+func yaml(name, limit string) string { return fmt.Sprintf("name: %s\nlimit: %s\n", name, limit) }
+
+func done(t testing.TB, want int64) func(int64, error) {
+	t.Helper()
+	return func(got int64, err error) {
+		t.Helper()
+		if err != nil || got != want {
+			t.Fatalf("revision %d, %v; want %d", got, err, want)
+		}
+	}
+}
+
+// conflict fails the test unless a change was refused because it is at another revision.
+func conflict(t testing.TB, want int64) func(int64, error) {
+	t.Helper()
+	return func(got int64, err error) {
+		t.Helper()
+		var c *ledger.ConflictError
+		if !errors.As(err, &c) || c.Is != want || got != 0 {
+			t.Fatalf("revision %d, %v; want a conflict with %d", got, err, want)
+		}
+	}
+}
+
+func block(value string) rules.Exception {
+	return rules.Exception{Kind: rules.Blocked, Values: []string{value}}
+}
+
+// TestMemory is the life of a rule, with a file and without; what the file has is there
+// again in the next process.
+func TestMemory(t *testing.T) {
+	for _, path := range []string{"", filepath.Join(t.TempDir(), "ledger")} {
+		l, book := open(t, path)
+		ctx := t.Context()
+		done(t, 1)(l.Set(ctx, "login", yaml("login", "5/1m"), 0, ann))
+		conflict(t, 1)(l.Set(ctx, "login", yaml("login", "6/1m"), 0, ann))
+		done(t, 2)(l.Set(ctx, "login", yaml("login", "6/1m"), 1, ledger.Author{Who: "bob"}))
+		conflict(t, 2)(l.Disable(ctx, "login", 1, ann))
+		done(t, 3)(l.Disable(ctx, "login", 2, ann))
+		done(t, 4)(l.Enable(ctx, "login", 3, ann))
+		done(t, 5)(l.Rollback(ctx, "login", 1, 4, ann))
+		conflict(t, 5)(l.Delete(ctx, "login", 0, ann))
+		done(t, 6)(l.Delete(ctx, "login", 5, ann))
+		conflict(t, 0)(l.Delete(ctx, "login", 5, ann))
+		done(t, 7)(l.Rollback(ctx, "login", 2, 0, ann))
+		id, revision, err := l.Except(ctx, block("10.0.0.1"), time.Hour, 0, ann)
+		done(t, 8)(revision, err)
+		if path != "" {
+			book.Close()
+			l, _ = open(t, path)
+		}
+		if d, err := l.Get(ctx, "login"); err != nil || d.YAML != yaml("login", "6/1m") || d.Revision != 7 || d.Author != ann {
+			t.Errorf("%+v %v", d, err)
+		}
+		e, left, err := l.Exception(ctx, id)
+		if err != nil || e.Values[0] != "10.0.0.1" || left <= 0 || left > time.Hour || e.Author != ann {
+			t.Errorf("%+v %v %v", e, left, err)
+		}
+		history, err := l.History(ctx, "login", 100)
+		if err != nil || len(history) != 7 || history[6].Diff[0].String() != "login: added" || history[5].Author.Who != "bob" {
+			t.Errorf("%+v %v", history, err)
+		}
+		done(t, 9)(l.Delete(ctx, "login", 7, ann))
+		if list, at, err := l.List(ctx); err != nil || len(list) != 0 || at != 9 {
+			t.Errorf("%v %d %v", list, at, err)
+		}
+	}
+}
+
+// TestAnExceptionIsNoRule: neither is taken for the other.
+func TestAnExceptionIsNoRule(t *testing.T) {
+	l, _ := open(t, "")
+	ctx := t.Context()
+	id, _, err := l.Except(ctx, block("10.0.0.1"), time.Hour, 0, ann)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := "exception:" + id
+	if _, err := l.Get(ctx, name); !errors.Is(err, ledger.ErrNoRule) {
+		t.Error(err)
+	}
+	if _, err := l.Delete(ctx, name, 1, ann); !errors.Is(err, ledger.ErrNoRule) {
+		t.Error(err)
+	}
+	if _, err := l.Enable(ctx, name, 1, ann); !errors.Is(err, ledger.ErrNoRule) {
+		t.Error(err)
+	}
+	if _, err := l.Rollback(ctx, name, 1, 1, ann); !errors.Is(err, ledger.ErrNoRule) {
+		t.Error(err)
+	}
+	if _, err := l.Set(ctx, name, yaml("x", "1/1s"), 1, ann); err == nil {
+		t.Error("no error")
+	}
+	if _, err := l.Lift(ctx, "login", 1, ann); !errors.Is(err, ledger.ErrNoException) {
+		t.Error(err)
+	}
+}
+
+func TestExceptionsAreChecked(t *testing.T) {
+	l, _ := open(t, "")
+	override := rules.Exception{Kind: rules.Overridden, Rule: "a", Values: []string{"x"}, Limit: []string{"1/1m"}}
+	with := func(change func(*rules.Exception)) rules.Exception {
+		e := override
+		change(&e)
+		return e
+	}
+	for _, test := range []struct {
+		e    rules.Exception
+		last time.Duration
+		by   ledger.Author
+		want string
+	}{
+		{with(func(e *rules.Exception) { e.Kind = "hide" }), time.Hour, ann, `kind is "hide"; allowed: override, block or allow`},
+		{with(func(e *rules.Exception) { e.Rule = "" }), time.Hour, ann, "rule is"},
+		{with(func(e *rules.Exception) { e.Values = nil }), time.Hour, ann, "values is 0; allowed: 1 to 8"},
+		{with(func(e *rules.Exception) { e.Values = []string{""} }), time.Hour, ann, "1 to 1024 bytes"},
+		{with(func(e *rules.Exception) { e.Values = []string{strings.Repeat("x", 1025)} }), time.Hour, ann, "1 to 1024 bytes"},
+		{with(func(e *rules.Exception) { e.Limit = nil }), time.Hour, ann, "limit is []"},
+		{with(func(e *rules.Exception) { e.Component = "user" }), time.Hour, ann, "by is"},
+		{override, time.Millisecond, ann, "an exception ends by itself"},
+		{override, 10_000 * time.Hour, ann, "an exception ends by itself"},
+		{override, time.Hour, ledger.Author{}, `who is ""`},
+	} {
+		var input *weir.InputError
+		if _, _, err := l.Except(t.Context(), test.e, test.last, 0, test.by); !errors.As(err, &input) || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%+v: %v, want %s", test.e, err, test.want)
+		}
+	}
+}
+
+// TestExceptionsAreBounded, and those that are over make room, with a word in the history.
+func TestExceptionsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, _ := open(t, "")
+		ctx := t.Context()
+		for i := range ledger.MaxExceptions {
+			last := time.Hour
+			if i == 0 {
+				last = time.Minute
+			}
+			if _, _, err := l.Except(ctx, block(fmt.Sprintf("10.0.%d.%d", i/256, i%256)), last, 0, ann); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, _, err := l.Except(ctx, block("192.0.2.1"), time.Hour, 0, ann); err == nil || !strings.Contains(err.Error(), "exceptions is 501; allowed: at most 500 at one time") {
+			t.Error(err)
+		}
+		if _, _, err := l.Except(ctx, block("10.0.0.7"), time.Hour, 8, ann); err != nil { // it replaces one
+			t.Error(err)
+		}
+		time.Sleep(time.Minute)
+		if _, _, err := l.Except(ctx, block("192.0.2.1"), time.Hour, 0, ann); err != nil {
+			t.Error(err)
+		}
+		history, err := l.History(ctx, "", 2)
+		if err != nil || history[1].What != "delete" || history[1].Author != (ledger.Author{Who: "weir", Why: "its time was over"}) || history[1].Exception.Values[0] != "10.0.0.0" {
+			t.Errorf("%+v %v", history, err)
+		}
+	})
+}
+
+// TestWhoSawNoneMayReplaceOneThatIsOver: for everybody but the book it is not there.
+func TestWhoSawNoneMayReplaceOneThatIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, _ := open(t, "")
+		id, _, err := l.Except(t.Context(), block("10.0.0.1"), time.Minute, 0, ann)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, revision, err := l.Except(t.Context(), block("10.0.0.1"), time.Hour, 0, ann)
+		conflict(t, 1)(revision, err)
+		time.Sleep(time.Minute)
+		if _, _, err := l.Exception(t.Context(), id); !errors.Is(err, ledger.ErrNoException) {
+			t.Error(err)
+		}
+		if _, err := l.Lift(t.Context(), id, 1, ann); !errors.Is(err, ledger.ErrNoException) {
+			t.Error(err)
+		}
+		if _, _, err := l.Except(t.Context(), block("10.0.0.1"), time.Hour, 0, ann); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// listen puts what a source says in force, until the test is over.
+func listen(t *testing.T, s source.Source) (blocked func() int) {
+	t.Helper()
+	var mu sync.Mutex
+	var file *rules.File
+	keeper, err := source.NewKeeper([]source.Layer{{Name: "ledger", Source: s, AllowEmpty: true}}, func(*rules.Set) error { return nil },
+		source.WithCompile(func(f *rules.File) (*rules.Set, error) {
+			mu.Lock()
+			file = f
+			mu.Unlock()
+			return rules.Compile(f)
+		}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- keeper.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	if err := keeper.Wait(ctx); err != nil {
+		t.Fatal(err)
+	}
+	return func() int {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(file.Exceptions)
+	}
+}
+
+// TestExceptionsEnd at their time, one after the other, though nobody changes the ledger.
+func TestExceptionsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, book := open(t, "")
+		for i, last := range []time.Duration{time.Minute, time.Hour, 3 * time.Hour} {
+			if _, _, err := l.Except(t.Context(), block(fmt.Sprint("10.0.0.", i)), last, 0, ann); err != nil {
+				t.Fatal(err)
+			}
+		}
+		in := listen(t, book.Source())
+		synctest.Wait()
+		for _, test := range []struct {
+			wait time.Duration
+			want int
+		}{{0, 3}, {time.Minute - time.Second, 3}, {2 * time.Second, 2}, {time.Hour, 1}, {time.Hour, 1}, {time.Hour, 0}} {
+			time.Sleep(test.wait)
+			synctest.Wait()
+			if got := in(); got != test.want {
+				t.Errorf("after %v: %d are in force, want %d", test.wait, got, test.want)
+			}
+		}
+	})
+}
+
+// A mute source says one thing, and cannot be read afterwards.
+type mute struct{ file *rules.File }
+
+func (m mute) Run(ctx context.Context, news chan<- source.News) error {
+	return ledger.Expire(ctx, func(ctx context.Context, news chan<- source.News) error {
+		news <- source.News{File: m.file, Revision: "7"}
+		news <- source.News{Err: errors.New("the connection is lost")}
+		<-ctx.Done()
+		return ctx.Err()
+	}, news)
+}
+
+// TestExceptionsEndWhileTheLedgerCannotBeRead, which is when nobody can end them by hand.
+func TestExceptionsEndWhileTheLedgerCannotBeRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		in := listen(t, mute{&rules.File{Exceptions: []rules.Exception{{Kind: rules.Blocked, Values: []string{"10.0.0.1"}, Until: time.Now().Add(time.Minute)}}}})
+		synctest.Wait()
+		before := in()
+		time.Sleep(time.Minute + time.Second)
+		synctest.Wait()
+		if after := in(); before != 1 || after != 0 {
+			t.Errorf("%d before, %d after", before, after)
+		}
+	})
+}
+
+// TestClocksThatDiffer: what is left counts, by the ledger's clock.
+func TestClocksThatDiffer(t *testing.T) {
+	l, book := open(t, "")
+	if _, _, err := l.Except(t.Context(), block("10.0.0.1"), time.Hour, 0, ann); err != nil {
+		t.Fatal(err)
+	}
+	held, err := book.Read(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	here := held.Now.Add(-1000 * time.Hour) // this process' clock
+	list := ledger.InForce(held.Entries, held.Now, here)
+	if len(list) != 1 || list[0].Until.Sub(here) > time.Hour || list[0].Until.Sub(here) < 59*time.Minute {
+		t.Errorf("%+v at %v", list, here)
+	}
+	if list := ledger.InForce(held.Entries, held.Now.Add(time.Hour), here); len(list) != 0 {
+		t.Errorf("%+v", list)
+	}
+}
+
+// TestTheFile survives an end in the middle of a line, and is not shared.
+func TestTheFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ledger")
+	l, book := open(t, path)
+	done(t, 1)(l.Set(t.Context(), "a", yaml("a", "1/1s"), 0, ann))
+	book.Close()
+	append := func(text string) {
+		t.Helper()
+		f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
+		if err == nil {
+			_, err = f.WriteString(text)
+			f.Close()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	append(`{"name":"b","is":"2 17`)
+	l, _ = open(t, path)
+	done(t, 2)(l.Set(t.Context(), "b", yaml("b", "1/1s"), 0, ann))
+	other, _ := open(t, path)
+	done(t, 3)(l.Set(t.Context(), "c", yaml("c", "1/1s"), 0, ann))
+	if _, err := other.Set(t.Context(), "d", yaml("d", "1/1s"), 0, ann); err == nil || !strings.Contains(err.Error(), "one server alone may have the file") {
+		t.Error(err)
+	}
+	if list, _, err := l.List(t.Context()); err != nil || len(list) != 3 {
+		t.Errorf("%v %v", list, err)
+	}
+	append("nonsense\n")
+	if _, err := ledger.NewMemory(path); err == nil || !strings.Contains(err.Error(), "line 4 is not what a ledger writes") {
+		t.Error(err)
+	}
+	if _, err := ledger.NewMemory(filepath.Join(path, "x")); err == nil {
+		t.Error("no error")
+	}
+}
+
+// TestTheFileIsBounded: what the history forgets leaves the file at the next start, but not
+// what still is.
+func TestTheFileIsBounded(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ledger")
+	l, book := open(t, path)
+	done(t, 1)(l.Set(t.Context(), "a", yaml("a", "1/1s"), 0, ann))
+	book.Close()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all strings.Builder
+	all.Write(text)
+	second := strings.ReplaceAll(string(text), "name: a", "name: b")
+	second = strings.Replace(second, `"name":"a"`, `"name":"b"`, 1)
+	for i := range 2 * ledger.MaxKept {
+		all.WriteString(strings.Replace(second, `"is":"1 `, fmt.Sprintf(`"is":"%d `, i+2), 1))
+	}
+	if err := os.WriteFile(path, []byte(all.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, book = open(t, path)
+	book.Close()
+	l, _ = open(t, path)
+	if text, err = os.ReadFile(path); err != nil || strings.Count(string(text), "\n") != ledger.MaxKept+1 {
+		t.Errorf("%d lines, %v", strings.Count(string(text), "\n"), err)
+	}
+	if list, at, err := l.List(t.Context()); err != nil || len(list) != 2 || list[0].Revision != 1 || at != 2*ledger.MaxKept+1 {
+		t.Errorf("%v %d %v", list, at, err)
+	}
+	done(t, 2*ledger.MaxKept+2)(l.Set(t.Context(), "a", yaml("a", "2/1s"), 1, ann))
+}
+
+func FuzzDecode(f *testing.F) {
+	f.Add("a", `1 1700000000000000 {"yaml":"name: a\nlimit: 1/1s","enabled":true,"what":"set","who":"ann"}`)
+	f.Add("exception:block-1", `1 1700000000000000 {"yaml":"","enabled":true,"what":"set","who":"ann","exception":{"kind":"block","values":["10.0.0.1"],"for":1000000}}`)
+	f.Add("exception:x", `1 1 {"exception":{"for":-1}}`)
+	f.Fuzz(func(t *testing.T, name, value string) {
+		c, err := ledger.Decode(name, value)
+		if err != nil {
+			return
+		}
+		now := time.Now()
+		for _, e := range ledger.InForce([]ledger.Change{c}, now, now) {
+			if !e.Until.After(now) {
+				t.Fatalf("%+v is over", e)
+			}
+			if _, err := rules.Compile(&rules.File{Exceptions: []rules.Exception{e}}); err != nil {
+				t.Fatalf("an exception is no mistake of a file: %v", err)
+			}
+		}
+	})
+}
