@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 	"slices"
-	"time"
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
@@ -63,7 +62,7 @@ func orEmpty(list []string) []string { return append([]string{}, list...) }
 
 func limitOf(limit *weir.Limit, decision *weir.Decision) limitAnswer {
 	a := limitAnswer{Limit: limit.String(), Remaining: decision.Remaining, ResetAfter: decision.ResetAfter.Seconds()}
-	if decision.RetryAfter < time.Duration(weir.Never) {
+	if decision.RetryAfter != weir.Never {
 		seconds := decision.RetryAfter.Seconds()
 		a.RetryAfter = &seconds
 	}

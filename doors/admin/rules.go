@@ -152,6 +152,16 @@ func (d *door) with(name string, spec *rules.Spec) *rules.File {
 	return &file
 }
 
+// below is the layer whose rule the ledger's one of this name replaces, or "".
+func (d *door) below(name string) string {
+	for _, c := range d.Status().Collisions {
+		if c.Rule == name && c.Winner == d.Layer {
+			return c.Loser
+		}
+	}
+	return ""
+}
+
 // propose tells what another version of a rule would change, and whether the rules can
 // stand together then. Where they cannot as it is, that is not its fault.
 func (d *door) propose(name string, spec *rules.Spec) ([]source.Change, error) {
@@ -198,6 +208,9 @@ func (d *door) change(ctx context.Context, c *call, dry bool, spec *rules.Spec, 
 		return nil, err
 	}
 	answer := written{Name: c.name(), Changes: changesOf(diff)}
+	if below := d.below(c.name()); spec == nil && below != "" {
+		answer.Changes = []change{{Rule: c.name(), Kind: "changed", Text: fmt.Sprintf("%s: that of %s is in force again", c.name(), below)}}
+	}
 	if dry {
 		return answer, nil
 	}

@@ -168,7 +168,7 @@ func (s *System) exceptionList() *cobra.Command {
 func (s *System) exceptionDelete() *cobra.Command {
 	f := new(operatorFlags)
 	command := &cobra.Command{Use: "delete ID", Short: "End an exception before its time", Args: argsBetween(1, 1, "the ID of an exception, as weir override list tells it"),
-		Example: "  weir override delete ID --why \"the test is over\"",
+		Example: "  weir override delete block-906ef93d1f --why \"the test is over\"",
 		RunE: s.operate(f, func(o *operator, args []string) error {
 			var e exceptionView
 			path := "exceptions/" + url.PathEscape(args[0])

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -50,6 +51,10 @@ func shown(t *testing.T) (list []string) {
 // elsewhere are addresses that examples name and tests must not take.
 var elsewhere = regexp.MustCompile(`(0\.0\.0\.0|127\.0\.0\.1):(8443|6380|8081)`)
 
+// operators are the commands of operators, in an order in which each finds what it needs.
+var operators = []string{"rules set", "rules", "rules list", "rules get", "rules diff", "rules history", "rules rollback", "rules disable", "rules enable",
+	"block", "allow", "override set", "override", "override list", "override delete", "keys", "keys get", "keys reset", "rules delete"}
+
 // TestExamples runs what the helps show.
 func TestExamples(t *testing.T) {
 	dir := t.TempDir()
@@ -62,9 +67,9 @@ func TestExamples(t *testing.T) {
 	}
 	redis := redistest.Start(t)
 	here := call{dir: dir, env: []string{"HOME=" + dir, "WEIR_HTTP=127.0.0.1:0", "WEIR_GATEWAY=127.0.0.1:0"}}
-	running := here.serve(t, "--http", "127.0.0.1:0", "--gateway", "off")
+	running := here.serve(t, "--http", "127.0.0.1:0", "--gateway", "off", "--config", "weir.yaml")
 	all := 0
-	for _, command := range []string{"", "serve", "check", "explain", "health", "schema", "version", "completion"} {
+	for _, command := range slices.Concat([]string{"", "serve", "check", "explain", "health", "schema", "version", "completion"}, operators) {
 		list := examples(t, command)
 		if command == "" {
 			list = append(list, shown(t)...)
@@ -101,6 +106,9 @@ func runnable(line, server string) (string, bool) {
 	if strings.HasPrefix(line, "weir completion") && !strings.Contains(line, "bash") {
 		line, _, _ = strings.Cut(line, " > ")
 		line, _, _ = strings.Cut(line, " | ")
+	}
+	if regexp.MustCompile(`weir (rules|override|block|allow|keys) `).MatchString(line) {
+		return "export WEIR_SERVER=" + server + "; " + line, true
 	}
 	if strings.HasPrefix(line, "weir health") {
 		return "weir health --server " + server, !strings.Contains(line, "unix:")
