@@ -61,6 +61,7 @@ func TestExamples(t *testing.T) {
 	authority := newAuthority(t, dir)
 	authority.issue("cert", "key")
 	write(t, dir, "weir.yaml", "rules:\n  - {name: per-ip, key: [client.ip], limit: 5/10s}\n")
+	write(t, dir, "login.rule", login("5/1m"))
 	write(t, dir, "token", "0123456789abcdef")
 	if err := os.MkdirAll(filepath.Join(dir, ".local/share/bash-completion/completions"), 0o700); err != nil {
 		t.Fatal(err)

@@ -157,8 +157,8 @@ func (s *System) rulesSet() *cobra.Command {
 		Long: `Make a rule what a file says, or the standard input: one rule, as it stands in the list of a
 file of rules. It is checked first, with all rules that are in force. What it changes is
 shown before; where counts start anew, it is changed only with --yes.`,
-		Example: `  printf 'name: login\nkey: [client.ip]\nlimit: 5/1m\n' > login.yaml
-  weir rules set login login.yaml --why "brute force"`,
+		Example: `  printf 'name: login\nkey: [client.ip]\nlimit: 5/1m\n' > login.rule
+  weir rules set login login.rule --why "brute force"`,
 		RunE: s.operate(&f.operatorFlags, func(o *operator, args []string) error {
 			body, err := o.input(args[1:])
 			if err != nil {
