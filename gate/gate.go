@@ -14,7 +14,8 @@
 //
 // A rule in mode shadow is asked when all enforced rules have granted, each by itself and
 // on keys of its own: it changes nobody's budget and nobody's answer, and costs a call of
-// the store. What it says stands in the verdict.
+// the store. What it says stands in the verdict. A rule with an enforce_percent is a shadow
+// rule for the keys that it is not enforced for.
 //
 // # When the store does not answer
 //
@@ -227,11 +228,11 @@ func (g *Gate) shadow(ctx context.Context, r *rules.Request, ask *Ask, v *Verdic
 		times = v.Granted
 	}
 	for _, rule := range v.matched {
-		if rule.Mode() != rules.Shadow {
+		if !v.tries(rule, r) {
 			continue
 		}
 		from := len(v.claims)
-		if why, _ := v.apply(rule, r, ask); why != applies {
+		if why, _ := v.apply(rule, r, ask, true); why != applies {
 			v.skips = append(v.skips, Skip{rule, why})
 			continue
 		}

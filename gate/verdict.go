@@ -166,10 +166,10 @@ func (v *Verdict) match(set *rules.Set, r *rules.Request, ask *Ask) (done bool, 
 	}
 	v.matched = set.Match(r, v.matched)
 	for _, rule := range v.matched {
-		if rule.Mode() == rules.Shadow {
+		if v.tries(rule, r) {
 			continue
 		}
-		why, err := v.apply(rule, r, ask)
+		why, err := v.apply(rule, r, ask, false)
 		switch why {
 		case applies:
 		case WouldFail:
@@ -194,8 +194,24 @@ func (v *Verdict) deny(rule *rules.Rule, r *rules.Request) {
 	v.truncate(0)
 }
 
-// apply makes a rule's claims, or says why there are none.
-func (v *Verdict) apply(rule *rules.Rule, r *rules.Request, ask *Ask) (Why, error) {
+// tries reports whether the rule is only tried out for this request: it is in shadow, or
+// not enforced yet for the request's key. Whoever has no key is no part of a percentage.
+func (v *Verdict) tries(rule *rules.Rule, r *rules.Request) bool {
+	if rule.Mode() == rules.Shadow {
+		return true
+	}
+	if rule.EnforcePercent() == 100 {
+		return false
+	}
+	start := len(v.keys)
+	key, ok := rule.AppendKey(v.keys, r)
+	v.keys = key[:start] // what it has grown by is of use to the next
+	return !ok || !rule.Enforces(key[start:])
+}
+
+// apply makes a rule's claims, or says why there are none. A rule that is tried out is
+// counted on keys of its own.
+func (v *Verdict) apply(rule *rules.Rule, r *rules.Request, ask *Ask, tried bool) (Why, error) {
 	if rule.Scheduled() && !rule.Active(v.gate.now()) {
 		return OffSchedule, nil
 	}
@@ -206,7 +222,7 @@ func (v *Verdict) apply(rule *rules.Rule, r *rules.Request, ask *Ask) (Why, erro
 		return Exempt, nil
 	}
 	start := len(v.keys)
-	if rule.Mode() == rules.Shadow {
+	if tried {
 		v.keys = append(v.keys, shadowed...)
 	}
 	plain, ok := rule.AppendKey(v.keys, r)

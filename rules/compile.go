@@ -94,6 +94,7 @@ func (b *builder) rule(i int, s *Spec) {
 	rule.limits = b.limits(at(i, "limit"), s.Limit, s, rule, named)
 	b.key(i, s, rule)
 	b.override(i, s, rule, named)
+	rule.percent = b.percent(i, s)
 	hosts := b.hosts(i, s.Match.Host)
 	b.path(at(i, "match.path"), s.Match.Path)
 	conditions := b.conditions(i, &s.Match)

@@ -222,7 +222,7 @@ func (l *linter) overrides(i int, s *Spec, rule *Rule) {
 func (l *linter) duplicates() {
 	alike := make(map[string][]int)
 	for i := range l.file.Rules {
-		if l.set.rules[i].mode != Enforce || len(l.file.Rules[i].Overrides) > 0 {
+		if l.set.rules[i].mode != Enforce || l.set.rules[i].percent < 100 || len(l.file.Rules[i].Overrides) > 0 {
 			continue
 		}
 		same := likeness(&l.file.Rules[i], l.set.rules[i])

@@ -77,6 +77,7 @@ var onlyParseKnows = map[string][]int{
 	"matches":           {4, 5, 6, 7},                           // segments of paths
 	"overrides":         {0, 1, 2, 3, 4, 7, 11, 12, 13, 14, 15}, // what fits the rule's key
 	"paths":             {0, 1, 2, 3},                           // segments of paths
+	"percents":          {5},                                    // without a key
 	"responses":         {7, 8},                                 // templates
 	"schedules":         {3, 5, 10},                             // a day twice, an end that is the beginning, zones
 }

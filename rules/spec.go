@@ -56,6 +56,8 @@ type Spec struct {
 	Mode         Mode            // "" is Enforce
 	OnStoreError StoreError      // "" is Local
 	Response     Response        // where it is not as the file's
+
+	EnforcePercent *int // 0 to 100: for how many of its keys the rule is enforced; nil: for all
 }
 
 // A Match says which requests a rule is for: those that meet every condition which is not
