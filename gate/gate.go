@@ -17,6 +17,15 @@
 // the store. What it says stands in the verdict. A rule with an enforce_percent is a shadow
 // rule for the keys that it is not enforced for.
 //
+// # Bans
+//
+// A rule with a ban has one more claim in the decision, of cost 0: it refuses whoever is
+// banned, at no extra call. What a rule refuses is counted, by a call after the decision; when
+// the refusals are too many, three more calls ban: one that only one of all nodes is granted,
+// one that charges the ban and how often it happened, one that forgets the refusals. Who is
+// banned is not counted as refused by that rule. All of it lies in the store that decided:
+// while that is the local one, this process bans by itself. Shadow rules ban nobody.
+//
 // # When the store does not answer
 //
 // Each rule says what then (on_store_error). If one that matched says deny, the request
@@ -41,6 +50,7 @@ type Gate struct {
 	store, local weir.Store
 	set          atomic.Pointer[rules.Set]
 	now          func() time.Time
+	list         banList
 	observers    []func(*Verdict)
 }
 
@@ -161,6 +171,9 @@ func (g *Gate) decide(ctx context.Context, r *rules.Request, ask *Ask, v *Verdic
 		}
 	} else {
 		v.Granted = ask.Times
+	}
+	if v.bannable && v.Granted < ask.Times {
+		g.count(ctx, ask.Times, v)
 	}
 	if r != nil && (v.Granted > 0 || ask.Times == 0) {
 		g.shadow(ctx, r, ask, v)

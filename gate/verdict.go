@@ -32,6 +32,7 @@ const (
 	WithinLimits                // passed: every limit granted it
 	AllowList                   // passed: the file's list allows it
 	LimitExceeded               // refused
+	Banned                      // refused: by Rule's ban, whatever its limits say
 	DenyList                    // denied by a list, of the file or of Rule
 	MissingKey                  // denied: Rule's key lacks a component, and its on_missing is deny
 	StoreFailed                 // passed or failed, by the rules' on_store_error
@@ -40,7 +41,7 @@ const (
 
 // String is the reason as logs and answers call it.
 func (r Reason) String() string {
-	return [...]string{"no_rule", "within_limits", "allow_list", "limit_exceeded", "deny_list", "missing_key", "store_failed", "bad_input"}[r]
+	return [...]string{"no_rule", "within_limits", "allow_list", "limit_exceeded", "banned", "deny_list", "missing_key", "store_failed", "bad_input"}[r]
 }
 
 // A Verdict is what came of a request. The zero Verdict is ready to be filled by Decide;
@@ -63,6 +64,8 @@ type Verdict struct {
 	decisions []weir.Decision
 	about     []about
 	skips     []Skip
+	banned    []Ban
+	bannable  bool   // a claim is a ban's
 	keys      []byte // what claims' keys are made of
 	lease     string // under which concurrency limits are held
 	gate      *Gate
@@ -74,6 +77,7 @@ type about struct {
 	by      weir.Store // that decided; nil: none did
 	granted int64
 	aside   bool
+	ban     bool // whether the request is banned is what the claim asks
 }
 
 // A Check is one claim of the verdict and what came of it.
@@ -83,7 +87,8 @@ type Check struct {
 	Decision *weir.Decision // meaningful if Decided
 	Decided  bool           // a store was asked and answered
 	Shadow   bool           // it does not count
-	Aside    bool           // it is of Ask.Aside
+	Aside    bool           // it limits nobody: of Ask.Aside, or a ban of somebody who is not banned
+	Ban      bool           // it is the rule's ban, and not one of its limits
 	Local    bool           // the local store decided, because the store did not answer
 	Granted  int64
 }
@@ -96,7 +101,7 @@ func (v *Verdict) Len() int { return len(v.claims) }
 func (v *Verdict) At(i int) Check {
 	a := &v.about[i]
 	return Check{Rule: a.rule, Claim: &v.claims[i], Decision: &v.decisions[i], Decided: a.by != nil, Shadow: i >= v.enforced,
-		Aside: a.aside, Local: a.by != nil && a.by != v.gate.store, Granted: a.granted}
+		Aside: a.aside || a.ban && !v.bans(i), Ban: a.ban, Local: a.by != nil && a.by != v.gate.store, Granted: a.granted}
 }
 
 // Worst is the check that decided; ok is false where no limit did.
@@ -143,8 +148,9 @@ func (v *Verdict) Matched() []*rules.Rule { return v.matched }
 // reset makes room for the next request, and lets go of what the last one brought.
 func (v *Verdict) reset(g *Gate) {
 	clear(v.claims)
+	clear(v.banned)
 	*v = Verdict{worst: -1, matched: v.matched[:0], claims: v.claims[:0], decisions: v.decisions[:0], about: v.about[:0],
-		skips: v.skips[:0], keys: v.keys[:0], gate: g}
+		skips: v.skips[:0], banned: v.banned[:0], keys: v.keys[:0], gate: g}
 }
 
 // fail is what the verdict says where Decide returns an error.
@@ -244,6 +250,10 @@ func (v *Verdict) apply(rule *rules.Rule, r *rules.Request, ask *Ask, tried bool
 	for _, limit := range rule.LimitsFor(r, own) {
 		v.add(rule, weir.Claim{Key: key, Limit: limit, Cost: cost})
 	}
+	if bans := rule.Bans(); bans != nil && !tried {
+		v.add(rule, weir.Claim{Key: key, Limit: bans.Hold})
+		v.about[len(v.about)-1].ban, v.bannable = true, true
+	}
 	return applies, nil
 }
 
@@ -305,10 +315,12 @@ func (v *Verdict) judge(times int64) {
 			continue
 		}
 		v.Granted = a.granted
-		if a.aside {
+		if a.aside || a.ban && !v.bans(i) {
 			continue
 		}
-		v.Delay = max(v.Delay, d.Delay)
+		if !a.ban { // whose debt is no borrowed unit
+			v.Delay = max(v.Delay, d.Delay)
+		}
 		if v.worst < 0 || weir.Worse(d, &v.decisions[v.worst]) {
 			v.worst = i
 		}
@@ -323,6 +335,19 @@ func (v *Verdict) judge(times int64) {
 		refused = v.decisions[v.worst].RetryAfter != 0
 	}
 	v.refuse(refused)
+	if refused && v.holds(v.Rule) {
+		v.Reason = Banned
+	}
+}
+
+// holds reports whether the rule bans the request. Its limits may refuse it for longer.
+func (v *Verdict) holds(rule *rules.Rule) bool {
+	for i := range v.enforced {
+		if v.about[i].rule == rule && v.bans(i) {
+			return true
+		}
+	}
+	return false
 }
 
 func (v *Verdict) refuse(refused bool) {

@@ -95,6 +95,7 @@ func (b *builder) rule(i int, s *Spec) {
 	b.key(i, s, rule)
 	b.override(i, s, rule, named)
 	rule.percent = b.percent(i, s)
+	rule.bans = b.bans(i, s, named)
 	hosts := b.hosts(i, s.Match.Host)
 	b.path(at(i, "match.path"), s.Match.Path)
 	conditions := b.conditions(i, &s.Match)
@@ -202,12 +203,17 @@ func (b *builder) limit(p place, name, prefix, text string, cost int64) *weir.Li
 	if cost > limit.Most() && cost <= weir.MaxUnits {
 		b.add(p, "a cost of %d can never be granted by %s; at most %d", cost, limit, limit.Most())
 	}
+	b.owns(p, name)
+	return limit
+}
+
+// owns notes that a rule has a limit of this name.
+func (b *builder) owns(p place, name string) {
 	if first, taken := b.states[name]; taken && first != p.rule {
 		b.add(p, "the limit would be called %q as one of rules[%d] is, and share its state; rename a rule", name, first)
 	} else if name != "rule" {
 		b.states[name] = p.rule
 	}
-	return limit
 }
 
 // sentence is what weir says is wrong, without its name before it.

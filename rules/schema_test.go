@@ -67,6 +67,7 @@ func TestTheSchemaTakesWhatParseTakes(t *testing.T) {
 // Parse does not: what is wrong with them is not their shape.
 var onlyParseKnows = map[string][]int{
 	"anchors":           {0, 1, 2},                              // the schema sees what YAML made of them
+	"bans":              {4, 8, 9},                              // times that do not fit each other, over 1000 refusals
 	"clients":           {1, 3, 5},                              // bits beyond a network's length, two spellings of one address, 010
 	"costs-of-requests": {2, 3, 8, 10, 13},                      // more than the limit or the maximum, and names with blanks
 	"costs":             {3, 4},                                 // numbers that YAML reads otherwise than they look
@@ -145,6 +146,7 @@ var shapes = map[string]string{
 	"window":   "rules: [{name: a, limit: 1/1s, schedule: {%s: x}}]",
 	"override": "rules: [{name: a, limit: 1/1s, key: user, overrides: [{%s: x}]}]",
 	"cost":     "rules: [{name: a, limit: 1/1s, cost: {%s: x}}]",
+	"ban":      "rules: [{name: a, limit: 1/1s, ban: {%s: x}}]",
 	"response": "rules: [{name: a, limit: 1/1s, response: {%s: x}}]",
 }
 

@@ -21,6 +21,7 @@ type Rule struct {
 	schedule     []window
 	lists        lists
 	mode         Mode
+	bans         *Bans
 	percent      uint64 // of the keys, for which it is enforced
 	onStoreError StoreError
 	response     Response
