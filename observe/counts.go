@@ -19,6 +19,9 @@ const (
 	shadowPassed
 	shadowRefused
 	outcomes
+
+	bans   = outcomes // how many it put, which is no outcome
+	counts = bans + 1
 )
 
 var outcomeNames = [outcomes]string{"passed", "refused", "denied", "failed", "shadow_passed", "shadow_refused"}
@@ -30,7 +33,7 @@ const (
 )
 
 // A tally is the counts of one rule.
-type tally [outcomes]atomic.Uint64
+type tally [counts]atomic.Uint64
 
 // A census is the tallies of the rules in force. A rule is found by its place, and by
 // itself: verdicts of the rules before may still come.
@@ -69,6 +72,9 @@ func (c *census) of(rule *rules.Rule) *tally {
 // count notes a verdict. All that was asked has passed if the verdict has; of what did not
 // pass only the rule that decided is counted: the others were not charged.
 func (c *census) count(v *gate.Verdict) {
+	for _, ban := range v.Banned() {
+		c.of(ban.Rule)[bans].Add(1)
+	}
 	if v.Outcome != gate.Passed {
 		if v.Rule != nil || v.Reason == gate.LimitExceeded || v.Reason == gate.StoreFailed {
 			c.of(v.Rule)[v.Outcome].Add(1) // the gate numbers outcomes as we do
@@ -108,9 +114,12 @@ var ruleDecisions = prometheus.NewDesc("weir_decisions_total",
 	"Decisions by rule. Of requests that passed, every rule that was asked; of others, the one that decided. shadow_ is of rules that are only tried out; (claims) are the callers' own limits.",
 	[]string{"rule", "outcome"}, nil)
 
+var ruleBans = prometheus.NewDesc("weir_bans_total", "Bans that this server put, by rule.", []string{"rule"}, nil)
+
 // Describe implements prometheus.Collector.
 func (m *Metrics) Describe(descriptions chan<- *prometheus.Desc) {
 	descriptions <- ruleDecisions
+	descriptions <- ruleBans
 	descriptions <- verdictCounts
 }
 
@@ -120,6 +129,9 @@ func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 	c := m.census.Load()
 	for i, rule := range c.rules {
 		c.tallies[i].collect(to, rule.Name(), rule.Mode() == rules.Shadow)
+		if rule.Bans() != nil {
+			to <- prometheus.MustNewConstMetric(ruleBans, prometheus.CounterValue, float64(c.tallies[i][bans].Load()), rule.Name())
+		}
 	}
 	c.claims.collect(to, claims, false)
 	c.unknown.collect(to, unknown, false)
@@ -129,7 +141,7 @@ func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 // collect tells of the two outcomes that are expected of a rule, also at 0, so that a rate
 // has a beginning; of the others only once there are any.
 func (t *tally) collect(to chan<- prometheus.Metric, name string, shadow bool) {
-	for i := range t {
+	for i := range outcomes {
 		n := t[i].Load()
 		expected := i == passed || i == refused
 		if shadow {
