@@ -17,6 +17,13 @@
 // the store. What it says stands in the verdict. A rule with an enforce_percent is a shadow
 // rule for the keys that it is not enforced for.
 //
+// # Candidates
+//
+// A rule's candidate is asked when the decision has fallen, about what all others would grant:
+// also where the rule itself refuses. It is counted under a name of its own, as if it were in
+// the rule's place, and changes nobody's answer. It costs a call of the store. It is not asked
+// about keys with an override, about who is banned, and while the store does not answer.
+//
 // # Bans
 //
 // A rule with a ban has one more claim in the decision, of cost 0: it refuses whoever is
@@ -38,6 +45,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -51,6 +59,8 @@ type Gate struct {
 	set          atomic.Pointer[rules.Set]
 	now          func() time.Time
 	list         banList
+	trials       atomic.Pointer[map[*rules.Rule]*trial]
+	swapping     sync.Mutex
 	observers    []func(*Verdict)
 }
 
@@ -97,6 +107,14 @@ func (g *Gate) Swap(set *rules.Set) error {
 			}
 		}
 	}
+	g.swapping.Lock()
+	defer g.swapping.Unlock()
+	var before map[*rules.Rule]*trial
+	if p := g.trials.Load(); p != nil {
+		before = *p
+	}
+	after := trials(set, before, g.now())
+	g.trials.Store(&after) // before the rules, so that what they decide is counted
 	g.set.Store(set)
 	return nil
 }
@@ -175,6 +193,7 @@ func (g *Gate) decide(ctx context.Context, r *rules.Request, ask *Ask, v *Verdic
 	if v.bannable && v.Granted < ask.Times {
 		g.count(ctx, ask.Times, v)
 	}
+	g.compare(ctx, r, ask, v)
 	if r != nil && (v.Granted > 0 || ask.Times == 0) {
 		g.shadow(ctx, r, ask, v)
 	}

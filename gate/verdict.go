@@ -57,51 +57,54 @@ type Verdict struct {
 	Err     error         // the store's, also where the request passes; or Decide's
 	Took    time.Duration // of Decide; only if the gate has observers
 
-	worst     int // of claims; −1: none
-	enforced  int // how many of claims count
-	matched   []*rules.Rule
-	claims    []weir.Claim
-	decisions []weir.Decision
-	about     []about
-	skips     []Skip
-	banned    []Ban
-	bannable  bool   // a claim is a ban's
-	keys      []byte // what claims' keys are made of
-	lease     string // under which concurrency limits are held
-	gate      *Gate
+	worst       int // of claims; −1: none
+	enforced    int // how many of claims count
+	matched     []*rules.Rule
+	claims      []weir.Claim
+	decisions   []weir.Decision
+	about       []about
+	skips       []Skip
+	banned      []Ban
+	differences []Difference
+	bannable    bool   // a claim is a ban's
+	keys        []byte // what claims' keys are made of
+	lease       string // under which concurrency limits are held
+	gate        *Gate
 }
 
 // about is what the verdict knows of a claim besides.
 type about struct {
-	rule    *rules.Rule
-	by      weir.Store // that decided; nil: none did
-	granted int64
-	aside   bool
-	ban     bool // whether the request is banned is what the claim asks
+	rule      *rules.Rule
+	by        weir.Store // that decided; nil: none did
+	granted   int64
+	aside     bool
+	candidate bool
+	ban       bool // whether the request is banned is what the claim asks
 }
 
 // A Check is one claim of the verdict and what came of it.
 type Check struct {
-	Rule     *rules.Rule // nil: the caller's own claim
-	Claim    *weir.Claim
-	Decision *weir.Decision // meaningful if Decided
-	Decided  bool           // a store was asked and answered
-	Shadow   bool           // it does not count
-	Aside    bool           // it limits nobody: of Ask.Aside, or a ban of somebody who is not banned
-	Ban      bool           // it is the rule's ban, and not one of its limits
-	Local    bool           // the local store decided, because the store did not answer
-	Granted  int64
+	Rule      *rules.Rule // nil: the caller's own claim
+	Claim     *weir.Claim
+	Decision  *weir.Decision // meaningful if Decided
+	Decided   bool           // a store was asked and answered
+	Shadow    bool           // it does not count
+	Aside     bool           // it limits nobody: of Ask.Aside, or a ban of somebody who is not banned
+	Ban       bool           // it is the rule's ban, and not one of its limits
+	Candidate bool           // it is of the rule's candidate; such a check is Shadow too
+	Local     bool           // the local store decided, because the store did not answer
+	Granted   int64
 }
 
 // Len is how many checks there are.
 func (v *Verdict) Len() int { return len(v.claims) }
 
 // At is one of them: first the enforced ones in the order of the file, then the caller's
-// own claims, those aside, then the shadow rules'.
+// own claims, those aside, then those of candidates, then the shadow rules'.
 func (v *Verdict) At(i int) Check {
 	a := &v.about[i]
 	return Check{Rule: a.rule, Claim: &v.claims[i], Decision: &v.decisions[i], Decided: a.by != nil, Shadow: i >= v.enforced,
-		Aside: a.aside || a.ban && !v.bans(i), Ban: a.ban, Local: a.by != nil && a.by != v.gate.store, Granted: a.granted}
+		Aside: a.aside || a.ban && !v.bans(i), Ban: a.ban, Candidate: a.candidate, Local: a.by != nil && a.by != v.gate.store, Granted: a.granted}
 }
 
 // Worst is the check that decided; ok is false where no limit did.
@@ -149,8 +152,9 @@ func (v *Verdict) Matched() []*rules.Rule { return v.matched }
 func (v *Verdict) reset(g *Gate) {
 	clear(v.claims)
 	clear(v.banned)
+	clear(v.differences)
 	*v = Verdict{worst: -1, matched: v.matched[:0], claims: v.claims[:0], decisions: v.decisions[:0], about: v.about[:0],
-		skips: v.skips[:0], banned: v.banned[:0], keys: v.keys[:0], gate: g}
+		skips: v.skips[:0], banned: v.banned[:0], differences: v.differences[:0], keys: v.keys[:0], gate: g}
 }
 
 // fail is what the verdict says where Decide returns an error.

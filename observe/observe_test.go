@@ -347,3 +347,31 @@ func TestBansAreCounted(t *testing.T) {
 		t.Error("a rule without a ban counts bans")
 	}
 }
+
+// TestCandidatesAreCounted apart: what they say is not what the rule does.
+func TestCandidatesAreCounted(t *testing.T) {
+	m := observe.New("v")
+	set := compiled(t, `rules: [{name: ip, key: [client.ip], limit: fixed_window 3/1h, candidate: {limit: fixed_window 2/1h}}, {name: none, limit: 100/1s}]`)
+	g, err := gate.New(memstore.New(), set, gate.WithLocal(memstore.New()), gate.WithObserver(m.Verdict))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Rules(set, time.Unix(1, 0))
+	for range 5 {
+		decide(t, g, from("192.0.2.1", "/"), gate.Once)
+	}
+	says(t, m,
+		`weir_candidate_total{candidate="granted",live="granted",rule="ip"} 2`,
+		`weir_candidate_total{candidate="refused",live="granted",rule="ip"} 1`,
+		`weir_candidate_total{candidate="granted",live="refused",rule="ip"} 0`,
+		`weir_candidate_total{candidate="refused",live="refused",rule="ip"} 2`,
+		`weir_decisions_total{outcome="passed",rule="ip"} 3`,
+		`weir_decisions_total{outcome="refused",rule="ip"} 2`,
+		`weir_decisions_total{outcome="passed",rule="none"} 3`,
+	)
+	for _, never := range []string{`weir_candidate_total{candidate="granted",live="granted",rule="none"}`, `outcome="shadow_`, "192.0.2"} {
+		if strings.Contains(expose(t, m), never) {
+			t.Errorf("/metrics tells %s", never)
+		}
+	}
+}

@@ -49,6 +49,7 @@ func (l *linter) lint() {
 		l.limits(at(i, "limit"), rule)
 		l.overrides(i, s, rule)
 		l.ban(i, rule)
+		l.candidate(i, rule)
 	}
 	l.duplicates()
 }

@@ -22,6 +22,7 @@ type Rule struct {
 	lists        lists
 	mode         Mode
 	bans         *Bans
+	candidate    *Rival
 	percent      uint64 // of the keys, for which it is enforced
 	onStoreError StoreError
 	response     Response

@@ -59,8 +59,9 @@ type Spec struct {
 	OnStoreError StoreError      // "" is Local
 	Response     Response        // where it is not as the file's
 
-	Ban            Ban  // the zero Ban is none
-	EnforcePercent *int // 0 to 100: for how many of its keys the rule is enforced; nil: for all
+	Ban            Ban       // the zero Ban is none
+	Candidate      Candidate // the zero Candidate is none
+	EnforcePercent *int      // 0 to 100: for how many of its keys the rule is enforced; nil: for all
 }
 
 // A Match says which requests a rule is for: those that meet every condition which is not
@@ -103,6 +104,14 @@ type Ban struct {
 	For    string   // how long the first ban is
 	Then   []string // and the next ones; the last repeats
 	Forget string   // how long it takes until one ban is forgotten; "" is 7d
+}
+
+// A Candidate is what a rule may become: it is asked about the same requests, and what would
+// be different is counted.
+type Candidate struct {
+	Limit     []string // as a rule's
+	Algorithm string   // "": the rule's
+	Key       []string // as a rule's; none: the rule's
 }
 
 // A List is the values of one component that an allow or deny names.
