@@ -1,0 +1,222 @@
+package redissource
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/weirproject/weir/rules/source"
+)
+
+// queued is how many messages may wait. Where more come, all hashes are read instead.
+const queued = 256
+
+// An inbox is filled by the connection's reader, which must not be held up.
+type inbox struct {
+	rules  chan string
+	reload chan struct{} // one RELOAD_ALL stands for any number
+}
+
+func newInbox() *inbox {
+	return &inbox{rules: make(chan string, queued), reload: make(chan struct{}, 1)}
+}
+
+func (b *inbox) put(text string) {
+	if text != reloadAll {
+		if len(text) > MaxMessage { // what is left of it is no JSON, and is told of as such
+			text = fmt.Sprintf("%.40s… (%d bytes; at most %d)", text, len(text), MaxMessage)
+		}
+		select {
+		case b.rules <- text:
+			return
+		default:
+		}
+	}
+	select {
+	case b.reload <- struct{}{}:
+	default:
+	}
+}
+
+// A session is one connection, from its subscription to its end.
+type session struct {
+	*Source
+	client rueidis.Client
+	inbox  *inbox
+	news   chan<- source.News
+	timer  *time.Timer
+
+	scanned chan error // of the scan under way, which is nil without one
+	scan    *scan
+	began   time.Time        // of the last scan
+	wished  bool             // another one, after that under way
+	touched map[string]bool  // keys that messages changed since the scan began
+	served  []chan<- outcome // who waits for it
+	up      bool             // a scan has succeeded
+}
+
+// session connects, subscribes, reads all hashes, and goes on until the connection is lost.
+// wasUp is whether it came as far as to know the rules. It subscribes first: what is
+// announced while the hashes are read is not lost.
+func (s *Source) session(ctx context.Context, news chan<- source.News) (wasUp bool, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	client, err := s.connect(ctx)
+	if err != nil {
+		cancel()
+		return false, err
+	}
+	one := &session{Source: s, client: client, inbox: newInbox(), news: news, timer: time.NewTimer(0), scanned: make(chan error, 1)}
+	defer one.end(cancel)
+	conn, release := client.Dedicate()
+	defer release()
+	lost := conn.SetPubSubHooks(rueidis.PubSubHooks{OnMessage: func(m rueidis.PubSubMessage) { one.inbox.put(m.Message) }})
+	if err := subscribe(ctx, conn, s.config.channel); err != nil {
+		return false, err
+	}
+	err = one.loop(ctx, lost)
+	return one.up, err
+}
+
+func subscribe(ctx context.Context, conn rueidis.DedicatedClient, channel string) error {
+	ctx, cancel := context.WithTimeout(ctx, replyTimeout)
+	defer cancel()
+	return conn.Do(ctx, conn.B().Subscribe().Channel(channel).Build()).Error()
+}
+
+// end leaves nothing behind.
+func (s *session) end(cancel func()) {
+	cancel()
+	s.timer.Stop()
+	if s.scan != nil {
+		<-s.scanned
+	}
+	s.client.Close()
+	s.waiting = append(s.waiting, s.served...)
+}
+
+func (s *session) loop(ctx context.Context, lost <-chan error) error {
+	for {
+		var err error
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case err = <-lost:
+			if err == nil {
+				err = errors.New("the subscription has ended")
+			}
+		case text := <-s.inbox.rules:
+			err = s.hear(ctx, text)
+		case <-s.inbox.reload:
+			s.wish()
+		case w := <-s.reloads:
+			s.waiting = append(s.waiting, w)
+			s.wish()
+		case <-s.timer.C:
+			s.begin(ctx)
+		case err = <-s.scanned:
+			err = s.finish(ctx, err)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// hear applies this message and all that have come, and tells of them at once.
+func (s *session) hear(ctx context.Context, text string) error {
+	for more := true; more; {
+		if key, changed := s.table.hear(text); changed && s.scan != nil {
+			s.touched[key] = true
+		}
+		select {
+		case text = <-s.inbox.rules:
+		default:
+			more = false
+		}
+	}
+	if !s.up { // the first set is to be whole
+		return nil
+	}
+	return s.tell(ctx, nil)
+}
+
+// wish has all hashes read soon: after the scan under way, and not too often.
+func (s *session) wish() {
+	s.wished = true
+	if s.scan == nil {
+		s.timer.Reset(time.Until(s.began.Add(scanGap)))
+	}
+}
+
+func (s *session) begin(ctx context.Context) {
+	if s.scan != nil {
+		return
+	}
+	s.began, s.wished, s.touched = time.Now(), false, make(map[string]bool)
+	s.served, s.waiting = append(s.served, s.waiting...), nil
+	s.scan = &scan{client: s.client, prefix: s.config.prefix, most: s.config.most, found: make(map[string]reading)}
+	go func(scan *scan, known []string) { s.scanned <- scan.all(ctx, known) }(s.scan, s.table.keys())
+}
+
+// finish takes what was read, and sets the time of the next reading.
+func (s *session) finish(ctx context.Context, err error) error {
+	found := s.scan.found
+	s.scan = nil
+	every := s.config.refresh
+	s.timer.Reset(every - every/10 + rand.N(every/5))
+	if s.wished {
+		s.wish()
+	}
+	var many *tooMany
+	switch {
+	case errors.As(err, &many):
+		return s.refuse(ctx, "too many", err)
+	case err != nil:
+		return err
+	case len(found) == 0 && !s.config.allowEmpty && s.table.others(s.touched) > 0:
+		return s.refuse(ctx, "empty", fmt.Errorf("no key %s* is left: %w", quoted(s.config.prefix), source.ErrEmpty))
+	}
+	s.table.take(found, s.touched)
+	s.up = true
+	served := s.served
+	s.served = nil
+	return s.tell(ctx, served)
+}
+
+// refuse says why what was read is not believed. The connection is good.
+func (s *session) refuse(ctx context.Context, revision string, err error) error {
+	s.up = true
+	err = fmt.Errorf("redissource: %w; the last rules stay in force", err)
+	for _, w := range s.served {
+		w <- outcome{err: err}
+	}
+	s.served = nil
+	if !s.send(ctx, s.news, source.News{Err: err, Revision: revision}) {
+		return ctx.Err()
+	}
+	return nil
+}
+
+// tell says what the rules are now.
+func (s *session) tell(ctx context.Context, served []chan<- outcome) error {
+	file, warning := s.table.file()
+	n := source.News{File: file, Warning: warning, Revision: revision(file)}
+	if len(served) > 0 {
+		n.Done = func(err error) {
+			for _, w := range served {
+				w <- outcome{n.Revision, err}
+			}
+		}
+	}
+	if !s.send(ctx, s.news, n) {
+		for _, w := range served {
+			w <- outcome{err: ctx.Err()}
+		}
+		return ctx.Err()
+	}
+	return nil
+}
