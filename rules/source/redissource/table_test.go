@@ -1,0 +1,199 @@
+package redissource
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/weirproject/weir/rules"
+)
+
+const prefix = "rate_limit_config:"
+
+// hashes are rules of the usual kind with some fields of their own.
+func hashes(texts map[string]string) map[string]reading {
+	found := make(map[string]reading)
+	for name, text := range texts {
+		found[prefix+name] = reading{fields: usual(text)}
+	}
+	return found
+}
+
+// state is which rules are in force, and what is wrong.
+func state(t *table) (inForce, wrong string) {
+	file, err := t.file()
+	var list []string
+	for i := range file.Rules {
+		list = append(list, file.Rules[i].Name+" "+strings.TrimPrefix(file.Rules[i].Limit[0], "token_bucket "))
+	}
+	if err != nil {
+		wrong = err.Error()
+	}
+	return strings.Join(list, ", "), wrong
+}
+
+func expect(t *testing.T, table *table, inForce, wrong string) {
+	t.Helper()
+	got, problems := state(table)
+	if got != inForce || (wrong == "") != (problems == "") || !strings.Contains(problems, wrong) {
+		t.Errorf("in force: %s\nwant      %s\nwrong: %s\nwant   %s", got, inForce, problems, wrong)
+	}
+}
+
+func TestOneBadRuleIsOneBadRule(t *testing.T) {
+	table := newTable(prefix, 10)
+	table.take(hashes(map[string]string{"a": "", "b": "limitCount=5"}), nil)
+	expect(t, table, "a 100/60s, b 5/60s", "")
+
+	table.take(hashes(map[string]string{"a": "limitCount=101", "b": "limitCount=0", "c": "timeWindow=60s"}), nil)
+	expect(t, table, "a 101/60s, b 5/60s", "rate_limit_config:b: limitCount is \"0\"; allowed: a whole number from 1 to 4503599627370496 (2^52), in digits alone; the last good version of this rule stays in force\n"+
+		"rate_limit_config:c: timeWindow is \"60s\"; allowed: whole seconds from 1 to 4503599627, in digits alone, such as 60 for a minute; this rule is not in force")
+
+	table.take(hashes(map[string]string{"a": "enabled=false", "b": "limitCount=6"}), nil)
+	expect(t, table, "b 6/60s", "")
+}
+
+func TestWhatIsNoHash(t *testing.T) {
+	table := newTable(prefix, 10)
+	table.take(hashes(map[string]string{"a": ""}), nil)
+	table.take(map[string]reading{prefix + "a": {foreign: "is no hash"}, prefix + "\x00": {foreign: "takes 1000000 bytes"}}, nil)
+	expect(t, table, "a 100/60s", "\"rate_limit_config:\\x00\": takes 1000000 bytes; this rule is not in force\nrate_limit_config:a: is no hash; the last good version of this rule stays in force")
+}
+
+func TestMessages(t *testing.T) {
+	const rule = `"limitType":"GLOBAL","limitCount":7,"timeWindow":"60","strategy":"TOKEN_BUCKET","enabled":true`
+	for _, test := range []struct{ message, inForce, wrong string }{
+		{`{"id":"b",` + rule + `}`, "a 100/60s, b 7/60s, named 9/60s", ""},
+		{`{"id":"a",` + rule + `}`, "a 7/60s, named 9/60s", ""},
+		{`{"id":17,` + rule + `}`, "a 100/60s, named 7/60s", ""}, // the hash named has this id
+		{`{"id":"a","deleted":true}`, "named 9/60s", ""},
+		{`{"id":"17","deleted":true}`, "a 100/60s", ""},
+		{`{"id":"nobody","deleted":true}`, "a 100/60s, named 9/60s", ""},
+		{`{"id":"a","deleted":false,` + rule + `}`, "a 7/60s, named 9/60s", ""},
+		{`{"id":"a","enabled":false}`, "named 9/60s", ""},
+		{`{"id":"17","enabled":0}`, "a 100/60s", ""},
+		{`{"id":"a","enabled":"1"}`, "a 100/60s, named 9/60s", ""},
+		{`{"id":"x","enabled":true}`, "a 100/60s, named 9/60s", "rate_limit_config:x: limitType is missing"},
+		{`{"id":"a","limitCount":5}`, "a 100/60s, named 9/60s", "rate_limit_config:a: timeWindow is missing; needed: limitType, limitTarget, limitCount, timeWindow, strategy, enabled; the last good version"},
+		{`{"id":"a",` + rule + `,"limitCount":8}`, "a 100/60s, named 9/60s", `field "limitCount" stands there twice; it changes nothing`},
+		{`{"id":"a","limitCount":null}`, "a 100/60s, named 9/60s", `field "limitCount" is no text, number, true or false`},
+		{`{"id":"a","x":[1]}`, "a 100/60s, named 9/60s", `field "x" is no text`},
+		{`{"id":"a","deleted":"maybe"}`, "a 100/60s, named 9/60s", `deleted is "maybe"; allowed: true, false`},
+		{`{"limitCount":5}`, "a 100/60s, named 9/60s", `id is missing`},
+		{`{"id":"a"`, "a 100/60s, named 9/60s", "allowed: RELOAD_ALL, or one rule as a JSON object"},
+		{`{"id":"a",}`, "a 100/60s, named 9/60s", "allowed: RELOAD_ALL"},
+		{`{"id":"a"} x`, "a 100/60s, named 9/60s", "something follows the object"},
+		{`[{"id":"a"}]`, "a 100/60s, named 9/60s", "allowed: RELOAD_ALL"},
+		{`reload_all`, "a 100/60s, named 9/60s", `message "reload_all": allowed: RELOAD_ALL`},
+		{"", "a 100/60s, named 9/60s", "allowed: RELOAD_ALL"},
+		{"{\"id\":\"a\xff\"}", "a 100/60s, named 9/60s", "allowed: RELOAD_ALL"},
+		{`{"id":"one-too-many",` + rule + `}`, "a 100/60s, named 9/60s", ""},
+	} {
+		table := newTable(prefix, 3)
+		table.take(hashes(map[string]string{"a": "", "named": "id=17 limitCount=9"}), nil)
+		if strings.Contains(test.message, "one-too-many") {
+			table.most = 2
+			test.wrong = "id is one rule too many; at most 2"
+		}
+		table.hear(test.message)
+		expect(t, table, test.inForce, test.wrong)
+		if len(table.loose) > 0 {
+			t.Errorf("%s: what is wrong with a message is told twice", test.message)
+		}
+		table.take(hashes(map[string]string{"a": "", "named": "id=17 limitCount=9"}), nil)
+		expect(t, table, "a 100/60s, named 9/60s", "") // the hashes are the truth
+	}
+}
+
+// TestAReadingDoesNotUndoMessages: what was read may be older than what was heard meanwhile.
+func TestAReadingDoesNotUndoMessages(t *testing.T) {
+	table := newTable(prefix, 10)
+	table.take(hashes(map[string]string{"a": "", "b": "", "c": ""}), nil)
+	touched := make(map[string]bool)
+	for _, message := range []string{`{"id":"a","enabled":false}`, `{"id":"b","deleted":true}`} {
+		key, changed := table.hear(message)
+		touched[key] = changed
+	}
+	table.take(hashes(map[string]string{"a": "", "b": "", "d": ""}), touched)
+	expect(t, table, "d 100/60s", "")
+}
+
+func TestRivals(t *testing.T) {
+	table := newTable(prefix, 10)
+	table.take(hashes(map[string]string{"a": "limitType=IP", "b": "limitType=IP limitCount=5", "c": "limitType=IP limitTarget=10.0.0.0/8",
+		"tried": "limitType=IP mode=SHADOW", "g1": "", "g2": ""}), nil)
+	expect(t, table, "a 100/60s, b 5/60s, c 100/60s, g1 100/60s, g2 100/60s, tried 100/60s",
+		`rate_limit_config:b: limitTarget is "*", as that of rate_limit_config:a: of one limitType only one rule applies to a request; of the two it is that of rate_limit_config:a`)
+}
+
+func TestTwoKeysOfOneName(t *testing.T) {
+	taken := nameOf("a b")
+	table := newTable(prefix, 10)
+	table.take(map[string]reading{prefix + "a b": {fields: usual("")}, prefix + taken: {fields: usual("limitCount=5")}}, nil)
+	file, err := table.file()
+	if len(file.Rules) != 1 || file.Rules[0].Limit[0] != "token_bucket 100/60s" || err == nil || !strings.Contains(err.Error(), "is called "+taken) {
+		t.Errorf("%+v %v", file.Rules, err)
+	}
+}
+
+func TestProblemsAreBounded(t *testing.T) {
+	table, found := newTable(prefix, 1000), make(map[string]reading)
+	for i := range 300 {
+		found[fmt.Sprint(prefix, i)] = reading{fields: usual("limitCount=0")}
+	}
+	table.take(found, nil)
+	for range 300 {
+		table.hear("x")
+	}
+	_, err := table.file()
+	if list, ok := err.(*Error); !ok || len(list.Problems) != MaxProblems || list.Omitted != 300 {
+		t.Errorf("got %.100v", err)
+	}
+}
+
+// TestTheRevisionIsThatOfTheRules: it changes with them, and with nothing else.
+func TestTheRevisionIsThatOfTheRules(t *testing.T) {
+	read := func(texts map[string]string) string {
+		table := newTable(prefix, 10)
+		table.take(hashes(texts), nil)
+		file, _ := table.file()
+		return revision(file)
+	}
+	one := read(map[string]string{"a": ""})
+	if read(map[string]string{"a": "id=5 description=x", "b": "enabled=false", "c": "limitCount=0"}) != one {
+		t.Error("the rules are the same, the revision is another")
+	}
+	if read(map[string]string{"a": "limitCount=99"}) == one || read(map[string]string{}) == one {
+		t.Error("the rules are others, the revision is the same")
+	}
+}
+
+func FuzzMessage(f *testing.F) {
+	f.Add(`{"id":"a","deleted":true}`)
+	f.Add(`{"id":"a","enabled":false}`)
+	f.Add(`{"id":"b","limitType":"IP","limitTarget":"10.0.0.0/8","limitCount":7,"timeWindow":"60","strategy":"GCRA","enabled":true}`)
+	f.Add(`{"id":"c\u0000/","limitType":"INTERFACE","limitTarget":"a:/b/**","limitCount":1e400,"timeWindow":-0,"strategy":"","enabled":null}`)
+	f.Add(`RELOAD_ALL`)
+	f.Add("{\"id\":\"\\ud800\"}\x00")
+	f.Fuzz(func(t *testing.T, text string) {
+		table := newTable(prefix, 3)
+		table.take(hashes(map[string]string{"a": "", "b": "limitType=USER"}), nil)
+		before, _ := table.file()
+		key, changed := table.hear(text)
+		after, err := table.file()
+		if _, bad := rules.Compile(after); bad != nil {
+			t.Fatalf("what was taken cannot be compiled: %v", bad)
+		}
+		if !changed && (err == nil || revision(before) != revision(after)) {
+			t.Fatalf("it changed nothing, but: %v", err)
+		}
+		if changed && !strings.HasPrefix(key, prefix) {
+			t.Fatalf("it changed %q", key)
+		}
+		table.take(hashes(map[string]string{"a": "", "b": "limitType=USER"}), nil)
+		again, err := table.file()
+		if err != nil || revision(before) != revision(again) {
+			t.Fatalf("the hashes are not the truth: %v", err)
+		}
+	})
+}
