@@ -1,6 +1,7 @@
 package redissource
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"slices"
 	"strconv"
@@ -58,6 +59,7 @@ type record struct {
 	kind    string // of limitTypes
 	target  string
 	spec    rules.Spec
+	digest  [sha256.Size]byte // of spec
 }
 
 // A reader of one hash or message.

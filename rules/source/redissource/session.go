@@ -53,6 +53,7 @@ type session struct {
 	scanned chan error // of the scan under way, which is nil without one
 	scan    *scan
 	began   time.Time        // of the last scan
+	gap     time.Duration    // to the next one
 	wished  bool             // another one, after that under way
 	touched map[string]bool  // keys that messages changed since the scan began
 	served  []chan<- outcome // who waits for it
@@ -148,7 +149,7 @@ func (s *session) hear(ctx context.Context, text string) error {
 func (s *session) wish() {
 	s.wished = true
 	if s.scan == nil {
-		s.timer.Reset(time.Until(s.began.Add(scanGap)))
+		s.timer.Reset(time.Until(s.began.Add(s.gap)))
 	}
 }
 
@@ -165,7 +166,7 @@ func (s *session) begin(ctx context.Context) {
 // finish takes what was read, and sets the time of the next reading.
 func (s *session) finish(ctx context.Context, err error) error {
 	found := s.scan.found
-	s.scan = nil
+	s.scan, s.gap = nil, min(max(leastGap, restFactor*time.Since(s.began)), mostGap)
 	every := s.config.refresh
 	s.timer.Reset(every - every/10 + rand.N(every/5))
 	if s.wished {
@@ -203,8 +204,8 @@ func (s *session) refuse(ctx context.Context, revision string, err error) error 
 
 // tell says what the rules are now.
 func (s *session) tell(ctx context.Context, served []chan<- outcome) error {
-	file, warning := s.table.file()
-	n := source.News{File: file, Warning: warning, Revision: revision(file)}
+	law := s.table.law()
+	n := source.News{File: law.file, Warning: law.warning, Revision: law.revision}
 	if len(served) > 0 {
 		n.Done = func(err error) {
 			for _, w := range served {

@@ -19,9 +19,11 @@ const (
 
 	dialTimeout  = 10 * time.Second
 	replyTimeout = 5 * time.Second
-	// scanGap is the least time from the start of one reading of all hashes to the next,
-	// however many messages ask for one.
-	scanGap = 100 * time.Millisecond
+	// From the start of one reading of all hashes to that of the next passes this many
+	// times as long as it took, however many messages ask for one, but within these bounds.
+	restFactor = 5
+	leastGap   = 10 * time.Millisecond
+	mostGap    = 500 * time.Millisecond
 	// firstPause is how long to wait after the first failure; it doubles up to mostPause.
 	firstPause = 50 * time.Millisecond
 	mostPause  = 5 * time.Second

@@ -100,6 +100,7 @@ func (t *table) put(key string, r reading) {
 	if e.problems = problems; len(problems) > 0 {
 		return
 	}
+	rec.digest = digest(&rec.spec)
 	e.good = &rec
 }
 
@@ -164,9 +165,10 @@ func (t *table) complain(text, field, message string) {
 	}
 }
 
-// file is the rules that are in force, in the order of their keys, and what is wrong.
+// law is the rules that are in force, in the order of their keys, and what is wrong.
 // Problems of messages are told once.
-func (t *table) file() (*rules.File, error) {
+func (t *table) law() law {
+	sum := sha256.New()
 	file := &rules.File{Name: "redis " + quoted(t.prefix) + "*"}
 	wrong := &Error{}
 	wrong.add(t.loose...)
@@ -181,6 +183,7 @@ func (t *table) file() (*rules.File, error) {
 			}
 			names[e.good.spec.Name] = quoted(key)
 			file.Rules = append(file.Rules, e.good.spec)
+			sum.Write(e.good.digest[:])
 			wrong.add(e.rivals(key, targets)...)
 		}
 		for _, p := range e.problems {
@@ -191,7 +194,7 @@ func (t *table) file() (*rules.File, error) {
 			wrong.add(p)
 		}
 	}
-	return file, wrong.orNil()
+	return law{file, hex.EncodeToString(sum.Sum(nil)[:8]), wrong.orNil()}
 }
 
 // rivals says that a rule has no effect because another is for the very same requests.
@@ -210,12 +213,18 @@ func (e *entry) rivals(key string, targets map[string]string) []Problem {
 		State:   "of the two it is that of " + first}}
 }
 
-// revision is equal for equal rules.
-func revision(file *rules.File) string {
-	text, err := json.Marshal(file.Rules)
+// A law is the rules that are in force.
+type law struct {
+	file     *rules.File
+	revision string // equal for equal rules
+	warning  error
+}
+
+// digest is equal for equal rules.
+func digest(spec *rules.Spec) [sha256.Size]byte {
+	text, err := json.Marshal(spec)
 	if err != nil { // it is plain data
 		panic(err)
 	}
-	sum := sha256.Sum256(text)
-	return hex.EncodeToString(sum[:8])
+	return sha256.Sum256(text)
 }

@@ -21,13 +21,13 @@ func hashes(texts map[string]string) map[string]reading {
 
 // state is which rules are in force, and what is wrong.
 func state(t *table) (inForce, wrong string) {
-	file, err := t.file()
+	law := t.law()
 	var list []string
-	for i := range file.Rules {
-		list = append(list, file.Rules[i].Name+" "+strings.TrimPrefix(file.Rules[i].Limit[0], "token_bucket "))
+	for _, spec := range law.file.Rules {
+		list = append(list, spec.Name+" "+strings.TrimPrefix(spec.Limit[0], "token_bucket "))
 	}
-	if err != nil {
-		wrong = err.Error()
+	if law.warning != nil {
+		wrong = law.warning.Error()
 	}
 	return strings.Join(list, ", "), wrong
 }
@@ -130,9 +130,9 @@ func TestTwoKeysOfOneName(t *testing.T) {
 	taken := nameOf("a b")
 	table := newTable(prefix, 10)
 	table.take(map[string]reading{prefix + "a b": {fields: usual("")}, prefix + taken: {fields: usual("limitCount=5")}}, nil)
-	file, err := table.file()
-	if len(file.Rules) != 1 || file.Rules[0].Limit[0] != "token_bucket 100/60s" || err == nil || !strings.Contains(err.Error(), "is called "+taken) {
-		t.Errorf("%+v %v", file.Rules, err)
+	inForce, wrong := state(table)
+	if inForce != taken+" 100/60s" || !strings.Contains(wrong, "is called "+taken) {
+		t.Errorf("%s; %s", inForce, wrong)
 	}
 }
 
@@ -145,7 +145,7 @@ func TestProblemsAreBounded(t *testing.T) {
 	for range 300 {
 		table.hear("x")
 	}
-	_, err := table.file()
+	err := table.law().warning
 	if list, ok := err.(*Error); !ok || len(list.Problems) != MaxProblems || list.Omitted != 300 {
 		t.Errorf("got %.100v", err)
 	}
@@ -156,8 +156,7 @@ func TestTheRevisionIsThatOfTheRules(t *testing.T) {
 	read := func(texts map[string]string) string {
 		table := newTable(prefix, 10)
 		table.take(hashes(texts), nil)
-		file, _ := table.file()
-		return revision(file)
+		return table.law().revision
 	}
 	one := read(map[string]string{"a": ""})
 	if read(map[string]string{"a": "id=5 description=x", "b": "enabled=false", "c": "limitCount=0"}) != one {
@@ -178,22 +177,21 @@ func FuzzMessage(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		table := newTable(prefix, 3)
 		table.take(hashes(map[string]string{"a": "", "b": "limitType=USER"}), nil)
-		before, _ := table.file()
+		before := table.law()
 		key, changed := table.hear(text)
-		after, err := table.file()
-		if _, bad := rules.Compile(after); bad != nil {
+		after := table.law()
+		if _, bad := rules.Compile(after.file); bad != nil {
 			t.Fatalf("what was taken cannot be compiled: %v", bad)
 		}
-		if !changed && (err == nil || revision(before) != revision(after)) {
-			t.Fatalf("it changed nothing, but: %v", err)
+		if !changed && (after.warning == nil || before.revision != after.revision) {
+			t.Fatalf("it changed nothing, but: %v", after.warning)
 		}
 		if changed && !strings.HasPrefix(key, prefix) {
 			t.Fatalf("it changed %q", key)
 		}
 		table.take(hashes(map[string]string{"a": "", "b": "limitType=USER"}), nil)
-		again, err := table.file()
-		if err != nil || revision(before) != revision(again) {
-			t.Fatalf("the hashes are not the truth: %v", err)
+		if again := table.law(); again.warning != nil || before.revision != again.revision {
+			t.Fatalf("the hashes are not the truth: %v", again.warning)
 		}
 	})
 }
