@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -432,7 +434,11 @@ func TestACluster(t *testing.T) {
 	for i := range many {
 		add(i, "5")
 	}
-	n := start(t, cluster.URL(), never)
+	setUser, url := user(t, cluster.URL())
+	for _, server := range cluster.Nodes {
+		server.Do(setUser...)
+	}
+	n := start(t, url, never)
 	redistest.Await(t, "the rules of all masters", func() bool { return len(n.gate.Rules().Rules()) == many })
 	for i := range many {
 		add(i, "6")
@@ -468,13 +474,34 @@ func TestACluster(t *testing.T) {
 	n.awaitTold(source.Recovered, "") // its replica has taken over
 }
 
+// user is the one that docs/redis-rules.md shows, with what it may do, and how it is opened.
+func user(t testing.TB, url string) (setUser []string, asUser string) {
+	t.Helper()
+	page, err := os.ReadFile("../../../docs/redis-rules.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, line, _ := strings.Cut(string(page), "\nuser ")
+	line, _, _ = strings.Cut(line, "\n")
+	words := strings.Fields(strings.Replace(line, "PASSWORD", "secret", 1))
+	return append([]string{"ACL", "SETUSER"}, words...), strings.Replace(url, "://", "://"+words[0]+":secret@", 1)
+}
+
 // TestWhatTheUserMustBeAllowed grants what docs/redis-rules.md says, and nothing else.
 func TestWhatTheUserMustBeAllowed(t *testing.T) {
-	server := redistest.Start(t, "--user", "weir", "on", ">secret", "resetkeys", "resetchannels", "~rate_limit_config:*", "&rate_limit_config",
-		"-@all", "+scan", "+hgetall", "+memory|usage", "+subscribe", "+unsubscribe", "+ping", "+hello", "+select")
+	server := redistest.Start(t)
+	setUser, url := user(t, server.URL())
+	server.Do(setUser...)
 	typed(t, server, addLogin)
-	n := start(t, strings.Replace(server.URL(), "redis://", "redis://weir:secret@", 1), never)
+	n := start(t, url, never)
 	n.await("login sliding_log 5/1m")
+	typed(t, server, "HSET rate_limit_config:login limitCount 6")
+	typed(t, server, "PUBLISH rate_limit_config RELOAD_ALL")
+	n.await("login sliding_log 6/1m")
+	server.Do(append(setUser, "-hgetall")...)
+	typed(t, server, "PUBLISH rate_limit_config RELOAD_ALL")
+	n.awaitTold(source.Down, "NOPERM")
+	n.await("login sliding_log 6/1m")
 }
 
 func TestReload(t *testing.T) {
@@ -586,4 +613,35 @@ func propagation(server *redistest.Server, nodes []*node, message, want string) 
 		}
 	}
 	return time.Since(began)
+}
+
+var fence = regexp.MustCompile("(?s)```(redis|text)\n(.*?)```")
+
+// TestThePagesSession types what docs/redis-rules.md shows, and expects what it says.
+func TestThePagesSession(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/redis-rules.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := redistest.Start(t)
+	n := start(t, server.URL(), never)
+	redistest.Await(t, "a subscription", func() bool { return subscribers(server) == 1 })
+	shown := 0
+	for _, block := range fence.FindAllStringSubmatch(string(page), -1) {
+		switch lines := strings.TrimSpace(block[2]); {
+		case block[1] == "redis":
+			host, port, _ := strings.Cut(server.Addr(), ":")
+			command := exec.Command("redis-cli", "-e", "-h", host, "-p", port)
+			command.Stdin = strings.NewReader(lines + "\n")
+			if out, err := command.CombinedOutput(); err != nil || strings.Contains(string(out), "ERR") {
+				t.Fatalf("%v\n%s", err, out)
+			}
+		case !strings.HasPrefix(lines, "user "):
+			n.await(strings.ReplaceAll(lines, "\n", ", "))
+			shown++
+		}
+	}
+	if shown < 4 {
+		t.Errorf("only %d blocks say what is in force", shown)
+	}
 }

@@ -4,6 +4,9 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"maps"
+	"os"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -212,4 +215,39 @@ func FuzzHash(f *testing.F) {
 			t.Fatalf("%d rules, %v", len(file.Rules), err)
 		}
 	})
+}
+
+var strategyRow = regexp.MustCompile("(?m)^\\| `([A-Z_]+)` \\| `([^`]+)`")
+
+// TestThePagesStrategies reads the table of docs/redis-rules.md.
+func TestThePagesStrategies(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/redis-rules.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(page), "| strategy |")
+	table, _, _ = strings.Cut(table, "\n\n")
+	rows := strategyRow.FindAllStringSubmatch(table, -1)
+	if len(rows) != len(strategies) {
+		t.Errorf("%d rows, %d strategies", len(rows), len(strategies))
+	}
+	for _, row := range rows {
+		rec, problems := parse("k", "name", usual("strategy="+row[1]))
+		if len(problems) > 0 || rec.spec.Limit[0] != row[2] {
+			t.Errorf("%s is %v, the page says %s; %v", row[1], rec.spec.Limit, row[2], problems)
+		}
+	}
+}
+
+// TestThePageKnowsAllFields: what is allowed is written down.
+func TestThePageKnowsAllFields(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/redis-rules.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, field := range slices.Concat(needed, optional, notes) {
+		if !strings.Contains(string(page), "`"+field+"`") {
+			t.Errorf("the page does not know %s", field)
+		}
+	}
 }
