@@ -1,0 +1,45 @@
+//go:build unix
+
+package redissource
+
+import (
+	"testing"
+
+	"github.com/weirproject/weir/internal/redistest"
+	"github.com/weirproject/weir/redisstore"
+)
+
+// TestWhatIsNotFoundIsAskedForByName: SCAN misses a key that moves between two nodes while
+// it goes on, which one of another prefix stands for here.
+func TestWhatIsNotFoundIsAskedForByName(t *testing.T) {
+	server := redistest.Start(t)
+	server.Do("HSET", "moved", "f", "v")
+	server.Do("HSET", prefix+"a", "f", "v")
+	client, err := redisstore.Client(t.Context(), server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	s := &scan{client: client, prefix: prefix, most: 10, found: make(map[string]reading)}
+	if err := s.all(t.Context(), []string{"moved", prefix + "deleted"}); err != nil {
+		t.Fatal(err)
+	}
+	if len(s.found) != 2 || s.found["moved"].fields["f"] != "v" || s.found[prefix+"a"].fields["f"] != "v" {
+		t.Errorf("found %v", s.found)
+	}
+}
+
+func TestPatterns(t *testing.T) {
+	server := redistest.Start(t)
+	odd := `a*b?c[d]e^f\g{h}:`
+	server.Do("HSET", odd+"rule", "f", "v")
+	if keys := server.Do("KEYS", escape(odd)+"*").([]any); len(keys) != 1 {
+		t.Errorf("%s finds %v", escape(odd), keys)
+	}
+	if keys := server.Do("KEYS", escape("a*")+"*").([]any); len(keys) != 1 {
+		t.Errorf("%s finds %v", escape("a*"), keys)
+	}
+	if keys := server.Do("KEYS", escape("?")+"*").([]any); len(keys) != 0 {
+		t.Errorf("%s finds %v", escape("?"), keys)
+	}
+}
