@@ -202,7 +202,7 @@ func FuzzHash(f *testing.F) {
 		hash[name] = value
 		key := "rate_limit_config:" + value
 		table := newTable("rate_limit_config:", 3)
-		table.take(map[string]reading{key: {fields: hash}}, nil)
+		read(table, map[string]reading{key: {fields: hash}})
 		law := table.law()
 		file, err := law.file, law.warning
 		if err != nil && err.Error() == "" {

@@ -20,22 +20,14 @@ type scan struct {
 	client rueidis.Client
 	prefix string
 	most   int
+	known  []string // keys that were there before
 	found  map[string]reading
 }
 
-// tooMany says that there are more hashes than allowed.
-type tooMany struct {
-	pattern string
-	most    int
-}
-
-func (e *tooMany) Error() string {
-	return fmt.Sprintf("there are over %d keys %s*; delete some, or allow more", e.most, quoted(e.pattern))
-}
-
-// all reads what there is. Keys that were known and are not found are asked for by name
+// run reads what there is. Keys that were known and are not found are asked for by name
 // before they are taken for deleted: SCAN misses what moves from one node to another.
-func (s *scan) all(ctx context.Context, known []string) error {
+func (s *scan) run(ctx context.Context, client rueidis.Client) error {
+	s.client = client
 	nodes, err := s.masters(ctx)
 	if err != nil {
 		return err
@@ -46,7 +38,7 @@ func (s *scan) all(ctx context.Context, known []string) error {
 		}
 	}
 	var missing []string
-	for _, key := range known {
+	for _, key := range s.known {
 		if _, found := s.found[key]; !found {
 			missing = append(missing, key)
 		}
@@ -152,7 +144,7 @@ func (s *scan) read(ctx context.Context, keys []string) error {
 			return err
 		}
 		if len(s.found) > s.most {
-			return &tooMany{s.prefix, s.most}
+			return refuse("too many", "there are over %d keys %s*; delete some, or allow more", s.most, quoted(s.prefix))
 		}
 	}
 	return nil

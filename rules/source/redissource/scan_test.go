@@ -20,8 +20,8 @@ func TestWhatIsNotFoundIsAskedForByName(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	s := &scan{client: client, prefix: prefix, most: 10, found: make(map[string]reading)}
-	if err := s.all(t.Context(), []string{"moved", prefix + "deleted"}); err != nil {
+	s := &scan{prefix: prefix, most: 10, known: []string{"moved", prefix + "deleted"}, found: make(map[string]reading)}
+	if err := s.run(t.Context(), client); err != nil {
 		t.Fatal(err)
 	}
 	if len(s.found) != 2 || s.found["moved"].fields["f"] != "v" || s.found[prefix+"a"].fields["f"] != "v" {

@@ -17,16 +17,17 @@ const queued = 256
 
 // An inbox is filled by the connection's reader, which must not be held up.
 type inbox struct {
+	all    func(string) bool // the shelf's
 	rules  chan string
 	reload chan struct{} // one RELOAD_ALL stands for any number
 }
 
-func newInbox() *inbox {
-	return &inbox{rules: make(chan string, queued), reload: make(chan struct{}, 1)}
+func newInbox(all func(string) bool) *inbox {
+	return &inbox{all: all, rules: make(chan string, queued), reload: make(chan struct{}, 1)}
 }
 
 func (b *inbox) put(text string) {
-	if text != reloadAll {
+	if !b.all(text) {
 		if len(text) > MaxMessage { // what is left of it is no JSON, and is told of as such
 			text = fmt.Sprintf("%.40s… (%d bytes; at most %d)", text, len(text), MaxMessage)
 		}
@@ -50,14 +51,13 @@ type session struct {
 	news   chan<- source.News
 	timer  *time.Timer
 
-	scanned chan error // of the scan under way, which is nil without one
-	scan    *scan
-	began   time.Time        // of the last scan
-	gap     time.Duration    // to the next one
-	wished  bool             // another one, after that under way
-	touched map[string]bool  // keys that messages changed since the scan began
-	served  []chan<- outcome // who waits for it
-	up      bool             // a scan has succeeded
+	look   look             // under way, or nil
+	looked chan error       // what came of it
+	began  time.Time        // of the last look
+	gap    time.Duration    // to the next one
+	wished bool             // another one, after that under way
+	served []chan<- outcome // who waits for it
+	up     bool             // a look has succeeded
 }
 
 // session connects, subscribes, reads all hashes, and goes on until the connection is lost.
@@ -70,7 +70,7 @@ func (s *Source) session(ctx context.Context, news chan<- source.News) (wasUp bo
 		cancel()
 		return false, err
 	}
-	one := &session{Source: s, client: client, inbox: newInbox(), news: news, timer: time.NewTimer(0), scanned: make(chan error, 1)}
+	one := &session{Source: s, client: client, inbox: newInbox(s.shelf.all), news: news, timer: time.NewTimer(0), looked: make(chan error, 1)}
 	defer one.end(cancel)
 	conn, release := client.Dedicate()
 	defer release()
@@ -92,8 +92,8 @@ func subscribe(ctx context.Context, conn rueidis.DedicatedClient, channel string
 func (s *session) end(cancel func()) {
 	cancel()
 	s.timer.Stop()
-	if s.scan != nil {
-		<-s.scanned
+	if s.look != nil {
+		<-s.looked
 	}
 	s.client.Close()
 	s.waiting = append(s.waiting, s.served...)
@@ -118,7 +118,7 @@ func (s *session) loop(ctx context.Context, lost <-chan error) error {
 			s.wish()
 		case <-s.timer.C:
 			s.begin(ctx)
-		case err = <-s.scanned:
+		case err = <-s.looked:
 			err = s.finish(ctx, err)
 		}
 		if err != nil {
@@ -130,9 +130,7 @@ func (s *session) loop(ctx context.Context, lost <-chan error) error {
 // hear applies this message and all that have come, and tells of them at once.
 func (s *session) hear(ctx context.Context, text string) error {
 	for more := true; more; {
-		if key, changed := s.table.hear(text); changed && s.scan != nil {
-			s.touched[key] = true
-		}
+		s.shelf.hear(text)
 		select {
 		case text = <-s.inbox.rules:
 		default:
@@ -148,55 +146,54 @@ func (s *session) hear(ctx context.Context, text string) error {
 // wish has all hashes read soon: after the scan under way, and not too often.
 func (s *session) wish() {
 	s.wished = true
-	if s.scan == nil {
+	if s.look == nil {
 		s.timer.Reset(time.Until(s.began.Add(s.gap)))
 	}
 }
 
 func (s *session) begin(ctx context.Context) {
-	if s.scan != nil {
+	if s.look != nil {
 		return
 	}
-	s.began, s.wished, s.touched = time.Now(), false, make(map[string]bool)
+	s.began, s.wished = time.Now(), false
 	s.served, s.waiting = append(s.served, s.waiting...), nil
-	s.scan = &scan{client: s.client, prefix: s.config.prefix, most: s.config.most, found: make(map[string]reading)}
-	go func(scan *scan, known []string) { s.scanned <- scan.all(ctx, known) }(s.scan, s.table.keys())
+	s.look = s.shelf.begin()
+	go func(look look) { s.looked <- look.run(ctx, s.client) }(s.look)
 }
 
 // finish takes what was read, and sets the time of the next reading.
 func (s *session) finish(ctx context.Context, err error) error {
-	found := s.scan.found
-	s.scan, s.gap = nil, min(max(leastGap, restFactor*time.Since(s.began)), mostGap)
+	if err == nil {
+		err = s.shelf.take(s.look)
+	}
+	s.look, s.gap = nil, min(max(leastGap, restFactor*time.Since(s.began)), mostGap)
 	every := s.config.refresh
 	s.timer.Reset(every - every/10 + rand.N(every/5))
 	if s.wished {
 		s.wish()
 	}
-	var many *tooMany
-	switch {
-	case errors.As(err, &many):
-		return s.refuse(ctx, "too many", err)
-	case err != nil:
-		return err
-	case len(found) == 0 && !s.config.allowEmpty && s.table.others(s.touched) > 0:
-		return s.refuse(ctx, "empty", fmt.Errorf("no key %s* is left: %w", quoted(s.config.prefix), source.ErrEmpty))
+	var not *refusal
+	if errors.As(err, &not) {
+		s.up = true
+		return s.refuse(ctx, not)
 	}
-	s.table.take(found, s.touched)
+	if err != nil {
+		return err
+	}
 	s.up = true
 	served := s.served
 	s.served = nil
 	return s.tell(ctx, served)
 }
 
-// refuse says why what was read is not believed. The connection is good.
-func (s *session) refuse(ctx context.Context, revision string, err error) error {
-	s.up = true
-	err = fmt.Errorf("redissource: %w; the last rules stay in force", err)
+// refuse says why what was read is not believed.
+func (s *session) refuse(ctx context.Context, not *refusal) error {
+	err := fmt.Errorf("redissource: %w; the last rules stay in force", not)
 	for _, w := range s.served {
 		w <- outcome{err: err}
 	}
 	s.served = nil
-	if !s.send(ctx, s.news, source.News{Err: err, Revision: revision}) {
+	if !s.send(ctx, s.news, source.News{Err: err, Revision: not.revision}) {
 		return ctx.Err()
 	}
 	return nil
@@ -204,7 +201,7 @@ func (s *session) refuse(ctx context.Context, revision string, err error) error 
 
 // tell says what the rules are now.
 func (s *session) tell(ctx context.Context, served []chan<- outcome) error {
-	law := s.table.law()
+	law := s.shelf.law()
 	n := source.News{File: law.file, Warning: law.warning, Revision: law.revision}
 	if len(served) > 0 {
 		n.Done = func(err error) {

@@ -74,7 +74,7 @@ type Source struct {
 	reloads chan chan<- outcome
 
 	// These are Run's.
-	table   *table
+	shelf   shelf
 	waiting []chan<- outcome // for a reading that has not begun
 	said    string           // the last news, so that none is sent twice
 }
@@ -101,7 +101,13 @@ func New(url string, opts ...Option) (*Source, error) {
 	case c.most < 1 || c.most > MaxRules:
 		return nil, &weir.InputError{Field: "most rules", Given: c.most, Allowed: fmt.Sprint("1 to ", MaxRules)}
 	}
-	return &Source{url: url, config: c, reloads: make(chan chan<- outcome), table: newTable(c.prefix, c.most)}, nil
+	table := newTable(c.prefix, c.most)
+	table.allowEmpty = c.allowEmpty
+	return newSource(url, c, table), nil
+}
+
+func newSource(url string, c config, shelf shelf) *Source {
+	return &Source{url: url, config: c, reloads: make(chan chan<- outcome), shelf: shelf}
 }
 
 // Run implements source.Source. It connects again whenever the connection is lost, and

@@ -10,15 +10,19 @@ import (
 	"strings"
 
 	"github.com/weirproject/weir/rules"
+	"github.com/weirproject/weir/rules/source"
 )
 
-// A table is what is known of the hashes. It does no I/O.
+// A table is what is known of the hashes: the shelf of the layout that one hash is one
+// rule. It does no I/O; its scans do.
 type table struct {
-	prefix  string
-	most    int
-	entries map[string]*entry // by key
-	ids     map[string]string // the key of an id that a hash gives itself
-	loose   []Problem         // of messages that are no rule's
+	prefix     string
+	most       int
+	allowEmpty bool
+	entries    map[string]*entry // by key
+	ids        map[string]string // the key of an id that a hash gives itself
+	touched    map[string]bool   // keys that messages changed since the last reading began
+	loose      []Problem         // of messages that are no rule's
 }
 
 // An entry is what is known of one hash.
@@ -36,25 +40,35 @@ type reading struct {
 }
 
 func newTable(prefix string, most int) *table {
-	return &table{prefix: prefix, most: most, entries: make(map[string]*entry), ids: make(map[string]string)}
+	return &table{prefix: prefix, most: most, entries: make(map[string]*entry), ids: make(map[string]string), touched: make(map[string]bool)}
 }
 
 func (t *table) keys() []string { return slices.Sorted(maps.Keys(t.entries)) }
 
+func (t *table) begin() look {
+	clear(t.touched)
+	return &scan{prefix: t.prefix, most: t.most, known: t.keys(), found: make(map[string]reading)}
+}
+
 // take has the table agree with what was read, but for keys that messages have changed
 // since the reading began.
-func (t *table) take(found map[string]reading, touched map[string]bool) {
+func (t *table) take(l look) error {
+	found := l.(*scan).found
+	if len(found) == 0 && !t.allowEmpty && t.untouched() > 0 {
+		return refuse("empty", "no key %s* is left: %w", quoted(t.prefix), source.ErrEmpty)
+	}
 	for key := range t.entries {
-		if _, there := found[key]; !there && !touched[key] {
+		if _, there := found[key]; !there && !t.touched[key] {
 			delete(t.entries, key)
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(found)) {
-		if !touched[key] {
+		if !t.touched[key] {
 			t.put(key, found[key])
 		}
 	}
 	t.index()
+	return nil
 }
 
 // index finds the hashes that messages call otherwise than their keys do. Of two with one
@@ -68,10 +82,10 @@ func (t *table) index() {
 	}
 }
 
-// others is how many entries no message has touched.
-func (t *table) others(touched map[string]bool) (n int) {
+// untouched is how many entries no message has changed.
+func (t *table) untouched() (n int) {
 	for key := range t.entries {
-		if !touched[key] {
+		if !t.touched[key] {
 			n++
 		}
 	}
@@ -112,8 +126,17 @@ func quoted(key string) string {
 	return key
 }
 
-// hear applies a message, and says which key it changed.
-func (t *table) hear(text string) (key string, changed bool) {
+func (t *table) all(message string) bool { return message == reloadAll }
+
+// hear applies a message that is a rule.
+func (t *table) hear(text string) {
+	if key, changed := t.apply(text); changed {
+		t.touched[key] = true
+	}
+}
+
+// apply says which key it changed.
+func (t *table) apply(text string) (key string, changed bool) {
 	fields, err := decode(text)
 	if err != nil {
 		t.complain(text, "", err.Error())
@@ -211,13 +234,6 @@ func (e *entry) rivals(key string, targets map[string]string) []Problem {
 	return []Problem{{Where: quoted(key), Field: "limitTarget",
 		Message: fmt.Sprintf("is %.80q, as that of %s: of one limitType only one rule applies to a request", e.good.target, first),
 		State:   "of the two it is that of " + first}}
-}
-
-// A law is the rules that are in force.
-type law struct {
-	file     *rules.File
-	revision string // equal for equal rules
-	warning  error
 }
 
 // digest is equal for equal rules.

@@ -19,6 +19,12 @@ func hashes(texts map[string]string) map[string]reading {
 	return found
 }
 
+// read is a reading that found this.
+func read(t *table, found map[string]reading) error {
+	t.begin()
+	return t.take(&scan{found: found})
+}
+
 // state is which rules are in force, and what is wrong.
 func state(t *table) (inForce, wrong string) {
 	law := t.law()
@@ -42,21 +48,21 @@ func expect(t *testing.T, table *table, inForce, wrong string) {
 
 func TestOneBadRuleIsOneBadRule(t *testing.T) {
 	table := newTable(prefix, 10)
-	table.take(hashes(map[string]string{"a": "", "b": "limitCount=5"}), nil)
+	read(table, hashes(map[string]string{"a": "", "b": "limitCount=5"}))
 	expect(t, table, "a 100/60s, b 5/60s", "")
 
-	table.take(hashes(map[string]string{"a": "limitCount=101", "b": "limitCount=0", "c": "timeWindow=60s"}), nil)
+	read(table, hashes(map[string]string{"a": "limitCount=101", "b": "limitCount=0", "c": "timeWindow=60s"}))
 	expect(t, table, "a 101/60s, b 5/60s", "rate_limit_config:b: limitCount is \"0\"; allowed: a whole number from 1 to 4503599627370496 (2^52), in digits alone; the last good version of this rule stays in force\n"+
 		"rate_limit_config:c: timeWindow is \"60s\"; allowed: whole seconds from 1 to 4503599627, in digits alone, such as 60 for a minute; this rule is not in force")
 
-	table.take(hashes(map[string]string{"a": "enabled=false", "b": "limitCount=6"}), nil)
+	read(table, hashes(map[string]string{"a": "enabled=false", "b": "limitCount=6"}))
 	expect(t, table, "b 6/60s", "")
 }
 
 func TestWhatIsNoHash(t *testing.T) {
 	table := newTable(prefix, 10)
-	table.take(hashes(map[string]string{"a": ""}), nil)
-	table.take(map[string]reading{prefix + "a": {foreign: "is no hash"}, prefix + "\x00": {foreign: "takes 1000000 bytes"}}, nil)
+	read(table, hashes(map[string]string{"a": ""}))
+	read(table, map[string]reading{prefix + "a": {foreign: "is no hash"}, prefix + "\x00": {foreign: "takes 1000000 bytes"}})
 	expect(t, table, "a 100/60s", "\"rate_limit_config:\\x00\": takes 1000000 bytes; this rule is not in force\nrate_limit_config:a: is no hash; the last good version of this rule stays in force")
 }
 
@@ -90,7 +96,7 @@ func TestMessages(t *testing.T) {
 		{`{"id":"one-too-many",` + rule + `}`, "a 100/60s, named 9/60s", ""},
 	} {
 		table := newTable(prefix, 3)
-		table.take(hashes(map[string]string{"a": "", "named": "id=17 limitCount=9"}), nil)
+		read(table, hashes(map[string]string{"a": "", "named": "id=17 limitCount=9"}))
 		if strings.Contains(test.message, "one-too-many") {
 			table.most = 2
 			test.wrong = "id is one rule too many; at most 2"
@@ -100,7 +106,7 @@ func TestMessages(t *testing.T) {
 		if len(table.loose) > 0 {
 			t.Errorf("%s: what is wrong with a message is told twice", test.message)
 		}
-		table.take(hashes(map[string]string{"a": "", "named": "id=17 limitCount=9"}), nil)
+		read(table, hashes(map[string]string{"a": "", "named": "id=17 limitCount=9"}))
 		expect(t, table, "a 100/60s, named 9/60s", "") // the hashes are the truth
 	}
 }
@@ -108,20 +114,21 @@ func TestMessages(t *testing.T) {
 // TestAReadingDoesNotUndoMessages: what was read may be older than what was heard meanwhile.
 func TestAReadingDoesNotUndoMessages(t *testing.T) {
 	table := newTable(prefix, 10)
-	table.take(hashes(map[string]string{"a": "", "b": "", "c": ""}), nil)
-	touched := make(map[string]bool)
-	for _, message := range []string{`{"id":"a","enabled":false}`, `{"id":"b","deleted":true}`} {
-		key, changed := table.hear(message)
-		touched[key] = changed
+	read(table, hashes(map[string]string{"a": "", "b": "", "c": ""}))
+	reading := table.begin().(*scan)
+	table.hear(`{"id":"a","enabled":false}`)
+	table.hear(`{"id":"b","deleted":true}`)
+	reading.found = hashes(map[string]string{"a": "", "b": "", "d": ""})
+	if err := table.take(reading); err != nil {
+		t.Fatal(err)
 	}
-	table.take(hashes(map[string]string{"a": "", "b": "", "d": ""}), touched)
 	expect(t, table, "d 100/60s", "")
 }
 
 func TestRivals(t *testing.T) {
 	table := newTable(prefix, 10)
-	table.take(hashes(map[string]string{"a": "limitType=IP", "b": "limitType=IP limitCount=5", "c": "limitType=IP limitTarget=10.0.0.0/8",
-		"tried": "limitType=IP mode=SHADOW", "g1": "", "g2": ""}), nil)
+	read(table, hashes(map[string]string{"a": "limitType=IP", "b": "limitType=IP limitCount=5", "c": "limitType=IP limitTarget=10.0.0.0/8",
+		"tried": "limitType=IP mode=SHADOW", "g1": "", "g2": ""}))
 	expect(t, table, "a 100/60s, b 5/60s, c 100/60s, g1 100/60s, g2 100/60s, tried 100/60s",
 		`rate_limit_config:b: limitTarget is "*", as that of rate_limit_config:a: of one limitType only one rule applies to a request; of the two it is that of rate_limit_config:a`)
 }
@@ -129,7 +136,7 @@ func TestRivals(t *testing.T) {
 func TestTwoKeysOfOneName(t *testing.T) {
 	taken := nameOf("a b")
 	table := newTable(prefix, 10)
-	table.take(map[string]reading{prefix + "a b": {fields: usual("")}, prefix + taken: {fields: usual("limitCount=5")}}, nil)
+	read(table, map[string]reading{prefix + "a b": {fields: usual("")}, prefix + taken: {fields: usual("limitCount=5")}})
 	inForce, wrong := state(table)
 	if inForce != taken+" 100/60s" || !strings.Contains(wrong, "is called "+taken) {
 		t.Errorf("%s; %s", inForce, wrong)
@@ -141,7 +148,7 @@ func TestProblemsAreBounded(t *testing.T) {
 	for i := range 300 {
 		found[fmt.Sprint(prefix, i)] = reading{fields: usual("limitCount=0")}
 	}
-	table.take(found, nil)
+	read(table, found)
 	for range 300 {
 		table.hear("x")
 	}
@@ -153,16 +160,16 @@ func TestProblemsAreBounded(t *testing.T) {
 
 // TestTheRevisionIsThatOfTheRules: it changes with them, and with nothing else.
 func TestTheRevisionIsThatOfTheRules(t *testing.T) {
-	read := func(texts map[string]string) string {
+	revision := func(texts map[string]string) string {
 		table := newTable(prefix, 10)
-		table.take(hashes(texts), nil)
+		read(table, hashes(texts))
 		return table.law().revision
 	}
-	one := read(map[string]string{"a": ""})
-	if read(map[string]string{"a": "id=5 description=x", "b": "enabled=false", "c": "limitCount=0"}) != one {
+	one := revision(map[string]string{"a": ""})
+	if revision(map[string]string{"a": "id=5 description=x", "b": "enabled=false", "c": "limitCount=0"}) != one {
 		t.Error("the rules are the same, the revision is another")
 	}
-	if read(map[string]string{"a": "limitCount=99"}) == one || read(map[string]string{}) == one {
+	if revision(map[string]string{"a": "limitCount=99"}) == one || revision(map[string]string{}) == one {
 		t.Error("the rules are others, the revision is the same")
 	}
 }
@@ -176,9 +183,9 @@ func FuzzMessage(f *testing.F) {
 	f.Add("{\"id\":\"\\ud800\"}\x00")
 	f.Fuzz(func(t *testing.T, text string) {
 		table := newTable(prefix, 3)
-		table.take(hashes(map[string]string{"a": "", "b": "limitType=USER"}), nil)
+		read(table, hashes(map[string]string{"a": "", "b": "limitType=USER"}))
 		before := table.law()
-		key, changed := table.hear(text)
+		key, changed := table.apply(text)
 		after := table.law()
 		if _, bad := rules.Compile(after.file); bad != nil {
 			t.Fatalf("what was taken cannot be compiled: %v", bad)
@@ -189,7 +196,7 @@ func FuzzMessage(f *testing.F) {
 		if changed && !strings.HasPrefix(key, prefix) {
 			t.Fatalf("it changed %q", key)
 		}
-		table.take(hashes(map[string]string{"a": "", "b": "limitType=USER"}), nil)
+		read(table, hashes(map[string]string{"a": "", "b": "limitType=USER"}))
 		if again := table.law(); again.warning != nil || before.revision != again.revision {
 			t.Fatalf("the hashes are not the truth: %v", again.warning)
 		}
