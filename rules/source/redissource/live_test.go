@@ -43,6 +43,11 @@ func start(t testing.TB, url string, opts ...redissource.Option) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return startFrom(t, from)
+}
+
+func startFrom(t testing.TB, from source.Source) *node {
+	t.Helper()
 	none, err := rules.Compile(&rules.File{Name: "none"})
 	if err != nil {
 		t.Fatal(err)
@@ -465,6 +470,7 @@ func TestACluster(t *testing.T) {
 	if n.by(&rules.Request{User: "u0"}) == "" {
 		t.Error("a rule that moved to another master is gone")
 	}
+	clusterLedger(t, url)
 	cluster.Nodes[0].Kill()
 	cluster.Nodes[1].Do("PUBLISH", "rate_limit_config", "RELOAD_ALL") // if the subscription was not with the dead node
 	n.awaitTold(source.Down, "")

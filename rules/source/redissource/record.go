@@ -3,6 +3,7 @@ package redissource
 import (
 	"crypto/sha256"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -145,14 +146,7 @@ func isKnown(field string) bool {
 	return slices.Contains(needed, field) || slices.Contains(optional, field) || slices.Contains(notes, field)
 }
 
-func sorted(fields map[string]string) []string {
-	list := make([]string, 0, len(fields))
-	for field := range fields {
-		list = append(list, field)
-	}
-	slices.Sort(list)
-	return list
-}
+func sorted[T any](table map[string]T) []string { return slices.Sorted(maps.Keys(table)) }
 
 // text is a value of letters; what is missing was said.
 func (r *reader) text(field string) string {

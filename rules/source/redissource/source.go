@@ -93,9 +93,9 @@ func New(url string, opts ...Option) (*Source, error) {
 	}
 	switch {
 	case c.prefix == "":
-		return nil, &weir.InputError{Field: "prefix", Given: `""`, Allowed: "what the keys of the hashes begin with, such as rate_limit_config:"}
+		return nil, &weir.InputError{Field: "prefix", Given: "", Allowed: "what the keys of the hashes begin with, such as rate_limit_config:"}
 	case c.channel == "":
-		return nil, &weir.InputError{Field: "channel", Given: `""`, Allowed: "a name, such as rate_limit_config"}
+		return nil, &weir.InputError{Field: "channel", Given: "", Allowed: "a name, such as rate_limit_config"}
 	case c.refresh < 100*time.Millisecond || c.refresh > 24*time.Hour:
 		return nil, &weir.InputError{Field: "refresh", Given: c.refresh, Allowed: "100ms to 24h"}
 	case c.most < 1 || c.most > MaxRules:

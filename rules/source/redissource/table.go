@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"slices"
 	"strings"
 
 	"github.com/weirproject/weir/rules"
@@ -43,7 +42,7 @@ func newTable(prefix string, most int) *table {
 	return &table{prefix: prefix, most: most, entries: make(map[string]*entry), ids: make(map[string]string), touched: make(map[string]bool)}
 }
 
-func (t *table) keys() []string { return slices.Sorted(maps.Keys(t.entries)) }
+func (t *table) keys() []string { return sorted(t.entries) }
 
 func (t *table) begin() look {
 	clear(t.touched)
@@ -62,7 +61,7 @@ func (t *table) take(l look) error {
 			delete(t.entries, key)
 		}
 	}
-	for _, key := range slices.Sorted(maps.Keys(found)) {
+	for _, key := range sorted(found) {
 		if !t.touched[key] {
 			t.put(key, found[key])
 		}
