@@ -244,8 +244,12 @@ func TestALostCounter(t *testing.T) {
 }
 
 // clusterLedger keeps all keys of a ledger in one slot.
-func clusterLedger(t *testing.T, url string) {
+func clusterLedger(t *testing.T, cluster *redistest.Cluster) {
 	t.Helper()
+	setUser, url := user(t, "weir-ledger", cluster.URL())
+	for _, server := range cluster.Nodes {
+		server.Do(setUser...)
+	}
 	l, ctx := openLedger(t, url), t.Context()
 	n := startFrom(t, l.Source())
 	done(t, 1)(l.Set(ctx, "login", "{name: login, limit: 5/1m}", 0, ann))

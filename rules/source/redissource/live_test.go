@@ -439,7 +439,7 @@ func TestACluster(t *testing.T) {
 	for i := range many {
 		add(i, "5")
 	}
-	setUser, url := user(t, cluster.URL())
+	setUser, url := user(t, "weir", cluster.URL())
 	for _, server := range cluster.Nodes {
 		server.Do(setUser...)
 	}
@@ -470,7 +470,7 @@ func TestACluster(t *testing.T) {
 	if n.by(&rules.Request{User: "u0"}) == "" {
 		t.Error("a rule that moved to another master is gone")
 	}
-	clusterLedger(t, url)
+	clusterLedger(t, cluster)
 	cluster.Nodes[0].Kill()
 	cluster.Nodes[1].Do("PUBLISH", "rate_limit_config", "RELOAD_ALL") // if the subscription was not with the dead node
 	n.awaitTold(source.Down, "")
@@ -480,23 +480,23 @@ func TestACluster(t *testing.T) {
 	n.awaitTold(source.Recovered, "") // its replica has taken over
 }
 
-// user is the one that docs/redis-rules.md shows, with what it may do, and how it is opened.
-func user(t testing.TB, url string) (setUser []string, asUser string) {
+// user is one that docs/redis-rules.md shows, with what it may do, and how it is opened.
+func user(t testing.TB, name, url string) (setUser []string, asUser string) {
 	t.Helper()
 	page, err := os.ReadFile("../../../docs/redis-rules.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, line, _ := strings.Cut(string(page), "\nuser ")
+	_, line, _ := strings.Cut(string(page), "\nuser "+name+" ")
 	line, _, _ = strings.Cut(line, "\n")
-	words := strings.Fields(strings.Replace(line, "PASSWORD", "secret", 1))
+	words := append([]string{name}, strings.Fields(strings.Replace(line, "PASSWORD", "secret", 1))...)
 	return append([]string{"ACL", "SETUSER"}, words...), strings.Replace(url, "://", "://"+words[0]+":secret@", 1)
 }
 
 // TestWhatTheUserMustBeAllowed grants what docs/redis-rules.md says, and nothing else.
 func TestWhatTheUserMustBeAllowed(t *testing.T) {
 	server := redistest.Start(t)
-	setUser, url := user(t, server.URL())
+	setUser, url := user(t, "weir", server.URL())
 	server.Do(setUser...)
 	typed(t, server, addLogin)
 	n := start(t, url, never)
