@@ -537,7 +537,7 @@ func TestReload(t *testing.T) {
 
 func TestRunEndsAllThatItStarted(t *testing.T) {
 	server := redistest.Start(t)
-	from, err := redissource.New(server.URL())
+	from, err := redissource.New(server.URL(), redissource.WithRefresh(100*time.Millisecond))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -547,6 +547,7 @@ func TestRunEndsAllThatItStarted(t *testing.T) {
 	if first := <-news; first.Err != nil || first.File == nil || len(first.File.Rules) > 0 || first.Revision == "" {
 		t.Errorf("the first news are %+v", first)
 	}
+	redistest.Await(t, "more readings, of which nothing is told", func() bool { return scans(server) > 3 })
 	cancel()
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Error(err)

@@ -3,6 +3,7 @@
 package redissource
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/weirproject/weir/internal/redistest"
@@ -42,4 +43,35 @@ func TestPatterns(t *testing.T) {
 	if keys := server.Do("KEYS", escape("?")+"*").([]any); len(keys) != 0 {
 		t.Errorf("%s finds %v", escape("?"), keys)
 	}
+}
+
+// TestTheInboxIsBounded: what does not fit is not lost, for all hashes are read then.
+func TestTheInboxIsBounded(t *testing.T) {
+	b := newInbox(newTable(prefix, 10).all)
+	for range queued {
+		b.put("{}")
+	}
+	if len(b.rules) != queued || len(b.reload) != 0 {
+		t.Errorf("%d wait, %d readings are asked for", len(b.rules), len(b.reload))
+	}
+	for range 3 {
+		b.put("{}")
+		b.put(reloadAll)
+	}
+	if len(b.rules) != queued || len(b.reload) != 1 {
+		t.Errorf("%d wait, %d readings are asked for", len(b.rules), len(b.reload))
+	}
+	<-b.rules
+	b.put(`{"id":"a","deleted":true}` + strings.Repeat(" ", MaxMessage))
+	for range queued - 1 {
+		<-b.rules
+	}
+	last := <-b.rules
+	table := newTable(prefix, 10)
+	read(table, hashes(map[string]string{"a": ""}))
+	table.hear(last)
+	if len(last) > 200 {
+		t.Errorf("%d bytes of a message that is too long are kept", len(last))
+	}
+	expect(t, table, "a 100/60s", "65561 bytes; at most 65536")
 }

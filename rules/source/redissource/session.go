@@ -127,15 +127,11 @@ func (s *session) loop(ctx context.Context, lost <-chan error) error {
 	}
 }
 
-// hear applies this message and all that have come, and tells of them at once.
+// hear applies this message and all others that wait, and tells of them at once.
 func (s *session) hear(ctx context.Context, text string) error {
-	for more := true; more; {
-		s.shelf.hear(text)
-		select {
-		case text = <-s.inbox.rules:
-		default:
-			more = false
-		}
+	s.shelf.hear(text)
+	for range len(s.inbox.rules) { // those that have come by now: there may be no end of them
+		s.shelf.hear(<-s.inbox.rules)
 	}
 	if !s.up { // the first set is to be whole
 		return nil
