@@ -480,6 +480,27 @@ func TestACluster(t *testing.T) {
 	n.awaitTold(source.Recovered, "") // its replica has taken over
 }
 
+// TestAClusterWithoutAMaster lets the others go on: then the rules of the one that is gone
+// would look deleted, or as if they had never been.
+func TestAClusterWithoutAMaster(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t, 3, 0)
+	for i, server := range cluster.Nodes {
+		server.Do("CONFIG", "SET", "cluster-require-full-coverage", "no")
+		key := "rate_limit_config:"
+		for n := 0; cluster.Owner(int(server.Do("CLUSTER", "KEYSLOT", key).(int64))) != server; n++ {
+			key = fmt.Sprint("rate_limit_config:r", i, "-", n)
+		}
+		server.Do("HSET", key, "limitType", "GLOBAL", "limitCount", "5", "timeWindow", "1", "strategy", "GCRA", "enabled", "1")
+	}
+	cluster.Nodes[0].Kill()
+	n := start(t, cluster.URL(), never)
+	n.awaitTold(source.Down, "1 of the Cluster's masters do not answer")
+	if got := len(n.gate.Rules().Rules()); got > 0 {
+		t.Errorf("%d rules are in force, which are not all", got)
+	}
+}
+
 // user is one that docs/redis-rules.md shows, with what it may do, and how it is opened.
 func user(t testing.TB, name, url string) (setUser []string, asUser string) {
 	t.Helper()
