@@ -410,6 +410,33 @@ func TestAStormIsCoalesced(t *testing.T) {
 	})
 }
 
+// TestNonsenseIsNotToldOfEachTime sends messages that all are wrong.
+func TestNonsenseIsNotToldOfEachTime(t *testing.T) {
+	server := redistest.Start(t)
+	n := start(t, server.URL(), never)
+	redistest.Await(t, "a subscription", func() bool { return subscribers(server) == 1 })
+	began := time.Now()
+	for i := range 500 {
+		server.Do("PUBLISH", "rate_limit_config", fmt.Sprint("nonsense ", i))
+	}
+	typed(t, server, addLogin)
+	typed(t, server, "PUBLISH rate_limit_config RELOAD_ALL")
+	n.awaitTold(source.Warned, "and ")
+	n.await("login sliding_log 5/1m")
+	most := int(time.Since(began)/time.Second) + 3
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	warned := 0
+	for _, e := range n.events {
+		if e.Kind == source.Warned {
+			warned++
+		}
+	}
+	if warned > most {
+		t.Errorf("told of nonsense %d times; at most %d", warned, most)
+	}
+}
+
 // scans is how often a server was asked for its keys.
 func scans(s *redistest.Server) (n int) {
 	for field := range strings.SplitSeq(s.Info("commandstats")["cmdstat_scan"], ",") {
