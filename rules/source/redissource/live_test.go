@@ -521,11 +521,24 @@ func TestAClusterWithoutAMaster(t *testing.T) {
 		server.Do("HSET", key, "limitType", "GLOBAL", "limitCount", "5", "timeWindow", "1", "strategy", "GCRA", "enabled", "1")
 	}
 	cluster.Nodes[0].Kill()
-	n := start(t, cluster.URL(), never)
-	n.awaitTold(source.Down, "1 of the Cluster's masters do not answer")
-	if got := len(n.gate.Rules().Rules()); got > 0 {
-		t.Errorf("%d rules are in force, which are not all", got)
+	from, err := redissource.New(cluster.URL(), never)
+	if err != nil {
+		t.Fatal(err)
 	}
+	ctx, cancel := context.WithCancel(t.Context())
+	news, ended := make(chan source.News), make(chan error, 1)
+	go func() { ended <- from.Run(ctx, news) }()
+	for {
+		n := <-news
+		if n.Err == nil {
+			t.Errorf("told of %d rules, which are not all", len(n.File.Rules))
+		}
+		if n.Err == nil || strings.Contains(n.Err.Error(), "1 of the Cluster's masters do not answer") {
+			break
+		}
+	}
+	cancel()
+	<-ended
 }
 
 // user is one that docs/redis-rules.md shows, with what it may do, and how it is opened.
