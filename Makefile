@@ -67,7 +67,7 @@ race:
 	@go test -race ./...
 
 run:
-	go run ./examples/http
+	go run ./cmd/weir serve --limit "5/10s" --upstream demo
 
 bench:
 	cd bench && go run .

@@ -2,6 +2,7 @@ package rules
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -34,8 +35,26 @@ func (b *builder) group(i int, s *Spec, rule *Rule) {
 		}
 		b.groups[name] = len(b.groups) + 1
 	}
-	rule.group = b.groups[name]
+	rule.group, rule.groupName = b.groups[name], s.Group
 	b.set.grouped = true
+}
+
+// Group is that of the rule, or "".
+func (r *Rule) Group() string { return r.groupName }
+
+// Outdone appends the rules that are for a request and do not apply, because another rule
+// of their group is the better match: what Match leaves out, to explain it.
+func (s *Set) Outdone(r *Request, dst []*Rule) []*Rule {
+	w := walk{request: r}
+	w.hosts(s)
+	all := w.sorted(0)
+	apply := best(slices.Clone(all), 0)
+	for _, rule := range all {
+		if !slices.Contains(apply, rule) {
+			dst = append(dst, rule)
+		}
+	}
+	return dst
 }
 
 // rank is how special a match is: the larger of two is the better match. It is made of the

@@ -52,6 +52,7 @@ func (l *linter) lint() {
 		l.candidate(i, rule)
 	}
 	l.duplicates()
+	l.rivals()
 }
 
 // body looks for a word that was meant to be one of the two that are known.
@@ -235,7 +236,7 @@ func (l *linter) duplicates() {
 	for _, group := range alike {
 		for _, i := range group {
 			for _, k := range group {
-				if i != k && l.useless(i, k) {
+				if i != k && l.set.rules[k].group == 0 && l.useless(i, k) { // in a group it may be put out of force
 					l.add(at(i, "name"), "the rule never decides: rules[%d] (%s) counts the same requests by the same key, and refuses first, whatever happens", k, l.set.rules[k].name)
 					break
 				}
@@ -262,9 +263,32 @@ func refuses(a, b *Rule) bool {
 
 // likeness is one text for rules that count the same requests by the same keys and costs.
 func likeness(s *Spec, rule *Rule) string {
-	m := s.Match
+	return fmt.Sprintf("%q %q %q %+v %q %q", requests(&s.Match), fmt.Sprint(s.Schedule, s.Allow, s.Deny), s.Key, rule.cost, rule.onMissing, rule.onStoreError)
+}
+
+// requests is one text for matches that are alike.
+func requests(match *Match) string {
+	m := *match
 	m.Method, m.Host, m.Client = sorted(m.Method), sorted(m.Host), sorted(m.Client)
-	return fmt.Sprintf("%q %q %q %+v %q %q", fmt.Sprint(m), fmt.Sprint(s.Schedule, s.Allow, s.Deny), s.Key, rule.cost, rule.onMissing, rule.onStoreError)
+	m.Service, m.User, m.Route = sorted(m.Service), sorted(m.User), sorted(m.Route)
+	return fmt.Sprintf("%q", fmt.Sprint(m))
+}
+
+// rivals looks for rules of a group that never apply, because an earlier one of it is for
+// the same requests.
+func (l *linter) rivals() {
+	first := make(map[string]*Rule)
+	for i, rule := range l.set.rules {
+		if rule.group == 0 {
+			continue
+		}
+		same := fmt.Sprint(rule.group, requests(&l.file.Rules[i].Match))
+		if best := first[same]; best != nil {
+			l.add(at(i, "group"), "the rule never applies: rules[%d] (%s) of its group is for the same requests, and stands before it", best.index, best.name)
+			continue
+		}
+		first[same] = rule
+	}
 }
 
 func sorted(list []string) []string { return slices.Sorted(slices.Values(list)) }

@@ -39,6 +39,8 @@ func TestWarnings(t *testing.T) {
 		"equal limits":        {"rules: [{name: a, algorithm: sliding_log, limit: [5/1m, 5/60s]}]", []string{"1:57: sliding_log 5/1m never decides"}},
 		"equal duplicates":    {"rules:\n- {name: a, limit: 5/1m, key: user, match: {path: /a, method: [GET, POST]}}\n- {name: b, limit: 5/1m, key: user, match: {path: /a, method: [POST, GET]}}", []string{"3:10: the rule never decides: rules[0] (a)"}},
 		"a laxer duplicate":   {"rules:\n- {name: a, limit: [5/1m, 9/1h], key: user}\n- {name: b, limit: 4/1m, key: user}\n- {name: c, limit: 3/1h, key: user}", []string{"2:10: the rule never decides", "3:10: the rule never decides: rules[2] (c)"}},
+		"a group's equals":    {"rules:\n- {name: a, limit: 5/1m, group: g, match: {user: [x, y]}}\n- {name: b, limit: 4/1m, group: g, match: {user: [y, x]}}", []string{"3:33: the rule never applies: rules[0] (a) of its group"}},
+		"beside a group":      {"rules:\n- {name: a, limit: 5/1m, group: g, key: user}\n- {name: b, limit: 4/1m, key: user}", []string{"2:10: the rule never decides: rules[1] (b)"}},
 		"an idle override":    {"rules: [{name: a, limit: 5/1m, key: user, overrides: [{key: ann, limit: 5/1m}]}]", []string{"1:61: the override changes nothing"}},
 		"override capitals":   {"rules: [{name: a, limit: 5/1m, key: user lower, overrides: [{key: Ann, limit: 6/1m}, {key: B*, limit: 7/1m}]}]", []string{`1:67: the override never applies: no request has "Ann" here`, `no request has "B*" here`}},
 		"override constants":  {"rules: [{name: a, limit: 5/1m, key: [user, constant.x], overrides: [{key: [ann, y], limit: 6/1m}]}]", []string{`always "x"`}},
@@ -85,6 +87,8 @@ func TestNoWarnings(t *testing.T) {
 		"partly denied":        "deny: {client.ip: 10.1.0.0/16}\nrules: [{name: a, limit: 5/1m, match: {client: [10.0.0.0/8, 10.1.0.0/16]}}]",
 		"an escape":            "rules: [{name: a, limit: 5/1m, match: {path: /users%3Alogin/%6c/100%25}}]",
 		"a text":               "rules: [{name: a, limit: 5/1m, response: {body: 'no'}}]",
+		"in a group":           "rules: [{name: a, limit: 5/1m, group: g}, {name: b, limit: 6/1m}, {name: c, limit: 6/1m, group: g, match: {path: /x}}]",
+		"tried in a group":     "rules: [{name: a, limit: 5/1m, group: g}, {name: b, limit: 6/1m, group: g, mode: shadow}]",
 		"other headers":        "deny: {header.A: x}\nrules: [{name: a, limit: 5/1m, match: {header: {B: x}, query: {A: x}}}]",
 		"a prefix with blanks": "deny: {user trim lower: ['ann m*', 'x *']}\nrules: []",
 	} {

@@ -27,6 +27,7 @@ type Rule struct {
 	onStoreError StoreError
 	response     Response
 	group        int // 0: none
+	groupName    string
 	rank         uint64
 }
 

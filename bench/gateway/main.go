@@ -1,9 +1,10 @@
 // Command gateway measures the doors that speak HTTP beside the same server without them,
 // in one run on one machine, and prints Markdown: the CPU a request of the gateway beside
-// that of the bare ReverseProxy, at 64 connections.
+// that of the bare ReverseProxy, and the requests a second of POST /v1/decide beside those
+// of a handler that only answers, at 64 connections.
 //
 // Each server is a process of its own, and the upstream another; they are asked in turns,
-// in slices of a second, and the ratios are within a round: what else the machine does
+// in short slices, and the ratios are within a round: what else the machine does
 // hits both alike. A server's CPU is what the system counted for its process.
 package main
 
@@ -29,18 +30,29 @@ type pair struct {
 // pairs are what is measured. Whoever adds a door adds its role and its pair.
 func pairs() []pair {
 	const request = "GET /orders/42?page=3 HTTP/1.1\r\nHost: shop.example\r\nUser-Agent: bench\r\nAccept: */*\r\nAccept-Encoding: gzip\r\nAuthorization: Bearer 0123456789\r\n\r\n"
+	decide := func(body string) string {
+		return fmt.Sprintf("POST /v1/decide HTTP/1.1\r\nHost: weir.example\r\nUser-Agent: bench\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+	}
+	quick := func(_, rate float64) bool { return rate >= 0.7 }
 	light := func(cpu, _ float64) bool { return cpu <= 1.15 }
 	return []pair{
 		{"gateway, against the bare ReverseProxy", "bare", "gateway", request, "CPU ≤ 1.15×", light},
 		{"gateway, against one with a pool of buffers too", "pooled", "gateway", request, "CPU ≤ 1.15×", light},
+		{"decide by a rule, against a null handler", "null", "decide", decide(byRule), "requests/s ≥ 0.7×", quick},
+		{"decide by a claim, against a null handler", "null", "decide", decide(byClaim), "requests/s ≥ 0.7×", quick},
 	}
 }
+
+const (
+	byRule  = `{"request":{"method":"GET","path":"/orders/42","client":"203.0.113.7","headers":{"X-User":"42"}}}`
+	byClaim = `{"claims":[{"name":"api","limit":"1000000/1s","key":"user:42"}]}`
+)
 
 func main() {
 	role := flag.String("role", "", "serve as one of the servers (the program starts itself so)")
 	upstream := flag.String("upstream", "", "the upstream of that server")
-	rounds := flag.Int("rounds", 7, "how often each server is asked")
-	slice := flag.Duration("slice", time.Second, "for how long")
+	rounds := flag.Int("rounds", 31, "how often each server is asked")
+	slice := flag.Duration("slice", 200*time.Millisecond, "for how long")
 	flag.Parse()
 	err := error(nil)
 	if *role != "" {

@@ -12,10 +12,12 @@ import (
 	"sync"
 	"syscall"
 
-	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/doors/httpapi"
 	"github.com/weirproject/weir/doors/proxy"
+	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/httplimit"
 	"github.com/weirproject/weir/memstore"
+	"github.com/weirproject/weir/rules"
 )
 
 // serve is a process of its own: it says where it listens, then, for each line that it is
@@ -59,6 +61,15 @@ func handlerOf(role, upstream string) (http.Handler, error) {
 		return p, nil
 	case "gateway":
 		return gateway(to)
+	case "null":
+		body := []byte(`{"allowed":true}`)
+		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write(body) }), nil
+	case "decide":
+		g, err := judge()
+		if err != nil {
+			return nil, err
+		}
+		return httpapi.New(g)
 	}
 	return nil, fmt.Errorf("there is no role %q", role)
 }
@@ -86,15 +97,37 @@ func (p *pool) Get() []byte {
 
 func (p *pool) Put(b []byte) { p.Pool.Put(&b) }
 
-// gateway limits each address, to more than can be asked.
+// gateway limits by the rules of a judge.
 func gateway(upstream *url.URL) (http.Handler, error) {
-	limiter, err := weir.New(memstore.New(), "per-address", weir.PerSecond(1_000_000))
+	g, err := judge()
 	if err != nil {
 		return nil, err
 	}
-	limit, err := httplimit.New(limiter, httplimit.PeerAddress)
+	limit, err := httplimit.ByRules(g)
 	if err != nil {
 		return nil, err
 	}
 	return proxy.New(upstream, limit)
+}
+
+// lenient are rules by which more passes than can be asked.
+const lenient = `
+rules:
+  - {name: site, limit: 1000000/1s}
+  - {name: login, match: {method: POST, path: /login}, key: [client.ip], limit: 5/1m}
+  - {name: orders, match: {path: "/orders/{id}"}, key: [client.ip], limit: 1000000/1s}
+`
+
+// judge decides by them in the process.
+func judge() (*gate.Gate, error) {
+	file, err := rules.Parse("rules.yaml", []byte(lenient))
+	if err != nil {
+		return nil, err
+	}
+	set, err := rules.Compile(file)
+	if err != nil {
+		return nil, err
+	}
+	store := memstore.New()
+	return gate.New(store, set, gate.WithLocal(store))
 }

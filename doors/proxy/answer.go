@@ -20,7 +20,7 @@ const statusClientGone = 499
 
 // fail answers for an upstream that did not.
 func (g *gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
-	status, text := diagnose(r, err)
+	status, text := diagnose(w, r, err)
 	g.report.tell(r.Method, status, err)
 	if status == statusClientGone {
 		w.WriteHeader(status)
@@ -31,7 +31,7 @@ func (g *gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 
 // diagnose says whose fault an error is. Of one that came while both sides were talking
 // the transport tells only that it came; the body remembers if it was the client's.
-func diagnose(r *http.Request, err error) (status int, text string) {
+func diagnose(w http.ResponseWriter, r *http.Request, err error) (status int, text string) {
 	var tooLarge *http.MaxBytesError
 	var network net.Error
 	switch {
@@ -39,7 +39,7 @@ func diagnose(r *http.Request, err error) (status int, text string) {
 		return statusClientGone, ""
 	case errors.As(err, &tooLarge):
 		return http.StatusRequestEntityTooLarge, "The body is too large."
-	case uploadFailed(r):
+	case uploadFailed(w):
 		return http.StatusBadRequest, "The body could not be read."
 	case errors.As(err, &network) && network.Timeout():
 		return http.StatusGatewayTimeout, "The upstream did not answer in time."
@@ -57,37 +57,95 @@ func answer(w http.ResponseWriter, r *http.Request, status int, text string) {
 	w.Write(body)
 }
 
-// An upload is a body that remembers whether reading it failed.
+// An upload is a body that remembers how reading it went, and that can be taken from its
+// reader: the transport may still read it when the answer is there, and net/http panics if
+// it does so when the handler has returned.
 type upload struct {
 	io.ReadCloser
-	mu     sync.Mutex
-	failed bool
+	reading sync.Mutex // held while somebody reads
+	stopped bool       // by reading's holder
+
+	mu    sync.Mutex
+	begun bool
+	err   error
 }
 
+var errStopped = errors.New("proxy: the answer is over, and with it the upload")
+
 func (u *upload) Read(p []byte) (int, error) {
-	n, err := u.ReadCloser.Read(p)
-	if err != nil && err != io.EOF {
-		u.mu.Lock()
-		u.failed = true
-		u.mu.Unlock()
+	u.reading.Lock()
+	defer u.reading.Unlock()
+	if u.stopped {
+		return 0, errStopped
 	}
+	u.note(nil)
+	n, err := u.ReadCloser.Read(p)
+	u.note(err)
 	return n, err
 }
 
-func uploadFailed(r *http.Request) bool {
-	u, ok := r.Body.(*upload)
-	if !ok {
-		return false
-	}
+func (u *upload) note(err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return u.failed
+	u.begun = true
+	if err != nil {
+		u.err = err
+	}
+}
+
+func (u *upload) state() (begun bool, err error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.begun, u.err
+}
+
+func (u *upload) stop() {
+	u.reading.Lock()
+	defer u.reading.Unlock()
+	u.stopped = true
+}
+
+func uploadFailed(w http.ResponseWriter) bool {
+	r, ok := w.(*response)
+	if !ok || r.body == nil {
+		return false
+	}
+	_, err := r.body.state()
+	return err != nil && err != io.EOF
+}
+
+const (
+	// mostPast is what net/http reads past too, before it gives an answer up as lost.
+	mostPast = 256 << 10
+	// longestPast is how long a client may still send when it has been answered.
+	longestPast = time.Second
+)
+
+// endUpload takes the body from the transport, and reads past what is left of one that the
+// upstream did not want: a connection that is closed with something unread is reset, and
+// the answer may be lost with it. The answer goes first. The connection is closed in any
+// case (WriteHeader said so): where a deadline broke the body off, what follows of it would
+// otherwise be read as the next request. Where the client waits for a 100 it is not to get one.
+func (w *response) endUpload(r *http.Request) {
+	begun, err := w.body.state()
+	if err != nil {
+		return
+	}
+	control := http.NewResponseController(w.ResponseWriter)
+	_ = control.Flush()
+	_ = control.SetReadDeadline(time.Now().Add(longestPast))
+	w.body.stop()
+	if _, err := w.body.state(); err == nil && (begun || r.Header["Expect"] == nil) {
+		_, _ = io.CopyN(io.Discard, w.body.ReadCloser, mostPast)
+	}
 }
 
 // A response keeps the fields that the limit wrote. ReverseProxy adds the upstream's to
 // them; but with an informational answer (100, 103) it would send them, and clears all.
 type response struct {
 	http.ResponseWriter
+	body    *upload // of HTTP/1 and 2; nil: there is none
+	major   int     // of HTTP
 	kept    []field
 	cleared bool
 	room    [6]field
@@ -98,8 +156,8 @@ type field struct {
 	values []string
 }
 
-func newResponse(w http.ResponseWriter) *response {
-	r := &response{ResponseWriter: w}
+func newResponse(w http.ResponseWriter, major int) *response {
+	r := &response{ResponseWriter: w, major: major}
 	r.kept = r.room[:0]
 	for name, values := range w.Header() {
 		r.kept = append(r.kept, field{name, values})
@@ -117,7 +175,19 @@ func (w *response) WriteHeader(status int) {
 		w.putBack()
 	}
 	w.cleared = informational
+	if !informational && w.early() {
+		w.Header().Set("Connection", "close")
+	}
 	w.ResponseWriter.WriteHeader(status)
+}
+
+// early reports whether the answer comes before the end of the body. HTTP/2 does not mind.
+func (w *response) early() bool {
+	if w.body == nil || w.major != 1 {
+		return false
+	}
+	_, err := w.body.state()
+	return err != io.EOF
 }
 
 func (w *response) takeOut() {

@@ -179,12 +179,23 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // forward is behind the limit.
 func (g *gateway) forward(w http.ResponseWriter, r *http.Request) {
-	if r.ProtoMajor == 1 && r.ContentLength != 0 {
+	answer := newResponse(w, r.ProtoMajor)
+	if r.ContentLength == 0 {
+		g.reverse.ServeHTTP(answer, r)
+		return
+	}
+	if r.ProtoMajor == 1 {
 		// Otherwise HTTP/1 would read the body to its end before the answer begins, and a
 		// stream in both directions would stand still. Who cannot do it has no connection.
 		_ = http.NewResponseController(w).EnableFullDuplex()
 	}
-	g.reverse.ServeHTTP(newResponse(w), r)
+	answer.body = &upload{ReadCloser: r.Body}
+	r = r.WithContext(r.Context())
+	r.Body = answer.body
+	if r.ProtoMajor == 1 {
+		defer answer.endUpload(r) // also where ReverseProxy panics, to end a broken answer
+	}
+	g.reverse.ServeHTTP(answer, r)
 }
 
 // rewrite turns what ReverseProxy would send into what the upstream is to get.
@@ -196,9 +207,6 @@ func (g *gateway) rewrite(p *httputil.ProxyRequest) {
 	}
 	// The same map: its values are there when the body was read, not now.
 	p.Out.Trailer = p.In.Trailer
-	if p.Out.Body != nil {
-		p.Out.Body = &upload{ReadCloser: p.Out.Body}
-	}
 	if up := p.Out.Header["Upgrade"]; up != nil && !strings.EqualFold(up[0], "websocket") {
 		delete(p.Out.Header, "Upgrade")
 		delete(p.Out.Header, "Connection")

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"io"
+	"log"
 	"log/slog"
 	"net"
 	"net/http"
@@ -94,9 +95,20 @@ func front(t testing.TB, handler http.Handler) *httptest.Server {
 	server.Config.Protocols = new(http.Protocols)
 	server.Config.Protocols.SetHTTP1(true)
 	server.Config.Protocols.SetUnencryptedHTTP2(true)
+	server.Config.ErrorLog = log.New(panics{t}, "", 0)
 	server.Start()
 	t.Cleanup(server.Close)
 	return server
+}
+
+// panics fails the test where the server caught a panic, which it only logs.
+type panics struct{ testing.TB }
+
+func (p panics) Write(line []byte) (int, error) {
+	if strings.Contains(string(line), "panic serving") {
+		p.Errorf("%s", line)
+	}
+	return len(line), nil
 }
 
 // raw sends bytes as they are and reads one answer.

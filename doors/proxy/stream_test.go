@@ -11,6 +11,7 @@ import (
 	"net/textproto"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -356,16 +357,21 @@ type neverending struct{}
 
 func (neverending) Read(p []byte) (int, error) { return len(p), nil }
 
+// hasty answers before it has read the body.
+func hasty(w http.ResponseWriter, r *http.Request) {
+	control := http.NewResponseController(w)
+	if r.ProtoMajor == 1 { // otherwise net/http waits for the body
+		_ = control.EnableFullDuplex()
+	}
+	w.Header().Set("Content-Length", "0")
+	w.WriteHeader(http.StatusRequestEntityTooLarge)
+	_ = control.Flush()
+	_, _ = io.Copy(io.Discard, r.Body) // or net/http panics, which is not what is tested here
+}
+
 // An upstream that does not want a body says so before it has come.
 func TestEarlyAnswers(t *testing.T) {
-	up := open(t, func(w http.ResponseWriter, r *http.Request) {
-		if r.ProtoMajor == 1 { // otherwise net/http waits for the body
-			if err := http.NewResponseController(w).EnableFullDuplex(); err != nil {
-				t.Error(err)
-			}
-		}
-		w.WriteHeader(http.StatusRequestEntityTooLarge)
-	})
+	up := open(t, hasty)
 	server := front(t, gateway(t, up.URL, unlimited))
 	for name, client := range map[string]*http.Client{"http/1.1": server.Client(), "h2c": h2c(t)} {
 		reader, writer := io.Pipe() // of which nothing ever comes
@@ -379,12 +385,37 @@ func TestEarlyAnswers(t *testing.T) {
 			t.Errorf("%s: %s", name, response.Status)
 		}
 	}
-	response, err := server.Client().Post(server.URL, "application/octet-stream", io.LimitReader(neverending{}, 64<<20))
-	if err != nil {
-		t.Fatalf("a large body: %v", err)
+	for _, size := range []int64{64 << 20, 100 << 10, 100 << 10, 100 << 10, 1 << 20, 10} {
+		response, err := server.Client().Post(server.URL, "application/octet-stream", io.LimitReader(neverending{}, size))
+		if err != nil {
+			t.Fatalf("a body of %d bytes: %v", size, err)
+		}
+		response.Body.Close()
+		if response.StatusCode != 413 {
+			t.Errorf("a body of %d bytes: %s", size, response.Status)
+		}
 	}
-	response.Body.Close()
-	if response.StatusCode != 413 {
-		t.Errorf("a large body: %s", response.Status)
+}
+
+// What follows an answer that came early is not read as a request.
+func TestTheRestOfABodyIsNoRequest(t *testing.T) {
+	var seen atomic.Int64
+	up := open(t, func(w http.ResponseWriter, r *http.Request) {
+		seen.Add(1)
+		hasty(w, r)
+	})
+	server := front(t, gateway(t, up.URL, unlimited))
+	connection := dial(t, server)
+	io.WriteString(connection, "POST /first HTTP/1.1\r\nHost: h\r\nContent-Length: 1000\r\n\r\n0123456789")
+	answer, err := http.ReadResponse(bufio.NewReader(connection), nil)
+	if err != nil || answer.StatusCode != 413 || !answer.Close {
+		t.Fatalf("%v, %v", answer, err)
+	}
+	for range 100 { // while the gateway reads past, and after it
+		io.WriteString(connection, "GET /second HTTP/1.1\r\nHost: h\r\n\r\n")
+	}
+	rest, _ := io.ReadAll(connection) // the gateway closes it
+	if len(rest) > 0 || seen.Load() != 1 {
+		t.Errorf("the upstream saw %d requests, the client %q", seen.Load(), rest)
 	}
 }

@@ -112,7 +112,7 @@ func (v *server) tryDoor(p place) string {
 		if v.secrets.token != "" {
 			curl += "-H \"Authorization: Bearer $WEIR_TOKEN\" "
 		}
-		return curl + address + `/v1/decide -H 'Content-Type: application/json' -d '{"request": {"client": "203.0.113.7", "path": "/"}}'`
+		return curl + address + `/v1/decide --json '{"request": {"client": "203.0.113.7", "path": "/"}}'`
 	}
 	return "redis-cli -u " + p.address + " CL.THROTTLE user:42 4 5 10"
 }

@@ -1,7 +1,10 @@
 package cli_test
 
 import (
+	"bytes"
+	"encoding/json"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -149,6 +152,31 @@ func TestOpen(t *testing.T) {
 	p.end()
 	if !strings.Contains(p.logs(), "open to everybody") {
 		t.Errorf("the logs are\n%s", p.logs())
+	}
+}
+
+func TestLogsAsJSON(t *testing.T) {
+	p := &process{t: t, command: exec.Command(program, "serve", "--log-format", "json", "--http", "127.0.0.1:0"), ended: make(chan error, 1)}
+	var out bytes.Buffer
+	p.command.Env, p.command.Stdout, p.command.Stderr = call{}.environ(), &out, p
+	if err := p.command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.command.Process.Kill() })
+	go func() { p.ended <- p.command.Wait() }()
+	await(t, "the start", func() bool { return strings.Contains(p.logs(), `"msg":"serving"`) })
+	p.end()
+	if out.Len() > 0 {
+		t.Errorf("the standard output has %s", out.String())
+	}
+	for line := range strings.Lines(p.logs()) {
+		var entry map[string]any
+		if err := json.Unmarshal([]byte(line), &entry); err != nil {
+			t.Errorf("%v: %s", err, line)
+		}
+		if http, ok := entry["http"].(string); entry["msg"] == "serving" && (!ok || !strings.HasPrefix(http, "http://127.0.0.1:")) {
+			t.Errorf("the start does not say where it listens: %s", line)
+		}
 	}
 }
 

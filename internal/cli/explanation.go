@@ -218,7 +218,7 @@ func (e *explanation) printMisses(b *strings.Builder) {
 	if len(e.Misses) == 0 {
 		return
 	}
-	fmt.Fprintln(b, "\nRules of this path that do not match")
+	fmt.Fprintln(b, "\nRules that come near and do not apply")
 	table := tabwriter.NewWriter(b, 0, 8, 2, ' ', 0)
 	for _, m := range e.Misses {
 		fmt.Fprintf(table, "  %s\t%s\n", m.Rule, strings.Join(m.Why, "; "))

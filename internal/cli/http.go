@@ -33,6 +33,7 @@ func newHTTPDoor(listener net.Listener, handler http.Handler, bodies time.Durati
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(true)
+	protocols.SetUnencryptedHTTP2(true) // gRPC without TLS
 	d.server = &http.Server{
 		Handler:           d.counted(handler),
 		ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: bodies, WriteTimeout: bodies,

@@ -5,6 +5,7 @@ package cli_test
 import (
 	"context"
 	"net/http"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -113,18 +114,35 @@ func TestRedisIsNotThereYet(t *testing.T) {
 	redis := redistest.Start(t)
 	redis.Kill()
 	p := call{}.serve(t, "--config", write(t, t.TempDir(), "rules.yaml", byPolicy), "--store", redis.URL(),
-		"--gateway", "127.0.0.1:0", "--upstream", "demo", "--resp", "127.0.0.1:0")
+		"--store-timeout", "5s", "--gateway", "127.0.0.1:0", "--upstream", "demo", "--resp", "127.0.0.1:0")
 	gateway := p.at("gateway")
 	for path, want := range map[string]int{"/deny": 503, "/allow": 200, "/local": 200, "/none": 200} {
 		if got := status(t, gateway+path); got != want {
 			t.Errorf("%s: %d, want %d", path, got, want)
 		}
 	}
+	const forget = `{"request": {"path": "/deny"}}`
+	if status, _, body := post(t, p.at("http")+"/v1/reset", forget); status != 503 {
+		t.Errorf("reset: %d %s", status, body)
+	}
 	if !strings.Contains(p.logs(), "Redis does not answer: rules answer by their on_store_error until it does") {
 		t.Errorf("the logs are\n%s", p.logs())
 	}
 	redis.Restart()
 	await(t, "deny to pass", func() bool { return status(t, gateway+"/deny") == 200 })
+	for _, actual := range []string{"500", "9"} { // more than the estimate, and less
+		_, _, body := post(t, p.at("http")+"/v1/reserve", `{"claims": [{"name": "llm", "limit": "10000/1h", "key": "user:42"}], "cost": 100}`)
+		found := regexp.MustCompile(`"token":"([^"]+)"`).FindStringSubmatch(body)
+		if found == nil {
+			t.Fatalf("reserve: %s", body)
+		}
+		if status, _, body := post(t, p.at("http")+"/v1/settle", `{"token": "`+found[1]+`", "actual": `+actual+`}`); status != 200 {
+			t.Errorf("settle: %d %s", status, body)
+		}
+	}
+	if status, _, body := post(t, p.at("http")+"/v1/reset", forget); status != 200 {
+		t.Errorf("reset: %d %s", status, body)
+	}
 	p.end()
 	if !strings.Contains(p.logs(), "Redis answers") {
 		t.Errorf("the logs are\n%s", p.logs())

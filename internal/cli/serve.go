@@ -19,6 +19,8 @@ type serveFlags struct {
 	upstream      string
 	upstreamHost  bool
 	strictQuery   bool
+	service       string
+	userHeader    string
 	tokenFile     string
 	readTokenFile string
 	passwordFile  string
@@ -53,6 +55,8 @@ func (f *serveFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.upstream, "upstream", "", "`URL` of the service behind the gateway, or demo for one that is built in")
 	flags.BoolVar(&f.upstreamHost, "upstream-host", false, "send the upstream its own name as Host instead of the client's")
 	flags.BoolVar(&f.strictQuery, "strict-query", false, "refuse queries that servers read differently")
+	flags.StringVar(&f.service, "service", "", "the `NAME` that rules know the service behind the gateway by")
+	flags.StringVar(&f.userHeader, "user-header", "", "the `NAME` of the header in which trusted proxies say who the user is")
 	flags.StringVar(&f.tokenFile, "token-file", "", "`FILE` with the token that the API asks for (or WEIR_TOKEN)")
 	flags.StringVar(&f.readTokenFile, "read-token-file", "", "`FILE` with a token that may only look (or WEIR_READ_TOKEN)")
 	flags.StringVar(&f.passwordFile, "resp-password-file", "", "`FILE` with the password of the RESP door (or WEIR_RESP_PASSWORD)")

@@ -252,3 +252,21 @@ func TestPROXYProtocol(t *testing.T) {
 	}
 	p.end()
 }
+
+// TestUserAndService are what the flags say, and a user only what a trusted proxy says.
+func TestUserAndService(t *testing.T) {
+	file := write(t, t.TempDir(), "rules.yaml", "rules: [{name: a, match: {service: mail, user: ann}, limit: fixed_window 1/1h}]\n")
+	for _, test := range []struct {
+		trusted string
+		want    int
+	}{{"127.0.0.1", 429}, {"192.0.2.1", 200}} {
+		p := call{}.serve(t, "--config", file, "--gateway", "127.0.0.1:0", "--upstream", "demo", "--service", "mail",
+			"--user-header", "X-Remote-User", "--trusted-proxies", test.trusted)
+		for _, want := range []int{200, test.want} {
+			if got, _, _ := get(t, p.at("gateway")+"/", "X-Remote-User", "ann"); got != want {
+				t.Errorf("trusted %s: %d, want %d", test.trusted, got, want)
+			}
+		}
+		p.end()
+	}
+}

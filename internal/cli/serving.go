@@ -104,7 +104,7 @@ func (v *server) start() error {
 	if err != nil {
 		return err
 	}
-	v.metrics = observe.New(version())
+	v.metrics = observe.New(number())
 	v.store = v.metrics.Store(store)
 	local := v.store
 	if v.law.store.url != memory {
@@ -144,7 +144,7 @@ func (v *server) openHTTP(listener net.Listener) error {
 	if err != nil {
 		return err
 	}
-	forward, err := forwardauth.New(v.gate, v.law.clients, httplimit.WithPathForm(v.law.form))
+	forward, err := forwardauth.New(v.gate, v.law.clients, v.byRules()...)
 	if err != nil {
 		return err
 	}
@@ -192,7 +192,7 @@ func (v *server) openGateway(listener net.Listener) error {
 	if err != nil {
 		return usagef("--upstream is %.200q; allowed: demo, or a URL such as http://127.0.0.1:3000", v.flags.upstream)
 	}
-	limit, err := httplimit.ByRules(v.gate, httplimit.WithClients(v.law.clients), httplimit.WithPathForm(v.law.form))
+	limit, err := httplimit.ByRules(v.gate, append(v.byRules(), httplimit.WithClients(v.law.clients))...)
 	if err != nil {
 		return err
 	}
@@ -209,6 +209,23 @@ func (v *server) openGateway(listener net.Listener) error {
 	}
 	v.doors = append(v.doors, newHTTPDoor(listener, handler, 0, v.log).running("gateway"))
 	return nil
+}
+
+// byRules is what the doors that see requests of HTTP tell the rules of them.
+func (v *server) byRules() []httplimit.Option {
+	opts := []httplimit.Option{httplimit.WithPathForm(v.law.form)}
+	if name := v.flags.service; name != "" {
+		opts = append(opts, httplimit.WithService(func(*http.Request) string { return name }))
+	}
+	if name := v.flags.userHeader; name != "" {
+		opts = append(opts, httplimit.WithUser(func(r *http.Request) string {
+			if !v.law.clients.TrustsPeer(r) { // anybody can write a header
+				return ""
+			}
+			return r.Header.Get(name)
+		}))
+	}
+	return opts
 }
 
 func (v *server) openRESP(listener net.Listener) error {

@@ -140,3 +140,22 @@ func TestHealthOfATLSServer(t *testing.T) {
 	}
 	p.end()
 }
+
+// TestHTTP2WithoutTLS is what gRPC clients speak within a cluster.
+func TestHTTP2WithoutTLS(t *testing.T) {
+	p := call{}.serve(t, "--limit", "fixed_window 1/1h", "--gateway", "127.0.0.1:0", "--upstream", "demo")
+	transport := &http.Transport{Protocols: new(http.Protocols)}
+	transport.Protocols.SetUnencryptedHTTP2(true)
+	defer transport.CloseIdleConnections()
+	for _, want := range []int{200, 429} {
+		response, err := (&http.Client{Transport: transport, Timeout: 10 * time.Second}).Get(p.at("gateway"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+		if response.StatusCode != want || response.ProtoMajor != 2 {
+			t.Errorf("%s %s, want %d", response.Proto, response.Status, want)
+		}
+	}
+	p.end()
+}

@@ -22,13 +22,18 @@ func newVersion() *cobra.Command {
 	}
 }
 
+// number is "v0.2.0", or "(devel)" where that is not known.
+func number() string {
+	if build, ok := debug.ReadBuildInfo(); ok && build.Main.Version != "" {
+		return build.Main.Version
+	}
+	return "(devel)"
+}
+
 // version is "v0.2.0 (revision 1a2b3c4d5e6f, go1.26.0 linux/amd64)".
 func version() string {
-	number, revision, dirty := "(devel)", "", ""
+	revision, dirty := "", ""
 	if build, ok := debug.ReadBuildInfo(); ok {
-		if build.Main.Version != "" {
-			number = build.Main.Version
-		}
 		for _, setting := range build.Settings {
 			switch {
 			case setting.Key == "vcs.revision":
@@ -41,5 +46,5 @@ func version() string {
 	if revision != "" {
 		revision += dirty + ", "
 	}
-	return fmt.Sprintf("%s (%s%s %s/%s)", number, revision, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	return fmt.Sprintf("%s (%s%s %s/%s)", number(), revision, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }

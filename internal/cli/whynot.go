@@ -9,7 +9,7 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// A miss is a rule whose path is the request's and that does not match all the same.
+// A miss is a rule that may have been expected to apply, and does not.
 type miss struct {
 	Rule string   `json:"rule"`
 	Why  []string `json:"why"`
@@ -22,18 +22,35 @@ const mostMisses = 20
 // by the matcher that serves, so that what is said here cannot differ from what is done.
 func misses(file *rules.File, matched []*rules.Rule, r *rules.Request) (list []miss, more int) {
 	for i := range file.Rules {
-		spec := &file.Rules[i]
-		if slices.ContainsFunc(matched, func(rule *rules.Rule) bool { return rule.Index() == i }) ||
-			spec.Match.Path == "" || !meets(rules.Match{Path: spec.Match.Path}, r) {
+		if slices.ContainsFunc(matched, func(rule *rules.Rule) bool { return rule.Index() == i }) {
 			continue
 		}
-		if len(list) == mostMisses {
+		// Where a list of the file decides, rules are not even matched.
+		why := missed(file, i, matched, r)
+		switch {
+		case len(why) == 0:
+		case len(list) == mostMisses:
 			more++
-			continue
+		default:
+			list = append(list, miss{file.Rules[i].Name, why})
 		}
-		list = append(list, miss{spec.Name, unmet(spec.Match, r)})
 	}
 	return list, more
+}
+
+// missed says why a rule does not apply, if that may surprise: its path is the request's,
+// or it matches and another of its group does better.
+func missed(file *rules.File, i int, matched []*rules.Rule, r *rules.Request) (why []string) {
+	spec := &file.Rules[i]
+	for _, rule := range matched {
+		if spec.Group != "" && file.Rules[rule.Index()].Group == spec.Group && meets(spec.Match, r) {
+			return []string{fmt.Sprintf("of the group %s, %s matches better", spec.Group, rule.Name())}
+		}
+	}
+	if spec.Match.Path == "" || !meets(rules.Match{Path: spec.Match.Path}, r) {
+		return nil
+	}
+	return unmet(spec.Match, r)
 }
 
 // meets reports whether a match of its own would be met.
@@ -49,9 +66,12 @@ func unmet(m rules.Match, r *rules.Request) (why []string) {
 			why = append(why, fmt.Sprintf(format, values...))
 		}
 	}
-	tell(rules.Match{Method: m.Method}, "method is %s, not %s", shown(r.Method), strings.Join(m.Method, " or "))
-	tell(rules.Match{Host: m.Host}, "host is %s, not %s", shown(r.Host), strings.Join(m.Host, " or "))
-	tell(rules.Match{Client: m.Client}, "client is %s, not in %s", r.Client, strings.Join(m.Client, " or "))
+	tell(rules.Match{Method: m.Method}, "method is %s, not %s", shown(r.Method), wanted(m.Method))
+	tell(rules.Match{Host: m.Host}, "host is %s, not %s", shown(r.Host), wanted(m.Host))
+	tell(rules.Match{Client: m.Client}, "client is %s, not in %s", r.Client, wanted(m.Client))
+	tell(rules.Match{Service: m.Service}, "service is %s, not %s", shown(r.Service), wanted(m.Service))
+	tell(rules.Match{User: m.User}, "user is %s, not %s", shown(r.User), wanted(m.User))
+	tell(rules.Match{Route: m.Route}, "route is %s, not %s", shown(r.Route), wanted(m.Route))
 	for _, kind := range []struct {
 		name  string
 		table map[string][]string
@@ -63,14 +83,18 @@ func unmet(m rules.Match, r *rules.Request) (why []string) {
 		{"descriptor", m.Descriptor, func(t map[string][]string) rules.Match { return rules.Match{Descriptor: t} }, r.Attributes.Descriptor},
 	} {
 		for _, name := range slices.Sorted(maps.Keys(kind.table)) {
-			wanted := strings.Join(kind.table[name], " or ")
-			if wanted == "*" {
-				wanted = "any value"
-			}
-			tell(kind.match(map[string][]string{name: kind.table[name]}), "%s %s is %s, not %s", kind.name, name, shown(kind.value(name)), wanted)
+			tell(kind.match(map[string][]string{name: kind.table[name]}), "%s %s is %s, not %s", kind.name, name, shown(kind.value(name)), wanted(kind.table[name]))
 		}
 	}
 	return why
+}
+
+// wanted are the values of a condition.
+func wanted(values []string) string {
+	if slices.Equal(values, []string{"*"}) {
+		return "any value"
+	}
+	return strings.Join(values, " or ")
 }
 
 // shown is a value, or that there is none.

@@ -1,0 +1,291 @@
+package source
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/rules"
+)
+
+// ChangeKind says what became of a rule.
+type ChangeKind uint8
+
+// What can become of a rule.
+const (
+	Changed ChangeKind = iota
+	Added
+	Removed
+	Renamed // the same rule under another name
+)
+
+// A Change is what two files say differently about a rule, or about the file.
+type Change struct {
+	Kind   ChangeKind
+	Rule   string   // its name, the new one; "": the fields of the file
+	Was    string   // of a renamed rule: the old name
+	Fields []string // of a changed one: which, in the words of a file
+	// Anew says why its counts start anew: its keys begin with nothing used. "" where what
+	// was used is kept, and of rules that were added or removed.
+	Anew string
+}
+
+// String is the change in a line.
+func (c Change) String() string {
+	counts := "counts are kept"
+	if c.Anew != "" {
+		counts = "counts start anew: " + c.Anew
+	}
+	switch {
+	case c.Kind == Added:
+		return c.Rule + ": added"
+	case c.Kind == Removed:
+		return c.Rule + ": removed"
+	case c.Kind == Renamed:
+		return fmt.Sprintf("%s: renamed from %s; %s", c.Rule, c.Was, counts)
+	case c.Rule == "":
+		return "file: " + strings.Join(c.Fields, ", ") + " changed"
+	}
+	return fmt.Sprintf("%s: %s changed; %s", c.Rule, strings.Join(c.Fields, ", "), counts)
+}
+
+// mostNamed is how many rules a summary names.
+const mostNamed = 5
+
+// Summary is many changes in a line of bounded length.
+func Summary(changes []Change) string {
+	var parts, anew []string
+	for kind, what := range []string{"changed", "added", "removed", "renamed"} {
+		n := 0
+		for _, c := range changes {
+			if c.Kind == ChangeKind(kind) {
+				n++
+			}
+		}
+		if n > 0 {
+			parts = append(parts, fmt.Sprint(n, " ", what))
+		}
+	}
+	for _, c := range changes {
+		if c.Anew != "" {
+			anew = append(anew, c.Rule)
+		}
+	}
+	if len(parts) == 0 {
+		return "no rule changed"
+	}
+	if len(anew) > 0 {
+		parts = append(parts, "counts start anew: "+fewOf(anew))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// fewOf names some of many.
+func fewOf(names []string) string {
+	if len(names) <= mostNamed {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:mostNamed], ", "), len(names)-mostNamed)
+}
+
+// Diff says what a change of rules does, before it is made: in the order of the new file,
+// and then what was removed. A nil file has no rules. The order of rules alone is no
+// change.
+//
+// State lies under the name of a limit, its algorithm and the key. So new numbers are
+// applied to what was used, and other matches, costs and lists leave it alone. Another
+// name, algorithm or key starts anew, and so does mode: a rule in shadow counts under keys
+// of its own.
+func Diff(old, new *rules.File) []Change {
+	var list []Change
+	if fields := fileFields(old, new); len(fields) > 0 {
+		list = append(list, Change{Fields: fields})
+	}
+	before, after := byName(old), byName(new)
+	var gone []string
+	for i := range rulesOf(old) {
+		if name := old.Rules[i].Name; after[name] == nil {
+			gone = append(gone, name)
+		}
+	}
+	texts := make(map[string]string) // what rules that are gone say but their names
+	for _, name := range slices.Backward(gone) {
+		texts[nameless(before[name])] = name
+	}
+	list = append(list, arrived(new, before, texts)...)
+	renamed := make(map[string]bool)
+	for _, c := range list {
+		renamed[c.Was] = true
+	}
+	for _, name := range gone {
+		if !renamed[name] {
+			list = append(list, Change{Kind: Removed, Rule: name})
+		}
+	}
+	return list
+}
+
+func rulesOf(file *rules.File) []rules.Spec {
+	if file == nil {
+		return nil
+	}
+	return file.Rules
+}
+
+// arrived are the new file's rules that were not there before, or not so. Each rule that
+// is gone can have been renamed once.
+func arrived(new *rules.File, before map[string]*rules.Spec, gone map[string]string) (list []Change) {
+	for i := range rulesOf(new) {
+		spec := &new.Rules[i]
+		if old := before[spec.Name]; old != nil {
+			if fields := differing(reflect.ValueOf(old).Elem(), reflect.ValueOf(spec).Elem()); len(fields) > 0 {
+				list = append(list, Change{Rule: spec.Name, Fields: fields, Anew: anew(old, spec)})
+			}
+			continue
+		}
+		text := nameless(spec)
+		if was, ok := gone[text]; ok {
+			delete(gone, text)
+			list = append(list, Change{Kind: Renamed, Rule: spec.Name, Was: was, Anew: "its name is another"})
+			continue
+		}
+		list = append(list, Change{Kind: Added, Rule: spec.Name})
+	}
+	return list
+}
+
+func fileFields(old, new *rules.File) []string {
+	var before, after rules.File
+	if old != nil {
+		before = *old
+	}
+	if new != nil {
+		after = *new
+	}
+	before.Name, before.Rules, after.Name, after.Rules = "", nil, "", nil
+	return differing(reflect.ValueOf(&before).Elem(), reflect.ValueOf(&after).Elem())
+}
+
+// differing are the fields that two values of one type have not the same, in the words of
+// a file. A list without values is as good as none.
+func differing(a, b reflect.Value) (fields []string) {
+	for _, f := range reflect.VisibleFields(a.Type()) {
+		if !f.IsExported() {
+			continue
+		}
+		x, y := a.FieldByIndex(f.Index), b.FieldByIndex(f.Index)
+		if none(x) && none(y) || reflect.DeepEqual(x.Interface(), y.Interface()) {
+			continue
+		}
+		fields = append(fields, word(f.Name))
+	}
+	return fields
+}
+
+func byName(file *rules.File) map[string]*rules.Spec {
+	specs := make(map[string]*rules.Spec)
+	for i := range rulesOf(file) {
+		specs[file.Rules[i].Name] = &file.Rules[i]
+	}
+	return specs
+}
+
+// nameless is all that a rule says but its name.
+func nameless(spec *rules.Spec) string {
+	other := *spec
+	other.Name = ""
+	text, err := json.Marshal(other) // sorts maps
+	if err != nil {
+		return "name " + spec.Name // it is like no other
+	}
+	return string(text)
+}
+
+// anew says why the counts of a rule start anew, or "".
+func anew(old, new *rules.Spec) string {
+	var why []string
+	if !slices.Equal(trimmed(old.Key), trimmed(new.Key)) {
+		why = append(why, "its key is another")
+	}
+	if (old.Mode == rules.Shadow) != (new.Mode == rules.Shadow) {
+		why = append(why, "a rule in shadow counts by itself")
+	}
+	for i := range min(len(old.Limit), len(new.Limit)) {
+		before, after := algorithm(old, old.Limit[i]), algorithm(new, new.Limit[i])
+		if before != after {
+			why = append(why, fmt.Sprintf("limit %d counts by %s, no longer by %s", i+1, after, before))
+		}
+	}
+	if n := overridden(old, new); n > 0 {
+		why = append(why, fmt.Sprintf("%d of its overrides have or had limits of another algorithm", n))
+	}
+	return strings.Join(why, "; ")
+}
+
+// overridden is how many keys of overrides are counted by another algorithm than before,
+// apart from what the rule's own limits do.
+func overridden(old, new *rules.Spec) (n int) {
+	before, after := overrides(old), overrides(new)
+	for key := range before {
+		if _, stays := after[key]; !stays && !sameAlgorithms(old, before[key], new, new.Limit) {
+			n++
+		}
+	}
+	for key, limits := range after {
+		was, there := before[key]
+		if !there {
+			was = old.Limit
+		}
+		if !sameAlgorithms(old, was, new, limits) {
+			n++
+		}
+	}
+	return n
+}
+
+// overrides are the limits of each key that has its own.
+func overrides(s *rules.Spec) map[string][]string {
+	list := make(map[string][]string, len(s.Overrides))
+	for _, o := range s.Overrides {
+		list[fmt.Sprintf("%q", o.Key)] = o.Limit
+	}
+	return list
+}
+
+func sameAlgorithms(old *rules.Spec, before []string, new *rules.Spec, after []string) bool {
+	if old.Algorithm == new.Algorithm && slices.Equal(before, after) {
+		return true
+	}
+	for i := range min(len(before), len(after)) {
+		if algorithm(old, before[i]) != algorithm(new, after[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// trimmed are a key's components without what does not matter.
+func trimmed(key []string) []string {
+	list := make([]string, len(key))
+	for i, text := range key {
+		list[i] = strings.Join(strings.Fields(text), " ")
+	}
+	return list
+}
+
+// algorithm is how a limit of a rule counts. A text that is no limit stands for itself.
+func algorithm(s *rules.Spec, limit string) string {
+	text := strings.TrimSpace(s.Algorithm + " " + limit)
+	spec, err := weir.ParseLimit(text)
+	if err != nil {
+		return text
+	}
+	compiled, err := weir.NewLimit("rule", spec)
+	if err != nil {
+		return text
+	}
+	return compiled.Algorithm().String()
+}

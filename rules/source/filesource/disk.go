@@ -1,0 +1,215 @@
+package filesource
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/weirproject/weir/rules"
+	"github.com/weirproject/weir/rules/source"
+)
+
+// Ceilings of a directory. A file's own are those of package rules.
+const (
+	MaxFiles   = 1000               // files of rules
+	MaxEntries = 10_000             // files and folders of any kind
+	MaxBytes   = 16 * rules.MaxFile // of all files of rules together
+)
+
+// errMoving is why a reading is not believed: a part of it may be old and a part new.
+var errMoving = errors.New("it changes while it is read")
+
+// A disk reads texts. open is os.Open, unless a test replaces it.
+type disk struct {
+	name string // what errors call the path
+	open func(string) (*os.File, error)
+}
+
+// A text is the content of a file, and the file that had it.
+type text struct {
+	path string
+	name string // what errors call it
+	body []byte
+	info os.FileInfo
+}
+
+// read is the file's text, or all texts of a directory, all of one time.
+func (d *disk) read(path string) ([]text, error) {
+	paths, err := d.list(path)
+	if err != nil {
+		return nil, err
+	}
+	var texts []text
+	size := 0
+	for _, p := range paths {
+		t, err := d.file(p)
+		if err != nil {
+			return nil, err
+		}
+		if t.name = d.name; p != path {
+			t.name = filepath.Join(d.name, filepath.Base(p))
+		}
+		if size += len(t.body); size > MaxBytes {
+			return nil, fmt.Errorf("the files of %s have over %d bytes together; that is too much", d.name, MaxBytes)
+		}
+		texts = append(texts, t)
+	}
+	for _, t := range texts {
+		info, err := os.Stat(t.path)
+		if err != nil || !os.SameFile(info, t.info) || info.Size() != t.info.Size() || !info.ModTime().Equal(t.info.ModTime()) {
+			return nil, fmt.Errorf("%s: %w", t.name, errMoving)
+		}
+	}
+	if now, err := d.list(path); err != nil || !slices.Equal(now, paths) {
+		return nil, fmt.Errorf("%s: %w", d.name, errMoving)
+	}
+	return texts, nil
+}
+
+// list is the path, or the files of rules in it, in order.
+func (d *disk) list(path string) ([]string, error) {
+	info, err := os.Stat(path)
+	if err != nil || !info.IsDir() {
+		return []string{path}, err
+	}
+	names, err := ruleFiles(path)
+	if err != nil {
+		return nil, err
+	}
+	if len(names) == 0 {
+		return nil, fmt.Errorf("%s has no files of rules: none that ends in .yaml or .yml; for no rules, write rules: [] into one", d.name)
+	}
+	for i, name := range names {
+		names[i] = filepath.Join(path, name)
+	}
+	return names, nil
+}
+
+// ruleFiles are the names of a directory that are files of rules.
+func ruleFiles(path string) (names []string, err error) {
+	dir, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	all, err := dir.Readdirnames(MaxEntries + 1)
+	if err != nil && err != io.EOF {
+		return nil, err
+	}
+	for _, name := range all {
+		if isRules(name) {
+			names = append(names, name)
+		}
+	}
+	if len(all) > MaxEntries || len(names) > MaxFiles {
+		return nil, fmt.Errorf("%s has too many files: at most %d of rules, and %d of any kind", path, MaxFiles, MaxEntries)
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// isRules leaves alone what begins with a dot: links that editors lock files with, and
+// the directories behind a mounted ConfigMap.
+func isRules(name string) bool {
+	return !strings.HasPrefix(name, ".") && (strings.HasSuffix(name, ".yaml") || strings.HasSuffix(name, ".yml"))
+}
+
+// file reads one file, or a byte more than it may have, which Parse reports.
+func (d *disk) file(path string) (t text, err error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return t, err
+	}
+	if !info.Mode().IsRegular() { // opening a pipe would wait for its writer
+		return t, fmt.Errorf("%s is no file", path)
+	}
+	open := d.open
+	if open == nil {
+		open = os.Open
+	}
+	f, err := open(path)
+	if err != nil {
+		return t, err
+	}
+	defer f.Close()
+	t.path = path
+	if t.info, err = f.Stat(); err != nil {
+		return t, err
+	}
+	t.body, err = io.ReadAll(io.LimitReader(f, rules.MaxFile+1))
+	return t, err
+}
+
+// revisionOf is a hash of the content, and in a directory of the names.
+func revisionOf(texts []text) string {
+	h := sha256.New()
+	for _, t := range texts {
+		if len(texts) > 1 {
+			fmt.Fprintf(h, "%q %d\n", filepath.Base(t.path), len(t.body))
+		}
+		h.Write(t.body)
+	}
+	return hex.EncodeToString(h.Sum(nil)[:12])
+}
+
+// parse makes one law of the texts, or lists the mistakes of all of them.
+func parse(name string, texts []text) (*rules.File, error) {
+	var parts []source.Part
+	mistakes := new(rules.Error)
+	for _, t := range texts {
+		file, err := rules.Parse(t.name, t.body)
+		var list *rules.Error
+		switch {
+		case errors.As(err, &list):
+			note(mistakes, list.Problems...)
+			mistakes.Omitted += list.Omitted
+		case err != nil:
+			return nil, err
+		}
+		parts = append(parts, source.Part{Name: t.name, File: file})
+	}
+	if len(mistakes.Problems) > 0 {
+		return nil, mistakes
+	}
+	if len(parts) == 1 {
+		return parts[0].File, nil
+	}
+	merged := source.Merge(parts...)
+	for _, c := range merged.Collisions {
+		note(mistakes, twice(c))
+	}
+	if len(mistakes.Problems) > 0 {
+		return nil, mistakes
+	}
+	merged.File.Name = name
+	_, err := rules.Compile(merged.File)
+	if err != nil {
+		return nil, merged.Locate(err)
+	}
+	return merged.File, nil
+}
+
+// note lists problems, as many as are listed.
+func note(list *rules.Error, problems ...rules.Problem) {
+	room := rules.MaxProblems - len(list.Problems)
+	if len(problems) > room {
+		list.Omitted += len(problems) - room
+		problems = problems[:room]
+	}
+	list.Problems = append(list.Problems, problems...)
+}
+
+// twice is the mistake that two files of one directory say the same.
+func twice(c source.Collision) rules.Problem {
+	what, help := fmt.Sprintf("rule %q", c.Rule), "rename one of them, because state lies under the name"
+	if c.Field != "" {
+		what, help = c.Field, "leave it to one of them"
+	}
+	return rules.Problem{File: c.Winner, Field: what, Message: fmt.Sprintf("it stands in %s too; %s", c.Loser, help)}
+}

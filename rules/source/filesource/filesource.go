@@ -1,0 +1,194 @@
+// Package filesource reads rules from a file, or from all files of a directory, and tells
+// of each change.
+//
+// It watches directories, not files: editors put a new file in the place of the old one,
+// and Kubernetes swaps a link (..data) that a mounted file leads through. Every directory
+// and link on the way is watched, so it does not matter which of them is replaced. What no
+// watch sees, such as a change made by another machine on a network's disk, is found by
+// reading everything again every 30 seconds. What counts is the content: a file that was
+// only touched is no news.
+//
+// A file that is written in place can be read when it is half written. What is wrong right
+// after a change is therefore looked at a second time before it is told. But half a file
+// may be a good one with fewer rules; only a writer that puts a finished file in place (write
+// a new one beside it, then rename it) is safe from that.
+package filesource
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/rules/source"
+)
+
+// How long it waits: until a change seems finished, but never longer than most; before it
+// looks a second time at what is wrong; and until it looks without being told.
+const (
+	quietTime = 20 * time.Millisecond
+	quietMost = 200 * time.Millisecond
+	againTime = 100 * time.Millisecond
+	pollTime  = 30 * time.Second
+)
+
+// A Source is a file or a directory of rules. It is a source.Source and a source.Reloader.
+type Source struct {
+	path   string
+	poll   time.Duration
+	bell   source.Bell
+	disk   disk
+	notify func() (*notifier, error)
+}
+
+// An Option changes how a Source works.
+type Option func(*Source)
+
+// WithPoll says how often all is read again although nothing was heard, 100 ms to 24 h,
+// instead of every 30 seconds.
+func WithPoll(every time.Duration) Option { return func(s *Source) { s.poll = every } }
+
+// New makes a source of the rules in the file path. If it is a directory, all files in it
+// that end in .yaml or .yml, and do not begin with a dot, are one law: in the order of their
+// names, and what two of them say both is a mistake. What the path is, and whether it is
+// there, is looked at when it is read.
+func New(path string, opts ...Option) (*Source, error) {
+	if path == "" {
+		return nil, &weir.InputError{Field: "path", Given: path, Allowed: "a file or a directory"}
+	}
+	whole, err := filepath.Abs(path)
+	if err != nil {
+		return nil, fmt.Errorf("filesource: %w", err)
+	}
+	s := &Source{path: whole, poll: pollTime, bell: source.NewBell(), notify: newNotifier}
+	s.disk.name = path
+	for _, opt := range opts {
+		opt(s)
+	}
+	if s.poll < 100*time.Millisecond || s.poll > 24*time.Hour {
+		return nil, &weir.InputError{Field: "poll", Given: s.poll, Allowed: "100ms to 24h"}
+	}
+	return s, nil
+}
+
+// Reload looks at once, and waits until what is there is in force: see source.Reloader.
+// Half-written files are not given a second look: the caller says that they are written.
+func (s *Source) Reload(ctx context.Context) (revision string, err error) { return s.bell.Ring(ctx) }
+
+// Run tells what is there, and then each change: see source.Source.
+func (s *Source) Run(ctx context.Context, news chan<- source.News) error {
+	r := &reader{Source: s, ctx: ctx, news: news, due: time.NewTimer(0)}
+	defer r.due.Stop()
+	var events <-chan fsnotify.Event
+	var lost <-chan error
+	if n, err := s.notify(); err == nil {
+		defer n.close()
+		r.watch, events, lost = &watch{notifier: n}, n.events, n.lost
+	} else {
+		r.blind(err)
+	}
+	tick := time.NewTicker(s.poll)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case e := <-events:
+			if r.watch.concerns(e) {
+				r.changed()
+			}
+		case <-lost: // some events were, so anything may have changed
+			r.changed()
+		case <-r.due.C:
+			r.look(nil)
+		case <-tick.C:
+			r.look(nil)
+		case c := <-s.bell.Rings():
+			r.look(s.bell.Callers(c))
+		}
+	}
+}
+
+// A reader is one Run.
+type reader struct {
+	*Source
+	ctx   context.Context
+	news  chan<- source.News
+	watch *watch // nil: there is none
+
+	due     *time.Timer // when it is looked at
+	since   time.Time   // the first change that was not looked at; zero: there is none
+	again   bool        // what is wrong is being given its second look
+	last    source.News // what was told
+	told    bool
+	warning error // to be told with the next news
+	warned  bool
+}
+
+// changed waits until it is quiet.
+func (r *reader) changed() {
+	now := time.Now()
+	if r.since.IsZero() {
+		r.since = now
+	}
+	r.due.Reset(max(0, min(quietTime, quietMost-now.Sub(r.since))))
+}
+
+// blind notes, once, that changes are found by polling only.
+func (r *reader) blind(err error) {
+	if !r.warned {
+		r.warned = true
+		r.warning = fmt.Errorf("changes of %s are found by reading it every %v, not at once: it cannot be watched: %w", r.disk.name, r.poll, err)
+	}
+}
+
+// look reads everything, and tells if it is news or somebody waits for it. Watches are laid first:
+// what changes during the reading is then an event.
+func (r *reader) look(callers []source.Caller) {
+	r.since = time.Time{}
+	if r.watch != nil {
+		if err := r.watch.follow(r.path); err != nil {
+			r.blind(err)
+		}
+	}
+	n := r.read()
+	same := r.told && n.Revision == r.last.Revision && (n.Err == nil) == (r.last.Err == nil)
+	if len(callers) == 0 && same {
+		r.again = false
+		return
+	}
+	if len(callers) == 0 && n.Err != nil && !r.again {
+		r.again = true
+		r.due.Reset(againTime)
+		return
+	}
+	r.again = false
+	r.tell(n, callers)
+}
+
+// read is what is there now. A text that was read before is not parsed again.
+func (r *reader) read() source.News {
+	texts, err := r.disk.read(r.path)
+	if err != nil {
+		return source.News{Err: err}
+	}
+	revision := revisionOf(texts)
+	if r.told && revision == r.last.Revision {
+		return r.last
+	}
+	file, err := parse(r.disk.name, texts)
+	return source.News{File: file, Err: err, Revision: revision}
+}
+
+func (r *reader) tell(n source.News, callers []source.Caller) {
+	r.last, r.told = n, true
+	n.Warning, r.warning = r.warning, nil
+	n.Done = source.Answer(callers, n.Revision)
+	select {
+	case r.news <- n:
+	case <-r.ctx.Done():
+		n.Done(context.Cause(r.ctx))
+	}
+}

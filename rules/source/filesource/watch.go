@@ -1,0 +1,130 @@
+package filesource
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/fsnotify/fsnotify"
+)
+
+// A notifier tells of changes in directories: fsnotify, or a test.
+type notifier struct {
+	add, remove func(dir string) error
+	close       func() error
+	events      <-chan fsnotify.Event
+	lost        <-chan error
+}
+
+func newNotifier() (*notifier, error) {
+	w, err := fsnotify.NewWatcher()
+	if err != nil {
+		return nil, err
+	}
+	return &notifier{add: w.Add, remove: w.Remove, close: w.Close, events: w.Events, lost: w.Errors}, nil
+}
+
+// A watch is laid on all directories that a path leads through.
+type watch struct {
+	*notifier
+	dirs map[string]*watched
+}
+
+// A watched directory, and what is of interest in it.
+type watched struct {
+	info  os.FileInfo // nil: it is not watched yet
+	err   error       // why it cannot be watched
+	names map[string]bool
+	rules bool // all files of rules
+}
+
+// concerns reports whether an event can be about the rules. What a directory tells of itself
+// is of interest in the one above it.
+func (w *watch) concerns(e fsnotify.Event) bool {
+	dir := w.dirs[filepath.Dir(e.Name)]
+	name := filepath.Base(e.Name)
+	return dir != nil && (dir.names[name] || dir.rules && isRules(name))
+}
+
+// follow watches the directories that the path leads through now, and no others. The error
+// is why the last of them, where the rules themselves are, cannot be watched: without the
+// others it is only slower to see that the whole directory was replaced.
+func (w *watch) follow(path string) error {
+	before := w.dirs
+	w.dirs = make(map[string]*watched)
+	end, err := w.walk(path, before)
+	if info, statErr := os.Stat(end); statErr == nil && info.IsDir() {
+		dir := w.visit(end, before)
+		dir.rules = true
+		err = dir.err
+		names, _ := ruleFiles(end) // reading says what is wrong
+		for _, name := range names {
+			if _, entryErr := w.walk(filepath.Join(end, name), before); entryErr != nil {
+				err = entryErr
+			}
+		}
+	}
+	for path := range before {
+		if w.dirs[path] == nil {
+			w.remove(path) // an error says that it is gone already
+		}
+	}
+	return err
+}
+
+// mostLinks is how many links a path may lead through, as for the kernel.
+const mostLinks = 40
+
+// walk watches each directory on the way before it looks at what is next there, so that
+// no change falls between. It returns where the way ends, as far as it can be gone.
+func (w *watch) walk(path string, before map[string]*watched) (end string, err error) {
+	root := filepath.VolumeName(path) + string(filepath.Separator)
+	end, rest := root, parts(path)
+	for links := 0; len(rest) > 0; {
+		dir := w.visit(end, before)
+		dir.names[rest[0]] = true
+		err = dir.err
+		next := filepath.Join(end, rest[0])
+		info, statErr := os.Lstat(next)
+		if statErr != nil {
+			return next, err
+		}
+		rest = rest[1:]
+		if info.Mode()&os.ModeSymlink == 0 {
+			end = next
+			continue
+		}
+		target, linkErr := os.Readlink(next)
+		if links++; linkErr != nil || links > mostLinks {
+			return next, errors.Join(err, linkErr)
+		}
+		if !filepath.IsAbs(target) {
+			target = filepath.Join(end, target)
+		}
+		end, rest = root, append(parts(filepath.Clean(target)), rest...)
+	}
+	return end, err
+}
+
+func parts(path string) []string {
+	return strings.FieldsFunc(strings.TrimPrefix(path, filepath.VolumeName(path)), func(c rune) bool { return os.IsPathSeparator(uint8(c)) })
+}
+
+// visit makes sure that the directory of that name is watched: the one of today, not one
+// that had the name before.
+func (w *watch) visit(path string, before map[string]*watched) *watched {
+	if dir := w.dirs[path]; dir != nil {
+		return dir
+	}
+	dir := &watched{names: make(map[string]bool)}
+	w.dirs[path] = dir
+	if dir.info, dir.err = os.Stat(path); dir.err != nil {
+		return dir
+	}
+	if old := before[path]; old != nil && old.info != nil && !os.SameFile(old.info, dir.info) {
+		w.remove(path)
+	}
+	dir.err = w.add(path)
+	return dir
+}

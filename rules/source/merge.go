@@ -1,0 +1,148 @@
+package source
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"github.com/weirproject/weir/rules"
+)
+
+// A Part is a file and what it is called where it meets others.
+type Part struct {
+	Name string
+	File *rules.File
+}
+
+// A Collision is what two parts say both: a rule of one name, or a field of the file.
+type Collision struct {
+	Rule   string // the rule's name, or ""
+	Field  string // the field, in the words of a file, or ""
+	Winner string // the part whose word it is, the later one
+	Loser  string
+}
+
+// String says who is not heard.
+func (c Collision) String() string {
+	what := "field " + c.Field
+	if c.Rule != "" {
+		what = fmt.Sprintf("rule %q", c.Rule)
+	}
+	return fmt.Sprintf("%s of %s replaces that of %s", what, c.Winner, c.Loser)
+}
+
+// Merged is several files as one.
+type Merged struct {
+	File       *rules.File
+	From       []string // of each rule, which part it is from
+	Collisions []Collision
+}
+
+// Merge lays files over one another, the later ones on top. A rule replaces the one of the
+// same name below it and stands in its place; rules with new names follow after all
+// others. A field of the file that is set replaces the one below it. The parts are not
+// changed; what they hold is shared.
+func Merge(parts ...Part) *Merged {
+	m := &Merged{File: new(rules.File)}
+	var names []string
+	places := make(map[string]int)
+	fields := make(map[string]string)
+	for _, p := range parts {
+		names = append(names, p.Name)
+		overlay(reflect.ValueOf(m.File).Elem(), reflect.ValueOf(p.File).Elem(), func(field string) {
+			if below, set := fields[field]; set {
+				m.Collisions = append(m.Collisions, Collision{Field: field, Winner: p.Name, Loser: below})
+			}
+			fields[field] = p.Name
+		})
+		m.rules(p, places)
+	}
+	m.File.Name = strings.Join(names, " + ")
+	if len(parts) == 1 {
+		m.File.Name = parts[0].File.Name
+	}
+	return m
+}
+
+// rules adds a part's. places are those of the parts below it: of two rules with one name
+// in one file both stay, so that Compile says what is wrong with it.
+func (m *Merged) rules(p Part, places map[string]int) {
+	from := len(m.File.Rules)
+	for _, spec := range p.File.Rules {
+		if i, taken := places[spec.Name]; taken {
+			m.Collisions = append(m.Collisions, Collision{Rule: spec.Name, Winner: p.Name, Loser: m.From[i]})
+			m.File.Rules[i], m.From[i] = spec, p.Name
+			continue
+		}
+		m.File.Rules, m.From = append(m.File.Rules, spec), append(m.From, p.Name)
+	}
+	for i := from; i < len(m.From); i++ {
+		places[m.File.Rules[i].Name] = i
+	}
+}
+
+// overlay sets those fields of a file that another one sets, and says which, in the words
+// of a file. It knows no fields by name but two, so that new ones are layered too.
+func overlay(below, above reflect.Value, each func(field string)) {
+	for _, f := range reflect.VisibleFields(above.Type()) {
+		value := above.FieldByIndex(f.Index)
+		if !f.IsExported() || f.Name == "Name" || f.Name == "Rules" || none(value) {
+			continue
+		}
+		each(word(f.Name))
+		below.FieldByIndex(f.Index).Set(value)
+	}
+}
+
+// none reports whether a field is not set.
+func none(v reflect.Value) bool {
+	if v.Kind() == reflect.Slice || v.Kind() == reflect.Map {
+		return v.Len() == 0
+	}
+	return v.IsZero()
+}
+
+// word is what a file calls a field: on_store_error for OnStoreError.
+func word(field string) string {
+	var b strings.Builder
+	for i, c := range field {
+		if unicode.IsUpper(c) && i > 0 {
+			b.WriteByte('_')
+		}
+		b.WriteRune(unicode.ToLower(c))
+	}
+	return b.String()
+}
+
+var numbered = regexp.MustCompile(`rules\[(\d+)\]`)
+
+// Locate says of what Compile finds wrong with several parts together which rules it
+// means: where they stand in the merged file nobody can see. The error is still a
+// *rules.Error.
+func (m *Merged) Locate(err error) error {
+	var list *rules.Error
+	if !errors.As(err, &list) || !slices.ContainsFunc(m.From, func(part string) bool { return part != m.From[0] }) {
+		return err
+	}
+	named := func(text string) string { return numbered.ReplaceAllStringFunc(text, m.named) }
+	other := &rules.Error{Problems: slices.Clone(list.Problems), Omitted: list.Omitted}
+	for i := range other.Problems {
+		p := &other.Problems[i]
+		p.Field, p.Message = named(p.Field), named(p.Message)
+	}
+	return other
+}
+
+// named is the name of a rule instead of its number: rules[7].
+func (m *Merged) named(place string) string {
+	i, err := strconv.Atoi(numbered.FindStringSubmatch(place)[1])
+	if err != nil || i >= len(m.From) {
+		return place
+	}
+	return fmt.Sprintf("rule %q of %s", m.File.Rules[i].Name, m.From[i])
+}

@@ -1,0 +1,124 @@
+package redissource
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/rules"
+	"github.com/weirproject/weir/rules/source"
+)
+
+// Ceilings of a Ledger.
+const (
+	MaxDocument = 64 << 10 // bytes of a rule's YAML
+	MaxWho      = 256      // bytes of Author.Who
+	MaxWhy      = 1024     // bytes of Author.Why
+	MaxKept     = 10_000   // changes that the history keeps at least, if there were as many
+
+	maxLedger = 64 << 20 // bytes of all rules
+)
+
+// An Author says who makes a change and why. It is written down, and not checked.
+type Author struct {
+	Who string // needed
+	Why string
+}
+
+// A Document is a rule as somebody wrote it.
+type Document struct {
+	Name     string
+	YAML     string // one rule, as it stands in a list of a file of rules
+	Enabled  bool
+	Revision int64 // the change of the ledger that made it what it is
+	Author   Author
+	When     time.Time // by Redis' clock
+}
+
+// A Change is what became of a rule at a revision.
+type Change struct {
+	Document
+	What    string          // set, delete, enable, disable, or rollback to a revision
+	Deleted bool            // there is no rule any more
+	Diff    []source.Change // to what its rule was before, where the history still knows that
+}
+
+// payload is a document in Redis, after its revision and its time in microseconds.
+type payload struct {
+	YAML    string `json:"yaml"`
+	Enabled bool   `json:"enabled"`
+	Deleted bool   `json:"deleted,omitempty"`
+	What    string `json:"what"`
+	Who     string `json:"who"`
+	Why     string `json:"why,omitempty"`
+}
+
+func (p *payload) text() string {
+	text, err := json.Marshal(p)
+	if err != nil { // it is plain data
+		panic(err)
+	}
+	return string(text)
+}
+
+var errForeign = errors.New("it is not what a Ledger writes; a newer weir may have written it")
+
+// decodeChange reads what a ledger wrote.
+func decodeChange(name, value string) (Change, error) {
+	revision, rest, _ := strings.Cut(value, " ")
+	micros, text, _ := strings.Cut(rest, " ")
+	number, errNumber := strconv.ParseInt(revision, 10, 64)
+	at, errAt := strconv.ParseInt(micros, 10, 64)
+	d := json.NewDecoder(strings.NewReader(text))
+	d.DisallowUnknownFields()
+	var p payload
+	if errNumber != nil || errAt != nil || number < 1 || d.Decode(&p) != nil || d.More() {
+		return Change{}, fmt.Errorf("rule %.80q: %w", name, errForeign)
+	}
+	return Change{What: p.What, Deleted: p.Deleted, Document: Document{Name: name, YAML: p.YAML, Enabled: p.Enabled,
+		Revision: number, Author: Author{p.Who, p.Why}, When: time.UnixMicro(at).UTC()}}, nil
+}
+
+// ParseDocument reads the YAML of one rule that must have this name. The error is a *rules.Error or a
+// *weir.InputError.
+func ParseDocument(name, text string) (rules.Spec, error) {
+	if len(text) > MaxDocument {
+		return rules.Spec{}, &weir.InputError{Field: "bytes of YAML", Given: len(text), Allowed: fmt.Sprint("at most ", MaxDocument)}
+	}
+	const before = "rules:\n- "
+	file, err := rules.Parse(name, []byte(before+strings.ReplaceAll(text, "\n", "\n  ")))
+	if err != nil {
+		return rules.Spec{}, asWritten(err)
+	}
+	// Text that gets out of the list item it was put into says more than one rule.
+	alone := rules.File{Name: file.Name, Rules: file.Rules}
+	if len(file.Rules) != 1 || !reflect.DeepEqual(*file, alone) {
+		return rules.Spec{}, &weir.InputError{Field: "what the YAML says", Given: "more than a rule", Allowed: "the fields of one rule, such as name: login"}
+	}
+	if spec := file.Rules[0]; spec.Name == name {
+		return spec, nil
+	}
+	return rules.Spec{}, &weir.InputError{Field: "name", Given: file.Rules[0].Name, Allowed: "the name under which it is kept, " + name}
+}
+
+// asWritten has problems stand where their author wrote them: not in a list.
+func asWritten(err error) error {
+	var list *rules.Error
+	if !errors.As(err, &list) {
+		return err
+	}
+	for i := range list.Problems {
+		p := &list.Problems[i]
+		if p.Line > 0 {
+			p.Line, p.Column = max(1, p.Line-1), max(1, p.Column-2)
+			p.Source = strings.TrimPrefix(strings.TrimPrefix(p.Source, "- "), "  ")
+		}
+		p.Field = strings.TrimPrefix(p.Field, "rules[0].")
+	}
+	return list
+}

@@ -1,0 +1,287 @@
+//go:build unix
+
+package redissource_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/redistest"
+	"github.com/weirproject/weir/rules"
+	"github.com/weirproject/weir/rules/source"
+	"github.com/weirproject/weir/rules/source/redissource"
+)
+
+func openLedger(t testing.TB, url string, opts ...redissource.Option) *redissource.Ledger {
+	t.Helper()
+	l, err := redissource.OpenLedger(t.Context(), url, append([]redissource.Option{never}, opts...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(l.Close)
+	return l
+}
+
+var ann = redissource.Author{Who: "ann", Why: "brute force"}
+
+func yaml(name, limit string) string {
+	return fmt.Sprintf("# of %s\nname: %s\nmatch: {path: /login}\nkey: [client.ip]\nlimit: %s\n", name, name, limit)
+}
+
+// done fails the test unless a change was made, and made this revision.
+func done(t testing.TB, want int64) func(int64, error) {
+	t.Helper()
+	return func(got int64, err error) {
+		t.Helper()
+		if err != nil || got != want {
+			t.Fatalf("revision %d, %v; want %d", got, err, want)
+		}
+	}
+}
+
+// conflict fails the test unless a change was refused because the rule is at another revision.
+func conflict(t testing.TB, want int64) func(int64, error) {
+	t.Helper()
+	return func(got int64, err error) {
+		t.Helper()
+		var c *redissource.ConflictError
+		if !errors.As(err, &c) || c.Is != want || got != 0 {
+			t.Fatalf("revision %d, %v; want a conflict with %d", got, err, want)
+		}
+	}
+}
+
+func TestTheLedger(t *testing.T) {
+	l, ctx := openLedger(t, redistest.Start(t).URL()), t.Context()
+	done(t, 1)(l.Set(ctx, "login", yaml("login", "5/1m"), 0, ann))
+	done(t, 2)(l.Set(ctx, "other", yaml("other", "9/1m"), 0, ann))
+	conflict(t, 1)(l.Set(ctx, "login", yaml("login", "6/1m"), 0, ann)) // it is not new
+	conflict(t, 1)(l.Set(ctx, "login", yaml("login", "6/1m"), 2, ann))
+	conflict(t, 0)(l.Set(ctx, "nobody", yaml("nobody", "6/1m"), 2, ann))
+	done(t, 3)(l.Set(ctx, "login", yaml("login", "6/1m"), 1, redissource.Author{Who: "bob"}))
+	conflict(t, 3)(l.Disable(ctx, "login", 1, ann))
+	done(t, 4)(l.Disable(ctx, "login", 3, ann))
+	done(t, 5)(l.Set(ctx, "login", yaml("login", "7/1m"), 4, ann)) // it stays disabled
+	if d, err := l.Get(ctx, "login"); err != nil || d.Enabled || d.YAML != yaml("login", "7/1m") || d.Revision != 5 || d.Author != ann || d.When.Year() < 2020 {
+		t.Errorf("%+v %v", d, err)
+	}
+	done(t, 6)(l.Enable(ctx, "login", 5, ann))
+	done(t, 7)(l.Rollback(ctx, "login", 1, 6, ann))
+	conflict(t, 7)(l.Delete(ctx, "login", 6, ann))
+	done(t, 8)(l.Delete(ctx, "login", 7, ann))
+	if _, err := l.Get(ctx, "login"); !errors.Is(err, redissource.ErrNoRule) {
+		t.Error(err)
+	}
+	conflict(t, 0)(l.Delete(ctx, "login", 7, ann))
+	done(t, 9)(l.Rollback(ctx, "login", 3, 0, ann)) // back from the dead
+	conflict(t, 9)(l.Rollback(ctx, "login", 8, 0, ann))
+	done(t, 10)(l.Rollback(ctx, "login", 8, 9, ann)) // and as dead as it was
+	list, revision, err := l.List(ctx)
+	if err != nil || revision != 10 || len(list) != 1 || list[0].Name != "other" || !list[0].Enabled {
+		t.Errorf("%+v at %d, %v", list, revision, err)
+	}
+	if _, err := l.Rollback(ctx, "login", 2, 0, ann); !errors.Is(err, redissource.ErrNoRule) { // that was of the other
+		t.Error(err)
+	}
+	history(t, l)
+}
+
+// history looks at what TestTheLedger did.
+func history(t *testing.T, l *redissource.Ledger) {
+	all, err := l.History(t.Context(), "login", 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lines []string
+	for _, c := range all {
+		var diff []string
+		for _, d := range c.Diff {
+			diff = append(diff, d.String())
+		}
+		lines = append(lines, fmt.Sprintf("%d %s by %s: %s", c.Revision, c.What, c.Author.Who, strings.Join(diff, ", ")))
+	}
+	want := `10 rollback to 8 by ann: login: removed
+9 rollback to 3 by ann: login: added
+8 delete by ann: login: removed
+7 rollback to 1 by ann: login: limit changed; counts are kept
+6 enable by ann: 
+5 set by ann: login: limit changed; counts are kept
+4 disable by ann: 
+3 set by bob: login: limit changed; counts are kept
+1 set by ann: login: added`
+	if got := strings.Join(lines, "\n"); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	two, err := l.History(t.Context(), "", 2)
+	if err != nil || len(two) != 2 || two[1].Revision != 9 || two[1].Diff == nil {
+		t.Errorf("%+v %v", two, err)
+	}
+}
+
+func TestTheLedgerTakesWhatIsRight(t *testing.T) {
+	server := redistest.Start(t)
+	l, ctx := openLedger(t, server.URL(), redissource.WithMaxRules(2)), t.Context()
+	done(t, 1)(l.Set(ctx, "a", "{name: a, limit: [5/1m, 20/1h]}", 0, ann))
+	for _, test := range []struct{ name, yaml, want string }{
+		{"b", "name: b\nlimt: 5/1m", "b:2:1: unknown field \"limt\"; did you mean \"limit\"?"},
+		{"b", "name: b\nlimit: 5/60", "b:2:8: limit is \"5/60\"; allowed: a period with its unit, such as 1s, 500ms, 1m30s, 1h, 1d or 1w; \"60\" is none\n    limit: 5/60\n           ^"},
+		{"b", "name: c\nlimit: 5/1m", `name is "c"; allowed: the name under which it is kept, b`},
+		{"b", "name: b\nlimit: 5/1m\n---\nname: c", "b:"},
+		{"b", "name: b\r- {name: c, limit: 5/1m}", "b:"},
+		{"b", "{name: b, limit: 5/1m}\r- {name: c, limit: 5/1m}", `what the YAML says is "more than a rule"; allowed: the fields of one rule`},
+		{"b", "{name: b, limit: 5/1m}\rdeny: {user: x}", `what the YAML says is "more than a rule"; allowed: the fields of one rule`},
+		{"b", "", "b:"},
+		{"b", strings.Repeat("#", redissource.MaxDocument+1), "bytes of YAML is 65537; allowed: at most 65536"},
+		{"a.2", "{name: a.2, limit: 5/1m}", `name "a.2" is taken by a limit of rules[0]`},
+		{"a b", "{name: a b, limit: 5/1m}", `name is "a b"; allowed: 1 to 128 letters, digits and . _ -`},
+	} {
+		if _, err := l.Set(ctx, test.name, test.yaml, 0, ann); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%.80s: got\n%v\nwant %s", test.yaml, err, test.want)
+		}
+	}
+	for want, by := range map[string]redissource.Author{"who is \"\"": {}, "who is \"xxx": {Who: strings.Repeat("x", 257)}, "bytes of why is 1025": {Who: "x", Why: strings.Repeat("x", 1025)}} {
+		var input *weir.InputError
+		if _, err := l.Set(ctx, "b", yaml("b", "1/1s"), 0, by); !errors.As(err, &input) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
+	done(t, 2)(l.Set(ctx, "b", yaml("b", "1/1s"), 0, ann))
+	if _, err := l.Set(ctx, "c", yaml("c", "1/1s"), 0, ann); err == nil || !strings.Contains(err.Error(), "rules is 3; allowed: at most 2") {
+		t.Error(err)
+	}
+	if _, err := redissource.OpenLedger(ctx, server.URL(), redissource.WithPrefix("{x}")); err == nil || !strings.Contains(err.Error(), "without { and }") {
+		t.Error(err)
+	}
+	if _, err := l.History(ctx, "", 0); err == nil {
+		t.Error("no error")
+	}
+}
+
+// TestNobodyIsOverwritten has several people raise a limit by one, as often as they can.
+func TestNobodyIsOverwritten(t *testing.T) {
+	url, ctx := redistest.Start(t).URL(), t.Context()
+	first := openLedger(t, url)
+	done(t, 1)(first.Set(ctx, "a", "{name: a, limit: 1/1m}", 0, ann))
+	var made, refused atomic.Int64
+	var all sync.WaitGroup
+	for range 4 {
+		l := openLedger(t, url)
+		all.Go(func() {
+			for range 25 {
+				d, err := l.Get(ctx, "a")
+				var n int64
+				if _, scan := fmt.Sscanf(d.YAML, "{name: a, limit: %d/1m}", &n); err != nil || scan != nil {
+					t.Error(err, scan)
+				}
+				_, err = l.Set(ctx, "a", fmt.Sprintf("{name: a, limit: %d/1m}", n+1), d.Revision, ann)
+				var c *redissource.ConflictError
+				switch {
+				case errors.As(err, &c):
+					refused.Add(1)
+				case err != nil:
+					t.Error(err)
+				default:
+					made.Add(1)
+				}
+			}
+		})
+	}
+	all.Wait()
+	d, err := first.Get(ctx, "a")
+	if want := fmt.Sprintf("{name: a, limit: %d/1m}", 1+made.Load()); err != nil || d.YAML != want || d.Revision != 1+made.Load() || refused.Load() == 0 {
+		t.Errorf("%s at %d, %v; want %s; %d were refused", d.YAML, d.Revision, err, want, refused.Load())
+	}
+}
+
+func TestTheLedgerAsASource(t *testing.T) {
+	server := redistest.Start(t)
+	l, ctx := openLedger(t, server.URL()), t.Context()
+	n := startFrom(t, l.Source())
+	redistest.Await(t, "a subscription", func() bool { return server.Do("PUBSUB", "NUMSUB", "weir:rules").([]any)[1] == int64(1) })
+	done(t, 1)(l.Set(ctx, "login", "{name: login, limit: 5/1m}", 0, ann))
+	n.await("login 5/1m")
+	done(t, 2)(l.Set(ctx, "login", "{name: login, limit: 6/1m}", 1, ann))
+	n.await("login 6/1m")
+	done(t, 3)(l.Disable(ctx, "login", 2, ann))
+	n.await("")
+	done(t, 4)(l.Enable(ctx, "login", 3, ann))
+	n.await("login 6/1m")
+	done(t, 5)(l.Delete(ctx, "login", 4, ann)) // the last one: this is believed
+	n.await("")
+	done(t, 6)(l.Rollback(ctx, "login", 1, 0, ann))
+	n.await("login 5/1m")
+
+	server.Do("HSET", "{weir:rules}:rules", "login", "whatever", "x", `7 1 {"yaml":"{name: x, limit: 1/1s}","enabled":true,"newer":1}`)
+	server.Do("PUBLISH", "weir:rules", "")
+	n.awaitTold(source.Warned, `login: rule "login": it is not what a Ledger writes; a newer weir may have written it; the last good version of this rule stays in force`)
+	n.awaitTold(source.Warned, `x: rule "x": it is not what a Ledger writes; a newer weir may have written it; this rule is not in force`)
+	n.await("login 5/1m")
+	if _, err := l.Set(ctx, "login", "{name: login, limit: 7/1m}", 6, ann); err == nil { // what is foreign is not overwritten
+		t.Error("no error")
+	}
+
+	server.Do("FLUSHALL")
+	server.Do("PUBLISH", "weir:rules", "")
+	n.awaitTold(source.Refused, "the ledger weir:rules is gone: it has no rules any more; the last rules stay in force")
+	n.await("login 5/1m")
+}
+
+// TestALostCounter: revisions go on above the newest of the history.
+func TestALostCounter(t *testing.T) {
+	server := redistest.Start(t)
+	l, ctx := openLedger(t, server.URL()), t.Context()
+	for i := range 3 {
+		done(t, int64(i+1))(l.Set(ctx, fmt.Sprint("r", i), yaml(fmt.Sprint("r", i), "1/1s"), 0, ann))
+	}
+	server.Do("DEL", "{weir:rules}:revision")
+	done(t, 4)(l.Set(ctx, "r0", yaml("r0", "2/1s"), 1, ann))
+	done(t, 5)(l.Set(ctx, "r0", yaml("r0", "3/1s"), 4, ann))
+}
+
+// clusterLedger keeps all keys of a ledger in one slot.
+func clusterLedger(t *testing.T, cluster *redistest.Cluster) {
+	t.Helper()
+	setUser, url := user(t, "weir-ledger", cluster.URL())
+	for _, server := range cluster.Nodes {
+		server.Do(setUser...)
+	}
+	l, ctx := openLedger(t, url), t.Context()
+	n := startFrom(t, l.Source())
+	done(t, 1)(l.Set(ctx, "login", "{name: login, limit: 5/1m}", 0, ann))
+	done(t, 2)(l.Set(ctx, "login", "{name: login, limit: 6/1m}", 1, ann))
+	if err := n.keeper.Reload(ctx); err != nil {
+		t.Fatal(err)
+	}
+	n.await("login 6/1m")
+	if all, err := l.History(ctx, "login", 5); err != nil || len(all) != 2 {
+		t.Errorf("%v %v", all, err)
+	}
+}
+
+func FuzzDocument(f *testing.F) {
+	f.Add("name: a\nlimit: 5/1m")
+	f.Add("{name: a, limit: [5/1m], match: {path: '/x'}}")
+	f.Add("name: a\r- name: b")
+	f.Add("name: a\nlimit: |\n  5/1m\n")
+	f.Add("\u2028- name: a")
+	f.Fuzz(func(t *testing.T, yaml string) {
+		spec, err := redissource.ParseDocument("a", yaml)
+		if err != nil {
+			if err.Error() == "" {
+				t.Fatal("an error without words")
+			}
+			return
+		}
+		if spec.Name != "a" {
+			t.Fatalf("it is called %q", spec.Name)
+		}
+		if _, err := rules.Compile(&rules.File{Rules: []rules.Spec{spec}}); err != nil {
+			t.Fatalf("what was taken cannot be compiled: %v", err)
+		}
+	})
+}

@@ -1,0 +1,304 @@
+package redissource
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/rules"
+)
+
+// Ceilings of what is read from Redis.
+const (
+	MaxHash    = 64 << 10       // bytes that a hash takes in Redis' memory
+	MaxMessage = 64 << 10       // bytes of a message
+	MaxValue   = rules.MaxText  // bytes of a field's value
+	MaxRules   = rules.MaxRules // hashes
+)
+
+// The types of rules. At each type one rule applies to a request at most: the best match.
+const (
+	global    = "GLOBAL"
+	service   = "SERVICE"
+	interfac  = "INTERFACE"
+	ip        = "IP"
+	user      = "USER"
+	anyTarget = "*"
+)
+
+var limitTypes = []string{global, service, interfac, ip, user}
+
+// strategies are the algorithms, each with the fields that belong to it alone.
+var strategies = map[string][]string{
+	"TOKEN_BUCKET": {"burst"}, "GCRA": {"burst"}, "LEAKY_BUCKET": {"burst"}, "LEAKY_QUEUE": {"queue"},
+	"FIXED_WINDOW": nil, "CALENDAR": {"zone"}, "SLIDING_WINDOW": nil, "SLIDING_LOG": nil,
+	"SLIDING_COUNTER": {"slices"}, "CONCURRENCY": nil,
+}
+
+var strategyWords = []string{"TOKEN_BUCKET", "SLIDING_WINDOW", "FIXED_WINDOW", "LEAKY_BUCKET", "LEAKY_QUEUE", "GCRA",
+	"SLIDING_LOG", "SLIDING_COUNTER", "CALENDAR", "CONCURRENCY"}
+
+// known are all fields. Notes are for people: they are read by nobody here, and a field
+// that is in neither list is a mistake, because what it asks for would not be done.
+var (
+	needed   = []string{"limitType", "limitTarget", "limitCount", "timeWindow", "strategy", "enabled"}
+	optional = []string{"id", "ruleName", "burst", "queue", "slices", "zone", "mode", "onStoreError", "version"}
+	notes    = []string{"description", "remark", "createTime", "updateTime", "createdAt", "updatedAt", "createdBy", "updatedBy"}
+)
+
+// version is the only version of the layout that there is.
+const version = "1"
+
+// A record is a rule as somebody wrote it, checked.
+type record struct {
+	enabled bool
+	kind    string // of limitTypes
+	target  string
+	spec    rules.Spec
+	digest  [sha256.Size]byte // of spec
+}
+
+// A reader of one hash or message.
+type reader struct {
+	where    string
+	fields   map[string]string
+	problems []Problem
+}
+
+// parse checks the fields of a rule that will be called name. where is what problems call
+// the hash.
+func parse(where, name string, fields map[string]string) (record, []Problem) {
+	r := &reader{where: where, fields: fields}
+	r.names()
+	rec := record{spec: rules.Spec{Name: name}}
+	r.text("id")
+	rec.enabled = r.flag("enabled")
+	rec.kind = r.word("limitType", limitTypes)
+	rec.target = r.text("limitTarget")
+	if rec.kind == global && !r.has("limitTarget") {
+		rec.target = anyTarget
+	}
+	r.limit(&rec.spec)
+	rec.spec.Mode = rules.Mode(r.choice("mode", "ENFORCE", "SHADOW"))
+	rec.spec.OnStoreError = rules.StoreError(r.choice("onStoreError", "LOCAL", "ALLOW", "DENY"))
+	if len(r.problems) == 0 {
+		r.target(&rec)
+	}
+	if len(r.problems) == 0 {
+		r.compile(&rec.spec)
+	}
+	return rec, r.problems
+}
+
+func (r *reader) has(field string) bool { _, ok := r.fields[field]; return ok }
+
+// wrong says what a field is and what would be right.
+func (r *reader) wrong(field, allowed string) {
+	r.problems = append(r.problems, Problem{Where: r.where, Field: field,
+		Message: fmt.Sprintf("is %.80q; allowed: %s%s", r.fields[field], allowed, hint(r.fields[field]))})
+}
+
+func (r *reader) say(field, message string) {
+	r.problems = append(r.problems, Problem{Where: r.where, Field: field, Message: message})
+}
+
+// hint is what is usually the matter with values that programs wrote.
+func hint(value string) string {
+	switch {
+	case len(value) > 1 && value[0] == '"' && value[len(value)-1] == '"':
+		return ` (the value has quotes round it: write hashes with a plain serializer of strings, not of JSON)`
+	case strings.HasPrefix(value, "\xac\xed"):
+		return ` (this is a serialized Java object: write hashes with a plain serializer of strings)`
+	}
+	return ""
+}
+
+// names checks which fields are there. One that is missing is what a hash looks like while
+// it is being written; one that is not known may be of a newer version.
+func (r *reader) names() {
+	if v, ok := r.fields["version"]; ok && v != version {
+		r.wrong("version", version+", or no such field; a newer one takes a newer weir")
+		return
+	}
+	for _, field := range needed {
+		if !r.has(field) && (field != "limitTarget" || r.fields["limitType"] != global) {
+			r.say(field, "is missing; needed: "+strings.Join(needed, ", "))
+		}
+	}
+	unknown := 0
+	for _, field := range sorted(r.fields) {
+		if len(r.fields[field]) > MaxValue {
+			r.say(fmt.Sprintf("%.80q", field), fmt.Sprintf("has %d bytes; at most %d", len(r.fields[field]), MaxValue))
+		} else if !isKnown(field) {
+			if unknown++; unknown <= 3 {
+				r.say(fmt.Sprintf("%.80q", field), "is no field that this weir knows; allowed: "+strings.Join(slices.Concat(needed, optional, notes), ", "))
+			}
+		}
+	}
+}
+
+func isKnown(field string) bool {
+	return slices.Contains(needed, field) || slices.Contains(optional, field) || slices.Contains(notes, field)
+}
+
+func sorted[T any](table map[string]T) []string { return slices.Sorted(maps.Keys(table)) }
+
+// text is a value of letters; what is missing was said.
+func (r *reader) text(field string) string {
+	value, ok := r.fields[field]
+	if ok && (value == "" || !utf8.ValidString(value) || strings.ContainsFunc(value, control)) {
+		r.wrong(field, "a text in UTF-8, not empty, without control characters")
+		return ""
+	}
+	return value
+}
+
+func control(c rune) bool { return c < ' ' || c == 0x7f }
+
+func (r *reader) word(field string, allowed []string) string {
+	value, ok := r.fields[field]
+	if ok && !slices.Contains(allowed, value) {
+		r.wrong(field, strings.Join(allowed, ", ")+meant(value, allowed))
+		return ""
+	}
+	return value
+}
+
+// meant helps those who wrote small letters, or a hyphen.
+func meant(value string, allowed []string) string {
+	if upper := strings.ToUpper(strings.ReplaceAll(value, "-", "_")); slices.Contains(allowed, upper) {
+		return fmt.Sprintf(" (did you mean %s?)", upper)
+	}
+	return ""
+}
+
+// choice is an optional word, in the small letters of rule files.
+func (r *reader) choice(field string, allowed ...string) string {
+	return strings.ToLower(r.word(field, allowed))
+}
+
+func (r *reader) flag(field string) bool {
+	switch r.fields[field] {
+	case "true", "1":
+		return true
+	case "false", "0":
+		return false
+	}
+	if r.has(field) {
+		r.wrong(field, "true, false, 1, 0")
+	}
+	return false
+}
+
+// number is a whole number; what is missing is 0.
+func (r *reader) number(field string, least int64) int64 {
+	value, ok := r.fields[field]
+	if !ok {
+		return 0
+	}
+	n, err := strconv.ParseInt(value, 10, 64)
+	if err != nil || n < least || n > weir.MaxUnits || strconv.FormatInt(n, 10) != value {
+		r.wrong(field, fmt.Sprintf("a whole number from %d to 4503599627370496 (2^52), in digits alone", least))
+		return 0
+	}
+	return n
+}
+
+// maxSeconds is 2^52 microseconds.
+const maxSeconds = weir.MaxUnits / 1_000_000
+
+func (r *reader) seconds(field string) int64 {
+	value, ok := r.fields[field]
+	if !ok {
+		return 0
+	}
+	n, err := strconv.ParseInt(value, 10, 64)
+	if err != nil || n < 1 || n > maxSeconds || strconv.FormatInt(n, 10) != value {
+		r.wrong(field, fmt.Sprintf("whole seconds from 1 to %d, in digits alone, such as 60 for a minute", int64(maxSeconds)))
+		return 0
+	}
+	return n
+}
+
+// limit reads the strategy and its numbers.
+func (r *reader) limit(spec *rules.Spec) {
+	strategy := r.word("strategy", strategyWords)
+	count, seconds := r.number("limitCount", 1), r.seconds("timeWindow")
+	for _, field := range []string{"burst", "queue", "slices", "zone"} {
+		if r.has(field) && strategy != "" && !slices.Contains(strategies[strategy], field) {
+			r.say(field, "does not go with strategy "+strategy+"; leave it out")
+		}
+	}
+	burst, queue, slicing := r.number("burst", 1), r.number("queue", 0), r.number("slices", 1)
+	zone := r.text("zone")
+	if len(r.problems) > 0 {
+		return
+	}
+	text := fmt.Sprintf("%d/%ds", count, seconds)
+	switch strategy {
+	case "TOKEN_BUCKET", "GCRA", "LEAKY_BUCKET":
+		text = strings.ToLower(strategy) + " " + text + word(" burst ", burst)
+	case "LEAKY_QUEUE":
+		text = "leaky_queue " + text + word(" queue ", queue)
+	case "FIXED_WINDOW":
+		text = "fixed_window " + text + " first"
+	case "SLIDING_WINDOW", "SLIDING_LOG":
+		text = "sliding_log " + text
+	case "SLIDING_COUNTER":
+		text = "sliding_counter " + text + word(" slices ", slicing)
+	case "CALENDAR":
+		text = r.calendar(count, seconds, zone)
+	case "CONCURRENCY":
+		text = fmt.Sprintf("concurrency %d ttl %ds", count, seconds)
+	}
+	spec.Limit = []string{text}
+}
+
+// word is an option of a limit; 0 leaves it out.
+func word(name string, n int64) string {
+	if n == 0 {
+		return ""
+	}
+	return name + strconv.FormatInt(n, 10)
+}
+
+func (r *reader) calendar(count, seconds int64, zone string) string {
+	unit := map[int64]string{60: "minute", 3600: "hour", 86400: "day", 604800: "week"}[seconds]
+	if unit == "" {
+		r.wrong("timeWindow", "with strategy CALENDAR 60 (a minute), 3600 (an hour), 86400 (a day) or 604800 (a week)")
+	}
+	text := fmt.Sprintf("calendar %d/%s", count, unit)
+	if zone != "" {
+		text += " in " + zone
+	}
+	return text
+}
+
+// compile has the rules' own checks look at what came of the fields.
+func (r *reader) compile(spec *rules.Spec) {
+	_, err := rules.Compile(&rules.File{Name: r.where, Rules: []rules.Spec{*spec}})
+	if err == nil {
+		return
+	}
+	list, ok := err.(*rules.Error)
+	if !ok {
+		r.say("", err.Error())
+		return
+	}
+	for _, p := range list.Problems {
+		field := "limitTarget"
+		if strings.Contains(p.Field, ".limit") {
+			field = "limitCount, timeWindow"
+		}
+		if r.has(field) {
+			r.say(field, fmt.Sprintf("is %.80q: %s", r.fields[field], p.Message))
+		} else {
+			r.say(field, "cannot be used: "+p.Message)
+		}
+	}
+}

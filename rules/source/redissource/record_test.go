@@ -1,0 +1,253 @@
+package redissource
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/weirproject/weir/rules"
+)
+
+// fields reads "limitType=IP limitTarget=*": what a test says of a hash. Blanks in values
+// are written _.
+func fields(text string) map[string]string {
+	m := make(map[string]string)
+	for word := range strings.FieldsSeq(text) {
+		name, value, _ := strings.Cut(word, "=")
+		m[name] = strings.ReplaceAll(value, "_", " ")
+		if name == "strategy" || name == "limitType" {
+			m[name] = value
+		}
+	}
+	return m
+}
+
+// usual is a rule without what the test says itself.
+func usual(text string) map[string]string {
+	m := fields("limitType=GLOBAL limitTarget=* limitCount=100 timeWindow=60 strategy=TOKEN_BUCKET enabled=true")
+	maps.Copy(m, fields(text))
+	return m
+}
+
+// shown is what a rule says, without what is empty.
+func shown(s *rules.Spec) string {
+	text := strings.Join(s.Limit, ", ")
+	show := func(name string, values ...string) {
+		if len(values) > 0 && values[0] != "" {
+			text += "; " + name + " " + strings.Join(values, ", ")
+		}
+	}
+	show("service", s.Match.Service...)
+	show("user", s.Match.User...)
+	show("path", s.Match.Path)
+	show("client", s.Match.Client...)
+	show("by", s.Key...)
+	show("missing", string(s.OnMissing))
+	show("of", s.Group)
+	show("mode", string(s.Mode))
+	show("else", string(s.OnStoreError))
+	return text
+}
+
+func TestWhatFieldsMean(t *testing.T) {
+	for _, test := range []struct{ fields, want string }{
+		// Strategies.
+		{"", "token_bucket 100/60s"},
+		{"burst=200", "token_bucket 100/60s burst 200"},
+		{"strategy=GCRA burst=1", "gcra 100/60s burst 1"},
+		{"strategy=LEAKY_BUCKET", "leaky_bucket 100/60s"},
+		{"strategy=LEAKY_QUEUE queue=0", "leaky_queue 100/60s"},
+		{"strategy=LEAKY_QUEUE queue=20", "leaky_queue 100/60s queue 20"},
+		{"strategy=FIXED_WINDOW", "fixed_window 100/60s first"},
+		{"strategy=SLIDING_WINDOW", "sliding_log 100/60s"},
+		{"strategy=SLIDING_LOG", "sliding_log 100/60s"},
+		{"strategy=SLIDING_COUNTER", "sliding_counter 100/60s"},
+		{"strategy=SLIDING_COUNTER slices=60", "sliding_counter 100/60s slices 60"},
+		{"strategy=CALENDAR", "calendar 100/minute"},
+		{"strategy=CALENDAR timeWindow=3600", "calendar 100/hour"},
+		{"strategy=CALENDAR timeWindow=86400 zone=Asia/Shanghai", "calendar 100/day in Asia/Shanghai"},
+		{"strategy=CALENDAR timeWindow=604800", "calendar 100/week"},
+		{"strategy=CONCURRENCY timeWindow=30", "concurrency 100 ttl 30s"},
+		// Targets.
+		{"limitType=SERVICE limitTarget=orders", "token_bucket 100/60s; service orders; of redis-service"},
+		{"limitType=SERVICE", "token_bucket 100/60s; service *; by service; of redis-service"},
+		{"limitType=INTERFACE limitTarget=orders:/v1/*/items", "token_bucket 100/60s; service orders; path /v1/*/items; of redis-interface"},
+		{"limitType=INTERFACE limitTarget=a:b:/v1", "token_bucket 100/60s; service a:b; path /v1; of redis-interface"},
+		{"limitType=INTERFACE limitTarget=/v1:/x", "token_bucket 100/60s; path /v1:/x; of redis-interface"},
+		{"limitType=INTERFACE limitTarget=/api/**", "token_bucket 100/60s; path /api/**; of redis-interface"},
+		{"limitType=INTERFACE", "token_bucket 100/60s; by service, route; of redis-interface"},
+		{"limitType=IP limitTarget=192.0.2.7", "token_bucket 100/60s; client 192.0.2.7/32; by client.ip; missing skip; of redis-ip"},
+		{"limitType=IP limitTarget=::ffff:192.0.2.7", "token_bucket 100/60s; client 192.0.2.7/32; by client.ip; missing skip; of redis-ip"},
+		{"limitType=IP limitTarget=10.0.0.0/8", "token_bucket 100/60s; client 10.0.0.0/8; by client.ip; missing skip; of redis-ip"},
+		{"limitType=IP limitTarget=2001:db8::/32", "token_bucket 100/60s; client 2001:db8::/32; by client.ip; missing skip; of redis-ip"},
+		{"limitType=IP limitTarget=2001:db8::1", "token_bucket 100/60s; client 2001:db8::1/128; by client.ip v6/128; missing skip; of redis-ip"},
+		{"limitType=IP", "token_bucket 100/60s; by client.ip; missing skip; of redis-ip"},
+		{"limitType=USER limitTarget=ann@example.com", "token_bucket 100/60s; user ann@example.com; by user; missing skip; of redis-user"},
+		{"limitType=USER", "token_bucket 100/60s; user *; by user; missing skip; of redis-user"},
+		// The rest.
+		{"mode=SHADOW onStoreError=DENY", "token_bucket 100/60s; mode shadow; else deny"},
+		{"mode=ENFORCE onStoreError=LOCAL", "token_bucket 100/60s; mode enforce; else local"},
+		{"id=7 ruleName=all version=1 description=x createTime=2026", "token_bucket 100/60s"},
+	} {
+		rec, problems := parse("k", "name", usual(test.fields))
+		if got := shown(&rec.spec); got != test.want || len(problems) > 0 || !rec.enabled || rec.spec.Name != "name" {
+			t.Errorf("%s: %s %v\nwant %s", test.fields, got, problems, test.want)
+		}
+	}
+}
+
+func TestGlobalNeedsNoTarget(t *testing.T) {
+	f := usual("enabled=0")
+	delete(f, "limitTarget")
+	if rec, problems := parse("k", "name", f); len(problems) > 0 || rec.enabled || rec.target != "*" {
+		t.Error(rec, problems)
+	}
+}
+
+func TestMistakesInFields(t *testing.T) {
+	for _, test := range []struct{ fields, want string }{
+		{"timeWindow=60s", `k: timeWindow is "60s"; allowed: whole seconds from 1 to 4503599627, in digits alone, such as 60 for a minute`},
+		{"timeWindow=0", `timeWindow is "0"`},
+		{"timeWindow=4503599628", `timeWindow is "4503599628"`},
+		{"timeWindow=060", `timeWindow is "060"`},
+		{"timeWindow=1.5", `timeWindow is "1.5"`},
+		{"limitCount=0", `k: limitCount is "0"; allowed: a whole number from 1 to 4503599627370496 (2^52), in digits alone`},
+		{"limitCount=-1", `limitCount is "-1"`},
+		{"limitCount=1e3", `limitCount is "1e3"`},
+		{"limitCount=4503599627370497", `limitCount is "4503599627370497"`},
+		{"limitCount=99999999999999999999", `limitCount is "99999999999999999999"`},
+		{"limitCount=", `limitCount is ""`},
+		{"enabled=yes", `k: enabled is "yes"; allowed: true, false, 1, 0`},
+		{"strategy=sliding-window", `k: strategy is "sliding-window"; allowed: TOKEN_BUCKET, SLIDING_WINDOW, FIXED_WINDOW, LEAKY_BUCKET, LEAKY_QUEUE, GCRA, SLIDING_LOG, SLIDING_COUNTER, CALENDAR, CONCURRENCY (did you mean SLIDING_WINDOW?)`},
+		{"strategy=RANDOM", `strategy is "RANDOM"`},
+		{`strategy="GCRA"`, `(the value has quotes round it: write hashes with a plain serializer of strings, not of JSON)`},
+		{"limitType=ip", `k: limitType is "ip"; allowed: GLOBAL, SERVICE, INTERFACE, IP, USER (did you mean IP?)`},
+		{"burst=5 strategy=SLIDING_LOG", `k: burst does not go with strategy SLIDING_LOG; leave it out`},
+		{"burst=0", `burst is "0"`},
+		{"slices=7 strategy=SLIDING_COUNTER", `limitCount, timeWindow cannot be used: `},
+		{"timeWindow=61 strategy=CALENDAR", `k: timeWindow is "61"; allowed: with strategy CALENDAR 60 (a minute), 3600 (an hour), 86400 (a day) or 604800 (a week)`},
+		{"zone=Mars strategy=CALENDAR", `limitCount, timeWindow cannot be used: `},
+		{"version=2", `k: version is "2"; allowed: 1, or no such field; a newer one takes a newer weir`},
+		{"burts=5", `k: "burts" is no field that this weir knows; allowed: limitType, `},
+		{"limitTarget=a", `k: limitTarget is "a"; allowed: with limitType GLOBAL * or no such field`},
+		{"limitTarget=a:b limitType=INTERFACE", `k: limitTarget is "a:b"; allowed: with limitType INTERFACE service:/path, /path or *`},
+		{"limitTarget=:/b limitType=INTERFACE", `limitTarget is ":/b"`},
+		{"limitTarget=/a/**/b limitType=INTERFACE", `k: limitTarget is "/a/**/b": path is "/a/**/b": segment "**" may only be the last`},
+		{"limitTarget=10.0.0.1/8 limitType=IP", `k: limitTarget is "10.0.0.1/8"; allowed: with limitType IP an address`},
+		{"limitTarget=10.0.0 limitType=IP", `limitTarget is "10.0.0"`},
+		{"limitTarget=fe80::1%eth0 limitType=IP", `limitTarget is "fe80::1%eth0"`},
+		{"limitTarget=::ffff:10.0.0.0/104 limitType=IP", `limitTarget is "::ffff:10.0.0.0/104"`},
+		{"mode=TRY", `k: mode is "TRY"; allowed: ENFORCE, SHADOW`},
+		{"onStoreError=deny", `(did you mean DENY?)`},
+		{"limitTarget=\x01 limitType=USER", `limitTarget is "\x01"`},
+		{"limitTarget=\xff limitType=USER", `limitTarget is "\xff"`},
+		{"limitCount=9000000000000 timeWindow=4503599627 strategy=SLIDING_COUNTER", `limitCount, timeWindow`},
+	} {
+		_, problems := parse("k", "name", usual(test.fields))
+		wrong := Error{Problems: problems}
+		if !strings.Contains(wrong.Error(), test.want) {
+			t.Errorf("%s: got\n%v\nwant %s", test.fields, &wrong, test.want)
+		}
+	}
+}
+
+// TestHalfWrittenHashes leaves each needed field out, as one that is being written has it.
+func TestHalfWrittenHashes(t *testing.T) {
+	for _, field := range needed {
+		f := usual("limitType=IP")
+		delete(f, field)
+		_, problems := parse("k", "name", f)
+		if len(problems) != 1 || problems[0].Field != field || !strings.HasPrefix(problems[0].Message, "is missing; needed: limitType, ") {
+			t.Errorf("without %s: %v", field, problems)
+		}
+	}
+	if _, problems := parse("k", "name", fields("limitCount=x")); len(problems) != len(needed) {
+		t.Errorf("all mistakes at once: %v", problems)
+	}
+}
+
+func TestNames(t *testing.T) {
+	long := strings.Repeat("x", 200)
+	for suffix, want := range map[string]string{
+		"login":     "login",
+		"A.b_c-9":   "A.b_c-9",
+		long[:128]:  long[:128],
+		"":          "-HASH",
+		"a b":       "a_b-HASH",
+		"\xff\x00":  "__-HASH",
+		long:        long[:111] + "-HASH",
+		long + "/y": long[:111] + "-HASH",
+	} {
+		sum := sha256.Sum256([]byte(suffix))
+		want = strings.Replace(want, "HASH", hex.EncodeToString(sum[:8]), 1)
+		if got := nameOf(suffix); got != want || len(got) > longestName {
+			t.Errorf("%q is called %q, want %q", suffix, got, want)
+		}
+	}
+}
+
+func FuzzHash(f *testing.F) {
+	f.Add("IP", "10.0.0.0/8", "100", "60", "GCRA", "true", "burst", "5")
+	f.Add("INTERFACE", "orders:/a/*/**", "1", "86400", "CALENDAR", "0", "zone", "Asia/Shanghai")
+	f.Add("USER", "*", "4503599627370496", "4503599627", "SLIDING_COUNTER", "1", "slices", "60")
+	f.Add("SERVICE", "\xff", "-1", "60s", "\"GCRA\"", "TRUE", "version", "2")
+	f.Fuzz(func(t *testing.T, kind, target, count, window, strategy, enabled, name, value string) {
+		hash := map[string]string{"limitType": kind, "limitTarget": target, "limitCount": count, "timeWindow": window,
+			"strategy": strategy, "enabled": enabled}
+		hash[name] = value
+		key := "rate_limit_config:" + value
+		table := newTable("rate_limit_config:", 3)
+		read(table, map[string]reading{key: {fields: hash}})
+		law := table.law()
+		file, err := law.file, law.warning
+		if err != nil && err.Error() == "" {
+			t.Fatal("an error without words")
+		}
+		if _, bad := rules.Compile(file); bad != nil {
+			t.Fatalf("what was taken cannot be compiled: %v", bad)
+		}
+		if len(file.Rules) > 1 || len(file.Rules) == 1 && err != nil {
+			t.Fatalf("%d rules, %v", len(file.Rules), err)
+		}
+	})
+}
+
+var strategyRow = regexp.MustCompile("(?m)^\\| `([A-Z_]+)` \\| `([^`]+)`")
+
+// TestThePagesStrategies reads the table of docs/redis-rules.md.
+func TestThePagesStrategies(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/redis-rules.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(page), "| strategy |")
+	table, _, _ = strings.Cut(table, "\n\n")
+	rows := strategyRow.FindAllStringSubmatch(table, -1)
+	if len(rows) != len(strategies) {
+		t.Errorf("%d rows, %d strategies", len(rows), len(strategies))
+	}
+	for _, row := range rows {
+		rec, problems := parse("k", "name", usual("strategy="+row[1]))
+		if len(problems) > 0 || rec.spec.Limit[0] != row[2] {
+			t.Errorf("%s is %v, the page says %s; %v", row[1], rec.spec.Limit, row[2], problems)
+		}
+	}
+}
+
+// TestThePageKnowsAllFields: what is allowed is written down.
+func TestThePageKnowsAllFields(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/redis-rules.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, field := range slices.Concat(needed, optional, notes) {
+		if !strings.Contains(string(page), "`"+field+"`") {
+			t.Errorf("the page does not know %s", field)
+		}
+	}
+}

@@ -1,0 +1,77 @@
+//go:build unix
+
+package redissource
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/weirproject/weir/internal/redistest"
+	"github.com/weirproject/weir/redisstore"
+)
+
+// TestWhatIsNotFoundIsAskedForByName: SCAN misses a key that moves between two nodes while
+// it goes on, which one of another prefix stands for here.
+func TestWhatIsNotFoundIsAskedForByName(t *testing.T) {
+	server := redistest.Start(t)
+	server.Do("HSET", "moved", "f", "v")
+	server.Do("HSET", prefix+"a", "f", "v")
+	client, err := redisstore.Client(t.Context(), server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	s := &scan{prefix: prefix, most: 10, known: []string{"moved", prefix + "deleted"}, found: make(map[string]reading)}
+	if err := s.run(t.Context(), client); err != nil {
+		t.Fatal(err)
+	}
+	if len(s.found) != 2 || s.found["moved"].fields["f"] != "v" || s.found[prefix+"a"].fields["f"] != "v" {
+		t.Errorf("found %v", s.found)
+	}
+}
+
+func TestPatterns(t *testing.T) {
+	server := redistest.Start(t)
+	odd := `a*b?c[d]e^f\g{h}:`
+	server.Do("HSET", odd+"rule", "f", "v")
+	if keys := server.Do("KEYS", escape(odd)+"*").([]any); len(keys) != 1 {
+		t.Errorf("%s finds %v", escape(odd), keys)
+	}
+	if keys := server.Do("KEYS", escape("a*")+"*").([]any); len(keys) != 1 {
+		t.Errorf("%s finds %v", escape("a*"), keys)
+	}
+	if keys := server.Do("KEYS", escape("?")+"*").([]any); len(keys) != 0 {
+		t.Errorf("%s finds %v", escape("?"), keys)
+	}
+}
+
+// TestTheInboxIsBounded: what does not fit is not lost, for all hashes are read then.
+func TestTheInboxIsBounded(t *testing.T) {
+	b := newInbox(newTable(prefix, 10).all)
+	for range queued {
+		b.put("{}")
+	}
+	if len(b.rules) != queued || len(b.reload) != 0 {
+		t.Errorf("%d wait, %d readings are asked for", len(b.rules), len(b.reload))
+	}
+	for range 3 {
+		b.put("{}")
+		b.put(reloadAll)
+	}
+	if len(b.rules) != queued || len(b.reload) != 1 {
+		t.Errorf("%d wait, %d readings are asked for", len(b.rules), len(b.reload))
+	}
+	<-b.rules
+	b.put(`{"id":"a","deleted":true}` + strings.Repeat(" ", MaxMessage))
+	for range queued - 1 {
+		<-b.rules
+	}
+	last := <-b.rules
+	table := newTable(prefix, 10)
+	read(table, hashes(map[string]string{"a": ""}))
+	table.hear(last)
+	if len(last) > 200 {
+		t.Errorf("%d bytes of a message that is too long are kept", len(last))
+	}
+	expect(t, table, "a 100/60s", "65561 bytes; at most 65536")
+}

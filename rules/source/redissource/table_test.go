@@ -1,0 +1,204 @@
+package redissource
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/weirproject/weir/rules"
+)
+
+const prefix = "rate_limit_config:"
+
+// hashes are rules of the usual kind with some fields of their own.
+func hashes(texts map[string]string) map[string]reading {
+	found := make(map[string]reading)
+	for name, text := range texts {
+		found[prefix+name] = reading{fields: usual(text)}
+	}
+	return found
+}
+
+// read is a reading that found this.
+func read(t *table, found map[string]reading) error {
+	t.begin()
+	return t.take(&scan{found: found})
+}
+
+// state is which rules are in force, and what is wrong.
+func state(t *table) (inForce, wrong string) {
+	law := t.law()
+	var list []string
+	for _, spec := range law.file.Rules {
+		list = append(list, spec.Name+" "+strings.TrimPrefix(spec.Limit[0], "token_bucket "))
+	}
+	if law.warning != nil {
+		wrong = law.warning.Error()
+	}
+	return strings.Join(list, ", "), wrong
+}
+
+func expect(t *testing.T, table *table, inForce, wrong string) {
+	t.Helper()
+	got, problems := state(table)
+	if got != inForce || (wrong == "") != (problems == "") || !strings.Contains(problems, wrong) {
+		t.Errorf("in force: %s\nwant      %s\nwrong: %s\nwant   %s", got, inForce, problems, wrong)
+	}
+}
+
+func TestOneBadRuleIsOneBadRule(t *testing.T) {
+	table := newTable(prefix, 10)
+	read(table, hashes(map[string]string{"a": "", "b": "limitCount=5"}))
+	expect(t, table, "a 100/60s, b 5/60s", "")
+
+	read(table, hashes(map[string]string{"a": "limitCount=101", "b": "limitCount=0", "c": "timeWindow=60s"}))
+	expect(t, table, "a 101/60s, b 5/60s", "rate_limit_config:b: limitCount is \"0\"; allowed: a whole number from 1 to 4503599627370496 (2^52), in digits alone; the last good version of this rule stays in force\n"+
+		"rate_limit_config:c: timeWindow is \"60s\"; allowed: whole seconds from 1 to 4503599627, in digits alone, such as 60 for a minute; this rule is not in force")
+
+	read(table, hashes(map[string]string{"a": "enabled=false", "b": "limitCount=6"}))
+	expect(t, table, "b 6/60s", "")
+}
+
+func TestWhatIsNoHash(t *testing.T) {
+	table := newTable(prefix, 10)
+	read(table, hashes(map[string]string{"a": ""}))
+	read(table, map[string]reading{prefix + "a": {foreign: "is no hash"}, prefix + "\x00": {foreign: "takes 1000000 bytes"}})
+	expect(t, table, "a 100/60s", "\"rate_limit_config:\\x00\": takes 1000000 bytes; this rule is not in force\nrate_limit_config:a: is no hash; the last good version of this rule stays in force")
+}
+
+func TestMessages(t *testing.T) {
+	const rule = `"limitType":"GLOBAL","limitCount":7,"timeWindow":"60","strategy":"TOKEN_BUCKET","enabled":true`
+	for _, test := range []struct{ message, inForce, wrong string }{
+		{`{"id":"b",` + rule + `}`, "a 100/60s, b 7/60s, named 9/60s", ""},
+		{`{"id":"a",` + rule + `}`, "a 7/60s, named 9/60s", ""},
+		{`{"id":17,` + rule + `}`, "a 100/60s, named 7/60s", ""}, // the hash named has this id
+		{`{"id":"a","deleted":true}`, "named 9/60s", ""},
+		{`{"id":"17","deleted":true}`, "a 100/60s", ""},
+		{`{"id":"nobody","deleted":true}`, "a 100/60s, named 9/60s", ""},
+		{`{"id":"a","deleted":false,` + rule + `}`, "a 7/60s, named 9/60s", ""},
+		{`{"id":"a","enabled":false}`, "named 9/60s", ""},
+		{`{"id":"17","enabled":0}`, "a 100/60s", ""},
+		{`{"id":"a","enabled":"1"}`, "a 100/60s, named 9/60s", ""},
+		{`{"id":"x","enabled":true}`, "a 100/60s, named 9/60s", "rate_limit_config:x: limitType is missing"},
+		{`{"id":"a","limitCount":5}`, "a 100/60s, named 9/60s", "rate_limit_config:a: timeWindow is missing; needed: limitType, limitTarget, limitCount, timeWindow, strategy, enabled; the last good version"},
+		{`{"id":"a",` + rule + `,"limitCount":8}`, "a 100/60s, named 9/60s", `field "limitCount" stands there twice; it changes nothing`},
+		{`{"id":"a","limitCount":null}`, "a 100/60s, named 9/60s", `field "limitCount" is no text, number, true or false`},
+		{`{"id":"a","x":[1]}`, "a 100/60s, named 9/60s", `field "x" is no text`},
+		{`{"id":"a","deleted":"maybe"}`, "a 100/60s, named 9/60s", `deleted is "maybe"; allowed: true, false`},
+		{`{"limitCount":5}`, "a 100/60s, named 9/60s", `id is missing`},
+		{`{"id":"a"`, "a 100/60s, named 9/60s", "allowed: RELOAD_ALL, or one rule as a JSON object"},
+		{`{"id":"a",}`, "a 100/60s, named 9/60s", "allowed: RELOAD_ALL"},
+		{`{"id":"a"} x`, "a 100/60s, named 9/60s", "something follows the object"},
+		{`[{"id":"a"}]`, "a 100/60s, named 9/60s", "allowed: RELOAD_ALL"},
+		{`reload_all`, "a 100/60s, named 9/60s", `message "reload_all": allowed: RELOAD_ALL`},
+		{"", "a 100/60s, named 9/60s", "allowed: RELOAD_ALL"},
+		{"{\"id\":\"a\xff\"}", "a 100/60s, named 9/60s", "allowed: RELOAD_ALL"},
+		{`{"id":"one-too-many",` + rule + `}`, "a 100/60s, named 9/60s", ""},
+	} {
+		table := newTable(prefix, 3)
+		read(table, hashes(map[string]string{"a": "", "named": "id=17 limitCount=9"}))
+		if strings.Contains(test.message, "one-too-many") {
+			table.most = 2
+			test.wrong = "id is one rule too many; at most 2"
+		}
+		table.hear(test.message)
+		expect(t, table, test.inForce, test.wrong)
+		if len(table.loose) > 0 {
+			t.Errorf("%s: what is wrong with a message is told twice", test.message)
+		}
+		read(table, hashes(map[string]string{"a": "", "named": "id=17 limitCount=9"}))
+		expect(t, table, "a 100/60s, named 9/60s", "") // the hashes are the truth
+	}
+}
+
+// TestAReadingDoesNotUndoMessages: what was read may be older than what was heard meanwhile.
+func TestAReadingDoesNotUndoMessages(t *testing.T) {
+	table := newTable(prefix, 10)
+	read(table, hashes(map[string]string{"a": "", "b": "", "c": ""}))
+	reading := table.begin().(*scan)
+	table.hear(`{"id":"a","enabled":false}`)
+	table.hear(`{"id":"b","deleted":true}`)
+	reading.found = hashes(map[string]string{"a": "", "b": "", "d": ""})
+	if err := table.take(reading); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, table, "d 100/60s", "")
+}
+
+func TestRivals(t *testing.T) {
+	table := newTable(prefix, 10)
+	read(table, hashes(map[string]string{"a": "limitType=IP", "b": "limitType=IP limitCount=5", "c": "limitType=IP limitTarget=10.0.0.0/8",
+		"tried": "limitType=IP mode=SHADOW", "g1": "", "g2": ""}))
+	expect(t, table, "a 100/60s, b 5/60s, c 100/60s, g1 100/60s, g2 100/60s, tried 100/60s",
+		`rate_limit_config:b: limitTarget is "*", as that of rate_limit_config:a: of one limitType only one rule applies to a request; of the two it is that of rate_limit_config:a`)
+}
+
+func TestTwoKeysOfOneName(t *testing.T) {
+	taken := nameOf("a b")
+	table := newTable(prefix, 10)
+	read(table, map[string]reading{prefix + "a b": {fields: usual("")}, prefix + taken: {fields: usual("limitCount=5")}})
+	inForce, wrong := state(table)
+	if inForce != taken+" 100/60s" || !strings.Contains(wrong, "is called "+taken) {
+		t.Errorf("%s; %s", inForce, wrong)
+	}
+}
+
+func TestProblemsAreBounded(t *testing.T) {
+	table, found := newTable(prefix, 1000), make(map[string]reading)
+	for i := range 300 {
+		found[fmt.Sprint(prefix, i)] = reading{fields: usual("limitCount=0")}
+	}
+	read(table, found)
+	for range 300 {
+		table.hear("x")
+	}
+	err := table.law().warning
+	if list, ok := err.(*Error); !ok || len(list.Problems) != MaxProblems || list.Omitted != 500 {
+		t.Errorf("got %.100v", err)
+	}
+}
+
+// TestTheRevisionIsThatOfTheRules: it changes with them, and with nothing else.
+func TestTheRevisionIsThatOfTheRules(t *testing.T) {
+	revision := func(texts map[string]string) string {
+		table := newTable(prefix, 10)
+		read(table, hashes(texts))
+		return table.law().revision
+	}
+	one := revision(map[string]string{"a": ""})
+	if revision(map[string]string{"a": "id=5 description=x", "b": "enabled=false", "c": "limitCount=0"}) != one {
+		t.Error("the rules are the same, the revision is another")
+	}
+	if revision(map[string]string{"a": "limitCount=99"}) == one || revision(map[string]string{}) == one {
+		t.Error("the rules are others, the revision is the same")
+	}
+}
+
+func FuzzMessage(f *testing.F) {
+	f.Add(`{"id":"a","deleted":true}`)
+	f.Add(`{"id":"a","enabled":false}`)
+	f.Add(`{"id":"b","limitType":"IP","limitTarget":"10.0.0.0/8","limitCount":7,"timeWindow":"60","strategy":"GCRA","enabled":true}`)
+	f.Add(`{"id":"c\u0000/","limitType":"INTERFACE","limitTarget":"a:/b/**","limitCount":1e400,"timeWindow":-0,"strategy":"","enabled":null}`)
+	f.Add(`RELOAD_ALL`)
+	f.Add("{\"id\":\"\\ud800\"}\x00")
+	f.Fuzz(func(t *testing.T, text string) {
+		table := newTable(prefix, 3)
+		read(table, hashes(map[string]string{"a": "", "b": "limitType=USER"}))
+		before := table.law()
+		key, changed := table.apply(text)
+		after := table.law()
+		if _, bad := rules.Compile(after.file); bad != nil {
+			t.Fatalf("what was taken cannot be compiled: %v", bad)
+		}
+		if !changed && (after.warning == nil || before.revision != after.revision) {
+			t.Fatalf("it changed nothing, but: %v", after.warning)
+		}
+		if changed && !strings.HasPrefix(key, prefix) {
+			t.Fatalf("it changed %q", key)
+		}
+		read(table, hashes(map[string]string{"a": "", "b": "limitType=USER"}))
+		if again := table.law(); again.warning != nil || before.revision != again.revision {
+			t.Fatalf("the hashes are not the truth: %v", again.warning)
+		}
+	})
+}

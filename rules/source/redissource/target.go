@@ -1,0 +1,110 @@
+package redissource
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"net/netip"
+	"strings"
+
+	"github.com/weirproject/weir/rules"
+)
+
+// groupOf is the group of rules of which the best match applies. All GLOBAL rules are for
+// all requests, so they are in none: each applies.
+func groupOf(kind string) string {
+	if kind == global {
+		return ""
+	}
+	return "redis-" + strings.ToLower(kind)
+}
+
+// target says which requests the rule is for and by what they are counted.
+func (r *reader) target(rec *record) {
+	rec.spec.Group = groupOf(rec.kind)
+	switch rec.kind {
+	case global:
+		if rec.target != anyTarget {
+			r.wrong("limitTarget", "with limitType GLOBAL * or no such field")
+		}
+	case service:
+		rec.spec.Match.Service = []string{rec.target}
+		rec.spec.Key = each(rec.target, "service")
+	case interfac:
+		r.path(rec)
+	case ip:
+		r.address(rec)
+	case user:
+		rec.spec.Match.User = []string{rec.target}
+		rec.spec.Key = []string{"user"}
+		rec.spec.OnMissing = rules.Skip
+	}
+}
+
+// each is the key of a rule whose target may be any: each counts by itself.
+func each(target string, components ...string) []string {
+	if target != anyTarget {
+		return nil
+	}
+	return components
+}
+
+// path reads service:/path, /path or *.
+func (r *reader) path(rec *record) {
+	name, path := "", rec.target
+	if i := strings.Index(rec.target, ":/"); i >= 0 && rec.target[0] != '/' {
+		name, path = rec.target[:i], rec.target[i+1:]
+		rec.spec.Match.Service = []string{name}
+	}
+	switch {
+	case rec.target == anyTarget:
+		rec.spec.Key = []string{"service", "route"}
+	case path == "" || path[0] != '/' || strings.HasPrefix(rec.target, ":"):
+		r.wrong("limitTarget", "with limitType INTERFACE service:/path, /path or *; a path may have * for a segment and ** at its end")
+	default:
+		rec.spec.Match.Path = path
+	}
+}
+
+// address reads an address, a network or *.
+func (r *reader) address(rec *record) {
+	rec.spec.Key = []string{"client.ip"}
+	rec.spec.OnMissing = rules.Skip
+	if rec.target == anyTarget {
+		return
+	}
+	prefix, err := netip.ParsePrefix(rec.target)
+	if address, alone := netip.ParseAddr(rec.target); alone == nil && address.Zone() == "" {
+		address = address.Unmap()
+		prefix, err = netip.PrefixFrom(address, address.BitLen()), nil
+	}
+	if err != nil || prefix != prefix.Masked() || prefix.Addr().Is4In6() {
+		r.wrong("limitTarget", "with limitType IP an address such as 192.0.2.7, a network such as 192.0.2.0/24 or 2001:db8::/32 without bits behind its length, or *")
+		return
+	}
+	if prefix.Addr().Is6() && prefix.Bits() > 64 { // within one /64 they would count as one
+		rec.spec.Key = []string{"client.ip v6/128"}
+	}
+	rec.spec.Match.Client = []string{prefix.String()}
+}
+
+const longestName = 128
+
+// nameOf is what the rule of a hash is called: what follows the prefix in its key, or where
+// that is no name, one made of it, which is the same each time.
+func nameOf(suffix string) string {
+	plain := make([]byte, 0, longestName)
+	for i := 0; i < len(suffix) && len(plain) < longestName; i++ {
+		c := suffix[i]
+		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '.' || c == '_' || c == '-' {
+			plain = append(plain, c)
+		} else {
+			plain = append(plain, '_')
+		}
+	}
+	if string(plain) == suffix && suffix != "" {
+		return suffix
+	}
+	sum := sha256.Sum256([]byte(suffix))
+	mark := "-" + hex.EncodeToString(sum[:8])
+	return string(plain[:min(len(plain), longestName-len(mark))]) + mark
+}

@@ -1,0 +1,524 @@
+package source_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirproject/weir/rules"
+	"github.com/weirproject/weir/rules/source"
+)
+
+// A script is a source that says what a test has it say.
+type script struct {
+	lines chan source.News
+	runs  atomic.Int32
+}
+
+func newScript() *script { return &script{lines: make(chan source.News)} }
+
+var errCurtain = errors.New("the connection broke")
+
+func (s *script) Run(ctx context.Context, news chan<- source.News) error {
+	s.runs.Add(1)
+	for {
+		select {
+		case n := <-s.lines:
+			if n.Err == errCurtain {
+				return n.Err
+			}
+			news <- n
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// says makes good news of rules written "name limit; name limit".
+func says(text string) source.News {
+	file := &rules.File{Name: "test"}
+	for rule := range strings.SplitSeq(text, ";") {
+		if name, limit, ok := strings.Cut(strings.TrimSpace(rule), " "); ok {
+			file.Rules = append(file.Rules, rules.Spec{Name: name, Limit: []string{limit}})
+		}
+	}
+	return source.News{File: file, Revision: text}
+}
+
+// A house is a keeper with scripts for sources, and what became of it. It runs in a
+// bubble: when a test says that everything is quiet, it is.
+type house struct {
+	t       *testing.T
+	keeper  *source.Keeper
+	scripts []*script
+	end     func()
+	slow    time.Duration // how long compiling takes
+	refuse  error         // what swap says
+
+	mu       sync.Mutex
+	force    string
+	compiled int
+	swapped  int
+	events   []string
+}
+
+func newHouse(t *testing.T, layers int, change func(*source.Layer), opts ...source.Option) *house {
+	h := &house{t: t}
+	var list []source.Layer
+	for i := range layers {
+		h.scripts = append(h.scripts, newScript())
+		y := source.Layer{Name: string(rune('a' + i)), Source: h.scripts[i]}
+		if change != nil {
+			change(&y)
+		}
+		list = append(list, y)
+	}
+	opts = append([]source.Option{source.WithTell(h.tell), source.WithCompile(h.compile)}, opts...)
+	keeper, err := source.NewKeeper(list, h.swap, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.keeper = keeper
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- keeper.Run(ctx) }()
+	h.end = func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+	return h
+}
+
+func (h *house) tell(e source.Event) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.events = append(h.events, e.String())
+}
+
+func (h *house) compile(f *rules.File) (*rules.Set, error) {
+	time.Sleep(h.slow)
+	h.mu.Lock()
+	h.compiled++
+	h.mu.Unlock()
+	return rules.Compile(f)
+}
+
+func (h *house) swap(set *rules.Set) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.refuse != nil {
+		return h.refuse
+	}
+	h.swapped++
+	h.force = ""
+	for _, r := range set.Rules() {
+		h.force += r.Name() + " " + r.Limits()[0].String() + "; "
+	}
+	return nil
+}
+
+func (h *house) say(i int, n source.News) { h.scripts[i].lines <- n }
+
+// quiet lets pass what is under way, batches included.
+func (h *house) quiet() {
+	time.Sleep(100 * time.Millisecond)
+	synctest.Wait()
+}
+
+// expect compares the rules in force.
+func (h *house) expect(want string) {
+	h.t.Helper()
+	h.quiet()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if got := strings.TrimSuffix(h.force, "; "); got != want {
+		h.t.Errorf("in force is %q, not %q", got, want)
+	}
+}
+
+// told compares the events since the last call; … stands for any end.
+func (h *house) told(want ...string) {
+	h.t.Helper()
+	h.quiet()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !slices.EqualFunc(h.events, want, func(got, want string) bool {
+		begin, more := strings.CutSuffix(want, "…")
+		return got == want || more && strings.HasPrefix(got, begin)
+	}) {
+		h.t.Errorf("told was\n%s\nnot\n%s", strings.Join(h.events, "\n"), strings.Join(want, "\n"))
+	}
+	h.events = nil
+}
+
+func bubble(t *testing.T, f func(t *testing.T)) {
+	t.Helper()
+	synctest.Test(t, f)
+}
+
+func TestTheFirstLawWaitsForAllLayers(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h := newHouse(t, 2, nil)
+		defer h.end()
+		h.say(0, says("x 1/1s"))
+		h.expect("")
+		h.say(1, says("y 2/1s"))
+		h.expect("x 1/1s; y 2/1s")
+		if err := h.keeper.Wait(t.Context()); err != nil {
+			t.Error(err)
+		}
+		h.told("in force: 2 rules (2 added)", "ready")
+	})
+}
+
+func TestALayerThatFailsDoesNotHoldUpTheStart(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h := newHouse(t, 2, nil)
+		defer h.end()
+		h.say(0, says("x 1/1s"))
+		h.say(1, source.News{Err: errors.New("no route")})
+		h.expect("x 1/1s")
+		if err := h.keeper.Wait(t.Context()); err == nil || err.Error() != "b: no route" {
+			t.Errorf("Wait says %v", err)
+		}
+		h.told("b: down, 0 rules stay in force: no route", "a: in force: 1 rules (1 added)", "ready: b: no route")
+		h.say(1, says("y 2/1s"))
+		h.expect("x 1/1s; y 2/1s")
+		h.told("b: in force: 2 rules (1 added)", "b: recovered")
+	})
+}
+
+func TestSilenceEndsTheWait(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h := newHouse(t, 2, nil, source.WithStartWithin(3*time.Second))
+		defer h.end()
+		h.say(0, says("x 1/1s"))
+		time.Sleep(2900 * time.Millisecond)
+		h.mu.Lock()
+		if h.swapped != 0 {
+			t.Error("it did not wait")
+		}
+		h.mu.Unlock()
+		if err := h.keeper.Wait(t.Context()); err == nil || !strings.Contains(err.Error(), "b: it has not said anything yet") {
+			t.Errorf("Wait says %v", err)
+		}
+		h.expect("x 1/1s")
+		h.say(1, says("y 1/1s"))
+		h.expect("x 1/1s; y 1/1s")
+		if err := h.keeper.Status().Err(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestNothingGoodAtAll(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h := newHouse(t, 1, nil)
+		defer h.end()
+		h.say(0, source.News{Err: errors.New("line 1"), Revision: "1"})
+		if err := h.keeper.Wait(t.Context()); err == nil {
+			t.Error("Wait is content")
+		}
+		if law := h.keeper.Status().Law; law != nil {
+			t.Errorf("a law is in force: %v", law)
+		}
+		h.told("a: refused, 0 rules stay in force: line 1", "ready: a: line 1")
+	})
+}
+
+func TestBadNewsChangeNothing(t *testing.T) {
+	mistake := says("x 1/1s")
+	mistake.File.Rules[0].Limit = []string{"1/60"}
+	mistake.Revision = "mistake"
+	tests := []struct {
+		name string
+		news source.News
+		told string
+	}{
+		{"it cannot be read", source.News{Err: errors.New("gone")}, "a: down, 1 rules stay in force: gone"},
+		{"it has mistakes", source.News{Err: errors.New("line 3"), Revision: "r"}, "a: refused, 1 rules stay in force: line 3"},
+		{"it is empty", says(""), "a: refused, 1 rules stay in force: it has no rules any more: its 1 rules stay in force; remove them one by one, or allow this source to be empty"},
+		{"it says nothing", source.News{Revision: "r"}, "a: refused, 1 rules stay in force: the source told of neither rules nor an error; this is a fault of its program"},
+		{"it does not compile", mistake, `a: refused, 1 rules stay in force: test: rules[0].limit[0]: limit is "1/60"; allowed: a period with its unit, such as 1s, 500ms, 1m30s, 1h, 1d or 1w; "60" is none`},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				h := newHouse(t, 1, nil)
+				defer h.end()
+				h.say(0, says("x 1/1s"))
+				h.quiet()
+				loaded := h.keeper.Status().Law.Loaded
+				h.events = nil
+				for range 3 { // told once, however often it is said
+					answer := make(chan error, 1)
+					test.news.Done = func(err error) { answer <- err }
+					h.say(0, test.news)
+					if err := <-answer; err == nil {
+						t.Error("who waited was told that all is well")
+					}
+					h.expect("x 1/1s")
+				}
+				h.told(test.told)
+				status := h.keeper.Status()
+				if y := status.Layers[0]; y.Err == nil || y.Since.IsZero() || y.Rules != 1 || y.Loaded.After(y.Since) || status.Law.Loaded != loaded {
+					t.Errorf("the status is %+v", y)
+				}
+				h.say(0, says("x 1/1s")) // what was good before is good again, and no change
+				h.expect("x 1/1s")
+				h.told("a: recovered")
+				if h.swapped != 1 || h.keeper.Status().Err() != nil {
+					t.Errorf("%d swaps; status %v", h.swapped, h.keeper.Status().Err())
+				}
+			})
+		})
+	}
+}
+
+func TestASourceMayBeAllowedToBeEmpty(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h := newHouse(t, 1, func(y *source.Layer) { y.AllowEmpty = true })
+		defer h.end()
+		h.say(0, says("x 1/1s"))
+		h.expect("x 1/1s")
+		h.say(0, says(""))
+		h.expect("")
+		h.told("a: in force: 1 rules (1 added)", "ready", "a: in force: 0 rules (1 removed)")
+	})
+}
+
+func TestASourceMayBeginEmpty(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h := newHouse(t, 1, nil)
+		defer h.end()
+		h.say(0, says(""))
+		if err := h.keeper.Wait(t.Context()); err != nil {
+			t.Error(err)
+		}
+		h.told("a: in force: 0 rules (no rule changed)", "ready")
+	})
+}
+
+func TestAStormIsOneLaw(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h := newHouse(t, 1, nil)
+		defer h.end()
+		h.say(0, says("x 1/1s"))
+		h.expect("x 1/1s")
+		for i := range 1000 {
+			h.say(0, says(fmt.Sprintf("x %d/1s", i+2)))
+		}
+		h.expect("x 1001/1s")
+		if h.compiled != 2 {
+			t.Errorf("compiled %d times", h.compiled)
+		}
+	})
+}
+
+func TestAStormThatDoesNotEndIsHeardMeanwhile(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h := newHouse(t, 1, nil)
+		defer h.end()
+		h.say(0, says("x 1/1s"))
+		h.expect("x 1/1s")
+		began := time.Now()
+		for i := 2; h.swapped < 2; i++ {
+			h.say(0, says(fmt.Sprintf("x %d/1s", i)))
+			time.Sleep(time.Millisecond)
+			synctest.Wait()
+			if i > 100 {
+				t.Fatal("nothing is in force while news go on")
+			}
+		}
+		if took := time.Since(began); took < 50*time.Millisecond || took > 52*time.Millisecond {
+			t.Errorf("it took %v of the bubble's time", took)
+		}
+	})
+}
+
+func TestNewsDuringASlowTrialAreNotLost(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h := newHouse(t, 1, nil)
+		defer h.end()
+		h.slow = time.Second
+		h.say(0, says("x 1/1s"))
+		time.Sleep(1500 * time.Millisecond)
+		for i := range 100 { // each is heard at once, though a trial takes a second
+			began := time.Now()
+			h.say(0, says(fmt.Sprintf("x %d/1s", i+2)))
+			if time.Since(began) != 0 {
+				t.Fatal("news had to wait")
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+		time.Sleep(3 * time.Second)
+		h.expect("x 101/1s")
+		if h.compiled > 5 {
+			t.Errorf("compiled %d times", h.compiled)
+		}
+	})
+}
+
+func TestLaterLayersReplaceEarlierOnes(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h := newHouse(t, 3, nil)
+		defer h.end()
+		h.say(0, says("x 1/1s; y 1/1s"))
+		h.say(1, says("z 2/1s; x 2/1s"))
+		h.say(2, says("x 3/1s"))
+		h.expect("x 3/1s; y 1/1s; z 2/1s")
+		law := h.keeper.Status().Law
+		if !slices.Equal(law.From, []string{"c", "a", "b"}) {
+			t.Errorf("the rules are from %v", law.From)
+		}
+		h.told("in force: 3 rules (3 added)", `collided: rule "x" of b replaces that of a, and 1 more`, "ready")
+		h.say(2, says("w 3/1s"))
+		h.expect("x 2/1s; y 1/1s; z 2/1s; w 3/1s")
+		h.told("c: in force: 4 rules (1 changed, 1 added)", `collided: rule "x" of b replaces that of a`)
+		h.say(1, says("z 2/1s"))
+		h.told("b: in force: 4 rules (1 changed)", "collided: no more")
+	})
+}
+
+// Two limits of x are called x and x.2: with a rule x.2 of another layer they cannot stand.
+func TestLayersThatCannotStandTogether(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h := newHouse(t, 4, nil)
+		defer h.end()
+		h.say(0, says("x 1/1s"))
+		h.say(1, says("x.2 1/1s"))
+		h.say(2, says("z 1/1s"))
+		h.say(3, says("w 1/1s"))
+		h.expect("x 1/1s; x.2 1/1s; z 1/1s; w 1/1s")
+		h.events = nil
+		two := says("x 5/1s")
+		two.File.Rules[0].Limit = []string{"5/1s", "9/1m"}
+		h.say(0, two)
+		h.say(2, says("z 2/1s"))
+		h.say(3, says("w 2/1s"))
+		h.expect("x 1/1s; x.2 1/1s; z 2/1s; w 2/1s")
+		h.told("c: in force: 4 rules (1 changed)", "d: in force: 4 rules (1 changed)",
+			`a: refused, 4 rules stay in force: a + b + c + d: rule "x.2" of b…`)
+		h.say(1, says("y 1/1s")) // what was in its way is gone: no need to say it again
+		h.expect("x 5/1s; y 1/1s; z 2/1s; w 2/1s")
+		h.told("in force: 4 rules (1 changed, 1 renamed, counts start anew: y)", "a: recovered")
+	})
+}
+
+func TestASwapThatRefuses(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h := newHouse(t, 1, nil)
+		defer h.end()
+		h.say(0, says("x 1/1s"))
+		h.quiet()
+		h.mu.Lock()
+		h.refuse, h.events = errors.New("no local store"), nil
+		h.mu.Unlock()
+		h.say(0, says("x 2/1s"))
+		h.expect("x 1/1s")
+		h.told("a: refused, 1 rules stay in force: no local store")
+		if law := h.keeper.Status().Law; law.File.Rules[0].Limit[0] != "1/1s" {
+			t.Error("the status tells of a law that is not in force")
+		}
+	})
+}
+
+func TestASourceThatEndsIsRunAgain(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h := newHouse(t, 1, nil)
+		defer h.end()
+		h.say(0, says("x 1/1s"))
+		h.expect("x 1/1s")
+		h.events = nil
+		began := time.Now()
+		for range 10 {
+			h.say(0, source.News{Err: errCurtain}) // taken as soon as it runs again
+		}
+		if took := time.Since(began); took != (1+2+4+8+16+32+3*60)*time.Second {
+			t.Errorf("nine times it was run again within %v", took)
+		}
+		if runs := h.scripts[0].runs.Load(); runs < 10 {
+			t.Errorf("it ran %d times", runs)
+		}
+		h.expect("x 1/1s")
+		h.told("a: down, 1 rules stay in force: the connection broke; it is run again in 1s")
+		h.say(0, says("x 2/1s"))
+		h.expect("x 2/1s")
+		h.told("a: in force: 1 rules (1 changed)", "a: recovered")
+	})
+}
+
+func TestWarningsArePassedOn(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h := newHouse(t, 1, nil)
+		defer h.end()
+		n := says("x 1/1s")
+		n.Warning = errors.New("polled only")
+		h.say(0, n)
+		h.told("a: warned: polled only", "a: in force: 1 rules (1 added)", "ready")
+	})
+}
+
+// Whoever waits for news to be in force is answered, whatever becomes of it.
+func TestNobodyWaitsForEver(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h := newHouse(t, 2, nil)
+		answers := make(chan error, 3)
+		ask := func(text string) source.News {
+			n := says(text)
+			n.Done = func(err error) { answers <- err }
+			return n
+		}
+		h.say(0, says("x 1/1s"))
+		h.say(1, says("y 1/1s"))
+		h.quiet()
+		h.say(0, ask("x 2/1s"))
+		h.say(0, ask("x 3/1s")) // replaces it before it is tried
+		for range 2 {
+			if err := <-answers; err != nil {
+				t.Error(err)
+			}
+		}
+		h.expect("x 3/1s; y 1/1s")
+		h.slow = time.Second
+		h.say(0, ask("x 4/1s"))
+		time.Sleep(500 * time.Millisecond) // in a trial
+		h.say(0, ask("x 5/1s"))
+		h.quiet() // it would be tried next
+		h.end()
+		first, second := <-answers, <-answers
+		if first != nil || !errors.Is(second, context.Canceled) {
+			t.Errorf("who waits at the end is told %v and %v", first, second)
+		}
+		if err := h.keeper.Run(t.Context()); err == nil {
+			t.Error("it runs twice")
+		}
+	})
+}
+
+func TestAKeeperNeedsLayersWithNames(t *testing.T) {
+	swap := func(*rules.Set) error { return nil }
+	s := newScript()
+	for name, layers := range map[string][]source.Layer{
+		"none":      nil,
+		"no name":   {{Source: s}},
+		"no source": {{Name: "a"}},
+		"twice":     {{Name: "a", Source: s}, {Name: "a", Source: s}},
+	} {
+		if _, err := source.NewKeeper(layers, swap); err == nil {
+			t.Errorf("%s: it is made", name)
+		}
+	}
+	if _, err := source.NewKeeper([]source.Layer{{Name: "a", Source: s}}, nil); err == nil {
+		t.Error("it is made without a swap")
+	}
+}

@@ -1,0 +1,148 @@
+// Package urlsource reads rules from a URL, again and again, and tells of each change.
+//
+// It asks every 30 seconds, a little sooner or later each time, so that many nodes do not
+// ask at once; where the server gives an ETag or a time of change, an unchanged file is not
+// sent again (RFC 9110, section 13). Where the server fails or is slow, it is asked less
+// and less often, down to every five minutes, and as long as its Retry-After says.
+//
+// The rules decide who is let in, so they are not taken from just anybody: only by https,
+// or from this machine; only from the host that was named, not from one that it redirects
+// to. What type the server says it is does not matter; what is longer than a file of rules
+// may be, compressed or not, is not read.
+package urlsource
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"time"
+
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/rules/source"
+)
+
+const (
+	defaultInterval = 30 * time.Second
+	defaultTimeout  = 10 * time.Second
+	firstRetry      = time.Second     // after a failure, then doubled
+	slowestRetry    = 5 * time.Minute // or the interval, if that is longer
+	mostRedirects   = 5
+	mostHeader      = 64 << 10 // bytes of an answer's header
+)
+
+// A Source is a URL with rules. It is a source.Source and a source.Reloader.
+type Source struct {
+	url               *url.URL
+	name              string // what errors call it: without a query, which may be secret
+	interval, timeout time.Duration
+	tokenFile         string
+	plain, away       bool
+	client            *http.Client
+	bell              source.Bell
+}
+
+// An Option changes how a Source works.
+type Option func(*Source)
+
+// WithInterval says how often the URL is asked, 1 s to 24 h, instead of every 30 seconds.
+// Each wait is up to a quarter shorter or longer.
+func WithInterval(every time.Duration) Option { return func(s *Source) { s.interval = every } }
+
+// WithTimeout says how long an answer may take with all its body, 10 ms to 5 min, instead
+// of 10 seconds.
+func WithTimeout(most time.Duration) Option { return func(s *Source) { s.timeout = most } }
+
+// WithTokenFile has each request carry the token that is in a file then (RFC 6750), so that
+// a new one can be put there at any time.
+func WithTokenFile(path string) Option { return func(s *Source) { s.tokenFile = path } }
+
+// WithPlainHTTP allows http, without TLS, from other machines too. Whoever is on the way
+// can then read the token and change the rules.
+func WithPlainHTTP() Option { return func(s *Source) { s.plain = true } }
+
+// WithRedirects follows redirects to other hosts, which are then believed as this one is;
+// they are not given the token.
+func WithRedirects() Option { return func(s *Source) { s.away = true } }
+
+// WithTransport replaces what sends the requests, such as one with certificates of its own.
+func WithTransport(t http.RoundTripper) Option { return func(s *Source) { s.client.Transport = t } }
+
+// New makes a source of the rules at an absolute URL with https, or http on this machine.
+func New(address string, opts ...Option) (*Source, error) {
+	s := &Source{interval: defaultInterval, timeout: defaultTimeout, bell: source.NewBell(), client: &http.Client{
+		Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, MaxResponseHeaderBytes: mostHeader}}}
+	s.client.CheckRedirect = s.checkRedirect
+	for _, opt := range opts {
+		opt(s)
+	}
+	u, err := url.Parse(address)
+	if err != nil || u.Host == "" || u.User != nil || u.Fragment != "" {
+		return nil, &weir.InputError{Field: "url", Given: "not shown, as it may have a password in it", Allowed: "an absolute URL such as https://config.example.com/weir.yaml, without user, password or fragment; for a token, give its file"}
+	}
+	s.url, s.name = u, u.Scheme+"://"+u.Host+u.EscapedPath()
+	if !s.trusted(u) {
+		return nil, &weir.InputError{Field: "url", Given: s.name, Allowed: "https, or http on this machine; http from elsewhere only if that is allowed explicitly"}
+	}
+	if s.interval < time.Second || s.interval > 24*time.Hour {
+		return nil, &weir.InputError{Field: "interval", Given: s.interval, Allowed: "1s to 24h"}
+	}
+	if s.timeout < 10*time.Millisecond || s.timeout > 5*time.Minute {
+		return nil, &weir.InputError{Field: "timeout", Given: s.timeout, Allowed: "10ms to 5m"}
+	}
+	return s, nil
+}
+
+// trusted reports whether what a URL answers is from whom it seems to be.
+func (s *Source) trusted(u *url.URL) bool {
+	if u.Scheme != "http" {
+		return u.Scheme == "https"
+	}
+	if s.plain || u.Hostname() == "localhost" {
+		return true
+	}
+	addr, err := netip.ParseAddr(u.Hostname())
+	return err == nil && addr.Unmap().IsLoopback()
+}
+
+// checkRedirect is asked before a redirect is followed.
+func (s *Source) checkRedirect(request *http.Request, via []*http.Request) error {
+	to, from := request.URL, via[0].URL
+	switch {
+	case len(via) > mostRedirects:
+		return fmt.Errorf("over %d redirects", mostRedirects)
+	case !s.trusted(to):
+		return fmt.Errorf("it redirects to %.80q, without TLS", to.Scheme+"://"+to.Host)
+	case to.Scheme == from.Scheme && to.Host == from.Host:
+	case s.away: // net/http would tell subdomains the token, and all of them the query
+		request.Header.Del("Authorization")
+		request.Header.Del("Referer")
+	default:
+		return fmt.Errorf("it redirects to %.80q; name that URL instead, or allow redirects", to.Scheme+"://"+to.Host)
+	}
+	return nil
+}
+
+// Reload asks at once, for the whole file even if it is not said to have changed, and waits
+// until the answer is in force: see source.Reloader.
+func (s *Source) Reload(ctx context.Context) (revision string, err error) { return s.bell.Ring(ctx) }
+
+// Run tells what the URL says, and then each change: see source.Source.
+func (s *Source) Run(ctx context.Context, news chan<- source.News) error {
+	defer s.client.CloseIdleConnections()
+	p := &poller{Source: s, ctx: ctx, news: news}
+	next := time.NewTimer(0)
+	defer next.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-next.C:
+			p.look(nil)
+		case c := <-s.bell.Rings():
+			p.look(s.bell.Callers(c))
+		}
+		next.Reset(p.wait())
+	}
+}
