@@ -153,6 +153,20 @@ func onRedis(t *testing.T) weir.Store {
 	return store
 }
 
+// TestRefusalsBeforeABanAreForgotten: after it, it takes as many as before, also within the
+// same time.
+func TestRefusalsBeforeABanAreForgotten(t *testing.T) {
+	c := newClock()
+	g := open(t, c.store(), `rules: [{name: login, key: [user], limit: fixed_window 1/1h, ban: {after: 3 refusals within 1d, for: 10s, then: 20s}}]`)
+	knock(t, g, "ann")
+	for i, want := range []string{"", "", "bans user=3:ann for 10s", "", "", "bans user=3:ann for 20s", "", ""} {
+		if _, got, _ := strings.Cut(knock(t, g, "ann"), ", "); got != want {
+			t.Errorf("refusal %d: %q, want %q", i, got, want)
+		}
+		c.advance(20 * time.Second)
+	}
+}
+
 // TestNodesBanOnce: many are refused at once, at two gates on one store. There is one ban, and
 // the next is the second. Instead of waiting for its end the ban is taken away.
 func TestNodesBanOnce(t *testing.T) {
@@ -297,6 +311,10 @@ func TestWhoIsOnlyTriedIsNotBanned(t *testing.T) {
 				t.Fatalf("%s: %s", how, got)
 			}
 		}
+		var v gate.Verdict
+		if err := g.Decide(t.Context(), &rules.Request{User: "ann"}, gate.Once, &v); err != nil || v.Len() != 2 {
+			t.Errorf("%s: %d checks, %v; want those of two limits", how, v.Len(), err)
+		}
 	}
 }
 
@@ -371,6 +389,28 @@ func TestTheListOfBansIsBounded(t *testing.T) {
 	bans, err := g.Bans(t.Context())
 	if err != nil || len(bans) != 1000 || bans[0].Key != "user=3:100" || bans[999].Key != "user=4:1099" {
 		t.Errorf("%d bans, %v", len(bans), err)
+	}
+}
+
+// TestBansThatAreOverMakeRoom in the list for those that hold.
+func TestBansThatAreOverMakeRoom(t *testing.T) {
+	c := newClock()
+	g := open(t, c.store(), `rules: [{name: a, key: [user], limit: fixed_window 1/1h, ban: {after: 1 refusal within 1h, for: 1s, then: 1d}}]`)
+	for range 2 {
+		provoke(t, g, "ann")
+		c.advance(time.Second)
+	}
+	var v gate.Verdict
+	for i := range 1100 {
+		for range 2 {
+			if err := g.Decide(t.Context(), &rules.Request{User: fmt.Sprint(i)}, gate.Once, &v); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c.advance(time.Second)
+	}
+	if bans, err := g.Bans(t.Context()); err != nil || len(bans) != 1 || bans[0].Key != "user=3:ann" {
+		t.Errorf("%v, %v", bans, err)
 	}
 }
 

@@ -58,6 +58,8 @@ func TestCandidates(t *testing.T) {
 			"ann+ ann- ann- ann-", "both 1, newly refused 0, newly granted 1, neither 0;; user=3:ann 1;"},
 		"in shadow": {`{name: a, mode: shadow, key: [user], limit: fixed_window 1/1h, candidate: {limit: fixed_window 9/1h}}`,
 			"ann+ ann+", "both 0, newly refused 0, newly granted 0, neither 0;;;"},
+		"together without its key": {`{name: a, key: [user], limit: fixed_window 2/1h, candidate: {limit: fixed_window 1/1h, key: [header.X]}}`,
+			"ann+ bob+", "both 1, newly refused 1, newly granted 0, neither 0; user=3:bob 1;;"},
 		"skipped without its key": {`{name: a, limit: fixed_window 1/1h, on_missing: skip, candidate: {limit: fixed_window 1/1h, key: [header.X]}}`,
 			"ann+ ann-", "both 1, newly refused 0, newly granted 1, neither 0;; all 1;"},
 		"denied without its key": {`{name: a, limit: fixed_window 1/1h, on_missing: deny, candidate: {limit: fixed_window 1/1h, key: [header.X]}}`,
@@ -70,7 +72,9 @@ func TestCandidates(t *testing.T) {
 			if v := ask(t, g, strings.TrimSuffix(user, "-"), 1); (v.Outcome == gate.Passed) != passes {
 				t.Errorf("%s, request %d: %s is %v", name, i, one, v.Outcome)
 			}
-			ask(t, g, strings.TrimRight(one, "+-"), 0) // a look counts nothing
+			if v := ask(t, g, strings.TrimRight(one, "+-"), 0); len(v.Differences()) > 0 {
+				t.Errorf("%s: a look counts %+v", name, v.Differences())
+			}
 		}
 		if got := compared(t, g, "a"); got != test.want {
 			t.Errorf("%s:\ngot  %s\nwant %s", name, got, test.want)

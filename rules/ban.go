@@ -53,7 +53,7 @@ func (b *builder) bans(i int, s *Spec, named bool) *Bans {
 	refusals, within := b.after(at(i, "ban.after"), given.After)
 	bans := &Bans{Lengths: b.lengths(i, given)}
 	forget := b.forget(i, given, bans.Lengths)
-	if !named || len(b.problems) > before || b.omitted > 0 {
+	if !named || len(b.problems) > before || b.omitted > 0 || refusals == 0 || len(bans.Lengths) == 0 { // what is wrong was said
 		return nil
 	}
 	limit := func(word string, spec weir.Spec) *weir.Limit { return b.banLimit(i, s.Name+"."+word, spec) }

@@ -354,6 +354,12 @@ func FuzzParse(f *testing.F) {
 		set.Listed(request)
 		for _, rule := range set.Rules() {
 			rule.Listed(request)
+			if bans := rule.Bans(); bans != nil && (bans.Hold == nil || bans.Refusals == nil || bans.Turn == nil || bans.Past == nil || len(bans.Lengths) == 0) {
+				t.Fatalf("a ban is half made: %+v", bans)
+			}
+			if c := rule.Candidate(); c != nil && len(c.Limits()) == 0 {
+				t.Fatal("a candidate has no limits")
+			}
 			rule.Active(now)
 			key, _ := rule.AppendKey(nil, request)
 			if units, err := rule.CostOf(request); err == nil && (units < 1 || units > rule.LimitsFor(request, key)[0].Most()) {
