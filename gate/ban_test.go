@@ -143,9 +143,11 @@ func TestTheLastBanRepeatsAndBansAreForgotten(t *testing.T) {
 }
 
 // onRedis is a store on a server of its own.
-func onRedis(t *testing.T) weir.Store {
+func onRedis(t *testing.T) weir.Store { return opened(t, redistest.Start(t).URL()) }
+
+func opened(t *testing.T, url string) weir.Store {
 	t.Helper()
-	store, err := redisstore.Open(context.Background(), redistest.Start(t).URL(), redisstore.WithTimeout(10*time.Second)) // tests share a busy machine
+	store, err := redisstore.Open(context.Background(), url, redisstore.WithTimeout(10*time.Second)) // tests share a busy machine
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,7 +173,7 @@ func TestRefusalsBeforeABanAreForgotten(t *testing.T) {
 // the next is the second. Instead of waiting for its end the ban is taken away.
 func TestNodesBanOnce(t *testing.T) {
 	const text = `rules: [{name: login, key: [user], limit: fixed_window 1/1h, ban: {after: 5 refusals within 1h, for: 1h, then: [2h, 3h]}}]`
-	for name, store := range map[string]weir.Store{"embedded": memstore.New(), "Redis": onRedis(t)} {
+	for name, store := range map[string]weir.Store{"embedded": memstore.New(), "Redis": onRedis(t), "a cluster": opened(t, redistest.StartCluster(t, 3, 0).URL())} {
 		t.Run(name, func(t *testing.T) {
 			nodes := []*gate.Gate{open(t, store, text), open(t, store, text)}
 			bans := nodes[0].Rules().Rules()[0].Bans()
