@@ -146,6 +146,7 @@ var vendors = map[string]struct {
 	"github.com/redis/rueidis":            {[]string{"redisstore", "rules/source/redissource"}, "the client of what lies in Redis, state and rules; other packages speak weir.Store"},
 	"github.com/redis/go-redis":           {[]string{"redisstore/goredisconn"}, "only for programs that have such a client already: others should not compile a second one"},
 	"go.yaml.in/yaml":                     {[]string{"rules"}, "rule files are read in one place, with one strictness"},
+	"github.com/cespare/xxhash":           {[]string{"rules"}, "who is within a percentage must be the same for ever, on every platform"},
 	"golang.org/x/text":                   {[]string{"rules"}, "the normaliser nfkc: Unicode's tables are not ours to keep"},
 	"github.com/go-json-experiment/json":  {[]string{"doors/httpapi"}, "documents of strangers are read in one place, with one strictness"},
 	"github.com/prometheus/client_golang": {[]string{"observe"}, "who counts needs it; who is counted does not"},
