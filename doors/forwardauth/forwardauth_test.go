@@ -1,6 +1,7 @@
 package forwardauth_test
 
 import (
+	"context"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -21,11 +22,7 @@ import (
 
 func gateOf(t testing.TB, text string) (*gate.Gate, weir.Store) {
 	t.Helper()
-	file, err := rules.Parse("weir.yaml", []byte("rules:\n"+text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := rules.Compile(file)
+	set, err := rules.Load("weir.yaml", []byte("rules:\n"+text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +124,9 @@ func TestAProxyOnAUnixSocket(t *testing.T) {
 	server := &httptest.Server{Listener: listener, Config: &http.Server{Handler: open(t, perIP)}}
 	server.Start()
 	defer server.Close()
-	client := &http.Client{Transport: &http.Transport{Dial: func(string, string) (net.Conn, error) { return net.Dial("unix", listener.Addr().String()) }}}
+	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", listener.Addr().String())
+	}}}
 	defer client.CloseIdleConnections()
 	for _, want := range []int{200, 429} {
 		request, err := http.NewRequestWithContext(t.Context(), "GET", "http://weir"+asked, nil)

@@ -27,17 +27,15 @@ rules:
   - {name: login, match: {method: POST, path: /login}, key: [client.ip], limit: [fixed_window 2/1h, fixed_window 20/1d]}
   - {name: jobs, match: {path: /jobs}, key: [user], on_missing: deny, limit: concurrency 2 ttl 30s}
   - {name: tried, match: {path: /login}, key: [client.ip], mode: shadow, limit: fixed_window 1/1h}
+  - {name: guess, match: {path: /guess}, key: [client.ip], limit: fixed_window 2/1h, ban: {after: 1 refusal within 1h, for: 1h}, candidate: {limit: fixed_window 1/1h}}
+  - {name: tighter, match: {path: /tighter}, key: [client.ip], limit: fixed_window 1/1h, candidate: {limit: fixed_window 2/1h}}
   - {name: export, match: {path: /export}, key: [user], on_missing: skip, on_store_error: deny, limit: 5/1h}
 `
 
 // compiled are the rules of a text.
 func compiled(t testing.TB, text string) *rules.Set {
 	t.Helper()
-	file, err := rules.Parse("rules.yaml", []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := rules.Compile(file)
+	set, err := rules.Load("rules.yaml", []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -104,7 +104,7 @@ func TestABlockIsInForceOnAllNodes(t *testing.T) {
 		t.Errorf("the list is\n%s", list)
 	}
 	history := ann.does("rules", "history", found[1])
-	if !regexp.MustCompile(`(?s)2 .*delete +`+found[1]+` +it was us.*1 .*set +`+found[1]+` +scanning`).MatchString(history) {
+	if !regexp.MustCompile(`(?s)2 .*delete +` + found[1] + ` +it was us.*1 .*set +` + found[1] + ` +scanning`).MatchString(history) {
 		t.Errorf("the history is\n%s", history)
 	}
 	for _, p := range servers {
