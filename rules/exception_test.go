@@ -171,3 +171,27 @@ func TestExceptionsThatDoNotFit(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func FuzzException(f *testing.F) {
+	f.Add("override", "per-user", "", "ann", "5/1m")
+	f.Add("override", "both", "", "10.0.0.0/8", "5/1m")
+	f.Add("block", "", "client.ip", "::ffff:10.0.0.1", "")
+	f.Add("allow", "both", "path.id", "7*", "")
+	f.Add("block", "all", "header.X-Key trim lower", "\xff", "")
+	f.Fuzz(func(t *testing.T, kind, rule, component, value, limit string) {
+		e := rules.Exception{ID: "x", Kind: rules.ExceptionKind(kind), Rule: rule, Component: component, Values: []string{value}}
+		if limit != "" {
+			e.Limit = []string{limit}
+		}
+		with, without := excepted(t, standing, e), excepted(t, standing)
+		for i, rule := range with.Rules() {
+			if fmt.Sprint(rule.Limits()) != fmt.Sprint(without.Rules()[i].Limits()) {
+				t.Fatalf("%+v changes the rule itself", e)
+			}
+		}
+		nobody := rules.Request{Path: "/"}
+		if with.Listed(&nobody) != without.Listed(&nobody) && value != "/" && value != "*" {
+			t.Fatalf("%+v names a request that has nothing", e)
+		}
+	})
+}
