@@ -1,6 +1,8 @@
 package rules_test
 
 import (
+	"fmt"
+	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"strings"
@@ -92,4 +94,36 @@ func TestListsAreALinearScan(t *testing.T) {
 			}
 		}
 	})
+}
+
+// BenchmarkListed asks about addresses of anybody, of whom some are listed.
+func BenchmarkListed(b *testing.B) {
+	for _, n := range []int{100, 10_000, 100_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			chance := rand.New(rand.NewPCG(1, 2))
+			anybody := func() netip.Addr {
+				return netip.AddrFrom4([4]byte{byte(1 + chance.IntN(223)), byte(chance.IntN(256)), byte(chance.IntN(256)), byte(chance.IntN(256))})
+			}
+			seen := make(map[netip.Prefix]bool)
+			var list rules.List
+			for len(list.Values) < n {
+				if network, _ := anybody().Prefix(16 + chance.IntN(17)); !seen[network] {
+					seen[network] = true
+					list.Values = append(list.Values, network.String())
+				}
+			}
+			set, err := rules.Compile(&rules.File{Deny: map[string]rules.List{"client.ip": list}})
+			if err != nil {
+				b.Fatal(err)
+			}
+			requests := make([]rules.Request, 4096)
+			for i := range requests {
+				requests[i].Client = anybody()
+			}
+			b.ResetTimer()
+			for i := range b.N {
+				set.Listed(&requests[i%len(requests)])
+			}
+		})
+	}
 }

@@ -247,8 +247,8 @@ func TestCeilingsOfAFile(t *testing.T) {
 		overrides = append(overrides, rules.Override{Key: []string{user}, Limit: []string{"1/1s"}})
 	}
 	for want, spec := range map[string]rules.Spec{
-		"f: rules[5].overrides: the rules up to here have over 50000 overrides":                              {Key: []string{"user"}, Overrides: overrides},
-		"f: rules[10].deny.user: deny.user has 9500 values; at most 10000, and 100000 in all lists together": {Deny: map[string]rules.List{"user": list}},
+		"f: rules[5].overrides: the rules up to here have over 50000 overrides":                               {Key: []string{"user"}, Overrides: overrides},
+		"f: rules[10].deny.user: deny.user has 9500 values; at most 100000, and 100000 in all lists together": {Deny: map[string]rules.List{"user": list}},
 	} {
 		var last int
 		if _, err := fmt.Sscanf(want, "f: rules[%d]", &last); err != nil {

@@ -18,7 +18,7 @@ const (
 	MaxWildcards    = 64      // overrides of a rule whose keys have wildcards
 	MaxAllOverrides = 50_000  // overrides of a file
 	MaxSources      = 16      // sources of one allow or deny
-	MaxListed       = 10_000  // values of one source of an allow or deny
+	MaxListed       = 100_000 // values of one source of an allow or deny
 	MaxAllListed    = 100_000 // values of all allows and denies of a file
 	MaxBans         = 8       // lengths of a rule's bans
 	MaxRefusals     = 1000    // refusals that lead to a ban
