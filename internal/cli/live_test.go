@@ -380,3 +380,17 @@ func TestReloadsUnderLoad(t *testing.T) {
 	}
 	t.Logf("%d requests, %d reloads", passed.Load(), swaps)
 }
+
+// TestWhatIsOddIsTold of a file at the start, and again only of what is new.
+func TestWhatIsOddIsTold(t *testing.T) {
+	const odd = "rules: [{name: a, limit: fixed_window %d/1h}, {name: b, match: {path: /a%%2fb}, limit: 5/1h}%s]\n"
+	file := write(t, t.TempDir(), "weir.yaml", fmt.Sprintf(odd, 5, ""))
+	p := gatewayBy(t, "--config", file)
+	p.logged("a%2fb")
+	replace(t, file, fmt.Sprintf(odd, 6, ", {name: c, match: {path: /c%2fd}, limit: 5/1h}"))
+	p.logged("c%2fd")
+	p.end()
+	if n := strings.Count(p.logs(), "a%2fb"); n != 1 {
+		t.Errorf("it is told %d times:\n%s", n, p.logs())
+	}
+}
