@@ -55,9 +55,7 @@ func (l *live) start(layers []source.Layer, wait time.Duration, signals <-chan o
 	if err != nil {
 		return err
 	}
-	if err := l.metrics.Registry().Register(sourceMetrics{l.keeper}); err != nil {
-		return err
-	}
+	l.metrics.Sources(l.sources)
 	if p := l.law.primary; p.text != nil {
 		l.lint(p.name, p.text)
 	}
@@ -86,6 +84,14 @@ func (l *live) close() {
 	if l.linter != nil {
 		l.linter.Stop()
 	}
+}
+
+// sources are how they stand, for the metrics.
+func (l *live) sources() (list []observe.Source) {
+	for _, y := range l.keeper.Status().Layers {
+		list = append(list, observe.Source{Name: y.Name, Up: !y.Down, Good: y.Err == nil, Rules: y.Rules, Loaded: y.Loaded})
+	}
+	return list
 }
 
 // swap puts rules in force, where gate and metrics are to know of them.
