@@ -11,8 +11,12 @@ import (
 // BenchmarkDecide is a request under one rule by address, and under four at once.
 func BenchmarkDecide(b *testing.B) {
 	for name, text := range map[string]string{
-		"none": `rules: []`,
-		"ip":   `rules: [{name: ip, key: [client.ip], limit: 1000000/1s}]`,
+		"none":      `rules: []`,
+		"ip":        `rules: [{name: ip, key: [client.ip], limit: 1000000/1s}]`,
+		"percent":   `rules: [{name: ip, key: [client.ip], limit: 1000000/1s, enforce_percent: 50}]`,
+		"ban":       `rules: [{name: ip, key: [client.ip], limit: 1000000/1s, ban: {after: 5 refusals within 1m, for: 10m}}]`,
+		"candidate": `rules: [{name: ip, key: [client.ip], limit: 1000000/1s, candidate: {limit: 900000/1s}}]`,
+		"shadow":    `rules: [{name: ip, key: [client.ip], limit: 1000000/1s}, {name: tried, mode: shadow, key: [client.ip], limit: 1000000/1s}]`,
 		"four": `
 rules:
   - {name: site, limit: 1000000/1s}

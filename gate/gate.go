@@ -14,7 +14,24 @@
 //
 // A rule in mode shadow is asked when all enforced rules have granted, each by itself and
 // on keys of its own: it changes nobody's budget and nobody's answer, and costs a call of
-// the store. What it says stands in the verdict.
+// the store. What it says stands in the verdict. A rule with an enforce_percent is a shadow
+// rule for the keys that it is not enforced for.
+//
+// # Candidates
+//
+// A rule's candidate is asked when the decision has fallen, about what all others would grant:
+// also where the rule itself refuses. It is counted under a name of its own, as if it were in
+// the rule's place, and changes nobody's answer. It costs a call of the store. It is not asked
+// about keys with an override, about who is banned, and while the store does not answer.
+//
+// # Bans
+//
+// A rule with a ban has one more claim in the decision, of cost 0: it refuses whoever is
+// banned, at no extra call. What a rule refuses is counted, by a call after the decision; when
+// the refusals are too many, three more calls ban: one that only one of all nodes is granted,
+// one that charges the ban and how often it happened, one that forgets the refusals. Who is
+// banned is not counted as refused by that rule. All of it lies in the store that decided:
+// while that is the local one, this process bans by itself. Shadow rules ban nobody.
 //
 // # When the store does not answer
 //
@@ -28,6 +45,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -40,6 +58,9 @@ type Gate struct {
 	store, local weir.Store
 	set          atomic.Pointer[rules.Set]
 	now          func() time.Time
+	list         banList
+	trials       atomic.Pointer[map[*rules.Rule]*trial]
+	swapping     sync.Mutex
 	observers    []func(*Verdict)
 }
 
@@ -86,6 +107,14 @@ func (g *Gate) Swap(set *rules.Set) error {
 			}
 		}
 	}
+	g.swapping.Lock()
+	defer g.swapping.Unlock()
+	var before map[*rules.Rule]*trial
+	if p := g.trials.Load(); p != nil {
+		before = *p
+	}
+	after := trials(set, before, g.now())
+	g.trials.Store(&after) // before the rules, so that what they decide is counted
 	g.set.Store(set)
 	return nil
 }
@@ -161,6 +190,10 @@ func (g *Gate) decide(ctx context.Context, r *rules.Request, ask *Ask, v *Verdic
 	} else {
 		v.Granted = ask.Times
 	}
+	if v.bannable && v.Granted < ask.Times {
+		g.count(ctx, ask.Times, v)
+	}
+	g.compare(ctx, r, ask, v)
 	if r != nil && (v.Granted > 0 || ask.Times == 0) {
 		g.shadow(ctx, r, ask, v)
 	}
@@ -227,11 +260,11 @@ func (g *Gate) shadow(ctx context.Context, r *rules.Request, ask *Ask, v *Verdic
 		times = v.Granted
 	}
 	for _, rule := range v.matched {
-		if rule.Mode() != rules.Shadow {
+		if !v.tries(rule, r) {
 			continue
 		}
 		from := len(v.claims)
-		if why, _ := v.apply(rule, r, ask); why != applies {
+		if why, _ := v.apply(rule, r, ask, true); why != applies {
 			v.skips = append(v.skips, Skip{rule, why})
 			continue
 		}

@@ -27,7 +27,7 @@ type Charged struct {
 func (v *Verdict) Receipt() (list Receipt) {
 	for i := range v.Len() {
 		c := v.At(i)
-		if !c.Decided || c.Granted == 0 {
+		if !c.Decided || c.Granted == 0 || c.Ban {
 			continue
 		}
 		claim := *c.Claim
@@ -134,10 +134,17 @@ func (g *Gate) Renew(ctx context.Context, receipt Receipt) error {
 }
 
 // Reset forgets what was counted under all claims of a verdict, shadow rules' included,
-// also in the local store. Fill the verdict with the zero Ask, which only looks.
+// also in the local store; with the claims of a rule, its bans. Fill the verdict with the
+// zero Ask, which only looks.
 func (g *Gate) Reset(ctx context.Context, v *Verdict) error {
 	var failed []error
-	for claims := range slices.Chunk(v.claims, weir.MaxClaims) {
+	all := slices.Clone(v.claims)
+	for i := range v.about {
+		if a := &v.about[i]; a.ban {
+			all = append(all, lifted(nil, a.rule.Bans(), v.claims[i].Key)[1:]...) // the first is a claim already
+		}
+	}
+	for claims := range slices.Chunk(all, weir.MaxClaims) {
 		failed = append(failed, g.store.Reset(ctx, claims))
 		if g.local != nil {
 			failed = append(failed, g.local.Reset(ctx, claims))

@@ -32,6 +32,7 @@ const (
 	WithinLimits                // passed: every limit granted it
 	AllowList                   // passed: the file's list allows it
 	LimitExceeded               // refused
+	Banned                      // refused: by Rule's ban, whatever its limits say
 	DenyList                    // denied by a list, of the file or of Rule
 	MissingKey                  // denied: Rule's key lacks a component, and its on_missing is deny
 	StoreFailed                 // passed or failed, by the rules' on_store_error
@@ -40,7 +41,7 @@ const (
 
 // String is the reason as logs and answers call it.
 func (r Reason) String() string {
-	return [...]string{"no_rule", "within_limits", "allow_list", "limit_exceeded", "deny_list", "missing_key", "store_failed", "bad_input"}[r]
+	return [...]string{"no_rule", "within_limits", "allow_list", "limit_exceeded", "banned", "deny_list", "missing_key", "store_failed", "bad_input"}[r]
 }
 
 // A Verdict is what came of a request. The zero Verdict is ready to be filled by Decide;
@@ -56,47 +57,54 @@ type Verdict struct {
 	Err     error         // the store's, also where the request passes; or Decide's
 	Took    time.Duration // of Decide; only if the gate has observers
 
-	worst     int // of claims; −1: none
-	enforced  int // how many of claims count
-	matched   []*rules.Rule
-	claims    []weir.Claim
-	decisions []weir.Decision
-	about     []about
-	skips     []Skip
-	keys      []byte // what claims' keys are made of
-	lease     string // under which concurrency limits are held
-	gate      *Gate
+	worst       int // of claims; −1: none
+	enforced    int // how many of claims count
+	matched     []*rules.Rule
+	claims      []weir.Claim
+	decisions   []weir.Decision
+	about       []about
+	skips       []Skip
+	banned      []Ban
+	differences []Difference
+	bannable    bool   // a claim is a ban's
+	keys        []byte // what claims' keys are made of
+	lease       string // under which concurrency limits are held
+	gate        *Gate
 }
 
 // about is what the verdict knows of a claim besides.
 type about struct {
-	rule    *rules.Rule
-	by      weir.Store // that decided; nil: none did
-	granted int64
-	aside   bool
+	rule      *rules.Rule
+	by        weir.Store // that decided; nil: none did
+	granted   int64
+	aside     bool
+	candidate bool
+	ban       bool // whether the request is banned is what the claim asks
 }
 
 // A Check is one claim of the verdict and what came of it.
 type Check struct {
-	Rule     *rules.Rule // nil: the caller's own claim
-	Claim    *weir.Claim
-	Decision *weir.Decision // meaningful if Decided
-	Decided  bool           // a store was asked and answered
-	Shadow   bool           // it does not count
-	Aside    bool           // it is of Ask.Aside
-	Local    bool           // the local store decided, because the store did not answer
-	Granted  int64
+	Rule      *rules.Rule // nil: the caller's own claim
+	Claim     *weir.Claim
+	Decision  *weir.Decision // meaningful if Decided
+	Decided   bool           // a store was asked and answered
+	Shadow    bool           // it does not count
+	Aside     bool           // it limits nobody: of Ask.Aside, or a ban of somebody who is not banned
+	Ban       bool           // it is the rule's ban, and not one of its limits
+	Candidate bool           // it is of the rule's candidate; such a check is Shadow too
+	Local     bool           // the local store decided, because the store did not answer
+	Granted   int64
 }
 
 // Len is how many checks there are.
 func (v *Verdict) Len() int { return len(v.claims) }
 
 // At is one of them: first the enforced ones in the order of the file, then the caller's
-// own claims, those aside, then the shadow rules'.
+// own claims, those aside, then those of candidates, then the shadow rules'.
 func (v *Verdict) At(i int) Check {
 	a := &v.about[i]
 	return Check{Rule: a.rule, Claim: &v.claims[i], Decision: &v.decisions[i], Decided: a.by != nil, Shadow: i >= v.enforced,
-		Aside: a.aside, Local: a.by != nil && a.by != v.gate.store, Granted: a.granted}
+		Aside: a.aside || a.ban && !v.bans(i), Ban: a.ban, Candidate: a.candidate, Local: a.by != nil && a.by != v.gate.store, Granted: a.granted}
 }
 
 // Worst is the check that decided; ok is false where no limit did.
@@ -143,8 +151,10 @@ func (v *Verdict) Matched() []*rules.Rule { return v.matched }
 // reset makes room for the next request, and lets go of what the last one brought.
 func (v *Verdict) reset(g *Gate) {
 	clear(v.claims)
+	clear(v.banned)
+	clear(v.differences)
 	*v = Verdict{worst: -1, matched: v.matched[:0], claims: v.claims[:0], decisions: v.decisions[:0], about: v.about[:0],
-		skips: v.skips[:0], keys: v.keys[:0], gate: g}
+		skips: v.skips[:0], banned: v.banned[:0], differences: v.differences[:0], keys: v.keys[:0], gate: g}
 }
 
 // fail is what the verdict says where Decide returns an error.
@@ -166,10 +176,10 @@ func (v *Verdict) match(set *rules.Set, r *rules.Request, ask *Ask) (done bool, 
 	}
 	v.matched = set.Match(r, v.matched)
 	for _, rule := range v.matched {
-		if rule.Mode() == rules.Shadow {
+		if v.tries(rule, r) {
 			continue
 		}
-		why, err := v.apply(rule, r, ask)
+		why, err := v.apply(rule, r, ask, false)
 		switch why {
 		case applies:
 		case WouldFail:
@@ -194,8 +204,24 @@ func (v *Verdict) deny(rule *rules.Rule, r *rules.Request) {
 	v.truncate(0)
 }
 
-// apply makes a rule's claims, or says why there are none.
-func (v *Verdict) apply(rule *rules.Rule, r *rules.Request, ask *Ask) (Why, error) {
+// tries reports whether the rule is only tried out for this request: it is in shadow, or
+// not enforced yet for the request's key. Whoever has no key is no part of a percentage.
+func (v *Verdict) tries(rule *rules.Rule, r *rules.Request) bool {
+	if rule.Mode() == rules.Shadow {
+		return true
+	}
+	if rule.EnforcePercent() == 100 {
+		return false
+	}
+	start := len(v.keys)
+	key, ok := rule.AppendKey(v.keys, r)
+	v.keys = key[:start] // what it has grown by is of use to the next
+	return !ok || !rule.Enforces(key[start:])
+}
+
+// apply makes a rule's claims, or says why there are none. A rule that is tried out is
+// counted on keys of its own.
+func (v *Verdict) apply(rule *rules.Rule, r *rules.Request, ask *Ask, tried bool) (Why, error) {
 	if rule.Scheduled() && !rule.Active(v.gate.now()) {
 		return OffSchedule, nil
 	}
@@ -206,7 +232,7 @@ func (v *Verdict) apply(rule *rules.Rule, r *rules.Request, ask *Ask) (Why, erro
 		return Exempt, nil
 	}
 	start := len(v.keys)
-	if rule.Mode() == rules.Shadow {
+	if tried {
 		v.keys = append(v.keys, shadowed...)
 	}
 	plain, ok := rule.AppendKey(v.keys, r)
@@ -227,6 +253,10 @@ func (v *Verdict) apply(rule *rules.Rule, r *rules.Request, ask *Ask) (Why, erro
 	key := unsafe.String(&v.keys[start], len(v.keys)-start)
 	for _, limit := range rule.LimitsFor(r, own) {
 		v.add(rule, weir.Claim{Key: key, Limit: limit, Cost: cost})
+	}
+	if bans := rule.Bans(); bans != nil && !tried {
+		v.add(rule, weir.Claim{Key: key, Limit: bans.Hold})
+		v.about[len(v.about)-1].ban, v.bannable = true, true
 	}
 	return applies, nil
 }
@@ -289,10 +319,12 @@ func (v *Verdict) judge(times int64) {
 			continue
 		}
 		v.Granted = a.granted
-		if a.aside {
+		if a.aside || a.ban && !v.bans(i) {
 			continue
 		}
-		v.Delay = max(v.Delay, d.Delay)
+		if !a.ban { // whose debt is no borrowed unit
+			v.Delay = max(v.Delay, d.Delay)
+		}
 		if v.worst < 0 || weir.Worse(d, &v.decisions[v.worst]) {
 			v.worst = i
 		}
@@ -307,6 +339,19 @@ func (v *Verdict) judge(times int64) {
 		refused = v.decisions[v.worst].RetryAfter != 0
 	}
 	v.refuse(refused)
+	if refused && v.holds(v.Rule) {
+		v.Reason = Banned
+	}
+}
+
+// holds reports whether the rule bans the request. Its limits may refuse it for longer.
+func (v *Verdict) holds(rule *rules.Rule) bool {
+	for i := range v.enforced {
+		if v.about[i].rule == rule && v.bans(i) {
+			return true
+		}
+	}
+	return false
 }
 
 func (v *Verdict) refuse(refused bool) {

@@ -30,7 +30,8 @@ import (
 // fields are not shown. Who is denied by a list or for a missing key is answered 403, which
 // does not tell which; where the store did not answer and a rule says deny, 503, without
 // Retry-After, because nobody knows how long. Both are problem+json, or plain JSON where
-// the rule that decided has that.
+// the rule that decided has that. Who is banned is refused like anybody: with the end of the ban
+// as Retry-After, and the ban among the limits of RateLimit and of the body's.
 //
 // A rule that settles has its cost corrected when the handler has returned: by the header
 // or trailer that it names (a whole number; what is missing or malformed leaves the
@@ -255,12 +256,14 @@ func (h *hearing) describe(header http.Header) {
 	h.policies, h.limits = h.policies[:0], h.limits[:0]
 	for i := range v.Len() {
 		c := v.At(i)
-		if !c.Decided || c.Shadow {
+		if !c.Decided || c.Shadow || c.Aside {
 			continue
 		}
 		switch familyOf(c.Rule) {
 		case Draft:
-			h.policies = appendPolicy(comma(h.policies), c.Claim.Limit)
+			if !c.Ban { // which has no quota
+				h.policies = appendPolicy(comma(h.policies), c.Claim.Limit)
+			}
 			h.limits = appendLimit(comma(h.limits), c.Claim.Limit, c.Decision, v.Outcome == gate.Passed)
 		case Seconds, UnixTime:
 			if worst.Rule == nil || weir.Worse(c.Decision, worst.Decision) {

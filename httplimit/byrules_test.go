@@ -569,3 +569,22 @@ func TestOptionsForOthersAreErrors(t *testing.T) {
 		t.Error("nil clients: no error")
 	}
 }
+
+// TestWhoIsBannedIsTold when it ends; who is not is told nothing of bans.
+func TestWhoIsBannedIsTold(t *testing.T) {
+	handler := byRules(t, memstore.New(), `  - {name: login, limit: fixed_window 1/1m, ban: {after: 1 refusal within 1m, for: 10m}}`)(http.NotFoundHandler())
+	for i, want := range []string{
+		`404  "login";q=1;w=60 "login";r=0;t=60`,
+		`429 60 "login";q=1;w=60 "login";r=0;t=60`,
+		`429 600 "login";q=1;w=60 "login";r=0;t=60, "login.ban";r=0;t=600`,
+	} {
+		w := ask(handler, "GET", "/")
+		h := w.Header()
+		if got := fmt.Sprint(w.Code, " ", h.Get("Retry-After"), " ", h.Get("RateLimit-Policy"), " ", h.Get("RateLimit")); got != want {
+			t.Errorf("request %d: %s, want %s", i, got, want)
+		}
+		if i == 2 && !strings.Contains(w.Body.String(), `["login","login.ban"]`) {
+			t.Errorf("the body is %s", w.Body)
+		}
+	}
+}

@@ -114,7 +114,6 @@ func (j *byLimiter) settle(ctx context.Context, reservation *weir.Reservation, s
 type byClaims struct {
 	gate  *gate.Gate
 	parts []Part
-	ttls  map[*weir.Limit]time.Duration // of those that hold leases
 	after costAfter
 	own   map[*weir.Limit]bool // those whose parts have a cost of their own
 }

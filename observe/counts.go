@@ -19,6 +19,10 @@ const (
 	shadowPassed
 	shadowRefused
 	outcomes
+
+	bans   = outcomes // how many it put, which is no outcome
+	rival  = bans + 1 // and the four of what its candidate says, as gate.Difference.Parts
+	counts = rival + 4
 )
 
 var outcomeNames = [outcomes]string{"passed", "refused", "denied", "failed", "shadow_passed", "shadow_refused"}
@@ -30,7 +34,7 @@ const (
 )
 
 // A tally is the counts of one rule.
-type tally [outcomes]atomic.Uint64
+type tally [counts]atomic.Uint64
 
 // A census is the tallies of the rules in force. A rule is found by its place, and by
 // itself: verdicts of the rules before may still come.
@@ -69,6 +73,16 @@ func (c *census) of(rule *rules.Rule) *tally {
 // count notes a verdict. All that was asked has passed if the verdict has; of what did not
 // pass only the rule that decided is counted: the others were not charged.
 func (c *census) count(v *gate.Verdict) {
+	for _, ban := range v.Banned() {
+		c.of(ban.Rule)[bans].Add(1)
+	}
+	for _, d := range v.Differences() {
+		t := c.of(d.Rule)
+		both, refused, granted, neither := d.Parts()
+		for i, n := range [...]int64{both, refused, granted, neither} {
+			t[rival+i].Add(uint64(n))
+		}
+	}
 	if v.Outcome != gate.Passed {
 		if v.Rule != nil || v.Reason == gate.LimitExceeded || v.Reason == gate.StoreFailed {
 			c.of(v.Rule)[v.Outcome].Add(1) // the gate numbers outcomes as we do
@@ -80,7 +94,8 @@ func (c *census) count(v *gate.Verdict) {
 	for i := range v.Len() {
 		check := v.At(i)
 		switch {
-		case check.Aside:
+		case check.Aside, check.Candidate:
+			continue
 		case check.Rule == nil:
 			own = true
 		case check.Rule != last: // the limits of a rule stand together, and are granted together
@@ -108,9 +123,19 @@ var ruleDecisions = prometheus.NewDesc("weir_decisions_total",
 	"Decisions by rule. Of requests that passed, every rule that was asked; of others, the one that decided. shadow_ is of rules that are only tried out; (claims) are the callers' own limits.",
 	[]string{"rule", "outcome"}, nil)
 
+var ruleBans = prometheus.NewDesc("weir_bans_total", "Bans that this server put, by rule.", []string{"rule"}, nil)
+
+var ruleRivals = prometheus.NewDesc("weir_candidate_total",
+	"Requests by rule, what the rule says of them, and what its candidate would.", []string{"rule", "live", "candidate"}, nil)
+
+// rivalWords are what the rule and its candidate say.
+var rivalWords = [4][2]string{{"granted", "granted"}, {"granted", "refused"}, {"refused", "granted"}, {"refused", "refused"}}
+
 // Describe implements prometheus.Collector.
 func (m *Metrics) Describe(descriptions chan<- *prometheus.Desc) {
 	descriptions <- ruleDecisions
+	descriptions <- ruleBans
+	descriptions <- ruleRivals
 	descriptions <- verdictCounts
 }
 
@@ -120,6 +145,7 @@ func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 	c := m.census.Load()
 	for i, rule := range c.rules {
 		c.tallies[i].collect(to, rule.Name(), rule.Mode() == rules.Shadow)
+		c.tallies[i].collectMore(to, rule)
 	}
 	c.claims.collect(to, claims, false)
 	c.unknown.collect(to, unknown, false)
@@ -129,7 +155,7 @@ func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 // collect tells of the two outcomes that are expected of a rule, also at 0, so that a rate
 // has a beginning; of the others only once there are any.
 func (t *tally) collect(to chan<- prometheus.Metric, name string, shadow bool) {
-	for i := range t {
+	for i := range outcomes {
 		n := t[i].Load()
 		expected := i == passed || i == refused
 		if shadow {
@@ -138,5 +164,18 @@ func (t *tally) collect(to chan<- prometheus.Metric, name string, shadow bool) {
 		if n > 0 || expected {
 			to <- prometheus.MustNewConstMetric(ruleDecisions, prometheus.CounterValue, float64(n), name, outcomeNames[i])
 		}
+	}
+}
+
+// collectMore tells of what only some rules have.
+func (t *tally) collectMore(to chan<- prometheus.Metric, rule *rules.Rule) {
+	if rule.Bans() != nil {
+		to <- prometheus.MustNewConstMetric(ruleBans, prometheus.CounterValue, float64(t[bans].Load()), rule.Name())
+	}
+	if rule.Candidate() == nil {
+		return
+	}
+	for i, words := range rivalWords {
+		to <- prometheus.MustNewConstMetric(ruleRivals, prometheus.CounterValue, float64(t[rival+i].Load()), rule.Name(), words[0], words[1])
 	}
 }

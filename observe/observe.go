@@ -91,6 +91,7 @@ var possible = [reasons][]gate.Outcome{
 	gate.WithinLimits:  {gate.Passed},
 	gate.AllowList:     {gate.Passed},
 	gate.LimitExceeded: {gate.Refused},
+	gate.Banned:        {gate.Refused},
 	gate.DenyList:      {gate.Denied},
 	gate.MissingKey:    {gate.Denied},
 	gate.StoreFailed:   {gate.Passed, gate.Failed},

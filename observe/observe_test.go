@@ -335,3 +335,55 @@ func BenchmarkVerdict(b *testing.B) {
 		}
 	})
 }
+
+// TestBansAreCounted, by rule, and as refusals with a reason of their own.
+func TestBansAreCounted(t *testing.T) {
+	m := observe.New("v")
+	set := compiled(t, `rules: [{name: login, key: [client.ip], limit: fixed_window 1/1h, ban: {after: 2 refusals within 1h, for: 1h}}, {name: none, limit: 100/1s}]`)
+	g, err := gate.New(memstore.New(), set, gate.WithLocal(memstore.New()), gate.WithObserver(m.Verdict))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Rules(set, time.Unix(1, 0))
+	for range 5 {
+		decide(t, g, from("192.0.2.1", "/"), gate.Once)
+	}
+	says(t, m,
+		`weir_bans_total{rule="login"} 1`,
+		`weir_decisions_total{outcome="passed",rule="login"} 1`,
+		`weir_decisions_total{outcome="refused",rule="login"} 4`,
+		`weir_verdicts_total{outcome="refused",reason="limit_exceeded"} 2`,
+		`weir_verdicts_total{outcome="refused",reason="banned"} 2`,
+	)
+	if text := expose(t, m); strings.Contains(text, `weir_bans_total{rule="none"}`) {
+		t.Error("a rule without a ban counts bans")
+	}
+}
+
+// TestCandidatesAreCounted apart: what they say is not what the rule does.
+func TestCandidatesAreCounted(t *testing.T) {
+	m := observe.New("v")
+	set := compiled(t, `rules: [{name: ip, key: [client.ip], limit: fixed_window 3/1h, candidate: {limit: fixed_window 2/1h}}, {name: none, limit: 100/1s}]`)
+	g, err := gate.New(memstore.New(), set, gate.WithLocal(memstore.New()), gate.WithObserver(m.Verdict))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Rules(set, time.Unix(1, 0))
+	for range 5 {
+		decide(t, g, from("192.0.2.1", "/"), gate.Once)
+	}
+	says(t, m,
+		`weir_candidate_total{candidate="granted",live="granted",rule="ip"} 2`,
+		`weir_candidate_total{candidate="refused",live="granted",rule="ip"} 1`,
+		`weir_candidate_total{candidate="granted",live="refused",rule="ip"} 0`,
+		`weir_candidate_total{candidate="refused",live="refused",rule="ip"} 2`,
+		`weir_decisions_total{outcome="passed",rule="ip"} 3`,
+		`weir_decisions_total{outcome="refused",rule="ip"} 2`,
+		`weir_decisions_total{outcome="passed",rule="none"} 3`,
+	)
+	for _, never := range []string{`weir_candidate_total{candidate="granted",live="granted",rule="none"}`, `outcome="shadow_`, "192.0.2"} {
+		if strings.Contains(expose(t, m), never) {
+			t.Errorf("/metrics tells %s", never)
+		}
+	}
+}

@@ -90,10 +90,13 @@ func (b *builder) rule(i int, s *Spec) {
 	rule.lists = b.lists(i, s.Allow, s.Deny, s.Match.Path)
 	rule.response = b.over(i, b.response(i, &s.Response), b.fileResponse).complete()
 	named := b.name(i, s.Name)
-	b.algorithm(i, s)
+	b.algorithm(at(i, "algorithm"), s.Algorithm)
 	rule.limits = b.limits(at(i, "limit"), s.Limit, s, rule, named)
-	b.key(i, s, rule)
+	rule.components = b.key(at(i, "key"), s.Key, s.Match.Path)
 	b.override(i, s, rule, named)
+	rule.percent = b.percent(i, s)
+	rule.bans = b.bans(i, s, named)
+	rule.candidate = b.candidate(i, s, rule, named)
 	hosts := b.hosts(i, s.Match.Host)
 	b.path(at(i, "match.path"), s.Match.Path)
 	conditions := b.conditions(i, &s.Match)
@@ -134,9 +137,9 @@ func (b *builder) count(p place, n, most int) bool {
 var algorithms = []string{"token_bucket", "gcra", "leaky_bucket", "leaky_queue", "fixed_window", "calendar",
 	"sliding_log", "sliding_counter", "concurrency"}
 
-func (b *builder) algorithm(i int, s *Spec) {
-	if s.Algorithm != "" && !slices.Contains(algorithms, s.Algorithm) {
-		b.add(at(i, "algorithm"), "algorithm is %.80q; %s", s.Algorithm, oneOf(s.Algorithm, algorithms))
+func (b *builder) algorithm(p place, word string) {
+	if word != "" && !slices.Contains(algorithms, word) {
+		b.add(p, "algorithm is %.80q; %s", word, oneOf(word, algorithms))
 	}
 }
 
@@ -209,12 +212,17 @@ func (b *builder) limit(p place, name, prefix, text string, cost int64) *weir.Li
 	if cost > limit.Most() && cost <= weir.MaxUnits {
 		b.add(p, "a cost of %d can never be granted by %s; at most %d", cost, limit, limit.Most())
 	}
+	b.owns(p, name)
+	return limit
+}
+
+// owns notes that a rule has a limit of this name.
+func (b *builder) owns(p place, name string) {
 	if first, taken := b.states[name]; taken && first != p.rule {
 		b.add(p, "the limit would be called %q as one of rules[%d] is, and share its state; rename a rule", name, first)
 	} else if name != "rule" {
 		b.states[name] = p.rule
 	}
-	return limit
 }
 
 // sentence is what weir says is wrong, without its name before it.
@@ -247,25 +255,26 @@ func (b *builder) name(i int, name string) bool {
 	return true
 }
 
-func (b *builder) key(i int, s *Spec, rule *Rule) {
-	if !b.count(at(i, "key"), len(s.Key), MaxComponents) {
-		return
+func (b *builder) key(p place, given []string, path string) (list []component) {
+	if !b.count(p, len(given), MaxComponents) {
+		return nil
 	}
-	for j, text := range s.Key {
-		p := place{i, "key", j}
+	for j, text := range given {
+		p := place{p.rule, p.field, j}
 		if text == "" && b.has(p) {
 			continue
 		}
-		c, complaint := parseComponent(text, s.Match.Path)
+		c, complaint := parseComponent(text, path)
 		if complaint != "" {
 			b.add(p, "key %.80q: %s", text, complaint)
 			continue
 		}
-		if slices.ContainsFunc(rule.components, func(other component) bool { return other.label == c.label }) {
+		if slices.ContainsFunc(list, func(other component) bool { return other.label == c.label }) {
 			b.add(p, "key %.80q stands here twice", text)
 		}
-		rule.components = append(rule.components, c)
+		list = append(list, c)
 	}
+	return list
 }
 
 var hostName = regexp.MustCompile(`^(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*$`)

@@ -48,6 +48,8 @@ func (l *linter) lint() {
 		l.table(at(i, "deny"), s.Deny, l.set.lists.deny, l.set.lists.allow)
 		l.limits(at(i, "limit"), rule)
 		l.overrides(i, s, rule)
+		l.ban(i, rule)
+		l.candidate(i, rule)
 	}
 	l.duplicates()
 	l.rivals()
@@ -223,7 +225,7 @@ func (l *linter) overrides(i int, s *Spec, rule *Rule) {
 func (l *linter) duplicates() {
 	alike := make(map[string][]int)
 	for i := range l.file.Rules {
-		if l.set.rules[i].mode != Enforce || len(l.file.Rules[i].Overrides) > 0 {
+		if l.set.rules[i].mode != Enforce || l.set.rules[i].percent < 100 || l.set.rules[i].bans != nil || len(l.file.Rules[i].Overrides) > 0 {
 			continue
 		}
 		same := likeness(&l.file.Rules[i], l.set.rules[i])

@@ -256,6 +256,9 @@ func (d *decoder) rule(i int, n *yaml.Node) {
 		{"overrides", func(p place, n *yaml.Node) { s.Overrides = d.overrides(p, n) }},
 		{"cost", func(p place, n *yaml.Node) { d.cost(p, n, &s.Cost) }},
 		{"mode", func(p place, n *yaml.Node) { s.Mode = Mode(d.text(p, n)) }},
+		{"ban", func(p place, n *yaml.Node) { d.ban(p, n, &s.Ban) }},
+		{"candidate", func(p place, n *yaml.Node) { d.candidate(p, n, &s.Candidate) }},
+		{"enforce_percent", func(p place, n *yaml.Node) { s.EnforcePercent = d.percent(p, n) }},
 		{"on_store_error", func(p place, n *yaml.Node) { s.OnStoreError = StoreError(d.text(p, n)) }},
 		{"response", func(p place, n *yaml.Node) { d.response(p, n, &s.Response) }},
 	})

@@ -98,7 +98,7 @@ func TestParse(t *testing.T) {
 		"Response:{Status:503 Fields:seconds Body:json ContentType: Template:<nil>} " +
 		"Rules:[{Name:whole-site Match:{Method:[] Host:[] Path: Client:[] Service:[] User:[] Route:[] Header:[] Query:[] Descriptor:[]} Group: Schedule:[] Allow:[] Deny:[] " +
 		"Key:[] OnMissing: Algorithm: Limit:[5000/s burst 10000] Overrides:[] Cost:{Units:0 From: Default:0 Max:0 Settle:} Mode: " +
-		"OnStoreError: Response:{Status:0 Fields: Body: ContentType: Template:<nil>}} " +
+		"OnStoreError: Response:{Status:0 Fields: Body: ContentType: Template:<nil>} Ban:{After: For: Then:[] Forget:} Candidate:{Limit:[] Algorithm: Key:[]} EnforcePercent:<nil>} " +
 		"{Name:login Match:{Method:[POST PUT] Host:[Example.com *.example.com] Path:/users/{id}/login " +
 		"Client:[203.0.113.0/24 2001:db8::/32 192.0.2.7] Service:[] User:[] Route:[] Header:[X-Version:[2] x-plan:[free]] Query:[debug:[*]] Descriptor:[tenant:[a b]]} Group: " +
 		"Schedule:[{Days:[mon-fri sun] Hours:09:00-18:00 Zone:Asia/Shanghai} {Days:[] Hours:22:00-24:00 Zone:}] " +
@@ -106,7 +106,7 @@ func TestParse(t *testing.T) {
 		"Key:[client.ip v4/24 v6/48 path.id header.x-user trim nfkc lower constant.x] OnMissing:deny Algorithm:sliding_log " +
 		"Limit:[5/1m 20/1h] Overrides:[{Key:[203.0.113.0/24 * ann x] Limit:[50/1m]}] " +
 		"Cost:{Units:0 From:header.x-tokens Default:2 Max:4 Settle:header.x-used} Mode:shadow OnStoreError:allow " +
-		"Response:{Status:403 Fields: Body:{{.Message}} ContentType:text/html Template:<nil>}}]}"
+		"Response:{Status:403 Fields: Body:{{.Message}} ContentType:text/html Template:<nil>} Ban:{After: For: Then:[] Forget:} Candidate:{Limit:[] Algorithm: Key:[]} EnforcePercent:<nil>}]}"
 	if got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
@@ -353,6 +353,12 @@ func FuzzParse(f *testing.F) {
 		set.Listed(request)
 		for _, rule := range set.Rules() {
 			rule.Listed(request)
+			if bans := rule.Bans(); bans != nil && (bans.Hold == nil || bans.Refusals == nil || bans.Turn == nil || bans.Past == nil || len(bans.Lengths) == 0) {
+				t.Fatalf("a ban is half made: %+v", bans)
+			}
+			if c := rule.Candidate(); c != nil && len(c.Limits()) == 0 {
+				t.Fatal("a candidate has no limits")
+			}
 			rule.Active(now)
 			key, _ := rule.AppendKey(nil, request)
 			if units, err := rule.CostOf(request); err == nil && (units < 1 || units > rule.LimitsFor(request, key)[0].Most()) {

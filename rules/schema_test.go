@@ -67,6 +67,8 @@ func TestTheSchemaTakesWhatParseTakes(t *testing.T) {
 // Parse does not: what is wrong with them is not their shape.
 var onlyParseKnows = map[string][]int{
 	"anchors":           {0, 1, 2},                              // the schema sees what YAML made of them
+	"bans":              {4, 8, 9},                              // times that do not fit each other, over 1000 refusals
+	"candidates":        {2, 4, 6, 9},                           // the words of a limit, overrides beside it, costs
 	"clients":           {1, 3, 5},                              // bits beyond a network's length, two spellings of one address, 010
 	"costs-of-requests": {2, 3, 8, 10, 13},                      // more than the limit or the maximum, and names with blanks
 	"costs":             {3, 4},                                 // numbers that YAML reads otherwise than they look
@@ -77,6 +79,7 @@ var onlyParseKnows = map[string][]int{
 	"matches":           {4, 5, 6, 7},                           // segments of paths
 	"overrides":         {0, 1, 2, 3, 4, 7, 11, 12, 13, 14, 15}, // what fits the rule's key
 	"paths":             {0, 1, 2, 3},                           // segments of paths
+	"percents":          {5},                                    // without a key
 	"responses":         {7, 8},                                 // templates
 	"schedules":         {3, 5, 10},                             // a day twice, an end that is the beginning, zones
 }
@@ -138,13 +141,15 @@ func encoded(value any) string {
 
 // shapes are where mappings with known fields stand: %s is a field of it.
 var shapes = map[string]string{
-	"":         "rules: []\n%s: x",
-	"rule":     "rules: [{name: a, limit: 1/1s, %s: x}]",
-	"match":    "rules: [{name: a, limit: 1/1s, match: {%s: x}}]",
-	"window":   "rules: [{name: a, limit: 1/1s, schedule: {%s: x}}]",
-	"override": "rules: [{name: a, limit: 1/1s, key: user, overrides: [{%s: x}]}]",
-	"cost":     "rules: [{name: a, limit: 1/1s, cost: {%s: x}}]",
-	"response": "rules: [{name: a, limit: 1/1s, response: {%s: x}}]",
+	"":          "rules: []\n%s: x",
+	"rule":      "rules: [{name: a, limit: 1/1s, %s: x}]",
+	"match":     "rules: [{name: a, limit: 1/1s, match: {%s: x}}]",
+	"window":    "rules: [{name: a, limit: 1/1s, schedule: {%s: x}}]",
+	"override":  "rules: [{name: a, limit: 1/1s, key: user, overrides: [{%s: x}]}]",
+	"cost":      "rules: [{name: a, limit: 1/1s, cost: {%s: x}}]",
+	"ban":       "rules: [{name: a, limit: 1/1s, ban: {%s: x}}]",
+	"candidate": "rules: [{name: a, limit: 1/1s, candidate: {%s: x}}]",
+	"response":  "rules: [{name: a, limit: 1/1s, response: {%s: x}}]",
 }
 
 var allowedFields = regexp.MustCompile(`unknown field "no_such_field"; allowed: (.*)`)

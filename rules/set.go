@@ -21,6 +21,9 @@ type Rule struct {
 	schedule     []window
 	lists        lists
 	mode         Mode
+	bans         *Bans
+	candidate    *Rival
+	percent      uint64 // of the keys, for which it is enforced
 	onStoreError StoreError
 	response     Response
 	group        int // 0: none

@@ -20,6 +20,8 @@ const (
 	MaxSources      = 16      // sources of one allow or deny
 	MaxListed       = 10_000  // values of one source of an allow or deny
 	MaxAllListed    = 100_000 // values of all allows and denies of a file
+	MaxBans         = 8       // lengths of a rule's bans
+	MaxRefusals     = 1000    // refusals that lead to a ban
 	MaxWindows      = 16      // windows of a schedule
 	MaxProxies      = 256     // trusted proxies
 	MaxProblems     = 100     // mistakes that an Error lists
@@ -56,6 +58,10 @@ type Spec struct {
 	Mode         Mode            // "" is Enforce
 	OnStoreError StoreError      // "" is Local
 	Response     Response        // where it is not as the file's
+
+	Ban            Ban       // the zero Ban is none
+	Candidate      Candidate // the zero Candidate is none
+	EnforcePercent *int      // 0 to 100: for how many of its keys the rule is enforced; nil: for all
 }
 
 // A Match says which requests a rule is for: those that meet every condition which is not
@@ -89,6 +95,23 @@ type Cost struct {
 type Override struct {
 	Key   []string // a value for each component of the rule's key, in order
 	Limit []string // as a rule's
+}
+
+// A Ban says that who is refused by a rule again and again is refused for some time whatever
+// else there is left.
+type Ban struct {
+	After  string   // such as "5 refusals within 1m"
+	For    string   // how long the first ban is
+	Then   []string // and the next ones; the last repeats
+	Forget string   // how long it takes until one ban is forgotten; "" is 7d
+}
+
+// A Candidate is what a rule may become: it is asked about the same requests, and what would
+// be different is counted.
+type Candidate struct {
+	Limit     []string // as a rule's
+	Algorithm string   // "": the rule's
+	Key       []string // as a rule's; none: the rule's
 }
 
 // A List is the values of one component that an allow or deny names.

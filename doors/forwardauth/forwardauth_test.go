@@ -1,6 +1,7 @@
 package forwardauth_test
 
 import (
+	"context"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -127,7 +128,9 @@ func TestAProxyOnAUnixSocket(t *testing.T) {
 	server := &httptest.Server{Listener: listener, Config: &http.Server{Handler: open(t, perIP)}}
 	server.Start()
 	defer server.Close()
-	client := &http.Client{Transport: &http.Transport{Dial: func(string, string) (net.Conn, error) { return net.Dial("unix", listener.Addr().String()) }}}
+	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", listener.Addr().String())
+	}}}
 	defer client.CloseIdleConnections()
 	for _, want := range []int{200, 429} {
 		request, err := http.NewRequestWithContext(t.Context(), "GET", "http://weir"+asked, nil)

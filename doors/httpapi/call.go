@@ -19,6 +19,8 @@ type call struct {
 	n     int // of asks, that are in use
 	batch bool
 
+	rule, key string // whose ban or candidate is meant
+
 	token  string
 	actual int64 // −1: not given
 
@@ -34,6 +36,7 @@ type call struct {
 func (c *call) reset(a *api) {
 	c.api, c.n, c.batch = a, 0, false
 	c.token, c.actual = "", -1
+	c.rule, c.key = "", ""
 	c.strings, c.out = c.strings[:0], c.out[:0]
 	c.status, c.deny, c.retry, c.kind = http.StatusOK, http.StatusOK, "", typeJSON
 }

@@ -16,8 +16,8 @@ import (
 // An Option changes what New makes.
 type Option func(*api)
 
-// WithTokens has callers show a token (Authorization: Bearer). Those of read may peek;
-// those of write may do everything. Only hashes are kept. Without this option everybody may
+// WithTokens has callers show a token (Authorization: Bearer). Those of read may peek and
+// list; those of write may do everything. Only hashes are kept. Without this option everybody may
 // do everything: then only loopback is a place to listen at.
 func WithTokens(read, write []string) Option {
 	return func(a *api) {
@@ -90,6 +90,9 @@ func operations() map[string]*operation {
 		"/v1/renew":        {post, true, (*api).renew, tokenFields(), false},
 		"/v1/release":      {post, true, (*api).release, tokenFields(), false},
 		"/v1/reset":        {post, true, (*api).reset, resetFields(), false},
+		"/v1/bans":         {get, false, (*api).bans, nil, false},
+		"/v1/lift":         {post, true, (*api).lift, liftFields(), false},
+		comparePath:        {get, false, (*api).compare, nil, false},
 		"/v1/openapi.json": {get, false, (*api).openAPI, nil, false},
 	}
 }
@@ -103,6 +106,7 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	c := a.calls.Get().(*call)
 	c.reset(a)
+	_, c.rule = a.find(r.URL.Path)
 	if err = a.serve(op, r, c); err != nil {
 		writeProblem(w, err) // may show what lies in c
 	} else {
@@ -137,7 +141,7 @@ func (a *api) admit(r *http.Request) (*operation, error) {
 	if err := a.crossOrigin.Check(r); err != nil {
 		return nil, &problem{status: http.StatusForbidden, detail: "the request comes from a page of another site: " + err.Error()}
 	}
-	op := a.operations[r.URL.Path]
+	op, _ := a.find(r.URL.Path)
 	if op == nil {
 		return nil, &problem{status: http.StatusNotFound, detail: fmt.Sprintf("there is no %.80q; GET /v1/openapi.json tells what there is", r.URL.Path)}
 	}

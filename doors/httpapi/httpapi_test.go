@@ -27,6 +27,8 @@ rules:
   - {name: login, match: {method: POST, path: /login}, key: [client.ip], limit: [fixed_window 2/1h, fixed_window 20/1d]}
   - {name: jobs, match: {path: /jobs}, key: [user], on_missing: deny, limit: concurrency 2 ttl 30s}
   - {name: tried, match: {path: /login}, key: [client.ip], mode: shadow, limit: fixed_window 1/1h}
+  - {name: guess, match: {path: /guess}, key: [client.ip], limit: fixed_window 2/1h, ban: {after: 1 refusal within 1h, for: 1h}, candidate: {limit: fixed_window 1/1h}}
+  - {name: tighter, match: {path: /tighter}, key: [client.ip], limit: fixed_window 1/1h, candidate: {limit: fixed_window 2/1h}}
   - {name: export, match: {path: /export}, key: [user], on_missing: skip, on_store_error: deny, limit: 5/1h}
 `
 

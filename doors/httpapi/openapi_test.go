@@ -12,6 +12,7 @@ import (
 	"sort"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/getkin/kin-openapi/openapi3"
@@ -80,7 +81,7 @@ func (w *witness) check(r *http.Request, answer *httptest.ResponseRecorder) {
 		w.t.Errorf("%s %s answers %d %s, which is not what the document says: %v", r.Method, r.URL.Path, answer.Code, answer.Body, err)
 	}
 	w.mu.Lock()
-	w.seen[fmt.Sprint(r.Method, " ", r.URL.Path, " ", answer.Code)] = true
+	w.seen[fmt.Sprint(r.Method, " ", route.Path, " ", answer.Code)] = true
 	w.mu.Unlock()
 	w.note(w.schemaOf(route, answer), answer.Body.Bytes())
 }
@@ -132,7 +133,15 @@ func TestTheDocumentIsTrue(t *testing.T) {
 	everyRefusal(t, serve(t, guarded))
 	broken := newWitness(t, handler(t, &gone{Store: memstore.New()}, someRules))
 	everyOutage(serve(t, broken), serve(t, w))
-	for _, other := range []*witness{guarded, broken} {
+	dying := &dying{Store: memstore.New()}
+	last := newWitness(t, handler(t, dying, someRules))
+	s := serve(t, last)
+	for range 4 {
+		s.post("/v1/decide", `{"request":{"path":"/guess","client":"203.0.113.9"}}`)
+	}
+	dying.dead.Store(true)
+	s.send("GET", "/v1/bans", "").has(t, 503)
+	for _, other := range []*witness{guarded, broken, last} {
 		maps.Copy(w.seen, other.seen)
 	}
 	for path, item := range w.doc.Paths.Map() {
@@ -152,7 +161,7 @@ func TestTheDocumentIsTrue(t *testing.T) {
 			t.Errorf("%s was never answered", at)
 		}
 	}
-	for _, name := range []string{"Answer", "ReserveAnswer", "BatchAnswer", "ResetAnswer", "Settled", "Renewed", "Released", "Problem"} {
+	for _, name := range []string{"Answer", "ReserveAnswer", "BatchAnswer", "ResetAnswer", "Settled", "Renewed", "Released", "Bans", "Lifted", "Comparison", "Problem"} {
 		w.everyField(name, w.doc.Components.Schemas[name])
 	}
 }
@@ -200,14 +209,32 @@ func bodies(s *server) map[string]string {
 	held := s.post("/v1/acquire", `{"request":{"path":"/jobs","user":"u"}}`).at("lease.token")
 	return map[string]string{
 		"/v1/decide": login, "/v1/peek": login, "/v1/acquire": login, "/v1/reset": login, "/v1/reserve": login,
+		"/v1/lift":    `{"rule":"guess","key":"client.ip=11:203.0.113.7"}`,
 		"/v1/settle":  fmt.Sprintf(`{"token":%q,"actual":3}`, reserved),
 		"/v1/renew":   fmt.Sprintf(`{"token":%q}`, held),
 		"/v1/release": fmt.Sprintf(`{"token":%q}`, held),
 	}
 }
 
+// reads are the operations that only read.
+var reads = []string{"/v1/openapi.json", "/v1/bans", "/v1/rules/guess/compare"}
+
 func everyAnswer(s *server) {
 	good := bodies(s)
+	for range 4 {
+		s.post("/v1/decide", `{"request":{"path":"/guess","client":"203.0.113.7"}}`)
+		s.post("/v1/decide", `{"request":{"path":"/tighter","client":"203.0.113.7"}}`)
+	}
+	for _, path := range append(reads, "/v1/rules/tighter/compare") {
+		s.send("GET", path, "").has(s.t, 200)
+		s.send("GET", path+"?x=1", "").has(s.t, 400)
+		s.send("GET", path, "", "Sec-Fetch-Site", "cross-site").has(s.t, 200) // the page cannot read it
+	}
+	for _, path := range []string{"/v1/rules/site/compare", "/v1/rules/none/compare", "/v1/rules//compare", "/v1/rules/a/b/compare", "/v1/rules/guess"} {
+		s.send("GET", path, "").has(s.t, 404)
+	}
+	s.post("/v1/lift", `{"rule":"site","key":"all"}`).has(s.t, 404)
+	s.post("/v1/lift", `{"rule":"guess"}`).has(s.t, 400)
 	for _, path := range slices.Backward(slices.Sorted(maps.Keys(good))) { // settle before reset, renew before release
 		if path == "/v1/release" {
 			continue
@@ -231,14 +258,11 @@ func everyAnswer(s *server) {
 	s.post("/v1/peek", `{"requests":[`+login+`,`+login+`]}`)
 	const twice = `{"name":"a","limit":"1/1m","key":"k"}`
 	s.post("/v1/decide", `{"requests":[`+login+`,{"claims":[`+twice+`,`+twice+`]}]}`)
-	s.send("GET", "/v1/openapi.json", "")
-	s.send("GET", "/v1/openapi.json?x=1", "")
 	s.send("GET", "/v1/nowhere", "")
 	s.send("PUT", "/v1/decide", "")
 	for path := range good {
 		s.post(path, good[path], "Sec-Fetch-Site", "cross-site")
 	}
-	s.send("GET", "/v1/openapi.json", "", "Sec-Fetch-Site", "cross-site")
 }
 
 func everyRefusal(t *testing.T, s *server) {
@@ -249,8 +273,11 @@ func everyRefusal(t *testing.T, s *server) {
 		}
 		s.post(path, body, "Authorization", "Bearer read-read-read-read")
 	}
-	s.send("GET", "/v1/openapi.json", "")
-	s.send("GET", "/v1/openapi.json", "", "Authorization", "Bearer read-read-read-read", "Host", "evil.example")
+	for _, path := range reads {
+		s.send("GET", path, "").has(t, 401)
+		s.send("GET", path, "", "Authorization", "Bearer read-read-read-read").has(t, 200)
+		s.send("GET", path, "", "Authorization", "Bearer read-read-read-read", "Host", "evil.example").has(t, 403)
+	}
 }
 
 // gone is a store that does not answer.
@@ -262,6 +289,19 @@ func (*gone) Decide(context.Context, []weir.Claim, int64, []weir.Decision) (int6
 	return 0, errGone
 }
 
+// dying is a store that answers at first.
+type dying struct {
+	weir.Store
+	dead atomic.Bool
+}
+
+func (s *dying) Decide(ctx context.Context, claims []weir.Claim, times int64, d []weir.Decision) (int64, error) {
+	if s.dead.Load() {
+		return 0, errGone
+	}
+	return s.Store.Decide(ctx, claims, times, d)
+}
+
 func (*gone) Refund(context.Context, []weir.Claim, weir.Instant, []weir.Decision) error {
 	return errGone
 }
@@ -270,6 +310,11 @@ func (*gone) Reset(context.Context, []weir.Claim) error { return errGone }
 func everyOutage(s, healthy *server) {
 	const denied = `{"request":{"path":"/export","user":"u"}}`
 	tokens := bodies(healthy)
+	for range 4 {
+		s.post("/v1/decide", `{"request":{"path":"/guess","client":"203.0.113.7"}}`)
+	}
+	s.send("GET", "/v1/bans", "").has(s.t, 200, "bans.0.local", true)
+	s.post("/v1/lift", tokens["/v1/lift"]).has(s.t, 503)
 	for _, path := range []string{"/v1/decide", "/v1/peek", "/v1/acquire", "/v1/reset", "/v1/reserve"} {
 		s.post(path, denied).has(s.t, 503)
 		if path != "/v1/reset" {

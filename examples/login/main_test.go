@@ -1,6 +1,7 @@
 package main
 
 import (
+	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"strconv"
@@ -32,12 +33,7 @@ func TestLogin(t *testing.T) {
 		{"another address", "203.0.113.9", "gus", "a", "401"},
 		{"a form without a user", "203.0.113.9", "", "a", "401"},
 	} {
-		form := url.Values{"user": {test.user}, "password": {test.password}}
-		r := httptest.NewRequest("POST", "/login", strings.NewReader(form.Encode()))
-		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-		r.RemoteAddr = test.from + ":1000"
-		w := httptest.NewRecorder()
-		handler.ServeHTTP(w, r)
+		w := attempt(handler, test.from, test.user, test.password)
 		got := strconv.Itoa(w.Code)
 		if w.Code == 429 {
 			for item := range strings.SplitSeq(w.Header().Get("RateLimit"), ", ") {
@@ -52,5 +48,48 @@ func TestLogin(t *testing.T) {
 		if got != test.want {
 			t.Errorf("%s: %s, want %s", test.who, got, test.want)
 		}
+	}
+}
+
+func attempt(handler http.Handler, from, user, password string) *httptest.ResponseRecorder {
+	form := url.Values{"user": {user}, "password": {password}}
+	r := httptest.NewRequest("POST", "/login", strings.NewReader(form.Encode()))
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	r.RemoteAddr = from + ":1000"
+	w := httptest.NewRecorder()
+	handler.ServeHTTP(w, r)
+	return w
+}
+
+// TestGuessing is a machine that guesses passwords of many users, 1 each second, and waits as
+// it is told: for how long it is kept out, and how many guesses it had before.
+func TestGuessing(t *testing.T) {
+	now := time.Minute.Microseconds() * 1e6
+	handler, err := page(memstore.New(memstore.WithClock(func() weir.Instant { return weir.Instant(now) })))
+	if err != nil {
+		t.Fatal(err)
+	}
+	guesses := 0
+	for i, want := range []struct{ wait, guesses int }{{900, 5}, {3600, 5}, {86400, 5}, {86400, 5}} {
+		kept := 0
+		for kept < 800 {
+			w := attempt(handler, "198.51.100.7", "user-"+strconv.Itoa(guesses), "123456")
+			switch w.Code {
+			case http.StatusUnauthorized:
+				guesses++
+			case http.StatusTooManyRequests:
+				kept, _ = strconv.Atoi(w.Header().Get("Retry-After"))
+			default:
+				t.Fatal(w.Code, w.Body)
+			}
+			now += 1e6
+		}
+		if kept != want.wait-1 || guesses != want.guesses*(i+1) { // it is told at the next request
+			t.Errorf("ban %d: kept out for %d s after %d guesses; want %+v", i+1, kept, guesses, want)
+		}
+		if w := attempt(handler, "203.0.113.9", "ann", "correct horse"); w.Code != http.StatusOK {
+			t.Errorf("ban %d: ann, from elsewhere, is answered %d", i+1, w.Code)
+		}
+		now += int64(kept) * 1e6
 	}
 }

@@ -86,6 +86,9 @@ func (e *explanation) note(v *gate.Verdict) {
 	}
 	for i := range v.Len() {
 		c := v.At(i)
+		if c.Aside {
+			continue
+		}
 		e.Checks = append(e.Checks, checked{Rule: c.Rule.Name(), Name: c.Claim.Limit.Name(), Limit: c.Claim.Limit.String(),
 			Key: strings.Clone(c.Claim.Key), Shadow: c.Shadow, Cost: c.Claim.Cost, Remaining: c.Decision.Remaining,
 			RetryAfter: micros(c.Decision.RetryAfter), ResetAfter: micros(c.Decision.ResetAfter), Local: c.Local, Undecided: !c.Decided})
@@ -266,6 +269,8 @@ func (e *explanation) because() string {
 		return "it is on the file's allow list"
 	case gate.LimitExceeded.String():
 		return "refused by" + by
+	case gate.Banned.String():
+		return "banned by" + by
 	case gate.DenyList.String():
 		if by == "" {
 			return "it is on the file's deny list"

@@ -361,11 +361,11 @@ func TestTheLastGoodFileIsInForce(t *testing.T) {
 				switch deed {
 				case "delete":
 					os.Remove(g.path)
-				default:
-					write(t, g.path, deed)
 				case "pause":
 					time.Sleep(2 * time.Second)
 					continue
+				default:
+					write(t, g.path, deed)
 				}
 				if strings.Contains(deed, "name: x") && !strings.Contains(deed, "/60") {
 					time.Sleep(2 * time.Second) // long enough that it was seen

@@ -12,4 +12,7 @@
 // rule in JSON is applied at once, and is overruled by the hash when that is read next.
 // A rule that is wrong changes nothing about the others: its last good version stays in
 // force. Neither a Redis that is gone nor one that has lost its data empties the rules.
+//
+// A [Ledger] is the other way to keep rules in Redis: as YAML, with revisions, a history and
+// a way back, for programs and admin pages.
 package redissource

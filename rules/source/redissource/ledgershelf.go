@@ -70,9 +70,9 @@ func newLedgerShelf(c *config) *ledgerShelf {
 	return &ledgerShelf{config: c, script: rueidis.NewLuaScript(readText), entries: make(map[string]*leaf)}
 }
 
-func (s *ledgerShelf) all(string) bool { return true }
-func (s *ledgerShelf) hear(string)     {}
-func (s *ledgerShelf) begin() look     { return &ledgerLook{shelf: s} }
+func (s *ledgerShelf) all(string) bool  { return true }
+func (s *ledgerShelf) hear(string) bool { return false }
+func (s *ledgerShelf) begin() look      { return &ledgerLook{shelf: s} }
 
 func (l *ledgerLook) run(ctx context.Context, client rueidis.Client) (err error) {
 	l.held, err = l.shelf.config.readAll(ctx, client, l.shelf.script)

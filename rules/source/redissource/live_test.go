@@ -410,6 +410,33 @@ func TestAStormIsCoalesced(t *testing.T) {
 	})
 }
 
+// TestNonsenseIsNotToldOfEachTime sends messages that all are wrong.
+func TestNonsenseIsNotToldOfEachTime(t *testing.T) {
+	server := redistest.Start(t)
+	n := start(t, server.URL(), never)
+	redistest.Await(t, "a subscription", func() bool { return subscribers(server) == 1 })
+	began := time.Now()
+	for i := range 500 {
+		server.Do("PUBLISH", "rate_limit_config", fmt.Sprint("nonsense ", i))
+	}
+	typed(t, server, addLogin)
+	typed(t, server, "PUBLISH rate_limit_config RELOAD_ALL")
+	n.awaitTold(source.Warned, "and ")
+	n.await("login sliding_log 5/1m")
+	most := int(time.Since(began)/time.Second) + 3
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	warned := 0
+	for _, e := range n.events {
+		if e.Kind == source.Warned {
+			warned++
+		}
+	}
+	if warned > most {
+		t.Errorf("told of nonsense %d times; at most %d", warned, most)
+	}
+}
+
 // scans is how often a server was asked for its keys.
 func scans(s *redistest.Server) (n int) {
 	for field := range strings.SplitSeq(s.Info("commandstats")["cmdstat_scan"], ",") {
@@ -478,6 +505,40 @@ func TestACluster(t *testing.T) {
 		t.Errorf("%d rules are left while a master is gone", got)
 	}
 	n.awaitTold(source.Recovered, "") // its replica has taken over
+}
+
+// TestAClusterWithoutAMaster lets the others go on: then the rules of the one that is gone
+// would look deleted, or as if they had never been.
+func TestAClusterWithoutAMaster(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t, 3, 0)
+	for i, server := range cluster.Nodes {
+		server.Do("CONFIG", "SET", "cluster-require-full-coverage", "no")
+		key := "rate_limit_config:"
+		for n := 0; cluster.Owner(int(server.Do("CLUSTER", "KEYSLOT", key).(int64))) != server; n++ {
+			key = fmt.Sprint("rate_limit_config:r", i, "-", n)
+		}
+		server.Do("HSET", key, "limitType", "GLOBAL", "limitCount", "5", "timeWindow", "1", "strategy", "GCRA", "enabled", "1")
+	}
+	cluster.Nodes[0].Kill()
+	from, err := redissource.New(cluster.URL(), never)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	news, ended := make(chan source.News), make(chan error, 1)
+	go func() { ended <- from.Run(ctx, news) }()
+	for {
+		n := <-news
+		if n.Err == nil {
+			t.Errorf("told of %d rules, which are not all", len(n.File.Rules))
+		}
+		if n.Err == nil || strings.Contains(n.Err.Error(), "1 of the Cluster's masters do not answer") {
+			break
+		}
+	}
+	cancel()
+	<-ended
 }
 
 // user is one that docs/redis-rules.md shows, with what it may do, and how it is opened.

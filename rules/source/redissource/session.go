@@ -12,6 +12,9 @@ import (
 	"github.com/weirproject/weir/rules/source"
 )
 
+// complainGap is how often at most it is told of messages that are wrong and nothing else.
+const complainGap = time.Second
+
 // queued is how many messages may wait. Where more come, all hashes are read instead.
 const queued = 256
 
@@ -58,6 +61,8 @@ type session struct {
 	wished bool             // another one, after that under way
 	served []chan<- outcome // who waits for it
 	up     bool             // a look has succeeded
+
+	complained time.Time // of messages that changed nothing
 }
 
 // session connects, subscribes, reads all hashes, and goes on until the connection is lost.
@@ -129,9 +134,15 @@ func (s *session) loop(ctx context.Context, lost <-chan error) error {
 
 // hear applies this message and all others that wait, and tells of them at once.
 func (s *session) hear(ctx context.Context, text string) error {
-	s.shelf.hear(text)
+	changed := s.shelf.hear(text)
 	for range len(s.inbox.rules) { // those that have come by now: there may be no end of them
-		s.shelf.hear(<-s.inbox.rules)
+		changed = s.shelf.hear(<-s.inbox.rules) || changed
+	}
+	if !changed {
+		if time.Since(s.complained) < complainGap { // it is told with what comes next
+			return nil
+		}
+		s.complained = time.Now()
 	}
 	if !s.up { // the first set is to be whole
 		return nil

@@ -14,8 +14,9 @@ import (
 type shelf interface {
 	// all reports whether a message asks for everything to be read.
 	all(message string) bool
-	// hear applies any other message.
-	hear(message string)
+	// hear applies any other message, and reports whether it did. What was wrong with it is
+	// told with the next law.
+	hear(message string) bool
 	// begin makes a reading of everything that starts now.
 	begin() look
 	// take agrees with what was read, or returns a *refusal.

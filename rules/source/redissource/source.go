@@ -41,6 +41,7 @@ type config struct {
 }
 
 // WithPrefix is what the keys of the hashes begin with; the default is rate_limit_config:.
+// For a Ledger it is the hash tag of its keys.
 func WithPrefix(prefix string) Option { return func(c *config) { c.prefix = prefix } }
 
 // WithChannel is where changes are announced; the default is rate_limit_config.
@@ -51,11 +52,11 @@ func WithChannel(channel string) Option { return func(c *config) { c.channel = c
 // a day.
 func WithRefresh(every time.Duration) Option { return func(c *config) { c.refresh = every } }
 
-// WithMaxRules is how many hashes there may be, from 1 to MaxRules, which is the default.
-// Where there are more, the last good rules stay in force.
+// WithMaxRules is how many hashes, or rules of a Ledger, there may be, from 1 to MaxRules,
+// which is the default. Where there are more, the last good rules stay in force.
 func WithMaxRules(most int) Option { return func(c *config) { c.most = most } }
 
-// WithAllowEmpty believes a Redis in which no hash is left. Otherwise the last rules stay
+// WithAllowEmpty believes a Redis in which no hash, or no ledger, is left. Otherwise the last rules stay
 // in force, for one that was flushed looks alike.
 func WithAllowEmpty() Option { return func(c *config) { c.allowEmpty = true } }
 

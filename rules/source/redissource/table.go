@@ -22,6 +22,7 @@ type table struct {
 	ids        map[string]string // the key of an id that a hash gives itself
 	touched    map[string]bool   // keys that messages changed since the last reading began
 	loose      []Problem         // of messages that are no rule's
+	more       int               // that have no room there
 }
 
 // An entry is what is known of one hash.
@@ -128,10 +129,12 @@ func quoted(key string) string {
 func (t *table) all(message string) bool { return message == reloadAll }
 
 // hear applies a message that is a rule.
-func (t *table) hear(text string) {
-	if key, changed := t.apply(text); changed {
+func (t *table) hear(text string) bool {
+	key, changed := t.apply(text)
+	if changed {
 		t.touched[key] = true
 	}
+	return changed
 }
 
 // apply says which key it changed.
@@ -182,7 +185,9 @@ func (t *table) completed(key string, fields map[string]string) map[string]strin
 }
 
 func (t *table) complain(text, field, message string) {
-	if len(t.loose) < MaxProblems {
+	if len(t.loose) >= MaxProblems {
+		t.more++
+	} else {
 		t.loose = append(t.loose, Problem{Where: fmt.Sprintf("message %.80q", text), Field: field, Message: message, State: "it changes nothing"})
 	}
 }
@@ -192,9 +197,9 @@ func (t *table) complain(text, field, message string) {
 func (t *table) law() law {
 	sum := sha256.New()
 	file := &rules.File{Name: "redis " + quoted(t.prefix) + "*"}
-	wrong := &Error{}
+	wrong := &Error{Omitted: t.more}
 	wrong.add(t.loose...)
-	t.loose = nil
+	t.loose, t.more = nil, 0
 	names, targets := make(map[string]string), make(map[string]string)
 	for _, key := range t.keys() {
 		e := t.entries[key]

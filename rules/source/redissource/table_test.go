@@ -153,7 +153,7 @@ func TestProblemsAreBounded(t *testing.T) {
 		table.hear("x")
 	}
 	err := table.law().warning
-	if list, ok := err.(*Error); !ok || len(list.Problems) != MaxProblems || list.Omitted != 300 {
+	if list, ok := err.(*Error); !ok || len(list.Problems) != MaxProblems || list.Omitted != 500 {
 		t.Errorf("got %.100v", err)
 	}
 }

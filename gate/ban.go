@@ -1,0 +1,213 @@
+package gate
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/rules"
+)
+
+// A Ban is one that a request brought about, by being refused once more.
+type Ban struct {
+	Rule        *rules.Rule
+	Key         string        // whose, as Rule.AppendKey makes it
+	Length      time.Duration // of the ban
+	From, Until weir.Instant  // by the clock of the store
+	Local       bool          // it is this process's alone, because the store did not answer
+}
+
+const (
+	// maxBans is how many bans a gate remembers, so that Bans can list them.
+	maxBans = 1000
+	// counting is the most that counting a refusal keeps the refused waiting.
+	counting = time.Second
+)
+
+// count counts what rules with bans have refused, and bans whoever was refused too often.
+// Nobody's answer depends on it: what goes wrong with the store here is not told, and the
+// next refusal tries again.
+func (g *Gate) count(ctx context.Context, times int64, v *Verdict) {
+	for i := range v.enforced {
+		if a := &v.about[i]; a.ban && a.by != nil && !v.bans(i) && v.refuses(a.rule) {
+			g.punish(ctx, times-v.Granted, v, i)
+		}
+	}
+}
+
+// punish counts refusals of the rule whose ban the ith claim is.
+func (g *Gate) punish(ctx context.Context, times int64, v *Verdict, i int) {
+	// Who is refused may leave before that is counted, or hang up so that it is not.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), counting)
+	defer cancel()
+	a := &v.about[i]
+	p := &punishing{bans: a.rule.Bans(), by: a.by, key: v.claims[i].Key}
+	length, at := p.refused(ctx, times)
+	if length == 0 {
+		return
+	}
+	ban := Ban{Rule: a.rule, Key: strings.Clone(p.key), Length: length, From: at,
+		Until: at + weir.Instant(length.Microseconds()), Local: a.by != g.store}
+	v.banned = append(v.banned, ban)
+	g.list.add(ban)
+}
+
+// bans reports whether the ith claim is the ban of somebody who is banned.
+func (v *Verdict) bans(i int) bool {
+	a := &v.about[i]
+	return a.ban && a.by != nil && v.decisions[i].RetryAfter != 0
+}
+
+// refuses reports whether a limit of the rule does.
+func (v *Verdict) refuses(rule *rules.Rule) bool {
+	for i := range v.enforced {
+		if a := &v.about[i]; a.rule == rule && !a.ban && a.by != nil && v.decisions[i].RetryAfter != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// punishing counts the refusals of one rule and key.
+type punishing struct {
+	bans *rules.Bans
+	by   weir.Store
+	key  string
+}
+
+func (p *punishing) claim(limit *weir.Limit, cost int64) weir.Claim {
+	return weir.Claim{Key: p.key, Limit: limit, Cost: cost}
+}
+
+// refused counts refusals; where they were too many it bans, for how long and from when it
+// says.
+func (p *punishing) refused(ctx context.Context, times int64) (length time.Duration, at weir.Instant) {
+	var d [1]weir.Decision
+	times = min(times, p.bans.Refusals.Most())
+	granted, err := p.by.Decide(ctx, []weir.Claim{p.claim(p.bans.Refusals, 1)}, times, d[:])
+	if err != nil || granted == times && d[0].Remaining > 0 {
+		return 0, 0
+	}
+	return p.ban(ctx)
+}
+
+// ban bans, unless somebody else does or has. Many may come here at once, because they were
+// refused at once, or by a decision before the ban: one of them has its turn.
+func (p *punishing) ban(ctx context.Context) (length time.Duration, at weir.Instant) {
+	var d [3]weir.Decision
+	turn := []weir.Claim{p.claim(p.bans.Turn, 1), p.claim(p.bans.Hold, 0), p.claim(p.bans.Past, 0)}
+	if granted, err := p.by.Decide(ctx, turn, 1, d[:]); err != nil || granted == 0 {
+		return 0, 0
+	}
+	// The ban and what is remembered of it are charged together: a level is never skipped.
+	lengths, left := p.bans.Lengths, d[2].Remaining
+	length = lengths[min(int64(len(lengths))-left, int64(len(lengths))-1)]
+	debt := length.Microseconds() + d[1].Remaining // what is left of the bucket is no debt
+	charges := []weir.Claim{p.claim(p.bans.Hold, debt), p.claim(p.bans.Past, min(left, 1))}
+	if err := p.by.Charge(ctx, charges, d[:2]); err != nil {
+		return 0, 0
+	}
+	// After the ban it takes as many refusals as before it.
+	p.by.Reset(ctx, []weir.Claim{p.claim(p.bans.Refusals, 0)})
+	return length, d[0].At
+}
+
+// Banned are the bans that this request brought about.
+func (v *Verdict) Banned() []Ban { return v.banned }
+
+// Lift forgets that a key was banned, how often, and what it was refused: as if never. key
+// is what the rule's AppendKey makes of a request, or a Ban's Key.
+func (g *Gate) Lift(ctx context.Context, rule *rules.Rule, key string) error {
+	if rule == nil || rule.Bans() == nil {
+		return &weir.InputError{Field: "rule", Given: nameOf(rule), Allowed: "a rule that has a ban"}
+	}
+	if err := g.store.Reset(ctx, lifted(nil, rule.Bans(), key)); err != nil {
+		return err
+	}
+	if g.local != nil {
+		return g.local.Reset(ctx, lifted(nil, rule.Bans(), key))
+	}
+	return nil
+}
+
+func nameOf(rule *rules.Rule) string {
+	if rule == nil {
+		return "none"
+	}
+	return rule.Name()
+}
+
+// lifted appends claims on all that is known of a key's bans.
+func lifted(claims []weir.Claim, b *rules.Bans, key string) []weir.Claim {
+	for _, limit := range []*weir.Limit{b.Hold, b.Refusals, b.Turn, b.Past} {
+		claims = append(claims, weir.Claim{Key: key, Limit: limit})
+	}
+	return claims
+}
+
+// Bans are those that this gate put and that hold by now, as the store says, in the
+// order in which they were put, those of the local store last: of the last 1,000, and not those that other nodes put. There is no list of all: the
+// store is asked about keys, and does not search them. Ask each node, or ask about a key by
+// a look (the zero Ask).
+func (g *Gate) Bans(ctx context.Context) ([]Ban, error) {
+	var holding []Ban
+	for _, local := range []bool{false, true} {
+		some := slices.DeleteFunc(g.list.copy(), func(b Ban) bool { return b.Local != local })
+		for some := range slices.Chunk(some, weir.MaxClaims) {
+			if err := g.holding(ctx, some); err != nil {
+				return nil, err
+			}
+			holding = append(holding, slices.DeleteFunc(some, func(b Ban) bool { return b.Until == 0 })...)
+		}
+	}
+	return holding, nil
+}
+
+// holding brings Until up to date: 0 where a ban is over, or was lifted.
+func (g *Gate) holding(ctx context.Context, bans []Ban) error {
+	by := g.store
+	if bans[0].Local {
+		by = g.local
+	}
+	claims, d := make([]weir.Claim, len(bans)), make([]weir.Decision, len(bans))
+	for i := range bans {
+		claims[i] = weir.Claim{Key: bans[i].Key, Limit: bans[i].Rule.Bans().Hold}
+	}
+	if _, err := by.Decide(ctx, claims, 0, d); err != nil {
+		return err
+	}
+	for i := range bans {
+		bans[i].Until = 0
+		if wait := d[i].RetryAfter; wait != 0 {
+			bans[i].Until = d[i].At + weir.Instant(wait.Microseconds())
+		}
+	}
+	return nil
+}
+
+// A banList is the last bans that a gate put, of each rule and key the last.
+type banList struct {
+	mu   sync.Mutex
+	bans []Ban
+}
+
+func (l *banList) add(ban Ban) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.bans = slices.DeleteFunc(l.bans, func(b Ban) bool {
+		return b.Rule.Name() == ban.Rule.Name() && b.Key == ban.Key || b.Local == ban.Local && b.Until <= ban.From
+	})
+	if len(l.bans) == maxBans {
+		l.bans = slices.Delete(l.bans, 0, 1)
+	}
+	l.bans = append(l.bans, ban)
+}
+
+func (l *banList) copy() []Ban {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.bans)
+}

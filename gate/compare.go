@@ -1,0 +1,243 @@
+package gate
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/rules"
+)
+
+// A Difference is what a rule's candidate said of the identical requests of one Decide, and
+// what became of them by the rule.
+type Difference struct {
+	Rule            *rules.Rule
+	Key             string // the rule's; gone with the next Decide
+	Times           int64  // how many requests both were asked about
+	Live, Candidate int64  // how many of them they grant
+}
+
+// Parts are how many of the requests both grant, only the rule, only the candidate, and
+// neither.
+func (d *Difference) Parts() (both, refused, granted, neither int64) {
+	both = min(d.Live, d.Candidate)
+	return both, d.Live - both, d.Candidate - both, d.Times - max(d.Live, d.Candidate)
+}
+
+// Differences are what the candidates of the request's rules said. A look has none.
+func (v *Verdict) Differences() []Difference { return v.differences }
+
+// compare asks the candidates of the rules in force. What goes wrong with them is not the
+// request's business.
+func (g *Gate) compare(ctx context.Context, r *rules.Request, ask *Ask, v *Verdict) {
+	var last *rules.Rule
+	for i := range v.enforced {
+		a := &v.about[i]
+		if a.rule == nil || a.rule == last || a.rule.Candidate() == nil {
+			continue
+		}
+		last = a.rule
+		if times, ok := v.comparable(i, ask.Times); ok && a.by == g.store {
+			g.challenge(ctx, r, i, times, v)
+		}
+	}
+}
+
+// comparable reports whether a candidate can be asked in the place of the rule whose first
+// claim is the ith, and about how many of the requests: those that all other limits grant.
+// What they refuse is refused in either case, and charged nowhere. A key with an override
+// keeps its limits, and a ban is of other refusals than the candidate's.
+func (v *Verdict) comparable(i int, asked int64) (times int64, ok bool) {
+	rule := v.about[i].rule
+	if v.claims[i].Limit != rule.Limits()[0] {
+		return 0, false
+	}
+	if asked == 0 || v.Granted == asked {
+		return asked, true
+	}
+	for j := range v.enforced {
+		a := &v.about[j]
+		if own := a.rule == rule && !a.ban; !own && v.decisions[j].RetryAfter != 0 {
+			return v.Granted, v.Granted > 0
+		}
+	}
+	return asked, true
+}
+
+// challenge asks the candidate of the rule whose first claim is the ith.
+func (g *Gate) challenge(ctx context.Context, r *rules.Request, i int, times int64, v *Verdict) {
+	rule, live, key := v.about[i].rule, min(v.Granted, times), v.claims[i].Key
+	granted, ok := g.candidate(ctx, r, i, times, v)
+	if !ok || times == 0 {
+		return
+	}
+	d := Difference{Rule: rule, Key: key, Times: times, Live: live, Candidate: granted}
+	v.differences = append(v.differences, d)
+	if t := (*g.trials.Load())[rule]; t != nil {
+		t.note(&d)
+	}
+}
+
+// candidate is how many of the requests a candidate grants, and is charged for.
+func (g *Gate) candidate(ctx context.Context, r *rules.Request, i int, times int64, v *Verdict) (granted int64, ok bool) {
+	rule, key, cost, from := v.about[i].rule, v.claims[i].Key, v.claims[i].Cost, len(v.claims)
+	c := rule.Candidate()
+	if c.Keyed() {
+		start := len(v.keys)
+		own, keyed := c.AppendKey(v.keys, r)
+		if v.keys = own; !keyed {
+			v.keys = own[:start]
+			return times * int64(unkeyed(rule)), true
+		}
+		key = unsafe.String(&v.keys[start], len(v.keys)-start)
+	}
+	for _, limit := range c.Limits() {
+		v.add(rule, weir.Claim{Key: key, Limit: limit, Cost: cost})
+		v.about[len(v.about)-1].candidate = true
+	}
+	granted, err := g.store.Decide(ctx, v.claims[from:], times, v.room(len(v.claims))[from:])
+	if err != nil {
+		v.truncate(from)
+		return 0, false
+	}
+	v.decided(from, g.store, granted)
+	return granted, true
+}
+
+// unkeyed is how many of one request a rule grants that has no key: where on_missing is deny
+// none, else it would not apply.
+func unkeyed(rule *rules.Rule) int {
+	if rule.OnMissing() == rules.Deny {
+		return 0
+	}
+	return 1
+}
+
+// A Comparison is what a rule's candidate would change, since the rule and its candidate are
+// as they are: of the requests that this gate decided.
+type Comparison struct {
+	Rule  *rules.Rule
+	Since time.Time
+
+	BothGrant    int64
+	NewlyRefused int64 // the rule granted them, the candidate would not
+	NewlyGranted int64 // the rule refused them, the candidate would not
+	BothRefuse   int64
+
+	// The keys with the most of them, at most 100 each, the most first.
+	Refused, Granted []Changed
+}
+
+// Changed is for how many requests of one key the candidate would change the answer.
+type Changed struct {
+	Key   string
+	Count int64
+	Over  int64 // by so many Count may be too large: it was the list's last key's before
+}
+
+// Compare is what the candidate of a rule in force would change; ok is false where there is
+// no such rule, or it has none.
+func (g *Gate) Compare(name string) (c Comparison, ok bool) {
+	for rule, t := range *g.trials.Load() {
+		if rule.Name() == name {
+			return t.comparison(rule), true
+		}
+	}
+	return c, false
+}
+
+// A trial counts what one candidate would change.
+type trial struct {
+	text                            string // of the limits that are compared
+	since                           time.Time
+	both, refused, granted, neither atomic.Int64
+	newlyRefused, newlyGranted      ranking
+}
+
+// trials are those of the rules in force. One goes on where neither the rule nor the
+// candidate is changed.
+func trials(set *rules.Set, before map[*rules.Rule]*trial, now time.Time) map[*rules.Rule]*trial {
+	known, list := make(map[string]*trial, len(before)), make(map[*rules.Rule]*trial)
+	for rule, t := range before {
+		known[rule.Name()] = t
+	}
+	for _, rule := range set.Rules() {
+		if rule.Candidate() == nil {
+			continue
+		}
+		text := fmt.Sprint(rule.Limits(), rule.Candidate().Limits(), rule.Candidate().Keyed())
+		t := known[rule.Name()]
+		if t == nil || t.text != text {
+			t = &trial{text: text, since: now}
+		}
+		list[rule] = t
+	}
+	return list
+}
+
+func (t *trial) note(d *Difference) {
+	both, refused, granted, neither := d.Parts()
+	t.both.Add(both)
+	t.neither.Add(neither)
+	if refused > 0 {
+		t.refused.Add(refused)
+		t.newlyRefused.add(d.Key, refused)
+	}
+	if granted > 0 {
+		t.granted.Add(granted)
+		t.newlyGranted.add(d.Key, granted)
+	}
+}
+
+func (t *trial) comparison(rule *rules.Rule) Comparison {
+	return Comparison{Rule: rule, Since: t.since, BothGrant: t.both.Load(), NewlyRefused: t.refused.Load(),
+		NewlyGranted: t.granted.Load(), BothRefuse: t.neither.Load(), Refused: t.newlyRefused.list(), Granted: t.newlyGranted.list()}
+}
+
+// maxRanked is how many keys a ranking has.
+const maxRanked = 100
+
+// A ranking is about the keys that came most often, in bounded memory whatever they are: the
+// algorithm Space-Saving (Metwally, Agrawal, El Abbadi 2005). A new key takes the place and
+// the count of the last.
+type ranking struct {
+	mu   sync.Mutex
+	keys []Changed
+}
+
+func (r *ranking) add(key string, n int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	last := 0
+	for i := range r.keys {
+		if r.keys[i].Key == key {
+			r.keys[i].Count += n
+			return
+		}
+		if r.keys[i].Count < r.keys[last].Count {
+			last = i
+		}
+	}
+	key = strings.Clone(key)
+	if len(r.keys) < maxRanked {
+		r.keys = append(r.keys, Changed{Key: key, Count: n})
+		return
+	}
+	before := r.keys[last].Count
+	r.keys[last] = Changed{Key: key, Count: before + n, Over: before}
+}
+
+func (r *ranking) list() []Changed {
+	r.mu.Lock()
+	list := slices.Clone(r.keys)
+	r.mu.Unlock()
+	slices.SortFunc(list, func(a, b Changed) int { return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Key, b.Key)) })
+	return list
+}

@@ -1,0 +1,177 @@
+package rules
+
+import (
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/weirproject/weir"
+)
+
+// Bans are a Ban that was checked: the limits that it is kept under, which are called as the
+// rule is with a word after it. Their state is shared, kept and forgotten like that of any
+// limit. How they are used is told in package gate.
+type Bans struct {
+	// Hold is RULE.ban. A request is banned while it refuses a cost of 0. It is a bucket that
+	// regains a unit each microsecond, so that a debt is a time, whatever that is: bans keep
+	// the length that they began with when the rule is changed.
+	Hold *weir.Limit
+	// Refusals is RULE.refusals: exhausted by those that lead to a ban.
+	Refusals *weir.Limit
+	// Turn is RULE.turn: one alone may ban, and at most once in the time of a ban.
+	Turn *weir.Limit
+	// Past is RULE.bans: a bucket from which each ban takes one of as many units as there are
+	// Lengths, and to which one returns each time that one is forgotten.
+	Past *weir.Limit
+	// Lengths are those of the first ban, of the second and so on; the last repeats.
+	Lengths []time.Duration
+}
+
+// Bans are what becomes of who is refused again and again; nil: nothing.
+func (r *Rule) Bans() *Bans { return r.bans }
+
+const (
+	shortestBan  = time.Second
+	longestBan   = 3650 * 24 * time.Hour // seven of them forgotten one after the other still fit a bucket
+	forgottenBan = 7 * 24 * time.Hour
+
+	// longestTurn is how long one that began to ban and died keeps others from doing it.
+	longestTurn = 10 * time.Second
+)
+
+var refusalsWithin = regexp.MustCompile(`^([1-9][0-9]*) refusals? within (\S+)$`)
+
+func (b *builder) bans(i int, s *Spec, named bool) *Bans {
+	given := &s.Ban
+	if given.After == "" && given.For == "" && len(given.Then) == 0 && given.Forget == "" {
+		return nil
+	}
+	before := len(b.problems)
+	refusals, within := b.after(at(i, "ban.after"), given.After)
+	bans := &Bans{Lengths: b.lengths(i, given)}
+	forget := b.forget(i, given, bans.Lengths)
+	if !named || len(b.problems) > before || b.omitted > 0 || refusals == 0 || len(bans.Lengths) == 0 { // what is wrong was said
+		return nil
+	}
+	limit := func(word string, spec weir.Spec) *weir.Limit { return b.banLimit(i, s.Name+"."+word, spec) }
+	bans.Hold = limit("ban", weir.TokenBucket{Capacity: 1, Refill: 1, Period: time.Microsecond})
+	bans.Refusals = limit("refusals", weir.SlidingLog{Limit: refusals, Window: within})
+	bans.Turn = limit("turn", weir.FixedWindow{Limit: 1, Window: min(bans.Lengths[0], longestTurn)})
+	bans.Past = limit("bans", weir.TokenBucket{Capacity: int64(len(bans.Lengths)), Refill: 1, Period: forget})
+	return bans
+}
+
+func (b *builder) banLimit(i int, name string, spec weir.Spec) *weir.Limit {
+	limit, err := weir.NewLimit(name, spec)
+	if err != nil {
+		b.add(at(i, "ban"), "the ban needs a limit %q, and %s", name, sentence(err))
+		return nil
+	}
+	b.owns(at(i, "ban"), name)
+	return limit
+}
+
+// after reads how many refusals in which time.
+func (b *builder) after(p place, text string) (n int64, within time.Duration) {
+	if text == "" {
+		if !b.has(p) {
+			b.add(p, "ban.after is missing, such as after: 5 refusals within 1m")
+		}
+		return 0, 0
+	}
+	words := refusalsWithin.FindStringSubmatch(text)
+	if words == nil {
+		b.add(p, "ban.after is %.80q; allowed: a number of refusals within a time, such as 5 refusals within 1m", text)
+		return 0, 0
+	}
+	n, err := strconv.ParseInt(words[1], 10, 64)
+	if err != nil || n > MaxRefusals {
+		b.add(p, "ban.after is %.80q; at most %d refusals: the store remembers the time of each", text, MaxRefusals)
+	}
+	return n, b.length(p, words[2])
+}
+
+// lengths are those of all bans, in order.
+func (b *builder) lengths(i int, given *Ban) (list []time.Duration) {
+	p := at(i, "ban.for")
+	if given.For != "" {
+		list = append(list, b.length(p, given.For))
+	} else if !b.has(p) {
+		b.add(p, "ban.for is missing, such as for: 10m")
+	}
+	b.count(at(i, "ban.then"), len(given.Then), MaxBans-1)
+	for j, text := range given.Then {
+		item := place{i, "ban.then", j}
+		if text != "" || !b.has(item) {
+			list = append(list, b.length(item, text))
+		}
+	}
+	return list
+}
+
+// forget is how long it takes until one ban is forgotten: longer than any ban, or the next
+// one would never be the second.
+func (b *builder) forget(i int, given *Ban, lengths []time.Duration) time.Duration {
+	p, forget := at(i, "ban.forget"), forgottenBan
+	if given.Forget != "" {
+		forget = b.length(p, given.Forget)
+	}
+	if len(given.Then) == 0 {
+		if given.Forget != "" {
+			b.add(p, "ban.forget is about the bans of ban.then, which is missing")
+		}
+		return forget
+	}
+	for _, length := range lengths {
+		if forget > 0 && forget <= length {
+			b.add(p, "bans are forgotten after %v, before one of %v is over; give ban.forget a longer time", forget, length)
+			break
+		}
+	}
+	return forget
+}
+
+// length is a time as limits are given theirs.
+func (b *builder) length(p place, text string) time.Duration {
+	// ParseLimit takes more words than a time; a text with blanks would be some of them.
+	if spec, err := weir.ParseLimit("sliding_log 1/" + text); err == nil && !strings.ContainsAny(text, " \t\n/") && !hasLeadingZero(text) {
+		if log, ok := spec.(weir.SlidingLog); ok && log.Window >= shortestBan && log.Window <= longestBan {
+			return log.Window
+		}
+	}
+	b.add(p, "%s has %.80q; allowed: a time from 1s to 3650d with its unit, such as 90s, 10m, 1h or 7d", p.field, text)
+	return 0
+}
+
+func (d *decoder) ban(p place, n *yaml.Node, b *Ban) {
+	if n.Kind == yaml.MappingNode && len(n.Content) == 0 {
+		d.wrong(n, "ban is empty; leave it out")
+	}
+	d.fields(n, p.rule, "ban.", []field{
+		{"after", func(p place, n *yaml.Node) { b.After = d.text(p, n) }},
+		{"for", func(p place, n *yaml.Node) { b.For = d.text(p, n) }},
+		{"then", func(p place, n *yaml.Node) { b.Then = d.list(p, n, MaxBans-1) }},
+		{"forget", func(p place, n *yaml.Node) { b.Forget = d.text(p, n) }},
+	})
+}
+
+// ban looks for bans that nobody will meet, and for those that become shorter.
+func (l *linter) ban(i int, rule *Rule) {
+	if rule.bans == nil {
+		return
+	}
+	if rule.mode == Shadow {
+		l.add(at(i, "ban"), "the rule bans nobody: it is in shadow")
+	}
+	if len(rule.components) == 0 {
+		l.add(at(i, "ban"), "the rule has no key: all requests are banned together")
+	}
+	for j, length := range rule.bans.Lengths[1:] {
+		if before := rule.bans.Lengths[j]; length < before {
+			l.add(place{i, "ban.then", j}, "the ban of %v is shorter than the one before it, of %v", length, before)
+		}
+	}
+}
