@@ -20,11 +20,7 @@ import (
 // compiled are the rules of a text.
 func compiled(t testing.TB, text string) *rules.Set {
 	t.Helper()
-	file, err := rules.Parse("rules.yaml", []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := rules.Compile(file)
+	set, err := rules.Load("rules.yaml", []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +130,7 @@ func TestWhatIsNoFaultOfTheStore(t *testing.T) {
 	cancel()
 	store.err = fmt.Errorf("%w: %w", weir.ErrUnavailable, context.Canceled)
 	var v gate.Verdict
-	if err := g.Decide(over, &rules.Request{}, gate.Once, &v); !errors.Is(err, context.Canceled) || v.Outcome != gate.Failed || v.Granted != 0 {
+	if err := g.Decide(over, &rules.Request{}, gate.Once, &v); !errors.Is(err, context.Canceled) || v.Outcome != gate.Failed || v.Reason != gate.Canceled || v.Granted != 0 {
 		t.Errorf("a context that is over: %v, %v", v.Outcome, err)
 	}
 	store.err = nil

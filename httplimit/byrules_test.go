@@ -29,11 +29,7 @@ import (
 // compiled are the rules of a text.
 func compiled(t testing.TB, text string) *rules.Set {
 	t.Helper()
-	file, err := rules.Parse("weir.yaml", []byte("rules:\n"+text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := rules.Compile(file)
+	set, err := rules.Load("weir.yaml", []byte("rules:\n"+text))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,11 +31,7 @@ rules:
 
 func compiled(t testing.TB, text string) *rules.Set {
 	t.Helper()
-	file, err := rules.Parse("rules.yaml", []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := rules.Compile(file)
+	set, err := rules.Load("rules.yaml", []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,11 +22,7 @@ import (
 
 func gateOf(t testing.TB, text string) (*gate.Gate, weir.Store) {
 	t.Helper()
-	file, err := rules.Parse("weir.yaml", []byte("rules:\n"+text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := rules.Compile(file)
+	set, err := rules.Load("weir.yaml", []byte("rules:\n"+text))
 	if err != nil {
 		t.Fatal(err)
 	}

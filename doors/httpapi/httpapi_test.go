@@ -35,11 +35,7 @@ rules:
 // compiled are the rules of a text.
 func compiled(t testing.TB, text string) *rules.Set {
 	t.Helper()
-	file, err := rules.Parse("rules.yaml", []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := rules.Compile(file)
+	set, err := rules.Load("rules.yaml", []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}

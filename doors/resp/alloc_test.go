@@ -25,11 +25,7 @@ func (e *endless) SetWriteDeadline(t time.Time) error { return nil }
 
 func ready(t testing.TB, text string) (*conn, *endless) {
 	t.Helper()
-	file, err := rules.Parse("weir.yaml", []byte("rules: [{name: per-user, key: [user, header.X-Plan], limit: 1000000/1s}]"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := rules.Compile(file)
+	set, err := rules.Load("weir.yaml", []byte("rules: [{name: per-user, key: [user, header.X-Plan], limit: 1000000/1s}]"))
 	if err != nil {
 		t.Fatal(err)
 	}

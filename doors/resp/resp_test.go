@@ -91,11 +91,7 @@ func (h *house) open(t testing.TB, opts ...resp.Option) *house {
 
 func compile(t testing.TB, text string) *rules.Set {
 	t.Helper()
-	file, err := rules.Parse("weir.yaml", []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := rules.Compile(file)
+	set, err := rules.Load("weir.yaml", []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,11 +31,7 @@ func main() {
 }
 
 func api(store weir.Store) (http.Handler, error) {
-	file, err := rules.Parse("rules.yaml", law)
-	if err != nil {
-		return nil, err
-	}
-	set, err := rules.Compile(file)
+	set, err := rules.Load("rules.yaml", law)
 	if err != nil {
 		return nil, err
 	}

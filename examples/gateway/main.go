@@ -51,11 +51,7 @@ func before(upstream string, store weir.Store) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	file, err := rules.Parse("rules.yaml", law)
-	if err != nil {
-		return nil, err
-	}
-	set, err := rules.Compile(file)
+	set, err := rules.Load("rules.yaml", law)
 	if err != nil {
 		return nil, err
 	}

@@ -62,11 +62,7 @@ func chat(store weir.Store, upstream string) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	file, err := rules.Parse("rules.yaml", law)
-	if err != nil {
-		return nil, err
-	}
-	set, err := rules.Compile(file)
+	set, err := rules.Load("rules.yaml", law)
 	if err != nil {
 		return nil, err
 	}

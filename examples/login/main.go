@@ -37,11 +37,7 @@ func main() {
 // page is the log-in page behind its limits. With a store on Redis they are those of all
 // nodes; while it does not answer, each node counts by itself.
 func page(store weir.Store) (http.Handler, error) {
-	file, err := rules.Parse("rules.yaml", law)
-	if err != nil {
-		return nil, err
-	}
-	set, err := rules.Compile(file)
+	set, err := rules.Load("rules.yaml", law)
 	if err != nil {
 		return nil, err
 	}
