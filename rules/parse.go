@@ -10,6 +10,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/weirproject/weir/internal/nearest"
 	"go.yaml.in/yaml/v4"
 	"go.yaml.in/yaml/v4/plugin/loaderlimits"
 )
@@ -167,7 +168,7 @@ func (d *decoder) fields(n *yaml.Node, rule int, prefix string, known []field) {
 			words[i] = f.word
 		}
 		d.wrong(key, "unknown field %.80q; %s", key.Value, oneOf(key.Value, words))
-		if meant := nearest(key.Value, words); meant != "" { // do not call it missing as well
+		if meant := nearest.Of(key.Value, words); meant != "" { // do not call it missing as well
 			d.marks[at(rule, prefix+meant)] = mark{key.Line, key.Column}
 		}
 	})
