@@ -130,7 +130,7 @@ func TestWhatIsNoFaultOfTheStore(t *testing.T) {
 	cancel()
 	store.err = fmt.Errorf("%w: %w", weir.ErrUnavailable, context.Canceled)
 	var v gate.Verdict
-	if err := g.Decide(over, &rules.Request{}, gate.Once, &v); !errors.Is(err, context.Canceled) || v.Outcome != gate.Failed || v.Granted != 0 {
+	if err := g.Decide(over, &rules.Request{}, gate.Once, &v); !errors.Is(err, context.Canceled) || v.Outcome != gate.Failed || v.Reason != gate.Canceled || v.Granted != 0 {
 		t.Errorf("a context that is over: %v, %v", v.Outcome, err)
 	}
 	store.err = nil

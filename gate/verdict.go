@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"errors"
 	"slices"
 	"time"
 	"unsafe"
@@ -36,12 +37,13 @@ const (
 	DenyList                    // denied by a list, of the file or of Rule
 	MissingKey                  // denied: Rule's key lacks a component, and its on_missing is deny
 	StoreFailed                 // passed or failed, by the rules' on_store_error
-	BadInput                    // failed: Decide's error
+	BadInput                    // failed: Decide's error is what is wrong with the request, or the ask
+	Canceled                    // failed: Decide's error is the context's
 )
 
 // String is the reason as logs and answers call it.
 func (r Reason) String() string {
-	return [...]string{"no_rule", "within_limits", "allow_list", "limit_exceeded", "banned", "deny_list", "missing_key", "store_failed", "bad_input"}[r]
+	return [...]string{"no_rule", "within_limits", "allow_list", "limit_exceeded", "banned", "deny_list", "missing_key", "store_failed", "bad_input", "canceled"}[r]
 }
 
 // A Verdict is what came of a request. The zero Verdict is ready to be filled by Decide;
@@ -159,7 +161,11 @@ func (v *Verdict) reset(g *Gate) {
 
 // fail is what the verdict says where Decide returns an error.
 func (v *Verdict) fail(err error) {
-	v.Outcome, v.Reason, v.Granted, v.Err, v.worst = Failed, BadInput, 0, err, -1
+	v.Outcome, v.Reason, v.Granted, v.Err, v.worst = Failed, Canceled, 0, err, -1
+	var input *weir.InputError
+	if errors.As(err, &input) {
+		v.Reason = BadInput
+	}
 	v.truncate(0)
 }
 

@@ -33,7 +33,7 @@ type Metrics struct {
 	health health
 }
 
-const reasons = int(gate.BadInput) + 1
+const reasons = int(gate.Canceled) + 1
 
 var verdictCounts = prometheus.NewDesc("weir_verdicts_total", "Requests by what became of them and why.", []string{"outcome", "reason"}, nil)
 
@@ -96,6 +96,7 @@ var possible = [reasons][]gate.Outcome{
 	gate.MissingKey:    {gate.Denied},
 	gate.StoreFailed:   {gate.Passed, gate.Failed},
 	gate.BadInput:      {gate.Failed},
+	gate.Canceled:      {gate.Failed},
 }
 
 func (m *Metrics) collectVerdicts(to chan<- prometheus.Metric) {

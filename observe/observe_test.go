@@ -173,7 +173,13 @@ func TestRulesChange(t *testing.T) {
 		t.Error("rules that are gone are still told of")
 	}
 	m.RulesFailed()
-	says(t, m, `weir_config_last_load_successful 0`, `weir_rules 2`)
+	m.Sources(func() []observe.Source {
+		return []observe.Source{{Name: "config", Up: true, Rules: 2, Loaded: time.Unix(1_790_000_000, 0)}, {Name: "redis", Good: true}}
+	})
+	says(t, m, `weir_config_last_load_successful 0`, `weir_rules 2`,
+		`weir_source_up{source="config"} 1`, `weir_source_good{source="config"} 0`, `weir_source_rules{source="config"} 2`,
+		`weir_source_loaded_timestamp_seconds{source="config"} 1.79e+09`,
+		`weir_source_up{source="redis"} 0`, `weir_source_good{source="redis"} 1`, `weir_source_loaded_timestamp_seconds{source="redis"} 0`)
 }
 
 // However many rules there were, and whatever callers bring, the series are those of the
@@ -285,6 +291,12 @@ func TestHealth(t *testing.T) {
 	watched.Decide(t.Context(), claims, 1, nil)
 	m.RulesFailed()
 	ready(200, `{"status":"ready","degraded":["the last rules could not be loaded; those before are in force"]}`)
+	m.Incomplete(true)
+	ready(503, `{"status":"starting: not all rules are loaded yet","degraded":["the last rules could not be loaded; those before are in force"]}`)
+	m.Incomplete(false)
+	m.Rules(compiled(t, someRules), time.Now())
+	ready(200, `{"status":"ready"}`)
+	m.RulesFailed()
 	m.Stopping()
 	ready(503, `{"status":"stopping","degraded":["the last rules could not be loaded; those before are in force"]}`)
 }

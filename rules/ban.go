@@ -137,7 +137,7 @@ func (b *builder) forget(i int, given *Ban, lengths []time.Duration) time.Durati
 // length is a time as limits are given theirs.
 func (b *builder) length(p place, text string) time.Duration {
 	// ParseLimit takes more words than a time; a text with blanks would be some of them.
-	if spec, err := weir.ParseLimit("sliding_log 1/" + text); err == nil && !strings.ContainsAny(text, " \t\n/") && !leadingZero.MatchString(text) {
+	if spec, err := weir.ParseLimit("sliding_log 1/" + text); err == nil && !strings.ContainsAny(text, " \t\n/") && !hasLeadingZero(text) {
 		if log, ok := spec.(weir.SlidingLog); ok && log.Window >= shortestBan && log.Window <= longestBan {
 			return log.Window
 		}

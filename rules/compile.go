@@ -183,14 +183,22 @@ func stateName(name string, j int, named bool) string {
 	return name + "." + strconv.Itoa(j+1)
 }
 
-var leadingZero = regexp.MustCompile(`(^|[\s/])0[0-9]`)
+// hasLeadingZero reports whether a number begins with 0: after nothing, a space or a slash.
+func hasLeadingZero(text string) bool {
+	for i := 1; i < len(text); i++ {
+		if text[i-1] == '0' && '0' <= text[i] && text[i] <= '9' && (i == 1 || strings.IndexByte("/ \t\n\f\r", text[i-2]) >= 0) {
+			return true
+		}
+	}
+	return false
+}
 
 func (b *builder) limit(p place, name, prefix, text string, cost int64) *weir.Limit {
 	if len(text) > MaxText {
 		b.add(p, "limit %.80q has %d bytes; at most %d", text, len(text), MaxText)
 		return nil
 	}
-	if leadingZero.MatchString(text) {
+	if hasLeadingZero(text) {
 		b.add(p, "limit %.80q has a number that some take for octal: write it without a leading 0", text)
 		return nil
 	}
@@ -329,9 +337,9 @@ func segmentComplaint(segment string, last bool) string {
 		return ""
 	case segment == "**":
 		return "may only be the last"
-	case segment == "" || dots.MatchString(string(appendUnescaped(nil, segment))):
+	case segment == "" || strings.IndexByte(".%", segment[0]) >= 0 && dots.MatchString(string(appendUnescaped(nil, segment))):
 		return "never occurs: rules see the cleaned path"
-	case !escapes.MatchString(segment):
+	case strings.IndexByte(segment, '%') >= 0 && !escapes.MatchString(segment):
 		return "has a % without two hexadecimal digits after it; %25 is the sign itself"
 	case opens && closes && validAttribute(name):
 		return ""
@@ -382,6 +390,9 @@ func (b *builder) told(list []condition, p place, kind source, values []string) 
 }
 
 func (b *builder) table(list []condition, p place, kind source, table map[string][]string) []condition {
+	if len(table) == 0 {
+		return list
+	}
 	var added []condition
 	for _, name := range slices.Sorted(maps.Keys(table)) {
 		p := at(p.rule, p.field+"."+name)

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/nearest"
 )
 
 // Lint is Parse and Compile, and tells what is allowed and surely not meant: rules that can
@@ -60,7 +61,7 @@ func (l *linter) body(i int, text string) {
 	if text == "" || text == ProblemBody || text == JSONBody || strings.ContainsAny(text, "{ \n") {
 		return
 	}
-	if meant := nearest(text, []string{ProblemBody, JSONBody}); meant != "" {
+	if meant := nearest.Of(text, []string{ProblemBody, JSONBody}); meant != "" {
 		l.add(at(i, "response.body"), "body is the text %q, word for word; did you mean %s?", text, meant)
 	}
 }

@@ -90,7 +90,7 @@ func (b *builder) lists(i int, allow, deny map[string]List, path string) lists {
 }
 
 func (b *builder) rolls(p place, table map[string]List, path string) (list []roll) {
-	if !b.count(p, len(table), MaxSources) {
+	if len(table) == 0 || !b.count(p, len(table), MaxSources) {
 		return nil
 	}
 	for _, text := range slices.Sorted(maps.Keys(table)) {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/weirproject/weir/internal/nearest"
 	"go.yaml.in/yaml/v4"
 	"go.yaml.in/yaml/v4/plugin/loaderlimits"
 )
@@ -167,7 +168,7 @@ func (d *decoder) fields(n *yaml.Node, rule int, prefix string, known []field) {
 			words[i] = f.word
 		}
 		d.wrong(key, "unknown field %.80q; %s", key.Value, oneOf(key.Value, words))
-		if meant := nearest(key.Value, words); meant != "" { // do not call it missing as well
+		if meant := nearest.Of(key.Value, words); meant != "" { // do not call it missing as well
 			d.marks[at(rule, prefix+meant)] = mark{key.Line, key.Column}
 		}
 	})
@@ -435,7 +436,7 @@ func (d *decoder) long(p place, n *yaml.Node, most int) string {
 		d.wrong(n, "%s has no value; give it one, or leave it out", p)
 	case len(n.Value) > most:
 		d.wrong(n, "%s has %d bytes; at most %d", p, len(n.Value), most)
-	case plain && octal.MatchString(n.Value):
+	case plain && strings.IndexByte("0+-", n.Value[0]) >= 0 && octal.MatchString(n.Value):
 		d.wrong(n, "%s is %s, which some take for octal or hexadecimal: write a decimal number without a leading 0, or quote it if it is a text", p, n.Value)
 	default:
 		return n.Value

@@ -190,7 +190,6 @@ func TestCeilings(t *testing.T) {
 	for name, test := range map[string]struct{ text, want string }{
 		"bytes":      {"#" + strings.Repeat(" ", rules.MaxFile), "bytes"},
 		"nodes":      {"rules: [" + strings.Repeat("a,", rules.MaxNodes) + "]", "commas"},
-		"rules":      {"rules:\n" + strings.Repeat("- {}\n", rules.MaxRules+1), "rules; at most"},
 		"problems":   {"rules:\n" + strings.Repeat("- {}\n", rules.MaxProblems), "and 100 more"},
 		"value":      {"rules: [{name: a, limit: 1/1s, key: constant." + strings.Repeat("x", rules.MaxText) + "}]", "bytes; at most"},
 		"utf8":       {"rules: []\n# \xff", "f:2:1: this line is not UTF-8"},

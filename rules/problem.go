@@ -5,7 +5,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
+
+	"github.com/weirproject/weir/internal/nearest"
 )
 
 // An Error is every mistake of a file, in the order of the file.
@@ -170,43 +171,8 @@ func (r *report) sort() {
 // oneOf says what is allowed, and which of it was probably meant.
 func oneOf(given string, allowed []string) string {
 	text := "allowed: " + strings.Join(allowed, ", ")
-	if meant := nearest(given, allowed); meant != "" {
+	if meant := nearest.Of(given, allowed); meant != "" {
 		return fmt.Sprintf("did you mean %q? %s", meant, text)
 	}
 	return text
-}
-
-// nearest is the allowed word that a typing mistake or two lead to, or "".
-func nearest(given string, allowed []string) string {
-	best, meant := min(2, utf8.RuneCountInString(given)/2)+1, ""
-	if len(given) > MaxText {
-		return ""
-	}
-	for _, word := range allowed {
-		if d := distance(strings.ToLower(given), strings.ToLower(word)); d < best {
-			best, meant = d, word
-		}
-	}
-	return meant
-}
-
-// distance is how many letters must be put in, left out or changed.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			change := diagonal
-			if a[i] != b[j] {
-				change++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(change, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }

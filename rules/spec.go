@@ -4,13 +4,13 @@ package rules
 const (
 	MaxFile         = 4 << 20 // bytes of a file
 	MaxNodes        = 300_000 // commas, colons, brackets, dashes and lines of a file
-	MaxRules        = 20_000  // rules of a file
+	MaxRules        = 100_000 // rules; a file of text has fewer, by the two before
 	MaxLimits       = 8       // limits of a rule
 	MaxComponents   = 8       // components of a key
 	MaxValues       = 64      // values of one condition
 	MaxConditions   = 16      // conditions of a match besides host and path
 	MaxGroups       = 128     // groups of a file; those of rules in shadow count by themselves
-	MaxTree         = 1 << 19 // nodes that the alternatives of all matches need
+	MaxTree         = 1 << 20 // nodes that the alternatives of all matches need
 	MaxAttributes   = 64      // headers, query parameters and descriptors that a file's matches name
 	MaxText         = 1024    // bytes of a value
 	MaxBody         = 16_384  // bytes of a response's body

@@ -118,7 +118,7 @@ func inspect(ctx context.Context, s *System, name string) (findings []finding, n
 // inspectAll reads what is more than a file as weir serve reads it. What is odd about a
 // directory is told of each of its files.
 func inspectAll(ctx context.Context, s *System, name string) (findings []finding, n int) {
-	f := sourceFlags{config: name, poll: configPoll, wait: checkWait}
+	f := sourceFlags{config: name, poll: configPoll}
 	p, err := f.open(ctx, s)
 	if err != nil {
 		return mistakes(name, err), 0

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirproject/weir/internal/nearest"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -101,7 +102,7 @@ func unknownCommand(cmd *cobra.Command, args []string) error {
 			names = append(names, command.Name())
 		}
 	}
-	if meant := nearest(args[0], names); meant != "" {
+	if meant := nearest.Of(args[0], names); meant != "" {
 		return usagef("there is no command %.80q; did you mean %s?", args[0], meant)
 	}
 	return usagef("there is no command %.80q; there are: %s", args[0], strings.Join(names, ", "))

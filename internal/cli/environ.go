@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
+	"github.com/weirproject/weir/internal/nearest"
 )
 
 // variable is the environment's name for a flag: WEIR_STORE_TIMEOUT for --store-timeout.
@@ -50,7 +51,7 @@ func (s *System) strangers(known []string) (warnings []string) {
 			continue
 		}
 		warning := fmt.Sprintf("the environment has %.80s, which means nothing here", name)
-		if meant := nearest(name, known); meant != "" {
+		if meant := nearest.Of(name, known); meant != "" {
 			warning += "; did you mean " + meant + "?"
 		}
 		warnings = append(warnings, warning)

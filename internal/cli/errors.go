@@ -8,6 +8,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/weirproject/weir/internal/nearest"
+
 	"github.com/weirproject/weir"
 )
 
@@ -65,7 +67,7 @@ func flagError(cmd *cobra.Command, err error) error {
 		return usagef("there is no flag -%s; see %s --help", unknown.GetSpecifiedName(), cmd.CommandPath())
 	case errors.As(err, &unknown):
 		name := unknown.GetSpecifiedName()
-		if meant := nearest(name, flagNames(cmd.Flags())); meant != "" {
+		if meant := nearest.Of(name, flagNames(cmd.Flags())); meant != "" {
 			return usagef("there is no flag --%s; did you mean --%s?", name, meant)
 		}
 		return usagef("there is no flag --%s; see %s --help", name, cmd.CommandPath())
@@ -108,39 +110,4 @@ func noArgs(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	return usagef("%s takes no argument, but was given %.80q; see %s --help", cmd.CommandPath(), args[0], cmd.CommandPath())
-}
-
-// nearest is the word that a typing mistake or two lead to, or "".
-func nearest(given string, words []string) (meant string) {
-	best := min(2, len(given)/2) + 1
-	for _, word := range words {
-		if d := distance(strings.ToLower(given), strings.ToLower(word)); d < best {
-			best, meant = d, word
-		}
-	}
-	return meant
-}
-
-// distance is how many bytes must be put in, left out or changed.
-func distance(a, b string) int {
-	if len(a) > 64 {
-		return len(a)
-	}
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			change := diagonal
-			if a[i] != b[j] {
-				change++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(change, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }

@@ -19,6 +19,11 @@ import (
 // so far in force.
 const reloadWithin = 30 * time.Second
 
+// lintAfter is how long rules must have been in force until it is looked for what is odd
+// about them, which costs more than reading them: while they change every moment nobody
+// reads it.
+const lintAfter = time.Second
+
 // A live is the rules of a server that runs: it listens to their sources, puts in force what
 // they say, and tells logs and metrics of it.
 type live struct {
@@ -36,6 +41,8 @@ type live struct {
 	complete bool              // each source was in force once
 	settings map[string]string // that were said last, and take a start
 
+	linter *time.Timer // nil: none is due
+
 	linting sync.Mutex
 	odd     []string // what weir check would warn of, as it was told last
 }
@@ -48,8 +55,9 @@ func (l *live) start(layers []source.Layer, wait time.Duration, signals <-chan o
 	if err != nil {
 		return err
 	}
-	if err := l.metrics.Registry().Register(sourceMetrics{l.keeper}); err != nil {
-		return err
+	l.metrics.Sources(l.sources)
+	if p := l.law.primary; p.text != nil {
+		l.lint(p.name, p.text)
 	}
 	l.settings = settingsOf(l.law.file)
 	l.metrics.Incomplete(true)
@@ -73,6 +81,17 @@ func (l *live) close() {
 		l.stop()
 	}
 	l.ended.Wait()
+	if l.linter != nil {
+		l.linter.Stop()
+	}
+}
+
+// sources are how they stand, for the metrics.
+func (l *live) sources() (list []observe.Source) {
+	for _, y := range l.keeper.Status().Layers {
+		list = append(list, observe.Source{Name: y.Name, Up: !y.Down, Good: y.Err == nil, Rules: y.Rules, Loaded: y.Loaded})
+	}
+	return list
 }
 
 // swap puts rules in force, where gate and metrics are to know of them.
@@ -105,9 +124,7 @@ func (l *live) note(e *source.Event) {
 	switch e.Kind {
 	case source.InForce:
 		l.log.Info("rules are in force", append(from, "changes", source.Summary(e.Changes))...)
-		if p := l.law.primary; p.text != nil && (e.Layer == "" || e.Layer == p.Name) {
-			l.ended.Go(func() { l.lint(p) }) // takes as long as reading the file did
-		}
+		l.lintSoon(e.Layer)
 		l.noteSettings()
 	case source.Refused:
 		l.log.Error("rules are refused: the last good ones stay in force", append(from, "mistakes", len(mistakesOf(e.Err)))...)
@@ -157,20 +174,29 @@ func settingsOf(file *rules.File) map[string]string {
 	return map[string]string{"store": file.Store, "trusted_proxies": fmt.Sprint(file.TrustedProxies), "client_header": file.ClientHeader}
 }
 
+// lintSoon has a file that changed looked at.
+func (l *live) lintSoon(layer string) {
+	p := l.law.primary
+	if p.text == nil || p.static || layer != "" && layer != p.Name {
+		return
+	}
+	if l.linter != nil {
+		l.linter.Stop()
+	}
+	l.linter = time.AfterFunc(lintAfter, func() {
+		text, err := os.ReadFile(p.name)
+		if err == nil && len(text) <= rules.MaxFile {
+			l.lint(p.name, text)
+		}
+	})
+}
+
 // lint logs what is odd about the rules of a file, without the lines that weir check shows,
 // where that is not what was odd before.
-func (l *live) lint(p *primary) {
+func (l *live) lint(name string, text []byte) {
 	l.linting.Lock()
 	defer l.linting.Unlock()
-	text := p.text
-	if !p.static {
-		now, err := os.ReadFile(p.name)
-		if err != nil || len(now) > rules.MaxFile {
-			return
-		}
-		text = now
-	}
-	_, warnings, _ := rules.Lint(p.name, text)
+	_, warnings, _ := rules.Lint(name, text)
 	var odd []string
 	for i := range warnings {
 		w := &warnings[i]

@@ -3,6 +3,7 @@
 package cli_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -310,7 +312,7 @@ func TestAURL(t *testing.T) {
 		t.Error(r)
 	}
 	text.Store(wrongRules)
-	if r := (call{}).run(t, "check", server.URL); r.code != 1 || strings.Contains(r.out, "could not be read") != true {
+	if r := (call{}).run(t, "check", server.URL); r.code != 1 || !strings.Contains(r.out, "503") {
 		t.Error(r) // it has no token
 	}
 }
@@ -326,5 +328,69 @@ func TestSettingsTakeAStart(t *testing.T) {
 	p.end()
 	if strings.Contains(p.logs(), "client_header was changed") || strings.Contains(p.logs(), "secret") {
 		t.Errorf("the logs are\n%s", p.logs())
+	}
+}
+
+// TestReloadsUnderLoad: while the file is reloaded a hundred times, every request gets the
+// answer that both files give, and every one is counted.
+func TestReloadsUnderLoad(t *testing.T) {
+	const most, swaps = 1_000_000, 100
+	text := func(limit int) string {
+		return fmt.Sprintf("deny: {header.X-User: [evil]}\nrules: [{name: a, limit: fixed_window %d/1d}]\n", limit)
+	}
+	file := write(t, t.TempDir(), "weir.yaml", text(most))
+	p := gatewayBy(t, "--config", file)
+	var load sync.WaitGroup
+	var passed atomic.Int64
+	ctx, stop := context.WithCancel(t.Context())
+	for i := range 4 {
+		user, want := "good", 200
+		if i == 0 {
+			user, want = "evil", 403
+		}
+		load.Go(func() {
+			for ctx.Err() == nil {
+				code, _, body := get(t, p.at("gateway")+"/", "X-User", user)
+				if code != want {
+					t.Errorf("%s: %d %s", user, code, body)
+				}
+				if code == 200 {
+					passed.Add(1)
+				}
+			}
+		})
+	}
+	for i := range swaps {
+		replace(t, file, text(most-1-i))
+		if code, _, body := post(t, p.at("http")+"/-/reload", ""); code != 200 {
+			t.Errorf("reload %d: %d %s", i, code, body)
+		}
+	}
+	stop()
+	load.Wait()
+	_, fields, _ := get(t, p.at("gateway")+"/")
+	want := fmt.Sprintf(`"a";r=%d;`, most-swaps-int(passed.Load())-1)
+	if got := fields.Get("RateLimit"); !strings.HasPrefix(got, want) {
+		t.Errorf("after %d requests: %s, want %s…", passed.Load(), got, want)
+	}
+	p.counts("weir_rules 1")
+	p.end()
+	if n := strings.Count(p.logs(), "rules are in force"); n != swaps+1 {
+		t.Errorf("%d laws were in force, want %d", n, swaps+1)
+	}
+	t.Logf("%d requests, %d reloads", passed.Load(), swaps)
+}
+
+// TestWhatIsOddIsTold of a file at the start, and again only of what is new.
+func TestWhatIsOddIsTold(t *testing.T) {
+	const odd = "rules: [{name: a, limit: fixed_window %d/1h}, {name: b, match: {path: /a%%2fb}, limit: 5/1h}%s]\n"
+	file := write(t, t.TempDir(), "weir.yaml", fmt.Sprintf(odd, 5, ""))
+	p := gatewayBy(t, "--config", file)
+	p.logged("a%2fb")
+	replace(t, file, fmt.Sprintf(odd, 6, ", {name: c, match: {path: /c%2fd}, limit: 5/1h}"))
+	p.logged("c%2fd")
+	p.end()
+	if n := strings.Count(p.logs(), "a%2fb"); n != 1 {
+		t.Errorf("it is told %d times:\n%s", n, p.logs())
 	}
 }

@@ -74,15 +74,20 @@ func (p *primary) still() *primary {
 // first is what a source says first. What is down may come up in time; what is wrong is told
 // at once, and so is a file that is not there, which no start should wait for.
 func (f *sourceFlags) first(ctx context.Context, from source.Source) (*rules.File, error) {
-	ctx, cancel := context.WithTimeout(ctx, f.wait)
+	patient := isURL(f.config) && f.wait > 0
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	if patient {
+		ctx, cancel = context.WithTimeout(ctx, f.wait)
+		defer cancel()
+	}
 	news, ended := make(chan source.News), make(chan error, 1)
 	go func() { ended <- from.Run(ctx, news) }()
 	var last error
 	for {
 		select {
 		case n := <-news:
-			if last = n.Err; last == nil || n.Revision != "" || !isURL(f.config) {
+			if last = n.Err; last == nil || n.Revision != "" || !patient {
 				cancel()
 				<-ended
 				return n.File, f.missing(last)

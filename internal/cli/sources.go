@@ -26,10 +26,7 @@ type sourceFlags struct {
 	allowEmpty         bool
 }
 
-const (
-	configPoll = 30 * time.Second
-	checkWait  = 10 * time.Second // for a URL
-)
+const configPoll = 30 * time.Second
 
 // inStore is the URL that means the store's.
 const inStore = "redis"

@@ -8,8 +8,10 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/weirproject/weir/rules"
 	"github.com/weirproject/weir/rules/source"
@@ -171,12 +173,48 @@ func revisionOf(texts []text) string {
 	return hex.EncodeToString(h.Sum(nil)[:12])
 }
 
+// A shelf keeps what was parsed, so that a change of one file of many costs no more than
+// that file does. It is for one goroutine.
+type shelf map[string]parsed
+
+// parsed is what came of a text.
+type parsed struct {
+	sum  [sha256.Size]byte
+	file *rules.File
+	err  error
+}
+
+// fill parses those texts that are not on the shelf yet, as many at once as there are
+// processors, and drops all others.
+func (s shelf) fill(texts []text) {
+	results := make([]parsed, len(texts))
+	var all sync.WaitGroup
+	room := make(chan bool, runtime.GOMAXPROCS(0))
+	for i, t := range texts {
+		results[i] = s[t.name]
+		if sum := sha256.Sum256(t.body); results[i].file == nil || results[i].sum != sum {
+			room <- true
+			all.Go(func() {
+				file, err := rules.Parse(t.name, t.body)
+				results[i] = parsed{sum, file, err}
+				<-room
+			})
+		}
+	}
+	all.Wait()
+	clear(s)
+	for i, t := range texts {
+		s[t.name] = results[i]
+	}
+}
+
 // parse makes one law of the texts, or lists the mistakes of all of them.
-func parse(name string, texts []text) (*rules.File, error) {
+func (s shelf) parse(name string, texts []text) (*rules.File, error) {
+	s.fill(texts)
 	var parts []source.Part
 	mistakes := new(rules.Error)
 	for _, t := range texts {
-		file, err := rules.Parse(t.name, t.body)
+		file, err := s[t.name].file, s[t.name].err
 		var list *rules.Error
 		switch {
 		case errors.As(err, &list):

@@ -40,6 +40,8 @@ type Source struct {
 	poll   time.Duration
 	bell   source.Bell
 	disk   disk
+	shelf  shelf       // Run's, as is
+	seen   source.News // what came of the last texts
 	notify func() (*notifier, error)
 }
 
@@ -62,7 +64,7 @@ func New(path string, opts ...Option) (*Source, error) {
 	if err != nil {
 		return nil, fmt.Errorf("filesource: %w", err)
 	}
-	s := &Source{path: whole, poll: pollTime, bell: source.NewBell(), notify: newNotifier}
+	s := &Source{path: whole, poll: pollTime, bell: source.NewBell(), shelf: make(shelf), notify: newNotifier}
 	s.disk.name = path
 	for _, opt := range opts {
 		opt(s)
@@ -175,11 +177,11 @@ func (r *reader) read() source.News {
 		return source.News{Err: err}
 	}
 	revision := revisionOf(texts)
-	if r.told && revision == r.last.Revision {
-		return r.last
+	if revision != r.seen.Revision {
+		file, err := r.shelf.parse(r.disk.name, texts)
+		r.seen = source.News{File: file, Err: err, Revision: revision}
 	}
-	file, err := parse(r.disk.name, texts)
-	return source.News{File: file, Err: err, Revision: revision}
+	return r.seen
 }
 
 func (r *reader) tell(n source.News, callers []source.Caller) {

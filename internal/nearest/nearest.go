@@ -1,0 +1,43 @@
+// Package nearest finds the word that somebody meant who mistyped one.
+package nearest
+
+import "strings"
+
+// longest is the longest text, in bytes, for which a word is looked for.
+const longest = 128
+
+// Of is the word that a typing mistake or two lead to, the first of equally near ones, or
+// "". Capitals do not matter.
+func Of(given string, words []string) (meant string) {
+	if len(given) > longest {
+		return ""
+	}
+	best := min(2, len(given)/2) + 1
+	for _, word := range words {
+		if d := distance(strings.ToLower(given), strings.ToLower(word)); d < best {
+			best, meant = d, word
+		}
+	}
+	return meant
+}
+
+// distance is how many bytes must be put in, left out or changed: Levenshtein's.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			change := diagonal
+			if a[i] != b[j] {
+				change++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(change, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}
