@@ -11,12 +11,14 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/weirproject/weir/doors/httpapi"
 	"github.com/weirproject/weir/doors/proxy"
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/httplimit"
 	"github.com/weirproject/weir/memstore"
+	"github.com/weirproject/weir/observe"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -118,16 +120,14 @@ rules:
   - {name: orders, match: {path: "/orders/{id}"}, key: [client.ip], limit: 1000000/1s}
 `
 
-// judge decides by them in the process.
+// judge decides by them in the process, and counts as weir serve does.
 func judge() (*gate.Gate, error) {
-	file, err := rules.Parse("rules.yaml", []byte(lenient))
+	set, err := rules.Load("rules.yaml", []byte(lenient))
 	if err != nil {
 		return nil, err
 	}
-	set, err := rules.Compile(file)
-	if err != nil {
-		return nil, err
-	}
+	metrics := observe.New("bench")
+	metrics.Rules(set, time.Now())
 	store := memstore.New()
-	return gate.New(store, set, gate.WithLocal(store))
+	return gate.New(metrics.Store(store), set, gate.WithLocal(store), gate.WithObserver(metrics.Verdict))
 }
