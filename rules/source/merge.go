@@ -50,7 +50,7 @@ type Merged struct {
 func Merge(parts ...Part) *Merged {
 	m := &Merged{File: new(rules.File)}
 	var names []string
-	places := make(map[string]int)
+	places := m.room(parts)
 	fields := make(map[string]string)
 	for _, p := range parts {
 		names = append(names, p.Name)
@@ -60,7 +60,9 @@ func Merge(parts ...Part) *Merged {
 			}
 			fields[field] = p.Name
 		})
-		m.rules(p, places)
+		if places != nil {
+			m.rules(p, places)
+		}
 	}
 	m.File.Name = strings.Join(names, " + ")
 	if len(parts) == 1 {
@@ -69,17 +71,33 @@ func Merge(parts ...Part) *Merged {
 	return m
 }
 
+// room makes room for the rules of all parts, and for their places. Of one part they are
+// shared: nothing is laid over them.
+func (m *Merged) room(parts []Part) (places map[string]int) {
+	if len(parts) == 1 {
+		m.File.Rules, m.From = slices.Clip(parts[0].File.Rules), slices.Repeat([]string{parts[0].Name}, len(parts[0].File.Rules))
+		return nil
+	}
+	total := 0
+	for _, p := range parts {
+		total += len(p.File.Rules)
+	}
+	m.File.Rules, m.From = make([]rules.Spec, 0, total), make([]string, 0, total)
+	return make(map[string]int, total)
+}
+
 // rules adds a part's. places are those of the parts below it: of two rules with one name
 // in one file both stay, so that Compile says what is wrong with it.
 func (m *Merged) rules(p Part, places map[string]int) {
 	from := len(m.File.Rules)
-	for _, spec := range p.File.Rules {
+	for j := range p.File.Rules {
+		spec := &p.File.Rules[j]
 		if i, taken := places[spec.Name]; taken {
 			m.Collisions = append(m.Collisions, Collision{Rule: spec.Name, Winner: p.Name, Loser: m.From[i]})
-			m.File.Rules[i], m.From[i] = spec, p.Name
+			m.File.Rules[i], m.From[i] = *spec, p.Name
 			continue
 		}
-		m.File.Rules, m.From = append(m.File.Rules, spec), append(m.From, p.Name)
+		m.File.Rules, m.From = append(m.File.Rules, *spec), append(m.From, p.Name)
 	}
 	for i := from; i < len(m.From); i++ {
 		places[m.File.Rules[i].Name] = i
