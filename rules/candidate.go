@@ -23,6 +23,15 @@ func (c *Rival) Limits() []*weir.Limit { return c.limits }
 // Keyed reports whether the candidate counts by a key of its own.
 func (c *Rival) Keyed() bool { return c.keyed != nil }
 
+// Components are those of the candidate's own key, as Rule.Components has the rule's; none
+// where it counts by the rule's.
+func (c *Rival) Components() []string {
+	if c.keyed == nil {
+		return nil
+	}
+	return c.keyed.Components()
+}
+
 // AppendKey is Rule.AppendKey for the candidate's own key.
 func (c *Rival) AppendKey(dst []byte, r *Request) (key []byte, ok bool) {
 	return c.keyed.AppendKey(dst, r)

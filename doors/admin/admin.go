@@ -122,12 +122,16 @@ func (d *door) operations() map[string]map[string]operation {
 		"rules/{name}/enable":   {post: {d.enableRule, true, []string{"why"}}},
 		"rules/{name}/disable":  {post: {d.disableRule, true, []string{"why"}}},
 		"rules/{name}/rollback": {post: {d.rollback, true, []string{"why", "to", "dry_run"}}},
+		"rules/{name}/compare":  {get: {d.compare, false, nil}},
+		"rules/{name}/promote":  {post: {d.promote, true, []string{"why", "dry_run"}}},
 		"diff":                  {post: {d.diff, false, []string{"rule"}}},
 		"history":               {get: {d.history, false, []string{"name", "most"}}},
 		"exceptions":            {get: {d.listExceptions, false, nil}, post: {d.postException, true, nil}},
 		"exceptions/{id}":       {get: {d.getException, false, nil}, del: {d.deleteException, true, []string{"why"}}},
 		"keys":                  {get: {d.getKey, false, []string{"rule", "value"}}},
 		"keys/reset":            {post: {d.resetKey, true, []string{"rule", "value", "why"}}},
+		"bans":                  {get: {d.listBans, false, nil}},
+		"bans/lift":             {post: {d.liftBan, true, []string{"rule", "key", "value", "why"}}},
 		"openapi.json":          {get: {openAPI, false, nil}},
 	}
 }

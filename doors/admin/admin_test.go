@@ -10,9 +10,11 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/getkin/kin-openapi/openapi3"
@@ -35,6 +37,10 @@ rules:
   - {name: jobs, key: [user], limit: concurrency 5 ttl 1m, on_store_error: deny}
   - {name: all, limit: [fixed_window 5/1h, sliding_log 9/1d]}
 `
+
+// guessed is a rule that bans and has a candidate.
+const guessed = "name: guess\nmatch: {path: /guess}\nkey: [client.ip]\nlimit: fixed_window 2/1h\n" +
+	"candidate: {limit: fixed_window 1/1h}\nban: {after: 1 refusals within 1m, for: 1h}\n"
 
 // A fixed source says one thing.
 type fixed struct {
@@ -367,22 +373,49 @@ func (gone) Page(_ context.Context, _, _ int64) ([]ledger.Change, bool, error) {
 	return nil, false, errGone
 }
 
-// A dead store does not answer, either.
-type dead struct{ weir.Store }
-
-func (dead) Decide(context.Context, []weir.Claim, int64, []weir.Decision) (int64, error) {
-	return 0, fmt.Errorf("%w: %w", weir.ErrUnavailable, errGone)
+// A mortal store does not answer any more when it is dead.
+type mortal struct {
+	weir.Store
+	dead atomic.Bool
 }
 
-// TestOutages: the log says what the caller is not told.
-func TestOutages(t *testing.T) {
+func (m *mortal) Decide(ctx context.Context, claims []weir.Claim, times int64, decisions []weir.Decision) (int64, error) {
+	if m.dead.Load() {
+		return 0, fmt.Errorf("%w: %w", weir.ErrUnavailable, errGone)
+	}
+	return m.Store.Decide(ctx, claims, times, decisions)
+}
+
+// broken is a world whose ledger does not answer, and whose store has died after somebody
+// was banned.
+func broken(t testing.TB) *world {
+	t.Helper()
 	book, err := ledger.NewMemory("")
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := newWorldOf(t, fileRules, gone{}, book.Source(), dead{memstore.New()})
-	c := w.start()
-	outages(c)
+	store := &mortal{Store: memstore.New()}
+	w := newWorldOf(t, fileRules+"  - {"+strings.ReplaceAll(strings.TrimSpace(guessed), "\n", ", ")+"}\n", gone{}, book.Source(), store)
+	w.guess(3)
+	store.dead.Store(true)
+	return w
+}
+
+// guess has somebody guess so often.
+func (w *world) guess(times int) {
+	w.t.Helper()
+	var v gate.Verdict
+	for range times {
+		if err := w.server.Gate.Decide(w.t.Context(), &rules.Request{Path: "/guess", Client: netip.MustParseAddr("203.0.113.7")}, gate.Once, &v); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+// TestOutages: the log says what the caller is not told.
+func TestOutages(t *testing.T) {
+	w := broken(t)
+	outages(w.start())
 	if !strings.Contains(w.log.String(), "10.1.2.3") {
 		t.Errorf("the log is\n%s", w.log)
 	}
@@ -390,7 +423,8 @@ func TestOutages(t *testing.T) {
 
 func outages(c *client) {
 	for _, line := range []string{"GET rules", "GET rules/login", "DELETE rules/login", "POST rules/login/enable", "POST rules/login/disable",
-		"POST rules/login/rollback?to=1", "GET history", "GET exceptions", "GET exceptions/block-1", "DELETE exceptions/block-1", "GET keys?rule=all", "POST keys/reset?rule=all"} {
+		"POST rules/login/rollback?to=1", "GET history", "GET exceptions", "GET exceptions/block-1", "DELETE exceptions/block-1", "GET keys?rule=all", "POST keys/reset?rule=all",
+		"POST rules/login/promote", "GET bans", "POST bans/lift?rule=guess&key=client.ip%3D11%3A203.0.113.7"} {
 		if a := c.ask(line, "", match, `"1"`).has(503); strings.Contains(a.text, "10.1.2.3") {
 			c.t.Errorf("%s tells where the ledger is: %s", line, a.text)
 		}
@@ -462,13 +496,9 @@ func (w *witness) check(r *http.Request, answer *httptest.ResponseRecorder) {
 func TestTheDocumentIsTrue(t *testing.T) {
 	w := memory(t)
 	c, guarded := w.start(), memory(t).start(tokens(), admin.WithHosts("127.0.0.1"))
-	book, err := ledger.NewMemory("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	broken := newWorldOf(t, fileRules, gone{}, book.Source(), dead{memstore.New()}).start()
+	broken := broken(t).start()
 	outages(broken)
-	everyStatus(t, c, guarded)
+	everyStatus(t, w, c, guarded)
 	for _, other := range []*client{guarded, broken} {
 		maps.Copy(c.witness.seen, other.witness.seen)
 	}
@@ -483,7 +513,7 @@ func TestTheDocumentIsTrue(t *testing.T) {
 	}
 }
 
-func everyStatus(t *testing.T, c, guarded *client) {
+func everyStatus(t *testing.T, w *world, c, guarded *client) {
 	c.ask("PUT rules/login?why=night", login("5/1m"), isNew, "*").has(200)
 	c.ask("PUT rules/login", login("6/1m"), match, `"7"`).has(412)
 	c.ask("PUT rules/login", login("6/1m")).has(428)
@@ -534,6 +564,9 @@ func everyStatus(t *testing.T, c, guarded *client) {
 	c.ask("DELETE "+one, "", match, made.header.Get("ETag")).has(200)
 	c.ask("DELETE "+one, "", match, made.header.Get("ETag")).has(404)
 	c.ask("GET "+one, "").has(404)
+	candidates(w, c)
+	c.ask("POST bans/lift?rule=nobody&key=x", "").has(404)
+	c.ask("POST bans/lift?rule=guess", "").has(422)
 	item := strings.NewReplacer("{name}", "login", "{id}", e.ID)
 	for path, methods := range c.witness.doc.Paths.Map() {
 		for method := range methods.Operations() {

@@ -5,6 +5,8 @@
 //	PUT    rules/NAME                     a rule in YAML or JSON; ?dry_run=true only tells
 //	DELETE rules/NAME
 //	POST   rules/NAME/enable, /disable, /rollback?to=REVISION
+//	GET    rules/NAME/compare             what its candidate would change
+//	POST   rules/NAME/promote             make the candidate its limit
 //	POST   diff                           what a proposed rule or file would change
 //	GET    history
 //	GET    exceptions, exceptions/ID
@@ -12,6 +14,8 @@
 //	DELETE exceptions/ID
 //	GET    keys                           what is left of a key under a rule
 //	POST   keys/reset
+//	GET    bans                           who is banned, by this process
+//	POST   bans/lift                      end a ban
 //	GET    openapi.json                   the words of all these
 //
 // Whoever writes says what he has seen (If-Match with a revision, or If-None-Match: *), so

@@ -199,7 +199,7 @@ func (d *door) putRule(ctx context.Context, c *call) (any, error) {
 // change makes a change of a rule, tells the log, and waits until it is in force.
 func (d *door) change(ctx context.Context, c *call, dry bool, spec *rules.Spec, what string, commit func() (int64, error)) (any, error) {
 	if spec != nil {
-		if document, err := d.Ledger.Get(ctx, c.name()); err == nil && !document.Enabled && what == "set" {
+		if document, err := d.Ledger.Get(ctx, c.name()); err == nil && !document.Enabled && (what == "set" || what == "promote") {
 			spec = nil // it stays disabled
 		}
 	}

@@ -83,7 +83,7 @@ this process, or in a Redis that several of them share.`,
 	root.SetFlagErrorFunc(flagError)
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.AddCommand(newServe(system), newCheck(system), newExplain(system), newSchema(), newHealth(system),
-		newRules(system), newOverride(system), newBlock(system), newAllow(system), newKeys(system),
+		newRules(system), newOverride(system), newBlock(system), newAllow(system), newKeys(system), newBans(system),
 		newVersion(), newCompletion())
 	for _, command := range root.Commands() {
 		command.DisableFlagsInUseLine = true

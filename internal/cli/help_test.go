@@ -53,14 +53,16 @@ var elsewhere = regexp.MustCompile(`(0\.0\.0\.0|127\.0\.0\.1):(8443|6380|8081)`)
 
 // operators are the commands of operators, in an order in which each finds what it needs.
 var operators = []string{"rules set", "rules", "rules list", "rules get", "rules diff", "rules history", "rules rollback", "rules disable", "rules enable",
-	"block", "allow", "override set", "override", "override list", "override delete", "keys", "keys get", "keys reset", "rules delete"}
+	"block", "allow", "override set", "override", "override list", "override delete", "keys", "keys get", "keys reset", "rules delete",
+	"rules compare", "rules promote", "bans", "bans list", "bans lift"}
 
 // TestExamples runs what the helps show.
 func TestExamples(t *testing.T) {
 	dir := t.TempDir()
 	authority := newAuthority(t, dir)
 	authority.issue("cert", "key")
-	write(t, dir, "weir.yaml", "rules:\n  - {name: per-ip, key: [client.ip], limit: 5/10s}\n")
+	write(t, dir, "weir.yaml", "rules:\n  - {name: per-ip, key: [client.ip], limit: 5/10s}\n"+
+		"  - {name: login, match: {path: /login}, key: [client.ip], limit: 5/1m, ban: {after: 5 refusals within 10m, for: 15m}}\n")
 	write(t, dir, "login.rule", login("5/1m"))
 	write(t, dir, "token", "0123456789abcdef")
 	if err := os.MkdirAll(filepath.Join(dir, ".local/share/bash-completion/completions"), 0o700); err != nil {
@@ -108,7 +110,7 @@ func runnable(line, server string) (string, bool) {
 		line, _, _ = strings.Cut(line, " > ")
 		line, _, _ = strings.Cut(line, " | ")
 	}
-	if regexp.MustCompile(`weir (rules|override|block|allow|keys) `).MatchString(line) {
+	if regexp.MustCompile(`weir (rules|override|block|allow|keys|bans) `).MatchString(line) {
 		return "export WEIR_SERVER=" + server + "; " + line, true
 	}
 	if strings.HasPrefix(line, "weir health") {

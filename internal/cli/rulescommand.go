@@ -54,7 +54,7 @@ operators never overwrite each other: a change is of the revision that was seen.
 		s.rulesList(), s.rulesGet(), s.rulesSet(), s.rulesTurn("delete", http.MethodDelete, "Take a rule out of the ledger; rollback brings it back"),
 		s.rulesTurn("enable", http.MethodPost, "Put a rule in force that is in the ledger"),
 		s.rulesTurn("disable", http.MethodPost, "Take a rule out of force, and leave it in the ledger"),
-		s.rulesDiff(), s.rulesHistory(), s.rulesRollback())
+		s.rulesDiff(), s.rulesHistory(), s.rulesRollback(), s.rulesCompare(), s.rulesPromote())
 }
 
 func (s *System) rulesList() *cobra.Command {

@@ -1,0 +1,97 @@
+package admin
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/rules"
+)
+
+// A banAnswer is a ban that this process put.
+type banAnswer struct {
+	Rule   string    `json:"rule"`
+	Key    string    `json:"key"`
+	From   time.Time `json:"from"`  // by the store's clock
+	Until  time.Time `json:"until"` // by the store's clock
+	Length string    `json:"length"`
+	Local  bool      `json:"local,omitzero"` // the store did not answer: it is this process's alone
+}
+
+type bansAnswer struct {
+	Bans []banAnswer `json:"bans"`
+}
+
+func (d *door) listBans(ctx context.Context, _ *call) (any, error) {
+	list, err := d.Gate.Bans(ctx)
+	if err != nil {
+		return nil, err
+	}
+	answer := bansAnswer{Bans: make([]banAnswer, len(list))}
+	for i, ban := range list {
+		answer.Bans[i] = banAnswer{ban.Rule.Name(), readable(ban.Key), ban.From.Time().UTC(), ban.Until.Time().UTC(), ban.Length.String(), ban.Local}
+	}
+	return answer, nil
+}
+
+// A liftAnswer tells of whom a ban was lifted.
+type liftAnswer struct {
+	Rule   string `json:"rule"`
+	Key    string `json:"key"`
+	Banned bool   `json:"was_banned"` // otherwise only what was counted of it is forgotten
+}
+
+// liftBan ends a ban, and forgets those before.
+func (d *door) liftBan(ctx context.Context, c *call) (any, error) {
+	name := c.query.Get("rule")
+	set := d.Gate.Rules().Rules()
+	i := slices.IndexFunc(set, func(r *rules.Rule) bool { return r.Name() == name && r.Bans() != nil })
+	if i < 0 {
+		return nil, refusef(http.StatusNotFound, "rule is %.130q; allowed: one that is in force and has a ban", name)
+	}
+	rule := set[i]
+	key, err := bannedKey(c, rule)
+	if err != nil {
+		return nil, err
+	}
+	banned, err := d.banned(ctx, rule, key)
+	if err == nil {
+		err = d.Gate.Lift(ctx, rule, string(key))
+	}
+	if err != nil {
+		return nil, err
+	}
+	d.Log.Info("admin: a ban was lifted", "rule", name, "key", string(key), "was_banned", banned, "who", c.who, "why", c.by().Why)
+	return liftAnswer{Rule: name, Key: readable(string(key)), Banned: banned}, nil
+}
+
+// bannedKey is whose ban it is: as the list of bans says, or by the values of the rule's key.
+func bannedKey(c *call, rule *rules.Rule) (key []byte, err error) {
+	text, values := c.query.Get("key"), c.query["value"]
+	switch {
+	case text != "" && len(values) > 0:
+		return nil, refusef(http.StatusBadRequest, "allowed: key, or value for each component of the rule's key; not both")
+	case len(text) > weir.MaxKey:
+		return nil, refusef(http.StatusBadRequest, "key has %d bytes; allowed: at most %d", len(text), weir.MaxKey)
+	case text != "":
+		return []byte(text), nil
+	}
+	key, _, err = rule.Lookup(values)
+	return key, err
+}
+
+// banned reports whether a key is, without counting anything.
+func (d *door) banned(ctx context.Context, rule *rules.Rule, key []byte) (bool, error) {
+	var v gate.Verdict
+	claims := []weir.Claim{{Key: string(key), Limit: rule.Bans().Hold, Cost: 1}}
+	if err := d.Gate.Decide(ctx, nil, gate.Ask{Claims: claims}, &v); err != nil {
+		return false, err
+	}
+	if v.Err != nil || v.Len() == 0 {
+		return false, v.Err
+	}
+	return v.At(0).Decision.RetryAfter != 0, nil
+}

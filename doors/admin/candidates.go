@@ -1,0 +1,106 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/rules/ledger"
+)
+
+// A comparisonAnswer is what the candidate of a rule would change, of the requests that this
+// process decided.
+type comparisonAnswer struct {
+	Rule         string          `json:"rule"`
+	Limit        []string        `json:"limit"`
+	Candidate    []string        `json:"candidate"`
+	Key          []string        `json:"candidate_key,omitzero"` // where it is another than the rule's
+	Since        time.Time       `json:"since"`
+	BothGrant    int64           `json:"both_grant"`
+	NewlyRefused int64           `json:"newly_refused"`
+	NewlyGranted int64           `json:"newly_granted"`
+	BothRefuse   int64           `json:"both_refuse"`
+	RefusedKeys  []changedAnswer `json:"refused_keys"`
+	GrantedKeys  []changedAnswer `json:"granted_keys"`
+}
+
+type changedAnswer struct {
+	Key   string `json:"key"`
+	Count int64  `json:"count"`
+	Over  int64  `json:"over"` // by so many Count may be too large
+}
+
+func (d *door) compare(_ context.Context, c *call) (any, error) {
+	found, ok := d.Gate.Compare(c.name())
+	if !ok {
+		return nil, refusef(http.StatusNotFound, "there is no rule %.130q in force that has a candidate; write one into the rule, such as candidate: {limit: 60/1m}", c.name())
+	}
+	candidate := found.Rule.Candidate()
+	return comparisonAnswer{Rule: found.Rule.Name(), Limit: texts(found.Rule.Limits()), Candidate: texts(candidate.Limits()), Key: candidate.Components(),
+		Since: found.Since.UTC(), BothGrant: found.BothGrant, NewlyRefused: found.NewlyRefused, NewlyGranted: found.NewlyGranted, BothRefuse: found.BothRefuse,
+		RefusedKeys: changedOf(found.Refused), GrantedKeys: changedOf(found.Granted)}, nil
+}
+
+func texts(limits []*weir.Limit) (list []string) {
+	for _, limit := range limits {
+		list = append(list, limit.String())
+	}
+	return list
+}
+
+func changedOf(list []gate.Changed) []changedAnswer {
+	out := make([]changedAnswer, len(list))
+	for i, one := range list {
+		out[i] = changedAnswer{readable(one.Key), one.Count, one.Over}
+	}
+	return out
+}
+
+// readable is a key as JSON can say it: a header's value need not be UTF-8.
+func readable(key string) string { return strings.ToValidUTF8(key, "\uFFFD") }
+
+// promote makes a rule's candidate its limit.
+func (d *door) promote(ctx context.Context, c *call) (any, error) {
+	dry, err := c.flag("dry_run")
+	if err != nil {
+		return nil, err
+	}
+	var seen int64
+	if !dry {
+		if seen, err = c.seen(); err != nil {
+			return nil, err
+		}
+	}
+	document, err := d.Ledger.Get(ctx, c.name())
+	if errors.Is(err, ledger.ErrNoRule) {
+		return nil, d.elsewhere(c.name(), err)
+	}
+	if err != nil {
+		return nil, d.told(err)
+	}
+	text, err := ledger.Promoted(c.name(), document.YAML)
+	if err != nil {
+		return nil, err
+	}
+	spec, err := ledger.ParseDocument(c.name(), text)
+	if err != nil {
+		return nil, err
+	}
+	return d.change(ctx, c, dry, &spec, "promote", func() (int64, error) { return d.Ledger.Promote(ctx, c.name(), seen, c.by()) })
+}
+
+// elsewhere says where a rule is to be changed that the ledger does not have. It is not
+// copied: from then on, what is changed where it is written would do nothing.
+func (d *door) elsewhere(name string, missing error) error {
+	law := d.law()
+	at := law.find(name)
+	if at < 0 {
+		return missing
+	}
+	return refusef(http.StatusConflict, "rule %q is from %s, and not in the ledger: promote it where it is written: make the fields of its candidate the rule's, and delete candidate. "+
+		"Or put it into the ledger first (weir rules set %s FILE), which goes before %s from then on", name, law.from[at], name, law.from[at])
+}

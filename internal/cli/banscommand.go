@@ -1,0 +1,94 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+func newBans(s *System) *cobra.Command {
+	return group("bans", "Show and lift bans", `Show who was banned by a rule of a running server, and lift bans. Bans lie in the store: all
+nodes keep to them, and lifting one lifts it on all. Listing is per node: each lists those
+that it put itself, because nothing searches the store.`,
+		`  weir bans list
+  weir bans lift login client.ip=11:203.0.113.7 --why "a mistake of ours"`,
+		s.bansList(), s.bansLift())
+}
+
+func (s *System) bansList() *cobra.Command {
+	f := new(operatorFlags)
+	command := &cobra.Command{Use: "list", Short: "List the bans that this server put and that hold", Args: noArgs,
+		Long: `List the bans that this server put and that hold, of the last 1,000. Those that other nodes
+put are not in it: ask each.`,
+		Example: "  weir bans list\n  weir bans list --json",
+		RunE: s.operate(f, func(o *operator, _ []string) error {
+			var answer struct {
+				Bans []struct {
+					Rule, Key, Length string
+					From, Until       time.Time
+					Local             bool
+				}
+			}
+			text, err := o.ask(ask{method: http.MethodGet, path: "bans"}, &answer)
+			if err != nil {
+				return err
+			}
+			return o.print(text, func(w io.Writer) {
+				fmt.Fprintln(w, "RULE\tKEY\tFROM\tUNTIL\tFOR\tWHERE")
+				for _, b := range answer.Bans {
+					where := "all nodes"
+					if b.Local {
+						where = "this node"
+					}
+					fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", b.Rule, printable(b.Key), b.From.Format(time.RFC3339), b.Until.Format(time.RFC3339), b.Length, where)
+				}
+			})
+		})}
+	f.add(command.Flags())
+	return command
+}
+
+func (s *System) bansLift() *cobra.Command {
+	f, values := new(operatorFlags), []string(nil)
+	command := &cobra.Command{Use: "lift RULE [KEY]", Short: "End a ban on all nodes, and forget those before", Args: argsBetween(1, 2, "the name of a rule and a key"),
+		Long: `End a ban on all nodes, and forget those before: the next one is as long as a first. What was
+used of the rule's limits stays used; keys reset forgets that. The key is as the list has it,
+or else its values, in order: --value, once for each.`,
+		Example: `  weir bans lift login client.ip=11:203.0.113.7 --why "a mistake of ours"
+  weir bans lift login --value 203.0.113.7`,
+		RunE: s.operate(f, func(o *operator, args []string) error {
+			if (len(args) == 2) == (len(values) > 0) {
+				return usagef("say whose: a KEY as weir bans list has it, or --value VALUE for each component of the rule's key")
+			}
+			query := o.reason()
+			query.Set("rule", args[0])
+			if len(args) == 2 {
+				query.Set("key", args[1])
+			} else {
+				query["value"] = values
+			}
+			var answer struct {
+				Rule, Key string
+				Banned    bool `json:"was_banned"`
+			}
+			text, err := o.ask(ask{method: http.MethodPost, path: "bans/lift", query: query}, &answer)
+			if err != nil {
+				return err
+			}
+			return o.print(text, func(w io.Writer) {
+				if !answer.Banned {
+					fmt.Fprintf(w, "%s was not banned by %s; what was counted towards a ban is forgotten\n", printable(answer.Key), answer.Rule)
+					return
+				}
+				fmt.Fprintf(w, "%s is no longer banned by %s\n", printable(answer.Key), answer.Rule)
+			})
+		})}
+	f.add(command.Flags())
+	f.writing(command.Flags())
+	command.Flags().Lookup("why").Usage = "the `REASON`, which stands in the server's log"
+	command.Flags().StringArrayVar(&values, "value", nil, "a `VALUE` of the rule's key")
+	return command
+}
