@@ -1,12 +1,8 @@
 package ledger
 
 import (
-	"bytes"
 	"context"
-	"fmt"
 	"reflect"
-
-	"go.yaml.in/yaml/v4"
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/rules"
@@ -47,33 +43,12 @@ func Promoted(name, text string) (string, error) {
 	if len(spec.Candidate.Limit) == 0 {
 		return "", &weir.InputError{Field: "rule", Given: name, Allowed: "one that has a candidate, which becomes its limit"}
 	}
-	var document yaml.Node
-	if err := yaml.Load([]byte(text), &document); err != nil {
-		return "", unfitting(name)
+	promoted, err := rules.PromoteText(name, []byte(text))
+	if err != nil || !becomes(name, &spec, string(promoted)) {
+		return "", &weir.InputError{Field: "the YAML of rule " + name, Given: "a form in which its candidate cannot be moved by itself",
+			Allowed: "plain YAML; or write the rule anew, with the candidate's fields: weir rules set " + name}
 	}
-	root := &document
-	if root.Kind == yaml.DocumentNode && len(root.Content) == 1 {
-		root = root.Content[0]
-	}
-	if root.Kind != yaml.MappingNode {
-		return "", unfitting(name)
-	}
-	candidate := take(root, "candidate")
-	for i := 0; candidate != nil && i+1 < len(candidate.Content); i += 2 {
-		put(root, candidate.Content[i], candidate.Content[i+1])
-	}
-	var out bytes.Buffer
-	dumper, err := yaml.NewDumper(&out, yaml.WithIndent(2), yaml.WithCompactSeqIndent(false), yaml.WithLineWidth(-1))
-	if err == nil {
-		err = dumper.Dump(&document)
-	}
-	if err == nil {
-		err = dumper.Close()
-	}
-	if err != nil || !becomes(name, &spec, out.String()) {
-		return "", unfitting(name)
-	}
-	return out.String(), nil
+	return string(promoted), nil
 }
 
 // becomes reports whether a text says of a rule what its candidate makes it. What was
@@ -89,32 +64,4 @@ func becomes(name string, spec *rules.Spec, text string) bool {
 	}
 	got, err := ParseDocument(name, text)
 	return err == nil && reflect.DeepEqual(got, want)
-}
-
-func unfitting(name string) error {
-	return &weir.InputError{Field: "the YAML of rule " + name, Given: "a form in which its candidate cannot be moved by itself",
-		Allowed: fmt.Sprintf("plain YAML; or write the rule anew, with the candidate's fields: weir rules set %s", name)}
-}
-
-// take takes a field out of a mapping; nil: it has none.
-func take(mapping *yaml.Node, name string) *yaml.Node {
-	for i := 0; i+1 < len(mapping.Content); i += 2 {
-		if mapping.Content[i].Value == name {
-			value := mapping.Content[i+1]
-			mapping.Content = append(mapping.Content[:i:i], mapping.Content[i+2:]...)
-			return value
-		}
-	}
-	return nil
-}
-
-// put gives a mapping a field, in the place of the one that it has.
-func put(mapping, name, value *yaml.Node) {
-	for i := 0; i+1 < len(mapping.Content); i += 2 {
-		if mapping.Content[i].Value == name.Value {
-			mapping.Content[i+1] = value
-			return
-		}
-	}
-	mapping.Content = append(mapping.Content, name, value)
 }
