@@ -41,7 +41,7 @@ func TestListsInFilesAreChecked(t *testing.T) {
 	if r := (call{}).run(t, "check", dir); r.code != 0 || !strings.Contains(r.out, "no mistakes") {
 		t.Error(r)
 	}
-	if r := (call{}).run(t, "explain", "--config", file, "--client", "192.0.2.1", "GET", "/"); !strings.Contains(r.out, "den") {
+	if r := (call{}).run(t, "explain", "--config", file, "--client", "192.0.2.1", "http://example.com/"); !strings.Contains(r.out, "den") {
 		t.Error(r)
 	}
 	if r := (call{in: guarded}).run(t, "check", "-"); r.code != 1 || !strings.Contains(r.out, "only rules that stand in a file") {
