@@ -45,7 +45,8 @@ func refusedBySchema(schema *jsonschema.Schema, text string) error {
 
 func TestTheSchemaTakesWhatParseTakes(t *testing.T) {
 	_, schema := parsedSchema(t)
-	texts := map[string]string{"good": good, "zoo": zoo, "everything": everything, "none": "rules: []"}
+	texts := map[string]string{"good": good, "zoo": zoo, "everything": everything, "none": "rules: []",
+		"files": "deny: {client.ip: {file: blocked.txt}, user: {file: a/b.txt, values: [ann, bob]}}\nallow: {user: {file: a.txt, values: ann}}\nrules: []"}
 	page, err := os.ReadFile("../docs/rules.md")
 	if err != nil {
 		t.Fatal(err)
