@@ -13,10 +13,13 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// An Option changes how Compile makes a Set.
+// An Option changes how Parse reads a file, or how Compile makes a Set of it.
 type Option func(*options)
 
-type options struct{ secret []byte }
+type options struct {
+	secret []byte
+	read   func(name string) ([]byte, error)
+}
 
 // WithHashKey gives the key of the hash that replaces long keys. All nodes of one store
 // must have the same; without one it is empty, and the hash is one that anybody can compute.

@@ -15,7 +15,7 @@ import (
 // never match, limits that never decide, values that never occur. It keeps silent where it
 // is not sure. The warnings are in the order of the file, at most MaxProblems of them.
 func Lint(name string, text []byte, opts ...Option) (set *Set, warnings []Problem, err error) {
-	file, r := read(name, text)
+	file, r := read(name, text, opts)
 	if err := r.err(); err != nil {
 		return nil, nil, err
 	}
@@ -23,7 +23,7 @@ func Lint(name string, text []byte, opts ...Option) (set *Set, warnings []Proble
 	if err != nil {
 		return nil, nil, err
 	}
-	l := &linter{report: &report{file: name, lines: r.lines, marks: r.marks}, file: file, set: set}
+	l := &linter{report: &report{file: name, lines: r.lines, texts: r.texts, marks: r.marks}, file: file, set: set}
 	l.lint()
 	l.sort()
 	return set, l.problems, nil

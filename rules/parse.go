@@ -19,9 +19,10 @@ import (
 const maxDepth = 16
 
 // Parse reads a file of rules: one YAML document. The error is an *Error that lists every
-// mistake; name is what it calls the file. What Parse accepts, Compile accepts.
-func Parse(name string, text []byte) (*File, error) {
-	file, r := read(name, text)
+// mistake; name is what it calls the file. What Parse accepts, Compile accepts. Of the
+// options only WithFiles matters: without it Parse reads nothing but the text.
+func Parse(name string, text []byte, opts ...Option) (*File, error) {
+	file, r := read(name, text, opts)
 	if err := r.err(); err != nil {
 		return nil, err
 	}
@@ -29,13 +30,17 @@ func Parse(name string, text []byte) (*File, error) {
 }
 
 // read also tells where things stand.
-func read(name string, text []byte) (*File, *report) {
+func read(name string, text []byte, opts []Option) (*File, *report) {
 	r := &report{file: name, marks: make(map[place]mark)}
 	file := &File{Name: name}
 	if !r.readable(text) {
 		return file, r
 	}
-	d := &decoder{report: r, file: file}
+	var o options
+	for _, opt := range opts {
+		opt(&o)
+	}
+	d := &decoder{report: r, file: file, read: o.read}
 	if root := d.document(text); root != nil {
 		d.refuse(root)
 		d.root(root)
@@ -74,7 +79,10 @@ func (r *report) readable(text []byte) bool {
 // checked by build, so that files made by programs are checked the same.
 type decoder struct {
 	*report
-	file *File
+	file  *File
+	read  func(name string) ([]byte, error) // of files that lists name; nil: there are none
+	files map[string]*listFile
+	filed int // values that are in files
 }
 
 func (d *decoder) wrong(n *yaml.Node, format string, args ...any) {
@@ -283,24 +291,32 @@ func (d *decoder) match(p place, n *yaml.Node, m *Match) {
 // table reads names, each with the values that it may have.
 func (d *decoder) table(p place, n *yaml.Node) map[string][]string {
 	table := make(map[string][]string)
-	d.names(p, n, MaxValues, func(name string, values []string) { table[name] = values })
+	each := func(p place, name string, n *yaml.Node) {
+		if values := d.list(p, n, MaxValues); len(values) > 0 {
+			table[name] = values
+		}
+	}
+	d.names(p, n, each)
 	return table
 }
 
 // lists reads components, each with the values that are listed.
 func (d *decoder) lists(p place, n *yaml.Node) map[string]List {
 	table := make(map[string]List)
-	d.names(p, n, MaxListed, func(name string, values []string) { table[name] = List{Values: values} })
+	each := func(p place, name string, n *yaml.Node) {
+		if values := d.listed(p, n); len(values) > 0 {
+			table[name] = List{Values: values}
+		}
+	}
+	d.names(p, n, each)
 	return table
 }
 
-func (d *decoder) names(p place, n *yaml.Node, most int, each func(name string, values []string)) {
+func (d *decoder) names(p place, n *yaml.Node, each func(p place, name string, n *yaml.Node)) {
 	d.pairs(n, p.field, func(key, value *yaml.Node) {
 		name := at(p.rule, p.field+"."+key.Value)
 		d.marks[name] = mark{key.Line, key.Column}
-		if values := d.list(name, value, most); len(values) > 0 {
-			each(key.Value, values)
-		}
+		each(name, key.Value, value)
 	})
 	if n.Kind == yaml.MappingNode && len(n.Content) == 0 {
 		d.wrong(n, "%s is empty; leave it out", p.field)

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -94,6 +95,7 @@ type mark struct{ line, column int }
 type report struct {
 	file     string
 	lines    []string
+	texts    []listText   // files of values, whose lines come after those of the file
 	fit      map[int]bool // which lines are as they may be shown
 	marks    map[place]mark
 	problems []Problem
@@ -130,7 +132,8 @@ func (r *report) put(m mark, p place, format string, args ...any) {
 		r.omitted++
 		return
 	}
-	problem := Problem{File: r.file, Line: m.line, Column: m.column, Field: p.String(), Message: masked(fmt.Sprintf(format, args...))}
+	name, line := r.textOf(m.line)
+	problem := Problem{File: name, Line: line, Column: m.column, Field: p.String(), Message: masked(fmt.Sprintf(format, args...))}
 	if m.line > 0 && m.line <= len(r.lines) {
 		problem.Source = r.shown(m.line - 1)
 	}
@@ -158,13 +161,14 @@ func (r *report) err() error {
 	return &Error{Problems: r.problems, Omitted: r.omitted}
 }
 
-// sort brings problems into the order of the file.
+// sort brings problems into the order of the file; those of files of values come after it.
 func (r *report) sort() {
+	order := make(map[string]int, len(r.texts))
+	for i, text := range r.texts {
+		order[text.name] = i + 1
+	}
 	slices.SortStableFunc(r.problems, func(a, b Problem) int {
-		if a.Line != b.Line {
-			return a.Line - b.Line
-		}
-		return a.Column - b.Column
+		return cmp.Or(order[a.File]-order[b.File], a.Line-b.Line, a.Column-b.Column)
 	})
 }
 

@@ -45,7 +45,8 @@ func refusedBySchema(schema *jsonschema.Schema, text string) error {
 
 func TestTheSchemaTakesWhatParseTakes(t *testing.T) {
 	_, schema := parsedSchema(t)
-	texts := map[string]string{"good": good, "zoo": zoo, "everything": everything, "none": "rules: []"}
+	texts := map[string]string{"good": good, "zoo": zoo, "everything": everything, "none": "rules: []",
+		"files": "deny: {client.ip: {file: blocked.txt}, user: {file: a/b.txt, values: [ann, bob]}}\nallow: {user: {file: a.txt, values: ann}}\nrules: []"}
 	page, err := os.ReadFile("../docs/rules.md")
 	if err != nil {
 		t.Fatal(err)
@@ -54,7 +55,7 @@ func TestTheSchemaTakesWhatParseTakes(t *testing.T) {
 		texts[fmt.Sprint("docs/rules.md, block ", i)] = block[1]
 	}
 	for name, text := range texts {
-		if _, err := rules.Parse(name, []byte(text)); err != nil {
+		if _, err := rules.Parse(name, []byte(text), someLists); err != nil {
 			t.Error(err)
 		}
 		if err := refusedBySchema(schema, text); err != nil {
@@ -72,6 +73,7 @@ var onlyParseKnows = map[string][]int{
 	"clients":           {1, 3, 5},                              // bits beyond a network's length, two spellings of one address, 010
 	"costs-of-requests": {2, 3, 8, 10, 13},                      // more than the limit or the maximum, and names with blanks
 	"costs":             {3, 4},                                 // numbers that YAML reads otherwise than they look
+	"files":             {0, 1, 4, 5},                           // rules that are read from no file
 	"groups":            {1},                                    // a schedule beside it
 	"keys":              {1, 5, 6},                              // v4/33, one component twice, a name that the path lacks
 	"limits":            {0, 2, 3, 5, 6, 7, 8, 9, 11},           // the words of a limit are weir.ParseLimit's
@@ -145,6 +147,7 @@ var shapes = map[string]string{
 	"rule":      "rules: [{name: a, limit: 1/1s, %s: x}]",
 	"match":     "rules: [{name: a, limit: 1/1s, match: {%s: x}}]",
 	"window":    "rules: [{name: a, limit: 1/1s, schedule: {%s: x}}]",
+	"listed":    "rules: [{name: a, limit: 1/1s, deny: {user: {%s: x}}}]",
 	"override":  "rules: [{name: a, limit: 1/1s, key: user, overrides: [{%s: x}]}]",
 	"cost":      "rules: [{name: a, limit: 1/1s, cost: {%s: x}}]",
 	"ban":       "rules: [{name: a, limit: 1/1s, ban: {%s: x}}]",

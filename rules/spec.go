@@ -20,6 +20,8 @@ const (
 	MaxSources      = 16      // sources of one allow or deny
 	MaxListed       = 100_000 // values of one source of an allow or deny
 	MaxAllListed    = 100_000 // values of all allows and denies of a file
+	MaxListFile     = 8 << 20 // bytes of a file of values
+	MaxListFiles    = 64      // files of values of a file of rules
 	MaxBans         = 8       // lengths of a rule's bans
 	MaxRefusals     = 1000    // refusals that lead to a ban
 	MaxWindows      = 16      // windows of a schedule

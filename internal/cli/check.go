@@ -103,7 +103,7 @@ func inspect(ctx context.Context, s *System, name string) (findings []finding, n
 	if err != nil {
 		return mistakes(shown, err), 0
 	}
-	set, warnings, err := rules.Lint(shown, text)
+	set, warnings, err := rules.Lint(shown, text, listFiles(name)...)
 	if err != nil {
 		return mistakes(shown, err), 0
 	}
@@ -113,6 +113,15 @@ func inspect(ctx context.Context, s *System, name string) (findings []finding, n
 		findings = append(findings, f)
 	}
 	return findings, len(set.Rules())
+}
+
+// listFiles has those read that lists of a file of rules name. Beside the standard input
+// there are none.
+func listFiles(name string) []rules.Option {
+	if name == "-" || isPipe(name) {
+		return nil
+	}
+	return []rules.Option{rules.WithFiles(filesource.Lists(name))}
 }
 
 // inspectAll reads what is more than a file as weir serve reads it. What is odd about a

@@ -196,7 +196,7 @@ func (l *live) lintSoon(layer string) {
 func (l *live) lint(name string, text []byte) {
 	l.linting.Lock()
 	defer l.linting.Unlock()
-	_, warnings, _ := rules.Lint(name, text)
+	_, warnings, _ := rules.Lint(name, text, listFiles(name)...)
 	var odd []string
 	for i := range warnings {
 		w := &warnings[i]

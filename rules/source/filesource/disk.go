@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -62,16 +63,29 @@ func (d *disk) read(path string) ([]text, error) {
 		}
 		texts = append(texts, t)
 	}
-	for _, t := range texts {
-		info, err := os.Stat(t.path)
-		if err != nil || !os.SameFile(info, t.info) || info.Size() != t.info.Size() || !info.ModTime().Equal(t.info.ModTime()) {
-			return nil, fmt.Errorf("%s: %w", t.name, errMoving)
-		}
+	if err := unmoved(texts); err != nil {
+		return nil, err
 	}
 	if now, err := d.list(path); err != nil || !slices.Equal(now, paths) {
 		return nil, fmt.Errorf("%s: %w", d.name, errMoving)
 	}
 	return texts, nil
+}
+
+// unmoved checks that the texts are still those that were read.
+func unmoved(texts []text) error {
+	for _, t := range texts {
+		info, err := os.Stat(t.path)
+		if err != nil || !same(info, t.info) {
+			return fmt.Errorf("%s: %w", t.name, errMoving)
+		}
+	}
+	return nil
+}
+
+// same reports whether a file is one that was looked at before, and was not written since.
+func same(now, then os.FileInfo) bool {
+	return os.SameFile(now, then) && now.Size() == then.Size() && now.ModTime().Equal(then.ModTime())
 }
 
 // list is the path, or the files of rules in it, in order.
@@ -161,14 +175,17 @@ func (d *disk) file(path string) (t text, err error) {
 	return t, err
 }
 
-// revisionOf is a hash of the content, and in a directory of the names.
-func revisionOf(texts []text) string {
+// revisionOf is a hash of the content, of that of the lists, and in a directory of the names.
+func revisionOf(texts []text, lists lists) string {
 	h := sha256.New()
 	for _, t := range texts {
 		if len(texts) > 1 {
 			fmt.Fprintf(h, "%q %d\n", filepath.Base(t.path), len(t.body))
 		}
 		h.Write(t.body)
+	}
+	for _, path := range slices.Sorted(maps.Keys(lists)) {
+		fmt.Fprintf(h, "\n%q %x", filepath.Base(path), lists[path])
 	}
 	return hex.EncodeToString(h.Sum(nil)[:12])
 }
@@ -179,9 +196,10 @@ type shelf map[string]parsed
 
 // parsed is what came of a text.
 type parsed struct {
-	sum  [sha256.Size]byte
-	file *rules.File
-	err  error
+	sum   [sha256.Size]byte
+	lists lists
+	file  *rules.File
+	err   error
 }
 
 // fill parses those texts that are not on the shelf yet, as many at once as there are
@@ -192,11 +210,12 @@ func (s shelf) fill(texts []text) {
 	room := make(chan bool, runtime.GOMAXPROCS(0))
 	for i, t := range texts {
 		results[i] = s[t.name]
-		if sum := sha256.Sum256(t.body); results[i].file == nil || results[i].sum != sum {
+		if sum := sha256.Sum256(t.body); results[i].sum != sum || !results[i].lists.unchanged(filepath.Dir(t.path)) {
 			room <- true
 			all.Go(func() {
-				file, err := rules.Parse(t.name, t.body)
-				results[i] = parsed{sum, file, err}
+				found := make(lists)
+				file, err := rules.Parse(t.name, t.body, rules.WithFiles(found.recording(t.path)))
+				results[i] = parsed{sum, found, file, err}
 				<-room
 			})
 		}
@@ -208,9 +227,17 @@ func (s shelf) fill(texts []text) {
 	}
 }
 
-// parse makes one law of the texts, or lists the mistakes of all of them.
+// lists are those that the texts on the shelf name.
+func (s shelf) lists() lists {
+	all := make(lists)
+	for _, p := range s {
+		maps.Copy(all, p.lists)
+	}
+	return all
+}
+
+// parse makes one law of the texts on the shelf, or lists the mistakes of all of them.
 func (s shelf) parse(name string, texts []text) (*rules.File, error) {
-	s.fill(texts)
 	var parts []source.Part
 	mistakes := new(rules.Error)
 	for _, t := range texts {

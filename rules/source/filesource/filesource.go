@@ -8,6 +8,10 @@
 // reading everything again every 30 seconds. What counts is the content: a file that was
 // only touched is no news.
 //
+// Files of values that lists name (see rules.WithFiles) are read and watched like the rules
+// themselves: a change of one is a change of the rules. They are beside the file of rules
+// that names them, or below, and so is what links lead to.
+//
 // A file that is written in place can be read when it is half written. What is wrong right
 // after a change is therefore looked at a second time before it is told. But half a file
 // may be a good one with fewer rules; only a writer that puts a finished file in place (write
@@ -17,7 +21,9 @@ package filesource
 import (
 	"context"
 	"fmt"
+	"maps"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -118,7 +124,8 @@ type reader struct {
 	*Source
 	ctx   context.Context
 	news  chan<- source.News
-	watch *watch // nil: there is none
+	watch *watch   // nil: there is none
+	lists []string // that the rules name
 
 	due     *time.Timer // when it is looked at
 	since   time.Time   // the first change that was not looked at; zero: there is none
@@ -150,12 +157,9 @@ func (r *reader) blind(err error) {
 // what changes during the reading is then an event.
 func (r *reader) look(callers []source.Caller) {
 	r.since = time.Time{}
-	if r.watch != nil {
-		if err := r.watch.follow(r.path); err != nil {
-			r.blind(err)
-		}
-	}
+	r.follow()
 	n := r.read()
+	r.rewatch()
 	same := r.told && n.Revision == r.last.Revision && (n.Err == nil) == (r.last.Err == nil)
 	if len(callers) == 0 && same {
 		r.again = false
@@ -170,13 +174,39 @@ func (r *reader) look(callers []source.Caller) {
 	r.tell(n, callers)
 }
 
+// follow lays watches on what is read.
+func (r *reader) follow() {
+	if r.watch == nil {
+		return
+	}
+	if err := r.watch.follow(r.path, r.lists...); err != nil {
+		r.blind(err)
+	}
+}
+
+// rewatch watches lists that are named for the first time. They were read before they were
+// watched, so they are read once more.
+func (r *reader) rewatch() {
+	lists := slices.Sorted(maps.Keys(r.shelf.lists()))
+	if slices.Equal(lists, r.lists) {
+		return
+	}
+	r.lists = lists
+	r.follow()
+	r.due.Reset(0)
+}
+
 // read is what is there now. A text that was read before is not parsed again.
 func (r *reader) read() source.News {
 	texts, err := r.disk.read(r.path)
 	if err != nil {
 		return source.News{Err: err}
 	}
-	revision := revisionOf(texts)
+	r.shelf.fill(texts)
+	if err := unmoved(texts); err != nil { // the lists may be newer than what names them
+		return source.News{Err: err}
+	}
+	revision := revisionOf(texts, r.shelf.lists())
 	if revision != r.seen.Revision {
 		file, err := r.shelf.parse(r.disk.name, texts)
 		r.seen = source.News{File: file, Err: err, Revision: revision}

@@ -421,7 +421,7 @@ func TestDirectories(t *testing.T) {
 			texts, err := (&disk{name: "rules.d"}).read(dir)
 			got := ""
 			if err == nil {
-				file, parseErr := make(shelf).parse("rules.d", texts)
+				file, parseErr := make(shelf).whole("rules.d", texts)
 				if err = parseErr; err == nil {
 					for _, s := range file.Rules {
 						got += " " + s.Name
@@ -446,7 +446,7 @@ func TestMistakesOfManyFilesAreBounded(t *testing.T) {
 	}
 	texts, err := (&disk{name: "d"}).read(dir)
 	do(t, err)
-	_, err = make(shelf).parse("d", texts)
+	_, err = make(shelf).whole("d", texts)
 	text := fmt.Sprint(err)
 	if !strings.Contains(text, "00.yaml") || !strings.Contains(text, "11.yaml") || !strings.HasSuffix(text, "and 140 more") {
 		t.Errorf("the error is %s", text)
@@ -481,7 +481,7 @@ func TestFilesAreBounded(t *testing.T) {
 	do(t, os.Truncate(path, 1<<40)) // it has holes, and takes no room
 	texts, err := (&disk{name: "d"}).read(path)
 	do(t, err)
-	if _, err := make(shelf).parse("d", texts); err == nil || !strings.Contains(err.Error(), "at most 4194304") {
+	if _, err := make(shelf).whole("d", texts); err == nil || !strings.Contains(err.Error(), "at most 4194304") {
 		t.Errorf("a file of 1 TiB: %v", err)
 	}
 }
@@ -513,21 +513,21 @@ func TestATornReadingIsNotBelieved(t *testing.T) {
 func TestOnlyWhatChangedIsParsed(t *testing.T) {
 	s := make(shelf)
 	texts := []text{{name: "a", body: []byte("rules: [{name: a, limit: 1/1m}]")}, {name: "b", body: []byte("rules: [{name: b, limit: 1/1m}]")}}
-	if _, err := s.parse("d", texts); err != nil {
+	if _, err := s.whole("d", texts); err != nil {
 		t.Fatal(err)
 	}
 	a, b := s["a"].file, s["b"].file
 	texts[1].body = []byte("rules: [{name: b, limit: 2/1m}]")
-	law, err := s.parse("d", texts)
+	law, err := s.whole("d", texts)
 	if err != nil || s["a"].file != a || s["b"].file == b || law.Rules[1].Limit[0] != "2/1m" {
 		t.Errorf("%v %v", law, err)
 	}
-	if _, err := s.parse("d", texts[:1]); err != nil || len(s) != 1 {
+	if _, err := s.whole("d", texts[:1]); err != nil || len(s) != 1 {
 		t.Errorf("%v; %d files are kept", err, len(s))
 	}
 	texts[0].body = []byte("rules: [{name: a}]")
 	for range 2 {
-		if _, err := s.parse("d", texts[:1]); err == nil {
+		if _, err := s.whole("d", texts[:1]); err == nil {
 			t.Error("a mistake is forgotten")
 		}
 	}

@@ -47,10 +47,10 @@ func (w *watch) concerns(e fsnotify.Event) bool {
 	return dir != nil && (dir.names[name] || dir.rules && isRules(name))
 }
 
-// follow watches the directories that the path leads through now, and no others. The error
+// follow watches the directories that the path and lists lead through now, and no others. The error
 // is why the last of them, where the rules themselves are, cannot be watched: without the
 // others it is only slower to see that the whole directory was replaced.
-func (w *watch) follow(path string) error {
+func (w *watch) follow(path string, lists ...string) error {
 	before := w.dirs
 	w.dirs = make(map[string]*watched)
 	end, err := w.walk(path, before)
@@ -63,6 +63,11 @@ func (w *watch) follow(path string) error {
 			if _, entryErr := w.walk(filepath.Join(end, name), before); entryErr != nil {
 				err = entryErr
 			}
+		}
+	}
+	for _, list := range lists {
+		if _, listErr := w.walk(list, before); listErr != nil && !errors.Is(listErr, os.ErrNotExist) {
+			err = listErr
 		}
 	}
 	for path := range before {

@@ -1,0 +1,197 @@
+package rules
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"strings"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// WithFiles lets a file of rules keep the values of lists in files of their own
+// (deny: {client.ip: {file: blocked.txt}}): Parse, Load and Lint then have them read, and
+// what they return has the values, so that Compile reads nothing. Without it such a list is
+// a mistake, as it is for rules from a URL or a database: whoever writes those must not
+// choose what is read here.
+//
+// name is a relative path with slashes, without .. in it. It is up to read that no link
+// leads out of the directory of the rules, and that it returns no more than
+// MaxListFile+1 bytes, whatever there is. It is called once for each name.
+func WithFiles(read func(name string) ([]byte, error)) Option {
+	return func(o *options) { o.read = read }
+}
+
+// A listFile is what there is in a file of values.
+type listFile struct {
+	complaint string // why there is nothing
+	values    []string
+	marks     []mark // of each value
+}
+
+// A listText is a file of values whose lines follow on those of the rules, so that a mark
+// needs no name of a file.
+type listText struct {
+	name  string
+	first int // its first line comes after so many others
+}
+
+// listed reads the values of a component: one, several, or those that stand in a file.
+func (d *decoder) listed(p place, n *yaml.Node) (values []string) {
+	if n.Kind != yaml.MappingNode {
+		return d.list(p, n, MaxListed)
+	}
+	var name string
+	var named *yaml.Node
+	d.fields(n, p.rule, p.field+".", []field{
+		{"file", func(p place, n *yaml.Node) { name, named = d.text(p, n), n }},
+		{"values", func(_ place, n *yaml.Node) { values = d.list(p, n, MaxListed) }},
+	})
+	if !d.has(at(p.rule, p.field+".file")) {
+		d.wrong(n, "%s names no file, such as file: blocked.txt; values alone stand in a list", p.field)
+	}
+	if name == "" {
+		return values
+	}
+	return d.join(p, values, name, named)
+}
+
+// join adds the values of a file. Those that are there already it leaves out: two people who
+// block one address at the same time must not make the file a bad one.
+func (d *decoder) join(p place, values []string, name string, n *yaml.Node) []string {
+	f := d.listFile(name)
+	if f.complaint != "" {
+		d.wrong(n, "%s.file is %.200q; %s", p.field, name, f.complaint)
+		return values
+	}
+	if d.filed += len(f.values); d.filed > MaxAllListed {
+		d.wrong(n, "%s.file: with %.200q the lists that stand in files have over %d values", p.field, name, MaxAllListed)
+		return values
+	}
+	addresses := strings.HasSuffix(strings.TrimSpace(p.field), ".client.ip")
+	seen := make(map[string]bool, len(f.values))
+	for _, text := range values {
+		seen[sameListed(text, addresses)] = true
+	}
+	for j, text := range f.values {
+		same := sameListed(text, addresses)
+		if seen[same] {
+			continue
+		}
+		seen[same] = true
+		d.marks[place{p.rule, p.field, len(values)}] = f.marks[j]
+		values = append(values, text)
+	}
+	return values
+}
+
+// sameListed is equal for texts that name the same.
+func sameListed(text string, address bool) string {
+	if address {
+		if prefix, complaint := parsePrefix(text); complaint == "" {
+			return prefix.String()
+		}
+		return text
+	}
+	if p, complaint := parsePattern(text); complaint == "" {
+		return p.String()
+	}
+	return text
+}
+
+// listFile is the file of that name, which is read once however often it is named.
+func (d *decoder) listFile(name string) *listFile {
+	if f := d.files[name]; f != nil {
+		return f
+	}
+	f := new(listFile)
+	switch {
+	case d.read == nil:
+		f.complaint = "only rules that stand in a file, not on standard input, a URL or in a database, may name another one: write the values here, or put the rules into a file beside it"
+	case len(name) > MaxText || !fs.ValidPath(name) || name == "." || strings.ContainsAny(name, "\\:\x00"):
+		f.complaint = "allowed: a file beside the rules or below, such as blocked.txt or lists/blocked.txt, without .. or a drive, and not from the root"
+	case len(d.files) >= MaxListFiles:
+		f.complaint = fmt.Sprintf("the rules up to here name %d files; at most that many", MaxListFiles)
+		return f
+	default:
+		d.fetch(name, f)
+	}
+	if d.files == nil {
+		d.files = make(map[string]*listFile)
+	}
+	d.files[name] = f
+	return f
+}
+
+func (d *decoder) fetch(name string, f *listFile) {
+	text, err := d.read(name)
+	var path *fs.PathError
+	switch {
+	case errors.As(err, &path): // the name is said already, and the rest is how this machine calls it
+		f.complaint = "it cannot be read: " + path.Err.Error()
+	case err != nil:
+		f.complaint = "it cannot be read: " + err.Error()
+	case len(text) > MaxListFile:
+		f.complaint = fmt.Sprintf("it has over %d bytes; that is too much", MaxListFile)
+	case len(bytes.TrimSpace(text)) == 0:
+		f.complaint = "it is empty; a list of nobody has a comment, such as # nobody, so that a file cut short is not taken for one"
+	default:
+		d.values(filepath.Join(filepath.Dir(d.file.Name), filepath.FromSlash(name)), string(text), f)
+	}
+}
+
+// values reads one value of each line. A # begins a comment at the start of a line, or
+// after a blank.
+func (r *report) values(name, text string, f *listFile) {
+	first := len(r.lines)
+	r.texts = append(r.texts, listText{name, first})
+	r.lines = append(r.lines, strings.Split(text, "\n")...)
+	for i, line := range r.lines[first:] {
+		m := mark{first + i + 1, 1}
+		if !utf8.ValidString(line) {
+			r.put(m, at(-1, "file"), "this line is not UTF-8; save the file as UTF-8")
+			return
+		}
+		value, blanks := valueOf(line, i == 0)
+		if value == "" {
+			continue
+		}
+		if len(f.values) == MaxListed {
+			r.put(m, at(-1, "file"), "here begins value %d; at most %d", MaxListed+1, MaxListed)
+			return
+		}
+		m.column += blanks
+		f.values, f.marks = append(f.values, value), append(f.marks, m)
+	}
+}
+
+// valueOf is what a line says, and how many characters stand before it. Some editors begin
+// a file with a mark of its byte order.
+func valueOf(line string, first bool) (value string, blanks int) {
+	value = line
+	if first {
+		value = strings.TrimPrefix(value, "\uFEFF")
+	}
+	for i := range value {
+		if value[i] == '#' && (i == 0 || value[i-1] == ' ' || value[i-1] == '\t') {
+			value = value[:i]
+			break
+		}
+	}
+	value = strings.TrimSpace(value)
+	before, _, _ := strings.Cut(line, value)
+	return value, utf8.RuneCountInString(before)
+}
+
+// textOf is the file in which a line stands, and which one of it that is.
+func (r *report) textOf(line int) (name string, own int) {
+	for i := len(r.texts) - 1; i >= 0; i-- {
+		if text := r.texts[i]; line > text.first {
+			return text.name, line - text.first
+		}
+	}
+	return r.file, line
+}
