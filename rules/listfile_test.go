@@ -31,7 +31,7 @@ allow: {user lower: {file: friends.txt}}
 rules:
 - {name: a, limit: 5/1m, deny: {user: {file: friends.txt}}, allow: {user: {file: nobody.txt}}}
 `
-	set, err := rules.Load("etc/weir.yaml", []byte(law), filesOf(map[string]string{
+	_, err := rules.Load("etc/weir.yaml", []byte(law), filesOf(map[string]string{
 		"lists/blocked.txt": "\uFEFF# blocked\r\n192.0.2.1\r\n\r\n  10.0.0.0/8\t# a network\r\n2001:db8::/32#no comment",
 		"friends.txt":       "ann\nbot-*\n#x\na#b\nann # again\n\\*",
 		"nobody.txt":        "# nobody",
@@ -39,7 +39,7 @@ rules:
 	if err == nil || !strings.HasPrefix(err.Error(), "etc/lists/blocked.txt:5:1: deny.client.ip has \"2001:db8::/32#no comment\"") {
 		t.Fatal(err)
 	}
-	set, err = rules.Load("etc/weir.yaml", []byte(law), filesOf(map[string]string{
+	set, err := rules.Load("etc/weir.yaml", []byte(law), filesOf(map[string]string{
 		"lists/blocked.txt": "\uFEFF# blocked\r\n192.0.2.1\r\n\r\n  10.0.0.0/8\t# a network\r\n2001:db8::/32 \n192.0.2.1/32\n198.51.100.7",
 		"friends.txt":       "ann\nbot-*\n#x\na#b\nann # again\n\\*",
 		"nobody.txt":        "# nobody",
