@@ -78,6 +78,16 @@ func (c *call) number(name string, otherwise int64) (int64, error) {
 	return n, nil
 }
 
+// intent is whether the caller only wants to know what a change would do; if not, it says
+// which revision it has seen.
+func (c *call) intent() (dry bool, seen int64, err error) {
+	dry, err = c.flag("dry_run")
+	if err == nil && !dry {
+		seen, err = c.seen()
+	}
+	return dry, seen, err
+}
+
 // seen is the revision that a writer has seen (RFC 9110, sections 13.1.1 and 13.1.2): 0 with
 // If-None-Match: *. Without either it is an error: a write that looks at nothing overwrites
 // what others did.

@@ -65,15 +65,9 @@ func readable(key string) string { return strings.ToValidUTF8(key, "\uFFFD") }
 
 // promote makes a rule's candidate its limit.
 func (d *door) promote(ctx context.Context, c *call) (any, error) {
-	dry, err := c.flag("dry_run")
+	dry, seen, err := c.intent()
 	if err != nil {
 		return nil, err
-	}
-	var seen int64
-	if !dry {
-		if seen, err = c.seen(); err != nil {
-			return nil, err
-		}
 	}
 	document, err := d.Ledger.Get(ctx, c.name())
 	if errors.Is(err, ledger.ErrNoRule) {

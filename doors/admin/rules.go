@@ -175,15 +175,9 @@ func (d *door) propose(name string, spec *rules.Spec) ([]source.Change, error) {
 }
 
 func (d *door) putRule(ctx context.Context, c *call) (any, error) {
-	dry, err := c.flag("dry_run")
+	dry, seen, err := c.intent()
 	if err != nil {
 		return nil, err
-	}
-	var seen int64
-	if !dry {
-		if seen, err = c.seen(); err != nil {
-			return nil, err
-		}
 	}
 	text, err := c.body(ledger.MaxDocument, yamlKinds...)
 	if err != nil {

@@ -21,6 +21,7 @@ import (
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/internal/redistest"
 	"github.com/weirproject/weir/memstore"
+	"github.com/weirproject/weir/redisstore"
 	"github.com/weirproject/weir/rules"
 	"github.com/weirproject/weir/rules/source"
 	"github.com/weirproject/weir/rules/source/redissource"
@@ -213,6 +214,17 @@ func TestALostMessage(t *testing.T) {
 	n.await("login sliding_log 5/1m")
 	typed(t, server, "HSET rate_limit_config:login limitCount 6")
 	n.await("login sliding_log 6/1m")
+}
+
+// TestRedisBehindTLS is one that only whoever has a certificate may ask, and whose own is of
+// an authority of the house.
+func TestRedisBehindTLS(t *testing.T) {
+	server := redistest.StartTLS(t)
+	n := start(t, server.URL(), never, redissource.WithRedis(redisstore.WithTLS(server.Config())))
+	server.Do("HSET", "rate_limit_config:login", "limitType", "INTERFACE", "limitTarget", "/login", "limitCount", "5",
+		"timeWindow", "60", "strategy", "SLIDING_WINDOW", "enabled", "true")
+	server.Do("PUBLISH", "rate_limit_config", "RELOAD_ALL")
+	n.await("login sliding_log 5/1m")
 }
 
 func TestAMistakeIsToldAndChangesNothing(t *testing.T) {
