@@ -99,6 +99,41 @@ type Shortcut interface {
 	Shortcut(key string, limit *Limit, cost int64) (granted bool, remaining int64, retryAfter, resetAfter time.Duration, at Instant, ok bool)
 }
 
+// A Request is one Decide of a batch.
+type Request struct {
+	Claims []Claim
+	Times  int64
+	// Decisions is nil, or has one element a claim for each of Times (for a peek, one a
+	// claim): what the first request left, then the second, and so on. The granted come
+	// first; those that were refused all have the decisions of the last.
+	Decisions []Decision
+
+	Granted int64 // the answer, as Decide's
+	Err     error
+}
+
+// A Batcher is a store that decides many requests in one trip. It is optional; what
+// gathers requests asks for it.
+type Batcher interface {
+	// DecideBatch decides each request by itself, as if Decide were called for one after
+	// the other, in any order, and fills in what came of it: each has its own error, and
+	// one that is wrong changes nothing for the others.
+	DecideBatch(ctx context.Context, requests []Request)
+}
+
+// Check is [Check] for a request of a batch.
+func (r *Request) Check() error {
+	if err := Check(r.Claims, r.Times, nil); err != nil {
+		return err
+	}
+	claims := int64(len(r.Claims))
+	want := claims * max(r.Times, 1)
+	if r.Decisions != nil && int64(len(r.Decisions)) != want {
+		return invalid("decisions", len(r.Decisions), "nil, or one a claim for each of times")
+	}
+	return nil
+}
+
 // Check is the input check that every store makes before it charges: claims, costs,
 // times and the length of decisions. It allocates nothing unless it fails.
 func Check(claims []Claim, times int64, decisions []Decision) error {

@@ -60,16 +60,7 @@ func TestCheck(t *testing.T) {
 		{"a lease twice", []weir.Claim{held}, 2, "times"},
 		{"a lease of nothing", with(held, func(c *weir.Claim) { c.Cost = 0 }), 1, "cost"},
 	} {
-		err := weir.Check(test.claims, test.times, nil)
-		if test.field == "" {
-			if err != nil {
-				t.Errorf("%s: %v", test.name, err)
-			}
-			continue
-		}
-		if !isInput(err) || !strings.HasPrefix(err.Error(), "weir: "+test.field+" is ") {
-			t.Errorf("%s: %v; want an *InputError of %s", test.name, err, test.field)
-		}
+		expectField(t, test.name, weir.Check(test.claims, test.times, nil), test.field)
 	}
 	if err := weir.Check([]weir.Claim{good}, 1, make([]weir.Decision, 2)); !isInput(err) {
 		t.Errorf("two decisions for one claim: %v", err)
@@ -80,5 +71,44 @@ func TestAnInputErrorDoesNotRepeatAWholeKey(t *testing.T) {
 	err := &weir.InputError{Field: "limit", Given: strings.Repeat("x", 1<<20), Allowed: "less"}
 	if n := len(err.Error()); n > 200 {
 		t.Errorf("the error is %d bytes long", n)
+	}
+}
+
+func TestCheckRequest(t *testing.T) {
+	limit := weir.MustLimit("a", weir.PerMinute(5))
+	claims := []weir.Claim{{Key: "k", Limit: limit, Cost: 1}, {Key: "l", Limit: limit, Cost: 1}}
+	for _, test := range []struct {
+		name      string
+		claims    []weir.Claim
+		times     int64
+		decisions int // −1: nil
+		field     string
+	}{
+		{"none wanted", claims, 3, -1, ""},
+		{"of each", claims, 3, 6, ""},
+		{"of a peek", claims, 0, 2, ""},
+		{"more than there is memory for, none wanted", claims, weir.MaxUnits, -1, ""},
+		{"of one only", claims, 3, 2, "decisions"},
+		{"one too few", claims, 3, 5, "decisions"},
+		{"none, but wanted", claims, 1, 0, "decisions"},
+		{"no claims", nil, 1, -1, "claims"},
+		{"times below 0", claims, -1, -1, "times"},
+	} {
+		r := weir.Request{Claims: test.claims, Times: test.times}
+		if test.decisions >= 0 {
+			r.Decisions = make([]weir.Decision, test.decisions)
+		}
+		expectField(t, test.name, r.Check(), test.field)
+	}
+}
+
+// expectField expects a complaint about a field, or none where the field is "".
+func expectField(t *testing.T, what string, err error, field string) {
+	t.Helper()
+	if field == "" && err == nil {
+		return
+	}
+	if !isInput(err) || !strings.HasPrefix(err.Error(), "weir: "+field+" is ") {
+		t.Errorf("%s: %v; want an *InputError of %q", what, err, field)
 	}
 }

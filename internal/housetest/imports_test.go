@@ -103,6 +103,8 @@ var mayImport = []struct {
 		"a store never imports a rule, a door, or another store: it decides claims and knows no policy"},
 	{[]string{"redisstore"}, []string{"", "redisstore", "internal/algorithm"},
 		"a store never imports a rule, a door, or another store: it decides claims and knows no policy"},
+	{[]string{"layers"}, []string{"", "layers", "memstore", "internal/algorithm"},
+		"a layer is a store over a store: which one, and by which rules, is the wiring's business; memstore is what counts in the process"},
 	{[]string{"storetest"}, []string{"", "storetest", "internal/algorithm"},
 		"the suite runs on any store, so it may know none"},
 	{[]string{"rules/source/redissource"}, []string{"rules/ledger", "", "rules", "redisstore", "internal/algorithm", "internal/nearest"},
