@@ -12,16 +12,7 @@ import (
 
 // promoted reports whether a server has become a master.
 func promoted(s *redistest.Server) func() bool {
-	return func() bool { return role(s) == "master" }
-}
-
-// role is empty while the server does not answer: one that changes its role cuts us off.
-func role(s *redistest.Server) string {
-	reply, err := s.Try("ROLE")
-	if err != nil {
-		return ""
-	}
-	return reply.([]any)[0].(string)
+	return func() bool { return s.Role() == "master" }
 }
 
 func TestClusterMasterKilled(t *testing.T) {
@@ -48,7 +39,7 @@ func TestClusterMasterFrozen(t *testing.T) {
 			Lasts:  promoted(cluster.Nodes[3]),
 			Mend:   cluster.Nodes[0].Cont,
 		})
-		redistest.Await(t, "the old master to be a replica", func() bool { return role(cluster.Nodes[0]) == "slave" })
+		redistest.Await(t, "the old master to be a replica", func() bool { return cluster.Nodes[0].Role() == "slave" })
 	})
 }
 

@@ -36,6 +36,7 @@ type Load struct {
 	books   *books
 
 	stop    chan struct{}
+	stopped sync.Once
 	answers sync.WaitGroup // all that is under way
 	late    atomic.Int64
 }
@@ -115,9 +116,9 @@ func (l *Load) Spent() bool { return l.books.spent() }
 func (l *Load) Degraded() int64 { return l.books.degraded() }
 
 // End asks no more and waits for what is under way. It reports whether all was answered
-// within ten seconds.
+// within ten seconds. It may be called again.
 func (l *Load) End() bool {
-	close(l.stop)
+	l.stopped.Do(func() { close(l.stop) })
 	done := make(chan struct{})
 	go func() {
 		l.answers.Wait()

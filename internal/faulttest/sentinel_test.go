@@ -25,7 +25,7 @@ func TestSentinelMasterKilled(t *testing.T) {
 				set.Servers[0].Restart()
 			},
 		})
-		if keys := set.Servers[0].Do("DBSIZE"); role(set.Servers[0]) == "master" && keys != int64(0) {
+		if keys := set.Servers[0].Do("DBSIZE"); set.Servers[0].Role() == "master" && keys != int64(0) {
 			t.Errorf("the old master was sent charges: it has %d keys", keys)
 		}
 	})

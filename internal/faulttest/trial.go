@@ -38,6 +38,7 @@ func (f *Trial) Run(ctx context.Context, store weir.Store, patient func() weir.S
 		rate = 1000
 	}
 	load := Start(store, prefix, rate, budget)
+	defer load.End() // where a fault cannot be made, Strike does not return
 	err := f.breakAndMend(load)
 	if !load.End() {
 		return load.Report(), errors.Join(err, errors.New("decisions hang"))

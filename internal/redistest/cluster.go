@@ -82,6 +82,31 @@ func (c *Cluster) inOrder(masters int) bool {
 	return true
 }
 
+// Settle waits until the cluster is in order again, after whatever happened to it: all
+// nodes run, all slots are held, all replicas follow.
+func (c *Cluster) Settle(masters int) {
+	c.t.Helper()
+	Await(c.t, "the cluster to be in order", func() bool { return c.settled(masters) })
+}
+
+func (c *Cluster) settled(masters int) bool {
+	for _, node := range c.Nodes {
+		reply, err := node.Try("CLUSTER", "INFO")
+		if err != nil || fields(reply.(string))["cluster_state"] != "ok" {
+			return false
+		}
+		switch node.Role() {
+		case "master":
+			masters--
+		case "slave":
+			if !node.follows() {
+				return false
+			}
+		}
+	}
+	return masters == 0
+}
+
 // URL opens the cluster: redis+cluster:// and the addresses of all nodes.
 func (c *Cluster) URL() string {
 	return "redis+cluster://" + strings.Join(addresses(c.Nodes), ",")

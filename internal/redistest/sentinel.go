@@ -66,6 +66,21 @@ func (s *Sentinel) inOrder() bool {
 	return true
 }
 
+// Settle waits until one server follows the other, which is the master of all Sentinels. A
+// master that comes back when it was replaced is made a replica after about ten seconds.
+func (s *Sentinel) Settle() {
+	s.t.Helper()
+	Await(s.t, "the replica to follow its master", func() bool {
+		master := s.Master()
+		for _, server := range s.Servers {
+			if server != master && !server.follows() || server == master && server.Role() != "master" {
+				return false
+			}
+		}
+		return true
+	})
+}
+
 // URL opens the master by way of the Sentinels: redis+sentinel://…/mymaster/0.
 func (s *Sentinel) URL() string {
 	return "redis+sentinel://" + strings.Join(addresses(s.Sentinels), ",") + "/" + MasterName + "/0"
