@@ -76,7 +76,7 @@ func run(out, log io.Writer, p plan, only, url string) (err error) {
 		bars = r.memoryBars()
 	}
 	if only == "" || only == "redis" {
-		st := &stage{crew: c, rounds: p.redisRounds, slice: p.redisSlice, timed: true, cpu: s.cpu, broken: r.broken, board: r.board, log: log}
+		st := &stage{crew: c, rounds: p.redisRounds, slice: p.redisSlice, timed: true, used: s.usage, broken: r.broken, board: r.board, log: log}
 		if err := r.measureRedis(out, st, s, p.thousands); err != nil {
 			return err
 		}

@@ -103,6 +103,7 @@ func (b *builder) rule(i int, s *Spec) {
 	rule.percent = b.percent(i, s)
 	rule.bans = b.bans(i, s, named)
 	rule.candidate = b.candidate(i, s, rule, named)
+	rule.lease, rule.ceiling = b.lease(i, s, rule), b.ceiling(i, s)
 	hosts := b.hosts(i, s.Match.Host)
 	b.path(at(i, "match.path"), s.Match.Path)
 	conditions := b.conditions(i, &s.Match)

@@ -218,6 +218,7 @@ func (d *decoder) root(n *yaml.Node) {
 	f := d.file
 	d.fields(n, -1, "", []field{
 		{"store", func(p place, n *yaml.Node) { f.Store = d.text(p, n) }},
+		{"nodes", func(p place, n *yaml.Node) { f.Nodes = int(min(d.units(p, n), MaxSharing+1)) }},
 		{"trusted_proxies", func(p place, n *yaml.Node) { f.TrustedProxies = d.list(p, n, MaxProxies) }},
 		{"client_header", func(p place, n *yaml.Node) { f.ClientHeader = d.text(p, n) }},
 		{"allow", func(p place, n *yaml.Node) { f.Allow = d.lists(p, n) }},
@@ -268,6 +269,8 @@ func (d *decoder) rule(i int, n *yaml.Node) {
 		{"ban", func(p place, n *yaml.Node) { d.ban(p, n, &s.Ban) }},
 		{"candidate", func(p place, n *yaml.Node) { d.candidate(p, n, &s.Candidate) }},
 		{"enforce_percent", func(p place, n *yaml.Node) { s.EnforcePercent = d.percent(p, n) }},
+		{"lease_percent", func(p place, n *yaml.Node) { s.LeasePercent = int(min(d.units(p, n), MaxLease+1)) }},
+		{"local_ceiling", func(p place, n *yaml.Node) { s.LocalCeiling = d.factor(p, n) }},
 		{"on_store_error", func(p place, n *yaml.Node) { s.OnStoreError = StoreError(d.text(p, n)) }},
 		{"response", func(p place, n *yaml.Node) { d.response(p, n, &s.Response) }},
 	})

@@ -76,6 +76,7 @@ var onlyParseKnows = map[string][]int{
 	"files":             {0, 1, 4, 5},                           // rules that are read from no file
 	"groups":            {1},                                    // a schedule beside it
 	"keys":              {1, 5, 6},                              // v4/33, one component twice, a name that the path lacks
+	"layers":            {4, 5},                                 // leases of leases, a ban beside them
 	"limits":            {0, 2, 3, 5, 6, 7, 8, 9, 11},           // the words of a limit are weir.ParseLimit's
 	"lists":             {2, 4, 5},                              // a name that the path lacks, networks, one value twice
 	"matches":           {4, 5, 6, 7},                           // segments of paths

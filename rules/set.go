@@ -25,6 +25,8 @@ type Rule struct {
 	bans         *Bans
 	candidate    *Rival
 	percent      uint64 // of the keys, for which it is enforced
+	lease        int    // percent of what remains
+	ceiling      float64
 	onStoreError StoreError
 	response     Response
 	group        int // 0: none
@@ -63,6 +65,7 @@ type Set struct {
 	grouped bool // some rules are in groups
 
 	store, header string
+	nodes         int
 	proxies       []netip.Prefix
 
 	// A tree of hosts, paths and conditions. Hosts are exact names, or what follows "*.".

@@ -26,6 +26,9 @@ const (
 	MaxRefusals     = 1000    // refusals that lead to a ban
 	MaxWindows      = 16      // windows of a schedule
 	MaxProxies      = 256     // trusted proxies
+	MaxSharing      = 10_000  // nodes that share a store
+	MaxLease        = 50      // percent of what remains that a node may take ahead of need
+	MaxCeiling      = 100     // times its limit that one node may pass
 	MaxProblems     = 100     // mistakes that an Error lists
 )
 
@@ -34,6 +37,7 @@ type File struct {
 	Name string // what errors call it
 
 	Store          string   // "memory", or the URL of a Redis; "": the file does not say
+	Nodes          int      // how many processes share the store; 0: the file does not say
 	TrustedProxies []string // addresses and networks
 	ClientHeader   string   // "X-Forwarded-For" or "Forwarded"; "": the file does not say
 
@@ -67,6 +71,9 @@ type Spec struct {
 	Ban            Ban       // the zero Ban is none
 	Candidate      Candidate // the zero Candidate is none
 	EnforcePercent *int      // 0 to 100: for how many of its keys the rule is enforced; nil: for all
+
+	LeasePercent int     // 1 to MaxLease: of what remains, what a node may take ahead of need; 0: nothing
+	LocalCeiling float64 // 1 to MaxCeiling: times its limit that one node may pass; 0: it has no ceiling
 }
 
 // A Match says which requests a rule is for: those that meet every condition which is not
