@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/algorithm"
 	"github.com/weirproject/weir/internal/algorithm/bucket"
 	"github.com/weirproject/weir/internal/algorithm/concurrency"
 	"github.com/weirproject/weir/internal/algorithm/slidingcounter"
@@ -20,6 +21,15 @@ type kind struct {
 	values int // of the reply
 	args   func(a *arguments, c *weir.Claim)
 	decide func(c *weir.Claim, reply []Value, now int64) (weir.Decision, error)
+	bucket func(reply []Value) bucket.State // nil for other algorithms
+}
+
+// before is the decision before the last n of the units that were granted, which left last.
+func (k *kind) before(c *weir.Claim, reply []Value, last weir.Decision, n, now int64) weir.Decision {
+	if k.bucket != nil {
+		return bucket.Before(c.Limit, k.bucket(reply), n, c.Cost, now)
+	}
+	return algorithm.Before(last, n)
 }
 
 // arguments are those of a script, and room for its reply: reused, because allocating them
@@ -49,14 +59,14 @@ func (a *arguments) empty() {
 
 // The kinds. They are tables, not state: nothing writes them.
 var (
-	plainKind   = kind{'q', "plain", 1, plainArgs, bucketDecision}
-	bucketKind  = kind{'b', "bucket", 1, bucketArgs, bucketDecision}
-	partsKind   = kind{'p', "parts", 2, partsArgs, partsDecision}
-	stepKind    = kind{'s', "step", 2, stepArgs, partsDecision}
-	windowKind  = kind{'w', "window", 3, windowArgs, windowDecision}
-	logKind     = kind{'l', "log", 3, logArgs, logDecision}
-	counterKind = kind{'c', "counter", 1, counterArgs, counterDecision}
-	leaseKind   = kind{'h', "leases", 4, leaseArgs, leaseDecision}
+	plainKind   = kind{'q', "plain", 1, plainArgs, bucketDecision, bucketState}
+	bucketKind  = kind{'b', "bucket", 1, bucketArgs, bucketDecision, bucketState}
+	partsKind   = kind{'p', "parts", 2, partsArgs, partsDecision, partsState}
+	stepKind    = kind{'s', "step", 2, stepArgs, partsDecision, partsState}
+	windowKind  = kind{'w', "window", 3, windowArgs, windowDecision, nil}
+	logKind     = kind{'l', "log", 3, logArgs, logDecision, nil}
+	counterKind = kind{'c', "counter", 1, counterArgs, counterDecision, nil}
+	leaseKind   = kind{'h', "leases", 4, leaseArgs, leaseDecision, nil}
 )
 
 func kindOf(l *weir.Limit) *kind {
@@ -102,8 +112,10 @@ func bucketArgs(a *arguments, c *weir.Claim) {
 }
 
 func bucketDecision(c *weir.Claim, reply []Value, now int64) (weir.Decision, error) {
-	return bucket.Decision(c.Limit, bucket.State{At: reply[0].Int}, c.Cost, now), nil
+	return bucket.Decision(c.Limit, bucketState(reply), c.Cost, now), nil
 }
+
+func bucketState(reply []Value) bucket.State { return bucket.State{At: reply[0].Int} }
 
 func partsArgs(a *arguments, c *weir.Claim) {
 	l := c.Limit
@@ -141,7 +153,11 @@ func stepArgs(a *arguments, c *weir.Claim) {
 }
 
 func partsDecision(c *weir.Claim, reply []Value, now int64) (weir.Decision, error) {
-	return bucket.Decision(c.Limit, bucket.State{At: reply[0].Int, Part: reply[1].Int}, c.Cost, now), nil
+	return bucket.Decision(c.Limit, partsState(reply), c.Cost, now), nil
+}
+
+func partsState(reply []Value) bucket.State {
+	return bucket.State{At: reply[0].Int, Part: reply[1].Int}
 }
 
 func windowArgs(a *arguments, c *weir.Claim) {

@@ -68,6 +68,7 @@ type call struct {
 	times     int64        // opTimes
 	taken     weir.Instant // opRefund, opRestore
 	decisions []weir.Decision
+	each      bool // decisions for each of times, not for the last alone
 
 	granted int64
 	at      int64   // Redis' time
@@ -220,7 +221,7 @@ func (c *call) read(kinds []*kind, reply []Value) (now int64, err error) {
 			c.leases = append(c.leases, leaseExpiry(reply))
 		}
 		if c.decisions != nil {
-			if c.decisions[i], err = k.decide(&c.claims[i], reply, c.at); err != nil {
+			if err := c.describe(i, k, reply); err != nil {
 				return c.at, err
 			}
 		}
@@ -228,6 +229,29 @@ func (c *call) read(kinds []*kind, reply []Value) (now int64, err error) {
 	}
 	return c.at, c.gone()
 }
+
+// describe fills in the decisions of claim i: of what the last of times left, and if they
+// are wanted, of those before it.
+func (c *call) describe(i int, k *kind, reply []Value) error {
+	claim := &c.claims[i]
+	last, err := k.decide(claim, reply, c.at)
+	if err != nil || !c.each {
+		c.decisions[i] = last
+		return err
+	}
+	for row := range c.rows() {
+		d := &c.decisions[row*len(c.claims)+i]
+		if units := (c.granted - 1 - int64(row)) * claim.Cost; units > 0 {
+			*d = k.before(claim, reply, last, units, c.at)
+		} else {
+			*d = last
+		}
+	}
+	return nil
+}
+
+// rows is how many decisions a claim has.
+func (c *call) rows() int { return len(c.decisions) / len(c.claims) }
 
 // gone is the error of a refund of which a lease was not held.
 func (c *call) gone() error {
@@ -312,7 +336,7 @@ func (s *Store) parts(c *call) []*part {
 		slot := Slot(s.key(&c.claims[i]))
 		p := bySlot[slot]
 		if p == nil {
-			p = &part{call: call{op: c.op, times: c.times, taken: c.taken}}
+			p = &part{call: call{op: c.op, times: c.times, taken: c.taken, each: c.each}}
 			bySlot[slot] = p
 			parts = append(parts, p)
 		}
@@ -320,7 +344,7 @@ func (s *Store) parts(c *call) []*part {
 		p.places = append(p.places, i)
 	}
 	for _, p := range parts {
-		p.decisions = make([]weir.Decision, len(p.claims))
+		p.decisions = make([]weir.Decision, len(p.claims)*max(1, c.rows()))
 	}
 	return parts
 }
@@ -350,7 +374,7 @@ func (s *Store) runSlots(ctx context.Context, c *call) error {
 		case p.err != nil:
 			return p.err
 		}
-		p.tell(c.decisions)
+		p.tell(c)
 	}
 	return gone
 }
@@ -380,7 +404,7 @@ func (s *Store) decideSlots(ctx context.Context, c *call) (int64, error) {
 		if p.err != nil {
 			return 0, p.err
 		}
-		p.tell(c.decisions)
+		p.tell(c)
 	}
 	return granted, nil
 }
@@ -406,9 +430,22 @@ func (s *Store) giveBack(ctx context.Context, p *part, times int64) {
 		}
 	}
 	if p.err == nil {
-		left := call{op: opTimes, claims: p.claims, decisions: p.decisions}
+		s.lookAgain(ctx, p, p.granted-times)
+	}
+}
+
+// lookAgain says what is left after something was given back. What each of those left that
+// were granted is known.
+func (s *Store) lookAgain(ctx context.Context, p *part, granted int64) {
+	n := len(p.claims)
+	told := int(granted) * n
+	if !p.each || granted == 0 {
+		left := call{op: opTimes, claims: p.claims, decisions: p.decisions[:n]}
 		s.run(ctx, &left)
-		p.err = left.err
+		p.err, told = left.err, n
+	}
+	for i := told; i < len(p.decisions); i++ {
+		p.decisions[i] = p.decisions[i-n]
 	}
 }
 
@@ -428,11 +465,10 @@ func (p *part) expiry(c *weir.Claim) int64 {
 }
 
 // tell puts a part's decisions where the caller wants them.
-func (p *part) tell(decisions []weir.Decision) {
-	if decisions == nil {
-		return
-	}
-	for i, place := range p.places {
-		decisions[place] = p.decisions[i]
+func (p *part) tell(c *call) {
+	for row := range c.rows() {
+		for i, place := range p.places {
+			c.decisions[row*len(c.claims)+place] = p.decisions[row*len(p.claims)+i]
+		}
 	}
 }

@@ -62,9 +62,15 @@ func apartEqualsModel(t TB, b *bench, s schedule) {
 	t.Helper()
 	b.clock.set(s.start)
 	a := b.actor(&s)
+	a.apart(&s)
+	a.equalsModel(t, s)
+}
+
+// apart gives the actor keys anywhere, and the schedule leases that are taken once.
+func (a *actor) apart(s *schedule) {
 	a.forward = true
 	for i := range a.claims {
-		a.claims[i].Key = b.key()
+		a.claims[i].Key = a.b.key()
 	}
 	s.steps = slices.Clone(s.steps)
 	for i := range s.steps {
@@ -72,7 +78,6 @@ func apartEqualsModel(t TB, b *bench, s schedule) {
 			s.steps[i].lease, s.steps[i].renew = i, false
 		}
 	}
-	a.equalsModel(t, s)
 }
 
 func (a *actor) equalsModel(t TB, s schedule) {

@@ -123,7 +123,8 @@ func claimsText(claims []weir.Claim) string {
 	return text
 }
 
-// Run runs everything but the vectors, which Vectors does.
+// Run runs everything but the vectors, which Vectors does. A store that is a
+// [weir.Batcher] is asked for batches too.
 func Run(t *testing.T, s Subject) {
 	t.Run("properties", func(t *testing.T) { properties(t, s) })
 	t.Run("bad input", func(t *testing.T) { badInput(t, s) })
@@ -131,5 +132,6 @@ func Run(t *testing.T, s Subject) {
 	t.Run("linearizable", func(t *testing.T) { linearizable(t, s) })
 	t.Run("expiry", func(t *testing.T) { expiry(t, s) })
 	t.Run("numbers change", func(t *testing.T) { numbersChange(t, s) })
+	t.Run("batches", func(t *testing.T) { batches(t, s) })
 	t.Run("known faults", func(t *testing.T) { knownFaults(t, s) })
 }

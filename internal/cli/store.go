@@ -140,6 +140,21 @@ func (l *lateStore) Decide(ctx context.Context, claims []weir.Claim, times int64
 	return 0, l.unreachable(claims, times, decisions)
 }
 
+// DecideBatch implements weir.Batcher.
+func (l *lateStore) DecideBatch(ctx context.Context, requests []weir.Request) {
+	if redis := l.redis.Load(); redis != nil {
+		redis.DecideBatch(ctx, requests)
+		return
+	}
+	for i := range requests {
+		r := &requests[i]
+		clear(r.Decisions)
+		if r.Granted, r.Err = 0, r.Check(); r.Err == nil {
+			r.Err = l.unreachable(r.Claims, r.Times, nil)
+		}
+	}
+}
+
 // Charge implements weir.Store.
 func (l *lateStore) Charge(ctx context.Context, claims []weir.Claim, decisions []weir.Decision) error {
 	if redis := l.redis.Load(); redis != nil {
