@@ -322,5 +322,5 @@ func foreignSpoilsOne(t TB, b *bench, spec weir.Spec, plant func(weir.Claim) fun
 func batchesAreLinearizable(t TB, b *bench, specs []weir.Spec, random *rand.Rand) {
 	t.Helper()
 	b.clock.set(epoch)
-	explained(t, b.history(b.claimsTogether(specs), random, 3, 1))
+	b.explained(t, b.history(b.claimsTogether(specs), random, 3, 1))
 }

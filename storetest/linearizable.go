@@ -105,7 +105,7 @@ type answer struct {
 func isLinearizable(t TB, b *bench, specs []weir.Spec, random *rand.Rand) {
 	t.Helper()
 	b.clock.set(epoch)
-	explained(t, b.history(b.claimsTogether(specs), random, 1))
+	b.explained(t, b.history(b.claimsTogether(specs), random, 1))
 }
 
 // claimsTogether lie in one slot of a Redis Cluster: only there are several keys atomic.
@@ -118,7 +118,7 @@ func (b *bench) claimsTogether(specs []weir.Spec) []weir.Claim {
 }
 
 // explained fails unless some order of the calls explains their answers.
-func explained(t TB, history []porcupine.Operation) {
+func (b *bench) explained(t TB, history []porcupine.Operation) {
 	t.Helper()
 	for _, op := range history {
 		if err := op.Output.(answer).err; err != nil {
