@@ -82,17 +82,18 @@ func (r redis) foreign(store *redisstore.Store) map[string]func(weir.Claim) func
 	return plants
 }
 
-// count counts in Redis: a command for each of 70,000 keys takes too long.
+// count counts in Redis: a command for each of 70,000 keys takes too long. Keys that byBatches
+// made up do not count.
 func (r redis) count(prefix string) (live, everlasting int) {
 	const script = `local live, everlasting = 0, 0
 for _, key in ipairs(redis.call('KEYS', ARGV[1] .. '*')) do
   local ttl = redis.call('PTTL', key)
-  if ttl ~= -2 then live = live + 1 end
+  if ttl ~= -2 and not key:find(ARGV[2], 1, true) then live = live + 1 end
   if ttl == -1 then everlasting = everlasting + 1 end
 end
 return {live, everlasting}`
 	for _, server := range r.all {
-		counts := server.Do("EVAL", script, "0", prefix).([]any)
+		counts := server.Do("EVAL", script, "0", prefix, beside).([]any)
 		live += int(counts[0].(int64))
 		everlasting += int(counts[1].(int64))
 	}
