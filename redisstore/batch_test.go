@@ -332,4 +332,11 @@ func TestCallsOfABatchInACluster(t *testing.T) {
 	if n := count("a", "b", "c", "d"); n != 4 {
 		t.Errorf("%d calls for four keys of four slots, want 4", n)
 	}
+	pair := askFor(limit, 1, "{a}x", "{a}y")
+	for i, apart := range []string{"{b}x", "{c}y"} {
+		pair[i].Claims = append(pair[i].Claims, weir.Claim{Key: apart, Limit: limit, Cost: 1})
+		pair[i].Decisions = nil
+	}
+	store.DecideBatch(t.Context(), pair)
+	wantAll(t, "of claims in several slots", pair, 1)
 }
