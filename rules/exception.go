@@ -194,15 +194,14 @@ func (g *gathering) take(c component, v pattern) {
 	i := slices.IndexFunc(*g, func(other gathered) bool { return other.roll.component == c })
 	if i < 0 {
 		i = len(*g)
-		*g = append(*g, gathered{roll{component: c, exact: make(map[string]bool)}, make(map[netip.Prefix]struct{})})
+		*g = append(*g, gathered{roll{component: c, values: values{exact: make(map[string]bool)}}, make(map[netip.Prefix]struct{})})
 	}
 	(*g)[i].roll.take(v, (*g)[i].found)
 }
 
 func (g gathering) rolls() (list []roll) {
 	for _, one := range g {
-		one.roll.networks = newNetworks(one.found)
-		one.roll.prefixes = shortest(one.roll.prefixes)
+		one.roll.finish(one.found)
 		list = append(list, one.roll)
 	}
 	return list
