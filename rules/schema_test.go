@@ -47,7 +47,7 @@ func TestTheSchemaTakesWhatParseTakes(t *testing.T) {
 	_, schema := parsedSchema(t)
 	texts := map[string]string{"good": good, "zoo": zoo, "everything": everything, "none": "rules: []",
 		"files": "deny: {client.ip: {file: blocked.txt}, user: {file: a/b.txt, values: [ann, bob]}}\nallow: {user: {file: a.txt, values: ann}}\nrules: []",
-		"sets": "deny: {client.ip: {redis: weir:blocked, file: a.txt}}\nallow: {user: {redis: [a, 7], values: ann}}\nrules: []"}
+		"sets":  "deny: {client.ip: {redis: weir:blocked, file: a.txt}}\nallow: {user: {redis: [a, 7], values: ann}}\nrules: []"}
 	page, err := os.ReadFile("../docs/rules.md")
 	if err != nil {
 		t.Fatal(err)

@@ -99,6 +99,9 @@ func (v *server) start(ctx context.Context, given func(flag string) bool, signal
 	if err != nil {
 		return err
 	}
+	if layers, err = v.flags.law.addSets(ctx, v.law, layers); err != nil {
+		return err
+	}
 	if layers, err = v.openLedger(layers); err != nil {
 		return err
 	}

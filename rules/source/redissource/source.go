@@ -74,6 +74,7 @@ type Source struct {
 	url     string
 	config  config
 	reloads chan chan<- outcome
+	woken   chan struct{} // of Sets: there is more to read
 
 	// These are Run's.
 	shelf   shelf
