@@ -312,7 +312,7 @@ func TestThePageIsRight(t *testing.T) {
 		t.Fatalf("%d blocks of yaml", len(blocks))
 	}
 	for _, block := range blocks {
-		if _, err := rules.Parse("docs/rules.md", []byte(block[1])); err != nil {
+		if _, err := rules.Parse("docs/rules.md", []byte(block[1]), rules.WithSets()); err != nil {
 			t.Error(err)
 		}
 	}

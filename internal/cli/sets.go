@@ -30,7 +30,7 @@ func (f *lawFlags) addSets(ctx context.Context, l *law, layers []source.Layer) (
 		opts = append(opts, redissource.WithAllowEmpty())
 	}
 	sets, err := redissource.NewSets(at, opts...)
-	if err == nil && len(names) > 0 {
+	if err == nil && len(names) > 0 && at != l.store.url { // the store is opened, which says more
 		err = probe(ctx, at)
 	}
 	if err != nil {

@@ -54,6 +54,10 @@ func (s *Sets) Run(ctx context.Context, news chan<- source.News) error {
 			return ctx.Err()
 		}
 	}
+	select {
+	case <-s.woken: // the first reading is of all
+	default:
+	}
 	return s.Source.Run(ctx, news)
 }
 
