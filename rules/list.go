@@ -83,6 +83,7 @@ type values struct {
 	exact    map[string]bool
 	prefixes []string // sorted, none of them begins with another
 	networks networks[struct{}]
+	taken    []netip.Prefix // until finish
 }
 
 func (l *values) holds(address netip.Addr) bool { return l.any || l.networks.find(address) >= 0 }
@@ -144,7 +145,6 @@ func (b *builder) roll(p place, c component, list List) roll {
 		return l
 	}
 	seen := make(map[string]bool, len(given))
-	found := make(map[netip.Prefix]struct{})
 	for j, text := range given {
 		item := place{p.rule, p.field, j}
 		if text == "" && b.has(item) {
@@ -163,23 +163,23 @@ func (b *builder) roll(p place, c component, list List) roll {
 			b.add(item, "%s has %.80q: %s", p.field, text, complaint)
 			continue
 		}
-		l.take(v, found)
+		l.take(v)
 	}
-	l.finish(found)
+	l.finish()
 	return l
 }
 
-func (l *values) finish(found map[netip.Prefix]struct{}) {
-	l.networks = newNetworks(found)
+func (l *values) finish() {
+	l.networks, l.taken = networksOf(l.taken), nil
 	l.prefixes = shortest(l.prefixes)
 }
 
-func (l *values) take(p pattern, found map[netip.Prefix]struct{}) {
+func (l *values) take(p pattern) {
 	switch {
 	case p.any():
 		l.any = true
 	case p.network.IsValid():
-		found[p.network] = struct{}{}
+		l.taken = append(l.taken, p.network)
 	case p.wild:
 		l.prefixes = append(l.prefixes, p.text)
 	default:

@@ -114,18 +114,18 @@ func (b *builder) membersOf(p place, c *component, name string) *values {
 		b.add(p, "%s: with %.80q the sets have over %d members", p.field, name, MaxAllMembers)
 		return v
 	}
-	found := make(map[netip.Prefix]struct{})
+	v.taken = make([]netip.Prefix, 0, len(members))
 	for _, member := range members {
-		if complaint := v.add(c, member, found); complaint != "" {
+		if complaint := v.add(c, member); complaint != "" {
 			b.leftOut.add(p, "%s: the set %.80q has %.80q, which is left out: %s", p.field, name, member, complaint)
 		}
 	}
-	v.finish(found)
+	v.finish()
 	return v
 }
 
 // add reads a member of a set.
-func (l *values) add(c *component, member string, found map[netip.Prefix]struct{}) (complaint string) {
+func (l *values) add(c *component, member string) (complaint string) {
 	text, _ := valueOf(member, false)
 	switch {
 	case text == "": // a comment
@@ -137,7 +137,7 @@ func (l *values) add(c *component, member string, found map[netip.Prefix]struct{
 	}
 	p, complaint := parsePatternOf(c, text)
 	if complaint == "" {
-		l.take(p, found)
+		l.take(p)
 	}
 	return complaint
 }

@@ -72,6 +72,18 @@ func TestBlockingByRedisCLI(t *testing.T) {
 		p.logged(`deny.client.ip: the set \"weir:blocked\" has \"192.0.2.300\", which is left out`)
 		p.counts(`weir_source_good{source="sets"} 0`)
 	})
+	redisCLI(t, redis, "SADD weir:blocked 192.0.2.9")
+	redisCLI(t, redis, "SREM weir:blocked 127.0.0.1")
+	redisCLI(t, redis, announce)
+	all(func(p *process) {
+		p.serves()
+		if n := strings.Count(p.logs(), "which is left out"); n != 1 {
+			t.Errorf("it is told %d times that a member is left out", n)
+		}
+	})
+	redisCLI(t, redis, "SADD weir:blocked 127.0.0.1")
+	redisCLI(t, redis, announce)
+	all((*process).denies)
 	redisCLI(t, redis, "DEL weir:blocked") // and announced: it is meant
 	redisCLI(t, redis, announce)
 	all((*process).serves)
@@ -104,6 +116,8 @@ func TestSetsOutliveTheirRedis(t *testing.T) {
 	p.counts(`weir_source_up{source="sets"} 0`)
 	redis.Restart() // without its data
 	p.stays(403, p.says("weir:blocked: is gone, which nobody announced; if that is meant, say so: PUBLISH weir:lists weir:blocked; its last 1 members stay in force"))
+	p.logged("what the source says is in force again") // and yet not all is well
+	p.counts(`weir_source_up{source="sets"} 1`)
 	p.counts(`weir_source_good{source="sets"} 0`)
 	redisCLI(t, redis, "SET weir:blocked 192.0.2.1")
 	p.stays(403, p.says("weir:blocked: is no set; allowed: a set, such as SADD makes; its last 1 members stay in force"))
@@ -155,6 +169,11 @@ func TestAFileComesToNameSets(t *testing.T) {
 	redisCLI(t, redis, "SREM weir:others 127.0.0.1")
 	redisCLI(t, redis, "PUBLISH weir:lists weir:others")
 	p.serves()
+	redisCLI(t, redis, "DEL weir:blocked") // which nobody names any more
+	if code, _, body := post(t, p.at("http")+"/-/reload", ""); code != 200 {
+		t.Errorf("%d %s", code, body)
+	}
+	p.counts(`weir_source_good{source="sets"} 1`)
 	replace(t, file, "deny: {client.ip: {redis: 'redis://127.0.0.1/'}}\nrules: []\n")
 	p.logged("the key of a set, such as weir:blocked, without the address of its Redis")
 	p.end()
@@ -240,11 +259,18 @@ func TestSetsBehindAWrongPassword(t *testing.T) {
 }
 
 // TestPropagationOfSets tells (with -v) how long it takes until three nodes deny, and until
-// they serve again.
+// they serve again, by a small set and by the largest.
 func TestPropagationOfSets(t *testing.T) {
 	redis := redistest.Start(t)
 	file := write(t, t.TempDir(), "weir.yaml", byASet)
 	redis.Do("SADD", "weir:blocked", "192.0.2.1")
+	propagate(t, redis, file)
+	redis.Do("EVAL", "for i = 0, 99997 do redis.call('SADD', 'weir:blocked', string.format('%d.%d.%d.0/28', 1 + math.floor(i / 65536), math.floor(i / 256) % 256, i % 256)) end", "0")
+	propagate(t, redis, file)
+}
+
+func propagate(t *testing.T, redis *redistest.Server, file string) {
+	t.Helper()
 	var nodes []*process
 	for range 3 {
 		nodes = append(nodes, gatewayBy(t, "--config", file, "--store", redis.URL(), "--store-timeout", "5s"))
@@ -268,7 +294,7 @@ func TestPropagationOfSets(t *testing.T) {
 		took = append(took, time.Since(began))
 	}
 	slices.Sort(took)
-	t.Logf("on all 3 nodes: median %v, most %v of %d changes", took[changes/2], took[changes-1], changes)
+	t.Logf("%d members, on all 3 nodes: median %v, most %v of %d changes", redis.Do("SCARD", "weir:blocked"), took[changes/2], took[changes-1], changes)
 	for _, p := range nodes {
 		p.end()
 	}

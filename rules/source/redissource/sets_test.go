@@ -257,6 +257,9 @@ func TestNamesComeAndGo(t *testing.T) {
 	if !g.denies("192.0.2.2") || !g.well() {
 		t.Error("after Reload the set is not as it is")
 	}
+	g.sets.Keep([]string{"a", "b"}) // by whom it is wanted is not asked
+	redistest.Await(t, "b to be read", func() bool { _, there := g.keeper.Status().Law.File.Sets["b"]; return there })
+	g.sets.Keep([]string{"a"})
 	server.Kill()
 	if err := g.keeper.Reload(t.Context()); err == nil {
 		t.Error("no error without Redis")
@@ -308,7 +311,7 @@ func TestHugeSets(t *testing.T) {
 	typed(t, server, "DEL b")
 	fill(server, "b", 10, func(i int) string { return fmt.Sprint(i, strings.Repeat("x", 1<<20)) })
 	typed(t, server, "PUBLISH weir:lists a")
-	redistest.Await(t, "a word on b", g.warned("b: has over 100000 members, or 8388608 bytes; that is too much"))
+	redistest.Await(t, "a word on b", g.warned("b: has over 100000 members, or 8388608 bytes of them; that is too much"))
 }
 
 // fill adds members to a set, many at once.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -65,7 +64,7 @@ type setPass struct {
 // An openSet is one of which there is more to read.
 type openSet struct {
 	cursor  uint64
-	members map[string]bool
+	members []string // some may stand there twice
 	bytes   int
 	expires time.Time
 }
@@ -147,7 +146,7 @@ func (p *setPass) begin(ctx context.Context, names []string) error {
 			p.refuse(name, fmt.Sprintf("has %d members, which take some %d bytes; at most %d, and %d bytes", count, bytes, rules.MaxListed, mostBytes))
 			return nil
 		}
-		open := &openSet{members: make(map[string]bool, count)}
+		open := &openSet{members: make([]string, 0, count)}
 		if left >= 0 {
 			open.expires = time.Now().Add(time.Duration(left) * time.Millisecond)
 		}
@@ -166,26 +165,21 @@ func (p *setPass) page(ctx context.Context) error {
 			return err
 		}
 		open := p.open[name]
-		open.take(page.Elements)
-		switch open.cursor = page.Cursor; {
-		case len(open.members) > rules.MaxListed || open.bytes > rules.MaxListFile:
-			p.refuse(name, fmt.Sprintf("has over %d members, or %d bytes; that is too much", rules.MaxListed, rules.MaxListFile))
+		open.cursor = page.Cursor
+		open.members = append(open.members, page.Elements...)
+		for _, member := range page.Elements {
+			open.bytes += len(member)
+		}
+		switch {
+		case len(open.members) > 2*rules.MaxListed || open.bytes > rules.MaxListFile: // it grows while it is read
+			p.refuse(name, fmt.Sprintf("has over %d members, or %d bytes of them; that is too much", rules.MaxListed, rules.MaxListFile))
 		case page.Cursor == 0:
-			p.found[name] = setReading{members: slices.Sorted(maps.Keys(open.members)), expires: open.expires}
+			slices.Sort(open.members)
+			p.found[name] = setReading{members: slices.Compact(open.members), expires: open.expires}
 			delete(p.open, name)
 		}
 		return nil
 	})
-}
-
-// take adds members. Some come twice.
-func (o *openSet) take(members []string) {
-	for _, member := range members {
-		if !o.members[member] {
-			o.members[member] = true
-			o.bytes += len(member)
-		}
-	}
 }
 
 // moved are the sets that have other numbers of members by now.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirproject/weir/internal/redistest"
 	"github.com/weirproject/weir/redisstore"
+	"github.com/weirproject/weir/rules"
 )
 
 // A meddler does something with a server before the second page of a set is read.
@@ -96,5 +97,29 @@ func TestAnAnnouncementOutlivesAReadingThatFails(t *testing.T) {
 	s.take(look)
 	if law := s.law(); law.warning == nil || len(law.file.Sets["a"]) != 1 {
 		t.Errorf("%v %v", law.warning, law.file.Sets)
+	}
+}
+
+// TestAllSetsTogether have a ceiling, which what grows first reaches.
+func TestAllSetsTogether(t *testing.T) {
+	s := newSetShelf("c", false)
+	s.keep([]string{"a", "b", "c"})
+	most := rules.MaxAllMembers
+	for i, test := range []struct{ a, b, c, wantA, wantB, wantC int }{
+		{most / 2, most / 2, 0, most / 2, most / 2, 0},
+		{most/2 + 1, most / 2, 0, most / 2, most / 2, 0},
+		{most/2 - 1, most/2 + 1, 1, most/2 - 1, most/2 + 1, 0},
+		{most/2 - 2, most/2 + 1, 1, most/2 - 2, most/2 + 1, 1},
+		{1, most - 2, 1, 1, most - 2, 1},
+	} {
+		read := make(map[string]setReading)
+		for name, n := range map[string]int{"a": test.a, "b": test.b, "c": test.c} {
+			read[name] = setReading{members: make([]string, n)}
+		}
+		s.put(read)
+		sets := s.law().file.Sets
+		if got := [3]int{len(sets["a"]), len(sets["b"]), len(sets["c"])}; got != [3]int{test.wantA, test.wantB, test.wantC} {
+			t.Errorf("%d: %v members are in force; wanted %+v", i, got, test)
+		}
 	}
 }

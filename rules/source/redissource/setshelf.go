@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"sync"
@@ -156,7 +157,10 @@ func (s *setShelf) law() law {
 		e := s.entries[name]
 		if e.read {
 			file.Sets[name] = e.members
-			fmt.Fprintf(sum, "%q %q\n", name, e.members)
+			fmt.Fprintf(sum, "%q %d\n", name, len(e.members))
+			for _, member := range e.members {
+				io.WriteString(sum, member+"\x00")
+			}
 		}
 		if e.wrong != "" {
 			wrong.add(Problem{Where: quoted(name), Message: e.wrong, State: e.state()})
