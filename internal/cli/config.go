@@ -17,6 +17,7 @@ import (
 	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/pathform"
 	"github.com/weirproject/weir/rules"
+	"github.com/weirproject/weir/rules/source/redissource"
 )
 
 // A lawFlags are those that say which rules, and what stands round them in their file. All
@@ -54,6 +55,8 @@ type law struct {
 	trusted []netip.Prefix
 	clients *clientaddr.Extractor
 	form    pathform.Form
+	sets    *redissource.Sets // nil: none are read
+	setless bool              // there is no Redis to read them from
 }
 
 // read reads --config, and lets it fill in what neither flags nor environment said.
@@ -81,6 +84,11 @@ func (f *lawFlags) read(ctx context.Context, s *System, flags *pflag.FlagSet, wa
 }
 
 func (l *law) compile(file *rules.File) (*rules.Set, error) {
+	if l.sets != nil {
+		file = l.sets.Complete(file)
+	} else if err := noRedis(file); l.setless && err != nil {
+		return nil, err
+	}
 	var opts []rules.Option
 	if l.hashKey != "" {
 		opts = append(opts, rules.WithHashKey([]byte(l.hashKey)))

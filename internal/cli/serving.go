@@ -99,6 +99,9 @@ func (v *server) start(ctx context.Context, given func(flag string) bool, signal
 	if err != nil {
 		return err
 	}
+	if sources, err = v.flags.law.addSets(ctx, v.law, sources); err != nil {
+		return err
+	}
 	if sources, err = v.openLedger(sources); err != nil {
 		return err
 	}
