@@ -62,7 +62,7 @@ func chargedTogether(t TB, b *bench) {
 		errs := make([]error, clients)
 		var done sync.WaitGroup
 		for client := range clients {
-			done.Go(func() { errs[client] = seesAllOrNone(b.Store, claims, int64(client%2)) })
+			done.Go(func() { errs[client] = b.seesAllOrNone(claims, int64(client%2)) })
 		}
 		done.Wait()
 		if err := errors.Join(errs...); err != nil {
@@ -71,11 +71,15 @@ func chargedTogether(t TB, b *bench) {
 	}
 }
 
-func seesAllOrNone(store weir.Store, claims []weir.Claim, times int64) error {
+func (b *bench) seesAllOrNone(claims []weir.Claim, times int64) error {
 	decisions := make([]weir.Decision, len(claims))
 	for range callsEach {
-		if _, err := store.Decide(context.Background(), claims, times, decisions); err != nil {
+		granted, err := b.Decide(context.Background(), claims, times, decisions)
+		if err != nil {
 			return err
+		}
+		if b.Recalls && granted < times {
+			continue
 		}
 		for i, d := range decisions {
 			if d.Remaining != decisions[0].Remaining {
@@ -101,7 +105,7 @@ type answer struct {
 func isLinearizable(t TB, b *bench, specs []weir.Spec, random *rand.Rand) {
 	t.Helper()
 	b.clock.set(epoch)
-	explained(t, b.history(b.claimsTogether(specs), random, 1))
+	b.explained(t, b.history(b.claimsTogether(specs), random, 1))
 }
 
 // claimsTogether lie in one slot of a Redis Cluster: only there are several keys atomic.
@@ -114,14 +118,14 @@ func (b *bench) claimsTogether(specs []weir.Spec) []weir.Claim {
 }
 
 // explained fails unless some order of the calls explains their answers.
-func explained(t TB, history []porcupine.Operation) {
+func (b *bench) explained(t TB, history []porcupine.Operation) {
 	t.Helper()
 	for _, op := range history {
 		if err := op.Output.(answer).err; err != nil {
 			t.Fatalf("%v: %v", op.Input, err)
 		}
 	}
-	if result := porcupine.CheckOperationsTimeout(lawful(), history, time.Minute); result != porcupine.Ok {
+	if result := porcupine.CheckOperationsTimeout(lawful(b), history, time.Minute); result != porcupine.Ok {
 		t.Fatalf("no order of these calls explains their answers (%s):%s", result, historyText(history))
 	}
 }
@@ -234,14 +238,15 @@ func (c call) on(store weir.Store) answer {
 
 // lawful is the model as porcupine wants it: a function of the state. The time of a call
 // is what its answer says, as clients cannot know when within their call it was read.
-func lawful() porcupine.Model {
+func lawful(b *bench) porcupine.Model {
 	return porcupine.Model{
 		Init: func() any { return newModel(nil) },
 		Step: func(state, input, output any) (bool, any) {
 			got := output.(answer)
 			next := state.(*modelStore).clone(func() weir.Instant { return got.decisions[0].At })
-			want := input.(call).on(next)
-			return want.err == nil && got.equal(want.outcome), next
+			asked := input.(call)
+			want := asked.on(next)
+			return want.err == nil && b.agree(got.outcome, want.outcome, &asked.step, asked.claims), next
 		},
 		Equal: func(a, b any) bool { return a.(*modelStore).text() == b.(*modelStore).text() },
 	}

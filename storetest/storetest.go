@@ -35,6 +35,11 @@ type Handle struct {
 	Foreign map[string]func(claim weir.Claim) (unchanged func() bool)
 	// Keys counts the keys that hold state now, and those of them that would stay for ever.
 	Keys func() (live, everlasting int)
+	// Recalls says that the store answers some refusals from memory. Whether a request is granted is
+	// compared as strictly as ever, and so is every field of what refuses one unit or
+	// none; only what is said of larger costs, and of the other claims of a refused
+	// decision, may be as of earlier.
+	Recalls bool
 }
 
 // TB is what a check needs of a test: less than testing.TB, so that the suite can test itself.

@@ -29,6 +29,7 @@ const lintAfter = time.Second
 type live struct {
 	log     *slog.Logger
 	gate    *gate.Gate
+	stack   *stack // nil: there are no layers to be told
 	metrics *observe.Metrics
 	law     *law                   // as it was at the start
 	given   func(flag string) bool // beats what the file says
@@ -98,6 +99,9 @@ func (l *live) sources() (list []observe.Source) {
 func (l *live) swap(set *rules.Set) error {
 	if err := l.gate.Swap(set); err != nil {
 		return err
+	}
+	if l.stack != nil {
+		l.stack.follow(set)
 	}
 	l.metrics.Rules(set, time.Now())
 	return nil
