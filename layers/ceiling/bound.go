@@ -18,9 +18,6 @@ const grain = 1000
 // grant, at whatever instants: so it knows nothing of where the store's windows begin, nor of
 // its clock. Its overdraft is what the factor leaves beyond that, and at least a unit.
 func bound(limit *weir.Limit, factor float64) *weir.Limit {
-	if !(factor > 1) {
-		factor = 1
-	}
 	most, rate, period := promise(limit)
 	if most == 0 || factor > weir.MaxUnits/grain {
 		return nil
@@ -32,7 +29,7 @@ func bound(limit *weir.Limit, factor float64) *weir.Limit {
 	}
 	for _, spec := range rates(rate, period, thousandths) {
 		spec.Capacity, spec.Overdraft = most, max(all-most, 1)
-		if made, err := weir.NewLimit(name(limit), spec); err == nil {
+		if made, err := weir.NewLimit(name(limit, spec), spec); err == nil {
 			return made
 		}
 	}
@@ -102,10 +99,10 @@ func gcd(a, b int64) int64 {
 	return a
 }
 
-// name is of the limit and its numbers. Other numbers are another bucket: what was granted
-// under the old ones says little about what a store may grant under the new.
-func name(limit *weir.Limit) string {
+// name is of the limit and all numbers. Other ones are another bucket: what was granted under
+// the old says little about what a store may grant under the new.
+func name(limit *weir.Limit, spec weir.TokenBucket) string {
 	hash := fnv.New64a()
-	fmt.Fprint(hash, limit.Name(), " ", limit)
+	fmt.Fprintf(hash, "%s %s, %s", limit.Name(), limit, spec)
 	return fmt.Sprintf("ceiling.%016x", hash.Sum64())
 }

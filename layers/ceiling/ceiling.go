@@ -34,7 +34,8 @@
 //
 // Concurrency limits have no ceiling: a lease may be released through another node, too. Nor
 // have limits whose bucket would take over 142 years to fill. What is charged without asking
-// (Charge) is not counted. When a limit's numbers change its keys' buckets are new.
+// (Charge) is not counted. When a limit's numbers or its factor
+// change its keys' buckets are new.
 package ceiling
 
 import (
@@ -57,6 +58,7 @@ func Every(*weir.Limit) (factor float64, ok bool) { return DefaultFactor, true }
 type Ceiling struct {
 	next    weir.Store
 	local   weir.Store
+	factor  func(*weir.Limit) (float64, bool)
 	bounds  *derived.Limits
 	scratch sync.Pool // of *scratch
 	refused atomic.Int64
@@ -64,8 +66,8 @@ type Ceiling struct {
 
 // New makes a ceiling over next, which counts in local, an embedded store (memstore) of its own;
 // the keys of that are the only memory it takes. factor says which limits have a ceiling, and of
-// how many times what they grant, in thousandths: 1 or more; less reads as 1. It is asked once
-// for each *weir.Limit, or seldom more.
+// how many times what they grant, in thousandths: 1 or more; less reads as 1. It is asked
+// about each claim.
 func New(next, local weir.Store, factor func(*weir.Limit) (factor float64, ok bool)) (*Ceiling, error) {
 	switch {
 	case next == nil:
@@ -75,13 +77,7 @@ func New(next, local weir.Store, factor func(*weir.Limit) (factor float64, ok bo
 	case factor == nil:
 		return nil, bad("factor", "a function, such as ceiling.Every")
 	}
-	c := &Ceiling{next: next, local: local}
-	c.bounds = derived.New(func(limit *weir.Limit) *weir.Limit {
-		if factor, ok := factor(limit); ok {
-			return bound(limit, factor)
-		}
-		return nil
-	})
+	c := &Ceiling{next: next, local: local, factor: factor, bounds: derived.New(bound)}
 	c.scratch.New = func() any { return new(scratch) }
 	return c, nil
 }
@@ -112,11 +108,26 @@ type scratch struct {
 	decisions []weir.Decision
 }
 
+// bound is the bucket of a limit that has a ceiling.
+func (c *Ceiling) bound(limit *weir.Limit) *weir.Limit {
+	if limit == nil {
+		return nil
+	}
+	factor, ok := c.factor(limit)
+	if !ok {
+		return nil
+	}
+	if !(factor > 1) { // also for what is no number
+		factor = 1
+	}
+	return c.bounds.Of(limit, factor)
+}
+
 // under finds the claims that have a ceiling. Hand it back with done.
 func (c *Ceiling) under(claims []weir.Claim) *scratch {
 	s := c.scratch.Get().(*scratch)
 	for i := range claims {
-		if bound := c.bounds.Of(claims[i].Limit); bound != nil {
+		if bound := c.bound(claims[i].Limit); bound != nil {
 			claim := claims[i]
 			claim.Limit, claim.Cost = bound, min(claim.Cost, bound.Overdraft())
 			s.claims, s.places, s.decisions = append(s.claims, claim), append(s.places, i), append(s.decisions, weir.Decision{})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -366,6 +367,22 @@ func TestBucketsOfTheirOwn(t *testing.T) {
 	more := claim(weir.MustLimit("limit", weir.SlidingLog{Limit: 1000, Window: time.Minute}), 1)
 	if granted, err := c.Store().Decide(background, more, 1000, nil); granted != 1000 || err != nil {
 		t.Errorf("granted %d after the limit was raised, %v", granted, err)
+	}
+}
+
+// The factor is asked about each request: rules change.
+func TestTheFactorMayChange(t *testing.T) {
+	factor := math.NaN()
+	_, c, _ := driven(t, func(*weir.Limit) (float64, bool) { return factor, factor != 0 })
+	limit := weir.MustLimit("limit", weir.SlidingLog{Limit: 10, Window: time.Minute})
+	for _, step := range []struct {
+		factor float64
+		want   int64
+	}{{factor, 11}, {2, 20}, {1, 0}, {3, 30}, {0, 100}, {0.5, 0}} {
+		factor = step.factor
+		if granted, err := c.Store().Decide(background, claim(limit, 1), 100, nil); granted != step.want || err != nil {
+			t.Errorf("factor %v: granted %d, %v; want %d", factor, granted, err, step.want)
+		}
 	}
 }
 
