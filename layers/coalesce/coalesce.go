@@ -46,8 +46,8 @@ type Store struct {
 	closed  atomic.Bool
 }
 
-// coresALane is how many cores share a lane: one lane's mutex takes some millions of
-// callers a second, but each further lane makes batches smaller.
+// coresALane is how many cores share a lane. More lanes mean less waiting for a mutex, and
+// smaller batches.
 const coresALane = 4
 
 // New puts the layer over a store that decides batches; over another it would only make
@@ -145,8 +145,8 @@ func (s *Store) send(l *lane, b *batch) {
 // end is called when a trip has ended, and begins the next if somebody waits.
 func (s *Store) end(l *lane, t trip) {
 	if t.batch != nil {
-		// Who was just woken may ask again: let them come first. It makes batches of a hot
-		// key a third larger.
+		// Who was just woken may ask again: let them come first. It makes the batches of a
+		// hot key a third larger.
 		runtime.Gosched()
 	}
 	l.mu.Lock()
@@ -168,25 +168,16 @@ func (s *Store) DecideBatch(ctx context.Context, requests []weir.Request) {
 
 // Charge implements weir.Store.
 func (s *Store) Charge(ctx context.Context, claims []weir.Claim, decisions []weir.Decision) error {
-	if s.closed.Load() {
-		return weir.ErrClosed
-	}
 	return s.next.Charge(ctx, claims, decisions)
 }
 
 // Refund implements weir.Store.
 func (s *Store) Refund(ctx context.Context, claims []weir.Claim, takenAt weir.Instant, decisions []weir.Decision) error {
-	if s.closed.Load() {
-		return weir.ErrClosed
-	}
 	return s.next.Refund(ctx, claims, takenAt, decisions)
 }
 
 // Reset implements weir.Store.
 func (s *Store) Reset(ctx context.Context, claims []weir.Claim) error {
-	if s.closed.Load() {
-		return weir.ErrClosed
-	}
 	return s.next.Reset(ctx, claims)
 }
 

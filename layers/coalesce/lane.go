@@ -34,8 +34,8 @@ type trip struct {
 	batch *batch
 }
 
-// free reports whether a caller may ask the store itself. Not if the same claims are
-// under way: two such callers at a time halve the batches of a hot key.
+// free reports whether a caller may ask the store itself. Not if the same claims are under
+// way: with two trips at a time the batches of a hot key are a third smaller.
 func (l *lane) free(hash uint64) bool {
 	return len(l.trips) < enoughTrips && !slices.ContainsFunc(l.trips, func(t trip) bool { return t.carries(hash) })
 }

@@ -26,7 +26,7 @@ type seat struct {
 
 // wait returns when the batch is decided or the context over.
 func (at seat) wait(ctx context.Context, decisions []weir.Decision) (int64, error) {
-	if ctx.Done() == nil { // a select would cost more than all else here
+	if ctx.Done() == nil { // a select would cost a hot key's callers a fifth more
 		<-at.batch.done
 		return at.answer(decisions)
 	}

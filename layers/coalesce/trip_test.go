@@ -87,6 +87,15 @@ func (g *gated) next(t *testing.T) *call {
 	}
 }
 
+// all are the calls that reached the store and have not been looked at.
+func (g *gated) all(t *testing.T) (calls []*call) {
+	t.Helper()
+	for synctest.Wait(); len(g.calls) > 0; {
+		calls = append(calls, g.next(t))
+	}
+	return calls
+}
+
 func (g *gated) none(t *testing.T) {
 	t.Helper()
 	synctest.Wait()
@@ -125,7 +134,7 @@ type caller struct {
 	decision weir.Decision
 	err      error
 	panicked any
-	key      []byte // its buffer, which it reuses
+	key      []byte // its buffer, which it reuses, as it does its claims
 }
 
 var hour = weir.MustLimit("limit", weir.FixedWindow{Limit: 5, Window: time.Hour})
@@ -144,9 +153,11 @@ func asksIn(ctx context.Context, cancel context.CancelFunc, s weir.Store, key st
 	go func() {
 		defer func() { c.done, c.panicked = true, recover() }()
 		var decisions [1]weir.Decision
-		c.granted, c.err = s.Decide(ctx, []weir.Claim{{Key: aliased(c.key), Limit: hour, Cost: cost}}, 1, decisions[:])
+		claims := []weir.Claim{{Key: aliased(c.key), Limit: hour, Cost: cost}}
+		c.granted, c.err = s.Decide(ctx, claims, 1, decisions[:])
 		c.decision = decisions[0]
 		copy(c.key, strings.Repeat("#", len(c.key)))
+		clear(claims)
 	}()
 	synctest.Wait()
 	return c
@@ -257,11 +268,13 @@ func TestOthersAreRequestsOfTheirOwn(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *gated, s *coalesce.Store) {
 		held := busy(t, g, s)
 		a1, b, a2, a3 := asks(s, "a", 1), asks(s, "b", 1), asks(s, "a", 2), asks(s, "a", 1)
+		go s.Decide(context.Background(), []weir.Claim{{Key: "b", Limit: hour, Cost: 1}}, 1, nil) // wants no decision
+		synctest.Wait()
 		anew := weir.MustLimit("limit", weir.FixedWindow{Limit: 50, Window: time.Hour})
 		go s.Decide(context.Background(), []weir.Claim{{Key: "a", Limit: anew, Cost: 1}}, 1, nil)
 		synctest.Wait()
 		held[0].letGo()
-		batch := g.next(t).is(t, "2×1 a 1×1 b 1×2 a 1×1 a")
+		batch := g.next(t).is(t, "2×1 a 2×1 b 1×2 a 1×1 a")
 		if batch.requests[3].Decisions != nil || batch.requests[3].Claims[0].Limit != anew {
 			t.Errorf("the last request is %+v", batch.requests[3])
 		}
@@ -283,17 +296,19 @@ func TestWhoAsksAtOnce(t *testing.T) {
 		waits := asks(s, "busy-1", 1)
 		g.none(t)
 		asks(s, "other", 1)
-		other := g.next(t).is(t, "1×1 other")
-		waits.waits(t)
-		other.letGo()
+		g.next(t).is(t, "1×1 other").letGo()
 		batch := g.next(t).is(t, "1×1 busy-1")
+		letGo(held[1:])
+		waits.waits(t)
 		again := asks(s, "busy-1", 1)
 		g.none(t)
-		letGo(held[1:])
-		batch.letGo()
-		waits.wants(t, 1, 3)
+		costs := asks(s, "busy-1", 2)
+		g.next(t).is(t, "1×2 busy-1").letGo()
+		costs.wants(t, 1, 2)
 		g.next(t).is(t, "1×1 busy-1").letGo()
-		again.wants(t, 1, 2)
+		again.wants(t, 1, 1)
+		batch.letGo()
+		waits.wants(t, 1, 0)
 	})
 }
 
@@ -312,23 +327,20 @@ func TestFullBatchesAreSent(t *testing.T) {
 		if len(full.requests) != coalesce.MostClaims || full.requests[0].Times != 2 {
 			t.Errorf("a batch of %d requests, the first for %d; want %d and 2", len(full.requests), full.requests[0].Times, coalesce.MostClaims)
 		}
-		held = append(held, full)
+		held[0].letGo() // as many are under way as before, so the one more waits
+		g.none(t)
+		held = append(held[1:], full)
 		for i := range 2 * coalesce.MostTrips * coalesce.MostClaims {
 			asks(s, fmt.Sprint("flood-", i), 1)
 		}
-		for len(g.calls) > 0 {
-			held = append(held, g.next(t))
+		held = append(held, g.all(t)...)
+		if batches, _ := s.Waiting(); len(held) != coalesce.MostTrips || batches != coalesce.MostTrips+5 {
+			t.Errorf("%d calls are under way and %d batches wait, want %d and %d", len(held), batches, coalesce.MostTrips, coalesce.MostTrips+5)
 		}
-		if len(held) != coalesce.MostTrips {
-			t.Errorf("%d calls are under way, want %d", len(held), coalesce.MostTrips)
-		}
-		for i := 0; i < len(held); i++ {
-			held[i].letGo()
-			for len(g.calls) > 0 {
-				held = append(held, g.next(t))
-			}
-			if under := len(held) - i - 1; under > coalesce.MostTrips {
-				t.Fatalf("%d calls are under way", under)
+		for len(held) > 0 {
+			held[0].letGo()
+			if held = append(held[1:], g.all(t)...); len(held) > coalesce.MostTrips {
+				t.Fatalf("%d calls are under way", len(held))
 			}
 		}
 	})
@@ -444,15 +456,9 @@ func TestWhoLeftLeavesNothing(t *testing.T) {
 			t.Errorf("%d batches wait for nobody, %d calls are under way", batches, len(held))
 		}
 		letGo(held)
-		releaseAll(t, g)
+		letGo(g.all(t))
 		stays.wants(t, 1, 4)
 	})
-}
-
-func releaseAll(t *testing.T, g *gated) {
-	for len(g.calls) > 0 {
-		g.next(t).letGo()
-	}
 }
 
 // Who leaves while the call is under way does not know what became of it, and has its
@@ -596,6 +602,25 @@ func TestClose(t *testing.T) {
 		}
 	})
 }
+
+// A caller who is on its way in while the store is closed does not get past it.
+func TestCloseOvertakes(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *gated, s *coalesce.Store) {
+		_, err := s.Decide(closing{context.Background(), s}, []weir.Claim{{Key: "a", Limit: hour, Cost: 1}}, 1, nil)
+		if err != weir.ErrClosed {
+			t.Errorf("error %v, want ErrClosed", err)
+		}
+		g.none(t)
+	})
+}
+
+// closing is a context that closes a store when it is asked whether it is over.
+type closing struct {
+	context.Context
+	store *coalesce.Store
+}
+
+func (c closing) Err() error { return c.store.Close() }
 
 // Peeks, several at once, leases and batches are not for sharing; they wait for nobody.
 func TestWhatPassesThrough(t *testing.T) {
