@@ -15,7 +15,7 @@ import (
 // never match, limits that never decide, values that never occur. It keeps silent where it
 // is not sure. The warnings are in the order of the file, at most MaxProblems of them.
 func Lint(name string, text []byte, opts ...Option) (set *Set, warnings []Problem, err error) {
-	file, r := read(name, text, opts)
+	file, r := read(name, text, newOptions(opts), true)
 	if err := r.err(); err != nil {
 		return nil, nil, err
 	}

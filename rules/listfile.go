@@ -25,6 +25,26 @@ func WithFiles(read func(name string) ([]byte, error)) Option {
 	return func(o *options) { o.read = read }
 }
 
+// once reads each name once, however often it is asked for.
+func once(read func(name string) ([]byte, error)) func(name string) ([]byte, error) {
+	if read == nil {
+		return nil
+	}
+	type outcome struct {
+		text []byte
+		err  error
+	}
+	known := make(map[string]outcome)
+	return func(name string) ([]byte, error) {
+		o, ok := known[name]
+		if !ok {
+			o.text, o.err = read(name)
+			known[name] = o
+		}
+		return o.text, o.err
+	}
+}
+
 // A listFile is what there is in a file of values.
 type listFile struct {
 	complaint string // why there is nothing
@@ -50,7 +70,7 @@ func (d *decoder) listed(p place, n *yaml.Node) (values []string) {
 		{"file", func(p place, n *yaml.Node) { name, named = d.text(p, n), n }},
 		{"values", func(_ place, n *yaml.Node) { values = d.list(p, n, MaxListed) }},
 	})
-	if !d.has(at(p.rule, p.field+".file")) {
+	if named == nil && !d.has(at(p.rule, p.field+".file")) {
 		d.wrong(n, "%s names no file, such as file: blocked.txt; values alone stand in a list", p.field)
 	}
 	if name == "" {
@@ -82,7 +102,9 @@ func (d *decoder) join(p place, values []string, name string, n *yaml.Node) []st
 			continue
 		}
 		seen[same] = true
-		d.marks[place{p.rule, p.field, len(values)}] = f.marks[j]
+		if d.marks != nil {
+			d.marks[place{p.rule, p.field, len(values)}] = f.marks[j]
+		}
 		values = append(values, text)
 	}
 	return values
