@@ -37,8 +37,9 @@ func WithHashKey(key []byte) Option {
 
 // Compile checks a file and makes its rules ready to be matched. The error is an *Error
 // that lists every mistake. The set keeps nothing of the file.
-func Compile(file *File, opts ...Option) (*Set, error) {
-	o := newOptions(opts)
+func Compile(file *File, opts ...Option) (*Set, error) { return compile(file, newOptions(opts)) }
+
+func compile(file *File, o options) (*Set, error) {
 	r := &report{file: file.Name}
 	if len(file.Rules) > MaxRules {
 		r.add(at(-1, "rules"), "%d rules; at most %d", len(file.Rules), MaxRules)

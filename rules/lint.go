@@ -15,12 +15,8 @@ import (
 // never match, limits that never decide, values that never occur. It keeps silent where it
 // is not sure. The warnings are in the order of the file, at most MaxProblems of them.
 func Lint(name string, text []byte, opts ...Option) (set *Set, warnings []Problem, err error) {
-	file, r := read(name, text, newOptions(opts), true)
+	file, set, r := read(name, text, newOptions(opts), true)
 	if err := r.err(); err != nil {
-		return nil, nil, err
-	}
-	set, err = Compile(file, opts...)
-	if err != nil {
 		return nil, nil, err
 	}
 	l := &linter{report: &report{file: name, lines: r.lines, texts: r.texts, marks: r.marks}, file: file, set: set}

@@ -22,44 +22,42 @@ const maxDepth = 16
 // mistake; name is what it calls the file. What Parse accepts, Compile accepts. Of the
 // options only WithFiles matters: without it Parse reads nothing but the text.
 func Parse(name string, text []byte, opts ...Option) (*File, error) {
-	file, r := read(name, text, newOptions(opts), false)
+	file, _, r := read(name, text, newOptions(opts), false)
 	if err := r.err(); err != nil {
 		return nil, err
 	}
 	return file, nil
 }
 
-// read also tells where things stand, if it is asked to.
-func read(name string, text []byte, o options, marked bool) (*File, *report) {
+// read also makes the set, and tells where things stand if it is asked to.
+func read(name string, text []byte, o options, marked bool) (*File, *Set, *report) {
 	r := &report{file: name}
 	if !r.readable(text) {
-		return nil, r
+		return nil, nil, r
 	}
 	root := r.document(text)
 	if root == nil {
-		return nil, r
+		return nil, nil, r
 	}
 	o.read = once(o.read)
 	// Nearly all files are good, and nobody asks then where things stand. Unmarked a problem is
 	// found wherever one is found marked: marks only keep what was said from being said again.
 	if quick := *r; !marked && len(r.problems) == 0 {
 		quick.quick = true
-		if file := decode(root, o, &quick); len(quick.problems) == 0 {
-			return file, &quick
+		if file, set := decode(root, o, &quick); len(quick.problems) == 0 {
+			return file, set, &quick
 		}
 	}
 	r.marks = make(map[place]mark)
-	return decode(root, o, r), r
+	file, set := decode(root, o, r)
+	return file, set, r
 }
 
-func decode(root *yaml.Node, o options, r *report) *File {
+func decode(root *yaml.Node, o options, r *report) (*File, *Set) {
 	d := &decoder{report: r, file: &File{Name: r.file}, read: o.read}
 	d.refuse(root)
 	d.root(root)
-	if !r.enough() {
-		build(d.file, r, options{})
-	}
-	return d.file
+	return d.file, build(d.file, r, o)
 }
 
 // readable splits the text into lines, and refuses what is too large before YAML's reader

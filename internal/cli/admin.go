@@ -84,7 +84,7 @@ func (v *server) openAdmin(listener net.Listener) (http.Handler, error) {
 		return closed("nobody may change the rules of this server: start it with --admin-token-file, or with --admin-certs and --http-client-ca"), nil
 	}
 	return admin.New(admin.Server{Ledger: v.ledger.Ledger, Layer: ledgerLayer, Status: v.live.keeper.Status, Gate: v.gate,
-		Compile: v.law.compile, Log: v.log}, opts...)
+		Compile: v.law.compiler.Compile, Log: v.log}, opts...)
 }
 
 // operators are who may come in; nil: nobody.

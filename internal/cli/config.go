@@ -48,10 +48,12 @@ type law struct {
 	source  string      // what to call where all rules are from; "" if there are none
 	primary *primary
 	hashKey string
-	store   storeConfig
-	trusted []netip.Prefix
-	clients *clientaddr.Extractor
-	form    pathform.Form
+
+	compiler *rules.Compiler // of all sources, and of what they come to
+	store    storeConfig
+	trusted  []netip.Prefix
+	clients  *clientaddr.Extractor
+	form     pathform.Form
 }
 
 // read reads --config, and lets it fill in what neither flags nor environment said.
@@ -59,16 +61,20 @@ func (f *lawFlags) read(ctx context.Context, s *System, flags *pflag.FlagSet, wa
 	if err := f.check(); err != nil {
 		return nil, err
 	}
-	l := &law{store: f.store}
+	l := &law{store: f.store, compiler: rules.NewCompiler()}
 	var err error
 	if l.hashKey, err = s.secret("hash-key-file", f.hashKeyFile, warn); err != nil {
 		return nil, err
 	}
+	if l.hashKey != "" {
+		l.compiler = rules.NewCompiler(rules.WithHashKey([]byte(l.hashKey)))
+	}
+	f.compiler = l.compiler
 	if l.primary, err = f.open(ctx, s); err != nil {
 		return nil, err
 	}
 	l.file = l.primary.file
-	if l.set, err = l.compile(l.file); err != nil {
+	if l.set, err = l.compiler.Compile(l.file); err != nil {
 		return nil, err
 	}
 	if err := f.settle(flags, l); err != nil {
@@ -76,14 +82,6 @@ func (f *lawFlags) read(ctx context.Context, s *System, flags *pflag.FlagSet, wa
 	}
 	l.source = f.shown(l.primary, &l.store)
 	return l, nil
-}
-
-func (l *law) compile(file *rules.File) (*rules.Set, error) {
-	var opts []rules.Option
-	if l.hashKey != "" {
-		opts = append(opts, rules.WithHashKey([]byte(l.hashKey)))
-	}
-	return rules.Compile(file, opts...)
 }
 
 // settle is where flags, which the environment has set too by now, beat the file.

@@ -24,6 +24,8 @@ type sourceFlags struct {
 	ledger, ledgerName string
 	refresh, wait      time.Duration
 	allowEmpty         bool
+
+	compiler *rules.Compiler // of all sources and what puts them together; nil: each has its own
 }
 
 const configPoll = 30 * time.Second
@@ -132,7 +134,7 @@ func (f *lawFlags) gather(ctx context.Context, l *law) error {
 		return err
 	}
 	keeper, err := source.NewKeeper(layers, func(*rules.Set) error { return nil },
-		source.WithCompile(l.compile), source.WithStartWithin(f.wait))
+		source.WithCompile(l.compiler.Compile), source.WithStartWithin(f.wait))
 	if err != nil {
 		return err
 	}

@@ -204,7 +204,11 @@ type parsed struct {
 
 // fill parses those texts that are not on the shelf yet, as many at once as there are
 // processors, and drops all others.
-func (s shelf) fill(texts []text) {
+func (s shelf) fill(texts []text, compiler *rules.Compiler) {
+	parse := rules.Parse
+	if len(texts) == 1 { // it is the law, and will be compiled as it is
+		parse = compiler.Parse
+	}
 	results := make([]parsed, len(texts))
 	var all sync.WaitGroup
 	room := make(chan bool, runtime.GOMAXPROCS(0))
@@ -214,7 +218,7 @@ func (s shelf) fill(texts []text) {
 			room <- true
 			all.Go(func() {
 				found := make(lists)
-				file, err := rules.Parse(t.name, t.body, rules.WithFiles(found.recording(t.path)))
+				file, err := parse(t.name, t.body, rules.WithFiles(found.recording(t.path)))
 				results[i] = parsed{sum, found, file, err}
 				<-room
 			})
@@ -237,7 +241,7 @@ func (s shelf) lists() lists {
 }
 
 // parse makes one law of the texts on the shelf, or lists the mistakes of all of them.
-func (s shelf) parse(name string, texts []text) (*rules.File, error) {
+func (s shelf) parse(name string, texts []text, compiler *rules.Compiler) (*rules.File, error) {
 	var parts []source.Part
 	mistakes := new(rules.Error)
 	for _, t := range texts {
@@ -266,8 +270,7 @@ func (s shelf) parse(name string, texts []text) (*rules.File, error) {
 		return nil, mistakes
 	}
 	merged.File.Name = name
-	_, err := rules.Compile(merged.File)
-	if err != nil {
+	if _, err := compiler.Compile(merged.File); err != nil {
 		return nil, merged.Locate(err)
 	}
 	return merged.File, nil
