@@ -98,7 +98,8 @@ func (f *sourceFlags) redis(ctx context.Context, name, flag, at string, store *s
 	if at == inStore {
 		at = store.url
 	}
-	opts := []redissource.Option{redissource.WithPrefix(prefix), redissource.WithChannel(channel), redissource.WithRefresh(f.refresh)}
+	opts := []redissource.Option{redissource.WithPrefix(prefix), redissource.WithChannel(channel), redissource.WithRefresh(f.refresh),
+		redissource.WithCompiler(f.compiler)}
 	if f.allowEmpty {
 		opts = append(opts, redissource.WithAllowEmpty())
 	}

@@ -3,6 +3,7 @@ package redissource
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strings"
 
 	"github.com/redis/rueidis"
@@ -22,12 +23,16 @@ type scan struct {
 	most   int
 	known  []string // keys that were there before
 	found  map[string]reading
+	aside  chan<- func() // what needs no Redis; nil: it is left for later
 }
 
 // run reads what there is. Keys that were known and are not found are asked for by name
 // before they are taken for deleted: SCAN misses what moves from one node to another.
 func (s *scan) run(ctx context.Context, client rueidis.Client) error {
 	s.client = client
+	if len(s.known) == 0 { // all of it will be new, so it is looked at while Redis answers
+		defer s.beside()()
+	}
 	nodes, err := s.masters(ctx)
 	if err != nil {
 		return err
@@ -44,6 +49,22 @@ func (s *scan) run(ctx context.Context, client rueidis.Client) error {
 		}
 	}
 	return s.read(ctx, missing)
+}
+
+// beside begins to do what is put aside, and returns what waits for its end.
+func (s *scan) beside() (end func()) {
+	aside, done := make(chan func(), 16), make(chan bool)
+	go func() {
+		for do := range aside {
+			do()
+		}
+		close(done)
+	}()
+	s.aside = aside
+	return func() {
+		close(aside)
+		<-done
+	}
 }
 
 // masters are the nodes that hold keys. In a Cluster every one of them must answer, or
@@ -172,16 +193,34 @@ func (s *scan) page(ctx context.Context, keys []string) error {
 			hashes = append(hashes, s.client.B().Hgetall().Key(keys[i]).Build())
 		}
 	}
+	page := make(map[string]reading, len(small))
 	for i, result := range s.client.DoMulti(ctx, hashes...) {
 		r, err := readingOf(result)
 		if err != nil {
 			return err
 		}
 		if r.foreign != "" || len(r.fields) > 0 {
-			s.found[small[i]] = r
+			page[small[i]] = r
 		}
 	}
+	s.keep(page)
 	return nil
+}
+
+// keep adds what was read.
+func (s *scan) keep(page map[string]reading) {
+	if s.aside != nil {
+		for key, r := range page {
+			r.seen = new(finding)
+			page[key] = r
+		}
+		s.aside <- func() {
+			for key, r := range page {
+				*r.seen = *found(s.prefix, key, r.fields)
+			}
+		}
+	}
+	maps.Copy(s.found, page)
 }
 
 // samples is of how many fields MEMORY USAGE adds up the sizes. A hash with more takes over
