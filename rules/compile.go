@@ -18,7 +18,28 @@ type Option func(*options)
 
 type options struct {
 	secret []byte
-	read   func(name string) ([]byte, error)
+	read   func(name string) ([]byte, error) // of files that lists name; nil: there are none
+	rest   func()                            // nil: there is no need
+}
+
+// WithRest has rest called again and again while many rules are read or compiled, about each
+// tenth of a millisecond of work. Who decides requests meanwhile can let them go first
+// there, such as by time.Sleep: rules that are long in the making then hold nobody up.
+func WithRest(rest func()) Option { return func(o *options) { o.rest = rest } }
+
+// Rules and bytes that take about as long as WithRest says.
+const (
+	rulesBuilt  = 32
+	rulesRead   = 32
+	rulesLinted = 8
+	bytesRead   = 1024
+)
+
+// pause rests after every so many of what is counted.
+func (o *options) pause(n, every int) {
+	if o.rest != nil && n%every == every-1 {
+		o.rest()
+	}
 }
 
 func newOptions(opts []Option) (o options) {
@@ -96,6 +117,7 @@ func build(file *File, r *report, o options) *Set {
 		}
 		all[i] = Rule{set: set, index: i, name: file.Rules[i].Name}
 		b.rule(i, &file.Rules[i], &all[i])
+		o.pause(i, rulesBuilt)
 	}
 	b.planter.finish()
 	return set

@@ -35,7 +35,7 @@ func read(name string, text []byte, o options, marked bool) (*File, *Set, *repor
 	if !r.readable(text) {
 		return nil, nil, r
 	}
-	root := r.document(text)
+	root := r.document(text, o.rest)
 	if root == nil {
 		return nil, nil, r
 	}
@@ -54,7 +54,7 @@ func read(name string, text []byte, o options, marked bool) (*File, *Set, *repor
 }
 
 func decode(root *yaml.Node, o options, r *report) (*File, *Set) {
-	d := &decoder{report: r, file: &File{Name: r.file}, read: o.read}
+	d := &decoder{report: r, file: &File{Name: r.file}, options: o}
 	d.refuse(root)
 	d.root(root)
 	return d.file, build(d.file, r, o)
@@ -90,8 +90,8 @@ func (r *report) readable(text []byte) bool {
 // checked by build, so that files made by programs are checked the same.
 type decoder struct {
 	*report
+	options
 	file  *File
-	read  func(name string) ([]byte, error) // of files that lists name; nil: there are none
 	files map[string]*listFile
 	filed int // values that are in files
 }
@@ -100,9 +100,36 @@ func (r *report) wrong(n *yaml.Node, format string, args ...any) {
 	r.put(mark{n.Line, n.Column}, at(-1, "file"), format, args...)
 }
 
+// resting is a reader that rests after each piece of the text.
+func resting(text []byte, rest func()) io.Reader {
+	if rest == nil {
+		return bytes.NewReader(text)
+	}
+	return &restful{text: text, rest: rest}
+}
+
+type restful struct {
+	text []byte
+	rest func()
+	read int // since it rested
+}
+
+func (r *restful) Read(dst []byte) (n int, err error) {
+	if r.read >= bytesRead {
+		r.rest()
+		r.read = 0
+	}
+	if len(r.text) == 0 {
+		return 0, io.EOF
+	}
+	n = copy(dst, r.text)
+	r.text, r.read = r.text[n:], r.read+n
+	return n, nil
+}
+
 // document is the root of the only document, or nil.
-func (r *report) document(text []byte) *yaml.Node {
-	loader, err := yaml.NewLoader(bytes.NewReader(text), yaml.WithPlugin(loaderlimits.New(loaderlimits.DepthValue(maxDepth))))
+func (r *report) document(text []byte, rest func()) *yaml.Node {
+	loader, err := yaml.NewLoader(resting(text, rest), yaml.WithPlugin(loaderlimits.New(loaderlimits.DepthValue(maxDepth))))
 	var first, second yaml.Node
 	if err == nil {
 		err = loader.Load(&first)
@@ -284,6 +311,7 @@ func (d *decoder) rules(_ place, n *yaml.Node) {
 		d.mark(at(i, ""), rule)
 		d.rule(i, rule, known)
 		d.file.Rules[i], s = s, Spec{}
+		d.pause(i, rulesRead)
 	}
 }
 

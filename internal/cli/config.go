@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -50,6 +51,7 @@ type law struct {
 	hashKey string
 
 	compiler *rules.Compiler // of all sources, and of what they come to
+	serving  atomic.Bool
 	store    storeConfig
 	trusted  []netip.Prefix
 	clients  *clientaddr.Extractor
@@ -61,14 +63,12 @@ func (f *lawFlags) read(ctx context.Context, s *System, flags *pflag.FlagSet, wa
 	if err := f.check(); err != nil {
 		return nil, err
 	}
-	l := &law{store: f.store, compiler: rules.NewCompiler()}
+	l := &law{store: f.store}
 	var err error
 	if l.hashKey, err = s.secret("hash-key-file", f.hashKeyFile, warn); err != nil {
 		return nil, err
 	}
-	if l.hashKey != "" {
-		l.compiler = rules.NewCompiler(rules.WithHashKey([]byte(l.hashKey)))
-	}
+	l.compiler = rules.NewCompiler(rules.WithHashKey([]byte(l.hashKey)), rules.WithRest(l.rest))
 	f.compiler = l.compiler
 	if l.primary, err = f.open(ctx, s); err != nil {
 		return nil, err
@@ -82,6 +82,17 @@ func (f *lawFlags) read(ctx context.Context, s *System, flags *pflag.FlagSet, wa
 	}
 	l.source = f.shown(l.primary, &l.store)
 	return l, nil
+}
+
+// restTime is how long whoever makes rules leaves the processor to others, after each tenth of
+// a millisecond.
+const restTime = 100 * time.Microsecond
+
+// rest lets requests go first, once there are some.
+func (l *law) rest() {
+	if l.serving.Load() {
+		time.Sleep(restTime)
+	}
 }
 
 // settle is where flags, which the environment has set too by now, beat the file.

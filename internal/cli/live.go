@@ -68,6 +68,7 @@ func (l *live) start(layers []source.Layer, wait time.Duration, signals <-chan o
 	l.ended.Go(func() { ready <- l.keeper.Wait(ctx) })
 	select {
 	case <-ready: // what is missing was told
+		l.law.serving.Store(true)
 		return nil
 	case received := <-signals:
 		l.log.Info("ending before the rules were there", "signal", received.String())
@@ -196,7 +197,7 @@ func (l *live) lintSoon(layer string) {
 func (l *live) lint(name string, text []byte) {
 	l.linting.Lock()
 	defer l.linting.Unlock()
-	_, warnings, _ := rules.Lint(name, text, listFiles(name)...)
+	_, warnings, _ := rules.Lint(name, text, append(listFiles(name), rules.WithRest(l.law.rest))...)
 	var odd []string
 	for i := range warnings {
 		w := &warnings[i]

@@ -202,16 +202,17 @@ type parsed struct {
 	err   error
 }
 
-// fill parses those texts that are not on the shelf yet, as many at once as there are
-// processors, and drops all others.
+// fill parses those texts that are not on the shelf yet, and drops all others: the first time
+// as many at once as there are processors, later one after the other, so that one processor
+// is left to what goes on meanwhile.
 func (s shelf) fill(texts []text, compiler *rules.Compiler) {
-	parse := rules.Parse
-	if len(texts) == 1 { // it is the law, and will be compiled as it is
-		parse = compiler.Parse
+	parse, atOnce := rules.Parse, runtime.GOMAXPROCS(0)
+	if len(s) > 0 || len(texts) == 1 { // one text is the law, and will be compiled as it is
+		parse, atOnce = compiler.Parse, 1
 	}
 	results := make([]parsed, len(texts))
 	var all sync.WaitGroup
-	room := make(chan bool, runtime.GOMAXPROCS(0))
+	room := make(chan bool, atOnce)
 	for i, t := range texts {
 		results[i] = s[t.name]
 		if sum := sha256.Sum256(t.body); results[i].sum != sum || !results[i].lists.unchanged(filepath.Dir(t.path)) {

@@ -59,7 +59,7 @@ type record struct {
 	enabled bool
 	kind    string // of limitTypes
 	target  string
-	spec    rules.Spec
+	spec    *rules.Spec
 }
 
 // appendTo appends what is equal for equal rules: all that the spec is made of.
@@ -90,7 +90,7 @@ func parse(key, name string, fields map[string]string) (record, []Problem) {
 func examine(key, name string, fields map[string]string) (record, []Problem) {
 	r := &reader{key: key, fields: fields}
 	r.names()
-	rec := record{spec: rules.Spec{Name: name}}
+	rec := record{spec: &rules.Spec{Name: name}}
 	r.text("id")
 	rec.enabled = r.flag("enabled")
 	rec.kind = r.word("limitType", limitTypes)
@@ -98,7 +98,7 @@ func examine(key, name string, fields map[string]string) (record, []Problem) {
 	if rec.kind == global && !r.has("limitTarget") {
 		rec.target = anyTarget
 	}
-	r.limit(&rec.spec)
+	r.limit(rec.spec)
 	rec.spec.Mode = rules.Mode(r.choice("mode", "ENFORCE", "SHADOW"))
 	rec.spec.OnStoreError = rules.StoreError(r.choice("onStoreError", "LOCAL", "ALLOW", "DENY"))
 	if len(r.problems) == 0 {
@@ -110,7 +110,7 @@ func examine(key, name string, fields map[string]string) (record, []Problem) {
 // check has the rules' own checks look at what came of the fields.
 func check(key string, fields map[string]string, rec *record) []Problem {
 	r := &reader{key: key, fields: fields}
-	r.compile(&rec.spec)
+	r.compile(rec.spec)
 	return r.problems
 }
 

@@ -19,7 +19,7 @@ type table struct {
 	most       int
 	allowEmpty bool
 	entries    map[string]*entry // by key
-	ids        map[string]string // the key of an id that a hash gives itself
+	ids        map[string]string // the key of an id that a hash gives itself and its key does not
 	touched    map[string]bool   // keys that messages changed since the last reading began
 	loose      []Problem         // of messages that are no rule's
 	more       int               // that have no room there
@@ -49,6 +49,7 @@ func (e *entry) current() *record {
 
 // A reading is what stood under a key.
 type reading struct {
+	key     string
 	fields  map[string]string // none: nothing stands there
 	foreign string            // something that is no rule: why
 	seen    *finding          // what came of the fields, if they were looked at already
@@ -82,7 +83,7 @@ func (t *table) begin() look {
 	for i, e := range t.sorted() {
 		known[i] = e.key
 	}
-	return &scan{prefix: t.prefix, most: t.most, known: known, found: make(map[string]reading)}
+	return newScan(t.prefix, t.most, known)
 }
 
 // take has the table agree with what was read, but for keys that messages have changed
@@ -109,15 +110,30 @@ func (t *table) take(l look) error {
 	return nil
 }
 
-// index finds the hashes that messages call otherwise than their keys do. Of two with one
-// id messages change the first.
+// index finds the hashes that messages call otherwise than their keys do.
 func (t *table) index() {
 	clear(t.ids)
 	for _, e := range t.sorted() {
-		if id, given := e.fields["id"]; given && t.ids[id] == "" {
+		if id, given := e.fields["id"]; given && t.ids[id] == "" && id != strings.TrimPrefix(e.key, t.prefix) {
 			t.ids[id] = e.key
 		}
 	}
+}
+
+// called is the key of the hash that messages call so: of two the first, and if there is none
+// the one that there would be.
+func (t *table) called(id string) string {
+	own := t.prefix + id
+	key, known := t.ids[id]
+	if known && t.entries[key] != nil && (key < own || !t.isCalled(own, id)) {
+		return key
+	}
+	return own
+}
+
+func (t *table) isCalled(key, id string) bool {
+	e := t.entries[key]
+	return e != nil && e.fields["id"] == id
 }
 
 // untouched is how many entries no message has changed.
@@ -228,10 +244,7 @@ func (t *table) apply(text string) (key string, changed bool) {
 		t.complain(text, "id", "is missing or too long: a message names the rule that it is about")
 		return "", false
 	}
-	key, known := t.ids[id]
-	if !known || t.entries[key] == nil {
-		key = t.prefix + id
-	}
+	key = t.called(id)
 	if deleted, given := fields["deleted"]; given {
 		delete(fields, "deleted")
 		if deleted != "true" && deleted != "false" {
@@ -286,7 +299,7 @@ func (t *table) law() law {
 type gathering struct {
 	file    *rules.File
 	wrong   Error
-	names   map[string]string // which key has a rule of this name
+	names   map[string]string // which key has a rule of this name; nil: each is called as its key
 	targets map[aim]string    // which key was the first that is for these requests
 }
 
@@ -300,10 +313,16 @@ type aim struct {
 func (t *table) gather() law {
 	all := t.sorted()
 	g := gathering{file: &rules.File{Name: "redis " + quoted(t.prefix) + "*"}, wrong: Error{Omitted: t.more},
-		names: make(map[string]string, len(all)), targets: make(map[aim]string, len(all))}
+		targets: make(map[aim]string, len(all))}
 	g.file.Rules = make([]rules.Spec, 0, len(all))
 	g.wrong.add(t.loose...)
 	sum, buffer := sha256.New(), []byte(nil)
+	for _, e := range all {
+		if rec := e.current(); rec != nil && rec.spec.Name != strings.TrimPrefix(e.key, t.prefix) {
+			g.names = make(map[string]string, len(all))
+			break
+		}
+	}
 	for _, e := range all {
 		e.inLaw = false
 		if rec := e.current(); rec != nil && rec.enabled {
@@ -331,8 +350,11 @@ func (g *gathering) take(key string, rec *record) bool {
 		g.wrong.add(Problem{Where: quoted(key), Message: "is called " + rec.spec.Name + " like " + quoted(first) + "; give one of them another key", State: absentState})
 		return false
 	}
-	g.names[rec.spec.Name] = key
-	g.file.Rules = append(g.file.Rules, rec.spec)
+	if g.names != nil {
+		g.names[rec.spec.Name] = key
+	}
+	g.file.Rules = append(g.file.Rules, *rec.spec)
+	rec.spec = &g.file.Rules[len(g.file.Rules)-1] // they need not be there twice
 	g.rivals(key, rec)
 	return true
 }
