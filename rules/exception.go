@@ -60,6 +60,9 @@ type excepting struct {
 // fileExceptions are those of no rule. Those of rules that there are not are told of.
 func (b *builder) fileExceptions(file *File) {
 	b.count(at(-1, "exceptions"), len(file.Exceptions), MaxExceptions)
+	if len(file.Exceptions) == 0 {
+		return
+	}
 	names := make(map[string]bool, len(file.Rules))
 	for i := range file.Rules {
 		names[file.Rules[i].Name] = true

@@ -28,7 +28,7 @@ type Rule struct {
 	lease        int    // percent of what remains
 	ceiling      float64
 	onStoreError StoreError
-	response     Response
+	response     *Response
 	group        int // 0: none
 	groupName    string
 	rank         uint64
@@ -327,7 +327,7 @@ func (p *paths) at(pattern string) *branch {
 		return &p.all
 	}
 	s := &p.root
-	for _, segment := range segments(pattern) {
+	for segment := range segments(pattern) {
 		if segment == "**" {
 			return made(&s.deep)
 		}
@@ -343,7 +343,9 @@ func (s *step) next(segment string) *step {
 	if s.named == nil {
 		s.named = make(map[string]*step)
 	}
-	segment = string(appendUnescaped(nil, segment))
+	if strings.IndexByte(segment, '%') >= 0 {
+		segment = string(appendUnescaped(nil, segment))
+	}
 	if s.named[segment] == nil {
 		s.named[segment] = new(step)
 	}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -51,12 +52,15 @@ type law struct {
 	source  string      // what to call where all rules are from; "" if there are none
 	primary *primary
 	hashKey string
-	store   storeConfig
-	trusted []netip.Prefix
-	clients *clientaddr.Extractor
-	form    pathform.Form
 	sets    *redissource.Sets // nil: none are read
 	setless bool              // there is no Redis to read them from
+
+	compiler *rules.Compiler // of all sources, and of what they come to
+	serving  atomic.Bool
+	store    storeConfig
+	trusted  []netip.Prefix
+	clients  *clientaddr.Extractor
+	form     pathform.Form
 }
 
 // read reads --config, and lets it fill in what neither flags nor environment said.
@@ -69,11 +73,13 @@ func (f *lawFlags) read(ctx context.Context, s *System, flags *pflag.FlagSet, wa
 	if l.hashKey, err = s.secret("hash-key-file", f.hashKeyFile, warn); err != nil {
 		return nil, err
 	}
+	l.compiler = rules.NewCompiler(rules.WithHashKey([]byte(l.hashKey)), rules.WithRest(l.rest))
+	f.compiler = l.compiler
 	if l.primary, err = f.open(ctx, s); err != nil {
 		return nil, err
 	}
 	l.file = l.primary.file
-	if l.set, err = l.compile(l.file); err != nil {
+	if l.set, err = l.compiler.Compile(l.file); err != nil {
 		return nil, err
 	}
 	if err := f.settle(flags, l); err != nil {
@@ -83,17 +89,25 @@ func (f *lawFlags) read(ctx context.Context, s *System, flags *pflag.FlagSet, wa
 	return l, nil
 }
 
+// compile is for what all sources come to: it fills in the members of sets.
 func (l *law) compile(file *rules.File) (*rules.Set, error) {
 	if l.sets != nil {
 		file = l.sets.Complete(file)
 	} else if err := noRedis(file); l.setless && err != nil {
 		return nil, err
 	}
-	var opts []rules.Option
-	if l.hashKey != "" {
-		opts = append(opts, rules.WithHashKey([]byte(l.hashKey)))
+	return l.compiler.Compile(file)
+}
+
+// restTime is how long whoever makes rules leaves the processor to others, after each tenth of
+// a millisecond.
+const restTime = 100 * time.Microsecond
+
+// rest lets requests go first, once there are some.
+func (l *law) rest() {
+	if l.serving.Load() {
+		time.Sleep(restTime)
 	}
-	return rules.Compile(file, opts...)
 }
 
 // settle is where flags, which the environment has set too by now, beat the file.

@@ -70,6 +70,7 @@ func (l *live) start(layers []source.Layer, wait time.Duration, signals <-chan o
 	l.ended.Go(func() { ready <- l.keeper.Wait(ctx) })
 	select {
 	case <-ready: // what is missing was told
+		l.law.serving.Store(true)
 		return nil
 	case received := <-signals:
 		l.log.Info("ending before the rules were there", "signal", received.String())
@@ -203,7 +204,7 @@ func (l *live) lintSoon(layer string) {
 func (l *live) lint(name string, text []byte) {
 	l.linting.Lock()
 	defer l.linting.Unlock()
-	_, warnings, _ := rules.Lint(name, text, listOptions(name)...)
+	_, warnings, _ := rules.Lint(name, text, append(listOptions(name), rules.WithRest(l.law.rest))...)
 	var odd []string
 	for i := range warnings {
 		w := &warnings[i]

@@ -44,7 +44,7 @@ func (f *sourceFlags) open(ctx context.Context, s *System) (*primary, error) {
 		}
 		return p.still(), err
 	default:
-		p.Source, err = filesource.New(f.config, filesource.WithPoll(f.poll), filesource.WithSets())
+		p.Source, err = filesource.New(f.config, filesource.WithPoll(f.poll), filesource.WithSets(), filesource.WithCompiler(f.compiler))
 	}
 	if err != nil {
 		return nil, err

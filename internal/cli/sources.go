@@ -25,6 +25,8 @@ type sourceFlags struct {
 	listsChannel       string
 	refresh, wait      time.Duration
 	allowEmpty         bool
+
+	compiler *rules.Compiler // of all sources and what puts them together; nil: each has its own
 }
 
 const configPoll = 30 * time.Second
@@ -98,7 +100,8 @@ func (f *sourceFlags) redis(ctx context.Context, name, flag, at string, store *s
 	if at == inStore {
 		at = store.url
 	}
-	opts := []redissource.Option{redissource.WithPrefix(prefix), redissource.WithChannel(channel), redissource.WithRefresh(f.refresh)}
+	opts := []redissource.Option{redissource.WithPrefix(prefix), redissource.WithChannel(channel), redissource.WithRefresh(f.refresh),
+		redissource.WithCompiler(f.compiler)}
 	if f.allowEmpty {
 		opts = append(opts, redissource.WithAllowEmpty())
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/redisstore"
+	"github.com/weirproject/weir/rules"
 	"github.com/weirproject/weir/rules/ledger"
 	"github.com/weirproject/weir/rules/source"
 )
@@ -39,6 +40,7 @@ type config struct {
 	most            int
 	allowEmpty      bool
 	redis           []redisstore.Option
+	compiler        *rules.Compiler
 }
 
 // WithPrefix is what the keys of the hashes begin with; the default is rate_limit_config:.
@@ -66,6 +68,10 @@ func WithAllowEmpty() Option { return func(c *config) { c.allowEmpty = true } }
 func WithRedis(opts ...redisstore.Option) Option {
 	return func(c *config) { c.redis = append(c.redis, opts...) }
 }
+
+// WithCompiler has hashes checked by a compiler that others use too, such as the
+// source.Keeper: what was compiled here need not be compiled there. A Ledger does without.
+func WithCompiler(compiler *rules.Compiler) Option { return func(c *config) { c.compiler = compiler } }
 
 // A Source is the hashes of a Redis as a source.Source and a source.Reloader. Its own
 // guard against a Redis that has lost all rules knows more than that of a source.Keeper,
@@ -107,6 +113,9 @@ func New(url string, opts ...Option) (*Source, error) {
 	}
 	table := newTable(c.prefix, c.most)
 	table.allowEmpty = c.allowEmpty
+	if c.compiler != nil {
+		table.compiler = c.compiler
+	}
 	return newSource(url, c, table), nil
 }
 
