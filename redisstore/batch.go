@@ -13,7 +13,7 @@ const (
 	// batchKeys is how many keys a script decides at most: Redis serves nobody else meanwhile.
 	batchKeys = 64
 	// batchClaims is how many claims a request may have to be decided with others in one
-	// script: what more of them cost is little beside them.
+	// script: as many letters as a shape has room for. A call is little beside more of them.
 	batchClaims = 8
 
 	plainShape  = uint64(plainLetter)

@@ -102,7 +102,7 @@ func TestCallsOfABatch(t *testing.T) {
 	store := r.open(t, redisstore.WithTimeout(time.Minute))
 	bucket, window := weir.MustLimit("bucket", weir.PerHour(1_000_000)), weir.MustLimit("window", weir.FixedWindow{Limit: 1_000_000, Window: time.Hour})
 	other := weir.MustLimit("other", weir.PerMinute(1_000_000))
-	both := askFor(bucket, 2, names("k", 32)...)
+	both := askFor(bucket, 2, names("k", 34)...)
 	for i := range both {
 		both[i].Claims = append(both[i].Claims, weir.Claim{Key: both[i].Claims[0].Key, Limit: window, Cost: 1})
 		both[i].Decisions = make([]weir.Decision, 4)
@@ -119,7 +119,7 @@ func TestCallsOfABatch(t *testing.T) {
 		"two limits":          {mixed, 1},
 		"a key twice":         {append(askFor(bucket, 1, "a", "b", "a"), askFor(bucket, 1, "b", "a")...), 2},
 		"windows":             {askFor(window, 1, names("k", 64)...), 1},
-		"two claims each":     {both, 1},
+		"two claims each":     {both, 2},
 		"two kinds":           {append(askFor(window, 1, names("k", 20)...), askFor(bucket, 1, names("k", 20)...)...), 2},
 		"one":                 {askFor(bucket, 1, "one"), 1},
 		"what is wrong":       {append(askFor(bucket, 1, "a", "b"), weir.Request{Times: -1}), 1},
@@ -141,6 +141,32 @@ func TestCallsOfABatch(t *testing.T) {
 	}
 	if scripts := r.owner("").Info("memory")["number_of_cached_scripts"]; scripts != "6" {
 		t.Errorf("Redis keeps %s scripts: one a kind of request, whatever their number, limits and keys: 6", scripts)
+	}
+}
+
+// Requests that differ in the first of many claims are not of one kind.
+func TestBatchOfManyClaims(t *testing.T) {
+	store := single(t).open(t, redisstore.WithTimeout(time.Minute))
+	bucket := weir.MustLimit("bucket", weir.PerHour(5))
+	requests := append(askFor(weir.MustLimit("window", weir.FixedWindow{Limit: 5, Window: time.Hour}), 1, "a"),
+		askFor(weir.MustLimit("log", weir.SlidingLog{Limit: 5, Window: time.Hour}), 1, "b")...)
+	for i := range requests {
+		for _, key := range names(requests[i].Claims[0].Key, 8) {
+			requests[i].Claims = append(requests[i].Claims, weir.Claim{Key: key, Limit: bucket, Cost: 1})
+		}
+		requests[i].Decisions = make([]weir.Decision, 9)
+	}
+	store.DecideBatch(t.Context(), requests)
+	wantAll(t, "of nine claims", requests, 1)
+	for i := range requests {
+		if _, err := store.Decide(t.Context(), requests[i].Claims, 0, requests[i].Decisions); err != nil {
+			t.Errorf("request %d: %v", i, err)
+		}
+		for j, d := range requests[i].Decisions {
+			if d.Remaining != 4 {
+				t.Errorf("request %d, claim %d: %d remain of 5", i, j, d.Remaining)
+			}
+		}
 	}
 }
 

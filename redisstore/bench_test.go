@@ -5,7 +5,6 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"strconv"
-	"sync"
 	"testing"
 	"time"
 
@@ -112,10 +111,13 @@ func BenchmarkBatch(b *testing.B) {
 	})
 	for _, size := range []int{4, 16, 32, 64, 128, 512} {
 		b.Run("batch/"+strconv.Itoa(size), func(b *testing.B) {
-			requests := sync.Pool{New: func() any { return manyRequests(size, claim) }}
-			measureRedis(b, server, 4, size, func() error {
-				batch := requests.Get().([]weir.Request)
-				defer requests.Put(batch)
+			requests := make(chan []weir.Request, 4)
+			for range cap(requests) {
+				requests <- manyRequests(size, claim)
+			}
+			measureRedis(b, server, cap(requests), size, func() error {
+				batch := <-requests
+				defer func() { requests <- batch }()
 				for i := range batch {
 					batch[i].Claims[0].Key = keys[rand.IntN(len(keys))]
 				}
