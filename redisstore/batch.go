@@ -182,6 +182,9 @@ func (s *Store) decideOne(ctx context.Context, r *weir.Request) {
 
 // decideEach decides requests by themselves, at the same time.
 func (s *Store) decideEach(ctx context.Context, entries []entry) {
+	if len(entries) == 0 {
+		return
+	}
 	var wait sync.WaitGroup
 	for _, e := range entries {
 		wait.Go(func() { s.decideOne(ctx, e.Request) })

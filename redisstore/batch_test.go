@@ -219,6 +219,24 @@ func TestBatchWhereNothingCanBeWritten(t *testing.T) {
 	}
 }
 
+// A user who may not call MGET decides batches without it.
+func TestBatchWithoutMGET(t *testing.T) {
+	server := redistest.StartACL(t, "ann", "secret")
+	address := strings.Replace(server.URL(), "redis://", "redis://ann:secret@", 1)
+	store := redis{url: address}.open(t, redisstore.WithTimeout(time.Minute))
+	client, err := redisstore.Client(t.Context(), address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	if err := client.Do(t.Context(), client.B().Arbitrary("ACL", "SETUSER", "ann", "-mget").Build()).Error(); err != nil {
+		t.Fatal(err)
+	}
+	requests := askFor(weir.MustLimit("limit", weir.PerHour(10)), 3, names("k", 100)...)
+	store.DecideBatch(t.Context(), requests)
+	wantAll(t, "without MGET", requests, 3)
+}
+
 // A Redis that stands still is an error of each request, in time, and charges none twice.
 func TestBatchOnAStoppedRedis(t *testing.T) {
 	r := single(t)
@@ -314,4 +332,11 @@ func TestCallsOfABatchInACluster(t *testing.T) {
 	if n := count("a", "b", "c", "d"); n != 4 {
 		t.Errorf("%d calls for four keys of four slots, want 4", n)
 	}
+	pair := askFor(limit, 1, "{a}x", "{a}y")
+	for i, apart := range []string{"{b}x", "{c}y"} {
+		pair[i].Claims = append(pair[i].Claims, weir.Claim{Key: apart, Limit: limit, Cost: 1})
+		pair[i].Decisions = nil
+	}
+	store.DecideBatch(t.Context(), pair)
+	wantAll(t, "of claims in several slots", pair, 1)
 }

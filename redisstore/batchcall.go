@@ -19,37 +19,24 @@ func (s *Store) decideAlike(ctx context.Context, chunk []entry, keys []string) {
 	multi := severalFirst(chunk)
 	s.prepareBatch(a, chunk, keys, multi)
 	again, err := s.askBatch(ctx, a, chunk, multi)
-	plain := chunk[0].shape == plainShape
-	switch {
-	case plain && answers(err, "OOM", "READONLY", "MISCONF", "NOREPLICAS"): // at the first write
+	var answer *ServerError
+	switch answered := errors.As(err, &answer); {
+	case err == nil:
+		s.decideEach(ctx, again)
+	case answered && strings.HasPrefix(answer.Text, "TRYAGAIN"): // some keys of the slot have moved
+		s.decideEach(ctx, chunk)
+	case answered && chunk[0].shape == plainShape:
+		// Full, a replica, MGET forbidden: it ended before its first write, because what lets
+		// one write lets all. The other script answers those that write nothing.
 		for i := range chunk {
 			chunk[i].shape = bucketShape
 		}
-		s.decideAlike(ctx, chunk, keys) // which answers those that write nothing
-	case answers(err, "TRYAGAIN"): // some keys of a slot have moved
-		s.decideEach(ctx, chunk)
-	case err != nil:
-		for i := range chunk {
-			chunk[i].Granted, chunk[i].Err = 0, explain(err, chunk[i].Claims)
-		}
+		s.decideAlike(ctx, chunk, keys)
 	default:
-		s.decideEach(ctx, again)
-	}
-}
-
-// answers reports whether Redis answered with one of the errors that say that nothing was
-// executed. Before 7.0 other words stand before them.
-func answers(err error, texts ...string) bool {
-	var answer *ServerError
-	if !errors.As(err, &answer) {
-		return false
-	}
-	for _, text := range texts {
-		if strings.Contains(answer.Text, text) {
-			return true
+		for i := range chunk {
+			chunk[i].Err = explain(err, chunk[i].Claims)
 		}
 	}
-	return false
 }
 
 // severalFirst moves the requests of other than one time to the front, and counts them.

@@ -178,6 +178,9 @@ func (s *scripts) args(kinds []*kind) (n int) {
 func (s *scripts) assemble(o op, kinds []*kind, c claimText) string {
 	var before, change, after strings.Builder
 	var reply []string
+	if c.crowded = len(kinds) > roomFor; c.crowded {
+		before.WriteString("local own = {}\n")
+	}
 	for i, k := range kinds {
 		t := s.twins[k.twin]
 		c.number, c.args = i+1, t.args
@@ -225,12 +228,23 @@ type claimText struct {
 	args     []string
 	first    int    // the index in ARGV of its first argument
 	key, arg string // what is added to the indices in KEYS and ARGV
+	crowded  bool   // its variables are fields of a table
 }
 
-var own = regexp.MustCompile(`\b[a-z]+(_[a-z]+)*_\b`)
+// roomFor is how many claims have locals of their own: Lua allows a function 200 in all.
+const roomFor = 16
+
+var (
+	own      = regexp.MustCompile(`\b[a-z]+(_[a-z]+)*_\b`)
+	declared = regexp.MustCompile(`\blocal ((function )?[a-z]+(_[a-z]+)*_\b)`)
+)
 
 func (c *claimText) text(step string) string {
 	step = strings.ReplaceAll(step, "FOREIGN", fmt.Sprintf("do return redis.error_reply('WEIR foreign %d') end", c.number))
+	prefix := ""
+	if c.crowded {
+		step, prefix = declared.ReplaceAllString(step, "$1"), "own."
+	}
 	return own.ReplaceAllStringFunc(step, func(name string) string {
 		if name == "key_" {
 			return fmt.Sprintf("KEYS[%s%d]", c.key, c.number)
@@ -240,7 +254,7 @@ func (c *claimText) text(step string) string {
 				return fmt.Sprintf("ARGV[%s%d]", c.arg, c.first+i)
 			}
 		}
-		return name + strconv.Itoa(c.number)
+		return prefix + name + strconv.Itoa(c.number)
 	})
 }
 

@@ -122,6 +122,43 @@ func claimsApart(limits ...*weir.Limit) []weir.Claim {
 	return claims
 }
 
+// A decision may have as many claims of any algorithm as of another.
+func TestMostClaims(t *testing.T) {
+	store := single(t).open(t, redisstore.WithTimeout(time.Minute))
+	for n, spec := range []weir.Spec{
+		weir.PerHour(5), weir.GCRA(5, 7, time.Hour), weir.TokenBucket{Capacity: 5, Refill: 1, Period: time.Hour, Mode: weir.Step},
+		weir.FixedWindow{Limit: 5, Window: time.Hour}, weir.SlidingLog{Limit: 5, Window: time.Hour},
+		weir.SlidingCounter{Limit: 5, Window: time.Hour, Slices: 10}, weir.Concurrency{Limit: 5, TTL: time.Hour},
+	} {
+		claims := make([]weir.Claim, weir.MaxClaims)
+		for i := range claims {
+			claims[i] = claimsApart(weir.MustLimit(fmt.Sprint("most-", n), spec))[0]
+			claims[i].Key = fmt.Sprint("key-", i)
+		}
+		left := func(want int64) {
+			t.Helper()
+			decisions := make([]weir.Decision, len(claims))
+			if _, err := store.Decide(t.Context(), claims, 0, decisions); err != nil {
+				t.Fatalf("%s: %v", spec, err)
+			}
+			for i, d := range decisions {
+				if d.Remaining != want {
+					t.Errorf("%s: %d remain of key %d, want %d", spec, d.Remaining, i, want)
+				}
+			}
+		}
+		granted, err := store.Decide(t.Context(), claims, 1, nil)
+		if err != nil || granted != 1 {
+			t.Fatalf("%s: granted %d, error %v", spec, granted, err)
+		}
+		left(4)
+		refund, charge := store.Refund(t.Context(), claims, 0, nil), store.Charge(t.Context(), claims, nil)
+		if refund != nil || charge != nil {
+			t.Fatalf("%s: errors %v, %v", spec, refund, charge)
+		}
+	}
+}
+
 // What one slot refuses, the others give back.
 func TestClusterGivesBack(t *testing.T) {
 	store := clustered(t).open(t, redisstore.WithTimeout(time.Minute))

@@ -19,6 +19,7 @@ type Option func(*options)
 type options struct {
 	secret []byte
 	read   func(name string) ([]byte, error)
+	sets   bool
 }
 
 // WithHashKey gives the key of the hash that replaces long keys. All nodes of one store
@@ -59,6 +60,10 @@ type builder struct {
 	listed     int                     // values of all lists
 	exceptions map[string][]*Exception // by rule
 	zones      map[string]*time.Location
+	members    map[string][]string // of sets
+	used       map[setUse]*values
+	membered   int     // members of those
+	leftOut    *report // members that are none of a list's
 	planter    planter
 
 	fileResponse Response // over the defaults
@@ -73,7 +78,8 @@ type attribute struct {
 func build(file *File, r *report, o options) *Set {
 	set := &Set{seal: newSeal(o.secret), exact: make(map[string]*paths), below: make(map[string]*paths)}
 	b := &builder{report: r, set: set, states: make(map[string]int), attributes: make(map[attribute]bool), groups: make(map[string]int),
-		exceptions: make(map[string][]*Exception), zones: make(map[string]*time.Location), planter: planter{set: set}}
+		exceptions: make(map[string][]*Exception), zones: make(map[string]*time.Location), members: file.Sets,
+		used: make(map[setUse]*values), leftOut: &report{file: file.Name}, planter: planter{set: set}}
 	b.server(file)
 	set.lists = b.lists(-1, file.Allow, file.Deny, "")
 	b.fileExceptions(file)
@@ -82,6 +88,7 @@ func build(file *File, r *report, o options) *Set {
 		b.rule(i, &file.Rules[i])
 	}
 	b.planter.finish()
+	set.names, set.leftOut = b.setNames(), b.leftOut.err()
 	return set
 }
 

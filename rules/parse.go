@@ -20,7 +20,7 @@ const maxDepth = 16
 
 // Parse reads a file of rules: one YAML document. The error is an *Error that lists every
 // mistake; name is what it calls the file. What Parse accepts, Compile accepts. Of the
-// options only WithFiles matters: without it Parse reads nothing but the text.
+// options only WithFiles and WithSets matter. Without WithFiles it reads nothing but the text.
 func Parse(name string, text []byte, opts ...Option) (*File, error) {
 	file, r := read(name, text, opts)
 	if err := r.err(); err != nil {
@@ -40,7 +40,7 @@ func read(name string, text []byte, opts []Option) (*File, *report) {
 	for _, opt := range opts {
 		opt(&o)
 	}
-	d := &decoder{report: r, file: file, read: o.read}
+	d := &decoder{report: r, file: file, read: o.read, sets: o.sets}
 	if root := d.document(text); root != nil {
 		d.refuse(root)
 		d.root(root)
@@ -82,7 +82,8 @@ type decoder struct {
 	file  *File
 	read  func(name string) ([]byte, error) // of files that lists name; nil: there are none
 	files map[string]*listFile
-	filed int // values that are in files
+	filed int  // values that are in files
+	sets  bool // lists may name some
 }
 
 func (d *decoder) wrong(n *yaml.Node, format string, args ...any) {
@@ -307,8 +308,8 @@ func (d *decoder) table(p place, n *yaml.Node) map[string][]string {
 func (d *decoder) lists(p place, n *yaml.Node) map[string]List {
 	table := make(map[string]List)
 	each := func(p place, name string, n *yaml.Node) {
-		if values := d.listed(p, n); len(values) > 0 {
-			table[name] = List{Values: values}
+		if list := d.listed(p, n); len(list.Values)+len(list.Sets) > 0 {
+			table[name] = list
 		}
 	}
 	d.names(p, n, each)

@@ -61,6 +61,8 @@ type Set struct {
 
 	exceptions lists // of no rule
 	unfit      []Unfit
+	names      []string // of sets
+	leftOut    error    // of their members
 
 	grouped bool // some rules are in groups
 

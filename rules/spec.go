@@ -22,6 +22,8 @@ const (
 	MaxAllListed    = 100_000 // values of all allows and denies of a file
 	MaxListFile     = 8 << 20 // bytes of a file of values
 	MaxListFiles    = 64      // files of values of a file of rules
+	MaxSets         = 64      // sets that the lists of a file name
+	MaxAllMembers   = 100_000 // members of all those sets
 	MaxBans         = 8       // lengths of a rule's bans
 	MaxRefusals     = 1000    // refusals that lead to a ban
 	MaxWindows      = 16      // windows of a schedule
@@ -48,6 +50,10 @@ type File struct {
 
 	// Exceptions are laid over the rules. They come from a ledger: no file says them.
 	Exceptions []Exception
+
+	// Sets are the members of the sets that lists name. They come from a Redis: no file says
+	// them. A set that is missing here names nobody; see Set.LeftOut.
+	Sets map[string][]string
 }
 
 // A Spec is one rule as plain data, in the words of a file. See docs/rules.md.
@@ -129,6 +135,7 @@ type Candidate struct {
 // A List is the values of one component that an allow or deny names.
 type List struct {
 	Values []string
+	Sets   []string // keys of sets in Redis whose members are values too: see File.Sets
 }
 
 // A Window is a part of the week in which a rule applies.

@@ -172,24 +172,28 @@ func lastOf(r *weir.Request) []weir.Decision {
 	return r.Decisions[len(r.Decisions)-len(r.Claims):]
 }
 
+// likeMost are limits of few kinds, with different numbers.
+var likeMost = []weir.Spec{weir.PerSecond(10), weir.GCRA(4, 1, time.Second), weir.PerSecond(10), weir.FixedWindow{Limit: 5, Window: time.Minute},
+	weir.FixedWindow{Limit: 3, Window: time.Second, Anchor: weir.Epoch}, weir.SlidingCounter{Limit: 7, Window: time.Minute, Slices: 6}}
+
 // manyInABatch: a batch may be of any length, from none, and hold all kinds of limits.
 func manyInABatch(t TB, b *bench) {
 	t.Helper()
 	batch(b.Store, nil)
-	model := newModel(b.clock.read)
-	var requests []weir.Request
-	for i := range 300 {
-		spec := oneOfEach[i%len(oneOfEach)]
-		if i >= 100 {
-			spec = oneOfEach[0] // and many of one kind
-		}
-		c := b.claim(spec)
-		c.Cost = 1 + int64(i%3)
-		times := int64(i % 5)
+	manyEqualModel(t, b, 100, oneOfEach, func(i int) int64 { return 1 + int64(i%3) })
+	manyEqualModel(t, b, 300, likeMost, func(int) int64 { return 1 })
+}
+
+func manyEqualModel(t TB, b *bench, n int, specs []weir.Spec, cost func(i int) int64) {
+	t.Helper()
+	model, requests := newModel(b.clock.read), make([]weir.Request, n)
+	for i := range requests {
+		c, times := b.claim(specs[i%len(specs)]), int64(i%5)
+		c.Cost = cost(i)
 		if c.Lease != "" {
 			times = min(times, 1)
 		}
-		requests = append(requests, request(times, c))
+		requests[i] = request(times, c)
 	}
 	for round := range 4 {
 		batch(b.Store, requests)

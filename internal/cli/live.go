@@ -29,6 +29,7 @@ const lintAfter = time.Second
 type live struct {
 	log     *slog.Logger
 	gate    *gate.Gate
+	stack   *stack // nil: there are no layers to be told
 	metrics *observe.Metrics
 	law     *law                   // as it was at the start
 	given   func(flag string) bool // beats what the file says
@@ -40,6 +41,7 @@ type live struct {
 	// These are the keeper's goroutine's.
 	complete bool              // each source was in force once
 	settings map[string]string // that were said last, and take a start
+	leftOut  []string          // what of sets names nobody, as it was told last
 
 	linter *time.Timer // nil: none is due
 
@@ -89,7 +91,8 @@ func (l *live) close() {
 // sources are how they stand, for the metrics.
 func (l *live) sources() (list []observe.Source) {
 	for _, y := range l.keeper.Status().Layers {
-		list = append(list, observe.Source{Name: y.Name, Up: !y.Down, Good: y.Err == nil, Rules: y.Rules, Loaded: y.Loaded})
+		good := y.Err == nil && (y.Name != setsLayer || y.Warning == nil && l.gate.Rules().LeftOut() == nil)
+		list = append(list, observe.Source{Name: y.Name, Up: !y.Down, Good: good, Rules: y.Rules, Loaded: y.Loaded})
 	}
 	return list
 }
@@ -99,7 +102,11 @@ func (l *live) swap(set *rules.Set) error {
 	if err := l.gate.Swap(set); err != nil {
 		return err
 	}
+	if l.stack != nil {
+		l.stack.follow(set)
+	}
 	l.metrics.Rules(set, time.Now())
+	l.keepSets(set)
 	return nil
 }
 
@@ -196,7 +203,7 @@ func (l *live) lintSoon(layer string) {
 func (l *live) lint(name string, text []byte) {
 	l.linting.Lock()
 	defer l.linting.Unlock()
-	_, warnings, _ := rules.Lint(name, text, listFiles(name)...)
+	_, warnings, _ := rules.Lint(name, text, listOptions(name)...)
 	var odd []string
 	for i := range warnings {
 		w := &warnings[i]

@@ -28,6 +28,8 @@ type storeConfig struct {
 	url     string
 	timeout time.Duration // of a call of Redis
 	maxKeys int           // of memory
+	nodes   int           // that share it
+	without []string      // layers before Redis that are left out: layerWords
 }
 
 // openStore opens the store. A Redis that cannot be reached is no error: what is decided

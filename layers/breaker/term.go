@@ -8,13 +8,13 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// State says what becomes of calls.
+// State says what becomes of calls. The larger, the worse.
 type State uint8
 
 const (
 	Closed  State = iota // they go through
-	Open                 // they fail at once
 	Closing              // a growing share goes through, the others fail at once
+	Open                 // they fail at once
 )
 
 // String is the state's word: "closed", "open", "closing".

@@ -85,16 +85,18 @@ func TestSharesOfAnyNumbers(t *testing.T) {
 }
 
 func TestWholeLimits(t *testing.T) {
-	whole := weir.MustLimit("whole", weir.PerSecond(100))
-	local, err := fallback.NewLocal(4, memstore.New(), fallback.WithWhole(func(l *weir.Limit) bool { return l.Name() == "whole" }))
+	whole := "whole"
+	local, err := fallback.NewLocal(4, memstore.New(), fallback.WithWhole(func(l *weir.Limit) bool { return l.Name() == whole }))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if share := local.Share(whole); share != whole {
-		t.Errorf("%s was divided to %s", whole, share)
+	limit, other := weir.MustLimit("whole", weir.PerSecond(100)), weir.MustLimit("other", weir.PerSecond(100))
+	if local.Share(limit) != limit || local.Share(other).Capacity() != 25 {
+		t.Errorf("%s and %s are the shares", local.Share(limit), local.Share(other))
 	}
-	if share := local.Share(weir.MustLimit("other", weir.PerSecond(100))); share.Capacity() != 25 {
-		t.Errorf("another was not divided: %s", share)
+	whole = "other" // rules change
+	if local.Share(other) != other || local.Share(limit).Capacity() != 25 {
+		t.Errorf("%s and %s are the shares after that changed", local.Share(limit), local.Share(other))
 	}
 }
 

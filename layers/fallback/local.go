@@ -24,7 +24,7 @@ type LocalStore struct {
 type LocalOption func(*LocalStore)
 
 // WithWhole gives the limits that are not divided: those whose keys each come to one node, and
-// buckets that measure something else than requests.
+// buckets that measure something else than requests. It is asked about each claim.
 func WithWhole(whole func(*weir.Limit) bool) LocalOption {
 	return func(l *LocalStore) { l.whole = whole }
 }
@@ -47,7 +47,7 @@ func NewLocal(nodes int, store weir.Store, opts ...LocalOption) (*LocalStore, er
 	for _, opt := range opts {
 		opt(l)
 	}
-	l.shares = derived.New(l.divide)
+	l.shares = derived.New(func(limit *weir.Limit, nodes float64) *weir.Limit { return divide(limit, int64(nodes)) })
 	l.scratch.New = func() any { claims := make([]weir.Claim, 0, 8); return &claims }
 	return l, nil
 }
@@ -56,22 +56,20 @@ func bad(field string, given any, allowed string) error {
 	return &weir.InputError{Field: field, Given: given, Allowed: allowed}
 }
 
-func (l *LocalStore) divide(limit *weir.Limit) *weir.Limit {
-	if l.nodes == 1 || l.whole != nil && l.whole(limit) {
+// Share is what this node grants of a limit.
+func (l *LocalStore) Share(limit *weir.Limit) *weir.Limit {
+	if l.nodes == 1 || l.whole != nil && limit != nil && l.whole(limit) {
 		return limit
 	}
-	return divide(limit, l.nodes)
+	return l.shares.Of(limit, float64(l.nodes))
 }
-
-// Share is what this node grants of a limit.
-func (l *LocalStore) Share(limit *weir.Limit) *weir.Limit { return l.shares.Of(limit) }
 
 // claims are those on this node's shares. Hand them back with done.
 func (l *LocalStore) claims(claims []weir.Claim) *[]weir.Claim {
 	list := l.scratch.Get().(*[]weir.Claim)
 	*list = append((*list)[:0], claims...)
 	for i := range *list {
-		(*list)[i].Limit = l.shares.Of(claims[i].Limit)
+		(*list)[i].Limit = l.Share(claims[i].Limit)
 	}
 	return list
 }

@@ -269,7 +269,7 @@ func TestBatchesAreHeardOf(t *testing.T) {
 	if local.Decide(background, one, 0, d); d[0].Remaining != 1 || batch[2].Granted != 1 || batch[0].Err == nil {
 		t.Errorf("%d left of 2 after one was granted: %+v", d[0].Remaining, batch)
 	}
-	if _, ok := local.Warm(memstore.New()).(weir.Batcher); ok {
+	if _, ok := local.Warm(struct{ weir.Store }{memstore.New()}).(weir.Batcher); ok {
 		t.Error("a store that decides no batches seems to")
 	}
 }

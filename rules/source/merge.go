@@ -71,11 +71,12 @@ func Merge(parts ...Part) *Merged {
 	return m
 }
 
-// room makes room for the rules of all parts, and for their places. Of one part they are
-// shared: nothing is laid over them.
+// room makes room for the rules of all parts, and for their places. Where one part alone has
+// any they are shared: nothing is laid over them.
 func (m *Merged) room(parts []Part) (places map[string]int) {
-	if len(parts) == 1 {
-		m.File.Rules, m.From = slices.Clip(parts[0].File.Rules), slices.Repeat([]string{parts[0].Name}, len(parts[0].File.Rules))
+	some := slices.DeleteFunc(slices.Clone(parts), func(p Part) bool { return len(p.File.Rules) == 0 })
+	if len(some) == 1 {
+		m.File.Rules, m.From = slices.Clip(some[0].File.Rules), slices.Repeat([]string{some[0].Name}, len(some[0].File.Rules))
 		return nil
 	}
 	total := 0

@@ -204,7 +204,7 @@ type parsed struct {
 
 // fill parses those texts that are not on the shelf yet, as many at once as there are
 // processors, and drops all others.
-func (s shelf) fill(texts []text) {
+func (s shelf) fill(texts []text, opts ...rules.Option) {
 	results := make([]parsed, len(texts))
 	var all sync.WaitGroup
 	room := make(chan bool, runtime.GOMAXPROCS(0))
@@ -214,7 +214,7 @@ func (s shelf) fill(texts []text) {
 			room <- true
 			all.Go(func() {
 				found := make(lists)
-				file, err := rules.Parse(t.name, t.body, rules.WithFiles(found.recording(t.path)))
+				file, err := rules.Parse(t.name, t.body, append(opts[:len(opts):len(opts)], rules.WithFiles(found.recording(t.path)))...)
 				results[i] = parsed{sum, found, file, err}
 				<-room
 			})

@@ -28,6 +28,7 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/rules"
 	"github.com/weirproject/weir/rules/source"
 )
 
@@ -46,6 +47,7 @@ type Source struct {
 	poll   time.Duration
 	bell   source.Bell
 	disk   disk
+	parse  []rules.Option
 	shelf  shelf       // Run's, as is
 	seen   source.News // what came of the last texts
 	notify func() (*notifier, error)
@@ -57,6 +59,10 @@ type Option func(*Source)
 // WithPoll says how often all is read again although nothing was heard, 100 ms to 24 h,
 // instead of every 30 seconds.
 func WithPoll(every time.Duration) Option { return func(s *Source) { s.poll = every } }
+
+// WithSets lets lists name sets in Redis (rules.WithSets). It is for programs that have these
+// sets read, as redissource.Sets does: nobody is named by a set that is not.
+func WithSets() Option { return func(s *Source) { s.parse = append(s.parse, rules.WithSets()) } }
 
 // New makes a source of the rules in the file path. If it is a directory, all files in it
 // that end in .yaml or .yml, and do not begin with a dot, are one law: in the order of their
@@ -202,7 +208,7 @@ func (r *reader) read() source.News {
 	if err != nil {
 		return source.News{Err: err}
 	}
-	r.shelf.fill(texts)
+	r.shelf.fill(texts, r.parse...)
 	if err := unmoved(texts); err != nil { // the lists may be newer than what names them
 		return source.News{Err: err}
 	}

@@ -45,7 +45,8 @@ type config struct {
 // For a Ledger it is the hash tag of its keys.
 func WithPrefix(prefix string) Option { return func(c *config) { c.prefix = prefix } }
 
-// WithChannel is where changes are announced; the default is rate_limit_config.
+// WithChannel is where changes are announced; the default is rate_limit_config, and for Sets
+// weir:lists.
 func WithChannel(channel string) Option { return func(c *config) { c.channel = channel } }
 
 // WithRefresh is after how long all hashes are read again although nobody said so, give or
@@ -74,6 +75,7 @@ type Source struct {
 	url     string
 	config  config
 	reloads chan chan<- outcome
+	woken   chan struct{} // of Sets: there is more to read
 
 	// These are Run's.
 	shelf   shelf
