@@ -55,7 +55,7 @@ func (n *News) Tell(ctx context.Context, message []byte) error {
 func (n *News) Listen(ctx context.Context, hear func(message []byte), missed func()) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	late := time.AfterFunc(subscribeTime, func() { cancel(errors.New("Redis does not confirm the subscription")) })
+	late := time.AfterFunc(subscribeTime, func() { cancel(errors.New("the subscription is not confirmed")) })
 	defer late.Stop()
 	confirmed := rueidis.WithOnSubscriptionHook(ctx, func(s rueidis.PubSubSubscription) {
 		if s.Kind == "subscribe" && late.Stop() {

@@ -10,40 +10,9 @@ import (
 	"time"
 
 	"github.com/weirproject/weir"
-	"github.com/weirproject/weir/layers/recall"
 )
 
-// idle is a store that takes no time: what is left is the layer's.
-type idle struct {
-	weir.Store
-	said  weir.Decision
-	calls int64
-}
-
-func (s *idle) Decide(_ context.Context, claims []weir.Claim, times int64, decisions []weir.Decision) (int64, error) {
-	s.calls++
-	for i := range decisions {
-		decisions[i] = s.said
-	}
-	if s.said.RetryAfter != 0 {
-		return 0, nil
-	}
-	return times, nil
-}
-
-func (s *idle) Close() error { return nil }
-
 var refusing = weir.Decision{RetryAfter: time.Hour, ResetAfter: time.Hour}
-
-func over(tb testing.TB, next weir.Store, opts ...recall.Option) *recall.Store {
-	tb.Helper()
-	store, err := recall.New(next, opts...)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(func() { store.Close() })
-	return store
-}
 
 // claimsOf are claims under so many limits, the first on one key of its own.
 func claimsOf(n int, key string) []weir.Claim {
@@ -73,7 +42,7 @@ func processorTime() time.Duration {
 // BenchmarkFlood: one hot key is refused, from all cores.
 func BenchmarkFlood(b *testing.B) {
 	b.Run("Limiter.Allow", func(b *testing.B) {
-		next := &idle{said: refusing}
+		next := &answering{says: refusing}
 		limiter, err := weir.New(over(b, next), "hot", weir.PerHour(1))
 		if err != nil {
 			b.Fatal(err)
@@ -85,11 +54,11 @@ func BenchmarkFlood(b *testing.B) {
 				limiter.Allow(context.Background(), "ip:203.0.113.7")
 			}
 		})
-		b.ReportMetric(float64(next.calls)/float64(b.N), "calls/op")
+		b.ReportMetric(float64(next.calls.Load())/float64(b.N), "calls/op")
 	})
 	for _, n := range []int{1, 4} {
 		b.Run(fmt.Sprint("Decide/claims=", n), func(b *testing.B) {
-			next := &idle{said: refusing}
+			next := &answering{says: refusing}
 			store, claims := over(b, next), claimsOf(n, "ip:203.0.113.7")
 			defer spends(b)()
 			b.RunParallel(func(p *testing.PB) {
@@ -98,7 +67,7 @@ func BenchmarkFlood(b *testing.B) {
 					store.Decide(context.Background(), claims, 1, decisions)
 				}
 			})
-			b.ReportMetric(float64(next.calls)/float64(b.N), "calls/op")
+			b.ReportMetric(float64(next.calls.Load())/float64(b.N), "calls/op")
 		})
 	}
 }
@@ -108,12 +77,12 @@ func BenchmarkLone(b *testing.B) {
 	for _, n := range []int{1, 4} {
 		for _, kept := range []int{0, 200_000} {
 			b.Run(fmt.Sprintf("claims=%d/kept=%d", n, kept), func(b *testing.B) {
-				next := &idle{said: refusing}
+				next := &answering{says: refusing}
 				store := over(b, next)
 				for i := range kept {
 					store.Decide(b.Context(), claimsOf(1, fmt.Sprint("kept-", i)), 1, nil)
 				}
-				next.said = weir.Decision{Remaining: 1000}
+				next.says = weir.Decision{Remaining: 1000}
 				calls := make([][]weir.Claim, 1<<12)
 				for i := range calls {
 					calls[i] = claimsOf(n, fmt.Sprint("lone-", i))
@@ -131,7 +100,7 @@ func BenchmarkLone(b *testing.B) {
 
 // BenchmarkLearn: what remembering a refusal costs beside the call that it was learned from.
 func BenchmarkLearn(b *testing.B) {
-	store := over(b, &idle{said: refusing})
+	store := over(b, &answering{says: refusing})
 	calls := make([][]weir.Claim, 1<<18)
 	for i := range calls {
 		calls[i] = claimsOf(1, fmt.Sprint("key-", i))

@@ -37,10 +37,12 @@ const (
 	mostPause  = 5 * time.Second
 )
 
-// The first byte of a message. Others are of a newer version.
+// A message is one byte, 8 bytes that are its sender's own, and what the first byte says.
+// Other ones are of a newer version.
 const (
-	kindAll    = 'a' // forget all
-	kindStates = 's' // then for each state: 8 bytes weir.Limit.Hash, the key's length (uvarint), the key
+	head       = 9
+	kindAll    = 'a' // nothing: forget all
+	kindStates = 's' // for each state 8 bytes weir.Limit.Hash, the key's length (uvarint), the key
 )
 
 // A state is where a key's state lies: under which limit's name and algorithm.
@@ -53,6 +55,7 @@ type state struct {
 // bounded set, in which a key that is given back to a thousand times stands once.
 type desk struct {
 	store     *Store
+	sender    uint64
 	news      News
 	warn      func(string)
 	listening atomic.Bool
@@ -69,7 +72,7 @@ func newDesk(s *Store, news News, warn func(string)) *desk {
 	if warn == nil {
 		warn = func(string) {}
 	}
-	return &desk{store: s, news: news, warn: warn, stop: func() {}, waiting: make(map[state]struct{}), wake: make(chan struct{}, 1)}
+	return &desk{store: s, sender: rand.Uint64(), news: news, warn: warn, stop: func() {}, waiting: make(map[state]struct{}), wake: make(chan struct{}, 1)}
 }
 
 func (d *desk) open() {
@@ -109,12 +112,12 @@ func (d *desk) next() []byte {
 	defer d.mu.Unlock()
 	if d.all {
 		d.all = false
-		return []byte{kindAll}
+		return d.begin(kindAll)
 	}
 	if len(d.waiting) == 0 {
 		return nil
 	}
-	message := []byte{kindStates}
+	message := d.begin(kindStates)
 	for s := range d.waiting {
 		if message = appendState(message, s); len(message) > maxMessage-MaxKey-binary.MaxVarintLen64-8 {
 			delete(d.waiting, s)
@@ -125,6 +128,10 @@ func (d *desk) next() []byte {
 	return message
 }
 
+func (d *desk) begin(kind byte) []byte {
+	return binary.BigEndian.AppendUint64([]byte{kind}, d.sender)
+}
+
 func appendState(b []byte, s state) []byte {
 	b = binary.BigEndian.AppendUint64(b, s.limit)
 	b = binary.AppendUvarint(b, uint64(len(s.key)))
@@ -133,10 +140,10 @@ func appendState(b []byte, s state) []byte {
 
 // readStates calls each for the states of a message. ok is false where it is not understood.
 func readStates(message []byte, each func(limit uint64, key []byte)) (ok bool) {
-	if len(message) == 0 || len(message) > maxMessage || message[0] != kindStates {
+	if len(message) < head || len(message) > maxMessage || message[0] != kindStates {
 		return false
 	}
-	for rest := message[1:]; len(rest) > 0; {
+	for rest := message[head:]; len(rest) > 0; {
 		if len(rest) < 8 {
 			return false
 		}
@@ -154,6 +161,9 @@ func readStates(message []byte, each func(limit uint64, key []byte)) (ok bool) {
 // hear forgets what another node tells, and everything where it does not understand: anybody
 // who may write to the channel can make it ask the store, and nothing else.
 func (d *desk) hear(message []byte) {
+	if len(message) >= head && binary.BigEndian.Uint64(message[1:]) == d.sender {
+		return // what it tells was forgotten here when it happened
+	}
 	s := d.store
 	now := s.clock()
 	if !readStates(message, func(limit uint64, key []byte) {

@@ -309,7 +309,7 @@ func (q *question) set(claims []weir.Claim) (hash uint64) {
 		if len(claims[i].Key) > MaxKey {
 			return 0
 		}
-		hash = mix(bits.RotateLeft64(hash, 1), q.hash[i])
+		hash = mix(hash, q.hash[i])
 	}
 	return hash
 }

@@ -33,6 +33,17 @@ func steady(clock func() weir.Instant) func() time.Duration {
 	}
 }
 
+// over is a layer that is closed with the test.
+func over(tb testing.TB, next weir.Store, opts ...recall.Option) *recall.Store {
+	tb.Helper()
+	store, err := recall.New(next, opts...)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { store.Close() })
+	return store
+}
+
 // driven are options of a layer on a driven clock.
 func driven(clock func() time.Duration) []recall.Option {
 	return []recall.Option{recall.WithClock(clock), recall.WithLongest(longest)}

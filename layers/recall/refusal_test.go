@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/layers/recall"
@@ -247,6 +248,18 @@ func TestWhatIsNotRemembered(t *testing.T) {
 		s.ask(0, i < 2, c)
 		s.ask(0, i < 2, c)
 	}
+}
+
+// Callers build keys in buffers that they reuse.
+func TestKeysAreCopied(t *testing.T) {
+	s := newScene(t)
+	c := claim(weir.PerHour(1), 1)
+	buffer := []byte("key")
+	c.Key = unsafe.String(&buffer[0], len(buffer))
+	s.ask(1, true, c)
+	buffer[0] = '#'
+	c.Key = "key"
+	s.ask(0, false, c)
 }
 
 func TestErrorsAreNotRemembered(t *testing.T) {

@@ -88,8 +88,7 @@ func TestWhoIsBannedHereIsToldSo(t *testing.T) {
 	hold.Cost = 0
 	s.ask(1, true, limit, hold)
 	s.ask(0, false, limit, hold)
-	s.pass(time.Second)
-	ban := hold
+	ban := hold // in the same instant
 	ban.Cost = 3
 	if err := s.layer.Charge(t.Context(), []weir.Claim{ban}, nil); err != nil {
 		t.Fatal(err)
