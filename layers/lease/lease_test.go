@@ -567,61 +567,37 @@ func TestAReplyThatIsLost(t *testing.T) {
 	})
 }
 
-// Neither what failed nor what went back uses the node's share up.
+// Neither what failed, nor what went back, nor what was used up takes of the node's share.
 func TestTheShareIsFreeAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limit := weir.MustLimit("limit", weir.TokenBucket{Capacity: 1000, Refill: 1000, Period: second})
-		b, claims := open(t, tenth), one(limit)
-		for i := range 40 {
-			b.many(120, claims)
-			if i%2 == 0 {
+		for what, use := range map[string]func(*bench, []weir.Claim){
+			"goes back": func(b *bench, claims []weir.Claim) { b.many(120, claims); b.expire() },
+			"fails": func(b *bench, claims []weir.Claim) {
+				b.many(120, claims)
+				b.expire()
 				b.below.set(0, weir.ErrUnavailable, nil)
-				for range 5 {
-					b.Decide(t.Context(), claims, 1, make([]weir.Decision, 1))
-				}
+				b.Decide(t.Context(), claims, 1, make([]weir.Decision, 1))
 				b.below.set(0, nil, nil)
-			}
-			time.Sleep(150 * time.Millisecond)
-		}
-		b.below.seen()
-		b.many(200, claims)
-		if times, _ := b.below.seen(); len(times) > 40 {
-			t.Errorf("at the end 200 requests made %d calls", len(times))
-		}
-	})
-}
-
-// What is on its way back still counts, until it is there.
-func TestWhatIsOnItsWayBackCounts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		limit := weir.MustLimit("limit", weir.SlidingLog{Limit: 1000, Window: time.Hour})
-		b, claims := open(t, tenth), one(limit)
-		b.many(300, claims)
-		for range 150 { // a burst, so that the lease is as large as it may be
-			b.ask(claims)
-		}
-		asked := 450 + int64(0)
-		burst := func() {
+			},
+			"is used up": func(b *bench, claims []weir.Claim) {
+				time.Sleep(second) // until the bucket is full
+				for asked := int64(1); asked < 10 || b.remaining(claims) != 1000-asked+1; asked++ {
+					b.ask(claims)
+				}
+				time.Sleep(second)
+			},
+		} {
+			b, claims := open(t, tenth), one(limit)
 			for range 30 {
-				if granted, _ := b.ask(claims); granted {
-					asked++
-				}
-				if held := 1000 - b.remaining(claims) - asked; held > 100 {
-					t.Fatalf("%d units are held, the share is 100", held)
-				}
-				time.Sleep(100 * time.Microsecond)
+				use(b, claims)
+			}
+			b.below.seen()
+			b.many(200, claims)
+			if times, _ := b.below.seen(); len(times) > 40 {
+				t.Errorf("after 30 times that a lease %s, 200 requests made %d calls", what, len(times))
 			}
 		}
-		b.below.seen()
-		for { // until it begins to go back, slowly
-			b.below.set(40*time.Millisecond, nil, nil)
-			time.Sleep(time.Millisecond)
-			b.below.set(0, nil, nil)
-			if _, refunds := b.below.seen(); len(refunds) > 0 {
-				break
-			}
-		}
-		burst()
 	})
 }
 
@@ -746,7 +722,7 @@ func TestALeaseThatComesTooLate(t *testing.T) {
 		b.many(3, claims)
 		times, refunds := b.below.seen()
 		if len(times) != 4 || slices.Max(times[1:]) != 1 || len(refunds) != 1 || refunds[0].Cost != times[0] {
-			t.Errorf("calls %d, given back %v, want one lease, back at once, and 3 single calls", times, refunds)
+			t.Errorf("calls %d, given back %v, want one lease, back soon, and 3 single calls", times, refunds)
 		}
 		var callers sync.WaitGroup
 		for range 30 {
