@@ -58,7 +58,7 @@ func TestBound(t *testing.T) {
 
 func TestBoundsThatAreNone(t *testing.T) {
 	for spec, text := range map[weir.Spec]string{
-		weir.Calendar{Limit: 100, Unit: weir.Day}:     "at most 100 units in each window, as without leases",
+		weir.Calendar{Limit: 100, Unit: weir.Day}:    "at most 100 units in each window, as without leases",
 		weir.Concurrency{Limit: 100, TTL: time.Hour}: "not leased",
 	} {
 		bound := lease.BoundOf(weir.MustLimit("limit", spec), lease.Terms{Share: 0.5}, 3)

@@ -27,52 +27,58 @@ func always(t lease.Terms) func(*weir.Limit) lease.Terms {
 type spy struct {
 	weir.Store
 	mu      sync.Mutex
-	times   []int64       // of Decide
-	refunds []weir.Claim  // cloned
+	times   []int64      // of Decide
+	refunds []weir.Claim // in their order, and when they were taken
+	taken   []weir.Instant
 	latency time.Duration // there, and again back
 	err     error         // what calls end with, undone
 	lost    error         // what calls end with, done
+	apart   bool          // the claims' clocks differ by their places
 }
 
-func (s *spy) travel() error {
+// travel is a way there, or back; it ends with the error of that way.
+func (s *spy) travel(ctx context.Context, err *error) error {
 	s.mu.Lock()
 	latency := s.latency
 	s.mu.Unlock()
-	time.Sleep(latency)
+	select {
+	case <-time.After(latency):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.err
-}
-
-func (s *spy) back() error {
-	s.mu.Lock()
-	latency := s.latency
-	s.mu.Unlock()
-	time.Sleep(latency)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.lost
+	return *err
 }
 
 func (s *spy) Decide(ctx context.Context, claims []weir.Claim, times int64, decisions []weir.Decision) (int64, error) {
 	s.mu.Lock()
 	s.times = append(s.times, times)
 	s.mu.Unlock()
-	if err := s.travel(); err != nil {
+	if err := s.travel(ctx, &s.err); err != nil {
 		return 0, err
 	}
 	granted, err := s.Store.Decide(ctx, claims, times, decisions)
-	return granted, errors.Join(err, s.back())
+	for i := 1; i < len(decisions) && s.apart; i++ {
+		decisions[i].At += weir.Instant(i)
+	}
+	return granted, errors.Join(err, s.travel(ctx, &s.lost))
 }
 
 func (s *spy) Refund(ctx context.Context, claims []weir.Claim, takenAt weir.Instant, decisions []weir.Decision) error {
 	s.mu.Lock()
-	s.refunds = append(s.refunds, claims...)
+	for _, c := range claims {
+		s.refunds, s.taken = append(s.refunds, c), append(s.taken, takenAt)
+	}
 	s.mu.Unlock()
-	if err := s.travel(); err != nil {
+	if err := s.travel(ctx, &s.err); err != nil {
 		return err
 	}
-	return errors.Join(s.Store.Refund(ctx, claims, takenAt, decisions), s.back())
+	return errors.Join(s.Store.Refund(ctx, claims, takenAt, decisions), s.travel(ctx, &s.lost))
+}
+
+func (s *spy) Reset(ctx context.Context, claims []weir.Claim) error {
+	return errors.Join(s.travel(ctx, &s.err), s.Store.Reset(ctx, claims), s.travel(ctx, &s.lost))
 }
 
 // set changes what the wire is like.
@@ -87,7 +93,7 @@ func (s *spy) seen() (times []int64, refunds []weir.Claim) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	times, refunds = s.times, s.refunds
-	s.times, s.refunds = nil, nil
+	s.times, s.refunds, s.taken = nil, nil, nil
 	return times, refunds
 }
 
@@ -366,7 +372,8 @@ func TestReset(t *testing.T) {
 		both := append(slices.Clone(claims), weir.Claim{Key: "all", Limit: global, Cost: 1})
 		b.many(95, both)
 		b.below.seen()
-		if err := b.Reset(t.Context(), claims); err != nil {
+		others := []weir.Claim{{Key: "other", Limit: global}, claims[0]}
+		if err := b.Reset(t.Context(), others); err != nil {
 			t.Fatal(err)
 		}
 		_, refunds := b.below.seen()
@@ -383,6 +390,36 @@ func TestReset(t *testing.T) {
 		time.Sleep(second)
 		if left := b.remaining(claims); left != 1_000_000-1 {
 			t.Errorf("%d left after a reset and one request", left)
+		}
+	})
+}
+
+// What happens to a key while it is being reset is over with it too.
+func TestDuringAReset(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, claims := open(t, tenth), one(daily(1_000_000))
+		b.many(45, claims)
+		b.below.seen()
+		reset := make(chan error)
+		b.below.set(lease.DefaultHold, nil, nil)
+		go func() { reset <- b.Reset(t.Context(), claims) }()
+		synctest.Wait()
+		b.below.set(0, nil, nil)
+		time.Sleep(lease.DefaultHold - 20*time.Millisecond)
+		if _, refunds := b.below.seen(); len(refunds) != 0 {
+			t.Errorf("given back during the reset: %v", refunds)
+		}
+		b.many(10, claims)
+		if b.Stats().Leases != 1 {
+			t.Fatal("nothing was leased during the reset")
+		}
+		if err := <-reset; err != nil {
+			t.Fatal(err)
+		}
+		b.below.seen()
+		b.many(1, claims)
+		if times, refunds := b.below.seen(); !slices.Equal(times, []int64{1}) || len(refunds) != 0 {
+			t.Errorf("after the reset: calls %d, given back %v, want a single call", times, refunds)
 		}
 	})
 }
@@ -511,6 +548,134 @@ func TestAStoreThatIsAway(t *testing.T) {
 	})
 }
 
+// A lease whose way back was lost is not spent: who knows whether it was charged.
+func TestAReplyThatIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, claims := open(t, tenth), one(daily(1_000_000))
+		b.many(500, claims)
+		b.expire()
+		b.below.set(0, nil, weir.ErrUnavailable)
+		if _, err := b.Decide(t.Context(), claims, 1, make([]weir.Decision, 1)); !errors.Is(err, weir.ErrUnavailable) {
+			t.Errorf("a lost reply: %v", err)
+		}
+		b.below.set(0, nil, nil)
+		b.below.seen()
+		b.ask(claims)
+		if times, _ := b.below.seen(); len(times) != 1 {
+			t.Errorf("calls %d after it, want one", times)
+		}
+	})
+}
+
+// Neither what failed, nor what went back, nor what was used up takes of the node's share.
+func TestTheShareIsFreeAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limit := weir.MustLimit("limit", weir.TokenBucket{Capacity: 1000, Refill: 1000, Period: second})
+		for what, use := range map[string]func(*bench, []weir.Claim){
+			"goes back": func(b *bench, claims []weir.Claim) { b.many(120, claims); b.expire() },
+			"fails": func(b *bench, claims []weir.Claim) {
+				b.many(120, claims)
+				b.expire()
+				b.below.set(0, weir.ErrUnavailable, nil)
+				b.Decide(t.Context(), claims, 1, make([]weir.Decision, 1))
+				b.below.set(0, nil, nil)
+			},
+			"is used up": func(b *bench, claims []weir.Claim) {
+				time.Sleep(second) // until the bucket is full
+				for asked := int64(1); asked < 10 || b.remaining(claims) != 1000-asked+1; asked++ {
+					b.ask(claims)
+				}
+				time.Sleep(second)
+			},
+		} {
+			b, claims := open(t, tenth), one(limit)
+			for range 30 {
+				use(b, claims)
+			}
+			b.below.seen()
+			b.many(200, claims)
+			if times, _ := b.below.seen(); len(times) > 40 {
+				t.Errorf("after 30 times that a lease %s, 200 requests made %d calls", what, len(times))
+			}
+		}
+	})
+}
+
+// A key that cools down loses its lease, and may earn one again.
+func TestAKeyThatCools(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, claims := open(t, tenth), one(daily(1_000_000))
+		b.many(300, claims)
+		for range 40 {
+			b.many(1, claims)
+			time.Sleep(30 * time.Millisecond)
+		}
+		if b.Stats().Leases != 0 {
+			t.Error("a cold key has a lease")
+		}
+		b.below.seen()
+		b.many(300, claims)
+		if times, _ := b.below.seen(); len(times) > 40 {
+			t.Errorf("hot again, 300 requests made %d calls", len(times))
+		}
+	})
+}
+
+// A limit that was exhausted is leased again when there is enough.
+func TestALimitThatRecovers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limit := weir.MustLimit("limit", weir.FixedWindow{Limit: 500, Window: second})
+		b, claims := open(t, tenth), one(limit)
+		_, d := b.ask(claims)
+		next := time.Now().Add(d[0].ResetAfter)
+		for time.Now().Before(next) {
+			b.ask(claims)
+			time.Sleep(time.Millisecond)
+		}
+		b.below.seen()
+		b.many(200, claims)
+		if times, _ := b.below.seen(); len(times) > 40 {
+			t.Errorf("in the next window 200 requests made %d calls", len(times))
+		}
+	})
+}
+
+// A lease of costs above 1 keeps to the share of what remains, in units.
+func TestTheShareIsOfUnits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, claims := open(t, tenth), one(daily(3000))
+		claims[0].Cost = 7
+		for range 300 {
+			before := b.remaining(claims)
+			b.ask(claims)
+			times, _ := b.below.seen()
+			if n := slices.Max(append(times, 1)); n > 1 && n*7 > before/10+7 {
+				t.Fatalf("a lease of %d × 7 units, with %d left", n, before)
+			}
+			time.Sleep(time.Millisecond)
+		}
+	})
+}
+
+// On a Redis Cluster the claims of a decision have clocks of their own.
+func TestEachClaimGoesBackAtItsInstant(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := open(t, tenth)
+		b.below.apart = true
+		claims := one(daily(1_000_000))
+		claims = append(claims, weir.Claim{Key: "a", Limit: claims[0].Limit, Cost: 1}, weir.Claim{Key: "b", Limit: claims[0].Limit, Cost: 1})
+		b.many(95, claims)
+		b.below.seen()
+		time.Sleep(lease.DefaultHold + 30*time.Millisecond)
+		b.below.mu.Lock()
+		taken := b.below.taken
+		b.below.mu.Unlock()
+		if len(taken) != 3 || taken[1] != taken[0]+1 || taken[2] != taken[0]+2 {
+			t.Errorf("given back at %d, want each at its own", taken)
+		}
+	})
+}
+
 // A way back that fails may have succeeded: it is not taken again.
 func TestWhatGoesBackGoesOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -554,10 +719,18 @@ func TestALeaseThatComesTooLate(t *testing.T) {
 		b.many(100, claims)
 		b.expire()
 		b.below.set(60*time.Millisecond, nil, nil)
-		b.many(8, claims)
+		b.many(3, claims)
 		times, refunds := b.below.seen()
-		if len(times) != 9 || slices.Max(times[1:]) != 1 || len(refunds) != 1 || refunds[0].Cost != times[0] {
-			t.Errorf("calls %d, given back %v, want one lease, back at once, and 8 single calls", times, refunds)
+		if len(times) != 4 || slices.Max(times[1:]) != 1 || len(refunds) != 1 || refunds[0].Cost != times[0] {
+			t.Errorf("calls %d, given back %v, want one lease, back soon, and 3 single calls", times, refunds)
+		}
+		var callers sync.WaitGroup
+		for range 30 {
+			callers.Go(func() { b.many(4, claims) })
+		}
+		callers.Wait()
+		if times, _ := b.below.seen(); len(times) != 120 {
+			t.Errorf("%d calls for 120 requests, want single ones", len(times))
 		}
 	})
 }
@@ -667,6 +840,26 @@ func TestDecisionsAreThoseOfSingleCalls(t *testing.T) {
 	}
 }
 
+// Those who borrow from a lease leave as evenly as if each had asked.
+func TestDelaysGoOnWithTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limit := weir.MustLimit("queue", weir.TokenBucket{Capacity: 1, Refill: 30, Period: 7 * second, Overdraft: 1000})
+		b, twin := open(t, tenth), limiter(t, memstore.New(), limit)
+		leased := limiter(t, b, limit) // by the shortcut, where that can
+		for i := range 250 {
+			got, err := leased.Allow(t.Context(), "hot")
+			want, err2 := twin.Allow(t.Context(), "hot")
+			if d := got.Delay - want.Delay; err != nil || err2 != nil || d < 0 || d > time.Microsecond {
+				t.Fatalf("request %d: a delay of %v, want %v (%v, %v)", i, got.Delay, want.Delay, err, err2)
+			}
+			time.Sleep(time.Millisecond)
+		}
+		if b.Stats().Taken < 100 {
+			t.Errorf("of 250 requests %+v", b.Stats())
+		}
+	})
+}
+
 // What was spent from a lease can be refunded by who spent it.
 func TestARequestFromALeaseIsRefunded(t *testing.T) {
 	for _, spec := range []weir.Spec{
@@ -702,9 +895,9 @@ func TestARequestFromALeaseIsRefunded(t *testing.T) {
 func TestShortcut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		leased, not := daily(1_000_000), weir.MustLimit("not", weir.TokenBucket{Capacity: 1000, Refill: 1, Period: second})
-		below := memstore.New()
-		s, err := lease.New(below, func(l *weir.Limit) lease.Terms {
-			return lease.Terms{Share: map[*weir.Limit]float64{leased: 0.1}[l]}
+		quick := weir.MustLimit("quick", weir.TokenBucket{Capacity: 1000, Refill: 1, Period: second})
+		s, err := lease.New(memstore.New(), func(l *weir.Limit) lease.Terms {
+			return lease.Terms{Share: map[*weir.Limit]float64{leased: 0.1, quick: 0.1}[l]}
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -720,6 +913,13 @@ func TestShortcut(t *testing.T) {
 		}
 		if s.Stats().Taken == 0 {
 			t.Error("nothing was leased")
+		}
+		bucket := limiter(t, s, quick)
+		for range 10 {
+			bucket.Allow(t.Context(), "hot")
+		}
+		if s.Stats().Leases != 2 {
+			t.Error("a limit that the store below has a shortcut for earned no lease")
 		}
 		through := limiter(t, s, not)
 		for i := range 10 {

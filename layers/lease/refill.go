@@ -53,7 +53,7 @@ func (s *Store) finish(e *entry, g *grant, now int64) {
 		return
 	}
 	left := max(0, g.left.Load())
-	e.learn(g, left, min(now, g.until))
+	e.learn(g, left, now)
 	s.book(e, left-g.held)
 	g.held = left
 }
@@ -94,7 +94,7 @@ func (g *grant) land(e *entry, sent, now int64) {
 // spent: the store is slower than leases may be held.
 const rest = 10
 
-// land puts a grant into its entry. It is false where nobody will spend it.
+// land puts a grant into its entry. It is false where nobody will spend it or look after it.
 func (s *Store) land(e *entry, f *flight, g *grant) (kept bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -106,13 +106,11 @@ func (s *Store) land(e *entry, f *flight, g *grant) (kept bool) {
 		s.stats.Taken += g.size
 		e.room.Store(e.share(g.decisions))
 	}
-	late := g.size > 0 && g.landed >= g.until
-	if late {
+	if g.size > 0 && g.landed >= g.until {
 		e.rests = g.landed + rest*int64(e.hold)
 	}
-	if late || e.gone {
-		return false
+	if !e.gone {
+		e.grant.Store(g)
 	}
-	e.grant.Store(g)
-	return true
+	return !e.gone
 }

@@ -58,10 +58,11 @@ func (s *Store) due() (due []*entry) {
 	return due
 }
 
-// idle reports whether an entry holds nothing, and nobody asks for it often enough.
+// idle reports whether an entry holds nothing, and nobody asks for it often enough. One that
+// rests is not: forgotten, it would be leased again at once.
 // Under Store.mu.
 func (e *entry) idle(now int64) bool {
-	if g := e.grant.Load(); e.flight != nil || g != nil && g.left.Load() > 0 {
+	if g := e.grant.Load(); e.flight != nil || now < e.rests || g != nil && g.left.Load() > 0 {
 		return false
 	}
 	return e.want < least || now-e.seen.Load() > int64(e.hold)
