@@ -23,8 +23,9 @@ type task struct {
 
 // A station is where one goroutine asks one row: it goes on where it stopped.
 type station struct {
-	ask  Asker
-	next int
+	ask   Asker
+	next  int
+	batch int // questions between two looks at the clock
 }
 
 // A tally is what came of the questions of one slice.
@@ -124,22 +125,33 @@ func (t *tally) count(granted bool, err error) {
 	}
 }
 
-// batch is how many questions rush asks between two looks at the clock.
-const batch = 128
+const (
+	// most is how many questions rush asks at most between two looks at the clock.
+	most = 128
+	// moment is what that may take: slow questions have the clock looked at after each.
+	moment = time.Millisecond
+)
 
 // rush asks as fast as it can. It counts apart and adds once, so that goroutines do not
 // share a cache line of counters.
 func (s *station) rush(names *names, until time.Time, out *tally) {
 	var t tally
 	i := s.next
-	for time.Now().Before(until) {
-		for range batch {
+	for began := time.Now(); began.Before(until); {
+		for range max(1, s.batch) {
 			granted, err := s.ask(names.at(i))
 			t.count(granted, err)
 			if i++; i == names.n {
 				i = 0
 			}
 		}
+		now := time.Now()
+		if now.Sub(began) < moment {
+			s.batch = min(most, 2*max(1, s.batch))
+		} else {
+			s.batch /= 2
+		}
+		began = now
 	}
 	s.next = i
 	out.add(&t)

@@ -22,10 +22,10 @@ import (
 
 func main() {
 	quick := flag.Bool("quick", false, "about a minute, with more noise, instead of about five")
-	only := flag.String("only", "", "measure one part: memory, redis or resp")
+	only := flag.String("only", "", "measure one part: memory, redis, layers or resp")
 	url := flag.String("redis", "", "URL of an empty Redis to use (it is flushed); default: start one")
 	flag.Parse()
-	if flag.NArg() > 0 || !slices.Contains([]string{"", "memory", "redis", "resp"}, *only) {
+	if flag.NArg() > 0 || !slices.Contains([]string{"", "memory", "redis", "layers", "resp"}, *only) {
 		flag.Usage()
 		os.Exit(2)
 	}
@@ -76,11 +76,18 @@ func run(out, log io.Writer, p plan, only, url string) (err error) {
 		bars = r.memoryBars()
 	}
 	if only == "" || only == "redis" {
-		st := &stage{crew: c, rounds: p.redisRounds, slice: p.redisSlice, timed: true, cpu: s.cpu, broken: r.broken, board: r.board, log: log}
+		st := &stage{crew: c, rounds: p.redisRounds, slice: p.redisSlice, timed: true, used: s.usage, broken: r.broken, board: r.board, log: log}
 		if err := r.measureRedis(out, st, s, p.thousands); err != nil {
 			return err
 		}
 		bars = append(bars, r.redisBars()...)
+	}
+	if only == "" || only == "layers" {
+		l, err := overLayers(out, stage{crew: c, rounds: p.redisRounds, slice: p.redisSlice, timed: true, used: s.usage, log: log}, s)
+		if err != nil {
+			return err
+		}
+		bars = append(bars, l.bars()...)
 	}
 	if only == "" || only == "resp" {
 		b, err := overRESP(out, s, p.respRounds, p.respRequests)

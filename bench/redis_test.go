@@ -63,7 +63,7 @@ func TestEveryRedisRowIsMeasured(t *testing.T) {
 	s := redisForTest(t)
 	crew := newCrew(16)
 	t.Cleanup(crew.stop)
-	st := &stage{crew: crew, rounds: 2, slice: 5 * time.Millisecond, timed: true, cpu: s.cpu, broken: map[string]string{}, board: board{}, log: io.Discard}
+	st := &stage{crew: crew, rounds: 2, slice: 5 * time.Millisecond, timed: true, used: s.usage, broken: map[string]string{}, board: board{}, log: io.Discard}
 	rows := append(redisRows(s), threeRows(s)...)
 	st.check(rows) // it loads the scripts, too
 	for _, refused := range []bool{false, true} {
@@ -123,9 +123,9 @@ func TestFootprintsHoldWhatTheySay(t *testing.T) {
 	}
 }
 
-func TestRedisCPUIsCounted(t *testing.T) {
+func TestWhatRedisDoesIsCounted(t *testing.T) {
 	s := redisForTest(t)
-	before, err := s.cpu()
+	before, err := s.usage()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,8 +133,13 @@ func TestRedisCPUIsCounted(t *testing.T) {
 	if err := s.control.Eval(context.Background(), busy, nil).Err(); err != nil {
 		t.Fatal(err)
 	}
-	if after, err := s.cpu(); err != nil || after <= before {
-		t.Errorf("a busy script took %v, %v", after-before, err)
+	sha := s.control.ScriptLoad(context.Background(), returnOne).Val()
+	for range 3 {
+		s.control.EvalSha(context.Background(), sha, nil)
+	}
+	after, err := s.usage()
+	if err != nil || after.cpu <= before.cpu || after.calls-before.calls != 3 {
+		t.Errorf("a busy script and three short ones: %+v, then %+v, %v", before, after, err)
 	}
 }
 

@@ -105,21 +105,26 @@ func (s *server) flush() error {
 	return s.control.FlushAll(context.Background()).Err()
 }
 
-// cpu is the processor time that the server used so far.
-func (s *server) cpu() (time.Duration, error) {
-	fields, err := s.info("cpu")
+// usage is the processor time that the server used so far, and how many scripts it ran.
+func (s *server) usage() (usage, error) {
+	fields, err := s.info("everything")
 	if err != nil {
-		return 0, err
+		return usage{}, err
 	}
 	var total float64
 	for _, field := range []string{"used_cpu_user", "used_cpu_sys"} {
 		seconds, err := strconv.ParseFloat(fields[field], 64)
 		if err != nil {
-			return 0, fmt.Errorf("INFO cpu: %s: %w", field, err)
+			return usage{}, fmt.Errorf("INFO cpu: %s: %w", field, err)
 		}
 		total += seconds
 	}
-	return time.Duration(total * float64(time.Second)), nil
+	u := usage{cpu: time.Duration(total * float64(time.Second))}
+	if text, ok := strings.CutPrefix(fields["cmdstat_evalsha"], "calls="); ok { // absent before the first
+		count, _, _ := strings.Cut(text, ",")
+		u.calls, err = strconv.ParseInt(count, 10, 64)
+	}
+	return u, err
 }
 
 // memory is used_memory, less the buffers of clients: they grow and shrink on their own.

@@ -40,6 +40,7 @@ type figure struct {
 	perSecond []float64 // decisions of all goroutines
 	allocs    []float64 // a decision
 	cpu       []float64 // of Redis, nanoseconds a decision
+	calls     []float64 // of scripts in Redis, a decision
 	p50, p99  time.Duration
 	failed    int64 // answers that were errors
 	asked     int64
@@ -86,9 +87,9 @@ type stage struct {
 	crew   *crew
 	rounds int
 	slice  time.Duration
-	timed  bool                          // take the time of each question
-	cpu    func() (time.Duration, error) // of Redis so far; nil: there is none
-	broken map[string]string             // rows that failed the self-check, and why
+	timed  bool                  // take the time of each question
+	used   func() (usage, error) // of Redis so far; nil: there is none
+	broken map[string]string     // rows that failed the self-check, and why
 	board  board
 	log    io.Writer
 	live   uint64 // bytes of heap after the last collection
@@ -104,7 +105,13 @@ type actor struct {
 
 type slicePart struct {
 	tally tally
+	usage
+}
+
+// usage is what Redis did.
+type usage struct {
 	cpu   time.Duration
+	calls int64 // of scripts
 }
 
 // check runs the self-check of every row and remembers who failed.
@@ -195,20 +202,20 @@ func (s *stage) open(r row, sc *scene) (*actor, error) {
 }
 
 func (s *stage) perform(a *actor, goroutines int, names *names) {
-	before, _ := s.used()
+	before, _ := s.usage()
 	t := s.crew.run(a.stations[goroutines], names, s.slice, s.timed)
-	after, err := s.used()
+	after, err := s.usage()
 	if err != nil {
 		t.failed, t.firstError = t.failed+1, err
 	}
-	a.slices[goroutines] = append(a.slices[goroutines], slicePart{t, after - before})
+	a.slices[goroutines] = append(a.slices[goroutines], slicePart{t, usage{after.cpu - before.cpu, after.calls - before.calls}})
 }
 
-func (s *stage) used() (time.Duration, error) {
-	if s.cpu == nil {
-		return 0, nil
+func (s *stage) usage() (usage, error) {
+	if s.used == nil {
+		return usage{}, nil
 	}
-	return s.cpu()
+	return s.used()
 }
 
 // figure is what the slices came to, or why they are none: a row must have done what the
@@ -222,6 +229,7 @@ func (a *actor) figure(goroutines int, refused bool) figure {
 		f.perSecond = append(f.perSecond, n/part.tally.elapsed.Seconds())
 		f.allocs = append(f.allocs, float64(part.tally.mallocs)/n)
 		f.cpu = append(f.cpu, float64(part.cpu)/n)
+		f.calls = append(f.calls, float64(part.calls)/n)
 	}
 	f.failed, f.asked = total.failed, total.asked()
 	if total.latency != nil {

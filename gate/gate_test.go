@@ -114,7 +114,7 @@ func TestFaultsAndPolicies(t *testing.T) {
 				if got := v.Outcome.String() + " " + v.Reason.String(); got != want || by != test.by {
 					t.Errorf("%s, %s: %s by %q, want %s by %q", test.path, name, got, by, want, test.by)
 				}
-				if asked := test.first != "passed no_rule"; asked != errors.Is(v.Err, fault) || (v.Outcome == gate.Passed) != (v.Granted == 1) {
+				if asked := test.first != "passed no_rule"; asked != errors.Is(v.Err, fault) || asked != v.Degraded() || (v.Outcome == gate.Passed) != (v.Granted == 1) {
 					t.Errorf("%s, %s: granted %d, the error is %v", test.path, name, v.Granted, v.Err)
 				}
 			}
@@ -130,13 +130,13 @@ func TestWhatIsNoFaultOfTheStore(t *testing.T) {
 	cancel()
 	store.err = fmt.Errorf("%w: %w", weir.ErrUnavailable, context.Canceled)
 	var v gate.Verdict
-	if err := g.Decide(over, &rules.Request{}, gate.Once, &v); !errors.Is(err, context.Canceled) || v.Outcome != gate.Failed || v.Reason != gate.Canceled || v.Granted != 0 {
+	if err := g.Decide(over, &rules.Request{}, gate.Once, &v); !errors.Is(err, context.Canceled) || v.Outcome != gate.Failed || v.Reason != gate.Canceled || v.Granted != 0 || v.Degraded() {
 		t.Errorf("a context that is over: %v, %v", v.Outcome, err)
 	}
 	store.err = nil
 	for _, ask := range []gate.Ask{{Times: -1}, {Times: 1, Cost: new(int64(-1))}, {Times: 1, Cost: new(int64(weir.MaxUnits + 1))}, {Times: 1, Claims: make([]weir.Claim, 1)}} {
 		var input *weir.InputError
-		if err := g.Decide(t.Context(), &rules.Request{}, ask, &v); !errors.As(err, &input) || v.Outcome != gate.Failed || v.Reason != gate.BadInput || v.Len() != 0 {
+		if err := g.Decide(t.Context(), &rules.Request{}, ask, &v); !errors.As(err, &input) || v.Outcome != gate.Failed || v.Reason != gate.BadInput || v.Len() != 0 || v.Degraded() {
 			t.Errorf("%+v: %v %v, %v", ask, v.Outcome, v.Reason, err)
 		}
 	}

@@ -84,6 +84,12 @@ type about struct {
 	ban       bool // whether the request is banned is what the claim asks
 }
 
+// Degraded reports whether the store did not answer, so that the rules' on_store_error
+// decided instead.
+func (v *Verdict) Degraded() bool {
+	return v.Err != nil && v.Reason != BadInput && v.Reason != Canceled
+}
+
 // A Check is one claim of the verdict and what came of it.
 type Check struct {
 	Rule      *rules.Rule // nil: the caller's own claim

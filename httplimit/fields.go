@@ -84,7 +84,8 @@ func describeWorst(h http.Header, family Fields, limit *weir.Limit, d *weir.Deci
 	}
 	reset := seconds(wait)
 	if family == UnixTime {
-		reset = ceil(int64(d.At)+wait.Microseconds(), 1e6)
+		at := max(d.At, -d.At) // below 0 it was decided in a store's place: see layers/fallback
+		reset = ceil(int64(at)+wait.Microseconds(), 1e6)
 	}
 	add(h, fieldXLimit, integer(limit.Most()))
 	add(h, fieldXLeft, integer(d.Remaining))

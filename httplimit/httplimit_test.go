@@ -264,6 +264,23 @@ func TestOtherFields(t *testing.T) {
 	}
 }
 
+// standIn marks its decisions as layers/fallback does: by an instant below 0.
+type standIn struct{ weir.Store }
+
+func (s standIn) Decide(ctx context.Context, claims []weir.Claim, times int64, decisions []weir.Decision) (int64, error) {
+	granted, err := s.Store.Decide(ctx, claims, times, decisions)
+	for i := range decisions {
+		decisions[i].At = -decisions[i].At
+	}
+	return granted, err
+}
+
+func TestUnixTimeOfAnAnswerInTheStoresPlace(t *testing.T) {
+	l := limiter(t, standIn{newClock().store()}, weir.FixedWindow{Limit: 1, Window: 1500 * time.Millisecond})
+	s := serve(t, perAddress(t, l, httplimit.WithFields(httplimit.UnixTime))(hello))
+	s.get("/").want(t, 200, map[string]string{"X-RateLimit-Reset": "1790000002"})
+}
+
 func TestBodies(t *testing.T) {
 	page := template.Must(template.New("").Parse(`{{.Status}} {{.RetryAfter}} {{.Wait}} {{.Violated}} {{.Answer.Limit.Name}} {{.Message}}`))
 	broken := template.Must(template.New("").Parse(`{{.NoSuch}}`))

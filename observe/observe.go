@@ -24,6 +24,7 @@ type Metrics struct {
 	verdicts [reasons][4]atomic.Uint64
 
 	looks           prometheus.Counter
+	degraded        prometheus.Counter
 	took            prometheus.Histogram
 	storeTook       *prometheus.HistogramVec
 	storeErrors     *prometheus.CounterVec
@@ -47,6 +48,7 @@ func New(version string) *Metrics {
 	m := &Metrics{registry: prometheus.NewRegistry()}
 	m.census.Store(&census{claims: new(tally), unknown: new(tally)})
 	m.looks = prometheus.NewCounter(prometheus.CounterOpts{Name: "weir_looks_total", Help: "Decisions that were only looked at: peeks and dry runs."})
+	m.degraded = prometheus.NewCounter(prometheus.CounterOpts{Name: "weir_degraded_total", Help: "Decisions that the rules' on_store_error made, because the store did not answer."})
 	m.took = prometheus.NewHistogram(prometheus.HistogramOpts{Name: "weir_decision_duration_seconds", Help: "How long decisions took, from the request to its verdict.", Buckets: durations})
 	m.storeTook = prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "weir_store_duration_seconds", Help: "How long calls of the store took.", Buckets: durations}, []string{"operation"})
 	m.storeErrors = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_store_errors_total", Help: "Calls of the store that failed; wrong input and callers that left do not count."}, []string{"operation"})
@@ -57,7 +59,7 @@ func New(version string) *Metrics {
 	build := prometheus.NewGauge(prometheus.GaugeOpts{Name: "weir_build_info", Help: "1; the labels say what is running.",
 		ConstLabels: prometheus.Labels{"version": version, "goversion": runtime.Version()}})
 	build.Set(1)
-	m.registry.MustRegister(m, m.looks, m.took, m.storeTook, m.storeErrors, storeUp, m.ruleCount, m.loadedAt, m.fresh, build,
+	m.registry.MustRegister(m, m.looks, m.degraded, m.took, m.storeTook, m.storeErrors, storeUp, m.ruleCount, m.loadedAt, m.fresh, build,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -80,6 +82,9 @@ func (m *Metrics) Verdict(v *gate.Verdict) {
 	if v.Times == 0 {
 		m.looks.Inc()
 		return
+	}
+	if v.Degraded() {
+		m.degraded.Inc()
 	}
 	m.verdicts[v.Reason][v.Outcome].Add(1)
 	m.census.Load().count(v)

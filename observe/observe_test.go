@@ -250,13 +250,13 @@ func TestTheStoreIsWatched(t *testing.T) {
 	// Two calls: one for the limits, one for the shadow rule.
 	says(t, m, `weir_store_up 0`, `weir_store_errors_total{operation="decide"} 2`, `weir_store_duration_seconds_count{operation="decide"} 2`)
 	decide(t, g, from("192.0.2.1", "/paid"), gate.Once)
-	says(t, m, `weir_decisions_total{outcome="failed",rule="paid"} 1`, `weir_verdicts_total{outcome="failed",reason="store_failed"} 1`)
+	says(t, m, `weir_decisions_total{outcome="failed",rule="paid"} 1`, `weir_verdicts_total{outcome="failed",reason="store_failed"} 1`, `weir_degraded_total 2`)
 	store.err = &weir.InputError{Field: "key"}
 	decide(t, g, r, gate.Ask{Times: -1})
 	says(t, m, `weir_store_up 0`, `weir_store_errors_total{operation="decide"} 3`)
 	store.err = nil
 	decide(t, g, r, gate.Once)
-	says(t, m, `weir_store_up 1`)
+	says(t, m, `weir_store_up 1`, `weir_degraded_total 2`)
 
 	// A caller that left says nothing about the store.
 	ctx, cancel := context.WithCancel(t.Context())

@@ -19,6 +19,13 @@ type observed struct {
 	decide, charge, refund, reset operation
 }
 
+// An observedBatcher is an observed store that decides batches. A batch is timed as one call.
+type observedBatcher struct {
+	observed
+	batcher weir.Batcher
+	batch   operation
+}
+
 // An operation is the metrics of one method.
 type operation struct {
 	took   prometheus.Observer
@@ -30,7 +37,25 @@ func (m *Metrics) Store(store weir.Store) weir.Store {
 	of := func(name string) operation {
 		return operation{m.storeTook.WithLabelValues(name), m.storeErrors.WithLabelValues(name)}
 	}
-	return &observed{store, m, of("decide"), of("charge"), of("refund"), of("reset")}
+	s := observed{store, m, of("decide"), of("charge"), of("refund"), of("reset")}
+	if batcher, ok := store.(weir.Batcher); ok {
+		return &observedBatcher{s, batcher, of("batch")}
+	}
+	return &s
+}
+
+// DecideBatch implements weir.Batcher. One request that failed is noted for all: they went
+// together.
+func (s *observedBatcher) DecideBatch(ctx context.Context, requests []weir.Request) {
+	began := time.Now()
+	s.batcher.DecideBatch(ctx, requests)
+	var failure error
+	for i := range requests {
+		if err := requests[i].Err; err != nil && (failure == nil || isFailure(ctx, err)) {
+			failure = err
+		}
+	}
+	s.note(ctx, &s.batch, began, failure)
 }
 
 // Decide implements weir.Store.

@@ -26,5 +26,16 @@ func TestCalendarOfACallerWithAWrongClock(t *testing.T) {
 		if err != nil || granted != 1 || decisions[0].Remaining != int64(2-want) {
 			t.Errorf("a clock %d years off: granted %d, %d remain, error %v", off, granted, decisions[0].Remaining, err)
 		}
+		pair := []weir.Request{{Claims: claimOf("one", claims[0].Limit), Times: 1}, {Claims: claimOf("other", claims[0].Limit), Times: 1, Decisions: decisions}}
+		store.DecideBatch(ctx, pair)
+		for i := range pair {
+			if pair[i].Err != nil || pair[i].Granted != 1 || decisions[0].Remaining != int64(2-want) {
+				t.Errorf("a clock %d years off, request %d: granted %d, %d remain, error %v", off, i, pair[i].Granted, decisions[0].Remaining, pair[i].Err)
+			}
+		}
 	}
+}
+
+func claimOf(key string, limit *weir.Limit) []weir.Claim {
+	return []weir.Claim{{Key: key, Limit: limit, Cost: 1}}
 }

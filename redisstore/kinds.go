@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/algorithm"
 	"github.com/weirproject/weir/internal/algorithm/bucket"
 	"github.com/weirproject/weir/internal/algorithm/concurrency"
 	"github.com/weirproject/weir/internal/algorithm/slidingcounter"
@@ -20,43 +21,83 @@ type kind struct {
 	values int // of the reply
 	args   func(a *arguments, c *weir.Claim)
 	decide func(c *weir.Claim, reply []Value, now int64) (weir.Decision, error)
+	bucket func(reply []Value) bucket.State // nil for other algorithms
+}
+
+// before is the decision before the last n of the units that were granted, which left last.
+func (k *kind) before(c *weir.Claim, reply []Value, last weir.Decision, n, now int64) weir.Decision {
+	if k.bucket != nil {
+		return bucket.Before(c.Limit, k.bucket(reply), n, c.Cost, now)
+	}
+	return algorithm.Before(last, n)
 }
 
 // arguments are those of a script, and room for its reply: reused, because allocating them
-// took a quarter of what a decision costs its caller.
+// took a quarter of what a decision costs its caller. Keys and arguments are cut from one
+// string, which is not: it may be sent when its caller has gone.
 type arguments struct {
 	kinds []*kind
-	keys  []string
-	list  []string
+	words []string // keys, then the script's arguments
 	reply []Value
 	times int64
 	now   func() int64 // the caller's clock, for the bounds of calendars; Redis' decides
+
+	text []byte
+	ends []int // of the words in text
 }
 
 func (a *arguments) add(numbers ...int64) {
 	for _, n := range numbers {
-		a.list = append(a.list, strconv.FormatInt(n, 10))
+		a.text = strconv.AppendInt(a.text, n, 10)
+		a.end()
 	}
 }
 
-// empty lets go of what the last call used: keys may be parts of large requests.
-func (a *arguments) empty() {
-	clear(a.keys)
-	clear(a.list)
-	clear(a.reply)
-	a.kinds, a.keys, a.list, a.reply = a.kinds[:0], a.keys[:0], a.list[:0], a.reply[:0]
+func (a *arguments) addText(text string) {
+	a.text = append(a.text, text...)
+	a.end()
 }
+
+func (a *arguments) end() { a.ends = append(a.ends, len(a.text)) }
+
+// cut makes words of what was added.
+func (a *arguments) cut() {
+	text, from := string(a.text), 0
+	for _, end := range a.ends {
+		a.words = append(a.words, text[from:end])
+		from = end
+	}
+	a.text, a.ends = a.text[:0], a.ends[:0]
+}
+
+// roomy is how much room for text is kept: keys may be parts of large requests.
+const roomy = 16 << 10
+
+// empty lets go of what the last call used.
+func (a *arguments) empty() {
+	clear(a.words)
+	clear(a.reply)
+	a.kinds, a.words, a.reply = a.kinds[:0], a.words[:0], a.reply[:0]
+	if a.text, a.ends = a.text[:0], a.ends[:0]; cap(a.text) > roomy {
+		a.text = nil
+	}
+}
+
+const (
+	plainLetter  = 'q'
+	bucketLetter = 'b'
+)
 
 // The kinds. They are tables, not state: nothing writes them.
 var (
-	plainKind   = kind{'q', "plain", 1, plainArgs, bucketDecision}
-	bucketKind  = kind{'b', "bucket", 1, bucketArgs, bucketDecision}
-	partsKind   = kind{'p', "parts", 2, partsArgs, partsDecision}
-	stepKind    = kind{'s', "step", 2, stepArgs, partsDecision}
-	windowKind  = kind{'w', "window", 3, windowArgs, windowDecision}
-	logKind     = kind{'l', "log", 3, logArgs, logDecision}
-	counterKind = kind{'c', "counter", 1, counterArgs, counterDecision}
-	leaseKind   = kind{'h', "leases", 4, leaseArgs, leaseDecision}
+	plainKind   = kind{plainLetter, "plain", 1, plainArgs, bucketDecision, bucketState}
+	bucketKind  = kind{bucketLetter, "bucket", 1, bucketArgs, bucketDecision, bucketState}
+	partsKind   = kind{'p', "parts", 2, partsArgs, partsDecision, partsState}
+	stepKind    = kind{'s', "step", 2, stepArgs, partsDecision, partsState}
+	windowKind  = kind{'w', "window", 3, windowArgs, windowDecision, nil}
+	logKind     = kind{'l', "log", 3, logArgs, logDecision, nil}
+	counterKind = kind{'c', "counter", 1, counterArgs, counterDecision, nil}
+	leaseKind   = kind{'h', "leases", 4, leaseArgs, leaseDecision, nil}
 )
 
 func kindOf(l *weir.Limit) *kind {
@@ -102,12 +143,14 @@ func bucketArgs(a *arguments, c *weir.Claim) {
 }
 
 func bucketDecision(c *weir.Claim, reply []Value, now int64) (weir.Decision, error) {
-	return bucket.Decision(c.Limit, bucket.State{At: reply[0].Int}, c.Cost, now), nil
+	return bucket.Decision(c.Limit, bucketState(reply), c.Cost, now), nil
 }
+
+func bucketState(reply []Value) bucket.State { return bucket.State{At: reply[0].Int} }
 
 func partsArgs(a *arguments, c *weir.Claim) {
 	l := c.Limit
-	a.list = append(a.list, ladder(l, c.Cost, a.times))
+	a.addText(ladder(l, c.Cost, a.times))
 	a.add(l.Span().Whole, l.Span().Num, l.Interval().Den, l.Period(), l.Refill())
 }
 
@@ -141,7 +184,11 @@ func stepArgs(a *arguments, c *weir.Claim) {
 }
 
 func partsDecision(c *weir.Claim, reply []Value, now int64) (weir.Decision, error) {
-	return bucket.Decision(c.Limit, bucket.State{At: reply[0].Int, Part: reply[1].Int}, c.Cost, now), nil
+	return bucket.Decision(c.Limit, partsState(reply), c.Cost, now), nil
+}
+
+func partsState(reply []Value) bucket.State {
+	return bucket.State{At: reply[0].Int, Part: reply[1].Int}
 }
 
 func windowArgs(a *arguments, c *weir.Claim) {
@@ -152,7 +199,7 @@ func windowArgs(a *arguments, c *weir.Claim) {
 	} else if c.Limit.Anchor() == weir.Epoch {
 		grid = "epoch"
 	}
-	a.list = append(a.list, grid)
+	a.addText(grid)
 }
 
 // calendar is the bounds of the period round now, and of those before and after it.
@@ -193,7 +240,8 @@ func leaseArgs(a *arguments, c *weir.Claim) {
 	if c.Renew {
 		renew = "1"
 	}
-	a.list = append(a.list, c.Lease, renew)
+	a.addText(c.Lease)
+	a.addText(renew)
 }
 
 func leaseDecision(c *weir.Claim, reply []Value, now int64) (weir.Decision, error) {

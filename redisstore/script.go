@@ -26,7 +26,7 @@ import (
 type twin struct {
 	args  []string
 	reply []string
-	steps map[string]string // read, fit, charge, refund, restore, after: see assemble
+	steps map[string]string // read, fit, charge, refund, restore, after: see assemble; batch
 }
 
 // parseTwins reads the kinds out of the Lua files: sections headed "---- NAME words".
@@ -87,6 +87,7 @@ const (
 	opCharge  op = 'c'
 	opRefund  op = 'r' // of what was taken at ARGV[1]
 	opRestore op = 'e' // of leases: they expire at ARGV[1]
+	opBatch   op = 'm' // many requests, each of claims of the same kinds
 )
 
 // scripts assembles scripts and keeps them: one for each operation and sequence of kinds.
@@ -113,28 +114,78 @@ func (s *scripts) get(o op, kinds []*kind) *Script {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	text := s.assemble(o, kinds)
+	text := s.text(o, kinds)
 	sum := sha1.Sum([]byte(text))
 	script = &Script{Text: text, SHA: hex.EncodeToString(sum[:])}
 	s.made[string(id)] = script
 	return script
 }
 
+func (s *scripts) text(o op, kinds []*kind) string {
+	if o == opBatch {
+		return s.assembleBatch(kinds)
+	}
+	first := 1
+	if heads[o].arg {
+		first = 2
+	}
+	clock := s.clock(strconv.Itoa(first + s.args(kinds)))
+	return "local call = redis.call\n" + clock + heads[o].text + s.assemble(o, kinds, claimText{first: first})
+}
+
+// assembleBatch decides requests one after the other, each by itself: an error about the
+// state of one is its answer, and the others' stand. So each is a function that is pcalled,
+// but for a kind that nearly all are of: its twin has a step for batches.
+//
+// ARGV is how many of the requests, the first ones, do not ask once; how many arguments each
+// has, or 0 if all have the same; times of those that do not ask once; the arguments. The
+// reply is now, and for each request what was granted and the numbers of its states, or why
+// nothing was done and one element that says more.
+func (s *scripts) assembleBatch(kinds []*kind) string {
+	head := "local call = redis.call\n" + s.clock("#ARGV") + "local multi, stride = tonumber(ARGV[1]), tonumber(ARGV[2])\n"
+	if text := s.twins[kinds[0].twin].steps["batch"]; text != "" {
+		return head + text
+	}
+	decide := s.assemble(opBatch, kinds, claimText{first: 1, key: "key + ", arg: "arg + "})
+	return head + `local KEYS, ARGV = KEYS, ARGV
+local function decide(key, arg, granted)
+` + decide + `
+end
+local claims, reply, size = ` + strconv.Itoa(len(kinds)) + `, {now}, 1
+for i = 0, #KEYS / claims - 1 do
+  local times = i < multi and tonumber(ARGV[3 + i]) or 1
+  local _, answer = pcall(decide, i * claims, 2 + multi + i * stride, times)
+  local wrong = type(answer) == 'string' and answer or answer.err
+  if wrong then answer = {` + strconv.Itoa(failed) + `, wrong} end
+  for j = 1, #answer do
+    size = size + 1
+    reply[size] = answer[j]
+  end
+end
+return reply`
+}
+
+// args is how many arguments claims of the kinds have.
+func (s *scripts) args(kinds []*kind) (n int) {
+	for _, k := range kinds {
+		n += len(s.twins[k.twin].args)
+	}
+	return n
+}
+
 // assemble joins the steps of the claims: all are read before one is written, because
 // Redis does not roll back.
-func (s *scripts) assemble(o op, kinds []*kind) string {
-	next := 1
-	if heads[o].arg {
-		next = 2
-	}
+func (s *scripts) assemble(o op, kinds []*kind, c claimText) string {
 	var before, change, after strings.Builder
 	var reply []string
+	if c.crowded = len(kinds) > roomFor; c.crowded {
+		before.WriteString("local own = {}\n")
+	}
 	for i, k := range kinds {
 		t := s.twins[k.twin]
-		c := claimText{number: i + 1, args: t.args, first: next}
-		next += len(t.args)
+		c.number, c.args = i+1, t.args
 		before.WriteString(c.text(t.steps["read"]))
-		if o == opTake || o == opTimes {
+		if heads[o].fits {
 			before.WriteString(c.text(t.steps["fit"]))
 		}
 		change.WriteString(c.text(t.steps[heads[o].change]))
@@ -142,9 +193,9 @@ func (s *scripts) assemble(o op, kinds []*kind) string {
 		for _, name := range t.reply {
 			reply = append(reply, c.text(name))
 		}
+		c.first += len(t.args)
 	}
-	return "local call = redis.call\n" + s.clock(next) + heads[o].text + before.String() +
-		"if granted > 0 then\n" + change.String() + "end\n" +
+	return before.String() + "if granted > 0 then\n" + change.String() + "end\n" +
 		after.String() + "return {" + heads[o].reply + ", " + strings.Join(reply, ", ") + "}"
 }
 
@@ -153,43 +204,57 @@ func (s *scripts) assemble(o op, kinds []*kind) string {
 var heads = map[op]struct {
 	text, change, reply string
 	arg                 bool // ARGV[1] is the operation's own
+	fits                bool // it grants what fits
 }{
-	opTake:    {"local granted = 1\n", "charge", "2 * now + granted", false},
-	opTimes:   {"local granted = tonumber(ARGV[1])\n", "charge", "granted, now", true},
-	opCharge:  {"local granted = 1\n", "charge", "granted, now", false},
-	opRefund:  {"local granted, taken = 1, tonumber(ARGV[1])\n", "refund", "granted, now", true},
-	opRestore: {"local granted, taken = 1, tonumber(ARGV[1])\n", "restore", "granted, now", true},
+	opTake:    {"local granted = 1\n", "charge", "2 * now + granted", false, true},
+	opTimes:   {"local granted = tonumber(ARGV[1])\n", "charge", "granted, now", true, true},
+	opCharge:  {"local granted = 1\n", "charge", "granted, now", false, false},
+	opRefund:  {"local granted, taken = 1, tonumber(ARGV[1])\n", "refund", "granted, now", true, false},
+	opRestore: {"local granted, taken = 1, tonumber(ARGV[1])\n", "restore", "granted, now", true, false},
+	opBatch:   {"", "charge", "granted", false, true},
 }
 
 // clock reads the time once: Redis 7.0 does not freeze it within a script.
-func (s *scripts) clock(last int) string {
+func (s *scripts) clock(last string) string {
 	if s.driven {
-		return "local now = tonumber(ARGV[" + strconv.Itoa(last) + "])\n"
+		return "local now = tonumber(ARGV[" + last + "])\n"
 	}
 	return "local time = call('TIME')\nlocal now = time[1] * 1000000 + time[2]\n"
 }
 
 // claimText writes one claim's steps.
 type claimText struct {
-	number int
-	args   []string
-	first  int // the index in ARGV of its first argument
+	number   int
+	args     []string
+	first    int    // the index in ARGV of its first argument
+	key, arg string // what is added to the indices in KEYS and ARGV
+	crowded  bool   // its variables are fields of a table
 }
 
-var own = regexp.MustCompile(`\b[a-z]+(_[a-z]+)*_\b`)
+// roomFor is how many claims have locals of their own: Lua allows a function 200 in all.
+const roomFor = 16
+
+var (
+	own      = regexp.MustCompile(`\b[a-z]+(_[a-z]+)*_\b`)
+	declared = regexp.MustCompile(`\blocal ((function )?[a-z]+(_[a-z]+)*_\b)`)
+)
 
 func (c *claimText) text(step string) string {
 	step = strings.ReplaceAll(step, "FOREIGN", fmt.Sprintf("do return redis.error_reply('WEIR foreign %d') end", c.number))
+	prefix := ""
+	if c.crowded {
+		step, prefix = declared.ReplaceAllString(step, "$1"), "own."
+	}
 	return own.ReplaceAllStringFunc(step, func(name string) string {
 		if name == "key_" {
-			return fmt.Sprintf("KEYS[%d]", c.number)
+			return fmt.Sprintf("KEYS[%s%d]", c.key, c.number)
 		}
 		for i, arg := range c.args {
 			if name == arg+"_" {
-				return fmt.Sprintf("ARGV[%d]", c.first+i)
+				return fmt.Sprintf("ARGV[%s%d]", c.arg, c.first+i)
 			}
 		}
-		return name + strconv.Itoa(c.number)
+		return prefix + name + strconv.Itoa(c.number)
 	})
 }
 
@@ -202,7 +267,7 @@ func newScripts(driven bool) (*scripts, error) {
 	}
 	if driven {
 		far := strings.NewReplacer("'PXAT', math.ceil(", "'PX', 3600000 + 0 * math.ceil(",
-			"'PEXPIREAT', key_, math.ceil(", "'PEXPIRE', key_, 3600000 + 0 * math.ceil(")
+			"'PEXPIREAT', key_, math.ceil(", "'PEXPIRE', key_, 3600000 + 0 * math.ceil(", "'PXAT', at", "'PX', 3600000")
 		for _, t := range twins {
 			for name := range t.steps {
 				t.steps[name] = far.Replace(t.steps[name])

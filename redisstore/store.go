@@ -38,6 +38,7 @@ type Store struct {
 	bound     *bound
 	scripts   *scripts
 	arguments sync.Pool // of *arguments
+	batches   sync.Pool // of *batch
 	closed    atomic.Bool
 }
 
@@ -58,6 +59,7 @@ func New(conn Conn, options ...Option) (*Store, error) {
 		s.clock = func() int64 { return int64(config.clock()) }
 	}
 	s.arguments.New = func() any { return new(arguments) }
+	s.batches.New = func() any { return &batch{seen: make(map[string]struct{})} }
 	return s, nil
 }
 
@@ -68,6 +70,7 @@ type call struct {
 	times     int64        // opTimes
 	taken     weir.Instant // opRefund, opRestore
 	decisions []weir.Decision
+	each      bool // decisions for each of times, not for the last alone
 
 	granted int64
 	at      int64   // Redis' time
@@ -136,6 +139,7 @@ func (s *Store) check(claims []weir.Claim, times int64, decisions []weir.Decisio
 const (
 	otherPeriod = -1 // Redis' clock is beyond the calendar's bounds, which this process' clock chose
 	otherForm   = -2 // a state is not as kind plain writes it
+	failed      = -3 // of a request of a batch: an error, which says why
 )
 
 // run makes the call, and makes it again with what the script misses.
@@ -174,7 +178,8 @@ func (s *Store) runAt(ctx context.Context, c *call, kinds func(*weir.Limit) *kin
 	s.prepare(a, c)
 	ctx, stop := s.bound.limit(ctx)
 	defer stop()
-	reply, err := s.conn.Run(ctx, s.scripts.get(c.op, a.kinds), a.keys, a.list, a.reply)
+	keys, args := a.words[:len(c.claims)], a.words[len(c.claims):]
+	reply, err := s.conn.Run(ctx, s.scripts.get(c.op, a.kinds), keys, args, a.reply)
 	if err != nil {
 		return 0, explain(err, c.claims)
 	}
@@ -184,6 +189,9 @@ func (s *Store) runAt(ctx context.Context, c *call, kinds func(*weir.Limit) *kin
 
 // prepare fills in what a script is asked.
 func (s *Store) prepare(a *arguments, c *call) {
+	for i := range c.claims {
+		s.addKey(a, &c.claims[i])
+	}
 	switch c.op {
 	case opTimes:
 		a.add(c.times)
@@ -192,8 +200,13 @@ func (s *Store) prepare(a *arguments, c *call) {
 	}
 	for i := range c.claims {
 		a.kinds[i].args(a, &c.claims[i])
-		a.keys = append(a.keys, s.key(&c.claims[i]))
 	}
+	s.addClock(a)
+	a.cut()
+}
+
+// addClock adds the time of a driven store.
+func (s *Store) addClock(a *arguments) {
 	if s.config.clock != nil {
 		a.add(s.clock())
 	}
@@ -212,22 +225,53 @@ func (c *call) read(kinds []*kind, reply []Value) (now int64, err error) {
 	} else {
 		c.granted, c.at, reply = reply[0].Int, reply[1].Int, reply[2:]
 	}
+	if _, err := c.readStates(kinds, reply); err != nil {
+		return c.at, err
+	}
+	return c.at, c.gone()
+}
+
+// readStates takes the states of the claims off a reply.
+func (c *call) readStates(kinds []*kind, reply []Value) (rest []Value, err error) {
 	for i, k := range kinds {
 		if len(reply) < k.values {
-			return c.at, fmt.Errorf("%w: %d elements are missing in the reply", weir.ErrForeignState, k.values-len(reply))
+			return nil, fmt.Errorf("%w: %d elements are missing in the reply", weir.ErrForeignState, k.values-len(reply))
 		}
 		if c.claims[i].Lease != "" {
 			c.leases = append(c.leases, leaseExpiry(reply))
 		}
 		if c.decisions != nil {
-			if c.decisions[i], err = k.decide(&c.claims[i], reply, c.at); err != nil {
-				return c.at, err
+			if err := c.describe(i, k, reply); err != nil {
+				return nil, err
 			}
 		}
 		reply = reply[k.values:]
 	}
-	return c.at, c.gone()
+	return reply, nil
 }
+
+// describe fills in the decisions of claim i: of what the last of times left, and if they
+// are wanted, of those before it.
+func (c *call) describe(i int, k *kind, reply []Value) error {
+	claim := &c.claims[i]
+	last, err := k.decide(claim, reply, c.at)
+	if err != nil || !c.each {
+		c.decisions[i] = last
+		return err
+	}
+	for row := range c.rows() {
+		d := &c.decisions[row*len(c.claims)+i]
+		if units := (c.granted - 1 - int64(row)) * claim.Cost; units > 0 {
+			*d = k.before(claim, reply, last, units, c.at)
+		} else {
+			*d = last
+		}
+	}
+	return nil
+}
+
+// rows is how many decisions a claim has.
+func (c *call) rows() int { return len(c.decisions) / len(c.claims) }
 
 // gone is the error of a refund of which a lease was not held.
 func (c *call) gone() error {
@@ -257,12 +301,24 @@ func explain(err error, claims []weir.Claim) error {
 
 // key is where a claim's state is. The separator after the letter tells a key that is
 // wrapped as hash tag from one that brings its own: no two claims share a key.
-func (s *Store) key(c *weir.Claim) string {
-	letter := algorithmLetters[c.Limit.Algorithm()]
+func (s *Store) key(c *weir.Claim) string { return string(s.appendKey(nil, c)) }
+
+func (s *Store) addKey(a *arguments, c *weir.Claim) {
+	a.text = s.appendKey(a.text, c)
+	a.end()
+}
+
+func (s *Store) appendKey(text []byte, c *weir.Claim) []byte {
+	text = append(text, s.config.prefix...)
+	text = append(text, c.Limit.Name()...)
+	text = append(text, algorithmLetters[c.Limit.Algorithm()]...)
 	if hasTag(c.Key) {
-		return s.config.prefix + c.Limit.Name() + letter + "/" + c.Key
+		text = append(text, '/')
+		return append(text, c.Key...)
 	}
-	return s.config.prefix + c.Limit.Name() + letter + ":{" + c.Key + "}"
+	text = append(text, ":{"...)
+	text = append(text, c.Key...)
+	return append(text, '}')
 }
 
 var algorithmLetters = [...]string{
@@ -282,157 +338,4 @@ func (s *Store) keys(claims []weir.Claim) []string {
 		keys[i] = s.key(&claims[i])
 	}
 	return keys
-}
-
-// oneSlot reports whether one call can carry all claims.
-func (s *Store) oneSlot(claims []weir.Claim) bool {
-	if len(claims) == 1 || !s.conn.Cluster() {
-		return true
-	}
-	first := Slot(s.key(&claims[0]))
-	for i := range claims[1:] {
-		if Slot(s.key(&claims[1+i])) != first {
-			return false
-		}
-	}
-	return true
-}
-
-// part is the claims of one slot of a decision.
-type part struct {
-	call
-	places []int // of its claims in the decision
-}
-
-// parts splits a call by slot.
-func (s *Store) parts(c *call) []*part {
-	bySlot := make(map[uint16]*part)
-	var parts []*part
-	for i := range c.claims {
-		slot := Slot(s.key(&c.claims[i]))
-		p := bySlot[slot]
-		if p == nil {
-			p = &part{call: call{op: c.op, times: c.times, taken: c.taken}}
-			bySlot[slot] = p
-			parts = append(parts, p)
-		}
-		p.claims = append(p.claims, c.claims[i])
-		p.places = append(p.places, i)
-	}
-	for _, p := range parts {
-		p.decisions = make([]weir.Decision, len(p.claims))
-	}
-	return parts
-}
-
-// runParts makes all calls at once.
-func (s *Store) runParts(ctx context.Context, parts []*part) {
-	var wait sync.WaitGroup
-	for _, p := range parts {
-		wait.Go(func() { s.run(ctx, &p.call) })
-	}
-	wait.Wait()
-}
-
-// runSlots makes a call of which each claim stands for itself.
-func (s *Store) runSlots(ctx context.Context, c *call) error {
-	if s.oneSlot(c.claims) {
-		s.run(ctx, c)
-		return c.err
-	}
-	parts := s.parts(c)
-	s.runParts(ctx, parts)
-	var gone error
-	for _, p := range parts {
-		switch {
-		case errors.Is(p.err, weir.ErrLeaseGone):
-			gone = p.err
-		case p.err != nil:
-			return p.err
-		}
-		p.tell(c.decisions)
-	}
-	return gone
-}
-
-// decideSlots decides in each slot, and gives back what one slot granted and another did not.
-func (s *Store) decideSlots(ctx context.Context, c *call) (int64, error) {
-	parts := s.parts(c)
-	s.runParts(ctx, parts)
-	granted := c.times
-	var err error
-	for _, p := range parts {
-		if granted = min(granted, p.granted); p.err != nil {
-			granted, err = 0, p.err
-		}
-	}
-	var wait sync.WaitGroup
-	for _, p := range parts {
-		if back := p.granted - granted; p.err == nil && back > 0 {
-			wait.Go(func() { s.giveBack(ctx, p, back) })
-		}
-	}
-	wait.Wait()
-	if err != nil {
-		return 0, err
-	}
-	for _, p := range parts {
-		if p.err != nil {
-			return 0, p.err
-		}
-		p.tell(c.decisions)
-	}
-	return granted, nil
-}
-
-// giveBack refunds what a slot granted times too often, and reads what is left. It is done
-// even when the caller has gone: it has its own timeout.
-func (s *Store) giveBack(ctx context.Context, p *part, times int64) {
-	ctx = context.WithoutCancel(ctx)
-	refund := call{op: opRefund, taken: weir.Instant(p.at), times: 1}
-	for _, claim := range p.claims {
-		if expiry := p.expiry(&claim); expiry != 0 {
-			renewed := call{op: opRestore, claims: []weir.Claim{claim}, taken: weir.Instant(expiry), times: 1}
-			s.run(ctx, &renewed)
-			p.err = errors.Join(p.err, renewed.err)
-			continue
-		}
-		claim.Cost *= times
-		refund.claims = append(refund.claims, claim)
-	}
-	if len(refund.claims) > 0 {
-		if s.run(ctx, &refund); !errors.Is(refund.err, weir.ErrLeaseGone) {
-			p.err = errors.Join(p.err, refund.err)
-		}
-	}
-	if p.err == nil {
-		left := call{op: opTimes, claims: p.claims, decisions: p.decisions}
-		s.run(ctx, &left)
-		p.err = left.err
-	}
-}
-
-// expiry is when the claim's lease would have expired before it was renewed; 0 for others.
-func (p *part) expiry(c *weir.Claim) int64 {
-	lease := 0
-	for i := range p.claims {
-		if p.claims[i].Lease == "" {
-			continue
-		}
-		if p.claims[i].Same(c) {
-			return p.leases[lease]
-		}
-		lease++
-	}
-	return 0
-}
-
-// tell puts a part's decisions where the caller wants them.
-func (p *part) tell(decisions []weir.Decision) {
-	if decisions == nil {
-		return
-	}
-	for i, place := range p.places {
-		decisions[place] = p.decisions[i]
-	}
 }

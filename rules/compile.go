@@ -18,7 +18,36 @@ type Option func(*options)
 
 type options struct {
 	secret []byte
-	read   func(name string) ([]byte, error)
+	read   func(name string) ([]byte, error) // of files that lists name; nil: there are none
+	sets   bool                              // lists may name some
+	rest   func()                            // nil: there is no need
+}
+
+// WithRest has rest called again and again while many rules are read or compiled, about each
+// tenth of a millisecond of work. Who decides requests meanwhile can let them go first
+// there, such as by time.Sleep: rules that are long in the making then hold nobody up.
+func WithRest(rest func()) Option { return func(o *options) { o.rest = rest } }
+
+// Rules and bytes that take about as long as WithRest says.
+const (
+	rulesBuilt  = 32
+	rulesRead   = 32
+	rulesLinted = 8
+	bytesRead   = 1024
+)
+
+// pause rests after every so many of what is counted.
+func (o *options) pause(n, every int) {
+	if o.rest != nil && n%every == every-1 {
+		o.rest()
+	}
+}
+
+func newOptions(opts []Option) (o options) {
+	for _, opt := range opts {
+		opt(&o)
+	}
+	return o
 }
 
 // WithHashKey gives the key of the hash that replaces long keys. All nodes of one store
@@ -30,11 +59,9 @@ func WithHashKey(key []byte) Option {
 
 // Compile checks a file and makes its rules ready to be matched. The error is an *Error
 // that lists every mistake. The set keeps nothing of the file.
-func Compile(file *File, opts ...Option) (*Set, error) {
-	var o options
-	for _, opt := range opts {
-		opt(&o)
-	}
+func Compile(file *File, opts ...Option) (*Set, error) { return compile(file, newOptions(opts)) }
+
+func compile(file *File, o options) (*Set, error) {
 	r := &report{file: file.Name}
 	if len(file.Rules) > MaxRules {
 		r.add(at(-1, "rules"), "%d rules; at most %d", len(file.Rules), MaxRules)
@@ -59,9 +86,16 @@ type builder struct {
 	listed     int                     // values of all lists
 	exceptions map[string][]*Exception // by rule
 	zones      map[string]*time.Location
+	members    map[string][]string // of sets
+	used       map[setUse]*values
+	membered   int                    // members of those
+	leftOut    *report                // members that are none of a list's
+	specs      map[string]weir.Spec   // by text: many rules have the same limit
+	keys       map[string][]component // of one component, by its text
 	planter    planter
 
-	fileResponse Response // over the defaults
+	fileResponse Response  // over the defaults
+	usual        *Response // of rules that say nothing of their own
 }
 
 // An attribute is what conditions ask for.
@@ -72,28 +106,41 @@ type attribute struct {
 
 func build(file *File, r *report, o options) *Set {
 	set := &Set{seal: newSeal(o.secret), exact: make(map[string]*paths), below: make(map[string]*paths)}
-	b := &builder{report: r, set: set, states: make(map[string]int), attributes: make(map[attribute]bool), groups: make(map[string]int),
-		exceptions: make(map[string][]*Exception), zones: make(map[string]*time.Location), planter: planter{set: set}}
+	b := &builder{report: r, set: set, states: make(map[string]int, len(file.Rules)), specs: make(map[string]weir.Spec),
+		keys: make(map[string][]component), attributes: make(map[attribute]bool), groups: make(map[string]int),
+		exceptions: make(map[string][]*Exception), zones: make(map[string]*time.Location), members: file.Sets,
+		used: make(map[setUse]*values), leftOut: &report{file: file.Name}, planter: planter{set: set}}
 	b.server(file)
 	set.lists = b.lists(-1, file.Allow, file.Deny, "")
 	b.fileExceptions(file)
 	b.fileResponse = b.over(-1, b.response(-1, &file.Response), defaults)
-	for i := range file.Rules {
-		b.rule(i, &file.Rules[i])
+	b.usual = b.fileResponse.complete()
+	all := make([]Rule, len(file.Rules))
+	set.rules = make([]*Rule, 0, len(all))
+	for i := range all {
+		if r.enough() {
+			break
+		}
+		all[i] = Rule{set: set, index: i, name: file.Rules[i].Name}
+		b.rule(i, &file.Rules[i], &all[i])
+		o.pause(i, rulesBuilt)
 	}
 	b.planter.finish()
+	set.names, set.leftOut = b.setNames(), b.leftOut.err()
 	return set
 }
 
-func (b *builder) rule(i int, s *Spec) {
-	rule := &Rule{set: b.set, index: i, name: s.Name}
+func (b *builder) rule(i int, s *Spec, rule *Rule) {
 	rule.onMissing = word(b, at(i, "on_missing"), s.OnMissing, Anonymous, Skip, Deny)
 	rule.mode = word(b, at(i, "mode"), s.Mode, Enforce, Shadow)
 	rule.onStoreError = word(b, at(i, "on_store_error"), s.OnStoreError, Local, AllowAll, RefuseAll)
 	rule.cost = b.cost(i, &s.Cost)
 	rule.schedule = b.schedule(i, s.Schedule)
 	rule.lists = b.lists(i, s.Allow, s.Deny, s.Match.Path)
-	rule.response = b.over(i, b.response(i, &s.Response), b.fileResponse).complete()
+	rule.response = b.usual
+	if s.Response != (Response{}) {
+		rule.response = b.over(i, b.response(i, &s.Response), b.fileResponse).complete()
+	}
 	named := b.name(i, s.Name)
 	b.algorithm(at(i, "algorithm"), s.Algorithm)
 	rule.limits = b.limits(at(i, "limit"), s.Limit, s, rule, named)
@@ -103,6 +150,7 @@ func (b *builder) rule(i int, s *Spec) {
 	rule.percent = b.percent(i, s)
 	rule.bans = b.bans(i, s, named)
 	rule.candidate = b.candidate(i, s, rule, named)
+	rule.lease, rule.ceiling = b.lease(i, s, rule), b.ceiling(i, s)
 	hosts := b.hosts(i, s.Match.Host)
 	b.path(at(i, "match.path"), s.Match.Path)
 	conditions := b.conditions(i, &s.Match)
@@ -205,7 +253,7 @@ func (b *builder) limit(p place, name, prefix, text string, cost int64) *weir.Li
 		b.add(p, "limit %.80q has a number that some take for octal: write it without a leading 0", text)
 		return nil
 	}
-	spec, err := weir.ParseLimit(prefix + text)
+	spec, err := b.spec(prefix + text)
 	if err != nil {
 		b.add(p, "%s", sentence(err))
 		return nil
@@ -220,6 +268,14 @@ func (b *builder) limit(p place, name, prefix, text string, cost int64) *weir.Li
 	}
 	b.owns(p, name)
 	return limit
+}
+
+func (b *builder) spec(text string) (spec weir.Spec, err error) {
+	if spec = b.specs[text]; spec == nil {
+		spec, err = weir.ParseLimit(text)
+		b.specs[text] = spec
+	}
+	return spec, err
 }
 
 // owns notes that a rule has a limit of this name.
@@ -249,9 +305,11 @@ func (b *builder) name(i int, name string) bool {
 		}
 		return false
 	}
-	if _, err := weir.NewLimit(name, weir.PerSecond(1)); err != nil {
-		b.add(p, "%s", sentence(err))
-		return false
+	if !plainName(name) {
+		if _, err := weir.NewLimit(name, weir.PerSecond(1)); err != nil {
+			b.add(p, "%s", sentence(err))
+			return false
+		}
 	}
 	if first, taken := b.states[name]; taken {
 		b.add(p, "name %q is taken by a limit of rules[%d]; names are unique, because state lies under them", name, first)
@@ -261,7 +319,20 @@ func (b *builder) name(i int, name string) bool {
 	return true
 }
 
+// plainName reports whether a name is surely one that a limit may have.
+func plainName(name string) bool {
+	for i := range len(name) {
+		if c := name[i]; (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '.' && c != '_' && c != '-' {
+			return false
+		}
+	}
+	return len(name) <= weir.MaxName
+}
+
 func (b *builder) key(p place, given []string, path string) (list []component) {
+	if len(given) == 1 && b.keys[given[0]] != nil {
+		return b.keys[given[0]]
+	}
 	if !b.count(p, len(given), MaxComponents) {
 		return nil
 	}
@@ -279,6 +350,9 @@ func (b *builder) key(p place, given []string, path string) (list []component) {
 			b.add(p, "key %.80q stands here twice", text)
 		}
 		list = append(list, c)
+	}
+	if len(given) == 1 && len(list) == 1 && list[0].source != sourcePath {
+		b.keys[given[0]] = list
 	}
 	return list
 }
@@ -312,14 +386,15 @@ func (b *builder) path(p place, pattern string) {
 		b.add(p, "path is %.80q; allowed: a path that begins with a slash, without ? and #; at most %d bytes", pattern, MaxText)
 		return
 	}
-	list := segments(pattern)
 	var names []string
-	for j, segment := range list {
-		last := j == len(list)-1
+	for segment, last := range segments(pattern) {
 		if complaint := segmentComplaint(segment, last); complaint != "" {
 			b.add(p, "path is %.80q: segment %q %s", pattern, segment, complaint)
 		}
-		if segment[:min(1, len(segment))] == "{" && slices.Contains(names, segment) {
+		if !strings.HasPrefix(segment, "{") {
+			continue
+		}
+		if slices.Contains(names, segment) {
 			b.add(p, "path is %.80q: %s stands in it twice", pattern, segment)
 		}
 		names = append(names, segment)

@@ -2,7 +2,6 @@ package rules
 
 import (
 	"maps"
-	"net/netip"
 	"slices"
 	"time"
 
@@ -61,6 +60,9 @@ type excepting struct {
 // fileExceptions are those of no rule. Those of rules that there are not are told of.
 func (b *builder) fileExceptions(file *File) {
 	b.count(at(-1, "exceptions"), len(file.Exceptions), MaxExceptions)
+	if len(file.Exceptions) == 0 {
+		return
+	}
 	names := make(map[string]bool, len(file.Rules))
 	for i := range file.Rules {
 		names[file.Rules[i].Name] = true
@@ -183,27 +185,20 @@ func (x *excepting) component() (text, complaint string) {
 func (x *excepting) lists() lists { return lists{allow: x.allow.rolls(), deny: x.deny.rolls()} }
 
 // A gathering is rolls that grow value by value.
-type gathering []gathered
-
-type gathered struct {
-	roll  roll
-	found map[netip.Prefix]struct{}
-}
+type gathering []roll
 
 func (g *gathering) take(c component, v pattern) {
-	i := slices.IndexFunc(*g, func(other gathered) bool { return other.roll.component == c })
+	i := slices.IndexFunc(*g, func(other roll) bool { return other.component == c })
 	if i < 0 {
 		i = len(*g)
-		*g = append(*g, gathered{roll{component: c, exact: make(map[string]bool)}, make(map[netip.Prefix]struct{})})
+		*g = append(*g, roll{component: c, values: values{exact: make(map[string]bool)}})
 	}
-	(*g)[i].roll.take(v, (*g)[i].found)
+	(*g)[i].take(v)
 }
 
-func (g gathering) rolls() (list []roll) {
-	for _, one := range g {
-		one.roll.networks = newNetworks(one.found)
-		one.roll.prefixes = shortest(one.roll.prefixes)
-		list = append(list, one.roll)
+func (g gathering) rolls() []roll {
+	for i := range g {
+		g[i].finish()
 	}
-	return list
+	return g
 }

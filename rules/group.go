@@ -110,7 +110,7 @@ func pathRank(pattern string) (text, one, ends int) {
 		return 0, 0, 0
 	}
 	ends = 2
-	for _, segment := range segments(pattern) {
+	for segment := range segments(pattern) {
 		switch {
 		case segment == "**":
 			ends = 1

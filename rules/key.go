@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"net/netip"
-	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -106,12 +105,24 @@ func parseSource(word, path string) (c component, complaint string) {
 		c.label = "header." + c.name + "="
 	}
 	if source == sourcePath {
-		c.segment = slices.Index(segments(path), "{"+name+"}")
+		c.segment = indexOfSegment(path, "{"+name+"}")
 		if c.segment < 0 {
 			return c, "match.path must have a segment {" + name + "}"
 		}
 	}
 	return c, ""
+}
+
+// indexOfSegment is which segment of a pattern is this one, or −1.
+func indexOfSegment(path, wanted string) int {
+	i := 0
+	for segment := range segments(path) {
+		if segment == wanted {
+			return i
+		}
+		i++
+	}
+	return -1
 }
 
 // option reads a word after the source.

@@ -15,15 +15,12 @@ import (
 // never match, limits that never decide, values that never occur. It keeps silent where it
 // is not sure. The warnings are in the order of the file, at most MaxProblems of them.
 func Lint(name string, text []byte, opts ...Option) (set *Set, warnings []Problem, err error) {
-	file, r := read(name, text, opts)
+	o := newOptions(opts)
+	file, set, r := read(name, text, o, true)
 	if err := r.err(); err != nil {
 		return nil, nil, err
 	}
-	set, err = Compile(file, opts...)
-	if err != nil {
-		return nil, nil, err
-	}
-	l := &linter{report: &report{file: name, lines: r.lines, texts: r.texts, marks: r.marks}, file: file, set: set}
+	l := &linter{report: &report{file: name, lines: r.lines, texts: r.texts, marks: r.marks}, file: file, set: set, options: o}
 	l.lint()
 	l.sort()
 	return set, l.problems, nil
@@ -32,6 +29,7 @@ func Lint(name string, text []byte, opts ...Option) (set *Set, warnings []Proble
 // A linter looks at rules that are right for what makes no sense.
 type linter struct {
 	*report
+	options
 	file *File
 	set  *Set
 }
@@ -51,6 +49,7 @@ func (l *linter) lint() {
 		l.overrides(i, s, rule)
 		l.ban(i, rule)
 		l.candidate(i, rule)
+		l.pause(i, rulesLinted)
 	}
 	l.duplicates()
 	l.rivals()
@@ -226,6 +225,7 @@ func (l *linter) overrides(i int, s *Spec, rule *Rule) {
 func (l *linter) duplicates() {
 	alike := make(map[string][]int)
 	for i := range l.file.Rules {
+		l.pause(i, rulesLinted)
 		if l.set.rules[i].mode != Enforce || l.set.rules[i].percent < 100 || l.set.rules[i].bans != nil || len(l.file.Rules[i].Overrides) > 0 {
 			continue
 		}

@@ -58,28 +58,40 @@ func names(list []roll, r *Request) bool {
 	return false
 }
 
-// A roll is the values of one component that are listed.
+// A roll is the values of one component that are listed: its own, and those of sets, which
+// other rolls may have too.
 type roll struct {
 	component component
-	any       bool
-	exact     map[string]bool
-	prefixes  []string // sorted, none of them begins with another
-	networks  networks[struct{}]
+	values
+	sets []*values
 }
 
 func (l *roll) names(r *Request) bool {
 	if l.component.source == sourceIP {
 		address := plain(r.Client)
-		return address.IsValid() && (l.any || l.networks.find(address) >= 0)
+		return address.IsValid() && (l.holds(address) ||
+			slices.ContainsFunc(l.sets, func(v *values) bool { return v.holds(address) }))
 	}
 	var buffer [512]byte
 	value := l.component.text(buffer[:0], r)
-	return value != "" && (l.any || l.exact[value] || l.begins(value))
+	return value != "" && (l.has(value) || slices.ContainsFunc(l.sets, func(v *values) bool { return v.has(value) }))
 }
+
+// values are those of a list, ready to be asked: addresses, or texts.
+type values struct {
+	any      bool
+	exact    map[string]bool
+	prefixes []string // sorted, none of them begins with another
+	networks networks[struct{}]
+	taken    []netip.Prefix // until finish
+}
+
+func (l *values) holds(address netip.Addr) bool { return l.any || l.networks.find(address) >= 0 }
+func (l *values) has(text string) bool          { return l.any || l.exact[text] || l.begins(text) }
 
 // begins looks for the one prefix that can be the value's: the last that does not sort
 // after it.
-func (l *roll) begins(value string) bool {
+func (l *values) begins(value string) bool {
 	after, found := slices.BinarySearch(l.prefixes, value)
 	return found || after > 0 && strings.HasPrefix(value, l.prefixes[after-1])
 }
@@ -103,7 +115,7 @@ func (b *builder) rolls(p place, table map[string]List, path string) (list []rol
 		if slices.ContainsFunc(list, func(other roll) bool { return other.component == c }) {
 			b.add(source, "%s %.80q stands here twice, in other words", p.field, text)
 		}
-		list = append(list, b.roll(source, c, table[text].Values))
+		list = append(list, b.roll(source, c, table[text]))
 	}
 	return list
 }
@@ -122,9 +134,10 @@ func parseListed(text, path string, ofRule bool) (c component, complaint string)
 	return parseComponent(text, path)
 }
 
-func (b *builder) roll(p place, c component, given []string) roll {
-	l := roll{component: c, exact: make(map[string]bool)}
-	if len(given) == 0 && !b.has(p) {
+func (b *builder) roll(p place, c component, list List) roll {
+	given := list.Values
+	l := roll{component: c, values: values{exact: make(map[string]bool)}, sets: b.sets(p, c, list.Sets)}
+	if len(given)+len(list.Sets) == 0 && !b.has(p) {
 		b.add(p, "%s has no values; leave it out", p.field)
 	}
 	if b.listed += len(given); b.listed > MaxAllListed || len(given) > MaxListed {
@@ -132,7 +145,6 @@ func (b *builder) roll(p place, c component, given []string) roll {
 		return l
 	}
 	seen := make(map[string]bool, len(given))
-	found := make(map[netip.Prefix]struct{})
 	for j, text := range given {
 		item := place{p.rule, p.field, j}
 		if text == "" && b.has(item) {
@@ -151,19 +163,23 @@ func (b *builder) roll(p place, c component, given []string) roll {
 			b.add(item, "%s has %.80q: %s", p.field, text, complaint)
 			continue
 		}
-		l.take(v, found)
+		l.take(v)
 	}
-	l.networks = newNetworks(found)
-	l.prefixes = shortest(l.prefixes)
+	l.finish()
 	return l
 }
 
-func (l *roll) take(p pattern, found map[netip.Prefix]struct{}) {
+func (l *values) finish() {
+	l.networks, l.taken = networksOf(l.taken), nil
+	l.prefixes = shortest(l.prefixes)
+}
+
+func (l *values) take(p pattern) {
 	switch {
 	case p.any():
 		l.any = true
 	case p.network.IsValid():
-		found[p.network] = struct{}{}
+		l.taken = append(l.taken, p.network)
 	case p.wild:
 		l.prefixes = append(l.prefixes, p.text)
 	default:

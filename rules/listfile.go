@@ -25,6 +25,26 @@ func WithFiles(read func(name string) ([]byte, error)) Option {
 	return func(o *options) { o.read = read }
 }
 
+// once reads each name once, however often it is asked for.
+func once(read func(name string) ([]byte, error)) func(name string) ([]byte, error) {
+	if read == nil {
+		return nil
+	}
+	type outcome struct {
+		text []byte
+		err  error
+	}
+	known := make(map[string]outcome)
+	return func(name string) ([]byte, error) {
+		o, ok := known[name]
+		if !ok {
+			o.text, o.err = read(name)
+			known[name] = o
+		}
+		return o.text, o.err
+	}
+}
+
 // A listFile is what there is in a file of values.
 type listFile struct {
 	complaint string // why there is nothing
@@ -39,24 +59,25 @@ type listText struct {
 	first int // its first line comes after so many others
 }
 
-// listed reads the values of a component: one, several, or those that stand in a file.
-func (d *decoder) listed(p place, n *yaml.Node) (values []string) {
+// listed reads the values of a component: one, several, or those that stand elsewhere.
+func (d *decoder) listed(p place, n *yaml.Node) (list List) {
 	if n.Kind != yaml.MappingNode {
-		return d.list(p, n, MaxListed)
+		return List{Values: d.list(p, n, MaxListed)}
 	}
 	var name string
 	var named *yaml.Node
 	d.fields(n, p.rule, p.field+".", []field{
 		{"file", func(p place, n *yaml.Node) { name, named = d.text(p, n), n }},
-		{"values", func(_ place, n *yaml.Node) { values = d.list(p, n, MaxListed) }},
+		{"redis", func(p place, n *yaml.Node) { list.Sets = d.setNames(p, n) }},
+		{"values", func(_ place, n *yaml.Node) { list.Values = d.list(p, n, MaxListed) }},
 	})
-	if !d.has(at(p.rule, p.field+".file")) {
-		d.wrong(n, "%s names no file, such as file: blocked.txt; values alone stand in a list", p.field)
+	if named == nil && !d.has(at(p.rule, p.field+".file")) && len(list.Sets) == 0 && !d.has(at(p.rule, p.field+".redis")) {
+		d.wrong(n, "%s names neither a file nor a set, such as file: blocked.txt or redis: weir:blocked; values alone stand in a list", p.field)
 	}
-	if name == "" {
-		return values
+	if name != "" {
+		list.Values = d.join(p, list.Values, name, named)
 	}
-	return d.join(p, values, name, named)
+	return list
 }
 
 // join adds the values of a file. Those that are there already it leaves out: two people who
@@ -82,7 +103,9 @@ func (d *decoder) join(p place, values []string, name string, n *yaml.Node) []st
 			continue
 		}
 		seen[same] = true
-		d.marks[place{p.rule, p.field, len(values)}] = f.marks[j]
+		if d.marks != nil {
+			d.marks[place{p.rule, p.field, len(values)}] = f.marks[j]
+		}
 		values = append(values, text)
 	}
 	return values

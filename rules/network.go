@@ -1,9 +1,9 @@
 package rules
 
 import (
-	"cmp"
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 )
@@ -23,12 +23,38 @@ type network[T any] struct {
 }
 
 func newNetworks[T any](values map[netip.Prefix]T) (n networks[T]) {
-	for prefix, value := range values {
-		n.list = append(n.list, network[T]{prefix: prefix, value: value})
+	prefixes := slices.AppendSeq(make([]netip.Prefix, 0, len(values)), maps.Keys(values))
+	slices.SortFunc(prefixes, widerFirst)
+	n.list = make([]network[T], 0, len(prefixes))
+	for _, prefix := range prefixes {
+		n.list = append(n.list, network[T]{prefix: prefix, value: values[prefix]})
 	}
-	slices.SortFunc(n.list, func(a, b network[T]) int {
-		return cmp.Or(a.prefix.Addr().Compare(b.prefix.Addr()), a.prefix.Bits()-b.prefix.Bits())
-	})
+	n.index()
+	return n
+}
+
+// networksOf are prefixes without values. It sorts them.
+func networksOf(prefixes []netip.Prefix) (n networks[struct{}]) {
+	slices.SortFunc(prefixes, widerFirst)
+	prefixes = slices.Compact(prefixes)
+	n.list = make([]network[struct{}], len(prefixes))
+	for i, prefix := range prefixes {
+		n.list[i].prefix = prefix
+	}
+	n.index()
+	return n
+}
+
+func widerFirst(a, b netip.Prefix) int {
+	if order := a.Addr().Compare(b.Addr()); order != 0 {
+		return order
+	}
+	return a.Bits() - b.Bits()
+}
+
+// index fills in the rest of what is in order.
+func (n *networks[T]) index() {
+	n.keys = make([]uint64, 0, len(n.list))
 	for i := range n.list {
 		address := n.list[i].prefix.Addr()
 		n.keys = append(n.keys, firstBits(address))
@@ -41,7 +67,6 @@ func newNetworks[T any](values map[netip.Prefix]T) (n networks[T]) {
 		}
 		n.list[i].parent = parent
 	}
-	return n
 }
 
 func firstBits(address netip.Addr) uint64 {

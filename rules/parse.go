@@ -20,33 +20,44 @@ const maxDepth = 16
 
 // Parse reads a file of rules: one YAML document. The error is an *Error that lists every
 // mistake; name is what it calls the file. What Parse accepts, Compile accepts. Of the
-// options only WithFiles matters: without it Parse reads nothing but the text.
+// options only WithFiles and WithSets matter. Without WithFiles it reads nothing but the text.
 func Parse(name string, text []byte, opts ...Option) (*File, error) {
-	file, r := read(name, text, opts)
+	file, _, r := read(name, text, newOptions(opts), false)
 	if err := r.err(); err != nil {
 		return nil, err
 	}
 	return file, nil
 }
 
-// read also tells where things stand.
-func read(name string, text []byte, opts []Option) (*File, *report) {
-	r := &report{file: name, marks: make(map[place]mark)}
-	file := &File{Name: name}
+// read also makes the set, and tells where things stand if it is asked to.
+func read(name string, text []byte, o options, marked bool) (*File, *Set, *report) {
+	r := &report{file: name}
 	if !r.readable(text) {
-		return file, r
+		return nil, nil, r
 	}
-	var o options
-	for _, opt := range opts {
-		opt(&o)
+	root := r.document(text, o.rest)
+	if root == nil {
+		return nil, nil, r
 	}
-	d := &decoder{report: r, file: file, read: o.read}
-	if root := d.document(text); root != nil {
-		d.refuse(root)
-		d.root(root)
-		build(file, r, options{})
+	o.read = once(o.read)
+	// Nearly all files are good, and nobody asks then where things stand. Unmarked a problem is
+	// found wherever one is found marked: marks only keep what was said from being said again.
+	if quick := *r; !marked && len(r.problems) == 0 {
+		quick.quick = true
+		if file, set := decode(root, o, &quick); len(quick.problems) == 0 {
+			return file, set, &quick
+		}
 	}
-	return file, r
+	r.marks = make(map[place]mark)
+	file, set := decode(root, o, r)
+	return file, set, r
+}
+
+func decode(root *yaml.Node, o options, r *report) (*File, *Set) {
+	d := &decoder{report: r, file: &File{Name: r.file}, options: o}
+	d.refuse(root)
+	d.root(root)
+	return d.file, build(d.file, r, o)
 }
 
 // readable splits the text into lines, and refuses what is too large before YAML's reader
@@ -79,43 +90,70 @@ func (r *report) readable(text []byte) bool {
 // checked by build, so that files made by programs are checked the same.
 type decoder struct {
 	*report
+	options
 	file  *File
-	read  func(name string) ([]byte, error) // of files that lists name; nil: there are none
 	files map[string]*listFile
 	filed int // values that are in files
 }
 
-func (d *decoder) wrong(n *yaml.Node, format string, args ...any) {
-	d.put(mark{n.Line, n.Column}, at(-1, "file"), format, args...)
+func (r *report) wrong(n *yaml.Node, format string, args ...any) {
+	r.put(mark{n.Line, n.Column}, at(-1, "file"), format, args...)
+}
+
+// resting is a reader that rests after each piece of the text.
+func resting(text []byte, rest func()) io.Reader {
+	if rest == nil {
+		return bytes.NewReader(text)
+	}
+	return &restful{text: text, rest: rest}
+}
+
+type restful struct {
+	text []byte
+	rest func()
+	read int // since it rested
+}
+
+func (r *restful) Read(dst []byte) (n int, err error) {
+	if r.read >= bytesRead {
+		r.rest()
+		r.read = 0
+	}
+	if len(r.text) == 0 {
+		return 0, io.EOF
+	}
+	n = copy(dst, r.text)
+	r.text, r.read = r.text[n:], r.read+n
+	return n, nil
 }
 
 // document is the root of the only document, or nil.
-func (d *decoder) document(text []byte) *yaml.Node {
-	loader, err := yaml.NewLoader(bytes.NewReader(text), yaml.WithPlugin(loaderlimits.New(loaderlimits.DepthValue(maxDepth))))
+func (r *report) document(text []byte, rest func()) *yaml.Node {
+	loader, err := yaml.NewLoader(resting(text, rest), yaml.WithPlugin(loaderlimits.New(loaderlimits.DepthValue(maxDepth))))
 	var first, second yaml.Node
 	if err == nil {
 		err = loader.Load(&first)
 	}
 	if err == io.EOF || err == nil && len(first.Content) == 0 {
-		d.put(mark{1, 1}, at(-1, "file"), "the file is empty; write rules: [] for a file without rules")
+		r.put(mark{1, 1}, at(-1, "file"), "the file is empty; write rules: [] for a file without rules")
 		return nil
 	}
 	if err != nil {
-		d.syntax(err)
+		r.syntax(err)
 		return nil
 	}
 	if err := loader.Load(&second); err == nil {
-		d.wrong(&second, "a second document; a file of rules is one, without --- in it")
+		r.wrong(&second, "a second document; a file of rules is one, without --- in it")
 	} else if err != io.EOF {
-		d.syntax(err)
+		r.syntax(err)
 	}
 	return first.Content[0]
 }
 
-func (d *decoder) syntax(err error) {
+func (r *report) syntax(err error) {
 	var load *yaml.LoadError
 	if !errors.As(err, &load) {
-		d.put(mark{1, 1}, at(-1, "file"), "not YAML: %v", err)
+		r.put(mark{1, 1}, at(-1, "file"), "not YAML: %v", err)
 		return
 	}
 	m, begin := mark{load.Mark.Line, load.Mark.Column}, mark{load.ContextMark.Line, load.ContextMark.Column}
@@ -126,7 +164,7 @@ func (d *decoder) syntax(err error) {
 	if load.ContextMsg != "" {
 		message = load.ContextMsg + ": " + message
 	}
-	d.put(m, at(-1, "file"), "not YAML: %s%s", message, hint(load.ContextMsg))
+	r.put(m, at(-1, "file"), "not YAML: %s%s", message, hint(load.ContextMsg))
 }
 
 // hint is what is usually the matter.
@@ -166,7 +204,7 @@ func (d *decoder) fields(n *yaml.Node, rule int, prefix string, known []field) {
 		for _, f := range known {
 			if f.word == key.Value {
 				p := at(rule, prefix+f.word)
-				d.marks[p] = mark{value.Line, value.Column}
+				d.mark(p, value)
 				f.read(p, value)
 				return
 			}
@@ -177,7 +215,7 @@ func (d *decoder) fields(n *yaml.Node, rule int, prefix string, known []field) {
 		}
 		d.wrong(key, "unknown field %.80q; %s", key.Value, oneOf(key.Value, words))
 		if meant := nearest.Of(key.Value, words); meant != "" { // do not call it missing as well
-			d.marks[at(rule, prefix+meant)] = mark{key.Line, key.Column}
+			d.mark(at(rule, prefix+meant), key)
 		}
 	})
 }
@@ -191,19 +229,42 @@ func (d *decoder) pairs(n *yaml.Node, what string, each func(key, value *yaml.No
 		d.wrong(n, "%s must be fields with values, such as name: value", orFile(what))
 		return
 	}
-	seen := make(map[string]int, len(n.Content)/2)
-	for i := 0; i+1 < len(n.Content); i += 2 {
+	first := firsts(n)
+	for i := 0; i+1 < len(n.Content) && !d.enough(); i += 2 {
 		key, value := n.Content[i], n.Content[i+1]
 		if key.Kind != yaml.ScalarNode {
 			d.wrong(key, "a field's name must be a word")
 			continue
 		}
-		if line, twice := seen[key.Value]; twice {
-			d.wrong(key, "%.80q stands here twice; the first is in line %d", key.Value, line)
+		if other := first(i); other != key {
+			d.wrong(key, "%.80q stands here twice; the first is in line %d", key.Value, other.Line)
 			continue
 		}
-		seen[key.Value] = key.Line
 		each(key, value)
+	}
+}
+
+// fewFields is up to how many fields of a mapping are compared one by one.
+const fewFields = 24
+
+// firsts finds the first key of a mapping that is the same word as the ith of its content.
+func firsts(n *yaml.Node) func(i int) *yaml.Node {
+	if len(n.Content) <= 2*fewFields {
+		return func(i int) *yaml.Node {
+			for j := 0; ; j += 2 {
+				if n.Content[j].Kind == yaml.ScalarNode && n.Content[j].Value == n.Content[i].Value {
+					return n.Content[j]
+				}
+			}
+		}
+	}
+	seen := make(map[string]*yaml.Node, len(n.Content)/2)
+	return func(i int) *yaml.Node {
+		key := n.Content[i]
+		if seen[key.Value] == nil {
+			seen[key.Value] = key
+		}
+		return seen[key.Value]
 	}
 }
 
@@ -218,6 +279,7 @@ func (d *decoder) root(n *yaml.Node) {
 	f := d.file
 	d.fields(n, -1, "", []field{
 		{"store", func(p place, n *yaml.Node) { f.Store = d.text(p, n) }},
+		{"nodes", func(p place, n *yaml.Node) { f.Nodes = int(min(d.units(p, n), MaxSharing+1)) }},
 		{"trusted_proxies", func(p place, n *yaml.Node) { f.TrustedProxies = d.list(p, n, MaxProxies) }},
 		{"client_header", func(p place, n *yaml.Node) { f.ClientHeader = d.text(p, n) }},
 		{"allow", func(p place, n *yaml.Node) { f.Allow = d.lists(p, n) }},
@@ -225,7 +287,7 @@ func (d *decoder) root(n *yaml.Node) {
 		{"response", func(p place, n *yaml.Node) { d.response(p, n, &f.Response) }},
 		{"rules", d.rules},
 	})
-	if n.Kind == yaml.MappingNode && !d.has(at(-1, "rules")) {
+	if n.Kind == yaml.MappingNode && f.Rules == nil && !d.has(at(-1, "rules")) {
 		d.wrong(n, "rules is missing; write rules: [] for a file without rules")
 	}
 }
@@ -240,20 +302,33 @@ func (d *decoder) rules(_ place, n *yaml.Node) {
 		return
 	}
 	d.file.Rules = make([]Spec, len(n.Content))
+	var s Spec
+	known := d.ruleFields(&s)
 	for i, rule := range n.Content {
-		d.marks[at(i, "")] = mark{rule.Line, rule.Column}
-		d.rule(i, rule)
+		if d.enough() {
+			return
+		}
+		d.mark(at(i, ""), rule)
+		d.rule(i, rule, known)
+		d.file.Rules[i], s = s, Spec{}
+		d.pause(i, rulesRead)
 	}
 }
 
-func (d *decoder) rule(i int, n *yaml.Node) {
-	s := &d.file.Rules[i]
+func (d *decoder) rule(i int, n *yaml.Node, known []field) {
 	if n.Kind != yaml.MappingNode { // it has no fields that could be missing
-		d.marks[at(i, "name")], d.marks[at(i, "limit")] = mark{n.Line, n.Column}, mark{n.Line, n.Column}
+		d.mark(at(i, "name"), n)
+		d.mark(at(i, "limit"), n)
 	}
-	d.fields(n, i, "", []field{
+	d.fields(n, i, "", known)
+}
+
+// ruleFields are made once for all rules of a file: they fill in the one that is read now.
+func (d *decoder) ruleFields(s *Spec) []field {
+	match := d.matchFields(&s.Match)
+	return []field{
 		{"name", func(p place, n *yaml.Node) { s.Name = d.text(p, n) }},
-		{"match", func(p place, n *yaml.Node) { d.match(p, n, &s.Match) }},
+		{"match", func(p place, n *yaml.Node) { d.fields(n, p.rule, "match.", match) }},
 		{"group", func(p place, n *yaml.Node) { s.Group = d.text(p, n) }},
 		{"schedule", func(p place, n *yaml.Node) { s.Schedule = d.schedule(p, n) }},
 		{"allow", func(p place, n *yaml.Node) { s.Allow = d.lists(p, n) }},
@@ -268,13 +343,15 @@ func (d *decoder) rule(i int, n *yaml.Node) {
 		{"ban", func(p place, n *yaml.Node) { d.ban(p, n, &s.Ban) }},
 		{"candidate", func(p place, n *yaml.Node) { d.candidate(p, n, &s.Candidate) }},
 		{"enforce_percent", func(p place, n *yaml.Node) { s.EnforcePercent = d.percent(p, n) }},
+		{"lease_percent", func(p place, n *yaml.Node) { s.LeasePercent = int(min(d.units(p, n), MaxLease+1)) }},
+		{"local_ceiling", func(p place, n *yaml.Node) { s.LocalCeiling = d.factor(p, n) }},
 		{"on_store_error", func(p place, n *yaml.Node) { s.OnStoreError = StoreError(d.text(p, n)) }},
 		{"response", func(p place, n *yaml.Node) { d.response(p, n, &s.Response) }},
-	})
+	}
 }
 
-func (d *decoder) match(p place, n *yaml.Node, m *Match) {
-	d.fields(n, p.rule, "match.", []field{
+func (d *decoder) matchFields(m *Match) []field {
+	return []field{
 		{"method", func(p place, n *yaml.Node) { m.Method = d.list(p, n, MaxValues) }},
 		{"host", func(p place, n *yaml.Node) { m.Host = d.list(p, n, MaxValues) }},
 		{"path", func(p place, n *yaml.Node) { m.Path = d.text(p, n) }},
@@ -285,7 +362,7 @@ func (d *decoder) match(p place, n *yaml.Node, m *Match) {
 		{"header", func(p place, n *yaml.Node) { m.Header = d.table(p, n) }},
 		{"query", func(p place, n *yaml.Node) { m.Query = d.table(p, n) }},
 		{"descriptor", func(p place, n *yaml.Node) { m.Descriptor = d.table(p, n) }},
-	})
+	}
 }
 
 // table reads names, each with the values that it may have.
@@ -304,8 +381,8 @@ func (d *decoder) table(p place, n *yaml.Node) map[string][]string {
 func (d *decoder) lists(p place, n *yaml.Node) map[string]List {
 	table := make(map[string]List)
 	each := func(p place, name string, n *yaml.Node) {
-		if values := d.listed(p, n); len(values) > 0 {
-			table[name] = List{Values: values}
+		if list := d.listed(p, n); len(list.Values)+len(list.Sets) > 0 {
+			table[name] = list
 		}
 	}
 	d.names(p, n, each)
@@ -315,7 +392,7 @@ func (d *decoder) lists(p place, n *yaml.Node) map[string]List {
 func (d *decoder) names(p place, n *yaml.Node, each func(p place, name string, n *yaml.Node)) {
 	d.pairs(n, p.field, func(key, value *yaml.Node) {
 		name := at(p.rule, p.field+"."+key.Value)
-		d.marks[name] = mark{key.Line, key.Column}
+		d.mark(name, key)
 		each(name, key.Value, value)
 	})
 	if n.Kind == yaml.MappingNode && len(n.Content) == 0 {
@@ -350,9 +427,9 @@ func (d *decoder) overrides(p place, n *yaml.Node) []Override {
 			{"key", func(p place, n *yaml.Node) { o.Key = d.list(p, n, MaxComponents) }},
 			{"limit", func(p place, n *yaml.Node) { o.Limit = d.list(p, n, MaxLimits) }},
 		})
-		if item.Kind == yaml.MappingNode && !d.has(at(p.rule, prefix+"key")) {
+		if item.Kind == yaml.MappingNode && len(o.Key) == 0 && !d.has(at(p.rule, prefix+"key")) {
 			d.wrong(item, "%skey is missing: a value for each component of the rule's key", prefix)
-			d.marks[at(p.rule, prefix+"key")] = mark{item.Line, item.Column}
+			d.mark(at(p.rule, prefix+"key"), item)
 		}
 	}
 	return list
@@ -394,10 +471,10 @@ func (d *decoder) items(p place, n *yaml.Node, most int) []*yaml.Node {
 
 // begin marks an item. What is no mapping has no fields that could be missing.
 func (d *decoder) begin(rule int, prefix string, n *yaml.Node) {
-	d.marks[at(rule, strings.TrimSuffix(prefix, "."))] = mark{n.Line, n.Column}
+	d.mark(at(rule, strings.TrimSuffix(prefix, ".")), n)
 	if n.Kind != yaml.MappingNode {
 		for _, word := range []string{"key", "limit", "days"} {
-			d.marks[at(rule, prefix+word)] = mark{n.Line, n.Column}
+			d.mark(at(rule, prefix+word), n)
 		}
 	}
 }
@@ -429,7 +506,7 @@ func (d *decoder) list(p place, n *yaml.Node, most int) []string {
 	list := make([]string, len(n.Content))
 	for i, item := range n.Content {
 		list[i] = d.text(place{p.rule, p.field, i}, item)
-		d.marks[place{p.rule, p.field, i}] = mark{item.Line, item.Column}
+		d.mark(place{p.rule, p.field, i}, item)
 	}
 	return list
 }

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 
+	"go.yaml.in/yaml/v4"
+
 	"github.com/weirproject/weir/internal/nearest"
 )
 
@@ -95,11 +97,22 @@ type mark struct{ line, column int }
 type report struct {
 	file     string
 	lines    []string
-	texts    []listText   // files of values, whose lines come after those of the file
-	fit      map[int]bool // which lines are as they may be shown
-	marks    map[place]mark
+	texts    []listText     // files of values, whose lines come after those of the file
+	fit      map[int]bool   // which lines are as they may be shown
+	marks    map[place]mark // nil: they are not kept
 	problems []Problem
 	omitted  int
+	quick    bool // one problem is enough: all is read again then, to tell where they are
+}
+
+// enough reports whether it is of no use to look for more.
+func (r *report) enough() bool { return r.quick && len(r.problems) > 0 }
+
+// mark notes where a place stands.
+func (r *report) mark(p place, n *yaml.Node) {
+	if r.marks != nil {
+		r.marks[p] = mark{n.Line, n.Column}
+	}
 }
 
 // add reports a problem of a place in the data.

@@ -17,7 +17,7 @@ func PromoteText(name string, text []byte) ([]byte, error) {
 		return nil, r.err()
 	}
 	d := &decoder{report: r}
-	root := d.document(text)
+	root := d.document(text, nil)
 	if root != nil {
 		d.refuse(root)
 		if root.Kind != yaml.MappingNode {

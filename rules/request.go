@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"iter"
 	"net/netip"
 	"net/textproto"
 	"strings"
@@ -74,12 +75,17 @@ func validAttribute(name string) bool {
 	return len(name) > 0 && len(name) <= 128
 }
 
-// segments splits a path that begins with a slash.
-func segments(path string) []string {
-	if path == "" {
-		return nil
+// segments are those of a path that begins with a slash, and which of them is the last.
+func segments(path string) iter.Seq2[string, bool] {
+	return func(yield func(segment string, last bool) bool) {
+		rest, more := strings.TrimPrefix(path, "/"), path != ""
+		for more {
+			var segment string
+			if segment, rest, more = cut(rest); !yield(segment, !more) {
+				return
+			}
+		}
 	}
-	return strings.Split(strings.TrimPrefix(path, "/"), "/")
 }
 
 // cut is the first segment of what follows a slash, and the rest; more is false after the

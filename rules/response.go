@@ -47,7 +47,7 @@ type Refusal struct {
 
 // Response is what the rule's clients are told, with every field set; Template is nil
 // unless Body is one.
-func (r *Rule) Response() *Response { return &r.response }
+func (r *Rule) Response() *Response { return r.response }
 
 // responses are checked one by one, and then laid over each other.
 func (b *builder) response(i int, s *Response) Response {
@@ -100,7 +100,7 @@ func (b *builder) over(i int, own, file Response) Response {
 var defaults = Response{Status: 429, Fields: DraftFields, Body: ProblemBody}
 
 // complete gives a response the type of its body.
-func (r Response) complete() Response {
+func (r Response) complete() *Response {
 	switch {
 	case r.Body == ProblemBody:
 		r.ContentType = "application/problem+json"
@@ -109,5 +109,5 @@ func (r Response) complete() Response {
 	case r.ContentType == "":
 		r.ContentType = "text/plain; charset=utf-8"
 	}
-	return r
+	return &r
 }

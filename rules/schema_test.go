@@ -46,7 +46,8 @@ func refusedBySchema(schema *jsonschema.Schema, text string) error {
 func TestTheSchemaTakesWhatParseTakes(t *testing.T) {
 	_, schema := parsedSchema(t)
 	texts := map[string]string{"good": good, "zoo": zoo, "everything": everything, "none": "rules: []",
-		"files": "deny: {client.ip: {file: blocked.txt}, user: {file: a/b.txt, values: [ann, bob]}}\nallow: {user: {file: a.txt, values: ann}}\nrules: []"}
+		"files": "deny: {client.ip: {file: blocked.txt}, user: {file: a/b.txt, values: [ann, bob]}}\nallow: {user: {file: a.txt, values: ann}}\nrules: []",
+		"sets":  "deny: {client.ip: {redis: weir:blocked, file: a.txt}}\nallow: {user: {redis: [a, 7], values: ann}}\nrules: []"}
 	page, err := os.ReadFile("../docs/rules.md")
 	if err != nil {
 		t.Fatal(err)
@@ -55,7 +56,7 @@ func TestTheSchemaTakesWhatParseTakes(t *testing.T) {
 		texts[fmt.Sprint("docs/rules.md, block ", i)] = block[1]
 	}
 	for name, text := range texts {
-		if _, err := rules.Parse(name, []byte(text), someLists); err != nil {
+		if _, err := rules.Parse(name, []byte(text), someLists, rules.WithSets()); err != nil {
 			t.Error(err)
 		}
 		if err := refusedBySchema(schema, text); err != nil {
@@ -76,12 +77,14 @@ var onlyParseKnows = map[string][]int{
 	"files":             {0, 1, 4, 5},                           // rules that are read from no file
 	"groups":            {1},                                    // a schedule beside it
 	"keys":              {1, 5, 6},                              // v4/33, one component twice, a name that the path lacks
+	"layers":            {4, 5},                                 // leases of leases, a ban beside them
 	"limits":            {0, 2, 3, 5, 6, 7, 8, 9, 11},           // the words of a limit are weir.ParseLimit's
 	"lists":             {2, 4, 5},                              // a name that the path lacks, networks, one value twice
 	"matches":           {4, 5, 6, 7},                           // segments of paths
 	"overrides":         {0, 1, 2, 3, 4, 7, 11, 12, 13, 14, 15}, // what fits the rule's key
 	"paths":             {0, 1, 2, 3},                           // segments of paths
 	"percents":          {5},                                    // without a key
+	"sets":              {0, 1},                                 // rules that are read from no file
 	"responses":         {7, 8},                                 // templates
 	"schedules":         {3, 5, 10},                             // a day twice, an end that is the beginning, zones
 }

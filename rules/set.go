@@ -25,8 +25,10 @@ type Rule struct {
 	bans         *Bans
 	candidate    *Rival
 	percent      uint64 // of the keys, for which it is enforced
+	lease        int    // percent of what remains
+	ceiling      float64
 	onStoreError StoreError
-	response     Response
+	response     *Response
 	group        int // 0: none
 	groupName    string
 	rank         uint64
@@ -59,10 +61,13 @@ type Set struct {
 
 	exceptions lists // of no rule
 	unfit      []Unfit
+	names      []string // of sets
+	leftOut    error    // of their members
 
 	grouped bool // some rules are in groups
 
 	store, header string
+	nodes         int
 	proxies       []netip.Prefix
 
 	// A tree of hosts, paths and conditions. Hosts are exact names, or what follows "*.".
@@ -322,7 +327,7 @@ func (p *paths) at(pattern string) *branch {
 		return &p.all
 	}
 	s := &p.root
-	for _, segment := range segments(pattern) {
+	for segment := range segments(pattern) {
 		if segment == "**" {
 			return made(&s.deep)
 		}
@@ -338,7 +343,9 @@ func (s *step) next(segment string) *step {
 	if s.named == nil {
 		s.named = make(map[string]*step)
 	}
-	segment = string(appendUnescaped(nil, segment))
+	if strings.IndexByte(segment, '%') >= 0 {
+		segment = string(appendUnescaped(nil, segment))
+	}
 	if s.named[segment] == nil {
 		s.named[segment] = new(step)
 	}

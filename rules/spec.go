@@ -22,10 +22,15 @@ const (
 	MaxAllListed    = 100_000 // values of all allows and denies of a file
 	MaxListFile     = 8 << 20 // bytes of a file of values
 	MaxListFiles    = 64      // files of values of a file of rules
+	MaxSets         = 64      // sets that the lists of a file name
+	MaxAllMembers   = 100_000 // members of all those sets
 	MaxBans         = 8       // lengths of a rule's bans
 	MaxRefusals     = 1000    // refusals that lead to a ban
 	MaxWindows      = 16      // windows of a schedule
 	MaxProxies      = 256     // trusted proxies
+	MaxSharing      = 10_000  // nodes that share a store
+	MaxLease        = 50      // percent of what remains that a node may take ahead of need
+	MaxCeiling      = 100     // times its limit that one node may pass
 	MaxProblems     = 100     // mistakes that an Error lists
 )
 
@@ -34,6 +39,7 @@ type File struct {
 	Name string // what errors call it
 
 	Store          string   // "memory", or the URL of a Redis; "": the file does not say
+	Nodes          int      // how many processes share the store; 0: the file does not say
 	TrustedProxies []string // addresses and networks
 	ClientHeader   string   // "X-Forwarded-For" or "Forwarded"; "": the file does not say
 
@@ -44,6 +50,10 @@ type File struct {
 
 	// Exceptions are laid over the rules. They come from a ledger: no file says them.
 	Exceptions []Exception
+
+	// Sets are the members of the sets that lists name. They come from a Redis: no file says
+	// them. A set that is missing here names nobody; see Set.LeftOut.
+	Sets map[string][]string
 }
 
 // A Spec is one rule as plain data, in the words of a file. See docs/rules.md.
@@ -67,6 +77,9 @@ type Spec struct {
 	Ban            Ban       // the zero Ban is none
 	Candidate      Candidate // the zero Candidate is none
 	EnforcePercent *int      // 0 to 100: for how many of its keys the rule is enforced; nil: for all
+
+	LeasePercent int     // 1 to MaxLease: of what remains, what a node may take ahead of need; 0: nothing
+	LocalCeiling float64 // 1 to MaxCeiling: times its limit that one node may pass; 0: it has no ceiling
 }
 
 // A Match says which requests a rule is for: those that meet every condition which is not
@@ -122,6 +135,7 @@ type Candidate struct {
 // A List is the values of one component that an allow or deny names.
 type List struct {
 	Values []string
+	Sets   []string // keys of sets in Redis whose members are values too: see File.Sets
 }
 
 // A Window is a part of the week in which a rule applies.

@@ -44,6 +44,7 @@ type broken struct {
 	charge func(m *modelStore, claims []weir.Claim, d []weir.Decision) error
 	refund func(m *modelStore, claims []weir.Claim, taken weir.Instant, d []weir.Decision) error
 	reset  func(m *modelStore, claims []weir.Claim) error
+	batch  func(m *modelStore, requests []weir.Request)
 }
 
 var bg = context.Background()
@@ -445,6 +446,21 @@ type planted struct {
 	broken
 	at         string
 	overwrites bool
+	spoilsAll  bool // of a batch
+}
+
+type plant = func(claim weir.Claim) (unchanged func() bool)
+
+// check opens a bench on the store, and hands it over with a way to plant.
+func (p *planted) check(t testing.TB, check func(b *bench, plant plant)) {
+	b := open(t, func(t testing.TB, clock func() weir.Instant) Handle {
+		p.modelStore = newModel(clock)
+		return Handle{Store: p}
+	})
+	check(b, func(claim weir.Claim) func() bool {
+		p.at = place(&claim)
+		return func() bool { return p.at == place(&claim) }
+	})
 }
 
 func (p *planted) refuses(claims []weir.Claim) error {
@@ -483,15 +499,7 @@ func (p *planted) Refund(ctx context.Context, claims []weir.Claim, taken weir.In
 func TestForeignStateIsChecked(t *testing.T) {
 	for overwrites, want := range map[bool]bool{false: false, true: true} {
 		p := &planted{overwrites: overwrites}
-		b := open(t, func(t testing.TB, clock func() weir.Instant) Handle {
-			p.modelStore = newModel(clock)
-			return Handle{Store: p}
-		})
-		plant := func(claim weir.Claim) func() bool {
-			p.at = place(&claim)
-			return func() bool { return p.at == place(&claim) }
-		}
-		said := failure(func(t TB) { keepsForeign(t, b, weir.PerSecond(5), plant) })
+		said := failure(func(tb TB) { p.check(t, func(b *bench, plant plant) { keepsForeign(tb, b, weir.PerSecond(5), plant) }) })
 		if (said != "") != want {
 			t.Fatalf("a store that overwrites (%v): the check said %q", overwrites, said)
 		}

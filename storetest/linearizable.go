@@ -25,6 +25,13 @@ const (
 // linearizable lets several clients call at once and asks whether their answers are
 // those of the model called in some order that respects who came after whom.
 func linearizable(t *testing.T, s Subject) {
+	b := open(t, s)
+	t.Run("as many keys as a decision may have", func(t *testing.T) { chargedTogether(t, b) })
+	eachSet(t, func(t *testing.T, specs []weir.Spec, random *rand.Rand) { isLinearizable(t, b, specs, random) })
+}
+
+// eachSet runs a check of histories for limits alone and together.
+func eachSet(t *testing.T, check func(t *testing.T, specs []weir.Spec, random *rand.Rand)) {
 	sets := [][]weir.Spec{
 		{oneOfEach[0], oneOfEach[7], oneOfEach[4]},
 		{oneOfEach[2], oneOfEach[8], oneOfEach[10], oneOfEach[6]},
@@ -33,12 +40,10 @@ func linearizable(t *testing.T, s Subject) {
 	for _, spec := range oneOfEach {
 		sets = append(sets, []weir.Spec{spec})
 	}
-	b := open(t, s)
-	t.Run("as many keys as a decision may have", func(t *testing.T) { chargedTogether(t, b) })
 	for seed, specs := range sets {
 		t.Run(fmt.Sprint(specs), func(t *testing.T) {
 			for n := range histories {
-				isLinearizable(t, b, specs, rand.New(rand.NewPCG(uint64(seed), uint64(n))))
+				check(t, specs, rand.New(rand.NewPCG(uint64(seed), uint64(n))))
 			}
 		})
 	}
@@ -57,7 +62,7 @@ func chargedTogether(t TB, b *bench) {
 		errs := make([]error, clients)
 		var done sync.WaitGroup
 		for client := range clients {
-			done.Go(func() { errs[client] = seesAllOrNone(b.Store, claims, int64(client%2)) })
+			done.Go(func() { errs[client] = b.seesAllOrNone(claims, int64(client%2)) })
 		}
 		done.Wait()
 		if err := errors.Join(errs...); err != nil {
@@ -66,11 +71,15 @@ func chargedTogether(t TB, b *bench) {
 	}
 }
 
-func seesAllOrNone(store weir.Store, claims []weir.Claim, times int64) error {
+func (b *bench) seesAllOrNone(claims []weir.Claim, times int64) error {
 	decisions := make([]weir.Decision, len(claims))
 	for range callsEach {
-		if _, err := store.Decide(context.Background(), claims, times, decisions); err != nil {
+		granted, err := b.Decide(context.Background(), claims, times, decisions)
+		if err != nil {
 			return err
+		}
+		if b.Recalls && granted < times {
+			continue
 		}
 		for i, d := range decisions {
 			if d.Remaining != decisions[0].Remaining {
@@ -96,18 +105,27 @@ type answer struct {
 func isLinearizable(t TB, b *bench, specs []weir.Spec, random *rand.Rand) {
 	t.Helper()
 	b.clock.set(epoch)
-	tag := b.key()
-	var claims []weir.Claim
-	for i, spec := range specs { // in one slot of a Redis Cluster: only there are several keys atomic
-		claims = append(claims, weir.Claim{Key: fmt.Sprintf("{%s}%d", tag, i), Limit: weir.MustLimit(fmt.Sprint("limit-", i), spec)})
+	b.explained(t, b.history(b.claimsTogether(specs), random, 1))
+}
+
+// claimsTogether lie in one slot of a Redis Cluster: only there are several keys atomic.
+func (b *bench) claimsTogether(specs []weir.Spec) []weir.Claim {
+	claims := make([]weir.Claim, len(specs))
+	for i, key := range b.keysTogether(len(specs)) {
+		claims[i] = weir.Claim{Key: key, Limit: weir.MustLimit(fmt.Sprint("limit-", i), specs[i])}
 	}
-	history := b.history(claims, random)
+	return claims
+}
+
+// explained fails unless some order of the calls explains their answers.
+func (b *bench) explained(t TB, history []porcupine.Operation) {
+	t.Helper()
 	for _, op := range history {
 		if err := op.Output.(answer).err; err != nil {
 			t.Fatalf("%v: %v", op.Input, err)
 		}
 	}
-	if result := porcupine.CheckOperationsTimeout(lawful(), history, time.Minute); result != porcupine.Ok {
+	if result := porcupine.CheckOperationsTimeout(lawful(b), history, time.Minute); result != porcupine.Ok {
 		t.Fatalf("no order of these calls explains their answers (%s):%s", result, historyText(history))
 	}
 }
@@ -124,25 +142,31 @@ func (c call) String() string {
 	return fmt.Sprintf("%s %d × [%s]", c.step.op, c.step.times, claimsText(c.claims))
 }
 
-// history is what the clients called and got. Before a call the clock may advance.
-func (b *bench) history(claims []weir.Claim, random *rand.Rand) (history []porcupine.Operation) {
+// history is what the clients called and got, each so many calls at once: in a batch, if
+// they are several. Before a call the clock may advance.
+func (b *bench) history(claims []weir.Claim, random *rand.Rand, atOnce ...int) (history []porcupine.Operation) {
 	var mu sync.Mutex
 	var clientsDone sync.WaitGroup
 	start, ready := time.Now(), make(chan struct{})
 	for client := range clients {
-		calls := make([]call, callsEach)
+		calls, n := make([]call, callsEach), atOnce[client%len(atOnce)]
 		for i := range calls {
 			calls[i] = drawCall(claims, client, random)
+			if n > 1 {
+				calls[i].step.op = "batch"
+			}
 		}
 		clientsDone.Go(func() {
 			<-ready
-			for _, c := range calls {
-				b.clock.now.Add(c.step.by)
-				op := porcupine.Operation{ClientId: client, Input: c, Call: time.Since(start).Nanoseconds()}
-				op.Output = c.on(b.Store)
-				op.Return = time.Since(start).Nanoseconds()
+			for group := range slices.Chunk(calls, n) {
+				b.clock.now.Add(group[0].step.by)
+				began := time.Since(start).Nanoseconds()
+				answers := answersOf(b.Store, group)
+				ended := time.Since(start).Nanoseconds()
 				mu.Lock()
-				history = append(history, op)
+				for i, c := range group {
+					history = append(history, porcupine.Operation{ClientId: client, Input: c, Call: began, Output: answers[i], Return: ended})
+				}
 				mu.Unlock()
 			}
 		})
@@ -150,6 +174,24 @@ func (b *bench) history(claims []weir.Claim, random *rand.Rand) (history []porcu
 	close(ready)
 	clientsDone.Wait()
 	return history
+}
+
+// answersOf makes one call, or a batch of several.
+func answersOf(store weir.Store, calls []call) []answer {
+	if calls[0].step.op != "batch" {
+		return []answer{calls[0].on(store)}
+	}
+	requests := make([]weir.Request, len(calls))
+	for i, c := range calls {
+		requests[i] = request(c.step.times, c.claims...)
+	}
+	batch(store, requests)
+	answers := make([]answer, len(calls))
+	for i := range requests {
+		r := &requests[i]
+		answers[i] = answer{outcome{granted: r.Granted, decisions: r.Decisions}, r.Err}
+	}
+	return answers
 }
 
 func drawCall(claims []weir.Claim, client int, random *rand.Rand) call {
@@ -173,6 +215,9 @@ func drawCall(claims []weir.Claim, client int, random *rand.Rand) call {
 
 // on makes the call on a store.
 func (c call) on(store weir.Store) answer {
+	if c.step.op == "batch" {
+		return answersOf(store, []call{c})[0]
+	}
 	a := answer{outcome: outcome{decisions: make([]weir.Decision, len(c.claims))}}
 	ctx := context.Background()
 	switch c.step.op {
@@ -193,14 +238,15 @@ func (c call) on(store weir.Store) answer {
 
 // lawful is the model as porcupine wants it: a function of the state. The time of a call
 // is what its answer says, as clients cannot know when within their call it was read.
-func lawful() porcupine.Model {
+func lawful(b *bench) porcupine.Model {
 	return porcupine.Model{
 		Init: func() any { return newModel(nil) },
 		Step: func(state, input, output any) (bool, any) {
 			got := output.(answer)
 			next := state.(*modelStore).clone(func() weir.Instant { return got.decisions[0].At })
-			want := input.(call).on(next)
-			return want.err == nil && got.equal(want.outcome), next
+			asked := input.(call)
+			want := asked.on(next)
+			return want.err == nil && b.agree(got.outcome, want.outcome, &asked.step, asked.claims), next
 		},
 		Equal: func(a, b any) bool { return a.(*modelStore).text() == b.(*modelStore).text() },
 	}

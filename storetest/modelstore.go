@@ -98,12 +98,58 @@ func (m *modelStore) Decide(_ context.Context, claims []weir.Claim, times int64,
 		return 0, weir.ErrClosed
 	}
 	now := int64(m.clock())
+	granted := m.take(claims, times, now)
+	m.describe(claims, now, decisions)
+	return granted, nil
+}
+
+// take charges as many of times requests as fit.
+func (m *modelStore) take(claims []weir.Claim, times, now int64) int64 {
 	granted := m.granted(claims, times, now)
 	for i := range claims {
 		m.charge(&claims[i], granted, now)
 	}
-	m.describe(claims, now, decisions)
-	return granted, nil
+	return granted
+}
+
+// DecideBatch is, for each request, as many single takes as it has times.
+func (m *modelStore) DecideBatch(_ context.Context, requests []weir.Request) {
+	for i := range requests {
+		m.batched(&requests[i])
+	}
+}
+
+func (m *modelStore) batched(r *weir.Request) {
+	if r.Granted, r.Err = 0, r.Check(); r.Err != nil {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.laws == nil {
+		r.Err = weir.ErrClosed
+		return
+	}
+	now, n := int64(m.clock()), len(r.Claims)
+	if r.Decisions == nil {
+		r.Granted = m.take(r.Claims, r.Times, now)
+		return
+	}
+	m.describe(r.Claims, now, r.Decisions[:n])
+	for left := r.Decisions; r.Granted < r.Times; left = left[n:] {
+		if m.take(r.Claims, 1, now) == 0 {
+			break
+		}
+		r.Granted++
+		m.describe(r.Claims, now, left[:n])
+	}
+	repeat(r.Decisions, int(max(r.Granted, 1))*n, n)
+}
+
+// repeat fills decisions from a place on with the n before it.
+func repeat(decisions []weir.Decision, from, n int) {
+	for ; from < len(decisions); from++ {
+		decisions[from] = decisions[from-n]
+	}
 }
 
 func (m *modelStore) Charge(_ context.Context, claims []weir.Claim, decisions []weir.Decision) error {

@@ -35,6 +35,11 @@ type Handle struct {
 	Foreign map[string]func(claim weir.Claim) (unchanged func() bool)
 	// Keys counts the keys that hold state now, and those of them that would stay for ever.
 	Keys func() (live, everlasting int)
+	// Recalls says that the store answers some refusals from memory. Whether a request is granted is
+	// compared as strictly as ever, and so is every field of what refuses one unit or
+	// none; only what is said of larger costs, and of the other claims of a refused
+	// decision, may be as of earlier.
+	Recalls bool
 }
 
 // TB is what a check needs of a test: less than testing.TB, so that the suite can test itself.
@@ -123,7 +128,8 @@ func claimsText(claims []weir.Claim) string {
 	return text
 }
 
-// Run runs everything but the vectors, which Vectors does.
+// Run runs everything but the vectors, which Vectors does. A store that is a
+// [weir.Batcher] is asked for batches too.
 func Run(t *testing.T, s Subject) {
 	t.Run("properties", func(t *testing.T) { properties(t, s) })
 	t.Run("bad input", func(t *testing.T) { badInput(t, s) })
@@ -131,5 +137,6 @@ func Run(t *testing.T, s Subject) {
 	t.Run("linearizable", func(t *testing.T) { linearizable(t, s) })
 	t.Run("expiry", func(t *testing.T) { expiry(t, s) })
 	t.Run("numbers change", func(t *testing.T) { numbersChange(t, s) })
+	t.Run("batches", func(t *testing.T) { batches(t, s) })
 	t.Run("known faults", func(t *testing.T) { knownFaults(t, s) })
 }

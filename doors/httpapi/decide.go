@@ -124,6 +124,9 @@ func (c *call) appendAnswer(e *extras) {
 	b = append(b, `","allowed":`...)
 	b = strconv.AppendBool(b, v.Outcome == gate.Passed)
 	b = appendNumber(b, `,"granted":`, v.Granted)
+	if v.Degraded() {
+		b = append(b, `,"degraded":true`...)
+	}
 	if v.Rule != nil {
 		b = append(append(append(b, `,"rule":"`...), v.Rule.Name()...), '"')
 	}

@@ -253,7 +253,7 @@ func TestReset(t *testing.T) {
 
 func TestOutages(t *testing.T) {
 	s := serve(t, handler(t, &gone{memstore.New()}, someRules))
-	s.post("/v1/decide", login).has(t, 200, "outcome", "passed", "checks.0.local", true, "checks.1.local", true)
+	s.post("/v1/decide", login).has(t, 200, "outcome", "passed", "degraded", true, "checks.0.local", true, "checks.1.local", true)
 	s.post("/v1/decide", `{"request":{"path":"/export","user":"u"}}`).has(t, 503, "outcome", "failed", "reason", "store_failed", "rule", "export")
 	s.post("/v1/decide", `{"claims":[{"name":"a","limit":"5/1m","key":"k"}]}`).has(t, 503, "outcome", "failed", "allowed", false)
 	s.post("/v1/reserve", login).has(t, 200, "allowed", true, "reservation", nil)

@@ -86,7 +86,7 @@ func (c *conn) tell() {
 	if v.Rule != nil {
 		rule = v.Rule.Name()
 	}
-	c.fields(11)
+	c.fields(12)
 	c.number("granted", v.Granted)
 	c.word("outcome", v.Outcome.String())
 	c.word("reason", v.Reason.String())
@@ -98,11 +98,19 @@ func (c *conn) tell() {
 	c.number("delay_us", v.Delay.Microseconds())
 	c.word("lease", v.Lease())
 	c.number("at_us", int64(d.At))
+	c.number("degraded", oneIf(v.Degraded()))
 }
 
 func (c *conn) number(name string, n int64) {
 	c.bulk(name)
 	c.integer(n)
+}
+
+func oneIf(yes bool) int64 {
+	if yes {
+		return 1
+	}
+	return 0
 }
 
 func (c *conn) word(name, text string) {

@@ -43,7 +43,7 @@ func (v verdict) are(t testing.TB, about, want string) {
 func TestDecideLimits(t *testing.T) {
 	h := open(t)
 	c := h.dial()
-	c.want("[granted 1 outcome passed reason within_limits rule nil limit sms remaining 0 retry_after_us 60000000 reset_after_us 60000000 delay_us 0 lease nil at_us 1800000000000000]",
+	c.want("[granted 1 outcome passed reason within_limits rule nil limit sms remaining 0 retry_after_us 60000000 reset_after_us 60000000 delay_us 0 lease nil at_us 1800000000000000 degraded 0]",
 		"WEIR.DECIDE", "LIMIT", "sms", "1/1m", "u")
 	c.verdict(w("weir.decide limit sms 1/1m u")...).are(t, "refused", "granted 0 outcome refused reason limit_exceeded limit sms remaining 0 retry_after_us 60000000")
 	c.verdict(w("WEIR.PEEK LIMIT sms 1/1m u")...).are(t, "a look at it", "granted 0 outcome refused")

@@ -33,6 +33,15 @@ func Fit(available, cost, times int64) int64 {
 	return min(available/cost, times)
 }
 
+// Before is the decision that a request left after which n more units were granted, in the
+// same instant and at the same cost; d is what the last of them left. It holds for all
+// algorithms but buckets, whose waits depend on the level: see bucket.Before.
+func Before(d weir.Decision, n int64) weir.Decision {
+	d.Remaining += n
+	d.RetryAfter = 0 // as the next one was granted
+	return d
+}
+
 // Micros is a wait as a Duration; a wait in the past is none.
 func Micros(us int64) time.Duration {
 	if us <= 0 {

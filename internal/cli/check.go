@@ -20,7 +20,8 @@ func newCheck(s *System) *cobra.Command {
 		Short: "Say what is wrong, or odd, in files of rules",
 		Long: `Read files of rules and report every mistake, with its line and what is allowed; and what
 is no mistake but odd, such as a rule that can never match. A directory is checked as weir
-serve --config reads it: all its files are one law. Of a URL only mistakes are told.
+serve --config reads it: all its files are one law. Of a URL only mistakes are told. Sets in
+Redis that lists name are not read.
 
 The exit code is 0 if there is nothing to say, 1 if there are mistakes, 3 if there are only
 warnings. The file - is the standard input; without a file, WEIR_CONFIG names it.`,
@@ -103,7 +104,7 @@ func inspect(ctx context.Context, s *System, name string) (findings []finding, n
 	if err != nil {
 		return mistakes(shown, err), 0
 	}
-	set, warnings, err := rules.Lint(shown, text, listFiles(name)...)
+	set, warnings, err := rules.Lint(shown, text, listOptions(name)...)
 	if err != nil {
 		return mistakes(shown, err), 0
 	}
@@ -115,13 +116,14 @@ func inspect(ctx context.Context, s *System, name string) (findings []finding, n
 	return findings, len(set.Rules())
 }
 
-// listFiles has those read that lists of a file of rules name. Beside the standard input
-// there are none.
-func listFiles(name string) []rules.Option {
+// listOptions let lists name sets, and files, which are read. Beside the standard input there
+// are none.
+func listOptions(name string) []rules.Option {
+	opts := []rules.Option{rules.WithSets()}
 	if name == "-" || isPipe(name) {
-		return nil
+		return opts
 	}
-	return []rules.Option{rules.WithFiles(filesource.Lists(name))}
+	return append(opts, rules.WithFiles(filesource.Lists(name)))
 }
 
 // inspectAll reads what is more than a file as weir serve reads it. What is odd about a

@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -17,6 +18,7 @@ import (
 	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/pathform"
 	"github.com/weirproject/weir/rules"
+	"github.com/weirproject/weir/rules/source/redissource"
 )
 
 // A lawFlags are those that say which rules, and what stands round them in their file. All
@@ -34,6 +36,8 @@ func (f *lawFlags) add(flags *pflag.FlagSet) {
 	f.sourceFlags.add(flags)
 	flags.StringVar(&f.store.url, "store", memory, "where limits are counted: memory, or a `URL` such as redis://host:6379/0")
 	flags.DurationVar(&f.store.timeout, "store-timeout", 50*time.Millisecond, "the `TIME` that Redis has to answer")
+	flags.IntVar(&f.store.nodes, "nodes", 1, "how many processes share the store, a `NUMBER`: while it does not answer, each grants its share")
+	flags.StringSliceVar(&f.store.without, "without", nil, "layers before Redis to leave out, `WORDS` with commas:\n"+strings.Join(layerWords, ", "))
 	flags.IntVar(&f.store.maxKeys, "max-keys", memstore.DefaultMaxKeys, "how many keys are kept in memory: a `NUMBER`")
 	flags.StringSliceVar(&f.proxies, "trusted-proxies", nil, "`NETWORKS` and addresses whose X-Forwarded-For is believed, with commas;\nunix is who comes by a Unix socket")
 	flags.StringVar(&f.clientHeader, "client-header", "X-Forwarded-For", "the `NAME` of the header that they write: X-Forwarded-For or Forwarded")
@@ -48,10 +52,15 @@ type law struct {
 	source  string      // what to call where all rules are from; "" if there are none
 	primary *primary
 	hashKey string
-	store   storeConfig
-	trusted []netip.Prefix
-	clients *clientaddr.Extractor
-	form    pathform.Form
+	sets    *redissource.Sets // nil: none are read
+	setless bool              // there is no Redis to read them from
+
+	compiler *rules.Compiler // of all sources, and of what they come to
+	serving  atomic.Bool
+	store    storeConfig
+	trusted  []netip.Prefix
+	clients  *clientaddr.Extractor
+	form     pathform.Form
 }
 
 // read reads --config, and lets it fill in what neither flags nor environment said.
@@ -64,11 +73,13 @@ func (f *lawFlags) read(ctx context.Context, s *System, flags *pflag.FlagSet, wa
 	if l.hashKey, err = s.secret("hash-key-file", f.hashKeyFile, warn); err != nil {
 		return nil, err
 	}
+	l.compiler = rules.NewCompiler(rules.WithHashKey([]byte(l.hashKey)), rules.WithRest(l.rest))
+	f.compiler = l.compiler
 	if l.primary, err = f.open(ctx, s); err != nil {
 		return nil, err
 	}
 	l.file = l.primary.file
-	if l.set, err = l.compile(l.file); err != nil {
+	if l.set, err = l.compiler.Compile(l.file); err != nil {
 		return nil, err
 	}
 	if err := f.settle(flags, l); err != nil {
@@ -78,18 +89,40 @@ func (f *lawFlags) read(ctx context.Context, s *System, flags *pflag.FlagSet, wa
 	return l, nil
 }
 
+// compile is for what all sources come to: it fills in the members of sets.
 func (l *law) compile(file *rules.File) (*rules.Set, error) {
-	var opts []rules.Option
-	if l.hashKey != "" {
-		opts = append(opts, rules.WithHashKey([]byte(l.hashKey)))
+	if l.sets != nil {
+		file = l.sets.Complete(file)
+	} else if err := noRedis(file); l.setless && err != nil {
+		return nil, err
 	}
-	return rules.Compile(file, opts...)
+	return l.compiler.Compile(file)
+}
+
+// restTime is how long whoever makes rules leaves the processor to others, after each tenth of
+// a millisecond.
+const restTime = 100 * time.Microsecond
+
+// rest lets requests go first, once there are some.
+func (l *law) rest() {
+	if l.serving.Load() {
+		time.Sleep(restTime)
+	}
 }
 
 // settle is where flags, which the environment has set too by now, beat the file.
 func (f *lawFlags) settle(flags *pflag.FlagSet, l *law) error {
 	if set := l.set.Store(); set != "" && !flags.Changed("store") {
 		l.store.url = set
+	}
+	if set := l.set.Nodes(); set != 0 && !flags.Changed("nodes") {
+		l.store.nodes = set
+	}
+	if l.store.nodes < 1 || l.store.nodes > rules.MaxSharing {
+		return usagef("--nodes is %d; allowed: 1 to %d", l.store.nodes, rules.MaxSharing)
+	}
+	if err := checkWithout(l.store.without); err != nil {
+		return err
 	}
 	if l.store.maxKeys < 1 {
 		return usagef("--max-keys is %d; allowed: 1 or more", l.store.maxKeys)

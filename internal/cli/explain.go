@@ -80,6 +80,7 @@ func explain(ctx context.Context, s *System, f *explainFlags, flags *pflag.FlagS
 		if err := f.law.gather(ctx, law); err != nil {
 			return err
 		}
+		warnLeftOut(s, law.set.LeftOut(), f.law.namesRedis())
 	}
 	a, err := f.request.read(args, law)
 	if err != nil {

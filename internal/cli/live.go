@@ -29,6 +29,7 @@ const lintAfter = time.Second
 type live struct {
 	log     *slog.Logger
 	gate    *gate.Gate
+	stack   *stack // nil: there are no layers to be told
 	metrics *observe.Metrics
 	law     *law                   // as it was at the start
 	given   func(flag string) bool // beats what the file says
@@ -40,6 +41,7 @@ type live struct {
 	// These are the keeper's goroutine's.
 	complete bool              // each source was in force once
 	settings map[string]string // that were said last, and take a start
+	leftOut  []string          // what of sets names nobody, as it was told last
 
 	linter *time.Timer // nil: none is due
 
@@ -68,6 +70,7 @@ func (l *live) start(layers []source.Layer, wait time.Duration, signals <-chan o
 	l.ended.Go(func() { ready <- l.keeper.Wait(ctx) })
 	select {
 	case <-ready: // what is missing was told
+		l.law.serving.Store(true)
 		return nil
 	case received := <-signals:
 		l.log.Info("ending before the rules were there", "signal", received.String())
@@ -89,7 +92,8 @@ func (l *live) close() {
 // sources are how they stand, for the metrics.
 func (l *live) sources() (list []observe.Source) {
 	for _, y := range l.keeper.Status().Layers {
-		list = append(list, observe.Source{Name: y.Name, Up: !y.Down, Good: y.Err == nil, Rules: y.Rules, Loaded: y.Loaded})
+		good := y.Err == nil && (y.Name != setsLayer || y.Warning == nil && l.gate.Rules().LeftOut() == nil)
+		list = append(list, observe.Source{Name: y.Name, Up: !y.Down, Good: good, Rules: y.Rules, Loaded: y.Loaded})
 	}
 	return list
 }
@@ -99,7 +103,11 @@ func (l *live) swap(set *rules.Set) error {
 	if err := l.gate.Swap(set); err != nil {
 		return err
 	}
+	if l.stack != nil {
+		l.stack.follow(set)
+	}
 	l.metrics.Rules(set, time.Now())
+	l.keepSets(set)
 	return nil
 }
 
@@ -168,10 +176,10 @@ func (l *live) noteSettings() {
 }
 
 // settingFlags are the fields of a file that only a start reads, and the flags that beat them.
-var settingFlags = map[string]string{"store": "store", "trusted_proxies": "trusted-proxies", "client_header": "client-header"}
+var settingFlags = map[string]string{"store": "store", "nodes": "nodes", "trusted_proxies": "trusted-proxies", "client_header": "client-header"}
 
 func settingsOf(file *rules.File) map[string]string {
-	return map[string]string{"store": file.Store, "trusted_proxies": fmt.Sprint(file.TrustedProxies), "client_header": file.ClientHeader}
+	return map[string]string{"store": file.Store, "nodes": fmt.Sprint(file.Nodes), "trusted_proxies": fmt.Sprint(file.TrustedProxies), "client_header": file.ClientHeader}
 }
 
 // lintSoon has a file that changed looked at.
@@ -196,7 +204,7 @@ func (l *live) lintSoon(layer string) {
 func (l *live) lint(name string, text []byte) {
 	l.linting.Lock()
 	defer l.linting.Unlock()
-	_, warnings, _ := rules.Lint(name, text, listFiles(name)...)
+	_, warnings, _ := rules.Lint(name, text, append(listOptions(name), rules.WithRest(l.law.rest))...)
 	var odd []string
 	for i := range warnings {
 		w := &warnings[i]

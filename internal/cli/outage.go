@@ -26,7 +26,7 @@ type outage struct {
 // verdict is the gate's observer.
 func (o *outage) verdict(v *gate.Verdict) {
 	switch {
-	case v.Err != nil && v.Reason != gate.BadInput && v.Reason != gate.Canceled:
+	case v.Degraded():
 		o.fail(v.Err)
 	case o.down.Load() && answered(v):
 		o.recover()

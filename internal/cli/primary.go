@@ -40,11 +40,11 @@ func (f *sourceFlags) open(ctx context.Context, s *System) (*primary, error) {
 	case f.config == "-" || isPipe(f.config):
 		p.name, p.text, err = readRules(s, f.config)
 		if err == nil {
-			p.file, err = rules.Parse(p.name, p.text)
+			p.file, err = rules.Parse(p.name, p.text, rules.WithSets())
 		}
 		return p.still(), err
 	default:
-		p.Source, err = filesource.New(f.config, filesource.WithPoll(f.poll))
+		p.Source, err = filesource.New(f.config, filesource.WithPoll(f.poll), filesource.WithSets(), filesource.WithCompiler(f.compiler))
 	}
 	if err != nil {
 		return nil, err

@@ -130,6 +130,7 @@ func TestRedisIsNotThereYet(t *testing.T) {
 	}
 	redis.Restart()
 	await(t, "deny to pass", func() bool { return status(t, gateway+"/deny") == 200 })
+	await(t, "all to be let in", func() bool { return strings.Contains(p.logs(), "Redis is asked again") })
 	for _, actual := range []string{"500", "9"} { // more than the estimate, and less
 		_, _, body := post(t, p.at("http")+"/v1/reserve", `{"claims": [{"name": "llm", "limit": "10000/1h", "key": "user:42"}], "cost": 100}`)
 		found := regexp.MustCompile(`"token":"([^"]+)"`).FindStringSubmatch(body)

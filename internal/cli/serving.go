@@ -22,7 +22,6 @@ import (
 	"github.com/weirproject/weir/doors/resp"
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/httplimit"
-	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/observe"
 )
 
@@ -38,6 +37,7 @@ type server struct {
 	secrets secrets
 	log     *slog.Logger
 	store   weir.Store
+	stack   *stack // nil: limits are counted in this process
 	gate    *gate.Gate
 	metrics *observe.Metrics
 	live    *live
@@ -95,32 +95,49 @@ func (v *server) start(ctx context.Context, given func(flag string) bool, signal
 	if err != nil {
 		return err
 	}
-	layers, err := v.flags.law.layers(ctx, v.law.primary, &v.law.store)
+	sources, err := v.flags.law.layers(ctx, v.law.primary, &v.law.store)
 	if err != nil {
 		return err
 	}
-	if layers, err = v.openLedger(layers); err != nil {
+	if sources, err = v.flags.law.addSets(ctx, v.law, sources); err != nil {
+		return err
+	}
+	if sources, err = v.openLedger(sources); err != nil {
 		return err
 	}
 	store, err := openStore(ctx, v.law.store, v.log)
 	if err != nil {
 		return err
 	}
+	v.store = store // to be closed
 	v.metrics = observe.New(number())
-	v.store = v.metrics.Store(store)
-	local := v.store
-	if v.law.store.url != memory {
-		local = memstore.New(memstore.WithMaxKeys(v.law.store.maxKeys))
+	var local weir.Store
+	if v.store, local, err = v.layers(store); err != nil {
+		return err
 	}
 	if v.gate, err = gate.New(v.store, v.law.set, gate.WithLocal(local), gate.WithObserver(v.metrics.Verdict),
 		gate.WithObserver((&outage{log: v.log}).verdict)); err != nil {
 		return err
 	}
-	v.live = &live{log: v.log, gate: v.gate, metrics: v.metrics, law: v.law, given: given}
-	if err := v.live.start(layers, v.flags.law.wait, signals); err != nil {
+	v.live = &live{log: v.log, gate: v.gate, stack: v.stack, metrics: v.metrics, law: v.law, given: given}
+	if err := v.live.start(sources, v.flags.law.wait, signals); err != nil {
 		return err
 	}
 	return v.openDoors(listeners)
+}
+
+// layers are what the gate asks, and the local store that stands in for it. What is counted in
+// this process needs no layers, and nobody stands in for it.
+func (v *server) layers(store weir.Store) (top, local weir.Store, err error) {
+	if v.law.store.url == memory {
+		top = v.metrics.Store(store)
+		return top, top, nil
+	}
+	if v.stack, err = newStack(store, v.law.store, v.metrics, v.log); err != nil {
+		return store, nil, err
+	}
+	v.stack.follow(v.law.set)
+	return v.stack.top, v.stack.local, nil
 }
 
 func (v *server) openDoors(listeners listeners) error {

@@ -22,8 +22,11 @@ type sourceFlags struct {
 	hashes             []string // URLs of Redis
 	prefix, channel    string
 	ledger, ledgerName string
+	listsChannel       string
 	refresh, wait      time.Duration
 	allowEmpty         bool
+
+	compiler *rules.Compiler // of all sources and what puts them together; nil: each has its own
 }
 
 const configPoll = 30 * time.Second
@@ -39,6 +42,7 @@ func (f *sourceFlags) add(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&f.hashes, "rules", nil, "`URL` of a Redis with a hash for each rule, or redis for the store's;\nagain for more, of which the later ones win")
 	flags.StringVar(&f.prefix, "rules-prefix", "rate_limit_config:", "the `TEXT` that the keys of those hashes begin with")
 	flags.StringVar(&f.channel, "rules-channel", "rate_limit_config", "the `NAME` of the channel where their changes are announced")
+	flags.StringVar(&f.listsChannel, "lists-channel", "weir:lists", "the `NAME` of the channel where changes of sets are announced that lists name")
 	flags.StringVar(&f.ledger, "ledger", "", "where rules lie that operators change while the server runs: `URL` of a Redis, redis for the\nstore's, a file, or memory, which is what a server without Redis has; it beats the others")
 	flags.StringVar(&f.ledgerName, "ledger-name", "weir:rules", "the `NAME` of the ledger: of its keys and its channel")
 	flags.DurationVar(&f.refresh, "rules-refresh", 30*time.Second, "the `TIME` after which rules in Redis are read again although nothing was heard")
@@ -96,7 +100,8 @@ func (f *sourceFlags) redis(ctx context.Context, name, flag, at string, store *s
 	if at == inStore {
 		at = store.url
 	}
-	opts := []redissource.Option{redissource.WithPrefix(prefix), redissource.WithChannel(channel), redissource.WithRefresh(f.refresh)}
+	opts := []redissource.Option{redissource.WithPrefix(prefix), redissource.WithChannel(channel), redissource.WithRefresh(f.refresh),
+		redissource.WithCompiler(f.compiler)}
 	if f.allowEmpty {
 		opts = append(opts, redissource.WithAllowEmpty())
 	}
@@ -128,6 +133,9 @@ func probe(ctx context.Context, url string) error {
 // gather is the law of all sources as they stand now.
 func (f *lawFlags) gather(ctx context.Context, l *law) error {
 	layers, err := f.layers(ctx, l.primary, &l.store)
+	if err == nil && len(l.set.SetNames()) > 0 && f.namesRedis() {
+		layers, err = f.addSets(ctx, l, layers)
+	}
 	if err != nil || len(layers) == 1 {
 		return err
 	}

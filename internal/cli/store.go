@@ -28,6 +28,8 @@ type storeConfig struct {
 	url     string
 	timeout time.Duration // of a call of Redis
 	maxKeys int           // of memory
+	nodes   int           // that share it
+	without []string      // layers before Redis that are left out: layerWords
 }
 
 // openStore opens the store. A Redis that cannot be reached is no error: what is decided
@@ -138,6 +140,21 @@ func (l *lateStore) Decide(ctx context.Context, claims []weir.Claim, times int64
 		return redis.Decide(ctx, claims, times, decisions)
 	}
 	return 0, l.unreachable(claims, times, decisions)
+}
+
+// DecideBatch implements weir.Batcher.
+func (l *lateStore) DecideBatch(ctx context.Context, requests []weir.Request) {
+	if redis := l.redis.Load(); redis != nil {
+		redis.DecideBatch(ctx, requests)
+		return
+	}
+	for i := range requests {
+		r := &requests[i]
+		clear(r.Decisions)
+		if r.Granted, r.Err = 0, r.Check(); r.Err == nil {
+			r.Err = l.unreachable(r.Claims, r.Times, nil)
+		}
+	}
 }
 
 // Charge implements weir.Store.

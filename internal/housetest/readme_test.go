@@ -319,7 +319,7 @@ func TestRulesThatAreShownAreRules(t *testing.T) {
 				continue
 			}
 			seen++
-			if _, warnings, err := rules.Lint(fmt.Sprintf("%s:%d", page, b.line), []byte(b.text)); err != nil || len(warnings) > 0 {
+			if _, warnings, err := rules.Lint(fmt.Sprintf("%s:%d", page, b.line), []byte(b.text), rules.WithSets()); err != nil || len(warnings) > 0 {
 				t.Errorf("%v %v", err, warnings)
 			}
 		}

@@ -89,6 +89,7 @@ func (b *bench) rise(why error) {
 // hear takes news. Bad ones leave good ones that are not in force yet in their place.
 func (b *bench) hear(s *seat, n *News, allowEmpty bool) {
 	s.silent = false
+	s.Warning = n.Warning
 	if n.Warning != nil {
 		b.say(Event{Kind: Warned, Layer: s.Name, Revision: n.Revision, Err: n.Warning})
 	}

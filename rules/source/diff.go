@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"unsafe"
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/rules"
@@ -104,28 +105,50 @@ func Diff(old, new *rules.File) []Change {
 	if fields := fileFields(old, new); len(fields) > 0 {
 		list = append(list, Change{Fields: fields})
 	}
-	before, after := byName(old), byName(new)
-	var gone []string
-	for i := range rulesOf(old) {
-		if name := old.Rules[i].Name; after[name] == nil {
-			gone = append(gone, name)
-		}
-	}
+	before, gone := matched(rulesOf(old), rulesOf(new))
 	texts := make(map[string]string) // what rules that are gone say but their names
-	for _, name := range slices.Backward(gone) {
-		texts[nameless(before[name])] = name
+	for _, spec := range slices.Backward(gone) {
+		texts[nameless(spec)] = spec.Name
 	}
-	list = append(list, arrived(new, before, texts)...)
+	list = append(list, arrived(rulesOf(new), before, texts)...)
 	renamed := make(map[string]bool)
 	for _, c := range list {
 		renamed[c.Was] = true
 	}
-	for _, name := range gone {
-		if !renamed[name] {
-			list = append(list, Change{Kind: Removed, Rule: name})
+	for _, spec := range gone {
+		if !renamed[spec.Name] {
+			list = append(list, Change{Kind: Removed, Rule: spec.Name})
 		}
 	}
 	return list
+}
+
+// matched are the old rules in the places of the new ones that have their names, nil where
+// there was none, and those that have no place any more.
+func matched(old, new []rules.Spec) (before, gone []*rules.Spec) {
+	before = make([]*rules.Spec, len(new))
+	same := 0 // mostly all names are as they were, and there is nothing to look for
+	for same < min(len(old), len(new)) && old[same].Name == new[same].Name {
+		before[same] = &old[same]
+		same++
+	}
+	if old = old[same:]; len(old) == 0 {
+		return before, nil
+	}
+	known := make(map[string]*rules.Spec, len(old))
+	for i := range old {
+		known[old[i].Name] = &old[i]
+	}
+	stays := make(map[string]bool, len(new)-same)
+	for i := same; i < len(new); i++ {
+		before[i], stays[new[i].Name] = known[new[i].Name], true
+	}
+	for i := range old {
+		if !stays[old[i].Name] {
+			gone = append(gone, &old[i])
+		}
+	}
+	return before, gone
 }
 
 func rulesOf(file *rules.File) []rules.Spec {
@@ -135,22 +158,24 @@ func rulesOf(file *rules.File) []rules.Spec {
 	return file.Rules
 }
 
-// arrived are the new file's rules that were not there before, or not so. Each rule that
-// is gone can have been renamed once.
-func arrived(new *rules.File, before map[string]*rules.Spec, gone map[string]string) (list []Change) {
-	for i := range rulesOf(new) {
-		spec := &new.Rules[i]
-		if old := before[spec.Name]; old != nil {
-			if fields := differing(reflect.ValueOf(old).Elem(), reflect.ValueOf(spec).Elem()); len(fields) > 0 {
+// arrived are the new rules that were not there before, or not so. Each rule that is gone
+// can have been renamed once.
+func arrived(new []rules.Spec, before []*rules.Spec, gone map[string]string) (list []Change) {
+	for i := range new {
+		spec, old := &new[i], before[i]
+		if old != nil {
+			if fields := changed(old, spec); len(fields) > 0 {
 				list = append(list, Change{Rule: spec.Name, Fields: fields, Anew: anew(old, spec)})
 			}
 			continue
 		}
-		text := nameless(spec)
-		if was, ok := gone[text]; ok {
-			delete(gone, text)
-			list = append(list, Change{Kind: Renamed, Rule: spec.Name, Was: was, Anew: "its name is another"})
-			continue
+		if len(gone) > 0 {
+			text := nameless(spec)
+			if was, ok := gone[text]; ok {
+				delete(gone, text)
+				list = append(list, Change{Kind: Renamed, Rule: spec.Name, Was: was, Anew: "its name is another"})
+				continue
+			}
 		}
 		list = append(list, Change{Kind: Added, Rule: spec.Name})
 	}
@@ -169,12 +194,22 @@ func fileFields(old, new *rules.File) []string {
 	return differing(reflect.ValueOf(&before).Elem(), reflect.ValueOf(&after).Elem())
 }
 
+// changed are the fields that two rules have not the same. Of a rule that was not read again
+// everything lies where it lay: then nothing need be looked at.
+func changed(old, new *rules.Spec) []string {
+	const size = unsafe.Sizeof(*old)
+	if *(*[size]byte)(unsafe.Pointer(old)) == *(*[size]byte)(unsafe.Pointer(new)) {
+		return nil
+	}
+	return differing(reflect.ValueOf(old).Elem(), reflect.ValueOf(new).Elem())
+}
+
 // differing are the fields that two values of one type have not the same, in the words of
 // a file. A list without values is as good as none.
 func differing(a, b reflect.Value) (fields []string) {
-	for i := range a.NumField() { // what is the same, as most is, costs little
+	for i := range a.NumField() {
 		x, y := a.Field(i), b.Field(i)
-		if x.Kind() == reflect.String && x.String() == y.String() || none(x) && none(y) || !x.CanInterface() || reflect.DeepEqual(x.Interface(), y.Interface()) {
+		if alike(x, y) || none(x) && none(y) || !x.CanInterface() || reflect.DeepEqual(x.Interface(), y.Interface()) {
 			continue
 		}
 		fields = append(fields, word(a.Type().Field(i).Name))
@@ -182,12 +217,33 @@ func differing(a, b reflect.Value) (fields []string) {
 	return fields
 }
 
-func byName(file *rules.File) map[string]*rules.Spec {
-	specs := make(map[string]*rules.Spec)
-	for i := range rulesOf(file) {
-		specs[file.Rules[i].Name] = &file.Rules[i]
+// alike sees quickly of most values that are the same that they are: DeepEqual, which decides
+// about the others, makes garbage of each field that it looks at.
+func alike(x, y reflect.Value) bool {
+	switch x.Kind() {
+	case reflect.String:
+		return x.String() == y.String()
+	case reflect.Struct:
+		for i := range x.NumField() {
+			if !alike(x.Field(i), y.Field(i)) {
+				return false
+			}
+		}
+		return true
+	case reflect.Slice:
+		if x.Len() != y.Len() || x.IsNil() != y.IsNil() {
+			return false
+		}
+		for i := range x.Len() {
+			if !alike(x.Index(i), y.Index(i)) {
+				return false
+			}
+		}
+		return true
+	case reflect.Map, reflect.Pointer:
+		return x.UnsafePointer() == y.UnsafePointer()
 	}
-	return specs
+	return x.Comparable() && x.Equal(y)
 }
 
 // nameless is all that a rule says but its name.
@@ -204,15 +260,17 @@ func nameless(spec *rules.Spec) string {
 // anew says why the counts of a rule start anew, or "".
 func anew(old, new *rules.Spec) string {
 	var why []string
-	if !slices.Equal(trimmed(old.Key), trimmed(new.Key)) {
+	if !slices.Equal(old.Key, new.Key) && !slices.Equal(trimmed(old.Key), trimmed(new.Key)) {
 		why = append(why, "its key is another")
 	}
 	if (old.Mode == rules.Shadow) != (new.Mode == rules.Shadow) {
 		why = append(why, "a rule in shadow counts by itself")
 	}
 	for i := range min(len(old.Limit), len(new.Limit)) {
-		before, after := algorithm(old, old.Limit[i]), algorithm(new, new.Limit[i])
-		if before != after {
+		if sameType(old, old.Limit[i], new, new.Limit[i]) {
+			continue
+		}
+		if before, after := algorithm(old, old.Limit[i]), algorithm(new, new.Limit[i]); before != after {
 			why = append(why, fmt.Sprintf("limit %d counts by %s, no longer by %s", i+1, after, before))
 		}
 	}
@@ -225,6 +283,9 @@ func anew(old, new *rules.Spec) string {
 // overridden is how many keys of overrides are counted by another algorithm than before,
 // apart from what the rule's own limits do.
 func overridden(old, new *rules.Spec) (n int) {
+	if len(old.Overrides)+len(new.Overrides) == 0 {
+		return 0
+	}
 	before, after := overrides(old), overrides(new)
 	for key := range before {
 		if _, stays := after[key]; !stays && !sameAlgorithms(old, before[key], new, new.Limit) {
@@ -257,7 +318,7 @@ func sameAlgorithms(old *rules.Spec, before []string, new *rules.Spec, after []s
 		return true
 	}
 	for i := range min(len(before), len(after)) {
-		if algorithm(old, before[i]) != algorithm(new, after[i]) {
+		if !sameType(old, before[i], new, after[i]) && algorithm(old, before[i]) != algorithm(new, after[i]) {
 			return false
 		}
 	}
@@ -273,9 +334,23 @@ func trimmed(key []string) []string {
 	return list
 }
 
+// sameType reports whether two limits are surely counted alike.
+func sameType(old *rules.Spec, before string, new *rules.Spec, after string) bool {
+	if old.Algorithm == new.Algorithm && before == after {
+		return true
+	}
+	x, err := weir.ParseLimit(limitText(old, before))
+	y, err2 := weir.ParseLimit(limitText(new, after))
+	return err == nil && err2 == nil && reflect.TypeOf(x) == reflect.TypeOf(y)
+}
+
+func limitText(s *rules.Spec, limit string) string {
+	return strings.TrimSpace(s.Algorithm + " " + limit)
+}
+
 // algorithm is how a limit of a rule counts. A text that is no limit stands for itself.
 func algorithm(s *rules.Spec, limit string) string {
-	text := strings.TrimSpace(s.Algorithm + " " + limit)
+	text := limitText(s, limit)
 	spec, err := weir.ParseLimit(text)
 	if err != nil {
 		return text

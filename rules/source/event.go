@@ -108,6 +108,7 @@ type LayerStatus struct {
 	Down     bool      // it cannot be read
 	Err      error     // why what it says now is not in force; nil: it is
 	Since    time.Time // since when Err
+	Warning  error     // of its last news; nil: none
 }
 
 // Err is nil where all that the layers say is in force, or what is not, and why.

@@ -46,8 +46,11 @@ type Merged struct {
 // Merge lays files over one another, the later ones on top. A rule replaces the one of the
 // same name below it and stands in its place; rules with new names follow after all
 // others. A field of the file that is set replaces the one below it. The parts are not
-// changed; what they hold is shared.
+// changed; what they hold is shared, and one part alone is the merged file itself.
 func Merge(parts ...Part) *Merged {
+	if len(parts) == 1 {
+		return &Merged{File: parts[0].File, From: slices.Repeat([]string{parts[0].Name}, len(parts[0].File.Rules))}
+	}
 	m := &Merged{File: new(rules.File)}
 	var names []string
 	places := m.room(parts)
@@ -65,22 +68,24 @@ func Merge(parts ...Part) *Merged {
 		}
 	}
 	m.File.Name = strings.Join(names, " + ")
-	if len(parts) == 1 {
-		m.File.Name = parts[0].File.Name
-	}
 	return m
 }
 
-// room makes room for the rules of all parts, and for their places. Of one part they are
-// shared: nothing is laid over them.
+// room makes room for the rules of all parts, and for their places. Where one part alone
+// has any they are shared: nothing is laid over them.
 func (m *Merged) room(parts []Part) (places map[string]int) {
-	if len(parts) == 1 {
-		m.File.Rules, m.From = slices.Clip(parts[0].File.Rules), slices.Repeat([]string{parts[0].Name}, len(parts[0].File.Rules))
+	if len(parts) == 0 {
 		return nil
 	}
-	total := 0
-	for _, p := range parts {
-		total += len(p.File.Rules)
+	total, only := 0, 0
+	for i, p := range parts {
+		if total += len(p.File.Rules); len(p.File.Rules) > 0 {
+			only = i
+		}
+	}
+	if p := parts[only]; len(p.File.Rules) == total {
+		m.File.Rules, m.From = slices.Clip(p.File.Rules), slices.Repeat([]string{p.Name}, total)
+		return nil
 	}
 	m.File.Rules, m.From = make([]rules.Spec, 0, total), make([]string, 0, total)
 	return make(map[string]int, total)

@@ -108,6 +108,12 @@ func Decision(l *weir.Limit, s State, cost, now int64) weir.Decision {
 	return d
 }
 
+// Before is the Decision that a request left after which n more units were granted, in the
+// same instant; s is the state that the last of them left.
+func Before(l *weir.Limit, s State, n, cost, now int64) weir.Decision {
+	return Decision(l, Refund(l, s, n, now), cost, now)
+}
+
 // Waits are the waits of a continuous bucket's Decision, where what is available is
 // known: dividing again would cost as much as all the rest.
 func Waits(l *weir.Limit, s State, available, cost, now int64) (retryAfter, resetAfter time.Duration) {

@@ -28,6 +28,44 @@ if after_ > full_ then
   redis.call('SET', key_, -full_, 'PXAT', math.ceil(full_ / 1000))
 end
 ---- reply full_
+---- batch
+-- A request for each key, no key twice, of costs that a full bucket grants. ARGV is as in
+-- assembleBatch. The reply is packed: now; for each key how far ahead it is full, d, or -1 - d
+-- if nothing was granted, or 2^53 if its state is another; and what was granted to each of
+-- those that do not ask once.
+-- MGET is nil for a key of another type too: what was nil is only written where nothing is.
+local keys, values, reply, n, ceil = KEYS, redis.call('MGET', unpack(KEYS)), {now}, #KEYS, math.ceil
+local unit, span = ARGV[multi + 3] + 0, ARGV[multi + 4] + 0
+-- Before 7.2 it is slow to hand numbers to call, from then on to format them.
+local format = (redis.REDIS_VERSION_NUM or 0) < 0x070200 and string.format
+for i = 1, n do
+  local raw, full, granted, d = values[i], now, 0, 9007199254740992
+  if raw then full = -(tonumber(raw) or 1) end
+  if full >= 0 and full % 1 == 0 and full < 9007199254740992 then
+    if full < now then full = now end
+    if stride > 0 then unit, span = ARGV[multi + 2 * i + 1] + 0, ARGV[multi + 2 * i + 2] + 0 end
+    local left = span - (full - now)
+    if left >= unit then
+      granted = 1
+      if i <= multi then granted = math.min(math.floor(left / unit), ARGV[i + 2] + 0) end
+      full = full + granted * unit
+      local text, at = -full, ceil(full / 1000)
+      if format then text, at = format('%d', text), format('%d', at) end
+      if raw then
+        redis.call('SET', keys[i], text, 'PXAT', at)
+        d = full - now
+      elseif redis.call('SET', keys[i], text, 'PXAT', at, 'NX') then
+        d = full - now
+      end
+    else
+      d = now - full - 1
+    end
+  end
+  reply[i + 1] = d
+  if i <= multi then reply[n + i + 1] = granted end
+end
+n = n + multi + 1
+return {struct.pack('<' .. ('i8'):rep(n), unpack(reply, 1, n))}
 
 ---- kind bucket
 -- Continuous, and a unit refills in a whole number of µs.

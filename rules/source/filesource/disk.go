@@ -202,19 +202,24 @@ type parsed struct {
 	err   error
 }
 
-// fill parses those texts that are not on the shelf yet, as many at once as there are
-// processors, and drops all others.
-func (s shelf) fill(texts []text) {
+// fill parses those texts that are not on the shelf yet, and drops all others: the first time
+// as many at once as there are processors, later one after the other, so that one processor
+// is left to what goes on meanwhile.
+func (s shelf) fill(texts []text, compiler *rules.Compiler, opts ...rules.Option) {
+	parse, atOnce := rules.Parse, runtime.GOMAXPROCS(0)
+	if len(s) > 0 || len(texts) == 1 { // one text is the law, and will be compiled as it is
+		parse, atOnce = compiler.Parse, 1
+	}
 	results := make([]parsed, len(texts))
 	var all sync.WaitGroup
-	room := make(chan bool, runtime.GOMAXPROCS(0))
+	room := make(chan bool, atOnce)
 	for i, t := range texts {
 		results[i] = s[t.name]
 		if sum := sha256.Sum256(t.body); results[i].sum != sum || !results[i].lists.unchanged(filepath.Dir(t.path)) {
 			room <- true
 			all.Go(func() {
 				found := make(lists)
-				file, err := rules.Parse(t.name, t.body, rules.WithFiles(found.recording(t.path)))
+				file, err := parse(t.name, t.body, append(opts[:len(opts):len(opts)], rules.WithFiles(found.recording(t.path)))...)
 				results[i] = parsed{sum, found, file, err}
 				<-room
 			})
@@ -237,7 +242,7 @@ func (s shelf) lists() lists {
 }
 
 // parse makes one law of the texts on the shelf, or lists the mistakes of all of them.
-func (s shelf) parse(name string, texts []text) (*rules.File, error) {
+func (s shelf) parse(name string, texts []text, compiler *rules.Compiler) (*rules.File, error) {
 	var parts []source.Part
 	mistakes := new(rules.Error)
 	for _, t := range texts {
@@ -266,8 +271,7 @@ func (s shelf) parse(name string, texts []text) (*rules.File, error) {
 		return nil, mistakes
 	}
 	merged.File.Name = name
-	_, err := rules.Compile(merged.File)
-	if err != nil {
+	if _, err := compiler.Compile(merged.File); err != nil {
 		return nil, merged.Locate(err)
 	}
 	return merged.File, nil

@@ -28,6 +28,7 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/rules"
 	"github.com/weirproject/weir/rules/source"
 )
 
@@ -46,9 +47,12 @@ type Source struct {
 	poll   time.Duration
 	bell   source.Bell
 	disk   disk
+	parse  []rules.Option
 	shelf  shelf       // Run's, as is
 	seen   source.News // what came of the last texts
 	notify func() (*notifier, error)
+
+	compiler *rules.Compiler
 }
 
 // An Option changes how a Source works.
@@ -57,6 +61,14 @@ type Option func(*Source)
 // WithPoll says how often all is read again although nothing was heard, 100 ms to 24 h,
 // instead of every 30 seconds.
 func WithPoll(every time.Duration) Option { return func(s *Source) { s.poll = every } }
+
+// WithSets lets lists name sets in Redis (rules.WithSets). It is for programs that have these
+// sets read, as redissource.Sets does: nobody is named by a set that is not.
+func WithSets() Option { return func(s *Source) { s.parse = append(s.parse, rules.WithSets()) } }
+
+// WithCompiler has the rules checked by a compiler that others use too, such as the
+// source.Keeper: what was compiled here need not be compiled there. nil is one of its own.
+func WithCompiler(c *rules.Compiler) Option { return func(s *Source) { s.compiler = c } }
 
 // New makes a source of the rules in the file path. If it is a directory, all files in it
 // that end in .yaml or .yml, and do not begin with a dot, are one law: in the order of their
@@ -74,6 +86,9 @@ func New(path string, opts ...Option) (*Source, error) {
 	s.disk.name = path
 	for _, opt := range opts {
 		opt(s)
+	}
+	if s.compiler == nil {
+		s.compiler = rules.NewCompiler()
 	}
 	if s.poll < 100*time.Millisecond || s.poll > 24*time.Hour {
 		return nil, &weir.InputError{Field: "poll", Given: s.poll, Allowed: "100ms to 24h"}
@@ -202,13 +217,13 @@ func (r *reader) read() source.News {
 	if err != nil {
 		return source.News{Err: err}
 	}
-	r.shelf.fill(texts)
+	r.shelf.fill(texts, r.compiler, r.parse...)
 	if err := unmoved(texts); err != nil { // the lists may be newer than what names them
 		return source.News{Err: err}
 	}
 	revision := revisionOf(texts, r.shelf.lists())
 	if revision != r.seen.Revision {
-		file, err := r.shelf.parse(r.disk.name, texts)
+		file, err := r.shelf.parse(r.disk.name, texts, r.compiler)
 		r.seen = source.News{File: file, Err: err, Revision: revision}
 	}
 	return r.seen

@@ -16,8 +16,8 @@ import (
 
 // whole fills the shelf and parses.
 func (s shelf) whole(name string, texts []text) (*rules.File, error) {
-	s.fill(texts)
-	return s.parse(name, texts)
+	s.fill(texts, rules.NewCompiler())
+	return s.parse(name, texts, rules.NewCompiler())
 }
 
 const blocking = "deny: {client.ip: {file: blocked.txt}}\nrules: []\n"

@@ -15,4 +15,7 @@
 //
 // A [Ledger] is the other way to keep rules in Redis: as YAML, with revisions, a history and
 // a way back, for programs and admin pages.
+//
+// [Sets] has no rules: it reads the sets in Redis by which lists of a file of rules deny or
+// allow.
 package redissource

@@ -1,7 +1,7 @@
 package redissource
 
 import (
-	"crypto/sha256"
+	"encoding/binary"
 	"fmt"
 	"maps"
 	"slices"
@@ -59,23 +59,38 @@ type record struct {
 	enabled bool
 	kind    string // of limitTypes
 	target  string
-	spec    rules.Spec
-	digest  [sha256.Size]byte // of spec
+	spec    *rules.Spec
+}
+
+// appendTo appends what is equal for equal rules: all that the spec is made of.
+func (r *record) appendTo(dst []byte) []byte {
+	for _, text := range []string{r.spec.Name, r.kind, r.target, r.spec.Limit[0], string(r.spec.Mode), string(r.spec.OnStoreError)} {
+		dst = append(binary.AppendUvarint(dst, uint64(len(text))), text...)
+	}
+	return dst
 }
 
 // A reader of one hash or message.
 type reader struct {
-	where    string
+	key      string // that problems name
 	fields   map[string]string
 	problems []Problem
 }
 
-// parse checks the fields of a rule that will be called name. where is what problems call
-// the hash.
-func parse(where, name string, fields map[string]string) (record, []Problem) {
-	r := &reader{where: where, fields: fields}
+// parse checks the fields of a rule that will be called name. key is that of the hash.
+func parse(key, name string, fields map[string]string) (record, []Problem) {
+	rec, problems := examine(key, name, fields)
+	if len(problems) == 0 {
+		problems = check(key, fields, &rec)
+	}
+	return rec, problems
+}
+
+// examine reads the fields one by one. Whether they go together check knows.
+func examine(key, name string, fields map[string]string) (record, []Problem) {
+	r := &reader{key: key, fields: fields}
 	r.names()
-	rec := record{spec: rules.Spec{Name: name}}
+	rec := record{spec: &rules.Spec{Name: name}}
 	r.text("id")
 	rec.enabled = r.flag("enabled")
 	rec.kind = r.word("limitType", limitTypes)
@@ -83,28 +98,32 @@ func parse(where, name string, fields map[string]string) (record, []Problem) {
 	if rec.kind == global && !r.has("limitTarget") {
 		rec.target = anyTarget
 	}
-	r.limit(&rec.spec)
+	r.limit(rec.spec)
 	rec.spec.Mode = rules.Mode(r.choice("mode", "ENFORCE", "SHADOW"))
 	rec.spec.OnStoreError = rules.StoreError(r.choice("onStoreError", "LOCAL", "ALLOW", "DENY"))
 	if len(r.problems) == 0 {
 		r.target(&rec)
 	}
-	if len(r.problems) == 0 {
-		r.compile(&rec.spec)
-	}
 	return rec, r.problems
+}
+
+// check has the rules' own checks look at what came of the fields.
+func check(key string, fields map[string]string, rec *record) []Problem {
+	r := &reader{key: key, fields: fields}
+	r.compile(rec.spec)
+	return r.problems
 }
 
 func (r *reader) has(field string) bool { _, ok := r.fields[field]; return ok }
 
 // wrong says what a field is and what would be right.
 func (r *reader) wrong(field, allowed string) {
-	r.problems = append(r.problems, Problem{Where: r.where, Field: field,
+	r.problems = append(r.problems, Problem{Where: quoted(r.key), Field: field,
 		Message: fmt.Sprintf("is %.80q; allowed: %s%s", r.fields[field], allowed, hint(r.fields[field]))})
 }
 
 func (r *reader) say(field, message string) {
-	r.problems = append(r.problems, Problem{Where: r.where, Field: field, Message: message})
+	r.problems = append(r.problems, Problem{Where: quoted(r.key), Field: field, Message: message})
 }
 
 // hint is what is usually the matter with values that programs wrote.
@@ -130,14 +149,19 @@ func (r *reader) names() {
 			r.say(field, "is missing; needed: "+strings.Join(needed, ", "))
 		}
 	}
+	var wrong []string
+	for field, value := range r.fields {
+		if len(value) > MaxValue || !isKnown(field) {
+			wrong = append(wrong, field)
+		}
+	}
+	slices.Sort(wrong)
 	unknown := 0
-	for _, field := range sorted(r.fields) {
+	for _, field := range wrong {
 		if len(r.fields[field]) > MaxValue {
 			r.say(fmt.Sprintf("%.80q", field), fmt.Sprintf("has %d bytes; at most %d", len(r.fields[field]), MaxValue))
-		} else if !isKnown(field) {
-			if unknown++; unknown <= 3 {
-				r.say(fmt.Sprintf("%.80q", field), "is no field that this weir knows; allowed: "+strings.Join(slices.Concat(needed, optional, notes), ", "))
-			}
+		} else if unknown++; unknown <= 3 {
+			r.say(fmt.Sprintf("%.80q", field), "is no field that this weir knows; allowed: "+strings.Join(slices.Concat(needed, optional, notes), ", "))
 		}
 	}
 }
@@ -239,7 +263,7 @@ func (r *reader) limit(spec *rules.Spec) {
 	if len(r.problems) > 0 {
 		return
 	}
-	text := fmt.Sprintf("%d/%ds", count, seconds)
+	text := strconv.FormatInt(count, 10) + "/" + strconv.FormatInt(seconds, 10) + "s"
 	switch strategy {
 	case "TOKEN_BUCKET", "GCRA", "LEAKY_BUCKET":
 		text = strings.ToLower(strategy) + " " + text + word(" burst ", burst)
@@ -279,9 +303,8 @@ func (r *reader) calendar(count, seconds int64, zone string) string {
 	return text
 }
 
-// compile has the rules' own checks look at what came of the fields.
 func (r *reader) compile(spec *rules.Spec) {
-	_, err := rules.Compile(&rules.File{Name: r.where, Rules: []rules.Spec{*spec}})
+	_, err := rules.Compile(&rules.File{Name: quoted(r.key), Rules: []rules.Spec{*spec}})
 	if err == nil {
 		return
 	}

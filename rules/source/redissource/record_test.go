@@ -95,7 +95,7 @@ func TestWhatFieldsMean(t *testing.T) {
 		{"id=7 ruleName=all version=1 description=x createTime=2026", "token_bucket 100/60s"},
 	} {
 		rec, problems := parse("k", "name", usual(test.fields))
-		if got := shown(&rec.spec); got != test.want || len(problems) > 0 || !rec.enabled || rec.spec.Name != "name" {
+		if got := shown(rec.spec); got != test.want || len(problems) > 0 || !rec.enabled || rec.spec.Name != "name" {
 			t.Errorf("%s: %s %v\nwant %s", test.fields, got, problems, test.want)
 		}
 	}

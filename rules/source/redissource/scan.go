@@ -1,9 +1,12 @@
 package redissource
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
 
 	"github.com/redis/rueidis"
 
@@ -13,6 +16,8 @@ import (
 const (
 	scanPage = 1000 // keys that SCAN looks at in one call
 	readPage = 200  // hashes that are read in one
+	// pagesAtOnce keeps Redis busy while what it answered is looked at.
+	pagesAtOnce = 4
 )
 
 // A scan reads all hashes once.
@@ -21,21 +26,37 @@ type scan struct {
 	prefix string
 	most   int
 	known  []string // keys that were there before
-	found  map[string]reading
+
+	pages sync.WaitGroup
+	slots chan bool
+	mu    sync.Mutex // guards what follows
+	found map[string]reading
+	err   error // the first one of a page
+}
+
+func newScan(prefix string, most int, known []string) *scan {
+	return &scan{prefix: prefix, most: most, known: known, found: make(map[string]reading), slots: make(chan bool, pagesAtOnce)}
 }
 
 // run reads what there is. Keys that were known and are not found are asked for by name
 // before they are taken for deleted: SCAN misses what moves from one node to another.
 func (s *scan) run(ctx context.Context, client rueidis.Client) error {
 	s.client = client
+	ctx, cancel := context.WithCancel(ctx)
+	defer s.pages.Wait()
+	defer cancel()
 	nodes, err := s.masters(ctx)
 	if err != nil {
 		return err
 	}
+	asked := make(map[string]bool)
 	for _, node := range nodes {
-		if err := s.node(ctx, node); err != nil {
+		if err := s.node(ctx, node, asked); err != nil {
 			return err
 		}
+	}
+	if err := s.wait(); err != nil {
+		return err
 	}
 	var missing []string
 	for _, key := range s.known {
@@ -43,7 +64,22 @@ func (s *scan) run(ctx context.Context, client rueidis.Client) error {
 			missing = append(missing, key)
 		}
 	}
-	return s.read(ctx, missing)
+	if err := s.read(ctx, missing); err != nil {
+		return err
+	}
+	return s.wait()
+}
+
+// wait waits for all pages.
+func (s *scan) wait() error {
+	s.pages.Wait()
+	return s.failed()
+}
+
+func (s *scan) failed() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
 }
 
 // masters are the nodes that hold keys. In a Cluster every one of them must answer, or
@@ -107,8 +143,8 @@ func answer(ctx context.Context, client rueidis.Client, command rueidis.Complete
 	return client.Do(ctx, command)
 }
 
-// node reads the hashes of one node.
-func (s *scan) node(ctx context.Context, node rueidis.Client) error {
+// node reads the hashes of one node, but for those that were asked for.
+func (s *scan) node(ctx context.Context, node rueidis.Client, asked map[string]bool) error {
 	pattern := escape(s.prefix) + "*"
 	for cursor := uint64(0); ; {
 		page, err := answer(ctx, node, node.B().Scan().Cursor(cursor).Match(pattern).Count(scanPage).Build()).AsScanEntry()
@@ -117,7 +153,8 @@ func (s *scan) node(ctx context.Context, node rueidis.Client) error {
 		}
 		var keys []string
 		for _, key := range page.Elements {
-			if _, twice := s.found[key]; !twice && strings.HasPrefix(key, s.prefix) {
+			if !asked[key] && strings.HasPrefix(key, s.prefix) {
+				asked[key] = true
 				keys = append(keys, key)
 			}
 		}
@@ -135,17 +172,21 @@ func escape(text string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`, `^`, `\^`).Replace(text)
 }
 
-// read reads hashes by their keys.
+// read begins to read hashes by their keys. The error may be that of another page.
 func (s *scan) read(ctx context.Context, keys []string) error {
-	for len(keys) > 0 {
-		page := keys[:min(len(keys), readPage)]
-		keys = keys[len(page):]
-		if err := s.page(ctx, page); err != nil {
+	for page := range slices.Chunk(keys, readPage) {
+		s.slots <- true
+		if err := s.failed(); err != nil {
+			<-s.slots
 			return err
 		}
-		if len(s.found) > s.most {
-			return refuse("too many", "there are over %d keys %s*; delete some, or allow more", s.most, quoted(s.prefix))
-		}
+		s.pages.Go(func() {
+			err := s.page(ctx, page)
+			s.mu.Lock()
+			s.err = cmp.Or(s.err, err)
+			s.mu.Unlock()
+			<-s.slots
+		})
 	}
 	return nil
 }
@@ -158,6 +199,7 @@ func (s *scan) page(ctx context.Context, keys []string) error {
 	for _, key := range keys {
 		sizes = append(sizes, s.client.B().MemoryUsage().Key(key).Samples(samples).Build())
 	}
+	page := make([]reading, 0, len(keys))
 	var small []string
 	for i, result := range s.client.DoMulti(ctx, sizes...) {
 		size, err := result.AsInt64()
@@ -166,7 +208,7 @@ func (s *scan) page(ctx context.Context, keys []string) error {
 		case err != nil:
 			return err
 		case size > MaxHash:
-			s.found[keys[i]] = reading{foreign: fmt.Sprintf("takes %d bytes; a rule takes at most %d", size, MaxHash)}
+			page = append(page, reading{key: keys[i], foreign: fmt.Sprintf("takes %d bytes; a rule takes at most %d", size, MaxHash)})
 		default:
 			small = append(small, keys[i])
 			hashes = append(hashes, s.client.B().Hgetall().Key(keys[i]).Build())
@@ -178,8 +220,28 @@ func (s *scan) page(ctx context.Context, keys []string) error {
 			return err
 		}
 		if r.foreign != "" || len(r.fields) > 0 {
-			s.found[small[i]] = r
+			r.key = small[i]
+			page = append(page, r)
 		}
+	}
+	return s.keep(page)
+}
+
+// keep adds what was read. Where no key was known all of it will be new, so it is looked at
+// here, while Redis answers other pages.
+func (s *scan) keep(page []reading) error {
+	for i := range page {
+		if r := &page[i]; len(s.known) == 0 && r.foreign == "" {
+			r.seen = found(s.prefix, r.key, r.fields)
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range page {
+		s.found[r.key] = r
+	}
+	if len(s.found) > s.most {
+		return refuse("too many", "there are over %d keys %s*; delete some, or allow more", s.most, quoted(s.prefix))
 	}
 	return nil
 }

@@ -21,7 +21,7 @@ func TestWhatIsNotFoundIsAskedForByName(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	s := &scan{prefix: prefix, most: 10, known: []string{"moved", prefix + "deleted"}, found: make(map[string]reading)}
+	s := newScan(prefix, 10, []string{"moved", prefix + "deleted"})
 	if err := s.run(t.Context(), client); err != nil {
 		t.Fatal(err)
 	}

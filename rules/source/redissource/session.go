@@ -118,6 +118,8 @@ func (s *session) loop(ctx context.Context, lost <-chan error) error {
 			err = s.hear(ctx, text)
 		case <-s.inbox.reload:
 			s.wish()
+		case <-s.woken:
+			s.wish()
 		case w := <-s.reloads:
 			s.waiting = append(s.waiting, w)
 			s.wish()

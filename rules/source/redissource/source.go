@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/redisstore"
+	"github.com/weirproject/weir/rules"
 	"github.com/weirproject/weir/rules/ledger"
 	"github.com/weirproject/weir/rules/source"
 )
@@ -39,13 +40,15 @@ type config struct {
 	most            int
 	allowEmpty      bool
 	redis           []redisstore.Option
+	compiler        *rules.Compiler
 }
 
 // WithPrefix is what the keys of the hashes begin with; the default is rate_limit_config:.
 // For a Ledger it is the hash tag of its keys.
 func WithPrefix(prefix string) Option { return func(c *config) { c.prefix = prefix } }
 
-// WithChannel is where changes are announced; the default is rate_limit_config.
+// WithChannel is where changes are announced; the default is rate_limit_config, and for Sets
+// weir:lists.
 func WithChannel(channel string) Option { return func(c *config) { c.channel = channel } }
 
 // WithRefresh is after how long all hashes are read again although nobody said so, give or
@@ -66,6 +69,10 @@ func WithRedis(opts ...redisstore.Option) Option {
 	return func(c *config) { c.redis = append(c.redis, opts...) }
 }
 
+// WithCompiler has hashes checked by a compiler that others use too, such as the
+// source.Keeper: what was compiled here need not be compiled there. A Ledger does without.
+func WithCompiler(compiler *rules.Compiler) Option { return func(c *config) { c.compiler = compiler } }
+
 // A Source is the hashes of a Redis as a source.Source and a source.Reloader. Its own
 // guard against a Redis that has lost all rules knows more than that of a source.Keeper,
 // for which the last rule that was disabled and a flushed database look alike: set
@@ -74,6 +81,7 @@ type Source struct {
 	url     string
 	config  config
 	reloads chan chan<- outcome
+	woken   chan struct{} // of Sets: there is more to read
 
 	// These are Run's.
 	shelf   shelf
@@ -105,6 +113,9 @@ func New(url string, opts ...Option) (*Source, error) {
 	}
 	table := newTable(c.prefix, c.most)
 	table.allowEmpty = c.allowEmpty
+	if c.compiler != nil {
+		table.compiler = c.compiler
+	}
 	return newSource(url, c, table), nil
 }
 

@@ -3,9 +3,9 @@ package redissource
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 
 	"github.com/weirproject/weir/rules"
@@ -19,35 +19,71 @@ type table struct {
 	most       int
 	allowEmpty bool
 	entries    map[string]*entry // by key
-	ids        map[string]string // the key of an id that a hash gives itself
+	ids        map[string]string // the key of an id that a hash gives itself and its key does not
 	touched    map[string]bool   // keys that messages changed since the last reading began
 	loose      []Problem         // of messages that are no rule's
 	more       int               // that have no room there
+	order      []*entry          // by key; nil: they are others by now
+	fresh      []*entry          // those whose next version is not decided about are among them
+	compiler   *rules.Compiler
 }
 
 // An entry is what is known of one hash.
 type entry struct {
+	key      string
 	fields   map[string]string // as they were read last, good or not
 	foreign  string            // the key holds no rule: why
 	good     *record           // the last good version; nil: there was none
+	next     *record           // what was read last, as long as nothing is known to be wrong with it; nil: it is decided
+	inLaw    bool              // it has a rule there
 	problems []Problem         // of what was read last
+}
+
+// current is the version that counts; nil: there is none.
+func (e *entry) current() *record {
+	if e.next != nil {
+		return e.next
+	}
+	return e.good
 }
 
 // A reading is what stood under a key.
 type reading struct {
+	key     string
 	fields  map[string]string // none: nothing stands there
 	foreign string            // something that is no rule: why
+	seen    *finding          // what came of the fields, if they were looked at already
+}
+
+// A finding is what examine returned.
+type finding struct {
+	rec      record
+	problems []Problem
 }
 
 func newTable(prefix string, most int) *table {
-	return &table{prefix: prefix, most: most, entries: make(map[string]*entry), ids: make(map[string]string), touched: make(map[string]bool)}
+	return &table{compiler: rules.NewCompiler(), prefix: prefix, most: most, entries: make(map[string]*entry), ids: make(map[string]string), touched: make(map[string]bool)}
 }
 
-func (t *table) keys() []string { return sorted(t.entries) }
+func (t *table) sorted() []*entry {
+	if t.order == nil {
+		t.order = slices.SortedFunc(maps.Values(t.entries), func(a, b *entry) int { return strings.Compare(a.key, b.key) })
+	}
+	return t.order
+}
+
+func (t *table) remove(key string) {
+	delete(t.entries, key)
+	t.order = nil
+}
 
 func (t *table) begin() look {
 	clear(t.touched)
-	return &scan{prefix: t.prefix, most: t.most, known: t.keys(), found: make(map[string]reading)}
+	known := make([]string, len(t.entries))
+	for i, e := range t.sorted() {
+		known[i] = e.key
+	}
+	return newScan(t.prefix, t.most, known)
 }
 
 // take has the table agree with what was read, but for keys that messages have changed
@@ -59,27 +95,45 @@ func (t *table) take(l look) error {
 	}
 	for key := range t.entries {
 		if _, there := found[key]; !there && !t.touched[key] {
-			delete(t.entries, key)
+			t.remove(key)
 		}
 	}
-	for _, key := range sorted(found) {
+	if len(t.entries) == 0 {
+		t.entries = make(map[string]*entry, len(found))
+	}
+	for key, r := range found {
 		if !t.touched[key] {
-			t.put(key, found[key])
+			t.put(key, r)
 		}
 	}
 	t.index()
 	return nil
 }
 
-// index finds the hashes that messages call otherwise than their keys do. Of two with one
-// id messages change the first.
+// index finds the hashes that messages call otherwise than their keys do.
 func (t *table) index() {
 	clear(t.ids)
-	for _, key := range t.keys() {
-		if id, given := t.entries[key].fields["id"]; given && t.ids[id] == "" {
-			t.ids[id] = key
+	for _, e := range t.sorted() {
+		if id, given := e.fields["id"]; given && t.ids[id] == "" && id != strings.TrimPrefix(e.key, t.prefix) {
+			t.ids[id] = e.key
 		}
 	}
+}
+
+// called is the key of the hash that messages call so: of two the first, and if there is none
+// the one that there would be.
+func (t *table) called(id string) string {
+	own := t.prefix + id
+	key, known := t.ids[id]
+	if known && t.entries[key] != nil && (key < own || !t.isCalled(own, id)) {
+		return key
+	}
+	return own
+}
+
+func (t *table) isCalled(key, id string) bool {
+	e := t.entries[key]
+	return e != nil && e.fields["id"] == id
 }
 
 // untouched is how many entries no message has changed.
@@ -95,27 +149,68 @@ func (t *table) untouched() (n int) {
 // put makes what was read the rule of its key, if it is one.
 func (t *table) put(key string, r reading) {
 	if len(r.fields) == 0 && r.foreign == "" {
-		delete(t.entries, key)
+		t.remove(key)
 		return
 	}
 	e := t.entries[key]
 	if e == nil {
-		e = new(entry)
-		t.entries[key] = e
+		e = &entry{key: key}
+		t.entries[key], t.order = e, nil
 	} else if e.foreign == r.foreign && maps.Equal(e.fields, r.fields) {
 		return
 	}
+	e.decide(false)
 	e.fields, e.foreign, e.problems = r.fields, r.foreign, nil
 	if r.foreign != "" {
 		e.problems = []Problem{{Where: quoted(key), Message: r.foreign}}
 		return
 	}
-	rec, problems := parse(quoted(key), nameOf(strings.TrimPrefix(key, t.prefix)), r.fields)
-	if e.problems = problems; len(problems) > 0 {
-		return
+	f := r.seen
+	if f == nil {
+		f = found(t.prefix, key, r.fields)
 	}
-	rec.digest = digest(&rec.spec)
-	e.good = &rec
+	if e.problems = f.problems; len(f.problems) == 0 {
+		e.next, t.fresh = &f.rec, append(t.fresh, e)
+	}
+}
+
+func found(prefix, key string, fields map[string]string) *finding {
+	rec, problems := examine(key, nameOf(strings.TrimPrefix(key, prefix)), fields)
+	return &finding{rec, problems}
+}
+
+// decide makes the next version the good one, if it is, and reports whether it is not.
+func (e *entry) decide(good bool) (wrong bool) {
+	if e.next == nil {
+		return false
+	}
+	if !good {
+		e.problems = check(e.key, e.fields, e.next)
+	}
+	if len(e.problems) == 0 {
+		e.good = e.next
+	}
+	e.next = nil
+	return len(e.problems) > 0
+}
+
+// alone is how many times as long it takes to check a rule by itself as among many.
+const alone = 4
+
+// decide decides about all next versions, and reports whether one is wrong. What passes as a
+// law its rules pass by themselves. So of many that are new, as at the start, the law is
+// compiled as a whole; the Keeper finds that done. Where it does not pass, each is looked at.
+func (t *table) decide(law *rules.File) (wrong bool) {
+	together := false
+	if alone*len(t.fresh) > len(t.entries) {
+		_, err := t.compiler.Compile(law)
+		together = err == nil
+	}
+	for _, e := range t.fresh {
+		wrong = e.decide(together && e.inLaw) || wrong
+	}
+	t.fresh = nil
+	return wrong
 }
 
 // quoted is a key as messages show it: as it is, if that can be shown.
@@ -149,10 +244,7 @@ func (t *table) apply(text string) (key string, changed bool) {
 		t.complain(text, "id", "is missing or too long: a message names the rule that it is about")
 		return "", false
 	}
-	key, known := t.ids[id]
-	if !known || t.entries[key] == nil {
-		key = t.prefix + id
-	}
+	key = t.called(id)
 	if deleted, given := fields["deleted"]; given {
 		delete(fields, "deleted")
 		if deleted != "true" && deleted != "false" {
@@ -160,7 +252,7 @@ func (t *table) apply(text string) (key string, changed bool) {
 			return "", false
 		}
 		if deleted == "true" {
-			delete(t.entries, key)
+			t.remove(key)
 			return key, true
 		}
 	}
@@ -195,56 +287,90 @@ func (t *table) complain(text, field, message string) {
 // law is the rules that are in force, in the order of their keys, and what is wrong.
 // Problems of messages are told once.
 func (t *table) law() law {
-	sum := sha256.New()
-	file := &rules.File{Name: "redis " + quoted(t.prefix) + "*"}
-	wrong := &Error{Omitted: t.more}
-	wrong.add(t.loose...)
+	l := t.gather()
+	if t.decide(l.file) {
+		l = t.gather()
+	}
 	t.loose, t.more = nil, 0
-	names, targets := make(map[string]string), make(map[string]string)
-	for _, key := range t.keys() {
-		e := t.entries[key]
-		if e.good != nil && e.good.enabled {
-			if first, taken := names[e.good.spec.Name]; taken {
-				wrong.add(Problem{Where: quoted(key), Message: "is called " + e.good.spec.Name + " like " + first + "; give one of them another key", State: absentState})
+	return l
+}
+
+// A gathering is what becomes a law.
+type gathering struct {
+	file    *rules.File
+	wrong   Error
+	names   map[string]string // which key has a rule of this name; nil: each is called as its key
+	targets map[aim]string    // which key was the first that is for these requests
+}
+
+// An aim is what no two rules have in common that both apply.
+type aim struct {
+	kind, target string
+	mode         rules.Mode
+}
+
+// gather has the current version of each rule in force.
+func (t *table) gather() law {
+	all := t.sorted()
+	g := gathering{file: &rules.File{Name: "redis " + quoted(t.prefix) + "*"}, wrong: Error{Omitted: t.more},
+		targets: make(map[aim]string, len(all))}
+	g.file.Rules = make([]rules.Spec, 0, len(all))
+	g.wrong.add(t.loose...)
+	sum, buffer := sha256.New(), []byte(nil)
+	for _, e := range all {
+		if rec := e.current(); rec != nil && rec.spec.Name != strings.TrimPrefix(e.key, t.prefix) {
+			g.names = make(map[string]string, len(all))
+			break
+		}
+	}
+	for _, e := range all {
+		e.inLaw = false
+		if rec := e.current(); rec != nil && rec.enabled {
+			if !g.take(e.key, rec) {
 				continue
 			}
-			names[e.good.spec.Name] = quoted(key)
-			file.Rules = append(file.Rules, e.good.spec)
-			sum.Write(e.good.digest[:])
-			wrong.add(e.rivals(key, targets)...)
+			e.inLaw = true
+			buffer = rec.appendTo(buffer[:0])
+			sum.Write(buffer)
 		}
 		for _, p := range e.problems {
 			p.State = absentState
 			if e.good != nil {
 				p.State = keptState
 			}
-			wrong.add(p)
+			g.wrong.add(p)
 		}
 	}
-	return law{file, hex.EncodeToString(sum.Sum(nil)[:8]), wrong.orNil()}
+	return law{g.file, hex.EncodeToString(sum.Sum(nil)[:8]), g.wrong.orNil()}
+}
+
+// take puts a rule in force, unless its name is taken.
+func (g *gathering) take(key string, rec *record) bool {
+	if first, taken := g.names[rec.spec.Name]; taken {
+		g.wrong.add(Problem{Where: quoted(key), Message: "is called " + rec.spec.Name + " like " + quoted(first) + "; give one of them another key", State: absentState})
+		return false
+	}
+	if g.names != nil {
+		g.names[rec.spec.Name] = key
+	}
+	g.file.Rules = append(g.file.Rules, *rec.spec)
+	rec.spec = &g.file.Rules[len(g.file.Rules)-1] // they need not be there twice
+	g.rivals(key, rec)
+	return true
 }
 
 // rivals says that a rule has no effect because another is for the very same requests.
-func (e *entry) rivals(key string, targets map[string]string) []Problem {
-	if e.good.kind == global {
-		return nil
+func (g *gathering) rivals(key string, rec *record) {
+	if rec.kind == global {
+		return
 	}
-	what := e.good.kind + " " + e.good.target + " " + string(e.good.spec.Mode)
-	first, taken := targets[what]
+	what := aim{rec.kind, rec.target, rec.spec.Mode}
+	first, taken := g.targets[what]
 	if !taken {
-		targets[what] = quoted(key)
-		return nil
+		g.targets[what] = key
+		return
 	}
-	return []Problem{{Where: quoted(key), Field: "limitTarget",
-		Message: fmt.Sprintf("is %.80q, as that of %s: of one limitType only one rule applies to a request", e.good.target, first),
-		State:   "of the two it is that of " + first}}
-}
-
-// digest is equal for equal rules.
-func digest(spec *rules.Spec) [sha256.Size]byte {
-	text, err := json.Marshal(spec)
-	if err != nil { // it is plain data
-		panic(err)
-	}
-	return sha256.Sum256(text)
+	g.wrong.add(Problem{Where: quoted(key), Field: "limitTarget",
+		Message: fmt.Sprintf("is %.80q, as that of %s: of one limitType only one rule applies to a request", rec.target, quoted(first)),
+		State:   "of the two it is that of " + quoted(first)})
 }

@@ -9,18 +9,13 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// groupOf is the group of rules of which the best match applies. All GLOBAL rules are for
-// all requests, so they are in none: each applies.
-func groupOf(kind string) string {
-	if kind == global {
-		return ""
-	}
-	return "redis-" + strings.ToLower(kind)
-}
+// groups are those of which the best match applies. All GLOBAL rules are for all requests,
+// so they are in none: each applies.
+var groups = map[string]string{global: "", service: "redis-service", interfac: "redis-interface", ip: "redis-ip", user: "redis-user"}
 
 // target says which requests the rule is for and by what they are counted.
 func (r *reader) target(rec *record) {
-	rec.spec.Group = groupOf(rec.kind)
+	rec.spec.Group = groups[rec.kind]
 	switch rec.kind {
 	case global:
 		if rec.target != anyTarget {

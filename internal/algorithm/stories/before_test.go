@@ -1,0 +1,59 @@
+package stories_test
+
+import (
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/algorithm"
+	"github.com/weirproject/weir/internal/algorithm/bucket"
+)
+
+// limitsBefore are of every algorithm that grants several times at once.
+var limitsBefore = []weir.Spec{
+	weir.PerSecond(10), weir.GCRA(20, 7, time.Second), weir.LeakyQueue(3, time.Second, 8), // a unit is no whole number of µs
+	weir.TokenBucket{Capacity: 9, Refill: 1_000_003, Period: time.Second, Overdraft: 5},
+	weir.TokenBucket{Capacity: 12, Refill: 5, Period: time.Second, Mode: weir.Step, Overdraft: 4},
+	weir.FixedWindow{Limit: 15, Window: time.Second}, weir.FixedWindow{Limit: 15, Window: time.Second, Anchor: weir.Epoch},
+	weir.Calendar{Limit: 15, Unit: weir.Minute}, weir.SlidingLog{Limit: 15, Window: time.Second},
+	weir.SlidingCounter{Limit: 15, Window: time.Second, Slices: 1}, weir.SlidingCounter{Limit: 15, Window: time.Second, Slices: 10},
+}
+
+// TestBefore takes one by one, and finds each decision again from what the last one left.
+func TestBefore(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		now := int64(1_790_000_000_123_456)
+		store := newTwins(func() weir.Instant { return weir.Instant(now) })
+		claims := []weir.Claim{{Key: "key", Limit: weir.MustLimit("limit", rapid.SampledFrom(limitsBefore).Draw(t, "limit"))}}
+		for range rapid.IntRange(1, 6).Draw(t, "rounds") {
+			now += rapid.Int64Range(-100_000, 1_200_000).Draw(t, "by")
+			claims[0].Cost = rapid.Int64Range(0, 4).Draw(t, "cost")
+			checkBefore(t, store, claims, now)
+		}
+	})
+}
+
+func checkBefore(t *rapid.T, store *twins, claims []weir.Claim, now int64) {
+	var told []weir.Decision
+	for range 12 {
+		var d [1]weir.Decision
+		if granted, _ := store.Decide(t.Context(), claims, 1, d[:]); granted == 0 {
+			break
+		}
+		told = append(told, d[0])
+	}
+	c := &claims[0]
+	last := store.read(c, now)
+	for i, want := range told {
+		n := int64(len(told)-1-i) * c.Cost
+		got := algorithm.Before(last.decision(c.Limit, c, now), n)
+		if b, ok := last.(*bucketState); ok {
+			got = bucket.Before(c.Limit, b.State, n, c.Cost, now)
+		}
+		if n > 0 && got != want {
+			t.Fatalf("%s, %d of %d taken, %d each: got %+v, want %+v", c.Limit, i+1, len(told), c.Cost, got, want)
+		}
+	}
+}

@@ -1,0 +1,301 @@
+//go:build unix
+
+package cli_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirproject/weir/internal/redistest"
+)
+
+const byASet = "deny: {client.ip: {redis: weir:blocked}}\nrules: [{name: a, limit: fixed_window 1000000/1h}]\n"
+
+// announce is what an operator types after a change of a set.
+const announce = "PUBLISH weir:lists weir:blocked"
+
+func (p *process) denies() {
+	p.t.Helper()
+	await(p.t, "a denial", func() bool { return status(p.t, p.at("gateway")+"/") == 403 })
+}
+
+func (p *process) serves() {
+	p.t.Helper()
+	await(p.t, "an answer", func() bool { return status(p.t, p.at("gateway")+"/") == 200 })
+}
+
+// stays fails if an answer is another one until done.
+func (p *process) stays(code int, done func() bool) {
+	p.t.Helper()
+	await(p.t, "the end of what must change nothing", func() bool {
+		if got := status(p.t, p.at("gateway")+"/"); got != code {
+			p.t.Fatalf("it answers %d, not %d; its logs:\n%s", got, code, p.logs())
+		}
+		return done()
+	})
+}
+
+func (p *process) says(text string) func() bool {
+	return func() bool { return strings.Contains(p.logs(), text) }
+}
+
+// TestBlockingByRedisCLI: an operator blocks and lifts on three nodes.
+func TestBlockingByRedisCLI(t *testing.T) {
+	redis := redistest.Start(t)
+	file := write(t, t.TempDir(), "weir.yaml", byASet)
+	var nodes []*process
+	for range 3 {
+		nodes = append(nodes, gatewayBy(t, "--config", file, "--store", redis.URL(), "--store-timeout", "5s"))
+	}
+	all := func(each func(*process)) {
+		t.Helper()
+		for _, p := range nodes {
+			each(p)
+		}
+	}
+	all((*process).serves)
+	redisCLI(t, redis, "SADD weir:blocked 127.0.0.0/8 192.0.2.0/24")
+	redisCLI(t, redis, announce)
+	all((*process).denies)
+	redisCLI(t, redis, "SREM weir:blocked 127.0.0.0/8")
+	redisCLI(t, redis, announce)
+	all((*process).serves)
+	redisCLI(t, redis, "SADD weir:blocked 127.0.0.1 192.0.2.300 '# ann: scanning'")
+	redisCLI(t, redis, announce)
+	all((*process).denies)
+	all(func(p *process) {
+		p.logged(`deny.client.ip: the set \"weir:blocked\" has \"192.0.2.300\", which is left out`)
+		p.counts(`weir_source_good{source="sets"} 0`)
+	})
+	redisCLI(t, redis, "SADD weir:blocked 192.0.2.9")
+	redisCLI(t, redis, "SREM weir:blocked 127.0.0.1")
+	redisCLI(t, redis, announce)
+	all(func(p *process) {
+		p.serves()
+		if n := strings.Count(p.logs(), "which is left out"); n != 1 {
+			t.Errorf("it is told %d times that a member is left out", n)
+		}
+	})
+	redisCLI(t, redis, "SADD weir:blocked 127.0.0.1")
+	redisCLI(t, redis, announce)
+	all((*process).denies)
+	redisCLI(t, redis, "DEL weir:blocked") // and announced: it is meant
+	redisCLI(t, redis, announce)
+	all((*process).serves)
+	all(func(p *process) { p.counts(`weir_source_good{source="sets"} 1`); p.end() })
+}
+
+// TestALostAnnouncement costs no more than the refresh.
+func TestALostAnnouncement(t *testing.T) {
+	redis := redistest.Start(t)
+	file := write(t, t.TempDir(), "weir.yaml", "store: "+redis.URL()+"\n"+byASet)
+	p := gatewayBy(t, "--config", file, "--store-timeout", "5s", "--rules-refresh", "200ms")
+	p.serves()
+	redisCLI(t, redis, "SADD weir:blocked 127.0.0.0/8 192.0.2.1")
+	p.denies()
+	redisCLI(t, redis, "SREM weir:blocked 127.0.0.0/8")
+	p.serves()
+	p.end()
+}
+
+// TestSetsOutliveTheirRedis: who is blocked stays so while Redis is gone, when it comes back
+// without its data, and while something else stands in the set's place.
+func TestSetsOutliveTheirRedis(t *testing.T) {
+	redis := redistest.Start(t)
+	file := write(t, t.TempDir(), "weir.yaml", byASet)
+	redisCLI(t, redis, "SADD weir:blocked 127.0.0.0/8")
+	p := gatewayBy(t, "--config", file, "--rules", redis.URL(), "--rules-refresh", "200ms")
+	p.denies()
+	redis.Kill()
+	p.stays(403, p.says(`rules cannot be read: the last good ones stay in force" source=sets`))
+	p.counts(`weir_source_up{source="sets"} 0`)
+	redis.Restart() // without its data
+	p.stays(403, p.says("weir:blocked: is gone, which nobody announced; if that is meant, say so: PUBLISH weir:lists weir:blocked; its last 1 members stay in force"))
+	p.logged("what the source says is in force again") // and yet not all is well
+	p.counts(`weir_source_up{source="sets"} 1`)
+	p.counts(`weir_source_good{source="sets"} 0`)
+	redisCLI(t, redis, "SET weir:blocked 192.0.2.1")
+	p.stays(403, p.says("weir:blocked: is no set; allowed: a set, such as SADD makes; its last 1 members stay in force"))
+	redisCLI(t, redis, "DEL weir:blocked")
+	redisCLI(t, redis, "SADD weir:blocked 192.0.2.1")
+	p.serves()
+	p.counts(`weir_source_good{source="sets"} 1`)
+	p.end()
+}
+
+// TestAServerBeginsWithoutItsSets, serves by the rest, and is not ready until they are read.
+func TestAServerBeginsWithoutItsSets(t *testing.T) {
+	redis := redistest.Start(t)
+	redis.Kill()
+	file := write(t, t.TempDir(), "weir.yaml", byASet)
+	p := gatewayBy(t, "--config", file, "--rules", redis.URL(), "--rules-wait", "100ms")
+	p.serves()
+	p.logged(`the set \"weir:blocked\" was not read, and names nobody`)
+	if code := status(t, p.at("http")+"/readyz"); code != 503 {
+		t.Errorf("readyz: %d", code)
+	}
+	redis.Restart()
+	redisCLI(t, redis, "SADD weir:blocked 127.0.0.0/8")
+	await(t, "the server to be ready", func() bool { return status(t, p.at("http")+"/readyz") == 200 })
+	redisCLI(t, redis, announce)
+	p.denies()
+	p.end()
+}
+
+// TestAFileComesToNameSets while it is watched: no moment is without the list.
+func TestAFileComesToNameSets(t *testing.T) {
+	redis := redistest.Start(t)
+	redisCLI(t, redis, "SADD weir:blocked 127.0.0.0/8")
+	redisCLI(t, redis, "SADD weir:others 127.0.0.1")
+	dir := t.TempDir()
+	file := write(t, dir, "weir.yaml", "deny: {client.ip: 127.0.0.1}\nrules: []\n")
+	p := gatewayBy(t, "--config", file, "--store", redis.URL(), "--store-timeout", "5s")
+	p.denies()
+	replace(t, file, byASet)
+	p.stays(403, func() bool { return strings.Count(p.logs(), "rules are in force") >= 2 })
+	redisCLI(t, redis, "SREM weir:blocked 127.0.0.0/8")
+	redisCLI(t, redis, announce)
+	p.serves()
+	redisCLI(t, redis, "SADD weir:blocked 127.0.0.0/8")
+	redisCLI(t, redis, announce)
+	p.denies()
+	replace(t, file, "rules: [{name: a, limit: fixed_window 1000000/1h, deny: {client.ip: {redis: weir:others}}}]\n")
+	p.stays(403, func() bool { return strings.Contains(p.logs(), "changes=\"2 changed\"") })
+	redisCLI(t, redis, "SREM weir:others 127.0.0.1")
+	redisCLI(t, redis, "PUBLISH weir:lists weir:others")
+	p.serves()
+	redisCLI(t, redis, "DEL weir:blocked") // which nobody names any more
+	if code, _, body := post(t, p.at("http")+"/-/reload", ""); code != 200 {
+		t.Errorf("%d %s", code, body)
+	}
+	p.counts(`weir_source_good{source="sets"} 1`)
+	replace(t, file, "deny: {client.ip: {redis: 'redis://127.0.0.1/'}}\nrules: []\n")
+	p.logged("the key of a set, such as weir:blocked, without the address of its Redis")
+	p.end()
+}
+
+// TestWhoMayNameSets: files and what a start is given, where there is a Redis.
+func TestWhoMayNameSets(t *testing.T) {
+	redis := redistest.Start(t)
+	dir := t.TempDir()
+	file := write(t, dir, "weir.yaml", byASet)
+	if r := (call{}).run(t, "check", file); r.code != 0 || !strings.Contains(r.out, "no mistakes") {
+		t.Error(r)
+	}
+	if r := (call{}).run(t, "check", dir); r.code != 0 || !strings.Contains(r.out, "no mistakes") {
+		t.Error(r)
+	}
+	if r := (call{in: byASet}).run(t, "check", "-"); r.code != 0 {
+		t.Error(r)
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, byASet) }))
+	defer server.Close()
+	if r := (call{}).run(t, "check", server.URL); r.code != 1 || !strings.Contains(r.out, "not in a URL or in a database") {
+		t.Error(r)
+	}
+	if r := (call{}).run(t, "serve", "--config", file, "--http", "127.0.0.1:0"); r.code != 1 || !strings.Contains(r.err, `the set "weir:blocked", and there is no Redis to read it from`) {
+		t.Error(r)
+	}
+	if r := (call{in: "name: b\ndeny: {user: {redis: weir:blocked}}\nlimit: 5/1m\n"}).run(t, "check", "-"); r.code != 1 {
+		t.Error(r)
+	}
+	p := gatewayBy(t, "--config", file, "--store", redis.URL(), "--store-timeout", "5s", "--ledger", "redis")
+	set := call{in: "name: b\ndeny: {user: {redis: weir:blocked}}\nlimit: 5/1m\n"}.run(t, "rules", "set", "b", "--server", p.at("http"), "-")
+	if set.code == 0 || !strings.Contains(set.out+set.err, "not in a URL or in a database") {
+		t.Error(set)
+	}
+	p.end()
+	alone := gatewayBy(t, "--config", write(t, t.TempDir(), "weir.yaml", "rules: []\n"))
+	replace(t, alone.config(), byASet)
+	alone.logged("there is no Redis to read it from")
+	alone.end()
+}
+
+// config is the file that the process was started with.
+func (p *process) config() string {
+	args := p.command.Args
+	return args[slices.Index(args, "--config")+1]
+}
+
+// TestExplainReadsSets where a Redis is named.
+func TestExplainReadsSets(t *testing.T) {
+	redis := redistest.Start(t)
+	redisCLI(t, redis, "SADD weir:blocked 192.0.2.0/24 no.address")
+	file := write(t, t.TempDir(), "weir.yaml", "store: "+redis.URL()+"\n"+byASet)
+	explain := func(args ...string) ran {
+		t.Helper()
+		return call{}.run(t, append(append([]string{"explain", "--config", file, "--client", "192.0.2.1"}, args...), "http://example.com/")...)
+	}
+	if r := explain("--store", redis.URL()); r.code != 0 || !strings.Contains(r.out, "it is on the file's deny list") || !strings.Contains(r.err, `"no.address", which is left out`) {
+		t.Error(r)
+	}
+	if r := explain("--rules", redis.URL()); r.code != 0 || !strings.Contains(r.out, "it is on the file's deny list") {
+		t.Error(r)
+	}
+	if r := explain(); r.code != 0 || !strings.Contains(r.err, `"weir:blocked" was not read, and names nobody`) || !strings.Contains(r.err, "sets are read where --store or --rules names a Redis") {
+		t.Error(r)
+	}
+	p := gatewayBy(t, "--config", file, "--store-timeout", "5s")
+	if r := (call{}).run(t, "explain", "--server", p.at("http"), "--client", "192.0.2.1", "http://example.com/"); r.code != 0 || !strings.Contains(r.out, "deny list") {
+		t.Error(r)
+	}
+	p.end()
+}
+
+// TestSetsBehindAWrongPassword are none that may come yet.
+func TestSetsBehindAWrongPassword(t *testing.T) {
+	redis := redistest.StartACL(t, "weir", "a-password")
+	url := strings.Replace(redis.URL(), "redis://", "redis://weir:another@", 1)
+	file := write(t, t.TempDir(), "weir.yaml", byASet)
+	r := call{env: []string{"WEIR_RULES=" + url}}.run(t, "serve", "--config", file, "--http", "127.0.0.1:0")
+	if r.code != 1 || !strings.Contains(r.err, "WRONGPASS") || strings.Contains(r.err, "another") {
+		t.Error(r)
+	}
+}
+
+// TestPropagationOfSets tells (with -v) how long it takes until three nodes deny, and until
+// they serve again, by a small set and by the largest.
+func TestPropagationOfSets(t *testing.T) {
+	redis := redistest.Start(t)
+	file := write(t, t.TempDir(), "weir.yaml", byASet)
+	redis.Do("SADD", "weir:blocked", "192.0.2.1")
+	propagate(t, redis, file)
+	redis.Do("EVAL", "for i = 0, 99997 do redis.call('SADD', 'weir:blocked', string.format('%d.%d.%d.0/28', 1 + math.floor(i / 65536), math.floor(i / 256) % 256, i % 256)) end", "0")
+	propagate(t, redis, file)
+}
+
+func propagate(t *testing.T, redis *redistest.Server, file string) {
+	t.Helper()
+	var nodes []*process
+	for range 3 {
+		nodes = append(nodes, gatewayBy(t, "--config", file, "--store", redis.URL(), "--store-timeout", "5s"))
+	}
+	for _, p := range nodes {
+		p.serves()
+	}
+	const changes = 20
+	var took []time.Duration
+	for i := range changes {
+		command, reached := "SADD", (*process).denies
+		if i%2 == 1 {
+			command, reached = "SREM", (*process).serves
+		}
+		redis.Do(command, "weir:blocked", "127.0.0.0/8")
+		began := time.Now()
+		redis.Do(strings.Fields(announce)...)
+		for _, p := range nodes {
+			reached(p)
+		}
+		took = append(took, time.Since(began))
+	}
+	slices.Sort(took)
+	t.Logf("%d members, on all 3 nodes: median %v, most %v of %d changes", redis.Do("SCARD", "weir:blocked"), took[changes/2], took[changes-1], changes)
+	for _, p := range nodes {
+		p.end()
+	}
+}

@@ -1,0 +1,665 @@
+package breaker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/layers/breaker"
+	"github.com/weirproject/weir/memstore"
+)
+
+const budget = 50 * time.Millisecond
+
+var (
+	limit = weir.MustLimit("limit", weir.PerSecond(1_000_000))
+	claim = weir.Claim{Key: "key", Limit: limit, Cost: 1}
+
+	errDead = fmt.Errorf("%w: connection refused", weir.ErrUnavailable)
+)
+
+// A fault is what becomes of a call before it gets to the store: nil lets it through.
+type fault func(ctx context.Context, write bool) error
+
+func well(context.Context, bool) error { return nil }
+func dead(context.Context, bool) error { return errDead }
+
+func readOnly(_ context.Context, write bool) error {
+	if write {
+		return fmt.Errorf("%w: READONLY", weir.ErrUnavailable)
+	}
+	return nil
+}
+
+// frozen is as redisstore is then: the call ends with its timeout or its caller's.
+func frozen(ctx context.Context, _ bool) error {
+	ctx, cancel := context.WithTimeout(ctx, budget)
+	defer cancel()
+	<-ctx.Done()
+	return fmt.Errorf("%w: %w", weir.ErrUnavailable, ctx.Err())
+}
+
+func slow(context.Context, bool) error {
+	time.Sleep(30 * time.Millisecond)
+	return nil
+}
+
+func fails(err error) fault { return func(context.Context, bool) error { return err } }
+
+// faulty is a store that can be made to fail.
+type faulty struct {
+	weir.Store
+	fault     atomic.Pointer[fault]
+	decisions atomic.Int64 // that got here
+	probes    atomic.Int64
+	probing   atomic.Int64
+}
+
+func newFaulty() *faulty {
+	f := &faulty{Store: memstore.New()}
+	f.be(well)
+	return f
+}
+
+func (f *faulty) be(now fault) { f.fault.Store(&now) }
+
+func (f *faulty) Decide(ctx context.Context, claims []weir.Claim, times int64, decisions []weir.Decision) (int64, error) {
+	f.decisions.Add(1)
+	if err := (*f.fault.Load())(ctx, times > 0); err != nil {
+		return 0, err
+	}
+	return f.Store.Decide(ctx, claims, times, decisions)
+}
+
+func (f *faulty) Charge(ctx context.Context, claims []weir.Claim, decisions []weir.Decision) error {
+	if claims[0].Limit.Name() == "weir.breaker" {
+		f.probes.Add(1)
+		if f.probing.Add(1) > 1 {
+			return errors.New("two probes at once")
+		}
+		defer f.probing.Add(-1)
+	}
+	if err := (*f.fault.Load())(ctx, true); err != nil {
+		return err
+	}
+	return f.Store.Charge(ctx, claims, decisions)
+}
+
+func (f *faulty) Refund(ctx context.Context, claims []weir.Claim, at weir.Instant, decisions []weir.Decision) error {
+	if err := (*f.fault.Load())(ctx, true); err != nil {
+		return err
+	}
+	return f.Store.Refund(ctx, claims, at, decisions)
+}
+
+func (f *faulty) Reset(ctx context.Context, claims []weir.Claim) error {
+	if err := (*f.fault.Load())(ctx, true); err != nil {
+		return err
+	}
+	return f.Store.Reset(ctx, claims)
+}
+
+// batched is a faulty store that decides batches.
+type batched struct{ *faulty }
+
+func (f batched) DecideBatch(ctx context.Context, requests []weir.Request) {
+	err := (*f.fault.Load())(ctx, true)
+	for i := range requests {
+		r := &requests[i]
+		if r.Granted, r.Err = 0, err; err == nil {
+			r.Granted, r.Err = f.Store.Decide(ctx, r.Claims, r.Times, r.Decisions)
+		}
+	}
+}
+
+func newBreaker(t testing.TB, next weir.Store, opts ...breaker.Option) (*breaker.Breaker, weir.Store) {
+	t.Helper()
+	b, err := breaker.New(next, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b, b.Store()
+}
+
+func decide(store weir.Store) error {
+	_, err := store.Decide(context.Background(), []weir.Claim{claim}, 1, nil)
+	return err
+}
+
+func wantState(t *testing.T, b *breaker.Breaker, want breaker.State) {
+	t.Helper()
+	if got := b.State(); got != want {
+		t.Fatalf("the breaker is %v, want %v; %+v", got, want, b.Stats())
+	}
+}
+
+// bubble runs a test by virtual time. A probe that does not end with its store fails it.
+func bubble(t *testing.T, next func() weir.Store, test func(t *testing.T, b *breaker.Breaker, store weir.Store), opts ...breaker.Option) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		b, store := newBreaker(t, next(), opts...)
+		defer store.Close()
+		test(t, b, store)
+	})
+}
+
+// in is a bubble round a faulty store.
+func in(t *testing.T, test func(t *testing.T, f *faulty, b *breaker.Breaker, store weir.Store), opts ...breaker.Option) {
+	t.Helper()
+	f := newFaulty()
+	bubble(t, func() weir.Store { return f }, func(t *testing.T, b *breaker.Breaker, store weir.Store) { test(t, f, b, store) }, opts...)
+}
+
+// traffic sends 5,000 requests a second, each in a goroutine of its own, and counts those
+// that waited and those that were turned away.
+func traffic(store weir.Store, d time.Duration) (waited, away int64) {
+	var calls sync.WaitGroup
+	var w, a atomic.Int64
+	for range int64(d / (200 * time.Microsecond)) {
+		calls.Go(func() {
+			began := time.Now()
+			err := decide(store)
+			if time.Since(began) > 0 {
+				w.Add(1)
+			}
+			if open := (*breaker.OpenError)(nil); errors.As(err, &open) {
+				a.Add(1)
+			}
+		})
+		time.Sleep(200 * time.Microsecond)
+	}
+	calls.Wait()
+	return w.Load(), a.Load()
+}
+
+func TestAFrozenStoreHoldsFew(t *testing.T) {
+	in(t, func(t *testing.T, f *faulty, b *breaker.Breaker, store weir.Store) {
+		traffic(store, time.Second)
+		f.be(frozen)
+		waited, away := traffic(store, time.Second)
+		// As many as come in one timeout, until five of them have failed.
+		if waited < 250 || waited > 256 || waited+away != 5000 {
+			t.Errorf("%d waited and %d were turned away of 5,000", waited, away)
+		}
+		if waited, away = traffic(store, 3*time.Second); waited != 0 || away != 15_000 {
+			t.Errorf("%d waited and %d were turned away of 15,000 while it was open", waited, away)
+		}
+		wantState(t, b, breaker.Open)
+	})
+}
+
+func TestFullServiceWithinTwoSeconds(t *testing.T) {
+	for range 5 { // the jitter differs
+		in(t, func(t *testing.T, f *faulty, b *breaker.Breaker, store weir.Store) {
+			f.be(frozen)
+			traffic(store, 3*time.Second)
+			f.be(well)
+			traffic(store, 2*time.Second)
+			wantState(t, b, breaker.Closed)
+			if _, away := traffic(store, time.Second); away != 0 {
+				t.Errorf("%d were turned away two seconds after the store was well", away)
+			}
+		})
+	}
+}
+
+func TestItClosesByAndBy(t *testing.T) {
+	in(t, func(t *testing.T, f *faulty, b *breaker.Breaker, store weir.Store) {
+		open(t, f, b, store)
+		f.be(well)
+		for b.State() == breaker.Open {
+			time.Sleep(time.Millisecond)
+		}
+		for quarter := range int64(4) {
+			_, away := traffic(store, 125*time.Millisecond)
+			in, want := 625-away, 625*(2*quarter+1)/8
+			if in < want-80 || in > want+80 {
+				t.Errorf("in quarter %d of closing %d of 625 were let in, want about %d", quarter, in, want)
+			}
+		}
+		wantState(t, b, breaker.Closed)
+	})
+}
+
+// open makes the store fail until the breaker is open.
+func open(t *testing.T, f *faulty, b *breaker.Breaker, store weir.Store) {
+	t.Helper()
+	f.be(dead)
+	for i := 0; b.State() != breaker.Open; i++ {
+		if i == 1000 {
+			t.Fatalf("it did not open; %+v", b.Stats())
+		}
+		decide(store)
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+func TestProbesComeAloneAndEverSlower(t *testing.T) {
+	in(t, func(t *testing.T, f *faulty, b *breaker.Breaker, store weir.Store) {
+		open(t, f, b, store)
+		f.be(frozen)
+		last, at := time.Now(), int64(0)
+		for i, most := range []time.Duration{50, 100, 200, 400, 500, 500, 500} {
+			for f.probes.Load() == at {
+				time.Sleep(time.Millisecond)
+			}
+			at = f.probes.Load()
+			gap := time.Since(last)
+			if i > 0 { // a probe that hangs is given up after 25ms
+				gap -= 25 * time.Millisecond
+			}
+			if least := most / 2; i > 0 && gap < least*time.Millisecond-time.Millisecond || gap > most*time.Millisecond+time.Millisecond {
+				t.Errorf("probe %d came after %v, want half to all of %dms", i, gap, most)
+			}
+			last = time.Now()
+		}
+		if s := b.Stats(); s.Probes != at || s.ProbesLost < at-1 {
+			t.Errorf("%+v, want %d probes, all but the last lost", s, at)
+		}
+	})
+}
+
+func TestAProbeWrites(t *testing.T) {
+	in(t, func(t *testing.T, f *faulty, b *breaker.Breaker, store weir.Store) {
+		open(t, f, b, store)
+		f.be(readOnly)
+		time.Sleep(10 * time.Second)
+		wantState(t, b, breaker.Open)
+		f.be(well)
+		time.Sleep(2 * time.Second)
+		wantState(t, b, breaker.Closed)
+	})
+}
+
+func TestASlowProbeIsLost(t *testing.T) {
+	in(t, func(t *testing.T, f *faulty, b *breaker.Breaker, store weir.Store) {
+		open(t, f, b, store)
+		f.be(slow)
+		time.Sleep(10 * time.Second)
+		wantState(t, b, breaker.Open)
+		if s := b.Stats(); s.ProbesLost != s.Probes || s.Probes < 10 {
+			t.Errorf("%+v, want all of a dozen and more probes lost", s)
+		}
+	})
+}
+
+func TestItOpensAgainWhileClosing(t *testing.T) {
+	var changes []breaker.Change
+	in(t, func(t *testing.T, f *faulty, b *breaker.Breaker, store weir.Store) {
+		open(t, f, b, store)
+		began := time.Now()
+		for range 4 { // the store takes probes, and nothing else
+			f.be(well)
+			for b.State() != breaker.Closing {
+				time.Sleep(time.Millisecond)
+			}
+			f.be(frozen)
+			waited, _ := traffic(store, 300*time.Millisecond)
+			wantState(t, b, breaker.Open)
+			if waited > 100 { // a tenth of those of the first 50ms, on average half of that
+				t.Errorf("%d waited for a store that took only probes", waited)
+			}
+		}
+		if took := time.Since(began); took < 4*300*time.Millisecond+200*time.Millisecond {
+			t.Errorf("the probes did not get rarer: %v for four of them", took)
+		}
+		f.be(well)
+		time.Sleep(2 * time.Second)
+		wantState(t, b, breaker.Closed)
+		// Once it has been closed, it begins anew with short waits.
+		open(t, f, b, store)
+		f.be(well)
+		time.Sleep(51 * time.Millisecond)
+		wantState(t, b, breaker.Closing)
+	}, breaker.WithObserver(func(c breaker.Change) { changes = append(changes, c) }))
+	state, words := breaker.Closed, ""
+	for _, c := range changes {
+		if c.From != state || (c.Cause != nil) != (c.To == breaker.Open) || c.At.IsZero() {
+			t.Errorf("after %v came %+v", state, c)
+		}
+		state = c.To
+		words += state.String() + " "
+	}
+	if want := strings.Repeat("open closing ", 5) + "closed open closing "; words != want {
+		t.Errorf("it was %s, want %s", words, want)
+	}
+}
+
+func TestWhatIsNoFailure(t *testing.T) {
+	gone, cancel := context.WithCancel(context.Background())
+	cancel()
+	for name, c := range map[string]struct {
+		ctx   context.Context
+		fault fault
+	}{
+		"wrong input":         {context.Background(), fails(&weir.InputError{Field: "cost"})},
+		"foreign state":       {context.Background(), fails(fmt.Errorf("%w: x", weir.ErrForeignState))},
+		"a lease that ended":  {context.Background(), fails(weir.ErrLeaseGone)},
+		"a closed store":      {context.Background(), fails(weir.ErrClosed)},
+		"a caller who left":   {gone, fails(fmt.Errorf("%w: %w", weir.ErrUnavailable, context.Canceled))},
+		"a short deadline":    {nil, frozen},
+		"20 ms of 25":         {context.Background(), func(context.Context, bool) error { time.Sleep(24 * time.Millisecond); return nil }},
+		"someone else's end":  {gone, frozen},
+		"an answer":           {context.Background(), well},
+		"errors of the store": {context.Background(), fails(errors.New("a reply that nobody understands"))},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in(t, func(t *testing.T, f *faulty, b *breaker.Breaker, store weir.Store) {
+				f.be(c.fault)
+				for range 200 {
+					ctx, cancel := c.ctx, func() {}
+					if ctx == nil {
+						ctx, cancel = context.WithTimeout(context.Background(), 10*time.Millisecond)
+					}
+					store.Decide(ctx, []weir.Claim{claim}, 1, nil)
+					cancel()
+				}
+				wantState(t, b, breaker.Closed)
+				if s := b.Stats(); s != (breaker.Stats{}) {
+					t.Errorf("%+v, want nothing counted", s)
+				}
+			})
+		})
+	}
+}
+
+// Errors that say nothing about the store must not hide that it answers nobody.
+func TestNoiseDoesNotHideFailures(t *testing.T) {
+	in(t, func(t *testing.T, f *faulty, b *breaker.Breaker, store weir.Store) {
+		time.Sleep(time.Second)
+		for range 5 {
+			f.be(fails(&weir.InputError{Field: "cost"}))
+			decide(store)
+			f.be(dead)
+			decide(store)
+		}
+		wantState(t, b, breaker.Open)
+	})
+}
+
+func TestEveryOperationCounts(t *testing.T) {
+	ctx, claims := context.Background(), []weir.Claim{claim}
+	for name, call := range map[string]func(weir.Store) error{
+		"Decide": decide,
+		"Charge": func(s weir.Store) error { return s.Charge(ctx, claims, nil) },
+		"Refund": func(s weir.Store) error { return s.Refund(ctx, claims, 0, nil) },
+		"Reset":  func(s weir.Store) error { return s.Reset(ctx, claims) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			in(t, func(t *testing.T, f *faulty, b *breaker.Breaker, store weir.Store) {
+				f.be(dead)
+				time.Sleep(25 * time.Millisecond)
+				for range 5 {
+					wantState(t, b, breaker.Closed)
+					if err := call(store); err != errDead {
+						t.Fatalf("got %v", err)
+					}
+				}
+				wantState(t, b, breaker.Open)
+				var open *breaker.OpenError
+				if err := call(store); !errors.As(err, &open) {
+					t.Fatalf("got %v of an open breaker", err)
+				}
+				if s := b.Stats(); s.Failed != 5 || s.TurnedAway != 1 || s.Opened != 1 {
+					t.Fatalf("%+v, want 5 failed, 1 turned away, opened once", s)
+				}
+			})
+		})
+	}
+}
+
+// Slow answers open it by their share, not by a row: it may be this process that stood still.
+func TestSlowAnswers(t *testing.T) {
+	in(t, func(t *testing.T, f *faulty, b *breaker.Breaker, store weir.Store) {
+		f.be(slow)
+		for i := range 20 {
+			wantState(t, b, breaker.Closed)
+			if err := decide(store); err != nil {
+				t.Fatalf("slow answer %d: %v, want it", i, err)
+			}
+		}
+		wantState(t, b, breaker.Open)
+		if s := b.Stats(); s.Slow != 20 || s.Failed != 0 {
+			t.Errorf("%+v, want 20 slow ones", s)
+		}
+	})
+}
+
+// Who gave up after longer than a call may take has seen that the store does not answer.
+func TestCallersThatGaveUpLate(t *testing.T) {
+	in(t, func(t *testing.T, f *faulty, b *breaker.Breaker, store weir.Store) {
+		f.be(frozen)
+		for range 5 {
+			ctx, cancel := context.WithTimeout(context.Background(), 25*time.Millisecond)
+			store.Decide(ctx, []weir.Claim{claim}, 1, nil)
+			cancel()
+		}
+		wantState(t, b, breaker.Open)
+		var away *breaker.OpenError
+		if err := decide(store); !errors.As(err, &away) || !strings.Contains(away.Error(), "took 25ms") {
+			t.Errorf("%v, want it to say what was slow", err)
+		}
+	})
+}
+
+// A Cluster of three has lost a master: a third of the keys time out, all at once.
+func TestAThirdThatFailsInBunches(t *testing.T) {
+	in(t, func(t *testing.T, f *faulty, b *breaker.Breaker, store weir.Store) {
+		third := fault(func(ctx context.Context, _ bool) error {
+			if f.decisions.Load()%3 != 0 {
+				time.Sleep(time.Millisecond)
+				return nil
+			}
+			now := time.Now()
+			time.Sleep(now.Truncate(10 * time.Millisecond).Add(budget).Sub(now))
+			return errDead
+		})
+		f.be(third)
+		traffic(store, 2*time.Second)
+		wantState(t, b, breaker.Closed)
+		if s := b.Stats(); s.Failed < 3000 {
+			t.Errorf("%+v, want a third of 10,000 failed", s)
+		}
+	})
+}
+
+func TestHalfThatFails(t *testing.T) {
+	in(t, func(t *testing.T, f *faulty, b *breaker.Breaker, store weir.Store) {
+		half := func(failing bool) {
+			f.be(well)
+			if failing {
+				f.be(dead)
+			}
+			decide(store)
+		}
+		for i := range 19 {
+			half(i%2 == 0)
+			wantState(t, b, breaker.Closed) // they are too few to say
+		}
+		time.Sleep(1126 * time.Millisecond) // and forgotten
+		for i := range 19 {
+			half(i%2 == 1)
+			wantState(t, b, breaker.Closed)
+		}
+		half(true)
+		wantState(t, b, breaker.Open)
+	})
+}
+
+// What began before it opened says nothing when it ends.
+func TestLateNewsIsOld(t *testing.T) {
+	in(t, func(t *testing.T, f *faulty, b *breaker.Breaker, store weir.Store) {
+		release := make(chan struct{})
+		f.be(func(context.Context, bool) error { <-release; return errDead })
+		var late sync.WaitGroup
+		for range 100 {
+			late.Go(func() { decide(store) })
+		}
+		synctest.Wait()
+		open(t, f, b, store)
+		f.be(well)
+		time.Sleep(2 * time.Second)
+		wantState(t, b, breaker.Closed)
+		close(release)
+		late.Wait()
+		wantState(t, b, breaker.Closed)
+	})
+}
+
+func TestWhatIsTurnedAway(t *testing.T) {
+	in(t, func(t *testing.T, f *faulty, b *breaker.Breaker, store weir.Store) {
+		open(t, f, b, store)
+		time.Sleep(3 * time.Second)
+		before := f.decisions.Load()
+		granted, err := store.Decide(context.Background(), []weir.Claim{claim}, 1, nil)
+		var away *breaker.OpenError
+		if granted != 0 || !errors.Is(err, weir.ErrUnavailable) || !errors.As(err, &away) || f.decisions.Load() != before {
+			t.Fatalf("granted %d, %v; it is to be unavailable, and not executed", granted, err)
+		}
+		if wait := time.Until(away.Next); wait <= 0 || wait > 500*time.Millisecond {
+			t.Errorf("it is tried again in %v", wait)
+		}
+		for _, word := range []string{"not executed", "tries the store again in ", "connection refused"} {
+			if !strings.Contains(err.Error(), word) {
+				t.Errorf("%q does not say %q", err, word)
+			}
+		}
+		if errors.Is(err, context.DeadlineExceeded) {
+			t.Error("it looks as if the caller's deadline had passed")
+		}
+		bad := claim
+		bad.Cost = -1
+		var input *weir.InputError
+		if _, err := store.Decide(context.Background(), []weir.Claim{bad}, 1, nil); !errors.As(err, &input) {
+			t.Errorf("wrong input while it is open: %v; callers would answer in the store's place", err)
+		}
+		f.be(well)
+		for b.State() != breaker.Closing {
+			time.Sleep(time.Millisecond)
+		}
+		if err := decide(store); err == nil || !strings.Contains(err.Error(), "more and more") {
+			t.Errorf("in the first moment of closing: %v", err)
+		}
+	})
+}
+
+func TestBatches(t *testing.T) {
+	f := batched{newFaulty()}
+	bubble(t, func() weir.Store { return f }, func(t *testing.T, b *breaker.Breaker, store weir.Store) {
+		ctx := context.Background()
+		bad := claim
+		bad.Cost = -1
+		ask := func() []weir.Request {
+			r := make([]weir.Request, 6)
+			for i := range r {
+				r[i] = weir.Request{Claims: []weir.Claim{claim}, Times: 1, Granted: 7}
+			}
+			r[5].Claims = []weir.Claim{bad}
+			store.(weir.Batcher).DecideBatch(ctx, r)
+			return r
+		}
+		var input *weir.InputError
+		if r := ask(); r[0].Granted != 1 || r[0].Err != nil || !errors.As(r[5].Err, &input) {
+			t.Fatalf("%+v", r)
+		}
+		time.Sleep(25 * time.Millisecond)
+		f.be(dead)
+		ask()
+		wantState(t, b, breaker.Open) // each of its requests counts
+		r := ask()
+		for i := range r[:5] {
+			if r[i].Granted != 0 || !errors.Is(r[i].Err, weir.ErrUnavailable) {
+				t.Errorf("request %d of an open breaker: %+v", i, r[i])
+			}
+		}
+		if r[5].Granted != 0 || !errors.As(r[5].Err, &input) {
+			t.Errorf("wrong input to an open breaker: %+v", r[5])
+		}
+		if s := b.Stats(); s.Failed != 6 || s.TurnedAway != 5 {
+			t.Errorf("%+v, want 6 failed and 5 turned away", s)
+		}
+	})
+	_, plain := newBreaker(t, newFaulty())
+	defer plain.Close()
+	if _, ok := plain.(weir.Batcher); ok {
+		t.Error("a store that decides no batches seems to, behind a breaker")
+	}
+}
+
+func TestCloseInEveryState(t *testing.T) {
+	for _, state := range []breaker.State{breaker.Closed, breaker.Open, breaker.Closing} {
+		t.Run(state.String(), func(t *testing.T) {
+			in(t, func(t *testing.T, f *faulty, b *breaker.Breaker, store weir.Store) {
+				if state != breaker.Closed {
+					open(t, f, b, store)
+				}
+				if state == breaker.Closing {
+					f.be(well)
+				}
+				for b.State() != state {
+					time.Sleep(time.Millisecond)
+				}
+				f.be(well)
+				if err := store.Close(); err != nil {
+					t.Fatal(err)
+				}
+				if err := decide(store); !errors.Is(err, weir.ErrClosed) {
+					t.Errorf("after Close: %v", err)
+				}
+				probes := b.Stats().Probes
+				time.Sleep(10 * time.Second)
+				if s := b.Stats(); s.Probes != probes {
+					t.Error("it probes a closed store")
+				}
+			})
+		})
+	}
+}
+
+func TestOptionsAreChecked(t *testing.T) {
+	for _, bad := range []breaker.Option{
+		breaker.WithSlow(0), breaker.WithRate(0, time.Second, 1), breaker.WithRate(1.1, time.Second, 1),
+		breaker.WithRate(0.5, time.Microsecond, 1), breaker.WithRate(0.5, time.Second, 0), breaker.WithBurst(0),
+		breaker.WithProbes(0, time.Second), breaker.WithProbes(time.Second, time.Millisecond), breaker.WithRamp(0),
+	} {
+		var input *weir.InputError
+		if _, err := breaker.New(newFaulty(), bad); !errors.As(err, &input) {
+			t.Errorf("got %v, want an input error", err)
+		}
+	}
+	if _, err := breaker.New(nil); err == nil {
+		t.Error("no store is taken for one")
+	}
+}
+
+// Many callers, and a store that comes and goes: for the race detector.
+func TestManyCallers(t *testing.T) {
+	f := batched{newFaulty()}
+	b, store := newBreaker(t, f, breaker.WithProbes(time.Microsecond, time.Microsecond), breaker.WithRamp(10*time.Microsecond), breaker.WithSlow(time.Minute), breaker.WithBurst(1000))
+	var callers sync.WaitGroup
+	for range 8 {
+		callers.Go(func() {
+			requests := []weir.Request{{Claims: []weir.Claim{claim}, Times: 1}}
+			for i := range 5000 {
+				decide(store)
+				store.(weir.Batcher).DecideBatch(context.Background(), requests)
+				if i%50 == 0 {
+					f.be([]fault{well, dead}[i/50%2])
+				}
+			}
+		})
+	}
+	callers.Wait()
+	f.be(well)
+	store.Close()
+	if s := b.Stats(); s.Opened == 0 || s.Failed == 0 || s.Probes == 0 {
+		t.Errorf("%+v: it never opened", s)
+	}
+}

@@ -1,0 +1,110 @@
+package breaker
+
+import (
+	"context"
+	"time"
+
+	"github.com/weirproject/weir"
+)
+
+// store is the weir.Store with a breaker before it.
+type store struct{ *Breaker }
+
+// Decide implements weir.Store.
+func (s *store) Decide(ctx context.Context, claims []weir.Claim, times int64, decisions []weir.Decision) (int64, error) {
+	t, began, away := s.enter()
+	if away != nil {
+		return 0, s.turnAway(claims, times, decisions, away)
+	}
+	granted, err := s.next.Decide(ctx, claims, times, decisions)
+	s.ended(ctx, t, began, err)
+	return granted, err
+}
+
+// Charge implements weir.Store.
+func (s *store) Charge(ctx context.Context, claims []weir.Claim, decisions []weir.Decision) error {
+	t, began, away := s.enter()
+	if away != nil {
+		return s.turnAway(claims, 1, decisions, away)
+	}
+	err := s.next.Charge(ctx, claims, decisions)
+	s.ended(ctx, t, began, err)
+	return err
+}
+
+// Refund implements weir.Store.
+func (s *store) Refund(ctx context.Context, claims []weir.Claim, takenAt weir.Instant, decisions []weir.Decision) error {
+	t, began, away := s.enter()
+	if away != nil {
+		return s.turnAway(claims, 1, decisions, away)
+	}
+	err := s.next.Refund(ctx, claims, takenAt, decisions)
+	s.ended(ctx, t, began, err)
+	return err
+}
+
+// Reset implements weir.Store.
+func (s *store) Reset(ctx context.Context, claims []weir.Claim) error {
+	t, began, away := s.enter()
+	if away != nil {
+		return s.turnAway(claims, 0, nil, away)
+	}
+	err := s.next.Reset(ctx, claims)
+	s.ended(ctx, t, began, err)
+	return err
+}
+
+// Close ends the probes and closes the store behind the breaker.
+func (s *store) Close() error {
+	s.stop()
+	return s.next.Close()
+}
+
+// turnAway is the error of what is not let in. Wrong input is wrong input all the same:
+// callers answer in the place of a store that is away, and clients must not get there by it.
+func (s *store) turnAway(claims []weir.Claim, times int64, decisions []weir.Decision, away error) error {
+	if err := weir.Check(claims, times, decisions); err != nil {
+		return err
+	}
+	s.counts.turnedAway.Add(1)
+	return away
+}
+
+// ended counts a call of one request.
+func (s *store) ended(ctx context.Context, t *term, began time.Duration, err error) {
+	var o outcome
+	o.add(ctx, err)
+	s.leave(t, began, o)
+}
+
+// batchStore is a store that decides batches, because the one behind it does.
+type batchStore struct {
+	store
+	batcher weir.Batcher
+}
+
+// DecideBatch implements weir.Batcher. A batch is let in whole or not at all; each of its
+// requests counts.
+func (s *batchStore) DecideBatch(ctx context.Context, requests []weir.Request) {
+	t, began, away := s.enter()
+	if away != nil {
+		s.turnAwayAll(requests, away)
+		return
+	}
+	s.batcher.DecideBatch(ctx, requests)
+	var o outcome
+	for i := range requests {
+		o.add(ctx, requests[i].Err)
+	}
+	s.leave(t, began, o)
+}
+
+func (s *batchStore) turnAwayAll(requests []weir.Request, away error) {
+	for i := range requests {
+		r := &requests[i]
+		if r.Granted, r.Err = 0, r.Check(); r.Err == nil {
+			r.Err = away
+			s.counts.turnedAway.Add(1)
+		}
+	}
+}

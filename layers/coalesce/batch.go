@@ -1,0 +1,218 @@
+package coalesce
+
+import (
+	"fmt"
+	"math/bits"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/weirproject/weir"
+)
+
+const (
+	// mostClaims is how many claims a batch has: a script over more keys would block Redis
+	// for longer than others should wait, and costs no less a key.
+	mostClaims = 64
+
+	// mostMerged is how many callers one request is made for: any cost × times stays below 2^63.
+	mostMerged = 1024
+)
+
+// A batch is callers that wait together, and what comes of it. The lane's mutex guards it
+// until it is sealed. Then it is the sender's, and when done is closed it is the callers' to
+// read; the last to let go of it puts it back into the pool.
+type batch struct {
+	groups  []group
+	index   [2 * mostClaims]uint8 // by hash: 1 + the place in groups, 0: none
+	claims  int
+	waiting int
+	sealed  bool
+
+	requests  []weir.Request
+	decisions []weir.Decision // of all requests
+	returned  bool            // from the store, not by a panic
+	done      chan struct{}
+	holders   atomic.Int64
+}
+
+// A group is callers who ask the same. Each has a ticket, numbered from 0.
+type group struct {
+	hash    uint64
+	claims  []weir.Claim // a copy, as the caller whose they are may leave first
+	wanted  bool         // somebody wants decisions
+	tickets int
+	waiting int
+	left    []uint64 // nil, or a bit a ticket: its caller has left
+	request int      // the place in requests
+}
+
+var batches = sync.Pool{New: func() any { return new(batch) }}
+
+func newBatch() *batch {
+	b := batches.Get().(*batch)
+	b.done = make(chan struct{})
+	return b
+}
+
+// recycle keeps the memory, but no keys of strangers and no limits of old rules.
+func (b *batch) recycle() {
+	for i := range b.groups {
+		g := &b.groups[i]
+		clear(g.claims)
+		*g = group{claims: g.claims[:0]}
+	}
+	clear(b.requests)
+	if cap(b.decisions) > mostMerged {
+		b.decisions = nil
+	}
+	*b = batch{groups: b.groups[:0], requests: b.requests[:0], decisions: b.decisions[:0]}
+	batches.Put(b)
+}
+
+// find is the group of some claims, or the free place in the index where it would be. With
+// no claims given, the hash is enough.
+func (b *batch) find(hash uint64, claims []weir.Claim) (group, place int) {
+	for place = int(hash % uint64(len(b.index))); b.index[place] != 0; place = (place + 1) % len(b.index) {
+		group = int(b.index[place]) - 1
+		if g := &b.groups[group]; g.hash == hash && (claims == nil || same(g.claims, claims)) {
+			return group, place
+		}
+	}
+	return -1, place
+}
+
+// same says that the limits are the same ones, not equal ones: where rules were read
+// anew, numbers may differ under one name.
+func same(a, b []weir.Claim) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if a[i].Limit != b[i].Limit || a[i].Cost != b[i].Cost || a[i].Key != b[i].Key {
+			return false
+		}
+	}
+	return true
+}
+
+// join adds a caller. ok is false if there is no room.
+func (b *batch) join(hash uint64, claims []weir.Claim, wanted bool) (group, ticket int, ok bool) {
+	group, place := b.find(hash, claims)
+	if group < 0 {
+		if b.claims+len(claims) > mostClaims {
+			return 0, 0, false
+		}
+		group = len(b.groups)
+		b.open(hash, claims)
+		b.index[place] = uint8(group + 1)
+	}
+	g := &b.groups[group]
+	if g.tickets == mostMerged {
+		return 0, 0, false
+	}
+	b.waiting++
+	g.waiting++
+	g.tickets++
+	g.wanted = g.wanted || wanted
+	return group, g.tickets - 1, true
+}
+
+// open adds a group, in the memory of an earlier one if there is some.
+func (b *batch) open(hash uint64, claims []weir.Claim) {
+	n := len(b.groups)
+	if n == cap(b.groups) {
+		b.groups = append(b.groups, group{})
+	}
+	b.groups = b.groups[:n+1]
+	g := &b.groups[n]
+	g.hash, g.claims = hash, append(g.claims, claims...)
+	for i := range g.claims {
+		g.claims[i].Key = strings.Clone(g.claims[i].Key)
+	}
+	b.claims += len(claims)
+}
+
+// remove takes a caller out.
+func (b *batch) remove(group, ticket int) {
+	b.waiting--
+	g := &b.groups[group]
+	if g.waiting--; g.waiting == 0 {
+		g.tickets, g.left = 0, nil
+		return
+	}
+	if g.left == nil {
+		g.left = make([]uint64, mostMerged/64)
+	}
+	g.left[ticket/64] |= 1 << (ticket % 64)
+}
+
+// place is how many of those that came before a ticket stayed.
+func (g *group) place(ticket int) int {
+	if g.left == nil {
+		return ticket
+	}
+	place := ticket - bits.OnesCount64(g.left[ticket/64]&(1<<(ticket%64)-1))
+	for _, word := range g.left[:ticket/64] {
+		place -= bits.OnesCount64(word)
+	}
+	return place
+}
+
+// seal ends joining and leaving, and makes a request of each group.
+func (b *batch) seal() {
+	b.sealed = true
+	b.holders.Store(int64(b.waiting) + 1) // and the sender
+	n := b.wanted()
+	if cap(b.decisions) < n {
+		b.decisions = make([]weir.Decision, n)
+	}
+	free := b.decisions[:n]
+	for i := range b.groups {
+		g := &b.groups[i]
+		if g.waiting == 0 {
+			continue // times = 0 would be a peek
+		}
+		r := weir.Request{Claims: g.claims, Times: int64(g.waiting)}
+		if g.wanted {
+			n := g.waiting * len(g.claims)
+			r.Decisions, free = free[:n:n], free[n:]
+		}
+		g.request = len(b.requests)
+		b.requests = append(b.requests, r)
+	}
+}
+
+// wanted counts the decisions that the requests have room for.
+func (b *batch) wanted() (n int) {
+	for i := range b.groups {
+		if g := &b.groups[i]; g.wanted {
+			n += g.waiting * len(g.claims)
+		}
+	}
+	return n
+}
+
+// finish wakes the callers, also when the store panicked or its goroutine ended.
+func (b *batch) finish() {
+	if !b.returned {
+		b.fail(recover())
+	}
+	close(b.done)
+}
+
+// fail makes a panic everybody's error. It shows where, as no caller's stack does.
+func (b *batch) fail(panicked any) {
+	err := fmt.Errorf("%w (%s): the store panicked: %v\n%s", weir.ErrUnavailable, perhapsExecuted, panicked, debug.Stack())
+	for i := range b.requests {
+		b.requests[i].Err = err
+	}
+}
+
+// release lets go of a sealed batch.
+func (b *batch) release() {
+	if b.holders.Add(-1) == 0 {
+		b.recycle()
+	}
+}

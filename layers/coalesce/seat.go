@@ -1,0 +1,61 @@
+package coalesce
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/weirproject/weir"
+)
+
+// What ErrUnavailable says of the call.
+const (
+	notExecuted     = "the call was not executed"
+	perhapsExecuted = "it is unknown whether the call was executed"
+)
+
+func unavailable(executed string, err error) error {
+	return fmt.Errorf("%w (%s): %w", weir.ErrUnavailable, executed, err)
+}
+
+// A seat is a caller's in a batch.
+type seat struct {
+	lane          *lane
+	batch         *batch
+	group, ticket int
+}
+
+// wait returns when the batch is decided or the context over.
+func (at seat) wait(ctx context.Context, decisions []weir.Decision) (int64, error) {
+	if ctx.Done() == nil { // a select would cost a hot key's callers a fifth more
+		<-at.batch.done
+		return at.answer(decisions)
+	}
+	select {
+	case <-at.batch.done:
+		return at.answer(decisions)
+	case <-ctx.Done():
+	}
+	if at.lane.leave(at) {
+		return 0, unavailable(notExecuted, ctx.Err())
+	}
+	select {
+	case <-at.batch.done: // charged, so let it be used
+		return at.answer(decisions)
+	default:
+		at.batch.release()
+		return 0, unavailable(perhapsExecuted, ctx.Err())
+	}
+}
+
+// answer is the caller's own part of what the batch got.
+func (at seat) answer(decisions []weir.Decision) (granted int64, err error) {
+	g := &at.batch.groups[at.group]
+	r := &at.batch.requests[g.request]
+	place := g.place(at.ticket)
+	if err = r.Err; err == nil {
+		copy(decisions, r.Decisions[place*len(decisions):])
+		granted = min(1, max(0, r.Granted-int64(place)))
+	}
+	at.batch.release()
+	return granted, err
+}

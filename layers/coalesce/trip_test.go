@@ -1,0 +1,660 @@
+package coalesce_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unsafe"
+
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/layers/coalesce"
+	"github.com/weirproject/weir/memstore"
+)
+
+// A gated store holds each call until the test lets it go on.
+type gated struct {
+	*memstore.Store
+	calls  chan *call
+	sent   []weir.Request // of the last batch
+	closed int
+}
+
+// A call is one that reached the store. What it is about was copied when it came.
+type call struct {
+	ctx      context.Context
+	requests []weir.Request
+	do       func() // instead of deciding
+	goOn     chan struct{}
+}
+
+func newGated() *gated {
+	return &gated{Store: memstore.New(memstore.WithClock(still)), calls: make(chan *call, 1000)}
+}
+
+// hold returns when the call may go on, and whether it is still to be decided.
+func (g *gated) hold(ctx context.Context, requests []weir.Request) bool {
+	c := &call{ctx: ctx, goOn: make(chan struct{})}
+	for _, r := range requests {
+		r.Claims = slices.Clone(r.Claims)
+		for i := range r.Claims {
+			r.Claims[i].Key = strings.Clone(r.Claims[i].Key)
+		}
+		c.requests = append(c.requests, r)
+	}
+	g.calls <- c
+	<-c.goOn
+	if c.do != nil {
+		c.do()
+	}
+	return c.do == nil
+}
+
+func (g *gated) Decide(ctx context.Context, claims []weir.Claim, times int64, decisions []weir.Decision) (int64, error) {
+	if !g.hold(ctx, []weir.Request{{Claims: claims, Times: times}}) {
+		return 0, errors.New("the call's own error")
+	}
+	return g.Store.Decide(ctx, claims, times, decisions)
+}
+
+func (g *gated) DecideBatch(ctx context.Context, requests []weir.Request) {
+	g.sent = requests
+	if g.hold(ctx, requests) {
+		g.Store.DecideBatch(ctx, requests)
+	}
+}
+
+func (g *gated) Close() error {
+	g.closed++
+	return g.Store.Close()
+}
+
+// next is the call that reached the store and has not been looked at.
+func (g *gated) next(t *testing.T) *call {
+	t.Helper()
+	synctest.Wait()
+	select {
+	case c := <-g.calls:
+		return c
+	default:
+		t.Fatal("no call reached the store")
+		return nil
+	}
+}
+
+// all are the calls that reached the store and have not been looked at.
+func (g *gated) all(t *testing.T) (calls []*call) {
+	t.Helper()
+	for synctest.Wait(); len(g.calls) > 0; {
+		calls = append(calls, g.next(t))
+	}
+	return calls
+}
+
+func (g *gated) none(t *testing.T) {
+	t.Helper()
+	synctest.Wait()
+	if len(g.calls) > 0 {
+		t.Fatalf("a call reached the store: %s", (<-g.calls).text())
+	}
+}
+
+func (c *call) text() (text string) {
+	for _, r := range c.requests {
+		text += fmt.Sprintf("%d×%d %s ", r.Times, r.Claims[0].Cost, r.Claims[0].Key)
+	}
+	return strings.TrimSpace(text)
+}
+
+// is fails unless the call is that: "3×1 a 1×2 b" are three requests of one unit of a, and
+// one request of two units of b.
+func (c *call) is(t *testing.T, want string) *call {
+	t.Helper()
+	if got := c.text(); got != want {
+		t.Fatalf("a call of %q, want %q", got, want)
+	}
+	return c
+}
+
+func (c *call) letGo() {
+	close(c.goOn)
+	synctest.Wait()
+}
+
+// A caller is a goroutine that asks once.
+type caller struct {
+	cancel   context.CancelFunc
+	done     bool
+	granted  int64
+	decision weir.Decision
+	err      error
+	panicked any
+	key      []byte // its buffer, which it reuses, as it does its claims
+}
+
+var hour = weir.MustLimit("limit", weir.FixedWindow{Limit: 5, Window: time.Hour})
+
+// asks starts a caller and returns when it waits for something.
+func asks(s weir.Store, key string, cost int64) *caller {
+	ctx, cancel := context.WithCancel(context.Background())
+	return asksIn(ctx, cancel, s, key, cost)
+}
+
+// aliased is a key in a buffer that its caller will use for something else.
+func aliased(buffer []byte) string { return unsafe.String(unsafe.SliceData(buffer), len(buffer)) }
+
+func asksIn(ctx context.Context, cancel context.CancelFunc, s weir.Store, key string, cost int64) *caller {
+	c := &caller{cancel: cancel, key: []byte(key)}
+	go func() {
+		defer func() { c.done, c.panicked = true, recover() }()
+		var decisions [1]weir.Decision
+		claims := []weir.Claim{{Key: aliased(c.key), Limit: hour, Cost: cost}}
+		c.granted, c.err = s.Decide(ctx, claims, 1, decisions[:])
+		c.decision = decisions[0]
+		copy(c.key, strings.Repeat("#", len(c.key)))
+		clear(claims)
+	}()
+	synctest.Wait()
+	return c
+}
+
+// wants fails unless a caller was answered so.
+func (c *caller) wants(t *testing.T, granted, remaining int64) {
+	t.Helper()
+	if !c.done || c.err != nil || c.granted != granted || c.decision.Remaining != remaining {
+		t.Errorf("done %v, granted %d, error %v, %d remain; want %d granted and %d left", c.done, c.granted, c.err, c.decision.Remaining, granted, remaining)
+	}
+}
+
+func (c *caller) waits(t *testing.T) {
+	t.Helper()
+	if c.done {
+		t.Errorf("has its answer already: granted %d, error %v", c.granted, c.err)
+	}
+}
+
+// gave up fails unless a caller gave up for a reason, and says what it knows.
+func (c *caller) gaveUp(t *testing.T, reason error, says string) {
+	t.Helper()
+	if !c.done || !errors.Is(c.err, weir.ErrUnavailable) || !errors.Is(c.err, reason) || !strings.Contains(c.err.Error(), says) || c.granted != 0 {
+		t.Errorf("done %v, granted %d, error %v; want ErrUnavailable, %v and %q", c.done, c.granted, c.err, reason, says)
+	}
+}
+
+const (
+	notExecuted = "the call was not executed"
+	unknown     = "it is unknown whether the call was executed"
+)
+
+func inBubble(t *testing.T, test func(t *testing.T, g *gated, s *coalesce.Store)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		g := newGated()
+		s, err := coalesce.NewLanes(g, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		test(t, g, s)
+		if batches, trips := s.Waiting(); batches != 0 || trips != 0 {
+			t.Errorf("%d batches wait and %d trips are under way when all is over", batches, trips)
+		}
+	})
+}
+
+// Who asks while a call is under way is not answered by it: it may have been decided before.
+func TestNobodyJoinsWhatIsUnderWay(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *gated, s *coalesce.Store) {
+		first := asks(s, "a", 1)
+		alone := g.next(t).is(t, "1×1 a")
+		second, third := asks(s, "a", 1), asks(s, "a", 1)
+		alone.letGo()
+		first.wants(t, 1, 4)
+		second.waits(t)
+		both := g.next(t).is(t, "2×1 a")
+		fourth := asks(s, "a", 1)
+		both.letGo()
+		second.wants(t, 1, 3)
+		third.wants(t, 1, 2)
+		fourth.waits(t)
+		g.next(t).is(t, "1×1 a").letGo()
+		fourth.wants(t, 1, 1)
+		g.none(t)
+	})
+}
+
+// Of those who wait, as many are granted as fit, the first come first.
+func TestAsManyAsFitInTheOrderOfComing(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *gated, s *coalesce.Store) {
+		asks(s, "a", 1)
+		alone := g.next(t)
+		var callers []*caller
+		for range 6 {
+			callers = append(callers, asks(s, "a", 1))
+		}
+		alone.letGo()
+		g.next(t).is(t, "6×1 a").letGo()
+		for i, want := range []int64{3, 2, 1, 0} {
+			callers[i].wants(t, 1, want)
+		}
+		callers[4].wants(t, 0, 0)
+		callers[5].wants(t, 0, 0)
+	})
+}
+
+// busy starts callers of other keys until who comes must wait. Their calls are held.
+func busy(t *testing.T, g *gated, s *coalesce.Store) (calls []*call) {
+	t.Helper()
+	for i := range coalesce.EnoughTrips {
+		asks(s, fmt.Sprint("busy-", i), 1)
+		calls = append(calls, g.next(t).is(t, fmt.Sprint("1×1 busy-", i)))
+	}
+	return calls
+}
+
+func letGo(calls []*call) {
+	for _, c := range calls {
+		c.letGo()
+	}
+}
+
+// Other keys and other costs are other requests of the same batch, and so are other
+// numbers under the same name.
+func TestOthersAreRequestsOfTheirOwn(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *gated, s *coalesce.Store) {
+		held := busy(t, g, s)
+		a1, b, a2, a3 := asks(s, "a", 1), asks(s, "b", 1), asks(s, "a", 2), asks(s, "a", 1)
+		go s.Decide(context.Background(), []weir.Claim{{Key: "b", Limit: hour, Cost: 1}}, 1, nil) // wants no decision
+		synctest.Wait()
+		anew := weir.MustLimit("limit", weir.FixedWindow{Limit: 50, Window: time.Hour})
+		go s.Decide(context.Background(), []weir.Claim{{Key: "a", Limit: anew, Cost: 1}}, 1, nil)
+		synctest.Wait()
+		held[0].letGo()
+		batch := g.next(t).is(t, "2×1 a 2×1 b 1×2 a 1×1 a")
+		if batch.requests[3].Decisions != nil || batch.requests[3].Claims[0].Limit != anew {
+			t.Errorf("the last request is %+v", batch.requests[3])
+		}
+		batch.letGo()
+		a1.wants(t, 1, 4)
+		a3.wants(t, 1, 3)
+		a2.wants(t, 1, 1)
+		b.wants(t, 1, 4)
+		letGo(held[1:])
+	})
+}
+
+// Callers of different keys do not wait for each other while few calls are under way;
+// those of one key do.
+func TestWhoAsksAtOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *gated, s *coalesce.Store) {
+		held := busy(t, g, s)
+		held[0].letGo()
+		waits := asks(s, "busy-1", 1)
+		g.none(t)
+		asks(s, "other", 1)
+		g.next(t).is(t, "1×1 other").letGo()
+		batch := g.next(t).is(t, "1×1 busy-1")
+		letGo(held[1:])
+		waits.waits(t)
+		again := asks(s, "busy-1", 1)
+		g.none(t)
+		costs := asks(s, "busy-1", 2)
+		g.next(t).is(t, "1×2 busy-1").letGo()
+		costs.wants(t, 1, 2)
+		g.next(t).is(t, "1×1 busy-1").letGo()
+		again.wants(t, 1, 1)
+		batch.letGo()
+		waits.wants(t, 1, 0)
+	})
+}
+
+// Full batches do not wait for a call to end, but neither are they sent without bound.
+func TestFullBatchesAreSent(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *gated, s *coalesce.Store) {
+		held := busy(t, g, s)
+		for i := range coalesce.MostClaims {
+			asks(s, fmt.Sprint("key-", i), 1)
+		}
+		g.none(t)
+		asks(s, "key-0", 1)
+		g.none(t)
+		asks(s, "one more", 1)
+		full := g.next(t)
+		if len(full.requests) != coalesce.MostClaims || full.requests[0].Times != 2 {
+			t.Errorf("a batch of %d requests, the first for %d; want %d and 2", len(full.requests), full.requests[0].Times, coalesce.MostClaims)
+		}
+		held[0].letGo() // as many are under way as before, so the one more waits
+		g.none(t)
+		held = append(held[1:], full)
+		for i := range 2 * coalesce.MostTrips * coalesce.MostClaims {
+			asks(s, fmt.Sprint("flood-", i), 1)
+		}
+		held = append(held, g.all(t)...)
+		if batches, _ := s.Waiting(); len(held) != coalesce.MostTrips || batches != coalesce.MostTrips+5 {
+			t.Errorf("%d calls are under way and %d batches wait, want %d and %d", len(held), batches, coalesce.MostTrips, coalesce.MostTrips+5)
+		}
+		for len(held) > 0 {
+			held[0].letGo()
+			if held = append(held[1:], g.all(t)...); len(held) > coalesce.MostTrips {
+				t.Fatalf("%d calls are under way", len(held))
+			}
+		}
+	})
+}
+
+// A batch is as large as its claims are many, not its requests.
+func TestBatchesAreFullByClaims(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *gated, s *coalesce.Store) {
+		held := busy(t, g, s)
+		for i := range 3 {
+			var claims []weir.Claim
+			for j := range weir.MaxClaims - 1 {
+				claims = append(claims, weir.Claim{Key: fmt.Sprint(i, j), Limit: hour, Cost: 1})
+			}
+			go s.Decide(context.Background(), claims, 1, nil)
+			synctest.Wait()
+		}
+		two := g.next(t)
+		held[0].letGo()
+		if len(two.requests) != 2 {
+			t.Errorf("%d requests in a batch, want 2", len(two.requests))
+		}
+		letGo(append(held[1:], two))
+		g.next(t).letGo()
+	})
+}
+
+// So many callers of so large a cost that their product would be no number.
+func TestCostTimesCallersFits(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *gated, s *coalesce.Store) {
+		held := busy(t, g, s)
+		var callers []*caller
+		for range 2*coalesce.MostMerged + 1 {
+			callers = append(callers, asks(s, "a", weir.MaxUnits))
+		}
+		held = append(held, g.next(t), g.next(t))
+		letGo(held)
+		g.next(t).is(t, fmt.Sprintf("1×%d a", int64(weir.MaxUnits))).letGo()
+		for _, c := range callers {
+			if c.wants(t, 0, 5); c.decision.RetryAfter != weir.Never {
+				t.Fatalf("decision %+v", c.decision)
+			}
+		}
+	})
+}
+
+// The caller whose request it was may go away: what the others wait for is decided, and
+// they move up.
+func TestWhoLeavesWhileWaitingIsTakenOut(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *gated, s *coalesce.Store) {
+		held := busy(t, g, s)
+		var callers []*caller
+		for range 8 {
+			callers = append(callers, asks(s, "a", 1))
+		}
+		other := asks(s, "b", 1)
+		for _, i := range []int{0, 3, 4} {
+			callers[i].cancel()
+			synctest.Wait()
+			callers[i].gaveUp(t, context.Canceled, notExecuted)
+		}
+		other.cancel()
+		synctest.Wait()
+		other.gaveUp(t, context.Canceled, notExecuted)
+		held[0].letGo()
+		g.next(t).is(t, "5×1 a").letGo()
+		for i, want := range map[int]int64{1: 4, 2: 3, 5: 2, 6: 1, 7: 0} {
+			callers[i].wants(t, 1, want)
+		}
+		letGo(held[1:])
+	})
+}
+
+func TestNothingIsSentForNobody(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *gated, s *coalesce.Store) {
+		held := busy(t, g, s)
+		for range 3 {
+			a, b := asks(s, "a", 1), asks(s, "a", 1)
+			a.cancel()
+			b.cancel()
+			synctest.Wait()
+			a.gaveUp(t, context.Canceled, notExecuted)
+			b.gaveUp(t, context.Canceled, notExecuted)
+		}
+		c := asks(s, "b", 1)
+		stays := asks(s, "c", 1)
+		c.cancel()
+		again := asks(s, "b", 1) // in the place of who left
+		held[0].letGo()
+		g.next(t).is(t, "1×1 b 1×1 c").letGo()
+		stays.wants(t, 1, 4)
+		again.wants(t, 1, 4)
+		letGo(held[1:])
+		g.none(t)
+	})
+}
+
+// While the store hangs, those who wait come and go; nothing grows with them.
+func TestWhoLeftLeavesNothing(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *gated, s *coalesce.Store) {
+		held := busy(t, g, s)
+		stays := asks(s, "stays", 1)
+		for i := range 5 * coalesce.MostMerged {
+			for _, key := range []string{"stays", fmt.Sprint("key-", min(i, 5*coalesce.MostClaims))} {
+				asks(s, key, 1).cancel()
+				synctest.Wait()
+			}
+		}
+		for len(g.calls) > 0 { // batches that were full of who left, but for one
+			held = append(held, g.next(t).is(t, "1×1 stays"))
+		}
+		if batches, _ := s.Waiting(); batches > 1 || len(held) > coalesce.EnoughTrips+1 {
+			t.Errorf("%d batches wait for nobody, %d calls are under way", batches, len(held))
+		}
+		letGo(held)
+		letGo(g.all(t))
+		stays.wants(t, 1, 4)
+	})
+}
+
+// Who leaves while the call is under way does not know what became of it, and has its
+// buffer back, while the store still reads the key.
+func TestWhoLeavesUnderWayIsCharged(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *gated, s *coalesce.Store) {
+		held := busy(t, g, s)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		leaves := asksIn(ctx, cancel, s, "a", 1)
+		stays := asks(s, "a", 1)
+		held[0].letGo()
+		batch := g.next(t).is(t, "2×1 a")
+		time.Sleep(time.Second)
+		synctest.Wait()
+		leaves.gaveUp(t, context.DeadlineExceeded, unknown)
+		stays.waits(t)
+		if string(leaves.key) != "#" {
+			t.Fatal("the buffer was not reused")
+		}
+		batch.letGo()
+		stays.wants(t, 1, 3)
+		letGo(held[1:])
+		last := asks(s, "a", 1)
+		g.next(t).letGo()
+		last.wants(t, 1, 2)
+	})
+}
+
+// The first caller's call is its own, and so is its end; the others' is nobody's.
+func TestContexts(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *gated, s *coalesce.Store) {
+		first := asks(s, "a", 1)
+		alone := g.next(t)
+		second, third := asks(s, "a", 1), asks(s, "a", 1)
+		first.cancel()
+		if alone.ctx.Err() == nil {
+			t.Error("a lone caller's context is not that of its call")
+		}
+		alone.do = func() {}
+		alone.letGo()
+		both := g.next(t).is(t, "2×1 a")
+		second.cancel()
+		synctest.Wait()
+		second.gaveUp(t, context.Canceled, unknown)
+		if _, bounded := both.ctx.Deadline(); both.ctx.Err() != nil || bounded {
+			t.Error("a batch has the context of a caller")
+		}
+		both.letGo()
+		third.wants(t, 1, 3)
+
+		late := asksIn(alone.ctx, first.cancel, s, "a", 1)
+		late.gaveUp(t, context.Canceled, notExecuted)
+		g.none(t)
+	})
+}
+
+// A panic of the store, or the end of its goroutine, hangs nobody.
+func TestPanics(t *testing.T) {
+	for name, ends := range map[string]func(){"panic": func() { panic("broken") }, "exit": runtime.Goexit} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, g *gated, s *coalesce.Store) {
+				first := asks(s, "a", 1)
+				alone := g.next(t)
+				second, third := asks(s, "a", 1), asks(s, "a", 1)
+				alone.do = ends
+				alone.letGo()
+				if !first.done || (first.panicked != nil) != (name == "panic") {
+					t.Errorf("the lone caller's panic is %v", first.panicked)
+				}
+				both := g.next(t).is(t, "2×1 a")
+				fourth := asks(s, "a", 1)
+				both.do = ends
+				both.letGo()
+				for _, c := range []*caller{second, third} {
+					if !c.done || c.granted != 0 || !errors.Is(c.err, weir.ErrUnavailable) || !strings.Contains(c.err.Error(), unknown) {
+						t.Errorf("done %v, granted %d, error %v", c.done, c.granted, c.err)
+					}
+					if name == "panic" && !strings.Contains(fmt.Sprint(c.err), "broken") {
+						t.Errorf("the error does not say what the panic was: %v", c.err)
+					}
+				}
+				g.next(t).letGo()
+				fourth.wants(t, 1, 4)
+			})
+		})
+	}
+}
+
+// An error of a request is that of each of its callers, and of nobody else.
+func TestErrorsReachTheirCallers(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *gated, s *coalesce.Store) {
+		broken := errors.New("broken")
+		held := busy(t, g, s)
+		a, b, c := asks(s, "a", 1), asks(s, "a", 1), asks(s, "c", 1)
+		held[0].letGo()
+		batch := g.next(t).is(t, "2×1 a 1×1 c")
+		batch.do = func() {
+			g.sent[0].Granted, g.sent[0].Err = 2, broken
+			g.Store.DecideBatch(context.Background(), g.sent[1:])
+		}
+		batch.letGo()
+		for _, c := range []*caller{a, b} {
+			if !c.done || c.err != broken || c.granted != 0 {
+				t.Errorf("done %v, granted %d, error %v; want the request's error", c.done, c.granted, c.err)
+			}
+		}
+		c.wants(t, 1, 4)
+		letGo(held[1:])
+	})
+}
+
+// Close waits for those who asked before it, refuses those after it, and closes once.
+func TestClose(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *gated, s *coalesce.Store) {
+		first := asks(s, "a", 1)
+		alone := g.next(t)
+		second := asks(s, "a", 1)
+		closed := false
+		go func() {
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+			closed = true
+		}()
+		synctest.Wait()
+		late := asks(s, "b", 1)
+		if !late.done || late.err != weir.ErrClosed {
+			t.Errorf("after Close: done %v, error %v", late.done, late.err)
+		}
+		alone.letGo()
+		if first.wants(t, 1, 4); closed {
+			t.Error("Close did not wait for who waits")
+		}
+		g.next(t).letGo()
+		second.wants(t, 1, 3)
+		if !closed || g.closed != 1 {
+			t.Errorf("Close returned: %v; the store below was closed %d times", closed, g.closed)
+		}
+		if err := s.Close(); err != nil || g.closed != 1 {
+			t.Errorf("closed again: error %v, closed %d times", err, g.closed)
+		}
+	})
+}
+
+// A caller who is on its way in while the store is closed does not get past it.
+func TestCloseOvertakes(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *gated, s *coalesce.Store) {
+		_, err := s.Decide(closing{context.Background(), s}, []weir.Claim{{Key: "a", Limit: hour, Cost: 1}}, 1, nil)
+		if err != weir.ErrClosed {
+			t.Errorf("error %v, want ErrClosed", err)
+		}
+		g.none(t)
+	})
+}
+
+// closing is a context that closes a store when it is asked whether it is over.
+type closing struct {
+	context.Context
+	store *coalesce.Store
+}
+
+func (c closing) Err() error { return c.store.Close() }
+
+// Peeks, several at once, leases and batches are not for sharing; they wait for nobody.
+func TestWhatPassesThrough(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *gated, s *coalesce.Store) {
+		held := busy(t, g, s)
+		waits := asks(s, "a", 1)
+		claims := []weir.Claim{{Key: "a", Limit: hour, Cost: 1}}
+		leased := []weir.Claim{{Key: "a", Limit: weir.MustLimit("held", weir.Concurrency{Limit: 1, TTL: time.Hour}), Cost: 1, Lease: "lease"}}
+		for _, pass := range []func() error{
+			func() error { _, err := s.Decide(t.Context(), claims, 0, nil); return err },
+			func() error { _, err := s.Decide(t.Context(), claims, 2, nil); return err },
+			func() error { _, err := s.Decide(t.Context(), leased, 1, nil); return err },
+			func() error {
+				requests := []weir.Request{{Claims: claims, Times: 1}}
+				s.DecideBatch(t.Context(), requests)
+				return requests[0].Err
+			},
+		} {
+			var err error
+			go func() { err = pass() }()
+			g.next(t).letGo()
+			if err != nil {
+				t.Error(err)
+			}
+		}
+		for _, err := range []error{s.Charge(t.Context(), claims, nil), s.Refund(t.Context(), claims, epoch, nil), s.Reset(t.Context(), claims)} {
+			if err != nil {
+				t.Error(err)
+			}
+		}
+		waits.waits(t)
+		held[0].letGo()
+		g.next(t).is(t, "1×1 a").letGo()
+		waits.wants(t, 1, 4)
+		letGo(held[1:])
+	})
+}

@@ -1,0 +1,79 @@
+package derived
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weirproject/weir"
+)
+
+func times(l *weir.Limit, by float64) *weir.Limit {
+	return weir.MustLimit(l.Name(), weir.FixedWindow{Limit: int64(by) * l.Capacity(), Window: time.Second})
+}
+
+func limit(n int64) *weir.Limit {
+	return weir.MustLimit("limit", weir.FixedWindow{Limit: n, Window: time.Second})
+}
+
+func TestEachIsMadeOnce(t *testing.T) {
+	made := 0
+	l := New(func(of *weir.Limit, by float64) *weir.Limit { made++; return times(of, by) })
+	a, b := limit(3), limit(4)
+	for range 3 {
+		if l.Of(a, 2).Capacity() != 6 || l.Of(b, 2).Capacity() != 8 || l.Of(a, 2) != l.Of(a, 2) {
+			t.Fatalf("%v of %v, %v of %v", l.Of(a, 2), a, l.Of(b, 2), b)
+		}
+	}
+	if made != 2 {
+		t.Errorf("2 limits were made %d times", made)
+	}
+	if n := testing.AllocsPerRun(100, func() { l.Of(a, 2) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+	if l.Of(a, 3).Capacity() != 9 || l.Of(a, 2).Capacity() != 6 || made != 4 {
+		t.Errorf("another number makes another limit, once: %d", made)
+	}
+}
+
+func TestNoLimit(t *testing.T) {
+	l := New(func(*weir.Limit, float64) *weir.Limit { t.Error("something is made of nothing"); return nil })
+	if l.Of(nil, 1) != nil || l.Of(new(weir.Limit), 1) != nil {
+		t.Error("no limit became one")
+	}
+}
+
+// Rules are replaced for ever; what is kept of them is not.
+func TestFewAreKept(t *testing.T) {
+	l := New(func(of *weir.Limit, _ float64) *weir.Limit { return of })
+	a := limit(1)
+	kept := func() (n int) {
+		l.kept.Load().Range(func(any, any) bool { n++; return true })
+		return n
+	}
+	for i := range most {
+		l.Of(limit(1), 1)
+		l.Of(a, float64(i))
+	}
+	// The last one was one too many, and a was made again after that.
+	if got := kept(); got != 1 || l.count.Load() != 1 {
+		t.Errorf("%d are kept and %d counted of one more than there is room for", got, l.count.Load())
+	}
+}
+
+func TestManyAskAtOnce(t *testing.T) {
+	l := New(times)
+	of := limit(5)
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for i := range 1000 {
+				by := float64(1 + i%3)
+				if got := l.Of(of, by).Capacity(); got != int64(5*by) {
+					t.Errorf("%d by %v", got, by)
+				}
+			}
+		})
+	}
+	all.Wait()
+}

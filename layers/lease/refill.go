@@ -1,0 +1,116 @@
+package lease
+
+import (
+	"context"
+
+	"github.com/weirproject/weir"
+)
+
+// A flight is a call that takes a grant, and those who wait for it.
+type flight struct {
+	times int64
+	done  chan struct{}
+	err   error // read after done
+}
+
+// join is the call under way that takes the entry's next grant, or begins it. It is nil
+// where the caller is to ask singly, and itself over where a grant is there.
+func (s *Store) join(ctx context.Context, e *entry) *flight {
+	now := s.now()
+	e.seen.Store(now)
+	if e.room.Load() < least {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e.flight != nil {
+		return e.flight
+	}
+	old := e.grant.Load()
+	if e.gone || now < e.rests {
+		return nil
+	}
+	if old.live(now) {
+		return s.landed
+	}
+	s.finish(e, old, now)
+	n := s.size(e)
+	if n < least {
+		return nil
+	}
+	s.book(e, n)
+	e.flight = &flight{times: n, done: make(chan struct{})}
+	s.running.Add(1)
+	// Not in the caller's goroutine: it may go away, and others wait for this.
+	go s.refill(context.WithoutCancel(ctx), e, e.flight, old)
+	return e.flight
+}
+
+// finish learns from a grant that is over, and books off what was spent. One that was ended
+// is booked off by who ended it: some of it may still be on its way back. Under Store.mu.
+func (s *Store) finish(e *entry, g *grant, now int64) {
+	if g == nil || g.held == 0 || g.ended() {
+		return
+	}
+	left := max(0, g.left.Load())
+	e.learn(g, left, now)
+	s.book(e, left-g.held)
+	g.held = left
+}
+
+// refill is a flight. It gives back what is left of the old grant, whose time was over
+// before it was used up, and takes the next.
+func (s *Store) refill(ctx context.Context, e *entry, f *flight, old *grant) {
+	defer s.running.Done()
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	f.err = s.retire(ctx, e, old)
+	g := &grant{decisions: make([]weir.Decision, len(e.claims))}
+	sent := s.now()
+	if f.err == nil {
+		g.size, f.err = s.next.Decide(ctx, e.claims, f.times, g.decisions)
+	}
+	if f.err != nil {
+		g.size = 0 // if it was charged all the same, nobody spends it
+	}
+	g.land(e, sent, s.now())
+	kept := s.land(e, f, g)
+	close(f.done)
+	if !kept {
+		s.retireAlone(e, g) // counted in Stats if it fails
+	}
+}
+
+// land takes in what the store answered to the call that was sent at the given time.
+func (g *grant) land(e *entry, sent, now int64) {
+	g.landed, g.until = now, sent+int64(lasts(e.hold, e.claims, g.decisions))
+	g.left.Store(g.size)
+	for i := range g.decisions {
+		g.delayed = g.delayed || g.decisions[i].Delay > 0
+	}
+}
+
+// rest is how many holding times a key asks singly after a grant that came too late to be
+// spent: the store is slower than leases may be held.
+const rest = 10
+
+// land puts a grant into its entry. It is false where nobody will spend it or look after it.
+func (s *Store) land(e *entry, f *flight, g *grant) (kept bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e.flight = nil
+	s.book(e, g.size-f.times)
+	g.held = g.size
+	if f.err == nil {
+		s.stats.Refills++
+		s.stats.Taken += g.size
+		e.room.Store(e.share(g.decisions))
+	}
+	if g.size > 0 && g.landed >= g.until {
+		e.rests = g.landed + rest*int64(e.hold)
+	}
+	if !e.gone {
+		e.grant.Store(g)
+	}
+	return !e.gone
+}

@@ -1,0 +1,162 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/weirproject/weir"
+)
+
+// sweepEvery is how late at most a grant whose time is over begins to go back.
+const sweepEvery = 25 * time.Millisecond
+
+// sweep gives back what was not used in time and forgets who no longer asks, while there
+// are leases.
+func (s *Store) sweep() {
+	defer s.running.Done()
+	ticker := time.NewTicker(sweepEvery)
+	defer ticker.Stop()
+	for s.goOn() {
+		select {
+		case <-s.stop:
+			return
+		case <-ticker.C:
+		}
+		for _, e := range s.due() {
+			if s.retireAlone(e, e.grant.Load()) != nil {
+				break // the store is away: the others stay due, so that one at a time is tried
+			}
+		}
+	}
+}
+
+// goOn reports whether there are leases; else the sweeper is over.
+func (s *Store) goOn() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sweeping = s.stats.Leases > 0
+	return s.sweeping
+}
+
+// due takes the idle entries out, and returns those whose grant is over but not used up.
+func (s *Store) due() (due []*entry) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.now()
+	for _, e := range s.takeOut(func(e *entry) bool { return e.idle(now) }) {
+		s.release(e, e.grant.Load())
+	}
+	for i := range s.buckets {
+		for e := s.buckets[i].Load(); e != nil; e = e.next.Load() {
+			if g := e.grant.Load(); e.flight == nil && g != nil && now >= g.until && g.left.Load() > 0 {
+				s.finish(e, g, now)
+				due = append(due, e)
+			}
+		}
+	}
+	return due
+}
+
+// idle reports whether an entry holds nothing, and nobody asks for it often enough. One that
+// rests is not: forgotten, it would be leased again at once.
+// Under Store.mu.
+func (e *entry) idle(now int64) bool {
+	if g := e.grant.Load(); e.flight != nil || now < e.rests || g != nil && g.left.Load() > 0 {
+		return false
+	}
+	return e.want < least || now-e.seen.Load() > int64(e.hold)
+}
+
+// retireAlone is retire with a timeout of its own.
+func (s *Store) retireAlone(e *entry, g *grant) error {
+	ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
+	defer cancel()
+	return s.retire(ctx, e, g)
+}
+
+// retire ends a grant and gives back what is left of it, once: what failed may have been
+// done, so it is not repeated.
+func (s *Store) retire(ctx context.Context, e *entry, g *grant) (err error) {
+	if g == nil {
+		return nil
+	}
+	left, first := g.end()
+	if !first { // and nothing is booked off: it may still be on its way back
+		return nil
+	}
+	if left > 0 {
+		err = s.giveBack(ctx, e, g, left)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.release(e, g)
+	if err != nil {
+		s.stats.Lost += left
+	} else {
+		s.stats.Returned += left
+	}
+	return err
+}
+
+// release books off what is still booked for a grant. Under Store.mu.
+func (s *Store) release(e *entry, g *grant) {
+	if g != nil {
+		s.book(e, -g.held)
+		g.held = 0
+	}
+}
+
+// giveBack refunds n requests, each claim at the instant it was charged: it is one for
+// all, unless they live on nodes of a Redis Cluster, which have clocks of their own.
+func (s *Store) giveBack(ctx context.Context, e *entry, g *grant, n int64) error {
+	claims, taken := s.charged(e, g, n)
+	for len(claims) > 0 {
+		same := 1
+		for same < len(claims) && taken[same] == taken[0] {
+			same++
+		}
+		if err := s.next.Refund(ctx, claims[:same], taken[0], nil); err != nil {
+			return err
+		}
+		claims, taken = claims[same:], taken[same:]
+	}
+	return nil
+}
+
+// charged are the claims of n requests of a grant, without those that were reset.
+func (s *Store) charged(e *entry, g *grant, n int64) (claims []weir.Claim, taken []weir.Instant) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, c := range e.claims {
+		if !e.forgotten[i] {
+			c.Cost *= n
+			claims, taken = append(claims, c), append(taken, g.decisions[i].At)
+		}
+	}
+	return claims, taken
+}
+
+// forget ends the leases of claims that are being reset. Their other claims go back.
+func (s *Store) forget(claims []weir.Claim) (err error) {
+	s.mu.Lock()
+	out := s.takeOut(func(e *entry) bool { return e.forget(claims) })
+	s.mu.Unlock()
+	for _, e := range out { // a refill under way finds its entry gone
+		err = errors.Join(err, s.retireAlone(e, e.grant.Load()))
+	}
+	return err
+}
+
+// forget marks the claims of an entry that are among those given, and reports whether
+// there are any. Under Store.mu.
+func (e *entry) forget(claims []weir.Claim) (any bool) {
+	for i := range e.claims {
+		for j := range claims {
+			if e.claims[i].Same(&claims[j]) {
+				e.forgotten[i], any = true, true
+			}
+		}
+	}
+	return any
+}

@@ -1,0 +1,42 @@
+//go:build !race
+
+// The race detector makes sync.Pool forget at random, so these counts hold without it.
+
+package recall_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/weirproject/weir"
+)
+
+func TestNothingIsAllocated(t *testing.T) {
+	c := []weir.Claim{under("a", "k", weir.PerHour(1)), under("b", "k", weir.PerHour(1)), under("c", "k", weir.PerHour(1))}
+	d := make([]weir.Decision, len(c))
+	next := &answering{says: weir.Decision{RetryAfter: time.Hour}}
+	layer := over(t, next)
+	layer.Decide(t.Context(), c[1:2], 1, nil)
+	layer.Decide(t.Context(), c[:1], 1, nil)
+	for name, call := range map[string]func(){
+		"one refused":            func() { layer.Decide(t.Context(), c[1:2], 1, d[:1]) },
+		"several refused":        func() { layer.Decide(t.Context(), c, 1, d) },
+		"refused, not described": func() { layer.Decide(t.Context(), c, 1, nil) },
+		"by the shortcut":        func() { layer.Shortcut("k", c[1].Limit, 1) },
+	} {
+		calls := next.calls.Load()
+		if allocs := testing.AllocsPerRun(100, call); allocs != 0 || next.calls.Load() != calls {
+			t.Errorf("%s: %v allocations, %d calls", name, allocs, next.calls.Load()-calls)
+		}
+	}
+	next.says = weir.Decision{Remaining: 1}
+	for name, call := range map[string]func(){
+		"granted":                func() { layer.Decide(t.Context(), c[2:], 1, d[2:]) },
+		"granted, not described": func() { layer.Decide(t.Context(), c[2:], 1, nil) },
+		"not known":              func() { layer.Shortcut("k", c[2].Limit, 1) },
+	} {
+		if allocs := testing.AllocsPerRun(100, call); allocs != 0 {
+			t.Errorf("%s: %v allocations", name, allocs)
+		}
+	}
+}

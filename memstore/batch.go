@@ -1,0 +1,58 @@
+package memstore
+
+import (
+	"context"
+
+	"github.com/weirproject/weir"
+)
+
+// DecideBatch implements weir.Batcher. Requests are decided one after the other, each at
+// an instant of its own.
+func (s *Store) DecideBatch(ctx context.Context, requests []weir.Request) {
+	for i := range requests {
+		if r := &requests[i]; r.Decisions == nil || r.Times <= 1 {
+			r.Granted, r.Err = s.Decide(ctx, r.Claims, r.Times, r.Decisions)
+		} else {
+			r.Granted, r.Err = s.decideEach(r)
+		}
+	}
+}
+
+// decideEach decides a request of several times, and says what each of them left.
+func (s *Store) decideEach(r *weir.Request) (granted int64, err error) {
+	if s.closed.Load() {
+		return 0, weir.ErrClosed
+	}
+	if err := r.Check(); err != nil {
+		return 0, err
+	}
+	var t transaction
+	t.start(s, r.Claims)
+	told := len(r.Claims)
+	granted, ok := t.refuse(r.Times, r.Decisions[:told])
+	if !ok {
+		granted, told = t.takeEach(r.Times, r.Decisions)
+	}
+	for i := told; i < len(r.Decisions); i++ {
+		r.Decisions[i] = r.Decisions[i-len(r.Claims)]
+	}
+	return granted, nil
+}
+
+// takeEach charges one by one, and says how many decisions it filled in.
+func (t *transaction) takeEach(times int64, decisions []weir.Decision) (granted int64, told int) {
+	t.lock()
+	defer t.unlock()
+	n := len(t.claims)
+	granted = t.fit(times)
+	for range granted {
+		t.charge(1)
+		t.decide(decisions[told:][:n])
+		told += n
+	}
+	if granted == 0 {
+		t.decide(decisions[:n])
+		told = n
+	}
+	return granted, told
+}

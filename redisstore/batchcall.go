@@ -1,0 +1,203 @@
+package redisstore
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/weirproject/weir"
+)
+
+// decideAlike decides requests of one shape in one call.
+func (s *Store) decideAlike(ctx context.Context, chunk []entry, keys []string) {
+	a := s.arguments.Get().(*arguments)
+	defer s.arguments.Put(a)
+	defer a.empty()
+	a.now = s.clock
+	multi := severalFirst(chunk)
+	s.prepareBatch(a, chunk, keys, multi)
+	again, err := s.askBatch(ctx, a, chunk, multi)
+	var answer *ServerError
+	switch answered := errors.As(err, &answer); {
+	case err == nil:
+		s.decideEach(ctx, again)
+	case answered && strings.HasPrefix(answer.Text, "TRYAGAIN"): // some keys of the slot have moved
+		s.decideEach(ctx, chunk)
+	case answered && chunk[0].shape == plainShape:
+		// Full, a replica, MGET forbidden: it ended before its first write, because what lets
+		// one write lets all. The other script answers those that write nothing.
+		for i := range chunk {
+			chunk[i].shape = bucketShape
+		}
+		s.decideAlike(ctx, chunk, keys)
+	default:
+		for i := range chunk {
+			chunk[i].Err = explain(err, chunk[i].Claims)
+		}
+	}
+}
+
+// severalFirst moves the requests of other than one time to the front, and counts them.
+func severalFirst(chunk []entry) (n int) {
+	for i := range chunk {
+		if chunk[i].Times != 1 {
+			chunk[i], chunk[n] = chunk[n], chunk[i]
+			n++
+		}
+	}
+	return n
+}
+
+// prepareBatch fills in what assembleBatch says.
+func (s *Store) prepareBatch(a *arguments, chunk []entry, keys []string, multi int) {
+	first := &chunk[0]
+	for i := range first.Claims {
+		a.kinds = append(a.kinds, first.kind(i))
+	}
+	for i := range chunk {
+		a.words = append(a.words, keys[chunk[i].keys:][:len(first.Claims)]...)
+	}
+	same := alike(chunk)
+	stride := 0
+	if !same {
+		stride = s.scripts.args(a.kinds)
+	}
+	a.add(int64(multi), int64(stride))
+	for i := range multi {
+		a.add(chunk[i].Times)
+		a.times = max(a.times, chunk[i].Times)
+	}
+	for i := range chunk {
+		if i == 0 || !same {
+			a.addClaims(&chunk[i])
+		}
+	}
+	s.addClock(a)
+	a.cut()
+}
+
+// kind is how a claim of the entry is asked for.
+func (e *entry) kind(claim int) *kind {
+	if e.shape == plainShape {
+		return &plainKind
+	}
+	return kindOf(e.Claims[claim].Limit)
+}
+
+// alike reports whether the requests have the same arguments: the same limits and costs.
+func alike(chunk []entry) bool {
+	first := chunk[0].Claims
+	for i := range chunk {
+		for j := range first {
+			c := &chunk[i].Claims[j]
+			if c.Limit != first[j].Limit || c.Cost != first[j].Cost || c.Lease != "" {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func (a *arguments) addClaims(e *entry) {
+	for i, k := range a.kinds {
+		k.args(a, &e.Claims[i])
+	}
+}
+
+// askBatch makes the call. again are the requests that must be decided by themselves.
+func (s *Store) askBatch(ctx context.Context, a *arguments, chunk []entry, multi int) (again []entry, err error) {
+	ctx, stop := s.bound.limit(ctx)
+	defer stop()
+	keys := len(chunk) * len(a.kinds)
+	a.reply, err = s.conn.Run(ctx, s.scripts.get(opBatch, a.kinds), a.words[:keys], a.words[keys:], a.reply)
+	if err != nil {
+		return nil, err
+	}
+	if chunk[0].shape == plainShape {
+		return a.readPlain(chunk, multi)
+	}
+	return a.readBatch(chunk)
+}
+
+// otherState is what the batch step of kind plain says of a state that it does not read.
+const otherState = 1 << 53
+
+// readPlain takes the reply of the batch step of kind plain apart.
+func (a *arguments) readPlain(chunk []entry, multi int) (again []entry, err error) {
+	if len(a.reply) != 1 || len(a.reply[0].Text) != 8*(1+len(chunk)+multi) {
+		return nil, fmt.Errorf("%w: a reply that is not of %d requests", weir.ErrForeignState, len(chunk))
+	}
+	packed := a.reply[0].Text
+	now, several := word(packed, 0), 1+len(chunk)
+	again = chunk[:0]
+	for i := range chunk {
+		e := chunk[i]
+		ahead := word(packed, 1+i)
+		if ahead == otherState {
+			again = append(again, e)
+			continue
+		}
+		c := callOf(e.Request)
+		switch {
+		case ahead < 0:
+			ahead = -1 - ahead
+		case i < multi:
+			c.granted = word(packed, several+i)
+		default:
+			c.granted = 1
+		}
+		c.at = now
+		a.reply = append(a.reply[:0], Value{Int: now + ahead})
+		_, e.Err = c.readStates(a.kinds, a.reply)
+		e.Granted = c.granted
+	}
+	return again, nil
+}
+
+// word is the number at a place of a packed reply.
+func word(packed string, place int) int64 {
+	var b [8]byte
+	copy(b[:], packed[8*place:])
+	return int64(binary.LittleEndian.Uint64(b[:]))
+}
+
+// callOf is the call of a request of a batch. Its caller says what was granted, and when.
+func callOf(r *weir.Request) call {
+	return call{op: opBatch, claims: r.Claims, times: r.Times, decisions: r.Decisions, each: r.Decisions != nil}
+}
+
+// readBatch takes the reply of assembleBatch's script apart.
+func (a *arguments) readBatch(chunk []entry) (again []entry, err error) {
+	if len(a.reply) == 0 {
+		return nil, fmt.Errorf("%w: an empty reply", weir.ErrForeignState)
+	}
+	now, rest, width := a.reply[0].Int, a.reply[1:], 0
+	for _, k := range a.kinds {
+		width += k.values
+	}
+	again = chunk[:0]
+	for i := range chunk {
+		e, c := chunk[i], callOf(chunk[i].Request)
+		if len(rest) < 2 {
+			e.Err = fmt.Errorf("%w: the reply ends before request %d of %d", weir.ErrForeignState, i+1, len(chunk))
+			continue
+		}
+		c.granted, c.at, rest = rest[0].Int, now, rest[1:]
+		switch c.granted {
+		case failed:
+			e.Err = explain(&ServerError{Text: rest[0].Text}, e.Claims)
+			rest = rest[1:]
+		case otherPeriod:
+			again = append(again, e)
+			rest = rest[1:]
+		default:
+			if _, e.Err = c.readStates(a.kinds, rest); e.Err == nil {
+				e.Granted = c.granted
+			}
+			rest = rest[min(width, len(rest)):]
+		}
+	}
+	return again, nil
+}

@@ -1,0 +1,174 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/weirproject/weir"
+)
+
+// oneSlot reports whether one call can carry all claims.
+func (s *Store) oneSlot(claims []weir.Claim) bool {
+	if len(claims) == 1 || !s.conn.Cluster() {
+		return true
+	}
+	first := Slot(s.key(&claims[0]))
+	for i := range claims[1:] {
+		if Slot(s.key(&claims[1+i])) != first {
+			return false
+		}
+	}
+	return true
+}
+
+// part is the claims of one slot of a decision.
+type part struct {
+	call
+	places []int // of its claims in the decision
+}
+
+// parts splits a call by slot.
+func (s *Store) parts(c *call) []*part {
+	bySlot := make(map[uint16]*part)
+	var parts []*part
+	for i := range c.claims {
+		slot := Slot(s.key(&c.claims[i]))
+		p := bySlot[slot]
+		if p == nil {
+			p = &part{call: call{op: c.op, times: c.times, taken: c.taken, each: c.each}}
+			bySlot[slot] = p
+			parts = append(parts, p)
+		}
+		p.claims = append(p.claims, c.claims[i])
+		p.places = append(p.places, i)
+	}
+	for _, p := range parts {
+		p.decisions = make([]weir.Decision, len(p.claims)*max(1, c.rows()))
+	}
+	return parts
+}
+
+// runParts makes all calls at once.
+func (s *Store) runParts(ctx context.Context, parts []*part) {
+	var wait sync.WaitGroup
+	for _, p := range parts {
+		wait.Go(func() { s.run(ctx, &p.call) })
+	}
+	wait.Wait()
+}
+
+// runSlots makes a call of which each claim stands for itself.
+func (s *Store) runSlots(ctx context.Context, c *call) error {
+	if s.oneSlot(c.claims) {
+		s.run(ctx, c)
+		return c.err
+	}
+	parts := s.parts(c)
+	s.runParts(ctx, parts)
+	var gone error
+	for _, p := range parts {
+		switch {
+		case errors.Is(p.err, weir.ErrLeaseGone):
+			gone = p.err
+		case p.err != nil:
+			return p.err
+		}
+		p.tell(c)
+	}
+	return gone
+}
+
+// decideSlots decides in each slot, and gives back what one slot granted and another did not.
+func (s *Store) decideSlots(ctx context.Context, c *call) (int64, error) {
+	parts := s.parts(c)
+	s.runParts(ctx, parts)
+	granted := c.times
+	var err error
+	for _, p := range parts {
+		if granted = min(granted, p.granted); p.err != nil {
+			granted, err = 0, p.err
+		}
+	}
+	var wait sync.WaitGroup
+	for _, p := range parts {
+		if back := p.granted - granted; p.err == nil && back > 0 {
+			wait.Go(func() { s.giveBack(ctx, p, back) })
+		}
+	}
+	wait.Wait()
+	if err != nil {
+		return 0, err
+	}
+	for _, p := range parts {
+		if p.err != nil {
+			return 0, p.err
+		}
+		p.tell(c)
+	}
+	return granted, nil
+}
+
+// giveBack refunds what a slot granted times too often, and reads what is left. It is done
+// even when the caller has gone: it has its own timeout.
+func (s *Store) giveBack(ctx context.Context, p *part, times int64) {
+	ctx = context.WithoutCancel(ctx)
+	refund := call{op: opRefund, taken: weir.Instant(p.at), times: 1}
+	for _, claim := range p.claims {
+		if expiry := p.expiry(&claim); expiry != 0 {
+			renewed := call{op: opRestore, claims: []weir.Claim{claim}, taken: weir.Instant(expiry), times: 1}
+			s.run(ctx, &renewed)
+			p.err = errors.Join(p.err, renewed.err)
+			continue
+		}
+		claim.Cost *= times
+		refund.claims = append(refund.claims, claim)
+	}
+	if len(refund.claims) > 0 {
+		if s.run(ctx, &refund); !errors.Is(refund.err, weir.ErrLeaseGone) {
+			p.err = errors.Join(p.err, refund.err)
+		}
+	}
+	if p.err == nil {
+		s.lookAgain(ctx, p, p.granted-times)
+	}
+}
+
+// lookAgain says what is left after something was given back. What each of those left that
+// were granted is known.
+func (s *Store) lookAgain(ctx context.Context, p *part, granted int64) {
+	n := len(p.claims)
+	told := int(granted) * n
+	if !p.each || granted == 0 {
+		left := call{op: opTimes, claims: p.claims, decisions: p.decisions[:n]}
+		s.run(ctx, &left)
+		p.err, told = left.err, n
+	}
+	for i := told; i < len(p.decisions); i++ {
+		p.decisions[i] = p.decisions[i-n]
+	}
+}
+
+// expiry is when the claim's lease would have expired before it was renewed; 0 for others.
+func (p *part) expiry(c *weir.Claim) int64 {
+	lease := 0
+	for i := range p.claims {
+		if p.claims[i].Lease == "" {
+			continue
+		}
+		if p.claims[i].Same(c) {
+			return p.leases[lease]
+		}
+		lease++
+	}
+	return 0
+}
+
+// tell puts a part's decisions where the caller wants them.
+func (p *part) tell(c *call) {
+	for row := range c.rows() {
+		for i, place := range p.places {
+			c.decisions[row*len(c.claims)+place] = p.decisions[row*len(p.claims)+i]
+		}
+	}
+}

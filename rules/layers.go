@@ -1,0 +1,71 @@
+package rules
+
+import (
+	"strconv"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/weirproject/weir"
+)
+
+// Nodes is how many processes share the store, as the file says; 0 if it does not say.
+func (s *Set) Nodes() int { return s.nodes }
+
+// LeasePercent is the most of what remains, in percent, that a node takes ahead of need; 0:
+// the rule does not lease.
+func (r *Rule) LeasePercent() int { return r.lease }
+
+// LocalCeiling is how many times its limit one node may pass by itself, whatever the store
+// grants; 0: it has no ceiling.
+func (r *Rule) LocalCeiling() float64 { return r.ceiling }
+
+func (b *builder) sharing(given int) int {
+	if given < 0 || given > MaxSharing {
+		b.add(at(-1, "nodes"), "nodes is %d; allowed: 1 to %d, how many processes share the store", given, MaxSharing)
+		return 0
+	}
+	return given
+}
+
+// lease checks lease_percent. It needs the rule's limits and bans.
+func (b *builder) lease(i int, s *Spec, rule *Rule) int {
+	p := at(i, "lease_percent")
+	if s.LeasePercent == 0 {
+		return 0
+	}
+	if s.LeasePercent < 0 || s.LeasePercent > MaxLease {
+		b.add(p, "lease_percent is %d; allowed: 1 to %d, the most of what remains that a node takes ahead of need", s.LeasePercent, MaxLease)
+	}
+	for _, limit := range rule.limits {
+		if limit.Algorithm() == weir.AlgorithmConcurrency {
+			b.add(p, "lease_percent is of no use to %s: each unit held has an id of its own; leave it out", limit)
+		}
+	}
+	if s.Ban.After != "" {
+		b.add(p, "lease_percent and ban exclude each other: whether somebody is banned is asked of the store with every request; leave one out")
+	}
+	return s.LeasePercent
+}
+
+// ceiling checks local_ceiling. NaN is none of the numbers that are allowed.
+func (b *builder) ceiling(i int, s *Spec) float64 {
+	if s.LocalCeiling != 0 && !(s.LocalCeiling >= 1 && s.LocalCeiling <= MaxCeiling) {
+		b.add(at(i, "local_ceiling"), "local_ceiling is %v; allowed: 1 to %d, such as 1.2: how many times the limit one node may pass", s.LocalCeiling, MaxCeiling)
+	}
+	return s.LocalCeiling
+}
+
+// factor reads a number such as 1.2.
+func (d *decoder) factor(p place, n *yaml.Node) float64 {
+	text := d.text(p, n)
+	if text == "" {
+		return 0
+	}
+	factor, err := strconv.ParseFloat(text, 64)
+	quoted := n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle) != 0
+	if err != nil || quoted || !(factor >= 1 && factor <= MaxCeiling) {
+		d.wrong(n, "%s is %.80q; allowed: an unquoted number from 1 to %d, such as 1.2", p, text, MaxCeiling)
+		return 0
+	}
+	return factor
+}

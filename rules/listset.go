@@ -1,0 +1,143 @@
+package rules
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// WithSets lets the lists of a file of rules name sets in Redis
+// (deny: {client.ip: {redis: weir:blocked}}). Parse and Lint only note the names: who
+// compiles the file puts the members into File.Sets, as rules/source/redissource does.
+// Without the option such a list is a mistake, as it is for rules from a URL or a
+// database: whoever writes those must not choose what is read here.
+func WithSets() Option { return func(o *options) { o.sets = true } }
+
+// SetNames are the sets that the lists of the file name, sorted.
+func (f *File) SetNames() []string {
+	names := make(map[string]bool)
+	note := func(tables ...map[string]List) {
+		for _, table := range tables {
+			for _, list := range table {
+				for _, name := range list.Sets {
+					names[name] = true
+				}
+			}
+		}
+	}
+	note(f.Allow, f.Deny)
+	for i := range f.Rules {
+		note(f.Rules[i].Allow, f.Rules[i].Deny)
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+// SetNames are the sets that the lists name, sorted. Do not change the slice.
+func (s *Set) SetNames() []string { return s.names }
+
+// LeftOut tells, as an *Error, of the members of sets that are no values of the lists that
+// name them, and of sets whose members are not known. Neither is a mistake of the rules: the
+// lists are in force without them. It is nil where there is nothing to tell.
+func (s *Set) LeftOut() error { return s.leftOut }
+
+// setNames reads the names of sets.
+func (d *decoder) setNames(p place, n *yaml.Node) []string {
+	names := d.list(p, n, MaxSets)
+	if !d.sets && len(names) > 0 {
+		d.wrong(n, "%s is %.80q; only rules that stand in a file, not in a URL or in a database, may name what else is read: write the values here", p.field, names[0])
+		return nil
+	}
+	return names
+}
+
+// A setUse is a set, and what its members are taken for.
+type setUse struct {
+	name      string
+	addresses bool
+}
+
+// sets are the members of those that a list names. What several lists name is made once.
+func (b *builder) sets(p place, c component, names []string) (list []*values) {
+	for i, name := range names {
+		if complaint := b.nameOfSet(name, names[:i]); complaint != "" {
+			b.add(at(p.rule, p.field+".redis"), "%s.redis has %.80q; %s", p.field, name, complaint)
+			continue
+		}
+		use := setUse{name, c.source == sourceIP}
+		if b.used[use] == nil {
+			b.used[use] = b.membersOf(p, &c, name)
+		}
+		list = append(list, b.used[use])
+	}
+	return list
+}
+
+func (b *builder) nameOfSet(name string, before []string) (complaint string) {
+	switch {
+	case name == "" || len(name) > MaxText:
+		return fmt.Sprintf("allowed: the key of a set, of 1 to %d bytes", MaxText)
+	case strings.Contains(name, "://"):
+		return "allowed: the key of a set, such as weir:blocked, without the address of its Redis"
+	case slices.Contains(before, name):
+		return "it stands here twice"
+	}
+	known := b.setNames()
+	if _, there := slices.BinarySearch(known, name); !there && len(known) >= MaxSets {
+		return fmt.Sprintf("the rules up to here name %d sets; at most that many", MaxSets)
+	}
+	return ""
+}
+
+// setNames are those up to here, sorted.
+func (b *builder) setNames() (names []string) {
+	for use := range b.used {
+		names = append(names, use.name)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// membersOf reads the members of a set as lines of a file of values. One that is wrong
+// keeps out no other: whoever adds to a set does not see what the rules make of it.
+func (b *builder) membersOf(p place, c *component, name string) *values {
+	v := &values{exact: make(map[string]bool)}
+	members, read := b.members[name]
+	if !read {
+		b.leftOut.add(p, "%s: the set %.80q was not read, and names nobody", p.field, name)
+	}
+	if b.membered += len(members); b.membered > MaxAllMembers {
+		b.add(p, "%s: with %.80q the sets have over %d members", p.field, name, MaxAllMembers)
+		return v
+	}
+	v.taken = make([]netip.Prefix, 0, len(members))
+	for _, member := range members {
+		if complaint := v.add(c, member); complaint != "" {
+			b.leftOut.add(p, "%s: the set %.80q has %.80q, which is left out: %s", p.field, name, member, complaint)
+		}
+	}
+	v.finish()
+	return v
+}
+
+// add reads a member of a set.
+func (l *values) add(c *component, member string) (complaint string) {
+	text, _ := valueOf(member, false)
+	switch {
+	case text == "": // a comment
+		return ""
+	case !utf8.ValidString(text):
+		return "it is not UTF-8"
+	case len(text) > MaxText:
+		return fmt.Sprintf("a value of 1 to %d bytes is needed", MaxText)
+	}
+	p, complaint := parsePatternOf(c, text)
+	if complaint == "" {
+		l.take(p)
+	}
+	return complaint
+}

@@ -1,0 +1,178 @@
+package redissource
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/weirproject/weir/rules"
+)
+
+// A setShelf is what is known of the sets that are wanted. Its mutex is for Complete and
+// Keep, and for the reader of the connection, which asks all.
+type setShelf struct {
+	channel    string
+	allowEmpty bool
+
+	mu        sync.Mutex
+	entries   map[string]*setEntry // of each set that is wanted
+	announced map[string]bool      // since the last reading began
+	told      map[string]bool      // before it began: who announces a set means what it is
+}
+
+// A setEntry is what is known of a set.
+type setEntry struct {
+	read    bool      // it was, once
+	members []string  // sorted, as they were read last and believed
+	expires time.Time // when its key will be gone; zero: never
+	wrong   string    // why what was read last is not believed; "": it is
+}
+
+func newSetShelf(channel string, allowEmpty bool) *setShelf {
+	return &setShelf{channel: channel, allowEmpty: allowEmpty, entries: make(map[string]*setEntry), announced: make(map[string]bool), told: make(map[string]bool)}
+}
+
+// want adds sets, and returns those that were not wanted before.
+func (s *setShelf) want(names []string) (fresh []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, name := range names {
+		if s.entries[name] == nil {
+			s.entries[name] = new(setEntry)
+			fresh = append(fresh, name)
+		}
+	}
+	return fresh
+}
+
+// keep wants these sets and no others.
+func (s *setShelf) keep(names []string) (fresh []string) {
+	fresh = s.want(names)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.DeleteFunc(s.entries, func(name string, _ *setEntry) bool { return !slices.Contains(names, name) })
+	return fresh
+}
+
+func (s *setShelf) wanted() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.entries) > 0
+}
+
+// members are those of sets that were read.
+func (s *setShelf) members(names []string) map[string][]string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	found := make(map[string][]string)
+	for _, name := range names {
+		if e := s.entries[name]; e != nil && e.read {
+			found[name] = e.members
+		}
+	}
+	return found
+}
+
+// all reports whether a message is about a set that is wanted, or all of them. Others may
+// use the channel for sets of theirs.
+func (s *setShelf) all(message string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.entries[message] == nil {
+		return message == reloadAll
+	}
+	s.announced[message] = true
+	return true
+}
+
+func (s *setShelf) hear(string) bool { return false }
+
+// begin leaves what was told of before a reading that failed.
+func (s *setShelf) begin() look {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.Copy(s.told, s.announced)
+	clear(s.announced)
+	return newSetScan(sorted(s.entries))
+}
+
+func (s *setShelf) take(l look) error {
+	s.put(l.(*setScan).found)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.told)
+	return nil
+}
+
+// put believes what was read, if it can be.
+func (s *setShelf) put(found map[string]setReading) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	total := 0
+	for _, e := range s.entries {
+		total += len(e.members)
+	}
+	for _, name := range sorted(found) {
+		e, r := s.entries[name], found[name]
+		if e == nil {
+			continue
+		}
+		if e.wrong = s.doubt(name, e, &r, total); e.wrong == "" {
+			total += len(r.members) - len(e.members)
+			e.read, e.members, e.expires = true, r.members, r.expires
+		}
+	}
+}
+
+// doubt is why a reading is not believed. A set without members is no key, and so are a
+// set that was evicted, one of a Redis that was flushed or restarted without its data, and
+// one of a replica that never had it: only who announced it, or gave it the time to live
+// that is over, has meant it.
+func (s *setShelf) doubt(name string, e *setEntry, r *setReading, total int) string {
+	expired := !e.expires.IsZero() && !time.Now().Before(e.expires)
+	switch {
+	case r.foreign != "":
+		return r.foreign
+	case total-len(e.members)+len(r.members) > rules.MaxAllMembers:
+		return fmt.Sprintf("has %d members, and all sets together over %d; that is too much", len(r.members), rules.MaxAllMembers)
+	case len(r.members) == 0 && len(e.members) > 0 && !s.told[name] && !expired && !s.allowEmpty:
+		return fmt.Sprintf("is gone, which nobody announced; if that is meant, say so: PUBLISH %s %s", quoted(s.channel), quoted(name))
+	}
+	return ""
+}
+
+// law is the members of all sets that were read, and what is wrong.
+func (s *setShelf) law() law {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sum := sha256.New()
+	file := &rules.File{Name: "redis sets", Sets: make(map[string][]string)}
+	wrong := &Error{}
+	for _, name := range sorted(s.entries) {
+		e := s.entries[name]
+		if e.read {
+			file.Sets[name] = e.members
+			fmt.Fprintf(sum, "%q %d\n", name, len(e.members))
+			for _, member := range e.members {
+				io.WriteString(sum, member+"\x00")
+			}
+		}
+		if e.wrong != "" {
+			wrong.add(Problem{Where: quoted(name), Message: e.wrong, State: e.state()})
+		}
+	}
+	return law{file, hex.EncodeToString(sum.Sum(nil)[:8]), wrong.orNil()}
+}
+
+// state is what becomes of a set that is wrong.
+func (e *setEntry) state() string {
+	if !e.read {
+		return "it names nobody"
+	}
+	return fmt.Sprintf("its last %d members stay in force", len(e.members))
+}
