@@ -16,6 +16,9 @@ import (
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/faulttest"
 	"github.com/weirproject/weir/internal/redistest"
+	"github.com/weirproject/weir/layers/breaker"
+	"github.com/weirproject/weir/layers/coalesce"
+	"github.com/weirproject/weir/layers/recall"
 	"github.com/weirproject/weir/redisstore"
 )
 
@@ -25,12 +28,33 @@ const budget = 50 * time.Millisecond
 // A stack is what is put over the store on Redis.
 type stack struct {
 	name string
-	over func(weir.Store) weir.Store
+	over func(*testing.T, weir.Store) weir.Store
 }
 
-// stacks are what every fault is tried on.
+// stacks are what every fault is tried on: those that are exact, and where an error of the
+// store is an error. A layer that grants ahead, or in Redis' place, charges otherwise.
 var stacks = []stack{
-	{"store alone", func(s weir.Store) weir.Store { return s }},
+	{"store alone", func(_ *testing.T, s weir.Store) weir.Store { return s }},
+	{"layers", layered},
+}
+
+// layered has the exact layers in the order in which weir serve has them.
+func layered(t *testing.T, s weir.Store) weir.Store {
+	t.Helper()
+	b, err := breaker.New(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	together, err := coalesce.New(b.Store())
+	if err != nil {
+		t.Fatal(err)
+	}
+	known, err := recall.New(together)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { known.Close() })
+	return known
 }
 
 // each runs a test on every stack, beside other tests.
@@ -54,7 +78,7 @@ func try(t *testing.T, s stack, url, exact string, f faulttest.Trial) {
 func tryLabelled(t *testing.T, s stack, url, exact string, f faulttest.Trial) {
 	t.Helper()
 	prefix := redisstore.WithPrefix(weir.NewLeaseID() + ":")
-	store := s.over(open(t, url, prefix, redisstore.WithTimeout(budget)))
+	store := s.over(t, open(t, url, prefix, redisstore.WithTimeout(budget)))
 	before := goroutines(t)
 	// Opened after the fault: a client that went through it may look for a node that is gone.
 	patient := func() weir.Store { return open(t, exact, prefix, redisstore.WithTimeout(10*time.Second)) }

@@ -55,9 +55,11 @@ func plain(port int, args ...string) []string {
 }
 
 // StartReplica is Start for a replica of another server, and waits until it follows that.
+// It is told so by command: after a Restart it follows nobody, for that may be its replica.
 func StartReplica(t testing.TB, master *Server, args ...string) *Server {
 	t.Helper()
-	replica := Start(t, append([]string{"--replicaof", "127.0.0.1", strconv.Itoa(master.port)}, args...)...)
+	replica := Start(t, args...)
+	replica.Do("REPLICAOF", "127.0.0.1", strconv.Itoa(master.port))
 	Await(t, "the replica to follow its master", func() bool {
 		return replica.Info("replication")["master_link_status"] == "up"
 	})
@@ -105,7 +107,7 @@ func start(t testing.TB, configure func(*Server)) *Server {
 		port := FreePort(t)
 		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 		s := &Server{t: t, port: port, dir: t.TempDir(), url: "redis://" + addr}
-		s.dial = func() (net.Conn, error) { return net.DialTimeout("tcp", addr, time.Second) }
+		s.dial = func() (net.Conn, error) { return net.DialTimeout("tcp", addr, patience) }
 		configure(s)
 		if err = s.run(); err == nil {
 			t.Cleanup(s.Kill)
