@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/layers/breaker"
+	"github.com/weirproject/weir/layers/ceiling"
 	"github.com/weirproject/weir/layers/coalesce"
 	"github.com/weirproject/weir/layers/fallback"
 	"github.com/weirproject/weir/layers/lease"
@@ -63,7 +64,7 @@ func newStack(redis weir.Store, c storeConfig, m *observe.Metrics, log *slog.Log
 		word string // of --without; "": it does nothing unless rules ask for it
 		add  func() error
 	}{
-		{"breaker", s.addBreaker}, {"coalesce", s.addCoalesce}, {"recall", s.addRecall}, {"", s.addLease},
+		{"breaker", s.addBreaker}, {"coalesce", s.addCoalesce}, {"recall", s.addRecall}, {"", s.addLease}, {"", s.addCeiling},
 		{"warm", func() error { s.top = local.Warm(s.top); return nil }},
 	} {
 		if slices.Contains(c.without, layer.word) {
@@ -153,6 +154,19 @@ func (s *stack) addLease() error {
 	s.metrics.Count("weir_lease_taken_total", "Requests that were paid for ahead of need.", func() int64 { return l.Stats().Taken })
 	s.metrics.Count("weir_lease_returned_total", "Requests that were paid for ahead of need, were not needed, and went back.", func() int64 { return l.Stats().Returned })
 	s.metrics.Count("weir_lease_lost_total", "Requests that were paid for ahead of need, were not needed, and stay charged because their way back failed.", func() int64 { return l.Stats().Lost })
+	return nil
+}
+
+func (s *stack) addCeiling() error {
+	c, err := ceiling.New(s.top, memstore.New(memstore.WithMaxKeys(s.config.maxKeys)), func(l *weir.Limit) (float64, bool) {
+		t := s.of(l)
+		return t.ceiling, t.ceiling > 0
+	})
+	if err != nil {
+		return err
+	}
+	s.top = c.Store()
+	s.metrics.Count("weir_ceiling_refused_total", "Decisions that a rule's local_ceiling refused.", func() int64 { return c.Refused() })
 	return nil
 }
 
