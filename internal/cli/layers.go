@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/layers/breaker"
@@ -24,6 +25,10 @@ import (
 
 // layerWords are those of --without.
 var layerWords = []string{"breaker", "coalesce", "recall", "warm"}
+
+// inClusters is how long refusals of a Cluster are believed: one may be for units of another
+// slot that were on their way back.
+const inClusters = time.Second
 
 // A stack is the layers between the gate and a Redis, and the store that stands in for it.
 // From the gate to Redis:
@@ -135,7 +140,11 @@ func (s *stack) addCoalesce() error {
 
 func (s *stack) addRecall() error {
 	news := &lateNews{config: s.config}
-	r, err := recall.New(s.top, recall.WithNews(news), recall.WithWarn(func(text string) { s.log.Warn(text) }))
+	longest := recall.DefaultLongest
+	if scheme, _, _ := strings.Cut(s.config.url, "://"); strings.HasSuffix(scheme, "+cluster") {
+		longest = inClusters
+	}
+	r, err := recall.New(s.top, recall.WithNews(news), recall.WithLongest(longest), recall.WithWarn(func(text string) { s.log.Warn(text) }))
 	if err != nil {
 		return err
 	}
