@@ -90,7 +90,7 @@ func (s *stack) of(l *weir.Limit) terms { return (*s.terms.Load())[l.Name()] }
 func (s *stack) follow(set *rules.Set) {
 	all := make(map[string]terms)
 	for _, rule := range set.Rules() {
-		t := terms{lease: lease.Terms{Share: float64(rule.LeasePercent()) / 100}, ceiling: rule.LocalCeiling()}
+		t := terms{lease: leaseTerms(rule), ceiling: rule.LocalCeiling()}
 		if t != (terms{}) {
 			for _, limit := range rule.Limits() {
 				all[limit.Name()] = t
@@ -104,6 +104,14 @@ func (s *stack) follow(set *rules.Set) {
 		}
 	}
 	s.terms.Store(&all)
+}
+
+// leaseTerms are those of a rule; of none: no lease.
+func leaseTerms(rule *rules.Rule) lease.Terms {
+	if rule == nil {
+		return lease.Terms{}
+	}
+	return lease.Terms{Share: float64(rule.LeasePercent()) / 100}
 }
 
 func (s *stack) addBreaker() error {
