@@ -1,0 +1,150 @@
+package rules_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/weirproject/weir/rules"
+)
+
+// resting counts the rests of what is read or compiled.
+func resting() (opt rules.Option, rests func() int) {
+	n := 0
+	return rules.WithRest(func() { n++ }), func() int { defer func() { n = 0 }(); return n }
+}
+
+// TestWhatWasCompiledIsNotCompiledAgain: neither the same file, nor one whose rules are the
+// same by place, whatever it is called. A rest tells that there was work.
+func TestWhatWasCompiledIsNotCompiledAgain(t *testing.T) {
+	opt, rests := resting()
+	c := rules.NewCompiler(opt)
+	file := crowd(1000)
+	set, err := c.Compile(file)
+	if err != nil || rests() == 0 {
+		t.Fatal(err)
+	}
+	again := *file
+	again.Name = "called otherwise"
+	for _, same := range []*rules.File{file, &again} {
+		if other, err := c.Compile(same); err != nil || other != set || rests() > 0 {
+			t.Errorf("%s was compiled again: %v", same.Name, err)
+		}
+	}
+	rewritten, longer := *file, *file
+	rewritten.Rules = slices.Clone(file.Rules)
+	longer.Rules = file.Rules[:999]
+	denying, answering := *file, *file
+	denying.Deny = map[string]rules.List{"user": {Values: []string{"mallory"}}}
+	answering.Response.Status = 503
+	for _, other := range []*rules.File{&rewritten, &longer, &denying, &answering} {
+		if now, err := c.Compile(other); err != nil || now == set || len(now.Rules()) != len(other.Rules) || rests() == 0 {
+			t.Errorf("another file has the same set: %v", err)
+		}
+	}
+	if now, _ := c.Compile(&answering); now.Rules()[0].Response().Status != 503 {
+		t.Error("the set is not the file's")
+	}
+}
+
+// TestAMistakeLeavesTheLastSet: what was refused is not remembered.
+func TestAMistakeLeavesTheLastSet(t *testing.T) {
+	c := rules.NewCompiler()
+	good, bad := crowd(10), crowd(10)
+	bad.Rules[3].Limit = []string{"x"}
+	set, _ := c.Compile(good)
+	if _, err := c.Compile(bad); err == nil {
+		t.Fatal("no mistake")
+	}
+	if again, err := c.Compile(good); again != set || err != nil {
+		t.Error("the last good file was forgotten", err)
+	}
+	if _, err := c.Compile(bad); err == nil {
+		t.Error("the second time there is no mistake")
+	}
+}
+
+// TestACompilerParses as Parse does, with its options, and compiles then for nothing.
+func TestACompilerParses(t *testing.T) {
+	opt, rests := resting()
+	c := rules.NewCompiler(opt, rules.WithHashKey([]byte("secret")))
+	file, err := c.Parse("f", yamlOf(crowd(1000)))
+	if err != nil || rests() == 0 {
+		t.Fatal(err)
+	}
+	set, err := c.Compile(file)
+	if err != nil || rests() > 0 || len(set.Rules()) != 1000 {
+		t.Error("it was compiled again", err)
+	}
+	long := &rules.Request{User: strings.Repeat("x", rules.MaxPlainKey)}
+	file, err = c.Parse("f", []byte("rules: [{name: a, key: [user], limit: 1/1s}]"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, _ := c.Compile(file)
+	plain, _ := rules.Compile(file)
+	keyed, _ := rules.Compile(file, rules.WithHashKey([]byte("secret")))
+	keyOf := func(set *rules.Set) string { key, _ := set.Rules()[0].AppendKey(nil, long); return string(key) }
+	if keyOf(own) != keyOf(keyed) || keyOf(own) == keyOf(plain) {
+		t.Error("the compiler's hash key is another")
+	}
+	if _, err := c.Parse("f", []byte("rules: [{name: a, limit: x}]")); err == nil || !strings.HasPrefix(err.Error(), "f:1:26: ") {
+		t.Errorf("a mistake without its place: %v", err)
+	}
+}
+
+// TestOneCompilerForMany: each caller has the set of its own file.
+func TestOneCompilerForMany(t *testing.T) {
+	c := rules.NewCompiler()
+	var all sync.WaitGroup
+	for n := range 4 {
+		all.Go(func() {
+			for range 20 {
+				set, err := c.Compile(crowd(n + 1))
+				if err != nil || len(set.Rules()) != n+1 {
+					t.Errorf("%d rules for %d, %v", len(set.Rules()), n+1, err)
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+// TestRestsAreSpread over all of the work: no rest is further from the next than some
+// hundred rules.
+func TestRestsAreSpread(t *testing.T) {
+	opt, rests := resting()
+	file := crowd(10_000)
+	if _, err := rules.Compile(file, opt); err != nil || rests() < 30 {
+		t.Error("few rests while it is compiled", err)
+	}
+	text := yamlOf(file)
+	if _, err := rules.Parse("f", text, opt); err != nil || rests() < len(text)/10_000+60 {
+		t.Error("few rests while it is parsed", err)
+	}
+	if _, _, err := rules.Lint("f", text, opt); err != nil || rests() < len(text)/10_000+60+600 {
+		t.Error("few rests while it is looked at", err)
+	}
+	if _, err := rules.Compile(crowd(10), opt); err != nil || rests() > 0 {
+		t.Error("few rules rest", err)
+	}
+}
+
+// TestManyFields: of two equal fields the second is a mistake, among few and among many.
+func TestManyFields(t *testing.T) {
+	for _, n := range []int{3, 24, 25, 60} {
+		var b strings.Builder
+		b.WriteString("rules:\n- name: a\n  limit: 1/1s\n  match:\n    header:\n")
+		for i := range n {
+			fmt.Fprintf(&b, "      h%d: x\n", i)
+		}
+		b.WriteString("      h1: y\n")
+		_, err := rules.Parse("f", []byte(b.String()))
+		want := fmt.Sprintf("f:%d:7: \"h1\" stands here twice; the first is in line 7", 6+n)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%d fields: %v\nwithout %s", n, err, want)
+		}
+	}
+}
