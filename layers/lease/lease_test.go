@@ -574,10 +574,11 @@ func TestTheShareIsFreeAgain(t *testing.T) {
 		for what, use := range map[string]func(*bench, []weir.Claim){
 			"goes back": func(b *bench, claims []weir.Claim) { b.many(120, claims); b.expire() },
 			"fails": func(b *bench, claims []weir.Claim) {
-				b.many(120, claims)
-				b.expire()
+				b.many(100, claims)
 				b.below.set(0, weir.ErrUnavailable, nil)
-				b.Decide(t.Context(), claims, 1, make([]weir.Decision, 1))
+				for range 60 {
+					b.Decide(t.Context(), claims, 1, make([]weir.Decision, 1))
+				}
 				b.below.set(0, nil, nil)
 			},
 			"is used up": func(b *bench, claims []weir.Claim) {
