@@ -574,10 +574,11 @@ func TestTheShareIsFreeAgain(t *testing.T) {
 		for what, use := range map[string]func(*bench, []weir.Claim){
 			"goes back": func(b *bench, claims []weir.Claim) { b.many(120, claims); b.expire() },
 			"fails": func(b *bench, claims []weir.Claim) {
-				b.many(120, claims)
-				b.expire()
+				b.many(100, claims)
 				b.below.set(0, weir.ErrUnavailable, nil)
-				b.Decide(t.Context(), claims, 1, make([]weir.Decision, 1))
+				for range 60 {
+					b.Decide(t.Context(), claims, 1, make([]weir.Decision, 1))
+				}
 				b.below.set(0, nil, nil)
 			},
 			"is used up": func(b *bench, claims []weir.Claim) {
@@ -597,6 +598,42 @@ func TestTheShareIsFreeAgain(t *testing.T) {
 			if times, _ := b.below.seen(); len(times) > 40 {
 				t.Errorf("after 30 times that a lease %s, 200 requests made %d calls", what, len(times))
 			}
+		}
+	})
+}
+
+// What is on its way back counts until it is there, also for the key's other leases.
+func TestWhatIsOnItsWayBackCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := open(t, always(lease.Terms{Share: 0.001}))
+		claims := one(weir.MustLimit("limit", weir.SlidingLog{Limit: 100_000, Window: time.Hour}))
+		dear := slices.Clone(claims)
+		dear[0].Cost = 2
+		spent := int64(0)
+		ask := func(claims []weir.Claim) {
+			b.ask(claims)
+			spent += claims[0].Cost
+			if held := 100_000 - b.remaining(claims) - spent; held > 100 {
+				t.Fatalf("%d units are held, the share is 100", held)
+			}
+			time.Sleep(100 * time.Microsecond)
+		}
+		for held := int64(0); spent < 300 || held < 70 || held > 80; { // of 100 taken
+			ask(claims)
+			held = 100_000 - b.remaining(claims) - spent
+		}
+		for refunds := 0; refunds == 0; { // until they set out, on a slow way
+			b.below.set(50*time.Millisecond, nil, nil)
+			time.Sleep(time.Millisecond)
+			b.below.set(0, nil, nil)
+			_, sent := b.below.seen()
+			refunds = len(sent)
+		}
+		for range 20 {
+			ask(claims)
+		}
+		for range 60 {
+			ask(dear)
 		}
 	})
 }
