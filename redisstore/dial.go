@@ -24,6 +24,7 @@ const (
 var (
 	errDialClosed = errors.New("the store is closed")
 	errSilent     = errors.New("the server sent nothing while calls waited for it")
+	errFar        = errors.New("the server has not accepted a connection yet")
 )
 
 // unreachable says that no connection could be made: the call was not executed.
@@ -35,13 +36,25 @@ type unreachable struct {
 func (e *unreachable) Error() string { return fmt.Sprintf("no connection to %s: %v", e.addr, e.cause) }
 func (e *unreachable) Unwrap() error { return e.cause }
 
+func isUnreachable(err error) bool {
+	var far *unreachable
+	return errors.As(err, &far)
+}
+
 // A dialer makes connections that outlast the calls that wanted them. A call has tens of
 // milliseconds; TCP and TLS may need more. If each attempt ended with its call, a server
 // some way off could be lost once and never be reached again.
+//
+// rueidis lets every call of a node wait for whoever connects first, without a look at
+// their contexts, and that may be its own look-up of the topology, which has seconds. So
+// once the store is open nobody waits for a connection and the server's HELLO for longer
+// than a call would.
 type dialer struct {
 	network string
 	tls     *tls.Config
 	silence time.Duration
+	timeout time.Duration // of a call
+	opened  atomic.Bool
 
 	mu       sync.Mutex
 	closed   bool
@@ -58,22 +71,35 @@ type attempt struct {
 
 // dial is what rueidis calls. One attempt for each address is under way at a time.
 func (d *dialer) dial(ctx context.Context, addr string, _ *net.Dialer, _ *tls.Config) (net.Conn, error) {
-	for {
+	patience := dialTimeout
+	if d.opened.Load() {
+		patience = d.timeout
+	}
+	for end := time.Now().Add(patience); ; {
 		a, err := d.attempt(addr)
 		if err != nil {
 			return nil, &unreachable{addr, err}
 		}
-		select {
-		case <-a.done:
-		case <-ctx.Done():
-			return nil, &unreachable{addr, ctx.Err()}
-		}
-		if a.err != nil {
-			return nil, &unreachable{addr, a.err}
+		if err := a.wait(ctx, time.Until(end)); err != nil {
+			return nil, &unreachable{addr, err}
 		}
 		if d.take(addr, a) {
-			return &watched{Conn: a.conn, silence: d.silence, born: time.Now()}, nil
+			return &watched{Conn: a.conn, silence: d.silence, greeted: end, born: time.Now()}, nil
 		}
+	}
+}
+
+// wait waits for the attempt's end, and returns its error.
+func (a *attempt) wait(ctx context.Context, patience time.Duration) error {
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-a.done:
+		return a.err
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return errFar
 	}
 }
 
@@ -161,6 +187,7 @@ type watched struct {
 	net.Conn
 	silence time.Duration
 	born    time.Time
+	greeted time.Time    // by when HELLO must be answered; zero after the first deadline
 	piped   atomic.Bool  // rueidis sets no deadline of its own
 	asked   atomic.Int64 // ns since born of the first write after the last read; 0: none
 	armed   atomic.Bool  // Read has a deadline
@@ -169,6 +196,10 @@ type watched struct {
 // SetDeadline is called by rueidis: with a time when it waits for one reply, with none
 // when it begins to pipeline.
 func (w *watched) SetDeadline(t time.Time) error {
+	if t.After(w.greeted) && !w.greeted.IsZero() {
+		t = w.greeted
+	}
+	w.greeted = time.Time{}
 	w.piped.Store(t.IsZero())
 	return w.Conn.SetDeadline(t)
 }

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"net"
+	"os"
+	"strconv"
+	"syscall"
 	"testing"
 	"time"
 
@@ -144,4 +147,58 @@ func TestDialSharesNothing(t *testing.T) {
 	if len(seen) != cap(conns) {
 		t.Errorf("%d callers have %d connections", cap(conns), len(seen))
 	}
+}
+
+// TestDialIsAsPatientAsACall has somebody with all the time there is connect: rueidis has
+// every call of the node wait for that.
+func TestDialIsAsPatientAsACall(t *testing.T) {
+	d := &dialer{network: "tcp", silence: quietest, timeout: 200 * time.Millisecond, attempts: make(map[string]*attempt)}
+	d.opened.Store(true)
+	defer d.close()
+	patient, cancel := context.WithTimeout(t.Context(), 10*d.timeout)
+	defer cancel()
+	if _, err := d.dial(patient, silentAddr(t), nil, nil); !isUnreachable(err) || !errors.Is(err, errFar) {
+		t.Errorf("a server that accepts nobody is dialled: %v", err)
+	}
+	server := redistest.Start(t)
+	conn, err := d.dial(t.Context(), server.Addr(), nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	server.Stop()
+	conn.SetDeadline(time.Now().Add(time.Hour))
+	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("a greeting that does not come ends with %v", err)
+	}
+	server.Cont()
+	conn.SetDeadline(time.Now().Add(time.Hour))
+	conn.Write([]byte("BLPOP nothing 0.5\r\n"))
+	if _, err := conn.Read(make([]byte, 1)); err != nil {
+		t.Errorf("after the greeting there is no time for an answer: %v", err)
+	}
+}
+
+// silentAddr is one where connections are neither accepted nor refused: its queue is full.
+func silentAddr(t *testing.T) string {
+	t.Helper()
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { syscall.Close(fd) })
+	if err := errors.Join(syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}), syscall.Listen(fd, 0)); err != nil {
+		t.Fatal(err)
+	}
+	name, err := syscall.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(name.(*syscall.SockaddrInet4).Port))
+	for range 4 {
+		if conn, err := net.DialTimeout("tcp", addr, 50*time.Millisecond); err == nil {
+			t.Cleanup(func() { conn.Close() })
+		}
+	}
+	return addr
 }

@@ -109,7 +109,10 @@ func openConn(ctx context.Context, url string, opts []Option) (*rueidisConn, err
 		return nil, err
 	}
 	c := &rueidisConn{
-		dialer:  &dialer{network: t.network, tls: secure, silence: max(cfg.timeout, quietest), attempts: make(map[string]*attempt)},
+		dialer: &dialer{
+			network: t.network, tls: secure, attempts: make(map[string]*attempt),
+			silence: max(cfg.timeout, quietest), timeout: cfg.timeout,
+		},
 		timeout: cfg.timeout,
 		cluster: t.shape == cluster,
 		loads:   loads{underway: make(map[loading]*loaded)},
@@ -123,6 +126,7 @@ func openConn(ctx context.Context, url string, opts []Option) (*rueidisConn, err
 		c.Close()
 		return nil, err
 	}
+	c.dialer.opened.Store(true)
 	return c, nil
 }
 

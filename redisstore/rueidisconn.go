@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -25,6 +26,10 @@ const (
 // reloads is how often a call loads its script: once, again if its slot is moving, and
 // then somebody flushes the scripts as fast as they are loaded.
 const reloads = 4
+
+// detours is how often a call that found nobody is sent by way of another node of its
+// Cluster, which is picked at random and may be the one that is gone.
+const detours = 3
 
 // rueidisConn is the Conn that Open makes. One connection for each node carries all
 // calls, pipelined.
@@ -61,12 +66,23 @@ func (c *rueidisConn) call(ctx context.Context, script *Script, keys, args []str
 	}
 	command := c.client.B().Evalsha().Sha1(script.SHA).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build()
 	result := c.client.Do(ctx, command)
+	for again := 0; again < detours && c.cluster && isUnreachable(result.NonRedisError()) && ctx.Err() == nil; again++ {
+		result = c.client.Do(ctx, anywhere(c.client, script, keys, args))
+	}
 	if err := result.NonRedisError(); err == nil {
 		c.valve.answered()
 	} else if isTimeout(ctx, err) {
 		c.valve.gaveUp()
 	}
 	return result.ToArray()
+}
+
+// anywhere is a call for any node of a Cluster: one that does not hold the keys says who
+// does. When a master is gone, its replica is found so as soon as it is one; rueidis looks
+// the topology up at a random moment within a second. The replica lacks the script, and may
+// not be among the nodes that rueidis knows: EVAL brings it along.
+func anywhere(client rueidis.Client, script *Script, keys, args []string) rueidis.Completed {
+	return client.B().Arbitrary("EVAL", script.Text, strconv.Itoa(len(keys))).Args(keys...).Args(args...).Build()
 }
 
 // isNoScript looks at the first word only: the rest differs between versions.
@@ -163,13 +179,12 @@ func (c *rueidisConn) explain(ctx context.Context, err error) error {
 	if answer, ok := rueidis.IsRedisErr(err); ok {
 		return &ServerError{Text: answer.Error()}
 	}
-	var far *unreachable
 	switch {
 	case c.closed.Load():
 		return weir.ErrClosed
 	case rueidis.IsRedisNil(err) || rueidis.IsParseErr(err):
 		return fmt.Errorf("redisstore: the script's reply is not an array: %w", err)
-	case errors.As(err, &far) || err == errShut:
+	case isUnreachable(err) || err == errShut:
 		return unavailable(ctx, notExecuted, err)
 	}
 	return unavailable(ctx, perhapsExecuted, err)

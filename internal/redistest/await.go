@@ -24,6 +24,22 @@ func (s *Server) Info(section string) map[string]string {
 	return fields(s.Do("INFO", section).(string))
 }
 
+// Role is master, slave or sentinel; empty while the server does not answer: one that
+// changes its role cuts its clients off.
+func (s *Server) Role() string {
+	reply, err := s.Try("ROLE")
+	if err != nil {
+		return ""
+	}
+	return reply.([]any)[0].(string)
+}
+
+// follows reports whether a server is a replica that has what its master has.
+func (s *Server) follows() bool {
+	reply, err := s.Try("INFO", "replication")
+	return err == nil && fields(reply.(string))["master_link_status"] == "up"
+}
+
 func fields(text string) map[string]string {
 	found := make(map[string]string)
 	for line := range strings.Lines(text) {

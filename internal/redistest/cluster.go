@@ -30,7 +30,7 @@ func StartCluster(t testing.TB, masters, replicas int) *Cluster {
 	for i, node := range c.Nodes[masters:] {
 		master := c.Nodes[i%masters].id()
 		Await(t, "a replica to know its master", func() bool {
-			reply, _ := node.roundTrip("CLUSTER", "REPLICATE", master)
+			reply, _ := node.Try("CLUSTER", "REPLICATE", master)
 			return reply == "OK"
 		})
 	}
@@ -42,7 +42,7 @@ func startNode(t testing.TB) *Server {
 	t.Helper()
 	return start(t, func(s *Server) {
 		s.args = plain(s.port, "--cluster-enabled", "yes", "--cluster-node-timeout", "1000",
-			"--cluster-port", strconv.Itoa(freePort(t)), "--repl-diskless-sync-delay", "0")
+			"--cluster-port", strconv.Itoa(FreePort(t)), "--repl-diskless-sync-delay", "0")
 	})
 }
 
@@ -82,6 +82,31 @@ func (c *Cluster) inOrder(masters int) bool {
 	return true
 }
 
+// Settle waits until the cluster is in order again, after whatever happened to it: all
+// nodes run, all slots are held, all replicas follow.
+func (c *Cluster) Settle(masters int) {
+	c.t.Helper()
+	Await(c.t, "the cluster to be in order", func() bool { return c.settled(masters) })
+}
+
+func (c *Cluster) settled(masters int) bool {
+	for _, node := range c.Nodes {
+		reply, err := node.Try("CLUSTER", "INFO")
+		if err != nil || fields(reply.(string))["cluster_state"] != "ok" {
+			return false
+		}
+		switch node.Role() {
+		case "master":
+			masters--
+		case "slave":
+			if !node.follows() {
+				return false
+			}
+		}
+	}
+	return masters == 0
+}
+
 // URL opens the cluster: redis+cluster:// and the addresses of all nodes.
 func (c *Cluster) URL() string {
 	return "redis+cluster://" + strings.Join(addresses(c.Nodes), ",")
@@ -99,7 +124,7 @@ func addresses(servers []*Server) []string {
 func (c *Cluster) Owner(slot int) *Server {
 	c.t.Helper()
 	for _, node := range c.Nodes {
-		reply, err := node.roundTrip("CLUSTER", "SLOTS")
+		reply, err := node.Try("CLUSTER", "SLOTS")
 		if err != nil {
 			continue
 		}
@@ -112,6 +137,16 @@ func (c *Cluster) Owner(slot int) *Server {
 	}
 	c.t.Fatalf("redistest: nobody holds slot %d", slot)
 	return nil
+}
+
+// Failover has a replica take its master's place, by agreement with it, and waits until all
+// know.
+func (c *Cluster) Failover(replica *Server) {
+	c.t.Helper()
+	replica.Do("CLUSTER", "FAILOVER")
+	Await(c.t, "a failover by command", func() bool {
+		return replica.Info("replication")["role"] == "master" && c.sameEpoch()
+	})
 }
 
 func (c *Cluster) byPort(port int64) *Server {
@@ -138,6 +173,7 @@ func (c *Cluster) OpenMove(slot int, to *Server) (finish func()) {
 	if from == to {
 		return func() {}
 	}
+	Await(c.t, "all nodes to know the last move", c.sameEpoch)
 	to.Do("CLUSTER", "SETSLOT", number, "IMPORTING", from.id())
 	from.Do("CLUSTER", "SETSLOT", number, "MIGRATING", to.id())
 	return func() {
@@ -149,6 +185,16 @@ func (c *Cluster) OpenMove(slot int, to *Server) (finish func()) {
 			}
 		}
 	}
+}
+
+// sameEpoch reports whether all know the last move. A master that does not would take the
+// next slot with an epoch that is no news, and lose it to its old owner's next ping.
+func (c *Cluster) sameEpoch() bool {
+	epochs := make(map[string]bool)
+	for _, node := range c.Nodes {
+		epochs[fields(node.Do("CLUSTER", "INFO").(string))["cluster_current_epoch"]] = true
+	}
+	return len(epochs) == 1
 }
 
 func (s *Server) migrate(slot string, to *Server) {

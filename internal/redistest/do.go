@@ -22,14 +22,15 @@ func (e Error) Error() string { return string(e) }
 // int64, nil or []any. An error reply fails the test.
 func (s *Server) Do(args ...string) any {
 	s.t.Helper()
-	reply, err := s.roundTrip(args...)
+	reply, err := s.Try(args...)
 	if err != nil {
 		s.t.Fatalf("redistest: %.80q: %v", args, err)
 	}
 	return reply
 }
 
-func (s *Server) roundTrip(args ...string) (any, error) {
+// Try is Do that returns an error reply, an Error, and what else went wrong.
+func (s *Server) Try(args ...string) (any, error) {
 	conn, err := s.dial()
 	if err != nil {
 		return nil, err

@@ -54,6 +54,18 @@ func plain(port int, args ...string) []string {
 	return append([]string{"--port", strconv.Itoa(port), "--save", "", "--appendonly", "no"}, args...)
 }
 
+// StartReplica is Start for a replica of another server, and waits until it follows that.
+// It is told so by command: after a Restart it follows nobody, for that may be its replica.
+func StartReplica(t testing.TB, master *Server, args ...string) *Server {
+	t.Helper()
+	replica := Start(t, args...)
+	replica.Do("REPLICAOF", "127.0.0.1", strconv.Itoa(master.port))
+	Await(t, "the replica to follow its master", func() bool {
+		return replica.Info("replication")["master_link_status"] == "up"
+	})
+	return replica
+}
+
 // StartUnix is Start for a server that listens on a Unix socket only.
 func StartUnix(t testing.TB, args ...string) *Server {
 	t.Helper()
@@ -92,10 +104,10 @@ func start(t testing.TB, configure func(*Server)) *Server {
 	t.Helper()
 	var err error
 	for range attempts {
-		port := freePort(t)
+		port := FreePort(t)
 		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 		s := &Server{t: t, port: port, dir: t.TempDir(), url: "redis://" + addr}
-		s.dial = func() (net.Conn, error) { return net.DialTimeout("tcp", addr, time.Second) }
+		s.dial = func() (net.Conn, error) { return net.DialTimeout("tcp", addr, patience) }
 		configure(s)
 		if err = s.run(); err == nil {
 			t.Cleanup(s.Kill)
@@ -106,9 +118,9 @@ func start(t testing.TB, configure func(*Server)) *Server {
 	return nil
 }
 
-// freePort is a port that nobody listens on, below the range from which the system
+// FreePort is a port that nobody listens on, below the range from which the system
 // takes ports for outgoing connections: one of those could be lost before Restart.
-func freePort(t testing.TB) int {
+func FreePort(t testing.TB) int {
 	t.Helper()
 	for range 100 {
 		port := 11000 + rand.IntN(21000)
@@ -162,7 +174,7 @@ func (s *Server) awaitPing() error {
 
 // answers reports whether PING is answered, be it with the wish for a password.
 func (s *Server) answers() bool {
-	answer, err := s.roundTrip("PING")
+	answer, err := s.Try("PING")
 	var refusal Error
 	return answer == "PONG" || errors.As(err, &refusal)
 }

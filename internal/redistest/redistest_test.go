@@ -52,6 +52,16 @@ func TestCluster(t *testing.T) {
 	if c.Owner(slot) != to {
 		t.Error("slot " + strconv.Itoa(slot) + " has not moved")
 	}
+	replica := c.Nodes[3]
+	c.Failover(replica)
+	c.Settle(3)
+	if got := c.Nodes[0].Role() + " " + replica.Role(); got != "slave master" {
+		t.Errorf("after a failover the two are %s", got)
+	}
+	c.Nodes[1].Kill()
+	if got := c.Nodes[1].Role(); got != "" {
+		t.Errorf("a dead node is a %s", got)
+	}
 }
 
 const slots = 16384
@@ -63,6 +73,15 @@ func TestSentinel(t *testing.T) {
 	}
 	s.Servers[0].Kill()
 	redistest.Await(t, "a new master", func() bool { return s.Master() == s.Servers[1] })
+	s.Servers[0].Restart()
+	s.Settle()
+	if got := s.Servers[0].Role(); got != "slave" {
+		t.Errorf("the old master is back as a %s", got)
+	}
+	s.Failover()
+	if s.Master() != s.Servers[0] {
+		t.Error("the failover by command had no effect")
+	}
 }
 
 func BenchmarkStart(b *testing.B) {

@@ -30,11 +30,7 @@ func StartSentinel(t testing.TB, args ...string) *Sentinel {
 	t.Helper()
 	s := &Sentinel{t: t}
 	master := Start(t, append([]string{"--repl-diskless-sync-delay", "0"}, args...)...)
-	replica := Start(t, append([]string{"--replicaof", "127.0.0.1", strconv.Itoa(master.port)}, args...)...)
-	s.Servers = []*Server{master, replica}
-	Await(t, "the replica to follow its master", func() bool {
-		return replica.Info("replication")["master_link_status"] == "up"
-	})
+	s.Servers = []*Server{master, StartReplica(t, master, args...)}
 	for range sentinels {
 		s.Sentinels = append(s.Sentinels, startSentinel(t, master))
 	}
@@ -70,9 +66,35 @@ func (s *Sentinel) inOrder() bool {
 	return true
 }
 
+// Settle waits until one server follows the other, which is the master of all Sentinels. A
+// master that comes back when it was replaced is made a replica after about ten seconds.
+func (s *Sentinel) Settle() {
+	s.t.Helper()
+	Await(s.t, "the replica to follow its master", func() bool {
+		master := s.Master()
+		for _, server := range s.Servers {
+			if server != master && !server.follows() || server == master && server.Role() != "master" {
+				return false
+			}
+		}
+		return true
+	})
+}
+
 // URL opens the master by way of the Sentinels: redis+sentinel://…/mymaster/0.
 func (s *Sentinel) URL() string {
 	return "redis+sentinel://" + strings.Join(addresses(s.Sentinels), ",") + "/" + MasterName + "/0"
+}
+
+// Failover has the Sentinels make the replica the master, and waits until they did. A
+// master that has just been made is refused for a while: it is asked again.
+func (s *Sentinel) Failover() {
+	s.t.Helper()
+	before := s.Master()
+	Await(s.t, "a failover by command", func() bool {
+		s.Sentinels[0].Try("SENTINEL", "FAILOVER", MasterName)
+		return s.Master() != before
+	})
 }
 
 // Master is the server that the first Sentinel takes for the master.

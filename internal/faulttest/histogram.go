@@ -1,0 +1,35 @@
+package faulttest
+
+import (
+	"math"
+	"time"
+)
+
+// steps are the buckets of a histogram for each doubling: a quantile is at most 9% too high.
+const steps = 8
+
+// A histogram counts durations without keeping them: a soak has millions.
+type histogram struct {
+	counts  [40 * steps]int64 // from a microsecond to two weeks
+	total   int64
+	longest time.Duration
+}
+
+func (h *histogram) add(d time.Duration) {
+	h.longest = max(h.longest, d)
+	h.total++
+	doublings := math.Log2(max(float64(d.Microseconds()), 1))
+	h.counts[min(int(doublings*steps), len(h.counts)-1)]++
+}
+
+// quantile is a duration that a share of all, 0 to 1, did not exceed.
+func (h *histogram) quantile(share float64) time.Duration {
+	rest := int64(math.Ceil(share * float64(h.total)))
+	for i, n := range h.counts[:len(h.counts)-1] {
+		if rest -= n; rest <= 0 {
+			above := math.Exp2(float64(i+1)/steps) * float64(time.Microsecond)
+			return min(time.Duration(above), h.longest)
+		}
+	}
+	return h.longest
+}

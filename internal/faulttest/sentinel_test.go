@@ -1,0 +1,70 @@
+//go:build unix
+
+package faulttest_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/weirproject/weir/internal/faulttest"
+	"github.com/weirproject/weir/internal/redistest"
+)
+
+// TestSentinelMasterKilled has the old master come back, empty, when all has settled. Until
+// the Sentinels make it a replica, after seconds, it would take charges: nobody sends any.
+func TestSentinelMasterKilled(t *testing.T) {
+	each(t, func(t *testing.T, s stack) {
+		set := redistest.StartSentinel(t)
+		try(t, s, set.URL(), set.URL(), faulttest.Trial{
+			Forgets: true, Says: "connection refused",
+			Strike: func(load *faulttest.Load) {
+				set.Servers[0].Kill()
+				redistest.Await(t, "the replica to take over", promoted(set.Servers[1]))
+				since := time.Now()
+				redistest.Await(t, "decisions to flow", func() bool { return load.Flowing(since) })
+				set.Servers[0].Restart()
+			},
+		})
+		if keys := set.Servers[0].Do("DBSIZE"); set.Servers[0].Role() == "master" && keys != int64(0) {
+			t.Errorf("the old master was sent charges: it has %d keys", keys)
+		}
+	})
+}
+
+// TestSentinelMasterRestarted is back, empty, before the Sentinels miss it: its replica
+// forgets with it.
+func TestSentinelMasterRestarted(t *testing.T) {
+	each(t, func(t *testing.T, s stack) {
+		set := redistest.StartSentinel(t)
+		try(t, s, set.URL(), set.URL(), faulttest.Trial{
+			Forgets: true, Unnoticed: true,
+			Strike: func(*faulttest.Load) { set.Servers[0].Restart() },
+		})
+	})
+}
+
+// TestSentinelMasterFrozen has the old master wake up in the belief that it still is one,
+// as which it takes charges that are lost when the Sentinels tell it.
+func TestSentinelMasterFrozen(t *testing.T) {
+	each(t, func(t *testing.T, s stack) {
+		set := redistest.StartSentinel(t)
+		try(t, s, set.URL(), set.URL(), faulttest.Trial{
+			Forgets: true, Says: "deadline exceeded",
+			Strike: func(*faulttest.Load) { set.Servers[0].Stop() },
+			Lasts:  promoted(set.Servers[1]),
+			Mend:   set.Servers[0].Cont,
+		})
+	})
+}
+
+// TestSentinelFailoverByCommand forgets what is charged until clients hear of it: Sentinels
+// make the replica a master before they make the master a replica.
+func TestSentinelFailoverByCommand(t *testing.T) {
+	each(t, func(t *testing.T, s stack) {
+		set := redistest.StartSentinel(t)
+		try(t, s, set.URL(), set.URL(), faulttest.Trial{
+			Forgets: true, Unnoticed: true,
+			Strike: func(*faulttest.Load) { set.Failover() },
+		})
+	})
+}

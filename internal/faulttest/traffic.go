@@ -1,0 +1,99 @@
+package faulttest
+
+import (
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/weirproject/weir"
+)
+
+const (
+	roomyKeys = 32
+	tightKeys = 16
+
+	day       = 24 * time.Hour // no window ends and no token comes back while a test runs
+	freshAsks = 2 * freshUnits // of one fresh key, in a row
+)
+
+// What keys have in all: roomy ones are never refused, so that what Redis counted can be
+// compared with what was granted; tight ones are soon spent, and anything more is granted
+// too much; fresh ones are always just being spent, whenever the fault strikes.
+const (
+	roomyUnits = 1_000_000_000
+	tightUnits = 20
+	freshUnits = 5
+)
+
+// traffic is what is asked: of roomy, tight and fresh keys in turn, and now and then one
+// decision over two roomy keys, which in a Cluster are in different slots.
+type traffic struct {
+	mu     sync.Mutex
+	count  int
+	prefix string
+	books  *books
+
+	roomyLimit, tightLimit, freshLimit *weir.Limit
+	roomy, tight                       []*book
+	fresh                              *book
+	made                               int // fresh keys
+}
+
+// An ask is one decision, and the books of its keys.
+type ask struct {
+	claims []weir.Claim
+	books  [2]*book // the second is nil for one claim
+}
+
+func newTraffic(prefix string, b *books) *traffic {
+	t := &traffic{
+		prefix: prefix, books: b,
+		roomyLimit: weir.MustLimit("roomy", weir.FixedWindow{Limit: roomyUnits, Window: day}),
+		tightLimit: weir.MustLimit("tight", weir.TokenBucket{Capacity: tightUnits, Refill: 1, Period: day}),
+		freshLimit: weir.MustLimit("fresh", weir.FixedWindow{Limit: freshUnits, Window: day}),
+	}
+	for i := range roomyKeys {
+		t.roomy = append(t.roomy, b.open(t.key("roomy", i), t.roomyLimit))
+	}
+	for i := range tightKeys {
+		t.tight = append(t.tight, b.open(t.key("tight", i), t.tightLimit))
+	}
+	return t
+}
+
+func (t *traffic) key(kind string, i int) string { return t.prefix + kind + strconv.Itoa(i) }
+
+func (t *traffic) next() ask {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n := t.count
+	t.count++
+	round := n / 8
+	switch n % 8 {
+	case 0:
+		return askOf(t.roomy[round%roomyKeys], t.roomy[(round+1)%roomyKeys])
+	case 1, 2, 3:
+		return askOf(t.roomy[(3*round+n%8)%roomyKeys])
+	case 4, 5:
+		return askOf(t.tight[(2*round+n%8)%tightKeys])
+	}
+	return askOf(t.nextFresh())
+}
+
+func (t *traffic) nextFresh() *book {
+	if t.fresh == nil || t.fresh.begun == freshAsks {
+		t.fresh = t.books.open(t.key("fresh", t.made), t.freshLimit)
+		t.made++
+	}
+	t.fresh.begun++
+	return t.fresh
+}
+
+func askOf(of ...*book) ask {
+	var a ask
+	for i, b := range of {
+		a.claims = append(a.claims, weir.Claim{Key: b.key, Limit: b.limit, Cost: 1})
+		a.books[i] = b
+	}
+	return a
+}

@@ -1,0 +1,125 @@
+//go:build unix
+
+package faulttest_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"regexp"
+	"runtime/pprof"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/faulttest"
+	"github.com/weirproject/weir/internal/redistest"
+	"github.com/weirproject/weir/layers/breaker"
+	"github.com/weirproject/weir/layers/coalesce"
+	"github.com/weirproject/weir/layers/recall"
+	"github.com/weirproject/weir/redisstore"
+)
+
+// budget is the store's timeout, its default.
+const budget = 50 * time.Millisecond
+
+// A stack is what is put over the store on Redis.
+type stack struct {
+	name string
+	over func(*testing.T, weir.Store) weir.Store
+}
+
+// stacks are what every fault is tried on: those that are exact, and where an error of the
+// store is an error. A layer that grants ahead, or in Redis' place, charges otherwise.
+var stacks = []stack{
+	{"store alone", func(_ *testing.T, s weir.Store) weir.Store { return s }},
+	{"layers", layered},
+}
+
+// layered has the exact layers in the order in which weir serve has them.
+func layered(t *testing.T, s weir.Store) weir.Store {
+	t.Helper()
+	b, err := breaker.New(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	together, err := coalesce.New(b.Store())
+	if err != nil {
+		t.Fatal(err)
+	}
+	known, err := recall.New(together)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { known.Close() })
+	return known
+}
+
+// each runs a test on every stack, beside other tests.
+func each(t *testing.T, test func(*testing.T, stack)) {
+	t.Parallel()
+	for _, one := range stacks {
+		t.Run(one.name, func(t *testing.T) {
+			t.Parallel()
+			test(t, one)
+		})
+	}
+}
+
+// try tries the stack over what a URL opens, and sees to it that all goroutines end that
+// the fault began. exact is the URL for the recount.
+func try(t *testing.T, s stack, url, exact string, f faulttest.Trial) {
+	t.Helper()
+	pprof.Do(t.Context(), pprof.Labels("trial", t.Name()), func(context.Context) { tryLabelled(t, s, url, exact, f) })
+}
+
+func tryLabelled(t *testing.T, s stack, url, exact string, f faulttest.Trial) {
+	t.Helper()
+	prefix := redisstore.WithPrefix(weir.NewLeaseID() + ":")
+	store := s.over(t, open(t, url, prefix, redisstore.WithTimeout(budget)))
+	before := goroutines(t)
+	// Opened after the fault: a client that went through it may look for a node that is gone.
+	patient := func() weir.Store { return open(t, exact, prefix, redisstore.WithTimeout(10*time.Second)) }
+	r, err := f.Run(t.Context(), store, patient, "", budget)
+	t.Logf("%s\n%s", r.Row(strings.TrimPrefix(t.Name(), "Test")), r.Texts())
+	if err != nil {
+		t.Fatal(err)
+	}
+	redistest.Await(t, "goroutines to end", func() bool { return goroutines(t) <= before+connections })
+}
+
+// connections is how many goroutines may be left for connections that were made since: a
+// node of a Cluster has up to five.
+const connections = 6 * 5
+
+func open(t *testing.T, url string, options ...redisstore.Option) *redisstore.Store {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	store, err := redisstore.Open(ctx, url, append([]redisstore.Option{redisstore.WithWarn(nil)}, options...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { store.Close() })
+	return store
+}
+
+var counted = regexp.MustCompile(`(?m)^(\d+) @.*\n# labels: (.*)$`)
+
+// goroutines counts those of this trial: others run beside it.
+func goroutines(t *testing.T) (n int) {
+	t.Helper()
+	var profile bytes.Buffer
+	if err := pprof.Lookup("goroutine").WriteTo(&profile, 1); err != nil {
+		t.Fatal(err)
+	}
+	for _, group := range counted.FindAllStringSubmatch(profile.String(), -1) {
+		if group[2] == fmt.Sprintf(`{"trial":%q}`, t.Name()) {
+			count, _ := strconv.Atoi(group[1])
+			n += count
+		}
+	}
+	return n
+}

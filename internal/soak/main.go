@@ -1,0 +1,103 @@
+//go:build unix
+
+// Command soak has one fault after the other happen to a server, a Cluster and a master
+// with Sentinels, all under load, and accounts for every decision:
+//
+//	go run ./internal/soak -for 10m > report.md
+//
+// It starts redis-server and redis-sentinel by itself, says on its standard error how it
+// goes, and ends with 1 if anything went otherwise than docs/failures.md promises.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/weirproject/weir/internal/faulttest"
+)
+
+func main() {
+	log.SetFlags(log.Ltime)
+	length := flag.Duration("for", time.Minute, "how long faults happen; the last ones end after it")
+	rate := flag.Int("rate", 1000, "decisions a second, of each of the three")
+	seed := flag.Uint64("seed", uint64(time.Now().UnixNano()), "which faults happen when")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	ctx, cancel := context.WithTimeout(ctx, *length)
+	defer cancel()
+	l, err := soak(ctx, *rate, *seed)
+	if err != nil {
+		log.Print(err)
+	}
+	if l != nil {
+		l.print(os.Stdout, fmt.Sprintf("-for %v -rate %d -seed %d", *length, *rate, *seed))
+	}
+	if err != nil || l.broken() > 0 {
+		os.Exit(1)
+	}
+}
+
+func soak(ctx context.Context, rate int, seed uint64) (*ledger, error) {
+	h, err := newHost()
+	if err != nil {
+		return nil, err
+	}
+	defer h.close()
+	random := func(stream uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, stream)) }
+	stages, err := build(h, random(0))
+	if err != nil {
+		return nil, err
+	}
+	l := &ledger{begun: time.Now()}
+	tell := l.teller(len(stages))
+	errs := make(chan error, len(stages))
+	var running sync.WaitGroup
+	for i, s := range stages {
+		running.Go(func() { errs <- s.run(ctx, random(uint64(i+1)), rate, tell) })
+	}
+	running.Wait()
+	close(errs)
+	for one := range errs {
+		err = errors.Join(err, one)
+	}
+	return l, err
+}
+
+// build starts the servers.
+func build(h *host, random *rand.Rand) (stages []*stage, err error) {
+	defer func() {
+		if lost, ok := recover().(failure); ok {
+			err = errors.New(lost.text)
+		}
+	}()
+	return []*stage{single(h), sentinel(h), cluster(h, random)}, nil
+}
+
+// teller writes outcomes down, and says how it goes. The first footprint is taken when
+// there were some of each stage: connections and scripts are there by then.
+func (l *ledger) teller(stages int) func(outcome) {
+	var mu sync.Mutex
+	log.Print(strings.ReplaceAll(faulttest.Columns, "\n", " "))
+	return func(o outcome) {
+		mu.Lock()
+		defer mu.Unlock()
+		l.add(o)
+		if l.last = measure(); l.rounds == 2*stages {
+			l.first = l.last
+		}
+		log.Print(o.report.Row(o.stage + ": " + o.fault))
+		if o.err != nil {
+			log.Printf("NOT AS PROMISED: %v\n%s", o.err, o.report.Texts())
+		}
+	}
+}
