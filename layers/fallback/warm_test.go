@@ -284,7 +284,7 @@ func TestOnlyGrantsAreCounted(t *testing.T) {
 	warm.Decide(background, one, 1, nil)
 	one[0].Cost = 1
 	warm.Decide(background, one, 0, nil)
-	shared.err = away
+	shared.err = errAway
 	warm.Decide(background, one, 1, nil)
 	warm.Charge(background, one, nil)
 	warm.Reset(background, one)
@@ -294,7 +294,7 @@ func TestOnlyGrantsAreCounted(t *testing.T) {
 	}
 	shared.err = nil
 	warm.Decide(background, one, 1, d)
-	shared.err = away
+	shared.err = errAway
 	warm.Refund(background, one, d[0].At, nil)
 	warm.Reset(background, one)
 	if local.Decide(background, one, 0, d); d[0].Remaining != 1 {
