@@ -3,6 +3,7 @@
 package faulttest_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/weirproject/weir/internal/faulttest"
@@ -24,6 +25,23 @@ func TestClusterMasterKilled(t *testing.T) {
 		})
 		if !promoted(cluster.Nodes[3])() {
 			t.Error("decisions flow, but not from the replica")
+		}
+	})
+}
+
+// TestClusterWithoutFullCoverage goes on with the keys of the masters that are left.
+func TestClusterWithoutFullCoverage(t *testing.T) {
+	each(t, func(t *testing.T, s stack) {
+		cluster := redistest.StartCluster(t, 3, 1)
+		for _, node := range cluster.Nodes {
+			node.Do("CONFIG", "SET", "cluster-require-full-coverage", "no")
+		}
+		r := try(t, s, cluster.URL(), cluster.URL(), faulttest.Trial{
+			Forgets: true, Says: "connection refused",
+			Strike: func(*faulttest.Load) { cluster.Nodes[0].Kill() },
+		})
+		if strings.Contains(r.Texts(), "CLUSTERDOWN") {
+			t.Error("keys of other masters failed")
 		}
 	})
 }

@@ -68,3 +68,16 @@ func TestSentinelFailoverByCommand(t *testing.T) {
 		})
 	})
 }
+
+// TestSentinelFailoverPaused forgets nothing: nobody writes while roles change.
+func TestSentinelFailoverPaused(t *testing.T) {
+	each(t, func(t *testing.T, s stack) {
+		set := redistest.StartSentinel(t)
+		try(t, s, set.URL(), set.URL(), faulttest.Trial{
+			Strike: func(*faulttest.Load) {
+				set.Servers[0].Do("CLIENT", "PAUSE", "5000", "WRITE")
+				set.Failover()
+			},
+		})
+	})
+}

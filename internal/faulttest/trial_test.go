@@ -70,12 +70,13 @@ func each(t *testing.T, test func(*testing.T, stack)) {
 
 // try tries the stack over what a URL opens, and sees to it that all goroutines end that
 // the fault began. exact is the URL for the recount.
-func try(t *testing.T, s stack, url, exact string, f faulttest.Trial) {
+func try(t *testing.T, s stack, url, exact string, f faulttest.Trial) (r faulttest.Report) {
 	t.Helper()
-	pprof.Do(t.Context(), pprof.Labels("trial", t.Name()), func(context.Context) { tryLabelled(t, s, url, exact, f) })
+	pprof.Do(t.Context(), pprof.Labels("trial", t.Name()), func(context.Context) { r = tryLabelled(t, s, url, exact, f) })
+	return r
 }
 
-func tryLabelled(t *testing.T, s stack, url, exact string, f faulttest.Trial) {
+func tryLabelled(t *testing.T, s stack, url, exact string, f faulttest.Trial) faulttest.Report {
 	t.Helper()
 	prefix := redisstore.WithPrefix(weir.NewLeaseID() + ":")
 	store := s.over(t, open(t, url, prefix, redisstore.WithTimeout(budget)))
@@ -88,6 +89,7 @@ func tryLabelled(t *testing.T, s stack, url, exact string, f faulttest.Trial) {
 		t.Fatal(err)
 	}
 	redistest.Await(t, "goroutines to end", func() bool { return goroutines(t) <= before+connections })
+	return r
 }
 
 // connections is how many goroutines may be left for connections that were made since: a

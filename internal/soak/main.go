@@ -20,6 +20,7 @@ import (
 	"os/signal"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/weirproject/weir/internal/faulttest"
@@ -31,7 +32,7 @@ func main() {
 	rate := flag.Int("rate", 1000, "decisions a second, of each of the three")
 	seed := flag.Uint64("seed", uint64(time.Now().UnixNano()), "which faults happen when")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, *length)
 	defer cancel()
