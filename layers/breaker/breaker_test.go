@@ -663,3 +663,56 @@ func TestManyCallers(t *testing.T) {
 		t.Errorf("%+v: it never opened", s)
 	}
 }
+
+// Whoever gets an answer, whichever it is, shows that the store is there.
+func TestAnAnswerEndsARow(t *testing.T) {
+	for name, answer := range map[string]fault{
+		"a grant": well, "a slow one": slow, "foreign state": fails(weir.ErrForeignState), "a lease that is gone": fails(weir.ErrLeaseGone),
+	} {
+		t.Run(name, func(t *testing.T) {
+			in(t, func(t *testing.T, f *faulty, b *breaker.Breaker, store weir.Store) {
+				for range 2 {
+					time.Sleep(30 * time.Millisecond)
+					f.be(dead)
+					for range 4 {
+						decide(store)
+					}
+					f.be(answer)
+					decide(store)
+				}
+				wantState(t, b, breaker.Closed)
+			})
+		})
+	}
+}
+
+func TestARowAloneIsNotEnough(t *testing.T) {
+	in(t, func(t *testing.T, f *faulty, b *breaker.Breaker, store weir.Store) {
+		time.Sleep(time.Second)
+		decide(store)
+		f.be(dead)
+		for range 10 {
+			time.Sleep(2 * time.Millisecond)
+			decide(store)
+		}
+		wantState(t, b, breaker.Closed) // somebody was answered 20 ms ago
+		time.Sleep(5 * time.Millisecond)
+		decide(store)
+		wantState(t, b, breaker.Open)
+	})
+}
+
+func TestAnswersAreForgottenToo(t *testing.T) {
+	in(t, func(t *testing.T, f *faulty, b *breaker.Breaker, store weir.Store) {
+		for range 1000 {
+			decide(store)
+		}
+		time.Sleep(time.Second)
+		f.be(dead)
+		for range 20 {
+			wantState(t, b, breaker.Closed)
+			decide(store)
+		}
+		wantState(t, b, breaker.Open)
+	}, breaker.WithBurst(1000))
+}
