@@ -135,6 +135,27 @@ func TestNoDebtIsCarriedOver(t *testing.T) {
 	}
 }
 
+// A log remembers what the node was granted beyond its share, until its window is over.
+func TestALogIsMirrored(t *testing.T) {
+	f, limit := newFleet(t, 4), weir.MustLimit("limit", weir.SlidingLog{Limit: 100, Window: time.Second})
+	for range 10 {
+		f.after(100 * time.Millisecond)
+		ask(t, f.warm[0], limit, 1, 10)
+	}
+	for i := range 10 {
+		f.after(100 * time.Millisecond)
+		want := int64(0)
+		if i == 7 { // 20 are left in the window, of a share of 25; then these 5, and the share is used
+			want = 5
+		} else if i > 7 {
+			want = 10
+		}
+		if got := ask(t, f.locals[0], limit, 1, 100); got != want {
+			t.Errorf("%d ms after the switch %d were granted, want %d", 100*(i+1), got, want)
+		}
+	}
+}
+
 // What is not divided is mirrored as it is, debts too: a ban is one.
 func TestWholeLimitsAreMirrored(t *testing.T) {
 	now := memstore.WithClock(func() weir.Instant { return epoch })
@@ -288,6 +309,17 @@ func TestOnlyGrantsAreCounted(t *testing.T) {
 	warm.Decide(background, one, 1, nil)
 	warm.Charge(background, one, nil)
 	warm.Reset(background, one)
+	held := []weir.Claim{{Key: "key", Limit: weir.MustLimit("held", weir.Concurrency{Limit: 4, TTL: time.Hour}), Cost: 1, Lease: "lease"}}
+	warm.Decide(background, held, 1, nil)
+	batch := []weir.Request{{Claims: held, Times: 1}}
+	local.Warm(batching{shared}).(weir.Batcher).DecideBatch(background, batch)
+	shared.err = nil
+	held[0].Cost = 5
+	local.Warm(batching{shared}).(weir.Batcher).DecideBatch(background, batch)
+	held[0].Renew = true
+	if granted, err := local.Decide(background, held, 1, nil); granted != 0 || err != nil || batch[0].Granted != 0 {
+		t.Errorf("a lease that nobody granted is held: %d, %v", granted, err)
+	}
 	d := make([]weir.Decision, 1)
 	if local.Decide(background, one, 0, d); d[0].ResetAfter != 0 {
 		t.Errorf("something was counted: %+v", d[0])
