@@ -196,6 +196,7 @@ func TestTheDefaultLeavesAFifth(t *testing.T) {
 		weir.Calendar{Limit: 100, Unit: weir.Month}:                                     240,
 		weir.SlidingCounter{Limit: 100, Window: time.Minute, Slices: 6}:                 240,
 		weir.SlidingLog{Limit: 1, Window: time.Minute}:                                  2,
+		weir.SlidingLog{Limit: 7, Window: time.Minute}:                                  9,
 	} {
 		next, c, clock := driven(t, ceiling.Every)
 		limit := weir.MustLimit("limit", spec)
