@@ -196,6 +196,7 @@ func TestTheDefaultLeavesAFifth(t *testing.T) {
 		weir.Calendar{Limit: 100, Unit: weir.Month}:                                     240,
 		weir.SlidingCounter{Limit: 100, Window: time.Minute, Slices: 6}:                 240,
 		weir.SlidingLog{Limit: 1, Window: time.Minute}:                                  2,
+		weir.SlidingLog{Limit: 7, Window: time.Minute}:                                  9,
 	} {
 		next, c, clock := driven(t, ceiling.Every)
 		limit := weir.MustLimit("limit", spec)
@@ -486,8 +487,38 @@ func TestBatches(t *testing.T) {
 	if next.asked.Load() != asked || c.Refused() != 3+2 {
 		t.Errorf("asked %d more, %d refused", next.asked.Load()-asked, c.Refused())
 	}
+	batch = []weir.Request{request("a", 1, 2), request("f", 1, 2)}
+	batch[0].Decisions = make([]weir.Decision, 1)
+	batcher.DecideBatch(background, batch)
+	if !errors.As(batch[0].Err, &input) || batch[1].Granted != 2 {
+		t.Errorf("too few decisions, of a key without room: %+v", batch)
+	}
 	if _, ok := newCeiling(t, &failing{Store: memstore.New()}, memstore.New(), ceiling.Every).Store().(weir.Batcher); ok {
 		t.Error("a store that decides no batches seems to")
+	}
+}
+
+// What the store said last goes for those that it was not asked about, too.
+func TestACutBatch(t *testing.T) {
+	shared := memstore.New()
+	batcher := newCeiling(t, shared, memstore.New(), ceiling.Every).Store().(weir.Batcher)
+	limit := weir.MustLimit("limit", weir.SlidingLog{Limit: 10, Window: time.Hour})
+	ask := func(granted int64) []weir.Decision {
+		t.Helper()
+		batch := []weir.Request{{Claims: claim(limit, 1), Times: 15, Decisions: make([]weir.Decision, 15)}}
+		if batcher.DecideBatch(background, batch); batch[0].Granted != granted || batch[0].Err != nil {
+			t.Fatalf("%+v, want %d granted", batch[0], granted)
+		}
+		return batch[0].Decisions
+	}
+	d := ask(10) // the store refuses, of 12 that fit
+	if d[9].RetryAfter == 0 || d[14] != d[9] || d[14].ResetAfter != time.Hour {
+		t.Errorf("refused by the store: %+v", d)
+	}
+	shared.Reset(background, claim(limit, 1))
+	d = ask(2)
+	if d[1].Remaining != 8 || d[1].RetryAfter != 0 || d[2].Remaining != 0 || d[2].RetryAfter <= 0 || d[2].At != d[1].At || d[2].ResetAfter != time.Hour || d[14] != d[2] {
+		t.Errorf("refused by the ceiling: %+v", d)
 	}
 }
 
