@@ -111,21 +111,24 @@ func appendValues(reply []Value, elements []rueidis.RedisMessage) ([]Value, erro
 // load loads a script on the node that holds keys. That is not where the call was run if
 // its slot is moving (ASK comes before NOSCRIPT): everywhere loads it on all nodes.
 func (c *rueidisConn) load(ctx context.Context, script *Script, keys []string, everywhere bool) error {
-	what := loading{sha: script.SHA, slot: -1}
-	load := func(ctx context.Context) error { return loadAt(ctx, c.client, script, keys) }
+	what, key := loading{sha: script.SHA, slot: -1}, ""
+	if len(keys) > 0 {
+		key = keys[0] // the slice is the caller's again when he gives up; loading goes on
+	}
+	load := func(ctx context.Context) error { return loadAt(ctx, c.client, script, key) }
 	switch {
 	case c.cluster && everywhere:
 		load = func(ctx context.Context) error { return c.loadEverywhere(ctx, script) }
-	case c.cluster && len(keys) > 0:
-		what.slot = int(Slot(keys[0]))
+	case c.cluster && key != "":
+		what.slot = int(Slot(key))
 	}
 	return c.loads.do(ctx, c.timeout, what, load)
 }
 
-func loadAt(ctx context.Context, client rueidis.Client, script *Script, keys []string) error {
+func loadAt(ctx context.Context, client rueidis.Client, script *Script, key string) error {
 	command := client.B().ScriptLoad().Script(script.Text).Build()
-	if len(keys) > 0 {
-		command = command.SetSlot(keys[0])
+	if key != "" {
+		command = command.SetSlot(key)
 	}
 	return client.Do(ctx, command).Error()
 }
@@ -135,7 +138,7 @@ func (c *rueidisConn) loadEverywhere(ctx context.Context, script *Script) error 
 	nodes := c.client.Nodes()
 	results := make(chan error, len(nodes))
 	for _, node := range nodes {
-		go func() { results <- loadAt(ctx, node, script, nil) }()
+		go func() { results <- loadAt(ctx, node, script, "") }()
 	}
 	err := rueidis.ErrNoAddr
 	for range nodes {

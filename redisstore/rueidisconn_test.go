@@ -96,6 +96,24 @@ func calledTimes(server *redistest.Server, command string) int {
 	return n
 }
 
+// TestLoadOutlivesItsCaller has a caller who gave up use his keys for something else while
+// the script is loaded, for others too. The race detector sees who reads them then.
+func TestLoadOutlivesItsCaller(t *testing.T) {
+	server := redistest.Start(t)
+	c := open(t, server.URL())
+	given, cancel := context.WithCancel(t.Context())
+	cancel()
+	for i := range 100 {
+		keys := []string{"key"}
+		script := testScript("return {" + strconv.Itoa(i) + "}")
+		c.load(given, script, keys, false)
+		keys[0] = "another"
+		redistest.Await(t, "the script to be loaded", func() bool {
+			return server.Do("SCRIPT", "EXISTS", script.SHA).([]any)[0] == int64(1)
+		})
+	}
+}
+
 // TestFrozenServer stops the server under a crowd. Each call ends by its timeout, also
 // when far more of them were given up than a connection has room for, none is charged
 // twice, and calls work again once the server does.

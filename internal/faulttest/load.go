@@ -20,10 +20,10 @@ const (
 	// was due is left out, or a busy machine's pause would be a fault of its own.
 	burst = 50 * time.Millisecond
 
-	// patience is within how many budgets an answer must be there. A decision over slots of a
-	// Cluster may take three: one to ask, and two to give back what another slot refused. The
-	// rest is for a machine that is short of processors; what hangs, hangs for seconds.
-	patience = 10
+	// patience is how many budgets make an answer late. A decision over slots of a Cluster may
+	// take three: one to ask, and two to give back what another slot refused. The rest is for
+	// a machine that is short of processors; what hangs, hangs for seconds.
+	patience = 20
 )
 
 // A Load asks a store at a steady rate, whether answers come or not: each decision has a

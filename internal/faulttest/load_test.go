@@ -99,11 +99,11 @@ func TestBadStores(t *testing.T) {
 		}, func(r Report, _ bool) bool { return r.Lost > 500 && r.Over >= freshUnits && r.Bursts == 1 }},
 		"is slow": {func(good weir.Store) deciding {
 			return func(ctx context.Context, c []weir.Claim, n int64, d []weir.Decision) (int64, error) {
-				time.Sleep(time.Second)
+				time.Sleep(2 * time.Second)
 				return good.Decide(ctx, c, n, d)
 			}
 		}, func(r Report, ended bool) bool {
-			return ended && r.Late == r.Asked && r.P50 >= time.Second && r.Max >= time.Second
+			return ended && r.Late == r.Asked && r.P50 >= 2*time.Second && r.Max >= 2*time.Second
 		}},
 		"hangs": {func(good weir.Store) deciding {
 			return func(ctx context.Context, c []weir.Claim, n int64, d []weir.Decision) (int64, error) {

@@ -11,14 +11,14 @@ import (
 )
 
 const (
-	felt  = 300              // errors of which a fault is felt
+	felt  = 200              // errors of which a fault is felt
 	await = 30 * time.Second // for what comes within seconds
 	often = 5 * time.Millisecond
 )
 
 // A Trial is a fault, and what may come of it.
 type Trial struct {
-	Rate   int // decisions a second; 0 is 1,000
+	Rate   int // decisions a second
 	Strike func(*Load)
 	Lasts  func() bool // until when, while nothing is mended; nil: until the fault was felt
 	Mend   func()      // nil: it mends itself
@@ -33,11 +33,7 @@ type Trial struct {
 // decisions flow again. patient opens another on the same state, for the recount. Keys
 // begin with prefix, and are not used before.
 func (f *Trial) Run(ctx context.Context, store weir.Store, patient func() weir.Store, prefix string, budget time.Duration) (Report, error) {
-	rate := f.Rate
-	if rate == 0 {
-		rate = 1000
-	}
-	load := Start(store, prefix, rate, budget)
+	load := Start(store, prefix, f.Rate, budget)
 	defer load.End() // where a fault cannot be made, Strike does not return
 	err := f.breakAndMend(load)
 	if !load.End() {

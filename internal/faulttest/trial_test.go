@@ -80,6 +80,7 @@ func tryLabelled(t *testing.T, s stack, url, exact string, f faulttest.Trial) fa
 	t.Helper()
 	prefix := redisstore.WithPrefix(weir.NewLeaseID() + ":")
 	store := s.over(t, open(t, url, prefix, redisstore.WithTimeout(budget)))
+	f.Rate = max(f.Rate, 1000) / slower
 	before := goroutines(t)
 	// Opened after the fault: a client that went through it may look for a node that is gone.
 	patient := func() weir.Store { return open(t, exact, prefix, redisstore.WithTimeout(10*time.Second)) }

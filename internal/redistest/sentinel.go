@@ -86,13 +86,17 @@ func (s *Sentinel) URL() string {
 	return "redis+sentinel://" + strings.Join(addresses(s.Sentinels), ",") + "/" + MasterName + "/0"
 }
 
-// Failover has the Sentinels make the replica the master, and waits until they did. A
-// master that has just been made is refused for a while: it is asked again.
+// Failover has the Sentinels make the replica the master, and waits until they did. They
+// refuse while they do not know the replica well: they are asked in turn until one agrees.
 func (s *Sentinel) Failover() {
 	s.t.Helper()
-	before := s.Master()
+	before, tries, begun := s.Master(), 0, false
 	Await(s.t, "a failover by command", func() bool {
-		s.Sentinels[0].Try("SENTINEL", "FAILOVER", MasterName)
+		if !begun {
+			_, err := s.Sentinels[tries%sentinels].Try("SENTINEL", "FAILOVER", MasterName)
+			begun = err == nil
+			tries++
+		}
 		return s.Master() != before
 	})
 }
