@@ -96,7 +96,7 @@ func TestBadStores(t *testing.T) {
 				good.Reset(ctx, c)
 				return granted, err
 			}
-		}, func(r Report, _ bool) bool { return r.Lost > 500 && r.Over >= freshUnits && r.Bursts == 1 }},
+		}, func(r Report, _ bool) bool { return r.Lost > 500 && r.Over > tightUnits && r.Bursts > 1 }},
 		"is slow": {func(good weir.Store) deciding {
 			return func(ctx context.Context, c []weir.Claim, n int64, d []weir.Decision) (int64, error) {
 				time.Sleep(2 * time.Second)

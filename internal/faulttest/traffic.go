@@ -21,8 +21,8 @@ const (
 // too much; fresh ones are always just being spent, whenever the fault strikes.
 const (
 	roomyUnits = 1_000_000_000
-	tightUnits = 20
-	freshUnits = 5
+	tightUnits = 5
+	freshUnits = 3
 )
 
 // traffic is what is asked: of roomy, tight and fresh keys in turn, and now and then one

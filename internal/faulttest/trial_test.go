@@ -5,7 +5,9 @@ package faulttest_test
 import (
 	"bytes"
 	"context"
+	"flag"
 	"fmt"
+	"os"
 	"regexp"
 	"runtime/pprof"
 	"strconv"
@@ -21,6 +23,20 @@ import (
 	"github.com/weirproject/weir/layers/recall"
 	"github.com/weirproject/weir/redisstore"
 )
+
+// together is how many trials run at the same time unless -parallel says so: they wait for
+// servers most of the time, and not for processors.
+const together = "4"
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if !given {
+		flag.Set("test.parallel", together)
+	}
+	os.Exit(m.Run())
+}
 
 // budget is the store's timeout, its default.
 const budget = 50 * time.Millisecond
