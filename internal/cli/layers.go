@@ -138,7 +138,7 @@ func (s *stack) changed(c breaker.Change) {
 }
 
 func (s *stack) addCoalesce() error {
-	c, err := coalesce.New(s.top)
+	c, err := coalesce.New(s.top, coalesce.WithTimeout(s.config.timeout))
 	if err != nil {
 		return err
 	}
