@@ -2,4 +2,11 @@
 
 package faulttest_test
 
-const slower = 1
+import "time"
+
+const (
+	budget   = 50 * time.Millisecond // the store's timeout: its default
+	slower   = 1
+	together = "4" // trials at the same time: they wait for servers, not for processors
+	bare     = 0
+)

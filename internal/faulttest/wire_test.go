@@ -37,7 +37,7 @@ var wireToxics = []toxic{
 	{"BlackholeThenClosed", "timeout", `{"timeout": 300}`, false},
 	{"SlowClose", "slow_close", `{"delay": 500}`, true},
 	{"Sliced", "slicer", `{"average_size": 16, "size_variation": 8, "delay": 10}`, true},
-	{"CutOff", "limit_data", `{"bytes": 5000}`, false},
+	{"CutOff", "limit_data", `{"bytes": 1000}`, false},
 }
 
 func TestWire(t *testing.T) {
