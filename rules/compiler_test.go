@@ -40,6 +40,8 @@ func TestWhatWasCompiledIsNotCompiledAgain(t *testing.T) {
 	denying.Deny = map[string]rules.List{"user": {Values: []string{"mallory"}}}
 	answering.Response.Status = 503
 	for _, other := range []*rules.File{&rewritten, &longer, &denying, &answering} {
+		set, _ := c.Compile(file)
+		rests()
 		if now, err := c.Compile(other); err != nil || now == set || len(now.Rules()) != len(other.Rules) || rests() == 0 {
 			t.Errorf("another file has the same set: %v", err)
 		}
@@ -112,23 +114,73 @@ func TestOneCompilerForMany(t *testing.T) {
 	all.Wait()
 }
 
-// TestRestsAreSpread over all of the work: no rest is further from the next than some
-// hundred rules.
+// TestRestsAreSpread over all of the work, which is done once: no rest is further from the
+// next than some hundred rules.
 func TestRestsAreSpread(t *testing.T) {
+	const compiling, linting = 10_000 / 256, 2 * 10_000 / 32
 	opt, rests := resting()
 	file := crowd(10_000)
-	if _, err := rules.Compile(file, opt); err != nil || rests() < 30 {
-		t.Error("few rests while it is compiled", err)
-	}
 	text := yamlOf(file)
-	if _, err := rules.Parse("f", text, opt); err != nil || rests() < len(text)/10_000+60 {
-		t.Error("few rests while it is parsed", err)
+	reading := len(text)>>13 + 10_000/256
+	near := func(n, want int) bool { return n >= want-2 && n <= want+2 }
+	if _, err := rules.Compile(file, opt); err != nil || !near(rests(), compiling) {
+		t.Error("other rests while it is compiled", err)
 	}
-	if _, _, err := rules.Lint("f", text, opt); err != nil || rests() < len(text)/10_000+60+600 {
-		t.Error("few rests while it is looked at", err)
+	if _, err := rules.Parse("f", text, opt); err != nil || !near(rests(), reading+compiling) {
+		t.Error("other rests while it is parsed", err)
+	}
+	if _, _, err := rules.Lint("f", text, opt); err != nil || !near(rests(), reading+compiling+linting) {
+		t.Error("other rests while it is looked at", err)
 	}
 	if _, err := rules.Compile(crowd(10), opt); err != nil || rests() > 0 {
 		t.Error("few rules rest", err)
+	}
+}
+
+// TestWhatIsThereIsNotMissing, however wrong it is.
+func TestWhatIsThereIsNotMissing(t *testing.T) {
+	for text, want := range map[string]string{
+		"rules: 5": "rules must be a list",
+		"rules: [{name: a, limit: 1/1s, key: user, overrides: [{key: [], limit: 2/1s}]}]":     "key has 0 values",
+		"rules: [{name: a, limit: 1/1s, key: user, overrides: [{key: {x: y}, limit: 2/1s}]}]": "key must be one value",
+		"rules: [{name: a, limit: 1/1s, deny: {user: {file: {x: y}}}}]":                       "file must be one value",
+		"{? [a] : 1, '': 2, rules: []}":                                                       "unknown field",
+	} {
+		_, err := rules.Parse("f", []byte(text))
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "missing") || strings.Contains(err.Error(), "twice") || strings.Contains(err.Error(), "names no file") {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
+// TestAKeyIsOfItsRule: the same words mean another segment in another path, and none where
+// there is none.
+func TestAKeyIsOfItsRule(t *testing.T) {
+	text := "rules:\n- {name: a, match: {path: '/{id}/**'}, key: path.id, limit: 1/1s}\n- {name: b, match: {path: '/x/{id}'}, key: path.id, limit: 1/1s}\n"
+	set, err := rules.Load("f", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []string{"path.id=1:x", "path.id=2:17"} {
+		if key, _ := set.Rules()[i].AppendKey(nil, &rules.Request{Path: "/x/17"}); string(key) != want {
+			t.Errorf("rule %d counts by %s, not by %s", i, key, want)
+		}
+	}
+	if _, err := rules.Load("f", []byte(text+"- {name: c, key: path.id, limit: 1/1s}\n")); err == nil || !strings.HasPrefix(err.Error(), "f:4:18: ") {
+		t.Errorf("a path without that segment: %v", err)
+	}
+}
+
+// TestNamesAreThoseOfLimits, and what is wrong with one is told where it stands.
+func TestNamesAreThoseOfLimits(t *testing.T) {
+	for _, name := range []string{strings.Repeat("x", 129), "a:b", "a/b", "a@", "a[", "a`", "a~", "a{", "a\u00e9", "-_ ."} {
+		_, err := rules.Parse("f", fmt.Appendf(nil, "rules:\n- limit: 1/1s\n  name: %q\n", name))
+		if err == nil || !strings.HasPrefix(err.Error(), "f:3:9: name is ") {
+			t.Errorf("%.20q: %v", name, err)
+		}
+	}
+	if _, err := rules.Parse("f", []byte("rules: [{name: "+strings.Repeat("aZ09._-x", 16)+", limit: 1/1s}]")); err != nil {
+		t.Error(err)
 	}
 }
 

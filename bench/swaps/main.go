@@ -18,16 +18,17 @@ import (
 func main() {
 	program := flag.String("program", "", "the weir to measure; without it, it is built")
 	only := flag.String("only", "", "start or load; without it both")
+	which := flag.String("rules", "", "only those swaps that are called so, such as \"all replaced\"")
 	runs := flag.Int("runs", 9, "how often it is started")
-	rounds := flag.Int("rounds", 3, "how often 100 swaps are made, ten a second, after as long a time without")
+	rounds := flag.Int("rounds", 10, "how often ten swaps are made, after as long a time without")
 	flag.Parse()
-	if err := run(*program, *only, *runs, *rounds); err != nil {
+	if err := run(*program, *only, *which, *runs, *rounds); err != nil {
 		fmt.Fprintln(os.Stderr, "swaps:", err)
 		os.Exit(1)
 	}
 }
 
-func run(program, only string, runs, rounds int) error {
+func run(program, only, which string, runs, rounds int) error {
 	dir, err := os.MkdirTemp("", "weir-swaps")
 	if err != nil {
 		return err
@@ -47,7 +48,7 @@ func run(program, only string, runs, rounds int) error {
 		}
 	}
 	if only != "start" {
-		return swaps(program, dir, rounds)
+		return swaps(program, dir, which, rounds)
 	}
 	return nil
 }

@@ -79,6 +79,7 @@ func TestMergeSharesWhatStandsAlone(t *testing.T) {
 	if m := Merge(Part{"one", only}); m.File != only || !slices.Equal(m.From, []string{"one", "one"}) {
 		t.Errorf("one part became %+v from %v", m.File, m.From)
 	}
+	only.Rules = append(make([]rules.Spec, 0, 9), only.Rules...)
 	for _, parts := range [][]Part{{{"n", none}, {"one", only}}, {{"one", only}, {"n", none}}} {
 		m := Merge(parts...)
 		if &m.File.Rules[0] != &only.Rules[0] || len(m.File.Rules) != 2 || !slices.Equal(m.From, []string{"one", "one"}) || m.File.Store != "memory" {

@@ -261,6 +261,25 @@ func TestManyAreCheckedAtOnce(t *testing.T) {
 	}
 }
 
+// TestWhatIsNotInTheLawIsCheckedToo: the law says nothing of a rule that is switched off.
+func TestWhatIsNotInTheLawIsCheckedToo(t *testing.T) {
+	table := newTable(prefix, 1000)
+	read(table, hashes(map[string]string{"a": "", "b": "", "c": ""}))
+	expect(t, table, "a 100/60s, b 100/60s, c 100/60s", "")
+	const off = "strategy=SLIDING_COUNTER slices=7 enabled=false"
+	read(table, hashes(map[string]string{"a": off, "b": "limitCount=5", "c": "", "d": off}))
+	expect(t, table, "a 100/60s, b 5/60s, c 100/60s", "; the last good version of this rule stays in force\nrate_limit_config:d: ")
+}
+
+// TestAHashThatIsGoneIsCalledNoMore: its id is free for another one.
+func TestAHashThatIsGoneIsCalledNoMore(t *testing.T) {
+	table := newTable(prefix, 10)
+	read(table, hashes(map[string]string{"a": "id=m"}))
+	table.hear(`{"id":"m","deleted":true}`)
+	table.hear(`{"id":"m","limitType":"GLOBAL","limitCount":7,"timeWindow":60,"strategy":"TOKEN_BUCKET","enabled":true}`)
+	expect(t, table, "m 7/60s", "")
+}
+
 // TestTheLawIsCompiledOnce: who is told of it and has the same compiler need not do it.
 func TestTheLawIsCompiledOnce(t *testing.T) {
 	work := 0
