@@ -18,6 +18,7 @@ type Report struct {
 	Wrong                   []string // answers that may not be: other errors, refusals of keys with room
 
 	Outage        time.Duration // the longest that a key had no decision since the mark
+	Back          time.Duration // of a Trial: from its mending, or else from the fault, until each key was decided
 	P50, P99, Max time.Duration // of answers, errors among them
 
 	// Over is the most that was granted of one key beyond its limit, Bursts how many more of
@@ -71,13 +72,13 @@ func (l *Load) Recount(ctx context.Context, store weir.Store, r *Report) error {
 }
 
 // Columns are the heading of what Row prints.
-const Columns = "| fault | asked | degraded | a key without decision, at most | p99 | longest answer | over-admitted, at most | grants forgotten |\n" +
-	"| --- | --: | --: | --: | --: | --: | --: | --: |"
+const Columns = "| fault | asked | degraded | a key without decision | all keys again, after | p99 | longest answer | over-admitted | forgotten |\n" +
+	"| --- | --: | --: | --: | --: | --: | --: | --: | --: |"
 
 // Row is the report as a line of a table.
 func (r *Report) Row(fault string) string {
-	return fmt.Sprintf("| %s | %d | %d | %s | %s | %s | %d | %d |", fault, r.Asked, r.Degraded,
-		short(r.Outage), short(r.P99), short(r.Max), r.Over, r.Lost)
+	return fmt.Sprintf("| %s | %d | %d | %s | %s | %s | %s | %d | %d |", fault, r.Asked, r.Degraded,
+		short(r.Outage), short(r.Back), short(r.P99), short(r.Max), r.Over, r.Lost)
 }
 
 // short prints three digits.

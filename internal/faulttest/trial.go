@@ -35,23 +35,26 @@ type Trial struct {
 func (f *Trial) Run(ctx context.Context, store weir.Store, patient func() weir.Store, prefix string, budget time.Duration) (Report, error) {
 	load := Start(store, prefix, f.Rate, budget)
 	defer load.End() // where a fault cannot be made, Strike does not return
-	err := f.breakAndMend(load)
+	back, err := f.breakAndMend(load)
 	if !load.End() {
 		return load.Report(), errors.Join(err, errors.New("decisions hang"))
 	}
 	r := load.Report()
+	r.Back = back
 	if err == nil {
 		err = load.Recount(ctx, patient(), &r)
 	}
 	return r, errors.Join(err, f.check(&r))
 }
 
-func (f *Trial) breakAndMend(load *Load) error {
+// breakAndMend says how long it took, from the mending on, until each key was decided again.
+func (f *Trial) breakAndMend(load *Load) (back time.Duration, err error) {
 	if err := wait("the load to spend what is there", func() bool { return load.Spent() && load.Flowing(time.Time{}) }); err != nil {
-		return err
+		return 0, err
 	}
 	before := load.Degraded()
 	load.Mark()
+	begun := time.Now()
 	f.Strike(load)
 	if f.Mend != nil {
 		lasts := f.Lasts
@@ -59,17 +62,21 @@ func (f *Trial) breakAndMend(load *Load) error {
 			lasts = func() bool { return f.Unnoticed || load.Degraded() > before+felt && load.Failed(f.Says) > 0 }
 		}
 		if err := wait("the fault to be felt", lasts); err != nil {
-			return err
+			return 0, err
 		}
+		begun = time.Now()
 		f.Mend()
 	}
-	for range 2 {
+	for range 2 { // and go on flowing
 		since := time.Now()
 		if err := wait("decisions to flow", func() bool { return load.Flowing(since) }); err != nil {
-			return err
+			return 0, err
+		}
+		if back == 0 {
+			back = time.Since(begun)
 		}
 	}
-	return nil
+	return back, nil
 }
 
 func wait(what string, ok func() bool) error {
