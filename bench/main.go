@@ -22,10 +22,10 @@ import (
 
 func main() {
 	quick := flag.Bool("quick", false, "about a minute, with more noise, instead of about five")
-	only := flag.String("only", "", "measure one part: memory, redis, layers or resp")
+	only := flag.String("only", "", "measure one part: memory, redis, layers, outage or resp")
 	url := flag.String("redis", "", "URL of an empty Redis to use (it is flushed); default: start one")
 	flag.Parse()
-	if flag.NArg() > 0 || !slices.Contains([]string{"", "memory", "redis", "layers", "resp"}, *only) {
+	if flag.NArg() > 0 || !slices.Contains([]string{"", "memory", "redis", "layers", "outage", "resp"}, *only) {
 		flag.Usage()
 		os.Exit(2)
 	}
@@ -88,6 +88,13 @@ func run(out, log io.Writer, p plan, only, url string) (err error) {
 			return err
 		}
 		bars = append(bars, l.bars()...)
+	}
+	if only == "" || only == "outage" {
+		some, err := overOutage(out, s)
+		if err != nil {
+			return err
+		}
+		bars = append(bars, some...)
 	}
 	if only == "" || only == "resp" {
 		b, err := overRESP(out, s, p.respRounds, p.respRequests)

@@ -29,7 +29,8 @@ type deadline struct {
 func newBound(timeout time.Duration) *bound { return &bound{timeout: timeout} }
 
 // limit returns the context for one call, and what to call after it: the context ends
-// after the timeout (at least 15/16 of it) or at ctx's deadline, whichever is earlier.
+// after 14/16 to 15/16 of the timeout, so that the caller hears of it in time, or at ctx's
+// deadline, whichever is earlier.
 // If ctx is cancelled during the call, that is noticed at once only when the timeout is
 // over a quarter of a second; else at the end of the timeout.
 func (b *bound) limit(ctx context.Context) (context.Context, context.CancelFunc) {
@@ -64,8 +65,9 @@ func (b *bound) shared(now time.Time) context.Context {
 	if current != nil && now.Before(current.until) {
 		return current
 	}
-	ctx, stop := context.WithDeadline(context.Background(), now.Add(b.timeout))
-	next := &deadline{ctx, stop, now.Add(b.timeout / 16)}
+	share := b.timeout / 16
+	ctx, stop := context.WithDeadline(context.Background(), now.Add(b.timeout-share))
+	next := &deadline{ctx, stop, now.Add(share)}
 	if b.current.CompareAndSwap(current, next) {
 		return next
 	}

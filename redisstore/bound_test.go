@@ -16,8 +16,8 @@ func TestBoundEndsInTime(t *testing.T) {
 			start := time.Now()
 			ctx, stop := b.limit(context.Background())
 			end, ok := ctx.Deadline()
-			if left := end.Sub(start); !ok || left > timeout || left < timeout*15/16 {
-				t.Fatalf("a call has %v, want 15/16 to all of %v", left, timeout)
+			if left := end.Sub(start); !ok || left > timeout*15/16 || left < timeout*14/16 {
+				t.Fatalf("a call has %v, want 14/16 to 15/16 of %v", left, timeout)
 			}
 			stop()
 			time.Sleep(timeout / 37)

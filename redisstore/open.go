@@ -41,8 +41,9 @@ type config struct {
 // WithPrefix puts another text than "weir:" before every key.
 func WithPrefix(prefix string) Option { return func(c *config) { c.prefix = prefix } }
 
-// WithTimeout bounds each call of the store; the default is 50ms. It must leave room for
-// one round trip; connections are made in the background and may take longer.
+// WithTimeout bounds each call of the store; the default is 50ms. Redis has 14/16 of it at
+// least, so that the caller has the answer in time. It must leave room for one round trip;
+// connections are made in the background and may take longer.
 func WithTimeout(timeout time.Duration) Option { return func(c *config) { c.timeout = timeout } }
 
 // WithClock drives the store by a given clock instead of Redis' own TIME: for tests.

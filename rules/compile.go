@@ -24,16 +24,16 @@ type options struct {
 }
 
 // WithRest has rest called again and again while many rules are read or compiled, about each
-// tenth of a millisecond of work. Who decides requests meanwhile can let them go first
-// there, such as by time.Sleep: rules that are long in the making then hold nobody up.
+// millisecond of work. Who decides requests meanwhile can let them go first there, such as by
+// time.Sleep: rules that are long in the making then hold nobody up.
 func WithRest(rest func()) Option { return func(o *options) { o.rest = rest } }
 
 // Rules and bytes that take about as long as WithRest says.
 const (
-	rulesBuilt  = 32
-	rulesRead   = 32
-	rulesLinted = 8
-	bytesRead   = 1024
+	bytesRead   = 8 << 10
+	rulesRead   = 256
+	rulesBuilt  = 256
+	rulesLinted = 32
 )
 
 // pause rests after every so many of what is counted.

@@ -116,6 +116,19 @@ func TestMistakesOfListsInFiles(t *testing.T) {
 	}
 }
 
+// TestAListIsReadOnce, also where something is wrong with what names it.
+func TestAListIsReadOnce(t *testing.T) {
+	for _, rest := range []string{"", "x", "deny: {user: {file: a.txt}}\n"} {
+		reads := 0
+		read := rules.WithFiles(func(string) ([]byte, error) { reads++; return []byte("10.0.0.1\n"), nil })
+		text := rest + "rules:\n- {name: a, limit: 1/1s, deny: {client.ip: {file: a.txt}}}\n- {name: b, limit: 1/1s, deny: {client.ip: {file: a.txt}}}\n"
+		_, err := rules.Parse("f", []byte(text), read)
+		if reads > 1 || err != nil && rest == "" {
+			t.Errorf("%q: %d times, %v", rest, reads, err)
+		}
+	}
+}
+
 // manyValues are so many values, each in a line.
 func manyValues(n int) string {
 	var b strings.Builder

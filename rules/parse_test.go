@@ -346,6 +346,9 @@ func FuzzParse(f *testing.F) {
 			if !errors.As(err, &list) || len(list.Problems) == 0 || list.Error() == "" {
 				t.Fatalf("not a list of problems: %v", err)
 			}
+			if _, _, lint := rules.Lint("f", text); lint == nil || lint.Error() != err.Error() {
+				t.Fatalf("Lint says %v, and Parse %v", lint, err)
+			}
 			return
 		}
 		set, err := rules.Compile(file)

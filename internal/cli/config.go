@@ -99,9 +99,9 @@ func (l *law) compile(file *rules.File) (*rules.Set, error) {
 	return l.compiler.Compile(file)
 }
 
-// restTime is how long whoever makes rules leaves the processor to others, after each tenth of
-// a millisecond.
-const restTime = 100 * time.Microsecond
+// restTime is how long whoever makes rules leaves the processor to others, after each
+// millisecond or so.
+const restTime = 500 * time.Microsecond
 
 // rest lets requests go first, once there are some.
 func (l *law) rest() {

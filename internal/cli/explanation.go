@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/httplimit"
+	"github.com/weirproject/weir/layers/lease"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -48,6 +49,7 @@ type explanation struct {
 	} `json:"answer"`
 
 	matched []*rules.Rule
+	nodes   int // that share the store
 }
 
 // A checked is one limit that was asked.
@@ -63,6 +65,7 @@ type checked struct {
 	ResetAfter int64  `json:"reset_after_us"`
 	Local      bool   `json:"local,omitempty"`
 	Undecided  bool   `json:"undecided,omitempty"`
+	Leased     string `json:"leased,omitempty"` // what passes at most, where nodes take units ahead
 }
 
 // A skip is a rule that matched and was not asked.
@@ -91,11 +94,20 @@ func (e *explanation) note(v *gate.Verdict) {
 		}
 		e.Checks = append(e.Checks, checked{Rule: c.Rule.Name(), Name: c.Claim.Limit.Name(), Limit: c.Claim.Limit.String(),
 			Key: strings.Clone(c.Claim.Key), Shadow: c.Shadow, Cost: c.Claim.Cost, Remaining: c.Decision.Remaining,
-			RetryAfter: micros(c.Decision.RetryAfter), ResetAfter: micros(c.Decision.ResetAfter), Local: c.Local, Undecided: !c.Decided})
+			RetryAfter: micros(c.Decision.RetryAfter), ResetAfter: micros(c.Decision.ResetAfter), Local: c.Local, Undecided: !c.Decided, Leased: e.leased(&c)})
 	}
 	for _, s := range v.Skips() {
 		e.Skipped = append(e.Skipped, skip{s.Rule.Name(), s.Why.String()})
 	}
+}
+
+// leased is what passes at most under a limit that nodes lease; "" if they do not.
+func (e *explanation) leased(c *gate.Check) string {
+	terms := leaseTerms(c.Rule)
+	if terms.Share == 0 {
+		return ""
+	}
+	return lease.BoundOf(c.Claim.Limit, terms, e.nodes).String()
 }
 
 // event keeps what the door says by itself, without asking the gate.
@@ -167,6 +179,11 @@ func (e *explanation) printRules(b *strings.Builder) {
 		fmt.Fprintf(table, "  %s\t%s\t%s\t%s\n", c.Name, c.Limit, c.state(), c.Key)
 	}
 	table.Flush()
+	for i := range e.Checks {
+		if c := &e.Checks[i]; c.Leased != "" {
+			fmt.Fprintf(b, "  %s on a Redis that %s share: %s\n", c.Name, count(e.nodes, "node"), c.Leased)
+		}
+	}
 	for _, s := range e.Skipped {
 		fmt.Fprintf(b, "  %s is not asked: %s\n", s.Rule, s.Why)
 	}

@@ -8,9 +8,11 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/layers/breaker"
+	"github.com/weirproject/weir/layers/ceiling"
 	"github.com/weirproject/weir/layers/coalesce"
 	"github.com/weirproject/weir/layers/fallback"
 	"github.com/weirproject/weir/layers/lease"
@@ -23,6 +25,10 @@ import (
 
 // layerWords are those of --without.
 var layerWords = []string{"breaker", "coalesce", "recall", "warm"}
+
+// inClusters is how long refusals of a Cluster are believed: one may be for units of another
+// slot that were on their way back.
+const inClusters = time.Second
 
 // A stack is the layers between the gate and a Redis, and the store that stands in for it.
 // From the gate to Redis:
@@ -63,7 +69,7 @@ func newStack(redis weir.Store, c storeConfig, m *observe.Metrics, log *slog.Log
 		word string // of --without; "": it does nothing unless rules ask for it
 		add  func() error
 	}{
-		{"breaker", s.addBreaker}, {"coalesce", s.addCoalesce}, {"recall", s.addRecall}, {"", s.addLease},
+		{"breaker", s.addBreaker}, {"coalesce", s.addCoalesce}, {"recall", s.addRecall}, {"", s.addLease}, {"", s.addCeiling},
 		{"warm", func() error { s.top = local.Warm(s.top); return nil }},
 	} {
 		if slices.Contains(c.without, layer.word) {
@@ -84,7 +90,7 @@ func (s *stack) of(l *weir.Limit) terms { return (*s.terms.Load())[l.Name()] }
 func (s *stack) follow(set *rules.Set) {
 	all := make(map[string]terms)
 	for _, rule := range set.Rules() {
-		t := terms{lease: lease.Terms{Share: float64(rule.LeasePercent()) / 100}, ceiling: rule.LocalCeiling()}
+		t := terms{lease: leaseTerms(rule), ceiling: rule.LocalCeiling()}
 		if t != (terms{}) {
 			for _, limit := range rule.Limits() {
 				all[limit.Name()] = t
@@ -98,6 +104,14 @@ func (s *stack) follow(set *rules.Set) {
 		}
 	}
 	s.terms.Store(&all)
+}
+
+// leaseTerms are those of a rule; of none: no lease.
+func leaseTerms(rule *rules.Rule) lease.Terms {
+	if rule == nil {
+		return lease.Terms{}
+	}
+	return lease.Terms{Share: float64(rule.LeasePercent()) / 100}
 }
 
 func (s *stack) addBreaker() error {
@@ -124,7 +138,7 @@ func (s *stack) changed(c breaker.Change) {
 }
 
 func (s *stack) addCoalesce() error {
-	c, err := coalesce.New(s.top)
+	c, err := coalesce.New(s.top, coalesce.WithTimeout(s.config.timeout))
 	if err != nil {
 		return err
 	}
@@ -134,7 +148,11 @@ func (s *stack) addCoalesce() error {
 
 func (s *stack) addRecall() error {
 	news := &lateNews{config: s.config}
-	r, err := recall.New(s.top, recall.WithNews(news), recall.WithWarn(func(text string) { s.log.Warn(text) }))
+	longest := recall.DefaultLongest
+	if scheme, _, _ := strings.Cut(s.config.url, "://"); strings.HasSuffix(scheme, "+cluster") {
+		longest = inClusters
+	}
+	r, err := recall.New(s.top, recall.WithNews(news), recall.WithLongest(longest), recall.WithWarn(func(text string) { s.log.Warn(text) }))
 	if err != nil {
 		return err
 	}
@@ -153,6 +171,19 @@ func (s *stack) addLease() error {
 	s.metrics.Count("weir_lease_taken_total", "Requests that were paid for ahead of need.", func() int64 { return l.Stats().Taken })
 	s.metrics.Count("weir_lease_returned_total", "Requests that were paid for ahead of need, were not needed, and went back.", func() int64 { return l.Stats().Returned })
 	s.metrics.Count("weir_lease_lost_total", "Requests that were paid for ahead of need, were not needed, and stay charged because their way back failed.", func() int64 { return l.Stats().Lost })
+	return nil
+}
+
+func (s *stack) addCeiling() error {
+	c, err := ceiling.New(s.top, memstore.New(memstore.WithMaxKeys(s.config.maxKeys)), func(l *weir.Limit) (float64, bool) {
+		t := s.of(l)
+		return t.ceiling, t.ceiling > 0
+	})
+	if err != nil {
+		return err
+	}
+	s.top = c.Store()
+	s.metrics.Count("weir_ceiling_refused_total", "Decisions that a rule's local_ceiling refused.", func() int64 { return c.Refused() })
 	return nil
 }
 

@@ -100,11 +100,11 @@ func (l *live) sources() (list []observe.Source) {
 
 // swap puts rules in force, where gate and metrics are to know of them.
 func (l *live) swap(set *rules.Set) error {
+	if l.stack != nil {
+		l.stack.follow(set) // first, so that no request meets new rules and old terms
+	}
 	if err := l.gate.Swap(set); err != nil {
 		return err
-	}
-	if l.stack != nil {
-		l.stack.follow(set)
 	}
 	l.metrics.Rules(set, time.Now())
 	l.keepSets(set)

@@ -54,7 +54,7 @@ func layered(t *testing.T, s weir.Store) weir.Store {
 	if err != nil {
 		t.Fatal(err)
 	}
-	together, err := coalesce.New(b.Store())
+	together, err := coalesce.New(b.Store(), coalesce.WithTimeout(budget))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -261,12 +261,12 @@ func (s *scratch) fresh(claims []weir.Claim, decisions []weir.Decision) {
 	s.lower(claims, decisions)
 }
 
-// lower corrects decisions by what the buckets say.
+// lower corrects decisions that know of no refusal by what the buckets say.
 func (s *scratch) lower(claims []weir.Claim, decisions []weir.Decision) {
 	for j, i := range s.places {
 		d, mine := &decisions[i], &s.decisions[j]
 		d.Remaining = min(d.Remaining, mine.Remaining)
-		d.RetryAfter = max(d.RetryAfter, mine.RetryAfter)
+		d.RetryAfter = mine.RetryAfter
 		d.ResetAfter = max(d.ResetAfter, mine.RetryAfter)
 		if claims[i].Cost > claims[i].Limit.Most() {
 			d.RetryAfter = weir.Never

@@ -196,6 +196,7 @@ func TestTheDefaultLeavesAFifth(t *testing.T) {
 		weir.Calendar{Limit: 100, Unit: weir.Month}:                                     240,
 		weir.SlidingCounter{Limit: 100, Window: time.Minute, Slices: 6}:                 240,
 		weir.SlidingLog{Limit: 1, Window: time.Minute}:                                  2,
+		weir.SlidingLog{Limit: 7, Window: time.Minute}:                                  9,
 	} {
 		next, c, clock := driven(t, ceiling.Every)
 		limit := weir.MustLimit("limit", spec)
@@ -447,48 +448,6 @@ func (f *failing) Reset(ctx context.Context, claims []weir.Claim) error {
 		return f.err
 	}
 	return f.Store.Reset(ctx, claims)
-}
-
-func TestBatches(t *testing.T) {
-	next, c, _ := driven(t, ceiling.Every)
-	batcher := c.Store().(weir.Batcher)
-	limit := weir.MustLimit("limit", weir.SlidingLog{Limit: 10, Window: time.Hour})
-	request := func(key string, cost, times int64) weir.Request {
-		return weir.Request{Claims: []weir.Claim{{Key: key, Limit: limit, Cost: cost}}, Times: times,
-			Decisions: make([]weir.Decision, max(times, 1)), Granted: 77, Err: errors.New("before")}
-	}
-	batch := []weir.Request{request("a", 1, 10), request("b", 1, 11), request("c", 1, 0)}
-	batcher.DecideBatch(background, batch)
-	if batch[0].Granted != 10 || batch[1].Granted != 11 || batch[2].Granted != 0 || batch[1].Err != nil || c.Refused() != 0 {
-		t.Fatalf("%+v", batch)
-	}
-	batch = []weir.Request{request("a", 1, 5), request("b", 1, 1), request("d", -1, 1), request("e", 1, 1), request("b", 1, 0)}
-	batcher.DecideBatch(background, batch)
-	cut := weir.Decision{RetryAfter: 5 * time.Minute, ResetAfter: 5 * time.Minute}
-	if r := batch[0]; r.Granted != 2 || r.Err != nil || !slices.Equal(r.Decisions, []weir.Decision{{}, {}, cut, cut, cut}) {
-		t.Errorf("cut: %+v", r)
-	}
-	var input *weir.InputError
-	if !errors.As(batch[2].Err, &input) {
-		t.Errorf("wrong: %+v", batch[2])
-	}
-	if batch[1].Granted != 1 || batch[3].Granted != 1 || batch[4].Granted != 0 || batch[4].Decisions[0].RetryAfter != 0 {
-		t.Errorf("%+v", batch)
-	}
-	asked := next.asked.Load()
-	batch = []weir.Request{request("a", 1, 2), request("b", 1, 0)}
-	batch[1].Decisions = nil
-	batcher.DecideBatch(background, batch)
-	full := weir.Decision{RetryAfter: 5 * time.Minute, ResetAfter: time.Hour, At: epoch}
-	if r := batch[0]; r.Granted != 0 || r.Err != nil || !slices.Equal(r.Decisions, []weir.Decision{full, full}) || batch[1].Err != nil {
-		t.Errorf("refused: %+v", batch)
-	}
-	if next.asked.Load() != asked || c.Refused() != 3+2 {
-		t.Errorf("asked %d more, %d refused", next.asked.Load()-asked, c.Refused())
-	}
-	if _, ok := newCeiling(t, &failing{Store: memstore.New()}, memstore.New(), ceiling.Every).Store().(weir.Batcher); ok {
-		t.Error("a store that decides no batches seems to")
-	}
 }
 
 func TestWhatIsMissingIsSaid(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/weirproject/weir"
 )
@@ -28,6 +29,7 @@ type batch struct {
 	index   [2 * mostClaims]uint8 // by hash: 1 + the place in groups, 0: none
 	claims  int
 	waiting int
+	opened  time.Time // when the first of them came
 	sealed  bool
 
 	requests  []weir.Request
@@ -52,7 +54,7 @@ var batches = sync.Pool{New: func() any { return new(batch) }}
 
 func newBatch() *batch {
 	b := batches.Get().(*batch)
-	b.done = make(chan struct{})
+	b.done, b.opened = make(chan struct{}), time.Now()
 	return b
 }
 

@@ -28,6 +28,7 @@ import (
 	"math/bits"
 	"runtime"
 	"sync/atomic"
+	"time"
 
 	"github.com/weirproject/weir"
 )
@@ -42,9 +43,21 @@ type Store struct {
 	next    weir.Store
 	batcher weir.Batcher // next
 	seed    maphash.Seed
+	timeout time.Duration
 	lanes   []lane
 	closed  atomic.Bool
 }
+
+// An Option changes what New makes.
+type Option func(*Store)
+
+// WithTimeout is for how long a caller waits at most, from when it asks; more than 0. The
+// trip of those who have waited for another has what is left of it, where otherwise a store
+// that froze would keep them for its own timeout twice. Give it the timeout of the store.
+func WithTimeout(timeout time.Duration) Option { return func(s *Store) { s.timeout = timeout } }
+
+// longest is the timeout where none is given: none that matters.
+const longest = 24 * time.Hour
 
 // coresALane is how many cores share a lane. More lanes mean less waiting for a mutex, and
 // smaller batches.
@@ -54,10 +67,20 @@ const coresALane = 4
 // callers wait, so that is an error.
 //
 // A batch is decided in a context of its own, without the values of any caller's and
-// without a deadline: next must bound its calls in time itself, as redisstore does. Next
-// belongs to the layer from then on, whose Close closes it.
-func New(next weir.Store) (*Store, error) {
-	return newStore(next, max(1, runtime.GOMAXPROCS(0)/coresALane))
+// without a deadline but that of WithTimeout: next must bound its calls in time itself, as
+// redisstore does. Next belongs to the layer from then on, whose Close closes it.
+func New(next weir.Store, opts ...Option) (*Store, error) {
+	s, err := newStore(next, max(1, runtime.GOMAXPROCS(0)/coresALane))
+	if err != nil {
+		return nil, err
+	}
+	for _, opt := range opts {
+		opt(s)
+	}
+	if s.timeout <= 0 {
+		return nil, &weir.InputError{Field: "timeout", Given: s.timeout, Allowed: "more than 0"}
+	}
+	return s, nil
 }
 
 func newStore(next weir.Store, lanes int) (*Store, error) {
@@ -66,7 +89,7 @@ func newStore(next weir.Store, lanes int) (*Store, error) {
 		return nil, &weir.InputError{Field: "next", Given: fmt.Sprintf("%T", next),
 			Allowed: "a store that is a weir.Batcher, such as redisstore's"}
 	}
-	return &Store{next: next, batcher: batcher, seed: maphash.MakeSeed(), lanes: make([]lane, lanes)}, nil
+	return &Store{next: next, batcher: batcher, seed: maphash.MakeSeed(), timeout: longest, lanes: make([]lane, lanes)}, nil
 }
 
 // Decide implements weir.Store.
@@ -138,8 +161,20 @@ func (s *Store) hash(claims []weir.Claim) (hash uint64) {
 func (s *Store) send(l *lane, b *batch) {
 	defer s.end(l, trip{batch: b})
 	defer b.finish()
-	s.batcher.DecideBatch(context.Background(), b.requests)
+	ctx, stop := s.bound(b)
+	defer stop()
+	s.batcher.DecideBatch(ctx, b.requests)
 	b.returned = true
+}
+
+// bound is the context of a trip. A deadline of its own costs a timer, so that it has one
+// only where its callers have waited for a part of their time that counts.
+func (s *Store) bound(b *batch) (context.Context, context.CancelFunc) {
+	part := s.timeout / 16
+	if time.Since(b.opened) < part {
+		return context.Background(), func() {}
+	}
+	return context.WithDeadline(context.Background(), b.opened.Add(s.timeout-part))
 }
 
 // end is called when a trip has ended, and begins the next if somebody waits.

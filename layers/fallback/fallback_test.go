@@ -49,7 +49,7 @@ func (f *faulty) Reset(ctx context.Context, claims []weir.Claim) error {
 	return f.Store.Reset(ctx, claims)
 }
 
-var away = fmt.Errorf("%w: gone", weir.ErrUnavailable)
+var errAway = fmt.Errorf("%w: gone", weir.ErrUnavailable)
 
 // byName is a policy: a limit's name is its word.
 func byName(limit *weir.Limit) fallback.Policy {
@@ -103,7 +103,7 @@ func TestFaultsAndPolicies(t *testing.T) {
 		err      error
 		answered bool
 	}{
-		{"unavailable", background, away, true},
+		{"unavailable", background, errAway, true},
 		{"unavailable by its own timeout", background, fmt.Errorf("%w: %w", weir.ErrUnavailable, context.DeadlineExceeded), true},
 		{"wrong input", background, input, false},
 		{"foreign state", background, weir.ErrForeignState, false},
@@ -191,7 +191,7 @@ func wantMarked(t *testing.T, claims []weir.Claim, decisions []weir.Decision) {
 // Wrong input is none of the store's business, even where the store does not say so.
 func TestWrongInputIsNoWayToPass(t *testing.T) {
 	shared, _, store := setup(t)
-	shared.err = away
+	shared.err = errAway
 	bad := claims("allow")
 	bad[0].Cost = -1
 	none := claims("allow")
@@ -206,7 +206,7 @@ func TestWrongInputIsNoWayToPass(t *testing.T) {
 
 func TestAPeekIsAnsweredAndChangesNothing(t *testing.T) {
 	shared, _, store := setup(t)
-	shared.err = away
+	shared.err = errAway
 	all := claims("local", "allow")
 	d := make([]weir.Decision, 2)
 	for range 2 {
@@ -232,7 +232,7 @@ func TestWhoGrantedIsRefunded(t *testing.T) {
 	}
 	store.Decide(background, one, 1, d)
 	byShared := d[0].At
-	shared.err = away
+	shared.err = errAway
 	store.Decide(background, one, 1, d)
 	byLocal := d[0].At
 	if left(shared.Store) != 3 || left(local) != 0 {
@@ -252,7 +252,7 @@ func TestWhoGrantedIsRefunded(t *testing.T) {
 
 func TestARefundOfWhatWasAllowed(t *testing.T) {
 	shared, local, store := setup(t)
-	shared.err = away
+	shared.err = errAway
 	both := claims("allow", "local")
 	d := make([]weir.Decision, 2)
 	if granted, _ := store.Decide(background, both, 1, d); granted != 1 || d[0].At != d[1].At {
@@ -286,7 +286,7 @@ func TestReservationsAcrossAnOutage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	shared.err = away
+	shared.err = errAway
 	if err := before.Renew(background); err != nil {
 		t.Errorf("what is held cannot be kept while the store is away: %v", err)
 	}
@@ -306,7 +306,7 @@ func TestReservationsAcrossAnOutage(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	shared.err = away
+	shared.err = errAway
 	for _, key := range []string{"key", "third"} {
 		if _, err := limiter.Reserve(background, key, 1); err != nil {
 			t.Errorf("%s after it was cancelled: %v", key, err)
@@ -318,7 +318,7 @@ func TestResetForgetsInBoth(t *testing.T) {
 	shared, local, store := setup(t)
 	one := claims("local")
 	store.Decide(background, one, 2, nil)
-	shared.err = away
+	shared.err = errAway
 	if err := store.Reset(background, one); !errors.Is(err, weir.ErrUnavailable) {
 		t.Errorf("the store that was not reset: %v", err)
 	}
@@ -330,7 +330,7 @@ func TestResetForgetsInBoth(t *testing.T) {
 }
 
 func TestWithoutAPolicyTheLocalStoreDecides(t *testing.T) {
-	store, err := fallback.New(&faulty{memstore.New(), away}, memstore.New(), nil)
+	store, err := fallback.New(&faulty{memstore.New(), errAway}, memstore.New(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -338,7 +338,7 @@ func TestWithoutAPolicyTheLocalStoreDecides(t *testing.T) {
 		t.Errorf("granted %d, %v", granted, err)
 	}
 	store.Close()
-	shut, err := fallback.New(&faulty{memstore.New(), away}, store, nil)
+	shut, err := fallback.New(&faulty{memstore.New(), errAway}, store, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

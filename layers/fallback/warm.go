@@ -11,11 +11,11 @@ import (
 // hands out no fresh budget. Put it below what gathers requests: it is told once for all of
 // them. It decides batches (weir.Batcher) if next does; it is no weir.Shortcut.
 //
-// The local store counts what went through this node, and only up to its share, where the
-// limit is a bucket or a log: a node that serves more than its share would otherwise be in debt
-// for hours after the switch. What next refunds is refunded there too; it may give back more
-// than was counted, so that a share may be fresh again. Leases are known there as they are
-// taken, renewed and released through this node.
+// The local store counts what went through this node; in a bucket only as far as its share goes,
+// or a node that serves more than that would be in debt for hours after the switch. What next
+// refunds is refunded there too; to a bucket that may be more than was counted, so that at most
+// a share is there again. Of a log it is not: what was taken counts until its window is over.
+// Leases are known there as they are taken, renewed and released through this node.
 //
 // Closing it closes next and not the local store.
 func (l *LocalStore) Warm(next weir.Store) weir.Store {
@@ -94,21 +94,15 @@ func (l *LocalStore) note(claims []weir.Claim, times int64) {
 	defer l.done(mine)
 	for i := range *mine {
 		one := (*mine)[i : i+1]
-		if one[0].Limit != claims[i].Limit && saturates(one[0].Limit) {
+		// A bucket's debt would take as many times longer to repay as there are nodes. Windows
+		// end by themselves, and what is refunded to them should have been counted.
+		if one[0].Limit != claims[i].Limit && one[0].Limit.Algorithm() == weir.AlgorithmTokenBucket {
 			l.take(one, times)
 			continue
 		}
 		one[0].Cost = min(one[0].Cost*times, weir.MaxUnits)
 		l.store.Charge(context.Background(), one, nil)
 	}
-}
-
-// saturates reports whether a share of the limit is counted only until nothing is left. The
-// debt of a bucket would take as many times longer to repay as there are nodes, and a log
-// would remember the entries of the whole limit. Windows end by themselves, and what is
-// refunded to them should have been counted.
-func saturates(limit *weir.Limit) bool {
-	return limit.Algorithm() == weir.AlgorithmTokenBucket || limit.Algorithm() == weir.AlgorithmSlidingLog
 }
 
 // take takes a claim's cost times over, or as much of that as is left.

@@ -112,6 +112,17 @@ func TestASwitchLeavesTheShare(t *testing.T) {
 	}
 }
 
+// What fits is counted as it is, and of what does not, as much as does.
+func TestCostsAreCounted(t *testing.T) {
+	for _, c := range []struct{ cost, times, left int64 }{{3, 2, 4}, {3, 3, 1}, {3, 4, 0}, {11, 1, 0}, {1, 10, 0}, {1, 20, 0}, {10, 2, 0}} {
+		f, limit := newFleet(t, 2), weir.MustLimit("limit", weir.PerDay(20))
+		ask(t, f.warm[0], limit, c.cost, c.times)
+		if left := ask(t, f.locals[0], limit, 1, 100); left != c.left {
+			t.Errorf("%d × %d leave %d of 10, want %d", c.times, c.cost, left, c.left)
+		}
+	}
+}
+
 // A node through which all went was beyond its share for long. It is not made to pay for it.
 func TestNoDebtIsCarriedOver(t *testing.T) {
 	for _, spec := range []weir.Spec{
@@ -131,6 +142,27 @@ func TestNoDebtIsCarriedOver(t *testing.T) {
 		f.after(time.Second)
 		if got := ask(t, f.locals[0], limit, 1, 1000); got != 25 {
 			t.Errorf("%s: %d granted in the second after an hour of all the traffic, want a quarter of 100", spec, got)
+		}
+	}
+}
+
+// A log remembers what the node was granted beyond its share, until its window is over.
+func TestALogIsMirrored(t *testing.T) {
+	f, limit := newFleet(t, 4), weir.MustLimit("limit", weir.SlidingLog{Limit: 100, Window: time.Second})
+	for range 10 {
+		f.after(100 * time.Millisecond)
+		ask(t, f.warm[0], limit, 1, 10)
+	}
+	for i := range 10 {
+		f.after(100 * time.Millisecond)
+		want := int64(0)
+		if i == 7 { // 20 are left in the window, of a share of 25; then these 5, and the share is used
+			want = 5
+		} else if i > 7 {
+			want = 10
+		}
+		if got := ask(t, f.locals[0], limit, 1, 100); got != want {
+			t.Errorf("%d ms after the switch %d were granted, want %d", 100*(i+1), got, want)
 		}
 	}
 }
@@ -284,21 +316,36 @@ func TestOnlyGrantsAreCounted(t *testing.T) {
 	warm.Decide(background, one, 1, nil)
 	one[0].Cost = 1
 	warm.Decide(background, one, 0, nil)
-	shared.err = away
+	shared.err = errAway
 	warm.Decide(background, one, 1, nil)
 	warm.Charge(background, one, nil)
 	warm.Reset(background, one)
+	held := []weir.Claim{{Key: "key", Limit: weir.MustLimit("held", weir.Concurrency{Limit: 4, TTL: time.Hour}), Cost: 1, Lease: "lease"}}
+	warm.Decide(background, held, 1, nil)
+	batch := []weir.Request{{Claims: held, Times: 1}}
+	local.Warm(batching{shared}).(weir.Batcher).DecideBatch(background, batch)
+	shared.err = nil
+	held[0].Cost = 5
+	local.Warm(batching{shared}).(weir.Batcher).DecideBatch(background, batch)
+	held[0].Renew = true
+	warm.Decide(background, held, 1, nil) // it is not held there
+	local.Warm(batching{shared}).(weir.Batcher).DecideBatch(background, batch)
+	if granted, err := local.Decide(background, held, 1, nil); granted != 0 || err != nil || batch[0].Granted != 0 {
+		t.Errorf("a lease that nobody granted is held: %d, %v", granted, err)
+	}
 	d := make([]weir.Decision, 1)
 	if local.Decide(background, one, 0, d); d[0].ResetAfter != 0 {
 		t.Errorf("something was counted: %+v", d[0])
 	}
 	shared.err = nil
+	one = append(one, weir.Claim{Key: "key", Limit: weir.MustLimit("bucket", weir.PerDay(4)), Cost: 1})
+	d = make([]weir.Decision, 2)
 	warm.Decide(background, one, 1, d)
-	shared.err = away
+	shared.err = errAway
 	warm.Refund(background, one, d[0].At, nil)
 	warm.Reset(background, one)
-	if local.Decide(background, one, 0, d); d[0].Remaining != 1 {
-		t.Errorf("what failed there was done here: %+v", d[0])
+	if local.Decide(background, one, 0, d); d[0].Remaining != 1 || d[1].Remaining != 1 {
+		t.Errorf("what failed there was done here: %+v", d)
 	}
 }
 

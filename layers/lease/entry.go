@@ -25,7 +25,7 @@ type entry struct {
 	// Under Store.mu:
 	want      int64   // requests in half a holding time, by the key's rate
 	flight    *flight // the call that takes the next grant
-	rests     int64   // until then it asks singly
+	rests     int64   // it is kept until then, wanting nothing
 	gone      bool    // it left the table
 	forgotten []bool  // claims that were reset: what is charged to them no longer is
 }

@@ -33,7 +33,8 @@ const (
 // A lease is of all claims of a decision together: their keys, limits and costs, in their
 // order. It is taken where all of them may be leased; where one may not, the decision
 // passes through. So do peeks, requests for several at once (times other than 1), costs
-// of 0, decisions that nobody wants to see (nil), Charge and Refund.
+// of 0, decisions that nobody wants to see (nil), Charge and Refund. A limit with other
+// numbers is another limit: the old one's lease goes back when its time is over.
 //
 // A decision from a lease is as of the instant at which its unit was charged: At and
 // ResetAfter are of that instant, so that Refund finds the unit and their sum stays true.
@@ -219,8 +220,8 @@ func (s *Store) Stats() Stats {
 	return s.stats
 }
 
-// Close implements weir.Store. It waits, no longer than twice the timeout, for calls under
-// way and gives all units back; then it closes the store below.
+// Close implements weir.Store. It waits for calls under way and gives all units back, which
+// takes three timeouts at most; then it closes the store below.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	if s.closed {

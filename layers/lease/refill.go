@@ -26,10 +26,10 @@ func (s *Store) join(ctx context.Context, e *entry) *flight {
 	if e.flight != nil {
 		return e.flight
 	}
-	old := e.grant.Load()
-	if e.gone || now < e.rests {
+	if e.gone {
 		return nil
 	}
+	old := e.grant.Load()
 	if old.live(now) {
 		return s.landed
 	}
@@ -90,8 +90,8 @@ func (g *grant) land(e *entry, sent, now int64) {
 	}
 }
 
-// rest is how many holding times a key asks singly after a grant that came too late to be
-// spent: the store is slower than leases may be held.
+// rest is how many holding times a key is kept that asks singly, because a grant came too late
+// to be spent: the store is slower than leases may be held.
 const rest = 10
 
 // land puts a grant into its entry. It is false where nobody will spend it or look after it.

@@ -59,7 +59,7 @@ func (s *Store) due() (due []*entry) {
 }
 
 // idle reports whether an entry holds nothing, and nobody asks for it often enough. One that
-// rests is not: forgotten, it would be leased again at once.
+// rests is kept: forgotten, it would be leased again at once.
 // Under Store.mu.
 func (e *entry) idle(now int64) bool {
 	if g := e.grant.Load(); e.flight != nil || now < e.rests || g != nil && g.left.Load() > 0 {

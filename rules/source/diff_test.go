@@ -1,7 +1,9 @@
 package source
 
 import (
+	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -64,15 +66,19 @@ func TestDiff(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			var lines []string
-			for _, c := range Diff(test.old, test.new) {
-				lines = append(lines, c.String())
-			}
-			if got := strings.Join(lines, "\n"); got != test.want {
+			if got := lines(Diff(test.old, test.new)); got != test.want {
 				t.Errorf("it says\n%s\nnot\n%s", got, test.want)
 			}
 		})
 	}
+}
+
+func lines(changes []Change) string {
+	var list []string
+	for _, c := range changes {
+		list = append(list, c.String())
+	}
+	return strings.Join(list, "\n")
 }
 
 // overriding is a rule with other limits for one client.
@@ -100,5 +106,60 @@ func TestChangesThatAreKept(t *testing.T) {
 	old, new := file(spec("a", "1/1s")), file(spec("a", "9/1s"))
 	if slices.ContainsFunc(Diff(old, new), func(c Change) bool { return c.Anew != "" || c.Kind != Changed }) {
 		t.Error("new numbers start counts anew")
+	}
+}
+
+// TestDiffOfMany: a rule that was added, removed or moved among many leaves the others alone,
+// whether they were read again or lie where they lay.
+func TestDiffOfMany(t *testing.T) {
+	many := func() []rules.Spec {
+		var list []rules.Spec
+		for i := range 100 {
+			s := spec("r"+strconv.Itoa(i), "5/1m")
+			s.Key, s.Match.Header, s.EnforcePercent = []string{"user"}, map[string][]string{"X": {"a", "b"}}, new(int)
+			list = append(list, s)
+		}
+		return list
+	}
+	old := many()
+	for _, again := range [][]rules.Spec{old, many()} {
+		for _, test := range []struct {
+			what string
+			list []rules.Spec
+			want string
+		}{
+			{"the same", again, ""},
+			{"the last", slices.Concat(again[:99], []rules.Spec{spec("r99", "6/1m")}), "r99: match, key, limit, enforce_percent changed; counts start anew: its key is another"},
+			{"one more", slices.Concat(again, []rules.Spec{spec("more", "1/1s")}), "more: added"},
+			{"one before", slices.Concat([]rules.Spec{spec("more", "1/1s")}, again), "more: added"},
+			{"one less", again[:99], "r99: removed"},
+			{"without the first", again[1:], "r0: removed"},
+			{"another order", slices.Concat(again[50:], again[:50]), ""},
+		} {
+			if got := lines(Diff(file(old...), file(test.list...))); got != test.want {
+				t.Errorf("%s: got %s, want %s", test.what, got, test.want)
+			}
+		}
+	}
+}
+
+// TestAlikeIsDeepEqual: what is seen quickly is so.
+func TestAlikeIsDeepEqual(t *testing.T) {
+	one, two := 1, 2
+	values := []rules.Spec{{}, {Name: "a"}, {Limit: []string{}}, {Limit: []string{"a"}}, {Limit: []string{"b"}}, {Limit: []string{"a", "b"}},
+		{Match: rules.Match{Header: map[string][]string{"X": nil}}}, {Match: rules.Match{Header: map[string][]string{"X": {"a"}}}},
+		{Match: rules.Match{Path: "/"}}, {Cost: rules.Cost{Units: 1}}, {Cost: rules.Cost{Units: 2}}, {EnforcePercent: &one}, {EnforcePercent: &two},
+		{LocalCeiling: 1.5}, {Overrides: []rules.Override{{Key: []string{"a"}}}}, {Overrides: []rules.Override{{Key: []string{"b"}}}}}
+	for i := range values {
+		for j := range values {
+			a, b := values[i], values[j]
+			quick := alike(reflect.ValueOf(&a).Elem(), reflect.ValueOf(&b).Elem())
+			if quick && !reflect.DeepEqual(a, b) || !quick && i == j {
+				t.Errorf("%+v and %+v: %v", a, b, quick)
+			}
+			if same := len(changed(&a, &b)) == 0; same != (len(differing(reflect.ValueOf(a), reflect.ValueOf(b))) == 0) {
+				t.Errorf("%+v and %+v: %v", a, b, same)
+			}
+		}
 	}
 }

@@ -72,3 +72,24 @@ func TestAllFieldsAreSeen(t *testing.T) {
 		}
 	}
 }
+
+// What need not be laid over anything is not copied: a compiler sees then that it is the same.
+func TestMergeSharesWhatStandsAlone(t *testing.T) {
+	only, none := file(spec("x", "1/1s"), spec("y", "1/1s")), &rules.File{Name: "n", Store: "memory"}
+	if m := Merge(Part{"one", only}); m.File != only || !slices.Equal(m.From, []string{"one", "one"}) {
+		t.Errorf("one part became %+v from %v", m.File, m.From)
+	}
+	only.Rules = append(make([]rules.Spec, 0, 9), only.Rules...)
+	for _, parts := range [][]Part{{{"n", none}, {"one", only}}, {{"one", only}, {"n", none}}} {
+		m := Merge(parts...)
+		if &m.File.Rules[0] != &only.Rules[0] || len(m.File.Rules) != 2 || !slices.Equal(m.From, []string{"one", "one"}) || m.File.Store != "memory" {
+			t.Errorf("%s: %+v from %v", m.File.Name, m.File, m.From)
+		}
+		if cap(m.File.Rules) > 2 || only.Store != "" {
+			t.Error("the part can be changed")
+		}
+	}
+	if m := Merge(); len(m.File.Rules)+len(m.From) != 0 {
+		t.Errorf("no parts are %+v", m)
+	}
+}

@@ -21,7 +21,7 @@ func TestEachIsMadeOnce(t *testing.T) {
 	l := New(func(of *weir.Limit, by float64) *weir.Limit { made++; return times(of, by) })
 	a, b := limit(3), limit(4)
 	for range 3 {
-		if l.Of(a, 2).Capacity() != 6 || l.Of(b, 2).Capacity() != 8 || l.Of(a, 2) != l.Of(a, 2) {
+		if again := l.Of(a, 2); again.Capacity() != 6 || l.Of(b, 2).Capacity() != 8 || l.Of(a, 2) != again {
 			t.Fatalf("%v of %v, %v of %v", l.Of(a, 2), a, l.Of(b, 2), b)
 		}
 	}

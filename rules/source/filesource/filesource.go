@@ -218,10 +218,13 @@ func (r *reader) read() source.News {
 		return source.News{Err: err}
 	}
 	r.shelf.fill(texts, r.compiler, r.parse...)
-	if err := unmoved(texts); err != nil { // the lists may be newer than what names them
-		return source.News{Err: err}
+	lists := r.shelf.lists()
+	if len(lists) > 0 { // they may be newer than what names them
+		if err := unmoved(texts); err != nil {
+			return source.News{Err: err}
+		}
 	}
-	revision := revisionOf(texts, r.shelf.lists())
+	revision := revisionOf(texts, lists)
 	if revision != r.seen.Revision {
 		file, err := r.shelf.parse(r.disk.name, texts, r.compiler)
 		r.seen = source.News{File: file, Err: err, Revision: revision}

@@ -3,6 +3,7 @@ package filesource
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
@@ -217,5 +218,40 @@ func TestOnlyListsThatChangedAreParsedAgain(t *testing.T) {
 	}
 	if without, with := revisionOf(texts, nil), one; without == with {
 		t.Error("the revision does not cover the list")
+	}
+}
+
+// TestTheLawIsCompiledOnce: what was compiled for its check need not be compiled by who is
+// told of it, of a file and of a directory.
+func TestTheLawIsCompiledOnce(t *testing.T) {
+	text := func(name string) string {
+		var b strings.Builder
+		b.WriteString("rules:\n")
+		for i := range 300 {
+			fmt.Fprintf(&b, "- {name: %s%d, limit: 1/1s}\n", name, i)
+		}
+		return b.String()
+	}
+	dir := t.TempDir()
+	write(t, dir+"/a.yaml", text("a"))
+	write(t, dir+"/b.yaml", text("b"))
+	for path, n := range map[string]int{dir + "/a.yaml": 300, dir: 600} {
+		work := 0
+		compiler := rules.NewCompiler(rules.WithRest(func() { work++ }))
+		s, err := New(path, WithCompiler(compiler))
+		do(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		news, ended := make(chan source.News), make(chan error)
+		go func() { ended <- s.Run(ctx, news) }()
+		first := <-news
+		cancel()
+		<-ended
+		if work == 0 {
+			t.Fatal("it was not compiled by this compiler")
+		}
+		work = 0
+		if set, err := compiler.Compile(first.File); err != nil || work > 0 || len(set.Rules()) != n {
+			t.Errorf("%s was compiled again: %v", path, err)
+		}
 	}
 }

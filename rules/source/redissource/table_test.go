@@ -2,6 +2,7 @@ package redissource
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 
@@ -201,4 +202,147 @@ func FuzzMessage(f *testing.F) {
 			t.Fatalf("the hashes are not the truth: %v", again.warning)
 		}
 	})
+}
+
+// many are n rules of users, and those that the test says.
+func many(n int, texts map[string]string) map[string]reading {
+	all := make(map[string]string)
+	for i := range n {
+		all[fmt.Sprintf("u%03d", i)] = fmt.Sprint("limitType=USER limitTarget=u", i)
+	}
+	maps.Copy(all, texts)
+	return hashes(all)
+}
+
+// TestManyAreCheckedAtOnce, and one by one where that finds something wrong: the fields of
+// both kinds of mistakes are right, each by itself.
+func TestManyAreCheckedAtOnce(t *testing.T) {
+	const mistake, other = "strategy=SLIDING_COUNTER slices=7", "limitType=INTERFACE limitTarget=/a/**/b"
+	names := func(table *table) (n int, some string) {
+		law := table.law()
+		for _, spec := range law.file.Rules {
+			if spec.Name[0] != 'u' {
+				some += spec.Name + " " + spec.Limit[0] + ", "
+			}
+		}
+		if law.warning != nil {
+			some += law.warning.Error()
+		}
+		return len(law.file.Rules), some
+	}
+	for _, few := range []bool{false, true} {
+		table := newTable(prefix, 1000)
+		read(table, many(100, map[string]string{"a": "", "b": ""}))
+		if n, some := names(table); n != 102 || some != "a token_bucket 100/60s, b token_bucket 100/60s, " {
+			t.Fatalf("%d rules: %s", n, some)
+		}
+		if few {
+			for name, text := range map[string]string{"a": mistake, "b": "limitCount=7", "c": other, "d": mistake + " enabled=false", "e": "limitCount=8"} {
+				table.put(prefix+name, reading{fields: usual(text)})
+			}
+		} else {
+			next := many(100, map[string]string{"a": mistake, "b": "limitCount=7", "c": other, "d": mistake + " enabled=false", "e": "limitCount=8"})
+			for i := range 100 {
+				next[fmt.Sprintf("%su%03d", prefix, i)].fields["limitCount"] = "55"
+			}
+			read(table, next)
+		}
+		n, some := names(table)
+		want := []string{"a token_bucket 100/60s, b token_bucket 7/60s, e token_bucket 8/60s, rate_limit_config:a: limitCount, timeWindow cannot be used: ",
+			"; the last good version of this rule stays in force\n", "rate_limit_config:c: limitTarget is \"/a/**/b\": ", "; this rule is not in force\nrate_limit_config:d: limitCount, timeWindow cannot be used: "}
+		for _, part := range want {
+			if n != 103 || !strings.Contains(some, part) {
+				t.Errorf("few %v: %d rules: %s\nwithout %s", few, n, some, part)
+			}
+		}
+		if again, same := names(table); again != n || same != some {
+			t.Errorf("few %v: told again it is %d rules: %s", few, again, same)
+		}
+	}
+}
+
+// TestWhatIsNotInTheLawIsCheckedToo: the law says nothing of a rule that is switched off.
+func TestWhatIsNotInTheLawIsCheckedToo(t *testing.T) {
+	table := newTable(prefix, 1000)
+	read(table, hashes(map[string]string{"a": "", "b": "", "c": ""}))
+	expect(t, table, "a 100/60s, b 100/60s, c 100/60s", "")
+	const off = "strategy=SLIDING_COUNTER slices=7 enabled=false"
+	read(table, hashes(map[string]string{"a": off, "b": "limitCount=5", "c": "", "d": off}))
+	expect(t, table, "a 100/60s, b 5/60s, c 100/60s", "; the last good version of this rule stays in force\nrate_limit_config:d: ")
+}
+
+// TestAHashThatIsGoneIsCalledNoMore: its id is free for another one.
+func TestAHashThatIsGoneIsCalledNoMore(t *testing.T) {
+	table := newTable(prefix, 10)
+	read(table, hashes(map[string]string{"a": "id=m"}))
+	table.hear(`{"id":"m","deleted":true}`)
+	table.hear(`{"id":"m","limitType":"GLOBAL","limitCount":7,"timeWindow":60,"strategy":"TOKEN_BUCKET","enabled":true}`)
+	expect(t, table, "m 7/60s", "")
+}
+
+// TestTheLawIsCompiledOnce: who is told of it and has the same compiler need not do it.
+func TestTheLawIsCompiledOnce(t *testing.T) {
+	work := 0
+	compiler := rules.NewCompiler(rules.WithRest(func() { work++ }))
+	table := newTable(prefix, 1000)
+	table.compiler = compiler
+	read(table, many(600, map[string]string{"off": "enabled=false"}))
+	law := table.law()
+	if work == 0 {
+		t.Fatal("so many hashes were not checked as a law")
+	}
+	work = 0
+	if set, err := compiler.Compile(law.file); err != nil || work > 0 || len(set.Rules()) != 600 {
+		t.Errorf("the law was compiled again: %v", err)
+	}
+	if again := table.law(); again.revision != law.revision || work > 0 {
+		t.Error("what did not change was checked again")
+	}
+}
+
+// TestAGoodVersionIsNotForgotten for a bad one that came right after it.
+func TestAGoodVersionIsNotForgotten(t *testing.T) {
+	table := newTable(prefix, 10)
+	read(table, hashes(map[string]string{"a": ""}))
+	table.put(prefix+"a", reading{fields: usual("limitCount=7")})
+	table.put(prefix+"a", reading{fields: usual("limitCount=x")})
+	expect(t, table, "a 7/60s", "the last good version")
+}
+
+// TestWhoIsCalledByAnID: of several hashes the first by its key, and the one whose key it
+// is only if it does not call itself otherwise.
+func TestWhoIsCalledByAnID(t *testing.T) {
+	for _, test := range []struct{ a, m, z, want string }{
+		{"", "", "", "m"},
+		{"id=m", "", "", "a"},
+		{"id=m", "id=m", "", "a"},
+		{"", "id=m", "id=m", "m"},
+		{"", "", "id=m", "z"},
+		{"", "id=a", "", "m"},
+		{"", "id=a", "id=m", "z"},
+	} {
+		table := newTable(prefix, 10)
+		read(table, hashes(map[string]string{"a": test.a, "m": test.m, "z": test.z}))
+		if got := table.called("m"); got != prefix+test.want {
+			t.Errorf("%+v: m is %s", test, got)
+		}
+	}
+	if got := newTable(prefix, 10).called("m"); got != prefix+"m" {
+		t.Errorf("without hashes m is %s", got)
+	}
+}
+
+// TestEachFieldIsInTheRevision that makes another rule.
+func TestEachFieldIsInTheRevision(t *testing.T) {
+	seen := make(map[string]string)
+	for _, text := range []string{"", "limitCount=7", "timeWindow=7", "strategy=GCRA", "burst=7", "mode=SHADOW", "onStoreError=DENY",
+		"limitType=USER", "limitType=IP", "limitType=SERVICE", "limitType=INTERFACE", "limitType=USER limitTarget=a", "limitType=SERVICE limitTarget=a"} {
+		table := newTable(prefix, 10)
+		read(table, hashes(map[string]string{"a": text}))
+		revision := table.law().revision
+		if other, twice := seen[revision]; twice {
+			t.Errorf("%q and %q have one revision", text, other)
+		}
+		seen[revision] = text
+	}
 }
