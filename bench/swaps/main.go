@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"time"
 )
 
 func main() {
@@ -52,6 +51,3 @@ func run(program, only, which string, runs, rounds int) error {
 	}
 	return nil
 }
-
-// settle is how long the machine is left alone between two measurements.
-const settle = 300 * time.Millisecond

@@ -65,13 +65,3 @@ func (s *server) stop() error {
 	}
 	return err
 }
-
-// memory is the most that the process had, and what it has, in MB.
-func (s *server) memory() (most, now float64) {
-	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.command.Process.Pid))
-	for line := range strings.Lines(string(text)) {
-		fmt.Sscanf(line, "VmHWM: %f", &most)
-		fmt.Sscanf(line, "VmRSS: %f", &now)
-	}
-	return most / 1000, now / 1000
-}
