@@ -36,7 +36,7 @@ func run(program, only, which string, runs, rounds int) error {
 	if program == "" {
 		program = filepath.Join(dir, "weir")
 		build := exec.Command("go", "build", "-o", program, "github.com/weirproject/weir/cmd/weir")
-		build.Stderr = os.Stderr
+		build.Dir, build.Stderr = "..", os.Stderr // the program's module
 		if err := build.Run(); err != nil {
 			return fmt.Errorf("building weir: %w", err)
 		}
