@@ -124,6 +124,10 @@ func (s *fieldScanner) item() (limit serviceLimit, ok bool) {
 				return limit, false
 			}
 		}
+		// RFC 9651, 3.3.1: the digits of an integer may be zeros behind a minus.
+		if rest, minus := strings.CutPrefix(value, "-"); minus && strings.Trim(rest, "0") == "" {
+			value = rest
+		}
 		number, ok := digits(value)
 		if !ok {
 			number = -1
