@@ -130,11 +130,14 @@ func testDetour(t *testing.T, cluster *redistest.Cluster, c *rueidisConn) {
 	c.dialer.mu.Unlock()
 	old.Do("CLIENT", "KILL", "TYPE", "normal")
 	var got []Value
-	redistest.Await(t, "the connection to be lost", func() (lost bool) {
+	strayed := 0 // the way round may lead to a node that is out of reach for a moment as well
+	redistest.Await(t, "another node to say who holds the slot", func() bool {
 		var err error
 		got, err = run(t, c, "detour")
 		if err != nil && !strings.Contains(err.Error(), perhapsExecuted) {
-			t.Fatal(err)
+			if strayed++; strayed > 2 {
+				t.Fatal(err)
+			}
 		}
 		return err == nil
 	})
