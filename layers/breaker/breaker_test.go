@@ -119,7 +119,8 @@ func TestASlowProbeIsLost(t *testing.T) {
 		f.be(slow)
 		time.Sleep(10 * time.Second)
 		wantState(t, b, breaker.Open)
-		if s := b.Stats(); s.ProbesLost != s.Probes || s.Probes < 10 {
+		// The last may be under way still.
+		if s := b.Stats(); s.ProbesLost < s.Probes-1 || s.Probes < 10 {
 			t.Errorf("%+v, want all of a dozen and more probes lost", s)
 		}
 	})
