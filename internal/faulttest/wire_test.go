@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	toxiproxy "github.com/Shopify/toxiproxy/v2"
 	"github.com/prometheus/client_golang/prometheus"
@@ -97,7 +98,16 @@ func startProxy(t *testing.T, address, upstream string) *toxiproxy.Proxy {
 	zerolog.SetGlobalLevel(zerolog.Disabled) // some toxics write to a logger of their own
 	metrics := toxiproxy.NewMetricsContainer(prometheus.NewRegistry())
 	proxy := toxiproxy.NewProxy(toxiproxy.NewServer(metrics, zerolog.Nop()), "redis", address, upstream)
-	if err := proxy.Start(); err != nil {
+	// A process that is being started has a copy of the listener that was just closed, until
+	// it runs a program of its own: the address is in use for that long.
+	var err error
+	for range 100 {
+		if err = proxy.Start(); err == nil {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	if err != nil {
 		t.Error(err)
 	}
 	t.Cleanup(proxy.Stop)

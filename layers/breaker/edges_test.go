@@ -138,10 +138,12 @@ func TestOptionsAreChecked(t *testing.T) {
 	}
 }
 
-// Many callers, and a store that comes and goes: for the race detector.
+// Many callers, and a store that is dead until it was noticed, and then comes and goes: for
+// the race detector.
 func TestManyCallers(t *testing.T) {
 	f := batched{newFaulty()}
 	b, store := newBreaker(t, f, breaker.WithProbes(time.Microsecond, time.Microsecond), breaker.WithRamp(10*time.Microsecond), breaker.WithSlow(time.Minute), breaker.WithBurst(1000))
+	f.be(dead)
 	var callers sync.WaitGroup
 	for range 8 {
 		callers.Go(func() {
@@ -149,7 +151,7 @@ func TestManyCallers(t *testing.T) {
 			for i := range 5000 {
 				decide(store)
 				store.(weir.Batcher).DecideBatch(context.Background(), requests)
-				if i%50 == 0 {
+				if i%50 == 0 && b.Stats().Opened > 0 {
 					f.be([]fault{well, dead}[i/50%2])
 				}
 			}
