@@ -53,7 +53,8 @@ type live struct {
 // the time that is waited for them is over: then the server is not ready, and goes on
 // without what is missing. A signal ends the waiting.
 func (l *live) start(layers []source.Layer, wait time.Duration, signals <-chan os.Signal) (err error) {
-	l.keeper, err = source.NewKeeper(layers, l.swap, source.WithCompile(l.law.compile), source.WithTell(l.tell), source.WithStartWithin(wait))
+	l.keeper, err = source.NewKeeper(layers, l.swap, source.WithCompile(l.law.compile), source.WithRest(l.law.rest),
+		source.WithTell(l.tell), source.WithStartWithin(wait))
 	if err != nil {
 		return err
 	}

@@ -100,7 +100,9 @@ func fewOf(names []string) string {
 // applied to what was used, and other matches, costs and lists leave it alone. Another
 // name, algorithm or key starts anew, and so does mode: a rule in shadow counts under keys
 // of its own.
-func Diff(old, new *rules.File) []Change {
+func Diff(old, new *rules.File) []Change { return diff(old, new, func() {}) }
+
+func diff(old, new *rules.File, rest func()) []Change {
 	var list []Change
 	if fields := fileFields(old, new); len(fields) > 0 {
 		list = append(list, Change{Fields: fields})
@@ -110,7 +112,7 @@ func Diff(old, new *rules.File) []Change {
 	for _, spec := range slices.Backward(gone) {
 		texts[nameless(spec)] = spec.Name
 	}
-	list = append(list, arrived(rulesOf(new), before, texts)...)
+	list = append(list, arrived(rulesOf(new), before, texts, rest)...)
 	renamed := make(map[string]bool)
 	for _, c := range list {
 		renamed[c.Was] = true
@@ -158,10 +160,16 @@ func rulesOf(file *rules.File) []rules.Spec {
 	return file.Rules
 }
 
+// rulesCompared are how many rules are compared before a rest.
+const rulesCompared = 256
+
 // arrived are the new rules that were not there before, or not so. Each rule that is gone
 // can have been renamed once.
-func arrived(new []rules.Spec, before []*rules.Spec, gone map[string]string) (list []Change) {
+func arrived(new []rules.Spec, before []*rules.Spec, gone map[string]string, rest func()) (list []Change) {
 	for i := range new {
+		if i%rulesCompared == rulesCompared-1 {
+			rest()
+		}
 		spec, old := &new[i], before[i]
 		if old != nil {
 			if fields := changed(old, spec); len(fields) > 0 {
@@ -334,14 +342,19 @@ func trimmed(key []string) []string {
 	return list
 }
 
-// sameType reports whether two limits are surely counted alike.
+// sameType reports whether two limits are surely counted alike: they have the same word for
+// it, or neither has one.
 func sameType(old *rules.Spec, before string, new *rules.Spec, after string) bool {
-	if old.Algorithm == new.Algorithm && before == after {
-		return true
+	return firstWord(limitText(old, before)) == firstWord(limitText(new, after))
+}
+
+// firstWord is the word by which ParseLimit knows the algorithm: "" for a number.
+func firstWord(limit string) string {
+	word, _, _ := strings.Cut(limit, " ")
+	if word != "" && word[0] >= '0' && word[0] <= '9' {
+		return ""
 	}
-	x, err := weir.ParseLimit(limitText(old, before))
-	y, err2 := weir.ParseLimit(limitText(new, after))
-	return err == nil && err2 == nil && reflect.TypeOf(x) == reflect.TypeOf(y)
+	return word
 }
 
 func limitText(s *rules.Spec, limit string) string {

@@ -29,6 +29,7 @@ type Keeper struct {
 	swap        func(*rules.Set) error
 	compile     func(*rules.File) (*rules.Set, error)
 	tell        func(Event)
+	rest        func()
 	startWithin time.Duration
 
 	begun  atomic.Bool
@@ -49,6 +50,10 @@ func WithCompile(compile func(*rules.File) (*rules.Set, error)) Option {
 	return func(k *Keeper) { k.compile = compile }
 }
 
+// WithRest has rest called again and again while many rules are compared, as rules.WithRest
+// has it called while they are compiled.
+func WithRest(rest func()) Option { return func(k *Keeper) { k.rest = rest } }
+
 // WithStartWithin says how long the first law waits for layers that say nothing, instead
 // of 10 seconds. What they say later is a change like any other.
 func WithStartWithin(d time.Duration) Option { return func(k *Keeper) { k.startWithin = d } }
@@ -57,7 +62,7 @@ func WithStartWithin(d time.Duration) Option { return func(k *Keeper) { k.startW
 // replaces what earlier ones say. swap puts a law in force, such as gate.Gate.Swap; where
 // it returns an error nothing may have changed, and the news is refused for it.
 func NewKeeper(layers []Layer, swap func(*rules.Set) error, opts ...Option) (*Keeper, error) {
-	k := &Keeper{layers: layers, swap: swap, tell: func(Event) {}, startWithin: startWithin,
+	k := &Keeper{layers: layers, swap: swap, tell: func(Event) {}, rest: func() {}, startWithin: startWithin,
 		compile: func(f *rules.File) (*rules.Set, error) { return rules.Compile(f) },
 		heard:   make(chan heard), ready: make(chan struct{})}
 	for _, opt := range opts {

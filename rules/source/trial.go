@@ -82,7 +82,7 @@ func (t *trial) try(some ...*candidate) error {
 	if t.law != nil {
 		before = t.law.File
 	}
-	p.changes = Diff(before, merged.File)
+	p.changes = diff(before, merged.File, t.rest)
 	if len(some) == 1 {
 		p.layer, p.revision = t.layers[some[0].layer].Name, some[0].news.Revision
 	}
