@@ -28,7 +28,8 @@ rules:
 	}{
 		{rules.Blocked, "", "carl"}, {rules.LetPass, "", "dora"}, {rules.Overridden, "second", "carl"},
 		{rules.Overridden, "first", "ann"}, {rules.Overridden, "second", "ann"}, {rules.Overridden, "first", "mallory"},
-		{rules.Blocked, "first", "fred"}, {rules.LetPass, "first", "eve"}, {rules.Overridden, "second", "fred"}, {rules.Blocked, "tried", "gina"},
+		{rules.Blocked, "first", "fred"}, {rules.LetPass, "first", "eve"}, {rules.Blocked, "second", "fred"}, {rules.LetPass, "second", "mallory"},
+		{rules.Blocked, "tried", "gina"},
 	} {
 		one := rules.Exception{ID: fmt.Sprint(e.kind, " ", e.rule), Kind: e.kind, Rule: e.rule, Values: []string{e.value}}
 		if one.Component = "user"; e.kind == rules.Overridden {
@@ -50,7 +51,7 @@ rules:
 		{"root", "passed", "[]"},               // by the file's own list
 		{"ann", "passed", "[override second]"}, // the first rule's own list exempts her
 		{"mallory", "denied", "[]"},            // by the rule's own list, whatever the limit
-		{"fred", "denied", "[block first]"},
+		{"fred", "denied", "[block first]"},    // the second rule was not asked
 		{"eve", "passed", "[allow first]"},
 		{"gina", "passed", "[block tried]"}, // it would be
 		{"hugo", "passed", "[]"},

@@ -48,6 +48,9 @@ func TestNotes(t *testing.T) {
 		if _, err := l.Rollback(t.Context(), name, 2, 5, ann); !errors.Is(err, ledger.ErrNoRule) {
 			t.Errorf("back to a note of %s: %v", name, err)
 		}
+		if c, err := l.At(t.Context(), name, 2); !errors.Is(err, ledger.ErrNoRule) {
+			t.Errorf("a note is taken for a version of %s: %+v %v", name, c, err)
+		}
 	}
 	if list, at, err := l.List(t.Context()); err != nil || len(list) != 1 || at != 5 {
 		t.Errorf("%v at %d, %v", list, at, err)
@@ -58,6 +61,18 @@ func TestNotes(t *testing.T) {
 	}
 	if _, err := l.Note(t.Context(), "reset", ledger.Key{Rule: "login", Key: strings.Repeat("x", rules.MaxPlainKey+1)}, ann); !errors.As(err, &input) {
 		t.Errorf("of a key that is no rule's: %v", err)
+	}
+}
+
+// TestANoteIsNoRule, whatever lies under its name.
+func TestANoteIsNoRule(t *testing.T) {
+	for name, text := range map[string]string{
+		"key:login": `1 1 {"yaml":"name: login\nlimit: 5/1m","enabled":true,"what":"set","who":"ann"}`,
+		"login":     `1 1 {"yaml":"","enabled":false,"deleted":true,"what":"reset","who":"ann","key":{"rule":"login","key":"all"}}`,
+	} {
+		if c, err := ledger.Decode(name, text); err == nil {
+			t.Errorf("%s is taken for %+v", name, c)
+		}
 	}
 }
 
