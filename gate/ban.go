@@ -148,10 +148,10 @@ func lifted(claims []weir.Claim, b *rules.Bans, key string) []weir.Claim {
 	return claims
 }
 
-// Bans are those that this gate put and that hold by now, as the store says, in the
-// order in which they were put, those of the local store last: of the last 1,000, and not those that other nodes put. There is no list of all: the
-// store is asked about keys, and does not search them. Ask each node, or ask about a key by
-// a look (the zero Ask).
+// Bans are those that this gate put and that hold by now, as the store says, in the order
+// in which they were put, those of the local store last: of the last 1,000. Those that
+// other nodes put are not among them: the store is asked about keys, and does not search
+// them. Ask each node, or ask about a key by a look (the zero Ask).
 func (g *Gate) Bans(ctx context.Context) ([]Ban, error) {
 	var holding []Ban
 	for _, local := range []bool{false, true} {

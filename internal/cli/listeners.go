@@ -2,9 +2,11 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"strings"
+	"syscall"
 
 	"github.com/weirproject/weir/internal/listen"
 )
@@ -68,6 +70,9 @@ func (v *server) listen() (l listeners, err error) {
 			continue
 		}
 		listener, err := v.listenAt(door.doorFlags)
+		if errors.Is(err, syscall.EADDRINUSE) {
+			return l, fmt.Errorf("--%s: %w: stop what listens there, or give another address", door.name, err)
+		}
 		if err != nil {
 			return l, fmt.Errorf("--%s: %w", door.name, err)
 		}
