@@ -231,6 +231,23 @@ func TestTheLedgerAsASource(t *testing.T) {
 	n.await("login 5/1m")
 }
 
+// TestALostHash is what a Redis that evicts keys leaves of a ledger: nobody has deleted those
+// rules, and the revision is what it was. What somebody changes then is believed.
+func TestALostHash(t *testing.T) {
+	server := redistest.Start(t)
+	l, ctx := openLedger(t, server.URL()), t.Context()
+	n := startFrom(t, l.Source())
+	redistest.Await(t, "a subscription", func() bool { return server.Do("PUBSUB", "NUMSUB", "weir:rules").([]any)[1] == int64(1) })
+	done(t, 1)(l.Set(ctx, "login", "{name: login, limit: 5/1m}", 0, ann))
+	n.await("login 5/1m")
+	server.Do("DEL", "{weir:rules}:rules")
+	server.Do("PUBLISH", "weir:rules", "")
+	n.awaitTold(source.Refused, "the ledger weir:rules is gone: it has no rules any more; the last rules stay in force")
+	n.await("login 5/1m")
+	done(t, 2)(l.Set(ctx, "other", "{name: other, limit: 6/1m}", 0, ann))
+	n.await("other 6/1m")
+}
+
 // TestALostCounter: revisions go on above the newest of the history.
 func TestALostCounter(t *testing.T) {
 	server := redistest.Start(t)
