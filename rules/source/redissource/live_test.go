@@ -374,7 +374,7 @@ func TestNothingLeftIsNotBelieved(t *testing.T) {
 	typed(t, server, "DEL rate_limit_config:login")
 	typed(t, server, "PUBLISH rate_limit_config RELOAD_ALL")
 	trusting.await("")
-	doubting.awaitTold(source.Refused, "it has no rules any more; the last rules stay in force")
+	doubting.awaitTold(source.Refused, `it has no rules any more; if that is meant, say so of each: {"id":…,"deleted":true}; the last rules stay in force`)
 	doubting.await("login sliding_log 5/1m")
 	cli(t, server, "PUBLISH", "rate_limit_config", `{"id":"login","deleted":true}`) // this is one rule by name
 	doubting.await("")
