@@ -396,6 +396,24 @@ func TestTooManyRulesAreRefused(t *testing.T) {
 	n.awaitTold(source.Recovered, "")
 }
 
+// TestAMessageIsNotTheFirstSet: where what there is cannot be believed, one rule that somebody
+// sends is not all of it, and whoever waits for the first rules goes on waiting.
+func TestAMessageIsNotTheFirstSet(t *testing.T) {
+	server := redistest.Start(t)
+	for i := range 3 {
+		typed(t, server, strings.Replace(addLogin, "login", fmt.Sprint("a", i), 1))
+	}
+	n := start(t, server.URL(), never, redissource.WithMaxRules(2))
+	n.awaitTold(source.Refused, "there are over 2 keys")
+	cli(t, server, "PUBLISH", "rate_limit_config", `{"id":"a0","limitType":"IP","limitTarget":"*","limitCount":9,"timeWindow":60,"strategy":"GCRA","enabled":true}`)
+	typed(t, server, "DEL rate_limit_config:a2")
+	typed(t, server, "PUBLISH rate_limit_config RELOAD_ALL")
+	n.awaitTold(source.Recovered, "")
+	if n.told(source.InForce, "1 rules") || !n.told(source.InForce, "2 rules") {
+		t.Errorf("in force was what the message said alone: %v", n.events)
+	}
+}
+
 // TestAStormIsCoalesced: however many messages ask for all hashes, they are read at most
 // once in ten milliseconds, and after the last message.
 func TestAStormIsCoalesced(t *testing.T) {
