@@ -271,6 +271,15 @@ func TestWhatIsNotInTheLawIsCheckedToo(t *testing.T) {
 	expect(t, table, "b 5/60s, c 100/60s", "; this rule is disabled\nrate_limit_config:d: ")
 }
 
+// TestTwoSpellingsOfOneTarget are told of: only the first of them does anything.
+func TestTwoSpellingsOfOneTarget(t *testing.T) {
+	for _, two := range [][2]string{{"192.0.2.7", "192.0.2.7/32"}, {"192.0.2.7", "::ffff:192.0.2.7"}, {"2001:db8::1", "2001:DB8:0::1"}} {
+		table := newTable(prefix, 10)
+		read(table, hashes(map[string]string{"a": "limitType=IP limitTarget=" + two[0], "b": "limitType=IP limitTarget=" + two[1]}))
+		expect(t, table, "a 100/60s, b 100/60s", "of one limitType only one rule applies to a request; of the two it is that of rate_limit_config:a")
+	}
+}
+
 // TestSwitchedOffIsOff, whatever else is wrong with the hash: somebody wants it to end. When it
 // is switched on again it is what it was.
 func TestSwitchedOffIsOff(t *testing.T) {
