@@ -305,6 +305,7 @@ func TestKeys(t *testing.T) {
 	c.ask("GET keys?rule=all", "").has(200, `"remaining": 2`, `"remaining": 6`, `"retry_after": 0`)
 	c.ask("POST keys/reset?rule=all&why=test", "").has(200, `"remaining": 5`, `"remaining": 9`)
 	c.ask("GET keys?rule=jobs&value=ann", "").has(200, `"remaining": 5`)
+	c.ask("GET history?name=all", "").has(200, `"what": "reset"`, `"name": "all"`, `"key": "all"`, `"why": "test"`, `"who": "somebody at 127.0.0.1"`)
 	if !strings.Contains(w.log.String(), "a key was reset") {
 		t.Error(w.log)
 	}
@@ -482,6 +483,21 @@ func TestOutages(t *testing.T) {
 	if !strings.Contains(w.log.String(), "10.1.2.3") {
 		t.Errorf("the log is\n%s", w.log)
 	}
+}
+
+// TestNothingIsDoneThatCannotBeWrittenDown: the store answers, and the ledger does not.
+func TestNothingIsDoneThatCannotBeWrittenDown(t *testing.T) {
+	book, err := ledger.NewMemory("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld(t, fileRules+"  - {"+strings.ReplaceAll(strings.TrimSpace(guessed), "\n", ", ")+"}\n", gone{}, book.Source())
+	c := w.start()
+	w.guess(3)
+	c.ask("POST keys/reset?rule=guess&value=203.0.113.7", "").has(503)
+	c.ask("GET keys?rule=guess&value=203.0.113.7", "").has(200, `"remaining": 0`)
+	c.ask("POST bans/lift?rule=guess&value=203.0.113.7", "").has(503)
+	c.ask("GET bans", "").has(200, `"key": "client.ip=11:203.0.113.7"`)
 }
 
 func outages(c *client) {

@@ -59,6 +59,9 @@ func (d *door) liftBan(ctx context.Context, c *call) (any, error) {
 	}
 	banned, err := d.banned(ctx, rule, key)
 	if err == nil {
+		err = d.note(ctx, c, "lift ban", name, string(key))
+	}
+	if err == nil {
 		err = d.Gate.Lift(ctx, rule, string(key))
 	}
 	if err != nil {
@@ -74,8 +77,8 @@ func bannedKey(c *call, rule *rules.Rule) (key []byte, err error) {
 	switch {
 	case text != "" && len(values) > 0:
 		return nil, refusef(http.StatusBadRequest, "allowed: key, or value for each component of the rule's key; not both")
-	case len(text) > weir.MaxKey:
-		return nil, refusef(http.StatusBadRequest, "key has %d bytes; allowed: at most %d", len(text), weir.MaxKey)
+	case len(text) > rules.MaxPlainKey:
+		return nil, refusef(http.StatusBadRequest, "key has %d bytes; allowed: at most %d, for those that are longer are hashed", len(text), rules.MaxPlainKey)
 	case text != "":
 		return []byte(text), nil
 	}

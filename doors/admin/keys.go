@@ -84,6 +84,9 @@ func limitOf(limit *weir.Limit, decision *weir.Decision) limitAnswer {
 func (d *door) resetKey(ctx context.Context, c *call) (any, error) {
 	_, v, err := d.look(ctx, c)
 	if err == nil {
+		err = d.note(ctx, c, "reset", c.query.Get("rule"), v.At(0).Claim.Key)
+	}
+	if err == nil {
 		err = d.Gate.Reset(ctx, v)
 	}
 	if err != nil {

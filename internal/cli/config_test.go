@@ -86,6 +86,8 @@ func TestWhatDoesNotStart(t *testing.T) {
 		{"--http-tls-cert cert.pem", "", 2, "--http-tls-cert and --http-tls-key go together"},
 		{"--resp 127.0.0.1:0 --resp-client-ca ca.pem", "", 2, "--resp-client-ca asks for client certificates, which needs TLS"},
 		{"--http-tls-cert none.pem --http-tls-key none.pem", "", 1, "none.pem"},
+		{"--gateway-max-connections 0", "", 2, "--gateway-max-connections is 0; allowed: 1 or more"},
+		{"--http off --metrics 127.0.0.1:0", "", 2, "no door is open"},
 		{"--http-proxy-protocol", "", 2, "the networks of your balancers"},
 		// stores
 		{"--store postgres://127.0.0.1", "", 2, "redis://"},

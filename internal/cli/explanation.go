@@ -39,6 +39,7 @@ type explanation struct {
 	Matched    []string  `json:"matched"`
 	Checks     []checked `json:"checks"`
 	Skipped    []skip    `json:"skipped,omitempty"`
+	Exceptions []except  `json:"exceptions,omitempty"`
 	Misses     []miss    `json:"not_matched,omitempty"`
 	MoreMisses int       `json:"not_matched_more,omitempty"`
 	Passed     bool      `json:"passed"`
@@ -48,6 +49,7 @@ type explanation struct {
 		Body   string      `json:"body,omitempty"`
 	} `json:"answer"`
 
+	asked   *rules.Request
 	matched []*rules.Rule
 	nodes   int // that share the store
 }
@@ -74,6 +76,15 @@ type skip struct {
 	Why  string `json:"why"`
 }
 
+// An except is an exception of operators that has a part in what becomes of the request.
+type except struct {
+	ID    string              `json:"id"`
+	Kind  rules.ExceptionKind `json:"kind"`
+	Rule  string              `json:"rule,omitempty"`
+	Until time.Time           `json:"until"`
+	Why   string              `json:"why,omitempty"`
+}
+
 // note keeps what the gate says. It is the gate's observer.
 func (e *explanation) note(v *gate.Verdict) {
 	e.Outcome, e.Reason = v.Outcome.String(), v.Reason.String()
@@ -98,6 +109,9 @@ func (e *explanation) note(v *gate.Verdict) {
 	}
 	for _, s := range v.Skips() {
 		e.Skipped = append(e.Skipped, skip{s.Rule.Name(), s.Why.String()})
+	}
+	for _, x := range v.Exceptions(e.asked) {
+		e.Exceptions = append(e.Exceptions, except{x.ID, x.Kind, x.Rule, x.Until.UTC().Truncate(time.Second), x.Why})
 	}
 }
 
@@ -138,6 +152,7 @@ func (e *explanation) print(out io.Writer) error {
 	var b strings.Builder
 	e.printRequest(&b)
 	e.printRules(&b)
+	e.printExceptions(&b)
 	e.printMisses(&b)
 	e.printAnswer(&b)
 	_, err := io.WriteString(out, b.String())
@@ -187,6 +202,43 @@ func (e *explanation) printRules(b *strings.Builder) {
 	for _, s := range e.Skipped {
 		fmt.Fprintf(b, "  %s is not asked: %s\n", s.Rule, s.Why)
 	}
+}
+
+// printExceptions tells what operators have decided for a while.
+func (e *explanation) printExceptions(b *strings.Builder) {
+	if len(e.Exceptions) == 0 {
+		return
+	}
+	fmt.Fprintln(b, "\nExceptions that operators made")
+	for i := range e.Exceptions {
+		x := &e.Exceptions[i]
+		fmt.Fprintf(b, "  %s %s until %s%s\n", x.ID, x.does(), x.Until.Format(time.RFC3339), because(printable(x.Why)))
+	}
+}
+
+// does says what the exception does to the request.
+func (x *except) does() string {
+	switch {
+	case x.Kind == rules.Overridden:
+		return "gives the key of " + x.Rule + " its limits"
+	case x.Kind == rules.Blocked && x.Rule != "":
+		return "blocks it under " + x.Rule
+	case x.Kind == rules.Blocked:
+		return "blocks it"
+	case x.Rule != "":
+		return "exempts it from " + x.Rule
+	}
+	return "lets it pass"
+}
+
+// exception is the ID of one that does so; "" if there is none.
+func (e *explanation) exception(kind rules.ExceptionKind) string {
+	for i := range e.Exceptions {
+		if e.Exceptions[i].Kind == kind {
+			return e.Exceptions[i].ID
+		}
+	}
+	return ""
 }
 
 // ofHowMany says how many rules there are, where that is known.
@@ -283,12 +335,18 @@ func (e *explanation) because() string {
 	case gate.WithinLimits.String():
 		return "within the limits;" + by + " is the closest; before it is counted:"
 	case gate.AllowList.String():
+		if id := e.exception(rules.LetPass); id != "" {
+			return "let pass by the exception " + id
+		}
 		return "it is on the file's allow list"
 	case gate.LimitExceeded.String():
 		return "refused by" + by
 	case gate.Banned.String():
 		return "banned by" + by
 	case gate.DenyList.String():
+		if id := e.exception(rules.Blocked); id != "" {
+			return "blocked by the exception " + id
+		}
 		if by == "" {
 			return "it is on the file's deny list"
 		}

@@ -144,7 +144,7 @@ func (v *server) openDoors(listeners listeners) error {
 	for _, build := range []struct {
 		listener net.Listener
 		open     func(net.Listener) error
-	}{{listeners.http, v.openHTTP}, {listeners.gateway, v.openGateway}, {listeners.resp, v.openRESP}} {
+	}{{listeners.http, v.openHTTP}, {listeners.gateway, v.openGateway}, {listeners.resp, v.openRESP}, {listeners.metrics, v.openMetrics}} {
 		if build.listener == nil {
 			continue
 		}
@@ -189,11 +189,25 @@ func (v *server) openHTTP(listener net.Listener) error {
 	mux.Handle("/v1/forward-auth", forward)
 	mux.Handle(admin.Prefix, operators)
 	mux.Handle("/-/reload", v.reload(listener))
-	mux.Handle("/metrics", v.metrics.Handler())
-	mux.Handle("/livez", v.metrics.Live())
-	mux.Handle("/readyz", v.metrics.Ready())
+	if !v.flags.apart {
+		mux.Handle("/metrics", v.metrics.Handler())
+	}
+	v.health(mux)
 	v.doors = append(v.doors, newHTTPDoor(listener, mux, apiBodies, v.log).running("http"))
 	return nil
+}
+
+func (v *server) openMetrics(listener net.Listener) error {
+	mux := http.NewServeMux()
+	mux.Handle("/metrics", v.metrics.Handler())
+	v.health(mux)
+	v.doors = append(v.doors, newHTTPDoor(listener, mux, apiBodies, v.log).running("metrics"))
+	return nil
+}
+
+func (v *server) health(mux *http.ServeMux) {
+	mux.Handle("/livez", v.metrics.Live())
+	mux.Handle("/readyz", v.metrics.Ready())
 }
 
 func (v *server) api(listener net.Listener) (http.Handler, error) {
@@ -267,7 +281,7 @@ func (v *server) byRules() []httplimit.Option {
 }
 
 func (v *server) openRESP(listener net.Listener) error {
-	opts := []resp.Option{resp.WithPathForm(v.law.form)}
+	opts := []resp.Option{resp.WithPathForm(v.law.form), resp.WithLimits(resp.Limits{Conns: v.flags.resp.connections})}
 	if v.secrets.password != "" {
 		opts = append(opts, resp.WithPassword("", v.secrets.password))
 	}

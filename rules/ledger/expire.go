@@ -100,7 +100,7 @@ func ExceptionsOf(entries []Change, now, read time.Time) (list []rules.Exception
 			continue
 		}
 		e := c.Exception.Exception
-		e.Until = read.Add(c.Exception.Until.Sub(now))
+		e.Until, e.Why = read.Add(c.Exception.Until.Sub(now)), c.Exception.Author.Why
 		list = append(list, e)
 	}
 	slices.SortFunc(list, func(a, b rules.Exception) int {

@@ -101,12 +101,12 @@ func (l *ledgerLook) run(ctx context.Context, client rueidis.Client) (err error)
 	return err
 }
 
-// take knows a ledger whose rules were all deleted from one that is gone, which has no
-// revision, and from one that lost its rules alone, as to a Redis that evicts keys: nothing
-// was changed since.
+// take knows a ledger whose rules were all deleted, which took a change for each, from one that
+// is gone, which has no revision, and from one that lost its rules alone, as to a Redis that
+// evicts keys.
 func (s *ledgerShelf) take(l look) error {
 	held := l.(*ledgerLook).held
-	gone := held.revision == 0 && s.revision > 0 || held.revision == s.revision && len(s.entries) > 0
+	gone := held.revision == 0 && s.revision > 0 || len(s.entries) > 0 && int64(len(s.entries)) > held.revision-s.revision
 	if gone && len(held.values) == 0 && !s.config.allowEmpty {
 		return refuse("empty", "the ledger %s is gone: %w", quoted(s.config.prefix), source.ErrEmpty)
 	}
