@@ -139,18 +139,25 @@ func (b *builder) fileExceptions(file *File) {
 	b.set.exceptions.lists = x.lists()
 }
 
-func (b *builder) ruleExceptions(i int, s *Spec, rule *Rule) {
-	list := b.exceptions[s.Name]
-	if len(list) == 0 || len(b.problems) > 0 {
+// ruleExceptions come after all rules: the names of what they add are then seen to be taken,
+// and cannot be taken from a rule that follows.
+func (b *builder) ruleExceptions(file *File) {
+	if len(b.exceptions) == 0 || len(b.problems) > 0 {
 		return
 	}
-	x := excepting{builder: b, rule: rule, spec: s, into: &rule.exceptions}
-	rule.exceptions.overrides.exact = make(map[string][]*weir.Limit)
-	for _, e := range list {
-		x.lay(i, e)
+	for i, rule := range b.set.rules {
+		list := b.exceptions[rule.name]
+		if len(list) == 0 {
+			continue
+		}
+		x := excepting{builder: b, rule: rule, spec: &file.Rules[i], into: &rule.exceptions}
+		rule.exceptions.overrides.exact = make(map[string][]*weir.Limit)
+		for _, e := range list {
+			x.lay(i, e)
+		}
+		rule.exceptions.lists = x.lists()
+		slices.SortStableFunc(rule.exceptions.overrides.wild, func(a, b wildcard) int { return b.rank - a.rank })
 	}
-	rule.exceptions.lists = x.lists()
-	slices.SortStableFunc(rule.exceptions.overrides.wild, func(a, b wildcard) int { return b.rank - a.rank })
 }
 
 // lay tries an exception: its mistakes are not the file's.

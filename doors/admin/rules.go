@@ -215,7 +215,13 @@ func (d *door) change(ctx context.Context, c *call, dry bool, spec *rules.Spec, 
 	if dry {
 		return answer, nil
 	}
-	if answer.Revision, err = commit(); err != nil {
+	answer.Revision, err = commit()
+	if law := d.law(); errors.Is(err, ledger.ErrNoRule) && law.find(c.name()) >= 0 {
+		from := law.from[law.find(c.name())]
+		return nil, refusef(http.StatusNotFound, "rule %q is from %s, and not in the ledger: change it where it is written, or put one of this name into the ledger (weir rules set %s FILE), which goes before it",
+			c.name(), from, c.name())
+	}
+	if err != nil {
 		return nil, d.told(err)
 	}
 	c.etag = answer.Revision

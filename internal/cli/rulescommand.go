@@ -121,7 +121,7 @@ func because(why string) string {
 	if why == "" {
 		return ""
 	}
-	return ": " + why
+	return ": " + printable(why)
 }
 
 func rulePath(name string) string { return "rules/" + url.PathEscape(name) }
@@ -309,7 +309,7 @@ The newest is first.`,
 					for _, one := range c.Changes {
 						changes = append(changes, one.Text)
 					}
-					fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%s\n", c.Revision, c.When.Format(time.DateTime), c.Who, c.What, c.Name, dash(c.Why), dash(strings.Join(changes, "; ")))
+					fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%s\n", c.Revision, c.When.Format(time.DateTime), c.Who, c.What, c.Name, dash(printable(c.Why)), dash(strings.Join(changes, "; ")))
 				}
 			})
 		})}

@@ -156,7 +156,8 @@ func (l *Ledger) Delete(ctx context.Context, name string, seen int64, by Author)
 	return l.commit(ctx, Draft{Name: name, Seen: seen, by: by, payload: payload{Deleted: true, What: "delete"}})
 }
 
-// Enable puts a rule in force that is in the ledger.
+// Enable puts a rule in force that is in the ledger. It is checked as by Set: others may
+// have been set since that it cannot stand beside.
 func (l *Ledger) Enable(ctx context.Context, name string, seen int64, by Author) (revision int64, err error) {
 	return l.turn(ctx, name, seen, payload{Enabled: true, What: "enable"}, by)
 }
@@ -174,7 +175,15 @@ func (l *Ledger) turn(ctx context.Context, name string, seen int64, p payload, b
 	if d.Revision != seen { // what is written back is what was seen
 		return 0, &ConflictError{Name: name, Seen: seen, Is: d.Revision}
 	}
-	p.YAML = d.YAML
+	if p.YAML = d.YAML; p.Enabled {
+		list, _, err := l.List(ctx)
+		if err == nil {
+			err = fits(list, name, d.YAML)
+		}
+		if err != nil {
+			return 0, err
+		}
+	}
 	return l.commit(ctx, Draft{Name: name, Seen: seen, by: by, payload: p})
 }
 

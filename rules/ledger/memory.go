@@ -149,7 +149,7 @@ func (m *Memory) compact() error {
 		out.Write(lineOf(&kept[i]))
 	}
 	temporary := filepath.Join(filepath.Dir(m.path), "."+filepath.Base(m.path)+".new")
-	if err := os.WriteFile(temporary, out.Bytes(), 0o600); err != nil {
+	if err := writeSynced(temporary, out.Bytes()); err != nil {
 		return err
 	}
 	if err := os.Rename(temporary, m.path); err != nil {
@@ -159,6 +159,20 @@ func (m *Memory) compact() error {
 	file, err := os.OpenFile(m.path, os.O_RDWR|os.O_APPEND, 0o600)
 	m.file, m.size = file, int64(out.Len())
 	return err
+}
+
+// writeSynced writes a file that is there as a whole when it is renamed over another: without
+// the sync a machine that loses its power may come back with the new name and none of the bytes.
+func writeSynced(path string, text []byte) error {
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(text)
+	if err == nil {
+		err = file.Sync()
+	}
+	return errors.Join(err, file.Close())
 }
 
 func lineOf(c *Change) []byte {
@@ -321,17 +335,19 @@ func (s *memorySource) news(ctx context.Context) source.News {
 		return source.News{Err: err}
 	}
 	file := &rules.File{Name: "ledger"}
+	var wrong []error
 	for _, c := range held.Entries {
 		if c.Exception != nil || !c.Enabled {
 			continue
 		}
 		spec, err := ParseDocument(c.Name, c.YAML)
-		if err != nil { // it was checked when it was set, by an older weir
-			return source.News{Err: err, Revision: fmt.Sprint(held.Revision)}
+		if err != nil { // it was checked when it was set, by another weir; the others stay in force
+			wrong = append(wrong, fmt.Errorf("rule %s is not in force: %w", c.Name, err))
+			continue
 		}
 		file.Rules = append(file.Rules, spec)
 	}
 	slices.SortFunc(file.Rules, func(a, b rules.Spec) int { return strings.Compare(a.Name, b.Name) })
-	file.Exceptions = InForce(held.Entries, held.Now, held.Now)
-	return source.News{File: file, Revision: fmt.Sprint(held.Revision)}
+	file.Exceptions = ExceptionsOf(held.Entries, held.Now, held.Now)
+	return source.News{File: file, Revision: fmt.Sprint(held.Revision), Warning: errors.Join(wrong...)}
 }

@@ -232,6 +232,28 @@ func TestTheLedgerAsASource(t *testing.T) {
 	n.await("login 5/1m")
 }
 
+// TestALostHash is what a Redis that evicts keys leaves of a ledger: so many rules would have
+// taken more changes to delete. What somebody sets then is believed.
+func TestALostHash(t *testing.T) {
+	server := redistest.Start(t)
+	l, ctx := openLedger(t, server.URL()), t.Context()
+	n := startFrom(t, l.Source())
+	redistest.Await(t, "a subscription", func() bool { return server.Do("PUBSUB", "NUMSUB", "weir:rules").([]any)[1] == int64(1) })
+	done(t, 1)(l.Set(ctx, "login", "{name: login, limit: 5/1m}", 0, ann))
+	done(t, 2)(l.Set(ctx, "more", "{name: more, limit: 9/1m}", 0, ann))
+	n.await("login 5/1m, more 9/1m")
+	server.Do("DEL", "{weir:rules}:rules")
+	server.Do("PUBLISH", "weir:rules", "")
+	n.awaitTold(source.Refused, "the ledger weir:rules is gone: it has no rules any more; the last rules stay in force")
+	n.await("login 5/1m, more 9/1m")
+	done(t, 3)(l.Note(ctx, "reset", ledger.Key{Rule: "login", Key: "all"}, ann)) // it deletes nothing
+	server.Do("PUBLISH", "weir:rules", "")
+	redistest.Await(t, "another reading", func() bool { return n.keeper.Reload(ctx) != nil })
+	n.await("login 5/1m, more 9/1m")
+	done(t, 4)(l.Set(ctx, "other", "{name: other, limit: 6/1m}", 0, ann))
+	n.await("other 6/1m")
+}
+
 // TestNotesInRedis stand in the history, are no news, and have room where rules have none.
 func TestNotesInRedis(t *testing.T) {
 	server := redistest.Start(t)
