@@ -131,6 +131,9 @@ func (s *stack) addBreaker() error {
 func (s *stack) changed(c breaker.Change) {
 	switch c.To {
 	case breaker.Open:
+		if c.From == breaker.Closing {
+			return // nobody was told that it answers
+		}
 		s.log.Info("Redis is not waited for until it answers again", "error", c.Cause)
 	case breaker.Closed:
 		s.log.Info("Redis is asked again")
@@ -147,9 +150,9 @@ func (s *stack) addCoalesce() error {
 		return err
 	}
 	s.top = c
-	s.metrics.Count("weir_coalesce_decisions_total", "Decisions that went to the store, by themselves or with others.", func() int64 { return c.Stats().Decisions })
+	s.metrics.Count("weir_coalesce_decisions_total", "Decisions that were to go to the store, by themselves or with others, also while the breaker turned them away.", func() int64 { return c.Stats().Decisions })
 	s.metrics.Count("weir_coalesce_requests_total", "Requests that they became: of those who ask the same, one.", func() int64 { return c.Stats().Requests })
-	s.metrics.Count("weir_coalesce_trips_total", "Calls of the store that these requests took.", func() int64 { return c.Stats().Trips })
+	s.metrics.Count("weir_coalesce_trips_total", "Calls that these requests took.", func() int64 { return c.Stats().Trips })
 	return nil
 }
 

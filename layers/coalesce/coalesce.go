@@ -240,9 +240,9 @@ func (s *Store) Reset(ctx context.Context, claims []weir.Claim) error {
 // Stats are counts since the layer was made, without what passes straight through.
 // Decisions by Requests says how much hot keys share, Requests by Trips how full batches are.
 type Stats struct {
-	Decisions int64 // that callers asked for, and were sent
-	Requests  int64 // that the store was asked: those who ask the same are one
-	Trips     int64 // calls of the store, of lone callers and of batches
+	Decisions int64 // that callers asked for, and that were sent to the store below
+	Requests  int64 // that they became: those who ask the same are one
+	Trips     int64 // calls, of lone callers and of batches
 }
 
 // Stats counts.
