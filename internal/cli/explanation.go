@@ -105,7 +105,7 @@ func (e *explanation) note(v *gate.Verdict) {
 		}
 		e.Checks = append(e.Checks, checked{Rule: c.Rule.Name(), Name: c.Claim.Limit.Name(), Limit: c.Claim.Limit.String(),
 			Key: strings.Clone(c.Claim.Key), Shadow: c.Shadow, Cost: c.Claim.Cost, Remaining: c.Decision.Remaining,
-			RetryAfter: micros(c.Decision.RetryAfter), ResetAfter: micros(c.Decision.ResetAfter), Local: c.Local, Undecided: !c.Decided, Leased: e.leased(&c)})
+			RetryAfter: micros(c.Decision.RetryAfter), ResetAfter: micros(c.Decision.ResetAfter), Local: c.Local, Undecided: !c.Decided, Leased: e.leased(v, &c)})
 	}
 	for _, s := range v.Skips() {
 		e.Skipped = append(e.Skipped, skip{s.Rule.Name(), s.Why.String()})
@@ -116,12 +116,26 @@ func (e *explanation) note(v *gate.Verdict) {
 }
 
 // leased is what passes at most under a limit that nodes lease; "" if they do not.
-func (e *explanation) leased(c *gate.Check) string {
+func (e *explanation) leased(v *gate.Verdict, c *gate.Check) string {
 	terms := leaseTerms(c.Rule)
 	if terms.Share == 0 {
 		return ""
 	}
+	if other := unleased(v); other != nil && !c.Shadow {
+		return fmt.Sprintf("no units are taken ahead, because rule %s has no lease_percent and counts the same requests", other.Name())
+	}
 	return lease.BoundOf(c.Claim.Limit, terms, e.nodes).String()
+}
+
+// unleased is a rule whose part in a decision keeps the others from being leased: a lease is
+// of all enforced limits together.
+func unleased(v *gate.Verdict) *rules.Rule {
+	for i := range v.Len() {
+		if c := v.At(i); !c.Shadow && leaseTerms(c.Rule).Share == 0 {
+			return c.Rule
+		}
+	}
+	return nil
 }
 
 // event keeps what the door says by itself, without asking the gate.

@@ -322,6 +322,43 @@ func TestAThirdThatFailsInBunches(t *testing.T) {
 	})
 }
 
+// In batches all wait for the keys of the master that is gone, and most are answered.
+func TestAThirdOfEachBatch(t *testing.T) {
+	for name, patience := range map[string]time.Duration{"the store gives up": time.Minute, "the callers do": budget * 3 / 4} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func() weir.Store { return thirds{newFaulty()} }, func(t *testing.T, b *breaker.Breaker, store weir.Store) {
+				for range 100 {
+					ctx, cancel := context.WithTimeout(context.Background(), patience)
+					requests := make([]weir.Request, 60)
+					for i := range requests {
+						requests[i] = weir.Request{Claims: []weir.Claim{claim}, Times: 1}
+					}
+					store.(weir.Batcher).DecideBatch(ctx, requests)
+					cancel()
+				}
+				wantState(t, b, breaker.Closed)
+				if s := b.Stats(); s.Failed != 2000 || s.Slow != 0 {
+					t.Errorf("%+v, want 2000 failed and none slow", s)
+				}
+			})
+		})
+	}
+}
+
+// thirds is a Cluster of three with a master that is frozen.
+type thirds struct{ *faulty }
+
+func (f thirds) DecideBatch(ctx context.Context, requests []weir.Request) {
+	err := frozen(ctx, true)
+	for i := range requests {
+		if r := &requests[i]; i%3 == 0 {
+			r.Err = err
+		} else {
+			r.Granted, r.Err = f.Store.Decide(context.Background(), r.Claims, r.Times, r.Decisions)
+		}
+	}
+}
+
 func TestHalfThatFails(t *testing.T) {
 	in(t, func(t *testing.T, f *faulty, b *breaker.Breaker, store weir.Store) {
 		half := func(failing bool) {
