@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/weirproject/weir/internal/redistest"
@@ -82,44 +83,63 @@ func TestDialAfterClose(t *testing.T) {
 // TestWatchedConnection pings a server over a connection as rueidis does when it
 // pipelines: idle time does it no harm, a silence after a question ends it.
 func TestWatchedConnection(t *testing.T) {
-	server := redistest.Start(t)
-	d := &dialer{network: "tcp", silence: 20 * time.Millisecond, attempts: make(map[string]*attempt)}
-	defer d.close()
-	conn, err := d.dial(t.Context(), server.Addr(), nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	conn.SetDeadline(time.Time{})
-	replies := make(chan string)
-	ended := make(chan error, 1)
-	go func() {
-		buffer := make([]byte, 100)
-		for {
-			n, err := conn.Read(buffer)
-			if err != nil {
-				ended <- err
-				return
+	synctest.Test(t, func(t *testing.T) {
+		const silence = 20 * time.Millisecond
+		ours, theirs := net.Pipe()
+		frozen := make(chan struct{})
+		go answerPings(theirs, silence-1, frozen)
+		conn := &watched{Conn: ours, silence: silence, born: time.Now()}
+		defer conn.Close()
+		conn.SetDeadline(time.Time{})
+		replies, ended := make(chan string), make(chan error, 1)
+		go func() {
+			buffer := make([]byte, 100)
+			for {
+				n, err := conn.Read(buffer)
+				if err != nil {
+					ended <- err
+					return
+				}
+				replies <- string(buffer[:n])
 			}
-			replies <- string(buffer[:n])
+		}()
+		for range 3 {
+			conn.Write([]byte("PING\r\n"))
+			select {
+			case reply := <-replies:
+				if reply != "+PONG\r\n" {
+					t.Fatalf("PING gave %q", reply)
+				}
+			case err := <-ended:
+				t.Fatalf("a connection in use ended: %v", err)
+			}
+			time.Sleep(3 * silence)
 		}
-	}()
-	for range 3 {
+		close(frozen)
+		asked := time.Now()
 		conn.Write([]byte("PING\r\n"))
-		select {
-		case reply := <-replies:
-			if reply != "+PONG\r\n" {
-				t.Fatalf("PING gave %q", reply)
-			}
-		case err := <-ended:
-			t.Fatalf("a connection in use ended: %v", err)
+		if err := <-ended; !errors.Is(err, errSilent) {
+			t.Errorf("a frozen server's connection ended with %v", err)
 		}
-		time.Sleep(3 * d.silence)
-	}
-	server.Stop()
-	conn.Write([]byte("PING\r\n"))
-	if err := <-ended; !errors.Is(err, errSilent) {
-		t.Errorf("a frozen server's connection ended with %v", err)
+		if waited := time.Since(asked); waited < silence || waited > 2*silence {
+			t.Errorf("it ended after %v of silence, want %v and a little", waited, silence)
+		}
+	})
+}
+
+// answerPings answers late, and not at all once frozen.
+func answerPings(conn net.Conn, delay time.Duration, frozen chan struct{}) {
+	buffer := make([]byte, 100)
+	for {
+		if _, err := conn.Read(buffer); err != nil {
+			return
+		}
+		time.Sleep(delay)
+		select {
+		case <-frozen:
+		default:
+			conn.Write([]byte("+PONG\r\n"))
+		}
 	}
 }
 

@@ -29,7 +29,7 @@ var shortLived = []weir.Spec{
 func expiry(t *testing.T, s Subject) {
 	store := s(t, nil)
 	closeAfter(t, store.Store)
-	expires(t, store, 10_000)
+	expires(t, store, expiring)
 }
 
 // expires takes from so many keys of each kind, and follows them to their end.

@@ -19,7 +19,6 @@ import (
 const (
 	clients   = 4
 	callsEach = 6
-	histories = 40 // short ones, as much goes wrong while keys are new
 )
 
 // linearizable lets several clients call at once and asks whether their answers are

@@ -18,7 +18,7 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// A Subject opens a fresh, empty store. If clock is not nil it drives the store: it may
+// A Subject opens a fresh, empty store; several are asked for at once. If clock is not nil it drives the store: it may
 // be called from several goroutines, and it may step back. The suite closes the store.
 type Subject func(t testing.TB, clock func() weir.Instant) Handle
 
@@ -128,15 +128,20 @@ func claimsText(claims []weir.Claim) string {
 	return text
 }
 
-// Run runs everything but the vectors, which Vectors does. A store that is a
-// [weir.Batcher] is asked for batches too.
+// Run runs everything but the vectors, which Vectors does: in parallel, as some of it waits
+// for state to expire. A store that is a [weir.Batcher] is asked for batches too. Under the race
+// detector it is shorter.
 func Run(t *testing.T, s Subject) {
-	t.Run("properties", func(t *testing.T) { properties(t, s) })
-	t.Run("bad input", func(t *testing.T) { badInput(t, s) })
-	t.Run("foreign state", func(t *testing.T) { foreignState(t, s) })
-	t.Run("linearizable", func(t *testing.T) { linearizable(t, s) })
-	t.Run("expiry", func(t *testing.T) { expiry(t, s) })
-	t.Run("numbers change", func(t *testing.T) { numbersChange(t, s) })
-	t.Run("batches", func(t *testing.T) { batches(t, s) })
-	t.Run("known faults", func(t *testing.T) { knownFaults(t, s) })
+	for _, part := range []struct {
+		name  string
+		check func(*testing.T, Subject)
+	}{
+		{"expiry", expiry}, {"properties", properties}, {"bad input", badInput}, {"foreign state", foreignState},
+		{"linearizable", linearizable}, {"numbers change", numbersChange}, {"batches", batches}, {"known faults", knownFaults},
+	} {
+		t.Run(part.name, func(t *testing.T) {
+			t.Parallel()
+			part.check(t, s)
+		})
+	}
 }

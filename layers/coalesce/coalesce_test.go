@@ -167,7 +167,7 @@ func TestMergedIsLinearizable(t *testing.T) {
 	limit := weir.MustLimit("hot", weir.FixedWindow{Limit: room, Window: time.Hour})
 	store := &counted{Store: memstore.New(memstore.WithClock(still))}
 	s := over(t, store)
-	const histories, clients, each = 60, 20, 4
+	const clients, each = 20, 4
 	for n := range histories {
 		random := rand.New(rand.NewPCG(1, uint64(n)))
 		history := play(t, clients, each, random, func(a ask) (got, error) { return a.on(s, limit) })

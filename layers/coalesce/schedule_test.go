@@ -220,7 +220,7 @@ func follows(t *testing.T, script []byte, lanes int) {
 }
 
 func TestSchedules(t *testing.T) {
-	for n := range uint64(3000) {
+	for n := range uint64(schedules) {
 		random := rand.New(rand.NewPCG(3, n))
 		script := make([]byte, 1+random.IntN(120))
 		for i := range script {

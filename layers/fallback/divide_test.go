@@ -60,6 +60,7 @@ func TestShares(t *testing.T) {
 func TestSharesOfAnyNumbers(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	any := func() int64 { return 1 + r.Int64N(1<<r.IntN(52)) }
+	shared := memstore.New()
 	for range 50_000 {
 		nodes := int(min(any(), fallback.MaxNodes))
 		spec := weir.TokenBucket{Capacity: any(), Refill: any(), Period: time.Duration(min(any(), 1<<50)) * time.Microsecond, Overdraft: any() - 1, Mode: weir.RefillMode(r.IntN(2))}
@@ -67,7 +68,11 @@ func TestSharesOfAnyNumbers(t *testing.T) {
 		if err != nil {
 			continue
 		}
-		n, share := int64(nodes), newLocal(t, nodes).Share(limit)
+		local, err := fallback.NewLocal(nodes, shared)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, share := int64(nodes), local.Share(limit)
 		if over := n*share.Capacity() - limit.Capacity(); over < 0 || over >= n {
 			t.Fatalf("%s of %d nodes: %s", spec, n, share)
 		}

@@ -413,24 +413,3 @@ func TestNoScheduleExceedsTheBound(t *testing.T) {
 		})
 	}
 }
-
-// A node that is broken is found out.
-func TestTheSimulationCanFail(t *testing.T) {
-	for name, b := range map[string]broken{
-		"a lease that outlives its window": {outlives: true},
-		"a refund that is credited twice":  {twice: true},
-		"a share that is ignored":          {share: true, log: true},
-		"a holding time that is ignored":   {hold: true, log: true},
-		"a bound that is too low":          {free: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			for seed := range uint64(2000) {
-				if err := simulate(t, seed, b, new(tally)); err != nil {
-					t.Log(err)
-					return
-				}
-			}
-			t.Error("2000 worlds noticed nothing")
-		})
-	}
-}
