@@ -226,7 +226,7 @@ func (e *explanation) printExceptions(b *strings.Builder) {
 	fmt.Fprintln(b, "\nExceptions that operators made")
 	for i := range e.Exceptions {
 		x := &e.Exceptions[i]
-		fmt.Fprintf(b, "  %s %s until %s%s\n", x.ID, x.does(), x.Until.Format(time.RFC3339), because(printable(x.Why)))
+		fmt.Fprintf(b, "  %s %s until %s%s\n", x.ID, x.does(), x.Until.Format(time.RFC3339), because(x.Why))
 	}
 }
 
