@@ -261,6 +261,7 @@ func TestSetsBehindAWrongPassword(t *testing.T) {
 // TestPropagationOfSets tells (with -v) how long it takes until three nodes deny, and until
 // they serve again, by a small set and by the largest.
 func TestPropagationOfSets(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Start(t)
 	file := write(t, t.TempDir(), "weir.yaml", byASet)
 	redis.Do("SADD", "weir:blocked", "192.0.2.1")
