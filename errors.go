@@ -53,12 +53,12 @@ func invalid(field string, given any, allowed string) error {
 	return &InputError{Field: field, Given: given, Allowed: allowed}
 }
 
-// A RefusedError is how Reserve, Acquire and Wait say no. It unwraps to [ErrNever]
-// when no wait can help, to [ErrTooLong] when the context leaves too little time,
-// and to [ErrRefused] otherwise.
+// A RefusedError is how Reserve, Acquire and Wait say no, and package guard. It unwraps to
+// [ErrNever] when no wait can help, to [ErrTooLong] when the context leaves too little
+// time, and to [ErrRefused] otherwise.
 type RefusedError struct {
 	Answer Answer
-	cause  error
+	cause  error // nil: what the answer says
 }
 
 // Error says which limit refused and what to do.
@@ -76,5 +76,13 @@ func (e *RefusedError) Error() string {
 	return fmt.Sprintf("%s refused: retry after %v", name, e.Answer.RetryAfter)
 }
 
-// Unwrap lists the causes for errors.Is.
-func (e *RefusedError) Unwrap() error { return e.cause }
+// Unwrap is the cause for errors.Is.
+func (e *RefusedError) Unwrap() error {
+	switch {
+	case e.cause != nil:
+		return e.cause
+	case e.Answer.RetryAfter == Never:
+		return ErrNever
+	}
+	return ErrRefused
+}

@@ -4,13 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
 )
 
 // A Limiter asks one store about one or several limits of one key, all in one decision.
-// It is safe for concurrent use; make it once and keep it.
+// New makes one; it is safe for concurrent use: make it once and keep it.
+//
+// Allow and its kin answer a refusal with an [Answer] and no error; what waits or returns
+// a value refuses with a [RefusedError]. Any other error says that nothing was decided:
+// input that is wrong ([InputError]), or a store that did not answer ([ErrUnavailable]).
 type Limiter struct {
 	store  Store
 	short  Shortcut // the store, if it is one and there is one limit; else nil
@@ -18,7 +23,7 @@ type Limiter struct {
 	pool   sync.Pool // of *call
 }
 
-// An Answer is what a Limiter says.
+// An Answer is what a Limiter says. Beside an error it is zero: not allowed, without a Limit.
 type Answer struct {
 	// Allowed reports whether the request may go on.
 	Allowed bool
@@ -56,17 +61,31 @@ func NewLimiter(store Store, limits ...*Limit) (*Limiter, error) {
 	if store == nil {
 		return nil, invalid("store", "nil", "a store, such as memstore.New()")
 	}
-	l := &Limiter{store: store, limits: append([]*Limit(nil), limits...)}
-	l.pool.New = func() any { return newCall(l.limits) }
-	c := newCall(l.limits)
-	c.set("key", 1, "lease")
-	if err := Check(c.claims, 1, c.decisions); err != nil {
+	if err := checkLimits(limits); err != nil {
 		return nil, err
 	}
+	l := &Limiter{store: store, limits: append([]*Limit(nil), limits...)}
+	l.pool.New = func() any { return newCall(l.limits) }
 	if len(limits) == 1 {
 		l.short, _ = store.(Shortcut)
 	}
 	return l, nil
+}
+
+// checkLimits refuses what no store could decide, in words of limits instead of claims.
+func checkLimits(limits []*Limit) error {
+	if len(limits) == 0 || len(limits) > MaxClaims {
+		return invalid("limits", len(limits), "1 to "+strconv.Itoa(MaxClaims)+" of one limiter")
+	}
+	for i, limit := range limits {
+		if limit == nil || limit.algorithm == 0 {
+			return invalid("limits", "none", "limits made by NewLimit")
+		}
+		if slices.ContainsFunc(limits[:i], limit.SameState) {
+			return invalid("limits", limit.name+" twice", "a name for each")
+		}
+	}
+	return nil
 }
 
 // Limits are those of the limiter, in order. Do not change the slice.
@@ -176,7 +195,7 @@ func (c *call) set(key string, cost int64, lease string) {
 	for i := range c.claims {
 		claim := &c.claims[i]
 		claim.Key, claim.Cost = key, cost
-		if claim.Limit != nil && claim.Limit.algorithm == AlgorithmConcurrency {
+		if claim.Limit.algorithm == AlgorithmConcurrency {
 			claim.Lease, claim.Renew = lease, false
 		}
 	}

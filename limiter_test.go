@@ -326,13 +326,18 @@ func TestNewLimiterRefusesWhatCannotWork(t *testing.T) {
 	for i := range many {
 		many[i] = weir.MustLimit(fmt.Sprint("a", i), weir.PerMinute(1))
 	}
-	for what, limits := range map[string][]*weir.Limit{
-		"none": nil, "nil": {nil}, "the zero Limit": {{}}, "too many": many,
-		"one state twice": {limit, weir.MustLimit("a", weir.PerHour(2))},
+	for want, limits := range map[string][]*weir.Limit{
+		"limits is 0; allowed: 1 to 32 of one limiter":       nil,
+		"limits is 33; allowed: 1 to 32 of one limiter":      many,
+		`limits is "none"; allowed: limits made by NewLimit`: {nil},
+		`limits is "a twice"; allowed: a name for each`:      {limit, weir.MustLimit("a", weir.PerHour(2))},
 	} {
-		if _, err := weir.NewLimiter(store, limits...); !isInput(err) {
-			t.Errorf("%s: %v", what, err)
+		if _, err := weir.NewLimiter(store, limits...); !isInput(err) || err.Error() != "weir: "+want {
+			t.Errorf("%v instead of %s", err, want)
 		}
+	}
+	if _, err := weir.NewLimiter(store, new(weir.Limit)); !isInput(err) {
+		t.Errorf("the zero Limit: %v", err)
 	}
 	if _, err := weir.NewLimiter(nil, limit); !isInput(err) {
 		t.Errorf("no store: %v", err)

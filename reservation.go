@@ -45,21 +45,13 @@ func (l *Limiter) Reserve(ctx context.Context, key string, n int64) (*Reservatio
 	c.answer(&answer)
 	answer.Allowed = granted > 0
 	if granted == 0 {
-		return nil, refused(answer)
+		return nil, &RefusedError{Answer: answer}
 	}
 	r := &Reservation{store: l.store, answer: answer, cost: n, call: c, taken: make([]Instant, len(c.claims))}
 	for i := range c.decisions {
 		r.taken[i] = c.decisions[i].At
 	}
 	return r, nil
-}
-
-func refused(answer Answer) error {
-	cause := ErrRefused
-	if answer.RetryAfter == Never {
-		cause = ErrNever
-	}
-	return &RefusedError{Answer: answer, cause: cause}
 }
 
 // Answer is what the store said when the units were reserved. Its Delay is to be slept

@@ -206,7 +206,7 @@ func (s SlidingCounter) compile(l *Limit) error {
 		return err
 	}
 	if s.Slices < 1 || s.Slices > MaxSlices || l.period%s.Slices != 0 {
-		return invalid("slices", s.Slices, fmt.Sprintf("1 to %d, dividing the window of %dus", MaxSlices, l.period))
+		return invalid("slices", s.Slices, fmt.Sprintf("1 to %d, dividing the window of %s", MaxSlices, duration(s.Window)))
 	}
 	l.slices = s.Slices
 	slice := l.Slice()
@@ -217,7 +217,7 @@ func (s SlidingCounter) compile(l *Limit) error {
 			return nil
 		}
 	}
-	return invalid("limit", s.Limit, fmt.Sprintf("limit × slice at most 2^52: with slices of %dus use a smaller limit, more slices, or slices of whole seconds", slice))
+	return invalid("limit", s.Limit, fmt.Sprintf("limit × slice at most 2^52: with slices of %s use a smaller limit, more slices, or slices of whole seconds", duration(s.Window/time.Duration(s.Slices))))
 }
 
 // String is "sliding_counter COUNT/WINDOW slices N".

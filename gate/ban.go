@@ -148,14 +148,15 @@ func lifted(claims []weir.Claim, b *rules.Bans, key string) []weir.Claim {
 	return claims
 }
 
-// Bans are those that this gate put and that hold by now, as the store says, in the
-// order in which they were put, those of the local store last: of the last 1,000, and not those that other nodes put. There is no list of all: the
-// store is asked about keys, and does not search them. Ask each node, or ask about a key by
-// a look (the zero Ask).
+// Bans are those that this gate put and that hold by now, as the store and the rules in
+// force say, in the order in which they were put, those of the local store last: of the last
+// 1,000. Those that other nodes put are not among them: the store is asked about keys, and
+// does not search them. Ask each node, or ask about a key by a look (the zero Ask).
 func (g *Gate) Bans(ctx context.Context) ([]Ban, error) {
 	var holding []Ban
+	all := g.list.by(g.Rules())
 	for _, local := range []bool{false, true} {
-		some := slices.DeleteFunc(g.list.copy(), func(b Ban) bool { return b.Local != local })
+		some := slices.DeleteFunc(slices.Clone(all), func(b Ban) bool { return b.Local != local })
 		for some := range slices.Chunk(some, weir.MaxClaims) {
 			if err := g.holding(ctx, some); err != nil {
 				return nil, err
@@ -191,23 +192,44 @@ func (g *Gate) holding(ctx context.Context, bans []Ban) error {
 // A banList is the last bans that a gate put, of each rule and key the last.
 type banList struct {
 	mu   sync.Mutex
-	bans []Ban
+	bans []listedBan
+}
+
+// A listedBan has the name of its rule instead: a rule holds on to all others of its set, and
+// bans last longer than sets do.
+type listedBan struct {
+	Ban
+	rule string
 }
 
 func (l *banList) add(ban Ban) {
+	one := listedBan{ban, ban.Rule.Name()}
+	one.Rule = nil
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.bans = slices.DeleteFunc(l.bans, func(b Ban) bool {
-		return b.Rule.Name() == ban.Rule.Name() && b.Key == ban.Key || b.Local == ban.Local && b.Until <= ban.From
+	l.bans = slices.DeleteFunc(l.bans, func(b listedBan) bool {
+		return b.rule == one.rule && b.Key == ban.Key || b.Local == ban.Local && b.Until <= ban.From
 	})
 	if len(l.bans) == maxBans {
 		l.bans = slices.Delete(l.bans, 0, 1)
 	}
-	l.bans = append(l.bans, ban)
+	l.bans = append(l.bans, one)
 }
 
-func (l *banList) copy() []Ban {
+// by are those of rules that ban.
+func (l *banList) by(set *rules.Set) (list []Ban) {
+	banning := make(map[string]*rules.Rule)
+	for _, rule := range set.Rules() {
+		if rule.Bans() != nil && rule.Mode() != rules.Shadow {
+			banning[rule.Name()] = rule
+		}
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return slices.Clone(l.bans)
+	for _, one := range l.bans {
+		if one.Rule = banning[one.rule]; one.Rule != nil {
+			list = append(list, one.Ban)
+		}
+	}
+	return list
 }

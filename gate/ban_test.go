@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+	"weak"
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
@@ -374,6 +376,53 @@ func TestBansAreListedAndLifted(t *testing.T) {
 	var input *weir.InputError
 	if err := g.Lift(t.Context(), g.Rules().Rules()[0], "all"); !errors.As(err, &input) {
 		t.Errorf("a rule without bans: %v", err)
+	}
+}
+
+// TestBansAreThoseOfTheRulesInForce: a ban that is in nobody's way is not listed, and is again
+// when the rule bans again.
+func TestBansAreThoseOfTheRulesInForce(t *testing.T) {
+	const rule = "rules: [{name: login, key: [user], limit: fixed_window 2/1m"
+	const ban = ", ban: {after: 3 refusals within 1m, for: 10m}"
+	g := open(t, newClock().store(), rule+ban+"}]")
+	provoke(t, g, "ann")
+	for _, test := range []struct {
+		rules, then string
+		listed      int
+	}{
+		{rule + "}]", "limit_exceeded login 1m0s", 0},
+		{rule + ban + ", mode: shadow}]", "no_rule", 0},
+		{"rules: []", "no_rule", 0},
+		{rule + ban + "}, {name: other, limit: 1000/1s}]", "banned login 10m0s", 1},
+	} {
+		if err := g.Swap(compiled(t, test.rules)); err != nil {
+			t.Fatal(err)
+		}
+		bans, err := g.Bans(t.Context())
+		if err != nil || len(bans) != test.listed || test.listed == 1 && bans[0].Rule != g.Rules().Rules()[0] {
+			t.Errorf("%s: %+v, %v; want %d", test.rules, bans, err, test.listed)
+		}
+		if got := knock(t, g, "ann"); got != test.then {
+			t.Errorf("%s: %s, want %s", test.rules, got, test.then)
+		}
+	}
+}
+
+// TestABanKeepsNoRules: it lasts longer than rules do that change every moment, of which each
+// set may be of a hundred thousand.
+func TestABanKeepsNoRules(t *testing.T) {
+	g := open(t, newClock().store(), guarded)
+	provoke(t, g, "ann")
+	before := weak.Make(g.Rules())
+	if err := g.Swap(compiled(t, guarded)); err != nil {
+		t.Fatal(err)
+	}
+	redistest.Await(t, "the end of the rules before", func() bool {
+		runtime.GC()
+		return before.Value() == nil
+	})
+	if bans, err := g.Bans(t.Context()); err != nil || len(bans) != 1 {
+		t.Errorf("%+v, %v", bans, err)
 	}
 }
 

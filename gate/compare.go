@@ -155,7 +155,7 @@ func (g *Gate) Compare(name string) (c Comparison, ok bool) {
 
 // A trial counts what one candidate would change.
 type trial struct {
-	text                            string // of the limits that are compared
+	text                            string // of the limits and keys that are compared
 	since                           time.Time
 	both, refused, granted, neither atomic.Int64
 	newlyRefused, newlyGranted      ranking
@@ -172,7 +172,8 @@ func trials(set *rules.Set, before map[*rules.Rule]*trial, now time.Time) map[*r
 		if rule.Candidate() == nil {
 			continue
 		}
-		text := fmt.Sprint(rule.Limits(), rule.Candidate().Limits(), rule.Candidate().Keyed())
+		c := rule.Candidate()
+		text := fmt.Sprintf("%v %q %v %q", rule.Limits(), rule.Components(), c.Limits(), c.Components())
 		t := known[rule.Name()]
 		if t == nil || t.text != text {
 			t = &trial{text: text, since: now}

@@ -134,6 +134,9 @@ func TestComparisonsGoOn(t *testing.T) {
 		{strings.Replace(text, "2/1h", "3/1h", 1), 1002, 1},
 		{strings.Replace(text, "1/1h", "4/1h", 1), 1003, 1},
 		{text, 1004, 1},
+		{strings.Replace(text, "[user]", "[user lower]", 1), 1005, 1},
+		{strings.Replace(text, "2/1h", "2/1h, key: [header.X]", 1), 1006, 1},
+		{strings.Replace(text, "2/1h", "2/1h, key: [header.Y]", 1), 1007, 1},
 	} {
 		now = now.Add(time.Second)
 		if err := g.Swap(compiled(t, "rules: ["+test.rules+"]")); err != nil {

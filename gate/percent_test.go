@@ -78,6 +78,29 @@ func TestAPercentageIsEnforced(t *testing.T) {
 	}
 }
 
+// TestALookAtAKeyOutsideOfAPercentage is at what is counted of it: on a key of its own.
+func TestALookAtAKeyOutsideOfAPercentage(t *testing.T) {
+	g := open(t, memstore.New(), half)
+	rule := g.Rules().Rules()[1]
+	for _, user := range []string{"ann", "carl", "gus", "hal"} {
+		var v gate.Verdict
+		if err := g.Decide(t.Context(), &rules.Request{Method: "POST", User: user}, gate.Once, &v); err != nil {
+			t.Fatal(err)
+		}
+		key, limits, err := rule.Lookup([]string{user})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var look gate.Verdict
+		if err := g.Decide(t.Context(), nil, gate.Ask{Claims: gate.ClaimsOf(rule, key, limits)}, &look); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := look.At(0).Decision.Remaining, limits[0].Most()-1; got != want {
+			t.Errorf("%s (enforced: %v) has %d left, want %d", user, rule.Enforces(key), got, want)
+		}
+	}
+}
+
 func TestAPercentageAllocatesNothing(t *testing.T) {
 	g := open(t, memstore.New(), `rules: [{name: ip, key: [client.ip], limit: 5/1m, enforce_percent: 50}]`)
 	var v gate.Verdict

@@ -137,7 +137,7 @@ func (g *Gate) Renew(ctx context.Context, receipt Receipt) error {
 // what is left of it with Ask.Claims, and to Reset it.
 func ClaimsOf(rule *rules.Rule, key []byte, limits []*weir.Limit) (claims []weir.Claim) {
 	text := string(key)
-	if rule.Mode() == rules.Shadow {
+	if rule.Mode() == rules.Shadow || !rule.Enforces(key) {
 		text = shadowed + text
 	}
 	for _, limit := range limits {

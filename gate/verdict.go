@@ -61,6 +61,7 @@ type Verdict struct {
 
 	worst       int // of claims; −1: none
 	enforced    int // how many of claims count
+	set         *rules.Set
 	matched     []*rules.Rule
 	claims      []weir.Claim
 	decisions   []weir.Decision
@@ -156,6 +157,36 @@ func (v *Verdict) Skips() []Skip { return v.skips }
 // Matched are all rules that match the request, in the order of the file.
 func (v *Verdict) Matched() []*rules.Rule { return v.matched }
 
+// Exceptions are those of operators that had a part in the verdict on this request: that
+// blocked it, let it pass, or gave a key other limits. It looks for them anew, which is for
+// whoever asks why, and not for every request.
+func (v *Verdict) Exceptions(r *rules.Request) (list []rules.Exception) {
+	if v.Rule == nil && (v.Reason == AllowList || v.Reason == DenyList) {
+		return v.set.Excepted(r)
+	}
+	for _, rule := range v.matched {
+		for _, e := range rule.Excepted(r) {
+			if v.heeds(rule, e.Kind) {
+				list = append(list, e)
+			}
+		}
+	}
+	return list
+}
+
+// heeds reports whether an exception of this kind would have had a part in what became of a
+// rule.
+func (v *Verdict) heeds(rule *rules.Rule, kind rules.ExceptionKind) bool {
+	skipped := func(why Why) bool { return slices.Contains(v.skips, Skip{rule, why}) }
+	switch kind {
+	case rules.Blocked:
+		return v.Reason == DenyList && v.Rule == rule || skipped(WouldDeny)
+	case rules.LetPass:
+		return skipped(Exempt)
+	}
+	return slices.ContainsFunc(v.about, func(a about) bool { return a.rule == rule && !a.candidate })
+}
+
 // reset makes room for the next request, and lets go of what the last one brought.
 func (v *Verdict) reset(g *Gate) {
 	clear(v.claims)
@@ -178,6 +209,7 @@ func (v *Verdict) fail(err error) {
 // match finds the rules and makes the enforced ones' claims. done says that nobody need be
 // asked.
 func (v *Verdict) match(set *rules.Set, r *rules.Request, ask *Ask) (done bool, err error) {
+	v.set = set
 	switch set.Listed(r) {
 	case rules.Denied:
 		v.Outcome, v.Reason = Denied, DenyList

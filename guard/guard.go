@@ -3,65 +3,40 @@
 //
 //	send := guard.Func(limiter, byPhone, sendCode)
 //	receipt, err := send(ctx, message)
-//	var refused *guard.Error
+//	var refused *weir.RefusedError
 //	if errors.As(err, &refused) {
-//		// come back in refused.Answer.RetryAfter
+//		// it was not sent; come back in refused.Answer.RetryAfter
 //	}
 package guard
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"time"
 
 	"github.com/weirproject/weir"
 )
 
-// An Error says that the limiter refused and the function was not called. It unwraps to
-// weir.ErrNever where no wait can help, and to weir.ErrRefused otherwise.
-type Error struct {
-	Answer weir.Answer // the limit that refused, and when to come back
-}
-
-// Error says which limit refused and what to do.
-func (e *Error) Error() string {
-	name := e.Answer.Limit.Name()
-	if e.Answer.RetryAfter == weir.Never {
-		return fmt.Sprintf("guard: limit %q (%s) refused: the cost is more than it can ever hold; ask for less", name, e.Answer.Limit)
-	}
-	return fmt.Sprintf("guard: limit %q (%s) refused: retry after %v", name, e.Answer.Limit, e.Answer.RetryAfter)
-}
-
-// Unwrap is the cause for errors.Is.
-func (e *Error) Unwrap() error {
-	if e.Answer.RetryAfter == weir.Never {
-		return weir.ErrNever
-	}
-	return weir.ErrRefused
-}
-
 // Func is fn behind a limiter: each call asks for one unit of the key that its argument
-// has, and calls fn only if it is granted; otherwise the error is an *Error. Where the key
-// or the store fails, fn is not called and their error is returned: to pass then is for the
-// caller to decide.
+// has, and calls fn only if it is granted; otherwise the error is a *weir.RefusedError.
+// Where the key or the store fails, fn is not called and their error is returned: to pass
+// then is for the caller to decide.
 //
 // A concurrency limit is held until fn returns (or panics): while fn runs, its lease is
 // renewed each third of its time-to-live. If it is lost all the same, because the store
-// did not answer for that long, fn is not told. What was borrowed (an overdraft, a leaky queue) is slept before fn is called;
-// if the context ends meanwhile, fn is not called, and the unit stays charged.
+// did not answer for that long, fn is not told. What was borrowed (an overdraft, a leaky
+// queue) is slept before fn is called; if the context ends meanwhile, fn is not called, and
+// the unit stays charged.
 //
 // It takes fn as its third argument, not in a second call, because Go could then not infer
 // fn's result.
 func Func[A, R any](limiter *weir.Limiter, key func(context.Context, A) (string, error), fn func(context.Context, A) (R, error)) func(context.Context, A) (R, error) {
 	ttl := timeToLive(limiter)
-	ask := asking(limiter, ttl > 0)
 	return func(ctx context.Context, argument A) (result R, err error) {
 		name, err := key(ctx, argument)
 		if err != nil {
 			return result, err
 		}
-		answer, held, err := ask(ctx, name)
+		answer, held, err := admit(ctx, limiter, name, ttl > 0)
 		if err != nil {
 			return result, err
 		}
@@ -70,9 +45,6 @@ func Func[A, R any](limiter *weir.Limiter, key func(context.Context, A) (string,
 			// fails they come back by themselves; what fn did is not undone by it.
 			defer held.Release(context.WithoutCancel(ctx))
 			defer weir.KeepAlive(ctx, ttl, held.Renew, nil)()
-		}
-		if !answer.Allowed {
-			return result, &Error{Answer: answer}
 		}
 		if err := sleep(ctx, answer.Delay); err != nil {
 			return result, err
@@ -94,25 +66,16 @@ func timeToLive(limiter *weir.Limiter) (ttl time.Duration) {
 	return ttl
 }
 
-// asking is how to ask this limiter: for units, or for a lease.
-func asking(limiter *weir.Limiter, holds bool) func(context.Context, string) (weir.Answer, *weir.Lease, error) {
-	if holds {
-		return func(ctx context.Context, key string) (weir.Answer, *weir.Lease, error) {
-			return acquire(ctx, limiter, key)
-		}
-	}
-	return func(ctx context.Context, key string) (weir.Answer, *weir.Lease, error) {
+// admit is the answer that grants, and the lease if the limiter holds one.
+func admit(ctx context.Context, limiter *weir.Limiter, key string, holds bool) (weir.Answer, *weir.Lease, error) {
+	if !holds {
 		answer, err := limiter.Allow(ctx, key)
+		if err == nil && !answer.Allowed {
+			err = &weir.RefusedError{Answer: answer}
+		}
 		return answer, nil, err
 	}
-}
-
-func acquire(ctx context.Context, limiter *weir.Limiter, key string) (weir.Answer, *weir.Lease, error) {
 	held, err := limiter.Acquire(ctx, key)
-	var refused *weir.RefusedError
-	if errors.As(err, &refused) {
-		return refused.Answer, nil, nil
-	}
 	if err != nil {
 		return weir.Answer{}, nil, err
 	}

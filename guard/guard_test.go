@@ -27,7 +27,7 @@ func ExampleFunc() {
 	send := guard.Func(codes, byPhone, deliver)
 	for range 2 {
 		sent, err := send(context.Background(), message{"+86 10 5555 0100", "1234"})
-		var refused *guard.Error
+		var refused *weir.RefusedError
 		if errors.As(err, &refused) {
 			fmt.Println("refused by", refused.Answer.Limit, "for", refused.Answer.RetryAfter.Round(time.Minute))
 			continue
@@ -54,11 +54,11 @@ func TestARefusalIsTyped(t *testing.T) {
 		t.Errorf("granted: %d, %v", n, err)
 	}
 	n, err := send(t.Context(), message{"1", "abc"})
-	var refused *guard.Error
+	var refused *weir.RefusedError
 	if n != 0 || !errors.Is(err, weir.ErrRefused) || errors.Is(err, weir.ErrNever) || !errors.As(err, &refused) || refused.Answer.RetryAfter <= 0 {
 		t.Errorf("refused: %d, %v", n, err)
 	}
-	never := &guard.Error{Answer: weir.Answer{Limit: refused.Answer.Limit, Decision: weir.Decision{RetryAfter: weir.Never}}}
+	never := &weir.RefusedError{Answer: weir.Answer{Limit: refused.Answer.Limit, Decision: weir.Decision{RetryAfter: weir.Never}}}
 	if !errors.Is(never, weir.ErrNever) || errors.Is(never, weir.ErrRefused) {
 		t.Errorf("%v is not ErrNever", never)
 	}

@@ -1,7 +1,6 @@
 package httplimit
 
 import (
-	"bytes"
 	"errors"
 	"net/http"
 	"net/url"
@@ -228,13 +227,8 @@ func bodyOf(rule *rules.Rule) Body {
 
 func templated(response *rules.Response) Body {
 	return func(_ *http.Request, refusal *Refusal) (string, []byte) {
-		var buffer bytes.Buffer
-		err := response.Template.Execute(&buffer, &rules.Refusal{Status: refusal.Status, RetryAfter: max(0, refusal.RetryAfter),
-			Message: refusal.Message, Violated: refusal.Violated, Language: refusal.Language})
-		if err != nil { // Compile tried it
-			return "text/plain; charset=utf-8", []byte(refusal.Message + "\n")
-		}
-		return response.ContentType, buffer.Bytes()
+		return execute(response.Template, response.ContentType, refusal, &rules.Refusal{Status: refusal.Status,
+			RetryAfter: max(0, refusal.RetryAfter), Message: refusal.Message, Violated: refusal.Violated, Language: refusal.Language})
 	}
 }
 

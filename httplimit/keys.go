@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"net/netip"
 	"strconv"
+
+	"github.com/weirproject/weir/clientaddr"
 )
 
 // A Key says whom a request is counted against. An error, or "", says that the request
@@ -24,22 +26,15 @@ const anonymous = "\x00anonymous" // no key of this package begins with a zero
 
 // PeerAddress is the address of the connection's other end, and of IPv6 its /64, since one
 // subscriber has 2^64 addresses to choose from. IPv4 in IPv6 is IPv4. It believes no header:
-// behind a proxy all clients have the proxy's address.
+// behind a proxy all clients have the proxy's address. There write a Key of a
+// [clientaddr.Extractor], which knows the proxies, and a [clientaddr.Mask].
 func PeerAddress(r *http.Request) (string, error) {
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil { // a Unix socket has no address
 		return "", ErrMissing
 	}
 	buffer := append(make([]byte, 0, 64), "ip:"...)
-	addr := peer.Addr().Unmap().WithZone("")
-	if addr.Is4() {
-		return string(addr.AppendTo(buffer)), nil
-	}
-	network, err := addr.Prefix(64)
-	if err != nil {
-		return "", ErrMissing
-	}
-	return string(network.AppendTo(buffer)), nil
+	return string(clientaddr.Mask{}.AppendKey(buffer, peer.Addr())), nil
 }
 
 // Route is the pattern of the http.ServeMux that chose the handler. The middleware must

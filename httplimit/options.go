@@ -186,7 +186,7 @@ type Event struct {
 	Outcome Outcome
 	Answer  weir.Answer // the limit that decided, if one did
 	Rule    *rules.Rule // that decided, with ByRules, if one did
-	Err     error       // of Denied (by a missing key), Failed and what is below it
+	Err     error       // of Denied (by a missing key), Failed and what is below it; with ByRules, the store's also where its rules answered instead
 }
 
 // Outcome says what became of a request.

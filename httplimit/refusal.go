@@ -82,12 +82,17 @@ func line(value any) []byte {
 // *Refusal. Where it fails, the body is the message alone, as text.
 func Template(contentType string, template interface{ Execute(io.Writer, any) error }) Body {
 	return func(_ *http.Request, refusal *Refusal) (string, []byte) {
-		var buffer bytes.Buffer
-		if err := template.Execute(&buffer, refusal); err != nil {
-			return "text/plain; charset=utf-8", []byte(refusal.Message + "\n")
-		}
-		return contentType, buffer.Bytes()
+		return execute(template, contentType, refusal, refusal)
 	}
+}
+
+// execute is the body that a template makes of data, or where it fails the message.
+func execute(template interface{ Execute(io.Writer, any) error }, contentType string, refusal *Refusal, data any) (string, []byte) {
+	var buffer bytes.Buffer
+	if err := template.Execute(&buffer, data); err != nil {
+		return "text/plain; charset=utf-8", []byte(refusal.Message + "\n")
+	}
+	return contentType, buffer.Bytes()
 }
 
 // refuse answers for a limit that refused.

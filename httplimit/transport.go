@@ -118,7 +118,9 @@ func (t *Transport) await(request *http.Request) error {
 	}
 	bounded, cancel := context.WithTimeout(ctx, t.maxWait())
 	defer cancel()
-	if err := t.Limiter.Wait(bounded, key); err != nil {
+	if err := t.Limiter.Wait(bounded, key); errors.Is(err, weir.ErrTooLong) {
+		return fmt.Errorf("httplimit: waits are at most %v: %w", t.maxWait(), err)
+	} else if err != nil {
 		return err
 	}
 	return t.awaitHost(ctx, host) // it may have been told meanwhile, by another request

@@ -110,6 +110,10 @@ func TestATransportPacesByItsOwnLimiter(t *testing.T) {
 		if got := fmt.Sprint(server.sent); got != "[0s 0s 10s 20s]" {
 			t.Errorf("sent at %v", got)
 		}
+		own.MaxWait = 5 * time.Second // the caller has set no deadline
+		if _, err := client.Get("http://a/"); !errors.Is(err, weir.ErrTooLong) || !strings.Contains(err.Error(), "waits are at most 5s: ") {
+			t.Errorf("over MaxWait: %v", err)
+		}
 		own.Key = httplimit.Header("X-Key")
 		if _, err := client.Get("http://a/"); !errors.Is(err, httplimit.ErrMissing) {
 			t.Errorf("without a key: %v", err)

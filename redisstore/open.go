@@ -121,7 +121,7 @@ func openConn(ctx context.Context, url string, opts []Option) (*rueidisConn, err
 	}
 	if err := c.connect(ctx, t.options(c.dialer)); err != nil {
 		c.dialer.close()
-		return nil, c.explain(ctx, err)
+		return nil, unlocked(c.explain(ctx, err))
 	}
 	if err := c.inspect(ctx, t.shape, cfg.warn); err != nil {
 		c.Close()
@@ -129,6 +129,15 @@ func openConn(ctx context.Context, url string, opts []Option) (*rueidisConn, err
 	}
 	c.dialer.opened.Store(true)
 	return c, nil
+}
+
+// unlocked says in few words what Redis says in many of a URL without a password.
+func unlocked(err error) error {
+	var answer *ServerError
+	if errors.As(err, &answer) && strings.HasPrefix(answer.Text, "NOAUTH") {
+		return fmt.Errorf("the server wants a password: redis://:password@host, or redis://user:password@host (of Sentinels sentinel_password): %w", err)
+	}
+	return err
 }
 
 // tlsConfig is the caller's configuration with the URL's parameters; nil without TLS.

@@ -55,7 +55,7 @@ func TestOpenErrors(t *testing.T) {
 	}{
 		{"no timeout", plain.URL(), "timeout is 0s", []Option{WithTimeout(0)}},
 		{"wrong password", "redis://ann:SECRET@" + acl.Addr(), "WRONGPASS", nil},
-		{"no password", acl.URL(), "NOAUTH", nil},
+		{"no password", acl.URL(), "the server wants a password: redis://:password@host, ", nil},
 		{"nobody there", "redis://127.0.0.1:1", "connection refused", nil},
 		{"no socket", "unix:///none.sock", "no such file", nil},
 		{"no such database", plain.URL() + "/99", "DB index is out of range", nil},

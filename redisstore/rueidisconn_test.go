@@ -79,8 +79,9 @@ func TestScriptFlush(t *testing.T) {
 	if got := server.Do("GET", "k"); got != strconv.Itoa(1+goroutines*calls) {
 		t.Errorf("charged %v, want %d", got, 1+goroutines*calls)
 	}
-	// A flush between a load and the calls that waited for it makes one more.
-	if loads := calledTimes(server, "script|load"); loads > 4*flushes {
+	// A flush between a load and the calls that waited for it makes one more. Before 7.0
+	// flushes count with them.
+	if loads := calledTimes(server, "script|load") + calledTimes(server, "script"); loads > 5*flushes {
 		t.Errorf("%d SCRIPT LOADs after %d flushes", loads, flushes)
 	}
 	if evals := calledTimes(server, "eval"); evals != 0 {

@@ -1,6 +1,10 @@
 package redisstore
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/weirproject/weir"
+)
 
 // slots is how many hash slots a Redis Cluster has.
 const slots = 16384
@@ -18,6 +22,16 @@ func Slot(key string) uint16 {
 		crc = crc<<8 ^ crcTable[byte(crc>>8)^key[i]]
 	}
 	return crc % slots
+}
+
+// Places is how many places there are of Place.
+const Places = 64
+
+// Place is a part of a Cluster's slots, below Places: neighbours, which mostly one node has.
+// It is for coalesce.WithPlaces. Of several claims the last one says it, since the first ones
+// are those that many requests share, such as of a whole site.
+func Place(claims []weir.Claim) int {
+	return int(Slot(claims[len(claims)-1].Key)) / (slots / Places)
 }
 
 // crcTable is CRC16-CCITT (XMODEM): polynomial 0x1021, most significant bit first.

@@ -125,6 +125,7 @@ func build(file *File, r *report, o options) *Set {
 		b.rule(i, &file.Rules[i], &all[i])
 		o.pause(i, rulesBuilt)
 	}
+	b.ruleExceptions(file) // when the names of all rules are known
 	b.planter.finish()
 	set.names, set.leftOut = b.setNames(), b.leftOut.err()
 	return set
@@ -146,7 +147,6 @@ func (b *builder) rule(i int, s *Spec, rule *Rule) {
 	rule.limits = b.limits(at(i, "limit"), s.Limit, s, rule, named)
 	rule.components = b.key(at(i, "key"), s.Key, s.Match.Path)
 	b.override(i, s, rule, named)
-	b.ruleExceptions(i, s, rule)
 	rule.percent = b.percent(i, s)
 	rule.bans = b.bans(i, s, named)
 	rule.candidate = b.candidate(i, s, rule, named)

@@ -25,6 +25,14 @@ type Exception struct {
 	Values    []string  // of an override one for each component of the key, otherwise one
 	Limit     []string  // of an override: as a rule's
 	Until     time.Time // when it ends. Compile does not look: whoever made the file takes it out
+	Why       string    // as who made it said; nothing depends on it
+}
+
+// clone shares nothing with the file that the exception is of.
+func (e *Exception) clone() Exception {
+	c := *e
+	c.Values, c.Limit = slices.Clone(e.Values), slices.Clone(e.Limit)
+	return c
 }
 
 // ExceptionKind says what an exception does.
@@ -47,6 +55,54 @@ func (s *Set) Unfit() []Unfit { return s.unfit }
 type exceptions struct {
 	lists     lists
 	overrides overrides
+	laid      []laid
+}
+
+// A laid exception is one that fits, by itself: requests ask all of them together, and who
+// wants to know which it was asks each.
+type laid struct {
+	Exception
+	rolls     []roll    // of a block or an allow
+	overrides overrides // of an override
+}
+
+// Excepted are the exceptions of no rule that decide about a request: those that block it, or
+// else those that let it pass. It takes its time: it is for explaining.
+func (s *Set) Excepted(request *Request) []Exception { return s.exceptions.deciding(nil, request, nil) }
+
+// Excepted are the exceptions of the rule that decide about a request which it is for: those
+// that block it, or else those that let it pass, or else the one that gives its key other
+// limits. It takes its time: it is for explaining.
+func (r *Rule) Excepted(request *Request) []Exception {
+	if len(r.exceptions.laid) == 0 {
+		return nil
+	}
+	key, _ := r.AppendKey(nil, request)
+	return r.exceptions.deciding(r, request, key)
+}
+
+func (x *exceptions) deciding(rule *Rule, request *Request, key []byte) (list []Exception) {
+	for _, kind := range []ExceptionKind{Blocked, LetPass, Overridden} {
+		for i := range x.laid {
+			if l := &x.laid[i]; l.Kind == kind && (names(l.rolls, request) || x.decides(l, rule, request, key)) {
+				list = append(list, l.Exception)
+			}
+		}
+		if len(list) > 0 {
+			break
+		}
+	}
+	return list
+}
+
+// decides reports whether the limits of the key are those of this override, and not of another
+// that names it too.
+func (x *exceptions) decides(l *laid, rule *Rule, request *Request, key []byte) bool {
+	if l.Kind != Overridden || key == nil {
+		return false
+	}
+	its, those := l.overrides.find(rule, request, key), x.overrides.find(rule, request, key)
+	return len(its) > 0 && len(those) > 0 && &its[0] == &those[0]
 }
 
 // An excepting lays the exceptions of one rule, or of the file, over it.
@@ -54,6 +110,7 @@ type excepting struct {
 	*builder
 	rule        *Rule // nil: the file
 	spec        *Spec
+	into        *exceptions
 	allow, deny gathering
 }
 
@@ -67,7 +124,7 @@ func (b *builder) fileExceptions(file *File) {
 	for i := range file.Rules {
 		names[file.Rules[i].Name] = true
 	}
-	x := excepting{builder: b}
+	x := excepting{builder: b, into: &b.set.exceptions}
 	for i := range file.Exceptions {
 		e := &file.Exceptions[i]
 		switch {
@@ -79,21 +136,28 @@ func (b *builder) fileExceptions(file *File) {
 			b.exceptions[e.Rule] = append(b.exceptions[e.Rule], e)
 		}
 	}
-	b.set.exceptions = x.lists()
+	b.set.exceptions.lists = x.lists()
 }
 
-func (b *builder) ruleExceptions(i int, s *Spec, rule *Rule) {
-	list := b.exceptions[s.Name]
-	if len(list) == 0 || len(b.problems) > 0 {
+// ruleExceptions come after all rules: the names of what they add are then seen to be taken,
+// and cannot be taken from a rule that follows.
+func (b *builder) ruleExceptions(file *File) {
+	if len(b.exceptions) == 0 || len(b.problems) > 0 {
 		return
 	}
-	x := excepting{builder: b, rule: rule, spec: s}
-	rule.exceptions.overrides.exact = make(map[string][]*weir.Limit)
-	for _, e := range list {
-		x.lay(i, e)
+	for i, rule := range b.set.rules {
+		list := b.exceptions[rule.name]
+		if len(list) == 0 {
+			continue
+		}
+		x := excepting{builder: b, rule: rule, spec: &file.Rules[i], into: &rule.exceptions}
+		rule.exceptions.overrides.exact = make(map[string][]*weir.Limit)
+		for _, e := range list {
+			x.lay(i, e)
+		}
+		rule.exceptions.lists = x.lists()
+		slices.SortStableFunc(rule.exceptions.overrides.wild, func(a, b wildcard) int { return b.rank - a.rank })
 	}
-	rule.exceptions.lists = x.lists()
-	slices.SortStableFunc(rule.exceptions.overrides.wild, func(a, b wildcard) int { return b.rank - a.rank })
 }
 
 // lay tries an exception: its mistakes are not the file's.
@@ -127,13 +191,14 @@ func (x *excepting) override(i int, e *Exception) (apply func()) {
 	one := overrides{exact: make(map[string][]*weir.Limit)}
 	o := overriding{builder: x.builder, rule: x.rule, into: &one, seen: make(map[string]int)}
 	o.add(i, 0, &Override{Key: e.Values, Limit: e.Limit}, x.spec, true)
-	all := &x.rule.exceptions.overrides
+	all := &x.into.overrides
 	if len(one.wild)+len(all.wild) > MaxWildcards {
 		x.add(at(i, "overrides"), "there are over %d overrides with wildcards or networks", MaxWildcards)
 	}
 	return func() {
 		maps.Copy(all.exact, one.exact)
 		all.wild = append(all.wild, one.wild...)
+		x.into.laid = append(x.into.laid, laid{Exception: e.clone(), overrides: one})
 	}
 }
 
@@ -165,7 +230,12 @@ func (x *excepting) list(i int, e *Exception, to *gathering) (apply func()) {
 	if complaint != "" {
 		x.add(p, "%s by %.80q of %.80q: %s", p.field, text, e.Values[0], complaint)
 	}
-	return func() { to.take(c, v) }
+	return func() {
+		to.take(c, v)
+		var one gathering
+		one.take(c, v)
+		x.into.laid = append(x.into.laid, laid{Exception: e.clone(), rolls: one.rolls()})
+	}
 }
 
 // component is by what requests are named where the exception does not say.

@@ -121,7 +121,7 @@ func TestLookupMistakes(t *testing.T) {
 		values []string
 		want   string
 	}{
-		{0, nil, "one for each component of the rule per-user: 1 (user)"},
+		{0, nil, "one for each component of the rule per-user: 1 (user lower)"},
 		{0, []string{""}, "a value of 1 to 1024 bytes"},
 		{1, []string{"10.0.0.0/8", "1"}, "one client, which is a network of /32 or an address in it"},
 		{1, []string{"nobody", "1"}, "an address such as 192.0.2.7"},
@@ -169,6 +169,30 @@ func TestExceptionsThatDoNotFit(t *testing.T) {
 	file := &rules.File{Exceptions: make([]rules.Exception, rules.MaxExceptions+1)}
 	if _, err := rules.Compile(file); err == nil || !strings.Contains(err.Error(), "1001 values; at most 1000") {
 		t.Error(err)
+	}
+}
+
+// TestAnExceptionTakesNoRulesName: with two limits it would have a state that is another
+// rule's. That is the exception's mistake, wherever the rule stands, and not the file's: or
+// one override would keep out whatever comes after it.
+func TestAnExceptionTakesNoRulesName(t *testing.T) {
+	e := rules.Exception{ID: "two limits", Kind: rules.Overridden, Rule: "login", Values: []string{"ann"}, Limit: []string{"1/1m", "9/1h"}}
+	for _, text := range []string{
+		"rules: [{name: login, key: [user], limit: 5/1m}, {name: login.2, limit: 7/1m}]",
+		"rules: [{name: login.2, limit: 7/1m}, {name: login, key: [user], limit: 5/1m}]",
+	} {
+		set := excepted(t, text, e)
+		if got := set.Unfit(); len(got) != 1 || got[0].ID != e.ID || !strings.Contains(got[0].Why, `the limit would be called "login.2"`) {
+			t.Errorf("%s: %+v", text, got)
+		}
+		for _, rule := range set.Rules() {
+			if rule.Name() != "login" {
+				continue
+			}
+			if _, limits, err := rule.Lookup([]string{"ann"}); err != nil || fmt.Sprint(limits) != "[5/1m]" {
+				t.Errorf("%s: %v %v", text, limits, err)
+			}
+		}
 	}
 }
 

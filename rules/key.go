@@ -86,7 +86,7 @@ func parseComponent(text, path string) (c component, complaint string) {
 }
 
 func parseSource(word, path string) (c component, complaint string) {
-	c = component{v4: 32, v6: 64, label: word + "="}
+	c = component{v4: defaultV4, v6: defaultV6, label: word + "="}
 	if kind, ok := alone[word]; ok {
 		c.source = kind
 		return c, ""
@@ -153,6 +153,12 @@ func (c *component) option(word string) (complaint string) {
 	}
 	return ""
 }
+
+// Lengths of the networks that count as one client.
+const (
+	defaultV4 = 32
+	defaultV6 = 64
+)
 
 // keyOfAll is the key of a rule without components.
 const keyOfAll = "all"

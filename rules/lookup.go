@@ -7,13 +7,31 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// Components are those of the rule's key, as its author wrote them.
+// Components are those of the rule's key, in the words of a file: "client.ip v4/24 v6/64",
+// "header.X-User trim lower".
 func (r *Rule) Components() []string {
 	var list []string
 	for i := range r.components {
-		list = append(list, strings.TrimSuffix(r.components[i].label, "="))
+		list = append(list, r.components[i].String())
 	}
 	return list
+}
+
+// String is the component in the words of a file, in one form for each.
+func (c *component) String() string {
+	text := strings.TrimSuffix(c.label, "=")
+	if c.source == sourceIP && (c.v4 != defaultV4 || c.v6 != defaultV6) {
+		text += fmt.Sprintf(" v4/%d v6/%d", c.v4, c.v6)
+	}
+	for _, option := range []struct {
+		word string
+		is   bool
+	}{{"trim", c.trim}, {"nfkc", c.nfkc}, {"lower", c.lower}} {
+		if option.is {
+			text += " " + option.word
+		}
+	}
+	return text
 }
 
 // Lookup is the key of a client that is known by the values of the key's components, and

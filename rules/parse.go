@@ -164,16 +164,22 @@ func (r *report) syntax(err error) {
 	if load.ContextMsg != "" {
 		message = load.ContextMsg + ": " + message
 	}
-	r.put(m, at(-1, "file"), "not YAML: %s%s", message, hint(load.ContextMsg))
+	r.put(m, at(-1, "file"), "not YAML: %s%s", message, hint(load.ContextMsg, load.Message))
 }
 
 // hint is what is usually the matter.
-func hint(context string) string {
+func hint(context, message string) string {
 	switch {
 	case strings.Contains(context, "an alias"), strings.Contains(context, "an anchor"):
 		return "; quote a text that begins with * or &"
 	case strings.Contains(context, "a flow"):
 		return "; between { } and [ ], quote a text that has one of { } [ ] , in it"
+	case strings.Contains(context, "a block"):
+		return "; indent the dashes of all rules alike, and all fields of a rule alike"
+	case strings.Contains(message, "mapping values"):
+		return "; indent all fields of a rule alike, and quote a text that has a colon and a blank in it"
+	case strings.Contains(message, "start any token"), strings.Contains(message, "a tab"):
+		return "; indent by blanks, not by tabs, and quote a text that begins with @, ` or %"
 	}
 	return ""
 }

@@ -59,7 +59,7 @@ type Set struct {
 	seal  seal
 	lists lists
 
-	exceptions lists // of no rule
+	exceptions exceptions // of no rule
 	unfit      []Unfit
 	names      []string // of sets
 	leftOut    error    // of their members

@@ -219,13 +219,13 @@ func keptWindow(charges []units, from, to *weir.Limit, now int64) (most, least i
 	return remainOf(to, since(charges, max(old.start, newStart))), remainOf(to, since(charges, min(old.start, newStart)))
 }
 
-// keptCounter: each charge counts in the new slice of its true time, or an old slice after
-// the end of its old one at the latest.
+// keptCounter: each charge counts in the new slice of its true time, or an old slice and a
+// new one after the end of its old one at the latest.
 func keptCounter(charges []units, from, to *weir.Limit, now int64) (most, least int64) {
 	exact, late := &slidingCounter{}, &slidingCounter{}
 	for _, c := range charges {
 		slice := floorDiv(c.at, from.Slice())
-		late.charges = append(late.charges, units{min(now, (slice+2)*from.Slice()-1), c.n})
+		late.charges = append(late.charges, units{min(now, (slice+2)*from.Slice()-1+to.Slice()), c.n})
 		if slice >= floorDiv(now, from.Slice())-from.Slices() {
 			exact.charges = append(exact.charges, c)
 		}

@@ -21,10 +21,12 @@ const Prefix = "/v1/admin/"
 
 // A Server is what the door changes and shows.
 type Server struct {
-	Ledger *ledger.Ledger
-	Layer  string                // what Status calls the ledger's layer
-	Status func() *source.Status // as source.Keeper.Status
-	Gate   *gate.Gate
+	Ledger *ledger.Ledger // nil: the server keeps none, and what would lie there is refused
+	// NoLedger is what whoever asks for that is told then: how to come by a ledger.
+	NoLedger string
+	Layer    string                // what Status calls the ledger's layer
+	Status   func() *source.Status // as source.Keeper.Status
+	Gate     *gate.Gate
 	// Compile is how the server compiles rules; nil is rules.Compile without options.
 	Compile func(*rules.File) (*rules.Set, error)
 	Log     *slog.Logger // where writes are told; nil: nowhere
@@ -83,8 +85,8 @@ type door struct {
 // New makes the handler of all paths below Prefix. Without tokens and certificates
 // everybody may do everything: then only loopback is a place to listen at.
 func New(s Server, opts ...Option) (http.Handler, error) {
-	if s.Ledger == nil || s.Status == nil || s.Gate == nil {
-		return nil, errors.New("admin: Ledger, Status and Gate are needed")
+	if s.Status == nil || s.Gate == nil || s.Ledger == nil && s.NoLedger == "" {
+		return nil, errors.New("admin: Status, Gate, and Ledger or NoLedger are needed")
 	}
 	d := &door{Server: s, crossOrigin: http.NewCrossOriginProtection(), mux: http.NewServeMux()}
 	if d.Compile == nil {
@@ -106,9 +108,20 @@ func New(s Server, opts ...Option) (http.Handler, error) {
 	return d, nil
 }
 
+type run = func(context.Context, *call) (any, error)
+
+// kept is for what the ledger keeps. What lies in the store, or is in force from elsewhere,
+// can be had without one.
+func (d *door) kept(do run) run {
+	if d.Ledger != nil {
+		return do
+	}
+	return func(context.Context, *call) (any, error) { return nil, refusef(http.StatusForbidden, "%s", d.NoLedger) }
+}
+
 // An operation is what one method of one path does.
 type operation struct {
-	run        func(context.Context, *call) (any, error)
+	run        run
 	writes     bool
 	parameters []string // of the query
 }
@@ -118,16 +131,16 @@ func (d *door) operations() map[string]map[string]operation {
 	type methods = map[string]operation
 	return map[string]methods{
 		"rules":                 {get: {d.listRules, false, nil}},
-		"rules/{name}":          {get: {d.getRule, false, nil}, put: {d.putRule, true, []string{"why", "dry_run"}}, del: {d.deleteRule, true, []string{"why"}}},
-		"rules/{name}/enable":   {post: {d.enableRule, true, []string{"why"}}},
-		"rules/{name}/disable":  {post: {d.disableRule, true, []string{"why"}}},
-		"rules/{name}/rollback": {post: {d.rollback, true, []string{"why", "to", "dry_run"}}},
+		"rules/{name}":          {get: {d.getRule, false, nil}, put: {d.kept(d.putRule), true, []string{"why", "dry_run"}}, del: {d.kept(d.deleteRule), true, []string{"why"}}},
+		"rules/{name}/enable":   {post: {d.kept(d.enableRule), true, []string{"why"}}},
+		"rules/{name}/disable":  {post: {d.kept(d.disableRule), true, []string{"why"}}},
+		"rules/{name}/rollback": {post: {d.kept(d.rollback), true, []string{"why", "to", "dry_run"}}},
 		"rules/{name}/compare":  {get: {d.compare, false, nil}},
-		"rules/{name}/promote":  {post: {d.promote, true, []string{"why", "dry_run"}}},
+		"rules/{name}/promote":  {post: {d.kept(d.promote), true, []string{"why", "dry_run"}}},
 		"diff":                  {post: {d.diff, false, []string{"rule"}}},
-		"history":               {get: {d.history, false, []string{"name", "most"}}},
-		"exceptions":            {get: {d.listExceptions, false, nil}, post: {d.postException, true, nil}},
-		"exceptions/{id}":       {get: {d.getException, false, nil}, del: {d.deleteException, true, []string{"why"}}},
+		"history":               {get: {d.kept(d.history), false, []string{"name", "most"}}},
+		"exceptions":            {get: {d.kept(d.listExceptions), false, nil}, post: {d.kept(d.postException), true, nil}},
+		"exceptions/{id}":       {get: {d.kept(d.getException), false, nil}, del: {d.kept(d.deleteException), true, []string{"why"}}},
 		"keys":                  {get: {d.getKey, false, []string{"rule", "value"}}},
 		"keys/reset":            {post: {d.resetKey, true, []string{"rule", "value", "why"}}},
 		"bans":                  {get: {d.listBans, false, nil}},

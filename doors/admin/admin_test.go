@@ -251,7 +251,7 @@ func TestWhatIsWrongIsRefused(t *testing.T) {
 	exception := func(body string) *answer { return c.ask("POST exceptions", body, isNew, "*") }
 	exception(`{"kind":"block","values":["10.0.0.1"],"for":"1h","until":"x"}`).has(400, "until")
 	exception(`{"kind":"block","values":["10.0.0.1"],"for":"1h","for":"2h"}`).has(400)
-	exception(`{"kind":"block","values":["10.0.0.1"],"for":"long"}`).has(422, "a duration such as 30m or 2h")
+	exception(`{"kind":"block","values":["10.0.0.1"],"for":"long"}`).has(422, "a time with its unit, such as 30m, 2h or 7d")
 	exception(`{"kind":"block","values":["10.0.0.1"],"for":"1ms"}`).has(422, "an exception ends by itself")
 	exception(`{"kind":"block","values":["*"],"by":"user","for":"1h"}`).has(422, "it is for everybody")
 	exception(`{"kind":"block","values":["user-42"],"for":"1h"}`).has(422, "allowed: an address")
@@ -305,8 +305,72 @@ func TestKeys(t *testing.T) {
 	c.ask("GET keys?rule=all", "").has(200, `"remaining": 2`, `"remaining": 6`, `"retry_after": 0`)
 	c.ask("POST keys/reset?rule=all&why=test", "").has(200, `"remaining": 5`, `"remaining": 9`)
 	c.ask("GET keys?rule=jobs&value=ann", "").has(200, `"remaining": 5`)
+	c.ask("GET history?name=all", "").has(200, `"what": "reset"`, `"name": "all"`, `"key": "all"`, `"why": "test"`, `"who": "somebody at 127.0.0.1"`)
 	if !strings.Contains(w.log.String(), "a key was reset") {
 		t.Error(w.log)
+	}
+}
+
+// TestTimesOfExceptions are in the words of limits.
+func TestTimesOfExceptions(t *testing.T) {
+	c := memory(t).start()
+	for i, test := range []struct {
+		last   string
+		status int
+		want   string
+	}{
+		{"90s", 200, `"left": "1m30s"`}, {"1h30m", 200, `"left": "1h30m0s"`}, {"7d", 200, `"left": "168h0m0s"`}, {"2w", 200, `"left": "336h0m0s"`},
+		{"366d", 200, ""}, {"367d", 422, "an exception ends by itself"}, {"53w", 422, "ends by itself"}, {"9223372036854775807d", 422, "ends by itself"},
+		{"0d", 422, "such as 30m"}, {"-1d", 422, ""}, {"d", 422, ""}, {"1.5d", 422, ""}, {"1", 422, ""}, {"", 422, ""},
+	} {
+		c.ask("POST exceptions", fmt.Sprintf(`{"kind":"block","values":["10.0.0.%d"],"for":%q}`, i, test.last), isNew, "*").has(test.status, test.want)
+	}
+}
+
+// TestAnOverrideTakesNoRulesName: it is refused before it stands in the ledger, where it would
+// do nothing.
+func TestAnOverrideTakesNoRulesName(t *testing.T) {
+	c := memory(t).start()
+	c.ask("PUT rules/per-ip.2", "name: per-ip.2\nlimit: 7/1m\n", isNew, "*").has(200)
+	const two = `{"kind":"override","rule":"per-ip","values":["10.0.0.1"],"limit":["5/1m","9/1h"],"for":"1h"}`
+	c.ask("POST exceptions", two, isNew, "*").has(422, `the limit would be called \"per-ip.2\"`)
+	c.ask("GET exceptions", "").has(200, `"exceptions": []`)
+	c.ask("DELETE rules/per-ip.2", "", match, `"1"`).has(200)
+	c.ask("POST exceptions", two, isNew, "*").has(200, `"in_force": true`)
+}
+
+// TestARuleThatTheLedgerDoesNotHave: who wants it out of force is told where it is.
+func TestARuleThatTheLedgerDoesNotHave(t *testing.T) {
+	c := memory(t).start()
+	for _, line := range []string{"POST rules/per-ip/disable", "DELETE rules/per-ip"} {
+		c.ask(line, "", isNew, "*").has(404, `rule \"per-ip\" is from config, and not in the ledger: change it where it is written`)
+	}
+	c.ask("POST rules/nobody/disable", "", match, `"1"`).has(404, "the ledger does not have it")
+}
+
+// TestTextsThatAreNotUTF8 are shown as well as JSON can: a header's value, and so a key, need
+// not be.
+func TestTextsThatAreNotUTF8(t *testing.T) {
+	c := memory(t).start()
+	c.ask("GET keys?rule=jobs&value=a%ff", "").has(200, `"remaining": 5`, "a\uFFFD")
+	c.ask("POST keys/reset?rule=jobs&value=a%ff", "").has(200, "a\uFFFD")
+	c.ask("PUT rules/%ff", login("5/1m"), isNew, "*").has(422, "the name under which it is kept, \uFFFD")
+}
+
+// TestAKeyThatIsBanned: what is left of it is no use, and a reset does not change that.
+func TestAKeyThatIsBanned(t *testing.T) {
+	w := memory(t)
+	c := w.start()
+	c.ask("PUT rules/guess", guessed, isNew, "*").has(200)
+	if a := c.ask("GET keys?rule=guess&value=203.0.113.7", "").has(200); strings.Contains(a.text, "banned_for") {
+		t.Error(a.text)
+	}
+	w.guess(3)
+	c.ask("GET keys?rule=guess&value=203.0.113.7", "").has(200, `"remaining": 0`, `"banned_for": 3`)
+	c.ask("POST keys/reset?rule=guess&value=203.0.113.7", "").has(200, `"remaining": 2`, `"banned_for": 3`)
+	c.ask("POST bans/lift?rule=guess&value=203.0.113.7", "").has(200, `"was_banned": true`)
+	if a := c.ask("GET keys?rule=guess&value=203.0.113.7", "").has(200); strings.Contains(a.text, "banned_for") {
+		t.Error(a.text)
 	}
 }
 
@@ -419,6 +483,21 @@ func TestOutages(t *testing.T) {
 	if !strings.Contains(w.log.String(), "10.1.2.3") {
 		t.Errorf("the log is\n%s", w.log)
 	}
+}
+
+// TestNothingIsDoneThatCannotBeWrittenDown: the store answers, and the ledger does not.
+func TestNothingIsDoneThatCannotBeWrittenDown(t *testing.T) {
+	book, err := ledger.NewMemory("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld(t, fileRules+"  - {"+strings.ReplaceAll(strings.TrimSpace(guessed), "\n", ", ")+"}\n", gone{}, book.Source())
+	c := w.start()
+	w.guess(3)
+	c.ask("POST keys/reset?rule=guess&value=203.0.113.7", "").has(503)
+	c.ask("GET keys?rule=guess&value=203.0.113.7", "").has(200, `"remaining": 0`)
+	c.ask("POST bans/lift?rule=guess&value=203.0.113.7", "").has(503)
+	c.ask("GET bans", "").has(200, `"key": "client.ip=11:203.0.113.7"`)
 }
 
 func outages(c *client) {

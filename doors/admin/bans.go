@@ -59,13 +59,16 @@ func (d *door) liftBan(ctx context.Context, c *call) (any, error) {
 	}
 	banned, err := d.banned(ctx, rule, key)
 	if err == nil {
+		err = d.note(ctx, c, "lift ban", name, string(key))
+	}
+	if err == nil {
 		err = d.Gate.Lift(ctx, rule, string(key))
 	}
 	if err != nil {
 		return nil, err
 	}
-	d.Log.Info("admin: a ban was lifted", "rule", name, "key", string(key), "was_banned", banned, "who", c.who, "why", c.by().Why)
-	return liftAnswer{Rule: name, Key: readable(string(key)), Banned: banned}, nil
+	d.Log.Info("admin: a ban was lifted", "rule", name, "key", string(key), "was_banned", banned > 0, "who", c.who, "why", c.by().Why)
+	return liftAnswer{Rule: name, Key: readable(string(key)), Banned: banned > 0}, nil
 }
 
 // bannedKey is whose ban it is: as the list of bans says, or by the values of the rule's key.
@@ -74,8 +77,8 @@ func bannedKey(c *call, rule *rules.Rule) (key []byte, err error) {
 	switch {
 	case text != "" && len(values) > 0:
 		return nil, refusef(http.StatusBadRequest, "allowed: key, or value for each component of the rule's key; not both")
-	case len(text) > weir.MaxKey:
-		return nil, refusef(http.StatusBadRequest, "key has %d bytes; allowed: at most %d", len(text), weir.MaxKey)
+	case len(text) > rules.MaxPlainKey:
+		return nil, refusef(http.StatusBadRequest, "key has %d bytes; allowed: at most %d, for those that are longer are hashed", len(text), rules.MaxPlainKey)
 	case text != "":
 		return []byte(text), nil
 	}
@@ -83,15 +86,15 @@ func bannedKey(c *call, rule *rules.Rule) (key []byte, err error) {
 	return key, err
 }
 
-// banned reports whether a key is, without counting anything.
-func (d *door) banned(ctx context.Context, rule *rules.Rule, key []byte) (bool, error) {
+// banned is for how long a key is, without counting anything.
+func (d *door) banned(ctx context.Context, rule *rules.Rule, key []byte) (time.Duration, error) {
 	var v gate.Verdict
-	claims := []weir.Claim{{Key: string(key), Limit: rule.Bans().Hold, Cost: 1}}
+	claims := []weir.Claim{{Key: string(key), Limit: rule.Bans().Hold}}
 	if err := d.Gate.Decide(ctx, nil, gate.Ask{Claims: claims}, &v); err != nil {
-		return false, err
+		return 0, err
 	}
 	if v.Err != nil || v.Len() == 0 {
-		return false, v.Err
+		return 0, v.Err
 	}
-	return v.At(0).Decision.RetryAfter != 0, nil
+	return v.At(0).Decision.RetryAfter, nil
 }

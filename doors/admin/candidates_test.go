@@ -49,6 +49,7 @@ func TestABanIsLiftedByTheValuesOfTheKey(t *testing.T) {
 	w.guess(3)
 	c.ask("POST bans/lift?rule=guess&value=203.0.113.7&why=ours", "").has(200, `"was_banned": true`)
 	c.ask("GET bans", "").has(200, `"bans": []`)
+	c.ask("GET history?name=guess&most=1", "").has(200, `"what": "lift ban"`, `"key": "client.ip=11:203.0.113.7"`, `"why": "ours"`)
 	if log := w.log.String(); !strings.Contains(log, "a ban was lifted") || !strings.Contains(log, "why=ours") {
 		t.Errorf("the log is\n%s", log)
 	}

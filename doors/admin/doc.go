@@ -20,5 +20,6 @@
 //
 // Whoever writes says what he has seen (If-Match with a revision, or If-None-Match: *), so
 // that nobody overwrites what he has not seen. Each write is in the ledger's history and in
-// the log: who, when, why, and what it changed. docs/admin.md shows each by an example.
+// the log, resets of keys and ends of bans too: who, when, why, and what it changed. A server
+// without a ledger shows its rules, resets keys and ends bans, and refuses all else. docs/admin.md shows each by an example.
 package admin

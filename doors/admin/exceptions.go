@@ -4,6 +4,8 @@ import (
 	"context"
 	"net/http"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/weirproject/weir"
@@ -86,9 +88,9 @@ func (d *door) postException(ctx context.Context, c *call) (any, error) {
 	if err := c.document(&b); err != nil {
 		return nil, err
 	}
-	last, err := time.ParseDuration(b.For)
-	if err != nil {
-		return nil, refusef(http.StatusUnprocessableEntity, "for is %.80q; allowed: a duration such as 30m or 2h", b.For)
+	last, ok := lasting(b.For)
+	if !ok {
+		return nil, refusef(http.StatusUnprocessableEntity, "for is %.80q; allowed: a time with its unit, such as 30m, 2h or 7d", b.For)
 	}
 	e := rules.Exception{Kind: b.Kind, Rule: b.Rule, Component: b.By, Values: b.Values, Limit: b.Limit}
 	if err := d.fits(e); err != nil {
@@ -109,8 +111,21 @@ func (d *door) postException(ctx context.Context, c *call) (any, error) {
 	return d.exceptionOf(&now, left), nil
 }
 
+// lasting is a time in the words that limits have for theirs.
+func lasting(text string) (time.Duration, bool) {
+	for unit, hours := range map[string]int64{"d": 24, "w": 7 * 24} {
+		if number, ok := strings.CutSuffix(text, unit); ok {
+			n, err := strconv.ParseInt(number, 10, 64)
+			most := int64(ledger.MostFor / time.Hour)
+			return time.Duration(min(n, most)*hours) * time.Hour, err == nil && n > 0
+		}
+	}
+	last, err := time.ParseDuration(text)
+	return last, err == nil
+}
+
 // fits refuses an exception that would do nothing: it tries it with the one rule that it is
-// about.
+// about, or with all whose names it could take.
 func (d *door) fits(e rules.Exception) error {
 	law := d.law()
 	file := &rules.File{Name: "exception", Exceptions: []rules.Exception{e}}
@@ -119,7 +134,9 @@ func (d *door) fits(e rules.Exception) error {
 		if at < 0 {
 			return refusef(http.StatusUnprocessableEntity, "rule is %.80q; allowed: one that is in force", e.Rule)
 		}
-		file.Rules = slices.Clone(law.file.Rules[at : at+1])
+		if file.Rules = slices.Clone(law.file.Rules[at : at+1]); len(e.Limit) > len(file.Rules[0].Limit) {
+			file.Rules = law.file.Rules // the name of a further limit may be another rule's
+		}
 	}
 	set, err := d.Compile(file)
 	if err != nil {

@@ -3,6 +3,8 @@ package admin
 import (
 	"context"
 	"time"
+
+	"github.com/weirproject/weir/rules/ledger"
 )
 
 // mostHistory is how many changes are told without being asked for more.
@@ -11,7 +13,7 @@ const mostHistory = 50
 // A past answer is one change of the history.
 type past struct {
 	Revision  int64            `json:"revision"`
-	Name      string           `json:"name"` // of the rule; of an exception its ID
+	Name      string           `json:"name"` // of the rule, also where it was done to a key; of an exception its ID
 	What      string           `json:"what"`
 	Who       string           `json:"who"`
 	Why       string           `json:"why,omitzero"`
@@ -19,6 +21,7 @@ type past struct {
 	Changes   []change         `json:"changes"`
 	YAML      string           `json:"yaml,omitzero"`      // what the rule was then
 	Exception *exceptionAnswer `json:"exception,omitzero"` // what the exception was then
+	Key       string           `json:"key,omitzero"`       // that it was done to
 }
 
 type historyAnswer struct {
@@ -44,7 +47,23 @@ func (d *door) history(ctx context.Context, c *call) (any, error) {
 				Left: e.For.String(), Revision: e.Revision, Who: e.Author.Who, Why: e.Author.Why, When: e.When}
 			p.Name, p.Exception = e.ID, &then
 		}
+		if one.Key != nil {
+			p.Name, p.Key = one.Key.Rule, one.Key.Key
+		}
 		answer.History = append(answer.History, p)
 	}
 	return answer, nil
+}
+
+// note writes down what is about to be done to a key. It comes first, so that nothing is done
+// that is not in the history; where doing it fails then, it stands there all the same. A
+// server without a ledger has the log alone.
+func (d *door) note(ctx context.Context, c *call, what, rule, key string) error {
+	if d.Ledger == nil {
+		return nil
+	}
+	if _, err := d.Ledger.Note(ctx, what, ledger.Key{Rule: rule, Key: key}, c.by()); err != nil {
+		return d.told(err)
+	}
+	return nil
 }

@@ -16,6 +16,7 @@ type keyAnswer struct {
 	Components []string      `json:"components"` // of the rule's key
 	Values     []string      `json:"values"`
 	Limits     []limitAnswer `json:"limits"`
+	BannedFor  float64       `json:"banned_for,omitzero"` // seconds, whatever is left of the limits
 }
 
 type limitAnswer struct {
@@ -50,10 +51,20 @@ func (d *door) look(ctx context.Context, c *call) (*keyAnswer, *gate.Verdict, er
 	if err != nil {
 		return nil, nil, err
 	}
-	answer := &keyAnswer{Rule: name, Components: orEmpty(rule.Components()), Values: orEmpty(c.query["value"])}
+	answer := &keyAnswer{Rule: name, Components: orEmpty(rule.Components()), Values: []string{}}
+	for _, value := range c.query["value"] {
+		answer.Values = append(answer.Values, readable(value))
+	}
 	for i := range v.Len() {
 		check := v.At(i)
 		answer.Limits = append(answer.Limits, limitOf(check.Claim.Limit, check.Decision))
+	}
+	if rule.Bans() != nil {
+		wait, err := d.banned(ctx, rule, key)
+		if err != nil {
+			return nil, nil, err
+		}
+		answer.BannedFor = wait.Seconds()
 	}
 	return answer, &v, nil
 }
@@ -72,6 +83,9 @@ func limitOf(limit *weir.Limit, decision *weir.Decision) limitAnswer {
 // resetKey forgets what was used, and tells how the key stands then.
 func (d *door) resetKey(ctx context.Context, c *call) (any, error) {
 	_, v, err := d.look(ctx, c)
+	if err == nil {
+		err = d.note(ctx, c, "reset", c.query.Get("rule"), v.At(0).Claim.Key)
+	}
 	if err == nil {
 		err = d.Gate.Reset(ctx, v)
 	}

@@ -38,7 +38,7 @@ type mistake struct {
 func (p *problem) Error() string { return p.Detail }
 
 func refusef(status int, format string, values ...any) *problem {
-	return &problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: fmt.Sprintf(format, values...)}
+	return &problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: readable(fmt.Sprintf(format, values...))}
 }
 
 // problemOf says what an error is to the caller. What a store or a Redis said stays here:

@@ -55,9 +55,13 @@ type rulesAnswer struct {
 
 // listRules tells of what is in force, in its order, and then of what is only in the ledger.
 func (d *door) listRules(ctx context.Context, c *call) (any, error) {
-	list, revision, err := d.Ledger.List(ctx)
-	if err != nil {
-		return nil, d.told(err)
+	var list []ledger.Document
+	var revision int64
+	if d.Ledger != nil {
+		var err error
+		if list, revision, err = d.Ledger.List(ctx); err != nil {
+			return nil, d.told(err)
+		}
 	}
 	held := make(map[string]*ledger.Document)
 	for i := range list {
@@ -83,7 +87,10 @@ func (d *door) listRules(ctx context.Context, c *call) (any, error) {
 }
 
 func (d *door) getRule(ctx context.Context, c *call) (any, error) {
-	document, err := d.Ledger.Get(ctx, c.name())
+	document, err := ledger.Document{}, error(ledger.ErrNoRule)
+	if d.Ledger != nil {
+		document, err = d.Ledger.Get(ctx, c.name())
+	}
 	law := d.law()
 	at := law.find(c.name())
 	if errors.Is(err, ledger.ErrNoRule) && at >= 0 {
@@ -208,7 +215,13 @@ func (d *door) change(ctx context.Context, c *call, dry bool, spec *rules.Spec, 
 	if dry {
 		return answer, nil
 	}
-	if answer.Revision, err = commit(); err != nil {
+	answer.Revision, err = commit()
+	if law := d.law(); errors.Is(err, ledger.ErrNoRule) && law.find(c.name()) >= 0 {
+		from := law.from[law.find(c.name())]
+		return nil, refusef(http.StatusNotFound, "rule %q is from %s, and not in the ledger: change it where it is written, or put one of this name into the ledger (weir rules set %s FILE), which goes before it",
+			c.name(), from, c.name())
+	}
+	if err != nil {
 		return nil, d.told(err)
 	}
 	c.etag = answer.Revision

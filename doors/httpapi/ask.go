@@ -45,6 +45,14 @@ func (a *ask) rulesRequest() *rules.Request {
 	return &a.request
 }
 
+// looks is the ask where it only looks, and nil otherwise.
+func (a *ask) looks() *ask {
+	if a.times == 0 {
+		return a
+	}
+	return nil
+}
+
 // gateAsk is how to decide it. What a claim does not say costs what the ask says.
 func (a *ask) gateAsk(own []weir.Claim) gate.Ask {
 	g := gate.Ask{Times: a.times, Lease: a.lease}

@@ -25,7 +25,7 @@ func (a *api) decide(ctx context.Context, c *call) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		c.appendAnswer(&extras{look: c.asks[i].times == 0, err: err})
+		c.appendAnswer(&extras{look: c.asks[i].looks(), err: err})
 	}
 	c.out = append(c.out, "]}\n"...)
 	return nil
@@ -39,7 +39,7 @@ func (a *api) decideOne(ctx context.Context, c *call) error {
 	if err := a.ask(ctx, c, ask, nil); err != nil {
 		return err
 	}
-	c.answer(&extras{look: ask.times == 0})
+	c.answer(&extras{look: ask.looks()})
 	return nil
 }
 
@@ -94,7 +94,7 @@ func (a *api) reset(ctx context.Context, c *call) error {
 
 // extras are what an answer has besides its verdict.
 type extras struct {
-	look        bool // keys are shown
+	look        *ask // it was only looked: keys are shown, and exceptions; nil: it was not
 	err         error
 	reservation *token
 }
@@ -140,9 +140,10 @@ func (c *call) appendAnswer(e *extras) {
 		b = appendNumber(b, `,"delay_us":`, micros(v.Delay))
 	}
 	c.out = append(b, `,"checks":[`...)
-	c.appendChecks(e.look)
+	c.appendChecks(e.look != nil)
 	c.out = append(c.out, ']')
 	c.appendSkipped()
+	c.appendExceptions(e.look)
 	c.appendHeld(e)
 	if e.err != nil {
 		c.out = problemOf(e.err).append(append(c.out, `,"error":`...))
@@ -226,6 +227,34 @@ func (c *call) appendSkip(rule string, why gate.Why) {
 	}
 	c.out = append(append(c.out, opening...), rule...)
 	c.out = append(append(append(c.out, `","why":"`...), why.String()...), `"}`...)
+}
+
+// appendExceptions tells by which exceptions of operators it would be decided.
+func (c *call) appendExceptions(look *ask) {
+	if look == nil || !look.requested {
+		return
+	}
+	list := c.verdict.Exceptions(look.rulesRequest())
+	for i := range list {
+		e := &list[i]
+		opening := `,{"id":`
+		if i == 0 {
+			opening = `,"exceptions":[{"id":`
+		}
+		b := appendString(append(c.out, opening...), e.ID)
+		b = append(append(b, `,"kind":"`...), e.Kind...)
+		if b = append(b, '"'); e.Rule != "" {
+			b = append(append(append(b, `,"rule":"`...), e.Rule...), '"')
+		}
+		b = append(e.Until.UTC().AppendFormat(append(b, `,"until":"`...), time.RFC3339), '"')
+		if e.Why != "" {
+			b = appendString(append(b, `,"why":`...), e.Why)
+		}
+		c.out = append(b, '}')
+	}
+	if len(list) > 0 {
+		c.out = append(c.out, ']')
+	}
 }
 
 // appendHeld tells of what the caller must give back.

@@ -127,8 +127,9 @@ func (w *witness) noteValue(at string, value any) {
 // TestTheDocumentIsTrue brings about every status of every operation, and every field of
 // every answer.
 func TestTheDocumentIsTrue(t *testing.T) {
-	w := newWitness(t, handler(t, memstore.New(), someRules))
+	w := newWitness(t, excepting(t))
 	everyAnswer(serve(t, w))
+	exceptions(serve(t, w))
 	guarded := newWitness(t, handler(t, memstore.New(), someRules, httpapi.WithTokens([]string{"read-read-read-read"}, []string{"write-write-write"}), httpapi.WithHosts("127.0.0.1")))
 	everyRefusal(t, serve(t, guarded))
 	broken := newWitness(t, handler(t, &gone{Store: memstore.New()}, someRules))

@@ -168,7 +168,7 @@ func FuzzRead(f *testing.F) {
 
 // TestAnnouncedLengthsCostNothing: room is made for what came, not for what is said to come.
 func TestAnnouncedLengthsCostNothing(t *testing.T) {
-	max := DefaultLimits()
+	max := defaultLimits()
 	r := newReader(&max, true)
 	for _, text := range []string{"*1024\r\n", "$65536\r\n"} {
 		if err := r.fill(strings.NewReader(text)); err != nil {
@@ -185,7 +185,7 @@ func TestAnnouncedLengthsCostNothing(t *testing.T) {
 
 // TestRoomIsGivenBack: one long command does not keep its room for good.
 func TestRoomIsGivenBack(t *testing.T) {
-	max := DefaultLimits()
+	max := defaultLimits()
 	r := newReader(&max, true)
 	long := strings.Repeat("$60000\r\n"+strings.Repeat("a", 60000)+"\r\n", 10)
 	src := strings.NewReader("*10\r\n" + long + "PING\r\n")

@@ -29,23 +29,23 @@ import (
 // ErrClosed is what Serve returns after Shutdown or Close.
 var ErrClosed = errors.New("resp: the server is closed")
 
-// Limits are the ceilings of what clients may do. What is 0 is as DefaultLimits has it.
+// Limits are the ceilings of what clients may do. What is 0 has its default.
 type Limits struct {
-	Line     int // bytes of a command that is typed as a line
-	Elements int // of a command: its name and its arguments
-	Bulk     int // bytes of one of them
-	Request  int // bytes of a command as it is sent
-	Conns    int // connections at a time
+	Line     int // bytes of a command that is typed as a line: 64 KiB
+	Elements int // of a command, its name and its arguments: 1024
+	Bulk     int // bytes of one of them: 64 KiB
+	Request  int // bytes of a command as it is sent: 1 MiB
+	Conns    int // connections at a time: 10,000
 
-	// Idle is how long a connection may take from one whole command to the next. It is
-	// closed then, or up to an eighth later.
+	// Idle is how long a connection may take from one whole command to the next: 10 minutes.
+	// It is closed then, or up to an eighth later.
 	Idle time.Duration
-	// Write is how long a client may take to read what it is answered.
+	// Write is how long a client may take to read what it is answered: 10 seconds.
 	Write time.Duration
 }
 
-// DefaultLimits are those of a server that is given none.
-func DefaultLimits() Limits {
+// defaultLimits are those of a server that is given none.
+func defaultLimits() Limits {
 	return Limits{Line: 64 << 10, Elements: 1024, Bulk: weir.MaxKey, Request: 1 << 20, Conns: 10_000,
 		Idle: 10 * time.Minute, Write: 10 * time.Second}
 }
@@ -132,7 +132,7 @@ func New(g *gate.Gate, store weir.Store, opts ...Option) (*Server, error) {
 
 // complete puts the defaults where there is nothing.
 func (l *Limits) complete() error {
-	def := DefaultLimits()
+	def := defaultLimits()
 	for _, n := range []struct {
 		field      string
 		value      *int

@@ -10,9 +10,9 @@ import (
 	"github.com/weirproject/weir/gate"
 )
 
-// ThrottleName is the name of the limit that CL.THROTTLE asks, whatever its numbers: in
+// throttleName is the name of the limit that CL.THROTTLE asks, whatever its numbers: in
 // redis-cell a key is one bucket, and the numbers may change from call to call.
-const ThrottleName = "cl.throttle"
+const throttleName = "cl.throttle"
 
 // The texts of redis-cell, to the letter.
 const (
@@ -81,7 +81,7 @@ func makeThrottle(burst, count, period int64) (*weir.Limit, string) {
 	case period < 0 || period > math.MaxInt64/int64(time.Second):
 		return nil, cellRange("period", period, "1 to 4503599627 seconds")
 	}
-	limit, err := weir.NewLimit(ThrottleName, weir.Throttle(burst, count, time.Duration(period)*time.Second))
+	limit, err := weir.NewLimit(throttleName, weir.Throttle(burst, count, time.Duration(period)*time.Second))
 	if err != nil {
 		return nil, cellError + err.Error()
 	}

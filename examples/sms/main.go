@@ -73,7 +73,7 @@ func byPhone(_ context.Context, phone string) (string, error) {
 }
 
 func answer(w http.ResponseWriter, message string, err error) {
-	var refused *guard.Error
+	var refused *weir.RefusedError
 	switch {
 	case err == nil:
 		fmt.Fprintln(w, message)

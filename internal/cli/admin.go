@@ -41,8 +41,11 @@ type adminLedger struct {
 }
 
 // openLedger opens the ledger, and adds it to the layers if it is the process' own. A server
-// that counts in Redis has none unless it is told where: what an operator blocks on one
-// node must not pass on the next.
+// that counts in Redis has none unless it is told where. In memory, what an operator blocks
+// on one node would pass on the next. In that Redis, unasked, rules of whoever else keeps a
+// ledger there, such as the stage's beside production's, would be in force here from the next
+// start on; no server would be ready while Redis is away, which it is without a ledger; and a
+// Redis user who may only count would have to be let do more.
 func (v *server) openLedger(layers []source.Layer) ([]source.Layer, error) {
 	at, store := v.flags.law.ledger, v.law.store.url
 	switch {
@@ -78,14 +81,22 @@ func (v *server) openAdmin(listener net.Listener) (http.Handler, error) {
 		return nil, err
 	}
 	switch {
-	case v.ledger == nil:
-		return closed("this server has no ledger, where what is changed would lie: start it with --ledger redis, and all nodes of that Redis hear of it"), nil
 	case opts == nil:
 		return closed("nobody may change the rules of this server: start it with --admin-token-file, or with --admin-certs and --http-client-ca"), nil
 	}
-	return admin.New(admin.Server{Ledger: v.ledger.Ledger, Layer: ledgerLayer, Status: v.live.keeper.Status, Gate: v.gate,
-		Compile: v.law.compile, Log: v.log}, opts...)
+	server := admin.Server{Layer: ledgerLayer, Status: v.live.keeper.Status, Gate: v.gate, Compile: v.law.compile, Log: v.log}
+	if v.ledger != nil {
+		server.Ledger = v.ledger.Ledger
+	} else {
+		server.NoLedger = noLedger
+		v.log.Info("operators can reset keys and lift bans, but change no rules and block nobody: give --ledger redis, or --ledger memory for this server alone")
+	}
+	return admin.New(server, opts...)
 }
+
+// noLedger is what to do about it.
+const noLedger = "this server keeps no ledger, where rules and exceptions of operators lie: start each server with --ledger redis, and what is changed at one is in force on all; " +
+	"or with --ledger memory, and it is changed on this one alone, until it ends. Keys are reset and bans lifted without"
 
 // operators are who may come in; nil: nobody.
 func (v *server) operators(listener net.Listener) (opts []admin.Option, err error) {

@@ -126,10 +126,13 @@ func TestAnOverrideIsOfARuleOfTheFile(t *testing.T) {
 	if out := ann.does("keys", "get", "127.0.0.1", "--rule", "per-ip"); !regexp.MustCompile(`fixed_window 2/1h +0 `).MatchString(out) {
 		t.Errorf("it prints\n%s", out)
 	}
-	if out := ann.does("keys", "reset", "127.0.0.1", "--rule", "per-ip"); !regexp.MustCompile(`fixed_window 2/1h +2 `).MatchString(out) {
+	if out := ann.does("keys", "reset", "127.0.0.1", "--rule", "per-ip", "--why", "tested"); !regexp.MustCompile(`fixed_window 2/1h +2 `).MatchString(out) {
 		t.Errorf("it prints\n%s", out)
 	}
 	bob := operate(t, servers[1])
+	if out := bob.does("rules", "history", "per-ip"); !regexp.MustCompile(`2 +\S+ \S+ +somebody at 127\.0\.0\.1 +reset +per-ip +tested +key client\.ip=9:127\.0\.0\.1\n`).MatchString(out) {
+		t.Errorf("the history is\n%s", out)
+	}
 	r := bob.run(t, "override", "set", "127.0.0.1", "--rule", "per-ip", "--limit", "fixed_window 9/1h", "--for", "1h")
 	if r.code != 0 || !strings.Contains(r.err, "this replaces override-") || !strings.Contains(r.err, "too much") {
 		t.Error(r)
@@ -251,8 +254,34 @@ func TestTheAPIsTokenIsNoOperators(t *testing.T) {
 	p.end()
 	redis := redistest.Start(t)
 	p = call{}.serve(t, "--store", redis.URL(), "--store-timeout", "5s") // what is blocked here would pass on the next node
-	operate(t, p).fails(1, "start it with --ledger redis", "block", "127.0.0.1", "--for", "1h")
+	operate(t, p).fails(1, "start each server with --ledger redis", "block", "127.0.0.1", "--for", "1h")
 	p.end()
+}
+
+// TestAServerWithoutALedger does what needs none, and says at the start what does.
+func TestAServerWithoutALedger(t *testing.T) {
+	redis := redistest.Start(t)
+	file := write(t, t.TempDir(), "rules.yaml", strings.Replace(perIP, "}", ", ban: {after: 1 refusals within 1m, for: 1h}}", 1))
+	p := call{}.serve(t, "--config", file, "--store", redis.URL(), "--store-timeout", "5s")
+	ann := operate(t, p)
+	if out := ann.does("rules", "list"); !strings.Contains(out, "per-ip") {
+		t.Errorf("the rules are\n%s", out)
+	}
+	ann.does("rules", "get", "per-ip")
+	ann.does("keys", "reset", "127.0.0.1", "--rule", "per-ip", "--why", "our mistake")
+	ann.does("bans", "lift", "per-ip", "--value", "127.0.0.1")
+	for _, line := range []string{"rules history", "rules disable per-ip", "rules delete per-ip --revision 1", "override list", "allow 127.0.0.1 --for 1h"} {
+		ann.fails(1, "start each server with --ledger redis", strings.Fields(line)...)
+	}
+	if r := ann.sets(login("5/1m"), "login"); r.code != 1 || !strings.Contains(r.err, "--ledger redis") {
+		t.Error(r)
+	}
+	p.end()
+	for _, want := range []string{"give --ledger redis", "a key was reset", "our mistake", "a ban was lifted"} {
+		if !strings.Contains(p.logs(), want) {
+			t.Errorf("the logs have no %q:\n%s", want, p.logs())
+		}
+	}
 }
 
 // TestCertificatesOfOperators are told apart by their names.

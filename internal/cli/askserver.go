@@ -78,7 +78,7 @@ func (c *serverClient) post(ctx context.Context, path, token string, document, a
 	if token != "" {
 		request.Header.Set("Authorization", "Bearer "+token)
 	}
-	response, err := c.http.Do(request)
+	response, err := c.do(request)
 	if err != nil {
 		return err
 	}

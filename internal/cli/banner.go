@@ -65,7 +65,12 @@ func (v *server) rulesLine() string {
 func (v *server) purpose(door string) string {
 	switch door {
 	case "http":
+		if v.flags.apart {
+			return "   /v1/decide and its kin, /v1/forward-auth, /readyz"
+		}
 		return "   /v1/decide and its kin, /v1/forward-auth, /metrics, /readyz"
+	case "metrics":
+		return "   /metrics, /livez, /readyz"
 	case "gateway":
 		return "   before " + v.upstreamName()
 	}

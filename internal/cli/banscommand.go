@@ -88,7 +88,6 @@ or else its values, in order: --value, once for each.`,
 		})}
 	f.add(command.Flags())
 	f.writing(command.Flags())
-	command.Flags().Lookup("why").Usage = "the `REASON`, which stands in the server's log"
 	command.Flags().StringArrayVar(&values, "value", nil, "a `VALUE` of the rule's key")
 	return command
 }

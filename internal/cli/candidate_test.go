@@ -102,6 +102,25 @@ func TestARuleOfAFileIsPromotedThere(t *testing.T) {
 	p.end()
 }
 
+// TestAReasonOfTwoLines is one line of a table, and no word to the terminal.
+func TestAReasonOfTwoLines(t *testing.T) {
+	p := call{}.serve(t, "--config", write(t, t.TempDir(), "rules.yaml", perIP))
+	ann := operate(t, p)
+	const why, shown = "one\ntwo\x1b[2J", `"one\ntwo\x1b[2J"`
+	ann.does("block", "203.0.113.7", "--for", "7d", "--why", why)
+	if r := ann.sets(login("5/1m"), "login", "--why", why); r.code != 0 {
+		t.Fatal(r)
+	}
+	list := ann.does("override", "list")
+	again := ann.run(t, "block", "203.0.113.7", "--for", "1h", "--why", "shorter")
+	for what, text := range map[string]string{"the list": list, "the history": ann.does("rules", "history"), "the rule": ann.does("rules", "get", "login"), "the replacement": again.err} {
+		if strings.Contains(text, "\x1b") || !strings.Contains(text, shown) {
+			t.Errorf("%s is\n%s", what, text)
+		}
+	}
+	p.end()
+}
+
 // TestBansAreListedByTheNodeThatPutThem, and lifted on all.
 func TestBansAreListedByTheNodeThatPutThem(t *testing.T) {
 	servers := nodes(t)
@@ -123,6 +142,9 @@ func TestBansAreListedByTheNodeThatPutThem(t *testing.T) {
 	await(t, "the rule on the second node", func() bool { return bob.run(t, "keys", "get", "127.0.0.1", "--rule", "guess").code == 0 })
 	if list := bob.does("bans", "list"); strings.Contains(list, key) {
 		t.Errorf("the list of the other node is\n%s", list)
+	}
+	if out := bob.does("keys", "get", "127.0.0.1", "--rule", "guess"); !regexp.MustCompile(`(?m)^banned for another 3[56]\S+s, whatever is left`).MatchString(out) {
+		t.Errorf("it prints %s", out)
 	}
 	if out := bob.does("bans", "lift", "guess", key, "--why", "ours"); out != key+" is no longer banned by guess\n" {
 		t.Errorf("it prints %s", out)

@@ -39,7 +39,7 @@ warnings. The file - is the standard input; without a file, WEIR_CONFIG names it
 			return check(cmd.Context(), s, args, format)
 		},
 	}
-	command.Flags().StringVar(&format, "format", "text", "text, or json: an array with an object for each finding")
+	command.Flags().StringVar(&format, "format", "text", "`FORMAT`: text, or json, which is an array with an object for each finding")
 	return command
 }
 

@@ -80,13 +80,26 @@ func (f *lawFlags) read(ctx context.Context, s *System, flags *pflag.FlagSet, wa
 	}
 	l.file = l.primary.file
 	if l.set, err = l.compiler.Compile(l.file); err != nil {
-		return nil, err
+		return nil, f.blame(err)
 	}
 	if err := f.settle(flags, l); err != nil {
 		return nil, err
 	}
 	l.source = f.shown(l.primary, &l.store)
 	return l, nil
+}
+
+// blame says what is wrong with --limit as of any flag, without the places of a file.
+func (f *lawFlags) blame(err error) error {
+	var list *rules.Error
+	if len(f.limits) == 0 || !errors.As(err, &list) {
+		return err
+	}
+	var wrong []string
+	for i := range list.Problems {
+		wrong = append(wrong, list.Problems[i].Message)
+	}
+	return usagef("--limit: %s", strings.Join(wrong, "; "))
 }
 
 // compile is for what all sources come to: it fills in the members of sets.

@@ -71,8 +71,8 @@ func TestWhatDoesNotStart(t *testing.T) {
 		{"--rules redis://127.0.0.1:1 --rules-refresh 1ms", "", 2, "100ms to 24h"},
 		{"--config $DIR/wrong.yaml", "", 1, `wrong.yaml:1:10: unknown field "nam"; did you mean "name"?`},
 		{"--config $DIR/rules.yaml --limit 5/10s", "", 2, "--config and --limit are both given; write the limit into"},
-		{"--limit 5/10", "", 1, `limit is "5/10"; allowed: a period with its unit`},
-		{"--limit 5/10s --limit nothing", "", 1, `--limit: rules[1].limit`},
+		{"--limit 5/10", "", 2, `weir: --limit: limit is "5/10"; allowed: a period with its unit`},
+		{"--limit 5/10s --limit nothing", "", 2, `weir: --limit: limit is "nothing"; allowed: `},
 		{"--limit", "", 2, "the flag --limit needs a value"},
 		// doors
 		{"--gateway 127.0.0.1:0", "", 2, "--gateway has nothing to forward to: say --upstream http://host:port, or --upstream demo"},
@@ -86,6 +86,8 @@ func TestWhatDoesNotStart(t *testing.T) {
 		{"--http-tls-cert cert.pem", "", 2, "--http-tls-cert and --http-tls-key go together"},
 		{"--resp 127.0.0.1:0 --resp-client-ca ca.pem", "", 2, "--resp-client-ca asks for client certificates, which needs TLS"},
 		{"--http-tls-cert none.pem --http-tls-key none.pem", "", 1, "none.pem"},
+		{"--gateway-max-connections 0", "", 2, "--gateway-max-connections is 0; allowed: 1 or more"},
+		{"--http off --metrics 127.0.0.1:0", "", 2, "no door is open"},
 		{"--http-proxy-protocol", "", 2, "the networks of your balancers"},
 		// stores
 		{"--store postgres://127.0.0.1", "", 2, "redis://"},

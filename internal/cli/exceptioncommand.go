@@ -43,7 +43,7 @@ type excepting struct {
 func (f *excepting) add(command *cobra.Command) {
 	f.operatorFlags.add(command.Flags())
 	f.writing(command.Flags())
-	command.Flags().StringVar(&f.body.For, "for", "", "the `TIME` after which it ends by itself, such as 30m or 2h")
+	command.Flags().StringVar(&f.body.For, "for", "", "the `TIME` after which it ends by itself, such as 30m, 2h or 7d")
 }
 
 func newOverride(s *System) *cobra.Command {
@@ -157,7 +157,7 @@ func (s *System) exceptionList() *cobra.Command {
 					if e.By != "" {
 						value = e.By + " " + value
 					}
-					fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", e.ID, e.Kind, dash(e.Rule), value, dash(strings.Join(e.Limit, ", ")), e.Left, e.Who, dash(e.Why), inForce(e.InForce, e.Waiting))
+					fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", e.ID, e.Kind, dash(e.Rule), printable(value), dash(strings.Join(e.Limit, ", ")), e.Left, e.Who, dash(printable(e.Why)), inForce(e.InForce, e.Waiting))
 				}
 			})
 		})}

@@ -118,7 +118,7 @@ func judge(ctx context.Context, s *System, l *law, live bool, a *asked) (*explan
 		store, where = redis, "as "+masked(l.store.url)+" stands"
 	}
 	defer store.Close()
-	e := &explanation{Store: where, RulesFrom: l.source, nodes: l.store.nodes, Rules: len(l.set.Rules())}
+	e := &explanation{Store: where, RulesFrom: l.source, nodes: l.store.nodes, Rules: len(l.set.Rules()), asked: &a.Request}
 	g, err := gate.New(looking{store}, l.set, gate.WithLocal(looking{memstore.New()}), gate.WithObserver(e.note))
 	if err != nil {
 		return nil, err

@@ -39,6 +39,7 @@ type explanation struct {
 	Matched    []string  `json:"matched"`
 	Checks     []checked `json:"checks"`
 	Skipped    []skip    `json:"skipped,omitempty"`
+	Exceptions []except  `json:"exceptions,omitempty"`
 	Misses     []miss    `json:"not_matched,omitempty"`
 	MoreMisses int       `json:"not_matched_more,omitempty"`
 	Passed     bool      `json:"passed"`
@@ -48,6 +49,7 @@ type explanation struct {
 		Body   string      `json:"body,omitempty"`
 	} `json:"answer"`
 
+	asked   *rules.Request
 	matched []*rules.Rule
 	nodes   int // that share the store
 }
@@ -74,6 +76,15 @@ type skip struct {
 	Why  string `json:"why"`
 }
 
+// An except is an exception of operators that has a part in what becomes of the request.
+type except struct {
+	ID    string              `json:"id"`
+	Kind  rules.ExceptionKind `json:"kind"`
+	Rule  string              `json:"rule,omitempty"`
+	Until time.Time           `json:"until"`
+	Why   string              `json:"why,omitempty"`
+}
+
 // note keeps what the gate says. It is the gate's observer.
 func (e *explanation) note(v *gate.Verdict) {
 	e.Outcome, e.Reason = v.Outcome.String(), v.Reason.String()
@@ -94,20 +105,37 @@ func (e *explanation) note(v *gate.Verdict) {
 		}
 		e.Checks = append(e.Checks, checked{Rule: c.Rule.Name(), Name: c.Claim.Limit.Name(), Limit: c.Claim.Limit.String(),
 			Key: strings.Clone(c.Claim.Key), Shadow: c.Shadow, Cost: c.Claim.Cost, Remaining: c.Decision.Remaining,
-			RetryAfter: micros(c.Decision.RetryAfter), ResetAfter: micros(c.Decision.ResetAfter), Local: c.Local, Undecided: !c.Decided, Leased: e.leased(&c)})
+			RetryAfter: micros(c.Decision.RetryAfter), ResetAfter: micros(c.Decision.ResetAfter), Local: c.Local, Undecided: !c.Decided, Leased: e.leased(v, &c)})
 	}
 	for _, s := range v.Skips() {
 		e.Skipped = append(e.Skipped, skip{s.Rule.Name(), s.Why.String()})
 	}
+	for _, x := range v.Exceptions(e.asked) {
+		e.Exceptions = append(e.Exceptions, except{x.ID, x.Kind, x.Rule, x.Until.UTC().Truncate(time.Second), x.Why})
+	}
 }
 
 // leased is what passes at most under a limit that nodes lease; "" if they do not.
-func (e *explanation) leased(c *gate.Check) string {
+func (e *explanation) leased(v *gate.Verdict, c *gate.Check) string {
 	terms := leaseTerms(c.Rule)
 	if terms.Share == 0 {
 		return ""
 	}
+	if other := unleased(v); other != nil && !c.Shadow {
+		return fmt.Sprintf("no units are taken ahead, because rule %s has no lease_percent and counts the same requests", other.Name())
+	}
 	return lease.BoundOf(c.Claim.Limit, terms, e.nodes).String()
+}
+
+// unleased is a rule whose part in a decision keeps the others from being leased: a lease is
+// of all enforced limits together.
+func unleased(v *gate.Verdict) *rules.Rule {
+	for i := range v.Len() {
+		if c := v.At(i); !c.Shadow && leaseTerms(c.Rule).Share == 0 {
+			return c.Rule
+		}
+	}
+	return nil
 }
 
 // event keeps what the door says by itself, without asking the gate.
@@ -138,6 +166,7 @@ func (e *explanation) print(out io.Writer) error {
 	var b strings.Builder
 	e.printRequest(&b)
 	e.printRules(&b)
+	e.printExceptions(&b)
 	e.printMisses(&b)
 	e.printAnswer(&b)
 	_, err := io.WriteString(out, b.String())
@@ -187,6 +216,43 @@ func (e *explanation) printRules(b *strings.Builder) {
 	for _, s := range e.Skipped {
 		fmt.Fprintf(b, "  %s is not asked: %s\n", s.Rule, s.Why)
 	}
+}
+
+// printExceptions tells what operators have decided for a while.
+func (e *explanation) printExceptions(b *strings.Builder) {
+	if len(e.Exceptions) == 0 {
+		return
+	}
+	fmt.Fprintln(b, "\nExceptions that operators made")
+	for i := range e.Exceptions {
+		x := &e.Exceptions[i]
+		fmt.Fprintf(b, "  %s %s until %s%s\n", x.ID, x.does(), x.Until.Format(time.RFC3339), because(x.Why))
+	}
+}
+
+// does says what the exception does to the request.
+func (x *except) does() string {
+	switch {
+	case x.Kind == rules.Overridden:
+		return "gives the key of " + x.Rule + " its limits"
+	case x.Kind == rules.Blocked && x.Rule != "":
+		return "blocks it under " + x.Rule
+	case x.Kind == rules.Blocked:
+		return "blocks it"
+	case x.Rule != "":
+		return "exempts it from " + x.Rule
+	}
+	return "lets it pass"
+}
+
+// exception is the ID of one that does so; "" if there is none.
+func (e *explanation) exception(kind rules.ExceptionKind) string {
+	for i := range e.Exceptions {
+		if e.Exceptions[i].Kind == kind {
+			return e.Exceptions[i].ID
+		}
+	}
+	return ""
 }
 
 // ofHowMany says how many rules there are, where that is known.
@@ -283,12 +349,18 @@ func (e *explanation) because() string {
 	case gate.WithinLimits.String():
 		return "within the limits;" + by + " is the closest; before it is counted:"
 	case gate.AllowList.String():
+		if id := e.exception(rules.LetPass); id != "" {
+			return "let pass by the exception " + id
+		}
 		return "it is on the file's allow list"
 	case gate.LimitExceeded.String():
 		return "refused by" + by
 	case gate.Banned.String():
 		return "banned by" + by
 	case gate.DenyList.String():
+		if id := e.exception(rules.Blocked); id != "" {
+			return "blocked by the exception " + id
+		}
 		if by == "" {
 			return "it is on the file's deny list"
 		}

@@ -45,7 +45,7 @@ func health(ctx context.Context, s *System, f *serverFlags) error {
 	if err != nil {
 		return usagef("--server is no URL: %v", err)
 	}
-	answer, err := server.http.Do(request)
+	answer, err := server.do(request)
 	if err != nil {
 		return fmt.Errorf("not ready: %w", err)
 	}

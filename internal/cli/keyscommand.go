@@ -16,6 +16,7 @@ type keyView struct {
 		RetryAfter *float64 `json:"retry_after"`
 		ResetAfter float64  `json:"reset_after"`
 	}
+	BannedFor float64 `json:"banned_for"`
 }
 
 func newKeys(s *System) *cobra.Command {
@@ -65,5 +66,8 @@ func (k *keyView) table(w io.Writer) {
 			retry = fmt.Sprintf("%gs", *l.RetryAfter)
 		}
 		fmt.Fprintf(w, "%s\t%d\t%s\t%gs\n", l.Limit, l.Remaining, retry, l.ResetAfter)
+	}
+	if k.BannedFor > 0 {
+		fmt.Fprintf(w, "\nbanned for another %gs, whatever is left; weir bans lift ends that\n", k.BannedFor)
 	}
 }

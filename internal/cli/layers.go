@@ -131,6 +131,9 @@ func (s *stack) addBreaker() error {
 func (s *stack) changed(c breaker.Change) {
 	switch c.To {
 	case breaker.Open:
+		if c.From == breaker.Closing {
+			return // nobody was told that it answers
+		}
 		s.log.Info("Redis is not waited for until it answers again", "error", c.Cause)
 	case breaker.Closed:
 		s.log.Info("Redis is asked again")
@@ -138,18 +141,25 @@ func (s *stack) changed(c breaker.Change) {
 }
 
 func (s *stack) addCoalesce() error {
-	c, err := coalesce.New(s.top, coalesce.WithTimeout(s.config.timeout))
+	options := []coalesce.Option{coalesce.WithTimeout(s.config.timeout)}
+	if s.config.cluster() {
+		options = append(options, coalesce.WithPlaces(redisstore.Places, redisstore.Place))
+	}
+	c, err := coalesce.New(s.top, options...)
 	if err != nil {
 		return err
 	}
 	s.top = c
+	s.metrics.Count("weir_coalesce_decisions_total", "Decisions that were to go to the store, by themselves or with others, also while the breaker turned them away.", func() int64 { return c.Stats().Decisions })
+	s.metrics.Count("weir_coalesce_requests_total", "Requests that they became: of those who ask the same, one.", func() int64 { return c.Stats().Requests })
+	s.metrics.Count("weir_coalesce_trips_total", "Calls that these requests took.", func() int64 { return c.Stats().Trips })
 	return nil
 }
 
 func (s *stack) addRecall() error {
 	news := &lateNews{config: s.config}
 	longest := recall.DefaultLongest
-	if scheme, _, _ := strings.Cut(s.config.url, "://"); strings.HasSuffix(scheme, "+cluster") {
+	if s.config.cluster() {
 		longest = inClusters
 	}
 	r, err := recall.New(s.top, recall.WithNews(news), recall.WithLongest(longest), recall.WithWarn(func(text string) { s.log.Warn(text) }))
@@ -158,6 +168,13 @@ func (s *stack) addRecall() error {
 	}
 	s.top = closing{r, news.close}
 	s.metrics.Count("weir_recalled_total", "Refusals that were answered from memory.", func() int64 { return r.Stats().Recalled })
+	s.metrics.Count("weir_recall_evicted_total", "Refusals that still held and made room for others.", func() int64 { return r.Stats().Evicted })
+	s.metrics.Gauge("weir_recall_listening", "1 if what other nodes give back is heard.", func() int64 {
+		if r.Stats().Listening {
+			return 1
+		}
+		return 0
+	})
 	return nil
 }
 

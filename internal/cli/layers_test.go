@@ -67,12 +67,32 @@ func TestLayersBeforeRedis(t *testing.T) {
 		t.Errorf("a node that passed 4 of 5 passes %d more after the store has forgotten; 6 in all is its ceiling", n)
 	}
 
+	tellsOfLayers(t, p.at("http")+"/metrics")
 	redis.Kill()
 	// The share of a node is 2 of 6, and was used while Redis was there.
 	if n := granted(t, gateway+"/few", 4); n != 0 {
 		t.Errorf("the local store grants %d of what was used", n)
 	}
 	p.end()
+}
+
+// tellsOfLayers is what operators see of them when each has done something.
+func tellsOfLayers(t *testing.T, url string) {
+	t.Helper()
+	var metrics string
+	redistest.Await(t, "news to be heard", func() bool {
+		_, _, metrics = get(t, url)
+		return strings.Contains(metrics, "\nweir_recall_listening 1\n")
+	})
+	for name, nothing := range map[string]bool{
+		"weir_breaker_state": true, "weir_breaker_turned_away_total": true, "weir_recall_evicted_total": true, "weir_recalled_total": false,
+		"weir_lease_taken_total": false, "weir_ceiling_refused_total": false,
+		"weir_coalesce_decisions_total": false, "weir_coalesce_requests_total": false, "weir_coalesce_trips_total": false,
+	} {
+		if !strings.Contains(metrics, "\n"+name+" ") || strings.Contains(metrics, "\n"+name+" 0\n") != nothing {
+			t.Errorf("/metrics does not tell what %s should", name)
+		}
+	}
 }
 
 // TestNodesShareALimit that nobody used before Redis went away.

@@ -186,7 +186,18 @@ func TestAnAddressThatIsTaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer listener.Close()
-	if r := (call{}).run(t, "serve", "--http", listener.Addr().String()); r.code != 1 || !strings.Contains(r.err, "--http: listen tcp "+listener.Addr().String()) || !strings.Contains(r.err, "address already in use") {
+	if r := (call{}).run(t, "serve", "--http", listener.Addr().String()); r.code != 1 || !strings.Contains(r.err, "--http: listen tcp "+listener.Addr().String()) || !strings.Contains(r.err, "address already in use: stop what listens there, or give another address") {
 		t.Error(r)
+	}
+}
+
+func TestAServerThatIsNotThere(t *testing.T) {
+	const nobody = "http://127.0.0.1:1"
+	want := nobody + " does not answer: dial tcp 127.0.0.1:1: connect: connection refused; --server names another\n"
+	for _, command := range [][]string{{"health"}, {"rules", "list"}, {"explain"}} {
+		r := (call{}).run(t, append(command, "--server", nobody)...)
+		if r.code != 1 || !strings.HasPrefix(r.err, "weir: ") || !strings.HasSuffix(r.err, want) {
+			t.Errorf("%v: %+v", command, r)
+		}
 	}
 }

@@ -2,15 +2,17 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"strings"
+	"syscall"
 
 	"github.com/weirproject/weir/internal/listen"
 )
 
 // listeners are where the doors listen; nil where one does not.
-type listeners struct{ http, gateway, resp net.Listener }
+type listeners struct{ http, gateway, resp, metrics net.Listener }
 
 const off = "off"
 
@@ -22,7 +24,11 @@ func (f *serveFlags) complete() error {
 	if f.upstream == "" && f.gateway.addr != "" && f.gateway.addr != off {
 		return usagef("--gateway has nothing to forward to: say --upstream http://host:port, or --upstream demo")
 	}
+	f.apart = f.metrics.addr != ""
 	for _, door := range f.all() {
+		if door.connections < 1 {
+			return usagef("--%s-max-connections is %d; allowed: 1 or more", door.name, door.connections)
+		}
 		if door.addr == off {
 			door.addr = ""
 		}
@@ -42,7 +48,9 @@ func (f *serveFlags) complete() error {
 	return nil
 }
 
-func (f *serveFlags) all() []*doorFlags { return []*doorFlags{&f.http, &f.gateway, &f.resp} }
+func (f *serveFlags) all() []*doorFlags {
+	return []*doorFlags{&f.http, &f.gateway, &f.resp, &f.metrics}
+}
 
 // listen opens all listeners, and refuses those that would be open to everybody.
 func (v *server) listen() (l listeners, err error) {
@@ -56,11 +64,15 @@ func (v *server) listen() (l listeners, err error) {
 		{&f.http, &l.http, v.secrets.token+v.secrets.readToken != "", "a token (--token-file or WEIR_TOKEN; openssl rand -hex 32 makes one)"},
 		{&f.gateway, &l.gateway, true, ""},
 		{&f.resp, &l.resp, v.secrets.password != "", "a password (--resp-password-file or WEIR_RESP_PASSWORD)"},
+		{&f.metrics, &l.metrics, true, ""}, // whoever gave it an address of its own says who reaches it
 	} {
 		if door.addr == "" {
 			continue
 		}
 		listener, err := v.listenAt(door.doorFlags)
+		if errors.Is(err, syscall.EADDRINUSE) {
+			return l, fmt.Errorf("--%s: %w: stop what listens there, or give another address", door.name, err)
+		}
 		if err != nil {
 			return l, fmt.Errorf("--%s: %w", door.name, err)
 		}
@@ -81,8 +93,8 @@ func (v *server) listen() (l listeners, err error) {
 func (v *server) listenAt(door *doorFlags) (net.Listener, error) {
 	c := listen.Config{Address: door.addr, Cert: door.cert, Key: door.key, ClientCA: door.clientCA,
 		ProxyProtocol: door.proxyProtocol, Log: v.log}
-	if door.name != "resp" {
-		c.NextProtos = []string{"h2", "http/1.1"}
+	if door.name != "resp" { // which says so before it closes one that is too many
+		c.NextProtos, c.Connections = []string{"h2", "http/1.1"}, door.connections
 	}
 	if door.proxyProtocol && !strings.HasPrefix(door.addr, "unix:") {
 		c.Trusted = v.law.trusted

@@ -129,7 +129,10 @@ func (l *live) tell(e source.Event) {
 }
 
 func (l *live) note(e *source.Event) {
-	from := []any{"source", e.Layer, "revision", e.Revision, "rules", e.Rules}
+	from := []any{"rules", e.Rules}
+	if e.Layer != "" { // else it is what all of them come to
+		from = []any{"source", e.Layer, "revision", e.Revision, "rules", e.Rules}
+	}
 	switch e.Kind {
 	case source.InForce:
 		l.log.Info("rules are in force", append(from, "changes", source.Summary(e.Changes))...)

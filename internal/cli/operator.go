@@ -126,7 +126,7 @@ func (o *operator) ask(a ask, into any) (text []byte, err error) {
 	case a.seen != nil:
 		request.Header.Set("If-None-Match", "*")
 	}
-	response, err := o.server.http.Do(request)
+	response, err := o.server.do(request)
 	if err != nil {
 		return nil, err
 	}

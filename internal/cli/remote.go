@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -35,6 +36,16 @@ func (f *serverFlags) add(flags *pflag.FlagSet) {
 type serverClient struct {
 	base string
 	http *http.Client
+}
+
+// do asks. Where nobody answers it says who was asked, and how to ask another.
+func (c *serverClient) do(request *http.Request) (*http.Response, error) {
+	response, err := c.http.Do(request)
+	var failure *url.Error
+	if errors.As(err, &failure) {
+		err = fmt.Errorf("%s does not answer: %w; --server names another", c.base, failure.Err)
+	}
+	return response, err
 }
 
 func (f *serverFlags) client(s *System) (*serverClient, error) {

@@ -121,7 +121,7 @@ func because(why string) string {
 	if why == "" {
 		return ""
 	}
-	return ": " + why
+	return ": " + printable(why)
 }
 
 func rulePath(name string) string { return "rules/" + url.PathEscape(name) }
@@ -278,7 +278,8 @@ anew. With --rule the file is one rule, and all others stay as they are.`,
 func (s *System) rulesHistory() *cobra.Command {
 	f, most := new(operatorFlags), 0
 	command := &cobra.Command{Use: "history [NAME]", Short: "Tell who changed what, when and why", Args: argsBetween(0, 1, "the name of a rule"),
-		Long:    `Tell who changed what, when and why: of one rule or exception, or of all. The newest is first.`,
+		Long: `Tell who changed what, when and why: of one rule and its keys, of one exception, or of all.
+The newest is first.`,
 		Example: "  weir rules history\n  weir rules history login --most 10",
 		RunE: s.operate(f, func(o *operator, args []string) error {
 			query := url.Values{"most": {fmt.Sprint(most)}}
@@ -289,6 +290,7 @@ func (s *System) rulesHistory() *cobra.Command {
 				History []struct {
 					Revision             int64
 					Name, What, Who, Why string
+					Key                  string // that it was done to
 					When                 time.Time
 					Changes              []changeView
 				}
@@ -301,10 +303,13 @@ func (s *System) rulesHistory() *cobra.Command {
 				fmt.Fprintln(w, "REVISION\tWHEN\tWHO\tWHAT\tNAME\tWHY\tCHANGES")
 				for _, c := range answer.History {
 					var changes []string
+					if c.Key != "" {
+						changes = append(changes, "key "+printable(c.Key))
+					}
 					for _, one := range c.Changes {
 						changes = append(changes, one.Text)
 					}
-					fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%s\n", c.Revision, c.When.Format(time.DateTime), c.Who, c.What, c.Name, dash(c.Why), dash(strings.Join(changes, "; ")))
+					fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%s\n", c.Revision, c.When.Format(time.DateTime), c.Who, c.What, c.Name, dash(printable(c.Why)), dash(strings.Join(changes, "; ")))
 				}
 			})
 		})}

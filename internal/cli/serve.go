@@ -16,6 +16,8 @@ type serveFlags struct {
 	onLine        []string // the URLs that were named in the command line
 	http, gateway doorFlags
 	resp          doorFlags
+	metrics       doorFlags
+	apart         bool // /metrics is not at --http
 	upstream      string
 	upstreamHost  bool
 	strictQuery   bool
@@ -37,7 +39,12 @@ type doorFlags struct {
 	name                      string
 	addr, cert, key, clientCA string
 	proxyProtocol             bool
+	connections               int
 }
+
+// mostConnections is what a door has open at one time, if nobody says otherwise: far more than
+// honest clients keep, and far less than the files that a process of today may open.
+const mostConnections = 10_000
 
 func (f *doorFlags) add(flags *pflag.FlagSet, name, addr, what string) {
 	f.name = name
@@ -46,6 +53,7 @@ func (f *doorFlags) add(flags *pflag.FlagSet, name, addr, what string) {
 	flags.StringVar(&f.key, name+"-tls-key", "", "PEM `FILE` of the certificate's key")
 	flags.StringVar(&f.clientCA, name+"-client-ca", "", "PEM `FILE` of the authority that signs the clients' certificates: they are asked for then")
 	flags.BoolVar(&f.proxyProtocol, name+"-proxy-protocol", false, "read the PROXY protocol from trusted proxies")
+	flags.IntVar(&f.connections, name+"-max-connections", mostConnections, "the `NUMBER` of connections that are open at one time; those beyond are closed")
 }
 
 func (f *serveFlags) add(flags *pflag.FlagSet) {
@@ -53,6 +61,7 @@ func (f *serveFlags) add(flags *pflag.FlagSet) {
 	f.http.add(flags, "http", "127.0.0.1:8080", "`ADDR` of the API, forward-auth, metrics and health: host:port, unix:///path, or off")
 	f.gateway.add(flags, "gateway", "", "`ADDR` of the gateway (default 127.0.0.1:8081 if there is an upstream)")
 	f.resp.add(flags, "resp", "", "`ADDR` where Redis' protocol is spoken (default: nowhere)")
+	f.metrics.add(flags, "metrics", "", "`ADDR` of /metrics, which is not at --http then, and of health too;\noff: there are no metrics (default: at --http)")
 	flags.StringVar(&f.upstream, "upstream", "", "`URL` of the service behind the gateway, or demo for one that is built in")
 	flags.BoolVar(&f.upstreamHost, "upstream-host", false, "send the upstream its own name as Host instead of the client's")
 	flags.BoolVar(&f.strictQuery, "strict-query", false, "refuse queries that servers read differently")

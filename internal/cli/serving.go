@@ -9,7 +9,9 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"runtime/debug"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -61,6 +63,8 @@ func serve(ctx context.Context, s *System, f *serveFlags, flags *pflag.FlagSet, 
 		warn(text)
 	}
 	v := &server{system: s, flags: f, log: log}
+	collectAsUsual := collectLess()
+	defer collectAsUsual()
 	if v.law, err = f.law.read(ctx, s, flags, warn); err != nil {
 		return err
 	}
@@ -74,6 +78,7 @@ func serve(ctx context.Context, s *System, f *serveFlags, flags *pflag.FlagSet, 
 		v.abandon()
 		return err
 	}
+	collectAsUsual()
 	defer v.store.Close()
 	if v.ledger != nil {
 		defer v.ledger.close()
@@ -83,6 +88,18 @@ func serve(ctx context.Context, s *System, f *serveFlags, flags *pflag.FlagSet, 
 	go v.live.reloadOn(hup)
 	l := &lifecycle{doors: v.doors, drain: f.drain, timeout: f.shutdown, unready: v.metrics.Stopping, log: log}
 	return l.run(signals)
+}
+
+// collectLess is for the start: what reading many rules leaves behind is garbage all at once,
+// when they are in force. Collecting it on the way takes a quarter of the time, and saves a
+// quarter of the memory. Whoever has set GOGC knows better.
+func collectLess() (asUsual func()) {
+	const usual, less = 100, 400
+	if old := debug.SetGCPercent(less); old != usual {
+		debug.SetGCPercent(old)
+		return func() {}
+	}
+	return sync.OnceFunc(func() { debug.SetGCPercent(usual) })
 }
 
 // start opens everything, the listeners first: an address that is taken should be told
@@ -144,7 +161,7 @@ func (v *server) openDoors(listeners listeners) error {
 	for _, build := range []struct {
 		listener net.Listener
 		open     func(net.Listener) error
-	}{{listeners.http, v.openHTTP}, {listeners.gateway, v.openGateway}, {listeners.resp, v.openRESP}} {
+	}{{listeners.http, v.openHTTP}, {listeners.gateway, v.openGateway}, {listeners.resp, v.openRESP}, {listeners.metrics, v.openMetrics}} {
 		if build.listener == nil {
 			continue
 		}
@@ -189,11 +206,25 @@ func (v *server) openHTTP(listener net.Listener) error {
 	mux.Handle("/v1/forward-auth", forward)
 	mux.Handle(admin.Prefix, operators)
 	mux.Handle("/-/reload", v.reload(listener))
-	mux.Handle("/metrics", v.metrics.Handler())
-	mux.Handle("/livez", v.metrics.Live())
-	mux.Handle("/readyz", v.metrics.Ready())
+	if !v.flags.apart {
+		mux.Handle("/metrics", v.metrics.Handler())
+	}
+	v.health(mux)
 	v.doors = append(v.doors, newHTTPDoor(listener, mux, apiBodies, v.log).running("http"))
 	return nil
+}
+
+func (v *server) openMetrics(listener net.Listener) error {
+	mux := http.NewServeMux()
+	mux.Handle("/metrics", v.metrics.Handler())
+	v.health(mux)
+	v.doors = append(v.doors, newHTTPDoor(listener, mux, apiBodies, v.log).running("metrics"))
+	return nil
+}
+
+func (v *server) health(mux *http.ServeMux) {
+	mux.Handle("/livez", v.metrics.Live())
+	mux.Handle("/readyz", v.metrics.Ready())
 }
 
 func (v *server) api(listener net.Listener) (http.Handler, error) {
@@ -267,7 +298,7 @@ func (v *server) byRules() []httplimit.Option {
 }
 
 func (v *server) openRESP(listener net.Listener) error {
-	opts := []resp.Option{resp.WithPathForm(v.law.form)}
+	opts := []resp.Option{resp.WithPathForm(v.law.form), resp.WithLimits(resp.Limits{Conns: v.flags.resp.connections})}
 	if v.secrets.password != "" {
 		opts = append(opts, resp.WithPassword("", v.secrets.password))
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirproject/weir/redisstore"
 	"github.com/weirproject/weir/rules"
+	"github.com/weirproject/weir/rules/ledger"
 	"github.com/weirproject/weir/rules/source"
 	"github.com/weirproject/weir/rules/source/redissource"
 )
@@ -133,6 +134,12 @@ func probe(ctx context.Context, url string) error {
 // gather is the law of all sources as they stand now.
 func (f *lawFlags) gather(ctx context.Context, l *law) error {
 	layers, err := f.layers(ctx, l.primary, &l.store)
+	if err == nil && inProcess(f.ledger) && f.ledger != memory {
+		var book *ledger.Memory
+		if book, err = ledger.ReadMemory(f.ledger); err == nil {
+			layers = append(layers, source.Layer{Name: ledgerLayer, Source: book.Source(), AllowEmpty: true})
+		}
+	}
 	if err == nil && len(l.set.SetNames()) > 0 && f.namesRedis() {
 		layers, err = f.addSets(ctx, l, layers)
 	}

@@ -32,6 +32,11 @@ type storeConfig struct {
 	without []string      // layers before Redis that are left out: layerWords
 }
 
+func (c storeConfig) cluster() bool {
+	scheme, _, _ := strings.Cut(c.url, "://")
+	return strings.HasSuffix(scheme, "+cluster")
+}
+
 // openStore opens the store. A Redis that cannot be reached is no error: what is decided
 // meanwhile is what the rules say of a store that does not answer, as it is when Redis goes
 // away later. What waiting does not mend, such as a wrong password, is an error.

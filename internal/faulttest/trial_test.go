@@ -37,24 +37,28 @@ func TestMain(m *testing.M) {
 // A stack is what is put over the store on Redis.
 type stack struct {
 	name string
-	over func(*testing.T, weir.Store) weir.Store
+	over func(t *testing.T, s weir.Store, url string) weir.Store
 }
 
 // stacks are what every fault is tried on: those that are exact, and where an error of the
 // store is an error. A layer that grants ahead, or in Redis' place, charges otherwise.
 var stacks = []stack{
-	{"store alone", func(_ *testing.T, s weir.Store) weir.Store { return s }},
+	{"store alone", func(_ *testing.T, s weir.Store, _ string) weir.Store { return s }},
 	{"layers", layered},
 }
 
 // layered has the exact layers in the order in which weir serve has them.
-func layered(t *testing.T, s weir.Store) weir.Store {
+func layered(t *testing.T, s weir.Store, url string) weir.Store {
 	t.Helper()
 	b, err := breaker.New(s, breaker.WithSlow(budget))
 	if err != nil {
 		t.Fatal(err)
 	}
-	together, err := coalesce.New(b.Store(), coalesce.WithTimeout(budget))
+	options := []coalesce.Option{coalesce.WithTimeout(budget)}
+	if strings.HasPrefix(url, "redis+cluster:") {
+		options = append(options, coalesce.WithPlaces(redisstore.Places, redisstore.Place))
+	}
+	together, err := coalesce.New(b.Store(), options...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +92,7 @@ func try(t *testing.T, s stack, url, exact string, f faulttest.Trial) (r faultte
 func tryLabelled(t *testing.T, s stack, url, exact string, f faulttest.Trial) faulttest.Report {
 	t.Helper()
 	prefix := redisstore.WithPrefix(weir.NewLeaseID() + ":")
-	store := s.over(t, open(t, url, prefix, redisstore.WithTimeout(budget)))
+	store := s.over(t, open(t, url, prefix, redisstore.WithTimeout(budget)), url)
 	f.Rate = max(f.Rate, 1000) / slower
 	before := goroutines(t)
 	// Opened after the fault: a client that went through it may look for a node that is gone.

@@ -17,6 +17,12 @@
 // source is then the balancer. Do not trust the balancer's address in X-Forwarded-For too,
 // unless it also is an HTTP proxy: the trust there is in whom the header names.
 //
+// # Ceilings
+//
+// Clients that open connections and say nothing cost a file descriptor each, of which the
+// process has only so many for all that it does. A ceiling is counted where connections are
+// accepted, so it holds for those too that HTTP hands over (WebSockets).
+//
 // # Unix sockets
 //
 // Who may connect is what the file's mode says. A file that a dead process left is
@@ -67,8 +73,12 @@ type Config struct {
 	// HeaderTimeout is how long a PROXY header may take; 0 is 5 seconds.
 	HeaderTimeout time.Duration
 
-	// Log is told of certificates that were read again, and that could not; nil is
-	// slog.Default().
+	// Connections is how many may be open at one time, from their first byte, or before it, to
+	// their end; those beyond are closed as they come. 0 is no ceiling.
+	Connections int
+
+	// Log is told of certificates that were read again, and that could not, and of
+	// connections that were too many; nil is slog.Default().
 	Log *slog.Logger
 }
 
@@ -97,6 +107,9 @@ func (c Config) Listen(ctx context.Context) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
+	if c.Connections > 0 { // before anything is read from one
+		listener = &ceiling{Listener: listener, most: int64(c.Connections), log: c.Log}
+	}
 	if c.ProxyProtocol {
 		listener = c.behindBalancer(listener)
 	}
@@ -121,6 +134,7 @@ func (c Config) check() (address, error) {
 	wrong(!c.ProxyProtocol && len(c.Trusted) > 0, "trusted", c.Trusted, "only with the PROXY protocol")
 	wrong(c.ProxyProtocol && at.path == "" && len(c.Trusted) == 0, "trusted", c.Trusted, "the networks of your balancers, such as 10.0.0.0/8: with none, nobody could send a PROXY header")
 	wrong(c.ProxyProtocol && at.path != "" && len(c.Trusted) > 0, "trusted", c.Trusted, "none on a Unix socket: its peers have no address, and all must send the PROXY header")
+	wrong(c.Connections < 0, "connections", c.Connections, "1 or more, or 0 for no ceiling")
 	wrong(c.HeaderTimeout < 0, "header_timeout", c.HeaderTimeout, "a time above 0, or 0 for 5s")
 	if _, err := clientaddr.New(c.Trusted); err != nil {
 		errs = append(errs, err)

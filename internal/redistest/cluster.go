@@ -42,7 +42,7 @@ func startNode(t testing.TB) *Server {
 	t.Helper()
 	return start(t, func(s *Server) {
 		s.args = plain(s.port, "--cluster-enabled", "yes", "--cluster-node-timeout", "1000",
-			"--cluster-port", strconv.Itoa(FreePort(t)), "--repl-diskless-sync-delay", "0")
+			"--repl-diskless-sync-delay", "0")
 	})
 }
 
@@ -54,17 +54,20 @@ func (c *Cluster) meet(masters int) {
 	}
 	for i, node := range c.Nodes {
 		if i < masters {
-			first, last := i*slots/masters, (i+1)*slots/masters-1
-			node.Do("CLUSTER", "ADDSLOTSRANGE", strconv.Itoa(first), strconv.Itoa(last))
+			node.Do(append([]string{"CLUSTER", "ADDSLOTS"}, numbers(i*slots/masters, (i+1)*slots/masters)...)...)
 		}
 		for _, other := range c.Nodes[i+1:] {
-			node.Do("CLUSTER", "MEET", "127.0.0.1", strconv.Itoa(other.port), other.busPort())
+			node.Do("CLUSTER", "MEET", "127.0.0.1", strconv.Itoa(other.port))
 		}
 	}
 }
 
-func (s *Server) busPort() string {
-	return s.Do("CONFIG", "GET", "cluster-port").([]any)[1].(string)
+// numbers are those from first to last, which is none of them.
+func numbers(first, last int) (words []string) {
+	for n := first; n < last; n++ {
+		words = append(words, strconv.Itoa(n))
+	}
+	return words
 }
 
 func (s *Server) id() string { return s.Do("CLUSTER", "MYID").(string) }

@@ -119,18 +119,19 @@ func start(t testing.TB, configure func(*Server)) *Server {
 }
 
 // FreePort is a port that nobody listens on, below the range from which the system
-// takes ports for outgoing connections: one of those could be lost before Restart.
+// takes ports for outgoing connections: one of those could be lost before Restart. So is
+// the port 10000 above it, where a node of a Cluster hears the others.
 func FreePort(t testing.TB) int {
 	t.Helper()
 	for range 100 {
-		port := 11000 + rand.IntN(21000)
+		port := 11000 + rand.IntN(10000)
 		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 		if err == nil {
 			l.Close()
 			return port
 		}
 	}
-	t.Fatal("redistest: no free port between 11000 and 32000 on 127.0.0.1")
+	t.Fatal("redistest: no free port between 11000 and 21000 on 127.0.0.1")
 	return 0
 }
 

@@ -138,7 +138,8 @@ type outcome struct {
 	answered int64
 	slow     int64 // answered, but late
 	lost     int64
-	unheard  int64 // ended by their callers, or wrong: they say nothing about the store
+	left     int64 // ended by their callers: they say nothing about the store
+	unheard  int64 // wrong: nor do they
 	cause    error // of the last that was lost
 }
 
@@ -150,6 +151,8 @@ func (o *outcome) add(ctx context.Context, err error) {
 	case errors.Is(err, weir.ErrUnavailable) && !over(ctx):
 		o.lost++
 		o.cause = err
+	case errors.Is(err, weir.ErrUnavailable):
+		o.left++
 	default:
 		o.unheard++
 	}
@@ -163,10 +166,14 @@ func over(ctx context.Context) bool {
 }
 
 // late is the same after a time in which there should have been an answer, also for a caller
-// who did not wait for it.
+// who did not wait for it. A batch of which a part was lost took so long for that part: when
+// the others were answered nobody knows, and to call them slow would turn away the callers of
+// two nodes of a Cluster because the third is frozen.
 func (o *outcome) late(took, slow time.Duration) {
-	o.slow, o.answered = o.answered, 0
-	o.lost, o.unheard = o.lost+o.unheard, 0
+	if o.lost+o.left == 0 {
+		o.slow, o.answered = o.answered, 0
+	}
+	o.lost, o.left, o.unheard = o.lost+o.left+o.unheard, 0, 0
 	if o.cause == nil {
 		o.cause = &slowError{took, slow}
 	}

@@ -53,10 +53,10 @@ func TestItClosesByAndBy(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		for quarter := range int64(4) {
-			_, away := traffic(store, 125*time.Millisecond)
-			in, want := 625-away, 625*(2*quarter+1)/8
-			if in < want-80 || in > want+80 {
-				t.Errorf("in quarter %d of closing %d of 625 were let in, want about %d", quarter, in, want)
+			_, away := traffic(store, 62400*time.Microsecond)
+			in, want := 312-away, 312*(2*quarter+1)/8
+			if in < want-60 || in > want+60 {
+				t.Errorf("in quarter %d of closing %d of 312 were let in, want about %d", quarter, in, want)
 			}
 		}
 		wantState(t, b, breaker.Closed)
@@ -81,7 +81,7 @@ func TestProbesComeAloneAndEverSlower(t *testing.T) {
 		open(t, f, b, store)
 		f.be(frozen)
 		last, at := time.Now(), int64(0)
-		for i, most := range []time.Duration{50, 100, 200, 400, 500, 500, 500} {
+		for i, most := range []time.Duration{50, 100, 200, 250, 250, 250, 250} {
 			for f.probes.Load() == at {
 				time.Sleep(time.Millisecond)
 			}
@@ -176,7 +176,7 @@ func TestEachFalseRecoveryDoublesTheWait(t *testing.T) {
 		})
 		traffic(store, 4*time.Second)
 	}, breaker.WithObserver(func(c breaker.Change) { changes = append(changes, c) }))
-	for i, most := range []time.Duration{50, 100, 200, 400, 500} {
+	for i, most := range []time.Duration{50, 100, 200, 250, 250} {
 		wait := changes[2*i+1].At.Sub(changes[2*i].At)
 		if wait < most*time.Millisecond/2 || wait > most*time.Millisecond {
 			t.Errorf("wait %d was %v, want half to all of %v", i, wait, most*time.Millisecond)
@@ -320,6 +320,43 @@ func TestAThirdThatFailsInBunches(t *testing.T) {
 			t.Errorf("%+v, want a third of 10,000 failed", s)
 		}
 	})
+}
+
+// In batches all wait for the keys of the master that is gone, and most are answered.
+func TestAThirdOfEachBatch(t *testing.T) {
+	for name, patience := range map[string]time.Duration{"the store gives up": time.Minute, "the callers do": budget * 3 / 4} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func() weir.Store { return thirds{newFaulty()} }, func(t *testing.T, b *breaker.Breaker, store weir.Store) {
+				for range 100 {
+					ctx, cancel := context.WithTimeout(context.Background(), patience)
+					requests := make([]weir.Request, 60)
+					for i := range requests {
+						requests[i] = weir.Request{Claims: []weir.Claim{claim}, Times: 1}
+					}
+					store.(weir.Batcher).DecideBatch(ctx, requests)
+					cancel()
+				}
+				wantState(t, b, breaker.Closed)
+				if s := b.Stats(); s.Failed != 2000 || s.Slow != 0 {
+					t.Errorf("%+v, want 2000 failed and none slow", s)
+				}
+			})
+		})
+	}
+}
+
+// thirds is a Cluster of three with a master that is frozen.
+type thirds struct{ *faulty }
+
+func (f thirds) DecideBatch(ctx context.Context, requests []weir.Request) {
+	err := frozen(ctx, true)
+	for i := range requests {
+		if r := &requests[i]; i%3 == 0 {
+			r.Err = err
+		} else {
+			r.Granted, r.Err = f.Store.Decide(context.Background(), r.Claims, r.Times, r.Decisions)
+		}
+	}
 }
 
 func TestHalfThatFails(t *testing.T) {

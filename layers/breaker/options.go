@@ -38,14 +38,14 @@ func WithRate(share float64, within time.Duration, least int64) Option {
 func WithBurst(n int64) Option { return func(c *config) { c.burst = n } }
 
 // WithProbes says how long after opening the first probe is made, and how long at most after
-// one that failed the next; the defaults are 50ms and 500ms. Each waits for half to all of
+// one that failed the next; the defaults are 50ms and 250ms. Each waits for half to all of
 // that time.
 func WithProbes(first, most time.Duration) Option {
 	return func(c *config) { c.first, c.most = first, most }
 }
 
 // WithRamp is how long it takes from the first probe that goes well until all calls are let in;
-// the default is 500ms.
+// the default is 250ms.
 func WithRamp(d time.Duration) Option { return func(c *config) { c.ramp = d } }
 
 // WithObserver has changed told of each change of the state, one after the other. It runs while
@@ -57,8 +57,8 @@ func newConfig(next weir.Store, opts []Option) (config, error) {
 		slow:  25 * time.Millisecond,
 		share: 0.5, within: time.Second, least: 20,
 		burst: 5,
-		first: 50 * time.Millisecond, most: 500 * time.Millisecond,
-		ramp: 500 * time.Millisecond,
+		first: 50 * time.Millisecond, most: 250 * time.Millisecond,
+		ramp: 250 * time.Millisecond,
 	}
 	for _, opt := range opts {
 		opt(&c)

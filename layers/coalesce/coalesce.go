@@ -44,6 +44,7 @@ type Store struct {
 	batcher weir.Batcher // next
 	seed    maphash.Seed
 	timeout time.Duration
+	place   func([]weir.Claim) int // nil: any
 	lanes   []lane
 	closed  atomic.Bool
 }
@@ -55,6 +56,15 @@ type Option func(*Store)
 // trip of those who have waited for another has what is left of it, where otherwise a store
 // that froze would keep them for its own timeout twice. Give it the timeout of the store.
 func WithTimeout(timeout time.Duration) Option { return func(s *Store) { s.timeout = timeout } }
+
+// WithPlaces is for a store of several servers, each of which may be silent by itself: only
+// who asks about the same of so many places, 1 or more, waits for the same trip, so that
+// callers of one server do not wait for another. Place is from 0 to below places; it is asked
+// about each decision, by many goroutines at once. Of a Redis Cluster, whose calls are about
+// one slot each anyway, parts of the slots are good places.
+func WithPlaces(places int, place func(claims []weir.Claim) int) Option {
+	return func(s *Store) { s.lanes, s.place = make([]lane, max(places, 0)), place }
+}
 
 // longest is the timeout where none is given: none that matters.
 const longest = 24 * time.Hour
@@ -77,8 +87,11 @@ func New(next weir.Store, opts ...Option) (*Store, error) {
 	for _, opt := range opts {
 		opt(s)
 	}
-	if s.timeout <= 0 {
+	switch {
+	case s.timeout <= 0:
 		return nil, &weir.InputError{Field: "timeout", Given: s.timeout, Allowed: "more than 0"}
+	case len(s.lanes) == 0:
+		return nil, &weir.InputError{Field: "places", Given: 0, Allowed: "1 or more"}
 	}
 	return s, nil
 }
@@ -125,8 +138,7 @@ func leased(claims []weir.Claim) bool {
 
 func (s *Store) decide(ctx context.Context, claims []weir.Claim, decisions []weir.Decision) (int64, error) {
 	hash := s.hash(claims)
-	at, _ := bits.Mul64(hash, uint64(len(s.lanes)))
-	l := &s.lanes[at]
+	l := s.lane(hash, claims)
 	l.mu.Lock()
 	if s.closed.Load() { // since it was looked at: Close waits only for who was here before
 		l.mu.Unlock()
@@ -145,6 +157,15 @@ func (s *Store) decide(ctx context.Context, claims []weir.Claim, decisions []wei
 		go s.send(l, full)
 	}
 	return seat.wait(ctx, decisions)
+}
+
+// lane is where callers of the same claims meet.
+func (s *Store) lane(hash uint64, claims []weir.Claim) *lane {
+	if s.place != nil {
+		return &s.lanes[s.place(claims)]
+	}
+	at, _ := bits.Mul64(hash, uint64(len(s.lanes)))
+	return &s.lanes[at]
 }
 
 // hash is the same for the same claims, and hard to guess.
@@ -214,6 +235,25 @@ func (s *Store) Refund(ctx context.Context, claims []weir.Claim, takenAt weir.In
 // Reset implements weir.Store.
 func (s *Store) Reset(ctx context.Context, claims []weir.Claim) error {
 	return s.next.Reset(ctx, claims)
+}
+
+// Stats are counts since the layer was made, without what passes straight through.
+// Decisions by Requests says how much hot keys share, Requests by Trips how full batches are.
+type Stats struct {
+	Decisions int64 // that callers asked for, and that were sent to the store below
+	Requests  int64 // that they became: those who ask the same are one
+	Trips     int64 // calls, of lone callers and of batches
+}
+
+// Stats counts.
+func (s *Store) Stats() (sum Stats) {
+	for i := range s.lanes {
+		one := s.lanes[i].counted()
+		sum.Decisions += one.Decisions
+		sum.Requests += one.Requests
+		sum.Trips += one.Trips
+	}
+	return sum
 }
 
 // Close waits until all decisions that were asked for before it are made, and then

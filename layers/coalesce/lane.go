@@ -25,6 +25,7 @@ type lane struct {
 	trips []trip   // under way
 	queue []*batch // waiting; the last is open to whoever comes, the others are full
 	idle  chan struct{}
+	stats Stats
 	_     [64]byte // its own cache line
 }
 
@@ -48,7 +49,18 @@ func (t trip) carries(hash uint64) bool {
 	return group >= 0
 }
 
-func (l *lane) begin(t trip) { l.trips = append(l.trips, t) }
+// begin counts, as who holds the mutex anyway pays next to nothing for it.
+func (l *lane) begin(t trip) {
+	l.trips = append(l.trips, t)
+	l.stats.Trips++
+	if t.batch == nil {
+		l.stats.Decisions++
+		l.stats.Requests++
+		return
+	}
+	l.stats.Decisions += int64(t.batch.waiting)
+	l.stats.Requests += int64(len(t.batch.requests))
+}
 
 func (l *lane) remove(t trip) {
 	i := slices.Index(l.trips, t)
@@ -109,6 +121,12 @@ func (l *lane) leave(at seat) (wasWaiting bool) {
 		b.recycle()
 	}
 	return true
+}
+
+func (l *lane) counted() Stats {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.stats
 }
 
 // drain waits until nothing is under way. Nobody may come any more.

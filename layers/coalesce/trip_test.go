@@ -466,3 +466,22 @@ func TestWhatPassesThrough(t *testing.T) {
 		letGo(held[1:])
 	})
 }
+
+// What shares a trip is counted: operators see by it what the layer is worth.
+func TestStats(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *gated, s *coalesce.Store) {
+		held := busy(t, g, s)
+		for range 3 {
+			asks(s, "a", 1)
+		}
+		asks(s, "b", 1)
+		asks(s, "c", 1).cancel() // left before it was sent
+		synctest.Wait()
+		held[0].letGo()
+		g.next(t).is(t, "3×1 a 1×1 b").letGo()
+		if got, want := s.Stats(), (coalesce.Stats{Decisions: coalesce.EnoughTrips + 4, Requests: coalesce.EnoughTrips + 2, Trips: coalesce.EnoughTrips + 1}); got != want {
+			t.Errorf("%+v, want %+v", got, want)
+		}
+		letGo(held[1:])
+	})
+}

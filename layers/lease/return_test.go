@@ -3,6 +3,7 @@ package lease_test
 import (
 	"errors"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -65,6 +66,29 @@ func TestCloseGivesAllBack(t *testing.T) {
 		}
 		if err := b.Close(); err != nil {
 			t.Errorf("a second Close: %v", err)
+		}
+	})
+}
+
+// However many leases are over at once, and however slowly they go back.
+func TestCloseDoesNotWaitForTheSweep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := openIdle(t, tenth)
+		for i := range 30 {
+			claims := []weir.Claim{{Key: strconv.Itoa(i), Limit: daily(1_000_000), Cost: 1}}
+			for range 5 {
+				b.ask(claims)
+			}
+		}
+		if n := b.Stats().Leases; n != 30 {
+			t.Fatalf("%d leases, want 30", n)
+		}
+		b.below.set(400*time.Millisecond, nil, nil)
+		time.Sleep(2 * second) // the sweep is under way
+		began := time.Now()
+		b.Close()
+		if took := time.Since(began); took > 3*lease.DefaultTimeout {
+			t.Errorf("it took %v", took)
 		}
 	})
 }

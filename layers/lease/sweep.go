@@ -24,10 +24,21 @@ func (s *Store) sweep() {
 		case <-ticker.C:
 		}
 		for _, e := range s.due() {
-			if s.retireAlone(e, e.grant.Load()) != nil {
-				break // the store is away: the others stay due, so that one at a time is tried
+			// Where the store is away the others stay due, so that one at a time is tried; what
+			// is left when the layer closes goes back with the rest, in the time of one call.
+			if s.stopped() || s.retireAlone(e, e.grant.Load()) != nil {
+				break
 			}
 		}
+	}
+}
+
+func (s *Store) stopped() bool {
+	select {
+	case <-s.stop:
+		return true
+	default:
+		return false
 	}
 }
 

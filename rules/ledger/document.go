@@ -51,12 +51,14 @@ type Document struct {
 	When     time.Time // by the ledger's clock
 }
 
-// A Change is what became of a rule, or of an exception, at a revision.
+// A Change is what became of a rule, or of an exception, at a revision, or what was done to
+// a key then.
 type Change struct {
 	Document
-	What      string          // set, delete, enable, disable, or rollback to a revision
+	What      string          // set, delete, enable, disable, promote, or rollback to a revision; of a key what Note was told
 	Deleted   bool            // there is no rule any more
 	Exception *Exception      // it was a change of this exception, and not of a rule
+	Key       *Key            // it was done to this key, and changed no rule
 	Diff      []source.Change // to what its rule was before, where the history still knows that
 }
 
@@ -80,6 +82,7 @@ type payload struct {
 	Who       string      `json:"who"`
 	Why       string      `json:"why,omitempty"`
 	Exception *exceptText `json:"exception,omitempty"`
+	Key       *Key        `json:"key,omitempty"`
 }
 
 // Text is the draft as a Book keeps it: after the revision and the microseconds since 1970
@@ -104,10 +107,10 @@ func Decode(name, value string) (Change, error) {
 	d := json.NewDecoder(strings.NewReader(text))
 	d.DisallowUnknownFields()
 	var p payload
-	if errNumber != nil || errAt != nil || number < 1 || d.Decode(&p) != nil || d.More() || isException(name) != (p.Exception != nil) {
+	if errNumber != nil || errAt != nil || number < 1 || d.Decode(&p) != nil || d.More() || isException(name) != (p.Exception != nil) || isKey(name) != (p.Key != nil) {
 		return Change{}, fmt.Errorf("rule %.80q: %w", name, errForeign)
 	}
-	c := Change{What: p.What, Deleted: p.Deleted, Document: Document{Name: name, YAML: p.YAML, Enabled: p.Enabled,
+	c := Change{What: p.What, Deleted: p.Deleted, Key: p.Key, Document: Document{Name: name, YAML: p.YAML, Enabled: p.Enabled,
 		Revision: number, Author: Author{p.Who, p.Why}, When: time.UnixMicro(at).UTC()}}
 	if p.Exception != nil {
 		e, ok := p.Exception.exception(&c.Document)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/weirproject/weir/rules"
@@ -13,13 +14,14 @@ import (
 
 // Expire is the Run of a source whose news have exceptions: it runs it, and takes each
 // exception out of what it said when its time is over, whether the source can be read then
-// or not. The source gives Until by this process' own clock, such as time.Now plus what is
-// left: then neither clocks that differ nor clocks that are set matter.
+// or not. The source gives Until by this process' own clock (ExceptionsOf): then neither
+// clocks that differ nor clocks that are set matter.
 func Expire(ctx context.Context, run func(context.Context, chan<- source.News) error, news chan<- source.News) error {
 	inner, ended := make(chan source.News), make(chan error, 1)
 	go func() { ended <- run(ctx, inner) }()
-	var last source.News // the last good news
-	timer := time.NewTimer(time.Hour)
+	last := source.News{File: new(rules.File)} // the last good news, with all exceptions
+	told := ""                                 // the revision of what was passed on of them
+	timer := time.NewTimer(idle)
 	defer timer.Stop()
 	for {
 		select {
@@ -27,18 +29,22 @@ func Expire(ctx context.Context, run func(context.Context, chan<- source.News) e
 			return err
 		case n := <-inner:
 			if n.File != nil {
+				now := time.Now()
 				last = n
 				last.Done = nil
-				n = alive(n)
-				timer.Reset(next(last.File))
+				n = alive(n, now)
+				told = n.Revision
+				timer.Reset(next(n.File, now))
 			}
 			news <- n
 		case <-timer.C:
-			if next(last.File) <= 0 {
-				last = alive(last)
-				news <- last
+			now := time.Now()
+			n := alive(last, now)
+			timer.Reset(next(n.File, now))
+			if n.Revision != told {
+				told = n.Revision
+				news <- n
 			}
-			timer.Reset(next(last.File))
 		}
 	}
 }
@@ -46,41 +52,55 @@ func Expire(ctx context.Context, run func(context.Context, chan<- source.News) e
 // idle is how long to wait where nothing ends.
 const idle = time.Hour
 
-// next is when the next exception ends.
-func next(file *rules.File) time.Duration {
+// next is when the next of some exceptions ends that are not over.
+func next(file *rules.File, now time.Time) time.Duration {
 	wait := idle
-	if file != nil {
-		for i := range file.Exceptions {
-			wait = min(wait, time.Until(file.Exceptions[i].Until))
-		}
+	for i := range file.Exceptions {
+		wait = min(wait, file.Exceptions[i].Until.Sub(now))
 	}
 	return wait
 }
 
-// alive is news without the exceptions that are over. It says so in the revision, since it
-// is another set.
-func alive(n source.News) source.News {
-	over := func(e rules.Exception) bool { return time.Until(e.Until) <= 0 }
-	left := slices.DeleteFunc(slices.Clone(n.File.Exceptions), over)
-	gone := len(n.File.Exceptions) - len(left)
-	if gone == 0 {
-		return n
+func over(e rules.Exception, now time.Time) bool { return !e.Until.After(now) }
+
+// alive is news without the exceptions that are over.
+func alive(n source.News, now time.Time) source.News {
+	left := slices.DeleteFunc(slices.Clone(n.File.Exceptions), func(e rules.Exception) bool { return over(e, now) })
+	n.Revision = Ended(n.Revision, n.File.Exceptions, now)
+	if len(left) < len(n.File.Exceptions) {
+		file := *n.File
+		file.Exceptions = left
+		n.File = &file
 	}
-	file := *n.File
-	file.Exceptions = left
-	n.File, n.Revision = &file, fmt.Sprintf("%s, %d ended", n.Revision, gone)
 	return n
 }
 
-// InForce are the exceptions of some entries that are not over, with Until by this
-// process' clock. read is when they were read, by that clock, and now by the ledger's.
-func InForce(entries []Change, now, read time.Time) (list []rules.Exception) {
+// Ended is a revision that says how many of its exceptions are over, such as "12, 2 ended":
+// without them it is another set, and what has one revision is not looked at twice.
+func Ended(revision string, list []rules.Exception, now time.Time) string {
+	n := 0
+	for _, e := range list {
+		if over(e, now) {
+			n++
+		}
+	}
+	revision, _, _ = strings.Cut(revision, ",")
+	if n > 0 {
+		revision = fmt.Sprintf("%s, %d ended", revision, n)
+	}
+	return revision
+}
+
+// ExceptionsOf are those of some entries, with Until by this process' clock, also those that
+// are over: Expire takes them out. read is when they were read, by that clock, and now by the
+// ledger's.
+func ExceptionsOf(entries []Change, now, read time.Time) (list []rules.Exception) {
 	for _, c := range entries {
-		if c.Exception == nil || !c.Exception.Until.After(now) {
+		if c.Exception == nil {
 			continue
 		}
 		e := c.Exception.Exception
-		e.Until = read.Add(c.Exception.Until.Sub(now))
+		e.Until, e.Why = read.Add(c.Exception.Until.Sub(now)), c.Exception.Author.Why
 		list = append(list, e)
 	}
 	slices.SortFunc(list, func(a, b rules.Exception) int {

@@ -1,6 +1,6 @@
 // Package ledger keeps rules as the YAML that somebody wrote, each with the revision that
 // made it what it is, exceptions that end by themselves, and the history of them all: who
-// changed what, when and why.
+// changed what, when and why. What is done to keys stands in that history too.
 //
 // Whoever changes something names the revision that he has seen. If it is another by now,
 // nothing is changed: two people never overwrite each other unawares.
@@ -156,7 +156,8 @@ func (l *Ledger) Delete(ctx context.Context, name string, seen int64, by Author)
 	return l.commit(ctx, Draft{Name: name, Seen: seen, by: by, payload: payload{Deleted: true, What: "delete"}})
 }
 
-// Enable puts a rule in force that is in the ledger.
+// Enable puts a rule in force that is in the ledger. It is checked as by Set: others may
+// have been set since that it cannot stand beside.
 func (l *Ledger) Enable(ctx context.Context, name string, seen int64, by Author) (revision int64, err error) {
 	return l.turn(ctx, name, seen, payload{Enabled: true, What: "enable"}, by)
 }
@@ -174,7 +175,15 @@ func (l *Ledger) turn(ctx context.Context, name string, seen int64, p payload, b
 	if d.Revision != seen { // what is written back is what was seen
 		return 0, &ConflictError{Name: name, Seen: seen, Is: d.Revision}
 	}
-	p.YAML = d.YAML
+	if p.YAML = d.YAML; p.Enabled {
+		list, _, err := l.List(ctx)
+		if err == nil {
+			err = fits(list, name, d.YAML)
+		}
+		if err != nil {
+			return 0, err
+		}
+	}
 	return l.commit(ctx, Draft{Name: name, Seen: seen, by: by, payload: p})
 }
 
@@ -203,7 +212,7 @@ func (l *Ledger) At(ctx context.Context, name string, revision int64) (Change, e
 }
 
 func (l *Ledger) at(ctx context.Context, name string, revision int64) (Change, error) {
-	if revision > 0 && !isException(name) {
+	if revision > 0 && !isException(name) && !isKey(name) {
 		page, _, err := l.book.Page(ctx, revision, revision)
 		if err != nil {
 			return Change{}, err
@@ -233,8 +242,8 @@ func (l *Ledger) commit(ctx context.Context, d Draft) (revision int64, err error
 	return l.book.Commit(ctx, d)
 }
 
-// History is the last changes of a rule, of an exception, or with "" of all, the newest
-// first: at most most, from 1 to 1000.
+// History is the last changes of a rule and what was done to its keys, those of an exception,
+// or with "" all, the newest first: at most most, from 1 to 1000.
 func (l *Ledger) History(ctx context.Context, name string, most int) (list []Change, err error) {
 	if most < 1 || most > MaxHistory {
 		return nil, &weir.InputError{Field: "most changes", Given: most, Allowed: fmt.Sprint("1 to ", MaxHistory)}
@@ -247,7 +256,7 @@ func (l *Ledger) History(ctx context.Context, name string, most int) (list []Cha
 		}
 		for _, c := range page {
 			oldest, from = c.Revision, c.Revision-1
-			if name == "" || c.Name == name || c.Name == exceptionName+name {
+			if name == "" || c.Name == name || c.Name == exceptionName+name || c.Name == keyName+name {
 				list = append(list, c)
 			}
 		}
@@ -262,7 +271,7 @@ func compare(list []Change, ever bool) {
 	before := make(map[string]*Change)
 	for i := len(list) - 1; i >= 0; i-- {
 		c := &list[i]
-		if old := before[c.Name]; c.Exception == nil && (old != nil || ever) {
+		if old := before[c.Name]; c.Exception == nil && c.Key == nil && (old != nil || ever) {
 			c.Diff = source.Diff(fileOf(old), fileOf(c))
 		}
 		before[c.Name] = c

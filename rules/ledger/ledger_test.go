@@ -309,13 +309,119 @@ func TestClocksThatDiffer(t *testing.T) {
 		t.Fatal(err)
 	}
 	here := held.Now.Add(-1000 * time.Hour) // this process' clock
-	list := ledger.InForce(held.Entries, held.Now, here)
+	list := ledger.ExceptionsOf(held.Entries, held.Now, here)
 	if len(list) != 1 || list[0].Until.Sub(here) > time.Hour || list[0].Until.Sub(here) < 59*time.Minute {
 		t.Errorf("%+v at %v", list, here)
 	}
-	if list := ledger.InForce(held.Entries, held.Now.Add(time.Hour), here); len(list) != 0 {
+	if list := ledger.ExceptionsOf(held.Entries, held.Now.Add(time.Hour), here); len(list) != 1 || list[0].Until.After(here) {
 		t.Errorf("%+v", list)
 	}
+}
+
+// TestAClockThatIsSet: what was to end in an hour, and by the ledger's clock is over all of a
+// sudden, ends now. The ledger's revision is what it was: nobody changed anything.
+func TestAClockThatIsSet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		again := make(chan struct{})
+		in := listen(t, sourceFunc(func(ctx context.Context, news chan<- source.News) error {
+			return ledger.Expire(ctx, func(ctx context.Context, news chan<- source.News) error {
+				for _, left := range []time.Duration{time.Hour, -time.Minute, time.Hour} {
+					list := []rules.Exception{{Kind: rules.Blocked, Values: []string{"10.0.0.1"}, Until: time.Now().Add(left)},
+						{Kind: rules.Blocked, Values: []string{"10.0.0.2"}, Until: time.Now().Add(9 * time.Hour)}}
+					news <- source.News{File: &rules.File{Exceptions: list}, Revision: ledger.Ended("7", list, time.Now())}
+					<-again
+				}
+				return ctx.Err()
+			}, news)
+		}))
+		for _, want := range []int{2, 1, 2} {
+			time.Sleep(time.Second)
+			synctest.Wait()
+			if got := in(); got != want {
+				t.Errorf("%d are in force, want %d", got, want)
+			}
+			again <- struct{}{}
+		}
+	})
+}
+
+type sourceFunc func(context.Context, chan<- source.News) error
+
+func (f sourceFunc) Run(ctx context.Context, news chan<- source.News) error { return f(ctx, news) }
+
+// TestEndedIsOneWord: who reads the ledger when one is over says what those say who were told
+// of it before, however many ended one by one.
+func TestEndedIsOneWord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told []string
+		news := make(chan source.News)
+		now := time.Now()
+		list := []rules.Exception{{Values: []string{"1"}, Until: now.Add(time.Minute)}, {Values: []string{"2"}, Until: now.Add(2 * time.Minute)}}
+		go ledger.Expire(t.Context(), func(ctx context.Context, news chan<- source.News) error {
+			news <- source.News{File: &rules.File{Exceptions: list}, Revision: "7"}
+			<-ctx.Done()
+			return ctx.Err()
+		}, news)
+		for range 3 {
+			var n source.News
+			select {
+			case n = <-news:
+			case <-time.After(2 * time.Minute):
+				t.Fatal("nothing was told, after", told)
+			}
+			told = append(told, n.Revision)
+			if want := ledger.Ended("7", list, time.Now()); n.Revision != want || len(n.File.Exceptions) != 3-len(told) {
+				t.Errorf("%q with %d, want %q", n.Revision, len(n.File.Exceptions), want)
+			}
+		}
+		if fmt.Sprint(told) != "[7 7, 1 ended 7, 2 ended]" {
+			t.Error(told)
+		}
+	})
+}
+
+// TestARuleOfAnotherWeir that this one cannot read is out of force, alone, and told of.
+func TestARuleOfAnotherWeir(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ledger")
+	l, book := open(t, path)
+	done(t, 1)(l.Set(t.Context(), "a", yaml("a", "1/1s"), 0, ann))
+	done(t, 2)(l.Set(t.Context(), "b", yaml("b", "2/1s"), 0, ann))
+	if _, _, err := l.Except(t.Context(), block("10.0.0.1"), time.Hour, 0, ann); err != nil {
+		t.Fatal(err)
+	}
+	book.Close()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(strings.Replace(string(text), "1/1s", "1/1y", 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, book = open(t, path)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	news := make(chan source.News)
+	go book.Source().Run(ctx, news)
+	n := <-news
+	if n.File == nil || len(n.File.Rules) != 1 || n.File.Rules[0].Name != "b" || len(n.File.Exceptions) != 1 ||
+		n.Warning == nil || !strings.Contains(n.Warning.Error(), `rule a is not in force: a:2:8: limit is "1/1y"`) {
+		t.Errorf("%+v", n)
+	}
+}
+
+// TestEnableIsChecked as Set is: what could stand beside the others once may not any more.
+func TestEnableIsChecked(t *testing.T) {
+	l, _ := open(t, "")
+	ctx := t.Context()
+	done(t, 1)(l.Set(ctx, "a", "{name: a, limit: [5/1m, 20/1h]}", 0, ann))
+	done(t, 2)(l.Disable(ctx, "a", 1, ann))
+	done(t, 3)(l.Set(ctx, "a.2", yaml("a.2", "1/1s"), 0, ann))
+	var wrong *rules.Error
+	if _, err := l.Enable(ctx, "a", 2, ann); !errors.As(err, &wrong) {
+		t.Errorf("%v", err)
+	}
+	done(t, 4)(l.Delete(ctx, "a.2", 3, ann))
+	done(t, 5)(l.Enable(ctx, "a", 2, ann))
 }
 
 // TestTheFile survives an end in the middle of a line, and is not shared.
@@ -398,10 +504,7 @@ func FuzzDecode(f *testing.F) {
 			return
 		}
 		now := time.Now()
-		for _, e := range ledger.InForce([]ledger.Change{c}, now, now) {
-			if !e.Until.After(now) {
-				t.Fatalf("%+v is over", e)
-			}
+		for _, e := range ledger.ExceptionsOf([]ledger.Change{c}, now, now) {
 			if _, err := rules.Compile(&rules.File{Exceptions: []rules.Exception{e}}); err != nil {
 				t.Fatalf("an exception is no mistake of a file: %v", err)
 			}

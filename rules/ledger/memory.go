@@ -59,6 +59,21 @@ func NewMemory(path string) (*Memory, error) {
 	return m, nil
 }
 
+// ReadMemory is a book of what is in the file of another process now. Nothing is written to
+// it: changes of this book are its own.
+func ReadMemory(path string) (*Memory, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("ledger: %w", err)
+	}
+	defer file.Close()
+	m := &Memory{entries: make(map[string]Change), watch: make(map[chan struct{}]bool)}
+	if _, err := m.read(file); err != nil {
+		return nil, fmt.Errorf("ledger: %s: %w", path, err)
+	}
+	return m, nil
+}
+
 // Close closes the file.
 func (m *Memory) Close() error {
 	if m.file == nil {
@@ -67,35 +82,41 @@ func (m *Memory) Close() error {
 	return m.file.Close()
 }
 
-// load reads the file. A last line without an end was being written when the process was
-// ended: that change was not made.
+// load reads the file, and puts it in order.
 func (m *Memory) load() error {
-	in := bufio.NewReader(m.file)
-	lines := 0
-	for {
-		text, err := in.ReadBytes('\n')
-		if err == io.EOF {
-			break
-		}
-		if err != nil {
-			return err
-		}
-		var l line
-		if err := json.Unmarshal(text, &l); err != nil {
-			return fmt.Errorf("line %d is not what a ledger writes; put it right, or move the file away", lines+1)
-		}
-		c, err := Decode(l.Name, l.Is)
-		if err != nil {
-			return fmt.Errorf("line %d: %w", lines+1, err)
-		}
-		m.apply(c)
-		lines++
-		m.size += int64(len(text))
-	}
-	if lines > 2*MaxKept {
+	lines, err := m.read(m.file)
+	switch {
+	case err != nil:
+		return err
+	case lines > 2*MaxKept:
 		return m.compact()
 	}
 	return m.file.Truncate(m.size)
+}
+
+// read reads lines. A last one without an end was being written when the process was ended:
+// that change was not made.
+func (m *Memory) read(file io.Reader) (lines int, err error) {
+	in := bufio.NewReader(file)
+	for ; ; lines++ {
+		text, err := in.ReadBytes('\n')
+		if err == io.EOF {
+			return lines, nil
+		}
+		if err != nil {
+			return lines, err
+		}
+		var l line
+		if err := json.Unmarshal(text, &l); err != nil {
+			return lines, fmt.Errorf("line %d is not what a ledger writes; put it right, or move the file away", lines+1)
+		}
+		c, err := Decode(l.Name, l.Is)
+		if err != nil {
+			return lines, fmt.Errorf("line %d: %w", lines+1, err)
+		}
+		m.apply(c)
+		m.size += int64(len(text))
+	}
 }
 
 func (m *Memory) apply(c Change) {
@@ -128,7 +149,7 @@ func (m *Memory) compact() error {
 		out.Write(lineOf(&kept[i]))
 	}
 	temporary := filepath.Join(filepath.Dir(m.path), "."+filepath.Base(m.path)+".new")
-	if err := os.WriteFile(temporary, out.Bytes(), 0o600); err != nil {
+	if err := writeSynced(temporary, out.Bytes()); err != nil {
 		return err
 	}
 	if err := os.Rename(temporary, m.path); err != nil {
@@ -140,8 +161,22 @@ func (m *Memory) compact() error {
 	return err
 }
 
+// writeSynced writes a file that is there as a whole when it is renamed over another: without
+// the sync a machine that loses its power may come back with the new name and none of the bytes.
+func writeSynced(path string, text []byte) error {
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(text)
+	if err == nil {
+		err = file.Sync()
+	}
+	return errors.Join(err, file.Close())
+}
+
 func lineOf(c *Change) []byte {
-	d := Draft{payload: payload{YAML: c.YAML, Enabled: c.Enabled, Deleted: c.Deleted, What: c.What}, by: c.Author}
+	d := Draft{payload: payload{YAML: c.YAML, Enabled: c.Enabled, Deleted: c.Deleted, What: c.What, Key: c.Key}, by: c.Author}
 	if c.Exception != nil {
 		d.Exception = textOf(c.Exception)
 	}
@@ -189,7 +224,7 @@ func (m *Memory) Commit(_ context.Context, d Draft) (revision int64, err error) 
 	switch {
 	case is.Revision != d.Seen:
 		return 0, &ConflictError{Name: d.Name, Seen: d.Seen, Is: is.Revision}
-	case !held && len(m.entries) >= rules.MaxRules:
+	case !held && !d.Gone() && len(m.entries) >= rules.MaxRules:
 		return 0, &weir.InputError{Field: "rules", Given: rules.MaxRules + 1, Allowed: fmt.Sprint("at most ", rules.MaxRules)}
 	}
 	revision = m.revision() + 1
@@ -201,6 +236,9 @@ func (m *Memory) Commit(_ context.Context, d Draft) (revision int64, err error) 
 		return 0, err
 	}
 	m.apply(c)
+	if !held && d.Gone() { // it is a note, and nothing is another
+		return revision, nil
+	}
 	for wake := range m.watch {
 		select {
 		case wake <- struct{}{}:
@@ -297,17 +335,19 @@ func (s *memorySource) news(ctx context.Context) source.News {
 		return source.News{Err: err}
 	}
 	file := &rules.File{Name: "ledger"}
+	var wrong []error
 	for _, c := range held.Entries {
 		if c.Exception != nil || !c.Enabled {
 			continue
 		}
 		spec, err := ParseDocument(c.Name, c.YAML)
-		if err != nil { // it was checked when it was set, by an older weir
-			return source.News{Err: err, Revision: fmt.Sprint(held.Revision)}
+		if err != nil { // it was checked when it was set, by another weir; the others stay in force
+			wrong = append(wrong, fmt.Errorf("rule %s is not in force: %w", c.Name, err))
+			continue
 		}
 		file.Rules = append(file.Rules, spec)
 	}
 	slices.SortFunc(file.Rules, func(a, b rules.Spec) int { return strings.Compare(a.Name, b.Name) })
-	file.Exceptions = InForce(held.Entries, held.Now, held.Now)
-	return source.News{File: file, Revision: fmt.Sprint(held.Revision)}
+	file.Exceptions = ExceptionsOf(held.Entries, held.Now, held.Now)
+	return source.News{File: file, Revision: fmt.Sprint(held.Revision), Warning: errors.Join(wrong...)}
 }

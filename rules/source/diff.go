@@ -273,6 +273,8 @@ func anew(old, new *rules.Spec) string {
 	}
 	if (old.Mode == rules.Shadow) != (new.Mode == rules.Shadow) {
 		why = append(why, "a rule in shadow counts by itself")
+	} else if before, after := percent(old), percent(new); before != after {
+		why = append(why, fmt.Sprintf("keys are counted in shadow that are not among its percentage, which was %d and is %d", before, after))
 	}
 	for i := range min(len(old.Limit), len(new.Limit)) {
 		if sameType(old, old.Limit[i], new, new.Limit[i]) {
@@ -286,6 +288,17 @@ func anew(old, new *rules.Spec) string {
 		why = append(why, fmt.Sprintf("%d of its overrides have or had limits of another algorithm", n))
 	}
 	return strings.Join(why, "; ")
+}
+
+// percent is for how many of its keys a rule is in force.
+func percent(s *rules.Spec) int {
+	switch {
+	case s.Mode == rules.Shadow:
+		return 0
+	case s.EnforcePercent == nil:
+		return 100
+	}
+	return *s.EnforcePercent
 }
 
 // overridden is how many keys of overrides are counted by another algorithm than before,

@@ -53,6 +53,12 @@ func TestDiff(t *testing.T) {
 		{"fields of the file", &rules.File{Store: "memory"}, &rules.File{Response: rules.Response{Status: 503}, Store: "memory"}, "file: response changed"},
 		{"from shadow", file(with(login, func(s *rules.Spec) { s.Mode = rules.Shadow })), file(login),
 			"login: mode changed; counts start anew: a rule in shadow counts by itself"},
+		{"a percentage", file(with(login, func(s *rules.Spec) { s.EnforcePercent = share(10) })), file(with(login, func(s *rules.Spec) { s.EnforcePercent = share(20) })),
+			"login: enforce_percent changed; counts start anew: keys are counted in shadow that are not among its percentage, which was 10 and is 20"},
+		{"all of a percentage", file(with(login, func(s *rules.Spec) { s.EnforcePercent = share(100) })), file(login),
+			"login: enforce_percent changed; counts are kept"},
+		{"a percentage in shadow", file(with(login, func(s *rules.Spec) { s.Mode, s.EnforcePercent = rules.Shadow, share(10) })), file(with(login, func(s *rules.Spec) { s.Mode = rules.Shadow })),
+			"login: enforce_percent changed; counts are kept"},
 		{"a list without values", file(login), file(with(login, func(s *rules.Spec) { s.Match.Method = []string{} })),
 			"login: match changed; counts are kept"},
 		{"renamed", file(login, spec("x", "1/1s")), file(with(login, func(s *rules.Spec) { s.Name = "signin" }), spec("x", "1/1s")),
@@ -72,6 +78,8 @@ func TestDiff(t *testing.T) {
 		})
 	}
 }
+
+func share(percent int) *int { return &percent }
 
 func lines(changes []Change) string {
 	var list []string
@@ -129,7 +137,7 @@ func TestDiffOfMany(t *testing.T) {
 			want string
 		}{
 			{"the same", again, ""},
-			{"the last", slices.Concat(again[:99], []rules.Spec{spec("r99", "6/1m")}), "r99: match, key, limit, enforce_percent changed; counts start anew: its key is another"},
+			{"the last", slices.Concat(again[:99], []rules.Spec{spec("r99", "6/1m")}), "r99: match, key, limit, enforce_percent changed; counts start anew: its key is another; keys are counted in shadow that are not among its percentage, which was 0 and is 100"},
 			{"one more", slices.Concat(again, []rules.Spec{spec("more", "1/1s")}), "more: added"},
 			{"one before", slices.Concat([]rules.Spec{spec("more", "1/1s")}, again), "more: added"},
 			{"one less", again[:99], "r99: removed"},

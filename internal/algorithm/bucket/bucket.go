@@ -101,7 +101,7 @@ func Decision(l *weir.Limit, s State, cost, now int64) weir.Decision {
 		}
 		return d
 	}
-	d.RetryAfter, d.ResetAfter = Waits(l, s, available, cost, now)
+	d.RetryAfter, d.ResetAfter = waits(l, s, available, cost, now)
 	if s.At >= now && (l.Overdraft() > 0 || available < 0) {
 		d.Delay = algorithm.Micros(ahead(l, s, l.Capacity(), now))
 	}
@@ -114,9 +114,9 @@ func Before(l *weir.Limit, s State, n, cost, now int64) weir.Decision {
 	return Decision(l, Refund(l, s, n, now), cost, now)
 }
 
-// Waits are the waits of a continuous bucket's Decision, where what is available is
+// waits are the waits of a continuous bucket's Decision, where what is available is
 // known: dividing again would cost as much as all the rest.
-func Waits(l *weir.Limit, s State, available, cost, now int64) (retryAfter, resetAfter time.Duration) {
+func waits(l *weir.Limit, s State, available, cost, now int64) (retryAfter, resetAfter time.Duration) {
 	if s.At >= now {
 		resetAfter = algorithm.Micros(ceil(s.At-now, s.Part))
 		if available < cost || available < 0 {

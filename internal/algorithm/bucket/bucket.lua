@@ -25,7 +25,7 @@ if after_ - now > span_ + 0 then granted = 0 end
 ---- charge
 if after_ > full_ then
   full_ = after_
-  redis.call('SET', key_, -full_, 'PXAT', math.ceil(full_ / 1000))
+  redis.call('SET', key_, -full_, 'PXAT', 2 * math.ceil(full_ / 2000) + 1)
 end
 ---- reply full_
 ---- batch
@@ -49,7 +49,7 @@ for i = 1, n do
       granted = 1
       if i <= multi then granted = math.min(math.floor(left / unit), ARGV[i + 2] + 0) end
       full = full + granted * unit
-      local text, at = -full, ceil(full / 1000)
+      local text, at = -full, 2 * ceil(full / 2000) + 1
       if format then text, at = format('%d', text), format('%d', at) end
       if raw then
         redis.call('SET', keys[i], text, 'PXAT', at)
@@ -98,13 +98,13 @@ end
 if unit_ > 0 then
   local most = math.max(full_, now + 4503599627370496)
   full_ = math.min(full_ + granted * unit_, most)
-  redis.call('SET', key_, -full_, 'PXAT', math.ceil(full_ / 1000))
+  redis.call('SET', key_, -full_, 'PXAT', 2 * math.ceil(full_ / 2000) + 1)
 end
 ---- refund
 if raw_ and unit_ > 0 then
   full_ = full_ - unit_
   if full_ >= now then
-    redis.call('SET', key_, -full_, 'PXAT', math.ceil(full_ / 1000))
+    redis.call('SET', key_, -full_, 'PXAT', 2 * math.ceil(full_ / 2000) + 1)
   else
     full_ = now
     redis.call('DEL', key_)
@@ -164,7 +164,7 @@ if ladder_ ~= '' then
     end
   end
   if full_ >= most then full_, part_ = most, 0 end
-  redis.call('SET', key_, part_ == 0 and -full_ or 'c' .. struct.pack('<i8i8i8', full_, part_, den), 'PXAT', math.ceil(full_ / 1000) + 1)
+  redis.call('SET', key_, part_ == 0 and -full_ or 'c' .. struct.pack('<i8i8i8', full_, part_, den), 'PXAT', 2 * math.ceil(full_ / 2000) + 1)
 end
 ---- refund
 if raw_ and ladder_ ~= '' then
@@ -172,7 +172,7 @@ if raw_ and ladder_ ~= '' then
   full_, part_ = full_ - dw, part_ - dp
   if part_ < 0 then full_, part_ = full_ - 1, part_ + den_ end
   if full_ >= now then
-    redis.call('SET', key_, part_ == 0 and -full_ or 'c' .. struct.pack('<i8i8i8', full_, part_, den_), 'PXAT', math.ceil(full_ / 1000) + 1)
+    redis.call('SET', key_, part_ == 0 and -full_ or 'c' .. struct.pack('<i8i8i8', full_, part_, den_), 'PXAT', 2 * math.ceil(full_ / 2000) + 1)
   else
     full_, part_ = now, 0
     redis.call('DEL', key_)
@@ -220,14 +220,14 @@ if cost_ ~= '0' then
   if missing_ == 0 then mark_ = now end
   missing_ = math.max(missing_, math.min(missing_ + granted * cost_, cap_ + 0))
   local full = mark_ + math.ceil(missing_ / refill_) * period_
-  redis.call('SET', key_, 's' .. struct.pack('<i8i8', mark_, missing_), 'PXAT', math.ceil(full / 1000))
+  redis.call('SET', key_, 's' .. struct.pack('<i8i8', mark_, missing_), 'PXAT', 2 * math.ceil(full / 2000) + 1)
 end
 ---- refund
 if raw_ and cost_ ~= '0' then
   missing_ = math.max(0, missing_ - cost_)
   if missing_ > 0 then
     local full = mark_ + math.ceil(missing_ / refill_) * period_
-    redis.call('SET', key_, 's' .. struct.pack('<i8i8', mark_, missing_), 'PXAT', math.ceil(full / 1000))
+    redis.call('SET', key_, 's' .. struct.pack('<i8i8', mark_, missing_), 'PXAT', 2 * math.ceil(full / 2000) + 1)
   else
     redis.call('DEL', key_)
   end

@@ -45,7 +45,7 @@ if not live_ and cost_ + 0 > 1 then redis.call('ZADD', key_, 1 - cost_, 'u' .. i
 redis.call('ZADD', key_, now + ttl_, 'l' .. id_)
 do
   local last = redis.call('ZRANGE', key_, -1, -1, 'WITHSCORES')
-  redis.call('PEXPIREAT', key_, math.ceil(last[2] / 1000))
+  redis.call('PEXPIREAT', key_, 2 * math.ceil(last[2] / 2000) + 1)
 end
 ---- refund
 if live_ then

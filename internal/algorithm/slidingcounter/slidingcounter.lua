@@ -80,7 +80,7 @@ if cost_ ~= '0' then
   total_, gap_ = total_ + n, 0
   raw_ = size_ .. struct.pack('<i8i8i8', slice_at_, slice_, total_) .. raw_:sub(26, at)
     .. struct.pack(size_ == 4 and '<I4' or '<i8', count) .. raw_:sub(at + size_ + 1)
-  redis.call('SET', key_, raw_, 'PXAT', math.ceil((slice_at_ + places_) * slice_ / 1000))
+  redis.call('SET', key_, raw_, 'PXAT', 2 * math.ceil((slice_at_ + places_) * slice_ / 2000) + 1)
 end
 ---- refund
 if gap_ < places_ then

@@ -57,7 +57,7 @@ do
     used_ = used_ + n
     if newest_ and dead_ >= 0 then redis.call('LSET', key_, -1, at) else redis.call('RPUSH', key_, at) end
     if n > 1 then redis.call('RPUSH', key_, 1 - n, used_) else redis.call('RPUSH', key_, used_) end
-    redis.call('PEXPIREAT', key_, math.ceil((at + period_) / 1000))
+    redis.call('PEXPIREAT', key_, 2 * math.ceil((at + period_) / 2000) + 1)
     dead_, newest_ = 0, at
   end
 end
@@ -100,7 +100,7 @@ if used_ > 0 and cost_ ~= '0' then
     end
     if newest_ then
       redis.call('RPUSH', key_, used_)
-      redis.call('PEXPIREAT', key_, math.ceil((newest_ + period_) / 1000))
+      redis.call('PEXPIREAT', key_, 2 * math.ceil((newest_ + period_) / 2000) + 1)
     end
   end
 end

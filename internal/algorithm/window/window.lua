@@ -57,13 +57,13 @@ end
 ---- charge
 if cost_ ~= '0' then
   start_, count_, until_ = from_, math.min(count_ + granted * cost_, 4503599627370496), 0
-  redis.call('SET', key_, 'w' .. struct.pack('<i8i8i8', from_, to_, count_), 'PXAT', math.ceil(to_ / 1000))
+  redis.call('SET', key_, 'w' .. struct.pack('<i8i8i8', from_, to_, count_), 'PXAT', 2 * math.ceil(to_ / 2000) + 1)
 end
 ---- refund
 if count_ > 0 and cost_ ~= '0' and taken >= start_ and taken < math.max(to_, until_) then
   start_, count_, until_ = from_, math.max(0, count_ - cost_), 0
   if count_ > 0 then
-    redis.call('SET', key_, 'w' .. struct.pack('<i8i8i8', from_, to_, count_), 'PXAT', math.ceil(to_ / 1000))
+    redis.call('SET', key_, 'w' .. struct.pack('<i8i8i8', from_, to_, count_), 'PXAT', 2 * math.ceil(to_ / 2000) + 1)
   else
     redis.call('DEL', key_)
   end

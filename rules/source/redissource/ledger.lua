@@ -1,4 +1,4 @@
--- Changes one rule, if it is at the revision that its author has seen.
+-- Changes one rule, if it is at the revision that its author has seen, or notes what was done.
 -- KEYS: rules by name, the last revision, the history
 -- ARGV: name, revision seen (0: there is none), what it is now, whether that is deleted,
 --       most rules, entries kept in the history, channel
@@ -11,7 +11,8 @@ if held then
 	at = string.sub(at, 1, -2)
 end
 if at ~= ARGV[2] then return {0, at} end
-if not held and redis.call('HLEN', KEYS[1]) >= tonumber(ARGV[5]) then return {-1, '0'} end
+local note = not held and ARGV[4] == '1' -- for the history alone: nothing is another
+if not held and not note and redis.call('HLEN', KEYS[1]) >= tonumber(ARGV[5]) then return {-1, '0'} end
 
 local revision = redis.call('INCR', KEYS[2])
 local newest = redis.call('XREVRANGE', KEYS[3], '+', '-', 'COUNT', 1)[1]
@@ -31,5 +32,5 @@ else
 	redis.call('HSET', KEYS[1], ARGV[1], value)
 end
 redis.call('XADD', KEYS[3], 'MAXLEN', '~', ARGV[6], id .. '-0', 'name', ARGV[1], 'is', value)
-redis.call('PUBLISH', ARGV[7], id)
+if not note then redis.call('PUBLISH', ARGV[7], id) end
 return {1, id}

@@ -13,6 +13,7 @@ import (
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/redistest"
 	"github.com/weirproject/weir/rules"
+	"github.com/weirproject/weir/rules/ledger"
 	"github.com/weirproject/weir/rules/source"
 	"github.com/weirproject/weir/rules/source/redissource"
 )
@@ -229,6 +230,48 @@ func TestTheLedgerAsASource(t *testing.T) {
 	server.Do("PUBLISH", "weir:rules", "")
 	n.awaitTold(source.Refused, "the ledger weir:rules is gone: it has no rules any more; the last rules stay in force")
 	n.await("login 5/1m")
+}
+
+// TestALostHash is what a Redis that evicts keys leaves of a ledger: so many rules would have
+// taken more changes to delete. What somebody sets then is believed.
+func TestALostHash(t *testing.T) {
+	server := redistest.Start(t)
+	l, ctx := openLedger(t, server.URL()), t.Context()
+	n := startFrom(t, l.Source())
+	redistest.Await(t, "a subscription", func() bool { return server.Do("PUBSUB", "NUMSUB", "weir:rules").([]any)[1] == int64(1) })
+	done(t, 1)(l.Set(ctx, "login", "{name: login, limit: 5/1m}", 0, ann))
+	done(t, 2)(l.Set(ctx, "more", "{name: more, limit: 9/1m}", 0, ann))
+	n.await("login 5/1m, more 9/1m")
+	server.Do("DEL", "{weir:rules}:rules")
+	server.Do("PUBLISH", "weir:rules", "")
+	n.awaitTold(source.Refused, "the ledger weir:rules is gone: it has no rules any more; the last rules stay in force")
+	n.await("login 5/1m, more 9/1m")
+	done(t, 3)(l.Note(ctx, "reset", ledger.Key{Rule: "login", Key: "all"}, ann)) // it deletes nothing
+	server.Do("PUBLISH", "weir:rules", "")
+	redistest.Await(t, "another reading", func() bool { return n.keeper.Reload(ctx) != nil })
+	n.await("login 5/1m, more 9/1m")
+	done(t, 4)(l.Set(ctx, "other", "{name: other, limit: 6/1m}", 0, ann))
+	n.await("other 6/1m")
+}
+
+// TestNotesInRedis stand in the history, are no news, and have room where rules have none.
+func TestNotesInRedis(t *testing.T) {
+	server := redistest.Start(t)
+	l, ctx := openLedger(t, server.URL(), redissource.WithMaxRules(1)), t.Context()
+	n := startFrom(t, l.Source())
+	redistest.Await(t, "a subscription", func() bool { return server.Do("PUBSUB", "NUMSUB", "weir:rules").([]any)[1] == int64(1) })
+	done(t, 1)(l.Set(ctx, "login", "{name: login, limit: 5/1m}", 0, ann))
+	n.await("login 5/1m")
+	key := ledger.Key{Rule: "login", Key: "all"}
+	done(t, 2)(l.Note(ctx, "reset", key, ann))
+	if list, err := l.History(ctx, "login", 9); err != nil || len(list) != 2 || list[0].Key == nil || *list[0].Key != key || list[0].What != "reset" || list[0].Author != ann {
+		t.Errorf("%+v %v", list, err)
+	}
+	if stats := fmt.Sprint(server.Do("INFO", "commandstats")); !strings.Contains(stats, "cmdstat_publish:calls=1,") {
+		t.Errorf("a note is announced, or the rule was not:\n%s", stats)
+	}
+	done(t, 3)(l.Set(ctx, "login", "{name: login, limit: 6/1m}", 1, ann)) // the rule is where it was
+	n.await("login 6/1m")
 }
 
 // TestALostCounter: revisions go on above the newest of the history.

@@ -101,11 +101,13 @@ func (l *ledgerLook) run(ctx context.Context, client rueidis.Client) (err error)
 	return err
 }
 
-// take knows a ledger whose rules were all deleted from one that is gone: that has no
-// revision.
+// take knows a ledger whose rules were all deleted, which took a change for each, from one that
+// is gone, which has no revision, and from one that lost its rules alone, as to a Redis that
+// evicts keys.
 func (s *ledgerShelf) take(l look) error {
 	held := l.(*ledgerLook).held
-	if held.revision == 0 && s.revision > 0 && len(held.values) == 0 && !s.config.allowEmpty {
+	gone := held.revision == 0 && s.revision > 0 || len(s.entries) > 0 && int64(len(s.entries)) > held.revision-s.revision
+	if gone && len(held.values) == 0 && !s.config.allowEmpty {
 		return refuse("empty", "the ledger %s is gone: %w", quoted(s.config.prefix), source.ErrEmpty)
 	}
 	s.revision, s.now, s.read = held.revision, held.now, held.read
@@ -167,6 +169,6 @@ func (s *ledgerShelf) law() law {
 			wrong.add(p)
 		}
 	}
-	file.Exceptions = ledger.InForce(exceptions, s.now, s.read)
-	return law{file, strconv.FormatInt(s.revision, 10), wrong.orNil()}
+	file.Exceptions = ledger.ExceptionsOf(exceptions, s.now, s.read)
+	return law{file, ledger.Ended(strconv.FormatInt(s.revision, 10), file.Exceptions, s.read), wrong.orNil()}
 }

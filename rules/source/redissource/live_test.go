@@ -374,7 +374,7 @@ func TestNothingLeftIsNotBelieved(t *testing.T) {
 	typed(t, server, "DEL rate_limit_config:login")
 	typed(t, server, "PUBLISH rate_limit_config RELOAD_ALL")
 	trusting.await("")
-	doubting.awaitTold(source.Refused, "it has no rules any more; the last rules stay in force")
+	doubting.awaitTold(source.Refused, `it has no rules any more; if that is meant, say so of each: {"id":…,"deleted":true}; the last rules stay in force`)
 	doubting.await("login sliding_log 5/1m")
 	cli(t, server, "PUBLISH", "rate_limit_config", `{"id":"login","deleted":true}`) // this is one rule by name
 	doubting.await("")
@@ -394,6 +394,24 @@ func TestTooManyRulesAreRefused(t *testing.T) {
 	typed(t, server, "DEL rate_limit_config:a0 rate_limit_config:a1 rate_limit_config:a2")
 	typed(t, server, "PUBLISH rate_limit_config RELOAD_ALL")
 	n.awaitTold(source.Recovered, "")
+}
+
+// TestAMessageIsNotTheFirstSet: where what there is cannot be believed, one rule that somebody
+// sends is not all of it, and whoever waits for the first rules goes on waiting.
+func TestAMessageIsNotTheFirstSet(t *testing.T) {
+	server := redistest.Start(t)
+	for i := range 3 {
+		typed(t, server, strings.Replace(addLogin, "login", fmt.Sprint("a", i), 1))
+	}
+	n := start(t, server.URL(), never, redissource.WithMaxRules(2))
+	n.awaitTold(source.Refused, "there are over 2 keys")
+	cli(t, server, "PUBLISH", "rate_limit_config", `{"id":"a0","limitType":"IP","limitTarget":"*","limitCount":9,"timeWindow":60,"strategy":"GCRA","enabled":true}`)
+	typed(t, server, "DEL rate_limit_config:a2")
+	typed(t, server, "PUBLISH rate_limit_config RELOAD_ALL")
+	n.awaitTold(source.Recovered, "")
+	if n.told(source.InForce, "1 rules") || !n.told(source.InForce, "2 rules") {
+		t.Errorf("in force was what the message said alone: %v", n.events)
+	}
 }
 
 // TestAStormIsCoalesced: however many messages ask for all hashes, they are read at most

@@ -54,6 +54,7 @@ func (p *Problem) String() string {
 const (
 	keptState   = "the last good version of this rule stays in force"
 	absentState = "this rule is not in force"
+	offState    = "this rule is disabled"
 )
 
 // add appends problems as long as there is room.

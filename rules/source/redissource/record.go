@@ -219,6 +219,13 @@ func (r *reader) flag(field string) bool {
 	return false
 }
 
+// disabled reports whether the fields switch a rule off. Nothing else of them need be right:
+// who switches off a rule that does harm cannot wait until the rest of it is mended.
+func disabled(fields map[string]string) bool {
+	v, newer := fields["version"]
+	return (fields["enabled"] == "false" || fields["enabled"] == "0") && (!newer || v == version)
+}
+
 // number is a whole number; what is missing is 0.
 func (r *reader) number(field string, least int64) int64 {
 	value, ok := r.fields[field]

@@ -60,7 +60,7 @@ type session struct {
 	gap    time.Duration    // to the next one
 	wished bool             // another one, after that under way
 	served []chan<- outcome // who waits for it
-	up     bool             // a look has succeeded
+	up     bool             // a look has come back
 
 	complained time.Time // of messages that changed nothing
 }
@@ -146,7 +146,7 @@ func (s *session) hear(ctx context.Context, text string) error {
 		}
 		s.complained = time.Now()
 	}
-	if !s.up { // the first set is to be whole
+	if !s.up || !s.whole { // the first set is to be whole
 		return nil
 	}
 	return s.tell(ctx, nil)
@@ -189,7 +189,7 @@ func (s *session) finish(ctx context.Context, err error) error {
 	if err != nil {
 		return err
 	}
-	s.up = true
+	s.up, s.whole = true, true
 	served := s.served
 	s.served = nil
 	return s.tell(ctx, served)

@@ -87,6 +87,7 @@ type Source struct {
 	shelf   shelf
 	waiting []chan<- outcome // for a reading that has not begun
 	said    string           // the last news, so that none is sent twice
+	whole   bool             // all was read once, and believed
 }
 
 // An outcome is what Reload returns.

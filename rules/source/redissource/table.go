@@ -33,6 +33,7 @@ type entry struct {
 	key      string
 	fields   map[string]string // as they were read last, good or not
 	foreign  string            // the key holds no rule: why
+	off      bool              // they say that it is disabled, whatever else is wrong with them
 	good     *record           // the last good version; nil: there was none
 	next     *record           // what was read last, as long as nothing is known to be wrong with it; nil: it is decided
 	inLaw    bool              // it has a rule there
@@ -41,6 +42,9 @@ type entry struct {
 
 // current is the version that counts; nil: there is none.
 func (e *entry) current() *record {
+	if e.off {
+		return nil
+	}
 	if e.next != nil {
 		return e.next
 	}
@@ -91,7 +95,7 @@ func (t *table) begin() look {
 func (t *table) take(l look) error {
 	found := l.(*scan).found
 	if len(found) == 0 && !t.allowEmpty && t.untouched() > 0 {
-		return refuse("empty", "no key %s* is left: %w", quoted(t.prefix), source.ErrEmpty)
+		return refuse("empty", "no key %s* is left: %w; if that is meant, say so of each: {\"id\":…,\"deleted\":true}", quoted(t.prefix), source.ErrEmpty)
 	}
 	for key := range t.entries {
 		if _, there := found[key]; !there && !t.touched[key] {
@@ -161,6 +165,7 @@ func (t *table) put(key string, r reading) {
 	}
 	e.decide(false)
 	e.fields, e.foreign, e.problems = r.fields, r.foreign, nil
+	e.off = r.foreign == "" && disabled(r.fields)
 	if r.foreign != "" {
 		e.problems = []Problem{{Where: quoted(key), Message: r.foreign}}
 		return
@@ -335,7 +340,10 @@ func (t *table) gather() law {
 		}
 		for _, p := range e.problems {
 			p.State = absentState
-			if e.good != nil {
+			switch {
+			case e.off:
+				p.State = offState
+			case e.good != nil:
 				p.State = keptState
 			}
 			g.wrong.add(p)

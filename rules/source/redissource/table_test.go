@@ -268,7 +268,42 @@ func TestWhatIsNotInTheLawIsCheckedToo(t *testing.T) {
 	expect(t, table, "a 100/60s, b 100/60s, c 100/60s", "")
 	const off = "strategy=SLIDING_COUNTER slices=7 enabled=false"
 	read(table, hashes(map[string]string{"a": off, "b": "limitCount=5", "c": "", "d": off}))
-	expect(t, table, "a 100/60s, b 5/60s, c 100/60s", "; the last good version of this rule stays in force\nrate_limit_config:d: ")
+	expect(t, table, "b 5/60s, c 100/60s", "; this rule is disabled\nrate_limit_config:d: ")
+}
+
+// TestTwoSpellingsOfOneTarget are told of: only the first of them does anything.
+func TestTwoSpellingsOfOneTarget(t *testing.T) {
+	for _, two := range [][2]string{{"192.0.2.7", "192.0.2.7/32"}, {"192.0.2.7", "::ffff:192.0.2.7"}, {"2001:db8::1", "2001:DB8:0::1"}} {
+		table := newTable(prefix, 10)
+		read(table, hashes(map[string]string{"a": "limitType=IP limitTarget=" + two[0], "b": "limitType=IP limitTarget=" + two[1]}))
+		expect(t, table, "a 100/60s, b 100/60s", "of one limitType only one rule applies to a request; of the two it is that of rate_limit_config:a")
+	}
+}
+
+// TestSwitchedOffIsOff, whatever else is wrong with the hash: somebody wants it to end. When it
+// is switched on again it is what it was.
+func TestSwitchedOffIsOff(t *testing.T) {
+	const count = "rate_limit_config:a: limitCount is \"many\""
+	table := newTable(prefix, 10)
+	read(table, hashes(map[string]string{"a": "", "b": ""}))
+	for _, test := range []struct{ fields, inForce, wrong string }{
+		{"limitCount=many", "a 100/60s, b 100/60s", "the last good version of this rule stays in force"},
+		{"limitCount=many enabled=false", "b 100/60s", count},
+		{"limitCount=many enabled=0", "b 100/60s", "this rule is disabled"},
+		{"limitCount=many enabled=no", "a 100/60s, b 100/60s", count},
+		{"version=2 enabled=false", "a 100/60s, b 100/60s", "version is \"2\""},
+		{"limitCount=many", "a 100/60s, b 100/60s", "the last good version of this rule stays in force"},
+		{"limitCount=7 enabled=false", "b 100/60s", ""},
+		{"limitCount=7", "a 7/60s, b 100/60s", ""},
+	} {
+		read(table, hashes(map[string]string{"a": test.fields, "b": ""}))
+		expect(t, table, test.inForce, test.wrong)
+	}
+	read(table, hashes(map[string]string{"a": "limitCount=many", "b": ""}))
+	table.hear(`{"id":"a","enabled":false}`)
+	expect(t, table, "b 100/60s", count)
+	read(table, map[string]reading{prefix + "a": {foreign: "is no hash"}, prefix + "b": {fields: usual("")}})
+	expect(t, table, "a 7/60s, b 100/60s", "is no hash")
 }
 
 // TestAHashThatIsGoneIsCalledNoMore: its id is free for another one.

@@ -80,6 +80,7 @@ func (r *reader) address(rec *record) {
 		rec.spec.Key = []string{"client.ip v6/128"}
 	}
 	rec.spec.Match.Client = []string{prefix.String()}
+	rec.target = prefix.String() // however it is spelled, there is one rule about it
 }
 
 const longestName = 128

@@ -1,0 +1,70 @@
+//go:build unix
+
+package cli_test
+
+import (
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestMetricsElsewhere: an address for metrics takes them away from where strangers may come.
+func TestMetricsElsewhere(t *testing.T) {
+	p := call{}.serve(t, "--metrics", "127.0.0.1:0")
+	for url, want := range map[string]int{
+		p.at("http") + "/metrics": 404, p.at("http") + "/livez": 200, p.at("http") + "/readyz": 200,
+		p.at("metrics") + "/metrics": 200, p.at("metrics") + "/livez": 200, p.at("metrics") + "/readyz": 200,
+		p.at("metrics") + "/v1/openapi.json": 404, p.at("metrics") + "/v1/admin/rules": 404, p.at("metrics") + "/-/reload": 404,
+	} {
+		if got := status(t, url); got != want {
+			t.Errorf("%s: %d, want %d", url, got, want)
+		}
+	}
+	if strings.Count(p.banner, "/metrics") != 1 {
+		t.Errorf("the banner is\n%s", p.banner)
+	}
+	p.end()
+	p = call{}.serve(t, "--metrics", "off")
+	if got := status(t, p.at("http")+"/metrics"); got != 404 || strings.Contains(p.banner, "metrics") {
+		t.Errorf("off: %d\n%s", got, p.banner)
+	}
+	p.end()
+	p = call{}.serve(t, "--http", "off", "--upstream", "demo", "--gateway", "127.0.0.1:0", "--metrics", "127.0.0.1:0")
+	if got := status(t, p.at("metrics")+"/metrics"); got != 200 {
+		t.Errorf("of a gateway alone: %d", got)
+	}
+	p.end()
+}
+
+// TestTheDoorsAreFull: who comes when there is no room is told, or hung up on, and what has an
+// address of its own goes on.
+func TestTheDoorsAreFull(t *testing.T) {
+	p := call{}.serve(t, "--http-max-connections", "1", "--resp", "127.0.0.1:0", "--resp-max-connections", "1", "--metrics", "127.0.0.1:0")
+	for door, want := range map[string]string{"http": "", "resp": "-ERR max number of clients reached\r\n"} {
+		_, address, _ := strings.Cut(p.at(door), "://")
+		hold(t, address)
+		if text, err := io.ReadAll(hold(t, address)); string(text) != want {
+			t.Errorf("%s: %q %v, want %q", door, text, err, want)
+		}
+	}
+	if got := status(t, p.at("metrics")+"/readyz"); got != 200 {
+		t.Errorf("%d", got)
+	}
+	// Otherwise it was hung up on because it said nothing for too long.
+	await(t, "the log", func() bool { return strings.Contains(p.logs(), "others are closed as they come") })
+	p.end()
+}
+
+// hold opens a connection and says nothing.
+func hold(t *testing.T, address string) net.Conn {
+	t.Helper()
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	conn.SetReadDeadline(time.Now().Add(20 * time.Second))
+	return conn
+}

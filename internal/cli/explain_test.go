@@ -1,0 +1,59 @@
+//go:build unix
+
+package cli_test
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirproject/weir/internal/redistest"
+)
+
+// TestExplainTellsOfExceptions: of a running server, of a ledger in Redis and of one in a
+// file; which one decides, until when, and why.
+func TestExplainTellsOfExceptions(t *testing.T) {
+	dir := t.TempDir()
+	rules := write(t, dir, "rules.yaml", "rules:\n  - {name: per-ip, key: [client.ip], limit: fixed_window 1000/1h}\n  - {name: login, match: {path: /login}, key: [client.ip], limit: 5/1m}\n")
+	for name, ledger := range map[string]string{"in Redis": redistest.Start(t).URL(), "in a file": filepath.Join(dir, "ledger")} {
+		t.Run(name, func(t *testing.T) {
+			p := call{}.serve(t, "--config", rules, "--ledger", ledger)
+			ann := operate(t, p)
+			ann.does("block", "203.0.113.0/24", "--for", "1h", "--why", "scanning")
+			ann.does("allow", "198.51.100.7", "--for", "1h")
+			ann.does("allow", "198.51.100.8", "--rule", "login", "--for", "1h", "--why", "a test of ours")
+			ann.does("override", "set", "198.51.100.8", "--rule", "per-ip", "--limit", "fixed_window 7/1h", "--for", "1h", "--why", "too much")
+			for _, how := range [][]string{{"--server", p.at("http")}, {"--config", rules, "--ledger", ledger}} {
+				told := func(client string, wants ...string) {
+					t.Helper()
+					r := call{dir: dir}.run(t, append(append([]string{"explain"}, how...), "--client", client, "http://example.com/login")...)
+					for _, want := range wants {
+						if r.code != 0 || !regexp.MustCompile(want).MatchString(r.out) {
+							t.Errorf("explain %s of %s: want %s:\n%v", strings.Join(how, " "), client, want, r)
+						}
+					}
+				}
+				const until = ` until \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`
+				told("203.0.113.9", `\n  block-\w+ blocks it`+until+`: scanning\n`, `: blocked by the exception block-\w+\n`)
+				told("198.51.100.7", `\n  allow-\w+ lets it pass`+until+`\n`, `: let pass by the exception allow-\w+\n`)
+				told("198.51.100.8", `\n  override-\w+ gives the key of per-ip its limits`+until+`: too much\n`, `fixed_window 7/1h`,
+					`\n  allow-\w+ exempts it from login`+until+`: a test of ours\n`, `login is not asked: on its allow list`)
+			}
+			r := call{}.run(t, "explain", "--server", p.at("http"), "--json", "--client", "203.0.113.9", "http://example.com/")
+			var e struct {
+				Exceptions []struct {
+					ID, Kind, Why string
+					Until         time.Time
+				}
+			}
+			if err := json.Unmarshal([]byte(r.out), &e); err != nil || len(e.Exceptions) != 1 || e.Exceptions[0].Kind != "block" || e.Exceptions[0].Why != "scanning" || e.Exceptions[0].Until.IsZero() {
+				t.Errorf("%v: %v", err, r)
+			}
+			ann.does("block", "192.0.2.1", "--for", "1h") // explain has let the file be
+			p.end()
+		})
+	}
+}
