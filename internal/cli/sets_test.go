@@ -279,9 +279,8 @@ func propagate(t *testing.T, redis *redistest.Server, file string) {
 	for _, p := range nodes {
 		p.serves()
 	}
-	const changes = 20
 	var took []time.Duration
-	for i := range changes {
+	for i := range setChanges {
 		command, reached := "SADD", (*process).denies
 		if i%2 == 1 {
 			command, reached = "SREM", (*process).serves
@@ -295,7 +294,7 @@ func propagate(t *testing.T, redis *redistest.Server, file string) {
 		took = append(took, time.Since(began))
 	}
 	slices.Sort(took)
-	t.Logf("%d members, on all 3 nodes: median %v, most %v of %d changes", redis.Do("SCARD", "weir:blocked"), took[changes/2], took[changes-1], changes)
+	t.Logf("%d members, on all 3 nodes: median %v, most %v of %d changes", redis.Do("SCARD", "weir:blocked"), took[setChanges/2], took[setChanges-1], setChanges)
 	for _, p := range nodes {
 		p.end()
 	}
