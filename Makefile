@@ -67,13 +67,13 @@ cover:
 
 # race runs all tests with it, which is slow. The suite of stores, which a dozen of them pass, gets
 # fewer draws then: a race shows soon or never. So do the files race_test.go and rounds_race.go.
-STORES = /(layers|memstore|observe|redisstore|storetest)(/|$$)
+STORES = ./redisstore/... ./layers/... ./memstore ./observe ./storetest # the slowest first
 race:
 	@echo "==> tests of bench"
 	@cd bench && go test ./...
 	@echo "==> tests, race detector"
-	@go test -race $$(go list ./... | grep -vE '$(STORES)')
-	@RAPID_CHECKS=20 go test -race $$(go list ./... | grep -E '$(STORES)')
+	@RAPID_CHECKS=20 go test -race $(STORES)
+	@go test -race $$(go list ./... | grep -vxF "$$(go list $(STORES))")
 
 run:
 	go run ./cmd/weir serve --limit "5/10s" --upstream demo
