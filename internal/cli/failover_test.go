@@ -26,11 +26,14 @@ const users = 32
 // their rules, none as an error of the server; when a replica has taken over, Redis decides
 // about every key again.
 func TestMasterDies(t *testing.T) {
+	t.Parallel()
 	t.Run("Cluster", func(t *testing.T) {
+		t.Parallel()
 		cluster := redistest.StartCluster(t, 3, 1)
 		masterDies(t, cluster.URL(), cluster.Nodes[0])
 	})
 	t.Run("Sentinel", func(t *testing.T) {
+		t.Parallel()
 		set := redistest.StartSentinel(t)
 		masterDies(t, set.URL(), set.Servers[0])
 	})

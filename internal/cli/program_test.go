@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -35,7 +36,8 @@ func buildAndRun(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir)
 	program = filepath.Join(dir, "weir")
-	if out, err := exec.Command("go", "build", "-o", program, "github.com/weirproject/weir/cmd/weir").CombinedOutput(); err != nil {
+	args := append([]string{"build", "-o", program}, built...)
+	if out, err := exec.Command("go", append(args, "github.com/weirproject/weir/cmd/weir")...).CombinedOutput(); err != nil {
 		log.Printf("go build: %v\n%s", err, out)
 		return 1
 	}
@@ -75,7 +77,7 @@ func (c call) run(t *testing.T, args ...string) ran {
 // environ is that of the tests without what would change the program, and with c's.
 func (c call) environ() []string {
 	path := "PATH=" + filepath.Dir(program) + ":" + os.Getenv("PATH")
-	return append([]string{path, "HOME=" + os.TempDir()}, c.env...)
+	return slices.Concat([]string{path, "HOME=" + os.TempDir()}, raceOf, c.env)
 }
 
 // A process is a weir serve that runs.

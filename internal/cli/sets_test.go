@@ -261,6 +261,7 @@ func TestSetsBehindAWrongPassword(t *testing.T) {
 // TestPropagationOfSets tells (with -v) how long it takes until three nodes deny, and until
 // they serve again, by a small set and by the largest.
 func TestPropagationOfSets(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Start(t)
 	file := write(t, t.TempDir(), "weir.yaml", byASet)
 	redis.Do("SADD", "weir:blocked", "192.0.2.1")
@@ -278,9 +279,8 @@ func propagate(t *testing.T, redis *redistest.Server, file string) {
 	for _, p := range nodes {
 		p.serves()
 	}
-	const changes = 20
 	var took []time.Duration
-	for i := range changes {
+	for i := range setChanges {
 		command, reached := "SADD", (*process).denies
 		if i%2 == 1 {
 			command, reached = "SREM", (*process).serves
@@ -294,7 +294,7 @@ func propagate(t *testing.T, redis *redistest.Server, file string) {
 		took = append(took, time.Since(began))
 	}
 	slices.Sort(took)
-	t.Logf("%d members, on all 3 nodes: median %v, most %v of %d changes", redis.Do("SCARD", "weir:blocked"), took[changes/2], took[changes-1], changes)
+	t.Logf("%d members, on all 3 nodes: median %v, most %v of %d changes", redis.Do("SCARD", "weir:blocked"), took[setChanges/2], took[setChanges-1], setChanges)
 	for _, p := range nodes {
 		p.end()
 	}

@@ -67,6 +67,7 @@ func recount(e *accesslog.Entry) map[string]int {
 // TestRealTraffic sends a day's traffic through the gateway, as a trusted proxy would. What
 // is refused is what a plain recount refuses, request by request.
 func TestRealTraffic(t *testing.T) {
+	t.Parallel()
 	served := 0
 	upstream := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served++ }))
 	defer upstream.Close()

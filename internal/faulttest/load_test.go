@@ -170,3 +170,30 @@ func TestHistogram(t *testing.T) {
 		t.Errorf("the longest is %v", h.longest)
 	}
 }
+
+// late is a store that cannot say at first what is left.
+type late struct {
+	weir.Store
+	failures int
+}
+
+func (l *late) Decide(ctx context.Context, claims []weir.Claim, times int64, decisions []weir.Decision) (int64, error) {
+	if l.failures--; l.failures >= 0 {
+		return 0, weir.ErrUnavailable
+	}
+	return l.Store.Decide(ctx, claims, times, decisions)
+}
+
+func TestRecountAsksAgain(t *testing.T) {
+	for failures, fails := range map[int]bool{20: false, 1 << 30: true} {
+		synctest.Test(t, func(t *testing.T) {
+			good := memstore.New()
+			defer good.Close()
+			b := newBooks()
+			l := &Load{books: b, traffic: newTraffic("", b)}
+			if err := l.Recount(t.Context(), &late{good, failures}, new(Report)); (err != nil) != fails {
+				t.Errorf("after %d failures: %v", failures, err)
+			}
+		})
+	}
+}

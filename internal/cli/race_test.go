@@ -1,0 +1,12 @@
+//go:build race
+
+package cli_test
+
+// What is under the race detector is the program: it ends with 66 where it found a race. By
+// itself the detector waits for a second at each program's end.
+var (
+	built  = []string{"-race"}
+	raceOf = []string{"GORACE=atexit_sleep_ms=0"}
+)
+
+const setChanges = 4 // of a set, which is large, and read ten times as slowly
