@@ -24,23 +24,33 @@ func inMemory(clock func() weir.Instant) weir.Store {
 	return memstore.New(memstore.WithClock(clock))
 }
 
-// elapsed is the clock of a process beside that of the suite, which is Redis': where that steps
-// back, this one goes on.
-func elapsed(clock func() weir.Instant) func() weir.Instant {
+// A process has a clock beside that of the suite, which is Redis': where that steps back, this
+// one goes on. It sees each step if all who tell the time look at it here.
+type process struct {
+	clock func() weir.Instant // the suite's
+
+	mu        sync.Mutex
+	last, own weir.Instant
+}
+
+func (p *process) look() (suite, own weir.Instant) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.clock()
+	p.own += max(0, now-p.last)
+	p.last = now
+	return now, p.own
+}
+
+// clocks are the suite's, for the store below, and the process' own. Without one of the suite
+// both are real.
+func clocks(clock func() weir.Instant) (suite, own func() weir.Instant) {
 	if clock == nil {
-		return nil
+		return nil, nil
 	}
-	var mu sync.Mutex
-	last := clock()
-	own := last
-	return func() weir.Instant {
-		mu.Lock()
-		defer mu.Unlock()
-		now := clock()
-		own += max(0, now-last)
-		last = now
-		return own
-	}
+	p := &process{clock: clock, last: clock()}
+	p.own = p.last
+	return func() weir.Instant { now, _ := p.look(); return now }, func() weir.Instant { _, now := p.look(); return now }
 }
 
 // exactly leaves no room: all that the store may grant, and no more.
@@ -60,27 +70,29 @@ func newCeiling(t testing.TB, next, local weir.Store, factor func(*weir.Limit) (
 func amply(*weir.Limit) (float64, bool) { return 3, true }
 
 // over makes a suite's subject.
-func over(t testing.TB, clock func() weir.Instant, next weir.Store) storetest.Handle {
+func over(t testing.TB, own func() weir.Instant, next weir.Store) storetest.Handle {
 	factor := exactly
 	if strings.HasPrefix(t.Name(), "TestStore") {
 		factor = amply
 	}
-	return storetest.Handle{Store: newCeiling(t, next, inMemory(elapsed(clock)), factor).Store()}
+	return storetest.Handle{Store: newCeiling(t, next, inMemory(own), factor).Store()}
 }
 
 func overMemory(t testing.TB, clock func() weir.Instant) storetest.Handle {
-	return over(t, clock, inMemory(clock))
+	suite, own := clocks(clock)
+	return over(t, own, inMemory(suite))
 }
 
 func overRedis(t testing.TB) storetest.Subject {
 	server := redistest.Start(t)
 	return func(t testing.TB, clock func() weir.Instant) storetest.Handle {
+		suite, own := clocks(clock)
 		next, err := redisstore.Open(background, server.URL(), redisstore.WithPrefix(weir.NewLeaseID()+":"),
-			redisstore.WithTimeout(time.Minute), redisstore.WithClock(clock))
+			redisstore.WithTimeout(time.Minute), redisstore.WithClock(suite))
 		if err != nil {
 			t.Fatal(err)
 		}
-		return over(t, clock, next)
+		return over(t, own, next)
 	}
 }
 
