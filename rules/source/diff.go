@@ -112,7 +112,7 @@ func diff(old, new *rules.File, rest func()) []Change {
 	for _, spec := range slices.Backward(gone) {
 		texts[nameless(spec)] = spec.Name
 	}
-	list = append(list, arrived(rulesOf(new), before, texts, rest)...)
+	list = arrived(list, rulesOf(new), before, texts, rest)
 	renamed := make(map[string]bool)
 	for _, c := range list {
 		renamed[c.Was] = true
@@ -163,9 +163,12 @@ func rulesOf(file *rules.File) []rules.Spec {
 // rulesCompared are how many rules are compared before a rest.
 const rulesCompared = 256
 
-// arrived are the new rules that were not there before, or not so. Each rule that is gone
+// arrived appends the new rules that were not there before, or not so. Each rule that is gone
 // can have been renamed once.
-func arrived(new []rules.Spec, before []*rules.Spec, gone map[string]string, rest func()) (list []Change) {
+func arrived(list []Change, new []rules.Spec, before []*rules.Spec, gone map[string]string, rest func()) []Change {
+	if len(new) > 0 && before[0] == nil { // all are new at the start: there may be many
+		list = slices.Grow(list, len(new))
+	}
 	for i := range new {
 		if i%rulesCompared == rulesCompared-1 {
 			rest()
