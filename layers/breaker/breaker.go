@@ -21,7 +21,7 @@
 // # Open
 //
 // Calls fail with an [*OpenError]. In the background, and with no caller waiting for it, the
-// store is probed, by one call at a time, at growing distances with jitter. A probe charges a
+// store is probed, by one call at a time, the less often the longer it has been gone, with jitter. A probe charges a
 // key of its own, because a read-only replica and a server that is out of memory answer
 // everything but writes. It is one of 16 keys, so that in a Cluster not all probes go to
 // one node. They are under the limit "weir.breaker", and gone a second later.
@@ -65,7 +65,7 @@ type Breaker struct {
 
 	mu      sync.Mutex // of changes of the term
 	closed  bool
-	wait    time.Duration // before the next probe, without jitter
+	down    time.Duration // when it opened that was closed
 	tripped chan struct{} // it opened while it was closing; has room for one
 }
 
@@ -79,7 +79,7 @@ func New(next weir.Store, opts ...Option) (*Breaker, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &Breaker{next: next, config: c, born: time.Now(), probed: probed, wait: c.first, tripped: make(chan struct{}, 1)}
+	b := &Breaker{next: next, config: c, born: time.Now(), probed: probed, tripped: make(chan struct{}, 1)}
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	b.term.Store(b.letting(Closed))
 	return b, nil

@@ -38,8 +38,8 @@ func WithRate(share float64, within time.Duration, least int64) Option {
 func WithBurst(n int64) Option { return func(c *config) { c.burst = n } }
 
 // WithProbes says how long after opening the first probe is made, and how long at most after
-// one that failed the next; the defaults are 50ms and 250ms. Each waits for half to all of
-// that time.
+// one that failed the next; the defaults are 50ms and 500ms. In between it is a twentieth of the
+// time for which the store has been gone. Each waits for half to all of that.
 func WithProbes(first, most time.Duration) Option {
 	return func(c *config) { c.first, c.most = first, most }
 }
@@ -57,7 +57,7 @@ func newConfig(next weir.Store, opts []Option) (config, error) {
 		slow:  25 * time.Millisecond,
 		share: 0.5, within: time.Second, least: 20,
 		burst: 5,
-		first: 50 * time.Millisecond, most: 250 * time.Millisecond,
+		first: 50 * time.Millisecond, most: 500 * time.Millisecond,
 		ramp: 250 * time.Millisecond,
 	}
 	for _, opt := range opts {

@@ -17,20 +17,28 @@ func (b *Breaker) trip(t *term, cause error) {
 	if b.term.Load() != t || b.closed {
 		return
 	}
-	b.change(b.opening(cause), cause)
 	if t.state == Closing {
+		b.change(b.opening(cause), cause)
 		b.tripped <- struct{}{}
 		return
 	}
+	b.down = b.now()
+	b.change(b.opening(cause), cause)
 	b.tended.Go(b.tend)
 }
 
-// opening is a term until the next probe, each twice as far away as the one before. The
-// jitter keeps nodes that lost the store together from coming back to it together.
+// patience is what part of the time that the store has been gone passes before the next probe.
+// An outage lasts by so much longer at most; with distances that double it would be a third.
+const patience = 20
+
+// opening is a term until the next probe. The jitter keeps nodes that lost the store together
+// from coming back to it together. A probe that went well where calls then failed is no new
+// beginning.
 func (b *Breaker) opening(cause error) *term {
-	wait := b.wait/2 + rand.N(b.wait/2+1)
-	b.wait = min(2*b.wait, b.config.most)
-	return &term{state: Open, began: b.now(), wait: wait, refusal: &OpenError{Next: time.Now().Add(wait), Cause: cause}}
+	now := b.now()
+	most := min(max(b.config.first, (now-b.down)/patience), b.config.most)
+	wait := most/2 + rand.N(most/2+1)
+	return &term{state: Open, began: now, wait: wait, refusal: &OpenError{Next: time.Now().Add(wait), Cause: cause}}
 }
 
 // change begins a term. The caller holds mu.
@@ -123,7 +131,6 @@ func (b *Breaker) close() bool {
 		<-b.tripped
 		return false
 	}
-	b.wait = b.config.first
 	b.change(b.letting(Closed), nil)
 	return true
 }
