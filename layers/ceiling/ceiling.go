@@ -150,7 +150,9 @@ func (c *Ceiling) room(s *scratch, claims []weir.Claim, times int64) int64 {
 		return room
 	}
 	for j, i := range s.places {
-		room = min(room, s.fits(j, claims[i].Cost))
+		if claims[i].Cost <= claims[i].Limit.Most() { // more is never granted: the store says so
+			room = min(room, s.fits(j, claims[i].Cost))
+		}
 	}
 	return room
 }

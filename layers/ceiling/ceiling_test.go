@@ -300,9 +300,13 @@ func TestWhatARefusalSays(t *testing.T) {
 	if next.asked.Load() != asked {
 		t.Error("the store was asked")
 	}
-	all[1].Cost = 11
-	if store.Decide(background, all, 1, d); d[1].RetryAfter != weir.Never {
-		t.Errorf("a cost of 11 of 10: %+v", d[1])
+	all[2].Cost = 21
+	if store.Decide(background, all, 1, d); d[2].RetryAfter != weir.Never || next.asked.Load() != asked {
+		t.Errorf("a cost of 21 of 20 beside what is used up: %+v", d[2])
+	}
+	all[1].Cost, all[2].Cost = 11, 1
+	if store.Decide(background, all, 1, d); next.asked.Load() != asked+1 {
+		t.Error("the store was not asked about a cost of 11 of 10, which it never grants")
 	}
 	all[1].Cost = -1
 	var input *weir.InputError
