@@ -135,7 +135,7 @@ func testDetour(t *testing.T, cluster *redistest.Cluster, c *rueidisConn) {
 		var err error
 		got, err = run(t, c, "detour")
 		if err != nil && !strings.Contains(err.Error(), perhapsExecuted) {
-			if strayed++; strayed > 10 {
+			if strayed++; strayed > 2 {
 				t.Fatal(err)
 			}
 		}
