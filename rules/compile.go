@@ -82,6 +82,7 @@ type builder struct {
 	attributes map[attribute]bool
 	groups     map[string]int // by mode and name
 	nodes      int
+	more       int // claims that exceptions add to those of the rules
 	overrides  int                     // of all rules
 	listed     int                     // values of all lists
 	exceptions map[string][]*Exception // by rule
@@ -125,8 +126,11 @@ func build(file *File, r *report, o options) *Set {
 		b.rule(i, &file.Rules[i], &all[i])
 		o.pause(i, rulesBuilt)
 	}
-	b.ruleExceptions(file) // when the names of all rules are known
 	b.planter.finish()
+	if len(b.problems) == 0 {
+		b.claims()
+	}
+	b.ruleExceptions(file) // when the names of all rules are known, and how many claims they need
 	set.names, set.leftOut = b.setNames(), b.leftOut.err()
 	return set
 }
