@@ -29,6 +29,7 @@ type bench struct {
 type seat struct {
 	silent  bool
 	latest  *News         // good news that is not in force yet
+	faulty  bool          // the last news were refused at once: Err is about them
 	waiting []func(error) // who wants to know what becomes of it
 	file    *rules.File   // what is in force
 	told    string        // the complaint that was told last, so that it is not told again
@@ -88,12 +89,13 @@ func (b *bench) rise(why error) {
 
 // hear takes news. Bad ones leave good ones that are not in force yet in their place.
 func (b *bench) hear(s *seat, n *News, allowEmpty bool) {
-	s.silent = false
+	s.silent, s.faulty = false, false
 	s.Warning = n.Warning
 	if n.Warning != nil {
 		b.say(Event{Kind: Warned, Layer: s.Name, Revision: n.Revision, Err: n.Warning})
 	}
 	if err := s.fault(n, allowEmpty); err != nil {
+		s.faulty = true
 		kind := Refused
 		if n.Err != nil && n.Revision == "" {
 			kind = Down
@@ -191,8 +193,9 @@ func (b *bench) end(t *trial) {
 		b.say(Event{Kind: Recovered, Layer: s.Name, Revision: s.Revision})
 	}
 	for _, c := range t.asked {
-		if c.err != nil {
-			b.complain(&b.seats[c.layer], Refused, c.news.Revision, c.err)
+		// What the source said since then may be wrong in another way, and was reported.
+		if s := &b.seats[c.layer]; c.err != nil && !s.faulty {
+			b.complain(s, Refused, c.news.Revision, c.err)
 		}
 	}
 	b.announce()
@@ -208,13 +211,16 @@ func (b *bench) end(t *trial) {
 
 // accept notes that news are in force, and reports whether a complaint is over. News that
 // were refused stay where they are: what keeps them out may be another layer's, and change.
+// A complaint about later news stays: to clear it would report a bad file as good.
 func (s *seat) accept(c *candidate) (recovered bool) {
 	if !c.same {
 		s.Loaded = time.Now()
 	}
-	recovered = s.told != ""
 	s.file, s.Revision, s.Rules = c.news.File, c.news.Revision, len(c.news.File.Rules)
-	s.told, s.Err, s.Down, s.Since = "", nil, false, time.Time{}
+	if !s.faulty {
+		recovered = s.told != ""
+		s.told, s.Err, s.Down, s.Since = "", nil, false, time.Time{}
+	}
 	if s.latest == c.news {
 		s.latest = nil
 	}

@@ -368,6 +368,42 @@ func TestNewsDuringASlowTrialAreNotLost(t *testing.T) {
 	})
 }
 
+// TestStatusIsOfTheNewestRevision: what a source says while an earlier revision compiles stays
+// reported when that one is in force.
+func TestStatusIsOfTheNewestRevision(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t, 1, nil)
+		defer h.end()
+		h.say(0, says("a 5/1m"))
+		h.expect("a 5/1m")
+		h.slow = time.Second
+		h.say(0, says("a 6/1m"))
+		h.quiet()
+		h.say(0, source.News{Err: errors.New("line 3: mistake"), Revision: "bad"})
+		time.Sleep(2 * time.Second)
+		h.expect("a 6/1m")
+		status := h.keeper.Status()
+		if y := status.Layers[0]; y.Revision != "a 6/1m" || y.Err == nil || y.Since.IsZero() {
+			t.Errorf("revision %q, error %v since %v", y.Revision, y.Err, y.Since)
+		}
+		h.told("a: in force…", "ready…", "a: refused…", "a: in force…")
+
+		h.say(0, says("a 7/1m"))
+		h.quiet()
+		h.say(0, source.News{Err: errors.New("the connection is gone")}) // down, while it compiles
+		time.Sleep(2 * time.Second)
+		h.expect("a 7/1m")
+		if y := h.keeper.Status().Layers[0]; !y.Down || y.Err == nil {
+			t.Errorf("it is down, and the status says %+v", y)
+		}
+		h.say(0, says("a 7/1m"))
+		h.quiet()
+		if err := h.keeper.Status().Err(); err != nil {
+			t.Errorf("it has recovered, and the status says %v", err)
+		}
+	})
+}
+
 func TestLaterLayersReplaceEarlierOnes(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h := newHouse(t, 3, nil)
