@@ -160,7 +160,7 @@ func (b *bench) begin() {
 		return
 	}
 	b.since, b.due = time.Time{}, false
-	t := &trial{Keeper: b.Keeper, law: b.law, files: make([]*rules.File, len(b.seats))}
+	t := &trial{Keeper: b.Keeper, law: b.law, collisions: b.collisions, files: make([]*rules.File, len(b.seats))}
 	for i := range b.seats {
 		s := &b.seats[i]
 		t.files[i] = s.file
@@ -261,7 +261,11 @@ func (b *bench) say(e Event) {
 func (b *bench) publish() {
 	status := &Status{Law: b.law, Collisions: b.collisions}
 	for i := range b.seats {
-		status.Layers = append(status.Layers, b.seats[i].LayerStatus)
+		y := b.seats[i].LayerStatus
+		if latest := b.seats[i].latest; latest != nil {
+			y.Pending = latest.Revision
+		}
+		status.Layers = append(status.Layers, y)
 	}
 	b.status.Store(status)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -400,6 +401,49 @@ func TestStatusIsOfTheNewestRevision(t *testing.T) {
 		h.quiet()
 		if err := h.keeper.Status().Err(); err != nil {
 			t.Errorf("it has recovered, and the status says %v", err)
+		}
+	})
+}
+
+// TestExceptionsNeedNoCompile: another exception is in force at once, whatever compiling all
+// rules would take, and goes with the rules when they change.
+func TestExceptionsNeedNoCompile(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h := newHouse(t, 2, func(y *source.Layer) { y.AllowEmpty = true })
+		defer h.end()
+		blocked := func(address string) source.News {
+			e := rules.Exception{ID: address, Kind: rules.Blocked, Values: []string{address}}
+			return source.News{File: &rules.File{Name: "ledger", Exceptions: []rules.Exception{e}}, Revision: address}
+		}
+		listed := func(address string) rules.Listing {
+			return h.keeper.Status().Law.Set.Listed(&rules.Request{Client: netip.MustParseAddr(address)})
+		}
+		h.say(0, says("a 5/1m"))
+		h.say(1, source.News{File: &rules.File{Name: "ledger"}, Revision: "0"})
+		h.expect("a 5/1m")
+		compiled, swapped := h.compiled, h.swapped
+		h.slow = time.Hour
+		for _, address := range []string{"192.0.2.1", "192.0.2.2"} {
+			h.say(1, blocked(address))
+			h.quiet()
+			if listed(address) != rules.Denied {
+				t.Errorf("%s is not denied", address)
+			}
+			if y := h.keeper.Status().Layers[1]; y.Revision != address || y.Err != nil {
+				t.Errorf("the ledger is at %q, %v", y.Revision, y.Err)
+			}
+		}
+		if listed("192.0.2.1") != rules.Unlisted {
+			t.Error("the exception before is still in force")
+		}
+		if h.compiled != compiled || h.swapped != swapped {
+			t.Errorf("%d compiles and %d swaps for exceptions", h.compiled-compiled, h.swapped-swapped)
+		}
+		h.slow = 0
+		h.say(0, says("a 6/1m"))
+		h.expect("a 6/1m")
+		if listed("192.0.2.2") != rules.Denied {
+			t.Error("the exception was lost with other rules")
 		}
 	})
 }
