@@ -30,7 +30,7 @@ func asOfEarlier(got, want weir.Decision, cost int64) bool {
 	switch {
 	case got.At != want.At || (got.RetryAfter == weir.Never) != (want.RetryAfter == weir.Never):
 		return false
-	case got.RetryAfter <= 0: // it does not refuse, or whatever its state is
+	case got.RetryAfter == 0 || got.RetryAfter == weir.Never: // it does not refuse, or whatever its state is
 		return true
 	}
 	return cost > 1 && got.Remaining < cost && want.RetryAfter > 0

@@ -50,7 +50,7 @@ func (f *forgetful) Decide(ctx context.Context, claims []weir.Claim, times int64
 	granted, err := f.modelStore.Decide(ctx, claims, times, said)
 	copy(d, said)
 	for i := range claims {
-		if c := &claims[i]; err == nil && said[i].RetryAfter > 0 && c.Limit.Algorithm() != weir.AlgorithmConcurrency {
+		if c := &claims[i]; err == nil && said[i].RetryAfter > 0 && said[i].RetryAfter != weir.Never && c.Limit.Algorithm() != weir.AlgorithmConcurrency {
 			f.kept[place(c)] = keptRefusal{c.Limit, c.Cost, said[i]}
 		}
 	}

@@ -60,7 +60,7 @@ func (r *refusal) at(now time.Duration) weir.Instant {
 func (r *refusal) decision(cost int64, at weir.Instant) weir.Decision {
 	d := moved(r.said, at)
 	switch {
-	case cost > r.limit.Most():
+	case cost > r.limit.Most() || d.RetryAfter == weir.Never:
 		d.RetryAfter = weir.Never
 	case cost != r.cost:
 		d.RetryAfter += longer(r.limit, cost-r.cost)
@@ -73,7 +73,7 @@ func moved(d weir.Decision, at weir.Instant) weir.Decision {
 	by := time.Duration(at-d.At) * time.Microsecond
 	d.At = at
 	d.ResetAfter, d.Delay = max(0, d.ResetAfter-by), max(0, d.Delay-by)
-	if d.RetryAfter > 0 {
+	if d.RetryAfter > 0 && d.RetryAfter != weir.Never {
 		d.RetryAfter = max(time.Microsecond, d.RetryAfter-by)
 	}
 	return d
