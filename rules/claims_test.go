@@ -67,8 +67,8 @@ func TestASetThatNeedsMoreClaimsThanADecisionHoldsIsRefused(t *testing.T) {
 			rest("b", rules.Match{Service: []string{"b"}}), rest("c", rules.Match{Method: []string{"GET"}, Service: []string{"c"}})), ""},
 		"what does not": {with(rest("a", rules.Match{Method: []string{"POST"}, User: []string{"*"}}),
 			rest("b", rules.Match{Header: map[string][]string{"X-Plan": {"free"}}})), "header X-Plan: free"},
-		"two networks": {with(rest("a", rules.Match{Client: []string{"10.0.0.0/8"}}), rest("b", rules.Match{Client: []string{"192.0.2.0/24"}})), ""},
-		"one network":  {with(rest("a", rules.Match{Client: []string{"10.0.0.0/8"}}), rest("b", rules.Match{Client: []string{"10.1.0.0/16"}})), "client.ip: 10.1."},
+		"two networks":   {with(rest("a", rules.Match{Client: []string{"10.0.0.0/8"}}), rest("b", rules.Match{Client: []string{"192.0.2.0/24"}})), ""},
+		"one network":    {with(rest("a", rules.Match{Client: []string{"10.0.0.0/8"}}), rest("b", rules.Match{Client: []string{"10.1.0.0/16"}})), "client.ip: 10.1."},
 		"one of a group": {changed(with(rest("a", rules.Match{}), rest("b", rules.Match{})), func(s *rules.Spec) { s.Group = "g" }), ""},
 	} {
 		_, err := rules.Compile(&rules.File{Name: "f", Rules: tt.list})
@@ -78,5 +78,24 @@ func TestASetThatNeedsMoreClaimsThanADecisionHoldsIsRefused(t *testing.T) {
 		case tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), fmt.Sprint(rules.MaxClaims))):
 			t.Errorf("%s: %v, want %s", name, err, tt.want)
 		}
+	}
+}
+
+func TestAnExceptionThatNeedsMoreClaimsThanADecisionHoldsIsUnfit(t *testing.T) {
+	file := &rules.File{Name: "f", Rules: []rules.Spec{sized("keyed", 1, rules.Match{})}}
+	file.Rules[0].Key = []string{"client.ip"}
+	for left := rules.MaxClaims - 4; left > 0; left -= 4 {
+		file.Rules = append(file.Rules, sized(fmt.Sprint("r", left), 4, rules.Match{}))
+	}
+	for i, n := range []int{4, 2, 5} {
+		limits := sized("", n, rules.Match{}).Limit
+		file.Exceptions = append(file.Exceptions, rules.Exception{ID: fmt.Sprint("of ", n), Kind: rules.Overridden, Rule: "keyed", Values: []string{fmt.Sprint("192.0.2.", i)}, Limit: limits})
+	}
+	set, err := rules.Compile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if unfit := set.Unfit(); len(unfit) != 1 || unfit[0].ID != "of 5" || !strings.Contains(unfit[0].Why, "a decision holds at most") {
+		t.Errorf("unfit: %v", unfit)
 	}
 }
