@@ -121,6 +121,9 @@ func Convert(s *State, width int64, to *weir.Limit) *State {
 	return converted
 }
 
+// Bytes is about the memory of the counts.
+func (s *State) Bytes() int64 { return int64(len(s.counts)) * 8 }
+
 // clock is the slice that now lies in and how many ticks of it have passed. A clock
 // before the newest slice reads as that slice's start, unless all of it was refunded: then
 // the state is one never used.
