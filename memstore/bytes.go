@@ -40,16 +40,10 @@ func (s *Store) measure(own *owner) {
 	}
 }
 
-// spare reports whether a claim's state may be charged: whether it need not grow, or there is memory for that.
-func (s *Store) spare(c *weir.Claim, st state, now int64) bool {
+// spare reports whether a charge under the limit needs no memory, or there is some.
+func (s *Store) spare(l *weir.Limit, st state, now int64) bool {
 	if st.large == nil || s.bytes() < s.maxBytes {
 		return true
 	}
-	switch c.Limit.Algorithm() {
-	case weir.AlgorithmSlidingLog:
-		return !st.large.log.Full(c.Limit, now)
-	case weir.AlgorithmConcurrency:
-		return c.Renew
-	}
-	return true
+	return l.Algorithm() != weir.AlgorithmConcurrency && (l.Algorithm() != weir.AlgorithmSlidingLog || !st.large.log.Full(l, now))
 }

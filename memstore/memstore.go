@@ -126,6 +126,10 @@ func (s *Store) now() int64 {
 // limits spreads too.
 func (s *Store) id(key string, limit *weir.Limit) id {
 	a, b := s.keyer.sum(key)
+	return makeID(a, b, limit)
+}
+
+func makeID(a, b uint64, limit *weir.Limit) id {
 	return id{a ^ limit.Hash(), uint32(b) &^ sharedTag}
 }
 
@@ -151,6 +155,11 @@ func (s *Store) Decide(_ context.Context, claims []weir.Claim, times int64, deci
 				d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay, d.At = remaining, retry, reset, delay, at
 			}
 			return one(granted), nil
+		}
+	}
+	if len(claims) > 1 && len(claims) <= len(together{}.holds) && times == 1 {
+		if granted, ok := s.decideTogether(claims, decisions); ok {
+			return granted, nil
 		}
 	}
 	var t transaction

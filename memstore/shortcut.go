@@ -4,7 +4,9 @@ import (
 	"time"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/algorithm"
 	"github.com/weirproject/weir/internal/algorithm/bucket"
+	"github.com/weirproject/weir/internal/algorithm/window"
 )
 
 // Shortcut implements weir.Shortcut.
@@ -40,12 +42,11 @@ func (s *Store) take(key string, l *weir.Limit, cost int64) (granted bool, remai
 	if own.limit != l || l.Algorithm() == weir.AlgorithmConcurrency {
 		return
 	}
-	claim := weir.Claim{Limit: l, Cost: cost}
 	var d weir.Decision
 	if own.large != nil {
-		granted, ok = s.takeLarge(e, own, &claim, now, &d)
+		granted, ok = s.takeLarge(e, own, cost, now, &d)
 	} else {
-		granted, ok = s.takeWide(e, own, &claim, now, &d)
+		granted, ok = takeWide(e, own, cost, now, &d)
 	}
 	return granted, d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay, d.At, ok
 }
@@ -74,59 +75,95 @@ func (s *Store) takeNarrow(e *entry, l *weir.Limit, cost, now int64) (granted bo
 }
 
 // takeWide is a request to a state of two numbers, of which a refusal takes no lock.
-func (s *Store) takeWide(e *entry, own *owner, c *weir.Claim, now int64, d *weir.Decision) (granted, ok bool) {
-	seq, word := e.seq.Load(), e.word.Load()
-	before := state{a: word >> 1, b: e.part.Load()}
-	granted = fit(c, before, 1, now) > 0
-	if !granted || c.Cost == 0 {
-		*d = decision(c, before, now)
-		return granted, word&locked == 0 && e.seq.Load() == seq && e.word.Load() == word && e.owner.Load() == own
-	}
-	if word&locked != 0 || !e.word.CompareAndSwap(word, word|locked) {
+func takeWide(e *entry, own *owner, cost, now int64, d *weir.Decision) (granted, ok bool) {
+	seq, word, part := e.seq.Load(), e.word.Load(), e.part.Load()
+	if word&locked != 0 {
 		return false, false
 	}
-	if e.seq.Load() != seq || e.owner.Load() != own { // it changed in between, and back
+	after, granted := try(own.limit, state{a: word >> 1, b: part}, cost, now, d)
+	if !granted || cost == 0 {
+		return granted, e.seq.Load() == seq && e.part.Load() == part && e.word.Load() == word && e.owner.Load() == own
+	}
+	if !e.word.CompareAndSwap(word, word|locked) {
+		return false, false
+	}
+	if e.seq.Load() != seq || e.part.Load() != part || e.owner.Load() != own { // it changed in between, and back
 		e.word.Store(word)
 		return false, false
 	}
-	after := charge(c, before, c.Cost, now)
 	e.part.Store(after.b)
-	e.seq.Store(seq + 1)
 	e.word.Store(after.a << 1)
-	*d = decision(c, after, now)
 	return true, true
+}
+
+// try is a request to a small state that the limit's own numbers wrote: what it leaves if it is granted, and its Decision.
+func try(l *weir.Limit, before state, cost, now int64, d *weir.Decision) (after state, granted bool) {
+	switch {
+	case l.Algorithm() != weir.AlgorithmTokenBucket:
+		var w window.State
+		w, d.Remaining, d.RetryAfter, d.ResetAfter, granted = window.Take(l, before.window(), cost, now)
+		d.Delay, d.At = 0, weir.Instant(now)
+		return state{a: w.Start, b: w.Count}, granted
+	case bucket.Short(l):
+		b, remaining, retryAfter, resetAfter, delay, granted, ok := bucket.Take(l, bucket.State{At: before.a, Part: before.b}, cost, now)
+		if ok {
+			d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay, d.At = remaining, retryAfter, resetAfter, delay, weir.Instant(now)
+			return state{a: b.At, b: b.Part}, granted
+		}
+	}
+	claim := weir.Claim{Limit: l, Cost: cost}
+	after = before
+	if granted = fit(&claim, before, 1, now) > 0; granted && cost > 0 {
+		after = charge(&claim, before, cost, now)
+	}
+	decide(&claim, after, now, d)
+	return after, granted
 }
 
 // takeLarge is a request to a large state. A key that was refused is likely to be refused again: then requests read side
 // by side.
-func (s *Store) takeLarge(e *entry, own *owner, c *weir.Claim, now int64, d *weir.Decision) (granted, ok bool) {
+func (s *Store) takeLarge(e *entry, own *owner, cost, now int64, d *weir.Decision) (granted, ok bool) {
 	big := own.large
-	st := state{large: big}
-	if big.refused.Load() || c.Cost == 0 {
+	if big.refused.Load() || cost == 0 {
 		if !e.tryRead(own) {
 			return false, false
 		}
-		granted = fit(c, st, 1, now) > 0
-		if !granted || c.Cost == 0 {
-			*d = decision(c, st, now)
-			big.mu.RUnlock()
+		granted = big.take(own.limit, cost, now, d, false)
+		big.mu.RUnlock()
+		if !granted || cost == 0 {
 			return granted, true
 		}
-		big.mu.RUnlock()
 	}
 	big.mu.Lock()
-	defer big.mu.Unlock()
-	if e.word.Load() != 0 || e.owner.Load() != own || !s.spare(c, st, now) {
+	if e.word.Load() != 0 || e.owner.Load() != own || !s.spare(own.limit, state{large: big}, now) {
+		big.mu.Unlock()
 		return false, false
 	}
-	granted = fit(c, st, 1, now) > 0
+	granted = big.take(own.limit, cost, now, d, true)
 	if granted == big.refused.Load() {
 		big.refused.Store(!granted)
 	}
 	if granted {
-		charge(c, st, c.Cost, now)
 		s.measure(own)
 	}
-	*d = decision(c, st, now)
+	big.mu.Unlock()
 	return granted, true
+}
+
+// take is a request to a log or counter; without charge nothing is written.
+func (b *large) take(l *weir.Limit, cost, now int64, d *weir.Decision, charge bool) (granted bool) {
+	if l.Algorithm() == weir.AlgorithmSlidingLog {
+		if granted = algorithm.Fit(b.log.Available(l, now), cost, 1) > 0; granted && charge {
+			b.log.Charge(l, cost, now)
+		}
+		fill(d, b.log.Decision(l, cost, now))
+		return granted
+	}
+	available := b.counter.Available(l, now)
+	if granted = algorithm.Fit(available, cost, 1) > 0; granted && charge {
+		b.counter.Charge(l, cost, now)
+		available -= cost
+	}
+	fill(d, b.counter.DecisionOf(l, available, cost, now))
+	return granted
 }

@@ -20,8 +20,9 @@ import (
 //	large   in owner.large, under its own mutex; word is only the mark of an entry that moved or is dead.
 //
 // An entry never changes between narrow and wide, nor its denominator: its key gets another entry then. So a narrow
-// word that is what it was stands for the state that it stood for. A writer of a wide state holds the lock, raises seq,
-// and unlocks: a reader that saw the same seq and the same unlocked word before and after has seen one state.
+// word that is what it was stands for the state that it stood for. A writer of a wide state holds the lock. A charge
+// never leads back to a state that was; what may, raises seq. So a reader that saw the same seq, part and unlocked word
+// before and after has seen one state.
 type entry struct {
 	hash  uint64 // hash and tag are written before owner, and not again
 	tag   uint32

@@ -25,6 +25,7 @@ type place struct {
 	claimed bool   // room was made for a key that is not there yet
 	twin    int    // 1 + the first claim on the same overflow key; 0: this is it, or there is none
 	word    int64  // the entry's, as it was read without a lock
+	part    int64
 	seq     uint32
 	held    *large // under its read lock
 	state   state
@@ -133,7 +134,8 @@ func (t *transaction) read(i int) (ok bool) {
 	if p.held = own.large; p.held != nil && !p.entry.tryRead(own) {
 		return false
 	}
-	p.state = adopt(own.limit, limit, stateOf(p.word, p.entry.part.Load(), p.held), t.now)
+	p.part = p.entry.part.Load()
+	p.state = adopt(own.limit, limit, stateOf(p.word, p.part, p.held), t.now)
 	return true
 }
 
@@ -153,7 +155,7 @@ func (t *transaction) release(i int) bool {
 		p.held.mu.RUnlock()
 		return true
 	}
-	return p.entry.seq.Load() == p.seq && p.entry.word.Load() == p.word
+	return p.entry.seq.Load() == p.seq && p.entry.part.Load() == p.part && p.entry.word.Load() == p.word
 }
 
 // lock makes room for the keys that are new, and locks. The error is ErrFull.
@@ -276,7 +278,7 @@ func (t *transaction) changes() bool {
 // charge charges each claim its cost times over, or none of them: the error is ErrFull.
 func (t *transaction) charge(times int64) error {
 	for i := range t.claims {
-		if !t.store.spare(&t.claims[i], t.place(i).state, t.now) {
+		if !t.claims[i].Renew && !t.store.spare(t.claims[i].Limit, t.place(i).state, t.now) {
 			return ErrFull
 		}
 	}
@@ -366,6 +368,6 @@ func (t *transaction) write(p *place, limit *weir.Limit, after state) {
 // decide describes each claim's state.
 func (t *transaction) decide(decisions []weir.Decision) {
 	for i := range decisions {
-		decisions[i] = decision(&t.claims[i], t.place(i).state, t.now)
+		decide(&t.claims[i], t.place(i).state, t.now, &decisions[i])
 	}
 }
