@@ -173,6 +173,7 @@ func (q *question) target(r *http.Request) (target *url.URL, host string, err er
 	if !q.forwarded && !hosts.known {
 		hosts.say(r.Host)
 	}
+	hosts.known = hosts.known && hosts.value != "" // no rule by host would see it
 	return target, hosts.value, hosts.settled("host", "X-Forwarded-Host")
 }
 

@@ -173,7 +173,7 @@ func TestWhatProxiesWrite(t *testing.T) {
 		"nginx":                 {"", []string{"X-Original-Method", "POST", "X-Original-URI", "/a/b?q=x", "X-Forwarded-Host", "example.com"}, all, 200},
 		"both alike":            {"", []string{"X-Original-Method", "POST", "X-Forwarded-Method", "POST", "X-Original-URI", "/a/b?q=x", "X-Forwarded-Uri", "/a/b?q=x", "X-Forwarded-Host", "example.com"}, all, 200},
 		"headers of the client": {"", []string{"X-Forwarded-Method", "GET", "X-Forwarded-Uri", "/", "X-Forwarded-Host", "x", "Cookie", "c=1"}, "cookie", 200},
-		"an empty host":         {"", []string{"X-Forwarded-Method", "GET", "X-Forwarded-Uri", "/", "X-Forwarded-Host", ""}, "The host of this request", 400},
+		"an empty host":         {"", []string{"X-Forwarded-Method", "GET", "X-Forwarded-Uri", "/", "X-Forwarded-Host", ""}, "no header says the request's host", 400},
 		"two methods":           {"", []string{"X-Forwarded-Method", "POST", "X-Original-Method", "GET", "X-Forwarded-Uri", "/", "X-Forwarded-Host", "x"}, "the request's method", 400},
 		"two lines":             {"", []string{"X-Forwarded-Method", "POST", "X-Forwarded-Method", "GET", "X-Forwarded-Uri", "/", "X-Forwarded-Host", "x"}, "the request's method", 400},
 		"two targets":           {"", []string{"X-Forwarded-Method", "POST", "X-Forwarded-Uri", "/a", "X-Original-URI", "/b", "X-Forwarded-Host", "x"}, "the request's target", 400},
