@@ -282,7 +282,7 @@ func (v *server) openGateway(listener net.Listener) error {
 
 // byRules is what the doors that see requests of HTTP tell the rules of them.
 func (v *server) byRules() []httplimit.Option {
-	opts := []httplimit.Option{httplimit.WithPathForm(v.law.form)}
+	opts := append([]httplimit.Option{httplimit.WithPathForm(v.law.form)}, v.law.methods...)
 	if name := v.flags.service; name != "" {
 		opts = append(opts, httplimit.WithService(func(*http.Request) string { return name }))
 	}

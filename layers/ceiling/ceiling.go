@@ -137,7 +137,7 @@ func (c *Ceiling) under(claims []weir.Claim) *scratch {
 	for i := range claims {
 		if bound := c.bound(claims[i].Limit); bound != nil {
 			claim := claims[i]
-			claim.Limit, claim.Cost = bound, min(claim.Cost, bound.Overdraft())
+			claim.Limit, claim.Cost, claim.Delay = bound, min(claim.Cost, bound.Overdraft()), 0
 			s.claims, s.places, s.decisions = append(s.claims, claim), append(s.places, i), append(s.decisions, weir.Decision{})
 		}
 	}

@@ -135,6 +135,9 @@ func (l *LocalStore) giveBack(claims []weir.Claim, ago weir.Instant) {
 	}
 	mine := l.claims(claims)
 	defer l.done(mine)
+	for i := range *mine {
+		(*mine)[i].Delay = 0 // the local store's bucket has another level, and nobody waits by it
+	}
 	var now [1]weir.Decision
 	if _, err := l.store.Decide(context.Background(), (*mine)[:1], 0, now[:]); err == nil {
 		l.store.Refund(context.Background(), *mine, now[0].At-ago, nil)

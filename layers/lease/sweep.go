@@ -172,6 +172,7 @@ func (s *Store) charged(e *entry, g *grant, n int64) (claims []weir.Claim, taken
 	for i, c := range e.claims {
 		if !e.forgotten[i] {
 			c.Cost *= n
+			c.Delay = g.decisions[i].Delay
 			claims, taken = append(claims, c), append(taken, g.decisions[i].At)
 		}
 	}
