@@ -49,7 +49,7 @@ func (l *Limiter) Reserve(ctx context.Context, key string, n int64) (*Reservatio
 	}
 	r := &Reservation{store: l.store, answer: answer, cost: n, call: c, taken: make([]Instant, len(c.claims))}
 	for i := range c.decisions {
-		r.taken[i] = c.decisions[i].At
+		r.taken[i], c.claims[i].Delay = c.decisions[i].At, c.decisions[i].Delay
 	}
 	return r, nil
 }

@@ -250,18 +250,36 @@ func raw(t *testing.T, address, lines string) *http.Response {
 	return r
 }
 
-func TestTheMethodIsTheRequestLines(t *testing.T) {
-	const text = "  - {name: writes, match: {method: [POST, DELETE]}, limit: sliding_log 1/1m}"
+func TestMethodsAreMatchedWhateverTheirCase(t *testing.T) {
+	const text = "  - {name: writes, match: {method: [POST, DELETE]}, limit: sliding_log 1/1m}\n" +
+		"  - {name: reads, match: {method: GET, path: /search}, limit: sliding_log 1/1m}"
 	s := byRules(t, newClock().store(), text)(hello)
+	if got, head := ask(s, "GET", "/search").Code, ask(s, "HEAD", "/search").Code; got != 200 || head != 429 {
+		t.Errorf("GET %d, then HEAD %d: want 200 429", got, head)
+	}
 	for _, tt := range []struct {
 		method, override string
 		limited          bool
 	}{
-		{"POST", "", true}, {"POST", "GET", true}, {"GET", "POST", false}, {"post", "", false}, {"HEAD", "", false}, {"DELETE", "", true}, {"MADEUP", "", false},
+		{"POST", "", true}, {"POST", "GET", true}, {"GET", "POST", false}, {"post", "", true}, {"pOsT", "", true}, {"HEAD", "", false}, {"DELETE", "", true}, {"MADEUP", "", false},
 	} {
 		r := ask(s, tt.method, "/", header("X-HTTP-Method-Override", tt.override))
 		if got := r.Header().Get("RateLimit") != ""; got != tt.limited {
 			t.Errorf("%+v: limited: %v", tt, got)
+		}
+	}
+}
+
+func TestMethodsThatAreNotRegisteredAreRefused(t *testing.T) {
+	const text = "  - {name: all, limit: sliding_log 100/1m}"
+	s := byRules(t, newClock().store(), text, httplimit.WithRegisteredMethods())(hello)
+	for method, want := range map[string]int{"GET": 200, "PROPFIND": 200, "QUERY": 200, "get": 400, "Post": 400, "MADEUP": 400, "GET ": 400} {
+		r := httptest.NewRequest("GET", "/", nil)
+		r.Method = method
+		w := httptest.NewRecorder()
+		s.ServeHTTP(w, r)
+		if w.Code != want || want == 400 && !strings.Contains(w.Body.String(), "a registered method in capitals") {
+			t.Errorf("%q: %d %s, want %d", method, w.Code, w.Body, want)
 		}
 	}
 }
@@ -556,7 +574,7 @@ func TestOptionsForOthersAreErrors(t *testing.T) {
 	l := limiter(t, memstore.New(), weir.PerMinute(1))
 	for name, option := range map[string]httplimit.Option{
 		"WithClients": httplimit.WithClients(nil), "WithUser": httplimit.WithUser(nil), "WithService": httplimit.WithService(nil),
-		"WithDescriptors": httplimit.WithDescriptors(nil), "WithPathForm": httplimit.WithPathForm(pathform.Form{}),
+		"WithDescriptors": httplimit.WithDescriptors(nil), "WithPathForm": httplimit.WithPathForm(pathform.Form{}), "WithRegisteredMethods": httplimit.WithRegisteredMethods(),
 		"WithoutSettling": httplimit.WithoutSettling(),
 	} {
 		if _, err := httplimit.New(l, httplimit.PeerAddress, option); err == nil || !strings.Contains(err.Error(), name+" is for ByRules") {

@@ -59,6 +59,20 @@ func isPort(text string) bool {
 	return text == "" || text[0] == ':' && strings.Trim(text[1:], "0123456789") == ""
 }
 
+// isRegistered reports whether IANA has registered a method for requests of HTTP (the registry of
+// RFC 9110, 16.1, as of 2026).
+func isRegistered(method string) bool {
+	switch method {
+	case "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT", "QUERY",
+		"ACL", "BASELINE-CONTROL", "BIND", "CHECKIN", "CHECKOUT", "COPY", "LABEL", "LINK", "LOCK", "MERGE",
+		"MKACTIVITY", "MKCALENDAR", "MKCOL", "MKREDIRECTREF", "MKWORKSPACE", "MOVE", "ORDERPATCH",
+		"PROPFIND", "PROPPATCH", "REBIND", "REPORT", "SEARCH", "UNBIND", "UNCHECKOUT", "UNLINK", "UNLOCK",
+		"UPDATE", "UPDATEREDIRECTREF", "VERSION-CONTROL":
+		return true
+	}
+	return false
+}
+
 // attributes are what rules read of a request by name. Nothing is copied, and no map made.
 type attributes struct {
 	request    *http.Request

@@ -7,7 +7,9 @@
 // A store that is full first drops keys that are indistinguishable from keys never used.
 // If there are none, a newcomer shares one overflow key with all other newcomers of its
 // limit: a flood of new keys can never erase the memory of a key that is being limited.
-// A newcomer that later gets a key of its own starts anew there. [Store.Stats] counts both.
+// A newcomer that later gets a key of its own starts anew there; what it had reserved before
+// is refunded to the overflow key. A newcomer to a concurrency limit gets [ErrFull] instead:
+// each lease belongs to its key. [Store.Stats] counts overflow and dropped keys.
 package memstore
 
 import (
@@ -38,12 +40,15 @@ type Store struct {
 	start   time.Time
 	epoch   int64 // µs since 1970 at start
 	maxKeys int64
+	apart   bool   // newcomers to a full store share no key
 	empty   *large // read as the state of a key never used; nobody writes it
 
 	closed   atomic.Bool
 	keys     atomic.Int64 // claimed places, of which some nodes are just being made
 	overflow atomic.Int64
 	dropped  atomic.Int64
+	examined atomic.Int64 // keys looked at in search of room, for tests
+	loans    loans
 	shards   [shards]shard
 }
 
@@ -69,6 +74,11 @@ func WithClock(now func() weir.Instant) Option {
 func WithMaxKeys(n int) Option {
 	return func(s *Store) { s.maxKeys = int64(max(1, n)) }
 }
+
+// WithoutOverflow has a full store return [ErrFull] to newcomers of any limit, instead of one overflow key that they
+// share, and describe keys that it does not hold as never used: for programs that choose themselves what a newcomer
+// to a full store gets, such as package layers/ceiling, which lets it pass.
+func WithoutOverflow() Option { return func(s *Store) { s.apart = true } }
 
 // New makes an empty store.
 func New(options ...Option) *Store {
@@ -133,8 +143,10 @@ func (s *Store) Decide(_ context.Context, claims []weir.Claim, times int64, deci
 	if granted, ok := t.refuse(times, decisions); ok {
 		return granted, nil
 	}
-	t.lock()
 	defer t.unlock()
+	if err := t.lock(); err != nil {
+		return 0, err
+	}
 	granted := t.fit(times)
 	if granted > 0 {
 		t.charge(granted)
@@ -164,8 +176,10 @@ func (s *Store) Charge(_ context.Context, claims []weir.Claim, decisions []weir.
 	}
 	var t transaction
 	t.start(s, claims)
-	t.lock()
 	defer t.unlock()
+	if err := t.lock(); err != nil {
+		return err
+	}
 	t.charge(1)
 	t.decide(decisions)
 	return nil
@@ -177,9 +191,9 @@ func (s *Store) Refund(_ context.Context, claims []weir.Claim, takenAt weir.Inst
 		return err
 	}
 	var t transaction
-	t.start(s, claims)
-	t.lock()
+	t.startRefund(s, claims, int64(takenAt))
 	defer t.unlock()
+	t.lockShards()
 	ok := t.refund(int64(takenAt))
 	t.decide(decisions)
 	if !ok {

@@ -53,10 +53,14 @@ func (r *Rule) Lookup(values []string) (key []byte, limits []*weir.Limit, err er
 		}
 	}
 	key = r.keyOf(parts)
-	for _, o := range []*overrides{&r.exceptions.overrides, &r.overrides} {
-		if limits := o.of(key, parts); limits != nil {
-			return key, limits, nil
-		}
+	if x := r.excepted(); x != nil {
+		limits = x.overrides.of(key, parts)
+	}
+	if limits == nil {
+		limits = r.overrides.of(key, parts)
+	}
+	if limits != nil {
+		return key, limits, nil
 	}
 	return key, r.limits, nil
 }
@@ -70,7 +74,7 @@ func (c *component) one(text string) (p pattern, err error) {
 		return p, wrong(fmt.Sprintf("a value of 1 to %d bytes", MaxText))
 	}
 	if c.source != sourceIP {
-		return pattern{text: string(c.normalise([]byte(text), 0))}, nil
+		return pattern{text: string(c.normalise([]byte(c.formed(text)), 0))}, nil
 	}
 	network, allowed := parsePrefix(text)
 	if allowed != "" {

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/weirproject/weir"
 )
@@ -17,7 +18,6 @@ type Rule struct {
 	onMissing    OnMissing
 	limits       []*weir.Limit
 	overrides    overrides
-	exceptions   exceptions
 	cost         cost
 	schedule     []window
 	lists        lists
@@ -32,6 +32,7 @@ type Rule struct {
 	group        int // 0: none
 	groupName    string
 	rank         uint64
+	claims       int // that it adds to a decision, at most
 }
 
 // Name is what its author called the rule.
@@ -53,18 +54,19 @@ func (r *Rule) Mode() Mode { return r.mode }
 // OnStoreError says what becomes of a request when the store does not answer.
 func (r *Rule) OnStoreError() StoreError { return r.onStoreError }
 
-// A Set is the compiled rules of one file. It is immutable and safe for concurrent use.
+// A Set is the compiled rules of one file. It is safe for concurrent use, and immutable but for
+// its exceptions (Except).
 type Set struct {
 	rules []*Rule
 	seal  seal
 	lists lists
 
-	exceptions exceptions // of no rule
-	unfit      []Unfit
-	names      []string // of sets
-	leftOut    error    // of their members
+	overlay atomic.Pointer[overlay] // the exceptions; nil: none
+	names   []string                // of sets
+	leftOut error                   // of their members
 
 	grouped bool // some rules are in groups
+	claims  int  // that no request needs more of
 
 	store, header string
 	nodes         int
@@ -224,11 +226,28 @@ func (w *walk) branch(b *branch) {
 		if next := q.values[value]; next != nil {
 			w.branch(next)
 		}
+		if also := q.alsoFor(value); also != nil {
+			w.branch(also)
+		}
 		if q.any != nil {
 			w.branch(q.any)
 		}
 	}
 }
+
+// alsoFor is the branch of GET for HEAD: a HEAD costs a service what the GET does, and most answer
+// it by the same handler.
+func (q *question) alsoFor(value string) *branch {
+	if q.kind != sourceMethod || value != methodHead {
+		return nil
+	}
+	return q.values[methodGet]
+}
+
+const (
+	methodGet  = "GET"
+	methodHead = "HEAD"
+)
 
 // client goes to the networks that the client lies in, the smallest first.
 func (w *walk) client(q *question) {

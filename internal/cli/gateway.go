@@ -94,7 +94,7 @@ func (v *server) count(door *doorFlags) *observe.Server {
 
 // byRules is what the doors that see requests of HTTP tell the rules of them.
 func (v *server) byRules(counts *observe.Server) []httplimit.Option {
-	opts := []httplimit.Option{httplimit.WithPathForm(v.law.form), httplimit.WithObserver(v.afterwards(counts))}
+	opts := append([]httplimit.Option{httplimit.WithPathForm(v.law.form), httplimit.WithObserver(v.afterwards(counts))}, v.law.methods...)
 	if name := v.flags.service; name != "" {
 		opts = append(opts, httplimit.WithService(func(*http.Request) string { return name }))
 	}
