@@ -207,6 +207,8 @@ func TestHosts(t *testing.T) {
 		{"GET / HTTP/1.1\r\nHost: [2001:db8::1]:80", "200 h"},
 		{"GET / HTTP/1.1\r\nHost: [2001:db8::1]", "429"},
 		{"GET / HTTP/1.0", "200"},
+		{"GET / HTTP/1.1\r\nHost:", "400"},
+		{"GET / HTTP/1.1\r\nHost: :80", "400"},
 		{"GET / HTTP/1.1\r\nHost: api.example.com:80:90", "400"},
 		{"GET / HTTP/1.1\r\nHost: api.example.com..", "400"},
 		{"GET / HTTP/1.1\r\nHost: api%2eexample.com", "400"},

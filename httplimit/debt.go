@@ -3,6 +3,7 @@ package httplimit
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -126,6 +127,9 @@ func settle(ctx context.Context, g *gate.Gate, receipt gate.Receipt, s *served, 
 	var unknown error
 	err := g.Settle(ctx, receipt, func(c *gate.Charged) (int64, bool) {
 		units, ok, err := actual(c, s)
+		if err != nil && c.Rule != nil {
+			err = fmt.Errorf("rule %s: %w", c.Rule.Name(), err)
+		}
 		if err != nil && (unknown == nil || unknown.Error() != err.Error()) { // of several claims once
 			unknown = errors.Join(unknown, err)
 		}
