@@ -8,7 +8,8 @@ import (
 )
 
 // ErrFull is returned (wrapped) where a request needs memory that the ceilings do not leave: a new key of a concurrency
-// limit (a lease on a key that others share could not be found again), or a log that would grow. Nothing was charged.
+// limit (a lease on a key that others share could not be found again), any new key of a store made WithoutOverflow, or a
+// log that would grow. Nothing was charged.
 // It is a [weir.ErrUnavailable], so a rule's on_store_error decides.
 var ErrFull = fmt.Errorf("%w: memstore is full of keys in use and nothing was charged; raise WithMaxKeys or WithMaxBytes", weir.ErrUnavailable)
 

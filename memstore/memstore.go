@@ -43,6 +43,7 @@ type Store struct {
 	epoch    int64 // µs since 1970 at start
 	maxKeys  int64
 	maxBytes int64
+	apart    bool   // newcomers to a full store share no key
 	empty    *large // read as the state of a key never used; nobody writes it
 
 	closed   atomic.Bool
@@ -86,6 +87,11 @@ func WithMaxKeys(n int) Option {
 func WithMaxBytes(n int64) Option {
 	return func(s *Store) { s.maxBytes = n }
 }
+
+// WithoutOverflow has a full store return [ErrFull] to newcomers of any limit, instead of one overflow key that they
+// share, and describe keys that it does not hold as never used: for programs that choose themselves what a newcomer
+// to a full store gets, such as package layers/ceiling, which lets it pass.
+func WithoutOverflow() Option { return func(s *Store) { s.apart = true } }
 
 // New makes an empty store.
 func New(options ...Option) *Store {

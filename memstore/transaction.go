@@ -36,7 +36,7 @@ func (t *transaction) start(s *Store, claims []weir.Claim) {
 	t.begun(s, claims)
 	for i := range claims {
 		t.find(i)
-		if t.place(i).entry == nil && claims[i].Lease == "" && s.full(t.now) {
+		if t.place(i).entry == nil && s.shares(&claims[i]) && s.full(t.now) {
 			t.overflow(i)
 		}
 	}
@@ -77,6 +77,9 @@ func (t *transaction) findAgain(i int) {
 	p := t.place(i)
 	p.entry = t.store.shard(p.id.hash).table.Load().find(p.id, t.claims[i].Limit)
 }
+
+// shares reports whether a claim may be decided on the overflow key.
+func (s *Store) shares(c *weir.Claim) bool { return c.Lease == "" && !s.apart }
 
 // overflow sends a claim to the key that newcomers of its limit share.
 func (t *transaction) overflow(i int) {
@@ -195,7 +198,7 @@ func (t *transaction) makeRoom(i int) error {
 	}
 	c := &t.claims[i]
 	switch {
-	case c.Lease == "":
+	case t.store.shares(c):
 		t.overflow(i)
 	case !c.Renew: // a renewal finds nothing, and takes nothing
 		return ErrFull
