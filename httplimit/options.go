@@ -32,7 +32,7 @@ type config struct {
 
 	// For rules.
 	form       *pathform.Form // nil: that of the rules
-	registered bool // methods that are not are refused
+	registered bool           // methods that are not are refused
 	clients    *clientaddr.Extractor
 	user       func(*http.Request) string
 	service    func(*http.Request) string

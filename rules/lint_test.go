@@ -1,8 +1,8 @@
 package rules_test
 
 import (
-	"slices"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -45,7 +45,7 @@ func TestWarnings(t *testing.T) {
 		"an idle override":    {"rules: [{name: a, limit: 5/1m, key: user, overrides: [{key: ann, limit: 5/1m}]}]", []string{"1:61: the override changes nothing"}},
 		"override capitals":   {"rules: [{name: a, limit: 5/1m, key: user lower, overrides: [{key: Ann, limit: 6/1m}, {key: B*, limit: 7/1m}]}]", []string{`1:67: the override never applies: no request has "Ann" here`, `no request has "B*" here`}},
 		"override constants":  {"rules: [{name: a, limit: 5/1m, key: [user, constant.x], overrides: [{key: [ann, y], limit: 6/1m}]}]", []string{`always "x"`}},
-		"buckets as quotas": {"rules: [{name: a, limit: [1/1m, 5/1h, 10/1d]}]", []string{"1:33: 5/1h is a token bucket, which grants up to 9 in any 1 h", "up to 19 in any 24 h; for at most 10 write algorithm: sliding_log"}},
+		"buckets as quotas":   {"rules: [{name: a, limit: [1/1m, 5/1h, 10/1d]}]", []string{"1:33: 5/1h is a token bucket, which grants up to 9 in any 1 h", "up to 19 in any 24 h; for at most 10 write algorithm: sliding_log"}},
 		"a misspelt body":     {"response: {body: jsn}\nrules: [{name: a, limit: 1/1s, response: {body: Problem}}]", []string{"did you mean json?", "did you mean problem?"}},
 	} {
 		_, warnings, err := rules.Lint("f", []byte(test.text))
@@ -155,10 +155,10 @@ func aboutSlashes(p *rules.Problem) bool { return strings.Contains(p.Message, "p
 
 func TestPathsThatMayBeMeantToBeMoreAreTold(t *testing.T) {
 	for text, want := range map[string]string{
-		"{name: a, limit: 1/1s, match: {path: /login}}":  "/login/ is not limited by this rule: if your service takes it for /login, write path_form: drop-trailing-slash",
-		"{name: a, limit: 1/1s, match: {path: /api/}}":   "path /api/ is only that very path; write /api/** for all below it",
-		"{name: a, limit: 1/1s, match: {path: /api/**}}": "",
-		"{name: a, limit: 1/1s, match: {path: /}}":       "",
+		"{name: a, limit: 1/1s, match: {path: /login}}":                                         "/login/ is not limited by this rule: if your service takes it for /login, write path_form: drop-trailing-slash",
+		"{name: a, limit: 1/1s, match: {path: /api/}}":                                          "path /api/ is only that very path; write /api/** for all below it",
+		"{name: a, limit: 1/1s, match: {path: /api/**}}":                                        "",
+		"{name: a, limit: 1/1s, match: {path: /}}":                                              "",
 		"{name: a, limit: 1/1s, match: {path: /a}}, {name: b, limit: 1/1s, match: {path: /b}}":  "nor are the like by 1 more",
 		"{name: a, limit: 1/1s, match: {path: /a}}, {name: b, limit: 1/1s, match: {path: /a/}}": "",
 	} {
