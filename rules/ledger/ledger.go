@@ -36,6 +36,28 @@ type Book interface {
 	Page(ctx context.Context, from, to int64) (list []Change, more bool, err error)
 }
 
+// A Restorer is a Book that can lose changes, such as one in a Redis that evicts keys or fails over
+// to a replica without the newest.
+type Restorer interface {
+	// Restore writes back what this process has read before the loss, each entry as a change of
+	// its own, and has the book take changes again.
+	Restore(ctx context.Context, how Restoration) (*Restored, error)
+}
+
+// A Restoration says how to restore a ledger.
+type Restoration struct {
+	By     Author
+	Forget bool // write nothing back: what the book has now is all there is
+	DryRun bool // only tell
+}
+
+// Restored is what was written back.
+type Restored struct {
+	Names    []string // of rules, and of exceptions with exception: before their IDs
+	Revision int64    // of the ledger afterwards
+	Lost     int64    // the last revision that was lost
+}
+
 // Holdings are what a ledger holds at one moment.
 type Holdings struct {
 	Revision int64     // 0: nothing was ever written
@@ -69,6 +91,37 @@ func (e *ConflictError) Error() string {
 		what, name = "exception", strings.TrimPrefix(name, exceptionName)
 	}
 	return fmt.Sprintf("ledger: %s %q %s, %s: read it again, and decide anew", what, name, is, seen)
+}
+
+// A LostError says that a ledger has lost changes that were read before: its keys were deleted or
+// evicted, or a replica without the newest took over. Nothing was changed. The rules that were
+// read before stay in force.
+type LostError struct {
+	Ledger string
+	Seen   int64 // the last revision that is known to be lost
+	Is     int64 // what the ledger is at; 0: nothing is there, or that was not read
+}
+
+// Error says what to do.
+func (e *LostError) Error() string {
+	is := ""
+	if e.Is > 0 {
+		is = fmt.Sprintf(" (it is at %d)", e.Is)
+	}
+	return fmt.Sprintf("ledger: %s has lost changes up to revision %d%s; servers that have read them keep them in force. "+
+		"Write them back from such a server with weir rules restore, or give them up with weir rules restore --forget", e.Ledger, e.Seen, is)
+}
+
+// Restore writes back what a ledger has lost, or gives it up.
+func (l *Ledger) Restore(ctx context.Context, how Restoration) (*Restored, error) {
+	if err := how.By.check(); err != nil {
+		return nil, err
+	}
+	book, ok := l.book.(Restorer)
+	if !ok {
+		return nil, &weir.InputError{Field: "ledger", Given: "of this process", Allowed: "one in Redis: no other loses changes"}
+	}
+	return book.Restore(ctx, how)
 }
 
 // A Ledger is rules and exceptions that people change while a server runs. Methods are safe

@@ -41,6 +41,10 @@ type config struct {
 	allowEmpty      bool
 	redis           []redisstore.Option
 	compiler        *rules.Compiler
+
+	// Of a ledger.
+	past *past
+	own  bool
 }
 
 // WithPrefix is what the keys of the hashes begin with; the default is rate_limit_config:.
@@ -63,6 +67,10 @@ func WithMaxRules(most int) Option { return func(c *config) { c.most = most } }
 // WithAllowEmpty believes a Redis in which no hash, or no ledger, is left. Otherwise the last rules stay
 // in force, for one that was flushed looks alike.
 func WithAllowEmpty() Option { return func(c *config) { c.allowEmpty = true } }
+
+// WithOwn has a Ledger used only where nothing was there before, or where it was made so: for a
+// server that was not told to use one. With any other it is ErrForeign.
+func WithOwn() Option { return func(c *config) { c.own = true } }
 
 // WithRedis says how Redis is reached, such as redisstore.WithTLS.
 func WithRedis(opts ...redisstore.Option) Option {
