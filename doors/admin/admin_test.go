@@ -371,13 +371,110 @@ func TestAnOverrideTakesNoRulesName(t *testing.T) {
 	c.ask("POST exceptions", two, isNew, "*").has(200, `"in_force": true`)
 }
 
-// TestARuleThatTheLedgerDoesNotHave: who wants it out of force is told where it is.
+// TestARuleThatTheLedgerDoesNotHave: the refusal says where it is, and what can be done.
 func TestARuleThatTheLedgerDoesNotHave(t *testing.T) {
 	c := memory(t).start()
-	for _, line := range []string{"POST rules/per-ip/disable", "DELETE rules/per-ip"} {
-		c.ask(line, "", isNew, "*").has(404, `rule \"per-ip\" is from config, and not in the ledger: change it where it is written`)
-	}
+	c.ask("DELETE rules/per-ip", "", isNew, "*").has(404, `rule \"per-ip\" is from config, and not in the ledger: disable it`)
+	c.ask("POST rules/per-ip/enable", "", match, `"1"`).has(404, "is from config, and not in the ledger")
 	c.ask("POST rules/nobody/disable", "", match, `"1"`).has(404, "the ledger does not have it")
+	c.ask("POST rules/nobody/disable", "", isNew, "*").has(404, "the ledger does not have it")
+}
+
+// TestOperatorsDisableARuleOfAFile: also where another rule of the ledger has replaced it.
+func TestOperatorsDisableARuleOfAFile(t *testing.T) {
+	w := memory(t)
+	c := w.start()
+	refused := func() (n int) {
+		var v gate.Verdict
+		request := rules.Request{Client: netip.MustParseAddr("192.0.2.1")}
+		for _, name := range []string{"per-ip", "all"} {
+			if err := w.server.Gate.Decide(t.Context(), &request, gate.Ask{}, &v); err != nil {
+				t.Fatal(err)
+			}
+			if slices.ContainsFunc(v.Matched(), func(r *rules.Rule) bool { return r.Name() == name }) {
+				n++
+			}
+		}
+		return n
+	}
+	c.ask("POST rules/per-ip/disable?why=noise", "", isNew, "*").has(200, "per-ip: removed", `"in_force": true`)
+	if n := refused(); n != 1 {
+		t.Errorf("%d of per-ip and all are in force", n)
+	}
+	c.ask("GET rules/per-ip", "").has(200, `"from": "config"`, `"enabled": false`, `"in_force": false`, `"fixed_window 100/1h"`, `"why": "noise"`)
+	c.ask("GET rules", "").has(200, `"why": "noise"`, `"fixed_window 100/1h"`)
+	c.ask("POST rules/per-ip/disable", "", match, `"1"`).has(200, `"revision": 2`) // it is already
+	c.ask("POST rules/per-ip/enable", "", match, `"2"`).has(200, "per-ip: that of config is in force again", `"in_force": true`)
+	if n := refused(); n != 2 {
+		t.Errorf("%d of per-ip and all are in force", n)
+	}
+	c.ask("GET rules/per-ip", "").has(200, `"from": "config"`, `"in_force": true`)
+
+	c.ask("PUT rules/per-ip", "name: per-ip\nkey: [client.ip]\nlimit: fixed_window 5/1h\n", isNew, "*").has(200)
+	c.ask("POST rules/per-ip/disable", "", match, `"4"`).has(200, "per-ip: removed")
+	if n := refused(); n != 1 {
+		t.Errorf("%d of per-ip and all are in force: that of the file is not to come back", n)
+	}
+	c.ask("DELETE rules/per-ip", "", match, `"5"`).has(200, "that of config is in force again")
+	if n := refused(); n != 2 {
+		t.Errorf("%d of per-ip and all are in force", n)
+	}
+}
+
+// TestARuleIsShownAtOneMoment: its ETag, its YAML and its limit are of one revision while two
+// operators raise the limit by one. So none of their changes is lost.
+func TestARuleIsShownAtOneMoment(t *testing.T) {
+	c := memory(t).start()
+	text := func(n int) string { return fmt.Sprintf("name: login\nkey: [client.ip]\nlimit: %d/1h\n", n) }
+	c.ask("PUT rules/login", text(1000), isNew, "*").has(200)
+	type rule struct {
+		YAML    string
+		Limit   []string
+		InForce bool `json:"in_force"`
+	}
+	read := func() (n int, etag string) {
+		got := c.ask("GET rules/login", "").has(200)
+		var r rule
+		if err := json.Unmarshal([]byte(got.text), &r); err != nil || len(r.Limit) != 1 {
+			t.Fatal(err, got.text)
+		}
+		if _, err := fmt.Sscanf(r.Limit[0], "%d/1h", &n); err != nil || r.YAML != text(n) {
+			t.Fatalf("the limit is %s in %s", r.Limit, got.text)
+		}
+		return n, got.header.Get("ETag")
+	}
+	var made atomic.Int32
+	var writers sync.WaitGroup
+	for range 2 {
+		writers.Go(func() {
+			for range 25 {
+				n, etag := read()
+				switch got := c.ask("PUT rules/login", text(n+1), match, etag); got.status {
+				case 200:
+					made.Add(1)
+				case 412:
+				default:
+					t.Error(got.text)
+				}
+			}
+		})
+	}
+	done := make(chan bool)
+	go func() {
+		writers.Wait()
+		close(done)
+	}()
+	for reading := true; reading; {
+		read()
+		select {
+		case <-done:
+			reading = false
+		default:
+		}
+	}
+	if n, _ := read(); n != 1000+int(made.Load()) {
+		t.Errorf("the limit is %d after %d changes", n, made.Load())
+	}
 }
 
 // TestTextsThatAreNotUTF8 are shown as well as JSON can: a header's value, and so a key, need

@@ -44,9 +44,9 @@ func (a *Author) check() error {
 // A Document is a rule as somebody wrote it.
 type Document struct {
 	Name     string
-	YAML     string // one rule, as it stands in a list of a file of rules
-	Enabled  bool
-	Revision int64 // the change of the ledger that made it what it is
+	YAML     string // one rule, as it stands in a list of a file of rules; "": see Mask
+	Enabled  bool   // otherwise no rule of this name is in force, wherever it is from
+	Revision int64  // the change of the ledger that made it what it is
 	Author   Author
 	When     time.Time // by the ledger's clock
 }

@@ -215,7 +215,17 @@ func (l *Ledger) Enable(ctx context.Context, name string, seen int64, by Author)
 	return l.turn(ctx, name, seen, payload{Enabled: true, What: "enable"}, by)
 }
 
-// Disable takes a rule out of force, and leaves it in the ledger.
+// Mask takes a rule out of force that the ledger does not have: a file's, a URL's or a hash's. What
+// it leaves in the ledger has no YAML; Enable takes that away again.
+func (l *Ledger) Mask(ctx context.Context, name string, by Author) (revision int64, err error) {
+	if _, err := weir.NewLimit(name, weir.PerSecond(1)); err != nil {
+		return 0, err
+	}
+	return l.commit(ctx, Draft{Name: name, by: by, payload: payload{What: "disable"}})
+}
+
+// Disable takes a rule out of force, and leaves it in the ledger. One of the same name from
+// elsewhere is not in force either.
 func (l *Ledger) Disable(ctx context.Context, name string, seen int64, by Author) (revision int64, err error) {
 	return l.turn(ctx, name, seen, payload{What: "disable"}, by)
 }
@@ -227,6 +237,10 @@ func (l *Ledger) turn(ctx context.Context, name string, seen int64, p payload, b
 	}
 	if d.Revision != seen { // what is written back is what was seen
 		return 0, &ConflictError{Name: name, Seen: seen, Is: d.Revision}
+	}
+	if p.Enabled && d.YAML == "" { // the rule is elsewhere
+		p.Deleted = true
+		return l.commit(ctx, Draft{Name: name, Seen: seen, by: by, payload: p})
 	}
 	if p.YAML = d.YAML; p.Enabled {
 		list, _, err := l.List(ctx)
@@ -246,7 +260,7 @@ func (l *Ledger) Rollback(ctx context.Context, name string, to, seen int64, by A
 	if err != nil {
 		return 0, err
 	}
-	if !then.Deleted {
+	if !then.Deleted && then.YAML != "" {
 		list, _, err := l.List(ctx)
 		if err == nil {
 			err = fits(list, name, then.YAML)

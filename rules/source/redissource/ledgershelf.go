@@ -89,6 +89,7 @@ type leaf struct {
 	good  *rules.Spec // of the last good version; nil: there was none, or it is disabled
 	wrong []Problem
 	was   bool // there was a good version
+	off   bool // it says that the rule is disabled
 
 	exception *ledger.Change // of the last good version, if it is one
 }
@@ -149,7 +150,7 @@ func (s *ledgerShelf) put(name, value string) {
 	e.value, e.wrong = value, nil
 	c, err := ledger.Decode(name, value)
 	var spec rules.Spec
-	if err == nil && c.Exception == nil {
+	if err == nil && c.Exception == nil && c.YAML != "" {
 		spec, err = ParseDocument(name, c.YAML)
 	}
 	if err != nil {
@@ -157,7 +158,7 @@ func (s *ledgerShelf) put(name, value string) {
 		return
 	}
 	s.changed(e)
-	e.good, e.exception, e.was = nil, nil, true
+	e.good, e.exception, e.was, e.off = nil, nil, true, c.Exception == nil && !c.Enabled
 	switch {
 	case c.Exception != nil:
 		e.exception = &c
@@ -183,6 +184,9 @@ func (s *ledgerShelf) law() law {
 		e := s.entries[name]
 		if e.good != nil && fresh {
 			s.rules = append(s.rules, *e.good)
+		}
+		if e.off {
+			file.Disabled = append(file.Disabled, name)
 		}
 		if e.exception != nil {
 			exceptions = append(exceptions, *e.exception)
