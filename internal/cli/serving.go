@@ -119,7 +119,7 @@ func (v *server) start(ctx context.Context, given func(flag string) bool, signal
 	if sources, err = v.flags.law.addSets(ctx, v.law, sources); err != nil {
 		return err
 	}
-	if sources, err = v.openLedger(sources); err != nil {
+	if sources, err = v.openLedger(ctx, sources); err != nil {
 		return err
 	}
 	store, err := openStore(ctx, v.law.store, v.log)
@@ -137,6 +137,9 @@ func (v *server) start(ctx context.Context, given func(flag string) bool, signal
 		return err
 	}
 	v.live = &live{log: v.log, gate: v.gate, stack: v.stack, metrics: v.metrics, law: v.law, given: given}
+	if v.flags.law.ledger == "" {
+		v.live.optional = ledgerLayer
+	}
 	if err := v.live.start(sources, v.flags.law.wait, signals); err != nil {
 		return err
 	}

@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/rules"
@@ -67,6 +68,9 @@ type Holdings struct {
 
 // ErrNoRule is (wrapped) the answer to who asks for what the ledger does not have.
 var ErrNoRule = errors.New("the ledger does not have it")
+
+// ErrForeign is (wrapped) why a ledger is not used that nobody has asked for by name.
+var ErrForeign = errors.New("there is no ledger that this server may use")
 
 // A ConflictError says that a rule is not at the revision that its author has seen: somebody
 // else has changed it since. Nothing was changed.
@@ -162,6 +166,10 @@ func (l *Ledger) List(ctx context.Context) (list []Document, revision int64, err
 // that are enabled: the error is then a *rules.Error or a *weir.InputError. A new rule
 // (seen is 0) is enabled; one that was disabled stays so. It returns the new revision.
 func (l *Ledger) Set(ctx context.Context, name, yaml string, seen int64, by Author) (revision int64, err error) {
+	if i := strings.IndexFunc(yaml, controls); i >= 0 {
+		return 0, &weir.InputError{Field: "YAML", Given: fmt.Sprintf("a text with %+.4q in it", yaml[i:]),
+			Allowed: `no control characters but tabs and ends of lines; in double quotes write \u009b`}
+	}
 	list, _, err := l.List(ctx)
 	if err != nil {
 		return 0, err
@@ -175,6 +183,9 @@ func (l *Ledger) Set(ctx context.Context, name, yaml string, seen int64, by Auth
 	}
 	return l.commit(ctx, Draft{Name: name, Seen: seen, by: by, payload: payload{YAML: yaml, Enabled: enabled, What: "set"}})
 }
+
+// controls reports what would do something to a terminal that shows it.
+func controls(r rune) bool { return unicode.IsControl(r) && r != '\n' && r != '\r' && r != '\t' }
 
 // fits checks a rule, and whether all can stand together. Where they could not without it,
 // either, that is not its fault.

@@ -57,25 +57,23 @@ func (c *config) known() []string {
 	if c.allowEmpty {
 		seen = -1
 	}
-	own := ""
-	if c.own {
-		own = "1"
-	}
-	return []string{strconv.FormatInt(seen, 10), held.mark, strconv.Itoa(len(held.values)), strconv.FormatInt(p.made, 10), own}
+	return []string{strconv.FormatInt(seen, 10), held.mark, strconv.Itoa(len(held.values)), strconv.FormatInt(p.made, 10), string(c.claim)}
 }
 
-// foreign says what to do about a ledger that is not this store's.
+// foreign says what to do about a ledger that is not this store's, or that the user of the store may
+// not keep.
 func (c *config) foreign(err error) error {
-	var answer *rueidis.RedisError
-	if !errors.As(err, &answer) || !strings.HasPrefix(answer.Error(), "FOREIGN the ledger") {
+	answer, is := rueidis.IsRedisErr(err)
+	if is && c.claim == Own && strings.HasPrefix(answer.Error(), "NOPERM") {
+		return fmt.Errorf("%w: the user of this Redis may not keep one: allow it what docs/redis-rules.md says, "+
+			"or start the server with --ledger none (%v)", ledger.ErrForeign, err)
+	}
+	if !is || !strings.HasPrefix(answer.Error(), "FOREIGN the ledger") {
 		return err
 	}
-	return fmt.Errorf("%w: %s; start the server with --ledger redis to use it, or with another --ledger-name", ErrForeign, quoted(c.prefix))
+	return fmt.Errorf("%w: %s was there before, and is not marked as this store's: start the server with --ledger redis to use it, "+
+		"or with another --ledger-name", ledger.ErrForeign, quoted(c.prefix))
 }
-
-// ErrForeign is (wrapped) why a ledger is not used that nobody asked for by name (WithOwn), and
-// that was there before.
-var ErrForeign = errors.New("redissource: there is a ledger already that was not made for this store")
 
 // joined is one error of two that may be nil.
 func joined(a, b error) error {

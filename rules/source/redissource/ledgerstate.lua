@@ -2,7 +2,8 @@
 -- KEYS: rules by name, the last revision, the history, notes about the ledger
 -- ARGV: what the caller knows: the revision that it has read (-1: it believes everything), the
 --       time of that change ('': unknown), how many entries there were then, the last revision
---       that it made itself; and '1' if the ledger must be this store's own
+--       that it made itself; and whose the ledger must be: '' anybody's, 'own' this store's, 'look'
+--       this store's without a mark being set, 'take' anybody's, which then is this store's
 local notes = {}
 local noted = redis.call('HGETALL', KEYS[4])
 for i = 1, #noted, 2 do notes[noted[i]] = noted[i + 1] end
@@ -22,11 +23,11 @@ if last < math.max(seen, made) then -- counter and history may be lost, and no r
 	local all = redis.call('HGETALL', KEYS[1])
 	for i = 2, #all, 2 do last = math.max(last, tonumber(string.match(all[i], '^%d+ ') or '0')) end
 end
-if ARGV[5] == '1' and not notes.store then
-	if seen <= 0 and (last > 0 or entries > 0) then
+if ARGV[5] ~= '' and not notes.store then
+	if ARGV[5] ~= 'take' and seen <= 0 and (last > 0 or entries > 0) then
 		return redis.error_reply('FOREIGN the ledger was not made for this store')
 	end
-	redis.call('HSET', KEYS[4], 'store', '1')
+	if ARGV[5] ~= 'look' then redis.call('HSET', KEYS[4], 'store', '1') end
 end
 
 -- A change that somebody has seen and that is not there any more is lost: the keys were deleted
