@@ -497,7 +497,7 @@ func TestAKeyThatIsBanned(t *testing.T) {
 	w.guess(3)
 	c.ask("GET keys?rule=guess&value=203.0.113.7", "").has(200, `"remaining": 0`, `"banned_for": 3`)
 	c.ask("POST keys/reset?rule=guess&value=203.0.113.7", "").has(200, `"remaining": 2`, `"banned_for": 3`)
-	c.ask("POST bans/lift?rule=guess&value=203.0.113.7", "").has(200, `"was_banned": true`)
+	c.ask("POST bans/lift?rule=guess&key=203.0.113.7", "").has(200, `"was_banned": true`)
 	if a := c.ask("GET keys?rule=guess&value=203.0.113.7", "").has(200); strings.Contains(a.text, "banned_for") {
 		t.Error(a.text)
 	}
@@ -564,6 +564,58 @@ func (gone) Get(context.Context, string) (ledger.Change, error)  { return ledger
 func (gone) Commit(context.Context, ledger.Draft) (int64, error) { return 0, errGone }
 func (gone) Page(_ context.Context, _, _ int64) ([]ledger.Change, bool, error) {
 	return nil, false, errGone
+}
+
+func (gone) Restore(context.Context, ledger.Restoration) (*ledger.Restored, error) { return nil, errGone }
+
+// A lossy book has lost changes as soon as it is told so.
+type lossy struct {
+	*ledger.Memory
+	lost atomic.Bool
+}
+
+func (l *lossy) Commit(ctx context.Context, d ledger.Draft) (int64, error) {
+	if l.lost.Load() {
+		return 0, &ledger.LostError{Ledger: "weir:rules", Seen: 7}
+	}
+	return l.Memory.Commit(ctx, d)
+}
+
+func (l *lossy) Restore(context.Context, ledger.Restoration) (*ledger.Restored, error) {
+	return &ledger.Restored{Names: []string{"login", "exception:block-1"}, Lost: 7, Revision: 9}, nil
+}
+
+// losses are the answers of a ledger that has lost changes.
+func losses(t *testing.T) *client {
+	memory, err := ledger.NewMemory("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	book := &lossy{Memory: memory}
+	w := newWorld(t, fileRules+"  - {"+strings.ReplaceAll(strings.TrimSpace(guessed), "\n", ", ")+"}\n", book, memory.Source())
+	c := w.start()
+	c.ask("PUT rules/login", login("5/1m"), isNew, "*").has(200)
+	c.ask("PUT rules/off", strings.Replace(login("5/1m"), "login", "off", 1), isNew, "*").has(200)
+	c.ask("POST rules/off/disable", "", match, `"2"`).has(200)
+	made := c.ask("POST exceptions", `{"kind":"block","values":["10.0.0.1"],"for":"1h"}`, isNew, "*").has(200)
+	var e struct{ ID string }
+	if err := json.Unmarshal([]byte(made.text), &e); err != nil {
+		t.Fatal(err)
+	}
+	w.guess(3)
+	book.lost.Store(true)
+	const how = "weir rules restore"
+	c.ask("PUT rules/login", login("6/1m"), match, `"1"`).has(409, how)
+	for _, line := range []string{"POST rules/login/disable", "POST rules/login/rollback?to=1", "DELETE rules/login"} {
+		c.ask(line, "", match, `"1"`).has(409, how)
+	}
+	c.ask("POST rules/off/enable", "", match, `"3"`).has(409, how)
+	c.ask("POST exceptions", `{"kind":"block","values":["10.0.0.2"],"for":"1h"}`, isNew, "*").has(409, how)
+	c.ask("DELETE exceptions/"+e.ID, "", match, made.header.Get("ETag")).has(409, how)
+	c.ask("POST keys/reset?rule=guess&value=203.0.113.7", "").has(409, how)
+	c.ask("POST bans/lift?rule=guess&value=203.0.113.7", "").has(409, how)
+	c.ask("POST restore?dry_run=true", "").has(200, `"block-1"`, `"lost": 7`)
+	return c
 }
 
 // A mortal store does not answer any more when it is dead.
@@ -638,6 +690,7 @@ func outages(c *client) {
 		}
 	}
 	c.ask("PUT rules/login", login("5/1m"), match, `"1"`).has(503)
+	c.ask("POST restore", "").has(503)
 	c.ask("POST exceptions", `{"kind":"block","values":["10.0.0.1"],"for":"1h"}`, isNew, "*").has(503)
 }
 
@@ -707,7 +760,7 @@ func TestTheDocumentIsTrue(t *testing.T) {
 	broken := broken(t).start()
 	outages(broken)
 	everyStatus(t, w, c, guarded)
-	for _, other := range []*client{guarded, broken} {
+	for _, other := range []*client{guarded, broken, losses(t)} {
 		maps.Copy(c.witness.seen, other.witness.seen)
 	}
 	for path, item := range c.witness.doc.Paths.Map() {
@@ -773,8 +826,11 @@ func everyStatus(t *testing.T, w *world, c, guarded *client) {
 	c.ask("DELETE "+one, "", match, made.header.Get("ETag")).has(404)
 	c.ask("GET "+one, "").has(404)
 	candidates(w, c)
+	c.ask("POST restore", "").has(422, "one in Redis")
 	c.ask("POST bans/lift?rule=nobody&key=x", "").has(404)
 	c.ask("POST bans/lift?rule=guess", "").has(422)
+	c.ask("POST bans/lift?rule=guess&key=nobody", "").has(422, "allowed: an address")
+	c.ask("POST bans/lift?rule=guess&key=client.ip%3D8:203.0.113.7", "").has(422)
 	item := strings.NewReplacer("{name}", "login", "{id}", e.ID)
 	for path, methods := range c.witness.doc.Paths.Map() {
 		for method := range methods.Operations() {

@@ -292,7 +292,7 @@ func TestWhoMayChangeRules(t *testing.T) {
 		t.Errorf("the history is\n%s", out)
 	}
 	viewer.does("rules", "list", "--json")
-	if r := viewer.sets(login("6/1m"), "login"); r.code != 1 || !strings.Contains(r.err, "viewer may only read") {
+	if r := viewer.sets(login("6/1m"), "login", "--force"); r.code != 1 || !strings.Contains(r.err, "viewer may only read") {
 		t.Error(r)
 	}
 	viewer.fails(1, "viewer may only read", "block", "10.0.0.1", "--for", "1h")

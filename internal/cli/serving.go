@@ -132,8 +132,11 @@ func (v *server) start(ctx context.Context, given func(flag string) bool, signal
 	if v.store, local, err = v.layers(store); err != nil {
 		return err
 	}
-	if v.gate, err = gate.New(v.store, v.law.set, gate.WithLocal(local), gate.WithObserver(v.metrics.Verdict),
-		gate.WithObserver((&outage{log: v.log}).verdict)); err != nil {
+	opts := []gate.Option{gate.WithLocal(local), gate.WithObserver(v.metrics.Verdict), gate.WithObserver((&outage{log: v.log}).verdict)}
+	if register, shared := store.(gate.Register); shared {
+		opts = append(opts, gate.WithRegister(register))
+	}
+	if v.gate, err = gate.New(v.store, v.law.set, opts...); err != nil {
 		return err
 	}
 	v.live = &live{log: v.log, gate: v.gate, stack: v.stack, metrics: v.metrics, law: v.law, given: given}
