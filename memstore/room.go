@@ -12,7 +12,7 @@ const unknown = math.MinInt64
 
 // room claims a place for one more key, dropping one that expired if the store is full.
 func (s *Store) room(now int64) bool {
-	for s.keys.Add(1) > s.maxKeys {
+	for s.keys.Add(1) > s.maxKeys || s.bytes() > s.maxBytes {
 		s.keys.Add(-1)
 		if !s.dropExpired(now) {
 			return false
@@ -36,23 +36,25 @@ func (s *Store) dropFrom(sh *shard, now int64) bool {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	if sh.earliest.Load() == unknown {
-		sh.look(now)
+		s.examined.Add(int64(sh.look(now)))
 	}
 	defer sh.settle()
 	for len(sh.soonest) > 0 && sh.soonest[0].at <= now {
 		next := &sh.soonest[0]
-		if next.node.word.Load() == dead {
+		s.examined.Add(1)
+		e := next.entry
+		if e.word.Load() == dead {
 			heap.Pop(&sh.soonest)
 			continue
 		}
-		next.node.lock()
-		if expires := next.node.expires(now); expires > now { // used since
-			next.node.unlock()
+		e.lock()
+		if expires := e.expires(now); expires > now { // used since
+			e.unlock()
 			next.at = expires
 			heap.Fix(&sh.soonest, 0)
 			continue
 		}
-		s.drop(sh, next.node)
+		s.drop(sh, e)
 		heap.Pop(&sh.soonest)
 		s.dropped.Add(1)
 		return true
@@ -60,17 +62,18 @@ func (s *Store) dropFrom(sh *shard, now int64) bool {
 	return false
 }
 
-// look learns when each key of the shard expires: once, when the store is first full.
-func (sh *shard) look(now int64) {
+// look learns when each key of the shard expires, and says how many keys there are.
+func (sh *shard) look(now int64) int {
 	sh.soonest = sh.soonest[:0]
-	for n := range sh.table.Load().all {
-		if !n.shared() {
-			n.lock()
-			sh.soonest = append(sh.soonest, expiry{n.expires(now), n})
-			n.unlock()
+	for e := range sh.table.Load().all {
+		if !e.shared() {
+			e.lock()
+			sh.soonest = append(sh.soonest, expiry{e.expires(now), e})
+			e.unlock()
 		}
 	}
 	heap.Init(&sh.soonest)
+	return len(sh.soonest)
 }
 
 // settle publishes when the shard's next key may expire.
@@ -82,26 +85,30 @@ func (sh *shard) settle() {
 	sh.earliest.Store(sh.soonest[0].at)
 }
 
-// entered tells a shard that keeps expiries of a new key. When that expires is looked up
-// when its turn comes: its first charge is still to be made.
-func (sh *shard) entered(n *node, now int64) {
-	if sh.earliest.Load() != unknown && !n.shared() {
-		heap.Push(&sh.soonest, expiry{now, n})
-		sh.settle()
+// entered tells a shard that keeps expiries of a key that may expire from now on: a new one, or one that was refunded.
+// When that is is looked up when its turn comes. An older entry of the key stays, and those of keys that were dropped:
+// where they are more than the keys there are, the heap is made anew.
+func (sh *shard) entered(e *entry, now int64) {
+	if sh.earliest.Load() == unknown || e.shared() {
+		return
 	}
+	heap.Push(&sh.soonest, expiry{now, e})
+	if len(sh.soonest) > 2*sh.table.Load().live+16 {
+		sh.forget()
+		return
+	}
+	sh.settle()
 }
 
-// sooner tells the shard that a refund may have brought a key's expiry forward: it will
-// look at all of them again. Keeping a heap right for each refund would cost them all.
-func (s *Store) sooner(p *place) {
-	if sh := s.shard(p.hash); sh.earliest.Load() != unknown && p.key != "" {
-		sh.earliest.Store(unknown)
-	}
+// forget drops what is known of expiries, until a newcomer next looks for room.
+func (sh *shard) forget() {
+	sh.soonest = nil
+	sh.earliest.Store(unknown)
 }
 
 // full reports whether a new key would find no room, without taking a lock.
 func (s *Store) full(now int64) bool {
-	if s.keys.Load() < s.maxKeys {
+	if s.keys.Load() < s.maxKeys && s.bytes() < s.maxBytes {
 		return false
 	}
 	for i := range s.shards {
@@ -119,36 +126,35 @@ func (s *Store) Sweep() int {
 	for i := range s.shards {
 		sh := &s.shards[i]
 		sh.mu.Lock()
-		for n := range sh.table.Load().all {
-			n.lock()
-			if n.expires(now) <= now {
-				s.drop(sh, n)
+		for e := range sh.table.Load().all {
+			e.lock()
+			if e.expires(now) <= now {
+				s.drop(sh, e)
 				swept++
 				continue
 			}
-			n.unlock()
+			e.unlock()
 		}
 		if swept > 0 {
-			s.resize(sh, sh.table.Load().shrunk())
+			s.resize(sh, roomy(sh.table.Load().live))
 		}
-		sh.soonest = nil
-		sh.earliest.Store(unknown)
+		sh.forget()
 		sh.mu.Unlock()
 	}
 	return swept
 }
 
-// expires is when the state of a locked node will be as if never used. Numbers that
-// change later may move that; it is asked again before the node is dropped.
-func (n *node) expires(now int64) int64 {
-	claim := weir.Claim{Limit: n.limit.Load()}
-	return now + decision(&claim, n.state(), now).ResetAfter.Microseconds()
+// expires is when the state of a locked entry will be as if never used. Numbers that
+// change later may move that; it is looked up again before the entry is dropped.
+func (e *entry) expires(now int64) int64 {
+	claim := weir.Claim{Limit: e.owner.Load().limit}
+	return now + decision(&claim, e.read(), now).ResetAfter.Microseconds()
 }
 
 // expiry is when a key may be dropped; it may be used again before.
 type expiry struct {
-	at   int64
-	node *node
+	at    int64
+	entry *entry
 }
 
 // soonest is a heap of expiries.
