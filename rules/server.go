@@ -24,6 +24,7 @@ var schemes = []string{"redis", "rediss", "unix", "redis+cluster", "rediss+clust
 func (b *builder) server(file *File) {
 	b.set.store = b.store(at(-1, "store"), file.Store)
 	b.set.nodes = b.sharing(file.Nodes)
+	b.set.fallbackKeys = b.fallback(file.FallbackKeys)
 	b.set.header = word(b, at(-1, "client_header"), file.ClientHeader, "", XForwardedFor, Forwarded)
 	p := at(-1, "trusted_proxies")
 	if !b.count(p, len(file.TrustedProxies), MaxProxies) {

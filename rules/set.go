@@ -70,6 +70,7 @@ type Set struct {
 
 	store, header string
 	nodes         int
+	fallbackKeys  int
 	proxies       []netip.Prefix
 
 	// A tree of hosts, paths and conditions. Hosts are exact names, or what follows "*.".

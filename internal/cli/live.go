@@ -180,10 +180,11 @@ func (l *live) noteSettings() {
 }
 
 // settingFlags are the fields of a file that only a start reads, and the flags that beat them.
-var settingFlags = map[string]string{"store": "store", "nodes": "nodes", "trusted_proxies": "trusted-proxies", "client_header": "client-header"}
+var settingFlags = map[string]string{"store": "store", "nodes": "nodes", "fallback_keys": "fallback-keys", "trusted_proxies": "trusted-proxies", "client_header": "client-header"}
 
 func settingsOf(file *rules.File) map[string]string {
-	return map[string]string{"store": file.Store, "nodes": fmt.Sprint(file.Nodes), "trusted_proxies": fmt.Sprint(file.TrustedProxies), "client_header": file.ClientHeader}
+	return map[string]string{"store": file.Store, "nodes": fmt.Sprint(file.Nodes), "fallback_keys": fmt.Sprint(file.FallbackKeys),
+		"trusted_proxies": fmt.Sprint(file.TrustedProxies), "client_header": file.ClientHeader}
 }
 
 // lintSoon has a file that changed looked at.

@@ -154,7 +154,7 @@ func (v *server) layers(store weir.Store) (top, local weir.Store, err error) {
 		return store, nil, err
 	}
 	v.stack.follow(v.law.set)
-	return v.stack.top, v.stack.local, nil
+	return v.stack.Store, v.stack.Local, nil
 }
 
 func (v *server) openDoors(listeners listeners) error {
