@@ -23,10 +23,11 @@ const (
 //
 // What is no host is refused, not passed on unmatched: whoever reads it more generously
 // behind this (a:b:80 up to the first colon, ex%61mple.com decoded) would serve a host that
-// no rule saw.
+// no rule saw. So is an empty host: a service then takes its own name for it. Only HTTP/1.0
+// may leave it out.
 func hostOf(r *http.Request) (host string, err error) {
 	host = r.Host
-	if host == "" {
+	if host == "" && !r.ProtoAtLeast(1, 1) {
 		return "", nil
 	}
 	if literal, ok := strings.CutPrefix(host, "["); ok {

@@ -33,7 +33,8 @@ type Metrics struct {
 	ruleCount       prometheus.Gauge
 	loadedAt, fresh prometheus.Gauge
 
-	health health
+	health  health
+	servers servers
 }
 
 const reasons = int(gate.Canceled) + 1
@@ -62,7 +63,7 @@ func New(version string) *Metrics {
 	build := prometheus.NewGauge(prometheus.GaugeOpts{Name: "weir_build_info", Help: "1; the labels say what is running.",
 		ConstLabels: prometheus.Labels{"version": version, "goversion": runtime.Version()}})
 	build.Set(1)
-	m.registry.MustRegister(m, m.looks, m.degraded, m.crowded, m.took, m.storeTook, m.storeErrors, storeUp, m.ruleCount, m.loadedAt, m.fresh, build,
+	m.registry.MustRegister(m, &m.servers, m.looks, m.degraded, m.crowded, m.took, m.storeTook, m.storeErrors, storeUp, m.ruleCount, m.loadedAt, m.fresh, build,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
