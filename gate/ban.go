@@ -43,7 +43,7 @@ func (g *Gate) count(ctx context.Context, times int64, v *Verdict) {
 // punish counts refusals of the rule whose ban the ith claim is.
 func (g *Gate) punish(ctx context.Context, times int64, v *Verdict, i int) {
 	// Who is refused may leave before that is counted, or hang up so that it is not.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), counting)
+	ctx, cancel := outlasting(ctx, counting)
 	defer cancel()
 	a := &v.about[i]
 	p := &punishing{bans: a.rule.Bans(), by: a.by, key: v.claims[i].Key}
