@@ -566,7 +566,9 @@ func (gone) Page(_ context.Context, _, _ int64) ([]ledger.Change, bool, error) {
 	return nil, false, errGone
 }
 
-func (gone) Restore(context.Context, ledger.Restoration) (*ledger.Restored, error) { return nil, errGone }
+func (gone) Restore(context.Context, ledger.Restoration) (*ledger.Restored, error) {
+	return nil, errGone
+}
 
 // A lossy book has lost changes as soon as it is told so.
 type lossy struct {
