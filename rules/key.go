@@ -172,6 +172,9 @@ const (
 // keyOfAll is the key of a rule without components.
 const keyOfAll = "all"
 
+// hashedKey begins the key that replaces one that is too long. It is no source.
+const hashedKey = "hmac-sha256:"
+
 // AppendKey appends the key that a request is counted against. If a component is missing,
 // an anonymous rule counts together all that lack it; for any other it returns dst as it
 // was and ok is false: see OnMissing. It allocates only to make dst larger.
@@ -368,5 +371,5 @@ func (s *seal) replace(dst []byte, start int) []byte {
 	copy(block[:], s.outer[:])
 	copy(block[sha256.BlockSize:], sum[:])
 	sum = sha256.Sum256(block[:])
-	return hex.AppendEncode(append(dst[:start], "hmac-sha256:"...), sum[:])
+	return hex.AppendEncode(append(dst[:start], hashedKey...), sum[:])
 }

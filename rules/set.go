@@ -72,6 +72,7 @@ type Set struct {
 
 	store, header string
 	nodes         int
+	fallbackKeys  int
 	proxies       []netip.Prefix
 	form          pathform.Form
 
