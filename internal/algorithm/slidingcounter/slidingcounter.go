@@ -10,8 +10,9 @@ import (
 // is empty.
 type State struct {
 	newest int64   // the index of the newest slice: it covers [newest × S, (newest + 1) × S)
-	counts []int64 // a ring: slice i is at i mod len
-	total  int64   // the sum of counts
+	counts []int64 // a ring, of which the newest slice is at head
+	head   int
+	total  int64 // the sum of counts
 }
 
 // New is a state of the given counts, that of slice newest last.
@@ -188,6 +189,9 @@ func (s *State) advance(l *weir.Limit, slice int64) {
 	}
 	for s.newest < slice {
 		s.newest++
+		if s.head++; s.head == len(s.counts) {
+			s.head = 0
+		}
 		s.total -= *s.at(s.newest)
 		*s.at(s.newest) = 0
 	}
@@ -201,8 +205,20 @@ func (s *State) count(i int64) int64 {
 	return *s.at(i)
 }
 
+// at is the place of slice i, which is kept.
 func (s *State) at(i int64) *int64 {
-	return &s.counts[algorithm.FloorMod(i, int64(len(s.counts)))]
+	place := s.head - int(s.newest-i)
+	if place < 0 {
+		place += len(s.counts)
+	}
+	return &s.counts[place]
 }
 
-func floorDiv(a, b int64) int64 { return (a - algorithm.FloorMod(a, b)) / b }
+// floorDiv is a/b rounded down, for b > 0.
+func floorDiv(a, b int64) int64 {
+	quotient := a / b
+	if quotient*b > a {
+		quotient--
+	}
+	return quotient
+}
