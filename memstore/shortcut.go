@@ -151,34 +151,17 @@ func try(l *weir.Limit, before state, cost, now int64, d *weir.Decision) (after 
 	return after, granted
 }
 
-// takeLarge is a request to a large state. A key that was refused is likely to be refused again: then requests read side
-// by side.
+// takeLarge is a request to a large state, under its mutex.
 func (s *Store) takeLarge(e *entry, own *owner, cost, now int64, d *weir.Decision) (granted, ok bool) {
 	big := own.large
-	if big.refused.Load() || cost == 0 {
-		if !e.tryRead(own) {
-			return false, false
-		}
-		granted = big.take(own.limit, cost, now, d, false)
-		big.mu.RUnlock()
-		if !granted || cost == 0 {
-			return granted, true
-		}
-	}
 	big.mu.Lock()
-	if e.word.Load() != 0 || e.owner.Load() != own || !s.spare(own.limit, state{large: big}, now) {
-		big.mu.Unlock()
-		return false, false
-	}
-	granted = big.take(own.limit, cost, now, d, true)
-	if granted == big.refused.Load() {
-		big.refused.Store(!granted)
-	}
-	if granted {
-		s.measure(own)
+	if ok = e.word.Load() == 0 && e.owner.Load() == own && s.spare(own.limit, state{large: big}, now); ok {
+		if granted = big.take(own.limit, cost, now, d, true); granted {
+			s.measure(own)
+		}
 	}
 	big.mu.Unlock()
-	return granted, true
+	return granted, ok
 }
 
 // take is a request to a log or counter; without charge nothing is written.

@@ -22,10 +22,9 @@ type hold struct {
 	word   int64
 	part   int64
 	seq    uint32
-	writes bool // a grant changes it
-	locked bool // the word, or the mutex of a large state for writing
-	reads  bool // the mutex is locked for reading
-	after  state
+	a, b   int64 // the state that a grant leaves
+	writes bool  // a grant changes it
+	locked bool  // the word, or a large state
 }
 
 // decideTogether is Decide of a few claims, once. ok is false, and nothing was done, where a transaction must decide.
@@ -90,12 +89,8 @@ func (h *hold) readable(c *weir.Claim) bool {
 	if c.Lease != "" || c.Limit.Algorithm() == weir.AlgorithmConcurrency {
 		return false
 	}
-	if big.refused.Load() {
-		h.reads = big.mu.TryRLock()
-	} else {
-		h.locked = big.mu.TryLock()
-	}
-	return (h.reads || h.locked) && h.entry.word.Load() == 0 && h.entry.owner.Load() == h.owner
+	h.locked = h.entry.tryLarge(h.owner)
+	return h.locked
 }
 
 // try is one of the claims, on what was read. It charges nothing.
@@ -103,11 +98,10 @@ func (t *together) try(i int, c *weir.Claim, d *weir.Decision) (granted bool) {
 	h := &t.holds[i]
 	if big := h.owner.large; big != nil {
 		granted = big.take(c.Limit, c.Cost, t.now, d, false)
-		if granted == h.reads {
-			big.refused.Store(!granted) // so that the next one begins with the right lock
-		}
 	} else {
-		h.after, granted = try(c.Limit, stateOf(h.word, h.part, nil), c.Cost, t.now, d)
+		var after state
+		after, granted = try(c.Limit, stateOf(h.word, h.part, nil), c.Cost, t.now, d)
+		h.a, h.b = after.a, after.b
 	}
 	h.writes = granted && c.Cost > 0
 	return granted
@@ -131,10 +125,10 @@ func (t *together) write(claims []weir.Claim, decisions []weir.Decision) bool {
 			h.owner.large.take(c.Limit, c.Cost, t.now, &decisions[i], true)
 			t.store.measure(h.owner)
 		case h.part < 0:
-			h.word = pack(h.after)
+			h.word = pack(state{a: h.a, b: h.b})
 		default:
-			h.entry.part.Store(h.after.b)
-			h.word = h.after.a << 1
+			h.entry.part.Store(h.b)
+			h.word = h.a << 1
 		}
 	}
 	return true
@@ -143,7 +137,7 @@ func (t *together) write(claims []weir.Claim, decisions []weir.Decision) bool {
 // lock keeps others from an entry that is as it was read.
 func (h *hold) lock(l *weir.Limit) bool {
 	if h.owner.large == nil {
-		h.locked = h.entry.holds(form(l, h.after)) && h.entry.word.CompareAndSwap(h.word, h.word|locked)
+		h.locked = h.entry.holds(form(l, state{a: h.a, b: h.b})) && h.entry.word.CompareAndSwap(h.word, h.word|locked)
 	}
 	return h.locked
 }
@@ -171,8 +165,6 @@ func (t *together) unchanged() bool {
 func (t *together) unlock() {
 	for i := range t.count {
 		switch h := &t.holds[i]; {
-		case h.reads:
-			h.owner.large.mu.RUnlock()
 		case !h.locked:
 		case h.owner.large != nil:
 			h.owner.large.mu.Unlock()

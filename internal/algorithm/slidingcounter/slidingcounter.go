@@ -44,7 +44,7 @@ func (s *State) Available(l *weir.Limit, now int64) int64 {
 	if left < 0 {
 		return -1
 	}
-	ticks := l.Slice() / l.Tick()
+	ticks := inTicks(l, l.Slice())
 	part := left*ticks - algorithm.Mul(oldest, ticks-elapsed)
 	if part < 0 {
 		return -1
@@ -137,7 +137,15 @@ func (s *State) clock(l *weir.Limit, now int64) (slice, elapsed int64) {
 	if s.total > 0 && slice < s.newest {
 		return s.newest, 0
 	}
-	return slice, (now - slice*l.Slice()) / l.Tick()
+	return slice, inTicks(l, now-slice*l.Slice())
+}
+
+// inTicks is a time in ticks of the limit, mostly microseconds.
+func inTicks(l *weir.Limit, us int64) int64 {
+	if l.Tick() == 1 {
+		return us
+	}
+	return us / l.Tick()
 }
 
 // sum is the total of the slices that count when slice is the newest.
@@ -152,7 +160,7 @@ func (s *State) sum(l *weir.Limit, slice int64) int64 {
 // grantable is the first instant at which cost units fit, if nobody else comes.
 func (s *State) grantable(l *weir.Limit, cost, now int64) int64 {
 	slice, elapsed := s.clock(l, now)
-	ticks := l.Slice() / l.Tick()
+	ticks := inTicks(l, l.Slice())
 	full := s.sum(l, slice) // of the slices that count in full, and the one that fades
 	for {
 		oldest := s.count(slice - l.Slices())
