@@ -137,7 +137,8 @@ func (t *together) write(claims []weir.Claim, decisions []weir.Decision) bool {
 // lock keeps others from an entry that is as it was read.
 func (h *hold) lock(l *weir.Limit) bool {
 	if h.owner.large == nil {
-		h.locked = h.entry.holds(form(l, state{a: h.a, b: h.b})) && h.entry.word.CompareAndSwap(h.word, h.word|locked)
+		fits := h.part >= 0 || form(l, state{a: h.a, b: h.b}) == h.part
+		h.locked = fits && h.entry.word.CompareAndSwap(h.word, h.word|locked)
 	}
 	return h.locked
 }

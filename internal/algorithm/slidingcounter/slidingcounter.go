@@ -78,22 +78,23 @@ func (s *State) Refund(l *weir.Limit, n, takenAt, now int64) {
 
 // Decision describes the state for a next request of cost units.
 func (s *State) Decision(l *weir.Limit, cost, now int64) weir.Decision {
-	return s.DecisionOf(l, s.Available(l, now), cost, now)
+	var d weir.Decision
+	s.Describe(l, s.Available(l, now), cost, now, &d)
+	return d
 }
 
-// DecisionOf is Decision where what is available is known: a charge of n units leaves n less.
-func (s *State) DecisionOf(l *weir.Limit, available, cost, now int64) weir.Decision {
-	d := weir.Decision{Remaining: max(0, available), At: weir.Instant(now)}
+// Describe is Decision where what is available is known: a charge of n units leaves n less.
+func (s *State) Describe(l *weir.Limit, available, cost, now int64, d *weir.Decision) {
+	d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay, d.At = max(0, available), 0, 0, 0, weir.Instant(now)
 	if last, used := s.lastUsed(); used {
 		d.ResetAfter = algorithm.Micros((last+l.Slices()+1)*l.Slice() - now)
 	}
 	switch {
 	case cost > l.Capacity():
 		d.RetryAfter = weir.Never
-	case algorithm.Fit(available, cost, 1) == 0:
+	case available < cost || available < 0:
 		d.RetryAfter = algorithm.Micros(s.grantable(l, cost, now) - now)
 	}
-	return d
 }
 
 // Adopt reads a state that was written under the numbers of another limit. A slice's
