@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"time"
 )
 
 // A Limiter asks one store about one or several limits of one key, all in one decision.
