@@ -41,7 +41,7 @@ type File struct {
 	Store          string   // "memory", or the URL of a Redis; "": the file does not say
 	Nodes          int      // how many processes share the store; 0: the file does not say
 	TrustedProxies []string // addresses and networks
-	ClientHeader   string   // "X-Forwarded-For" or "Forwarded"; "": the file does not say
+	ClientHeader   string   // "X-Forwarded-For", "Forwarded", "X-Real-IP" or "CF-Connecting-IP"; "": the file does not say
 
 	Allow    map[string]List // by component, such as "client.ip"; who is named meets no rule
 	Deny     map[string]List // who is named is refused; it beats Allow
