@@ -117,7 +117,7 @@ func (v *server) start(ctx context.Context, given func(flag string) bool, signal
 	if sources, err = v.flags.law.addSets(ctx, v.law, sources); err != nil {
 		return err
 	}
-	if sources, err = v.openLedger(sources); err != nil {
+	if sources, err = v.openLedger(ctx, sources); err != nil {
 		return err
 	}
 	store, err := openStore(ctx, v.law.store, v.log)
@@ -130,15 +130,30 @@ func (v *server) start(ctx context.Context, given func(flag string) bool, signal
 	if v.store, local, err = v.layers(store); err != nil {
 		return err
 	}
-	if v.gate, err = gate.New(v.store, v.law.set, gate.WithLocal(local), gate.WithObserver(v.metrics.Verdict),
-		gate.WithObserver((&outage{log: v.log}).verdict)); err != nil {
+	opts := []gate.Option{gate.WithLocal(local), gate.WithBudget(v.budget()), gate.WithObserver(v.metrics.Verdict),
+		gate.WithObserver((&outage{log: v.log}).verdict)}
+	if register, shared := store.(gate.Register); shared {
+		opts = append(opts, gate.WithRegister(register))
+	}
+	if v.gate, err = gate.New(v.store, v.law.set, opts...); err != nil {
 		return err
 	}
 	v.live = &live{log: v.log, gate: v.gate, stack: v.stack, metrics: v.metrics, law: v.law, given: given}
+	if v.flags.law.ledger == "" {
+		v.live.optional = ledgerLayer
+	}
 	if err := v.live.start(sources, v.flags.law.wait, signals); err != nil {
 		return err
 	}
 	return v.openDoors(listeners)
+}
+
+// budget is what a whole decision may take: as long as one call of Redis.
+func (v *server) budget() time.Duration {
+	if v.law.store.url == memory {
+		return 0
+	}
+	return v.law.store.timeout
 }
 
 // layers are what the gate asks, and the local store that stands in for it. What is counted in
@@ -152,7 +167,7 @@ func (v *server) layers(store weir.Store) (top, local weir.Store, err error) {
 		return store, nil, err
 	}
 	v.stack.follow(v.law.set)
-	return v.stack.top, v.stack.local, nil
+	return v.stack.Store, v.stack.Local, nil
 }
 
 func (v *server) openDoors(listeners listeners) error {
