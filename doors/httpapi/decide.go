@@ -59,9 +59,6 @@ func (a *api) peek(ctx context.Context, c *call) error {
 }
 
 func (a *api) acquire(ctx context.Context, c *call) error {
-	if err := c.bounded(); err != nil {
-		return err
-	}
 	return a.decideOne(ctx, c)
 }
 
