@@ -3,7 +3,6 @@ package gate
 import (
 	"cmp"
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -20,26 +19,22 @@ type Question struct {
 }
 
 // DecideBatch is Decide of each question, with one call of the store for all of them where the
-// store is a weir.Batcher. Questions that share a key under one limit are decided in the order in
-// which they stand, others in any order. A question with Ask.Times above 1 takes a call of its own.
+// store is a weir.Batcher, and one more for shadow rules and candidates. Questions that share a key
+// under one limit are decided in the order in which they stand, others in any order. A question with
+// Ask.Times above 1 takes calls of its own.
 func (g *Gate) DecideBatch(ctx context.Context, questions []Question) {
 	var began time.Time
 	if len(g.observers) > 0 {
 		began = time.Now()
 	}
 	for rest := questions; len(rest) > 0; {
-		n := slices.IndexFunc(rest, func(q Question) bool { return q.Ask.Times > 1 })
-		switch {
-		case n < 0:
-			g.decideTogether(ctx, rest)
-			n = len(rest)
-		case n > 0:
+		n := g.togetherWith(rest)
+		if n > 1 {
 			g.decideTogether(ctx, rest[:n])
-		default:
+		} else {
 			q := &rest[0]
 			q.Verdict.start(g, q.Ask.Times)
 			q.Err = g.decide(ctx, q.Request, &q.Ask, q.Verdict)
-			n = 1
 		}
 		rest = rest[n:]
 	}
@@ -49,19 +44,20 @@ func (g *Gate) DecideBatch(ctx context.Context, questions []Question) {
 	}
 }
 
+// togetherWith is how many questions, from the first on, can be decided together.
+func (g *Gate) togetherWith(questions []Question) int {
+	n := 0
+	for g.batcher != nil && n < len(questions) && questions[n].Ask.Times <= 1 {
+		n++
+	}
+	return max(n, 1)
+}
+
 // A batch is what one call of the store decides. It is used again.
 type batch struct {
 	requests []weir.Request
-	parts    []part
-	late     []weir.Request // followers that were not asked, and matter all the same
+	places   []int // of a question's first request; −1: it has none
 	back     []charge
-}
-
-// A part is one question's requests: that of the claims that count, if there are any, then those
-// of its followers.
-type part struct {
-	done  bool // the store need not be asked
-	first int
 }
 
 // A charge is one that has to be given back.
@@ -70,124 +66,101 @@ type charge struct {
 	at    weir.Instant
 }
 
+// decideTogether decides questions of at most one time each: first the claims that count, then the
+// followers of those that passed.
 func (g *Gate) decideTogether(ctx context.Context, questions []Question) {
 	b := g.batches.Get().(*batch)
 	defer g.batches.Put(b)
 	defer b.empty()
 	set := g.set.Load()
 	for i := range questions {
+		b.prepare(g, set, &questions[i])
+	}
+	b.send(ctx, g)
+	for i := range questions {
+		q := &questions[i]
+		if place := b.places[i]; place >= 0 {
+			r := &b.requests[place]
+			q.Err = g.enforced(ctx, q.Ask.Times, q.Verdict, r.Granted, r.Err)
+		}
+	}
+	g.followTogether(ctx, b, questions)
+	g.countAll(ctx, questions)
+}
+
+// prepare makes the claims of a question.
+func (b *batch) prepare(g *Gate, set *rules.Set, q *Question) {
+	v := q.Verdict
+	v.start(g, q.Ask.Times)
+	var done bool
+	if done, q.Err = v.prepare(set, q.Request, &q.Ask); !done {
+		v.follow(q.Request, &q.Ask)
+	}
+	if done || v.enforced == 0 {
+		b.places = append(b.places, -1)
+		if !done {
+			v.Granted = q.Ask.Times
+		}
+		return
+	}
+	b.places = append(b.places, len(b.requests))
+	b.add(v, 0, v.enforced, q.Ask.Times)
+}
+
+// followTogether asks about the followers that matter.
+func (g *Gate) followTogether(ctx context.Context, b *batch, questions []Question) {
+	clear(b.requests)
+	b.requests = b.requests[:0]
+	for i := range questions {
 		q := &questions[i]
 		v := q.Verdict
-		v.start(g, q.Ask.Times)
-		var done bool
-		done, q.Err = v.prepare(set, q.Request, &q.Ask)
-		if !done {
-			v.follow(q.Request, &q.Ask)
+		for j := range v.followers {
+			f := &v.followers[j]
+			if f.err = v.Err; q.Err != nil || f.err != nil || f.from == f.to || !v.keeps(f, &q.Ask) {
+				continue
+			}
+			b.add(v, f.from, f.to, q.Ask.Times)
+			f.request = len(b.requests)
 		}
-		b.add(v, &q.Ask, done)
 	}
-	g.send(ctx, b.requests)
+	b.send(ctx, g)
 	for i := range questions {
-		if q := &questions[i]; !b.parts[i].done {
-			q.Err = g.finish(ctx, b, i, &q.Ask, q.Verdict)
+		q := &questions[i]
+		if q.Err != nil {
+			continue
+		}
+		b.answer(q.Verdict)
+		g.tellFollowers(&q.Ask, q.Verdict)
+	}
+}
+
+// answer brings followers what the store said.
+func (b *batch) answer(v *Verdict) {
+	for i := range v.followers {
+		if f := &v.followers[i]; f.request > 0 {
+			r := &b.requests[f.request-1]
+			f.granted, f.err = r.Granted, r.Err
 		}
 	}
-	g.send(ctx, b.late)
-	for i := range questions {
-		if q := &questions[i]; q.Err == nil {
-			g.tellFollowers(b, &q.Ask, q.Verdict)
-		}
+}
+
+func (b *batch) send(ctx context.Context, g *Gate) {
+	if len(b.requests) > 0 {
+		g.batcher.DecideBatch(ctx, b.requests)
 	}
-	g.giveBack(ctx, b.back)
-	g.countAll(ctx, questions)
 }
 
 func (b *batch) empty() {
 	clear(b.requests)
-	clear(b.late)
 	clear(b.back)
-	b.requests, b.parts, b.late, b.back = b.requests[:0], b.parts[:0], b.late[:0], b.back[:0]
+	b.requests, b.places, b.back = b.requests[:0], b.places[:0], b.back[:0]
 }
 
-// add appends the requests of a verdict whose claims are made.
-func (b *batch) add(v *Verdict, ask *Ask, done bool) {
-	b.parts = append(b.parts, part{done, len(b.requests)})
-	if done {
-		return
-	}
+// add appends a request of some of a verdict's claims.
+func (b *batch) add(v *Verdict, from, to int, times int64) *weir.Request {
 	decisions := v.room(len(v.claims))
-	if n := v.enforced; n > 0 {
-		b.requests = append(b.requests, weir.Request{Claims: v.claims[:n:n], Times: ask.Times, Decisions: decisions[:n:n]})
-	}
-	for i := range v.followers {
-		if f := &v.followers[i]; f.from < f.to {
-			r := weir.Request{Claims: v.claims[f.from:f.to:f.to], Times: ask.Times, Decisions: decisions[f.from:f.to:f.to]}
-			r.Follows = v.enforced > 0 && ask.Times > 0
-			b.requests = append(b.requests, r)
-		}
-	}
-}
-
-// send decides the requests. A store that is no Batcher is asked about a follower only where
-// that still matters.
-func (g *Gate) send(ctx context.Context, requests []weir.Request) {
-	if batcher, ok := g.store.(weir.Batcher); ok {
-		if len(requests) > 0 {
-			batcher.DecideBatch(ctx, requests)
-		}
-		return
-	}
-	var away error // why followers are not asked
-	for i := range requests {
-		r := &requests[i]
-		if r.Follows && away != nil {
-			r.Granted, r.Err = 0, away
-			continue
-		}
-		r.Granted, r.Err = g.store.Decide(ctx, r.Claims, r.Times, r.Decisions)
-		switch {
-		case r.Err != nil:
-			away = r.Err
-		case !r.Follows && r.Granted == 0:
-			away = weir.ErrNotAsked
-		case !r.Follows:
-			away = nil
-		}
-	}
-}
-
-// finish says what the answers of the store to the nth question come to.
-func (g *Gate) finish(ctx context.Context, b *batch, n int, ask *Ask, v *Verdict) error {
-	requests := b.requests[b.parts[n].first:]
-	v.Granted = ask.Times
-	if v.enforced > 0 {
-		first := &requests[0]
-		requests = requests[1:]
-		v.Granted = 0
-		if err := g.enforced(ctx, ask.Times, v, first.Granted, first.Err); err != nil {
-			return err
-		}
-	}
-	for i := range v.followers {
-		f := &v.followers[i]
-		if f.from == f.to {
-			continue
-		}
-		r := &requests[0]
-		requests = requests[1:]
-		f.granted, f.err = r.Granted, r.Err
-		switch keeps := v.keeps(g, f, ask); {
-		case keeps && errors.Is(r.Err, weir.ErrNotAsked):
-			b.late = append(b.late, *r)
-			f.late = len(b.late)
-			b.late[f.late-1].Follows = false
-		case !keeps && r.Err == nil && r.Granted > 0:
-			for j := f.from; j < f.to; j++ {
-				b.back = append(b.back, charge{v.claims[j], v.decisions[j].At})
-			}
-		}
-	}
-	return nil
+	b.requests = append(b.requests, weir.Request{Claims: v.claims[from:to:to], Times: times, Decisions: decisions[from:to:to]})
+	return &b.requests[len(b.requests)-1]
 }
 
 // giveBack refunds what followers were granted beside requests that did not pass. What goes wrong

@@ -81,7 +81,7 @@ func (v *Verdict) followCandidate(r *rules.Request, i int, ask *Ask) {
 
 // tellCandidate notes what a candidate says beside its rule.
 func (g *Gate) tellCandidate(ask *Ask, v *Verdict, f *follower) {
-	times := v.asks(g, f, ask)
+	times := v.asks(f, ask)
 	if f.err != nil || times == 0 {
 		return
 	}

@@ -4,19 +4,19 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 
+	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/rules"
 )
 
-// A follower is a shadow rule or a candidate, beside the claims that count. It is asked in the same
-// call of the store, before it is known whether the request passes: where that makes it void, what
-// it was granted is given back.
+// A follower is a shadow rule or a candidate, beside the claims that count.
 type follower struct {
 	rule     *rules.Rule
 	live     int   // of a candidate: the place of the first claim of its rule; of a shadow rule: −1
 	from, to int   // its claims; none where it lacks a key
 	granted  int64 // of the requests
-	late     int   // 1 + its place among the requests that are asked afterwards
+	request  int   // 1 + the place of its request in a batch
 	why      Why   // why it has no claims
 	err      error // the store's
 }
@@ -49,26 +49,60 @@ func (v *Verdict) follow(r *rules.Request, ask *Ask) {
 	}
 }
 
-// decideWithFollowers decides a request that has some.
+// decideWithFollowers decides a request that has some, in the same call of the store: before it is
+// known whether the request passes. Where that makes a follower void, what it was granted is given
+// back, by a call more.
 func (g *Gate) decideWithFollowers(ctx context.Context, ask *Ask, v *Verdict) error {
-	if ask.Times > 1 {
+	if ask.Times > 1 || g.batcher == nil {
 		return g.decideInTurn(ctx, ask, v)
 	}
 	b := g.batches.Get().(*batch)
 	defer g.batches.Put(b)
 	defer b.empty()
-	b.add(v, ask, false)
-	g.send(ctx, b.requests)
-	if err := g.finish(ctx, b, 0, ask, v); err != nil {
-		return err
+	if v.enforced > 0 {
+		b.add(v, 0, v.enforced, ask.Times)
 	}
-	g.send(ctx, b.late)
-	g.tellFollowers(b, ask, v)
+	for i := range v.followers {
+		if f := &v.followers[i]; f.from < f.to {
+			b.add(v, f.from, f.to, ask.Times).Follows = v.enforced > 0 && ask.Times > 0
+			f.request = len(b.requests)
+		}
+	}
+	b.send(ctx, g)
+	v.Granted = ask.Times
+	if v.enforced > 0 {
+		v.Granted = 0
+		first := &b.requests[0]
+		if err := g.enforced(ctx, ask.Times, v, first.Granted, first.Err); err != nil {
+			return err
+		}
+	}
+	b.answer(v)
+	g.late(ctx, ask, v)
+	for i := range v.followers {
+		if f := &v.followers[i]; f.err == nil && f.granted > 0 && !v.keeps(f, ask) {
+			for j := f.from; j < f.to; j++ {
+				b.back = append(b.back, charge{v.claims[j], v.decisions[j].At})
+			}
+		}
+	}
+	g.tellFollowers(ask, v)
 	g.giveBack(ctx, b.back)
 	if v.counts(ask.Times) {
 		g.count(ctx, ask.Times, v)
 	}
 	return nil
+}
+
+// late asks about candidates that were left out because the request is refused: where nothing but
+// their own rule refuses it, they matter.
+func (g *Gate) late(ctx context.Context, ask *Ask, v *Verdict) {
+	for i := range v.followers {
+		f := &v.followers[i]
+		if errors.Is(f.err, weir.ErrNotAsked) && v.keeps(f, ask) {
+			f.granted, f.err = g.store.Decide(ctx, v.claims[f.from:f.to], ask.Times, v.decisions[f.from:f.to])
+		}
+	}
 }
 
 // decideInTurn decides several identical requests: how many followers are asked about depends on
@@ -89,15 +123,15 @@ func (g *Gate) decideInTurn(ctx context.Context, ask *Ask, v *Verdict) error {
 		if f.from == f.to {
 			continue
 		}
-		times := v.asks(g, f, ask)
 		f.err = failed
-		if failed != nil || times == 0 {
+		if failed != nil || !v.keeps(f, ask) {
 			continue
 		}
+		times := v.asks(f, ask)
 		f.granted, f.err = g.store.Decide(ctx, v.claims[f.from:f.to], times, decisions[f.from:f.to])
 		failed = f.err
 	}
-	g.tellFollowers(nil, ask, v)
+	g.tellFollowers(ask, v)
 	if v.counts(ask.Times) {
 		g.count(ctx, ask.Times, v)
 	}
@@ -106,35 +140,32 @@ func (g *Gate) decideInTurn(ctx context.Context, ask *Ask, v *Verdict) error {
 
 // asks is about how many of the requests a follower is asked, now that it is known what becomes of
 // them.
-func (v *Verdict) asks(g *Gate, f *follower, ask *Ask) int64 {
+func (v *Verdict) asks(f *follower, ask *Ask) int64 {
 	if f.live < 0 {
-		return v.Granted
+		return min(v.Granted, ask.Times)
 	}
 	times, ok := v.comparable(f.live, ask.Times)
-	if !ok || v.about[f.live].by != g.store {
+	if !ok || v.about[f.live].by != v.gate.store {
 		return 0
 	}
 	return times
 }
 
 // keeps reports whether what a follower says matters.
-func (v *Verdict) keeps(g *Gate, f *follower, ask *Ask) bool {
-	if f.live >= 0 && v.about[f.live].by != g.store {
+func (v *Verdict) keeps(f *follower, ask *Ask) bool {
+	if f.live >= 0 && v.about[f.live].by != v.gate.store {
 		return false
 	}
-	return ask.Times == 0 || v.asks(g, f, ask) > 0
+	return ask.Times == 0 || v.asks(f, ask) > 0
 }
 
 // tellFollowers notes what followers say, and leaves out the claims of those that do not matter.
-func (g *Gate) tellFollowers(b *batch, ask *Ask, v *Verdict) {
+func (g *Gate) tellFollowers(ask *Ask, v *Verdict) {
 	n := v.enforced
 	for i := range v.followers {
 		f := &v.followers[i]
-		if !v.keeps(g, f, ask) {
+		if !v.keeps(f, ask) {
 			continue
-		}
-		if f.late > 0 {
-			f.granted, f.err = b.late[f.late-1].Granted, b.late[f.late-1].Err
 		}
 		switch {
 		case f.live >= 0:

@@ -12,17 +12,25 @@
 //
 // # Shadow rules
 //
-// A rule in mode shadow is asked when all enforced rules have granted, each by itself and
-// on keys of its own: it changes nobody's budget and nobody's answer, and costs a call of
-// the store. What it says stands in the verdict. A rule with an enforce_percent is a shadow
-// rule for the keys that it is not enforced for.
+// A rule in mode shadow is asked where all enforced rules grant, each by itself and on keys of its
+// own: it changes nobody's budget and nobody's answer. What it says stands in the verdict. A rule
+// with an enforce_percent is a shadow rule for the keys that it is not enforced for.
 //
 // # Candidates
 //
-// A rule's candidate is asked when the decision has fallen, about what all others would grant:
-// also where the rule itself refuses. It is counted under a name of its own, as if it were in
-// the rule's place, and changes nobody's answer. It costs a call of the store. It is not asked
-// about keys with an override, about who is banned, and while the store does not answer.
+// A rule's candidate is asked about what all others would grant: also where the rule itself refuses.
+// It is counted under a name of its own, as if it were in the rule's place, and changes nobody's
+// answer. It is not asked about keys with an override, about clients that are banned, and while the
+// store does not answer.
+//
+// # Calls of the store
+//
+// Where the store is a weir.Batcher, shadow rules and candidates join the call of the enforced
+// rules. That call is made before it is known whether the request passes: where it does not, what
+// they were charged is given back by a call more, and until then concurrent requests meet it. A
+// layer that refuses without asking the store leaves them out. DecideBatch decides many requests in
+// one call, and asks about shadow rules and candidates in a second, when it is known which pass.
+// After an error of the store nothing more is asked.
 //
 // # Bans
 //
@@ -60,7 +68,8 @@ type Gate struct {
 	now          func() time.Time
 	list         banList
 	trials       atomic.Pointer[map[*rules.Rule]*trial]
-	batches      sync.Pool // of *batch
+	batcher      weir.Batcher // store, if it is one
+	batches      sync.Pool    // of *batch
 	swapping     sync.Mutex
 	observers    []func(*Verdict)
 }
@@ -89,6 +98,7 @@ func New(store weir.Store, set *rules.Set, opts ...Option) (*Gate, error) {
 		return nil, errors.New("gate: the store is nil; give one, such as memstore.New()")
 	}
 	g := &Gate{store: store, now: time.Now}
+	g.batcher, _ = store.(weir.Batcher)
 	g.batches.New = func() any { return new(batch) }
 	for _, opt := range opts {
 		opt(g)

@@ -206,7 +206,7 @@ func (s *stack) addCeiling() error {
 
 // A closing store closes something else with it.
 type closing struct {
-	weir.Store
+	*recall.Store
 	after func()
 }
 
