@@ -40,6 +40,7 @@ type Store struct {
 	start   time.Time
 	epoch   int64 // µs since 1970 at start
 	maxKeys int64
+	apart   bool   // newcomers to a full store share no key
 	empty   *large // read as the state of a key never used; nobody writes it
 
 	closed   atomic.Bool
@@ -73,6 +74,11 @@ func WithClock(now func() weir.Instant) Option {
 func WithMaxKeys(n int) Option {
 	return func(s *Store) { s.maxKeys = int64(max(1, n)) }
 }
+
+// WithoutOverflow has a full store return [ErrFull] to newcomers of any limit, instead of one overflow key that they
+// share, and describe keys that it does not hold as never used: for programs that choose themselves what a newcomer
+// to a full store gets, such as package layers/ceiling, which lets it pass.
+func WithoutOverflow() Option { return func(s *Store) { s.apart = true } }
 
 // New makes an empty store.
 func New(options ...Option) *Store {

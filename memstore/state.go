@@ -108,7 +108,7 @@ func charge(c *weir.Claim, s state, n, now int64) state {
 func refund(c *weir.Claim, s state, takenAt, now int64) (after state, ok bool) {
 	switch c.Limit.Algorithm() {
 	case weir.AlgorithmTokenBucket:
-		b := bucket.Refund(c.Limit, bucket.State{At: s.a, Part: s.b}, c.Cost, now)
+		b := bucket.Cancel(c.Limit, bucket.State{At: s.a, Part: s.b}, c.Cost, algorithm.Due(c, takenAt), now)
 		return state{a: b.At, b: b.Part}, true
 	case weir.AlgorithmFixedWindow, weir.AlgorithmCalendar:
 		w := window.Refund(c.Limit, s.window(), c.Cost, takenAt, now)

@@ -35,7 +35,7 @@ func (t *transaction) start(s *Store, claims []weir.Claim) {
 	t.begun(s, claims)
 	for i := range claims {
 		t.find(i, claims[i].Key)
-		if t.place(i).node == nil && claims[i].Lease == "" && s.full(t.now) {
+		if t.place(i).node == nil && s.shares(&claims[i]) && s.full(t.now) {
 			t.overflow(i)
 		}
 	}
@@ -77,6 +77,9 @@ func (t *transaction) findAgain(i int) {
 	p := t.place(i)
 	p.node = t.store.shard(p.hash).table.Load().find(p.hash, p.key, t.claims[i].Limit)
 }
+
+// shares reports whether a claim may be decided on the overflow key.
+func (s *Store) shares(c *weir.Claim) bool { return c.Lease == "" && !s.apart }
 
 // overflow sends a claim to the key that newcomers of its limit share.
 func (t *transaction) overflow(i int) {
@@ -189,7 +192,7 @@ func (t *transaction) makeRoom(i int) error {
 	}
 	c := &t.claims[i]
 	switch {
-	case c.Lease == "":
+	case t.store.shares(c):
 		t.overflow(i)
 	case !c.Renew: // a renewal finds nothing, and takes nothing
 		return ErrFull

@@ -2,6 +2,7 @@
 package bucket
 
 import (
+	"math"
 	"math/bits"
 	"time"
 
@@ -85,6 +86,42 @@ func Refund(l *weir.Limit, s State, n, now int64) State {
 		return State{}
 	}
 	return s
+}
+
+// Cancel is Refund of a grant that was to act at due. Before that instant, units charged
+// later wait behind it, and giving back what they cost would hand out their instants twice.
+func Cancel(l *weir.Limit, s State, n, due, now int64) State {
+	if due > now {
+		n -= min(n, after(l, s, due))
+	}
+	return Refund(l, s, n, now)
+}
+
+// after is how many units were charged after a grant that is to act at due, in the future. Due
+// is rounded up to a microsecond; a bucket that steps repays a whole step at one instant, so
+// there it is the units that are still owed then.
+func after(l *weir.Limit, s State, due int64) int64 {
+	if l.Step() {
+		return max(0, settle(l, s, due).Part-l.Capacity())
+	}
+	whole, part := l.Interval().Times(l.Capacity())
+	whole, part = minus(s.At-due, s.Part, whole, part, l.Interval().Den)
+	if whole < 0 {
+		return 0
+	}
+	return unitsIn(l.Interval(), whole, part)
+}
+
+// unitsIn is how many units refill in whole + part/Den µs, rounded up.
+func unitsIn(interval *weir.Ratio, whole, part int64) int64 {
+	hi, lo := bits.Mul64(uint64(whole), uint64(interval.Den))
+	lo, carry := bits.Add64(lo, uint64(part), 0)
+	unit := uint64(interval.Whole*interval.Den + interval.Num)
+	if hi += carry; hi >= unit {
+		return math.MaxInt64
+	}
+	units, rest := bits.Div64(hi, lo, unit)
+	return int64(min(units, math.MaxInt64-1) + min(rest, 1))
 }
 
 // Decision describes the state for a next request of cost units.

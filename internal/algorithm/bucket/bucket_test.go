@@ -21,6 +21,7 @@ type twin struct {
 func (b *twin) Available(now int64) int64 { return bucket.Available(b.limit, b.state, now) }
 func (b *twin) Charge(n, now int64)       { b.state = bucket.Charge(b.limit, b.state, n, now) }
 func (b *twin) Refund(n, _, now int64)    { b.state = bucket.Refund(b.limit, b.state, n, now) }
+func (b *twin) Cancel(n, due, now int64)  { b.state = bucket.Cancel(b.limit, b.state, n, due, now) }
 func (b *twin) Decision(cost, now int64) weir.Decision {
 	return bucket.Decision(b.limit, b.state, cost, now)
 }
@@ -80,6 +81,16 @@ func (c *continuous) Refund(n, _, now int64) {
 	}
 }
 
+// Cancel keeps as many units as were charged after the grant: as many more as would have to be
+// refunded for the bucket to owe nothing at due.
+func (c *continuous) Cancel(n, due, now int64) {
+	if due > now {
+		over := new(big.Rat).Sub(c.full, new(big.Rat).Add(rat(due), c.worth(c.Capacity())))
+		n -= min(n, chance.First(func(k int64) bool { return k >= n || over.Cmp(c.worth(k)) <= 0 }))
+	}
+	c.Refund(n, 0, now)
+}
+
 // steps counts the periods since the mark, one by one.
 type steps struct {
 	*weir.Limit
@@ -130,6 +141,15 @@ func (s *steps) Refund(n, _, now int64) {
 	}
 	s.mark, s.missing = s.at(now)
 	s.missing = max(0, s.missing-n)
+}
+
+// Cancel keeps as many units as are still owed at due.
+func (s *steps) Cancel(n, due, now int64) {
+	if due > now {
+		_, missing := s.at(due)
+		n -= min(n, max(0, missing-s.Capacity()))
+	}
+	s.Refund(n, 0, now)
 }
 
 func pair(spec weir.Spec) chance.Pair {
