@@ -66,7 +66,7 @@ func (g *Gate) punish(ctx context.Context, list []punishing) {
 		return
 	}
 	// A client may leave before its refusal is counted, or hang up so that it is not.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), counting)
+	ctx, cancel := outlasting(ctx, counting)
 	defer cancel()
 	g.countRefusals(ctx, list)
 	for i := range list {

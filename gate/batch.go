@@ -27,6 +27,8 @@ func (g *Gate) DecideBatch(ctx context.Context, questions []Question) {
 	if len(g.observers) > 0 {
 		began = time.Now()
 	}
+	ctx, done := g.budget.begin(ctx)
+	defer done()
 	for rest := questions; len(rest) > 0; {
 		n := g.togetherWith(rest)
 		if n > 1 {
@@ -169,7 +171,7 @@ func (g *Gate) giveBack(ctx context.Context, charges []charge) {
 	if len(charges) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), counting)
+	ctx, cancel := outlasting(ctx, counting)
 	defer cancel()
 	slices.SortStableFunc(charges, func(a, b charge) int { return cmp.Compare(a.at, b.at) })
 	var claims []weir.Claim

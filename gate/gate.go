@@ -71,6 +71,7 @@ type Gate struct {
 	batcher      weir.Batcher // store, if it is one
 	batches      sync.Pool    // of *batch
 	swapping     sync.Mutex
+	budget       budget
 	observers    []func(*Verdict)
 }
 
@@ -166,6 +167,8 @@ func (g *Gate) Decide(ctx context.Context, r *rules.Request, ask Ask, v *Verdict
 	if len(g.observers) > 0 {
 		began = time.Now()
 	}
+	ctx, done := g.budget.begin(ctx)
+	defer done()
 	v.start(g, ask.Times)
 	err := g.decide(ctx, r, &ask, v)
 	g.conclude(v, err, began)
@@ -260,7 +263,7 @@ func (g *Gate) fallBack(ctx context.Context, times int64, v *Verdict, failure er
 	case errors.As(failure, &input):
 		return failure
 	}
-	if err := ctx.Err(); err != nil {
+	if err := callerLeft(ctx); err != nil {
 		return err
 	}
 	v.Err = failure

@@ -130,7 +130,7 @@ func (v *server) start(ctx context.Context, given func(flag string) bool, signal
 	if v.store, local, err = v.layers(store); err != nil {
 		return err
 	}
-	if v.gate, err = gate.New(v.store, v.law.set, gate.WithLocal(local), gate.WithObserver(v.metrics.Verdict),
+	if v.gate, err = gate.New(v.store, v.law.set, gate.WithLocal(local), gate.WithBudget(v.budget()), gate.WithObserver(v.metrics.Verdict),
 		gate.WithObserver((&outage{log: v.log}).verdict)); err != nil {
 		return err
 	}
@@ -139,6 +139,14 @@ func (v *server) start(ctx context.Context, given func(flag string) bool, signal
 		return err
 	}
 	return v.openDoors(listeners)
+}
+
+// budget is what a whole decision may take: as long as one call of Redis.
+func (v *server) budget() time.Duration {
+	if v.law.store.url == memory {
+		return 0
+	}
+	return v.law.store.timeout
 }
 
 // layers are what the gate asks, and the local store that stands in for it. What is counted in
@@ -152,7 +160,7 @@ func (v *server) layers(store weir.Store) (top, local weir.Store, err error) {
 		return store, nil, err
 	}
 	v.stack.follow(v.law.set)
-	return v.stack.top, v.stack.local, nil
+	return v.stack.Store, v.stack.Local, nil
 }
 
 func (v *server) openDoors(listeners listeners) error {

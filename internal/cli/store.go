@@ -29,7 +29,9 @@ type storeConfig struct {
 	timeout time.Duration // of a call of Redis
 	maxKeys int           // of memory
 	nodes   int           // that share it
-	without []string      // layers before Redis that are left out: layerWords
+	without []string      // layers before Redis that are left out: layers.Names
+
+	fallbackKeys int // that are counted beside Redis, for when it does not answer
 }
 
 func (c storeConfig) cluster() bool {

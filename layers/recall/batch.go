@@ -2,6 +2,7 @@ package recall
 
 import (
 	"context"
+	"slices"
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/layers/internal/partial"
@@ -47,7 +48,7 @@ func (s *Store) DecideBatch(ctx context.Context, requests []weir.Request) {
 		b.rest.Decide(ctx, s.next, requests)
 	}
 	for i := range requests {
-		s.learnFrom(&questions[i], &requests[i])
+		s.learnFrom(questions[i:], requests[i:])
 	}
 	clear(questions)
 }
@@ -72,10 +73,29 @@ func (s *Store) answers(q *question, r *weir.Request) bool {
 	return true
 }
 
-// learnFrom is learn from what the store said of the last of a request's times.
-func (s *Store) learnFrom(q *question, r *weir.Request) {
+// learnFrom is learn from what the store said of the last of the first request's times. Where a
+// request behind it shares a key, that one knows better: units may have come back in between.
+func (s *Store) learnFrom(questions []question, requests []weir.Request) {
+	q, r := &questions[0], &requests[0]
 	if !q.asked || q.answered || r.Err != nil || r.Decisions == nil {
 		return
 	}
-	s.learn(q, r.Claims, r.Decisions[len(r.Decisions)-len(r.Claims):])
+	said := r.Decisions[len(r.Decisions)-len(r.Claims):]
+	refuses := slices.ContainsFunc(said, func(d weir.Decision) bool { return d.RetryAfter != 0 })
+	if !refuses || outdated(q.hash[:len(r.Claims)], questions[1:], requests[1:]) {
+		return
+	}
+	s.learn(q, r.Claims, said)
+}
+
+// outdated reports whether one of some states is among those of requests.
+func outdated(states []uint64, questions []question, requests []weir.Request) bool {
+	for i := range requests {
+		for _, hash := range questions[i].hash[:min(len(requests[i].Claims), weir.MaxClaims)] {
+			if hash != 0 && slices.Contains(states, hash) {
+				return true
+			}
+		}
+	}
+	return false
 }

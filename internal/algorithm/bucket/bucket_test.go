@@ -321,8 +321,9 @@ func modes(t *rapid.T) (continuous, step *weir.Limit) {
 // Take is the steps it stands for.
 func TestTake(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		refill := rapid.SampledFrom([]int64{1, 2, 4, 5, 10, 1000}).Draw(t, "refill")
-		limit := weir.MustLimit("test", weir.GCRA(rapid.Int64Range(1, 50).Draw(t, "capacity"), refill, time.Second))
+		refill := rapid.SampledFrom([]int64{1, 2, 3, 7, 10, 999, 1000, 4093}).Draw(t, "refill")
+		overdraft := rapid.SampledFrom([]int64{0, 0, 1, 20}).Draw(t, "overdraft")
+		limit := weir.MustLimit("test", weir.Borrowing(rapid.Int64Range(1, 50).Draw(t, "capacity"), refill, time.Second, overdraft))
 		if !bucket.Short(limit) {
 			t.Fatalf("%s is not short", limit)
 		}
@@ -334,7 +335,7 @@ func TestTake(t *testing.T) {
 				state = bucket.Charge(limit, state, cost, now)
 			}
 			available := bucket.Available(limit, state, now)
-			after, remaining, retry, reset, granted, ok := bucket.Take(limit, state.At, cost, now)
+			after, remaining, retry, reset, delay, granted, ok := bucket.Take(limit, state, cost, now)
 			if ok != (available >= 0) {
 				t.Fatalf("%s, %d available: Take says ok %v", limit, available, ok)
 			}
@@ -348,9 +349,9 @@ func TestTake(t *testing.T) {
 				state = bucket.Charge(limit, state, cost, now)
 			}
 			want := bucket.Decision(limit, state, cost, now)
-			got := weir.Decision{Remaining: remaining, RetryAfter: retry, ResetAfter: reset, At: weir.Instant(now)}
-			if got != want || after != state.At {
-				t.Fatalf("%s: %+v full at %d, want %+v full at %d", limit, got, after, want, state.At)
+			got := weir.Decision{Remaining: remaining, RetryAfter: retry, ResetAfter: reset, Delay: delay, At: weir.Instant(now)}
+			if got != want || after != state {
+				t.Fatalf("%s: %+v full at %v, want %+v full at %v", limit, got, after, want, state)
 			}
 		}
 	})

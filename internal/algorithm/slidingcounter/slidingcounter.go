@@ -77,7 +77,11 @@ func (s *State) Refund(l *weir.Limit, n, takenAt, now int64) {
 
 // Decision describes the state for a next request of cost units.
 func (s *State) Decision(l *weir.Limit, cost, now int64) weir.Decision {
-	available := s.Available(l, now)
+	return s.DecisionOf(l, s.Available(l, now), cost, now)
+}
+
+// DecisionOf is Decision where what is available is known: a charge of n units leaves n less.
+func (s *State) DecisionOf(l *weir.Limit, available, cost, now int64) weir.Decision {
 	d := weir.Decision{Remaining: max(0, available), At: weir.Instant(now)}
 	if last, used := s.lastUsed(); used {
 		d.ResetAfter = algorithm.Micros((last+l.Slices()+1)*l.Slice() - now)
@@ -120,6 +124,9 @@ func Convert(s *State, width int64, to *weir.Limit) *State {
 	}
 	return converted
 }
+
+// Bytes is about the memory of the counts.
+func (s *State) Bytes() int64 { return int64(len(s.counts)) * 8 }
 
 // clock is the slice that now lies in and how many ticks of it have passed. A clock
 // before the newest slice reads as that slice's start, unless all of it was refunded: then
