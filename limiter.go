@@ -19,8 +19,17 @@ import (
 type Limiter struct {
 	store  Store
 	short  Shortcut // the store, if it is one and there is one limit; else nil
+	keyed  keyed    // the store, if it is one; else nil
 	limits []*Limit
 	pool   sync.Pool // of *call
+}
+
+// keyed is a store in the process that can decide one request of one key under several limits without claims: with the
+// arguments and results of Decide in memory, moving them takes as long as deciding.
+type keyed interface {
+	// DecideKey returns the worst limit, the fields of its Decision, and of all the longest Delay. ok is false, and
+	// nothing was done, where Decide must be asked: also to say what is wrong with the input.
+	DecideKey(key string, limits []*Limit, cost int64) (worst int, granted bool, remaining int64, retryAfter, resetAfter, delay time.Duration, at Instant, ok bool)
 }
 
 // An Answer is what a Limiter says. Beside an error it is zero: not allowed, without a Limit.
@@ -66,7 +75,7 @@ func NewLimiter(store Store, limits ...*Limit) (*Limiter, error) {
 	}
 	l := &Limiter{store: store, limits: append([]*Limit(nil), limits...)}
 	l.pool.New = func() any { return newCall(l.limits) }
-	if len(limits) == 1 {
+	if l.keyed, _ = store.(keyed); l.keyed == nil && len(limits) == 1 {
 		l.short, _ = store.(Shortcut)
 	}
 	return l, nil
@@ -132,6 +141,14 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 // decide asks the store once, by the shortest way it has. It fills in the answer field by
 // field: see call.answer.
 func (l *Limiter) decide(ctx context.Context, key string, cost int64) (answer Answer, err error) {
+	if l.keyed != nil {
+		worst, granted, remaining, retryAfter, resetAfter, delay, at, ok := l.keyed.DecideKey(key, l.limits, cost)
+		if ok {
+			answer.Allowed, answer.Limit = granted, l.limits[worst]
+			answer.Remaining, answer.RetryAfter, answer.ResetAfter, answer.Delay, answer.At = remaining, retryAfter, resetAfter, delay, at
+			return answer, nil
+		}
+	}
 	if l.short != nil {
 		granted, remaining, retryAfter, resetAfter, at, ok := l.short.Shortcut(key, l.limits[0], cost)
 		if ok {

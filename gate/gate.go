@@ -67,6 +67,7 @@ type Gate struct {
 	set          atomic.Pointer[rules.Set]
 	now          func() time.Time
 	list         banList
+	register     Register // nil: bans are listed by this process alone
 	trials       atomic.Pointer[map[*rules.Rule]*trial]
 	batcher      weir.Batcher // store, if it is one
 	batches      sync.Pool    // of *batch

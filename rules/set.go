@@ -33,6 +33,7 @@ type Rule struct {
 	group        int // 0: none
 	groupName    string
 	rank         uint64
+	reads        []reading
 	claims       int // that it adds to a decision, at most
 }
 

@@ -54,6 +54,10 @@ type File struct {
 	// Exceptions are laid over the rules. They come from a ledger: no file says them.
 	Exceptions []Exception
 
+	// Disabled are names of rules that are not in force, wherever they are from: source.Merge takes
+	// them out. They come from a ledger: no file says them.
+	Disabled []string
+
 	// Sets are the members of the sets that lists name. They come from a Redis: no file says
 	// them. A set that is missing here names nobody; see Set.LeftOut.
 	Sets map[string][]string

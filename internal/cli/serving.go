@@ -117,7 +117,7 @@ func (v *server) start(ctx context.Context, given func(flag string) bool, signal
 	if sources, err = v.flags.law.addSets(ctx, v.law, sources); err != nil {
 		return err
 	}
-	if sources, err = v.openLedger(sources); err != nil {
+	if sources, err = v.openLedger(ctx, sources); err != nil {
 		return err
 	}
 	store, err := openStore(ctx, v.law.store, v.log)
@@ -130,11 +130,18 @@ func (v *server) start(ctx context.Context, given func(flag string) bool, signal
 	if v.store, local, err = v.layers(store); err != nil {
 		return err
 	}
-	if v.gate, err = gate.New(v.store, v.law.set, gate.WithLocal(local), gate.WithBudget(v.budget()), gate.WithObserver(v.metrics.Verdict),
-		gate.WithObserver((&outage{log: v.log}).verdict)); err != nil {
+	opts := []gate.Option{gate.WithLocal(local), gate.WithBudget(v.budget()), gate.WithObserver(v.metrics.Verdict),
+		gate.WithObserver((&outage{log: v.log}).verdict)}
+	if register, shared := store.(gate.Register); shared {
+		opts = append(opts, gate.WithRegister(register))
+	}
+	if v.gate, err = gate.New(v.store, v.law.set, opts...); err != nil {
 		return err
 	}
 	v.live = &live{log: v.log, gate: v.gate, stack: v.stack, metrics: v.metrics, law: v.law, given: given}
+	if v.flags.law.ledger == "" {
+		v.live.optional = ledgerLayer
+	}
 	if err := v.live.start(sources, v.flags.law.wait, signals); err != nil {
 		return err
 	}

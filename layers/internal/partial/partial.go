@@ -91,7 +91,8 @@ func Decide(ctx context.Context, next weir.Store, requests []weir.Request) {
 	}
 }
 
-// decideAlone decides a request of which each time is described by itself.
+// decideAlone decides a request of which each time is described by itself: of a store without
+// batches, times that are described are decided one after the other.
 func decideAlone(ctx context.Context, next weir.Store, r *weir.Request) {
 	n := len(r.Claims)
 	if r.Decisions == nil || r.Times <= 1 {
