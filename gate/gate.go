@@ -59,6 +59,7 @@ type Gate struct {
 	set          atomic.Pointer[rules.Set]
 	now          func() time.Time
 	list         banList
+	register     Register // nil: bans are listed by this process alone
 	trials       atomic.Pointer[map[*rules.Rule]*trial]
 	swapping     sync.Mutex
 	budget       budget

@@ -43,7 +43,7 @@ type File struct {
 	Nodes          int      // how many processes share the store; 0: the file does not say
 	FallbackKeys   int      // how many keys each of them counts for when it does not answer; 0: the file does not say
 	TrustedProxies []string // addresses and networks
-	ClientHeader   string   // "X-Forwarded-For" or "Forwarded"; "": the file does not say
+	ClientHeader   string   // "X-Forwarded-For", "Forwarded", "X-Real-IP" or "CF-Connecting-IP"; "": the file does not say
 	PathForm       []string // words of pathform.Parse: the form that paths have before they are matched; none: strict
 
 	Allow    map[string]List // by component, such as "client.ip"; who is named meets no rule
@@ -53,6 +53,10 @@ type File struct {
 
 	// Exceptions are laid over the rules. They come from a ledger: no file says them.
 	Exceptions []Exception
+
+	// Disabled are names of rules that are not in force, wherever they are from: source.Merge takes
+	// them out. They come from a ledger: no file says them.
+	Disabled []string
 
 	// Sets are the members of the sets that lists name. They come from a Redis: no file says
 	// them. A set that is missing here names nobody; see Set.LeftOut.

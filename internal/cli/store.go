@@ -188,6 +188,22 @@ func (l *lateStore) Reset(ctx context.Context, claims []weir.Claim) error {
 	return l.unreachable(claims, 0, nil)
 }
 
+// Register implements gate.Register.
+func (l *lateStore) Register(ctx context.Context, register, name, note string, last time.Duration) error {
+	if redis := l.redis.Load(); redis != nil {
+		return redis.Register(ctx, register, name, note, last)
+	}
+	return l.unreachable(nil, 0, nil)
+}
+
+// Registered implements gate.Register.
+func (l *lateStore) Registered(ctx context.Context, register string) (map[string]string, error) {
+	if redis := l.redis.Load(); redis != nil {
+		return redis.Registered(ctx, register)
+	}
+	return nil, l.unreachable(nil, 0, nil)
+}
+
 // Close implements weir.Store. It waits for the attempt that is under way.
 func (l *lateStore) Close() error {
 	l.stop()
