@@ -9,7 +9,7 @@ FUZZ = 2000x
 # A checkout that belongs to somebody else must build too.
 export GOFLAGS := $(GOFLAGS) -buildvcs=false
 
-.PHONY: test tools check fuzz cover race run bench fmt
+.PHONY: test tools check fuzz cover race run bench fmt diagrams
 
 # The last lines are those of go test.
 test: tools check fuzz cover race
@@ -83,3 +83,7 @@ bench:
 
 fmt:
 	gofmt -w .
+
+# diagrams draws the pictures of the pages anew; it needs Graphviz.
+diagrams:
+	docs/img/draw.sh $(notdir $(wildcard docs/img/*.dot))

@@ -223,7 +223,7 @@ func (c *call) answer(answer *Answer) {
 // least remaining. Of equal ones the first decides.
 func Worse(a, b *Decision) bool {
 	if a.RetryAfter != b.RetryAfter {
-		return a.RetryAfter == Never || b.RetryAfter != Never && a.RetryAfter > b.RetryAfter
+		return a.RetryAfter > b.RetryAfter // Never is the longest
 	}
 	return a.Remaining < b.Remaining
 }

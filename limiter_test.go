@@ -305,6 +305,27 @@ func TestWorse(t *testing.T) {
 	}
 }
 
+// A program that sleeps RetryAfter, or the longest of several, must not spin.
+func TestNeverIsTheLongestWait(t *testing.T) {
+	if longest := weir.MaxUnits * time.Microsecond; max(longest, weir.Never) != weir.Never {
+		t.Errorf("Never is %d, which is shorter than %v", weir.Never, longest)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOn(t, memstore.New(), weir.PerMinute(5), weir.SlidingLog{Limit: 10, Window: time.Hour})
+		answer := must[weir.Answer](t)(l.AllowN(t.Context(), "key", 6))
+		if answer.Allowed || answer.Limit.Capacity() != 5 {
+			t.Errorf("the limit that can never grant did not decide: %+v", answer)
+		}
+		timer := time.NewTimer(answer.RetryAfter)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+			t.Errorf("a sleep of %v ended", answer.RetryAfter)
+		case <-time.After(100 * 365 * 24 * time.Hour):
+		}
+	})
+}
+
 func TestReset(t *testing.T) {
 	l, _ := drive(t, weir.PerMinute(2), weir.FixedWindow{Limit: 2, Window: time.Hour})
 	allow(t, l, 2)

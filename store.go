@@ -21,8 +21,10 @@ const (
 	// MaxLease is the longest lease id, in bytes.
 	MaxLease = 256
 
-	// Never is the RetryAfter of a cost that no wait makes grantable.
-	Never time.Duration = -1
+	// Never is the RetryAfter of a cost that no wait makes grantable: the longest Duration,
+	// so that a sleep of it does not end and it is the largest of several waits. Compare with
+	// it before adding to it. Wire formats write it as -1.
+	Never time.Duration = math.MaxInt64
 )
 
 // An Instant is a point of a store's time: whole microseconds since the Unix epoch.
@@ -50,7 +52,8 @@ type Decision struct {
 	// Remaining is how many units would be granted now, to one request, by this claim alone.
 	Remaining int64
 	// RetryAfter is 0 if a request of this claim's cost would be granted now; else the
-	// smallest wait after which it would be if nobody else comes; or Never.
+	// smallest wait after which it would be if nobody else comes; or [Never], which is
+	// longer than every other wait.
 	RetryAfter time.Duration
 	// ResetAfter is the smallest wait after which the state is as if never used.
 	ResetAfter time.Duration

@@ -79,7 +79,7 @@ func (l *limiting) describeDraft(h http.Header, v *verdict) {
 // describeWorst adds the fields that tell of one limit.
 func describeWorst(h http.Header, family Fields, limit *weir.Limit, d *weir.Decision) {
 	wait := d.RetryAfter
-	if wait <= 0 {
+	if wait == 0 || wait == weir.Never {
 		wait = d.ResetAfter
 	}
 	reset := seconds(wait)
@@ -106,9 +106,11 @@ func comma(buffer []byte) []byte {
 func appendLimit(buffer []byte, limit *weir.Limit, d *weir.Decision, allowed bool) []byte {
 	buffer = parameter(name(buffer, limit), "r", d.Remaining)
 	switch {
+	case d.RetryAfter == weir.Never:
+		return buffer
 	case d.RetryAfter > 0:
 		return parameter(buffer, "t", seconds(d.RetryAfter))
-	case d.RetryAfter == 0 && allowed:
+	case allowed:
 		return parameter(buffer, "t", seconds(d.ResetAfter))
 	}
 	return buffer

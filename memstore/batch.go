@@ -31,7 +31,9 @@ func (s *Store) decideEach(r *weir.Request) (granted int64, err error) {
 	told := len(r.Claims)
 	granted, ok := t.refuse(r.Times, r.Decisions[:told])
 	if !ok {
-		granted, told = t.takeEach(r.Times, r.Decisions)
+		if granted, told, err = t.takeEach(r.Times, r.Decisions); err != nil {
+			return 0, err
+		}
 	}
 	for i := told; i < len(r.Decisions); i++ {
 		r.Decisions[i] = r.Decisions[i-len(r.Claims)]
@@ -40,9 +42,11 @@ func (s *Store) decideEach(r *weir.Request) (granted int64, err error) {
 }
 
 // takeEach charges one by one, and says how many decisions it filled in.
-func (t *transaction) takeEach(times int64, decisions []weir.Decision) (granted int64, told int) {
-	t.lock()
+func (t *transaction) takeEach(times int64, decisions []weir.Decision) (granted int64, told int, err error) {
 	defer t.unlock()
+	if err := t.lock(); err != nil {
+		return 0, 0, err
+	}
 	n := len(t.claims)
 	granted = t.fit(times)
 	for range granted {
@@ -54,5 +58,5 @@ func (t *transaction) takeEach(times int64, decisions []weir.Decision) (granted 
 		t.decide(decisions[:n])
 		told = n
 	}
-	return granted, told
+	return granted, told, nil
 }

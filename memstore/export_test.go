@@ -16,3 +16,16 @@ func LoadLines(s *Store, text string) error {
 	}
 	return nil
 }
+
+// Expiries is how many expiries the store keeps.
+func Expiries(s *Store) (n int) {
+	for i := range s.shards {
+		s.shards[i].mu.Lock()
+		n += len(s.shards[i].soonest)
+		s.shards[i].mu.Unlock()
+	}
+	return n
+}
+
+// Examined is how many keys were looked at so far in search of room.
+func Examined(s *Store) int64 { return s.examined.Load() }

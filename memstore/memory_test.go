@@ -35,11 +35,3 @@ func TestBytesAKey(t *testing.T) {
 	}
 	runtime.KeepAlive(names)
 }
-
-func heap() uint64 {
-	runtime.GC()
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return m.HeapAlloc
-}

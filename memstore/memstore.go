@@ -7,7 +7,9 @@
 // A store that is full first drops keys that are indistinguishable from keys never used.
 // If there are none, a newcomer shares one overflow key with all other newcomers of its
 // limit: a flood of new keys can never erase the memory of a key that is being limited.
-// A newcomer that later gets a key of its own starts anew there. [Store.Stats] counts both.
+// A newcomer that later gets a key of its own starts anew there; what it had reserved before
+// is refunded to the overflow key. A newcomer to a concurrency limit gets [ErrFull] instead:
+// each lease belongs to its key. [Store.Stats] counts overflow and dropped keys.
 package memstore
 
 import (
@@ -44,6 +46,8 @@ type Store struct {
 	keys     atomic.Int64 // claimed places, of which some nodes are just being made
 	overflow atomic.Int64
 	dropped  atomic.Int64
+	examined atomic.Int64 // keys looked at in search of room, for tests
+	loans    loans
 	shards   [shards]shard
 }
 
@@ -133,8 +137,10 @@ func (s *Store) Decide(_ context.Context, claims []weir.Claim, times int64, deci
 	if granted, ok := t.refuse(times, decisions); ok {
 		return granted, nil
 	}
-	t.lock()
 	defer t.unlock()
+	if err := t.lock(); err != nil {
+		return 0, err
+	}
 	granted := t.fit(times)
 	if granted > 0 {
 		t.charge(granted)
@@ -164,8 +170,10 @@ func (s *Store) Charge(_ context.Context, claims []weir.Claim, decisions []weir.
 	}
 	var t transaction
 	t.start(s, claims)
-	t.lock()
 	defer t.unlock()
+	if err := t.lock(); err != nil {
+		return err
+	}
 	t.charge(1)
 	t.decide(decisions)
 	return nil
@@ -177,9 +185,9 @@ func (s *Store) Refund(_ context.Context, claims []weir.Claim, takenAt weir.Inst
 		return err
 	}
 	var t transaction
-	t.start(s, claims)
-	t.lock()
+	t.startRefund(s, claims, int64(takenAt))
 	defer t.unlock()
+	t.lockShards()
 	ok := t.refund(int64(takenAt))
 	t.decide(decisions)
 	if !ok {

@@ -1,6 +1,7 @@
 package memstore_test
 
 import (
+	"runtime"
 	"testing"
 
 	"github.com/weirproject/weir"
@@ -17,6 +18,15 @@ func subject(t testing.TB, clock func() weir.Instant) storetest.Handle {
 		return int(store.Stats().Keys), 0
 	}
 	return storetest.Handle{Store: store, Keys: keys}
+}
+
+// heap is what lies there after a collection; a second one takes what a sync.Pool held.
+func heap() uint64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
 }
 
 func TestVectors(t *testing.T) { storetest.Vectors(t, subject) }

@@ -36,11 +36,12 @@ func (s *Store) dropFrom(sh *shard, now int64) bool {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	if sh.earliest.Load() == unknown {
-		sh.look(now)
+		s.examined.Add(int64(sh.look(now)))
 	}
 	defer sh.settle()
 	for len(sh.soonest) > 0 && sh.soonest[0].at <= now {
 		next := &sh.soonest[0]
+		s.examined.Add(1)
 		if next.node.word.Load() == dead {
 			heap.Pop(&sh.soonest)
 			continue
@@ -60,8 +61,8 @@ func (s *Store) dropFrom(sh *shard, now int64) bool {
 	return false
 }
 
-// look learns when each key of the shard expires: once, when the store is first full.
-func (sh *shard) look(now int64) {
+// look learns when each key of the shard expires, and says how many keys there are.
+func (sh *shard) look(now int64) int {
 	sh.soonest = sh.soonest[:0]
 	for n := range sh.table.Load().all {
 		if !n.shared() {
@@ -71,6 +72,7 @@ func (sh *shard) look(now int64) {
 		}
 	}
 	heap.Init(&sh.soonest)
+	return len(sh.soonest)
 }
 
 // settle publishes when the shard's next key may expire.
@@ -82,21 +84,20 @@ func (sh *shard) settle() {
 	sh.earliest.Store(sh.soonest[0].at)
 }
 
-// entered tells a shard that keeps expiries of a new key. When that expires is looked up
-// when its turn comes: its first charge is still to be made.
+// entered tells a shard that keeps expiries of a key that may expire from now on: a new one, or one that was refunded.
+// When that is is looked up when its turn comes. An older entry of the key stays, and those of keys that were dropped:
+// where they are more than the keys there are, the heap is made anew.
 func (sh *shard) entered(n *node, now int64) {
-	if sh.earliest.Load() != unknown && !n.shared() {
-		heap.Push(&sh.soonest, expiry{now, n})
-		sh.settle()
+	if sh.earliest.Load() == unknown || n.shared() {
+		return
 	}
-}
-
-// sooner tells the shard that a refund may have brought a key's expiry forward: it will
-// look at all of them again. Keeping a heap right for each refund would cost them all.
-func (s *Store) sooner(p *place) {
-	if sh := s.shard(p.hash); sh.earliest.Load() != unknown && p.key != "" {
+	heap.Push(&sh.soonest, expiry{now, n})
+	if len(sh.soonest) > 2*sh.table.Load().live+16 {
 		sh.earliest.Store(unknown)
+		sh.soonest = nil
+		return
 	}
+	sh.settle()
 }
 
 // full reports whether a new key would find no room, without taking a lock.

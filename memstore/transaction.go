@@ -32,14 +32,31 @@ type place struct {
 
 // start finds what the claims are decided on.
 func (t *transaction) start(s *Store, claims []weir.Claim) {
+	t.begun(s, claims)
+	for i := range claims {
+		t.find(i, claims[i].Key)
+		if t.place(i).node == nil && claims[i].Lease == "" && s.full(t.now) {
+			t.overflow(i)
+		}
+	}
+}
+
+// startRefund finds what the claims were taken from at an instant: the overflow key for a newcomer to a store that
+// was full then, even if there is room for the key by now.
+func (t *transaction) startRefund(s *Store, claims []weir.Claim, takenAt int64) {
+	t.begun(s, claims)
+	for i := range claims {
+		t.find(i, claims[i].Key)
+		if s.overflow.Load() > 0 && s.loans.settle(t.place(i).hash, takenAt, claims[i].Cost) {
+			t.share(i)
+		}
+	}
+}
+
+func (t *transaction) begun(s *Store, claims []weir.Claim) {
 	t.store, t.claims, t.now = s, claims, s.now()
 	if len(claims) > len(t.few) {
 		t.more = make([]place, len(claims)-len(t.few))
-	}
-	for i := range claims {
-		if t.find(i, claims[i].Key); t.place(i).node == nil && s.full(t.now) {
-			t.overflow(i)
-		}
 	}
 }
 
@@ -64,6 +81,11 @@ func (t *transaction) findAgain(i int) {
 // overflow sends a claim to the key that newcomers of its limit share.
 func (t *transaction) overflow(i int) {
 	t.store.overflow.Add(1)
+	t.share(i)
+}
+
+// share has a claim decided on the overflow key.
+func (t *transaction) share(i int) {
 	t.find(i, "")
 	for j := range i {
 		if t.place(j).key == "" && t.place(j).twin == 0 && t.claims[j].Limit.SameState(t.claims[i].Limit) {
@@ -132,12 +154,23 @@ func (t *transaction) release(i int) bool {
 	return p.node.seq.Load() == p.seq && p.node.word.Load() == p.word
 }
 
-// lock takes the mutexes of the shards, in order, then the words of the nodes.
-func (t *transaction) lock() {
+// lock makes room for the keys that are new, and locks. The error is ErrFull.
+func (t *transaction) lock() error {
 	for i := range t.claims {
-		if p := t.place(i); p.node == nil && p.key != "" {
-			t.makeRoom(i)
+		if p := t.place(i); p.node != nil || p.key == "" {
+			continue
 		}
+		if err := t.makeRoom(i); err != nil {
+			return err
+		}
+	}
+	t.lockShards()
+	return nil
+}
+
+// lockShards takes the mutexes of the shards, in order, then the words of the nodes.
+func (t *transaction) lockShards() {
+	for i := range t.claims {
 		t.shards |= 1 << (t.place(i).hash >> (64 - shardBits))
 	}
 	for rest := t.shards; rest != 0; rest &= rest - 1 {
@@ -150,10 +183,18 @@ func (t *transaction) lock() {
 }
 
 // makeRoom claims a place for a new key, or sends it to the overflow key.
-func (t *transaction) makeRoom(i int) {
-	if t.place(i).claimed = t.store.room(t.now); !t.place(i).claimed {
-		t.overflow(i)
+func (t *transaction) makeRoom(i int) error {
+	if t.place(i).claimed = t.store.room(t.now); t.place(i).claimed {
+		return nil
 	}
+	c := &t.claims[i]
+	switch {
+	case c.Lease == "":
+		t.overflow(i)
+	case !c.Renew: // a renewal finds nothing, and takes nothing
+		return ErrFull
+	}
+	return nil
 }
 
 // load locks a node and reads its state under the numbers of the claim.
@@ -171,9 +212,10 @@ func (t *transaction) load(i int) {
 	p.state = adopt(p.node.limit.Load(), t.claims[i].Limit, p.node.state(), t.now)
 }
 
+// unlock ends what lock began, also where that failed.
 func (t *transaction) unlock() {
 	for i := range t.claims {
-		if p := t.place(i); p.node != nil {
+		if p := t.place(i); p.node != nil && t.shards != 0 {
 			p.node.unlock()
 		}
 		if t.place(i).claimed {
@@ -238,6 +280,9 @@ func (t *transaction) charge(times int64) {
 		p.state = charge(c, p.state, min(c.Cost*times, weir.MaxUnits), t.now)
 		p.end(c.Limit)
 		t.place(i).state = p.state
+		if p.key == "" {
+			t.store.loans.add(t.store.hash(c.Key, c.Limit), t.now, min(c.Cost*times, weir.MaxUnits))
+		}
 	}
 }
 
@@ -263,7 +308,9 @@ func (t *transaction) refund(takenAt int64) (ok bool) {
 		p.state, ok = after, ok && held
 		p.end(c.Limit)
 		t.place(i).state = p.state
-		t.store.sooner(p)
+		if p.key != "" {
+			t.store.shard(p.hash).entered(p.node, t.now)
+		}
 	}
 	return ok
 }

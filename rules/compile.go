@@ -71,6 +71,9 @@ func compile(file *File, o options) (*Set, error) {
 	if err := r.err(); err != nil {
 		return nil, err
 	}
+	if err := set.Except(file); err != nil {
+		return nil, err
+	}
 	return set, nil
 }
 
@@ -82,9 +85,8 @@ type builder struct {
 	attributes map[attribute]bool
 	groups     map[string]int // by mode and name
 	nodes      int
-	overrides  int                     // of all rules
-	listed     int                     // values of all lists
-	exceptions map[string][]*Exception // by rule
+	overrides  int // of all rules
+	listed     int // values of all lists
 	zones      map[string]*time.Location
 	members    map[string][]string // of sets
 	used       map[setUse]*values
@@ -108,11 +110,10 @@ func build(file *File, r *report, o options) *Set {
 	set := &Set{seal: newSeal(o.secret), exact: make(map[string]*paths), below: make(map[string]*paths)}
 	b := &builder{report: r, set: set, states: make(map[string]int, len(file.Rules)), specs: make(map[string]weir.Spec),
 		keys: make(map[string][]component), attributes: make(map[attribute]bool), groups: make(map[string]int),
-		exceptions: make(map[string][]*Exception), zones: make(map[string]*time.Location), members: file.Sets,
+		zones: make(map[string]*time.Location), members: file.Sets,
 		used: make(map[setUse]*values), leftOut: &report{file: file.Name}, planter: planter{set: set}}
 	b.server(file)
 	set.lists = b.lists(-1, file.Allow, file.Deny, "")
-	b.fileExceptions(file)
 	b.fileResponse = b.over(-1, b.response(-1, &file.Response), defaults)
 	b.usual = b.fileResponse.complete()
 	all := make([]Rule, len(file.Rules))
@@ -125,7 +126,6 @@ func build(file *File, r *report, o options) *Set {
 		b.rule(i, &file.Rules[i], &all[i])
 		o.pause(i, rulesBuilt)
 	}
-	b.ruleExceptions(file) // when the names of all rules are known
 	b.planter.finish()
 	set.names, set.leftOut = b.setNames(), b.leftOut.err()
 	return set

@@ -3,6 +3,7 @@ package rules
 import (
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/weirproject/weir"
@@ -49,13 +50,20 @@ const (
 type Unfit struct{ ID, Why string }
 
 // Unfit are the exceptions that fit no rule.
-func (s *Set) Unfit() []Unfit { return s.unfit }
+func (s *Set) Unfit() []Unfit { return s.laid().unfit }
 
-// exceptions are those of a file or of a rule, ready to be asked.
+// exceptions are those of a file or of a rule, ready to be asked. A nil pointer has none.
 type exceptions struct {
 	lists     lists
 	overrides overrides
 	laid      []laid
+}
+
+func (x *exceptions) listed(r *Request) Listing {
+	if x == nil {
+		return Unlisted
+	}
+	return x.lists.listed(r)
 }
 
 // A laid exception is one that fits, by itself: requests ask all of them together, and who
@@ -66,19 +74,76 @@ type laid struct {
 	overrides overrides // of an override
 }
 
+// An overlay is all exceptions that are laid over a set. It is immutable: the set points to
+// another one when they change.
+type overlay struct {
+	file  exceptions
+	rules map[*Rule]*exceptions
+	unfit []Unfit
+}
+
+var noExceptions overlay
+
+// laid is the overlay that is in force.
+func (s *Set) laid() *overlay {
+	if o := s.overlay.Load(); o != nil {
+		return o
+	}
+	return &noExceptions
+}
+
+// excepted are the exceptions of the rule; nil: it has none.
+func (r *Rule) excepted() *exceptions { return r.set.laid().rules[r] }
+
+// Except puts the exceptions of a file in force, in place of those that the set has: the next
+// request meets them. Nothing is compiled, so it takes as long with 100,000 rules as with one.
+// The rules of the file must be those that the set was compiled from. The error is an *Error,
+// and nothing has changed then.
+func (s *Set) Except(file *File) error {
+	o, err := s.lay(file)
+	if err == nil {
+		s.overlay.Store(o)
+	}
+	return err
+}
+
+// Misfit says why an exception would be in force for no request; "": it fits. The rules of the
+// file must be those that the set was compiled from.
+func (s *Set) Misfit(file *File, e *Exception) string {
+	o, err := s.lay(&File{Name: file.Name, Rules: file.Rules, Exceptions: []Exception{*e}})
+	switch {
+	case err != nil:
+		return err.Error()
+	case len(o.unfit) > 0:
+		return o.unfit[0].Why
+	}
+	return ""
+}
+
+// OtherExceptions reports whether two files are the same but for their exceptions. That their
+// rules are the same is known only where they lie in the same place.
+func OtherExceptions(a, b *File) bool {
+	x, y := *a, *b
+	x.Exceptions, y.Exceptions = nil, nil
+	return same(&x, &y)
+}
+
 // Excepted are the exceptions of no rule that decide about a request: those that block it, or
 // else those that let it pass. It takes its time: it is for explaining.
-func (s *Set) Excepted(request *Request) []Exception { return s.exceptions.deciding(nil, request, nil) }
+func (s *Set) Excepted(request *Request) []Exception {
+	return s.laid().file.deciding(nil, request, nil)
+}
 
 // Excepted are the exceptions of the rule that decide about a request which it is for: those
 // that block it, or else those that let it pass, or else the one that gives its key other
 // limits. It takes its time: it is for explaining.
 func (r *Rule) Excepted(request *Request) []Exception {
-	if len(r.exceptions.laid) == 0 {
+	x := r.excepted()
+	if x == nil {
 		return nil
 	}
 	key, _ := r.AppendKey(nil, request)
-	return r.exceptions.deciding(r, request, key)
+	return x.deciding(r, request, key)
 }
 
 func (x *exceptions) deciding(rule *Rule, request *Request, key []byte) (list []Exception) {
@@ -108,56 +173,92 @@ func (x *exceptions) decides(l *laid, rule *Rule, request *Request, key []byte) 
 // An excepting lays the exceptions of one rule, or of the file, over it.
 type excepting struct {
 	*builder
+	over        *overlay
 	rule        *Rule // nil: the file
 	spec        *Spec
 	into        *exceptions
 	allow, deny gathering
 }
 
-// fileExceptions are those of no rule. Those of rules that there are not are told of.
-func (b *builder) fileExceptions(file *File) {
-	b.count(at(-1, "exceptions"), len(file.Exceptions), MaxExceptions)
-	if len(file.Exceptions) == 0 {
-		return
+// lay makes an overlay of the exceptions of a file.
+func (s *Set) lay(file *File) (*overlay, error) {
+	b := &builder{report: &report{file: file.Name}, set: s, states: make(map[string]int), specs: make(map[string]weir.Spec)}
+	if !b.count(at(-1, "exceptions"), len(file.Exceptions), MaxExceptions) {
+		return nil, b.err()
 	}
-	names := make(map[string]bool, len(file.Rules))
-	for i := range file.Rules {
-		names[file.Rules[i].Name] = true
-	}
-	x := excepting{builder: b, into: &b.set.exceptions}
+	o := &overlay{rules: make(map[*Rule]*exceptions)}
+	x := excepting{builder: b, over: o, into: &o.file}
+	byRule := make(map[string][]*Exception)
 	for i := range file.Exceptions {
 		e := &file.Exceptions[i]
-		switch {
-		case e.Rule == "":
+		if e.Rule == "" {
 			x.lay(-1, e)
-		case !names[e.Rule]:
-			b.set.unfit = append(b.set.unfit, Unfit{e.ID, "there is no rule of this name"})
-		default:
-			b.exceptions[e.Rule] = append(b.exceptions[e.Rule], e)
+		} else {
+			byRule[e.Rule] = append(byRule[e.Rule], e)
 		}
 	}
-	b.set.exceptions.lists = x.lists()
+	o.file.lists = x.lists()
+	for i, rule := range s.rules {
+		if list := byRule[rule.name]; len(list) > 0 {
+			b.layOver(o, rule, &file.Rules[i], list)
+			delete(byRule, rule.name)
+		}
+		if len(byRule) == 0 {
+			break
+		}
+	}
+	for i := range file.Exceptions {
+		if e := &file.Exceptions[i]; byRule[e.Rule] != nil {
+			o.unfit = append(o.unfit, Unfit{e.ID, "there is no rule of this name"})
+		}
+	}
+	return o, nil
 }
 
-// ruleExceptions come after all rules: the names of what they add are then seen to be taken,
-// and cannot be taken from a rule that follows.
-func (b *builder) ruleExceptions(file *File) {
-	if len(b.exceptions) == 0 || len(b.problems) > 0 {
-		return
+// layOver lays exceptions over one rule.
+func (b *builder) layOver(o *overlay, rule *Rule, spec *Spec, list []*Exception) {
+	into := &exceptions{overrides: overrides{exact: make(map[string][]*weir.Limit)}}
+	x := excepting{builder: b, over: o, rule: rule, spec: spec, into: into}
+	for _, e := range list {
+		b.namesTaken(rule, len(e.Limit))
+		x.lay(rule.index, e)
 	}
-	for i, rule := range b.set.rules {
-		list := b.exceptions[rule.name]
-		if len(list) == 0 {
+	into.lists = x.lists()
+	slices.SortStableFunc(into.overrides.wild, func(a, b wildcard) int { return b.rank - a.rank })
+	o.rules[rule] = into
+}
+
+// namesTaken notes which rules have limits of the names that so many limits of a rule would
+// have. The names of the rule's own limits were checked when it was compiled.
+func (b *builder) namesTaken(rule *Rule, limits int) {
+	for j := len(rule.limits); j < min(limits, MaxLimits); j++ {
+		name := stateName(rule.name, j, true)
+		if _, known := b.states[name]; known {
 			continue
 		}
-		x := excepting{builder: b, rule: rule, spec: &file.Rules[i], into: &rule.exceptions}
-		rule.exceptions.overrides.exact = make(map[string][]*weir.Limit)
-		for _, e := range list {
-			x.lay(i, e)
+		for _, other := range b.set.rules {
+			if other.has(name) {
+				b.states[name] = other.index
+			}
 		}
-		rule.exceptions.lists = x.lists()
-		slices.SortStableFunc(rule.exceptions.overrides.wild, func(a, b wildcard) int { return b.rank - a.rank })
 	}
+}
+
+// has reports whether state of the rule lies under a name.
+func (r *Rule) has(name string) bool {
+	if !strings.HasPrefix(name, r.name) {
+		return false
+	}
+	named := func(l *weir.Limit) bool { return l.Name() == name }
+	if slices.ContainsFunc(r.limits, named) {
+		return true
+	}
+	for _, limits := range r.overrides.exact {
+		if slices.ContainsFunc(limits, named) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(r.overrides.wild, func(w wildcard) bool { return slices.ContainsFunc(w.limits, named) })
 }
 
 // lay tries an exception: its mistakes are not the file's.
@@ -177,7 +278,7 @@ func (x *excepting) lay(i int, e *Exception) {
 		x.add(at(i, "kind"), "its kind is %.80q; allowed: block, allow, or override with a rule", string(e.Kind))
 	}
 	if len(x.problems) > 0 {
-		x.set.unfit = append(x.set.unfit, Unfit{e.ID, x.problems[0].Message})
+		x.over.unfit = append(x.over.unfit, Unfit{e.ID, x.problems[0].Message})
 		return
 	}
 	apply()

@@ -21,7 +21,7 @@ const (
 // Listed says whether the rule's own lists name the request, or an exception does, which
 // goes first.
 func (r *Rule) Listed(request *Request) Listing {
-	if listing := r.exceptions.lists.listed(request); listing != Unlisted {
+	if listing := r.excepted().listed(request); listing != Unlisted {
 		return listing
 	}
 	return r.lists.listed(request)
@@ -30,7 +30,7 @@ func (r *Rule) Listed(request *Request) Listing {
 // Listed says whether the file's own lists name the request, or an exception does, which
 // goes first.
 func (s *Set) Listed(request *Request) Listing {
-	if listing := s.exceptions.lists.listed(request); listing != Unlisted {
+	if listing := s.laid().file.listed(request); listing != Unlisted {
 		return listing
 	}
 	return s.lists.listed(request)

@@ -53,10 +53,14 @@ func (r *Rule) Lookup(values []string) (key []byte, limits []*weir.Limit, err er
 		}
 	}
 	key = r.keyOf(parts)
-	for _, o := range []*overrides{&r.exceptions.overrides, &r.overrides} {
-		if limits := o.of(key, parts); limits != nil {
-			return key, limits, nil
-		}
+	if x := r.excepted(); x != nil {
+		limits = x.overrides.of(key, parts)
+	}
+	if limits == nil {
+		limits = r.overrides.of(key, parts)
+	}
+	if limits != nil {
+		return key, limits, nil
 	}
 	return key, r.limits, nil
 }

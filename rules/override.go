@@ -22,12 +22,13 @@ type wildcard struct {
 }
 
 // LimitsFor are the limits of the request with this key: those of an override, or Limits.
-// Those of an operator
-// (Exception) go first. An exact override goes before wildcards; of these the one with more literal text, then
+// Those of an operator (Exception) go first. An exact override goes before wildcards; of these the one with more literal text, then
 // the first in the file. key is what AppendKey appended. Do not change the slice.
 func (r *Rule) LimitsFor(request *Request, key []byte) []*weir.Limit {
-	if limits := r.exceptions.overrides.find(r, request, key); limits != nil {
-		return limits
+	if x := r.excepted(); x != nil {
+		if limits := x.overrides.find(r, request, key); limits != nil {
+			return limits
+		}
 	}
 	if limits := r.overrides.find(r, request, key); limits != nil {
 		return limits

@@ -156,6 +156,23 @@ func BenchmarkMatchMany(b *testing.B) {
 	}
 }
 
+// BenchmarkExcept is one exception more over many rules.
+func BenchmarkExcept(b *testing.B) {
+	file := crowd(100_000)
+	set, err := rules.Compile(file)
+	if err != nil {
+		b.Fatal(err)
+	}
+	last := file.Rules[len(file.Rules)-1].Name
+	file.Exceptions = []rules.Exception{{ID: "1", Kind: rules.Blocked, Values: []string{"192.0.2.1"}},
+		{ID: "2", Kind: rules.Overridden, Rule: last, Values: []string{"192.0.2.2"}, Limit: []string{"1/1m", "2/1h"}}}
+	for b.Loop() {
+		if err := set.Except(file); err != nil || len(set.Unfit()) > 0 {
+			b.Fatal(err, set.Unfit())
+		}
+	}
+}
+
 func asking(at int) *rules.Request {
 	return &rules.Request{Path: fmt.Sprintf("/tenants/%d/x", at), Host: fmt.Sprintf("t%d.example.com", at+1),
 		Client: netip.AddrFrom4([4]byte{10, byte((at + 2) >> 16), byte((at + 2) >> 8), byte(at + 2)}),

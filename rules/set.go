@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/weirproject/weir"
 )
@@ -17,7 +18,6 @@ type Rule struct {
 	onMissing    OnMissing
 	limits       []*weir.Limit
 	overrides    overrides
-	exceptions   exceptions
 	cost         cost
 	schedule     []window
 	lists        lists
@@ -53,16 +53,16 @@ func (r *Rule) Mode() Mode { return r.mode }
 // OnStoreError says what becomes of a request when the store does not answer.
 func (r *Rule) OnStoreError() StoreError { return r.onStoreError }
 
-// A Set is the compiled rules of one file. It is immutable and safe for concurrent use.
+// A Set is the compiled rules of one file. It is safe for concurrent use, and immutable but for
+// its exceptions (Except).
 type Set struct {
 	rules []*Rule
 	seal  seal
 	lists lists
 
-	exceptions exceptions // of no rule
-	unfit      []Unfit
-	names      []string // of sets
-	leftOut    error    // of their members
+	overlay atomic.Pointer[overlay] // the exceptions; nil: none
+	names   []string                // of sets
+	leftOut error                   // of their members
 
 	grouped bool // some rules are in groups
 

@@ -316,13 +316,13 @@ func never(d *weir.Decision) {
 }
 
 func sooner(d *weir.Decision) {
-	if d.RetryAfter > 0 {
+	if d.RetryAfter > 0 && d.RetryAfter != weir.Never {
 		d.RetryAfter -= 1000
 	}
 }
 
 func later(d *weir.Decision) {
-	if d.RetryAfter > 0 {
+	if d.RetryAfter > 0 && d.RetryAfter != weir.Never {
 		d.RetryAfter += 1000
 	}
 }

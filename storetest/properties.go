@@ -90,7 +90,7 @@ func (a *actor) equalsModel(t TB, s schedule) {
 		if err != nil {
 			t.Fatalf("the model: %v", err)
 		}
-		if !a.b.agree(got, want, step, a.claimsOf(step)) {
+		if !got.equal(want) {
 			t.Fatalf("step %d, %s of %s (times %d) at %d:\n  got  %v\n  want %v", i, step.op, claimsText(a.claimsOf(step)), step.times, a.b.clock.read(), got, want)
 		}
 		a.note(step, got)
@@ -147,7 +147,7 @@ func partialGrants(t TB, b *bench, s schedule) {
 		} else {
 			again = oneByOne.each(t, step)
 		}
-		if !b.agree(got, again, &step, atOnce.claimsOf(&step)) {
+		if !got.equal(again) {
 			t.Fatalf("step %d, %s of %s at %d: %d at once\n  %v\none by one\n  %v", i, step.op, claimsText(atOnce.claimsOf(&step)), b.clock.read(), step.times, got, again)
 		}
 		atOnce.note(&step, got)
@@ -194,9 +194,6 @@ func retryIsHonest(t TB, b *bench, s schedule) {
 // waitFor follows a refusal to its end.
 func (a *actor) waitFor(t TB, s step, refused []weir.Decision) {
 	t.Helper()
-	if a.b.Recalls && (len(s.costs) > 1 || s.costs[0] > 1) {
-		refused = a.peek(t, a.claimsOf(&s))
-	}
 	worst := slices.MaxFunc(refused, func(x, y weir.Decision) int { return cmp.Compare(x.RetryAfter, y.RetryAfter) })
 	if slices.ContainsFunc(refused, func(d weir.Decision) bool { return d.RetryAfter == weir.Never }) {
 		return

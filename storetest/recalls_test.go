@@ -21,10 +21,9 @@ type wrong struct {
 	believes func(retryAfter time.Duration) time.Duration
 	covers   func(asked, kept int64) bool
 	tells    func(said weir.Decision, by time.Duration) weir.Decision
-	others   func(d *weir.Decision)
 	refunds  bool // are not noticed
 	numbers  bool // are not looked at
-	peeks    bool // are answered too
+	others   bool // are told as if never used, where one claim refuses
 }
 
 // keptRefusal is one, and what was said of it.
@@ -38,23 +37,30 @@ func (f *forgetful) Decide(ctx context.Context, claims []weir.Claim, times int64
 	if err := weir.Check(claims, times, d); err != nil {
 		return 0, err
 	}
-	if times > 0 || f.wrong.peeks {
-		for i := range claims {
-			if f.refuses(&claims[i]) {
-				f.tell(claims, d)
-				return 0, nil
-			}
-		}
+	if times > 0 && f.knows(claims) {
+		f.tell(claims, d)
+		return 0, nil
 	}
 	said := make([]weir.Decision, len(claims))
 	granted, err := f.modelStore.Decide(ctx, claims, times, said)
 	copy(d, said)
 	for i := range claims {
-		if c := &claims[i]; err == nil && said[i].RetryAfter > 0 && c.Limit.Algorithm() != weir.AlgorithmConcurrency {
+		if c := &claims[i]; err == nil && said[i].RetryAfter > 0 && said[i].RetryAfter != weir.Never && c.Limit.Algorithm() != weir.AlgorithmConcurrency {
 			f.kept[place(c)] = keptRefusal{c.Limit, c.Cost, said[i]}
 		}
 	}
 	return granted, err
+}
+
+// knows reports whether all claims are remembered.
+func (f *forgetful) knows(claims []weir.Claim) bool {
+	known := 0
+	for i := range claims {
+		if f.refuses(&claims[i]) {
+			known++
+		}
+	}
+	return known == len(claims) || known > 0 && f.wrong.others
 }
 
 func (f *forgetful) refuses(c *weir.Claim) bool {
@@ -75,7 +81,6 @@ func (f *forgetful) tell(claims []weir.Claim, d []weir.Decision) {
 			d[i] = f.wrong.tells(k.said, time.Duration(now-k.said.At)*time.Microsecond)
 		} else {
 			d[i] = weir.Decision{Remaining: claims[i].Limit.Most()}
-			f.wrong.others(&d[i])
 		}
 		if claims[i].Cost > claims[i].Limit.Most() {
 			d[i].RetryAfter = weir.Never
@@ -112,14 +117,13 @@ func (f *forgetful) Reset(ctx context.Context, claims []weir.Claim) error {
 // right is a memory with nothing wrong.
 var right = wrong{
 	believes: func(retryAfter time.Duration) time.Duration { return retryAfter },
-	covers:   func(asked, kept int64) bool { return asked == kept || asked > kept && kept > 0 },
+	covers:   func(asked, kept int64) bool { return asked == kept && asked <= 1 },
 	tells: func(said weir.Decision, by time.Duration) weir.Decision {
 		said.RetryAfter -= by
 		said.ResetAfter = max(0, said.ResetAfter-by)
 		said.Delay = max(0, said.Delay-by)
 		return said
 	},
-	others: func(*weir.Decision) {},
 }
 
 // but is right with one thing wrong.
@@ -178,17 +182,17 @@ var recallFindings = []struct {
 			sideBySide(t, b, sameShape().Example(seed))
 		}
 	}},
-	{"peeks answered from memory", but(func(w *wrong) { w.peeks = true }), drawn(severalKinds, equalsModel)},
-	{"others that are said to refuse", but(func(w *wrong) {
-		w.others = func(d *weir.Decision) { d.RetryAfter = time.Second }
-	}), drawn(severalKinds, equalsModel)},
-	{"others that are said to never grant", but(func(w *wrong) {
-		w.others = func(d *weir.Decision) { d.RetryAfter = weir.Never }
-	}), drawn(severalKinds, equalsModel)},
+	{"a large cost is told what was said earlier", but(func(w *wrong) {
+		w.covers = func(asked, kept int64) bool { return asked == kept }
+	}), drawn(kinds, equalsModel)},
+	{"a large cost is told what a small one was", but(func(w *wrong) {
+		w.covers = func(asked, kept int64) bool { return asked >= kept && kept > 0 }
+	}), drawn(kinds, equalsModel)},
+	{"others that were not asked", but(func(w *wrong) { w.others = true }), drawn(severalKinds, equalsModel)},
 }
 
-// TestRecallsIsNarrow: the switch lets a memory pass that is right, and finds each that is not.
-func TestRecallsIsNarrow(t *testing.T) {
+// TestTheSuiteFindsWrongMemories: a memory of refusals that is exact passes, and no other does.
+func TestTheSuiteFindsWrongMemories(t *testing.T) {
 	for _, holds := range []property{equalsModel, retryIsHonest, refundUndoes, partialGrants, refusalsChangeNothing} {
 		b := open(t, recalling(right))
 		if said := failure(func(t TB) { drawn(kinds, holds)(t, b) }); said != "" {
@@ -204,14 +208,5 @@ func TestRecallsIsNarrow(t *testing.T) {
 			}
 			t.Log(said)
 		})
-	}
-}
-
-// Without the switch nothing is let pass.
-func TestRecallsIsOff(t *testing.T) {
-	b := open(t, recalling(right))
-	b.Recalls = false
-	if failure(func(t TB) { drawn(severalKinds, equalsModel)(t, b) }) == "" {
-		t.Fatal("a store that answers from memory passed as one that asks")
 	}
 }

@@ -263,9 +263,9 @@ func (a *actor) move(s *step) {
 	case "back":
 		now -= s.by
 	case "retry":
-		now = int64(worst.At) + max(0, worst.RetryAfter.Microseconds())
+		now = int64(worst.At) + max(0, waitMicros(worst.RetryAfter))
 	case "early":
-		now = int64(worst.At) + max(1, worst.RetryAfter.Microseconds()) - 1
+		now = int64(worst.At) + max(1, waitMicros(worst.RetryAfter)) - 1
 	case "reset":
 		now = int64(worst.At) + worst.ResetAfter.Microseconds()
 	case "almost":
@@ -307,7 +307,7 @@ func (o outcome) String() string {
 	}
 	for i, d := range o.decisions {
 		text += fmt.Sprintf("\n    %d: remaining %d, retry after %d, reset after %d, delay %d µs, at %d",
-			i, d.Remaining, d.RetryAfter.Microseconds(), d.ResetAfter.Microseconds(), d.Delay.Microseconds(), d.At)
+			i, d.Remaining, waitMicros(d.RetryAfter), d.ResetAfter.Microseconds(), d.Delay.Microseconds(), d.At)
 	}
 	return text
 }

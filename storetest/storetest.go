@@ -35,10 +35,8 @@ type Handle struct {
 	Foreign map[string]func(claim weir.Claim) (unchanged func() bool)
 	// Keys counts the keys that hold state now, and those of them that would stay for ever.
 	Keys func() (live, everlasting int)
-	// Recalls says that the store answers some refusals from memory. Whether a request is granted is
-	// compared as strictly as ever, and so is every field of what refuses one unit or
-	// none; only what is said of larger costs, and of the other claims of a refused
-	// decision, may be as of earlier.
+	// Recalls says that the store remembers refusals: other numbers of a limit that only another
+	// handle (Peer) uses are not noticed, so no peer is given any. All else is compared as ever.
 	Recalls bool
 }
 

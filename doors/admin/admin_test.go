@@ -59,6 +59,8 @@ type world struct {
 	t      testing.TB
 	server admin.Server
 	log    *strings.Builder
+
+	compiled *atomic.Int32
 }
 
 func newWorld(t testing.TB, text string, book ledger.Book, from source.Source) *world {
@@ -80,7 +82,13 @@ func newWorldOf(t testing.TB, text string, book ledger.Book, from source.Source,
 	if err != nil {
 		t.Fatal(err)
 	}
-	keeper, err := source.NewKeeper([]source.Layer{{Name: "config", Source: fixed{file, "1"}}, {Name: "ledger", Source: from, AllowEmpty: true}}, g.Swap)
+	compiled := new(atomic.Int32)
+	compile := func(f *rules.File) (*rules.Set, error) {
+		compiled.Add(1)
+		return rules.Compile(f)
+	}
+	layers := []source.Layer{{Name: "config", Source: fixed{file, "1"}}, {Name: "ledger", Source: from, AllowEmpty: true}}
+	keeper, err := source.NewKeeper(layers, g.Swap, source.WithCompile(compile))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,8 +103,8 @@ func newWorldOf(t testing.TB, text string, book ledger.Book, from source.Source,
 		t.Fatal(err)
 	}
 	log := new(strings.Builder)
-	return &world{t, admin.Server{Ledger: ledger.New(book), Layer: "ledger", Status: keeper.Status, Gate: g,
-		Log: slog.New(slog.NewTextHandler(log, nil))}, log}
+	return &world{t, admin.Server{Ledger: ledger.New(book), Layer: "ledger", Status: keeper.Status, Gate: g, Compile: compile,
+		Log: slog.New(slog.NewTextHandler(log, nil))}, log, compiled}
 }
 
 func memory(t testing.TB) *world {
@@ -290,6 +298,30 @@ func TestExceptions(t *testing.T) {
 		if !strings.Contains(w.log.String(), want) {
 			t.Errorf("the log has no %q:\n%s", want, w.log)
 		}
+	}
+}
+
+// TestExceptionsCompileNothing: compiling is what takes long with many rules.
+func TestExceptionsCompileNothing(t *testing.T) {
+	w := memory(t)
+	c := w.start()
+	before := w.compiled.Load()
+	for i, body := range []string{
+		`{"kind":"block","values":["203.0.113.7"],"for":"1h"}`,
+		`{"kind":"allow","values":["198.51.100.7"],"rule":"per-ip","for":"1h"}`,
+		`{"kind":"override","rule":"per-ip","values":["10.0.0.1"],"limit":["fixed_window 1/1h"],"for":"1h"}`,
+	} {
+		var e struct{ ID string }
+		made := c.ask("POST exceptions", body, isNew, "*").has(200, `"in_force": true`)
+		if err := json.Unmarshal([]byte(made.text), &e); err != nil {
+			t.Fatal(err)
+		}
+		if i == 0 {
+			c.ask("DELETE exceptions/"+e.ID, "", match, made.header.Get("ETag")).has(200, `"in_force": true`)
+		}
+	}
+	if n := w.compiled.Load() - before; n != 0 {
+		t.Errorf("4 changes of exceptions compiled the rules %d times", n)
 	}
 }
 
@@ -673,5 +705,5 @@ func TestNotInForce(t *testing.T) {
 		t.Fatal(err)
 	}
 	deaf := newWorld(t, fileRules, book, fixed{&rules.File{}, "0"}).start() // it listens to something else
-	deaf.ask("PUT rules/login", login("5/1m"), isNew, "*").has(200, `"revision": 1`, `"in_force": false`, "has not heard of it yet")
+	deaf.ask("PUT rules/login", login("5/1m"), isNew, "*").has(200, `"revision": 1`, `"in_force": false`, "has not read it from the ledger yet")
 }

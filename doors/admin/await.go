@@ -44,17 +44,27 @@ func (d *door) reached(revision int64) (is bool, why string) {
 		if layer.Name != d.Layer {
 			continue
 		}
-		text, _, _ := strings.Cut(layer.Revision, ",") // "12, 1 ended"
-		n, err := strconv.ParseInt(text, 10, 64)
-		if err == nil && n >= revision {
+		switch {
+		case revisionOf(layer.Revision) >= revision:
 			return true, ""
-		}
-		if layer.Err != nil {
+		case layer.Err != nil:
 			return false, layer.Err.Error()
+		case revisionOf(layer.Pending) >= revision:
+			return false, "this server has read it and is compiling the rules; GET it again in a moment"
 		}
-		return false, "this server has not heard of it yet"
+		return false, "this server has not read it from the ledger yet; GET it again in a moment"
 	}
 	return false, "this server does not listen to the ledger"
+}
+
+// revisionOf is the number in the revision of a ledger's layer, such as "12, 1 ended".
+func revisionOf(text string) int64 {
+	text, _, _ = strings.Cut(text, ",")
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
 }
 
 // told logs what the caller is not told.

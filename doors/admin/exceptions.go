@@ -124,26 +124,17 @@ func lasting(text string) (time.Duration, bool) {
 	return last, err == nil
 }
 
-// fits refuses an exception that would do nothing: it tries it with the one rule that it is
-// about, or with all whose names it could take.
+// fits refuses an exception that would do nothing with the rules in force.
 func (d *door) fits(e rules.Exception) error {
-	law := d.law()
-	file := &rules.File{Name: "exception", Exceptions: []rules.Exception{e}}
-	if e.Rule != "" {
-		at := law.find(e.Rule)
-		if at < 0 {
-			return refusef(http.StatusUnprocessableEntity, "rule is %.80q; allowed: one that is in force", e.Rule)
-		}
-		if file.Rules = slices.Clone(law.file.Rules[at : at+1]); len(e.Limit) > len(file.Rules[0].Limit) {
-			file.Rules = law.file.Rules // the name of a further limit may be another rule's
-		}
+	law := d.Status().Law
+	if law == nil {
+		return refusef(http.StatusServiceUnavailable, "no rules are in force yet; try again when /readyz says that the server is ready")
 	}
-	set, err := d.Compile(file)
-	if err != nil {
-		return err
+	if e.Rule != "" && !slices.ContainsFunc(law.File.Rules, func(s rules.Spec) bool { return s.Name == e.Rule }) {
+		return refusef(http.StatusUnprocessableEntity, "rule is %.80q; allowed: one that is in force", e.Rule)
 	}
-	if unfit := set.Unfit(); len(unfit) > 0 {
-		return &weir.InputError{Field: "exception", Given: e.Values, Allowed: "one that fits: " + unfit[0].Why}
+	if why := law.Set.Misfit(law.File, &e); why != "" {
+		return &weir.InputError{Field: "exception", Given: e.Values, Allowed: "one that fits: " + why}
 	}
 	return nil
 }

@@ -2,7 +2,6 @@ package forwardauth_test
 
 import (
 	"bytes"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -95,24 +94,8 @@ func newStreet(t *testing.T) *street {
 	mux.Handle("/v1/forward-auth", door)
 	weir := httptest.NewServer(mux)
 	t.Cleanup(weir.Close)
-	service := httptest.NewServer(http.HandlerFunc(echo))
-	t.Cleanup(service.Close)
-	return &street{t: t, service: service.Listener.Addr().String(), weir: weir.Listener.Addr().String(),
+	return &street{t: t, service: newService(t), weir: weir.Listener.Addr().String(),
 		proxy: free(t), server: weir, dir: t.TempDir()}
-}
-
-// echo is the service: it says what it got, and has refusals and errors of its own.
-func echo(w http.ResponseWriter, r *http.Request) {
-	switch r.URL.Path {
-	case "/own403":
-		http.Error(w, "own", http.StatusForbidden)
-		return
-	case "/own500":
-		http.Error(w, "own", http.StatusInternalServerError)
-		return
-	}
-	body, _ := io.ReadAll(r.Body)
-	fmt.Fprintf(w, "%s %s %s", r.Method, r.RequestURI, body)
 }
 
 func free(t *testing.T) string {
@@ -278,6 +261,7 @@ func (s *street) wants(open bool) {
 	if r := s.client("127.0.0.7").ask("GET", "/login", ""); r.StatusCode != 200 {
 		t.Errorf("to look at the form: %d", r.StatusCode)
 	}
+	s.noByteIsUnlimited()
 	s.server.CloseClientConnections()
 	s.server.Close()
 	r := one.ask("POST", "/a?b=c", "body")
@@ -304,8 +288,9 @@ func TestNginx(t *testing.T) {
 	configs := blocks(t, "nginx", 2)
 	undecided := regexp.MustCompile(`(?s)    location @undecided \{.*?\n    \}\n`)
 	for name, config := range map[string]string{
-		"open":   configs[0],
-		"closed": undecided.ReplaceAllLiteralString(configs[0], configs[1]),
+		"open":             configs[0],
+		"open, long heads": "large_client_header_buffers 64 1m;\n" + configs[0],
+		"closed":           undecided.ReplaceAllLiteralString(configs[0], configs[1]),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -317,7 +302,7 @@ func TestNginx(t *testing.T) {
 			main := "daemon off;\nmaster_process off;\nerror_log stderr;\npid " + filepath.Join(s.dir, "pid") + ";\nevents {}\nhttp {\n    access_log off;\n" + temp +
 				replaced(t, config, "127.0.0.1:8080", s.weir, "127.0.0.1:3000", s.service, "listen 80;", "listen "+s.proxy+";") + "}\n"
 			s.run("nginx-light", "nginx", "-p", s.dir, "-c", s.write("nginx.conf", main))
-			s.wants(name == "open")
+			s.wants(name != "closed")
 		})
 	}
 }
@@ -342,16 +327,20 @@ func TestCaddy(t *testing.T) {
 func TestHAProxy(t *testing.T) {
 	script, config := blocks(t, "lua", 1)[0], blocks(t, "haproxy", 1)[0]
 	for name, script := range map[string]string{
-		"open":   script,
-		"closed": replaced(t, script, "open = true", "open = false"),
+		"open":             script,
+		"open, long heads": script,
+		"closed":           replaced(t, script, "open = true", "open = false"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newStreet(t)
 			lua := s.write("weir.lua", replaced(t, script, "127.0.0.1:8080", s.weir))
 			config := replaced(t, config, "127.0.0.1:3000", s.service, "bind :80", "bind "+s.proxy, "/etc/haproxy/weir.lua", lua)
+			if name == "open, long heads" {
+				config = replaced(t, config, "global\n", "global\n    tune.bufsize 1100000\n    tune.http.maxhdr 32000\n")
+			}
 			s.run("haproxy", "haproxy", "-db", "-f", s.write("haproxy.cfg", config))
-			s.wants(name == "open")
+			s.wants(name != "closed")
 		})
 	}
 }

@@ -107,7 +107,7 @@ func (c *call) answer(e *extras) {
 		c.status = http.StatusServiceUnavailable
 	case gate.Refused, gate.Denied:
 		c.status = c.deny
-		if worst, ok := v.Worst(); ok && c.deny != http.StatusOK && worst.Decision.RetryAfter > 0 {
+		if worst, ok := v.Worst(); ok && c.deny != http.StatusOK && waits(worst.Decision.RetryAfter) {
 			c.retry = strconv.FormatInt(seconds(worst.Decision.RetryAfter), 10)
 		}
 	}
@@ -282,6 +282,9 @@ func (c *call) appendHeld(e *extras) {
 func appendNumber(b []byte, name string, n int64) []byte {
 	return strconv.AppendInt(append(b, name...), n, 10)
 }
+
+// waits reports whether a wait helps a refused request.
+func waits(retryAfter time.Duration) bool { return retryAfter > 0 && retryAfter != weir.Never }
 
 // micros is a duration of the store's; −1 is never.
 func micros(d time.Duration) int64 {

@@ -231,6 +231,11 @@ func TestDenyStatus(t *testing.T) {
 	if retry := a.header.Get("Retry-After"); retry != fmt.Sprint(a.at("retry_after")) {
 		t.Errorf("Retry-After is %s, retry_after %v", retry, a.at("retry_after"))
 	}
+	never := s.post("/v1/decide?deny_status=429", `{"claims":[{"name":"api","limit":"fixed_window 10/1h","key":"u","cost":11}]}`)
+	never.has(t, 429, "outcome", "refused", "retry_after", -1, "retry_after_us", -1)
+	if retry := never.header.Get("Retry-After"); retry != "" {
+		t.Errorf("Retry-After is %q where no wait helps", retry)
+	}
 	s.post("/v1/peek?deny_status=403", `{"request":{"path":"/jobs"}}`).has(t, 403, "outcome", "denied")
 	for _, query := range []string{"deny_status=200", "deny_status=600", "deny_status=x", "deny_status=429&deny_status=403", "status=429", "%zz"} {
 		s.post("/v1/decide?"+query, login).has(t, 400, "title", "Bad Request")

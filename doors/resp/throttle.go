@@ -151,9 +151,9 @@ func (c *conn) five(granted bool, limit *weir.Limit, d *weir.Decision) {
 }
 
 // seconds rounds up, so that who comes back after so many is granted. redis-cell does so
-// too, but drops what is below a millisecond.
+// too, but drops what is below a millisecond. Never is -1.
 func seconds(d time.Duration) int64 {
-	if d < 0 {
+	if d == weir.Never {
 		return -1
 	}
 	n := int64(d / time.Second)

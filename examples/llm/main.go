@@ -128,7 +128,7 @@ func (g *gateway) settle(ctx context.Context, receipt gate.Receipt, used *usage)
 func refuse(w http.ResponseWriter, v *gate.Verdict) {
 	check, ok := v.Worst()
 	switch {
-	case v.Outcome == gate.Refused && ok && check.Decision.RetryAfter > 0:
+	case v.Outcome == gate.Refused && ok && check.Decision.RetryAfter != weir.Never && check.Decision.RetryAfter > 0:
 		wait := strconv.Itoa(int(math.Ceil(check.Decision.RetryAfter.Seconds())))
 		w.Header().Set("Retry-After", wait)
 		http.Error(w, fmt.Sprintf("The limit of %s is exceeded: try again in %s s.", check.Claim.Limit.Name(), wait), http.StatusTooManyRequests)

@@ -10,6 +10,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/httplimit"
 	"github.com/weirproject/weir/layers/lease"
@@ -147,7 +148,7 @@ func (e *explanation) event(_ *http.Request, event httplimit.Event) {
 
 // micros is a wait in microseconds; -1 is never.
 func micros(d time.Duration) int64 {
-	if d < 0 {
+	if d == weir.Never {
 		return -1
 	}
 	return d.Microseconds()

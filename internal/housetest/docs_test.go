@@ -1,6 +1,8 @@
 package housetest
 
 import (
+	"crypto/sha256"
+	"fmt"
 	"os"
 	"path"
 	"path/filepath"
@@ -183,6 +185,27 @@ func TestTheReadmesFirstScreen(t *testing.T) {
 	for _, want := range []string{"\ngo run ./cmd/weir serve", "\nmake test"} {
 		if !strings.Contains(screen, want) {
 			t.Errorf("the first screen of README.md has no %q", strings.TrimSpace(want))
+		}
+	}
+}
+
+// TestDiagramsAreOfTheirSources: an SVG names the source that it was drawn from, so that Graphviz is not needed to compare them.
+func TestDiagramsAreOfTheirSources(t *testing.T) {
+	sources, err := files(".dot")
+	if err != nil || len(sources) == 0 {
+		t.Fatal(sources, err)
+	}
+	for _, source := range sources {
+		text, err := read(source)
+		if err != nil {
+			t.Fatal(err)
+		}
+		picture, err := read(strings.TrimSuffix(source, ".dot") + ".svg")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := fmt.Sprintf("<!-- source %x -->", sha256.Sum256([]byte(text))); !strings.Contains(picture, want) {
+			t.Errorf("%s was changed and not drawn anew: run make diagrams", source)
 		}
 	}
 }

@@ -176,6 +176,7 @@ import (
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/guard"
 	"github.com/weirproject/weir/httplimit"
 	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/redisstore"
@@ -188,6 +189,7 @@ var (
 	_ http.Handler
 	_ httptest.Server
 	_ gate.Gate
+	_ = guard.Func[string, string]
 	_ httplimit.Key
 	_ rules.File
 	_ = time.Second

@@ -269,7 +269,9 @@ func (s *scratch) lower(claims []weir.Claim, decisions []weir.Decision) {
 		d, mine := &decisions[i], &s.decisions[j]
 		d.Remaining = min(d.Remaining, mine.Remaining)
 		d.RetryAfter = mine.RetryAfter
-		d.ResetAfter = max(d.ResetAfter, mine.RetryAfter)
+		if mine.RetryAfter != weir.Never {
+			d.ResetAfter = max(d.ResetAfter, mine.RetryAfter)
+		}
 		if claims[i].Cost > claims[i].Limit.Most() {
 			d.RetryAfter = weir.Never
 		}

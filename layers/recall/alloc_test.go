@@ -18,6 +18,7 @@ func TestNothingIsAllocated(t *testing.T) {
 	layer := over(t, next)
 	layer.Decide(t.Context(), c[1:2], 1, nil)
 	layer.Decide(t.Context(), c[:1], 1, nil)
+	layer.Decide(t.Context(), c[2:], 1, nil)
 	for name, call := range map[string]func(){
 		"one refused":            func() { layer.Decide(t.Context(), c[1:2], 1, d[:1]) },
 		"several refused":        func() { layer.Decide(t.Context(), c, 1, d) },
@@ -30,10 +31,11 @@ func TestNothingIsAllocated(t *testing.T) {
 		}
 	}
 	next.says = weir.Decision{Remaining: 1}
+	c[2].Key = "another"
 	for name, call := range map[string]func(){
 		"granted":                func() { layer.Decide(t.Context(), c[2:], 1, d[2:]) },
 		"granted, not described": func() { layer.Decide(t.Context(), c[2:], 1, nil) },
-		"not known":              func() { layer.Shortcut("k", c[2].Limit, 1) },
+		"not known":              func() { layer.Shortcut("another", c[2].Limit, 1) },
 	} {
 		if allocs := testing.AllocsPerRun(100, call); allocs != 0 {
 			t.Errorf("%s: %v allocations", name, allocs)

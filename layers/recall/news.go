@@ -165,9 +165,8 @@ func (d *desk) hear(message []byte) {
 		return // what it tells was forgotten here when it happened
 	}
 	s := d.store
-	now := s.clock()
 	if !readStates(message, func(limit uint64, key []byte) {
-		s.table.set(mix(maphash.Bytes(s.seed, key), limit)).forget(now)
+		s.table.set(mix(maphash.Bytes(s.seed, key), limit)).forget()
 	}) {
 		s.table.forget()
 	}

@@ -1,39 +1,37 @@
-// Package recall is a store over a store that remembers refusals: while a refusal holds, who
-// asks again is refused here, and the store below is not asked. A flood of refused requests
+// Package recall is a store over a store that remembers refusals: while a refusal holds, the
+// same request is refused here, and the store below is not asked. A flood of refused requests
 // then costs Redis one call in [WithLongest], by each node.
 //
-// # What is exact
+// # What is answered from memory
 //
-// Whether a request is granted. Nothing but a credit ends a refusal before its own
-// retry-after: what others are granted meanwhile only makes it longer. So a refusal is
-// believed until its retry-after, counted on the monotonic clock from before the call was
-// sent, for the same limit with the same numbers, and for costs at least as large. It is
-// forgotten when [Store.Refund], [Store.Reset] or [Store.Charge] changes the state of its
-// key: here before the call is sent and again when it returns, on other nodes as soon as
-// they hear of it (see [News]).
+// Only what is known exactly: each field of each decision is what the store would say. What makes
+// that possible is that a key without a unit left cannot change before its own retry-after: any
+// request that would charge it is refused. So it is remembered, until then, that not one unit is
+// granted, or that a request of cost 0 is refused; and from that are answered:
 //
-// Of a request of one unit, or of cost 0, that is refused from memory each field is what the
-// store would say; At is early by as long as the call took that was remembered. It never is
-// late: at At + RetryAfter the store grants.
+//   - a request of one unit, or of cost 0 where that is refused;
+//   - of windows, calendars and continuous buckets whose units take a whole number of
+//     microseconds to refill: any larger cost;
+//   - a request of several claims of which each is known so.
 //
-// # What is not
+// Everything else is asked, and so is a larger cost where some units are left: a smaller request
+// may take those meanwhile. (Tempting, and wrong: to answer it with what was said earlier. Its
+// retry-after would be too short.) The wait is counted on the monotonic clock from before the
+// call was sent, for the same limit with the same numbers. At is early by as long as the
+// remembered call took; it never is late: at At + RetryAfter the store grants. A caller that
+// passes no decisions wants to know only whether it is granted: for it one claim is enough.
 //
-// Of a larger cost, Remaining is as it was when the store was asked, and RetryAfter does not
-// know of units that smaller requests have taken since. Where the remembered cost was smaller,
-// RetryAfter is computed for buckets (at most a microsecond late; a step bucket's by up to a
-// period) and right for windows; for sliding logs and counters it is that of the smaller cost.
+// A refusal is forgotten when [Store.Refund], [Store.Reset] or [Store.Charge] changes the state
+// of its key: here before the call is sent and again when it returns, on other nodes as soon as
+// they receive the message (see [News]).
 //
-// Of a decision of several claims, one that is remembered as refusing refuses all of them. What
-// is said of the others was not asked: it is as this node saw it when the refusal was
-// learned, if that was the same claims, and else as if they were never used. If one of
-// the others has become worse meanwhile, the decision does not know it; except that claims of
-// cost 0, which ask whether somebody is banned, are asked anew if their state was changed here.
+// # What is believed too long
 //
-// Believed too long, but never longer than [WithLongest], are refusals after which units came
-// back unheard of: Redis lost its data or its clock was stepped, somebody wrote there by hand, a
-// message was lost, a refund was executed after its call had been given up, nodes had other
-// numbers for one limit, this machine slept, or a Redis Cluster gave back what one slot granted
-// and another refused. Where decisions are of several slots, choose it short: a second.
+// But never longer than [WithLongest], if nobody tells this node that the state has changed: Redis
+// lost its data or its clock was stepped, a program other than weir wrote there, a message was lost, a
+// refund was executed after its call had been given up, nodes had other numbers for one limit, this
+// machine slept, or a Redis Cluster gave back what one slot granted and another refused. Where
+// decisions are of several slots, choose it short: a second.
 //
 // # What is never remembered
 //
@@ -46,7 +44,6 @@ import (
 	"hash/maphash"
 	"log/slog"
 	"math/bits"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -65,9 +62,6 @@ const (
 	// MaxKey is the longest key that is remembered, in bytes: longer ones are passed on, so
 	// that memory and messages are bounded.
 	MaxKey = 256
-
-	// seenClaims is of how many claims at most a refusal remembers what was said.
-	seenClaims = 8
 )
 
 // An Option changes what New makes.
@@ -86,8 +80,7 @@ type config struct {
 func WithLongest(longest time.Duration) Option { return func(c *config) { c.longest = longest } }
 
 // WithRefusals is how many refusals are remembered, 1 to MaxRefusals; it is rounded up to a
-// power of two, at least 8. The default is 100,000. One costs about 180 bytes and its key, one
-// of several claims 40 bytes more for each of up to eight.
+// power of two, at least 8. The default is 100,000. One costs about 170 bytes and its key.
 func WithRefusals(n int) Option { return func(c *config) { c.refusals = n } }
 
 // WithNews tells other nodes what was given back here, and hears it of them. Without it
@@ -208,7 +201,7 @@ func (s *Store) Decide(ctx context.Context, claims []weir.Claim, times int64, de
 		return 0, err
 	}
 	var q question
-	if s.find(&q, claims) {
+	if found := s.find(&q, claims); found == len(claims) || found > 0 && decisions == nil {
 		s.recalled.add()
 		q.answer(claims, decisions)
 		return 0, nil
@@ -226,8 +219,8 @@ func (s *Store) Decide(ctx context.Context, claims []weir.Claim, times int64, de
 	return granted, err
 }
 
-// find looks the claims up, and reports whether what it found answers for all of them.
-func (s *Store) find(q *question, claims []weir.Claim) (refused bool) {
+// find looks the claims up, and counts those that are known to be refused.
+func (s *Store) find(q *question, claims []weir.Claim) (found int) {
 	q.sent, q.era = s.clock(), s.table.era.Load()
 	for i := range claims {
 		c := &claims[i]
@@ -237,124 +230,54 @@ func (s *Store) find(q *question, claims []weir.Claim) (refused bool) {
 		q.hash[i] = s.hash(c.Limit.Hash(), c.Key)
 		set := s.table.set(q.hash[i])
 		q.changes[i] = set.changes.Load() // before the call is sent
-		q.found[i] = set.find(c.Key, c.Limit, c.Cost, q.hash[i], q.era, q.sent)
-		refused = refused || q.found[i] != nil
-	}
-	return refused && (len(claims) == 1 || s.stands(q, claims))
-}
-
-// stands reports whether nobody can have been banned here since the refusals were learned.
-func (s *Store) stands(q *question, claims []weir.Claim) bool {
-	for i := range claims {
-		if claims[i].Cost != 0 || q.found[i] != nil {
-			continue
-		}
-		if len(claims[i].Key) > MaxKey { // nobody notes what becomes of it
-			return false
-		}
-		changed := s.table.set(q.hash[i]).lastChange()
-		for _, r := range q.found[:len(claims)] {
-			if r != nil && changed >= r.sent {
-				return false
-			}
+		if q.found[i] = set.find(c.Key, c.Limit, c.Cost, q.hash[i], q.era, q.sent); q.found[i] != nil {
+			found++
 		}
 	}
-	return true
+	return found
 }
 
 // answer fills in what is known. All claims have one instant, the latest that is known.
 func (q *question) answer(claims []weir.Claim, decisions []weir.Decision) {
-	if decisions == nil {
-		return
-	}
 	var at weir.Instant
-	var seen []weir.Decision
-	for _, r := range q.found[:len(claims)] {
-		if r == nil {
-			continue
-		}
+	for _, r := range q.found[:len(decisions)] {
 		at = max(at, r.at(q.sent))
-		if seen == nil && len(claims) > 1 && r.set == q.set(claims) {
-			seen = r.seen
-		}
 	}
 	for i := range decisions {
-		switch r := q.found[i]; {
-		case r != nil:
-			decisions[i] = r.decision(claims[i].Cost, at)
-		case seen != nil:
-			decisions[i] = unasked(&claims[i], moved(seen[i], at))
-		default:
-			decisions[i] = unasked(&claims[i], weir.Decision{Remaining: claims[i].Limit.Most(), At: at})
-		}
+		decisions[i] = q.found[i].decision(claims[i].Cost, at)
 	}
 }
 
-// unasked is what is said of a claim that was not looked at. It is not what refuses, unless
-// no state could grant it.
-func unasked(c *weir.Claim, d weir.Decision) weir.Decision {
-	d.RetryAfter = 0
-	if c.Cost > c.Limit.Most() {
-		d.RetryAfter = weir.Never
-	}
-	return d
-}
-
-// set is a hash of all claims of a decision; 0 if it cannot be remembered.
-func (q *question) set(claims []weir.Claim) (hash uint64) {
-	if len(claims) > seenClaims {
-		return 0
-	}
-	for i := range claims {
-		if len(claims[i].Key) > MaxKey {
-			return 0
-		}
-		hash = mix(hash, q.hash[i])
-	}
-	return hash
-}
-
-// learn remembers which claims would be refused now, and would be if they came again: also
-// those whose last units were just granted.
+// learn remembers which claims have no unit left, also those whose last units were just granted.
 func (s *Store) learn(q *question, claims []weir.Claim, said []weir.Decision) {
-	var call *asking
+	var returned time.Duration
 	for i := range claims {
-		c, d := &claims[i], &said[i]
-		if d.RetryAfter == 0 || !remembers(c.Limit, c.Key) || underWay(q.changes[i]) {
+		c := &claims[i]
+		if said[i].RetryAfter == 0 || !remembers(c.Limit, c.Key) || underWay(q.changes[i]) {
 			continue
 		}
-		if call == nil {
-			call = q.asking(claims, said)
-			call.returned = s.clock()
+		d, cost, ok := none(c, said[i])
+		if !ok {
+			continue
+		}
+		if returned == 0 {
+			returned = s.clock()
 		}
 		hold := s.hold(d.RetryAfter)
-		if call.returned-call.sent >= hold {
+		if returned-q.sent >= hold {
 			continue
 		}
-		r := &refusal{hash: q.hash[i], key: strings.Clone(c.Key), limit: c.Limit, cost: c.Cost, said: *d, hold: hold, changes: q.changes[i], asking: *call}
+		r := &refusal{hash: q.hash[i], key: strings.Clone(c.Key), limit: c.Limit, cost: cost, said: d, hold: hold,
+			changes: q.changes[i], sent: q.sent, returned: returned, era: q.era}
 		if s.table.put(r) {
 			s.learned.Add(1)
 		}
 	}
 }
 
-// asking is what all refusals of a decision have in common.
-func (q *question) asking(claims []weir.Claim, said []weir.Decision) *asking {
-	a := &asking{sent: q.sent, era: q.era}
-	if len(claims) > 1 {
-		if a.set = q.set(claims); a.set != 0 {
-			a.seen = slices.Clone(said)
-		}
-	}
-	return a
-}
-
 // hold is how long a refusal is believed. A clock is slewed by up to 500 ppm, here as there:
 // the last 1/512 of the wait, the store is asked.
 func (s *Store) hold(retryAfter time.Duration) time.Duration {
-	if retryAfter == weir.Never {
-		return s.longest
-	}
 	return min(s.longest, retryAfter-retryAfter>>9)
 }
 
@@ -403,8 +326,8 @@ func (s *Store) Reset(ctx context.Context, claims []weir.Claim) error {
 	return s.next.Reset(ctx, claims)
 }
 
-// changing forgets before the call is sent, and lets nothing be learned until it has
-// returned: who has seen its effect must not be refused by what was said before it.
+// changing forgets before the call is sent, and lets nothing be learned until it has returned:
+// a caller who has seen its effect must not be refused by an answer from before it.
 func (s *Store) changing(claims []weir.Claim) {
 	for i := range claims {
 		if c := &claims[i]; remembers(c.Limit, c.Key) {
@@ -413,15 +336,14 @@ func (s *Store) changing(claims []weir.Claim) {
 	}
 }
 
-// changed is told whatever came of the call: one that failed may have been executed.
+// changed is called whatever came of the call: one that failed may have been executed.
 func (s *Store) changed(claims []weir.Claim) {
-	now := s.clock()
 	for i := range claims {
 		c := &claims[i]
 		if !remembers(c.Limit, c.Key) {
 			continue
 		}
-		s.table.set(s.hash(c.Limit.Hash(), c.Key)).end(now)
+		s.table.set(s.hash(c.Limit.Hash(), c.Key)).end()
 		if s.desk != nil {
 			s.desk.tell(c.Limit.Hash(), c.Key)
 		}

@@ -7,27 +7,34 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// A refusal is what a store said of a claim, and when. It does not change.
+// A refusal is what a store said of a key that has no unit left, and when. It does not change.
 type refusal struct {
 	hash  uint64
 	key   string
 	limit *weir.Limit
-	cost  int64
-	said  weir.Decision
+	cost  int64         // that is refused: 1, or 0
+	said  weir.Decision // of that cost
 
-	hold    time.Duration // since sent
-	changes uint64        // of the set, before the call was sent
-	asking
+	hold           time.Duration // since sent
+	sent, returned time.Duration // of the call, by the monotonic clock
+	era            uint64        // of the table, before it was sent
+	changes        uint64        // of the set, before it was sent
 
 	asked atomic.Bool // since the hand came by
 }
 
-// An asking is the call that a refusal was learned from.
-type asking struct {
-	sent, returned time.Duration   // by the monotonic clock
-	era            uint64          // of the table, before it was sent
-	set            uint64          // of all claims of the decision; 0: nothing is kept of them
-	seen           []weir.Decision // what was said of them
+// none is what a decision says of one unit of the claim's key (of none, if the claim costs none): ok
+// is false unless that is refused, and known exactly.
+func none(c *weir.Claim, d weir.Decision) (said weir.Decision, cost int64, ok bool) {
+	switch {
+	case c.Cost <= 1:
+		return d, c.Cost, d.RetryAfter > 0
+	case d.Remaining > 0 || d.RetryAfter == weir.Never:
+		return d, 1, false
+	}
+	longer, ok := longer(c.Limit, c.Cost)
+	d.RetryAfter -= longer
+	return d, 1, ok
 }
 
 // is reports whether the refusal is of a state.
@@ -39,9 +46,18 @@ func (r *refusal) is(key string, limit *weir.Limit) bool {
 // made again.
 func sameNumbers(a, b *weir.Limit) bool { return a == b || a.String() == b.String() }
 
-// covers reports whether what is refused of the refusal's cost is refused of this one.
-// Cost 0 answers only for itself: it knows nothing of the wait for a unit.
-func (r *refusal) covers(cost int64) bool { return cost == r.cost || cost > r.cost && r.cost > 0 }
+// covers reports whether the refusal says all about a request of a cost. Cost 0 answers only for
+// itself: it knows nothing of the wait for a unit.
+func (r *refusal) covers(cost int64) bool {
+	if cost == r.cost {
+		return true
+	}
+	if cost < r.cost || r.cost == 0 {
+		return false
+	}
+	_, ok := longer(r.limit, cost)
+	return ok || cost > r.limit.Most()
+}
 
 // holds reports whether the refusal is not over. The store decided at some time between
 // sent and returned: to count from returned would believe it for too long. A now before
@@ -56,14 +72,15 @@ func (r *refusal) at(now time.Duration) weir.Instant {
 	return r.said.At + weir.Instant(max(0, now-r.returned).Microseconds())
 }
 
-// decision is what the store would say of a cost at an instant, as far as is known.
+// decision is what the store would say of a cost that the refusal covers, at an instant.
 func (r *refusal) decision(cost int64, at weir.Instant) weir.Decision {
 	d := moved(r.said, at)
 	switch {
-	case cost > r.limit.Most():
+	case cost > r.limit.Most() || d.RetryAfter == weir.Never:
 		d.RetryAfter = weir.Never
 	case cost != r.cost:
-		d.RetryAfter += longer(r.limit, cost-r.cost)
+		longer, _ := longer(r.limit, cost)
+		d.RetryAfter += longer
 	}
 	return d
 }
@@ -73,23 +90,26 @@ func moved(d weir.Decision, at weir.Instant) weir.Decision {
 	by := time.Duration(at-d.At) * time.Microsecond
 	d.At = at
 	d.ResetAfter, d.Delay = max(0, d.ResetAfter-by), max(0, d.Delay-by)
-	if d.RetryAfter > 0 {
+	if d.RetryAfter > 0 && d.RetryAfter != weir.Never {
 		d.RetryAfter = max(time.Microsecond, d.RetryAfter-by)
 	}
 	return d
 }
 
-// longer is how much longer a cost waits that is larger by so many units. A window has
-// all its units at its end; of logs and counters it is not known.
-func longer(l *weir.Limit, units int64) time.Duration {
-	if l.Algorithm() != weir.AlgorithmTokenBucket {
-		return 0
+// longer is how much longer a cost waits than one unit, where no unit is left: a window has all
+// its units at its end, and a bucket regains one an interval. ok is false where a decision does
+// not say enough to know it to the microsecond: of buckets whose interval is a fraction of one or
+// that step, and of logs and counters.
+func longer(l *weir.Limit, cost int64) (wait time.Duration, ok bool) {
+	switch l.Algorithm() {
+	case weir.AlgorithmFixedWindow, weir.AlgorithmCalendar:
+		return 0, true
+	case weir.AlgorithmTokenBucket:
+		if _, rest := l.Interval().Times(1); l.Step() || rest != 0 || cost > l.Most() {
+			return 0, false
+		}
+		whole, _ := l.Interval().Times(cost - 1)
+		return time.Duration(whole) * time.Microsecond, true
 	}
-	wait, rest := int64(0), int64(0)
-	if l.Step() {
-		wait, rest = (units-1)/l.Refill()*l.Period()+l.Period(), 0
-	} else {
-		wait, rest = l.Interval().Times(units)
-	}
-	return time.Duration(min(wait+min(rest, 1), weir.MaxUnits)) * time.Microsecond
+	return 0, false
 }

@@ -116,18 +116,14 @@ func TestLongestBoundsBelief(t *testing.T) {
 	} {
 		s := newScene(t, opts...)
 		c := claim(weir.PerHour(1), 1)
-		never := claim(weir.PerHour(1), 7)
-		never.Key = "never"
 		s.ask(1, true, c)
-		s.ask(0, true, never)
 		s.pass(longest - 1)
 		s.ask(0, false, c)
-		if d := s.ask(0, false, never); d[0].RetryAfter != weir.Never {
+		if d := s.ask(0, false, claim(weir.PerHour(1), 7)); d[0].RetryAfter != weir.Never {
 			t.Errorf("a cost that can never fit: %+v", d[0])
 		}
 		s.pass(1)
 		s.ask(0, true, c)
-		s.ask(0, true, never)
 	}
 }
 
@@ -159,37 +155,64 @@ func TestSlowCalls(t *testing.T) {
 	s.ask(0, true, c)
 }
 
-func TestCosts(t *testing.T) {
+// TestLargeCosts asks for costs over one when no unit is left. What is answered from memory is what
+// the store would say; where that is not known the store is asked.
+func TestLargeCosts(t *testing.T) {
 	for _, test := range []struct {
-		name   string
-		spec   weir.Spec
-		used   int64
-		asked  int64
-		others map[int64]time.Duration // what is told of other costs
+		name  string
+		spec  weir.Spec
+		asked bool // about costs over one
 	}{
-		{"bucket", weir.GCRA(10, 10, time.Second), 8, 4, map[int64]time.Duration{4: 200e6, 5: 300e6, 10: 800e6, 11: weir.Never}},
-		{"bucket with a remainder", weir.GCRA(10, 3, time.Second), 10, 1, map[int64]time.Duration{1: 333334e3, 2: 666668e3, 4: 1333334e3}},
-		{"step bucket", weir.TokenBucket{Capacity: 10, Refill: 3, Period: time.Second, Mode: weir.Step}, 10, 2, map[int64]time.Duration{2: 1e9, 3: 2e9, 5: 2e9, 6: 3e9}},
-		{"window", weir.FixedWindow{Limit: 10, Window: time.Second}, 8, 4, map[int64]time.Duration{4: 1e9, 10: 1e9, 11: weir.Never}},
-		{"log", weir.SlidingLog{Limit: 10, Window: time.Second}, 8, 4, map[int64]time.Duration{4: 1e9, 10: 1e9, 11: weir.Never}},
+		{"bucket", weir.GCRA(10, 10, time.Second), false},
+		{"bucket with an overdraft", weir.Borrowing(10, 10, time.Second, 5), false},
+		{"bucket with a remainder", weir.GCRA(10, 3, time.Second), true},
+		{"step bucket", weir.TokenBucket{Capacity: 10, Refill: 3, Period: time.Second, Mode: weir.Step}, true},
+		{"window", weir.FixedWindow{Limit: 10, Window: time.Second}, false},
+		{"calendar", weir.Calendar{Limit: 10, Unit: weir.Day}, false},
+		{"log", weir.SlidingLog{Limit: 10, Window: time.Second}, true},
+		{"counter", weir.SlidingCounter{Limit: 10, Window: time.Second, Slices: 10}, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			s := newScene(t)
-			s.ask(1, true, claim(test.spec, test.used))
-			s.ask(0, true, claim(test.spec, test.asked))
-			for cost, want := range test.others {
-				if d := s.ask(0, false, claim(test.spec, cost)); d[0].RetryAfter != want {
-					t.Errorf("%d after %d was asked: told to wait %v, want %v", cost, test.asked, d[0].RetryAfter, want)
-				}
-			}
-			if test.asked > 1 { // a smaller one might fit
-				less := claim(test.spec, test.asked-1)
-				d := make([]weir.Decision, 1)
-				if s.layer.Decide(t.Context(), []weir.Claim{less}, 1, d); s.calls != 3 {
-					t.Errorf("%d was not asked, though only %d was refused", less.Cost, test.asked)
+			for _, first := range []int64{1, 4} { // the cost that is refused first
+				s := newScene(t)
+				limit := claim(test.spec, 1).Limit
+				s.ask(1, true, claim(test.spec, limit.Most()))
+				s.ask(0, test.asked, claim(test.spec, first))
+				for _, cost := range []int64{1, 2, 4, limit.Most(), limit.Most() + 1} {
+					s.pass(time.Millisecond)
+					c := claim(test.spec, cost)
+					want := make([]weir.Decision, 1)
+					if _, err := s.below.Decide(t.Context(), []weir.Claim{c}, 0, want); err != nil {
+						t.Fatal(err)
+					}
+					known := cost == 1 || !test.asked || cost > limit.Most()
+					got := make([]weir.Decision, 1)
+					before := s.calls
+					if granted, err := s.layer.Decide(t.Context(), []weir.Claim{c}, 1, got); granted != 0 || err != nil || got[0] != want[0] {
+						t.Errorf("%d after %d was refused: granted %d (%v)\n  %+v, want\n  %+v", cost, first, granted, err, got[0], want[0])
+					}
+					if asked := s.calls > before; first == 1 && asked == known {
+						t.Errorf("%d after %d was refused: the store was asked: %v", cost, first, asked)
+					}
 				}
 			}
 		})
+	}
+}
+
+// TestLargeCostWithUnitsLeft: a smaller request takes what was left, and a larger one is told the
+// wait that is true then, not the one that it was told before.
+func TestLargeCostWithUnitsLeft(t *testing.T) {
+	for _, spec := range []weir.Spec{weir.GCRA(33, 10, 10*time.Second), weir.FixedWindow{Limit: 33, Window: time.Minute}, weir.SlidingLog{Limit: 33, Window: time.Minute}} {
+		s := newScene(t)
+		s.ask(1, true, claim(spec, 2))
+		s.ask(0, true, claim(spec, 32))
+		s.ask(1, true, claim(spec, 1))
+		s.ask(1, true, claim(spec, 2))
+		s.ask(0, true, claim(spec, 34))
+		if d := s.ask(0, true, claim(spec, 33)); d[0].Remaining != 28 {
+			t.Errorf("%s: %+v, want 28 left", spec, d[0])
+		}
 	}
 }
 

@@ -28,19 +28,16 @@ type table struct {
 // nothing to be found and taken out, and it is rare that somebody else's is among them.
 type set struct {
 	changes atomic.Uint64 // how often it was forgotten, above 32 bits of calls under way that will change a state of it
-	latest  atomic.Int64  // when the last of them was over
 	tags    [ways]atomic.Uint32
 	mu      sync.Mutex // of who writes tags and refusals
 	hand    uint32
 	way     [ways]atomic.Pointer[refusal]
+	_       [8]byte // two cache lines in all
 }
 
 func newTable(refusals int) *table {
 	width := bits.Len(uint(max(1, refusals-1) / ways))
 	t := &table{sets: make([]set, 1<<width), shift: uint8(64 - width)}
-	for i := range t.sets {
-		t.sets[i].latest.Store(-1 << 63)
-	}
 	return t
 }
 
@@ -63,7 +60,7 @@ func (s *set) find(key string, limit *weir.Limit, cost int64, hash, era uint64, 
 			continue
 		}
 		if !sameNumbers(r.limit, limit) {
-			s.forget(now) // what is granted by the others may change what was refused by these
+			s.forget() // what is granted by the others may change what was refused by these
 			return nil
 		}
 		if !r.covers(cost) {
@@ -81,23 +78,9 @@ func (s *set) find(key string, limit *weir.Limit, cost int64, hash, era uint64, 
 func (s *set) begin() { s.changes.Add(anEvent + 1) }
 
 // end forgets what was asked before it.
-func (s *set) end(now time.Duration) {
-	s.latest.Store(int64(now))
-	s.changes.Add(anEvent - 1)
-}
+func (s *set) end() { s.changes.Add(anEvent - 1) }
 
-func (s *set) forget(now time.Duration) {
-	s.latest.Store(int64(now))
-	s.changes.Add(anEvent)
-}
-
-// lastChange is when a state of the set was changed last; in future, if one is being.
-func (s *set) lastChange() time.Duration {
-	if underWay(s.changes.Load()) { // before latest: end writes them in the other order
-		return 1<<63 - 1
-	}
-	return time.Duration(s.latest.Load())
-}
+func (s *set) forget() { s.changes.Add(anEvent) }
 
 func underWay(changes uint64) bool { return changes%anEvent != 0 }
 

@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -289,11 +290,13 @@ func (m *Memory) Page(_ context.Context, from, to int64) (list []Change, more bo
 }
 
 // Source is the book as a source of rules: those that are enabled, and the exceptions.
-func (m *Memory) Source() source.Source { return &memorySource{m, source.NewBell()} }
+func (m *Memory) Source() source.Source { return &memorySource{book: m, bell: source.NewBell()} }
 
 type memorySource struct {
 	book *Memory
 	bell source.Bell
+
+	rules []rules.Spec // as they were told last
 }
 
 // Reload implements source.Reloader.
@@ -348,6 +351,12 @@ func (s *memorySource) news(ctx context.Context) source.News {
 		file.Rules = append(file.Rules, spec)
 	}
 	slices.SortFunc(file.Rules, func(a, b rules.Spec) int { return strings.Compare(a.Name, b.Name) })
+	// Rules that lie where they lay are known to be the same: then nothing is compiled for an
+	// exception.
+	if len(s.rules) > 0 && reflect.DeepEqual(s.rules, file.Rules) {
+		file.Rules = s.rules
+	}
+	s.rules = file.Rules
 	file.Exceptions = ExceptionsOf(held.Entries, held.Now, held.Now)
 	return source.News{File: file, Revision: fmt.Sprint(held.Revision), Warning: errors.Join(wrong...)}
 }

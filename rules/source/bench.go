@@ -29,6 +29,7 @@ type bench struct {
 type seat struct {
 	silent  bool
 	latest  *News         // good news that is not in force yet
+	faulty  bool          // the last news were refused at once: Err is about them
 	waiting []func(error) // who wants to know what becomes of it
 	file    *rules.File   // what is in force
 	told    string        // the complaint that was told last, so that it is not told again
@@ -88,12 +89,13 @@ func (b *bench) rise(why error) {
 
 // hear takes news. Bad ones leave good ones that are not in force yet in their place.
 func (b *bench) hear(s *seat, n *News, allowEmpty bool) {
-	s.silent = false
+	s.silent, s.faulty = false, false
 	s.Warning = n.Warning
 	if n.Warning != nil {
 		b.say(Event{Kind: Warned, Layer: s.Name, Revision: n.Revision, Err: n.Warning})
 	}
 	if err := s.fault(n, allowEmpty); err != nil {
+		s.faulty = true
 		kind := Refused
 		if n.Err != nil && n.Revision == "" {
 			kind = Down
@@ -158,7 +160,7 @@ func (b *bench) begin() {
 		return
 	}
 	b.since, b.due = time.Time{}, false
-	t := &trial{Keeper: b.Keeper, law: b.law, files: make([]*rules.File, len(b.seats))}
+	t := &trial{Keeper: b.Keeper, law: b.law, collisions: b.collisions, files: make([]*rules.File, len(b.seats))}
 	for i := range b.seats {
 		s := &b.seats[i]
 		t.files[i] = s.file
@@ -191,8 +193,9 @@ func (b *bench) end(t *trial) {
 		b.say(Event{Kind: Recovered, Layer: s.Name, Revision: s.Revision})
 	}
 	for _, c := range t.asked {
-		if c.err != nil {
-			b.complain(&b.seats[c.layer], Refused, c.news.Revision, c.err)
+		// What the source said since then may be wrong in another way, and was reported.
+		if s := &b.seats[c.layer]; c.err != nil && !s.faulty {
+			b.complain(s, Refused, c.news.Revision, c.err)
 		}
 	}
 	b.announce()
@@ -208,13 +211,16 @@ func (b *bench) end(t *trial) {
 
 // accept notes that news are in force, and reports whether a complaint is over. News that
 // were refused stay where they are: what keeps them out may be another layer's, and change.
+// A complaint about later news stays: to clear it would report a bad file as good.
 func (s *seat) accept(c *candidate) (recovered bool) {
 	if !c.same {
 		s.Loaded = time.Now()
 	}
-	recovered = s.told != ""
 	s.file, s.Revision, s.Rules = c.news.File, c.news.Revision, len(c.news.File.Rules)
-	s.told, s.Err, s.Down, s.Since = "", nil, false, time.Time{}
+	if !s.faulty {
+		recovered = s.told != ""
+		s.told, s.Err, s.Down, s.Since = "", nil, false, time.Time{}
+	}
 	if s.latest == c.news {
 		s.latest = nil
 	}
@@ -255,7 +261,11 @@ func (b *bench) say(e Event) {
 func (b *bench) publish() {
 	status := &Status{Law: b.law, Collisions: b.collisions}
 	for i := range b.seats {
-		status.Layers = append(status.Layers, b.seats[i].LayerStatus)
+		y := b.seats[i].LayerStatus
+		if latest := b.seats[i].latest; latest != nil {
+			y.Pending = latest.Revision
+		}
+		status.Layers = append(status.Layers, y)
 	}
 	b.status.Store(status)
 }

@@ -103,6 +103,7 @@ type Status struct {
 type LayerStatus struct {
 	Name     string
 	Revision string    // of its rules that are in force
+	Pending  string    // of those that are being put in force; "": none are
 	Rules    int       // how many it has in force, with those that a later layer replaces
 	Loaded   time.Time // when they were put in force; zero: it has none in force
 	Down     bool      // it cannot be read

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -364,6 +365,85 @@ func TestNewsDuringASlowTrialAreNotLost(t *testing.T) {
 		h.expect("x 101/1s")
 		if h.compiled > 5 {
 			t.Errorf("compiled %d times", h.compiled)
+		}
+	})
+}
+
+// TestStatusIsOfTheNewestRevision: what a source says while an earlier revision compiles stays
+// reported when that one is in force.
+func TestStatusIsOfTheNewestRevision(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t, 1, nil)
+		defer h.end()
+		h.say(0, says("a 5/1m"))
+		h.expect("a 5/1m")
+		h.slow = time.Second
+		h.say(0, says("a 6/1m"))
+		h.quiet()
+		h.say(0, source.News{Err: errors.New("line 3: mistake"), Revision: "bad"})
+		time.Sleep(2 * time.Second)
+		h.expect("a 6/1m")
+		status := h.keeper.Status()
+		if y := status.Layers[0]; y.Revision != "a 6/1m" || y.Err == nil || y.Since.IsZero() {
+			t.Errorf("revision %q, error %v since %v", y.Revision, y.Err, y.Since)
+		}
+		h.told("a: in force…", "ready…", "a: refused…", "a: in force…")
+
+		h.say(0, says("a 7/1m"))
+		h.quiet()
+		h.say(0, source.News{Err: errors.New("the connection is gone")}) // down, while it compiles
+		time.Sleep(2 * time.Second)
+		h.expect("a 7/1m")
+		if y := h.keeper.Status().Layers[0]; !y.Down || y.Err == nil {
+			t.Errorf("it is down, and the status says %+v", y)
+		}
+		h.say(0, says("a 7/1m"))
+		h.quiet()
+		if err := h.keeper.Status().Err(); err != nil {
+			t.Errorf("it has recovered, and the status says %v", err)
+		}
+	})
+}
+
+// TestExceptionsNeedNoCompile: another exception is in force at once, whatever compiling all
+// rules would take, and goes with the rules when they change.
+func TestExceptionsNeedNoCompile(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h := newHouse(t, 2, func(y *source.Layer) { y.AllowEmpty = true })
+		defer h.end()
+		blocked := func(address string) source.News {
+			e := rules.Exception{ID: address, Kind: rules.Blocked, Values: []string{address}}
+			return source.News{File: &rules.File{Name: "ledger", Exceptions: []rules.Exception{e}}, Revision: address}
+		}
+		listed := func(address string) rules.Listing {
+			return h.keeper.Status().Law.Set.Listed(&rules.Request{Client: netip.MustParseAddr(address)})
+		}
+		h.say(0, says("a 5/1m"))
+		h.say(1, source.News{File: &rules.File{Name: "ledger"}, Revision: "0"})
+		h.expect("a 5/1m")
+		compiled, swapped := h.compiled, h.swapped
+		h.slow = time.Hour
+		for _, address := range []string{"192.0.2.1", "192.0.2.2"} {
+			h.say(1, blocked(address))
+			h.quiet()
+			if listed(address) != rules.Denied {
+				t.Errorf("%s is not denied", address)
+			}
+			if y := h.keeper.Status().Layers[1]; y.Revision != address || y.Err != nil {
+				t.Errorf("the ledger is at %q, %v", y.Revision, y.Err)
+			}
+		}
+		if listed("192.0.2.1") != rules.Unlisted {
+			t.Error("the exception before is still in force")
+		}
+		if h.compiled != compiled || h.swapped != swapped {
+			t.Errorf("%d compiles and %d swaps for exceptions", h.compiled-compiled, h.swapped-swapped)
+		}
+		h.slow = 0
+		h.say(0, says("a 6/1m"))
+		h.expect("a 6/1m")
+		if listed("192.0.2.2") != rules.Denied {
+			t.Error("the exception was lost with other rules")
 		}
 	})
 }

@@ -11,10 +11,11 @@ import (
 // what is in force, so that one layer's mistake does not hold up the others.
 type trial struct {
 	*Keeper
-	law    *Law          // in force
-	files  []*rules.File // of each layer, what is in force; nil: nothing
-	asked  []candidate
-	passed []passed
+	law        *Law          // in force
+	collisions []Collision   // of the layers in force
+	files      []*rules.File // of each layer, what is in force; nil: nothing
+	asked      []candidate
+	passed     []passed
 }
 
 // A candidate is good news that is not in force.
@@ -42,7 +43,7 @@ func (t *trial) run() {
 			fresh = append(fresh, &t.asked[i])
 		}
 	}
-	if len(fresh) == 0 {
+	if len(fresh) == 0 || t.except(fresh) {
 		return
 	}
 	err := t.try(fresh...)
@@ -74,6 +75,10 @@ func (t *trial) try(some ...*candidate) error {
 	if err != nil {
 		return merged.Locate(err)
 	}
+	// A compiler that has compiled these rules before returns that set, with its exceptions.
+	if err := set.Except(merged.File); err != nil {
+		return err
+	}
 	if err := t.swap(set); err != nil {
 		return err
 	}
@@ -88,4 +93,41 @@ func (t *trial) try(some ...*candidate) error {
 	}
 	t.law, t.files, t.passed = p.law, files, append(t.passed, p)
 	return nil
+}
+
+// except lays other exceptions over the rules in force, and reports whether nothing else has
+// changed. Nothing is compiled: somebody who is blocked while an attack lasts is blocked at
+// once, however many rules there are.
+func (t *trial) except(fresh []*candidate) bool {
+	if t.law == nil {
+		return false
+	}
+	files := slices.Clone(t.files)
+	for _, c := range fresh {
+		if files[c.layer] == nil || !rules.OtherExceptions(files[c.layer], c.news.File) {
+			return false
+		}
+		files[c.layer] = c.news.File
+	}
+	file := *t.law.File
+	file.Exceptions = nil
+	for _, one := range files {
+		if one != nil && len(one.Exceptions) > 0 {
+			file.Exceptions = one.Exceptions
+		}
+	}
+	if err := t.law.Set.Except(&file); err != nil {
+		for _, c := range fresh {
+			c.err = err
+		}
+		return true
+	}
+	law := *t.law
+	law.File, law.Loaded = &file, time.Now()
+	p := passed{law: &law, collisions: t.collisions, changes: []Change{{Fields: []string{"exceptions"}}}}
+	if len(fresh) == 1 {
+		p.layer, p.revision = t.layers[fresh[0].layer].Name, fresh[0].news.Revision
+	}
+	t.law, t.files, t.passed = &law, files, append(t.passed, p)
+	return true
 }

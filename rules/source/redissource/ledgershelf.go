@@ -3,6 +3,7 @@ package redissource
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"time"
 
@@ -68,8 +69,9 @@ type ledgerShelf struct {
 	script   *rueidis.Lua
 	revision int64
 	entries  map[string]*leaf
-	now      time.Time // of the last reading, by Redis' clock
-	read     time.Time // of the last reading, by this process'
+	now      time.Time    // of the last reading, by Redis' clock
+	read     time.Time    // of the last reading, by this process'
+	rules    []rules.Spec // as law had them last; nil: one of them has changed since
 }
 
 // A leaf is what is known of one document.
@@ -111,8 +113,9 @@ func (s *ledgerShelf) take(l look) error {
 		return refuse("empty", "the ledger %s is gone: %w", quoted(s.config.prefix), source.ErrEmpty)
 	}
 	s.revision, s.now, s.read = held.revision, held.now, held.read
-	for name := range s.entries {
+	for name, e := range s.entries {
 		if _, there := held.values[name]; !there {
+			s.changed(e)
 			delete(s.entries, name)
 		}
 	}
@@ -140,12 +143,21 @@ func (s *ledgerShelf) put(name, value string) {
 		e.wrong = []Problem{{Where: quoted(name), Message: err.Error()}}
 		return
 	}
+	s.changed(e)
 	e.good, e.exception, e.was = nil, nil, true
 	switch {
 	case c.Exception != nil:
 		e.exception = &c
 	case c.Enabled:
-		e.good = &spec
+		e.good, s.rules = &spec, nil
+	}
+}
+
+// changed notes that an entry is no longer what it was. While no rule changes all lie where they
+// lay, by which the Keeper knows that nothing need be compiled.
+func (s *ledgerShelf) changed(e *leaf) {
+	if e.good != nil {
+		s.rules = nil
 	}
 }
 
@@ -153,10 +165,11 @@ func (s *ledgerShelf) law() law {
 	file := &rules.File{Name: "redis ledger " + quoted(s.config.prefix)}
 	wrong := &Error{}
 	var exceptions []ledger.Change
+	fresh := s.rules == nil
 	for _, name := range sorted(s.entries) {
 		e := s.entries[name]
-		if e.good != nil {
-			file.Rules = append(file.Rules, *e.good)
+		if e.good != nil && fresh {
+			s.rules = append(s.rules, *e.good)
 		}
 		if e.exception != nil {
 			exceptions = append(exceptions, *e.exception)
@@ -169,6 +182,7 @@ func (s *ledgerShelf) law() law {
 			wrong.add(p)
 		}
 	}
+	file.Rules = slices.Clip(s.rules)
 	file.Exceptions = ledger.ExceptionsOf(exceptions, s.now, s.read)
 	return law{file, ledger.Ended(strconv.FormatInt(s.revision, 10), file.Exceptions, s.read), wrong.orNil()}
 }

@@ -715,17 +715,27 @@ func propagation(server *redistest.Server, nodes []*node, message, want string) 
 
 var fence = regexp.MustCompile("(?s)```(redis|text)\n(.*?)```")
 
-// TestThePagesSession types what docs/redis-rules.md shows, and expects what it says.
-func TestThePagesSession(t *testing.T) {
-	page, err := os.ReadFile("../../../docs/redis-rules.md")
-	if err != nil {
-		t.Fatal(err)
+// TestPagesShowRealSessions types the commands that the pages show, and expects the rules that they say are in force.
+func TestPagesShowRealSessions(t *testing.T) {
+	for page, least := range map[string]int{"redis-rules.md": 4, "articles.md": 1, "zh/articles.md": 1, "zh/quickstart.md": 2} {
+		t.Run(page, func(t *testing.T) {
+			text, err := os.ReadFile("../../../docs/" + page)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if shown := session(t, string(text)); shown < least {
+				t.Errorf("only %d blocks say what is in force", shown)
+			}
+		})
 	}
+}
+
+// session runs the blocks of one page on a Redis of its own, and counts those that say what is in force.
+func session(t *testing.T, page string) (shown int) {
 	server := redistest.Start(t)
 	n := start(t, server.URL(), never)
 	redistest.Await(t, "a subscription", func() bool { return subscribers(server) == 1 })
-	shown := 0
-	for _, block := range fence.FindAllStringSubmatch(string(page), -1) {
+	for _, block := range fence.FindAllStringSubmatch(page, -1) {
 		switch lines := strings.TrimSpace(block[2]); {
 		case block[1] == "redis":
 			host, port, _ := strings.Cut(server.Addr(), ":")
@@ -739,7 +749,5 @@ func TestThePagesSession(t *testing.T) {
 			shown++
 		}
 	}
-	if shown < 4 {
-		t.Errorf("only %d blocks say what is in force", shown)
-	}
+	return shown
 }

@@ -84,6 +84,14 @@ func play(t *rapid.T, pair Pair) {
 	}
 }
 
+// retry is the last wait in microseconds, 0 where no wait helps.
+func (p *player) retry() int64 {
+	if p.last.RetryAfter == weir.Never {
+		return 0
+	}
+	return p.last.RetryAfter.Microseconds()
+}
+
 // tick is how far the clock goes: mostly to where something changes, at times back.
 func (p *player) tick() int64 {
 	span := max(1, p.last.ResetAfter.Microseconds())
@@ -91,9 +99,9 @@ func (p *player) tick() int64 {
 	case "micro":
 		return 1
 	case "retry":
-		return max(0, p.last.RetryAfter.Microseconds())
+		return p.retry()
 	case "almost retry":
-		return max(0, p.last.RetryAfter.Microseconds()-1)
+		return max(0, p.retry()-1)
 	case "reset":
 		return p.last.ResetAfter.Microseconds()
 	case "almost reset":

@@ -1,0 +1,56 @@
+package memstore
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/weirproject/weir"
+)
+
+// ErrFull is returned (wrapped) where a new key of a concurrency limit finds no room: a lease on a key that others share
+// could not be found again. Nothing was charged. It is a [weir.ErrUnavailable], so a rule's on_store_error decides.
+var ErrFull = fmt.Errorf("%w: memstore is full of keys in use and nothing was charged; raise WithMaxKeys", weir.ErrUnavailable)
+
+// maxLoans bounds the grants on overflow keys that are remembered.
+const maxLoans = 4096
+
+// loans are the latest grants on overflow keys, so that a refund finds what it was taken from. An older grant's goes to
+// the key itself: all that refunds so misplaced is at most what the overflow key of the limit has granted.
+type loans struct {
+	mu     sync.Mutex
+	units  map[loan]int64
+	recent []loan // a ring
+	next   int
+}
+
+type loan struct {
+	hash uint64 // of the key and its limit
+	at   int64
+}
+
+func (l *loans) add(hash uint64, at, units int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.units == nil {
+		l.units, l.recent = make(map[loan]int64), make([]loan, maxLoans)
+	}
+	one := loan{hash, at}
+	if _, known := l.units[one]; !known {
+		delete(l.units, l.recent[l.next])
+		l.recent[l.next] = one
+		l.next = (l.next + 1) % maxLoans
+	}
+	l.units[one] += units
+}
+
+// settle reports whether units were taken from the overflow key, and counts them as given back.
+func (l *loans) settle(hash uint64, at, units int64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	left, known := l.units[loan{hash, at}]
+	if !known || left < units {
+		return false
+	}
+	l.units[loan{hash, at}] = left - units
+	return true
+}
