@@ -96,7 +96,7 @@ var (
 	stepKind    = kind{'s', "step", 2, stepArgs, partsDecision, partsState}
 	windowKind  = kind{'w', "window", 3, windowArgs, windowDecision, nil}
 	logKind     = kind{'l', "log", 3, logArgs, logDecision, nil}
-	counterKind = kind{'c', "counter", 1, counterArgs, counterDecision, nil}
+	counterKind = kind{'c', "counter", 7, counterArgs, counterDecision, nil}
 	leaseKind   = kind{'h', "leases", 4, leaseArgs, leaseDecision, nil}
 )
 
@@ -227,11 +227,11 @@ func counterArgs(a *arguments, c *weir.Claim) {
 }
 
 func counterDecision(c *weir.Claim, reply []Value, now int64) (weir.Decision, error) {
-	state, err := slidingcounter.Decode(reply[0].Text, c.Limit)
-	if err != nil {
-		return weir.Decision{}, err
+	summary := slidingcounter.Summary{
+		Slice: reply[0].Int, Full: reply[1].Int, Fading: reply[2].Int, Last: reply[3].Int,
+		Frees: reply[4].Int, FreesFull: reply[5].Int, FreesFading: reply[6].Int,
 	}
-	return state.Decision(c.Limit, c.Cost, now), nil
+	return summary.Decision(c.Limit, c.Cost, now), nil
 }
 
 func leaseArgs(a *arguments, c *weir.Claim) {

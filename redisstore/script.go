@@ -251,7 +251,7 @@ type claimText struct {
 }
 
 // roomFor is how many claims have locals of their own: Lua allows a function 200 in all.
-const roomFor = 16
+const roomFor = 12
 
 var (
 	own      = regexp.MustCompile(`\b[a-z]+(_[a-z]+)*_\b`)

@@ -39,12 +39,18 @@ func (s *State) Counts() (newest int64, counts []int64) {
 func (s *State) Available(l *weir.Limit, now int64) int64 {
 	slice, elapsed := s.clock(l, now)
 	oldest := s.count(slice - l.Slices())
-	left := l.Capacity() - (s.sum(l, slice) - oldest)
-	if left < 0 {
+	return left(l, s.sum(l, slice)-oldest, oldest, elapsed)
+}
+
+// left is how many units are left beside slices that count in full and one that fades, which
+// elapsed ticks of its time have taken from; −1 if the limit is exceeded.
+func left(l *weir.Limit, full, fading, elapsed int64) int64 {
+	room := l.Capacity() - full
+	if room < 0 {
 		return -1
 	}
 	ticks := l.Slice() / l.Tick()
-	part := left*ticks - algorithm.Mul(oldest, ticks-elapsed)
+	part := room*ticks - algorithm.Mul(fading, ticks-elapsed)
 	if part < 0 {
 		return -1
 	}
@@ -77,10 +83,36 @@ func (s *State) Refund(l *weir.Limit, n, takenAt, now int64) {
 
 // Decision describes the state for a next request of cost units.
 func (s *State) Decision(l *weir.Limit, cost, now int64) weir.Decision {
-	available := s.Available(l, now)
+	slice, _ := s.clock(l, now)
+	summary := Summary{Slice: slice, Fading: s.count(slice - l.Slices()), Last: s.lastUsed()}
+	summary.Full = s.sum(l, slice) - summary.Fading
+	summary.Frees, summary.FreesFull, summary.FreesFading = slice, summary.Full, summary.Fading
+	for cost <= l.Capacity() && summary.FreesFull > l.Capacity()-cost {
+		summary.Frees++
+		summary.FreesFading = s.count(summary.Frees - l.Slices())
+		summary.FreesFull -= summary.FreesFading
+	}
+	return summary.Decision(l, cost, now)
+}
+
+// Summary is what a decision needs to know of a counter.
+type Summary struct {
+	Slice  int64 // which now lies in; a later one if the clock stepped back
+	Full   int64 // units of the slices that count in full then
+	Fading int64 // units of the slice before them
+	Last   int64 // the newest slice with units; any where there are none
+
+	// Frees is the first slice, Slice or a later one, in which a request fits beside those that
+	// count in full then, and these are as above.
+	Frees, FreesFull, FreesFading int64
+}
+
+// Decision describes the state for a next request of cost units.
+func (s Summary) Decision(l *weir.Limit, cost, now int64) weir.Decision {
+	available := left(l, s.Full, s.Fading, elapsed(l, s.Slice, now))
 	d := weir.Decision{Remaining: max(0, available), At: weir.Instant(now)}
-	if last, used := s.lastUsed(); used {
-		d.ResetAfter = algorithm.Micros((last+l.Slices()+1)*l.Slice() - now)
+	if s.Full > 0 || s.Fading > 0 {
+		d.ResetAfter = algorithm.Micros((s.Last+l.Slices()+1)*l.Slice() - now)
 	}
 	switch {
 	case cost > l.Capacity():
@@ -89,6 +121,21 @@ func (s *State) Decision(l *weir.Limit, cost, now int64) weir.Decision {
 		d.RetryAfter = algorithm.Micros(s.grantable(l, cost, now) - now)
 	}
 	return d
+}
+
+// grantable is the first instant at which cost units fit, if nobody else comes.
+func (s Summary) grantable(l *weir.Limit, cost, now int64) int64 {
+	ticks := elapsed(l, s.Frees, now)
+	if s.FreesFading > 0 { // FreesFading × (all − ticks) ≤ room × all
+		all, room := l.Slice()/l.Tick(), l.Capacity()-cost-s.FreesFull
+		ticks = max(ticks, all-room*all/s.FreesFading)
+	}
+	return s.Frees*l.Slice() + ticks*l.Tick()
+}
+
+// elapsed is how many ticks of a slice have passed; none of one that begins later.
+func elapsed(l *weir.Limit, slice, now int64) int64 {
+	return max(0, floorDiv(now-slice*l.Slice(), l.Tick()))
 }
 
 // Adopt reads a state that was written under the numbers of another limit. A slice's
@@ -141,32 +188,13 @@ func (s *State) sum(l *weir.Limit, slice int64) int64 {
 	return total
 }
 
-// grantable is the first instant at which cost units fit, if nobody else comes.
-func (s *State) grantable(l *weir.Limit, cost, now int64) int64 {
-	slice, elapsed := s.clock(l, now)
-	ticks := l.Slice() / l.Tick()
-	full := s.sum(l, slice) // of the slices that count in full, and the one that fades
-	for {
-		oldest := s.count(slice - l.Slices())
-		full -= oldest
-		if left := l.Capacity() - cost - full; left >= 0 {
-			if oldest > 0 { // oldest × (ticks − e) ≤ left × ticks
-				elapsed = max(elapsed, ticks-left*ticks/oldest)
-			}
-			return slice*l.Slice() + elapsed*l.Tick()
-		}
-		slice, elapsed = slice+1, 0
-	}
-}
-
 // lastUsed is the newest slice with a count.
-func (s *State) lastUsed() (slice int64, ok bool) {
-	for i := s.newest; s.total > 0 && i > s.newest-int64(len(s.counts)); i-- {
-		if s.count(i) > 0 {
-			return i, true
-		}
+func (s *State) lastUsed() int64 {
+	last := s.newest
+	for s.total > 0 && s.count(last) == 0 {
+		last--
 	}
-	return 0, false
+	return last
 }
 
 // advance makes slice the newest, forgetting those that no longer count.
