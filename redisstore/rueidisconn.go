@@ -100,9 +100,9 @@ func appendValues(reply []Value, elements []rueidis.RedisMessage) ([]Value, erro
 			reply = append(reply, Value{Int: n})
 		case element.IsString():
 			text, _ := element.ToString()
-			reply = append(reply, Value{Text: text})
+			reply = append(reply, Value{Text: text, IsText: true})
 		default:
-			return reply, fmt.Errorf("redisstore: element %d of the script's reply is neither an integer nor a string", i+1)
+			return reply, malformed("element %d is neither an integer nor a string", i+1)
 		}
 	}
 	return reply, nil
@@ -186,7 +186,7 @@ func (c *rueidisConn) explain(ctx context.Context, err error) error {
 	case c.closed.Load():
 		return weir.ErrClosed
 	case rueidis.IsRedisNil(err) || rueidis.IsParseErr(err):
-		return fmt.Errorf("redisstore: the script's reply is not an array: %w", err)
+		return malformed("it is not an array: %v", err)
 	case isUnreachable(err) || err == errShut:
 		return unavailable(ctx, notExecuted, err)
 	}

@@ -118,7 +118,7 @@ func (c *conn) call(ctx context.Context, script *redisstore.Script, keys, args [
 	return elements, nil
 }
 
-var errReply = errors.New("goredisconn: the script's reply is not an array")
+var errReply = fmt.Errorf("%w (it is unknown whether the call was executed): the script's reply is not an array", weir.ErrUnavailable)
 
 func appendValues(reply []redisstore.Value, elements []any) ([]redisstore.Value, error) {
 	for i, element := range elements {
@@ -126,9 +126,9 @@ func appendValues(reply []redisstore.Value, elements []any) ([]redisstore.Value,
 		case int64:
 			reply = append(reply, redisstore.Value{Int: v})
 		case string:
-			reply = append(reply, redisstore.Value{Text: v})
+			reply = append(reply, redisstore.Value{Text: v, IsText: true})
 		default:
-			return reply, fmt.Errorf("goredisconn: element %d of the script's reply is neither an integer nor a string", i+1)
+			return reply, fmt.Errorf("%w: element %d is neither an integer nor a string", errReply, i+1)
 		}
 	}
 	return reply, nil
