@@ -16,6 +16,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/respguard"
 )
 
 const (
@@ -36,6 +37,7 @@ type config struct {
 	clock   func() weir.Instant // nil: Redis' own TIME
 	tls     *tls.Config
 	warn    func(string)
+	most    respguard.Ceilings // of a reply
 }
 
 // WithPrefix puts another text than "weir:" before every key.
@@ -58,7 +60,7 @@ func WithTLS(tls *tls.Config) Option { return func(c *config) { c.tls = tls } }
 func WithWarn(warn func(text string)) Option { return func(c *config) { c.warn = warn } }
 
 func newConfig(opts []Option) (config, error) {
-	c := config{prefix: defaultPrefix, timeout: defaultTimeout, warn: func(text string) { slog.Warn(text) }}
+	c := config{prefix: defaultPrefix, timeout: defaultTimeout, warn: func(text string) { slog.Warn(text) }, most: respguard.Decisions}
 	for _, opt := range opts {
 		opt(&c)
 	}
@@ -112,7 +114,7 @@ func openConn(ctx context.Context, url string, opts []Option) (*rueidisConn, err
 	c := &rueidisConn{
 		dialer: &dialer{
 			network: t.network, tls: secure, attempts: make(map[string]*attempt),
-			silence: max(cfg.timeout, quietest), timeout: cfg.timeout,
+			silence: max(cfg.timeout, quietest), timeout: cfg.timeout, most: cfg.most,
 		},
 		timeout: cfg.timeout,
 		cluster: t.shape == cluster,

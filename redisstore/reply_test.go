@@ -97,7 +97,7 @@ func TestKeyInAnErrorTextIsNoWordOfAScript(t *testing.T) {
 		"Error running script (call to f_" + sha + "): @user_script:9: WRONGTYPE Operation":                     true,
 		"Error running script (call to f_" + sha + "): @user_script: 12: @user_script: 12: WRONGTYPE Operation": true,
 		"Error running script (call to f_" + sha + "): unknown 'WRONGTYPE '":                                    false,
-		"Error running script (call to f_": false, "@user_script:": false, "": false,
+		"Error running script (call to f_":                                                                      false, "@user_script:": false, "": false,
 	} {
 		err := explain(&ServerError{Text: text}, []weir.Claim{oneClaim(weir.PerHour(1))})
 		if errors.Is(err, weir.ErrForeignState) != foreign || errors.Is(err, weir.ErrUnavailable) == foreign {
