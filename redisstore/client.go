@@ -22,7 +22,7 @@ func Client(ctx context.Context, url string, opts ...Option) (rueidis.Client, er
 	if err != nil {
 		return nil, err
 	}
-	return &client{conn.client, conn}, nil
+	return &client{conn.live.Load().Client, conn}, nil
 }
 
 // client closes what openConn made along with it.

@@ -121,7 +121,8 @@ func openConn(ctx context.Context, url string, opts []Option) (*rueidisConn, err
 		loads:   loads{underway: make(map[loading]*loaded)},
 		valve:   valve{gap: cfg.timeout / 4, born: time.Now()},
 	}
-	if err := c.connect(ctx, t.options(c.dialer)); err != nil {
+	c.options = t.options(c.dialer)
+	if err := c.connect(ctx); err != nil {
 		c.dialer.close()
 		return nil, unlocked(c.explain(ctx, err))
 	}
@@ -205,14 +206,14 @@ func (t *target) options(d *dialer) rueidis.ClientOption {
 }
 
 // connect makes the client, or gives up when ctx ends: rueidis itself takes no context.
-func (c *rueidisConn) connect(ctx context.Context, options rueidis.ClientOption) error {
+func (c *rueidisConn) connect(ctx context.Context) error {
 	made := make(chan error, 1)
 	go func() {
-		client, err := rueidis.NewClient(options)
+		client, err := rueidis.NewClient(c.options)
 		if err != nil && client != nil {
 			client.Close()
 		}
-		c.client = client
+		c.live.Store(&library{client})
 		made <- err
 	}()
 	select {
@@ -221,7 +222,7 @@ func (c *rueidisConn) connect(ctx context.Context, options rueidis.ClientOption)
 	case <-ctx.Done():
 		go func() {
 			if <-made == nil {
-				c.client.Close()
+				c.live.Load().end()
 			}
 		}()
 		return ctx.Err()
@@ -231,7 +232,7 @@ func (c *rueidisConn) connect(ctx context.Context, options rueidis.ClientOption)
 // inspect asks the nodes who they are. It fails if none answers or if one will not do.
 func (c *rueidisConn) inspect(ctx context.Context, shape topology, warn func(string)) error {
 	failure := rueidis.ErrNoAddr
-	for addr, node := range c.client.Nodes() {
+	for addr, node := range c.live.Load().Nodes() {
 		err := inspect(ctx, addr, node, shape, warn)
 		var unfit *unfitError
 		if errors.As(err, &unfit) {
