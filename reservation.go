@@ -6,6 +6,8 @@ import (
 	"encoding/base64"
 	"errors"
 	"sync"
+	"sync/atomic"
+	"time"
 )
 
 // NewLeaseID is an id of 128 random bits, for [Claim].Lease.
@@ -21,6 +23,7 @@ type Reservation struct {
 	store  Store
 	answer Answer
 	cost   int64
+	held   *tenure // nil: the limits hold nothing
 
 	mu    sync.Mutex
 	call  *call
@@ -33,8 +36,9 @@ type Reservation struct {
 // with a lease of n units, which ends when the reservation is settled.
 func (l *Limiter) Reserve(ctx context.Context, key string, n int64) (*Reservation, error) {
 	c, lease := newCall(l.limits), ""
+	var sent time.Time
 	if l.holds() {
-		lease = NewLeaseID()
+		lease, sent = NewLeaseID(), time.Now()
 	}
 	c.set(key, n, lease)
 	granted, err := l.store.Decide(ctx, c.claims, 1, c.decisions)
@@ -49,7 +53,11 @@ func (l *Limiter) Reserve(ctx context.Context, key string, n int64) (*Reservatio
 	}
 	r := &Reservation{store: l.store, answer: answer, cost: n, call: c, taken: make([]Instant, len(c.claims))}
 	for i := range c.decisions {
-		r.taken[i] = c.decisions[i].At
+		r.taken[i], c.claims[i].Delay = c.decisions[i].At, c.decisions[i].Delay
+	}
+	if lease != "" {
+		r.held = &tenure{store: l.store, claims: r.leases()}
+		r.held.since.Store(&sent)
 	}
 	return r, nil
 }
@@ -97,7 +105,21 @@ func (r *Reservation) settle(ctx context.Context, actual int64) error {
 
 // Renew keeps the leases of the reservation for another time-to-live, if it has any.
 // ErrLeaseGone says that one is lost: somebody else may hold its units.
-func (r *Reservation) Renew(ctx context.Context) error { return renew(ctx, r.store, r.leases()) }
+func (r *Reservation) Renew(ctx context.Context) error {
+	if r.held == nil {
+		return nil
+	}
+	return r.held.renew(ctx)
+}
+
+// KeepAlive renews the leases of the reservation, if it has any, until stop is called; see
+// [KeepAlive]. The time-to-live is the shortest of them.
+func (r *Reservation) KeepAlive(ctx context.Context, failed func(error)) (stop func()) {
+	if r.held == nil {
+		return func() {}
+	}
+	return r.held.keepAlive(ctx, failed)
+}
 
 // charged are the claims of the limits that do not hold leases, with a cost.
 func (r *Reservation) charged(cost int64) []Claim {
@@ -161,9 +183,8 @@ func (r *Reservation) takenAt(claim *Claim) Instant {
 // A Lease is units of a concurrency limit that are held until it is released, or until
 // its time-to-live passes without Renew. It is safe for concurrent use.
 type Lease struct {
-	store  Store
+	held   *tenure
 	answer Answer
-	claims []Claim // of the concurrency limits
 	taken  Instant
 }
 
@@ -183,14 +204,8 @@ func (l *Limiter) AcquireN(ctx context.Context, key string, n int64) (*Lease, er
 	if err != nil {
 		return nil, err
 	}
-	lease := &Lease{store: l.store, answer: reservation.answer}
-	for i, claim := range reservation.call.claims {
-		if claim.Limit.algorithm == AlgorithmConcurrency {
-			lease.claims = append(lease.claims, claim)
-			lease.taken = reservation.taken[i]
-		}
-	}
-	return lease, nil
+	held := reservation.held
+	return &Lease{held: held, answer: reservation.answer, taken: reservation.takenAt(&held.claims[0])}, nil
 }
 
 func (l *Limiter) holds() bool {
@@ -203,33 +218,53 @@ func (l *Limiter) holds() bool {
 }
 
 // ID is the lease's id: 128 random bits as text.
-func (l *Lease) ID() string { return l.claims[0].Lease }
+func (l *Lease) ID() string { return l.held.claims[0].Lease }
 
 // Answer is what the store said when the lease was taken.
 func (l *Lease) Answer() Answer { return l.answer }
 
 // Renew keeps the lease for another time-to-live. ErrLeaseGone says that it is lost: stop
 // the work, somebody else may hold its units.
-func (l *Lease) Renew(ctx context.Context) error {
-	return renew(ctx, l.store, append([]Claim(nil), l.claims...))
-}
+func (l *Lease) Renew(ctx context.Context) error { return l.held.renew(ctx) }
 
-// renew keeps leases; the claims are its own.
-func renew(ctx context.Context, store Store, claims []Claim) error {
-	if len(claims) == 0 {
-		return nil
-	}
-	for i := range claims {
-		claims[i].Renew = true
-	}
-	granted, err := store.Decide(ctx, claims, 1, nil)
-	if err == nil && granted == 0 {
-		return ErrLeaseGone
-	}
-	return err
+// KeepAlive renews the lease until stop is called; see [KeepAlive].
+func (l *Lease) KeepAlive(ctx context.Context, failed func(error)) (stop func()) {
+	return l.held.keepAlive(ctx, failed)
 }
 
 // Release gives the units back. ErrLeaseGone says that they were gone already.
 func (l *Lease) Release(ctx context.Context) error {
-	return l.store.Refund(ctx, l.claims, l.taken, nil)
+	return l.held.store.Refund(ctx, l.held.claims, l.taken, nil)
+}
+
+// A tenure is leases that are held together.
+type tenure struct {
+	store  Store
+	claims []Claim
+	since  atomic.Pointer[time.Time] // before the last call was sent that took or renewed them
+}
+
+func (t *tenure) renew(ctx context.Context) error {
+	claims := append([]Claim(nil), t.claims...)
+	for i := range claims {
+		claims[i].Renew = true
+	}
+	sent := time.Now()
+	granted, err := t.store.Decide(ctx, claims, 1, nil)
+	switch {
+	case err != nil:
+		return err
+	case granted == 0:
+		return ErrLeaseGone
+	}
+	t.since.Store(&sent)
+	return nil
+}
+
+func (t *tenure) keepAlive(ctx context.Context, failed func(error)) (stop func()) {
+	ttl := t.claims[0].Limit.period
+	for i := range t.claims[1:] {
+		ttl = min(ttl, t.claims[1+i].Limit.period)
+	}
+	return keepAlive(ctx, *t.since.Load(), time.Duration(ttl)*time.Microsecond, t.renew, failed)
 }

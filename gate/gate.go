@@ -215,7 +215,13 @@ func (g *Gate) enforce(ctx context.Context, ask *Ask, v *Verdict) error {
 // fallBack answers for a store that did not.
 func (g *Gate) fallBack(ctx context.Context, times int64, v *Verdict, failure error) error {
 	var input *weir.InputError
-	if errors.As(failure, &input) {
+	switch {
+	case v.crowded():
+		if g.decideApart(ctx, times, v) {
+			return nil
+		}
+		failure = ErrTooManyClaims
+	case errors.As(failure, &input):
 		return failure
 	}
 	if err := ctx.Err(); err != nil {
@@ -239,7 +245,7 @@ func (g *Gate) fallBack(ctx context.Context, times int64, v *Verdict, failure er
 		return nil
 	}
 	decisions := make([]weir.Decision, len(claims))
-	granted, err := g.local.Decide(ctx, claims, times, decisions)
+	granted, err := decideInParts(ctx, g.local, claims, times, decisions)
 	if err != nil {
 		v.Outcome, v.Reason, v.Err = Failed, StoreFailed, errors.Join(failure, err)
 		return nil

@@ -20,8 +20,8 @@ import (
 // A path that has no such form, a host that is none, and a cost that the request states
 // wrongly are answered 400. The route is r.Pattern: for rules that match by it the
 // middleware stands behind the mux. The method is what the request line says, whatever
-// X-HTTP-Method-Override may; GET and HEAD are two methods, and rules for one do not
-// concern the other.
+// X-HTTP-Method-Override may; rules for POST see post as well, and rules for GET see HEAD. See
+// [WithRegisteredMethods].
 //
 // The rule that refused says how: status, body, fields. A granted answer has one
 // RateLimit-Policy and RateLimit for all rules whose fields are draft, and one triple of
@@ -132,6 +132,9 @@ func (l *ruling) read(h *hearing, r *http.Request) (*http.Request, error) {
 	h.attributes = attributes{request: r, descriptor: l.descriptor}
 	if err := h.attributes.check(); err != nil {
 		return nil, err
+	}
+	if l.registered && !isRegistered(r.Method) {
+		return nil, &weir.InputError{Field: "method", Given: r.Method, Allowed: "a registered method in capitals, such as GET or POST"}
 	}
 	client, _ := l.clients.Of(r)
 	h.request = rules.Request{Method: r.Method, Host: host, Path: path, Route: r.Pattern, Client: client, Attributes: &h.attributes}

@@ -3,6 +3,7 @@ package httplimit
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -20,9 +21,8 @@ type passage struct {
 // A debt is what a request that was granted has still to do: keep what it holds while it
 // is served, give it back afterwards, and pay what it really cost.
 type debt struct {
-	ttl      time.Duration // of the shortest lease that is held; 0: none is
-	measured bool          // end wants to know what was written
-	renew    func(context.Context) error
+	measured bool // end wants to know what was written
+	keep     func(ctx context.Context, failed func(error)) (stop func())
 	end      func(ctx context.Context, s *served, tell func(Outcome, error))
 }
 
@@ -59,8 +59,8 @@ func (c *config) serveIndebted(w http.ResponseWriter, p passage, next http.Handl
 	tell := func(outcome Outcome, err error) { c.tell(r, Event{Outcome: outcome, Err: err}) }
 	s := &served{request: r, header: w.Header()}
 	defer func() { p.debt.end(context.WithoutCancel(r.Context()), s, tell) }()
-	if p.debt.ttl > 0 {
-		defer weir.KeepAlive(r.Context(), p.debt.ttl, p.debt.renew, func(err error) { tell(Unrenewed, err) })()
+	if p.debt.keep != nil { // something is held
+		defer p.debt.keep(r.Context(), func(err error) { tell(Unrenewed, err) })()
 	}
 	if !pause(r.Context(), p.delay) {
 		c.unavailable(w, r)
@@ -102,14 +102,19 @@ func (s *served) status() int {
 // owed is the debt of what a gate granted. actual says what a claim has cost; ok is false
 // where that stays as it is. nil leaves all.
 func owed(g *gate.Gate, receipt gate.Receipt, actual func(*gate.Charged, *served) (units int64, ok bool, err error)) *debt {
-	d := &debt{ttl: timeToLive(receipt), renew: func(ctx context.Context) error { return g.Renew(ctx, receipt) }}
+	d, ttl := new(debt), timeToLive(receipt)
+	if ttl > 0 {
+		d.keep = func(ctx context.Context, failed func(error)) func() {
+			return weir.KeepAlive(ctx, ttl, func(ctx context.Context) error { return g.Renew(ctx, receipt) }, failed)
+		}
+	}
 	d.end = func(ctx context.Context, s *served, tell func(Outcome, error)) {
 		if s.ran && actual != nil {
 			if err := settle(ctx, g, receipt, s, actual); err != nil {
 				tell(Unsettled, err)
 			}
 		}
-		if d.ttl > 0 {
+		if ttl > 0 {
 			if err := g.Release(ctx, receipt); err != nil {
 				tell(Unreleased, err)
 			}
@@ -122,6 +127,9 @@ func settle(ctx context.Context, g *gate.Gate, receipt gate.Receipt, s *served, 
 	var unknown error
 	err := g.Settle(ctx, receipt, func(c *gate.Charged) (int64, bool) {
 		units, ok, err := actual(c, s)
+		if err != nil && c.Rule != nil {
+			err = fmt.Errorf("rule %s: %w", c.Rule.Name(), err)
+		}
 		if err != nil && (unknown == nil || unknown.Error() != err.Error()) { // of several claims once
 			unknown = errors.Join(unknown, err)
 		}

@@ -32,6 +32,7 @@ type config struct {
 
 	// For rules.
 	form       pathform.Form
+	registered bool // methods that are not are refused
 	clients    *clientaddr.Extractor
 	user       func(*http.Request) string
 	service    func(*http.Request) string
@@ -151,6 +152,12 @@ func WithClients(e *clientaddr.Extractor) Option {
 // matched and handed on.
 func WithPathForm(f pathform.Form) Option {
 	return option(forRules, "WithPathForm", func(c *config) { c.form = f })
+}
+
+// WithRegisteredMethods answers 400 to methods that IANA has not registered, or that are not in
+// capitals: for gateways, whose upstreams may take post for POST, or do what no rule speaks of.
+func WithRegisteredMethods() Option {
+	return option(forRules, "WithRegisteredMethods", func(c *config) { c.registered = true })
 }
 
 // WithUser says who was authenticated, for rules that are counted by user; "" is nobody.

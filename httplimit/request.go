@@ -23,10 +23,11 @@ const (
 //
 // What is no host is refused, not passed on unmatched: whoever reads it more generously
 // behind this (a:b:80 up to the first colon, ex%61mple.com decoded) would serve a host that
-// no rule saw.
+// no rule saw. So is an empty host: a service then takes its own name for it. Only HTTP/1.0
+// may leave it out.
 func hostOf(r *http.Request) (host string, err error) {
 	host = r.Host
-	if host == "" {
+	if host == "" && !r.ProtoAtLeast(1, 1) {
 		return "", nil
 	}
 	if literal, ok := strings.CutPrefix(host, "["); ok {
@@ -56,6 +57,20 @@ func badHost(given string) error {
 // isPort reports whether a text is a colon and digits, or nothing.
 func isPort(text string) bool {
 	return text == "" || text[0] == ':' && strings.Trim(text[1:], "0123456789") == ""
+}
+
+// isRegistered reports whether IANA has registered a method for requests of HTTP (the registry of
+// RFC 9110, 16.1, as of 2026).
+func isRegistered(method string) bool {
+	switch method {
+	case "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT", "QUERY",
+		"ACL", "BASELINE-CONTROL", "BIND", "CHECKIN", "CHECKOUT", "COPY", "LABEL", "LINK", "LOCK", "MERGE",
+		"MKACTIVITY", "MKCALENDAR", "MKCOL", "MKREDIRECTREF", "MKWORKSPACE", "MOVE", "ORDERPATCH",
+		"PROPFIND", "PROPPATCH", "REBIND", "REPORT", "SEARCH", "UNBIND", "UNCHECKOUT", "UNLINK", "UNLOCK",
+		"UPDATE", "UPDATEREDIRECTREF", "VERSION-CONTROL":
+		return true
+	}
+	return false
 }
 
 // attributes are what rules read of a request by name. Nothing is copied, and no map made.

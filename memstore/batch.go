@@ -50,7 +50,9 @@ func (t *transaction) takeEach(times int64, decisions []weir.Decision) (granted 
 	n := len(t.claims)
 	granted = t.fit(times)
 	for range granted {
-		t.charge(1)
+		if err := t.charge(1); err != nil {
+			return granted, told, err
+		}
 		t.decide(decisions[told:][:n])
 		told += n
 	}

@@ -40,6 +40,7 @@ type arguments struct {
 	words []string // keys, then the script's arguments
 	reply []Value
 	times int64
+	units bool         // the ladder of a refund has rungs of units: some of them may stay charged
 	now   func() int64 // the caller's clock, for the bounds of calendars; Redis' decides
 
 	text []byte
@@ -77,7 +78,7 @@ const roomy = 16 << 10
 func (a *arguments) empty() {
 	clear(a.words)
 	clear(a.reply)
-	a.kinds, a.words, a.reply = a.kinds[:0], a.words[:0], a.reply[:0]
+	a.kinds, a.words, a.reply, a.units = a.kinds[:0], a.words[:0], a.reply[:0], false
 	if a.text, a.ends = a.text[:0], a.ends[:0]; cap(a.text) > roomy {
 		a.text = nil
 	}
@@ -150,17 +151,21 @@ func bucketState(reply []Value) bucket.State { return bucket.State{At: reply[0].
 
 func partsArgs(a *arguments, c *weir.Claim) {
 	l := c.Limit
-	a.addText(ladder(l, c.Cost, a.times))
+	switch {
+	case c.Cost == 0:
+		a.addText("")
+	case a.units:
+		a.addText(ladder(l, 1, c.Cost))
+	default:
+		a.addText(ladder(l, c.Cost, min(a.times, l.Most()/c.Cost)))
+	}
 	a.add(l.Span().Whole, l.Span().Num, l.Interval().Den, l.Period(), l.Refill())
 }
 
-// ladder is what 2^k requests take, for each k that may fit, from high to low: the script
-// adds and compares, where multiplying could lose digits.
-func ladder(l *weir.Limit, cost, times int64) string {
-	if cost == 0 {
-		return ""
-	}
-	most, top := min(times, l.Most()/cost), int64(1)
+// ladder is what 2^k requests take, for each k of which there may be most, from high to low: the
+// script adds and compares, where multiplying could lose digits.
+func ladder(l *weir.Limit, cost, most int64) string {
+	top := int64(1)
 	for top <= most/2 {
 		top *= 2
 	}
@@ -168,6 +173,25 @@ func ladder(l *weir.Limit, cost, times int64) string {
 	for k := top; k > 0; k /= 2 {
 		whole, part := l.Interval().Times(k * cost)
 		packed = pack(packed, k, whole, part)
+	}
+	return string(packed)
+}
+
+// cancelBytes is how long the part of a claim in cancelArgs is.
+const cancelBytes = 4 * 8
+
+// cancelArgs are, for each claim: back_, the units that are given back; due_, when their grant
+// was to act; and what a bucket lacks that owes nothing and has nothing left, as time in whole
+// microseconds and a part, or where it steps as units: room_ and roompart_.
+func cancelArgs(c *call) string {
+	packed := make([]byte, 0, len(c.claims)*cancelBytes)
+	for i := range c.claims {
+		claim := &c.claims[i]
+		room, part := claim.Limit.Capacity(), int64(0)
+		if !claim.Limit.Step() {
+			room, part = claim.Limit.Interval().Times(room)
+		}
+		packed = pack(packed, claim.Cost, max(0, algorithm.Due(claim, int64(c.taken))), room, part)
 	}
 	return string(packed)
 }

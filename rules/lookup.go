@@ -74,7 +74,7 @@ func (c *component) one(text string) (p pattern, err error) {
 		return p, wrong(fmt.Sprintf("a value of 1 to %d bytes", MaxText))
 	}
 	if c.source != sourceIP {
-		return pattern{text: string(c.normalise([]byte(text), 0))}, nil
+		return pattern{text: string(c.normalise([]byte(c.formed(text)), 0))}, nil
 	}
 	network, allowed := parsePrefix(text)
 	if allowed != "" {

@@ -61,11 +61,21 @@ func parsePattern(text string) (p pattern, complaint string) {
 // parsePatternOf reads a value of a component: for client.ip an address or a network.
 func parsePatternOf(c *component, text string) (p pattern, complaint string) {
 	if c.source != sourceIP || text == "*" {
-		return parsePattern(text)
+		p, complaint = parsePattern(text)
+		p.text = c.formed(p.text)
+		return p, complaint
 	}
 	p.network, complaint = parsePrefix(text)
 	if complaint != "" {
 		return p, "allowed: " + complaint + `; or "*" for any`
 	}
 	return p, ""
+}
+
+// formed is a text in the form that values of the component have, whatever is normalised.
+func (c *component) formed(text string) string {
+	if c.source == sourceMethod {
+		return folded(text)
+	}
+	return text
 }

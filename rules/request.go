@@ -14,7 +14,7 @@ import (
 // and final dot, the path cleaned as it is forwarded, with its escapes (pathform makes
 // it). Matching one form and serving another is how rules are evaded.
 type Request struct {
-	Method  string
+	Method  string // any case: servers that take post for POST are counted alike
 	Host    string // any case
 	Path    string // begins with a slash, or is empty; escaped, and decoded here
 	Route   string // the pattern that a router chose
@@ -37,7 +37,7 @@ type Attributes interface {
 func (r *Request) attribute(kind source, name string) string {
 	switch kind {
 	case sourceMethod:
-		return r.Method
+		return folded(r.Method)
 	case sourceService:
 		return r.Service
 	case sourceUser:
@@ -59,6 +59,10 @@ func (r *Request) attribute(kind source, name string) string {
 		return r.Attributes.Descriptor(name)
 	}
 }
+
+// folded is a method in capitals. Those that are not, which no client of good will sends, cost
+// an allocation.
+func folded(method string) string { return strings.ToUpper(method) }
 
 func canonical(header string) string { return textproto.CanonicalMIMEHeaderKey(header) }
 

@@ -32,6 +32,7 @@ type Rule struct {
 	group        int // 0: none
 	groupName    string
 	rank         uint64
+	claims       int // that it adds to a decision, at most
 }
 
 // Name is what its author called the rule.
@@ -65,6 +66,7 @@ type Set struct {
 	leftOut error                   // of their members
 
 	grouped bool // some rules are in groups
+	claims  int  // that no request needs more of
 
 	store, header string
 	nodes         int
@@ -224,11 +226,28 @@ func (w *walk) branch(b *branch) {
 		if next := q.values[value]; next != nil {
 			w.branch(next)
 		}
+		if also := q.alsoFor(value); also != nil {
+			w.branch(also)
+		}
 		if q.any != nil {
 			w.branch(q.any)
 		}
 	}
 }
+
+// alsoFor is the branch of GET for HEAD: a HEAD costs a service what the GET does, and most answer
+// it by the same handler.
+func (q *question) alsoFor(value string) *branch {
+	if q.kind != sourceMethod || value != methodHead {
+		return nil
+	}
+	return q.values[methodGet]
+}
+
+const (
+	methodGet  = "GET"
+	methodHead = "HEAD"
+)
 
 // client goes to the networks that the client lies in, the smallest first.
 func (w *walk) client(q *question) {

@@ -44,6 +44,7 @@ type charged struct {
 	Lease string `json:"e,omitzero"`
 	Fixed bool   `json:"f,omitzero"`
 	Local bool   `json:"o,omitzero"` // the process that made the token counted it by itself
+	Delay int64  `json:"d,omitzero"` // µs that the grant was told to wait
 }
 
 // with adds what was charged. Beyond maxCharged there can only be shadow rules: they are
@@ -53,7 +54,7 @@ func (t *token) with(c *gate.Charged) {
 		return
 	}
 	t.Charged = append(t.Charged, charged{Name: c.Claim.Limit.Name(), Limit: c.Claim.Limit.String(), Key: []byte(c.Claim.Key),
-		Cost: c.Claim.Cost, Taken: int64(c.Taken), Lease: c.Claim.Lease, Fixed: c.Fixed, Local: c.Local})
+		Cost: c.Claim.Cost, Taken: int64(c.Taken), Lease: c.Claim.Lease, Fixed: c.Fixed, Local: c.Local, Delay: c.Claim.Delay.Microseconds()})
 }
 
 // leases are the part of a receipt that is held.
@@ -96,10 +97,10 @@ func (a *api) open(text string) (*token, gate.Receipt, error) {
 	receipt := make(gate.Receipt, len(t.Charged))
 	for i, c := range t.Charged {
 		limit, err := a.limits.limit(c.Name, c.Limit)
-		if err != nil || len(c.Limit) > maxLimit || c.Taken < 0 {
+		if err != nil || len(c.Limit) > maxLimit || c.Taken < 0 || c.Delay > weir.MaxUnits {
 			return nil, nil, wrong()
 		}
-		claim := weir.Claim{Key: string(c.Key), Limit: limit, Cost: c.Cost, Lease: c.Lease}
+		claim := weir.Claim{Key: string(c.Key), Limit: limit, Cost: c.Cost, Lease: c.Lease, Delay: time.Duration(c.Delay) * time.Microsecond}
 		receipt[i] = gate.Charged{Claim: claim, Taken: weir.Instant(c.Taken), Fixed: c.Fixed, Local: c.Local}
 		times := int64(1)
 		if c.Lease == "" {

@@ -18,6 +18,9 @@ import (
 // statusClientGone is for those who count answers: nobody is there to read it.
 const statusClientGone = 499
 
+// errTooMany is why a request is not forwarded that the limit let pass.
+var errTooMany = errors.New("as many requests are at the upstream as may be")
+
 // fail answers for an upstream that did not.
 func (g *gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 	status, text := diagnose(w, r, err)
@@ -25,6 +28,9 @@ func (g *gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if status == statusClientGone {
 		w.WriteHeader(status)
 		return
+	}
+	if status == http.StatusServiceUnavailable {
+		w.Header().Set("Retry-After", "1")
 	}
 	answer(w, r, status, text)
 }
@@ -37,6 +43,8 @@ func diagnose(w http.ResponseWriter, r *http.Request, err error) (status int, te
 	switch {
 	case errors.Is(err, context.Canceled) || errors.Is(r.Context().Err(), context.Canceled):
 		return statusClientGone, ""
+	case errors.Is(err, errTooMany):
+		return http.StatusServiceUnavailable, "As many requests are forwarded as may be."
 	case errors.As(err, &tooLarge):
 		return http.StatusRequestEntityTooLarge, "The body is too large."
 	case uploadFailed(w):

@@ -18,6 +18,9 @@ func (g *gateway) formed(r *http.Request) (*http.Request, error) {
 	if _, err := g.form.Apply(&u); err != nil {
 		return nil, err
 	}
+	if r.Host == "" { // ReverseProxy would send the upstream's, which no rule saw
+		return nil, &weir.InputError{Field: "host", Given: "", Allowed: "a name or an address: send a Host field"}
+	}
 	if u.Path == "*" { // only OPTIONS may, and that the server answers
 		return nil, &weir.InputError{Field: "path", Given: u.Path, Allowed: "a path that begins with /"}
 	}

@@ -38,6 +38,7 @@ import (
 	"net/netip"
 	"net/url"
 	"strings"
+	"sync/atomic"
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/clientaddr"
@@ -69,13 +70,19 @@ func WithUpstreamHost() Option { return func(g *gateway) { g.upstreamHost = true
 // WithTransport gives what requests are sent with, instead of [NewTransport]'s.
 func WithTransport(t http.RoundTripper) Option { return func(g *gateway) { g.transport = t } }
 
+// WithMaxRequests bounds how many requests are at the upstream at one time, each of which may
+// be a connection; those beyond are answered 503. They have passed the limit, and stay
+// charged. By default there is no bound. A concurrency limit can say the same by a rule; this
+// one keeps the process' files, of which HTTP/2 and WebSockets take many a connection.
+func WithMaxRequests(n int) Option { return func(g *gateway) { g.most = int64(n) } }
+
 // WithLog gives the log, instead of slog.Default(). It gets at most one line a second for
 // each kind of failure, with the method, the status and the error: neither paths nor
 // header fields, in which secrets stand.
 func WithLog(log *slog.Logger) Option { return func(g *gateway) { g.log = log } }
 
 // WithObserver is told of each request that got no answer from the upstream: 502 where it
-// failed, 504 where it took too long, 400 or 413 where the client's body could not be read,
+// failed, 503 where there are too many requests, 504 where it took too long, 400 or 413 where the client's body could not be read,
 // 499 where the client went away, which is only told here. It must be quick.
 func WithObserver(observe func(status int, err error)) Option {
 	return func(g *gateway) { g.observe = observe }
@@ -154,6 +161,8 @@ type gateway struct {
 	form         pathform.Form
 	strictQuery  bool
 	upstreamHost bool
+	most         int64 // requests at the upstream; 0: as many as come
+	flying       atomic.Int64
 	clients      *clientaddr.Extractor
 	transport    http.RoundTripper
 	log          *slog.Logger
@@ -180,6 +189,11 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // forward is behind the limit.
 func (g *gateway) forward(w http.ResponseWriter, r *http.Request) {
 	answer := newResponse(w, r.ProtoMajor)
+	defer g.flying.Add(-1)
+	if flying := g.flying.Add(1); g.most > 0 && flying > g.most {
+		g.fail(answer, r, errTooMany)
+		return
+	}
 	if r.ContentLength == 0 {
 		g.reverse.ServeHTTP(answer, r)
 		return

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/weirproject/weir/clientaddr"
+	"github.com/weirproject/weir/httplimit"
 	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/pathform"
 	"github.com/weirproject/weir/rules"
@@ -30,6 +31,7 @@ type lawFlags struct {
 	clientHeader string
 	hashKeyFile  string
 	forms        []string
+	anyMethod    bool
 }
 
 func (f *lawFlags) add(flags *pflag.FlagSet) {
@@ -42,6 +44,7 @@ func (f *lawFlags) add(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&f.proxies, "trusted-proxies", nil, "`NETWORKS` and addresses whose X-Forwarded-For is believed, with commas;\nunix is who comes by a Unix socket")
 	flags.StringVar(&f.clientHeader, "client-header", "X-Forwarded-For", "the `NAME` of the header that they write: X-Forwarded-For or Forwarded")
 	flags.StringVar(&f.hashKeyFile, "hash-key-file", "", "`FILE` with the secret by which long keys are hashed, the same on all nodes (or WEIR_HASH_KEY)")
+	flags.BoolVar(&f.anyMethod, "any-method", false, "let methods pass that are not registered, or not in capitals")
 	flags.StringSliceVar(&f.forms, "path-form", nil, "`WORDS` that loosen the form of paths, with commas:\n"+strings.Join(formWords, ", "))
 }
 
@@ -61,6 +64,7 @@ type law struct {
 	trusted  []netip.Prefix
 	clients  *clientaddr.Extractor
 	form     pathform.Form
+	methods  []httplimit.Option // which of them pass
 }
 
 // read reads --config, and lets it fill in what neither flags nor environment said.
@@ -142,6 +146,9 @@ func (f *lawFlags) settle(flags *pflag.FlagSet, l *law) error {
 	}
 	if l.store.timeout <= 0 {
 		return usagef("--store-timeout is %v; allowed: more than 0", l.store.timeout)
+	}
+	if !f.anyMethod {
+		l.methods = []httplimit.Option{httplimit.WithRegisteredMethods()}
 	}
 	var err error
 	if l.form, err = parseForm(f.forms); err != nil {

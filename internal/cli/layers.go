@@ -192,7 +192,7 @@ func (s *stack) addLease() error {
 }
 
 func (s *stack) addCeiling() error {
-	c, err := ceiling.New(s.top, memstore.New(memstore.WithMaxKeys(s.config.maxKeys)), func(l *weir.Limit) (float64, bool) {
+	c, err := ceiling.New(s.top, memstore.New(memstore.WithMaxKeys(s.config.maxKeys), memstore.WithoutOverflow()), func(l *weir.Limit) (float64, bool) {
 		t := s.of(l)
 		return t.ceiling, t.ceiling > 0
 	})

@@ -95,7 +95,7 @@ func (f *requestFlags) base(args []string) (*http.Request, error) {
 	case len(args) == 0:
 		request, err := newRequest("GET", "http://localhost/")
 		if err == nil {
-			request.Host = ""
+			request.Host, request.ProtoMinor = "", 0 // as only HTTP/1.0 may
 		}
 		return request, err
 	case path.Base(args[0]) == "curl":

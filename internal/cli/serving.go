@@ -3,11 +3,9 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
-	"net/url"
 	"os"
 	"runtime/debug"
 	"slices"
@@ -20,10 +18,8 @@ import (
 	"github.com/weirproject/weir/doors/admin"
 	"github.com/weirproject/weir/doors/forwardauth"
 	"github.com/weirproject/weir/doors/httpapi"
-	"github.com/weirproject/weir/doors/proxy"
 	"github.com/weirproject/weir/doors/resp"
 	"github.com/weirproject/weir/gate"
-	"github.com/weirproject/weir/httplimit"
 	"github.com/weirproject/weir/observe"
 )
 
@@ -38,6 +34,7 @@ type server struct {
 	law     *law
 	secrets secrets
 	log     *slog.Logger
+	seldom  *seldom
 	store   weir.Store
 	stack   *stack // nil: limits are counted in this process
 	gate    *gate.Gate
@@ -62,7 +59,7 @@ func serve(ctx context.Context, s *System, f *serveFlags, flags *pflag.FlagSet, 
 	for _, text := range s.strangers(knownVariables(flags)) {
 		warn(text)
 	}
-	v := &server{system: s, flags: f, log: log}
+	v := &server{system: s, flags: f, log: log, seldom: &seldom{log: log}}
 	collectAsUsual := collectLess()
 	defer collectAsUsual()
 	if v.law, err = f.law.read(ctx, s, flags, warn); err != nil {
@@ -108,6 +105,7 @@ func (v *server) start(ctx context.Context, given func(flag string) bool, signal
 	if err := v.flags.complete(); err != nil {
 		return err
 	}
+	v.fitFiles(given)
 	listeners, err := v.listen()
 	if err != nil {
 		return err
@@ -193,7 +191,8 @@ func (v *server) openHTTP(listener net.Listener) error {
 	if err != nil {
 		return err
 	}
-	forward, err := forwardauth.New(v.gate, v.law.clients, v.byRules()...)
+	counts := v.count(&v.flags.http)
+	forward, err := forwardauth.New(v.gate, v.law.clients, v.byRules(counts)...)
 	if err != nil {
 		return err
 	}
@@ -210,7 +209,7 @@ func (v *server) openHTTP(listener net.Listener) error {
 		mux.Handle("/metrics", v.metrics.Handler())
 	}
 	v.health(mux)
-	v.doors = append(v.doors, newHTTPDoor(listener, mux, apiBodies, v.log).running("http"))
+	v.doors = append(v.doors, newHTTPDoor(listener, mux, apiBodies, counts, v.log).running("http"))
 	return nil
 }
 
@@ -218,7 +217,7 @@ func (v *server) openMetrics(listener net.Listener) error {
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", v.metrics.Handler())
 	v.health(mux)
-	v.doors = append(v.doors, newHTTPDoor(listener, mux, apiBodies, v.log).running("metrics"))
+	v.doors = append(v.doors, newHTTPDoor(listener, mux, apiBodies, v.count(&v.flags.metrics), v.log).running("metrics"))
 	return nil
 }
 
@@ -249,54 +248,6 @@ func some(texts ...string) (list []string) {
 	return list
 }
 
-func (v *server) openGateway(listener net.Listener) error {
-	target := v.flags.upstream
-	if target == demo {
-		var err error
-		if target, err = startDemo(); err != nil {
-			return err
-		}
-	}
-	upstream, err := url.Parse(target)
-	if err != nil {
-		return usagef("--upstream is %.200q; allowed: demo, or a URL such as http://127.0.0.1:3000", v.flags.upstream)
-	}
-	limit, err := httplimit.ByRules(v.gate, append(v.byRules(), httplimit.WithClients(v.law.clients))...)
-	if err != nil {
-		return err
-	}
-	opts := []proxy.Option{proxy.WithForm(v.law.form), proxy.WithClientAddress(v.law.clients), proxy.WithLog(v.log)}
-	if v.flags.upstreamHost {
-		opts = append(opts, proxy.WithUpstreamHost())
-	}
-	if v.flags.strictQuery {
-		opts = append(opts, proxy.WithStrictQuery())
-	}
-	handler, err := proxy.New(upstream, limit, opts...)
-	if err != nil {
-		return fmt.Errorf("--upstream: %w", err)
-	}
-	v.doors = append(v.doors, newHTTPDoor(listener, handler, 0, v.log).running("gateway"))
-	return nil
-}
-
-// byRules is what the doors that see requests of HTTP tell the rules of them.
-func (v *server) byRules() []httplimit.Option {
-	opts := []httplimit.Option{httplimit.WithPathForm(v.law.form)}
-	if name := v.flags.service; name != "" {
-		opts = append(opts, httplimit.WithService(func(*http.Request) string { return name }))
-	}
-	if name := v.flags.userHeader; name != "" {
-		opts = append(opts, httplimit.WithUser(func(r *http.Request) string {
-			if !v.law.clients.TrustsPeer(r) { // anybody can write a header
-				return ""
-			}
-			return r.Header.Get(name)
-		}))
-	}
-	return opts
-}
-
 func (v *server) openRESP(listener net.Listener) error {
 	opts := []resp.Option{resp.WithPathForm(v.law.form), resp.WithLimits(resp.Limits{Conns: v.flags.resp.connections})}
 	if v.secrets.password != "" {
@@ -305,6 +256,7 @@ func (v *server) openRESP(listener net.Listener) error {
 	if v.flags.respFailOpen {
 		opts = append(opts, resp.WithFailOpen())
 	}
+	v.count(&v.flags.resp)
 	door, err := resp.New(v.gate, v.store, opts...)
 	if err != nil {
 		return err
@@ -316,6 +268,13 @@ func (v *server) openRESP(listener net.Listener) error {
 			}
 			return nil
 		},
-		shutdown: door.Shutdown, cut: door.Close})
+		drain: func() {},
+		shutdown: func(ctx context.Context) (cut int) {
+			if door.Shutdown(ctx) != nil {
+				return 1 // or more: it does not say
+			}
+			return 0
+		},
+		cut: door.Close})
 	return nil
 }

@@ -237,11 +237,17 @@ func (s *Store) Close() error {
 }
 
 // retireAll gives back what entries hold, in the time of one call.
-func (s *Store) retireAll(entries []*entry) (err error) {
+func (s *Store) retireAll(entries []*entry) error {
 	ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
 	defer cancel()
-	for _, e := range entries {
-		err = errors.Join(err, s.retire(ctx, e, e.grant.Load()))
-	}
-	return err
+	var mu sync.Mutex
+	var failed []error
+	atOnce(entries, func(e *entry) {
+		if err := s.retire(ctx, e, e.grant.Load()); err != nil {
+			mu.Lock()
+			defer mu.Unlock()
+			failed = append(failed, err)
+		}
+	})
+	return errors.Join(failed...)
 }

@@ -2,6 +2,8 @@
 package slidingcounter
 
 import (
+	"time"
+
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/algorithm"
 )
@@ -83,6 +85,23 @@ func (s *State) Refund(l *weir.Limit, n, takenAt, now int64) {
 
 // Decision describes the state for a next request of cost units.
 func (s *State) Decision(l *weir.Limit, cost, now int64) weir.Decision {
+	return s.DecisionOf(l, s.Available(l, now), cost, now)
+}
+
+// DecisionOf is Decision where what is available is known: a charge of n units leaves n less.
+func (s *State) DecisionOf(l *weir.Limit, available, cost, now int64) weir.Decision {
+	if algorithm.Fit(available, cost, 1) == 0 {
+		return s.summary(l, cost, now).Decision(l, cost, now)
+	}
+	d := weir.Decision{Remaining: available, At: weir.Instant(now)}
+	if s.total > 0 {
+		d.ResetAfter = reset(l, s.lastUsed(), now)
+	}
+	return d
+}
+
+// summary is of a request of cost units.
+func (s *State) summary(l *weir.Limit, cost, now int64) Summary {
 	slice, _ := s.clock(l, now)
 	summary := Summary{Slice: slice, Fading: s.count(slice - l.Slices()), Last: s.lastUsed()}
 	summary.Full = s.sum(l, slice) - summary.Fading
@@ -92,7 +111,12 @@ func (s *State) Decision(l *weir.Limit, cost, now int64) weir.Decision {
 		summary.FreesFading = s.count(summary.Frees - l.Slices())
 		summary.FreesFull -= summary.FreesFading
 	}
-	return summary.Decision(l, cost, now)
+	return summary
+}
+
+// reset is the wait until a slice and all before it no longer count.
+func reset(l *weir.Limit, last, now int64) time.Duration {
+	return algorithm.Micros((last+l.Slices()+1)*l.Slice() - now)
 }
 
 // Summary is what a decision needs to know of a counter.
@@ -112,7 +136,7 @@ func (s Summary) Decision(l *weir.Limit, cost, now int64) weir.Decision {
 	available := left(l, s.Full, s.Fading, elapsed(l, s.Slice, now))
 	d := weir.Decision{Remaining: max(0, available), At: weir.Instant(now)}
 	if s.Full > 0 || s.Fading > 0 {
-		d.ResetAfter = algorithm.Micros((s.Last+l.Slices()+1)*l.Slice() - now)
+		d.ResetAfter = reset(l, s.Last, now)
 	}
 	switch {
 	case cost > l.Capacity():
@@ -167,6 +191,9 @@ func Convert(s *State, width int64, to *weir.Limit) *State {
 	}
 	return converted
 }
+
+// Bytes is about the memory of the counts.
+func (s *State) Bytes() int64 { return int64(len(s.counts)) * 8 }
 
 // clock is the slice that now lies in and how many ticks of it have passed. A clock
 // before the newest slice reads as that slice's start, unless all of it was refunded: then

@@ -122,6 +122,18 @@ func New(entries []Entry) *State {
 	return s
 }
 
+// Bytes is about the memory of the charges.
+func (s *State) Bytes() int64 { return int64(len(s.entries)) * 16 }
+
+// Full reports whether the next charge would make the state grow.
+func (s *State) Full(l *weir.Limit, now int64) bool {
+	if s.count < len(s.entries) {
+		return false
+	}
+	_, dead := s.used(l, now)
+	return dead == 0 && (s.count == 0 || s.newest().At < now)
+}
+
 // clock reads a clock before the newest charge as that instant.
 func (s *State) clock(now int64) int64 {
 	if s.count > 0 {

@@ -1,0 +1,18 @@
+package gate
+
+import (
+	"context"
+
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/rules"
+)
+
+// DecideCrowd decides so many claims of a rule, which no set of rules that compiles would have.
+func (g *Gate) DecideCrowd(ctx context.Context, rule *rules.Rule, keys []string, v *Verdict) error {
+	v.reset(g)
+	for _, key := range keys {
+		v.add(rule, weir.Claim{Key: key, Limit: rule.Limits()[0], Cost: 1})
+	}
+	v.enforced = len(keys)
+	return g.enforce(ctx, &Once, v)
+}
