@@ -9,13 +9,14 @@ import (
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/pathform"
 	"github.com/weirproject/weir/rules"
 )
 
 // ByRules makes middleware that decides each request by the rules of a gate; those that are
 // swapped in apply to the next request.
 //
-// The path is brought to one form first ([WithPathForm]); that is what rules match and what
+// The path is brought to one form first, that of the rules or [WithPathForm]; that is what rules match and what
 // the handler gets, in a request of its own where it differs (RequestURI stays as it came).
 // A path that has no such form, a host that is none, and a cost that the request states
 // wrongly are answered 400. The route is r.Pattern: for rules that match by it the
@@ -116,7 +117,7 @@ func (l *ruling) admit(w http.ResponseWriter, r *http.Request) passage {
 // form that they see.
 func (l *ruling) read(h *hearing, r *http.Request) (*http.Request, error) {
 	h.url = *r.URL
-	path, err := l.form.Apply(&h.url)
+	path, err := l.pathForm().Apply(&h.url)
 	if err != nil {
 		return nil, err
 	}
@@ -146,6 +147,13 @@ func (l *ruling) read(h *hearing, r *http.Request) (*http.Request, error) {
 	}
 	h.ask = gate.Once
 	return r, nil
+}
+
+func (l *ruling) pathForm() pathform.Form {
+	if l.form != nil {
+		return *l.form
+	}
+	return l.gate.Rules().PathForm()
 }
 
 // done lets go of the request. The verdict's keys are in a buffer of its own.

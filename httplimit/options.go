@@ -31,8 +31,8 @@ type config struct {
 	after     costAfter
 
 	// For rules.
-	form       pathform.Form
-	registered bool // methods that are not are refused
+	form       *pathform.Form // nil: that of the rules
+	registered bool           // methods that are not are refused
 	clients    *clientaddr.Extractor
 	user       func(*http.Request) string
 	service    func(*http.Request) string
@@ -148,10 +148,10 @@ func WithClients(e *clientaddr.Extractor) Option {
 	return option(forRules, "WithClients", func(c *config) { c.clients = e })
 }
 
-// WithPathForm sets which form paths are given, instead of the strict one, before they are
-// matched and handed on.
+// WithPathForm sets which form paths are given before they are matched and handed on, instead of
+// that of the rules (path_form), which their patterns have.
 func WithPathForm(f pathform.Form) Option {
-	return option(forRules, "WithPathForm", func(c *config) { c.form = f })
+	return option(forRules, "WithPathForm", func(c *config) { c.form = &f })
 }
 
 // WithRegisteredMethods answers 400 to methods that IANA has not registered, or that are not in

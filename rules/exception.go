@@ -326,6 +326,7 @@ func (x *excepting) list(i int, e *Exception, to *gathering) (apply func()) {
 	var c component
 	if complaint == "" {
 		c, complaint = parseListed(text, path, x.rule != nil)
+		c.inForm(x.set)
 	}
 	var v pattern
 	if complaint == "" {

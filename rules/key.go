@@ -65,6 +65,7 @@ type component struct {
 	name    string
 	label   string // what its part of the key begins with
 	segment int    // sourcePath: which segment of the path
+	small   bool   // sourcePath: the form of paths has no capitals
 	v4, v6  int    // sourceIP: lengths of prefixes
 	trim    bool
 	nfkc    bool

@@ -288,6 +288,7 @@ func (d *decoder) root(n *yaml.Node) {
 		{"nodes", func(p place, n *yaml.Node) { f.Nodes = int(min(d.units(p, n), MaxSharing+1)) }},
 		{"trusted_proxies", func(p place, n *yaml.Node) { f.TrustedProxies = d.list(p, n, MaxProxies) }},
 		{"client_header", func(p place, n *yaml.Node) { f.ClientHeader = d.text(p, n) }},
+		{"path_form", func(p place, n *yaml.Node) { f.PathForm = d.list(p, n, MaxValues) }},
 		{"allow", func(p place, n *yaml.Node) { f.Allow = d.lists(p, n) }},
 		{"deny", func(p place, n *yaml.Node) { f.Deny = d.lists(p, n) }},
 		{"response", func(p place, n *yaml.Node) { d.response(p, n, &f.Response) }},

@@ -96,7 +96,7 @@ func TestParse(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := strings.ReplaceAll(fmt.Sprintf("%+v", file), "map[", "[")
-	want := "&{Name:f Store:redis://user:secret@127.0.0.1:6379/0 Nodes:3 TrustedProxies:[10.0.0.0/8 2001:db8::1] ClientHeader:Forwarded " +
+	want := "&{Name:f Store:redis://user:secret@127.0.0.1:6379/0 Nodes:3 TrustedProxies:[10.0.0.0/8 2001:db8::1] ClientHeader:Forwarded PathForm:[] " +
 		"Allow:[client.ip:{Values:[127.0.0.1 192.0.2.0/24] Sets:[]} header.X-Probe:{Values:[*] Sets:[]}] Deny:[user trim lower:{Values:[mallory bot-*] Sets:[]}] " +
 		"Response:{Status:503 Fields:seconds Body:json ContentType: Template:<nil>} " +
 		"Rules:[{Name:whole-site Match:{Method:[] Host:[] Path: Client:[] Service:[] User:[] Route:[] Header:[] Query:[] Descriptor:[]} Group: Schedule:[] Allow:[] Deny:[] " +

@@ -74,8 +74,14 @@ func parsePatternOf(c *component, text string) (p pattern, complaint string) {
 
 // formed is a text in the form that values of the component have, whatever is normalised.
 func (c *component) formed(text string) string {
-	if c.source == sourceMethod {
+	switch {
+	case c.source == sourceMethod:
 		return folded(text)
+	case c.small:
+		return string(appendFolded(nil, text))
 	}
 	return text
 }
+
+// inForm makes values of the component that are given those of the form of paths.
+func (c *component) inForm(s *Set) { c.small = c.source == sourcePath && s.form.IgnoreCase }

@@ -79,22 +79,51 @@ func validAttribute(name string) bool {
 	return len(name) > 0 && len(name) <= 128
 }
 
-// segments are those of a path that begins with a slash, and which of them is the last.
+// segments are those of a pattern that begins with a slash, and which of them is the last.
 func segments(path string) iter.Seq2[string, bool] {
 	return func(yield func(segment string, last bool) bool) {
 		rest, more := strings.TrimPrefix(path, "/"), path != ""
 		for more {
 			var segment string
-			if segment, rest, more = cut(rest); !yield(segment, !more) {
+			if segment, rest, more = strings.Cut(rest, "/"); !yield(segment, !more) {
 				return
 			}
 		}
 	}
 }
 
-// cut is the first segment of what follows a slash, and the rest; more is false after the
-// last one.
-func cut(path string) (first, rest string, more bool) { return strings.Cut(path, "/") }
+// cut is the first segment of what follows a slash, without its parameters, and the rest; more is
+// false after the last one. Servlet containers take parameters off before they look for a handler,
+// and empty segments after that: /;x/login;y is /login to them.
+func cut(path string) (first, rest string, more bool) {
+	for {
+		first, rest, more = strings.Cut(path, "/")
+		semicolon := strings.IndexByte(first, ';')
+		if semicolon < 0 {
+			return first, rest, more
+		}
+		first = first[:semicolon]
+		if first != "" || !more {
+			return first, rest, more
+		}
+		path = rest
+	}
+}
+
+// WithoutParameters is a path as patterns are compared with it.
+func WithoutParameters(path string) string {
+	rest, more := strings.CutPrefix(path, "/")
+	if !more || strings.IndexByte(path, ';') < 0 {
+		return path
+	}
+	var seen strings.Builder
+	for more {
+		var segment string
+		segment, rest, more = cut(rest)
+		seen.WriteString("/" + segment)
+	}
+	return seen.String()
+}
 
 // segment is the nth of a path, or "".
 func segment(path string, n int) string {

@@ -1,10 +1,14 @@
 package rules
 
 import (
+	"errors"
 	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/pathform"
 )
 
 // The headers in which proxies name their callers.
@@ -25,6 +29,7 @@ func (b *builder) server(file *File) {
 	b.set.store = b.store(at(-1, "store"), file.Store)
 	b.set.nodes = b.sharing(file.Nodes)
 	b.set.header = word(b, at(-1, "client_header"), file.ClientHeader, "", XForwardedFor, Forwarded)
+	b.set.form = b.pathForm(at(-1, "path_form"), file.PathForm)
 	p := at(-1, "trusted_proxies")
 	if !b.count(p, len(file.TrustedProxies), MaxProxies) {
 		return
@@ -35,6 +40,19 @@ func (b *builder) server(file *File) {
 			b.add(place{p.rule, p.field, j}, "trusted_proxies has %v; allowed: the networks of your proxies: who trusts everybody lets every client choose its address", prefix)
 		}
 	}
+}
+
+// pathForm reads the form of paths.
+func (b *builder) pathForm(p place, words []string) pathform.Form {
+	if !b.count(p, len(words), MaxValues) {
+		return pathform.Form{}
+	}
+	form, err := pathform.Parse(words)
+	var input *weir.InputError
+	if errors.As(err, &input) {
+		b.add(p, "%s has %s; allowed: %s", p.field, input.Given, input.Allowed)
+	}
+	return form
 }
 
 // store checks as much of it as needs no store. What it is told may hold a password, so

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/clientaddr"
 	"github.com/weirproject/weir/httplimit"
 	"github.com/weirproject/weir/memstore"
@@ -45,7 +46,7 @@ func (f *lawFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.clientHeader, "client-header", "X-Forwarded-For", "the `NAME` of the header that they write: X-Forwarded-For or Forwarded")
 	flags.StringVar(&f.hashKeyFile, "hash-key-file", "", "`FILE` with the secret by which long keys are hashed, the same on all nodes (or WEIR_HASH_KEY)")
 	flags.BoolVar(&f.anyMethod, "any-method", false, "let methods pass that are not registered, or not in capitals")
-	flags.StringSliceVar(&f.forms, "path-form", nil, "`WORDS` that loosen the form of paths, with commas:\n"+strings.Join(formWords, ", "))
+	flags.StringSliceVar(&f.forms, "path-form", nil, "the form that paths are matched and forwarded in, `WORDS` with commas:\n"+strings.Join(pathform.Words(), ", "))
 }
 
 // A law is what the flags, the environment and --config come to.
@@ -83,6 +84,9 @@ func (f *lawFlags) read(ctx context.Context, s *System, flags *pflag.FlagSet, wa
 		return nil, err
 	}
 	l.file = l.primary.file
+	if err := f.settleForm(flags, l); err != nil {
+		return nil, err
+	}
 	if l.set, err = l.compiler.Compile(l.file); err != nil {
 		return nil, f.blame(err)
 	}
@@ -108,6 +112,7 @@ func (f *lawFlags) blame(err error) error {
 
 // compile is for what all sources come to: it fills in the members of sets.
 func (l *law) compile(file *rules.File) (*rules.Set, error) {
+	file = l.formed(file)
 	if l.sets != nil {
 		file = l.sets.Complete(file)
 	} else if err := noRedis(file); l.setless && err != nil {
@@ -150,10 +155,6 @@ func (f *lawFlags) settle(flags *pflag.FlagSet, l *law) error {
 	if !f.anyMethod {
 		l.methods = []httplimit.Option{httplimit.WithRegisteredMethods()}
 	}
-	var err error
-	if l.form, err = parseForm(f.forms); err != nil {
-		return err
-	}
 	return f.settleProxies(flags, l)
 }
 
@@ -182,27 +183,39 @@ func (f *lawFlags) settleProxies(flags *pflag.FlagSet, l *law) (err error) {
 	return err
 }
 
-// formWords are those of --path-form.
-var formWords = []string{"drop-trailing-slash", "ignore-case", "allow-encoded-slash", "allow-backslash", "allow-nul"}
-
-func parseForm(words []string) (form pathform.Form, err error) {
-	for _, word := range words {
-		switch strings.TrimSpace(word) {
-		case formWords[0]:
-			form.DropTrailingSlash = true
-		case formWords[1]:
-			form.IgnoreCase = true
-		case formWords[2]:
-			form.AllowEncodedSlash = true
-		case formWords[3]:
-			form.AllowBackslash = true
-		case formWords[4]:
-			form.AllowNUL = true
-		default:
-			return form, usagef("--path-form has %.80q; allowed: %s", word, strings.Join(formWords, ", "))
-		}
+// settleForm has flag and file agree on the form of paths, since patterns are put into it.
+func (f *lawFlags) settleForm(flags *pflag.FlagSet, l *law) (err error) {
+	given, err := pathform.Parse(f.forms)
+	if err != nil {
+		var input *weir.InputError
+		errors.As(err, &input)
+		return usagef("--path-form has %s; allowed: %s", input.Given, input.Allowed)
 	}
-	return form, nil
+	inFile, err := pathform.Parse(l.file.PathForm)
+	switch {
+	case err != nil: // which the compiler tells
+		return nil
+	case !flags.Changed("path-form"):
+		l.form = inFile
+	case len(l.file.PathForm) > 0 && given != inFile:
+		return usagef("--path-form is %v, and path_form of %s is %v: say it in one of them", given, l.file.Name, inFile)
+	default:
+		l.form = given
+	}
+	l.file = l.formed(l.file)
+	return nil
+}
+
+// formed is a file with the form of paths that this process began with: the front ends have it
+// until they are started anew.
+func (l *law) formed(file *rules.File) *rules.File {
+	words := strings.Split(l.form.String(), ",")
+	if slices.Equal(file.PathForm, words) || len(file.PathForm) == 0 && l.form == (pathform.Form{}) {
+		return file
+	}
+	other := *file
+	other.PathForm = words
+	return &other
 }
 
 func parsePrefix(text string) (netip.Prefix, error) {

@@ -183,6 +183,9 @@ func (e *explanation) printRequest(b *strings.Builder) {
 	case r.Path != r.Sent:
 		fmt.Fprintf(b, "  path    sent as %s; rules see, and the upstream gets, %s\n", r.Sent, r.Path)
 	}
+	if seen := rules.WithoutParameters(r.Path); seen != r.Path {
+		fmt.Fprintf(b, "  path    the upstream gets its parameters (;); rules see %s\n", seen)
+	}
 	client := r.Client
 	if r.Assumed {
 		client += " (as if asked from this machine; --client says another)"
@@ -206,7 +209,7 @@ func (e *explanation) printRules(b *strings.Builder) {
 	}
 	for i := range e.Checks {
 		c := &e.Checks[i]
-		fmt.Fprintf(table, "  %s\t%s\t%s\t%s\n", c.Name, c.Limit, c.state(), c.Key)
+		fmt.Fprintf(table, "  %s\t%s\t%s\t%s\t%s\n", c.Name, c.Limit, c.most(), c.state(), c.Key)
 	}
 	table.Flush()
 	for i := range e.Checks {
@@ -262,6 +265,25 @@ func (e *explanation) ofHowMany() string {
 		return ""
 	}
 	return fmt.Sprintf(" (of %s in %s), and whom they count", count(e.Rules, "rule"), e.RulesFrom)
+}
+
+// most is how much the limit grants at most in the time that it is about, however requests fall.
+func (c *checked) most() string {
+	spec, err := weir.ParseLimit(c.Limit)
+	if err != nil {
+		return ""
+	}
+	limit, err := weir.NewLimit("limit", spec)
+	if err != nil {
+		return ""
+	}
+	if calendar, ok := spec.(weir.Calendar); ok {
+		return fmt.Sprintf("up to %d from one %s to the next", 2*calendar.Limit, calendar.Unit)
+	}
+	if period := rules.PeriodOf(limit); period > 0 {
+		return fmt.Sprintf("up to %d in any %s", rules.MostIn(limit, period), rules.LengthOf(period))
+	}
+	return ""
 }
 
 // state is what a limit says, in words.

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -180,10 +181,11 @@ func (l *live) noteSettings() {
 }
 
 // settingFlags are the fields of a file that only a start reads, and the flags that beat them.
-var settingFlags = map[string]string{"store": "store", "nodes": "nodes", "trusted_proxies": "trusted-proxies", "client_header": "client-header"}
+var settingFlags = map[string]string{"store": "store", "nodes": "nodes", "trusted_proxies": "trusted-proxies", "client_header": "client-header", "path_form": "path-form"}
 
 func settingsOf(file *rules.File) map[string]string {
-	return map[string]string{"store": file.Store, "nodes": fmt.Sprint(file.Nodes), "trusted_proxies": fmt.Sprint(file.TrustedProxies), "client_header": file.ClientHeader}
+	return map[string]string{"store": file.Store, "nodes": fmt.Sprint(file.Nodes), "trusted_proxies": fmt.Sprint(file.TrustedProxies), "client_header": file.ClientHeader,
+		"path_form": strings.Join(file.PathForm, ", ")}
 }
 
 // lintSoon has a file that changed looked at.
