@@ -1,7 +1,9 @@
 package gate
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -41,7 +43,7 @@ func (g *Gate) count(ctx context.Context, times int64, v *Verdict) {
 // punish counts refusals of the rule whose ban the ith claim is.
 func (g *Gate) punish(ctx context.Context, times int64, v *Verdict, i int) {
 	// Who is refused may leave before that is counted, or hang up so that it is not.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), counting)
+	ctx, cancel := outlasting(ctx, counting)
 	defer cancel()
 	a := &v.about[i]
 	p := &punishing{bans: a.rule.Bans(), by: a.by, key: v.claims[i].Key}
@@ -53,6 +55,56 @@ func (g *Gate) punish(ctx context.Context, times int64, v *Verdict, i int) {
 		Until: at + weir.Instant(length.Microseconds()), Local: a.by != g.store}
 	v.banned = append(v.banned, ban)
 	g.list.add(ban)
+	if g.register != nil && !ban.Local { // where this fails, this node alone lists the ban
+		_ = g.register.Register(ctx, banRegister, ban.name(), ban.note(), length)
+	}
+}
+
+// A Register keeps notes in a store that several nodes share, each for a while, such as
+// redisstore.Store. It is bounded: it may forget those that end first.
+type Register interface {
+	Register(ctx context.Context, register, name, note string, last time.Duration) error
+	Registered(ctx context.Context, register string) (notes map[string]string, err error)
+}
+
+// WithRegister has bans noted where other nodes find them, and where this one does after a restart:
+// Bans lists them too.
+func WithRegister(register Register) Option { return func(g *Gate) { g.register = register } }
+
+// banRegister is the register of all bans.
+const banRegister = "bans"
+
+// name is what the ban is noted under. Names of rules have no spaces.
+func (b *Ban) name() string { return b.Rule.Name() + " " + b.Key }
+
+// note is when the ban began and how long it is.
+func (b *Ban) note() string { return fmt.Sprintf("%d %d", b.From, b.Length.Microseconds()) }
+
+// noted are the bans of the register that rules in force put, but for those of a list.
+func (g *Gate) noted(ctx context.Context, listed []Ban) (list []Ban, err error) {
+	if g.register == nil {
+		return nil, nil
+	}
+	notes, err := g.register.Registered(ctx, banRegister)
+	if err != nil {
+		return nil, err
+	}
+	for _, ban := range listed {
+		if !ban.Local {
+			delete(notes, ban.name())
+		}
+	}
+	banning := banning(g.Rules())
+	for name, note := range notes {
+		rule, key, _ := strings.Cut(name, " ")
+		var from, micros int64
+		if _, err := fmt.Sscanf(note, "%d %d", &from, &micros); err != nil || banning[rule] == nil {
+			continue
+		}
+		list = append(list, Ban{Rule: banning[rule], Key: key, From: weir.Instant(from), Length: time.Duration(micros) * time.Microsecond})
+	}
+	slices.SortFunc(list, func(a, b Ban) int { return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.Key, b.Key)) })
+	return list, nil
 }
 
 // bans reports whether the ith claim is the ban of somebody who is banned.
@@ -127,6 +179,10 @@ func (g *Gate) Lift(ctx context.Context, rule *rules.Rule, key string) error {
 	if err := g.store.Reset(ctx, lifted(nil, rule.Bans(), key)); err != nil {
 		return err
 	}
+	if g.register != nil { // a ban that does not hold is not listed, noted or not
+		ban := Ban{Rule: rule, Key: key}
+		_ = g.register.Register(ctx, banRegister, ban.name(), "", 0)
+	}
 	if g.local != nil {
 		return g.local.Reset(ctx, lifted(nil, rule.Bans(), key))
 	}
@@ -148,13 +204,19 @@ func lifted(claims []weir.Claim, b *rules.Bans, key string) []weir.Claim {
 	return claims
 }
 
-// Bans are those that this gate put and that hold by now, as the store and the rules in
-// force say, in the order in which they were put, those of the local store last: of the last
-// 1,000. Those that other nodes put are not among them: the store is asked about keys, and
-// does not search them. Ask each node, or ask about a key by a look (the zero Ask).
+// Bans are those that hold by now, as the store and the rules in force say, in the order in which
+// they were put, those of the local store last. They are those of all nodes with WithRegister, as
+// many as it keeps, and without it the last 1,000 that this gate put: the store is asked about keys,
+// and does not search them.
 func (g *Gate) Bans(ctx context.Context) ([]Ban, error) {
 	var holding []Ban
 	all := g.list.by(g.Rules())
+	noted, err := g.noted(ctx, all)
+	if err != nil && !slices.ContainsFunc(all, func(b Ban) bool { return b.Local }) {
+		return nil, err
+	}
+	all = append(all, noted...)
+	slices.SortStableFunc(all, func(a, b Ban) int { return cmp.Compare(a.From, b.From) })
 	for _, local := range []bool{false, true} {
 		some := slices.DeleteFunc(slices.Clone(all), func(b Ban) bool { return b.Local != local })
 		for some := range slices.Chunk(some, weir.MaxClaims) {
@@ -218,12 +280,7 @@ func (l *banList) add(ban Ban) {
 
 // by are those of rules that ban.
 func (l *banList) by(set *rules.Set) (list []Ban) {
-	banning := make(map[string]*rules.Rule)
-	for _, rule := range set.Rules() {
-		if rule.Bans() != nil && rule.Mode() != rules.Shadow {
-			banning[rule.Name()] = rule
-		}
-	}
+	banning := banning(set)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, one := range l.bans {
@@ -232,4 +289,15 @@ func (l *banList) by(set *rules.Set) (list []Ban) {
 		}
 	}
 	return list
+}
+
+// banning are the rules that ban, by their names.
+func banning(set *rules.Set) map[string]*rules.Rule {
+	named := make(map[string]*rules.Rule)
+	for _, rule := range set.Rules() {
+		if rule.Bans() != nil && rule.Mode() != rules.Shadow {
+			named[rule.Name()] = rule
+		}
+	}
+	return named
 }

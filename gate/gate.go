@@ -59,8 +59,10 @@ type Gate struct {
 	set          atomic.Pointer[rules.Set]
 	now          func() time.Time
 	list         banList
+	register     Register // nil: bans are listed by this process alone
 	trials       atomic.Pointer[map[*rules.Rule]*trial]
 	swapping     sync.Mutex
+	budget       budget
 	observers    []func(*Verdict)
 }
 
@@ -154,6 +156,8 @@ func (g *Gate) Decide(ctx context.Context, r *rules.Request, ask Ask, v *Verdict
 	if len(g.observers) > 0 {
 		began = time.Now()
 	}
+	ctx, done := g.budget.begin(ctx)
+	defer done()
 	v.reset(g)
 	v.Times = ask.Times
 	err := g.decide(ctx, r, &ask, v)
@@ -224,7 +228,7 @@ func (g *Gate) fallBack(ctx context.Context, times int64, v *Verdict, failure er
 	case errors.As(failure, &input):
 		return failure
 	}
-	if err := ctx.Err(); err != nil {
+	if err := callerLeft(ctx); err != nil {
 		return err
 	}
 	v.Err = failure

@@ -141,7 +141,7 @@ const (
 	Exempt          // its allow list names the request
 	Unkeyed         // a component of its key is missing, and on_missing is skip
 	WouldDeny       // its deny list names the request, or on_missing is deny
-	WouldFail       // the request's cost is wrong
+	WouldFail       // the request's cost is wrong, or it says several keys
 	Unasked         // the store did not answer
 )
 
@@ -268,6 +268,9 @@ func (v *Verdict) tries(rule *rules.Rule, r *rules.Request) bool {
 func (v *Verdict) apply(rule *rules.Rule, r *rules.Request, ask *Ask, tried bool) (Why, error) {
 	if rule.Scheduled() && !rule.Active(v.gate.now()) {
 		return OffSchedule, nil
+	}
+	if err := rule.Doubt(r); err != nil {
+		return WouldFail, err
 	}
 	switch rule.Listed(r) {
 	case rules.Denied:

@@ -125,8 +125,7 @@ func (s *scripts) get(o op, kinds []*kind) *Script {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	text := s.text(o, kinds)
-	sum := sha1.Sum([]byte(text))
-	script = &Script{Text: text, SHA: hex.EncodeToString(sum[:])}
+	script = scriptOf(text)
 	s.made[string(id)] = script
 	return script
 }
@@ -298,4 +297,9 @@ func newScripts(driven bool) (*scripts, error) {
 		}
 	}
 	return &scripts{twins: twins, driven: driven, made: make(map[string]*Script)}, nil
+}
+
+func scriptOf(text string) *Script {
+	sum := sha1.Sum([]byte(text))
+	return &Script{Text: text, SHA: hex.EncodeToString(sum[:])}
 }

@@ -70,6 +70,7 @@ type component struct {
 	trim    bool
 	nfkc    bool
 	lower   bool
+	first   bool // of several values the first counts
 }
 
 // parseComponent reads "client.ip v4/24 v6/56" or "header.X-User trim lower". complaint is
@@ -151,8 +152,13 @@ func (c *component) option(word string) (complaint string) {
 		c.nfkc = true
 	case "lower":
 		c.lower = true
+	case "first":
+		if c.source != sourceHeader && c.source != sourceQuery && c.source != sourceCookie {
+			return "first is for header.NAME, query.NAME and cookie.NAME, which may stand in a request several times"
+		}
+		c.first = true
 	default:
-		return "after the source: " + oneOf(word, []string{"trim", "nfkc", "lower"})
+		return "after the source: " + oneOf(word, []string{"trim", "nfkc", "lower", "first"})
 	}
 	return ""
 }
@@ -165,6 +171,9 @@ const (
 
 // keyOfAll is the key of a rule without components.
 const keyOfAll = "all"
+
+// hashedKey begins the key that replaces one that is too long. It is no source.
+const hashedKey = "hmac-sha256:"
 
 // AppendKey appends the key that a request is counted against. If a component is missing,
 // an anonymous rule counts together all that lack it; for any other it returns dst as it
@@ -362,5 +371,5 @@ func (s *seal) replace(dst []byte, start int) []byte {
 	copy(block[:], s.outer[:])
 	copy(block[sha256.BlockSize:], sum[:])
 	sum = sha256.Sum256(block[:])
-	return hex.AppendEncode(append(dst[:start], "hmac-sha256:"...), sum[:])
+	return hex.AppendEncode(append(dst[:start], hashedKey...), sum[:])
 }

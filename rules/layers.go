@@ -11,6 +11,10 @@ import (
 // Nodes is how many processes share the store, as the file says; 0 if it does not say.
 func (s *Set) Nodes() int { return s.nodes }
 
+// FallbackKeys is how many keys of rules with on_store_error: local each process counts by itself while the store
+// answers, as the file says; 0 if it does not say.
+func (s *Set) FallbackKeys() int { return s.fallbackKeys }
+
 // LeasePercent is the most of what remains, in percent, that a node takes ahead of need; 0:
 // the rule does not lease.
 func (r *Rule) LeasePercent() int { return r.lease }
@@ -22,6 +26,15 @@ func (r *Rule) LocalCeiling() float64 { return r.ceiling }
 func (b *builder) sharing(given int) int {
 	if given < 0 || given > MaxSharing {
 		b.add(at(-1, "nodes"), "nodes is %d; allowed: 1 to %d, how many processes share the store", given, MaxSharing)
+		return 0
+	}
+	return given
+}
+
+func (b *builder) fallback(given int) int {
+	if given < 0 || given > MaxFallbackKeys {
+		b.add(at(-1, "fallback_keys"), "fallback_keys is %d; allowed: 1 to %d, how many keys of rules with on_store_error: local a process counts by itself",
+			given, MaxFallbackKeys)
 		return 0
 	}
 	return given

@@ -286,6 +286,7 @@ func (d *decoder) root(n *yaml.Node) {
 	d.fields(n, -1, "", []field{
 		{"store", func(p place, n *yaml.Node) { f.Store = d.text(p, n) }},
 		{"nodes", func(p place, n *yaml.Node) { f.Nodes = int(min(d.units(p, n), MaxSharing+1)) }},
+		{"fallback_keys", func(p place, n *yaml.Node) { f.FallbackKeys = int(min(d.units(p, n), MaxFallbackKeys+1)) }},
 		{"trusted_proxies", func(p place, n *yaml.Node) { f.TrustedProxies = d.list(p, n, MaxProxies) }},
 		{"client_header", func(p place, n *yaml.Node) { f.ClientHeader = d.text(p, n) }},
 		{"path_form", func(p place, n *yaml.Node) { f.PathForm = d.list(p, n, MaxValues) }},

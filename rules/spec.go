@@ -29,6 +29,7 @@ const (
 	MaxWindows      = 16      // windows of a schedule
 	MaxProxies      = 256     // trusted proxies
 	MaxSharing      = 10_000  // nodes that share a store
+	MaxFallbackKeys = 1 << 30 // keys that a node counts beside the store
 	MaxLease        = 50      // percent of what remains that a node may take ahead of need
 	MaxCeiling      = 100     // times its limit that one node may pass
 	MaxProblems     = 100     // mistakes that an Error lists
@@ -40,8 +41,9 @@ type File struct {
 
 	Store          string   // "memory", or the URL of a Redis; "": the file does not say
 	Nodes          int      // how many processes share the store; 0: the file does not say
+	FallbackKeys   int      // how many keys each of them counts for when it does not answer; 0: the file does not say
 	TrustedProxies []string // addresses and networks
-	ClientHeader   string   // "X-Forwarded-For" or "Forwarded"; "": the file does not say
+	ClientHeader   string   // "X-Forwarded-For", "Forwarded", "X-Real-IP" or "CF-Connecting-IP"; "": the file does not say
 	PathForm       []string // words of pathform.Parse: the form that paths have before they are matched; none: strict
 
 	Allow    map[string]List // by component, such as "client.ip"; who is named meets no rule
@@ -51,6 +53,10 @@ type File struct {
 
 	// Exceptions are laid over the rules. They come from a ledger: no file says them.
 	Exceptions []Exception
+
+	// Disabled are names of rules that are not in force, wherever they are from: source.Merge takes
+	// them out. They come from a ledger: no file says them.
+	Disabled []string
 
 	// Sets are the members of the sets that lists name. They come from a Redis: no file says
 	// them. A set that is missing here names nobody; see Set.LeftOut.

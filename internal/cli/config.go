@@ -17,6 +17,7 @@ import (
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/clientaddr"
 	"github.com/weirproject/weir/httplimit"
+	"github.com/weirproject/weir/layers"
 	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/pathform"
 	"github.com/weirproject/weir/rules"
@@ -40,10 +41,11 @@ func (f *lawFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.store.url, "store", memory, "where limits are counted: memory, or a `URL` such as redis://host:6379/0")
 	flags.DurationVar(&f.store.timeout, "store-timeout", 50*time.Millisecond, "the `TIME` that Redis has to answer")
 	flags.IntVar(&f.store.nodes, "nodes", 1, "how many processes share the store, a `NUMBER`: while it does not answer, each grants its share")
-	flags.StringSliceVar(&f.store.without, "without", nil, "layers before Redis to leave out, `WORDS` with commas:\n"+strings.Join(layerWords, ", "))
+	flags.StringSliceVar(&f.store.without, "without", nil, "layers before Redis to leave out, `WORDS` with commas:\n"+strings.Join(layers.Names, ", "))
 	flags.IntVar(&f.store.maxKeys, "max-keys", memstore.DefaultMaxKeys, "how many keys are kept in memory: a `NUMBER`")
+	flags.IntVar(&f.store.fallbackKeys, "fallback-keys", memstore.DefaultMaxKeys, "how many keys of rules with on_store_error: local are counted here too\nwhile Redis answers: a `NUMBER`")
 	flags.StringSliceVar(&f.proxies, "trusted-proxies", nil, "`NETWORKS` and addresses whose X-Forwarded-For is believed, with commas;\nunix is who comes by a Unix socket")
-	flags.StringVar(&f.clientHeader, "client-header", "X-Forwarded-For", "the `NAME` of the header that they write: X-Forwarded-For or Forwarded")
+	flags.StringVar(&f.clientHeader, "client-header", "X-Forwarded-For", "the `NAME` of the header that they write: X-Forwarded-For, Forwarded,\nX-Real-IP or CF-Connecting-IP")
 	flags.StringVar(&f.hashKeyFile, "hash-key-file", "", "`FILE` with the secret by which long keys are hashed, the same on all nodes (or WEIR_HASH_KEY)")
 	flags.BoolVar(&f.anyMethod, "any-method", false, "let methods pass that are not registered, or not in capitals")
 	flags.StringSliceVar(&f.forms, "path-form", nil, "the form that paths are matched and forwarded in, `WORDS` with commas:\n"+strings.Join(pathform.Words(), ", "))
@@ -146,6 +148,12 @@ func (f *lawFlags) settle(flags *pflag.FlagSet, l *law) error {
 	if err := checkWithout(l.store.without); err != nil {
 		return err
 	}
+	if set := l.set.FallbackKeys(); set != 0 && !flags.Changed("fallback-keys") {
+		l.store.fallbackKeys = set
+	}
+	if l.store.fallbackKeys < 1 {
+		return usagef("--fallback-keys is %d; allowed: 1 or more", l.store.fallbackKeys)
+	}
 	if l.store.maxKeys < 1 {
 		return usagef("--max-keys is %d; allowed: 1 or more", l.store.maxKeys)
 	}
@@ -179,8 +187,21 @@ func (f *lawFlags) settleProxies(flags *pflag.FlagSet, l *law) (err error) {
 			l.trusted = append(l.trusted, prefix)
 		}
 	}
-	l.clients, err = clientaddr.New(l.trusted, opts...)
-	return err
+	if l.clients, err = clientaddr.New(l.trusted, opts...); err == nil {
+		return nil
+	}
+	var source string
+	switch {
+	case flags.Changed("trusted-proxies") && flags.Changed("client-header"):
+		source = "--trusted-proxies, --client-header"
+	case flags.Changed("trusted-proxies"):
+		source = "--trusted-proxies"
+	case flags.Changed("client-header"):
+		source = "--client-header"
+	default:
+		source = "trusted_proxies of the file"
+	}
+	return usagef("%s: %v", source, err)
 }
 
 // settleForm has flag and file agree on the form of paths, since patterns are put into it.
@@ -226,7 +247,7 @@ func parsePrefix(text string) (netip.Prefix, error) {
 	}
 	prefix, err := netip.ParsePrefix(text)
 	if err != nil {
-		return prefix, usagef("a trusted proxy is %.80q; allowed: an address or a network, such as 10.0.0.7 or 10.0.0.0/8, or unix", text)
+		return prefix, usagef("--trusted-proxies has %.80q; allowed: an address or a network, such as 10.0.0.7 or 10.0.0.0/8, or unix", text)
 	}
 	return prefix, nil
 }

@@ -117,7 +117,7 @@ func (v *server) start(ctx context.Context, given func(flag string) bool, signal
 	if sources, err = v.flags.law.addSets(ctx, v.law, sources); err != nil {
 		return err
 	}
-	if sources, err = v.openLedger(sources); err != nil {
+	if sources, err = v.openLedger(ctx, sources); err != nil {
 		return err
 	}
 	store, err := openStore(ctx, v.law.store, v.log)
@@ -130,15 +130,30 @@ func (v *server) start(ctx context.Context, given func(flag string) bool, signal
 	if v.store, local, err = v.layers(store); err != nil {
 		return err
 	}
-	if v.gate, err = gate.New(v.store, v.law.set, gate.WithLocal(local), gate.WithObserver(v.metrics.Verdict),
-		gate.WithObserver((&outage{log: v.log}).verdict)); err != nil {
+	opts := []gate.Option{gate.WithLocal(local), gate.WithBudget(v.budget()), gate.WithObserver(v.metrics.Verdict),
+		gate.WithObserver((&outage{log: v.log}).verdict)}
+	if register, shared := store.(gate.Register); shared {
+		opts = append(opts, gate.WithRegister(register))
+	}
+	if v.gate, err = gate.New(v.store, v.law.set, opts...); err != nil {
 		return err
 	}
 	v.live = &live{log: v.log, gate: v.gate, stack: v.stack, metrics: v.metrics, law: v.law, given: given}
+	if v.flags.law.ledger == "" {
+		v.live.optional = ledgerLayer
+	}
 	if err := v.live.start(sources, v.flags.law.wait, signals); err != nil {
 		return err
 	}
 	return v.openDoors(listeners)
+}
+
+// budget is what a whole decision may take: as long as one call of Redis.
+func (v *server) budget() time.Duration {
+	if v.law.store.url == memory {
+		return 0
+	}
+	return v.law.store.timeout
 }
 
 // layers are what the gate asks, and the local store that stands in for it. What is counted in
@@ -152,7 +167,7 @@ func (v *server) layers(store weir.Store) (top, local weir.Store, err error) {
 		return store, nil, err
 	}
 	v.stack.follow(v.law.set)
-	return v.stack.top, v.stack.local, nil
+	return v.stack.Store, v.stack.Local, nil
 }
 
 func (v *server) openDoors(listeners listeners) error {
@@ -206,24 +221,39 @@ func (v *server) openHTTP(listener net.Listener) error {
 	mux.Handle(admin.Prefix, operators)
 	mux.Handle("/-/reload", v.reload(listener))
 	if !v.flags.apart {
-		mux.Handle("/metrics", v.metrics.Handler())
+		mux.Handle("/metrics", local(listener, &v.flags.http, v.metrics.Handler()))
 	}
-	v.health(mux)
+	v.health(mux, listener, &v.flags.http)
 	v.doors = append(v.doors, newHTTPDoor(listener, mux, apiBodies, counts, v.log).running("http"))
 	return nil
 }
 
 func (v *server) openMetrics(listener net.Listener) error {
 	mux := http.NewServeMux()
-	mux.Handle("/metrics", v.metrics.Handler())
-	v.health(mux)
+	mux.Handle("/metrics", local(listener, &v.flags.metrics, v.metrics.Handler()))
+	v.health(mux, listener, &v.flags.metrics)
 	v.doors = append(v.doors, newHTTPDoor(listener, mux, apiBodies, v.count(&v.flags.metrics), v.log).running("metrics"))
 	return nil
 }
 
-func (v *server) health(mux *http.ServeMux) {
-	mux.Handle("/livez", v.metrics.Live())
-	mux.Handle("/readyz", v.metrics.Ready())
+func (v *server) health(mux *http.ServeMux, listener net.Listener, door *doorFlags) {
+	mux.Handle("/livez", local(listener, door, v.metrics.Live()))
+	mux.Handle("/readyz", local(listener, door, v.metrics.Ready()))
+}
+
+// local answers only who calls this machine by its own names, where nobody else can reach the
+// listener: by DNS a name of anybody's page can mean 127.0.0.1, and the page read names of rules.
+func local(listener net.Listener, door *doorFlags, next http.Handler) http.Handler {
+	if _, tcp := listener.Addr().(*net.TCPAddr); !tcp || !private(listener, door) {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !ownName(r.Host) {
+			http.Error(w, "this server is called localhost, 127.0.0.1 or ::1", http.StatusForbidden)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 func (v *server) api(listener net.Listener) (http.Handler, error) {
