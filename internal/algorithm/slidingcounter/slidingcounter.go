@@ -2,8 +2,6 @@
 package slidingcounter
 
 import (
-	"time"
-
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/algorithm"
 )
@@ -45,21 +43,6 @@ func (s *State) Available(l *weir.Limit, now int64) int64 {
 	return left(l, s.sum(l, slice)-oldest, oldest, elapsed)
 }
 
-// left is how many units are left beside slices that count in full and one that fades, which
-// elapsed ticks of its time have taken from; −1 if the limit is exceeded.
-func left(l *weir.Limit, full, fading, elapsed int64) int64 {
-	room := l.Capacity() - full
-	if room < 0 {
-		return -1
-	}
-	ticks := inTicks(l, l.Slice())
-	part := room*ticks - algorithm.Mul(fading, ticks-elapsed)
-	if part < 0 {
-		return -1
-	}
-	return part / ticks
-}
-
 // Charge counts n units in the slice that now lies in.
 func (s *State) Charge(l *weir.Limit, n, now int64) {
 	if n == 0 {
@@ -86,81 +69,23 @@ func (s *State) Refund(l *weir.Limit, n, takenAt, now int64) {
 
 // Decision describes the state for a next request of cost units.
 func (s *State) Decision(l *weir.Limit, cost, now int64) weir.Decision {
-	return s.DecisionOf(l, s.Available(l, now), cost, now)
-}
-
-// DecisionOf is Decision where what is available is known: a charge of n units leaves n less.
-func (s *State) DecisionOf(l *weir.Limit, available, cost, now int64) weir.Decision {
-	if algorithm.Fit(available, cost, 1) == 0 {
-		return s.summary(l, cost, now).Decision(l, cost, now)
-	}
-	d := weir.Decision{Remaining: available, At: weir.Instant(now)}
-	if s.total > 0 {
-		d.ResetAfter = reset(l, s.lastUsed(), now)
-	}
+	var d weir.Decision
+	s.Describe(l, s.Available(l, now), cost, now, &d)
 	return d
 }
 
-// summary is of a request of cost units.
-func (s *State) summary(l *weir.Limit, cost, now int64) Summary {
-	slice, _ := s.clock(l, now)
-	summary := Summary{Slice: slice, Fading: s.count(slice - l.Slices()), Last: s.lastUsed()}
-	summary.Full = s.sum(l, slice) - summary.Fading
-	summary.Frees, summary.FreesFull, summary.FreesFading = slice, summary.Full, summary.Fading
-	for cost <= l.Capacity() && summary.FreesFull > l.Capacity()-cost {
-		summary.Frees++
-		summary.FreesFading = s.count(summary.Frees - l.Slices())
-		summary.FreesFull -= summary.FreesFading
-	}
-	return summary
-}
-
-// reset is the wait until a slice and all before it no longer count.
-func reset(l *weir.Limit, last, now int64) time.Duration {
-	return algorithm.Micros((last+l.Slices()+1)*l.Slice() - now)
-}
-
-// Summary is what a decision needs to know of a counter.
-type Summary struct {
-	Slice  int64 // which now lies in; a later one if the clock stepped back
-	Full   int64 // units of the slices that count in full then
-	Fading int64 // units of the slice before them
-	Last   int64 // the newest slice with units; any where there are none
-
-	// Frees is the first slice, Slice or a later one, in which a request fits beside those that
-	// count in full then, and these are as above.
-	Frees, FreesFull, FreesFading int64
-}
-
-// Decision describes the state for a next request of cost units.
-func (s Summary) Decision(l *weir.Limit, cost, now int64) weir.Decision {
-	available := left(l, s.Full, s.Fading, elapsed(l, s.Slice, now))
-	d := weir.Decision{Remaining: max(0, available), At: weir.Instant(now)}
-	if s.Full > 0 || s.Fading > 0 {
-		d.ResetAfter = reset(l, s.Last, now)
+// Describe is Decision where what is available is known: a charge of n units leaves n less.
+func (s *State) Describe(l *weir.Limit, available, cost, now int64, d *weir.Decision) {
+	d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay, d.At = max(0, available), 0, 0, 0, weir.Instant(now)
+	if last, used := s.lastUsed(); used {
+		d.ResetAfter = algorithm.Micros((last+l.Slices()+1)*l.Slice() - now)
 	}
 	switch {
 	case cost > l.Capacity():
 		d.RetryAfter = weir.Never
-	case algorithm.Fit(available, cost, 1) == 0:
+	case available < cost || available < 0:
 		d.RetryAfter = algorithm.Micros(s.grantable(l, cost, now) - now)
 	}
-	return d
-}
-
-// grantable is the first instant at which cost units fit, if nobody else comes.
-func (s Summary) grantable(l *weir.Limit, cost, now int64) int64 {
-	ticks := elapsed(l, s.Frees, now)
-	if s.FreesFading > 0 { // FreesFading × (all − ticks) ≤ room × all
-		all, room := l.Slice()/l.Tick(), l.Capacity()-cost-s.FreesFull
-		ticks = max(ticks, all-room*all/s.FreesFading)
-	}
-	return s.Frees*l.Slice() + ticks*l.Tick()
-}
-
-// elapsed is how many ticks of a slice have passed; none of one that begins later.
-func elapsed(l *weir.Limit, slice, now int64) int64 {
-	return max(0, floorDiv(now-slice*l.Slice(), l.Tick()))
 }
 
 // Adopt reads a state that was written under the numbers of another limit. A slice's
@@ -224,13 +149,28 @@ func (s *State) sum(l *weir.Limit, slice int64) int64 {
 	return total
 }
 
-// lastUsed is the newest slice with a count.
-func (s *State) lastUsed() int64 {
-	last := s.newest
-	for s.total > 0 && s.count(last) == 0 {
-		last--
+// grantable is the first instant at which cost units fit, if nobody else comes.
+func (s *State) grantable(l *weir.Limit, cost, now int64) int64 {
+	slice, elapsed := s.clock(l, now)
+	full := s.sum(l, slice) // of the slices that count in full, and the one that fades
+	for {
+		oldest := s.count(slice - l.Slices())
+		full -= oldest
+		if left := l.Capacity() - cost - full; left >= 0 {
+			return slice*l.Slice() + fits(l, left, oldest, elapsed)*l.Tick()
+		}
+		slice, elapsed = slice+1, 0
 	}
-	return last
+}
+
+// lastUsed is the newest slice with a count.
+func (s *State) lastUsed() (slice int64, ok bool) {
+	for i := s.newest; s.total > 0 && i > s.newest-int64(len(s.counts)); i-- {
+		if s.count(i) > 0 {
+			return i, true
+		}
+	}
+	return 0, false
 }
 
 // advance makes slice the newest, forgetting those that no longer count.
