@@ -356,6 +356,7 @@ func (d *decoder) ruleFields(s *Spec) []field {
 		{"candidate", func(p place, n *yaml.Node) { d.candidate(p, n, &s.Candidate) }},
 		{"enforce_percent", func(p place, n *yaml.Node) { s.EnforcePercent = d.percent(p, n) }},
 		{"lease_percent", func(p place, n *yaml.Node) { s.LeasePercent = int(min(d.units(p, n), MaxLease+1)) }},
+		{"hold_until", func(p place, n *yaml.Node) { s.HoldUntil = HoldUntil(d.text(p, n)) }},
 		{"local_ceiling", func(p place, n *yaml.Node) { s.LocalCeiling = d.factor(p, n) }},
 		{"on_store_error", func(p place, n *yaml.Node) { s.OnStoreError = StoreError(d.text(p, n)) }},
 		{"response", func(p place, n *yaml.Node) { d.response(p, n, &s.Response) }},

@@ -40,16 +40,7 @@ func (s *State) Counts() (newest int64, counts []int64) {
 func (s *State) Available(l *weir.Limit, now int64) int64 {
 	slice, elapsed := s.clock(l, now)
 	oldest := s.count(slice - l.Slices())
-	left := l.Capacity() - (s.sum(l, slice) - oldest)
-	if left < 0 {
-		return -1
-	}
-	ticks := inTicks(l, l.Slice())
-	part := left*ticks - algorithm.Mul(oldest, ticks-elapsed)
-	if part < 0 {
-		return -1
-	}
-	return part / ticks
+	return left(l, s.sum(l, slice)-oldest, oldest, elapsed)
 }
 
 // Charge counts n units in the slice that now lies in.
@@ -161,19 +152,30 @@ func (s *State) sum(l *weir.Limit, slice int64) int64 {
 // grantable is the first instant at which cost units fit, if nobody else comes.
 func (s *State) grantable(l *weir.Limit, cost, now int64) int64 {
 	slice, elapsed := s.clock(l, now)
-	ticks := inTicks(l, l.Slice())
 	full := s.sum(l, slice) // of the slices that count in full, and the one that fades
 	for {
 		oldest := s.count(slice - l.Slices())
 		full -= oldest
 		if left := l.Capacity() - cost - full; left >= 0 {
-			if oldest > 0 { // oldest × (ticks − e) ≤ left × ticks
-				elapsed = max(elapsed, ticks-left*ticks/oldest)
-			}
-			return slice*l.Slice() + elapsed*l.Tick()
+			return slice*l.Slice() + fits(l, left, oldest, elapsed)*l.Tick()
 		}
-		slice, elapsed = slice+1, 0
+		slice, elapsed = s.nextUsed(slice-l.Slices()+1)+l.Slices(), 0
 	}
+}
+
+// nextUsed is the first slice from i on that has a count; there is one.
+func (s *State) nextUsed(i int64) int64 {
+	i = max(i, s.newest-int64(len(s.counts))+1)
+	place := s.head - int(s.newest-i)
+	if place < 0 {
+		place += len(s.counts)
+	}
+	for ; s.counts[place] == 0 && i < s.newest; i++ {
+		if place++; place == len(s.counts) {
+			place = 0
+		}
+	}
+	return i
 }
 
 // lastUsed is the newest slice with a count.
