@@ -136,6 +136,7 @@ func (m *Metrics) Describe(descriptions chan<- *prometheus.Desc) {
 	descriptions <- ruleDecisions
 	descriptions <- ruleBans
 	descriptions <- ruleRivals
+	descriptions <- ruleInfo
 	descriptions <- verdictCounts
 }
 
@@ -167,8 +168,16 @@ func (t *tally) collect(to chan<- prometheus.Metric, name string, shadow bool) {
 	}
 }
 
+// mostLabel is the longest label that metrics have, in bytes.
+const mostLabel = 64
+
+var ruleInfo = prometheus.NewDesc("weir_rule_info", "1 for each rule with a label of at most 64 bytes: join it by rule.", []string{"rule", "label"}, nil)
+
 // collectMore tells of what only some rules have.
 func (t *tally) collectMore(to chan<- prometheus.Metric, rule *rules.Rule) {
+	if label := rule.Label(); label != "" && len(label) <= mostLabel {
+		to <- prometheus.MustNewConstMetric(ruleInfo, prometheus.GaugeValue, 1, rule.Name(), label)
+	}
 	if rule.Bans() != nil {
 		to <- prometheus.MustNewConstMetric(ruleBans, prometheus.CounterValue, float64(t[bans].Load()), rule.Name())
 	}
