@@ -43,6 +43,7 @@ type live struct {
 
 	// These are the keeper's goroutine's.
 	complete bool              // each source was in force once
+	began    bool              // some rules were
 	failing  bool              // something that a source says was not in force, as it was told last
 	settings map[string]string // that were said last, and take a start
 	leftOut  []string          // what of sets names nobody, as it was told last
@@ -168,7 +169,11 @@ func (l *live) note(e *source.Event) {
 	}
 	switch e.Kind {
 	case source.InForce:
-		l.log.Info("rules are in force", append(from, "changes", source.Summary(e.Changes))...)
+		if l.began && len(e.Changes) > 0 { // at the start all is new
+			from = append(from, "changes", source.Summary(e.Changes), "what", source.Details(e.Changes))
+		}
+		l.began = true
+		l.log.Info("rules are in force", from...)
 		l.lintSoon(e.Layer)
 		l.noteSettings()
 	case source.Refused:
