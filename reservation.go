@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"errors"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,12 +23,13 @@ func NewLeaseID() string {
 type Reservation struct {
 	store  Store
 	answer Answer
-	cost   int64
+	each   bool    // it was made by ReserveEach
 	held   *tenure // nil: the limits hold nothing
 
 	mu    sync.Mutex
 	call  *call
-	taken []Instant // the store's time at which each claim was charged
+	costs []int64   // what each claim was charged so far
+	taken []Instant // the store's time at which it was
 	done  bool
 }
 
@@ -35,31 +37,53 @@ type Reservation struct {
 // spent. If they are refused the error is a *RefusedError. Concurrency limits take part
 // with a lease of n units, which ends when the reservation is settled.
 func (l *Limiter) Reserve(ctx context.Context, key string, n int64) (*Reservation, error) {
+	return l.reserve(ctx, key, costs{n})
+}
+
+// ReserveEach is Reserve with a cost for each limit, in the order of Limits: one request, the
+// tokens it is estimated to take, and one at once. Settle it with SettleEach.
+func (l *Limiter) ReserveEach(ctx context.Context, key string, cost ...int64) (*Reservation, error) {
+	if err := l.checkEach(cost); err != nil {
+		return nil, err
+	}
+	r, err := l.reserve(ctx, key, cost)
+	if err == nil {
+		r.each = true
+	}
+	return r, err
+}
+
+func (l *Limiter) reserve(ctx context.Context, key string, cost costs) (*Reservation, error) {
 	c, lease := newCall(l.limits), ""
 	var sent time.Time
 	if l.holds() {
 		lease, sent = NewLeaseID(), time.Now()
 	}
-	c.set(key, n, lease)
+	c.set(key, cost, lease)
 	granted, err := l.store.Decide(ctx, c.claims, 1, c.decisions)
 	if err != nil {
 		return nil, err
 	}
-	var answer Answer
-	c.answer(&answer)
-	answer.Allowed = granted > 0
-	if granted == 0 {
-		return nil, &RefusedError{Answer: answer}
-	}
-	r := &Reservation{store: l.store, answer: answer, cost: n, call: c, taken: make([]Instant, len(c.claims))}
-	for i := range c.decisions {
-		r.taken[i], c.claims[i].Delay = c.decisions[i].At, c.decisions[i].Delay
+	r := l.reservation(c, cost)
+	if r.answer.Allowed = granted > 0; granted == 0 {
+		return nil, &RefusedError{Answer: r.answer}
 	}
 	if lease != "" {
 		r.held = &tenure{store: l.store, claims: r.leases()}
 		r.held.since.Store(&sent)
 	}
 	return r, nil
+}
+
+// reservation is of a call that was granted at these costs.
+func (l *Limiter) reservation(c *call, cost costs) *Reservation {
+	r := &Reservation{store: l.store, call: c, costs: make([]int64, len(c.claims)), taken: make([]Instant, len(c.claims))}
+	for i := range c.decisions {
+		r.costs[i], r.taken[i], c.claims[i].Delay = cost.of(i), c.decisions[i].At, c.decisions[i].Delay
+	}
+	c.answer(&r.answer)
+	r.answer.Allowed = true
+	return r
 }
 
 // Answer is what the store said when the units were reserved. Its Delay is to be slept
@@ -75,9 +99,30 @@ func (r *Reservation) Cancel(ctx context.Context) error { return r.Settle(ctx, 0
 // again; what an unknown first call did may then be done twice, to the caller's favour
 // where it refunds. ErrLeaseGone is no such error: all is settled, but a lease had
 // expired before, and its units may have been held by somebody else meanwhile.
+//
+// actual is the cost for each limit of the reservation. One that ReserveEach made is settled
+// by SettleEach, unless actual is 0.
 func (r *Reservation) Settle(ctx context.Context, actual int64) error {
-	if actual < 0 || actual > MaxUnits {
-		return invalid("actual", actual, "0 to 4503599627370496 (2^52)")
+	if r.each && actual != 0 && len(r.costs) > 1 {
+		return invalid("actual", actual, "0, or SettleEach with a cost for each of the "+strconv.Itoa(len(r.costs))+" limits, as they were reserved")
+	}
+	return r.settleOnce(ctx, costs{actual})
+}
+
+// SettleEach is Settle with the cost that each limit really had, in the order of the limits.
+// Of a concurrency limit it is ignored: a lease ends as a whole.
+func (r *Reservation) SettleEach(ctx context.Context, actual ...int64) error {
+	if len(actual) != len(r.costs) {
+		return invalid("actual", len(actual), strconv.Itoa(len(r.costs))+" costs, one for each limit")
+	}
+	return r.settleOnce(ctx, actual)
+}
+
+func (r *Reservation) settleOnce(ctx context.Context, actual costs) error {
+	for _, n := range actual {
+		if n < 0 || n > MaxUnits {
+			return invalid("actual", n, "0 to 4503599627370496 (2^52)")
+		}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -89,18 +134,40 @@ func (r *Reservation) Settle(ctx context.Context, actual int64) error {
 	return err
 }
 
-func (r *Reservation) settle(ctx context.Context, actual int64) error {
-	if extra := actual - r.cost; extra > 0 {
-		if err := r.charge(ctx, r.charged(extra)); err != nil {
-			return err
-		}
-	} else if extra < 0 {
-		if err := r.refund(ctx, r.charged(-extra)); err != nil {
+// settle notes what is done, so that a repeat after an error does not do it again.
+func (r *Reservation) settle(ctx context.Context, actual costs) error {
+	more, less := r.differences(actual)
+	if len(more) > 0 {
+		if err := r.store.Charge(ctx, more, nil); err != nil {
 			return err
 		}
 	}
-	r.cost = actual // so that a repeat after a failing release does neither again
+	for i := range r.costs {
+		r.costs[i] = max(r.costs[i], actual.of(i))
+	}
+	if err := r.refund(ctx, less); err != nil {
+		return err
+	}
+	for i := range r.costs {
+		r.costs[i] = actual.of(i)
+	}
 	return r.refund(ctx, r.leases())
+}
+
+// differences are claims of what is still to be charged, and of what is to be given back.
+func (r *Reservation) differences(actual costs) (more, less []Claim) {
+	for i, claim := range r.call.claims {
+		if claim.Lease != "" {
+			continue
+		}
+		if claim.Cost = actual.of(i) - r.costs[i]; claim.Cost > 0 {
+			more = append(more, claim)
+		} else if claim.Cost < 0 {
+			claim.Cost = -claim.Cost
+			less = append(less, claim)
+		}
+	}
+	return more, less
 }
 
 // Renew keeps the leases of the reservation for another time-to-live, if it has any.
@@ -121,18 +188,6 @@ func (r *Reservation) KeepAlive(ctx context.Context, failed func(error)) (stop f
 	return r.held.keepAlive(ctx, failed)
 }
 
-// charged are the claims of the limits that do not hold leases, with a cost.
-func (r *Reservation) charged(cost int64) []Claim {
-	var claims []Claim
-	for _, claim := range r.call.claims {
-		if claim.Lease == "" {
-			claim.Cost = cost
-			claims = append(claims, claim)
-		}
-	}
-	return claims
-}
-
 // leases are the claims that hold them, for what was reserved: a lease ends as a whole.
 func (r *Reservation) leases() []Claim {
 	var claims []Claim
@@ -142,13 +197,6 @@ func (r *Reservation) leases() []Claim {
 		}
 	}
 	return claims
-}
-
-func (r *Reservation) charge(ctx context.Context, claims []Claim) error {
-	if len(claims) == 0 {
-		return nil
-	}
-	return r.store.Charge(ctx, claims, nil)
 }
 
 // refund gives claims back, each at its own instant: it is one for all, unless they live

@@ -209,8 +209,8 @@ func (s SlidingCounter) compile(l *Limit) error {
 	if s.Slices < 1 || s.Slices > MaxSlices || l.period%s.Slices != 0 {
 		return invalid("slices", s.Slices, fmt.Sprintf("1 to %d, dividing the window of %s", MaxSlices, duration(s.Window)))
 	}
-	l.slices = s.Slices
-	slice := l.Slice()
+	l.slices, l.slice = s.Slices, l.period/s.Slices
+	slice := l.slice
 	for _, tick := range []int64{1, 1_000, 1_000_000} {
 		hi, lo := bits.Mul64(uint64(s.Limit), uint64(slice/tick))
 		if slice%tick == 0 && hi == 0 && lo <= MaxUnits {

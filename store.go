@@ -117,6 +117,11 @@ type Request struct {
 	// first; those that were refused all have the decisions of the last.
 	Decisions []Decision
 
+	// Follows says that this request matters only if the last one before it without Follows is
+	// granted. A store that refuses that one may leave this one undecided: Granted is 0 then,
+	// and Err is ErrNotAsked. A store that is asked about both at once decides both.
+	Follows bool
+
 	Granted int64 // the answer, as Decide's
 	Err     error
 }
@@ -125,8 +130,9 @@ type Request struct {
 // gathers requests asks for it.
 type Batcher interface {
 	// DecideBatch decides each request by itself, as if Decide were called for one after
-	// the other, in any order, and fills in what came of it: each has its own error, and
-	// one that is wrong changes nothing for the others.
+	// the other, and fills in what came of it: each has its own error, and one that is wrong
+	// changes nothing for the others. Requests that share a key under one limit are decided in
+	// the order in which they stand, others in any order.
 	DecideBatch(ctx context.Context, requests []Request)
 }
 

@@ -33,30 +33,85 @@ const (
 // Nobody's answer depends on it: what goes wrong with the store here is not told, and the
 // next refusal tries again.
 func (g *Gate) count(ctx context.Context, times int64, v *Verdict) {
+	g.punish(ctx, v.refusals(nil, times))
+}
+
+// countAll is count for a batch, with one call of the store for all that were refused.
+func (g *Gate) countAll(ctx context.Context, questions []Question) {
+	var all []punishing
+	for i := range questions {
+		q := &questions[i]
+		if v := q.Verdict; q.Err == nil && v.counts(q.Ask.Times) {
+			all = v.refusals(all, q.Ask.Times)
+		}
+	}
+	g.punish(ctx, all)
+}
+
+// refusals appends what the rules with bans have refused.
+func (v *Verdict) refusals(list []punishing, times int64) []punishing {
 	for i := range v.enforced {
-		if a := &v.about[i]; a.ban && a.by != nil && !v.bans(i) && v.refuses(a.rule) {
-			g.punish(ctx, times-v.Granted, v, i)
+		a := &v.about[i]
+		if !a.ban || a.by == nil || v.bans(i) || !v.refuses(a.rule) {
+			continue
+		}
+		bans := a.rule.Bans()
+		list = append(list, punishing{v: v, rule: a.rule, bans: bans, by: a.by, key: v.claims[i].Key,
+			times: min(times-v.Granted, bans.Refusals.Most())})
+	}
+	return list
+}
+
+// punish counts refusals, and bans where there were too many.
+func (g *Gate) punish(ctx context.Context, list []punishing) {
+	if len(list) == 0 {
+		return
+	}
+	// A client may leave before its refusal is counted, or hang up so that it is not.
+	ctx, cancel := outlasting(ctx, counting)
+	defer cancel()
+	g.countRefusals(ctx, list)
+	for i := range list {
+		p := &list[i]
+		if !p.tooMany {
+			continue
+		}
+		length, at := p.ban(ctx)
+		if length == 0 {
+			continue
+		}
+		ban := Ban{Rule: p.rule, Key: strings.Clone(p.key), Length: length, From: at,
+			Until: at + weir.Instant(length.Microseconds()), Local: p.by != g.store}
+		p.v.banned = append(p.v.banned, ban)
+		g.list.add(ban)
+		if g.register != nil && !ban.Local { // where this fails, this node alone lists the ban
+			_ = g.register.Register(ctx, banRegister, ban.name(), ban.note(), length)
 		}
 	}
 }
 
-// punish counts refusals of the rule whose ban the ith claim is.
-func (g *Gate) punish(ctx context.Context, times int64, v *Verdict, i int) {
-	// Who is refused may leave before that is counted, or hang up so that it is not.
-	ctx, cancel := outlasting(ctx, counting)
-	defer cancel()
-	a := &v.about[i]
-	p := &punishing{bans: a.rule.Bans(), by: a.by, key: v.claims[i].Key}
-	length, at := p.refused(ctx, times)
-	if length == 0 {
+// countRefusals charges refusals, and notes which were too many.
+func (g *Gate) countRefusals(ctx context.Context, list []punishing) {
+	batcher, together := g.store.(weir.Batcher)
+	var requests []weir.Request
+	var places []int
+	for i := range list {
+		p := &list[i]
+		if !together || len(list) == 1 || p.by != g.store || p.times != 1 {
+			p.count(ctx)
+			continue
+		}
+		claims := []weir.Claim{p.claim(p.bans.Refusals, 1)}
+		requests = append(requests, weir.Request{Claims: claims, Times: 1, Decisions: make([]weir.Decision, 1)})
+		places = append(places, i)
+	}
+	if len(requests) == 0 {
 		return
 	}
-	ban := Ban{Rule: a.rule, Key: strings.Clone(p.key), Length: length, From: at,
-		Until: at + weir.Instant(length.Microseconds()), Local: a.by != g.store}
-	v.banned = append(v.banned, ban)
-	g.list.add(ban)
-	if g.register != nil && !ban.Local { // where this fails, this node alone lists the ban
-		_ = g.register.Register(ctx, banRegister, ban.name(), ban.note(), length)
+	batcher.DecideBatch(ctx, requests)
+	for j, i := range places {
+		r := &requests[j]
+		list[i].counted(r.Granted, r.Decisions[0].Remaining, r.Err)
 	}
 }
 
@@ -125,25 +180,29 @@ func (v *Verdict) refuses(rule *rules.Rule) bool {
 
 // punishing counts the refusals of one rule and key.
 type punishing struct {
-	bans *rules.Bans
-	by   weir.Store
-	key  string
+	v       *Verdict
+	rule    *rules.Rule
+	bans    *rules.Bans
+	by      weir.Store
+	key     string
+	times   int64
+	tooMany bool
 }
 
 func (p *punishing) claim(limit *weir.Limit, cost int64) weir.Claim {
 	return weir.Claim{Key: p.key, Limit: limit, Cost: cost}
 }
 
-// refused counts refusals; where they were too many it bans, for how long and from when it
-// says.
-func (p *punishing) refused(ctx context.Context, times int64) (length time.Duration, at weir.Instant) {
+// count charges the refusals.
+func (p *punishing) count(ctx context.Context) {
 	var d [1]weir.Decision
-	times = min(times, p.bans.Refusals.Most())
-	granted, err := p.by.Decide(ctx, []weir.Claim{p.claim(p.bans.Refusals, 1)}, times, d[:])
-	if err != nil || granted == times && d[0].Remaining > 0 {
-		return 0, 0
-	}
-	return p.ban(ctx)
+	granted, err := p.by.Decide(ctx, []weir.Claim{p.claim(p.bans.Refusals, 1)}, p.times, d[:])
+	p.counted(granted, d[0].Remaining, err)
+}
+
+// counted is told what the store said.
+func (p *punishing) counted(granted, remaining int64, err error) {
+	p.tooMany = err == nil && (granted < p.times || remaining == 0)
 }
 
 // ban bans, unless somebody else does or has. Many may come here at once, because they were

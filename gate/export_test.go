@@ -14,5 +14,6 @@ func (g *Gate) DecideCrowd(ctx context.Context, rule *rules.Rule, keys []string,
 		v.add(rule, weir.Claim{Key: key, Limit: rule.Limits()[0], Cost: 1})
 	}
 	v.enforced = len(keys)
-	return g.enforce(ctx, &Once, v)
+	granted, err := g.store.Decide(ctx, v.claims, 1, v.room(len(v.claims)))
+	return g.enforced(ctx, 1, v, granted, err)
 }

@@ -2,7 +2,7 @@
 //
 // It keeps a fixed number of keys and bytes at most (a million and 1 GiB unless said otherwise),
 // needs no goroutine, and allocates nothing for a key that it knows. Refusals of token buckets
-// and windows take no lock at all; other refusals take a read lock of their key. Keys are held
+// and windows take no lock at all; other refusals take a lock of their key. Keys are held
 // as keyed hashes of 95 bits: a long key costs no more than a short one.
 //
 // A store that is full first drops keys that are indistinguishable from keys never used.
@@ -163,7 +163,7 @@ func (s *Store) Decide(_ context.Context, claims []weir.Claim, times int64, deci
 			return one(granted), nil
 		}
 	}
-	if len(claims) > 1 && len(claims) <= len(together{}.holds) && times == 1 {
+	if len(claims) > 1 && len(claims) <= maxTogether && times == 1 {
 		if granted, ok := s.decideTogether(claims, decisions); ok {
 			return granted, nil
 		}

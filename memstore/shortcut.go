@@ -19,6 +19,32 @@ func (s *Store) Shortcut(key string, l *weir.Limit, cost int64) (granted bool, r
 	return granted, remaining, retryAfter, resetAfter, at, ok && delay == 0
 }
 
+// DecideKey is Decide of one request of a key under one to four limits, as far as they are known and unchanged: see
+// Shortcut. It returns the worst limit and what it says.
+func (s *Store) DecideKey(key string, limits []*weir.Limit, cost int64) (worst int, granted bool, remaining int64, retryAfter, resetAfter, delay time.Duration, at weir.Instant, ok bool) {
+	if len(limits) == 1 {
+		granted, remaining, retryAfter, resetAfter, delay, at, ok = s.take(key, limits[0], cost)
+		return 0, granted, remaining, retryAfter, resetAfter, delay, at, ok
+	}
+	if len(limits) > maxTogether || key == "" || uint64(cost) > weir.MaxUnits {
+		return
+	}
+	var claims [maxTogether]weir.Claim
+	var decisions [maxTogether]weir.Decision
+	for i, limit := range limits {
+		claims[i].Key, claims[i].Limit, claims[i].Cost = key, limit, cost
+	}
+	count, ok := s.decideTogether(claims[:len(limits)], decisions[:len(limits)])
+	for i := range limits {
+		delay = max(delay, decisions[i].Delay)
+		if weir.Worse(&decisions[i], &decisions[worst]) {
+			worst = i
+		}
+	}
+	d := &decisions[worst]
+	return worst, count > 0, d.Remaining, d.RetryAfter, d.ResetAfter, delay, d.At, ok
+}
+
 // take is a request to a known key under the numbers that wrote its state: one look-up, and then the entry's own word
 // or mutex. ok is false, and nothing was done, where a transaction must decide: for a lease, say.
 func (s *Store) take(key string, l *weir.Limit, cost int64) (granted bool, remaining int64, retryAfter, resetAfter, delay time.Duration, at weir.Instant, ok bool) {
@@ -104,6 +130,11 @@ func try(l *weir.Limit, before state, cost, now int64, d *weir.Decision) (after 
 		w, d.Remaining, d.RetryAfter, d.ResetAfter, granted = window.Take(l, before.window(), cost, now)
 		d.Delay, d.At = 0, weir.Instant(now)
 		return state{a: w.Start, b: w.Count}, granted
+	case l.Step():
+		var b bucket.State
+		b, d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay, granted = bucket.TakeStep(l, bucket.State{At: before.a, Part: before.b}, cost, now)
+		d.At = weir.Instant(now)
+		return state{a: b.At, b: b.Part}, granted
 	case bucket.Short(l):
 		b, remaining, retryAfter, resetAfter, delay, granted, ok := bucket.Take(l, bucket.State{At: before.a, Part: before.b}, cost, now)
 		if ok {
@@ -120,43 +151,24 @@ func try(l *weir.Limit, before state, cost, now int64, d *weir.Decision) (after 
 	return after, granted
 }
 
-// takeLarge is a request to a large state. A key that was refused is likely to be refused again: then requests read side
-// by side.
+// takeLarge is a request to a large state, under its mutex.
 func (s *Store) takeLarge(e *entry, own *owner, cost, now int64, d *weir.Decision) (granted, ok bool) {
 	big := own.large
-	if big.refused.Load() || cost == 0 {
-		if !e.tryRead(own) {
-			return false, false
-		}
-		granted = big.take(own.limit, cost, now, d, false)
-		big.mu.RUnlock()
-		if !granted || cost == 0 {
-			return granted, true
-		}
-	}
 	big.mu.Lock()
-	if e.word.Load() != 0 || e.owner.Load() != own || !s.spare(own.limit, state{large: big}, now) {
-		big.mu.Unlock()
-		return false, false
-	}
-	granted = big.take(own.limit, cost, now, d, true)
-	if granted == big.refused.Load() {
-		big.refused.Store(!granted)
-	}
-	if granted {
-		s.measure(own)
+	if ok = e.word.Load() == 0 && e.owner.Load() == own && s.spare(own.limit, state{large: big}, now); ok {
+		if granted = big.take(own.limit, cost, now, d, true); granted {
+			s.measure(own)
+		}
 	}
 	big.mu.Unlock()
-	return granted, true
+	return granted, ok
 }
 
 // take is a request to a log or counter; without charge nothing is written.
 func (b *large) take(l *weir.Limit, cost, now int64, d *weir.Decision, charge bool) (granted bool) {
 	if l.Algorithm() == weir.AlgorithmSlidingLog {
-		if granted = algorithm.Fit(b.log.Available(l, now), cost, 1) > 0; granted && charge {
-			b.log.Charge(l, cost, now)
-		}
-		fill(d, b.log.Decision(l, cost, now))
+		said, granted := b.log.Take(l, cost, now, charge)
+		fill(d, said)
 		return granted
 	}
 	available := b.counter.Available(l, now)

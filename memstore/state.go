@@ -2,7 +2,6 @@ package memstore
 
 import (
 	"sync"
-	"sync/atomic"
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/algorithm"
@@ -25,9 +24,8 @@ func (s state) window() window.State { return window.State{Start: s.a, Count: s.
 // large is the state of an algorithm that needs more than two numbers. A decision of one claim takes its mutex alone;
 // one of several holds the shards' mutexes before, so that no two of them wait for each other.
 type large struct {
-	mu      sync.RWMutex
-	refused atomic.Bool // the last decision of one claim was a refusal: the next begins with the read lock
-	bytes   int64       // as counted in the store
+	mu      sync.Mutex
+	bytes   int64 // as counted in the store
 	log     slidinglog.State
 	counter slidingcounter.State
 	leases  concurrency.State

@@ -236,15 +236,15 @@ func (s *Store) resize(sh *shard, slots int) {
 	sh.forget()
 }
 
-// tryRead takes the read lock of a large state, if nobody writes it and it is still the entry's.
-func (e *entry) tryRead(own *owner) bool {
-	if !own.large.mu.TryRLock() {
+// tryLarge locks a large state, if nobody has and it is still the entry's.
+func (e *entry) tryLarge(own *owner) bool {
+	if !own.large.mu.TryLock() {
 		return false
 	}
 	if e.owner.Load() == own && e.word.Load() == 0 {
 		return true
 	}
-	own.large.mu.RUnlock()
+	own.large.mu.Unlock()
 	return false
 }
 

@@ -27,7 +27,7 @@ type place struct {
 	word    int64  // the entry's, as it was read without a lock
 	part    int64
 	seq     uint32
-	held    *large // under its read lock
+	held    *large // locked
 	state   state
 }
 
@@ -117,8 +117,8 @@ func (t *transaction) refuse(times int64, decisions []weir.Decision) (granted in
 	return granted, ok
 }
 
-// read takes a place's state without the mutex, a large one under its read lock. ok is
-// false if it is being written: waiting for one lock while others are held could last for ever.
+// read takes a place's state without the shard's mutex, and locks a large one. ok is false
+// if it is being written: waiting for one lock while others are held could last for ever.
 func (t *transaction) read(i int) (ok bool) {
 	p, limit := t.place(i), t.claims[i].Limit
 	if p.twin != 0 {
@@ -134,7 +134,7 @@ func (t *transaction) read(i int) (ok bool) {
 	if p.word&locked != 0 {
 		return false
 	}
-	if p.held = own.large; p.held != nil && !p.entry.tryRead(own) {
+	if p.held = own.large; p.held != nil && !p.entry.tryLarge(own) {
 		return false
 	}
 	p.part = p.entry.part.Load()
@@ -155,7 +155,7 @@ func (t *transaction) release(i int) bool {
 		return p.entry == nil
 	}
 	if p.held != nil { // nobody could change it
-		p.held.mu.RUnlock()
+		p.held.mu.Unlock()
 		return true
 	}
 	return p.entry.seq.Load() == p.seq && p.entry.part.Load() == p.part && p.entry.word.Load() == p.word

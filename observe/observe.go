@@ -19,10 +19,11 @@ import (
 // Metrics are what one server counts, in a registry of its own. They are safe for
 // concurrent use.
 type Metrics struct {
-	registry *prometheus.Registry
-	census   atomic.Pointer[census]
-	loading  sync.Mutex // Rules calls, one after the other
-	verdicts [reasons][4]atomic.Uint64
+	registry   *prometheus.Registry
+	census     atomic.Pointer[census]
+	loading    sync.Mutex // Rules calls, one after the other
+	collecting sync.Mutex // held while a tally gets its place
+	verdicts   [reasons][4]atomic.Uint64
 
 	looks           prometheus.Counter
 	degraded        prometheus.Counter
@@ -49,7 +50,7 @@ var durations = []float64{1e-6, 2.5e-6, 5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 
 // the process.
 func New(version string) *Metrics {
 	m := &Metrics{registry: prometheus.NewRegistry()}
-	m.census.Store(&census{claims: new(tally), unknown: new(tally)})
+	m.census.Store(newCensus())
 	m.looks = prometheus.NewCounter(prometheus.CounterOpts{Name: "weir_looks_total", Help: "Decisions that were only looked at: peeks and dry runs."})
 	m.degraded = prometheus.NewCounter(prometheus.CounterOpts{Name: "weir_degraded_total", Help: "Decisions that the rules' on_store_error made, because the store did not answer."})
 	m.crowded = prometheus.NewCounter(prometheus.CounterOpts{Name: "weir_too_many_claims_total", Help: "Decisions that the rules' on_store_error made, because the rules need more claims than a decision holds."})
@@ -125,7 +126,9 @@ func (m *Metrics) collectVerdicts(to chan<- prometheus.Metric) {
 func (m *Metrics) Rules(set *rules.Set, since time.Time) {
 	m.loading.Lock()
 	defer m.loading.Unlock()
+	m.collecting.Lock()
 	m.census.Store(m.census.Load().next(set))
+	m.collecting.Unlock()
 	m.ruleCount.Set(float64(len(set.Rules())))
 	m.loadedAt.Set(float64(since.UnixMilli()) / 1e3)
 	m.fresh.Set(1)

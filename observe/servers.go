@@ -13,6 +13,7 @@ var (
 	httpInFlight  = prometheus.NewDesc("weir_http_requests_in_flight", "HTTP requests that are being answered.", []string{"server"}, nil)
 	connections   = prometheus.NewDesc("weir_connections", "Connections that are open.", []string{"server"}, nil)
 	refusedAtOnce = prometheus.NewDesc("weir_connections_refused_total", "Connections that were closed at once, because as many were open as may be.", []string{"server"}, nil)
+	untrusted     = prometheus.NewDesc("weir_untrusted_total", "Requests of peers that are not trusted and name a client or a user, or are on a Unix socket: they are counted as the peer's own.", []string{"server", "said"}, nil)
 	unsettled     = prometheus.NewDesc("weir_unsettled_total", "Requests that passed and were not accounted for afterwards: settle, their cost is not known or was not charged; release, their lease lasts to its time-to-live; renew, a lease was not renewed.", []string{"server", "operation"}, nil)
 )
 
@@ -32,6 +33,19 @@ const (
 
 var operationNames = [operations]string{"settle", "release", "renew"}
 
+// A Claimed is what a peer that is not trusted says.
+type Claimed uint8
+
+// What peers say that are not trusted.
+const (
+	ClientHeader Claimed = iota // who its client is
+	UserHeader                  // who the user is
+	UnixPeer                    // nothing counts that a peer on a Unix socket says
+	allClaimed
+)
+
+var claimedNames = [allClaimed]string{"client_header", "user_header", "unix_socket"}
+
 // A Server counts what one listener of the process does. Its methods are safe for concurrent
 // use, and allocate nothing.
 type Server struct {
@@ -40,6 +54,7 @@ type Server struct {
 	inFlight      atomic.Int64
 	open, refused func() int64
 	unsettled     [operations]atomic.Uint64
+	untrusted     [allClaimed]atomic.Uint64
 }
 
 // Began counts a request of HTTP.
@@ -56,6 +71,9 @@ func (s *Server) InFlight() int64 { return s.inFlight.Load() }
 
 // Unsettled counts a request whose settling, release or renewal failed.
 func (s *Server) Unsettled(o Operation) { s.unsettled[o].Add(1) }
+
+// Untrusted counts a request of a peer that is not trusted and says something of its caller.
+func (s *Server) Untrusted(c Claimed) { s.untrusted[c].Add(1) }
 
 // Server has the metrics count a listener of the process. open and refused say how many
 // connections are open, and how many were refused; nil is not known. The name is unique.
@@ -79,7 +97,7 @@ func (l *servers) add(s *Server) {
 
 // Describe implements prometheus.Collector.
 func (l *servers) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{httpRequests, httpInFlight, connections, refusedAtOnce, unsettled} {
+	for _, d := range []*prometheus.Desc{httpRequests, httpInFlight, connections, refusedAtOnce, untrusted, unsettled} {
 		to <- d
 	}
 }
@@ -110,6 +128,11 @@ func (s *Server) collect(to chan<- prometheus.Metric) {
 	}
 	if s.refused != nil {
 		to <- counter(refusedAtOnce, uint64(s.refused()), s.name)
+	}
+	for c := range s.untrusted {
+		if n := s.untrusted[c].Load(); n > 0 {
+			to <- counter(untrusted, n, s.name, claimedNames[c])
+		}
 	}
 	for o := range s.unsettled {
 		if n := s.unsettled[o].Load(); n > 0 {

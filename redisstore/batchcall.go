@@ -11,27 +11,27 @@ import (
 )
 
 // decideAlike decides requests of one shape in one call.
-func (s *Store) decideAlike(ctx context.Context, chunk []entry, keys []string) {
+func (s *Store) decideAlike(ctx context.Context, chunk []entry, keys []string, ordered bool) {
 	a := s.arguments.Get().(*arguments)
 	defer s.arguments.Put(a)
 	defer a.empty()
 	a.now = s.clock
-	multi := severalFirst(chunk)
+	multi := several(chunk)
 	s.prepareBatch(a, chunk, keys, multi)
 	again, err := s.askBatch(ctx, a, chunk, multi)
 	var answer *ServerError
 	switch answered := errors.As(err, &answer); {
 	case err == nil:
-		s.decideEach(ctx, again)
+		s.decideEach(ctx, again, ordered)
 	case answered && strings.HasPrefix(answer.Text, "TRYAGAIN"): // some keys of the slot have moved
-		s.decideEach(ctx, chunk)
+		s.decideEach(ctx, chunk, ordered)
 	case answered && chunk[0].shape == plainShape:
 		// Full, a replica, MGET forbidden: it ended before its first write, because what lets
 		// one write lets all. The other script answers those that write nothing.
 		for i := range chunk {
 			chunk[i].shape = bucketShape
 		}
-		s.decideAlike(ctx, chunk, keys)
+		s.decideAlike(ctx, chunk, keys, ordered)
 	default:
 		for i := range chunk {
 			chunk[i].Err = explain(err, chunk[i].Claims)
@@ -39,13 +39,10 @@ func (s *Store) decideAlike(ctx context.Context, chunk []entry, keys []string) {
 	}
 }
 
-// severalFirst moves the requests of other than one time to the front, and counts them.
-func severalFirst(chunk []entry) (n int) {
-	for i := range chunk {
-		if chunk[i].Times != 1 {
-			chunk[i], chunk[n] = chunk[n], chunk[i]
-			n++
-		}
+// several counts the requests of other than one time, which come first.
+func several(chunk []entry) (n int) {
+	for n < len(chunk) && chunk[n].Times != 1 {
+		n++
 	}
 	return n
 }

@@ -59,7 +59,7 @@ func New(conn Conn, options ...Option) (*Store, error) {
 		s.clock = func() int64 { return int64(config.clock()) }
 	}
 	s.arguments.New = func() any { return new(arguments) }
-	s.batches.New = func() any { return &batch{seen: make(map[string]struct{})} }
+	s.batches.New = func() any { return &batch{seen: make(map[string]int)} }
 	return s, nil
 }
 

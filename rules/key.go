@@ -70,6 +70,7 @@ type component struct {
 	trim    bool
 	nfkc    bool
 	lower   bool
+	first   bool // of several values the first counts
 }
 
 // parseComponent reads "client.ip v4/24 v6/56" or "header.X-User trim lower". complaint is
@@ -151,8 +152,13 @@ func (c *component) option(word string) (complaint string) {
 		c.nfkc = true
 	case "lower":
 		c.lower = true
+	case "first":
+		if c.source != sourceHeader && c.source != sourceQuery && c.source != sourceCookie {
+			return "first is for header.NAME, query.NAME and cookie.NAME, which may stand in a request several times"
+		}
+		c.first = true
 	default:
-		return "after the source: " + oneOf(word, []string{"trim", "nfkc", "lower"})
+		return "after the source: " + oneOf(word, []string{"trim", "nfkc", "lower", "first"})
 	}
 	return ""
 }

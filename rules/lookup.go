@@ -29,7 +29,7 @@ func (c *component) String() string {
 	for _, option := range []struct {
 		word string
 		is   bool
-	}{{"trim", c.trim}, {"nfkc", c.nfkc}, {"lower", c.lower}} {
+	}{{"trim", c.trim}, {"nfkc", c.nfkc}, {"lower", c.lower}, {"first", c.first}} {
 		if option.is {
 			text += " " + option.word
 		}

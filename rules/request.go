@@ -4,7 +4,10 @@ import (
 	"iter"
 	"net/netip"
 	"net/textproto"
+	"slices"
 	"strings"
+
+	"github.com/weirproject/weir"
 )
 
 // A Request is what a door knows of one. Whatever it leaves empty is missing. Doors fill
@@ -32,6 +35,62 @@ type Attributes interface {
 	Query(name string) string
 	Cookie(name string) string
 	Descriptor(name string) string
+}
+
+// Doubtful is implemented by Attributes of requests that may say one thing several times.
+type Doubtful interface {
+	// Doubtful reports whether servers may differ in what the request says by this name, because
+	// it stands there several times, or in a form that some read otherwise. kind is header, query
+	// or cookie.
+	Doubtful(kind, name string) bool
+}
+
+// Doubt is a *weir.InputError where the request says something several times by which the rule
+// counts: whoever may choose which of them is counted has as many keys as there are texts.
+func (r *Rule) Doubt(request *Request) error {
+	if len(r.reads) == 0 {
+		return nil
+	}
+	several, ok := request.Attributes.(Doubtful)
+	if !ok {
+		return nil
+	}
+	for _, a := range r.reads {
+		if several.Doubtful(a.kind, a.name) {
+			return &weir.InputError{Field: a.kind + " " + a.name, Given: "several values, or one that servers read differently", Allowed: "one value"}
+		}
+	}
+	return nil
+}
+
+// A reading is an attribute by which a rule counts.
+type reading struct{ kind, name string }
+
+// reads are those of a rule's key, its candidate's, its cost and its lists.
+func (b *builder) reads(rule *Rule) (list []reading) {
+	take := func(kind source, name string) {
+		if a := (reading{kind.String(), name}); (kind == sourceHeader || kind == sourceQuery || kind == sourceCookie) && !slices.Contains(list, a) {
+			list = append(list, a)
+		}
+	}
+	components := slices.Clone(rule.components)
+	if c := rule.candidate; c != nil && c.keyed != nil {
+		components = append(components, c.keyed.components...)
+	}
+	for _, rolls := range [][]roll{rule.lists.allow, rule.lists.deny} {
+		for i := range rolls {
+			components = append(components, rolls[i].component)
+		}
+	}
+	for i := range components {
+		if c := &components[i]; !c.first {
+			take(c.source, c.name)
+		}
+	}
+	if rule.cost.asks {
+		take(rule.cost.source, rule.cost.name)
+	}
+	return list
 }
 
 func (r *Request) attribute(kind source, name string) string {

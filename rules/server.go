@@ -15,6 +15,8 @@ import (
 const (
 	XForwardedFor = "X-Forwarded-For"
 	Forwarded     = "Forwarded"
+	XRealIP       = "X-Real-IP"
+	CFConnecting  = "CF-Connecting-IP"
 )
 
 // Memory is the store that is in the process.
@@ -29,7 +31,7 @@ func (b *builder) server(file *File) {
 	b.set.store = b.store(at(-1, "store"), file.Store)
 	b.set.nodes = b.sharing(file.Nodes)
 	b.set.fallbackKeys = b.fallback(file.FallbackKeys)
-	b.set.header = word(b, at(-1, "client_header"), file.ClientHeader, "", XForwardedFor, Forwarded)
+	b.set.header = word(b, at(-1, "client_header"), file.ClientHeader, "", XForwardedFor, Forwarded, XRealIP, CFConnecting)
 	b.set.form = b.pathForm(at(-1, "path_form"), file.PathForm)
 	p := at(-1, "trusted_proxies")
 	if !b.count(p, len(file.TrustedProxies), MaxProxies) {

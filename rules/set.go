@@ -34,6 +34,7 @@ type Rule struct {
 	group        int // 0: none
 	groupName    string
 	rank         uint64
+	reads        []reading
 	claims       int // that it adds to a decision, at most
 }
 
@@ -91,8 +92,8 @@ func (s *Set) Store() string { return s.store }
 // TrustedProxies are the networks of the file's trusted_proxies. Do not change the slice.
 func (s *Set) TrustedProxies() []netip.Prefix { return s.proxies }
 
-// ClientHeader is the header in which those proxies name their callers, "X-Forwarded-For"
-// or "Forwarded"; "" if the file does not say.
+// ClientHeader is the header in which those proxies name their callers, such as
+// "X-Forwarded-For"; "" if the file does not say.
 func (s *Set) ClientHeader() string { return s.header }
 
 // PathForm is the form that paths of requests must have before they are matched: the patterns of

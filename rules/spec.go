@@ -43,7 +43,7 @@ type File struct {
 	Nodes          int      // how many processes share the store; 0: the file does not say
 	FallbackKeys   int      // how many keys each of them counts for when it does not answer; 0: the file does not say
 	TrustedProxies []string // addresses and networks
-	ClientHeader   string   // "X-Forwarded-For" or "Forwarded"; "": the file does not say
+	ClientHeader   string   // "X-Forwarded-For", "Forwarded", "X-Real-IP" or "CF-Connecting-IP"; "": the file does not say
 	PathForm       []string // words of pathform.Parse: the form that paths have before they are matched; none: strict
 
 	Allow    map[string]List // by component, such as "client.ip"; who is named meets no rule

@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"encoding/base64"
-	"strconv"
 	"strings"
 	"time"
 
@@ -13,7 +12,6 @@ import (
 
 const (
 	maxToken   = 512 << 10 // bytes of a token
-	maxHeld    = 16 << 10  // bytes of the keys of own claims that a token is made of
 	maxCharged = 256       // claims of a token
 
 	reservation = reserved + "reservation" // the name of the limit that a reservation holds
@@ -120,16 +118,4 @@ func (a *api) guard(id, ttl string) (weir.Claim, error) {
 		return weir.Claim{}, invalid("ttl", quote(ttl), "a duration from 1s to 7d, such as 30m", -1)
 	}
 	return weir.Claim{Key: id, Limit: limit, Cost: 1, Lease: id}, nil
-}
-
-// bounded checks that what is asked for can be kept in a token.
-func (c *call) bounded() error {
-	total := 0
-	for i := range c.last().claims {
-		total += len(c.last().claims[i].Key)
-	}
-	if total > maxHeld {
-		return invalid("claims", strconv.Itoa(total)+" bytes of keys", "at most 16384 bytes together, to be kept in a token", -1)
-	}
-	return nil
 }

@@ -70,6 +70,7 @@ func answer(w http.ResponseWriter, r *http.Request, status int, text string) {
 // it does so when the handler has returned.
 type upload struct {
 	io.ReadCloser
+	atEnd   func()     // nil: nothing is to be done when all was read
 	reading sync.Mutex // held while somebody reads
 	stopped bool       // by reading's holder
 
@@ -88,6 +89,9 @@ func (u *upload) Read(p []byte) (int, error) {
 	}
 	u.note(nil)
 	n, err := u.ReadCloser.Read(p)
+	if err == io.EOF && u.atEnd != nil {
+		u.atEnd()
+	}
 	u.note(err)
 	return n, err
 }

@@ -45,7 +45,7 @@ func (f *lawFlags) add(flags *pflag.FlagSet) {
 	flags.IntVar(&f.store.maxKeys, "max-keys", memstore.DefaultMaxKeys, "how many keys are kept in memory: a `NUMBER`")
 	flags.IntVar(&f.store.fallbackKeys, "fallback-keys", memstore.DefaultMaxKeys, "how many keys of rules with on_store_error: local are counted here too\nwhile Redis answers: a `NUMBER`")
 	flags.StringSliceVar(&f.proxies, "trusted-proxies", nil, "`NETWORKS` and addresses whose X-Forwarded-For is believed, with commas;\nunix is who comes by a Unix socket")
-	flags.StringVar(&f.clientHeader, "client-header", "X-Forwarded-For", "the `NAME` of the header that they write: X-Forwarded-For or Forwarded")
+	flags.StringVar(&f.clientHeader, "client-header", "X-Forwarded-For", "the `NAME` of the header that they write: X-Forwarded-For, Forwarded,\nX-Real-IP or CF-Connecting-IP")
 	flags.StringVar(&f.hashKeyFile, "hash-key-file", "", "`FILE` with the secret by which long keys are hashed, the same on all nodes (or WEIR_HASH_KEY)")
 	flags.BoolVar(&f.anyMethod, "any-method", false, "let methods pass that are not registered, or not in capitals")
 	flags.StringSliceVar(&f.forms, "path-form", nil, "the form that paths are matched and forwarded in, `WORDS` with commas:\n"+strings.Join(pathform.Words(), ", "))
@@ -187,8 +187,21 @@ func (f *lawFlags) settleProxies(flags *pflag.FlagSet, l *law) (err error) {
 			l.trusted = append(l.trusted, prefix)
 		}
 	}
-	l.clients, err = clientaddr.New(l.trusted, opts...)
-	return err
+	if l.clients, err = clientaddr.New(l.trusted, opts...); err == nil {
+		return nil
+	}
+	var source string
+	switch {
+	case flags.Changed("trusted-proxies") && flags.Changed("client-header"):
+		source = "--trusted-proxies, --client-header"
+	case flags.Changed("trusted-proxies"):
+		source = "--trusted-proxies"
+	case flags.Changed("client-header"):
+		source = "--client-header"
+	default:
+		source = "trusted_proxies of the file"
+	}
+	return usagef("%s: %v", source, err)
 }
 
 // settleForm has flag and file agree on the form of paths, since patterns are put into it.
@@ -234,7 +247,7 @@ func parsePrefix(text string) (netip.Prefix, error) {
 	}
 	prefix, err := netip.ParsePrefix(text)
 	if err != nil {
-		return prefix, usagef("a trusted proxy is %.80q; allowed: an address or a network, such as 10.0.0.7 or 10.0.0.0/8, or unix", text)
+		return prefix, usagef("--trusted-proxies has %.80q; allowed: an address or a network, such as 10.0.0.7 or 10.0.0.0/8, or unix", text)
 	}
 	return prefix, nil
 }

@@ -21,14 +21,15 @@ import (
 // the same things they are called the same.
 type explanation struct {
 	Request struct {
-		Method  string `json:"method"`
-		Host    string `json:"host,omitempty"`
-		Path    string `json:"path"`
-		Sent    string `json:"sent_path"`
-		Client  string `json:"client,omitempty"`
-		Assumed bool   `json:"client_assumed,omitempty"`
-		User    string `json:"user,omitempty"`
-		Service string `json:"service,omitempty"`
+		Method  string   `json:"method"`
+		Host    string   `json:"host,omitempty"`
+		Path    string   `json:"path"`
+		Sent    string   `json:"sent_path"`
+		Client  string   `json:"client,omitempty"`
+		Assumed bool     `json:"client_assumed,omitempty"`
+		User    string   `json:"user,omitempty"`
+		Service string   `json:"service,omitempty"`
+		Doubts  []string `json:"doubts,omitempty"`
 	} `json:"request"`
 	RulesFrom  string    `json:"rules_from,omitempty"`
 	Rules      int       `json:"rules"`
@@ -160,6 +161,7 @@ func (e *explanation) introduce(a *asked) {
 	if a.Client.IsValid() {
 		r.Client, r.Assumed = a.Client.String(), a.assumed
 	}
+	r.Doubts = a.doubts
 }
 
 // print is for people.
@@ -190,7 +192,11 @@ func (e *explanation) printRequest(b *strings.Builder) {
 	if r.Assumed {
 		client += " (as if asked from this machine; --client says another)"
 	}
-	for _, line := range [][2]string{{"client", client}, {"user", r.User}, {"service", r.Service}} {
+	lines := [][2]string{{"client", client}, {"user", r.User}, {"service", r.Service}}
+	for _, doubt := range r.Doubts {
+		lines = append(lines, [2]string{"but", doubt})
+	}
+	for _, line := range lines {
 		if line[1] != "" {
 			fmt.Fprintf(b, "  %-7s %s\n", line[0], line[1])
 		}

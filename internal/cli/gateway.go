@@ -32,6 +32,9 @@ func (v *server) openGateway(listener net.Listener) error {
 	if v.flags.upstreamHost {
 		opts = append(opts, proxy.WithUpstreamHost())
 	}
+	if v.flags.overrides {
+		opts = append(opts, proxy.WithOverrides())
+	}
 	if v.flags.strictQuery {
 		opts = append(opts, proxy.WithStrictQuery())
 	}
@@ -39,7 +42,7 @@ func (v *server) openGateway(listener net.Listener) error {
 	if err != nil {
 		return fmt.Errorf("--upstream: %w", err)
 	}
-	v.doors = append(v.doors, newHTTPDoor(listener, handler, 0, counts, v.log).running("gateway"))
+	v.doors = append(v.doors, newHTTPDoor(listener, v.mistrust(counts).before(handler), 0, counts, v.log).running("gateway"))
 	return nil
 }
 

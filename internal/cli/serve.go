@@ -24,6 +24,7 @@ type serveFlags struct {
 	upstreamHost     bool
 	upstreamRequests int
 	strictQuery      bool
+	overrides        bool
 	service          string
 	userHeader       string
 	tokenFile        string
@@ -69,6 +70,7 @@ func (f *serveFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.upstream, "upstream", "", "`URL` of the service behind the gateway, or demo for one that is built in")
 	flags.BoolVar(&f.upstreamHost, "upstream-host", false, "send the upstream its own name as Host instead of the client's")
 	flags.IntVar(&f.upstreamRequests, "upstream-max-requests", mostConnections, "the `NUMBER` of requests that are at the upstream at one time; those beyond are answered 503")
+	flags.BoolVar(&f.overrides, "forward-overrides", false, "forward headers that override path or method, such as X-Original-URL and X-HTTP-Method-Override")
 	flags.BoolVar(&f.strictQuery, "strict-query", false, "refuse queries that servers read differently")
 	flags.StringVar(&f.service, "service", "", "the `NAME` that rules know the service behind the gateway by")
 	flags.StringVar(&f.userHeader, "user-header", "", "the `NAME` of the header in which trusted proxies say who the user is")

@@ -221,24 +221,39 @@ func (v *server) openHTTP(listener net.Listener) error {
 	mux.Handle(admin.Prefix, operators)
 	mux.Handle("/-/reload", v.reload(listener))
 	if !v.flags.apart {
-		mux.Handle("/metrics", v.metrics.Handler())
+		mux.Handle("/metrics", local(listener, &v.flags.http, v.metrics.Handler()))
 	}
-	v.health(mux)
+	v.health(mux, listener, &v.flags.http)
 	v.doors = append(v.doors, newHTTPDoor(listener, mux, apiBodies, counts, v.log).running("http"))
 	return nil
 }
 
 func (v *server) openMetrics(listener net.Listener) error {
 	mux := http.NewServeMux()
-	mux.Handle("/metrics", v.metrics.Handler())
-	v.health(mux)
+	mux.Handle("/metrics", local(listener, &v.flags.metrics, v.metrics.Handler()))
+	v.health(mux, listener, &v.flags.metrics)
 	v.doors = append(v.doors, newHTTPDoor(listener, mux, apiBodies, v.count(&v.flags.metrics), v.log).running("metrics"))
 	return nil
 }
 
-func (v *server) health(mux *http.ServeMux) {
-	mux.Handle("/livez", v.metrics.Live())
-	mux.Handle("/readyz", v.metrics.Ready())
+func (v *server) health(mux *http.ServeMux, listener net.Listener, door *doorFlags) {
+	mux.Handle("/livez", local(listener, door, v.metrics.Live()))
+	mux.Handle("/readyz", local(listener, door, v.metrics.Ready()))
+}
+
+// local answers only who calls this machine by its own names, where nobody else can reach the
+// listener: by DNS a name of anybody's page can mean 127.0.0.1, and the page read names of rules.
+func local(listener net.Listener, door *doorFlags, next http.Handler) http.Handler {
+	if _, tcp := listener.Addr().(*net.TCPAddr); !tcp || !private(listener, door) {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !ownName(r.Host) {
+			http.Error(w, "this server is called localhost, 127.0.0.1 or ::1", http.StatusForbidden)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 func (v *server) api(listener net.Listener) (http.Handler, error) {

@@ -55,6 +55,7 @@ type Store struct {
 	start   time.Time
 	heat    heat
 	buckets []atomic.Pointer[entry]
+	batches sync.Pool // of *batch
 
 	mu       sync.Mutex
 	accounts accounts
@@ -101,6 +102,7 @@ func New(next weir.Store, terms func(*weir.Limit) Terms, options ...Option) (*St
 	case s.timeout <= 0:
 		return nil, &weir.InputError{Field: "timeout", Given: s.timeout, Allowed: "more than 0"}
 	}
+	s.batches.New = func() any { return new(batch) }
 	s.short, _ = next.(weir.Shortcut)
 	s.buckets = make([]atomic.Pointer[entry], 2<<bits.Len(uint(s.room-1)))
 	return s, nil

@@ -205,6 +205,27 @@ func Take(l *weir.Limit, s State, cost, now int64) (after State, remaining int64
 	return after, remaining, retryAfter, resetAfter, delay, granted, true
 }
 
+// TakeStep is Take for a bucket that steps.
+func TakeStep(l *weir.Limit, s State, cost, now int64) (after State, remaining int64, retryAfter, resetAfter, delay time.Duration, granted bool) {
+	after = s
+	s = settle(l, s, now)
+	left := l.Most() - s.Part
+	if granted = cost <= left; granted && cost > 0 {
+		if s.Part == 0 {
+			s.At = now
+		}
+		s.Part, left = s.Part+cost, left-cost
+		after = s
+	}
+	resetAfter = algorithm.Micros(until(l, s, 0, now))
+	retryAfter = algorithm.Micros(until(l, s, l.Most()-cost, now))
+	delay = algorithm.Micros(until(l, s, l.Capacity(), now))
+	if cost > l.Most() {
+		retryAfter = weir.Never
+	}
+	return after, max(0, left), retryAfter, resetAfter, delay, granted
+}
+
 // later is a full instant moved on by cost units, from now where it has passed.
 func later(interval *weir.Ratio, s State, cost, now int64) State {
 	if s.At < now {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/algorithm"
 )
 
 const header = 25 // '4' or '8', the newest slice, a slice's length, the sum
@@ -20,6 +21,7 @@ func Decode(packed string, l *weir.Limit) (*State, error) {
 		return nil, fmt.Errorf("%w: %d bytes are no counter of %d slices", weir.ErrForeignState, len(packed), l.Slices())
 	}
 	s := &State{counts: make([]int64, count), newest: int64(word(packed[1:]))}
+	s.head = int(algorithm.FloorMod(s.newest, count)) // where the script has it
 	for i := range s.counts {
 		at := header + int64(i)*size
 		s.counts[i] = int64(word(packed[at : at+size]))

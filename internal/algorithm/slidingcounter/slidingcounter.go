@@ -10,8 +10,9 @@ import (
 // is empty.
 type State struct {
 	newest int64   // the index of the newest slice: it covers [newest × S, (newest + 1) × S)
-	counts []int64 // a ring: slice i is at i mod len
-	total  int64   // the sum of counts
+	counts []int64 // a ring, of which the newest slice is at head
+	head   int
+	total  int64 // the sum of counts
 }
 
 // New is a state of the given counts, that of slice newest last.
@@ -43,7 +44,7 @@ func (s *State) Available(l *weir.Limit, now int64) int64 {
 	if left < 0 {
 		return -1
 	}
-	ticks := l.Slice() / l.Tick()
+	ticks := inTicks(l, l.Slice())
 	part := left*ticks - algorithm.Mul(oldest, ticks-elapsed)
 	if part < 0 {
 		return -1
@@ -136,7 +137,15 @@ func (s *State) clock(l *weir.Limit, now int64) (slice, elapsed int64) {
 	if s.total > 0 && slice < s.newest {
 		return s.newest, 0
 	}
-	return slice, (now - slice*l.Slice()) / l.Tick()
+	return slice, inTicks(l, now-slice*l.Slice())
+}
+
+// inTicks is a time in ticks of the limit, mostly microseconds.
+func inTicks(l *weir.Limit, us int64) int64 {
+	if l.Tick() == 1 {
+		return us
+	}
+	return us / l.Tick()
 }
 
 // sum is the total of the slices that count when slice is the newest.
@@ -151,7 +160,7 @@ func (s *State) sum(l *weir.Limit, slice int64) int64 {
 // grantable is the first instant at which cost units fit, if nobody else comes.
 func (s *State) grantable(l *weir.Limit, cost, now int64) int64 {
 	slice, elapsed := s.clock(l, now)
-	ticks := l.Slice() / l.Tick()
+	ticks := inTicks(l, l.Slice())
 	full := s.sum(l, slice) // of the slices that count in full, and the one that fades
 	for {
 		oldest := s.count(slice - l.Slices())
@@ -188,6 +197,9 @@ func (s *State) advance(l *weir.Limit, slice int64) {
 	}
 	for s.newest < slice {
 		s.newest++
+		if s.head++; s.head == len(s.counts) {
+			s.head = 0
+		}
 		s.total -= *s.at(s.newest)
 		*s.at(s.newest) = 0
 	}
@@ -201,8 +213,20 @@ func (s *State) count(i int64) int64 {
 	return *s.at(i)
 }
 
+// at is the place of slice i, which is kept.
 func (s *State) at(i int64) *int64 {
-	return &s.counts[algorithm.FloorMod(i, int64(len(s.counts)))]
+	place := s.head - int(s.newest-i)
+	if place < 0 {
+		place += len(s.counts)
+	}
+	return &s.counts[place]
 }
 
-func floorDiv(a, b int64) int64 { return (a - algorithm.FloorMod(a, b)) / b }
+// floorDiv is a/b rounded down, for b > 0.
+func floorDiv(a, b int64) int64 {
+	quotient := a / b
+	if quotient*b > a {
+		quotient--
+	}
+	return quotient
+}

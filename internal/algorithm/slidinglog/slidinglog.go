@@ -28,8 +28,11 @@ func (s *State) Charge(l *weir.Limit, n, now int64) {
 	if n == 0 { // not even dropping: a clock that steps back would see what is dropped here
 		return
 	}
-	now = s.clock(now)
 	used, dead := s.used(l, now)
+	s.charge(n, s.clock(now), used, dead)
+}
+
+func (s *State) charge(n, now, used int64, dead int) {
 	s.drop(dead)
 	s.units = used
 	n = min(n, weir.MaxUnits-used)
@@ -68,6 +71,21 @@ func (s *State) Refund(l *weir.Limit, n, takenAt, now int64) {
 // Decision describes the state for a next request of cost units.
 func (s *State) Decision(l *weir.Limit, cost, now int64) weir.Decision {
 	used, dead := s.used(l, now)
+	return s.describe(l, cost, now, used, dead)
+}
+
+// Take is one request of cost units: Available, Charge (where write says so) and Decision in one step.
+func (s *State) Take(l *weir.Limit, cost, now int64, write bool) (d weir.Decision, granted bool) {
+	used, dead := s.used(l, now)
+	granted = used+cost <= l.Capacity()
+	if granted && cost > 0 && write {
+		s.charge(cost, s.clock(now), used, dead)
+		used, dead = used+cost, 0
+	}
+	return s.describe(l, cost, now, used, dead), granted
+}
+
+func (s *State) describe(l *weir.Limit, cost, now, used int64, dead int) weir.Decision {
 	summary := Summary{Used: used}
 	if s.count > dead {
 		summary.Newest = s.newest().At
