@@ -54,6 +54,7 @@ func (l *linter) lint() {
 		l.pause(i, rulesLinted)
 	}
 	l.duplicates()
+	l.broader()
 	l.rivals()
 	l.slashes()
 }
