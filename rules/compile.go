@@ -155,6 +155,7 @@ func (b *builder) rule(i int, s *Spec, rule *Rule) {
 	rule.bans = b.bans(i, s, named)
 	rule.candidate = b.candidate(i, s, rule, named)
 	rule.reads = b.reads(rule)
+	rule.holdUntil = b.holdUntil(i, s, rule)
 	rule.lease, rule.ceiling = b.lease(i, s, rule), b.ceiling(i, s)
 	hosts := b.hosts(i, s.Match.Host)
 	b.path(at(i, "match.path"), s.Match.Path)

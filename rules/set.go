@@ -27,6 +27,7 @@ type Rule struct {
 	candidate    *Rival
 	percent      uint64 // of the keys, for which it is enforced
 	lease        int    // percent of what remains
+	holdUntil    HoldUntil
 	ceiling      float64
 	onStoreError StoreError
 	response     *Response
