@@ -66,6 +66,7 @@ type File struct {
 // A Spec is one rule as plain data, in the words of a file. See docs/rules.md.
 type Spec struct {
 	Name         string          // 1 to 128 letters, digits and . _ -, unique
+	Label        string          // what people call it; nothing depends on it
 	Match        Match           // which requests; the zero Match is all of them
 	Group        string          // of one group only the best match applies; "": the rule is in none
 	Schedule     []Window        // when; none: always
@@ -85,9 +86,19 @@ type Spec struct {
 	Candidate      Candidate // the zero Candidate is none
 	EnforcePercent *int      // 0 to 100: for how many of its keys the rule is enforced; nil: for all
 
-	LeasePercent int     // 1 to MaxLease: of what remains, what a node may take ahead of need; 0: nothing
-	LocalCeiling float64 // 1 to MaxCeiling: times its limit that one node may pass; 0: it has no ceiling
+	LeasePercent int       // 1 to MaxLease: of what remains, what a node may take ahead of need; 0: nothing
+	HoldUntil    HoldUntil // "" is Disconnect
+	LocalCeiling float64   // 1 to MaxCeiling: times its limit that one node may pass; 0: it has no ceiling
 }
+
+// A HoldUntil says when a concurrency limit lets go of a request whose client leaves.
+type HoldUntil string
+
+// When a unit is free again whose client left.
+const (
+	Disconnect HoldUntil = "disconnect" // at once: the work is called off
+	Done       HoldUntil = "done"       // when the work has ended, or a time-to-live after the client left
+)
 
 // A Match says which requests a rule is for: those that meet every condition which is not
 // empty. Several values of one condition are alternatives.

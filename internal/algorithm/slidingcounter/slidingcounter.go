@@ -159,8 +159,23 @@ func (s *State) grantable(l *weir.Limit, cost, now int64) int64 {
 		if left := l.Capacity() - cost - full; left >= 0 {
 			return slice*l.Slice() + fits(l, left, oldest, elapsed)*l.Tick()
 		}
-		slice, elapsed = slice+1, 0
+		slice, elapsed = s.nextUsed(slice-l.Slices()+1)+l.Slices(), 0
 	}
+}
+
+// nextUsed is the first slice from i on that has a count; there is one.
+func (s *State) nextUsed(i int64) int64 {
+	i = max(i, s.newest-int64(len(s.counts))+1)
+	place := s.head - int(s.newest-i)
+	if place < 0 {
+		place += len(s.counts)
+	}
+	for ; s.counts[place] == 0 && i < s.newest; i++ {
+		if place++; place == len(s.counts) {
+			place = 0
+		}
+	}
+	return i
 }
 
 // lastUsed is the newest slice with a count.
