@@ -56,7 +56,7 @@ func open(t testing.TB, text string) http.Handler {
 
 const asked = "/v1/forward-auth"
 
-// question is what Traefik or Caddy would ask.
+// question returns the headers of a subrequest of Traefik or Caddy.
 func question(target, client string) []string {
 	return []string{"X-Forwarded-Method", "GET", "X-Forwarded-Uri", target, "X-Forwarded-Host", "example.com", "X-Forwarded-For", client}
 }
@@ -74,7 +74,7 @@ func put(door http.Handler, method, url, peer string, fields ...string) *httptes
 
 const perIP = "  - {name: ip, key: [client.ip], limit: sliding_log 1/1m}\n"
 
-func TestTheAnswerIsTheClients(t *testing.T) {
+func TestResponseForTheClient(t *testing.T) {
 	door := open(t, perIP)
 	for i, tt := range []struct {
 		client, method string
@@ -90,7 +90,7 @@ func TestTheAnswerIsTheClients(t *testing.T) {
 	}
 }
 
-func TestStrangersAreToldWhatToConfigure(t *testing.T) {
+func TestUntrustedPeerGetsConfigurationHint(t *testing.T) {
 	door := open(t, perIP)
 	for _, url := range []string{asked, asked + "?deny_status=401"} {
 		r := put(door, "GET", url, "192.0.2.9:77", question("/a", "192.0.2.1")...)
@@ -103,20 +103,20 @@ func TestStrangersAreToldWhatToConfigure(t *testing.T) {
 		}
 	}
 	g, _ := gateOf(t, perIP)
-	nobody, err := forwardauth.New(g, nil)
+	trustsNone, err := forwardauth.New(g, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r := put(nobody, "GET", asked, "127.0.0.1:1", question("/a", "192.0.2.1")...); r.Code != 403 {
-		t.Errorf("where nobody is trusted: %d", r.Code)
+	if r := put(trustsNone, "GET", asked, "127.0.0.1:1", question("/a", "192.0.2.1")...); r.Code != 403 {
+		t.Errorf("without trusted peers: %d", r.Code)
 	}
 	if _, err := forwardauth.New(nil, nil); err == nil {
 		t.Error("no gate: no error")
 	}
 }
 
-// A proxy on a Unix socket is known by the listener.
-func TestAProxyOnAUnixSocket(t *testing.T) {
+// A proxy on a Unix socket is identified by the listener.
+func TestProxyOnUnixSocket(t *testing.T) {
 	listener, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
 	if err != nil {
 		t.Fatal(err)
@@ -148,8 +148,8 @@ func TestAProxyOnAUnixSocket(t *testing.T) {
 	}
 }
 
-// The rule that applies shows which request was understood.
-func TestWhatProxiesWrite(t *testing.T) {
+// The rule that applies shows how the request was read.
+func TestRequestFromProxyHeaders(t *testing.T) {
 	const text = `
   - {name: method, match: {method: POST}, limit: 1000/1s}
   - {name: path, match: {path: /a/b}, limit: 1000/1s}
@@ -218,7 +218,7 @@ func names(field string) (list []string) {
 	return list
 }
 
-// Everything that was decided has the status that nginx does not take for an outage.
+// Every decision has a status that nginx does not treat as an outage.
 func TestDenyStatus(t *testing.T) {
 	const text = `
   - {name: ip, match: {path: /once}, key: [client.ip], limit: sliding_log 1/1m}
@@ -243,9 +243,9 @@ func TestDenyStatus(t *testing.T) {
 	}
 }
 
-// The response is not seen: nothing is refunded for a body that is not the request's, and a
-// slot is not held by who cannot let go of it.
-func TestWhatAQuestionCannotDo(t *testing.T) {
+// The response is not seen: nothing is refunded for the body of the subrequest, and no unit is held,
+// because nothing would release it.
+func TestConcurrencyIsNotHeldAndCostsAreNotSettled(t *testing.T) {
 	const text = `
   - {name: bytes, match: {path: /bytes}, cost: {default: 5, settle: bytes}, limit: sliding_log 10/1m}
   - {name: header, match: {path: /header}, cost: {default: 5, settle: header.X-Cost}, limit: sliding_log 10/1m}
@@ -280,9 +280,9 @@ func TestWhatAQuestionCannotDo(t *testing.T) {
 	}
 }
 
-// Whatever a client writes, the answer is a decision, and its own headers do not change the
-// request that is decided.
-func FuzzQuestion(f *testing.F) {
+// For any client input the answer is a decision, and the client's headers do not change the request
+// that is decided.
+func FuzzSubrequest(f *testing.F) {
 	for _, target := range []string{"/", "/a?b", "//a", "http://x/y", "*", "", "a b", "/%zz", "/a#b", "http://[::1]/", "/\x00", "A:", "file:///a"} {
 		f.Add(target, "X-Original-URI", "/x", "headers=forwarded")
 		f.Add(target, "X-Forwarded-For", target, "deny_status=403")
