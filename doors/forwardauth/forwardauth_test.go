@@ -47,11 +47,11 @@ func proxies(t testing.TB) *clientaddr.Extractor {
 func open(t testing.TB, text string) http.Handler {
 	t.Helper()
 	g, _ := gateOf(t, text)
-	door, err := forwardauth.New(g, proxies(t))
+	handler, err := forwardauth.New(g, proxies(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return door
+	return handler
 }
 
 const asked = "/v1/forward-auth"
@@ -61,26 +61,26 @@ func question(target, client string) []string {
 	return []string{"X-Forwarded-Method", "GET", "X-Forwarded-Uri", target, "X-Forwarded-Host", "example.com", "X-Forwarded-For", client}
 }
 
-func put(door http.Handler, method, url, peer string, fields ...string) *httptest.ResponseRecorder {
+func put(handler http.Handler, method, url, peer string, fields ...string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, url, strings.NewReader("a body that is not the request's"))
 	r.RemoteAddr = peer
 	for i := 0; i < len(fields); i += 2 {
 		r.Header.Add(fields[i], fields[i+1])
 	}
 	recorder := httptest.NewRecorder()
-	door.ServeHTTP(recorder, r)
+	handler.ServeHTTP(recorder, r)
 	return recorder
 }
 
 const perIP = "  - {name: ip, key: [client.ip], limit: sliding_log 1/1m}\n"
 
 func TestResponseForTheClient(t *testing.T) {
-	door := open(t, perIP)
+	handler := open(t, perIP)
 	for i, tt := range []struct {
 		client, method string
 		want           int
 	}{{"192.0.2.1", "GET", 200}, {"192.0.2.1", "GET", 429}, {"192.0.2.1", "HEAD", 429}, {"192.0.2.2", "POST", 200}, {"6.6.6.6, 192.0.2.2, 10.0.0.9", "GET", 429}} {
-		r := put(door, tt.method, asked, "10.0.0.1:1", question("/a", tt.client)...)
+		r := put(handler, tt.method, asked, "10.0.0.1:1", question("/a", tt.client)...)
 		if r.Code != tt.want || !strings.HasPrefix(r.Header().Get("RateLimit"), `"ip";r=0;t=`) || (r.Header().Get("Retry-After") != "") != (tt.want == 429) {
 			t.Errorf("question %d: %d %v", i, r.Code, r.Header())
 		}
@@ -91,9 +91,9 @@ func TestResponseForTheClient(t *testing.T) {
 }
 
 func TestUntrustedPeerGetsConfigurationHint(t *testing.T) {
-	door := open(t, perIP)
+	handler := open(t, perIP)
 	for _, url := range []string{asked, asked + "?deny_status=401"} {
-		r := put(door, "GET", url, "192.0.2.9:77", question("/a", "192.0.2.1")...)
+		r := put(handler, "GET", url, "192.0.2.9:77", question("/a", "192.0.2.1")...)
 		want := map[string]int{asked: 403}[url]
 		if want == 0 {
 			want = 401
@@ -227,16 +227,16 @@ func TestDenyStatus(t *testing.T) {
   - {name: gone, match: {path: /gone}, on_store_error: deny, limit: sliding_log 9/1m}
 `
 	g, store := gateOf(t, text)
-	door, err := forwardauth.New(g, proxies(t))
+	handler, err := forwardauth.New(g, proxies(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	put(door, "GET", asked, "10.0.0.1:1", question("/once", "192.0.2.1")...)
+	put(handler, "GET", asked, "10.0.0.1:1", question("/once", "192.0.2.1")...)
 	for _, tt := range []struct{ target, status string }{{"/once", "429"}, {"/user", "403"}, {"/cost?n=3", "400"}, {"/%00", "400"}, {"/gone", "503"}} {
 		if tt.target == "/gone" {
 			store.Close()
 		}
-		r := put(door, "GET", asked+"?deny_status=403", "10.0.0.1:1", question(tt.target, "192.0.2.1")...)
+		r := put(handler, "GET", asked+"?deny_status=403", "10.0.0.1:1", question(tt.target, "192.0.2.1")...)
 		if r.Code != 403 || r.Header().Get(forwardauth.StatusField) != tt.status || (r.Header().Get("Retry-After") != "") != (tt.status == "429") {
 			t.Errorf("%s: %d %v", tt.target, r.Code, r.Header())
 		}
@@ -252,7 +252,7 @@ func TestConcurrencyIsNotHeldAndCostsAreNotSettled(t *testing.T) {
   - {name: jobs, match: {path: /jobs}, limit: concurrency 1 ttl 1h}
 `
 	g, _ := gateOf(t, text)
-	door, err := forwardauth.New(g, proxies(t), httplimit.WithObserver(func(_ *http.Request, e httplimit.Event) {
+	handler, err := forwardauth.New(g, proxies(t), httplimit.WithObserver(func(_ *http.Request, e httplimit.Event) {
 		if e.Err != nil {
 			t.Errorf("%+v", e)
 		}
@@ -261,7 +261,7 @@ func TestConcurrencyIsNotHeldAndCostsAreNotSettled(t *testing.T) {
 		t.Fatal(err)
 	}
 	status := func(target string) int {
-		return put(door, "GET", asked, "10.0.0.1:1", question(target, "192.0.2.1")...).Code
+		return put(handler, "GET", asked, "10.0.0.1:1", question(target, "192.0.2.1")...).Code
 	}
 	for _, target := range []string{"/bytes", "/header"} {
 		if a, b, c := status(target), status(target), status(target); a != 200 || b != 200 || c != 429 {
@@ -288,13 +288,13 @@ func FuzzSubrequest(f *testing.F) {
 		f.Add(target, "X-Forwarded-For", target, "deny_status=403")
 	}
 	f.Fuzz(func(t *testing.T, target, name, value, query string) {
-		door := open(t, perIP)
+		handler := open(t, perIP)
 		r := httptest.NewRequest("GET", asked, nil)
 		r.URL.RawQuery, r.RemoteAddr = query, "10.0.0.1:1"
 		r.Header = http.Header{"X-Forwarded-Method": {"GET"}, "X-Forwarded-Uri": {target}, "X-Forwarded-Host": {"x"}, "X-Forwarded-For": {"192.0.2.1"}}
 		r.Header.Add(name, value)
 		recorder := httptest.NewRecorder()
-		door.ServeHTTP(recorder, r)
+		handler.ServeHTTP(recorder, r)
 		u, err := url.ParseRequestURI(target)
 		if recorder.Code == 200 && (err != nil || u.Path == "" && u.Host == "") {
 			t.Errorf("%q is answered 200", target)
