@@ -554,6 +554,35 @@ func TestQueueStaysEvenWhileCallersHangUp(t *testing.T) {
 	}
 }
 
+// All but the last of a full queue are cancelled, again and again, also those that need not wait.
+func TestNoTwoCallersOfAQueueAreGivenOneInstant(t *testing.T) {
+	l, clock := drive(t, weir.LeakyQueue(10, time.Second, 50))
+	given := make(map[weir.Instant]bool)
+	for range 50 {
+		var queue []*weir.Reservation
+		for r, err := l.Reserve(t.Context(), "key", 1); err == nil; r, err = l.Reserve(t.Context(), "key", 1) {
+			queue = append(queue, r)
+		}
+		for i, r := range queue {
+			answer := r.Answer()
+			turn := answer.At + weir.Instant(answer.Delay.Microseconds())
+			if i < len(queue)-1 {
+				if err := r.Cancel(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			} else if given[turn] {
+				t.Fatalf("two callers leave at %d", turn)
+			} else {
+				given[turn] = true
+			}
+		}
+		clock.advance(30 * time.Millisecond)
+	}
+	if len(given) < 10 {
+		t.Errorf("only %d got a turn", len(given))
+	}
+}
+
 // Of several units that wait, those are given back after which nobody was charged.
 func TestCancelGivesBackWhatNobodyReservedAfter(t *testing.T) {
 	l, clock := drive(t, weir.LeakyQueue(10, time.Second, 9))

@@ -79,7 +79,12 @@ func (l *Limiter) reserve(ctx context.Context, key string, cost costs) (*Reserva
 func (l *Limiter) reservation(c *call, cost costs) *Reservation {
 	r := &Reservation{store: l.store, call: c, costs: make([]int64, len(c.claims)), taken: make([]Instant, len(c.claims))}
 	for i := range c.decisions {
-		r.costs[i], r.taken[i], c.claims[i].Delay = cost.of(i), c.decisions[i].At, c.decisions[i].Delay
+		claim, d := &c.claims[i], &c.decisions[i]
+		r.costs[i], r.taken[i], claim.Delay = cost.of(i), d.At, d.Delay
+		if claim.Limit.lends() {
+			// One that acts at once is not late in the microsecond in which it was granted.
+			claim.Delay = max(d.Delay, time.Microsecond)
+		}
 	}
 	c.answer(&r.answer)
 	r.answer.Allowed = true

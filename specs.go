@@ -199,7 +199,7 @@ type SlidingCounter struct {
 }
 
 // MaxSlices is the largest number of slices of a SlidingCounter.
-const MaxSlices = 10_000
+const MaxSlices = 100
 
 func (s SlidingCounter) compile(l *Limit) error {
 	l.algorithm = AlgorithmSlidingCounter

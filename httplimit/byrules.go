@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
@@ -318,8 +319,20 @@ func (l *ruling) debt(v *gate.Verdict) *debt {
 		pay = nil
 	}
 	d := owed(l.gate, v.Receipt(), pay)
-	d.measured = measured
+	d.measured, d.lasting = measured, lasting(v)
 	return d
+}
+
+// lasting is how long the work goes on when the client has left, as long as a rule says that
+// holds until it is done: the longest time-to-live of theirs. 0: it is called off.
+func lasting(v *gate.Verdict) (ttl time.Duration) {
+	for i := range v.Len() {
+		c := v.At(i)
+		if c.Decided && c.Rule.HoldUntil() == rules.Done && c.Claim.Limit.Algorithm() == weir.AlgorithmConcurrency {
+			ttl = max(ttl, time.Duration(c.Claim.Limit.Period())*time.Microsecond)
+		}
+	}
+	return ttl
 }
 
 // inBytes is how a rule says that its cost is the length of the body.

@@ -167,15 +167,13 @@ func (s *Store) takeLarge(e *entry, own *owner, cost, now int64, d *weir.Decisio
 // take is a request to a log or counter; without charge nothing is written.
 func (b *large) take(l *weir.Limit, cost, now int64, d *weir.Decision, charge bool) (granted bool) {
 	if l.Algorithm() == weir.AlgorithmSlidingLog {
-		said, granted := b.log.Take(l, cost, now, charge)
-		fill(d, said)
-		return granted
+		return b.log.Take(l, cost, now, charge, d)
 	}
 	available := b.counter.Available(l, now)
 	if granted = algorithm.Fit(available, cost, 1) > 0; granted && charge {
 		b.counter.Charge(l, cost, now)
 		available -= cost
 	}
-	fill(d, b.counter.DecisionOf(l, available, cost, now))
+	b.counter.Describe(l, available, cost, now, d)
 	return granted
 }

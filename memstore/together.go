@@ -30,14 +30,14 @@ type hold struct {
 // decideTogether is Decide of a few claims, once. ok is false, and nothing was done, where a transaction must decide.
 func (s *Store) decideTogether(claims []weir.Claim, decisions []weir.Decision) (granted int64, ok bool) {
 	t := together{store: s, now: s.now()}
-	defer t.unlock()
-	if !t.find(claims) {
-		return 0, false
+	if ok = t.find(claims); ok {
+		granted, ok = t.decide(claims, decisions)
 	}
-	var unwanted [len(t.holds)]weir.Decision
-	if decisions == nil {
-		decisions = unwanted[:len(claims)]
-	}
+	t.unlock()
+	return granted, ok
+}
+
+func (t *together) decide(claims []weir.Claim, decisions []weir.Decision) (granted int64, ok bool) {
 	granted = 1
 	for i := range claims {
 		if !t.try(i, &claims[i], &decisions[i]) {
@@ -137,7 +137,8 @@ func (t *together) write(claims []weir.Claim, decisions []weir.Decision) bool {
 // lock keeps others from an entry that is as it was read.
 func (h *hold) lock(l *weir.Limit) bool {
 	if h.owner.large == nil {
-		h.locked = h.entry.holds(form(l, state{a: h.a, b: h.b})) && h.entry.word.CompareAndSwap(h.word, h.word|locked)
+		fits := h.part >= 0 || form(l, state{a: h.a, b: h.b}) == h.part
+		h.locked = fits && h.entry.word.CompareAndSwap(h.word, h.word|locked)
 	}
 	return h.locked
 }

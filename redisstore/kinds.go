@@ -20,7 +20,7 @@ type kind struct {
 	twin   string
 	values int // of the reply
 	args   func(a *arguments, c *weir.Claim)
-	decide func(c *weir.Claim, reply []Value, now int64) (weir.Decision, error)
+	decide func(c *weir.Claim, reply []Value, now int64) weir.Decision
 	bucket func(reply []Value) bucket.State // nil for other algorithms
 }
 
@@ -97,7 +97,7 @@ var (
 	stepKind    = kind{'s', "step", 2, stepArgs, partsDecision, partsState}
 	windowKind  = kind{'w', "window", 3, windowArgs, windowDecision, nil}
 	logKind     = kind{'l', "log", 3, logArgs, logDecision, nil}
-	counterKind = kind{'c', "counter", 1, counterArgs, counterDecision, nil}
+	counterKind = kind{'c', "counter", 7, counterArgs, counterDecision, nil}
 	leaseKind   = kind{'h', "leases", 4, leaseArgs, leaseDecision, nil}
 )
 
@@ -143,8 +143,8 @@ func bucketArgs(a *arguments, c *weir.Claim) {
 	a.add(c.Cost, c.Limit.Interval().Whole, c.Limit.Span().Whole)
 }
 
-func bucketDecision(c *weir.Claim, reply []Value, now int64) (weir.Decision, error) {
-	return bucket.Decision(c.Limit, bucketState(reply), c.Cost, now), nil
+func bucketDecision(c *weir.Claim, reply []Value, now int64) weir.Decision {
+	return bucket.Decision(c.Limit, bucketState(reply), c.Cost, now)
 }
 
 func bucketState(reply []Value) bucket.State { return bucket.State{At: reply[0].Int} }
@@ -207,8 +207,8 @@ func stepArgs(a *arguments, c *weir.Claim) {
 	a.add(c.Cost, c.Limit.Most(), c.Limit.Refill(), c.Limit.Period(), bucket.MostMissing(c.Limit))
 }
 
-func partsDecision(c *weir.Claim, reply []Value, now int64) (weir.Decision, error) {
-	return bucket.Decision(c.Limit, partsState(reply), c.Cost, now), nil
+func partsDecision(c *weir.Claim, reply []Value, now int64) weir.Decision {
+	return bucket.Decision(c.Limit, partsState(reply), c.Cost, now)
 }
 
 func partsState(reply []Value) bucket.State {
@@ -234,28 +234,28 @@ func calendar(l *weir.Limit, now int64) string {
 	return string(pack(nil, int64(before), int64(start), int64(end), int64(after)))
 }
 
-func windowDecision(c *weir.Claim, reply []Value, now int64) (weir.Decision, error) {
+func windowDecision(c *weir.Claim, reply []Value, now int64) weir.Decision {
 	state := window.State{Start: reply[0].Int, Count: reply[1].Int, Until: reply[2].Int}
-	return window.Decision(c.Limit, state, c.Cost, now), nil
+	return window.Decision(c.Limit, state, c.Cost, now)
 }
 
 func logArgs(a *arguments, c *weir.Claim) { a.add(c.Cost, c.Limit.Capacity(), c.Limit.Period()) }
 
-func logDecision(c *weir.Claim, reply []Value, now int64) (weir.Decision, error) {
+func logDecision(c *weir.Claim, reply []Value, now int64) weir.Decision {
 	summary := slidinglog.Summary{Used: reply[0].Int, Newest: reply[1].Int, Frees: reply[2].Int}
-	return summary.Decision(c.Limit, c.Cost, now), nil
+	return summary.Decision(c.Limit, c.Cost, now)
 }
 
 func counterArgs(a *arguments, c *weir.Claim) {
 	a.add(c.Cost, c.Limit.Capacity(), c.Limit.Slice(), c.Limit.Slices(), c.Limit.Tick())
 }
 
-func counterDecision(c *weir.Claim, reply []Value, now int64) (weir.Decision, error) {
-	state, err := slidingcounter.Decode(reply[0].Text, c.Limit)
-	if err != nil {
-		return weir.Decision{}, err
+func counterDecision(c *weir.Claim, reply []Value, now int64) weir.Decision {
+	summary := slidingcounter.Summary{
+		Slice: reply[0].Int, Full: reply[1].Int, Fading: reply[2].Int, Last: reply[3].Int,
+		Frees: reply[4].Int, FreesFull: reply[5].Int, FreesFading: reply[6].Int,
 	}
-	return state.Decision(c.Limit, c.Cost, now), nil
+	return summary.Decision(c.Limit, c.Cost, now)
 }
 
 func leaseArgs(a *arguments, c *weir.Claim) {
@@ -268,9 +268,9 @@ func leaseArgs(a *arguments, c *weir.Claim) {
 	a.addText(renew)
 }
 
-func leaseDecision(c *weir.Claim, reply []Value, now int64) (weir.Decision, error) {
+func leaseDecision(c *weir.Claim, reply []Value, now int64) weir.Decision {
 	summary := concurrency.Summary{Held: reply[1].Int, Last: reply[2].Int, Frees: reply[3].Int}
-	return summary.Decision(c.Limit, c.Cost, now), nil
+	return summary.Decision(c.Limit, c.Cost, now)
 }
 
 // leaseExpiry is when the claim's lease would have expired before the call; 0 if it was

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -28,10 +29,13 @@ import (
 // A key expires at an odd millisecond, 2 * ceil(µs / 2000) + 1: Redis 7.2.0 to 7.2.4 write
 // a number that ends in eight zeros as 1.8e+12, which PXAT takes for no number, and every
 // charge to a window that ends at such an instant would fail. An odd one is written out.
+//
+// The step shared is what all claims of a kind share: functions, which stand in a script
+// once. Their names do not end with _.
 type twin struct {
 	args  []string
 	reply []string
-	steps map[string]string // read, fit, charge, cancel, refund, restore, after: see assemble; batch
+	steps map[string]string // read, fit, charge, cancel, refund, restore, after: see assemble; batch, shared
 }
 
 // parseTwins reads the kinds out of the Lua files: sections headed "---- NAME words".
@@ -132,7 +136,18 @@ func (s *scripts) text(o op, kinds []*kind) string {
 	}
 	first := 1 + heads[o].args
 	clock := s.clock(strconv.Itoa(first + s.args(kinds)))
-	return "local call = redis.call\n" + clock + heads[o].text + s.assemble(o, kinds, claimText{first: first})
+	return "local call = redis.call\n" + clock + heads[o].text + s.shared(kinds) + s.assemble(o, kinds, claimText{first: first})
+}
+
+// shared is what the claims of each kind share.
+func (s *scripts) shared(kinds []*kind) string {
+	var text strings.Builder
+	for i, k := range kinds {
+		if !slices.ContainsFunc(kinds[:i], func(before *kind) bool { return before.twin == k.twin }) {
+			text.WriteString(s.twins[k.twin].steps["shared"])
+		}
+	}
+	return text.String()
 }
 
 // assembleBatch decides requests one after the other, each by itself: an error about the
@@ -149,7 +164,7 @@ func (s *scripts) assembleBatch(kinds []*kind) string {
 		return head + text
 	}
 	decide := s.assemble(opBatch, kinds, claimText{first: 1, key: "key + ", arg: "arg + "})
-	return head + `local KEYS, ARGV = KEYS, ARGV
+	return head + s.shared(kinds) + `local KEYS, ARGV = KEYS, ARGV
 local function decide(key, arg, granted)
 ` + decide + `
 end
@@ -245,7 +260,7 @@ type claimText struct {
 }
 
 // roomFor is how many claims have locals of their own: Lua allows a function 200 in all.
-const roomFor = 16
+const roomFor = 12
 
 var (
 	own      = regexp.MustCompile(`\b[a-z]+(_[a-z]+)*_\b`)

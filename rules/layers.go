@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"slices"
 	"strconv"
 
 	"go.yaml.in/yaml/v4"
@@ -22,6 +23,19 @@ func (r *Rule) LeasePercent() int { return r.lease }
 // LocalCeiling is how many times its limit one node may pass by itself, whatever the store
 // grants; 0: it has no ceiling.
 func (r *Rule) LocalCeiling() float64 { return r.ceiling }
+
+// HoldUntil is when the rule's concurrency limits let go of a request whose client left.
+func (r *Rule) HoldUntil() HoldUntil { return r.holdUntil }
+
+// holdUntil checks hold_until. It needs the rule's limits.
+func (b *builder) holdUntil(i int, s *Spec, rule *Rule) HoldUntil {
+	p := at(i, "hold_until")
+	held := func(l *weir.Limit) bool { return l.Algorithm() == weir.AlgorithmConcurrency }
+	if s.HoldUntil != "" && len(rule.limits) > 0 && !slices.ContainsFunc(rule.limits, held) {
+		b.add(p, "hold_until is of no use to %s, which holds nothing; it is for limits such as concurrency 5 ttl 1m", rule.limits[0])
+	}
+	return word(b, p, s.HoldUntil, Disconnect, Done)
+}
 
 func (b *builder) sharing(given int) int {
 	if given < 0 || given > MaxSharing {

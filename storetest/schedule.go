@@ -129,7 +129,7 @@ func drawSpec(t *rapid.T, kind string) weir.Spec {
 	case "sliding log":
 		return weir.SlidingLog{Limit: limit, Window: length}
 	case "sliding counter":
-		n := pick[int64](t, "slices", 1, 2, 3, 6, 10, 60)
+		n := pick[int64](t, "slices", 1, 2, 3, 6, 10, 60, weir.MaxSlices)
 		slice := pick(t, "slice", length, time.Second/2, 7*time.Microsecond, 1500*time.Microsecond)
 		return weir.SlidingCounter{Limit: limit, Window: time.Duration(n) * slice, Slices: n}
 	case "concurrency":

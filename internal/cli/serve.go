@@ -32,6 +32,7 @@ type serveFlags struct {
 	passwordFile     string
 	respFailOpen     bool
 	open             bool
+	state            string
 	admin            adminFlags
 	shutdown         time.Duration
 	drain            time.Duration
@@ -63,6 +64,7 @@ func (f *doorFlags) add(flags *pflag.FlagSet, name, addr, what string) {
 
 func (f *serveFlags) add(flags *pflag.FlagSet) {
 	f.law.add(flags)
+	flags.StringVar(&f.state, "state", "", "`FILE` in which what is counted in memory survives a restart (default: it does not)")
 	f.http.add(flags, "http", "127.0.0.1:8080", "`ADDR` of the API, forward-auth, metrics and health: host:port, unix:///path, or off")
 	f.gateway.add(flags, "gateway", "", "`ADDR` of the gateway (default 127.0.0.1:8081 if there is an upstream)")
 	f.resp.add(flags, "resp", "", "`ADDR` where Redis' protocol is spoken (default: nowhere)")

@@ -20,6 +20,7 @@ import (
 	"github.com/weirproject/weir/doors/httpapi"
 	"github.com/weirproject/weir/doors/resp"
 	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/observe"
 )
 
@@ -36,6 +37,7 @@ type server struct {
 	log     *slog.Logger
 	seldom  *seldom
 	store   weir.Store
+	state   *state // nil: it is not kept
 	stack   *stack // nil: limits are counted in this process
 	gate    *gate.Gate
 	metrics *observe.Metrics
@@ -84,7 +86,11 @@ func serve(ctx context.Context, s *System, f *serveFlags, flags *pflag.FlagSet, 
 	v.announce()
 	go v.live.reloadOn(hup)
 	l := &lifecycle{doors: v.doors, drain: f.drain, timeout: f.shutdown, unready: v.metrics.Stopping, log: log}
-	return l.run(signals)
+	err = l.run(signals)
+	if v.state != nil {
+		err = errors.Join(err, v.state.close())
+	}
+	return err
 }
 
 // collectLess is for the start: what reading many rules leaves behind is garbage all at once,
@@ -126,6 +132,9 @@ func (v *server) start(ctx context.Context, given func(flag string) bool, signal
 	}
 	v.store = store // to be closed
 	v.metrics = observe.New(number())
+	if err := v.openState(store); err != nil {
+		return err
+	}
 	var local weir.Store
 	if v.store, local, err = v.layers(store); err != nil {
 		return err
@@ -154,6 +163,21 @@ func (v *server) budget() time.Duration {
 		return 0
 	}
 	return v.law.store.timeout
+}
+
+// openState restores what was counted in memory before.
+func (v *server) openState(store weir.Store) (err error) {
+	local, ok := store.(*memstore.Store)
+	if v.flags.state == "" {
+		return nil
+	}
+	if !ok {
+		return usagef("--state saves what is counted in memory, and --store %s is no memory: Redis keeps it by itself; leave --state out", masked(v.law.store.url))
+	}
+	if v.state, err = openState(v.flags.state, local, v.log); err == nil {
+		v.state.keep(v.metrics)
+	}
+	return err
 }
 
 // layers are what the gate asks, and the local store that stands in for it. What is counted in
@@ -195,6 +219,9 @@ func (v *server) abandon() {
 	}
 	if v.ledger != nil {
 		v.ledger.close()
+	}
+	if v.state != nil {
+		v.state.close()
 	}
 	if v.store != nil {
 		v.store.Close()

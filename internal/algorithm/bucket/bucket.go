@@ -247,7 +247,7 @@ func later(interval *weir.Ratio, s State, cost, now int64) State {
 // its part fit one word, and ticks of 1/Den µs do not overflow.
 func Short(l *weir.Limit) bool {
 	den, span := l.Interval().Den, l.Span().Whole
-	return l.Algorithm() == weir.AlgorithmTokenBucket && !l.Step() && den <= MaxDen && span < 1<<60/MaxDen*(MaxDen/den)
+	return l.Algorithm() == weir.AlgorithmTokenBucket && !l.Step() && den <= MaxDen && span < 1<<50 && span*den < 1<<60
 }
 
 // MaxDen is the largest denominator of a unit's time in a bucket that is Short.

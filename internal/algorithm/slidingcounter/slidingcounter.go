@@ -40,16 +40,7 @@ func (s *State) Counts() (newest int64, counts []int64) {
 func (s *State) Available(l *weir.Limit, now int64) int64 {
 	slice, elapsed := s.clock(l, now)
 	oldest := s.count(slice - l.Slices())
-	left := l.Capacity() - (s.sum(l, slice) - oldest)
-	if left < 0 {
-		return -1
-	}
-	ticks := inTicks(l, l.Slice())
-	part := left*ticks - algorithm.Mul(oldest, ticks-elapsed)
-	if part < 0 {
-		return -1
-	}
-	return part / ticks
+	return left(l, s.sum(l, slice)-oldest, oldest, elapsed)
 }
 
 // Charge counts n units in the slice that now lies in.
@@ -78,22 +69,23 @@ func (s *State) Refund(l *weir.Limit, n, takenAt, now int64) {
 
 // Decision describes the state for a next request of cost units.
 func (s *State) Decision(l *weir.Limit, cost, now int64) weir.Decision {
-	return s.DecisionOf(l, s.Available(l, now), cost, now)
+	var d weir.Decision
+	s.Describe(l, s.Available(l, now), cost, now, &d)
+	return d
 }
 
-// DecisionOf is Decision where what is available is known: a charge of n units leaves n less.
-func (s *State) DecisionOf(l *weir.Limit, available, cost, now int64) weir.Decision {
-	d := weir.Decision{Remaining: max(0, available), At: weir.Instant(now)}
+// Describe is Decision where what is available is known: a charge of n units leaves n less.
+func (s *State) Describe(l *weir.Limit, available, cost, now int64, d *weir.Decision) {
+	d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay, d.At = max(0, available), 0, 0, 0, weir.Instant(now)
 	if last, used := s.lastUsed(); used {
 		d.ResetAfter = algorithm.Micros((last+l.Slices()+1)*l.Slice() - now)
 	}
 	switch {
 	case cost > l.Capacity():
 		d.RetryAfter = weir.Never
-	case algorithm.Fit(available, cost, 1) == 0:
+	case available < cost || available < 0:
 		d.RetryAfter = algorithm.Micros(s.grantable(l, cost, now) - now)
 	}
-	return d
 }
 
 // Adopt reads a state that was written under the numbers of another limit. A slice's
@@ -160,19 +152,30 @@ func (s *State) sum(l *weir.Limit, slice int64) int64 {
 // grantable is the first instant at which cost units fit, if nobody else comes.
 func (s *State) grantable(l *weir.Limit, cost, now int64) int64 {
 	slice, elapsed := s.clock(l, now)
-	ticks := inTicks(l, l.Slice())
 	full := s.sum(l, slice) // of the slices that count in full, and the one that fades
 	for {
 		oldest := s.count(slice - l.Slices())
 		full -= oldest
 		if left := l.Capacity() - cost - full; left >= 0 {
-			if oldest > 0 { // oldest × (ticks − e) ≤ left × ticks
-				elapsed = max(elapsed, ticks-left*ticks/oldest)
-			}
-			return slice*l.Slice() + elapsed*l.Tick()
+			return slice*l.Slice() + fits(l, left, oldest, elapsed)*l.Tick()
 		}
-		slice, elapsed = slice+1, 0
+		slice, elapsed = s.nextUsed(slice-l.Slices()+1)+l.Slices(), 0
 	}
+}
+
+// nextUsed is the first slice from i on that has a count; there is one.
+func (s *State) nextUsed(i int64) int64 {
+	i = max(i, s.newest-int64(len(s.counts))+1)
+	place := s.head - int(s.newest-i)
+	if place < 0 {
+		place += len(s.counts)
+	}
+	for ; s.counts[place] == 0 && i < s.newest; i++ {
+		if place++; place == len(s.counts) {
+			place = 0
+		}
+	}
+	return i
 }
 
 // lastUsed is the newest slice with a count.

@@ -71,22 +71,25 @@ func (s *State) Refund(l *weir.Limit, n, takenAt, now int64) {
 // Decision describes the state for a next request of cost units.
 func (s *State) Decision(l *weir.Limit, cost, now int64) weir.Decision {
 	used, dead := s.used(l, now)
-	return s.describe(l, cost, now, used, dead)
+	summary := s.summary(l, cost, used, dead)
+	return summary.Decision(l, cost, now)
 }
 
 // Take is one request of cost units: Available, Charge (where write says so) and Decision in one step.
-func (s *State) Take(l *weir.Limit, cost, now int64, write bool) (d weir.Decision, granted bool) {
+func (s *State) Take(l *weir.Limit, cost, now int64, write bool, d *weir.Decision) (granted bool) {
 	used, dead := s.used(l, now)
 	granted = used+cost <= l.Capacity()
 	if granted && cost > 0 && write {
 		s.charge(cost, s.clock(now), used, dead)
 		used, dead = used+cost, 0
 	}
-	return s.describe(l, cost, now, used, dead), granted
+	summary := s.summary(l, cost, used, dead)
+	summary.Describe(l, cost, now, d)
+	return granted
 }
 
-func (s *State) describe(l *weir.Limit, cost, now, used int64, dead int) weir.Decision {
-	summary := Summary{Used: used}
+func (s *State) summary(l *weir.Limit, cost, used int64, dead int) (summary Summary) {
+	summary.Used = used
 	if s.count > dead {
 		summary.Newest = s.newest().At
 	}
@@ -97,7 +100,7 @@ func (s *State) describe(l *weir.Limit, cost, now, used int64, dead int) weir.De
 			summary.Frees = s.at(i).At
 		}
 	}
-	return summary.Decision(l, cost, now)
+	return summary
 }
 
 // Summary is what a decision needs to know of a log.
@@ -108,8 +111,14 @@ type Summary struct {
 }
 
 // Decision describes the state for a next request of cost units.
-func (s Summary) Decision(l *weir.Limit, cost, now int64) weir.Decision {
-	d := weir.Decision{Remaining: max(0, l.Capacity()-s.Used), At: weir.Instant(now)}
+func (s Summary) Decision(l *weir.Limit, cost, now int64) (d weir.Decision) {
+	s.Describe(l, cost, now, &d)
+	return d
+}
+
+// Describe fills in the decision.
+func (s *Summary) Describe(l *weir.Limit, cost, now int64, d *weir.Decision) {
+	d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay, d.At = max(0, l.Capacity()-s.Used), 0, 0, 0, weir.Instant(now)
 	if s.Used > 0 {
 		d.ResetAfter = algorithm.Micros(s.Newest + l.Period() - now)
 	}
@@ -119,7 +128,6 @@ func (s Summary) Decision(l *weir.Limit, cost, now int64) weir.Decision {
 	case s.Used+cost > l.Capacity():
 		d.RetryAfter = algorithm.Micros(s.Frees + l.Period() - now)
 	}
-	return d
 }
 
 // Entries are the charges, oldest first.
