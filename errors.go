@@ -32,6 +32,10 @@ var (
 	// ErrUnavailable is returned (wrapped) when the store could not be asked or did not
 	// answer in time. Whether the call was executed is unknown unless the error says so.
 	ErrUnavailable = errors.New("weir: the store is unavailable")
+
+	// ErrNotAsked is the error of a request of a batch that follows a refused one
+	// (Request.Follows) and was left undecided. Nothing was charged.
+	ErrNotAsked = errors.New("weir: not asked, as the request that this one follows is refused")
 )
 
 // An InputError is a value that cannot be used. It is found before anything is charged.

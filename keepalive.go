@@ -3,70 +3,130 @@ package weir
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 )
 
-// KeepAlive calls renew each third of ttl, so that a lease outlives its time-to-live while
-// the work that holds it goes on: renew is [Lease.Renew], or what renews several at once.
-// Two renewals may fail before the lease is lost. It holds a timer, not a goroutine.
+// KeepAlive renews a lease each third of ttl while the work that holds it goes on: renew is
+// [Lease.Renew], or a function that renews several leases at once. After an error it tries again
+// each sixth of ttl, so that three renewals may fail before the lease is lost.
 //
-// It ends when stop is called, which is safe to call more than once, and when renew says
-// ErrLeaseGone. failed is told of each error of renew, one after the other, from another
-// goroutine; nil is nobody. Renewals keep ctx' values and not its end: a lease is held until it is released,
-// also for a caller who has gone. Stop cancels a renewal that is on its way, and does not
-// wait for it.
+// The lease is lost when renew returns ErrLeaseGone, or when ttl has passed since KeepAlive was
+// called, or since before the last successful call of renew: from then on somebody else may hold
+// it, whether or not the store answers. failed, if non-nil, is called with each error of renew,
+// sequentially, on another goroutine. Its last call is with ErrLeaseGone; then KeepAlive is over.
+//
+// ttl counts from the call of KeepAlive. [Lease.KeepAlive] counts from when the lease was taken.
+//
+// Renewals keep ctx' values and not its end: a lease is held until it is released, also for a
+// caller who has gone. stop ends it and may be called more than once: it cancels a renewal that
+// is on its way, and does not wait for it. KeepAlive holds timers, not a goroutine.
 func KeepAlive(ctx context.Context, ttl time.Duration, renew func(context.Context) error, failed func(error)) (stop func()) {
-	k := &keeper{every: max(ttl/3, time.Millisecond), renew: renew, failed: failed}
-	var cancel context.CancelFunc
-	k.ctx, cancel = context.WithCancel(context.WithoutCancel(ctx))
+	return keepAlive(ctx, time.Now(), ttl, renew, failed)
+}
+
+// keepAlive counts the first time-to-live from since.
+func keepAlive(ctx context.Context, since time.Time, ttl time.Duration, renew func(context.Context) error, failed func(error)) (stop func()) {
+	k := &keeper{ttl: max(ttl, 3*time.Millisecond), renew: renew, failed: failed, since: since}
+	k.ctx, k.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	k.mu.Lock()
-	k.timer = time.AfterFunc(k.every, k.keep)
-	k.mu.Unlock()
-	return func() {
-		cancel()
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		k.timer.Stop()
-	}
+	defer k.mu.Unlock()
+	k.next = time.AfterFunc(time.Until(since.Add(k.ttl/3)), k.keep)
+	k.lost = time.AfterFunc(time.Until(since.Add(k.ttl)), k.expire)
+	return k.stop
 }
 
 // A keeper is a KeepAlive that runs.
 type keeper struct {
-	ctx    context.Context // over: it was stopped
-	every  time.Duration
+	ctx    context.Context // over: it has ended
+	cancel context.CancelFunc
+	ttl    time.Duration
 	renew  func(context.Context) error
 	failed func(error)
-	mu     sync.Mutex // guards timer, which may fire before it is known
-	timer  *time.Timer
+
+	telling sync.Mutex // of failed, which is called sequentially
+	mu      sync.Mutex // guards what follows; a timer may fire before it is known
+	since   time.Time  // before the last call was sent that took or renewed the lease
+	err     error      // of the last renewal
+	next    *time.Timer
+	lost    *time.Timer
 }
 
+// keep renews. It does not wait for failed to return before the next renewal.
 func (k *keeper) keep() {
-	if k.stopped() {
+	if k.ctx.Err() != nil {
 		return
 	}
+	sent := time.Now()
 	err := k.renew(k.ctx)
-	if k.stopped() { // what a stopped renewal says is nobody's business
-		return
+	switch {
+	case errors.Is(err, ErrLeaseGone):
+		k.end(err)
+	case k.again(sent, err) && err != nil:
+		k.tell(err)
 	}
-	if err != nil && k.failed != nil {
+}
+
+// again sets the timers anew; false if keeping has ended, also during the renewal.
+func (k *keeper) again(sent time.Time, err error) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.ctx.Err() != nil {
+		return false
+	}
+	wait := k.ttl / 6
+	if k.err = err; err == nil {
+		wait = k.ttl / 3
+		k.since = sent // the store renewed it later, but how much later is not known
+		k.lost.Reset(time.Until(sent.Add(k.ttl)))
+	}
+	if next := sent.Add(wait); next.Before(k.since.Add(k.ttl)) {
+		k.next.Reset(time.Until(next))
+	}
+	return true
+}
+
+// expire ends keeping a lease that was not renewed in time.
+func (k *keeper) expire() {
+	k.mu.Lock()
+	early, err := time.Since(k.since) < k.ttl, k.err // early: it was renewed as the timer fired
+	k.mu.Unlock()
+	switch {
+	case early:
+	case err == nil:
+		k.end(fmt.Errorf("%w: not renewed within %v", ErrLeaseGone, k.ttl))
+	default:
+		k.end(fmt.Errorf("%w: not renewed within %v: %w", ErrLeaseGone, k.ttl, err))
+	}
+}
+
+// end tells of a lost lease, unless keeping has ended before.
+func (k *keeper) end(err error) {
+	if k.stopped() {
+		k.tell(err)
+	}
+}
+
+func (k *keeper) tell(err error) {
+	if k.failed != nil {
+		k.telling.Lock()
+		defer k.telling.Unlock()
 		k.failed(err)
 	}
-	if !errors.Is(err, ErrLeaseGone) {
-		k.again()
-	}
 }
 
+func (k *keeper) stop() { k.stopped() }
+
+// stopped ends keeping, and reports whether it had not ended before.
 func (k *keeper) stopped() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.ctx.Err() != nil
-}
-
-func (k *keeper) again() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.ctx.Err() == nil {
-		k.timer.Reset(k.every)
+	if k.ctx.Err() != nil {
+		return false
 	}
+	k.cancel()
+	k.next.Stop()
+	k.lost.Stop()
+	return true
 }

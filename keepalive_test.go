@@ -3,6 +3,7 @@ package weir_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -37,20 +38,134 @@ func TestALeaseThatIsKeptAliveOutlivesItsTimeToLive(t *testing.T) {
 	})
 }
 
-func TestALeaseThatIsLostIsNotKept(t *testing.T) {
+// A renewing counts renewals, and answers with what is given, again and again the last.
+type renewing struct {
+	start   time.Time
+	answers []error
+	takes   time.Duration
+	at      []time.Duration // when renewals were asked for
+	told    []error
+	toldAt  []time.Duration
+}
+
+func (r *renewing) renew(ctx context.Context) error {
+	r.at = append(r.at, time.Since(r.start))
+	select {
+	case <-time.After(r.takes):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return r.answers[min(len(r.at), len(r.answers))-1]
+}
+
+func (r *renewing) failed(err error) {
+	r.told, r.toldAt = append(r.told, err), append(r.toldAt, time.Since(r.start))
+}
+
+// keep runs KeepAlive for a minute, of a lease of 3 s.
+func (r *renewing) keep(t *testing.T) {
+	r.start = time.Now()
+	stop := weir.KeepAlive(t.Context(), 3*time.Second, r.renew, r.failed)
+	time.Sleep(time.Minute)
+	stop()
+	synctest.Wait()
+}
+
+func seconds(of ...float64) (list []time.Duration) {
+	for _, s := range of {
+		list = append(list, time.Duration(s*float64(time.Second)))
+	}
+	return list
+}
+
+// A third of the time-to-live is left to a lease when three renewals have failed.
+func TestKeepAliveRenewsEachThirdAndSoonerAfterAFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var told []error
-		answers := []error{weir.ErrUnavailable, nil, weir.ErrLeaseGone}
-		calls := 0
-		renew := func(context.Context) error { calls++; return answers[calls-1] }
-		stop := weir.KeepAlive(t.Context(), 3*time.Second, renew, func(err error) { told = append(told, err) })
-		time.Sleep(time.Minute)
-		stop()
-		synctest.Wait()
-		if calls != 3 || len(told) != 2 || told[0] != weir.ErrUnavailable || told[1] != weir.ErrLeaseGone {
-			t.Errorf("%d renewals, and told was %v", calls, told)
+		no := weir.ErrUnavailable
+		r := &renewing{answers: []error{nil, no, no, no, nil, weir.ErrLeaseGone}}
+		r.keep(t)
+		if want := seconds(1, 2, 2.5, 3, 3.5, 4.5); !slices.Equal(r.at, want) {
+			t.Errorf("renewed at %v, want %v", r.at, want)
+		}
+		if want := seconds(2, 2.5, 3, 4.5); !slices.Equal(r.toldAt, want) || !errors.Is(r.told[3], weir.ErrLeaseGone) {
+			t.Errorf("told %v at %v, want %v", r.told, r.toldAt, want)
 		}
 	})
+}
+
+// The holder is told when the lease must be over, counted from before the last call was sent
+// that renewed it, whatever the store does: it fails, or does not answer at all.
+func TestKeepAliveTellsThatTheLeaseIsLost(t *testing.T) {
+	for name, test := range map[string]struct {
+		renewing
+		want time.Duration
+	}{
+		"errors after the first renewal, sent after 1 s": {renewing{answers: []error{nil, weir.ErrUnavailable}, takes: 100 * time.Millisecond}, 4 * time.Second},
+		"no answer": {renewing{takes: time.Hour}, 3 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := &test.renewing
+				r.keep(t)
+				last := len(r.told) - 1
+				if last < 0 || !errors.Is(r.told[last], weir.ErrLeaseGone) || r.toldAt[last] != test.want {
+					t.Errorf("told %v at %v, want ErrLeaseGone at %v", r.told, r.toldAt, test.want)
+				}
+				for _, err := range r.told[:max(0, last)] {
+					if errors.Is(err, weir.ErrLeaseGone) {
+						t.Errorf("told %v, and again later", err)
+					}
+				}
+			})
+		})
+	}
+}
+
+// A lease knows when it was taken: before its call was sent.
+func TestALeaseIsKeptSinceItWasTaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &slow{Store: memstore.New()}
+		l, err := weir.New(store, "jobs", weir.Concurrency{Limit: 1, TTL: 3 * time.Second}, weir.Concurrency{Limit: 1, TTL: time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, take := range map[string]func(key string) (keep func(context.Context, func(error)) func()){
+			"lease": func(key string) func(context.Context, func(error)) func() {
+				return must[*weir.Lease](t)(l.Acquire(t.Context(), key)).KeepAlive
+			},
+			"reservation": func(key string) func(context.Context, func(error)) func() {
+				return must[*weir.Reservation](t)(l.Reserve(t.Context(), key, 1)).KeepAlive
+			},
+		} {
+			start := time.Now()
+			store.takes = time.Second
+			keep := take(name)
+			store.takes = time.Hour
+			lost := make(chan time.Duration, 1)
+			stop := keep(t.Context(), func(error) { lost <- time.Since(start) })
+			if after := <-lost; after != 3*time.Second {
+				t.Errorf("%s: told after %v, want 3s", name, after)
+			}
+			stop()
+		}
+		reservation := must[*weir.Reservation](t)(limiterOn(t, memstore.New(), weir.PerHour(1)).Reserve(t.Context(), "k", 1))
+		reservation.KeepAlive(t.Context(), nil)() // it holds nothing
+	})
+}
+
+// A slow store answers after a while, unless the caller gives up.
+type slow struct {
+	weir.Store
+	takes time.Duration
+}
+
+func (s *slow) Decide(ctx context.Context, claims []weir.Claim, times int64, decisions []weir.Decision) (int64, error) {
+	select {
+	case <-time.After(s.takes):
+		return s.Store.Decide(ctx, claims, times, decisions)
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
 }
 
 func TestAStoppedRenewalTellsNobody(t *testing.T) {

@@ -66,6 +66,7 @@ type Limit struct {
 	interval  Ratio // bucket: µs a unit
 	span      Ratio // bucket: (capacity + overdraft) × interval
 	slices    int64
+	slice     int64 // period / slices
 	tick      int64
 	unit      CalendarUnit
 	zone      *time.Location
@@ -171,7 +172,7 @@ func (l *Limit) Anchor() Anchor { return l.anchor }
 func (l *Limit) Slices() int64 { return l.slices }
 
 // Slice is S = W/N of a sliding counter, in microseconds.
-func (l *Limit) Slice() int64 { return l.period / l.slices }
+func (l *Limit) Slice() int64 { return l.slice }
 
 // Tick is the grain, in microseconds, to which a sliding counter floors the clock.
 func (l *Limit) Tick() int64 { return l.tick }

@@ -61,7 +61,7 @@ func TestNewLimitNamesWhatIsWrong(t *testing.T) {
 		{"n", weir.SlidingLog{Limit: 5, Window: 1500 * time.Nanosecond}, "window", "1.5µs"},
 		{"n", weir.SlidingCounter{Limit: 5, Window: time.Second}, "slices", "0"},
 		{"n", weir.SlidingCounter{Limit: 5, Window: time.Second, Slices: 3}, "slices", "3"},
-		{"n", weir.SlidingCounter{Limit: 5, Window: time.Second, Slices: weir.MaxSlices + 1}, "slices", "10001"},
+		{"n", weir.SlidingCounter{Limit: 5, Window: time.Second, Slices: weir.MaxSlices + 1}, "slices", "101"},
 		{"n", weir.SlidingCounter{Limit: weir.MaxUnits, Window: time.Second + time.Microsecond, Slices: 1}, "limit", "4503599627370496"},
 		{"n", weir.Concurrency{Limit: 1}, "ttl", "0s"},
 		{"n", weir.Concurrency{TTL: time.Second}, "limit", "0"},

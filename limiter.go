@@ -19,8 +19,19 @@ import (
 type Limiter struct {
 	store  Store
 	short  Shortcut // the store, if it is one and there is one limit; else nil
+	keyed  keyed    // the store, if it is one; else nil
 	limits []*Limit
 	pool   sync.Pool // of *call
+
+	waiters waiters
+}
+
+// keyed is a store in the process that can decide one request of one key under several limits without claims: with the
+// arguments and results of Decide in memory, moving them takes as long as deciding.
+type keyed interface {
+	// DecideKey returns the worst limit, the fields of its Decision, and of all the longest Delay. ok is false, and
+	// nothing was done, where Decide must be asked: also to say what is wrong with the input.
+	DecideKey(key string, limits []*Limit, cost int64) (worst int, granted bool, remaining int64, retryAfter, resetAfter, delay time.Duration, at Instant, ok bool)
 }
 
 // An Answer is what a Limiter says. Beside an error it is zero: not allowed, without a Limit.
@@ -66,7 +77,7 @@ func NewLimiter(store Store, limits ...*Limit) (*Limiter, error) {
 	}
 	l := &Limiter{store: store, limits: append([]*Limit(nil), limits...)}
 	l.pool.New = func() any { return newCall(l.limits) }
-	if len(limits) == 1 {
+	if l.keyed, _ = store.(keyed); l.keyed == nil && len(limits) == 1 {
 		l.short, _ = store.(Shortcut)
 	}
 	return l, nil
@@ -101,6 +112,54 @@ func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (Answer, erro
 	return l.decide(ctx, key, n)
 }
 
+// AllowEach is AllowN with a cost for each limit, in the order of Limits.
+func (l *Limiter) AllowEach(ctx context.Context, key string, cost ...int64) (Answer, error) {
+	if err := l.checkEach(cost); err != nil {
+		return Answer{}, err
+	}
+	c := l.call(key, 0, "")
+	defer l.done(c)
+	c.set(key, cost, "")
+	_, answer, err := l.put(ctx, c, 1)
+	return answer, err
+}
+
+func (l *Limiter) checkEach(cost []int64) error {
+	if len(cost) != len(l.limits) {
+		return invalid("cost", len(cost), strconv.Itoa(len(l.limits))+" costs, one for each limit")
+	}
+	return nil
+}
+
+// costs are what a request costs: one number for all limits, or one for each.
+type costs []int64
+
+func (c costs) of(limit int) int64 {
+	if len(c) == 1 {
+		return c[0]
+	}
+	return c[limit]
+}
+
+// times are the costs of n requests.
+func (c costs) times(n int64) costs {
+	product := make(costs, len(c))
+	for i := range c {
+		product[i] = c[i] * n
+	}
+	return product
+}
+
+// cover reports whether no cost is less than other's. They are of one limiter.
+func (c costs) cover(other costs) bool {
+	for i := range max(len(c), len(other)) {
+		if len(other) == 0 || c.of(i) < other.of(i) {
+			return false
+		}
+	}
+	return true
+}
+
 // AllowAtMost asks for up to n units and takes as many of them as every limit has left:
 // granted says how many. The answer is allowed if that is at least one.
 func (l *Limiter) AllowAtMost(ctx context.Context, key string, n int64) (granted int64, answer Answer, err error) {
@@ -126,12 +185,24 @@ func (l *Limiter) PeekN(ctx context.Context, key string, n int64) (Answer, error
 func (l *Limiter) Reset(ctx context.Context, key string) error {
 	c := l.call(key, 0, "")
 	defer l.done(c)
-	return l.store.Reset(ctx, c.claims)
+	err := l.store.Reset(ctx, c.claims)
+	if err == nil {
+		l.waiters.reset(key)
+	}
+	return err
 }
 
 // decide asks the store once, by the shortest way it has. It fills in the answer field by
 // field: see call.answer.
 func (l *Limiter) decide(ctx context.Context, key string, cost int64) (answer Answer, err error) {
+	if l.keyed != nil {
+		worst, granted, remaining, retryAfter, resetAfter, delay, at, ok := l.keyed.DecideKey(key, l.limits, cost)
+		if ok {
+			answer.Allowed, answer.Limit = granted, l.limits[worst]
+			answer.Remaining, answer.RetryAfter, answer.ResetAfter, answer.Delay, answer.At = remaining, retryAfter, resetAfter, delay, at
+			return answer, nil
+		}
+	}
 	if l.short != nil {
 		granted, remaining, retryAfter, resetAfter, at, ok := l.short.Shortcut(key, l.limits[0], cost)
 		if ok {
@@ -146,15 +217,19 @@ func (l *Limiter) decide(ctx context.Context, key string, cost int64) (answer An
 
 func (l *Limiter) ask(ctx context.Context, key string, cost, times int64) (granted int64, answer Answer, err error) {
 	c := l.call(key, cost, "")
-	granted, err = l.store.Decide(ctx, c.claims, times, c.decisions)
-	if err != nil {
-		granted, err = 0, leaseHint(err)
-	} else {
-		c.answer(&answer)
-		answer.Allowed = granted > 0
-	}
+	granted, answer, err = l.put(ctx, c, times)
 	l.done(c)
 	return granted, answer, err
+}
+
+func (l *Limiter) put(ctx context.Context, c *call, times int64) (granted int64, answer Answer, err error) {
+	granted, err = l.store.Decide(ctx, c.claims, times, c.decisions)
+	if err != nil {
+		return 0, Answer{}, leaseHint(err)
+	}
+	c.answer(&answer)
+	answer.Allowed = granted > 0
+	return granted, answer, nil
 }
 
 // leaseHint turns the store's complaint about a missing lease into what the caller can do.
@@ -182,16 +257,24 @@ func newCall(limits []*Limit) *call {
 
 func (l *Limiter) call(key string, cost int64, lease string) *call {
 	c := l.pool.Get().(*call)
-	c.set(key, cost, lease)
+	c.fill(key, cost, lease)
 	return c
 }
 
 func (l *Limiter) done(c *call) {
-	c.set("", 0, "") // a key may be part of a large request: let go of it
+	c.fill("", 0, "") // a key may be part of a large request: let go of it
 	l.pool.Put(c)
 }
 
-func (c *call) set(key string, cost int64, lease string) {
+// set is for costs of their own.
+func (c *call) set(key string, each costs, lease string) {
+	c.fill(key, 0, lease)
+	for i := range c.claims {
+		c.claims[i].Cost = each.of(i)
+	}
+}
+
+func (c *call) fill(key string, cost int64, lease string) {
 	for i := range c.claims {
 		claim := &c.claims[i]
 		claim.Key, claim.Cost = key, cost
@@ -226,69 +309,4 @@ func Worse(a, b *Decision) bool {
 		return a.RetryAfter > b.RetryAfter // Never is the longest
 	}
 	return a.Remaining < b.Remaining
-}
-
-// Wait waits until one unit is granted, and until what it borrowed is repaid.
-func (l *Limiter) Wait(ctx context.Context, key string) error { return l.WaitN(ctx, key, 1) }
-
-// WaitN waits until n units are granted, and until what they borrowed is repaid. If the
-// context ends first, or would, nothing stays charged. The error is a *RefusedError
-// ([ErrNever], [ErrTooLong]), the context's, or the store's.
-//
-// Callers that wait are not served in the order of their coming. A limiter with a
-// concurrency limit cannot wait: what it held would have no owner to release it.
-func (l *Limiter) WaitN(ctx context.Context, key string, n int64) error {
-	if l.holds() {
-		return invalid("limits", "a concurrency limit", "limits without leases to wait; use Acquire")
-	}
-	for {
-		if err := ctx.Err(); err != nil { // before a unit is taken in vain
-			return err
-		}
-		reservation, err := l.Reserve(ctx, key, n)
-		if err == nil {
-			return l.sleepReserved(ctx, reservation)
-		}
-		var refused *RefusedError
-		if !errors.As(err, &refused) || refused.Answer.RetryAfter == Never {
-			return err
-		}
-		if err := sleep(ctx, refused.Answer); err != nil {
-			return err
-		}
-	}
-}
-
-// sleepReserved sleeps the delay of what was granted; if it cannot, it gives it back.
-func (l *Limiter) sleepReserved(ctx context.Context, r *Reservation) error {
-	answer := r.Answer()
-	if answer.Delay == 0 {
-		return nil
-	}
-	answer.Allowed, answer.RetryAfter = false, answer.Delay
-	err := sleep(ctx, answer)
-	if err != nil {
-		// The context may be over: the unit is given back all the same.
-		err = errors.Join(err, r.Cancel(context.WithoutCancel(ctx)))
-	}
-	return err
-}
-
-// sleep waits answer.RetryAfter, or fails at once if the context would end before.
-func sleep(ctx context.Context, answer Answer) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	deadline, ok := ctx.Deadline()
-	if ok && time.Until(deadline) <= answer.RetryAfter { // at its deadline a context is over
-		return &RefusedError{Answer: answer, cause: errors.Join(ErrTooLong, context.DeadlineExceeded)}
-	}
-	timer := time.NewTimer(answer.RetryAfter)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

@@ -519,6 +519,90 @@ func TestACallerWhoLeavesTheQueueGivesItsPlaceBack(t *testing.T) {
 	})
 }
 
+// Callers come faster than the queue lets them leave, and hang up at random: those that stay
+// leave evenly spaced all the same.
+func TestQueueStaysEvenWhileCallersHangUp(t *testing.T) {
+	for seed := range uint64(3) {
+		synctest.Test(t, func(t *testing.T) {
+			random := rand.New(rand.NewPCG(seed, 0))
+			l := limiterOn(t, memstore.New(), weir.LeakyQueue(10, time.Second, 50))
+			var mu sync.Mutex
+			var left []time.Time
+			var callers sync.WaitGroup
+			for range 1500 {
+				ctx, hangUp := context.WithTimeout(t.Context(), time.Minute)
+				time.AfterFunc(time.Duration(random.Int64N(int64(8*time.Second))), hangUp)
+				callers.Go(func() {
+					if err := l.Wait(ctx, "key"); err == nil {
+						mu.Lock()
+						left = append(left, time.Now())
+						mu.Unlock()
+					}
+				})
+				time.Sleep(20 * time.Millisecond)
+			}
+			callers.Wait()
+			if len(left) < 20 {
+				t.Fatalf("only %d got their turn", len(left))
+			}
+			for i := range left[1:] {
+				if apart := left[i+1].Sub(left[i]); apart < 100*time.Millisecond {
+					t.Fatalf("seed %d: callers %d and %d left %v apart, want 100ms", seed, i, i+1, apart)
+				}
+			}
+		})
+	}
+}
+
+// All but the last of a full queue are cancelled, again and again, also those that need not wait.
+func TestNoTwoCallersOfAQueueAreGivenOneInstant(t *testing.T) {
+	l, clock := drive(t, weir.LeakyQueue(10, time.Second, 50))
+	given := make(map[weir.Instant]bool)
+	for range 50 {
+		var queue []*weir.Reservation
+		for r, err := l.Reserve(t.Context(), "key", 1); err == nil; r, err = l.Reserve(t.Context(), "key", 1) {
+			queue = append(queue, r)
+		}
+		for i, r := range queue {
+			answer := r.Answer()
+			turn := answer.At + weir.Instant(answer.Delay.Microseconds())
+			if i < len(queue)-1 {
+				if err := r.Cancel(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			} else if given[turn] {
+				t.Fatalf("two callers leave at %d", turn)
+			} else {
+				given[turn] = true
+			}
+		}
+		clock.advance(30 * time.Millisecond)
+	}
+	if len(given) < 10 {
+		t.Errorf("only %d got a turn", len(given))
+	}
+}
+
+// Of several units that wait, those are given back after which nobody was charged.
+func TestCancelGivesBackWhatNobodyReservedAfter(t *testing.T) {
+	l, clock := drive(t, weir.LeakyQueue(10, time.Second, 9))
+	allow(t, l, 1)
+	first := must[*weir.Reservation](t)(l.Reserve(t.Context(), "key", 5))
+	second := must[*weir.Reservation](t)(l.Reserve(t.Context(), "key", 2))
+	if first.Answer().Delay != 500*time.Millisecond || second.Answer().Delay != 700*time.Millisecond || remaining(t, l) != 2 {
+		t.Fatalf("delays %v and %v, %d left", first.Answer().Delay, second.Answer().Delay, remaining(t, l))
+	}
+	clock.advance(100 * time.Millisecond)
+	for _, step := range []struct {
+		of   *weir.Reservation
+		left int64
+	}{{first, 6}, {second, 8}} {
+		if err := step.of.Cancel(t.Context()); err != nil || remaining(t, l) != step.left {
+			t.Errorf("%d are left (%v), want %d", remaining(t, l), err, step.left)
+		}
+	}
+}
+
 func TestWaitRefusesLeases(t *testing.T) {
 	l, _ := drive(t, weir.Concurrency{Limit: 1, TTL: time.Hour})
 	if err := l.Wait(t.Context(), "key"); !isInput(err) || remaining(t, l) != 1 {

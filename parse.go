@@ -74,9 +74,27 @@ func (p *limitParser) parse() Spec {
 	}
 	spec := p.spec(algorithm)
 	if len(p.words) > 0 {
-		p.fail(fmt.Sprintf("nothing after it: %q is not an option of %s, or stands twice", p.words[0], algorithm))
+		p.fail(fmt.Sprintf("%s; %q is not an option of %s, or stands twice", optionsOf(algorithm, p.words[0]), p.words[0], algorithm))
 	}
 	return spec
+}
+
+// limitOptions are what may follow the numbers of a limit, as people write it.
+var limitOptions = map[string]string{
+	"token_bucket": "burst N, overdraft N, step", "gcra": "burst N, overdraft N, step", "leaky_bucket": "burst N, overdraft N, step",
+	"leaky_queue": "queue N", "fixed_window": "first or epoch", "calendar": "in ZONE", "sliding_counter": "slices N",
+}
+
+// optionsOf says what may follow the numbers of a limit instead of a word.
+func optionsOf(algorithm, word string) string {
+	options := limitOptions[algorithm]
+	if options == "" {
+		return "nothing after it"
+	}
+	if name, value, ok := strings.Cut(word, "="); ok && strings.Contains(options, name+" N") {
+		return fmt.Sprintf("after it %s, such as %s %s", options, name, value)
+	}
+	return "after it " + options
 }
 
 func (p *limitParser) spec(algorithm string) Spec {
@@ -173,6 +191,11 @@ func (p *limitParser) index(word string) int {
 }
 
 func (p *limitParser) rate() (n int64, period time.Duration) {
+	if len(p.words) > 0 {
+		if _, word, _ := strings.Cut(p.words[0], "/"); strings.Contains(word, "M") {
+			p.fail("m for a minute, and calendar COUNT/month for a month; a capital M could be either")
+		}
+	}
 	n, word := p.fraction("COUNT/PERIOD such as 100/1m or 10/s")
 	return n, p.period(word)
 }
@@ -198,6 +221,9 @@ func (p *limitParser) number(word string) int64 {
 func (p *limitParser) period(word string) time.Duration {
 	if d, ok := parseDuration(word); ok {
 		return d
+	}
+	if word == "month" || word == "year" {
+		p.fail(fmt.Sprintf("calendar COUNT/%s, as a %s has no one length; or a period such as 1h, 1d or 1w", word, word))
 	}
 	p.fail(fmt.Sprintf("a period with its unit, such as 1s, 500ms, 1m30s, 1h, 1d or 1w; %q is none", word))
 	return 0

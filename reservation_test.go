@@ -3,7 +3,9 @@ package weir_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/weirproject/weir"
@@ -116,6 +118,98 @@ func TestAReservationHoldsItsLeaseUntilItIsSettled(t *testing.T) {
 			t.Errorf("3 of 2: %+v", hour)
 		}
 	}
+}
+
+// llm is 60 requests and 100,000 tokens a minute, 10 at once.
+func llm(t *testing.T) (*weir.Limiter, func() [3]int64) {
+	store := memstore.New(memstore.WithClock(func() weir.Instant { return 1_790_000_000_000_000 }))
+	l := limiterOn(t, store, weir.PerMinute(60), weir.PerMinute(100_000), weir.Concurrency{Limit: 10, TTL: time.Minute})
+	left := func() (left [3]int64) {
+		for i, limit := range l.Limits() {
+			own := must[*weir.Limiter](t)(weir.NewLimiter(store, limit))
+			left[i] = must[weir.Answer](t)(own.Peek(t.Context(), "team")).Remaining
+		}
+		return left
+	}
+	return l, left
+}
+
+func TestEachLimitHasItsCost(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		settle func(r *weir.Reservation) error
+		left   [3]int64
+	}{
+		{"less", func(r *weir.Reservation) error { return r.SettleEach(t.Context(), 1, 1234, 1) }, [3]int64{59, 98_766, 10}},
+		{"more", func(r *weir.Reservation) error { return r.SettleEach(t.Context(), 2, 5000, 1) }, [3]int64{58, 95_000, 10}},
+		{"less and more", func(r *weir.Reservation) error { return r.SettleEach(t.Context(), 3, 0, 0) }, [3]int64{57, 100_000, 10}},
+		{"nothing", func(r *weir.Reservation) error { return r.Cancel(t.Context()) }, [3]int64{60, 100_000, 10}},
+	} {
+		l, left := llm(t)
+		r := must[*weir.Reservation](t)(l.ReserveEach(t.Context(), "team", 1, 4000, 1))
+		if got := left(); got != [3]int64{59, 96_000, 9} {
+			t.Errorf("reserved: %v are left", got)
+		}
+		for range 2 { // the second does nothing
+			if err := tt.settle(r); err != nil || left() != tt.left {
+				t.Errorf("%s: %v are left (%v), want %v", tt.name, left(), err, tt.left)
+			}
+		}
+	}
+}
+
+func TestARequestThatOneOfItsCostsExceedsChargesNothing(t *testing.T) {
+	l, left := llm(t)
+	var refused *weir.RefusedError
+	_, err := l.ReserveEach(t.Context(), "team", 1, 100_001, 1)
+	if !errors.As(err, &refused) || !errors.Is(err, weir.ErrNever) || refused.Answer.Limit.Capacity() != 100_000 || left() != [3]int64{60, 100_000, 10} {
+		t.Errorf("%v, %v are left", err, left())
+	}
+}
+
+func TestCostsAreOneForEachLimit(t *testing.T) {
+	l, left := llm(t)
+	r := must[*weir.Reservation](t)(l.ReserveEach(t.Context(), "team", 1, 4000, 1))
+	for name, err := range map[string]error{
+		"two of three":               second(l.ReserveEach(t.Context(), "team", 1, 4000)),
+		"below zero":                 second(l.ReserveEach(t.Context(), "team", 1, -1, 1)),
+		"a lease of nothing":         second(l.ReserveEach(t.Context(), "team", 1, 1, 0)),
+		"Allow two of three":         second(l.AllowEach(t.Context(), "team", 1, 1)),
+		"Wait two of three":          l.WaitEach(t.Context(), "team", 1, 1),
+		"one cost for three":         r.Settle(t.Context(), 1234),
+		"Settle two of three":        r.SettleEach(t.Context(), 1, 1),
+		"Settle with less than none": r.SettleEach(t.Context(), 1, -1, 1),
+	} {
+		if !isInput(err) || left() != [3]int64{59, 96_000, 9} {
+			t.Errorf("%s: %v, %v are left", name, err, left())
+		}
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
+
+func TestEachCostIsAllowedAndWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, start := limiterOn(t, memstore.New(), weir.PerSecond(10), weir.PerSecond(100)), time.Now()
+		if answer := must[weir.Answer](t)(l.AllowEach(t.Context(), "key", 1, 80)); !answer.Allowed || answer.Remaining != 20 {
+			t.Errorf("the first: %+v", answer)
+		}
+		if answer := must[weir.Answer](t)(l.AllowEach(t.Context(), "key", 1, 30)); answer.Allowed || answer.RetryAfter != 100*time.Millisecond {
+			t.Errorf("10 tokens are missing: %+v", answer)
+		}
+		var all sync.WaitGroup
+		for range 3 {
+			all.Go(func() {
+				if err := l.WaitEach(t.Context(), "key", 1, 30); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		if took := time.Since(start); took != 700*time.Millisecond {
+			t.Errorf("three of 30 of which 20 were there: %v, want 700ms", took)
+		}
+	})
 }
 
 func TestALeaseLostMeanwhileIsSaidAndTheRestIsSettled(t *testing.T) {

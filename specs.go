@@ -70,7 +70,8 @@ func LeakyMeter(size, leak int64, period time.Duration) TokenBucket {
 
 // LeakyQueue is the leaky bucket as a queue, which shapes: one unit leaves each
 // period/leak, up to queue units wait their turn, more are refused. A granted caller
-// sleeps Decision.Delay ([Limiter.Wait] does), so that callers leave evenly spaced.
+// sleeps Decision.Delay ([Limiter.Wait] does), so that callers leave evenly spaced. One that
+// hangs up frees its place only if nobody was let in after it.
 func LeakyQueue(leak int64, period time.Duration, queue int64) TokenBucket {
 	return TokenBucket{Capacity: 1, Refill: leak, Period: period, Overdraft: queue}
 }
@@ -198,7 +199,7 @@ type SlidingCounter struct {
 }
 
 // MaxSlices is the largest number of slices of a SlidingCounter.
-const MaxSlices = 10_000
+const MaxSlices = 100
 
 func (s SlidingCounter) compile(l *Limit) error {
 	l.algorithm = AlgorithmSlidingCounter
@@ -208,8 +209,8 @@ func (s SlidingCounter) compile(l *Limit) error {
 	if s.Slices < 1 || s.Slices > MaxSlices || l.period%s.Slices != 0 {
 		return invalid("slices", s.Slices, fmt.Sprintf("1 to %d, dividing the window of %s", MaxSlices, duration(s.Window)))
 	}
-	l.slices = s.Slices
-	slice := l.Slice()
+	l.slices, l.slice = s.Slices, l.period/s.Slices
+	slice := l.slice
 	for _, tick := range []int64{1, 1_000, 1_000_000} {
 		hi, lo := bits.Mul64(uint64(s.Limit), uint64(slice/tick))
 		if slice%tick == 0 && hi == 0 && lo <= MaxUnits {

@@ -44,6 +44,12 @@ type Claim struct {
 	Lease string
 	// Renew asks to keep Lease alive instead of taking it: granted only if it still is.
 	Renew bool
+
+	// Delay is for Refund, which alone reads it: the Delay of the Decision that granted these
+	// units. Until takenAt + Delay the grant waits for its turn, and others may wait behind it:
+	// a bucket then gives back the units less those charged after it, so that nobody is given
+	// an instant for which somebody already waits. 0 gives them back whole.
+	Delay time.Duration
 }
 
 // A Decision is what came of one claim. It describes the state after the grant.
@@ -82,7 +88,7 @@ type Store interface {
 	Charge(ctx context.Context, claims []Claim, decisions []Decision) error
 
 	// Refund gives units back that were taken at the given instant (Decision.At), and
-	// releases leases. Every claim is refunded; if a lease was gone the error is ErrLeaseGone.
+	// releases leases. Of a grant with a delay that is withdrawn, see Claim.Delay. Every claim is refunded; if a lease was gone the error is ErrLeaseGone.
 	Refund(ctx context.Context, claims []Claim, takenAt Instant, decisions []Decision) error
 
 	// Reset forgets the state of the claims' keys, as if never used. Costs are ignored.
@@ -111,6 +117,11 @@ type Request struct {
 	// first; those that were refused all have the decisions of the last.
 	Decisions []Decision
 
+	// Follows says that this request matters only if the last one before it without Follows is
+	// granted. A store that refuses that one may leave this one undecided: Granted is 0 then,
+	// and Err is ErrNotAsked. A store that is asked about both at once decides both.
+	Follows bool
+
 	Granted int64 // the answer, as Decide's
 	Err     error
 }
@@ -119,8 +130,9 @@ type Request struct {
 // gathers requests asks for it.
 type Batcher interface {
 	// DecideBatch decides each request by itself, as if Decide were called for one after
-	// the other, in any order, and fills in what came of it: each has its own error, and
-	// one that is wrong changes nothing for the others.
+	// the other, and fills in what came of it: each has its own error, and one that is wrong
+	// changes nothing for the others. Requests that share a key under one limit are decided in
+	// the order in which they stand, others in any order.
 	DecideBatch(ctx context.Context, requests []Request)
 }
 
@@ -175,6 +187,8 @@ func (c *Claim) check(times int64) error {
 		return invalid("key", strconv.Itoa(len(c.Key))+" bytes", "1 to 65536 bytes")
 	case c.Cost < 0 || c.Cost > MaxUnits:
 		return invalid("cost", c.Cost, "0 to 4503599627370496 (2^52)")
+	case c.Delay < 0:
+		return invalid("delay", c.Delay, "0, or the delay of the grant that is refunded")
 	case c.Cost > 1 && times > 1 && c.Cost > math.MaxInt64/times:
 		return invalid("cost × times", strconv.FormatInt(c.Cost, 10)+" × "+strconv.FormatInt(times, 10), "less than 2^63")
 	case c.Limit.algorithm == AlgorithmConcurrency:

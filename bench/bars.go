@@ -55,6 +55,7 @@ func (r *report) memoryBars() []bar {
 		r.fastest(),
 		r.worst("hot key against "+xtimeName, 0.7, func(c column) bool { return c.keys == 1 }),
 		r.worst("1e6 keys against "+xtimeName, 0.5, func(c column) bool { return c.keys == million }),
+		r.flat(),
 		r.scaling(),
 		r.weight(),
 		r.allocations(),
@@ -76,6 +77,17 @@ func (r *report) worst(what string, bound float64, of func(column) bool) bar {
 	for _, c := range memoryColumns() {
 		if of(c) {
 			b.against(r, xtimeName, c)
+		}
+	}
+	return b
+}
+
+// flat is weir's largest ratio to the least table there can be, with many keys.
+func (r *report) flat() bar {
+	b := bar{what: "embedded: 1e5 and 1e6 keys against a " + flatName, bound: 1.4}
+	for _, c := range memoryColumns() {
+		if c.keys > 1 {
+			b.against(r, flatName, c)
 		}
 	}
 	return b
@@ -104,7 +116,7 @@ func (r *report) best(c column) (name string) {
 	most := 0.0
 	for _, row := range r.memoryRows[len(weirMemoryRows()):] {
 		f, ok := r.board.get(row.name, c)
-		if ok && !row.floor && f.rate() > most {
+		if ok && !row.floor && row.name != flatName && f.rate() > most {
 			most, name = f.rate(), row.name
 		}
 	}

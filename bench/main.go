@@ -22,10 +22,10 @@ import (
 
 func main() {
 	quick := flag.Bool("quick", false, "about a minute, with more noise, instead of about five")
-	only := flag.String("only", "", "measure one part: memory, redis, layers, outage or resp")
+	only := flag.String("only", "", "measure one part: memory, algorithms, redis, layers, outage or resp")
 	url := flag.String("redis", "", "URL of an empty Redis to use (it is flushed); default: start one")
 	flag.Parse()
-	if flag.NArg() > 0 || !slices.Contains([]string{"", "memory", "redis", "layers", "outage", "resp"}, *only) {
+	if flag.NArg() > 0 || !slices.Contains([]string{"", "memory", "algorithms", "redis", "layers", "outage", "resp"}, *only) {
 		flag.Usage()
 		os.Exit(2)
 	}
@@ -58,7 +58,7 @@ func (p plan) String() string {
 func run(out, log io.Writer, p plan, only, url string) (err error) {
 	quiet()
 	var s *server
-	if only != "memory" {
+	if only != "memory" && only != "algorithms" {
 		if s, err = open(url); err != nil {
 			return err
 		}
@@ -74,6 +74,9 @@ func run(out, log io.Writer, p plan, only, url string) (err error) {
 		r.measureMemory(&stage{crew: c, rounds: p.rounds, slice: p.slice, broken: r.broken, board: r.board, log: log})
 		r.printMemory(out)
 		bars = r.memoryBars()
+	}
+	if only == "" || only == "algorithms" {
+		bars = append(bars, overAlgorithms(out, &stage{crew: c, rounds: p.rounds, slice: p.slice, broken: r.broken, board: r.board, log: log})...)
 	}
 	if only == "" || only == "redis" {
 		st := &stage{crew: c, rounds: p.redisRounds, slice: p.redisSlice, timed: true, used: s.usage, broken: r.broken, board: r.board, log: log}

@@ -10,7 +10,7 @@ const million = 1_000_000
 
 // memoryRows are all rows of the table of in-process decisions.
 func memoryRows() []row {
-	return append(weirMemoryRows(), xtimeRow(), throttledRow(), ululeRow(), goLimiterRow(), httprateRow(), noopRow())
+	return append(weirMemoryRows(), xtimeRow(), throttledRow(), ululeRow(), goLimiterRow(), httprateRow(), flatRow(), noopRow())
 }
 
 // inProcess measures decisions in this process.

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"runtime"
@@ -29,6 +30,7 @@ const (
 // goes on again.
 type outage struct {
 	limiter *weir.Limiter
+	standIn *weir.Limiter // over this process' own store
 	names   *names
 	asked   int
 	under   sync.WaitGroup
@@ -43,29 +45,28 @@ type phase struct {
 }
 
 // layeredStore is what weir serve puts before a Redis, for limits without leases.
-func layeredStore(s *server) (weir.Store, error) {
+func layeredStore(s *server) (shared, local weir.Store, err error) {
 	redis, err := redisstore.Open(context.Background(), s.url, redisstore.WithTimeout(budget))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	b, err := breaker.New(redis)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	together, err := coalesce.New(b.Store(), coalesce.WithTimeout(budget))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	known, err := recall.New(together)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	local, err := fallback.NewLocal(1, memstore.New())
+	mine, err := fallback.NewLocal(1, memstore.New())
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	always := func(*weir.Limit) fallback.Policy { return fallback.Local }
-	return fallback.New(local.Warm(known), local, always)
+	return mine.Warm(known), mine, nil
 }
 
 // overOutage measures one, of a Redis that this run started.
@@ -74,12 +75,16 @@ func overOutage(out io.Writer, s *server) ([]bar, error) {
 		return nil, fmt.Errorf("only a Redis of its own is stopped: leave out -redis")
 	}
 	o := &outage{names: newNames("", tenThousand)}
-	store, err := layeredStore(s)
+	store, local, err := layeredStore(s)
 	if err != nil {
 		return nil, err
 	}
+	defer local.Close()
 	defer store.Close()
 	if o.limiter, err = weir.New(store, "outage", bucketOf(generous)); err != nil {
+		return nil, err
+	}
+	if o.standIn, err = weir.New(local, "outage", bucketOf(generous)); err != nil {
 		return nil, err
 	}
 	well := o.ask(2 * time.Second)
@@ -133,12 +138,16 @@ func (o *outage) ask(length time.Duration) *phase {
 
 func (p *phase) decide(o *outage, name string, began time.Time) {
 	start := time.Now()
-	answer, err := o.limiter.Allow(context.Background(), name)
+	_, err := o.limiter.Allow(context.Background(), name)
+	degraded := err != nil
+	if errors.Is(err, weir.ErrUnavailable) {
+		_, err = o.standIn.Allow(context.Background(), name)
+	}
 	took := time.Since(start)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.took.record(took)
-	if err != nil || fallback.IsDegraded(&answer.Decision) {
+	if err != nil || degraded {
 		p.failed++
 		p.lastFailed = max(p.lastFailed, start.Sub(began))
 	}

@@ -25,6 +25,13 @@
 // its caller wrote); to read whichever of two headers is there (your proxies write one of
 // them, the client the other). Hence there is one header, and you name it.
 //
+// # One address
+//
+// X-Real-IP and CF-Connecting-IP have one address, which the proxy writes over whatever its
+// caller sent. Of a trusted peer it is believed as it is, without a walk; of two lines, or
+// anything but one address, nothing is, and the client is the peer. Name one of them only if
+// every trusted proxy sets it: one that passes it on lets its callers choose.
+//
 // # Spelling
 //
 // An address has one form here, so that it makes one key: IPv4-mapped IPv6
@@ -58,6 +65,8 @@ import (
 const (
 	xForwardedFor = "X-Forwarded-For"
 	forwarded     = "Forwarded"
+	xRealIP       = "X-Real-Ip"
+	cfConnecting  = "Cf-Connecting-Ip"
 
 	// MaxHops is how many elements of the header are read at most, counted from the right.
 	MaxHops = 32
@@ -79,8 +88,8 @@ type Extractor struct {
 // An Option changes what New makes.
 type Option func(*Extractor)
 
-// WithHeader names the header that your proxies write: "X-Forwarded-For" (the default) or
-// "Forwarded" (RFC 7239). The other one is never read.
+// WithHeader names the header that your proxies write: "X-Forwarded-For" (the default),
+// "Forwarded" (RFC 7239), "X-Real-IP" or "CF-Connecting-IP". The others are never read.
 func WithHeader(name string) Option {
 	return func(e *Extractor) { e.header = http.CanonicalHeaderKey(name) }
 }
@@ -101,8 +110,8 @@ func New(trusted []netip.Prefix, opts ...Option) (*Extractor, error) {
 		opt(e)
 	}
 	var errs []error
-	if e.header != xForwardedFor && e.header != forwarded {
-		errs = append(errs, &weir.InputError{Field: "header", Given: e.header, Allowed: `"X-Forwarded-For" or "Forwarded"`})
+	if !slices.Contains([]string{xForwardedFor, forwarded, xRealIP, cfConnecting}, e.header) {
+		errs = append(errs, &weir.InputError{Field: "header", Given: e.header, Allowed: "X-Forwarded-For, Forwarded, X-Real-IP or CF-Connecting-IP"})
 	}
 	prefixes := make([]netip.Prefix, 0, len(trusted))
 	for i, prefix := range trusted {
@@ -116,7 +125,37 @@ func New(trusted []netip.Prefix, opts ...Option) (*Extractor, error) {
 		return nil, errors.Join(errs...)
 	}
 	e.trusted = disjoint(prefixes)
+	if family := whole(e.trusted); family != "" {
+		return nil, &weir.InputError{Field: "trusted", Given: trusted,
+			Allowed: "the networks of your proxies; together these are all of " + family + ": who trusts everybody lets every client choose its address"}
+	}
 	return e, nil
+}
+
+// whole is the family of which disjoint prefixes, in order, leave no address out; "" is none.
+func whole(prefixes []netip.Prefix) (family string) {
+	next := netip.Addr{} // the first address after those that were seen without a gap
+	for _, p := range prefixes {
+		first := p.Addr()
+		if zero := netip.PrefixFrom(first, 0).Masked().Addr(); first != next && first != zero {
+			next = netip.Addr{}
+			continue
+		}
+		if next = lastOf(p).Next(); !next.IsValid() {
+			return map[bool]string{true: "IPv4", false: "IPv6"}[first.Is4()]
+		}
+	}
+	return ""
+}
+
+// lastOf is the last address of a prefix.
+func lastOf(p netip.Prefix) netip.Addr {
+	bytes := p.Addr().AsSlice()
+	for bit := p.Bits(); bit < len(bytes)*8; bit++ {
+		bytes[bit/8] |= 0x80 >> (bit % 8)
+	}
+	address, _ := netip.AddrFromSlice(bytes)
+	return address
 }
 
 // normalPrefix is the prefix with mapped IPv4 as IPv4, or else what would be allowed.
@@ -207,6 +246,9 @@ func (e *Extractor) FromUnix(lines []string) (address netip.Addr, ok bool) {
 
 // walk goes from a trusted hop to the left until one is not trusted or cannot be read.
 func (e *Extractor) walk(at netip.Addr, lines []string) netip.Addr {
+	if e.header == xRealIP || e.header == cfConnecting {
+		return only(at, lines)
+	}
 	hops := 0
 	for i := len(lines) - 1; i >= 0; i-- {
 		for rest, more := lines[i], true; more; {
@@ -221,6 +263,17 @@ func (e *Extractor) walk(at netip.Addr, lines []string) netip.Addr {
 		}
 	}
 	return at
+}
+
+// only is the address of a header that has one, else the peer's.
+func only(peer netip.Addr, lines []string) netip.Addr {
+	if len(lines) != 1 || len(lines[0]) > maxElement {
+		return peer
+	}
+	if address := parseNode(trim(lines[0])); address.IsValid() {
+		return address
+	}
+	return peer
 }
 
 // last reads the last element of a line: the address in it (invalid if there is none),

@@ -352,8 +352,8 @@ func TestNewRefuses(t *testing.T) {
 			t.Errorf("%v: %v", c.prefix, err)
 		}
 	}
-	_, err := clientaddr.New(make([]netip.Prefix, 2), clientaddr.WithHeader("x-real-ip"))
-	for _, says := range []string{`header is "X-Real-Ip"; allowed: "X-Forwarded-For" or "Forwarded"`, "trusted[0]", "trusted[1]"} {
+	_, err := clientaddr.New(make([]netip.Prefix, 2), clientaddr.WithHeader("x-client-ip"))
+	for _, says := range []string{`header is "X-Client-Ip"; allowed: X-Forwarded-For, Forwarded, X-Real-IP or CF-Connecting-IP`, "trusted[0]", "trusted[1]"} {
 		if err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%v does not say %s", err, says)
 		}
@@ -392,6 +392,45 @@ func TestFindingAClientAllocatesNothing(t *testing.T) {
 		}
 		if allocs := testing.AllocsPerRun(100, func() { call() }); allocs != 0 {
 			t.Errorf("%s allocates %v times", name, allocs)
+		}
+	}
+}
+
+func TestHeadersOfOneAddress(t *testing.T) {
+	for _, name := range []string{"X-Real-IP", "cf-connecting-ip"} {
+		tell(t, extractor(t, clientaddr.WithHeader(name)), []story{
+			{"a stranger's", "198.51.100.7:1234", lines("6.6.6.6"), "198.51.100.7"},
+			{"a proxy's", "10.0.0.1:1", lines(" 198.51.100.7 "), "198.51.100.7"},
+			{"of IPv6", "10.0.0.1:1", lines("2001:db8::7"), "2001:db8::7"},
+			{"mapped", "10.0.0.1:1", lines("::ffff:198.51.100.7"), "198.51.100.7"},
+			{"itself trusted", "10.0.0.1:1", lines("10.0.0.9"), "10.0.0.9"},
+			{"none", "10.0.0.1:1", nil, "10.0.0.1"},
+			{"empty", "10.0.0.1:1", lines(""), "10.0.0.1"},
+			{"garbage", "10.0.0.1:1", lines("junk"), "10.0.0.1"},
+			{"two in one line", "10.0.0.1:1", lines("6.6.6.6, 198.51.100.7"), "10.0.0.1"},
+			{"two lines", "10.0.0.1:1", lines("6.6.6.6", "198.51.100.7"), "10.0.0.1"},
+			{"long", "10.0.0.1:1", lines(strings.Repeat(" ", 600) + "6.6.6.6"), "10.0.0.1"},
+		})
+	}
+}
+
+func TestTrustInEverybodyIsRefused(t *testing.T) {
+	for _, tt := range []struct {
+		list    []netip.Prefix
+		refused bool
+	}{
+		{prefixes("0.0.0.0/1", "128.0.0.0/1"), true},
+		{prefixes("128.0.0.0/2", "0.0.0.0/1", "192.0.0.0/2"), true},
+		{prefixes("10.0.0.0/8", "::/1", "8000::/1"), true},
+		{prefixes("::/1", "8000::/1", "0.0.0.0/1", "8000::/2"), true},
+		{prefixes("0.0.0.0/1", "128.0.0.0/2", "192.0.0.0/3", "224.0.0.0/4"), false}, // not 240.0.0.0/4
+		{prefixes("128.0.0.0/1", "::/1"), false},
+		{prefixes("0.0.0.0/1", "8000::/1"), false},
+		{prefixes("1.0.0.0/8", "128.0.0.0/1"), false},
+	} {
+		_, err := clientaddr.New(tt.list)
+		if (err != nil) != tt.refused {
+			t.Errorf("%v: %v", tt.list, err)
 		}
 	}
 }

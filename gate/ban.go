@@ -1,7 +1,9 @@
 package gate
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -31,28 +33,133 @@ const (
 // Nobody's answer depends on it: what goes wrong with the store here is not told, and the
 // next refusal tries again.
 func (g *Gate) count(ctx context.Context, times int64, v *Verdict) {
+	g.punish(ctx, v.refusals(nil, times))
+}
+
+// countAll is count for a batch, with one call of the store for all that were refused.
+func (g *Gate) countAll(ctx context.Context, questions []Question) {
+	var all []punishing
+	for i := range questions {
+		q := &questions[i]
+		if v := q.Verdict; q.Err == nil && v.counts(q.Ask.Times) {
+			all = v.refusals(all, q.Ask.Times)
+		}
+	}
+	g.punish(ctx, all)
+}
+
+// refusals appends what the rules with bans have refused.
+func (v *Verdict) refusals(list []punishing, times int64) []punishing {
 	for i := range v.enforced {
-		if a := &v.about[i]; a.ban && a.by != nil && !v.bans(i) && v.refuses(a.rule) {
-			g.punish(ctx, times-v.Granted, v, i)
+		a := &v.about[i]
+		if !a.ban || a.by == nil || v.bans(i) || !v.refuses(a.rule) {
+			continue
+		}
+		bans := a.rule.Bans()
+		list = append(list, punishing{v: v, rule: a.rule, bans: bans, by: a.by, key: v.claims[i].Key,
+			times: min(times-v.Granted, bans.Refusals.Most())})
+	}
+	return list
+}
+
+// punish counts refusals, and bans where there were too many.
+func (g *Gate) punish(ctx context.Context, list []punishing) {
+	if len(list) == 0 {
+		return
+	}
+	// A client may leave before its refusal is counted, or hang up so that it is not.
+	ctx, cancel := outlasting(ctx, counting)
+	defer cancel()
+	g.countRefusals(ctx, list)
+	for i := range list {
+		p := &list[i]
+		if !p.tooMany {
+			continue
+		}
+		length, at := p.ban(ctx)
+		if length == 0 {
+			continue
+		}
+		ban := Ban{Rule: p.rule, Key: strings.Clone(p.key), Length: length, From: at,
+			Until: at + weir.Instant(length.Microseconds()), Local: p.by != g.store}
+		p.v.banned = append(p.v.banned, ban)
+		g.list.add(ban)
+		if g.register != nil && !ban.Local { // where this fails, this node alone lists the ban
+			_ = g.register.Register(ctx, banRegister, ban.name(), ban.note(), length)
 		}
 	}
 }
 
-// punish counts refusals of the rule whose ban the ith claim is.
-func (g *Gate) punish(ctx context.Context, times int64, v *Verdict, i int) {
-	// Who is refused may leave before that is counted, or hang up so that it is not.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), counting)
-	defer cancel()
-	a := &v.about[i]
-	p := &punishing{bans: a.rule.Bans(), by: a.by, key: v.claims[i].Key}
-	length, at := p.refused(ctx, times)
-	if length == 0 {
+// countRefusals charges refusals, and notes which were too many.
+func (g *Gate) countRefusals(ctx context.Context, list []punishing) {
+	batcher, together := g.store.(weir.Batcher)
+	var requests []weir.Request
+	var places []int
+	for i := range list {
+		p := &list[i]
+		if !together || len(list) == 1 || p.by != g.store || p.times != 1 {
+			p.count(ctx)
+			continue
+		}
+		claims := []weir.Claim{p.claim(p.bans.Refusals, 1)}
+		requests = append(requests, weir.Request{Claims: claims, Times: 1, Decisions: make([]weir.Decision, 1)})
+		places = append(places, i)
+	}
+	if len(requests) == 0 {
 		return
 	}
-	ban := Ban{Rule: a.rule, Key: strings.Clone(p.key), Length: length, From: at,
-		Until: at + weir.Instant(length.Microseconds()), Local: a.by != g.store}
-	v.banned = append(v.banned, ban)
-	g.list.add(ban)
+	batcher.DecideBatch(ctx, requests)
+	for j, i := range places {
+		r := &requests[j]
+		list[i].counted(r.Granted, r.Decisions[0].Remaining, r.Err)
+	}
+}
+
+// A Register keeps notes in a store that several nodes share, each for a while, such as
+// redisstore.Store. It is bounded: it may forget those that end first.
+type Register interface {
+	Register(ctx context.Context, register, name, note string, last time.Duration) error
+	Registered(ctx context.Context, register string) (notes map[string]string, err error)
+}
+
+// WithRegister has bans noted where other nodes find them, and where this one does after a restart:
+// Bans lists them too.
+func WithRegister(register Register) Option { return func(g *Gate) { g.register = register } }
+
+// banRegister is the register of all bans.
+const banRegister = "bans"
+
+// name is what the ban is noted under. Names of rules have no spaces.
+func (b *Ban) name() string { return b.Rule.Name() + " " + b.Key }
+
+// note is when the ban began and how long it is.
+func (b *Ban) note() string { return fmt.Sprintf("%d %d", b.From, b.Length.Microseconds()) }
+
+// noted are the bans of the register that rules in force put, but for those of a list.
+func (g *Gate) noted(ctx context.Context, listed []Ban) (list []Ban, err error) {
+	if g.register == nil {
+		return nil, nil
+	}
+	notes, err := g.register.Registered(ctx, banRegister)
+	if err != nil {
+		return nil, err
+	}
+	for _, ban := range listed {
+		if !ban.Local {
+			delete(notes, ban.name())
+		}
+	}
+	banning := banning(g.Rules())
+	for name, note := range notes {
+		rule, key, _ := strings.Cut(name, " ")
+		var from, micros int64
+		if _, err := fmt.Sscanf(note, "%d %d", &from, &micros); err != nil || banning[rule] == nil {
+			continue
+		}
+		list = append(list, Ban{Rule: banning[rule], Key: key, From: weir.Instant(from), Length: time.Duration(micros) * time.Microsecond})
+	}
+	slices.SortFunc(list, func(a, b Ban) int { return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.Key, b.Key)) })
+	return list, nil
 }
 
 // bans reports whether the ith claim is the ban of somebody who is banned.
@@ -73,25 +180,29 @@ func (v *Verdict) refuses(rule *rules.Rule) bool {
 
 // punishing counts the refusals of one rule and key.
 type punishing struct {
-	bans *rules.Bans
-	by   weir.Store
-	key  string
+	v       *Verdict
+	rule    *rules.Rule
+	bans    *rules.Bans
+	by      weir.Store
+	key     string
+	times   int64
+	tooMany bool
 }
 
 func (p *punishing) claim(limit *weir.Limit, cost int64) weir.Claim {
 	return weir.Claim{Key: p.key, Limit: limit, Cost: cost}
 }
 
-// refused counts refusals; where they were too many it bans, for how long and from when it
-// says.
-func (p *punishing) refused(ctx context.Context, times int64) (length time.Duration, at weir.Instant) {
+// count charges the refusals.
+func (p *punishing) count(ctx context.Context) {
 	var d [1]weir.Decision
-	times = min(times, p.bans.Refusals.Most())
-	granted, err := p.by.Decide(ctx, []weir.Claim{p.claim(p.bans.Refusals, 1)}, times, d[:])
-	if err != nil || granted == times && d[0].Remaining > 0 {
-		return 0, 0
-	}
-	return p.ban(ctx)
+	granted, err := p.by.Decide(ctx, []weir.Claim{p.claim(p.bans.Refusals, 1)}, p.times, d[:])
+	p.counted(granted, d[0].Remaining, err)
+}
+
+// counted is told what the store said.
+func (p *punishing) counted(granted, remaining int64, err error) {
+	p.tooMany = err == nil && (granted < p.times || remaining == 0)
 }
 
 // ban bans, unless somebody else does or has. Many may come here at once, because they were
@@ -127,6 +238,10 @@ func (g *Gate) Lift(ctx context.Context, rule *rules.Rule, key string) error {
 	if err := g.store.Reset(ctx, lifted(nil, rule.Bans(), key)); err != nil {
 		return err
 	}
+	if g.register != nil { // a ban that does not hold is not listed, noted or not
+		ban := Ban{Rule: rule, Key: key}
+		_ = g.register.Register(ctx, banRegister, ban.name(), "", 0)
+	}
 	if g.local != nil {
 		return g.local.Reset(ctx, lifted(nil, rule.Bans(), key))
 	}
@@ -148,13 +263,19 @@ func lifted(claims []weir.Claim, b *rules.Bans, key string) []weir.Claim {
 	return claims
 }
 
-// Bans are those that this gate put and that hold by now, as the store and the rules in
-// force say, in the order in which they were put, those of the local store last: of the last
-// 1,000. Those that other nodes put are not among them: the store is asked about keys, and
-// does not search them. Ask each node, or ask about a key by a look (the zero Ask).
+// Bans are those that hold by now, as the store and the rules in force say, in the order in which
+// they were put, those of the local store last. They are those of all nodes with WithRegister, as
+// many as it keeps, and without it the last 1,000 that this gate put: the store is asked about keys,
+// and does not search them.
 func (g *Gate) Bans(ctx context.Context) ([]Ban, error) {
 	var holding []Ban
 	all := g.list.by(g.Rules())
+	noted, err := g.noted(ctx, all)
+	if err != nil && !slices.ContainsFunc(all, func(b Ban) bool { return b.Local }) {
+		return nil, err
+	}
+	all = append(all, noted...)
+	slices.SortStableFunc(all, func(a, b Ban) int { return cmp.Compare(a.From, b.From) })
 	for _, local := range []bool{false, true} {
 		some := slices.DeleteFunc(slices.Clone(all), func(b Ban) bool { return b.Local != local })
 		for some := range slices.Chunk(some, weir.MaxClaims) {
@@ -218,12 +339,7 @@ func (l *banList) add(ban Ban) {
 
 // by are those of rules that ban.
 func (l *banList) by(set *rules.Set) (list []Ban) {
-	banning := make(map[string]*rules.Rule)
-	for _, rule := range set.Rules() {
-		if rule.Bans() != nil && rule.Mode() != rules.Shadow {
-			banning[rule.Name()] = rule
-		}
-	}
+	banning := banning(set)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, one := range l.bans {
@@ -232,4 +348,15 @@ func (l *banList) by(set *rules.Set) (list []Ban) {
 		}
 	}
 	return list
+}
+
+// banning are the rules that ban, by their names.
+func banning(set *rules.Set) map[string]*rules.Rule {
+	named := make(map[string]*rules.Rule)
+	for _, rule := range set.Rules() {
+		if rule.Bans() != nil && rule.Mode() != rules.Shadow {
+			named[rule.Name()] = rule
+		}
+	}
+	return named
 }

@@ -625,3 +625,50 @@ func TestARuleWithABanAllocatesNothing(t *testing.T) {
 		}
 	}
 }
+
+// TestBansAreListedByAllNodes, also by one that starts later, and are gone from the list when they
+// are lifted or over.
+func TestBansAreListedByAllNodes(t *testing.T) {
+	c := newClock()
+	server := redistest.Start(t)
+	nodes := make([]*gate.Gate, 2)
+	for i := range nodes {
+		store, err := redisstore.Open(t.Context(), server.URL(), redisstore.WithTimeout(5*time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { store.Close() })
+		if nodes[i], err = gate.New(store, compiled(t, guarded), gate.WithLocal(c.store()), gate.WithRegister(store)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	listed := func(g *gate.Gate) (text string) {
+		bans, err := g.Bans(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, b := range bans {
+			text += fmt.Sprint(b.Rule.Name(), " ", b.Key, " ", b.Length, " ", b.Until > b.From, "; ")
+		}
+		return text
+	}
+	provoke(t, nodes[0], "ann")
+	provoke(t, nodes[1], "bob")
+	const both = "login user=3:ann 10m0s true; login user=3:bob 10m0s true; "
+	for i, g := range nodes {
+		if got := listed(g); got != both {
+			t.Errorf("node %d lists %q", i, got)
+		}
+	}
+	if err := nodes[1].Lift(t.Context(), nodes[1].Rules().Rules()[1], "user=3:ann"); err != nil {
+		t.Fatal(err)
+	}
+	for i, g := range nodes {
+		if got := listed(g); got != "login user=3:bob 10m0s true; " {
+			t.Errorf("node %d lists %q", i, got)
+		}
+	}
+	if ttl := server.Do("PTTL", "weir:register:{bans}").(int64); ttl < 1 || ttl > 10*60*1000 {
+		t.Errorf("the register ends in %d ms", ttl)
+	}
+}

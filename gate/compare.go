@@ -2,7 +2,6 @@ package gate
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -34,22 +33,6 @@ func (d *Difference) Parts() (both, refused, granted, neither int64) {
 // Differences are what the candidates of the request's rules said. A look has none.
 func (v *Verdict) Differences() []Difference { return v.differences }
 
-// compare asks the candidates of the rules in force. What goes wrong with them is not the
-// request's business.
-func (g *Gate) compare(ctx context.Context, r *rules.Request, ask *Ask, v *Verdict) {
-	var last *rules.Rule
-	for i := range v.enforced {
-		a := &v.about[i]
-		if a.rule == nil || a.rule == last || a.rule.Candidate() == nil {
-			continue
-		}
-		last = a.rule
-		if times, ok := v.comparable(i, ask.Times); ok && a.by == g.store {
-			g.challenge(ctx, r, i, times, v)
-		}
-	}
-}
-
 // comparable reports whether a candidate can be asked in the place of the rule whose first
 // claim is the ith, and about how many of the requests: those that all other limits grant.
 // What they refuse is refused in either case, and charged nowhere. A key with an override
@@ -71,30 +54,19 @@ func (v *Verdict) comparable(i int, asked int64) (times int64, ok bool) {
 	return asked, true
 }
 
-// challenge asks the candidate of the rule whose first claim is the ith.
-func (g *Gate) challenge(ctx context.Context, r *rules.Request, i int, times int64, v *Verdict) {
-	rule, live, key := v.about[i].rule, min(v.Granted, times), v.claims[i].Key
-	granted, ok := g.candidate(ctx, r, i, times, v)
-	if !ok || times == 0 {
-		return
-	}
-	d := Difference{Rule: rule, Key: key, Times: times, Live: live, Candidate: granted}
-	v.differences = append(v.differences, d)
-	if t := (*g.trials.Load())[rule]; t != nil {
-		t.note(&d)
-	}
-}
-
-// candidate is how many of the requests a candidate grants, and is charged for.
-func (g *Gate) candidate(ctx context.Context, r *rules.Request, i int, times int64, v *Verdict) (granted int64, ok bool) {
-	rule, key, cost, from := v.about[i].rule, v.claims[i].Key, v.claims[i].Cost, len(v.claims)
+// followCandidate makes the claims of the candidate of the rule whose first claim is the ith.
+func (v *Verdict) followCandidate(r *rules.Request, i int, ask *Ask) {
+	rule, key, cost := v.about[i].rule, v.claims[i].Key, v.claims[i].Cost
 	c := rule.Candidate()
+	f := follower{rule: rule, live: i, from: len(v.claims), to: len(v.claims)}
 	if c.Keyed() {
 		start := len(v.keys)
 		own, keyed := c.AppendKey(v.keys, r)
 		if v.keys = own; !keyed {
 			v.keys = own[:start]
-			return times * int64(unkeyed(rule)), true
+			f.why = Unkeyed
+			v.followers = append(v.followers, f)
+			return
 		}
 		key = unsafe.String(&v.keys[start], len(v.keys)-start)
 	}
@@ -102,13 +74,26 @@ func (g *Gate) candidate(ctx context.Context, r *rules.Request, i int, times int
 		v.add(rule, weir.Claim{Key: key, Limit: limit, Cost: cost})
 		v.about[len(v.about)-1].candidate = true
 	}
-	granted, err := g.store.Decide(ctx, v.claims[from:], times, v.room(len(v.claims))[from:])
-	if err != nil {
-		v.truncate(from)
-		return 0, false
+	f.to = len(v.claims)
+	v.hold(f.from, ask)
+	v.followers = append(v.followers, f)
+}
+
+// tellCandidate notes what a candidate says beside its rule.
+func (g *Gate) tellCandidate(ask *Ask, v *Verdict, f *follower) {
+	times := v.asks(f, ask)
+	if f.err != nil || times == 0 {
+		return
 	}
-	v.decided(from, g.store, granted)
-	return granted, true
+	granted := f.granted
+	if f.why == Unkeyed {
+		granted = times * int64(unkeyed(f.rule))
+	}
+	d := Difference{Rule: f.rule, Key: v.claims[f.live].Key, Times: times, Live: min(v.Granted, times), Candidate: granted}
+	v.differences = append(v.differences, d)
+	if t := (*g.trials.Load())[f.rule]; t != nil {
+		t.note(&d)
+	}
 }
 
 // unkeyed is how many of one request a rule grants that has no key: where on_missing is deny

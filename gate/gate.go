@@ -12,17 +12,25 @@
 //
 // # Shadow rules
 //
-// A rule in mode shadow is asked when all enforced rules have granted, each by itself and
-// on keys of its own: it changes nobody's budget and nobody's answer, and costs a call of
-// the store. What it says stands in the verdict. A rule with an enforce_percent is a shadow
-// rule for the keys that it is not enforced for.
+// A rule in mode shadow is asked where all enforced rules grant, each by itself and on keys of its
+// own: it changes nobody's budget and nobody's answer. What it says stands in the verdict. A rule
+// with an enforce_percent is a shadow rule for the keys that it is not enforced for.
 //
 // # Candidates
 //
-// A rule's candidate is asked when the decision has fallen, about what all others would grant:
-// also where the rule itself refuses. It is counted under a name of its own, as if it were in
-// the rule's place, and changes nobody's answer. It costs a call of the store. It is not asked
-// about keys with an override, about who is banned, and while the store does not answer.
+// A rule's candidate is asked about what all others would grant: also where the rule itself refuses.
+// It is counted under a name of its own, as if it were in the rule's place, and changes nobody's
+// answer. It is not asked about keys with an override, about clients that are banned, and while the
+// store does not answer.
+//
+// # Calls of the store
+//
+// Where the store is a weir.Batcher, shadow rules and candidates join the call of the enforced
+// rules. That call is made before it is known whether the request passes: where it does not, what
+// they were charged is given back by a call more, and until then concurrent requests meet it. A
+// layer that refuses without asking the store leaves them out. DecideBatch decides many requests in
+// one call, and asks about shadow rules and candidates in a second, when it is known which pass.
+// After an error of the store nothing more is asked.
 //
 // # Bans
 //
@@ -59,8 +67,12 @@ type Gate struct {
 	set          atomic.Pointer[rules.Set]
 	now          func() time.Time
 	list         banList
+	register     Register // nil: bans are listed by this process alone
 	trials       atomic.Pointer[map[*rules.Rule]*trial]
+	batcher      weir.Batcher // store, if it is one
+	batches      sync.Pool    // of *batch
 	swapping     sync.Mutex
+	budget       budget
 	observers    []func(*Verdict)
 }
 
@@ -88,6 +100,8 @@ func New(store weir.Store, set *rules.Set, opts ...Option) (*Gate, error) {
 		return nil, errors.New("gate: the store is nil; give one, such as memstore.New()")
 	}
 	g := &Gate{store: store, now: time.Now}
+	g.batcher, _ = store.(weir.Batcher)
+	g.batches.New = func() any { return new(batch) }
 	for _, opt := range opts {
 		opt(g)
 	}
@@ -154,25 +168,61 @@ func (g *Gate) Decide(ctx context.Context, r *rules.Request, ask Ask, v *Verdict
 	if len(g.observers) > 0 {
 		began = time.Now()
 	}
-	v.reset(g)
-	v.Times = ask.Times
+	ctx, done := g.budget.begin(ctx)
+	defer done()
+	v.start(g, ask.Times)
 	err := g.decide(ctx, r, &ask, v)
-	if err != nil {
-		v.fail(err)
-	}
-	if len(g.observers) > 0 {
-		v.Took = time.Since(began)
-		for _, observe := range g.observers {
-			observe(v)
-		}
-	}
+	g.conclude(v, err, began)
 	return err
 }
 
+// start makes a verdict ready for a request.
+func (v *Verdict) start(g *Gate, times int64) {
+	v.reset(g)
+	v.Times = times
+}
+
+// conclude notes an error, and calls the observers.
+func (g *Gate) conclude(v *Verdict, err error, began time.Time) {
+	if err != nil {
+		v.fail(err)
+	}
+	if len(g.observers) == 0 {
+		return
+	}
+	v.Took = time.Since(began)
+	for _, observe := range g.observers {
+		observe(v)
+	}
+}
+
 func (g *Gate) decide(ctx context.Context, r *rules.Request, ask *Ask, v *Verdict) error {
+	if done, err := v.prepare(g.set.Load(), r, ask); done || err != nil {
+		return err
+	}
+	v.follow(r, ask)
+	if len(v.followers) > 0 {
+		return g.decideWithFollowers(ctx, ask, v)
+	}
+	if v.enforced == 0 {
+		v.Granted = ask.Times
+		return nil
+	}
+	granted, err := g.store.Decide(ctx, v.claims, ask.Times, v.room(len(v.claims)))
+	if err := g.enforced(ctx, ask.Times, v, granted, err); err != nil {
+		return err
+	}
+	if v.counts(ask.Times) {
+		g.count(ctx, ask.Times, v)
+	}
+	return nil
+}
+
+// prepare makes the claims that count. done says that the store need not be asked.
+func (v *Verdict) prepare(set *rules.Set, r *rules.Request, ask *Ask) (done bool, err error) {
 	if r != nil {
-		if done, err := v.match(g.set.Load(), r, ask); done || err != nil {
-			return err
+		if done, err := v.match(set, r, ask); done || err != nil {
+			return true, err
 		}
 	}
 	for _, claim := range ask.Claims {
@@ -183,48 +233,44 @@ func (g *Gate) decide(ctx context.Context, r *rules.Request, ask *Ask, v *Verdic
 		v.about[len(v.about)-1].aside = true
 	}
 	v.enforced = len(v.claims)
-	if v.enforced > 0 {
-		if err := g.enforce(ctx, ask, v); err != nil || v.Outcome == Failed {
-			return err
-		}
-	} else {
-		v.Granted = ask.Times
+	v.hold(0, ask)
+	return false, nil
+}
+
+// enforced is what the store said of the claims that count.
+func (g *Gate) enforced(ctx context.Context, times int64, v *Verdict, granted int64, err error) error {
+	if err != nil {
+		return g.fallBack(ctx, times, v, err)
 	}
-	if v.bannable && v.Granted < ask.Times {
-		g.count(ctx, ask.Times, v)
-	}
-	g.compare(ctx, r, ask, v)
-	if r != nil && (v.Granted > 0 || ask.Times == 0) {
-		g.shadow(ctx, r, ask, v)
-	}
+	v.decided(0, v.enforced, g.store, granted)
+	v.judge(times)
 	return nil
 }
 
-// enforce asks about the claims that count.
-func (g *Gate) enforce(ctx context.Context, ask *Ask, v *Verdict) error {
-	v.hold(0, ask)
-	granted, err := g.store.Decide(ctx, v.claims, ask.Times, v.room(len(v.claims)))
-	if err != nil {
-		return g.fallBack(ctx, ask.Times, v, err)
-	}
-	v.decided(0, g.store, granted)
-	v.judge(ask.Times)
-	return nil
+// counts reports whether refusals are to be counted towards bans.
+func (v *Verdict) counts(times int64) bool {
+	return v.bannable && v.Outcome != Failed && v.Granted < times
 }
 
 // fallBack answers for a store that did not.
 func (g *Gate) fallBack(ctx context.Context, times int64, v *Verdict, failure error) error {
 	var input *weir.InputError
-	if errors.As(failure, &input) {
+	switch {
+	case v.crowded():
+		if g.decideApart(ctx, times, v) {
+			return nil
+		}
+		failure = ErrTooManyClaims
+	case errors.As(failure, &input):
 		return failure
 	}
-	if err := ctx.Err(); err != nil {
+	if err := callerLeft(ctx); err != nil {
 		return err
 	}
 	v.Err = failure
 	var claims []weir.Claim
 	var places []int
-	for i, about := range v.about {
+	for i, about := range v.about[:v.enforced] {
 		switch {
 		case about.aside:
 		case about.rule == nil || about.rule.OnStoreError() == rules.RefuseAll:
@@ -239,7 +285,7 @@ func (g *Gate) fallBack(ctx context.Context, times int64, v *Verdict, failure er
 		return nil
 	}
 	decisions := make([]weir.Decision, len(claims))
-	granted, err := g.local.Decide(ctx, claims, times, decisions)
+	granted, err := decideInParts(ctx, g.local, claims, times, decisions)
 	if err != nil {
 		v.Outcome, v.Reason, v.Err = Failed, StoreFailed, errors.Join(failure, err)
 		return nil
@@ -250,31 +296,4 @@ func (g *Gate) fallBack(ctx context.Context, times int64, v *Verdict, failure er
 	}
 	v.judge(times)
 	return nil
-}
-
-// shadow asks the rules that are tried out, each by itself. What goes wrong with them is
-// not the request's business.
-func (g *Gate) shadow(ctx context.Context, r *rules.Request, ask *Ask, v *Verdict) {
-	times := ask.Times
-	if times > 0 {
-		times = v.Granted
-	}
-	for _, rule := range v.matched {
-		if !v.tries(rule, r) {
-			continue
-		}
-		from := len(v.claims)
-		if why, _ := v.apply(rule, r, ask, true); why != applies {
-			v.skips = append(v.skips, Skip{rule, why})
-			continue
-		}
-		v.hold(from, ask)
-		granted, err := g.store.Decide(ctx, v.claims[from:], times, v.room(len(v.claims))[from:])
-		if err != nil {
-			v.truncate(from)
-			v.skips = append(v.skips, Skip{rule, Unasked})
-			continue
-		}
-		v.decided(from, g.store, granted)
-	}
 }

@@ -399,20 +399,6 @@ func TestSwapIsWhole(t *testing.T) {
 	done.Wait()
 }
 
-// TestTooManyLimitsOfOneRequest is an error, not a panic, and nothing is charged.
-func TestTooManyLimitsOfOneRequest(t *testing.T) {
-	text := "rules:\n"
-	for i := range weir.MaxClaims + 1 {
-		text += fmt.Sprintf("  - {name: r%d, limit: fixed_window 1/1h}\n", i)
-	}
-	g := open(t, memstore.New(), text)
-	var v gate.Verdict
-	var input *weir.InputError
-	if err := g.Decide(t.Context(), &rules.Request{}, gate.Once, &v); !errors.As(err, &input) || v.Granted != 0 {
-		t.Errorf("the error is %v", err)
-	}
-}
-
 func TestObserversAreTold(t *testing.T) {
 	var told []string
 	g := open(t, memstore.New(), `rules: [{name: a, limit: fixed_window 1/1h}]`, gate.WithObserver(func(v *gate.Verdict) {

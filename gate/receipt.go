@@ -17,7 +17,7 @@ type Receipt []Charged
 // Charged is one claim that was granted.
 type Charged struct {
 	Rule  *rules.Rule // nil: the caller's own claim, or the rule is not known here
-	Claim weir.Claim  // its Cost is what was charged, for all the times that were granted
+	Claim weir.Claim  // its Cost is what was charged, for all the times that were granted; its Delay is the grant's
 	Taken weir.Instant
 	Fixed bool // Settle leaves it: the rule states its cost
 	Local bool // the local store charged it
@@ -33,6 +33,7 @@ func (v *Verdict) Receipt() (list Receipt) {
 		claim := *c.Claim
 		claim.Key = strings.Clone(claim.Key)
 		claim.Cost *= c.Granted
+		claim.Delay = c.Decision.Delay
 		list = append(list, Charged{Rule: c.Rule, Claim: claim, Taken: c.Decision.At, Local: c.Local,
 			Fixed: c.Rule != nil && c.Rule.FixedCost()})
 	}

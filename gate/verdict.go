@@ -69,6 +69,7 @@ type Verdict struct {
 	skips       []Skip
 	banned      []Ban
 	differences []Difference
+	followers   []follower
 	bannable    bool   // a claim is a ban's
 	keys        []byte // what claims' keys are made of
 	lease       string // under which concurrency limits are held
@@ -141,7 +142,7 @@ const (
 	Exempt          // its allow list names the request
 	Unkeyed         // a component of its key is missing, and on_missing is skip
 	WouldDeny       // its deny list names the request, or on_missing is deny
-	WouldFail       // the request's cost is wrong
+	WouldFail       // the request's cost is wrong, or it says several keys
 	Unasked         // the store did not answer
 )
 
@@ -192,8 +193,9 @@ func (v *Verdict) reset(g *Gate) {
 	clear(v.claims)
 	clear(v.banned)
 	clear(v.differences)
+	clear(v.followers)
 	*v = Verdict{worst: -1, matched: v.matched[:0], claims: v.claims[:0], decisions: v.decisions[:0], about: v.about[:0],
-		skips: v.skips[:0], banned: v.banned[:0], differences: v.differences[:0], keys: v.keys[:0], gate: g}
+		skips: v.skips[:0], banned: v.banned[:0], differences: v.differences[:0], followers: v.followers[:0], keys: v.keys[:0], gate: g}
 }
 
 // fail is what the verdict says where Decide returns an error.
@@ -268,6 +270,9 @@ func (v *Verdict) tries(rule *rules.Rule, r *rules.Request) bool {
 func (v *Verdict) apply(rule *rules.Rule, r *rules.Request, ask *Ask, tried bool) (Why, error) {
 	if rule.Scheduled() && !rule.Active(v.gate.now()) {
 		return OffSchedule, nil
+	}
+	if err := rule.Doubt(r); err != nil {
+		return WouldFail, err
 	}
 	switch rule.Listed(r) {
 	case rules.Denied:
@@ -348,9 +353,9 @@ func (v *Verdict) room(n int) []weir.Decision {
 	return v.decisions
 }
 
-// decided notes who decided the claims from the nth on.
-func (v *Verdict) decided(from int, by weir.Store, granted int64) {
-	for i := from; i < len(v.about); i++ {
+// decided notes which store decided some of the claims.
+func (v *Verdict) decided(from, to int, by weir.Store, granted int64) {
+	for i := from; i < to; i++ {
 		v.about[i].by, v.about[i].granted = by, granted
 	}
 }

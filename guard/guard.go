@@ -11,6 +11,8 @@ package guard
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"time"
 
 	"github.com/weirproject/weir"
@@ -22,64 +24,60 @@ import (
 // then is for the caller to decide.
 //
 // A concurrency limit is held until fn returns (or panics): while fn runs, its lease is
-// renewed each third of its time-to-live. If it is lost all the same, because the store
-// did not answer for that long, fn is not told. What was borrowed (an overdraft, a leaky
-// queue) is slept before fn is called; if the context ends meanwhile, fn is not called, and
-// the unit stays charged.
+// renewed. If it is lost all the same, because the store did not answer for the lease's
+// time-to-live, fn's context is cancelled with the cause weir.ErrLeaseGone. What was borrowed
+// (an overdraft, a leaky queue) is slept before fn is called; if the context ends meanwhile, fn
+// is not called, and the unit is given back.
 //
 // It takes fn as its third argument, not in a second call, because Go could then not infer
 // fn's result.
 func Func[A, R any](limiter *weir.Limiter, key func(context.Context, A) (string, error), fn func(context.Context, A) (R, error)) func(context.Context, A) (R, error) {
-	ttl := timeToLive(limiter)
+	reserves := slices.ContainsFunc(limiter.Limits(), needsReservation)
 	return func(ctx context.Context, argument A) (result R, err error) {
 		name, err := key(ctx, argument)
 		if err != nil {
 			return result, err
 		}
-		answer, held, err := admit(ctx, limiter, name, ttl > 0)
+		if !reserves {
+			if err := allow(ctx, limiter, name); err != nil {
+				return result, err
+			}
+			return fn(ctx, argument)
+		}
+		reservation, err := limiter.Reserve(ctx, name, 1)
 		if err != nil {
 			return result, err
 		}
-		if held != nil {
-			// The context may be over: the units are given back all the same. Where that
-			// fails they come back by themselves; what fn did is not undone by it.
-			defer held.Release(context.WithoutCancel(ctx))
-			defer weir.KeepAlive(ctx, ttl, held.Renew, nil)()
-		}
-		if err := sleep(ctx, answer.Delay); err != nil {
+		cost := int64(0)
+		// The context may be over: the units are given back all the same. Where that
+		// fails they come back by themselves; what fn did is not undone by it.
+		defer func() { reservation.Settle(context.WithoutCancel(ctx), cost) }()
+		held, lose := context.WithCancelCause(ctx)
+		defer lose(nil)
+		defer reservation.KeepAlive(ctx, func(err error) {
+			if errors.Is(err, weir.ErrLeaseGone) {
+				lose(err)
+			}
+		})()
+		if err := sleep(held, reservation.Answer().Delay); err != nil {
 			return result, err
 		}
-		return fn(ctx, argument)
+		cost = 1
+		return fn(held, argument)
 	}
 }
 
-// timeToLive is the shortest of what the limiter holds; 0: it holds nothing.
-func timeToLive(limiter *weir.Limiter) (ttl time.Duration) {
-	for _, limit := range limiter.Limits() {
-		if limit.Algorithm() != weir.AlgorithmConcurrency {
-			continue
-		}
-		if own := time.Duration(limit.Period()) * time.Microsecond; ttl == 0 || own < ttl {
-			ttl = own
-		}
-	}
-	return ttl
+// needsReservation reports whether a grant is held while fn runs, or may wait before.
+func needsReservation(limit *weir.Limit) bool {
+	return limit.Algorithm() == weir.AlgorithmConcurrency || limit.Overdraft() > 0
 }
 
-// admit is the answer that grants, and the lease if the limiter holds one.
-func admit(ctx context.Context, limiter *weir.Limiter, key string, holds bool) (weir.Answer, *weir.Lease, error) {
-	if !holds {
-		answer, err := limiter.Allow(ctx, key)
-		if err == nil && !answer.Allowed {
-			err = &weir.RefusedError{Answer: answer}
-		}
-		return answer, nil, err
+func allow(ctx context.Context, limiter *weir.Limiter, key string) error {
+	answer, err := limiter.Allow(ctx, key)
+	if err == nil && !answer.Allowed {
+		err = &weir.RefusedError{Answer: answer}
 	}
-	held, err := limiter.Acquire(ctx, key)
-	if err != nil {
-		return weir.Answer{}, nil, err
-	}
-	return held.Answer(), held, nil
+	return err
 }
 
 func sleep(ctx context.Context, delay time.Duration) error {
@@ -92,6 +90,6 @@ func sleep(ctx context.Context, delay time.Duration) error {
 	case <-timer.C:
 		return nil
 	case <-ctx.Done():
-		return ctx.Err()
+		return context.Cause(ctx)
 	}
 }

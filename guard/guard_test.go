@@ -134,6 +134,49 @@ func TestALongCallKeepsItsLease(t *testing.T) {
 	})
 }
 
+// away is a store that stops answering once a lease was taken.
+type away struct{ weir.Store }
+
+func (a away) Decide(ctx context.Context, claims []weir.Claim, times int64, decisions []weir.Decision) (int64, error) {
+	if claims[0].Renew {
+		return 0, weir.ErrUnavailable
+	}
+	return a.Store.Decide(ctx, claims, times, decisions)
+}
+
+func TestACallWhoseLeaseIsLostIsCancelled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiter(t, away{memstore.New()}, weir.Concurrency{Limit: 1, TTL: 3 * time.Second})
+		start := time.Now()
+		inside := func(ctx context.Context, _ message) (int, error) {
+			<-ctx.Done()
+			return 0, context.Cause(ctx)
+		}
+		_, err := guard.Func(l, byPhone, inside)(t.Context(), message{})
+		if !errors.Is(err, weir.ErrLeaseGone) || time.Since(start) != 3*time.Second {
+			t.Errorf("%v after %v, want ErrLeaseGone after 3s", err, time.Since(start))
+		}
+	})
+}
+
+func TestACallerWhoLeavesBeforeItsTurnGivesItsUnitBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiter(t, memstore.New(), weir.LeakyQueue(1, time.Second, 1))
+		send := guard.Func(l, byPhone, deliver)
+		if _, err := send(t.Context(), message{}); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		if _, err := send(ctx, message{}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%v", err)
+		}
+		if _, err := send(t.Context(), message{}); err != nil {
+			t.Errorf("its place is still taken: %v", err)
+		}
+	})
+}
+
 func TestWhatIsBorrowedIsSlept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		send := guard.Func(limiter(t, memstore.New(), weir.LeakyQueue(1, time.Second, 9)), byPhone, deliver)

@@ -6,22 +6,24 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/pathform"
 	"github.com/weirproject/weir/rules"
 )
 
 // ByRules makes middleware that decides each request by the rules of a gate; those that are
 // swapped in apply to the next request.
 //
-// The path is brought to one form first ([WithPathForm]); that is what rules match and what
+// The path is brought to one form first, that of the rules or [WithPathForm]; that is what rules match and what
 // the handler gets, in a request of its own where it differs (RequestURI stays as it came).
 // A path that has no such form, a host that is none, and a cost that the request states
 // wrongly are answered 400. The route is r.Pattern: for rules that match by it the
 // middleware stands behind the mux. The method is what the request line says, whatever
-// X-HTTP-Method-Override may; GET and HEAD are two methods, and rules for one do not
-// concern the other.
+// X-HTTP-Method-Override may; rules for POST see post as well, and rules for GET see HEAD. See
+// [WithRegisteredMethods].
 //
 // The rule that refused says how: status, body, fields. A granted answer has one
 // RateLimit-Policy and RateLimit for all rules whose fields are draft, and one triple of
@@ -116,7 +118,7 @@ func (l *ruling) admit(w http.ResponseWriter, r *http.Request) passage {
 // form that they see.
 func (l *ruling) read(h *hearing, r *http.Request) (*http.Request, error) {
 	h.url = *r.URL
-	path, err := l.form.Apply(&h.url)
+	path, err := l.pathForm().Apply(&h.url)
 	if err != nil {
 		return nil, err
 	}
@@ -133,6 +135,9 @@ func (l *ruling) read(h *hearing, r *http.Request) (*http.Request, error) {
 	if err := h.attributes.check(); err != nil {
 		return nil, err
 	}
+	if l.registered && !isRegistered(r.Method) {
+		return nil, &weir.InputError{Field: "method", Given: r.Method, Allowed: "a registered method in capitals, such as GET or POST"}
+	}
 	client, _ := l.clients.Of(r)
 	h.request = rules.Request{Method: r.Method, Host: host, Path: path, Route: r.Pattern, Client: client, Attributes: &h.attributes}
 	if l.user != nil {
@@ -143,6 +148,13 @@ func (l *ruling) read(h *hearing, r *http.Request) (*http.Request, error) {
 	}
 	h.ask = gate.Once
 	return r, nil
+}
+
+func (l *ruling) pathForm() pathform.Form {
+	if l.form != nil {
+		return *l.form
+	}
+	return l.gate.Rules().PathForm()
 }
 
 // done lets go of the request. The verdict's keys are in a buffer of its own.
@@ -307,8 +319,20 @@ func (l *ruling) debt(v *gate.Verdict) *debt {
 		pay = nil
 	}
 	d := owed(l.gate, v.Receipt(), pay)
-	d.measured = measured
+	d.measured, d.lasting = measured, lasting(v)
 	return d
+}
+
+// lasting is how long the work goes on when the client has left, as long as a rule says that
+// holds until it is done: the longest time-to-live of theirs. 0: it is called off.
+func lasting(v *gate.Verdict) (ttl time.Duration) {
+	for i := range v.Len() {
+		c := v.At(i)
+		if c.Decided && c.Rule.HoldUntil() == rules.Done && c.Claim.Limit.Algorithm() == weir.AlgorithmConcurrency {
+			ttl = max(ttl, time.Duration(c.Claim.Limit.Period())*time.Microsecond)
+		}
+	}
+	return ttl
 }
 
 // inBytes is how a rule says that its cost is the length of the body.

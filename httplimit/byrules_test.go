@@ -207,6 +207,8 @@ func TestHosts(t *testing.T) {
 		{"GET / HTTP/1.1\r\nHost: [2001:db8::1]:80", "200 h"},
 		{"GET / HTTP/1.1\r\nHost: [2001:db8::1]", "429"},
 		{"GET / HTTP/1.0", "200"},
+		{"GET / HTTP/1.1\r\nHost:", "400"},
+		{"GET / HTTP/1.1\r\nHost: :80", "400"},
 		{"GET / HTTP/1.1\r\nHost: api.example.com:80:90", "400"},
 		{"GET / HTTP/1.1\r\nHost: api.example.com..", "400"},
 		{"GET / HTTP/1.1\r\nHost: api%2eexample.com", "400"},
@@ -248,18 +250,36 @@ func raw(t *testing.T, address, lines string) *http.Response {
 	return r
 }
 
-func TestTheMethodIsTheRequestLines(t *testing.T) {
-	const text = "  - {name: writes, match: {method: [POST, DELETE]}, limit: sliding_log 1/1m}"
+func TestMethodsAreMatchedWhateverTheirCase(t *testing.T) {
+	const text = "  - {name: writes, match: {method: [POST, DELETE]}, limit: sliding_log 1/1m}\n" +
+		"  - {name: reads, match: {method: GET, path: /search}, limit: sliding_log 1/1m}"
 	s := byRules(t, newClock().store(), text)(hello)
+	if got, head := ask(s, "GET", "/search").Code, ask(s, "HEAD", "/search").Code; got != 200 || head != 429 {
+		t.Errorf("GET %d, then HEAD %d: want 200 429", got, head)
+	}
 	for _, tt := range []struct {
 		method, override string
 		limited          bool
 	}{
-		{"POST", "", true}, {"POST", "GET", true}, {"GET", "POST", false}, {"post", "", false}, {"HEAD", "", false}, {"DELETE", "", true}, {"MADEUP", "", false},
+		{"POST", "", true}, {"POST", "GET", true}, {"GET", "POST", false}, {"post", "", true}, {"pOsT", "", true}, {"HEAD", "", false}, {"DELETE", "", true}, {"MADEUP", "", false},
 	} {
 		r := ask(s, tt.method, "/", header("X-HTTP-Method-Override", tt.override))
 		if got := r.Header().Get("RateLimit") != ""; got != tt.limited {
 			t.Errorf("%+v: limited: %v", tt, got)
+		}
+	}
+}
+
+func TestMethodsThatAreNotRegisteredAreRefused(t *testing.T) {
+	const text = "  - {name: all, limit: sliding_log 100/1m}"
+	s := byRules(t, newClock().store(), text, httplimit.WithRegisteredMethods())(hello)
+	for method, want := range map[string]int{"GET": 200, "PROPFIND": 200, "QUERY": 200, "get": 400, "Post": 400, "MADEUP": 400, "GET ": 400} {
+		r := httptest.NewRequest("GET", "/", nil)
+		r.Method = method
+		w := httptest.NewRecorder()
+		s.ServeHTTP(w, r)
+		if w.Code != want || want == 400 && !strings.Contains(w.Body.String(), "a registered method in capitals") {
+			t.Errorf("%q: %d %s, want %d", method, w.Code, w.Body, want)
 		}
 	}
 }
@@ -491,14 +511,14 @@ func TestALostLeaseIsTold(t *testing.T) {
 			})
 			store := &flaky{memstore.New(), answer}
 			handler := byRules(t, store, "  - {name: jobs, limit: concurrency 1 ttl 4s}", observe)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-				time.Sleep(3 * time.Second)
+				time.Sleep(3900 * time.Millisecond)
 			}))
 			r := ask(handler, "GET", "/")
 			synctest.Wait()
 			want := []string{"0 <nil>", fmt.Sprintf("%d %v", httplimit.Unrenewed, weir.ErrLeaseGone)}
 			if answer != nil {
 				again := fmt.Sprintf("%d %v", httplimit.Unrenewed, answer)
-				want = []string{"0 <nil>", again, again}
+				want = []string{"0 <nil>", again, again, again, again}
 			}
 			if r.Code != 200 || !slices.Equal(told, want) {
 				t.Errorf("%d, told %q, want %q", r.Code, told, want)
@@ -554,7 +574,7 @@ func TestOptionsForOthersAreErrors(t *testing.T) {
 	l := limiter(t, memstore.New(), weir.PerMinute(1))
 	for name, option := range map[string]httplimit.Option{
 		"WithClients": httplimit.WithClients(nil), "WithUser": httplimit.WithUser(nil), "WithService": httplimit.WithService(nil),
-		"WithDescriptors": httplimit.WithDescriptors(nil), "WithPathForm": httplimit.WithPathForm(pathform.Form{}),
+		"WithDescriptors": httplimit.WithDescriptors(nil), "WithPathForm": httplimit.WithPathForm(pathform.Form{}), "WithRegisteredMethods": httplimit.WithRegisteredMethods(),
 		"WithoutSettling": httplimit.WithoutSettling(),
 	} {
 		if _, err := httplimit.New(l, httplimit.PeerAddress, option); err == nil || !strings.Contains(err.Error(), name+" is for ByRules") {

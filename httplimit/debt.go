@@ -3,6 +3,7 @@ package httplimit
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -20,9 +21,9 @@ type passage struct {
 // A debt is what a request that was granted has still to do: keep what it holds while it
 // is served, give it back afterwards, and pay what it really cost.
 type debt struct {
-	ttl      time.Duration // of the shortest lease that is held; 0: none is
+	lasting  time.Duration // how long the handler goes on when the client has left; 0: it is called off
 	measured bool          // end wants to know what was written
-	renew    func(context.Context) error
+	keep     func(ctx context.Context, failed func(error)) (stop func())
 	end      func(ctx context.Context, s *served, tell func(Outcome, error))
 }
 
@@ -59,10 +60,16 @@ func (c *config) serveIndebted(w http.ResponseWriter, p passage, next http.Handl
 	tell := func(outcome Outcome, err error) { c.tell(r, Event{Outcome: outcome, Err: err}) }
 	s := &served{request: r, header: w.Header()}
 	defer func() { p.debt.end(context.WithoutCancel(r.Context()), s, tell) }()
-	if p.debt.ttl > 0 {
-		defer weir.KeepAlive(r.Context(), p.debt.ttl, p.debt.renew, func(err error) { tell(Unrenewed, err) })()
+	client := r.Context()
+	if p.debt.lasting > 0 {
+		lasting, end := outlive(client, p.debt.lasting)
+		defer end()
+		r, w = r.WithContext(lasting), &patient{ResponseWriter: w, client: client}
 	}
-	if !pause(r.Context(), p.delay) {
+	if p.debt.keep != nil { // something is held
+		defer p.debt.keep(r.Context(), func(err error) { tell(Unrenewed, err) })()
+	}
+	if !pause(client, p.delay) {
 		c.unavailable(w, r)
 		return
 	}
@@ -74,6 +81,43 @@ func (c *config) serveIndebted(w http.ResponseWriter, p passage, next http.Handl
 	next.ServeHTTP(w, r)
 	s.returned = true
 }
+
+// outlive is a context that goes on for some time when the client has left.
+func outlive(client context.Context, more time.Duration) (lasting context.Context, end func()) {
+	lasting, cancel := context.WithCancel(context.WithoutCancel(client))
+	stop := context.AfterFunc(client, func() {
+		timer := time.NewTimer(more)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+			cancel()
+		case <-lasting.Done():
+		}
+	})
+	return lasting, func() {
+		stop()
+		cancel()
+	}
+}
+
+// A patient response goes on when its client has left, so that the handler does: what cannot
+// be written any more is dropped.
+type patient struct {
+	http.ResponseWriter
+	client context.Context
+}
+
+// Write implements http.ResponseWriter.
+func (p *patient) Write(b []byte) (int, error) {
+	n, err := p.ResponseWriter.Write(b)
+	if err != nil && p.client.Err() != nil {
+		return len(b), nil
+	}
+	return n, err
+}
+
+// Unwrap is for http.ResponseController.
+func (p *patient) Unwrap() http.ResponseWriter { return p.ResponseWriter }
 
 // A costAfter is what a request has cost, see WithCostAfter.
 type costAfter func(r *http.Request, status int, header http.Header, bytes int64) int64
@@ -102,14 +146,19 @@ func (s *served) status() int {
 // owed is the debt of what a gate granted. actual says what a claim has cost; ok is false
 // where that stays as it is. nil leaves all.
 func owed(g *gate.Gate, receipt gate.Receipt, actual func(*gate.Charged, *served) (units int64, ok bool, err error)) *debt {
-	d := &debt{ttl: timeToLive(receipt), renew: func(ctx context.Context) error { return g.Renew(ctx, receipt) }}
+	d, ttl := new(debt), timeToLive(receipt)
+	if ttl > 0 {
+		d.keep = func(ctx context.Context, failed func(error)) func() {
+			return weir.KeepAlive(ctx, ttl, func(ctx context.Context) error { return g.Renew(ctx, receipt) }, failed)
+		}
+	}
 	d.end = func(ctx context.Context, s *served, tell func(Outcome, error)) {
 		if s.ran && actual != nil {
 			if err := settle(ctx, g, receipt, s, actual); err != nil {
 				tell(Unsettled, err)
 			}
 		}
-		if d.ttl > 0 {
+		if ttl > 0 {
 			if err := g.Release(ctx, receipt); err != nil {
 				tell(Unreleased, err)
 			}
@@ -122,6 +171,9 @@ func settle(ctx context.Context, g *gate.Gate, receipt gate.Receipt, s *served, 
 	var unknown error
 	err := g.Settle(ctx, receipt, func(c *gate.Charged) (int64, bool) {
 		units, ok, err := actual(c, s)
+		if err != nil && c.Rule != nil {
+			err = fmt.Errorf("rule %s: %w", c.Rule.Name(), err)
+		}
 		if err != nil && (unknown == nil || unknown.Error() != err.Error()) { // of several claims once
 			unknown = errors.Join(unknown, err)
 		}

@@ -81,7 +81,7 @@ func (j *byLimiter) reserve(r *http.Request, key string, cost int64, v *verdict)
 		return err
 	}
 	v.answer = reservation.Answer()
-	v.debt = &debt{ttl: j.ttl, measured: j.after != nil, renew: reservation.Renew,
+	v.debt = &debt{measured: j.after != nil, keep: reservation.KeepAlive,
 		end: func(ctx context.Context, s *served, tell func(Outcome, error)) {
 			j.settle(ctx, reservation, s, cost, tell)
 		}}

@@ -31,7 +31,8 @@ type config struct {
 	after     costAfter
 
 	// For rules.
-	form       pathform.Form
+	form       *pathform.Form // nil: that of the rules
+	registered bool           // methods that are not are refused
 	clients    *clientaddr.Extractor
 	user       func(*http.Request) string
 	service    func(*http.Request) string
@@ -147,10 +148,16 @@ func WithClients(e *clientaddr.Extractor) Option {
 	return option(forRules, "WithClients", func(c *config) { c.clients = e })
 }
 
-// WithPathForm sets which form paths are given, instead of the strict one, before they are
-// matched and handed on.
+// WithPathForm sets which form paths are given before they are matched and handed on, instead of
+// that of the rules (path_form), which their patterns have.
 func WithPathForm(f pathform.Form) Option {
-	return option(forRules, "WithPathForm", func(c *config) { c.form = f })
+	return option(forRules, "WithPathForm", func(c *config) { c.form = &f })
+}
+
+// WithRegisteredMethods answers 400 to methods that IANA has not registered, or that are not in
+// capitals: for gateways, whose upstreams may take post for POST, or do what no rule speaks of.
+func WithRegisteredMethods() Option {
+	return option(forRules, "WithRegisteredMethods", func(c *config) { c.registered = true })
 }
 
 // WithUser says who was authenticated, for rules that are counted by user; "" is nobody.

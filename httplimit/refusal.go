@@ -49,9 +49,9 @@ func Problem(_ *http.Request, refusal *Refusal) (contentType string, body []byte
 		Status   int      `json:"status"`
 		Detail   string   `json:"detail"`
 		Violated []string `json:"violated-policies,omitempty"`
-	}{"about:blank", http.StatusText(refusal.Status), refusal.Status, refusal.Message, refusal.Violated}
+	}{"about:blank", titleOf(refusal.Language, refusal.Status), refusal.Status, refusal.Message, refusal.Violated}
 	if refusal.Exceeded {
-		problem.Type, problem.Title = quotaExceeded, "Request cannot be satisfied as assigned quota has been exceeded"
+		problem.Type, problem.Title = quotaExceeded, titleExceeded(refusal.Language)
 	}
 	return "application/problem+json", line(problem)
 }

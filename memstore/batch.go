@@ -9,11 +9,21 @@ import (
 // DecideBatch implements weir.Batcher. Requests are decided one after the other, each at
 // an instant of its own.
 func (s *Store) DecideBatch(ctx context.Context, requests []weir.Request) {
+	refused := false // what the requests that follow come after
 	for i := range requests {
-		if r := &requests[i]; r.Decisions == nil || r.Times <= 1 {
+		r := &requests[i]
+		switch {
+		case r.Follows && refused:
+			if r.Granted, r.Err = 0, r.Check(); r.Err == nil {
+				r.Err = weir.ErrNotAsked
+			}
+		case r.Decisions == nil || r.Times <= 1:
 			r.Granted, r.Err = s.Decide(ctx, r.Claims, r.Times, r.Decisions)
-		} else {
+		default:
 			r.Granted, r.Err = s.decideEach(r)
+		}
+		if !r.Follows {
+			refused = r.Err == nil && r.Granted == 0
 		}
 	}
 }
@@ -50,7 +60,9 @@ func (t *transaction) takeEach(times int64, decisions []weir.Decision) (granted 
 	n := len(t.claims)
 	granted = t.fit(times)
 	for range granted {
-		t.charge(1)
+		if err := t.charge(1); err != nil {
+			return granted, told, err
+		}
 		t.decide(decisions[told:][:n])
 		told += n
 	}

@@ -11,8 +11,8 @@ func LoadLines(s *Store, text string) error {
 			return err
 		}
 	}
-	for _, n := range r.nodes {
-		s.adopt(n)
+	for i := range r.keys {
+		s.adopt(&r.keys[i])
 	}
 	return nil
 }

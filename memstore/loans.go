@@ -1,15 +1,8 @@
 package memstore
 
 import (
-	"fmt"
 	"sync"
-
-	"github.com/weirproject/weir"
 )
-
-// ErrFull is returned (wrapped) where a new key of a concurrency limit finds no room: a lease on a key that others share
-// could not be found again. Nothing was charged. It is a [weir.ErrUnavailable], so a rule's on_store_error decides.
-var ErrFull = fmt.Errorf("%w: memstore is full of keys in use and nothing was charged; raise WithMaxKeys", weir.ErrUnavailable)
 
 // maxLoans bounds the grants on overflow keys that are remembered.
 const maxLoans = 4096

@@ -1,8 +1,9 @@
 // Package memstore is the embedded store: limits decided in this process's memory.
 //
-// It keeps a fixed number of keys at most (a million unless said otherwise), needs no
-// goroutine, and allocates nothing for a key that it knows. Refusals of token buckets and
-// windows take no lock at all; other refusals take a read lock of their key.
+// It keeps a fixed number of keys and bytes at most (a million and 1 GiB unless said otherwise),
+// needs no goroutine, and allocates nothing for a key that it knows. Refusals of token buckets
+// and windows take no lock at all; other refusals take a lock of their key. Keys are held
+// as keyed hashes of 95 bits: a long key costs no more than a short one.
 //
 // A store that is full first drops keys that are indistinguishable from keys never used.
 // If there are none, a newcomer shares one overflow key with all other newcomers of its
@@ -14,8 +15,6 @@ package memstore
 
 import (
 	"context"
-	"hash/maphash"
-	"math/bits"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,24 +28,30 @@ const (
 
 	// DefaultMaxKeys is the ceiling of keys of a store without WithMaxKeys.
 	DefaultMaxKeys = 1_000_000
+
+	// DefaultMaxBytes is the ceiling of bytes of a store without WithMaxBytes.
+	DefaultMaxBytes = 1 << 30
 )
 
 // Store is a weir.Store in memory. Make one with New.
 //
 // Its methods never wait, so they ignore their context.
 type Store struct {
-	seed    maphash.Seed
-	clock   func() weir.Instant // nil: the process's monotonic clock
-	start   time.Time
-	epoch   int64 // µs since 1970 at start
-	maxKeys int64
-	empty   *large // read as the state of a key never used; nobody writes it
+	keyer    keyer
+	clock    func() weir.Instant // nil: the process's monotonic clock
+	start    time.Time
+	epoch    int64 // µs since 1970 at start
+	maxKeys  int64
+	maxBytes int64
+	apart    bool   // newcomers to a full store share no key
+	empty    *large // read as the state of a key never used; nobody writes it
 
 	closed   atomic.Bool
 	keys     atomic.Int64 // claimed places, of which some nodes are just being made
 	overflow atomic.Int64
 	dropped  atomic.Int64
 	examined atomic.Int64 // keys looked at in search of room, for tests
+	large    atomic.Int64 // bytes of large states
 	loans    loans
 	shards   [shards]shard
 }
@@ -56,6 +61,7 @@ type shard struct {
 	mu       sync.Mutex
 	soonest  soonest      // under mu; what expires first, known once the store was full
 	earliest atomic.Int64 // when the first key may be dropped; the lowest number: not known
+	owners   [8]*owner    // under mu; of the limits seen last
 	_        [64]byte     // its own cache line
 }
 
@@ -68,16 +74,29 @@ func WithClock(now func() weir.Instant) Option {
 	return func(s *Store) { s.clock = now }
 }
 
-// WithMaxKeys sets the ceiling of keys, 1 or more; a smaller number reads as 1. A key
-// costs about 80 bytes and its own length, with a token bucket or a window.
+// WithMaxKeys sets the ceiling of keys, 1 or more; a smaller number reads as 1. A key of
+// a token bucket or a window costs up to 63 bytes, whatever its length.
 func WithMaxKeys(n int) Option {
 	return func(s *Store) { s.maxKeys = int64(max(1, n)) }
 }
 
+// WithMaxBytes sets the ceiling of memory, which counts what grows beyond a key's fixed size as
+// well: a sliding log's 16 bytes a grant, a sliding counter's slices, leases. At the ceiling there
+// is no room for new keys, as with WithMaxKeys, and what would make a known key's log or leases
+// grow gets [ErrFull].
+func WithMaxBytes(n int64) Option {
+	return func(s *Store) { s.maxBytes = n }
+}
+
+// WithoutOverflow has a full store return [ErrFull] to newcomers of any limit, instead of one overflow key that they
+// share, and describe keys that it does not hold as never used: for programs that choose themselves what a newcomer
+// to a full store gets, such as package layers/ceiling, which lets it pass.
+func WithoutOverflow() Option { return func(s *Store) { s.apart = true } }
+
 // New makes an empty store.
 func New(options ...Option) *Store {
 	now := time.Now()
-	s := &Store{seed: maphash.MakeSeed(), start: now, epoch: now.UnixMicro(), maxKeys: DefaultMaxKeys, empty: new(large)}
+	s := &Store{keyer: newKeyer(), start: now, epoch: now.UnixMicro(), maxKeys: DefaultMaxKeys, maxBytes: DefaultMaxBytes, empty: new(large)}
 	for _, option := range options {
 		option(s)
 	}
@@ -93,11 +112,12 @@ type Stats struct {
 	Keys     int64 // keys held, among them expired ones that nothing made room for yet
 	Overflow int64 // decisions that were made on a shared overflow key
 	Dropped  int64 // keys that were dropped to make room
+	Bytes    int64 // about the memory of the keys and their states
 }
 
 // Stats counts.
 func (s *Store) Stats() Stats {
-	return Stats{Keys: s.keys.Load(), Overflow: s.overflow.Load(), Dropped: s.dropped.Load()}
+	return Stats{Keys: s.keys.Load(), Overflow: s.overflow.Load(), Dropped: s.dropped.Load(), Bytes: s.bytes()}
 }
 
 // now is the store's clock. time.Since reads one clock where time.Now reads two.
@@ -108,13 +128,23 @@ func (s *Store) now() int64 {
 	return s.epoch + time.Since(s.start).Microseconds()
 }
 
-// hash mixes the limit's hash in, so that a constant key under many limits spreads too.
-func (s *Store) hash(key string, limit *weir.Limit) uint64 {
-	hi, lo := bits.Mul64(maphash.String(s.seed, key)^limit.Hash(), 0x9e3779b97f4a7c15)
-	return hi ^ lo
+// id is what the table knows a key under a limit by. The limit's hash is mixed in so that a constant key under many
+// limits spreads too.
+func (s *Store) id(key string, limit *weir.Limit) id {
+	a, b := s.keyer.sum(key)
+	return makeID(a, b, limit)
 }
 
-func (s *Store) nodeHash(n *node) uint64 { return s.hash(n.key(), n.limit.Load()) }
+func makeID(a, b uint64, limit *weir.Limit) id {
+	return id{a ^ limit.Hash(), uint32(b) &^ sharedTag}
+}
+
+// overflowID is that of the key that newcomers of a limit share.
+func (s *Store) overflowID(limit *weir.Limit) id {
+	key := s.id("", limit)
+	key.tag |= sharedTag
+	return key
+}
 
 func (s *Store) shard(hash uint64) *shard { return &s.shards[hash>>(64-shardBits)] }
 
@@ -124,12 +154,18 @@ func (s *Store) Decide(_ context.Context, claims []weir.Claim, times int64, deci
 		return 0, err
 	}
 	if len(claims) == 1 && times == 1 {
-		granted, remaining, retry, reset, at, ok := s.Shortcut(claims[0].Key, claims[0].Limit, claims[0].Cost)
+		granted, remaining, retry, reset, delay, at, ok := s.take(claims[0].Key, claims[0].Limit, claims[0].Cost)
 		if ok {
 			if decisions != nil {
-				decisions[0] = weir.Decision{Remaining: remaining, RetryAfter: retry, ResetAfter: reset, At: at}
+				d := &decisions[0]
+				d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay, d.At = remaining, retry, reset, delay, at
 			}
 			return one(granted), nil
+		}
+	}
+	if len(claims) > 1 && len(claims) <= maxTogether && times == 1 && decisions != nil {
+		if granted, ok := s.decideTogether(claims, decisions); ok {
+			return granted, nil
 		}
 	}
 	var t transaction
@@ -143,7 +179,9 @@ func (s *Store) Decide(_ context.Context, claims []weir.Claim, times int64, deci
 	}
 	granted := t.fit(times)
 	if granted > 0 {
-		t.charge(granted)
+		if err := t.charge(granted); err != nil {
+			return 0, err
+		}
 	}
 	t.decide(decisions)
 	return granted, nil
@@ -174,7 +212,9 @@ func (s *Store) Charge(_ context.Context, claims []weir.Claim, decisions []weir.
 	if err := t.lock(); err != nil {
 		return err
 	}
-	t.charge(1)
+	if err := t.charge(1); err != nil {
+		return err
+	}
 	t.decide(decisions)
 	return nil
 }
@@ -202,12 +242,12 @@ func (s *Store) Reset(_ context.Context, claims []weir.Claim) error {
 		return err
 	}
 	for i := range claims {
-		hash := s.hash(claims[i].Key, claims[i].Limit)
-		sh := s.shard(hash)
+		key := s.id(claims[i].Key, claims[i].Limit)
+		sh := s.shard(key.hash)
 		sh.mu.Lock()
-		if n := sh.table.Load().find(hash, claims[i].Key, claims[i].Limit); n != nil {
-			n.lock()
-			s.drop(sh, n)
+		if e := sh.table.Load().find(key, claims[i].Limit); e != nil {
+			e.lock()
+			s.drop(sh, e)
 		}
 		sh.mu.Unlock()
 	}
@@ -225,29 +265,39 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// drop takes a locked node out of the table and leaves it locked for ever. The caller
-// holds the shard's mutex.
-func (s *Store) drop(sh *shard, n *node) {
-	n.word.Store(dead)
-	sh.table.Load().remove(s.nodeHash(n), n)
-	if !n.shared() {
+// drop takes a locked entry out of the table. The caller holds the shard's mutex.
+func (s *Store) drop(sh *shard, e *entry) {
+	e.word.Store(dead)
+	sh.table.Load().live--
+	if !e.shared() {
 		s.keys.Add(-1)
 	}
+	if big := e.owner.Load().large; big != nil {
+		s.large.Add(-big.bytes)
+		big.mu.Unlock()
+	}
 }
 
-// put adds a node to a shard whose mutex the caller holds.
-func (s *Store) put(sh *shard, hash uint64, n *node) {
-	if t := sh.table.Load(); t.full() {
-		s.resize(sh, t.grown())
+// insert adds an entry of a key never used, locked, to a shard that has room reserved.
+func (s *Store) insert(sh *shard, key id, limit *weir.Limit) *entry {
+	own := sh.owner(limit)
+	if isLarge(limit) {
+		own = &owner{limit, new(large)}
+		own.large.mu.Lock()
+		s.measure(own)
+		return sh.table.Load().put(key, own, 0, 0)
 	}
-	sh.table.Load().put(hash, n)
+	if part := form(limit, state{}); part != 0 {
+		return sh.table.Load().put(key, own, never|locked, part)
+	}
+	return sh.table.Load().put(key, own, locked, 0)
 }
 
-// resize gives a shard a new table of the same nodes; readers go on in the old one.
-func (s *Store) resize(sh *shard, groups int) {
-	resized := newTable(groups)
-	for n := range sh.table.Load().all {
-		resized.put(s.nodeHash(n), n)
+// owner is one of small states of the limit.
+func (sh *shard) owner(limit *weir.Limit) *owner {
+	recent := &sh.owners[limit.Hash()%uint64(len(sh.owners))]
+	if *recent == nil || (*recent).limit != limit {
+		*recent = &owner{limit: limit}
 	}
-	sh.table.Store(resized)
+	return *recent
 }

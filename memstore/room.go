@@ -12,7 +12,7 @@ const unknown = math.MinInt64
 
 // room claims a place for one more key, dropping one that expired if the store is full.
 func (s *Store) room(now int64) bool {
-	for s.keys.Add(1) > s.maxKeys {
+	for s.keys.Add(1) > s.maxKeys || s.bytes() > s.maxBytes {
 		s.keys.Add(-1)
 		if !s.dropExpired(now) {
 			return false
@@ -42,18 +42,19 @@ func (s *Store) dropFrom(sh *shard, now int64) bool {
 	for len(sh.soonest) > 0 && sh.soonest[0].at <= now {
 		next := &sh.soonest[0]
 		s.examined.Add(1)
-		if next.node.word.Load() == dead {
+		e := next.entry
+		if e.word.Load() == dead {
 			heap.Pop(&sh.soonest)
 			continue
 		}
-		next.node.lock()
-		if expires := next.node.expires(now); expires > now { // used since
-			next.node.unlock()
+		e.lock()
+		if expires := e.expires(now); expires > now { // used since
+			e.unlock()
 			next.at = expires
 			heap.Fix(&sh.soonest, 0)
 			continue
 		}
-		s.drop(sh, next.node)
+		s.drop(sh, e)
 		heap.Pop(&sh.soonest)
 		s.dropped.Add(1)
 		return true
@@ -64,11 +65,11 @@ func (s *Store) dropFrom(sh *shard, now int64) bool {
 // look learns when each key of the shard expires, and says how many keys there are.
 func (sh *shard) look(now int64) int {
 	sh.soonest = sh.soonest[:0]
-	for n := range sh.table.Load().all {
-		if !n.shared() {
-			n.lock()
-			sh.soonest = append(sh.soonest, expiry{n.expires(now), n})
-			n.unlock()
+	for e := range sh.table.Load().all {
+		if !e.shared() {
+			e.lock()
+			sh.soonest = append(sh.soonest, expiry{e.expires(now), e})
+			e.unlock()
 		}
 	}
 	heap.Init(&sh.soonest)
@@ -87,22 +88,27 @@ func (sh *shard) settle() {
 // entered tells a shard that keeps expiries of a key that may expire from now on: a new one, or one that was refunded.
 // When that is is looked up when its turn comes. An older entry of the key stays, and those of keys that were dropped:
 // where they are more than the keys there are, the heap is made anew.
-func (sh *shard) entered(n *node, now int64) {
-	if sh.earliest.Load() == unknown || n.shared() {
+func (sh *shard) entered(e *entry, now int64) {
+	if sh.earliest.Load() == unknown || e.shared() {
 		return
 	}
-	heap.Push(&sh.soonest, expiry{now, n})
+	heap.Push(&sh.soonest, expiry{now, e})
 	if len(sh.soonest) > 2*sh.table.Load().live+16 {
-		sh.earliest.Store(unknown)
-		sh.soonest = nil
+		sh.forget()
 		return
 	}
 	sh.settle()
 }
 
+// forget drops what is known of expiries, until a newcomer next looks for room.
+func (sh *shard) forget() {
+	sh.soonest = nil
+	sh.earliest.Store(unknown)
+}
+
 // full reports whether a new key would find no room, without taking a lock.
 func (s *Store) full(now int64) bool {
-	if s.keys.Load() < s.maxKeys {
+	if s.keys.Load() < s.maxKeys && s.bytes() < s.maxBytes {
 		return false
 	}
 	for i := range s.shards {
@@ -120,36 +126,35 @@ func (s *Store) Sweep() int {
 	for i := range s.shards {
 		sh := &s.shards[i]
 		sh.mu.Lock()
-		for n := range sh.table.Load().all {
-			n.lock()
-			if n.expires(now) <= now {
-				s.drop(sh, n)
+		for e := range sh.table.Load().all {
+			e.lock()
+			if e.expires(now) <= now {
+				s.drop(sh, e)
 				swept++
 				continue
 			}
-			n.unlock()
+			e.unlock()
 		}
 		if swept > 0 {
-			s.resize(sh, sh.table.Load().shrunk())
+			s.resize(sh, roomy(sh.table.Load().live))
 		}
-		sh.soonest = nil
-		sh.earliest.Store(unknown)
+		sh.forget()
 		sh.mu.Unlock()
 	}
 	return swept
 }
 
-// expires is when the state of a locked node will be as if never used. Numbers that
-// change later may move that; it is asked again before the node is dropped.
-func (n *node) expires(now int64) int64 {
-	claim := weir.Claim{Limit: n.limit.Load()}
-	return now + decision(&claim, n.state(), now).ResetAfter.Microseconds()
+// expires is when the state of a locked entry will be as if never used. Numbers that
+// change later may move that; it is looked up again before the entry is dropped.
+func (e *entry) expires(now int64) int64 {
+	claim := weir.Claim{Limit: e.owner.Load().limit}
+	return now + decision(&claim, e.read(), now).ResetAfter.Microseconds()
 }
 
 // expiry is when a key may be dropped; it may be used again before.
 type expiry struct {
-	at   int64
-	node *node
+	at    int64
+	entry *entry
 }
 
 // soonest is a heap of expiries.

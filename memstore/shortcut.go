@@ -4,32 +4,176 @@ import (
 	"time"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/algorithm"
 	"github.com/weirproject/weir/internal/algorithm/bucket"
+	"github.com/weirproject/weir/internal/algorithm/window"
 )
 
-// Shortcut implements weir.Shortcut for the most usual request: of a known key, on a
-// bucket whose state is one word. It takes one look-up, and for a grant one
-// compare-and-swap.
+// Shortcut implements weir.Shortcut.
 func (s *Store) Shortcut(key string, l *weir.Limit, cost int64) (granted bool, remaining int64, retryAfter, resetAfter time.Duration, at weir.Instant, ok bool) {
-	if !bucket.Short(l) || cost < 0 || cost > weir.MaxUnits || key == "" {
+	if l == nil || l.Overdraft() > 0 {
 		return
 	}
-	now := s.now() // before the node is touched: others wait for its cache line
-	hash := s.hash(key, l)
-	n := s.shard(hash).table.Load().find(hash, key, l)
-	if n == nil {
+	granted, remaining, retryAfter, resetAfter, delay, at, ok := s.take(key, l, cost)
+	// Without an overdraft only a refusal has a delay, and that changed nothing.
+	return granted, remaining, retryAfter, resetAfter, at, ok && delay == 0
+}
+
+// DecideKey is Decide of one request of a key under one to four limits, as far as they are known and unchanged: see
+// Shortcut. It returns the worst limit and what it says.
+func (s *Store) DecideKey(key string, limits []*weir.Limit, cost int64) (worst int, granted bool, remaining int64, retryAfter, resetAfter, delay time.Duration, at weir.Instant, ok bool) {
+	if len(limits) == 1 {
+		granted, remaining, retryAfter, resetAfter, delay, at, ok = s.take(key, limits[0], cost)
+		return 0, granted, remaining, retryAfter, resetAfter, delay, at, ok
+	}
+	if len(limits) > maxTogether || key == "" || uint64(cost) > weir.MaxUnits {
 		return
 	}
+	var claims [maxTogether]weir.Claim
+	var decisions [maxTogether]weir.Decision
+	for i, limit := range limits {
+		claims[i].Key, claims[i].Limit, claims[i].Cost = key, limit, cost
+	}
+	count, ok := s.decideTogether(claims[:len(limits)], decisions[:len(limits)])
+	for i := range limits {
+		delay = max(delay, decisions[i].Delay)
+		if weir.Worse(&decisions[i], &decisions[worst]) {
+			worst = i
+		}
+	}
+	d := &decisions[worst]
+	return worst, count > 0, d.Remaining, d.RetryAfter, d.ResetAfter, delay, d.At, ok
+}
+
+// take is a request to a known key under the numbers that wrote its state: one look-up, and then the entry's own word
+// or mutex. ok is false, and nothing was done, where a transaction must decide: for a lease, say.
+func (s *Store) take(key string, l *weir.Limit, cost int64) (granted bool, remaining int64, retryAfter, resetAfter, delay time.Duration, at weir.Instant, ok bool) {
+	if key == "" || uint64(cost) > weir.MaxUnits {
+		return
+	}
+	now := s.now() // before the entry is touched: others wait for its cache line
+	id := s.id(key, l)
+	e := s.shard(id.hash).table.Load().find(id, l)
+	if e == nil {
+		return
+	}
+	if part := e.part.Load(); part < 0 {
+		if !bucket.Short(l) || -part != l.Interval().Den {
+			return
+		}
+		granted, remaining, retryAfter, resetAfter, delay, ok = s.takeNarrow(e, l, cost, now)
+		return granted, remaining, retryAfter, resetAfter, delay, weir.Instant(now), ok
+	}
+	own := e.owner.Load()
+	if own.limit != l || l.Algorithm() == weir.AlgorithmConcurrency {
+		return
+	}
+	var d weir.Decision
+	if own.large != nil {
+		granted, ok = s.takeLarge(e, own, cost, now, &d)
+	} else {
+		granted, ok = takeWide(e, own, cost, now, &d)
+	}
+	return granted, d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay, d.At, ok
+}
+
+// takeNarrow is a request to a bucket of one word: a grant is one compare-and-swap.
+func (s *Store) takeNarrow(e *entry, l *weir.Limit, cost, now int64) (granted bool, remaining int64, retryAfter, resetAfter, delay time.Duration, ok bool) {
 	for {
-		word := n.word.Load()
-		// A part would be left by other numbers, which change the limit of the node first.
-		if word&locked != 0 || n.part.Load() != 0 || n.limit.Load() != l {
+		word := e.word.Load()
+		if word&locked != 0 {
+			return
+		}
+		before := unpack(word)
+		var after bucket.State
+		after, remaining, retryAfter, resetAfter, delay, granted, ok = bucket.Take(l, bucket.State{At: before.a, Part: before.b}, cost, now)
+		if !ok || !granted || cost == 0 {
+			return granted, remaining, retryAfter, resetAfter, delay, ok
+		}
+		next := state{a: after.At, b: after.Part}
+		if form(l, next) == 0 {
 			return false, 0, 0, 0, 0, false
 		}
-		var after int64
-		after, remaining, retryAfter, resetAfter, granted, ok = bucket.Take(l, word>>1, cost, now)
-		if after == word>>1 || n.word.CompareAndSwap(word, after<<1) {
-			return granted, remaining, retryAfter, resetAfter, weir.Instant(now), ok
+		if e.word.CompareAndSwap(word, pack(next)) {
+			return granted, remaining, retryAfter, resetAfter, delay, true
 		}
 	}
+}
+
+// takeWide is a request to a state of two numbers, of which a refusal takes no lock.
+func takeWide(e *entry, own *owner, cost, now int64, d *weir.Decision) (granted, ok bool) {
+	seq, word, part := e.seq.Load(), e.word.Load(), e.part.Load()
+	if word&locked != 0 {
+		return false, false
+	}
+	after, granted := try(own.limit, state{a: word >> 1, b: part}, cost, now, d)
+	if !granted || cost == 0 {
+		return granted, e.seq.Load() == seq && e.part.Load() == part && e.word.Load() == word && e.owner.Load() == own
+	}
+	if !e.word.CompareAndSwap(word, word|locked) {
+		return false, false
+	}
+	if e.seq.Load() != seq || e.part.Load() != part || e.owner.Load() != own { // it changed in between, and back
+		e.word.Store(word)
+		return false, false
+	}
+	e.part.Store(after.b)
+	e.word.Store(after.a << 1)
+	return true, true
+}
+
+// try is a request to a small state that the limit's own numbers wrote: what it leaves if it is granted, and its Decision.
+func try(l *weir.Limit, before state, cost, now int64, d *weir.Decision) (after state, granted bool) {
+	switch {
+	case l.Algorithm() != weir.AlgorithmTokenBucket:
+		var w window.State
+		w, d.Remaining, d.RetryAfter, d.ResetAfter, granted = window.Take(l, before.window(), cost, now)
+		d.Delay, d.At = 0, weir.Instant(now)
+		return state{a: w.Start, b: w.Count}, granted
+	case l.Step():
+		var b bucket.State
+		b, d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay, granted = bucket.TakeStep(l, bucket.State{At: before.a, Part: before.b}, cost, now)
+		d.At = weir.Instant(now)
+		return state{a: b.At, b: b.Part}, granted
+	case bucket.Short(l):
+		b, remaining, retryAfter, resetAfter, delay, granted, ok := bucket.Take(l, bucket.State{At: before.a, Part: before.b}, cost, now)
+		if ok {
+			d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay, d.At = remaining, retryAfter, resetAfter, delay, weir.Instant(now)
+			return state{a: b.At, b: b.Part}, granted
+		}
+	}
+	claim := weir.Claim{Limit: l, Cost: cost}
+	after = before
+	if granted = fit(&claim, before, 1, now) > 0; granted && cost > 0 {
+		after = charge(&claim, before, cost, now)
+	}
+	decide(&claim, after, now, d)
+	return after, granted
+}
+
+// takeLarge is a request to a large state, under its mutex.
+func (s *Store) takeLarge(e *entry, own *owner, cost, now int64, d *weir.Decision) (granted, ok bool) {
+	big := own.large
+	big.mu.Lock()
+	if ok = e.word.Load() == 0 && e.owner.Load() == own && s.spare(own.limit, state{large: big}, now); ok {
+		if granted = big.take(own.limit, cost, now, d, true); granted {
+			s.measure(own)
+		}
+	}
+	big.mu.Unlock()
+	return granted, ok
+}
+
+// take is a request to a log or counter; without charge nothing is written.
+func (b *large) take(l *weir.Limit, cost, now int64, d *weir.Decision, charge bool) (granted bool) {
+	if l.Algorithm() == weir.AlgorithmSlidingLog {
+		return b.log.Take(l, cost, now, charge, d)
+	}
+	available := b.counter.Available(l, now)
+	if granted = algorithm.Fit(available, cost, 1) > 0; granted && charge {
+		b.counter.Charge(l, cost, now)
+		available -= cost
+	}
+	b.counter.Describe(l, available, cost, now, d)
+	return granted
 }

@@ -22,12 +22,13 @@ import (
 // keys, and a foot with the SHA-256 of all that stands before it.
 const (
 	snapshotFormat  = "weir memstore snapshot"
-	snapshotVersion = 1
+	snapshotVersion = 2
 )
 
 type head struct {
 	Format  string `json:"format"`
 	Version int    `json:"version"`
+	Keyer   keyer  `json:"keyer"` // with which keys are hashed
 }
 
 type foot struct {
@@ -40,7 +41,8 @@ type line struct {
 	Name  string   `json:"name,omitempty"`
 	Spec  string   `json:"spec,omitempty"`
 	Limit int      `json:"limit,omitempty"`
-	Key   []byte   `json:"key,omitempty"` // bytes, not text: in base64
+	Hash  uint64   `json:"hash,omitempty"` // of the key
+	Tag   uint32   `json:"tag,omitempty"`
 	State []int64  `json:"state,omitempty"`
 	IDs   [][]byte `json:"ids,omitempty"`
 }
@@ -58,7 +60,7 @@ func (s *Store) Save(path string) (err error) {
 			err = errors.Join(fmt.Errorf("memstore: save: %w", err), file.Close(), os.Remove(file.Name()))
 		}
 	}()
-	if err := s.write(file); err != nil {
+	if err := s.writeAll(file); err != nil {
 		return err
 	}
 	if err := file.Sync(); err != nil {
@@ -70,9 +72,9 @@ func (s *Store) Save(path string) (err error) {
 	return os.Rename(file.Name(), path)
 }
 
-func (s *Store) write(file io.Writer) error {
+func (s *Store) writeAll(file io.Writer) error {
 	out := &snapshotWriter{out: bufio.NewWriterSize(file, 1<<20), hash: sha256.New().(hasher), limits: make(map[*weir.Limit]int)}
-	out.line(head{snapshotFormat, snapshotVersion})
+	out.line(head{snapshotFormat, snapshotVersion, s.keyer})
 	now := s.now()
 	for i := range s.shards {
 		s.saveShard(&s.shards[i], out, now)
@@ -88,12 +90,12 @@ func (s *Store) write(file io.Writer) error {
 func (s *Store) saveShard(sh *shard, out *snapshotWriter, now int64) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	for n := range sh.table.Load().all {
-		n.lock()
-		if n.expires(now) > now {
-			out.node(n)
+	for e := range sh.table.Load().all {
+		e.lock()
+		if e.expires(now) > now {
+			out.entry(e, e.read())
 		}
-		n.unlock()
+		e.unlock()
 	}
 }
 
@@ -121,17 +123,17 @@ func (w *snapshotWriter) line(v any) {
 	_, w.err = w.out.Write(text)
 }
 
-func (w *snapshotWriter) node(n *node) {
-	limit := n.limit.Load()
+func (w *snapshotWriter) entry(e *entry, st state) {
+	limit := e.owner.Load().limit
 	number, known := w.limits[limit]
 	if !known {
 		number = len(w.limits) + 1
 		w.limits[limit] = number
 		w.line(line{Name: limit.Name(), Spec: limit.String()})
 	}
-	entry := line{Limit: number, Key: []byte(n.key())}
-	entry.State, entry.IDs = numbers(limit, n.state())
-	w.line(entry)
+	one := line{Limit: number, Hash: e.hash, Tag: e.tag}
+	one.State, one.IDs = numbers(limit, st)
+	w.line(one)
 	w.keys++
 }
 
@@ -166,14 +168,14 @@ func (s *Store) Load(path string) error {
 	if s.keys.Load() != 0 {
 		return errors.New("memstore: load: the store is in use; load into a new one")
 	}
-	if err := s.read(text); err != nil {
+	if err := s.readAll(text); err != nil {
 		return fmt.Errorf("memstore: load %s: %w", path, err)
 	}
 	return nil
 }
 
-func (s *Store) read(text []byte) error {
-	body, err := checked(text)
+func (s *Store) readAll(text []byte) error {
+	body, keyer, err := checked(text)
 	if err != nil {
 		return err
 	}
@@ -185,56 +187,71 @@ func (s *Store) read(text []byte) error {
 			return fmt.Errorf("line %d: %w", number, err)
 		}
 	}
-	if int64(len(r.nodes)) > s.maxKeys {
-		return fmt.Errorf("it holds %d keys, the store has room for %d; raise WithMaxKeys", len(r.nodes), s.maxKeys)
+	if int64(len(r.keys)) > s.maxKeys {
+		return fmt.Errorf("it holds %d keys, the store has room for %d; raise WithMaxKeys", len(r.keys), s.maxKeys)
 	}
-	for _, n := range r.nodes {
-		s.adopt(n)
+	s.keyer = keyer
+	for i := range r.keys {
+		s.adopt(&r.keys[i])
 	}
 	return nil
 }
 
-// adopt puts a loaded node into its place.
-func (s *Store) adopt(n *node) {
-	hash := s.nodeHash(n)
-	sh := s.shard(hash)
+// adopt puts a loaded key into its place.
+func (s *Store) adopt(k *loaded) {
+	sh := s.shard(k.id.hash)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if sh.table.Load().find(hash, n.key(), n.limit.Load()) != nil {
-		return // it came into use meanwhile
+	if sh.table.Load().find(k.id, k.limit) != nil {
+		return // the file names it twice
 	}
-	s.put(sh, hash, n)
-	if !n.shared() {
+	s.reserve(sh, 1)
+	own, part := sh.owner(k.limit), form(k.limit, k.state)
+	if k.state.large != nil {
+		own = &owner{k.limit, k.state.large}
+		own.large.mu.Lock()
+		s.measure(own)
+	}
+	e := sh.table.Load().put(k.id, own, 0, part)
+	e.write(k.state)
+	if !e.shared() {
 		s.keys.Add(1)
 	}
-	n.unlock()
+	e.unlock()
 }
 
 // checked is the lines between head and foot of a snapshot that is whole.
-func checked(text []byte) ([]byte, error) {
+func checked(text []byte) ([]byte, keyer, error) {
 	first, rest, _ := bytes.Cut(text, []byte("\n"))
 	var h head
 	if err := json.Unmarshal(first, &h); err != nil || h.Format != snapshotFormat {
-		return nil, fmt.Errorf("%w: not a snapshot of a memstore", weir.ErrForeignState)
+		return nil, h.Keyer, fmt.Errorf("%w: not a snapshot of a memstore", weir.ErrForeignState)
 	}
 	if h.Version != snapshotVersion {
-		return nil, fmt.Errorf("%w: version %d, this program reads %d", weir.ErrForeignState, h.Version, snapshotVersion)
+		return nil, h.Keyer, fmt.Errorf("%w: version %d, this program reads %d", weir.ErrForeignState, h.Version, snapshotVersion)
 	}
 	end := bytes.LastIndexByte(bytes.TrimSuffix(text, []byte("\n")), '\n') + 1
 	var f foot
 	if err := json.Unmarshal(text[end:], &f); err != nil || f.SHA256 == "" {
-		return nil, fmt.Errorf("%w: it is cut short", weir.ErrForeignState)
+		return nil, h.Keyer, fmt.Errorf("%w: it is cut short", weir.ErrForeignState)
 	}
 	if sum := sha256.Sum256(text[:end]); hex.EncodeToString(sum[:]) != f.SHA256 {
-		return nil, fmt.Errorf("%w: it is damaged: the checksum differs", weir.ErrForeignState)
+		return nil, h.Keyer, fmt.Errorf("%w: it is damaged: the checksum differs", weir.ErrForeignState)
 	}
-	return rest[:len(rest)-(len(text)-end)], nil
+	return rest[:len(rest)-(len(text)-end)], h.Keyer, nil
 }
 
 type snapshotReader struct {
 	now    int64
 	limits []*weir.Limit
-	nodes  []*node
+	keys   []loaded
+}
+
+// loaded is a key of a snapshot.
+type loaded struct {
+	id    id
+	limit *weir.Limit
+	state state
 }
 
 func (r *snapshotReader) line(text []byte) error {
@@ -251,18 +268,16 @@ func (r *snapshotReader) line(text []byte) error {
 		r.limits = append(r.limits, limit)
 		return err
 	}
-	if l.Limit < 0 || l.Limit > len(r.limits) || len(l.Key) > weir.MaxKey {
-		return fmt.Errorf("%w: limit %d of %d, a key of %d bytes", weir.ErrForeignState, l.Limit, len(r.limits), len(l.Key))
+	if l.Limit < 0 || l.Limit > len(r.limits) {
+		return fmt.Errorf("%w: limit %d of %d", weir.ErrForeignState, l.Limit, len(r.limits))
 	}
 	limit := r.limits[l.Limit-1]
 	s, ok := restore(limit, l.State, l.IDs)
 	if !ok {
 		return fmt.Errorf("%w: no state of %s", weir.ErrForeignState, limit.Algorithm())
 	}
-	n := newNode(string(l.Key), limit)
-	n.store(limit, s)
-	if n.expires(r.now) > r.now {
-		r.nodes = append(r.nodes, n)
+	if decision(&weir.Claim{Limit: limit}, s, r.now).ResetAfter > 0 {
+		r.keys = append(r.keys, loaded{id{l.Hash, l.Tag}, limit, s})
 	}
 	return nil
 }

@@ -111,7 +111,7 @@ func TestDamagedSnapshots(t *testing.T) {
 		"empty":         {},
 		"foreign":       []byte("*2\r\n$3\r\nSET\r\n"),
 		"foreign JSON":  []byte(`{"format":"another","version":1}` + "\n"),
-		"newer version": bytes.Replace(whole, []byte(`"version":1`), []byte(`"version":2`), 1),
+		"newer version": bytes.Replace(whole, []byte(`"version":2`), []byte(`"version":3`), 1),
 		"cut short":     whole[:len(whole)/2],
 		"one bit":       flipped(whole, len(whole)/2),
 		"no foot":       whole[:bytes.LastIndexByte(whole[:len(whole)-1], '\n')+1],

@@ -21,10 +21,11 @@ type state struct {
 
 func (s state) window() window.State { return window.State{Start: s.a, Count: s.b, Until: s.until} }
 
-// large is the state of an algorithm that needs more than two numbers. Writers hold the
-// shard's mutex as well; its own lets refusals read side by side.
+// large is the state of an algorithm that needs more than two numbers. A decision of one claim takes its mutex alone;
+// one of several holds the shards' mutexes before, so that no two of them wait for each other.
 type large struct {
-	mu      sync.RWMutex
+	mu      sync.Mutex
+	bytes   int64 // as counted in the store
 	log     slidinglog.State
 	counter slidingcounter.State
 	leases  concurrency.State
@@ -108,7 +109,7 @@ func charge(c *weir.Claim, s state, n, now int64) state {
 func refund(c *weir.Claim, s state, takenAt, now int64) (after state, ok bool) {
 	switch c.Limit.Algorithm() {
 	case weir.AlgorithmTokenBucket:
-		b := bucket.Refund(c.Limit, bucket.State{At: s.a, Part: s.b}, c.Cost, now)
+		b := bucket.Cancel(c.Limit, bucket.State{At: s.a, Part: s.b}, c.Cost, algorithm.Due(c, takenAt), now)
 		return state{a: b.At, b: b.Part}, true
 	case weir.AlgorithmFixedWindow, weir.AlgorithmCalendar:
 		w := window.Refund(c.Limit, s.window(), c.Cost, takenAt, now)
@@ -121,6 +122,15 @@ func refund(c *weir.Claim, s state, takenAt, now int64) (after state, ok bool) {
 		return s, s.large.leases.Release(c.Lease, now)
 	}
 	return s, true
+}
+
+// decide fills in what describes the state for a next request of the claim's cost.
+func decide(c *weir.Claim, s state, now int64, into *weir.Decision) { fill(into, decision(c, s, now)) }
+
+// fill copies field by field: copying a whole Decision that was written a moment ago, field by field, stalls the
+// processor for longer than writing it takes.
+func fill(into *weir.Decision, d weir.Decision) {
+	into.Remaining, into.RetryAfter, into.ResetAfter, into.Delay, into.At = d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay, d.At
 }
 
 // decision describes the state for a next request of the claim's cost.

@@ -3,254 +3,261 @@ package memstore
 import (
 	"math"
 	"math/bits"
-	"strings"
+	"runtime"
 	"sync/atomic"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/algorithm/bucket"
 )
 
-// node is one key's state under one limit name and algorithm: 64 bytes, one cache line,
-// with the key in it if that is short.
+// entry is one key's state under one limit name and algorithm, in its place of the table: 40 bytes.
 //
-// The word holds the first number of the state, shifted left, and a lock in its lowest
-// bit. A continuous bucket without parts is that one number, so a grant is one
-// compare-and-swap of it; whoever writes more than the word holds the shard's mutex, sets
-// the lock, which stops the others, and raises seq around the change. A reader that saw
-// the same even seq and word before and after has seen one state.
-type node struct {
-	size  uint8 // of the key; beyond it the key is in more
-	short [shortKey]byte
+// The lowest bit of word is a lock. A state is held in one of three forms:
+//
+//	narrow  a continuous bucket whose unit has a small denominator: all of it in word, see pack.
+//	        A grant is one compare-and-swap. part is minus the denominator.
+//	wide    two numbers: word, shifted left, and part, which is never negative.
+//	large   in owner.large, under its own mutex; word is only the mark of an entry that moved or is dead.
+//
+// An entry never changes between narrow and wide, nor its denominator: its key gets another entry then. So a narrow
+// word that is what it was stands for the state that it stood for. A writer of a wide state holds the lock. A charge
+// never leads back to a state that was; what may, raises seq. So a reader that saw the same seq, part and unlocked word
+// before and after has seen one state.
+type entry struct {
+	hash  uint64 // hash and tag are written before owner, and not again
+	tag   uint32
 	seq   atomic.Uint32
-	limit atomic.Pointer[weir.Limit] // whose numbers wrote the state
+	owner atomic.Pointer[owner] // nil: an empty place
 	word  atomic.Int64
-	part  atomic.Int64 // the second number of the state
-	more  *more
+	part  atomic.Int64
 }
 
-// more is what does not fit into a node.
-type more struct {
-	key   string
-	large atomic.Pointer[large]
+// owner is the limit whose numbers wrote a state, and the state if it is large. Entries of small states share owners.
+type owner struct {
+	limit *weir.Limit
+	large *large
 }
 
 const (
-	shortKey = 23
-
 	locked = 1
-	// dead is the word of a node that left the table: locked for ever.
-	dead = math.MinInt64 | locked
+	// dead is the word of an entry that left the table: locked for ever.
+	dead = math.MinInt64 | 2 | locked
+	// never is the narrow word of a bucket never used.
+	never = math.MinInt64
+
+	partBits  = 12
+	wordShift = partBits + 1
+	// origin is the instant from which narrow words count, 2026-01-01: they reach 35 years to both sides of it. States
+	// beyond are wide.
+	origin = 1_767_225_600_000_000
+
+	// sharedTag marks the overflow key of a limit.
+	sharedTag = 1 << 31
 )
 
-// newNode is a key never used, locked.
-func newNode(key string, limit *weir.Limit) *node {
-	n := &node{}
-	if n.size = uint8(len(key)); len(key) > shortKey {
-		n.size = shortKey + 1
-	}
-	if isLarge(limit) || len(key) > shortKey {
-		n.more = &more{key: strings.Clone(key)} // the caller's may be part of a large request
-	}
-	if isLarge(limit) {
-		n.more.large.Store(new(large))
-	}
-	copy(n.short[:], key)
-	n.limit.Store(limit)
-	n.word.Store(locked)
-	return n
+// id is what the table knows a key by.
+type id struct {
+	hash uint64
+	tag  uint32
 }
 
-func (n *node) is(key string, limit *weir.Limit) bool {
-	if n.size <= shortKey {
-		return string(n.short[:n.size]) == key && n.limit.Load().SameState(limit)
+func (e *entry) id() id { return id{e.hash, e.tag} }
+
+func (e *entry) shared() bool { return e.tag&sharedTag != 0 }
+
+// lock keeps others from changing the state. The caller holds the shard's mutex, so it waits for no longer than a
+// decision of one claim takes.
+func (e *entry) lock() {
+	if big := e.owner.Load().large; big != nil {
+		big.mu.Lock()
+		return
 	}
-	return n.more.key == key && n.limit.Load().SameState(limit)
-}
-
-// key is the node's key; "" is the overflow key of its limit.
-func (n *node) key() string {
-	if n.size <= shortKey {
-		return string(n.short[:n.size])
-	}
-	return n.more.key
-}
-
-func (n *node) shared() bool { return n.size == 0 }
-
-func (n *node) large() *large {
-	if n.more == nil {
-		return nil
-	}
-	return n.more.large.Load()
-}
-
-// state is what the node holds.
-func (n *node) state() state { return state{a: n.word.Load() >> 1, b: n.part.Load(), large: n.large()} }
-
-// lock stops compare-and-swaps of the word. The caller holds the shard's mutex.
-func (n *node) lock() {
-	for {
-		word := n.word.Load()
-		if n.word.CompareAndSwap(word, word|locked) {
+	for spins := 0; ; spins++ {
+		word := e.word.Load()
+		if word&locked == 0 && e.word.CompareAndSwap(word, word|locked) {
 			return
+		}
+		if spins > 100 { // its holder was interrupted
+			runtime.Gosched()
 		}
 	}
 }
 
-// unlock lets compare-and-swaps pass again, unless the node is dead.
-func (n *node) unlock() {
-	if word := n.word.Load(); word != dead {
-		n.word.Store(word &^ locked)
+func (e *entry) unlock() {
+	if big := e.owner.Load().large; big != nil {
+		big.mu.Unlock()
+		return
+	}
+	if word := e.word.Load(); word != dead {
+		e.word.Store(word &^ locked)
 	}
 }
 
-// store puts a state into a locked node, which stays locked.
-func (n *node) store(limit *weir.Limit, s state) {
-	if n.limit.Load() != limit {
-		n.limit.Store(limit)
+// pack is a state as a narrow word: the instant, counted from the origin, above the part and the lock.
+func pack(st state) int64 {
+	if st.a == 0 && st.b == 0 {
+		return never
 	}
-	if n.part.Load() != s.b {
-		n.part.Store(s.b)
-	}
-	if n.large() != s.large {
-		n.more.large.Store(s.large)
-	}
-	n.word.Store(s.a<<1 | locked)
+	return (st.a-origin)<<wordShift | st.b<<1
 }
 
-// group is seven places of the table and their control bytes: one cache line. A control
-// byte is 0 for empty, 1 for left, and otherwise 0x80 with seven bits of the hash; the
-// eighth is never used.
-type group struct {
-	control atomic.Uint64
-	nodes   [places]atomic.Pointer[node]
+func unpack(word int64) state {
+	if word&^locked == never {
+		return state{}
+	}
+	return state{a: origin + word>>wordShift, b: word >> 1 & (1<<partBits - 1)}
 }
 
-const (
-	lowBits  = 0x0101010101010101
-	highBits = 0x0080808080808080
-	left     = 1
-	places   = 7
-)
-
-func tag(hash uint64) uint64 { return hash&0x7f | 0x80 }
-
-// matching marks the high bit of each byte of control that equals b. It may mark a byte
-// above a true match that differs in its lowest bit: the caller compares the key.
-func matching(control, b uint64) uint64 {
-	x := control ^ (lowBits * b)
-	return (x - lowBits) &^ x & highBits
+// form is the part of an entry that can hold a state narrow; 0 where it must be wide or large.
+func form(l *weir.Limit, st state) int64 {
+	const most = 1<<(63-wordShift) - 1
+	if !bucket.Short(l) || st != (state{}) && (st.a <= origin-most || st.a >= origin+most) {
+		return 0
+	}
+	return -l.Interval().Den
 }
 
-// table is an open-addressing hash table whose readers take no lock (after the control
-// bytes of the Swiss table, abseil.io/about/design/swisstables). Writers hold the shard's
-// mutex. Entries do not move; a table that is full is replaced.
+// holds reports whether the entry is of that form.
+func (e *entry) holds(form int64) bool { return min(e.part.Load(), 0) == form }
+
+// stateOf reads a state whose word and part were read before.
+func stateOf(word, part int64, big *large) state {
+	if part < 0 {
+		return unpack(word)
+	}
+	return state{a: word >> 1, b: part, large: big}
+}
+
+// read is the state of an entry that is locked.
+func (e *entry) read() state {
+	return stateOf(e.word.Load(), e.part.Load(), e.owner.Load().large)
+}
+
+// write puts a state into a locked entry of its form, which stays locked.
+func (e *entry) write(st state) {
+	if part := e.part.Load(); part < 0 {
+		e.word.Store(pack(st) | locked)
+	} else if st.large == nil {
+		e.part.Store(st.b)
+		e.word.Store(st.a<<1 | locked)
+	}
+	e.seq.Add(1)
+}
+
+// table is an open-addressing hash table whose readers take no lock. Writers hold the shard's mutex. A place is used
+// once: an entry that is dead stays until the table is replaced, so that nobody who found it finds another key in it.
 type table struct {
-	groups []group
-	taken  int // places that are not empty
-	live   int
+	slots []entry
+	used  int // places that are not empty
+	live  int
 }
 
-func newTable(groups int) *table { return &table{groups: make([]group, groups)} }
+func newTable(slots int) *table { return &table{slots: make([]entry, slots)} }
 
-// home is the group where a hash begins to look. The top bits chose the shard.
+// home is where a hash begins to look. Its top bits chose the shard.
 func (t *table) home(hash uint64) int {
-	hi, _ := bits.Mul64(hash<<shardBits, uint64(len(t.groups)))
+	hi, _ := bits.Mul64(hash<<shardBits, uint64(len(t.slots)))
 	return int(hi)
 }
 
 func (t *table) next(i int) int {
-	if i++; i == len(t.groups) {
+	if i++; i == len(t.slots) {
 		return 0
 	}
 	return i
 }
 
-func (t *table) find(hash uint64, key string, limit *weir.Limit) *node {
-	for i := t.home(hash); ; i = t.next(i) {
-		g := &t.groups[i]
-		control := g.control.Load()
-		for m := matching(control, tag(hash)); m != 0; m &= m - 1 {
-			n := g.nodes[bits.TrailingZeros64(m)/8].Load()
-			if n != nil && n.is(key, limit) {
-				return n
-			}
-		}
-		if matching(control, 0) != 0 {
+func (t *table) find(key id, limit *weir.Limit) *entry {
+	for i := t.home(key.hash); ; i = t.next(i) {
+		e := &t.slots[i]
+		own := e.owner.Load()
+		if own == nil {
 			return nil
 		}
+		if e.hash == key.hash && e.tag == key.tag && own.limit.SameState(limit) && e.word.Load() != dead {
+			return e
+		}
 	}
 }
 
-// put adds a node that is not there. The table has an empty place.
-func (t *table) put(hash uint64, n *node) {
-	for i := t.home(hash); ; i = t.next(i) {
-		g := &t.groups[i]
-		control := g.control.Load()
-		free := ^control & highBits
-		if free == 0 {
-			continue
-		}
-		at := bits.TrailingZeros64(free) / 8
-		if control>>(8*at)&0xff != left {
-			t.taken++
-		}
-		t.live++
-		g.nodes[at].Store(n) // before the control byte, by which readers find it
-		g.control.Store(control&^(0xff<<(8*at)) | tag(hash)<<(8*at))
-		return
+// put makes an entry that is not there. The table has an empty place.
+func (t *table) put(key id, own *owner, word, part int64) *entry {
+	i := t.home(key.hash)
+	for t.slots[i].owner.Load() != nil {
+		i = t.next(i)
 	}
+	e := &t.slots[i]
+	e.hash, e.tag = key.hash, key.tag
+	e.word.Store(word)
+	e.part.Store(part)
+	e.owner.Store(own)
+	t.used++
+	t.live++
+	return e
 }
 
-// remove takes a node out, if it is there. Its place may become empty only where its group has
-// another empty one: else some other key's search went through this group.
-func (t *table) remove(hash uint64, n *node) {
-	for i := t.home(hash); ; i = t.next(i) {
-		g := &t.groups[i]
-		control := g.control.Load()
-		for at := range g.nodes {
-			if g.nodes[at].Load() != n {
-				continue
-			}
-			control &^= 0xff << (8 * at)
-			if matching(g.control.Load(), 0) != 0 {
-				t.taken--
-			} else {
-				control |= left << (8 * at)
-			}
-			t.live--
-			g.control.Store(control)
-			g.nodes[at].Store(nil)
-			return
-		}
-		if matching(control, 0) != 0 {
+// fits reports whether n more entries leave a fifth of the places empty: searches end at those.
+func (t *table) fits(n int) bool { return 5*(t.used+n) <= 4*len(t.slots) }
+
+// roomy is how many places n entries need, with a fifth to spare.
+func roomy(n int) int { return 4 + n + n/2 + n/16 }
+
+// all yields the entries that are not dead; a writer may drop the one it was given.
+func (t *table) all(yield func(*entry) bool) {
+	for i := range t.slots {
+		e := &t.slots[i]
+		if e.owner.Load() != nil && e.word.Load() != dead && !yield(e) {
 			return
 		}
 	}
 }
 
-// full reports whether the next put needs a larger table: at 6/7, a search still ends soon.
-func (t *table) full() bool { return t.taken >= len(t.groups)*(places-1) }
-
-// grown is how many groups a full table should have instead. It grows by a quarter once
-// it is large: at a million keys, doubling would leave up to half of it empty.
-func (t *table) grown() int {
-	groups := len(t.groups)
-	if t.live > (places-2)*groups { // else there is room enough in places that were left
-		groups += max(groups/4, min(groups, 16))
+// reserve makes room for n entries in a shard whose mutex the caller holds, and none of whose entries it has locked.
+func (s *Store) reserve(sh *shard, n int) {
+	if t := sh.table.Load(); !t.fits(n) {
+		s.resize(sh, roomy(t.live+n))
 	}
-	return groups
 }
 
-// shrunk is how many groups the nodes need.
-func (t *table) shrunk() int { return 1 + t.live/(places-2) }
-
-// all yields the nodes; a writer may remove the one it was given.
-func (t *table) all(yield func(*node) bool) {
-	for i := range t.groups {
-		for at := range t.groups[i].nodes {
-			if n := t.groups[i].nodes[at].Load(); n != nil && !yield(n) {
-				return
-			}
+// resize moves the entries of a shard to a new table. Those in the old one stay locked: who still has one of them
+// takes the shard's mutex, and finds the new one.
+func (s *Store) resize(sh *shard, slots int) {
+	old, resized := sh.table.Load(), newTable(slots)
+	for e := range old.all {
+		e.lock()
+		own := e.owner.Load()
+		resized.put(e.id(), own, e.word.Load()&^locked, e.part.Load())
+		e.word.Store(e.word.Load() | locked)
+		if own.large != nil {
+			own.large.mu.Unlock()
 		}
 	}
+	sh.table.Store(resized)
+	sh.forget()
+}
+
+// tryLarge locks a large state, if nobody has and it is still the entry's.
+func (e *entry) tryLarge(own *owner) bool {
+	if !own.large.mu.TryLock() {
+		return false
+	}
+	if e.owner.Load() == own && e.word.Load() == 0 {
+		return true
+	}
+	own.large.mu.Unlock()
+	return false
+}
+
+// become gives a locked entry of a large state another owner, which is locked then.
+func (e *entry) become(next *owner) *owner {
+	before := e.owner.Load().large
+	if next.large != before {
+		next.large.bytes = before.bytes
+		next.large.mu.Lock()
+	}
+	e.owner.Store(next)
+	if next.large != before {
+		before.mu.Unlock()
+	}
+	return next
 }

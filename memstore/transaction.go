@@ -11,7 +11,7 @@ import (
 type transaction struct {
 	store  *Store
 	claims []weir.Claim
-	few    [8]place // one a claim; in itself, so that it need not be allocated
+	few    [4]place // one a claim; in itself, so that it need not be allocated
 	more   []place  // those beyond
 	now    int64
 	shards uint64 // a bit for each that is locked
@@ -19,14 +19,15 @@ type transaction struct {
 
 // place is where a claim is decided.
 type place struct {
-	key     string // the claim's, or "" for the overflow key of its limit
-	hash    uint64
-	node    *node // nil: a key never used
-	claimed bool  // room was made for a key that is not there yet
-	twin    int   // 1 + the first claim on the same overflow key; 0: this is it, or there is none
-	word    int64 // the node's, as it was read without a lock
+	id      id     // of the claim's key, or of the overflow key of its limit
+	entry   *entry // nil: a key never used
+	shared  bool   // it is the overflow key
+	claimed bool   // room was made for a key that is not there yet
+	twin    int    // 1 + the first claim on the same overflow key; 0: this is it, or there is none
+	word    int64  // the entry's, as it was read without a lock
+	part    int64
 	seq     uint32
-	held    *large // under its read lock
+	held    *large // locked
 	state   state
 }
 
@@ -34,8 +35,8 @@ type place struct {
 func (t *transaction) start(s *Store, claims []weir.Claim) {
 	t.begun(s, claims)
 	for i := range claims {
-		t.find(i, claims[i].Key)
-		if t.place(i).node == nil && claims[i].Lease == "" && s.full(t.now) {
+		t.find(i)
+		if t.place(i).entry == nil && s.shares(&claims[i]) && s.full(t.now) {
 			t.overflow(i)
 		}
 	}
@@ -46,8 +47,8 @@ func (t *transaction) start(s *Store, claims []weir.Claim) {
 func (t *transaction) startRefund(s *Store, claims []weir.Claim, takenAt int64) {
 	t.begun(s, claims)
 	for i := range claims {
-		t.find(i, claims[i].Key)
-		if s.overflow.Load() > 0 && s.loans.settle(t.place(i).hash, takenAt, claims[i].Cost) {
+		t.find(i)
+		if s.overflow.Load() > 0 && s.loans.settle(t.place(i).id.hash, takenAt, claims[i].Cost) {
 			t.share(i)
 		}
 	}
@@ -67,16 +68,18 @@ func (t *transaction) place(i int) *place {
 	return &t.more[i-len(t.few)]
 }
 
-func (t *transaction) find(i int, key string) {
-	p := t.place(i)
-	p.key, p.hash = key, t.store.hash(key, t.claims[i].Limit)
+func (t *transaction) find(i int) {
+	t.place(i).id = t.store.id(t.claims[i].Key, t.claims[i].Limit)
 	t.findAgain(i)
 }
 
 func (t *transaction) findAgain(i int) {
 	p := t.place(i)
-	p.node = t.store.shard(p.hash).table.Load().find(p.hash, p.key, t.claims[i].Limit)
+	p.entry = t.store.shard(p.id.hash).table.Load().find(p.id, t.claims[i].Limit)
 }
+
+// shares reports whether a claim may be decided on the overflow key.
+func (s *Store) shares(c *weir.Claim) bool { return c.Lease == "" && !s.apart }
 
 // overflow sends a claim to the key that newcomers of its limit share.
 func (t *transaction) overflow(i int) {
@@ -86,10 +89,12 @@ func (t *transaction) overflow(i int) {
 
 // share has a claim decided on the overflow key.
 func (t *transaction) share(i int) {
-	t.find(i, "")
+	p := t.place(i)
+	p.id, p.shared = t.store.overflowID(t.claims[i].Limit), true
+	t.findAgain(i)
 	for j := range i {
-		if t.place(j).key == "" && t.place(j).twin == 0 && t.claims[j].Limit.SameState(t.claims[i].Limit) {
-			t.place(i).twin = j + 1
+		if t.place(j).shared && t.place(j).twin == 0 && t.claims[j].Limit.SameState(t.claims[i].Limit) {
+			p.twin = j + 1
 		}
 	}
 }
@@ -112,52 +117,54 @@ func (t *transaction) refuse(times int64, decisions []weir.Decision) (granted in
 	return granted, ok
 }
 
-// read takes a place's state without the mutex, a large one under its read lock. ok is
-// false if it is being written.
+// read takes a place's state without the shard's mutex, and locks a large one. ok is false
+// if it is being written: waiting for one lock while others are held could last for ever.
 func (t *transaction) read(i int) (ok bool) {
-	p := t.place(i)
+	p, limit := t.place(i), t.claims[i].Limit
 	if p.twin != 0 {
 		p.state = t.place(t.root(i)).state
 		return true
 	}
-	if p.node == nil {
+	if p.entry == nil {
 		p.state = state{large: t.store.empty}
 		return true
 	}
-	p.seq, p.word, p.held = p.node.seq.Load(), p.node.word.Load(), p.node.large()
-	if p.seq&1 != 0 || p.word&locked != 0 {
+	p.seq, p.word = p.entry.seq.Load(), p.entry.word.Load()
+	own := p.entry.owner.Load()
+	if p.word&locked != 0 {
 		return false
 	}
-	if p.held != nil {
-		p.held.mu.RLock()
+	if p.held = own.large; p.held != nil && !p.entry.tryLarge(own) {
+		return false
 	}
-	s := state{a: p.word >> 1, b: p.node.part.Load(), large: p.held}
-	p.state = adopt(p.node.limit.Load(), t.claims[i].Limit, s, t.now)
+	p.part = p.entry.part.Load()
+	p.state = adopt(own.limit, limit, stateOf(p.word, p.part, p.held), t.now)
 	return true
 }
 
 // release ends what read began. It reports whether the place stayed as it was: if all
-// did, what was read was one state, because a writer locks all its nodes before it
+// did, what was read was one state, because a writer locks all its entries before it
 // changes one. A key that was not there must not be there yet.
 func (t *transaction) release(i int) bool {
 	p := t.place(i)
 	if p.twin != 0 {
 		return true
 	}
-	if p.node == nil {
+	if p.entry == nil {
 		t.findAgain(i)
-		return p.node == nil
+		return p.entry == nil
 	}
-	if p.held != nil {
-		p.held.mu.RUnlock()
+	if p.held != nil { // nobody could change it
+		p.held.mu.Unlock()
+		return true
 	}
-	return p.node.seq.Load() == p.seq && p.node.word.Load() == p.word
+	return p.entry.seq.Load() == p.seq && p.entry.part.Load() == p.part && p.entry.word.Load() == p.word
 }
 
 // lock makes room for the keys that are new, and locks. The error is ErrFull.
 func (t *transaction) lock() error {
 	for i := range t.claims {
-		if p := t.place(i); p.node != nil || p.key == "" {
+		if p := t.place(i); p.entry != nil || p.shared {
 			continue
 		}
 		if err := t.makeRoom(i); err != nil {
@@ -168,13 +175,15 @@ func (t *transaction) lock() error {
 	return nil
 }
 
-// lockShards takes the mutexes of the shards, in order, then the words of the nodes.
+// lockShards takes the mutexes of the shards, in order, then the entries.
 func (t *transaction) lockShards() {
 	for i := range t.claims {
-		t.shards |= 1 << (t.place(i).hash >> (64 - shardBits))
+		t.shards |= 1 << (t.place(i).id.hash >> (64 - shardBits))
 	}
 	for rest := t.shards; rest != 0; rest &= rest - 1 {
-		t.store.shards[bits.TrailingZeros64(rest)].mu.Lock()
+		sh := &t.store.shards[bits.TrailingZeros64(rest)]
+		sh.mu.Lock()
+		t.store.reserve(sh, 2*len(t.claims)) // a new entry, and another one if its state needs another form
 	}
 	for i := range t.claims {
 		t.findAgain(i)
@@ -189,7 +198,7 @@ func (t *transaction) makeRoom(i int) error {
 	}
 	c := &t.claims[i]
 	switch {
-	case c.Lease == "":
+	case t.store.shares(c):
 		t.overflow(i)
 	case !c.Renew: // a renewal finds nothing, and takes nothing
 		return ErrFull
@@ -197,28 +206,29 @@ func (t *transaction) makeRoom(i int) error {
 	return nil
 }
 
-// load locks a node and reads its state under the numbers of the claim.
+// load locks an entry and reads its state under the numbers of the claim.
 func (t *transaction) load(i int) {
 	p := t.place(i)
 	if p.twin != 0 {
 		p.state = t.place(t.root(i)).state
 		return
 	}
-	if p.node == nil {
+	if p.entry == nil {
 		p.state = state{large: t.store.empty}
 		return
 	}
-	p.node.lock()
-	p.state = adopt(p.node.limit.Load(), t.claims[i].Limit, p.node.state(), t.now)
+	p.entry.lock()
+	p.state = adopt(p.entry.owner.Load().limit, t.claims[i].Limit, p.entry.read(), t.now)
 }
 
 // unlock ends what lock began, also where that failed.
 func (t *transaction) unlock() {
 	for i := range t.claims {
-		if p := t.place(i); p.node != nil && t.shards != 0 {
-			p.node.unlock()
+		p := t.place(i)
+		if p.entry != nil && p.twin == 0 && t.shards != 0 {
+			p.entry.unlock()
 		}
-		if t.place(i).claimed {
+		if p.claimed {
 			t.store.keys.Add(-1)
 		}
 	}
@@ -231,7 +241,7 @@ func (t *transaction) unlock() {
 func (t *transaction) fit(times int64) int64 {
 	for i := range t.claims {
 		c := t.claims[i]
-		if t.place(i).key == "" {
+		if t.place(i).shared {
 			c.Cost = t.shared(i)
 		}
 		times = min(times, fit(&c, t.place(i).state, times, t.now))
@@ -242,7 +252,7 @@ func (t *transaction) fit(times int64) int64 {
 // shared is what all claims on the overflow key of claim i cost together.
 func (t *transaction) shared(i int) (cost int64) {
 	for j := range t.claims {
-		if t.place(j).key == "" && t.root(j) == t.root(i) {
+		if t.place(j).shared && t.root(j) == t.root(i) {
 			cost = min(cost+t.claims[j].Cost, weir.MaxUnits)
 		}
 	}
@@ -268,22 +278,30 @@ func (t *transaction) changes() bool {
 	return false
 }
 
-// charge charges each claim its cost times over.
-func (t *transaction) charge(times int64) {
+// charge charges each claim its cost times over, or none of them: the error is ErrFull.
+func (t *transaction) charge(times int64) error {
+	for i := range t.claims {
+		if !t.claims[i].Renew && !t.store.spare(t.claims[i].Limit, t.place(i).state, t.now) {
+			return ErrFull
+		}
+	}
 	for i := range t.claims {
 		c := &t.claims[i]
 		if c.Cost == 0 && c.Lease == "" {
 			continue
 		}
 		p := t.place(t.root(i))
-		t.begin(p, c.Limit)
-		p.state = charge(c, p.state, min(c.Cost*times, weir.MaxUnits), t.now)
-		p.end(c.Limit)
+		if p.entry == nil {
+			t.insert(p, c.Limit)
+		}
+		units := min(c.Cost*times, weir.MaxUnits)
+		t.write(p, c.Limit, charge(c, p.state, units, t.now))
 		t.place(i).state = p.state
-		if p.key == "" {
-			t.store.loans.add(t.store.hash(c.Key, c.Limit), t.now, min(c.Cost*times, weir.MaxUnits))
+		if p.shared {
+			t.store.loans.add(t.store.id(c.Key, c.Limit).hash, t.now, units)
 		}
 	}
+	return nil
 }
 
 // refund gives each claim back. ok is false if a lease was gone.
@@ -292,64 +310,67 @@ func (t *transaction) refund(takenAt int64) (ok bool) {
 	for i := range t.claims {
 		p, c := t.place(t.root(i)), &t.claims[i]
 		switch {
-		case p.node == nil:
+		case p.entry == nil:
 			ok = ok && c.Lease == ""
 			continue
 		case c.Cost == 0 && c.Lease == "":
 			continue
-		case !isLarge(c.Limit):
-			after, _ := refund(c, p.state, takenAt, t.now)
-			if after == p.state {
-				continue // not even its limit is written: what others' numbers say stands
-			}
 		}
-		t.begin(p, c.Limit)
-		after, held := refund(c, p.state, takenAt, t.now)
-		p.state, ok = after, ok && held
-		p.end(c.Limit)
+		before := p.state
+		after, held := refund(c, before, takenAt, t.now)
+		ok = ok && held
+		if !isLarge(c.Limit) && after == before {
+			continue // not even its limit is written: what others' numbers say stands
+		}
+		t.write(p, c.Limit, after)
 		t.place(i).state = p.state
-		if p.key != "" {
-			t.store.shard(p.hash).entered(p.node, t.now)
+		if !p.shared {
+			t.store.shard(p.id.hash).entered(p.entry, t.now)
 		}
 	}
 	return ok
 }
 
-// begin opens a place for a change: readers that began before will see that it changed.
-func (t *transaction) begin(p *place, limit *weir.Limit) {
-	if p.node == nil {
-		t.insert(p, limit)
-	}
-	p.node.seq.Add(1)
-	if p.state.large != nil {
-		p.state.large.mu.Lock()
-	}
-}
-
-func (p *place) end(limit *weir.Limit) {
-	if p.state.large != nil {
-		p.state.large.mu.Unlock()
-	}
-	p.node.store(limit, p.state)
-	p.node.seq.Add(1)
-}
-
-// insert adds a node for a new key, locked from its birth.
+// insert adds an entry for a new key, locked from its birth.
 func (t *transaction) insert(p *place, limit *weir.Limit) {
-	p.node = newNode(p.key, limit)
-	p.state.large = p.node.large()
-	sh := t.store.shard(p.hash)
-	t.store.put(sh, p.hash, p.node)
-	if !p.claimed && p.key != "" { // it was there when the search for room began
+	sh := t.store.shard(p.id.hash)
+	p.entry = t.store.insert(sh, p.id, limit)
+	p.state.large = p.entry.owner.Load().large
+	if !p.claimed && !p.shared { // it was there when the search for room began
 		t.store.keys.Add(1)
 	}
 	p.claimed = false
-	sh.entered(p.node, t.now)
+	sh.entered(p.entry, t.now)
+}
+
+// write puts a state into a place's locked entry, or into another one where the entry has not the form for it.
+func (t *transaction) write(p *place, limit *weir.Limit, after state) {
+	sh := t.store.shard(p.id.hash)
+	own := p.entry.owner.Load()
+	switch {
+	case after.large != nil:
+		if own.limit != limit || own.large != after.large {
+			own = p.entry.become(&owner{limit, after.large})
+		}
+		t.store.measure(own)
+	case own.limit != limit:
+		p.entry.owner.Store(sh.owner(limit))
+	}
+	if part := form(limit, after); after.large == nil && !p.entry.holds(part) {
+		next := sh.table.Load().put(p.id, sh.owner(limit), locked, part)
+		p.entry.word.Store(dead) // not before: who finds neither takes the key for one never used
+		sh.table.Load().live--
+		p.entry = next
+		sh.entered(p.entry, t.now)
+	}
+	after.until = 0
+	p.state = after
+	p.entry.write(after)
 }
 
 // decide describes each claim's state.
 func (t *transaction) decide(decisions []weir.Decision) {
 	for i := range decisions {
-		decisions[i] = decision(&t.claims[i], t.place(i).state, t.now)
+		decide(&t.claims[i], t.place(i).state, t.now, &decisions[i])
 	}
 }

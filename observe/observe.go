@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"errors"
 	"net/http"
 	"runtime"
 	"sync"
@@ -18,20 +19,23 @@ import (
 // Metrics are what one server counts, in a registry of its own. They are safe for
 // concurrent use.
 type Metrics struct {
-	registry *prometheus.Registry
-	census   atomic.Pointer[census]
-	loading  sync.Mutex // Rules calls, one after the other
-	verdicts [reasons][4]atomic.Uint64
+	registry   *prometheus.Registry
+	census     atomic.Pointer[census]
+	loading    sync.Mutex // Rules calls, one after the other
+	collecting sync.Mutex // held while a tally gets its place
+	verdicts   [reasons][4]atomic.Uint64
 
 	looks           prometheus.Counter
 	degraded        prometheus.Counter
+	crowded         prometheus.Counter
 	took            prometheus.Histogram
 	storeTook       *prometheus.HistogramVec
 	storeErrors     *prometheus.CounterVec
 	ruleCount       prometheus.Gauge
 	loadedAt, fresh prometheus.Gauge
 
-	health health
+	health  health
+	servers servers
 }
 
 const reasons = int(gate.Canceled) + 1
@@ -46,9 +50,10 @@ var durations = []float64{1e-6, 2.5e-6, 5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 
 // the process.
 func New(version string) *Metrics {
 	m := &Metrics{registry: prometheus.NewRegistry()}
-	m.census.Store(&census{claims: new(tally), unknown: new(tally)})
+	m.census.Store(newCensus())
 	m.looks = prometheus.NewCounter(prometheus.CounterOpts{Name: "weir_looks_total", Help: "Decisions that were only looked at: peeks and dry runs."})
 	m.degraded = prometheus.NewCounter(prometheus.CounterOpts{Name: "weir_degraded_total", Help: "Decisions that the rules' on_store_error made, because the store did not answer."})
+	m.crowded = prometheus.NewCounter(prometheus.CounterOpts{Name: "weir_too_many_claims_total", Help: "Decisions that the rules' on_store_error made, because the rules need more claims than a decision holds."})
 	m.took = prometheus.NewHistogram(prometheus.HistogramOpts{Name: "weir_decision_duration_seconds", Help: "How long decisions took, from the request to its verdict.", Buckets: durations})
 	m.storeTook = prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "weir_store_duration_seconds", Help: "How long calls of the store took.", Buckets: durations}, []string{"operation"})
 	m.storeErrors = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_store_errors_total", Help: "Calls of the store that failed; wrong input and callers that left do not count."}, []string{"operation"})
@@ -59,7 +64,7 @@ func New(version string) *Metrics {
 	build := prometheus.NewGauge(prometheus.GaugeOpts{Name: "weir_build_info", Help: "1; the labels say what is running.",
 		ConstLabels: prometheus.Labels{"version": version, "goversion": runtime.Version()}})
 	build.Set(1)
-	m.registry.MustRegister(m, m.looks, m.degraded, m.took, m.storeTook, m.storeErrors, storeUp, m.ruleCount, m.loadedAt, m.fresh, build,
+	m.registry.MustRegister(m, &m.servers, m.looks, m.degraded, m.crowded, m.took, m.storeTook, m.storeErrors, storeUp, m.ruleCount, m.loadedAt, m.fresh, build,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -85,6 +90,9 @@ func (m *Metrics) Verdict(v *gate.Verdict) {
 	}
 	if v.Degraded() {
 		m.degraded.Inc()
+	}
+	if errors.Is(v.Err, gate.ErrTooManyClaims) {
+		m.crowded.Inc()
 	}
 	m.verdicts[v.Reason][v.Outcome].Add(1)
 	m.census.Load().count(v)
@@ -118,7 +126,9 @@ func (m *Metrics) collectVerdicts(to chan<- prometheus.Metric) {
 func (m *Metrics) Rules(set *rules.Set, since time.Time) {
 	m.loading.Lock()
 	defer m.loading.Unlock()
+	m.collecting.Lock()
 	m.census.Store(m.census.Load().next(set))
+	m.collecting.Unlock()
 	m.ruleCount.Set(float64(len(set.Rules())))
 	m.loadedAt.Set(float64(since.UnixMilli()) / 1e3)
 	m.fresh.Set(1)

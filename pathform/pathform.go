@@ -12,6 +12,7 @@
 //	/a%c3%a9  /aé                    /a%C3%A9        others are encoded, in upper case
 //	/a/.  /a//                       /a/             or /a with DropTrailingSlash
 //	/LOGIN                           /LOGIN          or /login with IgnoreCase
+//	/a;b=c                           /a;b=c, of which rules see /a; or refused with RefuseParameters
 //	/a%2fb  /a\b  /a%5cb  /a%00      refused: servers differ in what they mean
 //	/a%zz  /a%2  /..;/a              refused always
 //
@@ -44,6 +45,10 @@ type Form struct {
 	// IgnoreCase makes /a of /A: for servers to whom they are the same. Only the letters
 	// of ASCII are changed.
 	IgnoreCase bool
+	// RefuseParameters refuses a ; in a path. By default it stays as it came, and rules do not see
+	// it and what follows it in its segment: servlet containers serve /login;x as /login. Use it
+	// if no service has parameters in its paths.
+	RefuseParameters bool
 	// AllowEncodedSlash lets %2F pass, as it is. A server that decodes it before it
 	// splits the path sees another path than was matched, dot segments included.
 	AllowEncodedSlash bool
@@ -130,4 +135,5 @@ const (
 	noControls     = "a path without unescaped control characters"
 	noQuery        = "a path alone, without ? or #"
 	noParameters   = "a path whose . and .. have no parameters (/..;/)"
+	noSemicolon    = "a path without parameters (;); write %3B for the sign itself"
 )

@@ -42,6 +42,8 @@ func (f Form) refuses(c byte, escaped bool) (allowed string) {
 		return noControls
 	case !escaped && (c == '?' || c == '#'):
 		return noQuery
+	case !escaped && c == ';' && f.RefuseParameters:
+		return noSemicolon
 	}
 	return ""
 }

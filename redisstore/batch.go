@@ -24,7 +24,8 @@ const (
 type batch struct {
 	arguments // of which the words are the keys of all requests
 	entries   []entry
-	seen      map[string]struct{}
+	seen      map[string]int // the last entry with a key
+	repeats   bool           // a key stands in more than one entry
 	wait      sync.WaitGroup
 }
 
@@ -40,7 +41,8 @@ type entry struct {
 
 // DecideBatch implements weir.Batcher. Requests whose limits are of the same algorithms are
 // decided together, 64 keys in one script call; calls are made at the same time. In a
-// Cluster only those of one slot share a call.
+// Cluster only those of one slot share a call. Where requests share a key, calls wait for each other
+// as far as the order of those requests needs it.
 //
 // An error of a call is every request's of it; what is wrong with a key is the error of its
 // request alone.
@@ -53,25 +55,58 @@ func (s *Store) DecideBatch(ctx context.Context, requests []weir.Request) {
 	defer s.batches.Put(b)
 	defer b.empty()
 	s.enter(b, requests)
-	slices.SortFunc(b.entries, func(a, b entry) int {
-		return cmp.Or(cmp.Compare(a.slot, b.slot), cmp.Compare(a.shape, b.shape))
-	})
 	for rest := b.entries; len(rest) > 0; {
+		n, ordered := len(rest), false
+		if b.repeats {
+			n, ordered = b.wave(rest)
+		}
+		s.decideWave(ctx, b, rest[:n], ordered)
+		rest = rest[n:]
+	}
+}
+
+// decideWave decides entries of which none shares a key with one of another shape. Those of one
+// shape that share a key are in order: within a call, and if ordered from call to call.
+func (s *Store) decideWave(ctx context.Context, b *batch, entries []entry, ordered bool) {
+	slices.SortStableFunc(entries, func(a, b entry) int {
+		return cmp.Or(cmp.Compare(a.slot, b.slot), cmp.Compare(a.shape, b.shape), cmp.Compare(a.once(), b.once()))
+	})
+	for rest := entries; len(rest) > 0; {
 		n := together(rest)
 		chunk := rest[:n]
-		if rest = rest[n:]; len(rest) == 0 {
-			s.decideChunk(ctx, chunk, b.words)
-			break
+		rest = rest[n:]
+		if ordered || len(rest) == 0 {
+			s.decideChunk(ctx, chunk, b.words, ordered)
+			continue
 		}
-		b.wait.Go(func() { s.decideChunk(ctx, chunk, b.words) })
+		b.wait.Go(func() { s.decideChunk(ctx, chunk, b.words, false) })
 	}
 	b.wait.Wait()
+}
+
+// wave is how many entries, from the first on, share no key with one of another shape before it,
+// and whether any share a key at all.
+func (b *batch) wave(entries []entry) (n int, ordered bool) {
+	clear(b.seen)
+	for i := range entries {
+		e := &entries[i]
+		for _, key := range b.words[e.keys:][:len(e.Claims)] {
+			if other, again := b.seen[key]; again {
+				ordered = true
+				if o := &entries[other]; e.shape == 0 || o.shape != e.shape || o.once() != e.once() {
+					return i, ordered
+				}
+			}
+			b.seen[key] = i
+		}
+	}
+	return len(entries), ordered
 }
 
 func (b *batch) empty() {
 	clear(b.entries)
 	clear(b.seen)
-	b.entries = b.entries[:0]
+	b.entries, b.repeats = b.entries[:0], false
 	b.arguments.empty()
 }
 
@@ -92,9 +127,7 @@ func (s *Store) enter(b *batch, requests []weir.Request) {
 		if s.conn.Cluster() {
 			e.place(b.words[e.keys:][:len(e.Claims)])
 		}
-		if e.shape == plainShape {
-			b.first(e)
-		}
+		b.note(i)
 	}
 }
 
@@ -106,13 +139,31 @@ func (s *Store) checkRequest(r *weir.Request) bool {
 	return r.Err == nil
 }
 
-// first leaves only the first of a key to the script that reads all keys before it writes.
-func (b *batch) first(e *entry) {
-	key := b.words[e.keys]
-	if _, again := b.seen[key]; again {
-		e.shape = bucketShape
+// once is 1 for a request of one time; scripts decide the others first.
+func (e *entry) once() int {
+	if e.Times == 1 {
+		return 1
 	}
-	b.seen[key] = struct{}{}
+	return 0
+}
+
+// note finds keys that stand in more than one entry. The script of plain buckets reads all keys
+// before it writes, so it is not for them.
+func (b *batch) note(i int) {
+	e := &b.entries[i]
+	for _, key := range b.words[e.keys:][:len(e.Claims)] {
+		other, again := b.seen[key]
+		b.seen[key] = i
+		if !again {
+			continue
+		}
+		b.repeats = true
+		for _, one := range []*entry{e, &b.entries[other]} {
+			if one.shape == plainShape {
+				one.shape = bucketShape
+			}
+		}
+	}
 }
 
 // place finds the slot of a request's keys. Of several, it stands by itself.
@@ -154,12 +205,12 @@ func together(entries []entry) int {
 	return n
 }
 
-func (s *Store) decideChunk(ctx context.Context, chunk []entry, keys []string) {
+func (s *Store) decideChunk(ctx context.Context, chunk []entry, keys []string, ordered bool) {
 	if len(chunk) == 1 {
 		s.decideOne(ctx, chunk[0].Request)
 		return
 	}
-	s.decideAlike(ctx, chunk, keys)
+	s.decideAlike(ctx, chunk, keys, ordered)
 }
 
 // decideOne decides a request by itself.
@@ -180,13 +231,17 @@ func (s *Store) decideOne(ctx context.Context, r *weir.Request) {
 	r.Granted, r.Err = c.granted, c.err
 }
 
-// decideEach decides requests by themselves, at the same time.
-func (s *Store) decideEach(ctx context.Context, entries []entry) {
+// decideEach decides requests by themselves, at the same time unless ordered.
+func (s *Store) decideEach(ctx context.Context, entries []entry, ordered bool) {
 	if len(entries) == 0 {
 		return
 	}
 	var wait sync.WaitGroup
 	for _, e := range entries {
+		if ordered {
+			s.decideOne(ctx, e.Request)
+			continue
+		}
 		wait.Go(func() { s.decideOne(ctx, e.Request) })
 	}
 	wait.Wait()

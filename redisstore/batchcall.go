@@ -4,34 +4,33 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"strings"
 
 	"github.com/weirproject/weir"
 )
 
 // decideAlike decides requests of one shape in one call.
-func (s *Store) decideAlike(ctx context.Context, chunk []entry, keys []string) {
+func (s *Store) decideAlike(ctx context.Context, chunk []entry, keys []string, ordered bool) {
 	a := s.arguments.Get().(*arguments)
 	defer s.arguments.Put(a)
 	defer a.empty()
 	a.now = s.clock
-	multi := severalFirst(chunk)
+	multi := several(chunk)
 	s.prepareBatch(a, chunk, keys, multi)
 	again, err := s.askBatch(ctx, a, chunk, multi)
 	var answer *ServerError
 	switch answered := errors.As(err, &answer); {
 	case err == nil:
-		s.decideEach(ctx, again)
+		s.decideEach(ctx, again, ordered)
 	case answered && strings.HasPrefix(answer.Text, "TRYAGAIN"): // some keys of the slot have moved
-		s.decideEach(ctx, chunk)
+		s.decideEach(ctx, chunk, ordered)
 	case answered && chunk[0].shape == plainShape:
 		// Full, a replica, MGET forbidden: it ended before its first write, because what lets
 		// one write lets all. The other script answers those that write nothing.
 		for i := range chunk {
 			chunk[i].shape = bucketShape
 		}
-		s.decideAlike(ctx, chunk, keys)
+		s.decideAlike(ctx, chunk, keys, ordered)
 	default:
 		for i := range chunk {
 			chunk[i].Err = explain(err, chunk[i].Claims)
@@ -39,13 +38,10 @@ func (s *Store) decideAlike(ctx context.Context, chunk []entry, keys []string) {
 	}
 }
 
-// severalFirst moves the requests of other than one time to the front, and counts them.
-func severalFirst(chunk []entry) (n int) {
-	for i := range chunk {
-		if chunk[i].Times != 1 {
-			chunk[i], chunk[n] = chunk[n], chunk[i]
-			n++
-		}
+// several counts the requests of other than one time, which come first.
+func several(chunk []entry) (n int) {
+	for n < len(chunk) && chunk[n].Times != 1 {
+		n++
 	}
 	return n
 }
@@ -116,21 +112,32 @@ func (s *Store) askBatch(ctx context.Context, a *arguments, chunk []entry, multi
 		return nil, err
 	}
 	if chunk[0].shape == plainShape {
-		return a.readPlain(chunk, multi)
+		return a.readPlain(chunk, multi, s.config.clock != nil)
 	}
-	return a.readBatch(chunk)
+	return a.readBatch(chunk, s.config.clock != nil)
 }
 
 // otherState is what the batch step of kind plain says of a state that it does not read.
 const otherState = 1 << 53
 
 // readPlain takes the reply of the batch step of kind plain apart.
-func (a *arguments) readPlain(chunk []entry, multi int) (again []entry, err error) {
-	if len(a.reply) != 1 || len(a.reply[0].Text) != 8*(1+len(chunk)+multi) {
-		return nil, fmt.Errorf("%w: a reply that is not of %d requests", weir.ErrForeignState, len(chunk))
+func (a *arguments) readPlain(chunk []entry, multi int, driven bool) (again []entry, err error) {
+	packed, several := "", 1+len(chunk)
+	if len(a.reply) == 1 {
+		packed = a.reply[0].Text
 	}
-	packed := a.reply[0].Text
-	now, several := word(packed, 0), 1+len(chunk)
+	if len(packed) != 8*(several+multi) {
+		return nil, malformed("it is no text of %d numbers", several+multi)
+	}
+	for place := range several + multi {
+		if n := word(packed, place); n > largest || n < -largest {
+			return nil, malformed("number %d is not below 2^53", place+1)
+		}
+	}
+	now := word(packed, 0)
+	if err := timely(now, driven); err != nil {
+		return nil, err
+	}
 	again = chunk[:0]
 	for i := range chunk {
 		e := chunk[i]
@@ -149,9 +156,11 @@ func (a *arguments) readPlain(chunk []entry, multi int) (again []entry, err erro
 			c.granted = 1
 		}
 		c.at = now
-		a.reply = append(a.reply[:0], Value{Int: now + ahead})
-		_, e.Err = c.readStates(a.kinds, a.reply)
-		e.Granted = c.granted
+		if e.Err = c.inRange(driven); e.Err == nil {
+			a.reply = append(a.reply[:0], Value{Int: now + ahead})
+			c.readStates(a.kinds, a.reply)
+			e.Granted = c.granted
+		}
 	}
 	return again, nil
 }
@@ -169,35 +178,67 @@ func callOf(r *weir.Request) call {
 }
 
 // readBatch takes the reply of assembleBatch's script apart.
-func (a *arguments) readBatch(chunk []entry) (again []entry, err error) {
-	if len(a.reply) == 0 {
-		return nil, fmt.Errorf("%w: an empty reply", weir.ErrForeignState)
+func (a *arguments) readBatch(chunk []entry, driven bool) (again []entry, err error) {
+	if err := a.checkBatch(chunk, driven); err != nil {
+		return nil, err
 	}
-	now, rest, width := a.reply[0].Int, a.reply[1:], 0
-	for _, k := range a.kinds {
-		width += k.values
-	}
+	now, rest := a.reply[0].Int, a.reply[1:]
 	again = chunk[:0]
 	for i := range chunk {
 		e, c := chunk[i], callOf(chunk[i].Request)
-		if len(rest) < 2 {
-			e.Err = fmt.Errorf("%w: the reply ends before request %d of %d", weir.ErrForeignState, i+1, len(chunk))
-			continue
-		}
-		c.granted, c.at, rest = rest[0].Int, now, rest[1:]
-		switch c.granted {
-		case failed:
-			e.Err = explain(&ServerError{Text: rest[0].Text}, e.Claims)
-			rest = rest[1:]
-		case otherPeriod:
+		c.granted, c.at = rest[0].Int, now
+		switch {
+		case c.granted == failed:
+			e.Err = explain(&ServerError{Text: rest[1].Text}, e.Claims)
+		case c.granted == otherPeriod:
 			again = append(again, e)
-			rest = rest[1:]
 		default:
-			if _, e.Err = c.readStates(a.kinds, rest); e.Err == nil {
-				e.Granted = c.granted
-			}
-			rest = rest[min(width, len(rest)):]
+			c.readStates(a.kinds, rest[1:])
+			e.Granted = c.granted
 		}
+		rest = rest[a.elements(rest):]
 	}
 	return again, nil
+}
+
+// elements is how many of a batch's reply are about its next request.
+func (a *arguments) elements(rest []Value) int {
+	if n := rest[0].Int; n == failed || n == otherPeriod {
+		return 2
+	}
+	return 1 + width(a.kinds)
+}
+
+// checkBatch finds what is wrong with the shape of a batch's reply.
+func (a *arguments) checkBatch(chunk []entry, driven bool) error {
+	if len(a.reply) == 0 {
+		return malformed("it is empty")
+	}
+	if err := integers(a.reply[:1]); err != nil {
+		return err
+	}
+	if err := timely(a.reply[0].Int, driven); err != nil {
+		return err
+	}
+	rest := a.reply[1:]
+	for i := range chunk {
+		if len(rest) == 0 || len(rest) < a.elements(rest) {
+			return malformed("it ends at request %d of %d", i+1, len(chunk))
+		}
+		about := rest[:a.elements(rest)]
+		rest = rest[len(about):]
+		if about[0].Int == failed && about[1].IsText {
+			continue
+		}
+		if err := integers(about); err != nil {
+			return err
+		}
+		if n := about[0].Int; n != otherPeriod && (n < 0 || n > chunk[i].Times) {
+			return malformed("%d of %d requests are granted", n, chunk[i].Times)
+		}
+	}
+	if len(rest) > 0 {
+		return malformed("%d elements are too many", len(rest))
+	}
+	return nil
 }

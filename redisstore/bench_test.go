@@ -23,7 +23,7 @@ func BenchmarkRun(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer c.Close()
-	script, keys, args := testScript("return {1,2,3}"), []string{"key"}, []string{"1", "100", "60000000", "123456"}
+	script, keys, args := scriptOf("return {1,2,3}"), []string{"key"}, []string{"1", "100", "60000000", "123456"}
 	bound := newBound(timeout)
 	request, cancel := context.WithCancel(b.Context())
 	defer cancel()
@@ -42,8 +42,8 @@ func BenchmarkRun(b *testing.B) {
 		}
 	}
 	both("rueidis", func() error {
-		command := c.client.B().Evalsha().Sha1(script.SHA).Numkeys(1).Key(keys...).Arg(args...).Build()
-		return c.client.Do(context.Background(), command).Error()
+		command := c.live.Load().B().Evalsha().Sha1(script.SHA).Numkeys(1).Key(keys...).Arg(args...).Build()
+		return c.live.Load().Do(context.Background(), command).Error()
 	})
 	both("bound", func() error { return run(bound.limit(context.Background())) })
 	both("cancellable", func() error { return run(bound.limit(request)) })
@@ -92,7 +92,7 @@ func BenchmarkBatch(b *testing.B) {
 		return []weir.Claim{{Key: keys[rand.IntN(len(keys))], Limit: limit, Cost: 1}}
 	}
 	b.Run("bare/512", func(b *testing.B) {
-		client, script := store.conn.(*rueidisConn).client, testScript(shortest)
+		client, script := store.conn.(*rueidisConn).live.Load(), scriptOf(shortest)
 		load := client.Do(b.Context(), client.B().ScriptLoad().Script(shortest).Build())
 		if err := load.Error(); err != nil {
 			b.Fatal(err)

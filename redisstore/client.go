@@ -4,6 +4,8 @@ import (
 	"context"
 
 	"github.com/redis/rueidis"
+
+	"github.com/weirproject/weir/internal/respguard"
 )
 
 // Client connects to the Redis that a URL names, as Open does and with the same URLs, TLS
@@ -14,12 +16,13 @@ import (
 // 100ms) the server may be silent while calls wait for it, before the connection is given
 // up. The options about keys, clocks and warnings do nothing here.
 func Client(ctx context.Context, url string, opts ...Option) (rueidis.Client, error) {
-	silent := append(opts[:len(opts):len(opts)], WithWarn(nil))
+	large := func(c *config) { c.most = respguard.Rules }
+	silent := append(opts[:len(opts):len(opts)], WithWarn(nil), large)
 	conn, err := openConn(ctx, url, silent)
 	if err != nil {
 		return nil, err
 	}
-	return &client{conn.client, conn}, nil
+	return &client{conn.live.Load().Client, conn}, nil
 }
 
 // client closes what openConn made along with it.

@@ -12,8 +12,8 @@ type Conn interface {
 	// after NOSCRIPT loads it on that node (SCRIPT LOAD) and repeats this call alone. It
 	// appends the elements of the script's array reply to reply. It keeps neither slice
 	// after it returned, but may still send the strings.
-	// An error that Redis itself answered is a *ServerError; any other failure is wrapped
-	// so that errors.Is(err, weir.ErrUnavailable).
+	// An error that Redis itself answered is a *ServerError; any other failure, also a reply
+	// that is no array of integers and strings, is wrapped so that errors.Is(err, weir.ErrUnavailable).
 	Run(ctx context.Context, script *Script, keys, args []string, reply []Value) ([]Value, error)
 
 	// Delete removes keys, which may lie in different slots.
@@ -32,10 +32,11 @@ type Script struct {
 	SHA  string // 40 hex digits
 }
 
-// A Value is one element of a script's reply: an integer, or a string.
+// A Value is one element of a script's reply: an integer, or a string, which may be empty.
 type Value struct {
-	Int  int64
-	Text string
+	Int    int64
+	Text   string
+	IsText bool
 }
 
 // A ServerError is an error reply of Redis: nothing of the call was executed, unless

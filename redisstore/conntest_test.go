@@ -2,19 +2,12 @@ package redisstore
 
 import (
 	"context"
-	"crypto/sha1"
-	"encoding/hex"
 	"testing"
 	"time"
 )
 
-func testScript(text string) *Script {
-	sum := sha1.Sum([]byte(text))
-	return &Script{Text: text, SHA: hex.EncodeToString(sum[:])}
-}
-
 // charge counts its calls, and answers with the count and a text.
-func charge() *Script { return testScript(`return {redis.call('INCRBY', KEYS[1], ARGV[1]), 'ok'}`) }
+func charge() *Script { return scriptOf(`return {redis.call('INCRBY', KEYS[1], ARGV[1]), 'ok'}`) }
 
 // open opens a Conn that the test's end closes. It is patient, as the machine may be busy.
 func open(t testing.TB, url string, opts ...Option) *rueidisConn {

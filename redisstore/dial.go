@@ -10,6 +10,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/weirproject/weir/internal/respguard"
 )
 
 const (
@@ -54,6 +56,7 @@ type dialer struct {
 	tls     *tls.Config
 	silence time.Duration
 	timeout time.Duration // of a call
+	most    respguard.Ceilings
 	opened  atomic.Bool
 
 	mu       sync.Mutex
@@ -84,7 +87,7 @@ func (d *dialer) dial(ctx context.Context, addr string, _ *net.Dialer, _ *tls.Co
 			return nil, &unreachable{addr, err}
 		}
 		if d.take(addr, a) {
-			return &watched{Conn: a.conn, silence: d.silence, greeted: end, born: time.Now()}, nil
+			return respguard.Guard(&watched{Conn: a.conn, silence: d.silence, greeted: end, born: time.Now()}, d.most), nil
 		}
 	}
 }

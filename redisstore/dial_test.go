@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weirproject/weir/internal/redistest"
+	"github.com/weirproject/weir/internal/respguard"
 )
 
 func testDialer(t *testing.T, server *redistest.TLSServer) *dialer {
@@ -43,7 +44,7 @@ func TestDialOutlastsItsCall(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	if conn.(*watched).Conn != pending.conn {
+	if conn.(*respguard.Conn).Conn.(*watched).Conn != pending.conn {
 		t.Error("the call did not take the connection that was under way")
 	}
 }

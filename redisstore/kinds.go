@@ -20,7 +20,7 @@ type kind struct {
 	twin   string
 	values int // of the reply
 	args   func(a *arguments, c *weir.Claim)
-	decide func(c *weir.Claim, reply []Value, now int64) (weir.Decision, error)
+	decide func(c *weir.Claim, reply []Value, now int64) weir.Decision
 	bucket func(reply []Value) bucket.State // nil for other algorithms
 }
 
@@ -40,6 +40,7 @@ type arguments struct {
 	words []string // keys, then the script's arguments
 	reply []Value
 	times int64
+	units bool         // the ladder of a refund has rungs of units: some of them may stay charged
 	now   func() int64 // the caller's clock, for the bounds of calendars; Redis' decides
 
 	text []byte
@@ -77,7 +78,7 @@ const roomy = 16 << 10
 func (a *arguments) empty() {
 	clear(a.words)
 	clear(a.reply)
-	a.kinds, a.words, a.reply = a.kinds[:0], a.words[:0], a.reply[:0]
+	a.kinds, a.words, a.reply, a.units = a.kinds[:0], a.words[:0], a.reply[:0], false
 	if a.text, a.ends = a.text[:0], a.ends[:0]; cap(a.text) > roomy {
 		a.text = nil
 	}
@@ -96,7 +97,7 @@ var (
 	stepKind    = kind{'s', "step", 2, stepArgs, partsDecision, partsState}
 	windowKind  = kind{'w', "window", 3, windowArgs, windowDecision, nil}
 	logKind     = kind{'l', "log", 3, logArgs, logDecision, nil}
-	counterKind = kind{'c', "counter", 1, counterArgs, counterDecision, nil}
+	counterKind = kind{'c', "counter", 7, counterArgs, counterDecision, nil}
 	leaseKind   = kind{'h', "leases", 4, leaseArgs, leaseDecision, nil}
 )
 
@@ -142,25 +143,29 @@ func bucketArgs(a *arguments, c *weir.Claim) {
 	a.add(c.Cost, c.Limit.Interval().Whole, c.Limit.Span().Whole)
 }
 
-func bucketDecision(c *weir.Claim, reply []Value, now int64) (weir.Decision, error) {
-	return bucket.Decision(c.Limit, bucketState(reply), c.Cost, now), nil
+func bucketDecision(c *weir.Claim, reply []Value, now int64) weir.Decision {
+	return bucket.Decision(c.Limit, bucketState(reply), c.Cost, now)
 }
 
 func bucketState(reply []Value) bucket.State { return bucket.State{At: reply[0].Int} }
 
 func partsArgs(a *arguments, c *weir.Claim) {
 	l := c.Limit
-	a.addText(ladder(l, c.Cost, a.times))
+	switch {
+	case c.Cost == 0:
+		a.addText("")
+	case a.units:
+		a.addText(ladder(l, 1, c.Cost))
+	default:
+		a.addText(ladder(l, c.Cost, min(a.times, l.Most()/c.Cost)))
+	}
 	a.add(l.Span().Whole, l.Span().Num, l.Interval().Den, l.Period(), l.Refill())
 }
 
-// ladder is what 2^k requests take, for each k that may fit, from high to low: the script
-// adds and compares, where multiplying could lose digits.
-func ladder(l *weir.Limit, cost, times int64) string {
-	if cost == 0 {
-		return ""
-	}
-	most, top := min(times, l.Most()/cost), int64(1)
+// ladder is what 2^k requests take, for each k of which there may be most, from high to low: the
+// script adds and compares, where multiplying could lose digits.
+func ladder(l *weir.Limit, cost, most int64) string {
+	top := int64(1)
 	for top <= most/2 {
 		top *= 2
 	}
@@ -168,6 +173,25 @@ func ladder(l *weir.Limit, cost, times int64) string {
 	for k := top; k > 0; k /= 2 {
 		whole, part := l.Interval().Times(k * cost)
 		packed = pack(packed, k, whole, part)
+	}
+	return string(packed)
+}
+
+// cancelBytes is how long the part of a claim in cancelArgs is.
+const cancelBytes = 4 * 8
+
+// cancelArgs are, for each claim: back_, the units that are given back; due_, when their grant
+// was to act; and what a bucket lacks that owes nothing and has nothing left, as time in whole
+// microseconds and a part, or where it steps as units: room_ and roompart_.
+func cancelArgs(c *call) string {
+	packed := make([]byte, 0, len(c.claims)*cancelBytes)
+	for i := range c.claims {
+		claim := &c.claims[i]
+		room, part := claim.Limit.Capacity(), int64(0)
+		if !claim.Limit.Step() {
+			room, part = claim.Limit.Interval().Times(room)
+		}
+		packed = pack(packed, claim.Cost, max(0, algorithm.Due(claim, int64(c.taken))), room, part)
 	}
 	return string(packed)
 }
@@ -183,8 +207,8 @@ func stepArgs(a *arguments, c *weir.Claim) {
 	a.add(c.Cost, c.Limit.Most(), c.Limit.Refill(), c.Limit.Period(), bucket.MostMissing(c.Limit))
 }
 
-func partsDecision(c *weir.Claim, reply []Value, now int64) (weir.Decision, error) {
-	return bucket.Decision(c.Limit, partsState(reply), c.Cost, now), nil
+func partsDecision(c *weir.Claim, reply []Value, now int64) weir.Decision {
+	return bucket.Decision(c.Limit, partsState(reply), c.Cost, now)
 }
 
 func partsState(reply []Value) bucket.State {
@@ -210,28 +234,28 @@ func calendar(l *weir.Limit, now int64) string {
 	return string(pack(nil, int64(before), int64(start), int64(end), int64(after)))
 }
 
-func windowDecision(c *weir.Claim, reply []Value, now int64) (weir.Decision, error) {
+func windowDecision(c *weir.Claim, reply []Value, now int64) weir.Decision {
 	state := window.State{Start: reply[0].Int, Count: reply[1].Int, Until: reply[2].Int}
-	return window.Decision(c.Limit, state, c.Cost, now), nil
+	return window.Decision(c.Limit, state, c.Cost, now)
 }
 
 func logArgs(a *arguments, c *weir.Claim) { a.add(c.Cost, c.Limit.Capacity(), c.Limit.Period()) }
 
-func logDecision(c *weir.Claim, reply []Value, now int64) (weir.Decision, error) {
+func logDecision(c *weir.Claim, reply []Value, now int64) weir.Decision {
 	summary := slidinglog.Summary{Used: reply[0].Int, Newest: reply[1].Int, Frees: reply[2].Int}
-	return summary.Decision(c.Limit, c.Cost, now), nil
+	return summary.Decision(c.Limit, c.Cost, now)
 }
 
 func counterArgs(a *arguments, c *weir.Claim) {
 	a.add(c.Cost, c.Limit.Capacity(), c.Limit.Slice(), c.Limit.Slices(), c.Limit.Tick())
 }
 
-func counterDecision(c *weir.Claim, reply []Value, now int64) (weir.Decision, error) {
-	state, err := slidingcounter.Decode(reply[0].Text, c.Limit)
-	if err != nil {
-		return weir.Decision{}, err
+func counterDecision(c *weir.Claim, reply []Value, now int64) weir.Decision {
+	summary := slidingcounter.Summary{
+		Slice: reply[0].Int, Full: reply[1].Int, Fading: reply[2].Int, Last: reply[3].Int,
+		Frees: reply[4].Int, FreesFull: reply[5].Int, FreesFading: reply[6].Int,
 	}
-	return state.Decision(c.Limit, c.Cost, now), nil
+	return summary.Decision(c.Limit, c.Cost, now)
 }
 
 func leaseArgs(a *arguments, c *weir.Claim) {
@@ -244,9 +268,9 @@ func leaseArgs(a *arguments, c *weir.Claim) {
 	a.addText(renew)
 }
 
-func leaseDecision(c *weir.Claim, reply []Value, now int64) (weir.Decision, error) {
+func leaseDecision(c *weir.Claim, reply []Value, now int64) weir.Decision {
 	summary := concurrency.Summary{Held: reply[1].Int, Last: reply[2].Int, Frees: reply[3].Int}
-	return summary.Decision(c.Limit, c.Cost, now), nil
+	return summary.Decision(c.Limit, c.Cost, now)
 }
 
 // leaseExpiry is when the claim's lease would have expired before the call; 0 if it was

@@ -16,6 +16,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/respguard"
 )
 
 const (
@@ -36,6 +37,7 @@ type config struct {
 	clock   func() weir.Instant // nil: Redis' own TIME
 	tls     *tls.Config
 	warn    func(string)
+	most    respguard.Ceilings // of a reply
 }
 
 // WithPrefix puts another text than "weir:" before every key.
@@ -58,7 +60,7 @@ func WithTLS(tls *tls.Config) Option { return func(c *config) { c.tls = tls } }
 func WithWarn(warn func(text string)) Option { return func(c *config) { c.warn = warn } }
 
 func newConfig(opts []Option) (config, error) {
-	c := config{prefix: defaultPrefix, timeout: defaultTimeout, warn: func(text string) { slog.Warn(text) }}
+	c := config{prefix: defaultPrefix, timeout: defaultTimeout, warn: func(text string) { slog.Warn(text) }, most: respguard.Decisions}
 	for _, opt := range opts {
 		opt(&c)
 	}
@@ -112,14 +114,15 @@ func openConn(ctx context.Context, url string, opts []Option) (*rueidisConn, err
 	c := &rueidisConn{
 		dialer: &dialer{
 			network: t.network, tls: secure, attempts: make(map[string]*attempt),
-			silence: max(cfg.timeout, quietest), timeout: cfg.timeout,
+			silence: max(cfg.timeout, quietest), timeout: cfg.timeout, most: cfg.most,
 		},
 		timeout: cfg.timeout,
 		cluster: t.shape == cluster,
 		loads:   loads{underway: make(map[loading]*loaded)},
 		valve:   valve{gap: cfg.timeout / 4, born: time.Now()},
 	}
-	if err := c.connect(ctx, t.options(c.dialer)); err != nil {
+	c.options = t.options(c.dialer)
+	if err := c.connect(ctx); err != nil {
 		c.dialer.close()
 		return nil, unlocked(c.explain(ctx, err))
 	}
@@ -203,14 +206,14 @@ func (t *target) options(d *dialer) rueidis.ClientOption {
 }
 
 // connect makes the client, or gives up when ctx ends: rueidis itself takes no context.
-func (c *rueidisConn) connect(ctx context.Context, options rueidis.ClientOption) error {
+func (c *rueidisConn) connect(ctx context.Context) error {
 	made := make(chan error, 1)
 	go func() {
-		client, err := rueidis.NewClient(options)
+		client, err := rueidis.NewClient(c.options)
 		if err != nil && client != nil {
 			client.Close()
 		}
-		c.client = client
+		c.live.Store(&library{client})
 		made <- err
 	}()
 	select {
@@ -219,7 +222,7 @@ func (c *rueidisConn) connect(ctx context.Context, options rueidis.ClientOption)
 	case <-ctx.Done():
 		go func() {
 			if <-made == nil {
-				c.client.Close()
+				c.live.Load().end()
 			}
 		}()
 		return ctx.Err()
@@ -229,7 +232,7 @@ func (c *rueidisConn) connect(ctx context.Context, options rueidis.ClientOption)
 // inspect asks the nodes who they are. It fails if none answers or if one will not do.
 func (c *rueidisConn) inspect(ctx context.Context, shape topology, warn func(string)) error {
 	failure := rueidis.ErrNoAddr
-	for addr, node := range c.client.Nodes() {
+	for addr, node := range c.live.Load().Nodes() {
 		err := inspect(ctx, addr, node, shape, warn)
 		var unfit *unfitError
 		if errors.As(err, &unfit) {

@@ -114,7 +114,8 @@ func (s *Store) decideSlots(ctx context.Context, c *call) (int64, error) {
 func (s *Store) giveBack(ctx context.Context, p *part, times int64) {
 	ctx = context.WithoutCancel(ctx)
 	refund := call{op: opRefund, taken: weir.Instant(p.at), times: 1}
-	for _, claim := range p.claims {
+	last := p.decisions[len(p.decisions)-len(p.claims):]
+	for i, claim := range p.claims {
 		if expiry := p.expiry(&claim); expiry != 0 {
 			renewed := call{op: opRestore, claims: []weir.Claim{claim}, taken: weir.Instant(expiry), times: 1}
 			s.run(ctx, &renewed)
@@ -122,9 +123,11 @@ func (s *Store) giveBack(ctx context.Context, p *part, times int64) {
 			continue
 		}
 		claim.Cost *= times
+		claim.Delay = last[i].Delay
 		refund.claims = append(refund.claims, claim)
 	}
 	if len(refund.claims) > 0 {
+		refund.op = refundOp(refund.claims)
 		if s.run(ctx, &refund); !errors.Is(refund.err, weir.ErrLeaseGone) {
 			p.err = errors.Join(p.err, refund.err)
 		}

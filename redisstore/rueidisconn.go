@@ -34,7 +34,8 @@ const detours = 3
 // rueidisConn is the Conn that Open makes. One connection for each node carries all
 // calls, pipelined.
 type rueidisConn struct {
-	client  rueidis.Client
+	live    atomic.Pointer[library] // nil while it is replaced
+	options rueidis.ClientOption
 	dialer  *dialer
 	timeout time.Duration
 	cluster bool
@@ -61,13 +62,17 @@ func (c *rueidisConn) Run(ctx context.Context, script *Script, keys, args []stri
 }
 
 func (c *rueidisConn) call(ctx context.Context, script *Script, keys, args []string) ([]rueidis.RedisMessage, error) {
+	library := c.live.Load()
+	if library == nil {
+		return nil, errReplaced
+	}
 	if !c.valve.enter() {
 		return nil, errShut
 	}
-	command := c.client.B().Evalsha().Sha1(script.SHA).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build()
-	result := c.client.Do(ctx, command)
+	command := library.B().Evalsha().Sha1(script.SHA).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build()
+	result := c.do(ctx, library, command)
 	for again := 0; again < detours && c.cluster && isUnreachable(result.NonRedisError()) && ctx.Err() == nil; again++ {
-		result = c.client.Do(ctx, anywhere(c.client, script, keys, args))
+		result = c.do(ctx, library, anywhere(library, script, keys, args))
 	}
 	if err := result.NonRedisError(); err == nil {
 		c.valve.answered()
@@ -100,9 +105,9 @@ func appendValues(reply []Value, elements []rueidis.RedisMessage) ([]Value, erro
 			reply = append(reply, Value{Int: n})
 		case element.IsString():
 			text, _ := element.ToString()
-			reply = append(reply, Value{Text: text})
+			reply = append(reply, Value{Text: text, IsText: true})
 		default:
-			return reply, fmt.Errorf("redisstore: element %d of the script's reply is neither an integer nor a string", i+1)
+			return reply, malformed("element %d is neither an integer nor a string", i+1)
 		}
 	}
 	return reply, nil
@@ -115,30 +120,34 @@ func (c *rueidisConn) load(ctx context.Context, script *Script, keys []string, e
 	if len(keys) > 0 {
 		key = keys[0] // the slice is the caller's again when he gives up; loading goes on
 	}
-	load := func(ctx context.Context) error { return loadAt(ctx, c.client, script, key) }
+	library := c.live.Load()
+	if library == nil {
+		return errReplaced
+	}
+	load := func(ctx context.Context) error { return c.loadAt(ctx, library, script, key) }
 	switch {
 	case c.cluster && everywhere:
-		load = func(ctx context.Context) error { return c.loadEverywhere(ctx, script) }
+		load = func(ctx context.Context) error { return c.loadEverywhere(ctx, library, script) }
 	case c.cluster && key != "":
 		what.slot = int(Slot(key))
 	}
 	return c.loads.do(ctx, c.timeout, what, load)
 }
 
-func loadAt(ctx context.Context, client rueidis.Client, script *Script, key string) error {
-	command := client.B().ScriptLoad().Script(script.Text).Build()
+func (c *rueidisConn) loadAt(ctx context.Context, library *library, script *Script, key string) error {
+	command := library.B().ScriptLoad().Script(script.Text).Build()
 	if key != "" {
 		command = command.SetSlot(key)
 	}
-	return client.Do(ctx, command).Error()
+	return c.do(ctx, library, command).Error()
 }
 
 // loadEverywhere fails only if no node took the script: replicas may be gone.
-func (c *rueidisConn) loadEverywhere(ctx context.Context, script *Script) error {
-	nodes := c.client.Nodes()
+func (c *rueidisConn) loadEverywhere(ctx context.Context, whole *library, script *Script) error {
+	nodes := whole.Nodes()
 	results := make(chan error, len(nodes))
 	for _, node := range nodes {
-		go func() { results <- loadAt(ctx, node, script, "") }()
+		go func() { results <- c.loadAt(ctx, &library{node}, script, "") }()
 	}
 	err := rueidis.ErrNoAddr
 	for range nodes {
@@ -151,15 +160,19 @@ func (c *rueidisConn) loadEverywhere(ctx context.Context, script *Script) error 
 
 // Delete implements Conn.
 func (c *rueidisConn) Delete(ctx context.Context, keys []string) error {
+	library := c.live.Load()
+	if library == nil {
+		return unavailable(ctx, notExecuted, errReplaced)
+	}
 	var commands []rueidis.Completed
 	if c.cluster {
 		for _, key := range keys {
-			commands = append(commands, c.client.B().Unlink().Key(key).Build())
+			commands = append(commands, library.B().Unlink().Key(key).Build())
 		}
 	} else if len(keys) > 0 {
-		commands = append(commands, c.client.B().Unlink().Key(keys...).Build())
+		commands = append(commands, library.B().Unlink().Key(keys...).Build())
 	}
-	for _, result := range c.client.DoMulti(ctx, commands...) {
+	for _, result := range library.DoMulti(ctx, commands...) {
 		if err := result.Error(); err != nil {
 			return c.explain(ctx, err)
 		}
@@ -173,7 +186,9 @@ func (c *rueidisConn) Cluster() bool { return c.cluster }
 // Close implements Conn.
 func (c *rueidisConn) Close() {
 	c.closed.Store(true)
-	c.client.Close()
+	if library := c.live.Load(); library != nil {
+		library.end()
+	}
 	c.dialer.close()
 }
 
@@ -186,8 +201,8 @@ func (c *rueidisConn) explain(ctx context.Context, err error) error {
 	case c.closed.Load():
 		return weir.ErrClosed
 	case rueidis.IsRedisNil(err) || rueidis.IsParseErr(err):
-		return fmt.Errorf("redisstore: the script's reply is not an array: %w", err)
-	case isUnreachable(err) || err == errShut:
+		return malformed("it is not an array: %v", err)
+	case isUnreachable(err) || err == errShut || err == errReplaced:
 		return unavailable(ctx, notExecuted, err)
 	}
 	return unavailable(ctx, perhapsExecuted, err)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -22,15 +23,19 @@ import (
 // args are its arguments (strings: add 0 where a number is compared), other such names are
 // its variables. FOREIGN refuses a state that is not weir's. now is the time; granted is
 // how many requests are granted so far, which fit may lower; taken is the instant of what
-// a refund gives back.
+// a refund gives back. Before its refund, step cancel of a twin lowers what is given back of a
+// grant that was to wait: see cancelArgs.
 //
 // A key expires at an odd millisecond, 2 * ceil(µs / 2000) + 1: Redis 7.2.0 to 7.2.4 write
 // a number that ends in eight zeros as 1.8e+12, which PXAT takes for no number, and every
 // charge to a window that ends at such an instant would fail. An odd one is written out.
+//
+// The step shared is what all claims of a kind share: functions, which stand in a script
+// once. Their names do not end with _.
 type twin struct {
 	args  []string
 	reply []string
-	steps map[string]string // read, fit, charge, refund, restore, after: see assemble; batch
+	steps map[string]string // read, fit, charge, cancel, refund, restore, after: see assemble; batch, shared
 }
 
 // parseTwins reads the kinds out of the Lua files: sections headed "---- NAME words".
@@ -90,6 +95,7 @@ const (
 	opTimes   op = 'n' // as many as ARGV[1] says
 	opCharge  op = 'c'
 	opRefund  op = 'r' // of what was taken at ARGV[1]
+	opCancel  op = 'x' // of what was taken at ARGV[1] and may not have acted: ARGV[2], see cancelArgs
 	opRestore op = 'e' // of leases: they expire at ARGV[1]
 	opBatch   op = 'm' // many requests, each of claims of the same kinds
 )
@@ -119,8 +125,7 @@ func (s *scripts) get(o op, kinds []*kind) *Script {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	text := s.text(o, kinds)
-	sum := sha1.Sum([]byte(text))
-	script = &Script{Text: text, SHA: hex.EncodeToString(sum[:])}
+	script = scriptOf(text)
 	s.made[string(id)] = script
 	return script
 }
@@ -129,12 +134,20 @@ func (s *scripts) text(o op, kinds []*kind) string {
 	if o == opBatch {
 		return s.assembleBatch(kinds)
 	}
-	first := 1
-	if heads[o].arg {
-		first = 2
-	}
+	first := 1 + heads[o].args
 	clock := s.clock(strconv.Itoa(first + s.args(kinds)))
-	return "local call = redis.call\n" + clock + heads[o].text + s.assemble(o, kinds, claimText{first: first})
+	return "local call = redis.call\n" + clock + heads[o].text + s.shared(kinds) + s.assemble(o, kinds, claimText{first: first})
+}
+
+// shared is what the claims of each kind share.
+func (s *scripts) shared(kinds []*kind) string {
+	var text strings.Builder
+	for i, k := range kinds {
+		if !slices.ContainsFunc(kinds[:i], func(before *kind) bool { return before.twin == k.twin }) {
+			text.WriteString(s.twins[k.twin].steps["shared"])
+		}
+	}
+	return text.String()
 }
 
 // assembleBatch decides requests one after the other, each by itself: an error about the
@@ -151,7 +164,7 @@ func (s *scripts) assembleBatch(kinds []*kind) string {
 		return head + text
 	}
 	decide := s.assemble(opBatch, kinds, claimText{first: 1, key: "key + ", arg: "arg + "})
-	return head + `local KEYS, ARGV = KEYS, ARGV
+	return head + s.shared(kinds) + `local KEYS, ARGV = KEYS, ARGV
 local function decide(key, arg, granted)
 ` + decide + `
 end
@@ -189,6 +202,10 @@ func (s *scripts) assemble(o op, kinds []*kind, c claimText) string {
 		t := s.twins[k.twin]
 		c.number, c.args = i+1, t.args
 		before.WriteString(c.text(t.steps["read"]))
+		if cancel := t.steps["cancel"]; o == opCancel && cancel != "" {
+			from := strconv.Itoa(cancelBytes*i + 1)
+			change.WriteString(c.text("local back_, due_, room_, roompart_ = struct.unpack('<i8i8i8i8', cancels, " + from + ")\n" + cancel))
+		}
 		if heads[o].fits {
 			before.WriteString(c.text(t.steps["fit"]))
 		}
@@ -207,15 +224,16 @@ func (s *scripts) assemble(o op, kinds []*kind, c claimText) string {
 // begins: one element less where one bit says whether it was granted.
 var heads = map[op]struct {
 	text, change, reply string
-	arg                 bool // ARGV[1] is the operation's own
+	args                int  // of ARGV, the first ones, that are the operation's own
 	fits                bool // it grants what fits
 }{
-	opTake:    {"local granted = 1\n", "charge", "2 * now + granted", false, true},
-	opTimes:   {"local granted = tonumber(ARGV[1])\n", "charge", "granted, now", true, true},
-	opCharge:  {"local granted = 1\n", "charge", "granted, now", false, false},
-	opRefund:  {"local granted, taken = 1, tonumber(ARGV[1])\n", "refund", "granted, now", true, false},
-	opRestore: {"local granted, taken = 1, tonumber(ARGV[1])\n", "restore", "granted, now", true, false},
-	opBatch:   {"", "charge", "granted", false, true},
+	opTake:    {"local granted = 1\n", "charge", "2 * now + granted", 0, true},
+	opTimes:   {"local granted = tonumber(ARGV[1])\n", "charge", "granted, now", 1, true},
+	opCharge:  {"local granted = 1\n", "charge", "granted, now", 0, false},
+	opRefund:  {"local granted, taken = 1, tonumber(ARGV[1])\n", "refund", "granted, now", 1, false},
+	opCancel:  {"local granted, taken, cancels = 1, tonumber(ARGV[1]), ARGV[2]\n", "refund", "granted, now", 2, false},
+	opRestore: {"local granted, taken = 1, tonumber(ARGV[1])\n", "restore", "granted, now", 1, false},
+	opBatch:   {"", "charge", "granted", 0, true},
 }
 
 // clock reads the time once: Redis 7.0 does not freeze it within a script.
@@ -236,7 +254,7 @@ type claimText struct {
 }
 
 // roomFor is how many claims have locals of their own: Lua allows a function 200 in all.
-const roomFor = 16
+const roomFor = 12
 
 var (
 	own      = regexp.MustCompile(`\b[a-z]+(_[a-z]+)*_\b`)
@@ -279,4 +297,9 @@ func newScripts(driven bool) (*scripts, error) {
 		}
 	}
 	return &scripts{twins: twins, driven: driven, made: make(map[string]*Script)}, nil
+}
+
+func scriptOf(text string) *Script {
+	sum := sha1.Sum([]byte(text))
+	return &Script{Text: text, SHA: hex.EncodeToString(sum[:])}
 }

@@ -59,7 +59,7 @@ func New(conn Conn, options ...Option) (*Store, error) {
 		s.clock = func() int64 { return int64(config.clock()) }
 	}
 	s.arguments.New = func() any { return new(arguments) }
-	s.batches.New = func() any { return &batch{seen: make(map[string]struct{})} }
+	s.batches.New = func() any { return &batch{seen: make(map[string]int)} }
 	return s, nil
 }
 
@@ -68,7 +68,7 @@ type call struct {
 	op        op
 	claims    []weir.Claim
 	times     int64        // opTimes
-	taken     weir.Instant // opRefund, opRestore
+	taken     weir.Instant // opRefund, opCancel, opRestore
 	decisions []weir.Decision
 	each      bool // decisions for each of times, not for the last alone
 
@@ -107,7 +107,15 @@ func (s *Store) Refund(ctx context.Context, claims []weir.Claim, takenAt weir.In
 	if err := s.check(claims, 1, decisions); err != nil {
 		return err
 	}
-	return s.runSlots(ctx, &call{op: opRefund, claims: claims, times: 1, taken: takenAt, decisions: decisions})
+	return s.runSlots(ctx, &call{op: refundOp(claims), claims: claims, times: 1, taken: takenAt, decisions: decisions})
+}
+
+// refundOp is how claims are refunded: the shorter way unless one of them was told to wait.
+func refundOp(claims []weir.Claim) op {
+	if slices.ContainsFunc(claims, func(c weir.Claim) bool { return c.Delay > 0 }) {
+		return opCancel
+	}
+	return opRefund
 }
 
 // Reset implements weir.Store.
@@ -184,7 +192,7 @@ func (s *Store) runAt(ctx context.Context, c *call, kinds func(*weir.Limit) *kin
 		return 0, explain(err, c.claims)
 	}
 	a.reply = reply
-	return c.read(a.kinds, reply)
+	return c.read(a.kinds, reply, s.config.clock != nil)
 }
 
 // prepare fills in what a script is asked.
@@ -197,6 +205,10 @@ func (s *Store) prepare(a *arguments, c *call) {
 		a.add(c.times)
 	case opRefund, opRestore:
 		a.add(int64(c.taken))
+	case opCancel:
+		a.add(int64(c.taken))
+		a.addText(cancelArgs(c))
+		a.units = true
 	}
 	for i := range c.claims {
 		a.kinds[i].args(a, &c.claims[i])
@@ -212,12 +224,13 @@ func (s *Store) addClock(a *arguments) {
 	}
 }
 
-// read takes the reply apart.
-func (c *call) read(kinds []*kind, reply []Value) (now int64, err error) {
-	if len(reply) < 2 {
-		return 0, fmt.Errorf("%w: a reply of %d elements", weir.ErrForeignState, len(reply))
+// read takes the reply apart. driven says that the time is a test's.
+func (c *call) read(kinds []*kind, reply []Value, driven bool) (now int64, err error) {
+	if err := c.check(kinds, reply); err != nil {
+		return 0, err
 	}
-	if c.granted = reply[0].Int; c.granted < 0 {
+	if isCode(reply) {
+		c.granted = reply[0].Int
 		return reply[1].Int, nil
 	}
 	if c.op == opTake {
@@ -225,39 +238,34 @@ func (c *call) read(kinds []*kind, reply []Value) (now int64, err error) {
 	} else {
 		c.granted, c.at, reply = reply[0].Int, reply[1].Int, reply[2:]
 	}
-	if _, err := c.readStates(kinds, reply); err != nil {
-		return c.at, err
+	if err := c.inRange(driven); err != nil {
+		return 0, err
 	}
+	c.readStates(kinds, reply)
 	return c.at, c.gone()
 }
 
-// readStates takes the states of the claims off a reply.
-func (c *call) readStates(kinds []*kind, reply []Value) (rest []Value, err error) {
+// readStates takes the states of the claims off a reply, which has been checked.
+func (c *call) readStates(kinds []*kind, reply []Value) {
 	for i, k := range kinds {
-		if len(reply) < k.values {
-			return nil, fmt.Errorf("%w: %d elements are missing in the reply", weir.ErrForeignState, k.values-len(reply))
-		}
 		if c.claims[i].Lease != "" {
 			c.leases = append(c.leases, leaseExpiry(reply))
 		}
 		if c.decisions != nil {
-			if err := c.describe(i, k, reply); err != nil {
-				return nil, err
-			}
+			c.describe(i, k, reply)
 		}
 		reply = reply[k.values:]
 	}
-	return reply, nil
 }
 
 // describe fills in the decisions of claim i: of what the last of times left, and if they
 // are wanted, of those before it.
-func (c *call) describe(i int, k *kind, reply []Value) error {
+func (c *call) describe(i int, k *kind, reply []Value) {
 	claim := &c.claims[i]
-	last, err := k.decide(claim, reply, c.at)
-	if err != nil || !c.each {
+	last := k.decide(claim, reply, c.at)
+	if !c.each {
 		c.decisions[i] = last
-		return err
+		return
 	}
 	for row := range c.rows() {
 		d := &c.decisions[row*len(c.claims)+i]
@@ -267,7 +275,6 @@ func (c *call) describe(i int, k *kind, reply []Value) error {
 			*d = last
 		}
 	}
-	return nil
 }
 
 // rows is how many decisions a claim has.
@@ -275,7 +282,7 @@ func (c *call) rows() int { return len(c.decisions) / len(c.claims) }
 
 // gone is the error of a refund of which a lease was not held.
 func (c *call) gone() error {
-	if c.op == opRefund && slices.Contains(c.leases, 0) {
+	if (c.op == opRefund || c.op == opCancel) && slices.Contains(c.leases, 0) {
 		return weir.ErrLeaseGone
 	}
 	return nil
@@ -287,16 +294,33 @@ func explain(err error, claims []weir.Claim) error {
 	switch {
 	case err == nil || !errors.As(err, &answer):
 		return err
-	case strings.Contains(answer.Text, "WRONGTYPE"):
+	case strings.HasPrefix(saidByScript(answer.Text), "WRONGTYPE "):
 		return fmt.Errorf("%w: one of %d keys, the first for %q of limit %s: %w", weir.ErrForeignState, len(claims), claims[0].Key, claims[0].Limit.Name(), err)
-	case strings.Contains(answer.Text, "WEIR foreign "):
-		_, number, _ := strings.Cut(answer.Text, "WEIR foreign ")
-		if n, bad := strconv.Atoi(strings.Fields(number)[0]); bad == nil && n <= len(claims) {
-			claims = claims[n-1:]
+	}
+	if number, ok := strings.CutPrefix(saidByScript(answer.Text), "WEIR foreign "); ok {
+		claim := &claims[0]
+		if n, bad := strconv.Atoi(number); bad == nil && n >= 1 && n <= len(claims) {
+			claim = &claims[n-1]
 		}
-		return fmt.Errorf("%w: key %q of limit %s; delete it in Redis, or use another prefix", weir.ErrForeignState, claims[0].Key, claims[0].Limit.Name())
+		return fmt.Errorf("%w: key %q of limit %s; delete it in Redis, or use another prefix", weir.ErrForeignState, claim.Key, claim.Limit.Name())
 	}
 	return fmt.Errorf("%w: %w", weir.ErrUnavailable, err)
+}
+
+// saidByScript is an error's text without what Redis 6.2 puts before that of a script: the
+// script's name and the line. It looks at the beginning only, as what follows may be words of
+// the call that Redis repeats, such as a key.
+func saidByScript(text string) string {
+	if rest, ok := strings.CutPrefix(text, "Error running script (call to f_"); ok && len(rest) > 40 {
+		text, _ = strings.CutPrefix(rest[40:], "): ")
+	}
+	for {
+		rest, ok := strings.CutPrefix(text, "@user_script:")
+		if !ok {
+			return strings.TrimPrefix(text, "-")
+		}
+		_, text, _ = strings.Cut(rest, ": ")
+	}
 }
 
 // key is where a claim's state is. The separator after the letter tells a key that is

@@ -55,6 +55,7 @@ func (r redis) subject(t testing.TB, clock func() weir.Instant) storetest.Handle
 		Peer:    func() weir.Store { return r.open(t, options...) },
 		Foreign: r.foreign(store),
 		Keys:    func() (live, everlasting int) { return r.count(prefix) },
+		Work:    r.work,
 	}
 }
 
@@ -104,6 +105,20 @@ func TestVectors(t *testing.T)          { storetest.Vectors(t, single(t).subject
 func TestStore(t *testing.T)            { storetest.Run(t, single(t).subject) }
 func TestVectorsOnCluster(t *testing.T) { storetest.Vectors(t, clustered(t).subject) }
 func TestStoreOnCluster(t *testing.T)   { storetest.Run(t, clustered(t).subject) }
+
+func TestCosts(t *testing.T) { storetest.Costs(t, single(t).subject) }
+
+// work is what scripts have cost, by Redis' own account.
+func (r redis) work() (w storetest.Work) {
+	var usec int64
+	for _, server := range r.all {
+		if _, err := fmt.Sscanf(server.Info("commandstats")["cmdstat_evalsha"], "calls=%d,usec=%d", &w.Calls, &usec); err != nil {
+			return storetest.Work{} // none yet
+		}
+	}
+	w.Time = time.Duration(usec) * time.Microsecond
+	return w
+}
 
 func TestStories(t *testing.T) {
 	r := single(t)
@@ -155,6 +170,12 @@ func TestMostClaims(t *testing.T) {
 		refund, charge := store.Refund(t.Context(), claims, 0, nil), store.Charge(t.Context(), claims, nil)
 		if refund != nil || charge != nil {
 			t.Fatalf("%s: errors %v, %v", spec, refund, charge)
+		}
+		for i := range claims {
+			claims[i].Delay = time.Hour
+		}
+		if err := store.Refund(t.Context(), claims, 0, nil); err != nil && spec.String() != "concurrency 5 ttl 1h" {
+			t.Fatalf("%s: of grants that wait: %v", spec, err)
 		}
 	}
 }

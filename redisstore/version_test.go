@@ -42,7 +42,7 @@ type versioned struct {
 func (v versioned) Run(ctx context.Context, s *Script, keys, args []string, reply []Value) ([]Value, error) {
 	now := strconv.Itoa(int(v.now/time.Second)) + "," + strconv.Itoa(int(v.now%time.Second/time.Microsecond))
 	head := strings.NewReplacer("$version", v.version, "$now", now).Replace(asVersion)
-	reply, err := v.Conn.Run(ctx, testScript(strings.Replace(s.Text, "local call = redis.call\n", head, 1)), keys, args, reply)
+	reply, err := v.Conn.Run(ctx, scriptOf(strings.Replace(s.Text, "local call = redis.call\n", head, 1)), keys, args, reply)
 	if err != nil {
 		v.t.Errorf("version %s, keys %q: %v", v.version, keys, err)
 	}

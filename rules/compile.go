@@ -85,6 +85,7 @@ type builder struct {
 	attributes map[attribute]bool
 	groups     map[string]int // by mode and name
 	nodes      int
+	more       int // claims that exceptions add to those of the rules
 	overrides  int // of all rules
 	listed     int // values of all lists
 	zones      map[string]*time.Location
@@ -127,6 +128,9 @@ func build(file *File, r *report, o options) *Set {
 		o.pause(i, rulesBuilt)
 	}
 	b.planter.finish()
+	if len(b.problems) == 0 {
+		b.claims()
+	}
 	set.names, set.leftOut = b.setNames(), b.leftOut.err()
 	return set
 }
@@ -150,15 +154,21 @@ func (b *builder) rule(i int, s *Spec, rule *Rule) {
 	rule.percent = b.percent(i, s)
 	rule.bans = b.bans(i, s, named)
 	rule.candidate = b.candidate(i, s, rule, named)
+	rule.reads = b.reads(rule)
+	rule.holdUntil = b.holdUntil(i, s, rule)
 	rule.lease, rule.ceiling = b.lease(i, s, rule), b.ceiling(i, s)
 	hosts := b.hosts(i, s.Match.Host)
 	b.path(at(i, "match.path"), s.Match.Path)
 	conditions := b.conditions(i, &s.Match)
 	b.group(i, s, rule)
-	rule.rank = rank(hosts, s.Match.Path, conditions)
+	path := s.Match.Path
+	if b.set.form.DropTrailingSlash && path != "/" {
+		path = strings.TrimSuffix(path, "/")
+	}
+	rule.rank = rank(hosts, path, conditions)
 	b.set.rules = append(b.set.rules, rule)
-	if len(b.problems) == 0 && b.room(i, hosts, s.Match.Path, conditions) {
-		b.planter.plant(rule, hosts, s.Match.Path, conditions)
+	if len(b.problems) == 0 && b.room(i, hosts, path, conditions) {
+		b.planter.plant(rule, hosts, path, conditions)
 	}
 }
 
@@ -349,6 +359,7 @@ func (b *builder) key(p place, given []string, path string) (list []component) {
 		if slices.ContainsFunc(list, func(other component) bool { return other.label == c.label }) {
 			b.add(p, "key %.80q stands here twice", text)
 		}
+		c.inForm(b.set)
 		list = append(list, c)
 	}
 	if len(given) == 1 && len(list) == 1 && list[0].source != sourcePath {
@@ -417,6 +428,8 @@ func segmentComplaint(segment string, last bool) string {
 		return "may only be the last"
 	case segment == "" || strings.IndexByte(".%", segment[0]) >= 0 && dots.MatchString(string(appendUnescaped(nil, segment))):
 		return "never occurs: rules see the cleaned path"
+	case strings.IndexByte(segment, ';') >= 0:
+		return "has a parameter: rules see paths without ; and what follows it; leave it out, or write %3B for the sign itself"
 	case strings.IndexByte(segment, '%') >= 0 && !escapes.MatchString(segment):
 		return "has a % without two hexadecimal digits after it; %25 is the sign itself"
 	case opens && closes && validAttribute(name):

@@ -29,12 +29,16 @@ rules:
 			case 1:
 				fmt.Fprintf(&b, "%%%02X", text[i])
 			default:
-				b.WriteByte(text[i])
+				if text[i] == ';' { // which would begin a parameter
+					b.WriteString("%3B")
+				} else {
+					b.WriteByte(text[i])
+				}
 			}
 		}
-		return b.String()
+		return b.String() + rapid.SampledFrom([]string{"", "", ";", ";x=1;y"}).Draw(t, "parameter")
 	}
-	nothing := rapid.SampledFrom([]string{"/", "/", "//", "/./", "/x/../", "/%2e/", "/x/%2E%2e/"})
+	nothing := rapid.SampledFrom([]string{"/", "/", "//", "/./", "/x/../", "/%2e/", "/x/%2E%2e/", "/;/", "/;x=1//;/"})
 	rapid.Check(t, func(t *rapid.T) {
 		prefix, middle := nothing.Draw(t, "prefix"), nothing.Draw(t, "middle")
 		for value, listed := range map[string]rules.Listing{id: rules.Unlisted, "mallory": rules.Denied} {

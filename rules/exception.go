@@ -57,6 +57,7 @@ type exceptions struct {
 	lists     lists
 	overrides overrides
 	laid      []laid
+	more      int // claims that overrides add to those of the rule
 }
 
 func (x *exceptions) listed(r *Request) Listing {
@@ -296,7 +297,12 @@ func (x *excepting) override(i int, e *Exception) (apply func()) {
 	if len(one.wild)+len(all.wild) > MaxWildcards {
 		x.add(at(i, "overrides"), "there are over %d overrides with wildcards or networks", MaxWildcards)
 	}
+	more := max(0, claimsWith(x.rule, len(e.Limit))-x.rule.claims-x.into.more)
+	if most := x.set.claims + x.builder.more + more; more > 0 && most > MaxClaims {
+		x.add(at(i, "limit"), "with %d limits for this key, requests may meet %d limits and bans of all rules; a decision holds at most %d", len(e.Limit), most, MaxClaims)
+	}
 	return func() {
+		x.into.more, x.builder.more = x.into.more+more, x.builder.more+more
 		maps.Copy(all.exact, one.exact)
 		all.wild = append(all.wild, one.wild...)
 		x.into.laid = append(x.into.laid, laid{Exception: e.clone(), overrides: one})
@@ -320,6 +326,7 @@ func (x *excepting) list(i int, e *Exception, to *gathering) (apply func()) {
 	var c component
 	if complaint == "" {
 		c, complaint = parseListed(text, path, x.rule != nil)
+		c.inForm(x.set)
 	}
 	var v pattern
 	if complaint == "" {

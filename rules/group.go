@@ -45,7 +45,7 @@ func (r *Rule) Group() string { return r.groupName }
 // Outdone appends the rules that are for a request and do not apply, because another rule
 // of their group is the better match: what Match leaves out, to explain it.
 func (s *Set) Outdone(r *Request, dst []*Rule) []*Rule {
-	w := walk{request: r}
+	w := walk{request: r, form: s.form}
 	w.hosts(s)
 	all := w.sorted(0)
 	apply := best(slices.Clone(all), 0)

@@ -212,7 +212,7 @@ func TestGroupsAreALinearScan(t *testing.T) {
 func TestTooManyGroups(t *testing.T) {
 	specs := make([]rules.Spec, rules.MaxGroups+1)
 	for i := range specs {
-		specs[i] = rules.Spec{Name: fmt.Sprint("r", i), Group: fmt.Sprint("g", i), Limit: []string{"1/1s"}}
+		specs[i] = rules.Spec{Name: fmt.Sprint("r", i), Group: fmt.Sprint("g", i), Limit: []string{"1/1s"}, Match: rules.Match{User: []string{fmt.Sprint("u", i)}}}
 	}
 	if _, err := rules.Compile(&rules.File{Name: "f", Rules: specs[:rules.MaxGroups]}); err != nil {
 		t.Error(err)

@@ -43,11 +43,13 @@ var alone = map[string]source{"client.ip": sourceIP, "method": sourceMethod, "ro
 var named = map[string]source{"header": sourceHeader, "query": sourceQuery, "cookie": sourceCookie,
 	"descriptor": sourceDescriptor, "path": sourcePath, "constant": sourceConstant}
 
-// String is how errors call what a request says by name.
+// String is how errors call what a request says.
 func (s source) String() string {
-	for word, source := range named {
-		if source == s {
-			return word
+	for _, words := range []map[string]source{named, alone} {
+		for word, source := range words {
+			if source == s {
+				return word
+			}
 		}
 	}
 	return "value"
@@ -63,10 +65,12 @@ type component struct {
 	name    string
 	label   string // what its part of the key begins with
 	segment int    // sourcePath: which segment of the path
+	small   bool   // sourcePath: the form of paths has no capitals
 	v4, v6  int    // sourceIP: lengths of prefixes
 	trim    bool
 	nfkc    bool
 	lower   bool
+	first   bool // of several values the first counts
 }
 
 // parseComponent reads "client.ip v4/24 v6/56" or "header.X-User trim lower". complaint is
@@ -148,8 +152,13 @@ func (c *component) option(word string) (complaint string) {
 		c.nfkc = true
 	case "lower":
 		c.lower = true
+	case "first":
+		if c.source != sourceHeader && c.source != sourceQuery && c.source != sourceCookie {
+			return "first is for header.NAME, query.NAME and cookie.NAME, which may stand in a request several times"
+		}
+		c.first = true
 	default:
-		return "after the source: " + oneOf(word, []string{"trim", "nfkc", "lower"})
+		return "after the source: " + oneOf(word, []string{"trim", "nfkc", "lower", "first"})
 	}
 	return ""
 }
@@ -162,6 +171,9 @@ const (
 
 // keyOfAll is the key of a rule without components.
 const keyOfAll = "all"
+
+// hashedKey begins the key that replaces one that is too long. It is no source.
+const hashedKey = "hmac-sha256:"
 
 // AppendKey appends the key that a request is counted against. If a component is missing,
 // an anonymous rule counts together all that lack it; for any other it returns dst as it
@@ -267,16 +279,7 @@ func isASCII[T string | []byte](text T) bool {
 }
 
 func (c *component) value(r *Request) string {
-	switch c.source {
-	case sourceMethod:
-		return r.Method
-	case sourceRoute:
-		return r.Route
-	case sourceUser:
-		return r.User
-	case sourceService:
-		return r.Service
-	case sourceConstant:
+	if c.source == sourceConstant {
 		return c.name
 	}
 	return r.attribute(c.source, c.name)
@@ -368,5 +371,5 @@ func (s *seal) replace(dst []byte, start int) []byte {
 	copy(block[:], s.outer[:])
 	copy(block[sha256.BlockSize:], sum[:])
 	sum = sha256.Sum256(block[:])
-	return hex.AppendEncode(append(dst[:start], "hmac-sha256:"...), sum[:])
+	return hex.AppendEncode(append(dst[:start], hashedKey...), sum[:])
 }

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"slices"
 	"strconv"
 
 	"go.yaml.in/yaml/v4"
@@ -11,6 +12,10 @@ import (
 // Nodes is how many processes share the store, as the file says; 0 if it does not say.
 func (s *Set) Nodes() int { return s.nodes }
 
+// FallbackKeys is how many keys of rules with on_store_error: local each process counts by itself while the store
+// answers, as the file says; 0 if it does not say.
+func (s *Set) FallbackKeys() int { return s.fallbackKeys }
+
 // LeasePercent is the most of what remains, in percent, that a node takes ahead of need; 0:
 // the rule does not lease.
 func (r *Rule) LeasePercent() int { return r.lease }
@@ -19,9 +24,31 @@ func (r *Rule) LeasePercent() int { return r.lease }
 // grants; 0: it has no ceiling.
 func (r *Rule) LocalCeiling() float64 { return r.ceiling }
 
+// HoldUntil is when the rule's concurrency limits let go of a request whose client left.
+func (r *Rule) HoldUntil() HoldUntil { return r.holdUntil }
+
+// holdUntil checks hold_until. It needs the rule's limits.
+func (b *builder) holdUntil(i int, s *Spec, rule *Rule) HoldUntil {
+	p := at(i, "hold_until")
+	held := func(l *weir.Limit) bool { return l.Algorithm() == weir.AlgorithmConcurrency }
+	if s.HoldUntil != "" && len(rule.limits) > 0 && !slices.ContainsFunc(rule.limits, held) {
+		b.add(p, "hold_until is of no use to %s, which holds nothing; it is for limits such as concurrency 5 ttl 1m", rule.limits[0])
+	}
+	return word(b, p, s.HoldUntil, Disconnect, Done)
+}
+
 func (b *builder) sharing(given int) int {
 	if given < 0 || given > MaxSharing {
 		b.add(at(-1, "nodes"), "nodes is %d; allowed: 1 to %d, how many processes share the store", given, MaxSharing)
+		return 0
+	}
+	return given
+}
+
+func (b *builder) fallback(given int) int {
+	if given < 0 || given > MaxFallbackKeys {
+		b.add(at(-1, "fallback_keys"), "fallback_keys is %d; allowed: 1 to %d, how many keys of rules with on_store_error: local a process counts by itself",
+			given, MaxFallbackKeys)
 		return 0
 	}
 	return given

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/nearest"
@@ -46,13 +47,16 @@ func (l *linter) lint() {
 		l.table(at(i, "allow"), s.Allow, rule.lists.deny, l.set.lists.deny)
 		l.table(at(i, "deny"), s.Deny, l.set.lists.deny, l.set.lists.allow)
 		l.limits(at(i, "limit"), rule)
+		l.quotas(at(i, "limit"), rule)
 		l.overrides(i, s, rule)
 		l.ban(i, rule)
 		l.candidate(i, rule)
 		l.pause(i, rulesLinted)
 	}
 	l.duplicates()
+	l.broader()
 	l.rivals()
+	l.slashes()
 }
 
 // body looks for a word that was meant to be one of the two that are known.
@@ -72,6 +76,38 @@ func (l *linter) path(i int, pattern string) {
 			l.add(at(i, "match.path"), "segment %.80q never occurs: encoded slashes, backslashes and NUL are refused before, unless the door is told to let them pass", segment)
 		}
 	}
+}
+
+// slashes looks for paths that may be meant to be more than they are: /api/ for all below it, and
+// /login for /login/ too, which many servers serve alike.
+func (l *linter) slashes() {
+	if l.set.form.DropTrailingSlash {
+		return
+	}
+	patterns := make(map[string]bool)
+	for i := range l.file.Rules {
+		patterns[l.file.Rules[i].Match.Path] = true
+	}
+	var bare []int // rules whose path has no slash at its end
+	for i := range l.file.Rules {
+		path := l.file.Rules[i].Match.Path
+		above, below := strings.CutSuffix(path, "/")
+		switch {
+		case path == "" || path == "/" || strings.HasSuffix(path, "/**"):
+		case below && !patterns[path+"**"] && !patterns[above]:
+			l.add(at(i, "match.path"), "path %s is only that very path; write %s** for all below it, or path_form: drop-trailing-slash in the file if your service takes %s for the same", path, path, above)
+		case !below && !patterns[path+"/"] && !patterns[path+"/**"]:
+			bare = append(bare, i)
+		}
+	}
+	if len(bare) == 0 || len(l.file.PathForm) > 0 { // the file says what it means
+		return
+	}
+	path, more := l.file.Rules[bare[0]].Match.Path, ""
+	if len(bare) > 1 {
+		more = fmt.Sprintf(", nor are the like by %d more", len(bare)-1)
+	}
+	l.add(at(bare[0], "match.path"), "%s/ is not limited by this rule%s: if your service takes it for %s, write path_form: drop-trailing-slash in the file; if not, path_form: strict", path, more, path)
 }
 
 // never looks for rules all of whose requests are named by a list that goes before them.
@@ -96,9 +132,12 @@ func (l *linter) never(i int, s *Spec, rule *Rule) {
 
 // covered reports whether lists name whatever meets the condition.
 func (l *linter) covered(c *condition, lists ...[]roll) bool {
-	patterns := make([]pattern, 0, len(c.values)+len(c.networks))
+	patterns := make([]pattern, 0, len(c.values)+len(c.networks)+1)
 	for _, value := range c.values {
 		patterns = append(patterns, pattern{text: value})
+	}
+	if c.kind == sourceMethod && slices.Contains(c.values, methodGet) { // which is for HEAD too
+		patterns = append(patterns, pattern{text: methodHead})
 	}
 	for _, network := range c.networks {
 		patterns = append(patterns, pattern{network: network})
@@ -147,6 +186,7 @@ func (n *networks[T]) covers(network netip.Prefix) bool {
 func (l *linter) table(p place, table map[string]List, before ...[]roll) {
 	for _, text := range slices.Sorted(maps.Keys(table)) {
 		c, _ := parseListed(text, l.pathOf(p.rule), p.rule >= 0)
+		c.inForm(l.set)
 		for j, value := range table[text].Values {
 			item := place{p.rule, p.field + "." + text, j}
 			v, _ := parsePatternOf(&c, value)
@@ -200,6 +240,28 @@ func (l *linter) limits(p place, rule *Rule) {
 				l.add(place{p.rule, p.field, j}, "%s never decides: %s refuses first, whatever happens", limit, other)
 				break
 			}
+		}
+	}
+}
+
+// longQuota is how long the period of a bucket is that was probably meant as a quota.
+const longQuota = time.Hour
+
+// quotas looks for buckets beside limits of shorter periods, whose author meant "at most so many in
+// an hour": a bucket grants nearly twice as many.
+func (l *linter) quotas(p place, rule *Rule) {
+	for j, limit := range rule.limits {
+		bucket, ok := limit.Spec().(weir.TokenBucket)
+		if !ok || bucket.Period < longQuota || bucket.Capacity != bucket.Refill || bucket.Overdraft > 0 {
+			continue
+		}
+		shorter := func(other *weir.Limit) bool {
+			period := PeriodOf(other)
+			return period > 0 && period < bucket.Period
+		}
+		if slices.ContainsFunc(rule.limits, shorter) {
+			l.add(place{p.rule, p.field, j}, "%s is a token bucket, which grants up to %d in any %s; for at most %d write algorithm: sliding_log, or sliding_log before the limit",
+				limit, MostIn(limit, bucket.Period), LengthOf(bucket.Period), bucket.Capacity)
 		}
 	}
 }

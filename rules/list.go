@@ -112,6 +112,7 @@ func (b *builder) rolls(p place, table map[string]List, path string) (list []rol
 			b.add(source, "%s %.80q: %s", p.field, text, complaint)
 			continue
 		}
+		c.inForm(b.set)
 		if slices.ContainsFunc(list, func(other roll) bool { return other.component == c }) {
 			b.add(source, "%s %.80q stands here twice, in other words", p.field, text)
 		}

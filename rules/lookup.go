@@ -1,7 +1,10 @@
 package rules
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/weirproject/weir"
@@ -26,7 +29,7 @@ func (c *component) String() string {
 	for _, option := range []struct {
 		word string
 		is   bool
-	}{{"trim", c.trim}, {"nfkc", c.nfkc}, {"lower", c.lower}} {
+	}{{"trim", c.trim}, {"nfkc", c.nfkc}, {"lower", c.lower}, {"first", c.first}} {
 		if option.is {
 			text += " " + option.word
 		}
@@ -65,6 +68,34 @@ func (r *Rule) Lookup(values []string) (key []byte, limits []*weir.Limit, err er
 	return key, r.limits, nil
 }
 
+// IsKey reports whether a text is a key of the rule, as AppendKey makes it.
+func (r *Rule) IsKey(text string) bool {
+	if hash, hashed := strings.CutPrefix(text, hashedKey); hashed {
+		_, err := hex.DecodeString(hash)
+		return err == nil && len(hash) == 2*sha256.Size && len(r.components) > 0
+	}
+	if len(r.components) == 0 {
+		return text == keyOfAll
+	}
+	for i := range r.components {
+		rest, begins := strings.CutPrefix(text, string(r.components[i].begin(nil, i)))
+		if !begins {
+			return false
+		}
+		if missing, is := strings.CutPrefix(rest, "-"); is {
+			text = missing
+			continue
+		}
+		length, value, _ := strings.Cut(rest, ":")
+		n, err := strconv.Atoi(length)
+		if err != nil || n < 1 || n > len(value) || strconv.Itoa(n) != length {
+			return false
+		}
+		text = value[n:]
+	}
+	return text == ""
+}
+
 // one reads a value that stands for itself.
 func (c *component) one(text string) (p pattern, err error) {
 	wrong := func(allowed string) error {
@@ -74,7 +105,7 @@ func (c *component) one(text string) (p pattern, err error) {
 		return p, wrong(fmt.Sprintf("a value of 1 to %d bytes", MaxText))
 	}
 	if c.source != sourceIP {
-		return pattern{text: string(c.normalise([]byte(text), 0))}, nil
+		return pattern{text: string(c.normalise([]byte(c.formed(text)), 0))}, nil
 	}
 	network, allowed := parsePrefix(text)
 	if allowed != "" {
@@ -121,4 +152,18 @@ func (w *wildcard) covers(parts []pattern) bool {
 		}
 	}
 	return true
+}
+
+// KeyOf is the key that somebody means who names it as AppendKey makes it or, where it has one
+// component, by the value alone. The error is a *weir.InputError.
+func (r *Rule) KeyOf(text string) ([]byte, error) {
+	switch {
+	case r.IsKey(text):
+		return []byte(text), nil
+	case len(r.components) == 1:
+		key, _, err := r.Lookup([]string{text})
+		return key, err
+	}
+	return nil, &weir.InputError{Field: "key", Given: text[:min(len(text), 130)],
+		Allowed: fmt.Sprintf("a key of rule %s as bans are listed, or a value for each of its components: %s", r.name, strings.Join(r.Components(), ", "))}
 }

@@ -64,7 +64,7 @@ func decode(root *yaml.Node, o options, r *report) (*File, *Set) {
 // makes a node of some hundred bytes of each comma.
 func (r *report) readable(text []byte) bool {
 	if len(text) > MaxFile {
-		r.put(mark{}, at(-1, "file"), "it has %d bytes; at most %d", len(text), MaxFile)
+		r.put(mark{}, at(-1, "file"), "it has over %d bytes, which is the most", MaxFile)
 		return false
 	}
 	nodes := 0
@@ -282,12 +282,18 @@ func orFile(what string) string {
 }
 
 func (d *decoder) root(n *yaml.Node) {
+	if n.Kind == yaml.SequenceNode {
+		d.wrong(n, "the file is a list; begin it with the line rules: and put the list below that")
+		return
+	}
 	f := d.file
 	d.fields(n, -1, "", []field{
 		{"store", func(p place, n *yaml.Node) { f.Store = d.text(p, n) }},
 		{"nodes", func(p place, n *yaml.Node) { f.Nodes = int(min(d.units(p, n), MaxSharing+1)) }},
+		{"fallback_keys", func(p place, n *yaml.Node) { f.FallbackKeys = int(min(d.units(p, n), MaxFallbackKeys+1)) }},
 		{"trusted_proxies", func(p place, n *yaml.Node) { f.TrustedProxies = d.list(p, n, MaxProxies) }},
 		{"client_header", func(p place, n *yaml.Node) { f.ClientHeader = d.text(p, n) }},
+		{"path_form", func(p place, n *yaml.Node) { f.PathForm = d.list(p, n, MaxValues) }},
 		{"allow", func(p place, n *yaml.Node) { f.Allow = d.lists(p, n) }},
 		{"deny", func(p place, n *yaml.Node) { f.Deny = d.lists(p, n) }},
 		{"response", func(p place, n *yaml.Node) { d.response(p, n, &f.Response) }},
@@ -350,6 +356,7 @@ func (d *decoder) ruleFields(s *Spec) []field {
 		{"candidate", func(p place, n *yaml.Node) { d.candidate(p, n, &s.Candidate) }},
 		{"enforce_percent", func(p place, n *yaml.Node) { s.EnforcePercent = d.percent(p, n) }},
 		{"lease_percent", func(p place, n *yaml.Node) { s.LeasePercent = int(min(d.units(p, n), MaxLease+1)) }},
+		{"hold_until", func(p place, n *yaml.Node) { s.HoldUntil = HoldUntil(d.text(p, n)) }},
 		{"local_ceiling", func(p place, n *yaml.Node) { s.LocalCeiling = d.factor(p, n) }},
 		{"on_store_error", func(p place, n *yaml.Node) { s.OnStoreError = StoreError(d.text(p, n)) }},
 		{"response", func(p place, n *yaml.Node) { d.response(p, n, &s.Response) }},

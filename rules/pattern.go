@@ -61,7 +61,9 @@ func parsePattern(text string) (p pattern, complaint string) {
 // parsePatternOf reads a value of a component: for client.ip an address or a network.
 func parsePatternOf(c *component, text string) (p pattern, complaint string) {
 	if c.source != sourceIP || text == "*" {
-		return parsePattern(text)
+		p, complaint = parsePattern(text)
+		p.text = c.formed(p.text)
+		return p, complaint
 	}
 	p.network, complaint = parsePrefix(text)
 	if complaint != "" {
@@ -69,3 +71,17 @@ func parsePatternOf(c *component, text string) (p pattern, complaint string) {
 	}
 	return p, ""
 }
+
+// formed is a text in the form that values of the component have, whatever is normalised.
+func (c *component) formed(text string) string {
+	switch {
+	case c.source == sourceMethod:
+		return folded(text)
+	case c.small:
+		return string(appendFolded(nil, text))
+	}
+	return text
+}
+
+// inForm makes values of the component that are given those of the form of paths.
+func (c *component) inForm(s *Set) { c.small = c.source == sourcePath && s.form.IgnoreCase }

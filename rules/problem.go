@@ -185,10 +185,22 @@ func (r *report) sort() {
 	})
 }
 
+// synonyms are words of other programs for words of a file, without what joins their parts.
+var synonyms = map[string]string{
+	"ip": "client.ip", "clientip": "client.ip", "remoteaddr": "client.ip", "remoteaddress": "client.ip", "address": "client.ip",
+	"slidingwindow": "sliding_log", "slidingwindowlog": "sliding_log", "slidingwindowcounter": "sliding_counter", "window": "fixed_window",
+	"leakybucketasmeter": "leaky_bucket", "leakybucketasqueue": "leaky_queue", "open": "allow", "failopen": "allow", "closed": "deny",
+	"failclosed": "deny", "dryrun": "shadow", "logonly": "shadow", "report": "shadow", "on": "enforce",
+}
+
 // oneOf says what is allowed, and which of it was probably meant.
 func oneOf(given string, allowed []string) string {
 	text := "allowed: " + strings.Join(allowed, ", ")
-	if meant := nearest.Of(given, allowed); meant != "" {
+	meant := nearest.Of(given, allowed)
+	if other := synonyms[strings.NewReplacer("-", "", "_", "", " ", "").Replace(strings.ToLower(given))]; slices.Contains(allowed, other) {
+		meant = other
+	}
+	if meant != "" {
 		return fmt.Sprintf("did you mean %q? %s", meant, text)
 	}
 	return text

@@ -4,7 +4,10 @@ import (
 	"iter"
 	"net/netip"
 	"net/textproto"
+	"slices"
 	"strings"
+
+	"github.com/weirproject/weir"
 )
 
 // A Request is what a door knows of one. Whatever it leaves empty is missing. Doors fill
@@ -14,7 +17,7 @@ import (
 // and final dot, the path cleaned as it is forwarded, with its escapes (pathform makes
 // it). Matching one form and serving another is how rules are evaded.
 type Request struct {
-	Method  string
+	Method  string // any case: servers that take post for POST are counted alike
 	Host    string // any case
 	Path    string // begins with a slash, or is empty; escaped, and decoded here
 	Route   string // the pattern that a router chose
@@ -34,10 +37,66 @@ type Attributes interface {
 	Descriptor(name string) string
 }
 
+// Doubtful is implemented by Attributes of requests that may say one thing several times.
+type Doubtful interface {
+	// Doubtful reports whether servers may differ in what the request says by this name, because
+	// it stands there several times, or in a form that some read otherwise. kind is header, query
+	// or cookie.
+	Doubtful(kind, name string) bool
+}
+
+// Doubt is a *weir.InputError where the request says something several times by which the rule
+// counts: whoever may choose which of them is counted has as many keys as there are texts.
+func (r *Rule) Doubt(request *Request) error {
+	if len(r.reads) == 0 {
+		return nil
+	}
+	several, ok := request.Attributes.(Doubtful)
+	if !ok {
+		return nil
+	}
+	for _, a := range r.reads {
+		if several.Doubtful(a.kind, a.name) {
+			return &weir.InputError{Field: a.kind + " " + a.name, Given: "several values, or one that servers read differently", Allowed: "one value"}
+		}
+	}
+	return nil
+}
+
+// A reading is an attribute by which a rule counts.
+type reading struct{ kind, name string }
+
+// reads are those of a rule's key, its candidate's, its cost and its lists.
+func (b *builder) reads(rule *Rule) (list []reading) {
+	take := func(kind source, name string) {
+		if a := (reading{kind.String(), name}); (kind == sourceHeader || kind == sourceQuery || kind == sourceCookie) && !slices.Contains(list, a) {
+			list = append(list, a)
+		}
+	}
+	components := slices.Clone(rule.components)
+	if c := rule.candidate; c != nil && c.keyed != nil {
+		components = append(components, c.keyed.components...)
+	}
+	for _, rolls := range [][]roll{rule.lists.allow, rule.lists.deny} {
+		for i := range rolls {
+			components = append(components, rolls[i].component)
+		}
+	}
+	for i := range components {
+		if c := &components[i]; !c.first {
+			take(c.source, c.name)
+		}
+	}
+	if rule.cost.asks {
+		take(rule.cost.source, rule.cost.name)
+	}
+	return list
+}
+
 func (r *Request) attribute(kind source, name string) string {
 	switch kind {
 	case sourceMethod:
-		return r.Method
+		return folded(r.Method)
 	case sourceService:
 		return r.Service
 	case sourceUser:
@@ -60,6 +119,10 @@ func (r *Request) attribute(kind source, name string) string {
 	}
 }
 
+// folded is a method in capitals. Those that are not, which no client of good will sends, cost
+// an allocation.
+func folded(method string) string { return strings.ToUpper(method) }
+
 func canonical(header string) string { return textproto.CanonicalMIMEHeaderKey(header) }
 
 // validAttribute reports whether a name is one that headers may have, which leaves out what
@@ -75,22 +138,51 @@ func validAttribute(name string) bool {
 	return len(name) > 0 && len(name) <= 128
 }
 
-// segments are those of a path that begins with a slash, and which of them is the last.
+// segments are those of a pattern that begins with a slash, and which of them is the last.
 func segments(path string) iter.Seq2[string, bool] {
 	return func(yield func(segment string, last bool) bool) {
 		rest, more := strings.TrimPrefix(path, "/"), path != ""
 		for more {
 			var segment string
-			if segment, rest, more = cut(rest); !yield(segment, !more) {
+			if segment, rest, more = strings.Cut(rest, "/"); !yield(segment, !more) {
 				return
 			}
 		}
 	}
 }
 
-// cut is the first segment of what follows a slash, and the rest; more is false after the
-// last one.
-func cut(path string) (first, rest string, more bool) { return strings.Cut(path, "/") }
+// cut is the first segment of what follows a slash, without its parameters, and the rest; more is
+// false after the last one. Servlet containers take parameters off before they look for a handler,
+// and empty segments after that: /;x/login;y is /login to them.
+func cut(path string) (first, rest string, more bool) {
+	for {
+		first, rest, more = strings.Cut(path, "/")
+		semicolon := strings.IndexByte(first, ';')
+		if semicolon < 0 {
+			return first, rest, more
+		}
+		first = first[:semicolon]
+		if first != "" || !more {
+			return first, rest, more
+		}
+		path = rest
+	}
+}
+
+// WithoutParameters is a path as patterns are compared with it.
+func WithoutParameters(path string) string {
+	rest, more := strings.CutPrefix(path, "/")
+	if !more || strings.IndexByte(path, ';') < 0 {
+		return path
+	}
+	var seen strings.Builder
+	for more {
+		var segment string
+		segment, rest, more = cut(rest)
+		seen.WriteString("/" + segment)
+	}
+	return seen.String()
+}
 
 // segment is the nth of a path, or "".
 func segment(path string, n int) string {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/weirproject/weir/rules"
@@ -186,3 +187,25 @@ func (h header) Header(string) string   { return string(h) }
 func (header) Query(string) string      { return "" }
 func (header) Cookie(string) string     { return "" }
 func (header) Descriptor(string) string { return "" }
+
+func TestAHundredThousandRulesFitOneFile(t *testing.T) {
+	var text bytes.Buffer
+	text.WriteString("rules:\n")
+	for i := range rules.MaxRules {
+		fmt.Fprintf(&text, "- {name: r%d, match: {path: /v1/things/%d}, limit: 1/s}\n", i, i)
+	}
+	set, err := rules.Load("weir.yaml", text.Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(set.Rules()); n != rules.MaxRules {
+		t.Errorf("%d rules", n)
+	}
+}
+
+func TestAFileThatIsTooLargeIsNotToldItsSize(t *testing.T) {
+	_, err := rules.Parse("weir.yaml", make([]byte, rules.MaxFile+1)) // as much as readers read
+	if err == nil || !strings.Contains(err.Error(), "it has over 8388608 bytes") {
+		t.Error(err)
+	}
+}

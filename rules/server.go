@@ -1,16 +1,22 @@
 package rules
 
 import (
+	"errors"
 	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/pathform"
 )
 
 // The headers in which proxies name their callers.
 const (
 	XForwardedFor = "X-Forwarded-For"
 	Forwarded     = "Forwarded"
+	XRealIP       = "X-Real-IP"
+	CFConnecting  = "CF-Connecting-IP"
 )
 
 // Memory is the store that is in the process.
@@ -24,7 +30,9 @@ var schemes = []string{"redis", "rediss", "unix", "redis+cluster", "rediss+clust
 func (b *builder) server(file *File) {
 	b.set.store = b.store(at(-1, "store"), file.Store)
 	b.set.nodes = b.sharing(file.Nodes)
-	b.set.header = word(b, at(-1, "client_header"), file.ClientHeader, "", XForwardedFor, Forwarded)
+	b.set.fallbackKeys = b.fallback(file.FallbackKeys)
+	b.set.header = word(b, at(-1, "client_header"), file.ClientHeader, "", XForwardedFor, Forwarded, XRealIP, CFConnecting)
+	b.set.form = b.pathForm(at(-1, "path_form"), file.PathForm)
 	p := at(-1, "trusted_proxies")
 	if !b.count(p, len(file.TrustedProxies), MaxProxies) {
 		return
@@ -37,6 +45,19 @@ func (b *builder) server(file *File) {
 	}
 }
 
+// pathForm reads the form of paths.
+func (b *builder) pathForm(p place, words []string) pathform.Form {
+	if !b.count(p, len(words), MaxValues) {
+		return pathform.Form{}
+	}
+	form, err := pathform.Parse(words)
+	var input *weir.InputError
+	if errors.As(err, &input) {
+		b.add(p, "%s has %s; allowed: %s", p.field, input.Given, input.Allowed)
+	}
+	return form
+}
+
 // store checks as much of it as needs no store. What it is told may hold a password, so
 // nothing of it is repeated.
 func (b *builder) store(p place, text string) string {
@@ -47,7 +68,7 @@ func (b *builder) store(p place, text string) string {
 	scheme, rest, ok := strings.Cut(text, "://")
 	switch {
 	case !ok:
-		b.add(p, "store is neither a word that is known nor a URL; allowed: %s", allowed)
+		b.add(p, "store is neither a word that is known nor a URL, which for a host and a port begins with redis://; allowed: %s", allowed)
 	case !slices.Contains(schemes, scheme):
 		b.add(p, "store has an unknown scheme; allowed: %s", allowed)
 	case rest == "":

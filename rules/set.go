@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/pathform"
 )
 
 // A Rule is a Spec that was checked. It is immutable.
@@ -26,12 +27,15 @@ type Rule struct {
 	candidate    *Rival
 	percent      uint64 // of the keys, for which it is enforced
 	lease        int    // percent of what remains
+	holdUntil    HoldUntil
 	ceiling      float64
 	onStoreError StoreError
 	response     *Response
 	group        int // 0: none
 	groupName    string
 	rank         uint64
+	reads        []reading
+	claims       int // that it adds to a decision, at most
 }
 
 // Name is what its author called the rule.
@@ -65,10 +69,13 @@ type Set struct {
 	leftOut error                   // of their members
 
 	grouped bool // some rules are in groups
+	claims  int  // that no request needs more of
 
 	store, header string
 	nodes         int
+	fallbackKeys  int
 	proxies       []netip.Prefix
+	form          pathform.Form
 
 	// A tree of hosts, paths and conditions. Hosts are exact names, or what follows "*.".
 	exact, below map[string]*paths
@@ -82,9 +89,13 @@ func (s *Set) Store() string { return s.store }
 // TrustedProxies are the networks of the file's trusted_proxies. Do not change the slice.
 func (s *Set) TrustedProxies() []netip.Prefix { return s.proxies }
 
-// ClientHeader is the header in which those proxies name their callers, "X-Forwarded-For"
-// or "Forwarded"; "" if the file does not say.
+// ClientHeader is the header in which those proxies name their callers, such as
+// "X-Forwarded-For"; "" if the file does not say.
 func (s *Set) ClientHeader() string { return s.header }
+
+// PathForm is the form that paths of requests must have before they are matched: the patterns of
+// the rules have it.
+func (s *Set) PathForm() pathform.Form { return s.form }
 
 // Rules are all rules, in the order of the file. Do not change the slice.
 func (s *Set) Rules() []*Rule { return s.rules }
@@ -125,6 +136,7 @@ type question struct {
 // test can see that they do not grow with the set.
 type walk struct {
 	request *Request
+	form    pathform.Form
 	found   []*Rule
 	visited int
 }
@@ -132,7 +144,7 @@ type walk struct {
 // Match appends the rules that are for a request, in the order of the file; of each group
 // only the best match. It allocates only to make dst larger.
 func (s *Set) Match(r *Request, dst []*Rule) []*Rule {
-	w := walk{request: r, found: dst}
+	w := walk{request: r, form: s.form, found: dst}
 	w.hosts(s)
 	found := w.sorted(len(dst))
 	if s.grouped {
@@ -188,6 +200,9 @@ func (w *walk) step(s *step, path string, more bool) {
 		return
 	}
 	first, rest, more := cut(path)
+	if !more && first == "" && w.form.DropTrailingSlash && s.here != nil { // of /a/;x, which is /a/ without its parameters
+		w.branch(s.here)
+	}
 	if next := s.literal(first); next != nil {
 		w.step(next, rest, more)
 	}
@@ -224,11 +239,28 @@ func (w *walk) branch(b *branch) {
 		if next := q.values[value]; next != nil {
 			w.branch(next)
 		}
+		if also := q.alsoFor(value); also != nil {
+			w.branch(also)
+		}
 		if q.any != nil {
 			w.branch(q.any)
 		}
 	}
 }
+
+// alsoFor is the branch of GET for HEAD: a HEAD costs a service what the GET does, and most answer
+// it by the same handler.
+func (q *question) alsoFor(value string) *branch {
+	if q.kind != sourceMethod || value != methodHead {
+		return nil
+	}
+	return q.values[methodGet]
+}
+
+const (
+	methodGet  = "GET"
+	methodHead = "HEAD"
+)
 
 // client goes to the networks that the client lies in, the smallest first.
 func (w *walk) client(q *question) {
@@ -261,7 +293,7 @@ type planter struct {
 
 func (p *planter) plant(rule *Rule, hosts []string, path string, conditions []condition) {
 	if len(hosts) == 0 {
-		p.branch(p.set.anyHost.at(path), rule, conditions)
+		p.branch(p.set.anyHost.at(path, p.set.form), rule, conditions)
 	}
 	for _, host := range hosts {
 		at, name := p.set.exact, host
@@ -271,7 +303,7 @@ func (p *planter) plant(rule *Rule, hosts []string, path string, conditions []co
 		if at[name] == nil {
 			at[name] = new(paths)
 		}
-		p.branch(at[name].at(path), rule, conditions)
+		p.branch(at[name].at(path, p.set.form), rule, conditions)
 	}
 }
 
@@ -322,7 +354,7 @@ func (p *planter) finish() {
 }
 
 // at is the branch of a path's pattern, which is made if need be.
-func (p *paths) at(pattern string) *branch {
+func (p *paths) at(pattern string, form pathform.Form) *branch {
 	if pattern == "" {
 		return &p.all
 	}
@@ -331,12 +363,12 @@ func (p *paths) at(pattern string) *branch {
 		if segment == "**" {
 			return made(&s.deep)
 		}
-		s = s.next(segment)
+		s = s.next(segment, form)
 	}
 	return made(&s.here)
 }
 
-func (s *step) next(segment string) *step {
+func (s *step) next(segment string, form pathform.Form) *step {
 	if segment == "*" || strings.HasPrefix(segment, "{") {
 		return made(&s.one)
 	}
@@ -345,6 +377,9 @@ func (s *step) next(segment string) *step {
 	}
 	if strings.IndexByte(segment, '%') >= 0 {
 		segment = string(appendUnescaped(nil, segment))
+	}
+	if form.IgnoreCase {
+		segment = string(appendFolded(nil, segment))
 	}
 	if s.named[segment] == nil {
 		s.named[segment] = new(step)

@@ -61,7 +61,7 @@ func TestMatch(t *testing.T) {
 		{rules.Request{Path: "*"}, "all"},
 		{rules.Request{Path: "/"}, "all root any-path"},
 		{rules.Request{Path: "/login", Method: "POST"}, "all login any-path"},
-		{rules.Request{Path: "/login", Method: "post"}, "all any-path"},
+		{rules.Request{Path: "/login", Method: "post"}, "all login any-path"},
 		{rules.Request{Path: "/login/", Method: "POST"}, "all any-path"},
 		{rules.Request{Path: "/users/7"}, "all user any-path"},
 		{rules.Request{Path: "/users/me"}, "all user me any-path"},
@@ -93,6 +93,8 @@ func TestMatch(t *testing.T) {
 		{rules.Request{Client: netip.MustParseAddr("10.2.3.4")}, "all net"},
 		{rules.Request{Client: netip.MustParseAddr("::ffff:10.2.3.4")}, "all net"},
 		{rules.Request{Client: netip.MustParseAddr("10.1.3.4"), Method: "GET"}, "all net inner"},
+		{rules.Request{Client: netip.MustParseAddr("10.1.3.4"), Method: "HEAD"}, "all net inner"},
+		{rules.Request{Client: netip.MustParseAddr("10.1.3.4"), Method: "head"}, "all net inner"},
 		{rules.Request{Client: netip.MustParseAddr("10.1.3.4")}, "all net"},
 		{rules.Request{Client: netip.MustParseAddr("2001:db8::7%eth0")}, "all net"},
 		{rules.Request{Client: netip.MustParseAddr("192.0.2.7")}, "all net"},
@@ -108,7 +110,7 @@ func TestMatch(t *testing.T) {
 func matches(s *rules.Spec, r *rules.Request) bool {
 	m := &s.Match
 	a := r.Attributes.(attributes)
-	return (len(m.Method) == 0 || slices.Contains(m.Method, r.Method)) &&
+	return (len(m.Method) == 0 || slices.Contains(m.Method, r.Method) || r.Method == "HEAD" && slices.Contains(m.Method, "GET")) &&
 		(len(m.Host) == 0 || slices.ContainsFunc(m.Host, func(h string) bool { return matchesHost(h, r.Host) })) &&
 		(m.Path == "" || matchesPath(strings.Split(m.Path, "/"), strings.Split(r.Path, "/"))) &&
 		(len(m.Client) == 0 || slices.ContainsFunc(m.Client, func(c string) bool { return netip.MustParsePrefix(c).Contains(r.Client) })) &&
@@ -273,7 +275,7 @@ var differences = map[string]func(i int) rules.Match{
 		return rules.Match{Header: map[string][]string{"X-Plan": {"free"}, "X-Tenant": {fmt.Sprint("t", i)}}}
 	},
 	"client": func(i int) rules.Match {
-		return rules.Match{Path: "/v1/p7/x", Client: []string{fmt.Sprintf("203.%d.%d.0/24", i/256, i%256), "10.0.0.0/8"}}
+		return rules.Match{Path: "/v1/p7/x", Client: []string{fmt.Sprintf("203.%d.%d.0/24", i/256, i%256), fmt.Sprintf("10.%d.%d.0/24", i/256, i%256)}}
 	},
 	"descriptor": func(i int) rules.Match {
 		return rules.Match{Path: "/m", Method: []string{"M7"}, Descriptor: map[string][]string{"a": {fmt.Sprint(i)}, "b": {"*"}}}

@@ -2,36 +2,37 @@ package rules
 
 // Ceilings of a file, so that no file can make its reader work without bound.
 const (
-	MaxFile         = 4 << 20 // bytes of a file
-	MaxNodes        = 300_000 // commas, colons, brackets, dashes and lines of a file
-	MaxRules        = 100_000 // rules; a file of text has fewer, by the two before
-	MaxLimits       = 8       // limits of a rule
-	MaxComponents   = 8       // components of a key
-	MaxValues       = 64      // values of one condition
-	MaxConditions   = 16      // conditions of a match besides host and path
-	MaxGroups       = 128     // groups of a file; those of rules in shadow count by themselves
-	MaxTree         = 1 << 20 // nodes that the alternatives of all matches need
-	MaxAttributes   = 64      // headers, query parameters and descriptors that a file's matches name
-	MaxText         = 1024    // bytes of a value
-	MaxBody         = 16_384  // bytes of a response's body
-	MaxOverrides    = 10_000  // overrides of a rule
-	MaxWildcards    = 64      // overrides of a rule whose keys have wildcards
-	MaxAllOverrides = 50_000  // overrides of a file
-	MaxSources      = 16      // sources of one allow or deny
-	MaxListed       = 100_000 // values of one source of an allow or deny
-	MaxAllListed    = 100_000 // values of all allows and denies of a file
-	MaxListFile     = 8 << 20 // bytes of a file of values
-	MaxListFiles    = 64      // files of values of a file of rules
-	MaxSets         = 64      // sets that the lists of a file name
-	MaxAllMembers   = 100_000 // members of all those sets
-	MaxBans         = 8       // lengths of a rule's bans
-	MaxRefusals     = 1000    // refusals that lead to a ban
-	MaxWindows      = 16      // windows of a schedule
-	MaxProxies      = 256     // trusted proxies
-	MaxSharing      = 10_000  // nodes that share a store
-	MaxLease        = 50      // percent of what remains that a node may take ahead of need
-	MaxCeiling      = 100     // times its limit that one node may pass
-	MaxProblems     = 100     // mistakes that an Error lists
+	MaxFile         = 8 << 20   // bytes of a file
+	MaxNodes        = 1_050_000 // commas, colons, brackets, dashes and lines of a file
+	MaxRules        = 100_000   // rules; the two before leave room for so many that are short
+	MaxLimits       = 8         // limits of a rule
+	MaxComponents   = 8         // components of a key
+	MaxValues       = 64        // values of one condition
+	MaxConditions   = 16        // conditions of a match besides host and path
+	MaxGroups       = 128       // groups of a file; those of rules in shadow count by themselves
+	MaxTree         = 1 << 20   // nodes that the alternatives of all matches need
+	MaxAttributes   = 64        // headers, query parameters and descriptors that a file's matches name
+	MaxText         = 1024      // bytes of a value
+	MaxBody         = 16_384    // bytes of a response's body
+	MaxOverrides    = 10_000    // overrides of a rule
+	MaxWildcards    = 64        // overrides of a rule whose keys have wildcards
+	MaxAllOverrides = 50_000    // overrides of a file
+	MaxSources      = 16        // sources of one allow or deny
+	MaxListed       = 100_000   // values of one source of an allow or deny
+	MaxAllListed    = 100_000   // values of all allows and denies of a file
+	MaxListFile     = 8 << 20   // bytes of a file of values
+	MaxListFiles    = 64        // files of values of a file of rules
+	MaxSets         = 64        // sets that the lists of a file name
+	MaxAllMembers   = 100_000   // members of all those sets
+	MaxBans         = 8         // lengths of a rule's bans
+	MaxRefusals     = 1000      // refusals that lead to a ban
+	MaxWindows      = 16        // windows of a schedule
+	MaxProxies      = 256       // trusted proxies
+	MaxSharing      = 10_000    // nodes that share a store
+	MaxFallbackKeys = 1 << 30   // keys that a node counts beside the store
+	MaxLease        = 50        // percent of what remains that a node may take ahead of need
+	MaxCeiling      = 100       // times its limit that one node may pass
+	MaxProblems     = 100       // mistakes that an Error lists
 )
 
 // A File is a set of rules as plain data: what Parse returns, or what a program fills in.
@@ -40,8 +41,10 @@ type File struct {
 
 	Store          string   // "memory", or the URL of a Redis; "": the file does not say
 	Nodes          int      // how many processes share the store; 0: the file does not say
+	FallbackKeys   int      // how many keys each of them counts for when it does not answer; 0: the file does not say
 	TrustedProxies []string // addresses and networks
-	ClientHeader   string   // "X-Forwarded-For" or "Forwarded"; "": the file does not say
+	ClientHeader   string   // "X-Forwarded-For", "Forwarded", "X-Real-IP" or "CF-Connecting-IP"; "": the file does not say
+	PathForm       []string // words of pathform.Parse: the form that paths have before they are matched; none: strict
 
 	Allow    map[string]List // by component, such as "client.ip"; who is named meets no rule
 	Deny     map[string]List // who is named is refused; it beats Allow
@@ -50,6 +53,10 @@ type File struct {
 
 	// Exceptions are laid over the rules. They come from a ledger: no file says them.
 	Exceptions []Exception
+
+	// Disabled are names of rules that are not in force, wherever they are from: source.Merge takes
+	// them out. They come from a ledger: no file says them.
+	Disabled []string
 
 	// Sets are the members of the sets that lists name. They come from a Redis: no file says
 	// them. A set that is missing here names nobody; see Set.LeftOut.
@@ -78,9 +85,19 @@ type Spec struct {
 	Candidate      Candidate // the zero Candidate is none
 	EnforcePercent *int      // 0 to 100: for how many of its keys the rule is enforced; nil: for all
 
-	LeasePercent int     // 1 to MaxLease: of what remains, what a node may take ahead of need; 0: nothing
-	LocalCeiling float64 // 1 to MaxCeiling: times its limit that one node may pass; 0: it has no ceiling
+	LeasePercent int       // 1 to MaxLease: of what remains, what a node may take ahead of need; 0: nothing
+	HoldUntil    HoldUntil // "" is Disconnect
+	LocalCeiling float64   // 1 to MaxCeiling: times its limit that one node may pass; 0: it has no ceiling
 }
+
+// A HoldUntil says when a concurrency limit lets go of a request whose client leaves.
+type HoldUntil string
+
+// When a unit is free again whose client left.
+const (
+	Disconnect HoldUntil = "disconnect" // at once: the work is called off
+	Done       HoldUntil = "done"       // when the work has ended, or a time-to-live after the client left
+)
 
 // A Match says which requests a rule is for: those that meet every condition which is not
 // empty. Several values of one condition are alternatives.

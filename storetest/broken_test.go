@@ -300,6 +300,14 @@ func chargesBeforeItChecks(m *modelStore, claims []weir.Claim, times int64, d []
 
 func keepsRefunds(*modelStore, []weir.Claim, weir.Instant, []weir.Decision) error { return nil }
 
+func refundsWhole(m *modelStore, claims []weir.Claim, taken weir.Instant, d []weir.Decision) error {
+	whole := slices.Clone(claims)
+	for i := range whole {
+		whole[i].Delay = 0
+	}
+	return m.Refund(bg, whole, taken, d)
+}
+
 func refundsTwice(m *modelStore, claims []weir.Claim, taken weir.Instant, d []weir.Decision) error {
 	err := m.Refund(bg, claims, taken, nil)
 	again := m.Refund(bg, claims, taken, d)
@@ -412,6 +420,7 @@ var findings = []struct {
 	{"a ring read modulo", stopped, ringForgets},
 	{"remaining one too low", editing(func(d *weir.Decision) { d.Remaining = max(0, d.Remaining-1) }).subject(), freshHasAll},
 	{"a cancelled wait keeps its unit", broken{refund: keepsRefunds}.subject(), cancelledWaitGivesBack},
+	{"who hangs up frees the last place", broken{refund: refundsWhole}.subject(), queuesStayEven},
 	{"long windows cut short", renaming(func(c *weir.Claim) { c.Cost = int64(int32(c.Cost * 1000)) }).subject(), longWindowsFit},
 	{"a new burst starts anew", perNumbers.subject(), newBurstKeepsUsage},
 	{"negative costs", broken{decide: trustsAll}.subject(), oddNumbersAreErrors},

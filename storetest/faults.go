@@ -48,6 +48,7 @@ var faults = []fault{
 	{"remaining one too low on a fresh key", freshHasAll},
 	{"debt sinking at each refusal", debtStays},
 	{"a cancelled wait that keeps its unit", cancelledWaitGivesBack},
+	{"a queue in which two leave together after one hung up", queuesStayEven},
 	{"a day in nanoseconds overflowing", longWindowsFit},
 	{"1,000,003 a day drifting", oddRateDoesNotDrift},
 	{"a burst that changes and refills", newBurstKeepsUsage},

@@ -200,6 +200,9 @@ func drawCall(claims []weir.Claim, client int, random *rand.Rand) call {
 	for i := range c.claims {
 		claim := &c.claims[i]
 		claim.Cost = 1 + random.Int64N(4)
+		if c.step.op == "refund" {
+			claim.Delay = time.Duration(random.Int64N(2) * random.Int64N(2_000_000) * 1000)
+		}
 		if claim.Limit.Algorithm() == weir.AlgorithmConcurrency {
 			claim.Lease = fmt.Sprint(client, random.IntN(3))
 			claim.Renew = c.step.op == "take" && random.IntN(4) == 0

@@ -32,6 +32,9 @@ type law interface {
 // An indebted law can go below zero.
 type indebted interface {
 	owes(l *weir.Limit, now int64) bool
+	// after is how many units were charged after a grant that acts at due: without them nothing
+	// would be owed then.
+	after(l *weir.Limit, due int64) int64
 }
 
 func newLaw(l *weir.Limit) law {
@@ -121,6 +124,10 @@ func (b *bucket) owes(l *weir.Limit, now int64) bool    { return b.late(l, l.Cap
 func (b *bucket) text() string                          { return b.full.String() }
 func (b *bucket) clone() law                            { return &bucket{new(big.Rat).Set(b.full)} }
 
+func (b *bucket) after(l *weir.Limit, due int64) int64 {
+	return first(func(n int64) bool { return !b.late(l, l.Capacity()+n, due) })
+}
+
 func (b *bucket) charge(l *weir.Limit, n, now int64) {
 	if b.full.Cmp(whole(now)) < 0 {
 		b.full = whole(now)
@@ -158,6 +165,10 @@ func (s *steps) fresh(l *weir.Limit, now int64) bool   { return s.at(l, now).mis
 func (s *steps) owes(l *weir.Limit, now int64) bool    { return s.at(l, now).missing > l.Capacity() }
 func (s *steps) clone() law                            { return &steps{s.missing, s.mark} }
 func (s *steps) text() string                          { return texts(s.missing, s.mark) }
+
+func (s *steps) after(l *weir.Limit, due int64) int64 {
+	return max(0, s.at(l, due).missing-l.Capacity())
+}
 
 func (s *steps) charge(l *weir.Limit, n, now int64) {
 	*s = s.at(l, now)

@@ -187,11 +187,23 @@ func (m *modelStore) Refund(_ context.Context, claims []weir.Claim, takenAt weir
 		case isHeld && !held.release(c.Lease, now):
 			err = weir.ErrLeaseGone
 		case !isHeld && c.Cost > 0:
-			m.written(c, now).refund(c.Limit, c.Cost, int64(takenAt), now)
+			m.refund(c, int64(takenAt), now)
 		}
 	}
 	m.describe(claims, now, decisions)
 	return err
+}
+
+// refund gives a claim's units back, less those charged after a grant that still waits.
+func (m *modelStore) refund(c *weir.Claim, taken, now int64) {
+	w, n := m.written(c, now), c.Cost
+	debtor, ok := w.(indebted)
+	if due := taken + c.Delay.Microseconds(); ok && c.Delay > 0 && due > now {
+		n -= min(n, debtor.after(c.Limit, due))
+	}
+	if n > 0 {
+		w.refund(c.Limit, n, taken, now)
+	}
 }
 
 func (m *modelStore) Reset(_ context.Context, claims []weir.Claim) error {

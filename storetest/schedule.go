@@ -29,8 +29,9 @@ type step struct {
 	costs []int64 // one a claim
 	lease int     // whose lease; a refund: how many takes ago
 	renew bool
-	peer  bool // through the other handle
-	quiet bool // without decisions
+	peer  bool  // through the other handle
+	quiet bool  // without decisions
+	wait  int64 // of a refund: quarters of the grant's delay after which it acts; 0: units go back whole
 }
 
 // GoString is what rapid prints of the schedule that failed.
@@ -45,6 +46,9 @@ func (s schedule) GoString() string {
 			continue // what rapid shrinks a step to that does not matter
 		}
 		fmt.Fprintf(&text, "\n  %2d %s %d; %s %d × %v lease %d", i, step.move, step.by, step.op, step.times, step.costs, step.lease)
+		if step.op == "refund" && step.wait != 0 {
+			fmt.Fprintf(&text, " after %d/4 of the delay", step.wait)
+		}
 		for word, said := range map[string]bool{" renew": step.renew, " peer": step.peer, " quiet": step.quiet} {
 			if said {
 				text.WriteString(word)
@@ -125,7 +129,7 @@ func drawSpec(t *rapid.T, kind string) weir.Spec {
 	case "sliding log":
 		return weir.SlidingLog{Limit: limit, Window: length}
 	case "sliding counter":
-		n := pick[int64](t, "slices", 1, 2, 3, 6, 10, 60)
+		n := pick[int64](t, "slices", 1, 2, 3, 6, 10, 60, weir.MaxSlices)
 		slice := pick(t, "slice", length, time.Second/2, 7*time.Microsecond, 1500*time.Microsecond)
 		return weir.SlidingCounter{Limit: limit, Window: time.Duration(n) * slice, Slices: n}
 	case "concurrency":
@@ -178,6 +182,7 @@ func drawStep(t *rapid.T, kind string, limits []*weir.Limit) step {
 		renew: pick(t, "renew", false, false, true),
 		peer:  pick(t, "peer", false, true),
 		quiet: pick(t, "quiet", false, false, false, true),
+		wait:  pick[int64](t, "wait", 0, 4, 4, 4, 1, 3, 9),
 	}
 	var strides []int64
 	for _, limit := range limits {
@@ -231,8 +236,14 @@ type actor struct {
 	b       *bench
 	forward bool // the clock does not step back
 	claims  []weir.Claim
-	taken   []int64         // when units were taken
+	taken   []taking        // what charged units
 	last    []weir.Decision // of the last step that had some
+}
+
+// A taking is when units were taken, and what was said of them, if it was asked for.
+type taking struct {
+	at        int64
+	decisions []weir.Decision
 }
 
 // actor has a claim for each limit of a schedule, on keys that nobody used.
@@ -289,6 +300,9 @@ func (a *actor) claimsOf(s *step) []weir.Claim {
 			claims[i].Lease = fmt.Sprint("lease-", s.lease)
 			claims[i].Renew = s.renew && (s.op == "take" || s.op == "peek")
 		}
+		if g := a.ago(s.lease); s.op == "refund" && g.decisions != nil {
+			claims[i].Delay = (g.decisions[i].Delay / 4 * time.Duration(s.wait)).Truncate(time.Microsecond)
+		}
 	}
 	return claims
 }
@@ -333,7 +347,7 @@ func (a *actor) play(store weir.Store, s *step) (outcome, error) {
 	case "charge":
 		err = store.Charge(ctx, claims, o.decisions)
 	case "refund":
-		err = store.Refund(ctx, claims, weir.Instant(a.takenAgo(s.lease)), o.decisions)
+		err = store.Refund(ctx, claims, weir.Instant(a.ago(s.lease).at), o.decisions)
 		o.gone = errors.Is(err, weir.ErrLeaseGone)
 		if o.gone {
 			err = nil
@@ -344,17 +358,17 @@ func (a *actor) play(store weir.Store, s *step) (outcome, error) {
 	return o, err
 }
 
-func (a *actor) takenAgo(ago int) int64 {
-	if i := len(a.taken) - 1 - ago; i >= 0 {
+func (a *actor) ago(takings int) taking {
+	if i := len(a.taken) - 1 - takings; i >= 0 {
 		return a.taken[i]
 	}
-	return a.b.clock.now.Load()
+	return taking{at: a.b.clock.now.Load()}
 }
 
 // note remembers what later steps refer to.
 func (a *actor) note(s *step, o outcome) {
 	if o.granted > 0 || s.op == "charge" {
-		a.taken = append(a.taken, a.b.clock.now.Load())
+		a.taken = append(a.taken, taking{a.b.clock.now.Load(), o.decisions})
 	}
 	if o.decisions != nil {
 		a.last = o.decisions

@@ -35,6 +35,8 @@ type Handle struct {
 	Foreign map[string]func(claim weir.Claim) (unchanged func() bool)
 	// Keys counts the keys that hold state now, and those of them that would stay for ever.
 	Keys func() (live, everlasting int)
+	// Work is what the store has had a server do so far; Costs needs it.
+	Work func() Work
 	// Recalls says that the store remembers refusals: other numbers of a limit that only another
 	// handle (Peer) uses are not noticed, so no peer is given any. All else is compared as ever.
 	Recalls bool

@@ -141,6 +141,7 @@ func (d *door) operations() map[string]map[string]operation {
 		"history":               {get: {d.kept(d.history), false, []string{"name", "most"}}},
 		"exceptions":            {get: {d.kept(d.listExceptions), false, nil}, post: {d.kept(d.postException), true, nil}},
 		"exceptions/{id}":       {get: {d.kept(d.getException), false, nil}, del: {d.kept(d.deleteException), true, []string{"why"}}},
+		"restore":               {post: {d.kept(d.restore), true, []string{"why", "dry_run", "forget"}}},
 		"keys":                  {get: {d.getKey, false, []string{"rule", "value"}}},
 		"keys/reset":            {post: {d.resetKey, true, []string{"rule", "value", "why"}}},
 		"bans":                  {get: {d.listBans, false, nil}},

@@ -371,13 +371,110 @@ func TestAnOverrideTakesNoRulesName(t *testing.T) {
 	c.ask("POST exceptions", two, isNew, "*").has(200, `"in_force": true`)
 }
 
-// TestARuleThatTheLedgerDoesNotHave: who wants it out of force is told where it is.
+// TestARuleThatTheLedgerDoesNotHave: the refusal says where it is, and what can be done.
 func TestARuleThatTheLedgerDoesNotHave(t *testing.T) {
 	c := memory(t).start()
-	for _, line := range []string{"POST rules/per-ip/disable", "DELETE rules/per-ip"} {
-		c.ask(line, "", isNew, "*").has(404, `rule \"per-ip\" is from config, and not in the ledger: change it where it is written`)
-	}
+	c.ask("DELETE rules/per-ip", "", isNew, "*").has(404, `rule \"per-ip\" is from config, and not in the ledger: disable it`)
+	c.ask("POST rules/per-ip/enable", "", match, `"1"`).has(404, "is from config, and not in the ledger")
 	c.ask("POST rules/nobody/disable", "", match, `"1"`).has(404, "the ledger does not have it")
+	c.ask("POST rules/nobody/disable", "", isNew, "*").has(404, "the ledger does not have it")
+}
+
+// TestOperatorsDisableARuleOfAFile: also where another rule of the ledger has replaced it.
+func TestOperatorsDisableARuleOfAFile(t *testing.T) {
+	w := memory(t)
+	c := w.start()
+	refused := func() (n int) {
+		var v gate.Verdict
+		request := rules.Request{Client: netip.MustParseAddr("192.0.2.1")}
+		for _, name := range []string{"per-ip", "all"} {
+			if err := w.server.Gate.Decide(t.Context(), &request, gate.Ask{}, &v); err != nil {
+				t.Fatal(err)
+			}
+			if slices.ContainsFunc(v.Matched(), func(r *rules.Rule) bool { return r.Name() == name }) {
+				n++
+			}
+		}
+		return n
+	}
+	c.ask("POST rules/per-ip/disable?why=noise", "", isNew, "*").has(200, "per-ip: removed", `"in_force": true`)
+	if n := refused(); n != 1 {
+		t.Errorf("%d of per-ip and all are in force", n)
+	}
+	c.ask("GET rules/per-ip", "").has(200, `"from": "config"`, `"enabled": false`, `"in_force": false`, `"fixed_window 100/1h"`, `"why": "noise"`)
+	c.ask("GET rules", "").has(200, `"why": "noise"`, `"fixed_window 100/1h"`)
+	c.ask("POST rules/per-ip/disable", "", match, `"1"`).has(200, `"revision": 2`) // it is already
+	c.ask("POST rules/per-ip/enable", "", match, `"2"`).has(200, "per-ip: that of config is in force again", `"in_force": true`)
+	if n := refused(); n != 2 {
+		t.Errorf("%d of per-ip and all are in force", n)
+	}
+	c.ask("GET rules/per-ip", "").has(200, `"from": "config"`, `"in_force": true`)
+
+	c.ask("PUT rules/per-ip", "name: per-ip\nkey: [client.ip]\nlimit: fixed_window 5/1h\n", isNew, "*").has(200)
+	c.ask("POST rules/per-ip/disable", "", match, `"4"`).has(200, "per-ip: removed")
+	if n := refused(); n != 1 {
+		t.Errorf("%d of per-ip and all are in force: that of the file is not to come back", n)
+	}
+	c.ask("DELETE rules/per-ip", "", match, `"5"`).has(200, "that of config is in force again")
+	if n := refused(); n != 2 {
+		t.Errorf("%d of per-ip and all are in force", n)
+	}
+}
+
+// TestARuleIsShownAtOneMoment: its ETag, its YAML and its limit are of one revision while two
+// operators raise the limit by one. So none of their changes is lost.
+func TestARuleIsShownAtOneMoment(t *testing.T) {
+	c := memory(t).start()
+	text := func(n int) string { return fmt.Sprintf("name: login\nkey: [client.ip]\nlimit: %d/1h\n", n) }
+	c.ask("PUT rules/login", text(1000), isNew, "*").has(200)
+	type rule struct {
+		YAML    string
+		Limit   []string
+		InForce bool `json:"in_force"`
+	}
+	read := func() (n int, etag string) {
+		got := c.ask("GET rules/login", "").has(200)
+		var r rule
+		if err := json.Unmarshal([]byte(got.text), &r); err != nil || len(r.Limit) != 1 {
+			t.Fatal(err, got.text)
+		}
+		if _, err := fmt.Sscanf(r.Limit[0], "%d/1h", &n); err != nil || r.YAML != text(n) {
+			t.Fatalf("the limit is %s in %s", r.Limit, got.text)
+		}
+		return n, got.header.Get("ETag")
+	}
+	var made atomic.Int32
+	var writers sync.WaitGroup
+	for range 2 {
+		writers.Go(func() {
+			for range 25 {
+				n, etag := read()
+				switch got := c.ask("PUT rules/login", text(n+1), match, etag); got.status {
+				case 200:
+					made.Add(1)
+				case 412:
+				default:
+					t.Error(got.text)
+				}
+			}
+		})
+	}
+	done := make(chan bool)
+	go func() {
+		writers.Wait()
+		close(done)
+	}()
+	for reading := true; reading; {
+		read()
+		select {
+		case <-done:
+			reading = false
+		default:
+		}
+	}
+	if n, _ := read(); n != 1000+int(made.Load()) {
+		t.Errorf("the limit is %d after %d changes", n, made.Load())
+	}
 }
 
 // TestTextsThatAreNotUTF8 are shown as well as JSON can: a header's value, and so a key, need
@@ -400,7 +497,7 @@ func TestAKeyThatIsBanned(t *testing.T) {
 	w.guess(3)
 	c.ask("GET keys?rule=guess&value=203.0.113.7", "").has(200, `"remaining": 0`, `"banned_for": 3`)
 	c.ask("POST keys/reset?rule=guess&value=203.0.113.7", "").has(200, `"remaining": 2`, `"banned_for": 3`)
-	c.ask("POST bans/lift?rule=guess&value=203.0.113.7", "").has(200, `"was_banned": true`)
+	c.ask("POST bans/lift?rule=guess&key=203.0.113.7", "").has(200, `"was_banned": true`)
 	if a := c.ask("GET keys?rule=guess&value=203.0.113.7", "").has(200); strings.Contains(a.text, "banned_for") {
 		t.Error(a.text)
 	}
@@ -467,6 +564,60 @@ func (gone) Get(context.Context, string) (ledger.Change, error)  { return ledger
 func (gone) Commit(context.Context, ledger.Draft) (int64, error) { return 0, errGone }
 func (gone) Page(_ context.Context, _, _ int64) ([]ledger.Change, bool, error) {
 	return nil, false, errGone
+}
+
+func (gone) Restore(context.Context, ledger.Restoration) (*ledger.Restored, error) {
+	return nil, errGone
+}
+
+// A lossy book has lost changes as soon as it is told so.
+type lossy struct {
+	*ledger.Memory
+	lost atomic.Bool
+}
+
+func (l *lossy) Commit(ctx context.Context, d ledger.Draft) (int64, error) {
+	if l.lost.Load() {
+		return 0, &ledger.LostError{Ledger: "weir:rules", Seen: 7}
+	}
+	return l.Memory.Commit(ctx, d)
+}
+
+func (l *lossy) Restore(context.Context, ledger.Restoration) (*ledger.Restored, error) {
+	return &ledger.Restored{Names: []string{"login", "exception:block-1"}, Lost: 7, Revision: 9}, nil
+}
+
+// losses are the answers of a ledger that has lost changes.
+func losses(t *testing.T) *client {
+	memory, err := ledger.NewMemory("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	book := &lossy{Memory: memory}
+	w := newWorld(t, fileRules+"  - {"+strings.ReplaceAll(strings.TrimSpace(guessed), "\n", ", ")+"}\n", book, memory.Source())
+	c := w.start()
+	c.ask("PUT rules/login", login("5/1m"), isNew, "*").has(200)
+	c.ask("PUT rules/off", strings.Replace(login("5/1m"), "login", "off", 1), isNew, "*").has(200)
+	c.ask("POST rules/off/disable", "", match, `"2"`).has(200)
+	made := c.ask("POST exceptions", `{"kind":"block","values":["10.0.0.1"],"for":"1h"}`, isNew, "*").has(200)
+	var e struct{ ID string }
+	if err := json.Unmarshal([]byte(made.text), &e); err != nil {
+		t.Fatal(err)
+	}
+	w.guess(3)
+	book.lost.Store(true)
+	const how = "weir rules restore"
+	c.ask("PUT rules/login", login("6/1m"), match, `"1"`).has(409, how)
+	for _, line := range []string{"POST rules/login/disable", "POST rules/login/rollback?to=1", "DELETE rules/login"} {
+		c.ask(line, "", match, `"1"`).has(409, how)
+	}
+	c.ask("POST rules/off/enable", "", match, `"3"`).has(409, how)
+	c.ask("POST exceptions", `{"kind":"block","values":["10.0.0.2"],"for":"1h"}`, isNew, "*").has(409, how)
+	c.ask("DELETE exceptions/"+e.ID, "", match, made.header.Get("ETag")).has(409, how)
+	c.ask("POST keys/reset?rule=guess&value=203.0.113.7", "").has(409, how)
+	c.ask("POST bans/lift?rule=guess&value=203.0.113.7", "").has(409, how)
+	c.ask("POST restore?dry_run=true", "").has(200, `"block-1"`, `"lost": 7`)
+	return c
 }
 
 // A mortal store does not answer any more when it is dead.
@@ -541,6 +692,7 @@ func outages(c *client) {
 		}
 	}
 	c.ask("PUT rules/login", login("5/1m"), match, `"1"`).has(503)
+	c.ask("POST restore", "").has(503)
 	c.ask("POST exceptions", `{"kind":"block","values":["10.0.0.1"],"for":"1h"}`, isNew, "*").has(503)
 }
 
@@ -610,7 +762,7 @@ func TestTheDocumentIsTrue(t *testing.T) {
 	broken := broken(t).start()
 	outages(broken)
 	everyStatus(t, w, c, guarded)
-	for _, other := range []*client{guarded, broken} {
+	for _, other := range []*client{guarded, broken, losses(t)} {
 		maps.Copy(c.witness.seen, other.witness.seen)
 	}
 	for path, item := range c.witness.doc.Paths.Map() {
@@ -676,8 +828,11 @@ func everyStatus(t *testing.T, w *world, c, guarded *client) {
 	c.ask("DELETE "+one, "", match, made.header.Get("ETag")).has(404)
 	c.ask("GET "+one, "").has(404)
 	candidates(w, c)
+	c.ask("POST restore", "").has(422, "one in Redis")
 	c.ask("POST bans/lift?rule=nobody&key=x", "").has(404)
 	c.ask("POST bans/lift?rule=guess", "").has(422)
+	c.ask("POST bans/lift?rule=guess&key=nobody", "").has(422, "allowed: an address")
+	c.ask("POST bans/lift?rule=guess&key=client.ip%3D8:203.0.113.7", "").has(422)
 	item := strings.NewReplacer("{name}", "login", "{id}", e.ID)
 	for path, methods := range c.witness.doc.Paths.Map() {
 		for method := range methods.Operations() {

@@ -70,9 +70,10 @@ func revisionOf(text string) int64 {
 // told logs what the caller is not told.
 func (d *door) told(err error) error {
 	var conflict *ledger.ConflictError
+	var lost *ledger.LostError
 	var wrong *rules.Error
 	var input *weir.InputError
-	if errors.As(err, &conflict) || errors.As(err, &wrong) || errors.As(err, &input) || errors.Is(err, ledger.ErrNoRule) || errors.Is(err, ledger.ErrNoException) {
+	if errors.Is(err, ledger.ErrForeign) || errors.As(err, &lost) || errors.As(err, &conflict) || errors.As(err, &wrong) || errors.As(err, &input) || errors.Is(err, ledger.ErrNoRule) || errors.Is(err, ledger.ErrNoException) {
 		return err
 	}
 	d.Log.Error("admin: the ledger did not answer", "error", err)

@@ -11,7 +11,7 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// A banAnswer is a ban that this process put.
+// A banAnswer is a ban that holds.
 type banAnswer struct {
 	Rule   string    `json:"rule"`
 	Key    string    `json:"key"`
@@ -71,16 +71,15 @@ func (d *door) liftBan(ctx context.Context, c *call) (any, error) {
 	return liftAnswer{Rule: name, Key: readable(string(key)), Banned: banned > 0}, nil
 }
 
-// bannedKey is whose ban it is: as the list of bans says, or by the values of the rule's key.
+// bannedKey is whose ban it is: as the list of bans says, or by the values of the rule's key. One
+// value says it where the key has one component.
 func bannedKey(c *call, rule *rules.Rule) (key []byte, err error) {
 	text, values := c.query.Get("key"), c.query["value"]
 	switch {
 	case text != "" && len(values) > 0:
 		return nil, refusef(http.StatusBadRequest, "allowed: key, or value for each component of the rule's key; not both")
-	case len(text) > rules.MaxPlainKey:
-		return nil, refusef(http.StatusBadRequest, "key has %d bytes; allowed: at most %d, for those that are longer are hashed", len(text), rules.MaxPlainKey)
 	case text != "":
-		return []byte(text), nil
+		return rule.KeyOf(text)
 	}
 	key, _, err = rule.Lookup(values)
 	return key, err

@@ -84,7 +84,8 @@ func (d *door) promote(ctx context.Context, c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return d.change(ctx, c, dry, &spec, "promote", func() (int64, error) { return d.Ledger.Promote(ctx, c.name(), seen, c.by()) })
+	return d.change(ctx, c, &writing{what: "promote", dry: dry, then: d.afterSetting(ctx, &spec),
+		commit: func() (int64, error) { return d.Ledger.Promote(ctx, c.name(), seen, c.by()) }})
 }
 
 // elsewhere says where a rule is to be changed that the ledger does not have. It is not

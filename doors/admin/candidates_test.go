@@ -33,7 +33,7 @@ func bans(c *client) {
 	c.ask("GET bans", "").has(200, `"rule": "guess"`, `"key": "client.ip=11:203.0.113.7"`, `"length": "1h0m0s"`)
 	const lift = "POST bans/lift?rule=guess&"
 	c.ask(lift+"key=x&value=y", "").has(400, "not both")
-	c.ask(lift+"key="+strings.Repeat("x", weir.MaxKey+1), "").has(400)
+	c.ask(lift+"key="+strings.Repeat("x", weir.MaxKey+1), "").has(422)
 	c.ask(lift+"value=nobody", "").has(422)
 	c.ask(lift+"key=client.ip%3D11%3A203.0.113.8", "").has(200, `"was_banned": false`)
 	c.ask(lift+"key=client.ip%3D11%3A203.0.113.7&why=ours", "").has(200, `"was_banned": true`)

@@ -2,6 +2,8 @@ package admin
 
 import (
 	"context"
+	"errors"
+	"strings"
 	"time"
 
 	"github.com/weirproject/weir/rules/ledger"
@@ -51,6 +53,36 @@ func (d *door) history(ctx context.Context, c *call) (any, error) {
 			p.Name, p.Key = one.Key.Rule, one.Key.Key
 		}
 		answer.History = append(answer.History, p)
+	}
+	return answer, nil
+}
+
+// A restoredAnswer is what was written back into a ledger that had lost it.
+type restoredAnswer struct {
+	Restored []string `json:"restored"` // names of rules, and IDs of exceptions
+	Revision int64    `json:"revision"` // of the ledger
+	Lost     int64    `json:"lost"`     // the last revision that was lost
+}
+
+// restore writes back what the ledger has lost and this server has read.
+func (d *door) restore(ctx context.Context, c *call) (any, error) {
+	dry, err := c.flag("dry_run")
+	forget, errForget := c.flag("forget")
+	if err := errors.Join(err, errForget); err != nil {
+		return nil, err
+	}
+	got, err := d.Ledger.Restore(ctx, ledger.Restoration{By: c.by(), Forget: forget, DryRun: dry})
+	if err != nil {
+		return nil, d.told(err)
+	}
+	answer := restoredAnswer{Restored: []string{}, Revision: got.Revision, Lost: got.Lost}
+	for _, name := range got.Names {
+		answer.Restored = append(answer.Restored, strings.TrimPrefix(name, "exception:"))
+	}
+	if !dry {
+		d.Log.Warn("admin: the ledger was restored", "written_back", len(got.Names), "forget", forget,
+			"lost", got.Lost, "revision", got.Revision, "who", c.who, "why", c.by().Why)
+		d.await(ctx, got.Revision)
 	}
 	return answer, nil
 }

@@ -46,6 +46,7 @@ func refusef(status int, format string, values ...any) *problem {
 func problemOf(err error) *problem {
 	var known *problem
 	var conflict *ledger.ConflictError
+	var lost *ledger.LostError
 	var wrong *rules.Error
 	var input *weir.InputError
 	switch {
@@ -55,6 +56,10 @@ func problemOf(err error) *problem {
 		p := refusef(http.StatusPreconditionFailed, "%s", conflict)
 		p.Current = &conflict.Is
 		return p
+	case errors.Is(err, ledger.ErrForeign):
+		return refusef(http.StatusForbidden, "%s", err)
+	case errors.As(err, &lost):
+		return refusef(http.StatusConflict, "%s", lost)
 	case errors.As(err, &wrong):
 		p := refusef(http.StatusUnprocessableEntity, "%s", wrong)
 		for _, m := range wrong.Problems {

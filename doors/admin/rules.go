@@ -31,21 +31,58 @@ func answerOf(d *ledger.Document, layer string) ruleAnswer {
 	return ruleAnswer{Name: d.Name, From: layer, Enabled: d.Enabled, Revision: d.Revision, Who: d.Author.Who, Why: d.Author.Why, When: d.When}
 }
 
-// A lawView is what is in force.
+// A lawView is what is in force at one moment.
 type lawView struct {
-	file *rules.File
-	from []string
+	file     *rules.File
+	from     []string
+	off      []source.Off
+	revision int64 // of the ledger
 }
 
+// law is what is in force. What is read from the ledger afterwards, and is not newer than the
+// view's revision, is what is in force; what is newer is not yet.
 func (d *door) law() lawView {
-	if law := d.Status().Law; law != nil {
-		return lawView{law.File, law.From}
+	status := d.Status()
+	view := lawView{file: new(rules.File)}
+	if law := status.Law; law != nil {
+		view.file, view.from, view.off = law.File, law.From, law.Off
 	}
-	return lawView{file: new(rules.File)}
+	for _, layer := range status.Layers {
+		if layer.Name == d.Layer {
+			view.revision = revisionOf(layer.Revision)
+		}
+	}
+	return view
 }
 
 func (v *lawView) find(name string) int {
 	return slices.IndexFunc(v.file.Rules, func(s rules.Spec) bool { return s.Name == name })
+}
+
+// disabled is the rule of this name from elsewhere that an operator has disabled; nil: none.
+func (v *lawView) disabled(name string) *source.Off {
+	i := slices.IndexFunc(v.off, func(o source.Off) bool { return o.Rule.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return &v.off[i]
+}
+
+// describe is what there is to say of a document that was read after the view was taken. The limit
+// is that of the document, whatever is in force: with its ETag it is what a change begins with.
+func (d *door) describe(document *ledger.Document, law *lawView) ruleAnswer {
+	answer := answerOf(document, d.Layer)
+	if off := law.disabled(document.Name); document.YAML == "" && off != nil {
+		answer.From, answer.Limit = off.From, off.Rule.Limit
+		return answer
+	}
+	at := law.find(document.Name)
+	if at >= 0 && law.from[at] == d.Layer && document.Revision <= law.revision {
+		answer.InForce, answer.Limit = true, law.file.Rules[at].Limit
+	} else if spec, err := ledger.ParseDocument(document.Name, document.YAML); err == nil {
+		answer.Limit = spec.Limit
+	}
+	return answer
 }
 
 type rulesAnswer struct {
@@ -55,6 +92,7 @@ type rulesAnswer struct {
 
 // listRules tells of what is in force, in its order, and then of what is only in the ledger.
 func (d *door) listRules(ctx context.Context, c *call) (any, error) {
+	law := d.law() // before the ledger is read
 	var list []ledger.Document
 	var revision int64
 	if d.Ledger != nil {
@@ -67,31 +105,30 @@ func (d *door) listRules(ctx context.Context, c *call) (any, error) {
 	for i := range list {
 		held[list[i].Name] = &list[i]
 	}
-	answer, law := rulesAnswer{Revision: revision, Rules: []ruleAnswer{}}, d.law()
+	answer := rulesAnswer{Revision: revision, Rules: []ruleAnswer{}}
 	for i := range law.file.Rules {
 		spec := &law.file.Rules[i]
-		one := ruleAnswer{Name: spec.Name, From: law.from[i], Enabled: true}
+		one := ruleAnswer{Name: spec.Name, From: law.from[i], InForce: true, Enabled: true, Limit: spec.Limit}
 		if document := held[spec.Name]; document != nil && law.from[i] == d.Layer {
-			one = answerOf(document, d.Layer)
+			one = d.describe(document, &law)
 			delete(held, spec.Name)
 		}
-		one.InForce, one.Limit = true, spec.Limit
 		answer.Rules = append(answer.Rules, one)
 	}
-	for _, document := range list {
-		if held[document.Name] != nil {
-			answer.Rules = append(answer.Rules, answerOf(&document, d.Layer))
+	for i := range list {
+		if held[list[i].Name] != nil {
+			answer.Rules = append(answer.Rules, d.describe(&list[i], &law))
 		}
 	}
 	return answer, nil
 }
 
 func (d *door) getRule(ctx context.Context, c *call) (any, error) {
+	law := d.law() // before the ledger is read
 	document, err := ledger.Document{}, error(ledger.ErrNoRule)
 	if d.Ledger != nil {
 		document, err = d.Ledger.Get(ctx, c.name())
 	}
-	law := d.law()
 	at := law.find(c.name())
 	if errors.Is(err, ledger.ErrNoRule) && at >= 0 {
 		return ruleAnswer{Name: c.name(), From: law.from[at], InForce: true, Enabled: true, Limit: law.file.Rules[at].Limit}, nil
@@ -99,11 +136,8 @@ func (d *door) getRule(ctx context.Context, c *call) (any, error) {
 	if err != nil {
 		return nil, d.told(err)
 	}
-	answer := answerOf(&document, d.Layer)
+	answer := d.describe(&document, &law)
 	answer.YAML, c.etag = document.YAML, document.Revision
-	if at >= 0 && law.from[at] == d.Layer {
-		answer.InForce, answer.Limit = true, law.file.Rules[at].Limit
-	}
 	return answer, nil
 }
 
@@ -142,20 +176,22 @@ type written struct {
 	Waiting  string   `json:"waiting,omitzero"` // why it is not
 }
 
-// with is what is in force with another version of one rule; nil takes the ledger's out.
-func (d *door) with(name string, spec *rules.Spec) *rules.File {
-	law := d.law()
-	file := *law.file
+// with is what is in force with another version of one rule.
+func (v *lawView) with(spec *rules.Spec) *rules.File {
+	file := *v.file
 	file.Rules = slices.Clone(file.Rules)
-	at := law.find(name)
-	switch {
-	case spec != nil && at >= 0:
+	if at := v.find(spec.Name); at >= 0 {
 		file.Rules[at] = *spec
-	case spec != nil:
+	} else {
 		file.Rules = append(file.Rules, *spec)
-	case at >= 0 && law.from[at] == d.Layer:
-		file.Rules = slices.Delete(file.Rules, at, at+1)
 	}
+	return &file
+}
+
+// without is what is in force without one rule.
+func (v *lawView) without(name string) *rules.File {
+	file := *v.file
+	file.Rules = slices.DeleteFunc(slices.Clone(file.Rules), func(s rules.Spec) bool { return s.Name == name })
 	return &file
 }
 
@@ -169,16 +205,25 @@ func (d *door) below(name string) string {
 	return ""
 }
 
-// propose tells what another version of a rule would change, and whether the rules can
-// stand together then. Where they cannot as it is, that is not its fault.
-func (d *door) propose(name string, spec *rules.Spec) ([]source.Change, error) {
-	now, then := d.law().file, d.with(name, spec)
+// propose tells what other rules would change, and whether they can stand together. Where those in
+// force cannot either, that is not their fault.
+func (d *door) propose(then *rules.File) ([]source.Change, error) {
+	now := d.law().file
 	if _, err := d.Compile(then); err != nil {
 		if _, before := d.Compile(now); before == nil {
 			return nil, err
 		}
 	}
 	return source.Diff(now, then), nil
+}
+
+// A writing is a change of a rule that is asked for.
+type writing struct {
+	what   string
+	dry    bool
+	then   *rules.File // what is in force afterwards
+	again  string      // the layer whose rule of this name is in force again; "": none is
+	commit func() (int64, error)
 }
 
 func (d *door) putRule(ctx context.Context, c *call) (any, error) {
@@ -194,40 +239,53 @@ func (d *door) putRule(ctx context.Context, c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return d.change(ctx, c, dry, &spec, "set", func() (int64, error) { return d.Ledger.Set(ctx, c.name(), string(text), seen, c.by()) })
+	return d.change(ctx, c, &writing{what: "set", dry: dry, then: d.afterSetting(ctx, &spec),
+		commit: func() (int64, error) { return d.Ledger.Set(ctx, c.name(), string(text), seen, c.by()) }})
 }
 
-// change makes a change of a rule, tells the log, and waits until it is in force.
-func (d *door) change(ctx context.Context, c *call, dry bool, spec *rules.Spec, what string, commit func() (int64, error)) (any, error) {
-	if spec != nil {
-		if document, err := d.Ledger.Get(ctx, c.name()); err == nil && !document.Enabled && (what == "set" || what == "promote") {
-			spec = nil // it stays disabled
-		}
+// afterSetting is what is in force when a rule is set: one that is disabled stays so.
+func (d *door) afterSetting(ctx context.Context, spec *rules.Spec) *rules.File {
+	law := d.law()
+	if document, err := d.Ledger.Get(ctx, spec.Name); err == nil && !document.Enabled {
+		return law.file
 	}
-	diff, err := d.propose(c.name(), spec)
+	return law.with(spec)
+}
+
+// change makes a change of a rule, writes it to the log, and waits until it is in force.
+func (d *door) change(ctx context.Context, c *call, w *writing) (any, error) {
+	diff, err := d.propose(w.then)
 	if err != nil {
 		return nil, err
 	}
 	answer := written{Name: c.name(), Changes: changesOf(diff)}
-	if below := d.below(c.name()); spec == nil && below != "" {
-		answer.Changes = []change{{Rule: c.name(), Kind: "changed", Text: fmt.Sprintf("%s: that of %s is in force again", c.name(), below)}}
+	if w.again != "" {
+		text := fmt.Sprintf("%s: that of %s is in force again", c.name(), w.again)
+		answer.Changes = []change{{Rule: c.name(), Kind: "changed", Text: text}}
 	}
-	if dry {
+	if w.dry {
 		return answer, nil
 	}
-	answer.Revision, err = commit()
-	if law := d.law(); errors.Is(err, ledger.ErrNoRule) && law.find(c.name()) >= 0 {
-		from := law.from[law.find(c.name())]
-		return nil, refusef(http.StatusNotFound, "rule %q is from %s, and not in the ledger: change it where it is written, or put one of this name into the ledger (weir rules set %s FILE), which goes before it",
-			c.name(), from, c.name())
-	}
-	if err != nil {
-		return nil, d.told(err)
+	if answer.Revision, err = w.commit(); err != nil {
+		return nil, d.told(d.located(c.name(), err))
 	}
 	c.etag = answer.Revision
-	d.Log.Info("admin: a rule was changed", "what", what, "rule", c.name(), "revision", answer.Revision, "who", c.who, "why", c.by().Why, "changes", source.Summary(diff))
+	d.Log.Info("admin: a rule was changed", "what", w.what, "rule", c.name(), "revision", answer.Revision,
+		"who", c.who, "why", c.by().Why, "changes", source.Summary(diff))
 	answer.InForce, answer.Waiting = d.await(ctx, answer.Revision)
 	return answer, nil
+}
+
+// located says of a rule that the ledger does not have where it is.
+func (d *door) located(name string, err error) error {
+	law := d.law()
+	at := law.find(name)
+	if at < 0 || !errors.Is(err, ledger.ErrNoRule) {
+		return err
+	}
+	return refusef(http.StatusNotFound, "rule %q is from %s, and not in the ledger: disable it (weir rules disable %[1]s), "+
+		"change it where it is written, or put one of this name into the ledger (weir rules set %[1]s FILE), which goes before it",
+		name, law.from[at])
 }
 
 func (d *door) deleteRule(ctx context.Context, c *call) (any, error) {
@@ -235,15 +293,31 @@ func (d *door) deleteRule(ctx context.Context, c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return d.change(ctx, c, false, nil, "delete", func() (int64, error) { return d.Ledger.Delete(ctx, c.name(), seen, c.by()) })
+	law := d.law()
+	w := &writing{what: "delete", then: law.file, again: d.below(c.name()),
+		commit: func() (int64, error) { return d.Ledger.Delete(ctx, c.name(), seen, c.by()) }}
+	if at := law.find(c.name()); at >= 0 && law.from[at] == d.Layer {
+		w.then = law.without(c.name())
+	}
+	if off := law.disabled(c.name()); off != nil {
+		w.then, w.again = law.with(off.Rule), off.From
+	}
+	return d.change(ctx, c, w)
 }
 
+// disableRule takes a rule out of force, wherever it is from.
 func (d *door) disableRule(ctx context.Context, c *call) (any, error) {
 	seen, err := c.seen()
 	if err != nil {
 		return nil, err
 	}
-	return d.change(ctx, c, false, nil, "disable", func() (int64, error) { return d.Ledger.Disable(ctx, c.name(), seen, c.by()) })
+	law := d.law()
+	return d.change(ctx, c, &writing{what: "disable", then: law.without(c.name()), commit: func() (int64, error) {
+		if seen > 0 || law.find(c.name()) < 0 {
+			return d.Ledger.Disable(ctx, c.name(), seen, c.by())
+		}
+		return d.Ledger.Mask(ctx, c.name(), c.by())
+	}})
 }
 
 func (d *door) enableRule(ctx context.Context, c *call) (any, error) {
@@ -253,13 +327,21 @@ func (d *door) enableRule(ctx context.Context, c *call) (any, error) {
 	}
 	document, err := d.Ledger.Get(ctx, c.name())
 	if err != nil {
-		return nil, d.told(err)
+		return nil, d.told(d.located(c.name(), err))
 	}
-	spec, err := ledger.ParseDocument(c.name(), document.YAML)
-	if err != nil {
-		return nil, err
+	law := d.law()
+	w := &writing{what: "enable", then: law.file, commit: func() (int64, error) { return d.Ledger.Enable(ctx, c.name(), seen, c.by()) }}
+	if off := law.disabled(c.name()); document.YAML == "" && off != nil {
+		w.then, w.again = law.with(off.Rule), off.From
 	}
-	return d.change(ctx, c, false, &spec, "enable", func() (int64, error) { return d.Ledger.Enable(ctx, c.name(), seen, c.by()) })
+	if document.YAML != "" {
+		spec, err := ledger.ParseDocument(c.name(), document.YAML)
+		if err != nil {
+			return nil, err
+		}
+		w.then = law.with(&spec)
+	}
+	return d.change(ctx, c, w)
 }
 
 func (d *door) rollback(ctx context.Context, c *call) (any, error) {
@@ -277,21 +359,26 @@ func (d *door) rollback(ctx context.Context, c *call) (any, error) {
 			return nil, err
 		}
 	}
-	then, err := d.Ledger.At(ctx, c.name(), to)
+	past, err := d.Ledger.At(ctx, c.name(), to)
 	if err != nil {
 		return nil, d.told(err)
 	}
-	var spec *rules.Spec
-	if !then.Deleted && then.Enabled {
-		one, err := ledger.ParseDocument(c.name(), then.YAML)
+	law := d.law()
+	w := &writing{what: fmt.Sprint("rollback to ", to), dry: dry, then: law.without(c.name()),
+		commit: func() (int64, error) { return d.Ledger.Rollback(ctx, c.name(), to, seen, c.by()) }}
+	switch off := law.disabled(c.name()); {
+	case past.Deleted && off != nil:
+		w.then, w.again = law.with(off.Rule), off.From
+	case past.Deleted:
+		w.again = d.below(c.name())
+	case past.Enabled:
+		spec, err := ledger.ParseDocument(c.name(), past.YAML)
 		if err != nil {
 			return nil, err
 		}
-		spec = &one
+		w.then = law.with(&spec)
 	}
-	return d.change(ctx, c, dry, spec, fmt.Sprint("rollback to ", to), func() (int64, error) {
-		return d.Ledger.Rollback(ctx, c.name(), to, seen, c.by())
-	})
+	return d.change(ctx, c, w)
 }
 
 // diff tells what a rule, or a whole file, would change. What a file leaves out is removed.
@@ -305,7 +392,8 @@ func (d *door) diff(_ context.Context, c *call) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		diff, err := d.propose(name, &spec)
+		law := d.law()
+		diff, err := d.propose(law.with(&spec))
 		return written{Name: name, Changes: changesOf(diff)}, err
 	}
 	file, err := rules.Parse("file", text)
@@ -316,6 +404,6 @@ func (d *door) diff(_ context.Context, c *call) (any, error) {
 		return nil, err
 	}
 	now := d.law().file
-	file.Exceptions = now.Exceptions
+	file.Exceptions, file.Disabled = now.Exceptions, now.Disabled
 	return written{Changes: changesOf(source.Diff(now, file))}, nil
 }

@@ -11,7 +11,7 @@
 //
 //	X-Forwarded-Method   X-Original-Method              the method; the asking request's own does not matter
 //	X-Forwarded-Uri      X-Original-URI, X-Original-URL the target as it came, or a whole URL
-//	X-Forwarded-Host                                    the host, unless the URL has it; empty for none
+//	X-Forwarded-Host                                    the host, unless the URL has it; it may not be empty
 //	X-Forwarded-For                                     the client's address, as the Extractor reads it
 //
 // Proxies write one of the columns and may hand on the other from the client. Where two
@@ -173,6 +173,7 @@ func (q *question) target(r *http.Request) (target *url.URL, host string, err er
 	if !q.forwarded && !hosts.known {
 		hosts.say(r.Host)
 	}
+	hosts.known = hosts.known && hosts.value != "" // no rule by host would see it
 	return target, hosts.value, hosts.settled("host", "X-Forwarded-Host")
 }
 

@@ -24,18 +24,22 @@ type call struct {
 	token  string
 	actual int64 // −1: not given
 
-	verdict gate.Verdict
-	own     []weir.Claim
-	out     []byte
-	status  int
-	deny    int    // the status of refused and denied requests
-	retry   string // Retry-After, if deny is the status
-	kind    []string
+	verdict   *gate.Verdict // the one that is being answered: of verdicts
+	verdicts  []*gate.Verdict
+	questions []gate.Question
+	own       []weir.Claim
+	out       []byte
+	status    int
+	deny      int    // the status of refused and denied requests
+	retry     string // Retry-After, if deny is the status
+	kind      []string
 }
 
 func (c *call) reset(a *api) {
 	c.api, c.n, c.batch = a, 0, false
 	c.token, c.actual = "", -1
+	clear(c.questions)
+	c.verdict, c.questions = c.verdicts[0], c.questions[:0]
 	c.rule, c.key = "", ""
 	c.strings, c.out = c.strings[:0], c.out[:0]
 	c.status, c.deny, c.retry, c.kind = http.StatusOK, http.StatusOK, "", typeJSON

@@ -10,22 +10,23 @@ import (
 	"github.com/weirproject/weir/gate"
 )
 
-// decide answers one ask, or the asks of a batch one after the other: so the first in order
-// gets what is left, which the same batch would not tell twice alike if they ran together.
+// decide answers one ask, or the asks of a batch, which are decided together: those that share a
+// key under one limit in their order, so that the first gets what is left.
 func (a *api) decide(ctx context.Context, c *call) error {
 	if !c.batch {
 		return a.decideOne(ctx, c)
 	}
+	a.gate.DecideBatch(ctx, c.batchQuestions())
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
 	c.out = append(c.out, `{"answers":[`...)
-	for i := range c.asks[:c.n] {
+	for i := range c.questions {
 		if i > 0 {
 			c.out = append(c.out, ',')
 		}
-		err := a.ask(ctx, c, &c.asks[i], nil)
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		c.appendAnswer(&extras{look: c.asks[i].looks(), err: err})
+		c.verdict = c.questions[i].Verdict
+		c.appendAnswer(&extras{look: c.asks[i].looks(), err: c.questions[i].Err})
 	}
 	c.out = append(c.out, "]}\n"...)
 	return nil
@@ -43,12 +44,29 @@ func (a *api) decideOne(ctx context.Context, c *call) error {
 	return nil
 }
 
+// batchQuestions are the asks of a batch.
+func (c *call) batchQuestions() []gate.Question {
+	own := c.own[:0]
+	for i := range c.asks[:c.n] {
+		if i == len(c.verdicts) {
+			c.verdicts = append(c.verdicts, new(gate.Verdict))
+		}
+		ask, from := &c.asks[i], len(own)
+		g := ask.gateAsk(own)
+		own = g.Claims
+		g.Claims = own[from:len(own):len(own)]
+		c.questions = append(c.questions, gate.Question{Request: ask.rulesRequest(), Ask: g, Verdict: c.verdicts[i]})
+	}
+	c.own = own
+	return c.questions
+}
+
 // ask has the gate fill c.verdict.
 func (a *api) ask(ctx context.Context, c *call, ask *ask, aside []weir.Claim) error {
 	g := ask.gateAsk(c.own[:0])
 	g.Aside = aside
 	c.own = g.Claims
-	return a.gate.Decide(ctx, ask.rulesRequest(), g, &c.verdict)
+	return a.gate.Decide(ctx, ask.rulesRequest(), g, c.verdict)
 }
 
 func (a *api) peek(ctx context.Context, c *call) error {
@@ -59,9 +77,6 @@ func (a *api) peek(ctx context.Context, c *call) error {
 }
 
 func (a *api) acquire(ctx context.Context, c *call) error {
-	if err := c.bounded(); err != nil {
-		return err
-	}
 	return a.decideOne(ctx, c)
 }
 
@@ -75,7 +90,7 @@ func (a *api) reset(ctx context.Context, c *call) error {
 	if err := a.ask(ctx, c, ask, nil); err != nil {
 		return err
 	}
-	if err := a.gate.Reset(ctx, &c.verdict); err != nil {
+	if err := a.gate.Reset(ctx, c.verdict); err != nil {
 		return err
 	}
 	c.out = append(c.out, `{"reset":[`...)
@@ -101,7 +116,7 @@ type extras struct {
 
 // answer renders the verdict as the whole answer, with its status.
 func (c *call) answer(e *extras) {
-	v := &c.verdict
+	v := c.verdict
 	switch v.Outcome {
 	case gate.Failed:
 		c.status = http.StatusServiceUnavailable
@@ -116,7 +131,7 @@ func (c *call) answer(e *extras) {
 }
 
 func (c *call) appendAnswer(e *extras) {
-	v := &c.verdict
+	v := c.verdict
 	b := append(c.out, `{"outcome":"`...)
 	b = append(b, v.Outcome.String()...)
 	b = append(b, `","reason":"`...)

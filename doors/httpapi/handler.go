@@ -59,7 +59,7 @@ func New(g *gate.Gate, opts ...Option) (http.Handler, error) {
 		return nil, errors.New("httpapi: the gate is nil; make one with gate.New")
 	}
 	a := &api{gate: g, crossOrigin: http.NewCrossOriginProtection(), operations: operations(), limits: newLimits()}
-	a.calls.New = func() any { return new(call) }
+	a.calls.New = func() any { return &call{verdicts: []*gate.Verdict{new(gate.Verdict)}} }
 	for _, opt := range opts {
 		opt(a)
 	}

@@ -80,7 +80,7 @@ func changes(list []gate.Changed) []changed {
 	return out
 }
 
-// bans lists who is banned by this process.
+// bans lists the bans that hold.
 func (a *api) bans(ctx context.Context, c *call) error {
 	list, err := a.gate.Bans(ctx)
 	if err != nil {
@@ -107,7 +107,11 @@ func (a *api) lift(ctx context.Context, c *call) error {
 }
 
 func (a *api) liftBy(ctx context.Context, c *call, rule *rules.Rule) error {
-	if err := a.gate.Lift(ctx, rule, c.key); err != nil {
+	key, err := rule.KeyOf(c.key)
+	if err != nil {
+		return err
+	}
+	if err := a.gate.Lift(ctx, rule, string(key)); err != nil {
 		return err
 	}
 	return c.encode(map[string]any{"lifted": true})

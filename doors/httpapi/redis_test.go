@@ -2,6 +2,9 @@ package httpapi_test
 
 import (
 	"context"
+	"fmt"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -57,4 +60,38 @@ func onNodes(t *testing.T, nodes [3]*server) {
 	nodes[0].post("/v1/renew", tokenOf(held.at("lease.token"))).has(t, 409)
 	nodes[1].post("/v1/reset", `{"request":{"path":"/chat","user":"v"}}`).has(t, 200)
 	nodes[2].post("/v1/peek", `{"request":{"path":"/chat","user":"v"}}`).has(t, 200, "checks.0.remaining", 1000)
+}
+
+// TestABatchIsFewCalls: the requests of a batch go to the store together, and those of one key are
+// decided in their order.
+func TestABatchIsFewCalls(t *testing.T) {
+	redis := redistest.Start(t)
+	store, err := redisstore.Open(t.Context(), redis.URL(), redisstore.WithTimeout(10*time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { store.Close() })
+	s := serve(t, handler(t, store, "rules: [{name: user, key: [user], limit: 3/1h}, {name: tried, key: [user], mode: shadow, limit: 9/1h}]"))
+	body := func(users int) string {
+		var list []string
+		for i := range 100 {
+			list = append(list, fmt.Sprintf(`{"request":{"user":"u%d"}}`, i%users))
+		}
+		return `{"requests":[` + strings.Join(list, ",") + `]}`
+	}
+	calls := func() int {
+		_, rest, _ := strings.Cut(redis.Info("commandstats")["cmdstat_evalsha"], "calls=")
+		number, _, _ := strings.Cut(rest, ",")
+		n, _ := strconv.Atoi(number)
+		return n
+	}
+	s.post("/v1/decide", body(100)).has(t, 200) // loads the scripts
+	before := calls()
+	s.post("/v1/decide", body(100)).has(t, 200, "answers.9.allowed", true, "answers.0.remaining", 1)
+	if got := calls() - before; got > 4 { // 64 keys each, for the rule and for the shadow rule
+		t.Errorf("a batch of 100 takes %d calls of Redis, want at most 4", got)
+	}
+	s.post("/v1/decide", body(2)).has(t, 200, "answers.0.remaining", 0, "answers.1.allowed", true, "answers.2.allowed", false, "answers.9.allowed", false)
+	one := s.post("/v1/decide", `{"requests":[{"request":{"user":"o"}},{"request":{"user":"o"}},{"request":{"user":"o"}},{"request":{"user":"o"}}]}`)
+	one.has(t, 200, "answers.0.remaining", 2, "answers.1.remaining", 1, "answers.2.remaining", 0, "answers.3.allowed", false)
 }

@@ -13,7 +13,7 @@ import (
 // as it can be released once, the reservation can be settled once, from any node. While the
 // store does not answer the rules' policy decides, and there is no reservation.
 func (a *api) reserve(ctx context.Context, c *call) error {
-	if err := errors.Join(c.complete(), c.bounded()); err != nil {
+	if err := c.complete(); err != nil {
 		return err
 	}
 	ask := c.last()

@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"encoding/base64"
-	"strconv"
 	"strings"
 	"time"
 
@@ -13,7 +12,6 @@ import (
 
 const (
 	maxToken   = 512 << 10 // bytes of a token
-	maxHeld    = 16 << 10  // bytes of the keys of own claims that a token is made of
 	maxCharged = 256       // claims of a token
 
 	reservation = reserved + "reservation" // the name of the limit that a reservation holds
@@ -44,6 +42,7 @@ type charged struct {
 	Lease string `json:"e,omitzero"`
 	Fixed bool   `json:"f,omitzero"`
 	Local bool   `json:"o,omitzero"` // the process that made the token counted it by itself
+	Delay int64  `json:"d,omitzero"` // µs that the grant was told to wait
 }
 
 // with adds what was charged. Beyond maxCharged there can only be shadow rules: they are
@@ -53,7 +52,7 @@ func (t *token) with(c *gate.Charged) {
 		return
 	}
 	t.Charged = append(t.Charged, charged{Name: c.Claim.Limit.Name(), Limit: c.Claim.Limit.String(), Key: []byte(c.Claim.Key),
-		Cost: c.Claim.Cost, Taken: int64(c.Taken), Lease: c.Claim.Lease, Fixed: c.Fixed, Local: c.Local})
+		Cost: c.Claim.Cost, Taken: int64(c.Taken), Lease: c.Claim.Lease, Fixed: c.Fixed, Local: c.Local, Delay: c.Claim.Delay.Microseconds()})
 }
 
 // leases are the part of a receipt that is held.
@@ -96,10 +95,10 @@ func (a *api) open(text string) (*token, gate.Receipt, error) {
 	receipt := make(gate.Receipt, len(t.Charged))
 	for i, c := range t.Charged {
 		limit, err := a.limits.limit(c.Name, c.Limit)
-		if err != nil || len(c.Limit) > maxLimit || c.Taken < 0 {
+		if err != nil || len(c.Limit) > maxLimit || c.Taken < 0 || c.Delay > weir.MaxUnits {
 			return nil, nil, wrong()
 		}
-		claim := weir.Claim{Key: string(c.Key), Limit: limit, Cost: c.Cost, Lease: c.Lease}
+		claim := weir.Claim{Key: string(c.Key), Limit: limit, Cost: c.Cost, Lease: c.Lease, Delay: time.Duration(c.Delay) * time.Microsecond}
 		receipt[i] = gate.Charged{Claim: claim, Taken: weir.Instant(c.Taken), Fixed: c.Fixed, Local: c.Local}
 		times := int64(1)
 		if c.Lease == "" {
@@ -119,16 +118,4 @@ func (a *api) guard(id, ttl string) (weir.Claim, error) {
 		return weir.Claim{}, invalid("ttl", quote(ttl), "a duration from 1s to 7d, such as 30m", -1)
 	}
 	return weir.Claim{Key: id, Limit: limit, Cost: 1, Lease: id}, nil
-}
-
-// bounded checks that what is asked for can be kept in a token.
-func (c *call) bounded() error {
-	total := 0
-	for i := range c.last().claims {
-		total += len(c.last().claims[i].Key)
-	}
-	if total > maxHeld {
-		return invalid("claims", strconv.Itoa(total)+" bytes of keys", "at most 16384 bytes together, to be kept in a token", -1)
-	}
-	return nil
 }

@@ -18,6 +18,9 @@ import (
 // statusClientGone is for those who count answers: nobody is there to read it.
 const statusClientGone = 499
 
+// errTooMany is why a request is not forwarded that the limit let pass.
+var errTooMany = errors.New("as many requests are at the upstream as may be")
+
 // fail answers for an upstream that did not.
 func (g *gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 	status, text := diagnose(w, r, err)
@@ -25,6 +28,9 @@ func (g *gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if status == statusClientGone {
 		w.WriteHeader(status)
 		return
+	}
+	if status == http.StatusServiceUnavailable {
+		w.Header().Set("Retry-After", "1")
 	}
 	answer(w, r, status, text)
 }
@@ -37,6 +43,8 @@ func diagnose(w http.ResponseWriter, r *http.Request, err error) (status int, te
 	switch {
 	case errors.Is(err, context.Canceled) || errors.Is(r.Context().Err(), context.Canceled):
 		return statusClientGone, ""
+	case errors.Is(err, errTooMany):
+		return http.StatusServiceUnavailable, "As many requests are forwarded as may be."
 	case errors.As(err, &tooLarge):
 		return http.StatusRequestEntityTooLarge, "The body is too large."
 	case uploadFailed(w):
@@ -62,6 +70,7 @@ func answer(w http.ResponseWriter, r *http.Request, status int, text string) {
 // it does so when the handler has returned.
 type upload struct {
 	io.ReadCloser
+	atEnd   func()     // nil: nothing is to be done when all was read
 	reading sync.Mutex // held while somebody reads
 	stopped bool       // by reading's holder
 
@@ -80,6 +89,9 @@ func (u *upload) Read(p []byte) (int, error) {
 	}
 	u.note(nil)
 	n, err := u.ReadCloser.Read(p)
+	if err == io.EOF && u.atEnd != nil {
+		u.atEnd()
+	}
 	u.note(err)
 	return n, err
 }

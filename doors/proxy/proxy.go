@@ -17,6 +17,7 @@
 //   - header fields that a client's Connection field names are dropped before and not after:
 //     a client that says "Connection: X-Api-Key" would be counted by a key that the upstream
 //     never sees;
+//   - fields that override the path or the method are dropped, unless [WithOverrides];
 //   - the Host is the client's, unless [WithUpstreamHost].
 //
 // CONNECT and TRACE are answered 501, and "OPTIONS *" is the server's own: none is
@@ -26,18 +27,22 @@
 // # What the upstream is told
 //
 // X-Forwarded-For, X-Forwarded-Host and X-Forwarded-Proto are the gateway's. What a client
-// wrote there, in any other X-Forwarded-* field, in X-Real-IP or in Forwarded does not
-// reach the upstream, unless the client is a trusted proxy: see [WithClientAddress].
+// wrote there, in any other X-Forwarded-* field, in X-Real-IP, CF-Connecting-IP or Forwarded
+// does not reach the upstream, unless the client is a trusted proxy: see [WithClientAddress].
+// As trailers neither these fields reach it, from anybody, nor those of credentials.
 package proxy
 
 import (
 	"errors"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httputil"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/clientaddr"
@@ -69,13 +74,24 @@ func WithUpstreamHost() Option { return func(g *gateway) { g.upstreamHost = true
 // WithTransport gives what requests are sent with, instead of [NewTransport]'s.
 func WithTransport(t http.RoundTripper) Option { return func(g *gateway) { g.transport = t } }
 
+// WithOverrides forwards fields by which some services take another path or method than the
+// request line has: X-Original-URL, X-Rewrite-URL, X-HTTP-Method-Override and their like. By
+// default they are dropped, from trusted proxies too, since proxies pass on what clients sent.
+func WithOverrides() Option { return func(g *gateway) { g.overrides = true } }
+
+// WithMaxRequests bounds how many requests are at the upstream at one time, each of which may
+// be a connection; those beyond are answered 503. They have passed the limit, and stay
+// charged. By default there is no bound. A concurrency limit can say the same by a rule; this
+// one keeps the process' files, of which HTTP/2 and WebSockets take many a connection.
+func WithMaxRequests(n int) Option { return func(g *gateway) { g.most = int64(n) } }
+
 // WithLog gives the log, instead of slog.Default(). It gets at most one line a second for
 // each kind of failure, with the method, the status and the error: neither paths nor
 // header fields, in which secrets stand.
 func WithLog(log *slog.Logger) Option { return func(g *gateway) { g.log = log } }
 
 // WithObserver is told of each request that got no answer from the upstream: 502 where it
-// failed, 504 where it took too long, 400 or 413 where the client's body could not be read,
+// failed, 503 where there are too many requests, 504 where it took too long, 400 or 413 where the client's body could not be read,
 // 499 where the client went away, which is only told here. It must be quick.
 func WithObserver(observe func(status int, err error)) Option {
 	return func(g *gateway) { g.observe = observe }
@@ -154,6 +170,9 @@ type gateway struct {
 	form         pathform.Form
 	strictQuery  bool
 	upstreamHost bool
+	overrides    bool
+	most         int64 // requests at the upstream; 0: as many as come
+	flying       atomic.Int64
 	clients      *clientaddr.Extractor
 	transport    http.RoundTripper
 	log          *slog.Logger
@@ -180,6 +199,11 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // forward is behind the limit.
 func (g *gateway) forward(w http.ResponseWriter, r *http.Request) {
 	answer := newResponse(w, r.ProtoMajor)
+	defer g.flying.Add(-1)
+	if flying := g.flying.Add(1); g.most > 0 && flying > g.most {
+		g.fail(answer, r, errTooMany)
+		return
+	}
 	if r.ContentLength == 0 {
 		g.reverse.ServeHTTP(answer, r)
 		return
@@ -190,6 +214,11 @@ func (g *gateway) forward(w http.ResponseWriter, r *http.Request) {
 		_ = http.NewResponseController(w).EnableFullDuplex()
 	}
 	answer.body = &upload{ReadCloser: r.Body}
+	if r.Trailer != nil {
+		announced := slices.Collect(maps.Keys(r.Trailer))
+		g.trimTrailers(r.Trailer, announced)
+		answer.body.atEnd = func() { g.trimTrailers(r.Trailer, announced) } // when net/http has read them
+	}
 	r = r.WithContext(r.Context())
 	r.Body = answer.body
 	if r.ProtoMajor == 1 {

@@ -309,6 +309,19 @@ func extractor(t testing.TB, trusted string, opts ...clientaddr.Option) *clienta
 	return e
 }
 
+func TestRequestWithoutHostIsRefused(t *testing.T) {
+	address, heads := bare(t)
+	server := front(t, gateway(t, "http://"+address, unlimited))
+	for _, head := range []string{"GET / HTTP/1.1\r\nHost:\r\n\r\n", "GET / HTTP/1.0\r\n\r\n"} {
+		if r, _ := raw(t, server, head); r.StatusCode != 400 {
+			t.Errorf("%q is answered %d, want 400", head, r.StatusCode)
+		}
+	}
+	if len(heads) != 0 {
+		t.Errorf("forwarded: %v", <-heads)
+	}
+}
+
 // What is sent to a gateway before which nobody, or who is on this machine, is trusted.
 func TestWhoseRequestItIs(t *testing.T) {
 	address, heads := bare(t)

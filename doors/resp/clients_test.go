@@ -67,7 +67,7 @@ func TestGoRedis(t *testing.T) {
 		if err != nil || fmt.Sprint(cmds[99].(*redis.Cmd).Val()) != "[1 16 0 2 32]" {
 			t.Errorf("RESP%d: the last of a pipeline: %v, %v", protocol, cmds[99], err)
 		}
-		if _, err := client.Do(ctx, "CL.THROTTLE", key).Result(); err == nil || !strings.HasPrefix(err.Error(), "Cell error: Usage") {
+		if _, err := client.Do(ctx, "CL.THROTTLE", key).Result(); err == nil || !strings.HasPrefix(err.Error(), "Cell error: Store error: Usage") {
 			t.Errorf("RESP%d: %v", protocol, err)
 		}
 		verdict := redis.NewMapStringInterfaceCmd(ctx, "WEIR.DECIDE", "LIMIT", "a", "10/1m", key)
@@ -80,6 +80,71 @@ func TestGoRedis(t *testing.T) {
 	if err := wrong.Ping(t.Context()).Err(); err == nil || !strings.Contains(err.Error(), "WRONGPASS") {
 		t.Errorf("a wrong password: %v", err)
 	}
+}
+
+// TestTransactions: clients that wrap their pipelines in MULTI and EXEC, as redis-py's pipeline()
+// does, are answered as by Redis.
+func TestTransactions(t *testing.T) {
+	h := open(t)
+	client := redis.NewClient(&redis.Options{Addr: h.addr})
+	defer client.Close()
+	ctx := t.Context()
+	cmds, err := client.TxPipelined(ctx, func(p redis.Pipeliner) error {
+		for range 20 {
+			p.Do(ctx, "CL.THROTTLE", "tx", 15, 30, 60)
+		}
+		p.Do(ctx, "CL.THROTTLE", "tx", 15, "x", 60)
+		p.Do(ctx, "WEIR.DECIDE", "LIMIT", "a", "10/1m", "tx")
+		return nil
+	})
+	if err == nil || !strings.Contains(err.Error(), "Couldn't parse as integer: x") {
+		t.Errorf("the first error of the commands is %v", err)
+	}
+	if first, last := cmds[0].(*redis.Cmd).Val(), cmds[19].(*redis.Cmd).Val(); fmt.Sprint(first, last) != "[0 16 15 -1 2] [1 16 0 2 32]" {
+		t.Errorf("answered %v and %v", first, last)
+	}
+	if got := fmt.Sprint(cmds[21].(*redis.Cmd).Val()); !strings.Contains(got, "granted:1") {
+		t.Errorf("after an error: %s", got)
+	}
+}
+
+// TestATransactionChargesAtExec: what is queued, dropped or refused whole costs nothing.
+func TestATransactionChargesAtExec(t *testing.T) {
+	h := open(t)
+	c := h.dial()
+	take, look := w("CL.THROTTLE k 15 30 60"), w("CL.THROTTLE k 15 30 60 0")
+	other := h.dial()
+	c.want("OK", "MULTI")
+	c.want("QUEUED", take...)
+	c.want("QUEUED", take...)
+	other.want("[0 16 16 -1 0]", look...)
+	c.want("OK", "DISCARD")
+	c.want("OK", "MULTI")
+	c.want("QUEUED", take...)
+	c.want("-ERR unknown command 'GET', with args beginning with: 'k' ", "GET", "k")
+	c.want("QUEUED", take...)
+	c.want("-EXECABORT Transaction discarded because of previous errors.", "EXEC")
+	other.want("[0 16 16 -1 0]", look...)
+	c.want("OK", "MULTI")
+	c.want("QUEUED", take...)
+	c.want("QUEUED", "CL.THROTTLE", "k")
+	c.want("QUEUED", take...)
+	c.want("QUEUED", "PING")
+	c.want("[[0 16 15 -1 2] -Cell error: Store error: Usage: cl.throttle <key> <max_burst> <count per period> <period> [<quantity>] [0 16 14 -1 4] PONG]", "EXEC")
+	other.want("[0 16 14 -1 4]", look...)
+	c.want("-ERR WATCH is not supported: no key here can be read, so there is nothing to compare; use MULTI and EXEC without it", "WATCH", "k")
+	c.want("OK", "UNWATCH")
+}
+
+func TestTransactionsAreBounded(t *testing.T) {
+	c := open(t, resp.WithLimits(resp.Limits{Transaction: 1000})).dial()
+	c.want("OK", "MULTI")
+	c.want("QUEUED", "ECHO", strings.Repeat("a", 500))
+	c.want("-ERR the transaction is too large: the words between MULTI and EXEC may have 1000 bytes, 32 more for each word", "ECHO", strings.Repeat("a", 500))
+	c.want("-EXECABORT Transaction discarded because of previous errors.", "EXEC")
+	c.want("OK", "MULTI")
+	c.want("QUEUED", "ECHO", strings.Repeat("a", 500))
+	c.want("["+strings.Repeat("a", 500)+"]", "EXEC")
 }
 
 func TestRueidis(t *testing.T) {

@@ -2,6 +2,7 @@ package resp
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -9,7 +10,9 @@ import (
 type command struct {
 	name    string // in small letters; of a subcommand "client|id"
 	arity   int    // how many words it has; negative: at least so many
-	open    bool   // also for those who have not said who they are
+	open    bool   // also before authentication
+	now     bool   // it is not queued between MULTI and EXEC
+	joins   bool   // it may be decided together with those before and after it: see submit
 	firstKV int    // which of its words is a key; 0: none, or not always the same
 	group   string
 	summary string
@@ -20,7 +23,7 @@ type command struct {
 
 // commands are all of them, in the order of COMMAND, and by name.
 func commands() ([]*command, map[string]*command) {
-	list := slices.Concat(deciding(), connecting())
+	list := slices.Concat(deciding(), connecting(), transacting())
 	all := byName(list, "")
 	for _, c := range list {
 		c.byName = byName(c.subs, c.name+"|")
@@ -39,11 +42,11 @@ func byName(list []*command, prefix string) map[string]*command {
 func deciding() []*command {
 	const group = "weir"
 	return []*command{
-		{name: "cl.throttle", arity: -1, firstKV: 1, group: group, run: (*conn).throttle,
+		{name: "cl.throttle", arity: -1, joins: true, firstKV: 1, group: group, run: (*conn).throttle,
 			summary: "Rate limit a key by a token bucket, as redis-cell does"},
-		{name: "weir.decide", arity: -2, group: group, run: (*conn).decide,
+		{name: "weir.decide", arity: -2, joins: true, group: group, run: (*conn).decide,
 			summary: "Decide a request by limits that the caller names, or by the rules in force"},
-		{name: "weir.peek", arity: -2, group: group, run: (*conn).peek,
+		{name: "weir.peek", arity: -2, joins: true, group: group, run: (*conn).peek,
 			summary: "Say what WEIR.DECIDE would meet, and change nothing"},
 		{name: "weir.refund", arity: -3, group: group, run: (*conn).refund,
 			summary: "Give back what was charged at an instant"},
@@ -64,8 +67,8 @@ func connecting() []*command {
 		{name: "hello", arity: -1, open: true, group: group, run: (*conn).hello, summary: "Choose a protocol"},
 		{name: "info", arity: -1, group: "server", run: (*conn).info, summary: "Describe the server"},
 		{name: "ping", arity: -1, group: group, run: (*conn).ping, summary: "Ping the server"},
-		{name: "quit", arity: -1, open: true, group: group, run: (*conn).quit, summary: "Close the connection"},
-		{name: "reset", arity: 1, open: true, group: group, run: (*conn).resetCommand, summary: "Make the connection as new"},
+		{name: "quit", arity: -1, open: true, now: true, group: group, run: (*conn).quit, summary: "Close the connection"},
+		{name: "reset", arity: 1, open: true, now: true, group: group, run: (*conn).resetCommand, summary: "Make the connection as new"},
 		{name: "select", arity: 2, group: group, run: (*conn).selectDB, summary: "Choose a database: there is only 0"},
 	}
 }
@@ -97,29 +100,61 @@ func commandSubs() []*command {
 	}
 }
 
-// run does what a command says, or tells why not, in the order in which Redis looks.
+// run does what a command says, or says why not, in the order in which Redis looks.
 func (c *conn) run(args [][]byte) {
+	cmd := c.accept(args)
+	switch {
+	case cmd == nil:
+		c.aborted = c.multi
+	case c.multi && !cmd.now:
+		c.enqueue(cmd, args)
+	default:
+		c.execute(cmd, args)
+	}
+}
+
+// execute runs a command that was accepted.
+func (c *conn) execute(cmd *command, args [][]byte) {
+	if !cmd.joins {
+		c.settle()
+	}
+	cmd.run(c, args)
+}
+
+// accept finds the command, or answers why there is none.
+func (c *conn) accept(args [][]byte) *command {
 	cmd := find(c.server.byName, args[0])
 	if cmd == nil {
+		c.settle()
 		c.unknown(args)
-		return
+		return nil
 	}
 	if len(cmd.subs) > 0 && len(args) > 1 {
 		sub := find(cmd.byName, args[1])
 		if sub == nil {
-			c.fail("ERR unknown subcommand '", quoted(args[1], 128), "'. Try ", strings.ToUpper(cmd.name), " HELP.")
-			return
+			c.reject("ERR unknown subcommand '", quoted(args[1], 128), "'. Try ", strings.ToUpper(cmd.name), " HELP.")
+			return nil
 		}
 		cmd = sub
 	}
 	switch {
 	case len(args) < -cmd.arity || cmd.arity > 0 && len(args) != cmd.arity:
+		c.settle()
 		c.wrongArity(cmd.name)
 	case c.user == "" && !cmd.open:
-		c.fail(errNoAuth)
+		c.reject(errNoAuth)
+	case c.in.long > 0:
+		c.reject("ERR a word of '", cmd.name, "' has ", strconv.Itoa(c.in.long), " bytes; allowed: at most ", strconv.Itoa(c.server.max.Bulk))
 	default:
-		cmd.run(c, args)
+		return cmd
 	}
+	return nil
+}
+
+// reject answers an error, after the answers of the commands before it.
+func (c *conn) reject(parts ...string) {
+	c.settle()
+	c.fail(parts...)
 }
 
 // find looks a command up by a name in any case.
@@ -138,7 +173,12 @@ func find(list map[string]*command, word []byte) *command {
 }
 
 func (c *conn) wrongArity(name string) {
-	c.fail("ERR wrong number of arguments for '", name, "' command")
+	code := "ERR "
+	if name == "exec" { // as Redis has it, the transaction ends
+		c.endTransaction()
+		code = "EXECABORT Transaction discarded because of: "
+	}
+	c.fail(code, "wrong number of arguments for '", name, "' command")
 }
 
 // unknown quotes no more than 128 bytes of a command and of its arguments, as Redis does.

@@ -5,7 +5,6 @@ import (
 	"net"
 	"time"
 
-	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
 )
 
@@ -21,7 +20,7 @@ type conn struct {
 	reply
 	id   int64
 	name string // as CLIENT SETNAME says
-	user string // "" until it is known who it is, where that must be
+	user string // "" until the client is authenticated, where it must be
 	born time.Time
 	done bool // no further command is read
 	told bool // something was answered since the last read
@@ -31,11 +30,20 @@ type conn struct {
 	readEnd  time.Time // what the deadlines are set to
 	writeEnd time.Time
 
-	// What a decision needs is used again by the next.
-	verdict gate.Verdict
-	one     [1]weir.Claim
-	scratch []byte
-	q       question
+	// Decisions that wait for the commands behind them come first; all are used again.
+	decisions []*decision
+	waiting   int
+	questions []gate.Question
+	more      bool // bytes of further commands came with this one
+	scratch   []byte
+
+	multi       bool // since MULTI
+	aborted     bool // a command since MULTI was wrong
+	queue       []queued
+	queuedBytes int
+
+	wrong    int       // how often the password was
+	stranger time.Time // since when it is not known who the client is
 }
 
 func newConn(s *Server, nc net.Conn) *conn {
@@ -49,7 +57,9 @@ func newConn(s *Server, nc net.Conn) *conn {
 // reset is what RESET says: as newly connected.
 func (c *conn) reset() {
 	c.proto, c.name = 2, ""
+	c.endTransaction()
 	c.become("")
+	c.stranger = c.now
 	if len(c.server.users) == 0 {
 		c.become(defaultUser)
 	}
@@ -73,19 +83,22 @@ func (c *conn) answer() bool {
 	for !c.done {
 		args, err := c.in.next()
 		if err != nil {
-			c.fail("ERR Protocol error: ", err.Error())
+			c.reject("ERR Protocol error: ", err.Error())
 			c.done = true
 			break
 		}
 		if args == nil {
+			c.settle()
 			return c.flush()
 		}
 		c.active = c.now
+		c.more = c.in.start < len(c.in.buf)
 		c.run(args)
 		if len(c.buf) >= flushAt && !c.flush() {
 			return false
 		}
 	}
+	c.settle()
 	if c.flush() {
 		c.linger()
 	}
@@ -111,11 +124,11 @@ func (c *conn) flush() bool {
 	return err == nil
 }
 
-// read waits for more. The deadline follows whole commands, not bytes: who sends one each
-// minute is idle too.
+// read waits for more. The deadline follows whole commands, not bytes: a client that sends one
+// byte each minute is idle too.
 func (c *conn) read() bool {
-	if end := c.active.Add(c.server.max.Idle); c.readEnd.Before(end) {
-		c.readEnd = end.Add(c.server.max.Idle / 8)
+	if end, slack := c.deadline(); c.readEnd.Before(end) || c.readEnd.After(end.Add(slack)) {
+		c.readEnd = end.Add(slack)
 		c.nc.SetReadDeadline(c.readEnd)
 	}
 	// After the deadline was set: wake first says so and then sets its own.
@@ -129,6 +142,16 @@ func (c *conn) read() bool {
 	err := c.in.fill(c.nc)
 	c.now = time.Now()
 	return err == nil
+}
+
+// deadline is until when the next command must have come. Where the time to authenticate ends
+// first, no part of it is given away.
+func (c *conn) deadline() (end time.Time, slack time.Duration) {
+	end = c.active.Add(c.server.max.Idle)
+	if login := c.stranger.Add(c.server.max.Login); c.user == "" && login.Before(end) {
+		return login, 0
+	}
+	return end, c.server.max.Idle / 8
 }
 
 // wake ends a connection that waits, and one that works when it is done.

@@ -11,62 +11,55 @@ import (
 
 // decide is WEIR.DECIDE: see docs/resp.md.
 func (c *conn) decide(args [][]byte) {
-	if c.readQuestion(args[1:], anything) {
-		c.judge(c.q.times)
+	if d := c.readQuestion(args[1:], anything); d != nil {
+		d.times = d.q.times
+		c.submit(d)
 	}
 }
 
 // peek is WEIR.PEEK: the same question, for no request at all.
 func (c *conn) peek(args [][]byte) {
-	if c.readQuestion(args[1:], claimsAndCost) {
-		c.judge(0)
+	if d := c.readQuestion(args[1:], claimsAndCost); d != nil {
+		d.times = 0
+		c.submit(d)
 	}
 }
 
-// readQuestion reads the words of one, or tells what is wrong with them.
-func (c *conn) readQuestion(words [][]byte, may permission) bool {
-	c.q.reset()
-	if err := c.q.read(c, words, may); err != nil {
+// readQuestion reads the words of one, or answers what is wrong with them and returns nil.
+func (c *conn) readQuestion(words [][]byte, may permission) *decision {
+	d := c.slot()
+	if err := d.q.read(c, words, may); err != nil {
+		c.settle()
 		c.failWith(err)
-		return false
+		return nil
 	}
-	return true
+	return d
 }
 
-// failWith tells an error. Those of weir say who speaks.
+// failWith answers an error. Those of weir say so.
 func (c *conn) failWith(err error) { c.fail("ERR ", err.Error()) }
 
-// judge has the gate decide, and answers.
-func (c *conn) judge(times int64) {
-	defer c.q.reset()
-	if !c.ask(times) {
+// answerQuestion answers WEIR.DECIDE and WEIR.PEEK.
+func (c *conn) answerQuestion(d *decision, err error) {
+	if err != nil {
+		c.failWith(err)
 		return
 	}
-	if v := &c.verdict; v.Outcome == gate.Failed && v.Rule == nil {
-		text, allowed := c.unanswered()
+	if v := &d.verdict; v.Outcome == gate.Failed && v.Rule == nil {
+		text, allowed := c.unanswered(v)
 		if !allowed {
 			c.fail(text)
 			return
 		}
-		v.Outcome, v.Granted = gate.Passed, times
+		v.Outcome, v.Granted = gate.Passed, d.times
 	}
-	c.tell()
+	c.tell(&d.verdict)
 }
 
-// ask has the gate decide what was read.
-func (c *conn) ask(times int64) bool {
-	ask := gate.Ask{Times: times, Cost: c.q.cost, Lease: c.q.lease, Claims: c.q.claims}
-	err := c.server.gate.Decide(c.server.ctx, c.q.asked(), ask, &c.verdict)
-	if err != nil {
-		c.failWith(err)
-	}
-	return err == nil
-}
-
-// unanswered is what to tell where the store failed and no rule says what then.
-func (c *conn) unanswered() (text string, allowed bool) {
+// unanswered is what to answer where the store failed and no rule says what then.
+func (c *conn) unanswered(v *gate.Verdict) (text string, allowed bool) {
 	switch {
-	case errors.Is(c.verdict.Err, weir.ErrForeignState):
+	case errors.Is(v.Err, weir.ErrForeignState):
 		return "WRONGTYPE the state under this key is not weir's", false
 	case c.server.failOpen:
 		return "", true
@@ -75,8 +68,7 @@ func (c *conn) unanswered() (text string, allowed bool) {
 }
 
 // tell is the answer: a map, or in RESP2 its names and values in turn.
-func (c *conn) tell() {
-	v := &c.verdict
+func (c *conn) tell(v *gate.Verdict) {
 	var limit string
 	var d weir.Decision
 	if check, ok := v.Worst(); ok {
@@ -132,11 +124,12 @@ func (c *conn) refund(args [][]byte) {
 		c.fail("ERR at_us is not an integer: give the at_us that WEIR.DECIDE answered")
 		return
 	}
-	if !c.readQuestion(args[2:], claimsAndCost) {
+	d := c.readQuestion(args[2:], claimsAndCost)
+	if d == nil {
 		return
 	}
-	defer c.q.reset()
-	receipt, ok := c.receipt()
+	defer d.reset()
+	receipt, ok := c.receipt(d)
 	if !ok {
 		return
 	}
@@ -150,11 +143,12 @@ func (c *conn) refund(args [][]byte) {
 // release is WEIR.RELEASE lease question: it gives back what is held under that lease.
 func (c *conn) release(args [][]byte) {
 	lease := string(args[1])
-	if !c.readQuestion(args[2:], claimsOnly) {
+	d := c.readQuestion(args[2:], claimsOnly)
+	if d == nil {
 		return
 	}
-	defer c.q.reset()
-	receipt, ok := c.receipt()
+	defer d.reset()
+	receipt, ok := c.receipt(d)
 	if !ok {
 		return
 	}
@@ -184,11 +178,12 @@ func onlyGone(err error) bool {
 
 // forget is WEIR.RESET question: the state of its keys is as if never used.
 func (c *conn) forget(args [][]byte) {
-	if !c.readQuestion(args[1:], claimsOnly) {
+	d := c.readQuestion(args[1:], claimsOnly)
+	if d == nil {
 		return
 	}
-	defer c.q.reset()
-	receipt, ok := c.receipt()
+	defer d.reset()
+	receipt, ok := c.receipt(d)
 	if !ok {
 		return
 	}
@@ -205,17 +200,20 @@ func (c *conn) forget(args [][]byte) {
 
 // receipt is the claims of a question: those that it names, and those of the rules, which
 // a look makes known.
-func (c *conn) receipt() (list gate.Receipt, ok bool) {
-	if c.q.asked() == nil {
-		for _, claim := range c.q.claims {
+func (c *conn) receipt(d *decision) (list gate.Receipt, ok bool) {
+	if d.q.asked() == nil {
+		for _, claim := range d.q.claims {
 			list = append(list, gate.Charged{Claim: claim})
 		}
 		return list, true
 	}
-	if !c.ask(0) {
+	d.times = 0
+	q := d.question()
+	if err := c.server.gate.Decide(c.server.ctx, q.Request, q.Ask, q.Verdict); err != nil {
+		c.failWith(err)
 		return nil, false
 	}
-	v := &c.verdict
+	v := &d.verdict
 	if v.Err != nil {
 		c.fail(errUnanswered)
 		return nil, false

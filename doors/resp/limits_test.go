@@ -3,8 +3,12 @@ package resp_test
 import (
 	"io"
 	"net"
+	"os"
+	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -25,7 +29,7 @@ func TestCeilings(t *testing.T) {
 		{"*1000000000\r\n", "invalid multibulk length"},
 		{"*99999999999999999999999999999999\r\n", "too big mbulk count string"},
 		{"*" + strings.Repeat("1", 100_000), "too big mbulk count string"},
-		{"*2\r\n$2001\r\n" + strings.Repeat("a", 100_000), "invalid bulk length"},
+		{"*2\r\n$536870913\r\n" + strings.Repeat("a", 100_000), "invalid bulk length"},
 		{"*2\r\n$" + strings.Repeat("1", 100_000), "too big bulk count string"},
 		{"*3\r\n" + bulk + bulk + bulk, "too big request"},
 		{strings.Repeat("a", 1001), "too big inline request"},
@@ -45,6 +49,115 @@ func TestCeilings(t *testing.T) {
 	}
 	c := h.dial()
 	c.want(strings.Repeat("a", 2000), "ECHO", strings.Repeat("a", 2000))
+}
+
+// TestALongWordIsAnErrorOfItsCommand: the connection goes on, and what is read past costs no memory.
+func TestALongWordIsAnErrorOfItsCommand(t *testing.T) {
+	c := open(t).dial()
+	for _, n := range []int{65537, 70_000, 3 << 20} {
+		want := "-ERR a word of 'cl.throttle' has " + strconv.Itoa(n) + " bytes; allowed: at most 65536"
+		long := strings.Repeat("a", n)
+		c.want(want, "CL.THROTTLE", long, "15", "30", "60")
+		c.want(want, "CL.THROTTLE", "k", long, "30", "60")
+		c.want("PONG", "PING")
+	}
+	c.want("[0 16 15 -1 2]", "CL.THROTTLE", strings.Repeat("a", 65536), "15", "30", "60")
+	c.want("OK", "MULTI")
+	c.want("-ERR a word of 'echo' has 70000 bytes; allowed: at most 65536", "ECHO", strings.Repeat("a", 70_000))
+	c.want("-EXECABORT Transaction discarded because of previous errors.", "EXEC")
+}
+
+// TestLongKeysAreHashed: what a store keeps of a key has a ceiling of 256 bytes, and two long keys
+// are two.
+func TestLongKeysAreHashed(t *testing.T) {
+	h := open(t)
+	c := h.dial()
+	long := strings.Repeat("a", 60_000)
+	c.want("[0 16 15 -1 2]", "CL.THROTTLE", long, "15", "30", "60")
+	c.want("[0 16 14 -1 4]", "CL.THROTTLE", long, "15", "30", "60")
+	c.want("[0 16 15 -1 2]", "CL.THROTTLE", long+"b", "15", "30", "60")
+	c.words("WEIR.PEEK", "LIMIT", "cl.throttle", "16/32s", long)
+	if got := c.reply(); !strings.Contains(got, "remaining 14 ") {
+		t.Errorf("by its other name: %s", got)
+	}
+	path := filepath.Join(t.TempDir(), "state")
+	if err := h.store.(*memstore.Store).Save(path); err != nil {
+		t.Fatal(err)
+	}
+	if kept, err := os.Stat(path); err != nil || kept.Size() > 1000 {
+		t.Errorf("the store keeps %d bytes of two keys (%v)", kept.Size(), err)
+	}
+	c.want("1", "WEIR.RESET", "LIMIT", "cl.throttle", "1/1s", long)
+	c.want("[0 16 15 -1 2]", "CL.THROTTLE", long, "15", "30", "60")
+}
+
+func TestUnauthenticatedConnectionsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nc, end := bubble(t, resp.Limits{Login: 10 * time.Second}, resp.WithPassword("", "secret"))
+		defer end()
+		began := time.Now()
+		var sending sync.WaitGroup
+		defer sending.Wait()
+		sending.Go(func() {
+			for range 20 { // lines that say nothing keep nothing open
+				if _, err := io.WriteString(nc, "\r\n"); err != nil {
+					return
+				}
+				time.Sleep(time.Second)
+			}
+		})
+		if _, err := nc.Read(make([]byte, 1)); err != io.EOF {
+			t.Errorf("it ends with %v", err)
+		}
+		if took := time.Since(began); took != 10*time.Second {
+			t.Errorf("it ends after %v", took)
+		}
+	})
+}
+
+func TestAuthenticatedConnectionsMayBeIdle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nc, end := bubble(t, resp.Limits{Login: 10 * time.Second, Idle: time.Minute}, resp.WithPassword("", "secret"))
+		defer end()
+		io.WriteString(nc, "AUTH secret\r\n")
+		io.ReadFull(nc, make([]byte, len("+OK\r\n")))
+		time.Sleep(59 * time.Second)
+		ping(t, nc)
+		io.WriteString(nc, "RESET\r\n") // as newly connected
+		io.ReadFull(nc, make([]byte, len("+RESET\r\n")))
+		began := time.Now()
+		if _, err := nc.Read(make([]byte, 1)); err != io.EOF || time.Since(began) != 10*time.Second {
+			t.Errorf("after RESET it ends after %v with %v", time.Since(began), err)
+		}
+	})
+}
+
+// TestGuessingIsSlow: few wrong passwords cost nothing, many wait for a second each, and end the connection.
+func TestGuessingIsSlow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dial, end := bubbles(t, resp.Limits{}, resp.WithPassword("", "secret"))
+		defer end()
+		began, guesses := time.Now(), 0
+		for guesses < 200 {
+			nc := dial()
+			go io.WriteString(nc, strings.Repeat("AUTH wrong\r\n", 1000))
+			answers, _ := io.ReadAll(nc)
+			n := strings.Count(string(answers), "-WRONGPASS")
+			if n != 5 || strings.Contains(string(answers), "OK") {
+				t.Fatalf("one connection is answered %q", answers)
+			}
+			guesses += n
+		}
+		if took := time.Since(began); took < 15*time.Second {
+			t.Errorf("%d guesses took %v", guesses, took)
+		}
+		began = time.Now()
+		nc := dial()
+		io.WriteString(nc, "AUTH secret\r\n")
+		if n, err := io.ReadFull(nc, make([]byte, len("+OK\r\n"))); err != nil || time.Since(began) > time.Second {
+			t.Errorf("the right password: %d, %v after %v", n, err, time.Since(began))
+		}
+	})
 }
 
 func TestTooManyConnections(t *testing.T) {
@@ -67,22 +180,39 @@ func TestTooManyConnections(t *testing.T) {
 }
 
 // bubble is a server on a pipe, for tests in which time is the test's.
-func bubble(t *testing.T, limits resp.Limits) (near net.Conn, end func()) {
+func bubble(t *testing.T, limits resp.Limits, opts ...resp.Option) (near net.Conn, end func()) {
+	dial, end := bubbles(t, limits, opts...)
+	return dial(), end
+}
+
+// bubbles is a server for several connections.
+func bubbles(t *testing.T, limits resp.Limits, opts ...resp.Option) (dial func() net.Conn, end func()) {
 	t.Helper()
 	store := memstore.New()
 	g, err := gate.New(store, compile(t, law), gate.WithLocal(store))
 	if err != nil {
 		t.Fatal(err)
 	}
-	server, err := resp.New(g, store, resp.WithLimits(limits))
+	server, err := resp.New(g, store, append(opts, resp.WithLimits(limits))...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	near, far := net.Pipe()
 	pipes := &pipeListener{conns: make(chan net.Conn, 1), closed: make(chan struct{})}
-	pipes.conns <- far
 	go server.Serve(pipes)
-	return near, func() { near.Close(); server.Close(); store.Close() }
+	var open []net.Conn
+	dial = func() net.Conn {
+		near, far := net.Pipe()
+		open = append(open, near)
+		pipes.conns <- far
+		return near
+	}
+	return dial, func() {
+		for _, near := range open {
+			near.Close()
+		}
+		server.Close()
+		store.Close()
+	}
 }
 
 func ping(t *testing.T, nc net.Conn) {

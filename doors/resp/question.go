@@ -105,7 +105,7 @@ func (q *question) limit(c *conn, words [][]byte) error {
 	if err != nil {
 		return err
 	}
-	q.claims = append(q.claims, weir.Claim{Key: text(words[3]), Limit: limit, Cost: 1})
+	q.claims = append(q.claims, weir.Claim{Key: claimKey(words[3]), Limit: limit, Cost: 1})
 	q.current, q.costed = len(q.claims)-1, false
 	return nil
 }

@@ -21,10 +21,14 @@ const (
 	// longestHeader is of "*3\r\n" and "$17\r\n": 19 digits and some.
 	longestHeader = 32
 
-	// Who has not said who they are may send what AUTH and HELLO need and no more. These
+	// A client that is not authenticated may send what AUTH and HELLO need and no more. These
 	// are Redis' own numbers.
 	strangersElements = 10
 	strangersBulk     = 16 << 10
+
+	// longestBulk is the longest word that is read past, so that the connection can go on
+	// after the error: Redis' proto-max-bulk-len.
+	longestBulk = 512 << 20
 )
 
 // A reader cuts a stream of bytes into commands. It remembers how far it came, so that a
@@ -40,6 +44,8 @@ type reader struct {
 	seen  int // what lies before it has no line end; never before pos
 	left  int // elements of the command that are still to come
 	bulk  int // the length of the one whose header was read; −1: none was
+	skip  int // bytes of a word over the ceiling that are still to be dropped
+	long  int // the length of the command's longest word, if it is over the ceiling; else 0
 	spans []span
 	args  [][]byte
 }
@@ -85,7 +91,7 @@ func (r *reader) moved(by int) { r.start, r.pos, r.seen = r.start-by, r.pos-by, 
 func (r *reader) next() ([][]byte, error) {
 	for {
 		if r.left == 0 {
-			r.start = r.pos
+			r.start, r.long = r.pos, 0
 			if r.pos == len(r.buf) {
 				return nil, nil
 			}
@@ -143,8 +149,9 @@ func (r *reader) element() (more bool, err error) {
 			return more, err
 		}
 	}
+	r.drop()
 	end := r.pos + r.bulk
-	if len(r.buf) < end+2 {
+	if r.skip > 0 || len(r.buf) < end+2 {
 		return true, nil
 	}
 	// Redis skips these two without a look, and whatever they are becomes nobody's.
@@ -155,6 +162,15 @@ func (r *reader) element() (more bool, err error) {
 	r.pos, r.seen, r.bulk = end+2, end+2, -1
 	r.left--
 	return false, nil
+}
+
+// drop removes what came of a word that is over the ceiling.
+func (r *reader) drop() {
+	n := min(r.skip, len(r.buf)-r.pos)
+	if n > 0 {
+		r.buf = append(r.buf[:r.pos], r.buf[r.pos+n:]...)
+		r.skip -= n
+	}
 }
 
 func (r *reader) bulkHeader() (more bool, err error) {
@@ -170,8 +186,11 @@ func (r *reader) bulkHeader() (more bool, err error) {
 		return more, err
 	case n >= 0 && !r.trusted && n > strangersBulk:
 		return false, protocolError("unauthenticated bulk length")
-	case n < 0 || n > int64(r.max.Bulk):
+	case n < 0 || n > longestBulk:
 		return false, protocolError("invalid bulk length")
+	case n > int64(r.max.Bulk):
+		r.bulk, r.skip, r.long = 0, int(n), max(r.long, int(n))
+		return false, nil
 	case int64(r.pos-r.start)+n > int64(r.max.Request):
 		return false, protocolError("too big request")
 	}

@@ -93,7 +93,8 @@ func plainly(text string, max *Limits) (list [][]string, bad bool) {
 				return list, false
 			}
 			_, body, _ := strings.Cut(text, "\n")
-			if bad || size < 0 || size > max.Bulk || from-len(body)+size > max.Request {
+			long := size > max.Bulk // it is read past
+			if bad || size < 0 || size > longestBulk || !long && from-len(body)+size > max.Request {
 				return list, true
 			}
 			if len(body) < size+2 {
@@ -102,7 +103,11 @@ func plainly(text string, max *Limits) (list [][]string, bad bool) {
 			if body[size:size+2] != "\r\n" {
 				return list, true
 			}
-			words, text = append(words, body[:size]), body[size+2:]
+			word := body[:size]
+			if long {
+				word, from = "", from-size
+			}
+			words, text = append(words, word), body[size+2:]
 		}
 		if n > 0 {
 			list = append(list, words)

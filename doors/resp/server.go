@@ -33,21 +33,28 @@ var ErrClosed = errors.New("resp: the server is closed")
 type Limits struct {
 	Line     int // bytes of a command that is typed as a line: 64 KiB
 	Elements int // of a command, its name and its arguments: 1024
-	Bulk     int // bytes of one of them: 64 KiB
+	Bulk     int // bytes of one of them: 64 KiB; a longer one is read past, and its command is an error
 	Request  int // bytes of a command as it is sent: 1 MiB
 	Conns    int // connections at a time: 10,000
+
+	// Transaction is how many bytes the commands between MULTI and EXEC may have, with 32
+	// more for each word: 4 MiB.
+	Transaction int
 
 	// Idle is how long a connection may take from one whole command to the next: 10 minutes.
 	// It is closed then, or up to an eighth later.
 	Idle time.Duration
+	// Login is how long a connection may take from its start, or from RESET, until it is
+	// authenticated, where it must be: 10 seconds.
+	Login time.Duration
 	// Write is how long a client may take to read what it is answered: 10 seconds.
 	Write time.Duration
 }
 
 // defaultLimits are those of a server that is given none.
 func defaultLimits() Limits {
-	return Limits{Line: 64 << 10, Elements: 1024, Bulk: weir.MaxKey, Request: 1 << 20, Conns: 10_000,
-		Idle: 10 * time.Minute, Write: 10 * time.Second}
+	return Limits{Line: 64 << 10, Elements: 1024, Bulk: weir.MaxKey, Request: 1 << 20, Conns: 10_000, Transaction: 4 << 20,
+		Idle: 10 * time.Minute, Login: 10 * time.Second, Write: 10 * time.Second}
 }
 
 // least are the smallest ceilings under which clients can connect.
@@ -100,6 +107,8 @@ type Server struct {
 	ctx      context.Context // of the decisions; over when the server is closed
 	cancel   context.CancelFunc
 	lastID   atomic.Int64
+	together bool          // commands that came together are decided together
+	guesses  guesses       // wrong passwords
 	refusing chan struct{} // holds those who are told that there are too many
 
 	mu        sync.Mutex
@@ -125,6 +134,7 @@ func New(g *gate.Gate, store weir.Store, opts ...Option) (*Server, error) {
 	if err := s.max.complete(); err != nil {
 		return nil, err
 	}
+	_, s.together = store.(weir.Batcher)
 	s.commands, s.byName = commands()
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s, nil
@@ -140,6 +150,7 @@ func (l *Limits) complete() error {
 	}{
 		{"Line", &l.Line, leastBytes, def.Line}, {"Elements", &l.Elements, leastElements, def.Elements},
 		{"Bulk", &l.Bulk, leastBytes, def.Bulk}, {"Request", &l.Request, leastBytes, def.Request}, {"Conns", &l.Conns, 1, def.Conns},
+		{"Transaction", &l.Transaction, leastBytes, def.Transaction},
 	} {
 		if *n.value == 0 {
 			*n.value = n.def
@@ -152,7 +163,7 @@ func (l *Limits) complete() error {
 		field string
 		value *time.Duration
 		def   time.Duration
-	}{{"Idle", &l.Idle, def.Idle}, {"Write", &l.Write, def.Write}} {
+	}{{"Idle", &l.Idle, def.Idle}, {"Login", &l.Login, def.Login}, {"Write", &l.Write, def.Write}} {
 		if *d.value == 0 {
 			*d.value = d.def
 		}

@@ -65,10 +65,14 @@ func (c *conn) authenticate(user, password []byte) {
 	}
 }
 
-// login notes who the client is, or tells it that it is not. A failed attempt takes
-// nothing from who is known already.
+// login notes who the client is, or answers that the password is wrong. A failed attempt takes
+// nothing from a client that is authenticated already; the last of too many ends the connection.
 func (c *conn) login(user, password []byte) bool {
+	c.server.slowGuessing()
 	if !c.server.known(user, password) {
+		c.server.guesses.note(time.Now())
+		c.wrong++
+		c.done = c.wrong == mostWrong
 		c.fail(errWrongPass)
 		return false
 	}

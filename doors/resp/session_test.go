@@ -32,6 +32,11 @@ var alike = []string{
 	"CLIENT\r\n", "CLIENT FOO\r\n", "CLIENT SETNAME\r\n", "CLIENT SETNAME 'a b'\r\n", "CLIENT GETNAME\r\n", "CLIENT SETNAME x\r\nCLIENT GETNAME\r\nCLIENT SETNAME ''\r\nCLIENT GETNAME\r\n",
 	"CLIENT ID 3\r\n", "CLIENT TRACKING ON\r\n", "CLIENT TRACKING FOO\r\n", "CLIENT TRACKING ON FOO\r\n", "CLIENT TRACKING\r\n", "CLIENT NO-EVICT ON\r\n", "CLIENT NO-EVICT x\r\n",
 	"COMMAND FOO\r\n", "COMMAND COUNT 1\r\n", "COMMAND INFO foo\r\n", "COMMAND DOCS nosuch\r\n", "INFO nosuch\r\n",
+	"MULTI\r\nMULTI\r\nPING\r\nECHO a\r\nEXEC\r\nPING\r\n", "EXEC\r\n", "DISCARD\r\n", "MULTI\r\nPING\r\nDISCARD\r\nPING\r\n", "MULTI\r\nEXEC\r\n",
+	"MULTI\r\nFOO\r\nPING\r\nEXEC\r\nPING\r\n", "MULTI\r\nECHO\r\nPING\r\nEXEC\r\n", "MULTI\r\nPING\r\nSELECT abc\r\nECHO a\r\nEXEC\r\n",
+	"MULTI\r\nCLIENT FOO\r\nEXEC\r\n", "MULTI\r\nRESET\r\nEXEC\r\n", "MULTI\r\nPING\r\nQUIT\r\n", "MULTI a\r\n", "MULTI\r\nEXEC a\r\nEXEC\r\n",
+	"MULTI\r\nWATCH k\r\nPING\r\nEXEC\r\n", "WATCH\r\n", "UNWATCH\r\n", "MULTI\r\nUNWATCH\r\nEXEC\r\n", "MULTI\r\nAUTH x\r\nEXEC\r\n", "MULTI\r\nCLIENT GETNAME\r\nEXEC\r\n",
+	"MULTI\r\nMULTI\r\nEXEC\r\n", "MULTI\r\nWATCH\r\nEXEC\r\n", "EXEC a\r\n",
 	"POST / HTTP/1.1\r\nHost: x\r\n\r\n", "Host: x\r\nPING\r\n", "GET / HTTP/1.1\r\nHost: x\r\n\r\n",
 	"SUBSCRIBE\r\n",
 }
@@ -127,10 +132,10 @@ func TestClientSetInfo(t *testing.T) {
 
 func TestCommand(t *testing.T) {
 	c := open(t).dial()
-	c.want("16", "COMMAND", "COUNT")
+	c.want("21", "COMMAND", "COUNT")
 	c.want("[[cl.throttle -1 [write] 1 1 1 [@weir] [] [] []] nil]", w("COMMAND INFO CL.THROTTLE nosuch")...)
 	c.want("[cl.throttle [summary Rate limit a key by a token bucket, as redis-cell does group weir]]", w("COMMAND DOCS cl.throttle")...)
-	c.want("[cl.throttle weir.decide weir.peek weir.refund weir.release weir.reset auth client command echo hello info ping quit reset select]", "COMMAND", "LIST")
+	c.want("[cl.throttle weir.decide weir.peek weir.refund weir.release weir.reset auth client command echo hello info ping quit reset select discard exec multi unwatch watch]", "COMMAND", "LIST")
 	for _, words := range [][]string{{"COMMAND"}, {"COMMAND", "INFO"}, {"COMMAND", "DOCS"}, {"CLIENT", "HELP"}, {"COMMAND", "HELP"}, {"INFO"}} {
 		c.words(words...)
 		if got := c.reply(); len(got) < 70 || strings.HasPrefix(got, "-") {

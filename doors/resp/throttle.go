@@ -14,12 +14,13 @@ import (
 // redis-cell a key is one bucket, and the numbers may change from call to call.
 const throttleName = "cl.throttle"
 
-// The texts of redis-cell, to the letter.
+// The texts of redis-cell, to the letter. cellError alone begins what only weir says.
 const (
 	cellError = "Cell error: "
-	cellUsage = cellError + "Usage: cl.throttle <key> <max_burst> <count per period> <period> [<quantity>]"
-	cellZero  = cellError + "Zero rates are not supported"
-	cellInt   = cellError + "Couldn't parse as integer: "
+	cellStore = cellError + "Store error: "
+	cellUsage = cellStore + "Usage: cl.throttle <key> <max_burst> <count per period> <period> [<quantity>]"
+	cellZero  = cellStore + "Zero rates are not supported"
+	cellInt   = cellStore + "Couldn't parse as integer: "
 )
 
 // errUnanswered is for claims that no rule says anything about.
@@ -28,7 +29,7 @@ const errUnanswered = "ERR the store did not answer; whether this was charged is
 // throttle is CL.THROTTLE key max_burst count period [quantity].
 func (c *conn) throttle(args [][]byte) {
 	if len(args) != 5 && len(args) != 6 {
-		c.fail(cellUsage)
+		c.reject(cellUsage)
 		return
 	}
 	words := c.key('t', args[2:5]...)
@@ -37,14 +38,18 @@ func (c *conn) throttle(args [][]byte) {
 	if known == nil || len(args) == 6 {
 		var err string
 		if limit, quantity, err = readThrottle(args[2:], known); err != "" {
-			c.fail(err)
+			c.reject(err)
 			return
 		}
 	}
 	if known == nil {
 		c.server.limits.put(words, limit)
 	}
-	c.decideThrottle(args[1], limit, quantity)
+	d := c.slot()
+	d.limit, d.quantity, d.times = limit, quantity, 1
+	// Stores copy what they keep of keys: this one lies in the buffer that was read into.
+	d.one[0] = weir.Claim{Key: claimKey(args[1]), Limit: limit, Cost: quantity}
+	c.submit(d)
 }
 
 // readThrottle reads the numbers, in redis-cell's order; its errors come first.
@@ -101,27 +106,24 @@ func integer(text []byte) (int64, bool) {
 	return n, err == nil
 }
 
-// decideThrottle asks, and answers in redis-cell's five numbers.
-func (c *conn) decideThrottle(key []byte, limit *weir.Limit, quantity int64) {
-	// Stores copy what they keep of keys: this one lies in the buffer that was read into.
-	c.one[0] = weir.Claim{Key: text(key), Limit: limit, Cost: quantity}
-	defer clear(c.one[:])
-	v := &c.verdict
-	if err := c.server.gate.Decide(c.server.ctx, nil, gate.Ask{Times: 1, Claims: c.one[:]}, v); err != nil {
+// answerThrottle answers in redis-cell's five numbers.
+func (c *conn) answerThrottle(d *decision, err error) {
+	if err != nil {
 		c.fail(cellError, err.Error())
 		return
 	}
+	v := &d.verdict
 	if v.Outcome != gate.Failed {
 		check, _ := v.Worst()
-		c.five(v.Outcome == gate.Passed, limit, check.Decision)
+		c.five(v.Outcome == gate.Passed, d.limit, check.Decision)
 		return
 	}
-	if text, allowed := c.unanswered(); !allowed {
+	if text, allowed := c.unanswered(v); !allowed {
 		c.fail(text)
 		return
 	}
-	d := fresh(limit, quantity)
-	c.five(d.RetryAfter == 0, limit, &d)
+	unused := fresh(d.limit, d.quantity)
+	c.five(unused.RetryAfter == 0, d.limit, &unused)
 }
 
 // fresh is what an unused bucket would say of a request.
@@ -162,6 +164,9 @@ func seconds(d time.Duration) int64 {
 	}
 	return n
 }
+
+// claimKey is the key of a claim. A long one is hashed, so that what a store keeps is bounded in bytes.
+func claimKey(word []byte) string { return gate.ShortKey(text(word)) }
 
 // text is bytes as a string, as long as they stay what they are.
 func text(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }

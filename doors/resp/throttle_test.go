@@ -51,18 +51,18 @@ func TestThrottleAsRedisCell(t *testing.T) {
 func TestThrottleErrorsAreRedisCells(t *testing.T) {
 	h := open(t)
 	c := h.dial()
-	const usage = "-Cell error: Usage: cl.throttle <key> <max_burst> <count per period> <period> [<quantity>]"
+	const usage = "-Cell error: Store error: Usage: cl.throttle <key> <max_burst> <count per period> <period> [<quantity>]"
 	for _, test := range []struct{ words, want string }{
 		{"CL.THROTTLE", usage},
 		{"cl.throttle k 1 1", usage},
 		{"cl.throttle k 1 1 1 1 1", usage},
-		{"cl.throttle k x y z q", "-Cell error: Couldn't parse as integer: x"},
-		{"cl.throttle k 1 1.5 z q", "-Cell error: Couldn't parse as integer: 1.5"},
-		{"cl.throttle k 1 1 1s q", "-Cell error: Couldn't parse as integer: 1s"},
-		{"cl.throttle k 1 0 1 q", "-Cell error: Couldn't parse as integer: q"},
-		{"cl.throttle k 9223372036854775808 1 1", "-Cell error: Couldn't parse as integer: 9223372036854775808"},
-		{"cl.throttle k 1 0 1", "-Cell error: Zero rates are not supported"},
-		{"cl.throttle k 1 1 0 1", "-Cell error: Zero rates are not supported"},
+		{"cl.throttle k x y z q", "-Cell error: Store error: Couldn't parse as integer: x"},
+		{"cl.throttle k 1 1.5 z q", "-Cell error: Store error: Couldn't parse as integer: 1.5"},
+		{"cl.throttle k 1 1 1s q", "-Cell error: Store error: Couldn't parse as integer: 1s"},
+		{"cl.throttle k 1 0 1 q", "-Cell error: Store error: Couldn't parse as integer: q"},
+		{"cl.throttle k 9223372036854775808 1 1", "-Cell error: Store error: Couldn't parse as integer: 9223372036854775808"},
+		{"cl.throttle k 1 0 1", "-Cell error: Store error: Zero rates are not supported"},
+		{"cl.throttle k 1 1 0 1", "-Cell error: Store error: Zero rates are not supported"},
 		// What follows wraps around or divides by zero there.
 		{"cl.throttle k -1 1 1", "-Cell error: max_burst is -1; allowed: 0 or more"},
 		{"cl.throttle k 1 -1 1", "-Cell error: count per period is -1; allowed: 1 or more"},
@@ -76,10 +76,10 @@ func TestThrottleErrorsAreRedisCells(t *testing.T) {
 	} {
 		c.want(test.want, w(test.words)...)
 	}
-	c.want("-Cell error: Couldn't parse as integer: ", "CL.THROTTLE", "k", "", "1", "1")
-	c.want("-Cell error: Couldn't parse as integer: 1  2", "CL.THROTTLE", "k", "1\r\n2", "1", "1")
+	c.want("-Cell error: Store error: Couldn't parse as integer: ", "CL.THROTTLE", "k", "", "1", "1")
+	c.want("-Cell error: Store error: Couldn't parse as integer: 1  2", "CL.THROTTLE", "k", "1\r\n2", "1", "1")
 	c.want(`-Cell error: weir: key is "0 bytes"; allowed: 1 to 65536 bytes`, "CL.THROTTLE", "", "1", "1", "1")
-	c.want("-Cell error: Couldn't parse as integer: "+strings.Repeat("1", 128), "CL.THROTTLE", "k", strings.Repeat("1", 500), "1", "1")
+	c.want("-Cell error: Store error: Couldn't parse as integer: "+strings.Repeat("1", 128), "CL.THROTTLE", "k", strings.Repeat("1", 500), "1", "1")
 }
 
 // TestThrottleIsHonest: who comes back when told is granted, whatever the numbers; a

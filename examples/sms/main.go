@@ -2,7 +2,7 @@
 // and ten a day: a code that the first limit refuses is not charged to the other two.
 //
 //	go run ./examples/sms
-//	curl -i -d phone=+861055550100 http://127.0.0.1:8080/code     (the second is refused)
+//	curl -i --data-urlencode phone=+861055550100 http://127.0.0.1:8080/code     (the second is refused)
 //
 // The limits stand before a function, not before a route: whoever calls it is limited.
 package main
@@ -27,7 +27,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println("Ask for a code, twice: curl -i -d phone=+861055550100 http://127.0.0.1:8080/code")
+	fmt.Println("Ask for a code, twice: curl -i --data-urlencode phone=+861055550100 http://127.0.0.1:8080/code")
 	log.Fatal(http.ListenAndServe("127.0.0.1:8080", handler))
 }
 

@@ -53,6 +53,14 @@ func Micros(us int64) time.Duration {
 	return time.Duration(us) * time.Microsecond
 }
 
+// Due is when the grant that a claim refunds was to act; long ago, if it was told no delay.
+func Due(c *weir.Claim, takenAt int64) int64 {
+	if c.Delay == 0 {
+		return math.MinInt64
+	}
+	return takenAt + c.Delay.Microseconds()
+}
+
 // Mul is a × b of numbers ≥ 0, at most 2^62.
 func Mul(a, b int64) int64 {
 	hi, lo := bits.Mul64(uint64(a), uint64(b))

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"net"
 	"net/http"
 	"strings"
@@ -10,7 +11,6 @@ import (
 	"github.com/weirproject/weir/doors/admin"
 	"github.com/weirproject/weir/rules/ledger"
 	"github.com/weirproject/weir/rules/source"
-	"github.com/weirproject/weir/rules/source/redissource"
 )
 
 // An adminFlags says who may change rules while the server runs.
@@ -31,7 +31,7 @@ const ledgerLayer = "ledger"
 
 // inProcess reports whether a ledger is this process' own: in memory, or in a file.
 func inProcess(ledger string) bool {
-	return ledger != "" && ledger != inStore && !strings.Contains(ledger, "://")
+	return ledger != "" && ledger != inStore && ledger != none && !strings.Contains(ledger, "://")
 }
 
 // An adminLedger is the ledger that this server changes; nil where it has none.
@@ -40,18 +40,18 @@ type adminLedger struct {
 	close func()
 }
 
-// openLedger opens the ledger, and adds it to the layers if it is the process' own. A server
-// that counts in Redis has none unless it is told where. In memory, what an operator blocks
-// on one node would pass on the next. In that Redis, unasked, rules of whoever else keeps a
-// ledger there, such as the stage's beside production's, would be in force here from the next
-// start on; no server would be ready while Redis is away, which it is without a ledger; and a
-// Redis user who may only count would have to be let do more.
-func (v *server) openLedger(layers []source.Layer) ([]source.Layer, error) {
-	at, store := v.flags.law.ledger, v.law.store.url
+// openLedger opens the ledger, and adds it to the layers. A server that counts in Redis keeps it
+// there, so that it can block somebody in a first attack: what is blocked on one node alone would
+// pass on the next. Only a ledger that such servers have made is used unasked: one that somebody
+// else keeps in that Redis would change the rules here. Nor is that one waited for: while Redis is
+// away, or its user may do no more than count, the server is as ready as without it.
+func (v *server) openLedger(ctx context.Context, layers []source.Layer) ([]source.Layer, error) {
+	f := &v.flags.law.sourceFlags
+	at, store := f.ledger, v.law.store.url
 	switch {
-	case at == "" && store != memory:
+	case at == none:
 		return layers, nil
-	case at == "" || inProcess(at):
+	case at == "" && store == memory || inProcess(at):
 		if at == memory {
 			at = ""
 		}
@@ -61,16 +61,13 @@ func (v *server) openLedger(layers []source.Layer) ([]source.Layer, error) {
 		}
 		v.ledger = &adminLedger{ledger.New(book), func() { book.Close() }}
 		return append(layers, source.Layer{Name: ledgerLayer, Source: book.Source(), AllowEmpty: true}), nil
-	case at == inStore:
-		at = store
 	}
-	name := v.flags.law.ledgerName
-	redis, err := redissource.LateLedger(at, redissource.WithPrefix(name), redissource.WithChannel(name))
+	redis, err := f.openRedisLedger(ctx, &v.law.store)
 	if err != nil {
 		return nil, err
 	}
 	v.ledger = &adminLedger{redis.Ledger, redis.Close}
-	return layers, nil
+	return append(layers, source.Layer{Name: ledgerLayer, Source: redis.Source(), AllowEmpty: true}), nil
 }
 
 // openAdmin is the door for operators. Where nobody has said who they are, they are who is
@@ -89,14 +86,14 @@ func (v *server) openAdmin(listener net.Listener) (http.Handler, error) {
 		server.Ledger = v.ledger.Ledger
 	} else {
 		server.NoLedger = noLedger
-		v.log.Info("operators can reset keys and lift bans, but change no rules and block nobody: give --ledger redis, or --ledger memory for this server alone")
+		v.log.Info("operators can reset keys and lift bans, but change no rules and block nobody: this server has --ledger none")
 	}
 	return admin.New(server, opts...)
 }
 
 // noLedger is what to do about it.
-const noLedger = "this server keeps no ledger, where rules and exceptions of operators lie: start each server with --ledger redis, and what is changed at one is in force on all; " +
-	"or with --ledger memory, and it is changed on this one alone, until it ends. Keys are reset and bans lifted without"
+const noLedger = "this server has --ledger none, and so nowhere to keep rules and exceptions of operators: start each server without that flag " +
+	"and with a --store in Redis, and what is changed at one is in force on all. Keys can be reset and bans lifted without a ledger"
 
 // operators are who may come in; nil: nobody.
 func (v *server) operators(listener net.Listener) (opts []admin.Option, err error) {

@@ -5,12 +5,15 @@ package cli_test
 import (
 	"encoding/json"
 	"net/http"
+	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/weirproject/weir/internal/redistest"
+	"github.com/weirproject/weir/rules/source/redissource"
 )
 
 const perIP = "rules:\n  - {name: per-ip, key: [client.ip], limit: fixed_window 1000/1h}\n"
@@ -156,10 +159,16 @@ func TestTwoOperators(t *testing.T) {
 	if !strings.HasPrefix(seen, "# revision 1, in force, by somebody at 127.0.0.1 on ") || !strings.HasSuffix(seen, ": brute force\n"+login("fixed_window 5/1h")) {
 		t.Errorf("bob sees\n%s", seen)
 	}
-	if r := ann.sets(login("fixed_window 4/1h"), "login"); r.code != 0 || !strings.Contains(r.out, "login: limit changed; counts are kept\nrevision 2, in force") {
+	if r := ann.sets(login("fixed_window 4/1h"), "login"); r.code != 1 || !strings.Contains(r.err, "nothing says from which revision your text was made: weir rules edit login") {
+		t.Error(r)
+	}
+	if r := ann.sets(strings.Replace(seen, "5/1h", "4/1h", 1), "login"); r.code != 0 || !strings.Contains(r.out, "login: limit changed; counts are kept\nrevision 2, in force") {
 		t.Error(r)
 	}
 	if r := bob.sets(login("fixed_window 9/1h"), "login", "--revision", "1"); r.code != 1 || !strings.Contains(r.err, `rule "login" is at revision 2, not at 1`) {
+		t.Error(r)
+	}
+	if r := bob.sets(strings.Replace(seen, "5/1h", "9/1h", 1), "login"); r.code != 1 || !strings.Contains(r.err, `rule "login" is at revision 2, not at 1`) {
 		t.Error(r)
 	}
 	bob.fails(1, "is at revision 2, not at 1", "rules", "disable", "login", "--revision", "1")
@@ -169,10 +178,10 @@ func TestTwoOperators(t *testing.T) {
 	if err := json.Unmarshal([]byte(body), &problem); status != http.StatusPreconditionFailed || err != nil || problem.Current != 2 {
 		t.Errorf("%d %s", status, body)
 	}
-	if r := bob.sets(login("sliding_log 4/1h"), "login"); r.code != 1 || !strings.Contains(r.err, "login: limit changed; counts start anew: limit 1 counts by sliding_log") || !strings.Contains(r.err, "--yes") {
+	if r := bob.sets(login("sliding_log 4/1h"), "login", "--revision", "2"); r.code != 1 || !strings.Contains(r.err, "login: limit changed; counts start anew: limit 1 counts by sliding_log") || !strings.Contains(r.err, "--yes") {
 		t.Error(r)
 	}
-	if r := bob.sets(login("sliding_log 4/1h"), "login", "--yes"); r.code != 0 {
+	if r := bob.sets(login("sliding_log 4/1h"), "login", "--yes", "--force"); r.code != 0 {
 		t.Error(r)
 	}
 	if out := ann.does("rules", "rollback", "login", "1", "--yes"); !strings.Contains(out, "revision 4, in force") {
@@ -182,7 +191,7 @@ func TestTwoOperators(t *testing.T) {
 		t.Errorf("after the rollback:\n%s", got)
 	}
 	ann.does("rules", "disable", "login")
-	if list := ann.does("rules", "list"); !regexp.MustCompile(`login +- +disabled +ledger +5 `).MatchString(list) || !regexp.MustCompile(`per-ip +fixed_window 1000/1h +in force +config +- `).MatchString(list) {
+	if list := ann.does("rules", "list"); !regexp.MustCompile(`login +fixed_window 5/1h +disabled +ledger +5 `).MatchString(list) || !regexp.MustCompile(`per-ip +fixed_window 1000/1h +in force +config +- `).MatchString(list) {
 		t.Errorf("the list is\n%s", list)
 	}
 	ann.does("rules", "enable", "login")
@@ -198,6 +207,62 @@ func TestTwoOperators(t *testing.T) {
 	for _, p := range servers {
 		p.end()
 	}
+}
+
+// TestRulesEdit: what was edited is of the revision that the editor was given, and no text is lost.
+func TestRulesEdit(t *testing.T) {
+	p := call{}.serve(t)
+	ann := operate(t, p)
+	dir := t.TempDir()
+	ann.env = append(ann.env, "TMPDIR="+dir)
+	edits := func(script string) *operator {
+		path := write(t, t.TempDir(), "editor", "#!/bin/sh\n"+script+"\n")
+		if err := os.Chmod(path, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		other := *ann
+		other.env = append(slices.Clip(ann.env), "EDITOR="+path)
+		return &other
+	}
+	if out := edits("sed -i s,100/1m,5/1m, $1").does("rules", "edit", "login", "--why", "new"); !strings.Contains(out, "login: added\nrevision 1, in force") {
+		t.Errorf("it prints %s", out)
+	}
+	if out := edits("sed -i s,5/1m,4/1m, $1").does("rules", "edit", "login"); !strings.Contains(out, "revision 2, in force") {
+		t.Errorf("it prints %s", out)
+	}
+	if out := edits("true").does("rules", "edit", "login"); out != "" {
+		t.Errorf("it prints %s", out)
+	}
+	kept, err := filepath.Glob(filepath.Join(dir, "*"))
+	if err != nil || len(kept) != 0 {
+		t.Errorf("files are left: %v %v", kept, err)
+	}
+	meanwhile := "curl -fsS -X PUT " + p.at("http") + `/v1/admin/rules/login -H 'If-Match: "2"' -H 'Content-Type: application/yaml' --data-binary 'name: login
+limit: 7/1m' > /dev/null && `
+	edits(meanwhile+"sed -i s,4/1m,3/1m, $1").fails(1, "is at revision 3, not at 2", "rules", "edit", "login", "--yes")
+	edits("sed -i s,7/1m,often, $1").fails(1, "your text is kept in "+dir, "rules", "edit", "login")
+	kept, err = filepath.Glob(filepath.Join(dir, "*"))
+	if err != nil || len(kept) != 2 {
+		t.Errorf("files are left: %v %v", kept, err)
+	}
+	for _, name := range kept {
+		text, err := os.ReadFile(name)
+		if err != nil || !strings.Contains(string(text), "limit: 3/1m") && !strings.Contains(string(text), "limit: often") {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	edits("exit 3").fails(1, "nothing was changed", "rules", "edit", "login")
+	p.end()
+}
+
+// TestControlCharacters reach neither the ledger nor a terminal.
+func TestControlCharacters(t *testing.T) {
+	p := call{}.serve(t)
+	ann := operate(t, p)
+	if r := ann.sets("name: login\nlimit: 5/1m # \u009b31m\n", "login"); r.code != 1 || !strings.Contains(r.err, `\u009b31m`) || strings.Contains(r.err, "\u009b") {
+		t.Error(r)
+	}
+	p.end()
 }
 
 func put(t *testing.T, url, body string, fields ...string) (int, http.Header, string) {
@@ -227,7 +292,7 @@ func TestWhoMayChangeRules(t *testing.T) {
 		t.Errorf("the history is\n%s", out)
 	}
 	viewer.does("rules", "list", "--json")
-	if r := viewer.sets(login("6/1m"), "login"); r.code != 1 || !strings.Contains(r.err, "viewer may only read") {
+	if r := viewer.sets(login("6/1m"), "login", "--force"); r.code != 1 || !strings.Contains(r.err, "viewer may only read") {
 		t.Error(r)
 	}
 	viewer.fails(1, "viewer may only read", "block", "10.0.0.1", "--for", "1h")
@@ -252,17 +317,89 @@ func TestTheAPIsTokenIsNoOperators(t *testing.T) {
 	p := call{env: []string{"WEIR_TOKEN=the-token-of-the-api"}}.serve(t)
 	operate(t, p, "WEIR_TOKEN=the-token-of-the-api").fails(1, "nobody may change the rules of this server", "rules", "list")
 	p.end()
+}
+
+// TestAFirstAttack: a server that counts in Redis and was told nothing else blocks on all nodes.
+func TestAFirstAttack(t *testing.T) {
 	redis := redistest.Start(t)
-	p = call{}.serve(t, "--store", redis.URL(), "--store-timeout", "5s") // what is blocked here would pass on the next node
-	operate(t, p).fails(1, "start each server with --ledger redis", "block", "127.0.0.1", "--for", "1h")
+	var servers []*process
+	for range 2 {
+		servers = append(servers, call{}.serve(t, "--store", redis.URL(), "--store-timeout", "5s", "--gateway", "127.0.0.1:0", "--upstream", "demo"))
+	}
+	operate(t, servers[0]).does("block", "127.0.0.1", "--for", "1h")
+	redistest.Await(t, "the block on both", passes(t, servers, "/", 403))
+	if out := operate(t, servers[1]).does("override", "list"); !strings.Contains(out, "127.0.0.1") {
+		t.Errorf("the list is\n%s", out)
+	}
+	for _, p := range servers {
+		p.end()
+	}
+}
+
+// TestALedgerOfSomebodyElse is not used by a server that was not told to, and is by those after one
+// that was.
+func TestALedgerOfSomebodyElse(t *testing.T) {
+	redis := redistest.Start(t)
+	theirs, err := redissource.OpenLedger(t.Context(), redis.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer theirs.Close()
+	if _, err := theirs.Set(t.Context(), "theirs", "name: theirs\nlimit: 1/1h\n", 0, redissource.Author{Who: "carol"}); err != nil {
+		t.Fatal(err)
+	}
+	serve := func(args ...string) (*process, *operator) {
+		p := call{}.serve(t, append([]string{"--store", redis.URL(), "--store-timeout", "5s"}, args...)...)
+		return p, operate(t, p)
+	}
+	p, ann := serve()
+	ann.fails(1, "is not marked as this store's: start the server with --ledger redis to use it", "block", "127.0.0.1", "--for", "1h")
+	if status := ready(t, p); status != 200 {
+		t.Errorf("the server is not ready: %d", status)
+	}
+	if _, _, err := theirs.Exceptions(t.Context()); err != nil {
+		t.Error(err)
+	}
 	p.end()
+	if !strings.Contains(p.logs(), "is not marked as this store's") {
+		t.Errorf("the logs are\n%s", p.logs())
+	}
+	for _, args := range [][]string{{"--ledger", "redis"}, nil} {
+		p, ann := serve(args...)
+		if out := ann.does("rules", "list"); !regexp.MustCompile(`theirs +1/1h +in force`).MatchString(out) {
+			t.Errorf("%q: the rules are\n%s", args, out)
+		}
+		p.end()
+	}
+}
+
+func ready(t *testing.T, p *process) int {
+	t.Helper()
+	return status(t, p.at("http")+"/readyz")
+}
+
+// TestAUserWhoMayOnlyCount: the server is ready, and says once what it lacks.
+func TestAUserWhoMayOnlyCount(t *testing.T) {
+	redis := redistest.Start(t)
+	redis.Do("ACL", "SETUSER", "counter", "on", ">secret", "~weir:*", "resetchannels", "&weir:*", "+@all")
+	url := strings.Replace(redis.URL(), "://", "://counter:secret@", 1)
+	file := write(t, t.TempDir(), "rules.yaml", perIP+"store: "+url+"\n")
+	p := call{}.serve(t, "--config", file, "--store-timeout", "5s")
+	if status := ready(t, p); status != 200 {
+		t.Errorf("the server is not ready: %d", status)
+	}
+	operate(t, p).fails(1, "--ledger none", "block", "127.0.0.1", "--for", "1h")
+	p.end()
+	if n := strings.Count(p.logs(), "--ledger none"); n != 1 {
+		t.Errorf("it says %d times what to do:\n%s", n, p.logs())
+	}
 }
 
 // TestAServerWithoutALedger does what needs none, and says at the start what does.
 func TestAServerWithoutALedger(t *testing.T) {
 	redis := redistest.Start(t)
 	file := write(t, t.TempDir(), "rules.yaml", strings.Replace(perIP, "}", ", ban: {after: 1 refusals within 1m, for: 1h}}", 1))
-	p := call{}.serve(t, "--config", file, "--store", redis.URL(), "--store-timeout", "5s")
+	p := call{}.serve(t, "--config", file, "--store", redis.URL(), "--store-timeout", "5s", "--ledger", "none")
 	ann := operate(t, p)
 	if out := ann.does("rules", "list"); !strings.Contains(out, "per-ip") {
 		t.Errorf("the rules are\n%s", out)
@@ -271,13 +408,13 @@ func TestAServerWithoutALedger(t *testing.T) {
 	ann.does("keys", "reset", "127.0.0.1", "--rule", "per-ip", "--why", "our mistake")
 	ann.does("bans", "lift", "per-ip", "--value", "127.0.0.1")
 	for _, line := range []string{"rules history", "rules disable per-ip", "rules delete per-ip --revision 1", "override list", "allow 127.0.0.1 --for 1h"} {
-		ann.fails(1, "start each server with --ledger redis", strings.Fields(line)...)
+		ann.fails(1, "this server has --ledger none", strings.Fields(line)...)
 	}
-	if r := ann.sets(login("5/1m"), "login"); r.code != 1 || !strings.Contains(r.err, "--ledger redis") {
+	if r := ann.sets(login("5/1m"), "login"); r.code != 1 || !strings.Contains(r.err, "--ledger none") {
 		t.Error(r)
 	}
 	p.end()
-	for _, want := range []string{"give --ledger redis", "a key was reset", "our mistake", "a ban was lifted"} {
+	for _, want := range []string{"this server has --ledger none", "a key was reset", "our mistake", "a ban was lifted"} {
 		if !strings.Contains(p.logs(), want) {
 			t.Errorf("the logs have no %q:\n%s", want, p.logs())
 		}
@@ -334,7 +471,7 @@ func TestAServerWithoutRedis(t *testing.T) {
 	if list := ann.does("rules", "list"); !strings.Contains(list, "login") {
 		t.Errorf("after a restart:\n%s", list)
 	}
-	r := ann.sets("rules: []\n", "login")
+	r := ann.sets("rules: []\n", "login", "--force")
 	if r.code != 1 || !strings.Contains(r.err, "unknown field") {
 		t.Error(r)
 	}

@@ -31,7 +31,10 @@ func (v *server) announce() {
 }
 
 func (v *server) storeLine() string {
-	if v.law.store.url == memory {
+	switch {
+	case v.state != nil:
+		return "memory, of this process alone, kept in " + v.flags.state
+	case v.law.store.url == memory:
 		return "memory, of this process alone; --store redis://… shares it"
 	}
 	return masked(v.law.store.url)

@@ -11,18 +11,17 @@ import (
 
 func newBans(s *System) *cobra.Command {
 	return group("bans", "Show and lift bans", `Show who was banned by a rule of a running server, and lift bans. Bans lie in the store: all
-nodes keep to them, and lifting one lifts it on all. Listing is per node: each lists those
-that it put itself, because nothing searches the store.`,
+nodes keep to them and list them, and lifting one lifts it on all.`,
 		`  weir bans list
-  weir bans lift login client.ip=11:203.0.113.7 --why "a mistake of ours"`,
+  weir bans lift login 203.0.113.7 --why "a mistake of ours"`,
 		s.bansList(), s.bansLift())
 }
 
 func (s *System) bansList() *cobra.Command {
 	f := new(operatorFlags)
-	command := &cobra.Command{Use: "list", Short: "List the bans that this server put and that hold", Args: noArgs,
-		Long: `List the bans that this server put and that hold, of the last 1,000. Those that other nodes
-put are not in it: ask each.`,
+	command := &cobra.Command{Use: "list", Short: "List the bans that hold", Args: noArgs,
+		Long: `List the bans that hold, up to 1,000: those of all nodes with one Redis, and those of this
+server alone that it put while the store did not answer.`,
 		Example: "  weir bans list\n  weir bans list --json",
 		RunE: s.operate(f, func(o *operator, _ []string) error {
 			var answer struct {
@@ -55,13 +54,14 @@ func (s *System) bansLift() *cobra.Command {
 	f, values := new(operatorFlags), []string(nil)
 	command := &cobra.Command{Use: "lift RULE [KEY]", Short: "End a ban on all nodes, and forget those before", Args: argsBetween(1, 2, "the name of a rule and a key"),
 		Long: `End a ban on all nodes, and forget those before: the next one is as long as a first. What was
-used of the rule's limits stays used; keys reset forgets that. The key is as the list has it,
-or else its values, in order: --value, once for each.`,
-		Example: `  weir bans lift login client.ip=11:203.0.113.7 --why "a mistake of ours"
-  weir bans lift login --value 203.0.113.7`,
+used of the rule's limits stays used; keys reset forgets that. The key is its value where the
+rule's key has one component, or as the list has it, or else its values, in order: --value, once
+for each.`,
+		Example: `  weir bans lift login 203.0.113.7 --why "a mistake of ours"
+  weir bans lift login client.ip=11:203.0.113.7`,
 		RunE: s.operate(f, func(o *operator, args []string) error {
 			if (len(args) == 2) == (len(values) > 0) {
-				return usagef("say whose: a KEY as weir bans list has it, or --value VALUE for each component of the rule's key")
+				return usagef("say whose: a KEY, such as 203.0.113.7 or what weir bans list has, or --value VALUE for each component of the rule's key")
 			}
 			query := o.reason()
 			query.Set("rule", args[0])

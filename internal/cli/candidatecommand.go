@@ -127,7 +127,7 @@ because what is changed there would do nothing from then on.`,
 			if dry {
 				return o.wouldChange(a)
 			}
-			return o.change(a, args[0], f.revision)
+			return o.changeAt(a, args[0], f.revision)
 		})}
 	f.add(command)
 	command.Flags().BoolVar(&f.yes, "yes", false, "change it although counts start anew")

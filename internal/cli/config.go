@@ -14,7 +14,10 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/clientaddr"
+	"github.com/weirproject/weir/httplimit"
+	"github.com/weirproject/weir/layers"
 	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/pathform"
 	"github.com/weirproject/weir/rules"
@@ -30,6 +33,7 @@ type lawFlags struct {
 	clientHeader string
 	hashKeyFile  string
 	forms        []string
+	anyMethod    bool
 }
 
 func (f *lawFlags) add(flags *pflag.FlagSet) {
@@ -37,12 +41,14 @@ func (f *lawFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.store.url, "store", memory, "where limits are counted: memory, or a `URL` such as redis://host:6379/0")
 	flags.DurationVar(&f.store.timeout, "store-timeout", 50*time.Millisecond, "the `TIME` that Redis has to answer")
 	flags.IntVar(&f.store.nodes, "nodes", 1, "how many processes share the store, a `NUMBER`: while it does not answer, each grants its share")
-	flags.StringSliceVar(&f.store.without, "without", nil, "layers before Redis to leave out, `WORDS` with commas:\n"+strings.Join(layerWords, ", "))
+	flags.StringSliceVar(&f.store.without, "without", nil, "layers before Redis to leave out, `WORDS` with commas:\n"+strings.Join(layers.Names, ", "))
 	flags.IntVar(&f.store.maxKeys, "max-keys", memstore.DefaultMaxKeys, "how many keys are kept in memory: a `NUMBER`")
+	flags.IntVar(&f.store.fallbackKeys, "fallback-keys", memstore.DefaultMaxKeys, "how many keys of rules with on_store_error: local are counted here too\nwhile Redis answers: a `NUMBER`")
 	flags.StringSliceVar(&f.proxies, "trusted-proxies", nil, "`NETWORKS` and addresses whose X-Forwarded-For is believed, with commas;\nunix is who comes by a Unix socket")
-	flags.StringVar(&f.clientHeader, "client-header", "X-Forwarded-For", "the `NAME` of the header that they write: X-Forwarded-For or Forwarded")
+	flags.StringVar(&f.clientHeader, "client-header", "X-Forwarded-For", "the `NAME` of the header that they write: X-Forwarded-For, Forwarded,\nX-Real-IP or CF-Connecting-IP")
 	flags.StringVar(&f.hashKeyFile, "hash-key-file", "", "`FILE` with the secret by which long keys are hashed, the same on all nodes (or WEIR_HASH_KEY)")
-	flags.StringSliceVar(&f.forms, "path-form", nil, "`WORDS` that loosen the form of paths, with commas:\n"+strings.Join(formWords, ", "))
+	flags.BoolVar(&f.anyMethod, "any-method", false, "let methods pass that are not registered, or not in capitals")
+	flags.StringSliceVar(&f.forms, "path-form", nil, "the form that paths are matched and forwarded in, `WORDS` with commas:\n"+strings.Join(pathform.Words(), ", "))
 }
 
 // A law is what the flags, the environment and --config come to.
@@ -61,6 +67,7 @@ type law struct {
 	trusted  []netip.Prefix
 	clients  *clientaddr.Extractor
 	form     pathform.Form
+	methods  []httplimit.Option // which of them pass
 }
 
 // read reads --config, and lets it fill in what neither flags nor environment said.
@@ -79,6 +86,9 @@ func (f *lawFlags) read(ctx context.Context, s *System, flags *pflag.FlagSet, wa
 		return nil, err
 	}
 	l.file = l.primary.file
+	if err := f.settleForm(flags, l); err != nil {
+		return nil, err
+	}
 	if l.set, err = l.compiler.Compile(l.file); err != nil {
 		return nil, f.blame(err)
 	}
@@ -104,6 +114,7 @@ func (f *lawFlags) blame(err error) error {
 
 // compile is for what all sources come to: it fills in the members of sets.
 func (l *law) compile(file *rules.File) (*rules.Set, error) {
+	file = l.formed(file)
 	if l.sets != nil {
 		file = l.sets.Complete(file)
 	} else if err := noRedis(file); l.setless && err != nil {
@@ -137,15 +148,20 @@ func (f *lawFlags) settle(flags *pflag.FlagSet, l *law) error {
 	if err := checkWithout(l.store.without); err != nil {
 		return err
 	}
+	if set := l.set.FallbackKeys(); set != 0 && !flags.Changed("fallback-keys") {
+		l.store.fallbackKeys = set
+	}
+	if l.store.fallbackKeys < 1 {
+		return usagef("--fallback-keys is %d; allowed: 1 or more", l.store.fallbackKeys)
+	}
 	if l.store.maxKeys < 1 {
 		return usagef("--max-keys is %d; allowed: 1 or more", l.store.maxKeys)
 	}
 	if l.store.timeout <= 0 {
 		return usagef("--store-timeout is %v; allowed: more than 0", l.store.timeout)
 	}
-	var err error
-	if l.form, err = parseForm(f.forms); err != nil {
-		return err
+	if !f.anyMethod {
+		l.methods = []httplimit.Option{httplimit.WithRegisteredMethods()}
 	}
 	return f.settleProxies(flags, l)
 }
@@ -171,31 +187,56 @@ func (f *lawFlags) settleProxies(flags *pflag.FlagSet, l *law) (err error) {
 			l.trusted = append(l.trusted, prefix)
 		}
 	}
-	l.clients, err = clientaddr.New(l.trusted, opts...)
-	return err
+	if l.clients, err = clientaddr.New(l.trusted, opts...); err == nil {
+		return nil
+	}
+	var source string
+	switch {
+	case flags.Changed("trusted-proxies") && flags.Changed("client-header"):
+		source = "--trusted-proxies, --client-header"
+	case flags.Changed("trusted-proxies"):
+		source = "--trusted-proxies"
+	case flags.Changed("client-header"):
+		source = "--client-header"
+	default:
+		source = "trusted_proxies of the file"
+	}
+	return usagef("%s: %v", source, err)
 }
 
-// formWords are those of --path-form.
-var formWords = []string{"drop-trailing-slash", "ignore-case", "allow-encoded-slash", "allow-backslash", "allow-nul"}
-
-func parseForm(words []string) (form pathform.Form, err error) {
-	for _, word := range words {
-		switch strings.TrimSpace(word) {
-		case formWords[0]:
-			form.DropTrailingSlash = true
-		case formWords[1]:
-			form.IgnoreCase = true
-		case formWords[2]:
-			form.AllowEncodedSlash = true
-		case formWords[3]:
-			form.AllowBackslash = true
-		case formWords[4]:
-			form.AllowNUL = true
-		default:
-			return form, usagef("--path-form has %.80q; allowed: %s", word, strings.Join(formWords, ", "))
-		}
+// settleForm has flag and file agree on the form of paths, since patterns are put into it.
+func (f *lawFlags) settleForm(flags *pflag.FlagSet, l *law) (err error) {
+	given, err := pathform.Parse(f.forms)
+	if err != nil {
+		var input *weir.InputError
+		errors.As(err, &input)
+		return usagef("--path-form has %s; allowed: %s", input.Given, input.Allowed)
 	}
-	return form, nil
+	inFile, err := pathform.Parse(l.file.PathForm)
+	switch {
+	case err != nil: // which the compiler tells
+		return nil
+	case !flags.Changed("path-form"):
+		l.form = inFile
+	case len(l.file.PathForm) > 0 && given != inFile:
+		return usagef("--path-form is %v, and path_form of %s is %v: say it in one of them", given, l.file.Name, inFile)
+	default:
+		l.form = given
+	}
+	l.file = l.formed(l.file)
+	return nil
+}
+
+// formed is a file with the form of paths that this process began with: the front ends have it
+// until they are started anew.
+func (l *law) formed(file *rules.File) *rules.File {
+	words := strings.Split(l.form.String(), ",")
+	if slices.Equal(file.PathForm, words) || len(file.PathForm) == 0 && l.form == (pathform.Form{}) {
+		return file
+	}
+	other := *file
+	other.PathForm = words
+	return &other
 }
 
 func parsePrefix(text string) (netip.Prefix, error) {
@@ -206,7 +247,7 @@ func parsePrefix(text string) (netip.Prefix, error) {
 	}
 	prefix, err := netip.ParsePrefix(text)
 	if err != nil {
-		return prefix, usagef("a trusted proxy is %.80q; allowed: an address or a network, such as 10.0.0.7 or 10.0.0.0/8, or unix", text)
+		return prefix, usagef("--trusted-proxies has %.80q; allowed: an address or a network, such as 10.0.0.7 or 10.0.0.0/8, or unix", text)
 	}
 	return prefix, nil
 }

@@ -123,10 +123,10 @@ func judge(ctx context.Context, s *System, l *law, live bool, a *asked) (*explan
 	if err != nil {
 		return nil, err
 	}
-	middleware, err := httplimit.ByRules(g, httplimit.WithObserver(e.event), httplimit.WithClients(l.clients), httplimit.WithPathForm(l.form),
+	middleware, err := httplimit.ByRules(g, append(l.methods, httplimit.WithObserver(e.event), httplimit.WithClients(l.clients), httplimit.WithPathForm(l.form),
 		httplimit.WithUser(func(*http.Request) string { return a.User }),
 		httplimit.WithService(func(*http.Request) string { return a.Service }),
-		httplimit.WithDescriptors(func(_ *http.Request, name string) string { return a.described[name] }))
+		httplimit.WithDescriptors(func(_ *http.Request, name string) string { return a.described[name] }))...)
 	if err != nil {
 		return nil, err
 	}

@@ -21,14 +21,15 @@ import (
 // the same things they are called the same.
 type explanation struct {
 	Request struct {
-		Method  string `json:"method"`
-		Host    string `json:"host,omitempty"`
-		Path    string `json:"path"`
-		Sent    string `json:"sent_path"`
-		Client  string `json:"client,omitempty"`
-		Assumed bool   `json:"client_assumed,omitempty"`
-		User    string `json:"user,omitempty"`
-		Service string `json:"service,omitempty"`
+		Method  string   `json:"method"`
+		Host    string   `json:"host,omitempty"`
+		Path    string   `json:"path"`
+		Sent    string   `json:"sent_path"`
+		Client  string   `json:"client,omitempty"`
+		Assumed bool     `json:"client_assumed,omitempty"`
+		User    string   `json:"user,omitempty"`
+		Service string   `json:"service,omitempty"`
+		Doubts  []string `json:"doubts,omitempty"`
 	} `json:"request"`
 	RulesFrom  string    `json:"rules_from,omitempty"`
 	Rules      int       `json:"rules"`
@@ -160,6 +161,7 @@ func (e *explanation) introduce(a *asked) {
 	if a.Client.IsValid() {
 		r.Client, r.Assumed = a.Client.String(), a.assumed
 	}
+	r.Doubts = a.doubts
 }
 
 // print is for people.
@@ -183,11 +185,18 @@ func (e *explanation) printRequest(b *strings.Builder) {
 	case r.Path != r.Sent:
 		fmt.Fprintf(b, "  path    sent as %s; rules see, and the upstream gets, %s\n", r.Sent, r.Path)
 	}
+	if seen := rules.WithoutParameters(r.Path); seen != r.Path {
+		fmt.Fprintf(b, "  path    the upstream gets its parameters (;); rules see %s\n", seen)
+	}
 	client := r.Client
 	if r.Assumed {
 		client += " (as if asked from this machine; --client says another)"
 	}
-	for _, line := range [][2]string{{"client", client}, {"user", r.User}, {"service", r.Service}} {
+	lines := [][2]string{{"client", client}, {"user", r.User}, {"service", r.Service}}
+	for _, doubt := range r.Doubts {
+		lines = append(lines, [2]string{"but", doubt})
+	}
+	for _, line := range lines {
 		if line[1] != "" {
 			fmt.Fprintf(b, "  %-7s %s\n", line[0], line[1])
 		}
@@ -206,7 +215,7 @@ func (e *explanation) printRules(b *strings.Builder) {
 	}
 	for i := range e.Checks {
 		c := &e.Checks[i]
-		fmt.Fprintf(table, "  %s\t%s\t%s\t%s\n", c.Name, c.Limit, c.state(), c.Key)
+		fmt.Fprintf(table, "  %s\t%s\t%s\t%s\t%s\n", c.Name, c.Limit, c.most(), c.state(), c.Key)
 	}
 	table.Flush()
 	for i := range e.Checks {
@@ -262,6 +271,25 @@ func (e *explanation) ofHowMany() string {
 		return ""
 	}
 	return fmt.Sprintf(" (of %s in %s), and whom they count", count(e.Rules, "rule"), e.RulesFrom)
+}
+
+// most is how much the limit grants at most in the time that it is about, however requests fall.
+func (c *checked) most() string {
+	spec, err := weir.ParseLimit(c.Limit)
+	if err != nil {
+		return ""
+	}
+	limit, err := weir.NewLimit("limit", spec)
+	if err != nil {
+		return ""
+	}
+	if calendar, ok := spec.(weir.Calendar); ok {
+		return fmt.Sprintf("up to %d from one %s to the next", 2*calendar.Limit, calendar.Unit)
+	}
+	if period := rules.PeriodOf(limit); period > 0 {
+		return fmt.Sprintf("up to %d in any %s", rules.MostIn(limit, period), rules.LengthOf(period))
+	}
+	return ""
 }
 
 // state is what a limit says, in words.

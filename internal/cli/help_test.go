@@ -61,7 +61,7 @@ func TestExamples(t *testing.T) {
 	dir := t.TempDir()
 	authority := newAuthority(t, dir)
 	authority.issue("cert", "key")
-	write(t, dir, "weir.yaml", "rules:\n  - {name: per-ip, key: [client.ip], limit: 5/10s}\n"+
+	write(t, dir, "weir.yaml", "path_form: strict\nrules:\n  - {name: per-ip, key: [client.ip], limit: 5/10s}\n"+
 		"  - {name: login, match: {path: /login}, key: [client.ip], limit: 5/1m, ban: {after: 5 refusals within 10m, for: 15m}}\n")
 	write(t, dir, "login.rule", login("5/1m"))
 	write(t, dir, "token", "0123456789abcdef")

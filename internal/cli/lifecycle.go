@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strings"
 	"sync"
 	"time"
 )
@@ -13,9 +14,10 @@ import (
 // A running door is one that listens.
 type running struct {
 	name     string
-	serve    func() error                    // returns when the door is shut, or on an error
-	shutdown func(ctx context.Context) error // accepts no more, and waits for what is in flight
-	cut      func()                          // ends what still is
+	serve    func() error                        // returns when the door is shut, or on an error
+	drain    func()                              // asks clients to leave, and goes on serving
+	shutdown func(ctx context.Context) (cut int) // accepts no more, and waits for what is in flight; what is left then
+	cut      func()                              // ends what still is
 }
 
 // A lifecycle is when doors open and shut.
@@ -38,66 +40,96 @@ func (l *lifecycle) run(signals <-chan os.Signal) error {
 			}
 		}()
 	}
-	var failure error
 	select {
 	case received := <-signals:
 		l.log.Info("ending: finishing what is in flight", "signal", received.String(), "timeout", l.timeout)
-		l.unready()
-		failure = l.wait(signals)
-	case failure = <-failed:
-		l.unready()
+		l.leave()
+		if !l.wait(signals) {
+			return twice(l.atOnce())
+		}
+		return l.end(signals)
+	case failure := <-failed:
+		l.leave()
+		if cut := l.atOnce(); len(cut) > 0 {
+			l.log.Warn("what was in flight was cut off", "requests", strings.Join(cut, ", "))
+		}
+		return failure
 	}
-	return errors.Join(failure, l.end(signals, failure != nil))
 }
 
-// errTwice is what a second signal ends with.
-var errTwice = errors.New("ended at once by a second signal; what was in flight was cut off")
+// leave tells load balancers and clients that the end has begun.
+func (l *lifecycle) leave() {
+	l.unready()
+	for _, door := range l.doors {
+		door.drain()
+	}
+}
 
-// wait gives load balancers time to see that the server is not ready any more.
-func (l *lifecycle) wait(signals <-chan os.Signal) error {
+// wait gives load balancers time to see that the server is not ready any more. A signal ends
+// it, and then it is false.
+func (l *lifecycle) wait(signals <-chan os.Signal) bool {
 	if l.drain <= 0 {
-		return nil
+		return true
 	}
 	select {
 	case <-signals:
-		return errTwice
+		return false
 	case <-time.After(l.drain):
-		return nil
+		return true
 	}
 }
 
 // end shuts all doors, together.
-func (l *lifecycle) end(signals <-chan os.Signal, atOnce bool) error {
+func (l *lifecycle) end(signals <-chan os.Signal) error {
 	ctx, cancel := context.WithTimeout(context.Background(), l.timeout)
 	defer cancel()
-	if atOnce {
-		cancel()
-	}
-	finished := make(chan error, 1)
+	finished := make(chan []string, 1)
 	go func() { finished <- l.shut(ctx) }()
 	select {
-	case err := <-finished:
-		return err
+	case cut := <-finished:
+		if len(cut) == 0 {
+			return nil
+		}
+		return fmt.Errorf("%s: requests were still in flight after %v and were cut off; --shutdown-timeout gives them longer", strings.Join(cut, ", "), l.timeout)
 	case <-signals:
 		cancel()
-		<-finished
-		return errTwice
+		return twice(<-finished)
 	}
 }
 
-// shut returns when every door is shut: by itself, or cut off when ctx ends.
-func (l *lifecycle) shut(ctx context.Context) error {
-	late := make([]error, len(l.doors))
+// idle is how long a server that ends at once gives connections on which nothing is in flight.
+const idle = 50 * time.Millisecond
+
+func (l *lifecycle) atOnce() (cut []string) {
+	ctx, cancel := context.WithTimeout(context.Background(), idle)
+	defer cancel()
+	return l.shut(ctx)
+}
+
+// twice is the end by a second signal, with what it has cut off.
+func twice(cut []string) error {
+	if len(cut) == 0 {
+		return errors.New("ended at once by a second signal; nothing was in flight")
+	}
+	return fmt.Errorf("ended at once by a second signal; what was in flight was cut off: %s", strings.Join(cut, ", "))
+}
+
+// shut returns when every door is shut: by itself, or cut off when ctx ends. It says what was
+// cut off where.
+func (l *lifecycle) shut(ctx context.Context) (cut []string) {
+	left := make([]int, len(l.doors))
 	var doors sync.WaitGroup
 	for i, door := range l.doors {
 		doors.Go(func() {
-			err := door.shutdown(ctx)
+			left[i] = door.shutdown(ctx)
 			door.cut()
-			if err != nil {
-				late[i] = fmt.Errorf("%s: requests were still in flight after %v and were cut off; --shutdown-timeout gives them longer", door.name, l.timeout)
-			}
 		})
 	}
 	doors.Wait()
-	return errors.Join(late...)
+	for i, n := range left {
+		if n > 0 {
+			cut = append(cut, fmt.Sprintf("%s (%d)", l.doors[i].name, n))
+		}
+	}
+	return cut
 }

@@ -8,9 +8,14 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // A slow upstream holds each request until it is told.
@@ -115,7 +120,7 @@ func TestWhatTakesTooLongIsCutOff(t *testing.T) {
 	p := upstream.gateway(t, "--shutdown-timeout", "50ms")
 	answer := upstream.ask(p)
 	p.signal(syscall.SIGTERM)
-	if code := p.code(); code != 1 || !strings.Contains(p.logs(), "gateway: requests were still in flight after 50ms and were cut off; --shutdown-timeout gives them longer") {
+	if code := p.code(); code != 1 || !strings.Contains(p.logs(), "gateway (1): requests were still in flight after 50ms and were cut off; --shutdown-timeout gives them longer") {
 		t.Errorf("exit %d\n%s", code, p.logs())
 	}
 	if got := <-answer; strings.HasPrefix(got, "200") {
@@ -174,9 +179,144 @@ func TestDrain(t *testing.T) {
 		t.Error(r)
 	}
 	p.signal(syscall.SIGTERM)
-	if code := p.code(); code != 1 {
+	if code := p.code(); code != 1 || !strings.Contains(p.logs(), "second signal; nothing was in flight") || strings.Contains(p.logs(), "cut off") {
 		t.Errorf("exit %d\n%s", code, p.logs())
 	}
+}
+
+// Servers are replaced under load behind a balancer of connections: from /readyz on it opens
+// new ones to the other server, and clients go on with those that they have. Each request must
+// have an answer.
+func TestNoRequestFailsWhileServersAreReplaced(t *testing.T) {
+	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "served") }))
+	defer upstream.Close()
+	args := []string{"--gateway", "127.0.0.1:0", "--upstream", upstream.URL, "--drain", "300ms"}
+	now, next := call{}.serve(t, args...), call{}.serve(t, args...)
+	b := &balancer{}
+	b.to.Store(now)
+	b.load(8)
+	for range rolls() {
+		b.await(t, 300)
+		now.signal(syscall.SIGTERM)
+		await(t, "readyz says no", func() bool {
+			status, _, _ := get(t, now.at("http")+"/readyz")
+			return status != 200
+		})
+		b.to.Store(next)
+		if code := now.code(); code != 0 {
+			t.Errorf("exit %d\n%s", code, now.logs())
+		}
+		now, next = next, call{}.serve(t, args...)
+	}
+	b.end()
+	t.Logf("%d requests, %d failed", b.asked.Load(), b.failed.Load())
+	if b.failed.Load() > 0 {
+		t.Errorf("%d of %d requests failed; the first: %v", b.failed.Load(), b.asked.Load(), b.first.Load())
+	}
+	now.end()
+	next.end()
+}
+
+// rolls is how often servers are replaced: WEIR_ROLLS says how often for a longer run.
+func rolls() int {
+	if n, err := strconv.Atoi(os.Getenv("WEIR_ROLLS")); err == nil {
+		return n
+	}
+	return 3
+}
+
+// A balancer opens connections to one of two servers.
+type balancer struct {
+	to            atomic.Pointer[process]
+	asked, failed atomic.Int64
+	first         atomic.Value
+	stop          chan struct{}
+	clients       sync.WaitGroup
+}
+
+func (b *balancer) load(clients int) {
+	b.stop = make(chan struct{})
+	for range clients {
+		b.clients.Go(func() {
+			transport := &http.Transport{DialContext: b.dial}
+			defer transport.CloseIdleConnections()
+			client := &http.Client{Transport: transport, Timeout: 20 * time.Second}
+			for {
+				select {
+				case <-b.stop:
+					return
+				default:
+					b.ask(client)
+				}
+			}
+		})
+	}
+}
+
+func (b *balancer) dial(ctx context.Context, network, _ string) (net.Conn, error) {
+	_, address, _ := strings.Cut(b.to.Load().at("gateway"), "://")
+	return new(net.Dialer).DialContext(ctx, network, address)
+}
+
+// ask sends what net/http does not send again by itself.
+func (b *balancer) ask(client *http.Client) {
+	b.asked.Add(1)
+	response, err := client.Post("http://balanced/", "text/plain", io.NopCloser(strings.NewReader("x")))
+	if err == nil {
+		_, err = io.Copy(io.Discard, response.Body)
+		response.Body.Close()
+	}
+	if err != nil {
+		b.failed.Add(1)
+		b.first.CompareAndSwap(nil, err.Error())
+	}
+}
+
+// await waits until so many more requests were sent.
+func (b *balancer) await(t *testing.T, n int64) {
+	from := b.asked.Load()
+	await(t, "the load", func() bool { return b.asked.Load() >= from+n })
+}
+
+func (b *balancer) end() {
+	close(b.stop)
+	b.clients.Wait()
+}
+
+func TestAnswersOfADrainingServerEndTheirConnections(t *testing.T) {
+	upstream := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer upstream.Close()
+	p := call{}.serve(t, "--drain", "1h", "--gateway", "127.0.0.1:0", "--upstream", upstream.URL)
+	protocols := new(http.Protocols)
+	protocols.SetUnencryptedHTTP2(true)
+	two := &http.Client{Transport: &http.Transport{Protocols: protocols}}
+	for _, draining := range []bool{false, true} {
+		for _, door := range []string{"http", "gateway"} {
+			response, err := http.Get(p.at(door) + "/livez")
+			if err != nil {
+				t.Fatal(err)
+			}
+			response.Body.Close()
+			if response.Close != draining {
+				t.Errorf("draining %v: the %s server closes: %v", draining, door, response.Close)
+			}
+			for range 2 {
+				response, err := two.Get(p.at(door) + "/livez")
+				if err != nil || response.StatusCode != 200 {
+					t.Errorf("HTTP/2, draining %v, %s: %v %v", draining, door, response, err)
+				}
+			}
+		}
+		if !draining {
+			p.signal(syscall.SIGTERM)
+			await(t, "readyz says no", func() bool {
+				status, _, _ := get(t, p.at("http")+"/readyz")
+				return status == 503
+			})
+		}
+	}
+	p.signal(syscall.SIGTERM)
+	p.code()
 }
 
 func TestAnAddressThatIsTaken(t *testing.T) {

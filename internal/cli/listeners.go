@@ -39,6 +39,9 @@ func (f *serveFlags) complete() error {
 			return usagef("--%s-client-ca asks for client certificates, which needs TLS: give --%s-tls-cert and --%s-tls-key", door.name, door.name, door.name)
 		}
 	}
+	if f.upstreamRequests < 1 {
+		return usagef("--upstream-max-requests is %d; allowed: 1 or more", f.upstreamRequests)
+	}
 	if f.http.addr == "" && f.gateway.addr == "" && f.resp.addr == "" {
 		return usagef("no door is open: leave out --http off, or give --resp or --upstream")
 	}
@@ -92,7 +95,7 @@ func (v *server) listen() (l listeners, err error) {
 
 func (v *server) listenAt(door *doorFlags) (net.Listener, error) {
 	c := listen.Config{Address: door.addr, Cert: door.cert, Key: door.key, ClientCA: door.clientCA,
-		ProxyProtocol: door.proxyProtocol, Log: v.log}
+		ProxyProtocol: door.proxyProtocol, Counts: &door.counts, Log: v.log}
 	if door.name != "resp" { // which says so before it closes one that is too many
 		c.NextProtos, c.Connections = []string{"h2", "http/1.1"}, door.connections
 	}

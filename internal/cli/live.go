@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -33,7 +34,9 @@ type live struct {
 	metrics *observe.Metrics
 	law     *law                   // as it was at the start
 	given   func(flag string) bool // beats what the file says
-	keeper  *source.Keeper
+
+	optional string // the layer that nobody has asked for: the server is ready without it
+	keeper   *source.Keeper
 
 	stop  context.CancelFunc
 	ended sync.WaitGroup
@@ -116,7 +119,8 @@ func (l *live) swap(set *rules.Set) error {
 func (l *live) tell(e source.Event) {
 	l.note(&e)
 	status := l.keeper.Status()
-	if !l.complete && !slices.ContainsFunc(status.Layers, func(y source.LayerStatus) bool { return y.Loaded.IsZero() }) {
+	missing := func(y source.LayerStatus) bool { return y.Loaded.IsZero() && y.Name != l.optional }
+	if !l.complete && !slices.ContainsFunc(status.Layers, missing) {
 		l.complete = true
 		l.metrics.Incomplete(false)
 	}
@@ -159,10 +163,21 @@ func (l *live) note(e *source.Event) {
 			l.log.Warn("rules: "+text.Message, text.where(e.Layer)...)
 		}
 	case source.Ready:
-		if e.Err != nil {
-			l.log.Error("not all rules are in force that were asked for: the server is not ready until they are", "rules", e.Rules, "error", e.Err)
+		if err := l.lacking(); err != nil {
+			l.log.Error("not all rules are in force that were asked for: the server is not ready until they are", "rules", e.Rules, "error", err)
 		}
 	}
+}
+
+// lacking is what is not in force of the sources that were asked for.
+func (l *live) lacking() error {
+	asked := &source.Status{}
+	for _, y := range l.keeper.Status().Layers {
+		if y.Name != l.optional {
+			asked.Layers = append(asked.Layers, y)
+		}
+	}
+	return asked.Err()
 }
 
 // noteSettings warns of what only a start reads, once for each change.
@@ -180,10 +195,12 @@ func (l *live) noteSettings() {
 }
 
 // settingFlags are the fields of a file that only a start reads, and the flags that beat them.
-var settingFlags = map[string]string{"store": "store", "nodes": "nodes", "trusted_proxies": "trusted-proxies", "client_header": "client-header"}
+var settingFlags = map[string]string{"store": "store", "nodes": "nodes", "fallback_keys": "fallback-keys", "trusted_proxies": "trusted-proxies",
+	"client_header": "client-header", "path_form": "path-form"}
 
 func settingsOf(file *rules.File) map[string]string {
-	return map[string]string{"store": file.Store, "nodes": fmt.Sprint(file.Nodes), "trusted_proxies": fmt.Sprint(file.TrustedProxies), "client_header": file.ClientHeader}
+	return map[string]string{"store": file.Store, "nodes": fmt.Sprint(file.Nodes), "fallback_keys": fmt.Sprint(file.FallbackKeys),
+		"trusted_proxies": fmt.Sprint(file.TrustedProxies), "client_header": file.ClientHeader, "path_form": strings.Join(file.PathForm, ", ")}
 }
 
 // lintSoon has a file that changed looked at.

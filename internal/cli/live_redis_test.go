@@ -206,7 +206,12 @@ func TestLayers(t *testing.T) {
 	if explained.code != 0 || !strings.Contains(explained.out, "7/1h") || !strings.Contains(explained.out, "9/1h") {
 		t.Error(explained)
 	}
-	if _, err := ledger.Disable(t.Context(), "a", first, ann); err != nil {
+	second, err := ledger.Disable(t.Context(), "a", first, ann)
+	if err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the end of the rule, wherever it is from", func() bool { return policy(t, p) == `"c";q=9;w=3600` })
+	if _, err := ledger.Delete(t.Context(), "a", second, ann); err != nil {
 		t.Fatal(err)
 	}
 	await(t, "the hash's rule", func() bool { return strings.HasPrefix(policy(t, p), `"a";q=6;`) })

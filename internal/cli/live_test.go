@@ -135,7 +135,7 @@ func TestADirectory(t *testing.T) {
 	if checked.code != 1 || !strings.Contains(checked.out, dir+`/2.yaml: rule "a": it stands in `) {
 		t.Error(checked)
 	}
-	replace(t, filepath.Join(dir, "2.yaml"), "rules: [{name: b, match: {path: /b}, limit: 5/1m}]")
+	replace(t, filepath.Join(dir, "2.yaml"), "rules: [{name: b, match: {path: /b/**}, limit: 5/1m}]")
 	p.obeys(6)
 	if checked := (call{}).run(t, "check", dir); checked.code != 0 || !strings.Contains(checked.out, "2 rules, no mistakes") {
 		t.Error(checked)
@@ -383,7 +383,7 @@ func TestReloadsUnderLoad(t *testing.T) {
 
 // TestWhatIsOddIsTold of a file at the start, and again only of what is new.
 func TestWhatIsOddIsTold(t *testing.T) {
-	const odd = "rules: [{name: a, limit: fixed_window %d/1h}, {name: b, match: {path: /a%%2fb}, limit: 5/1h}%s]\n"
+	const odd = "path_form: strict\nrules: [{name: a, limit: fixed_window %d/1h}, {name: b, match: {path: /a%%2fb}, limit: 5/1h}%s]\n"
 	file := write(t, t.TempDir(), "weir.yaml", fmt.Sprintf(odd, 5, ""))
 	p := gatewayBy(t, "--config", file)
 	p.logged("a%2fb")

@@ -48,6 +48,8 @@ type operator struct {
 	token  string
 	ctx    context.Context
 	cancel context.CancelFunc
+
+	started context.Context // of the whole command
 }
 
 // operate makes a command's work of a function that has the server at hand.
@@ -56,7 +58,7 @@ func (s *System) operate(f *operatorFlags, run func(o *operator, args []string) 
 		if err := s.fromEnvironment(cmd.Flags(), "server", "server-ca", "server-cert", "server-key", "server-timeout", "token-file"); err != nil {
 			return err
 		}
-		o := &operator{operatorFlags: f, system: s}
+		o := &operator{operatorFlags: f, system: s, started: cmd.Context()}
 		var err error
 		if o.server, err = f.client(s); err != nil {
 			return err
@@ -65,7 +67,7 @@ func (s *System) operate(f *operatorFlags, run func(o *operator, args []string) 
 			return err
 		}
 		o.ctx, o.cancel = context.WithTimeout(cmd.Context(), f.timeout)
-		defer o.cancel()
+		defer func() { o.cancel() }() // edit replaces it
 		return run(o, args)
 	}
 }

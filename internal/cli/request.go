@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"fmt"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -44,6 +45,7 @@ type asked struct {
 	query     url.Values
 	cookies   map[string]string
 	described map[string]string
+	doubts    []string // what a server would not believe
 }
 
 // Header implements rules.Attributes.
@@ -95,7 +97,7 @@ func (f *requestFlags) base(args []string) (*http.Request, error) {
 	case len(args) == 0:
 		request, err := newRequest("GET", "http://localhost/")
 		if err == nil {
-			request.Host = ""
+			request.Host, request.ProtoMinor = "", 0 // as only HTTP/1.0 may
 		}
 		return request, err
 	case path.Base(args[0]) == "curl":
@@ -176,5 +178,12 @@ func (a *asked) setClient(peer string, clients *clientaddr.Extractor) error {
 	address, _ := clients.From(peer, a.header.Values(clients.Header()))
 	a.assumed = a.assumed && address.String() == peer
 	a.peer, a.Client = peer, address
+	trusted := clients.Trusts(netip.MustParseAddr(peer))
+	if !trusted && a.header.Values(clients.Header()) != nil {
+		a.doubts = append(a.doubts, fmt.Sprintf("%s is not believed: %s is not in --trusted-proxies", clients.Header(), peer))
+	}
+	if !trusted && a.User != "" {
+		a.doubts = append(a.doubts, fmt.Sprintf("the gateway has no user from %s: it reads --user-header from --trusted-proxies alone", peer))
+	}
 	return nil
 }

@@ -5,8 +5,11 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"regexp"
+	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
 )
@@ -48,13 +51,14 @@ func newRules(s *System) *cobra.Command {
 Every change is in the history, with who made it and why, and can be taken back. Two
 operators never overwrite each other: a change is of the revision that was seen.`,
 		`  weir rules list
-  printf 'name: login\nkey: [client.ip]\nlimit: 5/1m\n' | weir rules set login --why "brute force"
-  weir rules get login
+  weir rules get login > login.rule
+  weir rules set login login.rule --why "brute force"
   weir rules history login`,
-		s.rulesList(), s.rulesGet(), s.rulesSet(), s.rulesTurn("delete", http.MethodDelete, "Take a rule out of the ledger; rollback brings it back"),
+		s.rulesList(), s.rulesGet(), s.rulesSet(), s.rulesEdit(), s.rulesTurn("delete", http.MethodDelete, "Take a rule out of the ledger; rollback brings it back"),
 		s.rulesTurn("enable", http.MethodPost, "Put a rule in force that is in the ledger"),
-		s.rulesTurn("disable", http.MethodPost, "Take a rule out of force, and leave it in the ledger"),
-		s.rulesDiff(), s.rulesHistory(), s.rulesRollback(), s.rulesCompare(), s.rulesPromote())
+		s.rulesTurn("disable", http.MethodPost, "Take a rule out of force, wherever it is from"),
+		s.rulesDiff(), s.rulesHistory(), s.rulesRollback(), s.rulesCompare(), s.rulesPromote(),
+		s.rulesRestore())
 }
 
 func (s *System) rulesList() *cobra.Command {
@@ -110,11 +114,37 @@ func (s *System) rulesGet() *cobra.Command {
 					fmt.Fprintf(w, "# %s, %s; it is from %s, and not in the ledger\n", r.Name, r.state(), r.From)
 					return
 				}
-				fmt.Fprintf(w, "# revision %d, %s, by %s on %s%s\n%s\n", r.Revision, r.state(), r.Who, r.When.Format(time.RFC3339), because(r.Why), strings.TrimRight(r.YAML, "\n"))
+				fmt.Fprint(w, r.text())
 			})
 		})}
 	f.add(command.Flags())
 	return command
+}
+
+// text is the rule as its author wrote it, below a line that set reads back. Tabs and control
+// characters must not reach a terminal as they are; new rules have none.
+func (r *ruleView) text() string {
+	head := fmt.Sprintf("# revision %d, %s, by %s on %s%s\n", r.Revision, r.state(), r.Who, r.When.Format(time.RFC3339), because(r.Why))
+	if r.YAML == "" {
+		return head + fmt.Sprintf("# it is from %s; the ledger only says that it is disabled\n", r.From)
+	}
+	return head + visible(strings.TrimRight(r.YAML, "\n")) + "\n"
+}
+
+// visible writes control characters as YAML does in double quotes.
+func visible(text string) string {
+	var b strings.Builder
+	for _, c := range text {
+		switch {
+		case c == '\n' || !unicode.IsControl(c):
+			b.WriteRune(c)
+		case c == '\t':
+			b.WriteString("        ")
+		default:
+			fmt.Fprintf(&b, "\\u%04x", c)
+		}
+	}
+	return b.String()
 }
 
 func because(why string) string {
@@ -152,31 +182,70 @@ func (f *changing) add(command *cobra.Command) {
 }
 
 func (s *System) rulesSet() *cobra.Command {
-	f := new(changing)
+	f, force := new(changing), false
 	command := &cobra.Command{Use: "set NAME [FILE]", Short: "Make a rule what a file says", Args: argsBetween(1, 2, "the name of a rule and a file"),
 		Long: `Make a rule what a file says, or the standard input: one rule, as it stands in the list of a
 file of rules. It is checked first, with all rules that are in force. What it changes is
-shown before; where counts start anew, it is changed only with --yes.`,
+shown before; where counts start anew, it is changed only with --yes.
+
+A rule that is in the ledger is replaced only if it is still at the revision that the text was
+made from: its first line says so if it came from weir rules get ("# revision 7, …"), or else
+--revision does. weir rules edit does all of it.`,
 		Example: `  printf 'name: login\nkey: [client.ip]\nlimit: 5/1m\n' > login.rule
-  weir rules set login login.rule --why "brute force"`,
+  weir rules set login login.rule --why "brute force"
+  weir rules get login | sed 's/limit: .*/limit: 4\/1m/' | weir rules set login`,
 		RunE: s.operate(&f.operatorFlags, func(o *operator, args []string) error {
 			body, err := o.input(args[1:])
 			if err != nil {
 				return err
 			}
-			return o.change(ask{method: http.MethodPut, path: rulePath(args[0]), kind: "application/yaml", body: body, query: o.reason()}, args[0], f.revision)
+			return o.set(args[0], body, f.revision, force)
 		})}
 	f.add(command)
+	command.Flags().Lookup("revision").Usage = "the `NUMBER` of the revision that the text was made from: where it is another by now,\nnothing is changed (default: what its first line says)"
 	command.Flags().BoolVar(&f.yes, "yes", false, "change it although counts start anew")
+	command.Flags().BoolVar(&force, "force", false, "replace what is there, whoever has changed it")
 	return command
 }
 
-// change shows what a write would do, and does it.
-func (o *operator) change(a ask, name string, given int64) error {
+// revisionLine is the first line of what get prints.
+var revisionLine = regexp.MustCompile(`^# revision ([1-9][0-9]{0,17}),[^\n]*\n`)
+
+// set makes a rule what a text says, if it is at the revision given, or at that which the first
+// line of the text names. Without either it must be new: whoever writes blindly overwrites what
+// somebody else has changed meanwhile.
+func (o *operator) set(name string, body []byte, given int64, force bool) error {
+	if head := revisionLine.FindSubmatch(body); head != nil {
+		body = body[len(head[0]):]
+		if n, err := strconv.ParseInt(string(head[1]), 10, 64); err == nil && given == 0 {
+			given = n
+		}
+	}
+	if force {
+		given = 0
+	}
 	seen, err := o.revision(name, given)
 	if err != nil {
 		return err
 	}
+	if given == 0 && *seen > 0 && !force {
+		return fmt.Errorf("rule %q is in the ledger, at revision %d, and nothing says from which revision your text was made: "+
+			"weir rules edit %[1]s; or weir rules get %[1]s > FILE, change it, weir rules set %[1]s FILE; or --force", name, *seen)
+	}
+	return o.change(ask{method: http.MethodPut, path: rulePath(name), kind: "application/yaml", body: body, query: o.reason()}, seen)
+}
+
+// changeAt is change of a rule at the revision given; 0: at that which it is at now.
+func (o *operator) changeAt(a ask, name string, given int64) error {
+	seen, err := o.revision(name, given)
+	if err != nil {
+		return err
+	}
+	return o.change(a, seen)
+}
+
+// change shows what a write would do, and does it.
+func (o *operator) change(a ask, seen *int64) error {
 	dry := a
 	dry.query = url.Values{"dry_run": {"true"}}
 	if to := a.query.Get("to"); to != "" {
@@ -325,7 +394,7 @@ func (s *System) rulesRollback() *cobra.Command {
 		RunE: s.operate(&f.operatorFlags, func(o *operator, args []string) error {
 			query := o.reason()
 			query.Set("to", args[1])
-			return o.change(ask{method: http.MethodPost, path: rulePath(args[0]) + "/rollback", query: query}, args[0], f.revision)
+			return o.changeAt(ask{method: http.MethodPost, path: rulePath(args[0]) + "/rollback", query: query}, args[0], f.revision)
 		})}
 	f.add(command)
 	command.Flags().BoolVar(&f.yes, "yes", false, "change it although counts start anew")

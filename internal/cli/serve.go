@@ -8,30 +8,35 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/weirproject/weir/internal/listen"
 )
 
 // A serveFlags is what serve is told.
 type serveFlags struct {
-	law           lawFlags
-	onLine        []string // the URLs that were named in the command line
-	http, gateway doorFlags
-	resp          doorFlags
-	metrics       doorFlags
-	apart         bool // /metrics is not at --http
-	upstream      string
-	upstreamHost  bool
-	strictQuery   bool
-	service       string
-	userHeader    string
-	tokenFile     string
-	readTokenFile string
-	passwordFile  string
-	respFailOpen  bool
-	open          bool
-	admin         adminFlags
-	shutdown      time.Duration
-	drain         time.Duration
-	format, level string
+	law              lawFlags
+	onLine           []string // the URLs that were named in the command line
+	http, gateway    doorFlags
+	resp             doorFlags
+	metrics          doorFlags
+	apart            bool // /metrics is not at --http
+	upstream         string
+	upstreamHost     bool
+	upstreamRequests int
+	strictQuery      bool
+	overrides        bool
+	service          string
+	userHeader       string
+	tokenFile        string
+	readTokenFile    string
+	passwordFile     string
+	respFailOpen     bool
+	open             bool
+	state            string
+	admin            adminFlags
+	shutdown         time.Duration
+	drain            time.Duration
+	format, level    string
 }
 
 // A doorFlags says where a door listens, and to whom.
@@ -40,6 +45,7 @@ type doorFlags struct {
 	addr, cert, key, clientCA string
 	proxyProtocol             bool
 	connections               int
+	counts                    listen.Counts
 }
 
 // mostConnections is what a door has open at one time, if nobody says otherwise: far more than
@@ -58,12 +64,15 @@ func (f *doorFlags) add(flags *pflag.FlagSet, name, addr, what string) {
 
 func (f *serveFlags) add(flags *pflag.FlagSet) {
 	f.law.add(flags)
+	flags.StringVar(&f.state, "state", "", "`FILE` in which what is counted in memory survives a restart (default: it does not)")
 	f.http.add(flags, "http", "127.0.0.1:8080", "`ADDR` of the API, forward-auth, metrics and health: host:port, unix:///path, or off")
 	f.gateway.add(flags, "gateway", "", "`ADDR` of the gateway (default 127.0.0.1:8081 if there is an upstream)")
 	f.resp.add(flags, "resp", "", "`ADDR` where Redis' protocol is spoken (default: nowhere)")
 	f.metrics.add(flags, "metrics", "", "`ADDR` of /metrics, which is not at --http then, and of health too;\noff: there are no metrics (default: at --http)")
 	flags.StringVar(&f.upstream, "upstream", "", "`URL` of the service behind the gateway, or demo for one that is built in")
 	flags.BoolVar(&f.upstreamHost, "upstream-host", false, "send the upstream its own name as Host instead of the client's")
+	flags.IntVar(&f.upstreamRequests, "upstream-max-requests", mostConnections, "the `NUMBER` of requests that are at the upstream at one time; those beyond are answered 503")
+	flags.BoolVar(&f.overrides, "forward-overrides", false, "forward headers that override path or method, such as X-Original-URL and X-HTTP-Method-Override")
 	flags.BoolVar(&f.strictQuery, "strict-query", false, "refuse queries that servers read differently")
 	flags.StringVar(&f.service, "service", "", "the `NAME` that rules know the service behind the gateway by")
 	flags.StringVar(&f.userHeader, "user-header", "", "the `NAME` of the header in which trusted proxies say who the user is")

@@ -3,11 +3,9 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
-	"net/url"
 	"os"
 	"runtime/debug"
 	"slices"
@@ -20,10 +18,9 @@ import (
 	"github.com/weirproject/weir/doors/admin"
 	"github.com/weirproject/weir/doors/forwardauth"
 	"github.com/weirproject/weir/doors/httpapi"
-	"github.com/weirproject/weir/doors/proxy"
 	"github.com/weirproject/weir/doors/resp"
 	"github.com/weirproject/weir/gate"
-	"github.com/weirproject/weir/httplimit"
+	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/observe"
 )
 
@@ -38,7 +35,9 @@ type server struct {
 	law     *law
 	secrets secrets
 	log     *slog.Logger
+	seldom  *seldom
 	store   weir.Store
+	state   *state // nil: it is not kept
 	stack   *stack // nil: limits are counted in this process
 	gate    *gate.Gate
 	metrics *observe.Metrics
@@ -62,7 +61,7 @@ func serve(ctx context.Context, s *System, f *serveFlags, flags *pflag.FlagSet, 
 	for _, text := range s.strangers(knownVariables(flags)) {
 		warn(text)
 	}
-	v := &server{system: s, flags: f, log: log}
+	v := &server{system: s, flags: f, log: log, seldom: &seldom{log: log}}
 	collectAsUsual := collectLess()
 	defer collectAsUsual()
 	if v.law, err = f.law.read(ctx, s, flags, warn); err != nil {
@@ -87,7 +86,11 @@ func serve(ctx context.Context, s *System, f *serveFlags, flags *pflag.FlagSet, 
 	v.announce()
 	go v.live.reloadOn(hup)
 	l := &lifecycle{doors: v.doors, drain: f.drain, timeout: f.shutdown, unready: v.metrics.Stopping, log: log}
-	return l.run(signals)
+	err = l.run(signals)
+	if v.state != nil {
+		err = errors.Join(err, v.state.close())
+	}
+	return err
 }
 
 // collectLess is for the start: what reading many rules leaves behind is garbage all at once,
@@ -108,6 +111,7 @@ func (v *server) start(ctx context.Context, given func(flag string) bool, signal
 	if err := v.flags.complete(); err != nil {
 		return err
 	}
+	v.fitFiles(given)
 	listeners, err := v.listen()
 	if err != nil {
 		return err
@@ -119,7 +123,7 @@ func (v *server) start(ctx context.Context, given func(flag string) bool, signal
 	if sources, err = v.flags.law.addSets(ctx, v.law, sources); err != nil {
 		return err
 	}
-	if sources, err = v.openLedger(sources); err != nil {
+	if sources, err = v.openLedger(ctx, sources); err != nil {
 		return err
 	}
 	store, err := openStore(ctx, v.law.store, v.log)
@@ -128,19 +132,52 @@ func (v *server) start(ctx context.Context, given func(flag string) bool, signal
 	}
 	v.store = store // to be closed
 	v.metrics = observe.New(number())
+	if err := v.openState(store); err != nil {
+		return err
+	}
 	var local weir.Store
 	if v.store, local, err = v.layers(store); err != nil {
 		return err
 	}
-	if v.gate, err = gate.New(v.store, v.law.set, gate.WithLocal(local), gate.WithObserver(v.metrics.Verdict),
-		gate.WithObserver((&outage{log: v.log}).verdict)); err != nil {
+	opts := []gate.Option{gate.WithLocal(local), gate.WithBudget(v.budget()), gate.WithObserver(v.metrics.Verdict),
+		gate.WithObserver((&outage{log: v.log}).verdict)}
+	if register, shared := store.(gate.Register); shared {
+		opts = append(opts, gate.WithRegister(register))
+	}
+	if v.gate, err = gate.New(v.store, v.law.set, opts...); err != nil {
 		return err
 	}
 	v.live = &live{log: v.log, gate: v.gate, stack: v.stack, metrics: v.metrics, law: v.law, given: given}
+	if v.flags.law.ledger == "" {
+		v.live.optional = ledgerLayer
+	}
 	if err := v.live.start(sources, v.flags.law.wait, signals); err != nil {
 		return err
 	}
 	return v.openDoors(listeners)
+}
+
+// budget is what a whole decision may take: as long as one call of Redis.
+func (v *server) budget() time.Duration {
+	if v.law.store.url == memory {
+		return 0
+	}
+	return v.law.store.timeout
+}
+
+// openState restores what was counted in memory before.
+func (v *server) openState(store weir.Store) (err error) {
+	local, ok := store.(*memstore.Store)
+	if v.flags.state == "" {
+		return nil
+	}
+	if !ok {
+		return usagef("--state saves what is counted in memory, and --store %s is no memory: Redis keeps it by itself; leave --state out", masked(v.law.store.url))
+	}
+	if v.state, err = openState(v.flags.state, local, v.log); err == nil {
+		v.state.keep(v.metrics)
+	}
+	return err
 }
 
 // layers are what the gate asks, and the local store that stands in for it. What is counted in
@@ -154,7 +191,7 @@ func (v *server) layers(store weir.Store) (top, local weir.Store, err error) {
 		return store, nil, err
 	}
 	v.stack.follow(v.law.set)
-	return v.stack.top, v.stack.local, nil
+	return v.stack.Store, v.stack.Local, nil
 }
 
 func (v *server) openDoors(listeners listeners) error {
@@ -183,6 +220,9 @@ func (v *server) abandon() {
 	if v.ledger != nil {
 		v.ledger.close()
 	}
+	if v.state != nil {
+		v.state.close()
+	}
 	if v.store != nil {
 		v.store.Close()
 	}
@@ -193,7 +233,8 @@ func (v *server) openHTTP(listener net.Listener) error {
 	if err != nil {
 		return err
 	}
-	forward, err := forwardauth.New(v.gate, v.law.clients, v.byRules()...)
+	counts := v.count(&v.flags.http)
+	forward, err := forwardauth.New(v.gate, v.law.clients, v.byRules(counts)...)
 	if err != nil {
 		return err
 	}
@@ -207,24 +248,39 @@ func (v *server) openHTTP(listener net.Listener) error {
 	mux.Handle(admin.Prefix, operators)
 	mux.Handle("/-/reload", v.reload(listener))
 	if !v.flags.apart {
-		mux.Handle("/metrics", v.metrics.Handler())
+		mux.Handle("/metrics", local(listener, &v.flags.http, v.metrics.Handler()))
 	}
-	v.health(mux)
-	v.doors = append(v.doors, newHTTPDoor(listener, mux, apiBodies, v.log).running("http"))
+	v.health(mux, listener, &v.flags.http)
+	v.doors = append(v.doors, newHTTPDoor(listener, mux, apiBodies, counts, v.log).running("http"))
 	return nil
 }
 
 func (v *server) openMetrics(listener net.Listener) error {
 	mux := http.NewServeMux()
-	mux.Handle("/metrics", v.metrics.Handler())
-	v.health(mux)
-	v.doors = append(v.doors, newHTTPDoor(listener, mux, apiBodies, v.log).running("metrics"))
+	mux.Handle("/metrics", local(listener, &v.flags.metrics, v.metrics.Handler()))
+	v.health(mux, listener, &v.flags.metrics)
+	v.doors = append(v.doors, newHTTPDoor(listener, mux, apiBodies, v.count(&v.flags.metrics), v.log).running("metrics"))
 	return nil
 }
 
-func (v *server) health(mux *http.ServeMux) {
-	mux.Handle("/livez", v.metrics.Live())
-	mux.Handle("/readyz", v.metrics.Ready())
+func (v *server) health(mux *http.ServeMux, listener net.Listener, door *doorFlags) {
+	mux.Handle("/livez", local(listener, door, v.metrics.Live()))
+	mux.Handle("/readyz", local(listener, door, v.metrics.Ready()))
+}
+
+// local answers only who calls this machine by its own names, where nobody else can reach the
+// listener: by DNS a name of anybody's page can mean 127.0.0.1, and the page read names of rules.
+func local(listener net.Listener, door *doorFlags, next http.Handler) http.Handler {
+	if _, tcp := listener.Addr().(*net.TCPAddr); !tcp || !private(listener, door) {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !ownName(r.Host) {
+			http.Error(w, "this server is called localhost, 127.0.0.1 or ::1", http.StatusForbidden)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 func (v *server) api(listener net.Listener) (http.Handler, error) {
@@ -249,54 +305,6 @@ func some(texts ...string) (list []string) {
 	return list
 }
 
-func (v *server) openGateway(listener net.Listener) error {
-	target := v.flags.upstream
-	if target == demo {
-		var err error
-		if target, err = startDemo(); err != nil {
-			return err
-		}
-	}
-	upstream, err := url.Parse(target)
-	if err != nil {
-		return usagef("--upstream is %.200q; allowed: demo, or a URL such as http://127.0.0.1:3000", v.flags.upstream)
-	}
-	limit, err := httplimit.ByRules(v.gate, append(v.byRules(), httplimit.WithClients(v.law.clients))...)
-	if err != nil {
-		return err
-	}
-	opts := []proxy.Option{proxy.WithForm(v.law.form), proxy.WithClientAddress(v.law.clients), proxy.WithLog(v.log)}
-	if v.flags.upstreamHost {
-		opts = append(opts, proxy.WithUpstreamHost())
-	}
-	if v.flags.strictQuery {
-		opts = append(opts, proxy.WithStrictQuery())
-	}
-	handler, err := proxy.New(upstream, limit, opts...)
-	if err != nil {
-		return fmt.Errorf("--upstream: %w", err)
-	}
-	v.doors = append(v.doors, newHTTPDoor(listener, handler, 0, v.log).running("gateway"))
-	return nil
-}
-
-// byRules is what the doors that see requests of HTTP tell the rules of them.
-func (v *server) byRules() []httplimit.Option {
-	opts := []httplimit.Option{httplimit.WithPathForm(v.law.form)}
-	if name := v.flags.service; name != "" {
-		opts = append(opts, httplimit.WithService(func(*http.Request) string { return name }))
-	}
-	if name := v.flags.userHeader; name != "" {
-		opts = append(opts, httplimit.WithUser(func(r *http.Request) string {
-			if !v.law.clients.TrustsPeer(r) { // anybody can write a header
-				return ""
-			}
-			return r.Header.Get(name)
-		}))
-	}
-	return opts
-}
-
 func (v *server) openRESP(listener net.Listener) error {
 	opts := []resp.Option{resp.WithPathForm(v.law.form), resp.WithLimits(resp.Limits{Conns: v.flags.resp.connections})}
 	if v.secrets.password != "" {
@@ -305,6 +313,7 @@ func (v *server) openRESP(listener net.Listener) error {
 	if v.flags.respFailOpen {
 		opts = append(opts, resp.WithFailOpen())
 	}
+	v.count(&v.flags.resp)
 	door, err := resp.New(v.gate, v.store, opts...)
 	if err != nil {
 		return err
@@ -316,6 +325,13 @@ func (v *server) openRESP(listener net.Listener) error {
 			}
 			return nil
 		},
-		shutdown: door.Shutdown, cut: door.Close})
+		drain: func() {},
+		shutdown: func(ctx context.Context) (cut int) {
+			if door.Shutdown(ctx) != nil {
+				return 1 // or more: it does not say
+			}
+			return 0
+		},
+		cut: door.Close})
 	return nil
 }

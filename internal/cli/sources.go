@@ -35,6 +35,9 @@ const configPoll = 30 * time.Second
 // inStore is the URL that means the store's.
 const inStore = "redis"
 
+// none is no ledger at all.
+const none = "none"
+
 func (f *sourceFlags) add(flags *pflag.FlagSet) {
 	flags.StringVarP(&f.config, "config", "c", "", "the `FILE` of rules, a directory of such files, or an https:// URL of one")
 	flags.StringVar(&f.tokenFile, "config-token-file", "", "`FILE` with the token that the URL in --config asks for")
@@ -44,7 +47,7 @@ func (f *sourceFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.prefix, "rules-prefix", "rate_limit_config:", "the `TEXT` that the keys of those hashes begin with")
 	flags.StringVar(&f.channel, "rules-channel", "rate_limit_config", "the `NAME` of the channel where their changes are announced")
 	flags.StringVar(&f.listsChannel, "lists-channel", "weir:lists", "the `NAME` of the channel where changes of sets are announced that lists name")
-	flags.StringVar(&f.ledger, "ledger", "", "where rules lie that operators change while the server runs: `URL` of a Redis, redis for the\nstore's, a file, or memory, which is what a server without Redis has; it beats the others")
+	flags.StringVar(&f.ledger, "ledger", "", "where rules and exceptions of operators lie: `URL` of a Redis, redis for the store's, a file,\nmemory, or none; it beats the others (default: the store's own, or memory without Redis)")
 	flags.StringVar(&f.ledgerName, "ledger-name", "weir:rules", "the `NAME` of the ledger: of its keys and its channel")
 	flags.DurationVar(&f.refresh, "rules-refresh", 30*time.Second, "the `TIME` after which rules in Redis are read again although nothing was heard")
 	flags.DurationVar(&f.wait, "rules-wait", 10*time.Second, "the `TIME` that the start waits for rules that cannot be read yet")
@@ -78,40 +81,63 @@ func (f *sourceFlags) layers(ctx context.Context, p *primary, store *storeConfig
 		if i > 0 {
 			name = fmt.Sprint("redis-", i+1)
 		}
-		layer, err := f.redis(ctx, name, "rules", at, store, redissource.New, f.prefix, f.channel)
+		layer, err := f.redis(ctx, name, at, store)
 		if err != nil {
 			return nil, err
 		}
 		layers = append(layers, layer)
 	}
-	if f.ledger != "" && !inProcess(f.ledger) {
-		layer, err := f.redis(ctx, "ledger", "ledger", f.ledger, store, redissource.NewLedger, f.ledgerName, f.ledgerName)
-		return append(layers, layer), err
-	}
 	return layers, nil
 }
 
-// redis is a layer of rules in Redis. Its source knows better than a Keeper when to believe
-// that it is empty.
-func (f *sourceFlags) redis(ctx context.Context, name, flag, at string, store *storeConfig, open func(string, ...redissource.Option) (*redissource.Source, error), prefix, channel string) (source.Layer, error) {
-	layer := source.Layer{Name: name, AllowEmpty: true}
-	if at == inStore && store.url == memory {
-		return layer, usagef("--%s redis means the store's, and the store is %s; give the URL of a Redis", flag, memory)
+// openRedisLedger is the ledger in Redis, which connects when it is used. Where none was named it is
+// the store's own, and no other.
+func (f *sourceFlags) openRedisLedger(ctx context.Context, store *storeConfig) (*redissource.Ledger, error) {
+	at, claim := f.ledger, redissource.Anyones
+	switch at {
+	case "":
+		at, claim = store.url, redissource.Own
+	case inStore:
+		if at, claim = store.url, redissource.Take; at == memory {
+			return nil, usagef("--ledger redis means the store's, and the store is %s; give the URL of a Redis", memory)
+		}
 	}
-	if at == inStore {
-		at = store.url
+	opts := append(f.redisOptions(f.ledgerName, f.ledgerName), redissource.WithClaim(claim))
+	opened, err := redissource.LateLedger(at, opts...)
+	if err == nil && f.ledger != "" {
+		err = probe(ctx, at)
 	}
+	if err != nil {
+		return nil, fmt.Errorf("--ledger: %s: %w", masked(at), err)
+	}
+	return opened, nil
+}
+
+func (f *sourceFlags) redisOptions(prefix, channel string) []redissource.Option {
 	opts := []redissource.Option{redissource.WithPrefix(prefix), redissource.WithChannel(channel), redissource.WithRefresh(f.refresh),
 		redissource.WithCompiler(f.compiler)}
 	if f.allowEmpty {
 		opts = append(opts, redissource.WithAllowEmpty())
 	}
-	from, err := open(at, opts...)
+	return opts
+}
+
+// redis is a layer of rules in Redis. Its source knows better than a Keeper when to believe
+// that it is empty.
+func (f *sourceFlags) redis(ctx context.Context, name, at string, store *storeConfig) (source.Layer, error) {
+	layer := source.Layer{Name: name, AllowEmpty: true}
+	if at == inStore && store.url == memory {
+		return layer, usagef("--rules redis means the store's, and the store is %s; give the URL of a Redis", memory)
+	}
+	if at == inStore {
+		at = store.url
+	}
+	from, err := redissource.New(at, f.redisOptions(f.prefix, f.channel)...)
 	if err == nil {
 		err = probe(ctx, at)
 	}
 	if err != nil {
-		return layer, fmt.Errorf("--%s: %s: %w", flag, masked(at), err)
+		return layer, fmt.Errorf("--rules: %s: %w", masked(at), err)
 	}
 	layer.Source = from
 	return layer, nil
@@ -134,10 +160,18 @@ func probe(ctx context.Context, url string) error {
 // gather is the law of all sources as they stand now.
 func (f *lawFlags) gather(ctx context.Context, l *law) error {
 	layers, err := f.layers(ctx, l.primary, &l.store)
-	if err == nil && inProcess(f.ledger) && f.ledger != memory {
+	switch {
+	case err != nil || f.ledger == "" || f.ledger == none || f.ledger == memory:
+	case inProcess(f.ledger):
 		var book *ledger.Memory
 		if book, err = ledger.ReadMemory(f.ledger); err == nil {
 			layers = append(layers, source.Layer{Name: ledgerLayer, Source: book.Source(), AllowEmpty: true})
+		}
+	default:
+		var redis *redissource.Ledger
+		if redis, err = f.openRedisLedger(ctx, &l.store); err == nil {
+			defer redis.Close()
+			layers = append(layers, source.Layer{Name: ledgerLayer, Source: redis.Source(), AllowEmpty: true})
 		}
 	}
 	if err == nil && len(l.set.SetNames()) > 0 && f.namesRedis() {

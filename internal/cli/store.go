@@ -29,7 +29,9 @@ type storeConfig struct {
 	timeout time.Duration // of a call of Redis
 	maxKeys int           // of memory
 	nodes   int           // that share it
-	without []string      // layers before Redis that are left out: layerWords
+	without []string      // layers before Redis that are left out: layers.Names
+
+	fallbackKeys int // that are counted beside Redis, for when it does not answer
 }
 
 func (c storeConfig) cluster() bool {
@@ -184,6 +186,22 @@ func (l *lateStore) Reset(ctx context.Context, claims []weir.Claim) error {
 		return redis.Reset(ctx, claims)
 	}
 	return l.unreachable(claims, 0, nil)
+}
+
+// Register implements gate.Register.
+func (l *lateStore) Register(ctx context.Context, register, name, note string, last time.Duration) error {
+	if redis := l.redis.Load(); redis != nil {
+		return redis.Register(ctx, register, name, note, last)
+	}
+	return l.unreachable(nil, 0, nil)
+}
+
+// Registered implements gate.Register.
+func (l *lateStore) Registered(ctx context.Context, register string) (map[string]string, error) {
+	if redis := l.redis.Load(); redis != nil {
+		return redis.Registered(ctx, register)
+	}
+	return nil, l.unreachable(nil, 0, nil)
 }
 
 // Close implements weir.Store. It waits for the attempt that is under way.

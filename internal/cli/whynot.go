@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weirproject/weir/pathform"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -43,26 +44,45 @@ func misses(file *rules.File, matched []*rules.Rule, r *rules.Request) (list []m
 func missed(file *rules.File, i int, matched []*rules.Rule, r *rules.Request) (why []string) {
 	spec := &file.Rules[i]
 	for _, rule := range matched {
-		if spec.Group != "" && file.Rules[rule.Index()].Group == spec.Group && meets(spec.Match, r) {
+		if spec.Group != "" && file.Rules[rule.Index()].Group == spec.Group && meets(file.PathForm, spec.Match, r) {
 			return []string{fmt.Sprintf("of the group %s, %s matches better", spec.Group, rule.Name())}
 		}
 	}
-	if spec.Match.Path == "" || !meets(rules.Match{Path: spec.Match.Path}, r) {
+	if spec.Match.Path == "" {
 		return nil
+	}
+	if !meets(file.PathForm, rules.Match{Path: spec.Match.Path}, r) {
+		return spelled(file.PathForm, spec.Match, r)
 	}
 	return unmet(spec.Match, r)
 }
 
+// spelled says by which form of paths the rule would apply.
+func spelled(form []string, match rules.Match, r *rules.Request) []string {
+	for _, word := range []string{"drop-trailing-slash", "ignore-case"} {
+		wider := append(slices.DeleteFunc(slices.Clone(form), func(w string) bool { return w == pathform.Strict }), word)
+		f, err := pathform.Parse(wider)
+		if err != nil {
+			return nil
+		}
+		other := *r
+		if other.Path, err = f.Path(r.Path); err == nil && meets(wider, match, &other) {
+			return []string{fmt.Sprintf("path is %s, not %s; with path_form: %s they are one", r.Path, match.Path, word)}
+		}
+	}
+	return nil
+}
+
 // meets reports whether a match of its own would be met.
-func meets(match rules.Match, r *rules.Request) bool {
-	set, err := rules.Compile(&rules.File{Rules: []rules.Spec{{Name: "rule", Match: match, Limit: []string{"1/1s"}}}})
+func meets(form []string, match rules.Match, r *rules.Request) bool {
+	set, err := rules.Compile(&rules.File{PathForm: form, Rules: []rules.Spec{{Name: "rule", Match: match, Limit: []string{"1/1s"}}}})
 	return err == nil && len(set.Match(r, nil)) > 0
 }
 
 // unmet are the conditions that are not met, in words.
 func unmet(m rules.Match, r *rules.Request) (why []string) {
 	tell := func(part rules.Match, format string, values ...any) {
-		if !meets(part, r) {
+		if !meets(nil, part, r) {
 			why = append(why, fmt.Sprintf(format, values...))
 		}
 	}

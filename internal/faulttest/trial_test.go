@@ -18,9 +18,9 @@ import (
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/faulttest"
 	"github.com/weirproject/weir/internal/redistest"
-	"github.com/weirproject/weir/layers/breaker"
+	"github.com/weirproject/weir/layers"
 	"github.com/weirproject/weir/layers/coalesce"
-	"github.com/weirproject/weir/layers/recall"
+	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/redisstore"
 )
 
@@ -47,27 +47,19 @@ var stacks = []stack{
 	{"layers", layered},
 }
 
-// layered has the exact layers in the order in which weir serve has them.
+// layered has the layers as weir serve stacks them.
 func layered(t *testing.T, s weir.Store, url string) weir.Store {
 	t.Helper()
-	b, err := breaker.New(s, breaker.WithSlow(budget))
-	if err != nil {
-		t.Fatal(err)
-	}
-	options := []coalesce.Option{coalesce.WithTimeout(budget)}
+	o := layers.Options{Local: memstore.New()}
 	if strings.HasPrefix(url, "redis+cluster:") {
-		options = append(options, coalesce.WithPlaces(redisstore.Places, redisstore.Place))
+		o.Coalesce = []coalesce.Option{coalesce.WithPlaces(redisstore.Places, redisstore.Place)}
 	}
-	together, err := coalesce.New(b.Store(), options...)
+	stacked, err := layers.New(s, o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	known, err := recall.New(together)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { known.Close() })
-	return known
+	t.Cleanup(func() { stacked.Store.Close() })
+	return stacked.Store
 }
 
 // each runs a test on every stack, beside other tests.

@@ -321,7 +321,10 @@ func TestRulesThatAreShownAreRules(t *testing.T) {
 				continue
 			}
 			seen++
-			if _, warnings, err := rules.Lint(fmt.Sprintf("%s:%d", page, b.line), []byte(b.text), rules.WithSets()); err != nil || len(warnings) > 0 {
+			_, warnings, err := rules.Lint(fmt.Sprintf("%s:%d", page, b.line), []byte(b.text), rules.WithSets())
+			// Examples of something else need not say which form paths have.
+			warnings = slices.DeleteFunc(warnings, func(p rules.Problem) bool { return strings.Contains(p.Message, "path_form: strict") })
+			if err != nil || len(warnings) > 0 {
 				t.Errorf("%v %v", err, warnings)
 			}
 		}

@@ -11,15 +11,27 @@ import (
 // tellEvery is how often the log is told that a listener is full, at most.
 const tellEvery = time.Minute
 
+// Counts are of the connections of a listener. The zero value is ready for use.
+type Counts struct {
+	open    atomic.Int64
+	refused atomic.Int64
+}
+
+// Open is how many connections are open.
+func (c *Counts) Open() int64 { return c.open.Load() }
+
+// Refused is how many were closed as they came, because as many were open as may be.
+func (c *Counts) Refused() int64 { return c.refused.Load() }
+
 // A ceiling closes connections as they come while as many are open as may be. To let them
 // wait, as netutil.LimitListener does, looks kinder; but who waits is told nothing for as long
 // as slow clients please, and a balancer that is hung up on asks another node.
 type ceiling struct {
 	net.Listener
-	most int64
-	log  *slog.Logger
-	open atomic.Int64
-	told atomic.Int64 // when the log was told last: nanoseconds since 1970
+	most   int64 // 0: as many as come
+	log    *slog.Logger
+	counts *Counts
+	told   atomic.Int64 // when the log was told last: nanoseconds since 1970
 }
 
 // Accept implements net.Listener.
@@ -29,10 +41,11 @@ func (c *ceiling) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		if c.open.Add(1) <= c.most {
+		if open := c.counts.open.Add(1); c.most == 0 || open <= c.most {
 			return c.counted(conn), nil
 		}
-		c.open.Add(-1)
+		c.counts.open.Add(-1)
+		c.counts.refused.Add(1)
 		conn.Close()
 		c.tell(time.Now().UnixNano())
 	}
@@ -48,7 +61,7 @@ func (c *ceiling) tell(now int64) {
 // closes one half of it, so that an answer is not lost with what was not read, and copies
 // streams within the kernel.
 func (c *ceiling) counted(conn net.Conn) net.Conn {
-	gone := sync.OnceFunc(func() { c.open.Add(-1) })
+	gone := sync.OnceFunc(func() { c.counts.open.Add(-1) })
 	switch conn := conn.(type) {
 	case *net.TCPConn:
 		return &tcpConn{conn, gone}

@@ -76,6 +76,8 @@ type Config struct {
 	// Connections is how many may be open at one time, from their first byte, or before it, to
 	// their end; those beyond are closed as they come. 0 is no ceiling.
 	Connections int
+	// Counts, if it is not nil, counts the connections of this listener alone.
+	Counts *Counts
 
 	// Log is told of certificates that were read again, and that could not, and of
 	// connections that were too many; nil is slog.Default().
@@ -107,9 +109,11 @@ func (c Config) Listen(ctx context.Context) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.Connections > 0 { // before anything is read from one
-		listener = &ceiling{Listener: listener, most: int64(c.Connections), log: c.Log}
+	if c.Counts == nil {
+		c.Counts = new(Counts)
 	}
+	// Before anything is read from a connection.
+	listener = &ceiling{Listener: listener, most: int64(c.Connections), log: c.Log, counts: c.Counts}
 	if c.ProxyProtocol {
 		listener = c.behindBalancer(listener)
 	}

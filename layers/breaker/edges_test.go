@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/layers/breaker"
+	"github.com/weirproject/weir/memstore"
 )
 
 func TestWhatIsTurnedAway(t *testing.T) {
@@ -129,9 +130,12 @@ func TestOptionsAreChecked(t *testing.T) {
 		breaker.WithProbes(0, time.Second), breaker.WithProbes(time.Second, time.Millisecond), breaker.WithRamp(0),
 	} {
 		var input *weir.InputError
-		if _, err := breaker.New(newFaulty(), bad); !errors.As(err, &input) {
+		if _, err := breaker.New(newFaulty(), breaker.WithSlow(budget), bad); !errors.As(err, &input) {
 			t.Errorf("got %v, want an input error", err)
 		}
+	}
+	if _, err := breaker.New(memstore.New()); err == nil {
+		t.Error("a store that tells no timeout is taken, without WithSlow")
 	}
 	if _, err := breaker.New(nil); err == nil {
 		t.Error("no store is taken for one")

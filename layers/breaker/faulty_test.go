@@ -120,7 +120,7 @@ func (f batched) DecideBatch(ctx context.Context, requests []weir.Request) {
 
 func newBreaker(t testing.TB, next weir.Store, opts ...breaker.Option) (*breaker.Breaker, weir.Store) {
 	t.Helper()
-	b, err := breaker.New(next, opts...)
+	b, err := breaker.New(next, append([]breaker.Option{breaker.WithSlow(budget / 2)}, opts...)...)
 	if err != nil {
 		t.Fatal(err)
 	}

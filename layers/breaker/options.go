@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/layers/internal/timeout"
 )
 
 // An Option changes what New makes.
@@ -21,9 +22,11 @@ type config struct {
 	changed func(Change)
 }
 
-// WithSlow is from when on a call is slow, which is to fail; the default is 25ms, half of what
-// redisstore gives a call. It bounds probes too. Callers whose deadlines are shorter see to
-// themselves: what they give up before says nothing.
+// WithSlow is from when on a call counts as slow, which is to fail. The default is three quarters
+// of the store's timeout, where the store tells it, as redisstore does; over any other store the
+// option is required. (A fixed default would take a store that is well, but farther away than that,
+// for a dead one for ever.) It bounds probes too. Callers whose deadlines are shorter look after
+// themselves: what they give up before says nothing about the store.
 func WithSlow(slow time.Duration) Option { return func(c *config) { c.slow = slow } }
 
 // WithRate opens the breaker when a share of the requests (more than 0, at most 1) of so long
@@ -54,18 +57,23 @@ func WithObserver(changed func(Change)) Option { return func(c *config) { c.chan
 
 func newConfig(next weir.Store, opts []Option) (config, error) {
 	c := config{
-		slow:  25 * time.Millisecond,
 		share: 0.5, within: time.Second, least: 20,
 		burst: 5,
 		first: 50 * time.Millisecond, most: 500 * time.Millisecond,
 		ramp: 250 * time.Millisecond,
 	}
+	if next != nil {
+		c.slow = timeout.Of(next) / 4 * 3
+	}
+	told := c.slow > 0
 	for _, opt := range opts {
 		opt(&c)
 	}
 	switch {
 	case next == nil:
 		return c, bad("next", "nil", "a store")
+	case c.slow == 0 && !told:
+		return c, bad("slow", "none", "WithSlow, more than 0: this store does not tell its timeout")
 	case c.slow <= 0:
 		return c, bad("slow", c.slow, "more than 0")
 	case !(c.share > 0 && c.share <= 1):

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/layers/internal/timeout"
 )
 
 // store is the weir.Store with a breaker before it.
@@ -53,6 +54,9 @@ func (s *store) Reset(ctx context.Context, claims []weir.Claim) error {
 	s.ended(ctx, t, began, err)
 	return err
 }
+
+// Timeout is that of the store behind the breaker, 0 if it does not tell: for the layers above.
+func (s *store) Timeout() time.Duration { return timeout.Of(s.next) }
 
 // Close ends the probes and closes the store behind the breaker.
 func (s *store) Close() error {

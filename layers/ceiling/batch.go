@@ -51,8 +51,18 @@ func (c *batchStore) rooms(requests []weir.Request) (rooms []int64) {
 func (c *batchStore) decideSome(ctx context.Context, requests []weir.Request, rooms []int64) {
 	var some []weir.Request
 	var places []int
+	refused := false // what the requests that follow come after
 	for i := range requests {
 		r := requests[i]
+		if r.Follows && refused {
+			if requests[i].Granted, requests[i].Err = 0, r.Check(); requests[i].Err == nil {
+				requests[i].Err = weir.ErrNotAsked
+			}
+			continue
+		}
+		if !r.Follows {
+			refused = rooms[i] == 0
+		}
 		if rooms[i] == 0 {
 			c.refuseRequest(&requests[i])
 			continue

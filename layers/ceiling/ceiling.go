@@ -32,6 +32,9 @@
 //   - units that were granted here and given back, or forgotten, through another node;
 //   - clocks of Redis and of this process that run at different speeds, by more than the factor.
 //
+// It is a safety net, and fails open: where the local store has no room for a key, because all of its keys are in
+// use, that key has no ceiling, and [Ceiling.Uncounted] counts what was granted so.
+//
 // Concurrency limits have no ceiling: a lease may be released through another node, too. Nor
 // have limits whose bucket would take over 142 years to fill. What is charged without asking
 // (Charge) is not counted. When a limit's numbers or its factor
@@ -62,10 +65,12 @@ type Ceiling struct {
 	bounds  *derived.Limits
 	scratch sync.Pool // of *scratch
 	refused atomic.Int64
+	missed  atomic.Int64
 }
 
-// New makes a ceiling over next, which counts in local, an embedded store (memstore) of its own;
-// the keys of that are the only memory it takes. factor says which limits have a ceiling, and of
+// New makes a ceiling over next, which counts in local, an embedded store of its own; the keys of that are the
+// only memory it takes. Make it with memstore.WithoutOverflow: or newcomers to a full store share one bucket, which
+// soon refuses all of them. factor says which limits have a ceiling, and of
 // how many times what they grant, in thousandths: 1 or more; less reads as 1. It is asked
 // about each claim.
 func New(next, local weir.Store, factor func(*weir.Limit) (factor float64, ok bool)) (*Ceiling, error) {
@@ -88,6 +93,9 @@ func bad(field, allowed string) error {
 
 // Refused is how many requests the ceiling refused since it was made.
 func (c *Ceiling) Refused() int64 { return c.refused.Load() }
+
+// Uncounted is how many grants of a claim were not counted, because the local store was full.
+func (c *Ceiling) Uncounted() int64 { return c.missed.Load() }
 
 // Store is what to ask instead of the store below. It decides batches (weir.Batcher) if that
 // one does. It is no weir.Shortcut. Closing it closes that one and the local store.
@@ -129,7 +137,7 @@ func (c *Ceiling) under(claims []weir.Claim) *scratch {
 	for i := range claims {
 		if bound := c.bound(claims[i].Limit); bound != nil {
 			claim := claims[i]
-			claim.Limit, claim.Cost = bound, min(claim.Cost, bound.Overdraft())
+			claim.Limit, claim.Cost, claim.Delay = bound, min(claim.Cost, bound.Overdraft()), 0
 			s.claims, s.places, s.decisions = append(s.claims, claim), append(s.places, i), append(s.decisions, weir.Decision{})
 		}
 	}
@@ -182,9 +190,20 @@ func (c *Ceiling) take(s *scratch, claims []weir.Claim, granted int64) {
 	for j, i := range s.places {
 		s.claims[j].Cost = min(claims[i].Cost*granted, weir.MaxUnits)
 	}
-	c.local.Charge(context.Background(), s.claims, nil)
+	if c.local.Charge(context.Background(), s.claims, nil) != nil {
+		c.takeApart(s)
+	}
 	for j, i := range s.places {
 		s.claims[j].Cost = min(claims[i].Cost, s.claims[j].Limit.Overdraft())
+	}
+}
+
+// takeApart charges one claim after the other: one key for which there is no room leaves no other uncounted.
+func (c *Ceiling) takeApart(s *scratch) {
+	for j := range s.claims {
+		if c.local.Charge(context.Background(), s.claims[j:j+1], nil) != nil {
+			c.missed.Add(1)
+		}
 	}
 }
 

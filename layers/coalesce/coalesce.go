@@ -31,6 +31,7 @@ import (
 	"time"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/layers/internal/timeout"
 )
 
 // Store is a weir.Store over another one. Make one with New.
@@ -52,9 +53,10 @@ type Store struct {
 // An Option changes what New makes.
 type Option func(*Store)
 
-// WithTimeout is for how long a caller waits at most, from when it asks; more than 0. The
-// trip of those who have waited for another has what is left of it, where otherwise a store
-// that froze would keep them for its own timeout twice. Give it the timeout of the store.
+// WithTimeout is for how long a caller waits at most, from when it asks; more than 0. The call of
+// those who have waited for another has what is left of it, where otherwise a store that froze
+// would keep them for its own timeout twice. The default is the timeout of the store, if the
+// store tells it, as redisstore does, else none that matters.
 func WithTimeout(timeout time.Duration) Option { return func(s *Store) { s.timeout = timeout } }
 
 // WithPlaces is for a store of several servers, each of which may be silent by itself: only
@@ -66,7 +68,7 @@ func WithPlaces(places int, place func(claims []weir.Claim) int) Option {
 	return func(s *Store) { s.lanes, s.place = make([]lane, max(places, 0)), place }
 }
 
-// longest is the timeout where none is given: none that matters.
+// longest is the timeout where none is known.
 const longest = 24 * time.Hour
 
 // coresALane is how many cores share a lane. More lanes mean less waiting for a mutex, and
@@ -102,7 +104,11 @@ func newStore(next weir.Store, lanes int) (*Store, error) {
 		return nil, &weir.InputError{Field: "next", Given: fmt.Sprintf("%T", next),
 			Allowed: "a store that is a weir.Batcher, such as redisstore's"}
 	}
-	return &Store{next: next, batcher: batcher, seed: maphash.MakeSeed(), timeout: longest, lanes: make([]lane, lanes)}, nil
+	patience := timeout.Of(next)
+	if patience <= 0 {
+		patience = longest
+	}
+	return &Store{next: next, batcher: batcher, seed: maphash.MakeSeed(), timeout: patience, lanes: make([]lane, lanes)}, nil
 }
 
 // Decide implements weir.Store.

@@ -1,3 +1,37 @@
+// Package fallback decides in this process while the shared store does not answer.
+//
+//	local, err := fallback.NewLocal(nodes, memstore.New())
+//	store := local.Warm(shared)
+//
+// [NewLocal] makes a store in this process that decides by the node's share of each limit: the
+// limit divided by how many nodes there are. [LocalStore.Warm] lets it count while the shared
+// store answers. Package gate takes such a store (gate.WithLocal) and asks it by each rule's
+// on_store_error. A program without rules makes two limiters of the same name and numbers, one over each
+// store, and asks the second where the first returns [weir.ErrUnavailable]: see the example. What a limiter granted
+// is settled, renewed and released by the store that granted it.
+//
+// # A node's share
+//
+//	token bucket      capacity and overdraft divided; the refill of a period takes nodes periods
+//	  in steps        units of a step divided, and the period so much longer that the rate is
+//	windows, logs, counters, calendars, concurrency: units divided
+//
+// What is divided is rounded up, so that each node grants at least one unit: all nodes together
+// may grant more than the limit, by less than one unit for each node. A bucket whose period
+// would get too long keeps its period, and what no division makes a limit stays as it is.
+//
+// While nodes decide by themselves, in each window (or, of a bucket, at once and then at the
+// limit's rate) they grant nodes × ⌈L/nodes⌉ together. In the window in which they switch, what
+// the shared store had granted comes on top where it was not spread evenly: a node knows only
+// of its own, so at most one share for each node that had granted less than that.
+//
+// # Leases
+//
+// The same holds for concurrency limits: of a lock (limit 1), each node that has not granted it itself grants it
+// once more. Where that must not be, refuse while the store is away. A lease that the shared store gave cannot be
+// renewed or released until that answers again: its holder gets [weir.ErrUnavailable], which is not
+// [weir.ErrLeaseGone]. (Tempting, and wrong: to ask the local store about it. It knows only of leases that went
+// through this process since it began, and not knowing a lease does not mean that it is gone.)
 package fallback
 
 import (
@@ -16,6 +50,7 @@ type LocalStore struct {
 	store   weir.Store
 	nodes   int64
 	whole   func(*weir.Limit) bool
+	only    func(*weir.Limit) bool // nil: all
 	shares  *derived.Limits
 	scratch sync.Pool // of *[]weir.Claim
 }
@@ -27,6 +62,12 @@ type LocalOption func(*LocalStore)
 // buckets that measure something else than requests. It is asked about each claim.
 func WithWhole(whole func(*weir.Limit) bool) LocalOption {
 	return func(l *LocalStore) { l.whole = whole }
+}
+
+// WithOnly gives the limits that the store will be asked about. Warm counts no others: each key costs memory here,
+// some 100 bytes and the key. It is asked about each claim.
+func WithOnly(only func(*weir.Limit) bool) LocalOption {
+	return func(l *LocalStore) { l.only = only }
 }
 
 // MaxNodes is the largest number of nodes.
@@ -63,6 +104,9 @@ func (l *LocalStore) Share(limit *weir.Limit) *weir.Limit {
 	}
 	return l.shares.Of(limit, float64(l.nodes))
 }
+
+// follows reports whether Warm counts a limit.
+func (l *LocalStore) follows(limit *weir.Limit) bool { return l.only == nil || l.only(limit) }
 
 // claims are those on this node's shares. Hand them back with done.
 func (l *LocalStore) claims(claims []weir.Claim) *[]weir.Claim {

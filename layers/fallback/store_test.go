@@ -28,21 +28,18 @@ func alone(t testing.TB, clock func() weir.Instant) storetest.Handle {
 	return storetest.Handle{Store: local}
 }
 
-// standsBy is all of the package over a store that is well.
-func standsBy(t testing.TB, clock func() weir.Instant, shared weir.Store) storetest.Handle {
+// warms is a store that the local one follows.
+func warms(t testing.TB, clock func() weir.Instant, shared weir.Store) storetest.Handle {
 	local, err := fallback.NewLocal(3, inMemory(clock))
 	if err != nil {
 		t.Fatal(err)
 	}
-	store, err := fallback.New(local.Warm(shared), local, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return storetest.Handle{Store: store}
+	t.Cleanup(func() { local.Close() })
+	return storetest.Handle{Store: local.Warm(shared)}
 }
 
 func overMemory(t testing.TB, clock func() weir.Instant) storetest.Handle {
-	return standsBy(t, clock, inMemory(clock))
+	return warms(t, clock, inMemory(clock))
 }
 
 func overRedis(t testing.TB) storetest.Subject {
@@ -53,7 +50,7 @@ func overRedis(t testing.TB) storetest.Subject {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return standsBy(t, clock, shared)
+		return warms(t, clock, shared)
 	}
 }
 

@@ -3,6 +3,7 @@ package fallback
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/weirproject/weir"
 )
@@ -94,6 +95,9 @@ func (l *LocalStore) note(claims []weir.Claim, times int64) {
 	defer l.done(mine)
 	for i := range *mine {
 		one := (*mine)[i : i+1]
+		if !l.follows(claims[i].Limit) {
+			continue
+		}
 		// A bucket's debt would take as many times longer to repay as there are nodes. Windows
 		// end by themselves, and what is refunded to them should have been counted.
 		if one[0].Limit != claims[i].Limit && one[0].Limit.Algorithm() == weir.AlgorithmTokenBucket {
@@ -115,10 +119,25 @@ func (l *LocalStore) take(one []weir.Claim, times int64) {
 	}
 }
 
+// followed are the claims on limits that Warm counts.
+func (l *LocalStore) followed(claims []weir.Claim) []weir.Claim {
+	if l.only == nil {
+		return claims
+	}
+	return slices.DeleteFunc(slices.Clone(claims), func(c weir.Claim) bool { return !l.only(c.Limit) })
+}
+
 // giveBack refunds what was taken so long ago, by the clock of another store.
 func (l *LocalStore) giveBack(claims []weir.Claim, ago weir.Instant) {
+	claims = l.followed(claims)
+	if len(claims) == 0 {
+		return
+	}
 	mine := l.claims(claims)
 	defer l.done(mine)
+	for i := range *mine {
+		(*mine)[i].Delay = 0 // the local store's bucket has another level, and nobody waits by it
+	}
 	var now [1]weir.Decision
 	if _, err := l.store.Decide(context.Background(), (*mine)[:1], 0, now[:]); err == nil {
 		l.store.Refund(context.Background(), *mine, now[0].At-ago, nil)

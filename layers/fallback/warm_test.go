@@ -16,6 +16,60 @@ import (
 	"github.com/weirproject/weir/memstore"
 )
 
+var background = context.Background()
+
+var errAway = fmt.Errorf("%w: gone", weir.ErrUnavailable)
+
+// faulty is a store that fails as it is told.
+type faulty struct {
+	weir.Store
+	err error
+}
+
+func (f *faulty) Decide(ctx context.Context, claims []weir.Claim, times int64, d []weir.Decision) (int64, error) {
+	if f.err != nil {
+		return 0, f.err
+	}
+	return f.Store.Decide(ctx, claims, times, d)
+}
+
+func (f *faulty) Charge(ctx context.Context, claims []weir.Claim, d []weir.Decision) error {
+	if f.err != nil {
+		return f.err
+	}
+	return f.Store.Charge(ctx, claims, d)
+}
+
+func (f *faulty) Refund(ctx context.Context, claims []weir.Claim, at weir.Instant, d []weir.Decision) error {
+	if f.err != nil {
+		return f.err
+	}
+	return f.Store.Refund(ctx, claims, at, d)
+}
+
+func (f *faulty) Reset(ctx context.Context, claims []weir.Claim) error {
+	if f.err != nil {
+		return f.err
+	}
+	return f.Store.Reset(ctx, claims)
+}
+
+func newLocal(t testing.TB, nodes int, opts ...fallback.LocalOption) *fallback.LocalStore {
+	t.Helper()
+	local, err := fallback.NewLocal(nodes, memstore.New(), opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return local
+}
+
+func claims(names ...string) (list []weir.Claim) {
+	for _, name := range names {
+		list = append(list, weir.Claim{Key: "key", Limit: weir.MustLimit(name, weir.FixedWindow{Limit: 4, Window: time.Hour}), Cost: 1})
+	}
+	return list
+}
+
 // A fleet is some nodes that share a store, on one driven clock.
 type fleet struct {
 	clock  atomic.Int64

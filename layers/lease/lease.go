@@ -55,6 +55,7 @@ type Store struct {
 	start   time.Time
 	heat    heat
 	buckets []atomic.Pointer[entry]
+	batches sync.Pool // of *batch
 
 	mu       sync.Mutex
 	accounts accounts
@@ -101,6 +102,7 @@ func New(next weir.Store, terms func(*weir.Limit) Terms, options ...Option) (*St
 	case s.timeout <= 0:
 		return nil, &weir.InputError{Field: "timeout", Given: s.timeout, Allowed: "more than 0"}
 	}
+	s.batches.New = func() any { return new(batch) }
 	s.short, _ = next.(weir.Shortcut)
 	s.buckets = make([]atomic.Pointer[entry], 2<<bits.Len(uint(s.room-1)))
 	return s, nil
@@ -237,11 +239,17 @@ func (s *Store) Close() error {
 }
 
 // retireAll gives back what entries hold, in the time of one call.
-func (s *Store) retireAll(entries []*entry) (err error) {
+func (s *Store) retireAll(entries []*entry) error {
 	ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
 	defer cancel()
-	for _, e := range entries {
-		err = errors.Join(err, s.retire(ctx, e, e.grant.Load()))
-	}
-	return err
+	var mu sync.Mutex
+	var failed []error
+	atOnce(entries, func(e *entry) {
+		if err := s.retire(ctx, e, e.grant.Load()); err != nil {
+			mu.Lock()
+			defer mu.Unlock()
+			failed = append(failed, err)
+		}
+	})
+	return errors.Join(failed...)
 }

@@ -26,8 +26,9 @@ type Terms struct {
 	// most, and the part of the whole limit that one node holds at most of one key: above
 	// 0, at most 1. 0.1 is a good one.
 	Share float64
-	// Hold is how long a unit is held at most before it is spent or given back: 1ms to
-	// 10s, 0 is DefaultHold. A lease is made for half of it, by the key's own rate.
+	// Hold is how long a unit is held at most before it is spent, or begins to go back: 1ms to
+	// 10s, 0 is DefaultHold. It sets out 25ms later at most, 64 leases at the same time. A lease is
+	// made for half of Hold, by the key's own rate.
 	Hold time.Duration
 }
 

@@ -354,7 +354,7 @@ type world struct {
 	t      *testing.T
 	random *rand.Rand
 	now    weir.Instant
-	below  weir.Store
+	below  *memstore.Store
 	nodes  [2]*recall.Node
 	mail   [2][]letter
 	limits [2]*weir.Limit

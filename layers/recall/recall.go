@@ -116,6 +116,7 @@ type Store struct {
 	table    *table
 	desk     *desk // nil without news
 	said     sync.Pool
+	batches  sync.Pool // of *batch
 	recalled stripes
 	learned  atomic.Int64
 	closed   atomic.Bool
@@ -139,6 +140,7 @@ func New(next weir.Store, opts ...Option) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{next: next, longest: c.longest, clock: c.clock, seed: maphash.MakeSeed(), table: newTable(c.refusals)}
+	s.batches.New = func() any { return new(batch) }
 	s.said.New = func() any { return new([weir.MaxClaims]weir.Decision) }
 	if c.news != nil {
 		s.desk = newDesk(s, c.news, c.warn)
@@ -190,6 +192,8 @@ type question struct {
 	hash    [weir.MaxClaims]uint64
 	changes [weir.MaxClaims]uint64
 	found   [weir.MaxClaims]*refusal
+
+	asked, answered bool // in a batch
 }
 
 // Decide implements weir.Store.

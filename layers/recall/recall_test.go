@@ -61,7 +61,7 @@ func TestStore(t *testing.T)   { storetest.Run(t, subject) }
 func TestVectors(t *testing.T) { storetest.Vectors(t, subject) }
 
 // shared is a store that several nodes have; it outlives each of them.
-type shared struct{ weir.Store }
+type shared struct{ *memstore.Store }
 
 func (shared) Close() error { return nil }
 
@@ -93,7 +93,7 @@ func (n *told) Reset(ctx context.Context, claims []weir.Claim) error {
 }
 
 // pair are two nodes over one store.
-func pair(t testing.TB, below weir.Store, clock func() time.Duration) (a, b *told) {
+func pair(t testing.TB, below *memstore.Store, clock func() time.Duration) (a, b *told) {
 	t.Helper()
 	a, b = new(told), new(told)
 	for _, n := range []*told{a, b} {

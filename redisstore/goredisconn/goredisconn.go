@@ -16,10 +16,12 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/respguard"
 	"github.com/weirproject/weir/redisstore"
 )
 
@@ -49,6 +51,23 @@ func New(client redis.UniversalClient) (redisstore.Conn, error) {
 		return nil, err
 	}
 	return c, nil
+}
+
+// Guard makes a dialer for go-redis' Options, by which a connection ends where the server
+// announces a text or an array larger than any that Redis has for rules or decisions (64 MiB,
+// 2^21 elements). go-redis itself makes room for whatever is announced: one reply of 2^31
+// elements ends the program. dial is how connections are made; nil is a net.Dialer.
+func Guard(dial func(ctx context.Context, network, addr string) (net.Conn, error)) func(context.Context, string, string) (net.Conn, error) {
+	if dial == nil {
+		dial = (&net.Dialer{Timeout: 5 * time.Second, KeepAlive: 5 * time.Minute}).DialContext
+	}
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		return respguard.Bound(conn, respguard.Rules), nil
+	}
 }
 
 func check(once bool, retries int, timeouts bool) error {
@@ -82,7 +101,12 @@ func (once) NoRetry() bool { return true }
 const reloads = 4
 
 // Run implements redisstore.Conn.
-func (c *conn) Run(ctx context.Context, script *redisstore.Script, keys, args []string, reply []redisstore.Value) ([]redisstore.Value, error) {
+func (c *conn) Run(ctx context.Context, script *redisstore.Script, keys, args []string, reply []redisstore.Value) (_ []redisstore.Value, err error) {
+	defer func() { // go-redis panics at some replies
+		if failure := recover(); failure != nil {
+			err = fmt.Errorf("%w (it is unknown whether the call was executed): go-redis failed: %v", weir.ErrUnavailable, failure)
+		}
+	}()
 	elements, err := c.call(ctx, script, keys, args)
 	for again := 0; again < reloads && isNoScript(err); again++ {
 		if err = c.load(ctx, script, keys, again > 0); err == nil {
@@ -118,7 +142,7 @@ func (c *conn) call(ctx context.Context, script *redisstore.Script, keys, args [
 	return elements, nil
 }
 
-var errReply = errors.New("goredisconn: the script's reply is not an array")
+var errReply = fmt.Errorf("%w (it is unknown whether the call was executed): the script's reply is not an array", weir.ErrUnavailable)
 
 func appendValues(reply []redisstore.Value, elements []any) ([]redisstore.Value, error) {
 	for i, element := range elements {
@@ -126,9 +150,9 @@ func appendValues(reply []redisstore.Value, elements []any) ([]redisstore.Value,
 		case int64:
 			reply = append(reply, redisstore.Value{Int: v})
 		case string:
-			reply = append(reply, redisstore.Value{Text: v})
+			reply = append(reply, redisstore.Value{Text: v, IsText: true})
 		default:
-			return reply, fmt.Errorf("goredisconn: element %d of the script's reply is neither an integer nor a string", i+1)
+			return reply, fmt.Errorf("%w: element %d is neither an integer nor a string", errReply, i+1)
 		}
 	}
 	return reply, nil

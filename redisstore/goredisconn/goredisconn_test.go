@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"net"
 	"strconv"
 	"strings"
 	"sync"
@@ -108,13 +109,13 @@ func TestReplies(t *testing.T) {
 		return c.Run(t.Context(), script(text), []string{"k"}, []string{"\r\n"}, []redisstore.Value{{Int: 7}})
 	}
 	got, err := run("return {1, -2, 'three', KEYS[1], ARGV[1]}")
-	if want := "[{7 } {1 } {-2 } {0 three} {0 k} {0 \r\n}]"; fmt.Sprint(got) != want || err != nil {
+	if want := "[{7  false} {1  false} {-2  false} {0 three true} {0 k true} {0 \r\n true}]"; fmt.Sprint(got) != want || err != nil {
 		t.Errorf("got %v, %v; want %v", got, err, want)
 	}
 	for _, text := range []string{"return {1, false, 3}", "return 5", "return 'x'", "return false", "return {{1}}"} {
 		var answer *redisstore.ServerError
-		if _, err := run(text); err == nil || errors.As(err, &answer) || errors.Is(err, weir.ErrUnavailable) {
-			t.Errorf("%s: %v, want an error of its own", text, err)
+		if _, err := run(text); errors.As(err, &answer) || !errors.Is(err, weir.ErrUnavailable) {
+			t.Errorf("%s: %v, want weir.ErrUnavailable", text, err)
 		}
 	}
 	for text, want := range map[string]string{
@@ -252,5 +253,45 @@ func moving(t *testing.T, cluster *redistest.Cluster, c redisstore.Conn) {
 	finish()
 	if got := mustRun(t, c, "moves"); got != 2 {
 		t.Errorf("after the move the charge counts %d, want 2", got)
+	}
+}
+
+// TestGuard: a server that announces 2^63 bytes or 2^31 elements costs a call, and no more.
+func TestGuard(t *testing.T) {
+	for _, reply := range []string{"$9223372036854775807\r\n", "*2147483647\r\n", "$536870912\r\n", "%2147483647\r\n"} {
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer listener.Close()
+		go func() {
+			for {
+				conn, err := listener.Accept()
+				if err != nil {
+					return
+				}
+				go func() {
+					defer conn.Close()
+					for asked := make([]byte, 4096); ; {
+						n, err := conn.Read(asked)
+						if err != nil {
+							return
+						}
+						answer := "-ERR unknown command\r\n"
+						if strings.Contains(string(asked[:n]), "evalsha") {
+							answer = reply
+						}
+						_, _ = conn.Write([]byte(answer))
+					}
+				}()
+			}
+		}()
+		c := connect(t, redis.NewClient(&redis.Options{Addr: listener.Addr().String(), MaxRetries: -1, ContextTimeoutEnabled: true,
+			DisableIdentity: true, Protocol: 2, Dialer: goredisconn.Guard(nil)}))
+		for range 3 {
+			if _, err := run(t, c, "key", 5*time.Second); !errors.Is(err, weir.ErrUnavailable) {
+				t.Errorf("%q: %v", reply, err)
+			}
+		}
 	}
 }

@@ -44,9 +44,9 @@ func (a *Author) check() error {
 // A Document is a rule as somebody wrote it.
 type Document struct {
 	Name     string
-	YAML     string // one rule, as it stands in a list of a file of rules
-	Enabled  bool
-	Revision int64 // the change of the ledger that made it what it is
+	YAML     string // one rule, as it stands in a list of a file of rules; "": see Mask
+	Enabled  bool   // otherwise no rule of this name is in force, wherever it is from
+	Revision int64  // the change of the ledger that made it what it is
 	Author   Author
 	When     time.Time // by the ledger's clock
 }
@@ -120,6 +120,29 @@ func Decode(name, value string) (Change, error) {
 		c.Exception = &e
 	}
 	return c, nil
+}
+
+// Again is what a Book keeps of an entry, as a new change by somebody that makes it what it was:
+// after the revision and the time. An exception lasts as long as it had left at now, by the
+// ledger's clock. It is not ok where that is over, or where no ledger wrote the value.
+func Again(name, value string, now time.Time, by Author) (text string, ok bool) {
+	c, err := Decode(name, value)
+	if err != nil || c.Deleted || c.Key != nil {
+		return "", false
+	}
+	if by.Why == "" {
+		by.Why = c.Author.Why
+	}
+	d := Draft{Name: name, by: by, payload: payload{YAML: c.YAML, Enabled: c.Enabled, What: "restore"}}
+	if e := c.Exception; e != nil {
+		d.Exception = textOf(e)
+		left := e.Until.Sub(now)
+		d.Exception.For = min(left, e.For).Microseconds()
+		if left < LeastFor {
+			return "", false
+		}
+	}
+	return d.Text(), true
 }
 
 // ParseDocument reads the YAML of one rule that must have this name. The error is a

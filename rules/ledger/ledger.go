@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/rules"
@@ -36,6 +37,28 @@ type Book interface {
 	Page(ctx context.Context, from, to int64) (list []Change, more bool, err error)
 }
 
+// A Restorer is a Book that can lose changes, such as one in a Redis that evicts keys or fails over
+// to a replica without the newest.
+type Restorer interface {
+	// Restore writes back what this process has read before the loss, each entry as a change of
+	// its own, and has the book take changes again.
+	Restore(ctx context.Context, how Restoration) (*Restored, error)
+}
+
+// A Restoration says how to restore a ledger.
+type Restoration struct {
+	By     Author
+	Forget bool // write nothing back: what the book has now is all there is
+	DryRun bool // only tell
+}
+
+// Restored is what was written back.
+type Restored struct {
+	Names    []string // of rules, and of exceptions with exception: before their IDs
+	Revision int64    // of the ledger afterwards
+	Lost     int64    // the last revision that was lost
+}
+
 // Holdings are what a ledger holds at one moment.
 type Holdings struct {
 	Revision int64     // 0: nothing was ever written
@@ -45,6 +68,9 @@ type Holdings struct {
 
 // ErrNoRule is (wrapped) the answer to who asks for what the ledger does not have.
 var ErrNoRule = errors.New("the ledger does not have it")
+
+// ErrForeign is (wrapped) why a ledger is not used that nobody has asked for by name.
+var ErrForeign = errors.New("there is no ledger that this server may use")
 
 // A ConflictError says that a rule is not at the revision that its author has seen: somebody
 // else has changed it since. Nothing was changed.
@@ -69,6 +95,37 @@ func (e *ConflictError) Error() string {
 		what, name = "exception", strings.TrimPrefix(name, exceptionName)
 	}
 	return fmt.Sprintf("ledger: %s %q %s, %s: read it again, and decide anew", what, name, is, seen)
+}
+
+// A LostError says that a ledger has lost changes that were read before: its keys were deleted or
+// evicted, or a replica without the newest took over. Nothing was changed. The rules that were
+// read before stay in force.
+type LostError struct {
+	Ledger string
+	Seen   int64 // the last revision that is known to be lost
+	Is     int64 // what the ledger is at; 0: nothing is there, or that was not read
+}
+
+// Error says what to do.
+func (e *LostError) Error() string {
+	is := ""
+	if e.Is > 0 {
+		is = fmt.Sprintf(" (it is at %d)", e.Is)
+	}
+	return fmt.Sprintf("ledger: %s has lost changes up to revision %d%s; servers that have read them keep them in force. "+
+		"Write them back from such a server with weir rules restore, or give them up with weir rules restore --forget", e.Ledger, e.Seen, is)
+}
+
+// Restore writes back what a ledger has lost, or gives it up.
+func (l *Ledger) Restore(ctx context.Context, how Restoration) (*Restored, error) {
+	if err := how.By.check(); err != nil {
+		return nil, err
+	}
+	book, ok := l.book.(Restorer)
+	if !ok {
+		return nil, &weir.InputError{Field: "ledger", Given: "of this process", Allowed: "one in Redis: no other loses changes"}
+	}
+	return book.Restore(ctx, how)
 }
 
 // A Ledger is rules and exceptions that people change while a server runs. Methods are safe
@@ -109,6 +166,10 @@ func (l *Ledger) List(ctx context.Context) (list []Document, revision int64, err
 // that are enabled: the error is then a *rules.Error or a *weir.InputError. A new rule
 // (seen is 0) is enabled; one that was disabled stays so. It returns the new revision.
 func (l *Ledger) Set(ctx context.Context, name, yaml string, seen int64, by Author) (revision int64, err error) {
+	if i := strings.IndexFunc(yaml, controls); i >= 0 {
+		return 0, &weir.InputError{Field: "YAML", Given: fmt.Sprintf("a text with %+.4q in it", yaml[i:]),
+			Allowed: `no control characters but tabs and ends of lines; in double quotes write \u009b`}
+	}
 	list, _, err := l.List(ctx)
 	if err != nil {
 		return 0, err
@@ -122,6 +183,9 @@ func (l *Ledger) Set(ctx context.Context, name, yaml string, seen int64, by Auth
 	}
 	return l.commit(ctx, Draft{Name: name, Seen: seen, by: by, payload: payload{YAML: yaml, Enabled: enabled, What: "set"}})
 }
+
+// controls reports what would do something to a terminal that shows it.
+func controls(r rune) bool { return unicode.IsControl(r) && r != '\n' && r != '\r' && r != '\t' }
 
 // fits checks a rule, and whether all can stand together. Where they could not without it,
 // either, that is not its fault.
@@ -162,7 +226,17 @@ func (l *Ledger) Enable(ctx context.Context, name string, seen int64, by Author)
 	return l.turn(ctx, name, seen, payload{Enabled: true, What: "enable"}, by)
 }
 
-// Disable takes a rule out of force, and leaves it in the ledger.
+// Mask takes a rule out of force that the ledger does not have: a file's, a URL's or a hash's. What
+// it leaves in the ledger has no YAML; Enable takes that away again.
+func (l *Ledger) Mask(ctx context.Context, name string, by Author) (revision int64, err error) {
+	if _, err := weir.NewLimit(name, weir.PerSecond(1)); err != nil {
+		return 0, err
+	}
+	return l.commit(ctx, Draft{Name: name, by: by, payload: payload{What: "disable"}})
+}
+
+// Disable takes a rule out of force, and leaves it in the ledger. One of the same name from
+// elsewhere is not in force either.
 func (l *Ledger) Disable(ctx context.Context, name string, seen int64, by Author) (revision int64, err error) {
 	return l.turn(ctx, name, seen, payload{What: "disable"}, by)
 }
@@ -174,6 +248,10 @@ func (l *Ledger) turn(ctx context.Context, name string, seen int64, p payload, b
 	}
 	if d.Revision != seen { // what is written back is what was seen
 		return 0, &ConflictError{Name: name, Seen: seen, Is: d.Revision}
+	}
+	if p.Enabled && d.YAML == "" { // the rule is elsewhere
+		p.Deleted = true
+		return l.commit(ctx, Draft{Name: name, Seen: seen, by: by, payload: p})
 	}
 	if p.YAML = d.YAML; p.Enabled {
 		list, _, err := l.List(ctx)
@@ -193,7 +271,7 @@ func (l *Ledger) Rollback(ctx context.Context, name string, to, seen int64, by A
 	if err != nil {
 		return 0, err
 	}
-	if !then.Deleted {
+	if !then.Deleted && then.YAML != "" {
 		list, _, err := l.List(ctx)
 		if err == nil {
 			err = fits(list, name, then.YAML)

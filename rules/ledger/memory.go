@@ -340,7 +340,11 @@ func (s *memorySource) news(ctx context.Context) source.News {
 	file := &rules.File{Name: "ledger"}
 	var wrong []error
 	for _, c := range held.Entries {
-		if c.Exception != nil || !c.Enabled {
+		if c.Exception != nil {
+			continue
+		}
+		if !c.Enabled {
+			file.Disabled = append(file.Disabled, c.Name)
 			continue
 		}
 		spec, err := ParseDocument(c.Name, c.YAML)
@@ -357,6 +361,7 @@ func (s *memorySource) news(ctx context.Context) source.News {
 		file.Rules = s.rules
 	}
 	s.rules = file.Rules
+	slices.Sort(file.Disabled)
 	file.Exceptions = ExceptionsOf(held.Entries, held.Now, held.Now)
 	return source.News{File: file, Revision: fmt.Sprint(held.Revision), Warning: errors.Join(wrong...)}
 }

@@ -180,6 +180,9 @@ func (b *bench) begin() {
 // end takes what came of a trial. Who waits is told last, when Status knows as well.
 func (b *bench) end(t *trial) {
 	b.trial = nil
+	if n := len(t.passed); n > 0 { // with the revisions of what it is made of, in one status
+		b.law = t.passed[n-1].law
+	}
 	var recovered []*seat
 	for i := range t.asked {
 		if s := &b.seats[t.asked[i].layer]; t.asked[i].err == nil && s.accept(&t.asked[i]) {
@@ -228,7 +231,6 @@ func (s *seat) accept(c *candidate) (recovered bool) {
 }
 
 func (b *bench) enact(p passed) {
-	b.law = p.law
 	b.say(Event{Kind: InForce, Layer: p.layer, Revision: p.revision, Changes: p.changes})
 	if !slices.Equal(p.collisions, b.collisions) {
 		b.collisions = p.collisions

@@ -202,6 +202,7 @@ func fileFields(old, new *rules.File) []string {
 		after = *new
 	}
 	before.Name, before.Rules, after.Name, after.Rules = "", nil, "", nil
+	before.Disabled, after.Disabled = nil, nil // which rules are gone for it is told of each
 	return differing(reflect.ValueOf(&before).Elem(), reflect.ValueOf(&after).Elem())
 }
 

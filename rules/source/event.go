@@ -89,6 +89,7 @@ type Law struct {
 	File   *rules.File // all layers as one
 	Set    *rules.Set
 	From   []string // of each rule, which layer it is from
+	Off    []Off    // rules that an operator has disabled
 	Loaded time.Time
 }
 

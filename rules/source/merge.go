@@ -40,13 +40,21 @@ func (c Collision) String() string {
 type Merged struct {
 	File       *rules.File
 	From       []string // of each rule, which part it is from
+	Off        []Off    // what Disabled of a later part has taken out
 	Collisions []Collision
+}
+
+// Off is a rule that a later part has disabled.
+type Off struct {
+	Rule *rules.Spec
+	From string // the part that it is from
+	By   string // the part that disables it
 }
 
 // Merge lays files over one another, the later ones on top. A rule replaces the one of the
 // same name below it and stands in its place; rules with new names follow after all
-// others. A field of the file that is set replaces the one below it. The parts are not
-// changed; what they hold is shared, and one part alone is the merged file itself.
+// others; one that a later part has in Disabled is left out. A field of the file that is set
+// replaces the one below it. The parts are not changed; what they hold is shared, and one part alone is the merged file itself.
 func Merge(parts ...Part) *Merged {
 	if len(parts) == 1 {
 		return &Merged{File: parts[0].File, From: slices.Repeat([]string{parts[0].Name}, len(parts[0].File.Rules))}
@@ -54,6 +62,7 @@ func Merge(parts ...Part) *Merged {
 	m := &Merged{File: new(rules.File)}
 	var names []string
 	places := m.room(parts)
+	off := make(map[int]Off)
 	fields := make(map[string]string)
 	for _, p := range parts {
 		names = append(names, p.Name)
@@ -63,10 +72,16 @@ func Merge(parts ...Part) *Merged {
 			}
 			fields[field] = p.Name
 		})
+		for _, name := range p.File.Disabled {
+			if i, there := places[name]; there && !gone(off, i) {
+				off[i] = Off{Rule: &m.File.Rules[i], From: m.From[i], By: p.Name}
+			}
+		}
 		if places != nil {
-			m.rules(p, places)
+			m.rules(p, places, off)
 		}
 	}
+	m.leaveOut(off)
 	m.File.Name = strings.Join(names, " + ")
 	return m
 }
@@ -83,7 +98,8 @@ func (m *Merged) room(parts []Part) (places map[string]int) {
 			only = i
 		}
 	}
-	if p := parts[only]; len(p.File.Rules) == total {
+	disables := slices.ContainsFunc(parts, func(p Part) bool { return len(p.File.Disabled) > 0 })
+	if p := parts[only]; len(p.File.Rules) == total && !disables {
 		m.File.Rules, m.From = slices.Clip(p.File.Rules), slices.Repeat([]string{p.Name}, total)
 		return nil
 	}
@@ -93,11 +109,12 @@ func (m *Merged) room(parts []Part) (places map[string]int) {
 
 // rules adds a part's. places are those of the parts below it: of two rules with one name
 // in one file both stay, so that Compile says what is wrong with it.
-func (m *Merged) rules(p Part, places map[string]int) {
+func (m *Merged) rules(p Part, places map[string]int, off map[int]Off) {
 	from := len(m.File.Rules)
 	for j := range p.File.Rules {
 		spec := &p.File.Rules[j]
 		if i, taken := places[spec.Name]; taken {
+			delete(off, i) // it is back
 			m.Collisions = append(m.Collisions, Collision{Rule: spec.Name, Winner: p.Name, Loser: m.From[i]})
 			m.File.Rules[i], m.From[i] = *spec, p.Name
 			continue
@@ -109,12 +126,34 @@ func (m *Merged) rules(p Part, places map[string]int) {
 	}
 }
 
+func gone(off map[int]Off, i int) bool { _, is := off[i]; return is }
+
+// leaveOut takes rules out that were disabled.
+func (m *Merged) leaveOut(off map[int]Off) {
+	m.File.Disabled = nil
+	if len(off) == 0 {
+		return
+	}
+	var kept []rules.Spec
+	var from []string
+	for i := range m.File.Rules {
+		one, is := off[i]
+		if !is {
+			kept, from = append(kept, m.File.Rules[i]), append(from, m.From[i])
+			continue
+		}
+		m.Off = append(m.Off, one)
+		m.File.Disabled = append(m.File.Disabled, one.Rule.Name)
+	}
+	m.File.Rules, m.From = kept, from
+}
+
 // overlay sets those fields of a file that another one sets, and says which, in the words
-// of a file. It knows no fields by name but two, so that new ones are layered too.
+// of a file. It knows no fields by name but three, so that new ones are layered too.
 func overlay(below, above reflect.Value, each func(field string)) {
 	for _, f := range reflect.VisibleFields(above.Type()) {
 		value := above.FieldByIndex(f.Index)
-		if !f.IsExported() || f.Name == "Name" || f.Name == "Rules" || none(value) {
+		if !f.IsExported() || f.Name == "Name" || f.Name == "Rules" || f.Name == "Disabled" || none(value) {
 			continue
 		}
 		each(word(f.Name))

@@ -82,7 +82,7 @@ func (t *trial) try(some ...*candidate) error {
 	if err := t.swap(set); err != nil {
 		return err
 	}
-	p := passed{law: &Law{File: merged.File, Set: set, From: merged.From, Loaded: time.Now()}, collisions: merged.Collisions}
+	p := passed{law: &Law{File: merged.File, Set: set, From: merged.From, Off: merged.Off, Loaded: time.Now()}, collisions: merged.Collisions}
 	var before *rules.File
 	if t.law != nil {
 		before = t.law.File

@@ -2,6 +2,7 @@
 package bucket
 
 import (
+	"math"
 	"math/bits"
 	"time"
 
@@ -87,6 +88,42 @@ func Refund(l *weir.Limit, s State, n, now int64) State {
 	return s
 }
 
+// Cancel is Refund of a grant that was to act at due. Before that instant, units charged
+// later wait behind it, and giving back what they cost would hand out their instants twice.
+func Cancel(l *weir.Limit, s State, n, due, now int64) State {
+	if due > now {
+		n -= min(n, after(l, s, due))
+	}
+	return Refund(l, s, n, now)
+}
+
+// after is how many units were charged after a grant that is to act at due, in the future. Due
+// is rounded up to a microsecond; a bucket that steps repays a whole step at one instant, so
+// there it is the units that are still owed then.
+func after(l *weir.Limit, s State, due int64) int64 {
+	if l.Step() {
+		return max(0, settle(l, s, due).Part-l.Capacity())
+	}
+	whole, part := l.Interval().Times(l.Capacity())
+	whole, part = minus(s.At-due, s.Part, whole, part, l.Interval().Den)
+	if whole < 0 {
+		return 0
+	}
+	return unitsIn(l.Interval(), whole, part)
+}
+
+// unitsIn is how many units refill in whole + part/Den µs, rounded up.
+func unitsIn(interval *weir.Ratio, whole, part int64) int64 {
+	hi, lo := bits.Mul64(uint64(whole), uint64(interval.Den))
+	lo, carry := bits.Add64(lo, uint64(part), 0)
+	unit := uint64(interval.Whole*interval.Den + interval.Num)
+	if hi += carry; hi >= unit {
+		return math.MaxInt64
+	}
+	units, rest := bits.Div64(hi, lo, unit)
+	return int64(min(units, math.MaxInt64-1) + min(rest, 1))
+}
+
 // Decision describes the state for a next request of cost units.
 func Decision(l *weir.Limit, s State, cost, now int64) weir.Decision {
 	available := Available(l, s, now)
@@ -129,36 +166,92 @@ func waits(l *weir.Limit, s State, available, cost, now int64) (retryAfter, rese
 	return retryAfter, resetAfter
 }
 
-// Take is one request of cost units to a bucket that is Short and full at the instant at:
-// Available, Charge and the waits of Decision, in one step for those who count
-// nanoseconds. ok is false for a bucket in debt, whose Decision has a Delay.
-func Take(l *weir.Limit, at, cost, now int64) (after, remaining int64, retryAfter, resetAfter time.Duration, granted, ok bool) {
-	unit, full := l.Interval().Whole, max(at, now)
-	left := l.Span().Whole - (full - now)
+// Take is one request of cost units to a bucket that is Short: Available, Charge and Decision in one step, for those who
+// count nanoseconds. It counts in ticks of 1/Den µs. ok is false for a bucket in debt beyond its overdraft.
+func Take(l *weir.Limit, s State, cost, now int64) (after State, remaining int64, retryAfter, resetAfter, delay time.Duration, granted, ok bool) {
+	interval, span := l.Interval(), l.Span()
+	den := interval.Den
+	unit, left := interval.Whole*den+interval.Num, span.Whole*den+span.Num
+	ahead := s.At - now
+	if ahead > span.Whole {
+		return s, 0, 0, 0, 0, false, false
+	}
+	if ahead >= 0 {
+		left -= ahead*den + s.Part
+	}
 	if left < 0 {
-		return at, 0, 0, 0, false, false
+		return s, 0, 0, 0, 0, false, false
 	}
 	remaining = left / unit
-	after = at
+	after = s
 	if granted = cost <= remaining; granted && cost > 0 {
 		remaining -= cost
 		left -= cost * unit
-		full += cost * unit
-		after = full
+		after = later(interval, s, cost, now)
+		ahead = after.At - now
 	}
-	if cost > l.Capacity() {
+	if ahead >= 0 {
+		resetAfter = algorithm.Micros(ceil(ahead, after.Part))
+	}
+	if cost > remaining {
 		retryAfter = weir.Never
-	} else if cost > remaining {
-		retryAfter = algorithm.Micros(cost*unit - left)
+		if cost <= l.Most() {
+			retryAfter = algorithm.Micros(algorithm.CeilDiv(cost*unit-left, den))
+		}
 	}
-	return after, remaining, retryAfter, algorithm.Micros(full - now), granted, true
+	if owed := l.Overdraft()*unit - left; owed > 0 && l.Overdraft() > 0 {
+		delay = algorithm.Micros(algorithm.CeilDiv(owed, den))
+	}
+	return after, remaining, retryAfter, resetAfter, delay, granted, true
 }
 
-// Short reports whether Take can decide for a limit: a continuous bucket without
-// overdraft whose unit refills in a whole number of microseconds.
-func Short(l *weir.Limit) bool {
-	return l.Algorithm() == weir.AlgorithmTokenBucket && !l.Step() && l.Overdraft() == 0 && l.Interval().Num == 0
+// TakeStep is Take for a bucket that steps.
+func TakeStep(l *weir.Limit, s State, cost, now int64) (after State, remaining int64, retryAfter, resetAfter, delay time.Duration, granted bool) {
+	after = s
+	s = settle(l, s, now)
+	left := l.Most() - s.Part
+	if granted = cost <= left; granted && cost > 0 {
+		if s.Part == 0 {
+			s.At = now
+		}
+		s.Part, left = s.Part+cost, left-cost
+		after = s
+	}
+	resetAfter = algorithm.Micros(until(l, s, 0, now))
+	retryAfter = algorithm.Micros(until(l, s, l.Most()-cost, now))
+	delay = algorithm.Micros(until(l, s, l.Capacity(), now))
+	if cost > l.Most() {
+		retryAfter = weir.Never
+	}
+	return after, max(0, left), retryAfter, resetAfter, delay, granted
 }
+
+// later is a full instant moved on by cost units, from now where it has passed.
+func later(interval *weir.Ratio, s State, cost, now int64) State {
+	if s.At < now {
+		s = State{At: now}
+	}
+	if cost == 1 {
+		s.At, s.Part = s.At+interval.Whole, s.Part+interval.Num
+	} else {
+		wait, part := interval.Times(cost)
+		s.At, s.Part = s.At+wait, s.Part+part
+	}
+	if s.Part >= interval.Den {
+		s.At, s.Part = s.At+1, s.Part-interval.Den
+	}
+	return s
+}
+
+// Short reports whether Take can decide for a limit: a continuous bucket of small numbers, so that a full instant and
+// its part fit one word, and ticks of 1/Den µs do not overflow.
+func Short(l *weir.Limit) bool {
+	den, span := l.Interval().Den, l.Span().Whole
+	return l.Algorithm() == weir.AlgorithmTokenBucket && !l.Step() && den <= MaxDen && span < 1<<50 && span*den < 1<<60
+}
+
+// MaxDen is the largest denominator of a unit's time in a bucket that is Short.
+const MaxDen = 1 << 12
 
 // Adopt reads a state that was written under the numbers of another limit. What becomes
 // a bucket that steps is full when it would have been, in whole periods until then: the

@@ -100,6 +100,11 @@ if unit_ > 0 then
   full_ = math.min(full_ + granted * unit_, most)
   redis.call('SET', key_, -full_, 'PXAT', 2 * math.ceil(full_ / 2000) + 1)
 end
+---- cancel
+if due_ > now then
+  local after = math.ceil(math.max(0, full_ - due_ - room_) / interval_)
+  unit_ = math.max(0, back_ - after) * interval_
+end
 ---- refund
 if raw_ and unit_ > 0 then
   full_ = full_ - unit_
@@ -166,6 +171,28 @@ if ladder_ ~= '' then
   if full_ >= most then full_, part_ = most, 0 end
   redis.call('SET', key_, part_ == 0 and -full_ or 'c' .. struct.pack('<i8i8i8', full_, part_, den), 'PXAT', 2 * math.ceil(full_ / 2000) + 1)
 end
+---- cancel
+-- The rungs of the ladder are units here. First those charged after the grant: the least number
+-- that takes as long as the bucket owes beyond its due. Then the ladder is made one rung: the rest.
+if ladder_ ~= '' then
+  local den, after, w, p = den_ + 0, 0, full_ - due_ - room_, part_ - roompart_
+  local function climb(most, fits)
+    local k, w, p = 0, 0, 0
+    for i = 1, #ladder_, 24 do
+      local dk, dw, dp = struct.unpack('<i8i8i8', ladder_, i)
+      dw, dp = w + dw, p + dp
+      if dp >= den then dw, dp = dw + 1, dp - den end
+      if k + dk <= most and fits(dw, dp) then k, w, p = k + dk, dw, dp end
+    end
+    return k, w, p
+  end
+  if p < 0 then w, p = w - 1, p + den end
+  if due_ > now and (w > 0 or w == 0 and p > 0) then
+    after = 1 + climb(back_, function(dw, dp) return dw < w or dw == w and dp < p end)
+  end
+  local units, whole, part = climb(back_ - after, function() return true end)
+  ladder_ = units > 0 and struct.pack('<i8i8i8', units, whole, part) or ''
+end
 ---- refund
 if raw_ and ladder_ ~= '' then
   local _, dw, dp = struct.unpack('<i8i8i8', ladder_, 1)
@@ -221,6 +248,12 @@ if cost_ ~= '0' then
   missing_ = math.max(missing_, math.min(missing_ + granted * cost_, cap_ + 0))
   local full = mark_ + math.ceil(missing_ / refill_) * period_
   redis.call('SET', key_, 's' .. struct.pack('<i8i8', mark_, missing_), 'PXAT', 2 * math.ceil(full / 2000) + 1)
+end
+---- cancel
+if due_ > now then
+  local periods = math.floor(math.max(0, due_ - mark_) / period_)
+  local after = math.max(0, missing_ - room_ - math.min(periods, missing_) * refill_)
+  cost_ = string.format('%.0f', math.max(0, back_ - after))
 end
 ---- refund
 if raw_ and cost_ ~= '0' then

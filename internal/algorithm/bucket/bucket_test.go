@@ -21,6 +21,7 @@ type twin struct {
 func (b *twin) Available(now int64) int64 { return bucket.Available(b.limit, b.state, now) }
 func (b *twin) Charge(n, now int64)       { b.state = bucket.Charge(b.limit, b.state, n, now) }
 func (b *twin) Refund(n, _, now int64)    { b.state = bucket.Refund(b.limit, b.state, n, now) }
+func (b *twin) Cancel(n, due, now int64)  { b.state = bucket.Cancel(b.limit, b.state, n, due, now) }
 func (b *twin) Decision(cost, now int64) weir.Decision {
 	return bucket.Decision(b.limit, b.state, cost, now)
 }
@@ -80,6 +81,16 @@ func (c *continuous) Refund(n, _, now int64) {
 	}
 }
 
+// Cancel keeps as many units as were charged after the grant: as many more as would have to be
+// refunded for the bucket to owe nothing at due.
+func (c *continuous) Cancel(n, due, now int64) {
+	if due > now {
+		over := new(big.Rat).Sub(c.full, new(big.Rat).Add(rat(due), c.worth(c.Capacity())))
+		n -= min(n, chance.First(func(k int64) bool { return k >= n || over.Cmp(c.worth(k)) <= 0 }))
+	}
+	c.Refund(n, 0, now)
+}
+
 // steps counts the periods since the mark, one by one.
 type steps struct {
 	*weir.Limit
@@ -130,6 +141,15 @@ func (s *steps) Refund(n, _, now int64) {
 	}
 	s.mark, s.missing = s.at(now)
 	s.missing = max(0, s.missing-n)
+}
+
+// Cancel keeps as many units as are still owed at due.
+func (s *steps) Cancel(n, due, now int64) {
+	if due > now {
+		_, missing := s.at(due)
+		n -= min(n, max(0, missing-s.Capacity()))
+	}
+	s.Refund(n, 0, now)
 }
 
 func pair(spec weir.Spec) chance.Pair {
@@ -301,8 +321,9 @@ func modes(t *rapid.T) (continuous, step *weir.Limit) {
 // Take is the steps it stands for.
 func TestTake(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		refill := rapid.SampledFrom([]int64{1, 2, 4, 5, 10, 1000}).Draw(t, "refill")
-		limit := weir.MustLimit("test", weir.GCRA(rapid.Int64Range(1, 50).Draw(t, "capacity"), refill, time.Second))
+		refill := rapid.SampledFrom([]int64{1, 2, 3, 7, 10, 999, 1000, 4093}).Draw(t, "refill")
+		overdraft := rapid.SampledFrom([]int64{0, 0, 1, 20}).Draw(t, "overdraft")
+		limit := weir.MustLimit("test", weir.Borrowing(rapid.Int64Range(1, 50).Draw(t, "capacity"), refill, time.Second, overdraft))
 		if !bucket.Short(limit) {
 			t.Fatalf("%s is not short", limit)
 		}
@@ -314,7 +335,7 @@ func TestTake(t *testing.T) {
 				state = bucket.Charge(limit, state, cost, now)
 			}
 			available := bucket.Available(limit, state, now)
-			after, remaining, retry, reset, granted, ok := bucket.Take(limit, state.At, cost, now)
+			after, remaining, retry, reset, delay, granted, ok := bucket.Take(limit, state, cost, now)
 			if ok != (available >= 0) {
 				t.Fatalf("%s, %d available: Take says ok %v", limit, available, ok)
 			}
@@ -328,9 +349,9 @@ func TestTake(t *testing.T) {
 				state = bucket.Charge(limit, state, cost, now)
 			}
 			want := bucket.Decision(limit, state, cost, now)
-			got := weir.Decision{Remaining: remaining, RetryAfter: retry, ResetAfter: reset, At: weir.Instant(now)}
-			if got != want || after != state.At {
-				t.Fatalf("%s: %+v full at %d, want %+v full at %d", limit, got, after, want, state.At)
+			got := weir.Decision{Remaining: remaining, RetryAfter: retry, ResetAfter: reset, Delay: delay, At: weir.Instant(now)}
+			if got != want || after != state {
+				t.Fatalf("%s: %+v full at %v, want %+v full at %v", limit, got, after, want, state)
 			}
 		}
 	})

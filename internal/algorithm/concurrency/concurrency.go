@@ -106,6 +106,9 @@ func New(leases []Lease) *State {
 	return s
 }
 
+// Bytes is about the memory of the leases, with ids of the usual length.
+func (s *State) Bytes() int64 { return int64(len(s.leases)) * 128 }
+
 // held is the units of the leases that live at now.
 func (s *State) held(now int64) int64 {
 	units := s.units

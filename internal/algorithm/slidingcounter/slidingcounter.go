@@ -10,8 +10,9 @@ import (
 // is empty.
 type State struct {
 	newest int64   // the index of the newest slice: it covers [newest × S, (newest + 1) × S)
-	counts []int64 // a ring: slice i is at i mod len
-	total  int64   // the sum of counts
+	counts []int64 // a ring, of which the newest slice is at head
+	head   int
+	total  int64 // the sum of counts
 }
 
 // New is a state of the given counts, that of slice newest last.
@@ -39,16 +40,7 @@ func (s *State) Counts() (newest int64, counts []int64) {
 func (s *State) Available(l *weir.Limit, now int64) int64 {
 	slice, elapsed := s.clock(l, now)
 	oldest := s.count(slice - l.Slices())
-	left := l.Capacity() - (s.sum(l, slice) - oldest)
-	if left < 0 {
-		return -1
-	}
-	ticks := l.Slice() / l.Tick()
-	part := left*ticks - algorithm.Mul(oldest, ticks-elapsed)
-	if part < 0 {
-		return -1
-	}
-	return part / ticks
+	return left(l, s.sum(l, slice)-oldest, oldest, elapsed)
 }
 
 // Charge counts n units in the slice that now lies in.
@@ -77,18 +69,23 @@ func (s *State) Refund(l *weir.Limit, n, takenAt, now int64) {
 
 // Decision describes the state for a next request of cost units.
 func (s *State) Decision(l *weir.Limit, cost, now int64) weir.Decision {
-	available := s.Available(l, now)
-	d := weir.Decision{Remaining: max(0, available), At: weir.Instant(now)}
+	var d weir.Decision
+	s.Describe(l, s.Available(l, now), cost, now, &d)
+	return d
+}
+
+// Describe is Decision where what is available is known: a charge of n units leaves n less.
+func (s *State) Describe(l *weir.Limit, available, cost, now int64, d *weir.Decision) {
+	d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay, d.At = max(0, available), 0, 0, 0, weir.Instant(now)
 	if last, used := s.lastUsed(); used {
 		d.ResetAfter = algorithm.Micros((last+l.Slices()+1)*l.Slice() - now)
 	}
 	switch {
 	case cost > l.Capacity():
 		d.RetryAfter = weir.Never
-	case algorithm.Fit(available, cost, 1) == 0:
+	case available < cost || available < 0:
 		d.RetryAfter = algorithm.Micros(s.grantable(l, cost, now) - now)
 	}
-	return d
 }
 
 // Adopt reads a state that was written under the numbers of another limit. A slice's
@@ -121,6 +118,9 @@ func Convert(s *State, width int64, to *weir.Limit) *State {
 	return converted
 }
 
+// Bytes is about the memory of the counts.
+func (s *State) Bytes() int64 { return int64(len(s.counts)) * 8 }
+
 // clock is the slice that now lies in and how many ticks of it have passed. A clock
 // before the newest slice reads as that slice's start, unless all of it was refunded: then
 // the state is one never used.
@@ -129,7 +129,15 @@ func (s *State) clock(l *weir.Limit, now int64) (slice, elapsed int64) {
 	if s.total > 0 && slice < s.newest {
 		return s.newest, 0
 	}
-	return slice, (now - slice*l.Slice()) / l.Tick()
+	return slice, inTicks(l, now-slice*l.Slice())
+}
+
+// inTicks is a time in ticks of the limit, mostly microseconds.
+func inTicks(l *weir.Limit, us int64) int64 {
+	if l.Tick() == 1 {
+		return us
+	}
+	return us / l.Tick()
 }
 
 // sum is the total of the slices that count when slice is the newest.
@@ -144,19 +152,30 @@ func (s *State) sum(l *weir.Limit, slice int64) int64 {
 // grantable is the first instant at which cost units fit, if nobody else comes.
 func (s *State) grantable(l *weir.Limit, cost, now int64) int64 {
 	slice, elapsed := s.clock(l, now)
-	ticks := l.Slice() / l.Tick()
 	full := s.sum(l, slice) // of the slices that count in full, and the one that fades
 	for {
 		oldest := s.count(slice - l.Slices())
 		full -= oldest
 		if left := l.Capacity() - cost - full; left >= 0 {
-			if oldest > 0 { // oldest × (ticks − e) ≤ left × ticks
-				elapsed = max(elapsed, ticks-left*ticks/oldest)
-			}
-			return slice*l.Slice() + elapsed*l.Tick()
+			return slice*l.Slice() + fits(l, left, oldest, elapsed)*l.Tick()
 		}
-		slice, elapsed = slice+1, 0
+		slice, elapsed = s.nextUsed(slice-l.Slices()+1)+l.Slices(), 0
 	}
+}
+
+// nextUsed is the first slice from i on that has a count; there is one.
+func (s *State) nextUsed(i int64) int64 {
+	i = max(i, s.newest-int64(len(s.counts))+1)
+	place := s.head - int(s.newest-i)
+	if place < 0 {
+		place += len(s.counts)
+	}
+	for ; s.counts[place] == 0 && i < s.newest; i++ {
+		if place++; place == len(s.counts) {
+			place = 0
+		}
+	}
+	return i
 }
 
 // lastUsed is the newest slice with a count.
@@ -181,6 +200,9 @@ func (s *State) advance(l *weir.Limit, slice int64) {
 	}
 	for s.newest < slice {
 		s.newest++
+		if s.head++; s.head == len(s.counts) {
+			s.head = 0
+		}
 		s.total -= *s.at(s.newest)
 		*s.at(s.newest) = 0
 	}
@@ -194,8 +216,20 @@ func (s *State) count(i int64) int64 {
 	return *s.at(i)
 }
 
+// at is the place of slice i, which is kept.
 func (s *State) at(i int64) *int64 {
-	return &s.counts[algorithm.FloorMod(i, int64(len(s.counts)))]
+	place := s.head - int(s.newest-i)
+	if place < 0 {
+		place += len(s.counts)
+	}
+	return &s.counts[place]
 }
 
-func floorDiv(a, b int64) int64 { return (a - algorithm.FloorMod(a, b)) / b }
+// floorDiv is a/b rounded down, for b > 0.
+func floorDiv(a, b int64) int64 {
+	quotient := a / b
+	if quotient*b > a {
+		quotient--
+	}
+	return quotient
+}

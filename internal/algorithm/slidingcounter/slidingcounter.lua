@@ -89,6 +89,7 @@ if gap_ < places_ then
     local at = 25 + into % places_ * size_
     local count = struct.unpack(size_ == 4 and '<I4' or '<i8', raw_, at + 1)
     local back, sum = math.min(count, cost_ + 0), struct.unpack('<i8', raw_, 18)
+    total_ = total_ - back
     if back > 0 and back == sum then
       redis.call('DEL', key_)
       raw_ = nil
@@ -100,5 +101,25 @@ if gap_ < places_ then
   end
 end
 ---- after
-if not raw_ then raw_ = '' end
----- reply raw_
+-- What Summary in slidingcounter.go says, of the state as it is now.
+local full_, fading_, last_, frees_, frees_full_, frees_fading_ = 0, 0, 0, slice_at_, 0, 0
+if raw_ and gap_ < places_ then
+  local form, newest = size_ == 4 and '<I4' or '<i8', slice_at_ - gap_
+  local function units(i)
+    if i > newest or i <= newest - places_ then return 0 end
+    return (struct.unpack(form, raw_, 26 + i % places_ * size_))
+  end
+  fading_, last_ = units(slice_at_ - slices_), newest
+  full_ = total_ - fading_
+  frees_full_, frees_fading_ = full_, fading_
+  if total_ > 0 then
+    while last_ > newest - places_ and units(last_) == 0 do last_ = last_ - 1 end
+  end
+  local room = limit_ - cost_
+  while room >= 0 and frees_full_ > room do
+    frees_ = frees_ + 1
+    frees_fading_ = units(frees_ - slices_)
+    frees_full_ = frees_full_ - frees_fading_
+  end
+end
+---- reply slice_at_ full_ fading_ last_ frees_ frees_full_ frees_fading_

@@ -1,9 +1,6 @@
 package slidingcounter_test
 
 import (
-	"encoding/binary"
-	"errors"
-	"fmt"
 	"math/big"
 	"testing"
 	"time"
@@ -195,41 +192,3 @@ func TestNew(t *testing.T) {
 		}
 	})
 }
-
-// packed is a counter of three slices of 10 µs as Redis holds it: slice 7, the newest, at 7 mod 4.
-func packed(size byte, counts ...uint64) string {
-	text := binary.LittleEndian.AppendUint64([]byte{size}, 7)
-	text = binary.LittleEndian.AppendUint64(text, 10)
-	text = binary.LittleEndian.AppendUint64(text, 6)
-	for _, n := range counts {
-		if size == '4' {
-			text = binary.LittleEndian.AppendUint32(text, uint32(n))
-		} else {
-			text = binary.LittleEndian.AppendUint64(text, n)
-		}
-	}
-	return string(text)
-}
-
-func TestDecode(t *testing.T) {
-	limit := weir.MustLimit("test", weir.SlidingCounter{Limit: 10, Window: 30 * time.Microsecond, Slices: 3})
-	for _, size := range []byte{'4', '8'} {
-		state, err := slidingcounter.Decode(packed(size, 0, 1, 2, 3), limit)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if newest, counts := state.Counts(); newest != 7 || !slicesEqual(counts, 0, 1, 2, 3) {
-			t.Errorf("size %c: slice %d is the newest of %v", size, newest, counts)
-		}
-	}
-	if state, err := slidingcounter.Decode("", limit); err != nil || state.Available(limit, chance.Begin) != 10 {
-		t.Errorf("nothing is no empty counter: %v", err)
-	}
-	for _, foreign := range []string{"7", packed('4', 1, 2, 3), packed('8', 1, 2, 3, 4, 5), packed('5', 1, 2, 3, 4)} {
-		if _, err := slidingcounter.Decode(foreign, limit); !errors.Is(err, weir.ErrForeignState) {
-			t.Errorf("%q: %v", foreign, err)
-		}
-	}
-}
-
-func slicesEqual(got []int64, want ...int64) bool { return fmt.Sprint(got) == fmt.Sprint(want) }

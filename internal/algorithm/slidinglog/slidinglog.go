@@ -28,8 +28,11 @@ func (s *State) Charge(l *weir.Limit, n, now int64) {
 	if n == 0 { // not even dropping: a clock that steps back would see what is dropped here
 		return
 	}
-	now = s.clock(now)
 	used, dead := s.used(l, now)
+	s.charge(n, s.clock(now), used, dead)
+}
+
+func (s *State) charge(n, now, used int64, dead int) {
 	s.drop(dead)
 	s.units = used
 	n = min(n, weir.MaxUnits-used)
@@ -68,7 +71,25 @@ func (s *State) Refund(l *weir.Limit, n, takenAt, now int64) {
 // Decision describes the state for a next request of cost units.
 func (s *State) Decision(l *weir.Limit, cost, now int64) weir.Decision {
 	used, dead := s.used(l, now)
-	summary := Summary{Used: used}
+	summary := s.summary(l, cost, used, dead)
+	return summary.Decision(l, cost, now)
+}
+
+// Take is one request of cost units: Available, Charge (where write says so) and Decision in one step.
+func (s *State) Take(l *weir.Limit, cost, now int64, write bool, d *weir.Decision) (granted bool) {
+	used, dead := s.used(l, now)
+	granted = used+cost <= l.Capacity()
+	if granted && cost > 0 && write {
+		s.charge(cost, s.clock(now), used, dead)
+		used, dead = used+cost, 0
+	}
+	summary := s.summary(l, cost, used, dead)
+	summary.Describe(l, cost, now, d)
+	return granted
+}
+
+func (s *State) summary(l *weir.Limit, cost, used int64, dead int) (summary Summary) {
+	summary.Used = used
 	if s.count > dead {
 		summary.Newest = s.newest().At
 	}
@@ -79,7 +100,7 @@ func (s *State) Decision(l *weir.Limit, cost, now int64) weir.Decision {
 			summary.Frees = s.at(i).At
 		}
 	}
-	return summary.Decision(l, cost, now)
+	return summary
 }
 
 // Summary is what a decision needs to know of a log.
@@ -90,8 +111,14 @@ type Summary struct {
 }
 
 // Decision describes the state for a next request of cost units.
-func (s Summary) Decision(l *weir.Limit, cost, now int64) weir.Decision {
-	d := weir.Decision{Remaining: max(0, l.Capacity()-s.Used), At: weir.Instant(now)}
+func (s Summary) Decision(l *weir.Limit, cost, now int64) (d weir.Decision) {
+	s.Describe(l, cost, now, &d)
+	return d
+}
+
+// Describe fills in the decision.
+func (s *Summary) Describe(l *weir.Limit, cost, now int64, d *weir.Decision) {
+	d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay, d.At = max(0, l.Capacity()-s.Used), 0, 0, 0, weir.Instant(now)
 	if s.Used > 0 {
 		d.ResetAfter = algorithm.Micros(s.Newest + l.Period() - now)
 	}
@@ -101,7 +128,6 @@ func (s Summary) Decision(l *weir.Limit, cost, now int64) weir.Decision {
 	case s.Used+cost > l.Capacity():
 		d.RetryAfter = algorithm.Micros(s.Frees + l.Period() - now)
 	}
-	return d
 }
 
 // Entries are the charges, oldest first.
@@ -120,6 +146,18 @@ func New(entries []Entry) *State {
 		s.units += e.Units
 	}
 	return s
+}
+
+// Bytes is about the memory of the charges.
+func (s *State) Bytes() int64 { return int64(len(s.entries)) * 16 }
+
+// Full reports whether the next charge would make the state grow.
+func (s *State) Full(l *weir.Limit, now int64) bool {
+	if s.count < len(s.entries) {
+		return false
+	}
+	_, dead := s.used(l, now)
+	return dead == 0 && (s.count == 0 || s.newest().At < now)
 }
 
 // clock reads a clock before the newest charge as that instant.

@@ -15,6 +15,7 @@
 //	peek N               ask, and take nothing
 //	charge N             take without asking
 //	refund N taken T     give back what was taken at T
+//	... delay D          and was told to wait D
 //	acquire ID N         hold N units as a lease
 //	renew ID, release ID
 //	reset                forget the key

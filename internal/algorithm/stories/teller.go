@@ -183,6 +183,8 @@ func (t *teller) refund(op string, s *step) string {
 		claims[0].Cost = s.number()
 		taken, err = instant(s.after("taken", ""))
 		s.err = errors.Join(s.err, err)
+		claims[0].Delay, err = time.ParseDuration(s.after("delay", "0s"))
+		s.err = errors.Join(s.err, err)
 	}
 	decisions := make([]weir.Decision, 1)
 	err := t.store.Refund(t.t.Context(), claims, taken, decisions)

@@ -156,8 +156,8 @@ func (s *bucketState) charge(l *weir.Limit, _ *weir.Claim, n, now int64) {
 	s.State = bucket.Charge(l, s.State, n, now)
 }
 
-func (s *bucketState) refund(l *weir.Limit, c *weir.Claim, _, now int64) bool {
-	s.State = bucket.Refund(l, s.State, c.Cost, now)
+func (s *bucketState) refund(l *weir.Limit, c *weir.Claim, takenAt, now int64) bool {
+	s.State = bucket.Cancel(l, s.State, c.Cost, algorithm.Due(c, takenAt), now)
 	return true
 }
 

@@ -2,6 +2,8 @@
 package window
 
 import (
+	"time"
+
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/algorithm"
 )
@@ -53,6 +55,28 @@ func Decision(l *weir.Limit, s State, cost, now int64) weir.Decision {
 		d.RetryAfter = d.ResetAfter
 	}
 	return d
+}
+
+// Take is one request of cost units on a state that the limit's own numbers wrote: Available, Charge and Decision in one
+// step.
+func Take(l *weir.Limit, s State, cost, now int64) (after State, remaining int64, retryAfter, resetAfter time.Duration, granted bool) {
+	after = s
+	w := open(l, s, now)
+	limit := l.Capacity()
+	if granted = w.Count+cost <= limit; granted && cost > 0 {
+		w.Count += cost
+		after = w
+	}
+	if w.Count > 0 {
+		resetAfter = algorithm.Micros(end(l, w.Start) - now)
+	}
+	switch {
+	case cost > limit:
+		retryAfter = weir.Never
+	case w.Count+cost > limit:
+		retryAfter = resetAfter
+	}
+	return after, max(0, limit-w.Count), retryAfter, resetAfter, granted
 }
 
 // Adopt reads a state that was written under the numbers of another limit. A window of

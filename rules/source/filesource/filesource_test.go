@@ -481,7 +481,7 @@ func TestFilesAreBounded(t *testing.T) {
 	do(t, os.Truncate(path, 1<<40)) // it has holes, and takes no room
 	texts, err := (&disk{name: "d"}).read(path)
 	do(t, err)
-	if _, err := make(shelf).whole("d", texts); err == nil || !strings.Contains(err.Error(), "at most 4194304") {
+	if _, err := make(shelf).whole("d", texts); err == nil || !strings.Contains(err.Error(), "over 8388608 bytes") {
 		t.Errorf("a file of 1 TiB: %v", err)
 	}
 }

@@ -228,7 +228,7 @@ func TestTheLawIsCompiledOnce(t *testing.T) {
 		var b strings.Builder
 		b.WriteString("rules:\n")
 		for i := range 300 {
-			fmt.Fprintf(&b, "- {name: %s%d, limit: 1/1s}\n", name, i)
+			fmt.Fprintf(&b, "- {name: %s%d, match: {path: /%[1]s%[2]d}, limit: 1/1s}\n", name, i)
 		}
 		return b.String()
 	}

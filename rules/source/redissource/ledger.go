@@ -18,11 +18,19 @@ import (
 
 const defaultLedger = "weir:rules"
 
-//go:embed ledger.lua
-var changeText string
+// The scripts of a ledger. Each begins with what it finds out about the ledger's state.
+var (
+	//go:embed ledgerstate.lua
+	stateText string
+	//go:embed ledger.lua
+	changeText string
+	//go:embed ledgerread.lua
+	readText string
+	//go:embed ledgerrestore.lua
+	restoreText string
+)
 
-//go:embed ledgerread.lua
-var readText string
+func ledgerScript(text string) *rueidis.Lua { return rueidis.NewLuaScript(stateText + text) }
 
 // The words of package ledger.
 type (
@@ -57,7 +65,7 @@ type book struct {
 	client rueidis.Client // nil: not yet
 	closed bool
 
-	change, read *rueidis.Lua
+	change, read, restore *rueidis.Lua
 }
 
 // OpenLedger connects to Redis. The URL is one of redisstore.Open. The prefix and the
@@ -80,7 +88,7 @@ func LateLedger(url string, opts ...Option) (*Ledger, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &book{source: s, change: rueidis.NewLuaScript(changeText), read: rueidis.NewLuaScript(readText)}
+	b := &book{source: s, change: ledgerScript(changeText), read: ledgerScript(readText), restore: ledgerScript(restoreText)}
 	return &Ledger{ledger.New(b), b}, nil
 }
 
@@ -110,6 +118,7 @@ func ledgerConfig(url string, opts []Option) (*config, error) {
 	if strings.ContainsAny(s.config.prefix, "{}") {
 		return nil, &weir.InputError{Field: "prefix", Given: s.config.prefix, Allowed: "without { and }: it is the hash tag of all keys"}
 	}
+	s.config.past = new(past)
 	return &s.config, nil
 }
 
@@ -126,7 +135,7 @@ func (l *Ledger) Close() {
 // keys lie in one slot of a Cluster.
 func (c *config) keys() []string {
 	tag := "{" + c.prefix + "}:"
-	return []string{tag + "rules", tag + "revision", tag + "history"}
+	return []string{tag + "rules", tag + "revision", tag + "history", tag + "notes"}
 }
 
 // Source is the ledger as a source of rules: those that are enabled, and the exceptions. It
@@ -188,10 +197,12 @@ func (b *book) Commit(ctx context.Context, d ledger.Draft) (revision int64, err 
 	if err != nil {
 		return 0, err
 	}
-	reply, err := b.change.Exec(ctx, client, b.source.config.keys(), []string{d.Name, strconv.FormatInt(d.Seen, 10), d.Text(), deleted,
-		strconv.Itoa(b.source.config.most), strconv.Itoa(ledger.MaxKept), b.source.config.channel}).ToArray()
+	c := &b.source.config
+	args := append(c.known(), d.Name, strconv.FormatInt(d.Seen, 10), d.Text(), deleted,
+		strconv.Itoa(c.most), strconv.Itoa(ledger.MaxKept), c.channel)
+	reply, err := b.change.Exec(ctx, client, c.keys(), args).ToArray()
 	if err != nil {
-		return 0, fmt.Errorf("redissource: %w; unless this is an answer of Redis, it is unknown whether the change was made", err)
+		return 0, fmt.Errorf("redissource: %w; unless this is an answer of Redis, it is unknown whether the change was made", c.foreign(err))
 	}
 	if len(reply) != 2 {
 		return 0, fmt.Errorf("redissource: %w", errReply)
@@ -203,9 +214,12 @@ func (b *book) Commit(ctx context.Context, d ledger.Draft) (revision int64, err 
 		return 0, errors.Join(errMade, errRevision)
 	case made == 0:
 		return 0, &ConflictError{Name: d.Name, Seen: d.Seen, Is: revision}
+	case made == -2:
+		return 0, &ledger.LostError{Ledger: c.prefix, Seen: revision}
 	case made < 0:
-		return 0, &weir.InputError{Field: "rules", Given: b.source.config.most + 1, Allowed: fmt.Sprint("at most ", b.source.config.most)}
+		return 0, &weir.InputError{Field: "rules", Given: c.most + 1, Allowed: fmt.Sprint("at most ", c.most)}
 	}
+	c.past.wrote(revision)
 	return revision, nil
 }
 

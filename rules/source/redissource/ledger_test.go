@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/redistest"
@@ -228,12 +229,12 @@ func TestTheLedgerAsASource(t *testing.T) {
 
 	server.Do("FLUSHALL")
 	server.Do("PUBLISH", "weir:rules", "")
-	n.awaitTold(source.Refused, "the ledger weir:rules is gone: it has no rules any more; the last rules stay in force")
+	n.awaitTold(source.Refused, "ledger: weir:rules has lost changes up to revision 6; ")
 	n.await("login 5/1m")
 }
 
 // TestALostHash is what a Redis that evicts keys leaves of a ledger: so many rules would have
-// taken more changes to delete. What somebody sets then is believed.
+// taken more changes to delete.
 func TestALostHash(t *testing.T) {
 	server := redistest.Start(t)
 	l, ctx := openLedger(t, server.URL()), t.Context()
@@ -244,14 +245,185 @@ func TestALostHash(t *testing.T) {
 	n.await("login 5/1m, more 9/1m")
 	server.Do("DEL", "{weir:rules}:rules")
 	server.Do("PUBLISH", "weir:rules", "")
-	n.awaitTold(source.Refused, "the ledger weir:rules is gone: it has no rules any more; the last rules stay in force")
+	n.awaitTold(source.Refused, "ledger: weir:rules has lost changes up to revision 2 (it is at 2); ")
 	n.await("login 5/1m, more 9/1m")
-	done(t, 3)(l.Note(ctx, "reset", ledger.Key{Rule: "login", Key: "all"}, ann)) // it deletes nothing
-	server.Do("PUBLISH", "weir:rules", "")
-	redistest.Await(t, "another reading", func() bool { return n.keeper.Reload(ctx) != nil })
+	lost(t)(l.Note(ctx, "reset", ledger.Key{Rule: "login", Key: "all"}, ann))
+	lost(t)(l.Set(ctx, "other", "{name: other, limit: 6/1m}", 0, ann))
 	n.await("login 5/1m, more 9/1m")
-	done(t, 4)(l.Set(ctx, "other", "{name: other, limit: 6/1m}", 0, ann))
-	n.await("other 6/1m")
+}
+
+// lost fails the test unless a change was refused because the ledger has lost others.
+func lost(t testing.TB) func(int64, error) {
+	t.Helper()
+	return func(got int64, err error) {
+		t.Helper()
+		var e *ledger.LostError
+		if !errors.As(err, &e) || got != 0 || !strings.Contains(err.Error(), "weir rules restore") {
+			t.Fatalf("revision %d, %v; want that changes were lost", got, err)
+		}
+	}
+}
+
+// watched is a ledger that a node listens to.
+func watched(t testing.TB, url string) (*redissource.Ledger, *node) {
+	t.Helper()
+	l := openLedger(t, url)
+	return l, startFrom(t, l.Source())
+}
+
+// awaitLaw waits until rules are in force, and an address is blocked or not.
+func (n *node) awaitLaw(laws, address string, blocked bool) {
+	n.t.Helper()
+	n.await(laws)
+	redistest.Await(n.t, fmt.Sprintf("%s blocked: %v", address, blocked), func() bool {
+		return (n.gate.Rules().Listed(login(address)) == rules.Denied) == blocked
+	})
+}
+
+// TestALostLedgerTakesNoChangeUntilItIsRestored: a change after the loss would be all that there
+// is, and whatever was in force before would be gone without a word, blocks included.
+func TestALostLedgerTakesNoChangeUntilItIsRestored(t *testing.T) {
+	server, ctx := redistest.Start(t), t.Context()
+	a, one := watched(t, server.URL())
+	b, two := watched(t, server.URL())
+	done(t, 1)(a.Set(ctx, "login", "{name: login, limit: 5/1m}", 0, ann))
+	done(t, 2)(b.Set(ctx, "more", "{name: more, limit: 9/1m}", 0, ann))
+	if _, _, err := a.Except(ctx, blockOf("203.0.113.99"), time.Hour, 0, ann); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range []*node{one, two} {
+		n.awaitLaw("login 5/1m, more 9/1m", "203.0.113.99", true)
+	}
+	server.Do("DEL", "{weir:rules}:rules", "{weir:rules}:revision", "{weir:rules}:history", "{weir:rules}:notes")
+	lost(t)(b.Set(ctx, "other", "{name: other, limit: 6/1m}", 0, ann))
+	for _, n := range []*node{one, two} {
+		if err := n.keeper.Reload(ctx); err == nil || !strings.Contains(err.Error(), "has lost changes up to revision 3") {
+			t.Errorf("a reload says %v", err)
+		}
+		if y := n.keeper.Status().Layers[0]; y.Err == nil || y.Down {
+			t.Errorf("the status is %+v", y)
+		}
+		n.awaitLaw("login 5/1m, more 9/1m", "203.0.113.99", true)
+	}
+
+	c, three := watched(t, server.URL()) // a server that starts now has read nothing before
+	three.awaitTold(source.Warned, "has lost changes up to revision 3")
+	lost(t)(c.Set(ctx, "other", "{name: other, limit: 6/1m}", 0, ann))
+	how := ledger.Restoration{By: redissource.Author{Who: "bob"}}
+	if _, err := c.Restore(ctx, how); err == nil || !strings.Contains(err.Error(), "a server that has read what is lost") {
+		t.Errorf("a server that knows nothing restores: %v", err)
+	}
+	dry := how
+	dry.DryRun = true
+	for _, how := range []ledger.Restoration{dry, how} {
+		got, err := a.Restore(ctx, how)
+		if err != nil || len(got.Names) != 3 || got.Lost != 3 {
+			t.Fatalf("%+v, %v", got, err)
+		}
+	}
+	for _, n := range []*node{one, two, three} {
+		n.awaitLaw("login 5/1m, more 9/1m", "203.0.113.99", true)
+		redistest.Await(t, "a status that is well again", func() bool { return n.keeper.Status().Err() == nil })
+	}
+	if list, err := a.History(ctx, "login", 9); err != nil || len(list) != 1 || list[0].What != "restore" || list[0].Author != (redissource.Author{Who: "bob", Why: ann.Why}) {
+		t.Errorf("%+v, %v", list, err)
+	}
+	revision, err := c.Set(ctx, "other", "{name: other, limit: 6/1m}", 0, ann)
+	if err != nil || revision <= 6 {
+		t.Errorf("revision %d, %v", revision, err)
+	}
+	for _, n := range []*node{one, two, three} {
+		n.awaitLaw("login 5/1m, more 9/1m, other 6/1m", "203.0.113.99", true)
+	}
+	if _, err := a.Restore(ctx, how); err == nil {
+		t.Error("what is whole was restored")
+	}
+}
+
+func blockOf(address string) rules.Exception {
+	return rules.Exception{Kind: rules.Blocked, Values: []string{address}}
+}
+
+// TestALossCanBeGivenUp: then what the ledger has is all there is, on every node.
+func TestALossCanBeGivenUp(t *testing.T) {
+	server, ctx := redistest.Start(t), t.Context()
+	a, one := watched(t, server.URL())
+	_, two := watched(t, server.URL())
+	done(t, 1)(a.Set(ctx, "login", "{name: login, limit: 5/1m}", 0, ann))
+	one.await("login 5/1m")
+	two.await("login 5/1m")
+	server.Do("FLUSHALL")
+	lost(t)(a.Set(ctx, "other", "{name: other, limit: 6/1m}", 0, ann))
+	if _, err := a.Restore(ctx, ledger.Restoration{By: ann, Forget: true}); err != nil {
+		t.Fatal(err)
+	}
+	one.await("")
+	two.await("")
+	if revision, err := a.Set(ctx, "other", "{name: other, limit: 6/1m}", 0, ann); err != nil || revision <= 2 {
+		t.Errorf("revision %d, %v", revision, err)
+	}
+	one.await("other 6/1m")
+	two.await("other 6/1m")
+}
+
+// TestAFailoverThatLosesTheNewestChange has a replica take over that has never received it. Its
+// number is not given again.
+func TestAFailoverThatLosesTheNewestChange(t *testing.T) {
+	s, ctx := redistest.StartSentinel(t), t.Context()
+	l, n := watched(t, s.URL())
+	done(t, 1)(l.Set(ctx, "login", "{name: login, limit: 5/1m}", 0, ann))
+	master, replica := s.Servers[0], s.Servers[1]
+	redistest.Await(t, "the first change at the replica", func() bool { return replica.Do("GET", "{weir:rules}:revision") == "1" })
+	replica.Stop()
+	master.Do("CLIENT", "KILL", "TYPE", "replica") // nothing more is on its way
+	done(t, 2)(l.Set(ctx, "login", "{name: login, limit: 6/1m}", 1, ann))
+	n.await("login 6/1m")
+	master.Kill()
+	replica.Cont()
+	redistest.Await(t, "the replica to be the master", func() bool { return s.Master() == replica && replica.Role() == "master" })
+	n.awaitTold(source.Refused, "has lost changes up to revision 2 (it is at 1)")
+	n.await("login 6/1m")
+	var e *ledger.LostError
+	redistest.Await(t, "the refusal of a change", func() bool {
+		revision, err := l.Set(ctx, "login", "{name: login, limit: 7/1m}", 1, ann)
+		if err == nil {
+			t.Fatalf("it was made as revision %d", revision)
+		}
+		return errors.As(err, &e)
+	})
+	got, err := l.Restore(ctx, ledger.Restoration{By: ann})
+	if err != nil || len(got.Names) != 1 || got.Revision <= 2 {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	redistest.Await(t, "a status that is well again", func() bool { return n.keeper.Status().Err() == nil })
+	n.await("login 6/1m")
+}
+
+// TestANumberThatWasGivenTwice: a node that has read nothing before may give the number of a lost
+// change again. Those that have read that one see that it is another.
+func TestANumberThatWasGivenTwice(t *testing.T) {
+	server, ctx := redistest.Start(t), t.Context()
+	a, n := watched(t, server.URL())
+	done(t, 1)(a.Set(ctx, "login", "{name: login, limit: 5/1m}", 0, ann))
+	keys := []string{"{weir:rules}:rules", "{weir:rules}:revision", "{weir:rules}:history"}
+	dumps := make(map[string]string)
+	for _, key := range keys {
+		dumps[key] = server.Do("DUMP", key).(string)
+	}
+	done(t, 2)(a.Set(ctx, "login", "{name: login, limit: 6/1m}", 1, ann))
+	n.await("login 6/1m")
+	restore := func() {
+		for key, text := range dumps {
+			server.Do("RESTORE", key, "0", text, "REPLACE")
+		}
+	}
+	restore()
+	fresh := openLedger(t, server.URL())
+	done(t, 2)(fresh.Set(ctx, "login", "{name: login, limit: 7/1m}", 1, ann))
+	n.awaitTold(source.Refused, "has lost changes up to revision 2")
+	n.await("login 6/1m")
+	lost(t)(fresh.Set(ctx, "login", "{name: login, limit: 8/1m}", 2, ann))
+	lost(t)(a.Set(ctx, "login", "{name: login, limit: 8/1m}", 2, ann))
 }
 
 // TestNotesInRedis stand in the history, are no news, and have room where rules have none.

@@ -3,6 +3,7 @@ package redissource
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"time"
@@ -11,7 +12,6 @@ import (
 
 	"github.com/weirproject/weir/rules"
 	"github.com/weirproject/weir/rules/ledger"
-	"github.com/weirproject/weir/rules/source"
 )
 
 // holdings are what a ledger holds at one moment.
@@ -20,6 +20,8 @@ type holdings struct {
 	values   map[string]string // by name
 	now      time.Time         // by Redis' clock
 	read     time.Time         // by this process'
+	mark     string            // when the change of that revision was made; "": unknown
+	lost     int64             // the last revision that is known to be lost; 0: none is
 }
 
 var errReply = errors.New("the script's reply is not understood")
@@ -27,11 +29,12 @@ var errReply = errors.New("the script's reply is not understood")
 func (c *config) readAll(ctx context.Context, client rueidis.Client, script *rueidis.Lua) (*holdings, error) {
 	ctx, cancel := context.WithTimeout(ctx, replyTimeout)
 	defer cancel()
-	reply, err := script.Exec(ctx, client, c.keys()[:2], []string{strconv.Itoa(c.most), strconv.Itoa(ledger.MaxBytes)}).ToArray()
+	args := append(c.known(), strconv.Itoa(c.most), strconv.Itoa(ledger.MaxBytes))
+	reply, err := script.Exec(ctx, client, c.keys(), args).ToArray()
 	if err != nil {
-		return nil, err
+		return nil, c.foreign(err)
 	}
-	if len(reply) != 3 {
+	if len(reply) != 5 {
 		return nil, errReply
 	}
 	if many, err := reply[1].AsInt64(); err == nil {
@@ -44,11 +47,16 @@ func (c *config) readAll(ctx context.Context, client rueidis.Client, script *rue
 	if h.values, err = reply[1].AsStrMap(); err != nil {
 		return nil, err
 	}
+	mark, errMark := reply[3].ToString()
+	lost, errLost := reply[4].AsInt64()
 	text, err := reply[0].ToString()
-	if err != nil || text == "" {
-		return h, err
+	if err := errors.Join(err, errMark, errLost); err != nil {
+		return nil, err
 	}
-	h.revision, err = strconv.ParseInt(text, 10, 64)
+	h.mark, h.lost = mark, lost
+	if text != "" {
+		h.revision, err = strconv.ParseInt(text, 10, 64)
+	}
 	return h, err
 }
 
@@ -72,6 +80,7 @@ type ledgerShelf struct {
 	now      time.Time    // of the last reading, by Redis' clock
 	read     time.Time    // of the last reading, by this process'
 	rules    []rules.Spec // as law had them last; nil: one of them has changed since
+	lost     error        // what is there is not all that there was
 }
 
 // A leaf is what is known of one document.
@@ -80,6 +89,7 @@ type leaf struct {
 	good  *rules.Spec // of the last good version; nil: there was none, or it is disabled
 	wrong []Problem
 	was   bool // there was a good version
+	off   bool // it says that the rule is disabled
 
 	exception *ledger.Change // of the last good version, if it is one
 }
@@ -91,7 +101,7 @@ type ledgerLook struct {
 }
 
 func newLedgerShelf(c *config) *ledgerShelf {
-	return &ledgerShelf{config: c, script: rueidis.NewLuaScript(readText), entries: make(map[string]*leaf)}
+	return &ledgerShelf{config: c, script: ledgerScript(readText), entries: make(map[string]*leaf)}
 }
 
 func (s *ledgerShelf) all(string) bool  { return true }
@@ -104,15 +114,19 @@ func (l *ledgerLook) run(ctx context.Context, client rueidis.Client) (err error)
 }
 
 // take knows a ledger whose rules were all deleted, which took a change for each, from one that
-// is gone, which has no revision, and from one that lost its rules alone, as to a Redis that
-// evicts keys.
+// has lost changes: the script finds that out. What was read before the loss stays in force. A
+// process that has read nothing before takes what is there, and says so.
 func (s *ledgerShelf) take(l look) error {
 	held := l.(*ledgerLook).held
-	gone := held.revision == 0 && s.revision > 0 || len(s.entries) > 0 && int64(len(s.entries)) > held.revision-s.revision
-	if gone && len(held.values) == 0 && !s.config.allowEmpty {
-		return refuse("empty", "the ledger %s is gone: %w", quoted(s.config.prefix), source.ErrEmpty)
+	s.lost = nil
+	if held.lost > 0 {
+		s.lost = &ledger.LostError{Ledger: s.config.prefix, Seen: held.lost, Is: held.revision}
+		if s.revision > 0 {
+			return refuse(fmt.Sprintf("lost %d", held.lost), "%w", s.lost)
+		}
 	}
 	s.revision, s.now, s.read = held.revision, held.now, held.read
+	s.config.past.believe(held)
 	for name, e := range s.entries {
 		if _, there := held.values[name]; !there {
 			s.changed(e)
@@ -136,7 +150,7 @@ func (s *ledgerShelf) put(name, value string) {
 	e.value, e.wrong = value, nil
 	c, err := ledger.Decode(name, value)
 	var spec rules.Spec
-	if err == nil && c.Exception == nil {
+	if err == nil && c.Exception == nil && c.YAML != "" {
 		spec, err = ParseDocument(name, c.YAML)
 	}
 	if err != nil {
@@ -144,7 +158,7 @@ func (s *ledgerShelf) put(name, value string) {
 		return
 	}
 	s.changed(e)
-	e.good, e.exception, e.was = nil, nil, true
+	e.good, e.exception, e.was, e.off = nil, nil, true, c.Exception == nil && !c.Enabled
 	switch {
 	case c.Exception != nil:
 		e.exception = &c
@@ -171,6 +185,9 @@ func (s *ledgerShelf) law() law {
 		if e.good != nil && fresh {
 			s.rules = append(s.rules, *e.good)
 		}
+		if e.off {
+			file.Disabled = append(file.Disabled, name)
+		}
 		if e.exception != nil {
 			exceptions = append(exceptions, *e.exception)
 		}
@@ -184,5 +201,5 @@ func (s *ledgerShelf) law() law {
 	}
 	file.Rules = slices.Clip(s.rules)
 	file.Exceptions = ledger.ExceptionsOf(exceptions, s.now, s.read)
-	return law{file, ledger.Ended(strconv.FormatInt(s.revision, 10), file.Exceptions, s.read), wrong.orNil()}
+	return law{file, ledger.Ended(strconv.FormatInt(s.revision, 10), file.Exceptions, s.read), joined(s.lost, wrong.orNil())}
 }

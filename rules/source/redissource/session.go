@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/weirproject/weir/rules/ledger"
 	"github.com/weirproject/weir/rules/source"
 )
 
@@ -186,6 +187,9 @@ func (s *session) finish(ctx context.Context, err error) error {
 		s.up = true
 		return s.refuse(ctx, not)
 	}
+	if errors.Is(err, ledger.ErrForeign) {
+		return s.foreign(ctx, err)
+	}
 	if err != nil {
 		return err
 	}
@@ -193,6 +197,18 @@ func (s *session) finish(ctx context.Context, err error) error {
 	served := s.served
 	s.served = nil
 	return s.tell(ctx, served)
+}
+
+// foreign says that the ledger is somebody else's.
+func (s *session) foreign(ctx context.Context, err error) error {
+	for _, w := range s.served {
+		w <- outcome{err: err}
+	}
+	s.served, s.up = nil, true
+	if !s.without(ctx, s.news, err) {
+		return ctx.Err()
+	}
+	return nil
 }
 
 // refuse says why what was read is not believed.

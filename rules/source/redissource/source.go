@@ -41,6 +41,10 @@ type config struct {
 	allowEmpty      bool
 	redis           []redisstore.Option
 	compiler        *rules.Compiler
+
+	// Of a ledger.
+	past  *past
+	claim Claim
 }
 
 // WithPrefix is what the keys of the hashes begin with; the default is rate_limit_config:.
@@ -63,6 +67,21 @@ func WithMaxRules(most int) Option { return func(c *config) { c.most = most } }
 // WithAllowEmpty believes a Redis in which no hash, or no ledger, is left. Otherwise the last rules stay
 // in force, for one that was flushed looks alike.
 func WithAllowEmpty() Option { return func(c *config) { c.allowEmpty = true } }
+
+// A Claim says whose a Ledger must be. A ledger is marked as the store's own by servers that keep
+// theirs where they count, and unmarked where it was made for something else.
+type Claim string
+
+// The claims.
+const (
+	Anyones Claim = ""     // it may be anybody's: it was asked for by name
+	Own     Claim = "own"  // it must be marked, or empty, and is marked then; any other is ErrForeign
+	Look    Claim = "look" // as Own, but nothing is written
+	Take    Claim = "take" // it may be anybody's, and is marked
+)
+
+// WithClaim says whose a Ledger must be, instead of Anyones.
+func WithClaim(claim Claim) Option { return func(c *config) { c.claim = claim } }
 
 // WithRedis says how Redis is reached, such as redisstore.WithTLS.
 func WithRedis(opts ...redisstore.Option) Option {
@@ -138,6 +157,12 @@ func (s *Source) run(ctx context.Context, news chan<- source.News) error {
 			err = ctx.Err()
 		}
 		s.settle(outcome{err: err})
+		if err = s.config.foreign(err); errors.Is(err, ledger.ErrForeign) {
+			if !s.without(ctx, news, err) || !s.pause(ctx, mostPause) {
+				return ctx.Err()
+			}
+			continue
+		}
 		var input *weir.InputError
 		if ctx.Err() != nil || errors.As(err, &input) {
 			return err
@@ -150,6 +175,11 @@ func (s *Source) run(ctx context.Context, news chan<- source.News) error {
 			return ctx.Err()
 		}
 	}
+}
+
+// without says that there is no ledger to use, which is no fault: nobody has asked for it by name.
+func (s *Source) without(ctx context.Context, news chan<- source.News, why error) bool {
+	return s.send(ctx, news, source.News{File: &rules.File{Name: "no ledger"}, Revision: "none", Warning: why})
 }
 
 // pause waits, with some chance so that not all nodes come back at once. A Reload ends it.

@@ -519,8 +519,8 @@ func TestAnswersAreBounded(t *testing.T) {
 		}
 	})
 	for path, want := range map[string]string{
-		"/bomb":    "at most 4194304",
-		"/endless": "at most 4194304",
+		"/bomb":    "over 8388608 bytes",
+		"/endless": "over 8388608 bytes",
 		"/header":  "header",
 		"/broken":  "the answer breaks off", // and half of it is not believed
 		"/slow":    "no answer within 200ms",

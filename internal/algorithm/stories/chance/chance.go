@@ -34,6 +34,11 @@ type Reference interface {
 	Refund(n, takenAt, now int64)
 }
 
+// A canceler is a Twin or a Reference whose grants may have to wait until they act.
+type canceler interface {
+	Cancel(n, due, now int64)
+}
+
 // A Pair is what one schedule is played to.
 type Pair struct {
 	Limit     *weir.Limit
@@ -126,11 +131,23 @@ func (p *player) step() {
 	case "charge":
 		p.charge(cost)
 	case "refund":
-		taken := p.taken + rapid.SampledFrom([]int64{0, 0, 0, 1, -1}).Draw(p.t, "off")
-		p.Twin.Refund(cost, taken, p.now)
-		p.Reference.Refund(cost, taken, p.now)
+		p.refund(cost, rapid.SampledFrom([]int64{0, 0, 0, 1, -1}).Draw(p.t, "off"))
 	}
 	p.describe(cost)
+}
+
+// refund gives units back; of a grant that waits, where there are such, every other time.
+func (p *player) refund(cost, off int64) {
+	twin, ok := p.Twin.(canceler)
+	if ok && rapid.Bool().Draw(p.t, "waits") {
+		wait := p.last.Delay.Microseconds()
+		due := p.now + rapid.SampledFrom([]int64{wait, wait / 2, wait / 3, 2*wait + 1}).Draw(p.t, "due") + off
+		twin.Cancel(cost, due, p.now)
+		p.Reference.(canceler).Cancel(cost, due, p.now)
+		return
+	}
+	p.Twin.Refund(cost, p.taken+off, p.now)
+	p.Reference.Refund(cost, p.taken+off, p.now)
 }
 
 func (p *player) cost() int64 {

@@ -1,0 +1,57 @@
+package httplimit_test
+
+import (
+	"net/http"
+	"testing"
+)
+
+// One session has one key, however frameworks let its cookie be spelled; where they differ in which
+// value counts, or in what it is, the request is refused.
+func TestACookieHasOneKeyHoweverItIsSpelled(t *testing.T) {
+	const text = "  - {name: session, key: [cookie.sid], limit: sliding_log 1/1m}"
+	for cookie, want := range map[string]int{
+		"sid=victim": 429, "sid=  victim": 429, "sid=\tvictim\t": 429, "a=b; sid =victim ; c=d": 429, `sid="victim"`: 429, "sid=%76ictim": 429,
+		`sid="%76ictim"`: 429, "sid=victim; sid=victim": 429, "sid=victim; sid=%76ictim": 429,
+		"sid=junk; sid=victim": 400, "sid=; sid=victim": 400, "sid=victim; sid=": 400, `sid="\166ictim"`: 400, "sid=vic\xe9tim": 400,
+		"sid=another": 200, "sid=%2576ictim": 200, "Sid=victim": 200, "x=1": 200,
+	} {
+		s := byRules(t, newClock().store(), text)(hello)
+		if first := ask(s, "GET", "/", header("Cookie", "sid=victim")); first.Code != 200 {
+			t.Fatal(first.Code, first.Body)
+		}
+		if r := ask(s, "GET", "/", header("Cookie", cookie)); r.Code != want {
+			t.Errorf("%q: %d %s, want %d", cookie, r.Code, r.Body, want)
+		}
+	}
+}
+
+func TestWhatStandsTwiceInARequestChoosesNoKey(t *testing.T) {
+	for text, requests := range map[string]map[string]int{
+		"  - {name: a, key: [header.X-Api-Key], limit: 9/1m}":                                             {"header": 400, "same": 200, "query": 200},
+		"  - {name: a, key: [query.phone], limit: 9/1m}":                                                  {"header": 200, "same": 200, "query": 400},
+		"  - {name: a, key: [header.X-Api-Key first, query.phone first], limit: 9/1m}":                    {"header": 200, "same": 200, "query": 200},
+		"  - {name: a, cost: {from: header.X-Api-Key, max: 5}, limit: 9/1m}":                              {"header": 400, "same": 200},
+		"  - {name: a, allow: {header.X-Api-Key: x}, limit: 9/1m}":                                        {"header": 400, "same": 200},
+		"  - {name: a, match: {path: /other}, key: [header.X-Api-Key], limit: 9/1m}":                      {"header": 200, "query": 200},
+		"  - {name: a, key: [client.ip], candidate: {limit: 1/1m, key: [header.X-Api-Key]}, limit: 9/1m}": {"header": 400, "query": 200},
+	} {
+		s := byRules(t, newClock().store(), text)(hello)
+		for what, want := range requests {
+			target, second := "/", "2"
+			switch what {
+			case "same":
+				second = "1"
+			case "query":
+				target = "/?phone=1&phone=2"
+			}
+			add := func(r *http.Request) {
+				if what != "query" {
+					r.Header["X-Api-Key"] = []string{"1", second}
+				}
+			}
+			if r := ask(s, "GET", target, add); r.Code != want {
+				t.Errorf("%s, %s: %d %s, want %d", text, what, r.Code, r.Body, want)
+			}
+		}
+	}
+}

@@ -1,0 +1,118 @@
+//go:build unix
+
+package cli_test
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/weirproject/weir/internal/redistest"
+)
+
+// A relay stands between a server and Redis, and delays what is sent there.
+type relay struct {
+	net.Listener
+	delay atomic.Int64
+}
+
+func newRelay(t *testing.T, to string) *relay {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listener.Close() })
+	r := &relay{Listener: listener}
+	go func() {
+		for {
+			from, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go r.carry(from, to)
+		}
+	}()
+	return r
+}
+
+func (r *relay) carry(from net.Conn, to string) {
+	defer from.Close()
+	redis, err := net.Dial("tcp", to)
+	if err != nil {
+		return
+	}
+	defer redis.Close()
+	go io.Copy(from, redis)
+	type chunk struct {
+		text []byte
+		due  time.Time
+	}
+	chunks := make(chan chunk, 1000)
+	defer close(chunks)
+	go func() {
+		for c := range chunks {
+			time.Sleep(time.Until(c.due))
+			redis.Write(c.text)
+		}
+	}()
+	for {
+		buffer := make([]byte, 64<<10)
+		n, err := from.Read(buffer)
+		if err != nil {
+			return
+		}
+		chunks <- chunk{buffer[:n], time.Now().Add(time.Duration(r.delay.Load()))}
+	}
+}
+
+// TestStalledRedisKeepsTheBudget: while Redis is slow or stands still, each answer comes within
+// --store-timeout, also where a decision needs many calls.
+func TestStalledRedisKeepsTheBudget(t *testing.T) {
+	const (
+		budget    = 500 * time.Millisecond
+		anyAnswer = 0
+	)
+	text := `
+rules:
+  - {name: local, match: {path: /local}, limit: 1000/1h, candidate: {limit: 1/1h}}
+  - {name: banned, match: {path: /banned}, limit: 1/1h, ban: {after: 100 refusals within 1h, for: 1h}}
+  - {name: allow, match: {path: /allow}, limit: 1000/1h, on_store_error: allow}
+  - {name: deny, match: {path: /deny}, limit: 1000/1h, on_store_error: deny}
+`
+	for i := range 8 {
+		text += fmt.Sprintf("  - {name: shadow-%d, limit: 1/1h, mode: shadow}\n", i)
+	}
+	redis := redistest.Start(t)
+	wire := newRelay(t, redis.Addr())
+	p := call{}.serve(t, "--config", write(t, t.TempDir(), "rules.yaml", text), "--store", "redis://"+wire.Addr().String(),
+		"--store-timeout", budget.String(), "--gateway", "127.0.0.1:0", "--upstream", "demo")
+	ask := func(when string, wants map[string]int) {
+		t.Helper()
+		for path, want := range wants {
+			began := time.Now()
+			got := status(t, p.at("gateway")+path)
+			if want == anyAnswer && (got == 200 || got == 429 || got == 503) {
+				want = got
+			}
+			if took := time.Since(began); got != want || took > budget+budget/2 {
+				t.Errorf("%s, %s: %d after %v, want %d within %v", when, path, got, took, want, budget)
+			}
+		}
+	}
+	ask("Redis is well", map[string]int{"/local": 200, "/banned": 200, "/allow": 200, "/deny": 200})
+	// A request that waits for the call of another one is over its budget then.
+	wire.delay.Store(int64(budget / 2))
+	ask("Redis is slow", map[string]int{"/local": 200, "/banned": 429, "/allow": 200, "/deny": anyAnswer})
+	wire.delay.Store(0)
+	redis.Stop()
+	defer redis.Cont()
+	for range 2 { // before the circuit breaker opens, and perhaps after
+		ask("Redis stands still", map[string]int{"/local": 200, "/banned": 429, "/allow": 200, "/deny": 503})
+	}
+	redis.Cont()
+	p.end()
+}

@@ -1,0 +1,116 @@
+package cli_test
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A proxy that is not trusted makes one client of all: the log says which flag was forgotten.
+func TestForgottenTrustIsTold(t *testing.T) {
+	p := call{}.serve(t, "--limit", "2/1h per user", "--user-header", "X-User", "--gateway", "127.0.0.1:0", "--upstream", "demo")
+	for range 3 {
+		get(t, p.at("gateway")+"/", "X-Forwarded-For", "198.51.100.7", "X-User", "ann")
+	}
+	p.hasMetrics(t, `weir_untrusted_total{said="client_header",server="gateway"} 3`, `weir_untrusted_total{said="user_header",server="gateway"} 3`)
+	for _, said := range []string{"says who its client is", "says who the user is"} {
+		if n := strings.Count(p.logs(), said); n != 1 {
+			t.Errorf("%d lines say that a peer %s:\n%s", n, said, p.logs())
+		}
+	}
+	if !strings.Contains(p.logs(), "--trusted-proxies") || !strings.Contains(p.logs(), "peer=127.0.0.1:") {
+		t.Errorf("the log has\n%s", p.logs())
+	}
+	p.end()
+
+	trusting := call{}.serve(t, "--limit", "2/1h", "--trusted-proxies", "127.0.0.1", "--client-header", "CF-Connecting-IP", "--gateway", "127.0.0.1:0", "--upstream", "demo")
+	for i, want := range []int{200, 200, 429} {
+		if got, _, _ := get(t, trusting.at("gateway")+"/", "CF-Connecting-IP", "198.51.100.7"); got != want {
+			t.Errorf("request %d: %d, want %d", i, got, want)
+		}
+	}
+	if got, _, _ := get(t, trusting.at("gateway")+"/", "CF-Connecting-IP", "198.51.100.8"); got != 200 {
+		t.Errorf("another client: %d", got)
+	}
+	if strings.Contains(trusting.logs(), "not trusted") {
+		t.Errorf("the log has\n%s", trusting.logs())
+	}
+	trusting.end()
+}
+
+func TestForgottenTrustInAUnixSocketIsTold(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	p := call{}.serve(t, "--limit", "2/1h", "--gateway", "unix://"+path, "--upstream", "demo")
+	client := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", path)
+	}}}
+	defer client.CloseIdleConnections()
+	response, err := client.Get("http://localhost/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close()
+	await(t, "the log", func() bool { return strings.Contains(p.logs(), "--trusted-proxies unix") })
+	p.hasMetrics(t, `weir_untrusted_total{said="unix_socket",server="gateway"} 1`)
+	p.end()
+}
+
+func TestExplainTellsWhatIsNotBelieved(t *testing.T) {
+	r := call{}.run(t, "explain", "--limit", "5/1m per user", "--user", "ann", "--header", "X-Forwarded-For=198.51.100.7", "--path", "/")
+	for _, want := range []string{"X-Forwarded-For is not believed: 127.0.0.1 is not in --trusted-proxies", "the gateway has no user from 127.0.0.1"} {
+		if !strings.Contains(r.out, want) {
+			t.Errorf("it does not say %q:\n%s", want, r.out)
+		}
+	}
+	r = call{}.run(t, "explain", "--limit", "5/1m per user", "--trusted-proxies", "127.0.0.1", "--user", "ann", "--header", "X-Forwarded-For=198.51.100.7", "--path", "/")
+	if strings.Contains(r.out, "but") || !strings.Contains(r.out, "client  198.51.100.7") {
+		t.Errorf("with a trusted proxy:\n%s", r.out)
+	}
+}
+
+func TestErrorsOfTrustedProxiesNameTheFlag(t *testing.T) {
+	for _, tt := range []struct{ value, want string }{
+		{"10.0.0.1/8", "--trusted-proxies: trusted[0] is 10.0.0.1/8"},
+		{"0.0.0.0/1,128.0.0.0/1", "--trusted-proxies: trusted is [0.0.0.0/1 128.0.0.0/1]; allowed: the networks of your proxies; together these are all of IPv4"},
+		{"x", `--trusted-proxies has "x"; allowed:`},
+	} {
+		r := call{}.run(t, "serve", "--http", "127.0.0.1:0", "--trusted-proxies", tt.value)
+		if r.code != 2 || !strings.Contains(r.err, tt.want) {
+			t.Errorf("%s: exit %d %s", tt.value, r.code, r.err)
+		}
+	}
+}
+
+// A page whose name means 127.0.0.1 reads neither rules' names nor anything else.
+func TestMetricsAnswerOwnNamesAlone(t *testing.T) {
+	p := call{}.serve(t, "--metrics", "127.0.0.1:0")
+	for door, paths := range map[string][]string{"http": {"/readyz", "/livez"}, "metrics": {"/metrics", "/readyz", "/livez"}} {
+		for _, path := range paths {
+			for host, want := range map[string]int{"rebound.example": 403, "localhost:1": 200, "[::1]": 200} {
+				request, err := http.NewRequestWithContext(t.Context(), "GET", p.at(door)+path, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				request.Host = host
+				if got, _, _ := do(t, request); got != want {
+					t.Errorf("%s%s as %s: %d, want %d", door, path, host, got, want)
+				}
+			}
+		}
+	}
+	p.end()
+}
+
+// hasMetrics waits until /metrics has these lines.
+func (p *process) hasMetrics(t *testing.T, lines ...string) {
+	t.Helper()
+	for _, line := range lines {
+		await(t, line, func() bool {
+			_, _, text := get(t, p.at("http")+"/metrics")
+			return strings.Contains(text, "\n"+line+"\n")
+		})
+	}
+}

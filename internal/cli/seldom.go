@@ -1,0 +1,50 @@
+package cli
+
+import (
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// seldomEvery is how often a warning of one kind is logged, at most.
+const seldomEvery = time.Minute
+
+// A seldom logs warnings that each request may cause: one of a kind in a minute, with how
+// many there were since the one before.
+type seldom struct {
+	log *slog.Logger
+
+	mu    sync.Mutex
+	kinds map[string]*unlogged // few: they are words of this package
+}
+
+type unlogged struct {
+	until time.Time
+	lines int
+}
+
+// warn logs a text, which is its kind.
+func (s *seldom) warn(text string, args ...any) {
+	if lines, due := s.due(text, time.Now()); due {
+		s.log.Warn(text, append(args, "unlogged", lines)...)
+	}
+}
+
+func (s *seldom) due(kind string, now time.Time) (lines int, due bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.kinds == nil {
+		s.kinds = make(map[string]*unlogged)
+	}
+	k := s.kinds[kind]
+	if k == nil {
+		k = new(unlogged)
+		s.kinds[kind] = k
+	}
+	if now.Before(k.until) {
+		k.lines++
+		return 0, false
+	}
+	lines, k.lines, k.until = k.lines, 0, now.Add(seldomEvery)
+	return lines, true
+}

@@ -1,0 +1,111 @@
+// Package partial keeps the part of a batch that a layer passes on, and brings its answers back.
+package partial
+
+import (
+	"context"
+
+	"github.com/weirproject/weir"
+)
+
+// A Batch is the requests of a batch that the store below is asked about. Call one method for each
+// request of the whole batch, in order, then Decide. It may be used again.
+type Batch struct {
+	requests []weir.Request
+	places   []int
+	leader   leader // what became of the last request without Follows
+}
+
+type leader uint8
+
+const (
+	asked leader = iota
+	granted
+	refused
+)
+
+// Void reports whether a request follows one that was refused without asking. It is answered then.
+func (b *Batch) Void(r *weir.Request) bool {
+	if !r.Follows || b.leader != refused {
+		return false
+	}
+	if r.Granted, r.Err = 0, r.Check(); r.Err == nil {
+		r.Err = weir.ErrNotAsked
+	}
+	return true
+}
+
+// Answered notes a request whose answer the layer has filled in.
+func (b *Batch) Answered(r *weir.Request) {
+	if r.Follows {
+		return
+	}
+	b.leader = granted
+	if r.Granted == 0 && r.Err == nil {
+		b.leader = refused
+	}
+}
+
+// Late notes a request that the layer decides after the others. What follows it is asked anyway.
+func (b *Batch) Late(r *weir.Request) {
+	if !r.Follows {
+		b.leader = granted
+	}
+}
+
+// Add passes on the request at a place of the whole batch, and returns what is passed on.
+func (b *Batch) Add(place int, r *weir.Request) *weir.Request {
+	b.requests, b.places = append(b.requests, *r), append(b.places, place)
+	last := &b.requests[len(b.requests)-1]
+	if !r.Follows {
+		b.leader = asked
+	}
+	last.Follows = r.Follows && b.leader == asked
+	return last
+}
+
+// Decide asks about what was added, and fills in the answers in the whole batch.
+func (b *Batch) Decide(ctx context.Context, next weir.Store, whole []weir.Request) {
+	if len(b.requests) > 0 {
+		Decide(ctx, next, b.requests)
+	}
+	for i, place := range b.places {
+		whole[place].Granted, whole[place].Err = b.requests[i].Granted, b.requests[i].Err
+	}
+	clear(b.requests)
+	b.requests, b.places, b.leader = b.requests[:0], b.places[:0], asked
+}
+
+// Decide decides a batch on a store that may be no Batcher.
+func Decide(ctx context.Context, next weir.Store, requests []weir.Request) {
+	if batcher, ok := next.(weir.Batcher); ok {
+		batcher.DecideBatch(ctx, requests)
+		return
+	}
+	for i := range requests {
+		r := &requests[i]
+		if r.Err = r.Check(); r.Err != nil {
+			r.Granted = 0
+			continue
+		}
+		decideAlone(ctx, next, r)
+	}
+}
+
+// decideAlone decides a request of which each time is described by itself: of a store without
+// batches, times that are described are decided one after the other.
+func decideAlone(ctx context.Context, next weir.Store, r *weir.Request) {
+	n := len(r.Claims)
+	if r.Decisions == nil || r.Times <= 1 {
+		r.Granted, r.Err = next.Decide(ctx, r.Claims, r.Times, r.Decisions)
+		return
+	}
+	r.Granted = 0
+	for rest := r.Decisions; len(rest) > 0; rest = rest[n:] {
+		one, err := next.Decide(ctx, r.Claims, 1, rest[:n])
+		r.Granted += one
+		if err != nil {
+			r.Err = err
+			return
+		}
+	}
+}

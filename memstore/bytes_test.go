@@ -1,0 +1,86 @@
+package memstore_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/memstore"
+)
+
+// bounded is a store of a million keys and so many bytes.
+func bounded(t *testing.T, bytes int64) *memstore.Store {
+	var now weir.Instant = 1_790_000_000_000_000
+	store := memstore.New(memstore.WithMaxBytes(bytes), memstore.WithClock(func() weir.Instant { now++; return now }))
+	t.Cleanup(func() { store.Close() })
+	return store
+}
+
+// Keys of 60 KB cost what short ones do: no text is kept.
+func TestLongKeysCostNoMoreThanShortOnes(t *testing.T) {
+	store, _ := driven(t, 10_000)
+	l := limiter(t, store, weir.PerHour(5))
+	padding := strings.Repeat("x", 60_000)
+	before := heap()
+	for i := range 2000 {
+		allow(t, l, fmt.Sprint(padding, i))
+	}
+	if grown := (int64(heap()) - int64(before)) / 2000; grown > 200 {
+		t.Errorf("a key of 60 KB costs %d bytes", grown)
+	}
+}
+
+// Logs, counters and leases are counted, not only keys: no algorithm takes a store beyond its ceiling of bytes.
+func TestStoreStaysBelowItsCeilingOfBytes(t *testing.T) {
+	const ceiling = 4 << 20
+	for _, spec := range []weir.Spec{
+		weir.PerHour(1000),
+		weir.SlidingLog{Limit: 1000, Window: time.Hour},
+		weir.SlidingCounter{Limit: 1000, Window: time.Hour, Slices: 100},
+		weir.Concurrency{Limit: 1000, TTL: time.Hour},
+	} {
+		store := bounded(t, ceiling)
+		l := limiter(t, store, spec)
+		before := heap()
+		for i := range 100_000 {
+			if _, err := l.Reserve(t.Context(), name(i%20_000), 1); err != nil && !errors.Is(err, memstore.ErrFull) && !errors.Is(err, weir.ErrRefused) {
+				t.Fatal(err)
+			}
+		}
+		if grown := int64(heap()) - int64(before); grown > 2*ceiling {
+			t.Errorf("%v: the heap grew by %d bytes, Stats says %d, the ceiling is %d", spec, grown, store.Stats().Bytes, ceiling)
+		}
+		if stats := store.Stats(); stats.Bytes > ceiling+ceiling/8 {
+			t.Errorf("%v: stats are %+v", spec, stats)
+		}
+	}
+}
+
+// A log that would grow beyond the ceiling gets an error and is not charged; when its window has passed it is served.
+func TestFullLogIsServedWithoutGrowing(t *testing.T) {
+	var now weir.Instant = 1_790_000_000_000_000
+	store := memstore.New(memstore.WithMaxBytes(10_000), memstore.WithClock(func() weir.Instant { return now }))
+	l := limiter(t, store, weir.SlidingLog{Limit: 10_000, Window: time.Second})
+	granted := 0
+	var err error
+	for range 2000 {
+		now++
+		if _, err = l.Allow(t.Context(), "key"); err != nil {
+			break
+		}
+		granted++
+	}
+	if !errors.Is(err, memstore.ErrFull) || granted < 256 {
+		t.Fatalf("after %d grants: %v", granted, err)
+	}
+	if answer, err := l.Peek(t.Context(), "key"); err != nil || answer.Remaining != int64(10_000-granted) {
+		t.Errorf("%d remain after %d grants; error %v", answer.Remaining, granted, err)
+	}
+	now += 1_000_001
+	if answer, err := l.Allow(t.Context(), "key"); err != nil || !answer.Allowed {
+		t.Errorf("after the window: %+v, %v", answer, err)
+	}
+}

@@ -1,0 +1,176 @@
+package memstore
+
+import "github.com/weirproject/weir"
+
+// together is one request of several claims on known keys: read all, and if all grant, lock the words and write. Large
+// states are locked from the start. It waits for nobody: where something is locked or changes meanwhile, a transaction
+// decides.
+type together struct {
+	store *Store
+	now   int64
+	holds [maxTogether]hold
+	count int
+}
+
+// maxTogether is how many claims are decided without a transaction.
+const maxTogether = 4
+
+// hold is a claim's entry as it was read, and what a grant leaves of it.
+type hold struct {
+	entry  *entry
+	owner  *owner
+	word   int64
+	part   int64
+	seq    uint32
+	a, b   int64 // the state that a grant leaves
+	writes bool  // a grant changes it
+	locked bool  // the word, or a large state
+}
+
+// decideTogether is Decide of a few claims, once. ok is false, and nothing was done, where a transaction must decide.
+func (s *Store) decideTogether(claims []weir.Claim, decisions []weir.Decision) (granted int64, ok bool) {
+	t := together{store: s, now: s.now()}
+	if ok = t.find(claims); ok {
+		granted, ok = t.decide(claims, decisions)
+	}
+	t.unlock()
+	return granted, ok
+}
+
+func (t *together) decide(claims []weir.Claim, decisions []weir.Decision) (granted int64, ok bool) {
+	granted = 1
+	for i := range claims {
+		if !t.try(i, &claims[i], &decisions[i]) {
+			granted = 0
+		}
+	}
+	if granted == 1 {
+		return 1, t.write(claims, decisions)
+	}
+	for i := range claims {
+		if h := &t.holds[i]; h.writes && h.owner.large == nil { // it alone was granted: this is what it has without
+			decide(&claims[i], stateOf(h.word, h.part, nil), t.now, &decisions[i])
+		}
+	}
+	return 0, t.unchanged()
+}
+
+func (t *together) find(claims []weir.Claim) bool {
+	var a, b uint64
+	for i := range claims {
+		c, h := &claims[i], &t.holds[i]
+		if i == 0 || c.Key != claims[i-1].Key {
+			a, b = t.store.keyer.sum(c.Key)
+		}
+		key := makeID(a, b, c.Limit)
+		h.entry = t.store.shard(key.hash).table.Load().find(key, c.Limit)
+		if h.entry == nil {
+			return false
+		}
+		t.count = i + 1
+		h.seq, h.word, h.part = h.entry.seq.Load(), h.entry.word.Load(), h.entry.part.Load()
+		h.owner = h.entry.owner.Load()
+		if h.word&locked != 0 || !h.readable(c) {
+			return false
+		}
+	}
+	return true
+}
+
+// readable reports whether the claim can be tried on the entry, of which it locks a large state.
+func (h *hold) readable(c *weir.Claim) bool {
+	if h.owner.limit != c.Limit { // it must be adopted, unless only a bucket's capacity may differ
+		return h.part < 0 && form(c.Limit, state{}) == h.part
+	}
+	big := h.owner.large
+	if big == nil {
+		return true
+	}
+	if c.Lease != "" || c.Limit.Algorithm() == weir.AlgorithmConcurrency {
+		return false
+	}
+	h.locked = h.entry.tryLarge(h.owner)
+	return h.locked
+}
+
+// try is one of the claims, on what was read. It charges nothing.
+func (t *together) try(i int, c *weir.Claim, d *weir.Decision) (granted bool) {
+	h := &t.holds[i]
+	if big := h.owner.large; big != nil {
+		granted = big.take(c.Limit, c.Cost, t.now, d, false)
+	} else {
+		var after state
+		after, granted = try(c.Limit, stateOf(h.word, h.part, nil), c.Cost, t.now, d)
+		h.a, h.b = after.a, after.b
+	}
+	h.writes = granted && c.Cost > 0
+	return granted
+}
+
+// write locks what a grant changes and writes it, if nothing changed since it was read.
+func (t *together) write(claims []weir.Claim, decisions []weir.Decision) bool {
+	for i := range t.count {
+		if h := &t.holds[i]; h.writes && !h.lock(claims[i].Limit) {
+			return false
+		}
+	}
+	if !t.unchanged() {
+		return false
+	}
+	for i := range t.count {
+		h, c := &t.holds[i], &claims[i]
+		switch {
+		case !h.writes:
+		case h.owner.large != nil:
+			h.owner.large.take(c.Limit, c.Cost, t.now, &decisions[i], true)
+			t.store.measure(h.owner)
+		case h.part < 0:
+			h.word = pack(state{a: h.a, b: h.b})
+		default:
+			h.entry.part.Store(h.b)
+			h.word = h.a << 1
+		}
+	}
+	return true
+}
+
+// lock keeps others from an entry that is as it was read.
+func (h *hold) lock(l *weir.Limit) bool {
+	if h.owner.large == nil {
+		fits := h.part >= 0 || form(l, state{a: h.a, b: h.b}) == h.part
+		h.locked = fits && h.entry.word.CompareAndSwap(h.word, h.word|locked)
+	}
+	return h.locked
+}
+
+// unchanged reports whether all entries are as they were read, but for the locks that are held here.
+func (t *together) unchanged() bool {
+	for i := range t.count {
+		h := &t.holds[i]
+		if h.owner.large != nil || h.locked && h.part < 0 { // a narrow word is the whole state
+			continue
+		}
+		word := h.word
+		if h.locked {
+			word |= locked
+		}
+		e := h.entry
+		if e.word.Load() != word || e.part.Load() != h.part || e.seq.Load() != h.seq || e.owner.Load() != h.owner {
+			return false
+		}
+	}
+	return true
+}
+
+// unlock publishes what was written, or lets go of what was not.
+func (t *together) unlock() {
+	for i := range t.count {
+		switch h := &t.holds[i]; {
+		case !h.locked:
+		case h.owner.large != nil:
+			h.owner.large.mu.Unlock()
+		default:
+			h.entry.word.Store(h.word)
+		}
+	}
+}

@@ -1,0 +1,169 @@
+package redissource
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/redis/rueidis"
+
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/rules/ledger"
+)
+
+// A past is what this process knows of a ledger: what it has read and believed last, and the last
+// change that it has made itself. Every script is told of it, and so finds out whether the ledger
+// in Redis still has all of it.
+type past struct {
+	mu   sync.Mutex
+	held *holdings // nil: nothing was read yet
+	made int64
+}
+
+func (p *past) believe(held *holdings) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.held = held
+}
+
+func (p *past) wrote(revision int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.made = max(p.made, revision)
+}
+
+// believed is nil where nothing was read yet.
+func (p *past) believed() *holdings {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.held
+}
+
+// known are the first arguments of each script: see ledgerstate.lua.
+func (c *config) known() []string {
+	p := c.past
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	held := p.held
+	if held == nil {
+		held = new(holdings)
+	}
+	seen := held.revision
+	if c.allowEmpty {
+		seen = -1
+	}
+	return []string{strconv.FormatInt(seen, 10), held.mark, strconv.Itoa(len(held.values)), strconv.FormatInt(p.made, 10), string(c.claim)}
+}
+
+// foreign says what to do about a ledger that is not this store's, or that the user of the store may
+// not keep.
+func (c *config) foreign(err error) error {
+	answer, is := rueidis.IsRedisErr(err)
+	if is && c.claim == Own && strings.HasPrefix(answer.Error(), "NOPERM") {
+		return fmt.Errorf("%w: the user of this Redis may not keep one: allow it what docs/redis-rules.md says, "+
+			"or start the server with --ledger none (%v)", ledger.ErrForeign, err)
+	}
+	if !is || !strings.HasPrefix(answer.Error(), "FOREIGN the ledger") {
+		return err
+	}
+	return fmt.Errorf("%w: %s was there before, and is not marked as this store's: start the server with --ledger redis to use it, "+
+		"or with another --ledger-name", ledger.ErrForeign, quoted(c.prefix))
+}
+
+// joined is one error of two that may be nil.
+func joined(a, b error) error {
+	if a == nil {
+		return b
+	}
+	if b == nil {
+		return a
+	}
+	return errors.Join(a, b)
+}
+
+// restored is how many entries one call writes back.
+const restored = 200
+
+// Restore implements ledger.Restorer.
+func (b *book) Restore(ctx context.Context, how ledger.Restoration) (*ledger.Restored, error) {
+	client, err := b.connected(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c := &b.source.config
+	held, err := c.readAll(ctx, client, b.read)
+	if err != nil {
+		return nil, fmt.Errorf("redissource: %w", err)
+	}
+	before := c.past.believed()
+	switch {
+	case held.lost == 0:
+		return nil, &weir.InputError{Field: "ledger", Given: c.prefix, Allowed: "one that has lost changes; this one has them all"}
+	case how.Forget:
+		before = new(holdings)
+	case before == nil || before.revision <= held.revision && before.revision < held.lost:
+		return nil, &weir.InputError{Field: "ledger", Given: c.prefix, Allowed: "a server that has read what is lost: this one has not; " +
+			"ask another one, or give up what is lost (weir rules restore --forget)"}
+	}
+	names, args := missing(before, held, how.By)
+	out := &ledger.Restored{Names: names, Revision: held.revision, Lost: held.lost}
+	if how.DryRun {
+		return out, nil
+	}
+	return out, b.putBack(ctx, client, args, out)
+}
+
+// missing are the entries of before that held lacks, or has in an older form, as the arguments of
+// the script. What is there that was never read stays.
+func missing(before, held *holdings, by ledger.Author) (names, args []string) {
+	for _, name := range slices.Sorted(maps.Keys(before.values)) {
+		had, has := revisionIn(before.values[name]), revisionIn(held.values[name])
+		if has >= had {
+			continue
+		}
+		if text, ok := ledger.Again(name, before.values[name], held.now, by); ok {
+			names, args = append(names, name), append(args, name, strconv.FormatInt(has, 10), text)
+		}
+	}
+	return names, args
+}
+
+// revisionIn is the revision of an entry as it is kept; 0: there is none.
+func revisionIn(value string) int64 {
+	text, _, _ := strings.Cut(value, " ")
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// putBack writes entries, some in each call, and ends the loss with the last of them. Interrupted,
+// it can be repeated.
+func (b *book) putBack(ctx context.Context, client rueidis.Client, args []string, out *ledger.Restored) error {
+	c := &b.source.config
+	for {
+		some := args[:min(len(args), 3*restored)]
+		args = args[len(some):]
+		end := "0"
+		if len(args) == 0 {
+			end = "1"
+		}
+		all := append(c.known(), end, strconv.Itoa(ledger.MaxKept), c.channel)
+		call, cancel := context.WithTimeout(ctx, replyTimeout)
+		revision, err := b.restore.Exec(call, client, c.keys(), append(all, some...)).AsInt64()
+		cancel()
+		if err != nil {
+			return fmt.Errorf("redissource: %w; not all was written back: repeat it", err)
+		}
+		if out.Revision = revision; end == "1" {
+			c.past.wrote(revision)
+			return nil
+		}
+	}
+}
