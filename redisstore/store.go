@@ -39,6 +39,7 @@ type Store struct {
 	scripts   *scripts
 	arguments sync.Pool // of *arguments
 	batches   sync.Pool // of *batch
+	refusing  refusing  // in a Cluster
 	closed    atomic.Bool
 }
 

@@ -16,8 +16,9 @@ import (
 // A ruleAnswer is a rule as the server has it.
 type ruleAnswer struct {
 	Name     string    `json:"name"`
-	From     string    `json:"from"`     // the layer: the ledger's, or where else it is in force from
-	InForce  bool      `json:"in_force"` // what From says is what requests meet
+	Label    string    `json:"label,omitzero"` // what people call it
+	From     string    `json:"from"`           // the layer: the ledger's, or where else it is in force from
+	InForce  bool      `json:"in_force"`       // what From says is what requests meet
 	Enabled  bool      `json:"enabled"`
 	Revision int64     `json:"revision,omitzero"` // in the ledger
 	Who      string    `json:"who,omitzero"`
@@ -32,7 +33,7 @@ type ruleAnswer struct {
 
 // with is the answer with what a rule says.
 func (a ruleAnswer) with(spec *rules.Spec) ruleAnswer {
-	a.Limit, a.Algorithm, a.Mode = spec.Limit, spec.Algorithm, spec.Mode
+	a.Label, a.Limit, a.Algorithm, a.Mode = spec.Label, spec.Limit, spec.Algorithm, spec.Mode
 	return a
 }
 
@@ -82,7 +83,7 @@ func (v *lawView) disabled(name string) *source.Off {
 func (d *door) describe(document *ledger.Document, law *lawView) ruleAnswer {
 	answer := answerOf(document, d.Layer)
 	if off := law.disabled(document.Name); document.YAML == "" && off != nil {
-		answer.From, answer.Limit = off.From, off.Rule.Limit
+		answer.From, answer.Limit, answer.Label = off.From, off.Rule.Limit, off.Rule.Label
 		return answer
 	}
 	at := law.find(document.Name)

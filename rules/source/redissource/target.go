@@ -18,9 +18,10 @@ func (r *reader) target(rec *record) {
 	rec.spec.Group = groups[rec.kind]
 	switch rec.kind {
 	case global:
-		if rec.target != anyTarget {
-			r.wrong("limitTarget", "with limitType GLOBAL * or no such field")
+		if rec.target != anyTarget && folded(rec.target) != global {
+			r.wrong("limitTarget", "with limitType GLOBAL *, GLOBAL or no such field")
 		}
+		rec.target = anyTarget
 	case service:
 		rec.spec.Match.Service = []string{rec.target}
 		rec.spec.Key = each(rec.target, "service")
