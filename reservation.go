@@ -81,7 +81,7 @@ func (l *Limiter) reservation(c *call, cost costs) *Reservation {
 	for i := range c.decisions {
 		claim, d := &c.claims[i], &c.decisions[i]
 		r.costs[i], r.taken[i], claim.Delay = cost.of(i), d.At, d.Delay
-		if claim.Limit.overdraft > 0 {
+		if claim.Limit.lends() {
 			// One that acts at once is not late in the microsecond in which it was granted.
 			claim.Delay = max(d.Delay, time.Microsecond)
 		}

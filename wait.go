@@ -47,17 +47,41 @@ func (l *Limiter) wait(ctx context.Context, key string, c costs) error {
 	if !mayAsk {
 		return q.wait(ctx, c)
 	}
-	reservation, err := l.reserve(ctx, key, c)
-	var refused *RefusedError
-	if errors.As(err, &refused) && refused.Answer.RetryAfter != Never {
-		return q.refused(ctx, c, &refused.Answer)
+	reservation, answer, err := l.askOnce(ctx, key, c)
+	if err == nil && !answer.Allowed && answer.RetryAfter != Never {
+		return q.refused(ctx, c, &answer)
 	}
 	q.leave()
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
+	case !answer.Allowed:
+		return &RefusedError{Answer: answer}
+	case reservation == nil:
+		return nil
 	}
 	return l.sleepReserved(ctx, reservation)
 }
+
+// askOnce asks for a request. It makes a reservation only where there may be a delay.
+func (l *Limiter) askOnce(ctx context.Context, key string, c costs) (*Reservation, Answer, error) {
+	if len(c) == 1 && !slices.ContainsFunc(l.limits, (*Limit).lends) {
+		answer, err := l.decide(ctx, key, c[0])
+		return nil, answer, err
+	}
+	reservation, err := l.reserve(ctx, key, c)
+	var refused *RefusedError
+	switch {
+	case err == nil:
+		return reservation, reservation.answer, nil
+	case errors.As(err, &refused):
+		return nil, refused.Answer, nil
+	}
+	return nil, Answer{}, err
+}
+
+// lends reports whether what is granted may have to wait.
+func (l *Limit) lends() bool { return l.overdraft > 0 }
 
 // fits reports whether the limits can ever grant the costs.
 func (l *Limiter) fits(c costs) bool {
@@ -129,6 +153,7 @@ const mostTogether = 1024
 type waiters struct {
 	mu     sync.Mutex // guards all queues
 	queues map[string]*queue
+	spare  *queue // one that is not used, so that a wait that need not wait allocates little
 }
 
 // A queue is the callers that wait for a key, in the order of their coming. While there are
@@ -169,14 +194,23 @@ func (w *waiters) enter(l *Limiter, key string) (q *queue, mayAsk bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if q = w.queues[key]; q == nil {
-		q = &queue{limiter: l, key: key, units: make([]int64, len(l.limits)), changed: make(chan struct{}, 1)}
-		if w.queues == nil {
-			w.queues = make(map[string]*queue)
-		}
+		q = w.unused(l)
+		q.key = key
 		w.queues[key] = q
 	}
 	q.asking++ // a queue that somebody has found is not forgotten
 	return q, q.first == nil && q.asking <= mostAsking
+}
+
+func (w *waiters) unused(l *Limiter) *queue {
+	if w.queues == nil {
+		w.queues = make(map[string]*queue)
+	}
+	q := w.spare
+	if w.spare = nil; q == nil {
+		q = &queue{limiter: l, units: make([]int64, len(l.limits)), changed: make(chan struct{}, 1)}
+	}
+	return q
 }
 
 // leave ends asking.
@@ -191,6 +225,8 @@ func (q *queue) leave() {
 func (q *queue) forget() {
 	if q.asking == 0 && q.first == nil && !q.running {
 		delete(q.limiter.waiters.queues, q.key)
+		q.key, q.next = "", time.Time{}
+		q.limiter.waiters.spare = q
 	}
 }
 
@@ -363,7 +399,7 @@ func (q *queue) head() (ctx context.Context, c costs, times int64, pause time.Du
 func (l *Limiter) mostTimes(c costs) int64 {
 	most := int64(MaxUnits)
 	for i, limit := range l.limits {
-		if limit.overdraft > 0 {
+		if limit.lends() {
 			return 1
 		}
 		if n := c.of(i); n > 0 {

@@ -188,6 +188,7 @@ func (m *Metrics) Describe(descriptions chan<- *prometheus.Desc) {
 	descriptions <- ruleDecisions
 	descriptions <- ruleBans
 	descriptions <- ruleRivals
+	descriptions <- ruleInfo
 	descriptions <- verdictCounts
 }
 
@@ -200,7 +201,12 @@ func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 	c := m.census.Load()
 	rest := new(tally)
 	rest.add(c.gone)
+	labels := 0
 	for i, rule := range c.rules {
+		if label := rule.Label(); label != "" && len(label) <= mostLabel && labels < mostRules {
+			to <- prometheus.MustNewConstMetric(ruleInfo, prometheus.GaugeValue, 1, rule.Name(), label)
+			labels++
+		}
 		switch t := c.tallies[i]; c.placeOf(t) {
 		case own:
 			t.collect(to, rule.Name(), rule.Mode() == rules.Shadow)
@@ -244,6 +250,11 @@ func (t *tally) collect(to chan<- prometheus.Metric, name string, shadow bool) {
 		}
 	}
 }
+
+// mostLabel is the longest label that metrics have, in bytes.
+const mostLabel = 64
+
+var ruleInfo = prometheus.NewDesc("weir_rule_info", "1 for each rule with a label of at most 64 bytes: join it by rule.", []string{"rule", "label"}, nil)
 
 // collectMore tells of what only some rules have.
 func (t *tally) collectMore(to chan<- prometheus.Metric, name string, banned, compared bool) {

@@ -13,6 +13,7 @@ type health struct {
 	partial  atomic.Bool // some were never loaded
 	silent   atomic.Bool // the store did not answer
 	stopping atomic.Bool
+	details  atomic.Pointer[func() []string] // of sources; nil: none are told
 }
 
 // up is weir_store_up.
@@ -29,6 +30,10 @@ func (m *Metrics) Stopping() { m.health.stopping.Store(true) }
 // Incomplete tells whether rules that were asked for were never loaded, though others are
 // in force: as long as that is so, the server is not ready.
 func (m *Metrics) Incomplete(yes bool) { m.health.partial.Store(yes) }
+
+// Degraded has /readyz list what list returns: what is wrong with sources of rules. It is called for
+// each request, and returns a few short lines.
+func (m *Metrics) Degraded(list func() []string) { m.health.details.Store(&list) }
 
 // Live answers /livez: 200 while the process can answer anything. It looks at nothing, so
 // that no outage of something else has the process restarted.
@@ -70,6 +75,9 @@ func (h *health) status() (*status, int) {
 	}
 	if h.stale.Load() {
 		s.Degraded = append(s.Degraded, "the last rules could not be loaded; those before are in force")
+	}
+	if list := h.details.Load(); list != nil {
+		s.Degraded = append(s.Degraded, (*list)()...)
 	}
 	return s, code
 }

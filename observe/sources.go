@@ -10,6 +10,7 @@ var (
 	sourceUp     = prometheus.NewDesc("weir_source_up", "1 if a source of rules can be read.", []string{"source"}, nil)
 	sourceGood   = prometheus.NewDesc("weir_source_good", "1 if what a source of rules says is in force.", []string{"source"}, nil)
 	sourceRules  = prometheus.NewDesc("weir_source_rules", "Rules of a source that are in force, with those that a later source replaces.", []string{"source"}, nil)
+	sourceLeft   = prometheus.NewDesc("weir_source_left_out", "Rules of a source that are not in force as they are there, because something is wrong with them.", []string{"source"}, nil)
 	sourceLoaded = prometheus.NewDesc("weir_source_loaded_timestamp_seconds", "When a source's rules were put in force; 0: it has none in force.", []string{"source"}, nil)
 )
 
@@ -18,6 +19,7 @@ type Source struct {
 	Name     string // unique
 	Up, Good bool   // it can be read; what it says is in force
 	Rules    int
+	LeftOut  int       // rules that are not in force as they are there
 	Loaded   time.Time // zero: none are in force
 }
 
@@ -32,6 +34,7 @@ func (sources) Describe(to chan<- *prometheus.Desc) {
 	to <- sourceUp
 	to <- sourceGood
 	to <- sourceRules
+	to <- sourceLeft
 	to <- sourceLoaded
 }
 
@@ -42,7 +45,7 @@ func (list sources) Collect(to chan<- prometheus.Metric) {
 		if !s.Loaded.IsZero() {
 			loaded = float64(s.Loaded.UnixMilli()) / 1e3
 		}
-		for desc, value := range map[*prometheus.Desc]float64{sourceUp: number(s.Up), sourceGood: number(s.Good), sourceRules: float64(s.Rules), sourceLoaded: loaded} {
+		for desc, value := range map[*prometheus.Desc]float64{sourceUp: number(s.Up), sourceGood: number(s.Good), sourceRules: float64(s.Rules), sourceLeft: float64(s.LeftOut), sourceLoaded: loaded} {
 			to <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, s.Name)
 		}
 	}

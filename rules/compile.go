@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/weirproject/weir"
 )
@@ -147,6 +149,7 @@ func (b *builder) rule(i int, s *Spec, rule *Rule) {
 		rule.response = b.over(i, b.response(i, &s.Response), b.fileResponse).complete()
 	}
 	named := b.name(i, s.Name)
+	rule.label = b.label(i, s.Label)
 	b.algorithm(at(i, "algorithm"), s.Algorithm)
 	rule.limits = b.limits(at(i, "limit"), s.Limit, s, rule, named)
 	rule.components = b.key(at(i, "key"), s.Key, s.Match.Path)
@@ -327,6 +330,16 @@ func (b *builder) name(i int, name string) bool {
 	}
 	b.states[name] = i
 	return true
+}
+
+// MaxLabel is how many characters a label has at most.
+const MaxLabel = 100
+
+func (b *builder) label(i int, text string) string {
+	if utf8.RuneCountInString(text) > MaxLabel || !utf8.ValidString(text) || strings.ContainsFunc(text, unicode.IsControl) {
+		b.add(at(i, "label"), "label is %.80q; allowed: at most %d characters, without control characters", text, MaxLabel)
+	}
+	return text
 }
 
 // plainName reports whether a name is surely one that a limit may have.

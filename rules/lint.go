@@ -27,6 +27,19 @@ func Lint(name string, text []byte, opts ...Option) (set *Set, warnings []Proble
 	return set, l.problems, nil
 }
 
+// LintFile is Lint of what several files come to, which no text has the lines of.
+func LintFile(file *File, opts ...Option) (warnings []Problem, err error) {
+	o := newOptions(opts)
+	set, err := compile(file, o)
+	if err != nil {
+		return nil, err
+	}
+	l := &linter{report: &report{file: file.Name}, file: file, set: set, options: o}
+	l.lint()
+	l.sort()
+	return l.problems, nil
+}
+
 // A linter looks at rules that are right for what makes no sense.
 type linter struct {
 	*report

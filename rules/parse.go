@@ -340,6 +340,7 @@ func (d *decoder) ruleFields(s *Spec) []field {
 	match := d.matchFields(&s.Match)
 	return []field{
 		{"name", func(p place, n *yaml.Node) { s.Name = d.text(p, n) }},
+		{"label", func(p place, n *yaml.Node) { s.Label = d.text(p, n) }},
 		{"match", func(p place, n *yaml.Node) { d.fields(n, p.rule, "match.", match) }},
 		{"group", func(p place, n *yaml.Node) { s.Group = d.text(p, n) }},
 		{"schedule", func(p place, n *yaml.Node) { s.Schedule = d.schedule(p, n) }},

@@ -15,6 +15,7 @@ type Rule struct {
 	set          *Set
 	index        int
 	name         string
+	label        string
 	components   []component
 	onMissing    OnMissing
 	limits       []*weir.Limit
@@ -40,6 +41,9 @@ type Rule struct {
 
 // Name is what its author called the rule.
 func (r *Rule) Name() string { return r.name }
+
+// Label is what people call the rule; "" where its author has not said.
+func (r *Rule) Label() string { return r.label }
 
 // Index is the rule's place in its file, from 0.
 func (r *Rule) Index() int { return r.index }

@@ -66,6 +66,7 @@ type File struct {
 // A Spec is one rule as plain data, in the words of a file. See docs/rules.md.
 type Spec struct {
 	Name         string          // 1 to 128 letters, digits and . _ -, unique
+	Label        string          // what people call it; nothing depends on it
 	Match        Match           // which requests; the zero Match is all of them
 	Group        string          // of one group only the best match applies; "": the rule is in none
 	Schedule     []Window        // when; none: always

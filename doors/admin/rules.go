@@ -16,15 +16,25 @@ import (
 // A ruleAnswer is a rule as the server has it.
 type ruleAnswer struct {
 	Name     string    `json:"name"`
-	From     string    `json:"from"`     // the layer: the ledger's, or where else it is in force from
-	InForce  bool      `json:"in_force"` // what From says is what requests meet
+	Label    string    `json:"label,omitzero"` // what people call it
+	From     string    `json:"from"`           // the layer: the ledger's, or where else it is in force from
+	InForce  bool      `json:"in_force"`       // what From says is what requests meet
 	Enabled  bool      `json:"enabled"`
 	Revision int64     `json:"revision,omitzero"` // in the ledger
 	Who      string    `json:"who,omitzero"`
 	Why      string    `json:"why,omitzero"`
 	When     time.Time `json:"when,omitzero"`
 	YAML     string    `json:"yaml,omitzero"`
-	Limit    []string  `json:"limit,omitzero"` // of a rule that is in force
+	// Of a rule that is in force.
+	Limit     []string   `json:"limit,omitzero"`
+	Algorithm string     `json:"algorithm,omitzero"`
+	Mode      rules.Mode `json:"mode,omitzero"`
+}
+
+// with is the answer with what a rule says.
+func (a ruleAnswer) with(spec *rules.Spec) ruleAnswer {
+	a.Label, a.Limit, a.Algorithm, a.Mode = spec.Label, spec.Limit, spec.Algorithm, spec.Mode
+	return a
 }
 
 func answerOf(d *ledger.Document, layer string) ruleAnswer {
@@ -73,14 +83,15 @@ func (v *lawView) disabled(name string) *source.Off {
 func (d *door) describe(document *ledger.Document, law *lawView) ruleAnswer {
 	answer := answerOf(document, d.Layer)
 	if off := law.disabled(document.Name); document.YAML == "" && off != nil {
-		answer.From, answer.Limit = off.From, off.Rule.Limit
+		answer.From, answer.Limit, answer.Label = off.From, off.Rule.Limit, off.Rule.Label
 		return answer
 	}
 	at := law.find(document.Name)
 	if at >= 0 && law.from[at] == d.Layer && document.Revision <= law.revision {
-		answer.InForce, answer.Limit = true, law.file.Rules[at].Limit
+		answer = answer.with(&law.file.Rules[at])
+		answer.InForce = true
 	} else if spec, err := ledger.ParseDocument(document.Name, document.YAML); err == nil {
-		answer.Limit = spec.Limit
+		answer = answer.with(&spec)
 	}
 	return answer
 }
@@ -108,7 +119,7 @@ func (d *door) listRules(ctx context.Context, c *call) (any, error) {
 	answer := rulesAnswer{Revision: revision, Rules: []ruleAnswer{}}
 	for i := range law.file.Rules {
 		spec := &law.file.Rules[i]
-		one := ruleAnswer{Name: spec.Name, From: law.from[i], InForce: true, Enabled: true, Limit: spec.Limit}
+		one := ruleAnswer{Name: spec.Name, From: law.from[i], InForce: true, Enabled: true}.with(spec)
 		if document := held[spec.Name]; document != nil && law.from[i] == d.Layer {
 			one = d.describe(document, &law)
 			delete(held, spec.Name)
@@ -131,7 +142,7 @@ func (d *door) getRule(ctx context.Context, c *call) (any, error) {
 	}
 	at := law.find(c.name())
 	if errors.Is(err, ledger.ErrNoRule) && at >= 0 {
-		return ruleAnswer{Name: c.name(), From: law.from[at], InForce: true, Enabled: true, Limit: law.file.Rules[at].Limit}, nil
+		return ruleAnswer{Name: c.name(), From: law.from[at], InForce: true, Enabled: true}.with(&law.file.Rules[at]), nil
 	}
 	if err != nil {
 		return nil, d.told(err)

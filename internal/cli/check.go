@@ -6,6 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
+	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -127,7 +130,7 @@ func listOptions(name string) []rules.Option {
 }
 
 // inspectAll reads what is more than a file as weir serve reads it. What is odd about a
-// directory is told of each of its files.
+// directory is told of each of its files, and then of all of them together.
 func inspectAll(ctx context.Context, s *System, name string) (findings []finding, n int) {
 	f := sourceFlags{config: name, poll: configPoll}
 	p, err := f.open(ctx, s)
@@ -138,8 +141,37 @@ func inspectAll(ctx context.Context, s *System, name string) (findings []finding
 		warned, _ := inspect(ctx, s, file)
 		findings = append(findings, warned...)
 	}
-	return findings, len(p.file.Rules)
+	return append(findings, between(name, p.file, findings)...), len(p.file.Rules)
 }
+
+// between is what is odd about the rules of several files, but about none of the files by itself.
+func between(name string, file *rules.File, known []finding) (findings []finding) {
+	same := make(map[string]bool)
+	for i := range known {
+		same[numbers.ReplaceAllString(known[i].Message, "")] = true
+	}
+	warnings, _ := rules.LintFile(file) // mistakes were told
+	for i := range warnings {
+		w := &warnings[i]
+		if same[numbers.ReplaceAllString(w.Message, "")] || strings.Contains(w.Message, "path_form:") { // that sums up a file
+			continue
+		}
+		f := found("warning", w)
+		place := numbers.FindStringSubmatch(w.Field)
+		if place != nil {
+			at, _ := strconv.Atoi(place[1])
+			f.Field = fmt.Sprintf("rule %s", file.Rules[at].Name) + strings.TrimPrefix(w.Field, place[0])
+		}
+		f.File = name
+		f.Message = numbers.ReplaceAllString(w.Message, "rule")
+		f.text = fmt.Sprintf("warning: %s: %s: %s", name, f.Field, f.Message)
+		findings = append(findings, f)
+	}
+	return findings
+}
+
+// numbers are those of rules among all files, which nobody can look up.
+var numbers = regexp.MustCompile(`rules\[([0-9]+)\]`)
 
 // mistakes are those that an error lists.
 func mistakes(name string, err error) (findings []finding) {

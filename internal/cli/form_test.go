@@ -99,3 +99,24 @@ func TestExplainSaysWhichSpellingsARuleSees(t *testing.T) {
 		}
 	}
 }
+
+func TestCheckOfADirectoryWarnsAcrossItsFiles(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "a.yaml", "rules: [{name: all, key: [client.ip], limit: 5/1m}]\n")
+	write(t, dir, "b.yaml", "rules: [{name: api, match: {path: /api/**}, key: [client.ip], limit: 100/1m}, {name: twice, key: [user], limit: [5/1m, 9/1m]}]\n")
+	r := call{}.run(t, "check", dir)
+	want := "warning: " + dir + ": rule api.name: the rule never decides: rule (all) counts its requests and others"
+	if r.code != 3 || strings.Count(r.out, "warning:") != 2 || !strings.Contains(r.out, want) {
+		t.Error(r)
+	}
+}
+
+func TestRulesListTellsTheModeAndTheAlgorithm(t *testing.T) {
+	file := write(t, t.TempDir(), "weir.yaml", "rules: [{name: tried, algorithm: sliding_log, limit: [5/1m, 20/1h], mode: shadow}]\n")
+	p := call{}.serve(t, "--http", "127.0.0.1:0", "--gateway", "off", "--config", file)
+	r := call{}.run(t, "rules", "list", "--server", p.at("http"))
+	if !strings.Contains(r.out, "tried  sliding_log 5/1m, 20/1h  shadow ") {
+		t.Error(r)
+	}
+	p.end()
+}

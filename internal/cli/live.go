@@ -43,6 +43,8 @@ type live struct {
 
 	// These are the keeper's goroutine's.
 	complete bool              // each source was in force once
+	began    bool              // some rules were
+	failing  bool              // something that a source says was not in force, as it was told last
 	settings map[string]string // that were said last, and take a start
 	leftOut  []string          // what of sets names nobody, as it was told last
 
@@ -62,6 +64,7 @@ func (l *live) start(layers []source.Layer, wait time.Duration, signals <-chan o
 		return err
 	}
 	l.metrics.Sources(l.sources)
+	l.metrics.Degraded(l.degraded)
 	if p := l.law.primary; p.text != nil {
 		l.lint(p.name, p.text)
 	}
@@ -96,8 +99,33 @@ func (l *live) close() {
 // sources are how they stand, for the metrics.
 func (l *live) sources() (list []observe.Source) {
 	for _, y := range l.keeper.Status().Layers {
-		good := y.Err == nil && (y.Name != setsLayer || y.Warning == nil && l.gate.Rules().LeftOut() == nil)
-		list = append(list, observe.Source{Name: y.Name, Up: !y.Down, Good: good, Rules: y.Rules, Loaded: y.Loaded})
+		good := y.Err == nil && y.LeftOut == 0 && (y.Name != setsLayer || y.Warning == nil && l.gate.Rules().LeftOut() == nil)
+		list = append(list, observe.Source{Name: y.Name, Up: !y.Down, Good: good, Rules: y.Rules, LeftOut: y.LeftOut, Loaded: y.Loaded})
+	}
+	return list
+}
+
+// mostDegraded is how many lines /readyz has of one source, and how long each is at most.
+const (
+	mostDegraded  = 3
+	longestDetail = 300
+)
+
+// degraded is what is wrong with the sources, for /readyz.
+func (l *live) degraded() (list []string) {
+	for _, y := range l.keeper.Status().Layers {
+		why := y.Err
+		if why == nil && y.LeftOut > 0 {
+			why = y.Warning
+			list = append(list, fmt.Sprintf("%s: %d rules are not in force as they are there", y.Name, y.LeftOut))
+		}
+		lines := mistakesOf(why)
+		for _, m := range lines[:min(len(lines), mostDegraded)] {
+			list = append(list, fmt.Sprintf("%s: %.*s", y.Name, longestDetail, m.Message))
+		}
+		if more := len(lines) - mostDegraded; more > 0 {
+			list = append(list, fmt.Sprintf("%s: and %d more", y.Name, more))
+		}
 	}
 	return list
 }
@@ -124,12 +152,14 @@ func (l *live) tell(e source.Event) {
 		l.complete = true
 		l.metrics.Incomplete(false)
 	}
+	failing := status.Err() != nil || status.LeftOut() > 0
 	switch {
-	case status.Err() != nil:
+	case failing:
 		l.metrics.RulesFailed()
-	case e.Kind == source.Recovered && status.Law != nil: // by saying again what is in force
+	case l.failing && status.Law != nil: // what is in force may have been said again
 		l.metrics.Rules(status.Law.Set, status.Law.Loaded)
 	}
+	l.failing = failing
 }
 
 func (l *live) note(e *source.Event) {
@@ -139,7 +169,11 @@ func (l *live) note(e *source.Event) {
 	}
 	switch e.Kind {
 	case source.InForce:
-		l.log.Info("rules are in force", append(from, "changes", source.Summary(e.Changes))...)
+		if l.began && len(e.Changes) > 0 { // at the start all is new
+			from = append(from, "changes", source.Summary(e.Changes), "what", source.Details(e.Changes))
+		}
+		l.began = true
+		l.log.Info("rules are in force", from...)
 		l.lintSoon(e.Layer)
 		l.noteSettings()
 	case source.Refused:

@@ -4,6 +4,7 @@ package cli_test
 
 import (
 	"fmt"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -81,6 +82,43 @@ func TestAnOperatorWithRedisCLI(t *testing.T) {
 }
 
 // TestPropagation tells (with -v) how long a change takes to be in force on three nodes.
+// TestHashesThatAreLeftOut are counted, and listed by readyz and by a reload, until they are mended.
+func TestHashesThatAreLeftOut(t *testing.T) {
+	redis := redistest.Start(t)
+	p := call{}.serve(t, "--store", redis.URL(), "--store-timeout", "5s", "--rules", "redis")
+	redisCLI(t, redis, "HSET rate_limit_config:good limitType IP limitTarget '*' limitCount 5 timeWindow 60 strategy GCRA enabled True ruleName 登录限流 priority 7")
+	redisCLI(t, redis, "HSET rate_limit_config:bad limitType IP limitTarget 192.0.2.1 limitCount 5 timeWindow 60s strategy GCRA enabled true")
+	redisCLI(t, redis, reloadAll)
+	await(t, "the good rule", func() bool {
+		return strings.Contains(operate(t, p).does("rules", "list"), "good (登录限流)")
+	})
+	tells := func(want bool) func() bool {
+		return func() bool {
+			_, _, metrics := get(t, p.at("http")+"/metrics")
+			_, _, ready := get(t, p.at("http")+"/readyz")
+			request, err := http.NewRequestWithContext(t.Context(), "POST", p.at("http")+"/-/reload", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			status, _, reload := do(t, request)
+			const why = "timeWindow is "
+			return strings.Contains(metrics, `weir_source_left_out{source="redis"} 1`) == want &&
+				strings.Contains(metrics, `weir_source_good{source="redis"} 0`) == want &&
+				strings.Contains(metrics, "weir_config_last_load_successful 0") == want &&
+				strings.Contains(ready, why) == want && strings.Contains(reload, why) == want && (status == 422) == want &&
+				strings.Contains(metrics, `weir_rule_info{label="登录限流",rule="good"} 1`)
+		}
+	}
+	await(t, "that it is told everywhere", tells(true))
+	redisCLI(t, redis, "DEL rate_limit_config:bad")
+	redisCLI(t, redis, reloadAll)
+	await(t, "that it is told nowhere", tells(false))
+	p.end()
+	if !strings.Contains(p.logs(), "priority") {
+		t.Errorf("the logs are\n%s", p.logs())
+	}
+}
+
 func TestPropagation(t *testing.T) {
 	redis := redistest.Start(t)
 	redis.Do(strings.Fields(hash(1000))...)

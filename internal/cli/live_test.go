@@ -92,6 +92,19 @@ func TestAFileIsWatched(t *testing.T) {
 }
 
 // TestAConfigMapIsSwapped as Kubernetes does it: a link behind a link is turned.
+// TestTheLogSaysWhichRuleChanged, and how; at the start nothing has changed.
+func TestTheLogSaysWhichRuleChanged(t *testing.T) {
+	file := write(t, t.TempDir(), "weir.yaml", "rules: [{name: a, limit: 5/1h}, {name: b, limit: 6/1h}]\n")
+	p := call{}.serve(t, "--config", file)
+	p.logged("rules are in force")
+	if strings.Contains(p.logs(), "changes=") {
+		t.Errorf("at the start:\n%s", p.logs())
+	}
+	replace(t, file, "rules: [{name: a, limit: 7/1h}, {name: c, key: [user], limit: 6/1h}]\n")
+	p.logged(`changes="1 changed, 1 added, 1 removed" what="a: limit changed; counts are kept | c: added | b: removed"`)
+	p.end()
+}
+
 func TestAConfigMapIsSwapped(t *testing.T) {
 	dir := t.TempDir()
 	version := func(name string, limit int) {

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/json"
+	"fmt"
 	"net"
 	"net/http"
 	"strings"
@@ -64,6 +65,16 @@ func (l *reloader) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			status, detail = http.StatusServiceUnavailable, "some of the rules could not be read in time; the last good ones stay in force"
 		}
 		l.problem(w, status, detail, mistakesOf(err))
+		return
+	}
+	if status := l.live.keeper.Status(); status.LeftOut() > 0 {
+		var left []mistake
+		for _, y := range status.Layers {
+			if y.LeftOut > 0 {
+				left = append(left, mistakesOf(y.Warning)...)
+			}
+		}
+		l.problem(w, http.StatusUnprocessableEntity, fmt.Sprintf("%d rules are wrong and not in force as they are there; all others are in force", status.LeftOut()), left)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")

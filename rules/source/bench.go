@@ -90,8 +90,9 @@ func (b *bench) rise(why error) {
 // hear takes news. Bad ones leave good ones that are not in force yet in their place.
 func (b *bench) hear(s *seat, n *News, allowEmpty bool) {
 	s.silent, s.faulty = false, false
-	s.Warning = n.Warning
-	if n.Warning != nil {
+	warned := s.Warning != nil
+	s.Warning, s.LeftOut = n.Warning, n.LeftOut
+	if n.Warning != nil || warned {
 		b.say(Event{Kind: Warned, Layer: s.Name, Revision: n.Revision, Err: n.Warning})
 	}
 	if err := s.fault(n, allowEmpty); err != nil {

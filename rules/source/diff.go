@@ -84,6 +84,18 @@ func Summary(changes []Change) string {
 	return strings.Join(parts, ", ")
 }
 
+// Details are the first few changes, each as its String is, in a line of bounded length.
+func Details(changes []Change) string {
+	var list []string
+	for _, c := range changes[:min(len(changes), mostNamed)] {
+		list = append(list, c.String())
+	}
+	if more := len(changes) - mostNamed; more > 0 {
+		list = append(list, fmt.Sprint(more, " more"))
+	}
+	return strings.Join(list, " | ")
+}
+
 // fewOf names some of many.
 func fewOf(names []string) string {
 	if len(names) <= mostNamed {

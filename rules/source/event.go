@@ -26,7 +26,8 @@ const (
 	// Collided: layers say different things of one name; Collisions lists all that do. Told
 	// when the list changes.
 	Collided
-	// Warned: a layer has good rules, and its owner should know of Err.
+	// Warned: a layer has good rules, and its owner should know of Err; nil: there is nothing
+	// to know any more.
 	Warned
 	// Ready: all layers were heard, or the time for it is over, and what they said was tried.
 	// Err says what is missing.
@@ -111,6 +112,15 @@ type LayerStatus struct {
 	Err      error     // why what it says now is not in force; nil: it is
 	Since    time.Time // since when Err
 	Warning  error     // of its last news; nil: none
+	LeftOut  int       // rules of its last news that are not in force as they are there
+}
+
+// LeftOut is how many rules of all layers are not in force as they are there.
+func (s *Status) LeftOut() (n int) {
+	for _, y := range s.Layers {
+		n += y.LeftOut
+	}
+	return n
 }
 
 // Err is nil where all that the layers say is in force, or what is not, and why.

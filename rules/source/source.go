@@ -50,6 +50,9 @@ type News struct {
 	Revision string
 	// Warning is what the owner should know although the rules are good; nil: nothing.
 	Warning error
+	// LeftOut is how many rules are not in force as the source has them now, because something is
+	// wrong with them alone: Warning lists them.
+	LeftOut int
 	// Done, if not nil, is called once: with nil when this news, or what the source said
 	// after it, is in force, or with why it is not. It must not block.
 	Done func(error)

@@ -179,7 +179,7 @@ func (s *ledgerShelf) law() law {
 	file := &rules.File{Name: "redis ledger " + quoted(s.config.prefix)}
 	wrong := &Error{}
 	var exceptions []ledger.Change
-	fresh := s.rules == nil
+	fresh, leftOut := s.rules == nil, 0
 	for _, name := range sorted(s.entries) {
 		e := s.entries[name]
 		if e.good != nil && fresh {
@@ -191,6 +191,7 @@ func (s *ledgerShelf) law() law {
 		if e.exception != nil {
 			exceptions = append(exceptions, *e.exception)
 		}
+		leftOut += min(1, len(e.wrong))
 		for _, p := range e.wrong {
 			p.State = absentState
 			if e.was {
@@ -201,5 +202,5 @@ func (s *ledgerShelf) law() law {
 	}
 	file.Rules = slices.Clip(s.rules)
 	file.Exceptions = ledger.ExceptionsOf(exceptions, s.now, s.read)
-	return law{file, ledger.Ended(strconv.FormatInt(s.revision, 10), file.Exceptions, s.read), joined(s.lost, wrong.orNil())}
+	return law{file, ledger.Ended(strconv.FormatInt(s.revision, 10), file.Exceptions, s.read), joined(s.lost, wrong.orNil()), leftOut}
 }

@@ -55,6 +55,8 @@ const (
 	keptState   = "the last good version of this rule stays in force"
 	absentState = "this rule is not in force"
 	offState    = "this rule is disabled"
+	// ignoredState is of a field, and not of the rule.
+	ignoredState = "the rule is in force"
 )
 
 // add appends problems as long as there is room.

@@ -7,9 +7,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/nearest"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -43,8 +45,9 @@ var strategies = map[string][]string{
 var strategyWords = []string{"TOKEN_BUCKET", "SLIDING_WINDOW", "FIXED_WINDOW", "LEAKY_BUCKET", "LEAKY_QUEUE", "GCRA",
 	"SLIDING_LOG", "SLIDING_COUNTER", "CALENDAR", "CONCURRENCY"}
 
-// known are all fields. Notes are for people: they are read by nobody here, and a field
-// that is in neither list is a mistake, because what it asks for would not be done.
+// known are all fields. Notes are for people, and are read by nobody here. A field that is in
+// neither list is ignored with a warning: limits of a rule hold although somebody keeps notes of
+// his own beside them.
 var (
 	needed   = []string{"limitType", "limitTarget", "limitCount", "timeWindow", "strategy", "enabled"}
 	optional = []string{"id", "ruleName", "burst", "queue", "slices", "zone", "mode", "onStoreError", "version"}
@@ -64,7 +67,7 @@ type record struct {
 
 // appendTo appends what is equal for equal rules: all that the spec is made of.
 func (r *record) appendTo(dst []byte) []byte {
-	for _, text := range []string{r.spec.Name, r.kind, r.target, r.spec.Limit[0], string(r.spec.Mode), string(r.spec.OnStoreError)} {
+	for _, text := range []string{r.spec.Name, r.spec.Label, r.kind, r.target, r.spec.Limit[0], string(r.spec.Mode), string(r.spec.OnStoreError)} {
 		dst = append(binary.AppendUvarint(dst, uint64(len(text))), text...)
 	}
 	return dst
@@ -75,22 +78,23 @@ type reader struct {
 	key      string // that problems name
 	fields   map[string]string
 	problems []Problem
+	ignored  []Problem // fields that do nothing, beside a rule that is right
 }
 
 // parse checks the fields of a rule that will be called name. key is that of the hash.
 func parse(key, name string, fields map[string]string) (record, []Problem) {
-	rec, problems := examine(key, name, fields)
-	if len(problems) == 0 {
-		problems = check(key, fields, &rec)
+	f := examine(key, name, fields)
+	if len(f.problems) == 0 {
+		f.problems = check(key, fields, &f.rec)
 	}
-	return rec, problems
+	return f.rec, f.problems
 }
 
 // examine reads the fields one by one. Whether they go together check knows.
-func examine(key, name string, fields map[string]string) (record, []Problem) {
+func examine(key, name string, fields map[string]string) *finding {
 	r := &reader{key: key, fields: fields}
 	r.names()
-	rec := record{spec: &rules.Spec{Name: name}}
+	rec := record{spec: &rules.Spec{Name: name, Label: r.label()}}
 	r.text("id")
 	rec.enabled = r.flag("enabled")
 	rec.kind = r.word("limitType", limitTypes)
@@ -104,7 +108,21 @@ func examine(key, name string, fields map[string]string) (record, []Problem) {
 	if len(r.problems) == 0 {
 		r.target(&rec)
 	}
-	return rec, r.problems
+	return &finding{rec, r.problems, r.ignored}
+}
+
+// label is what people call the rule. Its limits hold also where it cannot be shown.
+func (r *reader) label() string {
+	text := r.fields["ruleName"]
+	if utf8.RuneCountInString(text) > rules.MaxLabel || !utf8.ValidString(text) || strings.ContainsFunc(text, unicode.IsControl) {
+		r.ignore("ruleName", fmt.Sprintf("is not shown: it has over %d characters, or some that cannot be shown", rules.MaxLabel))
+		return ""
+	}
+	return text
+}
+
+func (r *reader) ignore(field, message string) {
+	r.ignored = append(r.ignored, Problem{Where: quoted(r.key), Field: field, Message: message, State: ignoredState})
 }
 
 // check has the rules' own checks look at what came of the fields.
@@ -145,7 +163,7 @@ func (r *reader) names() {
 		return
 	}
 	for _, field := range needed {
-		if !r.has(field) && (field != "limitTarget" || r.fields["limitType"] != global) {
+		if !r.has(field) && (field != "limitTarget" || folded(r.fields["limitType"]) != global) {
 			r.say(field, "is missing; needed: "+strings.Join(needed, ", "))
 		}
 	}
@@ -161,9 +179,16 @@ func (r *reader) names() {
 		if len(r.fields[field]) > MaxValue {
 			r.say(fmt.Sprintf("%.80q", field), fmt.Sprintf("has %d bytes; at most %d", len(r.fields[field]), MaxValue))
 		} else if unknown++; unknown <= 3 {
-			r.say(fmt.Sprintf("%.80q", field), "is no field that this weir knows; allowed: "+strings.Join(slices.Concat(needed, optional, notes), ", "))
+			r.ignore(fmt.Sprintf("%.80q", field), "is no field that this weir knows, and is ignored"+didYouMean(field))
 		}
 	}
+}
+
+func didYouMean(field string) string {
+	if word := nearest.Of(field, slices.Concat(needed, optional)); word != "" {
+		return "; did you mean " + word + "?"
+	}
+	return ""
 }
 
 func isKnown(field string) bool {
@@ -186,20 +211,15 @@ func control(c rune) bool { return c < ' ' || c == 0x7f }
 
 func (r *reader) word(field string, allowed []string) string {
 	value, ok := r.fields[field]
-	if ok && !slices.Contains(allowed, value) {
-		r.wrong(field, strings.Join(allowed, ", ")+meant(value, allowed))
+	if ok && !slices.Contains(allowed, folded(value)) {
+		r.wrong(field, strings.Join(allowed, ", "))
 		return ""
 	}
-	return value
+	return folded(value)
 }
 
-// meant helps those who wrote small letters, or a hyphen.
-func meant(value string, allowed []string) string {
-	if upper := strings.ToUpper(strings.ReplaceAll(value, "-", "_")); slices.Contains(allowed, upper) {
-		return fmt.Sprintf(" (did you mean %s?)", upper)
-	}
-	return ""
-}
+// folded is a word in capitals, whatever letters and hyphens its author wrote.
+func folded(word string) string { return strings.ToUpper(strings.ReplaceAll(word, "-", "_")) }
 
 // choice is an optional word, in the small letters of rule files.
 func (r *reader) choice(field string, allowed ...string) string {
@@ -207,7 +227,7 @@ func (r *reader) choice(field string, allowed ...string) string {
 }
 
 func (r *reader) flag(field string) bool {
-	switch r.fields[field] {
+	switch strings.ToLower(r.fields[field]) {
 	case "true", "1":
 		return true
 	case "false", "0":
@@ -223,7 +243,7 @@ func (r *reader) flag(field string) bool {
 // who switches off a rule that does harm cannot wait until the rest of it is mended.
 func disabled(fields map[string]string) bool {
 	v, newer := fields["version"]
-	return (fields["enabled"] == "false" || fields["enabled"] == "0") && (!newer || v == version)
+	return (strings.EqualFold(fields["enabled"], "false") || fields["enabled"] == "0") && (!newer || v == version)
 }
 
 // number is a whole number; what is missing is 0.

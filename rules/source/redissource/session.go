@@ -227,7 +227,7 @@ func (s *session) refuse(ctx context.Context, not *refusal) error {
 // tell says what the rules are now.
 func (s *session) tell(ctx context.Context, served []chan<- outcome) error {
 	law := s.shelf.law()
-	n := source.News{File: law.file, Warning: law.warning, Revision: law.revision}
+	n := source.News{File: law.file, Warning: law.warning, Revision: law.revision, LeftOut: law.leftOut}
 	if len(served) > 0 {
 		n.Done = func(err error) {
 			for _, w := range served {

@@ -166,7 +166,7 @@ func (s *setShelf) law() law {
 			wrong.add(Problem{Where: quoted(name), Message: e.wrong, State: e.state()})
 		}
 	}
-	return law{file, hex.EncodeToString(sum.Sum(nil)[:8]), wrong.orNil()}
+	return law{file, hex.EncodeToString(sum.Sum(nil)[:8]), wrong.orNil(), 0}
 }
 
 // state is what becomes of a set that is wrong.

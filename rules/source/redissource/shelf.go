@@ -36,6 +36,7 @@ type law struct {
 	file     *rules.File
 	revision string // equal for equal rules
 	warning  error
+	leftOut  int // rules that are not in force as they were read last
 }
 
 // A refusal says why what was read is not believed, although the connection is good.

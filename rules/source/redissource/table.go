@@ -38,6 +38,7 @@ type entry struct {
 	next     *record           // what was read last, as long as nothing is known to be wrong with it; nil: it is decided
 	inLaw    bool              // it has a rule there
 	problems []Problem         // of what was read last
+	ignored  []Problem         // fields of it that do nothing
 }
 
 // current is the version that counts; nil: there is none.
@@ -63,6 +64,7 @@ type reading struct {
 type finding struct {
 	rec      record
 	problems []Problem
+	ignored  []Problem
 }
 
 func newTable(prefix string, most int) *table {
@@ -164,7 +166,7 @@ func (t *table) put(key string, r reading) {
 		return
 	}
 	e.decide(false)
-	e.fields, e.foreign, e.problems = r.fields, r.foreign, nil
+	e.fields, e.foreign, e.problems, e.ignored = r.fields, r.foreign, nil, nil
 	e.off = r.foreign == "" && disabled(r.fields)
 	if r.foreign != "" {
 		e.problems = []Problem{{Where: quoted(key), Message: r.foreign}}
@@ -174,14 +176,14 @@ func (t *table) put(key string, r reading) {
 	if f == nil {
 		f = found(t.prefix, key, r.fields)
 	}
+	e.ignored = f.ignored
 	if e.problems = f.problems; len(f.problems) == 0 {
 		e.next, t.fresh = &f.rec, append(t.fresh, e)
 	}
 }
 
 func found(prefix, key string, fields map[string]string) *finding {
-	rec, problems := examine(key, nameOf(strings.TrimPrefix(key, prefix)), fields)
-	return &finding{rec, problems}
+	return examine(key, nameOf(strings.TrimPrefix(key, prefix)), fields)
 }
 
 // decide makes the next version the good one, if it is, and reports whether it is not.
@@ -304,6 +306,7 @@ func (t *table) law() law {
 type gathering struct {
 	file    *rules.File
 	wrong   Error
+	leftOut int               // rules that are not in force as they were read last
 	names   map[string]string // which key has a rule of this name; nil: each is called as its key
 	targets map[aim]string    // which key was the first that is for these requests
 }
@@ -332,11 +335,18 @@ func (t *table) gather() law {
 		e.inLaw = false
 		if rec := e.current(); rec != nil && rec.enabled {
 			if !g.take(e.key, rec) {
+				g.leftOut++
 				continue
 			}
 			e.inLaw = true
 			buffer = rec.appendTo(buffer[:0])
 			sum.Write(buffer)
+			if len(e.problems) == 0 {
+				g.wrong.add(e.ignored...)
+			}
+		}
+		if len(e.problems) > 0 && !e.off {
+			g.leftOut++
 		}
 		for _, p := range e.problems {
 			p.State = absentState
@@ -349,7 +359,7 @@ func (t *table) gather() law {
 			g.wrong.add(p)
 		}
 	}
-	return law{g.file, hex.EncodeToString(sum.Sum(nil)[:8]), g.wrong.orNil()}
+	return law{g.file, hex.EncodeToString(sum.Sum(nil)[:8]), g.wrong.orNil(), g.leftOut}
 }
 
 // take puts a rule in force, unless its name is taken.

@@ -18,9 +18,10 @@ func (r *reader) target(rec *record) {
 	rec.spec.Group = groups[rec.kind]
 	switch rec.kind {
 	case global:
-		if rec.target != anyTarget {
-			r.wrong("limitTarget", "with limitType GLOBAL * or no such field")
+		if rec.target != anyTarget && folded(rec.target) != global {
+			r.wrong("limitTarget", "with limitType GLOBAL *, GLOBAL or no such field")
 		}
+		rec.target = anyTarget
 	case service:
 		rec.spec.Match.Service = []string{rec.target}
 		rec.spec.Key = each(rec.target, "service")
@@ -52,7 +53,7 @@ func (r *reader) path(rec *record) {
 	}
 	switch {
 	case rec.target == anyTarget:
-		rec.spec.Key = []string{"service", "route"}
+		rec.spec.Key = []string{"service", "endpoint"}
 	case path == "" || path[0] != '/' || strings.HasPrefix(rec.target, ":"):
 		r.wrong("limitTarget", "with limitType INTERFACE service:/path, /path or *; a path may have * for a segment and ** at its end")
 	default:
