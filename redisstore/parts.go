@@ -51,6 +51,11 @@ func (s *Store) parts(c *call) []*part {
 	return parts
 }
 
+// depends reports whether a lease of the part is a condition.
+func (p *part) depends() bool {
+	return slices.ContainsFunc(p.claims, func(c weir.Claim) bool { return c.Renew })
+}
+
 // runParts makes all calls at once.
 func (s *Store) runParts(ctx context.Context, parts []*part) {
 	var wait sync.WaitGroup
@@ -67,7 +72,18 @@ func (s *Store) runSlots(ctx context.Context, c *call) error {
 		return c.err
 	}
 	parts := s.parts(c)
-	s.runParts(ctx, parts)
+	// What depends on a lease comes after it was released: better lost than done twice.
+	if i := slices.IndexFunc(parts, (*part).depends); i > 0 {
+		parts[0], parts[i] = parts[i], parts[0]
+	}
+	if parts[0].depends() {
+		if s.run(ctx, &parts[0].call); parts[0].err != nil {
+			return parts[0].err
+		}
+		s.runParts(ctx, parts[1:])
+	} else {
+		s.runParts(ctx, parts)
+	}
 	var gone error
 	for _, p := range parts {
 		switch {
