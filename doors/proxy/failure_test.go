@@ -78,10 +78,10 @@ func TestRefusedRequestsOpenNoConnection(t *testing.T) {
 
 // A witness receives the failures that a gateway reports.
 type witness struct {
-	mu    sync.Mutex
-	log   bytes.Buffer
-	reported  chan int
-	lines *slog.Logger
+	mu       sync.Mutex
+	log      bytes.Buffer
+	reported chan int
+	lines    *slog.Logger
 }
 
 func newWitness() *witness {
