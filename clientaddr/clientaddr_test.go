@@ -71,7 +71,8 @@ func TestXForwardedFor(t *testing.T) {
 		{"all are trusted", "10.0.0.1:1", lines("10.0.0.3,10.0.0.2"), "10.0.0.3"},
 
 		{"several lines", "10.0.0.1:1", lines("6.6.6.6", "198.51.100.7"), "198.51.100.7"},
-		{"several lines and hops", "10.0.0.1:1", lines("6.6.6.6", "198.51.100.7", "10.0.0.3, 10.0.0.2"), "198.51.100.7"},
+		{"several lines and hops", "10.0.0.1:1", lines("6.6.6.6", "198.51.100.7", "10.0.0.3, 10.0.0.2"),
+			"198.51.100.7"},
 		{"the first line looks trusted", "10.0.0.1:1", lines("10.0.0.5", "6.6.6.6, 198.51.100.7"), "198.51.100.7"},
 
 		{"garbage left of the client", "10.0.0.1:1", lines(`",;=\ 6.6.6.6, x, 198.51.100.7`), "198.51.100.7"},
@@ -126,10 +127,13 @@ func TestXForwardedFor(t *testing.T) {
 		{"a long header", "10.0.0.1:1", lines(long + "198.51.100.7"), "198.51.100.7"},
 		{"a long element", "10.0.0.1:1", lines("6.6.6.6," + strings.Repeat(" ", 600) + "10.0.0.2"), "10.0.0.1"},
 		{"a long element alone", "10.0.0.1:1", lines(strings.Repeat(" ", 600) + "198.51.100.7"), "10.0.0.1"},
-		{"the longest element", "10.0.0.1:1", lines("6.6.6.6," + strings.Repeat(" ", 500) + "198.51.100.7"), "198.51.100.7"},
+		{"the longest element", "10.0.0.1:1", lines("6.6.6.6," + strings.Repeat(" ", 500) + "198.51.100.7"),
+			"198.51.100.7"},
 		{"the longest element alone", "10.0.0.1:1", lines(strings.Repeat(" ", 500) + "198.51.100.7"), "198.51.100.7"},
-		{"the last hop that is read", "10.0.0.1:1", lines("198.51.100.7" + strings.Repeat(",10.0.0.2", clientaddr.MaxHops-1)), "198.51.100.7"},
-		{"one hop more", "10.0.0.1:1", lines("198.51.100.7" + strings.Repeat(",10.0.0.2", clientaddr.MaxHops)), "10.0.0.2"},
+		{"the last hop that is read", "10.0.0.1:1",
+			lines("198.51.100.7" + strings.Repeat(",10.0.0.2", clientaddr.MaxHops-1)), "198.51.100.7"},
+		{"one hop more", "10.0.0.1:1", lines("198.51.100.7" + strings.Repeat(",10.0.0.2", clientaddr.MaxHops)),
+			"10.0.0.2"},
 
 		{"no peer", "", lines("6.6.6.6"), ""},
 		{"a peer on a Unix socket", "@", lines("6.6.6.6"), ""},
@@ -153,7 +157,8 @@ func TestForwarded(t *testing.T) {
 		{"quoted IPv6 and a port", peer, lines(`for="[2001:db8::7]:4711", for="[fd00::2]:80"`), "2001:db8::7"},
 		{"an obfuscated port", peer, lines(`for="198.51.100.7:_p.o-rt"`), "198.51.100.7"},
 		{"mapped", peer, lines(`for="[::ffff:198.51.100.7]"`), "198.51.100.7"},
-		{"the widest of its kind", peer, lines(`for=6.6.6.6,for=198.51.100.7;ext="` + strings.Repeat(`\"`, 240) + `"`), "198.51.100.7"},
+		{"the widest of its kind", peer,
+			lines(`for=6.6.6.6,for=198.51.100.7;ext="` + strings.Repeat(`\"`, 240) + `"`), "198.51.100.7"},
 
 		{"unknown", peer, lines("for=6.6.6.6, for=unknown"), "10.0.0.1"},
 		{"obfuscated", peer, lines("for=6.6.6.6, for=_hidden"), "10.0.0.1"},
@@ -188,7 +193,8 @@ func TestForwarded(t *testing.T) {
 		{"a long element", peer, lines("for=10.0.0.2;ext=" + strings.Repeat("x", 600)), "10.0.0.1"},
 		{"a long element, for last", peer, lines("ext=" + strings.Repeat("=x", 300) + ";for=10.0.0.2"), "10.0.0.1"},
 		{"a long quoted element", peer, lines(`for=10.0.0.2;ext="` + strings.Repeat(`\`, 1<<20) + `"`), "10.0.0.1"},
-		{"one hop too many", peer, lines("for=198.51.100.7" + strings.Repeat(",for=10.0.0.2", clientaddr.MaxHops)), "10.0.0.2"},
+		{"one hop too many", peer, lines("for=198.51.100.7" + strings.Repeat(",for=10.0.0.2", clientaddr.MaxHops)),
+			"10.0.0.2"},
 	})
 }
 
@@ -256,9 +262,10 @@ func serve(t *testing.T, e *clientaddr.Extractor, network, address string) (get 
 	server.Listener = listener
 	server.Start()
 	t.Cleanup(server.Close)
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, network, listener.Addr().String())
-	}}}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, network, listener.Addr().String())
+		}}}
 	return func(lines ...string) string {
 		request, _ := http.NewRequest("GET", "http://weir.test/", nil)
 		request.Header["X-Forwarded-For"] = lines
@@ -314,15 +321,19 @@ func TestRemoteAddrCannotClaimToBeUnix(t *testing.T) {
 }
 
 func TestTrusts(t *testing.T) {
-	e, err := clientaddr.New(prefixes("10.0.0.0/8", "10.1.0.0/16", "10.1.2.3/32", "::ffff:172.16.0.0/108", "2001:db8::/32", "2001:db8:1::/48", "10.0.0.0/8", "11.0.0.0/32"))
+	e, err := clientaddr.New(prefixes("10.0.0.0/8", "10.1.0.0/16", "10.1.2.3/32", "::ffff:172.16.0.0/108",
+		"2001:db8::/32", "2001:db8:1::/48", "10.0.0.0/8", "11.0.0.0/32"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for text, want := range map[string]bool{
-		"9.255.255.255": false, "10.0.0.0": true, "10.1.2.2": true, "10.1.2.4": true, "10.255.255.255": true, "11.0.0.0": true, "11.0.0.1": false,
-		"::ffff:10.9.9.9": true, "172.16.0.1": true, "172.31.255.255": true, "172.32.0.0": false, "::ffff:172.31.0.1": true,
-		"2001:db7:ffff::": false, "2001:db8::": true, "2001:db8:1::1": true, "2001:db8:2::1%eth0": true, "2001:db9::": false,
-		"0.0.0.0": false, "255.255.255.255": false, "::": false, "::a00:1": false,
+		"9.255.255.255": false, "10.0.0.0": true, "10.1.2.2": true, "10.1.2.4": true, "10.255.255.255": true,
+		"11.0.0.0": true, "11.0.0.1": false,
+		"::ffff:10.9.9.9": true, "172.16.0.1": true, "172.31.255.255": true, "172.32.0.0": false,
+		"::ffff:172.31.0.1": true,
+		"2001:db7:ffff::":   false, "2001:db8::": true, "2001:db8:1::1": true, "2001:db8:2::1%eth0": true,
+		"2001:db9::": false,
+		"0.0.0.0":    false, "255.255.255.255": false, "::": false, "::a00:1": false,
 	} {
 		if got := e.Trusts(netip.MustParseAddr(text)); got != want {
 			t.Errorf("%s: %v", text, got)

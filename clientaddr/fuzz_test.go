@@ -79,13 +79,15 @@ func FuzzXForwardedFor(f *testing.F) {
 // Whatever a client sends, in how many lines, what the proxies add decides: in the same
 // line or below.
 func FuzzClientsCannotChoose(f *testing.F) {
-	for _, sent := range []string{"", "for=6.6.6.6", "6.6.6.6, 10.0.0.1", `for="`, `for="\`, `\\\`, "\n", ",;,", `by="a\"b", for="[::1]`, `="`, `x="" ""`} {
+	for _, sent := range []string{"", "for=6.6.6.6", "6.6.6.6, 10.0.0.1", `for="`, `for="\`, `\\\`, "\n", ",;,",
+		`by="a\"b", for="[::1]`, `="`, `x="" ""`} {
 		f.Add(sent)
 	}
 	const client = "2001:db8::7"
 	headers := map[string][]string{ // what two proxies add, each in one of several ways
 		"X-Forwarded-For": {client, "[" + client + "]:80", "10.0.0.2", "10.0.0.2:80"},
-		"Forwarded":       {`for="[` + client + `]"`, `by="a\"\\";for="[` + client + `]:80"`, "for=10.0.0.2", `for=10.0.0.2;host="a, \"b;c"`},
+		"Forwarded": {`for="[` + client + `]"`, `by="a\"\\";for="[` + client + `]:80"`, "for=10.0.0.2",
+			`for=10.0.0.2;host="a, \"b;c"`},
 	}
 	f.Fuzz(func(t *testing.T, sent string) {
 		for name, added := range headers {

@@ -35,7 +35,8 @@ func TestTrustsPeer(t *testing.T) {
 		{"a socket", socket, "@", false, true},
 		{"a socket that middleware gave an address", socket, "10.1.2.3:4", false, true},
 	} {
-		r := (&http.Request{RemoteAddr: tt.remote, Header: http.Header{"X-Forwarded-For": {"10.1.2.3"}}}).WithContext(tt.ctx)
+		r := (&http.Request{RemoteAddr: tt.remote,
+			Header: http.Header{"X-Forwarded-For": {"10.1.2.3"}}}).WithContext(tt.ctx)
 		if a, b := plain.TrustsPeer(r), unix.TrustsPeer(r); a != tt.plain || b != tt.too {
 			t.Errorf("%s: %v, with sockets %v", tt.name, a, b)
 		}

@@ -55,10 +55,12 @@ func TestARefusalIsTyped(t *testing.T) {
 	}
 	n, err := send(t.Context(), message{"1", "abc"})
 	var refused *weir.RefusedError
-	if n != 0 || !errors.Is(err, weir.ErrRefused) || errors.Is(err, weir.ErrNever) || !errors.As(err, &refused) || refused.Answer.RetryAfter <= 0 {
+	if n != 0 || !errors.Is(err, weir.ErrRefused) || errors.Is(err, weir.ErrNever) || !errors.As(err, &refused) ||
+		refused.Answer.RetryAfter <= 0 {
 		t.Errorf("refused: %d, %v", n, err)
 	}
-	never := &weir.RefusedError{Answer: weir.Answer{Limit: refused.Answer.Limit, Decision: weir.Decision{RetryAfter: weir.Never}}}
+	never := &weir.RefusedError{Answer: weir.Answer{Limit: refused.Answer.Limit,
+		Decision: weir.Decision{RetryAfter: weir.Never}}}
 	if !errors.Is(never, weir.ErrNever) || errors.Is(never, weir.ErrRefused) {
 		t.Errorf("%v is not ErrNever", never)
 	}
