@@ -69,7 +69,7 @@ func TestARefusalIsTyped(t *testing.T) {
 	}
 }
 
-func TestErrorsKeepFromCalling(t *testing.T) {
+func TestFunctionIsNotCalledAfterAnError(t *testing.T) {
 	store := memstore.New()
 	lost := errors.New("no phone")
 	failing := func(context.Context, message) (string, error) { return "", lost }
@@ -161,7 +161,7 @@ func TestACallWhoseLeaseIsLostIsCancelled(t *testing.T) {
 	})
 }
 
-func TestACallerWhoLeavesBeforeItsTurnGivesItsUnitBack(t *testing.T) {
+func TestCancelDuringTheDelayRefundsTheUnit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter(t, memstore.New(), weir.LeakyQueue(1, time.Second, 1))
 		send := guard.Func(l, byPhone, deliver)
@@ -179,7 +179,7 @@ func TestACallerWhoLeavesBeforeItsTurnGivesItsUnitBack(t *testing.T) {
 	})
 }
 
-func TestWhatIsBorrowedIsSlept(t *testing.T) {
+func TestDelayIsSleptBeforeTheCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		send := guard.Func(limiter(t, memstore.New(), weir.LeakyQueue(1, time.Second, 9)), byPhone, deliver)
 		start := time.Now()
