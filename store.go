@@ -42,7 +42,11 @@ type Claim struct {
 	// Lease is the id of the held units, for a [Concurrency] limit and only there: 1 to
 	// MaxLease bytes, unguessable (NewLeaseID makes one).
 	Lease string
-	// Renew asks to keep Lease alive instead of taking it: granted only if it is held.
+	// Renew asks to keep Lease alive instead of taking it: granted only if it is held. In Charge
+	// and Refund it is a condition: the call releases the lease; if it is gone, nothing is changed
+	// for any claim and the error is ErrLeaseGone. A call whose answer was lost can therefore be
+	// repeated. In a Redis Cluster, if claims lie in several slots, the lease is released first,
+	// and a call that fails after that is not completed.
 	Renew bool
 
 	// Delay is read by Refund only: the Delay of the Decision that granted these units. Until
