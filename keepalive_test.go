@@ -45,7 +45,7 @@ type renewing struct {
 	answers []error
 	takes   time.Duration
 	at      []time.Duration // when renewals were asked for
-	errs    []error // of the calls of failed
+	errs    []error         // of the calls of failed
 	errsAt  []time.Duration
 }
 
