@@ -42,7 +42,11 @@ type Claim struct {
 	// Lease is the id of what is held, for a [Concurrency] limit and only there: 1 to
 	// MaxLease bytes, unguessable (NewLeaseID makes one).
 	Lease string
-	// Renew asks to keep Lease alive instead of taking it: granted only if it still is.
+	// Renew asks to keep Lease alive instead of taking it: granted only if it still is. In Charge
+	// and Refund it is a condition: the lease is released by the call, and if it is gone nothing is
+	// changed, for any claim, and the error is ErrLeaseGone. So a call whose answer was lost can be
+	// made again. In a Redis Cluster, where claims lie in several slots, the lease is released
+	// first, and a call that ends after that is not made good.
 	Renew bool
 
 	// Delay is for Refund, which alone reads it: the Delay of the Decision that granted these

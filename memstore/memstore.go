@@ -212,9 +212,14 @@ func (s *Store) Charge(_ context.Context, claims []weir.Claim, decisions []weir.
 	if err := t.lock(); err != nil {
 		return err
 	}
+	if !t.allHeld() {
+		t.decide(decisions)
+		return weir.ErrLeaseGone
+	}
 	if err := t.charge(1); err != nil {
 		return err
 	}
+	t.spendLeases()
 	t.decide(decisions)
 	return nil
 }
@@ -228,7 +233,7 @@ func (s *Store) Refund(_ context.Context, claims []weir.Claim, takenAt weir.Inst
 	t.startRefund(s, claims, int64(takenAt))
 	defer t.unlock()
 	t.lockShards()
-	ok := t.refund(int64(takenAt))
+	ok := t.allHeld() && t.refund(int64(takenAt))
 	t.decide(decisions)
 	if !ok {
 		return weir.ErrLeaseGone

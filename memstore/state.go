@@ -63,15 +63,18 @@ func fit(c *weir.Claim, s state, times, now int64) int64 {
 }
 
 func fitLease(c *weir.Claim, s state, times, now int64) int64 {
-	live := s.large.leases.Live(c.Lease, now)
-	if c.Renew && !live {
+	held := live(c, s, now)
+	if c.Renew && !held {
 		return 0
 	}
-	if live || s.large.leases.Available(c.Limit, now) >= c.Cost {
+	if held || s.large.leases.Available(c.Limit, now) >= c.Cost {
 		return times
 	}
 	return 0
 }
+
+// live reports whether a claim's lease is held.
+func live(c *weir.Claim, s state, now int64) bool { return s.large.leases.Live(c.Lease, now) }
 
 func available(c *weir.Claim, s state, now int64) int64 {
 	switch c.Limit.Algorithm() {

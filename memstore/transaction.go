@@ -304,6 +304,38 @@ func (t *transaction) charge(times int64) error {
 	return nil
 }
 
+// allHeld reports whether each lease on which a charge or a refund depends is held.
+func (t *transaction) allHeld() bool {
+	for i := range t.claims {
+		c := &t.claims[i]
+		if !c.Renew {
+			continue
+		}
+		p := t.place(t.root(i))
+		if p.entry == nil || !live(c, p.state, t.now) {
+			return false
+		}
+	}
+	return true
+}
+
+// spendLeases ends the leases on which a charge depended.
+func (t *transaction) spendLeases() {
+	for i := range t.claims {
+		c := &t.claims[i]
+		if !c.Renew {
+			continue
+		}
+		p := t.place(t.root(i))
+		after, _ := refund(c, p.state, 0, t.now)
+		t.write(p, c.Limit, after)
+		t.place(i).state = p.state
+		if !p.shared {
+			t.store.shard(p.id.hash).entered(p.entry, t.now)
+		}
+	}
+}
+
 // refund gives each claim back. ok is false if a lease was gone.
 func (t *transaction) refund(takenAt int64) (ok bool) {
 	ok = true

@@ -3,7 +3,9 @@ package redisstore
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/weirproject/weir"
 )
@@ -49,6 +51,11 @@ func (s *Store) parts(c *call) []*part {
 	return parts
 }
 
+// depends reports whether a lease of the part is a condition.
+func (p *part) depends() bool {
+	return slices.ContainsFunc(p.claims, func(c weir.Claim) bool { return c.Renew })
+}
+
 // runParts makes all calls at once.
 func (s *Store) runParts(ctx context.Context, parts []*part) {
 	var wait sync.WaitGroup
@@ -65,7 +72,18 @@ func (s *Store) runSlots(ctx context.Context, c *call) error {
 		return c.err
 	}
 	parts := s.parts(c)
-	s.runParts(ctx, parts)
+	// What depends on a lease comes after it was released: better lost than done twice.
+	if i := slices.IndexFunc(parts, (*part).depends); i > 0 {
+		parts[0], parts[i] = parts[i], parts[0]
+	}
+	if parts[0].depends() {
+		if s.run(ctx, &parts[0].call); parts[0].err != nil {
+			return parts[0].err
+		}
+		s.runParts(ctx, parts[1:])
+	} else {
+		s.runParts(ctx, parts)
+	}
 	var gone error
 	for _, p := range parts {
 		switch {
@@ -82,6 +100,11 @@ func (s *Store) runSlots(ctx context.Context, c *call) error {
 // decideSlots decides in each slot, and gives back what one slot granted and another did not.
 func (s *Store) decideSlots(ctx context.Context, c *call) (int64, error) {
 	parts := s.parts(c)
+	if s.refusing.likely() && c.peekable() {
+		if refused, err := s.peekFirst(ctx, c, parts); refused || err != nil {
+			return 0, err
+		}
+	}
 	s.runParts(ctx, parts)
 	granted := c.times
 	var err error
@@ -106,7 +129,61 @@ func (s *Store) decideSlots(ctx context.Context, c *call) (int64, error) {
 		}
 		p.tell(c)
 	}
+	s.refusing.note(granted == 0 && c.times > 0)
 	return granted, nil
+}
+
+// peekFirst looks in each slot, and tells the decisions if one would refuse.
+func (s *Store) peekFirst(ctx context.Context, c *call, parts []*part) (refused bool, err error) {
+	peeks := make([]*part, len(parts))
+	for i, p := range parts {
+		peek := *p
+		peek.op, peek.times, peek.decisions = opTimes, 0, make([]weir.Decision, len(p.claims))
+		peeks[i] = &peek
+	}
+	s.runParts(ctx, peeks)
+	for _, p := range peeks {
+		if p.err != nil {
+			return false, p.err
+		}
+		refused = refused || slices.ContainsFunc(p.decisions, func(d weir.Decision) bool { return d.RetryAfter != 0 })
+	}
+	if !refused {
+		return false, nil
+	}
+	for _, p := range peeks {
+		p.tell(c)
+	}
+	s.refusing.note(true)
+	return true, nil
+}
+
+// peekable reports whether a peek tells what the call would be answered: not of a lease, which
+// may be held already.
+func (c *call) peekable() bool {
+	leases := slices.ContainsFunc(c.claims, func(claim weir.Claim) bool { return claim.Lease != "" })
+	return c.op == opTake && !c.each && !leases
+}
+
+// refusing is how the last decisions over several slots ended. Where most are refused, it is
+// cheaper to look before anything is charged: a refusal is one trip and writes nothing, where
+// it would be two trips, a charge and a refund. A grant is a trip more then.
+type refusing struct{ balance atomic.Int32 }
+
+const (
+	refusingLikely = 8
+	refusingMost   = 16
+)
+
+func (r *refusing) likely() bool { return r.balance.Load() >= refusingLikely }
+
+func (r *refusing) note(refused bool) {
+	switch balance := r.balance.Load(); {
+	case refused && balance < refusingMost:
+		r.balance.Add(1)
+	case !refused && balance > 0:
+		r.balance.Add(-1)
+	}
 }
 
 // giveBack refunds what a slot granted times too often, and reads what is left. It is done

@@ -206,10 +206,16 @@ func (s *scripts) assemble(o op, kinds []*kind, c claimText) string {
 			from := strconv.Itoa(cancelBytes*i + 1)
 			change.WriteString(c.text("local back_, due_, room_, roompart_ = struct.unpack('<i8i8i8i8', cancels, " + from + ")\n" + cancel))
 		}
+		step := t.steps[heads[o].change]
 		if heads[o].fits {
 			before.WriteString(c.text(t.steps["fit"]))
+		} else if must := t.steps["must"]; must != "" && o != opRestore {
+			before.WriteString(c.text(must))
+			if o == opCharge { // a lease on which the charge depends is released
+				step = "if renew_ == '1' then\n" + t.steps["refund"] + "else\n" + step + "end\n"
+			}
 		}
-		change.WriteString(c.text(t.steps[heads[o].change]))
+		change.WriteString(c.text(step))
 		after.WriteString(c.text(t.steps["after"]))
 		for _, name := range t.reply {
 			reply = append(reply, c.text(name))

@@ -39,6 +39,7 @@ type Store struct {
 	scripts   *scripts
 	arguments sync.Pool // of *arguments
 	batches   sync.Pool // of *batch
+	refusing  refusing  // in a Cluster
 	closed    atomic.Bool
 }
 
@@ -280,9 +281,9 @@ func (c *call) describe(i int, k *kind, reply []Value) {
 // rows is how many decisions a claim has.
 func (c *call) rows() int { return len(c.decisions) / len(c.claims) }
 
-// gone is the error of a refund of which a lease was not held.
+// gone is the error of a charge or refund of which a lease was not held.
 func (c *call) gone() error {
-	if (c.op == opRefund || c.op == opCancel) && slices.Contains(c.leases, 0) {
+	if c.op == opCharge && c.granted == 0 || (c.op == opRefund || c.op == opCancel) && slices.Contains(c.leases, 0) {
 		return weir.ErrLeaseGone
 	}
 	return nil

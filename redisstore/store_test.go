@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -206,6 +207,54 @@ func TestClusterGivesBack(t *testing.T) {
 		if decisions[i].Remaining != want {
 			t.Errorf("after the refusal, claim %d: %d remain, want %d", i, decisions[i].Remaining, want)
 		}
+	}
+}
+
+// Where most decisions over several slots are refused, as in an attack, a refusal charges nothing
+// anywhere, and what is granted is charged once.
+func TestClusterRefusalsWriteNothing(t *testing.T) {
+	r := clustered(t)
+	store := r.open(t, redisstore.WithTimeout(time.Minute))
+	claims := claimsApart(
+		weir.MustLimit("a", weir.SlidingLog{Limit: 1000, Window: time.Hour}),
+		weir.MustLimit("b", weir.FixedWindow{Limit: 1, Window: time.Hour}),
+		weir.MustLimit("c", weir.PerHour(1000)),
+	)
+	decisions := make([]weir.Decision, len(claims))
+	decide := func(want int64) {
+		t.Helper()
+		if granted, err := store.Decide(t.Context(), claims, 1, decisions); err != nil || granted != want {
+			t.Fatalf("granted %d, error %v; want %d", granted, err, want)
+		}
+	}
+	decide(1)
+	for range 8 { // it learns
+		decide(0)
+	}
+	writes := func() (n int) {
+		for _, node := range r.all {
+			changes, err := strconv.Atoi(node.Info("persistence")["rdb_changes_since_last_save"])
+			if err != nil {
+				t.Fatal(err)
+			}
+			n += changes
+		}
+		return n
+	}
+	before := writes()
+	for range 50 {
+		decide(0)
+		if decisions[0].Remaining != 999 || decisions[1].Remaining != 0 || decisions[2].Remaining != 999 {
+			t.Fatalf("remain %v", decisions)
+		}
+	}
+	if n := writes() - before; n != 0 {
+		t.Errorf("50 refusals wrote %d times", n)
+	}
+	claims[1].Key = "key-1b"
+	decide(1)
+	if decisions[0].Remaining != 998 {
+		t.Errorf("%d remain after the second grant, want 998", decisions[0].Remaining)
 	}
 }
 

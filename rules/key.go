@@ -24,6 +24,7 @@ const (
 	sourceIP source = iota
 	sourceMethod
 	sourceRoute
+	sourceEndpoint
 	sourceHost
 	sourceUser
 	sourceService
@@ -36,7 +37,7 @@ const (
 )
 
 // alone are the sources that need no name after them.
-var alone = map[string]source{"client.ip": sourceIP, "method": sourceMethod, "route": sourceRoute,
+var alone = map[string]source{"client.ip": sourceIP, "method": sourceMethod, "route": sourceRoute, "endpoint": sourceEndpoint,
 	"host": sourceHost, "user": sourceUser, "service": sourceService}
 
 // named are those that do.
@@ -57,7 +58,7 @@ func (s source) String() string {
 
 // sources is what a file's author may choose from.
 var sources = []string{"client.ip", "header.NAME", "query.NAME", "cookie.NAME", "path.NAME", "descriptor.NAME",
-	"constant.TEXT", "method", "route", "host", "user", "service"}
+	"constant.TEXT", "method", "route", "endpoint", "host", "user", "service"}
 
 // A component is one part of a key.
 type component struct {
@@ -71,6 +72,8 @@ type component struct {
 	nfkc    bool
 	lower   bool
 	first   bool // of several values the first counts
+
+	endpoints *endpoints // sourceEndpoint
 }
 
 // parseComponent reads "client.ip v4/24 v6/56" or "header.X-User trim lower". complaint is
@@ -93,6 +96,9 @@ func parseSource(word, path string) (c component, complaint string) {
 	c = component{v4: defaultV4, v6: defaultV6, label: word + "="}
 	if kind, ok := alone[word]; ok {
 		c.source = kind
+		if kind == sourceEndpoint {
+			c.endpoints = new(endpoints)
+		}
 		return c, ""
 	}
 	kind, name, dotted := strings.Cut(word, ".")
@@ -279,8 +285,13 @@ func isASCII[T string | []byte](text T) bool {
 }
 
 func (c *component) value(r *Request) string {
-	if c.source == sourceConstant {
+	switch {
+	case c.source == sourceConstant:
 		return c.name
+	case c.source == sourceEndpoint && r.Route != "":
+		return r.Route
+	case c.source == sourceEndpoint:
+		return c.endpoints.of(r.Path)
 	}
 	return r.attribute(c.source, c.name)
 }

@@ -138,6 +138,7 @@ func Run(t *testing.T, s Subject) {
 	}{
 		{"expiry", expiry}, {"properties", properties}, {"bad input", badInput}, {"foreign state", foreignState},
 		{"linearizable", linearizable}, {"numbers change", numbersChange}, {"batches", batches}, {"known faults", knownFaults},
+		{"conditions", conditions},
 	} {
 		t.Run(part.name, func(t *testing.T) {
 			t.Parallel()

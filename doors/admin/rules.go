@@ -25,7 +25,16 @@ type ruleAnswer struct {
 	Why      string    `json:"why,omitzero"`
 	When     time.Time `json:"when,omitzero"`
 	YAML     string    `json:"yaml,omitzero"`
-	Limit    []string  `json:"limit,omitzero"` // of a rule that is in force
+	// Of a rule that is in force.
+	Limit     []string   `json:"limit,omitzero"`
+	Algorithm string     `json:"algorithm,omitzero"`
+	Mode      rules.Mode `json:"mode,omitzero"`
+}
+
+// with is the answer with what a rule says.
+func (a ruleAnswer) with(spec *rules.Spec) ruleAnswer {
+	a.Label, a.Limit, a.Algorithm, a.Mode = spec.Label, spec.Limit, spec.Algorithm, spec.Mode
+	return a
 }
 
 func answerOf(d *ledger.Document, layer string) ruleAnswer {
@@ -79,9 +88,10 @@ func (d *door) describe(document *ledger.Document, law *lawView) ruleAnswer {
 	}
 	at := law.find(document.Name)
 	if at >= 0 && law.from[at] == d.Layer && document.Revision <= law.revision {
-		answer.InForce, answer.Limit, answer.Label = true, law.file.Rules[at].Limit, law.file.Rules[at].Label
+		answer = answer.with(&law.file.Rules[at])
+		answer.InForce = true
 	} else if spec, err := ledger.ParseDocument(document.Name, document.YAML); err == nil {
-		answer.Limit, answer.Label = spec.Limit, spec.Label
+		answer = answer.with(&spec)
 	}
 	return answer
 }
@@ -109,7 +119,7 @@ func (d *door) listRules(ctx context.Context, c *call) (any, error) {
 	answer := rulesAnswer{Revision: revision, Rules: []ruleAnswer{}}
 	for i := range law.file.Rules {
 		spec := &law.file.Rules[i]
-		one := ruleAnswer{Name: spec.Name, Label: spec.Label, From: law.from[i], InForce: true, Enabled: true, Limit: spec.Limit}
+		one := ruleAnswer{Name: spec.Name, From: law.from[i], InForce: true, Enabled: true}.with(spec)
 		if document := held[spec.Name]; document != nil && law.from[i] == d.Layer {
 			one = d.describe(document, &law)
 			delete(held, spec.Name)
@@ -132,7 +142,7 @@ func (d *door) getRule(ctx context.Context, c *call) (any, error) {
 	}
 	at := law.find(c.name())
 	if errors.Is(err, ledger.ErrNoRule) && at >= 0 {
-		return ruleAnswer{Name: c.name(), Label: law.file.Rules[at].Label, From: law.from[at], InForce: true, Enabled: true, Limit: law.file.Rules[at].Limit}, nil
+		return ruleAnswer{Name: c.name(), From: law.from[at], InForce: true, Enabled: true}.with(&law.file.Rules[at]), nil
 	}
 	if err != nil {
 		return nil, d.told(err)

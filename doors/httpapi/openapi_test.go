@@ -306,7 +306,8 @@ func (s *dying) Decide(ctx context.Context, claims []weir.Claim, times int64, d 
 func (*gone) Refund(context.Context, []weir.Claim, weir.Instant, []weir.Decision) error {
 	return errGone
 }
-func (*gone) Reset(context.Context, []weir.Claim) error { return errGone }
+func (*gone) Charge(context.Context, []weir.Claim, []weir.Decision) error { return errGone }
+func (*gone) Reset(context.Context, []weir.Claim) error                   { return errGone }
 
 func everyOutage(s, healthy *server) {
 	const denied = `{"request":{"path":"/export","user":"u"}}`

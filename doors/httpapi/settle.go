@@ -60,8 +60,7 @@ func (a *ask) isFixed(claim *weir.Claim) bool {
 
 var errSettled = &problem{status: http.StatusConflict, detail: "the reservation is settled already, or its time is over"}
 
-// settle releases the lease first: of two that settle, one is told that it is gone. If the
-// process ends between that and the rest, the estimate stays charged.
+// settle may be repeated until it is answered: see gate.SettleOnce.
 func (a *api) settle(ctx context.Context, c *call) error {
 	if c.actual < 0 {
 		return invalid("actual", "missing", "0 to 4503599627370496 (2^52) units; 0 cancels", -1)
@@ -74,29 +73,24 @@ func (a *api) settle(ctx context.Context, c *call) error {
 	if err != nil || t.Held == "" {
 		return invalid("token", "one of a lease", "a token as reserve answered it", -1)
 	}
-	err = a.gate.Release(ctx, gate.Receipt{{Claim: guard, Taken: weir.Instant(t.Taken)}})
-	if errors.Is(err, weir.ErrLeaseGone) {
-		return errSettled
-	}
-	if err != nil {
-		return err
-	}
-	// From here on nobody can try again: not even the caller's leaving ends it.
+	// A caller that leaves may not come again.
 	ctx = context.WithoutCancel(ctx)
-	if err := a.gate.Settle(ctx, receipt, gate.Actually(c.actual)); err != nil {
-		return unsettled(err)
-	}
-	if err := a.gate.Release(ctx, receipt); err != nil && !errors.Is(err, weir.ErrLeaseGone) {
-		return unsettled(err)
+	held := gate.Charged{Claim: guard, Taken: weir.Instant(t.Taken)}
+	err = a.gate.SettleOnce(ctx, held, receipt, c.actual)
+	switch {
+	case errors.Is(err, weir.ErrLeaseGone):
+		return errSettled
+	case errors.Is(err, weir.ErrUnavailable):
+		return errUnsettled
+	case err != nil:
+		return err
 	}
 	c.out = appendNumber(c.out, `{"settled":true,"actual":`, c.actual)
 	c.out = append(c.out, "}\n"...)
 	return nil
 }
 
-func unsettled(error) error {
-	return &problem{status: http.StatusServiceUnavailable, detail: "the store did not answer while the reservation was settled: some of its limits may still be charged the estimate; it cannot be settled again"}
-}
+var errUnsettled = &problem{status: http.StatusServiceUnavailable, detail: "the store did not answer while the reservation was settled: settle it again with the same token and actual; what was done is not done twice"}
 
 var errGone = &problem{status: http.StatusConflict, detail: "the lease is gone: it was released, or its time is over; stop the work that it was held for"}
 

@@ -15,8 +15,11 @@ func (e protocolError) Error() string { return string(e) }
 
 const (
 	// firstBuffer is what a connection begins to read into, and returns to after a large
-	// command: a pipeline of some dozens of ordinary ones.
-	firstBuffer = 4 << 10
+	// command: a pipeline of some dozens of ordinary ones. One whose reads fill it gets up to
+	// pipelineBuffer, so that a long pipeline comes with few reads and goes to the store in few
+	// calls.
+	firstBuffer    = 4 << 10
+	pipelineBuffer = 4 * firstBuffer
 
 	// longestHeader is of "*3\r\n" and "$17\r\n": 19 digits and some.
 	longestHeader = 32
@@ -71,12 +74,18 @@ func (r *reader) fill(src io.Reader) error {
 func (r *reader) makeRoom() {
 	switch {
 	case r.start == len(r.buf):
-		if cap(r.buf) > 16*firstBuffer {
+		switch full := len(r.buf) == cap(r.buf); {
+		case cap(r.buf) > 16*firstBuffer:
 			r.buf = make([]byte, 0, firstBuffer)
+		case full && cap(r.buf) < pipelineBuffer:
+			r.buf = make([]byte, 0, 2*cap(r.buf))
 		}
 		r.buf = r.buf[:0]
 		r.moved(r.start)
 	case len(r.buf) < cap(r.buf):
+	case r.start > 0 && cap(r.buf) < pipelineBuffer:
+		r.buf = append(make([]byte, 0, 2*cap(r.buf)), r.buf[r.start:]...)
+		r.moved(r.start)
 	case r.start > 0:
 		r.buf = r.buf[:copy(r.buf, r.buf[r.start:])]
 		r.moved(r.start)

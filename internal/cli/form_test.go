@@ -110,3 +110,13 @@ func TestCheckOfADirectoryWarnsAcrossItsFiles(t *testing.T) {
 		t.Error(r)
 	}
 }
+
+func TestRulesListTellsTheModeAndTheAlgorithm(t *testing.T) {
+	file := write(t, t.TempDir(), "weir.yaml", "rules: [{name: tried, algorithm: sliding_log, limit: [5/1m, 20/1h], mode: shadow}]\n")
+	p := call{}.serve(t, "--http", "127.0.0.1:0", "--gateway", "off", "--config", file)
+	r := call{}.run(t, "rules", "list", "--server", p.at("http"))
+	if !strings.Contains(r.out, "tried  sliding_log 5/1m, 20/1h  shadow ") {
+		t.Error(r)
+	}
+	p.end()
+}

@@ -12,6 +12,8 @@ import (
 	"unicode"
 
 	"github.com/spf13/cobra"
+
+	"github.com/weirproject/weir/rules"
 )
 
 // A ruleView is a rule as the server tells of it.
@@ -22,10 +24,18 @@ type ruleView struct {
 	Revision                          int64
 	When                              time.Time
 	Limit                             []string
+	Algorithm, Mode                   string
+}
+
+// limits are those of the rule in the words of a limit.
+func (r *ruleView) limits() string {
+	return strings.TrimSpace(r.Algorithm + " " + strings.Join(r.Limit, ", "))
 }
 
 func (r *ruleView) state() string {
 	switch {
+	case r.InForce && r.Mode == string(rules.Shadow):
+		return "shadow"
 	case r.InForce:
 		return "in force"
 	case !r.Enabled:
@@ -77,7 +87,7 @@ func (s *System) rulesList() *cobra.Command {
 			return o.print(text, func(w io.Writer) {
 				fmt.Fprintln(w, "RULE\tLIMIT\tSTATE\tFROM\tREVISION\tBY")
 				for _, r := range answer.Rules {
-					fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", r.called(), dash(strings.Join(r.Limit, ", ")), r.state(), r.From, number64(r.Revision), dash(r.Who))
+					fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", r.called(), dash(r.limits()), r.state(), r.From, number64(r.Revision), dash(r.Who))
 				}
 			})
 		})}

@@ -88,13 +88,13 @@ func (r *reader) header(p []byte) (rest []byte, done bool, err error) {
 	case r.last != '\r' || r.length < 2:
 		return nil, false, wrong("a line that does not end with \\r\\n")
 	}
-	done, err = r.element(r.line[0], string(r.line[1:min(len(r.line), r.length-1)]))
+	done, err = r.element(r.line[0], r.line[1:min(len(r.line), r.length-1)])
 	r.line, r.length, r.last = r.line[:0], 0, 0
 	return p[end+1:], done, err
 }
 
 // element begins an element, which a line of one type is; done says that it has ended too.
-func (r *reader) element(kind byte, line string) (done bool, err error) {
+func (r *reader) element(kind byte, line []byte) (done bool, err error) {
 	if r.elements++; r.elements > r.most.Elements {
 		return false, wrong("a reply of more than %d elements", r.most.Elements)
 	}
@@ -115,9 +115,9 @@ func (r *reader) element(kind byte, line string) (done bool, err error) {
 		r.simple(kind, line)
 		return true, nil
 	case '_':
-		return true, cond(line != "", nil)
+		return true, cond(len(line) > 0, nil)
 	case '#':
-		return true, cond(line != "t" && line != "f", nil)
+		return true, cond(string(line) != "t" && string(line) != "f", nil)
 	}
 	return false, wrong("an element of the type %q", kind)
 }
@@ -131,13 +131,13 @@ func cond(bad bool, err error) error {
 }
 
 // simple notes what a line says, of a reply that is one and of the first of a push message.
-func (r *reader) simple(kind byte, line string) {
+func (r *reader) simple(kind byte, line []byte) {
 	if r.reply.first || len(r.open) == 0 {
-		r.reply.kind, r.reply.text = line, kind == '+'
+		r.reply.kind, r.reply.text = string(line), kind == '+'
 	}
 }
 
-func (r *reader) array(kind byte, line string) (done bool, err error) {
+func (r *reader) array(kind byte, line []byte) (done bool, err error) {
 	n, null, err := count(line)
 	switch {
 	case err != nil:
@@ -188,14 +188,14 @@ func (r *reader) ended(asked *writer) error {
 }
 
 // count reads a length: up to 18 digits, or -1 for null.
-func count(line string) (n int64, null bool, err error) {
-	if line == "-1" {
+func count(line []byte) (n int64, null bool, err error) {
+	if string(line) == "-1" {
 		return 0, true, nil
 	}
-	if line == "" || len(line) > 18 {
+	if len(line) == 0 || len(line) > 18 {
 		return 0, false, wrong("the length %q", line)
 	}
-	for _, c := range []byte(line) {
+	for _, c := range line {
 		if c < '0' || c > '9' {
 			return 0, false, wrong("the length %q", line)
 		}

@@ -2,7 +2,6 @@ package respguard
 
 import (
 	"bytes"
-	"strconv"
 	"strings"
 )
 
@@ -45,14 +44,14 @@ func (w *writer) write(p []byte) {
 		}
 		w.line = append(w.line, p[:end]...)
 		p = p[end+1:]
-		w.header(strings.TrimSuffix(string(w.line), "\r"))
+		w.header(bytes.TrimSuffix(w.line, []byte("\r")))
 		w.line = w.line[:0]
 	}
 }
 
-func (w *writer) header(line string) {
-	n, _ := strconv.ParseInt(line[min(1, len(line)):], 10, 64)
-	if strings.HasPrefix(line, "$") {
+func (w *writer) header(line []byte) {
+	n, _, _ := count(line[min(1, len(line)):])
+	if bytes.HasPrefix(line, []byte("$")) {
 		w.skip = n + 2
 		return
 	}
@@ -65,7 +64,7 @@ func (w *writer) word() {
 	if w.words--; w.words > 0 {
 		return
 	}
-	switch strings.ToUpper(string(w.name)) {
+	switch string(w.name) {
 	case "SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE":
 		w.pending = append(w.pending, subscription{channels: w.all - 1})
 	case "UNSUBSCRIBE", "PUNSUBSCRIBE", "SUNSUBSCRIBE": // the library sends PING after it, for its reply

@@ -54,7 +54,7 @@ func (w *warm) Refund(ctx context.Context, claims []weir.Claim, takenAt weir.Ins
 		decisions = make([]weir.Decision, len(claims)) // for the instant of next's clock
 	}
 	err := w.next.Refund(ctx, claims, takenAt, decisions)
-	if err == nil || errors.Is(err, weir.ErrLeaseGone) {
+	if err == nil || errors.Is(err, weir.ErrLeaseGone) && !slices.ContainsFunc(claims, func(c weir.Claim) bool { return c.Renew }) {
 		w.local.giveBack(claims, decisions[0].At-takenAt)
 	}
 	return err

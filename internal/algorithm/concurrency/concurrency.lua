@@ -52,6 +52,8 @@ if renew_ == '1' then
 elseif not live_ and limit_ - held_ < granted * cost_ then
   granted = 0
 end
+---- must
+if renew_ == '1' and not live_ then granted = 0 end
 ---- charge
 if not live_ then
   held_ = held_ + cost_

@@ -53,7 +53,7 @@ func (r *reader) path(rec *record) {
 	}
 	switch {
 	case rec.target == anyTarget:
-		rec.spec.Key = []string{"service", "route"}
+		rec.spec.Key = []string{"service", "endpoint"}
 	case path == "" || path[0] != '/' || strings.HasPrefix(rec.target, ":"):
 		r.wrong("limitTarget", "with limitType INTERFACE service:/path, /path or *; a path may have * for a segment and ** at its end")
 	default:
