@@ -16,9 +16,32 @@ const (
 	// script: as many letters as a shape has room for. A call is little beside more of them.
 	batchClaims = 8
 
-	plainShape  = uint64(plainLetter)
-	bucketShape = uint64(bucketLetter)
+	plainShape    = uint64(plainLetter)
+	rationalShape = uint64(rationalLetter)
 )
+
+// packedKind is the kind whose batch step, which reads all keys by one command, decides requests
+// of a shape; nil for other shapes.
+func packedKind(shape uint64) *kind {
+	switch shape {
+	case plainShape:
+		return &plainKind
+	case rationalShape:
+		return &rationalKind
+	}
+	return nil
+}
+
+// unpacked is the shape of which requests are that the batch step of packedKind may not decide.
+func unpacked(shape uint64) uint64 {
+	switch shape {
+	case plainShape:
+		return uint64(bucketLetter)
+	case rationalShape:
+		return uint64(partsLetter)
+	}
+	return shape
+}
 
 // batch is the requests of one DecideBatch, reused.
 type batch struct {
@@ -147,7 +170,7 @@ func (e *entry) once() int {
 	return 0
 }
 
-// note finds keys that stand in more than one entry. The script of plain buckets reads all keys
+// note finds keys that stand in more than one entry. The batch step of a packedKind reads all keys
 // before it writes, so it is not for them.
 func (b *batch) note(i int) {
 	e := &b.entries[i]
@@ -159,9 +182,7 @@ func (b *batch) note(i int) {
 		}
 		b.repeats = true
 		for _, one := range []*entry{e, &b.entries[other]} {
-			if one.shape == plainShape {
-				one.shape = bucketShape
-			}
+			one.shape = unpacked(one.shape)
 		}
 	}
 }
@@ -180,8 +201,8 @@ func shapeOf(r *weir.Request) (shape uint64) {
 	if len(r.Claims) > batchClaims {
 		return 0
 	}
-	if isPlain(r) {
-		return plainShape
+	if shape = packedShape(r); shape != 0 {
+		return shape
 	}
 	for i := range r.Claims {
 		shape = shape<<8 | uint64(kindOf(r.Claims[i].Limit).letter)
@@ -189,10 +210,19 @@ func shapeOf(r *weir.Request) (shape uint64) {
 	return shape
 }
 
-// isPlain reports whether a request is one that the batch step of kind plain decides.
-func isPlain(r *weir.Request) bool {
+// packedShape is the shape of a request that the batch step of a packedKind decides, or 0.
+func packedShape(r *weir.Request) uint64 {
 	c := &r.Claims[0]
-	return len(r.Claims) == 1 && r.Times > 0 && kindOfTake(c.Limit) == &plainKind && c.Cost > 0 && c.Cost <= c.Limit.Most()
+	if len(r.Claims) != 1 || r.Times == 0 || c.Cost == 0 || c.Cost > c.Limit.Most() {
+		return 0
+	}
+	switch kindOf(c.Limit) {
+	case &bucketKind:
+		return plainShape
+	case &partsKind:
+		return rationalShape
+	}
+	return 0
 }
 
 // together is how many of the sorted entries, from the first on, are one call.

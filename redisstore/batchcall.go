@@ -24,11 +24,11 @@ func (s *Store) decideAlike(ctx context.Context, chunk []entry, keys []string, o
 		s.decideEach(ctx, again, ordered)
 	case answered && strings.HasPrefix(answer.Text, "TRYAGAIN"): // some keys of the slot have moved
 		s.decideEach(ctx, chunk, ordered)
-	case answered && chunk[0].shape == plainShape:
+	case answered && packedKind(chunk[0].shape) != nil:
 		// Full, a replica, MGET forbidden: it ended before its first write, because what lets
 		// one write lets all. The other script answers those that write nothing.
 		for i := range chunk {
-			chunk[i].shape = bucketShape
+			chunk[i].shape = unpacked(chunk[i].shape)
 		}
 		s.decideAlike(ctx, chunk, keys, ordered)
 	default:
@@ -76,8 +76,8 @@ func (s *Store) prepareBatch(a *arguments, chunk []entry, keys []string, multi i
 
 // kind is how a claim of the entry is asked for.
 func (e *entry) kind(claim int) *kind {
-	if e.shape == plainShape {
-		return &plainKind
+	if k := packedKind(e.shape); k != nil {
+		return k
 	}
 	return kindOf(e.Claims[claim].Limit)
 }
@@ -111,18 +111,19 @@ func (s *Store) askBatch(ctx context.Context, a *arguments, chunk []entry, multi
 	if err != nil {
 		return nil, err
 	}
-	if chunk[0].shape == plainShape {
-		return a.readPlain(chunk, multi, s.config.clock != nil)
+	if packedKind(chunk[0].shape) != nil {
+		return a.readPacked(chunk, multi, s.config.clock != nil)
 	}
 	return a.readBatch(chunk, s.config.clock != nil)
 }
 
-// otherState is what the batch step of kind plain says of a state that it does not read.
+// otherState is what the batch step of a packedKind says of a state that it does not read.
 const otherState = 1 << 53
 
-// readPlain takes the reply of the batch step of kind plain apart.
-func (a *arguments) readPlain(chunk []entry, multi int, driven bool) (again []entry, err error) {
-	packed, several := "", 1+len(chunk)
+// readPacked takes the reply of the batch step of a packedKind apart: after now, a number of each
+// request for each value of its state, and then what several times were granted.
+func (a *arguments) readPacked(chunk []entry, multi int, driven bool) (again []entry, err error) {
+	packed, several := "", 1+width(a.kinds)*len(chunk)
 	if len(a.reply) == 1 {
 		packed = a.reply[0].Text
 	}
@@ -158,6 +159,9 @@ func (a *arguments) readPlain(chunk []entry, multi int, driven bool) (again []en
 		c.at = now
 		if e.Err = c.inRange(driven); e.Err == nil {
 			a.reply = append(a.reply[:0], Value{Int: now + ahead})
+			if several > 1+len(chunk) {
+				a.reply = append(a.reply, Value{Int: word(packed, 1+len(chunk)+i)})
+			}
 			c.readStates(a.kinds, a.reply)
 			e.Granted = c.granted
 		}

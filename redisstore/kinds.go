@@ -85,20 +85,24 @@ func (a *arguments) empty() {
 }
 
 const (
-	plainLetter  = 'q'
-	bucketLetter = 'b'
+	plainLetter    = 'q'
+	bucketLetter   = 'b'
+	rationalLetter = 'r'
+	partsLetter    = 'p'
 )
 
 // The kinds. They are tables, not state: nothing writes them.
 var (
-	plainKind   = kind{plainLetter, "plain", 1, plainArgs, bucketDecision, bucketState}
-	bucketKind  = kind{bucketLetter, "bucket", 1, bucketArgs, bucketDecision, bucketState}
-	partsKind   = kind{'p', "parts", 2, partsArgs, partsDecision, partsState}
-	stepKind    = kind{'s', "step", 2, stepArgs, partsDecision, partsState}
-	windowKind  = kind{'w', "window", 3, windowArgs, windowDecision, nil}
-	logKind     = kind{'l', "log", 3, logArgs, logDecision, nil}
-	counterKind = kind{'c', "counter", 7, counterArgs, counterDecision, nil}
-	leaseKind   = kind{'h', "leases", 4, leaseArgs, leaseDecision, nil}
+	plainKind  = kind{plainLetter, "plain", 1, plainArgs, bucketDecision, bucketState}
+	bucketKind = kind{bucketLetter, "bucket", 1, bucketArgs, bucketDecision, bucketState}
+	// rationalKind is partsKind in batches.
+	rationalKind = kind{rationalLetter, "rational", 2, rationalArgs, partsDecision, partsState}
+	partsKind    = kind{partsLetter, "parts", 2, partsArgs, partsDecision, partsState}
+	stepKind     = kind{'s', "step", 2, stepArgs, partsDecision, partsState}
+	windowKind   = kind{'w', "window", 3, windowArgs, windowDecision, nil}
+	logKind      = kind{'l', "log", 3, logArgs, logDecision, nil}
+	counterKind  = kind{'c', "counter", 7, counterArgs, counterDecision, nil}
+	leaseKind    = kind{'h', "leases", 4, leaseArgs, leaseDecision, nil}
 )
 
 func kindOf(l *weir.Limit) *kind {
@@ -160,6 +164,12 @@ func partsArgs(a *arguments, c *weir.Claim) {
 		a.addText(ladder(l, c.Cost, min(a.times, l.Most()/c.Cost)))
 	}
 	a.add(l.Span().Whole, l.Span().Num, l.Interval().Den, l.Period(), l.Refill())
+}
+
+func rationalArgs(a *arguments, c *weir.Claim) {
+	l := c.Limit
+	a.addText(ladder(l, c.Cost, min(a.times, l.Most()/c.Cost)))
+	a.add(l.Span().Whole, l.Span().Num, l.Interval().Den)
 }
 
 // ladder is what 2^k requests take, for each k of which there may be most, from high to low: the
