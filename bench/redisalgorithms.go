@@ -13,12 +13,16 @@ import (
 
 // redisAlgorithm is the rows of an algorithm on Redis: each decision by a call of its own, and
 // decisions that share calls.
-type redisAlgorithm struct{ alone, shared row }
+type redisAlgorithm struct {
+	name          string
+	alone, shared row
+}
 
 func redisAlgorithms(s *server) (all []redisAlgorithm) {
 	for i, a := range algorithms() {
 		prefix := fmt.Sprintf("al%02d:", i) // as long as the default; states of two algorithms differ
 		all = append(all, redisAlgorithm{
+			name:   a.name,
 			alone:  redisAlgorithmRow(s, a, prefix, a.name+", Redis", false),
 			shared: redisAlgorithmRow(s, a, prefix, a.name+", Redis, coalesced", true),
 		})
@@ -77,7 +81,7 @@ func overRedisAlgorithms(out io.Writer, st *stage, s *server) error {
 		t.head = append(t.head, c.outcome()+", alone", "ratio", c.outcome()+", shared", "ratio")
 	}
 	for _, a := range all {
-		cells := []string{a.alone.name}
+		cells := []string{a.name}
 		for _, c := range redisAlgorithmColumns {
 			cells = append(cells, st.board.cpuText(a.alone, c), ratioText(st.board.cpuRatio(a.alone, plain.alone, c)),
 				st.board.cpuText(a.shared, c), ratioText(st.board.cpuRatio(a.shared, plain.shared, c)))

@@ -10,10 +10,10 @@ import (
 )
 
 const (
-	// batchKeys is how many keys a script decides at most: Redis serves nobody else meanwhile.
+	// batchKeys is the most keys that a script decides: Redis serves no other client meanwhile.
 	batchKeys = 64
-	// batchClaims is how many claims a request may have to be decided with others in one
-	// script: as many letters as a shape has room for. A call is little beside more of them.
+	// batchClaims is the most claims of a request that shares a script with others: a shape has
+	// room for so many letters. Beside more claims the cost of a call is small.
 	batchClaims = 8
 
 	plainShape    = uint64(plainLetter)
@@ -52,7 +52,7 @@ type batch struct {
 	wait      sync.WaitGroup
 }
 
-// entry is a request that was found well made.
+// entry is a request that passed its checks.
 type entry struct {
 	*weir.Request
 	// shape is the letters of its claims' kinds. Requests of one shape share scripts; 0
@@ -67,7 +67,7 @@ type entry struct {
 // Cluster only those of one slot share a call. Where requests share a key, calls wait for each other
 // as far as the order of those requests needs it.
 //
-// An error of a call is every request's of it; what is wrong with a key is the error of its
+// An error of a call is the error of each of its requests; an error of a key is that of its
 // request alone.
 func (s *Store) DecideBatch(ctx context.Context, requests []weir.Request) {
 	if len(requests) == 1 {
@@ -133,7 +133,7 @@ func (b *batch) empty() {
 	b.arguments.empty()
 }
 
-// enter checks the requests and finds out which may be decided together.
+// enter checks the requests and finds those that may be decided together.
 func (s *Store) enter(b *batch, requests []weir.Request) {
 	for i := range requests {
 		if r := &requests[i]; s.checkRequest(r) {
@@ -229,7 +229,10 @@ func packedShape(r *weir.Request) uint64 {
 func together(entries []entry) int {
 	first, n := &entries[0], 1
 	most := batchKeys / len(first.Claims)
-	for first.shape != 0 && n < min(most, len(entries)) && entries[n].shape == first.shape && entries[n].slot == first.slot {
+	for first.shape != 0 && n < min(most, len(entries)) {
+		if e := &entries[n]; e.shape != first.shape || e.slot != first.slot {
+			break
+		}
 		n++
 	}
 	return n
