@@ -18,3 +18,5 @@ func Attributes(r *http.Request) rules.Attributes {
 
 // HostOf is hostOf for tests.
 func HostOf(r *http.Request) (string, error) { return hostOf(r) }
+
+func TitleOf(language string, status int) string { return titleOf(language, status) }
