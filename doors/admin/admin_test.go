@@ -48,8 +48,8 @@ type fixed struct {
 	revision string
 }
 
-func (f fixed) Run(ctx context.Context, news chan<- source.News) error {
-	news <- source.News{File: f.file, Revision: f.revision}
+func (f fixed) Run(ctx context.Context, news chan<- source.Update) error {
+	news <- source.Update{File: f.file, Revision: f.revision}
 	<-ctx.Done()
 	return ctx.Err()
 }
@@ -63,12 +63,12 @@ type world struct {
 	compiled *atomic.Int32
 }
 
-func newWorld(t testing.TB, text string, book ledger.Book, from source.Source) *world {
+func newWorld(t testing.TB, text string, book ledger.Backend, from source.Source) *world {
 	t.Helper()
 	return newWorldOf(t, text, book, from, memstore.New())
 }
 
-func newWorldOf(t testing.TB, text string, book ledger.Book, from source.Source, store weir.Store) *world {
+func newWorldOf(t testing.TB, text string, book ledger.Backend, from source.Source, store weir.Store) *world {
 	t.Helper()
 	file, err := rules.Parse("weir.yaml", []byte(text))
 	if err != nil {
@@ -555,11 +555,11 @@ func TestNobodyCanSayWhoHeIs(t *testing.T) {
 }
 
 // A gone book is one that does not answer.
-type gone struct{ ledger.Book }
+type gone struct{ ledger.Backend }
 
 var errGone = errors.New("dial tcp 10.1.2.3:6379: refused")
 
-func (gone) Read(context.Context) (*ledger.Holdings, error)      { return nil, errGone }
+func (gone) Read(context.Context) (*ledger.Snapshot, error)      { return nil, errGone }
 func (gone) Get(context.Context, string) (ledger.Change, error)  { return ledger.Change{}, errGone }
 func (gone) Commit(context.Context, ledger.Draft) (int64, error) { return 0, errGone }
 func (gone) Page(_ context.Context, _, _ int64) ([]ledger.Change, bool, error) {

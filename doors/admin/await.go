@@ -18,13 +18,13 @@ const (
 )
 
 // await waits until a revision of the ledger is in force here, or says why it is not.
-func (d *door) await(ctx context.Context, revision int64) (inForce bool, why string) {
+func (h *handler) await(ctx context.Context, revision int64) (inForce bool, why string) {
 	timer := time.NewTimer(awaitFor)
 	defer timer.Stop()
 	tick := time.NewTicker(awaitEvery)
 	defer tick.Stop()
 	for {
-		inForce, why = d.reached(revision)
+		inForce, why = h.reached(revision)
 		if inForce {
 			return true, ""
 		}
@@ -39,9 +39,9 @@ func (d *door) await(ctx context.Context, revision int64) (inForce bool, why str
 }
 
 // reached reports whether the ledger's layer is at a revision.
-func (d *door) reached(revision int64) (is bool, why string) {
-	for _, layer := range d.Status().Layers {
-		if layer.Name != d.Layer {
+func (h *handler) reached(revision int64) (is bool, why string) {
+	for _, layer := range h.Status().Layers {
+		if layer.Name != h.Layer {
 			continue
 		}
 		switch {
@@ -68,7 +68,7 @@ func revisionOf(text string) int64 {
 }
 
 // told logs what the caller is not told.
-func (d *door) told(err error) error {
+func (h *handler) logged(err error) error {
 	var conflict *ledger.ConflictError
 	var lost *ledger.LostError
 	var wrong *rules.Error
@@ -76,6 +76,6 @@ func (d *door) told(err error) error {
 	if errors.Is(err, ledger.ErrForeign) || errors.As(err, &lost) || errors.As(err, &conflict) || errors.As(err, &wrong) || errors.As(err, &input) || errors.Is(err, ledger.ErrNoRule) || errors.Is(err, ledger.ErrNoException) {
 		return err
 	}
-	d.Log.Error("admin: the ledger did not answer", "error", err)
+	h.Log.Error("admin: the ledger did not answer", "error", err)
 	return err
 }

@@ -25,8 +25,8 @@ type bansAnswer struct {
 	Bans []banAnswer `json:"bans"`
 }
 
-func (d *door) listBans(ctx context.Context, _ *call) (any, error) {
-	list, err := d.Gate.Bans(ctx)
+func (h *handler) listBans(ctx context.Context, _ *call) (any, error) {
+	list, err := h.Gate.Bans(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -45,51 +45,50 @@ type liftAnswer struct {
 }
 
 // liftBan ends a ban, and forgets those before.
-func (d *door) liftBan(ctx context.Context, c *call) (any, error) {
+func (h *handler) liftBan(ctx context.Context, c *call) (any, error) {
 	name := c.query.Get("rule")
-	set := d.Gate.Rules().Rules()
+	set := h.Gate.Rules().Rules()
 	i := slices.IndexFunc(set, func(r *rules.Rule) bool { return r.Name() == name && r.Bans() != nil })
 	if i < 0 {
 		return nil, refusef(http.StatusNotFound, "rule is %.130q; allowed: one that is in force and has a ban", name)
 	}
 	rule := set[i]
-	key, err := bannedKey(c, rule)
+	key, _, err := keyOf(c, rule)
 	if err != nil {
 		return nil, err
 	}
-	banned, err := d.banned(ctx, rule, key)
+	banned, err := h.banned(ctx, rule, key)
 	if err == nil {
-		err = d.note(ctx, c, "lift ban", name, string(key))
+		err = h.note(ctx, c, "lift ban", name, string(key))
 	}
 	if err == nil {
-		err = d.Gate.Lift(ctx, rule, string(key))
+		err = h.Gate.Lift(ctx, rule, string(key))
 	}
 	if err != nil {
 		return nil, err
 	}
-	d.Log.Info("admin: a ban was lifted", "rule", name, "key", string(key), "was_banned", banned > 0, "who", c.who, "why", c.by().Why)
+	h.Log.Info("admin: a ban was lifted", "rule", name, "key", string(key), "was_banned", banned > 0, "who", c.who, "why", c.by().Why)
 	return liftAnswer{Rule: name, Key: readable(string(key)), Banned: banned > 0}, nil
 }
 
-// bannedKey is whose ban it is: as the list of bans says, or by the values of the rule's key. One
-// value says it where the key has one component.
-func bannedKey(c *call, rule *rules.Rule) (key []byte, err error) {
+// keyOf reads the key of a rule, and its limits: the parameter key is the key as lists of bans print
+// it, or its value where it has one component; the parameters value are its values, in order.
+func keyOf(c *call, rule *rules.Rule) (key []byte, limits []*weir.Limit, err error) {
 	text, values := c.query.Get("key"), c.query["value"]
 	switch {
 	case text != "" && len(values) > 0:
-		return nil, refusef(http.StatusBadRequest, "allowed: key, or value for each component of the rule's key; not both")
+		return nil, nil, refusef(http.StatusBadRequest, "allowed: key, or value for each component of the rule's key; not both")
 	case text != "":
-		return rule.KeyOf(text)
+		return rule.LookupText(text)
 	}
-	key, _, err = rule.Lookup(values)
-	return key, err
+	return rule.Lookup(values)
 }
 
 // banned is for how long a key is, without counting anything.
-func (d *door) banned(ctx context.Context, rule *rules.Rule, key []byte) (time.Duration, error) {
+func (h *handler) banned(ctx context.Context, rule *rules.Rule, key []byte) (time.Duration, error) {
 	var v gate.Verdict
 	claims := []weir.Claim{{Key: string(key), Limit: rule.Bans().Hold}}
-	if err := d.Gate.Decide(ctx, nil, gate.Ask{Claims: claims}, &v); err != nil {
+	if err := h.Gate.Decide(ctx, nil, gate.Ask{Claims: claims}, &v); err != nil {
 		return 0, err
 	}
 	if v.Err != nil || v.Len() == 0 {

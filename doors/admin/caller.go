@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	mostActor = 100 // bytes of X-Weir-Actor, and of a token's name
+	maxActor = 100 // bytes of X-Weir-Actor, and of a token's name
 
 	// actorField is where a caller who is known says for whom he acts, such as a console that
 	// has one token and many users.
@@ -19,8 +19,8 @@ const (
 
 // identify finds out who calls, and whether he may. What it says never tells whether a
 // token is nearly right.
-func (d *door) identify(c *call, writes bool) error {
-	if !d.guarded {
+func (h *handler) identify(c *call, writes bool) error {
+	if !h.guarded {
 		// Whoever is on this machine can say that he is anybody.
 		host, _, err := net.SplitHostPort(c.request.RemoteAddr)
 		if err != nil {
@@ -29,7 +29,7 @@ func (d *door) identify(c *call, writes bool) error {
 		c.who = "somebody at " + host
 		return nil
 	}
-	name, mayWrite, err := d.known(c.request)
+	name, mayWrite, err := h.known(c.request)
 	if err != nil {
 		return err
 	}
@@ -40,8 +40,8 @@ func (d *door) identify(c *call, writes bool) error {
 	}
 	c.who = name
 	if actor := c.request.Header.Get(actorField); actor != "" {
-		if !plain(actor, mostActor) {
-			return refusef(http.StatusBadRequest, "%s is %.80q; allowed: 1 to %d printable characters of ASCII", actorField, actor, mostActor)
+		if !plain(actor, maxActor) {
+			return refusef(http.StatusBadRequest, "%s is %.80q; allowed: 1 to %d printable characters of ASCII", actorField, actor, maxActor)
 		}
 		c.who = fmt.Sprintf("%s by %s", actor, name)
 	}
@@ -49,11 +49,11 @@ func (d *door) identify(c *call, writes bool) error {
 }
 
 // known is the name of a caller who shows a token or a certificate.
-func (d *door) known(r *http.Request) (name string, mayWrite bool, err error) {
+func (h *handler) known(r *http.Request) (name string, mayWrite bool, err error) {
 	if text, ok := admit.Bearer(r.Header.Get("Authorization")); ok {
 		shown := admit.Hash(text)
-		if i := admit.Among(d.hashes, &shown); i >= 0 {
-			return d.tokens[i].Name, d.tokens[i].Write, nil
+		if i := admit.Among(h.hashes, &shown); i >= 0 {
+			return h.tokens[i].Name, h.tokens[i].Write, nil
 		}
 		p := refusef(http.StatusUnauthorized, "the token is not known here")
 		p.authenticate = `Bearer realm="weir", error="invalid_token"`
@@ -62,7 +62,7 @@ func (d *door) known(r *http.Request) (name string, mayWrite bool, err error) {
 	if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
 		name := r.TLS.VerifiedChains[0][0].Subject.CommonName
 		listed := func(names []string) bool { return slices.Contains(names, "*") || slices.Contains(names, name) }
-		if mayWrite = listed(d.writers); (mayWrite || listed(d.readers)) && plain(name, mostActor) {
+		if mayWrite = listed(h.writers); (mayWrite || listed(h.readers)) && plain(name, maxActor) {
 			return "certificate " + name, mayWrite, nil
 		}
 	}

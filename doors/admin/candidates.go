@@ -34,8 +34,8 @@ type changedAnswer struct {
 	Over  int64  `json:"over"` // by so many Count may be too large
 }
 
-func (d *door) compare(_ context.Context, c *call) (any, error) {
-	found, ok := d.Gate.Compare(c.name())
+func (h *handler) compare(_ context.Context, c *call) (any, error) {
+	found, ok := h.Gate.Compare(c.name())
 	if !ok {
 		return nil, refusef(http.StatusNotFound, "there is no rule %.130q in force that has a candidate; write one into the rule, such as candidate: {limit: 60/1m}", c.name())
 	}
@@ -64,17 +64,17 @@ func changedOf(list []gate.Changed) []changedAnswer {
 func readable(key string) string { return strings.ToValidUTF8(key, "\uFFFD") }
 
 // promote makes a rule's candidate its limit.
-func (d *door) promote(ctx context.Context, c *call) (any, error) {
+func (h *handler) promote(ctx context.Context, c *call) (any, error) {
 	dry, seen, err := c.intent()
 	if err != nil {
 		return nil, err
 	}
-	document, err := d.Ledger.Get(ctx, c.name())
+	document, err := h.Ledger.Get(ctx, c.name())
 	if errors.Is(err, ledger.ErrNoRule) {
-		return nil, d.elsewhere(c.name(), err)
+		return nil, h.elsewhere(c.name(), err)
 	}
 	if err != nil {
-		return nil, d.told(err)
+		return nil, h.logged(err)
 	}
 	text, err := ledger.Promoted(c.name(), document.YAML)
 	if err != nil {
@@ -84,18 +84,18 @@ func (d *door) promote(ctx context.Context, c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return d.change(ctx, c, &writing{what: "promote", dry: dry, then: d.afterSetting(ctx, &spec),
-		commit: func() (int64, error) { return d.Ledger.Promote(ctx, c.name(), seen, c.by()) }})
+	return h.change(ctx, c, &ruleChange{what: "promote", dry: dry, then: h.afterSetting(ctx, &spec),
+		commit: func() (int64, error) { return h.Ledger.Promote(ctx, c.name(), seen, c.by()) }})
 }
 
 // elsewhere says where a rule is to be changed that the ledger does not have. It is not
 // copied: from then on, what is changed where it is written would do nothing.
-func (d *door) elsewhere(name string, missing error) error {
-	law := d.law()
-	at := law.find(name)
+func (h *handler) elsewhere(name string, missing error) error {
+	now := h.inForce()
+	at := now.find(name)
 	if at < 0 {
 		return missing
 	}
 	return refusef(http.StatusConflict, "rule %q is from %s, and not in the ledger: promote it where it is written: make the fields of its candidate the rule's, and delete candidate. "+
-		"Or put it into the ledger first (weir rules set %s FILE), which goes before %s from then on", name, law.from[at], name, law.from[at])
+		"Or put it into the ledger first (weir rules set %s FILE), which goes before %s from then on", name, now.from[at], name, now.from[at])
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/weirproject/weir/rules/ledger"
 )
 
-// mostHistory is how many changes are told without being asked for more.
-const mostHistory = 50
+// defaultHistory is how many changes are told without being asked for more.
+const defaultHistory = 50
 
 // A past answer is one change of the history.
 type past struct {
@@ -30,14 +30,14 @@ type historyAnswer struct {
 	History []past `json:"history"` // the newest first
 }
 
-func (d *door) history(ctx context.Context, c *call) (any, error) {
-	most, err := c.number("most", mostHistory)
+func (h *handler) history(ctx context.Context, c *call) (any, error) {
+	most, err := c.number("most", defaultHistory)
 	if err != nil {
 		return nil, err
 	}
-	list, err := d.Ledger.History(ctx, c.query.Get("name"), int(min(most, 1<<20)))
+	list, err := h.Ledger.History(ctx, c.query.Get("name"), int(min(most, 1<<20)))
 	if err != nil {
-		return nil, d.told(err)
+		return nil, h.logged(err)
 	}
 	answer := historyAnswer{History: []past{}}
 	for i := range list {
@@ -65,24 +65,24 @@ type restoredAnswer struct {
 }
 
 // restore writes back what the ledger has lost and this server has read.
-func (d *door) restore(ctx context.Context, c *call) (any, error) {
+func (h *handler) restore(ctx context.Context, c *call) (any, error) {
 	dry, err := c.flag("dry_run")
 	forget, errForget := c.flag("forget")
 	if err := errors.Join(err, errForget); err != nil {
 		return nil, err
 	}
-	got, err := d.Ledger.Restore(ctx, ledger.Restoration{By: c.by(), Forget: forget, DryRun: dry})
+	got, err := h.Ledger.Restore(ctx, ledger.Restoration{By: c.by(), Forget: forget, DryRun: dry})
 	if err != nil {
-		return nil, d.told(err)
+		return nil, h.logged(err)
 	}
 	answer := restoredAnswer{Restored: []string{}, Revision: got.Revision, Lost: got.Lost}
 	for _, name := range got.Names {
 		answer.Restored = append(answer.Restored, strings.TrimPrefix(name, "exception:"))
 	}
 	if !dry {
-		d.Log.Warn("admin: the ledger was restored", "written_back", len(got.Names), "forget", forget,
+		h.Log.Warn("admin: the ledger was restored", "written_back", len(got.Names), "forget", forget,
 			"lost", got.Lost, "revision", got.Revision, "who", c.who, "why", c.by().Why)
-		d.await(ctx, got.Revision)
+		h.await(ctx, got.Revision)
 	}
 	return answer, nil
 }
@@ -90,12 +90,12 @@ func (d *door) restore(ctx context.Context, c *call) (any, error) {
 // note writes down what is about to be done to a key. It comes first, so that nothing is done
 // that is not in the history; where doing it fails then, it stands there all the same. A
 // server without a ledger has the log alone.
-func (d *door) note(ctx context.Context, c *call, what, rule, key string) error {
-	if d.Ledger == nil {
+func (h *handler) note(ctx context.Context, c *call, what, rule, key string) error {
+	if h.Ledger == nil {
 		return nil
 	}
-	if _, err := d.Ledger.Note(ctx, what, ledger.Key{Rule: rule, Key: key}, c.by()); err != nil {
-		return d.told(err)
+	if _, err := h.Ledger.Note(ctx, what, ledger.Key{Rule: rule, Key: key}, c.by()); err != nil {
+		return h.logged(err)
 	}
 	return nil
 }

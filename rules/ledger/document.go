@@ -55,7 +55,7 @@ type Document struct {
 // a key then.
 type Change struct {
 	Document
-	What      string          // set, delete, enable, disable, promote, or rollback to a revision; of a key what Note was told
+	What      string          // set, delete, enable, disable, promote, or rollback to a revision; of a key what Note was sent
 	Deleted   bool            // there is no rule any more
 	Exception *Exception      // it was a change of this exception, and not of a rule
 	Key       *Key            // it was done to this key, and changed no rule
@@ -75,17 +75,17 @@ func (d *Draft) Gone() bool { return d.Deleted }
 
 // payload is a document as it is kept, after its revision and its time in microseconds.
 type payload struct {
-	YAML      string      `json:"yaml"`
-	Enabled   bool        `json:"enabled"`
-	Deleted   bool        `json:"deleted,omitempty"`
-	What      string      `json:"what"`
-	Who       string      `json:"who"`
-	Why       string      `json:"why,omitempty"`
-	Exception *exceptText `json:"exception,omitempty"`
-	Key       *Key        `json:"key,omitempty"`
+	YAML      string         `json:"yaml"`
+	Enabled   bool           `json:"enabled"`
+	Deleted   bool           `json:"deleted,omitempty"`
+	What      string         `json:"what"`
+	Who       string         `json:"who"`
+	Why       string         `json:"why,omitempty"`
+	Exception *exceptionText `json:"exception,omitempty"`
+	Key       *Key           `json:"key,omitempty"`
 }
 
-// Text is the draft as a Book keeps it: after the revision and the microseconds since 1970
+// Text is the draft as a Backend keeps it: after the revision and the microseconds since 1970
 // of the change, with a space after each.
 func (d *Draft) Text() string {
 	d.Who, d.Why = d.by.Who, d.by.Why
@@ -98,7 +98,7 @@ func (d *Draft) Text() string {
 
 var errForeign = errors.New("it is not what a Ledger writes; a newer weir may have written it")
 
-// Decode reads what a Book keeps of a name.
+// Decode reads what a Backend keeps of a name.
 func Decode(name, value string) (Change, error) {
 	revision, rest, _ := strings.Cut(value, " ")
 	micros, text, _ := strings.Cut(rest, " ")
@@ -122,7 +122,7 @@ func Decode(name, value string) (Change, error) {
 	return c, nil
 }
 
-// Again is what a Book keeps of an entry, as a new change by somebody that makes it what it was:
+// Again is what a Backend keeps of an entry, as a new change by somebody that makes it what it was:
 // after the revision and the time. An exception lasts as long as it had left at now, by the
 // ledger's clock. It is not ok where that is over, or where no ledger wrote the value.
 func Again(name, value string, now time.Time, by Author) (text string, ok bool) {

@@ -21,7 +21,7 @@ const (
 	MostFor  = 366 * 24 * time.Hour
 )
 
-// exceptionName is what names of exceptions begin with in a Book. No rule's name does.
+// exceptionName is what names of exceptions begin with in a Backend. No rule's name does.
 const exceptionName = "exception:"
 
 func isException(name string) bool { return strings.HasPrefix(name, exceptionName) }
@@ -36,9 +36,9 @@ type Exception struct {
 	When            time.Time // by the ledger's clock
 }
 
-// exceptText is an exception as it is kept. It ends so long after it was made: no clock but
+// exceptionText is an exception as it is kept. It ends so long after it was made: no clock but
 // the ledger's is asked.
-type exceptText struct {
+type exceptionText struct {
 	Kind   rules.ExceptionKind `json:"kind"`
 	Rule   string              `json:"rule,omitempty"`
 	By     string              `json:"by,omitempty"`
@@ -47,7 +47,7 @@ type exceptText struct {
 	For    int64               `json:"for"` // microseconds
 }
 
-func (x *exceptText) exception(d *Document) (e Exception, ok bool) {
+func (x *exceptionText) exception(d *Document) (e Exception, ok bool) {
 	e = Exception{For: time.Duration(x.For) * time.Microsecond, Revision: d.Revision, Author: d.Author, When: d.When,
 		Exception: rules.Exception{Kind: x.Kind, Rule: x.Rule, Component: x.By, Values: x.Values, Limit: x.Limit,
 			ID: strings.TrimPrefix(d.Name, exceptionName)}}
@@ -99,29 +99,29 @@ func (l *Ledger) Except(ctx context.Context, e rules.Exception, last time.Durati
 		return id, 0, err
 	}
 	revision, err = l.commit(ctx, Draft{Name: exceptionName + id, Seen: seen, by: by, payload: payload{What: "set", Enabled: true,
-		Exception: &exceptText{Kind: e.Kind, Rule: e.Rule, By: e.Component, Values: e.Values, Limit: e.Limit, For: last.Microseconds()}}})
+		Exception: &exceptionText{Kind: e.Kind, Rule: e.Rule, By: e.Component, Values: e.Values, Limit: e.Limit, For: last.Microseconds()}}})
 	return id, revision, err
 }
 
 // room takes out those that are over, and refuses one too many. One that is over counts as
 // not there, so whoever saw none may change it: seen is then its revision.
 func (l *Ledger) room(ctx context.Context, id string, seen int64) (int64, error) {
-	held, err := l.book.Read(ctx)
+	snapshot, err := l.backend.Read(ctx)
 	if err != nil {
 		return 0, err
 	}
 	live, replaces := 0, false
-	for _, c := range held.Entries {
+	for _, c := range snapshot.Entries {
 		e := c.Exception
 		switch {
 		case e == nil:
-		case e.Until.After(held.Now):
+		case e.Until.After(snapshot.Now):
 			live++
 			replaces = replaces || e.ID == id
 		case e.ID == id && seen == 0:
 			seen = e.Revision
 		default: // that somebody else was faster does not matter
-			_, _ = l.book.Commit(ctx, Draft{Name: c.Name, Seen: c.Revision, by: Author{Who: "weir", Why: "its time was over"},
+			_, _ = l.backend.Commit(ctx, Draft{Name: c.Name, Seen: c.Revision, by: Author{Who: "weir", Why: "its time was over"},
 				payload: payload{Deleted: true, What: "delete", Exception: textOf(e)}})
 		}
 	}
@@ -131,8 +131,8 @@ func (l *Ledger) room(ctx context.Context, id string, seen int64) (int64, error)
 	return seen, nil
 }
 
-func textOf(e *Exception) *exceptText {
-	return &exceptText{Kind: e.Kind, Rule: e.Rule, By: e.Component, Values: e.Values, Limit: e.Limit, For: e.For.Microseconds()}
+func textOf(e *Exception) *exceptionText {
+	return &exceptionText{Kind: e.Kind, Rule: e.Rule, By: e.Component, Values: e.Values, Limit: e.Limit, For: e.For.Microseconds()}
 }
 
 // ErrNoException is (wrapped) the answer to who asks for an exception that is not there, or
@@ -164,17 +164,17 @@ func (l *Ledger) Lift(ctx context.Context, id string, seen int64, by Author) (re
 
 // Exceptions are those in force, the first to end first, and the ledger's time.
 func (l *Ledger) Exceptions(ctx context.Context) (list []Exception, now time.Time, err error) {
-	held, err := l.book.Read(ctx)
+	snapshot, err := l.backend.Read(ctx)
 	if err != nil {
 		return nil, now, err
 	}
-	for _, c := range held.Entries {
-		if c.Exception != nil && c.Exception.Until.After(held.Now) {
+	for _, c := range snapshot.Entries {
+		if c.Exception != nil && c.Exception.Until.After(snapshot.Now) {
 			list = append(list, *c.Exception)
 		}
 	}
 	slices.SortFunc(list, func(a, b Exception) int {
 		return cmp.Or(a.Until.Compare(b.Until), strings.Compare(a.ID, b.ID))
 	})
-	return list, held.Now, nil
+	return list, snapshot.Now, nil
 }

@@ -5,7 +5,7 @@
 // Whoever changes something names the revision that he has seen. If it is another by now,
 // nothing is changed: two people never overwrite each other unawares.
 //
-// A [Ledger] is the rules of this; where its entries lie is a [Book]: [Memory] is the one of
+// A [Ledger] is the rules of this; where its entries lie is a [Backend]: [Memory] is the one of
 // a process, with or without a file, and package redissource has the one in Redis.
 package ledger
 
@@ -23,10 +23,10 @@ import (
 	"github.com/weirproject/weir/rules/source"
 )
 
-// A Book is where the entries of a ledger lie. It is safe for concurrent use.
-type Book interface {
+// A Backend is where the entries of a ledger lie. It is safe for concurrent use.
+type Backend interface {
 	// Read is all entries at one moment.
-	Read(ctx context.Context) (*Holdings, error)
+	Read(ctx context.Context) (*Snapshot, error)
 	// Get is the entry of a name; the error wraps ErrNoRule where there is none.
 	Get(ctx context.Context, name string) (Change, error)
 	// Commit makes a change if the entry is at the revision that was seen, and writes it into
@@ -37,7 +37,7 @@ type Book interface {
 	Page(ctx context.Context, from, to int64) (list []Change, more bool, err error)
 }
 
-// A Restorer is a Book that can lose changes, such as one in a Redis that evicts keys or fails over
+// A Restorer is a Backend that can lose changes, such as one in a Redis that evicts keys or fails over
 // to a replica without the newest.
 type Restorer interface {
 	// Restore writes back what this process has read before the loss, each entry as a change of
@@ -59,8 +59,8 @@ type Restored struct {
 	Lost     int64    // the last revision that was lost
 }
 
-// Holdings are what a ledger holds at one moment.
-type Holdings struct {
+// Snapshot are what a ledger holds at one moment.
+type Snapshot struct {
 	Revision int64     // 0: nothing was ever written
 	Now      time.Time // by the ledger's clock
 	Entries  []Change  // in no order
@@ -121,11 +121,11 @@ func (l *Ledger) Restore(ctx context.Context, how Restoration) (*Restored, error
 	if err := how.By.check(); err != nil {
 		return nil, err
 	}
-	book, ok := l.book.(Restorer)
+	backend, ok := l.backend.(Restorer)
 	if !ok {
 		return nil, &weir.InputError{Field: "ledger", Given: "of this process", Allowed: "one in Redis: no other loses changes"}
 	}
-	return book.Restore(ctx, how)
+	return backend.Restore(ctx, how)
 }
 
 // A Ledger is rules and exceptions that people change while a server runs. Methods are safe
@@ -133,40 +133,40 @@ func (l *Ledger) Restore(ctx context.Context, how Restoration) (*Restored, error
 //
 // A change whose error leaves open whether it was made (the connection was lost) can be
 // repeated as it is: if it was made, the repeat is a *ConflictError.
-type Ledger struct{ book Book }
+type Ledger struct{ backend Backend }
 
 // New makes a ledger of a book.
-func New(book Book) *Ledger { return &Ledger{book} }
+func New(backend Backend) *Ledger { return &Ledger{backend} }
 
 // Get is a rule. The error wraps ErrNoRule where there is none.
 func (l *Ledger) Get(ctx context.Context, name string) (Document, error) {
 	if isException(name) {
 		return Document{}, fmt.Errorf("ledger: rule %.80q: %w", name, ErrNoRule)
 	}
-	c, err := l.book.Get(ctx, name)
+	c, err := l.backend.Get(ctx, name)
 	return c.Document, err
 }
 
 // List is all rules by their names, and the revision of the ledger.
 func (l *Ledger) List(ctx context.Context) (list []Document, revision int64, err error) {
-	held, err := l.book.Read(ctx)
+	snapshot, err := l.backend.Read(ctx)
 	if err != nil {
 		return nil, 0, err
 	}
-	for _, c := range held.Entries {
+	for _, c := range snapshot.Entries {
 		if c.Exception == nil {
 			list = append(list, c.Document)
 		}
 	}
 	slices.SortFunc(list, func(a, b Document) int { return strings.Compare(a.Name, b.Name) })
-	return list, held.Revision, nil
+	return list, snapshot.Revision, nil
 }
 
 // Set makes a rule what the YAML says. It is checked first, by itself and beside the others
 // that are enabled: the error is then a *rules.Error or a *weir.InputError. A new rule
 // (seen is 0) is enabled; one that was disabled stays so. It returns the new revision.
 func (l *Ledger) Set(ctx context.Context, name, yaml string, seen int64, by Author) (revision int64, err error) {
-	if i := strings.IndexFunc(yaml, controls); i >= 0 {
+	if i := strings.IndexFunc(yaml, isControl); i >= 0 {
 		return 0, &weir.InputError{Field: "YAML", Given: fmt.Sprintf("a text with %+.4q in it", yaml[i:]),
 			Allowed: `no control characters but tabs and ends of lines; in double quotes write \u009b`}
 	}
@@ -184,8 +184,8 @@ func (l *Ledger) Set(ctx context.Context, name, yaml string, seen int64, by Auth
 	return l.commit(ctx, Draft{Name: name, Seen: seen, by: by, payload: payload{YAML: yaml, Enabled: enabled, What: "set"}})
 }
 
-// controls reports what would do something to a terminal that shows it.
-func controls(r rune) bool { return unicode.IsControl(r) && r != '\n' && r != '\r' && r != '\t' }
+// isControl reports what would do something to a terminal that shows it.
+func isControl(r rune) bool { return unicode.IsControl(r) && r != '\n' && r != '\r' && r != '\t' }
 
 // fits checks a rule, and whether all can stand together. Where they could not without it,
 // either, that is not its fault.
@@ -223,7 +223,7 @@ func (l *Ledger) Delete(ctx context.Context, name string, seen int64, by Author)
 // Enable puts a rule in force that is in the ledger. It is checked as by Set: others may
 // have been set since that it cannot stand beside.
 func (l *Ledger) Enable(ctx context.Context, name string, seen int64, by Author) (revision int64, err error) {
-	return l.turn(ctx, name, seen, payload{Enabled: true, What: "enable"}, by)
+	return l.setEnabled(ctx, name, seen, payload{Enabled: true, What: "enable"}, by)
 }
 
 // Mask takes a rule out of force that the ledger does not have: a file's, a URL's or a hash's. What
@@ -238,10 +238,10 @@ func (l *Ledger) Mask(ctx context.Context, name string, by Author) (revision int
 // Disable takes a rule out of force, and leaves it in the ledger. One of the same name from
 // elsewhere is not in force either.
 func (l *Ledger) Disable(ctx context.Context, name string, seen int64, by Author) (revision int64, err error) {
-	return l.turn(ctx, name, seen, payload{What: "disable"}, by)
+	return l.setEnabled(ctx, name, seen, payload{What: "disable"}, by)
 }
 
-func (l *Ledger) turn(ctx context.Context, name string, seen int64, p payload, by Author) (revision int64, err error) {
+func (l *Ledger) setEnabled(ctx context.Context, name string, seen int64, p payload, by Author) (revision int64, err error) {
 	d, err := l.Get(ctx, name)
 	if err != nil {
 		return 0, err
@@ -291,7 +291,7 @@ func (l *Ledger) At(ctx context.Context, name string, revision int64) (Change, e
 
 func (l *Ledger) at(ctx context.Context, name string, revision int64) (Change, error) {
 	if revision > 0 && !isException(name) && !isKey(name) {
-		page, _, err := l.book.Page(ctx, revision, revision)
+		page, _, err := l.backend.Page(ctx, revision, revision)
 		if err != nil {
 			return Change{}, err
 		}
@@ -311,13 +311,13 @@ func (l *Ledger) commit(ctx context.Context, d Draft) (revision int64, err error
 		return 0, &weir.InputError{Field: "revision seen", Given: d.Seen, Allowed: "that of the rule, or 0 for a new one"}
 	}
 	if d.Deleted && d.Seen == 0 { // there is nothing to delete, or it was not seen
-		c, err := l.book.Get(ctx, d.Name)
+		c, err := l.backend.Get(ctx, d.Name)
 		if err != nil {
 			return 0, err
 		}
 		return 0, &ConflictError{Name: d.Name, Is: c.Revision}
 	}
-	return l.book.Commit(ctx, d)
+	return l.backend.Commit(ctx, d)
 }
 
 // History is the last changes of a rule and what was done to its keys, those of an exception,
@@ -329,7 +329,7 @@ func (l *Ledger) History(ctx context.Context, name string, most int) (list []Cha
 	oldest, from := int64(0), int64(0)
 	for more := true; more && len(list) <= most; { // one more, to compare with
 		var page []Change
-		if page, more, err = l.book.Page(ctx, from, 0); err != nil {
+		if page, more, err = l.backend.Page(ctx, from, 0); err != nil {
 			return nil, err
 		}
 		for _, c := range page {
@@ -339,13 +339,13 @@ func (l *Ledger) History(ctx context.Context, name string, most int) (list []Cha
 			}
 		}
 	}
-	compare(list, oldest == 1)
+	addDiffs(list, oldest == 1)
 	return list[:min(len(list), most)], nil
 }
 
 // compare says what each change did to its rule. Of all that ever was, the first change of
 // a rule made it.
-func compare(list []Change, ever bool) {
+func addDiffs(list []Change, ever bool) {
 	before := make(map[string]*Change)
 	for i := len(list) - 1; i >= 0; i-- {
 		c := &list[i]

@@ -230,12 +230,12 @@ func listen(t *testing.T, s source.Source) (blocked func() int) {
 			t.Error(err)
 		}
 	})
-	if err := keeper.Wait(ctx); err != nil && keeper.Status().Law == nil { // it may be down by now
+	if err := keeper.Wait(ctx); err != nil && keeper.Status().RuleSet == nil { // it may be down by now
 		t.Fatal(err)
 	}
 	return func() int {
 		time.Sleep(100 * time.Millisecond) // of the driven clock: what is told at once is in force by then
-		return len(keeper.Status().Law.File.Exceptions)
+		return len(keeper.Status().RuleSet.File.Exceptions)
 	}
 }
 
@@ -266,10 +266,10 @@ func TestExceptionsEnd(t *testing.T) {
 // A mute source says one thing, and cannot be read afterwards.
 type mute struct{ file *rules.File }
 
-func (m mute) Run(ctx context.Context, news chan<- source.News) error {
-	return ledger.Expire(ctx, func(ctx context.Context, news chan<- source.News) error {
-		news <- source.News{File: m.file, Revision: "7"}
-		news <- source.News{Err: errors.New("the connection is lost")}
+func (m mute) Run(ctx context.Context, news chan<- source.Update) error {
+	return ledger.Expire(ctx, func(ctx context.Context, news chan<- source.Update) error {
+		news <- source.Update{File: m.file, Revision: "7"}
+		news <- source.Update{Err: errors.New("the connection is lost")}
 		<-ctx.Done()
 		return ctx.Err()
 	}, news)
@@ -314,12 +314,12 @@ func TestClocksThatDiffer(t *testing.T) {
 func TestAClockThatIsSet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		again := make(chan struct{})
-		in := listen(t, sourceFunc(func(ctx context.Context, news chan<- source.News) error {
-			return ledger.Expire(ctx, func(ctx context.Context, news chan<- source.News) error {
+		in := listen(t, sourceFunc(func(ctx context.Context, news chan<- source.Update) error {
+			return ledger.Expire(ctx, func(ctx context.Context, news chan<- source.Update) error {
 				for _, left := range []time.Duration{time.Hour, -time.Minute, time.Hour} {
 					list := []rules.Exception{{Kind: rules.Blocked, Values: []string{"10.0.0.1"}, Until: time.Now().Add(left)},
 						{Kind: rules.Blocked, Values: []string{"10.0.0.2"}, Until: time.Now().Add(9 * time.Hour)}}
-					news <- source.News{File: &rules.File{Exceptions: list}, Revision: ledger.Ended("7", list, time.Now())}
+					news <- source.Update{File: &rules.File{Exceptions: list}, Revision: ledger.Ended("7", list, time.Now())}
 					<-again
 				}
 				return ctx.Err()
@@ -336,25 +336,25 @@ func TestAClockThatIsSet(t *testing.T) {
 	})
 }
 
-type sourceFunc func(context.Context, chan<- source.News) error
+type sourceFunc func(context.Context, chan<- source.Update) error
 
-func (f sourceFunc) Run(ctx context.Context, news chan<- source.News) error { return f(ctx, news) }
+func (f sourceFunc) Run(ctx context.Context, news chan<- source.Update) error { return f(ctx, news) }
 
 // TestEndedIsOneWord: who reads the ledger when one is over says what those say who were told
 // of it before, however many ended one by one.
 func TestEndedIsOneWord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told []string
-		news := make(chan source.News)
+		news := make(chan source.Update)
 		now := time.Now()
 		list := []rules.Exception{{Values: []string{"1"}, Until: now.Add(time.Minute)}, {Values: []string{"2"}, Until: now.Add(2 * time.Minute)}}
-		go ledger.Expire(t.Context(), func(ctx context.Context, news chan<- source.News) error {
-			news <- source.News{File: &rules.File{Exceptions: list}, Revision: "7"}
+		go ledger.Expire(t.Context(), func(ctx context.Context, news chan<- source.Update) error {
+			news <- source.Update{File: &rules.File{Exceptions: list}, Revision: "7"}
 			<-ctx.Done()
 			return ctx.Err()
 		}, news)
 		for range 3 {
-			var n source.News
+			var n source.Update
 			select {
 			case n = <-news:
 			case <-time.After(2 * time.Minute):
@@ -391,7 +391,7 @@ func TestARuleOfAnotherWeir(t *testing.T) {
 	_, book = open(t, path)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	news := make(chan source.News)
+	news := make(chan source.Update)
 	go book.Source().Run(ctx, news)
 	n := <-news
 	if n.File == nil || len(n.File.Rules) != 1 || n.File.Rules[0].Name != "b" || len(n.File.Exceptions) != 1 ||

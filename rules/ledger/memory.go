@@ -22,7 +22,7 @@ import (
 	"github.com/weirproject/weir/rules/source"
 )
 
-// Memory is a Book of one process, for a server without Redis. With a file it outlives the
+// Memory is a Backend of one process, for a server without Redis. With a file it outlives the
 // process.
 type Memory struct {
 	mu      sync.Mutex
@@ -188,15 +188,15 @@ func lineOf(c *Change) []byte {
 	return append(text, '\n')
 }
 
-// Read implements Book.
-func (m *Memory) Read(context.Context) (*Holdings, error) {
+// Read implements Backend.
+func (m *Memory) Read(context.Context) (*Snapshot, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	held := &Holdings{Revision: m.revision(), Now: time.Now()}
+	snapshot := &Snapshot{Revision: m.revision(), Now: time.Now()}
 	for _, c := range m.entries {
-		held.Entries = append(held.Entries, c)
+		snapshot.Entries = append(snapshot.Entries, c)
 	}
-	return held, nil
+	return snapshot, nil
 }
 
 func (m *Memory) revision() int64 {
@@ -206,7 +206,7 @@ func (m *Memory) revision() int64 {
 	return m.history[len(m.history)-1].Revision
 }
 
-// Get implements Book.
+// Get implements Backend.
 func (m *Memory) Get(_ context.Context, name string) (Change, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -217,15 +217,15 @@ func (m *Memory) Get(_ context.Context, name string) (Change, error) {
 	return c, nil
 }
 
-// Commit implements Book.
+// Commit implements Backend.
 func (m *Memory) Commit(_ context.Context, d Draft) (revision int64, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	is, held := m.entries[d.Name]
+	is, snapshot := m.entries[d.Name]
 	switch {
 	case is.Revision != d.Seen:
 		return 0, &ConflictError{Name: d.Name, Seen: d.Seen, Is: is.Revision}
-	case !held && !d.Gone() && len(m.entries) >= rules.MaxRules:
+	case !snapshot && !d.Gone() && len(m.entries) >= rules.MaxRules:
 		return 0, &weir.InputError{Field: "rules", Given: rules.MaxRules + 1, Allowed: fmt.Sprint("at most ", rules.MaxRules)}
 	}
 	revision = m.revision() + 1
@@ -237,7 +237,7 @@ func (m *Memory) Commit(_ context.Context, d Draft) (revision int64, err error) 
 		return 0, err
 	}
 	m.apply(c)
-	if !held && d.Gone() { // it is a note, and nothing is another
+	if !snapshot && d.Gone() { // it is a note, and nothing is another
 		return revision, nil
 	}
 	for wake := range m.watch {
@@ -277,7 +277,7 @@ func (m *Memory) write(c *Change) error {
 	return nil
 }
 
-// Page implements Book.
+// Page implements Backend.
 func (m *Memory) Page(_ context.Context, from, to int64) (list []Change, more bool, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -290,56 +290,58 @@ func (m *Memory) Page(_ context.Context, from, to int64) (list []Change, more bo
 }
 
 // Source is the book as a source of rules: those that are enabled, and the exceptions.
-func (m *Memory) Source() source.Source { return &memorySource{book: m, bell: source.NewBell()} }
+func (m *Memory) Source() source.Source {
+	return &memorySource{memory: m, reloads: source.NewReloadQueue()}
+}
 
 type memorySource struct {
-	book *Memory
-	bell source.Bell
+	memory  *Memory
+	reloads source.ReloadQueue
 
-	rules []rules.Spec // as they were told last
+	rules []rules.Spec // as they were sent last
 }
 
 // Reload implements source.Reloader.
-func (s *memorySource) Reload(ctx context.Context) (string, error) { return s.bell.Ring(ctx) }
+func (s *memorySource) Reload(ctx context.Context) (string, error) { return s.reloads.Reload(ctx) }
 
 // Run implements source.Source.
-func (s *memorySource) Run(ctx context.Context, news chan<- source.News) error {
-	return Expire(ctx, s.run, news)
+func (s *memorySource) Run(ctx context.Context, updates chan<- source.Update) error {
+	return Expire(ctx, s.run, updates)
 }
 
-func (s *memorySource) run(ctx context.Context, news chan<- source.News) error {
+func (s *memorySource) run(ctx context.Context, updates chan<- source.Update) error {
 	wake := make(chan struct{}, 1)
-	s.book.mu.Lock()
-	s.book.watch[wake] = true
-	s.book.mu.Unlock()
+	s.memory.mu.Lock()
+	s.memory.watch[wake] = true
+	s.memory.mu.Unlock()
 	defer func() {
-		s.book.mu.Lock()
-		delete(s.book.watch, wake)
-		s.book.mu.Unlock()
+		s.memory.mu.Lock()
+		delete(s.memory.watch, wake)
+		s.memory.mu.Unlock()
 	}()
-	news <- s.news(ctx)
+	updates <- s.update(ctx)
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-wake:
-			news <- s.news(ctx)
-		case first := <-s.bell.Rings():
-			n := s.news(ctx)
-			n.Done = source.Answer(s.bell.Callers(first), n.Revision)
-			news <- n
+			updates <- s.update(ctx)
+		case first := <-s.reloads.Requests():
+			n := s.update(ctx)
+			n.Done = source.Answer(s.reloads.Drain(first), n.Revision)
+			updates <- n
 		}
 	}
 }
 
-func (s *memorySource) news(ctx context.Context) source.News {
-	held, err := s.book.Read(ctx)
+func (s *memorySource) update(ctx context.Context) source.Update {
+	snapshot, err := s.memory.Read(ctx)
 	if err != nil {
-		return source.News{Err: err}
+		return source.Update{Err: err}
 	}
 	file := &rules.File{Name: "ledger"}
 	var wrong []error
-	for _, c := range held.Entries {
+	for _, c := range snapshot.Entries {
 		if c.Exception != nil {
 			continue
 		}
@@ -362,6 +364,6 @@ func (s *memorySource) news(ctx context.Context) source.News {
 	}
 	s.rules = file.Rules
 	slices.Sort(file.Disabled)
-	file.Exceptions = ExceptionsOf(held.Entries, held.Now, held.Now)
-	return source.News{File: file, Revision: fmt.Sprint(held.Revision), Warning: errors.Join(wrong...)}
+	file.Exceptions = ExceptionsOf(snapshot.Entries, snapshot.Now, snapshot.Now)
+	return source.Update{File: file, Revision: fmt.Sprint(snapshot.Revision), Warning: errors.Join(wrong...)}
 }

@@ -15,7 +15,7 @@ type Key struct {
 	Key  string `json:"key"` // as the rule's AppendKey makes it
 }
 
-// keyName is what names of keys begin with in a Book. No rule's name does. The history of a
+// keyName is what names of keys begin with in a Backend. No rule's name does. The history of a
 // rule's keys must not lie under the rule's own name: going back to a reset would delete it.
 const keyName = "key:"
 
@@ -31,5 +31,5 @@ func (l *Ledger) Note(ctx context.Context, what string, key Key, by Author) (rev
 	if len(key.Key) > rules.MaxPlainKey {
 		return 0, &weir.InputError{Field: "bytes of key", Given: len(key.Key), Allowed: fmt.Sprintf("at most %d: what is longer is hashed", rules.MaxPlainKey)}
 	}
-	return l.book.Commit(ctx, Draft{Name: keyName + key.Rule, by: by, payload: payload{Deleted: true, What: what, Key: &key}})
+	return l.backend.Commit(ctx, Draft{Name: keyName + key.Rule, by: by, payload: payload{Deleted: true, What: what, Key: &key}})
 }

@@ -80,7 +80,7 @@ func TestANoteIsNoRule(t *testing.T) {
 func TestANoteIsNoNews(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, book := open(t, "")
-		news := make(chan source.News, 10)
+		news := make(chan source.Update, 10)
 		go book.Source().Run(t.Context(), news)
 		synctest.Wait()
 		done(t, 1)(l.Note(t.Context(), "reset", aKey, ann))

@@ -89,7 +89,7 @@ func TestPromote(t *testing.T) {
 
 // A stale book tells what an entry was before the last change.
 type stale struct {
-	ledger.Book
+	ledger.Backend
 	was ledger.Change
 }
 

@@ -188,7 +188,7 @@ func arrived(list []Change, new []rules.Spec, before []*rules.Spec, gone map[str
 		spec, old := &new[i], before[i]
 		if old != nil {
 			if fields := changed(old, spec); len(fields) > 0 {
-				list = append(list, Change{Rule: spec.Name, Fields: fields, Anew: anew(old, spec)})
+				list = append(list, Change{Rule: spec.Name, Fields: fields, Anew: restart(old, spec)})
 			}
 			continue
 		}
@@ -282,7 +282,7 @@ func nameless(spec *rules.Spec) string {
 }
 
 // anew says why the counts of a rule start anew, or "".
-func anew(old, new *rules.Spec) string {
+func restart(old, new *rules.Spec) string {
 	var why []string
 	if !slices.Equal(old.Key, new.Key) && !slices.Equal(trimmed(old.Key), trimmed(new.Key)) {
 		why = append(why, "its key is another")

@@ -15,7 +15,7 @@ type EventKind uint8
 const (
 	// InForce: a law was put in force. Rules, Changes and Revision say which.
 	InForce EventKind = iota
-	// Refused: a layer's news cannot be used, and Err says why: mistakes in a text, a
+	// Refused: a layer's update cannot be used, and Err says why: mistakes in a text, a
 	// conflict with other layers, or no rules where there were some. Its last good rules
 	// stay in force.
 	Refused
@@ -43,8 +43,8 @@ func (k EventKind) String() string {
 type Event struct {
 	Kind       EventKind
 	Time       time.Time
-	Layer      string // whose news it was; "" of Ready, Collided, and what several brought
-	Revision   string // of the layer's news
+	Layer      string // whose update it was; "" of Ready, Collided, and what several brought
+	Revision   string // of the layer's update
 	Err        error
 	Rules      int         // how many are in force
 	Changes    []Change    // InForce: what it changed
@@ -86,7 +86,7 @@ func (e Event) collisions() string {
 }
 
 // A Law is what is in force.
-type Law struct {
+type RuleSet struct {
 	File   *rules.File // all layers as one
 	Set    *rules.Set
 	From   []string // of each rule, which layer it is from
@@ -96,7 +96,7 @@ type Law struct {
 
 // Status is how things stand. It is a snapshot.
 type Status struct {
-	Law        *Law // nil: none yet
+	RuleSet    *RuleSet // nil: none yet
 	Collisions []Collision
 	Layers     []LayerStatus
 }
@@ -111,8 +111,8 @@ type LayerStatus struct {
 	Down     bool      // it cannot be read
 	Err      error     // why what it says now is not in force; nil: it is
 	Since    time.Time // since when Err
-	Warning  error     // of its last news; nil: none
-	LeftOut  int       // rules of its last news that are not in force as they are there
+	Warning  error     // of its last update; nil: none
+	LeftOut  int       // rules of its last update that are not in force as they are there
 }
 
 // LeftOut is how many rules of all layers are not in force as they are there.

@@ -13,10 +13,10 @@ import (
 )
 
 // How long a Keeper waits. News that follow each other closely become one law: the first
-// waits until it is quiet for settleTime, but never longer than settleMost.
+// waits until it is quiet for quietTime, but never longer than maxDelay.
 const (
-	settleTime   = 5 * time.Millisecond
-	settleMost   = 50 * time.Millisecond
+	quietTime    = 5 * time.Millisecond
+	maxDelay     = 50 * time.Millisecond
 	firstPause   = time.Second // before a source that ended is run again; then doubled
 	longestPause = time.Minute
 	startWithin  = 10 * time.Second
@@ -28,22 +28,22 @@ type Keeper struct {
 	layers      []Layer
 	swap        func(*rules.Set) error
 	compile     func(*rules.File) (*rules.Set, error)
-	tell        func(Event)
+	onEvent     func(Event)
 	rest        func()
 	startWithin time.Duration
 
-	begun  atomic.Bool
-	heard  chan heard
-	status atomic.Pointer[Status]
-	ready  chan struct{}
-	start  error // why it is not all that it should be at ready
+	begun    atomic.Bool
+	received chan received
+	status   atomic.Pointer[Status]
+	ready    chan struct{}
+	start    error // why it is not all that it should be at ready
 }
 
 // An Option changes how a Keeper works.
 type Option func(*Keeper)
 
-// WithTell has each event told, one after the other. It is waited for: it must be quick.
-func WithTell(tell func(Event)) Option { return func(k *Keeper) { k.tell = tell } }
+// WithTell has each event reported, one after the other. It is waited for: it must be quick.
+func WithTell(onEvent func(Event)) Option { return func(k *Keeper) { k.onEvent = onEvent } }
 
 // WithCompile replaces rules.Compile without options.
 func WithCompile(compile func(*rules.File) (*rules.Set, error)) Option {
@@ -60,11 +60,11 @@ func WithStartWithin(d time.Duration) Option { return func(k *Keeper) { k.startW
 
 // NewKeeper makes a keeper of layers, which are in order of precedence: a later one
 // replaces what earlier ones say. swap puts a law in force, such as gate.Gate.Swap; where
-// it returns an error nothing may have changed, and the news is refused for it.
+// it returns an error nothing may have changed, and the update is refused for it.
 func NewKeeper(layers []Layer, swap func(*rules.Set) error, opts ...Option) (*Keeper, error) {
-	k := &Keeper{layers: layers, swap: swap, tell: func(Event) {}, rest: func() {}, startWithin: startWithin,
-		compile: func(f *rules.File) (*rules.Set, error) { return rules.Compile(f) },
-		heard:   make(chan heard), ready: make(chan struct{})}
+	k := &Keeper{layers: layers, swap: swap, onEvent: func(Event) {}, rest: func() {}, startWithin: startWithin,
+		compile:  func(f *rules.File) (*rules.Set, error) { return rules.Compile(f) },
+		received: make(chan received), ready: make(chan struct{})}
 	for _, opt := range opts {
 		opt(k)
 	}
@@ -134,15 +134,15 @@ func (k *Keeper) Run(ctx context.Context) error {
 	for i := range k.layers {
 		all.Go(func() { k.listen(ctx, i) })
 	}
-	newBench(k).sit(ctx)
+	newReconciler(k).run(ctx)
 	all.Wait()
 	return nil
 }
 
-// heard is news and whose it is.
-type heard struct {
+// heard is update and whose it is.
+type received struct {
 	layer int
-	News
+	Update
 }
 
 // listen runs a source, again and again where it ends.
@@ -160,7 +160,7 @@ func (k *Keeper) listen(ctx context.Context, layer int) {
 		if time.Since(began) > longestPause {
 			pause = firstPause
 		}
-		k.bring(ctx, layer, News{Err: fmt.Errorf("%w; it is run again in %v", err, pause)})
+		k.deliver(ctx, layer, Update{Err: fmt.Errorf("%w; it is run again in %v", err, pause)})
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
@@ -173,22 +173,22 @@ func (k *Keeper) listen(ctx context.Context, layer int) {
 // runOnce receives all that a source sends until it has ended: none waits for long with a
 // send, also when nobody listens to the Keeper any more.
 func (k *Keeper) runOnce(ctx context.Context, layer int) error {
-	news, ended := make(chan News), make(chan error, 1)
-	go func() { ended <- k.layers[layer].Source.Run(ctx, news) }()
+	updates, ended := make(chan Update), make(chan error, 1)
+	go func() { ended <- k.layers[layer].Source.Run(ctx, updates) }()
 	for {
 		select {
-		case n := <-news:
-			k.bring(ctx, layer, n)
+		case n := <-updates:
+			k.deliver(ctx, layer, n)
 		case err := <-ended:
 			return err
 		}
 	}
 }
 
-func (k *Keeper) bring(ctx context.Context, layer int, n News) {
+func (k *Keeper) deliver(ctx context.Context, layer int, n Update) {
 	select {
-	case k.heard <- heard{layer, n}:
+	case k.received <- received{layer, n}:
 	case <-ctx.Done():
-		n.settle(context.Cause(ctx))
+		n.finish(context.Cause(ctx))
 	}
 }

@@ -33,18 +33,18 @@ func deeds(t *rapid.T, layers int) []deed {
 
 // news is what the layer sends. Layer i has the rule "ri", and one called "all" that all
 // layers have.
-func (d deed) news() source.News {
+func (d deed) news() source.Update {
 	switch d.what {
 	case "good":
 		return says(fmt.Sprintf("r%d %s; all %s", d.layer, d.says, d.says))
 	case "empty":
 		return says("")
 	case "mistake":
-		return source.News{Err: errors.New("mistake " + d.says), Revision: d.says}
+		return source.Update{Err: errors.New("mistake " + d.says), Revision: d.says}
 	case "unreadable":
-		return source.News{Err: errors.New("unreadable " + d.says)}
+		return source.Update{Err: errors.New("unreadable " + d.says)}
 	}
-	return source.News{Err: errCurtain}
+	return source.Update{Err: errCurtain}
 }
 
 // Whatever was said in whatever order and pace, in the end each layer's last good word is

@@ -5,7 +5,7 @@
 // another, compiles and checks the outcome as one law, and puts it in force with one call.
 // A request sees the old law or the new one, never a mixture.
 //
-// Bad news change nothing: the last good law stays in force, and an [Event] says so.
+// Bad update change nothing: the last good law stays in force, and an [Event] says so.
 // [Diff] says beforehand what a change does to the counts that are under way.
 package source
 
@@ -25,7 +25,7 @@ import (
 // it returns, and it is run again after a while. It is never run twice at once. Sends are
 // received promptly as long as Run runs; they need not look at ctx.
 type Source interface {
-	Run(ctx context.Context, news chan<- News) error
+	Run(ctx context.Context, updates chan<- Update) error
 }
 
 // A Reloader is a source that can be told to look at once, without waiting for its own
@@ -37,7 +37,7 @@ type Reloader interface {
 }
 
 // News is all that a source says at one time: a set of rules, or that there is none.
-type News struct {
+type Update struct {
 	// File is the whole set, one that rules.Compile accepts by itself: what rules.Parse
 	// returned, or what the source has checked. Nobody may change it any more. It is nil
 	// where Err is set. (Files that do not compile are refused too, but good ones that came
@@ -46,25 +46,25 @@ type News struct {
 	// Err says why there is no set: the text has mistakes, or it cannot be read at all.
 	Err error
 	// Revision is what the source calls what it read, such as a hash of the text: equal for
-	// equal sets. Bad news without one mean that the source cannot be read: it is down.
+	// equal sets. Bad update without one mean that the source cannot be read: it is down.
 	Revision string
 	// Warning is what the owner should know although the rules are good; nil: nothing.
 	Warning error
 	// LeftOut is how many rules are not in force as the source has them now, because something is
 	// wrong with them alone: Warning lists them.
 	LeftOut int
-	// Done, if not nil, is called once: with nil when this news, or what the source said
+	// Done, if not nil, is called once: with nil when this update, or what the source said
 	// after it, is in force, or with why it is not. It must not block.
 	Done func(error)
 }
 
-func (n *News) settle(err error) {
+func (n *Update) finish(err error) {
 	if n.Done != nil {
 		n.Done(err)
 	}
 }
 
-// ErrEmpty is (wrapped) why news without rules are refused where there were some: see
+// ErrEmpty is (wrapped) why update without rules are refused where there were some: see
 // Layer.AllowEmpty.
 var ErrEmpty = errors.New("it has no rules any more")
 

@@ -25,8 +25,8 @@ const (
 	MaxBytes   = 16 * rules.MaxFile // of all files of rules together
 )
 
-// errMoving is why a reading is not believed: a part of it may be old and a part new.
-var errMoving = errors.New("it changes while it is read")
+// errChanging is why a reading is not believed: a part of it may be old and a part new.
+var errChanging = errors.New("it changes while it is read")
 
 // A disk reads texts. open is os.Open, unless a test replaces it.
 type disk struct {
@@ -63,21 +63,21 @@ func (d *disk) read(path string) ([]text, error) {
 		}
 		texts = append(texts, t)
 	}
-	if err := unmoved(texts); err != nil {
+	if err := unchangedTexts(texts); err != nil {
 		return nil, err
 	}
 	if now, err := d.list(path); err != nil || !slices.Equal(now, paths) {
-		return nil, fmt.Errorf("%s: %w", d.name, errMoving)
+		return nil, fmt.Errorf("%s: %w", d.name, errChanging)
 	}
 	return texts, nil
 }
 
-// unmoved checks that the texts are still those that were read.
-func unmoved(texts []text) error {
+// unchangedTexts checks that the texts are still those that were read.
+func unchangedTexts(texts []text) error {
 	for _, t := range texts {
 		info, err := os.Stat(t.path)
 		if err != nil || !same(info, t.info) {
-			return fmt.Errorf("%s: %w", t.name, errMoving)
+			return fmt.Errorf("%s: %w", t.name, errChanging)
 		}
 	}
 	return nil
@@ -190,9 +190,9 @@ func revisionOf(texts []text, lists lists) string {
 	return hex.EncodeToString(h.Sum(nil)[:12])
 }
 
-// A shelf keeps what was parsed, so that a change of one file of many costs no more than
+// A cache keeps what was parsed, so that a change of one file of many costs no more than
 // that file does. It is for one goroutine.
-type shelf map[string]parsed
+type cache map[string]parsed
 
 // parsed is what came of a text.
 type parsed struct {
@@ -202,10 +202,10 @@ type parsed struct {
 	err   error
 }
 
-// fill parses those texts that are not on the shelf yet, and drops all others: the first time
+// fill parses those texts that are not on the cache yet, and drops all others: the first time
 // as many at once as there are processors, later one after the other, so that one processor
 // is left to what goes on meanwhile.
-func (s shelf) fill(texts []text, compiler *rules.Compiler, opts ...rules.Option) {
+func (s cache) fill(texts []text, compiler *rules.Compiler, opts ...rules.Option) {
 	parse, atOnce := rules.Parse, runtime.GOMAXPROCS(0)
 	if len(s) > 0 || len(texts) == 1 { // one text is the law, and will be compiled as it is
 		parse, atOnce = compiler.Parse, 1
@@ -232,8 +232,8 @@ func (s shelf) fill(texts []text, compiler *rules.Compiler, opts ...rules.Option
 	}
 }
 
-// lists are those that the texts on the shelf name.
-func (s shelf) lists() lists {
+// lists are those that the texts on the cache name.
+func (s cache) lists() lists {
 	all := make(lists)
 	for _, p := range s {
 		maps.Copy(all, p.lists)
@@ -241,8 +241,8 @@ func (s shelf) lists() lists {
 	return all
 }
 
-// parse makes one law of the texts on the shelf, or lists the mistakes of all of them.
-func (s shelf) parse(name string, texts []text, compiler *rules.Compiler) (*rules.File, error) {
+// parse makes one law of the texts on the cache, or lists the mistakes of all of them.
+func (s cache) parse(name string, texts []text, compiler *rules.Compiler) (*rules.File, error) {
 	var parts []source.Part
 	mistakes := new(rules.Error)
 	for _, t := range texts {
@@ -265,7 +265,7 @@ func (s shelf) parse(name string, texts []text, compiler *rules.Compiler) (*rule
 	}
 	merged := source.Merge(parts...)
 	for _, c := range merged.Collisions {
-		note(mistakes, twice(c))
+		note(mistakes, duplicate(c))
 	}
 	if len(mistakes.Problems) > 0 {
 		return nil, mistakes
@@ -288,7 +288,7 @@ func note(list *rules.Error, problems ...rules.Problem) {
 }
 
 // twice is the mistake that two files of one directory say the same.
-func twice(c source.Collision) rules.Problem {
+func duplicate(c source.Collision) rules.Problem {
 	what, help := fmt.Sprintf("rule %q", c.Rule), "rename one of them, because state lies under the name"
 	if c.Field != "" {
 		what, help = c.Field, "leave it to one of them"

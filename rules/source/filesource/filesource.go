@@ -6,14 +6,14 @@
 // and link on the way is watched, so it does not matter which of them is replaced. What no
 // watch sees, such as a change made by another machine on a network's disk, is found by
 // reading everything again every 30 seconds. What counts is the content: a file that was
-// only touched is no news.
+// only touched is no updates.
 //
 // Files of values that lists name (see rules.WithFiles) are read and watched like the rules
 // themselves: a change of one is a change of the rules. They are beside the file of rules
 // that names them, or below, and so is what links lead to.
 //
 // A file that is written in place can be read when it is half written. What is wrong right
-// after a change is therefore looked at a second time before it is told. But half a file
+// after a change is therefore looked at a second time before it is sent. But half a file
 // may be a good one with fewer rules; only a writer that puts a finished file in place (write
 // a new one beside it, then rename it) is safe from that.
 package filesource
@@ -33,24 +33,24 @@ import (
 )
 
 // How long it waits: until a change seems finished, but never longer than most; before it
-// looks a second time at what is wrong; and until it looks without being told.
+// looks a second time at what is wrong; and until it looks without being sent.
 const (
-	quietTime = 20 * time.Millisecond
-	quietMost = 200 * time.Millisecond
-	againTime = 100 * time.Millisecond
-	pollTime  = 30 * time.Second
+	quietTime  = 20 * time.Millisecond
+	maxQuiet   = 200 * time.Millisecond
+	secondLook = 100 * time.Millisecond
+	pollTime   = 30 * time.Second
 )
 
 // A Source is a file or a directory of rules. It is a source.Source and a source.Reloader.
 type Source struct {
-	path   string
-	poll   time.Duration
-	bell   source.Bell
-	disk   disk
-	parse  []rules.Option
-	shelf  shelf       // Run's, as is
-	seen   source.News // what came of the last texts
-	notify func() (*notifier, error)
+	path    string
+	poll    time.Duration
+	reloads source.ReloadQueue
+	disk    disk
+	parse   []rules.Option
+	cache   cache         // Run's, as is
+	seen    source.Update // what came of the last texts
+	notify  func() (*notifier, error)
 
 	compiler *rules.Compiler
 }
@@ -82,7 +82,7 @@ func New(path string, opts ...Option) (*Source, error) {
 	if err != nil {
 		return nil, fmt.Errorf("filesource: %w", err)
 	}
-	s := &Source{path: whole, poll: pollTime, bell: source.NewBell(), shelf: make(shelf), notify: newNotifier}
+	s := &Source{path: whole, poll: pollTime, reloads: source.NewReloadQueue(), cache: make(cache), notify: newNotifier}
 	s.disk.name = path
 	for _, opt := range opts {
 		opt(s)
@@ -98,11 +98,13 @@ func New(path string, opts ...Option) (*Source, error) {
 
 // Reload looks at once, and waits until what is there is in force: see source.Reloader.
 // Half-written files are not given a second look: the caller says that they are written.
-func (s *Source) Reload(ctx context.Context) (revision string, err error) { return s.bell.Ring(ctx) }
+func (s *Source) Reload(ctx context.Context) (revision string, err error) {
+	return s.reloads.Reload(ctx)
+}
 
 // Run tells what is there, and then each change: see source.Source.
-func (s *Source) Run(ctx context.Context, news chan<- source.News) error {
-	r := &reader{Source: s, ctx: ctx, news: news, due: time.NewTimer(0)}
+func (s *Source) Run(ctx context.Context, updates chan<- source.Update) error {
+	r := &reader{Source: s, ctx: ctx, updates: updates, due: time.NewTimer(0)}
 	defer r.due.Stop()
 	var events <-chan fsnotify.Event
 	var lost <-chan error
@@ -110,7 +112,7 @@ func (s *Source) Run(ctx context.Context, news chan<- source.News) error {
 		defer n.close()
 		r.watch, events, lost = &watch{notifier: n}, n.events, n.lost
 	} else {
-		r.blind(err)
+		r.warnUnwatched(err)
 	}
 	tick := time.NewTicker(s.poll)
 	defer tick.Stop()
@@ -128,8 +130,8 @@ func (s *Source) Run(ctx context.Context, news chan<- source.News) error {
 			r.look(nil)
 		case <-tick.C:
 			r.look(nil)
-		case c := <-s.bell.Rings():
-			r.look(s.bell.Callers(c))
+		case c := <-s.reloads.Requests():
+			r.look(s.reloads.Drain(c))
 		}
 	}
 }
@@ -137,17 +139,17 @@ func (s *Source) Run(ctx context.Context, news chan<- source.News) error {
 // A reader is one Run.
 type reader struct {
 	*Source
-	ctx   context.Context
-	news  chan<- source.News
-	watch *watch   // nil: there is none
-	lists []string // that the rules name
+	ctx     context.Context
+	updates chan<- source.Update
+	watch   *watch   // nil: there is none
+	lists   []string // that the rules name
 
-	due     *time.Timer // when it is looked at
-	since   time.Time   // the first change that was not looked at; zero: there is none
-	again   bool        // what is wrong is being given its second look
-	last    source.News // what was told
-	told    bool
-	warning error // to be told with the next news
+	due     *time.Timer   // when it is looked at
+	since   time.Time     // the first change that was not looked at; zero: there is none
+	again   bool          // what is wrong is being given its second look
+	last    source.Update // what was sent
+	sent    bool
+	warning error // to be sent with the next updates
 	warned  bool
 }
 
@@ -157,36 +159,36 @@ func (r *reader) changed() {
 	if r.since.IsZero() {
 		r.since = now
 	}
-	r.due.Reset(max(0, min(quietTime, quietMost-now.Sub(r.since))))
+	r.due.Reset(max(0, min(quietTime, maxQuiet-now.Sub(r.since))))
 }
 
-// blind notes, once, that changes are found by polling only.
-func (r *reader) blind(err error) {
+// warnUnwatched notes, once, that changes are found by polling only.
+func (r *reader) warnUnwatched(err error) {
 	if !r.warned {
 		r.warned = true
 		r.warning = fmt.Errorf("changes of %s are found by reading it every %v, not at once: it cannot be watched: %w", r.disk.name, r.poll, err)
 	}
 }
 
-// look reads everything, and tells if it is news or somebody waits for it. Watches are laid first:
+// look reads everything, and tells if it is updates or somebody waits for it. Watches are laid first:
 // what changes during the reading is then an event.
-func (r *reader) look(callers []source.Caller) {
+func (r *reader) look(waiters []source.Waiter) {
 	r.since = time.Time{}
 	r.follow()
 	n := r.read()
 	r.rewatch()
-	same := r.told && n.Revision == r.last.Revision && (n.Err == nil) == (r.last.Err == nil)
-	if len(callers) == 0 && same {
+	same := r.sent && n.Revision == r.last.Revision && (n.Err == nil) == (r.last.Err == nil)
+	if len(waiters) == 0 && same {
 		r.again = false
 		return
 	}
-	if len(callers) == 0 && n.Err != nil && !r.again {
+	if len(waiters) == 0 && n.Err != nil && !r.again {
 		r.again = true
-		r.due.Reset(againTime)
+		r.due.Reset(secondLook)
 		return
 	}
 	r.again = false
-	r.tell(n, callers)
+	r.send(n, waiters)
 }
 
 // follow lays watches on what is read.
@@ -195,14 +197,14 @@ func (r *reader) follow() {
 		return
 	}
 	if err := r.watch.follow(r.path, r.lists...); err != nil {
-		r.blind(err)
+		r.warnUnwatched(err)
 	}
 }
 
 // rewatch watches lists that are named for the first time. They were read before they were
 // watched, so they are read once more.
 func (r *reader) rewatch() {
-	lists := slices.Sorted(maps.Keys(r.shelf.lists()))
+	lists := slices.Sorted(maps.Keys(r.cache.lists()))
 	if slices.Equal(lists, r.lists) {
 		return
 	}
@@ -212,32 +214,32 @@ func (r *reader) rewatch() {
 }
 
 // read is what is there now. A text that was read before is not parsed again.
-func (r *reader) read() source.News {
+func (r *reader) read() source.Update {
 	texts, err := r.disk.read(r.path)
 	if err != nil {
-		return source.News{Err: err}
+		return source.Update{Err: err}
 	}
-	r.shelf.fill(texts, r.compiler, r.parse...)
-	lists := r.shelf.lists()
+	r.cache.fill(texts, r.compiler, r.parse...)
+	lists := r.cache.lists()
 	if len(lists) > 0 { // they may be newer than what names them
-		if err := unmoved(texts); err != nil {
-			return source.News{Err: err}
+		if err := unchangedTexts(texts); err != nil {
+			return source.Update{Err: err}
 		}
 	}
 	revision := revisionOf(texts, lists)
 	if revision != r.seen.Revision {
-		file, err := r.shelf.parse(r.disk.name, texts, r.compiler)
-		r.seen = source.News{File: file, Err: err, Revision: revision}
+		file, err := r.cache.parse(r.disk.name, texts, r.compiler)
+		r.seen = source.Update{File: file, Err: err, Revision: revision}
 	}
 	return r.seen
 }
 
-func (r *reader) tell(n source.News, callers []source.Caller) {
-	r.last, r.told = n, true
+func (r *reader) send(n source.Update, waiters []source.Waiter) {
+	r.last, r.sent = n, true
 	n.Warning, r.warning = r.warning, nil
-	n.Done = source.Answer(callers, n.Revision)
+	n.Done = source.Answer(waiters, n.Revision)
 	select {
-	case r.news <- n:
+	case r.updates <- n:
 	case <-r.ctx.Done():
 		n.Done(context.Cause(r.ctx))
 	}

@@ -42,7 +42,7 @@ func readList(dir, name string) ([]byte, error) {
 		return nil, err
 	}
 	if now, err := root.Stat(name); err != nil || !same(now, info) {
-		return nil, errMoving
+		return nil, errChanging
 	}
 	return body, nil
 }

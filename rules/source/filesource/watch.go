@@ -78,8 +78,8 @@ func (w *watch) follow(path string, lists ...string) error {
 	return err
 }
 
-// mostLinks is how many links a path may lead through, as for the kernel.
-const mostLinks = 40
+// maxLinks is how many links a path may lead through, as for the kernel.
+const maxLinks = 40
 
 // walk watches each directory on the way before it looks at what is next there, so that
 // no change falls between. It returns where the way ends, as far as it can be gone.
@@ -101,7 +101,7 @@ func (w *watch) walk(path string, before map[string]*watched) (end string, err e
 			continue
 		}
 		target, linkErr := os.Readlink(next)
-		if links++; linkErr != nil || links > mostLinks {
+		if links++; linkErr != nil || links > maxLinks {
 			return next, errors.Join(err, linkErr)
 		}
 		if !filepath.IsAbs(target) {

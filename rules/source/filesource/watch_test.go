@@ -19,7 +19,7 @@ import (
 )
 
 // A stand is a Keeper on a real file system, with the watches of the real one. It reads
-// again by itself only once a day: what it finds, it was told of.
+// again by itself only once a day: what it finds, it was sent of.
 type stand struct {
 	t      testing.TB
 	keeper *source.Keeper
@@ -71,13 +71,13 @@ func (st *stand) expect(want string) {
 		case <-time.After(20 * time.Second):
 			st.mu.Lock()
 			defer st.mu.Unlock()
-			st.t.Fatalf("in force is %q, not %q; told was %q", got, want, st.events)
+			st.t.Fatalf("in force is %q, not %q; sent was %q", got, want, st.events)
 		}
 	}
 }
 
-// told waits for an event that contains a text.
-func (st *stand) told(want string) {
+// sent waits for an event that contains a text.
+func (st *stand) sent(want string) {
 	st.t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 		st.mu.Lock()
@@ -87,7 +87,7 @@ func (st *stand) told(want string) {
 			return
 		}
 		if time.Now().After(deadline) {
-			st.t.Fatalf("told was %q, and nothing of %q", events, want)
+			st.t.Fatalf("sent was %q, and nothing of %q", events, want)
 		}
 	}
 }
@@ -158,18 +158,18 @@ var changes = []change{
 	}},
 	{"cut off, then written", plain, "weir.yaml", func(t *testing.T, dir string, st *stand) {
 		do(t, os.Truncate(in(dir, "weir.yaml"), 0))
-		st.told("refused")
+		st.sent("refused")
 		write(t, in(dir, "weir.yaml"), law("2/1s"))
 		st.expect("x 2/1s")
 	}},
 	{"deleted, and there again", plain, "weir.yaml", func(t *testing.T, dir string, st *stand) {
 		do(t, os.Remove(in(dir, "weir.yaml")))
-		st.told("down, 1 rules stay in force")
+		st.sent("down, 1 rules stay in force")
 		do(t, os.Rename(in(dir, "new"), in(dir, "weir.yaml")))
 		st.expect("x 2/1s")
 	}},
 	{"not there at first", func(*testing.T, string) {}, "a/b/weir.yaml", func(t *testing.T, dir string, st *stand) {
-		st.told("down")
+		st.sent("down")
 		mkdir(t, in(dir, "a", "b"))
 		write(t, in(dir, "a", "b", "weir.yaml"), law("2/1s"))
 		st.expect("x 2/1s")
@@ -196,7 +196,7 @@ var changes = []change{
 	{"the directory deleted and made again", folder, "conf/weir.yaml", func(t *testing.T, dir string, st *stand) {
 		for i := 2; i < 5; i++ {
 			do(t, os.RemoveAll(in(dir, "conf")))
-			st.told("down")
+			st.sent("down")
 			mkdir(t, in(dir, "conf"))
 			write(t, in(dir, "conf", "weir.yaml"), law(fmt.Sprint(i, "/1s")))
 			st.expect(fmt.Sprintf("x %d/1s", i))
@@ -235,7 +235,7 @@ var changes = []change{
 		do(t, os.Remove(in(dir, "conf", "weir.yaml")))
 		st.expect("y 1/1s")
 		do(t, os.Remove(in(dir, "conf", "more.yml")))
-		st.told("no files of rules")
+		st.sent("no files of rules")
 	}},
 }
 
@@ -307,14 +307,14 @@ func TestLinksInACircle(t *testing.T) {
 	do(t, os.Symlink("b", in(dir, "a")))
 	do(t, os.Symlink("a", in(dir, "b")))
 	st := newStand(t, in(dir, "a"))
-	st.told("too many levels of symbolic links")
+	st.sent("too many levels of symbolic links")
 	write(t, in(dir, "c"), law("2/1s"))
 	do(t, os.Rename(in(dir, "c"), in(dir, "b")))
 	st.expect("x 2/1s")
 }
 
 // Reloads from many sides while the file changes: what is there in the end is in force,
-// and each caller was told of what it saw.
+// and each caller was sent of what it saw.
 func TestReloadsWhileTheFileChanges(t *testing.T) {
 	dir := t.TempDir()
 	plain(t, dir)
@@ -336,7 +336,7 @@ func TestReloadsWhileTheFileChanges(t *testing.T) {
 	}
 	all.Wait()
 	do(t, st.keeper.Reload(t.Context()))
-	if got := st.keeper.Status().Law.File.Rules[0].Limit[0]; got != "50/1s" {
+	if got := st.keeper.Status().RuleSet.File.Rules[0].Limit[0]; got != "50/1s" {
 		t.Errorf("in force is %s", got)
 	}
 }

@@ -5,7 +5,7 @@
 //	HSET rate_limit_config:login limitType IP limitTarget * limitCount 5 timeWindow 60 strategy SLIDING_WINDOW enabled true
 //	PUBLISH rate_limit_config RELOAD_ALL
 //
-// The layout, what each field becomes and what is said of each mistake: docs/redis-rules.md.
+// The layout, what each field becomes and what is lastSent of each mistake: docs/redis-rules.md.
 //
 // The hashes are the truth. They are read when the source starts, at RELOAD_ALL, after
 // each reconnection, and every 30 seconds in case a message was lost. A message that is a

@@ -65,7 +65,7 @@ func TestAnExceptionEndsWithoutRedis(t *testing.T) {
 
 // exceptions are the values of those in force.
 func exceptions(n *node) string {
-	values, law := []string{}, n.keeper.Status().Law
+	values, law := []string{}, n.keeper.Status().RuleSet
 	if law == nil {
 		return "no law"
 	}

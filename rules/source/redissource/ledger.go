@@ -54,11 +54,11 @@ func ParseDocument(name, text string) (rules.Spec, error) { return ledger.ParseD
 // one script call, and is announced at once.
 type Ledger struct {
 	*ledger.Ledger
-	book *book
+	backend *backend
 }
 
-// A book is a ledger.Book in Redis.
-type book struct {
+// A backend is a ledger.Backend in Redis.
+type backend struct {
 	source *Source // how to connect
 
 	mu     sync.Mutex
@@ -75,7 +75,7 @@ func OpenLedger(ctx context.Context, url string, opts ...Option) (*Ledger, error
 	if err != nil {
 		return nil, err
 	}
-	if _, err := l.book.connected(ctx); err != nil {
+	if _, err := l.backend.connected(ctx); err != nil {
 		return nil, err
 	}
 	return l, nil
@@ -88,12 +88,12 @@ func LateLedger(url string, opts ...Option) (*Ledger, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &book{source: s, change: ledgerScript(changeText), read: ledgerScript(readText), restore: ledgerScript(restoreText)}
+	b := &backend{source: s, change: ledgerScript(changeText), read: ledgerScript(readText), restore: ledgerScript(restoreText)}
 	return &Ledger{ledger.New(b), b}, nil
 }
 
 // connected is the connection.
-func (b *book) connected(ctx context.Context) (rueidis.Client, error) {
+func (b *backend) connected(ctx context.Context) (rueidis.Client, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
@@ -118,18 +118,18 @@ func ledgerConfig(url string, opts []Option) (*config, error) {
 	if strings.ContainsAny(s.config.prefix, "{}") {
 		return nil, &weir.InputError{Field: "prefix", Given: s.config.prefix, Allowed: "without { and }: it is the hash tag of all keys"}
 	}
-	s.config.past = new(past)
+	s.config.lastRead = new(lastRead)
 	return &s.config, nil
 }
 
 // Close ends the connection. Sources of the ledger have their own.
 func (l *Ledger) Close() {
-	l.book.mu.Lock()
-	defer l.book.mu.Unlock()
-	if l.book.client != nil && !l.book.closed {
-		l.book.client.Close()
+	l.backend.mu.Lock()
+	defer l.backend.mu.Unlock()
+	if l.backend.client != nil && !l.backend.closed {
+		l.backend.client.Close()
 	}
-	l.book.closed = true
+	l.backend.closed = true
 }
 
 // keys lie in one slot of a Cluster.
@@ -141,11 +141,11 @@ func (c *config) keys() []string {
 // Source is the ledger as a source of rules: those that are enabled, and the exceptions. It
 // tells of a change as soon as it is made. It is a source.Reloader too.
 func (l *Ledger) Source() *Source {
-	return newSource(l.book.source.url, l.book.source.config, newLedgerShelf(&l.book.source.config))
+	return newSource(l.backend.source.url, l.backend.source.config, newLedgerState(&l.backend.source.config))
 }
 
-// Get implements ledger.Book.
-func (b *book) Get(ctx context.Context, name string) (Change, error) {
+// Get implements ledger.Backend.
+func (b *backend) Get(ctx context.Context, name string) (Change, error) {
 	ctx, cancel := context.WithTimeout(ctx, replyTimeout)
 	defer cancel()
 	client, err := b.connected(ctx)
@@ -162,8 +162,8 @@ func (b *book) Get(ctx context.Context, name string) (Change, error) {
 	return ledger.Decode(name, value)
 }
 
-// Read implements ledger.Book.
-func (b *book) Read(ctx context.Context) (*ledger.Holdings, error) {
+// Read implements ledger.Backend.
+func (b *backend) Read(ctx context.Context) (*ledger.Snapshot, error) {
 	ctx, cancel := context.WithTimeout(ctx, replyTimeout)
 	defer cancel()
 	client, err := b.connected(ctx)
@@ -174,7 +174,7 @@ func (b *book) Read(ctx context.Context) (*ledger.Holdings, error) {
 	if err != nil {
 		return nil, fmt.Errorf("redissource: %w", err)
 	}
-	all := &ledger.Holdings{Revision: held.revision, Now: held.now}
+	all := &ledger.Snapshot{Revision: held.revision, Now: held.now}
 	for name, value := range held.values {
 		c, err := ledger.Decode(name, value)
 		if err != nil {
@@ -185,8 +185,8 @@ func (b *book) Read(ctx context.Context) (*ledger.Holdings, error) {
 	return all, nil
 }
 
-// Commit implements ledger.Book.
-func (b *book) Commit(ctx context.Context, d ledger.Draft) (revision int64, err error) {
+// Commit implements ledger.Backend.
+func (b *backend) Commit(ctx context.Context, d ledger.Draft) (revision int64, err error) {
 	deleted := "0"
 	if d.Gone() {
 		deleted = "1"
@@ -219,15 +219,15 @@ func (b *book) Commit(ctx context.Context, d ledger.Draft) (revision int64, err 
 	case made < 0:
 		return 0, &weir.InputError{Field: "rules", Given: c.most + 1, Allowed: fmt.Sprint("at most ", c.most)}
 	}
-	c.past.wrote(revision)
+	c.lastRead.wrote(revision)
 	return revision, nil
 }
 
 // historyPage is how many changes are read in one call.
 const historyPage = 200
 
-// Page implements ledger.Book.
-func (b *book) Page(ctx context.Context, from, to int64) (list []Change, more bool, err error) {
+// Page implements ledger.Backend.
+func (b *backend) Page(ctx context.Context, from, to int64) (list []Change, more bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, replyTimeout)
 	defer cancel()
 	client, err := b.connected(ctx)

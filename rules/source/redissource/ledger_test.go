@@ -426,7 +426,7 @@ func TestANumberThatWasGivenTwice(t *testing.T) {
 	lost(t)(a.Set(ctx, "login", "{name: login, limit: 8/1m}", 2, ann))
 }
 
-// TestNotesInRedis stand in the history, are no news, and have room where rules have none.
+// TestNotesInRedis stand in the history, are no updates, and have room where rules have none.
 func TestNotesInRedis(t *testing.T) {
 	server := redistest.Start(t)
 	l, ctx := openLedger(t, server.URL(), redissource.WithMaxRules(1)), t.Context()

@@ -16,29 +16,29 @@ import (
 	"github.com/weirproject/weir/rules/ledger"
 )
 
-// A past is what this process knows of a ledger: what it has read and believed last, and the last
-// change that it has made itself. Every script is told of it, and so finds out whether the ledger
+// A lastRead is what this process knows of a ledger: what it has read and believed last, and the last
+// change that it has made itself. Every script is announcedBefore of it, and so finds out whether the ledger
 // in Redis still has all of it.
-type past struct {
+type lastRead struct {
 	mu   sync.Mutex
-	held *holdings // nil: nothing was read yet
+	held *snapshot // nil: nothing was read yet
 	made int64
 }
 
-func (p *past) believe(held *holdings) {
+func (p *lastRead) believe(held *snapshot) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.held = held
 }
 
-func (p *past) wrote(revision int64) {
+func (p *lastRead) wrote(revision int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.made = max(p.made, revision)
 }
 
 // believed is nil where nothing was read yet.
-func (p *past) believed() *holdings {
+func (p *lastRead) believed() *snapshot {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.held
@@ -46,12 +46,12 @@ func (p *past) believed() *holdings {
 
 // known are the first arguments of each script: see ledgerstate.lua.
 func (c *config) known() []string {
-	p := c.past
+	p := c.lastRead
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	held := p.held
 	if held == nil {
-		held = new(holdings)
+		held = new(snapshot)
 	}
 	seen := held.revision
 	if c.allowEmpty {
@@ -90,7 +90,7 @@ func joined(a, b error) error {
 const restored = 200
 
 // Restore implements ledger.Restorer.
-func (b *book) Restore(ctx context.Context, how ledger.Restoration) (*ledger.Restored, error) {
+func (b *backend) Restore(ctx context.Context, how ledger.Restoration) (*ledger.Restored, error) {
 	client, err := b.connected(ctx)
 	if err != nil {
 		return nil, err
@@ -100,12 +100,12 @@ func (b *book) Restore(ctx context.Context, how ledger.Restoration) (*ledger.Res
 	if err != nil {
 		return nil, fmt.Errorf("redissource: %w", err)
 	}
-	before := c.past.believed()
+	before := c.lastRead.believed()
 	switch {
 	case held.lost == 0:
 		return nil, &weir.InputError{Field: "ledger", Given: c.prefix, Allowed: "one that has lost changes; this one has them all"}
 	case how.Forget:
-		before = new(holdings)
+		before = new(snapshot)
 	case before == nil || before.revision <= held.revision && before.revision < held.lost:
 		return nil, &weir.InputError{Field: "ledger", Given: c.prefix, Allowed: "a server that has read what is lost: this one has not; " +
 			"ask another one, or give up what is lost (weir rules restore --forget)"}
@@ -115,12 +115,12 @@ func (b *book) Restore(ctx context.Context, how ledger.Restoration) (*ledger.Res
 	if how.DryRun {
 		return out, nil
 	}
-	return out, b.putBack(ctx, client, args, out)
+	return out, b.writeBack(ctx, client, args, out)
 }
 
 // missing are the entries of before that held lacks, or has in an older form, as the arguments of
 // the script. What is there that was never read stays.
-func missing(before, held *holdings, by ledger.Author) (names, args []string) {
+func missing(before, held *snapshot, by ledger.Author) (names, args []string) {
 	for _, name := range slices.Sorted(maps.Keys(before.values)) {
 		had, has := revisionIn(before.values[name]), revisionIn(held.values[name])
 		if has >= had {
@@ -143,9 +143,9 @@ func revisionIn(value string) int64 {
 	return n
 }
 
-// putBack writes entries, some in each call, and ends the loss with the last of them. Interrupted,
+// writeBack writes entries, some in each call, and ends the loss with the last of them. Interrupted,
 // it can be repeated.
-func (b *book) putBack(ctx context.Context, client rueidis.Client, args []string, out *ledger.Restored) error {
+func (b *backend) writeBack(ctx context.Context, client rueidis.Client, args []string, out *ledger.Restored) error {
 	c := &b.source.config
 	for {
 		some := args[:min(len(args), 3*restored)]
@@ -162,7 +162,7 @@ func (b *book) putBack(ctx context.Context, client rueidis.Client, args []string
 			return fmt.Errorf("redissource: %w; not all was written back: repeat it", err)
 		}
 		if out.Revision = revision; end == "1" {
-			c.past.wrote(revision)
+			c.lastRead.wrote(revision)
 			return nil
 		}
 	}

@@ -556,7 +556,7 @@ func TestAClusterWithoutAMaster(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	news, ended := make(chan source.News), make(chan error, 1)
+	news, ended := make(chan source.Update), make(chan error, 1)
 	go func() { ended <- from.Run(ctx, news) }()
 	for {
 		n := <-news
@@ -633,7 +633,7 @@ func TestRunEndsAllThatItStarted(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	news, ended := make(chan source.News), make(chan error, 1)
+	news, ended := make(chan source.Update), make(chan error, 1)
 	go func() { ended <- from.Run(ctx, news) }()
 	if first := <-news; first.Err != nil || first.File == nil || len(first.File.Rules) > 0 || first.Revision == "" {
 		t.Errorf("the first news are %+v", first)
@@ -663,7 +663,7 @@ func TestBadOptions(t *testing.T) {
 		t.Fatal(err)
 	}
 	var input *weir.InputError
-	if err := from.Run(t.Context(), make(chan source.News)); !errors.As(err, &input) {
+	if err := from.Run(t.Context(), make(chan source.Update)); !errors.As(err, &input) {
 		t.Errorf("a URL that cannot be used: %v", err)
 	}
 }

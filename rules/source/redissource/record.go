@@ -91,7 +91,7 @@ func parse(key, name string, fields map[string]string) (record, []Problem) {
 }
 
 // examine reads the fields one by one. Whether they go together check knows.
-func examine(key, name string, fields map[string]string) *finding {
+func examine(key, name string, fields map[string]string) *examined {
 	r := &reader{key: key, fields: fields}
 	r.names()
 	rec := record{spec: &rules.Spec{Name: name, Label: r.label()}}
@@ -108,7 +108,7 @@ func examine(key, name string, fields map[string]string) *finding {
 	if len(r.problems) == 0 {
 		r.target(&rec)
 	}
-	return &finding{rec, r.problems, r.ignored}
+	return &examined{rec, r.problems, r.ignored}
 }
 
 // label is what people call the rule. Its limits hold also where it cannot be shown.
@@ -197,7 +197,7 @@ func isKnown(field string) bool {
 
 func sorted[T any](table map[string]T) []string { return slices.Sorted(maps.Keys(table)) }
 
-// text is a value of letters; what is missing was said.
+// text is a value of letters; what is missing was lastSent.
 func (r *reader) text(field string) string {
 	value, ok := r.fields[field]
 	if ok && (value == "" || !utf8.ValidString(value) || strings.ContainsFunc(value, control)) {

@@ -228,7 +228,7 @@ func FuzzHash(f *testing.F) {
 		key := "rate_limit_config:" + value
 		table := newTable("rate_limit_config:", 3)
 		read(table, map[string]reading{key: {fields: hash}})
-		law := table.law()
+		law := table.contents()
 		file, err := law.file, law.warning
 		if err != nil && err.Error() == "" {
 			t.Fatal("an error without words")

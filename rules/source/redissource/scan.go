@@ -16,7 +16,7 @@ import (
 const (
 	scanPage = 1000 // keys that SCAN looks at in one call
 	readPage = 200  // hashes that are read in one
-	// pagesAtOnce keeps Redis busy while what it answered is looked at.
+	// pagesAtOnce keeps Redis busy while what it answered is fetched at.
 	pagesAtOnce = 4
 )
 
@@ -227,7 +227,7 @@ func (s *scan) page(ctx context.Context, keys []string) error {
 	return s.keep(page)
 }
 
-// keep adds what was read. Where no key was known all of it will be new, so it is looked at
+// keep adds what was read. Where no key was known all of it will be new, so it is fetched at
 // here, while Redis answers other pages.
 func (s *scan) keep(page []reading) error {
 	for i := range page {

@@ -69,7 +69,7 @@ func TestTheInboxIsBounded(t *testing.T) {
 	last := <-b.rules
 	table := newTable(prefix, 10)
 	read(table, hashes(map[string]string{"a": ""}))
-	table.hear(last)
+	table.receive(last)
 	if len(last) > 200 {
 		t.Errorf("%d bytes of a message that is too long are kept", len(last))
 	}

@@ -18,11 +18,11 @@ const firstWithin = 2 * time.Second
 // those that have the rules: what it says is rules.File.Sets. Operators change a set, and
 // announce that by its name; docs/redis-rules.md has the rest.
 //
-// Which sets are read is said with Complete and Keep. As long as there are none, nothing
+// Which sets are read is lastSent with Complete and Keep. As long as there are none, nothing
 // connects. The methods are safe for concurrent use.
 type Sets struct {
 	*Source
-	shelf *setShelf
+	state *setState
 }
 
 // NewSets makes the source. The URL is one of redisstore.Open; the channel is weir:lists
@@ -32,22 +32,22 @@ func NewSets(url string, opts ...Option) (*Sets, error) {
 	if err != nil {
 		return nil, err
 	}
-	shelf := newSetShelf(s.config.channel, s.config.allowEmpty)
-	s = newSource(url, s.config, shelf)
-	s.woken = make(chan struct{}, 1)
-	return &Sets{s, shelf}, nil
+	state := newSetState(s.config.channel, s.config.allowEmpty)
+	s = newSource(url, s.config, state)
+	s.namesChanged = make(chan struct{}, 1)
+	return &Sets{s, state}, nil
 }
 
 // Run implements source.Source.
-func (s *Sets) Run(ctx context.Context, news chan<- source.News) error {
-	s.said = ""
-	for !s.shelf.wanted() {
-		none := s.shelf.law()
-		if !s.send(ctx, news, source.News{File: none.file, Revision: none.revision}) {
+func (s *Sets) Run(ctx context.Context, updates chan<- source.Update) error {
+	s.lastSent = ""
+	for !s.state.wanted() {
+		none := s.state.contents()
+		if !s.send(ctx, updates, source.Update{File: none.file, Revision: none.revision}) {
 			return ctx.Err()
 		}
 		select {
-		case <-s.woken:
+		case <-s.namesChanged:
 		case w := <-s.reloads:
 			w <- outcome{revision: none.revision}
 		case <-ctx.Done():
@@ -55,10 +55,10 @@ func (s *Sets) Run(ctx context.Context, news chan<- source.News) error {
 		}
 	}
 	select {
-	case <-s.woken: // the first reading is of all
+	case <-s.namesChanged: // the first reading is of all
 	default:
 	}
-	return s.Source.Run(ctx, news)
+	return s.Source.Run(ctx, updates)
 }
 
 // Complete has the sets read from now on that the lists of a file name, and returns the file
@@ -76,12 +76,12 @@ func (s *Sets) Complete(file *rules.File) *rules.File {
 	if len(missing) == 0 {
 		return file
 	}
-	if fresh := s.shelf.want(missing); len(fresh) > 0 {
+	if fresh := s.state.want(missing); len(fresh) > 0 {
 		s.fetch(fresh)
 		s.wake()
 	}
 	whole := *file
-	whole.Sets = s.shelf.members(missing)
+	whole.Sets = s.state.members(missing)
 	for name, members := range file.Sets {
 		whole.Sets[name] = members
 	}
@@ -90,14 +90,14 @@ func (s *Sets) Complete(file *rules.File) *rules.File {
 
 // Keep has no other sets read any more than those that rules in force name.
 func (s *Sets) Keep(names []string) {
-	if len(s.shelf.keep(names)) > 0 {
+	if len(s.state.keep(names)) > 0 {
 		s.wake()
 	}
 }
 
 func (s *Sets) wake() {
 	select {
-	case s.woken <- struct{}{}:
+	case s.namesChanged <- struct{}{}:
 	default:
 	}
 }
@@ -112,8 +112,8 @@ func (s *Sets) fetch(names []string) {
 		return
 	}
 	defer client.Close()
-	look := newSetScan(names)
-	if look.run(ctx, client) == nil {
-		s.shelf.put(look.found)
+	scan := newSetScan(names)
+	if scan.run(ctx, client) == nil {
+		s.state.put(scan.found)
 	}
 }

@@ -25,11 +25,11 @@ import (
 // A board is a source of rules that are put on it.
 type board chan *rules.File
 
-func (b board) Run(ctx context.Context, news chan<- source.News) error {
+func (b board) Run(ctx context.Context, news chan<- source.Update) error {
 	for i := 0; ; i++ {
 		select {
 		case file := <-b:
-			news <- source.News{File: file, Revision: strconv.Itoa(i)}
+			news <- source.Update{File: file, Revision: strconv.Itoa(i)}
 		case <-ctx.Done():
 			return nil
 		}
@@ -259,7 +259,7 @@ func TestNamesComeAndGo(t *testing.T) {
 		t.Error("after Reload the set is not as it is")
 	}
 	g.sets.Keep([]string{"a", "b"}) // by whom it is wanted is not asked
-	redistest.Await(t, "b to be read", func() bool { _, there := g.keeper.Status().Law.File.Sets["b"]; return there })
+	redistest.Await(t, "b to be read", func() bool { _, there := g.keeper.Status().RuleSet.File.Sets["b"]; return there })
 	g.sets.Keep([]string{"a"})
 	server.Kill()
 	if err := g.keeper.Reload(t.Context()); err == nil {
@@ -405,7 +405,7 @@ func TestBadOptionsOfSets(t *testing.T) {
 		t.Fatal(err)
 	}
 	sets.Keep([]string{"a"})
-	if err := sets.Run(t.Context(), make(chan source.News)); !errors.As(err, &input) {
+	if err := sets.Run(t.Context(), make(chan source.Update)); !errors.As(err, &input) {
 		t.Errorf("a URL that cannot be used: %v", err)
 	}
 }
@@ -420,7 +420,7 @@ func TestRunOfSetsEndsAllThatItStarted(t *testing.T) {
 		}
 		sets.Keep(names)
 		ctx, cancel := context.WithCancel(t.Context())
-		news, ended := make(chan source.News), make(chan error, 1)
+		news, ended := make(chan source.Update), make(chan error, 1)
 		go func() { ended <- sets.Run(ctx, news) }()
 		if first := <-news; first.Err != nil || first.File == nil || len(first.File.Sets) != len(names) || first.Revision == "" {
 			t.Errorf("the first news are %+v", first)

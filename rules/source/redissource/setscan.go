@@ -14,10 +14,10 @@ import (
 )
 
 const (
-	memberPage = 1000             // members that SSCAN looks at in one call
-	setPasses  = 3                // how often a set is read that changes meanwhile
-	setWithin  = 30 * time.Second // all sets are read
-	mostBytes  = 32 << 20         // that a set may take in Redis; what is read of it is bounded by rules.MaxListFile
+	memberPage  = 1000             // members that SSCAN looks at in one call
+	setPasses   = 3                // how often a set is read that changes meanwhile
+	setWithin   = 30 * time.Second // all sets are read
+	maxSetBytes = 32 << 20         // that a set may take in Redis; what is read of it is bounded by rules.MaxListFile
 )
 
 // A setScan reads sets once.
@@ -82,7 +82,7 @@ func (p *setPass) read(ctx context.Context, names []string) (moved []string, err
 	return p.moved(ctx, slices.Clone(names))
 }
 
-// ask sends commands for each name, and has their answers told. What is wrong with one key is
+// ask sends commands for each name, and has their answers announcedBefore. What is wrong with one key is
 // noted; other errors are those of the connection.
 func (p *setPass) ask(ctx context.Context, names []string, commands func(name string) rueidis.Commands, each func(name string, r []rueidis.RedisResult) error) error {
 	if len(names) == 0 {
@@ -142,8 +142,8 @@ func (p *setPass) begin(ctx context.Context, names []string) error {
 		if err := cmp.Or(err, errBytes, errLeft); err != nil {
 			return err
 		}
-		if count > rules.MaxListed || bytes > mostBytes {
-			p.refuse(name, fmt.Sprintf("has %d members, which take some %d bytes; at most %d, and %d bytes", count, bytes, rules.MaxListed, mostBytes))
+		if count > rules.MaxListed || bytes > maxSetBytes {
+			p.refuse(name, fmt.Sprintf("has %d members, which take some %d bytes; at most %d, and %d bytes", count, bytes, rules.MaxListed, maxSetBytes))
 			return nil
 		}
 		open := &openSet{members: make([]string, 0, count)}

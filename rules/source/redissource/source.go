@@ -24,11 +24,11 @@ const (
 	// From the start of one reading of all hashes to that of the next passes this many
 	// times as long as it took, however many messages ask for one, but within these bounds.
 	restFactor = 5
-	leastGap   = 10 * time.Millisecond
-	mostGap    = 500 * time.Millisecond
-	// firstPause is how long to wait after the first failure; it doubles up to mostPause.
+	minGap     = 10 * time.Millisecond
+	maxGap     = 500 * time.Millisecond
+	// firstPause is how long to wait after the first failure; it doubles up to maxPause.
 	firstPause = 50 * time.Millisecond
-	mostPause  = 5 * time.Second
+	maxPause   = 5 * time.Second
 )
 
 // An Option changes what New makes.
@@ -43,8 +43,8 @@ type config struct {
 	compiler        *rules.Compiler
 
 	// Of a ledger.
-	past  *past
-	claim Claim
+	lastRead *lastRead
+	claim    Claim
 }
 
 // WithPrefix is what the keys of the hashes begin with; the default is rate_limit_config:.
@@ -55,7 +55,7 @@ func WithPrefix(prefix string) Option { return func(c *config) { c.prefix = pref
 // weir:lists.
 func WithChannel(channel string) Option { return func(c *config) { c.channel = channel } }
 
-// WithRefresh is after how long all hashes are read again although nobody said so, give or
+// WithRefresh is after how long all hashes are read again although nobody lastSent so, give or
 // take a tenth, so that not all nodes ask at once; the default is 30s. It is from 100ms to
 // a day.
 func WithRefresh(every time.Duration) Option { return func(c *config) { c.refresh = every } }
@@ -97,16 +97,16 @@ func WithCompiler(compiler *rules.Compiler) Option { return func(c *config) { c.
 // for which the last rule that was disabled and a flushed database look alike: set
 // AllowEmpty of its source.Layer.
 type Source struct {
-	url     string
-	config  config
-	reloads chan chan<- outcome
-	woken   chan struct{} // of Sets: there is more to read
+	url          string
+	config       config
+	reloads      chan chan<- outcome
+	namesChanged chan struct{} // of Sets: there is more to read
 
 	// These are Run's.
-	shelf   shelf
-	waiting []chan<- outcome // for a reading that has not begun
-	said    string           // the last news, so that none is sent twice
-	whole   bool             // all was read once, and believed
+	state    state
+	waiting  []chan<- outcome // for a reading that has not begun
+	lastSent string           // the last updates, so that none is sent twice
+	whole    bool             // all was read once, and believed
 }
 
 // An outcome is what Reload returns.
@@ -139,26 +139,26 @@ func New(url string, opts ...Option) (*Source, error) {
 	return newSource(url, c, table), nil
 }
 
-func newSource(url string, c config, shelf shelf) *Source {
-	return &Source{url: url, config: c, reloads: make(chan chan<- outcome), shelf: shelf}
+func newSource(url string, c config, state state) *Source {
+	return &Source{url: url, config: c, reloads: make(chan chan<- outcome), state: state}
 }
 
 // Run implements source.Source. It connects again whenever the connection is lost, and
 // returns only when ctx is over or when the URL cannot be used.
-func (s *Source) Run(ctx context.Context, news chan<- source.News) error {
-	return ledger.Expire(ctx, s.run, news)
+func (s *Source) Run(ctx context.Context, updates chan<- source.Update) error {
+	return ledger.Expire(ctx, s.run, updates)
 }
 
-func (s *Source) run(ctx context.Context, news chan<- source.News) error {
-	s.said = ""
-	for pause := firstPause; ; pause = min(2*pause, mostPause) {
-		wasUp, err := s.session(ctx, news)
+func (s *Source) run(ctx context.Context, updates chan<- source.Update) error {
+	s.lastSent = ""
+	for pause := firstPause; ; pause = min(2*pause, maxPause) {
+		wasUp, err := s.session(ctx, updates)
 		if ctx.Err() != nil {
 			err = ctx.Err()
 		}
 		s.settle(outcome{err: err})
 		if err = s.config.foreign(err); errors.Is(err, ledger.ErrForeign) {
-			if !s.without(ctx, news, err) || !s.pause(ctx, mostPause) {
+			if !s.without(ctx, updates, err) || !s.pause(ctx, maxPause) {
 				return ctx.Err()
 			}
 			continue
@@ -171,15 +171,15 @@ func (s *Source) run(ctx context.Context, news chan<- source.News) error {
 			pause = firstPause
 		}
 		err = fmt.Errorf("redissource: %w; the last rules stay in force", err)
-		if !s.send(ctx, news, source.News{Err: err}) || !s.pause(ctx, pause) {
+		if !s.send(ctx, updates, source.Update{Err: err}) || !s.pause(ctx, pause) {
 			return ctx.Err()
 		}
 	}
 }
 
 // without says that there is no ledger to use, which is no fault: nobody has asked for it by name.
-func (s *Source) without(ctx context.Context, news chan<- source.News, why error) bool {
-	return s.send(ctx, news, source.News{File: &rules.File{Name: "no ledger"}, Revision: "none", Warning: why})
+func (s *Source) without(ctx context.Context, updates chan<- source.Update, why error) bool {
+	return s.send(ctx, updates, source.Update{File: &rules.File{Name: "no ledger"}, Revision: "none", Warning: why})
 }
 
 // pause waits, with some chance so that not all nodes come back at once. A Reload ends it.
@@ -203,15 +203,15 @@ func (s *Source) settle(o outcome) {
 	s.waiting = nil
 }
 
-// send tells news, unless they are what was told last and nobody waits for them.
-func (s *Source) send(ctx context.Context, news chan<- source.News, n source.News) bool {
-	said := fmt.Sprint(n.Revision, "\n", n.Err, "\n", n.Warning)
-	if said == s.said && n.Done == nil {
+// send tells updates, unless they are what was announcedBefore last and nobody waits for them.
+func (s *Source) send(ctx context.Context, updates chan<- source.Update, n source.Update) bool {
+	lastSent := fmt.Sprint(n.Revision, "\n", n.Err, "\n", n.Warning)
+	if lastSent == s.lastSent && n.Done == nil {
 		return ctx.Err() == nil
 	}
 	select {
-	case news <- n:
-		s.said = said
+	case updates <- n:
+		s.lastSent = lastSent
 		return true
 	case <-ctx.Done():
 		return false

@@ -12,20 +12,20 @@ import (
 	"github.com/weirproject/weir/rules/source"
 )
 
-// A table is what is known of the hashes: the shelf of the layout that one hash is one
+// A table is what is known of the hashes: the state of the layout that one hash is one
 // rule. It does no I/O; its scans do.
 type table struct {
-	prefix     string
-	most       int
-	allowEmpty bool
-	entries    map[string]*entry // by key
-	ids        map[string]string // the key of an id that a hash gives itself and its key does not
-	touched    map[string]bool   // keys that messages changed since the last reading began
-	loose      []Problem         // of messages that are no rule's
-	more       int               // that have no room there
-	order      []*entry          // by key; nil: they are others by now
-	fresh      []*entry          // those whose next version is not decided about are among them
-	compiler   *rules.Compiler
+	prefix          string
+	most            int
+	allowEmpty      bool
+	entries         map[string]*entry // by key
+	ids             map[string]string // the key of an id that a hash gives itself and its key does not
+	touched         map[string]bool   // keys that messages changed since the last reading began
+	messageProblems []Problem         // of messages that are no rule's
+	more            int               // that have no room there
+	order           []*entry          // by key; nil: they are others by now
+	fresh           []*entry          // those whose next version is not decided about are among them
+	compiler        *rules.Compiler
 }
 
 // An entry is what is known of one hash.
@@ -36,7 +36,7 @@ type entry struct {
 	off      bool              // they say that it is disabled, whatever else is wrong with them
 	good     *record           // the last good version; nil: there was none
 	next     *record           // what was read last, as long as nothing is known to be wrong with it; nil: it is decided
-	inLaw    bool              // it has a rule there
+	inForce  bool              // it has a rule there
 	problems []Problem         // of what was read last
 	ignored  []Problem         // fields of it that do nothing
 }
@@ -57,11 +57,11 @@ type reading struct {
 	key     string
 	fields  map[string]string // none: nothing stands there
 	foreign string            // something that is no rule: why
-	seen    *finding          // what came of the fields, if they were looked at already
+	seen    *examined         // what came of the fields, if they were fetched at already
 }
 
-// A finding is what examine returned.
-type finding struct {
+// A examined is what examine returned.
+type examined struct {
 	rec      record
 	problems []Problem
 	ignored  []Problem
@@ -83,7 +83,7 @@ func (t *table) remove(key string) {
 	t.order = nil
 }
 
-func (t *table) begin() look {
+func (t *table) begin() fetch {
 	clear(t.touched)
 	known := make([]string, len(t.entries))
 	for i, e := range t.sorted() {
@@ -94,8 +94,8 @@ func (t *table) begin() look {
 
 // take has the table agree with what was read, but for keys that messages have changed
 // since the reading began.
-func (t *table) take(l look) error {
-	found := l.(*scan).found
+func (t *table) take(f fetch) error {
+	found := f.(*scan).found
 	if len(found) == 0 && !t.allowEmpty && t.untouched() > 0 {
 		return refuse("empty", "no key %s* is left: %w; if that is meant, say so of each: {\"id\":…,\"deleted\":true}", quoted(t.prefix), source.ErrEmpty)
 	}
@@ -182,7 +182,7 @@ func (t *table) put(key string, r reading) {
 	}
 }
 
-func found(prefix, key string, fields map[string]string) *finding {
+func found(prefix, key string, fields map[string]string) *examined {
 	return examine(key, nameOf(strings.TrimPrefix(key, prefix)), fields)
 }
 
@@ -206,15 +206,15 @@ const alone = 4
 
 // decide decides about all next versions, and reports whether one is wrong. What passes as a
 // law its rules pass by themselves. So of many that are new, as at the start, the law is
-// compiled as a whole; the Keeper finds that done. Where it does not pass, each is looked at.
-func (t *table) decide(law *rules.File) (wrong bool) {
+// compiled as a whole; the Keeper finds that done. Where it does not pass, each is fetched at.
+func (t *table) decide(file *rules.File) (wrong bool) {
 	together := false
 	if alone*len(t.fresh) > len(t.entries) {
-		_, err := t.compiler.Compile(law)
+		_, err := t.compiler.Compile(file)
 		together = err == nil
 	}
 	for _, e := range t.fresh {
-		wrong = e.decide(together && e.inLaw) || wrong
+		wrong = e.decide(together && e.inForce) || wrong
 	}
 	t.fresh = nil
 	return wrong
@@ -230,8 +230,8 @@ func quoted(key string) string {
 
 func (t *table) all(message string) bool { return message == reloadAll }
 
-// hear applies a message that is a rule.
-func (t *table) hear(text string) bool {
+// receive applies a message that is a rule.
+func (t *table) receive(text string) bool {
 	key, changed := t.apply(text)
 	if changed {
 		t.touched[key] = true
@@ -243,19 +243,19 @@ func (t *table) hear(text string) bool {
 func (t *table) apply(text string) (key string, changed bool) {
 	fields, err := decode(text)
 	if err != nil {
-		t.complain(text, "", err.Error())
+		t.reportMessage(text, "", err.Error())
 		return "", false
 	}
 	id := fields["id"]
 	if id == "" || len(id) > MaxValue {
-		t.complain(text, "id", "is missing or too long: a message names the rule that it is about")
+		t.reportMessage(text, "id", "is missing or too long: a message names the rule that it is about")
 		return "", false
 	}
 	key = t.called(id)
 	if deleted, given := fields["deleted"]; given {
 		delete(fields, "deleted")
 		if deleted != "true" && deleted != "false" {
-			t.complain(text, "deleted", fmt.Sprintf("is %.80q; allowed: true, false", deleted))
+			t.reportMessage(text, "deleted", fmt.Sprintf("is %.80q; allowed: true, false", deleted))
 			return "", false
 		}
 		if deleted == "true" {
@@ -264,7 +264,7 @@ func (t *table) apply(text string) (key string, changed bool) {
 		}
 	}
 	if t.entries[key] == nil && len(t.entries) >= t.most {
-		t.complain(text, "id", fmt.Sprintf("is one rule too many; at most %d", t.most))
+		t.reportMessage(text, "id", fmt.Sprintf("is one rule too many; at most %d", t.most))
 		return "", false
 	}
 	t.put(key, reading{fields: t.completed(key, fields)})
@@ -283,47 +283,47 @@ func (t *table) completed(key string, fields map[string]string) map[string]strin
 	return whole
 }
 
-func (t *table) complain(text, field, message string) {
-	if len(t.loose) >= MaxProblems {
+func (t *table) reportMessage(text, field, message string) {
+	if len(t.messageProblems) >= MaxProblems {
 		t.more++
 	} else {
-		t.loose = append(t.loose, Problem{Where: fmt.Sprintf("message %.80q", text), Field: field, Message: message, State: "it changes nothing"})
+		t.messageProblems = append(t.messageProblems, Problem{Where: fmt.Sprintf("message %.80q", text), Field: field, Message: message, State: "it changes nothing"})
 	}
 }
 
 // law is the rules that are in force, in the order of their keys, and what is wrong.
-// Problems of messages are told once.
-func (t *table) law() law {
-	l := t.gather()
+// Problems of messages are announcedBefore once.
+func (t *table) contents() contents {
+	l := t.collect()
 	if t.decide(l.file) {
-		l = t.gather()
+		l = t.collect()
 	}
-	t.loose, t.more = nil, 0
+	t.messageProblems, t.more = nil, 0
 	return l
 }
 
-// A gathering is what becomes a law.
-type gathering struct {
+// A collection is what becomes a law.
+type collection struct {
 	file    *rules.File
 	wrong   Error
-	leftOut int               // rules that are not in force as they were read last
-	names   map[string]string // which key has a rule of this name; nil: each is called as its key
-	targets map[aim]string    // which key was the first that is for these requests
+	leftOut int                     // rules that are not in force as they were read last
+	names   map[string]string       // which key has a rule of this name; nil: each is called as its key
+	targets map[duplicateKey]string // which key was the first that is for these requests
 }
 
-// An aim is what no two rules have in common that both apply.
-type aim struct {
+// An duplicateKey is what no two rules have in common that both apply.
+type duplicateKey struct {
 	kind, target string
 	mode         rules.Mode
 }
 
-// gather has the current version of each rule in force.
-func (t *table) gather() law {
+// collect has the current version of each rule in force.
+func (t *table) collect() contents {
 	all := t.sorted()
-	g := gathering{file: &rules.File{Name: "redis " + quoted(t.prefix) + "*"}, wrong: Error{Omitted: t.more},
-		targets: make(map[aim]string, len(all))}
+	g := collection{file: &rules.File{Name: "redis " + quoted(t.prefix) + "*"}, wrong: Error{Omitted: t.more},
+		targets: make(map[duplicateKey]string, len(all))}
 	g.file.Rules = make([]rules.Spec, 0, len(all))
-	g.wrong.add(t.loose...)
+	g.wrong.add(t.messageProblems...)
 	sum, buffer := sha256.New(), []byte(nil)
 	for _, e := range all {
 		if rec := e.current(); rec != nil && rec.spec.Name != strings.TrimPrefix(e.key, t.prefix) {
@@ -332,13 +332,13 @@ func (t *table) gather() law {
 		}
 	}
 	for _, e := range all {
-		e.inLaw = false
+		e.inForce = false
 		if rec := e.current(); rec != nil && rec.enabled {
 			if !g.take(e.key, rec) {
 				g.leftOut++
 				continue
 			}
-			e.inLaw = true
+			e.inForce = true
 			buffer = rec.appendTo(buffer[:0])
 			sum.Write(buffer)
 			if len(e.problems) == 0 {
@@ -359,11 +359,11 @@ func (t *table) gather() law {
 			g.wrong.add(p)
 		}
 	}
-	return law{g.file, hex.EncodeToString(sum.Sum(nil)[:8]), g.wrong.orNil(), g.leftOut}
+	return contents{g.file, hex.EncodeToString(sum.Sum(nil)[:8]), g.wrong.orNil(), g.leftOut}
 }
 
 // take puts a rule in force, unless its name is taken.
-func (g *gathering) take(key string, rec *record) bool {
+func (g *collection) take(key string, rec *record) bool {
 	if first, taken := g.names[rec.spec.Name]; taken {
 		g.wrong.add(Problem{Where: quoted(key), Message: "is called " + rec.spec.Name + " like " + quoted(first) + "; give one of them another key", State: absentState})
 		return false
@@ -373,16 +373,16 @@ func (g *gathering) take(key string, rec *record) bool {
 	}
 	g.file.Rules = append(g.file.Rules, *rec.spec)
 	rec.spec = &g.file.Rules[len(g.file.Rules)-1] // they need not be there twice
-	g.rivals(key, rec)
+	g.checkDuplicate(key, rec)
 	return true
 }
 
-// rivals says that a rule has no effect because another is for the very same requests.
-func (g *gathering) rivals(key string, rec *record) {
+// checkDuplicate says that a rule has no effect because another is for the very same requests.
+func (g *collection) checkDuplicate(key string, rec *record) {
 	if rec.kind == global {
 		return
 	}
-	what := aim{rec.kind, rec.target, rec.spec.Mode}
+	what := duplicateKey{rec.kind, rec.target, rec.spec.Mode}
 	first, taken := g.targets[what]
 	if !taken {
 		g.targets[what] = key

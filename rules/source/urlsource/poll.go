@@ -22,41 +22,41 @@ import (
 // A poller is one Run.
 type poller struct {
 	*Source
-	ctx  context.Context
-	news chan<- source.News
+	ctx     context.Context
+	updates chan<- source.Update
 
-	content  source.News // what was read last, good or bad
-	etag     string      // of content
+	content  source.Update // what was read last, good or bad
+	etag     string        // of content
 	modified string
-	last     source.News // what was told last
-	told     bool
+	last     source.Update // what was sent last
+	sent     bool
 
 	failures   int
 	retryAfter time.Duration // that the server asked for
 }
 
-// look asks, and tells if it is news or somebody waits for it.
-func (p *poller) look(callers []source.Caller) {
+// look asks, and tells if it is updates or somebody waits for it.
+func (p *poller) look(waiters []source.Waiter) {
 	p.retryAfter = 0
-	n, err := p.fetch(len(callers) == 0)
-	if over := context.Cause(p.ctx); over != nil { // what failed for it is no news
-		source.Answer(callers, "")(over)
+	n, err := p.fetch(len(waiters) == 0)
+	if over := context.Cause(p.ctx); over != nil { // what failed for it is no updates
+		source.Answer(waiters, "")(over)
 		return
 	}
 	if err != nil {
 		p.failures++
-		n = source.News{Err: fmt.Errorf("%s: %w", p.name, err)}
+		n = source.Update{Err: fmt.Errorf("%s: %w", p.name, err)}
 	} else {
 		p.failures, p.content = 0, n
 	}
-	same := p.told && n.Revision == p.last.Revision && (n.Err == nil) == (p.last.Err == nil)
-	if same && len(callers) == 0 {
+	same := p.sent && n.Revision == p.last.Revision && (n.Err == nil) == (p.last.Err == nil)
+	if same && len(waiters) == 0 {
 		return
 	}
-	p.last, p.told = n, true
-	n.Done = source.Answer(callers, n.Revision)
+	p.last, p.sent = n, true
+	n.Done = source.Answer(waiters, n.Revision)
 	select {
-	case p.news <- n:
+	case p.updates <- n:
 	case <-p.ctx.Done():
 		n.Done(context.Cause(p.ctx))
 	}
@@ -64,7 +64,7 @@ func (p *poller) look(callers []source.Caller) {
 
 // wait is how long until it is asked again.
 func (p *poller) wait() time.Duration {
-	wait, slowest := p.interval, max(slowestRetry, p.interval)
+	wait, slowest := p.interval, max(maxRetry, p.interval)
 	if p.failures > 0 {
 		wait = min(firstRetry<<min(p.failures-1, 20), slowest)
 	}
@@ -73,7 +73,7 @@ func (p *poller) wait() time.Duration {
 
 // fetch asks once. News are what the URL says, good or bad; an error is that it does not
 // say.
-func (p *poller) fetch(conditional bool) (n source.News, err error) {
+func (p *poller) fetch(conditional bool) (n source.Update, err error) {
 	ctx, cancel := context.WithTimeout(p.ctx, p.timeout)
 	defer cancel()
 	request, err := p.request(ctx, conditional)
@@ -135,15 +135,15 @@ func (p *poller) request(ctx context.Context, conditional bool) (*http.Request, 
 	return request, nil
 }
 
-// parse makes news of a body, unless it is the one that was there before.
-func (p *poller) parse(body []byte) source.News {
+// parse makes updates of a body, unless it is the one that was there before.
+func (p *poller) parse(body []byte) source.Update {
 	sum := sha256.Sum256(body)
 	revision := hex.EncodeToString(sum[:12])
 	if revision == p.content.Revision {
 		return p.content
 	}
 	file, err := rules.Parse(p.name, body)
-	return source.News{File: file, Err: err, Revision: revision}
+	return source.Update{File: file, Err: err, Revision: revision}
 }
 
 // remember keeps what the next request asks by. A time of change is of use only if it was
@@ -176,8 +176,8 @@ func retryAfter(text string) time.Duration {
 	return 0
 }
 
-// mostToken is the longest token, in bytes.
-const mostToken = 8 << 10
+// maxToken is the longest token, in bytes.
+const maxToken = 8 << 10
 
 // readToken is the only word of a file. What it says is never shown.
 func readToken(path string) (string, error) {
@@ -186,13 +186,13 @@ func readToken(path string) (string, error) {
 		return "", fmt.Errorf("the token: %w", err)
 	}
 	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, mostToken+1))
+	text, err := io.ReadAll(io.LimitReader(f, maxToken+1))
 	if err != nil {
 		return "", fmt.Errorf("the token: %w", err)
 	}
 	token := strings.TrimSpace(string(text))
-	if token == "" || len(text) > mostToken || !printable(token) || strings.Contains(token, " ") {
-		return "", fmt.Errorf("the token: %s must have one word, of printable ASCII, in at most %d bytes", path, mostToken)
+	if token == "" || len(text) > maxToken || !printable(token) || strings.Contains(token, " ") {
+		return "", fmt.Errorf("the token: %s must have one word, of printable ASCII, in at most %d bytes", path, maxToken)
 	}
 	return token, nil
 }

@@ -27,9 +27,9 @@ const (
 	defaultInterval = 30 * time.Second
 	defaultTimeout  = 10 * time.Second
 	firstRetry      = time.Second     // after a failure, then doubled
-	slowestRetry    = 5 * time.Minute // or the interval, if that is longer
-	mostRedirects   = 5
-	mostHeader      = 64 << 10 // bytes of an answer's header
+	maxRetry        = 5 * time.Minute // or the interval, if that is longer
+	maxRedirects    = 5
+	maxHeader       = 64 << 10 // bytes of an answer's header
 )
 
 // A Source is a URL with rules. It is a source.Source and a source.Reloader.
@@ -40,7 +40,7 @@ type Source struct {
 	tokenFile         string
 	plain, away       bool
 	client            *http.Client
-	bell              source.Bell
+	reloads           source.ReloadQueue
 }
 
 // An Option changes how a Source works.
@@ -71,8 +71,8 @@ func WithTransport(t http.RoundTripper) Option { return func(s *Source) { s.clie
 
 // New makes a source of the rules at an absolute URL with https, or http on this machine.
 func New(address string, opts ...Option) (*Source, error) {
-	s := &Source{interval: defaultInterval, timeout: defaultTimeout, bell: source.NewBell(), client: &http.Client{
-		Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, MaxResponseHeaderBytes: mostHeader}}}
+	s := &Source{interval: defaultInterval, timeout: defaultTimeout, reloads: source.NewReloadQueue(), client: &http.Client{
+		Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, MaxResponseHeaderBytes: maxHeader}}}
 	s.client.CheckRedirect = s.checkRedirect
 	for _, opt := range opts {
 		opt(s)
@@ -110,8 +110,8 @@ func (s *Source) trusted(u *url.URL) bool {
 func (s *Source) checkRedirect(request *http.Request, via []*http.Request) error {
 	to, from := request.URL, via[0].URL
 	switch {
-	case len(via) > mostRedirects:
-		return fmt.Errorf("over %d redirects", mostRedirects)
+	case len(via) > maxRedirects:
+		return fmt.Errorf("over %d redirects", maxRedirects)
 	case !s.trusted(to):
 		return fmt.Errorf("it redirects to %.80q, without TLS", to.Scheme+"://"+to.Host)
 	case to.Scheme == from.Scheme && to.Host == from.Host:
@@ -126,12 +126,14 @@ func (s *Source) checkRedirect(request *http.Request, via []*http.Request) error
 
 // Reload asks at once, for the whole file even if it is not said to have changed, and waits
 // until the answer is in force: see source.Reloader.
-func (s *Source) Reload(ctx context.Context) (revision string, err error) { return s.bell.Ring(ctx) }
+func (s *Source) Reload(ctx context.Context) (revision string, err error) {
+	return s.reloads.Reload(ctx)
+}
 
 // Run tells what the URL says, and then each change: see source.Source.
-func (s *Source) Run(ctx context.Context, news chan<- source.News) error {
+func (s *Source) Run(ctx context.Context, updates chan<- source.Update) error {
 	defer s.client.CloseIdleConnections()
-	p := &poller{Source: s, ctx: ctx, news: news}
+	p := &poller{Source: s, ctx: ctx, updates: updates}
 	next := time.NewTimer(0)
 	defer next.Stop()
 	for {
@@ -140,8 +142,8 @@ func (s *Source) Run(ctx context.Context, news chan<- source.News) error {
 			return nil
 		case <-next.C:
 			p.look(nil)
-		case c := <-s.bell.Rings():
-			p.look(s.bell.Callers(c))
+		case c := <-s.reloads.Requests():
+			p.look(s.reloads.Drain(c))
 		}
 		next.Reset(p.wait())
 	}

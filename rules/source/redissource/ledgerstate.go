@@ -14,8 +14,8 @@ import (
 	"github.com/weirproject/weir/rules/ledger"
 )
 
-// holdings are what a ledger holds at one moment.
-type holdings struct {
+// snapshot are what a ledger holds at one moment.
+type snapshot struct {
 	revision int64             // 0: nothing was ever written
 	values   map[string]string // by name
 	now      time.Time         // by Redis' clock
@@ -26,7 +26,7 @@ type holdings struct {
 
 var errReply = errors.New("the script's reply is not understood")
 
-func (c *config) readAll(ctx context.Context, client rueidis.Client, script *rueidis.Lua) (*holdings, error) {
+func (c *config) readAll(ctx context.Context, client rueidis.Client, script *rueidis.Lua) (*snapshot, error) {
 	ctx, cancel := context.WithTimeout(ctx, replyTimeout)
 	defer cancel()
 	args := append(c.known(), strconv.Itoa(c.most), strconv.Itoa(ledger.MaxBytes))
@@ -40,7 +40,7 @@ func (c *config) readAll(ctx context.Context, client rueidis.Client, script *rue
 	if many, err := reply[1].AsInt64(); err == nil {
 		return nil, refuse("too many", "the ledger has over %d rules, or over %d MiB: it has %d", c.most, ledger.MaxBytes>>20, many)
 	}
-	h := &holdings{read: time.Now()}
+	h := &snapshot{read: time.Now()}
 	if h.now, err = momentOf(reply[2]); err != nil {
 		return nil, err
 	}
@@ -71,20 +71,20 @@ func momentOf(reply rueidis.RedisMessage) (time.Time, error) {
 	return time.Unix(seconds, micros*1000), errors.Join(err, errMicros)
 }
 
-// A ledgerShelf is what is known of a ledger. Messages only say that there is news.
-type ledgerShelf struct {
+// A ledgerState is what is known of a ledger. Messages only say that there is updates.
+type ledgerState struct {
 	config   *config
 	script   *rueidis.Lua
 	revision int64
-	entries  map[string]*leaf
+	entries  map[string]*ledgerEntry
 	now      time.Time    // of the last reading, by Redis' clock
 	read     time.Time    // of the last reading, by this process'
 	rules    []rules.Spec // as law had them last; nil: one of them has changed since
 	lost     error        // what is there is not all that there was
 }
 
-// A leaf is what is known of one document.
-type leaf struct {
+// A ledgerEntry is what is known of one document.
+type ledgerEntry struct {
 	value string      // as it was read last
 	good  *rules.Spec // of the last good version; nil: there was none, or it is disabled
 	wrong []Problem
@@ -94,30 +94,30 @@ type leaf struct {
 	exception *ledger.Change // of the last good version, if it is one
 }
 
-// A ledgerLook is one reading.
-type ledgerLook struct {
-	shelf *ledgerShelf
-	held  *holdings
+// A ledgerFetch is one reading.
+type ledgerFetch struct {
+	state *ledgerState
+	held  *snapshot
 }
 
-func newLedgerShelf(c *config) *ledgerShelf {
-	return &ledgerShelf{config: c, script: ledgerScript(readText), entries: make(map[string]*leaf)}
+func newLedgerState(c *config) *ledgerState {
+	return &ledgerState{config: c, script: ledgerScript(readText), entries: make(map[string]*ledgerEntry)}
 }
 
-func (s *ledgerShelf) all(string) bool  { return true }
-func (s *ledgerShelf) hear(string) bool { return false }
-func (s *ledgerShelf) begin() look      { return &ledgerLook{shelf: s} }
+func (s *ledgerState) all(string) bool     { return true }
+func (s *ledgerState) receive(string) bool { return false }
+func (s *ledgerState) begin() fetch        { return &ledgerFetch{state: s} }
 
-func (l *ledgerLook) run(ctx context.Context, client rueidis.Client) (err error) {
-	l.held, err = l.shelf.config.readAll(ctx, client, l.shelf.script)
+func (l *ledgerFetch) run(ctx context.Context, client rueidis.Client) (err error) {
+	l.held, err = l.state.config.readAll(ctx, client, l.state.script)
 	return err
 }
 
 // take knows a ledger whose rules were all deleted, which took a change for each, from one that
 // has lost changes: the script finds that out. What was read before the loss stays in force. A
 // process that has read nothing before takes what is there, and says so.
-func (s *ledgerShelf) take(l look) error {
-	held := l.(*ledgerLook).held
+func (s *ledgerState) take(f fetch) error {
+	held := f.(*ledgerFetch).held
 	s.lost = nil
 	if held.lost > 0 {
 		s.lost = &ledger.LostError{Ledger: s.config.prefix, Seen: held.lost, Is: held.revision}
@@ -126,7 +126,7 @@ func (s *ledgerShelf) take(l look) error {
 		}
 	}
 	s.revision, s.now, s.read = held.revision, held.now, held.read
-	s.config.past.believe(held)
+	s.config.lastRead.believe(held)
 	for name, e := range s.entries {
 		if _, there := held.values[name]; !there {
 			s.changed(e)
@@ -139,10 +139,10 @@ func (s *ledgerShelf) take(l look) error {
 	return nil
 }
 
-func (s *ledgerShelf) put(name, value string) {
+func (s *ledgerState) put(name, value string) {
 	e := s.entries[name]
 	if e == nil {
-		e = new(leaf)
+		e = new(ledgerEntry)
 		s.entries[name] = e
 	} else if e.value == value {
 		return
@@ -169,13 +169,13 @@ func (s *ledgerShelf) put(name, value string) {
 
 // changed notes that an entry is no longer what it was. While no rule changes all lie where they
 // lay, by which the Keeper knows that nothing need be compiled.
-func (s *ledgerShelf) changed(e *leaf) {
+func (s *ledgerState) changed(e *ledgerEntry) {
 	if e.good != nil {
 		s.rules = nil
 	}
 }
 
-func (s *ledgerShelf) law() law {
+func (s *ledgerState) contents() contents {
 	file := &rules.File{Name: "redis ledger " + quoted(s.config.prefix)}
 	wrong := &Error{}
 	var exceptions []ledger.Change
@@ -202,5 +202,5 @@ func (s *ledgerShelf) law() law {
 	}
 	file.Rules = slices.Clip(s.rules)
 	file.Exceptions = ledger.ExceptionsOf(exceptions, s.now, s.read)
-	return law{file, ledger.Ended(strconv.FormatInt(s.revision, 10), file.Exceptions, s.read), joined(s.lost, wrong.orNil()), leftOut}
+	return contents{file, ledger.Ended(strconv.FormatInt(s.revision, 10), file.Exceptions, s.read), joined(s.lost, wrong.orNil()), leftOut}
 }

@@ -9,30 +9,30 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// A shelf is how rules lie in Redis, and what is known of them. It is used by one goroutine
+// A state is how rules lie in Redis, and what is known of them. It is used by one goroutine
 // at a time; only its readings run beside it, one at a time.
-type shelf interface {
+type state interface {
 	// all reports whether a message asks for everything to be read.
 	all(message string) bool
-	// hear applies any other message, and reports whether it did. What was wrong with it is
-	// told with the next law.
-	hear(message string) bool
+	// receive applies any other message, and reports whether it did. What was wrong with it is
+	// announcedBefore with the next law.
+	receive(message string) bool
 	// begin makes a reading of everything that starts now.
-	begin() look
+	begin() fetch
 	// take agrees with what was read, or returns a *refusal.
-	take(look) error
-	// law is what is in force, and told of once.
-	law() law
+	take(fetch) error
+	// law is what is in force, and announcedBefore of once.
+	contents() contents
 }
 
 // A look is a reading of everything.
-type look interface {
+type fetch interface {
 	// run reads. Its errors are those of the connection, but for a *refusal.
 	run(ctx context.Context, client rueidis.Client) error
 }
 
 // A law is the rules that are in force.
-type law struct {
+type contents struct {
 	file     *rules.File
 	revision string // equal for equal rules
 	warning  error

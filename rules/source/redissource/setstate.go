@@ -13,16 +13,16 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// A setShelf is what is known of the sets that are wanted. Its mutex is for Complete and
+// A setState is what is known of the sets that are wanted. Its mutex is for Complete and
 // Keep, and for the reader of the connection, which asks all.
-type setShelf struct {
+type setState struct {
 	channel    string
 	allowEmpty bool
 
-	mu        sync.Mutex
-	entries   map[string]*setEntry // of each set that is wanted
-	announced map[string]bool      // since the last reading began
-	told      map[string]bool      // before it began: who announces a set means what it is
+	mu              sync.Mutex
+	entries         map[string]*setEntry // of each set that is wanted
+	announced       map[string]bool      // since the last reading began
+	announcedBefore map[string]bool      // before it began: who announces a set means what it is
 }
 
 // A setEntry is what is known of a set.
@@ -33,12 +33,12 @@ type setEntry struct {
 	wrong   string    // why what was read last is not believed; "": it is
 }
 
-func newSetShelf(channel string, allowEmpty bool) *setShelf {
-	return &setShelf{channel: channel, allowEmpty: allowEmpty, entries: make(map[string]*setEntry), announced: make(map[string]bool), told: make(map[string]bool)}
+func newSetState(channel string, allowEmpty bool) *setState {
+	return &setState{channel: channel, allowEmpty: allowEmpty, entries: make(map[string]*setEntry), announced: make(map[string]bool), announcedBefore: make(map[string]bool)}
 }
 
 // want adds sets, and returns those that were not wanted before.
-func (s *setShelf) want(names []string) (fresh []string) {
+func (s *setState) want(names []string) (fresh []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, name := range names {
@@ -51,7 +51,7 @@ func (s *setShelf) want(names []string) (fresh []string) {
 }
 
 // keep wants these sets and no others.
-func (s *setShelf) keep(names []string) (fresh []string) {
+func (s *setState) keep(names []string) (fresh []string) {
 	fresh = s.want(names)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -59,14 +59,14 @@ func (s *setShelf) keep(names []string) (fresh []string) {
 	return fresh
 }
 
-func (s *setShelf) wanted() bool {
+func (s *setState) wanted() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.entries) > 0
 }
 
 // members are those of sets that were read.
-func (s *setShelf) members(names []string) map[string][]string {
+func (s *setState) members(names []string) map[string][]string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	found := make(map[string][]string)
@@ -80,7 +80,7 @@ func (s *setShelf) members(names []string) map[string][]string {
 
 // all reports whether a message is about a set that is wanted, or all of them. Others may
 // use the channel for sets of theirs.
-func (s *setShelf) all(message string) bool {
+func (s *setState) all(message string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.entries[message] == nil {
@@ -90,27 +90,27 @@ func (s *setShelf) all(message string) bool {
 	return true
 }
 
-func (s *setShelf) hear(string) bool { return false }
+func (s *setState) receive(string) bool { return false }
 
-// begin leaves what was told of before a reading that failed.
-func (s *setShelf) begin() look {
+// begin leaves what was announcedBefore of before a reading that failed.
+func (s *setState) begin() fetch {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	maps.Copy(s.told, s.announced)
+	maps.Copy(s.announcedBefore, s.announced)
 	clear(s.announced)
 	return newSetScan(sorted(s.entries))
 }
 
-func (s *setShelf) take(l look) error {
-	s.put(l.(*setScan).found)
+func (s *setState) take(f fetch) error {
+	s.put(f.(*setScan).found)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	clear(s.told)
+	clear(s.announcedBefore)
 	return nil
 }
 
 // put believes what was read, if it can be.
-func (s *setShelf) put(found map[string]setReading) {
+func (s *setState) put(found map[string]setReading) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	total := 0
@@ -122,32 +122,32 @@ func (s *setShelf) put(found map[string]setReading) {
 		if e == nil {
 			continue
 		}
-		if e.wrong = s.doubt(name, e, &r, total); e.wrong == "" {
+		if e.wrong = s.whyRefused(name, e, &r, total); e.wrong == "" {
 			total += len(r.members) - len(e.members)
 			e.read, e.members, e.expires = true, r.members, r.expires
 		}
 	}
 }
 
-// doubt is why a reading is not believed. A set without members is no key, and so are a
+// whyRefused is why a reading is not believed. A set without members is no key, and so are a
 // set that was evicted, one of a Redis that was flushed or restarted without its data, and
 // one of a replica that never had it: only who announced it, or gave it the time to live
 // that is over, has meant it.
-func (s *setShelf) doubt(name string, e *setEntry, r *setReading, total int) string {
+func (s *setState) whyRefused(name string, e *setEntry, r *setReading, total int) string {
 	expired := !e.expires.IsZero() && !time.Now().Before(e.expires)
 	switch {
 	case r.foreign != "":
 		return r.foreign
 	case total-len(e.members)+len(r.members) > rules.MaxAllMembers:
 		return fmt.Sprintf("has %d members, and all sets together over %d; that is too much", len(r.members), rules.MaxAllMembers)
-	case len(r.members) == 0 && len(e.members) > 0 && !s.told[name] && !expired && !s.allowEmpty:
+	case len(r.members) == 0 && len(e.members) > 0 && !s.announcedBefore[name] && !expired && !s.allowEmpty:
 		return fmt.Sprintf("is gone, which nobody announced; if that is meant, say so: PUBLISH %s %s", quoted(s.channel), quoted(name))
 	}
 	return ""
 }
 
 // law is the members of all sets that were read, and what is wrong.
-func (s *setShelf) law() law {
+func (s *setState) contents() contents {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	sum := sha256.New()
@@ -166,7 +166,7 @@ func (s *setShelf) law() law {
 			wrong.add(Problem{Where: quoted(name), Message: e.wrong, State: e.state()})
 		}
 	}
-	return law{file, hex.EncodeToString(sum.Sum(nil)[:8]), wrong.orNil(), 0}
+	return contents{file, hex.EncodeToString(sum.Sum(nil)[:8]), wrong.orNil(), 0}
 }
 
 // state is what becomes of a set that is wrong.
