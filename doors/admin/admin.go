@@ -16,33 +16,32 @@ import (
 	"github.com/weirproject/weir/rules/source"
 )
 
-// Prefix is where all paths of this door begin.
+// Prefix is the prefix of all paths.
 const Prefix = "/v1/admin/"
 
-// A Server is what the door changes and shows.
+// A Server has the parts of a server that the API shows and changes.
 type Server struct {
-	Ledger *ledger.Ledger // nil: the server keeps none, and what would lie there is refused
-	// NoLedger is what whoever asks for that is told then: how to come by a ledger.
+	Ledger *ledger.Ledger // nil: the server has none, and requests that need it are refused
+	// NoLedger is the error text of these requests: how to get a ledger.
 	NoLedger string
-	Layer    string                // what Status calls the ledger's layer
+	Layer    string                // name of the ledger's layer in Status
 	Status   func() *source.Status // as source.Keeper.Status
 	Gate     *gate.Gate
-	// Compile is how the server compiles rules; nil is rules.Compile without options.
+	// Compile compiles rules as the server does; nil is rules.Compile without options.
 	Compile func(*rules.File) (*rules.Set, error)
-	Log     *slog.Logger // where writes are told; nil: nowhere
+	Log     *slog.Logger // logs writes; nil: none
 }
 
-// An Option changes what New makes.
+// An Option changes the handler that New makes.
 type Option func(*handler)
 
-// A Token is one that callers may show. Its name stands in the history.
+// A Token authorises callers. Its name is in the history.
 type Token struct {
 	Name, Secret string
-	Write        bool // otherwise it may only read
+	Write        bool // otherwise read-only
 }
 
-// WithTokens has callers show one of these tokens (Authorization: Bearer). Only hashes are
-// kept.
+// WithTokens requires one of these tokens (Authorization: Bearer). Only hashes are kept.
 func WithTokens(tokens ...Token) Option {
 	return func(h *handler) {
 		for _, t := range tokens {
@@ -58,20 +57,19 @@ func WithTokens(tokens ...Token) Option {
 	}
 }
 
-// WithCertificates lets in callers by the common name of the certificate that the TLS
-// connection has verified; "*" is any.
+// WithCertificates admits callers by the common name of the verified TLS client certificate; "*" is
+// any.
 func WithCertificates(read, write []string) Option {
 	return func(h *handler) { h.guarded, h.readers, h.writers = true, read, write }
 }
 
-// WithHosts gives the names, without port, that requests may be addressed to (Host). A
-// server on loopback needs it: by DNS a page of anybody's can have a name of its own mean
-// 127.0.0.1.
+// WithHosts sets the allowed values of Host, without port. A server on loopback needs it, because
+// any web page's DNS name can resolve to 127.0.0.1.
 func WithHosts(names ...string) Option {
 	return func(h *handler) { h.hosts = admit.NewHosts(names...) }
 }
 
-// A door is the handler. It is safe for concurrent use.
+// A handler is safe for concurrent use.
 type handler struct {
 	Server
 	guarded          bool
@@ -84,8 +82,8 @@ type handler struct {
 	problem          error // of an option
 }
 
-// New makes the handler of all paths below Prefix. Without tokens and certificates
-// everybody may do everything: then only loopback is a place to listen at.
+// New makes the handler of all paths below Prefix. Without tokens and certificates it admits
+// everybody: listen on loopback only.
 func New(s Server, opts ...Option) (http.Handler, error) {
 	if s.Status == nil || s.Gate == nil || s.Ledger == nil && s.NoLedger == "" {
 		return nil, errors.New("admin: Status, Gate, and Ledger or NoLedger are needed")
@@ -112,8 +110,7 @@ func New(s Server, opts ...Option) (http.Handler, error) {
 
 type run = func(context.Context, *call) (any, error)
 
-// kept is for what the ledger keeps. What lies in the store, or is in force from elsewhere,
-// can be had without one.
+// needsLedger refuses an operation on a server without a ledger.
 func (h *handler) needsLedger(do run) run {
 	if h.Ledger != nil {
 		return do
@@ -121,7 +118,7 @@ func (h *handler) needsLedger(do run) run {
 	return func(context.Context, *call) (any, error) { return nil, refusef(http.StatusForbidden, "%s", h.NoLedger) }
 }
 
-// An operation is what one method of one path does.
+// An operation is a method of a path.
 type operation struct {
 	run        run
 	writes     bool
@@ -165,7 +162,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.mux.ServeHTTP(w, r)
 }
 
-// resource answers the requests of one path.
+// resource handles the requests of one path.
 func (h *handler) resource(methods map[string]operation) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c, op, err := h.admit(r, methods)
@@ -181,14 +178,14 @@ func (h *handler) resource(methods map[string]operation) http.Handler {
 	})
 }
 
-// admit asks whether this caller may do what the request asks for.
+// admit authorises a request, and returns its operation.
 func (h *handler) admit(r *http.Request, methods map[string]operation) (*call, operation, error) {
 	c := &call{request: r}
 	op, ok := methods[r.Method]
 	if r.Method == http.MethodHead {
 		op, ok = methods[http.MethodGet]
 	}
-	// Who may not come in is not told what there is.
+	// Authorisation comes first: the paths are not disclosed to others.
 	if err := h.identify(c, op.writes); err != nil {
 		return nil, op, err
 	}

@@ -17,7 +17,8 @@ const (
 	awaitEvery = 2 * time.Millisecond
 )
 
-// await waits until a revision of the ledger is in force here, or says why it is not.
+// await waits until a revision of the ledger is in force on this server, or returns the reason why
+// it is not.
 func (h *handler) await(ctx context.Context, revision int64) (inForce bool, why string) {
 	timer := time.NewTimer(awaitFor)
 	defer timer.Stop()
@@ -57,7 +58,7 @@ func (h *handler) reached(revision int64) (is bool, why string) {
 	return false, "this server does not listen to the ledger"
 }
 
-// revisionOf is the number in the revision of a ledger's layer, such as "12, 1 ended".
+// revisionOf returns the number in the revision of a ledger's layer, such as "12, 1 ended".
 func revisionOf(text string) int64 {
 	text, _, _ = strings.Cut(text, ",")
 	n, err := strconv.ParseInt(text, 10, 64)
@@ -67,7 +68,7 @@ func revisionOf(text string) int64 {
 	return n
 }
 
-// told logs what the caller is not told.
+// logged logs errors whose text the answer hides.
 func (h *handler) logged(err error) error {
 	var conflict *ledger.ConflictError
 	var lost *ledger.LostError

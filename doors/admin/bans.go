@@ -11,14 +11,14 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// A banAnswer is a ban that holds.
+// A banAnswer is a ban in force.
 type banAnswer struct {
 	Rule   string    `json:"rule"`
 	Key    string    `json:"key"`
 	From   time.Time `json:"from"`  // by the store's clock
 	Until  time.Time `json:"until"` // by the store's clock
 	Length string    `json:"length"`
-	Local  bool      `json:"local,omitzero"` // the store did not answer: it is this process's alone
+	Local  bool      `json:"local,omitzero"` // only on this server: the store did not answer
 }
 
 type bansAnswer struct {
@@ -37,14 +37,14 @@ func (h *handler) listBans(ctx context.Context, _ *call) (any, error) {
 	return answer, nil
 }
 
-// A liftAnswer tells of whom a ban was lifted.
+// A liftAnswer is the result of lifting a ban.
 type liftAnswer struct {
 	Rule   string `json:"rule"`
 	Key    string `json:"key"`
-	Banned bool   `json:"was_banned"` // otherwise only what was counted of it is forgotten
+	Banned bool   `json:"was_banned"` // false: only the count towards a ban was reset
 }
 
-// liftBan ends a ban, and forgets those before.
+// liftBan ends a ban, and resets the count of earlier ones.
 func (h *handler) liftBan(ctx context.Context, c *call) (any, error) {
 	name := c.query.Get("rule")
 	set := h.Gate.Rules().Rules()
@@ -71,8 +71,8 @@ func (h *handler) liftBan(ctx context.Context, c *call) (any, error) {
 	return liftAnswer{Rule: name, Key: readable(string(key)), Banned: banned > 0}, nil
 }
 
-// keyOf reads the key of a rule, and its limits: the parameter key is the key as lists of bans print
-// it, or its value where it has one component; the parameters value are its values, in order.
+// keyOf returns the key of a rule, and its limits: the parameter key is the key as lists of bans
+// print it, or its value if it has one component; the parameters value are its values, in order.
 func keyOf(c *call, rule *rules.Rule) (key []byte, limits []*weir.Limit, err error) {
 	text, values := c.query.Get("key"), c.query["value"]
 	switch {
@@ -84,7 +84,7 @@ func keyOf(c *call, rule *rules.Rule) (key []byte, limits []*weir.Limit, err err
 	return rule.Lookup(values)
 }
 
-// banned is for how long a key is, without counting anything.
+// banned returns the remaining time of a key's ban, without counting anything.
 func (h *handler) banned(ctx context.Context, rule *rules.Rule, key []byte) (time.Duration, error) {
 	var v gate.Verdict
 	claims := []weir.Claim{{Key: string(key), Limit: rule.Bans().Hold}}

@@ -16,7 +16,7 @@ import (
 	"github.com/weirproject/weir/rules/ledger"
 )
 
-// A call is one request and what the door knows of it.
+// A call is one request.
 type call struct {
 	request *http.Request
 	who     string
@@ -25,7 +25,7 @@ type call struct {
 	status  int   // of the answer; 0: 200
 }
 
-// readQuery takes the parameters that the operation knows, each once but value.
+// readQuery accepts the operation's parameters, each once except value.
 func (c *call) readQuery(known []string) (err error) {
 	if c.query, err = url.ParseQuery(c.request.URL.RawQuery); err != nil {
 		return refusef(http.StatusBadRequest, "the query cannot be read: %v", err)
@@ -48,12 +48,12 @@ func orNone(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// by is who makes a change, and why.
+// by returns the author of a change, and the reason.
 func (c *call) by() ledger.Author { return ledger.Author{Who: c.who, Why: c.query.Get("why")} }
 
 func (c *call) name() string { return c.request.PathValue("name") }
 
-// flag is a parameter that is true or false.
+// flag returns a parameter that is true or false.
 func (c *call) flag(name string) (bool, error) {
 	switch text := c.query.Get(name); text {
 	case "", "false":
@@ -65,7 +65,7 @@ func (c *call) flag(name string) (bool, error) {
 	}
 }
 
-// number is a parameter that is a whole number; what is not there is otherwise.
+// number returns a parameter that is a whole number, or otherwise if it is missing.
 func (c *call) number(name string, otherwise int64) (int64, error) {
 	text := c.query.Get(name)
 	if text == "" {
@@ -78,8 +78,8 @@ func (c *call) number(name string, otherwise int64) (int64, error) {
 	return n, nil
 }
 
-// intent is whether the caller only wants to know what a change would do; if not, it says
-// which revision it has seen.
+// intent returns whether the request is a dry run, and otherwise the revision that the author has
+// read.
 func (c *call) intent() (dry bool, seen int64, err error) {
 	dry, err = c.flag("dry_run")
 	if err == nil && !dry {
@@ -88,9 +88,9 @@ func (c *call) intent() (dry bool, seen int64, err error) {
 	return dry, seen, err
 }
 
-// seen is the revision that a writer has seen (RFC 9110, sections 13.1.1 and 13.1.2): 0 with
-// If-None-Match: *. Without either it is an error: a write that looks at nothing overwrites
-// what others did.
+// seen returns the revision that the author has read (RFC 9110, sections 13.1.1 and 13.1.2): 0 with
+// If-None-Match: *. A request without either is refused, because an unconditional write overwrites
+// other people's changes.
 func (c *call) seen() (int64, error) {
 	match, none := c.request.Header.Values("If-Match"), c.request.Header.Values("If-None-Match")
 	switch {
@@ -108,7 +108,7 @@ func (c *call) seen() (int64, error) {
 	return 0, refusef(http.StatusPreconditionRequired, "say which revision you have seen: If-Match with the ETag of GET, or If-None-Match: * for what is new")
 }
 
-// body reads the body, which must be of one of the kinds.
+// body reads the body, which must have one of the media types.
 func (c *call) body(most int, kinds ...string) (text []byte, err error) {
 	kind, _, err := mime.ParseMediaType(c.request.Header.Get("Content-Type"))
 	if err != nil || !slices.Contains(kinds, kind) {
@@ -127,10 +127,10 @@ func (c *call) body(most int, kinds ...string) (text []byte, err error) {
 	return text, nil
 }
 
-// yamlKinds are those of a rule: JSON is YAML too.
+// yamlKinds are the media types of a rule: JSON is YAML too.
 var yamlKinds = []string{"application/yaml", "application/json"}
 
-// document reads a body of JSON strictly: names that stand twice or are not known are errors.
+// document parses a JSON body strictly: duplicate and unknown names are errors.
 func (c *call) document(into any) error {
 	text, err := c.body(ledger.MaxDocument, "application/json")
 	if err != nil {
@@ -142,7 +142,7 @@ func (c *call) document(into any) error {
 	return nil
 }
 
-// write answers.
+// write sends an answer.
 func write(w http.ResponseWriter, c *call, answer any) {
 	text, isText := answer.(jsontext.Value)
 	if !isText {
@@ -162,5 +162,5 @@ func write(w http.ResponseWriter, c *call, answer any) {
 	if c.status != 0 {
 		w.WriteHeader(c.status)
 	}
-	_, _ = w.Write(append(text, '\n')) // an error is the connection's end
+	_, _ = w.Write(append(text, '\n')) // an error means that the connection is gone
 }

@@ -12,16 +12,16 @@ import (
 const (
 	maxActor = 100 // bytes of X-Weir-Actor, and of a token's name
 
-	// actorField is where a caller who is known says for whom he acts, such as a console that
+	// actorField lets an authenticated caller name the user that it acts for, such as a console that
 	// has one token and many users.
 	actorField = "X-Weir-Actor"
 )
 
-// identify finds out who calls, and whether he may. What it says never tells whether a
-// token is nearly right.
+// identify authenticates the caller, and checks the permission to write. Its errors never disclose
+// whether a token is nearly right.
 func (h *handler) identify(c *call, writes bool) error {
 	if !h.guarded {
-		// Whoever is on this machine can say that he is anybody.
+		// A name in the request proves nothing without authentication.
 		host, _, err := net.SplitHostPort(c.request.RemoteAddr)
 		if err != nil {
 			host = "this machine"
@@ -48,7 +48,7 @@ func (h *handler) identify(c *call, writes bool) error {
 	return nil
 }
 
-// known is the name of a caller who shows a token or a certificate.
+// known returns the name of an authenticated caller.
 func (h *handler) known(r *http.Request) (name string, mayWrite bool, err error) {
 	if text, ok := admit.Bearer(r.Header.Get("Authorization")); ok {
 		shown := admit.Hash(text)
@@ -71,7 +71,7 @@ func (h *handler) known(r *http.Request) (name string, mayWrite bool, err error)
 	return "", false, p
 }
 
-// plain reports whether a text can stand in a log and in a history as it is.
+// plain reports whether a text can be logged as it is.
 func plain(text string, most int) bool {
 	for i := range len(text) {
 		if text[i] < ' ' || text[i] > '~' {

@@ -12,13 +12,13 @@ import (
 	"github.com/weirproject/weir/rules/ledger"
 )
 
-// A comparisonAnswer is what the candidate of a rule would change, of the requests that this
-// process decided.
+// A comparisonAnswer is the effect that the candidate of a rule would have had on the requests of
+// this process.
 type comparisonAnswer struct {
 	Rule         string          `json:"rule"`
 	Limit        []string        `json:"limit"`
 	Candidate    []string        `json:"candidate"`
-	Key          []string        `json:"candidate_key,omitzero"` // where it is another than the rule's
+	Key          []string        `json:"candidate_key,omitzero"` // if it differs from the rule's
 	Since        time.Time       `json:"since"`
 	BothGrant    int64           `json:"both_grant"`
 	NewlyRefused int64           `json:"newly_refused"`
@@ -31,7 +31,7 @@ type comparisonAnswer struct {
 type changedAnswer struct {
 	Key   string `json:"key"`
 	Count int64  `json:"count"`
-	Over  int64  `json:"over"` // by so many Count may be too large
+	Over  int64  `json:"over"` // the maximum error of Count
 }
 
 func (h *handler) compare(_ context.Context, c *call) (any, error) {
@@ -60,7 +60,7 @@ func changedOf(list []gate.Changed) []changedAnswer {
 	return out
 }
 
-// readable is a key as JSON can say it: a header's value need not be UTF-8.
+// readable returns a key as valid UTF-8, which a header's value need not be.
 func readable(key string) string { return strings.ToValidUTF8(key, "\uFFFD") }
 
 // promote makes a rule's candidate its limit.
@@ -88,8 +88,8 @@ func (h *handler) promote(ctx context.Context, c *call) (any, error) {
 		commit: func() (int64, error) { return h.Ledger.Promote(ctx, c.name(), seen, c.by()) }})
 }
 
-// elsewhere says where a rule is to be changed that the ledger does not have. It is not
-// copied: from then on, what is changed where it is written would do nothing.
+// elsewhere refuses to promote a rule that is not in the ledger. It is not copied there, because
+// later changes in its own source would then have no effect.
 func (h *handler) elsewhere(name string, missing error) error {
 	now := h.inForce()
 	at := now.find(name)

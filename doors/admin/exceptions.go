@@ -13,7 +13,7 @@ import (
 	"github.com/weirproject/weir/rules/ledger"
 )
 
-// An exceptionAnswer is an exception as the server has it.
+// An exceptionAnswer is an exception of the server.
 type exceptionAnswer struct {
 	ID       string              `json:"id"`
 	Kind     rules.ExceptionKind `json:"kind"`
@@ -68,7 +68,7 @@ func (h *handler) getException(ctx context.Context, c *call) (any, error) {
 	return h.exceptionOf(&e, left), nil
 }
 
-// An exceptionBody is what POST exceptions takes.
+// An exceptionBody is the body of POST exceptions.
 type exceptionBody struct {
 	Kind   rules.ExceptionKind `json:"kind"`
 	Rule   string              `json:"rule"`
@@ -111,7 +111,7 @@ func (h *handler) postException(ctx context.Context, c *call) (any, error) {
 	return h.exceptionOf(&now, left), nil
 }
 
-// parseDuration is a time in the words that limits have for theirs.
+// parseDuration parses a duration in the units of limits.
 func parseDuration(text string) (time.Duration, bool) {
 	for unit, hours := range map[string]int64{"d": 24, "w": 7 * 24} {
 		if number, ok := strings.CutSuffix(text, unit); ok {
@@ -124,7 +124,7 @@ func parseDuration(text string) (time.Duration, bool) {
 	return last, err == nil
 }
 
-// fits refuses an exception that would do nothing with the rules in force.
+// fits refuses an exception that would have no effect on the rules in force.
 func (h *handler) fits(e rules.Exception) error {
 	now := h.Status().RuleSet
 	if now == nil {

@@ -9,21 +9,21 @@ import (
 	"github.com/weirproject/weir/rules/ledger"
 )
 
-// defaultHistory is how many changes are told without being asked for more.
+// defaultHistory is the default number of changes.
 const defaultHistory = 50
 
-// A past answer is one change of the history.
+// A past is one change of the history.
 type past struct {
 	Revision  int64            `json:"revision"`
-	Name      string           `json:"name"` // of the rule, also where it was done to a key; of an exception its ID
+	Name      string           `json:"name"` // of the rule, also for an operation on a key; of an exception its ID
 	What      string           `json:"what"`
 	Who       string           `json:"who"`
 	Why       string           `json:"why,omitzero"`
 	When      time.Time        `json:"when"`
 	Changes   []change         `json:"changes"`
-	YAML      string           `json:"yaml,omitzero"`      // what the rule was then
-	Exception *exceptionAnswer `json:"exception,omitzero"` // what the exception was then
-	Key       string           `json:"key,omitzero"`       // that it was done to
+	YAML      string           `json:"yaml,omitzero"`      // the rule at that time
+	Exception *exceptionAnswer `json:"exception,omitzero"` // the exception at that time
+	Key       string           `json:"key,omitzero"`       // of an operation on a key
 }
 
 type historyAnswer struct {
@@ -57,14 +57,14 @@ func (h *handler) history(ctx context.Context, c *call) (any, error) {
 	return answer, nil
 }
 
-// A restoredAnswer is what was written back into a ledger that had lost it.
+// A restoredAnswer lists the entries that were written back.
 type restoredAnswer struct {
 	Restored []string `json:"restored"` // names of rules, and IDs of exceptions
 	Revision int64    `json:"revision"` // of the ledger
 	Lost     int64    `json:"lost"`     // the last revision that was lost
 }
 
-// restore writes back what the ledger has lost and this server has read.
+// restore writes back entries that the ledger has lost and this server has read.
 func (h *handler) restore(ctx context.Context, c *call) (any, error) {
 	dry, err := c.flag("dry_run")
 	forget, errForget := c.flag("forget")
@@ -87,9 +87,8 @@ func (h *handler) restore(ctx context.Context, c *call) (any, error) {
 	return answer, nil
 }
 
-// note writes down what is about to be done to a key. It comes first, so that nothing is done
-// that is not in the history; where doing it fails then, it stands there all the same. A
-// server without a ledger has the log alone.
+// note records an operation on a key before it is done, so that nothing is done without a record; if
+// the operation then fails, the record stays. A server without a ledger has the log alone.
 func (h *handler) note(ctx context.Context, c *call, what, rule, key string) error {
 	if h.Ledger == nil {
 		return nil

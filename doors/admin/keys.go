@@ -10,14 +10,14 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// A keyAnswer is how a key stands under a rule.
+// A keyAnswer is the state of a key under a rule.
 type keyAnswer struct {
 	Rule       string        `json:"rule"`
 	Key        string        `json:"key"`        // as lists of bans print it
 	Components []string      `json:"components"` // of the rule's key
-	Values     []string      `json:"values"`     // empty where the query has the key instead
+	Values     []string      `json:"values"`     // empty if the query has the key instead
 	Limits     []limitAnswer `json:"limits"`
-	BannedFor  float64       `json:"banned_for,omitzero"` // seconds, whatever is left of the limits
+	BannedFor  float64       `json:"banned_for,omitzero"` // seconds, whatever remains of the limits
 }
 
 type limitAnswer struct {
@@ -32,7 +32,7 @@ func (h *handler) getKey(ctx context.Context, c *call) (any, error) {
 	return answer, err
 }
 
-// look finds the claims of a key, and asks the store about them.
+// look reads the state of a key from the store.
 func (h *handler) look(ctx context.Context, c *call) (*keyAnswer, *gate.Verdict, error) {
 	set, name := h.Gate.Rules(), c.query.Get("rule")
 	i := slices.IndexFunc(set.Rules(), func(r *rules.Rule) bool { return r.Name() == name })
@@ -85,7 +85,7 @@ func limitOf(limit *weir.Limit, decision *weir.Decision) limitAnswer {
 	return a
 }
 
-// resetKey forgets what was used, and tells how the key stands then.
+// resetKey resets a key, and returns its new state.
 func (h *handler) resetKey(ctx context.Context, c *call) (any, error) {
 	_, v, err := h.look(ctx, c)
 	if err == nil {

@@ -13,25 +13,25 @@ import (
 	"github.com/weirproject/weir/rules/source"
 )
 
-// A ruleAnswer is a rule as the server has it.
+// A ruleAnswer is a rule of the server.
 type ruleAnswer struct {
 	Name     string    `json:"name"`
 	Label    string    `json:"label,omitzero"` // what people call it
-	From     string    `json:"from"`           // the layer: the ledger's, or where else it is in force from
-	InForce  bool      `json:"in_force"`       // what From says is what requests meet
+	From     string    `json:"from"`           // the layer: the ledger's or another
+	InForce  bool      `json:"in_force"`       // requests are decided by this version
 	Enabled  bool      `json:"enabled"`
 	Revision int64     `json:"revision,omitzero"` // in the ledger
 	Who      string    `json:"who,omitzero"`
 	Why      string    `json:"why,omitzero"`
 	When     time.Time `json:"when,omitzero"`
 	YAML     string    `json:"yaml,omitzero"`
-	// Of a rule that is in force.
+	// If the rule is in force.
 	Limit     []string   `json:"limit,omitzero"`
 	Algorithm string     `json:"algorithm,omitzero"`
 	Mode      rules.Mode `json:"mode,omitzero"`
 }
 
-// with is the answer with what a rule says.
+// with adds the fields of a rule.
 func (a ruleAnswer) with(spec *rules.Spec) ruleAnswer {
 	a.Label, a.Limit, a.Algorithm, a.Mode = spec.Label, spec.Limit, spec.Algorithm, spec.Mode
 	return a
@@ -41,7 +41,7 @@ func answerOf(d *ledger.Document, layer string) ruleAnswer {
 	return ruleAnswer{Name: d.Name, From: layer, Enabled: d.Enabled, Revision: d.Revision, Who: d.Author.Who, Why: d.Author.Why, When: d.When}
 }
 
-// A ruleView is what is in force at one moment.
+// A ruleView is a snapshot of the rules in force.
 type ruleView struct {
 	file     *rules.File
 	from     []string
@@ -49,8 +49,8 @@ type ruleView struct {
 	revision int64 // of the ledger
 }
 
-// now is what is in force. What is read from the ledger afterwards, and is not newer than the
-// view's revision, is what is in force; what is newer is not yet.
+// inForce takes a snapshot. A document that is read from the ledger afterwards is in force if it is
+// not newer than the snapshot's revision.
 func (h *handler) inForce() ruleView {
 	status := h.Status()
 	view := ruleView{file: new(rules.File)}
@@ -69,7 +69,7 @@ func (v *ruleView) find(name string) int {
 	return slices.IndexFunc(v.file.Rules, func(s rules.Spec) bool { return s.Name == name })
 }
 
-// disabled is the rule of this name from elsewhere that an operator has disabled; nil: none.
+// disabled returns the disabled rule of this name from another source, or nil.
 func (v *ruleView) disabled(name string) *source.Off {
 	i := slices.IndexFunc(v.off, func(o source.Off) bool { return o.Rule.Name == name })
 	if i < 0 {
@@ -78,8 +78,8 @@ func (v *ruleView) disabled(name string) *source.Off {
 	return &v.off[i]
 }
 
-// describe is what there is to say of a document that was read after the view was taken. The limit
-// is that of the document, whatever is in force: with its ETag it is what a change begins with.
+// describe returns a document that was read after the snapshot. The limit is that of the document,
+// in force or not, because its ETag belongs to that version.
 func (h *handler) describe(document *ledger.Document, now *ruleView) ruleAnswer {
 	answer := answerOf(document, h.Layer)
 	if off := now.disabled(document.Name); document.YAML == "" && off != nil {
@@ -101,7 +101,7 @@ type rulesAnswer struct {
 	Rules    []ruleAnswer `json:"rules"`
 }
 
-// listRules tells of what is in force, in its order, and then of what is only in the ledger.
+// listRules lists the rules in force, in order, and then the others of the ledger.
 func (h *handler) listRules(ctx context.Context, c *call) (any, error) {
 	now := h.inForce() // before the ledger is read
 	var list []ledger.Document
@@ -152,15 +152,15 @@ func (h *handler) getRule(ctx context.Context, c *call) (any, error) {
 	return answer, nil
 }
 
-// A change is what a diff says of one rule.
+// A change is a source.Change of one rule.
 type change struct {
-	Rule   string   `json:"rule"` // "" are the fields of the file
+	Rule   string   `json:"rule"` // "": the fields of the file
 	Kind   string   `json:"kind"` // added, removed, renamed or changed
 	Fields []string `json:"fields,omitzero"`
 	Was    string   `json:"was,omitzero"`
 	Counts string   `json:"counts,omitzero"` // kept or anew
-	Why    string   `json:"why,omitzero"`    // its counts start anew
-	Text   string   `json:"text"`            // all of it in a line
+	Why    string   `json:"why,omitzero"`    // why its counts start anew
+	Text   string   `json:"text"`            // everything as one line
 }
 
 func changesOf(diff []source.Change) []change {
@@ -178,16 +178,16 @@ func changesOf(diff []source.Change) []change {
 	return list
 }
 
-// A written answer tells what came of a write.
+// A written answer is the result of a write.
 type written struct {
 	Name     string   `json:"name"`
 	Revision int64    `json:"revision,omitzero"` // 0: nothing was written
 	Changes  []change `json:"changes"`
-	InForce  bool     `json:"in_force"`         // on this server, by now
+	InForce  bool     `json:"in_force"`         // on this server
 	Waiting  string   `json:"waiting,omitzero"` // why it is not
 }
 
-// with is what is in force with another version of one rule.
+// with returns the rules in force with one replaced or added.
 func (v *ruleView) with(spec *rules.Spec) *rules.File {
 	file := *v.file
 	file.Rules = slices.Clone(file.Rules)
@@ -199,14 +199,14 @@ func (v *ruleView) with(spec *rules.Spec) *rules.File {
 	return &file
 }
 
-// without is what is in force without one rule.
+// without returns the rules in force without one.
 func (v *ruleView) without(name string) *rules.File {
 	file := *v.file
 	file.Rules = slices.DeleteFunc(slices.Clone(file.Rules), func(s rules.Spec) bool { return s.Name == name })
 	return &file
 }
 
-// below is the layer whose rule the ledger's one of this name replaces, or "".
+// below returns the layer whose rule of this name the ledger's replaces, or "".
 func (h *handler) below(name string) string {
 	for _, c := range h.Status().Collisions {
 		if c.Rule == name && c.Winner == h.Layer {
@@ -216,8 +216,8 @@ func (h *handler) below(name string) string {
 	return ""
 }
 
-// propose tells what other rules would change, and whether they can stand together. Where those in
-// force cannot either, that is not their fault.
+// propose returns the differences to proposed rules, or an error if they do not compile. If the
+// rules in force do not compile either, the proposal is accepted.
 func (h *handler) propose(then *rules.File) ([]source.Change, error) {
 	now := h.inForce().file
 	if _, err := h.Compile(then); err != nil {
@@ -228,12 +228,12 @@ func (h *handler) propose(then *rules.File) ([]source.Change, error) {
 	return source.Diff(now, then), nil
 }
 
-// A ruleChange is a change of a rule that is asked for.
+// A ruleChange is a requested change of a rule.
 type ruleChange struct {
 	what   string
 	dry    bool
-	then   *rules.File // what is in force afterwards
-	again  string      // the layer whose rule of this name is in force again; "": none is
+	then   *rules.File // the rules in force afterwards
+	again  string      // the layer whose rule of this name is in force again; "": none
 	commit func() (int64, error)
 }
 
@@ -254,7 +254,7 @@ func (h *handler) putRule(ctx context.Context, c *call) (any, error) {
 		commit: func() (int64, error) { return h.Ledger.Set(ctx, c.name(), string(text), seen, c.by()) }})
 }
 
-// afterSetting is what is in force when a rule is set: one that is disabled stays so.
+// afterSetting returns the rules in force after a rule was set: a disabled one stays disabled.
 func (h *handler) afterSetting(ctx context.Context, spec *rules.Spec) *rules.File {
 	now := h.inForce()
 	if document, err := h.Ledger.Get(ctx, spec.Name); err == nil && !document.Enabled {
@@ -263,7 +263,7 @@ func (h *handler) afterSetting(ctx context.Context, spec *rules.Spec) *rules.Fil
 	return now.with(spec)
 }
 
-// change makes a change of a rule, writes it to the log, and waits until it is in force.
+// change makes a change of a rule, logs it, and waits until it is in force.
 func (h *handler) change(ctx context.Context, c *call, w *ruleChange) (any, error) {
 	diff, err := h.propose(w.then)
 	if err != nil {
@@ -287,7 +287,7 @@ func (h *handler) change(ctx context.Context, c *call, w *ruleChange) (any, erro
 	return answer, nil
 }
 
-// located says of a rule that the ledger does not have where it is.
+// located adds to ErrNoRule the source of a rule that is not in the ledger.
 func (h *handler) located(name string, err error) error {
 	now := h.inForce()
 	at := now.find(name)
@@ -316,7 +316,7 @@ func (h *handler) deleteRule(ctx context.Context, c *call) (any, error) {
 	return h.change(ctx, c, w)
 }
 
-// disableRule takes a rule out of force, wherever it is from.
+// disableRule disables a rule of any source.
 func (h *handler) disableRule(ctx context.Context, c *call) (any, error) {
 	seen, err := c.seen()
 	if err != nil {
@@ -392,7 +392,8 @@ func (h *handler) rollback(ctx context.Context, c *call) (any, error) {
 	return h.change(ctx, c, w)
 }
 
-// diff tells what a rule, or a whole file, would change. What a file leaves out is removed.
+// diff returns the effect of a rule, or of a whole file. Rules that are not in the file count as
+// removed.
 func (h *handler) diff(_ context.Context, c *call) (any, error) {
 	text, err := c.body(rules.MaxFile, yamlKinds...)
 	if err != nil {

@@ -12,15 +12,14 @@ import (
 	"github.com/weirproject/weir/rules/source"
 )
 
-// Expire is the Run of a source whose updates have exceptions: it runs it, and takes each
-// exception out of what it said when its time is over, whether the source can be read then
-// or not. The source gives Until by this process' own clock (ExceptionsOf): then neither
-// clocks that differ nor clocks that are set matter.
+// Expire wraps the Run of a source whose updates have exceptions: it removes each exception when it
+// ends, whether or not the source can be read then. Until is by this process' clock (ExceptionsOf),
+// so that neither differences nor adjustments of clocks matter.
 func Expire(ctx context.Context, run func(context.Context, chan<- source.Update) error, updates chan<- source.Update) error {
 	inner, ended := make(chan source.Update), make(chan error, 1)
 	go func() { ended <- run(ctx, inner) }()
-	last := source.Update{File: new(rules.File)} // the last good updates, with all exceptions
-	sent := ""                                   // the revision of what was passed on of them
+	last := source.Update{File: new(rules.File)} // the last good update, with all exceptions
+	sent := ""                                   // the revision that was passed on
 	timer := time.NewTimer(maxWait)
 	defer timer.Stop()
 	for {
@@ -49,10 +48,10 @@ func Expire(ctx context.Context, run func(context.Context, chan<- source.Update)
 	}
 }
 
-// maxWait is how long to wait where nothing ends.
+// maxWait is the wait if no exception ends.
 const maxWait = time.Hour
 
-// next is when the next of some exceptions ends that are not over.
+// next returns the time until the next exception ends.
 func next(file *rules.File, now time.Time) time.Duration {
 	wait := maxWait
 	for i := range file.Exceptions {
@@ -63,7 +62,7 @@ func next(file *rules.File, now time.Time) time.Duration {
 
 func ended(e rules.Exception, now time.Time) bool { return !e.Until.After(now) }
 
-// current is updates without the exceptions that are over.
+// current returns an update without the exceptions that have ended.
 func current(n source.Update, now time.Time) source.Update {
 	left := slices.DeleteFunc(slices.Clone(n.File.Exceptions), func(e rules.Exception) bool { return ended(e, now) })
 	n.Revision = Ended(n.Revision, n.File.Exceptions, now)
@@ -75,8 +74,8 @@ func current(n source.Update, now time.Time) source.Update {
 	return n
 }
 
-// Ended is a revision that says how many of its exceptions are over, such as "12, 2 ended":
-// without them it is another set, and what has one revision is not looked at twice.
+// Ended appends the number of ended exceptions to a revision, such as "12, 2 ended": without them
+// the set is another, and a Keeper does not compare sets of one revision.
 func Ended(revision string, list []rules.Exception, now time.Time) string {
 	n := 0
 	for _, e := range list {
@@ -91,9 +90,9 @@ func Ended(revision string, list []rules.Exception, now time.Time) string {
 	return revision
 }
 
-// ExceptionsOf are those of some entries, with Until by this process' clock, also those that
-// are over: Expire takes them out. read is when they were read, by that clock, and now by the
-// ledger's.
+// ExceptionsOf returns the exceptions among entries, with Until by this process' clock, including
+// ended ones, which Expire removes. read is the time of the reading by this process' clock, now by
+// the ledger's.
 func ExceptionsOf(entries []Change, now, read time.Time) (list []rules.Exception) {
 	for _, c := range entries {
 		if c.Exception == nil {

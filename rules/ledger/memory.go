@@ -22,8 +22,7 @@ import (
 	"github.com/weirproject/weir/rules/source"
 )
 
-// Memory is a Backend of one process, for a server without Redis. With a file it outlives the
-// process.
+// Memory is a Backend of one process, for a server without Redis. With a file it survives a restart.
 type Memory struct {
 	mu      sync.Mutex
 	entries map[string]Change
@@ -32,7 +31,7 @@ type Memory struct {
 
 	path string   // "": no file
 	file *os.File // open for appending
-	size int64    // what this process knows of the file
+	size int64    // expected size of the file
 }
 
 // A line is a change in the file.
@@ -41,8 +40,8 @@ type line struct {
 	Is   string `json:"is"` // as Decode reads it
 }
 
-// NewMemory makes a book. With a path it reads the file there, or makes one, and writes
-// every change to it before it is made. One process at a time may have the file.
+// NewMemory makes a backend. With a path it reads the file there, or creates one, and writes every
+// change to it before making it. Only one process at a time may use the file.
 func NewMemory(path string) (*Memory, error) {
 	m := &Memory{entries: make(map[string]Change), watch: make(map[chan struct{}]bool), path: path}
 	if path == "" {
@@ -60,8 +59,8 @@ func NewMemory(path string) (*Memory, error) {
 	return m, nil
 }
 
-// ReadMemory is a book of what is in the file of another process now. Nothing is written to
-// it: changes of this book are its own.
+// ReadMemory makes a backend with the entries in the file of another process. Changes are not
+// written to the file.
 func ReadMemory(path string) (*Memory, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -83,7 +82,7 @@ func (m *Memory) Close() error {
 	return m.file.Close()
 }
 
-// load reads the file, and puts it in order.
+// load reads the file, and compacts it or removes an incomplete last line.
 func (m *Memory) load() error {
 	lines, err := m.read(m.file)
 	switch {
@@ -95,8 +94,7 @@ func (m *Memory) load() error {
 	return m.file.Truncate(m.size)
 }
 
-// read reads lines. A last one without an end was being written when the process was ended:
-// that change was not made.
+// read reads lines. An incomplete last line is a change that was interrupted, and was not made.
 func (m *Memory) read(file io.Reader) (lines int, err error) {
 	in := bufio.NewReader(file)
 	for ; ; lines++ {
@@ -132,7 +130,7 @@ func (m *Memory) apply(c Change) {
 	}
 }
 
-// compact writes the file anew: what is forgotten of the history, but still is, first.
+// compact rewrites the file: first the entries whose changes are dropped from the history.
 func (m *Memory) compact() error {
 	kept := m.history[max(0, len(m.history)-MaxKept):]
 	var out bytes.Buffer
@@ -162,8 +160,8 @@ func (m *Memory) compact() error {
 	return err
 }
 
-// writeSynced writes a file that is there as a whole when it is renamed over another: without
-// the sync a machine that loses its power may come back with the new name and none of the bytes.
+// writeSynced writes a file that will be renamed over another: without the sync a machine that loses
+// power may come back with the new name and none of the bytes.
 func writeSynced(path string, text []byte) error {
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -182,7 +180,7 @@ func lineOf(c *Change) []byte {
 		d.Exception = textOf(c.Exception)
 	}
 	text, err := json.Marshal(line{c.Name, fmt.Sprintf("%d %d %s", c.Revision, c.When.UnixMicro(), d.Text())})
-	if err != nil { // it is two texts
+	if err != nil { // two strings always marshal
 		panic(err)
 	}
 	return append(text, '\n')
@@ -237,7 +235,7 @@ func (m *Memory) Commit(_ context.Context, d Draft) (revision int64, err error) 
 		return 0, err
 	}
 	m.apply(c)
-	if !snapshot && d.Gone() { // it is a note, and nothing is another
+	if !snapshot && d.Gone() { // a note changes no entry
 		return revision, nil
 	}
 	for wake := range m.watch {
@@ -251,7 +249,7 @@ func (m *Memory) Commit(_ context.Context, d Draft) (revision int64, err error) 
 
 var errTwoWriters = errors.New("somebody else writes it too, and each would lose what the other wrote: one server alone may have the file; share a Redis instead")
 
-// write appends to the file, so that it is there when the change is.
+// write appends a change to the file before it is made.
 func (m *Memory) write(c *Change) error {
 	if m.file == nil {
 		return nil
@@ -269,7 +267,7 @@ func (m *Memory) write(c *Change) error {
 	}
 	if err != nil {
 		if !errors.Is(err, errTwoWriters) {
-			_ = m.file.Truncate(m.size) // what was half written
+			_ = m.file.Truncate(m.size) // removes an incomplete line
 		}
 		return fmt.Errorf("ledger: %s: %w; the change was not made", m.path, err)
 	}
@@ -289,7 +287,7 @@ func (m *Memory) Page(_ context.Context, from, to int64) (list []Change, more bo
 	return list, false, nil
 }
 
-// Source is the book as a source of rules: those that are enabled, and the exceptions.
+// Source returns a source of the enabled rules and the exceptions.
 func (m *Memory) Source() source.Source {
 	return &memorySource{memory: m, reloads: source.NewReloadQueue()}
 }
@@ -298,7 +296,7 @@ type memorySource struct {
 	memory  *Memory
 	reloads source.ReloadQueue
 
-	rules []rules.Spec // as they were sent last
+	rules []rules.Spec // as sent last
 }
 
 // Reload implements source.Reloader.
@@ -350,15 +348,14 @@ func (s *memorySource) update(ctx context.Context) source.Update {
 			continue
 		}
 		spec, err := ParseDocument(c.Name, c.YAML)
-		if err != nil { // it was checked when it was set, by another weir; the others stay in force
+		if err != nil { // Set had accepted it in another version of weir; the others stay in force
 			wrong = append(wrong, fmt.Errorf("rule %s is not in force: %w", c.Name, err))
 			continue
 		}
 		file.Rules = append(file.Rules, spec)
 	}
 	slices.SortFunc(file.Rules, func(a, b rules.Spec) int { return strings.Compare(a.Name, b.Name) })
-	// Rules that lie where they lay are known to be the same: then nothing is compiled for an
-	// exception.
+	// Rules in the same memory are known to be equal: then a change of exceptions compiles nothing.
 	if len(s.rules) > 0 && reflect.DeepEqual(s.rules, file.Rules) {
 		file.Rules = s.rules
 	}

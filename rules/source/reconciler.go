@@ -10,8 +10,8 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// A reconciler is where update are gathered until they are tried. It belongs to one goroutine;
-// what takes long is done by another one, so that update are heard meanwhile.
+// A reconciler collects updates of all layers and applies them in batches. One goroutine owns it;
+// compiling runs in another one, so that updates are received meanwhile.
 type reconciler struct {
 	*Keeper
 	states     []sourceState
@@ -19,20 +19,20 @@ type reconciler struct {
 	collisions []Collision
 
 	started bool
-	since   time.Time     // when the first update came that waits; zero: none does
-	batch   *time.Timer   // when it is tried
-	attempt chan *attempt // where the attempt under way will be reported; nil: none is
-	due     bool          // another one must follow it
+	since   time.Time     // when the oldest waiting update was received; zero: none waits
+	batch   *time.Timer   // fires when the batch is to be applied
+	attempt chan *attempt // receives the attempt under way; nil: none
+	due     bool          // another attempt must follow
 }
 
-// A seat is what is known of a layer.
+// A sourceState is the state of one layer.
 type sourceState struct {
 	unheard  bool
-	latest   *Update       // good update that is not in force yet
-	refused  bool          // the last update were refused at once: Err is about them
-	waiting  []func(error) // who wants to know what becomes of it
-	file     *rules.File   // what is in force
-	reported string        // the complaint that was told last, so that it is not told again
+	latest   *Update       // the newest good update, if it is not in force yet
+	refused  bool          // the newest update was refused on receipt: Err is its error
+	waiting  []func(error) // Done functions of updates that are not settled
+	file     *rules.File   // in force
+	reported string        // the error that was reported last, so that it is reported once
 	LayerStatus
 }
 
@@ -46,7 +46,7 @@ func newReconciler(k *Keeper) *reconciler {
 	return b
 }
 
-// sit hears and tries until ctx is over.
+// run receives and applies updates until ctx is done.
 func (b *reconciler) run(ctx context.Context) {
 	late := time.NewTimer(b.startWithin)
 	defer late.Stop()
@@ -73,7 +73,7 @@ func (b *reconciler) run(ctx context.Context) {
 	}
 }
 
-// stop ends what is under way, and lets nobody wait for ever.
+// stop ends the attempt under way and answers all waiters.
 func (b *reconciler) stop(why error) {
 	b.batch.Stop()
 	if b.due = false; b.attempt != nil {
@@ -87,7 +87,8 @@ func (b *reconciler) stop(why error) {
 	b.publish()
 }
 
-// receive takes update. Bad ones leave good ones that are not in force yet in their place.
+// receive records an update. An update with an error does not displace a good one that is not in
+// force yet.
 func (b *reconciler) receive(s *sourceState, n *Update, allowEmpty bool) {
 	s.unheard, s.refused = false, false
 	warned := s.Warning != nil
@@ -119,7 +120,7 @@ func (b *reconciler) receive(s *sourceState, n *Update, allowEmpty bool) {
 	b.batch.Reset(max(0, min(quietTime, maxDelay-now.Sub(b.since))))
 }
 
-// fault is what is wrong with update at first sight.
+// check returns the reason for refusing an update without compiling it.
 func (s *sourceState) check(n *Update, allowEmpty bool) error {
 	if n.Err != nil {
 		return n.Err
@@ -137,7 +138,7 @@ func (s *sourceState) check(n *Update, allowEmpty bool) error {
 	return nil
 }
 
-// report tells what is wrong with a layer, once.
+// report reports an error of a layer, once.
 func (b *reconciler) report(s *sourceState, kind EventKind, revision string, err error) {
 	text := kind.String()
 	if kind == Refused { // while it is down, the reasons may vary
@@ -153,7 +154,7 @@ func (b *reconciler) report(s *sourceState, kind EventKind, revision string, err
 	}
 }
 
-// begin tries all good update that is not in force.
+// begin starts to apply all good updates that are not in force.
 func (b *reconciler) begin() {
 	b.started = true
 	if b.attempt != nil {
@@ -178,10 +179,10 @@ func (b *reconciler) begin() {
 	}(b.attempt)
 }
 
-// end takes what came of a attempt. Who waits is told last, when Status knows as well.
+// end records the result of an attempt. Waiters are answered last, when Status has the result.
 func (b *reconciler) end(t *attempt) {
 	b.attempt = nil
-	if n := len(t.applied); n > 0 { // with the revisions of what it is made of, in one status
+	if n := len(t.applied); n > 0 { // one Status has the rule set and its revisions
 		b.current = t.applied[n-1].rules
 	}
 	var recovered []*sourceState
@@ -213,9 +214,9 @@ func (b *reconciler) end(t *attempt) {
 	}
 }
 
-// accept notes that update are in force, and reports whether a complaint is over. News that
-// were refused stay where they are: what keeps them out may be another layer's, and change.
-// A complaint about later update stays: to clear it would report a bad file as good.
+// accept records that an update is in force, and reports whether an error is over. A refused update
+// is kept, because another layer may have caused the refusal, and may change. An error of a later
+// update stays: clearing it would report a bad file as good.
 func (s *sourceState) accept(c *pending) (recovered bool) {
 	if !c.same {
 		s.Loaded = time.Now()
@@ -239,7 +240,7 @@ func (b *reconciler) reportApplied(p applied) {
 	}
 }
 
-// reportReady says that the Keeper is ready, once.
+// reportReady reports once that the Keeper is ready.
 func (b *reconciler) reportReady() {
 	b.publish()
 	select {
@@ -251,7 +252,7 @@ func (b *reconciler) reportReady() {
 	}
 }
 
-// say completes an event and tells it.
+// event completes an event and passes it on.
 func (b *reconciler) event(e Event) {
 	b.publish()
 	e.Time = time.Now()

@@ -5,12 +5,12 @@ import (
 	"fmt"
 )
 
-// A ReloadQueue has a source look at once and brings back what came of it: most of a [Reloader].
-// Whoever requests waits in Reload; Run receives from Requests, gathers all that ring meanwhile
-// with Drain, looks once, and sends update whose Done is Answer.
+// A ReloadQueue passes reload requests to Run and answers back: most of a [Reloader]. Callers wait
+// in Reload. Run receives from Requests, collects all other waiting requests with Drain, reads once,
+// and sends an update with Answer as Done.
 type ReloadQueue struct{ requests chan Waiter }
 
-// A Waiter waits for an answer. Each is answered once, which never blocks.
+// A Waiter is a caller that waits for an answer. It is answered once, which never blocks.
 type Waiter chan<- outcome
 
 type outcome struct {
@@ -18,10 +18,10 @@ type outcome struct {
 	err      error
 }
 
-// NewReloadQueue makes a bell.
+// NewReloadQueue makes an empty queue.
 func NewReloadQueue() ReloadQueue { return ReloadQueue{make(chan Waiter)} }
 
-// Reload waits until it is heard and answered, or ctx is over.
+// Reload waits until Run has answered, or ctx is done.
 func (b ReloadQueue) Reload(ctx context.Context) (revision string, err error) {
 	answers := make(chan outcome, 1)
 	select {
@@ -37,10 +37,10 @@ func (b ReloadQueue) Reload(ctx context.Context) (revision string, err error) {
 	}
 }
 
-// Requests is for Run to receive from.
+// Requests is the channel that Run receives from.
 func (b ReloadQueue) Requests() <-chan Waiter { return b.requests }
 
-// Drain are all that ring already, with the first of them: one look answers them all.
+// Drain returns all waiting requests together with the first: one reading answers them all.
 func (b ReloadQueue) Drain(first Waiter) []Waiter {
 	all := []Waiter{first}
 	for {
@@ -53,7 +53,7 @@ func (b ReloadQueue) Drain(first Waiter) []Waiter {
 	}
 }
 
-// Answer makes the Done of update that callers wait for.
+// Answer returns an Update.Done that answers waiters.
 func Answer(callers []Waiter, revision string) func(error) {
 	return func(err error) {
 		for _, c := range callers {

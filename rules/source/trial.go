@@ -7,29 +7,29 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// A attempt is what becomes of update: all at once, or where that fails, one by one on top of
-// what is in force, so that one layer's mistake does not hold up the others.
+// An attempt applies updates: all together, or if that fails, one by one, so that one layer's
+// mistake does not hold up the others.
 type attempt struct {
 	*Keeper
 	current    *RuleSet      // in force
 	collisions []Collision   // of the layers in force
-	files      []*rules.File // of each layer, what is in force; nil: nothing
+	files      []*rules.File // of each layer, in force; nil: none
 	pending    []pending
 	applied    []applied
 }
 
-// A pending is good update that is not in force.
+// A pending update is good, but not in force.
 type pending struct {
 	layer   int
 	update  *Update
 	waiting []func(error)
-	same    bool // as what is in force
+	same    bool // equal to the file in force
 	err     error
 }
 
-// applied is a law that was put in force.
+// An applied rule set was put in force.
 type applied struct {
-	rules     *RuleSet
+	rules      *RuleSet
 	layer      string
 	revision   string
 	changes    []Change
@@ -58,7 +58,7 @@ func (t *attempt) run() {
 	}
 }
 
-// try puts what is in force, with some of it replaced, in force.
+// try replaces the files of some layers, and puts the result in force.
 func (t *attempt) try(some ...*pending) error {
 	files := slices.Clone(t.files)
 	for _, c := range some {
@@ -75,7 +75,7 @@ func (t *attempt) try(some ...*pending) error {
 	if err != nil {
 		return merged.Locate(err)
 	}
-	// A compiler that has compiled these rules before returns that set, with its exceptions.
+	// A compiler that has compiled these rules before returns that set, with its old exceptions.
 	if err := set.Except(merged.File); err != nil {
 		return err
 	}
@@ -95,9 +95,9 @@ func (t *attempt) try(some ...*pending) error {
 	return nil
 }
 
-// except lays other exceptions over the rules in force, and reports whether nothing else has
-// changed. Nothing is compiled: somebody who is blocked while an attack lasts is blocked at
-// once, however many rules there are.
+// except applies updates that change nothing but exceptions, and reports whether they do. It
+// compiles nothing, so that a block during an attack takes effect at once, however many rules there
+// are.
 func (t *attempt) except(fresh []*pending) bool {
 	if t.current == nil {
 		return false

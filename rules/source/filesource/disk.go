@@ -18,31 +18,31 @@ import (
 	"github.com/weirproject/weir/rules/source"
 )
 
-// Ceilings of a directory. A file's own are those of package rules.
+// Maxima of a directory. Those of a file are in package rules.
 const (
 	MaxFiles   = 1000               // files of rules
 	MaxEntries = 10_000             // files and folders of any kind
 	MaxBytes   = 16 * rules.MaxFile // of all files of rules together
 )
 
-// errChanging is why a reading is not believed: a part of it may be old and a part new.
+// errChanging is the reason for dropping a reading: a part of it may be old and a part new.
 var errChanging = errors.New("it changes while it is read")
 
-// A disk reads texts. open is os.Open, unless a test replaces it.
+// A disk reads texts. open is os.Open, or a replacement in tests.
 type disk struct {
-	name string // what errors call the path
+	name string // of the path, in errors
 	open func(string) (*os.File, error)
 }
 
-// A text is the content of a file, and the file that had it.
+// A text is the content of a file.
 type text struct {
 	path string
-	name string // what errors call it
+	name string // in errors
 	body []byte
 	info os.FileInfo
 }
 
-// read is the file's text, or all texts of a directory, all of one time.
+// read returns the file's text, or all texts of a directory at one time.
 func (d *disk) read(path string) ([]text, error) {
 	paths, err := d.list(path)
 	if err != nil {
@@ -72,7 +72,7 @@ func (d *disk) read(path string) ([]text, error) {
 	return texts, nil
 }
 
-// unchangedTexts checks that the texts are still those that were read.
+// unchangedTexts checks that the files are still those that were read.
 func unchangedTexts(texts []text) error {
 	for _, t := range texts {
 		info, err := os.Stat(t.path)
@@ -83,12 +83,12 @@ func unchangedTexts(texts []text) error {
 	return nil
 }
 
-// same reports whether a file is one that was looked at before, and was not written since.
+// same reports whether a file is the same one, and was not written since.
 func same(now, then os.FileInfo) bool {
 	return os.SameFile(now, then) && now.Size() == then.Size() && now.ModTime().Equal(then.ModTime())
 }
 
-// list is the path, or the files of rules in it, in order.
+// list returns the path, or the files of rules in it, in order.
 func (d *disk) list(path string) ([]string, error) {
 	info, err := os.Stat(path)
 	if err != nil || !info.IsDir() {
@@ -107,8 +107,7 @@ func (d *disk) list(path string) ([]string, error) {
 	return names, nil
 }
 
-// Files are the paths of a directory's files of rules, in order; none of what is no
-// directory, or cannot be read.
+// Files returns the paths of a directory's files of rules, in order, or nil if it cannot be read.
 func Files(dir string) (paths []string) {
 	names, err := ruleFiles(dir)
 	if err != nil {
@@ -120,7 +119,7 @@ func Files(dir string) (paths []string) {
 	return paths
 }
 
-// ruleFiles are the names of a directory that are files of rules.
+// ruleFiles returns the names of the files of rules in a directory.
 func ruleFiles(path string) (names []string, err error) {
 	dir, err := os.Open(path)
 	if err != nil {
@@ -143,13 +142,13 @@ func ruleFiles(path string) (names []string, err error) {
 	return names, nil
 }
 
-// isRules leaves alone what begins with a dot: links that editors lock files with, and
-// the directories behind a mounted ConfigMap.
+// isRules excludes names that begin with a dot: links that editors lock files with, and the
+// directories behind a mounted ConfigMap.
 func isRules(name string) bool {
 	return !strings.HasPrefix(name, ".") && (strings.HasSuffix(name, ".yaml") || strings.HasSuffix(name, ".yml"))
 }
 
-// file reads one file, or a byte more than it may have, which Parse reports.
+// file reads one file, and at most one byte more than allowed, which Parse reports.
 func (d *disk) file(path string) (t text, err error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -175,7 +174,7 @@ func (d *disk) file(path string) (t text, err error) {
 	return t, err
 }
 
-// revisionOf is a hash of the content, of that of the lists, and in a directory of the names.
+// revisionOf returns a hash of the texts, of the lists, and in a directory of the names.
 func revisionOf(texts []text, lists lists) string {
 	h := sha256.New()
 	for _, t := range texts {
@@ -190,11 +189,11 @@ func revisionOf(texts []text, lists lists) string {
 	return hex.EncodeToString(h.Sum(nil)[:12])
 }
 
-// A cache keeps what was parsed, so that a change of one file of many costs no more than
-// that file does. It is for one goroutine.
+// A cache keeps parsed texts, so that a change of one file of many parses that file only. It is for
+// one goroutine.
 type cache map[string]parsed
 
-// parsed is what came of a text.
+// parsed is the result of a text.
 type parsed struct {
 	sum   [sha256.Size]byte
 	lists lists
@@ -202,12 +201,11 @@ type parsed struct {
 	err   error
 }
 
-// fill parses those texts that are not on the cache yet, and drops all others: the first time
-// as many at once as there are processors, later one after the other, so that one processor
-// is left to what goes on meanwhile.
+// fill parses the texts that are not cached, and drops all others: the first time as many at once as
+// there are processors, later sequentially, so that one processor is left to decisions.
 func (s cache) fill(texts []text, compiler *rules.Compiler, opts ...rules.Option) {
 	parse, atOnce := rules.Parse, runtime.GOMAXPROCS(0)
-	if len(s) > 0 || len(texts) == 1 { // one text is the law, and will be compiled as it is
+	if len(s) > 0 || len(texts) == 1 { // a single text is the rule set, and will be compiled as it is
 		parse, atOnce = compiler.Parse, 1
 	}
 	results := make([]parsed, len(texts))
@@ -232,7 +230,7 @@ func (s cache) fill(texts []text, compiler *rules.Compiler, opts ...rules.Option
 	}
 }
 
-// lists are those that the texts on the cache name.
+// lists returns those that the cached texts name.
 func (s cache) lists() lists {
 	all := make(lists)
 	for _, p := range s {
@@ -241,7 +239,7 @@ func (s cache) lists() lists {
 	return all
 }
 
-// parse makes one law of the texts on the cache, or lists the mistakes of all of them.
+// parse merges the cached texts, or lists the mistakes of all of them.
 func (s cache) parse(name string, texts []text, compiler *rules.Compiler) (*rules.File, error) {
 	var parts []source.Part
 	mistakes := new(rules.Error)
@@ -277,7 +275,7 @@ func (s cache) parse(name string, texts []text, compiler *rules.Compiler) (*rule
 	return merged.File, nil
 }
 
-// note lists problems, as many as are listed.
+// note appends problems up to the maximum.
 func note(list *rules.Error, problems ...rules.Problem) {
 	room := rules.MaxProblems - len(list.Problems)
 	if len(problems) > room {
@@ -287,7 +285,7 @@ func note(list *rules.Error, problems ...rules.Problem) {
 	list.Problems = append(list.Problems, problems...)
 }
 
-// twice is the mistake that two files of one directory say the same.
+// duplicate is the mistake that two files of one directory have the same rule or field.
 func duplicate(c source.Collision) rules.Problem {
 	what, help := fmt.Sprintf("rule %q", c.Rule), "rename one of them, because state lies under the name"
 	if c.Field != "" {

@@ -18,7 +18,7 @@ import (
 
 const defaultLedger = "weir:rules"
 
-// The scripts of a ledger. Each begins with what it finds out about the ledger's state.
+// The scripts of a ledger. Each begins with ledgerstate.lua, which detects lost changes.
 var (
 	//go:embed ledgerstate.lua
 	stateText string
@@ -32,7 +32,7 @@ var (
 
 func ledgerScript(text string) *rueidis.Lua { return rueidis.NewLuaScript(stateText + text) }
 
-// The words of package ledger.
+// Names of package ledger.
 type (
 	Author        = ledger.Author
 	Document      = ledger.Document
@@ -40,18 +40,18 @@ type (
 	ConflictError = ledger.ConflictError
 )
 
-// ErrNoRule is (wrapped) the answer to who asks for what the ledger does not have.
+// ErrNoRule is (wrapped) the error for a name or revision that is not in the ledger.
 var ErrNoRule = ledger.ErrNoRule
 
-// MaxDocument is how many bytes the YAML of a rule has at most.
+// MaxDocument is the maximum of bytes in the YAML of a rule.
 const MaxDocument = ledger.MaxDocument
 
-// ParseDocument reads the YAML of one rule that must have this name. The error is a
-// *rules.Error or a *weir.InputError.
+// ParseDocument parses the YAML of one rule, which must have this name. The error is a *rules.Error
+// or a *weir.InputError.
 func ParseDocument(name, text string) (rules.Spec, error) { return ledger.ParseDocument(name, text) }
 
-// A Ledger is a ledger.Ledger in Redis, for as many processes as have it: each change is
-// one script call, and is announced at once.
+// A Ledger is a ledger.Ledger in Redis, which any number of processes may share: each change is one
+// script call, and is announced at once.
 type Ledger struct {
 	*ledger.Ledger
 	backend *backend
@@ -59,17 +59,17 @@ type Ledger struct {
 
 // A backend is a ledger.Backend in Redis.
 type backend struct {
-	source *Source // how to connect
+	source *Source // has the connection settings
 
 	mu     sync.Mutex
-	client rueidis.Client // nil: not yet
+	client rueidis.Client // nil: not connected yet
 	closed bool
 
 	change, read, restore *rueidis.Lua
 }
 
-// OpenLedger connects to Redis. The URL is one of redisstore.Open. The prefix and the
-// channel are weir:rules where no option says otherwise; a prefix has no braces.
+// OpenLedger connects to Redis. The URL is one of redisstore.Open. The default prefix and channel
+// are weir:rules; a prefix has no braces.
 func OpenLedger(ctx context.Context, url string, opts ...Option) (*Ledger, error) {
 	l, err := LateLedger(url, opts...)
 	if err != nil {
@@ -81,8 +81,8 @@ func OpenLedger(ctx context.Context, url string, opts ...Option) (*Ledger, error
 	return l, nil
 }
 
-// LateLedger is OpenLedger for a Redis that may not be there yet: it connects when it is
-// first asked, and again as long as that fails.
+// LateLedger is OpenLedger without an initial connection: the first call connects, and each later
+// one while that fails.
 func LateLedger(url string, opts ...Option) (*Ledger, error) {
 	s, err := NewLedger(url, opts...)
 	if err != nil {
@@ -92,7 +92,7 @@ func LateLedger(url string, opts ...Option) (*Ledger, error) {
 	return &Ledger{ledger.New(b), b}, nil
 }
 
-// connected is the connection.
+// connected returns the connection, and connects if there is none.
 func (b *backend) connected(ctx context.Context) (rueidis.Client, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -109,7 +109,7 @@ func (b *backend) connected(ctx context.Context) (rueidis.Client, error) {
 	return b.client, nil
 }
 
-// ledgerConfig is what the options say of a ledger.
+// ledgerConfig applies the options with the defaults of a ledger.
 func ledgerConfig(url string, opts []Option) (*config, error) {
 	s, err := New(url, append([]Option{WithPrefix(defaultLedger), WithChannel(defaultLedger)}, opts...)...)
 	if err != nil {
@@ -122,7 +122,7 @@ func ledgerConfig(url string, opts []Option) (*config, error) {
 	return &s.config, nil
 }
 
-// Close ends the connection. Sources of the ledger have their own.
+// Close closes the connection. Sources of the ledger have their own.
 func (l *Ledger) Close() {
 	l.backend.mu.Lock()
 	defer l.backend.mu.Unlock()
@@ -132,14 +132,14 @@ func (l *Ledger) Close() {
 	l.backend.closed = true
 }
 
-// keys lie in one slot of a Cluster.
+// keys returns the keys of the ledger, which are in one slot of a Cluster.
 func (c *config) keys() []string {
 	tag := "{" + c.prefix + "}:"
 	return []string{tag + "rules", tag + "revision", tag + "history", tag + "notes"}
 }
 
-// Source is the ledger as a source of rules: those that are enabled, and the exceptions. It
-// tells of a change as soon as it is made. It is a source.Reloader too.
+// Source returns a source of the enabled rules and the exceptions, which sends each change at once.
+// It is a source.Reloader too.
 func (l *Ledger) Source() *Source {
 	return newSource(l.backend.source.url, l.backend.source.config, newLedgerState(&l.backend.source.config))
 }
@@ -223,7 +223,7 @@ func (b *backend) Commit(ctx context.Context, d ledger.Draft) (revision int64, e
 	return revision, nil
 }
 
-// historyPage is how many changes are read in one call.
+// historyPage is the number of changes that one call reads.
 const historyPage = 200
 
 // Page implements ledger.Backend.

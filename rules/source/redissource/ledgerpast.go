@@ -16,16 +16,16 @@ import (
 	"github.com/weirproject/weir/rules/ledger"
 )
 
-// A lastRead is what this process knows of a ledger: what it has read and believed last, and the last
-// change that it has made itself. Every script is announcedBefore of it, and so finds out whether the ledger
-// in Redis still has all of it.
+// A lastRead is the last accepted reading of a ledger by this process, and the last change that it
+// made. Every script receives both, and so finds out whether the ledger in Redis still has all
+// changes.
 type lastRead struct {
 	mu   sync.Mutex
 	held *snapshot // nil: nothing was read yet
 	made int64
 }
 
-func (p *lastRead) believe(held *snapshot) {
+func (p *lastRead) accept(held *snapshot) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.held = held
@@ -37,14 +37,14 @@ func (p *lastRead) wrote(revision int64) {
 	p.made = max(p.made, revision)
 }
 
-// believed is nil where nothing was read yet.
-func (p *lastRead) believed() *snapshot {
+// accepted returns nil if nothing was read yet.
+func (p *lastRead) accepted() *snapshot {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.held
 }
 
-// known are the first arguments of each script: see ledgerstate.lua.
+// known returns the first arguments of each script: see ledgerstate.lua.
 func (c *config) known() []string {
 	p := c.lastRead
 	p.mu.Lock()
@@ -60,8 +60,8 @@ func (c *config) known() []string {
 	return []string{strconv.FormatInt(seen, 10), held.mark, strconv.Itoa(len(held.values)), strconv.FormatInt(p.made, 10), string(c.claim)}
 }
 
-// foreign says what to do about a ledger that is not this store's, or that the user of the store may
-// not keep.
+// foreign converts errors about a ledger that is not this store's, or that the store's user may not
+// access.
 func (c *config) foreign(err error) error {
 	answer, is := rueidis.IsRedisErr(err)
 	if is && c.claim == Own && strings.HasPrefix(answer.Error(), "NOPERM") {
@@ -75,7 +75,7 @@ func (c *config) foreign(err error) error {
 		"or with another --ledger-name", ledger.ErrForeign, quoted(c.prefix))
 }
 
-// joined is one error of two that may be nil.
+// joined joins two errors that may be nil.
 func joined(a, b error) error {
 	if a == nil {
 		return b
@@ -86,7 +86,7 @@ func joined(a, b error) error {
 	return errors.Join(a, b)
 }
 
-// restored is how many entries one call writes back.
+// restored is the number of entries that one call writes back.
 const restored = 200
 
 // Restore implements ledger.Restorer.
@@ -100,7 +100,7 @@ func (b *backend) Restore(ctx context.Context, how ledger.Restoration) (*ledger.
 	if err != nil {
 		return nil, fmt.Errorf("redissource: %w", err)
 	}
-	before := c.lastRead.believed()
+	before := c.lastRead.accepted()
 	switch {
 	case held.lost == 0:
 		return nil, &weir.InputError{Field: "ledger", Given: c.prefix, Allowed: "one that has lost changes; this one has them all"}
@@ -118,8 +118,8 @@ func (b *backend) Restore(ctx context.Context, how ledger.Restoration) (*ledger.
 	return out, b.writeBack(ctx, client, args, out)
 }
 
-// missing are the entries of before that held lacks, or has in an older form, as the arguments of
-// the script. What is there that was never read stays.
+// missing returns the entries that before has and held lacks, or has in an older version, as
+// arguments of the script. Entries that only held has are kept.
 func missing(before, held *snapshot, by ledger.Author) (names, args []string) {
 	for _, name := range slices.Sorted(maps.Keys(before.values)) {
 		had, has := revisionIn(before.values[name]), revisionIn(held.values[name])
@@ -133,7 +133,7 @@ func missing(before, held *snapshot, by ledger.Author) (names, args []string) {
 	return names, args
 }
 
-// revisionIn is the revision of an entry as it is kept; 0: there is none.
+// revisionIn returns the revision of a stored entry; 0 if there is none.
 func revisionIn(value string) int64 {
 	text, _, _ := strings.Cut(value, " ")
 	n, err := strconv.ParseInt(text, 10, 64)
@@ -143,8 +143,8 @@ func revisionIn(value string) int64 {
 	return n
 }
 
-// writeBack writes entries, some in each call, and ends the loss with the last of them. Interrupted,
-// it can be repeated.
+// writeBack writes entries, some in each call, and ends the loss with the last. After an
+// interruption it can be repeated.
 func (b *backend) writeBack(ctx context.Context, client rueidis.Client, args []string, out *ledger.Restored) error {
 	c := &b.source.config
 	for {

@@ -14,14 +14,14 @@ import (
 	"github.com/weirproject/weir/rules/ledger"
 )
 
-// snapshot are what a ledger holds at one moment.
+// A snapshot has the entries of a ledger at one moment.
 type snapshot struct {
 	revision int64             // 0: nothing was ever written
 	values   map[string]string // by name
 	now      time.Time         // by Redis' clock
 	read     time.Time         // by this process'
-	mark     string            // when the change of that revision was made; "": unknown
-	lost     int64             // the last revision that is known to be lost; 0: none is
+	mark     string            // time of the change of that revision; "": unknown
+	lost     int64             // the last revision known to be lost; 0: none
 }
 
 var errReply = errors.New("the script's reply is not understood")
@@ -60,7 +60,7 @@ func (c *config) readAll(ctx context.Context, client rueidis.Client, script *rue
 	return h, err
 }
 
-// momentOf is what TIME replied.
+// momentOf parses the reply to TIME.
 func momentOf(reply rueidis.RedisMessage) (time.Time, error) {
 	parts, err := reply.AsStrSlice()
 	if err != nil || len(parts) != 2 {
@@ -71,7 +71,7 @@ func momentOf(reply rueidis.RedisMessage) (time.Time, error) {
 	return time.Unix(seconds, micros*1000), errors.Join(err, errMicros)
 }
 
-// A ledgerState is what is known of a ledger. Messages only say that there is updates.
+// A ledgerState is the state of a ledger. Messages only say that it has changed.
 type ledgerState struct {
 	config   *config
 	script   *rueidis.Lua
@@ -79,19 +79,19 @@ type ledgerState struct {
 	entries  map[string]*ledgerEntry
 	now      time.Time    // of the last reading, by Redis' clock
 	read     time.Time    // of the last reading, by this process'
-	rules    []rules.Spec // as law had them last; nil: one of them has changed since
-	lost     error        // what is there is not all that there was
+	rules    []rules.Spec // of the last contents; nil: one of them has changed since
+	lost     error        // non-nil: changes were lost
 }
 
-// A ledgerEntry is what is known of one document.
+// A ledgerEntry is the state of one document.
 type ledgerEntry struct {
-	value string      // as it was read last
-	good  *rules.Spec // of the last good version; nil: there was none, or it is disabled
+	value string      // as read last
+	good  *rules.Spec // the last good version; nil: there was none, or it is disabled
 	wrong []Problem
 	was   bool // there was a good version
-	off   bool // it says that the rule is disabled
+	off   bool // the rule is disabled
 
-	exception *ledger.Change // of the last good version, if it is one
+	exception *ledger.Change // the last good version, if it is an exception
 }
 
 // A ledgerFetch is one reading.
@@ -113,9 +113,9 @@ func (l *ledgerFetch) run(ctx context.Context, client rueidis.Client) (err error
 	return err
 }
 
-// take knows a ledger whose rules were all deleted, which took a change for each, from one that
-// has lost changes: the script finds that out. What was read before the loss stays in force. A
-// process that has read nothing before takes what is there, and says so.
+// take accepts a reading, unless the script found that changes are lost: then the rules that were
+// read before stay in force. A process that has read nothing before accepts what there is, with a
+// warning. A ledger whose rules were all deleted is not lost, because each deletion is a change.
 func (s *ledgerState) take(f fetch) error {
 	held := f.(*ledgerFetch).held
 	s.lost = nil
@@ -126,7 +126,7 @@ func (s *ledgerState) take(f fetch) error {
 		}
 	}
 	s.revision, s.now, s.read = held.revision, held.now, held.read
-	s.config.lastRead.believe(held)
+	s.config.lastRead.accept(held)
 	for name, e := range s.entries {
 		if _, there := held.values[name]; !there {
 			s.changed(e)
@@ -167,8 +167,8 @@ func (s *ledgerState) put(name, value string) {
 	}
 }
 
-// changed notes that an entry is no longer what it was. While no rule changes all lie where they
-// lay, by which the Keeper knows that nothing need be compiled.
+// changed records that an entry has changed. While no rule changes, the slice of rules stays in the
+// same memory, by which the Keeper knows that it need not compile.
 func (s *ledgerState) changed(e *ledgerEntry) {
 	if e.good != nil {
 		s.rules = nil

@@ -9,15 +9,15 @@ import (
 	"unicode/utf8"
 )
 
-// reloadAll is the message after which all hashes are read.
+// reloadAll is the message that requests a reading of all hashes.
 const reloadAll = "RELOAD_ALL"
 
 var errMessage = errors.New(`allowed: RELOAD_ALL, or one rule as a JSON object of the hash's fields with its id, such as {"id":"login","deleted":true}`)
 
-// decode reads the fields of a message. Numbers and truths stand there as in JSON or as
-// texts, which is what hashes have.
+// decode reads the fields of a message. Numbers and booleans may be of JSON or strings, as in
+// hashes.
 func decode(text string) (map[string]string, error) {
-	if !utf8.ValidString(text) { // the decoder would put other characters in
+	if !utf8.ValidString(text) { // the decoder would replace characters
 		return nil, errMessage
 	}
 	d := json.NewDecoder(strings.NewReader(text))

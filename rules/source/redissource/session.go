@@ -13,13 +13,13 @@ import (
 	"github.com/weirproject/weir/rules/source"
 )
 
-// reportGap is how often at most it is announcedBefore of messages that are wrong and nothing else.
+// reportGap is the least time between two reports of nothing but invalid messages.
 const reportGap = time.Second
 
-// queued is how many messages may wait. Where more come, all hashes are read instead.
+// queued is the number of messages that may wait. With more, all hashes are read instead.
 const queued = 256
 
-// An inbox is filled by the connection's reader, which must not be held up.
+// An inbox is filled by the connection's reader, which must not block.
 type inbox struct {
 	all    func(string) bool // the state's
 	rules  chan string
@@ -32,7 +32,7 @@ func newInbox(all func(string) bool) *inbox {
 
 func (b *inbox) put(text string) {
 	if !b.all(text) {
-		if len(text) > MaxMessage { // what is left of it is no JSON, and is announcedBefore of as such
+		if len(text) > MaxMessage { // a truncated message is invalid JSON, and is reported as such
 			text = fmt.Sprintf("%.40s… (%d bytes; at most %d)", text, len(text), MaxMessage)
 		}
 		select {
@@ -56,19 +56,19 @@ type session struct {
 	timer   *time.Timer
 
 	fetch      fetch            // under way, or nil
-	fetched    chan error       // what came of it
-	began      time.Time        // of the last look
-	gap        time.Duration    // to the next one
-	refetchDue bool             // another one, after that under way
-	waiters    []chan<- outcome // who waits for it
-	up         bool             // a look has come back
+	fetched    chan error       // its result
+	began      time.Time        // of the last fetch
+	gap        time.Duration    // least time to the next one
+	refetchDue bool             // another fetch follows the one under way
+	waiters    []chan<- outcome // of the fetch under way
+	up         bool             // a fetch has succeeded
 
-	reportedAt time.Time // of messages that changed nothing
+	reportedAt time.Time // the last report of invalid messages
 }
 
-// session connects, subscribes, reads all hashes, and goes on until the connection is lost.
-// wasUp is whether it came as far as to know the rules. It subscribes first: what is
-// announced while the hashes are read is not lost.
+// session connects, subscribes, reads all hashes, and runs until the connection is lost. It
+// subscribes first, so that no announcement during the reading is lost. wasUp reports whether the
+// rules were read.
 func (s *Source) session(ctx context.Context, updates chan<- source.Update) (wasUp bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	client, err := s.connect(ctx)
@@ -94,7 +94,7 @@ func subscribe(ctx context.Context, conn rueidis.DedicatedClient, channel string
 	return conn.Do(ctx, conn.B().Subscribe().Channel(channel).Build()).Error()
 }
 
-// end leaves nothing behind.
+// end releases everything.
 func (s *session) end(cancel func()) {
 	cancel()
 	s.timer.Stop()
@@ -135,25 +135,25 @@ func (s *session) loop(ctx context.Context, lost <-chan error) error {
 	}
 }
 
-// receive applies this message and all others that wait, and tells of them at once.
+// receive applies this message and all others that wait, and sends the result once.
 func (s *session) receive(ctx context.Context, text string) error {
 	changed := s.state.receive(text)
-	for range len(s.inbox.rules) { // those that have come by now: there may be no end of them
+	for range len(s.inbox.rules) { // only those that have come by now: there may be no end of them
 		changed = s.state.receive(<-s.inbox.rules) || changed
 	}
 	if !changed {
-		if time.Since(s.reportedAt) < reportGap { // it is announcedBefore with what comes next
+		if time.Since(s.reportedAt) < reportGap { // the next update reports it
 			return nil
 		}
 		s.reportedAt = time.Now()
 	}
-	if !s.up || !s.whole { // the first set is to be whole
+	if !s.up || !s.whole { // the first set must be complete
 		return nil
 	}
 	return s.sendContents(ctx, nil)
 }
 
-// refetch has all hashes read soon: after the scan under way, and not too often.
+// refetch schedules a reading of all hashes: after the one under way, and not too often.
 func (s *session) refetch() {
 	s.refetchDue = true
 	if s.fetch == nil {
@@ -171,7 +171,7 @@ func (s *session) begin(ctx context.Context) {
 	go func(f fetch) { s.fetched <- f.run(ctx, s.client) }(s.fetch)
 }
 
-// finish takes what was read, and sets the time of the next reading.
+// finish accepts what was read, and schedules the next reading.
 func (s *session) finish(ctx context.Context, err error) error {
 	if err == nil {
 		err = s.state.take(s.fetch)
@@ -199,7 +199,7 @@ func (s *session) finish(ctx context.Context, err error) error {
 	return s.sendContents(ctx, waiters)
 }
 
-// foreign says that the ledger is somebody else's.
+// foreign reports that the ledger belongs to another program.
 func (s *session) foreign(ctx context.Context, err error) error {
 	for _, w := range s.waiters {
 		w <- outcome{err: err}
@@ -211,7 +211,7 @@ func (s *session) foreign(ctx context.Context, err error) error {
 	return nil
 }
 
-// refuse says why what was read is not believed.
+// refuse reports the reason for not accepting what was read.
 func (s *session) refuse(ctx context.Context, not *refusal) error {
 	err := fmt.Errorf("redissource: %w; the last rules stay in force", not)
 	for _, w := range s.waiters {
@@ -224,7 +224,7 @@ func (s *session) refuse(ctx context.Context, not *refusal) error {
 	return nil
 }
 
-// tell says what the rules are now.
+// sendContents sends the current rules.
 func (s *session) sendContents(ctx context.Context, waiters []chan<- outcome) error {
 	c := s.state.contents()
 	n := source.Update{File: c.file, Warning: c.warning, Revision: c.revision, LeftOut: c.leftOut}

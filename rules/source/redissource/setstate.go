@@ -13,31 +13,31 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// A setState is what is known of the sets that are wanted. Its mutex is for Complete and
-// Keep, and for the reader of the connection, which asks all.
+// A setState has the members of all wanted sets. Its mutex is for Complete and Keep, and for the
+// reader of the connection, which calls all.
 type setState struct {
 	channel    string
 	allowEmpty bool
 
 	mu              sync.Mutex
-	entries         map[string]*setEntry // of each set that is wanted
+	entries         map[string]*setEntry // by name; of each wanted set
 	announced       map[string]bool      // since the last reading began
-	announcedBefore map[string]bool      // before it began: who announces a set means what it is
+	announcedBefore map[string]bool      // before it began: an announced set may be empty
 }
 
-// A setEntry is what is known of a set.
+// A setEntry is the state of a set.
 type setEntry struct {
-	read    bool      // it was, once
-	members []string  // sorted, as they were read last and believed
-	expires time.Time // when its key will be gone; zero: never
-	wrong   string    // why what was read last is not believed; "": it is
+	read    bool      // it was read once
+	members []string  // sorted, of the last accepted reading
+	expires time.Time // when its key expires; zero: never
+	wrong   string    // why the last reading was not accepted; "": it was
 }
 
 func newSetState(channel string, allowEmpty bool) *setState {
 	return &setState{channel: channel, allowEmpty: allowEmpty, entries: make(map[string]*setEntry), announced: make(map[string]bool), announcedBefore: make(map[string]bool)}
 }
 
-// want adds sets, and returns those that were not wanted before.
+// want adds sets, and returns the new ones.
 func (s *setState) want(names []string) (fresh []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -65,7 +65,7 @@ func (s *setState) wanted() bool {
 	return len(s.entries) > 0
 }
 
-// members are those of sets that were read.
+// members returns the members of sets that were read.
 func (s *setState) members(names []string) map[string][]string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,8 +78,8 @@ func (s *setState) members(names []string) map[string][]string {
 	return found
 }
 
-// all reports whether a message is about a set that is wanted, or all of them. Others may
-// use the channel for sets of theirs.
+// all reports whether a message names a wanted set, or is RELOAD_ALL. Other programs may use the
+// channel for their sets.
 func (s *setState) all(message string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -92,7 +92,7 @@ func (s *setState) all(message string) bool {
 
 func (s *setState) receive(string) bool { return false }
 
-// begin leaves what was announcedBefore of before a reading that failed.
+// begin keeps the announcements before a reading that failed.
 func (s *setState) begin() fetch {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -109,7 +109,7 @@ func (s *setState) take(f fetch) error {
 	return nil
 }
 
-// put believes what was read, if it can be.
+// put accepts readings, if possible.
 func (s *setState) put(found map[string]setReading) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -129,10 +129,10 @@ func (s *setState) put(found map[string]setReading) {
 	}
 }
 
-// whyRefused is why a reading is not believed. A set without members is no key, and so are a
-// set that was evicted, one of a Redis that was flushed or restarted without its data, and
-// one of a replica that never had it: only who announced it, or gave it the time to live
-// that is over, has meant it.
+// whyRefused returns the reason for not accepting a reading, or "". A set without members has no
+// key, and neither has a set that was evicted, was lost in a flush or a restart without data, or is
+// missing on a replica: an empty set is accepted only if it was announced, or its time to live is
+// over.
 func (s *setState) whyRefused(name string, e *setEntry, r *setReading, total int) string {
 	expired := !e.expires.IsZero() && !time.Now().Before(e.expires)
 	switch {
@@ -146,7 +146,7 @@ func (s *setState) whyRefused(name string, e *setEntry, r *setReading, total int
 	return ""
 }
 
-// law is the members of all sets that were read, and what is wrong.
+// contents returns the members of all sets that were read, and problems.
 func (s *setState) contents() contents {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -169,7 +169,7 @@ func (s *setState) contents() contents {
 	return contents{file, hex.EncodeToString(sum.Sum(nil)[:8]), wrong.orNil(), 0}
 }
 
-// state is what becomes of a set that is wrong.
+// state describes the effect of a problem.
 func (e *setEntry) state() string {
 	if !e.read {
 		return "it names nobody"

@@ -9,29 +9,29 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// A state is how rules lie in Redis, and what is known of them. It is used by one goroutine
-// at a time; only its readings run beside it, one at a time.
+// A state is a layout of rules in Redis, and what was read of it. One goroutine at a time uses it;
+// fetches run in another, one at a time.
 type state interface {
-	// all reports whether a message asks for everything to be read.
+	// all reports whether a message requires a fetch of everything.
 	all(message string) bool
-	// receive applies any other message, and reports whether it did. What was wrong with it is
-	// announcedBefore with the next law.
+	// receive applies any other message, and reports whether it changed anything. Mistakes in the
+	// message are in the next contents.
 	receive(message string) bool
-	// begin makes a reading of everything that starts now.
+	// begin makes a fetch of everything.
 	begin() fetch
-	// take agrees with what was read, or returns a *refusal.
+	// take accepts the result of a fetch, or returns a *refusal.
 	take(fetch) error
-	// law is what is in force, and announcedBefore of once.
+	// contents returns the rules in force. It reports mistakes of messages once.
 	contents() contents
 }
 
-// A look is a reading of everything.
+// A fetch reads everything.
 type fetch interface {
-	// run reads. Its errors are those of the connection, but for a *refusal.
+	// run returns errors of the connection, or a *refusal.
 	run(ctx context.Context, client rueidis.Client) error
 }
 
-// A law is the rules that are in force.
+// contents are the rules in force.
 type contents struct {
 	file     *rules.File
 	revision string // equal for equal rules
@@ -39,9 +39,9 @@ type contents struct {
 	leftOut  int // rules that are not in force as they were read last
 }
 
-// A refusal says why what was read is not believed, although the connection is good.
+// A refusal is the reason for not accepting what was read over a good connection.
 type refusal struct {
-	revision string // what is not believed is called so
+	revision string // of the refused contents
 	err      error
 }
 

@@ -12,36 +12,35 @@ import (
 	"github.com/weirproject/weir/rules/source"
 )
 
-// A table is what is known of the hashes: the state of the layout that one hash is one
-// rule. It does no I/O; its scans do.
+// A table is the state of the hashes: one hash is one rule. It does no I/O; its scans do.
 type table struct {
 	prefix          string
 	most            int
 	allowEmpty      bool
 	entries         map[string]*entry // by key
-	ids             map[string]string // the key of an id that a hash gives itself and its key does not
-	touched         map[string]bool   // keys that messages changed since the last reading began
-	messageProblems []Problem         // of messages that are no rule's
-	more            int               // that have no room there
-	order           []*entry          // by key; nil: they are others by now
-	fresh           []*entry          // those whose next version is not decided about are among them
+	ids             map[string]string // maps the id field of a hash to its key, if the two differ
+	touched         map[string]bool   // changed by messages since the last reading began
+	messageProblems []Problem         // of messages that name no rule
+	more            int               // the number of problems over the maximum
+	order           []*entry          // sorted by key; nil: outdated
+	fresh           []*entry          // entries with a new version that is not checked
 	compiler        *rules.Compiler
 }
 
-// An entry is what is known of one hash.
+// An entry is the state of one hash.
 type entry struct {
 	key      string
-	fields   map[string]string // as they were read last, good or not
-	foreign  string            // the key holds no rule: why
-	off      bool              // they say that it is disabled, whatever else is wrong with them
+	fields   map[string]string // as read last, with or without mistakes
+	foreign  string            // why the key holds no rule
+	off      bool              // the fields disable the rule, whatever mistakes they have
 	good     *record           // the last good version; nil: there was none
 	next     *record           // what was read last, as long as nothing is known to be wrong with it; nil: it is decided
-	inForce  bool              // it has a rule there
-	problems []Problem         // of what was read last
-	ignored  []Problem         // fields of it that do nothing
+	inForce  bool              // its rule is in the rules that are compiled
+	problems []Problem         // of the last reading
+	ignored  []Problem         // fields of it that have no effect
 }
 
-// current is the version that counts; nil: there is none.
+// current returns the version that counts; nil if there is none.
 func (e *entry) current() *record {
 	if e.off {
 		return nil
@@ -52,15 +51,15 @@ func (e *entry) current() *record {
 	return e.good
 }
 
-// A reading is what stood under a key.
+// A reading is the value of a key.
 type reading struct {
 	key     string
-	fields  map[string]string // none: nothing stands there
-	foreign string            // something that is no rule: why
-	seen    *examined         // what came of the fields, if they were fetched at already
+	fields  map[string]string // empty: there is no such key
+	foreign string            // why the value is no rule; "": it is
+	seen    *examined         // result of parsing the fields, if that was done already
 }
 
-// A examined is what examine returned.
+// examined is the result of examine.
 type examined struct {
 	rec      record
 	problems []Problem
@@ -92,8 +91,7 @@ func (t *table) begin() fetch {
 	return newScan(t.prefix, t.most, known)
 }
 
-// take has the table agree with what was read, but for keys that messages have changed
-// since the reading began.
+// take accepts a reading, except for keys that messages have changed since it began.
 func (t *table) take(f fetch) error {
 	found := f.(*scan).found
 	if len(found) == 0 && !t.allowEmpty && t.untouched() > 0 {
@@ -116,7 +114,7 @@ func (t *table) take(f fetch) error {
 	return nil
 }
 
-// index finds the hashes that messages call otherwise than their keys do.
+// index collects the hashes whose id is not the name in their key.
 func (t *table) index() {
 	clear(t.ids)
 	for _, e := range t.sorted() {
@@ -126,8 +124,8 @@ func (t *table) index() {
 	}
 }
 
-// called is the key of the hash that messages call so: of two the first, and if there is none
-// the one that there would be.
+// called returns the key of the hash with an id: the first of several, or if there is none, the key
+// that it would have.
 func (t *table) called(id string) string {
 	own := t.prefix + id
 	key, known := t.ids[id]
@@ -142,7 +140,7 @@ func (t *table) isCalled(key, id string) bool {
 	return e != nil && e.fields["id"] == id
 }
 
-// untouched is how many entries no message has changed.
+// untouched returns the number of entries that no message has changed.
 func (t *table) untouched() (n int) {
 	for key := range t.entries {
 		if !t.touched[key] {
@@ -152,7 +150,7 @@ func (t *table) untouched() (n int) {
 	return n
 }
 
-// put makes what was read the rule of its key, if it is one.
+// put sets the rule of a key.
 func (t *table) put(key string, r reading) {
 	if len(r.fields) == 0 && r.foreign == "" {
 		t.remove(key)
@@ -186,7 +184,8 @@ func found(prefix, key string, fields map[string]string) *examined {
 	return examine(key, nameOf(strings.TrimPrefix(key, prefix)), fields)
 }
 
-// decide makes the next version the good one, if it is, and reports whether it is not.
+// decide makes the next version the good one if it passes the checks, and reports whether it does
+// not.
 func (e *entry) decide(good bool) (wrong bool) {
 	if e.next == nil {
 		return false
@@ -201,12 +200,12 @@ func (e *entry) decide(good bool) (wrong bool) {
 	return len(e.problems) > 0
 }
 
-// alone is how many times as long it takes to check a rule by itself as among many.
+// alone is the cost of checking a rule by itself, as a multiple of the cost among many.
 const alone = 4
 
-// decide decides about all next versions, and reports whether one is wrong. What passes as a
-// law its rules pass by themselves. So of many that are new, as at the start, the law is
-// compiled as a whole; the Keeper finds that done. Where it does not pass, each is fetched at.
+// decide checks all next versions, and reports whether one is wrong. Rules that compile together
+// compile by themselves too. So if many are new, as at the start, all are compiled together, which
+// saves the Keeper's compilation; if that fails, each is checked by itself.
 func (t *table) decide(file *rules.File) (wrong bool) {
 	together := false
 	if alone*len(t.fresh) > len(t.entries) {
@@ -220,7 +219,7 @@ func (t *table) decide(file *rules.File) (wrong bool) {
 	return wrong
 }
 
-// quoted is a key as messages show it: as it is, if that can be shown.
+// quoted returns a key as it is, or quoted if it cannot be printed.
 func quoted(key string) string {
 	if q := fmt.Sprintf("%.200q", key); q[1:len(q)-1] != key {
 		return q
@@ -230,7 +229,7 @@ func quoted(key string) string {
 
 func (t *table) all(message string) bool { return message == reloadAll }
 
-// receive applies a message that is a rule.
+// receive applies a message with a rule.
 func (t *table) receive(text string) bool {
 	key, changed := t.apply(text)
 	if changed {
@@ -239,7 +238,7 @@ func (t *table) receive(text string) bool {
 	return changed
 }
 
-// apply says which key it changed.
+// apply returns the key that it changed.
 func (t *table) apply(text string) (key string, changed bool) {
 	fields, err := decode(text)
 	if err != nil {
@@ -271,7 +270,7 @@ func (t *table) apply(text string) (key string, changed bool) {
 	return key, true
 }
 
-// completed lets a message switch a known rule on or off without repeating it.
+// completed adds the known fields to a message that only enables or disables a rule.
 func (t *table) completed(key string, fields map[string]string) map[string]string {
 	e := t.entries[key]
 	enabled, given := fields["enabled"]
@@ -291,8 +290,8 @@ func (t *table) reportMessage(text, field, message string) {
 	}
 }
 
-// law is the rules that are in force, in the order of their keys, and what is wrong.
-// Problems of messages are announcedBefore once.
+// contents returns the rules in force, in the order of their keys, and problems. It reports problems
+// of messages once.
 func (t *table) contents() contents {
 	l := t.collect()
 	if t.decide(l.file) {
@@ -302,22 +301,22 @@ func (t *table) contents() contents {
 	return l
 }
 
-// A collection is what becomes a law.
+// A collection builds contents.
 type collection struct {
 	file    *rules.File
 	wrong   Error
 	leftOut int                     // rules that are not in force as they were read last
-	names   map[string]string       // which key has a rule of this name; nil: each is called as its key
-	targets map[duplicateKey]string // which key was the first that is for these requests
+	names   map[string]string       // maps names to keys; nil: each rule is named after its key
+	targets map[duplicateKey]string // maps targets to their first keys
 }
 
-// An duplicateKey is what no two rules have in common that both apply.
+// Of two rules with equal duplicateKeys only one applies.
 type duplicateKey struct {
 	kind, target string
 	mode         rules.Mode
 }
 
-// collect has the current version of each rule in force.
+// collect returns the current version of each enabled rule.
 func (t *table) collect() contents {
 	all := t.sorted()
 	g := collection{file: &rules.File{Name: "redis " + quoted(t.prefix) + "*"}, wrong: Error{Omitted: t.more},
@@ -362,7 +361,7 @@ func (t *table) collect() contents {
 	return contents{g.file, hex.EncodeToString(sum.Sum(nil)[:8]), g.wrong.orNil(), g.leftOut}
 }
 
-// take puts a rule in force, unless its name is taken.
+// take adds a rule, unless its name is in use.
 func (g *collection) take(key string, rec *record) bool {
 	if first, taken := g.names[rec.spec.Name]; taken {
 		g.wrong.add(Problem{Where: quoted(key), Message: "is called " + rec.spec.Name + " like " + quoted(first) + "; give one of them another key", State: absentState})
@@ -372,12 +371,12 @@ func (g *collection) take(key string, rec *record) bool {
 		g.names[rec.spec.Name] = key
 	}
 	g.file.Rules = append(g.file.Rules, *rec.spec)
-	rec.spec = &g.file.Rules[len(g.file.Rules)-1] // they need not be there twice
+	rec.spec = &g.file.Rules[len(g.file.Rules)-1] // releases the second copy
 	g.checkDuplicate(key, rec)
 	return true
 }
 
-// checkDuplicate says that a rule has no effect because another is for the very same requests.
+// checkDuplicate reports a rule without effect, because another one has the same target.
 func (g *collection) checkDuplicate(key string, rec *record) {
 	if rec.kind == global {
 		return

@@ -19,27 +19,27 @@ import (
 	"github.com/weirproject/weir/rules/source"
 )
 
-// A poller is one Run.
+// A poller is the state of one Run.
 type poller struct {
 	*Source
 	ctx     context.Context
 	updates chan<- source.Update
 
-	content  source.Update // what was read last, good or bad
+	content  source.Update // read last, with or without mistakes
 	etag     string        // of content
 	modified string
-	last     source.Update // what was sent last
+	last     source.Update // sent last
 	sent     bool
 
 	failures   int
-	retryAfter time.Duration // that the server asked for
+	retryAfter time.Duration // requested by the server
 }
 
-// look asks, and tells if it is updates or somebody waits for it.
+// look polls, and sends the result if it has changed or has waiters.
 func (p *poller) look(waiters []source.Waiter) {
 	p.retryAfter = 0
 	n, err := p.fetch(len(waiters) == 0)
-	if over := context.Cause(p.ctx); over != nil { // what failed for it is no updates
+	if over := context.Cause(p.ctx); over != nil { // the failure is the shutdown's
 		source.Answer(waiters, "")(over)
 		return
 	}
@@ -62,7 +62,7 @@ func (p *poller) look(waiters []source.Waiter) {
 	}
 }
 
-// wait is how long until it is asked again.
+// wait returns the time until the next poll.
 func (p *poller) wait() time.Duration {
 	wait, slowest := p.interval, max(maxRetry, p.interval)
 	if p.failures > 0 {
@@ -71,8 +71,8 @@ func (p *poller) wait() time.Duration {
 	return max(wait*3/4+rand.N(wait/2), min(p.retryAfter, slowest))
 }
 
-// fetch asks once. News are what the URL says, good or bad; an error is that it does not
-// say.
+// fetch polls once. The update is the content of the URL, with or without mistakes; the error means
+// that there is none.
 func (p *poller) fetch(conditional bool) (n source.Update, err error) {
 	ctx, cancel := context.WithTimeout(p.ctx, p.timeout)
 	defer cancel()
@@ -104,7 +104,7 @@ func (p *poller) fetch(conditional bool) (n source.Update, err error) {
 	return p.parse(body), nil
 }
 
-// late says of a failure that the time was over, if it was.
+// late replaces an error by a timeout if the time was over.
 func (p *poller) late(ctx context.Context, err error) error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return fmt.Errorf("no answer within %v: %w", p.timeout, context.DeadlineExceeded)
@@ -135,7 +135,7 @@ func (p *poller) request(ctx context.Context, conditional bool) (*http.Request, 
 	return request, nil
 }
 
-// parse makes updates of a body, unless it is the one that was there before.
+// parse makes an update of a body, unless it is unchanged.
 func (p *poller) parse(body []byte) source.Update {
 	sum := sha256.Sum256(body)
 	revision := hex.EncodeToString(sum[:12])
@@ -146,9 +146,9 @@ func (p *poller) parse(body []byte) source.Update {
 	return source.Update{File: file, Err: err, Revision: revision}
 }
 
-// remember keeps what the next request asks by. A time of change is of use only if it was
-// over when the answer was made: within its second, the file can have changed again
-// (RFC 9110, section 8.8.2.2).
+// remember keeps the validators for the next request. A Last-Modified is of use only if it is at
+// least a second older than the response: within its second, the file can have changed again (RFC
+// 9110, section 8.8.2.2).
 func (p *poller) remember(h http.Header) {
 	p.etag, p.modified = "", ""
 	if etag := h.Get("ETag"); len(etag) <= rules.MaxText && printable(etag) {
@@ -165,7 +165,7 @@ func printable(text string) bool {
 	return !strings.ContainsFunc(text, func(c rune) bool { return c < ' ' || c > '~' })
 }
 
-// retryAfter reads seconds or a date; 0 for nothing, or nothing that can be read.
+// retryAfter reads seconds or a date; 0 for none, or a malformed one.
 func retryAfter(text string) time.Duration {
 	if seconds, err := strconv.ParseUint(text, 10, 31); err == nil {
 		return time.Duration(seconds) * time.Second
@@ -176,10 +176,10 @@ func retryAfter(text string) time.Duration {
 	return 0
 }
 
-// maxToken is the longest token, in bytes.
+// maxToken is the length of the longest token, in bytes.
 const maxToken = 8 << 10
 
-// readToken is the only word of a file. What it says is never shown.
+// readToken returns the only word of a file. Errors never show it.
 func readToken(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
