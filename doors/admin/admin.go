@@ -47,7 +47,8 @@ func WithTokens(tokens ...Token) Option {
 		for _, t := range tokens {
 			hash, err := admit.NewToken(t.Secret)
 			if err == nil && !plain(t.Name, maxActor) {
-				err = fmt.Errorf("the name of a token is %.80q; allowed: 1 to %d printable characters of ASCII", t.Name, maxActor)
+				err = fmt.Errorf("the name of a token is %.80q; allowed: 1 to %d printable characters of ASCII",
+					t.Name, maxActor)
 			}
 			h.problem = errors.Join(h.problem, err)
 			h.hashes = append(h.hashes, hash)
@@ -129,8 +130,10 @@ func (h *handler) operations() map[string]map[string]operation {
 	const get, post, put, del = http.MethodGet, http.MethodPost, http.MethodPut, http.MethodDelete
 	type methods = map[string]operation
 	return map[string]methods{
-		"rules":                 {get: {h.listRules, false, nil}},
-		"rules/{name}":          {get: {h.getRule, false, nil}, put: {h.needsLedger(h.putRule), true, []string{"why", "dry_run"}}, del: {h.needsLedger(h.deleteRule), true, []string{"why"}}},
+		"rules": {get: {h.listRules, false, nil}},
+		"rules/{name}": {get: {h.getRule, false, nil},
+			put: {h.needsLedger(h.putRule), true, []string{"why", "dry_run"}},
+			del: {h.needsLedger(h.deleteRule), true, []string{"why"}}},
 		"rules/{name}/enable":   {post: {h.needsLedger(h.enableRule), true, []string{"why"}}},
 		"rules/{name}/disable":  {post: {h.needsLedger(h.disableRule), true, []string{"why"}}},
 		"rules/{name}/rollback": {post: {h.needsLedger(h.rollback), true, []string{"why", "to", "dry_run"}}},
@@ -138,21 +141,24 @@ func (h *handler) operations() map[string]map[string]operation {
 		"rules/{name}/promote":  {post: {h.needsLedger(h.promote), true, []string{"why", "dry_run"}}},
 		"diff":                  {post: {h.diff, false, []string{"rule"}}},
 		"history":               {get: {h.needsLedger(h.history), false, []string{"name", "most"}}},
-		"exceptions":            {get: {h.needsLedger(h.listExceptions), false, nil}, post: {h.needsLedger(h.postException), true, nil}},
-		"exceptions/{id}":       {get: {h.needsLedger(h.getException), false, nil}, del: {h.needsLedger(h.deleteException), true, []string{"why"}}},
-		"restore":               {post: {h.needsLedger(h.restore), true, []string{"why", "dry_run", "forget"}}},
-		"keys":                  {get: {h.getKey, false, []string{"rule", "key", "value"}}},
-		"keys/reset":            {post: {h.resetKey, true, []string{"rule", "key", "value", "why"}}},
-		"bans":                  {get: {h.listBans, false, nil}},
-		"bans/lift":             {post: {h.liftBan, true, []string{"rule", "key", "value", "why"}}},
-		"openapi.json":          {get: {openAPI, false, nil}},
+		"exceptions": {get: {h.needsLedger(h.listExceptions), false, nil},
+			post: {h.needsLedger(h.postException), true, nil}},
+		"exceptions/{id}": {get: {h.needsLedger(h.getException), false, nil},
+			del: {h.needsLedger(h.deleteException), true, []string{"why"}}},
+		"restore":      {post: {h.needsLedger(h.restore), true, []string{"why", "dry_run", "forget"}}},
+		"keys":         {get: {h.getKey, false, []string{"rule", "key", "value"}}},
+		"keys/reset":   {post: {h.resetKey, true, []string{"rule", "key", "value", "why"}}},
+		"bans":         {get: {h.listBans, false, nil}},
+		"bans/lift":    {post: {h.liftBan, true, []string{"rule", "key", "value", "why"}}},
+		"openapi.json": {get: {openAPI, false, nil}},
 	}
 }
 
 // ServeHTTP answers one request.
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !h.hosts.Allow(r.Host) {
-		writeProblem(w, refusef(http.StatusForbidden, "host is %.80q; allowed: %s", r.Host, strings.Join(h.hosts, ", ")))
+		writeProblem(w, refusef(http.StatusForbidden, "host is %.80q; allowed: %s", r.Host,
+			strings.Join(h.hosts, ", ")))
 		return
 	}
 	if err := h.crossOrigin.Check(r); err != nil {
@@ -190,7 +196,8 @@ func (h *handler) admit(r *http.Request, methods map[string]operation) (*call, o
 		return nil, op, err
 	}
 	if methods == nil {
-		return nil, op, refusef(http.StatusNotFound, "there is no %.80q; GET %sopenapi.json tells what there is", r.URL.Path, Prefix)
+		return nil, op, refusef(http.StatusNotFound, "there is no %.80q; GET %sopenapi.json lists all paths",
+			r.URL.Path, Prefix)
 	}
 	if !ok {
 		var names []string

@@ -244,7 +244,7 @@ func TestWhatIsWrongIsRefused(t *testing.T) {
 	// It is right by itself, and not beside a rule of the file.
 	c.ask("PUT rules/all.2", "name: all.2\nlimit: 5/1m\n", isNew, "*").has(422, `taken by a limit`)
 	c.ask("PUT rules/login?dry_run=maybe", login("5/1m")).has(400, "dry_run")
-	c.ask("PUT rules/login?why=a&why=b", login("5/1m"), isNew, "*").has(400, "stands there twice")
+	c.ask("PUT rules/login?why=a&why=b", login("5/1m"), isNew, "*").has(400, "is given twice")
 	c.ask("PUT rules/login?when=now", login("5/1m"), isNew, "*").has(400, "there are: why, dry_run")
 	c.ask("GET rules?x=1", "").has(400, "there are: none")
 	c.ask("PUT rules/login?why="+strings.Repeat("x", 1025), login("5/1m"), isNew, "*").has(422, "bytes of why is 1025")

@@ -74,7 +74,9 @@ func (h *handler) logged(err error) error {
 	var lost *ledger.LostError
 	var wrong *rules.Error
 	var input *weir.InputError
-	if errors.Is(err, ledger.ErrForeign) || errors.As(err, &lost) || errors.As(err, &conflict) || errors.As(err, &wrong) || errors.As(err, &input) || errors.Is(err, ledger.ErrNoRule) || errors.Is(err, ledger.ErrNoException) {
+	if errors.Is(err, ledger.ErrForeign) || errors.As(err, &lost) || errors.As(err, &conflict) ||
+		errors.As(err, &wrong) || errors.As(err, &input) || errors.Is(err, ledger.ErrNoRule) ||
+		errors.Is(err, ledger.ErrNoException) {
 		return err
 	}
 	h.Log.Error("admin: the ledger did not answer", "error", err)

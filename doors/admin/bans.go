@@ -32,7 +32,8 @@ func (h *handler) listBans(ctx context.Context, _ *call) (any, error) {
 	}
 	answer := bansAnswer{Bans: make([]banAnswer, len(list))}
 	for i, ban := range list {
-		answer.Bans[i] = banAnswer{ban.Rule.Name(), readable(ban.Key), ban.From.Time().UTC(), ban.Until.Time().UTC(), ban.Length.String(), ban.Local}
+		answer.Bans[i] = banAnswer{ban.Rule.Name(), readable(ban.Key), ban.From.Time().UTC(),
+			ban.Until.Time().UTC(), ban.Length.String(), ban.Local}
 	}
 	return answer, nil
 }
@@ -67,7 +68,8 @@ func (h *handler) liftBan(ctx context.Context, c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	h.Log.Info("admin: a ban was lifted", "rule", name, "key", string(key), "was_banned", banned > 0, "who", c.who, "why", c.by().Why)
+	h.Log.Info("admin: a ban was lifted", "rule", name, "key", string(key), "was_banned", banned > 0,
+		"who", c.who, "why", c.by().Why)
 	return liftAnswer{Rule: name, Key: readable(string(key)), Banned: banned > 0}, nil
 }
 
@@ -77,7 +79,8 @@ func keyOf(c *call, rule *rules.Rule) (key []byte, limits []*weir.Limit, err err
 	text, values := c.query.Get("key"), c.query["value"]
 	switch {
 	case text != "" && len(values) > 0:
-		return nil, nil, refusef(http.StatusBadRequest, "allowed: key, or value for each component of the rule's key; not both")
+		return nil, nil, refusef(http.StatusBadRequest,
+			"allowed: key, or value for each component of the rule's key; not both")
 	case text != "":
 		return rule.LookupText(text)
 	}

@@ -33,9 +33,10 @@ func (c *call) readQuery(known []string) (err error) {
 	for name, values := range c.query {
 		switch {
 		case !slices.Contains(known, name):
-			return refusef(http.StatusBadRequest, "there is no parameter %.80q here; there are: %s", name, orNone(known))
+			return refusef(http.StatusBadRequest, "there is no parameter %.80q here; there are: %s", name,
+				orNone(known))
 		case len(values) > 1 && name != "value":
-			return refusef(http.StatusBadRequest, "the parameter %s stands there twice", name)
+			return refusef(http.StatusBadRequest, "the parameter %s is given twice", name)
 		}
 	}
 	return nil
@@ -96,23 +97,28 @@ func (c *call) seen() (int64, error) {
 	switch {
 	case len(match) == 1 && len(none) == 0:
 		text := strings.Trim(match[0], `"`)
-		if n, err := strconv.ParseInt(text, 10, 64); err == nil && n > 0 && match[0] == `"`+strconv.FormatInt(n, 10)+`"` {
+		if n, err := strconv.ParseInt(text, 10, 64); err == nil && n > 0 &&
+			match[0] == `"`+strconv.FormatInt(n, 10)+`"` {
 			return n, nil
 		}
-		return 0, refusef(http.StatusBadRequest, `If-Match is %.80q; allowed: the ETag of what you have read, such as "12"`, match[0])
+		return 0, refusef(http.StatusBadRequest,
+			`If-Match is %.80q; allowed: the ETag of what you have read, such as "12"`, match[0])
 	case len(none) == 1 && len(match) == 0 && none[0] == "*":
 		return 0, nil
 	case len(none)+len(match) > 0:
-		return 0, refusef(http.StatusBadRequest, "allowed: one If-Match with the ETag of what you have read, or If-None-Match: * for what is new")
+		return 0, refusef(http.StatusBadRequest,
+			"allowed: one If-Match with the ETag of what you have read, or If-None-Match: * for what is new")
 	}
-	return 0, refusef(http.StatusPreconditionRequired, "say which revision you have seen: If-Match with the ETag of GET, or If-None-Match: * for what is new")
+	return 0, refusef(http.StatusPreconditionRequired,
+		"say which revision you have seen: If-Match with the ETag of GET, or If-None-Match: * for what is new")
 }
 
 // body reads the body, which must have one of the media types.
 func (c *call) body(most int, kinds ...string) (text []byte, err error) {
 	kind, _, err := mime.ParseMediaType(c.request.Header.Get("Content-Type"))
 	if err != nil || !slices.Contains(kinds, kind) {
-		return nil, refusef(http.StatusUnsupportedMediaType, "Content-Type is %.80q; allowed: %s", c.request.Header.Get("Content-Type"), strings.Join(kinds, ", "))
+		return nil, refusef(http.StatusUnsupportedMediaType, "Content-Type is %.80q; allowed: %s",
+			c.request.Header.Get("Content-Type"), strings.Join(kinds, ", "))
 	}
 	if coding := c.request.Header.Get("Content-Encoding"); coding != "" && coding != "identity" {
 		return nil, refusef(http.StatusUnsupportedMediaType, "Content-Encoding is %.80q; allowed: none", coding)
@@ -136,8 +142,10 @@ func (c *call) document(into any) error {
 	if err != nil {
 		return err
 	}
-	if err := json.Unmarshal(text, into, json.RejectUnknownMembers(true), json.MatchCaseInsensitiveNames(false)); err != nil {
-		return refusef(http.StatusBadRequest, "the body is not as it must be: %s", strings.TrimPrefix(err.Error(), "json: "))
+	if err := json.Unmarshal(text, into, json.RejectUnknownMembers(true),
+		json.MatchCaseInsensitiveNames(false)); err != nil {
+		return refusef(http.StatusBadRequest, "the body is malformed: %s",
+			strings.TrimPrefix(err.Error(), "json: "))
 	}
 	return nil
 }

@@ -41,7 +41,8 @@ func (h *handler) identify(c *call, writes bool) error {
 	c.who = name
 	if actor := c.request.Header.Get(actorField); actor != "" {
 		if !plain(actor, maxActor) {
-			return refusef(http.StatusBadRequest, "%s is %.80q; allowed: 1 to %d printable characters of ASCII", actorField, actor, maxActor)
+			return refusef(http.StatusBadRequest, "%s is %.80q; allowed: 1 to %d printable characters of ASCII",
+				actorField, actor, maxActor)
 		}
 		c.who = fmt.Sprintf("%s by %s", actor, name)
 	}

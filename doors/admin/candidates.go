@@ -37,11 +37,14 @@ type changedAnswer struct {
 func (h *handler) compare(_ context.Context, c *call) (any, error) {
 	found, ok := h.Gate.Compare(c.name())
 	if !ok {
-		return nil, refusef(http.StatusNotFound, "there is no rule %.130q in force that has a candidate; write one into the rule, such as candidate: {limit: 60/1m}", c.name())
+		return nil, refusef(http.StatusNotFound, "there is no rule %.130q in force that has a candidate; "+
+			"write one into the rule, such as candidate: {limit: 60/1m}", c.name())
 	}
 	candidate := found.Rule.Candidate()
-	return comparisonAnswer{Rule: found.Rule.Name(), Limit: texts(found.Rule.Limits()), Candidate: texts(candidate.Limits()), Key: candidate.Components(),
-		Since: found.Since.UTC(), BothGrant: found.BothGrant, NewlyRefused: found.NewlyRefused, NewlyGranted: found.NewlyGranted, BothRefuse: found.BothRefuse,
+	return comparisonAnswer{Rule: found.Rule.Name(), Limit: texts(found.Rule.Limits()),
+		Candidate: texts(candidate.Limits()), Key: candidate.Components(),
+		Since: found.Since.UTC(), BothGrant: found.BothGrant,
+		NewlyRefused: found.NewlyRefused, NewlyGranted: found.NewlyGranted, BothRefuse: found.BothRefuse,
 		RefusedKeys: changedOf(found.Refused), GrantedKeys: changedOf(found.Granted)}, nil
 }
 
@@ -96,6 +99,8 @@ func (h *handler) elsewhere(name string, missing error) error {
 	if at < 0 {
 		return missing
 	}
-	return refusef(http.StatusConflict, "rule %q is from %s, and not in the ledger: promote it where it is written: make the fields of its candidate the rule's, and delete candidate. "+
-		"Or put it into the ledger first (weir rules set %s FILE), which goes before %s from then on", name, now.from[at], name, now.from[at])
+	return refusef(http.StatusConflict, "rule %q is from %s, and not in the ledger: promote it where it is written: "+
+		"make the fields of its candidate the rule's, and delete candidate. "+
+		"Or put it into the ledger first (weir rules set %s FILE), which goes before %s from then on",
+		name, now.from[at], name, now.from[at])
 }

@@ -32,8 +32,9 @@ type exceptionAnswer struct {
 }
 
 func (h *handler) exceptionOf(e *ledger.Exception, left time.Duration) exceptionAnswer {
-	a := exceptionAnswer{ID: e.ID, Kind: e.Kind, Rule: e.Rule, By: e.Component, Values: e.Values, Limit: e.Limit, Until: e.Until,
-		Left: left.Round(time.Second).String(), Revision: e.Revision, Who: e.Author.Who, Why: e.Author.Why, When: e.When}
+	a := exceptionAnswer{ID: e.ID, Kind: e.Kind, Rule: e.Rule, By: e.Component, Values: e.Values, Limit: e.Limit,
+		Until: e.Until, Left: left.Round(time.Second).String(), Revision: e.Revision,
+		Who: e.Author.Who, Why: e.Author.Why, When: e.When}
 	a.InForce, a.Waiting = h.reached(e.Revision)
 	for _, unfit := range h.Gate.Rules().Unfit() {
 		if a.InForce && unfit.ID == e.ID {
@@ -90,7 +91,8 @@ func (h *handler) postException(ctx context.Context, c *call) (any, error) {
 	}
 	last, ok := parseDuration(b.For)
 	if !ok {
-		return nil, refusef(http.StatusUnprocessableEntity, "for is %.80q; allowed: a time with its unit, such as 30m, 2h or 7d", b.For)
+		return nil, refusef(http.StatusUnprocessableEntity,
+			"for is %.80q; allowed: a time with its unit, such as 30m, 2h or 7d", b.For)
 	}
 	e := rules.Exception{Kind: b.Kind, Rule: b.Rule, Component: b.By, Values: b.Values, Limit: b.Limit}
 	if err := h.fits(e); err != nil {
@@ -100,8 +102,8 @@ func (h *handler) postException(ctx context.Context, c *call) (any, error) {
 	if err != nil {
 		return nil, h.logged(err)
 	}
-	h.Log.Info("admin: an exception was made", "id", id, "kind", string(e.Kind), "rule", e.Rule, "by", e.Component, "values", e.Values,
-		"limit", e.Limit, "for", last, "revision", revision, "who", c.who, "why", b.Why)
+	h.Log.Info("admin: an exception was made", "id", id, "kind", string(e.Kind), "rule", e.Rule,
+		"by", e.Component, "values", e.Values, "limit", e.Limit, "for", last, "revision", revision, "who", c.who, "why", b.Why)
 	h.await(ctx, revision)
 	now, left, err := h.Ledger.Exception(ctx, id)
 	if err != nil {
@@ -128,7 +130,8 @@ func parseDuration(text string) (time.Duration, bool) {
 func (h *handler) fits(e rules.Exception) error {
 	now := h.Status().RuleSet
 	if now == nil {
-		return refusef(http.StatusServiceUnavailable, "no rules are in force yet; try again when /readyz says that the server is ready")
+		return refusef(http.StatusServiceUnavailable,
+			"no rules are in force yet; try again when /readyz says that the server is ready")
 	}
 	if e.Rule != "" && !slices.ContainsFunc(now.File.Rules, func(s rules.Spec) bool { return s.Name == e.Rule }) {
 		return refusef(http.StatusUnprocessableEntity, "rule is %.80q; allowed: one that is in force", e.Rule)

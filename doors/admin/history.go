@@ -42,10 +42,12 @@ func (h *handler) history(ctx context.Context, c *call) (any, error) {
 	answer := historyAnswer{History: []past{}}
 	for i := range list {
 		one := &list[i]
-		p := past{Revision: one.Revision, Name: one.Name, What: one.What, Who: one.Author.Who, Why: one.Author.Why, When: one.When,
+		p := past{Revision: one.Revision, Name: one.Name, What: one.What, Who: one.Author.Who,
+			Why: one.Author.Why, When: one.When,
 			Changes: changesOf(one.Diff), YAML: one.YAML}
 		if e := one.Exception; e != nil {
-			then := exceptionAnswer{ID: e.ID, Kind: e.Kind, Rule: e.Rule, By: e.Component, Values: e.Values, Limit: e.Limit, Until: e.Until,
+			then := exceptionAnswer{ID: e.ID, Kind: e.Kind, Rule: e.Rule, By: e.Component, Values: e.Values,
+				Limit: e.Limit, Until: e.Until,
 				Left: e.For.String(), Revision: e.Revision, Who: e.Author.Who, Why: e.Author.Why, When: e.When}
 			p.Name, p.Exception = e.ID, &then
 		}

@@ -52,7 +52,8 @@ func (h *handler) look(ctx context.Context, c *call) (*keyAnswer, *gate.Verdict,
 	if err != nil {
 		return nil, nil, err
 	}
-	answer := &keyAnswer{Rule: name, Key: readable(string(key)), Components: orEmpty(rule.Components()), Values: []string{}}
+	answer := &keyAnswer{Rule: name, Key: readable(string(key)), Components: orEmpty(rule.Components()),
+		Values: []string{}}
 	values := c.query["value"]
 	if text := c.query.Get("key"); text != "" && !rule.IsKey(text) {
 		values = []string{text}
@@ -97,7 +98,8 @@ func (h *handler) resetKey(ctx context.Context, c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	h.Log.Info("admin: a key was reset", "rule", c.query.Get("rule"), "key", v.At(0).Claim.Key, "who", c.who, "why", c.by().Why)
+	h.Log.Info("admin: a key was reset", "rule", c.query.Get("rule"), "key", v.At(0).Claim.Key, "who", c.who,
+		"why", c.by().Why)
 	answer, _, err := h.look(ctx, c)
 	return answer, err
 }

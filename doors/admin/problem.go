@@ -38,7 +38,8 @@ type mistake struct {
 func (p *problem) Error() string { return p.Detail }
 
 func refusef(status int, format string, values ...any) *problem {
-	return &problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: readable(fmt.Sprintf(format, values...))}
+	return &problem{Type: "about:blank", Title: http.StatusText(status), Status: status,
+		Detail: readable(fmt.Sprintf(format, values...))}
 }
 
 // problemOf converts an error. It hides errors of the store, which may contain its address.
@@ -70,9 +71,11 @@ func problemOf(err error) *problem {
 	case errors.Is(err, ledger.ErrNoRule), errors.Is(err, ledger.ErrNoException):
 		return refusef(http.StatusNotFound, "%s", err)
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return refusef(http.StatusServiceUnavailable, "the time was over before there was an answer; read again whether a change was made")
+		return refusef(http.StatusServiceUnavailable,
+			"the request timed out; read again whether a change was made")
 	}
-	return refusef(http.StatusServiceUnavailable, "what keeps the rules or counts the limits did not answer; the server's log says why. Read again whether a change was made")
+	return refusef(http.StatusServiceUnavailable,
+		"the ledger or the store did not answer; the server's log has the reason. Read again whether a change was made")
 }
 
 func writeProblem(w http.ResponseWriter, err error) {

@@ -38,7 +38,8 @@ func (a ruleAnswer) with(spec *rules.Spec) ruleAnswer {
 }
 
 func answerOf(d *ledger.Document, layer string) ruleAnswer {
-	return ruleAnswer{Name: d.Name, From: layer, Enabled: d.Enabled, Revision: d.Revision, Who: d.Author.Who, Why: d.Author.Why, When: d.When}
+	return ruleAnswer{Name: d.Name, From: layer, Enabled: d.Enabled, Revision: d.Revision, Who: d.Author.Who,
+		Why: d.Author.Why, When: d.When}
 }
 
 // A ruleView is a snapshot of the rules in force.
@@ -142,7 +143,8 @@ func (h *handler) getRule(ctx context.Context, c *call) (any, error) {
 	}
 	at := now.find(c.name())
 	if errors.Is(err, ledger.ErrNoRule) && at >= 0 {
-		return ruleAnswer{Name: c.name(), From: now.from[at], InForce: true, Enabled: true}.with(&now.file.Rules[at]), nil
+		return ruleAnswer{Name: c.name(), From: now.from[at], InForce: true,
+			Enabled: true}.with(&now.file.Rules[at]), nil
 	}
 	if err != nil {
 		return nil, h.logged(err)
@@ -166,7 +168,8 @@ type change struct {
 func changesOf(diff []source.Change) []change {
 	list := []change{}
 	for _, c := range diff {
-		one := change{Rule: c.Rule, Kind: [...]string{"changed", "added", "removed", "renamed"}[c.Kind], Fields: c.Fields, Was: c.Was, Why: c.Anew, Text: c.String()}
+		one := change{Rule: c.Rule, Kind: [...]string{"changed", "added", "removed", "renamed"}[c.Kind],
+			Fields: c.Fields, Was: c.Was, Why: c.Anew, Text: c.String()}
 		if c.Rule != "" && (c.Kind == source.Changed || c.Kind == source.Renamed) {
 			one.Counts = "kept"
 			if c.Anew != "" {
@@ -294,8 +297,9 @@ func (h *handler) located(name string, err error) error {
 	if at < 0 || !errors.Is(err, ledger.ErrNoRule) {
 		return err
 	}
-	return refusef(http.StatusNotFound, "rule %q is from %s, and not in the ledger: disable it (weir rules disable %[1]s), "+
-		"change it where it is written, or put one of this name into the ledger (weir rules set %[1]s FILE), which goes before it",
+	return refusef(http.StatusNotFound, "rule %q is from %s, and not in the ledger: disable it "+
+		"(weir rules disable %[1]s), change it where it is written, or put one of this name into the ledger "+
+		"(weir rules set %[1]s FILE), which goes before it",
 		name, now.from[at])
 }
 
@@ -341,7 +345,8 @@ func (h *handler) enableRule(ctx context.Context, c *call) (any, error) {
 		return nil, h.logged(h.located(c.name(), err))
 	}
 	now := h.inForce()
-	w := &ruleChange{what: "enable", then: now.file, commit: func() (int64, error) { return h.Ledger.Enable(ctx, c.name(), seen, c.by()) }}
+	w := &ruleChange{what: "enable", then: now.file,
+		commit: func() (int64, error) { return h.Ledger.Enable(ctx, c.name(), seen, c.by()) }}
 	if off := now.disabled(c.name()); document.YAML == "" && off != nil {
 		w.then, w.again = now.with(off.Rule), off.From
 	}

@@ -34,7 +34,8 @@ type Author struct {
 func (a *Author) check() error {
 	switch {
 	case a.Who == "" || len(a.Who) > MaxWho:
-		return &weir.InputError{Field: "who", Given: a.Who[:min(len(a.Who), 80)], Allowed: fmt.Sprintf("1 to %d bytes", MaxWho)}
+		return &weir.InputError{Field: "who", Given: a.Who[:min(len(a.Who), 80)],
+			Allowed: fmt.Sprintf("1 to %d bytes", MaxWho)}
 	case len(a.Why) > MaxWhy:
 		return &weir.InputError{Field: "bytes of why", Given: len(a.Why), Allowed: fmt.Sprintf("at most %d", MaxWhy)}
 	}
@@ -106,11 +107,13 @@ func Decode(name, value string) (Change, error) {
 	d := json.NewDecoder(strings.NewReader(text))
 	d.DisallowUnknownFields()
 	var p payload
-	if errNumber != nil || errAt != nil || number < 1 || d.Decode(&p) != nil || d.More() || isException(name) != (p.Exception != nil) || isKey(name) != (p.Key != nil) {
+	if errNumber != nil || errAt != nil || number < 1 || d.Decode(&p) != nil || d.More() ||
+		isException(name) != (p.Exception != nil) || isKey(name) != (p.Key != nil) {
 		return Change{}, fmt.Errorf("rule %.80q: %w", name, errForeign)
 	}
-	c := Change{What: p.What, Deleted: p.Deleted, Key: p.Key, Document: Document{Name: name, YAML: p.YAML, Enabled: p.Enabled,
-		Revision: number, Author: Author{p.Who, p.Why}, When: time.UnixMicro(at).UTC()}}
+	c := Change{What: p.What, Deleted: p.Deleted, Key: p.Key,
+		Document: Document{Name: name, YAML: p.YAML, Enabled: p.Enabled,
+			Revision: number, Author: Author{p.Who, p.Why}, When: time.UnixMicro(at).UTC()}}
 	if p.Exception != nil {
 		e, ok := p.Exception.exception(&c.Document)
 		if !ok {
@@ -148,7 +151,8 @@ func Again(name, value string, now time.Time, by Author) (text string, ok bool) 
 // or a *weir.InputError.
 func ParseDocument(name, text string) (rules.Spec, error) {
 	if len(text) > MaxDocument {
-		return rules.Spec{}, &weir.InputError{Field: "bytes of YAML", Given: len(text), Allowed: fmt.Sprint("at most ", MaxDocument)}
+		return rules.Spec{}, &weir.InputError{Field: "bytes of YAML", Given: len(text),
+			Allowed: fmt.Sprint("at most ", MaxDocument)}
 	}
 	const before = "rules:\n- "
 	file, err := rules.Parse(name, []byte(before+strings.ReplaceAll(text, "\n", "\n  ")))
@@ -158,12 +162,14 @@ func ParseDocument(name, text string) (rules.Spec, error) {
 	// Text that escapes from the list item has more than one rule.
 	alone := rules.File{Name: file.Name, Rules: file.Rules}
 	if len(file.Rules) != 1 || !reflect.DeepEqual(*file, alone) {
-		return rules.Spec{}, &weir.InputError{Field: "what the YAML says", Given: "more than a rule", Allowed: "the fields of one rule, such as name: login"}
+		return rules.Spec{}, &weir.InputError{Field: "what the YAML says", Given: "more than a rule",
+			Allowed: "the fields of one rule, such as name: login"}
 	}
 	if spec := file.Rules[0]; spec.Name == name {
 		return spec, nil
 	}
-	return rules.Spec{}, &weir.InputError{Field: "name", Given: file.Rules[0].Name, Allowed: "the name under which it is kept, " + name}
+	return rules.Spec{}, &weir.InputError{Field: "name", Given: file.Rules[0].Name,
+		Allowed: "the name under which it is kept, " + name}
 }
 
 // asWritten corrects positions of problems: the author did not write the list.

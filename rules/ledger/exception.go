@@ -69,17 +69,22 @@ func checkException(e *rules.Exception, last time.Duration) error {
 	case e.Kind == rules.Overridden && e.Rule == "":
 		return &weir.InputError{Field: "rule", Given: "", Allowed: "the name of the rule whose limits are others"}
 	case len(e.Values) < 1 || len(e.Values) > rules.MaxComponents:
-		return &weir.InputError{Field: "values", Given: len(e.Values), Allowed: fmt.Sprint("1 to ", rules.MaxComponents)}
+		return &weir.InputError{Field: "values", Given: len(e.Values),
+			Allowed: fmt.Sprint("1 to ", rules.MaxComponents)}
 	case last < LeastFor || last > MostFor:
-		return &weir.InputError{Field: "for", Given: last, Allowed: fmt.Sprintf("1s to %v: an exception ends by itself", MostFor)}
+		return &weir.InputError{Field: "for", Given: last,
+			Allowed: fmt.Sprintf("1s to %v: an exception ends by itself", MostFor)}
 	case (e.Kind == rules.Overridden) != (len(e.Limit) > 0) || len(e.Limit) > rules.MaxLimits:
-		return &weir.InputError{Field: "limit", Given: e.Limit, Allowed: fmt.Sprintf("1 to %d for an override, such as 500/1m, and none for others", rules.MaxLimits)}
+		return &weir.InputError{Field: "limit", Given: e.Limit,
+			Allowed: fmt.Sprintf("1 to %d for an override, such as 500/1m, and none for others", rules.MaxLimits)}
 	case e.Kind == rules.Overridden && e.Component != "":
-		return &weir.InputError{Field: "by", Given: e.Component, Allowed: "none for an override: its values are those of the rule's key"}
+		return &weir.InputError{Field: "by", Given: e.Component,
+			Allowed: "none for an override: its values are those of the rule's key"}
 	}
 	for _, text := range slices.Concat(e.Values, e.Limit, []string{e.Rule + " ", e.Component + " "}) {
 		if text == "" || len(text) > rules.MaxText {
-			return &weir.InputError{Field: "text", Given: text[:min(len(text), 80)], Allowed: fmt.Sprintf("1 to %d bytes", rules.MaxText)}
+			return &weir.InputError{Field: "text", Given: text[:min(len(text), 80)],
+				Allowed: fmt.Sprintf("1 to %d bytes", rules.MaxText)}
 		}
 	}
 	return nil
@@ -88,7 +93,8 @@ func checkException(e *rules.Exception, last time.Duration) error {
 // Except puts an exception in force, or replaces the one with the same ID if it is at the revision
 // seen (0: there is none). It does not check the rules: an exception that fits none has no effect.
 // It returns the ID and the new revision.
-func (l *Ledger) Except(ctx context.Context, e rules.Exception, last time.Duration, seen int64, by Author) (id string, revision int64, err error) {
+func (l *Ledger) Except(ctx context.Context, e rules.Exception, last time.Duration, seen int64, by Author) (
+	id string, revision int64, err error) {
 	if err := checkException(&e, last); err != nil {
 		return "", 0, err
 	}
@@ -97,8 +103,8 @@ func (l *Ledger) Except(ctx context.Context, e rules.Exception, last time.Durati
 	if err != nil {
 		return id, 0, err
 	}
-	revision, err = l.commit(ctx, Draft{Name: exceptionName + id, Seen: seen, by: by, payload: payload{What: "set", Enabled: true,
-		Exception: &exceptionText{Kind: e.Kind, Rule: e.Rule, By: e.Component, Values: e.Values, Limit: e.Limit, For: last.Microseconds()}}})
+	revision, err = l.commit(ctx, Draft{Name: exceptionName + id, Seen: seen, by: by,
+		payload: payload{What: "set", Enabled: true, Exception: textOf(&Exception{Exception: e, For: last})}})
 	return id, revision, err
 }
 
@@ -120,18 +126,21 @@ func (l *Ledger) room(ctx context.Context, id string, seen int64) (int64, error)
 		case e.ID == id && seen == 0:
 			seen = e.Revision
 		default: // a conflict does not matter: another process deleted it
-			_, _ = l.backend.Commit(ctx, Draft{Name: c.Name, Seen: c.Revision, by: Author{Who: "weir", Why: "its time was over"},
+			_, _ = l.backend.Commit(ctx, Draft{Name: c.Name, Seen: c.Revision,
+				by:      Author{Who: "weir", Why: "its time was over"},
 				payload: payload{Deleted: true, What: "delete", Exception: textOf(e)}})
 		}
 	}
 	if live >= MaxExceptions && !replaces {
-		return 0, &weir.InputError{Field: "exceptions", Given: live + 1, Allowed: fmt.Sprintf("at most %d at one time; write a rule or a list instead", MaxExceptions)}
+		return 0, &weir.InputError{Field: "exceptions", Given: live + 1,
+			Allowed: fmt.Sprintf("at most %d at one time; write a rule or a list instead", MaxExceptions)}
 	}
 	return seen, nil
 }
 
 func textOf(e *Exception) *exceptionText {
-	return &exceptionText{Kind: e.Kind, Rule: e.Rule, By: e.Component, Values: e.Values, Limit: e.Limit, For: e.For.Microseconds()}
+	return &exceptionText{Kind: e.Kind, Rule: e.Rule, By: e.Component, Values: e.Values, Limit: e.Limit,
+		For: e.For.Microseconds()}
 }
 
 // ErrNoException is (wrapped) the error for an exception that does not exist, or has ended.
@@ -157,7 +166,8 @@ func (l *Ledger) Lift(ctx context.Context, id string, seen int64, by Author) (re
 	if err != nil {
 		return 0, err
 	}
-	return l.commit(ctx, Draft{Name: exceptionName + id, Seen: seen, by: by, payload: payload{Deleted: true, What: "delete", Exception: textOf(&e)}})
+	return l.commit(ctx, Draft{Name: exceptionName + id, Seen: seen, by: by,
+		payload: payload{Deleted: true, What: "delete", Exception: textOf(&e)}})
 }
 
 // Exceptions returns those in force, the first to end first, and the ledger's time.

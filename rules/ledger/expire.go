@@ -15,7 +15,8 @@ import (
 // Expire wraps the Run of a source whose updates have exceptions: it removes each exception when it
 // ends, whether or not the source can be read then. Until is by this process' clock (ExceptionsOf),
 // so that neither differences nor adjustments of clocks matter.
-func Expire(ctx context.Context, run func(context.Context, chan<- source.Update) error, updates chan<- source.Update) error {
+func Expire(ctx context.Context, run func(context.Context, chan<- source.Update) error,
+	updates chan<- source.Update) error {
 	inner, ended := make(chan source.Update), make(chan error, 1)
 	go func() { ended <- run(ctx, inner) }()
 	last := source.Update{File: new(rules.File)} // the last good update, with all exceptions

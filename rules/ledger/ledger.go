@@ -112,8 +112,9 @@ func (e *LostError) Error() string {
 	if e.Is > 0 {
 		is = fmt.Sprintf(" (it is at %d)", e.Is)
 	}
-	return fmt.Sprintf("ledger: %s has lost changes up to revision %d%s; servers that have read them keep them in force. "+
-		"Write them back from such a server with weir rules restore, or give them up with weir rules restore --forget", e.Ledger, e.Seen, is)
+	return fmt.Sprintf("ledger: %s has lost changes up to revision %d%s; "+
+		"servers that have read them keep them in force. Write them back from such a server "+
+		"with weir rules restore, or give them up with weir rules restore --forget", e.Ledger, e.Seen, is)
 }
 
 // Restore writes back lost entries, or gives them up.
@@ -123,7 +124,8 @@ func (l *Ledger) Restore(ctx context.Context, how Restoration) (*Restored, error
 	}
 	backend, ok := l.backend.(Restorer)
 	if !ok {
-		return nil, &weir.InputError{Field: "ledger", Given: "of this process", Allowed: "one in Redis: no other loses changes"}
+		return nil, &weir.InputError{Field: "ledger", Given: "of this process",
+			Allowed: "one in Redis: no other loses changes"}
 	}
 	return backend.Restore(ctx, how)
 }
@@ -181,7 +183,8 @@ func (l *Ledger) Set(ctx context.Context, name, yaml string, seen int64, by Auth
 	if err := fits(list, name, yaml); err != nil {
 		return 0, err
 	}
-	return l.commit(ctx, Draft{Name: name, Seen: seen, by: by, payload: payload{YAML: yaml, Enabled: enabled, What: "set"}})
+	return l.commit(ctx, Draft{Name: name, Seen: seen, by: by,
+		payload: payload{YAML: yaml, Enabled: enabled, What: "set"}})
 }
 
 // isControl reports characters that could control a terminal.
@@ -241,7 +244,7 @@ func (l *Ledger) Disable(ctx context.Context, name string, seen int64, by Author
 	return l.setEnabled(ctx, name, seen, payload{What: "disable"}, by)
 }
 
-func (l *Ledger) setEnabled(ctx context.Context, name string, seen int64, p payload, by Author) (revision int64, err error) {
+func (l *Ledger) setEnabled(ctx context.Context, name string, seen int64, p payload, by Author) (int64, error) {
 	d, err := l.Get(ctx, name)
 	if err != nil {
 		return 0, err
@@ -281,7 +284,8 @@ func (l *Ledger) Rollback(ctx context.Context, name string, to, seen int64, by A
 		}
 	}
 	return l.commit(ctx, Draft{Name: name, Seen: seen, by: by,
-		payload: payload{YAML: then.YAML, Enabled: then.Enabled, Deleted: then.Deleted, What: fmt.Sprint("rollback to ", to)}})
+		payload: payload{YAML: then.YAML, Enabled: then.Enabled, Deleted: then.Deleted,
+			What: fmt.Sprint("rollback to ", to)}})
 }
 
 // At returns a rule as of a revision.
@@ -299,7 +303,8 @@ func (l *Ledger) at(ctx context.Context, name string, revision int64) (Change, e
 			return page[0], nil
 		}
 	}
-	return Change{}, fmt.Errorf("ledger: rule %.80q at revision %d: %w, or no longer: that was a change of another rule, or is forgotten", name, revision, ErrNoRule)
+	return Change{}, fmt.Errorf("ledger: rule %.80q at revision %d: %w, or no longer: "+
+		"that was a change of another rule, or is forgotten", name, revision, ErrNoRule)
 }
 
 // commit makes a change if the entry is at the revision d.Seen.
@@ -308,7 +313,8 @@ func (l *Ledger) commit(ctx context.Context, d Draft) (revision int64, err error
 		return 0, err
 	}
 	if d.Seen < 0 {
-		return 0, &weir.InputError{Field: "revision seen", Given: d.Seen, Allowed: "that of the rule, or 0 for a new one"}
+		return 0, &weir.InputError{Field: "revision seen", Given: d.Seen,
+			Allowed: "that of the rule, or 0 for a new one"}
 	}
 	if d.Deleted && d.Seen == 0 { // there is nothing to delete, or the author has not read it
 		c, err := l.backend.Get(ctx, d.Name)

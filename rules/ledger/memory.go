@@ -107,7 +107,8 @@ func (m *Memory) read(file io.Reader) (lines int, err error) {
 		}
 		var l line
 		if err := json.Unmarshal(text, &l); err != nil {
-			return lines, fmt.Errorf("line %d is not what a ledger writes; put it right, or move the file away", lines+1)
+			return lines, fmt.Errorf("line %d is not what a ledger writes; put it right, or move the file away",
+				lines+1)
 		}
 		c, err := Decode(l.Name, l.Is)
 		if err != nil {
@@ -175,7 +176,8 @@ func writeSynced(path string, text []byte) error {
 }
 
 func lineOf(c *Change) []byte {
-	d := Draft{payload: payload{YAML: c.YAML, Enabled: c.Enabled, Deleted: c.Deleted, What: c.What, Key: c.Key}, by: c.Author}
+	d := Draft{payload: payload{YAML: c.YAML, Enabled: c.Enabled, Deleted: c.Deleted, What: c.What, Key: c.Key},
+		by: c.Author}
 	if c.Exception != nil {
 		d.Exception = textOf(c.Exception)
 	}
@@ -224,7 +226,8 @@ func (m *Memory) Commit(_ context.Context, d Draft) (revision int64, err error) 
 	case is.Revision != d.Seen:
 		return 0, &ConflictError{Name: d.Name, Seen: d.Seen, Is: is.Revision}
 	case !snapshot && !d.Gone() && len(m.entries) >= rules.MaxRules:
-		return 0, &weir.InputError{Field: "rules", Given: rules.MaxRules + 1, Allowed: fmt.Sprint("at most ", rules.MaxRules)}
+		return 0, &weir.InputError{Field: "rules", Given: rules.MaxRules + 1,
+			Allowed: fmt.Sprint("at most ", rules.MaxRules)}
 	}
 	revision = m.revision() + 1
 	c, err := Decode(d.Name, fmt.Sprintf("%d %d %s", revision, time.Now().UnixMicro(), d.Text()))
@@ -247,7 +250,8 @@ func (m *Memory) Commit(_ context.Context, d Draft) (revision int64, err error) 
 	return revision, nil
 }
 
-var errTwoWriters = errors.New("somebody else writes it too, and each would lose what the other wrote: one server alone may have the file; share a Redis instead")
+var errTwoWriters = errors.New("somebody else writes it too, and each would lose what the other wrote: one server " +
+	"alone may have the file; share a Redis instead")
 
 // write appends a change to the file before it is made.
 func (m *Memory) write(c *Change) error {

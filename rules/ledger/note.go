@@ -29,7 +29,9 @@ func (l *Ledger) Note(ctx context.Context, what string, key Key, by Author) (rev
 		return 0, err
 	}
 	if len(key.Key) > rules.MaxPlainKey {
-		return 0, &weir.InputError{Field: "bytes of key", Given: len(key.Key), Allowed: fmt.Sprintf("at most %d: what is longer is hashed", rules.MaxPlainKey)}
+		return 0, &weir.InputError{Field: "bytes of key", Given: len(key.Key),
+			Allowed: fmt.Sprintf("at most %d: what is longer is hashed", rules.MaxPlainKey)}
 	}
-	return l.backend.Commit(ctx, Draft{Name: keyName + key.Rule, by: by, payload: payload{Deleted: true, What: what, Key: &key}})
+	return l.backend.Commit(ctx, Draft{Name: keyName + key.Rule, by: by,
+		payload: payload{Deleted: true, What: what, Key: &key}})
 }

@@ -30,7 +30,8 @@ func (l *Ledger) Promote(ctx context.Context, name string, seen int64, by Author
 	if err != nil {
 		return 0, err
 	}
-	return l.commit(ctx, Draft{Name: name, Seen: seen, by: by, payload: payload{YAML: text, Enabled: d.Enabled, What: "promote"}})
+	return l.commit(ctx, Draft{Name: name, Seen: seen, by: by,
+		payload: payload{YAML: text, Enabled: d.Enabled, What: "promote"}})
 }
 
 // Promoted returns the YAML of a rule with its candidate in place of its limit. Everything else,
@@ -41,11 +42,13 @@ func Promoted(name, text string) (string, error) {
 		return "", err
 	}
 	if len(spec.Candidate.Limit) == 0 {
-		return "", &weir.InputError{Field: "rule", Given: name, Allowed: "one that has a candidate, which becomes its limit"}
+		return "", &weir.InputError{Field: "rule", Given: name,
+			Allowed: "one that has a candidate, which becomes its limit"}
 	}
 	promoted, err := rules.PromoteText(name, []byte(text))
 	if err != nil || !becomes(name, &spec, string(promoted)) {
-		return "", &weir.InputError{Field: "the YAML of rule " + name, Given: "a form in which its candidate cannot be moved by itself",
+		return "", &weir.InputError{Field: "the YAML of rule " + name,
+			Given:   "a form in which its candidate cannot be moved by itself",
 			Allowed: "plain YAML; or write the rule anew, with the candidate's fields: weir rules set " + name}
 	}
 	return string(promoted), nil

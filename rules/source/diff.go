@@ -287,7 +287,8 @@ func restart(old, new *rules.Spec) string {
 	if (old.Mode == rules.Shadow) != (new.Mode == rules.Shadow) {
 		why = append(why, "a rule in shadow counts by itself")
 	} else if before, after := percent(old), percent(new); before != after {
-		why = append(why, fmt.Sprintf("keys are counted in shadow that are not among its percentage, which was %d and is %d", before, after))
+		why = append(why, fmt.Sprintf("keys are counted in shadow that are not among its percentage, "+
+			"which was %d and is %d", before, after))
 	}
 	for i := range min(len(old.Limit), len(new.Limit)) {
 		if sameType(old, old.Limit[i], new, new.Limit[i]) {

@@ -70,7 +70,8 @@ func NewKeeper(layers []Layer, swap func(*rules.Set) error, opts ...Option) (*Ke
 		opt(k)
 	}
 	if swap == nil {
-		return nil, &weir.InputError{Field: "swap", Given: "nil", Allowed: "what puts rules in force, such as a gate's Swap"}
+		return nil, &weir.InputError{Field: "swap", Given: "nil",
+			Allowed: "what puts rules in force, such as a gate's Swap"}
 	}
 	if len(layers) == 0 {
 		return nil, &weir.InputError{Field: "layers", Given: 0, Allowed: "at least one"}
@@ -79,7 +80,8 @@ func NewKeeper(layers []Layer, swap func(*rules.Set) error, opts ...Option) (*Ke
 	status := new(Status)
 	for _, y := range layers {
 		if y.Name == "" || names[y.Name] || y.Source == nil {
-			return nil, &weir.InputError{Field: "layers", Given: y.Name, Allowed: "names of their own, each with a source"}
+			return nil, &weir.InputError{Field: "layers", Given: y.Name,
+				Allowed: "names of their own, each with a source"}
 		}
 		names[y.Name] = true
 		status.Layers = append(status.Layers, LayerStatus{Name: y.Name, Err: errSilent})

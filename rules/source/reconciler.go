@@ -126,14 +126,15 @@ func (s *sourceState) check(n *Update, allowEmpty bool) error {
 		return n.Err
 	}
 	if n.File == nil {
-		return errors.New("the source told of neither rules nor an error; this is a fault of its program")
+		return errors.New("the source sent neither rules nor an error, which is a bug in it")
 	}
 	before := s.file
 	if s.latest != nil {
 		before = s.latest.File
 	}
 	if had := len(rulesOf(before)); had > 0 && len(n.File.Rules) == 0 && !allowEmpty {
-		return fmt.Errorf("%w: its %d rules stay in force; remove them one by one, or allow this source to be empty", ErrEmpty, had)
+		return fmt.Errorf("%w: its %d rules stay in force; remove them one by one, "+
+			"or allow this source to be empty", ErrEmpty, had)
 	}
 	return nil
 }
@@ -162,7 +163,8 @@ func (b *reconciler) begin() {
 		return
 	}
 	b.since, b.due = time.Time{}, false
-	t := &attempt{Keeper: b.Keeper, current: b.current, collisions: b.collisions, files: make([]*rules.File, len(b.states))}
+	t := &attempt{Keeper: b.Keeper, current: b.current, collisions: b.collisions,
+		files: make([]*rules.File, len(b.states))}
 	for i := range b.states {
 		s := &b.states[i]
 		t.files[i] = s.file

@@ -82,7 +82,8 @@ func (t *attempt) try(some ...*pending) error {
 	if err := t.swap(set); err != nil {
 		return err
 	}
-	p := applied{rules: &RuleSet{File: merged.File, Set: set, From: merged.From, Off: merged.Off, Loaded: time.Now()}, collisions: merged.Collisions}
+	p := applied{rules: &RuleSet{File: merged.File, Set: set, From: merged.From, Off: merged.Off,
+		Loaded: time.Now()}, collisions: merged.Collisions}
 	var before *rules.File
 	if t.current != nil {
 		before = t.current.File

@@ -99,7 +99,8 @@ func (d *disk) list(path string) ([]string, error) {
 		return nil, err
 	}
 	if len(names) == 0 {
-		return nil, fmt.Errorf("%s has no files of rules: none that ends in .yaml or .yml; for no rules, write rules: [] into one", d.name)
+		return nil, fmt.Errorf("%s has no files of rules: none that ends in .yaml or .yml; "+
+			"for no rules, write rules: [] into one", d.name)
 	}
 	for i, name := range names {
 		names[i] = filepath.Join(path, name)
@@ -136,7 +137,8 @@ func ruleFiles(path string) (names []string, err error) {
 		}
 	}
 	if len(all) > MaxEntries || len(names) > MaxFiles {
-		return nil, fmt.Errorf("%s has too many files: at most %d of rules, and %d of any kind", path, MaxFiles, MaxEntries)
+		return nil, fmt.Errorf("%s has too many files: at most %d of rules, and %d of any kind", path, MaxFiles,
+			MaxEntries)
 	}
 	slices.Sort(names)
 	return names, nil
@@ -217,7 +219,8 @@ func (s cache) fill(texts []text, compiler *rules.Compiler, opts ...rules.Option
 			room <- true
 			all.Go(func() {
 				found := make(lists)
-				file, err := parse(t.name, t.body, append(opts[:len(opts):len(opts)], rules.WithFiles(found.recording(t.path)))...)
+				file, err := parse(t.name, t.body, append(opts[:len(opts):len(opts)],
+					rules.WithFiles(found.recording(t.path)))...)
 				results[i] = parsed{sum, found, file, err}
 				<-room
 			})
@@ -287,9 +290,9 @@ func note(list *rules.Error, problems ...rules.Problem) {
 
 // duplicate is the mistake that two files of one directory have the same rule or field.
 func duplicate(c source.Collision) rules.Problem {
-	what, help := fmt.Sprintf("rule %q", c.Rule), "rename one of them, because state lies under the name"
+	what, help := fmt.Sprintf("rule %q", c.Rule), "rename one of them, because state is stored under the name"
 	if c.Field != "" {
 		what, help = c.Field, "leave it to one of them"
 	}
-	return rules.Problem{File: c.Winner, Field: what, Message: fmt.Sprintf("it stands in %s too; %s", c.Loser, help)}
+	return rules.Problem{File: c.Winner, Field: what, Message: fmt.Sprintf("%s has it too; %s", c.Loser, help)}
 }

@@ -162,7 +162,8 @@ func (r *reader) changed() {
 func (r *reader) warnUnwatched(err error) {
 	if !r.warned {
 		r.warned = true
-		r.warning = fmt.Errorf("changes of %s are found by reading it every %v, not at once: it cannot be watched: %w", r.disk.name, r.poll, err)
+		r.warning = fmt.Errorf("changes of %s are found by reading it every %v, not at once: "+
+			"it cannot be watched: %w", r.disk.name, r.poll, err)
 	}
 }
 

@@ -408,7 +408,7 @@ func TestDirectories(t *testing.T) {
 		{"others are left alone", map[string]string{"a.yaml": rule("a"), "README.md": "?", "a.yaml.bak": "?", ".#a.yaml": "?", ".a.yaml.swp": "?"}, "a"},
 		{"none", map[string]string{"README.md": "?"}, "no files of rules"},
 		{"one of them without rules", map[string]string{"a.yaml": rule("a"), "b.yaml": "rules: []"}, "a"},
-		{"a name twice", map[string]string{"a.yaml": rule("x"), "b.yaml": rule("x")}, `rules.d/b.yaml: rule "x": it stands in rules.d/a.yaml too; rename one of them`},
+		{"a name twice", map[string]string{"a.yaml": rule("x"), "b.yaml": rule("x")}, `rules.d/b.yaml: rule "x": rules.d/a.yaml has it too; rename one of them`},
 		{"mistakes in two", map[string]string{"a.yaml": "rules: 1", "b.yaml": "rulez: 1"}, "rules.d/a.yaml:1:8: rules must be a list"},
 		{"limits of one name", map[string]string{"a.yaml": "rules: [{name: x, limit: [1/1s, 9/1m]}]", "b.yaml": rule("x.2")}, `rule "x" of rules.d/a.yaml`},
 	}

@@ -113,7 +113,8 @@ func (w *watch) walk(path string, before map[string]*watched) (end string, err e
 }
 
 func parts(path string) []string {
-	return strings.FieldsFunc(strings.TrimPrefix(path, filepath.VolumeName(path)), func(c rune) bool { return os.IsPathSeparator(uint8(c)) })
+	return strings.FieldsFunc(strings.TrimPrefix(path, filepath.VolumeName(path)),
+		func(c rune) bool { return os.IsPathSeparator(uint8(c)) })
 }
 
 // visit makes sure that the current directory of that name is watched, not one that had the name

@@ -88,7 +88,8 @@ func LateLedger(url string, opts ...Option) (*Ledger, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &backend{source: s, change: ledgerScript(changeText), read: ledgerScript(readText), restore: ledgerScript(restoreText)}
+	b := &backend{source: s, change: ledgerScript(changeText), read: ledgerScript(readText),
+		restore: ledgerScript(restoreText)}
 	return &Ledger{ledger.New(b), b}, nil
 }
 
@@ -116,7 +117,8 @@ func ledgerConfig(url string, opts []Option) (*config, error) {
 		return nil, err
 	}
 	if strings.ContainsAny(s.config.prefix, "{}") {
-		return nil, &weir.InputError{Field: "prefix", Given: s.config.prefix, Allowed: "without { and }: it is the hash tag of all keys"}
+		return nil, &weir.InputError{Field: "prefix", Given: s.config.prefix,
+			Allowed: "without { and }: it is the hash tag of all keys"}
 	}
 	s.config.lastRead = new(lastRead)
 	return &s.config, nil
@@ -202,7 +204,8 @@ func (b *backend) Commit(ctx context.Context, d ledger.Draft) (revision int64, e
 		strconv.Itoa(c.most), strconv.Itoa(ledger.MaxKept), c.channel)
 	reply, err := b.change.Exec(ctx, client, c.keys(), args).ToArray()
 	if err != nil {
-		return 0, fmt.Errorf("redissource: %w; unless this is an answer of Redis, it is unknown whether the change was made", c.foreign(err))
+		return 0, fmt.Errorf("redissource: %w; unless this is an answer of Redis, "+
+			"it is unknown whether the change was made", c.foreign(err))
 	}
 	if len(reply) != 2 {
 		return 0, fmt.Errorf("redissource: %w", errReply)
@@ -241,7 +244,8 @@ func (b *backend) Page(ctx context.Context, from, to int64) (list []Change, more
 	if to > 0 {
 		oldest = strconv.FormatInt(to, 10) + "-0"
 	}
-	command := client.B().Xrevrange().Key(b.source.config.keys()[2]).End(newest).Start(oldest).Count(historyPage).Build()
+	history := b.source.config.keys()[2]
+	command := client.B().Xrevrange().Key(history).End(newest).Start(oldest).Count(historyPage).Build()
 	entries, err := client.Do(ctx, command).AsXRange()
 	if err != nil {
 		return nil, false, fmt.Errorf("redissource: %w", err)

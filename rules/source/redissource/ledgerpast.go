@@ -57,7 +57,8 @@ func (c *config) known() []string {
 	if c.allowEmpty {
 		seen = -1
 	}
-	return []string{strconv.FormatInt(seen, 10), held.mark, strconv.Itoa(len(held.values)), strconv.FormatInt(p.made, 10), string(c.claim)}
+	return []string{strconv.FormatInt(seen, 10), held.mark, strconv.Itoa(len(held.values)),
+		strconv.FormatInt(p.made, 10), string(c.claim)}
 }
 
 // foreign converts errors about a ledger that is not this store's, or that the store's user may not
@@ -71,7 +72,8 @@ func (c *config) foreign(err error) error {
 	if !is || !strings.HasPrefix(answer.Error(), "FOREIGN the ledger") {
 		return err
 	}
-	return fmt.Errorf("%w: %s was there before, and is not marked as this store's: start the server with --ledger redis to use it, "+
+	return fmt.Errorf("%w: %s was there before, and is not marked as this store's: "+
+		"start the server with --ledger redis to use it, "+
 		"or with another --ledger-name", ledger.ErrForeign, quoted(c.prefix))
 }
 
@@ -103,12 +105,14 @@ func (b *backend) Restore(ctx context.Context, how ledger.Restoration) (*ledger.
 	before := c.lastRead.accepted()
 	switch {
 	case held.lost == 0:
-		return nil, &weir.InputError{Field: "ledger", Given: c.prefix, Allowed: "one that has lost changes; this one has them all"}
+		return nil, &weir.InputError{Field: "ledger", Given: c.prefix,
+			Allowed: "one that has lost changes; this one has them all"}
 	case how.Forget:
 		before = new(snapshot)
 	case before == nil || before.revision <= held.revision && before.revision < held.lost:
-		return nil, &weir.InputError{Field: "ledger", Given: c.prefix, Allowed: "a server that has read what is lost: this one has not; " +
-			"ask another one, or give up what is lost (weir rules restore --forget)"}
+		return nil, &weir.InputError{Field: "ledger", Given: c.prefix,
+			Allowed: "a server that has read what is lost: this one has not; " +
+				"ask another one, or give up what is lost (weir rules restore --forget)"}
 	}
 	names, args := missing(before, held, how.By)
 	out := &ledger.Restored{Names: names, Revision: held.revision, Lost: held.lost}

@@ -38,7 +38,8 @@ func (c *config) readAll(ctx context.Context, client rueidis.Client, script *rue
 		return nil, errReply
 	}
 	if many, err := reply[1].AsInt64(); err == nil {
-		return nil, refuse("too many", "the ledger has over %d rules, or over %d MiB: it has %d", c.most, ledger.MaxBytes>>20, many)
+		return nil, refuse("too many", "the ledger has over %d rules, or over %d MiB: it has %d", c.most,
+			ledger.MaxBytes>>20, many)
 	}
 	h := &snapshot{read: time.Now()}
 	if h.now, err = momentOf(reply[2]); err != nil {
@@ -202,5 +203,6 @@ func (s *ledgerState) contents() contents {
 	}
 	file.Rules = slices.Clip(s.rules)
 	file.Exceptions = ledger.ExceptionsOf(exceptions, s.now, s.read)
-	return contents{file, ledger.Ended(strconv.FormatInt(s.revision, 10), file.Exceptions, s.read), joined(s.lost, wrong.orNil()), leftOut}
+	return contents{file, ledger.Ended(strconv.FormatInt(s.revision, 10), file.Exceptions, s.read),
+		joined(s.lost, wrong.orNil()), leftOut}
 }

@@ -12,7 +12,8 @@ import (
 // reloadAll is the message that requests a reading of all hashes.
 const reloadAll = "RELOAD_ALL"
 
-var errMessage = errors.New(`allowed: RELOAD_ALL, or one rule as a JSON object of the hash's fields with its id, such as {"id":"login","deleted":true}`)
+var errMessage = errors.New("allowed: RELOAD_ALL, or one rule as a JSON object of the hash's fields with its id, " +
+	`such as {"id":"login","deleted":true}`)
 
 // decode reads the fields of a message. Numbers and booleans may be of JSON or strings, as in
 // hashes.
@@ -47,7 +48,7 @@ func field(d *json.Decoder, fields map[string]string) error {
 		return errMessage
 	}
 	if _, twice := fields[name]; twice {
-		return fmt.Errorf("field %.80q stands there twice", name)
+		return fmt.Errorf("field %.80q is given twice", name)
 	}
 	value, err := d.Token()
 	if err != nil {
@@ -61,7 +62,7 @@ func field(d *json.Decoder, fields map[string]string) error {
 	case bool:
 		fields[name] = fmt.Sprint(v)
 	default:
-		return fmt.Errorf("field %.80q is no text, number, true or false; leave out what has no value", name)
+		return fmt.Errorf("field %.80q is not a string, number, true or false; leave out what has no value", name)
 	}
 	return nil
 }

@@ -50,7 +50,8 @@ var strategyWords = []string{"TOKEN_BUCKET", "SLIDING_WINDOW", "FIXED_WINDOW", "
 var (
 	needed   = []string{"limitType", "limitTarget", "limitCount", "timeWindow", "strategy", "enabled"}
 	optional = []string{"id", "ruleName", "burst", "queue", "slices", "zone", "mode", "onStoreError", "version"}
-	notes    = []string{"description", "remark", "createTime", "updateTime", "createdAt", "updatedAt", "createdBy", "updatedBy"}
+	notes    = []string{"description", "remark", "createTime", "updateTime", "createdAt", "updatedAt",
+		"createdBy", "updatedBy"}
 )
 
 // version is the only version of the layout.
@@ -66,7 +67,8 @@ type record struct {
 
 // appendTo appends text that is equal for equal rules: everything that determines the spec.
 func (r *record) appendTo(dst []byte) []byte {
-	for _, text := range []string{r.spec.Name, r.spec.Label, r.kind, r.target, r.spec.Limit[0], string(r.spec.Mode), string(r.spec.OnStoreError)} {
+	for _, text := range []string{r.spec.Name, r.spec.Label, r.kind, r.target, r.spec.Limit[0],
+		string(r.spec.Mode), string(r.spec.OnStoreError)} {
 		dst = append(binary.AppendUvarint(dst, uint64(len(text))), text...)
 	}
 	return dst
@@ -113,8 +115,10 @@ func examine(key, name string, fields map[string]string) *examined {
 // label returns the label. A label that cannot be shown is ignored, because the limits matter more.
 func (r *reader) label() string {
 	text := r.fields["ruleName"]
-	if utf8.RuneCountInString(text) > rules.MaxLabel || !utf8.ValidString(text) || strings.ContainsFunc(text, unicode.IsControl) {
-		r.ignore("ruleName", fmt.Sprintf("is not shown: it has over %d characters, or some that cannot be shown", rules.MaxLabel))
+	if utf8.RuneCountInString(text) > rules.MaxLabel || !utf8.ValidString(text) ||
+		strings.ContainsFunc(text, unicode.IsControl) {
+		r.ignore("ruleName", fmt.Sprintf("is not shown: it has over %d characters, or some that cannot be shown",
+			rules.MaxLabel))
 		return ""
 	}
 	return text
@@ -269,7 +273,8 @@ func (r *reader) seconds(field string) int64 {
 	}
 	n, err := strconv.ParseInt(value, 10, 64)
 	if err != nil || n < 1 || n > maxSeconds || strconv.FormatInt(n, 10) != value {
-		r.wrong(field, fmt.Sprintf("whole seconds from 1 to %d, in digits alone, such as 60 for a minute", int64(maxSeconds)))
+		r.wrong(field, fmt.Sprintf("whole seconds from 1 to %d, in digits alone, such as 60 for a minute",
+			int64(maxSeconds)))
 		return 0
 	}
 	return n

@@ -35,7 +35,8 @@ type scan struct {
 }
 
 func newScan(prefix string, most int, known []string) *scan {
-	return &scan{prefix: prefix, most: most, known: known, found: make(map[string]reading), slots: make(chan bool, pagesAtOnce)}
+	return &scan{prefix: prefix, most: most, known: known, found: make(map[string]reading),
+		slots: make(chan bool, pagesAtOnce)}
 }
 
 // run reads all hashes. Known keys that were not found are read by name before they count as
@@ -147,7 +148,8 @@ func answer(ctx context.Context, client rueidis.Client, command rueidis.Complete
 func (s *scan) node(ctx context.Context, node rueidis.Client, asked map[string]bool) error {
 	pattern := escape(s.prefix) + "*"
 	for cursor := uint64(0); ; {
-		page, err := answer(ctx, node, node.B().Scan().Cursor(cursor).Match(pattern).Count(scanPage).Build()).AsScanEntry()
+		page, err := answer(ctx, node,
+			node.B().Scan().Cursor(cursor).Match(pattern).Count(scanPage).Build()).AsScanEntry()
 		if err != nil {
 			return err
 		}
@@ -208,7 +210,8 @@ func (s *scan) page(ctx context.Context, keys []string) error {
 		case err != nil:
 			return err
 		case size > MaxHash:
-			page = append(page, reading{key: keys[i], foreign: fmt.Sprintf("takes %d bytes; a rule takes at most %d", size, MaxHash)})
+			page = append(page, reading{key: keys[i], foreign: fmt.Sprintf("takes %d bytes; a rule takes at most " +
+				"%d", size, MaxHash)})
 		default:
 			small = append(small, keys[i])
 			hashes = append(hashes, s.client.B().Hgetall().Key(keys[i]).Build())
@@ -262,5 +265,6 @@ func readingOf(result rueidis.RedisResult) (reading, error) {
 func (s *Source) connect(ctx context.Context) (rueidis.Client, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	return redisstore.Client(ctx, s.url, append([]redisstore.Option{redisstore.WithTimeout(replyTimeout)}, s.config.redis...)...)
+	return redisstore.Client(ctx, s.url, append([]redisstore.Option{redisstore.WithTimeout(replyTimeout)},
+		s.config.redis...)...)
 }

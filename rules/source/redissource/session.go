@@ -76,11 +76,13 @@ func (s *Source) session(ctx context.Context, updates chan<- source.Update) (was
 		cancel()
 		return false, err
 	}
-	one := &session{Source: s, client: client, inbox: newInbox(s.state.all), updates: updates, timer: time.NewTimer(0), fetched: make(chan error, 1)}
+	one := &session{Source: s, client: client, inbox: newInbox(s.state.all), updates: updates,
+		timer: time.NewTimer(0), fetched: make(chan error, 1)}
 	defer one.end(cancel)
 	conn, release := client.Dedicate()
 	defer release()
-	lost := conn.SetPubSubHooks(rueidis.PubSubHooks{OnMessage: func(m rueidis.PubSubMessage) { one.inbox.put(m.Message) }})
+	onMessage := func(m rueidis.PubSubMessage) { one.inbox.put(m.Message) }
+	lost := conn.SetPubSubHooks(rueidis.PubSubHooks{OnMessage: onMessage})
 	if err := subscribe(ctx, conn, s.config.channel); err != nil {
 		return false, err
 	}

@@ -125,7 +125,7 @@ func TestEachSetByItself(t *testing.T) {
 	g := guardBy(t, server.URL(), guarded("a", "b", "c", "d"), never)
 	g.awaitDenied("192.0.2.1", true)
 	g.awaitDenied("192.0.2.2", true)
-	redistest.Await(t, "a word on d", g.warned("d: is no set; allowed: a set, such as SADD makes; it names nobody"))
+	redistest.Await(t, "a word on d", g.warned("d: is no set; allowed: a set, such as SADD makes; it is empty"))
 	typed(t, server, "DEL a")
 	typed(t, server, "HSET a 192.0.2.1 1")
 	typed(t, server, "SADD b 192.0.2.3")

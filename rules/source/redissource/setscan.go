@@ -84,7 +84,8 @@ func (p *setPass) read(ctx context.Context, names []string) (moved []string, err
 
 // ask sends commands for each name, and calls each with the replies. An error of one key is
 // recorded; other errors are of the connection, and returned.
-func (p *setPass) ask(ctx context.Context, names []string, commands func(name string) rueidis.Commands, each func(name string, r []rueidis.RedisResult) error) error {
+func (p *setPass) ask(ctx context.Context, names []string, commands func(name string) rueidis.Commands,
+	each func(name string, r []rueidis.RedisResult) error) error {
 	if len(names) == 0 {
 		return nil
 	}
@@ -131,7 +132,8 @@ func (p *setPass) refuse(name, why string) {
 func (p *setPass) begin(ctx context.Context, names []string) error {
 	return p.ask(ctx, names, func(name string) rueidis.Commands {
 		b := p.client.B()
-		return rueidis.Commands{b.Scard().Key(name).Build(), b.MemoryUsage().Key(name).Samples(samples).Build(), b.Pttl().Key(name).Build()}
+		return rueidis.Commands{b.Scard().Key(name).Build(), b.MemoryUsage().Key(name).Samples(samples).Build(),
+			b.Pttl().Key(name).Build()}
 	}, func(name string, r []rueidis.RedisResult) error {
 		count, err := r[0].AsInt64()
 		bytes, errBytes := r[1].AsInt64()
@@ -143,7 +145,8 @@ func (p *setPass) begin(ctx context.Context, names []string) error {
 			return err
 		}
 		if count > rules.MaxListed || bytes > maxSetBytes {
-			p.refuse(name, fmt.Sprintf("has %d members, which take some %d bytes; at most %d, and %d bytes", count, bytes, rules.MaxListed, maxSetBytes))
+			p.refuse(name, fmt.Sprintf("has %d members, which take some %d bytes; at most %d, and %d bytes",
+				count, bytes, rules.MaxListed, maxSetBytes))
 			return nil
 		}
 		open := &openSet{members: make([]string, 0, count)}
@@ -172,7 +175,8 @@ func (p *setPass) page(ctx context.Context) error {
 		}
 		switch {
 		case len(open.members) > 2*rules.MaxListed || open.bytes > rules.MaxListFile: // it grows while it is read
-			p.refuse(name, fmt.Sprintf("has over %d members, or %d bytes of them; that is too much", rules.MaxListed, rules.MaxListFile))
+			p.refuse(name, fmt.Sprintf("has over %d members, or %d bytes of them; that is too much",
+				rules.MaxListed, rules.MaxListFile))
 		case page.Cursor == 0:
 			slices.Sort(open.members)
 			p.found[name] = setReading{members: slices.Compact(open.members), expires: open.expires}

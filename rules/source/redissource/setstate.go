@@ -34,7 +34,8 @@ type setEntry struct {
 }
 
 func newSetState(channel string, allowEmpty bool) *setState {
-	return &setState{channel: channel, allowEmpty: allowEmpty, entries: make(map[string]*setEntry), announced: make(map[string]bool), announcedBefore: make(map[string]bool)}
+	return &setState{channel: channel, allowEmpty: allowEmpty, entries: make(map[string]*setEntry),
+		announced: make(map[string]bool), announcedBefore: make(map[string]bool)}
 }
 
 // want adds sets, and returns the new ones.
@@ -139,9 +140,11 @@ func (s *setState) whyRefused(name string, e *setEntry, r *setReading, total int
 	case r.foreign != "":
 		return r.foreign
 	case total-len(e.members)+len(r.members) > rules.MaxAllMembers:
-		return fmt.Sprintf("has %d members, and all sets together over %d; that is too much", len(r.members), rules.MaxAllMembers)
+		return fmt.Sprintf("has %d members, and all sets together over %d; that is too much", len(r.members),
+			rules.MaxAllMembers)
 	case len(r.members) == 0 && len(e.members) > 0 && !s.announcedBefore[name] && !expired && !s.allowEmpty:
-		return fmt.Sprintf("is gone, which nobody announced; if that is meant, say so: PUBLISH %s %s", quoted(s.channel), quoted(name))
+		return fmt.Sprintf("is gone, which nobody announced; if that is meant, say so: PUBLISH %s %s",
+			quoted(s.channel), quoted(name))
 	}
 	return ""
 }
@@ -172,7 +175,7 @@ func (s *setState) contents() contents {
 // state describes the effect of a problem.
 func (e *setEntry) state() string {
 	if !e.read {
-		return "it names nobody"
+		return "it is empty"
 	}
 	return fmt.Sprintf("its last %d members stay in force", len(e.members))
 }

@@ -121,7 +121,8 @@ func New(url string, opts ...Option) (*Source, error) {
 	}
 	switch {
 	case c.prefix == "":
-		return nil, &weir.InputError{Field: "prefix", Given: "", Allowed: "what the keys of the hashes begin with, such as rate_limit_config:"}
+		return nil, &weir.InputError{Field: "prefix", Given: "",
+			Allowed: "what the keys of the hashes begin with, such as rate_limit_config:"}
 	case c.channel == "":
 		return nil, &weir.InputError{Field: "channel", Given: "", Allowed: "a name, such as rate_limit_config"}
 	case c.refresh < 100*time.Millisecond || c.refresh > 24*time.Hour:

@@ -34,7 +34,7 @@ type entry struct {
 	foreign  string            // why the key holds no rule
 	off      bool              // the fields disable the rule, whatever mistakes they have
 	good     *record           // the last good version; nil: there was none
-	next     *record           // what was read last, as long as nothing is known to be wrong with it; nil: it is decided
+	next     *record           // the last version without known mistakes; nil: it was decided
 	inForce  bool              // its rule is in the rules that are compiled
 	problems []Problem         // of the last reading
 	ignored  []Problem         // fields of it that have no effect
@@ -67,12 +67,14 @@ type examined struct {
 }
 
 func newTable(prefix string, most int) *table {
-	return &table{compiler: rules.NewCompiler(), prefix: prefix, most: most, entries: make(map[string]*entry), ids: make(map[string]string), touched: make(map[string]bool)}
+	return &table{compiler: rules.NewCompiler(), prefix: prefix, most: most, entries: make(map[string]*entry),
+		ids: make(map[string]string), touched: make(map[string]bool)}
 }
 
 func (t *table) sorted() []*entry {
 	if t.order == nil {
-		t.order = slices.SortedFunc(maps.Values(t.entries), func(a, b *entry) int { return strings.Compare(a.key, b.key) })
+		t.order = slices.SortedFunc(maps.Values(t.entries),
+			func(a, b *entry) int { return strings.Compare(a.key, b.key) })
 	}
 	return t.order
 }
@@ -95,7 +97,8 @@ func (t *table) begin() fetch {
 func (t *table) take(f fetch) error {
 	found := f.(*scan).found
 	if len(found) == 0 && !t.allowEmpty && t.untouched() > 0 {
-		return refuse("empty", "no key %s* is left: %w; if that is meant, say so of each: {\"id\":…,\"deleted\":true}", quoted(t.prefix), source.ErrEmpty)
+		return refuse("empty", "no key %s* is left: %w; if that is meant, say so of each: "+
+			"{\"id\":…,\"deleted\":true}", quoted(t.prefix), source.ErrEmpty)
 	}
 	for key := range t.entries {
 		if _, there := found[key]; !there && !t.touched[key] {
@@ -286,7 +289,9 @@ func (t *table) reportMessage(text, field, message string) {
 	if len(t.messageProblems) >= MaxProblems {
 		t.more++
 	} else {
-		t.messageProblems = append(t.messageProblems, Problem{Where: fmt.Sprintf("message %.80q", text), Field: field, Message: message, State: "it changes nothing"})
+		t.messageProblems = append(t.messageProblems,
+			Problem{Where: fmt.Sprintf("message %.80q", text), Field: field, Message: message,
+				State: "it changes nothing"})
 	}
 }
 
@@ -364,7 +369,8 @@ func (t *table) collect() contents {
 // take adds a rule, unless its name is in use.
 func (g *collection) take(key string, rec *record) bool {
 	if first, taken := g.names[rec.spec.Name]; taken {
-		g.wrong.add(Problem{Where: quoted(key), Message: "is called " + rec.spec.Name + " like " + quoted(first) + "; give one of them another key", State: absentState})
+		g.wrong.add(Problem{Where: quoted(key), Message: "is called " + rec.spec.Name + " like " + quoted(first) +
+			"; give one of them another key", State: absentState})
 		return false
 	}
 	if g.names != nil {
@@ -388,6 +394,7 @@ func (g *collection) checkDuplicate(key string, rec *record) {
 		return
 	}
 	g.wrong.add(Problem{Where: quoted(key), Field: "limitTarget",
-		Message: fmt.Sprintf("is %.80q, as that of %s: of one limitType only one rule applies to a request", rec.target, quoted(first)),
-		State:   "of the two it is that of " + quoted(first)})
+		Message: fmt.Sprintf("is %.80q, as that of %s: of one limitType only one rule applies to a request",
+			rec.target, quoted(first)),
+		State: "of the two it is that of " + quoted(first)})
 }

@@ -11,7 +11,8 @@ import (
 
 // groups has the group of each type; the best match of a group applies. All GLOBAL rules match all
 // requests, so they are in no group: each applies.
-var groups = map[string]string{global: "", service: "redis-service", interfac: "redis-interface", ip: "redis-ip", user: "redis-user"}
+var groups = map[string]string{global: "", service: "redis-service", interfac: "redis-interface", ip: "redis-ip",
+	user: "redis-user"}
 
 // target sets the match and the key of a rule.
 func (r *reader) target(rec *record) {
@@ -55,7 +56,8 @@ func (r *reader) path(rec *record) {
 	case rec.target == anyTarget:
 		rec.spec.Key = []string{"service", "endpoint"}
 	case path == "" || path[0] != '/' || strings.HasPrefix(rec.target, ":"):
-		r.wrong("limitTarget", "with limitType INTERFACE service:/path, /path or *; a path may have * for a segment and ** at its end")
+		r.wrong("limitTarget", "with limitType INTERFACE service:/path, /path or *; "+
+			"a path may have * for a segment and ** at its end")
 	default:
 		rec.spec.Match.Path = path
 	}
@@ -74,7 +76,8 @@ func (r *reader) address(rec *record) {
 		prefix, err = netip.PrefixFrom(address, address.BitLen()), nil
 	}
 	if err != nil || prefix != prefix.Masked() || prefix.Addr().Is4In6() {
-		r.wrong("limitTarget", "with limitType IP an address such as 192.0.2.7, a network such as 192.0.2.0/24 or 2001:db8::/32 without bits behind its length, or *")
+		r.wrong("limitTarget", "with limitType IP an address such as 192.0.2.7, a network such as 192.0.2.0/24 or "+
+			"2001:db8::/32 without bits behind its length, or *")
 		return
 	}
 	if prefix.Addr().Is6() && prefix.Bits() > 64 { // within one /64 all addresses would share a key

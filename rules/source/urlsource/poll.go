@@ -90,7 +90,8 @@ func (p *poller) fetch(conditional bool) (n source.Update, err error) {
 	}
 	defer response.Body.Close()
 	switch {
-	case response.StatusCode == http.StatusNotModified && request.Header.Get("If-None-Match")+request.Header.Get("If-Modified-Since") != "":
+	case response.StatusCode == http.StatusNotModified &&
+		request.Header.Get("If-None-Match")+request.Header.Get("If-Modified-Since") != "":
 		return p.content, nil
 	case response.StatusCode != http.StatusOK:
 		p.retryAfter = retryAfter(response.Header.Get("Retry-After"))
@@ -192,7 +193,8 @@ func readToken(path string) (string, error) {
 	}
 	token := strings.TrimSpace(string(text))
 	if token == "" || len(text) > maxToken || !printable(token) || strings.Contains(token, " ") {
-		return "", fmt.Errorf("the token: %s must have one word, of printable ASCII, in at most %d bytes", path, maxToken)
+		return "", fmt.Errorf("the token: %s must have one word, of printable ASCII, in at most %d bytes", path,
+			maxToken)
 	}
 	return token, nil
 }

@@ -70,19 +70,24 @@ func WithTransport(t http.RoundTripper) Option { return func(s *Source) { s.clie
 
 // New makes a source of the rules at an absolute URL with https, or http on this machine.
 func New(address string, opts ...Option) (*Source, error) {
-	s := &Source{interval: defaultInterval, timeout: defaultTimeout, reloads: source.NewReloadQueue(), client: &http.Client{
-		Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, MaxResponseHeaderBytes: maxHeader}}}
+	s := &Source{interval: defaultInterval, timeout: defaultTimeout, reloads: source.NewReloadQueue(),
+		client: &http.Client{
+			Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true,
+				MaxResponseHeaderBytes: maxHeader}}}
 	s.client.CheckRedirect = s.checkRedirect
 	for _, opt := range opts {
 		opt(s)
 	}
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" || u.User != nil || u.Fragment != "" {
-		return nil, &weir.InputError{Field: "url", Given: "not shown, as it may have a password in it", Allowed: "an absolute URL such as https://config.example.com/weir.yaml, without user, password or fragment; for a token, give its file"}
+		return nil, &weir.InputError{Field: "url", Given: "not shown, as it may have a password in it",
+			Allowed: "an absolute URL such as https://config.example.com/weir.yaml, without user, password or " +
+				"fragment; for a token, give its file"}
 	}
 	s.url, s.name = u, u.Scheme+"://"+u.Host+u.EscapedPath()
 	if !s.trusted(u) {
-		return nil, &weir.InputError{Field: "url", Given: s.name, Allowed: "https, or http on this machine; http from elsewhere only if that is allowed explicitly"}
+		return nil, &weir.InputError{Field: "url", Given: s.name,
+			Allowed: "https, or http on this machine; http from elsewhere only if that is allowed explicitly"}
 	}
 	if s.interval < time.Second || s.interval > 24*time.Hour {
 		return nil, &weir.InputError{Field: "interval", Given: s.interval, Allowed: "1s to 24h"}
