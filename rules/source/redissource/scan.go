@@ -210,7 +210,7 @@ func (s *scan) page(ctx context.Context, keys []string) error {
 		case err != nil:
 			return err
 		case size > MaxHash:
-			page = append(page, reading{key: keys[i], foreign: fmt.Sprintf("takes %d bytes; a rule takes at most " +
+			page = append(page, reading{key: keys[i], foreign: fmt.Sprintf("takes %d bytes; a rule takes at most "+
 				"%d", size, MaxHash)})
 		default:
 			small = append(small, keys[i])

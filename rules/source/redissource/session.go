@@ -216,32 +216,37 @@ func (s *session) foreign(ctx context.Context, err error) error {
 // refuse reports the reason for not accepting what was read.
 func (s *session) refuse(ctx context.Context, not *refusal) error {
 	err := fmt.Errorf("redissource: %w; the last rules stay in force", not)
-	for _, w := range s.waiters {
-		w <- outcome{err: err}
-	}
+	waiters := s.waiters
 	s.waiters = nil
-	if !s.send(ctx, s.updates, source.Update{Err: err, Revision: not.revision}) {
-		return ctx.Err()
-	}
-	return nil
+	return s.deliver(ctx, source.Update{Err: err, Revision: not.revision}, waiters)
 }
 
 // sendContents sends the current rules.
 func (s *session) sendContents(ctx context.Context, waiters []chan<- outcome) error {
 	c := s.state.contents()
-	n := source.Update{File: c.file, Warning: c.warning, Revision: c.revision, LeftOut: c.leftOut}
+	u := source.Update{File: c.file, Warning: c.warning, Revision: c.revision, LeftOut: c.leftOut}
+	return s.deliver(ctx, u, waiters)
+}
+
+// deliver sends an update that answers waiters. They are answered when the Keeper's status has the
+// result, also if it is an error.
+func (s *session) deliver(ctx context.Context, u source.Update, waiters []chan<- outcome) error {
+	revision := u.Revision
+	if u.Err != nil {
+		revision = ""
+	}
 	if len(waiters) > 0 {
-		n.Done = func(err error) {
+		u.Done = func(err error) {
 			for _, w := range waiters {
-				w <- outcome{n.Revision, err}
+				w <- outcome{revision, err}
 			}
 		}
 	}
-	if !s.send(ctx, s.updates, n) {
-		for _, w := range waiters {
-			w <- outcome{err: ctx.Err()}
-		}
-		return ctx.Err()
+	if s.send(ctx, s.updates, u) {
+		return nil
 	}
-	return nil
+	for _, w := range waiters {
+		w <- outcome{err: ctx.Err()}
+	}
+	return ctx.Err()
 }

@@ -84,7 +84,7 @@ func TestMessages(t *testing.T) {
 		{`{"id":"a","limitCount":5}`, "a 100/60s, named 9/60s", "rate_limit_config:a: timeWindow is missing; needed: limitType, limitTarget, limitCount, timeWindow, strategy, enabled; the last good version"},
 		{`{"id":"a",` + rule + `,"limitCount":8}`, "a 100/60s, named 9/60s", `field "limitCount" is given twice; it changes nothing`},
 		{`{"id":"a","limitCount":null}`, "a 100/60s, named 9/60s", `field "limitCount" is not a string, number, true or false`},
-		{`{"id":"a","x":[1]}`, "a 100/60s, named 9/60s", `field "x" is no text`},
+		{`{"id":"a","x":[1]}`, "a 100/60s, named 9/60s", `field "x" is not a string`},
 		{`{"id":"a","deleted":"maybe"}`, "a 100/60s, named 9/60s", `deleted is "maybe"; allowed: true, false`},
 		{`{"limitCount":5}`, "a 100/60s, named 9/60s", `id is missing`},
 		{`{"id":"a"`, "a 100/60s, named 9/60s", "allowed: RELOAD_ALL, or one rule as a JSON object"},
