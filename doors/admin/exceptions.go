@@ -103,7 +103,8 @@ func (h *handler) postException(ctx context.Context, c *call) (any, error) {
 		return nil, h.logged(err)
 	}
 	h.Log.Info("admin: an exception was made", "id", id, "kind", string(e.Kind), "rule", e.Rule,
-		"by", e.Component, "values", e.Values, "limit", e.Limit, "for", last, "revision", revision, "who", c.who, "why", b.Why)
+		"by", e.Component, "values", e.Values, "limit", e.Limit, "for", last,
+		"revision", revision, "who", c.who, "why", b.Why)
 	h.await(ctx, revision)
 	now, left, err := h.Ledger.Exception(ctx, id)
 	if err != nil {

@@ -27,7 +27,7 @@ func newScript() *script { return &script{lines: make(chan source.Update)} }
 
 var errCurtain = errors.New("the connection broke")
 
-func (s *script) Run(ctx context.Context, news chan<- source.Update) error {
+func (s *script) Run(ctx context.Context, updates chan<- source.Update) error {
 	s.runs.Add(1)
 	for {
 		select {
@@ -35,14 +35,14 @@ func (s *script) Run(ctx context.Context, news chan<- source.Update) error {
 			if n.Err == errCurtain {
 				return n.Err
 			}
-			news <- n
+			updates <- n
 		case <-ctx.Done():
 			return nil
 		}
 	}
 }
 
-// says makes good news of rules written "name limit; name limit".
+// says makes good updates of rules written "name limit; name limit".
 func says(text string) source.Update {
 	file := &rules.File{Name: "test"}
 	for rule := range strings.SplitSeq(text, ";") {
@@ -166,7 +166,7 @@ func bubble(t *testing.T, f func(t *testing.T)) {
 	synctest.Test(t, f)
 }
 
-func TestTheFirstLawWaitsForAllLayers(t *testing.T) {
+func TestTheFirstRuleSetWaitsForAllLayers(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h := newHouse(t, 2, nil)
 		defer h.end()
@@ -229,21 +229,21 @@ func TestNothingGoodAtAll(t *testing.T) {
 		if err := h.keeper.Wait(t.Context()); err == nil {
 			t.Error("Wait is content")
 		}
-		if law := h.keeper.Status().RuleSet; law != nil {
-			t.Errorf("a law is in force: %v", law)
+		if set := h.keeper.Status().RuleSet; set != nil {
+			t.Errorf("a law is in force: %v", set)
 		}
 		h.told("a: refused, 0 rules stay in force: line 1", "ready: a: line 1")
 	})
 }
 
-func TestBadNewsChangeNothing(t *testing.T) {
+func TestBadUpdatesChangeNothing(t *testing.T) {
 	mistake := says("x 1/1s")
 	mistake.File.Rules[0].Limit = []string{"1/60"}
 	mistake.Revision = "mistake"
 	tests := []struct {
-		name string
-		news source.Update
-		told string
+		name    string
+		updates source.Update
+		told    string
 	}{
 		{"it cannot be read", source.Update{Err: errors.New("gone")}, "a: down, 1 rules stay in force: gone"},
 		{"it has mistakes", source.Update{Err: errors.New("line 3"), Revision: "r"}, "a: refused, 1 rules stay in force: line 3"},
@@ -262,8 +262,8 @@ func TestBadNewsChangeNothing(t *testing.T) {
 				h.events = nil
 				for range 3 { // told once, however often it is said
 					answer := make(chan error, 1)
-					test.news.Done = func(err error) { answer <- err }
-					h.say(0, test.news)
+					test.updates.Done = func(err error) { answer <- err }
+					h.say(0, test.updates)
 					if err := <-answer; err == nil {
 						t.Error("who waited was told that all is well")
 					}
@@ -309,7 +309,7 @@ func TestASourceMayBeginEmpty(t *testing.T) {
 	})
 }
 
-func TestAStormIsOneLaw(t *testing.T) {
+func TestABurstIsOneRuleSet(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h := newHouse(t, 1, nil)
 		defer h.end()
@@ -346,7 +346,7 @@ func TestAStormThatDoesNotEndIsHeardMeanwhile(t *testing.T) {
 	})
 }
 
-func TestNewsDuringASlowTrialAreNotLost(t *testing.T) {
+func TestUpdatesDuringASlowAttemptAreNotLost(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h := newHouse(t, 1, nil)
 		defer h.end()
@@ -456,9 +456,9 @@ func TestLaterLayersReplaceEarlierOnes(t *testing.T) {
 		h.say(1, says("z 2/1s; x 2/1s"))
 		h.say(2, says("x 3/1s"))
 		h.expect("x 3/1s; y 1/1s; z 2/1s")
-		law := h.keeper.Status().RuleSet
-		if !slices.Equal(law.From, []string{"c", "a", "b"}) {
-			t.Errorf("the rules are from %v", law.From)
+		set := h.keeper.Status().RuleSet
+		if !slices.Equal(set.From, []string{"c", "a", "b"}) {
+			t.Errorf("the rules are from %v", set.From)
 		}
 		h.told("in force: 3 rules (3 added)", `collided: rule "x" of b replaces that of a, and 1 more`, "ready")
 		h.say(2, says("w 3/1s"))
@@ -506,7 +506,7 @@ func TestASwapThatRefuses(t *testing.T) {
 		h.say(0, says("x 2/1s"))
 		h.expect("x 1/1s")
 		h.told("a: refused, 1 rules stay in force: no local store")
-		if law := h.keeper.Status().RuleSet; law.File.Rules[0].Limit[0] != "1/1s" {
+		if set := h.keeper.Status().RuleSet; set.File.Rules[0].Limit[0] != "1/1s" {
 			t.Error("the status tells of a law that is not in force")
 		}
 	})
@@ -548,8 +548,8 @@ func TestWarningsArePassedOn(t *testing.T) {
 	})
 }
 
-// Whoever waits for news to be in force is answered, whatever becomes of it.
-func TestNobodyWaitsForEver(t *testing.T) {
+// Whoever waits for updates to be in force is answered, whatever becomes of it.
+func TestNoReloadWaitsForEver(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h := newHouse(t, 2, nil)
 		answers := make(chan error, 3)

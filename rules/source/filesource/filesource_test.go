@@ -18,7 +18,7 @@ import (
 )
 
 // law is a file of one rule with this limit.
-func law(limit string) string { return "rules:\n- name: x\n  limit: " + limit + "\n" }
+func set(limit string) string { return "rules:\n- name: x\n  limit: " + limit + "\n" }
 
 func write(t *testing.T, path, text string) {
 	t.Helper()
@@ -49,7 +49,7 @@ type rig struct {
 
 func newRig(t *testing.T, change func(*Source), opts ...Option) *rig {
 	r := &rig{t: t, path: filepath.Join(t.TempDir(), "weir.yaml"), events: make(chan fsnotify.Event), lost: make(chan error)}
-	write(t, r.path, law("1/1s"))
+	write(t, r.path, set("1/1s"))
 	s, err := New(r.path, opts...)
 	do(t, err)
 	nothing := func(string) error { return nil }
@@ -112,12 +112,12 @@ func (r *rig) sent(want ...string) {
 	}
 }
 
-func TestAChangeIsToldWhenItIsQuiet(t *testing.T) {
+func TestAChangeIsSentWhenItIsFinished(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil)
 		defer r.end()
 		r.sent("1/1s")
-		write(t, r.path, law("2/1s"))
+		write(t, r.path, set("2/1s"))
 		for range 5 {
 			r.touched()
 			time.Sleep(15 * time.Millisecond)
@@ -133,7 +133,7 @@ func TestAFileThatIsNeverQuietIsReadAllTheSame(t *testing.T) {
 		r := newRig(t, nil)
 		defer r.end()
 		r.sent("1/1s")
-		write(t, r.path, law("2/1s"))
+		write(t, r.path, set("2/1s"))
 		for range 22 {
 			r.touched()
 			time.Sleep(10 * time.Millisecond)
@@ -153,7 +153,7 @@ func TestOnlyTheContentCounts(t *testing.T) {
 		r.touched()
 		time.Sleep(time.Minute)
 		r.sent()
-		write(t, r.path, law("2/1s")) // as long as before, and as old
+		write(t, r.path, set("2/1s")) // as long as before, and as old
 		do(t, os.Chtimes(r.path, info.ModTime(), info.ModTime()))
 		time.Sleep(31 * time.Second)
 		r.sent("2/1s")
@@ -161,12 +161,12 @@ func TestOnlyTheContentCounts(t *testing.T) {
 }
 
 // A network's disk tells nothing of what other machines write.
-func TestWhatNoWatchSeesIsFound(t *testing.T) {
+func TestUnwatchedChangesAreFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil, WithPoll(time.Minute))
 		defer r.end()
 		r.sent("1/1s")
-		write(t, r.path, law("2/1s"))
+		write(t, r.path, set("2/1s"))
 		time.Sleep(59 * time.Second)
 		r.sent()
 		time.Sleep(2 * time.Second)
@@ -179,7 +179,7 @@ func TestEventsThatWereLostMayHaveBeenOurs(t *testing.T) {
 		r := newRig(t, nil)
 		defer r.end()
 		r.sent("1/1s")
-		write(t, r.path, law("2/1s"))
+		write(t, r.path, set("2/1s"))
 		r.lost <- fsnotify.ErrEventOverflow
 		time.Sleep(time.Second)
 		r.sent("2/1s")
@@ -195,7 +195,7 @@ func TestHalfWrittenFilesAreLookedAtAgain(t *testing.T) {
 			write(t, r.path, half)
 			r.touched()
 			time.Sleep(60 * time.Millisecond) // it is looked at
-			write(t, r.path, law("1/1s"))
+			write(t, r.path, set("1/1s"))
 			time.Sleep(time.Second)
 			r.sent()
 		}
@@ -208,7 +208,7 @@ func TestHalfWrittenFilesAreLookedAtAgain(t *testing.T) {
 		r.touched()
 		time.Sleep(time.Minute) // and said once
 		r.sent()
-		write(t, r.path, law("1/1s"))
+		write(t, r.path, set("1/1s"))
 		r.touched()
 		time.Sleep(time.Second)
 		r.sent("1/1s")
@@ -250,14 +250,14 @@ func TestAFileThatCannotBeRead(t *testing.T) {
 		time.Sleep(5 * time.Minute)
 		r.sent() // another reason not to be read is not worth telling
 		do(t, os.Remove(r.path))
-		write(t, r.path, law("3/1s"))
+		write(t, r.path, set("3/1s"))
 		r.touched()
 		time.Sleep(time.Second)
 		r.sent("3/1s")
 	})
 }
 
-func TestWhatCannotBeWatchedIsPolledAndWarnedOf(t *testing.T) {
+func TestUnwatchableFilesArePolledWithAWarning(t *testing.T) {
 	for name, change := range map[string]func(*Source){
 		"no watch at all": func(s *Source) {
 			s.notify = func() (*notifier, error) { return nil, errors.New("too many open files") }
@@ -285,7 +285,7 @@ func TestWhatCannotBeWatchedIsPolledAndWarnedOf(t *testing.T) {
 				}
 				r.mu.Unlock()
 				r.sent("1/1s")
-				write(t, r.path, law("2/1s"))
+				write(t, r.path, set("2/1s"))
 				time.Sleep(31 * time.Second)
 				r.mu.Lock()
 				if w := r.updates[0].Warning; w != nil {
@@ -306,13 +306,13 @@ func TestReload(t *testing.T) {
 		if err != nil || len(first) != 24 {
 			t.Errorf("reloading what did not change: revision %q, %v", first, err)
 		}
-		write(t, r.path, law("2/1s"))
+		write(t, r.path, set("2/1s"))
 		second, err := r.source.Reload(t.Context())
 		if err != nil || second == first {
 			t.Errorf("reloading what changed: revision %q after %q, %v", second, first, err)
 		}
 		r.sent("1/1s", "1/1s", "2/1s")
-		write(t, r.path, law("1/60"))
+		write(t, r.path, set("1/60"))
 		for range 2 { // the answer is the same as long as the file is, and comes at once
 			began := time.Now()
 			if _, err = r.source.Reload(t.Context()); err == nil || !strings.Contains(err.Error(), "1/60") || time.Since(began) != 0 {
@@ -337,7 +337,7 @@ func TestReloadsAtOnceShareALook(t *testing.T) {
 		r := newRig(t, nil)
 		defer r.end()
 		synctest.Wait()
-		write(t, r.path, law("2/1s"))
+		write(t, r.path, set("2/1s"))
 		want := ""
 		var mu sync.Mutex
 		var all sync.WaitGroup
@@ -453,7 +453,7 @@ func TestMistakesOfManyFilesAreBounded(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoFileIsNotRead(t *testing.T) {
+func TestNonRegularFilesAreNotRead(t *testing.T) {
 	dir := t.TempDir()
 	do(t, os.Mkdir(filepath.Join(dir, "a.yaml"), 0o700))
 	if _, err := (&disk{name: "d"}).read(dir); err == nil || !strings.Contains(err.Error(), "is no file") {
@@ -487,15 +487,15 @@ func TestFilesAreBounded(t *testing.T) {
 }
 
 // What is replaced while it is read is not believed: half of it may be of another time.
-func TestATornReadingIsNotBelieved(t *testing.T) {
+func TestATornReadingIsNotAccepted(t *testing.T) {
 	dir := t.TempDir()
-	write(t, filepath.Join(dir, "a.yaml"), law("1/1s"))
+	write(t, filepath.Join(dir, "a.yaml"), set("1/1s"))
 	write(t, filepath.Join(dir, "b.yaml"), "rules: []")
 	reads := 0
 	d := &disk{name: "d", open: func(path string) (*os.File, error) {
 		if reads++; reads == 2 {
 			do(t, os.Remove(filepath.Join(dir, "a.yaml")))
-			write(t, filepath.Join(dir, "a.yaml"), law("100/1s"))
+			write(t, filepath.Join(dir, "a.yaml"), set("100/1s"))
 		}
 		return os.Open(path)
 	}}
@@ -508,9 +508,9 @@ func TestATornReadingIsNotBelieved(t *testing.T) {
 	}
 }
 
-// TestOnlyWhatChangedIsParsed: a text that is as it was is the same file as before, and one
+// TestOnlyChangedFilesAreParsed: a text that is as it was is the same file as before, and one
 // that is gone is forgotten.
-func TestOnlyWhatChangedIsParsed(t *testing.T) {
+func TestOnlyChangedFilesAreParsed(t *testing.T) {
 	s := make(cache)
 	texts := []text{{name: "a", body: []byte("rules: [{name: a, limit: 1/1m}]")}, {name: "b", body: []byte("rules: [{name: b, limit: 1/1m}]")}}
 	if _, err := s.whole("d", texts); err != nil {
@@ -518,9 +518,9 @@ func TestOnlyWhatChangedIsParsed(t *testing.T) {
 	}
 	a, b := s["a"].file, s["b"].file
 	texts[1].body = []byte("rules: [{name: b, limit: 2/1m}]")
-	law, err := s.whole("d", texts)
-	if err != nil || s["a"].file != a || s["b"].file == b || law.Rules[1].Limit[0] != "2/1m" {
-		t.Errorf("%v %v", law, err)
+	set, err := s.whole("d", texts)
+	if err != nil || s["a"].file != a || s["b"].file == b || set.Rules[1].Limit[0] != "2/1m" {
+		t.Errorf("%v %v", set, err)
 	}
 	if _, err := s.whole("d", texts[:1]); err != nil || len(s) != 1 {
 		t.Errorf("%v; %d files are kept", err, len(s))

@@ -27,7 +27,7 @@ const blocking = "deny: {client.ip: {file: blocked.txt}}\nrules: []\n"
 type guard struct {
 	t      *testing.T
 	keeper *source.Keeper
-	law    chan *rules.Set
+	set    chan *rules.Set
 	events chan string
 	now    *rules.Set
 }
@@ -35,8 +35,8 @@ type guard struct {
 func newGuard(t *testing.T, path string) *guard {
 	s, err := New(path, WithPoll(24*time.Hour)) // what is found is found by watches
 	do(t, err)
-	g := &guard{t: t, law: make(chan *rules.Set, 100), events: make(chan string, 1000)}
-	swap := func(set *rules.Set) error { g.law <- set; return nil }
+	g := &guard{t: t, set: make(chan *rules.Set, 100), events: make(chan string, 1000)}
+	swap := func(set *rules.Set) error { g.set <- set; return nil }
 	tell := func(e source.Event) { g.events <- e.String() }
 	g.keeper, err = source.NewKeeper([]source.Layer{{Name: "file", Source: s, AllowEmpty: true}}, swap, source.WithTell(tell))
 	do(t, err)
@@ -56,13 +56,13 @@ func (g *guard) denies(address string) bool {
 	return g.now != nil && g.now.Listed(&rules.Request{Client: netip.MustParseAddr(address)}) == rules.Denied
 }
 
-// until waits for a law that denies an address, or does not.
+// until waits for a rule set that denies an address, or does not.
 func (g *guard) until(address string, denied bool) {
 	g.t.Helper()
 	deadline := time.After(20 * time.Second)
 	for g.now == nil || g.denies(address) != denied {
 		select {
-		case g.now = <-g.law:
+		case g.now = <-g.set:
 		case <-deadline:
 			g.t.Fatalf("%s: denied is not %v", address, denied)
 		}
@@ -109,7 +109,7 @@ func TestListsAreWatched(t *testing.T) {
 	g.sent("blocked.txt:2:1", "192.0.2.300")
 	do(t, os.Remove(in(dir, "blocked.txt")))
 	g.sent("weir.yaml:1:26", "no such file")
-	if g.until("192.0.2.3", true); len(g.law) > 0 {
+	if g.until("192.0.2.3", true); len(g.set) > 0 {
 		t.Error("a bad list changed the law")
 	}
 	write(t, in(dir, "blocked.txt"), "192.0.2.4\n")
@@ -142,7 +142,7 @@ func TestListsOfADirectory(t *testing.T) {
 	do(t, os.Symlink("..1", in(dir, "..data")))
 	do(t, os.Symlink("..data/a.yaml", in(dir, "a.yaml")))
 	do(t, os.Symlink("..data/blocked.txt", in(dir, "blocked.txt")))
-	write(t, in(dir, "b.yaml"), law("1/1s"))
+	write(t, in(dir, "b.yaml"), set("1/1s"))
 	g := newGuard(t, dir)
 	g.until("192.0.2.1", true)
 	do(t, os.Symlink("..2", in(dir, "..new")))
@@ -221,9 +221,9 @@ func TestOnlyListsThatChangedAreParsedAgain(t *testing.T) {
 	}
 }
 
-// TestTheLawIsCompiledOnce: what was compiled for its check need not be compiled by who is
+// TestRulesAreCompiledOnce: what was compiled for its check need not be compiled by who is
 // sent of it, of a file and of a directory.
-func TestTheLawIsCompiledOnce(t *testing.T) {
+func TestRulesAreCompiledOnce(t *testing.T) {
 	text := func(name string) string {
 		var b strings.Builder
 		b.WriteString("rules:\n")

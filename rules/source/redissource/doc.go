@@ -2,7 +2,8 @@
 // and changes are announced on a channel. Nothing but redis-cli is needed to add, change, disable or
 // delete a rule:
 //
-//	HSET rate_limit_config:login limitType IP limitTarget * limitCount 5 timeWindow 60 strategy SLIDING_WINDOW enabled true
+//	HSET rate_limit_config:login limitType IP limitTarget * limitCount 5 \
+//	  timeWindow 60 strategy SLIDING_WINDOW enabled true
 //	PUBLISH rate_limit_config RELOAD_ALL
 //
 // The fields, and the handling of each mistake, are described in docs/redis-rules.md.

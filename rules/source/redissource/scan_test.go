@@ -10,9 +10,9 @@ import (
 	"github.com/weirproject/weir/redisstore"
 )
 
-// TestWhatIsNotFoundIsAskedForByName: SCAN misses a key that moves between two nodes while
+// TestMissingKeysAreReadByName: SCAN misses a key that moves between two nodes while
 // it goes on, which one of another prefix stands for here.
-func TestWhatIsNotFoundIsAskedForByName(t *testing.T) {
+func TestMissingKeysAreReadByName(t *testing.T) {
 	server := redistest.Start(t)
 	server.Do("HSET", "moved", "f", "v")
 	server.Do("HSET", prefix+"a", "f", "v")

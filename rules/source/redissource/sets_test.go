@@ -25,11 +25,11 @@ import (
 // A board is a source of rules that are put on it.
 type board chan *rules.File
 
-func (b board) Run(ctx context.Context, news chan<- source.Update) error {
+func (b board) Run(ctx context.Context, updates chan<- source.Update) error {
 	for i := 0; ; i++ {
 		select {
 		case file := <-b:
-			news <- source.Update{File: file, Revision: strconv.Itoa(i)}
+			updates <- source.Update{File: file, Revision: strconv.Itoa(i)}
 		case <-ctx.Done():
 			return nil
 		}
@@ -280,7 +280,7 @@ func TestNamesComeAndGo(t *testing.T) {
 
 func (g *guard) awaitToldSets(text string) {
 	g.t.Helper()
-	g.awaitTold(source.Warned, text)
+	g.awaitEvent(source.Warned, text)
 }
 
 // TestHugeSets: 100,000 networks are in force; what is more, or more than may be in memory, is
@@ -375,8 +375,8 @@ func TestSetsInACluster(t *testing.T) {
 	g.awaitDenied("192.0.2.9", true)
 }
 
-// TestWhatTheReaderOfSetsMustBeAllowed grants what docs/redis-rules.md says, and nothing else.
-func TestWhatTheReaderOfSetsMustBeAllowed(t *testing.T) {
+// TestPermissionsToReadSets grants what docs/redis-rules.md says, and nothing else.
+func TestPermissionsToReadSets(t *testing.T) {
 	server := redistest.Start(t)
 	setUser, url := user(t, "weir-lists", server.URL())
 	server.Do(setUser...)
@@ -420,9 +420,9 @@ func TestRunOfSetsEndsAllThatItStarted(t *testing.T) {
 		}
 		sets.Keep(names)
 		ctx, cancel := context.WithCancel(t.Context())
-		news, ended := make(chan source.Update), make(chan error, 1)
-		go func() { ended <- sets.Run(ctx, news) }()
-		if first := <-news; first.Err != nil || first.File == nil || len(first.File.Sets) != len(names) || first.Revision == "" {
+		updates, ended := make(chan source.Update), make(chan error, 1)
+		go func() { ended <- sets.Run(ctx, updates) }()
+		if first := <-updates; first.Err != nil || first.File == nil || len(first.File.Sets) != len(names) || first.Revision == "" {
 			t.Errorf("the first news are %+v", first)
 		}
 		cancel()

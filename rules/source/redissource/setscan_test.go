@@ -81,22 +81,22 @@ func TestAnAnnouncementOutlivesAReadingThatFails(t *testing.T) {
 	look.found["a"] = setReading{}
 	s.all("a") // of something that came after it was read
 	s.take(look)
-	if law := s.contents(); law.warning != nil || len(law.file.Sets["a"]) != 0 {
-		t.Errorf("%v %v", law.warning, law.file.Sets)
+	if set := s.contents(); set.warning != nil || len(set.file.Sets["a"]) != 0 {
+		t.Errorf("%v %v", set.warning, set.file.Sets)
 	}
 	have("y")
 	look = s.begin().(*setScan)
 	look.found["a"] = setReading{}
 	s.take(look)
-	if law := s.contents(); law.warning != nil {
-		t.Error(law.warning)
+	if set := s.contents(); set.warning != nil {
+		t.Error(set.warning)
 	}
 	have("z")
 	look = s.begin().(*setScan) // nobody has said anything since
 	look.found["a"] = setReading{}
 	s.take(look)
-	if law := s.contents(); law.warning == nil || len(law.file.Sets["a"]) != 1 {
-		t.Errorf("%v %v", law.warning, law.file.Sets)
+	if set := s.contents(); set.warning == nil || len(set.file.Sets["a"]) != 1 {
+		t.Errorf("%v %v", set.warning, set.file.Sets)
 	}
 }
 

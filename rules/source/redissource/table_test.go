@@ -28,13 +28,13 @@ func read(t *table, found map[string]reading) error {
 
 // state is which rules are in force, and what is wrong.
 func stateOf(t *table) (inForce, wrong string) {
-	law := t.contents()
+	set := t.contents()
 	var list []string
-	for _, spec := range law.file.Rules {
+	for _, spec := range set.file.Rules {
 		list = append(list, spec.Name+" "+strings.TrimPrefix(spec.Limit[0], "token_bucket "))
 	}
-	if law.warning != nil {
-		wrong = law.warning.Error()
+	if set.warning != nil {
+		wrong = set.warning.Error()
 	}
 	return strings.Join(list, ", "), wrong
 }
@@ -60,7 +60,7 @@ func TestOneBadRuleIsOneBadRule(t *testing.T) {
 	expect(t, table, "b 6/60s", "")
 }
 
-func TestWhatIsNoHash(t *testing.T) {
+func TestKeysThatAreNotHashes(t *testing.T) {
 	table := newTable(prefix, 10)
 	read(table, hashes(map[string]string{"a": ""}))
 	read(table, map[string]reading{prefix + "a": {foreign: "is no hash"}, prefix + "\x00": {foreign: "takes 1000000 bytes"}})
@@ -219,16 +219,16 @@ func many(n int, texts map[string]string) map[string]reading {
 func TestManyAreCheckedAtOnce(t *testing.T) {
 	const mistake, other = "strategy=SLIDING_COUNTER slices=7", "limitType=INTERFACE limitTarget=/a/**/b"
 	names := func(table *table) (n int, some string) {
-		law := table.contents()
-		for _, spec := range law.file.Rules {
+		set := table.contents()
+		for _, spec := range set.file.Rules {
 			if spec.Name[0] != 'u' {
 				some += spec.Name + " " + spec.Limit[0] + ", "
 			}
 		}
-		if law.warning != nil {
-			some += law.warning.Error()
+		if set.warning != nil {
+			some += set.warning.Error()
 		}
-		return len(law.file.Rules), some
+		return len(set.file.Rules), some
 	}
 	for _, few := range []bool{false, true} {
 		table := newTable(prefix, 1000)
@@ -261,8 +261,8 @@ func TestManyAreCheckedAtOnce(t *testing.T) {
 	}
 }
 
-// TestWhatIsNotInTheLawIsCheckedToo: the law says nothing of a rule that is switched off.
-func TestWhatIsNotInTheLawIsCheckedToo(t *testing.T) {
+// TestRulesOutOfForceAreCheckedToo: the rule set says nothing of a rule that is switched off.
+func TestRulesOutOfForceAreCheckedToo(t *testing.T) {
 	table := newTable(prefix, 1000)
 	read(table, hashes(map[string]string{"a": "", "b": "", "c": ""}))
 	expect(t, table, "a 100/60s, b 100/60s, c 100/60s", "")
@@ -315,22 +315,22 @@ func TestAHashThatIsGoneIsCalledNoMore(t *testing.T) {
 	expect(t, table, "m 7/60s", "")
 }
 
-// TestTheLawIsCompiledOnce: who is told of it and has the same compiler need not do it.
-func TestTheLawIsCompiledOnce(t *testing.T) {
+// TestRulesAreCompiledOnce: who is told of it and has the same compiler need not do it.
+func TestRulesAreCompiledOnce(t *testing.T) {
 	work := 0
 	compiler := rules.NewCompiler(rules.WithRest(func() { work++ }))
 	table := newTable(prefix, 1000)
 	table.compiler = compiler
 	read(table, many(600, map[string]string{"off": "enabled=false"}))
-	law := table.contents()
+	set := table.contents()
 	if work == 0 {
 		t.Fatal("so many hashes were not checked as a law")
 	}
 	work = 0
-	if set, err := compiler.Compile(law.file); err != nil || work > 0 || len(set.Rules()) != 600 {
+	if set, err := compiler.Compile(set.file); err != nil || work > 0 || len(set.Rules()) != 600 {
 		t.Errorf("the law was compiled again: %v", err)
 	}
-	if again := table.contents(); again.revision != law.revision || work > 0 {
+	if again := table.contents(); again.revision != set.revision || work > 0 {
 		t.Error("what did not change was checked again")
 	}
 }
@@ -344,9 +344,9 @@ func TestAGoodVersionIsNotForgotten(t *testing.T) {
 	expect(t, table, "a 7/60s", "the last good version")
 }
 
-// TestWhoIsCalledByAnID: of several hashes the first by its key, and the one whose key it
+// TestMessagesFindHashesByID: of several hashes the first by its key, and the one whose key it
 // is only if it does not call itself otherwise.
-func TestWhoIsCalledByAnID(t *testing.T) {
+func TestMessagesFindHashesByID(t *testing.T) {
 	for _, test := range []struct{ a, m, z, want string }{
 		{"", "", "", "m"},
 		{"id=m", "", "", "a"},

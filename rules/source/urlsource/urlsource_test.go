@@ -22,7 +22,7 @@ import (
 )
 
 // law is a file of one rule with this limit.
-func law(limit string) string { return "rules:\n- name: x\n  limit: " + limit + "\n" }
+func set(limit string) string { return "rules:\n- name: x\n  limit: " + limit + "\n" }
 
 func do(t *testing.T, err error) {
 	t.Helper()
@@ -150,12 +150,12 @@ func (r *rig) gaps() (list []time.Duration) {
 
 func TestAChangeIsFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, _ := newRig(t, reply{status: 200, body: law("1/1s")})
+		r, _ := newRig(t, reply{status: 200, body: set("1/1s")})
 		defer r.end()
 		r.sent("1/1s")
 		time.Sleep(10 * time.Minute)
 		r.sent()
-		r.says(reply{status: 200, body: law("2/1s")})
+		r.says(reply{status: 200, body: set("2/1s")})
 		time.Sleep(40 * time.Second)
 		r.sent("2/1s")
 	})
@@ -163,7 +163,7 @@ func TestAChangeIsFound(t *testing.T) {
 
 func TestNodesDoNotAskInStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, _ := newRig(t, reply{status: 200, body: law("1/1s")}, WithInterval(time.Minute))
+		r, _ := newRig(t, reply{status: 200, body: set("1/1s")}, WithInterval(time.Minute))
 		defer r.end()
 		time.Sleep(2 * time.Hour)
 		gaps := r.gaps()
@@ -180,7 +180,7 @@ func TestNodesDoNotAskInStep(t *testing.T) {
 	})
 }
 
-func TestWhatDidNotChangeIsNotSentAgain(t *testing.T) {
+func TestUnchangedRulesAreNotSentAgain(t *testing.T) {
 	const old, recent = "Sat, 21 Nov 2026 10:00:00 GMT", "Sat, 21 Nov 2026 10:00:01 GMT"
 	tests := []struct {
 		name      string
@@ -200,7 +200,7 @@ func TestWhatDidNotChangeIsNotSentAgain(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r, s := newRig(t, reply{status: 200, body: law("1/1s"), header: test.header})
+				r, s := newRig(t, reply{status: 200, body: set("1/1s"), header: test.header})
 				defer r.end()
 				time.Sleep(time.Minute)
 				r.sent("1/1s")
@@ -222,14 +222,14 @@ func TestWhatDidNotChangeIsNotSentAgain(t *testing.T) {
 	}
 }
 
-func TestFailuresAreToldOnceAndSlowItDown(t *testing.T) {
+func TestFailuresAreReportedOnceAndSlowPolling(t *testing.T) {
 	tests := []struct {
 		name string
 		down reply
 		sent string
 	}{
 		{"an error of the server", reply{status: 503}, "bad: https://config.example.com/weir.yaml: the server answers 503 Service Unavailable"},
-		{"not found", reply{status: 404, body: law("9/1s")}, "bad: the server answers 404"},
+		{"not found", reply{status: 404, body: set("9/1s")}, "bad: the server answers 404"},
 		{"nothing in it", reply{status: 204}, "bad: the server answers 204"},
 		{"not modified since never", reply{status: 304}, "bad: the server answers 304"},
 		{"no connection", reply{err: errors.New("refused")}, "bad: https://config.example.com/weir.yaml: refused"},
@@ -238,7 +238,7 @@ func TestFailuresAreToldOnceAndSlowItDown(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r, s := newRig(t, reply{status: 200, body: law("1/1s"), header: map[string]string{"X-None": "1"}})
+				r, s := newRig(t, reply{status: 200, body: set("1/1s"), header: map[string]string{"X-None": "1"}})
 				defer r.end()
 				r.sent("1/1s")
 				r.gaps()
@@ -262,7 +262,7 @@ func TestFailuresAreToldOnceAndSlowItDown(t *testing.T) {
 					t.Errorf("reloading says %v", err)
 				}
 				r.sent(test.sent)
-				r.says(reply{status: 200, body: law("1/1s")})
+				r.says(reply{status: 200, body: set("1/1s")})
 				time.Sleep(7 * time.Minute)
 				r.sent("1/1s") // so that who listens knows that it is back
 				r.gaps()
@@ -277,7 +277,7 @@ func TestFailuresAreToldOnceAndSlowItDown(t *testing.T) {
 
 func TestBackAfterAFailureWithoutAChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		good := reply{status: 200, body: law("1/1s"), header: map[string]string{"ETag": `"1"`}}
+		good := reply{status: 200, body: set("1/1s"), header: map[string]string{"ETag": `"1"`}}
 		r, _ := newRig(t, good)
 		defer r.end()
 		r.sent("1/1s")
@@ -304,7 +304,7 @@ func TestRetryAfterIsKept(t *testing.T) {
 				r, _ := newRig(t, reply{status: 429, header: map[string]string{"Retry-After": text}})
 				defer r.end()
 				synctest.Wait()
-				r.says(reply{status: 200, body: law("1/1s")})
+				r.says(reply{status: 200, body: set("1/1s")})
 				time.Sleep(least - time.Second)
 				r.sent("bad: 429")
 				time.Sleep(2 * time.Second)
@@ -314,12 +314,12 @@ func TestRetryAfterIsKept(t *testing.T) {
 	}
 }
 
-func TestMistakesAreToldAndAskedForAsEver(t *testing.T) {
+func TestMistakesAreReportedAndPollingGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, s := newRig(t, reply{status: 200, body: law("1/1s"), header: map[string]string{"ETag": `"1"`}})
+		r, s := newRig(t, reply{status: 200, body: set("1/1s"), header: map[string]string{"ETag": `"1"`}})
 		defer r.end()
 		r.sent("1/1s")
-		for etag, body := range map[string]string{`"2"`: law("1/60"), `"3"`: "", `"4"`: "<html>Sign in</html>"} {
+		for etag, body := range map[string]string{`"2"`: set("1/60"), `"3"`: "", `"4"`: "<html>Sign in</html>"} {
 			r.says(reply{status: 200, body: body, header: map[string]string{"ETag": etag}})
 			time.Sleep(10 * time.Minute)
 			r.sent("bad: weir.yaml:")
@@ -334,7 +334,7 @@ func TestMistakesAreToldAndAskedForAsEver(t *testing.T) {
 			}
 			r.sent("bad: weir.yaml:")
 		}
-		r.says(reply{status: 200, body: law("1/1s")})
+		r.says(reply{status: 200, body: set("1/1s")})
 		time.Sleep(time.Minute)
 		r.sent("1/1s")
 	})
@@ -342,7 +342,7 @@ func TestMistakesAreToldAndAskedForAsEver(t *testing.T) {
 
 func TestReloadWhenItEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, s := newRig(t, reply{status: 200, body: law("1/1s")})
+		r, s := newRig(t, reply{status: 200, body: set("1/1s")})
 		r.sent("1/1s")
 		r.says(reply{after: time.Hour})
 		answers := make(chan error)
@@ -384,7 +384,7 @@ func TestRedirects(t *testing.T) {
 	var seen []http.Header
 	elsewhere := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		seen = append(seen, r.Header)
-		io.WriteString(w, law("2/1s"))
+		io.WriteString(w, set("2/1s"))
 	})
 	here := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
@@ -399,7 +399,7 @@ func TestRedirects(t *testing.T) {
 		case "/circle":
 			http.Redirect(w, r, "/circle", http.StatusFound)
 		default:
-			io.WriteString(w, law("1/1s"))
+			io.WriteString(w, set("1/1s"))
 		}
 	})
 	token := filepath.Join(t.TempDir(), "token")
@@ -433,7 +433,7 @@ func TestRedirects(t *testing.T) {
 }
 
 func TestOverTLS(t *testing.T) {
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, law("1/1s")) }))
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, set("1/1s")) }))
 	server.Config.ErrorLog = log.New(io.Discard, "", 0)
 	server.StartTLS()
 	defer server.Close()
@@ -456,7 +456,7 @@ func TestTheTokenIsReadEachTime(t *testing.T) {
 			w.WriteHeader(http.StatusUnauthorized)
 			return
 		}
-		io.WriteString(w, law("1/1s"))
+		io.WriteString(w, set("1/1s"))
 	})
 	s, err := New(url, WithTokenFile(path))
 	do(t, err)
@@ -511,9 +511,9 @@ func TestAnswersAreBounded(t *testing.T) {
 			w.Header().Set("X-Long", strings.Repeat("x", 1<<20))
 		case "/broken":
 			w.Header().Set("Content-Length", "1000")
-			io.WriteString(w, law("1/1s"))
+			io.WriteString(w, set("1/1s"))
 		case "/slow":
-			io.WriteString(w, law("1/1s"))
+			io.WriteString(w, set("1/1s"))
 			w.(http.Flusher).Flush()
 			<-r.Context().Done()
 		}
@@ -536,7 +536,7 @@ func TestAnswersAreBounded(t *testing.T) {
 	}
 }
 
-func TestWhatMayBeAsked(t *testing.T) {
+func TestOptionsAreChecked(t *testing.T) {
 	tests := []struct {
 		url  string
 		opts []Option
@@ -574,10 +574,10 @@ func TestWhatMayBeAsked(t *testing.T) {
 	}
 }
 
-// Whatever a server says in its header and body, nothing panics, and what is sent is a law
+// Whatever a server says in its header and body, nothing panics, and what is sent is a rule set
 // or an error.
 func FuzzAnswers(f *testing.F) {
-	f.Add(200, law("1/1s"), `"1"`, "Sat, 21 Nov 2026 10:00:00 GMT", "Sat, 21 Nov 2026 10:00:01 GMT", "")
+	f.Add(200, set("1/1s"), `"1"`, "Sat, 21 Nov 2026 10:00:00 GMT", "Sat, 21 Nov 2026 10:00:01 GMT", "")
 	f.Add(503, "", "", "", "", "120")
 	f.Add(429, "", "\x00", "x", "x", "-1")
 	f.Add(200, "rules: [", "W/", "", "", "99999999999999999999")
