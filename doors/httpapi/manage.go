@@ -107,7 +107,7 @@ func (a *api) lift(ctx context.Context, c *call) error {
 }
 
 func (a *api) liftBy(ctx context.Context, c *call, rule *rules.Rule) error {
-	key, err := rule.KeyOf(c.key)
+	key, _, err := rule.LookupText(c.key)
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/weirproject/weir/doors/admin"
 	"github.com/weirproject/weir/rules/ledger"
 	"github.com/weirproject/weir/rules/source"
+	"github.com/weirproject/weir/rules/source/redissource"
 )
 
 // An adminFlags says who may change rules while the server runs.
@@ -62,7 +63,7 @@ func (v *server) openLedger(ctx context.Context, layers []source.Layer) ([]sourc
 		v.ledger = &adminLedger{ledger.New(book), func() { book.Close() }}
 		return append(layers, source.Layer{Name: ledgerLayer, Source: book.Source(), AllowEmpty: true}), nil
 	}
-	redis, err := f.openRedisLedger(ctx, &v.law.store)
+	redis, err := f.openRedisLedger(ctx, &v.law.store, redissource.Own)
 	if err != nil {
 		return nil, err
 	}

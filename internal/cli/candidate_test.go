@@ -146,6 +146,11 @@ func TestBansAreListedAndLiftedOnAllNodes(t *testing.T) {
 	if out := bob.does("keys", "get", "127.0.0.1", "--rule", "guess"); !regexp.MustCompile(`(?m)^banned for another 3[56]\S+s, whatever is left`).MatchString(out) {
 		t.Errorf("it prints %s", out)
 	}
+	if bare, raw := bob.does("keys", "get", "127.0.0.1", "--rule", "guess", "--json"), bob.does("keys", "get", key, "--rule", "guess", "--json"); !strings.Contains(bare, `"key": "`+key+`"`) || !strings.Contains(raw, `"key": "`+key+`"`) {
+		t.Errorf("by the value:\n%s\nby the key as it is listed:\n%s", bare, raw)
+	}
+	bob.does("keys", "reset", key, "--rule", "guess")
+	bob.fails(1, "one for each component", "keys", "get", "--rule", "guess")
 	if out := bob.does("bans", "lift", "guess", "127.0.0.1", "--why", "ours"); out != key+" is no longer banned by guess\n" {
 		t.Errorf("it prints %s", out)
 	}

@@ -23,8 +23,8 @@ func newCheck(s *System) *cobra.Command {
 		Short: "Say what is wrong, or odd, in files of rules",
 		Long: `Read files of rules and report every mistake, with its line and what is allowed; and what
 is no mistake but odd, such as a rule that can never match. A directory is checked as weir
-serve --config reads it: all its files are one law. Of a URL only mistakes are told. Sets in
-Redis that lists name are not read.
+serve --config reads it: all its files are one law. Of a URL only mistakes are told. Neither
+sets in Redis that lists name nor ledgers are read.
 
 The exit code is 0 if there is nothing to say, 1 if there are mistakes, 3 if there are only
 warnings. The file - is the standard input; without a file, WEIR_CONFIG names it.`,

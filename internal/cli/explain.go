@@ -35,8 +35,9 @@ The request is a URL, a line of curl behind --, or what the flags say; flags cha
 other two. Nothing is charged.
 
 By default nobody has used anything yet. With --store redis://… the limits are asked as they
-stand there, and with --server a running server is asked, by its own rules. A store that the
-file names is only asked if --store names it too.`,
+stand there, and the rules and exceptions of the store's own ledger count, as for weir serve.
+With --server a running server is asked, by its own rules. A store that the file names is
+only asked if --store names it too.`,
 		Example: `  weir explain --config weir.yaml https://api.example.com/login
   weir explain --config weir.yaml -- curl -X POST https://api.example.com/login -H 'X-User: 42'
   weir explain --config weir.yaml --client 203.0.113.7 --path '/./login?next=%2F' --json
@@ -69,7 +70,8 @@ func lawNames(flags *pflag.FlagSet) []string {
 }
 
 func explain(ctx context.Context, s *System, f *explainFlags, flags *pflag.FlagSet, args []string) error {
-	if !f.law.asked() && !flags.Changed("server") {
+	live := flags.Changed("store")
+	if !f.law.asked() && !flags.Changed("server") && (!live || f.law.store.url == memory) {
 		return usagef("there are no rules to explain by: give --config FILE, --limit \"5/10s\", or --server URL")
 	}
 	law, err := f.law.read(ctx, s, flags, func(text string) { warnTo(s.Err, text) })
@@ -77,7 +79,7 @@ func explain(ctx context.Context, s *System, f *explainFlags, flags *pflag.FlagS
 		return err
 	}
 	if !flags.Changed("server") {
-		if err := f.law.gather(ctx, law); err != nil {
+		if err := f.law.gather(ctx, law, live); err != nil {
 			return err
 		}
 		warnLeftOut(s, law.set.LeftOut(), f.law.namesRedis())
@@ -90,7 +92,7 @@ func explain(ctx context.Context, s *System, f *explainFlags, flags *pflag.FlagS
 	if flags.Changed("server") {
 		e, err = askServer(ctx, s, &f.server, a)
 	} else {
-		e, err = judge(ctx, s, law, flags.Changed("store"), a)
+		e, err = judge(ctx, s, law, live, a)
 	}
 	if err != nil {
 		return err

@@ -22,8 +22,9 @@ type keyView struct {
 func newKeys(s *System) *cobra.Command {
 	return group("keys", "Show and reset what was counted of a key",
 		`Show what is left of a key under a rule of a running server, and forget what was used. A key
-is the values of the rule's key, in order.`,
+is the values of the rule's key, in order, or one text as weir bans list prints it.`,
 		`  weir keys get 203.0.113.7 --rule per-ip
+  weir keys get client.ip=11:203.0.113.7 --rule per-ip
   weir keys reset 203.0.113.7 --rule per-ip --why "a mistake of ours"`,
 		s.keys("get", http.MethodGet, "keys", "Tell what is left of a key"),
 		s.keys("reset", http.MethodPost, "keys/reset", "Forget what was used of a key"))
@@ -39,9 +40,10 @@ func (s *System) keys(word, method, path, short string) *cobra.Command {
 			}
 			query := o.reason()
 			query.Set("rule", rule)
-			query["value"] = args
-			if len(args) == 0 {
-				query.Del("value")
+			if len(args) == 1 {
+				query.Set("key", args[0])
+			} else if len(args) > 1 {
+				query["value"] = args
 			}
 			var key keyView
 			text, err := o.ask(ask{method: method, path: path, query: query}, &key)

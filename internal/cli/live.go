@@ -156,8 +156,8 @@ func (l *live) tell(e source.Event) {
 	switch {
 	case failing:
 		l.metrics.RulesFailed()
-	case l.failing && status.Law != nil: // what is in force may have been said again
-		l.metrics.Rules(status.Law.Set, status.Law.Loaded)
+	case l.failing && status.RuleSet != nil: // what is in force may have been said again
+		l.metrics.Rules(status.RuleSet.Set, status.RuleSet.Loaded)
 	}
 	l.failing = failing
 }
@@ -217,7 +217,7 @@ func (l *live) lacking() error {
 // noteSettings warns of what only a start reads, once for each change.
 func (l *live) noteSettings() {
 	began := settingsOf(l.law.file)
-	for name, now := range settingsOf(l.keeper.Status().Law.File) {
+	for name, now := range settingsOf(l.keeper.Status().RuleSet.File) {
 		if now == l.settings[name] {
 			continue
 		}

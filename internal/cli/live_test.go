@@ -142,10 +142,10 @@ func TestADirectory(t *testing.T) {
 	write(t, dir, "2.yaml", ruleA(5))
 	p.obeys(5)
 	replace(t, filepath.Join(dir, "1.yaml"), ruleA(6))
-	p.logged(`it stands in ` + dir + `/1.yaml too; rename one of them, because state lies under the name`)
+	p.logged(dir + `/1.yaml has it too; rename one of them, because state is stored under the name`)
 	p.obeys(5)
 	checked := call{}.run(t, "check", dir)
-	if checked.code != 1 || !strings.Contains(checked.out, dir+`/2.yaml: rule "a": it stands in `) {
+	if checked.code != 1 || !strings.Contains(checked.out, dir+`/2.yaml: rule "a": `) {
 		t.Error(checked)
 	}
 	replace(t, filepath.Join(dir, "2.yaml"), "rules: [{name: b, match: {path: /b/**}, limit: 5/1m}]")

@@ -81,7 +81,7 @@ func (f *sourceFlags) first(ctx context.Context, from source.Source) (*rules.Fil
 		ctx, cancel = context.WithTimeout(ctx, f.wait)
 		defer cancel()
 	}
-	news, ended := make(chan source.News), make(chan error, 1)
+	news, ended := make(chan source.Update), make(chan error, 1)
 	go func() { ended <- from.Run(ctx, news) }()
 	var last error
 	for {
@@ -126,8 +126,8 @@ func isPipe(path string) bool {
 type still struct{ file *rules.File }
 
 // Run implements source.Source.
-func (s still) Run(ctx context.Context, news chan<- source.News) error {
-	news <- source.News{File: s.file, Revision: "start"}
+func (s still) Run(ctx context.Context, news chan<- source.Update) error {
+	news <- source.Update{File: s.file, Revision: "start"}
 	<-ctx.Done()
 	return nil
 }

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -91,12 +92,12 @@ func (f *sourceFlags) layers(ctx context.Context, p *primary, store *storeConfig
 }
 
 // openRedisLedger is the ledger in Redis, which connects when it is used. Where none was named it is
-// the store's own, and no other.
-func (f *sourceFlags) openRedisLedger(ctx context.Context, store *storeConfig) (*redissource.Ledger, error) {
+// the store's own, and no other: own is redissource.Own for a server, redissource.Look for commands.
+func (f *sourceFlags) openRedisLedger(ctx context.Context, store *storeConfig, own redissource.Claim) (*redissource.Ledger, error) {
 	at, claim := f.ledger, redissource.Anyones
 	switch at {
 	case "":
-		at, claim = store.url, redissource.Own
+		at, claim = store.url, own
 	case inStore:
 		if at, claim = store.url, redissource.Take; at == memory {
 			return nil, usagef("--ledger redis means the store's, and the store is %s; give the URL of a Redis", memory)
@@ -157,11 +158,13 @@ func probe(ctx context.Context, url string) error {
 	return nil
 }
 
-// gather is the law of all sources as they stand now.
-func (f *lawFlags) gather(ctx context.Context, l *law) error {
+// gather reads the rules of all sources as they are now. live reports whether --store was given: the
+// store's own ledger is then read as weir serve reads it, and nothing is written there.
+func (f *lawFlags) gather(ctx context.Context, l *law, live bool) error {
 	layers, err := f.layers(ctx, l.primary, &l.store)
+	own := f.ledger == "" && live && l.store.url != memory
 	switch {
-	case err != nil || f.ledger == "" || f.ledger == none || f.ledger == memory:
+	case err != nil || f.ledger == "" && !own || f.ledger == none || f.ledger == memory:
 	case inProcess(f.ledger):
 		var book *ledger.Memory
 		if book, err = ledger.ReadMemory(f.ledger); err == nil {
@@ -169,7 +172,7 @@ func (f *lawFlags) gather(ctx context.Context, l *law) error {
 		}
 	default:
 		var redis *redissource.Ledger
-		if redis, err = f.openRedisLedger(ctx, &l.store); err == nil {
+		if redis, err = f.openRedisLedger(ctx, &l.store, redissource.Look); err == nil {
 			defer redis.Close()
 			layers = append(layers, source.Layer{Name: ledgerLayer, Source: redis.Source(), AllowEmpty: true})
 		}
@@ -191,8 +194,11 @@ func (f *lawFlags) gather(ctx context.Context, l *law) error {
 	err = keeper.Wait(ctx)
 	cancel()
 	<-ended
-	if law := keeper.Status().Law; err == nil {
+	if law := keeper.Status().RuleSet; err == nil {
 		l.file, l.set = law.File, law.Set
+		if own && slices.Contains(law.From, ledgerLayer) {
+			l.source = strings.TrimPrefix(l.source+" + "+masked(l.store.url), " + ")
+		}
 	}
 	return err
 }
