@@ -88,8 +88,8 @@ func (m *modelStore) describe(claims []weir.Claim, now int64, decisions []weir.D
 	}
 }
 
-func (m *modelStore) Decide(_ context.Context, claims []weir.Claim, times int64, decisions []weir.Decision) (int64,
-	error) {
+func (m *modelStore) Decide(_ context.Context, claims []weir.Claim, times int64,
+	decisions []weir.Decision) (int64, error) {
 	if err := weir.Check(claims, times, decisions); err != nil {
 		return 0, err
 	}
@@ -163,33 +163,31 @@ func (m *modelStore) Charge(_ context.Context, claims []weir.Claim, decisions []
 		return weir.ErrClosed
 	}
 	now := int64(m.clock())
-	if !m.release(claims, now) {
-		return weir.ErrLeaseGone
-	}
+	err := m.conditions(claims, now)
 	for i := range claims {
-		if !claims[i].Renew {
+		if err == nil && !m.release(&claims[i], now) {
 			m.charge(&claims[i], 1, now)
 		}
 	}
 	m.describe(claims, now, decisions)
+	return err
+}
+
+// conditions is ErrLeaseGone if a lease that a Charge or Refund depends on is not held.
+func (m *modelStore) conditions(claims []weir.Claim, now int64) error {
+	for i := range claims {
+		held, isHeld := m.keyModel(&claims[i]).(*leases)
+		if isHeld && claims[i].Renew && held.find(claims[i].Lease, now) == nil {
+			return weir.ErrLeaseGone
+		}
+	}
 	return nil
 }
 
-// release releases the leases that a Charge or Refund depends on (Claim.Renew). It is false, and
-// changes nothing, if one of them is gone.
-func (m *modelStore) release(claims []weir.Claim, now int64) bool {
-	for i := range claims {
-		c := &claims[i]
-		if c.Renew && m.keyModel(c).(*leases).find(c.Lease, now) == nil {
-			return false
-		}
-	}
-	for i := range claims {
-		if c := &claims[i]; c.Renew {
-			m.keyModel(c).(*leases).release(c.Lease, now)
-		}
-	}
-	return true
+// release ends the lease that a Charge depends on. It is false if the claim is no condition.
+func (m *modelStore) release(c *weir.Claim, now int64) bool {
+	held, isHeld := m.keyModel(c).(*leases)
+	return isHeld && c.Renew && held.release(c.Lease, now)
 }
 
 func (m *modelStore) Refund(_ context.Context, claims []weir.Claim, takenAt weir.Instant,
@@ -203,15 +201,13 @@ func (m *modelStore) Refund(_ context.Context, claims []weir.Claim, takenAt weir
 		return weir.ErrClosed
 	}
 	now := int64(m.clock())
-	if !m.release(claims, now) {
-		return weir.ErrLeaseGone
+	err := m.conditions(claims, now)
+	if err != nil {
+		m.describe(claims, now, decisions)
+		return err
 	}
-	var err error
 	for i := range claims {
 		c := &claims[i]
-		if c.Renew {
-			continue
-		}
 		held, isHeld := m.keyModel(c).(*leases)
 		switch {
 		case isHeld && !held.release(c.Lease, now):

@@ -34,7 +34,7 @@ type warm struct {
 func (w *warm) Decide(ctx context.Context, claims []weir.Claim, times int64, decisions []weir.Decision) (int64, error) {
 	granted, err := w.next.Decide(ctx, claims, times, decisions)
 	if err == nil && granted > 0 {
-		w.local.note(claims, granted)
+		w.local.note(granting(claims), granted)
 	}
 	return granted, err
 }
@@ -82,9 +82,22 @@ func (w *warmBatch) DecideBatch(ctx context.Context, requests []weir.Request) {
 	w.batcher.DecideBatch(ctx, requests)
 	for i := range requests {
 		if r := &requests[i]; r.Err == nil && r.Granted > 0 {
-			w.local.note(r.Claims, r.Granted)
+			w.local.note(granting(r.Claims), r.Granted)
 		}
 	}
+}
+
+// granting is the claims of a grant, for Charge: a renewed lease is charged like a new one, which renews it where it is
+// known. In Charge, Renew would release it.
+func granting(claims []weir.Claim) []weir.Claim {
+	if !slices.ContainsFunc(claims, func(c weir.Claim) bool { return c.Renew }) {
+		return claims
+	}
+	granted := slices.Clone(claims)
+	for i := range granted {
+		granted[i].Renew = false
+	}
+	return granted
 }
 
 // note counts a grant of another store. It fails only if the local store is closed, and then the count is not
