@@ -34,7 +34,7 @@ type warm struct {
 func (w *warm) Decide(ctx context.Context, claims []weir.Claim, times int64, decisions []weir.Decision) (int64, error) {
 	granted, err := w.next.Decide(ctx, claims, times, decisions)
 	if err == nil && granted > 0 {
-		w.local.note(claims, granted)
+		w.local.note(claims, granted, false)
 	}
 	return granted, err
 }
@@ -43,7 +43,7 @@ func (w *warm) Decide(ctx context.Context, claims []weir.Claim, times int64, dec
 func (w *warm) Charge(ctx context.Context, claims []weir.Claim, decisions []weir.Decision) error {
 	err := w.next.Charge(ctx, claims, decisions)
 	if err == nil {
-		w.local.note(claims, 1)
+		w.local.note(claims, 1, true)
 	}
 	return err
 }
@@ -84,14 +84,14 @@ func (w *warmBatch) DecideBatch(ctx context.Context, requests []weir.Request) {
 	w.batcher.DecideBatch(ctx, requests)
 	for i := range requests {
 		if r := &requests[i]; r.Err == nil && r.Granted > 0 {
-			w.local.note(r.Claims, r.Granted)
+			w.local.note(r.Claims, r.Granted, false)
 		}
 	}
 }
 
-// note counts a grant of another store. It fails only if the local store is closed, and then the count is not
-// needed.
-func (l *LocalStore) note(claims []weir.Claim, times int64) {
+// note counts a grant of another store. It fails only if the local store is closed, and then the count is not needed.
+// Renew keeps a lease in a decision, which is counted as taking it again, and releases it in a charge.
+func (l *LocalStore) note(claims []weir.Claim, times int64, charge bool) {
 	mine := l.claims(claims)
 	defer l.done(mine)
 	for i := range *mine {
@@ -105,6 +105,7 @@ func (l *LocalStore) note(claims []weir.Claim, times int64) {
 			l.take(one, times)
 			continue
 		}
+		one[0].Renew = one[0].Renew && charge
 		one[0].Cost = min(one[0].Cost*times, weir.MaxUnits)
 		l.store.Charge(context.Background(), one, nil)
 	}

@@ -339,6 +339,23 @@ func TestWarmFollowsLeases(t *testing.T) {
 	take(local, lease("newer", false), 1, "after that")
 }
 
+// A charge that depends on a lease releases it here as well.
+func TestWarmReleasesTheLeaseOfACharge(t *testing.T) {
+	f := newFleet(t, 1)
+	limit := weir.MustLimit("limit", weir.Concurrency{Limit: 1, TTL: time.Minute})
+	lease := []weir.Claim{{Key: "key", Limit: limit, Cost: 1, Lease: "lease"}}
+	if granted, err := f.warm[0].Decide(background, lease, 1, nil); granted != 1 || err != nil {
+		t.Fatalf("granted %d, %v", granted, err)
+	}
+	lease[0].Renew = true
+	if err := f.warm[0].Charge(background, lease, nil); err != nil {
+		t.Fatal(err)
+	}
+	if granted, err := f.locals[0].Decide(background, lease, 1, nil); granted != 0 || err != nil {
+		t.Errorf("renewed after its release: granted %d, %v", granted, err)
+	}
+}
+
 // batching is a store that decides batches one by one.
 type batching struct{ weir.Store }
 
