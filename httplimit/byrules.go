@@ -47,7 +47,7 @@ func ByRules(g *gate.Gate, options ...Option) (func(http.Handler) http.Handler, 
 	}
 	l := &ruleMiddleware{config: c, gate: g}
 	l.pool.New = func() any { return new(scratch) }
-	return c.middleware(l.admit), nil
+	return l.middleware(l.admit), nil
 }
 
 // ruleMiddleware admits requests by rules.
@@ -69,8 +69,7 @@ type scratch struct {
 	limits     []byte
 }
 
-// admit decides a request. It adds the fields of the limits, and writes the response if the request
-// may not go on.
+// admit decides a request by rules; see config.middleware.
 func (l *ruleMiddleware) admit(w http.ResponseWriter, r *http.Request) admission {
 	h := l.pool.Get().(*scratch)
 	defer l.done(h)
@@ -166,11 +165,7 @@ func (l *ruleMiddleware) done(h *scratch) {
 
 // event is the observer's event for a verdict.
 func event(v *gate.Verdict) Event {
-	e := Event{Rule: v.Rule, Err: v.Err}
-	if worst, ok := v.Worst(); ok {
-		e.Answer = weir.Answer{Allowed: v.Outcome == gate.Passed, Limit: worst.Claim.Limit, Decision: *worst.Decision}
-		e.Answer.Delay = v.Delay
-	}
+	e := Event{Rule: v.Rule, Err: v.Err, Answer: answerOf(v)}
 	switch {
 	case v.Outcome == gate.Refused:
 		e.Outcome = Refused
@@ -214,8 +209,7 @@ func malformed(w http.ResponseWriter, r *http.Request, err error, body Body) {
 // refuseBy writes the refusal of the deciding rule.
 func refuseBy(w http.ResponseWriter, r *http.Request, v *gate.Verdict) {
 	worst, _ := v.Worst()
-	decided := weir.Answer{Limit: worst.Claim.Limit, Decision: *worst.Decision}
-	refusal := exceeded(w.Header(), worst.Rule.Response().Status, decided)
+	refusal := exceeded(w.Header(), worst.Rule.Response().Status, answerOf(v))
 	refusal.Rule = worst.Rule.Name()
 	for i := range v.Len() {
 		if c := v.At(i); c.Decided && !c.Shadow && c.Decision.RetryAfter != 0 && familyOf(c.Rule) != NoFields {

@@ -3,6 +3,7 @@ package httplimit_test
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -601,6 +602,40 @@ func TestBanIsReportedInTheRefusal(t *testing.T) {
 		}
 		if i == 2 && !strings.Contains(w.Body.String(), `["login","login.ban"]`) {
 			t.Errorf("the body is %s", w.Body)
+		}
+	}
+}
+
+func TestTitlesOfProblemsInChinese(t *testing.T) {
+	for _, tt := range []struct {
+		rule   string
+		broken bool // the store
+		status int
+		title  string
+	}{
+		{`{name: a, limit: sliding_log 1/1m}`, false, 429, "请求超出分配的配额"},
+		{`{name: a, limit: sliding_log 1/1m, ban: {after: 1 refusals within 1m, for: 1m}}`, false, 429, "请求超出分配的配额"},
+		{`{name: a, limit: sliding_log 1/1m, deny: {client.ip: 192.0.2.1}}`, false, 403, "禁止访问"},
+		{`{name: a, limit: sliding_log 1/1m, on_store_error: deny}`, true, 503, "服务暂不可用"},
+		{`{name: a, limit: sliding_log 1/1m, key: [header.X-Id]}`, false, 400, "请求无效"},
+	} {
+		store := newClock().store()
+		handler := byRules(t, store, "  - "+tt.rule)(hello)
+		if tt.broken {
+			store.Close()
+		}
+		var last *httptest.ResponseRecorder
+		for range 3 {
+			last = ask(handler, "GET", "/", header("Accept-Language", "zh-CN"), header("X-Id", "a"), header("X-Id", "b"))
+		}
+		var problem struct{ Title string }
+		if err := json.Unmarshal(last.Body.Bytes(), &problem); err != nil || last.Code != tt.status || problem.Title != tt.title {
+			t.Errorf("%s: %d %s, want %d %s", tt.rule, last.Code, last.Body, tt.status, tt.title)
+		}
+	}
+	for status, want := range map[int]string{429: "请求过多", 500: "服务器内部错误", 418: "I'm a teapot"} {
+		if got := httplimit.TitleOf("zh", status); got != want {
+			t.Errorf("title of %d: %s, want %s", status, got, want)
 		}
 	}
 }

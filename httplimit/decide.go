@@ -175,18 +175,22 @@ func (j *byClaims) ask(ctx context.Context, v *verdict) error {
 		c := v.gate.At(i)
 		v.checks = append(v.checks, check{c.Claim.Limit, c.Claim.Key, c.Decision})
 	}
-	worst, _ := v.gate.Worst()
-	v.answer = weir.Answer{
-		Allowed:  v.gate.Outcome == gate.Passed,
-		Limit:    worst.Claim.Limit,
-		Decision: *worst.Decision,
-	}
-	v.answer.Delay = v.gate.Delay
+	v.answer = answerOf(&v.gate)
 	if v.answer.Allowed && (j.after != nil || v.gate.Holds()) {
 		v.followUp = newFollowUp(j.gate, v.gate.Receipt(), j.actual)
 		v.followUp.measured = j.after != nil
 	}
 	return nil
+}
+
+// answerOf is the answer of the deciding claim, with the delay of the whole request; zero if no
+// limit decided.
+func answerOf(v *gate.Verdict) (a weir.Answer) {
+	if worst, ok := v.Worst(); ok {
+		a = weir.Answer{Allowed: v.Outcome == gate.Passed, Limit: worst.Claim.Limit, Decision: *worst.Decision}
+		a.Delay = v.Delay
+	}
+	return a
 }
 
 // actual is the actual cost of a claim.

@@ -24,7 +24,7 @@ func New(limiter *weir.Limiter, key Key, options ...Option) (func(http.Handler) 
 	l := newLimitMiddleware(c, limits)
 	l.oneKey = true
 	l.decider = &byLimiter{limiter: limiter, key: key, missing: c.missing, ttl: shortest(limits), after: c.after}
-	return c.middleware(l.admit), nil
+	return l.middleware(l.admit), nil
 }
 
 // A Part has limits that share a key.
@@ -53,7 +53,7 @@ func Together(store weir.Store, parts []Part, options ...Option) (func(http.Hand
 	if l.decider, err = newByClaims(store, parts, c.after); err != nil {
 		return nil, err
 	}
-	return c.middleware(l.admit), nil
+	return l.middleware(l.admit), nil
 }
 
 // limitsOf checks the parts as the store would, with the same key for all: a duplicate limit would
@@ -96,7 +96,8 @@ func newLimitMiddleware(c config, limits []*weir.Limit) *limitMiddleware {
 	return l
 }
 
-// middleware calls the handler for the requests that admit lets go on.
+// middleware calls the handler for each admitted request. admit adds the fields of the limits; for a
+// request that may not go on, it writes the response and returns no request.
 func (c *config) middleware(
 	admit func(http.ResponseWriter, *http.Request) admission,
 ) func(http.Handler) http.Handler {
@@ -109,8 +110,7 @@ func (c *config) middleware(
 	}
 }
 
-// admit decides a request. It adds the fields of the limits, and writes the response if the request
-// may not go on.
+// admit decides a request by limits; see config.middleware.
 func (l *limitMiddleware) admit(w http.ResponseWriter, r *http.Request) admission {
 	v := l.pool.Get().(*verdict)
 	defer l.done(v)

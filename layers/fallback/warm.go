@@ -34,7 +34,7 @@ type warm struct {
 func (w *warm) Decide(ctx context.Context, claims []weir.Claim, times int64, decisions []weir.Decision) (int64, error) {
 	granted, err := w.next.Decide(ctx, claims, times, decisions)
 	if err == nil && granted > 0 {
-		w.local.note(claims, granted, false)
+		w.local.note(granting(claims), granted)
 	}
 	return granted, err
 }
@@ -43,7 +43,7 @@ func (w *warm) Decide(ctx context.Context, claims []weir.Claim, times int64, dec
 func (w *warm) Charge(ctx context.Context, claims []weir.Claim, decisions []weir.Decision) error {
 	err := w.next.Charge(ctx, claims, decisions)
 	if err == nil {
-		w.local.note(claims, 1, true)
+		w.local.note(claims, 1)
 	}
 	return err
 }
@@ -84,14 +84,27 @@ func (w *warmBatch) DecideBatch(ctx context.Context, requests []weir.Request) {
 	w.batcher.DecideBatch(ctx, requests)
 	for i := range requests {
 		if r := &requests[i]; r.Err == nil && r.Granted > 0 {
-			w.local.note(r.Claims, r.Granted, false)
+			w.local.note(granting(r.Claims), r.Granted)
 		}
 	}
 }
 
-// note counts a grant of another store. It fails only if the local store is closed, and then the count is not needed.
-// Renew keeps a lease in a decision, which is counted as taking it again, and releases it in a charge.
-func (l *LocalStore) note(claims []weir.Claim, times int64, charge bool) {
+// granting is the claims of a grant, for Charge: a renewed lease is charged like a new one, which renews it where it is
+// known. In Charge, Renew would release it.
+func granting(claims []weir.Claim) []weir.Claim {
+	if !slices.ContainsFunc(claims, renews) {
+		return claims
+	}
+	granted := slices.Clone(claims)
+	for i := range granted {
+		granted[i].Renew = false
+	}
+	return granted
+}
+
+// note counts a grant of another store. It fails only if the local store is closed, and then the count is not
+// needed.
+func (l *LocalStore) note(claims []weir.Claim, times int64) {
 	mine := l.claims(claims)
 	defer l.done(mine)
 	for i := range *mine {
@@ -105,7 +118,6 @@ func (l *LocalStore) note(claims []weir.Claim, times int64, charge bool) {
 			l.take(one, times)
 			continue
 		}
-		one[0].Renew = one[0].Renew && charge
 		one[0].Cost = min(one[0].Cost*times, weir.MaxUnits)
 		l.store.Charge(context.Background(), one, nil)
 	}
