@@ -11,7 +11,7 @@ import (
 // limit (a lease on a key that others share could not be found again), any new key of a store made WithoutOverflow, or a
 // log that would grow. Nothing was charged.
 // It is a [weir.ErrUnavailable], so a rule's on_store_error decides.
-var ErrFull = fmt.Errorf("%w: memstore is full of keys in use and nothing was charged; raise WithMaxKeys or WithMaxBytes", weir.ErrUnavailable)
+var ErrFull = fmt.Errorf("%w: memstore is full of keys in use and nothing was charged; raise WithMaxKeys or WithMaxBytes (weir serve: --max-keys, --max-bytes)", weir.ErrUnavailable)
 
 const (
 	// keyBytes is an entry and its share of empty places.

@@ -43,6 +43,8 @@ func (f *lawFlags) add(flags *pflag.FlagSet) {
 	flags.IntVar(&f.store.nodes, "nodes", 1, "how many processes share the store, a `NUMBER`: while it does not answer, each grants its share")
 	flags.StringSliceVar(&f.store.without, "without", nil, "layers before Redis to leave out, `WORDS` with commas:\n"+strings.Join(layers.Names, ", "))
 	flags.IntVar(&f.store.maxKeys, "max-keys", memstore.DefaultMaxKeys, "how many keys are kept in memory: a `NUMBER`")
+	flags.Int64Var(&f.store.maxBytes, "max-bytes", memstore.DefaultMaxBytes,
+		"how many bytes keys, logs and leases may take in memory: a `NUMBER`")
 	flags.IntVar(&f.store.fallbackKeys, "fallback-keys", memstore.DefaultMaxKeys, "how many keys of rules with on_store_error: local are counted here too\nwhile Redis answers: a `NUMBER`")
 	flags.StringSliceVar(&f.proxies, "trusted-proxies", nil, "`NETWORKS` and addresses whose X-Forwarded-For is believed, with commas;\nunix is who comes by a Unix socket")
 	flags.StringVar(&f.clientHeader, "client-header", "X-Forwarded-For", "the `NAME` of the header that they write: X-Forwarded-For, Forwarded,\nX-Real-IP or CF-Connecting-IP")
@@ -156,6 +158,9 @@ func (f *lawFlags) settle(flags *pflag.FlagSet, l *law) error {
 	}
 	if l.store.maxKeys < 1 {
 		return usagef("--max-keys is %d; allowed: 1 or more", l.store.maxKeys)
+	}
+	if l.store.maxBytes < 1 {
+		return usagef("--max-bytes is %d; allowed: 1 or more", l.store.maxBytes)
 	}
 	if l.store.timeout <= 0 {
 		return usagef("--store-timeout is %v; allowed: more than 0", l.store.timeout)

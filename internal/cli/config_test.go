@@ -49,6 +49,8 @@ func TestWhatDoesNotStart(t *testing.T) {
 		{"--store-timeout 0s", "", 2, "--store-timeout is 0s; allowed: more than 0"},
 		{"--max-keys many", "", 2, `--max-keys is "many"; allowed: a whole number`},
 		{"--max-keys 0", "", 2, "--max-keys is 0; allowed: 1 or more"},
+		{"--max-bytes 1GiB", "", 2, `--max-bytes is "1GiB"; allowed: a whole number`},
+		{"--max-bytes 0", "", 2, "--max-bytes is 0; allowed: 1 or more"},
 		{"", "WEIR_STORE_TIMEOUT=5", 2, `WEIR_STORE_TIMEOUT is "5"; allowed: a time with its unit`},
 		{"", "WEIR_OPEN=perhaps", 2, `WEIR_OPEN is "perhaps"; allowed: true or false`},
 		{"--log-level loud", "", 2, `--log-level is "loud"; allowed: debug, info, warn, error`},

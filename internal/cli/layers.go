@@ -40,9 +40,12 @@ func newStack(redis weir.Store, c storeConfig, m *observe.Metrics, log *slog.Log
 	s := &stack{log: log, metrics: m}
 	s.terms.Store(new(map[string]layers.Terms))
 	o := layers.Options{
-		Local: memstore.New(memstore.WithMaxKeys(c.fallbackKeys)), Nodes: c.nodes,
-		Bounds: memstore.New(memstore.WithMaxKeys(c.maxKeys), memstore.WithoutOverflow()),
-		Terms:  s.of, News: &lateNews{config: c}, Without: c.without,
+		Local:    memstore.New(memstore.WithMaxKeys(c.fallbackKeys), memstore.WithMaxBytes(c.maxBytes)),
+		Nodes:    c.nodes,
+		Bounds:   memstore.New(memstore.WithMaxKeys(c.maxKeys), memstore.WithMaxBytes(c.maxBytes), memstore.WithoutOverflow()),
+		Terms:    s.of,
+		News:     &lateNews{config: c},
+		Without:  c.without,
 		Breaker:  []breaker.Option{breaker.WithSlow(c.timeout / 4 * 3), breaker.WithObserver(s.changed)},
 		Coalesce: []coalesce.Option{coalesce.WithTimeout(c.timeout)},
 		Recall:   []recall.Option{recall.WithWarn(func(text string) { log.Warn(text) })},

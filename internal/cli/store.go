@@ -25,11 +25,12 @@ const (
 
 // A storeConfig says which store, and how it is asked.
 type storeConfig struct {
-	url     string
-	timeout time.Duration // of a call of Redis
-	maxKeys int           // of memory
-	nodes   int           // that share it
-	without []string      // layers before Redis that are left out: layers.Names
+	url      string
+	timeout  time.Duration // of a call of Redis
+	maxKeys  int           // of a store in memory
+	maxBytes int64         // of a store in memory
+	nodes    int           // that share it
+	without  []string      // layers before Redis that are left out: layers.Names
 
 	fallbackKeys int // that are counted beside Redis, for when it does not answer
 }
@@ -44,7 +45,7 @@ func (c storeConfig) cluster() bool {
 // away later. What waiting does not mend, such as a wrong password, is an error.
 func openStore(ctx context.Context, c storeConfig, log *slog.Logger) (weir.Store, error) {
 	if c.url == memory {
-		return memstore.New(memstore.WithMaxKeys(c.maxKeys)), nil
+		return memstore.New(memstore.WithMaxKeys(c.maxKeys), memstore.WithMaxBytes(c.maxBytes)), nil
 	}
 	store, err := openRedis(ctx, c, log)
 	if err == nil {
