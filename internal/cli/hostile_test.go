@@ -1,0 +1,282 @@
+//go:build unix
+
+package cli_test
+
+import (
+	"bufio"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weirproject/weir/internal/redistest"
+)
+
+// hostileRedis is a server at the address of a Redis that is down. It answers each command with
+// the same bytes.
+type hostileRedis struct {
+	net.Listener
+	honest map[string]string // answers to some commands, as of Redis
+	reply  string
+	after  string // is sent again and again after reply
+
+	mu    sync.Mutex
+	conns []net.Conn
+	asked map[string]int // commands that had a hostile answer
+}
+
+func (h *hostileRedis) start(t *testing.T, address string) {
+	t.Helper()
+	await(t, "the address of Redis", func() (free bool) {
+		listener, err := net.Listen("tcp", address)
+		h.Listener = listener
+		return err == nil
+	})
+	t.Cleanup(h.stop)
+	go func() {
+		for {
+			conn, err := h.Accept()
+			if err != nil {
+				return
+			}
+			h.mu.Lock()
+			h.conns = append(h.conns, conn)
+			h.mu.Unlock()
+			go h.serve(conn)
+		}
+	}()
+}
+
+func (h *hostileRedis) stop() {
+	h.Close()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, conn := range h.conns {
+		conn.Close()
+	}
+}
+
+// answered reports whether such a command had a hostile answer.
+func (h *hostileRedis) answered(command string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.asked[command] > 0
+}
+
+func (h *hostileRedis) serve(conn net.Conn) {
+	defer conn.Close()
+	reader := bufio.NewReader(conn)
+	for {
+		command, err := readCommand(reader)
+		if err != nil {
+			return
+		}
+		if text, ok := h.honest[command]; ok {
+			fmt.Fprint(conn, text)
+			continue
+		}
+		h.mu.Lock()
+		h.asked[command]++
+		h.mu.Unlock()
+		for text := h.reply; err == nil && text != ""; text = h.after {
+			_, err = conn.Write([]byte(text))
+		}
+	}
+}
+
+// greeting is what Redis answers to the commands with which clients begin.
+var greeting = map[string]string{
+	"HELLO":  "%3\r\n+version\r\n+7.0.0\r\n+mode\r\n+standalone\r\n+role\r\n+master\r\n",
+	"CLIENT": "+OK\r\n",
+	"INFO":   "$0\r\n\r\n",
+	"CONFIG": "*0\r\n",
+}
+
+// readCommand reads a command, an array of texts, and returns its name.
+func readCommand(r *bufio.Reader) (name string, err error) {
+	words, err := readLength(r)
+	for i := 0; i < words && err == nil; i++ {
+		var size int
+		if size, err = readLength(r); err != nil {
+			break
+		}
+		word := make([]byte, size+len("\r\n"))
+		for read := 0; read < len(word) && err == nil; {
+			var n int
+			n, err = r.Read(word[read:])
+			read += n
+		}
+		if i == 0 {
+			name = strings.ToUpper(string(word[:size]))
+		}
+	}
+	return name, err
+}
+
+func readLength(r *bufio.Reader) (int, error) {
+	line, err := r.ReadString('\n')
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(strings.TrimSpace(line[1:]))
+}
+
+// hostileAnswers are what a hostile server says, and what it goes on to say.
+var hostileAnswers = map[string]struct{ reply, after string }{
+	"an array of 2^31 - 1":    {"*2147483647\r\n", strings.Repeat(":1\r\n", 1<<18)},
+	"a text of 2^63 - 1":      {"$9223372036854775807\r\n", strings.Repeat("x", 1<<20)},
+	"a text of 2^29":          {"$536870912\r\n", strings.Repeat("x", 1<<20)},
+	"a reply to no request":   {"+OK\r\n+OK\r\n+OK\r\n", ""},
+	"an unasked subscription": {">3\r\n+subscribe\r\n+x\r\n:1\r\n+OK\r\n", ""},
+	"silence":                 {"", ""},
+}
+
+// hostileStage is a part of the life of a server whose Redis is replaced by a hostile one.
+type hostileStage struct {
+	honest  map[string]string // what is still answered as by Redis
+	command string            // the first that is not
+}
+
+// A hostileCase is what becomes of a process while Redis is replaced and is back by turns.
+type hostileCase struct {
+	args   []string
+	stages []hostileStage
+	// starts checks a process that has not reached Redis yet, holds one that had.
+	starts, holds func(*process)
+	recovers      func(*process, *redistest.Server)
+}
+
+// run runs the case with each answer. The process lives, its memory is bounded, and SIGTERM ends it.
+func (c hostileCase) run(t *testing.T) {
+	for name, answer := range hostileAnswers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			redis := redistest.Start(t)
+			redis.Kill()
+			replaceRedis := func(stage hostileStage) *hostileRedis {
+				h := &hostileRedis{honest: stage.honest, reply: answer.reply, after: answer.after, asked: map[string]int{}}
+				h.start(t, redis.Addr())
+				return h
+			}
+			hostile := replaceRedis(c.stages[0])
+			args := []string{"--config", write(t, t.TempDir(), "rules.yaml", byPolicy), "--shutdown-timeout", "5s"}
+			for _, arg := range c.args {
+				args = append(args, strings.ReplaceAll(arg, "URL", redis.URL()))
+			}
+			p := gatewayBy(t, args...)
+			c.starts(p)
+			for _, stage := range c.stages {
+				hostile.stop()
+				redis.Restart()
+				c.recovers(p, redis)
+				redis.Kill()
+				hostile = replaceRedis(stage)
+				await(t, "a hostile answer to "+stage.command, func() bool {
+					status(t, p.at("gateway")+"/deny")
+					return hostile.answered(stage.command)
+				})
+				c.holds(p)
+			}
+			p.end()
+			p.checkPeak()
+		})
+	}
+}
+
+// checkPeak checks how much memory the process, which has ended, had at most.
+func (p *process) checkPeak() {
+	p.t.Helper()
+	const most = 256 << 20
+	peak := int64(p.command.ProcessState.SysUsage().(*syscall.Rusage).Maxrss)
+	if runtime.GOOS == "linux" {
+		peak <<= 10
+	}
+	if peak > most && len(raceOf) == 0 {
+		p.t.Errorf("the process had %d MB of memory; want at most %d", peak>>20, most>>20)
+	}
+}
+
+// readiness waits until /readyz answers with the code and says the text.
+func (p *process) readiness(code int, text string) {
+	p.t.Helper()
+	await(p.t, "readiness: "+text, func() bool {
+		got, _, body := get(p.t, p.at("http")+"/readyz")
+		return got == code && strings.Contains(body, text)
+	})
+}
+
+// TestHostileRedis: the store is at the address of a server that answers what no Redis answers.
+// on_store_error decides within --store-timeout, /readyz says so, and Redis decides again when it is
+// back.
+func TestHostileRedis(t *testing.T) {
+	hostileCase{
+		args:   []string{"--store", "URL", "--store-timeout", hostileBudget.String()},
+		stages: []hostileStage{{nil, "HELLO"}, {greeting, "EVALSHA"}},
+		starts: (*process).decidesWithoutRedis,
+		holds:  (*process).decidesWithoutRedis,
+		recovers: func(p *process, redis *redistest.Server) {
+			await(p.t, "decisions of Redis", func() bool {
+				return status(p.t, p.at("gateway")+"/deny") == 200 && len(redis.Do("KEYS", "weir:deny:*").([]any)) == 1
+			})
+			p.readiness(http.StatusOK, `{"status":"ready"}`)
+		},
+	}.run(t)
+}
+
+const hostileBudget = 500 * time.Millisecond
+
+// decidesWithoutRedis checks what the rules' policies decide, and in what time.
+func (p *process) decidesWithoutRedis() {
+	p.t.Helper()
+	const anyLocal = 0 // 200 or 429: the rule counts in this process
+	for range 3 {
+		for path, want := range map[string]int{"/deny": 503, "/allow": 200, "/local": anyLocal} {
+			began := time.Now()
+			got := status(p.t, p.at("gateway")+path)
+			if want == anyLocal && (got == 200 || got == 429) {
+				want = got
+			}
+			if took := time.Since(began); got != want || took > hostileBudget+hostileBudget/2 {
+				p.t.Errorf("%s: %d after %v, want %d within %v", path, got, took, want, hostileBudget)
+			}
+		}
+	}
+	p.readiness(http.StatusOK, "the store does not answer")
+}
+
+// TestHostileRedisOfRules: the rules are at the address of a server that answers what no Redis
+// answers. The server is not ready before it has read them, the last rules stay in force, and
+// changes are read when Redis is back.
+func TestHostileRedisOfRules(t *testing.T) {
+	subscribes := maps.Clone(greeting)
+	subscribes["SUBSCRIBE"] = ">3\r\n$9\r\nsubscribe\r\n$17\r\nrate_limit_config\r\n:1\r\n"
+	hostileCase{
+		args:   []string{"--rules", "URL", "--rules-wait", "100ms"},
+		stages: []hostileStage{{nil, "HELLO"}, {greeting, "SUBSCRIBE"}, {subscribes, "SCAN"}},
+		starts: func(p *process) {
+			p.readiness(http.StatusServiceUnavailable, "not all rules are loaded yet")
+		},
+		holds: func(p *process) {
+			p.readiness(http.StatusOK, "redis: ")
+			if got := policy(p.t, p); !strings.Contains(got, `"a";q=`) {
+				p.t.Errorf("the rule of Redis is not in force any more, but %s", got)
+			}
+		},
+		recovers: func(p *process, redis *redistest.Server) {
+			limit := 1_000_000 + int(time.Now().UnixNano()%1_000_000_000)
+			redisCLI(p.t, redis, hash(limit))
+			await(p.t, "the rule of Redis", func() bool {
+				redis.Do("PUBLISH", "rate_limit_config", "RELOAD_ALL") // it may have been read while it was empty
+				return strings.Contains(policy(p.t, p), fmt.Sprintf(`"a";q=%d;w=3600`, limit))
+			})
+			p.readiness(http.StatusOK, `{"status":"ready"}`)
+		},
+	}.run(t)
+}
