@@ -46,8 +46,8 @@ type adminLedger struct {
 // else keeps in that Redis would change the rules here. Nor is that one waited for: while Redis is
 // away, or its user may do no more than count, the server is as ready as without it.
 func (v *server) openLedger(ctx context.Context, layers []source.Layer) ([]source.Layer, error) {
-	f := &v.flags.law.sourceFlags
-	at, store := f.ledger, v.law.store.url
+	f := &v.flags.rules.sourceFlags
+	at, store := f.ledger, v.setup.store.url
 	switch {
 	case at == none:
 		return layers, nil
@@ -62,7 +62,7 @@ func (v *server) openLedger(ctx context.Context, layers []source.Layer) ([]sourc
 		v.ledger = &adminLedger{ledger.New(book), func() { book.Close() }}
 		return append(layers, source.Layer{Name: ledgerLayer, Source: book.Source(), AllowEmpty: true}), nil
 	}
-	redis, err := f.openRedisLedger(ctx, &v.law.store)
+	redis, err := f.openRedisLedger(ctx, &v.setup.store)
 	if err != nil {
 		return nil, err
 	}
@@ -79,9 +79,9 @@ func (v *server) openAdmin(listener net.Listener) (http.Handler, error) {
 	}
 	switch {
 	case opts == nil:
-		return closed("nobody may change the rules of this server: start it with --admin-token-file, or with --admin-certs and --http-client-ca"), nil
+		return forbidden("nobody may change the rules of this server: start it with --admin-token-file, or with --admin-certs and --http-client-ca"), nil
 	}
-	server := admin.Server{Layer: ledgerLayer, Status: v.live.keeper.Status, Gate: v.gate, Compile: v.law.compile, Log: v.log}
+	server := admin.Server{Layer: ledgerLayer, Status: v.live.keeper.Status, Gate: v.gate, Compile: v.setup.compile, Log: v.log}
 	if v.ledger != nil {
 		server.Ledger = v.ledger.Ledger
 	} else {
@@ -149,10 +149,10 @@ func adminTokens(text string, write bool) (tokens []admin.Token) {
 }
 
 // A closed door says why it is.
-type closed string
+type forbidden string
 
 // ServeHTTP implements http.Handler.
-func (why closed) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+func (why forbidden) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(http.StatusForbidden)
 	w.Write([]byte(`{"type":"about:blank","title":"Forbidden","status":403,"detail":"` + string(why) + `"}` + "\n"))

@@ -12,8 +12,8 @@ import (
 	"github.com/weirproject/weir/gate"
 )
 
-// mostAnswer is how much of a server's answer is read.
-const mostAnswer = 1 << 20
+// maxAnswer is how much of a server's answer is read.
+const maxAnswer = 1 << 20
 
 // A peek is what POST /v1/peek is asked.
 type peek struct {
@@ -33,7 +33,7 @@ type peek struct {
 }
 
 // askServer has a running server look, by its own rules.
-func askServer(ctx context.Context, s *System, f *serverFlags, a *asked) (*explanation, error) {
+func askServer(ctx context.Context, s *System, f *serverFlags, a *explainedRequest) (*explanation, error) {
 	server, err := f.client(s)
 	if err != nil {
 		return nil, err
@@ -83,7 +83,7 @@ func (c *serverClient) post(ctx context.Context, path, token string, document, a
 		return err
 	}
 	defer response.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(response.Body, mostAnswer))
+	text, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
 	if err != nil {
 		return err
 	}

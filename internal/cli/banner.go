@@ -10,9 +10,9 @@ import (
 // announce says what was started: to people, or with --log-format json as a line of the log.
 func (v *server) announce() {
 	if v.flags.format == "json" {
-		args := []any{"version", version(), "store", masked(v.law.store.url), "rules", len(v.gate.Rules().Rules())}
+		args := []any{"version", version(), "store", masked(v.setup.store.url), "rules", len(v.gate.Rules().Rules())}
 		for _, p := range v.where {
-			args = append(args, p.door, p.address)
+			args = append(args, p.name, p.address)
 		}
 		v.log.Info("serving", args...)
 		return
@@ -23,7 +23,7 @@ func (v *server) announce() {
 	fmt.Fprintf(table, "  store\t%s\n", v.storeLine())
 	fmt.Fprintf(table, "  rules\t%s\n", v.rulesLine())
 	for _, p := range v.where {
-		fmt.Fprintf(table, "  %s\t%s\n", p.door, p.address+v.purpose(p.door))
+		fmt.Fprintf(table, "  %s\t%s\n", p.name, p.address+v.purpose(p.name))
 	}
 	table.Flush()
 	b.WriteString("\n" + v.next() + "\n")
@@ -34,35 +34,35 @@ func (v *server) storeLine() string {
 	switch {
 	case v.state != nil:
 		return "memory, of this process alone, kept in " + v.flags.state
-	case v.law.store.url == memory:
+	case v.setup.store.url == memory:
 		return "memory, of this process alone; --store redis://… shares it"
 	}
-	return masked(v.law.store.url)
+	return masked(v.setup.store.url)
 }
 
-// mostNames is how many rules are told by name.
-const mostNames = 8
+// maxNames is how many rules are told by name.
+const maxNames = 8
 
 func (v *server) rulesLine() string {
 	list := v.gate.Rules().Rules()
 	switch {
-	case len(list) == 0 && v.law.source != "":
-		return "none yet of " + v.law.source + ": everything passes"
+	case len(list) == 0 && v.setup.source != "":
+		return "none yet of " + v.setup.source + ": everything passes"
 	case len(list) == 0:
 		return "none: everything passes"
 	}
 	var names []string
-	for _, rule := range list[:min(len(list), mostNames)] {
+	for _, rule := range list[:min(len(list), maxNames)] {
 		name := rule.Name()
 		if rule.Mode() != "enforce" {
 			name += " (" + string(rule.Mode()) + ")"
 		}
 		names = append(names, name)
 	}
-	if len(list) > mostNames {
-		names = append(names, fmt.Sprintf("and %d more", len(list)-mostNames))
+	if len(list) > maxNames {
+		names = append(names, fmt.Sprintf("and %d more", len(list)-maxNames))
 	}
-	return fmt.Sprintf("%d of %s: %s", len(list), v.law.source, strings.Join(names, ", "))
+	return fmt.Sprintf("%d of %s: %s", len(list), v.setup.source, strings.Join(names, ", "))
 }
 
 func (v *server) purpose(door string) string {
@@ -89,7 +89,7 @@ func (v *server) upstreamName() string {
 
 // next is what to do now: a request to try, or how to get the first rule.
 func (v *server) next() string {
-	if len(v.gate.Rules().Rules()) == 0 && !v.flags.law.asked() {
+	if len(v.gate.Rules().Rules()) == 0 && !v.flags.rules.asked() {
 		return v.firstRule()
 	}
 	line := v.try()
@@ -103,20 +103,20 @@ func (v *server) next() string {
 func (v *server) try() string {
 	for _, door := range []string{"gateway", "http", "resp"} {
 		for _, p := range v.where {
-			if p.door == door {
-				return v.tryDoor(p)
+			if p.name == door {
+				return v.tryAt(p)
 			}
 		}
 	}
 	return ""
 }
 
-func (v *server) tryDoor(p place) string {
+func (v *server) tryAt(p endpoint) string {
 	address, curl := p.address, "curl -i "
 	if path, ok := strings.CutPrefix(address, "unix:"); ok {
 		address, curl = "http://localhost", "curl -i --unix-socket "+path+" "
 	}
-	switch p.door {
+	switch p.name {
 	case "gateway":
 		return curl + address + "/"
 	case "http":

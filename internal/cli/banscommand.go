@@ -31,7 +31,7 @@ server alone that it put while the store did not answer.`,
 					Local             bool
 				}
 			}
-			text, err := o.ask(ask{method: http.MethodGet, path: "bans"}, &answer)
+			text, err := o.send(adminRequest{method: http.MethodGet, path: "bans"}, &answer)
 			if err != nil {
 				return err
 			}
@@ -74,7 +74,7 @@ for each.`,
 				Rule, Key string
 				Banned    bool `json:"was_banned"`
 			}
-			text, err := o.ask(ask{method: http.MethodPost, path: "bans/lift", query: query}, &answer)
+			text, err := o.send(adminRequest{method: http.MethodPost, path: "bans/lift", query: query}, &answer)
 			if err != nil {
 				return err
 			}

@@ -47,7 +47,7 @@ candidate are as they are; add up those of all.`,
 				return usagef("--keys is %d; allowed: 0 to 100", keys)
 			}
 			var c comparisonView
-			text, err := o.ask(ask{method: http.MethodGet, path: rulePath(args[0]) + "/compare"}, &c)
+			text, err := o.send(adminRequest{method: http.MethodGet, path: rulePath(args[0]) + "/compare"}, &c)
 			if err != nil {
 				return err
 			}
@@ -113,7 +113,7 @@ func printable(key string) string {
 }
 
 func (s *System) rulesPromote() *cobra.Command {
-	f, dry := new(changing), false
+	f, dry := new(changeFlags), false
 	command := &cobra.Command{Use: "promote NAME", Short: "Make a rule's candidate its limit", Args: argsBetween(1, 1, "the name of a rule"),
 		Long: `Make a rule's candidate its limit, with the candidate's algorithm and key if it has its own;
 then the rule has no candidate any more. All else stays as its author wrote it. The change is
@@ -123,7 +123,7 @@ because what is changed there would do nothing from then on.`,
 		Example: `  weir rules promote search --dry-run
   weir rules promote search --why "nobody newly refused in a week"`,
 		RunE: s.operate(&f.operatorFlags, func(o *operator, args []string) error {
-			a := ask{method: http.MethodPost, path: rulePath(args[0]) + "/promote", query: o.reason()}
+			a := adminRequest{method: http.MethodPost, path: rulePath(args[0]) + "/promote", query: o.reason()}
 			if dry {
 				return o.wouldChange(a)
 			}
@@ -136,10 +136,10 @@ because what is changed there would do nothing from then on.`,
 }
 
 // wouldChange tells what a write would do, and does not do it.
-func (o *operator) wouldChange(a ask) error {
+func (o *operator) wouldChange(a adminRequest) error {
 	a.query = url.Values{"dry_run": {"true"}}
 	var would writtenView
-	text, err := o.ask(a, &would)
+	text, err := o.send(a, &would)
 	if err != nil {
 		return err
 	}

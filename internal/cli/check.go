@@ -74,7 +74,7 @@ func check(ctx context.Context, s *System, names []string, format string) error 
 			code = exitWarnings
 		}
 	}
-	if err := tell(s.Out, findings, format); err != nil {
+	if err := printFindings(s.Out, findings, format); err != nil {
 		return err
 	}
 	if code != exitClean {
@@ -86,7 +86,7 @@ func check(ctx context.Context, s *System, names []string, format string) error 
 	return nil
 }
 
-func tell(out io.Writer, findings []finding, format string) error {
+func printFindings(out io.Writer, findings []finding, format string) error {
 	if format == "json" {
 		encoder := json.NewEncoder(out)
 		encoder.SetIndent("", "  ")

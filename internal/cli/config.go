@@ -24,9 +24,9 @@ import (
 	"github.com/weirproject/weir/rules/source/redissource"
 )
 
-// A lawFlags are those that say which rules, and what stands round them in their file. All
+// A ruleFlags are those that say which rules, and what stands round them in their file. All
 // commands that read rules have them, and read them alike.
-type lawFlags struct {
+type ruleFlags struct {
 	sourceFlags
 	store        storeConfig
 	proxies      []string
@@ -36,7 +36,7 @@ type lawFlags struct {
 	anyMethod    bool
 }
 
-func (f *lawFlags) add(flags *pflag.FlagSet) {
+func (f *ruleFlags) add(flags *pflag.FlagSet) {
 	f.sourceFlags.add(flags)
 	flags.StringVar(&f.store.url, "store", memory, "where limits are counted: memory, or a `URL` such as redis://host:6379/0")
 	flags.DurationVar(&f.store.timeout, "store-timeout", 50*time.Millisecond, "the `TIME` that Redis has to answer")
@@ -54,7 +54,7 @@ func (f *lawFlags) add(flags *pflag.FlagSet) {
 }
 
 // A law is what the flags, the environment and --config come to.
-type law struct {
+type setup struct {
 	file    *rules.File // what --config says, or --limit
 	set     *rules.Set  // of that file
 	source  string      // what to call where all rules are from; "" if there are none
@@ -73,11 +73,11 @@ type law struct {
 }
 
 // read reads --config, and lets it fill in what neither flags nor environment said.
-func (f *lawFlags) read(ctx context.Context, s *System, flags *pflag.FlagSet, warn func(string)) (*law, error) {
+func (f *ruleFlags) read(ctx context.Context, s *System, flags *pflag.FlagSet, warn func(string)) (*setup, error) {
 	if err := f.check(); err != nil {
 		return nil, err
 	}
-	l := &law{store: f.store}
+	l := &setup{store: f.store}
 	var err error
 	if l.hashKey, err = s.secret("hash-key-file", f.hashKeyFile, warn); err != nil {
 		return nil, err
@@ -102,7 +102,7 @@ func (f *lawFlags) read(ctx context.Context, s *System, flags *pflag.FlagSet, wa
 }
 
 // blame says what is wrong with --limit as of any flag, without the places of a file.
-func (f *lawFlags) blame(err error) error {
+func (f *ruleFlags) blame(err error) error {
 	var list *rules.Error
 	if len(f.limits) == 0 || !errors.As(err, &list) {
 		return err
@@ -115,7 +115,7 @@ func (f *lawFlags) blame(err error) error {
 }
 
 // compile is for what all sources come to: it fills in the members of sets.
-func (l *law) compile(file *rules.File) (*rules.Set, error) {
+func (l *setup) compile(file *rules.File) (*rules.Set, error) {
 	file = l.formed(file)
 	if l.sets != nil {
 		file = l.sets.Complete(file)
@@ -125,19 +125,19 @@ func (l *law) compile(file *rules.File) (*rules.Set, error) {
 	return l.compiler.Compile(file)
 }
 
-// restTime is how long whoever makes rules leaves the processor to others, after each
+// yieldTime is how long whoever makes rules leaves the processor to others, after each
 // millisecond or so.
-const restTime = 500 * time.Microsecond
+const yieldTime = 500 * time.Microsecond
 
 // rest lets requests go first, once there are some.
-func (l *law) rest() {
+func (l *setup) rest() {
 	if l.serving.Load() {
-		time.Sleep(restTime)
+		time.Sleep(yieldTime)
 	}
 }
 
 // settle is where flags, which the environment has set too by now, beat the file.
-func (f *lawFlags) settle(flags *pflag.FlagSet, l *law) error {
+func (f *ruleFlags) settle(flags *pflag.FlagSet, l *setup) error {
 	if set := l.set.Store(); set != "" && !flags.Changed("store") {
 		l.store.url = set
 	}
@@ -171,7 +171,7 @@ func (f *lawFlags) settle(flags *pflag.FlagSet, l *law) error {
 	return f.settleProxies(flags, l)
 }
 
-func (f *lawFlags) settleProxies(flags *pflag.FlagSet, l *law) (err error) {
+func (f *ruleFlags) settleProxies(flags *pflag.FlagSet, l *setup) (err error) {
 	header := f.clientHeader
 	if set := l.set.ClientHeader(); set != "" && !flags.Changed("client-header") {
 		header = set
@@ -210,7 +210,7 @@ func (f *lawFlags) settleProxies(flags *pflag.FlagSet, l *law) (err error) {
 }
 
 // settleForm has flag and file agree on the form of paths, since patterns are put into it.
-func (f *lawFlags) settleForm(flags *pflag.FlagSet, l *law) (err error) {
+func (f *ruleFlags) settleForm(flags *pflag.FlagSet, l *setup) (err error) {
 	given, err := pathform.Parse(f.forms)
 	if err != nil {
 		var input *weir.InputError
@@ -234,7 +234,7 @@ func (f *lawFlags) settleForm(flags *pflag.FlagSet, l *law) (err error) {
 
 // formed is a file with the form of paths that this process began with: the front ends have it
 // until they are started anew.
-func (l *law) formed(file *rules.File) *rules.File {
+func (l *setup) formed(file *rules.File) *rules.File {
 	words := strings.Split(l.form.String(), ",")
 	if slices.Equal(file.PathForm, words) || len(file.PathForm) == 0 && l.form == (pathform.Form{}) {
 		return file

@@ -15,7 +15,7 @@ import (
 )
 
 func (s *System) rulesEdit() *cobra.Command {
-	f := new(changing)
+	f := new(changeFlags)
 	command := &cobra.Command{Use: "edit NAME", Short: "Change a rule in your editor", Args: argsBetween(1, 1, "the name of a rule"),
 		Long: `Change a rule in $VISUAL, $EDITOR or vi, and make it what you have written, if nobody has
 changed it meanwhile. Where that is so, or there is a mistake in it, your text is kept in a
@@ -68,7 +68,7 @@ func (o *operator) edit(name string) error {
 // draft is what the editor begins with, and the revision that it is of.
 func (o *operator) draft(name string) (text string, revision int64, err error) {
 	var r ruleView
-	_, err = o.ask(ask{method: http.MethodGet, path: rulePath(name)}, &r)
+	_, err = o.send(adminRequest{method: http.MethodGet, path: rulePath(name)}, &r)
 	switch {
 	case isStatus(err, http.StatusNotFound):
 		return fmt.Sprintf("name: %s\nkey: [client.ip]\nlimit: 100/1m\n", name), 0, nil
@@ -142,7 +142,7 @@ func (o *operator) restore(query url.Values, dry bool) error {
 		Restored       []string
 		Revision, Lost int64
 	}
-	text, err := o.ask(ask{method: http.MethodPost, path: "restore", query: query}, &answer)
+	text, err := o.send(adminRequest{method: http.MethodPost, path: "restore", query: query}, &answer)
 	if err != nil {
 		return err
 	}

@@ -41,9 +41,9 @@ func (s *System) fromEnvironment(flags *pflag.FlagSet, names ...string) (err err
 	return err
 }
 
-// strangers are the variables that begin as weir's do and are not. They are no errors:
+// unknownVariables are the variables that begin as weir's do and are not. They are no errors:
 // in Kubernetes a service called weir puts WEIR_SERVICE_HOST and its kin into every pod.
-func (s *System) strangers(known []string) (warnings []string) {
+func (s *System) unknownVariables(known []string) (warnings []string) {
 	for _, entry := range s.Environ {
 		name, _, _ := strings.Cut(entry, "=")
 		if !strings.HasPrefix(name, "WEIR_") || slices.Contains(known, name) ||
@@ -59,8 +59,8 @@ func (s *System) strangers(known []string) (warnings []string) {
 	return warnings
 }
 
-// leastSecret is how many bytes a secret has at least: fewer can be guessed.
-const leastSecret = 16
+// minSecret is how many bytes a secret has at least: fewer can be guessed.
+const minSecret = 16
 
 // secret reads what must not stand in a command line, where every user of the machine can
 // see it: the file that a flag names, or a variable. It is "" where neither is given.
@@ -80,8 +80,8 @@ func (s *System) secret(flag, file string, warn func(string)) (string, error) {
 			warn(fmt.Sprintf("%s can be read by other users: chmod 600 %s", file, file))
 		}
 	}
-	if (value != "" || file != "") && len(value) < leastSecret {
-		return "", usagef("%s has %d bytes; give it %d or more, such as those of: openssl rand -hex 32", source, len(value), leastSecret)
+	if (value != "" || file != "") && len(value) < minSecret {
+		return "", usagef("%s has %d bytes; give it %d or more, such as those of: openssl rand -hex 32", source, len(value), minSecret)
 	}
 	return value, nil
 }

@@ -34,13 +34,13 @@ type exceptionBody struct {
 	Why    string   `json:"why,omitempty"`
 }
 
-// An excepting is the flags of a command that makes an exception.
-type excepting struct {
+// An exceptionFlags is the flags of a command that makes an exception.
+type exceptionFlags struct {
 	operatorFlags
 	body exceptionBody
 }
 
-func (f *excepting) add(command *cobra.Command) {
+func (f *exceptionFlags) add(command *cobra.Command) {
 	f.operatorFlags.add(command.Flags())
 	f.writing(command.Flags())
 	command.Flags().StringVar(&f.body.For, "for", "", "the `TIME` after which it ends by itself, such as 30m, 2h or 7d")
@@ -57,7 +57,7 @@ second.`,
 }
 
 func (s *System) overrideSet() *cobra.Command {
-	f := &excepting{body: exceptionBody{Kind: "override"}}
+	f := &exceptionFlags{body: exceptionBody{Kind: "override"}}
 	command := &cobra.Command{Use: "set KEY... --rule RULE --limit LIMIT --for TIME", Short: "Give a key other limits for a while",
 		Args:    argsBetween(1, 8, "a value for each component of the rule's key"),
 		Example: `  weir override set 203.0.113.7 --rule per-ip --limit 500/1m --for 2h --why "load test"`,
@@ -85,7 +85,7 @@ another value of a request. With --rule only that rule does not apply. A block g
 
 // listing is block or allow.
 func (s *System) listing(word, short, long, example string) *cobra.Command {
-	f := &excepting{body: exceptionBody{Kind: word}}
+	f := &exceptionFlags{body: exceptionBody{Kind: word}}
 	command := &cobra.Command{Use: word + " VALUE --for TIME", Short: short, Long: long, Example: example,
 		Args: argsBetween(1, 1, "one address, network or value"), RunE: s.operate(&f.operatorFlags, f.run)}
 	f.add(command)
@@ -96,7 +96,7 @@ func (s *System) listing(word, short, long, example string) *cobra.Command {
 
 // run makes the exception. One that is there is replaced, and shown: it is of the revision
 // that was looked at, so nobody's word is overwritten unseen.
-func (f *excepting) run(o *operator, args []string) error {
+func (f *exceptionFlags) run(o *operator, args []string) error {
 	b := f.body
 	if b.For == "" {
 		return usagef("say for how long, such as --for 2h: an exception ends by itself")
@@ -116,7 +116,7 @@ func (f *excepting) run(o *operator, args []string) error {
 		fmt.Fprintf(o.system.Err, "weir: this replaces %s, %s left, by %s%s\n", old.ID, old.Left, old.Who, because(old.Why))
 	}
 	var made exceptionView
-	text, err := o.ask(ask{method: http.MethodPost, path: "exceptions", kind: "application/json", body: body, seen: &seen}, &made)
+	text, err := o.send(adminRequest{method: http.MethodPost, path: "exceptions", kind: "application/json", body: body, seen: &seen}, &made)
 	if err != nil {
 		return err
 	}
@@ -128,7 +128,7 @@ func (f *excepting) run(o *operator, args []string) error {
 // same is the exception that there is already about the same.
 func (o *operator) same(b *exceptionBody) (*exceptionView, error) {
 	var answer struct{ Exceptions []exceptionView }
-	if _, err := o.ask(ask{method: http.MethodGet, path: "exceptions"}, &answer); err != nil {
+	if _, err := o.send(adminRequest{method: http.MethodGet, path: "exceptions"}, &answer); err != nil {
 		return nil, err
 	}
 	for i := range answer.Exceptions {
@@ -146,7 +146,7 @@ func (s *System) exceptionList() *cobra.Command {
 		Example: "  weir override list",
 		RunE: s.operate(f, func(o *operator, _ []string) error {
 			var answer struct{ Exceptions []exceptionView }
-			text, err := o.ask(ask{method: http.MethodGet, path: "exceptions"}, &answer)
+			text, err := o.send(adminRequest{method: http.MethodGet, path: "exceptions"}, &answer)
 			if err != nil {
 				return err
 			}
@@ -172,11 +172,11 @@ func (s *System) exceptionDelete() *cobra.Command {
 		RunE: s.operate(f, func(o *operator, args []string) error {
 			var e exceptionView
 			path := "exceptions/" + url.PathEscape(args[0])
-			if _, err := o.ask(ask{method: http.MethodGet, path: path}, &e); err != nil {
+			if _, err := o.send(adminRequest{method: http.MethodGet, path: path}, &e); err != nil {
 				return err
 			}
 			var done writtenView
-			text, err := o.ask(ask{method: http.MethodDelete, path: path, query: o.reason(), seen: &e.Revision}, &done)
+			text, err := o.send(adminRequest{method: http.MethodDelete, path: path, query: o.reason(), seen: &e.Revision}, &done)
 			if err != nil {
 				return err
 			}

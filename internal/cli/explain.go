@@ -19,7 +19,7 @@ import (
 
 // An explainFlags is what explain is told.
 type explainFlags struct {
-	law     lawFlags
+	rules   ruleFlags
 	request requestFlags
 	server  serverFlags
 	json    bool
@@ -42,7 +42,7 @@ file names is only asked if --store names it too.`,
   weir explain --config weir.yaml --client 203.0.113.7 --path '/./login?next=%2F' --json
   weir explain --limit "5/10s per header.X-User" --header X-User=42`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := s.fromEnvironment(cmd.Flags(), lawNames(cmd.Flags())...); err != nil {
+			if err := s.fromEnvironment(cmd.Flags(), ruleFlagNames(cmd.Flags())...); err != nil {
 				return err
 			}
 			return explain(cmd.Context(), s, &f, cmd.Flags(), args)
@@ -52,37 +52,37 @@ file names is only asked if --store names it too.`,
 	flags.SortFlags = false
 	flags.SetInterspersed(false) // what follows curl is curl's
 	f.request.add(flags)
-	f.law.add(flags)
+	f.rules.add(flags)
 	f.server.add(flags)
 	flags.StringVar(&f.server.tokenFile, "token-file", "", "`FILE` with the token that the server asks for (or WEIR_TOKEN)")
 	flags.BoolVar(&f.json, "json", false, "print JSON")
 	return command
 }
 
-// lawNames are the flags that have variables here too; --user and --path have none, since
+// ruleFlagNames are the flags that have variables here too; --user and --path have none, since
 // WEIR_USER would be somebody's.
-func lawNames(flags *pflag.FlagSet) []string {
-	law := pflag.NewFlagSet("", pflag.ContinueOnError)
-	new(lawFlags).add(law)
-	names := flagNames(law)
+func ruleFlagNames(flags *pflag.FlagSet) []string {
+	setup := pflag.NewFlagSet("", pflag.ContinueOnError)
+	new(ruleFlags).add(setup)
+	names := flagNames(setup)
 	return append(slices.DeleteFunc(names, func(name string) bool { return flags.Lookup(name) == nil }), "server", "server-ca", "server-cert", "server-key")
 }
 
 func explain(ctx context.Context, s *System, f *explainFlags, flags *pflag.FlagSet, args []string) error {
-	if !f.law.asked() && !flags.Changed("server") {
+	if !f.rules.asked() && !flags.Changed("server") {
 		return usagef("there are no rules to explain by: give --config FILE, --limit \"5/10s\", or --server URL")
 	}
-	law, err := f.law.read(ctx, s, flags, func(text string) { warnTo(s.Err, text) })
+	setup, err := f.rules.read(ctx, s, flags, func(text string) { warnTo(s.Err, text) })
 	if err != nil {
 		return err
 	}
 	if !flags.Changed("server") {
-		if err := f.law.gather(ctx, law); err != nil {
+		if err := f.rules.gather(ctx, setup); err != nil {
 			return err
 		}
-		warnLeftOut(s, law.set.LeftOut(), f.law.namesRedis())
+		warnLeftOut(s, setup.set.LeftOut(), f.rules.namesRedis())
 	}
-	a, err := f.request.read(args, law)
+	a, err := f.request.read(args, setup)
 	if err != nil {
 		return err
 	}
@@ -90,7 +90,7 @@ func explain(ctx context.Context, s *System, f *explainFlags, flags *pflag.FlagS
 	if flags.Changed("server") {
 		e, err = askServer(ctx, s, &f.server, a)
 	} else {
-		e, err = judge(ctx, s, law, flags.Changed("store"), a)
+		e, err = evaluate(ctx, s, setup, flags.Changed("store"), a)
 	}
 	if err != nil {
 		return err
@@ -107,7 +107,7 @@ func explain(ctx context.Context, s *System, f *explainFlags, flags *pflag.FlagS
 
 // judge sends the request through the middleware that serves, with a store that is only
 // looked at. What is shown cannot differ from what is done.
-func judge(ctx context.Context, s *System, l *law, live bool, a *asked) (*explanation, error) {
+func evaluate(ctx context.Context, s *System, l *setup, live bool, a *explainedRequest) (*explanation, error) {
 	store, where := weir.Store(memstore.New()), "if nothing is used yet"
 	if live && l.store.url != memory {
 		log, _ := newLog(s.Err, "text", "warn")
@@ -119,7 +119,7 @@ func judge(ctx context.Context, s *System, l *law, live bool, a *asked) (*explan
 	}
 	defer store.Close()
 	e := &explanation{Store: where, RulesFrom: l.source, nodes: l.store.nodes, Rules: len(l.set.Rules()), asked: &a.Request}
-	g, err := gate.New(looking{store}, l.set, gate.WithLocal(looking{memstore.New()}), gate.WithObserver(e.note))
+	g, err := gate.New(readOnlyStore{store}, l.set, gate.WithLocal(readOnlyStore{memstore.New()}), gate.WithObserver(e.note))
 	if err != nil {
 		return nil, err
 	}
@@ -140,7 +140,7 @@ func judge(ctx context.Context, s *System, l *law, live bool, a *asked) (*explan
 }
 
 // served is the request as a server has it.
-func (a *asked) served(ctx context.Context) *http.Request {
+func (a *explainedRequest) served(ctx context.Context) *http.Request {
 	r := a.request.Clone(ctx)
 	r.RemoteAddr = net.JoinHostPort(a.peer, "1")
 	r.RequestURI = r.URL.RequestURI()
@@ -153,10 +153,10 @@ func (a *asked) served(ctx context.Context) *http.Request {
 }
 
 // A looking store answers what would be granted, and charges nothing.
-type looking struct{ weir.Store }
+type readOnlyStore struct{ weir.Store }
 
 // Decide implements weir.Store.
-func (l looking) Decide(ctx context.Context, claims []weir.Claim, times int64, decisions []weir.Decision) (int64, error) {
+func (l readOnlyStore) Decide(ctx context.Context, claims []weir.Claim, times int64, decisions []weir.Decision) (int64, error) {
 	if decisions == nil {
 		decisions = make([]weir.Decision, len(claims))
 	}
@@ -172,10 +172,12 @@ func (l looking) Decide(ctx context.Context, claims []weir.Claim, times int64, d
 }
 
 // Charge implements weir.Store.
-func (looking) Charge(context.Context, []weir.Claim, []weir.Decision) error { return nil }
+func (readOnlyStore) Charge(context.Context, []weir.Claim, []weir.Decision) error { return nil }
 
 // Refund implements weir.Store.
-func (looking) Refund(context.Context, []weir.Claim, weir.Instant, []weir.Decision) error { return nil }
+func (readOnlyStore) Refund(context.Context, []weir.Claim, weir.Instant, []weir.Decision) error {
+	return nil
+}
 
 // Reset implements weir.Store.
-func (looking) Reset(context.Context, []weir.Claim) error { return nil }
+func (readOnlyStore) Reset(context.Context, []weir.Claim) error { return nil }

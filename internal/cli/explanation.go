@@ -155,7 +155,7 @@ func micros(d time.Duration) int64 {
 	return d.Microseconds()
 }
 
-func (e *explanation) introduce(a *asked) {
+func (e *explanation) introduce(a *explainedRequest) {
 	r := &e.Request
 	r.Method, r.Host, r.Path, r.Sent, r.User, r.Service = a.Method, a.Host, a.Path, a.sent, a.User, a.Service
 	if a.Client.IsValid() {

@@ -19,13 +19,13 @@ func (v *server) openGateway(listener net.Listener) error {
 		return err
 	}
 	counts := v.count(&v.flags.gateway)
-	limit, err := httplimit.ByRules(v.gate, append(v.byRules(counts), httplimit.WithClients(v.law.clients))...)
+	limit, err := httplimit.ByRules(v.gate, append(v.byRules(counts), httplimit.WithClients(v.setup.clients))...)
 	if err != nil {
 		return err
 	}
 	sent := v.metrics.Gateway()
 	opts := []proxy.Option{
-		proxy.WithForm(v.law.form), proxy.WithClientAddress(v.law.clients), proxy.WithLog(v.log),
+		proxy.WithForm(v.setup.form), proxy.WithClientAddress(v.setup.clients), proxy.WithLog(v.log),
 		proxy.WithMaxRequests(v.flags.upstreamRequests), proxy.WithTransport(v.transport(upstream, sent)),
 		proxy.WithObserver(func(status int, _ error) { sent.Failed(strconv.Itoa(status)) }),
 	}
@@ -42,7 +42,7 @@ func (v *server) openGateway(listener net.Listener) error {
 	if err != nil {
 		return fmt.Errorf("--upstream: %w", err)
 	}
-	v.doors = append(v.doors, newHTTPDoor(listener, v.mistrust(counts).before(handler), 0, counts, v.log).running("gateway"))
+	v.frontEnds = append(v.frontEnds, newHTTPServer(listener, v.untrustedPeers(counts).before(handler), 0, counts, v.log).frontEnd("gateway"))
 	return nil
 }
 
@@ -87,7 +87,7 @@ func (t *timed) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // count has the metrics count a door.
-func (v *server) count(door *doorFlags) *observe.Server {
+func (v *server) count(door *listenerFlags) *observe.Server {
 	refused := door.counts.Refused
 	if door.name == "resp" { // which counts them itself
 		refused = nil
@@ -97,13 +97,13 @@ func (v *server) count(door *doorFlags) *observe.Server {
 
 // byRules is what the doors that see requests of HTTP tell the rules of them.
 func (v *server) byRules(counts *observe.Server) []httplimit.Option {
-	opts := append([]httplimit.Option{httplimit.WithPathForm(v.law.form), httplimit.WithObserver(v.afterwards(counts))}, v.law.methods...)
+	opts := append([]httplimit.Option{httplimit.WithPathForm(v.setup.form), httplimit.WithObserver(v.afterwards(counts))}, v.setup.methods...)
 	if name := v.flags.service; name != "" {
 		opts = append(opts, httplimit.WithService(func(*http.Request) string { return name }))
 	}
 	if name := v.flags.userHeader; name != "" {
 		opts = append(opts, httplimit.WithUser(func(r *http.Request) string {
-			if !v.law.clients.TrustsPeer(r) { // anybody can write a header
+			if !v.setup.clients.TrustsPeer(r) { // anybody can write a header
 				return ""
 			}
 			return r.Header.Get(name)
@@ -118,13 +118,13 @@ func (v *server) afterwards(counts *observe.Server) func(*http.Request, httplimi
 		switch e.Outcome {
 		case httplimit.Unsettled:
 			counts.Unsettled(observe.Settle)
-			v.seldom.warn("the cost of a request is not settled: it stays as it was charged", "error", e.Err)
+			v.repeated.warn("the cost of a request is not settled: it stays as it was charged", "error", e.Err)
 		case httplimit.Unreleased:
 			counts.Unsettled(observe.Release)
-			v.seldom.warn("a lease is not released: it lasts to its time-to-live", "error", e.Err)
+			v.repeated.warn("a lease is not released: it lasts to its time-to-live", "error", e.Err)
 		case httplimit.Unrenewed:
 			counts.Unsettled(observe.Renew)
-			v.seldom.warn("a lease is not renewed", "error", e.Err)
+			v.repeated.warn("a lease is not renewed", "error", e.Err)
 		}
 	}
 }

@@ -20,16 +20,16 @@ const (
 	// RFC 9113 recommends. Each may cost an upstream connection.
 	maxStreams = 100
 	// lastRequests is how long connections stay when no new ones are accepted. A client whose
-	// request is on its way when an idle connection closes has no answer, and cannot know
+	// request is on its way when an closeGrace connection closes has no answer, and cannot know
 	// whether it was executed.
 	lastRequests = 500 * time.Millisecond
 	// pollEvery is how often it is looked whether a server is done, as net/http does.
 	pollEvery = 5 * time.Millisecond
 )
 
-// An httpDoor is a server of HTTP. It knows what is in flight even where the connection was
+// An httpServer is a server of HTTP. It knows what is in flight even where the connection was
 // taken over (a WebSocket), which http.Server.Shutdown does not wait for.
-type httpDoor struct {
+type httpServer struct {
 	server   *http.Server
 	listener net.Listener
 	counts   *observe.Server
@@ -38,11 +38,11 @@ type httpDoor struct {
 	cancel   context.CancelFunc
 }
 
-// newHTTPDoor serves a handler. bodies bounds how long reading a request and writing its
+// newHTTPServer serves a handler. bodies bounds how long reading a request and writing its
 // answer may take; 0 is no bound, for what streams.
-func newHTTPDoor(listener net.Listener, handler http.Handler, bodies time.Duration, counts *observe.Server, log *slog.Logger) *httpDoor {
+func newHTTPServer(listener net.Listener, handler http.Handler, bodies time.Duration, counts *observe.Server, log *slog.Logger) *httpServer {
 	ctx, cancel := context.WithCancel(context.Background())
-	d := &httpDoor{listener: listener, counts: counts, cancel: cancel}
+	d := &httpServer{listener: listener, counts: counts, cancel: cancel}
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(true)
@@ -61,7 +61,7 @@ func newHTTPDoor(listener net.Listener, handler http.Handler, bodies time.Durati
 }
 
 // note counts the connections of the server.
-func (d *httpDoor) note(_ net.Conn, state http.ConnState) {
+func (d *httpServer) note(_ net.Conn, state http.ConnState) {
 	switch state {
 	case http.StateNew:
 		d.kept.Add(1)
@@ -72,10 +72,10 @@ func (d *httpDoor) note(_ net.Conn, state http.ConnState) {
 
 // counted notes each answer. When the server is about to end it also asks clients to leave:
 // by Connection: close, of which HTTP/2 makes GOAWAY. http.Server.SetKeepAlivesEnabled(false)
-// looks like the same, but closes idle connections at once, on requests that are on their way.
-func (d *httpDoor) counted(next http.Handler) http.Handler {
+// looks like the same, but closes closeGrace connections at once, on requests that are on their way.
+func (d *httpServer) counted(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		answer := &noted{ResponseWriter: w}
+		answer := &statusRecorder{ResponseWriter: w}
 		d.counts.Began()
 		defer func() { d.counts.Ended(answer.status) }()
 		if d.ending.Load() && r.Header["Upgrade"] == nil { // whose Connection is Upgrade
@@ -88,14 +88,14 @@ func (d *httpDoor) counted(next http.Handler) http.Handler {
 	})
 }
 
-// A noted response remembers its status.
-type noted struct {
+// A statusRecorder response remembers its status.
+type statusRecorder struct {
 	http.ResponseWriter
 	status int
 }
 
 // WriteHeader implements http.ResponseWriter.
-func (n *noted) WriteHeader(status int) {
+func (n *statusRecorder) WriteHeader(status int) {
 	if n.status < http.StatusOK && n.status != http.StatusSwitchingProtocols {
 		n.status = status
 	}
@@ -103,7 +103,7 @@ func (n *noted) WriteHeader(status int) {
 }
 
 // Write implements http.ResponseWriter.
-func (n *noted) Write(b []byte) (int, error) {
+func (n *statusRecorder) Write(b []byte) (int, error) {
 	if n.status < http.StatusOK {
 		n.status = http.StatusOK
 	}
@@ -111,9 +111,9 @@ func (n *noted) Write(b []byte) (int, error) {
 }
 
 // Unwrap is for http.ResponseController.
-func (n *noted) Unwrap() http.ResponseWriter { return n.ResponseWriter }
+func (n *statusRecorder) Unwrap() http.ResponseWriter { return n.ResponseWriter }
 
-func (d *httpDoor) serve() error {
+func (d *httpServer) serve() error {
 	err := d.server.Serve(d.listener)
 	if errors.Is(err, http.ErrServerClosed) || d.ending.Load() && errors.Is(err, net.ErrClosed) {
 		return nil
@@ -122,11 +122,11 @@ func (d *httpDoor) serve() error {
 }
 
 // drain asks clients to leave, and goes on serving.
-func (d *httpDoor) drain() { d.ending.Store(true) }
+func (d *httpServer) drain() { d.ending.Store(true) }
 
 // shutdown accepts no more connections, answers what comes on those that there are for a
 // moment, and then waits for what is in flight, on connections that were taken over too.
-func (d *httpDoor) shutdown(ctx context.Context) (cut int) {
+func (d *httpServer) shutdown(ctx context.Context) (cut int) {
 	d.drain()
 	d.listener.Close()
 	last, cancel := context.WithTimeout(ctx, lastRequests)
@@ -151,11 +151,11 @@ func poll(ctx context.Context, so func() bool) {
 	}
 }
 
-func (d *httpDoor) cut() {
+func (d *httpServer) cut() {
 	d.cancel()
 	d.server.Close()
 }
 
-func (d *httpDoor) running(name string) running {
-	return running{name: name, serve: d.serve, drain: d.drain, shutdown: d.shutdown, cut: d.cut}
+func (d *httpServer) frontEnd(name string) frontEnd {
+	return frontEnd{name: name, serve: d.serve, drain: d.drain, shutdown: d.shutdown, cut: d.cut}
 }

@@ -44,7 +44,7 @@ func (s *System) keys(word, method, path, short string) *cobra.Command {
 				query.Del("value")
 			}
 			var key keyView
-			text, err := o.ask(ask{method: method, path: path, query: query}, &key)
+			text, err := o.send(adminRequest{method: method, path: path, query: query}, &key)
 			if err != nil {
 				return err
 			}

@@ -44,7 +44,7 @@ func newStack(redis weir.Store, c storeConfig, m *observe.Metrics, log *slog.Log
 		Nodes:    c.nodes,
 		Bounds:   memstore.New(memstore.WithMaxKeys(c.maxKeys), memstore.WithMaxBytes(c.maxBytes), memstore.WithoutOverflow()),
 		Terms:    s.of,
-		News:     &lateNews{config: c},
+		News:     &lateUpdates{config: c},
 		Without:  c.without,
 		Breaker:  []breaker.Option{breaker.WithSlow(c.timeout / 4 * 3), breaker.WithObserver(s.changed)},
 		Coalesce: []coalesce.Option{coalesce.WithTimeout(c.timeout)},
@@ -158,21 +158,21 @@ func (s *stack) observeCeiling(c *ceiling.Ceiling) {
 	s.metrics.Count("weir_ceiling_uncounted_total", "Grants that no local_ceiling counted, because its table was full.", func() int64 { return c.Uncounted() })
 }
 
-// lateNews opens the connection for news when it is first needed, and again until that
+// lateUpdates opens the connection for news when it is first needed, and again until that
 // succeeds: Redis may come later than this process.
-type lateNews struct {
+type lateUpdates struct {
 	config storeConfig
 	mu     sync.Mutex
 	news   *redisstore.News
 	closed bool
 }
 
-func (n *lateNews) open(ctx context.Context) (*redisstore.News, error) {
+func (n *lateUpdates) open(ctx context.Context) (*redisstore.News, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	switch {
 	case n.closed:
-		return nil, errNewsClosed
+		return nil, errUpdatesClosed
 	case n.news != nil:
 		return n.news, nil
 	}
@@ -186,10 +186,10 @@ func (n *lateNews) open(ctx context.Context) (*redisstore.News, error) {
 	return news, nil
 }
 
-var errNewsClosed = errors.New("the news of other nodes are closed")
+var errUpdatesClosed = errors.New("the news of other nodes are closed")
 
 // Tell implements recall.News.
-func (n *lateNews) Tell(ctx context.Context, message []byte) error {
+func (n *lateUpdates) Tell(ctx context.Context, message []byte) error {
 	news, err := n.open(ctx)
 	if err != nil {
 		return err
@@ -198,7 +198,7 @@ func (n *lateNews) Tell(ctx context.Context, message []byte) error {
 }
 
 // Listen implements recall.News.
-func (n *lateNews) Listen(ctx context.Context, hear func([]byte), missed func()) error {
+func (n *lateUpdates) Listen(ctx context.Context, hear func([]byte), missed func()) error {
 	news, err := n.open(ctx)
 	if err != nil {
 		return err
@@ -207,7 +207,7 @@ func (n *lateNews) Listen(ctx context.Context, hear func([]byte), missed func())
 }
 
 // Close implements io.Closer.
-func (n *lateNews) Close() error {
+func (n *lateUpdates) Close() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.closed = true; n.news != nil {

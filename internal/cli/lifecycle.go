@@ -12,7 +12,7 @@ import (
 )
 
 // A running door is one that listens.
-type running struct {
+type frontEnd struct {
 	name     string
 	serve    func() error                        // returns when the door is shut, or on an error
 	drain    func()                              // asks clients to leave, and goes on serving
@@ -22,18 +22,18 @@ type running struct {
 
 // A lifecycle is when doors open and shut.
 type lifecycle struct {
-	doors   []running
-	drain   time.Duration // from a signal to the moment that doors shut
-	timeout time.Duration // from there until what is in flight is cut off
-	unready func()        // called at once when the end begins
-	log     *slog.Logger
+	frontEnds []frontEnd
+	drain     time.Duration // from a signal to the moment that doors shut
+	timeout   time.Duration // from there until what is in flight is cut off
+	unready   func()        // called at once when the end begins
+	log       *slog.Logger
 }
 
 // run serves until a signal or until a door fails, and then ends in good order. A second
 // signal ends it at once.
 func (l *lifecycle) run(signals <-chan os.Signal) error {
-	failed := make(chan error, len(l.doors))
-	for _, door := range l.doors {
+	failed := make(chan error, len(l.frontEnds))
+	for _, door := range l.frontEnds {
 		go func() {
 			if err := door.serve(); err != nil {
 				failed <- fmt.Errorf("%s: %w", door.name, err)
@@ -60,7 +60,7 @@ func (l *lifecycle) run(signals <-chan os.Signal) error {
 // leave tells load balancers and clients that the end has begun.
 func (l *lifecycle) leave() {
 	l.unready()
-	for _, door := range l.doors {
+	for _, door := range l.frontEnds {
 		door.drain()
 	}
 }
@@ -97,11 +97,11 @@ func (l *lifecycle) end(signals <-chan os.Signal) error {
 	}
 }
 
-// idle is how long a server that ends at once gives connections on which nothing is in flight.
-const idle = 50 * time.Millisecond
+// closeGrace is how long a server that ends at once gives connections on which nothing is in flight.
+const closeGrace = 50 * time.Millisecond
 
 func (l *lifecycle) atOnce() (cut []string) {
-	ctx, cancel := context.WithTimeout(context.Background(), idle)
+	ctx, cancel := context.WithTimeout(context.Background(), closeGrace)
 	defer cancel()
 	return l.shut(ctx)
 }
@@ -117,9 +117,9 @@ func twice(cut []string) error {
 // shut returns when every door is shut: by itself, or cut off when ctx ends. It says what was
 // cut off where.
 func (l *lifecycle) shut(ctx context.Context) (cut []string) {
-	left := make([]int, len(l.doors))
+	left := make([]int, len(l.frontEnds))
 	var doors sync.WaitGroup
-	for i, door := range l.doors {
+	for i, door := range l.frontEnds {
 		doors.Go(func() {
 			left[i] = door.shutdown(ctx)
 			door.cut()
@@ -128,7 +128,7 @@ func (l *lifecycle) shut(ctx context.Context) (cut []string) {
 	doors.Wait()
 	for i, n := range left {
 		if n > 0 {
-			cut = append(cut, fmt.Sprintf("%s (%d)", l.doors[i].name, n))
+			cut = append(cut, fmt.Sprintf("%s (%d)", l.frontEnds[i].name, n))
 		}
 	}
 	return cut

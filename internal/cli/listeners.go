@@ -51,15 +51,15 @@ func (f *serveFlags) complete() error {
 	return nil
 }
 
-func (f *serveFlags) all() []*doorFlags {
-	return []*doorFlags{&f.http, &f.gateway, &f.resp, &f.metrics}
+func (f *serveFlags) all() []*listenerFlags {
+	return []*listenerFlags{&f.http, &f.gateway, &f.resp, &f.metrics}
 }
 
 // listen opens all listeners, and refuses those that would be open to everybody.
 func (v *server) listen() (l listeners, err error) {
 	f := v.flags
 	for _, door := range []struct {
-		*doorFlags
+		*listenerFlags
 		listener *net.Listener
 		closed   bool // whoever comes must show something
 		ask      string
@@ -72,7 +72,7 @@ func (v *server) listen() (l listeners, err error) {
 		if door.addr == "" {
 			continue
 		}
-		listener, err := v.listenAt(door.doorFlags)
+		listener, err := v.listenAt(door.listenerFlags)
 		if errors.Is(err, syscall.EADDRINUSE) {
 			return l, fmt.Errorf("--%s: %w: stop what listens there, or give another address", door.name, err)
 		}
@@ -80,7 +80,7 @@ func (v *server) listen() (l listeners, err error) {
 			return l, fmt.Errorf("--%s: %w", door.name, err)
 		}
 		v.open = append(v.open, listener)
-		switch exposed := !door.closed && door.clientCA == "" && !private(listener, door.doorFlags); {
+		switch exposed := !door.closed && door.clientCA == "" && !private(listener, door.listenerFlags); {
 		case exposed && f.open:
 			v.log.Warn("a door is open to everybody who reaches it", "door", door.name, "address", listener.Addr().String())
 		case exposed:
@@ -88,31 +88,31 @@ func (v *server) listen() (l listeners, err error) {
 				door.name, listener.Addr(), door.ask, door.name)
 		}
 		*door.listener = listener
-		v.where = append(v.where, place{door: door.name, address: door.url(listener)})
+		v.where = append(v.where, endpoint{name: door.name, address: door.url(listener)})
 	}
 	return l, nil
 }
 
-func (v *server) listenAt(door *doorFlags) (net.Listener, error) {
+func (v *server) listenAt(door *listenerFlags) (net.Listener, error) {
 	c := listen.Config{Address: door.addr, Cert: door.cert, Key: door.key, ClientCA: door.clientCA,
 		ProxyProtocol: door.proxyProtocol, Counts: &door.counts, Log: v.log}
 	if door.name != "resp" { // which says so before it closes one that is too many
 		c.NextProtos, c.Connections = []string{"h2", "http/1.1"}, door.connections
 	}
 	if door.proxyProtocol && !strings.HasPrefix(door.addr, "unix:") {
-		c.Trusted = v.law.trusted
+		c.Trusted = v.setup.trusted
 	}
 	return c.Listen(context.Background())
 }
 
 // private reports whether only this machine can reach a listener. Behind a balancer that
 // forwards connections it is reached by whomever that lets through.
-func private(listener net.Listener, door *doorFlags) bool {
+func private(listener net.Listener, door *listenerFlags) bool {
 	return listen.IsLoopbackListener(listener) && !door.proxyProtocol
 }
 
 // url is how the door is reached.
-func (f *doorFlags) url(listener net.Listener) string {
+func (f *listenerFlags) url(listener net.Listener) string {
 	if path, ok := strings.CutPrefix(f.addr, "unix:"); ok {
 		path, _, _ = strings.Cut(path, "?")
 		return "unix:" + strings.TrimPrefix(path, "//")

@@ -32,7 +32,7 @@ type live struct {
 	gate    *gate.Gate
 	stack   *stack // nil: there are no layers to be told
 	metrics *observe.Metrics
-	law     *law                   // as it was at the start
+	setup   *setup                 // as it was at the start
 	given   func(flag string) bool // beats what the file says
 
 	optional string // the layer that nobody has asked for: the server is ready without it
@@ -58,17 +58,17 @@ type live struct {
 // the time that is waited for them is over: then the server is not ready, and goes on
 // without what is missing. A signal ends the waiting.
 func (l *live) start(layers []source.Layer, wait time.Duration, signals <-chan os.Signal) (err error) {
-	l.keeper, err = source.NewKeeper(layers, l.swap, source.WithCompile(l.law.compile), source.WithRest(l.law.rest),
+	l.keeper, err = source.NewKeeper(layers, l.swap, source.WithCompile(l.setup.compile), source.WithRest(l.setup.rest),
 		source.WithTell(l.tell), source.WithStartWithin(wait))
 	if err != nil {
 		return err
 	}
 	l.metrics.Sources(l.sources)
 	l.metrics.Degraded(l.degraded)
-	if p := l.law.primary; p.text != nil {
+	if p := l.setup.primary; p.text != nil {
 		l.lint(p.name, p.text)
 	}
-	l.settings = settingsOf(l.law.file)
+	l.settings = settingsOf(l.setup.file)
 	l.metrics.Incomplete(true)
 	var ctx context.Context
 	ctx, l.stop = context.WithCancel(context.Background())
@@ -77,7 +77,7 @@ func (l *live) start(layers []source.Layer, wait time.Duration, signals <-chan o
 	l.ended.Go(func() { ready <- l.keeper.Wait(ctx) })
 	select {
 	case <-ready: // what is missing was told
-		l.law.serving.Store(true)
+		l.setup.serving.Store(true)
 		return nil
 	case received := <-signals:
 		l.log.Info("ending before the rules were there", "signal", received.String())
@@ -105,10 +105,10 @@ func (l *live) sources() (list []observe.Source) {
 	return list
 }
 
-// mostDegraded is how many lines /readyz has of one source, and how long each is at most.
+// maxDegraded is how many lines /readyz has of one source, and how long each is at most.
 const (
-	mostDegraded  = 3
-	longestDetail = 300
+	maxDegraded = 3
+	maxDetail   = 300
 )
 
 // degraded is what is wrong with the sources, for /readyz.
@@ -120,10 +120,10 @@ func (l *live) degraded() (list []string) {
 			list = append(list, fmt.Sprintf("%s: %d rules are not in force as they are there", y.Name, y.LeftOut))
 		}
 		lines := mistakesOf(why)
-		for _, m := range lines[:min(len(lines), mostDegraded)] {
-			list = append(list, fmt.Sprintf("%s: %.*s", y.Name, longestDetail, m.Message))
+		for _, m := range lines[:min(len(lines), maxDegraded)] {
+			list = append(list, fmt.Sprintf("%s: %.*s", y.Name, maxDetail, m.Message))
 		}
-		if more := len(lines) - mostDegraded; more > 0 {
+		if more := len(lines) - maxDegraded; more > 0 {
 			list = append(list, fmt.Sprintf("%s: and %d more", y.Name, more))
 		}
 	}
@@ -186,10 +186,10 @@ func (l *live) note(e *source.Event) {
 	case source.Recovered:
 		l.log.Info("what the source says is in force again", from...)
 	case source.Collided:
-		for _, c := range e.Collisions[:min(len(e.Collisions), mostNames)] {
+		for _, c := range e.Collisions[:min(len(e.Collisions), maxNames)] {
 			l.log.Warn("rules: " + c.String())
 		}
-		if more := len(e.Collisions) - mostNames; more > 0 {
+		if more := len(e.Collisions) - maxNames; more > 0 {
 			l.log.Warn(fmt.Sprintf("rules: %d more replace others", more))
 		}
 	case source.Warned:
@@ -216,7 +216,7 @@ func (l *live) lacking() error {
 
 // noteSettings warns of what only a start reads, once for each change.
 func (l *live) noteSettings() {
-	began := settingsOf(l.law.file)
+	began := settingsOf(l.setup.file)
 	for name, now := range settingsOf(l.keeper.Status().Law.File) {
 		if now == l.settings[name] {
 			continue
@@ -239,7 +239,7 @@ func settingsOf(file *rules.File) map[string]string {
 
 // lintSoon has a file that changed looked at.
 func (l *live) lintSoon(layer string) {
-	p := l.law.primary
+	p := l.setup.primary
 	if p.text == nil || p.static || layer != "" && layer != p.Name {
 		return
 	}
@@ -259,7 +259,7 @@ func (l *live) lintSoon(layer string) {
 func (l *live) lint(name string, text []byte) {
 	l.linting.Lock()
 	defer l.linting.Unlock()
-	_, warnings, _ := rules.Lint(name, text, append(listOptions(name), rules.WithRest(l.law.rest))...)
+	_, warnings, _ := rules.Lint(name, text, append(listOptions(name), rules.WithRest(l.setup.rest))...)
 	var odd []string
 	for i := range warnings {
 		w := &warnings[i]

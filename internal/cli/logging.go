@@ -33,7 +33,7 @@ func newLog(out io.Writer, format, level string) (*slog.Logger, error) {
 	return nil, usagef("--log-format is %.80q; allowed: text, json", format)
 }
 
-// A serverLog gives the lines of http.Server their weight. Most are provoked by strangers
+// A serverLog gives the lines of http.Server their weight. Most are provoked by unknownVariables
 // (a port scan, a bad handshake) and are for who asks; a panic, or no more open files, is for
 // everybody.
 type serverLog struct{ log *slog.Logger }

@@ -88,7 +88,7 @@ func (s *System) operatorToken(file string) (string, error) {
 }
 
 // An ask is one request of an operator.
-type ask struct {
+type adminRequest struct {
 	method, path string
 	query        url.Values
 	kind         string // of the body
@@ -107,7 +107,7 @@ type refusedError struct {
 func (e *refusedError) Error() string { return e.Detail }
 
 // ask asks, and reads the answer into a value. text is the whole answer.
-func (o *operator) ask(a ask, into any) (text []byte, err error) {
+func (o *operator) send(a adminRequest, into any) (text []byte, err error) {
 	target := o.server.base + admin.Prefix + a.path
 	if len(a.query) > 0 {
 		target += "?" + a.query.Encode()
@@ -133,7 +133,7 @@ func (o *operator) ask(a ask, into any) (text []byte, err error) {
 		return nil, err
 	}
 	defer response.Body.Close()
-	if text, err = io.ReadAll(io.LimitReader(response.Body, mostOperator)); err != nil {
+	if text, err = io.ReadAll(io.LimitReader(response.Body, maxAdminAnswer)); err != nil {
 		return nil, err
 	}
 	if response.StatusCode != http.StatusOK {
@@ -142,8 +142,8 @@ func (o *operator) ask(a ask, into any) (text []byte, err error) {
 	return text, json.Unmarshal(text, into)
 }
 
-// mostOperator is how much of an answer is read: all rules that a ledger may have.
-const mostOperator = 64 << 20
+// maxAdminAnswer is how much of an answer is read: all rules that a ledger may have.
+const maxAdminAnswer = 64 << 20
 
 func refusedBy(response *http.Response, text []byte) error {
 	e := &refusedError{status: response.StatusCode}

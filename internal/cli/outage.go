@@ -9,9 +9,9 @@ import (
 	"github.com/weirproject/weir/gate"
 )
 
-// calm is how long a store must have answered to be said to answer again, so that one
+// recoveredAfter is how long a store must have answered to be said to answer again, so that one
 // which now and then does not fills no log.
-const calm = time.Second
+const recoveredAfter = time.Second
 
 // An outage tells the log when the store stops to answer, and when it answers again.
 type outage struct {
@@ -55,7 +55,7 @@ func (o *outage) fail(err error) {
 func (o *outage) recover() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if time.Since(o.last) < calm || !o.down.CompareAndSwap(true, false) {
+	if time.Since(o.last) < recoveredAfter || !o.down.CompareAndSwap(true, false) {
 		return
 	}
 	o.log.Info("the store answers again", "decisions_without_it", o.failed)

@@ -67,7 +67,7 @@ func (f *sourceFlags) urlOptions() []urlsource.Option {
 }
 
 func (p *primary) still() *primary {
-	p.Source, p.static, p.AllowEmpty = still{p.file}, true, true
+	p.Source, p.static, p.AllowEmpty = staticSource{p.file}, true, true
 	return p
 }
 
@@ -123,10 +123,10 @@ func isPipe(path string) bool {
 }
 
 // A still is a source of rules that do not change.
-type still struct{ file *rules.File }
+type staticSource struct{ file *rules.File }
 
 // Run implements source.Source.
-func (s still) Run(ctx context.Context, news chan<- source.News) error {
+func (s staticSource) Run(ctx context.Context, news chan<- source.News) error {
 	news <- source.News{File: s.file, Revision: "start"}
 	<-ctx.Done()
 	return nil

@@ -35,7 +35,7 @@ func (f *requestFlags) add(flags *pflag.FlagSet) {
 }
 
 // An asked is a request that somebody wants explained.
-type asked struct {
+type explainedRequest struct {
 	rules.Request
 	request   *http.Request
 	peer      string // who connects
@@ -49,20 +49,20 @@ type asked struct {
 }
 
 // Header implements rules.Attributes.
-func (a *asked) Header(name string) string { return a.header.Get(name) }
+func (a *explainedRequest) Header(name string) string { return a.header.Get(name) }
 
 // Query implements rules.Attributes.
-func (a *asked) Query(name string) string { return a.query.Get(name) }
+func (a *explainedRequest) Query(name string) string { return a.query.Get(name) }
 
 // Cookie implements rules.Attributes.
-func (a *asked) Cookie(name string) string { return a.cookies[name] }
+func (a *explainedRequest) Cookie(name string) string { return a.cookies[name] }
 
 // Descriptor implements rules.Attributes.
-func (a *asked) Descriptor(name string) string { return a.described[name] }
+func (a *explainedRequest) Descriptor(name string) string { return a.described[name] }
 
 // read makes the request of the arguments and the flags. Arguments are a URL, or a line of
 // curl; flags add to them, and change the rest.
-func (f *requestFlags) read(args []string, l *law) (*asked, error) {
+func (f *requestFlags) read(args []string, l *setup) (*explainedRequest, error) {
 	request, err := f.base(args)
 	if err != nil {
 		return nil, err
@@ -70,7 +70,7 @@ func (f *requestFlags) read(args []string, l *law) (*asked, error) {
 	if err := f.amend(request); err != nil {
 		return nil, err
 	}
-	a := &asked{request: request, header: request.Header, query: request.URL.Query(),
+	a := &explainedRequest{request: request, header: request.Header, query: request.URL.Query(),
 		cookies: make(map[string]string), described: make(map[string]string)}
 	for _, cookie := range request.Cookies() {
 		if _, ok := a.cookies[cookie.Name]; !ok {
@@ -168,7 +168,7 @@ func hostOf(request *http.Request) string {
 }
 
 // setClient finds the client as a door would, behind the proxies that are trusted.
-func (a *asked) setClient(peer string, clients *clientaddr.Extractor) error {
+func (a *explainedRequest) setClient(peer string, clients *clientaddr.Extractor) error {
 	if peer == "" {
 		peer, a.assumed = "127.0.0.1", true
 	}

@@ -80,14 +80,14 @@ func (s *System) rulesList() *cobra.Command {
 				Revision int64
 				Rules    []ruleView
 			}
-			text, err := o.ask(ask{method: http.MethodGet, path: "rules"}, &answer)
+			text, err := o.send(adminRequest{method: http.MethodGet, path: "rules"}, &answer)
 			if err != nil {
 				return err
 			}
 			return o.print(text, func(w io.Writer) {
 				fmt.Fprintln(w, "RULE\tLIMIT\tSTATE\tFROM\tREVISION\tBY")
 				for _, r := range answer.Rules {
-					fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", r.called(), dash(r.limits()), r.state(), r.From, number64(r.Revision), dash(r.Who))
+					fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", r.called(), dash(r.limits()), r.state(), r.From, dashZero(r.Revision), dash(r.Who))
 				}
 			})
 		})}
@@ -110,7 +110,7 @@ func dash(text string) string {
 	return text
 }
 
-func number64(n int64) string {
+func dashZero(n int64) string {
 	if n == 0 {
 		return "-"
 	}
@@ -123,7 +123,7 @@ func (s *System) rulesGet() *cobra.Command {
 		Example: "  weir rules get login",
 		RunE: s.operate(f, func(o *operator, args []string) error {
 			var r ruleView
-			text, err := o.ask(ask{method: http.MethodGet, path: rulePath(args[0])}, &r)
+			text, err := o.send(adminRequest{method: http.MethodGet, path: rulePath(args[0])}, &r)
 			if err != nil {
 				return err
 			}
@@ -180,27 +180,27 @@ func (o *operator) revision(name string, given int64) (*int64, error) {
 		return &given, nil
 	}
 	var r ruleView
-	_, err := o.ask(ask{method: http.MethodGet, path: rulePath(name)}, &r)
+	_, err := o.send(adminRequest{method: http.MethodGet, path: rulePath(name)}, &r)
 	if isStatus(err, http.StatusNotFound) {
 		err = nil
 	}
 	return &r.Revision, err
 }
 
-// A changing is the flags of a command that changes a rule.
-type changing struct {
+// A changeFlags is the flags of a command that changes a rule.
+type changeFlags struct {
 	operatorFlags
 	revision int64
 }
 
-func (f *changing) add(command *cobra.Command) {
+func (f *changeFlags) add(command *cobra.Command) {
 	f.operatorFlags.add(command.Flags())
 	f.writing(command.Flags())
 	command.Flags().Int64Var(&f.revision, "revision", 0, "the `NUMBER` of the revision that you have seen: where it is another by now,\nnothing is changed (default: what it is when the command starts)")
 }
 
 func (s *System) rulesSet() *cobra.Command {
-	f, force := new(changing), false
+	f, force := new(changeFlags), false
 	command := &cobra.Command{Use: "set NAME [FILE]", Short: "Make a rule what a file says", Args: argsBetween(1, 2, "the name of a rule and a file"),
 		Long: `Make a rule what a file says, or the standard input: one rule, as it stands in the list of a
 file of rules. It is checked first, with all rules that are in force. What it changes is
@@ -250,11 +250,11 @@ func (o *operator) set(name string, body []byte, given int64, force bool) error 
 		return fmt.Errorf("rule %q is in the ledger, at revision %d, and nothing says from which revision your text was made: "+
 			"weir rules edit %[1]s; or weir rules get %[1]s > FILE, change it, weir rules set %[1]s FILE; or --force", name, *seen)
 	}
-	return o.change(ask{method: http.MethodPut, path: rulePath(name), kind: "application/yaml", body: body, query: o.reason()}, seen)
+	return o.change(adminRequest{method: http.MethodPut, path: rulePath(name), kind: "application/yaml", body: body, query: o.reason()}, seen)
 }
 
 // changeAt is change of a rule at the revision given; 0: at that which it is at now.
-func (o *operator) changeAt(a ask, name string, given int64) error {
+func (o *operator) changeAt(a adminRequest, name string, given int64) error {
 	seen, err := o.revision(name, given)
 	if err != nil {
 		return err
@@ -263,14 +263,14 @@ func (o *operator) changeAt(a ask, name string, given int64) error {
 }
 
 // change shows what a write would do, and does it.
-func (o *operator) change(a ask, seen *int64) error {
+func (o *operator) change(a adminRequest, seen *int64) error {
 	dry := a
 	dry.query = url.Values{"dry_run": {"true"}}
 	if to := a.query.Get("to"); to != "" {
 		dry.query.Set("to", to)
 	}
 	var would writtenView
-	if _, err := o.ask(dry, &would); err != nil {
+	if _, err := o.send(dry, &would); err != nil {
 		return err
 	}
 	anew := false
@@ -295,9 +295,9 @@ func (o *operator) changes(w io.Writer, list []changeView) {
 }
 
 // write makes a change and tells of it.
-func (o *operator) write(a ask) error {
+func (o *operator) write(a adminRequest) error {
 	var done writtenView
-	text, err := o.ask(a, &done)
+	text, err := o.send(a, &done)
 	if err != nil {
 		return err
 	}
@@ -315,7 +315,7 @@ func inForce(is bool, waiting string) string {
 }
 
 func (s *System) rulesTurn(word, method, short string) *cobra.Command {
-	f := new(changing)
+	f := new(changeFlags)
 	command := &cobra.Command{Use: word + " NAME", Short: short, Args: argsBetween(1, 1, "the name of a rule"),
 		Example: fmt.Sprintf("  weir rules %s login --why \"the attack is over\"", word),
 		RunE: s.operate(&f.operatorFlags, func(o *operator, args []string) error {
@@ -327,7 +327,7 @@ func (s *System) rulesTurn(word, method, short string) *cobra.Command {
 			if method == http.MethodPost {
 				path += "/" + word
 			}
-			return o.write(ask{method: method, path: path, query: o.reason(), seen: seen})
+			return o.write(adminRequest{method: method, path: path, query: o.reason(), seen: seen})
 		})}
 	f.add(command)
 	return command
@@ -346,12 +346,12 @@ anew. With --rule the file is one rule, and all others stay as they are.`,
 			if err != nil {
 				return err
 			}
-			a := ask{method: http.MethodPost, path: "diff", kind: "application/yaml", body: body}
+			a := adminRequest{method: http.MethodPost, path: "diff", kind: "application/yaml", body: body}
 			if rule != "" {
 				a.query = url.Values{"rule": {rule}}
 			}
 			var answer writtenView
-			text, err := o.ask(a, &answer)
+			text, err := o.send(a, &answer)
 			if err != nil {
 				return err
 			}
@@ -382,7 +382,7 @@ The newest is first.`,
 					Changes              []changeView
 				}
 			}
-			text, err := o.ask(ask{method: http.MethodGet, path: "history", query: query}, &answer)
+			text, err := o.send(adminRequest{method: http.MethodGet, path: "history", query: query}, &answer)
 			if err != nil {
 				return err
 			}
@@ -406,13 +406,13 @@ The newest is first.`,
 }
 
 func (s *System) rulesRollback() *cobra.Command {
-	f := new(changing)
+	f := new(changeFlags)
 	command := &cobra.Command{Use: "rollback NAME REVISION", Short: "Make a rule what it was at a revision of its history", Args: argsBetween(2, 2, "the name of a rule and a revision"),
 		Example: "  weir rules rollback login 1 --why \"too strict\"",
 		RunE: s.operate(&f.operatorFlags, func(o *operator, args []string) error {
 			query := o.reason()
 			query.Set("to", args[1])
-			return o.changeAt(ask{method: http.MethodPost, path: rulePath(args[0]) + "/rollback", query: query}, args[0], f.revision)
+			return o.changeAt(adminRequest{method: http.MethodPost, path: rulePath(args[0]) + "/rollback", query: query}, args[0], f.revision)
 		})}
 	f.add(command)
 	command.Flags().BoolVar(&f.yes, "yes", false, "change it although counts start anew")

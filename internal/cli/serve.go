@@ -14,11 +14,11 @@ import (
 
 // A serveFlags is what serve is told.
 type serveFlags struct {
-	law              lawFlags
+	rules            ruleFlags
 	onLine           []string // the URLs that were named in the command line
-	http, gateway    doorFlags
-	resp             doorFlags
-	metrics          doorFlags
+	http, gateway    listenerFlags
+	resp             listenerFlags
+	metrics          listenerFlags
 	apart            bool // /metrics is not at --http
 	upstream         string
 	upstreamHost     bool
@@ -39,8 +39,8 @@ type serveFlags struct {
 	format, level    string
 }
 
-// A doorFlags says where a door listens, and to whom.
-type doorFlags struct {
+// A listenerFlags says where a door listens, and to whom.
+type listenerFlags struct {
 	name                      string
 	addr, cert, key, clientCA string
 	proxyProtocol             bool
@@ -48,22 +48,22 @@ type doorFlags struct {
 	counts                    listen.Counts
 }
 
-// mostConnections is what a door has open at one time, if nobody says otherwise: far more than
+// defaultConnections is what a door has open at one time, if nobody says otherwise: far more than
 // honest clients keep, and far less than the files that a process of today may open.
-const mostConnections = 10_000
+const defaultConnections = 10_000
 
-func (f *doorFlags) add(flags *pflag.FlagSet, name, addr, what string) {
+func (f *listenerFlags) add(flags *pflag.FlagSet, name, addr, what string) {
 	f.name = name
 	flags.StringVar(&f.addr, name, addr, what)
 	flags.StringVar(&f.cert, name+"-tls-cert", "", "PEM `FILE` of the certificate: the "+name+" door speaks TLS then")
 	flags.StringVar(&f.key, name+"-tls-key", "", "PEM `FILE` of the certificate's key")
 	flags.StringVar(&f.clientCA, name+"-client-ca", "", "PEM `FILE` of the authority that signs the clients' certificates: they are asked for then")
 	flags.BoolVar(&f.proxyProtocol, name+"-proxy-protocol", false, "read the PROXY protocol from trusted proxies")
-	flags.IntVar(&f.connections, name+"-max-connections", mostConnections, "the `NUMBER` of connections that are open at one time; those beyond are closed")
+	flags.IntVar(&f.connections, name+"-max-connections", defaultConnections, "the `NUMBER` of connections that are open at one time; those beyond are closed")
 }
 
 func (f *serveFlags) add(flags *pflag.FlagSet) {
-	f.law.add(flags)
+	f.rules.add(flags)
 	flags.StringVar(&f.state, "state", "", "`FILE` in which what is counted in memory survives a restart (default: it does not)")
 	f.http.add(flags, "http", "127.0.0.1:8080", "`ADDR` of the API, forward-auth, metrics and health: host:port, unix:///path, or off")
 	f.gateway.add(flags, "gateway", "", "`ADDR` of the gateway (default 127.0.0.1:8081 if there is an upstream)")
@@ -71,7 +71,7 @@ func (f *serveFlags) add(flags *pflag.FlagSet) {
 	f.metrics.add(flags, "metrics", "", "`ADDR` of /metrics, which is not at --http then, and of health too;\noff: there are no metrics (default: at --http)")
 	flags.StringVar(&f.upstream, "upstream", "", "`URL` of the service behind the gateway, or demo for one that is built in")
 	flags.BoolVar(&f.upstreamHost, "upstream-host", false, "send the upstream its own name as Host instead of the client's")
-	flags.IntVar(&f.upstreamRequests, "upstream-max-requests", mostConnections, "the `NUMBER` of requests that are at the upstream at one time; those beyond are answered 503")
+	flags.IntVar(&f.upstreamRequests, "upstream-max-requests", defaultConnections, "the `NUMBER` of requests that are at the upstream at one time; those beyond are answered 503")
 	flags.BoolVar(&f.overrides, "forward-overrides", false, "forward headers that override path or method, such as X-Original-URL and X-HTTP-Method-Override")
 	flags.BoolVar(&f.strictQuery, "strict-query", false, "refuse queries that servers read differently")
 	flags.StringVar(&f.service, "service", "", "the `NAME` that rules know the service behind the gateway by")
@@ -121,7 +121,7 @@ and the RESP door a password, or client certificates.`,
   weir serve --resp 127.0.0.1:6380`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			f.onLine = f.law.urls(cmd.Flags())
+			f.onLine = f.rules.urls(cmd.Flags())
 			if err := s.fromEnvironment(cmd.Flags()); err != nil {
 				return err
 			}

@@ -30,26 +30,26 @@ const apiBodies = 30 * time.Second
 
 // A server is one serve.
 type server struct {
-	system  *System
-	flags   *serveFlags
-	law     *law
-	secrets secrets
-	log     *slog.Logger
-	seldom  *seldom
-	store   weir.Store
-	state   *state // nil: it is not kept
-	stack   *stack // nil: limits are counted in this process
-	gate    *gate.Gate
-	metrics *observe.Metrics
-	live    *live
-	ledger  *adminLedger
-	doors   []running
-	open    []net.Listener // listeners that no door has yet
-	where   []place
+	system    *System
+	flags     *serveFlags
+	setup     *setup
+	secrets   secrets
+	log       *slog.Logger
+	repeated  *repeatedLog
+	store     weir.Store
+	state     *state // nil: it is not kept
+	stack     *stack // nil: limits are counted in this process
+	gate      *gate.Gate
+	metrics   *observe.Metrics
+	live      *live
+	ledger    *adminLedger
+	frontEnds []frontEnd
+	open      []net.Listener // listeners that no door has yet
+	where     []endpoint
 }
 
 // A place is where a door listens, as the banner tells it.
-type place struct{ door, address string }
+type endpoint struct{ name, address string }
 
 // serve is the command, from its flags to its end.
 func serve(ctx context.Context, s *System, f *serveFlags, flags *pflag.FlagSet, signals, hup <-chan os.Signal) error {
@@ -58,13 +58,13 @@ func serve(ctx context.Context, s *System, f *serveFlags, flags *pflag.FlagSet, 
 		return err
 	}
 	warn := func(text string) { log.Warn(text) }
-	for _, text := range s.strangers(knownVariables(flags)) {
+	for _, text := range s.unknownVariables(knownVariables(flags)) {
 		warn(text)
 	}
-	v := &server{system: s, flags: f, log: log, seldom: &seldom{log: log}}
+	v := &server{system: s, flags: f, log: log, repeated: &repeatedLog{log: log}}
 	collectAsUsual := collectLess()
 	defer collectAsUsual()
-	if v.law, err = f.law.read(ctx, s, flags, warn); err != nil {
+	if v.setup, err = f.rules.read(ctx, s, flags, warn); err != nil {
 		return err
 	}
 	if slices.ContainsFunc(f.onLine, func(url string) bool { return masked(url) != url }) {
@@ -85,7 +85,7 @@ func serve(ctx context.Context, s *System, f *serveFlags, flags *pflag.FlagSet, 
 	defer v.live.close()
 	v.announce()
 	go v.live.reloadOn(hup)
-	l := &lifecycle{doors: v.doors, drain: f.drain, timeout: f.shutdown, unready: v.metrics.Stopping, log: log}
+	l := &lifecycle{frontEnds: v.frontEnds, drain: f.drain, timeout: f.shutdown, unready: v.metrics.Stopping, log: log}
 	err = l.run(signals)
 	if v.state != nil {
 		err = errors.Join(err, v.state.close())
@@ -116,17 +116,17 @@ func (v *server) start(ctx context.Context, given func(flag string) bool, signal
 	if err != nil {
 		return err
 	}
-	sources, err := v.flags.law.layers(ctx, v.law.primary, &v.law.store)
+	sources, err := v.flags.rules.layers(ctx, v.setup.primary, &v.setup.store)
 	if err != nil {
 		return err
 	}
-	if sources, err = v.flags.law.addSets(ctx, v.law, sources); err != nil {
+	if sources, err = v.flags.rules.addSets(ctx, v.setup, sources); err != nil {
 		return err
 	}
 	if sources, err = v.openLedger(ctx, sources); err != nil {
 		return err
 	}
-	store, err := openStore(ctx, v.law.store, v.log)
+	store, err := openStore(ctx, v.setup.store, v.log)
 	if err != nil {
 		return err
 	}
@@ -144,25 +144,25 @@ func (v *server) start(ctx context.Context, given func(flag string) bool, signal
 	if register, shared := store.(gate.Register); shared {
 		opts = append(opts, gate.WithRegister(register))
 	}
-	if v.gate, err = gate.New(v.store, v.law.set, opts...); err != nil {
+	if v.gate, err = gate.New(v.store, v.setup.set, opts...); err != nil {
 		return err
 	}
-	v.live = &live{log: v.log, gate: v.gate, stack: v.stack, metrics: v.metrics, law: v.law, given: given}
-	if v.flags.law.ledger == "" {
+	v.live = &live{log: v.log, gate: v.gate, stack: v.stack, metrics: v.metrics, setup: v.setup, given: given}
+	if v.flags.rules.ledger == "" {
 		v.live.optional = ledgerLayer
 	}
-	if err := v.live.start(sources, v.flags.law.wait, signals); err != nil {
+	if err := v.live.start(sources, v.flags.rules.wait, signals); err != nil {
 		return err
 	}
-	return v.openDoors(listeners)
+	return v.openFrontEnds(listeners)
 }
 
 // budget is what a whole decision may take: as long as one call of Redis.
 func (v *server) budget() time.Duration {
-	if v.law.store.url == memory {
+	if v.setup.store.url == memory {
 		return 0
 	}
-	return v.law.store.timeout
+	return v.setup.store.timeout
 }
 
 // openState restores what was counted in memory before.
@@ -172,7 +172,7 @@ func (v *server) openState(store weir.Store) (err error) {
 		return nil
 	}
 	if !ok {
-		return usagef("--state saves what is counted in memory, and --store %s is no memory: Redis keeps it by itself; leave --state out", masked(v.law.store.url))
+		return usagef("--state saves what is counted in memory, and --store %s is no memory: Redis keeps it by itself; leave --state out", masked(v.setup.store.url))
 	}
 	if v.state, err = openState(v.flags.state, local, v.log); err == nil {
 		v.state.keep(v.metrics)
@@ -183,18 +183,18 @@ func (v *server) openState(store weir.Store) (err error) {
 // layers are what the gate asks, and the local store that stands in for it. What is counted in
 // this process needs no layers, and nobody stands in for it.
 func (v *server) layers(store weir.Store) (top, local weir.Store, err error) {
-	if v.law.store.url == memory {
+	if v.setup.store.url == memory {
 		top = v.metrics.Store(store)
 		return top, top, nil
 	}
-	if v.stack, err = newStack(store, v.law.store, v.metrics, v.log); err != nil {
+	if v.stack, err = newStack(store, v.setup.store, v.metrics, v.log); err != nil {
 		return store, nil, err
 	}
-	v.stack.follow(v.law.set)
+	v.stack.follow(v.setup.set)
 	return v.stack.Store, v.stack.Local, nil
 }
 
-func (v *server) openDoors(listeners listeners) error {
+func (v *server) openFrontEnds(listeners listeners) error {
 	for _, build := range []struct {
 		listener net.Listener
 		open     func(net.Listener) error
@@ -234,7 +234,7 @@ func (v *server) openHTTP(listener net.Listener) error {
 		return err
 	}
 	counts := v.count(&v.flags.http)
-	forward, err := forwardauth.New(v.gate, v.law.clients, v.byRules(counts)...)
+	forward, err := forwardauth.New(v.gate, v.setup.clients, v.byRules(counts)...)
 	if err != nil {
 		return err
 	}
@@ -251,7 +251,7 @@ func (v *server) openHTTP(listener net.Listener) error {
 		mux.Handle("/metrics", local(listener, &v.flags.http, v.metrics.Handler()))
 	}
 	v.health(mux, listener, &v.flags.http)
-	v.doors = append(v.doors, newHTTPDoor(listener, mux, apiBodies, counts, v.log).running("http"))
+	v.frontEnds = append(v.frontEnds, newHTTPServer(listener, mux, apiBodies, counts, v.log).frontEnd("http"))
 	return nil
 }
 
@@ -259,18 +259,18 @@ func (v *server) openMetrics(listener net.Listener) error {
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", local(listener, &v.flags.metrics, v.metrics.Handler()))
 	v.health(mux, listener, &v.flags.metrics)
-	v.doors = append(v.doors, newHTTPDoor(listener, mux, apiBodies, v.count(&v.flags.metrics), v.log).running("metrics"))
+	v.frontEnds = append(v.frontEnds, newHTTPServer(listener, mux, apiBodies, v.count(&v.flags.metrics), v.log).frontEnd("metrics"))
 	return nil
 }
 
-func (v *server) health(mux *http.ServeMux, listener net.Listener, door *doorFlags) {
+func (v *server) health(mux *http.ServeMux, listener net.Listener, door *listenerFlags) {
 	mux.Handle("/livez", local(listener, door, v.metrics.Live()))
 	mux.Handle("/readyz", local(listener, door, v.metrics.Ready()))
 }
 
 // local answers only who calls this machine by its own names, where nobody else can reach the
 // listener: by DNS a name of anybody's page can mean 127.0.0.1, and the page read names of rules.
-func local(listener net.Listener, door *doorFlags, next http.Handler) http.Handler {
+func local(listener net.Listener, door *listenerFlags, next http.Handler) http.Handler {
 	if _, tcp := listener.Addr().(*net.TCPAddr); !tcp || !private(listener, door) {
 		return next
 	}
@@ -284,7 +284,7 @@ func local(listener net.Listener, door *doorFlags, next http.Handler) http.Handl
 }
 
 func (v *server) api(listener net.Listener) (http.Handler, error) {
-	opts := []httpapi.Option{httpapi.WithPathForm(v.law.form)}
+	opts := []httpapi.Option{httpapi.WithPathForm(v.setup.form)}
 	switch {
 	case v.secrets.token != "" || v.secrets.readToken != "":
 		opts = append(opts, httpapi.WithTokens(some(v.secrets.readToken), some(v.secrets.token)))
@@ -306,7 +306,7 @@ func some(texts ...string) (list []string) {
 }
 
 func (v *server) openRESP(listener net.Listener) error {
-	opts := []resp.Option{resp.WithPathForm(v.law.form), resp.WithLimits(resp.Limits{Conns: v.flags.resp.connections})}
+	opts := []resp.Option{resp.WithPathForm(v.setup.form), resp.WithLimits(resp.Limits{Conns: v.flags.resp.connections})}
 	if v.secrets.password != "" {
 		opts = append(opts, resp.WithPassword("", v.secrets.password))
 	}
@@ -318,7 +318,7 @@ func (v *server) openRESP(listener net.Listener) error {
 	if err != nil {
 		return err
 	}
-	v.doors = append(v.doors, running{name: "resp",
+	v.frontEnds = append(v.frontEnds, frontEnd{name: "resp",
 		serve: func() error {
 			if err := door.Serve(listener); !errors.Is(err, resp.ErrClosed) {
 				return err

@@ -15,7 +15,7 @@ const setsLayer = "sets"
 
 // addSets adds the sets that lists name, or may name once the file is changed. Only who
 // writes the file may name what is read here.
-func (f *lawFlags) addSets(ctx context.Context, l *law, layers []source.Layer) ([]source.Layer, error) {
+func (f *ruleFlags) addSets(ctx context.Context, l *setup, layers []source.Layer) ([]source.Layer, error) {
 	names := l.set.SetNames()
 	if f.config == "" || isURL(f.config) || l.primary.static && len(names) == 0 {
 		return layers, nil
@@ -43,7 +43,7 @@ func (f *lawFlags) addSets(ctx context.Context, l *law, layers []source.Layer) (
 
 // setsURL is the Redis that has the sets: the one of the rules, of several the one that wins,
 // or else the store.
-func (f *lawFlags) setsURL(store string) string {
+func (f *ruleFlags) setsURL(store string) string {
 	if n := len(f.hashes); n > 0 && f.hashes[n-1] != inStore {
 		return f.hashes[n-1]
 	}
@@ -52,7 +52,7 @@ func (f *lawFlags) setsURL(store string) string {
 
 // namesRedis reports whether a Redis was named in which sets may be looked up; the store that a
 // file names is only asked by a server.
-func (f *lawFlags) namesRedis() bool { return f.store.url != memory || len(f.hashes) > 0 }
+func (f *ruleFlags) namesRedis() bool { return f.store.url != memory || len(f.hashes) > 0 }
 
 // noRedis is the mistake of naming sets where there is nowhere to read them.
 func noRedis(file *rules.File) error {
@@ -67,10 +67,10 @@ func noRedis(file *rules.File) error {
 // keepSets has only those sets read that rules in force name, and tells what of them names
 // nobody, once while it lasts.
 func (l *live) keepSets(set *rules.Set) {
-	if l.law.sets == nil {
+	if l.setup.sets == nil {
 		return
 	}
-	l.law.sets.Keep(set.SetNames())
+	l.setup.sets.Keep(set.SetNames())
 	var left []string
 	for _, m := range mistakesOf(set.LeftOut()) {
 		if left = append(left, m.Message); !slices.Contains(l.leftOut, m.Message) {

@@ -158,7 +158,7 @@ func probe(ctx context.Context, url string) error {
 }
 
 // gather is the law of all sources as they stand now.
-func (f *lawFlags) gather(ctx context.Context, l *law) error {
+func (f *ruleFlags) gather(ctx context.Context, l *setup) error {
 	layers, err := f.layers(ctx, l.primary, &l.store)
 	switch {
 	case err != nil || f.ledger == "" || f.ledger == none || f.ledger == memory:
@@ -191,8 +191,8 @@ func (f *lawFlags) gather(ctx context.Context, l *law) error {
 	err = keeper.Wait(ctx)
 	cancel()
 	<-ended
-	if law := keeper.Status().Law; err == nil {
-		l.file, l.set = law.File, law.Set
+	if inForce := keeper.Status().Law; err == nil {
+		l.file, l.set = inForce.File, inForce.Set
 	}
 	return err
 }
@@ -215,7 +215,7 @@ func (f *sourceFlags) shown(p *primary, store *storeConfig) string {
 }
 
 // urls are those that flags name.
-func (f *lawFlags) urls(flags *pflag.FlagSet) (list []string) {
+func (f *ruleFlags) urls(flags *pflag.FlagSet) (list []string) {
 	if flags.Changed("store") {
 		list = append(list, f.store.url)
 	}

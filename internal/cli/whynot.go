@@ -16,8 +16,8 @@ type miss struct {
 	Why  []string `json:"why"`
 }
 
-// mostMisses bounds what is told of them.
-const mostMisses = 20
+// maxMisses bounds what is told of them.
+const maxMisses = 20
 
 // misses are the rules that somebody may have expected. Each condition is tried by itself
 // by the matcher that serves, so that what is said here cannot differ from what is done.
@@ -30,7 +30,7 @@ func misses(file *rules.File, matched []*rules.Rule, r *rules.Request) (list []m
 		why := missed(file, i, matched, r)
 		switch {
 		case len(why) == 0:
-		case len(list) == mostMisses:
+		case len(list) == maxMisses:
 			more++
 		default:
 			list = append(list, miss{file.Rules[i].Name, why})

@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// seldomEvery is how often a warning of one kind is logged, at most.
-const seldomEvery = time.Minute
+// repeatEvery is how often a warning of one kind is logged, at most.
+const repeatEvery = time.Minute
 
 // A seldom logs warnings that each request may cause: one of a kind in a minute, with how
 // many there were since the one before.
-type seldom struct {
+type repeatedLog struct {
 	log *slog.Logger
 
 	mu    sync.Mutex
@@ -24,13 +24,13 @@ type unlogged struct {
 }
 
 // warn logs a text, which is its kind.
-func (s *seldom) warn(text string, args ...any) {
+func (s *repeatedLog) warn(text string, args ...any) {
 	if lines, due := s.due(text, time.Now()); due {
 		s.log.Warn(text, append(args, "unlogged", lines)...)
 	}
 }
 
-func (s *seldom) due(kind string, now time.Time) (lines int, due bool) {
+func (s *repeatedLog) due(kind string, now time.Time) (lines int, due bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.kinds == nil {
@@ -45,6 +45,6 @@ func (s *seldom) due(kind string, now time.Time) (lines int, due bool) {
 		k.lines++
 		return 0, false
 	}
-	lines, k.lines, k.until = k.lines, 0, now.Add(seldomEvery)
+	lines, k.lines, k.until = k.lines, 0, now.Add(repeatEvery)
 	return lines, true
 }
