@@ -315,7 +315,7 @@ func TestWhoMayChangeRules(t *testing.T) {
 // TestTheAPIsTokenIsNoOperators: where applications show a token, operators need their own.
 func TestTheAPIsTokenIsNoOperators(t *testing.T) {
 	p := call{env: []string{"WEIR_TOKEN=the-token-of-the-api"}}.serve(t)
-	operate(t, p, "WEIR_TOKEN=the-token-of-the-api").fails(1, "nobody may change the rules of this server", "rules", "list")
+	operate(t, p, "WEIR_TOKEN=the-token-of-the-api").fails(1, "the admin API has no credentials", "rules", "list")
 	p.end()
 }
 

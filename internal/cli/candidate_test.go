@@ -95,7 +95,7 @@ func TestARuleOfAFileIsPromotedThere(t *testing.T) {
 		t.Error(r)
 	}
 	viewer.fails(1, "viewer may only read", "rules", "promote", "search", "--yes")
-	ann.fails(1, "counts would start anew; say --yes", "rules", "promote", "search")
+	ann.fails(1, "counts would be reset; say --yes", "rules", "promote", "search")
 	if out := ann.does("rules", "promote", "search", "--yes"); !strings.Contains(out, "counts start anew: its key is another\nrevision 2, in force") {
 		t.Errorf("it prints %s", out)
 	}

@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// repeatEvery is how often a warning of one kind is logged, at most.
+// repeatEvery is the least time between two log lines of one kind.
 const repeatEvery = time.Minute
 
-// A seldom logs warnings that each request may cause: one of a kind in a minute, with how
-// many there were since the one before.
+// A repeatedLog logs warnings that every request may cause: at most one of a kind per minute,
+// with the number of suppressed lines.
 type repeatedLog struct {
 	log *slog.Logger
 
 	mu    sync.Mutex
-	kinds map[string]*unlogged // few: they are words of this package
+	kinds map[string]*unlogged // few: texts of this package
 }
 
 type unlogged struct {
@@ -23,7 +23,7 @@ type unlogged struct {
 	lines int
 }
 
-// warn logs a text, which is its kind.
+// warn logs a text; lines with the same text are of one kind.
 func (s *repeatedLog) warn(text string, args ...any) {
 	if lines, due := s.due(text, time.Now()); due {
 		s.log.Warn(text, append(args, "unlogged", lines)...)

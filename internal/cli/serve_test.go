@@ -19,7 +19,7 @@ func TestWithoutFlagsEverythingPasses(t *testing.T) {
 			t.Fatalf("%d %s", status, body)
 		}
 	}
-	if !strings.Contains(p.banner, "none: everything passes") || !strings.Contains(p.banner, "memory, of this process alone") {
+	if !strings.Contains(p.banner, "none: every request passes") || !strings.Contains(p.banner, "memory of this process") {
 		t.Errorf("the banner is\n%s", p.banner)
 	}
 	p.end()

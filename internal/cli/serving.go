@@ -24,11 +24,11 @@ import (
 	"github.com/weirproject/weir/observe"
 )
 
-// apiBodies is how long a request of the API may take to be read, and its answer to be
-// written. Nothing there streams.
+// apiBodies is the timeout for reading a request of the API, and for writing its answer. Nothing
+// in the API streams.
 const apiBodies = 30 * time.Second
 
-// A server is one serve.
+// A server is the state of one weir serve.
 type server struct {
 	system    *System
 	flags     *serveFlags
@@ -37,18 +37,18 @@ type server struct {
 	log       *slog.Logger
 	repeated  *repeatedLog
 	store     weir.Store
-	state     *state // nil: it is not kept
-	stack     *stack // nil: limits are counted in this process
+	state     *state // nil: no --state
+	stack     *stack // nil: limits are counted in memory
 	gate      *gate.Gate
 	metrics   *observe.Metrics
 	live      *live
 	ledger    *adminLedger
 	frontEnds []frontEnd
-	open      []net.Listener // listeners that no door has yet
+	open      []net.Listener // listeners without a front end yet
 	where     []endpoint
 }
 
-// A place is where a door listens, as the banner tells it.
+// An endpoint is a front end with its address, for the banner.
 type endpoint struct{ name, address string }
 
 // serve is the command, from its flags to its end.
@@ -68,7 +68,8 @@ func serve(ctx context.Context, s *System, f *serveFlags, flags *pflag.FlagSet, 
 		return err
 	}
 	if slices.ContainsFunc(f.onLine, func(url string) bool { return masked(url) != url }) {
-		warn("every user of this machine can see the password in --store, --rules or --ledger: write the URL into WEIR_STORE, WEIR_RULES or WEIR_LEDGER, or that of the store into the file of rules")
+		warn("the command line shows the password in --store, --rules or --ledger to every user of this machine: " +
+			"use WEIR_STORE, WEIR_RULES or WEIR_LEDGER, or store in the rule file")
 	}
 	if v.secrets, err = f.readSecrets(s, warn); err != nil {
 		return err
@@ -93,9 +94,9 @@ func serve(ctx context.Context, s *System, f *serveFlags, flags *pflag.FlagSet, 
 	return err
 }
 
-// collectLess is for the start: what reading many rules leaves behind is garbage all at once,
-// when they are in force. Collecting it on the way takes a quarter of the time, and saves a
-// quarter of the memory. Whoever has set GOGC knows better.
+// collectLess reduces garbage collection during the start: reading many rules leaves garbage that
+// can be freed only when they are in force. Collecting earlier takes a quarter of the time, and
+// saves a quarter of the memory. A GOGC set by the user is left alone.
 func collectLess() (asUsual func()) {
 	const usual, less = 100, 400
 	if old := debug.SetGCPercent(less); old != usual {
@@ -105,8 +106,8 @@ func collectLess() (asUsual func()) {
 	return sync.OnceFunc(func() { debug.SetGCPercent(usual) })
 }
 
-// start opens everything, the listeners first: an address that is taken should be told
-// before Redis is waited for.
+// start opens everything, the listeners first: an address in use should be reported before the
+// wait for Redis.
 func (v *server) start(ctx context.Context, given func(flag string) bool, signals <-chan os.Signal) error {
 	if err := v.flags.complete(); err != nil {
 		return err
@@ -130,7 +131,7 @@ func (v *server) start(ctx context.Context, given func(flag string) bool, signal
 	if err != nil {
 		return err
 	}
-	v.store = store // to be closed
+	v.store = store // abandon closes it
 	v.metrics = observe.New(number())
 	if err := v.openState(store); err != nil {
 		return err
@@ -157,7 +158,7 @@ func (v *server) start(ctx context.Context, given func(flag string) bool, signal
 	return v.openFrontEnds(listeners)
 }
 
-// budget is what a whole decision may take: as long as one call of Redis.
+// budget is the timeout of a whole decision: that of one Redis call.
 func (v *server) budget() time.Duration {
 	if v.setup.store.url == memory {
 		return 0
@@ -165,14 +166,16 @@ func (v *server) budget() time.Duration {
 	return v.setup.store.timeout
 }
 
-// openState restores what was counted in memory before.
+// openState restores the counts of --state.
 func (v *server) openState(store weir.Store) (err error) {
 	local, ok := store.(*memstore.Store)
 	if v.flags.state == "" {
 		return nil
 	}
 	if !ok {
-		return usagef("--state saves what is counted in memory, and --store %s is no memory: Redis keeps it by itself; leave --state out", masked(v.setup.store.url))
+		return usagef("--state saves counts in memory, but --store is %s, which keeps its counts itself; leave "+
+			"--state out",
+			masked(v.setup.store.url))
 	}
 	if v.state, err = openState(v.flags.state, local, v.log); err == nil {
 		v.state.keep(v.metrics)
@@ -180,8 +183,8 @@ func (v *server) openState(store weir.Store) (err error) {
 	return err
 }
 
-// layers are what the gate asks, and the local store that stands in for it. What is counted in
-// this process needs no layers, and nobody stands in for it.
+// layers returns the store of the gate and the local fallback store. A store in memory has no
+// layers, and is its own fallback.
 func (v *server) layers(store weir.Store) (top, local weir.Store, err error) {
 	if v.setup.store.url == memory {
 		top = v.metrics.Store(store)
@@ -198,7 +201,12 @@ func (v *server) openFrontEnds(listeners listeners) error {
 	for _, build := range []struct {
 		listener net.Listener
 		open     func(net.Listener) error
-	}{{listeners.http, v.openHTTP}, {listeners.gateway, v.openGateway}, {listeners.resp, v.openRESP}, {listeners.metrics, v.openMetrics}} {
+	}{
+		{listeners.http, v.openHTTP},
+		{listeners.gateway, v.openGateway},
+		{listeners.resp, v.openRESP},
+		{listeners.metrics, v.openMetrics},
+	} {
 		if build.listener == nil {
 			continue
 		}
@@ -209,7 +217,7 @@ func (v *server) openFrontEnds(listeners listeners) error {
 	return nil
 }
 
-// abandon closes what start had opened when it failed.
+// abandon closes everything that a failed start opened.
 func (v *server) abandon() {
 	for _, listener := range v.open {
 		listener.Close()
@@ -259,24 +267,25 @@ func (v *server) openMetrics(listener net.Listener) error {
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", local(listener, &v.flags.metrics, v.metrics.Handler()))
 	v.health(mux, listener, &v.flags.metrics)
-	v.frontEnds = append(v.frontEnds, newHTTPServer(listener, mux, apiBodies, v.count(&v.flags.metrics), v.log).frontEnd("metrics"))
+	server := newHTTPServer(listener, mux, apiBodies, v.count(&v.flags.metrics), v.log)
+	v.frontEnds = append(v.frontEnds, server.frontEnd("metrics"))
 	return nil
 }
 
-func (v *server) health(mux *http.ServeMux, listener net.Listener, door *listenerFlags) {
-	mux.Handle("/livez", local(listener, door, v.metrics.Live()))
-	mux.Handle("/readyz", local(listener, door, v.metrics.Ready()))
+func (v *server) health(mux *http.ServeMux, listener net.Listener, l *listenerFlags) {
+	mux.Handle("/livez", local(listener, l, v.metrics.Live()))
+	mux.Handle("/readyz", local(listener, l, v.metrics.Ready()))
 }
 
-// local answers only who calls this machine by its own names, where nobody else can reach the
-// listener: by DNS a name of anybody's page can mean 127.0.0.1, and the page read names of rules.
-func local(listener net.Listener, door *listenerFlags, next http.Handler) http.Handler {
-	if _, tcp := listener.Addr().(*net.TCPAddr); !tcp || !private(listener, door) {
+// local refuses other host names than localhost on a private listener. Otherwise a web page could
+// read the names of rules by DNS rebinding: its own host name resolves to 127.0.0.1.
+func local(listener net.Listener, l *listenerFlags, next http.Handler) http.Handler {
+	if _, tcp := listener.Addr().(*net.TCPAddr); !tcp || !private(listener, l) {
 		return next
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !ownName(r.Host) {
-			http.Error(w, "this server is called localhost, 127.0.0.1 or ::1", http.StatusForbidden)
+			http.Error(w, "host not allowed; allowed: localhost, 127.0.0.1, ::1", http.StatusForbidden)
 			return
 		}
 		next.ServeHTTP(w, r)
@@ -289,13 +298,13 @@ func (v *server) api(listener net.Listener) (http.Handler, error) {
 	case v.secrets.token != "" || v.secrets.readToken != "":
 		opts = append(opts, httpapi.WithTokens(some(v.secrets.readToken), some(v.secrets.token)))
 	case private(listener, &v.flags.http):
-		// By DNS anybody's page can have a name of its own mean 127.0.0.1.
+		// against DNS rebinding, as in local
 		opts = append(opts, httpapi.WithHosts("localhost", "127.0.0.1", "::1"))
 	}
 	return httpapi.New(v.gate, opts...)
 }
 
-// some is a list of what is not empty.
+// some returns the texts that are not empty.
 func some(texts ...string) (list []string) {
 	for _, text := range texts {
 		if text != "" {
@@ -306,7 +315,10 @@ func some(texts ...string) (list []string) {
 }
 
 func (v *server) openRESP(listener net.Listener) error {
-	opts := []resp.Option{resp.WithPathForm(v.setup.form), resp.WithLimits(resp.Limits{Conns: v.flags.resp.connections})}
+	opts := []resp.Option{
+		resp.WithPathForm(v.setup.form),
+		resp.WithLimits(resp.Limits{Conns: v.flags.resp.connections}),
+	}
 	if v.secrets.password != "" {
 		opts = append(opts, resp.WithPassword("", v.secrets.password))
 	}
@@ -314,24 +326,24 @@ func (v *server) openRESP(listener net.Listener) error {
 		opts = append(opts, resp.WithFailOpen())
 	}
 	v.count(&v.flags.resp)
-	door, err := resp.New(v.gate, v.store, opts...)
+	server, err := resp.New(v.gate, v.store, opts...)
 	if err != nil {
 		return err
 	}
 	v.frontEnds = append(v.frontEnds, frontEnd{name: "resp",
 		serve: func() error {
-			if err := door.Serve(listener); !errors.Is(err, resp.ErrClosed) {
+			if err := server.Serve(listener); !errors.Is(err, resp.ErrClosed) {
 				return err
 			}
 			return nil
 		},
 		drain: func() {},
 		shutdown: func(ctx context.Context) (cut int) {
-			if door.Shutdown(ctx) != nil {
-				return 1 // or more: it does not say
+			if server.Shutdown(ctx) != nil {
+				return 1 // at least
 			}
 			return 0
 		},
-		cut: door.Close})
+		cut: server.Close})
 	return nil
 }

@@ -31,7 +31,7 @@ func TestStateSurvivesARestart(t *testing.T) {
 		}
 	}
 	p.hasMetrics(t, "weir_state_save_errors_total 0")
-	if r := (call{}).run(t, append([]string{"serve", "--http", "127.0.0.1:0"}, args...)...); r.code != 1 || !strings.Contains(r.err, "another weir serves with this state") {
+	if r := (call{}).run(t, append([]string{"serve", "--http", "127.0.0.1:0"}, args...)...); r.code != 1 || !strings.Contains(r.err, "by another weir serve") {
 		t.Errorf("a second process: exit %d %s", r.code, r.err)
 	}
 	p.signal(syscall.SIGKILL)
