@@ -143,7 +143,7 @@ func TestBansAreListedAndLiftedOnAllNodes(t *testing.T) {
 	if list := bob.does("bans", "list"); !row.MatchString(list) {
 		t.Errorf("the list of the other node is\n%s", list)
 	}
-	if out := bob.does("keys", "get", "127.0.0.1", "--rule", "guess"); !regexp.MustCompile(`(?m)^banned for another 3[56]\S+s, whatever is left`).MatchString(out) {
+	if out := bob.does("keys", "get", "127.0.0.1", "--rule", "guess"); !regexp.MustCompile(`(?m)^banned for another 3[56]\S+s; weir bans lift`).MatchString(out) {
 		t.Errorf("it prints %s", out)
 	}
 	if out := bob.does("bans", "lift", "guess", "127.0.0.1", "--why", "ours"); out != key+" is no longer banned by guess\n" {

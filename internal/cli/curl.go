@@ -123,7 +123,7 @@ func (c *curlLine) long(name string, rest []string) ([]string, error) {
 		return rest, options[i].apply(c, "")
 	}
 	if len(rest) == 0 {
-		return nil, fmt.Errorf("curl's option --%s needs a value", name)
+		return nil, fmt.Errorf("curl option --%s needs a value", name)
 	}
 	return rest[1:], options[i].apply(c, rest[0])
 }
@@ -147,7 +147,7 @@ func (c *curlLine) short(letters string, rest []string) ([]string, error) {
 			return rest, options[j].apply(c, value)
 		}
 		if len(rest) == 0 {
-			return nil, fmt.Errorf("curl's option -%c needs a value", letters[i])
+			return nil, fmt.Errorf("curl option -%c needs a value", letters[i])
 		}
 		return rest[1:], options[j].apply(c, rest[0])
 	}

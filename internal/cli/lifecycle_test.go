@@ -120,7 +120,7 @@ func TestWhatTakesTooLongIsCutOff(t *testing.T) {
 	p := upstream.gateway(t, "--shutdown-timeout", "50ms")
 	answer := upstream.ask(p)
 	p.signal(syscall.SIGTERM)
-	if code := p.code(); code != 1 || !strings.Contains(p.logs(), "gateway (1): requests in flight after 50ms and were cut off; --shutdown-timeout gives them longer") {
+	if code := p.code(); code != 1 || !strings.Contains(p.logs(), "gateway (1): requests in flight were cut off after 50ms; raise --shutdown-timeout") {
 		t.Errorf("exit %d\n%s", code, p.logs())
 	}
 	if got := <-answer; strings.HasPrefix(got, "200") {
@@ -179,7 +179,7 @@ func TestDrain(t *testing.T) {
 		t.Error(r)
 	}
 	p.signal(syscall.SIGTERM)
-	if code := p.code(); code != 1 || !strings.Contains(p.logs(), "second signal; nothing was in flight") || strings.Contains(p.logs(), "cut off") {
+	if code := p.code(); code != 1 || !strings.Contains(p.logs(), "second signal; no requests were in flight") || strings.Contains(p.logs(), "cut off") {
 		t.Errorf("exit %d\n%s", code, p.logs())
 	}
 }
@@ -326,7 +326,7 @@ func TestAnAddressThatIsTaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer listener.Close()
-	if r := (call{}).run(t, "serve", "--http", listener.Addr().String()); r.code != 1 || !strings.Contains(r.err, "--http: listen tcp "+listener.Addr().String()) || !strings.Contains(r.err, "address already in use: stop what listens there, or give another address") {
+	if r := (call{}).run(t, "serve", "--http", listener.Addr().String()); r.code != 1 || !strings.Contains(r.err, "--http: listen tcp "+listener.Addr().String()) || !strings.Contains(r.err, "address already in use: stop the program that listens there, or give another address") {
 		t.Error(r)
 	}
 }

@@ -283,7 +283,7 @@ func TestRedisIsDownAtTheStart(t *testing.T) {
 	if code, _, body := get(t, p.at("http")+"/readyz"); code != 503 || !strings.Contains(body, "not all rules are loaded yet") {
 		t.Errorf("readyz: %d %s", code, body)
 	}
-	p.logged("not all rules in force that were asked for: the server is not ready until they are")
+	p.logged("some rule sources are not in force yet: the server is not ready")
 	redis.Restart()
 	redisCLI(t, redis, hash(6))
 	await(t, "the server to be ready", func() bool { return status(t, p.at("http")+"/readyz") == 200 })

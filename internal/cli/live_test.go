@@ -336,8 +336,8 @@ func TestSettingsTakeAStart(t *testing.T) {
 	p := gatewayBy(t, "--config", file, "--client-header", "X-Forwarded-For")
 	replace(t, file, "store: redis://:secret@127.0.0.1:1\ntrusted_proxies: [10.0.0.0/8]\nclient_header: Forwarded\n"+ruleA(6))
 	p.obeys(6)
-	p.logged("store was changed: this takes effect at the next start")
-	p.logged("trusted_proxies was changed: this takes effect at the next start")
+	p.logged("store changed: takes effect at the next start")
+	p.logged("trusted_proxies changed: takes effect at the next start")
 	p.end()
 	if strings.Contains(p.logs(), "client_header was changed") || strings.Contains(p.logs(), "secret") {
 		t.Errorf("the logs are\n%s", p.logs())

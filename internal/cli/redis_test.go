@@ -164,7 +164,7 @@ func TestAdviceOnRedis(t *testing.T) {
 	redis := redistest.Start(t, "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru", "--requirepass", "not-very-secret")
 	p := call{}.serve(t, "--store", strings.Replace(redis.URL(), "redis://", "redis://:not-very-secret@", 1))
 	p.end()
-	if !strings.Contains(p.logs(), "every user of this machine can see the password in --store") {
+	if !strings.Contains(p.logs(), "the command line shows the password in --store") {
 		t.Errorf("the logs are\n%s", p.logs())
 	}
 	if !strings.Contains(p.logs(), "maxmemory-policy allkeys-lru") {

@@ -198,7 +198,7 @@ func TestWhoMayNameSets(t *testing.T) {
 	if r := (call{}).run(t, "check", server.URL); r.code != 1 || !strings.Contains(r.out, "not in a URL or in a database") {
 		t.Error(r)
 	}
-	if r := (call{}).run(t, "serve", "--config", file, "--http", "127.0.0.1:0"); r.code != 1 || !strings.Contains(r.err, `the set "weir:blocked", and there is no Redis to read it from`) {
+	if r := (call{}).run(t, "serve", "--config", file, "--http", "127.0.0.1:0"); r.code != 1 || !strings.Contains(r.err, `the set "weir:blocked", but there is no Redis`) {
 		t.Error(r)
 	}
 	if r := (call{in: "name: b\ndeny: {user: {redis: weir:blocked}}\nlimit: 5/1m\n"}).run(t, "check", "-"); r.code != 1 {
@@ -212,7 +212,7 @@ func TestWhoMayNameSets(t *testing.T) {
 	p.end()
 	alone := gatewayBy(t, "--config", write(t, t.TempDir(), "weir.yaml", "rules: []\n"))
 	replace(t, alone.config(), byASet)
-	alone.logged("there is no Redis to read it from")
+	alone.logged("but there is no Redis")
 	alone.end()
 }
 
@@ -237,7 +237,7 @@ func TestExplainReadsSets(t *testing.T) {
 	if r := explain("--rules", redis.URL()); r.code != 0 || !strings.Contains(r.out, "on the deny list of the file") {
 		t.Error(r)
 	}
-	if r := explain(); r.code != 0 || !strings.Contains(r.err, `"weir:blocked" was not read, and names nobody`) || !strings.Contains(r.err, "sets are read where --store or --rules names a Redis") {
+	if r := explain(); r.code != 0 || !strings.Contains(r.err, `"weir:blocked" was not read, and names nobody`) || !strings.Contains(r.err, "sets are not read: name a Redis in --store or --rules") {
 		t.Error(r)
 	}
 	p := gatewayBy(t, "--config", file, "--store-timeout", "5s")

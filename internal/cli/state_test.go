@@ -59,7 +59,7 @@ func TestStateThatCannotBeUsedIsNotPassedOver(t *testing.T) {
 	} {
 		write(t, dir, "state", text)
 		r := call{}.run(t, "serve", "--http", "127.0.0.1:0", "--state", file)
-		if r.code != 1 || !strings.Contains(r.err, "to begin with nothing counted, move that file away") || !strings.Contains(r.err, file) {
+		if r.code != 1 || !strings.Contains(r.err, "to start with empty counts, move that file away") || !strings.Contains(r.err, file) {
 			t.Errorf("%s: exit %d %s", name, r.code, r.err)
 		}
 	}
