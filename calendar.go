@@ -26,8 +26,8 @@ func (l *Limit) Bounds(now Instant) (start, end Instant) {
 
 type calendarPeriod struct{ start, end Instant }
 
-// calendarPeriods are the two asked for last: when a period ends, each key asks for the
-// one its state is in and for the new one.
+// calendarPeriods are the two that were used last: when a period ends, each key needs the
+// one of its state and the new one.
 type calendarPeriods [2]calendarPeriod
 
 func (l *Limit) calendarBounds(now Instant) (start, end Instant) {
@@ -42,7 +42,7 @@ func (l *Limit) calendarBounds(now Instant) (start, end Instant) {
 	return start, end
 }
 
-// dateBounds are those of a day or more.
+// dateBounds are the bounds of a day or a longer unit.
 func (l *Limit) dateBounds(t time.Time) (start, end Instant) {
 	y, m, d := t.Date()
 	switch l.unit {
@@ -58,8 +58,8 @@ func (l *Limit) dateBounds(t time.Time) (start, end Instant) {
 	}
 }
 
-// clockBounds are those of a minute or an hour: counted on the zone's own clock, so that
-// an hour in India begins at the half hour of UTC. They end early where the clock is changed.
+// clockBounds are the bounds of a minute or an hour on the zone's own clock: an hour in India
+// begins at the half hour of UTC. They end early where the clock is changed.
 func (l *Limit) clockBounds(t time.Time) (start, end Instant) {
 	length := time.Minute
 	if l.unit == Hour {
@@ -80,8 +80,8 @@ func (l *Limit) clockBounds(t time.Time) (start, end Instant) {
 }
 
 // date is the first instant at which the zone's clock shows a date or a later one.
-// time.Date is not that where midnight happens twice or not at all: it may give 23:00 of
-// the day before, or the second midnight.
+// time.Date is wrong where midnight happens twice or not at all: it may give 23:00 of the day
+// before, or the second midnight.
 func (l *Limit) date(y int, m time.Month, d int) Instant {
 	midnight := time.Date(y, m, d, 0, 0, 0, 0, time.UTC)
 	t := midnight.Add(-48 * time.Hour).In(l.zone) // no clock is that far from UTC

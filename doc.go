@@ -1,9 +1,9 @@
-// Package weir decides how much may pass: rate limits, quotas and concurrency
+// Package weir decides whether requests may pass: rate limits, quotas and concurrency
 // limits, exact to the microsecond, the same on every [Store].
 //
 // A [Spec] is the numbers of a limit (a [TokenBucket], a [SlidingLog], …); a
 // [Limit] is a Spec that was checked and given a name; a [Limiter] binds limits
-// to a store and is what most programs call:
+// to a store. Most programs call a Limiter:
 //
 //	logins, err := weir.New(memstore.New(), "login", weir.SlidingLog{Limit: 5, Window: time.Minute})
 //	...

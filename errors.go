@@ -6,43 +6,42 @@ import (
 )
 
 var (
-	// ErrNever is returned (wrapped) by calls that wait, when no wait can help: the
+	// ErrNever is returned (wrapped) by Wait, Reserve and Acquire when no wait can help: the
 	// cost is more than the limit can ever hold.
 	ErrNever = errors.New("weir: the cost is more than the limit can ever hold")
 
-	// ErrTooLong is returned (wrapped, together with context.DeadlineExceeded) by calls
-	// that wait, when the context would end before the wait does. Nothing was charged.
+	// ErrTooLong is returned (wrapped, together with context.DeadlineExceeded) by Wait when
+	// the context would end before the wait does. Nothing was charged.
 	ErrTooLong = errors.New("weir: the wait is longer than the context allows")
 
-	// ErrLeaseGone says that a lease is no longer held: its time-to-live passed, it was
-	// released, or it was never taken. Nothing was changed for it.
+	// ErrLeaseGone means that a lease is not held: its time-to-live passed, it was released,
+	// or it was never taken. Nothing was changed for it.
 	ErrLeaseGone = errors.New("weir: the lease is gone: it expired or was released")
 
-	// ErrRefused is returned (wrapped) by calls that answer with a value or an error,
-	// such as Reserve and Acquire, when the limit is exhausted for now.
+	// ErrRefused is returned (wrapped) by Reserve and Acquire when the limit is exhausted for now.
 	ErrRefused = errors.New("weir: refused for now")
 
 	// ErrClosed is returned by a store that was closed.
 	ErrClosed = errors.New("weir: the store is closed")
 
-	// ErrForeignState is returned (wrapped) when the state found under a key was not
-	// written by this store: another type, format or version. It is never overwritten.
+	// ErrForeignState is returned (wrapped) when the state under a key was not written by
+	// this store: another type, format or version. It is never overwritten.
 	ErrForeignState = errors.New("weir: the state under this key is not weir's")
 
-	// ErrUnavailable is returned (wrapped) when the store could not be asked or did not
-	// answer in time. Whether the call was executed is unknown unless the error says so.
+	// ErrUnavailable is returned (wrapped) when the store could not be reached or did not
+	// answer in time. Whether it executed the call is unknown unless the error says so.
 	ErrUnavailable = errors.New("weir: the store is unavailable")
 
-	// ErrNotAsked is the error of a request of a batch that follows a refused one
-	// (Request.Follows) and was left undecided. Nothing was charged.
+	// ErrNotAsked is the error of a request of a batch that was left undecided because it
+	// follows a refused one (Request.Follows). Nothing was charged.
 	ErrNotAsked = errors.New("weir: not asked, as the request that this one follows is refused")
 )
 
-// An InputError is a value that cannot be used. It is found before anything is charged.
+// An InputError reports a value that cannot be used. Nothing was charged.
 type InputError struct {
-	Field   string // what was wrong: "cost", "key", "period", …
-	Given   any    // what was given
-	Allowed string // what would have been right
+	Field   string // "cost", "key", "period", …
+	Given   any
+	Allowed string // in words: "0 to 4503599627370496 (2^52)"
 }
 
 // Error names the field, the value and what is allowed.
@@ -57,15 +56,15 @@ func invalid(field string, given any, allowed string) error {
 	return &InputError{Field: field, Given: given, Allowed: allowed}
 }
 
-// A RefusedError is how Reserve, Acquire and Wait say no, and package guard. It unwraps to
+// A RefusedError is the refusal of Reserve, Acquire, Wait and package guard. It unwraps to
 // [ErrNever] when no wait can help, to [ErrTooLong] when the context leaves too little
 // time, and to [ErrRefused] otherwise.
 type RefusedError struct {
 	Answer Answer
-	cause  error // nil: what the answer says
+	cause  error // nil: ErrNever or ErrRefused, by the answer
 }
 
-// Error says which limit refused and what to do.
+// Error names the limit and when to retry.
 func (e *RefusedError) Error() string {
 	name := "limit"
 	if e.Answer.Limit != nil {

@@ -29,7 +29,7 @@ func Example() {
 	// false 0 1m0s
 }
 
-// Several limits of one key are one decision: what one refuses, none is charged for.
+// Several limits of one key are one decision: if one refuses, none is charged.
 func ExampleNew() {
 	sms, err := weir.New(memstore.New(), "sms",
 		weir.SlidingLog{Limit: 1, Window: time.Minute},
@@ -90,7 +90,7 @@ func ExampleLimiter_Reserve() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	used := int64(1234) // what the model says it spent
+	used := int64(1234) // the tokens that the model reports
 	if err := reservation.Settle(ctx, used); err != nil {
 		log.Fatal(err)
 	}

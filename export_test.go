@@ -1,6 +1,6 @@
 package weir
 
-// Queues is of how many keys somebody waits or asks.
+// Queues is the number of keys that callers wait or ask for.
 func (l *Limiter) Queues() int {
 	l.waiters.mu.Lock()
 	defer l.waiters.mu.Unlock()

@@ -13,48 +13,52 @@ import (
 // each sixth of ttl, so that three renewals may fail before the lease is lost.
 //
 // The lease is lost when renew returns ErrLeaseGone, or when ttl has passed since KeepAlive was
-// called, or since before the last successful call of renew: from then on somebody else may hold
+// called, or since before the last successful call of renew: from then on another caller may hold
 // it, whether or not the store answers. failed, if non-nil, is called with each error of renew,
-// sequentially, on another goroutine. Its last call is with ErrLeaseGone; then KeepAlive is over.
+// sequentially, on another goroutine. Its last call is with ErrLeaseGone; then KeepAlive ends.
 //
 // ttl counts from the call of KeepAlive. [Lease.KeepAlive] counts from when the lease was taken.
 //
-// Renewals keep ctx' values and not its end: a lease is held until it is released, also for a
-// caller who has gone. stop ends it and may be called more than once: it cancels a renewal that
-// is on its way, and does not wait for it. KeepAlive holds timers, not a goroutine.
-func KeepAlive(ctx context.Context, ttl time.Duration, renew func(context.Context) error, failed func(error)) (stop func()) {
+// Renewals keep the values of ctx but not its end: a lease is held until it is released, also
+// after its caller has gone. stop ends KeepAlive and may be called more than once: it cancels a
+// renewal that is under way, and does not wait for it. KeepAlive holds timers, not a goroutine.
+func KeepAlive(
+	ctx context.Context, ttl time.Duration, renew func(context.Context) error, failed func(error),
+) (stop func()) {
 	return keepAlive(ctx, time.Now(), ttl, renew, failed)
 }
 
 // keepAlive counts the first time-to-live from since.
-func keepAlive(ctx context.Context, since time.Time, ttl time.Duration, renew func(context.Context) error, failed func(error)) (stop func()) {
+func keepAlive(
+	ctx context.Context, since time.Time, ttl time.Duration, renew func(context.Context) error, failed func(error),
+) (stop func()) {
 	k := &keeper{ttl: max(ttl, 3*time.Millisecond), renew: renew, failed: failed, since: since}
 	k.ctx, k.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.next = time.AfterFunc(time.Until(since.Add(k.ttl/3)), k.keep)
+	k.next = time.AfterFunc(time.Until(since.Add(k.ttl/3)), k.renewal)
 	k.lost = time.AfterFunc(time.Until(since.Add(k.ttl)), k.expire)
 	return k.stop
 }
 
 // A keeper is a KeepAlive that runs.
 type keeper struct {
-	ctx    context.Context // over: it has ended
+	ctx    context.Context // done when the keeper has ended
 	cancel context.CancelFunc
 	ttl    time.Duration
 	renew  func(context.Context) error
 	failed func(error)
 
-	telling sync.Mutex // of failed, which is called sequentially
-	mu      sync.Mutex // guards what follows; a timer may fire before it is known
-	since   time.Time  // before the last call was sent that took or renewed the lease
-	err     error      // of the last renewal
-	next    *time.Timer
-	lost    *time.Timer
+	reporting sync.Mutex // held while failed is called
+	mu        sync.Mutex // guards the fields below; a timer may fire before they are set
+	since     time.Time  // before the last call was sent that took or renewed the lease
+	err       error      // of the last renewal
+	next      *time.Timer
+	lost      *time.Timer
 }
 
-// keep renews. It does not wait for failed to return before the next renewal.
-func (k *keeper) keep() {
+// renewal does not wait for failed to return before the next renewal.
+func (k *keeper) renewal() {
 	if k.ctx.Err() != nil {
 		return
 	}
@@ -63,13 +67,13 @@ func (k *keeper) keep() {
 	switch {
 	case errors.Is(err, ErrLeaseGone):
 		k.end(err)
-	case k.again(sent, err) && err != nil:
-		k.tell(err)
+	case k.schedule(sent, err) && err != nil:
+		k.report(err)
 	}
 }
 
-// again sets the timers anew; false if keeping has ended, also during the renewal.
-func (k *keeper) again(sent time.Time, err error) bool {
+// schedule resets the timers after a renewal. It is false if the keeper ended meanwhile.
+func (k *keeper) schedule(sent time.Time, err error) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.ctx.Err() != nil {
@@ -87,7 +91,7 @@ func (k *keeper) again(sent time.Time, err error) bool {
 	return true
 }
 
-// expire ends keeping a lease that was not renewed in time.
+// expire ends the keeper of a lease that was not renewed in time.
 func (k *keeper) expire() {
 	k.mu.Lock()
 	early, err := time.Since(k.since) < k.ttl, k.err // early: it was renewed as the timer fired
@@ -101,24 +105,24 @@ func (k *keeper) expire() {
 	}
 }
 
-// end tells of a lost lease, unless keeping has ended before.
+// end reports a lost lease, unless the keeper has ended before.
 func (k *keeper) end(err error) {
 	if k.stopped() {
-		k.tell(err)
+		k.report(err)
 	}
 }
 
-func (k *keeper) tell(err error) {
+func (k *keeper) report(err error) {
 	if k.failed != nil {
-		k.telling.Lock()
-		defer k.telling.Unlock()
+		k.reporting.Lock()
+		defer k.reporting.Unlock()
 		k.failed(err)
 	}
 }
 
 func (k *keeper) stop() { k.stopped() }
 
-// stopped ends keeping, and reports whether it had not ended before.
+// stopped ends the keeper, and reports whether it had not ended before.
 func (k *keeper) stopped() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -23,29 +23,30 @@ func TestALeaseThatIsKeptAliveOutlivesItsTimeToLive(t *testing.T) {
 			t.Fatal(err)
 		}
 		ctx, leave := context.WithCancel(t.Context())
-		stop := weir.KeepAlive(ctx, 3*time.Second, lease.Renew, func(err error) { t.Errorf("renewing failed: %v", err) })
-		leave() // who asked has gone, and the work goes on
+		stop := weir.KeepAlive(ctx, 3*time.Second, lease.Renew,
+			func(err error) { t.Errorf("renewing failed: %v", err) })
+		leave() // the caller has gone, and the work goes on
 		time.Sleep(time.Minute)
 		if _, err := l.Acquire(t.Context(), "k"); !errors.Is(err, weir.ErrRefused) {
-			t.Errorf("after a minute another one got it: %v", err)
+			t.Errorf("after a minute another caller acquired it: %v", err)
 		}
 		stop()
 		stop()
 		time.Sleep(3 * time.Second)
 		if _, err := l.Acquire(t.Context(), "k"); err != nil {
-			t.Errorf("3 s after the end of keeping: %v", err)
+			t.Errorf("3 s after stop: %v", err)
 		}
 	})
 }
 
-// A renewing counts renewals, and answers with what is given, again and again the last.
+// A renewing counts renewals and returns answers one by one, the last one repeatedly.
 type renewing struct {
 	start   time.Time
 	answers []error
 	takes   time.Duration
 	at      []time.Duration // when renewals were asked for
-	told    []error
-	toldAt  []time.Duration
+	errs    []error         // of the calls of failed
+	errsAt  []time.Duration
 }
 
 func (r *renewing) renew(ctx context.Context) error {
@@ -59,7 +60,7 @@ func (r *renewing) renew(ctx context.Context) error {
 }
 
 func (r *renewing) failed(err error) {
-	r.told, r.toldAt = append(r.told, err), append(r.toldAt, time.Since(r.start))
+	r.errs, r.errsAt = append(r.errs, err), append(r.errsAt, time.Since(r.start))
 }
 
 // keep runs KeepAlive for a minute, of a lease of 3 s.
@@ -87,33 +88,35 @@ func TestKeepAliveRenewsEachThirdAndSoonerAfterAFailure(t *testing.T) {
 		if want := seconds(1, 2, 2.5, 3, 3.5, 4.5); !slices.Equal(r.at, want) {
 			t.Errorf("renewed at %v, want %v", r.at, want)
 		}
-		if want := seconds(2, 2.5, 3, 4.5); !slices.Equal(r.toldAt, want) || !errors.Is(r.told[3], weir.ErrLeaseGone) {
-			t.Errorf("told %v at %v, want %v", r.told, r.toldAt, want)
+		if want := seconds(2, 2.5, 3, 4.5); !slices.Equal(r.errsAt, want) || !errors.Is(r.errs[3], weir.ErrLeaseGone) {
+			t.Errorf("reported %v at %v, want %v", r.errs, r.errsAt, want)
 		}
 	})
 }
 
-// The holder is told when the lease must be over, counted from before the last call was sent
-// that renewed it, whatever the store does: it fails, or does not answer at all.
-func TestKeepAliveTellsThatTheLeaseIsLost(t *testing.T) {
+// The loss is reported when the lease has expired, counted from before the last successful renewal
+// was sent, also if the store fails or does not answer.
+func TestKeepAliveReportsLostLease(t *testing.T) {
 	for name, test := range map[string]struct {
 		renewing
 		want time.Duration
 	}{
-		"errors after the first renewal, sent after 1 s": {renewing{answers: []error{nil, weir.ErrUnavailable}, takes: 100 * time.Millisecond}, 4 * time.Second},
+		"errors after the first renewal, sent after 1 s": {
+			renewing{answers: []error{nil, weir.ErrUnavailable}, takes: 100 * time.Millisecond}, 4 * time.Second,
+		},
 		"no answer": {renewing{takes: time.Hour}, 3 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := &test.renewing
 				r.keep(t)
-				last := len(r.told) - 1
-				if last < 0 || !errors.Is(r.told[last], weir.ErrLeaseGone) || r.toldAt[last] != test.want {
-					t.Errorf("told %v at %v, want ErrLeaseGone at %v", r.told, r.toldAt, test.want)
+				last := len(r.errs) - 1
+				if last < 0 || !errors.Is(r.errs[last], weir.ErrLeaseGone) || r.errsAt[last] != test.want {
+					t.Errorf("reported %v at %v, want ErrLeaseGone at %v", r.errs, r.errsAt, test.want)
 				}
-				for _, err := range r.told[:max(0, last)] {
+				for _, err := range r.errs[:max(0, last)] {
 					if errors.Is(err, weir.ErrLeaseGone) {
-						t.Errorf("told %v, and again later", err)
+						t.Errorf("ErrLeaseGone was reported before the end: %v", err)
 					}
 				}
 			})
@@ -121,11 +124,12 @@ func TestKeepAliveTellsThatTheLeaseIsLost(t *testing.T) {
 	}
 }
 
-// A lease knows when it was taken: before its call was sent.
+// The time-to-live counts from before the call that took the lease was sent.
 func TestALeaseIsKeptSinceItWasTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &slow{Store: memstore.New()}
-		l, err := weir.New(store, "jobs", weir.Concurrency{Limit: 1, TTL: 3 * time.Second}, weir.Concurrency{Limit: 1, TTL: time.Hour})
+		l, err := weir.New(store, "jobs", weir.Concurrency{Limit: 1, TTL: 3 * time.Second},
+			weir.Concurrency{Limit: 1, TTL: time.Hour})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -144,11 +148,12 @@ func TestALeaseIsKeptSinceItWasTaken(t *testing.T) {
 			lost := make(chan time.Duration, 1)
 			stop := keep(t.Context(), func(error) { lost <- time.Since(start) })
 			if after := <-lost; after != 3*time.Second {
-				t.Errorf("%s: told after %v, want 3s", name, after)
+				t.Errorf("%s: reported after %v, want 3s", name, after)
 			}
 			stop()
 		}
-		reservation := must[*weir.Reservation](t)(limiterOn(t, memstore.New(), weir.PerHour(1)).Reserve(t.Context(), "k", 1))
+		without := limiterOn(t, memstore.New(), weir.PerHour(1))
+		reservation := must[*weir.Reservation](t)(without.Reserve(t.Context(), "k", 1))
 		reservation.KeepAlive(t.Context(), nil)() // it holds nothing
 	})
 }
@@ -168,10 +173,10 @@ func (s *slow) Decide(ctx context.Context, claims []weir.Claim, times int64, dec
 	}
 }
 
-func TestAStoppedRenewalTellsNobody(t *testing.T) {
+func TestStopCancelsRenewalSilently(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		renew := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
-		stop := weir.KeepAlive(t.Context(), 3*time.Second, renew, func(err error) { t.Errorf("told was %v", err) })
+		stop := weir.KeepAlive(t.Context(), 3*time.Second, renew, func(err error) { t.Errorf("reported: %v", err) })
 		time.Sleep(2 * time.Second)
 		stop()
 		synctest.Wait()

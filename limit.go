@@ -23,7 +23,9 @@ const (
 	AlgorithmConcurrency
 )
 
-var algorithmNames = [...]string{"none", "token_bucket", "fixed_window", "calendar", "sliding_log", "sliding_counter", "concurrency"}
+var algorithmNames = [...]string{
+	"none", "token_bucket", "fixed_window", "calendar", "sliding_log", "sliding_counter", "concurrency",
+}
 
 // String is the algorithm's word: "token_bucket", "fixed_window", ….
 func (a Algorithm) String() string {
@@ -34,8 +36,7 @@ func (a Algorithm) String() string {
 }
 
 // A Spec is the numbers of a limit, as plain data: [TokenBucket], [FixedWindow],
-// [Calendar], [SlidingLog], [SlidingCounter] or [Concurrency]. Its String is what
-// ParseLimit reads.
+// [Calendar], [SlidingLog], [SlidingCounter] or [Concurrency]. ParseLimit reads its String.
 type Spec interface {
 	String() string
 	// compile checks the numbers and fills l with them.
@@ -44,13 +45,12 @@ type Spec interface {
 
 // A Limit is a Spec that was checked and given a name. It is immutable.
 //
-// State lives under the limit's name, its algorithm and the key; the numbers are no
-// part of that, so they may change between deploys, or differ between nodes for a
-// while, and what was used is kept. Two limits of one store with one name and
-// algorithm share their state.
+// State lives under the limit's name, its algorithm and the key. The numbers may therefore
+// change between deploys, or differ between nodes for a while, and the units used so far stay
+// counted. Two limits of one store with the same name and algorithm share their state.
 //
-// The methods besides Name, Spec and String are for those who write a store: the
-// numbers as whole microseconds and units.
+// The methods besides Name, Spec and String serve stores: the numbers as whole microseconds and
+// units.
 type Limit struct {
 	name      string
 	hash      uint64
@@ -70,7 +70,7 @@ type Limit struct {
 	tick      int64
 	unit      CalendarUnit
 	zone      *time.Location
-	bounds    atomic.Pointer[calendarPeriods] // the calendar periods asked for last
+	bounds    atomic.Pointer[calendarPeriods] // the calendar periods that were used last
 }
 
 // A Ratio is an exact number of microseconds: Whole + Num/Den, 0 ≤ Num < Den.
@@ -86,7 +86,8 @@ func NewLimit(name string, spec Spec) (*Limit, error) {
 		return nil, invalid("name", name, "1 to 128 letters, digits and . _ -")
 	}
 	if spec == nil {
-		return nil, invalid("spec", "nil", "a TokenBucket, FixedWindow, Calendar, SlidingLog, SlidingCounter or Concurrency")
+		return nil, invalid("spec", "nil",
+			"a TokenBucket, FixedWindow, Calendar, SlidingLog, SlidingCounter or Concurrency")
 	}
 	limit := &Limit{name: name, spec: spec}
 	if err := spec.compile(limit); err != nil {
@@ -119,10 +120,10 @@ func validName(name string) bool {
 	return len(name) > 0 && len(name) <= MaxName
 }
 
-// Name is what the owner called the limit.
+// Name is the limit's name.
 func (l *Limit) Name() string { return l.name }
 
-// Spec is the numbers the limit was made of.
+// Spec is the spec that the limit was made of.
 func (l *Limit) Spec() Spec { return l.spec }
 
 // String is the spec's text, as ParseLimit reads it.
@@ -131,8 +132,8 @@ func (l *Limit) String() string { return l.spec.String() }
 // Algorithm says how the limit counts.
 func (l *Limit) Algorithm() Algorithm { return l.algorithm }
 
-// Hash is of the name and the algorithm: equal for limits that share their state, and the
-// same in every process.
+// Hash is a hash of the name and the algorithm: equal for limits that share their state, and
+// the same in every process.
 func (l *Limit) Hash() uint64 { return l.hash }
 
 // SameState reports whether two limits share their state: one name, one algorithm.
@@ -140,7 +141,7 @@ func (l *Limit) SameState(other *Limit) bool {
 	return l == other || l.algorithm == other.algorithm && l.name == other.name
 }
 
-// Capacity is C of a bucket, L of a window, the units of a concurrency limit.
+// Capacity is C of a bucket, L of a window, and the number of units of a concurrency limit.
 func (l *Limit) Capacity() int64 { return l.capacity }
 
 // Most is the largest cost that can ever be granted: C + D of a bucket, else Capacity.
@@ -224,8 +225,8 @@ func (r *Ratio) Times(n int64) (wholes, num int64) {
 		}
 		return int64(lo), 0
 	}
-	// (Whole × Den + Num) × n / Den, with Whole × n and Num × n / Den apart: the second
-	// is below n.
+	// (Whole × Den + Num) × n / Den, with Whole × n and Num × n / Den computed separately: the
+	// second is below n.
 	hi, lo := bits.Mul64(uint64(n), uint64(r.Whole))
 	fraction, rest := bits.Div64(mulDiv(n, r.Num, r.Den))
 	if hi != 0 || lo > math.MaxInt64/4 || fraction > math.MaxInt64/4 {

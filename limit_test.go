@@ -14,13 +14,13 @@ import (
 
 const year = 365 * 24 * time.Hour
 
-func TestNewLimitNamesWhatIsWrong(t *testing.T) {
+func TestNewLimitErrorsNameTheField(t *testing.T) {
 	bucket := func(s weir.TokenBucket) weir.Spec { return s }
 	for _, test := range []struct {
 		name  string
 		spec  weir.Spec
 		field string
-		says  string // of what was given
+		says  string // the given value, in the error
 	}{
 		{"", weir.PerMinute(1), "name", `""`},
 		{"a b", weir.PerMinute(1), "name", `"a b"`},
@@ -62,7 +62,8 @@ func TestNewLimitNamesWhatIsWrong(t *testing.T) {
 		{"n", weir.SlidingCounter{Limit: 5, Window: time.Second}, "slices", "0"},
 		{"n", weir.SlidingCounter{Limit: 5, Window: time.Second, Slices: 3}, "slices", "3"},
 		{"n", weir.SlidingCounter{Limit: 5, Window: time.Second, Slices: weir.MaxSlices + 1}, "slices", "101"},
-		{"n", weir.SlidingCounter{Limit: weir.MaxUnits, Window: time.Second + time.Microsecond, Slices: 1}, "limit", "4503599627370496"},
+		{"n", weir.SlidingCounter{Limit: weir.MaxUnits, Window: time.Second + time.Microsecond, Slices: 1}, "limit",
+			"4503599627370496"},
 		{"n", weir.Concurrency{Limit: 1}, "ttl", "0s"},
 		{"n", weir.Concurrency{TTL: time.Second}, "limit", "0"},
 	} {
@@ -73,15 +74,16 @@ func TestNewLimitNamesWhatIsWrong(t *testing.T) {
 			continue
 		}
 		if input.Field != test.field || !strings.Contains(err.Error(), test.says) {
-			t.Errorf("%q %v: the error is %q, want one of field %q that shows %s", test.name, test.spec, err, test.field, test.says)
+			t.Errorf("%q %v: the error is %q, want one of field %q that shows %s", test.name, test.spec, err,
+				test.field, test.says)
 		}
 		if len(input.Allowed) < 8 {
-			t.Errorf("%q %v: the error does not say what is allowed: %q", test.name, test.spec, err)
+			t.Errorf("%q %v: the error does not name the allowed values: %q", test.name, test.spec, err)
 		}
 	}
 }
 
-func TestNewLimitTakesWhatFits(t *testing.T) {
+func TestNewLimitAcceptsValidSpecs(t *testing.T) {
 	for _, spec := range []weir.Spec{
 		weir.PerSecond(1), weir.PerMinute(2), weir.PerHour(3), weir.PerDay(1_000_003),
 		weir.PerSecond(weir.MaxUnits),
@@ -116,7 +118,8 @@ func TestLimitHasTheNumbersOfItsSpec(t *testing.T) {
 		capacity, most, overdraft, refill, period, slices, ns int64
 	}
 	of := func(l *weir.Limit) numbers {
-		return numbers{l.Algorithm(), l.Capacity(), l.Most(), l.Overdraft(), l.Refill(), l.Period(), l.Slices(), l.Tick()}
+		return numbers{l.Algorithm(), l.Capacity(), l.Most(), l.Overdraft(), l.Refill(), l.Period(), l.Slices(),
+			l.Tick()}
 	}
 	minute := time.Minute.Microseconds()
 	for _, test := range []struct {
@@ -124,11 +127,16 @@ func TestLimitHasTheNumbersOfItsSpec(t *testing.T) {
 		want  numbers
 	}{
 		{bucket, numbers{weir.AlgorithmTokenBucket, 7, 9, 2, 3, minute, 0, 0}},
-		{weir.MustLimit("w", weir.FixedWindow{Limit: 7, Window: time.Minute}), numbers{weir.AlgorithmFixedWindow, 7, 7, 0, 0, minute, 0, 0}},
-		{weir.MustLimit("c", weir.SlidingCounter{Limit: 7, Window: time.Minute, Slices: 60}), numbers{weir.AlgorithmSlidingCounter, 7, 7, 0, 0, minute, 60, 1}},
-		{weir.MustLimit("s", weir.SlidingCounter{Limit: 1 << 40, Window: time.Minute, Slices: 60}), numbers{weir.AlgorithmSlidingCounter, 1 << 40, 1 << 40, 0, 0, minute, 60, 1000}},
-		{weir.MustLimit("h", weir.Concurrency{Limit: 7, TTL: time.Minute}), numbers{weir.AlgorithmConcurrency, 7, 7, 0, 0, minute, 0, 0}},
-		{weir.MustLimit("l", weir.SlidingLog{Limit: 7, Window: time.Minute}), numbers{weir.AlgorithmSlidingLog, 7, 7, 0, 0, minute, 0, 0}},
+		{weir.MustLimit("w", weir.FixedWindow{Limit: 7, Window: time.Minute}),
+			numbers{weir.AlgorithmFixedWindow, 7, 7, 0, 0, minute, 0, 0}},
+		{weir.MustLimit("c", weir.SlidingCounter{Limit: 7, Window: time.Minute, Slices: 60}),
+			numbers{weir.AlgorithmSlidingCounter, 7, 7, 0, 0, minute, 60, 1}},
+		{weir.MustLimit("s", weir.SlidingCounter{Limit: 1 << 40, Window: time.Minute, Slices: 60}),
+			numbers{weir.AlgorithmSlidingCounter, 1 << 40, 1 << 40, 0, 0, minute, 60, 1000}},
+		{weir.MustLimit("h", weir.Concurrency{Limit: 7, TTL: time.Minute}),
+			numbers{weir.AlgorithmConcurrency, 7, 7, 0, 0, minute, 0, 0}},
+		{weir.MustLimit("l", weir.SlidingLog{Limit: 7, Window: time.Minute}),
+			numbers{weir.AlgorithmSlidingLog, 7, 7, 0, 0, minute, 0, 0}},
 	} {
 		if got := of(test.limit); got != test.want {
 			t.Errorf("%v: got %+v, want %+v", test.limit, got, test.want)
@@ -137,7 +145,8 @@ func TestLimitHasTheNumbersOfItsSpec(t *testing.T) {
 	if interval := *bucket.Interval(); interval != (weir.Ratio{Whole: 20_000_000, Den: 1}) {
 		t.Errorf("a unit of 3 a minute takes %+v", interval)
 	}
-	if bucket.Step() || !weir.MustLimit("b", weir.TokenBucket{Capacity: 1, Refill: 1, Period: 1000, Mode: weir.Step}).Step() {
+	if bucket.Step() || !weir.MustLimit("b",
+		weir.TokenBucket{Capacity: 1, Refill: 1, Period: 1000, Mode: weir.Step}).Step() {
 		t.Error("Step does not say which bucket steps")
 	}
 }

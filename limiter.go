@@ -13,36 +13,38 @@ import (
 // A Limiter asks one store about one or several limits of one key, all in one decision.
 // New makes one; it is safe for concurrent use: make it once and keep it.
 //
-// Allow and its kin answer a refusal with an [Answer] and no error; what waits or returns
-// a value refuses with a [RefusedError]. Any other error says that nothing was decided:
-// input that is wrong ([InputError]), or a store that did not answer ([ErrUnavailable]).
+// Most programs call Allow. Allow, AllowN and Peek report a refusal in the [Answer], with a nil
+// error. Wait, Reserve and Acquire return a *[RefusedError]. Any other error means that nothing
+// was decided: wrong input ([InputError]), or a store that did not answer ([ErrUnavailable]).
 type Limiter struct {
 	store  Store
-	short  Shortcut // the store, if it is one and there is one limit; else nil
-	keyed  keyed    // the store, if it is one; else nil
+	short  Shortcut // the store, if it implements it and there is one limit; else nil
+	keyed  keyed    // the store, if it implements it; else nil
 	limits []*Limit
 	pool   sync.Pool // of *call
 
 	waiters waiters
 }
 
-// keyed is a store in the process that can decide one request of one key under several limits without claims: with the
-// arguments and results of Decide in memory, moving them takes as long as deciding.
+// keyed is a store in the process that decides one request of one key under several limits
+// without claims: with the arguments and results of Decide in memory, moving them takes as
+// long as deciding.
 type keyed interface {
-	// DecideKey returns the worst limit, the fields of its Decision, and of all the longest Delay. ok is false, and
-	// nothing was done, where Decide must be asked: also to say what is wrong with the input.
-	DecideKey(key string, limits []*Limit, cost int64) (worst int, granted bool, remaining int64, retryAfter, resetAfter, delay time.Duration, at Instant, ok bool)
+	// DecideKey returns the index of the worst limit, the fields of its Decision, and the longest
+	// Delay of all. If ok is false nothing was done: call Decide, which also reports wrong input.
+	DecideKey(key string, limits []*Limit, cost int64) (worst int, granted bool, remaining int64,
+		retryAfter, resetAfter, delay time.Duration, at Instant, ok bool)
 }
 
-// An Answer is what a Limiter says. Beside an error it is zero: not allowed, without a Limit.
+// An Answer is the result of a Limiter's call. With an error it is zero: not allowed, no Limit.
 type Answer struct {
 	// Allowed reports whether the request may go on.
 	Allowed bool
 	// Limit is the one that decided: of several, the one that can never grant, else the
 	// one with the longest wait, else with the least remaining, else the first.
 	Limit *Limit
-	// Decision is that limit's. Its Delay is the longest of all limits; Reserve and Wait
-	// sleep it, after Allow the caller should if it is not 0.
+	// Decision is that limit's, with the longest Delay of all limits. Wait sleeps the Delay;
+	// after Allow and Reserve the caller should.
 	Decision
 }
 
@@ -76,6 +78,7 @@ func NewLimiter(store Store, limits ...*Limit) (*Limiter, error) {
 		return nil, err
 	}
 	l := &Limiter{store: store, limits: append([]*Limit(nil), limits...)}
+	l.waiters.queues = make(map[string]*queue)
 	l.pool.New = func() any { return newCall(l.limits) }
 	if l.keyed, _ = store.(keyed); l.keyed == nil && len(limits) == 1 {
 		l.short, _ = store.(Shortcut)
@@ -83,7 +86,7 @@ func NewLimiter(store Store, limits ...*Limit) (*Limiter, error) {
 	return l, nil
 }
 
-// checkLimits refuses what no store could decide, in words of limits instead of claims.
+// checkLimits is Check in terms of limits instead of claims.
 func checkLimits(limits []*Limit) error {
 	if len(limits) == 0 || len(limits) > MaxClaims {
 		return invalid("limits", len(limits), "1 to "+strconv.Itoa(MaxClaims)+" of one limiter")
@@ -117,10 +120,7 @@ func (l *Limiter) AllowEach(ctx context.Context, key string, cost ...int64) (Ans
 	if err := l.checkEach(cost); err != nil {
 		return Answer{}, err
 	}
-	c := l.call(key, 0, "")
-	defer l.done(c)
-	c.set(key, cost, "")
-	_, answer, err := l.put(ctx, c, 1)
+	_, answer, err := l.ask(ctx, key, cost, 1)
 	return answer, err
 }
 
@@ -131,7 +131,7 @@ func (l *Limiter) checkEach(cost []int64) error {
 	return nil
 }
 
-// costs are what a request costs: one number for all limits, or one for each.
+// costs of a request are one number for all limits, or one for each.
 type costs []int64
 
 func (c costs) of(limit int) int64 {
@@ -150,7 +150,7 @@ func (c costs) times(n int64) costs {
 	return product
 }
 
-// cover reports whether no cost is less than other's. They are of one limiter.
+// cover reports whether no cost is less than other's. Both are of one limiter.
 func (c costs) cover(other costs) bool {
 	for i := range max(len(c), len(other)) {
 		if len(other) == 0 || c.of(i) < other.of(i) {
@@ -160,30 +160,30 @@ func (c costs) cover(other costs) bool {
 	return true
 }
 
-// AllowAtMost asks for up to n units and takes as many of them as every limit has left:
-// granted says how many. The answer is allowed if that is at least one.
+// AllowAtMost asks for up to n units and takes as many of them as every limit has left: granted
+// is their number. The answer is allowed if it is at least one.
 func (l *Limiter) AllowAtMost(ctx context.Context, key string, n int64) (granted int64, answer Answer, err error) {
 	if n < 1 {
 		return 0, Answer{}, invalid("n", n, "1 or more")
 	}
-	return l.ask(ctx, key, 1, n)
+	return l.ask(ctx, key, costs{1}, n)
 }
 
-// Peek says what Allow would, and changes nothing.
+// Peek is Allow without a charge: it returns the answer that Allow would, and changes nothing.
 func (l *Limiter) Peek(ctx context.Context, key string) (Answer, error) {
 	return l.PeekN(ctx, key, 1)
 }
 
-// PeekN says what AllowN would, and changes nothing.
+// PeekN is AllowN without a charge.
 func (l *Limiter) PeekN(ctx context.Context, key string, n int64) (Answer, error) {
-	_, answer, err := l.ask(ctx, key, n, 0)
+	_, answer, err := l.ask(ctx, key, costs{n}, 0)
 	answer.Allowed = err == nil && answer.RetryAfter == 0
 	return answer, err
 }
 
 // Reset forgets what was charged to key, under all limits of the limiter.
 func (l *Limiter) Reset(ctx context.Context, key string) error {
-	c := l.call(key, 0, "")
+	c := l.call(key, costs{0})
 	defer l.done(c)
 	err := l.store.Reset(ctx, c.claims)
 	if err == nil {
@@ -192,14 +192,15 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 	return err
 }
 
-// decide asks the store once, by the shortest way it has. It fills in the answer field by
-// field: see call.answer.
+// decide asks the store once, by the shortest way that it offers. It fills in the answer field
+// by field: see call.answer.
 func (l *Limiter) decide(ctx context.Context, key string, cost int64) (answer Answer, err error) {
 	if l.keyed != nil {
 		worst, granted, remaining, retryAfter, resetAfter, delay, at, ok := l.keyed.DecideKey(key, l.limits, cost)
 		if ok {
 			answer.Allowed, answer.Limit = granted, l.limits[worst]
-			answer.Remaining, answer.RetryAfter, answer.ResetAfter, answer.Delay, answer.At = remaining, retryAfter, resetAfter, delay, at
+			answer.Remaining, answer.RetryAfter, answer.ResetAfter = remaining, retryAfter, resetAfter
+			answer.Delay, answer.At = delay, at
 			return answer, nil
 		}
 	}
@@ -207,22 +208,20 @@ func (l *Limiter) decide(ctx context.Context, key string, cost int64) (answer An
 		granted, remaining, retryAfter, resetAfter, at, ok := l.short.Shortcut(key, l.limits[0], cost)
 		if ok {
 			answer.Allowed, answer.Limit = granted, l.limits[0]
-			answer.Remaining, answer.RetryAfter, answer.ResetAfter, answer.At = remaining, retryAfter, resetAfter, at
+			answer.Remaining, answer.RetryAfter, answer.ResetAfter = remaining, retryAfter, resetAfter
+			answer.At = at
 			return answer, nil
 		}
 	}
-	_, answer, err = l.ask(ctx, key, cost, 1)
+	_, answer, err = l.ask(ctx, key, costs{cost}, 1)
 	return answer, err
 }
 
-func (l *Limiter) ask(ctx context.Context, key string, cost, times int64) (granted int64, answer Answer, err error) {
-	c := l.call(key, cost, "")
-	granted, answer, err = l.put(ctx, c, times)
-	l.done(c)
-	return granted, answer, err
-}
-
-func (l *Limiter) put(ctx context.Context, c *call, times int64) (granted int64, answer Answer, err error) {
+func (l *Limiter) ask(
+	ctx context.Context, key string, cost costs, times int64,
+) (granted int64, answer Answer, err error) {
+	c := l.call(key, cost)
+	defer l.done(c)
 	granted, err = l.store.Decide(ctx, c.claims, times, c.decisions)
 	if err != nil {
 		return 0, Answer{}, leaseHint(err)
@@ -232,7 +231,7 @@ func (l *Limiter) put(ctx context.Context, c *call, times int64) (granted int64,
 	return granted, answer, nil
 }
 
-// leaseHint turns the store's complaint about a missing lease into what the caller can do.
+// leaseHint adds to the store's error about a missing lease which methods take one.
 func leaseHint(err error) error {
 	var input *InputError
 	if errors.As(err, &input) && input.Field == "lease" {
@@ -241,7 +240,7 @@ func leaseHint(err error) error {
 	return err
 }
 
-// call is the arguments of one call of the store, reused.
+// call is the arguments of one call of the store. Those of the pool are reused.
 type call struct {
 	claims    []Claim
 	decisions []Decision
@@ -255,38 +254,29 @@ func newCall(limits []*Limit) *call {
 	return c
 }
 
-func (l *Limiter) call(key string, cost int64, lease string) *call {
+func (l *Limiter) call(key string, cost costs) *call {
 	c := l.pool.Get().(*call)
-	c.fill(key, cost, lease)
+	c.fill(key, cost, "")
 	return c
 }
 
 func (l *Limiter) done(c *call) {
-	c.fill("", 0, "") // a key may be part of a large request: let go of it
+	c.fill("", costs{0}, "") // the key may be part of a large request: do not keep it alive
 	l.pool.Put(c)
 }
 
-// set is for costs of their own.
-func (c *call) set(key string, each costs, lease string) {
-	c.fill(key, 0, lease)
-	for i := range c.claims {
-		c.claims[i].Cost = each.of(i)
-	}
-}
-
-func (c *call) fill(key string, cost int64, lease string) {
+func (c *call) fill(key string, cost costs, lease string) {
 	for i := range c.claims {
 		claim := &c.claims[i]
-		claim.Key, claim.Cost = key, cost
+		claim.Key, claim.Cost = key, cost.of(i)
 		if claim.Limit.algorithm == AlgorithmConcurrency {
 			claim.Lease, claim.Renew = lease, false
 		}
 	}
 }
 
-// answer fills in what the worst decision says. It copies field by field: copying a whole
-// Decision that was written a moment ago, field by field, stalls the processor for longer
-// than the rest of this takes.
+// answer fills in the worst decision. It copies field by field: copying a whole Decision whose
+// fields were written a moment ago stalls the processor for longer than the rest of this takes.
 func (c *call) answer(answer *Answer) {
 	worst := 0
 	delay := c.decisions[0].Delay

@@ -23,7 +23,7 @@ func (c *clock) now() weir.Instant { return weir.Instant(c.at.Load()) }
 
 func (c *clock) advance(d time.Duration) { c.at.Add(d.Microseconds()) }
 
-// drive makes a limiter called "l" on a store of its own whose clock the test moves.
+// drive makes a limiter called "l" on a new store whose clock the test moves.
 func drive(tb testing.TB, specs ...weir.Spec) (*weir.Limiter, *clock) {
 	tb.Helper()
 	c := &clock{}
@@ -113,7 +113,8 @@ func TestACostOfZeroAsksWhetherTheLimitIsExceeded(t *testing.T) {
 	if err := over.Settle(t.Context(), 2); err != nil {
 		t.Fatal(err)
 	}
-	if answer := must[weir.Answer](t)(l.AllowN(t.Context(), "indebted", 0)); answer.Allowed || answer.RetryAfter != time.Minute {
+	if answer := must[weir.Answer](t)(l.AllowN(t.Context(), "indebted", 0)); answer.Allowed ||
+		answer.RetryAfter != time.Minute {
 		t.Fatalf("exceeded: %+v", answer)
 	}
 }
@@ -153,7 +154,8 @@ func TestPeekChangesNothing(t *testing.T) {
 	}
 	allow(t, l, 1)
 	for range 3 {
-		if answer := must[weir.Answer](t)(l.PeekN(t.Context(), "key", 2)); answer.Allowed || answer.Remaining != 1 || answer.RetryAfter != 30*time.Second {
+		if answer := must[weir.Answer](t)(l.PeekN(t.Context(), "key", 2)); answer.Allowed || answer.Remaining != 1 ||
+			answer.RetryAfter != 30*time.Second {
 			t.Fatalf("half used: %+v", answer)
 		}
 	}
@@ -179,17 +181,19 @@ func TestNeverIsNotAWait(t *testing.T) {
 		}
 	}
 	if remaining(t, l) != 10 {
-		t.Error("what can never be granted was charged")
+		t.Error("a cost that can never be granted was charged")
 	}
 }
 
 func TestSeveralLimitsAreOneDecision(t *testing.T) {
-	l, clock := drive(t, weir.SlidingLog{Limit: 1, Window: time.Minute}, weir.SlidingLog{Limit: 3, Window: time.Hour}, weir.SlidingLog{Limit: 4, Window: 24 * time.Hour})
+	l, clock := drive(t, weir.SlidingLog{Limit: 1, Window: time.Minute}, weir.SlidingLog{Limit: 3, Window: time.Hour},
+		weir.SlidingLog{Limit: 4, Window: 24 * time.Hour})
 	decided := func(wantAllowed bool, wantLimit string, wantRetry time.Duration) {
 		t.Helper()
 		answer := allow(t, l, 1)
 		if answer.Allowed != wantAllowed || answer.Limit.Name() != wantLimit || answer.RetryAfter != wantRetry {
-			t.Fatalf("allowed %v by %s, retry after %v; want %v by %s, %v", answer.Allowed, answer.Limit.Name(), answer.RetryAfter, wantAllowed, wantLimit, wantRetry)
+			t.Fatalf("allowed %v by %s, retry after %v; want %v by %s, %v", answer.Allowed, answer.Limit.Name(),
+				answer.RetryAfter, wantAllowed, wantLimit, wantRetry)
 		}
 	}
 	decided(true, "l", time.Minute)
@@ -217,18 +221,20 @@ func TestTheDelayIsTheLongestOfAllLimits(t *testing.T) {
 		l, _ := drive(t, specs...)
 		allow(t, l, 1)
 		answer := allow(t, l, 1)
-		if !answer.Allowed || answer.Delay != time.Second || answer.Limit.Spec() != specs[0] && answer.Limit.Spec() != specs[1] || answer.RetryAfter != 500*time.Millisecond {
+		if !answer.Allowed || answer.Delay != time.Second || answer.Limit.Spec() != specs[0] &&
+			answer.Limit.Spec() != specs[1] || answer.RetryAfter != 500*time.Millisecond {
 			t.Errorf("%v: %+v", specs, answer)
 		}
 	}
 }
 
 // One claim on one known key may take a shorter way through a store than two claims do.
-func TestTheShortWayAnswersAsTheLongOne(t *testing.T) {
+func TestShortcutAnswersAsDecide(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
 	wide := weir.FixedWindow{Limit: weir.MaxUnits, Window: time.Microsecond} // never decides
 	for _, spec := range []weir.Spec{
-		weir.PerSecond(10), weir.GCRA(5, 1, time.Second), weir.GCRA(7, 3, time.Second), weir.Borrowing(5, 1, time.Second, 3), weir.FixedWindow{Limit: 5, Window: time.Second},
+		weir.PerSecond(10), weir.GCRA(5, 1, time.Second), weir.GCRA(7, 3, time.Second),
+		weir.Borrowing(5, 1, time.Second, 3), weir.FixedWindow{Limit: 5, Window: time.Second},
 	} {
 		short, clock := drive(t, spec)
 		store := memstore.New(memstore.WithClock(clock.now))
@@ -274,7 +280,7 @@ func allowLong(t *testing.T, store weir.Store, limits []*weir.Limit, n int64) (b
 	return granted > 0, decisions[0]
 }
 
-func TestBadInputIsAnErrorHoweverTheStoreIsAsked(t *testing.T) {
+func TestBadInputIsAnErrorOfEachMethod(t *testing.T) {
 	l, _ := drive(t, weir.PerMinute(5))
 	allow(t, l, 1) // the key is known now
 	for _, key := range []string{"", strings.Repeat("k", weir.MaxKey+1)} {
@@ -293,7 +299,8 @@ func TestBadInputIsAnErrorHoweverTheStoreIsAsked(t *testing.T) {
 }
 
 func TestWorse(t *testing.T) {
-	never, long, short := weir.Decision{RetryAfter: weir.Never}, weir.Decision{RetryAfter: 9}, weir.Decision{RetryAfter: 3}
+	never, long, short := weir.Decision{RetryAfter: weir.Never}, weir.Decision{RetryAfter: 9},
+		weir.Decision{RetryAfter: 3}
 	few, many := weir.Decision{Remaining: 1}, weir.Decision{Remaining: 2}
 	order := []weir.Decision{never, long, short, few, many}
 	for i := range order {
@@ -340,7 +347,7 @@ func TestReset(t *testing.T) {
 	}
 }
 
-func TestNewLimiterRefusesWhatCannotWork(t *testing.T) {
+func TestNewLimiterRefusesInvalidArguments(t *testing.T) {
 	store := memstore.New()
 	limit := weir.MustLimit("a", weir.PerMinute(1))
 	many := make([]*weir.Limit, weir.MaxClaims+1)
@@ -371,7 +378,7 @@ func TestNewLimiterRefusesWhatCannotWork(t *testing.T) {
 	}
 }
 
-func TestAClosedStoreSaysSo(t *testing.T) {
+func TestClosedStoreReturnsErrClosed(t *testing.T) {
 	store := memstore.New()
 	l := limiterOn(t, store, weir.PerMinute(1))
 	store.Close()
@@ -382,7 +389,8 @@ func TestAClosedStoreSaysSo(t *testing.T) {
 }
 
 func TestALimiterOfManyCallersGrantsEachUnitOnce(t *testing.T) {
-	l, _ := drive(t, weir.PerHour(100), weir.SlidingLog{Limit: 90, Window: time.Hour}, weir.Concurrency{Limit: 95, TTL: time.Hour})
+	l, _ := drive(t, weir.PerHour(100), weir.SlidingLog{Limit: 90, Window: time.Hour},
+		weir.Concurrency{Limit: 95, TTL: time.Hour})
 	plain := limiterOn(t, memstore.New(), weir.PerHour(100))
 	var granted, held atomic.Int64
 	var all sync.WaitGroup
@@ -407,9 +415,9 @@ func TestALimiterOfManyCallersGrantsEachUnitOnce(t *testing.T) {
 	}
 }
 
-// The rest runs in bubbles, whose time passes when everybody sleeps.
+// The tests below run in synctest bubbles: time passes when all goroutines sleep.
 
-func TestWaitTakesAsLongAsTheStoreSays(t *testing.T) {
+func TestWaitTakesTheRetryAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, start := limiterOn(t, memstore.New(), weir.PerMinute(6)), time.Now()
 		for i := range 9 {
@@ -423,7 +431,7 @@ func TestWaitTakesAsLongAsTheStoreSays(t *testing.T) {
 	})
 }
 
-func TestWaitKnowsTheDeadlineAhead(t *testing.T) {
+func TestWaitFailsAtOnceIfTheDeadlineIsTooSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, start := limiterOn(t, memstore.New(), weir.PerMinute(6)), time.Now()
 		allow(t, l, 6)
@@ -434,7 +442,8 @@ func TestWaitKnowsTheDeadlineAhead(t *testing.T) {
 			t.Fatalf("after %v: %v", time.Since(start), err)
 		}
 		var refused *weir.RefusedError
-		if !errors.As(err, &refused) || refused.Answer.RetryAfter != 10*time.Second || !strings.Contains(err.Error(), "longer than the context allows") {
+		if !errors.As(err, &refused) || refused.Answer.RetryAfter != 10*time.Second ||
+			!strings.Contains(err.Error(), "longer than the context allows") {
 			t.Errorf("the error is %q, %+v", err, refused)
 		}
 		ctx, cancel = context.WithTimeout(t.Context(), 10*time.Second+1)
@@ -445,7 +454,7 @@ func TestWaitKnowsTheDeadlineAhead(t *testing.T) {
 	})
 }
 
-func TestACancelledWaitKeepsNothing(t *testing.T) {
+func TestCancelledWaitChargesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiterOn(t, memstore.New(), weir.PerMinute(6))
 		gone, cancel := context.WithCancel(t.Context())
@@ -466,7 +475,7 @@ func TestACancelledWaitKeepsNothing(t *testing.T) {
 	})
 }
 
-func TestAQueueLetsItsCallersOutEvenly(t *testing.T) {
+func TestLeakyQueueSpacesItsCallersEvenly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, start := limiterOn(t, memstore.New(), weir.LeakyQueue(10, time.Second, 5)), time.Now()
 		var mu sync.Mutex
@@ -495,18 +504,19 @@ func TestAQueueLetsItsCallersOutEvenly(t *testing.T) {
 	})
 }
 
-func TestACallerWhoLeavesTheQueueGivesItsPlaceBack(t *testing.T) {
+func TestCancelledWaitFreesItsPlaceInTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiterOn(t, memstore.New(), weir.LeakyQueue(1, time.Second, 5))
 		allow(t, l, 1)
-		for what, limit := range map[string]time.Duration{"deadline known ahead": 500 * time.Millisecond, "cancelled": time.Hour} {
+		for what, limit := range map[string]time.Duration{"deadline known ahead": 500 * time.Millisecond,
+			"cancelled": time.Hour} {
 			ctx, cancel := context.WithTimeout(t.Context(), limit)
 			time.AfterFunc(100*time.Millisecond, cancel)
 			before := remaining(t, l)
 			err := l.Wait(ctx, "key")
 			var refused *weir.RefusedError
 			if errors.As(err, &refused) && refused.Answer.Allowed {
-				t.Errorf("%s: the answer of what was given back is %+v", what, refused.Answer)
+				t.Errorf("%s: the answer of the cancelled units is %+v", what, refused.Answer)
 			}
 			if err == nil || ctx.Err() == nil && !errors.Is(err, weir.ErrTooLong) {
 				t.Errorf("%s: %v", what, err)
@@ -555,7 +565,7 @@ func TestQueueStaysEvenWhileCallersHangUp(t *testing.T) {
 }
 
 // All but the last of a full queue are cancelled, again and again, also those that need not wait.
-func TestNoTwoCallersOfAQueueAreGivenOneInstant(t *testing.T) {
+func TestLeakyQueueGivesEachCallerItsOwnInstant(t *testing.T) {
 	l, clock := drive(t, weir.LeakyQueue(10, time.Second, 50))
 	given := make(map[weir.Instant]bool)
 	for range 50 {
@@ -583,13 +593,14 @@ func TestNoTwoCallersOfAQueueAreGivenOneInstant(t *testing.T) {
 	}
 }
 
-// Of several units that wait, those are given back after which nobody was charged.
-func TestCancelGivesBackWhatNobodyReservedAfter(t *testing.T) {
+// Of several units that wait, those are given back after which no other unit was charged.
+func TestCancelRefundsUnitsWithoutLaterReservations(t *testing.T) {
 	l, clock := drive(t, weir.LeakyQueue(10, time.Second, 9))
 	allow(t, l, 1)
 	first := must[*weir.Reservation](t)(l.Reserve(t.Context(), "key", 5))
 	second := must[*weir.Reservation](t)(l.Reserve(t.Context(), "key", 2))
-	if first.Answer().Delay != 500*time.Millisecond || second.Answer().Delay != 700*time.Millisecond || remaining(t, l) != 2 {
+	if first.Answer().Delay != 500*time.Millisecond || second.Answer().Delay != 700*time.Millisecond ||
+		remaining(t, l) != 2 {
 		t.Fatalf("delays %v and %v, %d left", first.Answer().Delay, second.Answer().Delay, remaining(t, l))
 	}
 	clock.advance(100 * time.Millisecond)
@@ -606,6 +617,6 @@ func TestCancelGivesBackWhatNobodyReservedAfter(t *testing.T) {
 func TestWaitRefusesLeases(t *testing.T) {
 	l, _ := drive(t, weir.Concurrency{Limit: 1, TTL: time.Hour})
 	if err := l.Wait(t.Context(), "key"); !isInput(err) || remaining(t, l) != 1 {
-		t.Errorf("waited for a lease that nobody could release: %v, %d left", err, remaining(t, l))
+		t.Errorf("waited for a lease that has no owner: %v, %d left", err, remaining(t, l))
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// ParseLimit reads a limit as people write it, and as every Spec's String writes it:
+// ParseLimit reads a limit in one of these forms. Every Spec's String writes one of them.
 //
 //	100/1m                         token bucket of 100, refilled at 100 a minute
 //	10/s burst 20                  10 a second, bursts of 20
@@ -22,8 +22,8 @@ import (
 //	sliding_counter 100/1m slices 60      (default: slices 10)
 //	concurrency 20 ttl 30s
 //
-// A period is Go's duration ("1m30s") or a number with d or w; a unit alone means one
-// of it. The algorithm's word may stand first; without one it is a token bucket.
+// A period is a Go duration ("1m30s") or a number with d or w; a unit alone means one
+// of it. The first word may name the algorithm; without it the limit is a token bucket.
 func ParseLimit(text string) (Spec, error) {
 	p := &limitParser{text: text, words: words(text)}
 	spec := p.parse()
@@ -36,7 +36,7 @@ func ParseLimit(text string) (Spec, error) {
 	return spec, nil
 }
 
-// limitParser walks the words; after the first error it only hands out zeros.
+// limitParser reads the words one by one; after the first error it returns only zeros.
 type limitParser struct {
 	text  string
 	words []string
@@ -74,18 +74,24 @@ func (p *limitParser) parse() Spec {
 	}
 	spec := p.spec(algorithm)
 	if len(p.words) > 0 {
-		p.fail(fmt.Sprintf("%s; %q is not an option of %s, or stands twice", optionsOf(algorithm, p.words[0]), p.words[0], algorithm))
+		p.fail(fmt.Sprintf("%s; %q is not an option of %s, or is repeated",
+			optionsOf(algorithm, p.words[0]), p.words[0], algorithm))
 	}
 	return spec
 }
 
-// limitOptions are what may follow the numbers of a limit, as people write it.
+// limitOptions are the options after the numbers of a limit, by algorithm.
 var limitOptions = map[string]string{
-	"token_bucket": "burst N, overdraft N, step", "gcra": "burst N, overdraft N, step", "leaky_bucket": "burst N, overdraft N, step",
-	"leaky_queue": "queue N", "fixed_window": "first or epoch", "calendar": "in ZONE", "sliding_counter": "slices N",
+	"token_bucket":    "burst N, overdraft N, step",
+	"gcra":            "burst N, overdraft N, step",
+	"leaky_bucket":    "burst N, overdraft N, step",
+	"leaky_queue":     "queue N",
+	"fixed_window":    "first or epoch",
+	"calendar":        "in ZONE",
+	"sliding_counter": "slices N",
 }
 
-// optionsOf says what may follow the numbers of a limit instead of a word.
+// optionsOf is the allowed options, for the error about a word that is none.
 func optionsOf(algorithm, word string) string {
 	options := limitOptions[algorithm]
 	if options == "" {
@@ -118,13 +124,19 @@ func (p *limitParser) spec(algorithm string) Spec {
 	case "concurrency":
 		return p.concurrency()
 	}
-	p.fail("COUNT/PERIOD such as 100/1m, or a first word of token_bucket, gcra, leaky_bucket, leaky_queue, fixed_window, calendar, sliding_log, sliding_counter, concurrency")
+	p.fail("COUNT/PERIOD such as 100/1m, or a first word of token_bucket, gcra, leaky_bucket, leaky_queue, " +
+		"fixed_window, calendar, sliding_log, sliding_counter, concurrency")
 	return TokenBucket{}
 }
 
 func (p *limitParser) tokenBucket() Spec {
 	n, period := p.rate()
-	spec := TokenBucket{Capacity: p.option("burst", n), Refill: n, Period: period, Overdraft: p.option("overdraft", 0)}
+	spec := TokenBucket{
+		Capacity:  p.option("burst", n),
+		Refill:    n,
+		Period:    period,
+		Overdraft: p.option("overdraft", 0),
+	}
 	if i := p.index("step"); i >= 0 {
 		spec.Mode = Step
 		p.words = slices.Delete(p.words, i, i+1)
@@ -170,7 +182,7 @@ func (p *limitParser) concurrency() Spec {
 	return Concurrency{Limit: n, TTL: p.period(p.next())}
 }
 
-// option is the number after word, wherever they stand, or def where the word is absent.
+// option reads and removes word and the number after it, at any position; def if the word is absent.
 func (p *limitParser) option(word string, def int64) int64 {
 	i := p.index(word)
 	if i < 0 {
@@ -185,7 +197,7 @@ func (p *limitParser) option(word string, def int64) int64 {
 	return n
 }
 
-// index is where a word stands among those not read yet, or −1.
+// index is the position of a word among the unread ones, or −1.
 func (p *limitParser) index(word string) int {
 	return slices.IndexFunc(p.words, func(w string) bool { return strings.ToLower(w) == word })
 }
@@ -223,7 +235,8 @@ func (p *limitParser) period(word string) time.Duration {
 		return d
 	}
 	if word == "month" || word == "year" {
-		p.fail(fmt.Sprintf("calendar COUNT/%s, as a %s has no one length; or a period such as 1h, 1d or 1w", word, word))
+		p.fail(fmt.Sprintf("calendar COUNT/%s, as a %s has no fixed length; or a period such as 1h, 1d or 1w",
+			word, word))
 	}
 	p.fail(fmt.Sprintf("a period with its unit, such as 1s, 500ms, 1m30s, 1h, 1d or 1w; %q is none", word))
 	return 0

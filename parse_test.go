@@ -41,17 +41,22 @@ func TestParseLimit(t *testing.T) {
 		{"leaky_bucket 10/s burst 20", weir.LeakyMeter(20, 10, time.Second), "10/1s burst 20"},
 		{"5/1m overdraft 3", weir.Borrowing(5, 5, time.Minute, 3), "5/1m overdraft 3"},
 		{"5/1m overdraft 3 burst 8", weir.Borrowing(8, 5, time.Minute, 3), "5/1m burst 8 overdraft 3"},
-		{"5/1m step burst 8", weir.TokenBucket{Capacity: 8, Refill: 5, Period: time.Minute, Mode: weir.Step}, "5/1m burst 8 step"},
+		{"5/1m step burst 8", weir.TokenBucket{Capacity: 8, Refill: 5, Period: time.Minute, Mode: weir.Step},
+			"5/1m burst 8 step"},
 		{"leaky_queue 10/s queue 50", weir.LeakyQueue(10, time.Second, 50), "10/1s burst 1 overdraft 50"},
 		{"leaky_queue 10/s", weir.LeakyQueue(10, time.Second, 0), "10/1s burst 1"},
 		{"fixed_window 100/1h", weir.FixedWindow{Limit: 100, Window: time.Hour}, "fixed_window 100/1h"},
 		{"fixed_window 100/1h first", weir.FixedWindow{Limit: 100, Window: time.Hour}, "fixed_window 100/1h"},
-		{"fixed_window 100/1h epoch", weir.FixedWindow{Limit: 100, Window: time.Hour, Anchor: weir.Epoch}, "fixed_window 100/1h epoch"},
-		{"calendar 10000/day in Asia/Shanghai", weir.Calendar{Limit: 10000, Unit: weir.Day, Zone: "Asia/Shanghai"}, "calendar 10000/day in Asia/Shanghai"},
+		{"fixed_window 100/1h epoch", weir.FixedWindow{Limit: 100, Window: time.Hour, Anchor: weir.Epoch},
+			"fixed_window 100/1h epoch"},
+		{"calendar 10000/day in Asia/Shanghai", weir.Calendar{Limit: 10000, Unit: weir.Day, Zone: "Asia/Shanghai"},
+			"calendar 10000/day in Asia/Shanghai"},
 		{"calendar 3/month", weir.Calendar{Limit: 3, Unit: weir.Month}, "calendar 3/month"},
 		{"sliding_log 5/1m", weir.SlidingLog{Limit: 5, Window: time.Minute}, "sliding_log 5/1m"},
-		{"sliding_counter 100/1m", weir.SlidingCounter{Limit: 100, Window: time.Minute, Slices: 10}, "sliding_counter 100/1m slices 10"},
-		{"sliding_counter 100/1m slices 60", weir.SlidingCounter{Limit: 100, Window: time.Minute, Slices: 60}, "sliding_counter 100/1m slices 60"},
+		{"sliding_counter 100/1m", weir.SlidingCounter{Limit: 100, Window: time.Minute, Slices: 10},
+			"sliding_counter 100/1m slices 10"},
+		{"sliding_counter 100/1m slices 60", weir.SlidingCounter{Limit: 100, Window: time.Minute, Slices: 60},
+			"sliding_counter 100/1m slices 60"},
 		{"concurrency 20 ttl 30s", weir.Concurrency{Limit: 20, TTL: 30 * time.Second}, "concurrency 20 ttl 30s"},
 	} {
 		got, err := weir.ParseLimit(test.text)
@@ -68,7 +73,7 @@ func TestParseLimit(t *testing.T) {
 	}
 }
 
-func TestParseLimitSaysWhatIsWrong(t *testing.T) {
+func TestParseLimitErrors(t *testing.T) {
 	for text, says := range map[string]string{
 		"":                                   "COUNT/PERIOD",
 		" , ":                                "COUNT/PERIOD",
@@ -93,8 +98,8 @@ func TestParseLimitSaysWhatIsWrong(t *testing.T) {
 		"1/300d burst 200":                   "refills within 2^52us",
 		"10/s burst":                         "a whole number after burst",
 		"10/s burst many":                    "a whole number after burst",
-		"10/s burst 1 burst 2":               "stands twice",
-		"10/s step step":                     "stands twice",
+		"10/s burst 1 burst 2":               "is repeated",
+		"10/s step step":                     "is repeated",
 		"10/s queue 5":                       `"queue" is not an option of token_bucket`,
 		"10/s epoch":                         `"epoch" is not an option of token_bucket`,
 		"token_bucket":                       "COUNT/PERIOD",
@@ -116,7 +121,7 @@ func TestParseLimitSaysWhatIsWrong(t *testing.T) {
 		spec, err := weir.ParseLimit(text)
 		var input *weir.InputError
 		if !errors.As(err, &input) || !strings.Contains(err.Error(), says) {
-			t.Errorf("%q: got %v, error %v; want an *InputError that says %s", text, spec, err, says)
+			t.Errorf("%q: got %v, error %v; want an *InputError with %s", text, spec, err, says)
 		}
 		if spec != nil {
 			t.Errorf("%q: a spec beside an error: %v", text, spec)
@@ -124,11 +129,12 @@ func TestParseLimitSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-// FuzzParseLimit: nothing panics, and what is read is written so that it reads the same.
+// FuzzParseLimit: nothing panics, and the String of a parsed limit parses to the same limit.
 func FuzzParseLimit(f *testing.F) {
 	for _, text := range []string{
 		"100/1m", "10r/s burst 20 overdraft 3 step", "leaky_queue 10/s queue 5", "fixed_window 1/h epoch",
-		"calendar 1/day in Europe/Berlin", "sliding_log 5/1m30s", "sliding_counter 9/10d slices 60", "concurrency 1 ttl 1w", "-1/s, burst",
+		"calendar 1/day in Europe/Berlin", "sliding_log 5/1m30s", "sliding_counter 9/10d slices 60",
+		"concurrency 1 ttl 1w", "-1/s, burst",
 	} {
 		f.Add(text)
 	}

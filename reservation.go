@@ -5,32 +5,37 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"errors"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 )
 
-// NewLeaseID is an id of 128 random bits, for [Claim].Lease.
+// NewLeaseID returns an id of 128 random bits, for [Claim].Lease.
 func NewLeaseID() string {
 	var id [16]byte
 	rand.Read(id[:]) // never fails: see its documentation
 	return base64.RawURLEncoding.EncodeToString(id[:])
 }
 
-// A Reservation is units that were charged by an estimate, until Settle says what they
-// really were or Cancel gives them back. It is safe for concurrent use.
+// A Reservation is units that were charged by an estimate, until Settle corrects them to the
+// actual cost or Cancel gives them back. It is safe for concurrent use.
 type Reservation struct {
 	store  Store
 	answer Answer
-	each   bool    // it was made by ReserveEach
-	held   *tenure // nil: the limits hold nothing
+	each   bool  // made by ReserveEach
+	held   *held // nil: the limiter has no concurrency limit
 
 	mu    sync.Mutex
-	call  *call
-	costs []int64   // what each claim was charged so far
-	taken []Instant // the store's time at which it was
+	units []reserved // one a limit
 	done  bool
+}
+
+// reserved is what is charged under one limit: Cost is what was charged so far.
+type reserved struct {
+	Claim
+	at Instant // the store's time of the charge
 }
 
 // Reserve charges n units, an estimate of a cost known only later: bytes sent, tokens
@@ -40,8 +45,8 @@ func (l *Limiter) Reserve(ctx context.Context, key string, n int64) (*Reservatio
 	return l.reserve(ctx, key, costs{n})
 }
 
-// ReserveEach is Reserve with a cost for each limit, in the order of Limits: one request, the
-// tokens it is estimated to take, and one at once. Settle it with SettleEach.
+// ReserveEach is Reserve with a cost for each limit, in the order of Limits: one request and
+// its estimated tokens, for example. Settle it with SettleEach.
 func (l *Limiter) ReserveEach(ctx context.Context, key string, cost ...int64) (*Reservation, error) {
 	if err := l.checkEach(cost); err != nil {
 		return nil, err
@@ -59,7 +64,7 @@ func (l *Limiter) reserve(ctx context.Context, key string, cost costs) (*Reserva
 	if l.holds() {
 		lease, sent = NewLeaseID(), time.Now()
 	}
-	c.set(key, cost, lease)
+	c.fill(key, cost, lease)
 	granted, err := l.store.Decide(ctx, c.claims, 1, c.decisions)
 	if err != nil {
 		return nil, err
@@ -69,21 +74,22 @@ func (l *Limiter) reserve(ctx context.Context, key string, cost costs) (*Reserva
 		return nil, &RefusedError{Answer: r.answer}
 	}
 	if lease != "" {
-		r.held = &tenure{store: l.store, claims: r.leases()}
+		r.held = &held{store: l.store, claims: claimsOf(r.leases())}
 		r.held.since.Store(&sent)
 	}
 	return r, nil
 }
 
-// reservation is of a call that was granted at these costs.
+// reservation is that of a call which was granted, charged with these costs.
 func (l *Limiter) reservation(c *call, cost costs) *Reservation {
-	r := &Reservation{store: l.store, call: c, costs: make([]int64, len(c.claims)), taken: make([]Instant, len(c.claims))}
+	r := &Reservation{store: l.store, units: make([]reserved, len(c.claims))}
 	for i := range c.decisions {
-		claim, d := &c.claims[i], &c.decisions[i]
-		r.costs[i], r.taken[i], claim.Delay = cost.of(i), d.At, d.Delay
-		if claim.Limit.lends() {
-			// One that acts at once is not late in the microsecond in which it was granted.
-			claim.Delay = max(d.Delay, time.Microsecond)
+		u, d := &r.units[i], &c.decisions[i]
+		u.Claim, u.at = c.claims[i], d.At
+		u.Cost, u.Delay = cost.of(i), d.Delay
+		if u.Limit.lends() {
+			// A grant without a delay still has its turn in the microsecond of the decision.
+			u.Delay = max(d.Delay, time.Microsecond)
 		}
 	}
 	c.answer(&r.answer)
@@ -91,34 +97,34 @@ func (l *Limiter) reservation(c *call, cost costs) *Reservation {
 	return r
 }
 
-// Answer is what the store said when the units were reserved. Its Delay is to be slept
-// before they are used; [Limiter.Wait] does.
+// Answer is the store's answer when the units were reserved. Sleep its Delay before you use
+// them; [Limiter.Wait] does.
 func (r *Reservation) Answer() Answer { return r.answer }
 
 // Cancel gives everything back. It is Settle(ctx, 0).
 func (r *Reservation) Cancel(ctx context.Context) error { return r.Settle(ctx, 0) }
 
-// Settle ends the reservation with the cost that it really had: what was too much is
-// given back, what was missing is charged, even beyond the limit. A second call does
-// nothing. After an error nothing is known to have been settled and Settle may be called
-// again; what an unknown first call did may then be done twice, to the caller's favour
-// where it refunds. ErrLeaseGone is no such error: all is settled, but a lease had
-// expired before, and its units may have been held by somebody else meanwhile.
+// Settle ends the reservation with its actual cost: the excess is given back, a shortfall is
+// charged, even beyond the limit. A second call does nothing. After an error, call Settle
+// again: nothing is known to have been settled; if the first call was executed all the same,
+// the units may be refunded twice. ErrLeaseGone is no such error: everything is settled, but a
+// lease had expired before, and another caller may have held its units meanwhile.
 //
 // actual is the cost for each limit of the reservation. One that ReserveEach made is settled
 // by SettleEach, unless actual is 0.
 func (r *Reservation) Settle(ctx context.Context, actual int64) error {
-	if r.each && actual != 0 && len(r.costs) > 1 {
-		return invalid("actual", actual, "0, or SettleEach with a cost for each of the "+strconv.Itoa(len(r.costs))+" limits, as they were reserved")
+	if n := len(r.units); r.each && actual != 0 && n > 1 {
+		return invalid("actual", actual,
+			"0, or SettleEach with a cost for each of the "+strconv.Itoa(n)+" limits, as they were reserved")
 	}
 	return r.settleOnce(ctx, costs{actual})
 }
 
-// SettleEach is Settle with the cost that each limit really had, in the order of the limits.
+// SettleEach is Settle with the actual cost of each limit, in the order of the limits.
 // Of a concurrency limit it is ignored: a lease ends as a whole.
 func (r *Reservation) SettleEach(ctx context.Context, actual ...int64) error {
-	if len(actual) != len(r.costs) {
-		return invalid("actual", len(actual), strconv.Itoa(len(r.costs))+" costs, one for each limit")
+	if len(actual) != len(r.units) {
+		return invalid("actual", len(actual), strconv.Itoa(len(r.units))+" costs, one for each limit")
 	}
 	return r.settleOnce(ctx, actual)
 }
@@ -139,44 +145,87 @@ func (r *Reservation) settleOnce(ctx context.Context, actual costs) error {
 	return err
 }
 
-// settle notes what is done, so that a repeat after an error does not do it again.
+// settle notes each step that succeeded, so that a repeat after an error does not repeat it.
 func (r *Reservation) settle(ctx context.Context, actual costs) error {
 	more, less := r.differences(actual)
 	if len(more) > 0 {
-		if err := r.store.Charge(ctx, more, nil); err != nil {
+		if err := r.store.Charge(ctx, claimsOf(more), nil); err != nil {
 			return err
 		}
 	}
-	for i := range r.costs {
-		r.costs[i] = max(r.costs[i], actual.of(i))
-	}
+	r.note(func(i int, charged int64) int64 { return max(charged, actual.of(i)) })
 	if err := r.refund(ctx, less); err != nil {
 		return err
 	}
-	for i := range r.costs {
-		r.costs[i] = actual.of(i)
-	}
+	r.note(func(i int, _ int64) int64 { return actual.of(i) })
 	return r.refund(ctx, r.leases())
 }
 
-// differences are claims of what is still to be charged, and of what is to be given back.
-func (r *Reservation) differences(actual costs) (more, less []Claim) {
-	for i, claim := range r.call.claims {
-		if claim.Lease != "" {
+// note sets what is charged so far, but for leases.
+func (r *Reservation) note(cost func(i int, charged int64) int64) {
+	for i := range r.units {
+		if u := &r.units[i]; u.Lease == "" {
+			u.Cost = cost(i, u.Cost)
+		}
+	}
+}
+
+// differences are the units still to be charged, and those to be given back.
+func (r *Reservation) differences(actual costs) (more, less []reserved) {
+	for i, u := range r.units {
+		if u.Lease != "" {
 			continue
 		}
-		if claim.Cost = actual.of(i) - r.costs[i]; claim.Cost > 0 {
-			more = append(more, claim)
-		} else if claim.Cost < 0 {
-			claim.Cost = -claim.Cost
-			less = append(less, claim)
+		if u.Cost = actual.of(i) - u.Cost; u.Cost > 0 {
+			more = append(more, u)
+		} else if u.Cost < 0 {
+			u.Cost = -u.Cost
+			less = append(less, u)
 		}
 	}
 	return more, less
 }
 
+// leases are the units that are held by a lease, as they were reserved.
+func (r *Reservation) leases() (leases []reserved) {
+	for _, u := range r.units {
+		if u.Lease != "" {
+			leases = append(leases, u)
+		}
+	}
+	return leases
+}
+
+func claimsOf(units []reserved) []Claim {
+	claims := make([]Claim, len(units))
+	for i, u := range units {
+		claims[i] = u.Claim
+	}
+	return claims
+}
+
+// refund gives units back, each with the instant of its charge. All have the same one, unless
+// they live on nodes of a Redis Cluster, which have clocks of their own.
+func (r *Reservation) refund(ctx context.Context, units []reserved) error {
+	var gone error
+	for len(units) > 0 {
+		at, same := units[0].at, 1
+		for same < len(units) && units[same].at == at {
+			same++
+		}
+		err := r.store.Refund(ctx, claimsOf(units[:same]), at, nil)
+		if errors.Is(err, ErrLeaseGone) {
+			gone = err
+		} else if err != nil {
+			return err
+		}
+		units = units[same:]
+	}
+	return gone
+}
+
 // Renew keeps the leases of the reservation for another time-to-live, if it has any.
-// ErrLeaseGone says that one is lost: somebody else may hold its units.
+// ErrLeaseGone means that one is lost: another caller may hold its units.
 func (r *Reservation) Renew(ctx context.Context) error {
 	if r.held == nil {
 		return nil
@@ -193,50 +242,10 @@ func (r *Reservation) KeepAlive(ctx context.Context, failed func(error)) (stop f
 	return r.held.keepAlive(ctx, failed)
 }
 
-// leases are the claims that hold them, for what was reserved: a lease ends as a whole.
-func (r *Reservation) leases() []Claim {
-	var claims []Claim
-	for _, claim := range r.call.claims {
-		if claim.Lease != "" {
-			claims = append(claims, claim)
-		}
-	}
-	return claims
-}
-
-// refund gives claims back, each at its own instant: it is one for all, unless they live
-// on nodes of a Redis Cluster, which have clocks of their own.
-func (r *Reservation) refund(ctx context.Context, claims []Claim) error {
-	var gone error
-	for len(claims) > 0 {
-		taken, same := r.takenAt(&claims[0]), 1
-		for same < len(claims) && r.takenAt(&claims[same]) == taken {
-			same++
-		}
-		err := r.store.Refund(ctx, claims[:same], taken, nil)
-		if errors.Is(err, ErrLeaseGone) {
-			gone = err
-		} else if err != nil {
-			return err
-		}
-		claims = claims[same:]
-	}
-	return gone
-}
-
-func (r *Reservation) takenAt(claim *Claim) Instant {
-	for i := range r.call.claims {
-		if r.call.claims[i].Same(claim) {
-			return r.taken[i]
-		}
-	}
-	return 0
-}
-
 // A Lease is units of a concurrency limit that are held until it is released, or until
 // its time-to-live passes without Renew. It is safe for concurrent use.
 type Lease struct {
-	held   *tenure
+	held   *held
 	answer Answer
 	taken  Instant
 }
@@ -251,33 +260,29 @@ func (l *Limiter) Acquire(ctx context.Context, key string) (*Lease, error) {
 // AcquireN holds n units; see Acquire.
 func (l *Limiter) AcquireN(ctx context.Context, key string, n int64) (*Lease, error) {
 	if !l.holds() {
-		return nil, invalid("limits", len(l.limits), "at least one Concurrency limit to acquire; use AllowN or Reserve")
+		return nil, invalid("limits", len(l.limits),
+			"at least one Concurrency limit to acquire; use AllowN or Reserve")
 	}
 	reservation, err := l.Reserve(ctx, key, n)
 	if err != nil {
 		return nil, err
 	}
-	held := reservation.held
-	return &Lease{held: held, answer: reservation.answer, taken: reservation.takenAt(&held.claims[0])}, nil
+	return &Lease{held: reservation.held, answer: reservation.answer, taken: reservation.leases()[0].at}, nil
 }
 
+// holds reports whether a grant takes a lease.
 func (l *Limiter) holds() bool {
-	for _, limit := range l.limits {
-		if limit.algorithm == AlgorithmConcurrency {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(l.limits, func(limit *Limit) bool { return limit.algorithm == AlgorithmConcurrency })
 }
 
 // ID is the lease's id: 128 random bits as text.
 func (l *Lease) ID() string { return l.held.claims[0].Lease }
 
-// Answer is what the store said when the lease was taken.
+// Answer is the store's answer when the lease was taken.
 func (l *Lease) Answer() Answer { return l.answer }
 
-// Renew keeps the lease for another time-to-live. ErrLeaseGone says that it is lost: stop
-// the work, somebody else may hold its units.
+// Renew keeps the lease for another time-to-live. ErrLeaseGone means that it is lost: stop
+// the work, because another caller may hold its units.
 func (l *Lease) Renew(ctx context.Context) error { return l.held.renew(ctx) }
 
 // KeepAlive renews the lease until stop is called; see [KeepAlive].
@@ -285,39 +290,39 @@ func (l *Lease) KeepAlive(ctx context.Context, failed func(error)) (stop func())
 	return l.held.keepAlive(ctx, failed)
 }
 
-// Release gives the units back. ErrLeaseGone says that they were gone already.
+// Release gives the units back. ErrLeaseGone means that the lease had ended before.
 func (l *Lease) Release(ctx context.Context) error {
 	return l.held.store.Refund(ctx, l.held.claims, l.taken, nil)
 }
 
-// A tenure is leases that are held together.
-type tenure struct {
+// held is the leases of one reservation: they have one id and are renewed together.
+type held struct {
 	store  Store
 	claims []Claim
 	since  atomic.Pointer[time.Time] // before the last call was sent that took or renewed them
 }
 
-func (t *tenure) renew(ctx context.Context) error {
-	claims := append([]Claim(nil), t.claims...)
+func (h *held) renew(ctx context.Context) error {
+	claims := slices.Clone(h.claims)
 	for i := range claims {
 		claims[i].Renew = true
 	}
 	sent := time.Now()
-	granted, err := t.store.Decide(ctx, claims, 1, nil)
+	granted, err := h.store.Decide(ctx, claims, 1, nil)
 	switch {
 	case err != nil:
 		return err
 	case granted == 0:
 		return ErrLeaseGone
 	}
-	t.since.Store(&sent)
+	h.since.Store(&sent)
 	return nil
 }
 
-func (t *tenure) keepAlive(ctx context.Context, failed func(error)) (stop func()) {
-	ttl := t.claims[0].Limit.period
-	for i := range t.claims[1:] {
-		ttl = min(ttl, t.claims[1+i].Limit.period)
+func (h *held) keepAlive(ctx context.Context, failed func(error)) (stop func()) {
+	ttl := h.claims[0].Limit.period
+	for _, claim := range h.claims[1:] {
+		ttl = min(ttl, claim.Limit.period)
 	}
-	return keepAlive(ctx, *t.since.Load(), time.Duration(ttl)*time.Microsecond, t.renew, failed)
+	return keepAlive(ctx, *h.since.Load(), time.Duration(ttl)*time.Microsecond, h.renew, failed)
 }

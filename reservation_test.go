@@ -26,7 +26,8 @@ func settle(tb testing.TB, r *weir.Reservation, actual int64) {
 
 func TestSettle(t *testing.T) {
 	for _, spec := range []weir.Spec{
-		weir.PerHour(100), weir.FixedWindow{Limit: 100, Window: time.Hour}, weir.SlidingLog{Limit: 100, Window: time.Hour},
+		weir.PerHour(100), weir.FixedWindow{Limit: 100, Window: time.Hour},
+		weir.SlidingLog{Limit: 100, Window: time.Hour},
 		weir.SlidingCounter{Limit: 100, Window: time.Hour, Slices: 6}, weir.Calendar{Limit: 100, Unit: weir.Year},
 	} {
 		for _, actual := range []int64{0, 1, 39, 40, 41, 100} {
@@ -59,7 +60,7 @@ func TestSettleChargesBeyondTheLimit(t *testing.T) {
 	}
 }
 
-func TestSettleRefusesNonsense(t *testing.T) {
+func TestSettleRefusesInvalidCosts(t *testing.T) {
 	l, _ := drive(t, weir.PerMinute(60))
 	r := reserve(t, l, 10)
 	for _, actual := range []int64{-1, weir.MaxUnits + 1} {
@@ -92,7 +93,8 @@ func TestReserveIsRefused(t *testing.T) {
 	if !errors.As(err, &refused) || !errors.Is(err, weir.ErrRefused) || errors.Is(err, weir.ErrNever) {
 		t.Fatalf("got %v", err)
 	}
-	if refused.Answer.Allowed || refused.Answer.RetryAfter != 5*time.Second || err.Error() != `limit "l" (60/1m) refused: retry after 5s` {
+	if refused.Answer.Allowed || refused.Answer.RetryAfter != 5*time.Second ||
+		err.Error() != `limit "l" (60/1m) refused: retry after 5s` {
 		t.Errorf("%q, %+v", err, refused.Answer)
 	}
 	for _, n := range []int64{-1, weir.MaxUnits + 1} {
@@ -140,9 +142,12 @@ func TestEachLimitHasItsCost(t *testing.T) {
 		settle func(r *weir.Reservation) error
 		left   [3]int64
 	}{
-		{"less", func(r *weir.Reservation) error { return r.SettleEach(t.Context(), 1, 1234, 1) }, [3]int64{59, 98_766, 10}},
-		{"more", func(r *weir.Reservation) error { return r.SettleEach(t.Context(), 2, 5000, 1) }, [3]int64{58, 95_000, 10}},
-		{"less and more", func(r *weir.Reservation) error { return r.SettleEach(t.Context(), 3, 0, 0) }, [3]int64{57, 100_000, 10}},
+		{"less", func(r *weir.Reservation) error { return r.SettleEach(t.Context(), 1, 1234, 1) },
+			[3]int64{59, 98_766, 10}},
+		{"more", func(r *weir.Reservation) error { return r.SettleEach(t.Context(), 2, 5000, 1) },
+			[3]int64{58, 95_000, 10}},
+		{"less and more", func(r *weir.Reservation) error { return r.SettleEach(t.Context(), 3, 0, 0) },
+			[3]int64{57, 100_000, 10}},
 		{"nothing", func(r *weir.Reservation) error { return r.Cancel(t.Context()) }, [3]int64{60, 100_000, 10}},
 	} {
 		l, left := llm(t)
@@ -162,7 +167,8 @@ func TestARequestThatOneOfItsCostsExceedsChargesNothing(t *testing.T) {
 	l, left := llm(t)
 	var refused *weir.RefusedError
 	_, err := l.ReserveEach(t.Context(), "team", 1, 100_001, 1)
-	if !errors.As(err, &refused) || !errors.Is(err, weir.ErrNever) || refused.Answer.Limit.Capacity() != 100_000 || left() != [3]int64{60, 100_000, 10} {
+	if !errors.As(err, &refused) || !errors.Is(err, weir.ErrNever) || refused.Answer.Limit.Capacity() != 100_000 ||
+		left() != [3]int64{60, 100_000, 10} {
 		t.Errorf("%v, %v are left", err, left())
 	}
 }
@@ -191,10 +197,12 @@ func second[T any](_ T, err error) error { return err }
 func TestEachCostIsAllowedAndWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, start := limiterOn(t, memstore.New(), weir.PerSecond(10), weir.PerSecond(100)), time.Now()
-		if answer := must[weir.Answer](t)(l.AllowEach(t.Context(), "key", 1, 80)); !answer.Allowed || answer.Remaining != 20 {
+		if answer := must[weir.Answer](t)(l.AllowEach(t.Context(), "key", 1, 80)); !answer.Allowed ||
+			answer.Remaining != 20 {
 			t.Errorf("the first: %+v", answer)
 		}
-		if answer := must[weir.Answer](t)(l.AllowEach(t.Context(), "key", 1, 30)); answer.Allowed || answer.RetryAfter != 100*time.Millisecond {
+		if answer := must[weir.Answer](t)(l.AllowEach(t.Context(), "key", 1, 30)); answer.Allowed ||
+			answer.RetryAfter != 100*time.Millisecond {
 			t.Errorf("10 tokens are missing: %+v", answer)
 		}
 		var all sync.WaitGroup
@@ -212,7 +220,7 @@ func TestEachCostIsAllowedAndWaitedFor(t *testing.T) {
 	})
 }
 
-func TestALeaseLostMeanwhileIsSaidAndTheRestIsSettled(t *testing.T) {
+func TestSettleReportsALostLeaseAndSettlesTheRest(t *testing.T) {
 	l, clock := drive(t, weir.Concurrency{Limit: 20, TTL: time.Minute}, weir.SlidingLog{Limit: 10, Window: time.Hour})
 	r := reserve(t, l, 5)
 	clock.advance(time.Minute)
@@ -258,14 +266,15 @@ func (b *broken) Refund(ctx context.Context, claims []weir.Claim, taken weir.Ins
 	return b.Store.Refund(ctx, claims, taken, decisions)
 }
 
-// nodes is a store whose limits live on nodes with clocks of their own, each a
+// nodes is a store whose limits live on nodes with separate clocks, each a
 // microsecond ahead of the one before; the first lost its leases.
 type nodes struct {
 	weir.Store
 	refunds map[weir.Instant]int
 }
 
-func (n *nodes) Decide(ctx context.Context, claims []weir.Claim, times int64, decisions []weir.Decision) (int64, error) {
+func (n *nodes) Decide(ctx context.Context, claims []weir.Claim, times int64, decisions []weir.Decision) (int64,
+	error) {
 	granted, err := n.Store.Decide(ctx, claims, times, decisions)
 	for i := range decisions {
 		decisions[i].At = weir.Instant(i)
@@ -281,15 +290,16 @@ func (n *nodes) Refund(_ context.Context, claims []weir.Claim, taken weir.Instan
 	return nil
 }
 
-func TestEachNodeIsToldItsOwnTime(t *testing.T) {
+func TestRefundUsesTheTimeOfEachNode(t *testing.T) {
 	store := &nodes{Store: memstore.New(), refunds: make(map[weir.Instant]int)}
-	l := limiterOn(t, store, weir.Concurrency{Limit: 9, TTL: time.Hour}, weir.Concurrency{Limit: 9, TTL: time.Hour}, weir.PerHour(9))
+	l := limiterOn(t, store, weir.Concurrency{Limit: 9, TTL: time.Hour}, weir.Concurrency{Limit: 9, TTL: time.Hour},
+		weir.PerHour(9))
 	if err := reserve(t, l, 5).Settle(t.Context(), 3); !errors.Is(err, weir.ErrLeaseGone) {
 		t.Errorf("got %v", err)
 	}
 	for taken := range weir.Instant(3) {
 		if store.refunds[taken] != 1 {
-			t.Errorf("the node at %d was told %d times", taken, store.refunds[taken])
+			t.Errorf("%d refunds at %d, want 1", store.refunds[taken], taken)
 		}
 	}
 }
@@ -298,7 +308,8 @@ func TestSettleIsRepeatedWithoutHarmAfterAnError(t *testing.T) {
 	for _, actual := range []int64{2, 8} {
 		for fails := 1; fails <= 2; fails++ {
 			store := &broken{Store: memstore.New(), fails: fails}
-			l := limiterOn(t, store, weir.SlidingLog{Limit: 10, Window: time.Hour}, weir.Concurrency{Limit: 10, TTL: time.Hour})
+			l := limiterOn(t, store, weir.SlidingLog{Limit: 10, Window: time.Hour},
+				weir.Concurrency{Limit: 10, TTL: time.Hour})
 			r := reserve(t, l, 5)
 			if err := r.Settle(t.Context(), actual); !errors.Is(err, errBroken) {
 				t.Fatalf("call %d fails: %v", fails, err)
@@ -365,7 +376,8 @@ func TestALeaseGivesBackOnlyWhatItHeld(t *testing.T) {
 	if err := lease.Release(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if answer := must[weir.Answer](t)(l.Peek(t.Context(), "key")); answer.Remaining != 1 || answer.Limit.Name() != "l.2" {
+	if answer := must[weir.Answer](t)(l.Peek(t.Context(), "key")); answer.Remaining != 1 ||
+		answer.Limit.Name() != "l.2" {
 		t.Errorf("4 of 5 an hour were used: %+v", answer)
 	}
 }

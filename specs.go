@@ -20,7 +20,7 @@ const (
 
 // A TokenBucket holds up to Capacity units, refilled at Refill a Period; a fresh one is
 // full. Each grant takes its cost. With an Overdraft the level may go that far below
-// zero: the one who borrows passes at once and those after wait.
+// zero: a borrower passes at once, and the callers after it wait.
 //
 // The most it grants in any time t is Capacity + Overdraft + ⌊(t − 1 µs) × Refill/Period⌋
 // (Step: Refill × ⌈(t − 1 µs)/Period⌉ for the last term).
@@ -57,13 +57,14 @@ func GCRA(burst, refill int64, period time.Duration) TokenBucket {
 }
 
 // Borrowing is a token bucket with pre-consumption: it may go overdraft units below empty,
-// and the Delay of a decision says how long what was borrowed takes to repay.
+// and the Delay of a decision is the time until the borrowed units are refilled.
 func Borrowing(capacity, refill int64, period time.Duration, overdraft int64) TokenBucket {
 	return TokenBucket{Capacity: capacity, Refill: refill, Period: period, Overdraft: overdraft}
 }
 
 // LeakyMeter is the leaky bucket as a meter: it holds size units, leaks leak a period,
-// and refuses what would overflow. It is a continuous token bucket seen from below.
+// and refuses a request that would overflow it. It is a continuous token bucket whose level
+// is counted from the other end.
 func LeakyMeter(size, leak int64, period time.Duration) TokenBucket {
 	return GCRA(size, leak, period)
 }
@@ -71,7 +72,7 @@ func LeakyMeter(size, leak int64, period time.Duration) TokenBucket {
 // LeakyQueue is the leaky bucket as a queue, which shapes: one unit leaves each
 // period/leak, up to queue units wait their turn, more are refused. A granted caller
 // sleeps Decision.Delay ([Limiter.Wait] does), so that callers leave evenly spaced. One that
-// hangs up frees its place only if nobody was let in after it.
+// cancels frees its place only if no caller was granted after it.
 func LeakyQueue(leak int64, period time.Duration, queue int64) TokenBucket {
 	return TokenBucket{Capacity: 1, Refill: leak, Period: period, Overdraft: queue}
 }
@@ -90,25 +91,35 @@ func (s TokenBucket) compile(l *Limit) error {
 	if err != nil {
 		return err
 	}
-	if err := firstError(count("capacity", s.Capacity, 1), count("refill", s.Refill, 1), count("overdraft", s.Overdraft, 0),
-		count("capacity + overdraft", s.Capacity+s.Overdraft, 1)); err != nil {
+	err = firstError(
+		count("capacity", s.Capacity, 1),
+		count("refill", s.Refill, 1),
+		count("overdraft", s.Overdraft, 0),
+		count("capacity + overdraft", s.Capacity+s.Overdraft, 1),
+	)
+	if err != nil {
 		return err
 	}
 	if s.Mode > Step {
 		return invalid("mode", s.Mode, "Continuous or Step")
 	}
-	l.algorithm, l.capacity, l.refill, l.period, l.overdraft = AlgorithmTokenBucket, s.Capacity, s.Refill, period, s.Overdraft
+	l.algorithm = AlgorithmTokenBucket
+	l.capacity = s.Capacity
+	l.refill = s.Refill
+	l.period = period
+	l.overdraft = s.Overdraft
 	l.step = s.Mode == Step
-	interval, _ := timesRatio(1, period, s.Refill)
-	span, ok := timesRatio(s.Capacity+s.Overdraft, period, s.Refill)
-	l.interval, l.span = interval, span
+	ok := false
+	l.interval, _ = timesRatio(1, period, s.Refill)
+	l.span, ok = timesRatio(s.Capacity+s.Overdraft, period, s.Refill)
 	if l.step {
 		periods := (s.Capacity + s.Overdraft + s.Refill - 1) / s.Refill
 		hi, lo := bits.Mul64(uint64(periods), uint64(period))
 		ok = hi == 0 && lo <= MaxUnits
 	}
 	if !ok {
-		return invalid("capacity", s.Capacity, fmt.Sprintf("a bucket that refills within 2^52us (about 142 years): at %d each %v, capacity + overdraft must be smaller", s.Refill, s.Period))
+		return invalid("capacity", s.Capacity, fmt.Sprintf("a bucket that refills within 2^52us (about 142 years): "+
+			"at %d each %v, capacity + overdraft must be smaller", s.Refill, s.Period))
 	}
 	return nil
 }
@@ -134,8 +145,8 @@ type Anchor uint8
 const (
 	// First opens a window at the first charge: each key has windows of its own.
 	First Anchor = iota
-	// Epoch opens windows at multiples of their length since the Unix epoch: all keys
-	// start anew together.
+	// Epoch opens windows at multiples of their length since the Unix epoch: the windows of
+	// all keys begin together.
 	Epoch
 )
 
@@ -189,9 +200,9 @@ func (s SlidingLog) compile(l *Limit) error {
 func (s SlidingLog) String() string { return "sliding_log " + rate(s.Limit, s.Window) }
 
 // A SlidingCounter counts in Slices slices of the window and one before them, which
-// fades out evenly. Slices = 1 is the two-counter approximation of CDNs; 10 or 60 are, on
+// fades out evenly. Slices = 1 is the two-counter approximation of CDNs; 10 or 60 come, on
 // average, ever closer to a SlidingLog at constant memory. No window of W − W/Slices sees
-// more than Limit; one of W may see nearly twice that, where callers are out to do it.
+// more than Limit; one of W may see nearly twice that, if callers time their requests for it.
 type SlidingCounter struct {
 	Limit  int64         // units, 1 to 2^52
 	Window time.Duration // 1 µs or more, whole microseconds, a multiple of Slices
@@ -207,7 +218,8 @@ func (s SlidingCounter) compile(l *Limit) error {
 		return err
 	}
 	if s.Slices < 1 || s.Slices > MaxSlices || l.period%s.Slices != 0 {
-		return invalid("slices", s.Slices, fmt.Sprintf("1 to %d, dividing the window of %s", MaxSlices, duration(s.Window)))
+		return invalid("slices", s.Slices,
+			fmt.Sprintf("1 to %d, dividing the window of %s", MaxSlices, duration(s.Window)))
 	}
 	l.slices, l.slice = s.Slices, l.period/s.Slices
 	slice := l.slice
@@ -218,7 +230,8 @@ func (s SlidingCounter) compile(l *Limit) error {
 			return nil
 		}
 	}
-	return invalid("limit", s.Limit, fmt.Sprintf("limit × slice at most 2^52: with slices of %s use a smaller limit, more slices, or slices of whole seconds", duration(s.Window/time.Duration(s.Slices))))
+	return invalid("limit", s.Limit, fmt.Sprintf("limit × slice at most 2^52: with slices of %s use a smaller limit, "+
+		"more slices, or slices of whole seconds", duration(s.Window/time.Duration(s.Slices))))
 }
 
 // String is "sliding_counter COUNT/WINDOW slices N".
@@ -226,8 +239,8 @@ func (s SlidingCounter) String() string {
 	return "sliding_counter " + rate(s.Limit, s.Window) + " slices " + strconv.FormatInt(s.Slices, 10)
 }
 
-// Concurrency grants Limit units held at once. Each holder has a lease that ends when it
-// is released, or TTL after it was taken or last renewed: then the holder died.
+// Concurrency grants Limit units held at once. Each holder has a lease that ends when it is
+// released, or TTL after it was taken or last renewed: the units of a dead holder come back.
 type Concurrency struct {
 	Limit int64         // units, 1 to 2^52
 	TTL   time.Duration // 1 µs or more, whole microseconds

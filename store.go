@@ -9,7 +9,7 @@ import (
 
 const (
 	// MaxUnits is the largest count, cost, limit and number of microseconds: 2^52, so
-	// that every sum of two is a whole number in a double, which is what Redis' Lua has.
+	// that every sum of two is a whole number in a double, the only number of Redis' Lua.
 	MaxUnits = 1 << 52
 
 	// MaxKey is the longest key, in bytes.
@@ -21,9 +21,9 @@ const (
 	// MaxLease is the longest lease id, in bytes.
 	MaxLease = 256
 
-	// Never is the RetryAfter of a cost that no wait makes grantable: the longest Duration,
-	// so that a sleep of it does not end and it is the largest of several waits. Compare with
-	// it before adding to it. Wire formats write it as -1.
+	// Never is the RetryAfter of a cost that no wait makes grantable: the longest Duration, so
+	// that it is the largest of several waits. Compare with it before adding to it. Wire
+	// formats write it as -1.
 	Never time.Duration = math.MaxInt64
 )
 
@@ -35,42 +35,41 @@ func (i Instant) Time() time.Time { return time.UnixMicro(int64(i)).UTC() }
 
 // A Claim asks to charge Cost units to Key under Limit.
 type Claim struct {
-	Key   string // whom it is counted against: 1 to MaxKey bytes, any bytes
+	Key   string // the identity that is counted: 1 to MaxKey bytes, any bytes
 	Limit *Limit
 	Cost  int64 // units, 0 to MaxUnits; 0 asks whether the limit is exceeded and charges nothing
 
-	// Lease is the id of what is held, for a [Concurrency] limit and only there: 1 to
+	// Lease is the id of the held units, for a [Concurrency] limit and only there: 1 to
 	// MaxLease bytes, unguessable (NewLeaseID makes one).
 	Lease string
-	// Renew asks to keep Lease alive instead of taking it: granted only if it still is. In Charge
-	// and Refund it is a condition: the lease is released by the call, and if it is gone nothing is
-	// changed, for any claim, and the error is ErrLeaseGone. So a call whose answer was lost can be
-	// made again. In a Redis Cluster, where claims lie in several slots, the lease is released
-	// first, and a call that ends after that is not made good.
+	// Renew asks to keep Lease alive instead of taking it: granted only if it is held. In Charge
+	// and Refund it is a condition: the call releases the lease; if it is gone, nothing is changed
+	// for any claim and the error is ErrLeaseGone. A call whose answer was lost can therefore be
+	// repeated. In a Redis Cluster, if claims lie in several slots, the lease is released first,
+	// and a call that fails after that is not completed.
 	Renew bool
 
-	// Delay is for Refund, which alone reads it: the Delay of the Decision that granted these
-	// units. Until takenAt + Delay the grant waits for its turn, and others may wait behind it:
-	// a bucket then gives back the units less those charged after it, so that nobody is given
-	// an instant for which somebody already waits. 0 gives them back whole.
+	// Delay is read by Refund only: the Delay of the Decision that granted these units. Until
+	// takenAt + Delay the grant waits for its turn, and later grants may wait behind it: a bucket
+	// then gives back the units less those charged after it, because each of those already waits
+	// for its own instant. 0 gives all units back.
 	Delay time.Duration
 }
 
-// A Decision is what came of one claim. It describes the state after the grant.
+// A Decision is the outcome of one claim. It describes the state after the grant.
 // Durations are whole microseconds.
 type Decision struct {
 	// Remaining is how many units would be granted now, to one request, by this claim alone.
 	Remaining int64
-	// RetryAfter is 0 if a request of this claim's cost would be granted now; else the
-	// smallest wait after which it would be if nobody else comes; or [Never], which is
-	// longer than every other wait.
+	// RetryAfter is 0 if a request of this claim's cost would be granted now; else the smallest
+	// wait after which it would be if no other request comes; or [Never].
 	RetryAfter time.Duration
 	// ResetAfter is the smallest wait after which the state is as if never used.
 	ResetAfter time.Duration
-	// Delay is how long the last granted caller should wait so that what it borrowed
-	// is repaid; 0 unless the limit is a token bucket with an overdraft.
+	// Delay is how long the last granted caller should wait until the units that it borrowed
+	// are refilled; 0 unless the limit is a token bucket with an overdraft.
 	Delay time.Duration
-	// At is the store's time of the decision; give it back to Refund.
+	// At is the store's time of the decision; pass it to Refund.
 	At Instant
 }
 
@@ -78,38 +77,39 @@ type Decision struct {
 // concurrent use; storetest is the suite that they pass.
 //
 // Each method checks its whole input before it charges anything ([Check] does it) and
-// fills decisions, which has one element a claim (nil where they are not wanted).
+// fills decisions, which has one element a claim, or is nil.
 //
-// Claims and the bytes of their keys are the caller's again when a method returns: callers
-// build keys in a buffer that they reuse, so a store copies what it keeps.
+// A store does not keep claims or the bytes of their keys after a method returns, because
+// callers build keys in a buffer that they reuse; it keeps copies.
 type Store interface {
 	// Decide asks for times identical requests at one instant, grants as many of them
-	// as fit every claim (0 ≤ granted ≤ times) and charges each claim its cost × granted.
-	// times = 0 peeks. Nothing else is charged, to anybody.
+	// as fit every claim (0 ≤ granted ≤ times) and charges each claim its cost × granted,
+	// and nothing else. times = 0 peeks.
 	Decide(ctx context.Context, claims []Claim, times int64, decisions []Decision) (granted int64, err error)
 
-	// Charge charges without asking: it may push a limit below what it allows.
+	// Charge charges without a decision: a limit may end up beyond its capacity.
 	Charge(ctx context.Context, claims []Claim, decisions []Decision) error
 
 	// Refund gives units back that were taken at the given instant (Decision.At), and
-	// releases leases. Of a grant with a delay that is withdrawn, see Claim.Delay. Every claim is refunded; if a lease was gone the error is ErrLeaseGone.
+	// releases leases. Claim.Delay is that of the grant. Every claim is refunded; if a lease was
+	// gone the error is ErrLeaseGone.
 	Refund(ctx context.Context, claims []Claim, takenAt Instant, decisions []Decision) error
 
-	// Reset forgets the state of the claims' keys, as if never used. Costs are ignored.
+	// Reset deletes the state of the claims' keys, as if never used. Costs are ignored.
 	Reset(ctx context.Context, claims []Claim) error
 
-	// Close releases what the store holds. Calls after it return ErrClosed.
+	// Close releases the store's resources. Calls after it return ErrClosed.
 	Close() error
 }
 
-// A Shortcut is a store that can answer some requests of one unremarkable claim in the
-// processor's registers: with the arguments and results of Decide in memory, moving them
-// takes longer than deciding. It is optional; Limiter tries it first.
+// A Shortcut is a store that can decide some requests of one claim in the processor's
+// registers: with the arguments and results of Decide in memory, moving them takes longer than
+// deciding. It is optional; Limiter tries it first.
 type Shortcut interface {
 	// Shortcut is Decide of one claim, once. It returns the fields of its Decision, whose
-	// Delay is 0. ok is false, and nothing was done, where Decide must be asked: also to
-	// say what is wrong with the input.
-	Shortcut(key string, limit *Limit, cost int64) (granted bool, remaining int64, retryAfter, resetAfter time.Duration, at Instant, ok bool)
+	// Delay is 0. If ok is false nothing was done: call Decide, which also reports wrong input.
+	Shortcut(key string, limit *Limit, cost int64) (granted bool, remaining int64,
+		retryAfter, resetAfter time.Duration, at Instant, ok bool)
 }
 
 // A Request is one Decide of a batch.
@@ -117,26 +117,25 @@ type Request struct {
 	Claims []Claim
 	Times  int64
 	// Decisions is nil, or has one element a claim for each of Times (for a peek, one a
-	// claim): what the first request left, then the second, and so on. The granted come
-	// first; those that were refused all have the decisions of the last.
+	// claim): the state after the first request, after the second, and so on. Grants come
+	// first; all refused ones have the same decisions.
 	Decisions []Decision
 
-	// Follows says that this request matters only if the last one before it without Follows is
-	// granted. A store that refuses that one may leave this one undecided: Granted is 0 then,
-	// and Err is ErrNotAsked. A store that is asked about both at once decides both.
+	// Follows: this request matters only if the last one before it without Follows is granted.
+	// A store that refuses that one may leave this one undecided: then Granted is 0 and Err is
+	// ErrNotAsked. A store may also decide both.
 	Follows bool
 
-	Granted int64 // the answer, as Decide's
+	Granted int64 // the result, as Decide's
 	Err     error
 }
 
-// A Batcher is a store that decides many requests in one trip. It is optional; what
-// gathers requests asks for it.
+// A Batcher is a store that decides many requests in one call. It is optional.
 type Batcher interface {
-	// DecideBatch decides each request by itself, as if Decide were called for one after
-	// the other, and fills in what came of it: each has its own error, and one that is wrong
-	// changes nothing for the others. Requests that share a key under one limit are decided in
-	// the order in which they stand, others in any order.
+	// DecideBatch decides each request by itself, as if Decide were called for one after the
+	// other, and fills in its result: each has its own error, and a wrong one changes nothing for
+	// the others. Requests that share a key under one limit are decided in the order of the
+	// slice, others in any order.
 	DecideBatch(ctx context.Context, requests []Request)
 }
 
@@ -194,7 +193,8 @@ func (c *Claim) check(times int64) error {
 	case c.Delay < 0:
 		return invalid("delay", c.Delay, "0, or the delay of the grant that is refunded")
 	case c.Cost > 1 && times > 1 && c.Cost > math.MaxInt64/times:
-		return invalid("cost × times", strconv.FormatInt(c.Cost, 10)+" × "+strconv.FormatInt(times, 10), "less than 2^63")
+		product := strconv.FormatInt(c.Cost, 10) + " × " + strconv.FormatInt(times, 10)
+		return invalid("cost × times", product, "less than 2^63")
 	case c.Limit.algorithm == AlgorithmConcurrency:
 		return c.checkLease(times)
 	case c.Lease != "" || c.Renew:
@@ -206,7 +206,8 @@ func (c *Claim) check(times int64) error {
 func (c *Claim) checkLease(times int64) error {
 	switch {
 	case len(c.Lease) > MaxLease || (c.Lease == "" && (times > 0 || c.Renew)):
-		return invalid("lease", strconv.Itoa(len(c.Lease))+" bytes", "1 to 256 bytes for a concurrency limit; Limiter.Acquire makes one")
+		return invalid("lease", strconv.Itoa(len(c.Lease))+" bytes",
+			"1 to 256 bytes for a concurrency limit; Limiter.Acquire makes one")
 	case times > 1:
 		return invalid("times", times, "0 or 1 for a concurrency limit: each lease has its own id")
 	case c.Cost == 0 && times > 0 && !c.Renew:

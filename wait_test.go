@@ -16,7 +16,7 @@ import (
 	"github.com/weirproject/weir/memstore"
 )
 
-// counting counts calls that decide, of a store as far away as takes says.
+// counting counts calls of a store whose Decide takes a while.
 type counting struct {
 	weir.Store
 	takes   atomic.Int64 // ns
@@ -26,7 +26,8 @@ type counting struct {
 	stuck   string // calls for this key do not return in an hour
 }
 
-func (c *counting) Decide(ctx context.Context, claims []weir.Claim, times int64, decisions []weir.Decision) (int64, error) {
+func (c *counting) Decide(ctx context.Context, claims []weir.Claim, times int64, decisions []weir.Decision) (int64,
+	error) {
 	c.calls.Add(1)
 	time.Sleep(time.Duration(c.takes.Load()))
 	if claims[0].Key == c.stuck {
@@ -43,7 +44,7 @@ func (c *counting) Refund(ctx context.Context, claims []weir.Claim, at weir.Inst
 	return c.Store.Refund(ctx, claims, at, decisions)
 }
 
-// passing notes who passed, and when.
+// passing records which callers passed, in order, and when.
 type passing struct {
 	sync.WaitGroup
 	mu    sync.Mutex
@@ -57,7 +58,7 @@ func newPassing() *passing {
 	return &passing{start: time.Now(), at: make(map[string]time.Duration), errs: make(map[string]error)}
 }
 
-// wait has somebody wait, in order of the calls.
+// wait starts a caller and returns once it blocks, so that callers arrive in order.
 func (p *passing) wait(name string, wait func() error) {
 	p.Go(func() {
 		err := wait()
@@ -71,14 +72,16 @@ func (p *passing) wait(name string, wait func() error) {
 	synctest.Wait()
 }
 
-// A thousand that wait for one key ask twice a grant at most, however far the store is and
+// A thousand waiters of one key take two calls for each grant at most, also of a slow store, and
 // whether the units come back one by one or all at once.
-func TestWaitersAskTheStoreTogether(t *testing.T) {
+func TestWaitersShareCalls(t *testing.T) {
 	const waiters = 1000
 	for name, spec := range map[string]weir.Spec{
-		"bucket": weir.PerSecond(100), "fraction": weir.GCRA(7, 300, time.Second), "window": weir.FixedWindow{Limit: 50, Window: time.Second},
-		"log": weir.SlidingLog{Limit: 50, Window: time.Second}, "counter": weir.SlidingCounter{Limit: 50, Window: time.Second, Slices: 10},
-		"queue": weir.LeakyQueue(100, time.Second, 50),
+		"bucket": weir.PerSecond(100), "fraction": weir.GCRA(7, 300, time.Second),
+		"window":  weir.FixedWindow{Limit: 50, Window: time.Second},
+		"log":     weir.SlidingLog{Limit: 50, Window: time.Second},
+		"counter": weir.SlidingCounter{Limit: 50, Window: time.Second, Slices: 10},
+		"queue":   weir.LeakyQueue(100, time.Second, 50),
 	} {
 		for _, takes := range []time.Duration{0, 5 * time.Millisecond} {
 			synctest.Test(t, func(t *testing.T) {
@@ -96,7 +99,8 @@ func TestWaitersAskTheStoreTogether(t *testing.T) {
 				all.Wait()
 				synctest.Wait()
 				if calls := store.calls.Load(); calls > 2*waiters || l.Queues() != 0 {
-					t.Errorf("%s, %v away: %d calls for %d waiters, %d queues are left", name, takes, calls, waiters, l.Queues())
+					t.Errorf("%s, %v away: %d calls for %d waiters, %d queues are left", name, takes, calls, waiters,
+						l.Queues())
 				}
 				t.Logf("%s, %v away: %d calls", name, takes, store.calls.Load())
 			})
@@ -123,7 +127,7 @@ func TestWaitersAreServedInOrder(t *testing.T) {
 	})
 }
 
-// Small requests that never end do not keep a large one from its turn.
+// An endless sequence of small requests does not overtake a large one.
 func TestALargeWaitDoesNotStarve(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, p := limiterOn(t, memstore.New(), weir.PerSecond(10)), newPassing()
@@ -146,9 +150,11 @@ func TestALargeWaitDoesNotStarve(t *testing.T) {
 	})
 }
 
-// Whoever leaves, the others keep their order, nothing stays charged for it, and no queue is left.
-func TestWaitersMayLeave(t *testing.T) {
-	for leaves, want := range map[string]string{"head": "[middle last]", "middle": "[head last]", "last": "[head middle]"} {
+// When a waiter leaves, the others keep their order, nothing stays charged for it, and no queue
+// is left.
+func TestCancelledWaiterLeavesTheQueue(t *testing.T) {
+	for leaves, want := range map[string]string{"head": "[middle last]", "middle": "[head last]",
+		"last": "[head middle]"} {
 		synctest.Test(t, func(t *testing.T) {
 			l, p := limiterOn(t, memstore.New(), weir.PerSecond(1)), newPassing()
 			allow(t, l, 1)
@@ -162,7 +168,8 @@ func TestWaitersMayLeave(t *testing.T) {
 			}
 			p.Wait()
 			synctest.Wait()
-			if got := fmt.Sprint(p.names); got != want || time.Since(p.start) != 2*time.Second || !errors.Is(p.errs[leaves], context.Canceled) {
+			if got := fmt.Sprint(p.names); got != want || time.Since(p.start) != 2*time.Second ||
+				!errors.Is(p.errs[leaves], context.Canceled) {
 				t.Errorf("%s left (%v): %s passed, the last after %v", leaves, p.errs[leaves], got, time.Since(p.start))
 			}
 			if l.Queues() != 0 {
@@ -172,8 +179,8 @@ func TestWaitersMayLeave(t *testing.T) {
 	}
 }
 
-// A head that wants much leaves: who wants less need not wait as long.
-func TestTheNextWaiterIsAskedForWhenALargeOneLeaves(t *testing.T) {
+// After a large request leaves the head of the queue, a smaller one need not wait as long.
+func TestNextWaiterIsTriedWhenALargeOneLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, p := limiterOn(t, memstore.New(), weir.PerMinute(60)), newPassing()
 		allow(t, l, 60)
@@ -189,8 +196,8 @@ func TestTheNextWaiterIsAskedForWhenALargeOneLeaves(t *testing.T) {
 	})
 }
 
-// A unit that was granted to callers who have gone meanwhile is given back.
-func TestUnitsOfWaitersWhoLeftWhileTheStoreWasAskedGoBack(t *testing.T) {
+// A unit that was granted after its caller left is given back.
+func TestUnitsOfCancelledWaitersAreRefunded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &counting{Store: memstore.New()}
 		l, p := limiterOn(t, store, weir.PerMinute(60)), newPassing()
@@ -227,8 +234,7 @@ func TestKeysDoNotWaitForEachOther(t *testing.T) {
 	})
 }
 
-// Each that asked would be told the same, one after the other.
-func TestAnErrorOfTheStoreEndsAllWaits(t *testing.T) {
+func TestStoreErrorEndsAllWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &counting{Store: memstore.New()}
 		l, p := limiterOn(t, store, weir.PerSecond(1)), newPassing()
@@ -250,8 +256,8 @@ func TestAnErrorOfTheStoreEndsAllWaits(t *testing.T) {
 	})
 }
 
-// Those before it are known: a waiter whose deadline comes before its turn fails at once.
-func TestAWaitBehindOthersKnowsTheDeadlineAhead(t *testing.T) {
+// The units wanted ahead are known: a waiter whose deadline comes before its turn fails at once.
+func TestWaitBehindOthersFailsAtOnceIfTheDeadlineIsTooSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, p := limiterOn(t, memstore.New(), weir.PerSecond(1)), newPassing()
 		allow(t, l, 1)
@@ -266,7 +272,8 @@ func TestAWaitBehindOthersKnowsTheDeadlineAhead(t *testing.T) {
 		p.Wait()
 		var refused *weir.RefusedError
 		short := p.errs["too short"]
-		if !errors.Is(short, weir.ErrTooLong) || !errors.As(short, &refused) || refused.Answer.RetryAfter < 4*time.Second || p.at["too short"] != 0 {
+		if !errors.Is(short, weir.ErrTooLong) || !errors.As(short, &refused) ||
+			refused.Answer.RetryAfter < 4*time.Second || p.at["too short"] != 0 {
 			t.Errorf("4 s for the fourth: %v after %v", short, p.at["too short"])
 		}
 		if p.errs["enough"] != nil || p.at["enough"] != 4*time.Second {
@@ -275,7 +282,7 @@ func TestAWaitBehindOthersKnowsTheDeadlineAhead(t *testing.T) {
 	})
 }
 
-// Nobody stands behind what can never be granted, and Reset ends the wait.
+// A request that is never granted does not join the queue, and Reset ends the wait.
 func TestWaitersOfAResetKeyPass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, p := limiterOn(t, memstore.New(), weir.PerHour(2)), newPassing()

@@ -1,53 +1,53 @@
-// Package clientaddr finds out whose request it is: the address of the client, also
-// behind proxies, and never one that the client made up.
+// Package clientaddr finds the address of a request's client, also behind proxies, and
+// never one that the client made up.
 //
 // # The rule
 //
-// The client's address is the peer's: of who holds the other end of the connection. Only
-// if the peer is a proxy that you trust is a header read, from the right:
+// The client's address is that of the peer, the other end of the connection. Only if the
+// peer is a proxy that you trust is a header read, from the right:
 //
 //	X-Forwarded-For: 6.6.6.6, 198.51.100.7, 10.0.0.2        peer 10.0.0.1
 //	                 made up  the client    ---- trusted ----
 //
-// Each proxy writes at the right end whom it was called by. As long as that is a trusted
-// proxy, its own word, left of it, is believed too. The first address that is none of
-// yours is the client; what stands left of it was written by the client, and is not read.
+// Each proxy appends its caller's address at the right end. While that is a trusted proxy,
+// the element left of it, which that proxy wrote, is trusted too. The first address that is
+// not trusted is the client; the client wrote everything left of it, so that is not read.
 // If all are trusted, the client is the leftmost: one of your own machines.
 //
-// What is not an address ends the walk: "unknown", "unix:", an obfuscated "_name", an
-// element with nothing in it, an element of over 512 bytes, the 33rd element. The answer
-// is then the last trusted proxy that was passed. So whoever confuses a proxy shares one
-// address with all that it confuses; nobody gains a new one.
+// An element that is not an address ends the walk: "unknown", "unix:", an obfuscated
+// "_name", an empty element, one of over 512 bytes, the 33rd element. The result is then
+// the last trusted proxy that was passed. All clients that confuse a proxy therefore share
+// one address; none of them gains a new one.
 //
 // The tempting wrong ways: to take the leftmost address (the client wrote it); to read
 // only the first line of the header (the client's line; a proxy may add its own below);
-// to skip what cannot be read (the proxy that could not name its caller passed on what
-// its caller wrote); to read whichever of two headers is there (your proxies write one of
+// to skip unreadable elements (a proxy that could not name its caller passed on its
+// caller's text); to read any of several headers that is present (your proxies write one of
 // them, the client the other). Hence there is one header, and you name it.
 //
-// # One address
+// # Headers of one address
 //
-// X-Real-IP and CF-Connecting-IP have one address, which the proxy writes over whatever its
-// caller sent. Of a trusted peer it is believed as it is, without a walk; of two lines, or
-// anything but one address, nothing is, and the client is the peer. Name one of them only if
-// every trusted proxy sets it: one that passes it on lets its callers choose.
+// X-Real-IP and CF-Connecting-IP have one address, with which the proxy overwrites the
+// header of its caller. From a trusted peer it is taken without a walk; if the header has
+// two lines, or anything but one address, the client is the peer. Name one of them only if
+// every trusted proxy sets it: a proxy that passes it on lets its callers choose.
 //
 // # Spelling
 //
 // An address has one form here, so that it makes one key: IPv4-mapped IPv6
-// (::ffff:192.0.2.1) is IPv4, zones (%eth0) and ports are dropped, brackets are taken off.
-// Numbers with leading zeros, which some read as octal, are no addresses.
+// (::ffff:192.0.2.1) is IPv4, zones (%eth0), ports and brackets are removed. Numbers with
+// leading zeros, which some programs read as octal, are no addresses.
 //
 // # Unix sockets
 //
-// A peer on a Unix socket has no address. It is not trusted unless [WithTrustedUnix] says
-// that only your proxy can reach the socket. [Extractor.Of] knows such a peer by the
+// A peer on a Unix socket has no address. It is trusted only with [WithTrustedUnix], for a
+// socket that only your proxy can reach. [Extractor.Of] recognizes such a peer by the
 // address of the listener, not by RemoteAddr, which middleware overwrites.
 //
 // # Keys
 //
 // A household or a rented machine has a whole /64 of IPv6 to itself, 2^64 addresses. A
-// [Mask] makes one client of them; its text is what stands in a key.
+// [Mask] makes one client of them; its text is the client's part of a key.
 package clientaddr
 
 import (
@@ -68,17 +68,16 @@ const (
 	xRealIP       = "X-Real-Ip"
 	cfConnecting  = "Cf-Connecting-Ip"
 
-	// MaxHops is how many elements of the header are read at most, counted from the right.
+	// MaxHops is the largest number of elements of the header that are read, from the right.
 	MaxHops = 32
 
-	// maxElement is the longest element that is read, in bytes. Together they bound the
-	// work that a header can cause, however long it is.
+	// maxElement is the longest element that is read, in bytes. With MaxHops it bounds the
+	// work for a header of any length.
 	maxElement = 512
 )
 
-// An Extractor knows which peers are trusted proxies, and finds clients behind them. Make
-// one with New; the zero value trusts nobody. It does not change, so any number of
-// goroutines may use it.
+// An Extractor finds the clients behind trusted proxies. Make one with New; the zero value
+// trusts no proxy. It is immutable and safe for concurrent use.
 type Extractor struct {
 	trusted []netip.Prefix // in order, none within another
 	header  string
@@ -94,7 +93,7 @@ func WithHeader(name string) Option {
 	return func(e *Extractor) { e.header = http.CanonicalHeaderKey(name) }
 }
 
-// WithTrustedUnix trusts peers on Unix sockets: only your proxy can reach the socket.
+// WithTrustedUnix trusts peers on Unix sockets: use it if only your proxy can reach the socket.
 func WithTrustedUnix() Option { return func(e *Extractor) { e.unix = true } }
 
 // New makes an Extractor that trusts the proxies within the given prefixes. With none, the
@@ -102,8 +101,8 @@ func WithTrustedUnix() Option { return func(e *Extractor) { e.unix = true } }
 // several.
 //
 // A prefix with bits beyond its length is refused, because 10.1.2.3/8 is all of 10.0.0.0/8
-// when perhaps one machine was meant; so is one of length 0: who trusts everybody lets
-// every client choose its address.
+// when perhaps one machine was meant; so are prefixes that cover all addresses: then every
+// client could choose its own.
 func New(trusted []netip.Prefix, opts ...Option) (*Extractor, error) {
 	e := &Extractor{header: xForwardedFor}
 	for _, opt := range opts {
@@ -111,13 +110,15 @@ func New(trusted []netip.Prefix, opts ...Option) (*Extractor, error) {
 	}
 	var errs []error
 	if !slices.Contains([]string{xForwardedFor, forwarded, xRealIP, cfConnecting}, e.header) {
-		errs = append(errs, &weir.InputError{Field: "header", Given: e.header, Allowed: "X-Forwarded-For, Forwarded, X-Real-IP or CF-Connecting-IP"})
+		errs = append(errs, &weir.InputError{Field: "header", Given: e.header,
+			Allowed: "X-Forwarded-For, Forwarded, X-Real-IP or CF-Connecting-IP"})
 	}
 	prefixes := make([]netip.Prefix, 0, len(trusted))
 	for i, prefix := range trusted {
 		prefix, allowed := normalPrefix(prefix)
 		if allowed != "" {
-			errs = append(errs, &weir.InputError{Field: fmt.Sprintf("trusted[%d]", i), Given: trusted[i], Allowed: allowed})
+			field := fmt.Sprintf("trusted[%d]", i)
+			errs = append(errs, &weir.InputError{Field: field, Given: trusted[i], Allowed: allowed})
 		}
 		prefixes = append(prefixes, prefix)
 	}
@@ -127,14 +128,17 @@ func New(trusted []netip.Prefix, opts ...Option) (*Extractor, error) {
 	e.trusted = disjoint(prefixes)
 	if family := whole(e.trusted); family != "" {
 		return nil, &weir.InputError{Field: "trusted", Given: trusted,
-			Allowed: "the networks of your proxies; together these are all of " + family + ": who trusts everybody lets every client choose its address"}
+			Allowed: "the networks of your proxies; together these are all of " + family + ": " + notAll}
 	}
 	return e, nil
 }
 
-// whole is the family of which disjoint prefixes, in order, leave no address out; "" is none.
+// notAll is why trust in every address is refused.
+const notAll = "trusting all addresses lets every client choose its own"
+
+// whole is the family ("IPv4", "IPv6") that disjoint prefixes, in order, cover entirely, or "".
 func whole(prefixes []netip.Prefix) (family string) {
-	next := netip.Addr{} // the first address after those that were seen without a gap
+	next := netip.Addr{} // the first address after those covered without a gap
 	for _, p := range prefixes {
 		first := p.Addr()
 		if zero := netip.PrefixFrom(first, 0).Masked().Addr(); first != next && first != zero {
@@ -158,7 +162,7 @@ func lastOf(p netip.Prefix) netip.Addr {
 	return address
 }
 
-// normalPrefix is the prefix with mapped IPv4 as IPv4, or else what would be allowed.
+// normalPrefix is the prefix with mapped IPv4 as IPv4. If the prefix is refused, allowed is not "".
 func normalPrefix(p netip.Prefix) (normal netip.Prefix, allowed string) {
 	if !p.IsValid() {
 		return p, "an address and a length, such as 10.0.0.0/8"
@@ -171,9 +175,10 @@ func normalPrefix(p netip.Prefix) (normal netip.Prefix, allowed string) {
 	}
 	switch {
 	case p.Bits() == 0:
-		return p, "the networks of your proxies: who trusts everybody lets every client choose its address"
+		return p, "the networks of your proxies: " + notAll
 	case p != p.Masked():
-		return p, fmt.Sprintf("%v for that network, %v for that one machine", p.Masked(), netip.PrefixFrom(p.Addr(), p.Addr().BitLen()))
+		machine := netip.PrefixFrom(p.Addr(), p.Addr().BitLen())
+		return p, fmt.Sprintf("%v for that network, %v for that one machine", p.Masked(), machine)
 	}
 	return p, ""
 }
@@ -194,11 +199,11 @@ func disjoint(prefixes []netip.Prefix) (kept []netip.Prefix) {
 	return kept
 }
 
-// Header is the name of the header whose lines From and FromUnix want.
+// Header is the name of the header whose lines From and FromUnix take.
 func (e *Extractor) Header() string { return e.header }
 
-// Trusts reports whether an address is that of a trusted proxy. Ask it before anything
-// else is believed that only proxies may say, such as X-Forwarded-Proto.
+// Trusts reports whether an address is that of a trusted proxy. Check it before you use another
+// header that only proxies may set, such as X-Forwarded-Proto.
 func (e *Extractor) Trusts(address netip.Addr) bool { return e.trusts(normal(address)) }
 
 // TrustsPeer reports whether a request comes from a trusted proxy, on a Unix socket too.
@@ -214,9 +219,8 @@ func (e *Extractor) trusts(address netip.Addr) bool {
 	return after > 0 && e.trusted[after-1].Contains(address)
 }
 
-// Of is the address of the request's client. It is false where there is none: the peer is
-// on a Unix socket and not trusted, or did not name its caller; or RemoteAddr is not an
-// address.
+// Of is the address of the request's client. ok is false if there is none: the peer is on a
+// Unix socket and is not trusted, or did not name its caller; or RemoteAddr is not an address.
 func (e *Extractor) Of(r *http.Request) (address netip.Addr, ok bool) {
 	if local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok && local.Network() == "unix" {
 		return e.FromUnix(r.Header[e.header])
@@ -225,8 +229,8 @@ func (e *Extractor) Of(r *http.Request) (address netip.Addr, ok bool) {
 }
 
 // From is [Extractor.Of] for other protocols: peer is the address of the connection's
-// other end, with or without a port, and lines are all lines of the header, in the order
-// in which they came. The peer must be what the connection says, never what a header says.
+// other end, with or without a port, and lines are all lines of the header, in their
+// order. Take the peer from the connection, never from a header.
 func (e *Extractor) From(peer string, lines []string) (address netip.Addr, ok bool) {
 	address = parseNode(peer)
 	if !address.IsValid() || !e.trusts(address) {
@@ -244,7 +248,7 @@ func (e *Extractor) FromUnix(lines []string) (address netip.Addr, ok bool) {
 	return address, address.IsValid()
 }
 
-// walk goes from a trusted hop to the left until one is not trusted or cannot be read.
+// walk goes left from a trusted hop until a hop is not trusted or cannot be read.
 func (e *Extractor) walk(at netip.Addr, lines []string) netip.Addr {
 	if e.header == xRealIP || e.header == cfConnecting {
 		return only(at, lines)
@@ -276,8 +280,8 @@ func only(peer netip.Addr, lines []string) netip.Addr {
 	return peer
 }
 
-// last reads the last element of a line: the address in it (invalid if there is none),
-// what is left of it, and whether that is anything.
+// last reads the last element of a line: its address (invalid if there is none), the text
+// left of it, and whether there are more elements.
 func (e *Extractor) last(line string) (hop netip.Addr, rest string, more bool) {
 	if e.header == forwarded {
 		return lastForwarded(line)

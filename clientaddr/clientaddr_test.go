@@ -16,7 +16,7 @@ import (
 	"github.com/weirproject/weir/clientaddr"
 )
 
-// proxies are whom the tests trust, unless they say otherwise.
+// proxies are the trusted prefixes of most tests.
 var proxies = prefixes("10.0.0.0/8", "fd00::/8", "fe80::/10", "203.0.113.9/32")
 
 func prefixes(texts ...string) (list []netip.Prefix) {
@@ -35,7 +35,7 @@ func extractor(t testing.TB, opts ...clientaddr.Option) *clientaddr.Extractor {
 	return e
 }
 
-// A story is a request and whose it is: "" if that is not known.
+// A story is a request and its client: "" if that is not known.
 type story struct {
 	name  string
 	peer  string
@@ -59,7 +59,7 @@ func TestXForwardedFor(t *testing.T) {
 	long := strings.Repeat("6.6.6.6, ", 100_000)
 	tell(t, extractor(t), []story{
 		{"no proxy", "198.51.100.7:1234", nil, "198.51.100.7"},
-		{"spoofed to a stranger's door", "198.51.100.7:1234", lines("10.0.0.1"), "198.51.100.7"},
+		{"spoofed address of a proxy, without a proxy", "198.51.100.7:1234", lines("10.0.0.1"), "198.51.100.7"},
 		{"spoofed as a trusted proxy", "198.51.100.7:1234", lines("6.6.6.6, 10.0.0.1"), "198.51.100.7"},
 		{"one proxy", "10.0.0.1:1234", lines("198.51.100.7"), "198.51.100.7"},
 		{"the proxy said nothing", "10.0.0.1:1234", nil, "10.0.0.1"},
@@ -71,7 +71,8 @@ func TestXForwardedFor(t *testing.T) {
 		{"all are trusted", "10.0.0.1:1", lines("10.0.0.3,10.0.0.2"), "10.0.0.3"},
 
 		{"several lines", "10.0.0.1:1", lines("6.6.6.6", "198.51.100.7"), "198.51.100.7"},
-		{"several lines and hops", "10.0.0.1:1", lines("6.6.6.6", "198.51.100.7", "10.0.0.3, 10.0.0.2"), "198.51.100.7"},
+		{"several lines and hops", "10.0.0.1:1", lines("6.6.6.6", "198.51.100.7", "10.0.0.3, 10.0.0.2"),
+			"198.51.100.7"},
 		{"the first line looks trusted", "10.0.0.1:1", lines("10.0.0.5", "6.6.6.6, 198.51.100.7"), "198.51.100.7"},
 
 		{"garbage left of the client", "10.0.0.1:1", lines(`",;=\ 6.6.6.6, x, 198.51.100.7`), "198.51.100.7"},
@@ -99,7 +100,7 @@ func TestXForwardedFor(t *testing.T) {
 		{"mapped peer", "[::ffff:10.0.0.1]:1", lines("198.51.100.7"), "198.51.100.7"},
 		{"mapped client", "10.0.0.1:1", lines("6.6.6.6, ::ffff:198.51.100.7"), "198.51.100.7"},
 		{"mapped proxy", "10.0.0.1:1", lines("6.6.6.6, 198.51.100.7, ::ffff:a00:2"), "198.51.100.7"},
-		{"mapped stranger", "[::ffff:198.51.100.7]:1", lines("6.6.6.6"), "198.51.100.7"},
+		{"mapped, not trusted", "[::ffff:198.51.100.7]:1", lines("6.6.6.6"), "198.51.100.7"},
 		{"compatible is not mapped", "10.0.0.1:1", lines("6.6.6.6, ::10.0.0.2"), "::a00:2"},
 
 		{"the peer's zone", "[fe80::1%eth0]:1", lines("198.51.100.7"), "198.51.100.7"},
@@ -126,10 +127,13 @@ func TestXForwardedFor(t *testing.T) {
 		{"a long header", "10.0.0.1:1", lines(long + "198.51.100.7"), "198.51.100.7"},
 		{"a long element", "10.0.0.1:1", lines("6.6.6.6," + strings.Repeat(" ", 600) + "10.0.0.2"), "10.0.0.1"},
 		{"a long element alone", "10.0.0.1:1", lines(strings.Repeat(" ", 600) + "198.51.100.7"), "10.0.0.1"},
-		{"the longest element", "10.0.0.1:1", lines("6.6.6.6," + strings.Repeat(" ", 500) + "198.51.100.7"), "198.51.100.7"},
+		{"the longest element", "10.0.0.1:1", lines("6.6.6.6," + strings.Repeat(" ", 500) + "198.51.100.7"),
+			"198.51.100.7"},
 		{"the longest element alone", "10.0.0.1:1", lines(strings.Repeat(" ", 500) + "198.51.100.7"), "198.51.100.7"},
-		{"the last hop that is read", "10.0.0.1:1", lines("198.51.100.7" + strings.Repeat(",10.0.0.2", clientaddr.MaxHops-1)), "198.51.100.7"},
-		{"one hop more", "10.0.0.1:1", lines("198.51.100.7" + strings.Repeat(",10.0.0.2", clientaddr.MaxHops)), "10.0.0.2"},
+		{"the last hop that is read", "10.0.0.1:1",
+			lines("198.51.100.7" + strings.Repeat(",10.0.0.2", clientaddr.MaxHops-1)), "198.51.100.7"},
+		{"one hop more", "10.0.0.1:1", lines("198.51.100.7" + strings.Repeat(",10.0.0.2", clientaddr.MaxHops)),
+			"10.0.0.2"},
 
 		{"no peer", "", lines("6.6.6.6"), ""},
 		{"a peer on a Unix socket", "@", lines("6.6.6.6"), ""},
@@ -153,7 +157,8 @@ func TestForwarded(t *testing.T) {
 		{"quoted IPv6 and a port", peer, lines(`for="[2001:db8::7]:4711", for="[fd00::2]:80"`), "2001:db8::7"},
 		{"an obfuscated port", peer, lines(`for="198.51.100.7:_p.o-rt"`), "198.51.100.7"},
 		{"mapped", peer, lines(`for="[::ffff:198.51.100.7]"`), "198.51.100.7"},
-		{"the widest of its kind", peer, lines(`for=6.6.6.6,for=198.51.100.7;ext="` + strings.Repeat(`\"`, 240) + `"`), "198.51.100.7"},
+		{"the widest of its kind", peer,
+			lines(`for=6.6.6.6,for=198.51.100.7;ext="` + strings.Repeat(`\"`, 240) + `"`), "198.51.100.7"},
 
 		{"unknown", peer, lines("for=6.6.6.6, for=unknown"), "10.0.0.1"},
 		{"obfuscated", peer, lines("for=6.6.6.6, for=_hidden"), "10.0.0.1"},
@@ -188,11 +193,12 @@ func TestForwarded(t *testing.T) {
 		{"a long element", peer, lines("for=10.0.0.2;ext=" + strings.Repeat("x", 600)), "10.0.0.1"},
 		{"a long element, for last", peer, lines("ext=" + strings.Repeat("=x", 300) + ";for=10.0.0.2"), "10.0.0.1"},
 		{"a long quoted element", peer, lines(`for=10.0.0.2;ext="` + strings.Repeat(`\`, 1<<20) + `"`), "10.0.0.1"},
-		{"one hop too many", peer, lines("for=198.51.100.7" + strings.Repeat(",for=10.0.0.2", clientaddr.MaxHops)), "10.0.0.2"},
+		{"one hop too many", peer, lines("for=198.51.100.7" + strings.Repeat(",for=10.0.0.2", clientaddr.MaxHops)),
+			"10.0.0.2"},
 	})
 }
 
-// The other header is never read, whatever is in it.
+// The other header is never read.
 func TestOnlyTheNamedHeaderIsRead(t *testing.T) {
 	r := httptest.NewRequest("GET", "/", nil)
 	r.RemoteAddr = "10.0.0.1:1"
@@ -207,7 +213,7 @@ func TestOnlyTheNamedHeaderIsRead(t *testing.T) {
 	}
 }
 
-func TestTheZeroExtractorTrustsNobody(t *testing.T) {
+func TestZeroExtractorTrustsNoProxy(t *testing.T) {
 	var e clientaddr.Extractor
 	tell(t, &e, []story{{"zero", "10.0.0.1:1", lines("6.6.6.6"), "10.0.0.1"}})
 	if got, ok := e.FromUnix(lines("6.6.6.6")); ok {
@@ -215,7 +221,7 @@ func TestTheZeroExtractorTrustsNobody(t *testing.T) {
 	}
 }
 
-func TestUnixPeersAreTrustedOnlyWhereItIsSaid(t *testing.T) {
+func TestUnixPeersAreTrustedOnlyWithTheOption(t *testing.T) {
 	for _, c := range []struct {
 		trusted bool
 		lines   []string
@@ -256,9 +262,10 @@ func serve(t *testing.T, e *clientaddr.Extractor, network, address string) (get 
 	server.Listener = listener
 	server.Start()
 	t.Cleanup(server.Close)
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, network, listener.Addr().String())
-	}}}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, network, listener.Addr().String())
+		}}}
 	return func(lines ...string) string {
 		request, _ := http.NewRequest("GET", "http://weir.test/", nil)
 		request.Header["X-Forwarded-For"] = lines
@@ -276,7 +283,7 @@ func TestRealListeners(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var nobody clientaddr.Extractor
+	var none clientaddr.Extractor
 	for _, c := range []struct {
 		name    string
 		e       *clientaddr.Extractor
@@ -285,9 +292,9 @@ func TestRealListeners(t *testing.T) {
 		want    string
 	}{
 		{"trusted", local, "tcp", lines("6.6.6.6", "198.51.100.7", "127.0.0.2"), "198.51.100.7 true"},
-		{"nobody is", &nobody, "tcp", lines("6.6.6.6"), "127.0.0.1 true"},
+		{"none is trusted", &none, "tcp", lines("6.6.6.6"), "127.0.0.1 true"},
 		{"trusted", local, "unix", lines("6.6.6.6", "198.51.100.7"), "198.51.100.7 true"},
-		{"nobody is", &nobody, "unix", lines("6.6.6.6"), "invalid IP false"},
+		{"none is trusted", &none, "unix", lines("6.6.6.6"), "invalid IP false"},
 	} {
 		address := "127.0.0.1:0"
 		if c.network == "unix" {
@@ -299,8 +306,8 @@ func TestRealListeners(t *testing.T) {
 	}
 }
 
-// Middleware that believes a header writes it into RemoteAddr: what says "Unix" there is
-// not believed.
+// Middleware may copy a header into RemoteAddr: a text like that of a Unix socket there has no
+// effect.
 func TestRemoteAddrCannotClaimToBeUnix(t *testing.T) {
 	e := extractor(t, clientaddr.WithTrustedUnix())
 	for _, peer := range []string{"@", "", "/run/proxy.sock", "unix:"} {
@@ -314,15 +321,19 @@ func TestRemoteAddrCannotClaimToBeUnix(t *testing.T) {
 }
 
 func TestTrusts(t *testing.T) {
-	e, err := clientaddr.New(prefixes("10.0.0.0/8", "10.1.0.0/16", "10.1.2.3/32", "::ffff:172.16.0.0/108", "2001:db8::/32", "2001:db8:1::/48", "10.0.0.0/8", "11.0.0.0/32"))
+	e, err := clientaddr.New(prefixes("10.0.0.0/8", "10.1.0.0/16", "10.1.2.3/32", "::ffff:172.16.0.0/108",
+		"2001:db8::/32", "2001:db8:1::/48", "10.0.0.0/8", "11.0.0.0/32"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for text, want := range map[string]bool{
-		"9.255.255.255": false, "10.0.0.0": true, "10.1.2.2": true, "10.1.2.4": true, "10.255.255.255": true, "11.0.0.0": true, "11.0.0.1": false,
-		"::ffff:10.9.9.9": true, "172.16.0.1": true, "172.31.255.255": true, "172.32.0.0": false, "::ffff:172.31.0.1": true,
-		"2001:db7:ffff::": false, "2001:db8::": true, "2001:db8:1::1": true, "2001:db8:2::1%eth0": true, "2001:db9::": false,
-		"0.0.0.0": false, "255.255.255.255": false, "::": false, "::a00:1": false,
+		"9.255.255.255": false, "10.0.0.0": true, "10.1.2.2": true, "10.1.2.4": true, "10.255.255.255": true,
+		"11.0.0.0": true, "11.0.0.1": false,
+		"::ffff:10.9.9.9": true, "172.16.0.1": true, "172.31.255.255": true, "172.32.0.0": false,
+		"::ffff:172.31.0.1": true,
+		"2001:db7:ffff::":   false, "2001:db8::": true, "2001:db8:1::1": true, "2001:db8:2::1%eth0": true,
+		"2001:db9::": false,
+		"0.0.0.0":    false, "255.255.255.255": false, "::": false, "::a00:1": false,
 	} {
 		if got := e.Trusts(netip.MustParseAddr(text)); got != want {
 			t.Errorf("%s: %v", text, got)
@@ -340,8 +351,8 @@ func TestNewRefuses(t *testing.T) {
 	}{
 		{netip.Prefix{}, "trusted[1] is invalid Prefix; allowed: an address and a length"},
 		{netip.MustParsePrefix("0.0.0.0/0"), "trusted[1] is 0.0.0.0/0; allowed: the networks of your proxies"},
-		{netip.MustParsePrefix("::/0"), "who trusts everybody"},
-		{netip.MustParsePrefix("::ffff:0.0.0.0/96"), "who trusts everybody"},
+		{netip.MustParsePrefix("::/0"), "trusting all addresses"},
+		{netip.MustParsePrefix("::ffff:0.0.0.0/96"), "trusting all addresses"},
 		{netip.MustParsePrefix("::ffff:0.0.0.0/90"), "at least /96"},
 		{netip.MustParsePrefix("10.1.2.3/8"), "allowed: 10.0.0.0/8 for that network, 10.1.2.3/32 for that one machine"},
 		{netip.MustParsePrefix("fd00::1/8"), "allowed: fd00::/8 for that network, fd00::1/128 for that one machine"},
@@ -353,14 +364,17 @@ func TestNewRefuses(t *testing.T) {
 		}
 	}
 	_, err := clientaddr.New(make([]netip.Prefix, 2), clientaddr.WithHeader("x-client-ip"))
-	for _, says := range []string{`header is "X-Client-Ip"; allowed: X-Forwarded-For, Forwarded, X-Real-IP or CF-Connecting-IP`, "trusted[0]", "trusted[1]"} {
+	for _, says := range []string{
+		`header is "X-Client-Ip"; allowed: X-Forwarded-For, Forwarded, X-Real-IP or CF-Connecting-IP`,
+		"trusted[0]", "trusted[1]",
+	} {
 		if err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%v does not say %s", err, says)
 		}
 	}
 }
 
-func TestWhatNewWasGivenMayChangeLater(t *testing.T) {
+func TestNewCopiesItsArguments(t *testing.T) {
 	given := prefixes("10.0.0.0/8", "9.0.0.0/8")
 	e, err := clientaddr.New(given)
 	if err != nil || given[0] != netip.MustParsePrefix("10.0.0.0/8") {
@@ -372,7 +386,7 @@ func TestWhatNewWasGivenMayChangeLater(t *testing.T) {
 	}
 }
 
-func TestFindingAClientAllocatesNothing(t *testing.T) {
+func TestOfAllocatesNothing(t *testing.T) {
 	list, pairs := extractor(t, clientaddr.WithTrustedUnix()), extractor(t, clientaddr.WithHeader("Forwarded"))
 	plain := lines("6.6.6.6, 198.51.100.7:80", "[fd00::2%eth0]:80, ::ffff:10.0.0.2")
 	written := lines(`for=6.6.6.6, for="[2001:db8::7]:80";proto=https`, `for=10.0.0.2;by="_x"`)
@@ -399,7 +413,7 @@ func TestFindingAClientAllocatesNothing(t *testing.T) {
 func TestHeadersOfOneAddress(t *testing.T) {
 	for _, name := range []string{"X-Real-IP", "cf-connecting-ip"} {
 		tell(t, extractor(t, clientaddr.WithHeader(name)), []story{
-			{"a stranger's", "198.51.100.7:1234", lines("6.6.6.6"), "198.51.100.7"},
+			{"from an untrusted peer", "198.51.100.7:1234", lines("6.6.6.6"), "198.51.100.7"},
 			{"a proxy's", "10.0.0.1:1", lines(" 198.51.100.7 "), "198.51.100.7"},
 			{"of IPv6", "10.0.0.1:1", lines("2001:db8::7"), "2001:db8::7"},
 			{"mapped", "10.0.0.1:1", lines("::ffff:198.51.100.7"), "198.51.100.7"},
@@ -414,7 +428,7 @@ func TestHeadersOfOneAddress(t *testing.T) {
 	}
 }
 
-func TestTrustInEverybodyIsRefused(t *testing.T) {
+func TestTrustInAllAddressesIsRefused(t *testing.T) {
 	for _, tt := range []struct {
 		list    []netip.Prefix
 		refused bool

@@ -11,7 +11,9 @@ import (
 )
 
 // node is the spelling of an address, in a way that the package does not read it.
-var node = regexp.MustCompile(`^(?:(\d+\.\d+\.\d+\.\d+)(?::(?:\d{1,5}|_[A-Za-z0-9._-]+))?|([0-9A-Fa-f.]*(?::[0-9A-Fa-f.]*){2,})(?:%[A-Za-z0-9._-]+)?|\[([0-9A-Fa-f.:]*:[0-9A-Fa-f.:]*)(?:%[A-Za-z0-9._-]+)?\](?::(?:\d{1,5}|_[A-Za-z0-9._-]+))?)$`)
+var node = regexp.MustCompile(`^(?:(\d+\.\d+\.\d+\.\d+)(?::(?:\d{1,5}|_[A-Za-z0-9._-]+))?|` +
+	`([0-9A-Fa-f.]*(?::[0-9A-Fa-f.]*){2,})(?:%[A-Za-z0-9._-]+)?|` +
+	`\[([0-9A-Fa-f.:]*:[0-9A-Fa-f.:]*)(?:%[A-Za-z0-9._-]+)?\](?::(?:\d{1,5}|_[A-Za-z0-9._-]+))?)$`)
 
 func readNode(text string) (netip.Addr, bool) {
 	found := node.FindStringSubmatch(text)
@@ -26,7 +28,7 @@ func readNode(text string) (netip.Addr, bool) {
 	return address.Unmap(), ok
 }
 
-// model is the rule, said slowly: all lines are one list; go left past who is trusted.
+// model is the rule in its simplest form: all lines are one list; go left past trusted hops.
 func model(peer string, lines []string) (netip.Addr, bool) {
 	at, ok := readNode(peer)
 	if !ok || !trustsSlowly(at) {
@@ -56,8 +58,8 @@ func trustsSlowly(address netip.Addr) bool {
 	return false
 }
 
-// What is found is what the model finds: the peer, or an address that is right of the
-// first hop that is not trusted, or that hop.
+// The result equals the model's: the peer, or an address right of the first untrusted hop, or
+// that hop.
 func FuzzXForwardedFor(f *testing.F) {
 	f.Add("10.0.0.1:1", "6.6.6.6, 198.51.100.7\n10.0.0.2")
 	f.Add("[fe80::1%eth0]:1", "fe80::2%a, [fd00::1%b]:_c, ::ffff:10.0.0.1\n")
@@ -76,16 +78,18 @@ func FuzzXForwardedFor(f *testing.F) {
 	})
 }
 
-// Whatever a client sends, in how many lines, what the proxies add decides: in the same
-// line or below.
+// The elements that the proxies add decide, in the client's line or below, after any text and
+// number of lines of the client.
 func FuzzClientsCannotChoose(f *testing.F) {
-	for _, sent := range []string{"", "for=6.6.6.6", "6.6.6.6, 10.0.0.1", `for="`, `for="\`, `\\\`, "\n", ",;,", `by="a\"b", for="[::1]`, `="`, `x="" ""`} {
+	for _, sent := range []string{"", "for=6.6.6.6", "6.6.6.6, 10.0.0.1", `for="`, `for="\`, `\\\`, "\n", ",;,",
+		`by="a\"b", for="[::1]`, `="`, `x="" ""`} {
 		f.Add(sent)
 	}
 	const client = "2001:db8::7"
-	headers := map[string][]string{ // what two proxies add, each in one of several ways
+	headers := map[string][]string{ // elements that two proxies add, each in one of several ways
 		"X-Forwarded-For": {client, "[" + client + "]:80", "10.0.0.2", "10.0.0.2:80"},
-		"Forwarded":       {`for="[` + client + `]"`, `by="a\"\\";for="[` + client + `]:80"`, "for=10.0.0.2", `for=10.0.0.2;host="a, \"b;c"`},
+		"Forwarded": {`for="[` + client + `]"`, `by="a\"\\";for="[` + client + `]:80"`, "for=10.0.0.2",
+			`for=10.0.0.2;host="a, \"b;c"`},
 	}
 	f.Fuzz(func(t *testing.T, sent string) {
 		for name, added := range headers {

@@ -11,14 +11,14 @@ const (
 	ipv6Bits = 64
 )
 
-// A Mask says how many leading bits of an address make one client. The zero value is what
-// to use when in doubt: 32 for IPv4, one address; 64 for IPv6, the least that a customer
+// A Mask is the number of leading bits of an address that make one client. The zero value is
+// the usual one: 32 for IPv4, one address; 64 for IPv6, the smallest network that a customer
 // is given.
 type Mask struct {
-	ipv4, ipv6 int8 // bits less than the default ones
+	ipv4, ipv6 int8 // bits fewer than the default
 }
 
-// NewMask is a Mask of so many bits: 1 to 32 for IPv4, 1 to 128 for IPv6.
+// NewMask makes a Mask: 1 to 32 bits for IPv4, 1 to 128 for IPv6.
 func NewMask(ipv4, ipv6 int) (Mask, error) {
 	if ipv4 < 1 || ipv4 > 32 {
 		return Mask{}, &weir.InputError{Field: "IPv4 prefix length", Given: ipv4, Allowed: "1 to 32"}
@@ -43,9 +43,9 @@ func (m Mask) Prefix(address netip.Addr) netip.Prefix {
 	return prefix
 }
 
-// AppendKey appends the text that stands for the client in keys: the address if that alone
-// is the client ("192.0.2.7"), else the network ("2001:db8:1:2::/64"). One client has one
-// text, two have two. It appends nothing if the address is invalid.
+// AppendKey appends the client's text for keys: the address if that alone is the client
+// ("192.0.2.7"), else the network ("2001:db8:1:2::/64"). Each client has exactly one text.
+// It appends nothing if the address is invalid.
 func (m Mask) AppendKey(key []byte, address netip.Addr) []byte {
 	prefix := m.Prefix(address)
 	switch {

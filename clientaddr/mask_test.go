@@ -69,7 +69,8 @@ func TestMaskingAllocatesNothing(t *testing.T) {
 	buffer := make([]byte, 0, 64)
 	for _, text := range []string{"192.0.2.7", "2001:db8:1:2:3:4:5:6"} {
 		address := netip.MustParseAddr(text)
-		if allocs := testing.AllocsPerRun(100, func() { buffer = clientaddr.Mask{}.AppendKey(buffer[:0], address) }); allocs != 0 {
+		allocs := testing.AllocsPerRun(100, func() { buffer = clientaddr.Mask{}.AppendKey(buffer[:0], address) })
+		if allocs != 0 {
 			t.Errorf("%s: %v allocations", text, allocs)
 		}
 	}

@@ -20,8 +20,8 @@ func lastListed(line string) (hop netip.Addr, rest string, more bool) {
 }
 
 // lastForwarded is [Extractor.last] for Forwarded. It reads from the right, quotes too: an
-// element that a proxy wrote is read the same whatever stands left of it. From the left, a
-// client's lone quote would swallow what the proxies added.
+// element that a proxy wrote is read the same after any text. Read from the left, a client's
+// lone quote would swallow the elements that the proxies added.
 func lastForwarded(line string) (hop netip.Addr, rest string, more bool) {
 	tail := lastBytes(line)
 	end := len(tail) // of the pair that is being read
@@ -49,10 +49,10 @@ func lastForwarded(line string) (hop netip.Addr, rest string, more bool) {
 	return hop, "", false
 }
 
-// lastBytes is as much of a line as an element and the comma before it can take.
+// lastBytes is the end of a line, as long as an element and the comma before it can be.
 func lastBytes(line string) string { return line[max(0, len(line)-maxElement-1):] }
 
-// openingQuote is where the quoted string begins whose closing quote is at end, or -1.
+// openingQuote is the index at which the quoted string that is closed at end begins, or -1.
 func openingQuote(text string, end int) int {
 	if escaped(text, end) {
 		return -1
@@ -77,8 +77,8 @@ func escaped(text string, at int) bool {
 	return (at-before)%2 == 1
 }
 
-// readPair reads one pair of a Forwarded element of which hop was read so far. It is false
-// if the pair is none, says "for" a second time, or does not name an address there.
+// readPair reads one pair of a Forwarded element; hop is the element's address so far. It is
+// false if the text is not a pair, or is a second "for", or a "for" without an address.
 func readPair(pair string, hop netip.Addr) (netip.Addr, bool) {
 	pair = trim(pair)
 	if pair == "" {
@@ -120,7 +120,7 @@ func parseNode(text string) netip.Addr {
 }
 
 // parseHost reads an address, which must be IPv6 if it stood in brackets or has a zone. The
-// zone is cut off first: netip would remember every name that a stranger makes up.
+// zone is cut off first: netip would keep every name that a client makes up.
 func parseHost(host string, mustBe6 bool) netip.Addr {
 	host, zone, hasZone := strings.Cut(host, "%")
 	if hasZone && !isName(zone) {
@@ -160,5 +160,5 @@ func isName(text string) bool {
 	return text != ""
 }
 
-// trim takes off the blanks that HTTP allows in lists, and no others.
+// trim removes the blanks that HTTP allows in lists, and no others.
 func trim(text string) string { return strings.Trim(text, " \t") }

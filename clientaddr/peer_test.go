@@ -10,7 +10,7 @@ import (
 	"github.com/weirproject/weir/clientaddr"
 )
 
-// Who is asked is the connection, not what a header says.
+// The connection decides, not a header.
 func TestTrustsPeer(t *testing.T) {
 	trusted := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
 	plain, err := clientaddr.New(trusted)
@@ -30,12 +30,13 @@ func TestTrustsPeer(t *testing.T) {
 	}{
 		{"a proxy", t.Context(), "10.1.2.3:4", true, true},
 		{"one in IPv6's spelling", t.Context(), "[::ffff:10.1.2.3]:4", true, true},
-		{"a stranger", t.Context(), "192.0.2.1:4", false, false},
+		{"an untrusted address", t.Context(), "192.0.2.1:4", false, false},
 		{"no address", t.Context(), "@", false, false},
 		{"a socket", socket, "@", false, true},
 		{"a socket that middleware gave an address", socket, "10.1.2.3:4", false, true},
 	} {
-		r := (&http.Request{RemoteAddr: tt.remote, Header: http.Header{"X-Forwarded-For": {"10.1.2.3"}}}).WithContext(tt.ctx)
+		r := (&http.Request{RemoteAddr: tt.remote,
+			Header: http.Header{"X-Forwarded-For": {"10.1.2.3"}}}).WithContext(tt.ctx)
 		if a, b := plain.TrustsPeer(r), unix.TrustsPeer(r); a != tt.plain || b != tt.too {
 			t.Errorf("%s: %v, with sockets %v", tt.name, a, b)
 		}

@@ -13,62 +13,61 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// A Ban is one that a request brought about, by being refused once more.
+// A Ban is a ban that a request caused by its last refusal.
 type Ban struct {
 	Rule        *rules.Rule
-	Key         string        // whose, as Rule.AppendKey makes it
+	Key         string        // as Rule.AppendKey makes it
 	Length      time.Duration // of the ban
 	From, Until weir.Instant  // by the clock of the store
-	Local       bool          // it is this process's alone, because the store did not answer
+	Local       bool          // in this process alone, because the store did not answer
 }
 
 const (
-	// maxBans is how many bans a gate remembers, so that Bans can list them.
+	// maxBans is the number of bans that a gate remembers for Bans.
 	maxBans = 1000
-	// counting is the most that counting a refusal keeps the refused waiting.
-	counting = time.Second
+	// countTimeout bounds the time by which counting a refusal delays its answer.
+	countTimeout = time.Second
 )
 
-// count counts what rules with bans have refused, and bans whoever was refused too often.
-// Nobody's answer depends on it: what goes wrong with the store here is not told, and the
-// next refusal tries again.
+// count counts the refusals of rules with bans, and bans the keys with too many of them. No answer depends on
+// it: an error of the store is dropped here, and the next refusal tries again.
 func (g *Gate) count(ctx context.Context, times int64, v *Verdict) {
-	g.punish(ctx, v.refusals(nil, times))
+	g.countAndBan(ctx, v.refusals(nil, times))
 }
 
-// countAll is count for a batch, with one call of the store for all that were refused.
+// countAll is count for a batch, with one call of the store for all refusals.
 func (g *Gate) countAll(ctx context.Context, questions []Question) {
-	var all []punishing
+	var all []banCounter
 	for i := range questions {
 		q := &questions[i]
 		if v := q.Verdict; q.Err == nil && v.counts(q.Ask.Times) {
 			all = v.refusals(all, q.Ask.Times)
 		}
 	}
-	g.punish(ctx, all)
+	g.countAndBan(ctx, all)
 }
 
-// refusals appends what the rules with bans have refused.
-func (v *Verdict) refusals(list []punishing, times int64) []punishing {
+// refusals appends the refusals of rules with bans.
+func (v *Verdict) refusals(list []banCounter, times int64) []banCounter {
 	for i := range v.enforced {
 		a := &v.about[i]
 		if !a.ban || a.by == nil || v.bans(i) || !v.refuses(a.rule) {
 			continue
 		}
 		bans := a.rule.Bans()
-		list = append(list, punishing{v: v, rule: a.rule, bans: bans, by: a.by, key: v.claims[i].Key,
+		list = append(list, banCounter{v: v, rule: a.rule, bans: bans, by: a.by, key: v.claims[i].Key,
 			times: min(times-v.Granted, bans.Refusals.Most())})
 	}
 	return list
 }
 
-// punish counts refusals, and bans where there were too many.
-func (g *Gate) punish(ctx context.Context, list []punishing) {
+// countAndBan counts refusals, and bans the keys that had too many.
+func (g *Gate) countAndBan(ctx context.Context, list []banCounter) {
 	if len(list) == 0 {
 		return
 	}
-	// A client may leave before its refusal is counted, or hang up so that it is not.
-	ctx, cancel := outlasting(ctx, counting)
+	// Counting outlasts the request: otherwise a client could avoid it by hanging up.
+	ctx, cancel := detached(ctx, countTimeout)
 	defer cancel()
 	g.countRefusals(ctx, list)
 	for i := range list {
@@ -90,8 +89,8 @@ func (g *Gate) punish(ctx context.Context, list []punishing) {
 	}
 }
 
-// countRefusals charges refusals, and notes which were too many.
-func (g *Gate) countRefusals(ctx context.Context, list []punishing) {
+// countRefusals charges refusals, and notes the keys that had too many.
+func (g *Gate) countRefusals(ctx context.Context, list []banCounter) {
 	batcher, together := g.store.(weir.Batcher)
 	var requests []weir.Request
 	var places []int
@@ -115,27 +114,27 @@ func (g *Gate) countRefusals(ctx context.Context, list []punishing) {
 	}
 }
 
-// A Register keeps notes in a store that several nodes share, each for a while, such as
-// redisstore.Store. It is bounded: it may forget those that end first.
+// A Register keeps notes in a store that several nodes share, each for a limited time, such as
+// redisstore.Store. It is bounded: notes that end first may be dropped first.
 type Register interface {
 	Register(ctx context.Context, register, name, note string, last time.Duration) error
 	Registered(ctx context.Context, register string) (notes map[string]string, err error)
 }
 
-// WithRegister has bans noted where other nodes find them, and where this one does after a restart:
-// Bans lists them too.
+// WithRegister notes bans in a register, so that Bans lists those of all nodes, and those from before a
+// restart.
 func WithRegister(register Register) Option { return func(g *Gate) { g.register = register } }
 
 // banRegister is the register of all bans.
 const banRegister = "bans"
 
-// name is what the ban is noted under. Names of rules have no spaces.
+// name is the name of the ban's note. Names of rules have no spaces.
 func (b *Ban) name() string { return b.Rule.Name() + " " + b.Key }
 
-// note is when the ban began and how long it is.
+// note holds the start and the length of the ban.
 func (b *Ban) note() string { return fmt.Sprintf("%d %d", b.From, b.Length.Microseconds()) }
 
-// noted are the bans of the register that rules in force put, but for those of a list.
+// noted are the bans in the register of rules in force, without those of listed.
 func (g *Gate) noted(ctx context.Context, listed []Ban) (list []Ban, err error) {
 	if g.register == nil {
 		return nil, nil
@@ -149,26 +148,27 @@ func (g *Gate) noted(ctx context.Context, listed []Ban) (list []Ban, err error) 
 			delete(notes, ban.name())
 		}
 	}
-	banning := banning(g.Rules())
+	byName := banningRules(g.Rules())
 	for name, note := range notes {
 		rule, key, _ := strings.Cut(name, " ")
 		var from, micros int64
-		if _, err := fmt.Sscanf(note, "%d %d", &from, &micros); err != nil || banning[rule] == nil {
+		if _, err := fmt.Sscanf(note, "%d %d", &from, &micros); err != nil || byName[rule] == nil {
 			continue
 		}
-		list = append(list, Ban{Rule: banning[rule], Key: key, From: weir.Instant(from), Length: time.Duration(micros) * time.Microsecond})
+		list = append(list, Ban{Rule: byName[rule], Key: key, From: weir.Instant(from),
+			Length: time.Duration(micros) * time.Microsecond})
 	}
 	slices.SortFunc(list, func(a, b Ban) int { return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.Key, b.Key)) })
 	return list, nil
 }
 
-// bans reports whether the ith claim is the ban of somebody who is banned.
+// bans reports whether the ith claim is a ban in force.
 func (v *Verdict) bans(i int) bool {
 	a := &v.about[i]
 	return a.ban && a.by != nil && v.decisions[i].RetryAfter != 0
 }
 
-// refuses reports whether a limit of the rule does.
+// refuses reports whether a limit of the rule refuses the request.
 func (v *Verdict) refuses(rule *rules.Rule) bool {
 	for i := range v.enforced {
 		if a := &v.about[i]; a.rule == rule && !a.ban && a.by != nil && v.decisions[i].RetryAfter != 0 {
@@ -178,8 +178,8 @@ func (v *Verdict) refuses(rule *rules.Rule) bool {
 	return false
 }
 
-// punishing counts the refusals of one rule and key.
-type punishing struct {
+// A banCounter counts the refusals of one rule and key.
+type banCounter struct {
 	v       *Verdict
 	rule    *rules.Rule
 	bans    *rules.Bans
@@ -189,53 +189,53 @@ type punishing struct {
 	tooMany bool
 }
 
-func (p *punishing) claim(limit *weir.Limit, cost int64) weir.Claim {
+func (p *banCounter) claim(limit *weir.Limit, cost int64) weir.Claim {
 	return weir.Claim{Key: p.key, Limit: limit, Cost: cost}
 }
 
 // count charges the refusals.
-func (p *punishing) count(ctx context.Context) {
+func (p *banCounter) count(ctx context.Context) {
 	var d [1]weir.Decision
 	granted, err := p.by.Decide(ctx, []weir.Claim{p.claim(p.bans.Refusals, 1)}, p.times, d[:])
 	p.counted(granted, d[0].Remaining, err)
 }
 
-// counted is told what the store said.
-func (p *punishing) counted(granted, remaining int64, err error) {
+// counted takes the store's answer.
+func (p *banCounter) counted(granted, remaining int64, err error) {
 	p.tooMany = err == nil && (granted < p.times || remaining == 0)
 }
 
-// ban bans, unless somebody else does or has. Many may come here at once, because they were
-// refused at once, or by a decision before the ban: one of them has its turn.
-func (p *punishing) ban(ctx context.Context) (length time.Duration, at weir.Instant) {
+// ban bans the key, unless another node or request does, or has. Many may get here at once, by refusals at the
+// same time or by decisions before the ban: the Turn limit grants one of them.
+func (p *banCounter) ban(ctx context.Context) (length time.Duration, at weir.Instant) {
 	var d [3]weir.Decision
 	turn := []weir.Claim{p.claim(p.bans.Turn, 1), p.claim(p.bans.Hold, 0), p.claim(p.bans.Past, 0)}
 	if granted, err := p.by.Decide(ctx, turn, 1, d[:]); err != nil || granted == 0 {
 		return 0, 0
 	}
-	// The ban and what is remembered of it are charged together: a level is never skipped.
+	// The ban and its level are charged together: no level is skipped.
 	lengths, left := p.bans.Lengths, d[2].Remaining
 	length = lengths[min(int64(len(lengths))-left, int64(len(lengths))-1)]
-	debt := length.Microseconds() + d[1].Remaining // what is left of the bucket is no debt
-	charges := []weir.Claim{p.claim(p.bans.Hold, debt), p.claim(p.bans.Past, min(left, 1))}
+	cost := length.Microseconds() + d[1].Remaining // the units left in the bucket are used up first
+	charges := []weir.Claim{p.claim(p.bans.Hold, cost), p.claim(p.bans.Past, min(left, 1))}
 	if err := p.by.Charge(ctx, charges, d[:2]); err != nil {
 		return 0, 0
 	}
-	// After the ban it takes as many refusals as before it.
+	// A new ban takes as many refusals as this one did.
 	p.by.Reset(ctx, []weir.Claim{p.claim(p.bans.Refusals, 0)})
 	return length, d[0].At
 }
 
-// Banned are the bans that this request brought about.
+// Banned are the bans that this request caused.
 func (v *Verdict) Banned() []Ban { return v.banned }
 
-// Lift forgets that a key was banned, how often, and what it was refused: as if never. key
-// is what the rule's AppendKey makes of a request, or a Ban's Key.
+// Lift deletes a key's ban, its earlier bans and its counted refusals. key is a key as the rule's AppendKey
+// makes it, or a Ban's Key.
 func (g *Gate) Lift(ctx context.Context, rule *rules.Rule, key string) error {
 	if rule == nil || rule.Bans() == nil {
 		return &weir.InputError{Field: "rule", Given: nameOf(rule), Allowed: "a rule that has a ban"}
 	}
-	if err := g.store.Reset(ctx, lifted(nil, rule.Bans(), key)); err != nil {
+	if err := g.store.Reset(ctx, banClaims(nil, rule.Bans(), key)); err != nil {
 		return err
 	}
 	if g.register != nil { // a ban that does not hold is not listed, noted or not
@@ -243,7 +243,7 @@ func (g *Gate) Lift(ctx context.Context, rule *rules.Rule, key string) error {
 		_ = g.register.Register(ctx, banRegister, ban.name(), "", 0)
 	}
 	if g.local != nil {
-		return g.local.Reset(ctx, lifted(nil, rule.Bans(), key))
+		return g.local.Reset(ctx, banClaims(nil, rule.Bans(), key))
 	}
 	return nil
 }
@@ -255,18 +255,17 @@ func nameOf(rule *rules.Rule) string {
 	return rule.Name()
 }
 
-// lifted appends claims on all that is known of a key's bans.
-func lifted(claims []weir.Claim, b *rules.Bans, key string) []weir.Claim {
+// banClaims appends claims on all state of a key's bans.
+func banClaims(claims []weir.Claim, b *rules.Bans, key string) []weir.Claim {
 	for _, limit := range []*weir.Limit{b.Hold, b.Refusals, b.Turn, b.Past} {
 		claims = append(claims, weir.Claim{Key: key, Limit: limit})
 	}
 	return claims
 }
 
-// Bans are those that hold by now, as the store and the rules in force say, in the order in which
-// they were put, those of the local store last. They are those of all nodes with WithRegister, as
-// many as it keeps, and without it the last 1,000 that this gate put: the store is asked about keys,
-// and does not search them.
+// Bans are the bans in force, by the store and the current rules, in the order of their start; those of the
+// local store come last. With WithRegister they are those of all nodes, as many as the register keeps; without
+// it the last 1,000 of this gate, because a store cannot be searched for keys.
 func (g *Gate) Bans(ctx context.Context) ([]Ban, error) {
 	var holding []Ban
 	all := g.list.by(g.Rules())
@@ -288,7 +287,7 @@ func (g *Gate) Bans(ctx context.Context) ([]Ban, error) {
 	return holding, nil
 }
 
-// holding brings Until up to date: 0 where a ban is over, or was lifted.
+// holding updates Until; it is 0 where a ban is over or was lifted.
 func (g *Gate) holding(ctx context.Context, bans []Ban) error {
 	by := g.store
 	if bans[0].Local {
@@ -310,14 +309,14 @@ func (g *Gate) holding(ctx context.Context, bans []Ban) error {
 	return nil
 }
 
-// A banList is the last bans that a gate put, of each rule and key the last.
+// A banList holds the last bans of a gate, one for each rule and key.
 type banList struct {
 	mu   sync.Mutex
 	bans []listedBan
 }
 
-// A listedBan has the name of its rule instead: a rule holds on to all others of its set, and
-// bans last longer than sets do.
+// A listedBan holds the name of its rule instead of a pointer: a rule keeps its whole set in memory, and bans
+// outlive sets.
 type listedBan struct {
 	Ban
 	rule string
@@ -337,21 +336,21 @@ func (l *banList) add(ban Ban) {
 	l.bans = append(l.bans, one)
 }
 
-// by are those of rules that ban.
+// by lists the bans whose rules still have a ban in the set.
 func (l *banList) by(set *rules.Set) (list []Ban) {
-	banning := banning(set)
+	byName := banningRules(set)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, one := range l.bans {
-		if one.Rule = banning[one.rule]; one.Rule != nil {
+		if one.Rule = byName[one.rule]; one.Rule != nil {
 			list = append(list, one.Ban)
 		}
 	}
 	return list
 }
 
-// banning are the rules that ban, by their names.
-func banning(set *rules.Set) map[string]*rules.Rule {
+// banningRules are the enforced rules with a ban, by name.
+func banningRules(set *rules.Set) map[string]*rules.Rule {
 	named := make(map[string]*rules.Rule)
 	for _, rule := range set.Rules() {
 		if rule.Bans() != nil && rule.Mode() != rules.Shadow {

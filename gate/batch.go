@@ -14,14 +14,13 @@ import (
 type Question struct {
 	Request *rules.Request // nil: only Ask.Claims are decided
 	Ask     Ask
-	Verdict *Verdict // each question has its own
+	Verdict *Verdict // not shared between questions
 	Err     error
 }
 
-// DecideBatch is Decide of each question, with one call of the store for all of them where the
-// store is a weir.Batcher, and one more for shadow rules and candidates. Questions that share a key
-// under one limit are decided in the order in which they stand, others in any order. A question with
-// Ask.Times above 1 takes calls of its own.
+// DecideBatch is Decide for each question. Where the store is a weir.Batcher, one call decides all of them,
+// and one more their shadow rules and candidates. Questions that share a key under one limit are decided in
+// order, others in any order. A question with Ask.Times above 1 takes calls of its own.
 func (g *Gate) DecideBatch(ctx context.Context, questions []Question) {
 	var began time.Time
 	if len(g.observers) > 0 {
@@ -46,7 +45,7 @@ func (g *Gate) DecideBatch(ctx context.Context, questions []Question) {
 	}
 }
 
-// togetherWith is how many questions, from the first on, can be decided together.
+// togetherWith is the number of leading questions that one batch can decide.
 func (g *Gate) togetherWith(questions []Question) int {
 	n := 0
 	for g.batcher != nil && n < len(questions) && questions[n].Ask.Times <= 1 {
@@ -55,21 +54,21 @@ func (g *Gate) togetherWith(questions []Question) int {
 	return max(n, 1)
 }
 
-// A batch is what one call of the store decides. It is used again.
+// A batch holds the requests of one call of the store. Batches are pooled.
 type batch struct {
 	requests []weir.Request
-	places   []int // of a question's first request; −1: it has none
+	places   []int // index of each question's request; −1: it has none
 	back     []charge
 }
 
-// A charge is one that has to be given back.
+// A charge is a granted claim to be refunded.
 type charge struct {
 	claim weir.Claim
 	at    weir.Instant
 }
 
-// decideTogether decides questions of at most one time each: first the claims that count, then the
-// followers of those that passed.
+// decideTogether decides questions of at most one time each: first the enforced claims, then the followers of
+// the requests that passed.
 func (g *Gate) decideTogether(ctx context.Context, questions []Question) {
 	b := g.batches.Get().(*batch)
 	defer g.batches.Put(b)
@@ -109,7 +108,7 @@ func (b *batch) prepare(g *Gate, set *rules.Set, q *Question) {
 	b.add(v, 0, v.enforced, q.Ask.Times)
 }
 
-// followTogether asks about the followers that matter.
+// followTogether decides the followers whose result counts.
 func (g *Gate) followTogether(ctx context.Context, b *batch, questions []Question) {
 	clear(b.requests)
 	b.requests = b.requests[:0]
@@ -132,11 +131,11 @@ func (g *Gate) followTogether(ctx context.Context, b *batch, questions []Questio
 			continue
 		}
 		b.answer(q.Verdict)
-		g.tellFollowers(&q.Ask, q.Verdict)
+		g.recordFollowers(&q.Ask, q.Verdict)
 	}
 }
 
-// answer brings followers what the store said.
+// answer copies the store's answers to the followers.
 func (b *batch) answer(v *Verdict) {
 	for i := range v.followers {
 		if f := &v.followers[i]; f.request > 0 {
@@ -158,20 +157,21 @@ func (b *batch) empty() {
 	b.requests, b.places, b.back = b.requests[:0], b.places[:0], b.back[:0]
 }
 
-// add appends a request of some of a verdict's claims.
+// add appends a request with the claims from to to of a verdict.
 func (b *batch) add(v *Verdict, from, to int, times int64) *weir.Request {
 	decisions := v.room(len(v.claims))
-	b.requests = append(b.requests, weir.Request{Claims: v.claims[from:to:to], Times: times, Decisions: decisions[from:to:to]})
+	b.requests = append(b.requests, weir.Request{Claims: v.claims[from:to:to], Times: times,
+		Decisions: decisions[from:to:to]})
 	return &b.requests[len(b.requests)-1]
 }
 
-// giveBack refunds what followers were granted beside requests that did not pass. What goes wrong
-// with it is not the request's business: it limits nobody.
+// giveBack refunds charges of followers whose request did not pass. An error is dropped: followers limit no
+// request.
 func (g *Gate) giveBack(ctx context.Context, charges []charge) {
 	if len(charges) == 0 {
 		return
 	}
-	ctx, cancel := outlasting(ctx, counting)
+	ctx, cancel := detached(ctx, countTimeout)
 	defer cancel()
 	slices.SortStableFunc(charges, func(a, b charge) int { return cmp.Compare(a.at, b.at) })
 	var claims []weir.Claim
@@ -190,7 +190,7 @@ func (g *Gate) giveBack(ctx context.Context, charges []charge) {
 	g.store.Refund(ctx, claims, at, nil)
 }
 
-// sum adds a claim to others, of which each is on another state.
+// sum adds a claim to a list that has one claim for each state.
 func sum(claims []weir.Claim, c weir.Claim) []weir.Claim {
 	for i := range claims {
 		if claims[i].Same(&c) {

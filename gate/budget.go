@@ -6,33 +6,32 @@ import (
 	"time"
 )
 
-// patient is the longest budget for which a decision need not look up from its wait when its
-// caller goes away: it ends soon enough.
-const patient = 250 * time.Millisecond
+// shortBudget is the longest budget for which a decision does not watch its caller's context while it waits:
+// it ends soon enough.
+const shortBudget = 250 * time.Millisecond
 
-// WithBudget bounds a whole decision, from Decide to its return: the first call of the store,
-// and those for bans, candidates and shadow rules after it. The store has 14/16 of it at least.
-// What it has not answered by then is decided by the rules' on_store_error, and refusals, candidates and
-// shadow rules go uncounted. Give it the store's timeout: each call alone is bounded by that. The default is none.
+// WithBudget bounds a whole decision, from Decide to its return: the first call of the store, and the calls
+// after it for bans, candidates and shadow rules. The store has at least 14/16 of it. After that the rules'
+// on_store_error decides, and refusals, candidates and shadow rules go uncounted. Give it the store's timeout,
+// which bounds single calls only. The default is no bound.
 func WithBudget(budget time.Duration) Option { return func(g *Gate) { g.budget.length = budget } }
 
-// A budget makes contexts of decisions. A context with a timer for each of them would cost more
-// than all else that a gate does; here all decisions that begin within a sixteenth of the budget
-// share one.
+// A budget makes the contexts of decisions. A timer for each decision would cost more than the rest of the
+// gate, so all decisions that begin within a sixteenth of the budget share one.
 type budget struct {
 	length  time.Duration // 0: none
 	current atomic.Pointer[span]
 }
 
-// A span is a context that decisions may begin with until a certain time. It ends by its timer, not
-// by stop: decisions may still wait for it when the next has taken its place.
+// A span is the context of decisions that begin before until. It ends by its timer, and is not stopped when
+// the next span replaces it: decisions may still wait on it.
 type span struct {
 	context.Context
 	stop  context.CancelFunc
 	until time.Time
 }
 
-// begin is the context of a decision that begins now, and what to call after it.
+// begin returns the context of a decision that begins now, and a function to call at its end.
 func (b *budget) begin(ctx context.Context) (context.Context, context.CancelFunc) {
 	if b.length <= 0 || ctx.Err() != nil {
 		return ctx, func() {}
@@ -42,7 +41,7 @@ func (b *budget) begin(ctx context.Context) (context.Context, context.CancelFunc
 	if own, ok := ctx.Deadline(); ok && own.Before(end) {
 		return ctx, func() {}
 	}
-	if b.length > patient && ctx.Done() != nil {
+	if b.length > shortBudget && ctx.Done() != nil {
 		bounded, cancel := context.WithDeadline(ctx, end)
 		return &decisionContext{bounded, ctx}, cancel
 	}
@@ -88,7 +87,7 @@ func (d *decisionContext) Err() error {
 	return d.Context.Err()
 }
 
-// callerLeft is why the context of the decision's caller is over; nil if only the budget is.
+// callerLeft is the error of the caller's own context; nil if only the budget has ended.
 func callerLeft(ctx context.Context) error {
 	if d, ok := ctx.Value(decisionKey{}).(*decisionContext); ok {
 		return d.caller.Err()
@@ -96,9 +95,9 @@ func callerLeft(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// outlasting is the context of what is done even if the caller leaves, for so long at most, and for
-// no longer than what is left of the budget.
-func outlasting(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {
+// detached is a context for work that goes on after the caller leaves, for at most this long and within the
+// rest of the budget.
+func detached(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {
 	end := time.Now().Add(most)
 	if d, ok := ctx.Value(decisionKey{}).(*decisionContext); ok {
 		if left, ok := d.Context.Deadline(); ok && left.Before(end) {

@@ -14,29 +14,28 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// A Difference is what a rule's candidate said of the identical requests of one Decide, and
-// what became of them by the rule.
+// A Difference compares a rule with its candidate over the identical requests of one Decide.
 type Difference struct {
 	Rule            *rules.Rule
-	Key             string // the rule's; gone with the next Decide
-	Times           int64  // how many requests both were asked about
-	Live, Candidate int64  // how many of them they grant
+	Key             string // the rule's; valid until the next Decide
+	Times           int64  // requests that both decided
+	Live, Candidate int64  // requests that each granted
 }
 
-// Parts are how many of the requests both grant, only the rule, only the candidate, and
-// neither.
+// Parts splits the requests into those that both grant, that only the candidate refuses, that only the
+// candidate grants, and that both refuse.
 func (d *Difference) Parts() (both, refused, granted, neither int64) {
 	both = min(d.Live, d.Candidate)
 	return both, d.Live - both, d.Candidate - both, d.Times - max(d.Live, d.Candidate)
 }
 
-// Differences are what the candidates of the request's rules said. A look has none.
+// Differences are the results of the candidates of the request's rules. A verdict of the zero Ask has none.
 func (v *Verdict) Differences() []Difference { return v.differences }
 
-// comparable reports whether a candidate can be asked in the place of the rule whose first
-// claim is the ith, and about how many of the requests: those that all other limits grant.
-// What they refuse is refused in either case, and charged nowhere. A key with an override
-// keeps its limits, and a ban is of other refusals than the candidate's.
+// comparable reports whether a candidate can be decided in place of the rule whose first claim is the ith, and
+// for how many of the requests: those that all other limits grant, since the others are refused in either case
+// and charged nowhere. A key with an override keeps its limits, and a ban follows from other refusals than the
+// candidate's.
 func (v *Verdict) comparable(i int, asked int64) (times int64, ok bool) {
 	rule := v.about[i].rule
 	if v.claims[i].Limit != rule.Limits()[0] {
@@ -79,8 +78,8 @@ func (v *Verdict) followCandidate(r *rules.Request, i int, ask *Ask) {
 	v.followers = append(v.followers, f)
 }
 
-// tellCandidate notes what a candidate says beside its rule.
-func (g *Gate) tellCandidate(ask *Ask, v *Verdict, f *follower) {
+// recordCandidate records the result of a candidate beside that of its rule.
+func (g *Gate) recordCandidate(ask *Ask, v *Verdict, f *follower) {
 	times := v.asks(f, ask)
 	if f.err != nil || times == 0 {
 		return
@@ -89,15 +88,16 @@ func (g *Gate) tellCandidate(ask *Ask, v *Verdict, f *follower) {
 	if f.why == Unkeyed {
 		granted = times * int64(unkeyed(f.rule))
 	}
-	d := Difference{Rule: f.rule, Key: v.claims[f.live].Key, Times: times, Live: min(v.Granted, times), Candidate: granted}
+	d := Difference{Rule: f.rule, Key: v.claims[f.live].Key, Times: times, Live: min(v.Granted, times),
+		Candidate: granted}
 	v.differences = append(v.differences, d)
-	if t := (*g.trials.Load())[f.rule]; t != nil {
+	if t := (*g.tallies.Load())[f.rule]; t != nil {
 		t.note(&d)
 	}
 }
 
-// unkeyed is how many of one request a rule grants that has no key: where on_missing is deny
-// none, else it would not apply.
+// unkeyed is how many of one request a rule without a key grants: none if on_missing is deny; otherwise the
+// rule would not apply.
 func unkeyed(rule *rules.Rule) int {
 	if rule.OnMissing() == rules.Deny {
 		return 0
@@ -105,8 +105,8 @@ func unkeyed(rule *rules.Rule) int {
 	return 1
 }
 
-// A Comparison is what a rule's candidate would change, since the rule and its candidate are
-// as they are: of the requests that this gate decided.
+// A Comparison counts the requests of this gate for which a rule's candidate decided otherwise, since the rule
+// and its candidate were last changed.
 type Comparison struct {
 	Rule  *rules.Rule
 	Since time.Time
@@ -116,21 +116,21 @@ type Comparison struct {
 	NewlyGranted int64 // the rule refused them, the candidate would not
 	BothRefuse   int64
 
-	// The keys with the most of them, at most 100 each, the most first.
+	// The keys with the largest counts, at most 100 each, in descending order.
 	Refused, Granted []Changed
 }
 
-// Changed is for how many requests of one key the candidate would change the answer.
+// Changed is the number of requests of one key for which the candidate's answer differs.
 type Changed struct {
 	Key   string
 	Count int64
-	Over  int64 // by so many Count may be too large: it was the list's last key's before
+	Over  int64 // upper bound of the error in Count: the count of the key that this one displaced
 }
 
-// Compare is what the candidate of a rule in force would change; ok is false where there is
-// no such rule, or it has none.
+// Compare returns the comparison of a rule's candidate; ok is false if no rule in force has this name and a
+// candidate.
 func (g *Gate) Compare(name string) (c Comparison, ok bool) {
-	for rule, t := range *g.trials.Load() {
+	for rule, t := range *g.tallies.Load() {
 		if rule.Name() == name {
 			return t.comparison(rule), true
 		}
@@ -138,18 +138,17 @@ func (g *Gate) Compare(name string) (c Comparison, ok bool) {
 	return c, false
 }
 
-// A trial counts what one candidate would change.
-type trial struct {
-	text                            string // of the limits and keys that are compared
+// A tally counts the comparison of one candidate.
+type tally struct {
+	text                            string // identifies the limits and keys that are compared
 	since                           time.Time
 	both, refused, granted, neither atomic.Int64
 	newlyRefused, newlyGranted      ranking
 }
 
-// trials are those of the rules in force. One goes on where neither the rule nor the
-// candidate is changed.
-func trials(set *rules.Set, before map[*rules.Rule]*trial, now time.Time) map[*rules.Rule]*trial {
-	known, list := make(map[string]*trial, len(before)), make(map[*rules.Rule]*trial)
+// tallies are those of the rules in force. A tally goes on if neither its rule nor the candidate has changed.
+func tallies(set *rules.Set, before map[*rules.Rule]*tally, now time.Time) map[*rules.Rule]*tally {
+	known, list := make(map[string]*tally, len(before)), make(map[*rules.Rule]*tally)
 	for rule, t := range before {
 		known[rule.Name()] = t
 	}
@@ -161,14 +160,14 @@ func trials(set *rules.Set, before map[*rules.Rule]*trial, now time.Time) map[*r
 		text := fmt.Sprintf("%v %q %v %q", rule.Limits(), rule.Components(), c.Limits(), c.Components())
 		t := known[rule.Name()]
 		if t == nil || t.text != text {
-			t = &trial{text: text, since: now}
+			t = &tally{text: text, since: now}
 		}
 		list[rule] = t
 	}
 	return list
 }
 
-func (t *trial) note(d *Difference) {
+func (t *tally) note(d *Difference) {
 	both, refused, granted, neither := d.Parts()
 	t.both.Add(both)
 	t.neither.Add(neither)
@@ -182,17 +181,17 @@ func (t *trial) note(d *Difference) {
 	}
 }
 
-func (t *trial) comparison(rule *rules.Rule) Comparison {
+func (t *tally) comparison(rule *rules.Rule) Comparison {
 	return Comparison{Rule: rule, Since: t.since, BothGrant: t.both.Load(), NewlyRefused: t.refused.Load(),
-		NewlyGranted: t.granted.Load(), BothRefuse: t.neither.Load(), Refused: t.newlyRefused.list(), Granted: t.newlyGranted.list()}
+		NewlyGranted: t.granted.Load(), BothRefuse: t.neither.Load(),
+		Refused: t.newlyRefused.list(), Granted: t.newlyGranted.list()}
 }
 
-// maxRanked is how many keys a ranking has.
+// maxRanked is the number of keys in a ranking.
 const maxRanked = 100
 
-// A ranking is about the keys that came most often, in bounded memory whatever they are: the
-// algorithm Space-Saving (Metwally, Agrawal, El Abbadi 2005). A new key takes the place and
-// the count of the last.
+// A ranking holds roughly the most frequent keys in bounded memory, by the algorithm Space-Saving (Metwally,
+// Agrawal, El Abbadi 2005): a new key takes over the place and the count of the least frequent one.
 type ranking struct {
 	mu   sync.Mutex
 	keys []Changed
@@ -224,6 +223,8 @@ func (r *ranking) list() []Changed {
 	r.mu.Lock()
 	list := slices.Clone(r.keys)
 	r.mu.Unlock()
-	slices.SortFunc(list, func(a, b Changed) int { return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Key, b.Key)) })
+	slices.SortFunc(list, func(a, b Changed) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Key, b.Key))
+	})
 	return list
 }

@@ -7,17 +7,18 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// The rules of one request need at most rules.MaxClaims claims: compiling and exceptions see to
-// it. What is here is for what comes on top, and in case that they were wrong: no request fails
-// because of how many rules there are.
+// The rules of one request need at most rules.MaxClaims claims: Compile and Except refuse more. This file
+// handles the claims that front ends add, and is the safety net if that check were wrong: no request fails
+// because of the number of rules.
 
-// ErrTooManyClaims is a Verdict's Err where the rules that match need more claims than a decision
-// holds, so that each rule's on_store_error decided.
-var ErrTooManyClaims = errors.New("gate: the rules that match need more claims than a decision holds: give them fewer limits")
+// ErrTooManyClaims is a Verdict's Err if the matching rules need more claims than a decision holds; each
+// rule's on_store_error has decided then.
+var ErrTooManyClaims = errors.New("gate: the rules that match need more claims than a decision holds: " +
+	"give them fewer limits")
 
-// crowded reports whether a decision does not hold the claims of the rules, and those aside.
-// What a caller's own claims make too many is the caller's mistake.
-func (v *Verdict) crowded() bool {
+// overflows reports whether the rules' and the Aside claims exceed a decision. Too many claims of the caller's
+// own are the caller's error.
+func (v *Verdict) overflows() bool {
 	if v.enforced <= weir.MaxClaims {
 		return false
 	}
@@ -29,8 +30,7 @@ func (v *Verdict) crowded() bool {
 	return true
 }
 
-// decideApart asks about the claims of the rules, and then about those aside. It reports whether
-// that was of any use.
+// decideApart decides the claims of the rules, and then those aside. It returns false if it decided nothing.
 func (g *Gate) decideApart(ctx context.Context, times int64, v *Verdict) bool {
 	n := 0
 	for n < v.enforced && !v.about[n].aside {
@@ -45,8 +45,8 @@ func (g *Gate) decideApart(ctx context.Context, times int64, v *Verdict) bool {
 		return false
 	}
 	if granted > 0 || times == 0 {
-		// Aside claims limit nobody. Where they are not decided they are left out, as they are
-		// while the store does not answer.
+		// Aside claims limit no request. Undecided ones are left out, as they are while the store does not
+		// answer.
 		_, err = g.store.Decide(ctx, v.claims[n:v.enforced], granted, d[n:v.enforced])
 	}
 	for i := range v.enforced {
@@ -54,13 +54,14 @@ func (g *Gate) decideApart(ctx context.Context, times int64, v *Verdict) bool {
 			v.about[i].by, v.about[i].granted = g.store, granted
 		}
 	}
-	v.judge(times)
+	v.resolve(times)
 	return true
 }
 
-// decideInParts is Decide of more claims than one decision holds: what one part refuses, the
-// parts before it are charged for.
-func decideInParts(ctx context.Context, store weir.Store, claims []weir.Claim, times int64, decisions []weir.Decision) (granted int64, err error) {
+// decideInParts is Decide for more claims than a decision holds. A refusal of one part leaves the parts before
+// it charged.
+func decideInParts(ctx context.Context, store weir.Store, claims []weir.Claim, times int64,
+	decisions []weir.Decision) (granted int64, err error) {
 	granted = times
 	for from := 0; from < len(claims) && err == nil; from += weir.MaxClaims {
 		to := min(from+weir.MaxClaims, len(claims))

@@ -10,13 +10,13 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// A follower is a shadow rule or a candidate, beside the claims that count.
+// A follower is a shadow rule or a candidate, decided beside the enforced claims.
 type follower struct {
 	rule     *rules.Rule
-	live     int   // of a candidate: the place of the first claim of its rule; of a shadow rule: −1
-	from, to int   // its claims; none where it lacks a key
+	live     int   // of a candidate: index of its rule's first claim; of a shadow rule: −1
+	from, to int   // its claims; none if the request has no key
 	granted  int64 // of the requests
-	request  int   // 1 + the place of its request in a batch
+	request  int   // 1 + index of its request in a batch
 	why      Why   // why it has no claims
 	err      error // the store's
 }
@@ -38,7 +38,7 @@ func (v *Verdict) follow(r *rules.Request, ask *Ask) {
 		}
 	}
 	for _, rule := range v.matched {
-		if !v.tries(rule, r) {
+		if !v.onTrial(rule, r) {
 			continue
 		}
 		f := follower{rule: rule, live: -1, from: len(v.claims)}
@@ -49,9 +49,8 @@ func (v *Verdict) follow(r *rules.Request, ask *Ask) {
 	}
 }
 
-// decideWithFollowers decides a request that has some, in the same call of the store: before it is
-// known whether the request passes. Where that makes a follower void, what it was granted is given
-// back, by a call more.
+// decideWithFollowers decides a request and its followers in one call of the store, before the outcome of the
+// request is known. A charge of a follower that the outcome makes void is refunded by a second call.
 func (g *Gate) decideWithFollowers(ctx context.Context, ask *Ask, v *Verdict) error {
 	if ask.Times > 1 || g.batcher == nil {
 		return g.decideInTurn(ctx, ask, v)
@@ -78,7 +77,7 @@ func (g *Gate) decideWithFollowers(ctx context.Context, ask *Ask, v *Verdict) er
 		}
 	}
 	b.answer(v)
-	g.late(ctx, ask, v)
+	g.decideDeferred(ctx, ask, v)
 	for i := range v.followers {
 		if f := &v.followers[i]; f.err == nil && f.granted > 0 && !v.keeps(f, ask) {
 			for j := f.from; j < f.to; j++ {
@@ -86,7 +85,7 @@ func (g *Gate) decideWithFollowers(ctx context.Context, ask *Ask, v *Verdict) er
 			}
 		}
 	}
-	g.tellFollowers(ask, v)
+	g.recordFollowers(ask, v)
 	g.giveBack(ctx, b.back)
 	if v.counts(ask.Times) {
 		g.count(ctx, ask.Times, v)
@@ -94,9 +93,9 @@ func (g *Gate) decideWithFollowers(ctx context.Context, ask *Ask, v *Verdict) er
 	return nil
 }
 
-// late asks about candidates that were left out because the request is refused: where nothing but
-// their own rule refuses it, they matter.
-func (g *Gate) late(ctx context.Context, ask *Ask, v *Verdict) {
+// decideDeferred decides candidates that the store left out because the request is refused, if only their own
+// rule refuses it.
+func (g *Gate) decideDeferred(ctx context.Context, ask *Ask, v *Verdict) {
 	for i := range v.followers {
 		f := &v.followers[i]
 		if errors.Is(f.err, weir.ErrNotAsked) && v.keeps(f, ask) {
@@ -105,8 +104,8 @@ func (g *Gate) late(ctx context.Context, ask *Ask, v *Verdict) {
 	}
 }
 
-// decideInTurn decides several identical requests: how many followers are asked about depends on
-// how many pass. After an error nothing more is asked.
+// decideInTurn decides several identical requests: the number that pass determines how many the followers
+// decide. After an error the store is not called again.
 func (g *Gate) decideInTurn(ctx context.Context, ask *Ask, v *Verdict) error {
 	decisions := v.room(len(v.claims))
 	v.Granted = ask.Times
@@ -131,15 +130,14 @@ func (g *Gate) decideInTurn(ctx context.Context, ask *Ask, v *Verdict) error {
 		f.granted, f.err = g.store.Decide(ctx, v.claims[f.from:f.to], times, decisions[f.from:f.to])
 		failed = f.err
 	}
-	g.tellFollowers(ask, v)
+	g.recordFollowers(ask, v)
 	if v.counts(ask.Times) {
 		g.count(ctx, ask.Times, v)
 	}
 	return nil
 }
 
-// asks is about how many of the requests a follower is asked, now that it is known what becomes of
-// them.
+// asks is the number of requests that a follower decides, once the outcome of the enforced claims is known.
 func (v *Verdict) asks(f *follower, ask *Ask) int64 {
 	if f.live < 0 {
 		return min(v.Granted, ask.Times)
@@ -151,7 +149,7 @@ func (v *Verdict) asks(f *follower, ask *Ask) int64 {
 	return times
 }
 
-// keeps reports whether what a follower says matters.
+// keeps reports whether a follower's result counts.
 func (v *Verdict) keeps(f *follower, ask *Ask) bool {
 	if f.live >= 0 && v.about[f.live].by != v.gate.store {
 		return false
@@ -159,8 +157,8 @@ func (v *Verdict) keeps(f *follower, ask *Ask) bool {
 	return ask.Times == 0 || v.asks(f, ask) > 0
 }
 
-// tellFollowers notes what followers say, and leaves out the claims of those that do not matter.
-func (g *Gate) tellFollowers(ask *Ask, v *Verdict) {
+// recordFollowers records the results of followers, and drops the claims of those that do not count.
+func (g *Gate) recordFollowers(ask *Ask, v *Verdict) {
 	n := v.enforced
 	for i := range v.followers {
 		f := &v.followers[i]
@@ -169,7 +167,7 @@ func (g *Gate) tellFollowers(ask *Ask, v *Verdict) {
 		}
 		switch {
 		case f.live >= 0:
-			g.tellCandidate(ask, v, f)
+			g.recordCandidate(ask, v, f)
 		case f.why != applies:
 			v.skips = append(v.skips, Skip{f.rule, f.why})
 		case f.err != nil:
@@ -184,7 +182,7 @@ func (g *Gate) tellFollowers(ask *Ask, v *Verdict) {
 	v.truncate(n)
 }
 
-// move brings claims to the nth place, and says where the next come.
+// move copies claims to the nth place, and returns the place after them.
 func (v *Verdict) move(n, from, to int) int {
 	copy(v.about[n:], v.about[from:to])
 	copy(v.decisions[n:], v.decisions[from:to])
@@ -192,8 +190,8 @@ func (v *Verdict) move(n, from, to int) int {
 	return n + to - from
 }
 
-// ShortKey is a key as the front ends hand it to stores: one of more than rules.MaxPlainKey bytes
-// is hashed, so that what a store keeps is bounded in bytes. Equal keys stay equal, on every node.
+// ShortKey is a key as front ends pass it to stores: a key of more than rules.MaxPlainKey bytes is hashed,
+// which bounds the bytes that a store keeps. Equal keys stay equal, on every node.
 func ShortKey(key string) string {
 	if len(key) <= rules.MaxPlainKey {
 		return key

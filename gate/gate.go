@@ -1,52 +1,47 @@
-// Package gate is the judge: it turns a request into a verdict. It finds the rules that are
-// for the request, builds their keys and claims, asks the store once about all of them, and
-// says what came of it, which rule decided and why. It is the only package with policy in
-// it: what becomes of a request while the store does not answer, or of a rule that is only
-// tried out, is decided here.
+// Package gate decides requests: it matches rules, builds their keys and claims, calls the store once for
+// all of them, and returns a Verdict with the rule that decided and the reason. All policy is here: what
+// happens while the store does not answer, and how shadow rules and candidates are treated.
 //
 // # Order
 //
-// The file's deny list, then its allow list; the matching rules in the order of the file,
-// each with its own lists; then the store. Whoever is denied is charged nothing. All
-// enforced rules are one decision: what one refuses, none is charged for.
+// The file's deny list, then its allow list; the matching rules in the order of the file, each with its own
+// lists; then the store. A denied request is charged nothing. All enforced rules are one decision: if one
+// refuses, none is charged.
 //
 // # Shadow rules
 //
-// A rule in mode shadow is asked where all enforced rules grant, each by itself and on keys of its
-// own: it changes nobody's budget and nobody's answer. What it says stands in the verdict. A rule
-// with an enforce_percent is a shadow rule for the keys that it is not enforced for.
+// A rule in mode shadow is decided if all enforced rules grant, by itself and on keys of its own: it
+// affects no budget and no answer. Its result is in the verdict. A rule with an enforce_percent is a shadow
+// rule for the keys outside of the percentage.
 //
 // # Candidates
 //
-// A rule's candidate is asked about what all others would grant: also where the rule itself refuses.
-// It is counted under a name of its own, as if it were in the rule's place, and changes nobody's
-// answer. It is not asked about keys with an override, about clients that are banned, and while the
-// store does not answer.
+// A rule's candidate decides the requests that all other rules grant, also if its own rule refuses. It is
+// counted under a name of its own, as if it were in the rule's place, and affects no answer. It is left out
+// for keys with an override, for banned clients, and while the store does not answer.
 //
 // # Calls of the store
 //
-// Where the store is a weir.Batcher, shadow rules and candidates join the call of the enforced
-// rules. That call is made before it is known whether the request passes: where it does not, what
-// they were charged is given back by a call more, and until then concurrent requests meet it. A
-// layer that refuses without asking the store leaves them out. DecideBatch decides many requests in
-// one call, and asks about shadow rules and candidates in a second, when it is known which pass.
-// After an error of the store nothing more is asked.
+// Where the store is a weir.Batcher, shadow rules and candidates share the call of the enforced rules,
+// before the outcome of the request is known. If the request does not pass, their charges are refunded by a
+// second call; until then concurrent requests see them. A layer that refuses without calling the store
+// leaves them out. DecideBatch decides many requests in one call, and shadow rules and candidates in a
+// second one, when the outcomes are known. After an error of the store there are no further calls.
 //
 // # Bans
 //
-// A rule with a ban has one more claim in the decision, of cost 0: it refuses whoever is
-// banned, at no extra call. What a rule refuses is counted, by a call after the decision; when
-// the refusals are too many, three more calls ban: one that only one of all nodes is granted,
-// one that charges the ban and how often it happened, one that forgets the refusals. Who is
-// banned is not counted as refused by that rule. All of it lies in the store that decided:
-// while that is the local one, this process bans by itself. Shadow rules ban nobody.
+// A rule with a ban has one more claim in the decision, of cost 0, which refuses banned keys at no extra
+// call. A refusal of the rule is counted by a call after the decision. Too many refusals take three more
+// calls: one that is granted to a single node, one that charges the ban and its level, and one that deletes
+// the refusals. A ban's own refusals are not counted. All state is in the store that decided: while that is
+// the local one, this process bans by itself. Shadow rules do not ban.
 //
 // # When the store does not answer
 //
-// Each rule says what then (on_store_error). If one that matched says deny, the request
-// fails. Otherwise the rules that say local are decided together by the local store, which
-// is this process's alone; those that say allow are left out. Input that is wrong and a
-// context that is over are errors instead: or clients could provoke them in order to pass.
+// Each rule's on_store_error decides. If a matching rule has deny, the request fails. Otherwise the local
+// store, which belongs to this process alone, decides all rules that have local; rules that have allow are
+// left out. Invalid input and an ended context are errors instead: otherwise clients could provoke them in
+// order to pass.
 package gate
 
 import (
@@ -67,8 +62,8 @@ type Gate struct {
 	set          atomic.Pointer[rules.Set]
 	now          func() time.Time
 	list         banList
-	register     Register // nil: bans are listed by this process alone
-	trials       atomic.Pointer[map[*rules.Rule]*trial]
+	register     Register // nil: Bans lists those of this process alone
+	tallies      atomic.Pointer[map[*rules.Rule]*tally]
 	batcher      weir.Batcher // store, if it is one
 	batches      sync.Pool    // of *batch
 	swapping     sync.Mutex
@@ -79,22 +74,21 @@ type Gate struct {
 // An Option changes what New makes.
 type Option func(*Gate)
 
-// WithLocal gives the store that decides for rules with on_store_error: local while the
-// store does not answer: an embedded one, of this process alone.
+// WithLocal sets the store that decides rules with on_store_error: local while the store does not answer: an
+// embedded one that belongs to this process.
 func WithLocal(local weir.Store) Option { return func(g *Gate) { g.local = local } }
 
-// WithObserver has observe told of each verdict, before Decide returns it. It runs in the
-// request's way, from many goroutines: it must be quick, and keep nothing of the verdict.
+// WithObserver calls observe with each verdict before Decide returns. It runs on the request's goroutine,
+// concurrently with others: it must be fast, and must not keep the verdict.
 func WithObserver(observe func(*Verdict)) Option {
 	return func(g *Gate) { g.observers = append(g.observers, observe) }
 }
 
-// WithClock gives the time that schedules are read by, instead of time.Now. Limits know
-// only their store's clock.
+// WithClock replaces time.Now for schedules. Limits use only their store's clock.
 func WithClock(now func() time.Time) Option { return func(g *Gate) { g.now = now } }
 
-// New makes a gate with rules in force. It fails where a rule falls back to a local store
-// and none is given.
+// New makes a gate with a rule set in force. It fails if a rule has on_store_error: local and there is no
+// WithLocal.
 func New(store weir.Store, set *rules.Set, opts ...Option) (*Gate, error) {
 	if store == nil {
 		return nil, errors.New("gate: the store is nil; give one, such as memstore.New()")
@@ -108,8 +102,8 @@ func New(store weir.Store, set *rules.Set, opts ...Option) (*Gate, error) {
 	return g, g.Swap(set)
 }
 
-// Swap puts other rules in force, at once and as a whole: a request sees the old or the
-// new ones. On an error nothing changes.
+// Swap puts another rule set in force, atomically: a request is decided by the old or the new one. On an error
+// nothing changes.
 func (g *Gate) Swap(set *rules.Set) error {
 	if set == nil {
 		return errors.New("gate: the rules are nil; for none, compile an empty rules.File")
@@ -117,52 +111,52 @@ func (g *Gate) Swap(set *rules.Set) error {
 	if g.local == nil {
 		for _, rule := range set.Rules() {
 			if rule.OnStoreError() == rules.Local {
-				return fmt.Errorf("gate: rule %q falls back to a local store, and there is none: use WithLocal, or set its on_store_error to allow or deny", rule.Name())
+				return fmt.Errorf("gate: rule %q falls back to a local store, and there is none: use WithLocal, or "+
+					"set its on_store_error to allow or deny", rule.Name())
 			}
 		}
 	}
 	g.swapping.Lock()
 	defer g.swapping.Unlock()
-	var before map[*rules.Rule]*trial
-	if p := g.trials.Load(); p != nil {
+	var before map[*rules.Rule]*tally
+	if p := g.tallies.Load(); p != nil {
 		before = *p
 	}
-	after := trials(set, before, g.now())
-	g.trials.Store(&after) // before the rules, so that what they decide is counted
+	after := tallies(set, before, g.now())
+	g.tallies.Store(&after) // before the rules, so that their first decisions are counted
 	g.set.Store(set)
 	return nil
 }
 
-// Rules are those in force.
+// Rules returns the rule set in force.
 func (g *Gate) Rules() *rules.Set { return g.set.Load() }
 
-// An Ask is how to decide a request, besides what it is. The zero Ask only looks; Once is
-// the usual one.
+// An Ask holds the parameters of a decision besides the request. The zero Ask decides without charging; Once
+// is the usual one.
 type Ask struct {
-	// Times is how many identical requests ask at once. 0 changes nothing, and tells of
-	// shadow rules whatever the others say.
+	// Times is the number of identical requests to decide at once. 0 charges nothing, and decides shadow rules
+	// whatever the outcome.
 	Times int64
-	// Cost is the units that each request takes, for the rules that do not state a number;
-	// nil leaves it to them.
+	// Cost is the units of each request, for rules without a fixed cost; nil leaves it to the rules.
 	Cost *int64
-	// Lease is the id under which concurrency limits are held; "" makes one. The same id
-	// again is the same lease: a repeat is safe.
+	// Lease is the id under which concurrency limits are held; "" generates one. A repeat with the same id is
+	// the same lease, so it is safe.
 	Lease string
-	// Claims are the caller's own, decided together with those of the rules. While the
-	// store does not answer they are refused.
+	// Claims are the caller's own, decided together with those of the rules. While the store does not answer
+	// they are refused.
 	Claims []weir.Claim
-	// Aside are claims of a door's own that limit nobody, such as the lease by which a
-	// reservation is settled only once. They are decided with the others and never give
-	// the reason; while the store does not answer they are left out.
+	// Aside are claims of a front end that limit no request, such as the lease that makes settling a
+	// reservation idempotent. They are decided with the others and are never the reason; while the store does
+	// not answer they are left out.
 	Aside []weir.Claim
 }
 
-// Once is a request that asks for itself, by the costs of the rules.
+// Once is one request, at the costs of the rules.
 var Once = Ask{Times: 1}
 
-// Decide fills v with what becomes of the request. No request (nil) matches no rule: then
-// only ask.Claims are decided. The error is a *weir.InputError for what is wrong with the
-// request or the ask, or the context's: nothing was granted then, and v says so.
+// Decide fills v with the outcome of the request. A nil request matches no rule: then only ask.Claims are
+// decided. The error is a *weir.InputError for an invalid request or ask, or the context's; then nothing was
+// granted, and v says so.
 func (g *Gate) Decide(ctx context.Context, r *rules.Request, ask Ask, v *Verdict) error {
 	var began time.Time
 	if len(g.observers) > 0 {
@@ -176,13 +170,13 @@ func (g *Gate) Decide(ctx context.Context, r *rules.Request, ask Ask, v *Verdict
 	return err
 }
 
-// start makes a verdict ready for a request.
+// start resets a verdict for a request.
 func (v *Verdict) start(g *Gate, times int64) {
 	v.reset(g)
 	v.Times = times
 }
 
-// conclude notes an error, and calls the observers.
+// conclude records an error, and calls the observers.
 func (g *Gate) conclude(v *Verdict, err error, began time.Time) {
 	if err != nil {
 		v.fail(err)
@@ -218,7 +212,7 @@ func (g *Gate) decide(ctx context.Context, r *rules.Request, ask *Ask, v *Verdic
 	return nil
 }
 
-// prepare makes the claims that count. done says that the store need not be asked.
+// prepare makes the enforced claims. If done, the store need not be called.
 func (v *Verdict) prepare(set *rules.Set, r *rules.Request, ask *Ask) (done bool, err error) {
 	if r != nil {
 		if done, err := v.match(set, r, ask); done || err != nil {
@@ -237,26 +231,26 @@ func (v *Verdict) prepare(set *rules.Set, r *rules.Request, ask *Ask) (done bool
 	return false, nil
 }
 
-// enforced is what the store said of the claims that count.
+// enforced takes the store's answer to the enforced claims.
 func (g *Gate) enforced(ctx context.Context, times int64, v *Verdict, granted int64, err error) error {
 	if err != nil {
 		return g.fallBack(ctx, times, v, err)
 	}
 	v.decided(0, v.enforced, g.store, granted)
-	v.judge(times)
+	v.resolve(times)
 	return nil
 }
 
-// counts reports whether refusals are to be counted towards bans.
+// counts reports whether the refusals count towards bans.
 func (v *Verdict) counts(times int64) bool {
 	return v.bannable && v.Outcome != Failed && v.Granted < times
 }
 
-// fallBack answers for a store that did not.
+// fallBack decides after an error of the store.
 func (g *Gate) fallBack(ctx context.Context, times int64, v *Verdict, failure error) error {
 	var input *weir.InputError
 	switch {
-	case v.crowded():
+	case v.overflows():
 		if g.decideApart(ctx, times, v) {
 			return nil
 		}
@@ -294,6 +288,6 @@ func (g *Gate) fallBack(ctx context.Context, times int64, v *Verdict, failure er
 		v.decisions[i] = decisions[j]
 		v.about[i].by, v.about[i].granted = g.local, granted
 	}
-	v.judge(times)
+	v.resolve(times)
 	return nil
 }

@@ -10,20 +10,19 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// A Receipt is what a verdict charged: to settle it when the true cost is known, and to
-// give back what is held. It is plain data, and stays when the verdict is used again.
+// A Receipt lists the charges of a verdict, to settle them when the actual cost is known, and to release
+// leases. It is plain data, valid after the verdict is reused.
 type Receipt []Charged
 
-// Charged is one claim that was granted.
 type Charged struct {
-	Rule  *rules.Rule // nil: the caller's own claim, or the rule is not known here
-	Claim weir.Claim  // its Cost is what was charged, for all the times that were granted; its Delay is the grant's
+	Rule  *rules.Rule // nil: the caller's own claim, or an unknown rule
+	Claim weir.Claim  // its Cost is the charge of all granted times; its Delay is the grant's
 	Taken weir.Instant
-	Fixed bool // Settle leaves it: the rule states its cost
+	Fixed bool // Settle skips it: the rule's cost is fixed
 	Local bool // the local store charged it
 }
 
-// Receipt is what was charged, shadow rules included. It is nil where nothing was.
+// Receipt lists the charges, shadow rules included; nil if there are none.
 func (v *Verdict) Receipt() (list Receipt) {
 	for i := range v.Len() {
 		c := v.At(i)
@@ -40,10 +39,10 @@ func (v *Verdict) Receipt() (list Receipt) {
 	return list
 }
 
-// Holds reports whether a lease was taken, which must be released.
+// Holds reports whether a lease was taken, which has to be released.
 func (v *Verdict) Holds() bool { return v.lease != "" && v.Granted > 0 }
 
-// Lease is the id of what is held; "" if nothing is.
+// Lease is the id of the lease; "" if there is none.
 func (v *Verdict) Lease() string {
 	if !v.Holds() {
 		return ""
@@ -51,10 +50,9 @@ func (v *Verdict) Lease() string {
 	return v.lease
 }
 
-// Settle charges what was missing, even beyond the limit, or gives back what was too much,
-// so that each claim has cost what actual says; where ok is false it is left as it is.
-// What is held is not touched: see Release. The error joins what went wrong with each; the
-// others are settled. A second Settle of one receipt settles again.
+// Settle charges the missing units, even beyond the limit, or refunds the excess, so that each claim has cost
+// actual's units; claims for which ok is false are unchanged. Leases are unchanged: see Release. The error
+// joins those of single claims; the other claims are settled. A second Settle of one receipt settles again.
 func (g *Gate) Settle(ctx context.Context, receipt Receipt, actual func(*Charged) (units int64, ok bool)) error {
 	var failed []error
 	for i := range receipt {
@@ -67,7 +65,8 @@ func (g *Gate) Settle(ctx context.Context, receipt Receipt, actual func(*Charged
 			continue
 		}
 		if units < 0 || units > weir.MaxUnits {
-			failed = append(failed, &weir.InputError{Field: "actual", Given: units, Allowed: "0 to 4503599627370496 (2^52)"})
+			failed = append(failed, &weir.InputError{Field: "actual", Given: units,
+				Allowed: "0 to 4503599627370496 (2^52)"})
 			continue
 		}
 		if err := g.settle(ctx, c, units); err != nil {
@@ -77,7 +76,7 @@ func (g *Gate) Settle(ctx context.Context, receipt Receipt, actual func(*Charged
 	return errors.Join(failed...)
 }
 
-// Actually is for Settle: all claims have cost so much.
+// Actually is an argument of Settle: every claim has cost these units.
 func Actually(units int64) func(*Charged) (int64, bool) {
 	return func(*Charged) (int64, bool) { return units, true }
 }
@@ -102,8 +101,8 @@ func (g *Gate) by(c *Charged) weir.Store {
 	return g.store
 }
 
-// Release gives back what is held; what windows and buckets counted stays counted. The
-// error is weir.ErrLeaseGone where a lease had ended before.
+// Release releases the leases; counts of windows and buckets are unchanged. The error is weir.ErrLeaseGone if
+// a lease had ended before.
 func (g *Gate) Release(ctx context.Context, receipt Receipt) error {
 	var failed []error
 	for i := range receipt {
@@ -114,8 +113,8 @@ func (g *Gate) Release(ctx context.Context, receipt Receipt) error {
 	return errors.Join(failed...)
 }
 
-// Renew keeps what is held for another time-to-live. The error is weir.ErrLeaseGone where
-// a lease has ended: stop the work.
+// Renew extends the leases by another time-to-live. The error is weir.ErrLeaseGone if a lease has ended: stop
+// the work.
 func (g *Gate) Renew(ctx context.Context, receipt Receipt) error {
 	var failed []error
 	for i := range receipt {
@@ -134,8 +133,8 @@ func (g *Gate) Renew(ctx context.Context, receipt Receipt) error {
 	return errors.Join(failed...)
 }
 
-// ClaimsOf are those by which a rule counts a key that rules.Rule.Lookup found: to look at
-// what is left of it with Ask.Claims, and to Reset it.
+// ClaimsOf are a rule's claims for a key from rules.Rule.Lookup: to read what remains, with Ask.Claims, and to
+// Reset it.
 func ClaimsOf(rule *rules.Rule, key []byte, limits []*weir.Limit) (claims []weir.Claim) {
 	text := string(key)
 	if rule.Mode() == rules.Shadow || !rule.Enforces(key) {
@@ -147,15 +146,14 @@ func ClaimsOf(rule *rules.Rule, key []byte, limits []*weir.Limit) (claims []weir
 	return claims
 }
 
-// Reset forgets what was counted under all claims of a verdict, shadow rules' included,
-// also in the local store; with the claims of a rule, its bans. Fill the verdict with the
-// zero Ask, which only looks.
+// Reset deletes the counts of all claims of a verdict, also those of shadow rules, in the local store too;
+// with a rule's claims also its bans. Fill the verdict with the zero Ask, which charges nothing.
 func (g *Gate) Reset(ctx context.Context, v *Verdict) error {
 	var failed []error
 	all := slices.Clone(v.claims)
 	for i := range v.about {
 		if a := &v.about[i]; a.ban {
-			all = append(all, lifted(nil, a.rule.Bans(), v.claims[i].Key)[1:]...) // the first is a claim already
+			all = append(all, banClaims(nil, a.rule.Bans(), v.claims[i].Key)[1:]...) // the first is a claim already
 		}
 	}
 	for claims := range slices.Chunk(all, weir.MaxClaims) {

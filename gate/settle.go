@@ -7,21 +7,20 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// mostSettled is how many claims of a receipt are settled in one call, beside its two leases.
+// mostSettled is the number of claims that one call settles, beside its two leases.
 const mostSettled = weir.MaxClaims - 2
 
-// SettleOnce settles a receipt by what it really cost, and gives back what it holds: once, however
-// often it is called. guard is a lease that was taken in the decision that the receipt is of, and
-// held since; the error is weir.ErrLeaseGone where the receipt was settled before. After another
-// error, call it again with the same units: what an earlier call has done is not done twice.
+// SettleOnce settles a receipt at its actual cost and releases its leases, once, however often it is called.
+// guard is a lease that was taken in the receipt's decision and is still held; the error is weir.ErrLeaseGone
+// if the receipt was settled before. After another error, call it again with the same units: no step is done
+// twice.
 //
-// Each step is one call of the store that depends on a lease and releases it: charging what was
-// missing takes a second lease, on which giving back depends. So there is no moment at which the
-// lease is gone and the units are not settled. Claims of other instants than guard's (shadow rules
-// of another call, what the local store counted, other slots of a Redis Cluster) are settled
-// afterwards, at most once.
+// Each step is one call of the store that depends on a lease and releases it: charging the missing units takes
+// a second lease, on which the refund depends. So there is no moment at which the lease is gone and the units
+// are not settled. Claims of other instants than guard's (shadow rules of another call, claims of the local
+// store, other slots of a Redis Cluster) are settled afterwards, at most once.
 func (g *Gate) SettleOnce(ctx context.Context, guard Charged, receipt Receipt, units int64) error {
-	// Releasing a lease again changes nothing, so it comes first.
+	// Releasing a lease twice changes nothing, so it comes first.
 	if err := g.Release(ctx, receipt); err != nil && !errors.Is(err, weir.ErrLeaseGone) {
 		return err
 	}
@@ -53,7 +52,7 @@ func depends(lease weir.Claim) weir.Claim {
 	return lease
 }
 
-// takenWith are the claims that can be settled in one call with a lease, and the others.
+// takenWith splits the claims into those that one call can settle together with a lease, and the rest.
 func (r Receipt) takenWith(guard *Charged) (together, rest Receipt) {
 	for i := range r {
 		c := &r[i]
@@ -68,7 +67,7 @@ func (r Receipt) takenWith(guard *Charged) (together, rest Receipt) {
 	return together, rest
 }
 
-// changes are what is missing of a cost, and what was too much.
+// changes are the charges and the refunds that a cost of units needs.
 func (r Receipt) changes(units int64) (more, back []weir.Claim) {
 	for i := range r {
 		c := &r[i]

@@ -10,52 +10,53 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// Outcome is what becomes of a request.
+// Outcome is the result of a decision.
 type Outcome uint8
 
 // The outcomes.
 const (
 	Passed  Outcome = iota
-	Refused         // a limit is exceeded: come back later
-	Denied          // by a list, or because it lacks what it is counted by
-	Failed          // the store did not answer, and a rule says deny; or Decide's error
+	Refused         // a limit is exceeded
+	Denied          // by a list, or for a missing key
+	Failed          // the store did not answer and a rule has deny, or Decide returned an error
 )
 
-// String is the outcome as metrics and logs call it.
+// String is the outcome in metrics and logs.
 func (o Outcome) String() string { return [...]string{"passed", "refused", "denied", "failed"}[o] }
 
-// Reason says why.
+// Reason explains an outcome.
 type Reason uint8
 
 // The reasons.
 const (
-	NoRule        Reason = iota // passed: nothing limits it
+	NoRule        Reason = iota // passed: no rule matched
 	WithinLimits                // passed: every limit granted it
 	AllowList                   // passed: the file's list allows it
 	LimitExceeded               // refused
-	Banned                      // refused: by Rule's ban, whatever its limits say
+	Banned                      // refused by Rule's ban, whatever its limits have left
 	DenyList                    // denied by a list, of the file or of Rule
 	MissingKey                  // denied: Rule's key lacks a component, and its on_missing is deny
 	StoreFailed                 // passed or failed, by the rules' on_store_error
-	BadInput                    // failed: Decide's error is what is wrong with the request, or the ask
+	BadInput                    // failed: Decide's error is about the request or the ask
 	Canceled                    // failed: Decide's error is the context's
 )
 
-// String is the reason as logs and answers call it.
+// String is the reason in logs and answers.
 func (r Reason) String() string {
-	return [...]string{"no_rule", "within_limits", "allow_list", "limit_exceeded", "banned", "deny_list", "missing_key", "store_failed", "bad_input", "canceled"}[r]
+	return [...]string{"no_rule", "within_limits", "allow_list", "limit_exceeded", "banned", "deny_list",
+		"missing_key", "store_failed", "bad_input", "canceled"}[r]
 }
 
-// A Verdict is what came of a request. The zero Verdict is ready to be filled by Decide;
-// using one again saves its memory. What its methods return is gone with the next Decide;
-// Receipt keeps what must outlive it. A Verdict is used by one goroutine at a time.
+// A Verdict is the result of deciding a request. The zero Verdict is ready for Decide; reusing one saves its
+// memory. Results of its methods are valid until the next Decide, except Receipt. A Verdict is not safe for
+// concurrent use.
 type Verdict struct {
 	Outcome Outcome
 	Reason  Reason
-	Times   int64         // as it was asked; 0: it was only looked
-	Granted int64         // how many of the times that were asked pass
+	Times   int64         // Ask.Times; 0: nothing was charged
+	Granted int64         // how many of Times pass
 	Rule    *rules.Rule   // that decided, if one did
-	Delay   time.Duration // the longest that a granted caller should wait: what it borrowed
+	Delay   time.Duration // how long a granted caller should wait: the longest delay of borrowed units
 	Err     error         // the store's, also where the request passes; or Decide's
 	Took    time.Duration // of Decide; only if the gate has observers
 
@@ -76,48 +77,57 @@ type Verdict struct {
 	gate        *Gate
 }
 
-// about is what the verdict knows of a claim besides.
+// about describes a claim.
 type about struct {
 	rule      *rules.Rule
-	by        weir.Store // that decided; nil: none did
+	by        weir.Store // the store that decided; nil: none
 	granted   int64
 	aside     bool
 	candidate bool
-	ban       bool // whether the request is banned is what the claim asks
+	ban       bool // the claim checks the rule's ban
 }
 
-// Degraded reports whether the store did not answer, so that the rules' on_store_error
-// decided instead.
+// Degraded reports whether the store did not answer, so that the rules' on_store_error decided.
 func (v *Verdict) Degraded() bool {
 	return v.Err != nil && v.Reason != BadInput && v.Reason != Canceled
 }
 
-// A Check is one claim of the verdict and what came of it.
+// A Check is one claim of the verdict and its result.
 type Check struct {
 	Rule      *rules.Rule // nil: the caller's own claim
 	Claim     *weir.Claim
 	Decision  *weir.Decision // meaningful if Decided
-	Decided   bool           // a store was asked and answered
-	Shadow    bool           // it does not count
-	Aside     bool           // it limits nobody: of Ask.Aside, or a ban of somebody who is not banned
-	Ban       bool           // it is the rule's ban, and not one of its limits
-	Candidate bool           // it is of the rule's candidate; such a check is Shadow too
+	Decided   bool           // a store answered
+	Shadow    bool           // of a shadow rule or a candidate
+	Aside     bool           // it limits no request: of Ask.Aside, or a ban that is not in force
+	Ban       bool           // the rule's ban, not one of its limits
+	Candidate bool           // of the rule's candidate; Shadow too
 	Local     bool           // the local store decided, because the store did not answer
 	Granted   int64
 }
 
-// Len is how many checks there are.
+// Len is the number of checks.
 func (v *Verdict) Len() int { return len(v.claims) }
 
-// At is one of them: first the enforced ones in the order of the file, then the caller's
-// own claims, those aside, then those of candidates, then the shadow rules'.
+// At returns the ith check: first the enforced rules in the order of the file, then the caller's own claims,
+// those aside, candidates, and shadow rules.
 func (v *Verdict) At(i int) Check {
 	a := &v.about[i]
-	return Check{Rule: a.rule, Claim: &v.claims[i], Decision: &v.decisions[i], Decided: a.by != nil, Shadow: i >= v.enforced,
-		Aside: a.aside || a.ban && !v.bans(i), Ban: a.ban, Candidate: a.candidate, Local: a.by != nil && a.by != v.gate.store, Granted: a.granted}
+	return Check{
+		Rule:      a.rule,
+		Claim:     &v.claims[i],
+		Decision:  &v.decisions[i],
+		Decided:   a.by != nil,
+		Shadow:    i >= v.enforced,
+		Aside:     a.aside || a.ban && !v.bans(i),
+		Ban:       a.ban,
+		Candidate: a.candidate,
+		Local:     a.by != nil && a.by != v.gate.store,
+		Granted:   a.granted,
+	}
 }
 
-// Worst is the check that decided; ok is false where no limit did.
+// Worst is the check that decided; ok is false if no limit did.
 func (v *Verdict) Worst() (check Check, ok bool) {
 	if v.worst < 0 {
 		return Check{}, false
@@ -125,24 +135,24 @@ func (v *Verdict) Worst() (check Check, ok bool) {
 	return v.At(v.worst), true
 }
 
-// A Skip is a rule that matched and was not asked.
+// A Skip is a rule that matched and was not decided.
 type Skip struct {
 	Rule *rules.Rule
 	Why  Why
 }
 
-// Why says why a rule was not asked.
+// Why is the reason of a Skip.
 type Why uint8
 
-// What keeps a rule from being asked. The last four are told of shadow rules only: an
-// enforced rule denies, or is an error, instead.
+// The reasons of skips. The last four are for shadow rules only: an enforced rule denies the request, or
+// returns an error, instead.
 const (
 	applies     Why = iota
 	OffSchedule     // its schedule says not now
 	Exempt          // its allow list names the request
 	Unkeyed         // a component of its key is missing, and on_missing is skip
 	WouldDeny       // its deny list names the request, or on_missing is deny
-	WouldFail       // the request's cost is wrong, or it says several keys
+	WouldFail       // the request's cost or key is invalid
 	Unasked         // the store did not answer
 )
 
@@ -152,22 +162,21 @@ func (w Why) String() string {
 		"would be denied", "the cost is wrong", "the store did not answer"}[w]
 }
 
-// Skips are the rules that matched and were not asked.
+// Skips are the rules that matched and were not decided.
 func (v *Verdict) Skips() []Skip { return v.skips }
 
 // Matched are all rules that match the request, in the order of the file.
 func (v *Verdict) Matched() []*rules.Rule { return v.matched }
 
-// Exceptions are those of operators that had a part in the verdict on this request: that
-// blocked it, let it pass, or gave a key other limits. It looks for them anew, which is for
-// whoever asks why, and not for every request.
+// Exceptions are the operators' exceptions that took part in the verdict on this request: that blocked it, let
+// it pass, or gave a key other limits. It looks them up again, so it is for explaining, not for every request.
 func (v *Verdict) Exceptions(r *rules.Request) (list []rules.Exception) {
 	if v.Rule == nil && (v.Reason == AllowList || v.Reason == DenyList) {
 		return v.set.Excepted(r)
 	}
 	for _, rule := range v.matched {
 		for _, e := range rule.Excepted(r) {
-			if v.heeds(rule, e.Kind) {
+			if v.involves(rule, e.Kind) {
 				list = append(list, e)
 			}
 		}
@@ -175,9 +184,8 @@ func (v *Verdict) Exceptions(r *rules.Request) (list []rules.Exception) {
 	return list
 }
 
-// heeds reports whether an exception of this kind would have had a part in what became of a
-// rule.
-func (v *Verdict) heeds(rule *rules.Rule, kind rules.ExceptionKind) bool {
+// involves reports whether an exception of this kind took part in the result of a rule.
+func (v *Verdict) involves(rule *rules.Rule, kind rules.ExceptionKind) bool {
 	skipped := func(why Why) bool { return slices.Contains(v.skips, Skip{rule, why}) }
 	switch kind {
 	case rules.Blocked:
@@ -188,17 +196,28 @@ func (v *Verdict) heeds(rule *rules.Rule, kind rules.ExceptionKind) bool {
 	return slices.ContainsFunc(v.about, func(a about) bool { return a.rule == rule && !a.candidate })
 }
 
-// reset makes room for the next request, and lets go of what the last one brought.
+// reset clears the verdict for the next request, and drops references of the last one.
 func (v *Verdict) reset(g *Gate) {
 	clear(v.claims)
 	clear(v.banned)
 	clear(v.differences)
 	clear(v.followers)
-	*v = Verdict{worst: -1, matched: v.matched[:0], claims: v.claims[:0], decisions: v.decisions[:0], about: v.about[:0],
-		skips: v.skips[:0], banned: v.banned[:0], differences: v.differences[:0], followers: v.followers[:0], keys: v.keys[:0], gate: g}
+	*v = Verdict{
+		worst:       -1,
+		matched:     v.matched[:0],
+		claims:      v.claims[:0],
+		decisions:   v.decisions[:0],
+		about:       v.about[:0],
+		skips:       v.skips[:0],
+		banned:      v.banned[:0],
+		differences: v.differences[:0],
+		followers:   v.followers[:0],
+		keys:        v.keys[:0],
+		gate:        g,
+	}
 }
 
-// fail is what the verdict says where Decide returns an error.
+// fail sets the verdict for an error of Decide.
 func (v *Verdict) fail(err error) {
 	v.Outcome, v.Reason, v.Granted, v.Err, v.worst = Failed, Canceled, 0, err, -1
 	var input *weir.InputError
@@ -208,8 +227,7 @@ func (v *Verdict) fail(err error) {
 	v.truncate(0)
 }
 
-// match finds the rules and makes the enforced ones' claims. done says that nobody need be
-// asked.
+// match finds the rules and makes the claims of the enforced ones. If done, the store need not be called.
 func (v *Verdict) match(set *rules.Set, r *rules.Request, ask *Ask) (done bool, err error) {
 	v.set = set
 	switch set.Listed(r) {
@@ -222,7 +240,7 @@ func (v *Verdict) match(set *rules.Set, r *rules.Request, ask *Ask) (done bool, 
 	}
 	v.matched = set.Match(r, v.matched)
 	for _, rule := range v.matched {
-		if v.tries(rule, r) {
+		if v.onTrial(rule, r) {
 			continue
 		}
 		why, err := v.apply(rule, r, ask, false)
@@ -241,7 +259,7 @@ func (v *Verdict) match(set *rules.Set, r *rules.Request, ask *Ask) (done bool, 
 	return false, nil
 }
 
-// deny is for a rule's own reasons.
+// deny sets the verdict for a rule's deny list or missing key.
 func (v *Verdict) deny(rule *rules.Rule, r *rules.Request) {
 	v.Outcome, v.Reason, v.Rule = Denied, MissingKey, rule
 	if rule.Listed(r) == rules.Denied {
@@ -250,9 +268,9 @@ func (v *Verdict) deny(rule *rules.Rule, r *rules.Request) {
 	v.truncate(0)
 }
 
-// tries reports whether the rule is only tried out for this request: it is in shadow, or
-// not enforced yet for the request's key. Whoever has no key is no part of a percentage.
-func (v *Verdict) tries(rule *rules.Rule, r *rules.Request) bool {
+// onTrial reports whether the rule is a shadow rule for this request: in mode shadow, or not enforced yet for
+// the request's key. A request without a key is in no percentage.
+func (v *Verdict) onTrial(rule *rules.Rule, r *rules.Request) bool {
 	if rule.Mode() == rules.Shadow {
 		return true
 	}
@@ -261,12 +279,11 @@ func (v *Verdict) tries(rule *rules.Rule, r *rules.Request) bool {
 	}
 	start := len(v.keys)
 	key, ok := rule.AppendKey(v.keys, r)
-	v.keys = key[:start] // what it has grown by is of use to the next
+	v.keys = key[:start] // keep the grown buffer
 	return !ok || !rule.Enforces(key[start:])
 }
 
-// apply makes a rule's claims, or says why there are none. A rule that is tried out is
-// counted on keys of its own.
+// apply makes a rule's claims, or returns why there are none. A shadow rule counts on keys of its own.
 func (v *Verdict) apply(rule *rules.Rule, r *rules.Request, ask *Ask, tried bool) (Why, error) {
 	if rule.Scheduled() && !rule.Active(v.gate.now()) {
 		return OffSchedule, nil
@@ -292,13 +309,13 @@ func (v *Verdict) apply(rule *rules.Rule, r *rules.Request, ask *Ask, tried bool
 		}
 		return Unkeyed, nil
 	}
-	own := plain[len(v.keys):] // without what shadows put before it
+	own := plain[len(v.keys):] // without the prefix of shadow rules
 	v.keys = plain
 	cost, err := v.cost(rule, r, ask)
 	if err != nil {
 		return WouldFail, err
 	}
-	// Stores keep no keys, so they may lie in a buffer that is used again.
+	// Stores do not keep keys, so keys may be in a reused buffer.
 	key := unsafe.String(&v.keys[start], len(v.keys)-start)
 	for _, limit := range rule.LimitsFor(r, own) {
 		v.add(rule, weir.Claim{Key: key, Limit: limit, Cost: cost})
@@ -310,8 +327,8 @@ func (v *Verdict) apply(rule *rules.Rule, r *rules.Request, ask *Ask, tried bool
 	return applies, nil
 }
 
-// shadowed begins the keys of shadow rules. No key of a rule begins so: each begins with
-// its source.
+// shadowed is the prefix of keys of shadow rules. No key of a rule begins with it: each begins with its
+// source.
 const shadowed = "shadow "
 
 func (v *Verdict) cost(rule *rules.Rule, r *rules.Request, ask *Ask) (int64, error) {
@@ -330,8 +347,8 @@ func (v *Verdict) truncate(n int) {
 	v.claims, v.about, v.decisions = v.claims[:n], v.about[:n], v.decisions[:min(n, len(v.decisions))]
 }
 
-// hold gives the concurrency limits from the nth claim on the lease that they are held
-// under. A look needs none.
+// hold sets the lease of the concurrency limits from the nth claim on. A decision that charges nothing needs
+// none.
 func (v *Verdict) hold(from int, ask *Ask) {
 	for i := from; i < len(v.claims); i++ {
 		c := &v.claims[i]
@@ -347,21 +364,21 @@ func (v *Verdict) hold(from int, ask *Ask) {
 	}
 }
 
-// room makes decisions as many as there are claims.
+// room grows decisions to the number of claims.
 func (v *Verdict) room(n int) []weir.Decision {
 	v.decisions = slices.Grow(v.decisions, n-len(v.decisions))[:n]
 	return v.decisions
 }
 
-// decided notes which store decided some of the claims.
+// decided records the store that decided a range of claims.
 func (v *Verdict) decided(from, to int, by weir.Store, granted int64) {
 	for i := from; i < to; i++ {
 		v.about[i].by, v.about[i].granted = by, granted
 	}
 }
 
-// judge says what the enforced claims come to.
-func (v *Verdict) judge(times int64) {
+// resolve derives the outcome from the enforced claims.
+func (v *Verdict) resolve(times int64) {
 	for i := range v.claims {
 		a, d := &v.about[i], &v.decisions[i]
 		if a.by == nil {
@@ -371,20 +388,20 @@ func (v *Verdict) judge(times int64) {
 		if a.aside || a.ban && !v.bans(i) {
 			continue
 		}
-		if !a.ban { // whose debt is no borrowed unit
+		if !a.ban { // the debt of a ban is not a borrowed unit
 			v.Delay = max(v.Delay, d.Delay)
 		}
 		if v.worst < 0 || weir.Worse(d, &v.decisions[v.worst]) {
 			v.worst = i
 		}
 	}
-	if v.worst < 0 { // there were only claims aside
+	if v.worst < 0 { // only claims aside
 		v.refuse(times > 0 && v.Granted == 0)
 		return
 	}
 	v.Rule, v.Reason = v.about[v.worst].rule, WithinLimits
 	refused := v.Granted == 0
-	if times == 0 { // a look says what a request would meet
+	if times == 0 { // nothing charged: the result of a request now
 		refused = v.decisions[v.worst].RetryAfter != 0
 	}
 	v.refuse(refused)
@@ -393,7 +410,7 @@ func (v *Verdict) judge(times int64) {
 	}
 }
 
-// holds reports whether the rule bans the request. Its limits may refuse it for longer.
+// holds reports whether the rule's ban is in force. Its limits may refuse for longer.
 func (v *Verdict) holds(rule *rules.Rule) bool {
 	for i := range v.enforced {
 		if v.about[i].rule == rule && v.bans(i) {

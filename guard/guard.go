@@ -1,11 +1,10 @@
-// Package guard puts a limiter before a function: what an annotation does in other
-// languages.
+// Package guard puts a limiter before a function, as an annotation does in other languages.
 //
 //	send := guard.Func(limiter, byPhone, sendCode)
 //	receipt, err := send(ctx, message)
 //	var refused *weir.RefusedError
 //	if errors.As(err, &refused) {
-//		// it was not sent; come back in refused.Answer.RetryAfter
+//		// it was not sent; retry after refused.Answer.RetryAfter
 //	}
 package guard
 
@@ -18,20 +17,21 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// Func is fn behind a limiter: each call asks for one unit of the key that its argument
-// has, and calls fn only if it is granted; otherwise the error is a *weir.RefusedError.
-// Where the key or the store fails, fn is not called and their error is returned: to pass
-// then is for the caller to decide.
+// Func is fn behind a limiter: each call asks for one unit of its argument's key and calls fn
+// only if the unit is granted; otherwise the error is a *weir.RefusedError. If the key or the
+// store fails, fn is not called and the error is returned: the caller decides whether to go on.
 //
 // A concurrency limit is held until fn returns (or panics): while fn runs, its lease is
-// renewed. If it is lost all the same, because the store did not answer for the lease's
-// time-to-live, fn's context is cancelled with the cause weir.ErrLeaseGone. What was borrowed
+// renewed. If the lease is lost all the same, because the store did not answer for its
+// time-to-live, fn's context is cancelled with the cause weir.ErrLeaseGone. The delay of a grant
 // (an overdraft, a leaky queue) is slept before fn is called; if the context ends meanwhile, fn
 // is not called, and the unit is given back.
 //
-// It takes fn as its third argument, not in a second call, because Go could then not infer
-// fn's result.
-func Func[A, R any](limiter *weir.Limiter, key func(context.Context, A) (string, error), fn func(context.Context, A) (R, error)) func(context.Context, A) (R, error) {
+// fn is the third argument, not that of a second call, because Go could then not infer its
+// result.
+func Func[A, R any](
+	limiter *weir.Limiter, key func(context.Context, A) (string, error), fn func(context.Context, A) (R, error),
+) func(context.Context, A) (R, error) {
 	reserves := slices.ContainsFunc(limiter.Limits(), needsReservation)
 	return func(ctx context.Context, argument A) (result R, err error) {
 		name, err := key(ctx, argument)
@@ -49,8 +49,8 @@ func Func[A, R any](limiter *weir.Limiter, key func(context.Context, A) (string,
 			return result, err
 		}
 		cost := int64(0)
-		// The context may be over: the units are given back all the same. Where that
-		// fails they come back by themselves; what fn did is not undone by it.
+		// The context may be over: the units are given back all the same. An error is dropped:
+		// fn has run, and the units come back with time.
 		defer func() { reservation.Settle(context.WithoutCancel(ctx), cost) }()
 		held, lose := context.WithCancelCause(ctx)
 		defer lose(nil)
@@ -67,7 +67,7 @@ func Func[A, R any](limiter *weir.Limiter, key func(context.Context, A) (string,
 	}
 }
 
-// needsReservation reports whether a grant is held while fn runs, or may wait before.
+// needsReservation reports whether a grant is held while fn runs, or may have a delay before it.
 func needsReservation(limit *weir.Limit) bool {
 	return limit.Algorithm() == weir.AlgorithmConcurrency || limit.Overdraft() > 0
 }

@@ -55,10 +55,12 @@ func TestARefusalIsTyped(t *testing.T) {
 	}
 	n, err := send(t.Context(), message{"1", "abc"})
 	var refused *weir.RefusedError
-	if n != 0 || !errors.Is(err, weir.ErrRefused) || errors.Is(err, weir.ErrNever) || !errors.As(err, &refused) || refused.Answer.RetryAfter <= 0 {
+	if n != 0 || !errors.Is(err, weir.ErrRefused) || errors.Is(err, weir.ErrNever) || !errors.As(err, &refused) ||
+		refused.Answer.RetryAfter <= 0 {
 		t.Errorf("refused: %d, %v", n, err)
 	}
-	never := &weir.RefusedError{Answer: weir.Answer{Limit: refused.Answer.Limit, Decision: weir.Decision{RetryAfter: weir.Never}}}
+	never := &weir.RefusedError{Answer: weir.Answer{Limit: refused.Answer.Limit,
+		Decision: weir.Decision{RetryAfter: weir.Never}}}
 	if !errors.Is(never, weir.ErrNever) || errors.Is(never, weir.ErrRefused) {
 		t.Errorf("%v is not ErrNever", never)
 	}
@@ -67,7 +69,7 @@ func TestARefusalIsTyped(t *testing.T) {
 	}
 }
 
-func TestErrorsKeepFromCalling(t *testing.T) {
+func TestFunctionIsNotCalledAfterAnError(t *testing.T) {
 	store := memstore.New()
 	lost := errors.New("no phone")
 	failing := func(context.Context, message) (string, error) { return "", lost }
@@ -159,7 +161,7 @@ func TestACallWhoseLeaseIsLostIsCancelled(t *testing.T) {
 	})
 }
 
-func TestACallerWhoLeavesBeforeItsTurnGivesItsUnitBack(t *testing.T) {
+func TestCancelDuringTheDelayRefundsTheUnit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter(t, memstore.New(), weir.LeakyQueue(1, time.Second, 1))
 		send := guard.Func(l, byPhone, deliver)
@@ -177,7 +179,7 @@ func TestACallerWhoLeavesBeforeItsTurnGivesItsUnitBack(t *testing.T) {
 	})
 }
 
-func TestWhatIsBorrowedIsSlept(t *testing.T) {
+func TestDelayIsSleptBeforeTheCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		send := guard.Func(limiter(t, memstore.New(), weir.LeakyQueue(1, time.Second, 9)), byPhone, deliver)
 		start := time.Now()

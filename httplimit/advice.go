@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// advice is how long a server asks to be left alone. Retry-After comes before RateLimit, as
-// the draft says; what is malformed is as if absent; what comes from a cache (Age) may be
-// over by now and does not count.
+// advice is the wait that a response requests. Retry-After precedes RateLimit, as the draft
+// requires; a malformed field counts as absent. A cached response (Age) is ignored, because its
+// wait may be over.
 func advice(response *http.Response, now time.Time) time.Duration {
 	if refused(response.StatusCode) {
 		if wait, ok := retryAfter(response.Header, now); ok {
@@ -27,8 +27,8 @@ func refused(status int) bool {
 	return status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable
 }
 
-// retryAfter reads seconds or a date. A date is compared with the server's own, where it
-// tells one: our clocks may differ.
+// retryAfter reads seconds or a date. A date is compared with the server's Date, if there is one:
+// the clocks may differ.
 func retryAfter(h http.Header, now time.Time) (wait time.Duration, ok bool) {
 	text := h.Get(fieldRetry)
 	if n, ok := digits(text); ok {
@@ -44,7 +44,7 @@ func retryAfter(h http.Header, now time.Time) (wait time.Duration, ok bool) {
 	return max(0, at.Sub(now)), true
 }
 
-// digits is a whole number, saturated.
+// digits parses a whole number, saturated at the maximum.
 func digits(text string) (n int64, ok bool) {
 	if text == "" || strings.Trim(text, "0123456789") != "" {
 		return 0, false
@@ -60,7 +60,7 @@ func inSeconds(n int64) time.Duration {
 	return time.Duration(min(n, math.MaxInt64/int64(time.Second))) * time.Second
 }
 
-// exhausted is the longest t of the limits of which nothing is left.
+// exhausted is the longest t of the limits with r=0.
 func exhausted(lines []string) (wait time.Duration) {
 	limits, ok := parseLimits(strings.Join(lines, ","))
 	if !ok {
@@ -74,13 +74,13 @@ func exhausted(lines []string) (wait time.Duration) {
 	return wait
 }
 
-// A serviceLimit is an item of RateLimit: what is left, and for how many seconds (0: it
-// does not say).
+// A serviceLimit is an item of RateLimit: the remaining quota, and its seconds to the reset (0 if
+// absent).
 type serviceLimit struct{ r, t int64 }
 
-// parseLimits reads RateLimit, a list of structured fields (RFC 9651). Where anything is
-// malformed the whole is, as the draft says. Inner lists are malformed here, and so are
-// display strings, which no parameter of the draft is.
+// parseLimits reads RateLimit, a list of structured fields (RFC 9651). One malformed item
+// invalidates the list, as the draft requires. Inner lists and display strings are malformed here,
+// because the draft has neither.
 func parseLimits(text string) (limits []serviceLimit, ok bool) {
 	s := fieldScanner{text: strings.Trim(text, " ")}
 	for s.text != "" {
@@ -132,7 +132,7 @@ func (s *fieldScanner) item() (limit serviceLimit, ok bool) {
 		if !ok {
 			number = -1
 		}
-		switch key { // the last one of a name counts
+		switch key { // the last duplicate counts
 		case "r":
 			limit.r = number
 		case "t":
@@ -142,7 +142,7 @@ func (s *fieldScanner) item() (limit serviceLimit, ok bool) {
 	return limit, limit.r >= 0 && limit.t >= 0
 }
 
-// bare reads one bare item and returns it as it is written.
+// bare reads one bare item and returns its text.
 func (s *fieldScanner) bare() (text string, ok bool) {
 	if s.text == "" {
 		return "", false
@@ -201,7 +201,7 @@ func (s *fieldScanner) take(prefix string) (ok bool) {
 	return ok
 }
 
-// span reads the characters of a kind.
+// span reads a run of characters of one kind.
 func (s *fieldScanner) span(kind func(byte) bool) string {
 	n := 0
 	for n < len(s.text) && kind(s.text[n]) {

@@ -16,7 +16,7 @@ var rateLimits = []string{
 	`"a";r=1;x=`, `"a";r=999999999999999`, `"a";r=1000000000000000`, `("a");r=1`, `"a";r=1;t="5"`, `"a";;r=1`, "\t\"a\";r=1", `"a";r=1;t`, `"a";r=-1;r=1`, `"a";r=-0`, `"a";r=-00;t=-0`, `"a";r=-01`, `"a";r=-`, `"a";r=-0.0`, `:Y:;r=1`, `:YQ:;r=1`, `:YQ==:;r=1`,
 }
 
-func TestLimitsAreReadAsAStrangersParserReadsThem(t *testing.T) {
+func TestRateLimitParserMatchesHttpsfv(t *testing.T) {
 	for _, text := range rateLimits {
 		compare(t, text)
 	}
@@ -32,7 +32,7 @@ func FuzzRateLimit(f *testing.F) {
 	f.Fuzz(compare)
 }
 
-// compare: what we read, httpsfv reads, and the same.
+// compare checks that every accepted field reads the same with httpsfv.
 func compare(t *testing.T, text string) {
 	limits, ok := parseLimits(text)
 	list, err := httpsfv.UnmarshalList([]string{text})
@@ -44,7 +44,7 @@ func compare(t *testing.T, text string) {
 		return
 	}
 	var padding base64.CorruptInputError
-	if errors.As(err, &padding) { // RFC 9651, 4.2.7: it need not be right, and nobody reads it here
+	if errors.As(err, &padding) { // RFC 9651, 4.2.7: padding may be invalid, and is not read here
 		return
 	}
 	if text != "" && (err != nil || !good) || len(want) != len(limits) {
@@ -57,8 +57,8 @@ func compare(t *testing.T, text string) {
 	}
 }
 
-// fromList is what the draft makes of a list; not good where it says that it is malformed,
-// or where it holds what we do not read.
+// fromList reads a list by the rules of the draft; it is not good if malformed by the draft, or if it
+// has items that this package does not read.
 func fromList(list httpsfv.List) (limits []serviceLimit, good bool) {
 	for _, member := range list {
 		item, ok := member.(httpsfv.Item)

@@ -1,6 +1,6 @@
 //go:build !race
 
-// The race detector makes sync.Pool forget at random, so these counts hold without it.
+// The race detector makes sync.Pool drop items at random, so these counts hold without it.
 
 package httplimit_test
 
@@ -14,7 +14,7 @@ import (
 	"github.com/weirproject/weir/memstore"
 )
 
-// A writer is a ResponseWriter whose map of fields is there already, as in net/http.
+// A writer is a ResponseWriter with an allocated header map, as in net/http.
 type writer struct{ header http.Header }
 
 func (w *writer) Header() http.Header         { return w.header }
@@ -23,9 +23,9 @@ func (w *writer) WriteHeader(int)             {}
 
 var nothing = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
 
-// A field's value costs two allocations, its text and the slice that net/http wants; a key
-// that is not a constant costs one. RateLimit-Policy costs none.
-func TestAGrantedRequestAllocatesItsFieldsAndItsKey(t *testing.T) {
+// A field's value costs two allocations, its text and the slice of net/http; a key that is not a
+// constant costs one. RateLimit-Policy costs none.
+func TestGrantedRequestAllocations(t *testing.T) {
 	store := memstore.New()
 	constant := httplimit.Constant("all")
 	four := []httplimit.Part{

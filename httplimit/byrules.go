@@ -14,31 +14,29 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// ByRules makes middleware that decides each request by the rules of a gate; those that are
-// swapped in apply to the next request.
+// ByRules makes middleware that decides each request by the rules of a gate. When they are
+// replaced, the next request is decided by the new ones.
 //
-// The path is brought to one form first, that of the rules or [WithPathForm]; that is what rules match and what
-// the handler gets, in a request of its own where it differs (RequestURI stays as it came).
-// A path that has no such form, a host that is none, and a cost that the request states
-// wrongly are answered 400. The route is r.Pattern: for rules that match by it the
-// middleware stands behind the mux. The method is what the request line says, whatever
-// X-HTTP-Method-Override may; rules for POST see post as well, and rules for GET see HEAD. See
-// [WithRegisteredMethods].
+// The path is first brought to one form, that of the rules or [WithPathForm]. Rules match that
+// form, and the handler gets it, in a copy of the request where it differs (RequestURI stays
+// unchanged). A path without such a form, an invalid host, and an invalid cost in the request are
+// answered 400. The route is r.Pattern: rules that match by it need the middleware inside the mux.
+// The method is that of the request line, not of X-HTTP-Method-Override; rules for POST match post
+// as well, and rules for GET match HEAD. See [WithRegisteredMethods].
 //
-// The rule that refused says how: status, body, fields. A granted answer has one
-// RateLimit-Policy and RateLimit for all rules whose fields are draft, and one triple of
-// X-RateLimit for the worst of those that have it; rules in mode shadow and those without
-// fields are not shown. Who is denied by a list or for a missing key is answered 403, which
-// does not tell which; where the store did not answer and a rule says deny, 503, without
-// Retry-After, because nobody knows how long. Both are problem+json, or plain JSON where
-// the rule that decided has that. Who is banned is refused like anybody: with the end of the ban
-// as Retry-After, and the ban among the limits of RateLimit and of the body's.
+// The deciding rule defines status, body and fields of a refusal. A granted response has one
+// RateLimit-Policy and RateLimit for all rules with draft fields, and one set of X-RateLimit fields
+// for the most restrictive rule of those that have them; rules in shadow mode and rules
+// without fields are not shown. A request that a list denies, or whose key is missing, is answered
+// 403, without the reason; if the store does not respond and a rule says deny, 503, without
+// Retry-After, because the duration is unknown. Both are problem+json, or plain JSON if the
+// deciding rule has that. A banned request is a refusal: with the end of the ban as Retry-After,
+// and the ban among the limits of RateLimit and of the body.
 //
-// A rule that settles has its cost corrected when the handler has returned: by the header
-// or trailer that it names (a whole number; what is missing or malformed leaves the
-// estimate, and the observer is told), or by the bytes of the body. Only the last gets the
-// handler a ResponseWriter that is not the server's own. Concurrency limits are held until
-// the handler returns.
+// A rule that settles corrects its cost after the handler has returned: from the header or trailer
+// that it names (a whole number; a missing or malformed one leaves the estimate and is reported to
+// the observer), or from the bytes of the body. Only the latter wraps the ResponseWriter.
+// Concurrency limits are held until the handler returns.
 func ByRules(g *gate.Gate, options ...Option) (func(http.Handler) http.Handler, error) {
 	if g == nil {
 		return nil, errors.New("httplimit: the gate is nil; make one with gate.New")
@@ -47,20 +45,20 @@ func ByRules(g *gate.Gate, options ...Option) (func(http.Handler) http.Handler, 
 	if err != nil {
 		return nil, err
 	}
-	l := &ruling{config: c, gate: g}
-	l.pool.New = func() any { return new(hearing) }
-	return l.wrap, nil
+	l := &ruleMiddleware{config: c, gate: g}
+	l.pool.New = func() any { return new(scratch) }
+	return l.middleware(l.admit), nil
 }
 
-// ruling is the middleware, before it has a handler.
-type ruling struct {
+// ruleMiddleware admits requests by rules.
+type ruleMiddleware struct {
 	config
 	gate *gate.Gate
 	pool sync.Pool
 }
 
-// A hearing is all that one decision needs. It is reused.
-type hearing struct {
+// scratch is the memory of one decision. It is pooled.
+type scratch struct {
 	request    rules.Request
 	attributes attributes
 	url        url.URL
@@ -71,23 +69,15 @@ type hearing struct {
 	limits     []byte
 }
 
-func (l *ruling) wrap(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if p := l.admit(w, r); p.request != nil {
-			l.serve(w, p, next)
-		}
-	})
-}
-
-// admit decides and writes what there is to write before the handler does.
-func (l *ruling) admit(w http.ResponseWriter, r *http.Request) passage {
-	h := l.pool.Get().(*hearing)
+// admit decides a request by rules; see config.middleware.
+func (l *ruleMiddleware) admit(w http.ResponseWriter, r *http.Request) admission {
+	h := l.pool.Get().(*scratch)
 	defer l.done(h)
 	canonical, err := l.read(h, r)
 	if err != nil {
-		l.tell(r, Event{Outcome: Failed, Err: err})
+		l.notify(r, Event{Outcome: Failed, Err: err})
 		malformed(w, r, err, Problem)
-		return passage{}
+		return admission{}
 	}
 	r = canonical
 	if l.cost != nil {
@@ -96,7 +86,7 @@ func (l *ruling) admit(w http.ResponseWriter, r *http.Request) passage {
 	}
 	v := &h.verdict
 	err = l.gate.Decide(r.Context(), &h.request, h.ask, v)
-	l.tell(r, event(v))
+	l.notify(r, event(v))
 	switch {
 	case err != nil:
 		l.fail(w, r, v, err)
@@ -109,14 +99,14 @@ func (l *ruling) admit(w http.ResponseWriter, r *http.Request) passage {
 		refuseBy(w, r, v)
 	default:
 		h.describe(w.Header())
-		return passage{request: r, delay: v.Delay, debt: l.debt(v)}
+		return admission{request: r, delay: v.Delay, followUp: l.followUp(v)}
 	}
-	return passage{}
+	return admission{}
 }
 
-// read fills in what rules see of a request, and returns the request with its path in the
-// form that they see.
-func (l *ruling) read(h *hearing, r *http.Request) (*http.Request, error) {
+// read fills in the rules' view of a request. It returns the request with its path in the matched
+// form.
+func (l *ruleMiddleware) read(h *scratch, r *http.Request) (*http.Request, error) {
 	h.url = *r.URL
 	path, err := l.pathForm().Apply(&h.url)
 	if err != nil {
@@ -136,10 +126,18 @@ func (l *ruling) read(h *hearing, r *http.Request) (*http.Request, error) {
 		return nil, err
 	}
 	if l.registered && !isRegistered(r.Method) {
-		return nil, &weir.InputError{Field: "method", Given: r.Method, Allowed: "a registered method in capitals, such as GET or POST"}
+		return nil, &weir.InputError{Field: "method", Given: r.Method,
+			Allowed: "a registered method in capitals, such as GET or POST"}
 	}
 	client, _ := l.clients.Of(r)
-	h.request = rules.Request{Method: r.Method, Host: host, Path: path, Route: r.Pattern, Client: client, Attributes: &h.attributes}
+	h.request = rules.Request{
+		Method:     r.Method,
+		Host:       host,
+		Path:       path,
+		Route:      r.Pattern,
+		Client:     client,
+		Attributes: &h.attributes,
+	}
 	if l.user != nil {
 		h.request.User = l.user(r)
 	}
@@ -150,27 +148,24 @@ func (l *ruling) read(h *hearing, r *http.Request) (*http.Request, error) {
 	return r, nil
 }
 
-func (l *ruling) pathForm() pathform.Form {
+func (l *ruleMiddleware) pathForm() pathform.Form {
 	if l.form != nil {
 		return *l.form
 	}
 	return l.gate.Rules().PathForm()
 }
 
-// done lets go of the request. The verdict's keys are in a buffer of its own.
-func (l *ruling) done(h *hearing) {
+// done drops the references to the request and pools the memory. The verdict's keys are in its own
+// buffer.
+func (l *ruleMiddleware) done(h *scratch) {
 	h.request, h.attributes, h.url = rules.Request{}, attributes{}, url.URL{}
 	h.verdict.Err = nil
 	l.pool.Put(h)
 }
 
-// event is what the observer is told.
+// event is the observer's event for a verdict.
 func event(v *gate.Verdict) Event {
-	e := Event{Rule: v.Rule, Err: v.Err}
-	if worst, ok := v.Worst(); ok {
-		e.Answer = weir.Answer{Allowed: v.Outcome == gate.Passed, Limit: worst.Claim.Limit, Decision: *worst.Decision}
-		e.Answer.Delay = v.Delay
-	}
+	e := Event{Rule: v.Rule, Err: v.Err, Answer: answerOf(v)}
 	switch {
 	case v.Outcome == gate.Refused:
 		e.Outcome = Refused
@@ -184,10 +179,10 @@ func event(v *gate.Verdict) Event {
 	return e
 }
 
-// fail answers for a request that could not be decided. What it says wrongly of itself is
-// the client's mistake; what else is wrong, such as more rules than one decision takes, is
-// the service's.
-func (l *ruling) fail(w http.ResponseWriter, r *http.Request, v *gate.Verdict, err error) {
+// fail responds to a request that could not be decided. Invalid input of a rule's key or cost is
+// the client's mistake (400); other invalid input, such as too many rules for one decision, is the
+// server's (500).
+func (l *ruleMiddleware) fail(w http.ResponseWriter, r *http.Request, v *gate.Verdict, err error) {
 	var input *weir.InputError
 	switch {
 	case !errors.As(err, &input):
@@ -199,7 +194,7 @@ func (l *ruling) fail(w http.ResponseWriter, r *http.Request, v *gate.Verdict, e
 	}
 }
 
-// malformed says what is allowed instead. What was given is the client's own text: it is
+// malformed responds with the allowed form of the input. The given text is the client's own and is
 // not repeated.
 func malformed(w http.ResponseWriter, r *http.Request, err error, body Body) {
 	field, allowed := "request", "a request that can be read"
@@ -211,10 +206,10 @@ func malformed(w http.ResponseWriter, r *http.Request, err error, body Body) {
 	answer(w, r, &Refusal{Status: http.StatusBadRequest, say: say}, body)
 }
 
-// refuseBy is the refusal of the rule that decided.
+// refuseBy writes the refusal of the deciding rule.
 func refuseBy(w http.ResponseWriter, r *http.Request, v *gate.Verdict) {
 	worst, _ := v.Worst()
-	refusal := exceeded(w.Header(), worst.Rule.Response().Status, weir.Answer{Limit: worst.Claim.Limit, Decision: *worst.Decision})
+	refusal := exceeded(w.Header(), worst.Rule.Response().Status, answerOf(v))
 	refusal.Rule = worst.Rule.Name()
 	for i := range v.Len() {
 		if c := v.At(i); c.Decided && !c.Shadow && c.Decision.RetryAfter != 0 && familyOf(c.Rule) != NoFields {
@@ -224,7 +219,7 @@ func refuseBy(w http.ResponseWriter, r *http.Request, v *gate.Verdict) {
 	answer(w, r, refusal, bodyOf(worst.Rule))
 }
 
-// bodyOf is the body of the rule that decided; nil: no rule did.
+// bodyOf is the body of the deciding rule, which may be nil.
 func bodyOf(rule *rules.Rule) Body {
 	switch {
 	case rule == nil:
@@ -239,8 +234,14 @@ func bodyOf(rule *rules.Rule) Body {
 
 func templated(response *rules.Response) Body {
 	return func(_ *http.Request, refusal *Refusal) (string, []byte) {
-		return execute(response.Template, response.ContentType, refusal, &rules.Refusal{Status: refusal.Status,
-			RetryAfter: max(0, refusal.RetryAfter), Message: refusal.Message, Violated: refusal.Violated, Language: refusal.Language})
+		data := &rules.Refusal{
+			Status:     refusal.Status,
+			RetryAfter: max(0, refusal.RetryAfter),
+			Message:    refusal.Message,
+			Violated:   refusal.Violated,
+			Language:   refusal.Language,
+		}
+		return execute(response.Template, response.ContentType, refusal, data)
 	}
 }
 
@@ -256,8 +257,8 @@ func familyOf(rule *rules.Rule) Fields {
 	return Draft
 }
 
-// describe adds the fields of each family that a rule asks for.
-func (h *hearing) describe(header http.Header) {
+// describe adds the fields of each family that the rules use.
+func (h *scratch) describe(header http.Header) {
 	v, worst := &h.verdict, gate.Check{}
 	h.policies, h.limits = h.policies[:0], h.limits[:0]
 	for i := range v.Len() {
@@ -267,7 +268,7 @@ func (h *hearing) describe(header http.Header) {
 		}
 		switch familyOf(c.Rule) {
 		case Draft:
-			if !c.Ban { // which has no quota
+			if !c.Ban { // a ban has no quota
 				h.policies = appendPolicy(comma(h.policies), c.Claim.Limit)
 			}
 			h.limits = appendLimit(comma(h.limits), c.Claim.Limit, c.Decision, v.Outcome == gate.Passed)
@@ -287,8 +288,8 @@ func (h *hearing) describe(header http.Header) {
 	}
 }
 
-// addPair adds the two fields of the draft, which are the halves of one text, in one slice
-// whose halves have no room to append: whoever adds a value copies them.
+// addPair adds the two draft fields from the halves of one text, in one slice. The halves have no
+// spare capacity, so that appending a value copies them.
 func addPair(header http.Header, text string, cut int) {
 	values := []string{text[:cut], text[cut:]}
 	addAll(header, fieldPolicy, values[:1:1])
@@ -303,8 +304,8 @@ func addAll(header http.Header, name string, values []string) {
 	header[name] = append(header[name], values...)
 }
 
-// debt is what the verdict leaves to do; nil is nothing.
-func (l *ruling) debt(v *gate.Verdict) *debt {
+// followUp is the follow-up of a granted verdict, or nil.
+func (l *ruleMiddleware) followUp(v *gate.Verdict) *followUp {
 	settles, measured := false, false
 	for i := range v.Len() {
 		if c := v.At(i); !l.estimated && c.Decided && c.Rule.Settle() != "" {
@@ -318,14 +319,14 @@ func (l *ruling) debt(v *gate.Verdict) *debt {
 	if !settles {
 		pay = nil
 	}
-	d := owed(l.gate, v.Receipt(), pay)
-	d.measured, d.lasting = measured, lasting(v)
+	d := newFollowUp(l.gate, v.Receipt(), pay)
+	d.measured, d.detached = measured, detachedTime(v)
 	return d
 }
 
-// lasting is how long the work goes on when the client has left, as long as a rule says that
-// holds until it is done: the longest time-to-live of theirs. 0: it is called off.
-func lasting(v *gate.Verdict) (ttl time.Duration) {
+// detachedTime is the time that the handler goes on after a disconnect: the longest time-to-live of
+// the rules with hold_until: done, or 0.
+func detachedTime(v *gate.Verdict) (ttl time.Duration) {
 	for i := range v.Len() {
 		c := v.At(i)
 		if c.Decided && c.Rule.HoldUntil() == rules.Done && c.Claim.Limit.Algorithm() == weir.AlgorithmConcurrency {
@@ -335,10 +336,10 @@ func lasting(v *gate.Verdict) (ttl time.Duration) {
 	return ttl
 }
 
-// inBytes is how a rule says that its cost is the length of the body.
+// inBytes is the value of settle for the length of the body.
 const inBytes = "bytes"
 
-// actual is what the response says a claim has cost.
+// actual is the cost of a claim according to the response.
 func actual(c *gate.Charged, s *served) (units int64, ok bool, err error) {
 	if c.Rule == nil {
 		return 0, false, nil
@@ -353,7 +354,7 @@ func actual(c *gate.Charged, s *served) (units int64, ok bool, err error) {
 	}
 }
 
-// reported is the cost in a header or trailer. A trailer comes last, so it counts.
+// reported is the cost in a header or trailer. The trailer is final, so it precedes.
 func reported(header http.Header, name string) (units int64, ok bool, err error) {
 	lines := header[http.TrailerPrefix+name]
 	if len(lines) == 0 {
@@ -364,7 +365,8 @@ func reported(header http.Header, name string) (units int64, ok bool, err error)
 		text = strings.Trim(lines[len(lines)-1], " \t")
 	}
 	if units, ok = digits(text); !ok || units > weir.MaxUnits {
-		return 0, false, &weir.InputError{Field: "the response's " + name, Given: text, Allowed: "a whole number from 0 to 4503599627370496 (2^52)"}
+		return 0, false, &weir.InputError{Field: "the response's " + name, Given: text,
+			Allowed: "a whole number from 0 to 4503599627370496 (2^52)"}
 	}
 	return units, true, nil
 }

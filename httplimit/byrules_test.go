@@ -3,6 +3,7 @@ package httplimit_test
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -26,7 +27,7 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// compiled are the rules of a text.
+// compiled compiles the rules of a text.
 func compiled(t testing.TB, text string) *rules.Set {
 	t.Helper()
 	set, err := rules.Load("weir.yaml", []byte("rules:\n"+text))
@@ -76,8 +77,8 @@ const siteAndIP = `
   - {name: ip, key: [client.ip], limit: [sliding_log 1/1m, sliding_log 5/1h]}
 `
 
-// Draft 11, sections 3 to 5.1: all rules that were asked stand in one pair of fields, and
-// the names in violated-policies are those of the fields.
+// Draft 11, sections 3 to 5.1: all decided rules share one pair of fields, and violated-policies has
+// the names of the fields.
 func TestByRulesRefuses(t *testing.T) {
 	s := serve(t, byRules(t, newClock().store(), siteAndIP)(hello))
 	policy := `"site";q=9;w=60, "ip";q=1;w=60, "ip.2";q=5;w=3600`
@@ -144,8 +145,8 @@ func TestByRulesOutcomes(t *testing.T) {
 	}
 }
 
-// What is matched is what the handler gets.
-func TestThePathIsMatchedAsItIsHandedOn(t *testing.T) {
+// The handler gets the matched path.
+func TestHandlerGetsTheMatchedPath(t *testing.T) {
 	const text = "  - {name: login, match: {path: /login}, limit: sliding_log 1/1m}"
 	for target, want := range map[string]string{
 		"/login": "/login", "//login": "/login", "/./login": "/login", "/x/../login": "/login", "/%6cogin": "/login",
@@ -176,7 +177,7 @@ func TestThePathIsMatchedAsItIsHandedOn(t *testing.T) {
 	}
 }
 
-func TestTheFormOfPathsIsTheCallers(t *testing.T) {
+func TestWithPathForm(t *testing.T) {
 	const text = "  - {name: login, match: {path: /login}, limit: sliding_log 1/1m}"
 	handler := byRules(t, newClock().store(), text, httplimit.WithPathForm(pathform.Form{DropTrailingSlash: true, IgnoreCase: true}))(hello)
 	if a, b := ask(handler, "GET", "/Login/").Code, ask(handler, "GET", "/login").Code; a != 200 || b != 429 {
@@ -184,7 +185,7 @@ func TestTheFormOfPathsIsTheCallers(t *testing.T) {
 	}
 }
 
-// RFC 9112, 3.2.2: the host of an absolute target is the host, whatever Host says.
+// RFC 9112, 3.2.2: the host of an absolute target precedes the Host field.
 func TestHosts(t *testing.T) {
 	const text = `
   - {name: a, match: {host: api.example.com}, limit: sliding_log 1000/1m}
@@ -232,7 +233,7 @@ func TestHosts(t *testing.T) {
 	}
 }
 
-// raw sends lines as they are.
+// raw sends lines unchanged.
 func raw(t *testing.T, address, lines string) *http.Response {
 	t.Helper()
 	conn, err := net.Dial("tcp", address)
@@ -250,7 +251,7 @@ func raw(t *testing.T, address, lines string) *http.Response {
 	return r
 }
 
-func TestMethodsAreMatchedWhateverTheirCase(t *testing.T) {
+func TestMethodsMatchInAnyCase(t *testing.T) {
 	const text = "  - {name: writes, match: {method: [POST, DELETE]}, limit: sliding_log 1/1m}\n" +
 		"  - {name: reads, match: {method: GET, path: /search}, limit: sliding_log 1/1m}"
 	s := byRules(t, newClock().store(), text)(hello)
@@ -270,7 +271,7 @@ func TestMethodsAreMatchedWhateverTheirCase(t *testing.T) {
 	}
 }
 
-func TestMethodsThatAreNotRegisteredAreRefused(t *testing.T) {
+func TestUnregisteredMethodsAreRefused(t *testing.T) {
 	const text = "  - {name: all, limit: sliding_log 100/1m}"
 	s := byRules(t, newClock().store(), text, httplimit.WithRegisteredMethods())(hello)
 	for method, want := range map[string]int{"GET": 200, "PROPFIND": 200, "QUERY": 200, "get": 400, "Post": 400, "MADEUP": 400, "GET ": 400} {
@@ -297,7 +298,7 @@ func TestClientsBehindProxies(t *testing.T) {
 	}{
 		"a proxy that is trusted":    {[]httplimit.Option{httplimit.WithClients(clients)}, "10.0.0.1:1", 200},
 		"one that is not":            {[]httplimit.Option{httplimit.WithClients(clients)}, "192.0.2.1:1", 429},
-		"nobody is unless said so":   {nil, "10.0.0.1:1", 429},
+		"no proxies by default":      {nil, "10.0.0.1:1", 429},
 		"and of IPv6 a /64 is one":   {nil, "[2001:db8::1]:1", 429},
 		"a peer without any address": {nil, "@", 429},
 	} {
@@ -310,7 +311,7 @@ func TestClientsBehindProxies(t *testing.T) {
 	}
 }
 
-func TestWhatRulesAreToldOfARequest(t *testing.T) {
+func TestRequestAttributes(t *testing.T) {
 	const text = `
   - {name: a, match: {header: {X-Plan: free}, query: {format: pdf}, descriptor: {region: eu}}, key: [user, service, route, cookie.session, header.Host], on_missing: deny, limit: sliding_log 1/1m}
 `
@@ -340,8 +341,8 @@ func TestWhatRulesAreToldOfARequest(t *testing.T) {
 	}
 }
 
-// Beyond what net/http reads it reads nothing, and others may: then rules would not see
-// what is served.
+// net/http reads nothing of input above its maxima, but a service may: rules would not see the values
+// that it acts on.
 func TestTooManyParametersAndCookies(t *testing.T) {
 	handler := byRules(t, newClock().store(), "  - {name: a, match: {query: {a: b}}, limit: sliding_log 1/1m}")(hello)
 	for n, want := range map[int]int{9_999: 200, 10_000: 400} {
@@ -356,8 +357,8 @@ func TestTooManyParametersAndCookies(t *testing.T) {
 	}
 }
 
-// A wrong cost that the service says is the service's mistake.
-func TestACostOfTheCallers(t *testing.T) {
+// An invalid cost from WithCost is a mistake of the program.
+func TestByRulesWithCost(t *testing.T) {
 	text := "  - {name: a, limit: sliding_log 9/1m}"
 	for cost, want := range map[int64]int{3: 200, 10: 429, -1: 500} {
 		handler := byRules(t, newClock().store(), text, httplimit.WithCost(func(*http.Request) int64 { return cost }))(hello)
@@ -368,7 +369,7 @@ func TestACostOfTheCallers(t *testing.T) {
 	}
 }
 
-func TestWhoHasGoneIsNotServed(t *testing.T) {
+func TestCanceledRequestIsNotServed(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	store := memstore.New()
@@ -381,7 +382,7 @@ func TestWhoHasGoneIsNotServed(t *testing.T) {
 	}
 }
 
-func TestByRulesLeavesTheResponseWriterAndOtherFields(t *testing.T) {
+func TestByRulesKeepsResponseWriterAndFields(t *testing.T) {
 	recorder := httptest.NewRecorder()
 	recorder.Header().Set("RateLimit", `"outer";r=1`)
 	recorder.Header().Set("RateLimit-Policy", `"outer";q=1`)
@@ -402,8 +403,8 @@ func TestByRulesLeavesTheResponseWriterAndOtherFields(t *testing.T) {
 	}
 }
 
-// The two fields are halves of one slice: adding to the first must not write the second.
-func TestAddingToAFieldLeavesTheOther(t *testing.T) {
+// The two fields share one slice: appending to the first must not overwrite the second.
+func TestAppendingToAFieldKeepsTheOther(t *testing.T) {
 	r := ask(byRules(t, newClock().store(), siteAndIP)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Add("RateLimit-Policy", "x")
 	})), "GET", "/")
@@ -412,7 +413,7 @@ func TestAddingToAFieldLeavesTheOther(t *testing.T) {
 	}
 }
 
-func TestALeakyQueueByRules(t *testing.T) {
+func TestByRulesLeakyQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		handler := byRules(t, memstore.New(), "  - {name: q, limit: leaky_queue 1/1s queue 5}")(hello)
 		start := time.Now()
@@ -424,8 +425,8 @@ func TestALeakyQueueByRules(t *testing.T) {
 	})
 }
 
-// Requests that run for longer than the time-to-live stay counted, whatever middleware
-// holds their leases, and are let go of when they end, also by panicking.
+// With either middleware, requests longer than the time-to-live stay counted, and are released at
+// their end, also after a panic.
 func TestLongRequestsKeepTheirLeases(t *testing.T) {
 	limit := weir.MustLimit("jobs", weir.Concurrency{Limit: 1, TTL: 3 * time.Second})
 	parts := []httplimit.Part{{Key: httplimit.Constant("all"), Limits: []*weir.Limit{limit, weir.MustLimit("rate", weir.PerSecond(1000))}}}
@@ -499,15 +500,15 @@ func (f *flaky) Decide(ctx context.Context, claims []weir.Claim, times int64, de
 	return f.Store.Decide(ctx, claims, times, decisions)
 }
 
-func TestALostLeaseIsTold(t *testing.T) {
+func TestLostLeaseIsReported(t *testing.T) {
 	for _, answer := range []error{nil, weir.ErrUnavailable} {
 		synctest.Test(t, func(t *testing.T) {
 			var mu sync.Mutex
-			var told []string
+			var events []string
 			observe := httplimit.WithObserver(func(_ *http.Request, e httplimit.Event) {
 				mu.Lock()
 				defer mu.Unlock()
-				told = append(told, fmt.Sprintf("%d %v", e.Outcome, e.Err))
+				events = append(events, fmt.Sprintf("%d %v", e.Outcome, e.Err))
 			})
 			store := &flaky{memstore.New(), answer}
 			handler := byRules(t, store, "  - {name: jobs, limit: concurrency 1 ttl 4s}", observe)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
@@ -520,8 +521,8 @@ func TestALostLeaseIsTold(t *testing.T) {
 				again := fmt.Sprintf("%d %v", httplimit.Unrenewed, answer)
 				want = []string{"0 <nil>", again, again, again, again}
 			}
-			if r.Code != 200 || !slices.Equal(told, want) {
-				t.Errorf("%d, told %q, want %q", r.Code, told, want)
+			if r.Code != 200 || !slices.Equal(events, want) {
+				t.Errorf("%d, events %q, want %q", r.Code, events, want)
 			}
 		})
 	}
@@ -557,7 +558,7 @@ func TestRulesAreSwappedUnderLoad(t *testing.T) {
 	clients.Wait()
 }
 
-func TestOptionsForOthersAreErrors(t *testing.T) {
+func TestOptionsOfTheOtherKindAreErrors(t *testing.T) {
 	g := gateOf(t, memstore.New(), "  - {name: a, limit: sliding_log 1/1m}")
 	if _, err := httplimit.ByRules(nil); err == nil {
 		t.Error("no gate: no error")
@@ -586,8 +587,8 @@ func TestOptionsForOthersAreErrors(t *testing.T) {
 	}
 }
 
-// TestWhoIsBannedIsTold when it ends; who is not is told nothing of bans.
-func TestWhoIsBannedIsTold(t *testing.T) {
+// TestBanIsReportedInTheRefusal: a banned client gets the end of the ban; other clients see no bans.
+func TestBanIsReportedInTheRefusal(t *testing.T) {
 	handler := byRules(t, memstore.New(), `  - {name: login, limit: fixed_window 1/1m, ban: {after: 1 refusal within 1m, for: 10m}}`)(http.NotFoundHandler())
 	for i, want := range []string{
 		`404  "login";q=1;w=60 "login";r=0;t=60`,
@@ -601,6 +602,40 @@ func TestWhoIsBannedIsTold(t *testing.T) {
 		}
 		if i == 2 && !strings.Contains(w.Body.String(), `["login","login.ban"]`) {
 			t.Errorf("the body is %s", w.Body)
+		}
+	}
+}
+
+func TestTitlesOfProblemsInChinese(t *testing.T) {
+	for _, tt := range []struct {
+		rule   string
+		broken bool // the store
+		status int
+		title  string
+	}{
+		{`{name: a, limit: sliding_log 1/1m}`, false, 429, "请求超出分配的配额"},
+		{`{name: a, limit: sliding_log 1/1m, ban: {after: 1 refusals within 1m, for: 1m}}`, false, 429, "请求超出分配的配额"},
+		{`{name: a, limit: sliding_log 1/1m, deny: {client.ip: 192.0.2.1}}`, false, 403, "禁止访问"},
+		{`{name: a, limit: sliding_log 1/1m, on_store_error: deny}`, true, 503, "服务暂不可用"},
+		{`{name: a, limit: sliding_log 1/1m, key: [header.X-Id]}`, false, 400, "请求无效"},
+	} {
+		store := newClock().store()
+		handler := byRules(t, store, "  - "+tt.rule)(hello)
+		if tt.broken {
+			store.Close()
+		}
+		var last *httptest.ResponseRecorder
+		for range 3 {
+			last = ask(handler, "GET", "/", header("Accept-Language", "zh-CN"), header("X-Id", "a"), header("X-Id", "b"))
+		}
+		var problem struct{ Title string }
+		if err := json.Unmarshal(last.Body.Bytes(), &problem); err != nil || last.Code != tt.status || problem.Title != tt.title {
+			t.Errorf("%s: %d %s, want %d %s", tt.rule, last.Code, last.Body, tt.status, tt.title)
+		}
+	}
+	for status, want := range map[int]string{429: "请求过多", 500: "服务器内部错误", 418: "I'm a teapot"} {
+		if got := httplimit.TitleOf("zh", status); got != want {
+			t.Errorf("title of %d: %s, want %s", status, got, want)
 		}
 	}
 }

@@ -42,9 +42,9 @@ func ExampleNew() {
 	// 429 "per-address";r=0;t=60 {"code":429,"message":"Too many requests: try again in 60 s.","retry_after":60}
 }
 
-// A gateway counts each request four times, in one decision: for the whole site, for the
-// service that it is for, for the interface of it, and for the address that it came from.
-// What one of them refuses, none is charged for.
+// A gateway counts each request four times, in one decision: for the whole site, for its service,
+// for its interface, and for the client's address. A request that one of them refuses is charged to
+// none.
 func ExampleTogether() {
 	service := func(name string) httplimit.Key { return httplimit.Constant("service:" + name) }
 	limits := func(name string, n int64) []*weir.Limit {
@@ -82,8 +82,8 @@ func ExampleTogether() {
 	// b 429 "global";r=997, "service";r=97, "interface";r=0;t=60, "ip";r=1
 }
 
-// The rules of a file, in front of any handler. The rule for logins counts all spellings of
-// its path, and refuses in the form that its clients know.
+// The rules of a file, before any handler. The rule for logins counts all spellings of its path, and
+// refuses with the body that its clients expect.
 func ExampleByRules() {
 	file, err := rules.Parse("weir.yaml", []byte(`
 trusted_proxies: [10.0.0.0/8]
@@ -133,8 +133,8 @@ rules:
 	// 200 "per-ip";r=98;t=60 hello
 }
 
-// A client that keeps to its own rate and to what servers ask for, and repeats up to three
-// times what they had no room for.
+// A client that keeps to its own rate and to the waits that servers request, and repeats a refused
+// request up to three times.
 func ExampleTransport() {
 	own, err := weir.New(memstore.New(), "outgoing", weir.PerSecond(20))
 	if err != nil {

@@ -6,8 +6,7 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// Attributes is what rules read of a request by name, for tests beside net/http; nil where
-// it is refused.
+// Attributes exports attributes, for comparison with net/http; nil if the request is refused.
 func Attributes(r *http.Request) rules.Attributes {
 	a := &attributes{request: r}
 	if a.check() != nil {
@@ -16,5 +15,7 @@ func Attributes(r *http.Request) rules.Attributes {
 	return a
 }
 
-// HostOf is hostOf for tests.
+// HostOf exports hostOf.
 func HostOf(r *http.Request) (string, error) { return hostOf(r) }
+
+func TitleOf(language string, status int) string { return titleOf(language, status) }

@@ -9,34 +9,34 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// Fields says which fields of an answer tell of the limits.
+// Fields selects the response fields that describe the limits.
 type Fields uint8
 
 const (
 	// Draft is RateLimit-Policy and RateLimit of draft-ietf-httpapi-ratelimit-headers-11,
-	// with one item a limit, called by the limit's name:
+	// with one item per limit, under the limit's name:
 	//
 	//	RateLimit-Policy: "service";q=1000;w=60, "ip";q=10;w=1
 	//	RateLimit: "service";r=998;t=1, "ip";r=0;t=1
 	//
-	// q is the most units a request may ever cost (with the overdraft) and w how many
-	// seconds they take to come back, rounded up; it is left out where that is below one
-	// second or differs (months, years). r is what is left. t is the seconds, rounded up,
-	// until there is enough for one more of this request; where there is enough already it
-	// is those until the limit is as if never used, within which r may be spent evenly. A
-	// refusal has t only for the limits that refuse, so that, as the draft asks, Retry-After
-	// is never before a t. A cost that can never pass has none.
+	// q is the maximum cost of a request (with the overdraft) and w the seconds in which that
+	// many units return, rounded up; w is omitted below one second or if it varies (months,
+	// years). r is the remaining quota. t is the seconds, rounded up, until one more request of
+	// this cost is granted; if it would be granted now, t is the seconds until the limit is
+	// fully restored, over which r may be spent evenly. In a refusal only the limits that refuse
+	// have a t, so that Retry-After is never before a t, as the draft requires. A cost above the
+	// maximum has none.
 	Draft Fields = iota
-	// Seconds is X-RateLimit-Limit, -Remaining and -Reset of the limit that decided; Reset
-	// is in seconds from now: Draft's t.
+	// Seconds is X-RateLimit-Limit, -Remaining and -Reset of the deciding limit, with Reset in
+	// seconds from now, which is Draft's t.
 	Seconds
 	// UnixTime is the same, with Reset in seconds since 1970, by the store's clock.
 	UnixTime
-	// NoFields is none of them. Refusals still have Retry-After.
+	// NoFields sends none of them. Refusals still have Retry-After.
 	NoFields
 )
 
-// Fields as net/http spells them; on the wire their case does not matter.
+// Field names in the canonical form of net/http.
 const (
 	fieldPolicy    = "Ratelimit-Policy"
 	fieldLimit     = "Ratelimit"
@@ -44,11 +44,11 @@ const (
 	fieldXLeft     = "X-Ratelimit-Remaining"
 	fieldXReset    = "X-Ratelimit-Reset"
 	fieldRetry     = "Retry-After"
-	largestInteger = 999_999_999_999_999 // of a structured field
+	largestInteger = 999_999_999_999_999 // maximum of a structured field
 )
 
-// describe adds the fields; what is there stays: an upstream's, another middleware's.
-func (l *limiting) describe(h http.Header, v *verdict) {
+// describe adds the fields to existing ones, of an upstream or another middleware.
+func (l *limitMiddleware) describe(h http.Header, v *verdict) {
 	switch l.fields {
 	case Draft:
 		l.describeDraft(h, v)
@@ -57,7 +57,7 @@ func (l *limiting) describe(h http.Header, v *verdict) {
 	}
 }
 
-func (l *limiting) describeDraft(h http.Header, v *verdict) {
+func (l *limitMiddleware) describeDraft(h http.Header, v *verdict) {
 	all := l.oneKey || len(v.checks) == len(l.limits)
 	switch {
 	case l.partition != nil || !all:
@@ -76,7 +76,7 @@ func (l *limiting) describeDraft(h http.Header, v *verdict) {
 	add(h, fieldLimit, string(buffer))
 }
 
-// describeWorst adds the fields that tell of one limit.
+// describeWorst adds the X-RateLimit fields of one limit.
 func describeWorst(h http.Header, family Fields, limit *weir.Limit, d *weir.Decision) {
 	wait := d.RetryAfter
 	if wait == 0 || wait == weir.Never {
@@ -84,7 +84,7 @@ func describeWorst(h http.Header, family Fields, limit *weir.Limit, d *weir.Deci
 	}
 	reset := seconds(wait)
 	if family == UnixTime {
-		at := max(d.At, -d.At) // below 0 it was decided in a store's place: see layers/fallback
+		at := max(d.At, -d.At) // negative for a decision of layers/fallback
 		reset = ceil(int64(at)+wait.Microseconds(), 1e6)
 	}
 	add(h, fieldXLimit, integer(limit.Most()))
@@ -94,7 +94,7 @@ func describeWorst(h http.Header, family Fields, limit *weir.Limit, d *weir.Deci
 
 func add(h http.Header, name, value string) { h[name] = append(h[name], value) }
 
-// comma goes between the items of a list.
+// comma separates the items of a list.
 func comma(buffer []byte) []byte {
 	if len(buffer) == 0 {
 		return buffer
@@ -116,8 +116,8 @@ func appendLimit(buffer []byte, limit *weir.Limit, d *weir.Decision, allowed boo
 	return buffer
 }
 
-// policies are those of the limits that were asked. A limiter's are all its limits.
-func (l *limiting) policies(v *verdict) string {
+// policies has the policies of the decided limits; for a Limiter these are all its limits.
+func (l *limitMiddleware) policies(v *verdict) string {
 	var buffer []byte
 	if l.oneKey {
 		for _, limit := range l.limits {
@@ -152,7 +152,7 @@ func appendPolicy(buffer []byte, limit *weir.Limit) []byte {
 	return buffer
 }
 
-// window is how many microseconds the quota takes to come back; 0 where that differs.
+// window is the time in microseconds in which the quota returns; 0 if it varies.
 func window(limit *weir.Limit) int64 {
 	switch {
 	case limit.Algorithm() == weir.AlgorithmCalendar:
@@ -184,7 +184,7 @@ func calendarWindow(limit *weir.Limit) int64 {
 	return 0
 }
 
-// name needs no escapes: a limit's has none of the characters that would.
+// name needs no escaping: names of limits have only plain characters.
 func name(buffer []byte, limit *weir.Limit) []byte {
 	return append(append(append(buffer, '"'), limit.Name()...), '"')
 }
@@ -194,7 +194,7 @@ func parameter(buffer []byte, key string, n int64) []byte {
 	return strconv.AppendInt(buffer, min(n, largestInteger), 10)
 }
 
-func (l *limiting) appendPartition(buffer []byte, limit *weir.Limit, key string) []byte {
+func (l *limitMiddleware) appendPartition(buffer []byte, limit *weir.Limit, key string) []byte {
 	if l.partition == nil {
 		return buffer
 	}
@@ -208,7 +208,7 @@ func (l *limiting) appendPartition(buffer []byte, limit *weir.Limit, key string)
 
 func integer(n int64) string { return strconv.FormatInt(n, 10) }
 
-// seconds rounds up: a client that comes back a moment too early is refused again.
+// seconds rounds up: a client that returns a moment too early is refused again.
 func seconds(d time.Duration) int64 { return ceil(int64(d), int64(time.Second)) }
 
 func ceil(a, b int64) int64 {

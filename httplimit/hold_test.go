@@ -12,7 +12,7 @@ import (
 	"github.com/weirproject/weir/memstore"
 )
 
-// A service that does not notice that clients leave: each request works until it is told.
+// A service that ignores disconnects: each request works until it is released.
 type deaf struct {
 	*httptest.Server
 	begun, finish, calledOff chan struct{}
@@ -39,7 +39,7 @@ func newDeaf(t *testing.T, rule string) *deaf {
 	return d
 }
 
-// leave sends a request and hangs up when it is being worked on.
+// leave sends a request and disconnects while it is being served.
 func (d *deaf) leave(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -56,7 +56,7 @@ func (d *deaf) leave(t *testing.T) {
 	<-gone
 }
 
-// status asks and reads the answer, which is worked on at once if it passes.
+// status sends a request and returns its status; a granted one is served at once.
 func (d *deaf) status(t *testing.T) int {
 	t.Helper()
 	response, err := d.Client().Get(d.URL)
@@ -95,7 +95,7 @@ func TestHoldUntilDoneEndsATimeToLiveAfterTheClient(t *testing.T) {
 	<-d.calledOff
 }
 
-func TestAClientThatLeavesFreesItsUnitByDefault(t *testing.T) {
+func TestDisconnectReleasesConcurrencyByDefault(t *testing.T) {
 	d := newDeaf(t, " - {name: c, limit: concurrency 1 ttl 1h}")
 	d.leave(t)
 	<-d.calledOff

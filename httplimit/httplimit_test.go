@@ -26,7 +26,7 @@ import (
 	"github.com/weirproject/weir/redisstore"
 )
 
-// A clock drives a store.
+// A clock is the clock of a store.
 type clock struct{ now atomic.Int64 }
 
 func newClock() *clock {
@@ -72,7 +72,7 @@ func together(t *testing.T, store weir.Store, parts []httplimit.Part, options ..
 
 var hello = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "hello") })
 
-// A reply is a response that was read.
+// A reply is a completely read response.
 type reply struct {
 	*http.Response
 	text string
@@ -125,7 +125,7 @@ func (s *site) get(path string, fields ...string) *reply {
 }
 
 // Draft 11, sections 3 to 5.1; RFC 9110, section 10.2.3; RFC 6585, section 4.
-func TestARefusal(t *testing.T) {
+func TestRefusal(t *testing.T) {
 	c := newClock()
 	s := serve(t, perAddress(t, limiter(t, c.store(), weir.SlidingLog{Limit: 2, Window: 90 * time.Second}))(hello))
 	policy := `"api";q=2;w=90`
@@ -150,7 +150,7 @@ func TestARefusal(t *testing.T) {
 	s.get("/").want(t, 200, nil)
 }
 
-// items parses fields with a parser that is not ours.
+// items parses fields with an independent parser.
 func items(t *testing.T, lines []string) map[string]map[string]any {
 	t.Helper()
 	list, err := httpsfv.UnmarshalList(lines)
@@ -168,7 +168,7 @@ func items(t *testing.T, lines []string) map[string]map[string]any {
 	return all
 }
 
-func TestSeveralPoliciesInAStrangersParser(t *testing.T) {
+func TestSeveralPoliciesParseWithHttpsfv(t *testing.T) {
 	c := newClock()
 	parts := []httplimit.Part{
 		{Key: httplimit.Constant("GLOBAL"), Limits: []*weir.Limit{weir.MustLimit("site", weir.PerSecond(1000))}},
@@ -192,8 +192,8 @@ func TestSeveralPoliciesInAStrangersParser(t *testing.T) {
 		}
 		// Draft 11, section 6: Retry-After is not before the end of an effective window.
 		for name, limit := range limits {
-			if _, told := limit["t"]; told != (status == 200 || name == "ip") {
-				t.Errorf("%d: %s has t: %v", status, name, told)
+			if _, has := limit["t"]; has != (status == 200 || name == "ip") {
+				t.Errorf("%d: %s has t: %v", status, name, has)
 			}
 		}
 	}
@@ -239,7 +239,7 @@ func TestRetryAfterIsNeverTooEarly(t *testing.T) {
 	}
 }
 
-func TestOtherFields(t *testing.T) {
+func TestXRateLimitFields(t *testing.T) {
 	for _, tt := range []struct {
 		fields        httplimit.Fields
 		first, second string
@@ -264,7 +264,7 @@ func TestOtherFields(t *testing.T) {
 	}
 }
 
-// standIn marks its decisions as layers/fallback does: by an instant below 0.
+// standIn marks its decisions like layers/fallback, by a negative instant.
 type standIn struct{ weir.Store }
 
 func (s standIn) Decide(ctx context.Context, claims []weir.Claim, times int64, decisions []weir.Decision) (int64, error) {
@@ -275,7 +275,7 @@ func (s standIn) Decide(ctx context.Context, claims []weir.Claim, times int64, d
 	return granted, err
 }
 
-func TestUnixTimeOfAnAnswerInTheStoresPlace(t *testing.T) {
+func TestUnixTimeOfAFallbackDecision(t *testing.T) {
 	l := limiter(t, standIn{newClock().store()}, weir.FixedWindow{Limit: 1, Window: 1500 * time.Millisecond})
 	s := serve(t, perAddress(t, l, httplimit.WithFields(httplimit.UnixTime))(hello))
 	s.get("/").want(t, 200, map[string]string{"X-RateLimit-Reset": "1790000002"})
@@ -323,14 +323,14 @@ func TestLanguages(t *testing.T) {
 	}
 }
 
-// No wait makes a cost of 3 fit a limit of 2: still 429, but without a time.
-func TestACostThatNeverFits(t *testing.T) {
+// A cost of 3 never fits a limit of 2: 429 without Retry-After.
+func TestCostAboveTheLimit(t *testing.T) {
 	cost := httplimit.WithCost(func(*http.Request) int64 { return 3 })
 	l := limiter(t, newClock().store(), weir.SlidingLog{Limit: 2, Window: time.Minute})
 	for name, body := range map[string]httplimit.Body{"problem": httplimit.Problem, "plain": httplimit.PlainJSON} {
 		r := serve(t, perAddress(t, l, cost, httplimit.WithBody(body))(hello)).get("/")
 		r.want(t, 429, map[string]string{"Retry-After": "", "RateLimit": `"api";r=2`})
-		if !strings.Contains(r.text, "no wait helps") || strings.Contains(r.text, "retry_after") {
+		if !strings.Contains(r.text, "waiting does not help") || strings.Contains(r.text, "retry_after") {
 			t.Errorf("%s: %s", name, r.text)
 		}
 	}
@@ -338,8 +338,8 @@ func TestACostThatNeverFits(t *testing.T) {
 	triple.want(t, 429, map[string]string{"Retry-After": "", "X-RateLimit-Remaining": "2", "X-RateLimit-Reset": "0"})
 }
 
-// An upstream's own fields, and those of middleware further out, stay.
-func TestFieldsThatAreThereStay(t *testing.T) {
+// Fields of an upstream and of outer middleware are kept.
+func TestExistingFieldsAreKept(t *testing.T) {
 	c := newClock()
 	upstream := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Add("RateLimit", `"upstream";r=5`)
@@ -355,7 +355,7 @@ func TestFieldsThatAreThereStay(t *testing.T) {
 		"RateLimit":        `"outer";r=0;t=60 | "api";r=9;t=6 | "upstream";r=5`,
 		"RateLimit-Policy": `"outer";q=1;w=60 | "api";q=10;w=60 | "upstream";q=6`,
 	})
-	// What was added for one answer is not there in the next.
+	// Fields added to one response do not appear in the next.
 	s.get("/").want(t, 429, map[string]string{"RateLimit-Policy": `"outer";q=1;w=60`})
 }
 
@@ -399,8 +399,8 @@ func TestMissingKeys(t *testing.T) {
 	}
 }
 
-// A skipped part's policy is not told: it does not apply.
-func TestASkippedPartIsNotTold(t *testing.T) {
+// The fields omit a skipped part, which does not apply.
+func TestSkippedPartHasNoFields(t *testing.T) {
 	parts := []httplimit.Part{
 		{Key: httplimit.Constant("GLOBAL"), Limits: []*weir.Limit{weir.MustLimit("site", weir.PerMinute(9))}},
 		{Key: httplimit.Header("X-Key"), Limits: []*weir.Limit{weir.MustLimit("key", weir.PerMinute(3))}, Missing: httplimit.Skip},
@@ -412,7 +412,7 @@ func TestASkippedPartIsNotTold(t *testing.T) {
 	})
 }
 
-func TestPartsHaveCostsOfTheirOwn(t *testing.T) {
+func TestPartCosts(t *testing.T) {
 	parts := []httplimit.Part{
 		{Key: httplimit.PeerAddress, Limits: []*weir.Limit{weir.MustLimit("requests", weir.PerMinute(6))}},
 		{Key: httplimit.PeerAddress, Limits: []*weir.Limit{weir.MustLimit("bytes", weir.PerMinute(600))},
@@ -422,7 +422,7 @@ func TestPartsHaveCostsOfTheirOwn(t *testing.T) {
 	s.get("/23456789").want(t, 200, map[string]string{"RateLimit": `"requests";r=4;t=20, "bytes";r=591;t=1`})
 }
 
-func TestABodyMayBeInAnotherLanguage(t *testing.T) {
+func TestBodySetsContentLanguage(t *testing.T) {
 	l := limiter(t, newClock().store(), weir.SlidingLog{Limit: 1, Window: time.Minute})
 	s := serve(t, perAddress(t, l, httplimit.WithBody(func(r *http.Request, refusal *httplimit.Refusal) (string, []byte) {
 		refusal.Language = r.Header.Get("Accept-Language")
@@ -451,8 +451,8 @@ func TestStoreErrors(t *testing.T) {
 	}
 }
 
-// What a client can bring about must not open the door: a wrong cost, a cancelled request.
-func TestWhatDoesNotFailOpen(t *testing.T) {
+// Errors that a client can cause must not let requests pass: an invalid cost, a canceled request.
+func TestInvalidInputAndCanceledRequestsFailClosed(t *testing.T) {
 	m := perAddress(t, limiter(t, memstore.New(), weir.PerMinute(1)), httplimit.WithCost(func(*http.Request) int64 { return -1 }))
 	serve(t, m(hello)).get("/").want(t, 500, nil)
 
@@ -468,7 +468,7 @@ func TestWhatDoesNotFailOpen(t *testing.T) {
 	}
 }
 
-func TestALongKeyIsStillCounted(t *testing.T) {
+func TestLongKeyIsHashed(t *testing.T) {
 	m, err := httplimit.New(limiter(t, newClock().store(), weir.PerMinute(1)), httplimit.Header("X-Key"))
 	if err != nil {
 		t.Fatal(err)
@@ -489,7 +489,7 @@ func TestALongKeyIsStillCounted(t *testing.T) {
 	}
 }
 
-func TestALeaseIsHeldWhileTheHandlerRuns(t *testing.T) {
+func TestLeaseIsHeldWhileTheHandlerRuns(t *testing.T) {
 	limit := weir.MustLimit("jobs", weir.Concurrency{Limit: 1, TTL: time.Hour})
 	store := memstore.New()
 	one, err := weir.NewLimiter(store, limit)
@@ -510,7 +510,7 @@ func TestALeaseIsHeldWhileTheHandlerRuns(t *testing.T) {
 			select {
 			case <-inside:
 			case <-time.After(10 * time.Second):
-				t.Fatalf("%s: nobody is let in: the lease is held", name)
+				t.Fatalf("%s: no request passes: the lease is held", name)
 			}
 		}
 		var done sync.WaitGroup
@@ -530,8 +530,8 @@ func TestALeaseIsHeldWhileTheHandlerRuns(t *testing.T) {
 	}
 }
 
-// A leaky queue lets requests in evenly spaced; who leaves the queue is not served.
-func TestABorrowedUnitIsSlept(t *testing.T) {
+// A leaky queue spaces requests evenly; a request canceled during its delay is not served.
+func TestDelayIsSlept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		handler := perAddress(t, limiter(t, memstore.New(), weir.LeakyQueue(1, time.Second, 5)))(hello)
 		start := time.Now()
@@ -546,7 +546,7 @@ func TestABorrowedUnitIsSlept(t *testing.T) {
 		r := httptest.NewRecorder()
 		handler.ServeHTTP(r, httptest.NewRequest("GET", "/", nil).WithContext(ctx))
 		if r.Code != 503 {
-			t.Errorf("who left is answered %d", r.Code)
+			t.Errorf("canceled request is answered %d", r.Code)
 		}
 	})
 }
@@ -569,7 +569,7 @@ func TestOnRedis(t *testing.T) {
 	s.get("/", "X-Key", "d").want(t, 429, nil)
 }
 
-func TestMistakesAreFoundWhenItIsMade(t *testing.T) {
+func TestInvalidOptionsAreReported(t *testing.T) {
 	store := memstore.New()
 	l := limiter(t, store, weir.PerMinute(1))
 	limit := weir.MustLimit("a", weir.PerMinute(1))
@@ -641,8 +641,8 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// Behind a mux the matched route is known, over a real socket.
-func TestRoutesAreCountedApart(t *testing.T) {
+// Inside a mux the matched route is known, over a real socket.
+func TestRoutesHaveSeparateKeys(t *testing.T) {
 	m, err := httplimit.New(limiter(t, newClock().store(), weir.PerMinute(1)), httplimit.MethodRoute)
 	if err != nil {
 		t.Fatal(err)

@@ -11,23 +11,24 @@ import (
 	"github.com/weirproject/weir/clientaddr"
 )
 
-// A Key says whom a request is counted against. An error, or "", says that the request
-// has no such thing: see [Missing].
+// A Key returns the key against which a request is counted. An error, or "", means that the request
+// has none: see [Missing].
 type Key func(*http.Request) (string, error)
 
-// ErrMissing is what the keys of this package return where a request lacks what they read.
+// ErrMissing is the error of the keys of this package for a request without the property they read.
 var ErrMissing = errors.New("httplimit: the request has no such key")
 
-// longest is how long a key may be before it is hashed. Strangers write keys: one that the
-// store refuses for its length must not become an error, which may let the request pass.
+// longest is the maximum length of a key; longer ones are hashed. Clients choose keys: a key that
+// the store rejects for its length must not become an error, because errors may let the request
+// pass.
 const longest = 256
 
 const anonymous = "\x00anonymous" // no key of this package begins with a zero
 
-// PeerAddress is the address of the connection's other end, and of IPv6 its /64, since one
-// subscriber has 2^64 addresses to choose from. IPv4 in IPv6 is IPv4. It believes no header:
-// behind a proxy all clients have the proxy's address. There write a Key of a
-// [clientaddr.Extractor], which knows the proxies, and a [clientaddr.Mask].
+// PeerAddress is the address of the connection's peer; for IPv6 its /64, since one subscriber has
+// 2^64 addresses. IPv4 in IPv6 is IPv4. It reads no header: behind a proxy all clients share the
+// proxy's address. There, write a Key with a [clientaddr.Extractor], which knows the proxies, and a
+// [clientaddr.Mask].
 func PeerAddress(r *http.Request) (string, error) {
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil { // a Unix socket has no address
@@ -37,9 +38,9 @@ func PeerAddress(r *http.Request) (string, error) {
 	return string(clientaddr.Mask{}.AppendKey(buffer, peer.Addr())), nil
 }
 
-// Route is the pattern of the http.ServeMux that chose the handler. The middleware must
-// then stand behind the mux, round its handlers: before it no route is chosen yet. Where it
-// stands before, use [RouteOf].
+// Route is the pattern of the http.ServeMux that chose the handler. The middleware must wrap the
+// handlers of the mux: before the mux no route is chosen. For middleware around the mux, use
+// [RouteOf].
 func Route(r *http.Request) (string, error) {
 	if r.Pattern == "" {
 		return "", ErrMissing
@@ -47,7 +48,7 @@ func Route(r *http.Request) (string, error) {
 	return "route:" + r.Pattern, nil
 }
 
-// RouteOf is the pattern that a mux would choose, for middleware that stands before it.
+// RouteOf is the pattern that a mux would choose, for middleware around the mux.
 func RouteOf(mux *http.ServeMux) Key {
 	return func(r *http.Request) (string, error) {
 		_, pattern := mux.Handler(r)
@@ -58,8 +59,9 @@ func RouteOf(mux *http.ServeMux) Key {
 	}
 }
 
-// MethodRoute is the method and the pattern: one route's reads and writes are counted apart.
-// Methods that HTTP does not define count as one: whoever makes them up gets no fresh keys.
+// MethodRoute is the method and the pattern, so that reads and writes of a route are counted
+// separately. Methods that HTTP does not define share one key, so that an invented method gives no
+// new key.
 func MethodRoute(r *http.Request) (string, error) {
 	route, err := Route(r)
 	if err != nil {
@@ -70,7 +72,7 @@ func MethodRoute(r *http.Request) (string, error) {
 
 func method(name string) string {
 	switch name {
-	case "": // a client's way to say GET
+	case "": // GET, in a client request
 		return http.MethodGet
 	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch,
 		http.MethodDelete, http.MethodConnect, http.MethodOptions, http.MethodTrace:
@@ -79,8 +81,8 @@ func method(name string) string {
 	return "other"
 }
 
-// Header is the first value of a header field, such as an API key that was verified
-// before. One that nobody verifies is no limit: its sender makes up another.
+// Header is the first value of a header field, such as an API key that was verified before. An
+// unverified value is no limit: the client can invent another.
 func Header(name string) Key {
 	name = http.CanonicalHeaderKey(name)
 	prefix := "header:" + name + ":"
@@ -93,13 +95,13 @@ func Header(name string) Key {
 	}
 }
 
-// Constant is the same for all requests: a limit of the whole service.
+// Constant is the same key for all requests: a limit of the whole service.
 func Constant(name string) Key {
 	return func(*http.Request) (string, error) { return name, nil }
 }
 
-// Joined is several keys in one. Each is written with its length before it: parts that
-// only look alike when they stand side by side stay different. If one is missing, all is.
+// Joined combines several keys. Each part is prefixed with its length, so that different parts
+// never give the same text. If one is missing, the whole key is.
 func Joined(keys ...Key) Key {
 	return func(r *http.Request) (string, error) {
 		var joined []byte
@@ -115,20 +117,20 @@ func Joined(keys ...Key) Key {
 	}
 }
 
-// Missing says what becomes of a request that has no key.
+// Missing is the policy for a request without a key.
 type Missing uint8
 
 const (
-	// Anonymous counts all of them against one key. It is the default: nobody escapes a
-	// limit by leaving something out.
+	// Anonymous counts all such requests against one key. It is the default: omitting a property
+	// does not evade a limit.
 	Anonymous Missing = iota
-	// Skip does not ask this limit.
+	// Skip ignores this limit.
 	Skip
 	// Deny answers 403.
 	Deny
 )
 
-// key is what to charge; "" skips the limit.
+// key returns the key to charge; "" skips the limit.
 func (m Missing) key(key Key, r *http.Request) (string, error) {
 	text, err := key(r)
 	switch {
@@ -145,14 +147,14 @@ func (m Missing) key(key Key, r *http.Request) (string, error) {
 	return anonymous, nil
 }
 
-// A missingError is a request that is denied because it has no key.
+// A missingError denies a request because it has no key.
 type missingError struct{ cause error }
 
 func (e *missingError) Error() string {
 	if e.cause == nil {
 		return ErrMissing.Error()
 	}
-	return "httplimit: the request is denied without its key: " + e.cause.Error()
+	return "httplimit: the request has no key and is denied: " + e.cause.Error()
 }
 
 func (e *missingError) Unwrap() []error { return []error{ErrMissing, e.cause} }

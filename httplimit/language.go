@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// A message is a sentence in one of the languages.
+// A message is a sentence in one of the two languages.
 type message func(language string, seconds int64) string
 
 func later(language string, seconds int64) string {
@@ -17,26 +17,31 @@ func later(language string, seconds int64) string {
 }
 
 func never(language string, _ int64) string {
-	return either(language, "This request costs more than the limit can ever hold: no wait helps, ask for less.",
+	return either(language, "This request costs more than the limit ever grants: waiting does not help, request less.",
 		"该请求的用量超过限额的上限，等待也无法通过，请减少用量。")
 }
 
 func missingKey(language string, _ int64) string {
-	return either(language, "This request lacks what its limit is counted by.", "请求缺少限流所需的标识。")
+	return either(language, "This request lacks the key that its limit requires.", "请求缺少限流所需的标识。")
 }
 
 func denied(language string, _ int64) string {
 	return either(language, "This request is not allowed.", "该请求不被允许。")
 }
 
-// titleExceeded is the title of a problem whose limit refused.
+// titleExceeded is the title of a problem for an exceeded limit.
 func titleExceeded(language string) string {
 	return either(language, "Request cannot be satisfied as assigned quota has been exceeded", "请求超出分配的配额")
 }
 
-// titles are those of the other statuses in Chinese; the English ones are net/http's.
-var titles = map[int]string{http.StatusBadRequest: "请求无效", http.StatusForbidden: "禁止访问", http.StatusTooManyRequests: "请求过多",
-	http.StatusInternalServerError: "服务器内部错误", http.StatusServiceUnavailable: "服务暂不可用"}
+// titles are the Chinese titles of the other statuses; the English ones are net/http's.
+var titles = map[int]string{
+	http.StatusBadRequest:          "请求无效",
+	http.StatusForbidden:           "禁止访问",
+	http.StatusTooManyRequests:     "请求过多",
+	http.StatusInternalServerError: "服务器内部错误",
+	http.StatusServiceUnavailable:  "服务暂不可用",
+}
 
 func titleOf(language string, status int) string {
 	if title := titles[status]; language == "zh" && title != "" {
@@ -45,14 +50,15 @@ func titleOf(language string, status int) string {
 	return http.StatusText(status)
 }
 
-// wrong names the part of a request that is wrong. What is allowed is told in English: it
-// is for whoever writes the client.
+// wrong names the invalid part of a request. The allowed form is in English in both languages: it
+// is for the developer of the client.
 func wrong(language, field, allowed string) string {
-	return either(language, "The "+field+" of this request is not allowed; allowed: ", "请求的 "+field+" 无效，允许的是：") + allowed + "."
+	lead := either(language, "The "+field+" of this request is not allowed; allowed: ", "请求的 "+field+" 无效，允许的是：")
+	return lead + allowed + "."
 }
 
 func undecided(language string, _ int64) string {
-	return either(language, "The limit of this request could not be asked: try again later.", "暂时无法检查限流，请稍后重试。")
+	return either(language, "The rate limit could not be checked: try again later.", "暂时无法检查限流，请稍后重试。")
 }
 
 func either(language, en, zh string) string {
@@ -62,9 +68,9 @@ func either(language, en, zh string) string {
 	return en
 }
 
-// language is "zh" if the fields of Accept-Language prefer any Chinese to any English, and
-// "en" otherwise. There is one Chinese text for all its scripts and regions, so that
-// matching by distance between them, as golang.org/x/text does, has nothing to choose from.
+// language is "zh" if Accept-Language prefers any Chinese to any English, and "en" otherwise. One
+// Chinese text serves all scripts and regions, so a matcher of language distances, as in
+// golang.org/x/text, has nothing to choose from.
 func language(fields []string) string {
 	best, chosen := 0.0, "en"
 	for _, field := range fields {
@@ -82,7 +88,7 @@ func language(fields []string) string {
 	return chosen
 }
 
-// quality is q of a language range: 1 where it is absent, 0 where it is malformed.
+// quality is the q of a language range: 1 if absent, 0 if malformed.
 func quality(parameters string) float64 {
 	if strings.TrimSpace(parameters) == "" {
 		return 1

@@ -7,16 +7,16 @@ import (
 	"net/http"
 )
 
-// A meter is a ResponseWriter that knows what was written. There is one only where a cost
-// after the response asks for it. What is written to a hijacked connection is not seen.
+// A meter is a ResponseWriter that records status and length of the response. It is used only if a
+// cost after the response needs it. Writes to a hijacked connection are not seen.
 type meter struct {
 	http.ResponseWriter
-	bodiless bool // HEAD: what handlers write is not sent
+	bodiless bool // HEAD: the body is not sent
 	status   int
 	bytes    int64
 }
 
-// Unwrap is for http.ResponseController.
+// Unwrap supports http.ResponseController.
 func (m *meter) Unwrap() http.ResponseWriter { return m.ResponseWriter }
 
 func (m *meter) WriteHeader(status int) {
@@ -32,7 +32,7 @@ func (m *meter) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// ReadFrom keeps what net/http does with files: the kernel copies them.
+// ReadFrom keeps net/http's file copies within the kernel.
 func (m *meter) ReadFrom(r io.Reader) (n int64, err error) {
 	n, err = io.Copy(m.ResponseWriter, r)
 	m.wrote(n)
@@ -48,8 +48,8 @@ func (m *meter) wrote(n int64) {
 	}
 }
 
-// Flush, FlushError and Hijack are for those who ask for them by type. Where they are not
-// supported Flush does nothing, and the others say so.
+// Flush, FlushError and Hijack support type assertions. If the writer below lacks the feature,
+// Flush does nothing and the others return an error.
 func (m *meter) Flush() { m.FlushError() }
 
 func (m *meter) FlushError() error {

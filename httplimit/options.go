@@ -11,18 +11,18 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// An Option sets what New, Together and ByRules make. Some are for New and Together, some
-// for ByRules; given to the other they are an error.
+// An Option configures New, Together and ByRules. Some are for New and Together, some for ByRules;
+// given to the other they are an error.
 type Option func(*config)
 
 type config struct {
 	cost    func(*http.Request) int64
 	observe func(*http.Request, Event)
 	body    Body
-	mistake string // an option that was given to whom it does not concern
+	mistake string // name of an option of the other kind
 	kind    kind
 
-	// For limits.
+	// For New and Together.
 	status    int
 	fields    Fields
 	missing   Missing
@@ -30,17 +30,17 @@ type config struct {
 	partition func(limit *weir.Limit, key string) []byte
 	after     costAfter
 
-	// For rules.
+	// For ByRules.
 	form       *pathform.Form // nil: that of the rules
-	registered bool           // methods that are not are refused
+	registered bool           // refuse unregistered methods
 	clients    *clientaddr.Extractor
 	user       func(*http.Request) string
 	service    func(*http.Request) string
 	descriptor func(r *http.Request, name string) string
-	estimated  bool
+	estimated  bool // do not settle
 }
 
-// A kind is what middleware is made of.
+// A kind is the kind of middleware to make.
 type kind uint8
 
 const (
@@ -56,22 +56,22 @@ func configure(options []Option, made kind) (config, error) {
 	switch {
 	case c.mistake != "":
 		return c, fmt.Errorf("httplimit: %s is %s", c.mistake, [...]string{
-			forLimits: "for ByRules: take the key and the cost from the request yourself",
-			forRules:  "for New and Together: with ByRules, the rules say it",
+			forLimits: "for ByRules: with New and Together, use the Key, WithCost and WithMissing",
+			forRules:  "for New and Together: with ByRules, the rules define it",
 		}[made])
 	case c.status < 400 || c.status > 599:
 		return c, fmt.Errorf("httplimit: the status of a refusal is %d; allowed: 400 to 599", c.status)
 	case c.body == nil:
 		return c, errors.New("httplimit: the body is nil; use Problem, PlainJSON, Template or a function of your own")
 	case c.fields > NoFields || c.missing > Deny || c.failure > FailClosed:
-		return c, errors.New("httplimit: an option is none of its constants")
+		return c, errors.New("httplimit: WithFields, WithMissing or WithStoreErrors: unknown value")
 	case c.clients == nil:
 		return c, errors.New("httplimit: the clients are nil; leave WithClients out if there is no trusted proxy")
 	}
 	return c, nil
 }
 
-// option is one for one kind of middleware.
+// option makes an option for one kind of middleware.
 func option(of kind, name string, set func(*config)) Option {
 	return func(c *config) {
 		if c.kind != of {
@@ -82,24 +82,24 @@ func option(of kind, name string, set func(*config)) Option {
 	}
 }
 
-// Failure says what becomes of requests while the store does not answer.
+// Failure is the policy for requests while the store does not respond.
 type Failure uint8
 
 const (
-	// FailOpen lets them pass. It is the default.
+	// FailOpen lets requests pass. It is the default.
 	FailOpen Failure = iota
 	// FailClosed answers 503.
 	FailClosed
 )
 
-// WithStoreErrors says what becomes of requests while the store does not answer. It is not
-// asked where the input was wrong (a cost below 0): that is answered 500, or whoever could
-// provoke it would pass. Nor where the request's context is over: that is answered 503.
+// WithStoreErrors sets the policy for requests while the store does not respond. It does not apply
+// to invalid input (a cost below 0), which is answered 500: a client that could provoke it would
+// pass. Nor to canceled requests, which are answered 503.
 func WithStoreErrors(f Failure) Option {
 	return option(forLimits, "WithStoreErrors", func(c *config) { c.failure = f })
 }
 
-// WithMissing says what becomes of requests that have no key. A [Part] has a policy of its own.
+// WithMissing sets the policy for requests without a key. A [Part] has a policy of its own.
 func WithMissing(m Missing) Option {
 	return option(forLimits, "WithMissing", func(c *config) { c.missing = m })
 }
@@ -112,101 +112,103 @@ func WithStatus(status int) Option {
 // WithBody sets the body of refusals, instead of [Problem].
 func WithBody(b Body) Option { return option(forLimits, "WithBody", func(c *config) { c.body = b }) }
 
-// WithFields sets which fields tell of the limits, instead of [Draft].
+// WithFields selects the fields that describe the limits, instead of [Draft].
 func WithFields(f Fields) Option {
 	return option(forLimits, "WithFields", func(c *config) { c.fields = f })
 }
 
-// WithCost sets what a request costs, instead of 1 unit, or with ByRules instead of what
-// those rules say that do not state a number. It is asked once a request.
+// WithCost sets the cost of a request: instead of 1 unit, or, with ByRules, instead of the cost of
+// rules without a number. It is called once per request.
 func WithCost(cost func(*http.Request) int64) Option { return func(c *config) { c.cost = cost } }
 
-// WithPartitionKeys adds the draft's pk to its fields, which tells clients that act for
-// several users which of them a quota is of. Strangers read it: do not give the key away
-// if it is a secret. No bytes are no pk. Keys over 256 bytes arrive here hashed.
+// WithPartitionKeys adds the draft's pk to the fields, which tells a client that acts for several
+// users whose quota it is. The client reads it: do not reveal a secret key. Empty bytes omit it.
+// Keys over 256 bytes arrive hashed.
 func WithPartitionKeys(pk func(limit *weir.Limit, key string) []byte) Option {
 	return option(forLimits, "WithPartitionKeys", func(c *config) { c.partition = pk })
 }
 
-// WithCostAfter sets what a request has cost when it is over: bytes that were sent, tokens
-// that were spent. What WithCost says, or 1, is charged first, as an estimate; then what
-// was missing is charged, even beyond the limit, or what was too much is given back. It is
-// asked once the handler has returned, also if it panicked (the status is 0 then if it had
-// not answered yet), with the header as the handler left it, trailers included, and how
-// many bytes of body it wrote. What is below 0 or over weir.MaxUnits leaves the estimate.
-// Leases and the parts with a cost of their own are not concerned.
+// WithCostAfter sets the cost of a request after the response: bytes sent, tokens spent. The
+// request is first charged WithCost, or 1, as an estimate; afterwards a deficit is charged, even
+// beyond the limit, and a surplus is refunded. The function is called after the handler has
+// returned, or panicked (the status is then 0 if none was sent), with the header as the handler
+// left it, trailers included, and the number of body bytes written. A result below 0 or over
+// weir.MaxUnits leaves the estimate. Leases and parts with a Cost are not affected.
 //
-// Only then the handler gets a ResponseWriter that is not the server's own. It flushes,
-// hijacks and copies files as that one does, and unwraps for http.ResponseController.
+// Only with this option the handler gets a wrapped ResponseWriter. It flushes, hijacks and copies
+// files like the server's, and unwraps for http.ResponseController.
 func WithCostAfter(cost func(r *http.Request, status int, header http.Header, bytes int64) int64) Option {
 	return option(forLimits, "WithCostAfter", func(c *config) { c.after = cost })
 }
 
-// WithClients says which peers are proxies whose word on the client's address counts.
-// Without it the client is always the peer.
+// WithClients sets the trusted proxies, whose headers name the client. By default the client is
+// always the peer.
 func WithClients(e *clientaddr.Extractor) Option {
 	return option(forRules, "WithClients", func(c *config) { c.clients = e })
 }
 
-// WithPathForm sets which form paths are given before they are matched and handed on, instead of
-// that of the rules (path_form), which their patterns have.
+// WithPathForm sets the form of paths for matching and for the handler, instead of that of the
+// rules (path_form), which their patterns have.
 func WithPathForm(f pathform.Form) Option {
 	return option(forRules, "WithPathForm", func(c *config) { c.form = &f })
 }
 
-// WithRegisteredMethods answers 400 to methods that IANA has not registered, or that are not in
-// capitals: for gateways, whose upstreams may take post for POST, or do what no rule speaks of.
+// WithRegisteredMethods answers 400 to methods that IANA has not registered or that are not in
+// capitals: for gateways, whose upstreams may read post as POST, or have methods that no rule
+// covers.
 func WithRegisteredMethods() Option {
 	return option(forRules, "WithRegisteredMethods", func(c *config) { c.registered = true })
 }
 
-// WithUser says who was authenticated, for rules that are counted by user; "" is nobody.
+// WithUser sets the authenticated user of a request, for rules keyed by user; "" is none.
 func WithUser(user func(*http.Request) string) Option {
 	return option(forRules, "WithUser", func(c *config) { c.user = user })
 }
 
-// WithService says which service the request is for.
+// WithService sets the service of a request, for rules that match or key by service.
 func WithService(service func(*http.Request) string) Option {
 	return option(forRules, "WithService", func(c *config) { c.service = service })
 }
 
-// WithDescriptors says what rules call descriptor.NAME; "" is missing.
+// WithDescriptors sets the values of descriptor.NAME in rules; "" is missing.
 func WithDescriptors(descriptor func(r *http.Request, name string) string) Option {
 	return option(forRules, "WithDescriptors", func(c *config) { c.descriptor = descriptor })
 }
 
-// WithoutSettling leaves costs at what was charged first, whatever the response says: for
-// handlers that only answer whether somebody else may serve the request.
+// WithoutSettling keeps costs as charged, regardless of the response: for handlers that only
+// authorize a request that another server serves.
 func WithoutSettling() Option {
 	return option(forRules, "WithoutSettling", func(c *config) { c.estimated = true })
 }
 
-// WithObserver is told of each request, before it is answered; of a lease that could not
-// be renewed, from another goroutine; and of what could not be settled or released, after.
-// It runs in the request's way: it must be quick.
+// WithObserver sets a function that is called for each request before the response, for a failed
+// lease renewal on another goroutine, and for a failed settlement or release after the response. It
+// runs on the request's goroutine and must return fast.
 func WithObserver(observe func(*http.Request, Event)) Option {
 	return func(c *config) { c.observe = observe }
 }
 
-// An Event is what became of a request.
+// An Event is the outcome of a request, or of its follow-up.
 type Event struct {
 	Outcome Outcome
-	Answer  weir.Answer // the limit that decided, if one did
-	Rule    *rules.Rule // that decided, with ByRules, if one did
-	Err     error       // of Denied (by a missing key), Failed and what is below it; with ByRules, the store's also where its rules answered instead
+	Answer  weir.Answer // of the deciding limit, if any
+	Rule    *rules.Rule // the deciding rule, with ByRules, if any
+	// Err is set for Denied (by a missing key), Failed and the outcomes after it. With ByRules it is
+	// also set to the store's error if the rules decided in its place.
+	Err error
 }
 
-// Outcome says what became of a request.
+// Outcome is the kind of an Event.
 type Outcome uint8
 
-// What becomes of a request.
+// The outcomes.
 const (
 	Passed     Outcome = iota // every limit granted it
 	Refused                   // a limit refused it
-	Skipped                   // no limit was asked: it had no key, or no rule is for it
-	Denied                    // by a list; or it had no key, and the policy is Deny
-	Failed                    // the store did not answer, or the input was wrong
-	Unreleased                // it is over, but its lease stays held until its time-to-live
-	Unrenewed                 // it goes on, but its lease was not renewed; weir.ErrLeaseGone: it is lost
-	Unsettled                 // it is over, but what it has cost is not known, or was not charged
+	Skipped                   // no limit applied: no key, or no rule
+	Denied                    // by a list, or by Deny without a key
+	Failed                    // the store did not respond, or the input was invalid
+	Unreleased                // the lease was not released, and lasts to its time-to-live
+	Unrenewed                 // the lease was not renewed; weir.ErrLeaseGone: it is lost
+	Unsettled                 // the cost is unknown or was not charged
 )

@@ -10,38 +10,38 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// A Refusal is what a body is made of.
+// A Refusal is the content of a refusal's body.
 type Refusal struct {
-	// Status is of the answer: 429 (or WithStatus, or the rule's) where a limit refused; 403
-	// where the request had no key and the policy is Deny, or a list denies it; 503 where the
-	// store did not answer and the policy is FailClosed, or the request's context was over;
-	// 400 where rules could not read the request; 500 where the input was wrong.
+	// Status is 429 (or that of WithStatus or of the rule) for an exceeded limit; 403 for a
+	// missing key with the policy Deny, or for a list; 503 if the store did not respond and the
+	// policy is FailClosed, or if the request was canceled; 400 for a request that rules cannot
+	// read; 500 for invalid input of the program.
 	Status int
-	// Exceeded reports whether a limit refused; otherwise the fields below are empty.
+	// Exceeded reports whether a limit refused; otherwise RetryAfter to Rule are empty.
 	Exceeded bool
-	// RetryAfter is whole seconds, rounded up; -1 says that no wait helps.
+	// RetryAfter is whole seconds, rounded up; -1 if waiting does not help.
 	RetryAfter int64
-	// Violated are the names of the limits that refused. Middleware made by New knows only
-	// the one that decided.
+	// Violated are the names of the limits that refused; with New, only the deciding one.
 	Violated []string
-	// Answer is of the limit that decided.
+	// Answer is that of the deciding limit.
 	Answer weir.Answer
-	// Rule is the name of the rule that decided, if rules did.
+	// Rule is the name of the deciding rule, if any.
 	Rule string
-	// Message is a sentence for people, in Language: "en" or "zh", by Accept-Language.
+	// Message is a sentence for people in Language, "en" or "zh" by Accept-Language.
 	Message, Language string
 
 	say message
 }
 
-// A Body makes the body of a refusal. One in another language than the message's says so
-// by changing refusal.Language, which is sent as Content-Language unless it is empty.
+// A Body makes the body of a refusal. If its language differs from the message's, it sets
+// refusal.Language, which is sent as Content-Language unless empty.
 type Body func(r *http.Request, refusal *Refusal) (contentType string, body []byte)
 
 const quotaExceeded = "https://iana.org/assignments/http-problem-types#quota-exceeded"
 
-// Problem is application/problem+json (RFC 9457) of the type quota-exceeded of the draft,
-// with the names of the limits in violated-policies. What no limit refused is about:blank.
+// Problem is application/problem+json (RFC 9457). For an exceeded limit it has the type
+// quota-exceeded of the draft, with the names of the limits in violated-policies; otherwise
+// about:blank.
 func Problem(_ *http.Request, refusal *Refusal) (contentType string, body []byte) {
 	problem := struct {
 		Type     string   `json:"type"`
@@ -56,8 +56,7 @@ func Problem(_ *http.Request, refusal *Refusal) (contentType string, body []byte
 	return "application/problem+json", line(problem)
 }
 
-// PlainJSON is {"code":429,"message":"…","retry_after":12}. retry_after is left out where
-// there is no time to tell.
+// PlainJSON is {"code":429,"message":"…","retry_after":12}. retry_after is omitted if unknown.
 func PlainJSON(_ *http.Request, refusal *Refusal) (contentType string, body []byte) {
 	plain := struct {
 		Code       int    `json:"code"`
@@ -67,27 +66,29 @@ func PlainJSON(_ *http.Request, refusal *Refusal) (contentType string, body []by
 	return "application/json", line(plain)
 }
 
-// line is JSON for people too: "<" is left as it is.
+// line is a JSON line without HTML escaping, for readability.
 func line(value any) []byte {
 	var buffer bytes.Buffer
 	encoder := json.NewEncoder(&buffer)
 	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(value); err != nil { // not of these values
+	if err := encoder.Encode(value); err != nil { // impossible for these types
 		return nil
 	}
 	return buffer.Bytes()
 }
 
-// Template is a body made by a template of text/template or html/template, which sees a
-// *Refusal. Where it fails, the body is the message alone, as text.
+// Template makes bodies with a template of text/template or html/template, whose data is a
+// *Refusal. If it fails, the body is the message alone, as text.
 func Template(contentType string, template interface{ Execute(io.Writer, any) error }) Body {
 	return func(_ *http.Request, refusal *Refusal) (string, []byte) {
 		return execute(template, contentType, refusal, refusal)
 	}
 }
 
-// execute is the body that a template makes of data, or where it fails the message.
-func execute(template interface{ Execute(io.Writer, any) error }, contentType string, refusal *Refusal, data any) (string, []byte) {
+// execute is the output of a template, or the message if it fails.
+func execute(
+	template interface{ Execute(io.Writer, any) error }, contentType string, refusal *Refusal, data any,
+) (string, []byte) {
 	var buffer bytes.Buffer
 	if err := template.Execute(&buffer, data); err != nil {
 		return "text/plain; charset=utf-8", []byte(refusal.Message + "\n")
@@ -95,8 +96,8 @@ func execute(template interface{ Execute(io.Writer, any) error }, contentType st
 	return contentType, buffer.Bytes()
 }
 
-// refuse answers for a limit that refused.
-func (l *limiting) refuse(w http.ResponseWriter, r *http.Request, v *verdict) {
+// refuse writes the refusal of a limit.
+func (l *limitMiddleware) refuse(w http.ResponseWriter, r *http.Request, v *verdict) {
 	refusal := exceeded(w.Header(), l.status, v.answer)
 	for i := range v.checks {
 		if v.checks[i].decision.RetryAfter != 0 {
@@ -106,19 +107,18 @@ func (l *limiting) refuse(w http.ResponseWriter, r *http.Request, v *verdict) {
 	answer(w, r, refusal, l.body)
 }
 
-// exceeded is the refusal of a limit, and sets Retry-After.
+// exceeded is the refusal of a limit. It sets Retry-After.
 func exceeded(h http.Header, status int, decided weir.Answer) *Refusal {
 	refusal := &Refusal{Status: status, Exceeded: true, Answer: decided, RetryAfter: -1, say: never}
 	if decided.RetryAfter != weir.Never {
-		// At least 1: 0 would be read as "at once" by whom there is no room for.
+		// At least 1: 0 would mean "retry at once".
 		refusal.RetryAfter, refusal.say = max(1, seconds(decided.RetryAfter)), later
 		h.Set(fieldRetry, integer(refusal.RetryAfter))
 	}
 	return refusal
 }
 
-// answer writes a refusal. Errors of writing are the connection's end: nobody is there to
-// be told.
+// answer writes a refusal. It ignores write errors: the connection is gone.
 func answer(w http.ResponseWriter, r *http.Request, refusal *Refusal, body Body) {
 	refusal.Language = language(r.Header["Accept-Language"])
 	refusal.Message = refusal.say(refusal.Language, refusal.RetryAfter)
@@ -133,10 +133,10 @@ func answer(w http.ResponseWriter, r *http.Request, refusal *Refusal, body Body)
 	w.Write(text)
 }
 
-// unavailable answers for whoever cannot be served now, and no one knows how long.
+// unavailable responds 503 without Retry-After, because the duration is unknown.
 func (c *config) unavailable(w http.ResponseWriter, r *http.Request) {
 	answer(w, r, &Refusal{Status: http.StatusServiceUnavailable, say: undecided}, c.body)
 }
 
-// Wait is RetryAfter as a duration; 0 where no wait helps.
+// Wait is RetryAfter as a duration; 0 if waiting does not help.
 func (r *Refusal) Wait() time.Duration { return time.Duration(max(0, r.RetryAfter)) * time.Second }

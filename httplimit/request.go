@@ -11,20 +11,19 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// What net/http and net/url read at most. Of more they read nothing, and somebody else
-// behind this might: rules would not see what is acted upon.
+// Maxima of net/http and net/url, which read nothing of larger input. A service behind may read it:
+// rules would not see the values that it acts on.
 const (
 	maxParameters = 10_000
 	maxCookies    = 3000
 )
 
-// hostOf is the host of a request without its port and final dot, an IPv6 address without
-// its brackets. The server has put the host of an absolute target into r.Host already.
+// hostOf is the host of a request without port and final dot, and an IPv6 address without brackets.
+// The server has already moved the host of an absolute target to r.Host.
 //
-// What is no host is refused, not passed on unmatched: whoever reads it more generously
-// behind this (a:b:80 up to the first colon, ex%61mple.com decoded) would serve a host that
-// no rule saw. So is an empty host: a service then takes its own name for it. Only HTTP/1.0
-// may leave it out.
+// An invalid host is refused, not passed unmatched: a service that reads it more generously (a:b:80
+// up to the first colon, ex%61mple.com decoded) would serve a host that no rule matched. So is an
+// empty host, which a service replaces by its own name. Only HTTP/1.0 may omit it.
 func hostOf(r *http.Request) (host string, err error) {
 	host = r.Host
 	if host == "" && !r.ProtoAtLeast(1, 1) {
@@ -32,7 +31,8 @@ func hostOf(r *http.Request) (host string, err error) {
 	}
 	if literal, ok := strings.CutPrefix(host, "["); ok {
 		literal, port, closed := strings.Cut(literal, "]")
-		if address, err := netip.ParseAddr(literal); !closed || err != nil || !address.Is6() || address.Zone() != "" || !isPort(port) {
+		address, err := netip.ParseAddr(literal)
+		if !closed || err != nil || !address.Is6() || address.Zone() != "" || !isPort(port) {
 			return "", badHost(host)
 		}
 		return literal, nil
@@ -54,13 +54,13 @@ func badHost(given string) error {
 	return &weir.InputError{Field: "host", Given: given, Allowed: "a name or an address, with or without a port"}
 }
 
-// isPort reports whether a text is a colon and digits, or nothing.
+// isPort reports whether text is empty, or a colon and digits.
 func isPort(text string) bool {
 	return text == "" || text[0] == ':' && strings.Trim(text[1:], "0123456789") == ""
 }
 
-// isRegistered reports whether IANA has registered a method for requests of HTTP (the registry of
-// RFC 9110, 16.1, as of 2026).
+// isRegistered reports whether IANA has registered a method for HTTP requests (the registry of RFC
+// 9110, 16.1, as of 2026).
 func isRegistered(method string) bool {
 	switch method {
 	case "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT", "QUERY",
@@ -73,7 +73,7 @@ func isRegistered(method string) bool {
 	return false
 }
 
-// attributes are what rules read of a request by name. Nothing is copied, and no map made.
+// attributes gives rules access to a request by name, without copies or maps.
 type attributes struct {
 	request    *http.Request
 	descriptor func(r *http.Request, name string) string
@@ -81,7 +81,7 @@ type attributes struct {
 
 var _ rules.Attributes = (*attributes)(nil)
 
-// check refuses what the methods below, like net/http, would read nothing of.
+// check refuses input of which the methods below, like net/http, would read nothing.
 func (a *attributes) check() error {
 	query := a.request.URL.RawQuery
 	if len(query) >= maxParameters && strings.Count(query, "&") >= maxParameters {
@@ -97,7 +97,7 @@ func (a *attributes) check() error {
 	return nil
 }
 
-// Header is the first line of a header. Host is one, which net/http keeps elsewhere.
+// Header is the first line of a header field. Host is included, which net/http keeps elsewhere.
 func (a *attributes) Header(name string) string {
 	if name == "Host" {
 		return a.request.Host
@@ -108,8 +108,8 @@ func (a *attributes) Header(name string) string {
 	return ""
 }
 
-// Query is url.ParseQuery's first value of a parameter: a pair with a semicolon or a broken
-// escape is none. The form in a body is not read.
+// Query is the first value of a parameter, as url.ParseQuery reads it: it ignores pairs with a
+// semicolon or an invalid escape. A form in the body is not read.
 func (a *attributes) Query(name string) (value string) {
 	a.queries(name, func(text string, readable bool) bool {
 		if readable {
@@ -120,7 +120,7 @@ func (a *attributes) Query(name string) (value string) {
 	return value
 }
 
-// queries has each called with the values of a parameter until it returns false.
+// queries calls each with the values of a parameter until it returns false.
 func (a *attributes) queries(name string, each func(value string, readable bool) bool) {
 	for rest := a.request.URL.RawQuery; rest != ""; {
 		var pair string
@@ -139,19 +139,19 @@ func (a *attributes) queries(name string, each func(value string, readable bool)
 	}
 }
 
-// isEscaped reports whether a text is the name, once its escapes are read.
+// isEscaped reports whether text unescapes to name.
 func isEscaped(text, name string) bool {
 	if strings.IndexByte(text, '%') < 0 && strings.IndexByte(text, '+') < 0 {
 		return text == name
 	}
-	if len(text) > 3*len(name) { // it cannot be: do not copy it
+	if len(text) > 3*len(name) { // impossible, and expensive to unescape
 		return false
 	}
 	plain, err := url.QueryUnescape(text)
 	return err == nil && plain == name
 }
 
-// Cookie is the first value of a cookie in its one form: see cookieValue.
+// Cookie is the first value of a cookie, normalized by cookieValue.
 func (a *attributes) Cookie(name string) (value string) {
 	a.cookies(name, func(text string, readable bool) bool {
 		if readable {
@@ -162,7 +162,7 @@ func (a *attributes) Cookie(name string) (value string) {
 	return value
 }
 
-// cookies has each called with the values of a cookie until it returns false.
+// cookies calls each with the values of a cookie until it returns false.
 func (a *attributes) cookies(name string, each func(value string, readable bool) bool) {
 	for _, line := range a.request.Header["Cookie"] {
 		for rest := line; rest != ""; {
@@ -176,9 +176,10 @@ func (a *attributes) cookies(name string, each func(value string, readable bool)
 	}
 }
 
-// cookieValue is the one form of what frameworks take for one value: without blanks and quotes
-// round it, and without escapes, which Express and PHP read. It is false for bytes that no cookie
-// has (RFC 6265, 4.1.1, with spaces and commas): Django reads a backslash as an escape.
+// cookieValue is the one form of the spellings that frameworks read as the same value: without
+// surrounding blanks and quotes, and without escapes, which Express and PHP decode. It is
+// unreadable with bytes that no cookie has (RFC 6265, 4.1.1, plus spaces and commas): Django reads
+// a backslash as an escape.
 func cookieValue(raw string) (value string, readable bool) {
 	raw = textproto.TrimString(raw)
 	if len(raw) > 1 && raw[0] == '"' && raw[len(raw)-1] == '"' {

@@ -10,7 +10,7 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// What rules read of a query is what the handler reads: otherwise one is limited by one
+// Rules and handler read the same value of a query parameter: otherwise a request is limited by one
 // value and served by another.
 func FuzzQuery(f *testing.F) {
 	for _, query := range []string{"", "a=1&a=2", "a", "=1", "a;b=1", "a=1;2&a=3", "%61=1", "a=%zz&a=2", "a%zz=1", "a=+%20", "+=1", "%2B=1", "a&&a=1", "a==", "&", "A=1", "a=%00", "%E4=1"} {
@@ -72,8 +72,7 @@ func FuzzCookies(f *testing.F) {
 	})
 }
 
-// A host that is accepted has one spelling, and no other is accepted for it: what is
-// accepted is accepted again as itself.
+// The form of an accepted host is accepted again, and is its own form.
 func FuzzHost(f *testing.F) {
 	for _, host := range []string{"", "a", "a.", "a..", "a:80", "a.:80", "a:b:80", "[::1]", "[::1]:80", "[::1%25eth0]", "::1", "a%2e", ".", ":80", "[::ffff:1.2.3.4]", "x@y", "é"} {
 		f.Add(host)

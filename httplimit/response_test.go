@@ -22,8 +22,8 @@ import (
 	"github.com/weirproject/weir/memstore"
 )
 
-// Each outcome, family of fields and body, as the rule that decided says.
-func TestTheRuleThatDecidedSaysHow(t *testing.T) {
+// Each outcome, family of fields and body, as the deciding rule defines it.
+func TestDecidingRuleSetsTheResponse(t *testing.T) {
 	outcomes := map[string]struct {
 		rule   string
 		status int
@@ -71,7 +71,7 @@ func TestTheRuleThatDecidedSaysHow(t *testing.T) {
 				case "refused":
 					want = f[1]
 				}
-				if got := told(r.Header()); got != want {
+				if got := limitFields(r.Header()); got != want {
 					t.Errorf("%s: %q, want %q", name, got, want)
 				}
 				if outcome == "granted" {
@@ -81,7 +81,7 @@ func TestTheRuleThatDecidedSaysHow(t *testing.T) {
 					t.Errorf("%s: %v", name, r.Header())
 				}
 				refused := b.refused
-				if family == "none" { // what is not told is not named either
+				if family == "none" { // limits without fields are not named either
 					refused = strings.NewReplacer(`"violated-policies":["a"]`, `"status":429`, `["a"]`, "null").Replace(refused)
 				}
 				if outcome == "refused" && !strings.Contains(r.Body.String(), refused) {
@@ -91,15 +91,15 @@ func TestTheRuleThatDecidedSaysHow(t *testing.T) {
 					t.Errorf("%s: Retry-After is %q", name, retry)
 				}
 				if strings.Contains(r.Body.String(), "mallory") || strings.Contains(r.Body.String(), "list") {
-					t.Errorf("%s: who is denied is told why: %s", name, r.Body)
+					t.Errorf("%s: the denial reveals its reason: %s", name, r.Body)
 				}
 			}
 		}
 	}
 }
 
-// told are the fields that tell of limits, the last of each family for all.
-func told(h http.Header) string {
+// limitFields has the fields about limits, the last of each family for all.
+func limitFields(h http.Header) string {
 	var all []string
 	for _, name := range []string{"RateLimit", "X-RateLimit-Reset"} {
 		for _, value := range h.Values(name) {
@@ -109,8 +109,8 @@ func told(h http.Header) string {
 	return strings.Join(all, ", ")
 }
 
-// One pair of fields for all that have the draft's, one triple for the worst of the others.
-func TestFamiliesStandTogether(t *testing.T) {
+// One pair of fields for all rules with draft fields, one triple for the most restrictive other.
+func TestFieldFamiliesCoexist(t *testing.T) {
 	const text = `
   - {name: site, limit: sliding_log 100/1m}
   - {name: old, limit: sliding_log 5/1m, response: {fields: seconds}}
@@ -159,7 +159,7 @@ func TestStatusesAndLists(t *testing.T) {
 	}
 }
 
-// left is what a limit of 100/1h on the key "all" has left.
+// left is the remaining quota of a limit of 100/1h on the key "all".
 func left(t *testing.T, g *gate.Gate) int64 {
 	t.Helper()
 	var v gate.Verdict
@@ -170,7 +170,7 @@ func left(t *testing.T, g *gate.Gate) int64 {
 	return v.At(0).Decision.Remaining
 }
 
-func TestTheResponseSaysWhatItCost(t *testing.T) {
+func TestSettleByResponse(t *testing.T) {
 	const (
 		byHeader = "  - {name: a, limit: sliding_log 100/1h, cost: {default: 10, settle: header.X-Cost}}"
 		byBytes  = "  - {name: a, limit: sliding_log 100/1h, cost: {default: 10, settle: bytes}}"
@@ -238,8 +238,8 @@ func TestTheResponseSaysWhatItCost(t *testing.T) {
 
 type onlyReader struct{ io.Reader }
 
-// A proxy's upstream says the cost, in a trailer behind a stream.
-func TestAnUpstreamSaysWhatItCost(t *testing.T) {
+// The upstream of a proxy reports the cost, in a trailer after a stream.
+func TestSettleByUpstreamResponse(t *testing.T) {
 	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/trailer" {
 			w.Header().Set("Trailer", "X-Cost")
@@ -275,7 +275,7 @@ func TestAnUpstreamSaysWhatItCost(t *testing.T) {
 	}
 }
 
-func TestACostAfterTheResponse(t *testing.T) {
+func TestCostAfter(t *testing.T) {
 	for name, tt := range map[string]struct {
 		method   string
 		handler  http.HandlerFunc
@@ -337,7 +337,7 @@ func TestACostAfterTheResponse(t *testing.T) {
 				want = append(want, httplimit.Unsettled)
 			}
 			if !slices.Equal(events, want) {
-				t.Errorf("%s, %s: told was %v", kind, name, events)
+				t.Errorf("%s, %s: events were %v", kind, name, events)
 			}
 		}
 	}
@@ -352,7 +352,7 @@ func remaining(t *testing.T, l *weir.Limiter) int64 {
 	return answer.Remaining
 }
 
-// A remote store does nothing for contexts that are over.
+// A remote store does nothing with a canceled context.
 type remote struct{ weir.Store }
 
 func (s remote) Charge(ctx context.Context, claims []weir.Claim, decisions []weir.Decision) error {
@@ -369,9 +369,9 @@ func (s remote) Refund(ctx context.Context, claims []weir.Claim, at weir.Instant
 	return s.Store.Refund(ctx, claims, at, decisions)
 }
 
-// Who leaves a queue was not served: what they were charged stays, and is not made up from
-// a response that was not there.
-func TestWhoLeavesTheQueueIsNotSettled(t *testing.T) {
+// A request canceled during its delay was not served: its charge stays, and is not settled from a
+// response that does not exist.
+func TestCanceledDelayIsNotSettled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := gateOf(t, memstore.New(), "  - {name: a, limit: sliding_log 100/1h, cost: {default: 10, settle: bytes}}\n  - {name: q, limit: leaky_queue 1/1s queue 5}")
 		m, err := httplimit.ByRules(g)
@@ -389,8 +389,8 @@ func TestWhoLeavesTheQueueIsNotSettled(t *testing.T) {
 	})
 }
 
-// What was held and charged comes back also for a client that has gone.
-func TestACancelledRequestIsSettled(t *testing.T) {
+// Leases and costs are settled for a disconnected client too.
+func TestCanceledRequestIsSettled(t *testing.T) {
 	g := gateOf(t, remote{memstore.New()}, "  - {name: a, limit: sliding_log 100/1h, cost: {default: 10, settle: bytes}}\n  - {name: jobs, limit: concurrency 1 ttl 1h}")
 	m, err := httplimit.ByRules(g, httplimit.WithObserver(func(_ *http.Request, e httplimit.Event) {
 		if e.Err != nil {
@@ -415,8 +415,8 @@ func TestACancelledRequestIsSettled(t *testing.T) {
 	}
 }
 
-// A ResponseWriter that is measured can still do what net/http's can.
-func TestTheMeterDoesWhatTheServerDoes(t *testing.T) {
+// A measured ResponseWriter keeps the features of net/http's.
+func TestMeterKeepsResponseWriterFeatures(t *testing.T) {
 	text := "  - {name: a, limit: sliding_log 100000/1h, cost: {settle: bytes}}"
 	g := gateOf(t, newClock().store(), text)
 	m, err := httplimit.ByRules(g)
@@ -432,7 +432,7 @@ func TestTheMeterDoesWhatTheServerDoes(t *testing.T) {
 			if err := http.NewResponseController(w).Flush(); err != nil {
 				t.Errorf("flush: %v", err)
 			}
-			<-r.Context().Done() // only who got the first part can go
+			<-r.Context().Done() // the client disconnects after the first part
 		case "/hijack":
 			conn, _, err := w.(http.Hijacker).Hijack()
 			if err != nil {

@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// One session has one key, however frameworks let its cookie be spelled; where they differ in which
-// value counts, or in what it is, the request is refused.
-func TestACookieHasOneKeyHoweverItIsSpelled(t *testing.T) {
+// All spellings of a session cookie that frameworks accept give one key; if frameworks differ in the
+// value, the request is refused.
+func TestCookieSpellingsShareOneKey(t *testing.T) {
 	const text = "  - {name: session, key: [cookie.sid], limit: sliding_log 1/1m}"
 	for cookie, want := range map[string]int{
 		"sid=victim": 429, "sid=  victim": 429, "sid=\tvictim\t": 429, "a=b; sid =victim ; c=d": 429, `sid="victim"`: 429, "sid=%76ictim": 429,
@@ -25,7 +25,7 @@ func TestACookieHasOneKeyHoweverItIsSpelled(t *testing.T) {
 	}
 }
 
-func TestWhatStandsTwiceInARequestChoosesNoKey(t *testing.T) {
+func TestDuplicateValuesGiveNoKey(t *testing.T) {
 	for text, requests := range map[string]map[string]int{
 		"  - {name: a, key: [header.X-Api-Key], limit: 9/1m}":                                             {"header": 400, "same": 200, "query": 200},
 		"  - {name: a, key: [query.phone], limit: 9/1m}":                                                  {"header": 200, "same": 200, "query": 400},

@@ -12,47 +12,45 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// DefaultMaxWait is the longest wait of a Transport that does not say another.
+// DefaultMaxWait is the MaxWait of the zero Transport.
 const DefaultMaxWait = 30 * time.Second
 
-// A Transport is an http.RoundTripper that paces a client. Before it sends a request it
-// waits as long as the host asked to be left alone in an earlier answer, and then until the
-// client's own limiter grants a unit. A host asks to be left alone by
-// Retry-After of a 429 or 503, in seconds or as a date, or by a RateLimit of which nothing
-// is left (r=0;t=…).
+// A Transport is an http.RoundTripper that paces a client. Before a request it waits as long as the
+// host has requested in an earlier response, and then until the client's own limiter grants a unit.
+// A host requests a wait by Retry-After of a 429 or 503, in seconds or as a date, or by a RateLimit
+// with nothing left (r=0;t=…).
 //
-// Where the request's context would end before the wait, it fails at once, with an error
-// that is weir.ErrTooLong and context.DeadlineExceeded, and nothing is sent.
+// If the request's context ends before the wait, the request fails at once, with an error that is
+// weir.ErrTooLong and context.DeadlineExceeded, and is not sent.
 //
-// The zero Transport is ready to use. It is safe for concurrent use; do not change its
-// fields, or copy it, once it is used.
+// The zero Transport is ready to use. It is safe for concurrent use; do not change its fields, or
+// copy it, after first use.
 type Transport struct {
 	// Base sends the requests; nil is http.DefaultTransport.
 	Base http.RoundTripper
-	// Limiter is the client's own; nil is none. Its limits hold no leases.
+	// Limiter is the client's own; nil is none. It must not have concurrency limits.
 	Limiter *weir.Limiter
-	// Key says which of the limiter's keys a request is charged to; nil is its host. A
-	// request without a key is not sent.
+	// Key is the limiter's key of a request; nil is its host. A request without a key is not
+	// sent.
 	Key Key
-	// MaxWait caps each wait; 0 is DefaultMaxWait. A host that asks for more is asked again
-	// after it: no server stops a client for good. The own limiter is not: a request that
-	// would wait longer for it fails at once.
+	// MaxWait caps the wait for a host; 0 is DefaultMaxWait. After it the request is sent even if
+	// the host requested more: no server stops a client for good. It does not cap the limiter: a
+	// request that would wait longer for a unit fails at once.
 	MaxWait time.Duration
-	// Retries is how many times a request is sent again that was answered 429 or 503: after
-	// what the server asks for, or a second, then two, four, …. A request whose body cannot
-	// be read again (no GetBody) is never repeated, nor is one whose wait exceeds MaxWait or
-	// the context: the caller gets that answer. Requests that were executed before they were
-	// answered 503 are then executed twice.
+	// Retries is the maximum of repetitions of a request that is answered 429 or 503: after the
+	// requested wait, or after a second, then two, four, …. A request is not repeated if its body
+	// cannot be read again (no GetBody), or if its wait exceeds MaxWait or the context: the caller
+	// gets the response. A request that the server executed before answering 503 is executed twice.
 	Retries int
 
 	mu    sync.Mutex
-	hosts map[string]time.Time // until when each is left alone
+	hosts map[string]time.Time // end of the wait of each host
 }
 
-// maxHosts is how many hosts are remembered as left alone at a time.
+// maxHosts is the maximum of hosts with a wait.
 const maxHosts = 1024
 
-// RoundTrip sends a request when it may be sent.
+// RoundTrip sends a request after the waits.
 func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	sent := request
 	for attempt := 0; ; attempt++ {
@@ -65,7 +63,7 @@ func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 			return nil, err
 		}
 		wait := advice(response, time.Now())
-		t.leave(request.URL.Host, wait)
+		t.block(request.URL.Host, wait)
 		if attempt >= t.Retries || !refused(response.StatusCode) {
 			return response, nil
 		}
@@ -106,7 +104,7 @@ func (t *Transport) maxWait() time.Duration {
 	return t.MaxWait
 }
 
-// await waits for the host first: a unit of the own limiter is not to be taken in vain.
+// await waits for the host first, so that no unit of the limiter is wasted.
 func (t *Transport) await(request *http.Request) error {
 	ctx, host := request.Context(), request.URL.Host
 	if err := t.awaitHost(ctx, host); err != nil || t.Limiter == nil {
@@ -119,11 +117,11 @@ func (t *Transport) await(request *http.Request) error {
 	bounded, cancel := context.WithTimeout(ctx, t.maxWait())
 	defer cancel()
 	if err := t.Limiter.Wait(bounded, key); errors.Is(err, weir.ErrTooLong) {
-		return fmt.Errorf("httplimit: waits are at most %v: %w", t.maxWait(), err)
+		return fmt.Errorf("httplimit: the maximum wait is %v: %w", t.maxWait(), err)
 	} else if err != nil {
 		return err
 	}
-	return t.awaitHost(ctx, host) // it may have been told meanwhile, by another request
+	return t.awaitHost(ctx, host) // another response may have requested a wait meanwhile
 }
 
 func (t *Transport) key(request *http.Request) (string, error) {
@@ -134,12 +132,13 @@ func (t *Transport) key(request *http.Request) (string, error) {
 }
 
 func (t *Transport) awaitHost(ctx context.Context, host string) error {
-	wait := t.alone(host)
+	wait := t.remaining(host)
 	if wait <= 0 {
 		return ctx.Err()
 	}
 	if !fits(ctx, wait) {
-		return fmt.Errorf("httplimit: %s asked to be left alone for another %v: %w", host, wait, errors.Join(weir.ErrTooLong, context.DeadlineExceeded))
+		return fmt.Errorf("httplimit: %s requests a wait of another %v: %w",
+			host, wait, errors.Join(weir.ErrTooLong, context.DeadlineExceeded))
 	}
 	if !pause(ctx, wait) {
 		return ctx.Err()
@@ -153,8 +152,8 @@ func fits(ctx context.Context, wait time.Duration) bool {
 	return !ok || time.Until(deadline) > wait
 }
 
-// alone is how long a host is still to be left alone.
-func (t *Transport) alone(host string) time.Duration {
+// remaining is the rest of the wait for a host.
+func (t *Transport) remaining(host string) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	until, ok := t.hosts[host]
@@ -168,8 +167,8 @@ func (t *Transport) alone(host string) time.Duration {
 	return wait
 }
 
-// leave leaves a host alone for a while. Of two answers the longer one counts.
-func (t *Transport) leave(host string, wait time.Duration) {
+// block sets the wait for a host. Of two responses the longer wait counts.
+func (t *Transport) block(host string, wait time.Duration) {
 	if wait <= 0 {
 		return
 	}
@@ -188,7 +187,7 @@ func (t *Transport) leave(host string, wait time.Duration) {
 	}
 }
 
-// forget makes room where it can. Where it cannot, a further host is not remembered.
+// forget drops the waits that have ended. If none has, a further host is not recorded.
 func (t *Transport) forget(now time.Time) {
 	for host, until := range t.hosts {
 		if !until.After(now) {
@@ -197,7 +196,7 @@ func (t *Transport) forget(now time.Time) {
 	}
 }
 
-// again is the request once more, or nil if it must not be repeated.
+// again is a copy of the request, or nil if it must not be repeated.
 func (t *Transport) again(request *http.Request, wait time.Duration) *http.Request {
 	if wait > t.maxWait() || !fits(request.Context(), wait) {
 		return nil
@@ -223,7 +222,7 @@ func closeBody(request *http.Request) {
 	}
 }
 
-// discard reads a short body to its end, so that the connection can be used again.
+// discard reads a short body to its end, so that the connection can be reused.
 func discard(response *http.Response) {
 	io.CopyN(io.Discard, response.Body, 64<<10)
 	response.Body.Close()

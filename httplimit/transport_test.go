@@ -18,8 +18,8 @@ import (
 	"github.com/weirproject/weir/memstore"
 )
 
-// A script is a server in the bubble of a test whose time is driven: sockets would stop
-// that. It answers with one line after the other, the last one for good.
+// A script is a server for synctest, which does not allow sockets. It responds with its lines in
+// order, and repeats the last one.
 type script struct {
 	lines []string // "STATUS", or "STATUS Field: value; …" with | between fields
 	sent  []string // when, and with what body
@@ -45,12 +45,12 @@ func (s *script) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// after is a date so long after the start of the bubble's time.
+// after is a date this long after the start of synctest's clock.
 func after(d time.Duration) string {
 	return time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).Add(d).Format(http.TimeFormat)
 }
 
-func TestATransportLeavesServersAlone(t *testing.T) {
+func TestTransportObeysRetryAfter(t *testing.T) {
 	for _, tt := range []struct {
 		first string
 		wait  time.Duration
@@ -99,7 +99,7 @@ func send(t *testing.T, client *http.Client, url string) int {
 	return response.StatusCode
 }
 
-func TestATransportPacesByItsOwnLimiter(t *testing.T) {
+func TestTransportWaitsForItsLimiter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := &script{lines: []string{"200"}, start: time.Now()}
 		own := &httplimit.Transport{Base: server, Limiter: limiter(t, memstore.New(), weir.GCRA(2, 1, 10*time.Second)), MaxWait: 15 * time.Second}
@@ -111,7 +111,7 @@ func TestATransportPacesByItsOwnLimiter(t *testing.T) {
 			t.Errorf("sent at %v", got)
 		}
 		own.MaxWait = 5 * time.Second // the caller has set no deadline
-		if _, err := client.Get("http://a/"); !errors.Is(err, weir.ErrTooLong) || !strings.Contains(err.Error(), "waits are at most 5s: ") {
+		if _, err := client.Get("http://a/"); !errors.Is(err, weir.ErrTooLong) || !strings.Contains(err.Error(), "the maximum wait is 5s: ") {
 			t.Errorf("over MaxWait: %v", err)
 		}
 		own.Key = httplimit.Header("X-Key")
@@ -121,8 +121,8 @@ func TestATransportPacesByItsOwnLimiter(t *testing.T) {
 	})
 }
 
-// What cannot be in time is known at once, and nothing is sent.
-func TestATransportKnowsDeadlinesAhead(t *testing.T) {
+// A wait beyond the deadline fails at once, and nothing is sent.
+func TestTransportFailsEarlyOnDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hourly := limiter(t, memstore.New(), weir.PerHour(1))
 		for name, transport := range map[string]*httplimit.Transport{"server": {}, "own": {Limiter: hourly}} {
@@ -155,7 +155,7 @@ type closing struct {
 
 func (c *closing) Close() error { c.closed = true; return nil }
 
-func TestATransportRepeatsOnlyWhatItMay(t *testing.T) {
+func TestTransportRetries(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		retries int
@@ -164,9 +164,9 @@ func TestATransportRepeatsOnlyWhatItMay(t *testing.T) {
 		want    string
 		status  int
 	}{
-		{"not told", 0, []string{"429", "200"}, nil, "[0s]", 429},
-		{"told", 2, []string{"429 Retry-After: 3", "503", "200"}, nil, "[0s 3s 5s]", 200}, // then its own second doubles
-		{"told, and over", 1, []string{"429 Retry-After: 3"}, nil, "[0s 3s]", 429},
+		{"no Retry-After", 0, []string{"429", "200"}, nil, "[0s]", 429},
+		{"Retry-After", 2, []string{"429 Retry-After: 3", "503", "200"}, nil, "[0s 3s 5s]", 200}, // then its own second doubles
+		{"Retry-After, retries exhausted", 1, []string{"429 Retry-After: 3"}, nil, "[0s 3s]", 429},
 		{"another status", 2, []string{"500", "200"}, nil, "[0s]", 500},
 		{"a body that can be read again", 1, []string{"429", "200"}, strings.NewReader("x"), "[0sx 1sx]", 200},
 		{"a body that cannot", 1, []string{"429", "200"}, io.MultiReader(strings.NewReader("x")), "[0sx]", 429},
@@ -200,11 +200,11 @@ func TestATransportRepeatsOnlyWhatItMay(t *testing.T) {
 	}
 }
 
-func TestIdleConnectionsAreTheBases(t *testing.T) {
+func TestCloseIdleConnectionsReachesTheBase(t *testing.T) {
 	base := &idle{}
 	(&http.Client{Transport: &httplimit.Transport{Base: base}}).CloseIdleConnections()
 	if !base.closed {
-		t.Error("the base was not told to close its idle connections")
+		t.Error("the base did not close its idle connections")
 	}
 }
 
@@ -215,7 +215,7 @@ type idle struct {
 
 func (i *idle) CloseIdleConnections() { i.closed = true }
 
-func TestAWaitEndsWithItsContext(t *testing.T) {
+func TestTransportWaitEndsWithContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := &script{lines: []string{"429 Retry-After: 20"}, start: time.Now()}
 		client := &http.Client{Transport: &httplimit.Transport{Base: server, Retries: 1}}
@@ -230,8 +230,8 @@ func TestAWaitEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// Whoever is asked about very many hosts remembers a bounded number of them.
-func TestATransportRemembersABoundedNumberOfHosts(t *testing.T) {
+// The number of recorded hosts is bounded.
+func TestTransportHostsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := &script{lines: []string{"429 Retry-After: 7"}, start: time.Now()}
 		client := &http.Client{Transport: &httplimit.Transport{Base: server}}
@@ -251,8 +251,8 @@ func TestATransportRemembersABoundedNumberOfHosts(t *testing.T) {
 	})
 }
 
-// Both sides over a real socket: the client comes back when it was told to, and is let in.
-func TestTheTwoSidesUnderstandEachOther(t *testing.T) {
+// Both sides over a real socket: the client waits as requested, and its next request passes.
+func TestTransportReadsMiddlewareFields(t *testing.T) {
 	var refused atomic.Int64
 	store := memstore.New()
 	m := perAddress(t, limiter(t, store, weir.FixedWindow{Limit: 2, Window: 300 * time.Millisecond}),

@@ -1,14 +1,14 @@
-// Package layers puts the layers of its subpackages before a shared store, in the order in which each does what it
-// promises. From the caller to the store:
+// Package layers assembles the layers of its subpackages before a shared store, in the order in which each keeps its
+// promise. From the caller to the store:
 //
 //	warm      the local store counts what the shared one grants
-//	ceiling   what one node passes at most, of limits that have one
-//	lease     units are taken ahead of need, of limits that may be leased; above recall, which must see what goes back
-//	recall    refusals are remembered
-//	coalesce  requests that wait at the same moment share a call
-//	breaker   a store that does not answer is not waited for
+//	ceiling   bounds what one node passes, for limits with a ceiling
+//	lease     takes units ahead of need, for limits with lease terms; above recall, which must see the refunds
+//	recall    remembers refusals
+//	coalesce  shares calls among concurrent callers
+//	breaker   fails at once while the store is unavailable
 //
-// Without terms all of it is exact: each field of each decision is what the shared store would say.
+// Without terms all of it is exact: each field of each decision is the shared store's.
 package layers
 
 import (
@@ -25,30 +25,30 @@ import (
 	"github.com/weirproject/weir/layers/recall"
 )
 
-// Names are those of the layers that can be left out.
+// Names are the layers that Options.Without can leave out.
 var Names = []string{"breaker", "coalesce", "recall", "warm"}
 
-// Terms are what a program says of a limit to the layers. The zero Terms are exact, and count nothing locally.
+// Terms configure the layers for one limit. The zero Terms are exact, and count nothing locally.
 type Terms struct {
 	Lease   lease.Terms
-	Ceiling float64 // how many times the limit one node passes at most; 0: no ceiling
-	Local   bool    // the local store is asked about it while the shared one does not answer
-	Whole   bool    // it is not divided among nodes then
+	Ceiling float64 // one node passes at most this multiple of the limit; 0: no ceiling
+	Local   bool    // the local store decides while the shared one is unavailable
+	Whole   bool    // the local store does not divide it among nodes
 }
 
-// Options say what a stack is made of.
+// Options configure a Stack.
 type Options struct {
-	// Local is the embedded store that decides while the shared one does not answer, and Nodes how many processes
-	// share that one; 0 reads as 1.
+	// Local is the embedded store that decides while the shared one is unavailable, and Nodes the number of processes
+	// that share that one; 0 reads as 1.
 	Local weir.Store
 	Nodes int
-	// Bounds is the embedded store in which ceilings count, made with memstore.WithoutOverflow. Nil: no limit has one.
+	// Bounds is the embedded store of the ceilings, made with memstore.WithoutOverflow. Nil: no limit has one.
 	Bounds weir.Store
-	// Terms is asked about each claim, by many goroutines at once. Nil: all are zero.
+	// Terms is called for each claim, concurrently. Nil: all are zero.
 	Terms func(*weir.Limit) Terms
-	// News carries what is given back to other nodes, and from them. It is closed with the stack if it is an io.Closer.
+	// News carries changes of state between nodes. The Stack closes it if it is an io.Closer.
 	News recall.News
-	// Without are Names of layers to leave out.
+	// Without are the Names of layers to leave out.
 	Without []string
 
 	Breaker  []breaker.Option
@@ -58,9 +58,9 @@ type Options struct {
 
 // A Stack is a shared store and the layers before it. A layer that was left out is nil.
 type Stack struct {
-	// Store is what to ask. Closing it closes the layers, the shared store, Bounds and News, and not Local.
+	// Store is the store to use. Closing it closes the layers, the shared store, Bounds and News, but not Local.
 	Store weir.Store
-	// Local is what to ask while Store returns weir.ErrUnavailable.
+	// Local is the store to use while Store returns weir.ErrUnavailable.
 	Local *fallback.LocalStore
 
 	Breaker  *breaker.Breaker
@@ -70,8 +70,8 @@ type Stack struct {
 	Ceiling  *ceiling.Ceiling
 }
 
-// New stacks the layers over a shared store, which must decide batches and should tell its timeout, as redisstore
-// does. Where it fails the stores stay the caller's.
+// New puts the layers before a shared store, which must decide batches and should have a timeout, as redisstore has.
+// After an error the stores and the News remain the caller's, and nothing of the stack runs.
 func New(shared weir.Store, o Options) (*Stack, error) {
 	if o.Terms == nil {
 		o.Terms = func(*weir.Limit) Terms { return Terms{} }
@@ -89,21 +89,37 @@ func New(shared weir.Store, o Options) (*Stack, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, layer := range []struct {
-		name string // "": it does nothing without terms
-		add  func(*Options) error
-	}{
+	err = s.build(&o, []step{
 		{"breaker", s.addBreaker}, {"coalesce", s.addCoalesce}, {"recall", s.addRecall}, {"", s.addLease},
 		{"", s.addCeiling}, {"warm", s.addWarm},
-	} {
+	})
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// A step adds one layer.
+type step struct {
+	name string // "": a layer without effect unless terms ask for it
+	add  func(*Options) error
+}
+
+// build takes the steps, from the store upwards. After an error it stops the refusal cache, the only layer that works
+// before its first call. (Tempting, and wrong: closing the unfinished stack, which closes the caller's store.)
+func (s *Stack) build(o *Options, steps []step) error {
+	for _, layer := range steps {
 		if slices.Contains(o.Without, layer.name) {
 			continue
 		}
-		if err := layer.add(&o); err != nil {
-			return nil, err
+		if err := layer.add(o); err != nil {
+			if s.Recall != nil {
+				s.Recall.Stop()
+			}
+			return err
 		}
 	}
-	return s, nil
+	return nil
 }
 
 func (s *Stack) addBreaker(o *Options) (err error) {
@@ -161,7 +177,7 @@ func (s *Stack) addWarm(*Options) error {
 	return nil
 }
 
-// A closing store closes what carries its news as well.
+// A closing store also closes the News of the refusal cache.
 type closing struct {
 	*recall.Store
 	news io.Closer

@@ -96,10 +96,12 @@ func TestWithout(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Store.Close()
-	if s.Breaker != nil || s.Coalesce != nil || s.Recall != nil || s.Ceiling != nil || s.Lease == nil || s.Local == nil {
+	if s.Breaker != nil || s.Coalesce != nil || s.Recall != nil || s.Ceiling != nil || s.Lease == nil ||
+		s.Local == nil {
 		t.Errorf("%+v, want none but lease and the local store", s)
 	}
-	for _, o := range []layers.Options{{Local: memstore.New(), Without: []string{"recal"}}, {}, {Local: memstore.New()}} {
+	for _, o := range []layers.Options{{Local: memstore.New(), Without: []string{"recal"}}, {},
+		{Local: memstore.New()}} {
 		var input *weir.InputError
 		if _, err := layers.New(memstore.New(), o); !errors.As(err, &input) {
 			t.Errorf("%+v: %v, want an input error", o, err)
@@ -124,7 +126,8 @@ func (n *news) Close() error {
 
 func TestCloseClosesAllButTheLocalStore(t *testing.T) {
 	shared, local, bounds, carrier := memstore.New(), memstore.New(), embedded(nil), new(news)
-	s, err := layers.New(shared, layers.Options{Local: local, Bounds: bounds, News: carrier, Breaker: []breaker.Option{breaker.WithSlow(time.Second)}})
+	s, err := layers.New(shared, layers.Options{Local: local, Bounds: bounds, News: carrier,
+		Breaker: []breaker.Option{breaker.WithSlow(time.Second)}})
 	if err != nil {
 		t.Fatal(err)
 	}

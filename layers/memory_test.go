@@ -13,7 +13,8 @@ import (
 // and the rest within the room of the local one.
 func TestOnlyLimitsWithLocalTermsTakeMemoryHere(t *testing.T) {
 	const room = 100
-	local, bounds := memstore.New(memstore.WithMaxKeys(room)), memstore.New(memstore.WithMaxKeys(room), memstore.WithoutOverflow())
+	local, bounds := memstore.New(memstore.WithMaxKeys(room)), memstore.New(memstore.WithMaxKeys(room),
+		memstore.WithoutOverflow())
 	terms := map[string]layers.Terms{"local": {Local: true}, "bounded": {Ceiling: 1.2}}
 	stack, err := layers.New(memstore.New(), layers.Options{Local: local, Bounds: bounds, Without: []string{"breaker"},
 		Terms: func(l *weir.Limit) layers.Terms { return terms[l.Name()] }})

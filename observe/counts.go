@@ -9,8 +9,8 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// What is counted of a rule. Those of shadow rules are apart: adding them to what was
-// really refused would mislead.
+// Indexes of the counts of a rule. Shadow rules have their own: adding them to the real refusals
+// would mislead.
 const (
 	passed = iota
 	refused
@@ -20,41 +20,41 @@ const (
 	shadowRefused
 	outcomes
 
-	bans   = outcomes // how many it put, which is no outcome
-	rival  = bans + 1 // and the four of what its candidate says, as gate.Difference.Parts
+	bans   = outcomes // bans placed; not an outcome
+	rival  = bans + 1 // the four comparisons with a candidate, in the order of gate.Difference.Parts
 	counts = rival + 4
 )
 
 var outcomeNames = [outcomes]string{"passed", "refused", "denied", "failed", "shadow_passed", "shadow_refused"}
 
-// Rules that are none. Names of rules have no brackets.
+// Names of counts that belong to no rule in force. Names of rules have no brackets.
 const (
-	claims  = "(claims)"  // the callers' own
-	unknown = "(unknown)" // of rules that are not in force any more
-	other   = "(other)"   // of rules beyond mostRules
+	claims  = "(claims)"  // claims that callers bring
+	unknown = "(unknown)" // rules that are no longer in force
+	other   = "(other)"   // rules beyond mostRules
 )
 
-// mostRules is how many rules have series of their own: the first that count anything. A
-// scrape of 100,000 rules takes over a second and 11 MB otherwise.
+// mostRules bounds the rules with series of their own: the first ones that count anything. Without
+// the bound a scrape of 100,000 rules takes over a second and 11 MB.
 const mostRules = 2000
 
-// A tally is the counts of one rule.
+// A tally has the counts of one rule.
 type tally struct {
 	n     [counts]atomic.Uint64
-	place place // written with Metrics.collecting held
+	place place // guarded by Metrics.collecting
 }
 
-// A place is where the counts of a rule are told. It is for good: a counter that moved
-// elsewhere would look as if it had begun anew.
+// A place says under which name counts are exported. It never changes: a counter that moved to
+// another series would look like a reset.
 type place uint8
 
 const (
-	nowhere place = iota // nothing was counted yet
-	own
-	together // as other
+	nowhere  place = iota // no count yet
+	own                   // under the name of the rule
+	together              // under other
 )
 
-// counted reports whether anything was.
+// counted reports whether any count is above 0.
 func (t *tally) counted() bool {
 	for i := range t.n {
 		if t.n[i].Load() > 0 {
@@ -64,35 +64,36 @@ func (t *tally) counted() bool {
 	return false
 }
 
-// add adds what another tally has.
+// add adds the counts of another tally.
 func (t *tally) add(from *tally) {
 	for i := range t.n {
 		t.n[i].Add(from.n[i].Load())
 	}
 }
 
-// A census is the tallies of the rules in force. A rule is found by its place, and by
-// itself: verdicts of the rules before may still come.
+// A census has the tallies of the rules in force. Verdicts by rules that were replaced meanwhile
+// still arrive: they count as unknown.
 type census struct {
 	rules   []*rules.Rule
-	tallies []*tally // as rules
+	tallies []*tally // by index of rules
 	claims  *tally
 	unknown *tally
-	gone    *tally // of rules that are gone and were told together
-	shown   int    // how many have series of their own; written with Metrics.collecting held
+	gone    *tally // sum of removed rules that were exported as other
+	shown   int    // rules with series of their own; guarded by Metrics.collecting
 }
 
 func newCensus() *census {
 	return &census{claims: new(tally), unknown: new(tally), gone: new(tally)}
 }
 
-// next is the census of other rules. What a name has counted goes on.
+// next is the census of another rule set. The counts of a name continue.
 func (c *census) next(set *rules.Set) *census {
 	before := make(map[string]*tally, len(c.rules))
 	for i, rule := range c.rules {
 		before[rule.Name()] = c.tallies[i]
 	}
-	n := &census{rules: set.Rules(), claims: c.claims, unknown: c.unknown, gone: c.gone, tallies: make([]*tally, len(set.Rules()))}
+	n := &census{rules: set.Rules(), claims: c.claims, unknown: c.unknown, gone: c.gone}
+	n.tallies = make([]*tally, len(n.rules))
 	for i, rule := range n.rules {
 		t := before[rule.Name()]
 		delete(before, rule.Name())
@@ -105,7 +106,7 @@ func (c *census) next(set *rules.Set) *census {
 		n.tallies[i] = t
 	}
 	for _, t := range before {
-		if t.place == together { // or the sum would shrink
+		if t.place == together { // keep it in the sum, which must not shrink
 			n.gone.add(t)
 		}
 	}
@@ -122,8 +123,8 @@ func (c *census) of(rule *rules.Rule) *tally {
 	return c.unknown
 }
 
-// count notes a verdict. All that was asked has passed if the verdict has; of what did not
-// pass only the rule that decided is counted: the others were not charged.
+// count counts a verdict. A granted request counts for each of its rules; a refused one only for
+// the rule that decided, because the others were not charged.
 func (c *census) count(v *gate.Verdict) {
 	for _, ban := range v.Banned() {
 		c.of(ban.Rule).n[bans].Add(1)
@@ -137,7 +138,7 @@ func (c *census) count(v *gate.Verdict) {
 	}
 	if v.Outcome != gate.Passed {
 		if v.Rule != nil || v.Reason == gate.LimitExceeded || v.Reason == gate.StoreFailed {
-			c.of(v.Rule).n[v.Outcome].Add(1) // the gate numbers outcomes as we do
+			c.of(v.Rule).n[v.Outcome].Add(1) // gate.Outcome has the same numbers
 		}
 		return
 	}
@@ -150,7 +151,7 @@ func (c *census) count(v *gate.Verdict) {
 			continue
 		case check.Rule == nil:
 			own = true
-		case check.Rule != last: // the limits of a rule stand together, and are granted together
+		case check.Rule != last: // the limits of one rule are adjacent, and granted together
 			c.of(check.Rule).n[outcomeOf(&check)].Add(1)
 		}
 		last = check.Rule
@@ -160,7 +161,7 @@ func (c *census) count(v *gate.Verdict) {
 	}
 }
 
-// outcomeOf is what a rule said of a request that passes.
+// outcomeOf is the outcome of one rule for a granted request.
 func outcomeOf(check *gate.Check) int {
 	switch {
 	case !check.Shadow:
@@ -172,16 +173,24 @@ func outcomeOf(check *gate.Check) int {
 }
 
 var ruleDecisions = prometheus.NewDesc("weir_decisions_total",
-	"Decisions by rule. Of requests that passed, every rule that was asked; of others, the one that decided. shadow_ is of rules that are only tried out; (claims) are the callers' own limits, (other) the rules beyond the first 2000 that counted anything.",
+	"Decisions, by rule and outcome. A granted request counts for all its rules, a refused one for the "+
+		"rule that decided. shadow_ outcomes are of rules in shadow mode. (claims): limits that callers bring; "+
+		"(unknown): rules replaced meanwhile; (other): rules beyond the first 2000 with any count.",
 	[]string{"rule", "outcome"}, nil)
 
-var ruleBans = prometheus.NewDesc("weir_bans_total", "Bans that this server put, by rule.", []string{"rule"}, nil)
+var ruleBans = prometheus.NewDesc("weir_bans_total", "Bans placed by this server, by rule.", []string{"rule"}, nil)
 
 var ruleRivals = prometheus.NewDesc("weir_candidate_total",
-	"Requests by rule, what the rule says of them, and what its candidate would.", []string{"rule", "live", "candidate"}, nil)
+	"Requests by rule, decision of the rule (live) and decision of its candidate.",
+	[]string{"rule", "live", "candidate"}, nil)
 
-// rivalWords are what the rule and its candidate say.
-var rivalWords = [4][2]string{{"granted", "granted"}, {"granted", "refused"}, {"refused", "granted"}, {"refused", "refused"}}
+// rivalWords are the decisions of the rule and of its candidate.
+var rivalWords = [4][2]string{
+	{"granted", "granted"},
+	{"granted", "refused"},
+	{"refused", "granted"},
+	{"refused", "refused"},
+}
 
 // Describe implements prometheus.Collector.
 func (m *Metrics) Describe(descriptions chan<- *prometheus.Desc) {
@@ -192,9 +201,8 @@ func (m *Metrics) Describe(descriptions chan<- *prometheus.Desc) {
 	descriptions <- verdictCounts
 }
 
-// Collect implements prometheus.Collector. It is not a CounterVec because that would look
-// each label up for each verdict, and keep the rules of all times. Rules that counted nothing
-// have no series.
+// Collect implements prometheus.Collector. A CounterVec would look each label up for each verdict,
+// and keep removed rules. A rule without counts has no series.
 func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 	m.collecting.Lock()
 	defer m.collecting.Unlock()
@@ -224,7 +232,7 @@ func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 	m.collectVerdicts(to)
 }
 
-// placeOf gives a tally its place when it has first counted something.
+// placeOf returns the place of a tally, which it gets with its first count.
 func (c *census) placeOf(t *tally) place {
 	if t.place == nowhere && t.counted() {
 		t.place = together
@@ -236,8 +244,8 @@ func (c *census) placeOf(t *tally) place {
 	return t.place
 }
 
-// collect tells of the two outcomes that are expected of a rule, also at 0, so that a rate
-// has a beginning; of the others only once there are any.
+// collect exports the two usual outcomes also at 0, so that a rate has a start, and the others once
+// they occur.
 func (t *tally) collect(to chan<- prometheus.Metric, name string, shadow bool) {
 	for i := range outcomes {
 		n := t.n[i].Load()
@@ -251,12 +259,14 @@ func (t *tally) collect(to chan<- prometheus.Metric, name string, shadow bool) {
 	}
 }
 
-// mostLabel is the longest label that metrics have, in bytes.
+// mostLabel is the maximum length of an exported label, in bytes.
 const mostLabel = 64
 
-var ruleInfo = prometheus.NewDesc("weir_rule_info", "1 for each rule with a label of at most 64 bytes: join it by rule.", []string{"rule", "label"}, nil)
+var ruleInfo = prometheus.NewDesc("weir_rule_info",
+	"Label of each rule that has one of at most 64 bytes; the value is 1. Join by rule.",
+	[]string{"rule", "label"}, nil)
 
-// collectMore tells of what only some rules have.
+// collectMore exports bans and comparisons, which only some rules have.
 func (t *tally) collectMore(to chan<- prometheus.Metric, name string, banned, compared bool) {
 	if banned {
 		to <- counter(ruleBans, t.n[bans].Load(), name)
@@ -269,7 +279,7 @@ func (t *tally) collectMore(to chan<- prometheus.Metric, name string, banned, co
 	}
 }
 
-// compared reports whether a candidate said anything.
+// compared reports whether a candidate was compared.
 func (t *tally) compared() bool {
 	for i := range rivalWords {
 		if t.n[rival+i].Load() > 0 {

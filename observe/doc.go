@@ -1,10 +1,10 @@
-// Package observe tells operators what weir does: metrics for Prometheus, and whether the
-// process is alive and ready. It is told of verdicts and is never in their way: counting
-// one takes some additions and no memory.
+// Package observe exports the server's metrics to Prometheus and answers its liveness and readiness
+// checks. The gate calls it with each verdict; counting one is a few atomic additions without
+// allocation.
 //
-// # What is in labels
+// # Labels
 //
-// Names of rules in force, and words of this package: never a key, an address, or anything
-// else that a caller can choose, so that nobody can make series without bound. Claims that
+// Label values are names of rules in force and constants of this package, never a key, an address
+// or anything else that a caller chooses: a caller cannot create series without bound. Claims that
 // callers bring are counted together under the rule "(claims)".
 package observe

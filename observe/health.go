@@ -6,17 +6,17 @@ import (
 	"sync/atomic"
 )
 
-// health is what /readyz tells.
+// health is the state behind /readyz.
 type health struct {
 	loaded   atomic.Bool // rules are in force
-	stale    atomic.Bool // later ones could not be loaded
-	partial  atomic.Bool // some were never loaded
-	silent   atomic.Bool // the store did not answer
+	stale    atomic.Bool // the last load of rules failed
+	partial  atomic.Bool // some sources were never loaded
+	silent   atomic.Bool // the last store call failed
 	stopping atomic.Bool
-	details  atomic.Pointer[func() []string] // of sources; nil: none are told
+	details  atomic.Pointer[func() []string] // problems of sources; may be nil
 }
 
-// up is weir_store_up.
+// up is the value of weir_store_up.
 func (h *health) up() float64 {
 	if h.silent.Load() {
 		return 0
@@ -24,30 +24,29 @@ func (h *health) up() float64 {
 	return 1
 }
 
-// Stopping tells that the server takes no new work: from now on it is not ready.
+// Stopping makes /readyz answer 503 from now on.
 func (m *Metrics) Stopping() { m.health.stopping.Store(true) }
 
-// Incomplete tells whether rules that were asked for were never loaded, though others are
-// in force: as long as that is so, the server is not ready.
+// Incomplete makes /readyz answer 503 while a requested source of rules was never loaded, even if
+// others are in force.
 func (m *Metrics) Incomplete(yes bool) { m.health.partial.Store(yes) }
 
-// Degraded has /readyz list what list returns: what is wrong with sources of rules. It is called for
-// each request, and returns a few short lines.
+// Degraded adds the lines of list to the body of /readyz. list is called for each request; it
+// returns a few short lines, each a problem of a source of rules.
 func (m *Metrics) Degraded(list func() []string) { m.health.details.Store(&list) }
 
-// Live answers /livez: 200 while the process can answer anything. It looks at nothing, so
-// that no outage of something else has the process restarted.
+// Live answers /livez with 200. It checks no dependency, so that an outage elsewhere never restarts
+// the process.
 func (m *Metrics) Live() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		writeStatus(w, http.StatusOK, &status{Status: "alive"})
 	})
 }
 
-// Ready answers /readyz: 200 as soon as rules are in force, and not Incomplete, and until
-// Stopping, else 503. A
-// store that does not answer does not change that: while the rules' policy decides, sending
-// the traffic elsewhere, where the same store does not answer, would only add to the
-// outage. What is degraded stands in the body.
+// Ready answers /readyz: 200 once rules are in force, 503 before that, while Incomplete, and after
+// Stopping. An unavailable store leaves it at 200: the rules' on_store_error decides meanwhile, and
+// another node would find the same store unavailable, so that moving the traffic there only adds to
+// the outage. The body lists such problems as degraded.
 func (m *Metrics) Ready() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		s, code := m.health.status()
@@ -71,10 +70,10 @@ func (h *health) status() (*status, int) {
 		s.Status, code = "starting: not all rules are loaded yet", http.StatusServiceUnavailable
 	}
 	if h.silent.Load() {
-		s.Degraded = append(s.Degraded, "the store does not answer; the rules' on_store_error decides")
+		s.Degraded = append(s.Degraded, "the store is not responding; on_store_error of each rule applies")
 	}
 	if h.stale.Load() {
-		s.Degraded = append(s.Degraded, "the last rules could not be loaded; those before are in force")
+		s.Degraded = append(s.Degraded, "the last load of rules failed; the previous rules are in force")
 	}
 	if list := h.details.Load(); list != nil {
 		s.Degraded = append(s.Degraded, (*list)()...)
@@ -84,7 +83,7 @@ func (h *health) status() (*status, int) {
 
 func writeStatus(w http.ResponseWriter, code int, s *status) {
 	text, err := json.Marshal(s)
-	if err != nil { // not of these types
+	if err != nil { // impossible for this type
 		code = http.StatusInternalServerError
 	}
 	w.Header().Set("Content-Type", "application/json")

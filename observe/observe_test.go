@@ -38,7 +38,7 @@ func compiled(t testing.TB, text string) *rules.Set {
 	return set
 }
 
-// open is a gate that is observed.
+// open returns an observed gate.
 func open(t testing.TB, store weir.Store) (*observe.Metrics, *gate.Gate) {
 	t.Helper()
 	m, set := observe.New("v1.2.3"), compiled(t, someRules)
@@ -62,7 +62,7 @@ func decide(t testing.TB, g *gate.Gate, r *rules.Request, ask gate.Ask) {
 	}
 }
 
-// expose is what /metrics answers.
+// expose returns the response of /metrics.
 func expose(t testing.TB, m *observe.Metrics) string {
 	w := httptest.NewRecorder()
 	m.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
@@ -141,7 +141,7 @@ func TestVerdictsAreCounted(t *testing.T) {
 	}
 }
 
-func TestNamesFollowPrometheus(t *testing.T) {
+func TestMetricNamesFollowPrometheus(t *testing.T) {
 	m, g := open(t, memstore.New())
 	decide(t, g, from("192.0.2.1", "/"), gate.Once)
 	problems, err := testutil.GatherAndLint(m.Registry())
@@ -153,7 +153,7 @@ func TestNamesFollowPrometheus(t *testing.T) {
 	}
 }
 
-func TestRulesChange(t *testing.T) {
+func TestCountsContinueAcrossRuleSets(t *testing.T) {
 	m, g := open(t, memstore.New())
 	decide(t, g, from("192.0.2.1", "/admin"), gate.Once)
 	decide(t, g, from("192.0.2.1", "/"), gate.Once)
@@ -182,8 +182,7 @@ func TestRulesChange(t *testing.T) {
 		`weir_source_up{source="redis"} 0`, `weir_source_good{source="redis"} 1`, `weir_source_loaded_timestamp_seconds{source="redis"} 0`)
 }
 
-// However many rules there were, and whatever callers bring, the series are those of the
-// rules in force.
+// The series are those of the rules in force, independent of earlier rules and of callers' claims.
 func TestSeriesAreBounded(t *testing.T) {
 	m, g := open(t, memstore.New())
 	series := func() int {
@@ -211,7 +210,7 @@ func TestSeriesAreBounded(t *testing.T) {
 	}
 }
 
-func TestCountingAllocatesNothing(t *testing.T) {
+func TestCountingDoesNotAllocate(t *testing.T) {
 	m, g := open(t, memstore.New())
 	var v gate.Verdict
 	if err := g.Decide(t.Context(), from("192.0.2.1", "/"), gate.Once, &v); err != nil {
@@ -227,7 +226,7 @@ func TestCountingAllocatesNothing(t *testing.T) {
 	}
 }
 
-// A flaky store answers as it is told.
+// A flaky store returns the configured error.
 type flaky struct {
 	weir.Store
 	err error
@@ -240,14 +239,14 @@ func (f *flaky) Decide(ctx context.Context, claims []weir.Claim, times int64, de
 	return f.Store.Decide(ctx, claims, times, decisions)
 }
 
-func TestTheStoreIsWatched(t *testing.T) {
+func TestStoreCallsAreTimed(t *testing.T) {
 	store := &flaky{Store: memstore.New()}
 	m, g := open(t, store)
 	r := from("192.0.2.1", "/")
 	says(t, m, `weir_store_up 1`, `weir_store_errors_total{operation="decide"} 0`, `weir_store_duration_seconds_count{operation="charge"} 0`)
 	store.err = weir.ErrUnavailable
 	decide(t, g, r, gate.Once)
-	// One call: a shadow rule is not asked of a store that does not answer.
+	// One call: shadow rules are skipped when the store fails.
 	says(t, m, `weir_store_up 0`, `weir_store_errors_total{operation="decide"} 1`, `weir_store_duration_seconds_count{operation="decide"} 1`)
 	decide(t, g, from("192.0.2.1", "/paid"), gate.Once)
 	says(t, m, `weir_decisions_total{outcome="failed",rule="paid"} 1`, `weir_verdicts_total{outcome="failed",reason="store_failed"} 1`, `weir_degraded_total 2`)
@@ -258,7 +257,7 @@ func TestTheStoreIsWatched(t *testing.T) {
 	decide(t, g, r, gate.Once)
 	says(t, m, `weir_store_up 1`, `weir_degraded_total 2`)
 
-	// A caller that left says nothing about the store.
+	// A canceled request is no failure of the store.
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	store.err = context.Canceled
@@ -280,25 +279,25 @@ func TestHealth(t *testing.T) {
 	store := &flaky{Store: memstore.New()}
 	watched := m.Store(store)
 	m.RulesFailed()
-	ready(503, `{"status":"starting: no rules are loaded yet","degraded":["the last rules could not be loaded; those before are in force"]}`)
+	ready(503, `{"status":"starting: no rules are loaded yet","degraded":["the last load of rules failed; the previous rules are in force"]}`)
 	m.Rules(compiled(t, someRules), time.Now())
 	ready(200, `{"status":"ready"}`)
 	claims := []weir.Claim{{Key: "k", Limit: weir.MustLimit("l", weir.PerSecond(1)), Cost: 1}}
 	store.err = weir.ErrUnavailable
 	watched.Decide(t.Context(), claims, 1, nil)
-	ready(200, `{"status":"ready","degraded":["the store does not answer; the rules' on_store_error decides"]}`)
+	ready(200, `{"status":"ready","degraded":["the store is not responding; on_store_error of each rule applies"]}`)
 	store.err = nil
 	watched.Decide(t.Context(), claims, 1, nil)
 	m.RulesFailed()
-	ready(200, `{"status":"ready","degraded":["the last rules could not be loaded; those before are in force"]}`)
+	ready(200, `{"status":"ready","degraded":["the last load of rules failed; the previous rules are in force"]}`)
 	m.Incomplete(true)
-	ready(503, `{"status":"starting: not all rules are loaded yet","degraded":["the last rules could not be loaded; those before are in force"]}`)
+	ready(503, `{"status":"starting: not all rules are loaded yet","degraded":["the last load of rules failed; the previous rules are in force"]}`)
 	m.Incomplete(false)
 	m.Rules(compiled(t, someRules), time.Now())
 	ready(200, `{"status":"ready"}`)
 	m.RulesFailed()
 	m.Stopping()
-	ready(503, `{"status":"stopping","degraded":["the last rules could not be loaded; those before are in force"]}`)
+	ready(503, `{"status":"stopping","degraded":["the last load of rules failed; the previous rules are in force"]}`)
 }
 
 func get(t *testing.T, h http.Handler, code int, body string) {
@@ -332,7 +331,7 @@ func BenchmarkVerdict(b *testing.B) {
 	})
 }
 
-// TestBansAreCounted, by rule, and as refusals with a reason of their own.
+// TestBansAreCounted checks bans by rule, and refusals with a reason of their own.
 func TestBansAreCounted(t *testing.T) {
 	m := observe.New("v")
 	set := compiled(t, `rules: [{name: login, key: [client.ip], limit: fixed_window 1/1h, ban: {after: 2 refusals within 1h, for: 1h}}, {name: none, limit: 100/1s}]`)
@@ -356,7 +355,8 @@ func TestBansAreCounted(t *testing.T) {
 	}
 }
 
-// TestCandidatesAreCounted apart: what they say is not what the rule does.
+// TestCandidatesAreCounted checks that decisions of candidates count apart from those of their
+// rules.
 func TestCandidatesAreCounted(t *testing.T) {
 	m := observe.New("v")
 	set := compiled(t, `rules: [{name: ip, key: [client.ip], limit: fixed_window 3/1h, candidate: {limit: fixed_window 2/1h}}, {name: none, limit: 100/1s}]`)

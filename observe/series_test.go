@@ -11,7 +11,7 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// manyRules is n rules, each of a path of its own, from the rule numbered first.
+// manyRules returns n rules, each with a path of its own, numbered from first.
 func manyRules(t *testing.T, first, n int) *rules.Set {
 	var text strings.Builder
 	text.WriteString("rules:\n")
@@ -21,9 +21,9 @@ func manyRules(t *testing.T, first, n int) *rules.Set {
 	return compiled(t, text.String())
 }
 
-// Rules that counted nothing have no series; those beyond a ceiling that did are told together,
-// and what is told together never shrinks.
-func TestSeriesAreOfRulesThatCountedAndHaveACeiling(t *testing.T) {
+// Rules without counts have no series; counted rules beyond the maximum share one, which never
+// decreases.
+func TestSeriesOfCountedRulesAreBounded(t *testing.T) {
 	m, g := open(t, memstore.New())
 	use := func(first, n int) {
 		set := manyRules(t, first, n)
@@ -52,7 +52,7 @@ func TestSeriesAreOfRulesThatCountedAndHaveACeiling(t *testing.T) {
 	ask(0, 3000)
 	says(t, m, `weir_decisions_total{outcome="refused",rule="(other)"} 1000`)
 
-	use(5000, 100) // no rule is left of those that counted
+	use(5000, 100) // replaces all counted rules
 	says(t, m, `weir_decisions_total{outcome="passed",rule="(other)"} 1000`, `weir_decisions_total{outcome="refused",rule="(other)"} 1000`)
 	ask(5000, 1)
 	says(t, m, `weir_decisions_total{outcome="passed",rule="r5000"} 1`)

@@ -9,21 +9,30 @@ import (
 )
 
 var (
-	httpRequests  = prometheus.NewDesc("weir_http_requests_total", "HTTP requests by server and class of the answer's status.", []string{"server", "status"}, nil)
-	httpInFlight  = prometheus.NewDesc("weir_http_requests_in_flight", "HTTP requests that are being answered.", []string{"server"}, nil)
-	connections   = prometheus.NewDesc("weir_connections", "Connections that are open.", []string{"server"}, nil)
-	refusedAtOnce = prometheus.NewDesc("weir_connections_refused_total", "Connections that were closed at once, because as many were open as may be.", []string{"server"}, nil)
-	untrusted     = prometheus.NewDesc("weir_untrusted_total", "Requests of peers that are not trusted and name a client or a user, or are on a Unix socket: they are counted as the peer's own.", []string{"server", "said"}, nil)
-	unsettled     = prometheus.NewDesc("weir_unsettled_total", "Requests that passed and were not accounted for afterwards: settle, their cost is not known or was not charged; release, their lease lasts to its time-to-live; renew, a lease was not renewed.", []string{"server", "operation"}, nil)
+	httpRequests = prometheus.NewDesc("weir_http_requests_total",
+		"HTTP requests, by server and status class.", []string{"server", "status"}, nil)
+	httpInFlight = prometheus.NewDesc("weir_http_requests_in_flight",
+		"HTTP requests in progress.", []string{"server"}, nil)
+	connections = prometheus.NewDesc("weir_connections",
+		"Open connections.", []string{"server"}, nil)
+	refusedAtOnce = prometheus.NewDesc("weir_connections_refused_total",
+		"Connections closed on accept, because the connection limit of the server was reached.",
+		[]string{"server"}, nil)
+	untrusted = prometheus.NewDesc("weir_untrusted_total",
+		"Requests counted against their peer, because the peer is not in trusted_proxies and sent a client or user "+
+			"header, or is on a Unix socket.", []string{"server", "said"}, nil)
+	unsettled = prometheus.NewDesc("weir_unsettled_total",
+		"Granted requests whose follow-up failed: settle, the cost stays as charged; release, the lease lasts to its "+
+			"time-to-live; renew, the lease was not extended.", []string{"server", "operation"}, nil)
 )
 
-// statusClasses are the labels of answers, by the first digit of their status.
+// statusClasses are the label values, indexed by the first digit of the status.
 var statusClasses = [...]string{"none", "1xx", "2xx", "3xx", "4xx", "5xx"}
 
-// An Operation is what is done about a request after it was granted.
+// An Operation is a call that follows a granted request.
 type Operation uint8
 
-// What is done after a grant.
+// The operations.
 const (
 	Settle Operation = iota
 	Release
@@ -33,21 +42,21 @@ const (
 
 var operationNames = [operations]string{"settle", "release", "renew"}
 
-// A Claimed is what a peer that is not trusted says.
+// Claimed is the kind of identity that an untrusted peer sent.
 type Claimed uint8
 
-// What peers say that are not trusted.
+// The kinds of untrusted identity.
 const (
-	ClientHeader Claimed = iota // who its client is
-	UserHeader                  // who the user is
-	UnixPeer                    // nothing counts that a peer on a Unix socket says
+	ClientHeader Claimed = iota // the client address
+	UserHeader                  // the user
+	UnixPeer                    // served, on a Unix socket that is not trusted
 	allClaimed
 )
 
 var claimedNames = [allClaimed]string{"client_header", "user_header", "unix_socket"}
 
-// A Server counts what one listener of the process does. Its methods are safe for concurrent
-// use, and allocate nothing.
+// A Server counts the traffic of one listener. Its methods are safe for concurrent use and do not
+// allocate.
 type Server struct {
 	name          string
 	answers       [len(statusClasses)]atomic.Uint64
@@ -57,33 +66,33 @@ type Server struct {
 	untrusted     [allClaimed]atomic.Uint64
 }
 
-// Began counts a request of HTTP.
+// Began counts the start of an HTTP request.
 func (s *Server) Began() { s.inFlight.Add(1) }
 
-// Ended counts its answer; a status of 0 is none.
+// Ended counts the end of an HTTP request by its status; 0 means that no response was sent.
 func (s *Server) Ended(status int) {
 	s.inFlight.Add(-1)
 	s.answers[min(max(status/100, 0), len(statusClasses)-1)].Add(1)
 }
 
-// InFlight is how many requests have begun and not ended.
+// InFlight returns the number of HTTP requests in progress.
 func (s *Server) InFlight() int64 { return s.inFlight.Load() }
 
-// Unsettled counts a request whose settling, release or renewal failed.
+// Unsettled counts a granted request whose settlement, release or renewal failed.
 func (s *Server) Unsettled(o Operation) { s.unsettled[o].Add(1) }
 
-// Untrusted counts a request of a peer that is not trusted and says something of its caller.
+// Untrusted counts a request whose untrusted peer sent an identity.
 func (s *Server) Untrusted(c Claimed) { s.untrusted[c].Add(1) }
 
-// Server has the metrics count a listener of the process. open and refused say how many
-// connections are open, and how many were refused; nil is not known. The name is unique.
+// Server adds a listener with a unique name. open and refused return its open and its refused
+// connections; nil omits the metric.
 func (m *Metrics) Server(name string, open, refused func() int64) *Server {
 	s := &Server{name: name, open: open, refused: refused}
 	m.servers.add(s)
 	return s
 }
 
-// servers are a collector.
+// servers collects the metrics of all listeners.
 type servers struct {
 	mu   sync.Mutex
 	list []*Server
@@ -102,7 +111,8 @@ func (l *servers) Describe(to chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect implements prometheus.Collector. Classes and failures that never were have no series.
+// Collect implements prometheus.Collector. A status class or a failure that never occurred has no
+// series.
 func (l *servers) Collect(to chan<- prometheus.Metric) {
 	l.mu.Lock()
 	list := l.list
@@ -113,14 +123,14 @@ func (l *servers) Collect(to chan<- prometheus.Metric) {
 }
 
 func (s *Server) collect(to chan<- prometheus.Metric) {
-	spoken := false
+	served := false
 	for class := range s.answers {
 		if n := s.answers[class].Load(); n > 0 {
-			spoken = true
+			served = true
 			to <- counter(httpRequests, n, s.name, statusClasses[class])
 		}
 	}
-	if inFlight := s.inFlight.Load(); spoken || inFlight > 0 {
+	if inFlight := s.inFlight.Load(); served || inFlight > 0 {
 		to <- prometheus.MustNewConstMetric(httpInFlight, prometheus.GaugeValue, float64(inFlight), s.name)
 	}
 	if s.open != nil {
@@ -145,29 +155,37 @@ func counter(d *prometheus.Desc, n uint64, labels ...string) prometheus.Metric {
 	return prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), labels...)
 }
 
-// upstreamDurations are from a service on the same machine to one that is hardly used any more.
+// upstreamDurations are histogram buckets in seconds, from a service on the same machine to an
+// unusably slow one.
 var upstreamDurations = []float64{1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60}
 
-// A Gateway counts what a gateway sends to its upstream.
+// A Gateway counts the requests that a gateway forwards.
 type Gateway struct {
 	took     prometheus.Histogram
 	failures *prometheus.CounterVec
 }
 
-// Gateway has the metrics count a gateway. It is called once.
+// Gateway registers the metrics of the gateway. Call it once.
 func (m *Metrics) Gateway() *Gateway {
 	g := &Gateway{
-		took: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "weir_gateway_upstream_duration_seconds",
-			Help: "How long the upstream took from a request to the head of its answer.", Buckets: upstreamDurations}),
-		failures: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_gateway_failures_total",
-			Help: "Requests for which the gateway answered instead of its upstream, by status: 502 it failed, 503 as many requests were there as may be, 504 it took too long, 400 and 413 the client's body, 499 the client left."}, []string{"status"}),
+		took: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "weir_gateway_upstream_duration_seconds",
+			Help:    "Latency of the upstream, from the forwarded request to its response header.",
+			Buckets: upstreamDurations,
+		}),
+		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "weir_gateway_failures_total",
+			Help: "Forwarded requests without a response from the upstream, by status: 400 unreadable body, " +
+				"413 body too large, 499 client disconnected, 502 upstream failed, 503 too many requests in " +
+				"progress, 504 upstream timeout.",
+		}, []string{"status"}),
 	}
 	m.registry.MustRegister(g.took, g.failures)
 	return g
 }
 
-// Answered notes how long the upstream took.
+// Answered records the latency of a response of the upstream.
 func (g *Gateway) Answered(took time.Duration) { g.took.Observe(took.Seconds()) }
 
-// Failed notes an answer that the gateway gave instead of its upstream.
+// Failed counts a response that the gateway sent in place of its upstream.
 func (g *Gateway) Failed(status string) { g.failures.WithLabelValues(status).Inc() }

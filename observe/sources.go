@@ -7,24 +7,29 @@ import (
 )
 
 var (
-	sourceUp     = prometheus.NewDesc("weir_source_up", "1 if a source of rules can be read.", []string{"source"}, nil)
-	sourceGood   = prometheus.NewDesc("weir_source_good", "1 if what a source of rules says is in force.", []string{"source"}, nil)
-	sourceRules  = prometheus.NewDesc("weir_source_rules", "Rules of a source that are in force, with those that a later source replaces.", []string{"source"}, nil)
-	sourceLeft   = prometheus.NewDesc("weir_source_left_out", "Rules of a source that are not in force as they are there, because something is wrong with them.", []string{"source"}, nil)
-	sourceLoaded = prometheus.NewDesc("weir_source_loaded_timestamp_seconds", "When a source's rules were put in force; 0: it has none in force.", []string{"source"}, nil)
+	sourceUp = prometheus.NewDesc("weir_source_up",
+		"Whether the last read of a rule source succeeded: 1 yes, 0 no.", []string{"source"}, nil)
+	sourceGood = prometheus.NewDesc("weir_source_good",
+		"Whether the current content of a rule source is in force: 1 yes, 0 no.", []string{"source"}, nil)
+	sourceRules = prometheus.NewDesc("weir_source_rules",
+		"Rules of a source that are in force, including those that a later source overrides.", []string{"source"}, nil)
+	sourceLeft = prometheus.NewDesc("weir_source_left_out",
+		"Invalid rules of a source, which are not in force as written.", []string{"source"}, nil)
+	sourceLoaded = prometheus.NewDesc("weir_source_loaded_timestamp_seconds",
+		"Unix time at which the rules of a source came into force; 0 if none are.", []string{"source"}, nil)
 )
 
-// A Source is how a source of rules stands.
+// A Source is the state of one rule source.
 type Source struct {
 	Name     string // unique
-	Up, Good bool   // it can be read; what it says is in force
+	Up, Good bool   // the last read succeeded; the current content is in force
 	Rules    int
-	LeftOut  int       // rules that are not in force as they are there
+	LeftOut  int       // invalid rules, not in force as written
 	Loaded   time.Time // zero: none are in force
 }
 
-// Sources has the metrics tell how sources of rules stand, by asking list each time. It is
-// called once.
+// Sources registers the metrics of the rule sources. list is called at each scrape. Call Sources
+// once.
 func (m *Metrics) Sources(list func() []Source) { m.registry.MustRegister(sources(list)) }
 
 type sources func() []Source
@@ -45,7 +50,14 @@ func (list sources) Collect(to chan<- prometheus.Metric) {
 		if !s.Loaded.IsZero() {
 			loaded = float64(s.Loaded.UnixMilli()) / 1e3
 		}
-		for desc, value := range map[*prometheus.Desc]float64{sourceUp: number(s.Up), sourceGood: number(s.Good), sourceRules: float64(s.Rules), sourceLeft: float64(s.LeftOut), sourceLoaded: loaded} {
+		values := map[*prometheus.Desc]float64{
+			sourceUp:     number(s.Up),
+			sourceGood:   number(s.Good),
+			sourceRules:  float64(s.Rules),
+			sourceLeft:   float64(s.LeftOut),
+			sourceLoaded: loaded,
+		}
+		for desc, value := range values {
 			to <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, s.Name)
 		}
 	}

@@ -10,9 +10,9 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// An observed store times the calls of another one, and notes whether it answers. It does
-// not pass weir.Shortcut on: two looks at the clock take longer than what that saves, and
-// gates do not use it.
+// An observed store times the calls of another store and records whether they succeed. It does not
+// forward weir.Shortcut: the two clock readings cost more than the shortcut saves, and gates do not
+// use it.
 type observed struct {
 	weir.Store
 	metrics                       *Metrics
@@ -26,13 +26,13 @@ type observedBatcher struct {
 	batch   operation
 }
 
-// An operation is the metrics of one method.
+// An operation has the metrics of one store method.
 type operation struct {
 	took   prometheus.Observer
 	errors prometheus.Counter
 }
 
-// Store is a layer over a store that times its calls. Everything else is the store's.
+// Store returns a layer over store that times its calls.
 func (m *Metrics) Store(store weir.Store) weir.Store {
 	of := func(name string) operation {
 		return operation{m.storeTook.WithLabelValues(name), m.storeErrors.WithLabelValues(name)}
@@ -44,8 +44,8 @@ func (m *Metrics) Store(store weir.Store) weir.Store {
 	return &s
 }
 
-// DecideBatch implements weir.Batcher. One request that failed is noted for all: they went
-// together.
+// DecideBatch implements weir.Batcher. One failed request counts as a failure of the batch, which
+// is one call.
 func (s *observedBatcher) DecideBatch(ctx context.Context, requests []weir.Request) {
 	began := time.Now()
 	s.batcher.DecideBatch(ctx, requests)
@@ -59,7 +59,9 @@ func (s *observedBatcher) DecideBatch(ctx context.Context, requests []weir.Reque
 }
 
 // Decide implements weir.Store.
-func (s *observed) Decide(ctx context.Context, claims []weir.Claim, times int64, decisions []weir.Decision) (int64, error) {
+func (s *observed) Decide(
+	ctx context.Context, claims []weir.Claim, times int64, decisions []weir.Decision,
+) (int64, error) {
 	began := time.Now()
 	granted, err := s.Store.Decide(ctx, claims, times, decisions)
 	s.note(ctx, &s.decide, began, err)
@@ -75,7 +77,9 @@ func (s *observed) Charge(ctx context.Context, claims []weir.Claim, decisions []
 }
 
 // Refund implements weir.Store.
-func (s *observed) Refund(ctx context.Context, claims []weir.Claim, takenAt weir.Instant, decisions []weir.Decision) error {
+func (s *observed) Refund(
+	ctx context.Context, claims []weir.Claim, takenAt weir.Instant, decisions []weir.Decision,
+) error {
 	began := time.Now()
 	err := s.Store.Refund(ctx, claims, takenAt, decisions)
 	s.note(ctx, &s.refund, began, err)
@@ -96,7 +100,7 @@ func (s *observed) note(ctx context.Context, op *operation, began time.Time, err
 		if errors.Is(err, weir.ErrLeaseGone) {
 			s.metrics.answers(true)
 		}
-		return // wrong input never reached the store
+		return // invalid input never reached the store
 	}
 	if err != nil {
 		op.errors.Inc()
@@ -104,14 +108,14 @@ func (s *observed) note(ctx context.Context, op *operation, began time.Time, err
 	s.metrics.answers(err == nil || errors.Is(err, weir.ErrForeignState))
 }
 
-// isFailure reports whether an error is the store's, and not its caller's.
+// isFailure reports whether an error is the fault of the store rather than of its caller.
 func isFailure(ctx context.Context, err error) bool {
 	var input *weir.InputError
 	return !errors.As(err, &input) && !errors.Is(err, weir.ErrLeaseGone) && ctx.Err() == nil
 }
 
-// answers notes whether the store does. Only changes are written: a shared word that each
-// call writes would be handed from processor to processor.
+// answers records whether the store responds. It writes only on a change: a shared word that each
+// call writes would move between processors.
 func (m *Metrics) answers(yes bool) {
 	if m.health.silent.Load() == yes {
 		m.health.silent.Store(!yes)

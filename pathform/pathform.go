@@ -1,32 +1,32 @@
-// Package pathform gives a request's path one form, so that what is matched is what is
-// forwarded.
+// Package pathform rewrites a request's path into one form, so that the path that is matched
+// is the path that is forwarded.
 //
 // A limit on /login is no limit if /./login, //login, /%6cogin or /x/../login reaches the
-// same handler uncounted. A gateway that matches one spelling and forwards another has that
-// hole whatever it matches. Here the path is rewritten first; then it is matched, and
-// then it is forwarded, as the same text:
+// same handler uncounted. Every gateway that matches one spelling and forwards another has
+// that hole. Here the path is rewritten first; then it is matched and forwarded as the same
+// text:
 //
-//	what came                        what is matched and forwarded
+//	received                         matched and forwarded
 //	//login  /./login  /a/../login   /login
 //	/%6cogin  /%6Cogin               /login          unreserved characters are decoded
 //	/a%c3%a9  /aé                    /a%C3%A9        others are encoded, in upper case
 //	/a/.  /a//                       /a/             or /a with DropTrailingSlash
 //	/LOGIN                           /LOGIN          or /login with IgnoreCase
 //	/a;b=c                           /a;b=c, of which rules see /a; or refused with RefuseParameters
-//	/a%2fb  /a\b  /a%5cb  /a%00      refused: servers differ in what they mean
+//	/a%2fb  /a\b  /a%5cb  /a%00      refused: servers differ in how they read them
 //	/a%zz  /a%2  /..;/a              refused always
 //
-// # What it is made of
+// # The rules
 //
 // The rules are those of RFC 3986, 6.2.2: escapes are upper-cased, unreserved characters
 // (letters, digits, - . _ ~) are decoded, dot segments are removed. Further, empty
-// segments are removed, as most servers do, and before dot segments are: /a//../b is /b.
-// A path of dots cannot leave the root: /../a is /a.
+// segments are removed, as by most servers, and before dot segments are: /a//../b is /b.
+// Dot segments cannot leave the root: /../a is /a.
 //
-// Delimiters stay as they came: /a:b and /a%3Ab are two paths by RFC 3986, and turning one
-// into the other can change what a path says (/..%3B/ into /..;/). Nothing is decoded
-// twice: /%256c stays. A server that decodes more than RFC 3986 says sees paths that no
-// gateway matched.
+// Delimiters are not changed: /a:b and /a%3Ab are two paths by RFC 3986, and turning one
+// into the other can change the meaning (/..%3B/ into /..;/). Nothing is decoded twice:
+// /%256c stays. A server that decodes more than RFC 3986 demands sees paths that no gateway
+// matched.
 package pathform
 
 import (
@@ -35,33 +35,32 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// A Form says which form paths have. The zero value is the strict one; it is plain data
-// and may be copied and compared. Its methods change nothing, so any number of goroutines
-// may use one Form.
+// A Form selects the form of paths. The zero value is the strict one. A Form is plain data: it
+// may be copied, compared and used concurrently.
 type Form struct {
 	// DropTrailingSlash makes /a of /a/. By default they are two paths, as they are to
 	// most servers: use it only if yours answers both alike.
 	DropTrailingSlash bool
-	// IgnoreCase makes /a of /A: for servers to whom they are the same. Only the letters
+	// IgnoreCase makes /a of /A, for servers that treat them as the same. Only the letters
 	// of ASCII are changed.
 	IgnoreCase bool
-	// RefuseParameters refuses a ; in a path. By default it stays as it came, and rules do not see
-	// it and what follows it in its segment: servlet containers serve /login;x as /login. Use it
-	// if no service has parameters in its paths.
+	// RefuseParameters refuses a ; in a path. By default it stays, and rules match the path
+	// without it and the rest of its segment: servlet containers serve /login;x as /login. Use
+	// it if no service has parameters in its paths.
 	RefuseParameters bool
-	// AllowEncodedSlash lets %2F pass, as it is. A server that decodes it before it
-	// splits the path sees another path than was matched, dot segments included.
+	// AllowEncodedSlash lets %2F pass unchanged. A server that decodes it before it splits
+	// the path sees another path than was matched, dot segments included.
 	AllowEncodedSlash bool
 	// AllowBackslash lets \ and %5C pass, as %5C. A server that reads it as a slash sees
 	// another path than was matched, dot segments included.
 	AllowBackslash bool
-	// AllowNUL lets %00 pass, as it is. A server in C may end the path there.
+	// AllowNUL lets %00 pass unchanged. A server in C may end the path there.
 	AllowNUL bool
 }
 
-// Path is the form of a path as it stands in a request, escapes and all, without the
-// query. The form of a form is itself, and costs no allocation. The empty path is /, and
-// the * of OPTIONS is itself. Errors are of type *[weir.InputError].
+// Path returns the form of a request's path, as it was sent (escaped), without the query. A
+// path that has its form already is returned unchanged, without an allocation. The empty path
+// becomes /, and the * of OPTIONS stays. Errors are of type *[weir.InputError].
 func (f Form) Path(raw string) (string, error) {
 	switch {
 	case raw == "":
@@ -92,8 +91,8 @@ func (f Form) Path(raw string) (string, error) {
 	return w.String(), nil
 }
 
-// Apply gives the URL's path its form, and returns it: match that, and send the URL on.
-// Nothing is changed on error.
+// Apply sets the URL's path to its form and returns it: match it, and forward the URL. On an
+// error nothing is changed.
 func (f Form) Apply(u *url.URL) (string, error) {
 	if u.Opaque != "" { // it would be forwarded instead of the path
 		return "", refused(u.Opaque, "a URL with a path, not an opaque one")
@@ -111,8 +110,8 @@ func (f Form) Apply(u *url.URL) (string, error) {
 	return form, nil
 }
 
-// rawPath is the path as it came. EscapedPath alone is not enough: where a character should
-// have been escaped and was not, it forgets which slashes were.
+// rawPath is the path as it was sent. EscapedPath alone is not enough: if a character should
+// have been escaped and was not, it loses which slashes were escaped.
 func rawPath(u *url.URL) string {
 	if u.RawPath != "" {
 		if path, err := url.PathUnescape(u.RawPath); err == nil && path == u.Path {
@@ -126,7 +125,7 @@ func refused(raw, allowed string) error {
 	return &weir.InputError{Field: "path", Given: raw, Allowed: allowed}
 }
 
-// What is allowed, where something was not.
+// The allowed paths, for errors.
 const (
 	validEscapes   = "a path in which two hexadecimal digits follow each %"
 	noEncodedSlash = "a path without encoded slashes (%2F)"

@@ -13,7 +13,7 @@ type word struct {
 	of   func(*Form) *bool
 }
 
-// words are how files and flags call what a Form may be besides strict.
+// words are the options of a Form in rule files and flags.
 var words = []word{
 	{"drop-trailing-slash", func(f *Form) *bool { return &f.DropTrailingSlash }},
 	{"ignore-case", func(f *Form) *bool { return &f.IgnoreCase }},
@@ -35,8 +35,8 @@ func Words() []string {
 	return append(list, Strict)
 }
 
-// Parse reads words such as ignore-case: none, or strict alone, are the zero Form. The error is a
-// *weir.InputError about the first word that it does not know.
+// Parse reads words such as ignore-case. No words, or strict alone, are the zero Form. The error
+// is a *weir.InputError about the first unknown word.
 func Parse(given []string) (f Form, err error) {
 	for _, text := range given {
 		trimmed := strings.TrimSpace(text)
@@ -45,7 +45,8 @@ func Parse(given []string) (f Form, err error) {
 		case i >= 0:
 			*words[i].of(&f) = true
 		case trimmed != Strict || len(given) > 1:
-			return f, &weir.InputError{Field: "path form", Given: fmt.Sprintf("%.80q", text), Allowed: strings.Join(Words(), ", ") + "; strict stands alone"}
+			return f, &weir.InputError{Field: "path form", Given: fmt.Sprintf("%.80q", text),
+				Allowed: strings.Join(Words(), ", ") + "; strict stands alone"}
 		}
 	}
 	return f, nil

@@ -2,11 +2,11 @@ package pathform
 
 import "strings"
 
-// delimiters are what may stand in a segment besides what is unreserved (RFC 3986, 3.3).
+// delimiters are the reserved characters that may stand in a segment (RFC 3986, 3.3).
 const delimiters = "!$&'()*+,;=:@"
 
-// char writes the one form of the first character of rest. It returns how long the
-// character was, or what is allowed instead of it.
+// char writes the form of the first character of rest. It returns the character's length in
+// rest; if the character is refused, allowed is not "".
 func (f Form) char(w *writer, rest string) (size int, allowed string) {
 	c, size := rest[0], 1
 	if c == '%' {
@@ -29,12 +29,12 @@ func (f Form) char(w *writer, rest string) (size int, allowed string) {
 	return size, ""
 }
 
-// refuses says what is allowed instead of a character, or nothing if it is allowed.
+// refuses is the allowed paths if a character is refused, else "".
 func (f Form) refuses(c byte, escaped bool) (allowed string) {
 	switch {
 	case c == '\\' && !f.AllowBackslash:
 		return noBackslash
-	case c == '/' && !f.AllowEncodedSlash: // a plain one does not come here
+	case c == '/' && !f.AllowEncodedSlash: // an encoded one: a plain slash ends the segment before
 		return noEncodedSlash
 	case c == 0 && !f.AllowNUL:
 		return noNUL
@@ -48,13 +48,13 @@ func (f Form) refuses(c byte, escaped bool) (allowed string) {
 	return ""
 }
 
-// A writer writes a path that is probably its source: it copies nothing until something
-// else is written. What is written so far begins and, between segments, ends with a slash.
+// A writer writes a path that usually equals its source: it copies nothing until the first
+// difference. The text so far begins and, between segments, ends with a slash.
 type writer struct {
 	source  string
-	buffer  []byte // nil: what is written is source[:length]
+	buffer  []byte // nil: the text so far is source[:length]
 	length  int
-	segment int // where the last segment begins, after its slash
+	segment int // the index at which the last segment begins, after its slash
 }
 
 func (w *writer) put(c byte) {
@@ -76,8 +76,8 @@ func (w *writer) putEscaped(c byte) {
 	w.put(digits[c&15])
 }
 
-// endSegment ends the last segment with a slash, unless it is none: empty, or of dots. It
-// is false if the segment may not be.
+// endSegment ends the last segment with a slash, unless the segment is removed: empty, or of
+// dots. It is false if the segment is refused.
 func (w *writer) endSegment() bool {
 	if !w.settle() {
 		return false
@@ -89,7 +89,7 @@ func (w *writer) endSegment() bool {
 	return true
 }
 
-// end ends the path. It is false if the last segment may not be.
+// end ends the path. It is false if the last segment is refused.
 func (w *writer) end(dropSlash bool) bool {
 	ok := w.settle()
 	if dropSlash && w.segment == w.length && w.length > 1 {
@@ -98,8 +98,8 @@ func (w *writer) end(dropSlash bool) bool {
 	return ok
 }
 
-// settle takes back a segment of dots, and with .. the segment before it. It is false for
-// dots with parameters, which some servers cut off before they look for dots.
+// settle removes a segment of dots, and with .. the segment before it. It is false for dots
+// with parameters, because some servers cut off parameters before they look for dots.
 func (w *writer) settle() bool {
 	last := w.last()
 	switch {
@@ -114,7 +114,7 @@ func (w *writer) settle() bool {
 	return true
 }
 
-// last is the segment that is being written, or as much of its beginning as matters.
+// last is the segment that is being written; of one in the buffer, only the first bytes of dots.
 func (w *writer) last() string {
 	if w.buffer == nil {
 		return w.source[w.segment:w.length]
@@ -126,7 +126,7 @@ func (w *writer) last() string {
 	return ""
 }
 
-// parent is where the segment before the last one begins; the root has none before it.
+// parent is the index at which the segment before the last one begins; at the root, 1.
 func (w *writer) parent() int {
 	at := max(1, w.segment-1)
 	for at > 1 && w.byteAt(at-1) != '/' {
@@ -142,7 +142,7 @@ func (w *writer) byteAt(i int) byte {
 	return w.buffer[i]
 }
 
-// String is what was written.
+// String is the text that was written.
 func (w *writer) String() string {
 	if w.buffer == nil {
 		return w.source[:w.length]

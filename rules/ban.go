@@ -11,26 +11,24 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// Bans are a Ban that was checked: the limits that it is kept under, which are called as the
-// rule is with a word after it. Their state is shared, kept and forgotten like that of any
-// limit. How they are used is told in package gate.
+// Bans is a checked Ban: the limits that hold its state, which have the rule's name and a suffix. Their state
+// is shared, kept and deleted as that of any limit. Package gate describes their use.
 type Bans struct {
-	// Hold is RULE.ban. A request is banned while it refuses a cost of 0. It is a bucket that
-	// regains a unit each microsecond, so that a debt is a time, whatever that is: bans keep
-	// the length that they began with when the rule is changed.
+	// Hold is RULE.ban. A key is banned while this limit refuses a cost of 0. It is a bucket that regains a
+	// unit each microsecond, so its debt is a time: a ban keeps its length when the rule is changed.
 	Hold *weir.Limit
-	// Refusals is RULE.refusals: exhausted by those that lead to a ban.
+	// Refusals is RULE.refusals; a key is banned when it is exhausted.
 	Refusals *weir.Limit
-	// Turn is RULE.turn: one alone may ban, and at most once in the time of a ban.
+	// Turn is RULE.turn: it grants one request alone the right to ban, at most once in the time of a ban.
 	Turn *weir.Limit
-	// Past is RULE.bans: a bucket from which each ban takes one of as many units as there are
-	// Lengths, and to which one returns each time that one is forgotten.
+	// Past is RULE.bans: a bucket with a unit for each of Lengths. Each ban takes one, and one returns in each
+	// forget time.
 	Past *weir.Limit
-	// Lengths are those of the first ban, of the second and so on; the last repeats.
+	// Lengths are the lengths of the first ban, the second and so on; the last repeats.
 	Lengths []time.Duration
 }
 
-// Bans are what becomes of who is refused again and again; nil: nothing.
+// Bans returns the rule's ban; nil if it has none.
 func (r *Rule) Bans() *Bans { return r.bans }
 
 const (
@@ -38,7 +36,7 @@ const (
 	longestBan   = 3650 * 24 * time.Hour // seven of them forgotten one after the other still fit a bucket
 	forgottenBan = 7 * 24 * time.Hour
 
-	// longestTurn is how long one that began to ban and died keeps others from doing it.
+	// longestTurn bounds the time for which a process that stopped while it banned keeps others from doing it.
 	longestTurn = 10 * time.Second
 )
 
@@ -53,7 +51,7 @@ func (b *builder) bans(i int, s *Spec, named bool) *Bans {
 	refusals, within := b.after(at(i, "ban.after"), given.After)
 	bans := &Bans{Lengths: b.lengths(i, given)}
 	forget := b.forget(i, given, bans.Lengths)
-	if !named || len(b.problems) > before || b.omitted > 0 || refusals == 0 || len(bans.Lengths) == 0 { // what is wrong was said
+	if !named || len(b.problems) > before || b.omitted > 0 || refusals == 0 || len(bans.Lengths) == 0 {
 		return nil
 	}
 	limit := func(word string, spec weir.Spec) *weir.Limit { return b.banLimit(i, s.Name+"."+word, spec) }
@@ -74,7 +72,7 @@ func (b *builder) banLimit(i int, name string, spec weir.Spec) *weir.Limit {
 	return limit
 }
 
-// after reads how many refusals in which time.
+// after reads the number of refusals and their time.
 func (b *builder) after(p place, text string) (n int64, within time.Duration) {
 	if text == "" {
 		if !b.has(p) {
@@ -94,7 +92,7 @@ func (b *builder) after(p place, text string) (n int64, within time.Duration) {
 	return n, b.length(p, words[2])
 }
 
-// lengths are those of all bans, in order.
+// lengths reads the lengths of the bans, in order.
 func (b *builder) lengths(i int, given *Ban) (list []time.Duration) {
 	p := at(i, "ban.for")
 	if given.For != "" {
@@ -112,8 +110,8 @@ func (b *builder) lengths(i int, given *Ban) (list []time.Duration) {
 	return list
 }
 
-// forget is how long it takes until one ban is forgotten: longer than any ban, or the next
-// one would never be the second.
+// forget reads the time after which a ban no longer counts. It is longer than any ban: otherwise no ban could
+// be the second.
 func (b *builder) forget(i int, given *Ban, lengths []time.Duration) time.Duration {
 	p, forget := at(i, "ban.forget"), forgottenBan
 	if given.Forget != "" {
@@ -127,17 +125,19 @@ func (b *builder) forget(i int, given *Ban, lengths []time.Duration) time.Durati
 	}
 	for _, length := range lengths {
 		if forget > 0 && forget <= length {
-			b.add(p, "bans are forgotten after %v, before one of %v is over; give ban.forget a longer time", forget, length)
+			b.add(p, "bans are forgotten after %v, before one of %v is over; give ban.forget a longer time", forget,
+				length)
 			break
 		}
 	}
 	return forget
 }
 
-// length is a time as limits are given theirs.
+// length reads a time by the rules of limits.
 func (b *builder) length(p place, text string) time.Duration {
-	// ParseLimit takes more words than a time; a text with blanks would be some of them.
-	if spec, err := weir.ParseLimit("sliding_log 1/" + text); err == nil && !strings.ContainsAny(text, " \t\n/") && !hasLeadingZero(text) {
+	// A text with blanks could be options of a limit.
+	if spec, err := weir.ParseLimit("sliding_log 1/" + text); err == nil && !strings.ContainsAny(text, " \t\n/") &&
+		!hasLeadingZero(text) {
 		if log, ok := spec.(weir.SlidingLog); ok && log.Window >= shortestBan && log.Window <= longestBan {
 			return log.Window
 		}
@@ -158,13 +158,13 @@ func (d *decoder) ban(p place, n *yaml.Node, b *Ban) {
 	})
 }
 
-// ban looks for bans that nobody will meet, and for those that become shorter.
+// ban warns of bans that never hold, and of lengths that decrease.
 func (l *linter) ban(i int, rule *Rule) {
 	if rule.bans == nil {
 		return
 	}
 	if rule.mode == Shadow {
-		l.add(at(i, "ban"), "the rule bans nobody: it is in shadow")
+		l.add(at(i, "ban"), "the rule never bans: it is in shadow")
 	}
 	if len(rule.components) == 0 {
 		l.add(at(i, "ban"), "the rule has no key: all requests are banned together")

@@ -13,21 +13,21 @@ import (
 	"text/template/parse"
 )
 
-// What a body's template may do is little, so that it ends, and its output is bounded: it
-// tells fields, asks whether they are there, and goes through Violated. There are no other
-// loops (range counts to any number), none within another, no templates within templates
-// (they call themselves), no printf (it pads to any width), and no variables besides those
-// of range (they could double with each step).
+// Templates of bodies are restricted so that they end and their output is bounded: they may show fields, test
+// them, and range over Violated. There are no other loops (range counts to any number), no nested loops, no
+// templates within templates (they can recurse), no printf (it pads to any width), and no variables besides
+// those of range (they could double with each step).
 
-// bodyFunctions are those that a body may call.
-var bodyFunctions = []string{"json", "html", "js", "urlquery", "and", "or", "not", "eq", "ne", "lt", "le", "gt", "ge", "len"}
+// bodyFunctions are the functions that a body may call.
+var bodyFunctions = []string{"json", "html", "js", "urlquery", "and", "or", "not", "eq", "ne", "lt", "le", "gt", "ge",
+	"len"}
 
-// maxCalls is how many functions one action may call: js doubles each backslash, so a
-// chain of it would grow without bound.
+// maxCalls is the number of functions in one action: js doubles each backslash, so a chain of calls would grow
+// without bound.
 const maxCalls = 3
 
-// examples are what each template is tried with once: all its branches, and with all that
-// and and or may leave out.
+// examples are the inputs that each template is executed with: they reach all branches, and all operands that
+// and and or may skip.
 var examples = []Refusal{
 	{Status: 429, RetryAfter: 60, Message: "Too many requests.", Violated: []string{"per-ip", "login"}, Language: "en"},
 	{Violated: []string{""}},
@@ -36,7 +36,7 @@ var examples = []Refusal{
 
 var functions = template.FuncMap{"json": quoted}
 
-// parseBody reads a template. complaint is what is wrong with it.
+// parseBody reads a template. complaint says why it is invalid.
 func parseBody(text string) (t *template.Template, complaint string) {
 	t, err := template.New("body").Funcs(functions).Parse(text)
 	if err != nil {
@@ -60,7 +60,7 @@ func parseBody(text string) (t *template.Template, complaint string) {
 	return t, tried(probe)
 }
 
-// tried is what is wrong with a template for one of the examples.
+// tried executes a template with the examples; complaint is the first error.
 func tried(t *template.Template) (complaint string) {
 	for i := range examples {
 		if err := t.Execute(io.Discard, &examples[i]); err != nil {
@@ -89,11 +89,11 @@ func quoted(value any) (string, error) {
 	return string(text), err
 }
 
-// A bodyChecker looks for what a template must not do, and keeps the first of it.
+// A bodyChecker finds the first construct that a template must not have.
 type bodyChecker struct {
 	tree      *parse.Tree
 	complaint string
-	probe     strings.Builder // the same actions, without the conditions that they stand under
+	probe     strings.Builder // the same actions without their conditions
 }
 
 func (c *bodyChecker) refuse(n parse.Node, format string, args ...any) {
@@ -124,7 +124,7 @@ func (c *bodyChecker) node(n parse.Node, inRange bool) {
 	case *parse.RangeNode:
 		c.loop(n, inRange)
 	default:
-		c.refuse(n, "%.40s is not allowed; what is: fields, if, and range .Violated", n)
+		c.refuse(n, "%.40s is not allowed; allowed: fields, if, and range .Violated", n)
 	}
 }
 
@@ -150,13 +150,13 @@ func (c *bodyChecker) pipe(p *parse.PipeNode) {
 	}
 }
 
-// commands are those of an action, or of an argument of a function.
+// commands checks the commands of an action, or of an argument of a function.
 func (c *bodyChecker) commands(p *parse.PipeNode, of string, calls *int) {
 	c.probe.WriteString("{{" + p.String() + "}}")
 	for i, command := range p.Cmds {
 		name := command.Args[0].String()
 		if next := cmp.Or(of, nextOf(p, i)); isLogic(name) && next != "" && !isLogic(next) && !takesAll(next) {
-			c.refuse(command, "%s cannot take what %s gives, which is of one type or another", next, name)
+			c.refuse(command, "%s cannot take what %s gives, whose type depends on its operands", next, name)
 		}
 		for _, arg := range command.Args {
 			c.argument(arg, name, calls)
@@ -164,7 +164,7 @@ func (c *bodyChecker) commands(p *parse.PipeNode, of string, calls *int) {
 	}
 }
 
-// nextOf is the function that a command of a chain is piped into, or "".
+// nextOf is the function that receives a command's result in a pipeline, or "".
 func nextOf(p *parse.PipeNode, i int) string {
 	if i+1 == len(p.Cmds) {
 		return ""
@@ -172,12 +172,12 @@ func nextOf(p *parse.PipeNode, i int) string {
 	return p.Cmds[i+1].Args[0].String()
 }
 
-// isLogic are the functions whose results are of one type or another as it happens.
+// isLogic reports whether a function's result has the type of one of its operands.
 func isLogic(function string) bool {
 	return function == "and" || function == "or" || function == "not"
 }
 
-// takesAll are the functions that fail on no type.
+// takesAll reports whether a function accepts every type.
 func takesAll(function string) bool {
 	return function == "json" || function == "html" || function == "js" || function == "urlquery"
 }
@@ -200,7 +200,7 @@ func (c *bodyChecker) argument(n parse.Node, function string, calls *int) {
 	}
 }
 
-// variable is $, or one of range.
+// variable accepts $ and the variables of range.
 func (c *bodyChecker) variable(n *parse.VariableNode) {
 	if n.Ident[0] == "$" {
 		c.field(n, n.Ident[1:])
@@ -209,7 +209,7 @@ func (c *bodyChecker) variable(n *parse.VariableNode) {
 	}
 }
 
-// field checks also what the examples do not come to.
+// field checks fields that the examples do not reach, too.
 func (c *bodyChecker) field(n parse.Node, path []string) {
 	known := bodyFields()
 	if len(path) > 0 && !slices.Contains(known, path[0]) {

@@ -9,11 +9,11 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// mostBroad is how many rules are compared with each other rule, so that no file makes this slow.
+// mostBroad bounds the rules that each other rule is compared with, so that no file makes this slow.
 const mostBroad = 32
 
-// broader looks for rules that never decide, because another one is for all their requests and
-// more, counts by their key or a part of it, and is stricter.
+// broader warns of rules that never decide because another rule covers all their requests and more, has their
+// key or a part of it, and is stricter.
 func (l *linter) broader() {
 	alike := make(map[string][]int)
 	for i, rule := range l.set.rules {
@@ -21,7 +21,8 @@ func (l *linter) broader() {
 		if rule.mode != Enforce || rule.percent < 100 || rule.bans != nil || rule.group != 0 || len(s.Overrides) > 0 {
 			continue
 		}
-		same := fmt.Sprintf("%q %+v %q %q", fmt.Sprint(s.Schedule, s.Allow, s.Deny), rule.cost, rule.onMissing, rule.onStoreError)
+		same := fmt.Sprintf("%q %+v %q %q", fmt.Sprint(s.Schedule, s.Allow, s.Deny), rule.cost, rule.onMissing,
+			rule.onStoreError)
 		alike[same] = append(alike[same], i)
 	}
 	for _, list := range alike {
@@ -35,7 +36,8 @@ func (l *linter) broader() {
 			l.pause(n, rulesLinted)
 			for _, k := range broad {
 				if l.within(i, k) {
-					l.add(at(i, "name"), "the rule never decides: rules[%d] (%s) counts its requests and others, and refuses first, whatever happens", k, l.set.rules[k].name)
+					l.add(at(i, "name"), "the rule never decides: rules[%d] (%s) counts its requests and others, and "+
+						"always refuses first", k, l.set.rules[k].name)
 					break
 				}
 			}
@@ -50,10 +52,11 @@ func (l *linter) within(i, k int) bool {
 		return false
 	}
 	if requests(&broad.Match) == requests(&narrow.Match) && slices.Equal(broad.Key, narrow.Key) {
-		return false // they are duplicates, which are told of elsewhere
+		return false // see duplicates
 	}
 	for _, text := range broad.Key {
-		if !slices.Contains(narrow.Key, text) || strings.HasPrefix(text, "path.") && broad.Match.Path != narrow.Match.Path {
+		if !slices.Contains(narrow.Key, text) || strings.HasPrefix(text, "path.") &&
+			broad.Match.Path != narrow.Match.Path {
 			return false
 		}
 	}
@@ -64,13 +67,13 @@ func (l *linter) within(i, k int) bool {
 	}
 	one, other := l.set.rules[i], l.set.rules[k]
 	if i < k && slices.Equal(broad.Key, narrow.Key) && covers(&narrow.Match, &broad.Match) && refuses(one, other) {
-		return false // of two that are equal it is the later one
+		return false // of two equal rules the later one never decides
 	}
 	return refuses(other, one)
 }
 
-// anchored reports whether requests that a limit counts besides may make room: when its window
-// opens, or its bucket is filled, depends on when it was charged first.
+// anchored reports whether charges of other requests may leave more room later, because a limit's window
+// opens, or its bucket fills, at a time that depends on its first charge.
 func anchored(limit *weir.Limit) bool {
 	switch spec := limit.Spec().(type) {
 	case weir.FixedWindow:
@@ -81,14 +84,16 @@ func anchored(limit *weir.Limit) bool {
 	return false
 }
 
-// covers reports whether a request that meets match b surely meets a.
+// covers reports whether every request that meets match b also meets a.
 func covers(a, b *Match) bool {
-	for _, pair := range [][2][]string{{a.Method, b.Method}, {a.Host, b.Host}, {a.Client, b.Client}, {a.Service, b.Service}, {a.User, b.User}, {a.Route, b.Route}} {
+	for _, pair := range [][2][]string{{a.Method, b.Method}, {a.Host, b.Host}, {a.Client, b.Client},
+		{a.Service, b.Service}, {a.User, b.User}, {a.Route, b.Route}} {
 		if !allOf(pair[0], pair[1]) {
 			return false
 		}
 	}
-	for _, pair := range [][2]map[string][]string{{a.Header, b.Header}, {a.Query, b.Query}, {a.Descriptor, b.Descriptor}} {
+	for _, pair := range [][2]map[string][]string{{a.Header, b.Header}, {a.Query, b.Query},
+		{a.Descriptor, b.Descriptor}} {
 		for name, values := range pair[0] {
 			if !allOf(values, pair[1][name]) {
 				return false
@@ -99,8 +104,7 @@ func covers(a, b *Match) bool {
 	return a.Path == "" || a.Path == b.Path || deep && (b.Path == above || strings.HasPrefix(b.Path, above+"/"))
 }
 
-// allOf reports whether all values of a condition are among those of another; none are all that
-// there are.
+// allOf reports whether wide includes all values; an empty condition includes every value.
 func allOf(wide, values []string) bool {
 	if len(wide) == 0 {
 		return true

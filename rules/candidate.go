@@ -8,24 +8,23 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// A Rival is a Candidate that was checked.
-type Rival struct {
+// A CompiledCandidate is a checked Candidate.
+type CompiledCandidate struct {
 	limits []*weir.Limit
-	keyed  *Rule // has the components of its own key; nil: it counts by the rule's
+	keyed  *Rule // has the components of its own key; nil: the rule's
 }
 
-// Candidate is what is compared with the rule's limits; nil: nothing.
-func (r *Rule) Candidate() *Rival { return r.candidate }
+// Candidate returns the rule's candidate; nil if it has none.
+func (r *Rule) Candidate() *CompiledCandidate { return r.candidate }
 
-// Limits are called as the rule's, with .candidate before the number. Do not change the slice.
-func (c *Rival) Limits() []*weir.Limit { return c.limits }
+// Limits have the rule's name and .candidate before the number. Do not change the slice.
+func (c *CompiledCandidate) Limits() []*weir.Limit { return c.limits }
 
-// Keyed reports whether the candidate counts by a key of its own.
-func (c *Rival) Keyed() bool { return c.keyed != nil }
+// Keyed reports whether the candidate has a key of its own.
+func (c *CompiledCandidate) Keyed() bool { return c.keyed != nil }
 
-// Components are those of the candidate's own key, as Rule.Components has the rule's; none
-// where it counts by the rule's.
-func (c *Rival) Components() []string {
+// Components are the words of the candidate's own key, as Rule.Components; none if it has the rule's.
+func (c *CompiledCandidate) Components() []string {
 	if c.keyed == nil {
 		return nil
 	}
@@ -33,11 +32,11 @@ func (c *Rival) Components() []string {
 }
 
 // AppendKey is Rule.AppendKey for the candidate's own key.
-func (c *Rival) AppendKey(dst []byte, r *Request) (key []byte, ok bool) {
+func (c *CompiledCandidate) AppendKey(dst []byte, r *Request) (key []byte, ok bool) {
 	return c.keyed.AppendKey(dst, r)
 }
 
-func (b *builder) candidate(i int, s *Spec, rule *Rule, named bool) *Rival {
+func (b *builder) candidate(i int, s *Spec, rule *Rule, named bool) *CompiledCandidate {
 	given := &s.Candidate
 	if len(given.Limit) == 0 && given.Algorithm == "" && len(given.Key) == 0 {
 		return nil
@@ -45,18 +44,20 @@ func (b *builder) candidate(i int, s *Spec, rule *Rule, named bool) *Rival {
 	p := at(i, "candidate.limit")
 	b.algorithm(at(i, "candidate.algorithm"), given.Algorithm)
 	like := &Spec{Name: s.Name + ".candidate", Algorithm: cmp.Or(given.Algorithm, s.Algorithm)}
-	c := &Rival{limits: b.limits(p, given.Limit, like, rule, named)}
+	c := &CompiledCandidate{limits: b.limits(p, given.Limit, like, rule, named)}
 	for _, limit := range c.limits {
 		if limit.Algorithm() == weir.AlgorithmConcurrency {
-			b.add(p, "a candidate cannot be a concurrency limit: what it would let run and the rule refuses never runs, and never ends")
+			b.add(p, "a candidate cannot be a concurrency limit: requests that only the candidate grants never run, "+
+				"so they never end")
 			break
 		}
 	}
 	if len(given.Key) > 0 {
 		if len(s.Overrides) > 0 {
-			b.add(at(i, "candidate.key"), "a candidate with another key does not go with overrides: their keys would be of no use to it")
+			b.add(at(i, "candidate.key"), "a candidate with another key does not go with overrides: it has other keys")
 		}
-		c.keyed = &Rule{set: b.set, onMissing: rule.onMissing, components: b.key(at(i, "candidate.key"), given.Key, s.Match.Path)}
+		c.keyed = &Rule{set: b.set, onMissing: rule.onMissing,
+			components: b.key(at(i, "candidate.key"), given.Key, s.Match.Path)}
 	}
 	return c
 }
@@ -72,9 +73,9 @@ func (d *decoder) candidate(p place, n *yaml.Node, c *Candidate) {
 	})
 }
 
-// candidate looks for those that are never asked.
+// candidate warns of candidates that are never decided.
 func (l *linter) candidate(i int, rule *Rule) {
 	if rule.candidate != nil && (rule.mode == Shadow || rule.percent == 0) {
-		l.add(at(i, "candidate"), "the candidate is never asked: the rule that it is compared with is in force for nobody")
+		l.add(at(i, "candidate"), "the candidate is never used: its rule is not enforced for any key")
 	}
 }

@@ -65,10 +65,13 @@ func (b *builder) claims() {
 	b.set.claims = MaxClaims
 	if found := c.search(); found != nil {
 		last := found.rules[len(found.rules)-1]
-		b.add(at(last.index, "limit"), "%s; a decision holds at most %d: give these rules fewer limits, or one group", found, MaxClaims)
+		b.add(at(last.index, "limit"), "%s; a decision holds at most %d: give these rules fewer limits, or one group",
+			found, MaxClaims)
 	} else if c.steps < 0 {
-		b.add(at(-1, "rules"), "the rules can meet in too many ways to tell whether some request meets more than %d limits and bans, "+
-			"which is what a decision holds; by estimate up to %d: use fewer conditions, fewer limits, or groups", MaxClaims, bound)
+		b.add(at(-1, "rules"), "the rules can meet in too many ways to tell whether some request meets more than %d "+
+			"limits and bans, "+
+			"the most that a decision holds; the estimate is %d: use fewer conditions, fewer limits, or groups",
+			MaxClaims, bound)
 	}
 }
 
@@ -158,15 +161,15 @@ func (c *claimCounter) branch(b *branch) (sum claimBound) {
 	if b == nil {
 		return sum
 	}
-	if len(b.questions) == 0 { // most branches: they are not worth remembering
+	if len(b.switches) == 0 { // most branches: they are not worth remembering
 		return boundOf(b.rules)
 	}
 	if sum, ok := c.known[b]; ok {
 		return sum
 	}
 	sum = boundOf(b.rules)
-	for _, q := range b.questions {
-		sum = sum.plus(c.question(q))
+	for _, q := range b.switches {
+		sum = sum.plus(c.switchNode(q))
 	}
 	c.known[b] = sum
 	return sum
@@ -183,7 +186,7 @@ func boundOf(list []*Rule) (sum claimBound) {
 	return sum
 }
 
-func (c *claimCounter) question(q *question) (most claimBound) {
+func (c *claimCounter) switchNode(q *switchNode) (most claimBound) {
 	anyValue := c.branch(q.any)
 	most = anyValue
 	for value, next := range q.values {
@@ -347,7 +350,7 @@ func (c *claimCounter) ask(r Request, known said, from []*branch) *crowded {
 		sum = sum.plus(boundOf(b.rules))
 	}
 	for _, q := range open {
-		sum = sum.plus(c.question(q))
+		sum = sum.plus(c.switchNode(q))
 	}
 	if c.total(sum) <= MaxClaims {
 		return nil
@@ -367,10 +370,10 @@ func (c *claimCounter) ask(r Request, known said, from []*branch) *crowded {
 }
 
 // reach is which branches the request comes to by what is known of it, and what they ask besides.
-func (a said) reach(from []*branch) (reached []*branch, open []*question) {
+func (a said) reach(from []*branch) (reached []*branch, open []*switchNode) {
 	reached = slices.Clone(from)
 	for i := 0; i < len(reached); i++ {
-		for _, q := range reached[i].questions {
+		for _, q := range reached[i].switches {
 			value, known := a[attribute{q.kind, q.name}]
 			switch {
 			case !known:
@@ -384,7 +387,7 @@ func (a said) reach(from []*branch) (reached []*branch, open []*question) {
 }
 
 // answered are the branches of a value that is not empty.
-func (q *question) answered(value string) (list []*branch) {
+func (q *switchNode) answered(value string) (list []*branch) {
 	if q.kind == sourceIP {
 		for i := q.networks.find(netip.MustParseAddr(value)); i >= 0; i = q.networks.list[i].parent {
 			list = append(list, q.networks.list[i].value)
@@ -401,7 +404,7 @@ func (q *question) answered(value string) (list []*branch) {
 
 // valuesThatMatter are those of an attribute which questions tell apart, one that none of them
 // names, and none.
-func valuesThatMatter(asked attribute, open []*question) []string {
+func valuesThatMatter(asked attribute, open []*switchNode) []string {
 	values := make(map[string]bool)
 	for _, q := range open {
 		if q.kind != asked.kind || q.name != asked.name {

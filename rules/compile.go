@@ -20,17 +20,16 @@ type Option func(*options)
 
 type options struct {
 	secret []byte
-	read   func(name string) ([]byte, error) // of files that lists name; nil: there are none
-	sets   bool                              // lists may name some
-	rest   func()                            // nil: there is no need
+	read   func(name string) ([]byte, error) // reads files of list values; nil: not allowed
+	sets   bool                              // lists may name sets in Redis
+	rest   func()                            // nil: no pauses
 }
 
-// WithRest has rest called again and again while many rules are read or compiled, about each
-// millisecond of work. Who decides requests meanwhile can let them go first there, such as by
-// time.Sleep: rules that are long in the making then hold nobody up.
+// WithRest calls rest about every millisecond while many rules are read or compiled. A server can yield there,
+// such as by time.Sleep, so that a long compilation does not delay requests.
 func WithRest(rest func()) Option { return func(o *options) { o.rest = rest } }
 
-// Rules and bytes that take about as long as WithRest says.
+// The rules and bytes that take about a millisecond.
 const (
 	bytesRead   = 8 << 10
 	rulesRead   = 256
@@ -38,7 +37,7 @@ const (
 	rulesLinted = 32
 )
 
-// pause rests after every so many of what is counted.
+// pause calls rest after every so many items.
 func (o *options) pause(n, every int) {
 	if o.rest != nil && n%every == every-1 {
 		o.rest()
@@ -52,15 +51,15 @@ func newOptions(opts []Option) (o options) {
 	return o
 }
 
-// WithHashKey gives the key of the hash that replaces long keys. All nodes of one store
-// must have the same; without one it is empty, and the hash is one that anybody can compute.
+// WithHashKey sets the key of the hash that replaces long keys. It must be the same on all nodes of a store.
+// The default is an empty key, with which anyone can compute the hash.
 func WithHashKey(key []byte) Option {
 	secret := slices.Clone(key)
 	return func(o *options) { o.secret = secret }
 }
 
-// Compile checks a file and makes its rules ready to be matched. The error is an *Error
-// that lists every mistake. The set keeps nothing of the file.
+// Compile checks a file and makes a Set of it, which shares nothing with the file. The error is an *Error that
+// lists every mistake.
 func Compile(file *File, opts ...Option) (*Set, error) { return compile(file, newOptions(opts)) }
 
 func compile(file *File, o options) (*Set, error) {
@@ -79,42 +78,42 @@ func compile(file *File, o options) (*Set, error) {
 	return set, nil
 }
 
-// A builder makes a Set, and reports what is wrong with the data.
+// A builder makes a Set, and reports mistakes of the data.
 type builder struct {
 	*report
-	set        *Set
-	states     map[string]int // which rule has a limit of this name
-	attributes map[attribute]bool
-	groups     map[string]int // by mode and name
-	nodes      int
-	more       int // claims that exceptions add to those of the rules
-	overrides  int // of all rules
-	listed     int // values of all lists
-	zones      map[string]*time.Location
-	members    map[string][]string // of sets
-	used       map[setUse]*values
-	membered   int                    // members of those
-	leftOut    *report                // members that are none of a list's
-	specs      map[string]weir.Spec   // by text: many rules have the same limit
-	keys       map[string][]component // of one component, by its text
-	planter    planter
+	set         *Set
+	states      map[string]int // the rule that has a limit of this name
+	attributes  map[attribute]bool
+	groups      map[string]int // by mode and name
+	nodes       int
+	more        int // claims that exceptions add to those of the rules
+	overrides   int // of all rules
+	listed      int // values of all lists
+	zones       map[string]*time.Location
+	members     map[string][]string // of sets
+	used        map[setUse]*values
+	membered    int                    // members of those
+	leftOut     *report                // members that are not valid values
+	specs       map[string]weir.Spec   // by text: many rules have the same limit
+	keys        map[string][]component // of one component, by its text
+	treeBuilder treeBuilder
 
 	fileResponse Response  // over the defaults
 	usual        *Response // of rules that say nothing of their own
 }
 
-// An attribute is what conditions ask for.
+// An attribute is the subject of a condition.
 type attribute struct {
 	kind source
 	name string
 }
 
 func build(file *File, r *report, o options) *Set {
-	set := &Set{seal: newSeal(o.secret), exact: make(map[string]*paths), below: make(map[string]*paths)}
+	set := &Set{keyHash: newSeal(o.secret), exact: make(map[string]*paths), below: make(map[string]*paths)}
 	b := &builder{report: r, set: set, states: make(map[string]int, len(file.Rules)), specs: make(map[string]weir.Spec),
 		keys: make(map[string][]component), attributes: make(map[attribute]bool), groups: make(map[string]int),
 		zones: make(map[string]*time.Location), members: file.Sets,
-		used: make(map[setUse]*values), leftOut: &report{file: file.Name}, planter: planter{set: set}}
+		used: make(map[setUse]*values), leftOut: &report{file: file.Name}, treeBuilder: treeBuilder{set: set}}
 	b.server(file)
 	set.lists = b.lists(-1, file.Allow, file.Deny, "")
 	b.fileResponse = b.over(-1, b.response(-1, &file.Response), defaults)
@@ -129,7 +128,7 @@ func build(file *File, r *report, o options) *Set {
 		b.rule(i, &file.Rules[i], &all[i])
 		o.pause(i, rulesBuilt)
 	}
-	b.planter.finish()
+	b.treeBuilder.finish()
 	if len(b.problems) == 0 {
 		b.claims()
 	}
@@ -171,11 +170,11 @@ func (b *builder) rule(i int, s *Spec, rule *Rule) {
 	rule.rank = rank(hosts, path, conditions)
 	b.set.rules = append(b.set.rules, rule)
 	if len(b.problems) == 0 && b.room(i, hosts, path, conditions) {
-		b.planter.plant(rule, hosts, path, conditions)
+		b.treeBuilder.insert(rule, hosts, path, conditions)
 	}
 }
 
-// word is one of those allowed, of which the first is the default; that may be none.
+// word checks that a value is one of those allowed. The first, which may be empty, is the default.
 func word[T ~string](b *builder, p place, given T, allowed ...T) T {
 	if given == "" {
 		return allowed[0]
@@ -193,7 +192,7 @@ func word[T ~string](b *builder, p place, given T, allowed ...T) T {
 	return allowed[0]
 }
 
-// count reports a list that is too long.
+// count reports whether a list is short enough.
 func (b *builder) count(p place, n, most int) bool {
 	if n > most {
 		b.add(p, "%s has %d values; at most %d", p.field, n, most)
@@ -210,8 +209,7 @@ func (b *builder) algorithm(p place, word string) {
 	}
 }
 
-// limits are a rule's own, or those of an override: they have the same names, since no key
-// has both.
+// limits reads the limits of a rule or an override. They have the same names, since no key has both.
 func (b *builder) limits(p place, given []string, s *Spec, rule *Rule, named bool) (list []*weir.Limit) {
 	if len(given) == 0 && !b.has(p) {
 		b.add(p, "%s is missing, such as limit: 100/1m", p.field)
@@ -235,8 +233,8 @@ func (b *builder) limits(p place, given []string, s *Spec, rule *Rule, named boo
 	return list
 }
 
-// stateName is what weir.New would call the limit; where the rule's name is of no use
-// (that was said) any does, to check the rest.
+// stateName is the name of a limit as weir.New gives it; if the rule's name is invalid, which was reported,
+// any name does.
 func stateName(name string, j int, named bool) string {
 	if !named {
 		name = "rule"
@@ -247,10 +245,11 @@ func stateName(name string, j int, named bool) string {
 	return name + "." + strconv.Itoa(j+1)
 }
 
-// hasLeadingZero reports whether a number begins with 0: after nothing, a space or a slash.
+// hasLeadingZero reports whether a number begins with 0, at the start of a text or after a space or a slash.
 func hasLeadingZero(text string) bool {
 	for i := 1; i < len(text); i++ {
-		if text[i-1] == '0' && '0' <= text[i] && text[i] <= '9' && (i == 1 || strings.IndexByte("/ \t\n\f\r", text[i-2]) >= 0) {
+		if text[i-1] == '0' && '0' <= text[i] && text[i] <= '9' &&
+			(i == 1 || strings.IndexByte("/ \t\n\f\r", text[i-2]) >= 0) {
 			return true
 		}
 	}
@@ -263,7 +262,7 @@ func (b *builder) limit(p place, name, prefix, text string, cost int64) *weir.Li
 		return nil
 	}
 	if hasLeadingZero(text) {
-		b.add(p, "limit %.80q has a number that some take for octal: write it without a leading 0", text)
+		b.add(p, "limit %.80q has a number that some readers take for octal: write it without a leading 0", text)
 		return nil
 	}
 	spec, err := b.spec(prefix + text)
@@ -291,7 +290,7 @@ func (b *builder) spec(text string) (spec weir.Spec, err error) {
 	return spec, err
 }
 
-// owns notes that a rule has a limit of this name.
+// owns records that a rule has a limit of this name.
 func (b *builder) owns(p place, name string) {
 	if first, taken := b.states[name]; taken && first != p.rule {
 		b.add(p, "the limit would be called %q as one of rules[%d] is, and share its state; rename a rule", name, first)
@@ -300,7 +299,7 @@ func (b *builder) owns(p place, name string) {
 	}
 }
 
-// sentence is what weir says is wrong, without its name before it.
+// sentence is an error of weir without its prefix.
 func sentence(err error) string {
 	var input *weir.InputError
 	if errors.As(err, &input) {
@@ -309,7 +308,7 @@ func sentence(err error) string {
 	return strings.TrimPrefix(err.Error(), "weir: ")
 }
 
-// name checks a rule's name, and reports whether it can be used.
+// name checks a rule's name, and reports whether it is valid.
 func (b *builder) name(i int, name string) bool {
 	p := at(i, "name")
 	if name == "" {
@@ -325,27 +324,31 @@ func (b *builder) name(i int, name string) bool {
 		}
 	}
 	if first, taken := b.states[name]; taken {
-		b.add(p, "name %q is taken by a limit of rules[%d]; names are unique, because state lies under them", name, first)
+		b.add(p, "name %q is taken by a limit of rules[%d]; names are unique, because state lies under them", name,
+			first)
 		return false
 	}
 	b.states[name] = i
 	return true
 }
 
-// MaxLabel is how many characters a label has at most.
+// MaxLabel is the number of characters of a label.
 const MaxLabel = 100
 
 func (b *builder) label(i int, text string) string {
-	if utf8.RuneCountInString(text) > MaxLabel || !utf8.ValidString(text) || strings.ContainsFunc(text, unicode.IsControl) {
-		b.add(at(i, "label"), "label is %.80q; allowed: at most %d characters, without control characters", text, MaxLabel)
+	if utf8.RuneCountInString(text) > MaxLabel || !utf8.ValidString(text) ||
+		strings.ContainsFunc(text, unicode.IsControl) {
+		b.add(at(i, "label"), "label is %.80q; allowed: at most %d characters, without control characters", text,
+			MaxLabel)
 	}
 	return text
 }
 
-// plainName reports whether a name is surely one that a limit may have.
+// plainName is a quick check that surely accepts only names that a limit may have.
 func plainName(name string) bool {
 	for i := range len(name) {
-		if c := name[i]; (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '.' && c != '_' && c != '-' {
+		if c := name[i]; (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '.' &&
+			c != '_' && c != '-' {
 			return false
 		}
 	}
@@ -370,7 +373,7 @@ func (b *builder) key(p place, given []string, path string) (list []component) {
 			continue
 		}
 		if slices.ContainsFunc(list, func(other component) bool { return other.label == c.label }) {
-			b.add(p, "key %.80q stands here twice", text)
+			b.add(p, "key %.80q occurs twice", text)
 		}
 		c.inForm(b.set)
 		list = append(list, c)
@@ -383,7 +386,7 @@ func (b *builder) key(p place, given []string, path string) (list []component) {
 
 var hostName = regexp.MustCompile(`^(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*$`)
 
-// hosts are those of a match in small letters.
+// hosts checks the hosts of a match; they are in lower case afterwards.
 func (b *builder) hosts(i int, given []string) (hosts []string) {
 	b.count(at(i, "match.host"), len(given), MaxValues)
 	for j, host := range given {
@@ -392,9 +395,10 @@ func (b *builder) hosts(i int, given []string) (hosts []string) {
 		switch {
 		case host == "" && b.has(p):
 		case len(lower) > 255 || !hostName.MatchString(lower):
-			b.add(p, "host %.80q; allowed: a name such as api.example.com, or *.example.com for all below it, in ASCII and without port", host)
+			b.add(p, "host %.80q; allowed: a name such as api.example.com, or *.example.com for all below it, in "+
+				"ASCII and without port", host)
 		case slices.Contains(hosts, lower):
-			b.add(p, "host %.80q stands here twice", host)
+			b.add(p, "host %.80q occurs twice", host)
 		}
 		hosts = append(hosts, lower)
 	}
@@ -407,7 +411,8 @@ func (b *builder) path(p place, pattern string) {
 		return
 	}
 	if pattern[0] != '/' || len(pattern) > MaxText || strings.ContainsAny(pattern, "?#\\\x00") {
-		b.add(p, "path is %.80q; allowed: a path that begins with a slash, without ? and #; at most %d bytes", pattern, MaxText)
+		b.add(p, "path is %.80q; allowed: a path that begins with a slash, without ? and #; at most %d bytes",
+			pattern, MaxText)
 		return
 	}
 	var names []string
@@ -419,7 +424,7 @@ func (b *builder) path(p place, pattern string) {
 			continue
 		}
 		if slices.Contains(names, segment) {
-			b.add(p, "path is %.80q: %s stands in it twice", pattern, segment)
+			b.add(p, "path is %.80q: %s occurs twice in it", pattern, segment)
 		}
 		names = append(names, segment)
 	}
@@ -430,7 +435,7 @@ var (
 	escapes = regexp.MustCompile(`^([^%]|%[0-9A-Fa-f]{2})*$`)
 )
 
-// segmentComplaint says why a segment matches nothing that its author may have meant.
+// segmentComplaint says why a segment cannot match as intended; "" if it can.
 func segmentComplaint(segment string, last bool) string {
 	name, opens := strings.CutPrefix(segment, "{")
 	name, closes := strings.CutSuffix(name, "}")
@@ -439,10 +444,12 @@ func segmentComplaint(segment string, last bool) string {
 		return ""
 	case segment == "**":
 		return "may only be the last"
-	case segment == "" || strings.IndexByte(".%", segment[0]) >= 0 && dots.MatchString(string(appendUnescaped(nil, segment))):
+	case segment == "" || strings.IndexByte(".%", segment[0]) >= 0 &&
+		dots.MatchString(string(appendUnescaped(nil, segment))):
 		return "never occurs: rules see the cleaned path"
 	case strings.IndexByte(segment, ';') >= 0:
-		return "has a parameter: rules see paths without ; and what follows it; leave it out, or write %3B for the sign itself"
+		return "has a parameter: rules see paths without ; and what follows it; leave it out, or write %3B for the " +
+			"sign itself"
 	case strings.IndexByte(segment, '%') >= 0 && !escapes.MatchString(segment):
 		return "has a % without two hexadecimal digits after it; %25 is the sign itself"
 	case opens && closes && validAttribute(name):
@@ -455,7 +462,7 @@ func segmentComplaint(segment string, last bool) string {
 
 var methodName = regexp.MustCompile("^[A-Z0-9!#$%&'*+.^_`|~-]{1,64}$")
 
-// conditions are a match's, in the one order in which trees ask them.
+// conditions are the conditions of a match, in the order that all branches of the tree share.
 func (b *builder) conditions(i int, m *Match) (list []condition) {
 	if len(m.Method) > 0 {
 		b.count(at(i, "match.method"), len(m.Method), MaxValues)
@@ -469,9 +476,9 @@ func (b *builder) conditions(i int, m *Match) (list []condition) {
 		}
 		list = append(list, condition{kind: sourceMethod, values: b.values(at(i, "match.method"), m.Method)})
 	}
-	list = b.told(list, at(i, "match.service"), sourceService, m.Service)
-	list = b.told(list, at(i, "match.user"), sourceUser, m.User)
-	list = b.told(list, at(i, "match.route"), sourceRoute, m.Route)
+	list = b.standard(list, at(i, "match.service"), sourceService, m.Service)
+	list = b.standard(list, at(i, "match.user"), sourceUser, m.User)
+	list = b.standard(list, at(i, "match.route"), sourceRoute, m.Route)
 	if len(m.Client) > 0 {
 		b.count(at(i, "match.client"), len(m.Client), MaxValues)
 		list = append(list, condition{kind: sourceIP, networks: b.prefixes(at(i, "match.client"), m.Client)})
@@ -485,8 +492,8 @@ func (b *builder) conditions(i int, m *Match) (list []condition) {
 	return list
 }
 
-// told adds a condition on what the door tells of every request.
-func (b *builder) told(list []condition, p place, kind source, values []string) []condition {
+// standard adds a condition on an attribute that every request has.
+func (b *builder) standard(list []condition, p place, kind source, values []string) []condition {
 	if len(values) == 0 {
 		return list
 	}
@@ -509,19 +516,20 @@ func (b *builder) table(list []condition, p place, kind source, table map[string
 			c.name = canonical(name)
 		}
 		if slices.ContainsFunc(added, func(other condition) bool { return other.name == c.name }) {
-			b.add(p, "%s stands here twice: the names of headers know no capitals", p.field)
+			b.add(p, "%s occurs twice: names of headers ignore case", p.field)
 		}
 		added = append(added, c)
 		b.attributes[attribute{kind, c.name}] = true
 	}
 	if len(b.attributes) > MaxAttributes && len(added) > 0 {
-		b.add(p, "the rules up to here ask for over %d different headers, parameters and descriptors; ask for fewer", MaxAttributes)
+		b.add(p, "the rules up to here name over %d different headers, parameters and descriptors; name fewer",
+			MaxAttributes)
 	}
 	slices.SortFunc(added, func(a, c condition) int { return cmp.Compare(a.name, c.name) })
 	return append(list, added...)
 }
 
-// values are the alternatives of a condition; none stands for whatever is not empty.
+// values checks the values of a condition; none stands for any that is not empty.
 func (b *builder) values(p place, given []string) []string {
 	if len(given) == 0 {
 		b.add(p, `%s has no values; "*" stands for any`, p.field)
@@ -545,8 +553,7 @@ func (b *builder) values(p place, given []string) []string {
 	return given
 }
 
-// room reports whether the tree may grow by a rule: each way of meeting its conditions is
-// a branch of its own.
+// room reports whether the tree may grow by a rule: each combination of alternatives is a branch of its own.
 func (b *builder) room(i int, hosts []string, path string, conditions []condition) bool {
 	ways := 1
 	for _, c := range conditions {
@@ -554,7 +561,8 @@ func (b *builder) room(i int, hosts []string, path string, conditions []conditio
 	}
 	b.nodes += max(1, len(hosts)) * (strings.Count(path, "/") + 1 + ways*(len(conditions)+1))
 	if b.nodes > MaxTree {
-		b.add(at(i, "match"), "the rules up to here can be met in too many ways (over %d): use fewer alternatives in one rule, or fewer rules", MaxTree)
+		b.add(at(i, "match"), "the rules up to here can be met in too many ways (over %d): use fewer alternatives in "+
+			"one rule, or fewer rules", MaxTree)
 		return false
 	}
 	return true

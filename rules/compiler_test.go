@@ -194,7 +194,7 @@ func TestManyFields(t *testing.T) {
 		}
 		b.WriteString("      h1: y\n")
 		_, err := rules.Parse("f", []byte(b.String()))
-		want := fmt.Sprintf("f:%d:7: \"h1\" stands here twice; the first is in line 7", 6+n)
+		want := fmt.Sprintf("f:%d:7: \"h1\" occurs twice; the first is in line 7", 6+n)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%d fields: %v\nwithout %s", n, err, want)
 		}

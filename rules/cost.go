@@ -7,34 +7,32 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// A cost is a Cost that was checked.
+// A cost is a checked Cost.
 type cost struct {
-	units  int64 // fixed, or of a request that does not say
-	fixed  bool
-	asks   bool   // requests say it
-	source source // where
-	name   string
-	most   int64
-	settle string
+	units       int64 // fixed, or the default
+	fixed       bool
+	fromRequest bool
+	source      source // of the attribute
+	name        string
+	most        int64
+	settle      string
 }
 
-// Cost is how many units a request takes that does not say.
+// Cost is the number of units of a request that does not state its cost.
 func (r *Rule) Cost() int64 { return r.cost.units }
 
-// FixedCost reports whether the rule states its cost as a number: then a caller cannot say
-// another, and Settle does not change it.
+// FixedCost reports whether the rule's cost is a number: then neither a caller nor Settle changes it.
 func (r *Rule) FixedCost() bool { return r.cost.fixed }
 
-// Settle is where a response says what the request really cost: the canonical name of a
-// header or trailer, "bytes" for the length of its body, or "" for nowhere.
+// Settle names the part of a response that states the actual cost: the canonical name of a header or trailer,
+// "bytes" for the length of its body, or "" for none.
 func (r *Rule) Settle() string { return r.cost.settle }
 
-// CostOf is how many units the request takes. The error is a *weir.InputError: the request
-// says something that is no cost, or is over the rule's maximum. It is not cut down to the
-// maximum: whoever says 10,000 and is charged 100 has bypassed the limit.
+// CostOf is the number of units of a request. The error is a *weir.InputError: the stated cost is invalid or
+// over the rule's maximum. It is not reduced to the maximum: that would be a way around the limit.
 func (r *Rule) CostOf(request *Request) (int64, error) {
 	c := &r.cost
-	if !c.asks {
+	if !c.fromRequest {
 		return c.units, nil
 	}
 	text := request.attribute(c.source, c.name)
@@ -43,14 +41,15 @@ func (r *Rule) CostOf(request *Request) (int64, error) {
 	}
 	units, ok := decimal(text)
 	if !ok || units < 1 || units > c.most {
-		return 0, &weir.InputError{Field: c.source.String() + " " + c.name, Given: strings.Clone(text[:min(len(text), MaxText)]),
+		return 0, &weir.InputError{Field: c.source.String() + " " + c.name,
+			Given:   strings.Clone(text[:min(len(text), MaxText)]),
 			Allowed: "a whole number from 1 to " + strconv.FormatInt(c.most, 10) + ", in decimal digits"}
 	}
 	return units, nil
 }
 
-// decimal reads digits and nothing else: strconv would take signs and leading zeros, which
-// others who read the same header may not.
+// decimal reads digits only. strconv would accept signs and leading zeros, which other readers of the same
+// header may not.
 func decimal(text string) (n int64, ok bool) {
 	if text == "" || len(text) > 16 || text[0] == '0' {
 		return 0, false
@@ -64,7 +63,7 @@ func decimal(text string) (n int64, ok bool) {
 	return n, true
 }
 
-// most is the largest cost that a request can have.
+// largest is the largest cost that a request can have.
 func (c *cost) largest() int64 { return max(c.units, c.most) }
 
 func (b *builder) cost(i int, s *Cost) cost {
@@ -78,7 +77,7 @@ func (b *builder) cost(i int, s *Cost) cost {
 	maximum := at(i, "cost.max")
 	if s.From == "" {
 		if s.Max != 0 && !b.has(at(i, "cost.from")) {
-			b.add(maximum, "cost.max bounds what a request says by cost.from, which is missing")
+			b.add(maximum, "cost.max bounds the value of cost.from, which is missing")
 		}
 		return c
 	}
@@ -99,7 +98,7 @@ func (b *builder) units(p place, n int64) {
 	}
 }
 
-// from reads where requests say their cost.
+// from reads the attribute in which requests state their cost.
 func (b *builder) from(p place, text string, c *cost) {
 	kind, name, _ := strings.Cut(text, ".")
 	source := named[kind]
@@ -107,7 +106,7 @@ func (b *builder) from(p place, text string, c *cost) {
 		b.add(p, "cost.from is %.80q; allowed: header.NAME, query.NAME or descriptor.NAME", text)
 		return
 	}
-	c.asks, c.source, c.name = true, source, name
+	c.fromRequest, c.source, c.name = true, source, name
 	if source == sourceHeader {
 		c.name = canonical(name)
 	}
@@ -119,7 +118,9 @@ func (b *builder) settle(p place, text string) string {
 	}
 	name, ok := strings.CutPrefix(text, "header.")
 	if !ok || !validAttribute(name) {
-		b.add(p, `cost.settle is %.80q; allowed: header.NAME for a field of the response, or bytes for the length of its body`, text)
+		b.add(p, "cost.settle is %.80q; allowed: header.NAME for a field of the response, or bytes for the length of "+
+			"its body",
+			text)
 	}
 	return canonical(name)
 }

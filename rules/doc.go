@@ -1,15 +1,12 @@
-// Package rules is the law as plain data: which requests are counted, against whom, and
-// under which limits.
+// Package rules holds rule sets: plain data that says which requests are counted, by which keys, and under
+// which limits.
 //
-// [Parse] reads a file of rules and reports every mistake in it at once, each with its
-// line, a caret and what would have been right; [Lint] also tells what is allowed and
-// surely not meant, and [Schema] helps editors. [Compile] turns a [File] into an immutable
-// [Set], whose Match finds the rules of a request in a tree: 10,000 rules cost about what
-// 10 do. A [Rule] says whether it is in force ([Rule.Active]), whether its lists name the
-// request ([Rule.Listed]), the key that the request is counted against
-// ([Rule.AppendKey]), under which limits ([Rule.LimitsFor]), and what it costs
-// ([Rule.CostOf]). None of that allocates memory.
+// [Parse] reads a file of rules and reports every mistake at once, each with its line, a caret and the allowed
+// values; [Lint] also warns of rules that are valid but surely not intended, and [Schema] helps editors.
+// [Compile] makes an immutable [Set] of a [File], whose Match finds the rules of a request in a tree: 10,000
+// rules cost about as much as 10. A [Rule] answers whether its schedule applies ([Rule.Active]), whether its
+// lists name a request ([Rule.Listed]), by which key the request is counted ([Rule.AppendKey]), under which
+// limits ([Rule.LimitsFor]), and at which cost ([Rule.CostOf]). None of these allocates memory.
 //
-// The package decides nothing: it asks no store, and what becomes of a refusal is not its
-// business.
+// The package calls no store and decides no request: see package gate.
 package rules

@@ -5,21 +5,21 @@ import (
 	"sync"
 )
 
-// MaxEndpoints is how many paths a key component endpoint tells apart.
+// MaxEndpoints is the number of paths that a key component endpoint distinguishes.
 const MaxEndpoints = 1000
 
-// OtherEndpoints is what all further paths are counted as.
+// OtherEndpoints stands for all further paths.
 const OtherEndpoints = "(other)"
 
-// endpoints are the paths that a component has met where no router chose a route: the first
-// MaxEndpoints of them since the rules were compiled. Clients choose paths, and must not choose how
-// many keys there are. A zero value is ready for use, by many goroutines.
+// endpoints are the paths that a component has met in requests without a route: the first MaxEndpoints since
+// the rules were compiled. Clients choose paths, so the number of keys must not depend on them. The zero value
+// is ready for concurrent use.
 type endpoints struct {
 	mu   sync.RWMutex
 	seen map[string]bool
 }
 
-// of is the path, or what it is counted as.
+// of is the path, or OtherEndpoints.
 func (e *endpoints) of(path string) string {
 	e.mu.RLock()
 	known, full := e.seen[path], len(e.seen) >= MaxEndpoints

@@ -9,34 +9,33 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// MaxExceptions is how many exceptions a file has at most.
+// MaxExceptions is the number of exceptions of a file.
 const MaxExceptions = 1000
 
-// An Exception is what an operator decided for a while, beside the rules: other limits for
-// a key, or who is blocked or let pass meanwhile. It goes before what the file says of the
-// same key; a block goes before an allow.
+// An Exception is a temporary decision of an operator: other limits for a key, or a value that is blocked or
+// let pass. It takes precedence over the file's lists and overrides; a block takes precedence over an allow.
 //
-// One that fits no rule, because the rule is gone or has another key by now, is no mistake
-// of the file: Compile leaves it out, and Set.Unfit tells of it.
+// An exception that fits no rule, because the rule is gone or has another key, is not a mistake of the file:
+// Compile leaves it out, and Set.Unfit lists it.
 type Exception struct {
-	ID        string // what Unfit calls it
+	ID        string // its name in Unfit
 	Kind      ExceptionKind
 	Rule      string    // the rule's name; "" of a block or an allow: the whole file
-	Component string    // by which a block or an allow names requests; "" is the key of the rule, or client.ip
+	Component string    // of a block or an allow; "" is the key of the rule, or client.ip
 	Values    []string  // of an override one for each component of the key, otherwise one
 	Limit     []string  // of an override: as a rule's
-	Until     time.Time // when it ends. Compile does not look: whoever made the file takes it out
-	Why       string    // as who made it said; nothing depends on it
+	Until     time.Time // its end. Compile ignores it: the file's author removes ended exceptions
+	Why       string    // the reason given by its author; nothing depends on it
 }
 
-// clone shares nothing with the file that the exception is of.
+// clone shares nothing with the file of the exception.
 func (e *Exception) clone() Exception {
 	c := *e
 	c.Values, c.Limit = slices.Clone(e.Values), slices.Clone(e.Limit)
 	return c
 }
 
-// ExceptionKind says what an exception does.
+// ExceptionKind is the effect of an exception.
 type ExceptionKind string
 
 // The kinds of exceptions.
@@ -46,17 +45,17 @@ const (
 	LetPass    ExceptionKind = "allow"    // the value meets no rule, or not this one, as by an allow list
 )
 
-// Unfit is an exception that is not in force, and why.
+// Unfit is an exception that is not in force, and the reason.
 type Unfit struct{ ID, Why string }
 
 // Unfit are the exceptions that fit no rule.
-func (s *Set) Unfit() []Unfit { return s.laid().unfit }
+func (s *Set) Unfit() []Unfit { return s.inForce().unfit }
 
-// exceptions are those of a file or of a rule, ready to be asked. A nil pointer has none.
+// exceptions are the compiled exceptions of a file or of a rule. A nil pointer has none.
 type exceptions struct {
 	lists     lists
 	overrides overrides
-	laid      []laid
+	list      []compiledException
 	more      int // claims that overrides add to those of the rule
 }
 
@@ -67,16 +66,14 @@ func (x *exceptions) listed(r *Request) Listing {
 	return x.lists.listed(r)
 }
 
-// A laid exception is one that fits, by itself: requests ask all of them together, and who
-// wants to know which it was asks each.
-type laid struct {
+// A compiledException is one exception by itself, for explaining. Requests use the combined lists instead.
+type compiledException struct {
 	Exception
-	rolls     []roll    // of a block or an allow
-	overrides overrides // of an override
+	entries   []listEntry // of a block or an allow
+	overrides overrides   // of an override
 }
 
-// An overlay is all exceptions that are laid over a set. It is immutable: the set points to
-// another one when they change.
+// An overlay holds all exceptions of a set. It is immutable, and replaced as a whole.
 type overlay struct {
 	file  exceptions
 	rules map[*Rule]*exceptions
@@ -85,8 +82,8 @@ type overlay struct {
 
 var noExceptions overlay
 
-// laid is the overlay that is in force.
-func (s *Set) laid() *overlay {
+// inForce is the current overlay.
+func (s *Set) inForce() *overlay {
 	if o := s.overlay.Load(); o != nil {
 		return o
 	}
@@ -94,24 +91,23 @@ func (s *Set) laid() *overlay {
 }
 
 // excepted are the exceptions of the rule; nil: it has none.
-func (r *Rule) excepted() *exceptions { return r.set.laid().rules[r] }
+func (r *Rule) excepted() *exceptions { return r.set.inForce().rules[r] }
 
-// Except puts the exceptions of a file in force, in place of those that the set has: the next
-// request meets them. Nothing is compiled, so it takes as long with 100,000 rules as with one.
-// The rules of the file must be those that the set was compiled from. The error is an *Error,
-// and nothing has changed then.
+// Except replaces the exceptions of the set by those of a file, for requests from now on. No rule is compiled,
+// so it takes as long with 100,000 rules as with one. The rules of the file must be those of the set. On an
+// *Error nothing changes.
 func (s *Set) Except(file *File) error {
-	o, err := s.lay(file)
+	o, err := s.overlayOf(file)
 	if err == nil {
 		s.overlay.Store(o)
 	}
 	return err
 }
 
-// Misfit says why an exception would be in force for no request; "": it fits. The rules of the
-// file must be those that the set was compiled from.
+// Misfit says why an exception would be in force for no request; "" if it fits. The rules of the file must be
+// those of the set.
 func (s *Set) Misfit(file *File, e *Exception) string {
-	o, err := s.lay(&File{Name: file.Name, Rules: file.Rules, Exceptions: []Exception{*e}})
+	o, err := s.overlayOf(&File{Name: file.Name, Rules: file.Rules, Exceptions: []Exception{*e}})
 	switch {
 	case err != nil:
 		return err.Error()
@@ -121,23 +117,22 @@ func (s *Set) Misfit(file *File, e *Exception) string {
 	return ""
 }
 
-// OtherExceptions reports whether two files are the same but for their exceptions. That their
-// rules are the same is known only where they lie in the same place.
+// OtherExceptions reports whether two files differ in their exceptions only. Their rules count as equal only
+// if they share memory.
 func OtherExceptions(a, b *File) bool {
 	x, y := *a, *b
 	x.Exceptions, y.Exceptions = nil, nil
 	return same(&x, &y)
 }
 
-// Excepted are the exceptions of no rule that decide about a request: those that block it, or
-// else those that let it pass. It takes its time: it is for explaining.
+// Excepted are the exceptions of the file that decide a request: those that block it, or else those that let
+// it pass. It is slow, and meant for explaining.
 func (s *Set) Excepted(request *Request) []Exception {
-	return s.laid().file.deciding(nil, request, nil)
+	return s.inForce().file.deciding(nil, request, nil)
 }
 
-// Excepted are the exceptions of the rule that decide about a request which it is for: those
-// that block it, or else those that let it pass, or else the one that gives its key other
-// limits. It takes its time: it is for explaining.
+// Excepted are the exceptions of the rule that decide a request: those that block it, or else those that let
+// it pass, or else the one that gives its key other limits. It is slow, and meant for explaining.
 func (r *Rule) Excepted(request *Request) []Exception {
 	x := r.excepted()
 	if x == nil {
@@ -149,8 +144,8 @@ func (r *Rule) Excepted(request *Request) []Exception {
 
 func (x *exceptions) deciding(rule *Rule, request *Request, key []byte) (list []Exception) {
 	for _, kind := range []ExceptionKind{Blocked, LetPass, Overridden} {
-		for i := range x.laid {
-			if l := &x.laid[i]; l.Kind == kind && (names(l.rolls, request) || x.decides(l, rule, request, key)) {
+		for i := range x.list {
+			if l := &x.list[i]; l.Kind == kind && (names(l.entries, request) || x.decides(l, rule, request, key)) {
 				list = append(list, l.Exception)
 			}
 		}
@@ -161,9 +156,9 @@ func (x *exceptions) deciding(rule *Rule, request *Request, key []byte) (list []
 	return list
 }
 
-// decides reports whether the limits of the key are those of this override, and not of another
-// that names it too.
-func (x *exceptions) decides(l *laid, rule *Rule, request *Request, key []byte) bool {
+// decides reports whether the limits of the key come from this override, and not from another one that fits
+// too.
+func (x *exceptions) decides(l *compiledException, rule *Rule, request *Request, key []byte) bool {
 	if l.Kind != Overridden || key == nil {
 		return false
 	}
@@ -171,29 +166,30 @@ func (x *exceptions) decides(l *laid, rule *Rule, request *Request, key []byte) 
 	return len(its) > 0 && len(those) > 0 && &its[0] == &those[0]
 }
 
-// An excepting lays the exceptions of one rule, or of the file, over it.
-type excepting struct {
+// An exceptionBuilder compiles the exceptions of one rule, or of the file.
+type exceptionBuilder struct {
 	*builder
 	over        *overlay
 	rule        *Rule // nil: the file
 	spec        *Spec
 	into        *exceptions
-	allow, deny gathering
+	allow, deny entryBuilder
 }
 
-// lay makes an overlay of the exceptions of a file.
-func (s *Set) lay(file *File) (*overlay, error) {
-	b := &builder{report: &report{file: file.Name}, set: s, states: make(map[string]int), specs: make(map[string]weir.Spec)}
+// overlayOf compiles the exceptions of a file.
+func (s *Set) overlayOf(file *File) (*overlay, error) {
+	b := &builder{report: &report{file: file.Name}, set: s, states: make(map[string]int),
+		specs: make(map[string]weir.Spec)}
 	if !b.count(at(-1, "exceptions"), len(file.Exceptions), MaxExceptions) {
 		return nil, b.err()
 	}
 	o := &overlay{rules: make(map[*Rule]*exceptions)}
-	x := excepting{builder: b, over: o, into: &o.file}
+	x := exceptionBuilder{builder: b, over: o, into: &o.file}
 	byRule := make(map[string][]*Exception)
 	for i := range file.Exceptions {
 		e := &file.Exceptions[i]
 		if e.Rule == "" {
-			x.lay(-1, e)
+			x.compile(-1, e)
 		} else {
 			byRule[e.Rule] = append(byRule[e.Rule], e)
 		}
@@ -201,7 +197,7 @@ func (s *Set) lay(file *File) (*overlay, error) {
 	o.file.lists = x.lists()
 	for i, rule := range s.rules {
 		if list := byRule[rule.name]; len(list) > 0 {
-			b.layOver(o, rule, &file.Rules[i], list)
+			b.compileFor(o, rule, &file.Rules[i], list)
 			delete(byRule, rule.name)
 		}
 		if len(byRule) == 0 {
@@ -216,21 +212,21 @@ func (s *Set) lay(file *File) (*overlay, error) {
 	return o, nil
 }
 
-// layOver lays exceptions over one rule.
-func (b *builder) layOver(o *overlay, rule *Rule, spec *Spec, list []*Exception) {
+// compileFor compiles the exceptions of one rule.
+func (b *builder) compileFor(o *overlay, rule *Rule, spec *Spec, list []*Exception) {
 	into := &exceptions{overrides: overrides{exact: make(map[string][]*weir.Limit)}}
-	x := excepting{builder: b, over: o, rule: rule, spec: spec, into: into}
+	x := exceptionBuilder{builder: b, over: o, rule: rule, spec: spec, into: into}
 	for _, e := range list {
 		b.namesTaken(rule, len(e.Limit))
-		x.lay(rule.index, e)
+		x.compile(rule.index, e)
 	}
 	into.lists = x.lists()
 	slices.SortStableFunc(into.overrides.wild, func(a, b wildcard) int { return b.rank - a.rank })
 	o.rules[rule] = into
 }
 
-// namesTaken notes which rules have limits of the names that so many limits of a rule would
-// have. The names of the rule's own limits were checked when it was compiled.
+// namesTaken records the rules that have limits of the names that so many limits of a rule would have. The
+// names of the rule's own limits were checked when it was compiled.
 func (b *builder) namesTaken(rule *Rule, limits int) {
 	for j := len(rule.limits); j < min(limits, MaxLimits); j++ {
 		name := stateName(rule.name, j, true)
@@ -245,7 +241,7 @@ func (b *builder) namesTaken(rule *Rule, limits int) {
 	}
 }
 
-// has reports whether state of the rule lies under a name.
+// has reports whether the rule has state of this name.
 func (r *Rule) has(name string) bool {
 	if !strings.HasPrefix(name, r.name) {
 		return false
@@ -262,8 +258,8 @@ func (r *Rule) has(name string) bool {
 	return slices.ContainsFunc(r.overrides.wild, func(w wildcard) bool { return slices.ContainsFunc(w.limits, named) })
 }
 
-// lay tries an exception: its mistakes are not the file's.
-func (x *excepting) lay(i int, e *Exception) {
+// compile compiles one exception. Its mistakes make it unfit; they are not mistakes of the file.
+func (x *exceptionBuilder) compile(i int, e *Exception) {
 	files := x.report
 	x.report = &report{file: files.file}
 	defer func() { x.report = files }()
@@ -285,13 +281,13 @@ func (x *excepting) lay(i int, e *Exception) {
 	apply()
 }
 
-func (x *excepting) override(i int, e *Exception) (apply func()) {
+func (x *exceptionBuilder) override(i int, e *Exception) (apply func()) {
 	if len(x.spec.Key) == 0 {
 		x.add(at(i, "key"), "the rule has no key: all requests are counted together, by one limit")
 		return nil
 	}
 	one := overrides{exact: make(map[string][]*weir.Limit)}
-	o := overriding{builder: x.builder, rule: x.rule, into: &one, seen: make(map[string]int)}
+	o := overrideBuilder{builder: x.builder, rule: x.rule, into: &one, seen: make(map[string]int)}
 	o.add(i, 0, &Override{Key: e.Values, Limit: e.Limit}, x.spec, true)
 	all := &x.into.overrides
 	if len(one.wild)+len(all.wild) > MaxWildcards {
@@ -299,18 +295,19 @@ func (x *excepting) override(i int, e *Exception) (apply func()) {
 	}
 	more := max(0, claimsWith(x.rule, len(e.Limit))-x.rule.claims-x.into.more)
 	if most := x.set.claims + x.builder.more + more; more > 0 && most > MaxClaims {
-		x.add(at(i, "limit"), "with %d limits for this key, requests may meet %d limits and bans of all rules; a decision holds at most %d", len(e.Limit), most, MaxClaims)
+		x.add(at(i, "limit"), "with %d limits for this key, requests may meet %d limits and bans of all rules; a "+
+			"decision holds at most %d", len(e.Limit), most, MaxClaims)
 	}
 	return func() {
 		x.into.more, x.builder.more = x.into.more+more, x.builder.more+more
 		maps.Copy(all.exact, one.exact)
 		all.wild = append(all.wild, one.wild...)
-		x.into.laid = append(x.into.laid, laid{Exception: e.clone(), overrides: one})
+		x.into.list = append(x.into.list, compiledException{Exception: e.clone(), overrides: one})
 	}
 }
 
 // list adds a value to those that are blocked or let pass.
-func (x *excepting) list(i int, e *Exception, to *gathering) (apply func()) {
+func (x *exceptionBuilder) list(i int, e *Exception, to *entryBuilder) (apply func()) {
 	p := at(i, string(e.Kind))
 	if len(e.Values) != 1 || e.Values[0] == "" || len(e.Values[0]) > MaxText {
 		x.add(p, "%s needs one value of 1 to %d bytes", p.field, MaxText)
@@ -340,14 +337,14 @@ func (x *excepting) list(i int, e *Exception, to *gathering) (apply func()) {
 	}
 	return func() {
 		to.take(c, v)
-		var one gathering
+		var one entryBuilder
 		one.take(c, v)
-		x.into.laid = append(x.into.laid, laid{Exception: e.clone(), rolls: one.rolls()})
+		x.into.list = append(x.into.list, compiledException{Exception: e.clone(), entries: one.entries()})
 	}
 }
 
-// component is by what requests are named where the exception does not say.
-func (x *excepting) component() (text, complaint string) {
+// component is the component of the exception, or its default.
+func (x *exceptionBuilder) component() (text, complaint string) {
 	if x.rule == nil {
 		return "client.ip", ""
 	}
@@ -360,21 +357,23 @@ func (x *excepting) component() (text, complaint string) {
 	return x.spec.Key[0], ""
 }
 
-func (x *excepting) lists() lists { return lists{allow: x.allow.rolls(), deny: x.deny.rolls()} }
+func (x *exceptionBuilder) lists() lists {
+	return lists{allow: x.allow.entries(), deny: x.deny.entries()}
+}
 
-// A gathering is rolls that grow value by value.
-type gathering []roll
+// An entryBuilder is a list of entries that grow value by value.
+type entryBuilder []listEntry
 
-func (g *gathering) take(c component, v pattern) {
-	i := slices.IndexFunc(*g, func(other roll) bool { return other.component == c })
+func (g *entryBuilder) take(c component, v pattern) {
+	i := slices.IndexFunc(*g, func(other listEntry) bool { return other.component == c })
 	if i < 0 {
 		i = len(*g)
-		*g = append(*g, roll{component: c, values: values{exact: make(map[string]bool)}})
+		*g = append(*g, listEntry{component: c, values: values{exact: make(map[string]bool)}})
 	}
 	(*g)[i].take(v)
 }
 
-func (g gathering) rolls() []roll {
+func (g entryBuilder) entries() []listEntry {
 	for i := range g {
 		g[i].finish()
 	}

@@ -6,15 +6,14 @@ import (
 	"strings"
 )
 
-// Of the rules of one group that match a request only the best match applies. Which that is
-// depends on the rules alone, so it is a number that is made once: see rank.
+// Of the rules of one group that match a request only the best match applies. It depends on the rules alone,
+// so it is a number that is computed once: see rank.
 //
-// Rules that are only tried out (shadow) are a group of their own: trying a rule must not
-// put the one out of force that it is to replace.
+// Shadow rules are compared among themselves: a rule on trial must not displace the one that it is to replace.
 
 var groupName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,128}$`)
 
-// group puts a rule into its group.
+// group adds a rule to its group.
 func (b *builder) group(i int, s *Spec, rule *Rule) {
 	if s.Group == "" {
 		return
@@ -25,7 +24,8 @@ func (b *builder) group(i int, s *Spec, rule *Rule) {
 		return
 	}
 	if len(s.Schedule) > 0 {
-		b.add(p, "a rule of a group has no schedule: while it is off, no other of its group would apply in its place; give the rules of the group one limit, or leave the group")
+		b.add(p, "a rule of a group has no schedule: while it is off, no other of its group would apply in its "+
+			"place; give the rules of the group one limit, or leave the group")
 	}
 	name := string(rule.mode) + " " + s.Group
 	if b.groups[name] == 0 {
@@ -39,13 +39,13 @@ func (b *builder) group(i int, s *Spec, rule *Rule) {
 	b.set.grouped = true
 }
 
-// Group is that of the rule, or "".
+// Group is the name of the rule's group, or "".
 func (r *Rule) Group() string { return r.groupName }
 
-// Outdone appends the rules that are for a request and do not apply, because another rule
-// of their group is the better match: what Match leaves out, to explain it.
+// Outdone appends the rules that match a request and do not apply because another rule of their group is the
+// better match: those that Match leaves out.
 func (s *Set) Outdone(r *Request, dst []*Rule) []*Rule {
-	w := walk{request: r, form: s.form}
+	w := matcher{request: r, form: s.form}
 	w.hosts(s)
 	all := w.sorted(0)
 	apply := best(slices.Clone(all), 0)
@@ -57,8 +57,8 @@ func (s *Set) Outdone(r *Request, dst []*Rule) []*Rule {
 	return dst
 }
 
-// rank is how special a match is: the larger of two is the better match. It is made of the
-// lines of the table in docs/rules.md, the first of which is the most significant.
+// rank orders matches: the larger of two is the better match. It packs the lines of the table in
+// docs/rules.md, the first as the most significant.
 func rank(hosts []string, path string, conditions []condition) (rank uint64) {
 	put := func(n int, bits uint) { rank = rank<<bits | uint64(min(max(n, 0), 1<<bits-1)) }
 	kind, labels := hostRank(hosts)
@@ -88,8 +88,8 @@ func rank(hosts []string, path string, conditions []condition) (rank uint64) {
 	return rank
 }
 
-// hostRank is that of the least special host: 2 for a name, 1 for all below one, 0 for any;
-// and how many dots the latter has.
+// hostRank is the rank of the least specific host: 2 for a name, 1 for a wildcard, 0 for any host; labels is
+// the number of dots of a wildcard.
 func hostRank(hosts []string) (kind, labels int) {
 	if len(hosts) == 0 {
 		return 0, 0
@@ -103,8 +103,8 @@ func hostRank(hosts []string) (kind, labels int) {
 	return kind, labels
 }
 
-// pathRank is how many segments are written out, how many stand for one, and 2 for a path
-// that ends there, 1 for one that may go on, 0 for none.
+// pathRank counts the segments that are written out and the wildcards; ends is 2 for a path that ends there, 1
+// for a last **, 0 for no path.
 func pathRank(pattern string) (text, one, ends int) {
 	if pattern == "" {
 		return 0, 0, 0
@@ -132,8 +132,7 @@ func widest(c *condition) int {
 	return bits
 }
 
-// best keeps of each group the best match, of equal ones the first: found is in the order
-// of the file.
+// best keeps the best match of each group, and the first of equal ones: found is in the order of the file.
 func best(found []*Rule, from int) []*Rule {
 	var of [MaxGroups + 1]*Rule
 	for _, rule := range found[from:] {

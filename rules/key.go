@@ -14,10 +14,10 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// MaxPlainKey is the longest key that is kept as it is, in bytes; longer ones are hashed.
+// MaxPlainKey is the length in bytes of the longest key that is kept as it is; longer keys are hashed.
 const MaxPlainKey = 256
 
-// A source is where a component's value comes from.
+// A source is the origin of a component's value.
 type source uint8
 
 const (
@@ -36,15 +36,15 @@ const (
 	sourceConstant
 )
 
-// alone are the sources that need no name after them.
-var alone = map[string]source{"client.ip": sourceIP, "method": sourceMethod, "route": sourceRoute, "endpoint": sourceEndpoint,
-	"host": sourceHost, "user": sourceUser, "service": sourceService}
+// alone are the sources without a name.
+var alone = map[string]source{"client.ip": sourceIP, "method": sourceMethod, "route": sourceRoute,
+	"endpoint": sourceEndpoint, "host": sourceHost, "user": sourceUser, "service": sourceService}
 
-// named are those that do.
+// named are the sources with a name.
 var named = map[string]source{"header": sourceHeader, "query": sourceQuery, "cookie": sourceCookie,
 	"descriptor": sourceDescriptor, "path": sourcePath, "constant": sourceConstant}
 
-// String is how errors call what a request says.
+// String is the name of a source in errors.
 func (s source) String() string {
 	for _, words := range []map[string]source{named, alone} {
 		for word, source := range words {
@@ -56,28 +56,28 @@ func (s source) String() string {
 	return "value"
 }
 
-// sources is what a file's author may choose from.
+// sources are the allowed sources, for error texts.
 var sources = []string{"client.ip", "header.NAME", "query.NAME", "cookie.NAME", "path.NAME", "descriptor.NAME",
 	"constant.TEXT", "method", "route", "endpoint", "host", "user", "service"}
 
 // A component is one part of a key.
 type component struct {
-	source  source
-	name    string
-	label   string // what its part of the key begins with
-	segment int    // sourcePath: which segment of the path
-	small   bool   // sourcePath: the form of paths has no capitals
-	v4, v6  int    // sourceIP: lengths of prefixes
-	trim    bool
-	nfkc    bool
-	lower   bool
-	first   bool // of several values the first counts
+	source   source
+	name     string
+	label    string // prefix of its part of the key
+	segment  int    // sourcePath: index of the path's segment
+	foldCase bool   // sourcePath: the form of paths ignores case
+	v4, v6   int    // sourceIP: lengths of prefixes
+	trim     bool
+	nfkc     bool
+	lower    bool
+	first    bool // the first of several values counts
 
 	endpoints *endpoints // sourceEndpoint
 }
 
-// parseComponent reads "client.ip v4/24 v6/56" or "header.X-User trim lower". complaint is
-// what is wrong with it.
+// parseComponent reads "client.ip v4/24 v6/56" or "header.X-User trim lower". complaint says why it is
+// invalid.
 func parseComponent(text, path string) (c component, complaint string) {
 	words := strings.Fields(text)
 	if len(words) == 0 {
@@ -123,7 +123,7 @@ func parseSource(word, path string) (c component, complaint string) {
 	return c, ""
 }
 
-// indexOfSegment is which segment of a pattern is this one, or −1.
+// indexOfSegment is the index of a pattern's segment, or −1.
 func indexOfSegment(path, wanted string) int {
 	i := 0
 	for segment := range segments(path) {
@@ -160,7 +160,7 @@ func (c *component) option(word string) (complaint string) {
 		c.lower = true
 	case "first":
 		if c.source != sourceHeader && c.source != sourceQuery && c.source != sourceCookie {
-			return "first is for header.NAME, query.NAME and cookie.NAME, which may stand in a request several times"
+			return "first is for header.NAME, query.NAME and cookie.NAME, of which a request may have several"
 		}
 		c.first = true
 	default:
@@ -178,15 +178,15 @@ const (
 // keyOfAll is the key of a rule without components.
 const keyOfAll = "all"
 
-// hashedKey begins the key that replaces one that is too long. It is no source.
+// hashedKey is the prefix of a key that replaces a long one. It is no source.
 const hashedKey = "hmac-sha256:"
 
-// AppendKey appends the key that a request is counted against. If a component is missing,
-// an anonymous rule counts together all that lack it; for any other it returns dst as it
-// was and ok is false: see OnMissing. It allocates only to make dst larger.
+// AppendKey appends the key by which a request is counted. If a component is missing, a rule with on_missing:
+// anonymous counts all requests without it together; for any other, dst is returned unchanged and ok is false:
+// see OnMissing. It allocates only to grow dst.
 //
-// Each component is its source, the length of its value and the value: no two different
-// identities have one key. A key longer than MaxPlainKey is replaced by a keyed hash.
+// Each component is written as its source, the length of its value and the value, so that no two identities
+// share a key. A key longer than MaxPlainKey is replaced by a keyed hash.
 func (r *Rule) AppendKey(dst []byte, request *Request) (key []byte, ok bool) {
 	start := len(dst)
 	if len(r.components) == 0 {
@@ -205,10 +205,10 @@ func (r *Rule) AppendKey(dst []byte, request *Request) (key []byte, ok bool) {
 			return dst[:start], false
 		}
 	}
-	return r.set.seal.long(dst, start), true
+	return r.set.keyHash.long(dst, start), true
 }
 
-// begin begins the component's part of a key.
+// begin appends the prefix of the component's part of a key.
 func (c *component) begin(dst []byte, i int) []byte {
 	if i > 0 {
 		dst = append(dst, ' ')
@@ -216,8 +216,7 @@ func (c *component) begin(dst []byte, i int) []byte {
 	return append(dst, c.label...)
 }
 
-// insertLength puts the length of dst[value:] before it. The value is written first,
-// because its length is known only once it is normalised.
+// insertLength inserts the length of dst[value:] before it: the length is known only after normalisation.
 func insertLength(dst []byte, value int) []byte {
 	var digits [24]byte
 	length := append(strconv.AppendInt(digits[:0], int64(len(dst)-value), 10), ':')
@@ -227,7 +226,7 @@ func insertLength(dst []byte, value int) []byte {
 	return dst
 }
 
-// appendValue appends nothing where the request lacks the component.
+// appendValue appends nothing if the request lacks the component.
 func (c *component) appendValue(dst []byte, r *Request) []byte {
 	start := len(dst)
 	switch c.source {
@@ -246,8 +245,8 @@ func (c *component) appendValue(dst []byte, r *Request) []byte {
 	return dst
 }
 
-// text is appendValue for those who only look: values that stay as they came are not
-// copied. The buffer must live as long as the text.
+// text is appendValue for lookups: values that are not normalised are not copied. The buffer must live as long
+// as the text.
 func (c *component) text(buffer []byte, r *Request) string {
 	changed := c.trim || c.nfkc || c.lower || c.source == sourceIP || c.source == sourceHost || c.source == sourcePath
 	if !changed {
@@ -263,8 +262,8 @@ func (c *component) normalise(dst []byte, start int) []byte {
 		dst = dst[:start+copy(dst[start:], bytes.TrimSpace(dst[start:]))]
 	}
 	if ascii := isASCII(dst[start:]); c.nfkc && !ascii {
-		// Not norm's Append: it would compose the first letter with the = before it. The
-		// copies keep the callers' buffers off the heap.
+		// Not norm's Append: it would compose the first letter with the = before it. The copies keep the
+		// callers' buffers off the heap.
 		dst = append(dst[:start], norm.NFKC.String(string(dst[start:]))...)
 	}
 	if !c.lower {
@@ -296,8 +295,8 @@ func (c *component) value(r *Request) string {
 	return r.attribute(c.source, c.name)
 }
 
-// appendIP appends the address, or the network that counts as one. IPv4 in IPv6 is IPv4
-// and zones are dropped, so that nobody has two keys for one address.
+// appendIP appends the address or its network. IPv4 in IPv6 is IPv4, and zones are dropped, so that an address
+// has one key.
 func (c *component) appendIP(dst []byte, r *Request) []byte {
 	address := plain(r.Client)
 	bits := c.v6
@@ -311,7 +310,7 @@ func (c *component) appendIP(dst []byte, r *Request) []byte {
 	return appendNetwork(dst, network)
 }
 
-// appendNetwork appends a network, or the address if it is one alone.
+// appendNetwork appends a network, or the address if it is a single one.
 func appendNetwork(dst []byte, network netip.Prefix) []byte {
 	if network.IsSingleIP() {
 		return network.Addr().AppendTo(dst)
@@ -319,8 +318,8 @@ func appendNetwork(dst []byte, network netip.Prefix) []byte {
 	return network.AppendTo(dst)
 }
 
-// appendLower lowers letters. Bytes that are no UTF-8 stay what they are: two of them must
-// not become one replacement character, and so one key.
+// appendLower appends s in lower case. Bytes that are not UTF-8 are unchanged: if they became replacement
+// characters, different values would share a key.
 func appendLower(dst, s []byte) []byte {
 	for i := 0; i < len(s); {
 		c, size := utf8.DecodeRune(s[i:])
@@ -346,10 +345,10 @@ func appendFolded(dst []byte, s string) []byte {
 	return dst
 }
 
-// A seal is HMAC-SHA256 with its key's two blocks made ahead: crypto/hmac would allocate.
-type seal struct{ inner, outer [sha256.BlockSize]byte }
+// A keyHash is HMAC-SHA256 with the two blocks of its key precomputed: crypto/hmac would allocate.
+type keyHash struct{ inner, outer [sha256.BlockSize]byte }
 
-func newSeal(key []byte) (s seal) {
+func newSeal(key []byte) (s keyHash) {
 	if len(key) > sha256.BlockSize {
 		sum := sha256.Sum256(key)
 		key = sum[:]
@@ -364,16 +363,15 @@ func newSeal(key []byte) (s seal) {
 }
 
 // long replaces dst[start:] if it is too long for a key.
-func (s *seal) long(dst []byte, start int) []byte {
+func (s *keyHash) long(dst []byte, start int) []byte {
 	if len(dst)-start <= MaxPlainKey {
 		return dst
 	}
 	return s.replace(dst, start)
 }
 
-// replace puts the hash of dst[start:] in its place. Its first word is no source, so it
-// is nobody's plain key.
-func (s *seal) replace(dst []byte, start int) []byte {
+// replace replaces dst[start:] by its hash.
+func (s *keyHash) replace(dst []byte, start int) []byte {
 	end := len(dst)
 	dst = append(dst, s.inner[:]...)
 	dst = append(dst, dst[start:end]...)

@@ -9,22 +9,22 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// Nodes is how many processes share the store, as the file says; 0 if it does not say.
+// Nodes is the number of processes that share the store; 0 if the file does not state it.
 func (s *Set) Nodes() int { return s.nodes }
 
-// FallbackKeys is how many keys of rules with on_store_error: local each process counts by itself while the store
-// answers, as the file says; 0 if it does not say.
+// FallbackKeys is the number of keys that each process counts in memory for rules with on_store_error: local
+// while the store answers; 0 if the file does not state it.
 func (s *Set) FallbackKeys() int { return s.fallbackKeys }
 
-// LeasePercent is the most of what remains, in percent, that a node takes ahead of need; 0:
-// the rule does not lease.
+// LeasePercent is the largest share of the remaining units that a node may prefetch, in percent; 0 if the rule
+// does not allow it.
 func (r *Rule) LeasePercent() int { return r.lease }
 
-// LocalCeiling is how many times its limit one node may pass by itself, whatever the store
-// grants; 0: it has no ceiling.
+// LocalCeiling bounds what one node may pass, as a multiple of the limit, whatever the store grants; 0 for no
+// bound.
 func (r *Rule) LocalCeiling() float64 { return r.ceiling }
 
-// HoldUntil is when the rule's concurrency limits let go of a request whose client left.
+// HoldUntil is the moment at which the rule's concurrency limits release a request whose client has left.
 func (r *Rule) HoldUntil() HoldUntil { return r.holdUntil }
 
 // holdUntil checks hold_until. It needs the rule's limits.
@@ -32,7 +32,8 @@ func (b *builder) holdUntil(i int, s *Spec, rule *Rule) HoldUntil {
 	p := at(i, "hold_until")
 	held := func(l *weir.Limit) bool { return l.Algorithm() == weir.AlgorithmConcurrency }
 	if s.HoldUntil != "" && len(rule.limits) > 0 && !slices.ContainsFunc(rule.limits, held) {
-		b.add(p, "hold_until is of no use to %s, which holds nothing; it is for limits such as concurrency 5 ttl 1m", rule.limits[0])
+		b.add(p, "hold_until has no effect on %s, which holds nothing; it is for limits such as concurrency 5 ttl 1m",
+			rule.limits[0])
 	}
 	return word(b, p, s.HoldUntil, Disconnect, Done)
 }
@@ -47,7 +48,8 @@ func (b *builder) sharing(given int) int {
 
 func (b *builder) fallback(given int) int {
 	if given < 0 || given > MaxFallbackKeys {
-		b.add(at(-1, "fallback_keys"), "fallback_keys is %d; allowed: 1 to %d, how many keys of rules with on_store_error: local a process counts by itself",
+		b.add(at(-1, "fallback_keys"), "fallback_keys is %d; allowed: 1 to %d, how many keys of rules with "+
+			"on_store_error: local a process counts by itself",
 			given, MaxFallbackKeys)
 		return 0
 	}
@@ -61,15 +63,18 @@ func (b *builder) lease(i int, s *Spec, rule *Rule) int {
 		return 0
 	}
 	if s.LeasePercent < 0 || s.LeasePercent > MaxLease {
-		b.add(p, "lease_percent is %d; allowed: 1 to %d, the most of what remains that a node takes ahead of need", s.LeasePercent, MaxLease)
+		b.add(p, "lease_percent is %d; allowed: 1 to %d, the percentage of the remaining units that a node may "+
+			"prefetch",
+			s.LeasePercent, MaxLease)
 	}
 	for _, limit := range rule.limits {
 		if limit.Algorithm() == weir.AlgorithmConcurrency {
-			b.add(p, "lease_percent is of no use to %s: each unit held has an id of its own; leave it out", limit)
+			b.add(p, "lease_percent has no effect on %s: each unit held has an id of its own; leave it out", limit)
 		}
 	}
 	if s.Ban.After != "" {
-		b.add(p, "lease_percent and ban exclude each other: whether somebody is banned is asked of the store with every request; leave one out")
+		b.add(p, "lease_percent and ban exclude each other: bans are checked in the store with every request; leave "+
+			"one out")
 	}
 	return s.LeasePercent
 }
@@ -77,7 +82,8 @@ func (b *builder) lease(i int, s *Spec, rule *Rule) int {
 // ceiling checks local_ceiling. NaN is none of the numbers that are allowed.
 func (b *builder) ceiling(i int, s *Spec) float64 {
 	if s.LocalCeiling != 0 && !(s.LocalCeiling >= 1 && s.LocalCeiling <= MaxCeiling) {
-		b.add(at(i, "local_ceiling"), "local_ceiling is %v; allowed: 1 to %d, such as 1.2: how many times the limit one node may pass", s.LocalCeiling, MaxCeiling)
+		b.add(at(i, "local_ceiling"), "local_ceiling is %v; allowed: 1 to %d, such as 1.2: how many times the limit "+
+			"one node may pass", s.LocalCeiling, MaxCeiling)
 	}
 	return s.LocalCeiling
 }

@@ -12,22 +12,23 @@ import (
 	"github.com/weirproject/weir/internal/nearest"
 )
 
-// Lint is Parse and Compile, and tells what is allowed and surely not meant: rules that can
-// never match, limits that never decide, values that never occur. It keeps silent where it
-// is not sure. The warnings are in the order of the file, at most MaxProblems of them.
+// Lint is Parse and Compile, and warns of rules that are valid but surely not intended: rules that never
+// match, limits that never decide, values that never occur. It is silent where it is not sure. The warnings
+// are in the order of the file, at most MaxProblems.
 func Lint(name string, text []byte, opts ...Option) (set *Set, warnings []Problem, err error) {
 	o := newOptions(opts)
 	file, set, r := read(name, text, o, true)
 	if err := r.err(); err != nil {
 		return nil, nil, err
 	}
-	l := &linter{report: &report{file: name, lines: r.lines, texts: r.texts, marks: r.marks}, file: file, set: set, options: o}
+	l := &linter{report: &report{file: name, lines: r.lines, texts: r.texts, marks: r.marks}, file: file, set: set,
+		options: o}
 	l.lint()
 	l.sort()
 	return set, l.problems, nil
 }
 
-// LintFile is Lint of what several files come to, which no text has the lines of.
+// LintFile is Lint of a file that was merged from several, so that its warnings have no lines.
 func LintFile(file *File, opts ...Option) (warnings []Problem, err error) {
 	o := newOptions(opts)
 	set, err := compile(file, o)
@@ -40,7 +41,7 @@ func LintFile(file *File, opts ...Option) (warnings []Problem, err error) {
 	return l.problems, nil
 }
 
-// A linter looks at rules that are right for what makes no sense.
+// A linter finds valid rules that make no sense.
 type linter struct {
 	*report
 	options
@@ -68,11 +69,11 @@ func (l *linter) lint() {
 	}
 	l.duplicates()
 	l.broader()
-	l.rivals()
+	l.outranked()
 	l.slashes()
 }
 
-// body looks for a word that was meant to be one of the two that are known.
+// body warns of a body that is nearly one of the two known words.
 func (l *linter) body(i int, text string) {
 	if text == "" || text == ProblemBody || text == JSONBody || strings.ContainsAny(text, "{ \n") {
 		return
@@ -82,17 +83,18 @@ func (l *linter) body(i int, text string) {
 	}
 }
 
-// path looks for what doors refuse unless they are told otherwise.
+// path warns of segments that front ends refuse by default.
 func (l *linter) path(i int, pattern string) {
 	for segment := range strings.SplitSeq(strings.TrimPrefix(pattern, "/"), "/") {
 		if strings.ContainsAny(string(appendUnescaped(nil, segment)), "/\\\x00") {
-			l.add(at(i, "match.path"), "segment %.80q never occurs: encoded slashes, backslashes and NUL are refused before, unless the door is told to let them pass", segment)
+			l.add(at(i, "match.path"), "segment %.80q never occurs: encoded slashes, backslashes and NUL are refused "+
+				"before, unless path_form allows them", segment)
 		}
 	}
 }
 
-// slashes looks for paths that may be meant to be more than they are: /api/ for all below it, and
-// /login for /login/ too, which many servers serve alike.
+// slashes warns of paths that probably should match more: /api/ for all below it, and /login for /login/,
+// which many servers treat alike.
 func (l *linter) slashes() {
 	if l.set.form.DropTrailingSlash {
 		return
@@ -101,29 +103,31 @@ func (l *linter) slashes() {
 	for i := range l.file.Rules {
 		patterns[l.file.Rules[i].Match.Path] = true
 	}
-	var bare []int // rules whose path has no slash at its end
+	var bare []int // rules whose path has no final slash
 	for i := range l.file.Rules {
 		path := l.file.Rules[i].Match.Path
 		above, below := strings.CutSuffix(path, "/")
 		switch {
 		case path == "" || path == "/" || strings.HasSuffix(path, "/**"):
 		case below && !patterns[path+"**"] && !patterns[above]:
-			l.add(at(i, "match.path"), "path %s is only that very path; write %s** for all below it, or path_form: drop-trailing-slash in the file if your service takes %s for the same", path, path, above)
+			l.add(at(i, "match.path"), "path %s is only that very path; write %s** for all below it, or path_form: "+
+				"drop-trailing-slash in the file if your service takes %s for the same", path, path, above)
 		case !below && !patterns[path+"/"] && !patterns[path+"/**"]:
 			bare = append(bare, i)
 		}
 	}
-	if len(bare) == 0 || len(l.file.PathForm) > 0 { // the file says what it means
+	if len(bare) == 0 || len(l.file.PathForm) > 0 {
 		return
 	}
 	path, more := l.file.Rules[bare[0]].Match.Path, ""
 	if len(bare) > 1 {
 		more = fmt.Sprintf(", nor are the like by %d more", len(bare)-1)
 	}
-	l.add(at(bare[0], "match.path"), "%s/ is not limited by this rule%s: if your service takes it for %s, write path_form: drop-trailing-slash in the file; if not, path_form: strict", path, more, path)
+	l.add(at(bare[0], "match.path"), "%s/ is not limited by this rule%s: if your service takes it for %s, write "+
+		"path_form: drop-trailing-slash in the file; if not, path_form: strict", path, more, path)
 }
 
-// never looks for rules all of whose requests are named by a list that goes before them.
+// never warns of rules whose requests are all named by lists that take precedence.
 func (l *linter) never(i int, s *Spec, rule *Rule) {
 	b := &builder{report: &report{}, attributes: make(map[attribute]bool)}
 	conditions := b.conditions(i, &s.Match)
@@ -143,13 +147,13 @@ func (l *linter) never(i int, s *Spec, rule *Rule) {
 	}
 }
 
-// covered reports whether lists name whatever meets the condition.
-func (l *linter) covered(c *condition, lists ...[]roll) bool {
+// covered reports whether lists name every value that meets the condition.
+func (l *linter) covered(c *condition, lists ...[]listEntry) bool {
 	patterns := make([]pattern, 0, len(c.values)+len(c.networks)+1)
 	for _, value := range c.values {
 		patterns = append(patterns, pattern{text: value})
 	}
-	if c.kind == sourceMethod && slices.Contains(c.values, methodGet) { // which is for HEAD too
+	if c.kind == sourceMethod && slices.Contains(c.values, methodGet) { // GET matches HEAD too
 		patterns = append(patterns, pattern{text: methodHead})
 	}
 	for _, network := range c.networks {
@@ -170,9 +174,8 @@ func (l *linter) covered(c *condition, lists ...[]roll) bool {
 	})
 }
 
-// covers reports whether all that the pattern stands for is named. A raw one is still to
-// be normalised.
-func (l *roll) covers(p pattern, raw bool) bool {
+// covers reports whether the entry names all values of the pattern. A raw pattern is not normalised yet.
+func (l *listEntry) covers(p pattern, raw bool) bool {
 	if l.any {
 		return true
 	}
@@ -194,9 +197,8 @@ func (n *networks[T]) covers(network netip.Prefix) bool {
 	return i >= 0
 }
 
-// table looks at the values of a list: those that never occur, and those that lists which
-// go before it name already.
-func (l *linter) table(p place, table map[string]List, before ...[]roll) {
+// table warns of values of a list that never occur, and of those that a list with precedence names already.
+func (l *linter) table(p place, table map[string]List, before ...[]listEntry) {
 	for _, text := range slices.Sorted(maps.Keys(table)) {
 		c, _ := parseListed(text, l.pathOf(p.rule), p.rule >= 0)
 		c.inForm(l.set)
@@ -207,7 +209,8 @@ func (l *linter) table(p place, table map[string]List, before ...[]roll) {
 				l.add(item, "%.80q names nobody: %s", value, complaint)
 			}
 			for _, list := range before {
-				if k := slices.IndexFunc(list, func(other roll) bool { return other.component == c }); k >= 0 && list[k].covers(v, false) {
+				if k := slices.IndexFunc(list, func(other listEntry) bool { return other.component == c }); k >= 0 &&
+					list[k].covers(v, false) {
 					l.add(item, "%.80q has no effect here: a list that goes before it names it already", value)
 					break
 				}
@@ -223,7 +226,7 @@ func (l *linter) pathOf(i int) string {
 	return l.file.Rules[i].Match.Path
 }
 
-// neverOccurs says why no value of the component is as the pattern says.
+// neverOccurs says why no value of the component fits the pattern; "" if some may.
 func neverOccurs(c *component, p *pattern) string {
 	if p.network.IsValid() || p.any() {
 		return ""
@@ -232,7 +235,7 @@ func neverOccurs(c *component, p *pattern) string {
 		return fmt.Sprintf("the component is always %q", c.name)
 	}
 	text := p.text
-	if p.wild { // its end is not the value's end
+	if p.wild { // the end of a prefix is not the end of a value
 		text = strings.TrimRight(text, " \t")
 	}
 	normal := string(c.normalise([]byte(text), 0))
@@ -245,23 +248,23 @@ func neverOccurs(c *component, p *pattern) string {
 	return fmt.Sprintf("values are normalised first; did you mean %q?", normal)
 }
 
-// limits looks for those of one list that others make useless.
+// limits warns of limits that another limit of the rule makes useless.
 func (l *linter) limits(p place, rule *Rule) {
 	for j, limit := range rule.limits {
 		for k, other := range rule.limits {
 			if j != k && always(other, limit) && (k < j || !always(limit, other)) {
-				l.add(place{p.rule, p.field, j}, "%s never decides: %s refuses first, whatever happens", limit, other)
+				l.add(place{p.rule, p.field, j}, "%s never decides: %s always refuses first", limit, other)
 				break
 			}
 		}
 	}
 }
 
-// longQuota is how long the period of a bucket is that was probably meant as a quota.
+// longQuota is the shortest period of a token bucket that was probably meant as a quota.
 const longQuota = time.Hour
 
-// quotas looks for buckets beside limits of shorter periods, whose author meant "at most so many in
-// an hour": a bucket grants nearly twice as many.
+// quotas warns of token buckets beside limits of shorter periods, whose author probably meant "at most N in an
+// hour": a bucket grants nearly twice as many.
 func (l *linter) quotas(p place, rule *Rule) {
 	for j, limit := range rule.limits {
 		bucket, ok := limit.Spec().(weir.TokenBucket)
@@ -273,7 +276,8 @@ func (l *linter) quotas(p place, rule *Rule) {
 			return period > 0 && period < bucket.Period
 		}
 		if slices.ContainsFunc(rule.limits, shorter) {
-			l.add(place{p.rule, p.field, j}, "%s is a token bucket, which grants up to %d in any %s; for at most %d write algorithm: sliding_log, or sliding_log before the limit",
+			l.add(place{p.rule, p.field, j}, "%s is a token bucket, which grants up to %d in any %s; for at most %d "+
+				"write algorithm: sliding_log, or sliding_log before the limit",
 				limit, MostIn(limit, bucket.Period), LengthOf(bucket.Period), bucket.Capacity)
 		}
 	}
@@ -285,23 +289,24 @@ func (l *linter) overrides(i int, s *Spec, rule *Rule) {
 		for k, text := range s.Overrides[j].Key {
 			v, _ := parsePatternOf(&rule.components[k], text)
 			if complaint := neverOccurs(&rule.components[k], &v); complaint != "" {
-				l.add(place{p.rule, p.field, k}, "the override never applies: no request has %.80q here; %s", text, complaint)
+				l.add(place{p.rule, p.field, k}, "the override never applies: no request has %.80q here; %s", text,
+					complaint)
 			}
 		}
-		// Beside wildcards, the rule's own limits may be what is meant: not those of the wildcard.
+		// With wildcards, an override may restore the rule's own limits.
 		if len(rule.overrides.wild) == 0 && slices.Equal(s.Overrides[j].Limit, s.Limit) {
 			l.add(p, "the override changes nothing: its limits are the rule's")
 		}
 	}
 }
 
-// duplicates looks for rules that never decide, because another one is for the same
-// requests and refuses first.
+// duplicates warns of rules that never decide because another rule counts the same requests and refuses first.
 func (l *linter) duplicates() {
 	alike := make(map[string][]int)
 	for i := range l.file.Rules {
 		l.pause(i, rulesLinted)
-		if l.set.rules[i].mode != Enforce || l.set.rules[i].percent < 100 || l.set.rules[i].bans != nil || len(l.file.Rules[i].Overrides) > 0 {
+		if l.set.rules[i].mode != Enforce || l.set.rules[i].percent < 100 || l.set.rules[i].bans != nil ||
+			len(l.file.Rules[i].Overrides) > 0 {
 			continue
 		}
 		same := likeness(&l.file.Rules[i], l.set.rules[i])
@@ -312,8 +317,9 @@ func (l *linter) duplicates() {
 	for _, group := range alike {
 		for _, i := range group {
 			for _, k := range group {
-				if i != k && l.set.rules[k].group == 0 && l.useless(i, k) { // in a group it may be put out of force
-					l.add(at(i, "name"), "the rule never decides: rules[%d] (%s) counts the same requests by the same key, and refuses first, whatever happens", k, l.set.rules[k].name)
+				if i != k && l.set.rules[k].group == 0 && l.useless(i, k) { // a rule of a group may not apply
+					l.add(at(i, "name"), "the rule never decides: rules[%d] (%s) counts the same requests by the "+
+						"same key, and always refuses first", k, l.set.rules[k].name)
 					break
 				}
 			}
@@ -321,8 +327,8 @@ func (l *linter) duplicates() {
 	}
 }
 
-// useless reports whether for each limit of rule i rule k has one that refuses first. Of
-// two that are equal it is the later one.
+// useless reports whether rule k has, for each limit of rule i, one that refuses first. Of two equal rules the
+// later one is useless.
 func (l *linter) useless(i, k int) bool {
 	a, b := l.set.rules[k], l.set.rules[i]
 	return refuses(a, b) && (k < i || !refuses(b, a))
@@ -337,12 +343,13 @@ func refuses(a, b *Rule) bool {
 	return true
 }
 
-// likeness is one text for rules that count the same requests by the same keys and costs.
+// likeness is equal for rules that count the same requests by the same keys and costs.
 func likeness(s *Spec, rule *Rule) string {
-	return fmt.Sprintf("%q %q %q %+v %q %q", requests(&s.Match), fmt.Sprint(s.Schedule, s.Allow, s.Deny), s.Key, rule.cost, rule.onMissing, rule.onStoreError)
+	return fmt.Sprintf("%q %q %q %+v %q %q", requests(&s.Match), fmt.Sprint(s.Schedule, s.Allow, s.Deny), s.Key,
+		rule.cost, rule.onMissing, rule.onStoreError)
 }
 
-// requests is one text for matches that are alike.
+// requests is equal for matches of the same requests.
 func requests(match *Match) string {
 	m := *match
 	m.Method, m.Host, m.Client = sorted(m.Method), sorted(m.Host), sorted(m.Client)
@@ -350,9 +357,8 @@ func requests(match *Match) string {
 	return fmt.Sprintf("%q", fmt.Sprint(m))
 }
 
-// rivals looks for rules of a group that never apply, because an earlier one of it is for
-// the same requests.
-func (l *linter) rivals() {
+// outranked warns of rules of a group that never apply because an earlier one matches the same requests.
+func (l *linter) outranked() {
 	first := make(map[string]*Rule)
 	for i, rule := range l.set.rules {
 		if rule.group == 0 {
@@ -360,7 +366,8 @@ func (l *linter) rivals() {
 		}
 		same := fmt.Sprint(rule.group, requests(&l.file.Rules[i].Match))
 		if best := first[same]; best != nil {
-			l.add(at(i, "group"), "the rule never applies: rules[%d] (%s) of its group is for the same requests, and stands before it", best.index, best.name)
+			l.add(at(i, "group"), "the rule never applies: rules[%d] (%s) of its group matches the same requests, "+
+				"and comes first", best.index, best.name)
 			continue
 		}
 		first[same] = rule

@@ -8,18 +8,17 @@ import (
 	"strings"
 )
 
-// A Listing says whether a list of a file, or of a rule, names a request.
+// A Listing is the result of the lists for a request.
 type Listing uint8
 
-// What lists say of a request. Where both lists name it, it is denied.
+// The results of lists. If both lists name a request, it is denied.
 const (
 	Unlisted Listing = iota
 	Allowed
 	Denied
 )
 
-// Listed says whether the rule's own lists name the request, or an exception does, which
-// goes first.
+// Listed checks a request against the exceptions of the rule, and then against its lists.
 func (r *Rule) Listed(request *Request) Listing {
 	if listing := r.excepted().listed(request); listing != Unlisted {
 		return listing
@@ -27,17 +26,16 @@ func (r *Rule) Listed(request *Request) Listing {
 	return r.lists.listed(request)
 }
 
-// Listed says whether the file's own lists name the request, or an exception does, which
-// goes first.
+// Listed checks a request against the exceptions of the file, and then against its lists.
 func (s *Set) Listed(request *Request) Listing {
-	if listing := s.laid().file.listed(request); listing != Unlisted {
+	if listing := s.inForce().file.listed(request); listing != Unlisted {
 		return listing
 	}
 	return s.lists.listed(request)
 }
 
-// lists are those of a file or of a rule.
-type lists struct{ allow, deny []roll }
+// lists are the lists of a file or of a rule.
+type lists struct{ allow, deny []listEntry }
 
 func (l *lists) listed(r *Request) Listing {
 	switch {
@@ -49,7 +47,7 @@ func (l *lists) listed(r *Request) Listing {
 	return Unlisted
 }
 
-func names(list []roll, r *Request) bool {
+func names(list []listEntry, r *Request) bool {
 	for i := range list {
 		if list[i].names(r) {
 			return true
@@ -58,15 +56,15 @@ func names(list []roll, r *Request) bool {
 	return false
 }
 
-// A roll is the values of one component that are listed: its own, and those of sets, which
-// other rolls may have too.
-type roll struct {
+// A listEntry holds the listed values of one component: its own, and those of sets, which it may share with
+// other entries.
+type listEntry struct {
 	component component
 	values
 	sets []*values
 }
 
-func (l *roll) names(r *Request) bool {
+func (l *listEntry) names(r *Request) bool {
 	if l.component.source == sourceIP {
 		address := plain(r.Client)
 		return address.IsValid() && (l.holds(address) ||
@@ -77,11 +75,11 @@ func (l *roll) names(r *Request) bool {
 	return value != "" && (l.has(value) || slices.ContainsFunc(l.sets, func(v *values) bool { return v.has(value) }))
 }
 
-// values are those of a list, ready to be asked: addresses, or texts.
+// values is a compiled list of values: addresses, or texts.
 type values struct {
 	any      bool
 	exact    map[string]bool
-	prefixes []string // sorted, none of them begins with another
+	prefixes []string // sorted; none is a prefix of another
 	networks networks[struct{}]
 	taken    []netip.Prefix // until finish
 }
@@ -89,19 +87,18 @@ type values struct {
 func (l *values) holds(address netip.Addr) bool { return l.any || l.networks.find(address) >= 0 }
 func (l *values) has(text string) bool          { return l.any || l.exact[text] || l.begins(text) }
 
-// begins looks for the one prefix that can be the value's: the last that does not sort
-// after it.
+// begins checks the only prefix that can fit a value: the last one that does not sort after it.
 func (l *values) begins(value string) bool {
 	after, found := slices.BinarySearch(l.prefixes, value)
 	return found || after > 0 && strings.HasPrefix(value, l.prefixes[after-1])
 }
 
-// lists reads those of a rule, or with −1 of the file.
+// lists compiles the lists of a rule, or with −1 of the file.
 func (b *builder) lists(i int, allow, deny map[string]List, path string) lists {
-	return lists{allow: b.rolls(at(i, "allow"), allow, path), deny: b.rolls(at(i, "deny"), deny, path)}
+	return lists{allow: b.entries(at(i, "allow"), allow, path), deny: b.entries(at(i, "deny"), deny, path)}
 }
 
-func (b *builder) rolls(p place, table map[string]List, path string) (list []roll) {
+func (b *builder) entries(p place, table map[string]List, path string) (list []listEntry) {
 	if len(table) == 0 || !b.count(p, len(table), MaxSources) {
 		return nil
 	}
@@ -113,15 +110,15 @@ func (b *builder) rolls(p place, table map[string]List, path string) (list []rol
 			continue
 		}
 		c.inForm(b.set)
-		if slices.ContainsFunc(list, func(other roll) bool { return other.component == c }) {
-			b.add(source, "%s %.80q stands here twice, in other words", p.field, text)
+		if slices.ContainsFunc(list, func(other listEntry) bool { return other.component == c }) {
+			b.add(source, "%s %.80q occurs twice, in other words", p.field, text)
 		}
-		list = append(list, b.roll(source, c, table[text]))
+		list = append(list, b.listEntry(source, c, table[text]))
 	}
 	return list
 }
 
-// parseListed reads a component by which lists name requests.
+// parseListed reads the component of a list.
 func parseListed(text, path string, ofRule bool) (c component, complaint string) {
 	word, options, _ := strings.Cut(strings.TrimSpace(text), " ")
 	switch {
@@ -135,14 +132,15 @@ func parseListed(text, path string, ofRule bool) (c component, complaint string)
 	return parseComponent(text, path)
 }
 
-func (b *builder) roll(p place, c component, list List) roll {
+func (b *builder) listEntry(p place, c component, list List) listEntry {
 	given := list.Values
-	l := roll{component: c, values: values{exact: make(map[string]bool)}, sets: b.sets(p, c, list.Sets)}
+	l := listEntry{component: c, values: values{exact: make(map[string]bool)}, sets: b.sets(p, c, list.Sets)}
 	if len(given)+len(list.Sets) == 0 && !b.has(p) {
 		b.add(p, "%s has no values; leave it out", p.field)
 	}
 	if b.listed += len(given); b.listed > MaxAllListed || len(given) > MaxListed {
-		b.add(p, "%s has %d values; at most %d, and %d in all lists together", p.field, len(given), MaxListed, MaxAllListed)
+		b.add(p, "%s has %d values; at most %d, and %d in all lists together", p.field, len(given), MaxListed,
+			MaxAllListed)
 		return l
 	}
 	seen := make(map[string]bool, len(given))
@@ -156,7 +154,7 @@ func (b *builder) roll(p place, c component, list List) roll {
 			complaint = fmt.Sprintf("a value of 1 to %d bytes is needed", MaxText)
 		}
 		if name := v.String(); complaint == "" && seen[name] {
-			complaint = "it stands here twice"
+			complaint = "it occurs twice"
 		} else {
 			seen[name] = true
 		}

@@ -12,20 +12,18 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// WithFiles lets a file of rules keep the values of lists in files of their own
-// (deny: {client.ip: {file: blocked.txt}}): Parse, Load and Lint then have them read, and
-// what they return has the values, so that Compile reads nothing. Without it such a list is
-// a mistake, as it is for rules from a URL or a database: whoever writes those must not
-// choose what is read here.
+// WithFiles allows lists to keep their values in files (deny: {client.ip: {file: blocked.txt}}). Parse, Load
+// and Lint read them, and what they return has the values, so that Compile reads nothing. Without it such a
+// list is a mistake; rules from a URL or a database must stay without it, because their authors must not
+// choose which files a server reads.
 //
-// name is a relative path with slashes, without .. in it. It is up to read that no link
-// leads out of the directory of the rules, and that it returns no more than
-// MaxListFile+1 bytes, whatever there is. It is called once for each name.
+// name is a relative path with slashes, without "..". read must ensure that no link leads out of the directory
+// of the rules, and that it returns at most MaxListFile+1 bytes. It is called once for each name.
 func WithFiles(read func(name string) ([]byte, error)) Option {
 	return func(o *options) { o.read = read }
 }
 
-// once reads each name once, however often it is asked for.
+// once caches the results of read.
 func once(read func(name string) ([]byte, error)) func(name string) ([]byte, error) {
 	if read == nil {
 		return nil
@@ -45,21 +43,21 @@ func once(read func(name string) ([]byte, error)) func(name string) ([]byte, err
 	}
 }
 
-// A listFile is what there is in a file of values.
+// A listFile is the content of a file of values.
 type listFile struct {
-	complaint string // why there is nothing
+	complaint string // why it could not be read
 	values    []string
 	marks     []mark // of each value
 }
 
-// A listText is a file of values whose lines follow on those of the rules, so that a mark
-// needs no name of a file.
+// A listText is a file of values whose line numbers continue those of the rules, so that a mark needs no file
+// name.
 type listText struct {
 	name  string
-	first int // its first line comes after so many others
+	first int // number of lines before its first
 }
 
-// listed reads the values of a component: one, several, or those that stand elsewhere.
+// listed reads the values of a component: one, several, or references to files and sets.
 func (d *decoder) listed(p place, n *yaml.Node) (list List) {
 	if n.Kind != yaml.MappingNode {
 		return List{Values: d.list(p, n, MaxListed)}
@@ -71,8 +69,10 @@ func (d *decoder) listed(p place, n *yaml.Node) (list List) {
 		{"redis", func(p place, n *yaml.Node) { list.Sets = d.setNames(p, n) }},
 		{"values", func(_ place, n *yaml.Node) { list.Values = d.list(p, n, MaxListed) }},
 	})
-	if named == nil && !d.has(at(p.rule, p.field+".file")) && len(list.Sets) == 0 && !d.has(at(p.rule, p.field+".redis")) {
-		d.wrong(n, "%s names neither a file nor a set, such as file: blocked.txt or redis: weir:blocked; values alone stand in a list", p.field)
+	if named == nil && !d.has(at(p.rule, p.field+".file")) && len(list.Sets) == 0 &&
+		!d.has(at(p.rule, p.field+".redis")) {
+		d.wrong(n, "%s names neither a file nor a set, such as file: blocked.txt or redis: weir:blocked; values "+
+			"alone need no mapping", p.field)
 	}
 	if name != "" {
 		list.Values = d.join(p, list.Values, name, named)
@@ -80,8 +80,8 @@ func (d *decoder) listed(p place, n *yaml.Node) (list List) {
 	return list
 }
 
-// join adds the values of a file. Those that are there already it leaves out: two people who
-// block one address at the same time must not make the file a bad one.
+// join adds the values of a file, without duplicates: two people who block one address at the same time must
+// not make the file invalid.
 func (d *decoder) join(p place, values []string, name string, n *yaml.Node) []string {
 	f := d.listFile(name)
 	if f.complaint != "" {
@@ -89,7 +89,8 @@ func (d *decoder) join(p place, values []string, name string, n *yaml.Node) []st
 		return values
 	}
 	if d.filed += len(f.values); d.filed > MaxAllListed {
-		d.wrong(n, "%s.file: with %.200q the lists that stand in files have over %d values", p.field, name, MaxAllListed)
+		d.wrong(n, "%s.file: with %.200q the files of lists have over %d values", p.field, name,
+			MaxAllListed)
 		return values
 	}
 	addresses := strings.HasSuffix(strings.TrimSpace(p.field), ".client.ip")
@@ -111,7 +112,7 @@ func (d *decoder) join(p place, values []string, name string, n *yaml.Node) []st
 	return values
 }
 
-// sameListed is equal for texts that name the same.
+// sameListed is equal for texts that name the same values.
 func sameListed(text string, address bool) string {
 	if address {
 		if prefix, complaint := parsePrefix(text); complaint == "" {
@@ -125,7 +126,7 @@ func sameListed(text string, address bool) string {
 	return text
 }
 
-// listFile is the file of that name, which is read once however often it is named.
+// listFile is the file of that name, which is read once.
 func (d *decoder) listFile(name string) *listFile {
 	if f := d.files[name]; f != nil {
 		return f
@@ -133,9 +134,11 @@ func (d *decoder) listFile(name string) *listFile {
 	f := new(listFile)
 	switch {
 	case d.read == nil:
-		f.complaint = "only rules that stand in a file, not on standard input, a URL or in a database, may name another one: write the values here, or put the rules into a file beside it"
+		f.complaint = "only rules from a file, not on standard input, a URL or in a database, may name " +
+			"another one: write the values here, or put the rules into a file beside it"
 	case len(name) > MaxText || !fs.ValidPath(name) || name == "." || strings.ContainsAny(name, "\\:\x00"):
-		f.complaint = "allowed: a file beside the rules or below, such as blocked.txt or lists/blocked.txt, without .. or a drive, and not from the root"
+		f.complaint = "allowed: a file beside the rules or below, such as blocked.txt or lists/blocked.txt, without " +
+			".. or a drive, and not from the root"
 	case len(d.files) >= MaxListFiles:
 		f.complaint = fmt.Sprintf("the rules up to here name %d files; at most that many", MaxListFiles)
 		return f
@@ -153,21 +156,21 @@ func (d *decoder) fetch(name string, f *listFile) {
 	text, err := d.read(name)
 	var path *fs.PathError
 	switch {
-	case errors.As(err, &path): // the name is said already, and the rest is how this machine calls it
+	case errors.As(err, &path): // without the path on this machine
 		f.complaint = "it cannot be read: " + path.Err.Error()
 	case err != nil:
 		f.complaint = "it cannot be read: " + err.Error()
 	case len(text) > MaxListFile:
 		f.complaint = fmt.Sprintf("it has over %d bytes; that is too much", MaxListFile)
 	case len(bytes.TrimSpace(text)) == 0:
-		f.complaint = "it is empty; a list of nobody has a comment, such as # nobody, so that a file cut short is not taken for one"
+		f.complaint = "it is empty; a list that is empty on purpose has a comment, such as # nobody; any other empty " +
+			"file may be one that was cut short"
 	default:
 		d.values(filepath.Join(filepath.Dir(d.file.Name), filepath.FromSlash(name)), string(text), f)
 	}
 }
 
-// values reads one value of each line. A # begins a comment at the start of a line, or
-// after a blank.
+// values reads one value of each line. A # at the start of a line or after a blank begins a comment.
 func (r *report) values(name, text string, f *listFile) {
 	first := len(r.lines)
 	r.texts = append(r.texts, listText{name, first})
@@ -191,8 +194,8 @@ func (r *report) values(name, text string, f *listFile) {
 	}
 }
 
-// valueOf is what a line says, and how many characters stand before it. Some editors begin
-// a file with a mark of its byte order.
+// valueOf returns the value of a line and the number of characters before it. Some editors begin a file with a
+// byte order mark.
 func valueOf(line string, first bool) (value string, blanks int) {
 	value = line
 	if first {
@@ -209,7 +212,7 @@ func valueOf(line string, first bool) (value string, blanks int) {
 	return value, utf8.RuneCountInString(before)
 }
 
-// textOf is the file in which a line stands, and which one of it that is.
+// textOf is the file of a line, and the number of the line in it.
 func (r *report) textOf(line int) (name string, own int) {
 	for i := len(r.texts) - 1; i >= 0; i-- {
 		if text := r.texts[i]; line > text.first {

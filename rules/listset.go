@@ -11,14 +11,13 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// WithSets lets the lists of a file of rules name sets in Redis
-// (deny: {client.ip: {redis: weir:blocked}}). Parse and Lint only note the names: who
-// compiles the file puts the members into File.Sets, as rules/source/redissource does.
-// Without the option such a list is a mistake, as it is for rules from a URL or a
-// database: whoever writes those must not choose what is read here.
+// WithSets allows lists to name sets in Redis (deny: {client.ip: {redis: weir:blocked}}). Parse and Lint only
+// record the names; the caller of Compile puts the members into File.Sets, as rules/source/redissource does.
+// Without the option such a list is a mistake; rules from a URL or a database must stay without it, because
+// their authors must not choose what a server reads.
 func WithSets() Option { return func(o *options) { o.sets = true } }
 
-// SetNames are the sets that the lists of the file name, sorted.
+// SetNames are the sets named by the lists of the file, sorted.
 func (f *File) SetNames() []string {
 	names := make(map[string]bool)
 	note := func(tables ...map[string]List) {
@@ -37,31 +36,31 @@ func (f *File) SetNames() []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// SetNames are the sets that the lists name, sorted. Do not change the slice.
+// SetNames are the sets named by the lists, sorted. Do not change the slice.
 func (s *Set) SetNames() []string { return s.names }
 
-// LeftOut tells, as an *Error, of the members of sets that are no values of the lists that
-// name them, and of sets whose members are not known. Neither is a mistake of the rules: the
-// lists are in force without them. It is nil where there is nothing to tell.
+// LeftOut is an *Error that lists the members of sets that are invalid, and the sets whose members are
+// unknown; nil if there are none. These are not mistakes of the rules: the lists are in force without them.
 func (s *Set) LeftOut() error { return s.leftOut }
 
 // setNames reads the names of sets.
 func (d *decoder) setNames(p place, n *yaml.Node) []string {
 	names := d.list(p, n, MaxSets)
 	if !d.sets && len(names) > 0 {
-		d.wrong(n, "%s is %.80q; only rules that stand in a file, not in a URL or in a database, may name what else is read: write the values here", p.field, names[0])
+		d.wrong(n, "%s is %.80q; only rules from a file, not in a URL or in a database, may name what else to read: "+
+			"write the values here", p.field, names[0])
 		return nil
 	}
 	return names
 }
 
-// A setUse is a set, and what its members are taken for.
+// A setUse is a set and the component of its members.
 type setUse struct {
 	name      string
 	addresses bool
 }
 
-// sets are the members of those that a list names. What several lists name is made once.
+// sets compiles the members of the sets of a list. A set that several lists name is compiled once.
 func (b *builder) sets(p place, c component, names []string) (list []*values) {
 	for i, name := range names {
 		if complaint := b.nameOfSet(name, names[:i]); complaint != "" {
@@ -84,7 +83,7 @@ func (b *builder) nameOfSet(name string, before []string) (complaint string) {
 	case strings.Contains(name, "://"):
 		return "allowed: the key of a set, such as weir:blocked, without the address of its Redis"
 	case slices.Contains(before, name):
-		return "it stands here twice"
+		return "it occurs twice"
 	}
 	known := b.setNames()
 	if _, there := slices.BinarySearch(known, name); !there && len(known) >= MaxSets {
@@ -93,7 +92,7 @@ func (b *builder) nameOfSet(name string, before []string) (complaint string) {
 	return ""
 }
 
-// setNames are those up to here, sorted.
+// setNames are the sets so far, sorted.
 func (b *builder) setNames() (names []string) {
 	for use := range b.used {
 		names = append(names, use.name)
@@ -102,8 +101,8 @@ func (b *builder) setNames() (names []string) {
 	return slices.Compact(names)
 }
 
-// membersOf reads the members of a set as lines of a file of values. One that is wrong
-// keeps out no other: whoever adds to a set does not see what the rules make of it.
+// membersOf reads the members of a set like lines of a file of values. An invalid member does not invalidate
+// the others: a program that adds to a set gets no error from the rules.
 func (b *builder) membersOf(p place, c *component, name string) *values {
 	v := &values{exact: make(map[string]bool)}
 	members, read := b.members[name]

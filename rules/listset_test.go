@@ -141,7 +141,7 @@ func TestMistakesOfSets(t *testing.T) {
 		{deny: lists(""), want: "allowed: the key of a set, of 1 to 1024 bytes"},
 		{deny: lists(strings.Repeat("k", rules.MaxText+1)), want: "of 1 to 1024 bytes"},
 		{deny: lists("redis://u:secret@host/0"), want: "such as weir:blocked, without the address"},
-		{deny: lists("a", "a"), want: "it stands here twice"},
+		{deny: lists("a", "a"), want: "it occurs twice"},
 		{deny: lists(names...), want: "name 64 sets; at most that many"},
 		{deny: lists("a"), members: rules.MaxAllMembers + 1, want: "the sets have over 100000 members"},
 		{deny: lists("a"), allow: lists("b"), members: rules.MaxAllMembers/2 + 1, want: "the sets have over 100000 members"},

@@ -6,8 +6,7 @@ import (
 	"unsafe"
 )
 
-// Load reads a file of rules and makes it ready: Parse, then Compile, with the same
-// options. Errors are of type *Error, and list every mistake.
+// Load is Parse, then Compile, with the same options. Errors are of type *Error, and list every mistake.
 func Load(name string, text []byte, opts ...Option) (*Set, error) {
 	_, set, r := read(name, text, newOptions(opts), false)
 	if err := r.err(); err != nil {
@@ -16,22 +15,20 @@ func Load(name string, text []byte, opts ...Option) (*Set, error) {
 	return set, nil
 }
 
-// A Compiler is Parse and Compile for those who have the same rules go through several
-// hands, each of which must be sure of them: it remembers the set of the last file, and
-// does not make it again. It is safe for concurrent use; one call waits for another.
+// A Compiler is Parse and Compile for rules that pass through several functions, each of which checks them: it
+// caches the set of the last file. It is safe for concurrent use; calls are serialized.
 type Compiler struct {
 	opts options
 
 	mu   sync.Mutex
-	file File // whose set it is
+	file File // of set
 	set  *Set // nil: none yet
 }
 
 // NewCompiler makes a compiler that uses options as Parse and Compile do.
 func NewCompiler(opts ...Option) *Compiler { return &Compiler{opts: newOptions(opts)} }
 
-// Parse is the function Parse, and Compile of what it returns is free. The options come
-// after those of the compiler.
+// Parse is the function Parse; Compile of its result costs nothing. Its options follow those of the compiler.
 func (c *Compiler) Parse(name string, text []byte, opts ...Option) (*File, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -47,9 +44,8 @@ func (c *Compiler) Parse(name string, text []byte, opts ...Option) (*File, error
 	return file, nil
 }
 
-// Compile is the function Compile. The set is that of the call before if the file is the
-// same, or a copy whose rules lie in the same place: so nobody may change a file, or what
-// its fields hold, once it was compiled here.
+// Compile is the function Compile. It returns the previous set if the file is the same, or a copy that shares
+// its rules: do not change a file, or anything it points to, after it was compiled here.
 func (c *Compiler) Compile(file *File) (*Set, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -63,7 +59,7 @@ func (c *Compiler) Compile(file *File) (*Set, error) {
 	return set, err
 }
 
-// same reports whether two files say the same for sure, whatever they are called.
+// same reports whether two files surely have the same content, whatever their names.
 func same(a, b *File) bool {
 	if len(a.Rules) != len(b.Rules) || unsafe.SliceData(a.Rules) != unsafe.SliceData(b.Rules) {
 		return false

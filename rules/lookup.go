@@ -10,7 +10,7 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// Components are those of the rule's key, in the words of a file: "client.ip v4/24 v6/64",
+// Components are the components of the rule's key, in the words of a file: "client.ip v4/24 v6/64",
 // "header.X-User trim lower".
 func (r *Rule) Components() []string {
 	var list []string
@@ -20,7 +20,7 @@ func (r *Rule) Components() []string {
 	return list
 }
 
-// String is the component in the words of a file, in one form for each.
+// String is the canonical text of the component.
 func (c *component) String() string {
 	text := strings.TrimSuffix(c.label, "=")
 	if c.source == sourceIP && (c.v4 != defaultV4 || c.v6 != defaultV6) {
@@ -37,14 +37,13 @@ func (c *component) String() string {
 	return text
 }
 
-// Lookup is the key of a client that is known by the values of the key's components, and
-// the limits that it has. What the rule counts together is one key: an address stands for
-// its network, and a text is trimmed or folded as the rule does. The error is a
-// *weir.InputError.
+// Lookup is the key, and its limits, for given values of the key's components. Values are mapped as in
+// requests: an address to its network, a text to its normalised form. The error is a *weir.InputError.
 func (r *Rule) Lookup(values []string) (key []byte, limits []*weir.Limit, err error) {
 	if len(values) != len(r.components) {
 		return nil, nil, &weir.InputError{Field: "key", Given: fmt.Sprintf("%d values", len(values)),
-			Allowed: fmt.Sprintf("one for each component of the rule %s: %d (%s)", r.name, len(r.components), strings.Join(r.Components(), ", "))}
+			Allowed: fmt.Sprintf("one for each component of the rule %s: %d (%s)", r.name, len(r.components),
+				strings.Join(r.Components(), ", "))}
 	}
 	if len(values) == 0 {
 		return []byte(keyOfAll), r.limits, nil
@@ -96,7 +95,7 @@ func (r *Rule) IsKey(text string) bool {
 	return text == ""
 }
 
-// one reads a value that stands for itself.
+// one reads a value without wildcards.
 func (c *component) one(text string) (p pattern, err error) {
 	wrong := func(allowed string) error {
 		return &weir.InputError{Field: "key", Given: text[:min(len(text), 80)], Allowed: allowed}
@@ -154,8 +153,8 @@ func (w *wildcard) covers(parts []pattern) bool {
 	return true
 }
 
-// KeyOf is the key that somebody means who names it as AppendKey makes it or, where it has one
-// component, by the value alone. The error is a *weir.InputError.
+// KeyOf reads a key as AppendKey makes it or, if it has one component, the value alone. The error is a
+// *weir.InputError.
 func (r *Rule) KeyOf(text string) ([]byte, error) {
 	switch {
 	case r.IsKey(text):
@@ -165,5 +164,6 @@ func (r *Rule) KeyOf(text string) ([]byte, error) {
 		return key, err
 	}
 	return nil, &weir.InputError{Field: "key", Given: text[:min(len(text), 130)],
-		Allowed: fmt.Sprintf("a key of rule %s as bans are listed, or a value for each of its components: %s", r.name, strings.Join(r.Components(), ", "))}
+		Allowed: fmt.Sprintf("a key of rule %s as bans are listed, or a value for each of its components: %s", r.name,
+			strings.Join(r.Components(), ", "))}
 }

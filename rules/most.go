@@ -8,8 +8,8 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// MostIn is how many units a limit grants at most in any time so long, however the requests fall:
-// docs/limits.md has the table. It is 0 of a concurrency limit, which grants none in a time.
+// MostIn is the largest number of units that a limit grants within any time of this length: docs/limits.md has
+// the table. It is 0 for a concurrency limit.
 func MostIn(limit *weir.Limit, t time.Duration) int64 {
 	units := t.Microseconds()
 	switch spec := limit.Spec().(type) {
@@ -22,7 +22,7 @@ func MostIn(limit *weir.Limit, t time.Duration) int64 {
 	case weir.FixedWindow:
 		most := windows(spec.Limit, units, spec.Window.Microseconds())
 		if spec.Anchor == weir.First && (units-1)%spec.Window.Microseconds() != 0 {
-			most-- // a window that is open when the time begins was opened by a unit before it
+			most-- // a window that is open at the start was opened by an earlier unit
 		}
 		return most
 	case weir.Calendar:
@@ -35,7 +35,7 @@ func MostIn(limit *weir.Limit, t time.Duration) int64 {
 	return 0
 }
 
-// scaled is ⌊n × a / b⌋, or the most that there may be.
+// scaled is ⌊n × a / b⌋, or the largest int64.
 func scaled(n, a, b int64) int64 {
 	product := new(big.Int).Mul(big.NewInt(n), big.NewInt(a))
 	if product.Quo(product, big.NewInt(b)); product.IsInt64() {
@@ -47,13 +47,11 @@ func scaled(n, a, b int64) int64 {
 // above is ⌈a / b⌉.
 func above(a, b int64) int64 { return (a + b - 1) / b }
 
-// windows is what windows grant that follow each other: in a time there are parts of one more than
-// fit it.
+// windows bounds the units of consecutive windows: a time overlaps one more than fit into it.
 func windows(limit, units, window int64) int64 { return scaled(limit, above(units-1, window)+1, 1) }
 
-// mostOfCounter is the lesser of two bounds: any N slices that follow each other hold at most the
-// limit when the last of them is charged; and of the slice before them as much weighs less as has
-// passed of the last.
+// mostOfCounter is the lesser of two bounds. N consecutive slices hold at most the limit when the last one is
+// charged, and the weight of the slice before them has fallen by the part of the last one that has passed.
 func mostOfCounter(spec weir.SlidingCounter, units int64) int64 {
 	slice := spec.Window.Microseconds() / spec.Slices
 	most := scaled(spec.Limit, above(above(units-1, slice)+1, spec.Slices), 1)
@@ -63,7 +61,7 @@ func mostOfCounter(spec weir.SlidingCounter, units int64) int64 {
 	return most
 }
 
-// shortestPeriod is the shortest period that a calendar has: clocks are set forward, by an hour at most.
+// shortestPeriod is the shortest period of a calendar: clocks are set forward by at most an hour.
 func shortestPeriod(spec weir.Calendar) time.Duration {
 	forward := time.Hour
 	if spec.Zone == "" || spec.Zone == "UTC" {
@@ -84,8 +82,7 @@ func shortestPeriod(spec weir.Calendar) time.Duration {
 	return 365*oneDay - forward
 }
 
-// PeriodOf is the time that a limit is about, such as a day for 10/1d; 0 of one that is about no
-// length of time: a calendar's periods differ.
+// PeriodOf is the period of a limit, such as a day for 10/1d; 0 if it has no fixed period, as a calendar.
 func PeriodOf(limit *weir.Limit) time.Duration {
 	switch spec := limit.Spec().(type) {
 	case weir.TokenBucket:
@@ -100,7 +97,7 @@ func PeriodOf(limit *weir.Limit) time.Duration {
 	return 0
 }
 
-// LengthOf is a time in words: 24 h, 7 days, 90 s.
+// LengthOf is a duration in words: 24 h, 7 days, 90 s.
 func LengthOf(d time.Duration) string {
 	for _, unit := range []struct {
 		length time.Duration

@@ -8,8 +8,7 @@ import (
 	"slices"
 )
 
-// networks finds the networks that an address lies in by one binary search, however many
-// there are.
+// networks finds the networks of an address by one binary search, whatever their number.
 type networks[T any] struct {
 	list []network[T] // IPv4 first, by address, the wider first
 	keys []uint64     // the first 64 bits of each: most comparisons need no more
@@ -18,7 +17,7 @@ type networks[T any] struct {
 
 type network[T any] struct {
 	prefix netip.Prefix
-	parent int // the smallest network round this one, or −1
+	parent int // index of the smallest network that contains this one, or −1
 	value  T
 }
 
@@ -33,7 +32,7 @@ func newNetworks[T any](values map[netip.Prefix]T) (n networks[T]) {
 	return n
 }
 
-// networksOf are prefixes without values. It sorts them.
+// networksOf makes networks without values. It sorts the prefixes.
 func networksOf(prefixes []netip.Prefix) (n networks[struct{}]) {
 	slices.SortFunc(prefixes, widerFirst)
 	prefixes = slices.Compact(prefixes)
@@ -52,7 +51,7 @@ func widerFirst(a, b netip.Prefix) int {
 	return a.Bits() - b.Bits()
 }
 
-// index fills in the rest of what is in order.
+// index computes keys, six and the parents; list is sorted.
 func (n *networks[T]) index() {
 	n.keys = make([]uint64, 0, len(n.list))
 	for i := range n.list {
@@ -61,7 +60,7 @@ func (n *networks[T]) index() {
 		if address.Is4() {
 			n.six = i + 1
 		}
-		parent := i - 1 // a network round this one is round what lies between them, too
+		parent := i - 1 // a network that contains this one contains those between them, too
 		for parent >= 0 && !n.list[parent].prefix.Contains(address) {
 			parent = n.list[parent].parent
 		}
@@ -78,15 +77,14 @@ func firstBits(address netip.Addr) uint64 {
 	return binary.BigEndian.Uint64(sixteen[:])
 }
 
-// find is the smallest network that the address lies in, or −1. The others are its
-// parents.
+// find is the index of the smallest network that contains the address, or −1. Its parents contain it too.
 func (n *networks[T]) find(address netip.Addr) int {
 	low, high := 0, n.six
 	if address.Is6() {
 		low, high = n.six, len(n.list)
 	}
 	key := firstBits(address)
-	for low < high { // for the first that begins after the address
+	for low < high { // finds the first that begins after the address
 		middle := int(uint(low+high) / 2)
 		if k := n.keys[middle]; k > key || k == key && address.Less(n.list[middle].prefix.Addr()) {
 			high = middle
@@ -101,7 +99,7 @@ func (n *networks[T]) find(address netip.Addr) int {
 	return i
 }
 
-// parsePrefix reads an address or a network. allowed is what would have been right.
+// parsePrefix reads an address or a network. allowed is set if it is invalid.
 func parsePrefix(text string) (p netip.Prefix, allowed string) {
 	if address, err := netip.ParseAddr(text); err == nil {
 		address = plain(address)
@@ -118,15 +116,16 @@ func parsePrefix(text string) (p netip.Prefix, allowed string) {
 		p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
 	}
 	if p != p.Masked() {
-		return p, fmt.Sprintf("%v for that network, %v for that one machine", p.Masked(), netip.PrefixFrom(p.Addr(), p.Addr().BitLen()))
+		return p, fmt.Sprintf("%v for that network, %v for that one machine", p.Masked(),
+			netip.PrefixFrom(p.Addr(), p.Addr().BitLen()))
 	}
 	return p, ""
 }
 
-// plain is the one form of an address: IPv4 in IPv6 is IPv4, and zones are dropped.
+// plain is the canonical form of an address: IPv4 in IPv6 is IPv4, and zones are dropped.
 func plain(address netip.Addr) netip.Addr { return address.Unmap().WithZone("") }
 
-// prefixes reads those of a list, and reports those that are none, or stand there twice.
+// prefixes reads a list, and reports invalid and repeated ones.
 func (b *builder) prefixes(p place, given []string) (list []netip.Prefix) {
 	seen := make(map[netip.Prefix]bool, len(given))
 	for j, text := range given {

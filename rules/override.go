@@ -11,7 +11,7 @@ import (
 // overrides are other limits for some keys of a rule.
 type overrides struct {
 	exact map[string][]*weir.Limit // by the whole key, as AppendKey makes it
-	wild  []wildcard               // the most literal first
+	wild  []wildcard               // in order of precedence
 }
 
 type wildcard struct {
@@ -21,9 +21,9 @@ type wildcard struct {
 	index  int // of the override
 }
 
-// LimitsFor are the limits of the request with this key: those of an override, or Limits.
-// Those of an operator (Exception) go first. An exact override goes before wildcards; of these the one with more literal text, then
-// the first in the file. key is what AppendKey appended. Do not change the slice.
+// LimitsFor are the limits of a request with this key: those of an operator's Exception, or of an override, or
+// Limits. An exact override precedes wildcards; of these the one with more literal text, then the first in the
+// file. key is the result of AppendKey. Do not change the slice.
 func (r *Rule) LimitsFor(request *Request, key []byte) []*weir.Limit {
 	if x := r.excepted(); x != nil {
 		if limits := x.overrides.find(r, request, key); limits != nil {
@@ -36,7 +36,7 @@ func (r *Rule) LimitsFor(request *Request, key []byte) []*weir.Limit {
 	return r.limits
 }
 
-// find is nil where no override is for the key.
+// find is nil if no override fits the key.
 func (o *overrides) find(r *Rule, request *Request, key []byte) []*weir.Limit {
 	if limits, ok := o.exact[string(key)]; ok {
 		return limits
@@ -58,7 +58,7 @@ func (w *wildcard) matches(r *Rule, request *Request) bool {
 	return true
 }
 
-// matches never holds for what is missing.
+// matches is false for a missing value.
 func (p *pattern) matches(c *component, r *Request) bool {
 	if c.source == sourceIP {
 		address := plain(r.Client)
@@ -84,29 +84,30 @@ func (b *builder) override(i int, s *Spec, rule *Rule, named bool) {
 		b.add(at(i, "overrides"), "overrides need a key: without one all requests are counted together, by one limit")
 		return
 	}
-	if len(rule.components) < len(s.Key) { // what is wrong with them was said
+	if len(rule.components) < len(s.Key) {
 		return
 	}
-	o := overriding{builder: b, rule: rule, into: &rule.overrides, seen: make(map[string]int)}
+	o := overrideBuilder{builder: b, rule: rule, into: &rule.overrides, seen: make(map[string]int)}
 	rule.overrides.exact = make(map[string][]*weir.Limit)
 	for j := range s.Overrides {
 		o.add(i, j, &s.Overrides[j], s, named)
 	}
 	if len(rule.overrides.wild) > MaxWildcards {
-		b.add(at(i, "overrides"), "overrides has %d keys with wildcards or networks; at most %d", len(rule.overrides.wild), MaxWildcards)
+		b.add(at(i, "overrides"), "overrides has %d keys with wildcards or networks; at most %d",
+			len(rule.overrides.wild), MaxWildcards)
 	}
 	slices.SortStableFunc(rule.overrides.wild, func(a, b wildcard) int { return b.rank - a.rank })
 }
 
-// overriding builds the overrides of one rule.
-type overriding struct {
+// An overrideBuilder compiles the overrides of one rule.
+type overrideBuilder struct {
 	*builder
 	rule *Rule
 	into *overrides
-	seen map[string]int // which override has this key
+	seen map[string]int // override by key
 }
 
-func (o *overriding) add(i, j int, given *Override, s *Spec, named bool) {
+func (o *overrideBuilder) add(i, j int, given *Override, s *Spec, named bool) {
 	field := fmt.Sprintf("overrides[%d].", j)
 	limits := o.limits(at(i, field+"limit"), given.Limit, s, o.rule, named)
 	parts, ok := o.parts(at(i, field+"key"), given.Key)
@@ -121,7 +122,8 @@ func (o *overriding) add(i, j int, given *Override, s *Spec, named bool) {
 		label += fmt.Sprintf("%q ", parts[k].String())
 	}
 	if first, twice := o.seen[label]; twice {
-		o.builder.add(at(i, field+"key"), "the key of overrides[%d] stands here again; write one override for each key", first)
+		o.builder.add(at(i, field+"key"), "the key of overrides[%d] occurs again; write one override for each "+
+			"key", first)
 		return
 	}
 	o.seen[label] = j
@@ -133,13 +135,14 @@ func (o *overriding) add(i, j int, given *Override, s *Spec, named bool) {
 }
 
 // parts reads the values of an override's key.
-func (o *overriding) parts(p place, given []string) (parts []pattern, ok bool) {
+func (o *overrideBuilder) parts(p place, given []string) (parts []pattern, ok bool) {
 	components := o.rule.components
 	if len(given) == 0 && o.has(p) {
 		return nil, false
 	}
 	if len(given) != len(components) {
-		o.builder.add(p, "%s has %d values, and the rule's key %d components; give each component its value, and each key an override of its own", p.field, len(given), len(components))
+		o.builder.add(p, "%s has %d values, and the rule's key %d components; give each component its value, and "+
+			"each key an override of its own", p.field, len(given), len(components))
 		return nil, false
 	}
 	for k, text := range given {
@@ -163,8 +166,8 @@ func (o *overriding) parts(p place, given []string) (parts []pattern, ok bool) {
 	return parts, true
 }
 
-// countedAs turns a network that the rule counts as one client into one value. One within
-// such a network has no key of its own, so it can have no limit of its own.
+// countedAs turns a network that the rule counts as one client into a single value. A narrower network has no
+// key of its own, so it can have no limits of its own.
 func countedAs(c *component, p *pattern) (complaint string) {
 	if !p.network.IsValid() {
 		return ""
@@ -178,10 +181,11 @@ func countedAs(c *component, p *pattern) (complaint string) {
 		return ""
 	}
 	whole, _ := p.network.Addr().Prefix(bits)
-	return fmt.Sprintf("this rule counts all of %v as one; write that, or count by client.ip %s/%d", whole, family, p.network.Bits())
+	return fmt.Sprintf("this rule counts all of %v as one; write that, or count by client.ip %s/%d", whole, family,
+		p.network.Bits())
 }
 
-// keyOf is the key of these values, in the words of AppendKey.
+// keyOf is the key of these values, as AppendKey makes it.
 func (r *Rule) keyOf(parts []pattern) (key []byte) {
 	for i := range parts {
 		key = r.components[i].begin(key, i)
@@ -193,5 +197,5 @@ func (r *Rule) keyOf(parts []pattern) (key []byte) {
 		}
 		key = insertLength(key, value)
 	}
-	return r.set.seal.long(key, 0)
+	return r.set.keyHash.long(key, 0)
 }

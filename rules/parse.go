@@ -15,12 +15,12 @@ import (
 	"go.yaml.in/yaml/v4/plugin/loaderlimits"
 )
 
-// maxDepth is how deep a file may nest: three times what a rule needs.
+// maxDepth is the nesting depth of a file: three times the depth of a rule.
 const maxDepth = 16
 
-// Parse reads a file of rules: one YAML document. The error is an *Error that lists every
-// mistake; name is what it calls the file. What Parse accepts, Compile accepts. Of the
-// options only WithFiles and WithSets matter. Without WithFiles it reads nothing but the text.
+// Parse reads a file of rules: one YAML document. The error is an *Error that lists every mistake, in which
+// name is the file's name. Compile accepts the data that Parse accepts. The only options with an effect are
+// WithFiles and WithSets; without WithFiles no file is read.
 func Parse(name string, text []byte, opts ...Option) (*File, error) {
 	file, _, r := read(name, text, newOptions(opts), false)
 	if err := r.err(); err != nil {
@@ -29,7 +29,7 @@ func Parse(name string, text []byte, opts ...Option) (*File, error) {
 	return file, nil
 }
 
-// read also makes the set, and tells where things stand if it is asked to.
+// read also compiles the set, and records the places of values if marked.
 func read(name string, text []byte, o options, marked bool) (*File, *Set, *report) {
 	r := &report{file: name}
 	if !r.readable(text) {
@@ -40,8 +40,8 @@ func read(name string, text []byte, o options, marked bool) (*File, *Set, *repor
 		return nil, nil, r
 	}
 	o.read = once(o.read)
-	// Nearly all files are good, and nobody asks then where things stand. Unmarked a problem is
-	// found wherever one is found marked: marks only keep what was said from being said again.
+	// Nearly all files are valid and need no marks. An unmarked run finds a problem whenever a marked one
+	// does: marks only suppress repeated reports.
 	if quick := *r; !marked && len(r.problems) == 0 {
 		quick.quick = true
 		if file, set := decode(root, o, &quick); len(quick.problems) == 0 {
@@ -60,8 +60,8 @@ func decode(root *yaml.Node, o options, r *report) (*File, *Set) {
 	return d.file, build(d.file, r, o)
 }
 
-// readable splits the text into lines, and refuses what is too large before YAML's reader
-// makes a node of some hundred bytes of each comma.
+// readable splits the text into lines, and refuses a text that is too large before the YAML reader allocates
+// hundreds of bytes for each comma.
 func (r *report) readable(text []byte) bool {
 	if len(text) > MaxFile {
 		r.put(mark{}, at(-1, "file"), "it has over %d bytes, which is the most", MaxFile)
@@ -72,7 +72,8 @@ func (r *report) readable(text []byte) bool {
 		nodes += bytes.Count(text, []byte(sign))
 	}
 	if nodes > MaxNodes {
-		r.put(mark{}, at(-1, "file"), "it has %d commas, colons, brackets, dashes and lines; at most %d", nodes, MaxNodes)
+		r.put(mark{}, at(-1, "file"), "it has %d commas, colons, brackets, dashes and lines; at most %d", nodes,
+			MaxNodes)
 		return false
 	}
 	r.lines = strings.Split(string(text), "\n")
@@ -86,21 +87,21 @@ func (r *report) readable(text []byte) bool {
 	return true
 }
 
-// A decoder reads nodes into a File. It checks what YAML is about; what the values mean is
-// checked by build, so that files made by programs are checked the same.
+// A decoder reads nodes into a File. It checks the YAML; builder checks the values, so that files made by
+// programs get the same checks.
 type decoder struct {
 	*report
 	options
 	file  *File
 	files map[string]*listFile
-	filed int // values that are in files
+	filed int // values in files
 }
 
 func (r *report) wrong(n *yaml.Node, format string, args ...any) {
 	r.put(mark{n.Line, n.Column}, at(-1, "file"), format, args...)
 }
 
-// resting is a reader that rests after each piece of the text.
+// resting is a reader that calls rest after each piece of the text.
 func resting(text []byte, rest func()) io.Reader {
 	if rest == nil {
 		return bytes.NewReader(text)
@@ -111,7 +112,7 @@ func resting(text []byte, rest func()) io.Reader {
 type restful struct {
 	text []byte
 	rest func()
-	read int // since it rested
+	read int // bytes since the last rest
 }
 
 func (r *restful) Read(dst []byte) (n int, err error) {
@@ -129,7 +130,8 @@ func (r *restful) Read(dst []byte) (n int, err error) {
 
 // document is the root of the only document, or nil.
 func (r *report) document(text []byte, rest func()) *yaml.Node {
-	loader, err := yaml.NewLoader(resting(text, rest), yaml.WithPlugin(loaderlimits.New(loaderlimits.DepthValue(maxDepth))))
+	loader, err := yaml.NewLoader(resting(text, rest),
+		yaml.WithPlugin(loaderlimits.New(loaderlimits.DepthValue(maxDepth))))
 	var first, second yaml.Node
 	if err == nil {
 		err = loader.Load(&first)
@@ -157,7 +159,7 @@ func (r *report) syntax(err error) {
 		return
 	}
 	m, begin := mark{load.Mark.Line, load.Mark.Column}, mark{load.ContextMark.Line, load.ContextMark.Column}
-	if m.line == 0 || begin.line > 0 && strings.Contains(load.Message, "end of stream") { // where it began says more
+	if m.line == 0 || begin.line > 0 && strings.Contains(load.Message, "end of stream") {
 		m = mark{max(1, begin.line), max(1, begin.column)}
 	}
 	message := load.Message
@@ -167,7 +169,7 @@ func (r *report) syntax(err error) {
 	r.put(m, at(-1, "file"), "not YAML: %s%s", message, hint(load.ContextMsg, load.Message))
 }
 
-// hint is what is usually the matter.
+// hint is the usual cause of an error of YAML.
 func hint(context, message string) string {
 	switch {
 	case strings.Contains(context, "an alias"), strings.Contains(context, "an anchor"):
@@ -184,11 +186,11 @@ func hint(context, message string) string {
 	return ""
 }
 
-// refuse reports what YAML has and rules do not: one value under two names, and types
-// that the reader cannot see.
+// refuse reports YAML that rules do not allow: aliases, and types that are not visible in the text.
 func (d *decoder) refuse(n *yaml.Node) {
 	if n.Kind == yaml.AliasNode || n.Anchor != "" {
-		d.wrong(n, "anchors and aliases (& and *) are not allowed; write the value out, and quote a text that begins so")
+		d.wrong(n, "anchors and aliases (& and *) are not allowed; write the value out, and quote a text that begins "+
+			"so")
 	}
 	if n.Style&yaml.TaggedStyle != 0 {
 		d.wrong(n, "tags (!) are not allowed; quote a text that begins so")
@@ -198,13 +200,13 @@ func (d *decoder) refuse(n *yaml.Node) {
 	}
 }
 
-// A field is a word of the file and what reads its value.
+// A field is a field of the file and its reader.
 type field struct {
 	word string
 	read func(p place, n *yaml.Node)
 }
 
-// fields reads a mapping whose words are known. Places of them begin with prefix.
+// fields reads a mapping with known fields. Their places begin with prefix.
 func (d *decoder) fields(n *yaml.Node, rule int, prefix string, known []field) {
 	d.pairs(n, prefix, func(key, value *yaml.Node) {
 		for _, f := range known {
@@ -220,15 +222,15 @@ func (d *decoder) fields(n *yaml.Node, rule int, prefix string, known []field) {
 			words[i] = f.word
 		}
 		d.wrong(key, "unknown field %.80q; %s", key.Value, oneOf(key.Value, words))
-		if meant := nearest.Of(key.Value, words); meant != "" { // do not call it missing as well
+		if meant := nearest.Of(key.Value, words); meant != "" { // not missing as well
 			d.mark(at(rule, prefix+meant), key)
 		}
 	})
 }
 
-// pairs walks a mapping; the second of two equal keys is an error.
+// pairs iterates over a mapping; the second of two equal keys is an error.
 func (d *decoder) pairs(n *yaml.Node, what string, each func(key, value *yaml.Node)) {
-	if n.Kind == yaml.AliasNode { // refused already
+	if n.Kind == yaml.AliasNode { // reported already
 		return
 	}
 	if n.Kind != yaml.MappingNode {
@@ -243,17 +245,17 @@ func (d *decoder) pairs(n *yaml.Node, what string, each func(key, value *yaml.No
 			continue
 		}
 		if other := first(i); other != key {
-			d.wrong(key, "%.80q stands here twice; the first is in line %d", key.Value, other.Line)
+			d.wrong(key, "%.80q occurs twice; the first is in line %d", key.Value, other.Line)
 			continue
 		}
 		each(key, value)
 	}
 }
 
-// fewFields is up to how many fields of a mapping are compared one by one.
+// fewFields is the number of fields of a mapping that are compared one by one.
 const fewFields = 24
 
-// firsts finds the first key of a mapping that is the same word as the ith of its content.
+// firsts finds the first key of a mapping that equals the ith of its content.
 func firsts(n *yaml.Node) func(i int) *yaml.Node {
 	if len(n.Content) <= 2*fewFields {
 		return func(i int) *yaml.Node {
@@ -328,14 +330,14 @@ func (d *decoder) rules(_ place, n *yaml.Node) {
 }
 
 func (d *decoder) rule(i int, n *yaml.Node, known []field) {
-	if n.Kind != yaml.MappingNode { // it has no fields that could be missing
+	if n.Kind != yaml.MappingNode { // fields cannot be missing
 		d.mark(at(i, "name"), n)
 		d.mark(at(i, "limit"), n)
 	}
 	d.fields(n, i, "", known)
 }
 
-// ruleFields are made once for all rules of a file: they fill in the one that is read now.
+// ruleFields are made once for all rules of a file: they fill in the current one.
 func (d *decoder) ruleFields(s *Spec) []field {
 	match := d.matchFields(&s.Match)
 	return []field{
@@ -379,7 +381,7 @@ func (d *decoder) matchFields(m *Match) []field {
 	}
 }
 
-// table reads names, each with the values that it may have.
+// table reads names, each with its values.
 func (d *decoder) table(p place, n *yaml.Node) map[string][]string {
 	table := make(map[string][]string)
 	each := func(p place, name string, n *yaml.Node) {
@@ -391,7 +393,7 @@ func (d *decoder) table(p place, n *yaml.Node) map[string][]string {
 	return table
 }
 
-// lists reads components, each with the values that are listed.
+// lists reads components, each with its listed values.
 func (d *decoder) lists(p place, n *yaml.Node) map[string]List {
 	table := make(map[string]List)
 	each := func(p place, name string, n *yaml.Node) {
@@ -414,7 +416,7 @@ func (d *decoder) names(p place, n *yaml.Node, each func(p place, name string, n
 	}
 }
 
-// cost is a number, or where it comes from.
+// cost reads a number or a mapping.
 func (d *decoder) cost(p place, n *yaml.Node, c *Cost) {
 	if n.Kind != yaml.MappingNode {
 		c.Units = d.units(p, n)
@@ -449,7 +451,7 @@ func (d *decoder) overrides(p place, n *yaml.Node) []Override {
 	return list
 }
 
-// schedule is a window, or a list of them.
+// schedule reads a window, or a list of them.
 func (d *decoder) schedule(p place, n *yaml.Node) []Window {
 	items := []*yaml.Node{n}
 	if n.Kind == yaml.SequenceNode {
@@ -468,7 +470,7 @@ func (d *decoder) schedule(p place, n *yaml.Node) []Window {
 	return list
 }
 
-// items are those of a list of mappings.
+// items are the elements of a list of mappings.
 func (d *decoder) items(p place, n *yaml.Node, most int) []*yaml.Node {
 	if n.Kind != yaml.SequenceNode {
 		if n.Kind != yaml.AliasNode {
@@ -483,7 +485,7 @@ func (d *decoder) items(p place, n *yaml.Node, most int) []*yaml.Node {
 	return n.Content
 }
 
-// begin marks an item. What is no mapping has no fields that could be missing.
+// begin marks an item. Without a mapping no fields are missing.
 func (d *decoder) begin(rule int, prefix string, n *yaml.Node) {
 	d.mark(at(rule, strings.TrimSuffix(prefix, ".")), n)
 	if n.Kind != yaml.MappingNode {
@@ -525,14 +527,14 @@ func (d *decoder) list(p place, n *yaml.Node, most int) []string {
 	return list
 }
 
-// octal is a number that some readers take for another than it shows.
+// octal matches numbers that some YAML readers take for another value.
 var octal = regexp.MustCompile(`^[-+]?0[0-9_]+$|^[-+]?0[oOxXbB]`)
 
-// text reads a value as it is written. YAML's own types do not matter here, but a text
-// that looks like a number of another base must be quoted: nobody knows what was meant.
+// text reads a value as it is written. YAML's own types do not matter here, but a text that looks like a
+// number of another base must be quoted, because its meaning is ambiguous.
 func (d *decoder) text(p place, n *yaml.Node) string { return d.long(p, n, MaxText) }
 
-// long is text of at most so many bytes.
+// long is text with a bound in bytes.
 func (d *decoder) long(p place, n *yaml.Node, most int) string {
 	plain := n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle|yaml.LiteralStyle|yaml.FoldedStyle) == 0
 	switch {
@@ -544,7 +546,9 @@ func (d *decoder) long(p place, n *yaml.Node, most int) string {
 	case len(n.Value) > most:
 		d.wrong(n, "%s has %d bytes; at most %d", p, len(n.Value), most)
 	case plain && strings.IndexByte("0+-", n.Value[0]) >= 0 && octal.MatchString(n.Value):
-		d.wrong(n, "%s is %s, which some take for octal or hexadecimal: write a decimal number without a leading 0, or quote it if it is a text", p, n.Value)
+		d.wrong(n, "%s is %s, which some readers take for octal or hexadecimal: write a decimal number without a "+
+			"leading 0, "+
+			"or quote it if it is a text", p, n.Value)
 	default:
 		return n.Value
 	}

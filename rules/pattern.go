@@ -5,8 +5,7 @@ import (
 	"strings"
 )
 
-// A pattern stands for one value, or for all that begin with its text or lie in its
-// network.
+// A pattern stands for one value, or for all values that begin with its text or are in its network.
 type pattern struct {
 	text    string
 	network netip.Prefix // of client.ip
@@ -30,7 +29,7 @@ func (p *pattern) String() string {
 	return text
 }
 
-// rank is how much of a value the pattern fixes: the bits of its network, or of its text.
+// rank is the number of bits of a value that the pattern fixes.
 func (p *pattern) rank() int {
 	if p.network.IsValid() {
 		return p.network.Bits()
@@ -38,8 +37,8 @@ func (p *pattern) rank() int {
 	return 8 * len(p.text)
 }
 
-// parsePattern reads a value of a list or an override: a last * stands for whatever
-// follows; \* is a star, \\ a backslash, and any other backslash is itself.
+// parsePattern reads a value of a list or an override: a final * stands for any suffix; \* is a star, \\ a
+// backslash, and any other backslash is itself.
 func parsePattern(text string) (p pattern, complaint string) {
 	var literal strings.Builder
 	for i := 0; i < len(text); i++ {
@@ -72,16 +71,16 @@ func parsePatternOf(c *component, text string) (p pattern, complaint string) {
 	return p, ""
 }
 
-// formed is a text in the form that values of the component have, whatever is normalised.
+// formed brings a text into the form of the component's values, before normalisation.
 func (c *component) formed(text string) string {
 	switch {
 	case c.source == sourceMethod:
 		return folded(text)
-	case c.small:
+	case c.foldCase:
 		return string(appendFolded(nil, text))
 	}
 	return text
 }
 
-// inForm makes values of the component that are given those of the form of paths.
-func (c *component) inForm(s *Set) { c.small = c.source == sourcePath && s.form.IgnoreCase }
+// inForm applies the form of paths to the component's values.
+func (c *component) inForm(s *Set) { c.foldCase = c.source == sourcePath && s.form.IgnoreCase }

@@ -12,23 +12,23 @@ import (
 	"github.com/weirproject/weir/internal/nearest"
 )
 
-// An Error is every mistake of a file, in the order of the file.
+// An Error lists every mistake of a file, in the order of the file.
 type Error struct {
 	Problems []Problem
-	Omitted  int // how many more there are than the MaxProblems that are listed
+	Omitted  int // number of mistakes beyond the MaxProblems listed
 }
 
-// A Problem is one mistake and the sentence that helps.
+// A Problem is one mistake, with a message that says what is allowed.
 type Problem struct {
 	File    string
 	Line    int    // from 1; 0 if the rules were not read from text
 	Column  int    // in characters, from 1
-	Field   string // where in the data: rules[2].limit
+	Field   string // place in the data: rules[2].limit
 	Message string
 	Source  string // the text of the line
 }
 
-// Error is all problems, one after the other.
+// Error returns all problems, one after the other.
 func (e *Error) Error() string {
 	var b strings.Builder
 	for i := range e.Problems {
@@ -43,7 +43,7 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// String is "file:line:column: message" with the line and a caret under the place.
+// String is "file:line:column: message" with the line and a caret below the place.
 func (p *Problem) String() string {
 	if p.Line == 0 {
 		return fmt.Sprintf("%s: %s: %s", p.File, p.Field, p.Message)
@@ -52,14 +52,14 @@ func (p *Problem) String() string {
 	line, column := excerpt(p.Source, p.Column)
 	pad := []rune(line)[:column-1]
 	for i, c := range pad {
-		if c != '\t' { // a tab is as wide here as it is above
+		if c != '\t' { // keep tabs, for the same width
 			pad[i] = ' '
 		}
 	}
 	return head + "\n    " + line + "\n    " + string(pad) + "^"
 }
 
-// excerpt cuts a long line to what is round a column.
+// excerpt is the part of a long line around a column.
 func excerpt(line string, column int) (string, int) {
 	const before, width = 60, 100
 	runes := []rune(line)
@@ -71,11 +71,11 @@ func excerpt(line string, column int) (string, int) {
 	return string(runes[from:min(len(runes), from+width)]), column - from
 }
 
-// A place is where in a file's data something stands.
+// A place is a position in the data of a file.
 type place struct {
 	rule  int // −1: not in a rule
 	field string
-	item  int // −1: the field itself
+	item  int // index in the field's list; −1: the field itself
 }
 
 func at(rule int, field string) place { return place{rule, field, -1} }
@@ -93,22 +93,22 @@ func (p place) String() string {
 
 type mark struct{ line, column int }
 
-// A report gathers problems; marks say where the places of the data are in the text.
+// A report collects problems; marks map places of the data to positions in the text.
 type report struct {
 	file     string
 	lines    []string
-	texts    []listText     // files of values, whose lines come after those of the file
-	fit      map[int]bool   // which lines are as they may be shown
-	marks    map[place]mark // nil: they are not kept
+	texts    []listText     // files of values, whose line numbers follow those of the file
+	fit      map[int]bool   // lines that are masked already
+	marks    map[place]mark // nil: not recorded
 	problems []Problem
 	omitted  int
-	quick    bool // one problem is enough: all is read again then, to tell where they are
+	quick    bool // stop at one problem: the text is read again then, with marks
 }
 
-// enough reports whether it is of no use to look for more.
+// enough reports whether no further problem is needed.
 func (r *report) enough() bool { return r.quick && len(r.problems) > 0 }
 
-// mark notes where a place stands.
+// mark records the position of a place.
 func (r *report) mark(p place, n *yaml.Node) {
 	if r.marks != nil {
 		r.marks[p] = mark{n.Line, n.Column}
@@ -120,7 +120,7 @@ func (r *report) add(p place, format string, args ...any) {
 	r.put(r.find(p), p, format, args...)
 }
 
-// find is where a place stands, or the nearest thing round it that was read.
+// find is the position of a place, or of the nearest enclosing one that was read.
 func (r *report) find(p place) mark {
 	if m, ok := r.marks[p]; ok {
 		return m
@@ -134,7 +134,7 @@ func (r *report) find(p place) mark {
 	return r.marks[at(p.rule, "")]
 }
 
-// has reports whether the text has a place: what is wrong with it was said already.
+// has reports whether the text has a place, so that its mistake was reported already.
 func (r *report) has(p place) bool {
 	_, ok := r.marks[p]
 	return ok
@@ -146,15 +146,15 @@ func (r *report) put(m mark, p place, format string, args ...any) {
 		return
 	}
 	name, line := r.textOf(m.line)
-	problem := Problem{File: name, Line: line, Column: m.column, Field: p.String(), Message: masked(fmt.Sprintf(format, args...))}
+	problem := Problem{File: name, Line: line, Column: m.column, Field: p.String(),
+		Message: masked(fmt.Sprintf(format, args...))}
 	if m.line > 0 && m.line <= len(r.lines) {
 		problem.Source = r.shown(m.line - 1)
 	}
 	r.problems = append(r.problems, problem)
 }
 
-// shown is a line as it may be shown. It is made once: lines may be long, and have many
-// problems.
+// shown is a masked line. It is computed once: lines may be long, and have many problems.
 func (r *report) shown(i int) string {
 	if r.fit == nil {
 		r.fit = make(map[int]bool)
@@ -174,7 +174,7 @@ func (r *report) err() error {
 	return &Error{Problems: r.problems, Omitted: r.omitted}
 }
 
-// sort brings problems into the order of the file; those of files of values come after it.
+// sort puts problems into the order of the file; those of files of values come last.
 func (r *report) sort() {
 	order := make(map[string]int, len(r.texts))
 	for i, text := range r.texts {
@@ -185,19 +185,35 @@ func (r *report) sort() {
 	})
 }
 
-// synonyms are words of other programs for words of a file, without what joins their parts.
+// synonyms map words of other programs, without separators, to words of a file.
 var synonyms = map[string]string{
-	"ip": "client.ip", "clientip": "client.ip", "remoteaddr": "client.ip", "remoteaddress": "client.ip", "address": "client.ip",
-	"slidingwindow": "sliding_log", "slidingwindowlog": "sliding_log", "slidingwindowcounter": "sliding_counter", "window": "fixed_window",
-	"leakybucketasmeter": "leaky_bucket", "leakybucketasqueue": "leaky_queue", "open": "allow", "failopen": "allow", "closed": "deny",
-	"failclosed": "deny", "dryrun": "shadow", "logonly": "shadow", "report": "shadow", "on": "enforce",
+	"ip":                   "client.ip",
+	"clientip":             "client.ip",
+	"remoteaddr":           "client.ip",
+	"remoteaddress":        "client.ip",
+	"address":              "client.ip",
+	"slidingwindow":        "sliding_log",
+	"slidingwindowlog":     "sliding_log",
+	"slidingwindowcounter": "sliding_counter",
+	"window":               "fixed_window",
+	"leakybucketasmeter":   "leaky_bucket",
+	"leakybucketasqueue":   "leaky_queue",
+	"open":                 "allow",
+	"failopen":             "allow",
+	"closed":               "deny",
+	"failclosed":           "deny",
+	"dryrun":               "shadow",
+	"logonly":              "shadow",
+	"report":               "shadow",
+	"on":                   "enforce",
 }
 
-// oneOf says what is allowed, and which of it was probably meant.
+// oneOf lists the allowed words, after the one that was probably meant.
 func oneOf(given string, allowed []string) string {
 	text := "allowed: " + strings.Join(allowed, ", ")
 	meant := nearest.Of(given, allowed)
-	if other := synonyms[strings.NewReplacer("-", "", "_", "", " ", "").Replace(strings.ToLower(given))]; slices.Contains(allowed, other) {
+	joined := strings.NewReplacer("-", "", "_", "", " ", "").Replace(strings.ToLower(given))
+	if other := synonyms[joined]; slices.Contains(allowed, other) {
 		meant = other
 	}
 	if meant != "" {

@@ -7,10 +7,9 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// PromoteText is the YAML of one rule with the fields of its candidate in the place of the
-// rule's, and without candidate. Comments stay, but for those of what is gone. Only that the
-// text is YAML is checked, as Parse does, and not what the rule says; the error is an *Error,
-// and name is what it calls the text.
+// PromoteText returns the YAML of one rule in which the fields of its candidate replace the rule's. Comments
+// stay, except those of removed fields. Only the YAML is checked, as Parse does, not the rule; the error is an
+// *Error, in which name is the text's name.
 func PromoteText(name string, text []byte) ([]byte, error) {
 	r := &report{file: name, marks: make(map[place]mark)}
 	if !r.readable(text) {
@@ -46,7 +45,7 @@ func PromoteText(name string, text []byte) ([]byte, error) {
 	return out.Bytes(), r.err()
 }
 
-// take takes a field out of a mapping; nil: it has none.
+// take removes a field from a mapping; nil if there is none.
 func take(mapping *yaml.Node, name string) *yaml.Node {
 	for i := 0; i+1 < len(mapping.Content); i += 2 {
 		if mapping.Content[i].Value == name {
@@ -58,7 +57,7 @@ func take(mapping *yaml.Node, name string) *yaml.Node {
 	return nil
 }
 
-// put gives a mapping a field, in the place of the one that it has.
+// put sets a field of a mapping.
 func put(mapping, name, value *yaml.Node) {
 	for i := 0; i+1 < len(mapping.Content); i += 2 {
 		if mapping.Content[i].Value == name.Value {

@@ -10,26 +10,26 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// A Request is what a door knows of one. Whatever it leaves empty is missing. Doors fill
-// it in and reuse it; nothing here keeps it.
+// A Request is a request as a front end describes it. Empty fields are missing. Front ends may reuse it;
+// nothing here keeps it.
 //
-// Host and Path must be in the form that is acted upon afterwards: the host without port
-// and final dot, the path cleaned as it is forwarded, with its escapes (pathform makes
-// it). Matching one form and serving another is how rules are evaded.
+// Host and Path must be in the form that is acted upon afterwards: the host without port and final dot, the
+// path cleaned as it is forwarded, with its escapes (see pathform). Matching one form and serving another
+// makes rules evadable.
 type Request struct {
-	Method  string // any case: servers that take post for POST are counted alike
+	Method  string // in any case, because some servers accept post for POST
 	Host    string // any case
 	Path    string // begins with a slash, or is empty; escaped, and decoded here
 	Route   string // the pattern that a router chose
-	User    string // who was authenticated
+	User    string // the authenticated user
 	Service string
 	Client  netip.Addr
 
 	Attributes Attributes // nil: none
 }
 
-// Attributes answers for what requests have by name. Each method returns "" for what is
-// missing, and the first of several values.
+// Attributes returns named values of a request. Each method returns "" for a missing value, and the first of
+// several.
 type Attributes interface {
 	Header(name string) string // name is in canonical form: X-User
 	Query(name string) string
@@ -37,16 +37,15 @@ type Attributes interface {
 	Descriptor(name string) string
 }
 
-// Doubtful is implemented by Attributes of requests that may say one thing several times.
+// Doubtful is implemented by Attributes that can detect ambiguous values.
 type Doubtful interface {
-	// Doubtful reports whether servers may differ in what the request says by this name, because
-	// it stands there several times, or in a form that some read otherwise. kind is header, query
-	// or cookie.
+	// Doubtful reports whether servers may read different values by this name, because the request has
+	// several, or one in a form that some read otherwise. kind is header, query or cookie.
 	Doubtful(kind, name string) bool
 }
 
-// Doubt is a *weir.InputError where the request says something several times by which the rule
-// counts: whoever may choose which of them is counted has as many keys as there are texts.
+// Doubt is a *weir.InputError if a value by which the rule counts is ambiguous: a client that could choose the
+// value that is counted would have any number of keys.
 func (r *Rule) Doubt(request *Request) error {
 	if len(r.reads) == 0 {
 		return nil
@@ -57,7 +56,8 @@ func (r *Rule) Doubt(request *Request) error {
 	}
 	for _, a := range r.reads {
 		if several.Doubtful(a.kind, a.name) {
-			return &weir.InputError{Field: a.kind + " " + a.name, Given: "several values, or one that servers read differently", Allowed: "one value"}
+			return &weir.InputError{Field: a.kind + " " + a.name, Given: "several values, or one that servers read " +
+				"differently", Allowed: "one value"}
 		}
 	}
 	return nil
@@ -66,10 +66,11 @@ func (r *Rule) Doubt(request *Request) error {
 // A reading is an attribute by which a rule counts.
 type reading struct{ kind, name string }
 
-// reads are those of a rule's key, its candidate's, its cost and its lists.
+// reads are the attributes of a rule's key, its candidate's, its cost and its lists.
 func (b *builder) reads(rule *Rule) (list []reading) {
 	take := func(kind source, name string) {
-		if a := (reading{kind.String(), name}); (kind == sourceHeader || kind == sourceQuery || kind == sourceCookie) && !slices.Contains(list, a) {
+		if a := (reading{kind.String(), name}); (kind == sourceHeader || kind == sourceQuery ||
+			kind == sourceCookie) && !slices.Contains(list, a) {
 			list = append(list, a)
 		}
 	}
@@ -77,9 +78,9 @@ func (b *builder) reads(rule *Rule) (list []reading) {
 	if c := rule.candidate; c != nil && c.keyed != nil {
 		components = append(components, c.keyed.components...)
 	}
-	for _, rolls := range [][]roll{rule.lists.allow, rule.lists.deny} {
-		for i := range rolls {
-			components = append(components, rolls[i].component)
+	for _, entries := range [][]listEntry{rule.lists.allow, rule.lists.deny} {
+		for i := range entries {
+			components = append(components, entries[i].component)
 		}
 	}
 	for i := range components {
@@ -87,7 +88,7 @@ func (b *builder) reads(rule *Rule) (list []reading) {
 			take(c.source, c.name)
 		}
 	}
-	if rule.cost.asks {
+	if rule.cost.fromRequest {
 		take(rule.cost.source, rule.cost.name)
 	}
 	return list
@@ -119,14 +120,12 @@ func (r *Request) attribute(kind source, name string) string {
 	}
 }
 
-// folded is a method in capitals. Those that are not, which no client of good will sends, cost
-// an allocation.
+// folded is a method in capitals. Other methods, which normal clients do not send, cost an allocation.
 func folded(method string) string { return strings.ToUpper(method) }
 
 func canonical(header string) string { return textproto.CanonicalMIMEHeaderKey(header) }
 
-// validAttribute reports whether a name is one that headers may have, which leaves out what
-// separates the parts of a key.
+// validAttribute reports whether a name is valid for a header, which excludes the separators of keys.
 func validAttribute(name string) bool {
 	for i := range len(name) {
 		c := name[i]
@@ -138,7 +137,7 @@ func validAttribute(name string) bool {
 	return len(name) > 0 && len(name) <= 128
 }
 
-// segments are those of a pattern that begins with a slash, and which of them is the last.
+// segments yields the segments of a pattern that begins with a slash, and whether each is the last.
 func segments(path string) iter.Seq2[string, bool] {
 	return func(yield func(segment string, last bool) bool) {
 		rest, more := strings.TrimPrefix(path, "/"), path != ""
@@ -151,9 +150,9 @@ func segments(path string) iter.Seq2[string, bool] {
 	}
 }
 
-// cut is the first segment of what follows a slash, without its parameters, and the rest; more is
-// false after the last one. Servlet containers take parameters off before they look for a handler,
-// and empty segments after that: /;x/login;y is /login to them.
+// cut splits off the first segment after a slash, without its parameters; more is false after the last one.
+// Servlet containers drop parameters before they look for a handler, and empty segments after that: they serve
+// /;x/login;y as /login.
 func cut(path string) (first, rest string, more bool) {
 	for {
 		first, rest, more = strings.Cut(path, "/")
@@ -169,7 +168,7 @@ func cut(path string) (first, rest string, more bool) {
 	}
 }
 
-// WithoutParameters is a path as patterns are compared with it.
+// WithoutParameters is a path in the form in which patterns match it.
 func WithoutParameters(path string) string {
 	rest, more := strings.CutPrefix(path, "/")
 	if !more || strings.IndexByte(path, ';') < 0 {
@@ -184,7 +183,7 @@ func WithoutParameters(path string) string {
 	return seen.String()
 }
 
-// segment is the nth of a path, or "".
+// segment is the nth segment of a path, or "".
 func segment(path string, n int) string {
 	rest, more := strings.CutPrefix(path, "/")
 	first := ""
@@ -197,9 +196,8 @@ func segment(path string, n int) string {
 	return first
 }
 
-// appendUnescaped appends a segment of a path without its escapes. Some of them have to be
-// there, others need not: /users:login and /users%3Alogin are one path to most servers, so
-// they are one to rules. A % that begins no escape stays.
+// appendUnescaped appends a segment of a path without its escapes. Escapes may be optional: most servers treat
+// /users:login and /users%3Alogin as one path, so rules do. A % that begins no escape stays.
 func appendUnescaped(dst []byte, segment string) []byte {
 	for i := 0; i < len(segment); i++ {
 		c := segment[i]

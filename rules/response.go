@@ -6,7 +6,7 @@ import (
 	"text/template"
 )
 
-// Fields says which header fields tell a client of its limits.
+// Fields is the family of header fields that describe limits to clients.
 type Fields string
 
 // The families of fields.
@@ -17,39 +17,37 @@ const (
 	NoFields       Fields = "none"
 )
 
-// The bodies that are no template.
+// The bodies that are not templates.
 const (
 	ProblemBody = "problem" // application/problem+json
 	JSONBody    = "json"    // {"code":429,"message":…,"retry_after":…}
 )
 
-// A Response says what a client is told, by its own fields where they are set, else by the
-// file's, else by the defaults.
+// A Response describes refusals. An unset field has the file's value, or else the default.
 type Response struct {
-	Status      int    // of a refusal, 400 to 599; 0 is 429
+	Status      int    // 400 to 599; 0 is 429
 	Fields      Fields // "" is DraftFields
 	Body        string // problem (also ""), json, or a text/template of a Refusal
 	ContentType string // of a template's text; "" is text/plain; charset=utf-8
 
-	// Template is Body, if that is one: Compile makes it, files leave it nil. What it
-	// writes has a bound, which follows from its text and the Refusal.
+	// Template is the parsed Body; Compile sets it, files leave it nil. Its output is bounded by its text and
+	// the Refusal.
 	Template *template.Template
 }
 
-// A Refusal is what the template of a response's body is told.
+// A Refusal is the input of the template of a response's body.
 type Refusal struct {
 	Status     int
 	RetryAfter int64    // whole seconds, rounded up, as in the header; 0: no wait helps
-	Message    string   // the sentence that people are told, in Language
-	Violated   []string // the names of the limits that refuse; none if a list does
+	Message    string   // a sentence for people, in Language
+	Violated   []string // names of the limits that refuse; none for a list
 	Language   string   // such as "en" or "zh"
 }
 
-// Response is what the rule's clients are told, with every field set; Template is nil
-// unless Body is one.
+// Response is the rule's response, with every field set; Template is nil unless Body is one.
 func (r *Rule) Response() *Response { return r.response }
 
-// responses are checked one by one, and then laid over each other.
+// response checks one response; over combines them.
 func (b *builder) response(i int, s *Response) Response {
 	checked := Response{Status: s.Status, ContentType: s.ContentType, Body: s.Body,
 		Fields: word(b, at(i, "response.fields"), s.Fields, "", DraftFields, SecondsFields, UnixTimeFields, NoFields)}
@@ -64,7 +62,8 @@ func (b *builder) response(i int, s *Response) Response {
 	if s.Body != "" && s.Body != ProblemBody && s.Body != JSONBody {
 		t, complaint := parseBody(s.Body)
 		if complaint != "" {
-			b.add(body, "body is neither %s nor %s, and as a template it is wrong: %s", ProblemBody, JSONBody, complaint)
+			b.add(body, "body is neither %s nor %s, and as a template it is wrong: %s", ProblemBody, JSONBody,
+				complaint)
 		}
 		checked.Template = t
 	}
@@ -82,7 +81,7 @@ func (b *builder) contentType(p place, text string) {
 	}
 }
 
-// over lays a rule's response over the file's. A content type belongs to its body.
+// over replaces the fields of the file's response by those of a rule. A content type belongs to its body.
 func (b *builder) over(i int, own, file Response) Response {
 	own.Status = cmp.Or(own.Status, file.Status)
 	own.Fields = cmp.Or(own.Fields, file.Fields)
@@ -91,15 +90,16 @@ func (b *builder) over(i int, own, file Response) Response {
 		own.ContentType = cmp.Or(own.ContentType, file.ContentType)
 	}
 	if own.ContentType != "" && own.Template == nil && (own.Body == ProblemBody || own.Body == JSONBody) {
-		b.add(at(i, "response.content_type"), "content_type is for a body that is a template; problem and json have their own")
+		b.add(at(i, "response.content_type"), "content_type is for a body that is a template; problem and json have "+
+			"their own")
 	}
 	return own
 }
 
-// defaults are under all: every field is set.
+// defaults has every field set.
 var defaults = Response{Status: 429, Fields: DraftFields, Body: ProblemBody}
 
-// complete gives a response the type of its body.
+// complete sets the content type of the body.
 func (r Response) complete() *Response {
 	switch {
 	case r.Body == ProblemBody:

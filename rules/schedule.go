@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// A window is a Window that was checked. Minutes are those of the wall clock, so that
-// nine o'clock is nine o'clock, whatever was done to the clock that night.
+// A window is a checked Window. Minutes are those of the wall clock, also on days on which the clock is
+// changed.
 type window struct {
-	days       [7]bool // by time.Weekday; those on which it begins
+	days       [7]bool // by time.Weekday: days on which it begins
 	start, end int     // minutes of the day; end ≤ start is on the next day
 	zone       *time.Location
 }
@@ -20,7 +20,7 @@ const day = 24 * 60 // minutes
 // Scheduled reports whether the rule has a schedule: only then does Active look at the time.
 func (r *Rule) Scheduled() bool { return len(r.schedule) > 0 }
 
-// Active reports whether the rule's schedule has it apply at this time.
+// Active reports whether the rule's schedule includes this time.
 func (r *Rule) Active(t time.Time) bool {
 	for i := range r.schedule {
 		if r.schedule[i].holds(t) {
@@ -54,7 +54,8 @@ func (b *builder) schedule(i int, given []Window) (list []window) {
 func (b *builder) window(i int, field string, s *Window) window {
 	w := window{end: day, zone: time.UTC}
 	if len(s.Days) == 0 && s.Hours == "" && !b.has(at(i, field+"days")) && !b.has(at(i, field+"hours")) {
-		b.add(at(i, strings.TrimSuffix(field, ".")), "%s has neither days nor hours; for always leave the schedule out", strings.TrimSuffix(field, "."))
+		b.add(at(i, strings.TrimSuffix(field, ".")), "%s has neither days nor hours; for always leave the schedule "+
+			"out", strings.TrimSuffix(field, "."))
 	}
 	b.days(at(i, field+"days"), s.Days, &w)
 	if s.Hours != "" {
@@ -69,7 +70,7 @@ func (b *builder) window(i int, field string, s *Window) window {
 	return w
 }
 
-// zone finds a time zone once for all rules: it lies in a file.
+// zone loads a time zone once for all rules, because it is in a file.
 func (b *builder) zone(p place, name string) *time.Location {
 	if zone, ok := b.zones[name]; ok {
 		return zone
@@ -100,7 +101,7 @@ func (b *builder) days(p place, given []string, w *window) {
 	}
 }
 
-// addDays reads mon, or mon-fri; sat-mon goes over Sunday.
+// addDays reads mon, or mon-fri; sat-mon includes Sunday.
 func (w *window) addDays(text string) (complaint string) {
 	first, last, ranged := strings.Cut(text, "-")
 	if !ranged {
@@ -108,11 +109,12 @@ func (w *window) addDays(text string) (complaint string) {
 	}
 	from, to := weekday(first), weekday(last)
 	if from < 0 || to < 0 {
-		return oneOf(text, []string{"mon", "tue", "wed", "thu", "fri", "sat", "sun"}) + ", or from one to another: mon-fri"
+		return oneOf(text, []string{"mon", "tue", "wed", "thu", "fri", "sat", "sun"}) + ", " +
+			"or from one to another: mon-fri"
 	}
 	for d := from; ; d = (d + 1) % 7 {
 		if w.days[d] {
-			return weekdays[d] + " stands here twice"
+			return weekdays[d] + " occurs twice"
 		}
 		w.days[d] = true
 		if d == to {

@@ -8,6 +8,6 @@ import (
 //go:embed schema.json
 var schema []byte
 
-// Schema is the JSON Schema (draft 2020-12) of a file of rules, for editors: they complete
-// fields and explain them. It knows less than Parse: what it accepts may still be wrong.
+// Schema is the JSON Schema (draft 2020-12) of a file of rules, for completion in editors. It checks less than
+// Parse.
 func Schema() []byte { return slices.Clone(schema) }

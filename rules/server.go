@@ -11,7 +11,7 @@ import (
 	"github.com/weirproject/weir/pathform"
 )
 
-// The headers in which proxies name their callers.
+// The headers in which proxies state client addresses.
 const (
 	XForwardedFor = "X-Forwarded-For"
 	Forwarded     = "Forwarded"
@@ -19,19 +19,21 @@ const (
 	CFConnecting  = "CF-Connecting-IP"
 )
 
-// Memory is the store that is in the process.
+// Memory names the store in the process.
 const Memory = "memory"
 
 // schemes are those of redisstore, which reads the rest of the URL.
-var schemes = []string{"redis", "rediss", "unix", "redis+cluster", "rediss+cluster", "redis+sentinel", "rediss+sentinel",
-	"valkey", "valkeys", "valkey+cluster", "valkeys+cluster", "valkey+sentinel", "valkeys+sentinel"}
+var schemes = []string{"redis", "rediss", "unix", "redis+cluster", "rediss+cluster", "redis+sentinel",
+	"rediss+sentinel", "valkey", "valkeys", "valkey+cluster", "valkeys+cluster",
+	"valkey+sentinel", "valkeys+sentinel"}
 
-// server reads what the file says of the server and its proxies.
+// server reads the fields about the server and its proxies.
 func (b *builder) server(file *File) {
 	b.set.store = b.store(at(-1, "store"), file.Store)
 	b.set.nodes = b.sharing(file.Nodes)
 	b.set.fallbackKeys = b.fallback(file.FallbackKeys)
-	b.set.header = word(b, at(-1, "client_header"), file.ClientHeader, "", XForwardedFor, Forwarded, XRealIP, CFConnecting)
+	b.set.header = word(b, at(-1, "client_header"), file.ClientHeader, "", XForwardedFor, Forwarded, XRealIP,
+		CFConnecting)
 	b.set.form = b.pathForm(at(-1, "path_form"), file.PathForm)
 	p := at(-1, "trusted_proxies")
 	if !b.count(p, len(file.TrustedProxies), MaxProxies) {
@@ -40,7 +42,8 @@ func (b *builder) server(file *File) {
 	b.set.proxies = b.prefixes(p, file.TrustedProxies)
 	for j, prefix := range b.set.proxies {
 		if prefix.IsValid() && prefix.Bits() == 0 {
-			b.add(place{p.rule, p.field, j}, "trusted_proxies has %v; allowed: the networks of your proxies: who trusts everybody lets every client choose its address", prefix)
+			b.add(place{p.rule, p.field, j}, "trusted_proxies has %v; allowed: the networks of your proxies: with "+
+				"all addresses trusted, each client can choose its own", prefix)
 		}
 	}
 }
@@ -58,17 +61,18 @@ func (b *builder) pathForm(p place, words []string) pathform.Form {
 	return form
 }
 
-// store checks as much of it as needs no store. What it is told may hold a password, so
-// nothing of it is repeated.
+// store checks the URL without opening it. It may hold a password, so errors do not repeat it.
 func (b *builder) store(p place, text string) string {
 	if text == "" || text == Memory {
 		return text
 	}
-	allowed := "memory, or a URL that begins with redis://, rediss:// (TLS), unix://, redis+cluster:// or redis+sentinel://"
+	allowed := "memory, or a URL that begins with redis://, rediss:// (TLS), unix://, redis+cluster:// or " +
+		"redis+sentinel://"
 	scheme, rest, ok := strings.Cut(text, "://")
 	switch {
 	case !ok:
-		b.add(p, "store is neither a word that is known nor a URL, which for a host and a port begins with redis://; allowed: %s", allowed)
+		b.add(p, "store is neither a word that is known nor a URL, which for a host and a port begins with redis://; "+
+			"allowed: %s", allowed)
 	case !slices.Contains(schemes, scheme):
 		b.add(p, "store has an unknown scheme; allowed: %s", allowed)
 	case rest == "":
@@ -77,9 +81,8 @@ func (b *builder) store(p place, text string) string {
 	return text
 }
 
-// secrets are what may be a password in a line of text: all that stands before the last @
-// of a URL, parameters of that name, and whatever store is given, which may be too wrong to
-// tell what in it is the password.
+// secrets match text that may be a password in a line: everything before the last @ of a URL, parameters of
+// that name, and the value of store, which may be too malformed to locate the password in it.
 var secrets = []*regexp.Regexp{
 	regexp.MustCompile(`://(.*)@`),
 	regexp.MustCompile(`(?i)password["']?\s*[=:]\s*([^&\s"']+)`),
@@ -87,10 +90,10 @@ var secrets = []*regexp.Regexp{
 	regexp.MustCompile(`[{,]\s*["']?store["']?\s*:\s*([^,}]*)`),
 }
 
-// masked is a line as it may be shown. It keeps its length in characters: carets stand
-// under it.
+// masked is a line without secrets. It keeps its length in characters, because carets point into it.
 func masked(line string) string {
-	if !strings.Contains(line, "://") && !strings.Contains(line, "store") && !strings.Contains(strings.ToLower(line), "password") {
+	if !strings.Contains(line, "://") && !strings.Contains(line, "store") &&
+		!strings.Contains(strings.ToLower(line), "password") {
 		return line
 	}
 	for _, secret := range secrets {

@@ -10,7 +10,7 @@ import (
 	"github.com/weirproject/weir/pathform"
 )
 
-// A Rule is a Spec that was checked. It is immutable.
+// A Rule is a checked Spec. It is immutable.
 type Rule struct {
 	set          *Set
 	index        int
@@ -25,8 +25,8 @@ type Rule struct {
 	lists        lists
 	mode         Mode
 	bans         *Bans
-	candidate    *Rival
-	percent      uint64 // of the keys, for which it is enforced
+	candidate    *CompiledCandidate
+	percent      uint64 // of keys for which it is enforced
 	lease        int    // percent of what remains
 	holdUntil    HoldUntil
 	ceiling      float64
@@ -36,44 +36,44 @@ type Rule struct {
 	groupName    string
 	rank         uint64
 	reads        []reading
-	claims       int // that it adds to a decision, at most
+	claims       int // upper bound of the claims that it adds to a decision
 }
 
-// Name is what its author called the rule.
+// Name is the name of the rule.
 func (r *Rule) Name() string { return r.name }
 
-// Label is what people call the rule; "" where its author has not said.
+// Label is a text for people; "" if the file has none.
 func (r *Rule) Label() string { return r.label }
 
 // Index is the rule's place in its file, from 0.
 func (r *Rule) Index() int { return r.index }
 
-// Limits are those of the rule, in order: name, name.2 and so on, as weir.New calls them.
-// Do not change the slice.
+// Limits are the rule's, in order, with the names that weir.New gives: name, name.2 and so on. Do not change
+// the slice.
 func (r *Rule) Limits() []*weir.Limit { return r.limits }
 
-// OnMissing says what becomes of a request for which AppendKey is not ok.
+// OnMissing is the treatment of a request for which AppendKey is not ok.
 func (r *Rule) OnMissing() OnMissing { return r.onMissing }
 
-// Mode says whether the rule's refusals are acted upon.
+// Mode is the rule's mode.
 func (r *Rule) Mode() Mode { return r.mode }
 
-// OnStoreError says what becomes of a request when the store does not answer.
+// OnStoreError is the treatment of a request while the store does not answer.
 func (r *Rule) OnStoreError() StoreError { return r.onStoreError }
 
-// A Set is the compiled rules of one file. It is safe for concurrent use, and immutable but for
-// its exceptions (Except).
+// A Set is a compiled file of rules. It is safe for concurrent use, and immutable except for its exceptions
+// (Except).
 type Set struct {
-	rules []*Rule
-	seal  seal
-	lists lists
+	rules   []*Rule
+	keyHash keyHash
+	lists   lists
 
 	overlay atomic.Pointer[overlay] // the exceptions; nil: none
 	names   []string                // of sets
 	leftOut error                   // of their members
 
 	grouped bool // some rules are in groups
-	claims  int  // that no request needs more of
+	claims  int  // upper bound for any request
 
 	store, header string
 	nodes         int
@@ -86,31 +86,30 @@ type Set struct {
 	anyHost      paths
 }
 
-// Store is what the file names to count in: "memory", or the URL of a Redis, with its
-// password; "" if it does not say.
+// Store is "memory", or the URL of a Redis with its password; "" if the file does not state it.
 func (s *Set) Store() string { return s.store }
 
 // TrustedProxies are the networks of the file's trusted_proxies. Do not change the slice.
 func (s *Set) TrustedProxies() []netip.Prefix { return s.proxies }
 
-// ClientHeader is the header in which those proxies name their callers, such as
-// "X-Forwarded-For"; "" if the file does not say.
+// ClientHeader is the header in which those proxies state client addresses, such as "X-Forwarded-For"; "" if
+// the file does not state it.
 func (s *Set) ClientHeader() string { return s.header }
 
-// PathForm is the form that paths of requests must have before they are matched: the patterns of
-// the rules have it.
+// PathForm is the form that paths of requests must have before they are matched; the patterns of the rules
+// have it.
 func (s *Set) PathForm() pathform.Form { return s.form }
 
 // Rules are all rules, in the order of the file. Do not change the slice.
 func (s *Set) Rules() []*Rule { return s.rules }
 
-// paths are the rules of some hosts: those that look at the path, and those that do not.
+// paths holds the rules of some hosts: those without a path, and those with one.
 type paths struct {
 	all  branch
 	root step
 }
 
-// A step is reached by some segments of a path.
+// A step is a node of the tree of segments.
 type step struct {
 	named map[string]*step
 	one   *step   // any one segment that is not empty
@@ -118,37 +117,37 @@ type step struct {
 	deep  *branch // it ends here, or goes on: **
 }
 
-// A branch is reached by requests that meet the same first conditions. Conditions are
-// asked in one order everywhere, so that rules share them.
+// A branch holds the rules of requests that meet the same first conditions. The order of conditions is the
+// same everywhere, so that rules share branches.
 type branch struct {
-	rules     []*Rule // those without further conditions
-	questions []*question
+	rules    []*Rule // those without further conditions
+	switches []*switchNode
 }
 
-// A question asks for one attribute.
-type question struct {
+// A switchNode selects branches by the value of one attribute.
+type switchNode struct {
 	kind   source
 	name   string
 	values map[string]*branch
-	any    *branch // whatever is not empty
+	any    *branch // any value that is not empty
 
-	clients  map[netip.Prefix]*branch // while rules are planted; then in networks
+	clients  map[netip.Prefix]*branch // while the tree is built; then in networks
 	networks networks[*branch]
 }
 
-// A walk finds the rules of one request. It counts the nodes that it looks at, so that a
-// test can see that they do not grow with the set.
-type walk struct {
+// A matcher finds the rules of one request. It counts the nodes that it visits, so that a test can check that
+// their number does not grow with the set.
+type matcher struct {
 	request *Request
 	form    pathform.Form
 	found   []*Rule
 	visited int
 }
 
-// Match appends the rules that are for a request, in the order of the file; of each group
-// only the best match. It allocates only to make dst larger.
+// Match appends the rules of a request, in the order of the file; of each group only the best match. It
+// allocates only to grow dst.
 func (s *Set) Match(r *Request, dst []*Rule) []*Rule {
-	w := walk{request: r, form: s.form, found: dst}
+	w := matcher{request: r, form: s.form, found: dst}
 	w.hosts(s)
 	found := w.sorted(len(dst))
 	if s.grouped {
@@ -157,14 +156,13 @@ func (s *Set) Match(r *Request, dst []*Rule) []*Rule {
 	return found
 }
 
-// sorted brings what was found into the order of the file. A rule of several hosts may
-// have been found twice.
-func (w *walk) sorted(from int) []*Rule {
+// sorted sorts the results by the order of the file. A rule of several hosts may occur twice.
+func (w *matcher) sorted(from int) []*Rule {
 	slices.SortFunc(w.found[from:], func(a, b *Rule) int { return a.index - b.index })
 	return w.found[:from+len(slices.Compact(w.found[from:]))]
 }
 
-func (w *walk) hosts(s *Set) {
+func (w *matcher) hosts(s *Set) {
 	w.paths(&s.anyHost)
 	if w.request.Host == "" || len(s.exact)+len(s.below) == 0 {
 		return
@@ -184,15 +182,15 @@ func (w *walk) hosts(s *Set) {
 	}
 }
 
-func (w *walk) paths(p *paths) {
+func (w *matcher) paths(p *paths) {
 	w.branch(&p.all)
 	if rest, ok := strings.CutPrefix(w.request.Path, "/"); ok {
 		w.step(&p.root, rest, true)
 	}
 }
 
-// step looks at the segments that follow; more is false where none does.
-func (w *walk) step(s *step, path string, more bool) {
+// step matches the following segments; more is false if there are none.
+func (w *matcher) step(s *step, path string, more bool) {
 	w.visited++
 	if s.deep != nil {
 		w.branch(s.deep)
@@ -204,7 +202,8 @@ func (w *walk) step(s *step, path string, more bool) {
 		return
 	}
 	first, rest, more := cut(path)
-	if !more && first == "" && w.form.DropTrailingSlash && s.here != nil { // of /a/;x, which is /a/ without its parameters
+	// /a/;x is /a/ without its parameters.
+	if !more && first == "" && w.form.DropTrailingSlash && s.here != nil {
 		w.branch(s.here)
 	}
 	if next := s.literal(first); next != nil {
@@ -215,22 +214,22 @@ func (w *walk) step(s *step, path string, more bool) {
 	}
 }
 
-// literal is the step of a segment that is written out, however it is escaped.
+// literal is the step of a segment that is written out, in any escaping.
 func (s *step) literal(segment string) *step {
 	if strings.IndexByte(segment, '%') < 0 || len(s.named) == 0 {
 		return s.named[segment]
 	}
-	if len(segment) > 3*MaxText { // longer than any pattern
+	if len(segment) > 3*MaxText { // longer than any pattern's
 		return nil
 	}
 	var buffer [3 * MaxText]byte
 	return s.named[string(appendUnescaped(buffer[:0], segment))]
 }
 
-func (w *walk) branch(b *branch) {
+func (w *matcher) branch(b *branch) {
 	w.visited++
 	w.found = append(w.found, b.rules...)
-	for _, q := range b.questions {
+	for _, q := range b.switches {
 		w.visited++
 		if q.kind == sourceIP {
 			w.client(q)
@@ -252,9 +251,9 @@ func (w *walk) branch(b *branch) {
 	}
 }
 
-// alsoFor is the branch of GET for HEAD: a HEAD costs a service what the GET does, and most answer
-// it by the same handler.
-func (q *question) alsoFor(value string) *branch {
+// alsoFor is the branch of GET for HEAD: a HEAD costs a service as much as the GET, and most services use the
+// same handler.
+func (q *switchNode) alsoFor(value string) *branch {
 	if q.kind != sourceMethod || value != methodHead {
 		return nil
 	}
@@ -266,8 +265,8 @@ const (
 	methodHead = "HEAD"
 )
 
-// client goes to the networks that the client lies in, the smallest first.
-func (w *walk) client(q *question) {
+// client visits the networks of the client, the smallest first.
+func (w *matcher) client(q *switchNode) {
 	address := plain(w.request.Client)
 	if !address.IsValid() {
 		return
@@ -277,7 +276,7 @@ func (w *walk) client(q *question) {
 	}
 }
 
-// A condition is what a rule asks of one attribute.
+// A condition of a rule on one attribute.
 type condition struct {
 	kind   source
 	name   string
@@ -286,16 +285,16 @@ type condition struct {
 	networks []netip.Prefix // of sourceIP, which has no values
 }
 
-// ways is how many branches meet the condition.
+// ways is the number of branches that meet the condition.
 func (c *condition) ways() int { return max(1, len(c.values)+len(c.networks)) }
 
-// A planter puts rules where their requests will find them.
-type planter struct {
+// A treeBuilder inserts rules into the tree of a set.
+type treeBuilder struct {
 	set     *Set
-	clients []*question // whose networks are still to be sorted
+	clients []*switchNode // whose networks are still to be sorted
 }
 
-func (p *planter) plant(rule *Rule, hosts []string, path string, conditions []condition) {
+func (p *treeBuilder) insert(rule *Rule, hosts []string, path string, conditions []condition) {
 	if len(hosts) == 0 {
 		p.branch(p.set.anyHost.at(path, p.set.form), rule, conditions)
 	}
@@ -311,13 +310,13 @@ func (p *planter) plant(rule *Rule, hosts []string, path string, conditions []co
 	}
 }
 
-func (p *planter) branch(b *branch, rule *Rule, conditions []condition) {
+func (p *treeBuilder) branch(b *branch, rule *Rule, conditions []condition) {
 	if len(conditions) == 0 {
 		b.rules = append(b.rules, rule)
 		return
 	}
 	first, rest := &conditions[0], conditions[1:]
-	q := p.question(b, first.kind, first.name)
+	q := p.switchOn(b, first.kind, first.name)
 	if len(first.values)+len(first.networks) == 0 {
 		p.branch(made(&q.any), rule, rest)
 	}
@@ -335,29 +334,29 @@ func (p *planter) branch(b *branch, rule *Rule, conditions []condition) {
 	}
 }
 
-func (p *planter) question(b *branch, kind source, name string) *question {
-	for _, q := range b.questions {
+func (p *treeBuilder) switchOn(b *branch, kind source, name string) *switchNode {
+	for _, q := range b.switches {
 		if q.kind == kind && q.name == name {
 			return q
 		}
 	}
-	q := &question{kind: kind, name: name, values: make(map[string]*branch)}
+	q := &switchNode{kind: kind, name: name, values: make(map[string]*branch)}
 	if kind == sourceIP {
 		q.clients = make(map[netip.Prefix]*branch)
 		p.clients = append(p.clients, q)
 	}
-	b.questions = append(b.questions, q)
+	b.switches = append(b.switches, q)
 	return q
 }
 
-// finish makes what was planted ready to be searched.
-func (p *planter) finish() {
+// finish sorts the networks after the last insert.
+func (p *treeBuilder) finish() {
 	for _, q := range p.clients {
 		q.networks, q.clients = newNetworks(q.clients), nil
 	}
 }
 
-// at is the branch of a path's pattern, which is made if need be.
+// at is the branch of a path's pattern, created if missing.
 func (p *paths) at(pattern string, form pathform.Form) *branch {
 	if pattern == "" {
 		return &p.all
@@ -391,7 +390,7 @@ func (s *step) next(segment string, form pathform.Form) *step {
 	return s.named[segment]
 }
 
-// made is what p points to, made if need be.
+// made is *p, created if missing.
 func made[T any](p **T) *T {
 	if *p == nil {
 		*p = new(T)

@@ -6,8 +6,8 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// always reports whether a refuses whatever b refuses, when both are charged alike: it has
-// no more room at the beginning, and gains no more as time passes.
+// always reports whether a refuses every request that b refuses, if both are charged alike: it starts with no
+// more room, and gains no more over time.
 func always(a, b *weir.Limit) bool {
 	switch a := a.Spec().(type) {
 	case weir.TokenBucket:
@@ -32,8 +32,8 @@ func always(a, b *weir.Limit) bool {
 	return false
 }
 
-// slower reports whether a gains no more than b in any time. Those that gain step by step
-// do so at times that depend on when they were full last: nothing is sure of them.
+// slower reports whether a gains no more than b in any time. Buckets that gain in steps do so at times that
+// depend on when they were full last, so they are not comparable.
 func slower(a, b weir.TokenBucket) bool {
 	if a.Mode != weir.Continuous || b.Mode != weir.Continuous {
 		return false

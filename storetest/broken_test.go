@@ -381,14 +381,17 @@ var findings = []struct {
 	{"counts refusals: debt", broken{decide: countsRefusals}.subject(), debtStays},
 	{"charges peeks", broken{decide: chargesPeeks}.subject(), drawn(kinds, refusalsChangeNothing)},
 	{"charges all that is asked", broken{decide: chargesAllAsked}.subject(), drawn(kinds, partialGrants)},
-	{"charges claims one by one", broken{decide: chargesOneByOne}.subject(), drawn([]string{"several"}, refusalsChangeNothing)},
+	{"charges claims one by one", broken{decide: chargesOneByOne}.subject(),
+		drawn([]string{"several"}, refusalsChangeNothing)},
 	{"retry 1 µs late", editing(later).subject(), drawn(kinds, retryIsHonest)},
 	{"retry 1 µs early", editing(sooner).subject(), drawn(kinds, retryIsHonest)},
-	{"reset 1 µs late", editing(func(d *weir.Decision) { d.ResetAfter += 1000 }).subject(), drawn(kinds, resetIsHonest)},
+	{"reset 1 µs late", editing(func(d *weir.Decision) { d.ResetAfter += 1000 }).subject(),
+		drawn(kinds, resetIsHonest)},
 	{"reset never", stopped, drawn(kinds, resetIsHonest)},
 	{"refunds nothing", broken{refund: keepsRefunds}.subject(), drawn(kinds, refundUndoes)},
 	{"refunds twice", broken{refund: refundsTwice}.subject(), drawn(kinds, refundUndoes)},
-	{"resets nothing", broken{reset: func(*modelStore, []weir.Claim) error { return nil }}.subject(), drawn(kinds, neighboursStay)},
+	{"resets nothing", broken{reset: func(*modelStore, []weir.Claim) error { return nil }}.subject(),
+		drawn(kinds, neighboursStay)},
 	{"state without the limit's name", nameless.subject(), drawn(kinds, neighboursStay)},
 	{"twice the capacity", double.subject(), drawn([]string{"continuous bucket"}, staysBounded)},
 	{"reads key by key", broken{decide: readsKeyByKey}.subject(), chargedTogether},
@@ -400,12 +403,16 @@ var findings = []struct {
 	{"a cost of 0 charges 1", renaming(func(c *weir.Claim) { c.Cost = max(c.Cost, 1) }).subject(), zeroCosts},
 
 	{"state by numbers", perNumbers.subject(), drawnChanges("continuous bucket", "continuous bucket", usageIsKept)},
-	{"state by numbers: windows", perNumbers.subject(), drawnChanges("fixed window epoch", "fixed window epoch", usageIsKept)},
+	{"state by numbers: windows", perNumbers.subject(),
+		drawnChanges("fixed window epoch", "fixed window epoch", usageIsKept)},
 	{"state by numbers: log", perNumbers.subject(), drawnChanges("sliding log", "sliding log", usageIsKept)},
-	{"state by numbers: counter", perNumbers.subject(), drawnChanges("sliding counter", "sliding counter", usageIsKept)},
+	{"state by numbers: counter", perNumbers.subject(),
+		drawnChanges("sliding counter", "sliding counter", usageIsKept)},
 	{"state by numbers: modes", perNumbers.subject(), drawnChanges("step bucket", "continuous bucket", usageIsKept)},
-	{"state by numbers: side by side", perNumbers.subject(), drawnChanges("continuous bucket", "continuous bucket", bucketsSideBySide)},
-	{"late by 1 µs after a change", editing(later).subject(), drawnChanges("sliding log", "sliding log", honestAfterwards)},
+	{"state by numbers: side by side", perNumbers.subject(),
+		drawnChanges("continuous bucket", "continuous bucket", bucketsSideBySide)},
+	{"late by 1 µs after a change", editing(later).subject(),
+		drawnChanges("sliding log", "sliding log", honestAfterwards)},
 
 	{"one grant an instant", countsInstantsOnce().subject(), instantCountsAll},
 	{"a clock that is behind", trusting, slowClockAdmitsNothing},
@@ -418,10 +425,12 @@ var findings = []struct {
 	{"9 + 9 of 10", broken{decide: grantsIfAnyIsLeft}.subject(), nineAndNine},
 	{"stale slices", stopped, gapsForget},
 	{"a ring read modulo", stopped, ringForgets},
-	{"remaining one too low", editing(func(d *weir.Decision) { d.Remaining = max(0, d.Remaining-1) }).subject(), freshHasAll},
+	{"remaining one too low", editing(func(d *weir.Decision) { d.Remaining = max(0, d.Remaining-1) }).subject(),
+		freshHasAll},
 	{"a cancelled wait keeps its unit", broken{refund: keepsRefunds}.subject(), cancelledWaitGivesBack},
 	{"who hangs up frees the last place", broken{refund: refundsWhole}.subject(), queuesStayEven},
-	{"long windows cut short", renaming(func(c *weir.Claim) { c.Cost = int64(int32(c.Cost * 1000)) }).subject(), longWindowsFit},
+	{"long windows cut short", renaming(func(c *weir.Claim) { c.Cost = int64(int32(c.Cost * 1000)) }).subject(),
+		longWindowsFit},
 	{"a new burst starts anew", perNumbers.subject(), newBurstKeepsUsage},
 	{"negative costs", broken{decide: trustsAll}.subject(), oddNumbersAreErrors},
 	{"errors under contention", failsWhenBusy().subject(), contentionIsNoError},
@@ -508,7 +517,10 @@ func (p *planted) Refund(ctx context.Context, claims []weir.Claim, taken weir.In
 func TestForeignStateIsChecked(t *testing.T) {
 	for overwrites, want := range map[bool]bool{false: false, true: true} {
 		p := &planted{overwrites: overwrites}
-		said := failure(func(tb TB) { p.check(t, func(b *bench, plant plant) { keepsForeign(tb, b, weir.PerSecond(5), plant) }) })
+		said := failure(func(tb TB) {
+			p.check(t,
+				func(b *bench, plant plant) { keepsForeign(tb, b, weir.PerSecond(5), plant) })
+		})
 		if (said != "") != want {
 			t.Fatalf("a store that overwrites (%v): the check said %q", overwrites, said)
 		}
@@ -534,7 +546,12 @@ func TestExpiryIsChecked(t *testing.T) {
 			h.Keys = func() (int, int) { return 1 << 20, 1 }
 			return failure(func(t TB) { expires(t, h, 10) })
 		},
-		"forgets parts": func(t TB) string { return failure(func(t TB) { partsExpireTogether(t, handleOf(forgetful())) }) },
+		"forgets parts": func(t TB) string {
+			return failure(func(t TB) {
+				partsExpireTogether(t,
+					handleOf(forgetful()))
+			})
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			said := check(t)

@@ -258,7 +258,8 @@ func TestForeignStateInBatchesIsChecked(t *testing.T) {
 			p.check(t, func(b *bench, plant plant) { foreignSpoilsOne(tb, b, weir.PerSecond(5), plant) })
 		})
 		if (said != "") != test.fails {
-			t.Errorf("a store that overwrites (%v) or spoils all (%v): the check said %q", p.overwrites, p.spoilsAll, said)
+			t.Errorf("a store that overwrites (%v) or spoils all (%v): the check said %q", p.overwrites, p.spoilsAll,
+				said)
 		}
 	}
 }

@@ -162,11 +162,31 @@ func (m *modelStore) Charge(_ context.Context, claims []weir.Claim, decisions []
 		return weir.ErrClosed
 	}
 	now := int64(m.clock())
+	err := m.conditions(claims, now)
 	for i := range claims {
-		m.charge(&claims[i], 1, now)
+		if err == nil && !m.release(&claims[i], now) {
+			m.charge(&claims[i], 1, now)
+		}
 	}
 	m.describe(claims, now, decisions)
+	return err
+}
+
+// conditions is ErrLeaseGone if a lease that a Charge or Refund depends on is not held.
+func (m *modelStore) conditions(claims []weir.Claim, now int64) error {
+	for i := range claims {
+		held, isHeld := m.law(&claims[i]).(*leases)
+		if isHeld && claims[i].Renew && held.find(claims[i].Lease, now) == nil {
+			return weir.ErrLeaseGone
+		}
+	}
 	return nil
+}
+
+// release ends the lease that a Charge depends on; false: the claim is no condition.
+func (m *modelStore) release(c *weir.Claim, now int64) bool {
+	held, isHeld := m.law(c).(*leases)
+	return isHeld && c.Renew && held.release(c.Lease, now)
 }
 
 func (m *modelStore) Refund(_ context.Context, claims []weir.Claim, takenAt weir.Instant, decisions []weir.Decision) error {
@@ -179,7 +199,11 @@ func (m *modelStore) Refund(_ context.Context, claims []weir.Claim, takenAt weir
 		return weir.ErrClosed
 	}
 	now := int64(m.clock())
-	var err error
+	err := m.conditions(claims, now)
+	if err != nil {
+		m.describe(claims, now, decisions)
+		return err
+	}
 	for i := range claims {
 		c := &claims[i]
 		held, isHeld := m.law(c).(*leases)

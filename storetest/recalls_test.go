@@ -45,7 +45,8 @@ func (f *forgetful) Decide(ctx context.Context, claims []weir.Claim, times int64
 	granted, err := f.modelStore.Decide(ctx, claims, times, said)
 	copy(d, said)
 	for i := range claims {
-		if c := &claims[i]; err == nil && said[i].RetryAfter > 0 && said[i].RetryAfter != weir.Never && c.Limit.Algorithm() != weir.AlgorithmConcurrency {
+		if c := &claims[i]; err == nil && said[i].RetryAfter > 0 && said[i].RetryAfter != weir.Never &&
+			c.Limit.Algorithm() != weir.AlgorithmConcurrency {
 			f.kept[place(c)] = keptRefusal{c.Limit, c.Cost, said[i]}
 		}
 	}
@@ -165,7 +166,8 @@ var recallFindings = []struct {
 	{"believed 1 µs too long", but(func(w *wrong) {
 		w.believes = func(retryAfter time.Duration) time.Duration { return retryAfter + time.Microsecond }
 	}), drawn(kinds, retryIsHonest)},
-	{"what a large cost is refused, a small one is", but(func(w *wrong) { w.covers = func(int64, int64) bool { return true } }), drawn(kinds, equalsModel)},
+	{"what a large cost is refused, a small one is",
+		but(func(w *wrong) { w.covers = func(int64, int64) bool { return true } }), drawn(kinds, equalsModel)},
 	{"a wait that does not shrink", but(func(w *wrong) {
 		w.tells = func(said weir.Decision, _ time.Duration) weir.Decision { return said }
 	}), drawn(kinds, equalsModel)},

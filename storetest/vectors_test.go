@@ -27,7 +27,8 @@ func TestVectorsOfAnotherDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	line, _, _ := strings.Cut(string(text), "\n")
-	names, traces, err := loadVectors(fstest.MapFS{"core-x.jsonl": {Data: []byte(line)}, "concurrency2.jsonl": {Data: []byte(line)}, "x.jsonl": {Data: []byte(line)}})
+	names, traces, err := loadVectors(fstest.MapFS{"core-x.jsonl": {Data: []byte(line)},
+		"concurrency2.jsonl": {Data: []byte(line)}, "x.jsonl": {Data: []byte(line)}})
 	if err != nil || len(names) != 2 || len(traces) != 2 {
 		t.Fatalf("got %v, %v", names, err)
 	}
@@ -43,9 +44,12 @@ func TestVectorsCompareEveryField(t *testing.T) {
 		t.Fatal(said)
 	}
 	for _, edit := range [][2]string{
-		{`"granted":1`, `"granted":0`}, {`"remaining":0`, `"remaining":1`}, {`"retry_after_us":2000000`, `"retry_after_us":1999999`},
-		{`"reset_after_us":2000000`, `"reset_after_us":2000001`}, {`"delay_us":1000000`, `"delay_us":0`}, {`"remaining":1`, `"remaining":2`},
-		{`"op":"refund"`, `"op":"charge"`}, {`"op":"refund"`, `"op":"repay"`}, {`"decisions":[{"remaining":0`, `"decisions":[{},{"remaining":0`},
+		{`"granted":1`, `"granted":0`}, {`"remaining":0`, `"remaining":1`},
+		{`"retry_after_us":2000000`, `"retry_after_us":1999999`},
+		{`"reset_after_us":2000000`, `"reset_after_us":2000001`}, {`"delay_us":1000000`, `"delay_us":0`},
+		{`"remaining":1`, `"remaining":2`},
+		{`"op":"refund"`, `"op":"charge"`}, {`"op":"refund"`, `"op":"repay"`},
+		{`"decisions":[{"remaining":0`, `"decisions":[{},{"remaining":0`},
 		{`"capacity":1`, `"capacity":0`},
 	} {
 		said := playText(t, strings.Replace(text, edit[0], edit[1], 1))

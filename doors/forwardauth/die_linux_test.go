@@ -2,7 +2,7 @@ package forwardauth_test
 
 import "syscall"
 
-// dieWithParent has the kernel kill a proxy when a test binary dies without its clean-up.
+// dieWithParent makes the kernel kill a proxy whose test binary dies without cleaning up.
 func dieWithParent() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }

@@ -1,37 +1,36 @@
-// Package forwardauth answers proxies that ask whether they may serve a request: nginx's
-// auth_request, Traefik's ForwardAuth, Caddy's forward_auth, and HAProxy by a script. They
-// send the request's head to this door, without its body, and serve the request if the
-// answer is 200. docs/forward-auth.md has a configuration of each.
+// Package forwardauth answers the authorization subrequests of proxies: nginx's auth_request,
+// Traefik's ForwardAuth, Caddy's forward_auth, and HAProxy by a script. The proxy sends the head of
+// a request, without its body, and serves the request if the answer is 200. docs/forward-auth.md
+// has a configuration for each.
 //
-// # What is believed
+// # Trust
 //
-// The request in question stands in headers that a client could write as well. So they are
-// read only from trusted peers ([clientaddr.Extractor]); everybody else is answered 403,
-// with a sentence that says what to configure.
+// The headers that describe the request could be written by a client as well, so they are read only
+// from trusted peers ([clientaddr.Extractor]). Other peers get a 403, with a sentence that says
+// what to configure.
 //
-//	X-Forwarded-Method   X-Original-Method              the method; the asking request's own does not matter
-//	X-Forwarded-Uri      X-Original-URI, X-Original-URL the target as it came, or a whole URL
-//	X-Forwarded-Host                                    the host, unless the URL has it; it may not be empty
+//	X-Forwarded-Method   X-Original-Method              the method; that of the subrequest is ignored
+//	X-Forwarded-Uri      X-Original-URI, X-Original-URL the unchanged target, or a whole URL
+//	X-Forwarded-Host                                    the host, unless the URL has it; not empty
 //	X-Forwarded-For                                     the client's address, as the Extractor reads it
 //
-// Proxies write one of the columns and may hand on the other from the client. Where two
-// headers say different things the request is refused, and so is one that lacks a method,
-// a target or a host; ?headers=forwarded or ?headers=original in the URL that the proxy is
-// given has one column read alone.
+// A proxy writes one of the columns and may pass on the other from the client. A request whose
+// headers disagree is refused, and so is one without a method, a target or a host.
+// ?headers=forwarded or ?headers=original in the proxy's URL selects one column.
 //
-// # What is answered
+// # Responses
 //
-// 200 with the fields of the limits and no body, or the refusal that [httplimit.ByRules]
-// makes. With ?deny_status=403 each refusal has that status, because nginx answers 500 for
-// any other than 401 and 403, or passes the request if it was told to on errors: then 403
-// is for all that was decided, and only a limiter that does not answer is an error. The
-// true status stands in X-Weir-Status.
+// 200 with the fields of the limits and no body, or the refusal that [httplimit.ByRules] writes.
+// ?deny_status=403 replaces the status of every refusal: nginx turns a status other than 401 and
+// 403 into a 500, or passes the request if it is configured to pass on errors. With it, 403 is
+// every decision, and only an unavailable limiter is an error. X-Weir-Status has the original
+// status.
 //
-// # What a proxy's question cannot do
+// # Limitations
 //
-// Nobody tells this door when the request is over. A concurrency limit is asked and let go
-// of at once: the request is refused while others hold all of it, and does not itself
-// count. A cost stays at its estimate. A leaky queue's delay is slept before the answer.
+// The end of the request is not reported. A concurrency limit is acquired and released at once: the
+// request is refused while others hold all units, and does not itself count. A cost stays at its
+// estimate. The delay of a leaky queue passes before the answer.
 package forwardauth
 
 import (
@@ -45,18 +44,17 @@ import (
 	"github.com/weirproject/weir/httplimit"
 )
 
-// StatusField has the true status of a refusal.
+// StatusField has the original status of a refusal.
 const StatusField = "X-Weir-Status"
 
-// A door is the handler.
-type door struct {
+// A handler answers the subrequests.
+type handler struct {
 	clients *clientaddr.Extractor
 	limited http.Handler
 }
 
-// New makes the handler, for any method and any path. clients says which peers are trusted;
-// nil trusts nobody, and then nobody is answered. The options are those of
-// httplimit.ByRules.
+// New returns the handler, for any method and path. clients are the trusted peers; with nil no peer
+// is trusted, and every request is answered 403. The options are those of httplimit.ByRules.
 func New(g *gate.Gate, clients *clientaddr.Extractor, options ...httplimit.Option) (http.Handler, error) {
 	if clients == nil {
 		clients = new(clientaddr.Extractor)
@@ -66,32 +64,33 @@ func New(g *gate.Gate, clients *clientaddr.Extractor, options ...httplimit.Optio
 	if err != nil {
 		return nil, err
 	}
-	return &door{clients, limited(http.HandlerFunc(pass))}, nil
+	return &handler{clients, limited(http.HandlerFunc(pass))}, nil
 }
 
-// pass answers for requests that may be served.
+// pass answers a granted request.
 func pass(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) }
 
-func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	question, err := parse(r.URL.RawQuery)
-	if err != nil { // 403, which no proxy takes for an outage that it may pass requests in
+func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	parameters, err := parse(r.URL.RawQuery)
+	if err != nil { // 403: a proxy could take another status for an outage, in which it passes requests
 		refuse(w, http.StatusForbidden, err)
 		return
 	}
-	w = &answer{ResponseWriter: w, deny: question.deny}
-	if !d.clients.TrustsPeer(r) {
-		refuse(w, http.StatusForbidden, fmt.Errorf("forward-auth is for trusted proxies, and %s is none: if it is yours, add it to trusted_proxies", r.RemoteAddr))
+	w = &answer{ResponseWriter: w, deny: parameters.deny}
+	if !h.clients.TrustsPeer(r) {
+		refuse(w, http.StatusForbidden, fmt.Errorf("forward-auth is for trusted proxies, and %s is none: "+
+			"if it is yours, add it to trusted_proxies", r.RemoteAddr))
 		return
 	}
-	restored, err := question.restore(r)
+	restored, err := parameters.restore(r)
 	if err != nil {
 		refuse(w, http.StatusBadRequest, err)
 		return
 	}
-	d.limited.ServeHTTP(w, restored)
+	h.limited.ServeHTTP(w, restored)
 }
 
-// refuse says in a sentence what to do. It reads like an error, and is for people.
+// refuse writes an error as plain text, for the operator of the proxy.
 func refuse(w http.ResponseWriter, status int, err error) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("Cache-Control", "no-store")
@@ -99,13 +98,13 @@ func refuse(w http.ResponseWriter, status int, err error) {
 	fmt.Fprintln(w, err)
 }
 
-// A question is what the proxy's URL says about how to ask and to answer.
-type question struct {
+// Parameters are those of the URL that the proxy requests.
+type parameters struct {
 	deny                int  // the status of refusals; 0: their own
-	forwarded, original bool // which columns of headers are read
+	forwarded, original bool // the columns of headers to read
 }
 
-func parse(query string) (q question, err error) {
+func parse(query string) (q parameters, err error) {
 	values, err := url.ParseQuery(query)
 	if err != nil {
 		return q, fmt.Errorf("forward-auth: the query of the URL cannot be read: %w", err)
@@ -114,26 +113,28 @@ func parse(query string) (q question, err error) {
 	for name, list := range values {
 		switch value := list[0]; {
 		case len(list) > 1:
-			return q, fmt.Errorf("forward-auth: %.40q stands twice in the query of the URL", name)
+			return q, fmt.Errorf("forward-auth: %.40q occurs twice in the query of the URL", name)
 		case name == "deny_status":
 			if q.deny, err = strconv.Atoi(value); err != nil || q.deny < 400 || q.deny > 599 {
-				return q, fmt.Errorf("forward-auth: deny_status is %.20q; allowed: 400 to 599, and 403 for nginx", value)
+				const allowed = "400 to 599, and 403 for nginx"
+				return q, fmt.Errorf("forward-auth: deny_status is %.20q; allowed: %s", value, allowed)
 			}
 		case name == "headers" && value == "forwarded":
 			q.original = false
 		case name == "headers" && value == "original":
 			q.forwarded = false
 		default:
-			return q, fmt.Errorf("forward-auth: %.40q is %.40q in the query of the URL; allowed: deny_status=403, headers=forwarded, headers=original", name, value)
+			return q, fmt.Errorf("forward-auth: %.40q is %.40q in the query of the URL; "+
+				"allowed: deny_status=403, headers=forwarded, headers=original", name, value)
 		}
 	}
 	return q, nil
 }
 
-// restore is the request that the proxy asks about.
-func (q *question) restore(r *http.Request) (*http.Request, error) {
+// restore rebuilds the request that the proxy received.
+func (q *parameters) restore(r *http.Request) (*http.Request, error) {
 	method := new(fact)
-	method.say(q.lines(r.Header, "X-Forwarded-Method", "X-Original-Method")...)
+	method.add(q.lines(r.Header, "X-Forwarded-Method", "X-Original-Method")...)
 	target, host, err := q.target(r)
 	if err != nil {
 		return nil, err
@@ -141,18 +142,21 @@ func (q *question) restore(r *http.Request) (*http.Request, error) {
 	if method.value == "" {
 		method.known = false
 	}
-	if err := method.settled("method", "X-Forwarded-Method"); err != nil {
+	if err := method.check("method", "X-Forwarded-Method"); err != nil {
 		return nil, err
 	}
 	restored := r.WithContext(r.Context())
-	restored.Method, restored.URL, restored.Host, restored.RequestURI = method.value, target, host, target.RequestURI()
-	restored.Pattern = "" // this door's is not the route of the request
+	restored.Method = method.value
+	restored.URL = target
+	restored.Host = host
+	restored.RequestURI = target.RequestURI()
+	restored.Pattern = "" // the route of the subrequest is not that of the request
 	restored.Body, restored.ContentLength = http.NoBody, 0
 	return restored, nil
 }
 
-// target is the URL without its host, and the host.
-func (q *question) target(r *http.Request) (target *url.URL, host string, err error) {
+// target returns the URL without its host, and the host.
+func (q *parameters) target(r *http.Request) (target *url.URL, host string, err error) {
 	var targets, hosts fact
 	for _, line := range q.lines(r.Header, "X-Forwarded-Uri", "X-Original-Uri", "X-Original-Url") {
 		u, err := url.ParseRequestURI(line)
@@ -160,25 +164,25 @@ func (q *question) target(r *http.Request) (target *url.URL, host string, err er
 			return nil, "", fmt.Errorf("forward-auth: the target %.80q of the request cannot be read", line)
 		}
 		if u.Host != "" {
-			hosts.say(u.Host)
+			hosts.add(u.Host)
 		}
 		u.Scheme, u.Host, u.User = "", "", nil
-		targets.say(u.RequestURI())
+		targets.add(u.RequestURI())
 		target = u
 	}
-	if err := targets.settled("target", "X-Forwarded-Uri"); err != nil {
+	if err := targets.check("target", "X-Forwarded-Uri"); err != nil {
 		return nil, "", err
 	}
-	hosts.say(q.lines(r.Header, "X-Forwarded-Host")...)
+	hosts.add(q.lines(r.Header, "X-Forwarded-Host")...)
 	if !q.forwarded && !hosts.known {
-		hosts.say(r.Host)
+		hosts.add(r.Host)
 	}
-	hosts.known = hosts.known && hosts.value != "" // no rule by host would see it
-	return target, hosts.value, hosts.settled("host", "X-Forwarded-Host")
+	hosts.known = hosts.known && hosts.value != "" // rules by host would not match an empty one
+	return target, hosts.value, hosts.check("host", "X-Forwarded-Host")
 }
 
-// lines are all lines of the headers of the columns that are read.
-func (q *question) lines(h http.Header, forwarded string, original ...string) (lines []string) {
+// lines returns all values of the selected headers.
+func (q *parameters) lines(h http.Header, forwarded string, original ...string) (lines []string) {
 	if q.forwarded {
 		lines = append(lines, h[forwarded]...)
 	}
@@ -190,32 +194,32 @@ func (q *question) lines(h http.Header, forwarded string, original ...string) (l
 	return lines
 }
 
-// A fact is what several headers may say of one thing.
+// A fact is one property of the request, which several headers may state.
 type fact struct {
-	value        string
-	known, twice bool
+	value           string
+	known, conflict bool
 }
 
-func (f *fact) say(values ...string) {
+func (f *fact) add(values ...string) {
 	for _, value := range values {
-		f.twice = f.twice || f.known && value != f.value
+		f.conflict = f.conflict || f.known && value != f.value
 		f.value, f.known = value, true
 	}
 }
 
-// settled is an error unless the fact is known, and only one.
-func (f *fact) settled(what, header string) error {
+// check returns an error unless the headers state exactly one value.
+func (f *fact) check(what, header string) error {
 	switch {
-	case f.twice:
-		return fmt.Errorf("forward-auth: two headers say different things of the request's %s, and one may be the client's own; "+
-			"have the proxy set both, or add headers=forwarded or headers=original to the URL that it asks", what)
+	case f.conflict:
+		return fmt.Errorf("forward-auth: two headers disagree on the request's %s, and one may be the client's; "+
+			"have the proxy set both, or add headers=forwarded or headers=original to the URL that it requests", what)
 	case !f.known:
-		return fmt.Errorf("forward-auth: no header says the request's %s; have the proxy set %s", what, header)
+		return fmt.Errorf("forward-auth: no header states the request's %s; have the proxy set %s", what, header)
 	}
 	return nil
 }
 
-// An answer gives refusals the status that the proxy understands.
+// An answer replaces the status of refusals by the one that the proxy expects.
 type answer struct {
 	http.ResponseWriter
 	deny int

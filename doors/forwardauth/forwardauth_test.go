@@ -47,40 +47,40 @@ func proxies(t testing.TB) *clientaddr.Extractor {
 func open(t testing.TB, text string) http.Handler {
 	t.Helper()
 	g, _ := gateOf(t, text)
-	door, err := forwardauth.New(g, proxies(t))
+	handler, err := forwardauth.New(g, proxies(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return door
+	return handler
 }
 
 const asked = "/v1/forward-auth"
 
-// question is what Traefik or Caddy would ask.
+// question returns the headers of a subrequest of Traefik or Caddy.
 func question(target, client string) []string {
 	return []string{"X-Forwarded-Method", "GET", "X-Forwarded-Uri", target, "X-Forwarded-Host", "example.com", "X-Forwarded-For", client}
 }
 
-func put(door http.Handler, method, url, peer string, fields ...string) *httptest.ResponseRecorder {
+func put(handler http.Handler, method, url, peer string, fields ...string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, url, strings.NewReader("a body that is not the request's"))
 	r.RemoteAddr = peer
 	for i := 0; i < len(fields); i += 2 {
 		r.Header.Add(fields[i], fields[i+1])
 	}
 	recorder := httptest.NewRecorder()
-	door.ServeHTTP(recorder, r)
+	handler.ServeHTTP(recorder, r)
 	return recorder
 }
 
 const perIP = "  - {name: ip, key: [client.ip], limit: sliding_log 1/1m}\n"
 
-func TestTheAnswerIsTheClients(t *testing.T) {
-	door := open(t, perIP)
+func TestResponseForTheClient(t *testing.T) {
+	handler := open(t, perIP)
 	for i, tt := range []struct {
 		client, method string
 		want           int
 	}{{"192.0.2.1", "GET", 200}, {"192.0.2.1", "GET", 429}, {"192.0.2.1", "HEAD", 429}, {"192.0.2.2", "POST", 200}, {"6.6.6.6, 192.0.2.2, 10.0.0.9", "GET", 429}} {
-		r := put(door, tt.method, asked, "10.0.0.1:1", question("/a", tt.client)...)
+		r := put(handler, tt.method, asked, "10.0.0.1:1", question("/a", tt.client)...)
 		if r.Code != tt.want || !strings.HasPrefix(r.Header().Get("RateLimit"), `"ip";r=0;t=`) || (r.Header().Get("Retry-After") != "") != (tt.want == 429) {
 			t.Errorf("question %d: %d %v", i, r.Code, r.Header())
 		}
@@ -90,10 +90,10 @@ func TestTheAnswerIsTheClients(t *testing.T) {
 	}
 }
 
-func TestStrangersAreToldWhatToConfigure(t *testing.T) {
-	door := open(t, perIP)
+func TestUntrustedPeerGetsConfigurationHint(t *testing.T) {
+	handler := open(t, perIP)
 	for _, url := range []string{asked, asked + "?deny_status=401"} {
-		r := put(door, "GET", url, "192.0.2.9:77", question("/a", "192.0.2.1")...)
+		r := put(handler, "GET", url, "192.0.2.9:77", question("/a", "192.0.2.1")...)
 		want := map[string]int{asked: 403}[url]
 		if want == 0 {
 			want = 401
@@ -103,20 +103,20 @@ func TestStrangersAreToldWhatToConfigure(t *testing.T) {
 		}
 	}
 	g, _ := gateOf(t, perIP)
-	nobody, err := forwardauth.New(g, nil)
+	trustsNone, err := forwardauth.New(g, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r := put(nobody, "GET", asked, "127.0.0.1:1", question("/a", "192.0.2.1")...); r.Code != 403 {
-		t.Errorf("where nobody is trusted: %d", r.Code)
+	if r := put(trustsNone, "GET", asked, "127.0.0.1:1", question("/a", "192.0.2.1")...); r.Code != 403 {
+		t.Errorf("without trusted peers: %d", r.Code)
 	}
 	if _, err := forwardauth.New(nil, nil); err == nil {
 		t.Error("no gate: no error")
 	}
 }
 
-// A proxy on a Unix socket is known by the listener.
-func TestAProxyOnAUnixSocket(t *testing.T) {
+// A proxy on a Unix socket is identified by the listener.
+func TestProxyOnUnixSocket(t *testing.T) {
 	listener, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
 	if err != nil {
 		t.Fatal(err)
@@ -148,8 +148,8 @@ func TestAProxyOnAUnixSocket(t *testing.T) {
 	}
 }
 
-// The rule that applies shows which request was understood.
-func TestWhatProxiesWrite(t *testing.T) {
+// The rule that applies shows how the request was read.
+func TestRequestFromProxyHeaders(t *testing.T) {
 	const text = `
   - {name: method, match: {method: POST}, limit: 1000/1s}
   - {name: path, match: {path: /a/b}, limit: 1000/1s}
@@ -173,7 +173,7 @@ func TestWhatProxiesWrite(t *testing.T) {
 		"nginx":                 {"", []string{"X-Original-Method", "POST", "X-Original-URI", "/a/b?q=x", "X-Forwarded-Host", "example.com"}, all, 200},
 		"both alike":            {"", []string{"X-Original-Method", "POST", "X-Forwarded-Method", "POST", "X-Original-URI", "/a/b?q=x", "X-Forwarded-Uri", "/a/b?q=x", "X-Forwarded-Host", "example.com"}, all, 200},
 		"headers of the client": {"", []string{"X-Forwarded-Method", "GET", "X-Forwarded-Uri", "/", "X-Forwarded-Host", "x", "Cookie", "c=1"}, "cookie", 200},
-		"an empty host":         {"", []string{"X-Forwarded-Method", "GET", "X-Forwarded-Uri", "/", "X-Forwarded-Host", ""}, "no header says the request's host", 400},
+		"an empty host":         {"", []string{"X-Forwarded-Method", "GET", "X-Forwarded-Uri", "/", "X-Forwarded-Host", ""}, "no header states the request's host", 400},
 		"two methods":           {"", []string{"X-Forwarded-Method", "POST", "X-Original-Method", "GET", "X-Forwarded-Uri", "/", "X-Forwarded-Host", "x"}, "the request's method", 400},
 		"two lines":             {"", []string{"X-Forwarded-Method", "POST", "X-Forwarded-Method", "GET", "X-Forwarded-Uri", "/", "X-Forwarded-Host", "x"}, "the request's method", 400},
 		"two targets":           {"", []string{"X-Forwarded-Method", "POST", "X-Forwarded-Uri", "/a", "X-Original-URI", "/b", "X-Forwarded-Host", "x"}, "the request's target", 400},
@@ -182,10 +182,10 @@ func TestWhatProxiesWrite(t *testing.T) {
 		"the right of two":      {"?headers=forwarded", []string{"X-Forwarded-Method", "POST", "X-Original-Method", "GET", "X-Forwarded-Uri", "/a/b?q=x", "X-Original-URI", "/", "X-Forwarded-Host", "example.com"}, all, 200},
 		"the left of two":       {"?headers=original", []string{"X-Forwarded-Method", "GET", "X-Original-Method", "POST", "X-Forwarded-Uri", "/", "X-Original-URL", "http://example.com/a/b?q=x", "X-Forwarded-Host", "y"}, all, 200},
 		"the question's host":   {"?headers=original", []string{"X-Original-Method", "POST", "X-Original-URI", "/a/b?q=x", "X-Forwarded-Host", "y"}, all, 200},
-		"no method":             {"", []string{"X-Forwarded-Uri", "/", "X-Forwarded-Host", "x"}, "no header says the request's method", 400},
-		"an empty method":       {"", []string{"X-Forwarded-Method", "", "X-Forwarded-Uri", "/", "X-Forwarded-Host", "x"}, "no header says the request's method", 400},
-		"no target":             {"", []string{"X-Forwarded-Method", "GET", "X-Forwarded-Host", "x"}, "no header says the request's target", 400},
-		"no host":               {"", []string{"X-Forwarded-Method", "GET", "X-Forwarded-Uri", "/"}, "no header says the request's host", 400},
+		"no method":             {"", []string{"X-Forwarded-Uri", "/", "X-Forwarded-Host", "x"}, "no header states the request's method", 400},
+		"an empty method":       {"", []string{"X-Forwarded-Method", "", "X-Forwarded-Uri", "/", "X-Forwarded-Host", "x"}, "no header states the request's method", 400},
+		"no target":             {"", []string{"X-Forwarded-Method", "GET", "X-Forwarded-Host", "x"}, "no header states the request's target", 400},
+		"no host":               {"", []string{"X-Forwarded-Method", "GET", "X-Forwarded-Uri", "/"}, "no header states the request's host", 400},
 		"a target that is none": {"", []string{"X-Forwarded-Method", "GET", "X-Forwarded-Uri", "a b", "X-Forwarded-Host", "x"}, "cannot be read", 400},
 		"a scheme alone":        {"", []string{"X-Forwarded-Method", "GET", "X-Forwarded-Uri", "a:", "X-Forwarded-Host", "x"}, "cannot be read", 400},
 		"an opaque target":      {"", []string{"X-Forwarded-Method", "GET", "X-Forwarded-Uri", "mailto:a", "X-Forwarded-Host", "x"}, "cannot be read", 400},
@@ -218,7 +218,7 @@ func names(field string) (list []string) {
 	return list
 }
 
-// Everything that was decided has the status that nginx does not take for an outage.
+// Every decision has a status that nginx does not treat as an outage.
 func TestDenyStatus(t *testing.T) {
 	const text = `
   - {name: ip, match: {path: /once}, key: [client.ip], limit: sliding_log 1/1m}
@@ -227,32 +227,32 @@ func TestDenyStatus(t *testing.T) {
   - {name: gone, match: {path: /gone}, on_store_error: deny, limit: sliding_log 9/1m}
 `
 	g, store := gateOf(t, text)
-	door, err := forwardauth.New(g, proxies(t))
+	handler, err := forwardauth.New(g, proxies(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	put(door, "GET", asked, "10.0.0.1:1", question("/once", "192.0.2.1")...)
+	put(handler, "GET", asked, "10.0.0.1:1", question("/once", "192.0.2.1")...)
 	for _, tt := range []struct{ target, status string }{{"/once", "429"}, {"/user", "403"}, {"/cost?n=3", "400"}, {"/%00", "400"}, {"/gone", "503"}} {
 		if tt.target == "/gone" {
 			store.Close()
 		}
-		r := put(door, "GET", asked+"?deny_status=403", "10.0.0.1:1", question(tt.target, "192.0.2.1")...)
+		r := put(handler, "GET", asked+"?deny_status=403", "10.0.0.1:1", question(tt.target, "192.0.2.1")...)
 		if r.Code != 403 || r.Header().Get(forwardauth.StatusField) != tt.status || (r.Header().Get("Retry-After") != "") != (tt.status == "429") {
 			t.Errorf("%s: %d %v", tt.target, r.Code, r.Header())
 		}
 	}
 }
 
-// The response is not seen: nothing is refunded for a body that is not the request's, and a
-// slot is not held by who cannot let go of it.
-func TestWhatAQuestionCannotDo(t *testing.T) {
+// The response is not seen: nothing is refunded for the body of the subrequest, and no unit is held,
+// because nothing would release it.
+func TestConcurrencyIsNotHeldAndCostsAreNotSettled(t *testing.T) {
 	const text = `
   - {name: bytes, match: {path: /bytes}, cost: {default: 5, settle: bytes}, limit: sliding_log 10/1m}
   - {name: header, match: {path: /header}, cost: {default: 5, settle: header.X-Cost}, limit: sliding_log 10/1m}
   - {name: jobs, match: {path: /jobs}, limit: concurrency 1 ttl 1h}
 `
 	g, _ := gateOf(t, text)
-	door, err := forwardauth.New(g, proxies(t), httplimit.WithObserver(func(_ *http.Request, e httplimit.Event) {
+	handler, err := forwardauth.New(g, proxies(t), httplimit.WithObserver(func(_ *http.Request, e httplimit.Event) {
 		if e.Err != nil {
 			t.Errorf("%+v", e)
 		}
@@ -261,7 +261,7 @@ func TestWhatAQuestionCannotDo(t *testing.T) {
 		t.Fatal(err)
 	}
 	status := func(target string) int {
-		return put(door, "GET", asked, "10.0.0.1:1", question(target, "192.0.2.1")...).Code
+		return put(handler, "GET", asked, "10.0.0.1:1", question(target, "192.0.2.1")...).Code
 	}
 	for _, target := range []string{"/bytes", "/header"} {
 		if a, b, c := status(target), status(target), status(target); a != 200 || b != 200 || c != 429 {
@@ -280,21 +280,21 @@ func TestWhatAQuestionCannotDo(t *testing.T) {
 	}
 }
 
-// Whatever a client writes, the answer is a decision, and its own headers do not change the
-// request that is decided.
-func FuzzQuestion(f *testing.F) {
+// For any client input the answer is a decision, and the client's headers do not change the request
+// that is decided.
+func FuzzSubrequest(f *testing.F) {
 	for _, target := range []string{"/", "/a?b", "//a", "http://x/y", "*", "", "a b", "/%zz", "/a#b", "http://[::1]/", "/\x00", "A:", "file:///a"} {
 		f.Add(target, "X-Original-URI", "/x", "headers=forwarded")
 		f.Add(target, "X-Forwarded-For", target, "deny_status=403")
 	}
 	f.Fuzz(func(t *testing.T, target, name, value, query string) {
-		door := open(t, perIP)
+		handler := open(t, perIP)
 		r := httptest.NewRequest("GET", asked, nil)
 		r.URL.RawQuery, r.RemoteAddr = query, "10.0.0.1:1"
 		r.Header = http.Header{"X-Forwarded-Method": {"GET"}, "X-Forwarded-Uri": {target}, "X-Forwarded-Host": {"x"}, "X-Forwarded-For": {"192.0.2.1"}}
 		r.Header.Add(name, value)
 		recorder := httptest.NewRecorder()
-		door.ServeHTTP(recorder, r)
+		handler.ServeHTTP(recorder, r)
 		u, err := url.ParseRequestURI(target)
 		if recorder.Code == 200 && (err != nil || u.Path == "" && u.Host == "") {
 			t.Errorf("%q is answered 200", target)

@@ -24,8 +24,7 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// page is the page whose configurations are run as they stand there; only addresses are
-// put in place of its own.
+// page is the documentation page whose configurations are run unchanged except for addresses.
 func page(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/forward-auth.md")
@@ -35,7 +34,7 @@ func page(t *testing.T) string {
 	return string(text)
 }
 
-// blocks are the fenced blocks of a kind.
+// blocks returns the fenced blocks of a kind.
 func blocks(t *testing.T, kind string, want int) (list []string) {
 	t.Helper()
 	for _, match := range regexp.MustCompile("(?s)```"+kind+"\n(.*?)```").FindAllStringSubmatch(page(t), -1) {
@@ -47,7 +46,7 @@ func blocks(t *testing.T, kind string, want int) (list []string) {
 	return list
 }
 
-// replaced has each old text replaced, which must be there.
+// replaced replaces each old text, which must occur.
 func replaced(t *testing.T, text string, pairs ...string) string {
 	t.Helper()
 	for i := 0; i < len(pairs); i += 2 {
@@ -59,8 +58,7 @@ func replaced(t *testing.T, text string, pairs ...string) string {
 	return text
 }
 
-// A street is a service, a limiter that can be killed, and the address where a proxy is to
-// stand before them.
+// A street has a service, a limiter that can be killed, and the address for a proxy.
 type street struct {
 	t                    *testing.T
 	service, weir, proxy string // host:port
@@ -117,7 +115,7 @@ func (s *street) write(name, text string) (path string) {
 	return path
 }
 
-// A log is what a proxy says.
+// A log is the output of a proxy.
 type log struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -135,7 +133,7 @@ func (l *log) String() string {
 	return l.text.String()
 }
 
-// run starts a proxy, and ends it with the test.
+// run starts a proxy, and stops it with the test.
 func (s *street) run(debian, name string, args ...string) {
 	s.t.Helper()
 	path, err := exec.LookPath(name)
@@ -177,7 +175,7 @@ func (s *street) run(debian, name string, args ...string) {
 	}
 }
 
-// A client is one with an address of its own, among those of the loopback.
+// A client has its own loopback address.
 type client struct {
 	t    *testing.T
 	base string
@@ -223,7 +221,7 @@ func (c *client) ask(method, path, body string, fields ...string) *reply {
 	return &reply{response, string(text)}
 }
 
-// wants is what each proxy with the page's configuration does.
+// wants checks the behaviour common to all proxies with the page's configuration.
 func (s *street) wants(open bool) {
 	t := s.t
 	t.Helper()
@@ -245,7 +243,7 @@ func (s *street) wants(open bool) {
 		t.Errorf("HEAD is answered %d", r.StatusCode)
 	}
 	if r := one.ask("GET", "/a", "", "X-Pass", "friend"); r.StatusCode != 200 || len(r.Header.Values("RateLimit"))+len(r.Header.Values("RateLimit-Policy")) > 0 {
-		t.Errorf("who is on the list of the allowed: %d %v", r.StatusCode, r.Header)
+		t.Errorf("allowed client: %d %v", r.StatusCode, r.Header)
 	}
 	two := s.client("127.0.0.3")
 	for path, want := range map[string]int{"/own403": 403, "/own500": 500, "/c%2fd": 400} {

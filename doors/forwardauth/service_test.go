@@ -10,11 +10,11 @@ import (
 	"testing"
 )
 
-// servedField is in every answer of the service.
+// servedField is in every response of the service.
 const servedField = "X-Served"
 
-// newService starts the service: it says what it got, and has refusals and errors of its own.
-// It reads what net/http would refuse to read, as services written in other languages do.
+// newService starts the service: it echoes the request, and has refusals and errors of its own. Like
+// services in other languages it accepts input that net/http refuses.
 func newService(t *testing.T) (address string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

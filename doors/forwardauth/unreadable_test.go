@@ -11,11 +11,11 @@ import (
 	"time"
 )
 
-// An unreadable is the bytes of a request that a proxy or weir may not be able to read.
+// An unreadable has the bytes of a request that a proxy or weir may reject as malformed.
 type unreadable struct{ name, bytes string }
 
-// unreadables are requests of which each must be limited or refused, and never served
-// because weir could not read it.
+// unreadables are requests that must be limited or refused, and never served because weir could not
+// read them.
 func unreadables() (all []unreadable) {
 	add := func(name, head string) {
 		all = append(all, unreadable{name, head + "Connection: close\r\n\r\n"})
@@ -49,8 +49,8 @@ func unreadables() (all []unreadable) {
 	return all
 }
 
-// noByteIsUnlimited uses up a client's limit, and then sends it every request that weir may
-// not be able to read: the service must see none of them.
+// noByteIsUnlimited exhausts a client's limit, and then sends every possibly unreadable request: the
+// service must see none of them.
 func (s *street) noByteIsUnlimited() {
 	s.t.Helper()
 	const from = "127.0.0.20"
@@ -78,7 +78,7 @@ func (s *street) noByteIsUnlimited() {
 	s.refused("afterwards", plain.ask("GET", "/a", ""))
 }
 
-// sendRaw sends bytes and reads one answer: its status, or 0, and whether it is the service's.
+// sendRaw sends bytes and reads one response: its status, or 0, and whether the service sent it.
 func (s *street) sendRaw(from, bytes string) (status int, served bool) {
 	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
 	conn, err := dialer.DialContext(s.t.Context(), "tcp", s.proxy)

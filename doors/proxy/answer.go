@@ -15,16 +15,16 @@ import (
 	"github.com/weirproject/weir/httplimit"
 )
 
-// statusClientGone is for those who count answers: nobody is there to read it.
+// statusClientGone counts requests whose client disconnected; no response is sent.
 const statusClientGone = 499
 
-// errTooMany is why a request is not forwarded that the limit let pass.
-var errTooMany = errors.New("as many requests are at the upstream as may be")
+// errTooMany is the reason for not forwarding a granted request.
+var errTooMany = errors.New("maximum of concurrent requests to the upstream reached")
 
-// fail answers for an upstream that did not.
+// fail responds in place of the upstream.
 func (g *gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 	status, text := diagnose(w, r, err)
-	g.report.tell(r.Method, status, err)
+	g.report.failed(r.Method, status, err)
 	if status == statusClientGone {
 		w.WriteHeader(status)
 		return
@@ -35,8 +35,8 @@ func (g *gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 	answer(w, r, status, text)
 }
 
-// diagnose says whose fault an error is. Of one that came while both sides were talking
-// the transport tells only that it came; the body remembers if it was the client's.
+// diagnose maps an error to a status. For an error while both bodies were in transfer, the
+// transport does not say which side failed; the upload records whether it was the client.
 func diagnose(w http.ResponseWriter, r *http.Request, err error) (status int, text string) {
 	var tooLarge *http.MaxBytesError
 	var network net.Error
@@ -44,18 +44,18 @@ func diagnose(w http.ResponseWriter, r *http.Request, err error) (status int, te
 	case errors.Is(err, context.Canceled) || errors.Is(r.Context().Err(), context.Canceled):
 		return statusClientGone, ""
 	case errors.Is(err, errTooMany):
-		return http.StatusServiceUnavailable, "As many requests are forwarded as may be."
+		return http.StatusServiceUnavailable, "Too many requests are in progress at the upstream."
 	case errors.As(err, &tooLarge):
 		return http.StatusRequestEntityTooLarge, "The body is too large."
 	case uploadFailed(w):
 		return http.StatusBadRequest, "The body could not be read."
 	case errors.As(err, &network) && network.Timeout():
-		return http.StatusGatewayTimeout, "The upstream did not answer in time."
+		return http.StatusGatewayTimeout, "The upstream did not respond in time."
 	}
-	return http.StatusBadGateway, "The upstream could not be reached, or gave no answer that can be read."
+	return http.StatusBadGateway, "The upstream could not be reached, or its response is invalid."
 }
 
-// answer is an answer of the gateway's own, as application/problem+json.
+// answer writes a response of the gateway itself, as application/problem+json.
 func answer(w http.ResponseWriter, r *http.Request, status int, text string) {
 	contentType, body := httplimit.Problem(r, &httplimit.Refusal{Status: status, Message: text})
 	h := w.Header()
@@ -65,21 +65,21 @@ func answer(w http.ResponseWriter, r *http.Request, status int, text string) {
 	w.Write(body)
 }
 
-// An upload is a body that remembers how reading it went, and that can be taken from its
-// reader: the transport may still read it when the answer is there, and net/http panics if
-// it does so when the handler has returned.
+// An upload is a request body that records the result of reading, and that can be detached from its
+// reader: the transport may still read after the response, and net/http panics on a read after the
+// handler has returned.
 type upload struct {
 	io.ReadCloser
-	atEnd   func()     // nil: nothing is to be done when all was read
-	reading sync.Mutex // held while somebody reads
-	stopped bool       // by reading's holder
+	atEnd   func()     // called at EOF; may be nil
+	reading sync.Mutex // held during a Read
+	stopped bool       // guarded by reading
 
 	mu    sync.Mutex
 	begun bool
 	err   error
 }
 
-var errStopped = errors.New("proxy: the answer is over, and with it the upload")
+var errStopped = errors.New("proxy: upload stopped, because the response has ended")
 
 func (u *upload) Read(p []byte) (int, error) {
 	u.reading.Lock()
@@ -127,17 +127,17 @@ func uploadFailed(w http.ResponseWriter) bool {
 }
 
 const (
-	// mostPast is what net/http reads past too, before it gives an answer up as lost.
-	mostPast = 256 << 10
-	// longestPast is how long a client may still send when it has been answered.
-	longestPast = time.Second
+	// maxUnread is the limit of unread input, the same as that of net/http.
+	maxUnread = 256 << 10
+	// maxLinger is how long a client may go on sending after the response.
+	maxLinger = time.Second
 )
 
-// endUpload takes the body from the transport, and reads past what is left of one that the
-// upstream did not want: a connection that is closed with something unread is reset, and
-// the answer may be lost with it. The answer goes first. The connection is closed in any
-// case (WriteHeader said so): where a deadline broke the body off, what follows of it would
-// otherwise be read as the next request. Where the client waits for a 100 it is not to get one.
+// endUpload detaches the body from the transport, and discards the rest of a body that the upstream
+// did not read: closing a connection with unread input resets it, which may lose the response. The
+// response is flushed first. WriteHeader has announced the close of the connection: if the deadline
+// cuts the body, its remainder would otherwise be read as the next request. Nothing is read while
+// the client waits for a 100, because reading would send it.
 func (w *response) endUpload(r *http.Request) {
 	begun, err := w.body.state()
 	if err != nil {
@@ -145,19 +145,19 @@ func (w *response) endUpload(r *http.Request) {
 	}
 	control := http.NewResponseController(w.ResponseWriter)
 	_ = control.Flush()
-	_ = control.SetReadDeadline(time.Now().Add(longestPast))
+	_ = control.SetReadDeadline(time.Now().Add(maxLinger))
 	w.body.stop()
 	if _, err := w.body.state(); err == nil && (begun || r.Header["Expect"] == nil) {
-		_, _ = io.CopyN(io.Discard, w.body.ReadCloser, mostPast)
+		_, _ = io.CopyN(io.Discard, w.body.ReadCloser, maxUnread)
 	}
 }
 
-// A response keeps the fields that the limit wrote. ReverseProxy adds the upstream's to
-// them; but with an informational answer (100, 103) it would send them, and clears all.
+// A response preserves the fields of the limit. ReverseProxy adds the upstream's to them, but with
+// an informational response (100, 103) it would send and then clear all.
 type response struct {
 	http.ResponseWriter
-	body    *upload // of HTTP/1 and 2; nil: there is none
-	major   int     // of HTTP
+	body    *upload // nil without a body
+	major   int     // of the HTTP version
 	kept    []field
 	cleared bool
 	room    [6]field
@@ -177,7 +177,7 @@ func newResponse(w http.ResponseWriter, major int) *response {
 	return r
 }
 
-// WriteHeader keeps the fields for the answer that is not informational.
+// WriteHeader keeps the fields for the final response.
 func (w *response) WriteHeader(status int) {
 	informational := status < 200 && status != http.StatusSwitchingProtocols
 	switch {
@@ -193,7 +193,7 @@ func (w *response) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-// early reports whether the answer comes before the end of the body. HTTP/2 does not mind.
+// early reports whether the response precedes the end of the body, which matters in HTTP/1 alone.
 func (w *response) early() bool {
 	if w.body == nil || w.major != 1 {
 		return false
@@ -218,27 +218,27 @@ func (w *response) putBack() {
 	}
 }
 
-// Unwrap is for http.ResponseController, by which ReverseProxy flushes and hijacks.
+// Unwrap supports http.ResponseController, through which ReverseProxy flushes and hijacks.
 func (w *response) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// A report tells of failures: each to the observer, and few enough to the log that an
-// upstream that is gone does not fill a disk.
+// A report passes each failure to the observer, and a limited number to the log, so that an
+// unavailable upstream does not fill a disk.
 type report struct {
 	log      *slog.Logger
 	observe  func(status int, err error)
 	upstream string
 
 	mu    sync.Mutex
-	kinds map[int]*quiet // by status, of which there are few
+	kinds map[int]*quiet // by status
 }
 
-// quiet is what was not logged of one kind.
+// quiet counts the suppressed lines of one kind.
 type quiet struct {
 	until time.Time
 	lines int
 }
 
-func (r *report) tell(method string, status int, err error) {
+func (r *report) failed(method string, status int, err error) {
 	if r.observe != nil {
 		r.observe(status, err)
 	}
@@ -246,12 +246,13 @@ func (r *report) tell(method string, status int, err error) {
 		return
 	}
 	if unlogged, ok := r.due(status); ok {
-		r.log.Warn("the gateway answers for its upstream",
+		r.log.Warn("upstream failed: the gateway responds in its place",
 			"upstream", r.upstream, "method", method, "status", status, "error", err, "unlogged", unlogged)
 	}
 }
 
-// due reports whether a line may be logged, and how many of its kind were not before.
+// due reports whether a line may be logged, and the number of lines of its kind suppressed before
+// it.
 func (r *report) due(kind int) (unlogged int, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -268,18 +269,20 @@ func (r *report) due(kind int) (unlogged int, ok bool) {
 		q.lines++
 		return 0, false
 	}
-	unlogged, q.lines, q.until = q.lines, 0, now.Add(time.Second)
+	unlogged, q.lines = q.lines, 0
+	q.until = now.Add(time.Second)
 	return unlogged, true
 }
 
-// logger is for what ReverseProxy itself says: that an answer broke off on its way.
+// logger receives the messages of ReverseProxy about responses that break off.
 func (r *report) logger() *log.Logger { return log.New(brokenOff{r}, "", 0) }
 
 type brokenOff struct{ report *report }
 
 func (b brokenOff) Write(line []byte) (int, error) {
 	if unlogged, ok := b.report.due(0); ok {
-		b.report.log.Warn("an answer of the upstream broke off", "upstream", b.report.upstream, "error", string(line), "unlogged", unlogged)
+		b.report.log.Warn("response of the upstream broke off",
+			"upstream", b.report.upstream, "error", string(line), "unlogged", unlogged)
 	}
 	return len(line), nil
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/weirproject/weir/doors/proxy"
 )
 
-func TestTheUpstreamsFieldsAndOurs(t *testing.T) {
+func TestRateLimitFieldsAreMerged(t *testing.T) {
 	up := open(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header()["RateLimit"] = []string{`"a";r=1`, `"b";r=2`}
 		w.Header().Set("RateLimit-Policy", `"a";q=1`)
@@ -47,7 +47,7 @@ func TestTheUpstreamsFieldsAndOurs(t *testing.T) {
 	}
 }
 
-func TestWhatIsRefusedCostsTheUpstreamNothing(t *testing.T) {
+func TestRefusedRequestsOpenNoConnection(t *testing.T) {
 	up := open(t, func(http.ResponseWriter, *http.Request) { t.Error("the upstream was asked") })
 	refusing := func(http.Handler) http.Handler { // as a limit that refuses
 		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(429) })
@@ -57,11 +57,11 @@ func TestWhatIsRefusedCostsTheUpstreamNothing(t *testing.T) {
 	if response.StatusCode != 429 || response.Close {
 		t.Errorf("%s, close %v", response.Status, response.Close)
 	}
-	// What is small is read past, and the connection goes on.
+	// A small rest is discarded, and the connection is kept.
 	if response, _ = raw(t, server, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhello"); response.StatusCode != 429 || response.Close {
 		t.Errorf("a small body: %s, close %v", response.Status, response.Close)
 	}
-	// What is large is not: the answer is there before the body, and says that it ends.
+	// A large one is not: the response comes before the end of the body and closes the connection.
 	response, _ = raw(t, server, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000000\r\n\r\n")
 	if response.StatusCode != 429 || !response.Close {
 		t.Errorf("a large body: %s, close %v", response.Status, response.Close)
@@ -76,16 +76,16 @@ func TestWhatIsRefusedCostsTheUpstreamNothing(t *testing.T) {
 	}
 }
 
-// A witness is told of failures.
+// A witness receives the failures that a gateway reports.
 type witness struct {
-	mu    sync.Mutex
-	log   bytes.Buffer
-	told  chan int
-	lines *slog.Logger
+	mu       sync.Mutex
+	log      bytes.Buffer
+	reported chan int
+	lines    *slog.Logger
 }
 
 func newWitness() *witness {
-	w := &witness{told: make(chan int, 100)}
+	w := &witness{reported: make(chan int, 100)}
 	w.lines = slog.New(slog.NewTextHandler(w, nil))
 	return w
 }
@@ -103,22 +103,22 @@ func (w *witness) text() string {
 }
 
 func (w *witness) options() []proxy.Option {
-	return []proxy.Option{proxy.WithLog(w.lines), proxy.WithObserver(func(status int, _ error) { w.told <- status })}
+	return []proxy.Option{proxy.WithLog(w.lines), proxy.WithObserver(func(status int, _ error) { w.reported <- status })}
 }
 
-// await is the next status that the observer is told.
+// await returns the next status that the observer receives.
 func (w *witness) await(t *testing.T) int {
 	t.Helper()
 	select {
-	case status := <-w.told:
+	case status := <-w.reported:
 		return status
 	case <-time.After(10 * time.Second):
-		t.Fatal("the observer was told nothing")
+		t.Fatal("the observer was not called")
 		return 0
 	}
 }
 
-func nobody(t *testing.T) string {
+func closedPort(t *testing.T) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -128,7 +128,7 @@ func nobody(t *testing.T) string {
 	return "http://" + listener.Addr().String()
 }
 
-func TestFailuresOfTheUpstream(t *testing.T) {
+func TestUpstreamFailures(t *testing.T) {
 	silent := open(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	mute := open(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
 	garbled := open(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -142,7 +142,7 @@ func TestFailuresOfTheUpstream(t *testing.T) {
 		name, upstream string
 		status         int
 	}{
-		{"nobody listens", nobody(t), 502}, {"it hangs up", mute.URL, 502}, {"it speaks something else", garbled.URL, 502}, {"it is slow", silent.URL, 504},
+		{"closed port", closedPort(t), 502}, {"connection closed", mute.URL, 502}, {"it speaks something else", garbled.URL, 502}, {"it is slow", silent.URL, 504},
 	} {
 		w := newWitness()
 		server := front(t, gateway(t, c.upstream, limited(t, 5), append(w.options(), proxy.WithTransport(impatient))...))
@@ -162,7 +162,7 @@ func TestFailuresOfTheUpstream(t *testing.T) {
 			t.Errorf("%s: the limit's fields are gone", c.name)
 		}
 		if got := w.await(t); got != c.status {
-			t.Errorf("%s: the observer is told %d", c.name, got)
+			t.Errorf("%s: the observer got %d", c.name, got)
 		}
 		if text := w.text(); !strings.Contains(text, fmt.Sprintf("status=%d", c.status)) || !strings.Contains(text, "method=GET") || strings.Contains(text, "hush") || strings.Contains(body, "127.0.0.1") {
 			t.Errorf("%s: logged %s\nanswered %s", c.name, text, body)
@@ -170,11 +170,11 @@ func TestFailuresOfTheUpstream(t *testing.T) {
 	}
 }
 
-func TestAClientThatGoesIsNoFailure(t *testing.T) {
+func TestDisconnectedClientIsNotLogged(t *testing.T) {
 	arrived := make(chan struct{})
 	up := open(t, func(_ http.ResponseWriter, r *http.Request) {
 		close(arrived)
-		<-r.Context().Done() // the upstream is told
+		<-r.Context().Done() // the upstream sees the disconnect
 	})
 	w := newWitness()
 	server := front(t, gateway(t, up.URL, unlimited, w.options()...))
@@ -183,11 +183,11 @@ func TestAClientThatGoesIsNoFailure(t *testing.T) {
 	<-arrived
 	connection.Close()
 	if status := w.await(t); status != 499 || w.text() != "" {
-		t.Errorf("the observer is told %d, the log %q", status, w.text())
+		t.Errorf("the observer got %d, the log %q", status, w.text())
 	}
 }
 
-func TestABodyThatCannotBeReadIsTheClients(t *testing.T) {
+func TestUnreadableBodyIsAClientError(t *testing.T) {
 	up := open(t, func(_ http.ResponseWriter, r *http.Request) { io.Copy(io.Discard, r.Body) })
 	w := newWitness()
 	bounded := func(next http.Handler) http.Handler { return http.MaxBytesHandler(next, 10) }
@@ -201,12 +201,12 @@ func TestABodyThatCannotBeReadIsTheClients(t *testing.T) {
 	io.WriteString(connection, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nhalf")
 	connection.Close()
 	if status := w.await(t); status != 400 && status != 499 {
-		t.Errorf("a client that went while it sent is told as %d", status)
+		t.Errorf("a client that disconnected during its upload is reported as %d", status)
 	}
 }
 
-// An answer that breaks off must not look as if it were whole.
-func TestAnswersThatBreakOff(t *testing.T) {
+// A broken response must not look complete.
+func TestBrokenResponseAbortsTheConnection(t *testing.T) {
 	up := open(t, func(w http.ResponseWriter, _ *http.Request) {
 		io.WriteString(w, "half")
 		http.NewResponseController(w).Flush()
@@ -229,7 +229,7 @@ func TestAnswersThatBreakOff(t *testing.T) {
 	}
 }
 
-func TestTheLogIsNotFlooded(t *testing.T) {
+func TestFailureLogIsRateLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWitness()
 		failing := errors.New("it is on fire")
@@ -237,7 +237,7 @@ func TestTheLogIsNotFlooded(t *testing.T) {
 		handler := gateway(t, "http://upstream", unlimited, append(w.options(), proxy.WithTransport(transport))...)
 		ask := func() {
 			handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(context.Background(), "GET", "/", nil))
-			<-w.told
+			<-w.reported
 		}
 		for range 50 {
 			ask()
@@ -254,7 +254,7 @@ func TestTheLogIsNotFlooded(t *testing.T) {
 		time.Sleep(time.Second)
 		ask()
 		if !strings.Contains(w.text(), "unlogged=49") {
-			t.Errorf("what was not logged is not told: %s", w.text())
+			t.Errorf("the number of suppressed lines is not logged: %s", w.text())
 		}
 	})
 }

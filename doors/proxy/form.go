@@ -12,17 +12,17 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// formed is the request in the form in which it is forwarded; it is the request itself,
-// if that has it. The one that came is not changed.
+// formed returns the request in the form in which it is forwarded, which is the request itself if
+// it already has that form. The original is not changed.
 func (g *gateway) formed(r *http.Request) (*http.Request, error) {
 	u := *r.URL
 	if _, err := g.form.Apply(&u); err != nil {
 		return nil, err
 	}
-	if r.Host == "" { // ReverseProxy would send the upstream's, which no rule saw
+	if r.Host == "" { // ReverseProxy would send the upstream's, which no rule matched
 		return nil, &weir.InputError{Field: "host", Given: "", Allowed: "a name or an address: send a Host field"}
 	}
-	if u.Path == "*" { // only OPTIONS may, and that the server answers
+	if u.Path == "*" { // allowed for OPTIONS alone, which net/http answers
 		return nil, &weir.InputError{Field: "path", Given: u.Path, Allowed: "a path that begins with /"}
 	}
 	if g.strictQuery {
@@ -45,10 +45,10 @@ func (g *gateway) formed(r *http.Request) (*http.Request, error) {
 	return r, nil
 }
 
-// movedTo has a URL moved to the heap only where it must be.
+// movedTo allocates the URL only for requests whose path changes.
 func movedTo(u url.URL) *url.URL { return &u }
 
-// ambiguity is what would be allowed instead of a query that servers read differently.
+// ambiguity returns "" for a query that all servers read alike, and otherwise the allowed form.
 func ambiguity(query string) (allowed string) {
 	for i := range len(query) {
 		switch query[i] {
@@ -67,9 +67,9 @@ func ambiguity(query string) (allowed string) {
 
 func isHex(c byte) bool { return '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'f' }
 
-// endToEnd is the header without the fields that the Connection field names, and those that
-// some services take for another path or method; nil if there are none. ReverseProxy drops the
-// first too, but only after the limit read them (RFC 9110, section 7.6.1).
+// endToEnd returns the header without the fields that the Connection field names, and without those
+// that some services read as another path or method; nil if there are none. ReverseProxy drops the
+// former too, but only after the limit has read them (RFC 9110, section 7.6.1).
 func (g *gateway) endToEnd(h http.Header) (without http.Header) {
 	drop := func(name string) {
 		if without == nil {
@@ -81,7 +81,7 @@ func (g *gateway) endToEnd(h http.Header) (without http.Header) {
 		for name := range strings.SplitSeq(line, ",") {
 			name = textproto.CanonicalMIMEHeaderKey(textproto.TrimString(name))
 			if _, there := h[name]; !there || name == "Connection" || name == "Upgrade" || name == "Te" {
-				continue // those three ReverseProxy reads before it drops them
+				continue // ReverseProxy reads these three before dropping them
 			}
 			drop(name)
 		}
@@ -97,8 +97,8 @@ func (g *gateway) endToEnd(h http.Header) (without http.Header) {
 	return without
 }
 
-// overrides are fields by which a client has some services serve another path, or by another
-// method, than its request line says: the rules saw that one.
+// overrides are fields by which some services take another path or method than that of the request
+// line, which the rules matched.
 var overrides = []string{"X-Original-Url", "X-Original-Uri", "X-Original-Method", "X-Rewrite-Url",
 	"X-Http-Method-Override", "X-Http-Method", "X-Method-Override"}
 
@@ -114,29 +114,32 @@ func isOverride(name string) bool {
 	return false
 }
 
-// trimTrailers drops the trailers of a request that a service might take for header fields
-// which say who the client is, or what it wants: the limit read those of the header. What a
-// Trailer field did not announce is dropped too: net/http hands it on beside what it did.
+// trimTrailers drops trailers that a service might read as header fields about the client or the
+// request: the limit has read only the header. Trailers that the Trailer field did not announce are
+// dropped too, because net/http passes them on as well.
 func (g *gateway) trimTrailers(trailers http.Header, announced []string) {
 	for name := range trailers {
-		if !slices.Contains(announced, name) || isForwarding(name) || isIdentity(name) || !g.overrides && isOverride(name) {
+		unsafe := isForwarding(name) || isIdentity(name) || !g.overrides && isOverride(name)
+		if unsafe || !slices.Contains(announced, name) {
 			delete(trailers, name)
 		}
 	}
 }
 
-// isIdentity reports whether a field must not be a trailer (RFC 9110, section 6.5.1).
+// isIdentity reports whether a field is forbidden as a trailer (RFC 9110, section 6.5.1).
 func isIdentity(name string) bool {
 	switch strings.ReplaceAll(name, "_", "-") {
-	case "Authorization", "Proxy-Authorization", "Cookie", "Host", "Te", "Expect", "Connection", "Upgrade", "Range", "X-Api-Key":
+	case "Authorization", "Proxy-Authorization", "Cookie", "Host", "Te", "Expect", "Connection", "Upgrade",
+		"Range", "X-Api-Key":
 		return true
 	}
 	return strings.HasPrefix(name, "Content-") || strings.HasPrefix(name, "If-")
 }
 
-// withoutForwarding drops what only proxies may say, unless one did: X-Real-IP, Forwarded,
-// CF-Connecting-IP and all X-Forwarded fields. Those with underscores no proxy says, but CGI and its heirs
-// read X_Forwarded_For as X-Forwarded-For.
+// withoutForwarding drops the fields that only proxies may set, unless a trusted proxy sent them:
+// X-Real-IP, Forwarded, CF-Connecting-IP and all X-Forwarded fields. Spellings with underscores are
+// always dropped: no proxy writes them, but CGI and its successors read X_Forwarded_For as
+// X-Forwarded-For.
 func withoutForwarding(h http.Header, trusted bool) {
 	for name := range h {
 		if isForwarding(name) && (!trusted || strings.Contains(name, "_")) {
@@ -159,10 +162,13 @@ func isForwarding(name string) bool {
 		return strings.EqualFold(strings.ReplaceAll(name, "_", "-"), "x-real-ip")
 	}
 	rest := name[2:]
-	return len(rest) >= 9 && strings.EqualFold(rest[:9], "forwarded") && (len(rest) == 9 || rest[9] == '-' || rest[9] == '_')
+	if len(rest) < 9 || !strings.EqualFold(rest[:9], "forwarded") {
+		return false
+	}
+	return len(rest) == 9 || rest[9] == '-' || rest[9] == '_'
 }
 
-// sentence is an error for the client: what was given is known to it.
+// sentence is an error for the client, without the value, which the client knows.
 func sentence(err error) string {
 	var input *weir.InputError
 	if errors.As(err, &input) {

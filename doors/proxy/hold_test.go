@@ -12,9 +12,9 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// Clients that hang up at once do not get round a concurrency limit before a service that does
-// not notice, where the rule holds until the work is done.
-func TestClientsThatHangUpDoNotGetRoundConcurrency(t *testing.T) {
+// With hold_until: done, clients that disconnect at once do not evade the concurrency limit of a
+// service that ignores disconnects.
+func TestDisconnectedClientsStayCounted(t *testing.T) {
 	file, err := rules.Parse("f", []byte("rules: [{name: c, limit: concurrency 2 ttl 1h, hold_until: done}]"))
 	if err != nil {
 		t.Fatal(err)

@@ -14,18 +14,18 @@ import (
 var overrideFields = []string{"X-Original-URL", "X-Original-URI", "X-Original-Method", "X-Rewrite-URL", "x_rewrite_url",
 	"X-HTTP-Method-Override", "X-HTTP-Method", "X-Method-Override", "X_Http_Method-Override"}
 
-// A service that believes these fields serves what no rule saw.
-func TestFieldsThatOverridePathOrMethodAreDropped(t *testing.T) {
+// A service that obeys these fields serves a path or method that no rule matched.
+func TestOverrideHeadersAreDropped(t *testing.T) {
 	address, heads := bare(t)
-	told := make(chan *http.Request, 1)
+	matchedRequests := make(chan *http.Request, 1)
 	for name, opts := range map[string][]proxy.Option{
 		"by default":         nil,
 		"of a trusted proxy": {proxy.WithClientAddress(extractor(t, "127.0.0.0/8"))},
 		"kept":               {proxy.WithOverrides()},
 	} {
-		server := front(t, gateway(t, "http://"+address, seen(told), opts...))
+		server := front(t, gateway(t, "http://"+address, seen(matchedRequests), opts...))
 		raw(t, server, "GET / HTTP/1.1\r\nHost: h\r\nX-Originality: 1\r\n"+strings.Join(overrideFields, ": /admin\r\n")+": /admin\r\n\r\n")
-		head, matched := <-heads, <-told
+		head, matched := <-heads, <-matchedRequests
 		for _, field := range overrideFields {
 			field = http.CanonicalHeaderKey(field)
 			if got := header(head, field); (got != "") != (name == "kept") {
@@ -41,7 +41,7 @@ func TestFieldsThatOverridePathOrMethodAreDropped(t *testing.T) {
 	}
 }
 
-func TestTrailersNameNoClient(t *testing.T) {
+func TestIdentityTrailersAreDropped(t *testing.T) {
 	trailers := make(chan string, 1)
 	up := open(t, func(_ http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body)

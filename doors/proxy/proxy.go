@@ -1,35 +1,34 @@
-// Package proxy is the gateway door: it forwards to an upstream what a limit lets pass.
+// Package proxy is the gateway: it forwards the requests that a limit grants to an upstream.
 //
-// The work is done by the standard library's ReverseProxy: streaming both ways, upgrades
-// to WebSocket, trailers, informational answers. This package sees to it that what was
-// matched is what is forwarded, and that the upstream can believe what it is told.
+// The standard library's ReverseProxy does the work: streaming both ways, upgrades to WebSocket,
+// trailers, informational responses. This package ensures that the matched request is the forwarded
+// one, and that the upstream can trust the forwarding fields.
 //
-// # What is matched is what is forwarded
+// # Matched is forwarded
 //
-// Before a request is limited it gets the form that it is forwarded in, so that whatever
-// limits it reads what the upstream will read:
+// A request gets the form in which it is forwarded before the limit reads it, so that the limit and
+// the upstream read the same:
 //
-//   - the path is rewritten by pathform and sent on as that text, byte for byte, after the
+//   - the path is rewritten by pathform and forwarded as that text, byte for byte, after the
 //     upstream's own path. A path without a form is answered 400;
-//   - the query is sent on as it came. ReverseProxy would drop the parameters that Go
-//     cannot parse; a limit that had read them would have counted another request. See
-//     [WithStrictQuery];
-//   - header fields that a client's Connection field names are dropped before and not after:
-//     a client that says "Connection: X-Api-Key" would be counted by a key that the upstream
-//     never sees;
+//   - the query is forwarded unchanged. ReverseProxy would drop the parameters that Go cannot
+//     parse, after a limit has read them. See [WithStrictQuery];
+//   - header fields that a client's Connection field names are dropped before the limit and not
+//     after: with "Connection: X-Api-Key" a client would be counted by a key that the upstream
+//     never receives;
 //   - fields that override the path or the method are dropped, unless [WithOverrides];
 //   - the Host is the client's, unless [WithUpstreamHost].
 //
-// CONNECT and TRACE are answered 501, and "OPTIONS *" is the server's own: none is
-// forwarded. Of upgrades only those to websocket are: behind any other, such as h2c, a
-// client would have a line of its own to the upstream on which nothing is counted.
+// CONNECT and TRACE are answered 501, and "OPTIONS *" is answered by the server: none is forwarded.
+// An upgrade is forwarded to websocket only: any other, such as h2c, would give a client an
+// uncounted connection to the upstream.
 //
-// # What the upstream is told
+// # Forwarding fields
 //
-// X-Forwarded-For, X-Forwarded-Host and X-Forwarded-Proto are the gateway's. What a client
-// wrote there, in any other X-Forwarded-* field, in X-Real-IP, CF-Connecting-IP or Forwarded
-// does not reach the upstream, unless the client is a trusted proxy: see [WithClientAddress].
-// As trailers neither these fields reach it, from anybody, nor those of credentials.
+// The gateway sets X-Forwarded-For, X-Forwarded-Host and X-Forwarded-Proto. A client's own values
+// of these, of any other X-Forwarded-* field, of X-Real-IP, CF-Connecting-IP and Forwarded do not
+// reach the upstream, unless the client is a trusted proxy: see [WithClientAddress]. As trailers
+// these fields and those of credentials never reach it.
 package proxy
 
 import (
@@ -49,63 +48,63 @@ import (
 	"github.com/weirproject/weir/pathform"
 )
 
-// An Option changes what New makes.
+// An Option configures a gateway.
 type Option func(*gateway)
 
-// WithForm says which form paths have, instead of the strict one. Give the same to the
-// limit, if it has one of its own.
+// WithForm sets the form of paths, instead of the strict one. Give the limit the same form, if it
+// has an option for it.
 func WithForm(form pathform.Form) Option { return func(g *gateway) { g.form = form } }
 
-// WithStrictQuery answers 400 where servers differ in what a query says: a semicolon,
-// which some take for an ampersand; a number sign, at which some end it; and a % that two
-// hexadecimal digits do not follow. Use it if limits read the query. By default such
-// queries pass as they came, since many that are harmless have a semicolon.
+// WithStrictQuery answers 400 to queries that servers read differently: with a semicolon, which
+// some read as an ampersand; with a number sign, at which some end the query; and with a % without
+// two hexadecimal digits. Use it if limits read the query. By default such queries pass unchanged,
+// since many harmless ones have a semicolon.
 func WithStrictQuery() Option { return func(g *gateway) { g.strictQuery = true } }
 
-// WithClientAddress trusts the proxies that the extractor trusts to say who their client
-// is. The client is then the first address of X-Forwarded-For. Without it nobody is
-// trusted.
+// WithClientAddress sets the trusted proxies. The upstream gets the client that the extractor finds
+// as the first address of X-Forwarded-For. By default no proxy is trusted.
 func WithClientAddress(e *clientaddr.Extractor) Option { return func(g *gateway) { g.clients = e } }
 
-// WithUpstreamHost sends the upstream's host as Host, for upstreams that answer by that
-// name only. The client's is in X-Forwarded-Host.
+// WithUpstreamHost sends the upstream's own host as Host, for upstreams that require it.
+// X-Forwarded-Host has the client's.
 func WithUpstreamHost() Option { return func(g *gateway) { g.upstreamHost = true } }
 
-// WithTransport gives what requests are sent with, instead of [NewTransport]'s.
+// WithTransport sets the transport, instead of [NewTransport]'s.
 func WithTransport(t http.RoundTripper) Option { return func(g *gateway) { g.transport = t } }
 
-// WithOverrides forwards fields by which some services take another path or method than the
-// request line has: X-Original-URL, X-Rewrite-URL, X-HTTP-Method-Override and their like. By
-// default they are dropped, from trusted proxies too, since proxies pass on what clients sent.
+// WithOverrides forwards fields by which some services take another path or method than that of the
+// request line: X-Original-URL, X-Rewrite-URL, X-HTTP-Method-Override and similar. By default they
+// are dropped, from trusted proxies too, since proxies pass on their clients' fields.
 func WithOverrides() Option { return func(g *gateway) { g.overrides = true } }
 
-// WithMaxRequests bounds how many requests are at the upstream at one time, each of which may
-// be a connection; those beyond are answered 503. They have passed the limit, and stay
-// charged. By default there is no bound. A concurrency limit can say the same by a rule; this
-// one keeps the process' files, of which HTTP/2 and WebSockets take many a connection.
+// WithMaxRequests bounds the concurrent requests at the upstream, each of which may be a
+// connection; requests beyond it are answered 503 and stay charged. By default there is no bound. A
+// rule with a concurrency limit protects the upstream; this option protects the file descriptors of
+// the process, of which one client connection with HTTP/2 takes many.
 func WithMaxRequests(n int) Option { return func(g *gateway) { g.most = int64(n) } }
 
-// WithLog gives the log, instead of slog.Default(). It gets at most one line a second for
-// each kind of failure, with the method, the status and the error: neither paths nor
-// header fields, in which secrets stand.
+// WithLog sets the log, instead of slog.Default(). It gets at most one line a second for each kind
+// of failure, with the method, the status and the error, but no paths and header fields, which may
+// contain secrets.
 func WithLog(log *slog.Logger) Option { return func(g *gateway) { g.log = log } }
 
-// WithObserver is told of each request that got no answer from the upstream: 502 where it
-// failed, 503 where there are too many requests, 504 where it took too long, 400 or 413 where the client's body could not be read,
-// 499 where the client went away, which is only told here. It must be quick.
+// WithObserver sets a function that is called for each request without a response from the
+// upstream: 502 the upstream failed, 503 too many concurrent requests, 504 timeout, 400 or 413 the
+// client's body could not be read, 499 the client disconnected (reported here alone). It runs on
+// the goroutine of the request and must return fast.
 func WithObserver(observe func(status int, err error)) Option {
 	return func(g *gateway) { g.observe = observe }
 }
 
-// New makes a gateway: what limit passes on to the handler that it is given is forwarded
-// to the upstream, a URL such as http://127.0.0.1:9000 or https://example.com/base. The
-// scheme h2c is HTTP/2 without TLS, which gRPC servers speak. Paths of requests are joined
-// to the URL's path. An error in the URL is a *weir.InputError.
+// New returns a gateway. Requests that limit passes to its handler are forwarded to the upstream, a
+// URL such as http://127.0.0.1:9000 or https://example.com/base. The scheme h2c is HTTP/2 without
+// TLS, as gRPC servers use it. The path of a request is appended to that of the URL. A mistake in
+// the URL is a *weir.InputError.
 //
-// What limit refuses opens no connection to the upstream, and its body is not read.
+// A refused request opens no connection to the upstream, and its body is not read.
 //
-// The server must leave the forwarding of answers to the gateway: a WriteTimeout would end
-// streams. Set a ReadHeaderTimeout and an IdleTimeout.
+// Do not set a WriteTimeout on the server: it would end streams. Set a ReadHeaderTimeout and an
+// IdleTimeout.
 func New(upstream *url.URL, limit func(http.Handler) http.Handler, opts ...Option) (http.Handler, error) {
 	if limit == nil {
 		return nil, errors.New("proxy: the limit is nil; give a middleware, such as one of httplimit")
@@ -143,7 +142,7 @@ func New(upstream *url.URL, limit func(http.Handler) http.Handler, opts ...Optio
 // h2c is the scheme of HTTP/2 without TLS.
 const h2c = "h2c"
 
-// check says what is wrong with the URL of an upstream.
+// check returns the mistake in the URL of an upstream.
 func check(u *url.URL) error {
 	allowed := ""
 	switch {
@@ -164,15 +163,15 @@ func check(u *url.URL) error {
 	return &weir.InputError{Field: "upstream", Given: u.Redacted(), Allowed: allowed}
 }
 
-// A gateway is the handler. Its fields do not change.
+// A gateway is the handler. Its fields do not change after New.
 type gateway struct {
-	upstream     url.URL // its path without the last slash
+	upstream     url.URL // without the final slash of its path
 	form         pathform.Form
 	strictQuery  bool
 	upstreamHost bool
 	overrides    bool
-	most         int64 // requests at the upstream; 0: as many as come
-	flying       atomic.Int64
+	most         int64 // maximum of concurrent requests; 0: no limit
+	inFlight     atomic.Int64
 	clients      *clientaddr.Extractor
 	transport    http.RoundTripper
 	log          *slog.Logger
@@ -182,7 +181,7 @@ type gateway struct {
 	limited      http.Handler
 }
 
-// ServeHTTP gives the request its form, and hands it to the limit.
+// ServeHTTP brings the request to its form and passes it to the limit.
 func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodConnect || r.Method == http.MethodTrace {
 		answer(w, r, http.StatusNotImplemented, "This gateway does not forward "+r.Method+".")
@@ -196,11 +195,11 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	g.limited.ServeHTTP(w, formed)
 }
 
-// forward is behind the limit.
+// forward handles a granted request.
 func (g *gateway) forward(w http.ResponseWriter, r *http.Request) {
 	answer := newResponse(w, r.ProtoMajor)
-	defer g.flying.Add(-1)
-	if flying := g.flying.Add(1); g.most > 0 && flying > g.most {
+	defer g.inFlight.Add(-1)
+	if inFlight := g.inFlight.Add(1); g.most > 0 && inFlight > g.most {
 		g.fail(answer, r, errTooMany)
 		return
 	}
@@ -209,41 +208,41 @@ func (g *gateway) forward(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if r.ProtoMajor == 1 {
-		// Otherwise HTTP/1 would read the body to its end before the answer begins, and a
-		// stream in both directions would stand still. Who cannot do it has no connection.
+		// Otherwise the server reads the whole body before the response begins, and a stream in
+		// both directions blocks. Test recorders do not support it; the error does not matter.
 		_ = http.NewResponseController(w).EnableFullDuplex()
 	}
 	answer.body = &upload{ReadCloser: r.Body}
 	if r.Trailer != nil {
 		announced := slices.Collect(maps.Keys(r.Trailer))
 		g.trimTrailers(r.Trailer, announced)
-		answer.body.atEnd = func() { g.trimTrailers(r.Trailer, announced) } // when net/http has read them
+		answer.body.atEnd = func() { g.trimTrailers(r.Trailer, announced) } // once net/http has read the trailers
 	}
 	r = r.WithContext(r.Context())
 	r.Body = answer.body
 	if r.ProtoMajor == 1 {
-		defer answer.endUpload(r) // also where ReverseProxy panics, to end a broken answer
+		defer answer.endUpload(r) // also when ReverseProxy panics to abort a broken response
 	}
 	g.reverse.ServeHTTP(answer, r)
 }
 
-// rewrite turns what ReverseProxy would send into what the upstream is to get.
+// rewrite turns the request that ReverseProxy prepared into the one for the upstream.
 func (g *gateway) rewrite(p *httputil.ProxyRequest) {
 	g.route(p.Out.URL, p.In.URL)
 	p.Out.Host = p.In.Host
 	if g.upstreamHost {
 		p.Out.Host = g.upstream.Host
 	}
-	// The same map: its values are there when the body was read, not now.
+	// The same map: net/http fills it in at the end of the body.
 	p.Out.Trailer = p.In.Trailer
 	if up := p.Out.Header["Upgrade"]; up != nil && !strings.EqualFold(up[0], "websocket") {
 		delete(p.Out.Header, "Upgrade")
 		delete(p.Out.Header, "Connection")
 	}
-	g.introduce(p)
+	g.setForwarding(p)
 }
 
-// route joins the upstream's path and the request's, both as they are spelled.
+// route joins the paths of the upstream and of the request, both in their original spelling.
 func (g *gateway) route(out, in *url.URL) {
 	out.Scheme, out.Host = g.upstream.Scheme, g.upstream.Host
 	out.Path, out.RawPath = g.upstream.Path+in.Path, ""
@@ -253,8 +252,8 @@ func (g *gateway) route(out, in *url.URL) {
 	out.RawQuery = in.RawQuery
 }
 
-// introduce tells the upstream whose request it is.
-func (g *gateway) introduce(p *httputil.ProxyRequest) {
+// setForwarding sets the fields that identify the client.
+func (g *gateway) setForwarding(p *httputil.ProxyRequest) {
 	out, trusted := p.Out.Header, g.trusts(p.In)
 	withoutForwarding(out, trusted)
 	proto, host := "http", p.In.Host
@@ -275,15 +274,15 @@ func (g *gateway) introduce(p *httputil.ProxyRequest) {
 // trusts reports whether the peer is a trusted proxy.
 func (g *gateway) trusts(r *http.Request) bool {
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
-	if err != nil { // a Unix socket: whoever names a client there is trusted
+	if err != nil { // a Unix socket: trusted if the extractor accepts its client
 		_, ok := g.clients.Of(r)
 		return ok
 	}
 	return g.clients.Trusts(peer.Addr())
 }
 
-// chain is the client and, if that is a proxy, the peer. What the client wrote left of
-// itself is not in it, so that an upstream that believes the first address is not deceived.
+// chain is the client and, if that is a proxy, the peer. Addresses left of the client, which the
+// client wrote, are dropped, so that an upstream that reads the first address gets the right one.
 func (g *gateway) chain(r *http.Request) string {
 	client, ok := g.clients.Of(r)
 	if !ok {
@@ -296,7 +295,7 @@ func (g *gateway) chain(r *http.Request) string {
 	return client.String()
 }
 
-// only is the one value of a field that must not have several, or else what is given.
+// only is the value of a field with exactly one value, or else otherwise.
 func only(lines []string, otherwise string) string {
 	if len(lines) == 1 && lines[0] != "" && !strings.Contains(lines[0], ",") {
 		return lines[0]

@@ -26,7 +26,7 @@ import (
 
 type middleware = func(http.Handler) http.Handler
 
-// unlimited passes everything.
+// unlimited passes every request.
 func unlimited(next http.Handler) http.Handler { return next }
 
 // limited grants n requests an hour to each address.
@@ -43,11 +43,11 @@ func limited(t testing.TB, n int64) middleware {
 	return limit
 }
 
-// seen passes everything and tells what it saw.
-func seen(told chan<- *http.Request) middleware {
+// seen passes every request and sends it to a channel.
+func seen(requests chan<- *http.Request) middleware {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			told <- r
+			requests <- r
 			next.ServeHTTP(w, r)
 		})
 	}
@@ -111,7 +111,7 @@ func (p panics) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// raw sends bytes as they are and reads one answer.
+// raw sends bytes unchanged and reads one response.
 func raw(t testing.TB, server *httptest.Server, request string) (*http.Response, string) {
 	t.Helper()
 	connection := dial(t, server)
@@ -147,7 +147,7 @@ func read(t testing.TB, reader *bufio.Reader, request string) (*http.Response, s
 	return response, string(body)
 }
 
-// A bare upstream is a socket: it tells the bytes of each request's head.
+// A bare upstream is a socket: it sends the bytes of each request's head to a channel.
 func bare(t testing.TB) (address string, heads <-chan string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -155,20 +155,20 @@ func bare(t testing.TB) (address string, heads <-chan string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { listener.Close() })
-	told := make(chan string, 16)
+	requests := make(chan string, 16)
 	go func() {
 		for {
 			connection, err := listener.Accept()
 			if err != nil {
 				return
 			}
-			go tellHeads(connection, told)
+			go sendHeads(connection, requests)
 		}
 	}()
-	return listener.Addr().String(), told
+	return listener.Addr().String(), requests
 }
 
-func tellHeads(connection net.Conn, told chan<- string) {
+func sendHeads(connection net.Conn, requests chan<- string) {
 	defer connection.Close()
 	reader := bufio.NewReader(connection)
 	for {
@@ -180,18 +180,18 @@ func tellHeads(connection net.Conn, told chan<- string) {
 			}
 			head.WriteString(line)
 		}
-		told <- head.String()
+		requests <- head.String()
 		io.WriteString(connection, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
 	}
 }
 
 // RFC 9112, section 3.2; RFC 3986, section 6.2.2.
-func TestWhatIsMatchedIsForwarded(t *testing.T) {
+func TestMatchedFormIsForwarded(t *testing.T) {
 	address, heads := bare(t)
-	told := make(chan *http.Request, 1)
-	server := front(t, gateway(t, "http://"+address, seen(told)))
-	loose := front(t, gateway(t, "http://"+address, seen(told), proxy.WithForm(pathform.Form{AllowEncodedSlash: true, AllowBackslash: true, IgnoreCase: true})))
-	strict := front(t, gateway(t, "http://"+address, seen(told), proxy.WithStrictQuery()))
+	requests := make(chan *http.Request, 1)
+	server := front(t, gateway(t, "http://"+address, seen(requests)))
+	loose := front(t, gateway(t, "http://"+address, seen(requests), proxy.WithForm(pathform.Form{AllowEncodedSlash: true, AllowBackslash: true, IgnoreCase: true})))
+	strict := front(t, gateway(t, "http://"+address, seen(requests), proxy.WithStrictQuery()))
 	for _, c := range []struct {
 		server       *httptest.Server
 		target, want string // want "": 400
@@ -226,7 +226,7 @@ func TestWhatIsMatchedIsForwarded(t *testing.T) {
 			t.Errorf("%.60s: %s %s", c.target, response.Status, body)
 			continue
 		}
-		head, matched := <-heads, (<-told).URL
+		head, matched := <-heads, (<-requests).URL
 		if line, _, _ := strings.Cut(head, "\r\n"); line != "GET "+c.want+" HTTP/1.1" {
 			t.Errorf("%.60s: the upstream got %.60s, want %.60s", c.target, line, c.want)
 		}
@@ -234,12 +234,12 @@ func TestWhatIsMatchedIsForwarded(t *testing.T) {
 			t.Errorf("%.60s: matched %.60s, forwarded %.60s", c.target, matched.RequestURI(), c.want)
 		}
 	}
-	if len(heads) > 0 || len(told) > 0 {
+	if len(heads) > 0 || len(requests) > 0 {
 		t.Error("something that was refused was asked for, or forwarded")
 	}
 }
 
-func TestPathsOfHTTP2(t *testing.T) {
+func TestHTTP2Paths(t *testing.T) {
 	address, heads := bare(t)
 	server := front(t, gateway(t, "http://"+address, unlimited))
 	host := server.Listener.Addr().String()
@@ -275,7 +275,7 @@ func h2c(t testing.TB) *http.Client {
 	return &http.Client{Transport: transport, Timeout: 10 * time.Second}
 }
 
-func TestTheUpstreamsOwnPathComesFirst(t *testing.T) {
+func TestUpstreamPathIsPrefixed(t *testing.T) {
 	address, heads := bare(t)
 	for base, want := range map[string]string{
 		"": "/v1/a%3Ab", "/": "/v1/a%3Ab", "/base": "/base/v1/a%3Ab", "/base/": "/base/v1/a%3Ab", "/b%2Fc": "/b%2Fc/v1/a%3Ab", "/b c/": "/b%20c/v1/a%3Ab",
@@ -288,7 +288,7 @@ func TestTheUpstreamsOwnPathComesFirst(t *testing.T) {
 	}
 }
 
-// header is what an upstream got of a field, all lines of it.
+// header returns all lines of a field that an upstream got.
 func header(head, name string) string {
 	response, err := http.ReadRequest(bufio.NewReader(strings.NewReader(head)))
 	if err != nil {
@@ -322,10 +322,10 @@ func TestRequestWithoutHostIsRefused(t *testing.T) {
 	}
 }
 
-// What is sent to a gateway before which nobody, or who is on this machine, is trusted.
-func TestWhoseRequestItIs(t *testing.T) {
+// Gateways that trust no proxy, and gateways that trust this machine.
+func TestForwardingFields(t *testing.T) {
 	address, heads := bare(t)
-	nobody := proxy.WithClientAddress(&clientaddr.Extractor{})
+	trustsNone := proxy.WithClientAddress(&clientaddr.Extractor{})
 	loopback := proxy.WithClientAddress(extractor(t, "127.0.0.0/8"))
 	forwarded := proxy.WithClientAddress(extractor(t, "127.0.0.0/8", clientaddr.WithHeader("Forwarded")))
 	for _, c := range []struct {
@@ -333,13 +333,13 @@ func TestWhoseRequestItIs(t *testing.T) {
 		opt        proxy.Option
 		want       map[string]string
 	}{
-		{"nothing is said", "", nobody,
+		{"no fields", "", trustsNone,
 			map[string]string{"X-Forwarded-For": "127.0.0.1", "X-Forwarded-Proto": "http", "X-Forwarded-Host": "shop.example:81", "Host": "shop.example:81"}},
 		{"a client lies", "X-Forwarded-For: 6.6.6.6\r\nx-forwarded-for: 7.7.7.7\r\nX-Forwarded-Proto: https\r\nX-Forwarded-Host: evil\r\nX-Forwarded-Prefix: /evil\r\n" +
-			"X-Real-Ip: 6.6.6.6\r\nForwarded: for=6.6.6.6\r\nX_Forwarded_For: 6.6.6.6\r\nX_real_ip: 6.6.6.6\r\nX-Forwarded: 1\r\nX-Forwardedness: 1\r\n", nobody,
+			"X-Real-Ip: 6.6.6.6\r\nForwarded: for=6.6.6.6\r\nX_Forwarded_For: 6.6.6.6\r\nX_real_ip: 6.6.6.6\r\nX-Forwarded: 1\r\nX-Forwardedness: 1\r\n", trustsNone,
 			map[string]string{"X-Forwarded-For": "127.0.0.1", "X-Forwarded-Proto": "http", "X-Forwarded-Host": "shop.example:81", "X-Forwarded-Prefix": "",
 				"X-Real-Ip": "", "Forwarded": "", "X_forwarded_for": "", "X_real_ip": "", "X-Forwarded": "", "X-Forwardedness": "1"}},
-		{"a proxy tells", "X-Forwarded-For: 198.51.100.7\r\nX-Forwarded-Proto: https\r\nX-Forwarded-Host: shop.example\r\nX-Forwarded-Port: 443\r\n", loopback,
+		{"a trusted proxy", "X-Forwarded-For: 198.51.100.7\r\nX-Forwarded-Proto: https\r\nX-Forwarded-Host: shop.example\r\nX-Forwarded-Port: 443\r\n", loopback,
 			map[string]string{"X-Forwarded-For": "198.51.100.7, 127.0.0.1", "X-Forwarded-Proto": "https", "X-Forwarded-Host": "shop.example", "X-Forwarded-Port": "443"}},
 		{"a client lies to a proxy", "X-Forwarded-For: 6.6.6.6, 198.51.100.7\r\nX_Forwarded_For: 6.6.6.6\r\nForwarded: for=6.6.6.6\r\n", loopback,
 			map[string]string{"X-Forwarded-For": "198.51.100.7, 127.0.0.1", "Forwarded": "", "X_forwarded_for": ""}},
@@ -361,7 +361,7 @@ func TestWhoseRequestItIs(t *testing.T) {
 	}
 }
 
-func TestWhoseRequestItIsOnAUnixSocket(t *testing.T) {
+func TestForwardingFieldsOnUnixSocket(t *testing.T) {
 	address, heads := bare(t)
 	for _, c := range []struct {
 		opts []clientaddr.Option
@@ -391,13 +391,13 @@ func TestWhoseRequestItIsOnAUnixSocket(t *testing.T) {
 }
 
 // RFC 9110, section 7.6.1.
-func TestAFieldThatIsDroppedIsNotMatched(t *testing.T) {
+func TestConnectionFieldsAreNotMatched(t *testing.T) {
 	address, heads := bare(t)
-	told := make(chan *http.Request, 1)
-	server := front(t, gateway(t, "http://"+address, seen(told)))
+	requests := make(chan *http.Request, 1)
+	server := front(t, gateway(t, "http://"+address, seen(requests)))
 	raw(t, server, "GET / HTTP/1.1\r\nHost: h\r\nConnection: keep-alive, X-Api-Key\r\nConnection: x-user\r\nX-Api-Key: random\r\nX-User: me\r\n"+
 		"X-Kept: 1\r\nKeep-Alive: 5\r\nProxy-Authorization: secret\r\nTE: trailers, gzip\r\n\r\n")
-	head, matched := <-heads, (<-told).Header
+	head, matched := <-heads, (<-requests).Header
 	for _, name := range []string{"X-Api-Key", "X-User", "X-Kept"} {
 		if got, want := header(head, name), matched.Get(name); got != want || (got != "") != (name == "X-Kept") {
 			t.Errorf("%s: %q was matched, %q was forwarded", name, want, got)
@@ -431,7 +431,7 @@ func TestMethods(t *testing.T) {
 	}
 }
 
-func TestURLsOfUpstreams(t *testing.T) {
+func TestUpstreamURLs(t *testing.T) {
 	for text, says := range map[string]string{
 		"http://h": "", "https://h:8443/base/": "", "h2c://h:50051": "", "http://[::1]:80": "",
 		"h:80": "scheme", "ftp://h": "scheme", "http://": "host", "http:///x": "host", "http://:80": "host", "http:h": "host",
@@ -454,7 +454,7 @@ func TestURLsOfUpstreams(t *testing.T) {
 	}
 }
 
-// What the limit reads is what is sent, whatever came.
+// For every input, the limit reads the form that is forwarded.
 func FuzzForwarding(f *testing.F) {
 	for _, seed := range []string{"//x/../%6Cogin?next=/", "/a%2fb", "/é|?é|;%", "http://h//a?", "*", "/\x00", "/..;/a", "/a?b#c"} {
 		f.Add(seed, "Connection: a, B\r\nA: 1\r\n", true)

@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// A request that hides in another's body, for whom the two sides read it differently, would
-// be forwarded and not counted (RFC 9112, section 11.2).
-func TestNothingIsForwardedThatWasNotCounted(t *testing.T) {
+// A request inside the body of another one, which the two sides frame differently, would be
+// forwarded without being counted (RFC 9112, section 11.2).
+func TestSmuggledRequestsAreNotForwarded(t *testing.T) {
 	var mu sync.Mutex
 	counted := map[string]int{} // and not yet arrived
 	up := open(t, func(_ http.ResponseWriter, r *http.Request) {

@@ -20,7 +20,7 @@ import (
 	"github.com/weirproject/weir/doors/proxy"
 )
 
-// echo sends back each line when it came, in both directions at once.
+// echo returns each line as it arrives, in both directions at once.
 func echo(t testing.TB) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		control := http.NewResponseController(w)
@@ -57,7 +57,7 @@ func secured(t testing.TB, handler http.Handler) *httptest.Server {
 	return server
 }
 
-// As gRPC does it: a stream each way, trailers each way.
+// The pattern of gRPC: streams and trailers in both directions.
 func TestStreamsAndTrailersBothWays(t *testing.T) {
 	up := open(t, echo(t))
 	upTLS := secured(t, echo(t))
@@ -121,7 +121,7 @@ func converse(t *testing.T, client *http.Client, url string, major int) {
 	}
 }
 
-func TestEventsAreNotHeldBack(t *testing.T) {
+func TestServerSentEventsAreFlushed(t *testing.T) {
 	next := make(chan struct{})
 	up := open(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
@@ -147,8 +147,8 @@ func TestEventsAreNotHeldBack(t *testing.T) {
 	}
 }
 
-// A body that never ends and is read on the other side is held nowhere in full.
-func TestUploadsAreNotBuffered(t *testing.T) {
+// An endless body is streamed and never buffered whole.
+func TestUploadsAreStreamed(t *testing.T) {
 	const chunk, chunks = 1 << 20, 64
 	read := make(chan int)
 	up := open(t, func(w http.ResponseWriter, r *http.Request) {
@@ -233,7 +233,7 @@ func TestWebSocket(t *testing.T) {
 	}
 }
 
-// Behind another upgrade a client would have a connection of its own to the upstream.
+// Another upgrade would give a client an uncounted connection to the upstream.
 func TestOtherUpgradesAreNotForwarded(t *testing.T) {
 	address, heads := bare(t)
 	server := front(t, gateway(t, "http://"+address, unlimited))
@@ -246,7 +246,7 @@ func TestOtherUpgradesAreNotForwarded(t *testing.T) {
 	}
 }
 
-func TestAnUpgradeThatNobodyAskedForIsRefused(t *testing.T) {
+func TestUnrequestedUpgradeIsRefused(t *testing.T) {
 	up := open(t, func(w http.ResponseWriter, _ *http.Request) {
 		c, _, err := http.NewResponseController(w).Hijack()
 		if err != nil {
@@ -299,7 +299,7 @@ func TestExpectContinue(t *testing.T) {
 }
 
 // RFC 8297. ReverseProxy clears all fields after an informational answer.
-func TestInformationalAnswersTakeNothingAway(t *testing.T) {
+func TestInformationalResponsesKeepHeaderFields(t *testing.T) {
 	up := open(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Link", "</style.css>; rel=preload")
 		w.WriteHeader(http.StatusEarlyHints)
@@ -333,12 +333,12 @@ func TestInformationalAnswersTakeNothingAway(t *testing.T) {
 	}
 }
 
-func TestHeadAndLengths(t *testing.T) {
+func TestHeadAndContentLength(t *testing.T) {
 	up := open(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/length" {
 			w.Header().Set("Content-Length", "1000")
 		}
-		w.Header().Set("Content-Encoding", "gzip") // it is not, and nobody is to find out
+		w.Header().Set("Content-Encoding", "gzip") // it is not; the gateway must not decode it
 		if r.Method != "HEAD" {
 			io.Copy(w, io.LimitReader(neverending{}, 1000))
 		}
@@ -357,7 +357,7 @@ type neverending struct{}
 
 func (neverending) Read(p []byte) (int, error) { return len(p), nil }
 
-// hasty answers before it has read the body.
+// hasty responds before it has read the body.
 func hasty(w http.ResponseWriter, r *http.Request) {
 	control := http.NewResponseController(w)
 	if r.ProtoMajor == 1 { // otherwise net/http waits for the body
@@ -369,8 +369,8 @@ func hasty(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.Copy(io.Discard, r.Body) // or net/http panics, which is not what is tested here
 }
 
-// An upstream that does not want a body says so before it has come.
-func TestEarlyAnswers(t *testing.T) {
+// An upstream that refuses a body responds before the body has arrived.
+func TestEarlyResponses(t *testing.T) {
 	up := open(t, hasty)
 	server := front(t, gateway(t, up.URL, unlimited))
 	for name, client := range map[string]*http.Client{"http/1.1": server.Client(), "h2c": h2c(t)} {
@@ -397,8 +397,8 @@ func TestEarlyAnswers(t *testing.T) {
 	}
 }
 
-// What follows an answer that came early is not read as a request.
-func TestTheRestOfABodyIsNoRequest(t *testing.T) {
+// Bytes after an early response are not read as a request.
+func TestUnreadBodyIsNotTheNextRequest(t *testing.T) {
 	var seen atomic.Int64
 	up := open(t, func(w http.ResponseWriter, r *http.Request) {
 		seen.Add(1)

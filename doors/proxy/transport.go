@@ -8,17 +8,17 @@ import (
 	"time"
 )
 
-// NewTransport is how a gateway reaches its upstream. Change its fields before you hand it
-// to WithTransport:
+// NewTransport returns the default transport of a gateway. Change its fields before passing it to
+// WithTransport:
 //
-//   - a connection must be there within 5 seconds, its TLS within another 5;
-//   - ResponseHeaderTimeout is 0: answers may take as long as they want, until the client
-//     goes. Where it is set, what takes longer is answered 504;
-//   - MaxConnsPerHost is 0: as many connections as there are requests. Where it is set,
-//     requests wait for a free one, also behind WebSockets, which keep theirs;
-//   - up to 512 idle connections are kept, for a minute each;
-//   - bodies stay as they are: nothing is compressed or decompressed on the way;
-//   - HTTP_PROXY is not for what comes in.
+//   - connecting takes at most 5 seconds, the TLS handshake another 5;
+//   - ResponseHeaderTimeout is 0: a response may take until the client disconnects. If it is set, a
+//     slower response becomes a 504;
+//   - MaxConnsPerHost is 0, which is no limit. If it is set, requests wait for a free connection,
+//     also behind WebSockets, which keep theirs;
+//   - at most 512 idle connections are kept, for a minute each;
+//   - bodies are neither compressed nor decompressed;
+//   - HTTP_PROXY is ignored: it concerns outgoing requests of the process, not forwarded ones.
 func NewTransport(upstream *url.URL) *http.Transport {
 	dialer := &net.Dialer{Timeout: 5 * time.Second, KeepAlive: 15 * time.Second}
 	t := &http.Transport{
@@ -40,14 +40,14 @@ func NewTransport(upstream *url.URL) *http.Transport {
 	return t
 }
 
-// bufferSize is what ReverseProxy itself would allocate for each answer.
+// bufferSize is that of the buffers that ReverseProxy would allocate for each response.
 const bufferSize = 32 << 10
 
-// buffers are used again. They are kept as pointers to arrays: a slice would be copied to
-// the heap each time it is put back.
+// buffers pools buffers as pointers to arrays: a slice would be copied to the heap each time it is
+// put back.
 type buffers struct{ pool sync.Pool }
 
-// Get is a buffer of bufferSize.
+// Get returns a buffer of bufferSize.
 func (b *buffers) Get() []byte {
 	if array, ok := b.pool.Get().(*[bufferSize]byte); ok {
 		return array[:]
@@ -55,5 +55,5 @@ func (b *buffers) Get() []byte {
 	return new([bufferSize]byte)[:]
 }
 
-// Put takes one back.
+// Put returns a buffer to the pool.
 func (b *buffers) Put(buffer []byte) { b.pool.Put((*[bufferSize]byte)(buffer)) }

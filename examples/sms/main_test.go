@@ -2,8 +2,11 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"net/http/httptest"
 	"net/url"
+	"os"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -83,5 +86,32 @@ func TestFiveAnHour(t *testing.T) {
 	}
 	if sent != 5 {
 		t.Errorf("%d codes in half an hour, want 5", sent)
+	}
+}
+
+// The command in the package comment is the one that the program prints. It is followed as curl follows it:
+// --data-urlencode escapes the value, in which a bare + would be a space (as with --data), and sends a POST.
+func TestTheCurlCommandSendsOneCode(t *testing.T) {
+	source, err := os.ReadFile("main.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	commands := regexp.MustCompile(`curl -i --data-urlencode (\w+)=(\S+) http://127\.0\.0\.1:8080(/\w+)`).FindAllSubmatch(source, -1)
+	if len(commands) != 2 || string(commands[0][0]) != string(commands[1][0]) {
+		t.Fatalf("commands in main.go: %q, want one command twice", commands)
+	}
+	name, value, path := string(commands[0][1]), string(commands[0][2]), string(commands[0][3])
+	handler, err := codes(memstore.New(), func(_ context.Context, phone string) (string, error) { return "code to " + phone, nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []string{"200 code to +861055550100\n", "429 The next code can be sent in 60 s.\n"} {
+		r := httptest.NewRequest("POST", path, strings.NewReader(name+"="+url.QueryEscape(value)))
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, r)
+		if got := fmt.Sprint(w.Code, " ", w.Body); got != want {
+			t.Errorf("request %d: %q, want %q", i, got, want)
+		}
 	}
 }

@@ -1,5 +1,5 @@
 // Package accesslog reads access logs in the combined format of Apache and nginx, and
-// writes made-up ones: real traffic to try limits on.
+// generates synthetic ones, to try limits on.
 //
 //	192.0.2.7 - - [17/May/2015:10:05:03 +0000] "GET /a?b HTTP/1.1" 200 203023 "https://…" "Mozilla/5.0 …"
 //
@@ -34,8 +34,8 @@ type Entry struct {
 	Agent    string
 }
 
-// Read yields the entries of a log. What cannot be read is an error that names the line;
-// the ones after it are read all the same.
+// Read yields the entries of a log. A malformed line yields an error that names it; the lines
+// after it are read.
 func Read(r io.Reader) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		lines := bufio.NewScanner(r)
@@ -58,12 +58,12 @@ func Read(r io.Reader) iter.Seq2[Entry, error] {
 }
 
 // Parse reads one line, without its end. Referer and agent may be missing, as in the
-// common format, or cut off, as where a line was too long for its logger: then they are empty.
+// common format, or cut off, because the line was too long for its logger: then they are empty.
 func Parse(line string) (e Entry, err error) {
 	f := fields{rest: line}
 	e.Client, err = netip.ParseAddr(f.word())
 	f.note(err, "the client's address")
-	f.word() // identd: nobody has asked it for decades
+	f.word() // identd, which is obsolete
 	e.User = f.word()
 	e.Time, err = time.Parse("02/Jan/2006:15:04:05 -0700", f.between('[', ']'))
 	f.note(err, "the time")
@@ -81,19 +81,19 @@ func Parse(line string) (e Entry, err error) {
 	return e, err
 }
 
-// fields are what is left of a line, and the first thing that was wrong with it.
+// fields are the unread rest of a line, and its first error.
 type fields struct {
 	rest string
 	err  error
 }
 
-func (f *fields) note(err error, what string) {
+func (f *fields) note(err error, field string) {
 	if err != nil && f.err == nil {
-		f.err = fmt.Errorf("%s: %w", what, err)
+		f.err = fmt.Errorf("%s: %w", field, err)
 	}
 }
 
-// word is all up to a space; a dash stands for nothing.
+// word is the text up to a space; a dash is "".
 func (f *fields) word() string {
 	word, rest, _ := strings.Cut(f.rest, " ")
 	f.rest = rest
@@ -148,7 +148,7 @@ func (f *fields) opens() error {
 	return nil
 }
 
-// request is the request line. It may hold anything: strangers wrote it.
+// request is the request line. The client wrote it, so it may hold anything.
 func (f *fields) request() (method, target, protocol string) {
 	line := f.quoted()
 	method, rest, _ := strings.Cut(line, " ")

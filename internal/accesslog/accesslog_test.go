@@ -11,10 +11,13 @@ import (
 )
 
 func TestParse(t *testing.T) {
-	const line = `192.0.2.7 - alice [17/May/2015:10:05:03 +0200] "GET /a b?c=\"d\" HTTP/1.1" 404 12 "http://x/" "Agent \"1\" \\"`
+	const line = `192.0.2.7 - alice [17/May/2015:10:05:03 +0200] "GET /a b?c=\"d\" HTTP/1.1" 404 12 ` +
+		`"http://x/" "Agent \"1\" \\"`
 	got, err := accesslog.Parse(line)
-	want := accesslog.Entry{Client: netip.MustParseAddr("192.0.2.7"), User: "alice", Time: time.Date(2015, 5, 17, 8, 5, 3, 0, time.UTC),
-		Method: "GET", Target: `/a b?c="d"`, Protocol: "HTTP/1.1", Status: 404, Bytes: 12, Referer: "http://x/", Agent: `Agent "1" \`}
+	want := accesslog.Entry{Client: netip.MustParseAddr("192.0.2.7"), User: "alice",
+		Time:   time.Date(2015, 5, 17, 8, 5, 3, 0, time.UTC),
+		Method: "GET", Target: `/a b?c="d"`, Protocol: "HTTP/1.1", Status: 404, Bytes: 12, Referer: "http://x/",
+		Agent: `Agent "1" \`}
 	if !got.Time.Equal(want.Time) {
 		t.Errorf("the time is %v", got.Time)
 	}
@@ -34,7 +37,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-func TestWhatIsWrongIsNamed(t *testing.T) {
+func TestParseErrorsNameTheField(t *testing.T) {
 	for line, says := range map[string]string{
 		``: "address",
 		`host - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.0" 200 1`: "address",

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Generate writes a log of so many requests that nobody made: a few busy addresses and
-// many that come once, IPv4 and IPv6, over some days. A seed makes the same log everywhere.
+// Generate writes a synthetic log: a few busy addresses and many that appear once, IPv4 and
+// IPv6, over some days. The same seed makes the same log everywhere.
 func Generate(w io.Writer, seed uint64, requests int) error {
 	random := rand.New(rand.NewPCG(seed, 0))
 	out := bufio.NewWriter(w)
@@ -20,7 +20,8 @@ func Generate(w io.Writer, seed uint64, requests int) error {
 	for range requests {
 		at = at.Add(time.Duration(random.IntN(50)) * time.Second)
 		fmt.Fprintf(out, "%s - - [%s] \"%s %s HTTP/1.1\" 200 %d \"-\" \"%s\"\n", address(crowd.Uint64()),
-			at.Format("02/Jan/2006:15:04:05 -0700"), method(random), target(pages.Uint64()), random.IntN(300_000), "Mozilla/5.0 (made up)")
+			at.Format("02/Jan/2006:15:04:05 -0700"), method(random), target(pages.Uint64()), random.IntN(300_000),
+			"Mozilla/5.0 (made up)")
 	}
 	return out.Flush()
 }

@@ -197,7 +197,7 @@ func TestLogsAsJSON(t *testing.T) {
 func TestOddRulesAreTold(t *testing.T) {
 	p := call{}.serve(t, "--config", write(t, t.TempDir(), "odd.yaml", "rules: [{name: a, limit: [5/1m, 10/1m]}]\n"))
 	p.end()
-	if !strings.Contains(p.logs(), "10/1m never decides: 5/1m refuses first") || !strings.Contains(p.logs(), "odd.yaml:1:") {
+	if !strings.Contains(p.logs(), "10/1m never decides: 5/1m always refuses first") || !strings.Contains(p.logs(), "odd.yaml:1:") {
 		t.Errorf("the logs are\n%s", p.logs())
 	}
 }

@@ -53,7 +53,7 @@ func TestTheDoorsAreFull(t *testing.T) {
 		t.Errorf("%d", got)
 	}
 	// Otherwise it was hung up on because it said nothing for too long.
-	await(t, "the log", func() bool { return strings.Contains(p.logs(), "others are closed as they come") })
+	await(t, "the log", func() bool { return strings.Contains(p.logs(), "new connections are closed") })
 	p.end()
 }
 

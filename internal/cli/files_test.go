@@ -71,7 +71,7 @@ func TestFewFilesAreKeptForHealth(t *testing.T) {
 	if got := status(t, p.at("http")+"/readyz"); got != 200 {
 		t.Errorf("readyz: %d", got)
 	}
-	if logs := p.logs(); strings.Contains(logs, "too many open files") || !strings.Contains(logs, "as many requests are at the upstream as may be") {
+	if logs := p.logs(); strings.Contains(logs, "too many open files") || !strings.Contains(logs, "maximum of concurrent requests to the upstream reached") {
 		t.Errorf("the log has\n%s", logs)
 	}
 	for _, line := range []string{`weir_gateway_failures_total{status="503"} 320`, `weir_http_requests_total{server="gateway",status="5xx"} 320`, `weir_http_requests_in_flight{server="gateway"} 160`} {

@@ -47,12 +47,12 @@ func TestListsInFilesAreChecked(t *testing.T) {
 	if r := (call{}).run(t, "explain", "--config", file, "--client", "192.0.2.1", "http://example.com/"); !strings.Contains(r.out, "den") {
 		t.Error(r)
 	}
-	if r := (call{in: guarded}).run(t, "check", "-"); r.code != 1 || !strings.Contains(r.out, "only rules that stand in a file") {
+	if r := (call{in: guarded}).run(t, "check", "-"); r.code != 1 || !strings.Contains(r.out, "only rules from a file") {
 		t.Error(r)
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, guarded) }))
 	defer server.Close()
-	if r := (call{dir: dir}).run(t, "check", server.URL); r.code != 1 || !strings.Contains(r.out, "only rules that stand in a file") {
+	if r := (call{dir: dir}).run(t, "check", server.URL); r.code != 1 || !strings.Contains(r.out, "only rules from a file") {
 		t.Error(r)
 	}
 	write(t, dir, "blocked.txt", "192.0.2.1\n 192.0.2.999\n")

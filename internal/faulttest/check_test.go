@@ -25,19 +25,21 @@ func TestTrial(t *testing.T) {
 		want   string
 	}{
 		"nothing": {noFault, once, ""},
-		"an outage": {Trial{Rate: 800, Strike: func(*Load) { struck.Store(true) }, Mend: func() { struck.Store(false) }, Says: "down"},
+		"an outage": {Trial{Rate: 800, Strike: func(*Load) { struck.Store(true) },
+			Mend: func() { struck.Store(false) }, Says: "down"},
 			func(good weir.Store, claims []weir.Claim) (int64, error) {
 				if struck.Load() {
 					return 0, down
 				}
 				return once(good, claims)
 			}, ""},
-		"no fault":      {Trial{Rate: 800, Strike: func(*Load) {}}, once, "did not strike"},
-		"another fault": {Trial{Rate: 800, Strike: func(*Load) {}, Unnoticed: true, Says: "down"}, once, `no error says "down"`},
+		"no fault": {Trial{Rate: 800, Strike: func(*Load) {}}, once, "did not strike"},
+		"another fault": {Trial{Rate: 800, Strike: func(*Load) {}, Unnoticed: true, Says: "down"}, once,
+			`no error says "down"`},
 		"twice": {noFault, func(good weir.Store, claims []weir.Claim) (int64, error) {
 			good.Charge(context.Background(), claims, nil)
 			return once(good, claims)
-		}, "that nobody was granted"},
+		}, "without a grant"},
 		"slow": {noFault, func(good weir.Store, claims []weir.Claim) (int64, error) {
 			time.Sleep(2 * time.Second)
 			return once(good, claims)
@@ -54,7 +56,8 @@ func TestTrial(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				good := memstore.New()
 				defer good.Close()
-				store := &bad{good, func(_ context.Context, claims []weir.Claim, _ int64, _ []weir.Decision) (int64, error) {
+				store := &bad{good, func(_ context.Context, claims []weir.Claim, _ int64, _ []weir.Decision) (int64,
+					error) {
 					return one.decide(good, claims)
 				}}
 				r, err := one.trial.Run(t.Context(), store, func() weir.Store { return good }, "", 50*time.Millisecond)
@@ -83,7 +86,7 @@ func TestTrialOfForgetting(t *testing.T) {
 			good := memstore.New()
 			defer good.Close()
 			forget := func(l *Load) {
-				for _, b := range l.books.lasting() {
+				for _, b := range l.accounts.lasting() {
 					good.Reset(t.Context(), []weir.Claim{{Key: b.key, Limit: b.limit, Cost: 1}})
 				}
 				time.Sleep(3 * time.Second) // until what is tight is spent again
@@ -96,7 +99,8 @@ func TestTrialOfForgetting(t *testing.T) {
 			if (err == nil) != may {
 				t.Errorf("may it forget: %v; the error is %v", may, err)
 			}
-			if !may && (!strings.Contains(err.Error(), "more than its limit") || !strings.Contains(err.Error(), "are forgotten")) {
+			if !may && (!strings.Contains(err.Error(), "more than its limit") ||
+				!strings.Contains(err.Error(), "are forgotten")) {
 				t.Error(err)
 			}
 		})

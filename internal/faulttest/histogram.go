@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// steps are the buckets of a histogram for each doubling: a quantile is at most 9% too high.
+// steps is the number of buckets for each doubling: a quantile is at most 9% too high.
 const steps = 8
 
-// A histogram counts durations without keeping them: a soak has millions.
+// A histogram counts durations in constant memory: a soak has millions.
 type histogram struct {
 	counts  [40 * steps]int64 // from a microsecond to two weeks
 	total   int64
@@ -22,7 +22,7 @@ func (h *histogram) add(d time.Duration) {
 	h.counts[min(int(doublings*steps), len(h.counts)-1)]++
 }
 
-// quantile is a duration that a share of all, 0 to 1, did not exceed.
+// quantile is a duration that a share, 0 to 1, of all did not exceed.
 func (h *histogram) quantile(share float64) time.Duration {
 	rest := int64(math.Ceil(share * float64(h.total)))
 	for i, n := range h.counts[:len(h.counts)-1] {

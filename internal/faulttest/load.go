@@ -1,6 +1,5 @@
-// Package faulttest asks a store for decisions while what the store stands on breaks, and
-// accounts for every answer: how long it took, whether Redis decided, and whether what was
-// charged is what was granted.
+// Package faulttest loads a store with decisions while its server or network fails, and accounts for every
+// answer: its time, its origin, and whether Redis charged exactly the grants.
 package faulttest
 
 import (
@@ -16,36 +15,34 @@ import (
 const (
 	tick = time.Millisecond
 
-	// burst bounds what is asked at once after this process stood still: the rest of what
-	// was due is left out, or a busy machine's pause would be a fault of its own.
+	// burst bounds the decisions begun at once after a pause of this process. The rest is dropped, or the pause
+	// of a busy machine would act as a fault of its own.
 	burst = 50 * time.Millisecond
 
-	// patience is how many budgets make an answer late. A decision over slots of a Cluster may
-	// take three: one to ask, and two to give back what another slot refused. The rest is for
-	// a machine that is short of processors; what hangs, hangs for seconds.
+	// patience is the number of budgets after which an answer is late. A decision over slots of a Cluster may
+	// take three budgets: one to decide, two to refund. The rest allows for a machine short of processors; a
+	// hanging call hangs for seconds.
 	patience = 20
 )
 
-// A Load asks a store at a steady rate, whether answers come or not: each decision has a
-// goroutine of its own, so a store that hangs is seen as what it would be to a server.
-// All it charges is under keys that begin with the prefix it was started with.
+// A Load begins decisions at a steady rate, whether answers come or not: each has its own goroutine, so a
+// hanging store has the effect that it has on a server. All of its keys begin with the prefix.
 type Load struct {
-	store   weir.Store
-	budget  time.Duration
-	traffic *traffic
-	books   *books
+	store    weir.Store
+	budget   time.Duration
+	traffic  *traffic
+	accounts *accounts
 
 	stop    chan struct{}
 	stopped sync.Once
-	answers sync.WaitGroup // all that is under way
+	answers sync.WaitGroup // goroutines under way
 	late    atomic.Int64
 }
 
-// Start begins to ask, rate times a second. budget is how long an answer may take: the
-// store's timeout.
+// Start begins rate decisions a second. budget is the allowed time of an answer: the store's timeout.
 func Start(store weir.Store, prefix string, rate int, budget time.Duration) *Load {
-	b := newBooks()
-	l := &Load{store: store, budget: budget, traffic: newTraffic(prefix, b), books: b, stop: make(chan struct{})}
+	b := newAccounts()
+	l := &Load{store: store, budget: budget, traffic: newTraffic(prefix, b), accounts: b, stop: make(chan struct{})}
 	l.answers.Go(func() { l.pace(rate) })
 	return l
 }
@@ -70,7 +67,7 @@ func (l *Load) pace(rate int) {
 	}
 }
 
-// begin asks n times, and has a control wait beside them.
+// begin begins n decisions, and a control beside them.
 func (l *Load) begin(n int) {
 	open := new(atomic.Int64)
 	open.Store(int64(n))
@@ -84,9 +81,9 @@ func (l *Load) begin(n int) {
 	l.answers.Go(func() { l.control(open) })
 }
 
-// control sleeps as long as an answer may take, and calls what is still open then late. It
-// is held up by a busy machine as the answers are; it sleeps in pieces, because one pause of
-// the whole process would end one long sleep and the wait for an answer alike.
+// control sleeps for as long as an answer may take and counts the open answers as late. A busy machine delays
+// it like the answers. It sleeps in pieces, because one pause of the whole process would end a long sleep and
+// the wait for an answer alike.
 func (l *Load) control(open *atomic.Int64) {
 	for range 4 * patience {
 		if open.Load() == 0 {
@@ -100,23 +97,23 @@ func (l *Load) control(open *atomic.Int64) {
 func (l *Load) ask(a ask) {
 	begun := time.Now()
 	granted, err := l.store.Decide(context.Background(), a.claims, 1, nil)
-	l.books.enter(a, begun, granted, err)
+	l.accounts.enter(a, begun, granted, err)
 }
 
-// Mark says that from now on the faults are those of the next report's outage.
-func (l *Load) Mark() { l.books.mark() }
+// Mark begins the time of which the next report states the outage.
+func (l *Load) Mark() { l.accounts.mark() }
 
-// Flowing reports whether Redis decided about every lasting key since the given time.
-func (l *Load) Flowing(since time.Time) bool { return l.books.flowing(since) }
+// Flowing reports whether Redis has decided about every lasting key since the given time.
+func (l *Load) Flowing(since time.Time) bool { return l.accounts.flowing(since) }
 
-// Spent reports whether every tight key has been refused: it has nothing left.
-func (l *Load) Spent() bool { return l.books.spent() }
+// Spent reports whether every tight key has been refused.
+func (l *Load) Spent() bool { return l.accounts.spent() }
 
-// Degraded is how many answers were errors so far.
-func (l *Load) Degraded() int64 { return l.books.degraded() }
+// Degraded is the number of answers so far that were errors.
+func (l *Load) Degraded() int64 { return l.accounts.degraded() }
 
-// End asks no more and waits for what is under way. It reports whether all was answered
-// within ten seconds. It may be called again.
+// End stops the load and waits for calls under way. It reports whether all ended within ten seconds. It may be
+// called again.
 func (l *Load) End() bool {
 	l.stopped.Do(func() { close(l.stop) })
 	done := make(chan struct{})
@@ -132,7 +129,7 @@ func (l *Load) End() bool {
 	}
 }
 
-// Failed is how many answers so far were errors that say this.
+// Failed is the number of errors so far that contain a text.
 func (l *Load) Failed(saying string) (n int64) {
 	for text, times := range l.Report().Failures {
 		if strings.Contains(text, saying) {
@@ -142,10 +139,10 @@ func (l *Load) Failed(saying string) (n int64) {
 	return n
 }
 
-// Keys are the keys that are asked for all the time.
+// Keys are the keys that are used all the time.
 func (l *Load) Keys() []string {
 	var keys []string
-	for _, one := range l.books.lasting() {
+	for _, one := range l.accounts.lasting() {
 		keys = append(keys, one.key)
 	}
 	return keys

@@ -26,7 +26,8 @@ func (b *bad) Decide(ctx context.Context, claims []weir.Claim, times int64, deci
 }
 
 // run loads a store for two seconds, 800 decisions each.
-func run(t *testing.T, decide func(good weir.Store) func(context.Context, []weir.Claim, int64, []weir.Decision) (int64, error)) (r Report, ended bool) {
+func run(t *testing.T, decide func(good weir.Store) func(context.Context, []weir.Claim, int64, []weir.Decision) (int64,
+	error)) (r Report, ended bool) {
 	t.Helper()
 	good := memstore.New()
 	defer good.Close()
@@ -46,7 +47,8 @@ func run(t *testing.T, decide func(good weir.Store) func(context.Context, []weir
 
 func TestGoodStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, ended := run(t, func(good weir.Store) func(context.Context, []weir.Claim, int64, []weir.Decision) (int64, error) {
+		r, ended := run(t, func(good weir.Store) func(context.Context, []weir.Claim, int64, []weir.Decision) (int64,
+			error) {
 			return good.Decide
 		})
 		if !ended || r.Late+r.Twice+r.Lost+r.Over+r.Bursts+r.Degraded != 0 || r.Wrong != nil {
@@ -134,9 +136,9 @@ func TestBadStores(t *testing.T) {
 // TestOutage is the longest that a key had to wait since the mark, not one before it.
 func TestOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBooks()
+		b := newAccounts()
 		traffic := newTraffic("", b)
-		decide := func() { b.enter(ask{books: [2]*book{traffic.roomy[0]}}, time.Now(), 1, nil) }
+		decide := func() { b.enter(ask{accounts: [2]*account{traffic.roomy[0]}}, time.Now(), 1, nil) }
 		decide()
 		time.Sleep(time.Hour)
 		decide()
@@ -145,7 +147,7 @@ func TestOutage(t *testing.T) {
 			time.Sleep(wait)
 			decide()
 		}
-		if got := (&Load{books: b}).Report().Outage; got != 3*time.Second {
+		if got := (&Load{accounts: b}).Report().Outage; got != 3*time.Second {
 			t.Errorf("the outage is %v", got)
 		}
 		if b.flowing(time.Time{}) {
@@ -159,7 +161,8 @@ func TestHistogram(t *testing.T) {
 	for i := range 1000 {
 		h.add(time.Duration(i+1) * time.Millisecond)
 	}
-	for share, want := range map[float64]time.Duration{0.5: 500 * time.Millisecond, 0.99: 990 * time.Millisecond, 1: time.Second} {
+	for share, want := range map[float64]time.Duration{0.5: 500 * time.Millisecond, 0.99: 990 * time.Millisecond,
+		1: time.Second} {
 		if got := h.quantile(share); got < want || got > want*110/100 {
 			t.Errorf("quantile %v is %v, want %v or up to a tenth more", share, got, want)
 		}
@@ -189,8 +192,8 @@ func TestRecountAsksAgain(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			good := memstore.New()
 			defer good.Close()
-			b := newBooks()
-			l := &Load{books: b, traffic: newTraffic("", b)}
+			b := newAccounts()
+			l := &Load{accounts: b, traffic: newTraffic("", b)}
 			if err := l.Recount(t.Context(), &late{good, failures}, new(Report)); (err != nil) != fails {
 				t.Errorf("after %d failures: %v", failures, err)
 			}

@@ -11,30 +11,30 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// A Report is what came of a load.
+// A Report is the result of a load.
 type Report struct {
 	Asked, Granted, Refused int64
 	Degraded                int64    // answers that were weir.ErrUnavailable
-	Late                    int64    // answers that came too late, beside a control
-	Wrong                   []string // answers that may not be: other errors, refusals of keys with room
+	Late                    int64    // answers slower than the control
+	Wrong                   []string // impossible answers: other errors, refusals of keys with room
 
-	Outage        time.Duration // the longest that a key had no decision since the mark
-	Back          time.Duration // of a Trial: from its mending, or else from the fault, until each key was decided
-	P50, P99, Max time.Duration // of answers, errors among them
+	Outage        time.Duration // longest time since the mark in which a key had no decision
+	Back          time.Duration // of a Trial: from the repair, or else the fault, until each key was decided
+	P50, P99, Max time.Duration // of answers, including errors
 
-	// Over is the most that was granted of one key beyond its limit, Bursts how many more of
-	// its limit that is, rounded up.
+	// Over is the most that one key was granted beyond its limit, Bursts the same in multiples of the limit,
+	// rounded up.
 	Over, Bursts int64
-	// Twice is how many units too many Redis counted: more than were granted and than may
-	// have been charged by what failed. Lost is how many grants it has forgotten.
+	// Twice counts the units that Redis charged beyond the grants and the possibly charged failures. Lost
+	// counts the grants that Redis has forgotten.
 	Twice, Lost int64
 
-	Failures map[string]int64 // texts of errors and how often; addresses and numbers are #
+	Failures map[string]int64 // counts by error text, with # for addresses and numbers
 }
 
-// Report is what came of it until now, without what only a recount shows.
+// Report is the result so far, without the fields that only Recount fills in.
 func (l *Load) Report() Report {
-	b := l.books
+	b := l.accounts
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	r := Report{
@@ -55,12 +55,11 @@ func (l *Load) Report() Report {
 	return r
 }
 
-// Recount asks a store, after the end of the load, what is left of each lasting key, and
-// fills in Twice and Lost. While the store cannot say it is asked again: on a busy machine a
-// Cluster takes a node for dead that is only late.
+// Recount reads the remainder of each lasting key from a store, after the end of the load, and fills in Twice
+// and Lost. It retries while the store is unavailable: on a busy machine a Cluster takes a slow node for dead.
 func (l *Load) Recount(ctx context.Context, store weir.Store, r *Report) error {
 	r.Twice, r.Lost = 0, 0
-	for _, one := range l.books.lasting() {
+	for _, one := range l.accounts.lasting() {
 		left, err := one.left(ctx, store)
 		for begun := time.Now(); errors.Is(err, weir.ErrUnavailable) && time.Since(begun) < await; time.Sleep(often) {
 			left, err = one.left(ctx, store)
@@ -75,14 +74,15 @@ func (l *Load) Recount(ctx context.Context, store weir.Store, r *Report) error {
 	return nil
 }
 
-func (b *book) left(ctx context.Context, store weir.Store) (int64, error) {
+func (b *account) left(ctx context.Context, store weir.Store) (int64, error) {
 	var d [1]weir.Decision
 	_, err := store.Decide(ctx, []weir.Claim{{Key: b.key, Limit: b.limit, Cost: 1}}, 0, d[:])
 	return d[0].Remaining, err
 }
 
-// Columns are the heading of what Row prints.
-const Columns = "| fault | asked | degraded | a key without decision | all keys again, after | p99 | longest answer | over-admitted | forgotten |\n" +
+// Columns is the table head of Row.
+const Columns = "| fault | asked | degraded | a key without decision | all keys again, after | p99 | " +
+	"longest answer | over-admitted | forgotten |\n" +
 	"| --- | --: | --: | --: | --: | --: | --: | --: | --: |"
 
 // Row is the report as a line of a table.
@@ -104,7 +104,7 @@ func short(d time.Duration) string {
 	return d.Round(10 * time.Microsecond).String()
 }
 
-// Texts are the failures, most frequent first.
+// Texts lists the failures, most frequent first.
 func (r *Report) Texts() string {
 	var lines []string
 	for text, n := range r.Failures {

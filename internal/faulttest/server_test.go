@@ -67,7 +67,8 @@ var breakages = []breakage{
 		// Restarted from what was saved before the end: what came between is forgotten.
 		name: "Loading", forgets: true, says: "LOADING",
 		// It looks up from loading after each of the keys.
-		args: []string{"--key-load-delay", "4000", "--loading-process-events-interval-bytes", "1024", "--rdbcompression", "no"},
+		args: []string{"--key-load-delay", "4000", "--loading-process-events-interval-bytes", "1024",
+			"--rdbcompression", "no"},
 		strike: func(t *testing.T, s *redistest.Server) {
 			s.Do("EVAL", "for i = 1, 1000 do redis.call('SET', i, string.rep('x', 1024)) end", "0")
 			s.Do("SAVE")

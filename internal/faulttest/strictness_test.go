@@ -170,7 +170,8 @@ type waiting struct {
 
 var errAlone = errors.New("no replica has it")
 
-func (w *waiting) Run(ctx context.Context, script *redisstore.Script, keys, args []string, reply []redisstore.Value) ([]redisstore.Value, error) {
+func (w *waiting) Run(ctx context.Context, script *redisstore.Script, keys, args []string,
+	reply []redisstore.Value) ([]redisstore.Value, error) {
 	given := make([]any, len(args))
 	for i, arg := range args {
 		given[i] = arg

@@ -12,42 +12,41 @@ const (
 	roomyKeys = 32
 	tightKeys = 16
 
-	day       = 24 * time.Hour // no window ends and no token comes back while a test runs
+	day       = 24 * time.Hour // no window ends and no token is refilled during a test
 	freshAsks = 2 * freshUnits // of one fresh key, in a row
 )
 
-// What keys have in all: roomy ones are never refused, so that what Redis counted can be
-// compared with what was granted; tight ones are soon spent, and anything more is granted
-// too much; fresh ones are always just being spent, whenever the fault strikes.
+// Capacities of keys. Roomy keys are never refused, so that the units in Redis can be compared with the grants. Tight
+// keys are soon exhausted, so that any further grant is one too many. A fresh key is always about to be exhausted.
 const (
 	roomyUnits = 1_000_000_000
 	tightUnits = 5
 	freshUnits = 3
 )
 
-// traffic is what is asked: of roomy, tight and fresh keys in turn, and now and then one
-// decision over two roomy keys, which in a Cluster are in different slots.
+// traffic chooses decisions: roomy, tight and fresh keys in turn, and now and then one decision over two roomy
+// keys, which in a Cluster are in different slots.
 type traffic struct {
-	mu     sync.Mutex
-	count  int
-	prefix string
-	books  *books
+	mu       sync.Mutex
+	count    int
+	prefix   string
+	accounts *accounts
 
 	roomyLimit, tightLimit, freshLimit *weir.Limit
-	roomy, tight                       []*book
-	fresh                              *book
+	roomy, tight                       []*account
+	fresh                              *account
 	made                               int // fresh keys
 }
 
-// An ask is one decision, and the books of its keys.
+// An ask is one decision, and the accounts of its keys.
 type ask struct {
-	claims []weir.Claim
-	books  [2]*book // the second is nil for one claim
+	claims   []weir.Claim
+	accounts [2]*account // the second is nil for one claim
 }
 
-func newTraffic(prefix string, b *books) *traffic {
+func newTraffic(prefix string, b *accounts) *traffic {
 	t := &traffic{
-		prefix: prefix, books: b,
+		prefix: prefix, accounts: b,
 		roomyLimit: weir.MustLimit("roomy", weir.FixedWindow{Limit: roomyUnits, Window: day}),
 		tightLimit: weir.MustLimit("tight", weir.TokenBucket{Capacity: tightUnits, Refill: 1, Period: day}),
 		freshLimit: weir.MustLimit("fresh", weir.FixedWindow{Limit: freshUnits, Window: day}),
@@ -80,20 +79,20 @@ func (t *traffic) next() ask {
 	return askOf(t.nextFresh())
 }
 
-func (t *traffic) nextFresh() *book {
+func (t *traffic) nextFresh() *account {
 	if t.fresh == nil || t.fresh.begun == freshAsks {
-		t.fresh = t.books.open(t.key("fresh", t.made), t.freshLimit)
+		t.fresh = t.accounts.open(t.key("fresh", t.made), t.freshLimit)
 		t.made++
 	}
 	t.fresh.begun++
 	return t.fresh
 }
 
-func askOf(of ...*book) ask {
+func askOf(of ...*account) ask {
 	var a ask
 	for i, b := range of {
 		a.claims = append(a.claims, weir.Claim{Key: b.key, Limit: b.limit, Cost: 1})
-		a.books[i] = b
+		a.accounts[i] = b
 	}
 	return a
 }

@@ -11,30 +11,30 @@ import (
 )
 
 const (
-	felt  = 200              // errors of which a fault is felt
-	await = 30 * time.Second // for what comes within seconds
+	felt  = 200              // errors after which a fault was effective
+	await = 30 * time.Second // far beyond the expected seconds
 	often = 5 * time.Millisecond
 )
 
-// A Trial is a fault, and what may come of it.
+// A Trial is a fault, and its permitted effects.
 type Trial struct {
 	Rate   int // decisions a second
 	Strike func(*Load)
-	Lasts  func() bool // until when, while nothing is mended; nil: until the fault was felt
-	Mend   func()      // nil: it mends itself
+	Lasts  func() bool // reports the time for Mend; nil: after enough errors
+	Mend   func()      // repairs; nil: the servers recover by themselves
 
-	Says      string // what some error must say
-	Unnoticed bool   // no answer need be an error
-	Forgets   bool   // grants may be forgotten, once: all, or what was not replicated
+	Says      string // text of at least one error
+	Unnoticed bool   // errors are not required
+	Forgets   bool   // grants may be forgotten, once
 }
 
-// Run tries a store, whose calls end after budget: whatever breaks, each answer is there in
-// time and of the right kind, nothing is charged twice or granted beyond the bound, and
-// decisions flow again. patient opens another on the same state, for the recount. Keys
-// begin with prefix, and are not used before.
-func (f *Trial) Run(ctx context.Context, store weir.Store, patient func() weir.Store, prefix string, budget time.Duration) (Report, error) {
+// Run injects the fault under load and checks that each answer is in time and of the right kind, that nothing is
+// charged twice or granted beyond the bound, and that all keys are decided again. The store's calls end after
+// budget. patient opens another store on the same state, for the recount. Keys begin with prefix and must be unused.
+func (f *Trial) Run(ctx context.Context, store weir.Store, patient func() weir.Store, prefix string,
+	budget time.Duration) (Report, error) {
 	load := Start(store, prefix, f.Rate, budget)
-	defer load.End() // where a fault cannot be made, Strike does not return
+	defer load.End() // Strike may panic
 	back, err := f.breakAndMend(load)
 	if !load.End() {
 		return load.Report(), errors.Join(err, errors.New("decisions hang"))
@@ -47,9 +47,10 @@ func (f *Trial) Run(ctx context.Context, store weir.Store, patient func() weir.S
 	return r, errors.Join(err, f.check(&r))
 }
 
-// breakAndMend says how long it took, from the mending on, until each key was decided again.
+// breakAndMend returns the time from the repair, or else the fault, until each key was decided again.
 func (f *Trial) breakAndMend(load *Load) (back time.Duration, err error) {
-	if err := wait("the load to spend what is there", func() bool { return load.Spent() && load.Flowing(time.Time{}) }); err != nil {
+	if err := wait("the load to exhaust the tight keys",
+		func() bool { return load.Spent() && load.Flowing(time.Time{}) }); err != nil {
 		return 0, err
 	}
 	before := load.Degraded()
@@ -61,13 +62,13 @@ func (f *Trial) breakAndMend(load *Load) (back time.Duration, err error) {
 		if lasts == nil {
 			lasts = func() bool { return f.Unnoticed || load.Degraded() > before+felt && load.Failed(f.Says) > 0 }
 		}
-		if err := wait("the fault to be felt", lasts); err != nil {
+		if err := wait("enough errors of the fault", lasts); err != nil {
 			return 0, err
 		}
 		begun = time.Now()
 		f.Mend()
 	}
-	for range 2 { // and go on flowing
+	for range 2 { // twice, so that they also continue
 		since := time.Now()
 		if err := wait("decisions to flow", func() bool { return load.Flowing(since) }); err != nil {
 			return 0, err
@@ -82,13 +83,13 @@ func (f *Trial) breakAndMend(load *Load) (back time.Duration, err error) {
 func wait(what string, ok func() bool) error {
 	for deadline := time.Now().Add(await); !ok(); time.Sleep(often) {
 		if time.Now().After(deadline) {
-			return fmt.Errorf("waited %v in vain for %s", await, what)
+			return fmt.Errorf("timed out after %v waiting for %s", await, what)
 		}
 	}
 	return nil
 }
 
-// check is what may not be, however the fault went.
+// check returns the violations, whatever the fault.
 func (f *Trial) check(r *Report) error {
 	var all []error
 	bad := func(format string, args ...any) { all = append(all, fmt.Errorf(format, args...)) }
@@ -96,13 +97,13 @@ func (f *Trial) check(r *Report) error {
 		bad("%s", wrong)
 	}
 	if r.Late > 0 {
-		bad("%d of %d answers came too late; the longest took %v", r.Late, r.Asked, r.Max)
+		bad("%d of %d answers were too late; the longest took %v", r.Late, r.Asked, r.Max)
 	}
 	if r.Twice > 0 {
-		bad("%d units were charged that nobody was granted", r.Twice)
+		bad("%d units were charged without a grant", r.Twice)
 	}
 	most := int64(0)
-	if f.Forgets { // once, so that a limit begins anew once
+	if f.Forgets { // once, so each limit starts again once
 		most = 1
 	}
 	if r.Bursts > most {

@@ -77,7 +77,8 @@ func each(t *testing.T, test func(*testing.T, stack)) {
 // the fault began. exact is the URL for the recount.
 func try(t *testing.T, s stack, url, exact string, f faulttest.Trial) (r faulttest.Report) {
 	t.Helper()
-	pprof.Do(t.Context(), pprof.Labels("trial", t.Name()), func(context.Context) { r = tryLabelled(t, s, url, exact, f) })
+	pprof.Do(t.Context(), pprof.Labels("trial", t.Name()),
+		func(context.Context) { r = tryLabelled(t, s, url, exact, f) })
 	return r
 }
 

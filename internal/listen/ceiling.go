@@ -8,30 +8,30 @@ import (
 	"time"
 )
 
-// tellEvery is how often the log is told that a listener is full, at most.
-const tellEvery = time.Minute
+// logEvery is the minimum interval between two log lines about a full listener.
+const logEvery = time.Minute
 
-// Counts are of the connections of a listener. The zero value is ready for use.
+// Counts are the connections of a listener. The zero value is ready to use.
 type Counts struct {
 	open    atomic.Int64
 	refused atomic.Int64
 }
 
-// Open is how many connections are open.
+// Open returns the number of open connections.
 func (c *Counts) Open() int64 { return c.open.Load() }
 
-// Refused is how many were closed as they came, because as many were open as may be.
+// Refused returns the number of connections closed on accept because the limit was reached.
 func (c *Counts) Refused() int64 { return c.refused.Load() }
 
-// A ceiling closes connections as they come while as many are open as may be. To let them
-// wait, as netutil.LimitListener does, looks kinder; but who waits is told nothing for as long
-// as slow clients please, and a balancer that is hung up on asks another node.
+// A ceiling closes new connections while the maximum is open. Letting them wait, as
+// netutil.LimitListener does, looks kinder, but a waiting client gets no answer as long as slow
+// clients keep their connections, while a balancer that sees the close tries another node.
 type ceiling struct {
 	net.Listener
-	most   int64 // 0: as many as come
+	most   int64 // 0: no limit
 	log    *slog.Logger
 	counts *Counts
-	told   atomic.Int64 // when the log was told last: nanoseconds since 1970
+	logged atomic.Int64 // time of the last log line, in nanoseconds since 1970
 }
 
 // Accept implements net.Listener.
@@ -47,19 +47,20 @@ func (c *ceiling) Accept() (net.Conn, error) {
 		c.counts.open.Add(-1)
 		c.counts.refused.Add(1)
 		conn.Close()
-		c.tell(time.Now().UnixNano())
+		c.logFull(time.Now().UnixNano())
 	}
 }
 
-func (c *ceiling) tell(now int64) {
-	if last := c.told.Load(); now-last >= int64(tellEvery) && c.told.CompareAndSwap(last, now) {
-		c.log.Warn("as many connections are open as may be: others are closed as they come", "address", c.Addr().String(), "connections", c.most)
+func (c *ceiling) logFull(now int64) {
+	if last := c.logged.Load(); now-last >= int64(logEvery) && c.logged.CompareAndSwap(last, now) {
+		c.log.Warn("connection limit reached: new connections are closed",
+			"address", c.Addr().String(), "connections", c.most)
 	}
 }
 
-// counted is the connection, whose end makes room for another. It stays what it is: net/http
-// closes one half of it, so that an answer is not lost with what was not read, and copies
-// streams within the kernel.
+// counted wraps a connection so that its end frees a place. The wrapper keeps the methods of the
+// concrete type: net/http closes one half of a connection, so that unread input does not discard
+// the response, and copies files within the kernel.
 func (c *ceiling) counted(conn net.Conn) net.Conn {
 	gone := sync.OnceFunc(func() { c.counts.open.Add(-1) })
 	switch conn := conn.(type) {
@@ -68,7 +69,7 @@ func (c *ceiling) counted(conn net.Conn) net.Conn {
 	case *net.UnixConn:
 		return &unixConn{conn, gone}
 	}
-	gone() // nothing else is opened here
+	gone() // unreachable: only TCP and Unix listeners are wrapped
 	return conn
 }
 

@@ -19,7 +19,7 @@ import (
 	"github.com/weirproject/weir/internal/redistest"
 )
 
-// A lines is a log that may be read while it is written.
+// lines is a log that can be read while it is written.
 type lines struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -49,14 +49,14 @@ func dial(t testing.TB, l net.Listener) net.Conn {
 	return conn
 }
 
-// hungUp reports whether the other side has closed the connection, and did not let it wait.
+// hungUp reports whether the server has closed the connection.
 func hungUp(t testing.TB, conn net.Conn) bool {
 	t.Helper()
 	_, err := conn.Read(make([]byte, 1))
 	return err != nil && !errors.Is(err, os.ErrDeadlineExceeded)
 }
 
-// answered reports whether a request on a connection of its own is.
+// answered reports whether a request on a new connection gets a response.
 func answered(t testing.TB, l net.Listener) bool {
 	t.Helper()
 	conn := dial(t, l)
@@ -66,9 +66,9 @@ func answered(t testing.TB, l net.Listener) bool {
 	return strings.HasPrefix(string(text), "HTTP/1.1 404")
 }
 
-// TestACeiling: slow clients take all the room there is, and not more. When one leaves, by
-// itself or because its time is over, there is room for the next.
-func TestACeiling(t *testing.T) {
+// TestConnectionLimit: slow clients take all places. The end of a connection, by the client or by a
+// timeout, frees a place.
+func TestConnectionLimit(t *testing.T) {
 	for name, config := range map[string]listen.Config{
 		"TCP": {}, "a Unix socket": {Address: "unix://" + filepath.Join(t.TempDir(), "s")},
 		"behind a balancer": {ProxyProtocol: true, Trusted: prefixes("192.0.2.1/32")},
@@ -77,30 +77,30 @@ func TestACeiling(t *testing.T) {
 			var log lines
 			config.Connections, config.Log = 2, slog.New(slog.NewTextHandler(&log, nil))
 			l := open(t, config)
-			server := &http.Server{Handler: http.NotFoundHandler()} // which waits for ever
+			server := &http.Server{Handler: http.NotFoundHandler()} // without timeouts
 			go server.Serve(l)
 			t.Cleanup(func() { server.Close() })
 			slow := []net.Conn{dial(t, l), dial(t, l)}
 			for _, conn := range slow {
-				io.WriteString(conn, "GET / HTTP/1.1\r\n") // and not the end
+				io.WriteString(conn, "GET / HTTP/1.1\r\n") // an incomplete header
 			}
 			for range 50 {
 				if !hungUp(t, dial(t, l)) {
 					t.Fatal("a third connection is open")
 				}
 			}
-			if n := strings.Count(log.String(), "others are closed as they come"); n != 1 || !strings.Contains(log.String(), "connections=2") {
-				t.Errorf("the log tells it %d times:\n%s", n, log.String())
+			if n := strings.Count(log.String(), "new connections are closed"); n != 1 || !strings.Contains(log.String(), "connections=2") {
+				t.Errorf("logged %d times:\n%s", n, log.String())
 			}
 			slow[0].Close()
 			redistest.Await(t, "room", func() bool { return answered(t, l) })
-			redistest.Await(t, "room again", func() bool { return answered(t, l) }) // what was answered has left, too
+			redistest.Await(t, "room again", func() bool { return answered(t, l) }) // answered connections are closed, too
 		})
 	}
 }
 
-// TestWhoIsCounted: a handshake that fails leaves no room taken, and neither does closing twice.
-func TestWhoIsCounted(t *testing.T) {
+// TestConnectionCounts: a failed handshake and a double close keep the count right.
+func TestConnectionCounts(t *testing.T) {
 	a := newAuthority(t, "ca")
 	config := a.config("server")
 	config.Connections = 1

@@ -4,6 +4,6 @@ package listen
 
 import "syscall"
 
-// narrow gives a socket a mode before it has a name. Systems that cannot do it say so,
-// which nobody can help.
+// narrow sets the mode of a socket before its file exists. Systems without support return an error,
+// which is ignored: openUnix changes the mode of the file afterwards.
 func narrow(fd uintptr, mode uint32) { _ = syscall.Fchmod(int(fd), mode) }

@@ -37,7 +37,7 @@ func TestPROXYProtocol(t *testing.T) {
 		name     string
 		listener net.Listener
 		header   string
-		want     string // the beginning of the request's RemoteAddr; "": hung up on
+		want     string // the beginning of the request's RemoteAddr; "": connection closed
 	}{
 		{"version 1", trusted, version, "198.51.100.7:4711 "},
 		{"version 1, IPv6", trusted, "PROXY TCP6 2001:db8::7 2001:db8::1 4711 80\r\n", "[2001:db8::7]:4711 "},
@@ -68,7 +68,7 @@ func TestPROXYProtocol(t *testing.T) {
 		{"datagrams", trusted, v2(1, 0x12, block4), ""},
 		{"a Unix socket", trusted, v2(1, 0x31, "/tmp/a"+strings.Repeat("\x00", 210)), ""},
 		{"too short for its family", trusted, v2(1, 0x21, block4), ""},
-		{"a length that nobody needs", trusted, sign + "\x21\x11\xff\xff" + block4, ""},
+		{"an excessive length", trusted, sign + "\x21\x11\xff\xff" + block4, ""},
 
 		{"a stranger", strangers, "", "127.0.0.1:"},
 		{"a stranger lies", strangers, version, ""},
@@ -87,7 +87,7 @@ func TestPROXYProtocol(t *testing.T) {
 	}
 }
 
-func TestASlowPROXYHeader(t *testing.T) {
+func TestSlowPROXYHeaderTimesOut(t *testing.T) {
 	trusted := serve(t, open(t, listen.Config{ProxyProtocol: true, Trusted: prefixes("127.0.0.0/8"), HeaderTimeout: 20 * time.Millisecond}))
 	for _, header := range []string{"", "P", "PRO", "PROXY TCP4 198.51", sign[:7], sign, v2(1, 0x11, block4)[:20]} {
 		if answer := ask(t, trusted, header); answer != "" { // and then nothing more
@@ -101,7 +101,7 @@ func TestASlowPROXYHeader(t *testing.T) {
 	}
 	defer connection.Close()
 	connection.SetDeadline(time.Now().Add(10 * time.Second))
-	connection.Write([]byte("PRO")) // a stranger that waits until nobody looks for a header any more
+	connection.Write([]byte("PRO")) // an untrusted peer that waits until the header timeout
 	time.AfterFunc(60*time.Millisecond, func() { connection.Write([]byte(version[3:] + get)) })
 	answer := make([]byte, 1000)
 	if n, _ := connection.Read(answer); bytes.Contains(answer[:n], []byte("198.51.100.7")) || n > 0 && !bytes.HasPrefix(answer, []byte("HTTP/1.1 400 ")) {
@@ -109,8 +109,8 @@ func TestASlowPROXYHeader(t *testing.T) {
 	}
 }
 
-// A slow header holds up nobody else.
-func TestASlowPROXYHeaderIsWaitedForAlone(t *testing.T) {
+// A slow header delays no other connection.
+func TestSlowPROXYHeaderBlocksNoOtherConnection(t *testing.T) {
 	listener := serve(t, open(t, listen.Config{ProxyProtocol: true, Trusted: prefixes("127.0.0.0/8"), HeaderTimeout: time.Hour}))
 	slow, err := net.Dial("tcp", listener.Addr().String())
 	if err != nil {
@@ -132,8 +132,8 @@ func TestPROXYProtocolOnAUnixSocket(t *testing.T) {
 	}
 }
 
-// The library's own writer, as other programs send it.
-func TestTheLibrarysHeaders(t *testing.T) {
+// Headers as the library writes them for other programs.
+func TestHeadersWrittenByTheLibrary(t *testing.T) {
 	listener := serve(t, open(t, listen.Config{ProxyProtocol: true, Trusted: prefixes("127.0.0.1/32")}))
 	for number := byte(1); number <= 2; number++ {
 		source := &net.TCPAddr{IP: net.ParseIP("198.51.100.7"), Port: 4711}

@@ -12,9 +12,8 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// A reloader has the TLS of the files as they are now. At each handshake it asks for their
-// times and sizes, which is a thousandth of what a handshake costs, and reads them again
-// if one changed.
+// A reloader has the TLS configuration of the current files. At each handshake it compares their
+// times and sizes, which costs a thousandth of a handshake, and reads them again if one changed.
 type reloader struct {
 	cert, key, clientCA string
 	nextProtos          []string
@@ -22,14 +21,14 @@ type reloader struct {
 
 	mu    sync.Mutex
 	now   *tls.Config
-	files []os.FileInfo // as they were when they were read, if they could be or not
+	files []os.FileInfo // at the last attempt to read them, successful or not
 }
 
 func newReloader(c Config) *reloader {
 	return &reloader{cert: c.Cert, key: c.Key, clientCA: c.ClientCA, nextProtos: slices.Clone(c.NextProtos), log: c.Log}
 }
 
-// config is the one to serve with.
+// config is the outer configuration of the listener, which selects the current one per handshake.
 func (r *reloader) config() (*tls.Config, error) {
 	files, err := r.stat()
 	if err != nil {
@@ -44,9 +43,8 @@ func (r *reloader) config() (*tls.Config, error) {
 	return outer, nil
 }
 
-// current reads the files again if they changed. What cannot be used (a certificate that
-// is half written, whose key is not there yet) is told once, and tried again at the next
-// change.
+// current reads the files again if they changed. Files that cannot be used (a half-written
+// certificate, a missing key) are logged once, and tried again at the next change.
 func (r *reloader) current() *tls.Config {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -58,12 +56,12 @@ func (r *reloader) current() *tls.Config {
 		var fresh *tls.Config
 		if fresh, err = r.read(); err == nil {
 			r.now, r.files = fresh, files
-			r.log.Info("the certificate was read again", "cert", r.cert)
+			r.log.Info("TLS certificate reloaded", "cert", r.cert)
 			return r.now
 		}
 	}
 	if r.files != nil || files != nil {
-		r.log.Warn("the certificate changed and cannot be used; the old one stays", "error", err)
+		r.log.Warn("TLS certificate changed and cannot be used: the previous one stays", "error", err)
 	}
 	r.files = files
 	return r.now
@@ -73,7 +71,7 @@ func unchanged(a, b os.FileInfo) bool {
 	return os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime())
 }
 
-// stat is of the files that there are; nil if one is gone.
+// stat returns the current state of the files, or nil if one is missing.
 func (r *reloader) stat() (files []os.FileInfo, err error) {
 	for _, name := range []string{r.cert, r.key, r.clientCA} {
 		if name == "" {
@@ -103,10 +101,11 @@ func (r *reloader) read() (*tls.Config, error) {
 	}
 	config.ClientCAs = x509.NewCertPool()
 	if !config.ClientCAs.AppendCertsFromPEM(text) {
-		return nil, &weir.InputError{Field: "client_ca", Given: r.clientCA, Allowed: "a file with certificates in PEM; there is none in it"}
+		return nil, &weir.InputError{Field: "client_ca", Given: r.clientCA,
+			Allowed: "a file with PEM certificates; it has none"}
 	}
 	config.ClientAuth = tls.RequireAndVerifyClientCert
-	// A ticket would let in whom a changed file no longer does.
+	// A session ticket would outlive the removal of its CA from the file.
 	config.SessionTicketsDisabled = true
 	return config, nil
 }

@@ -64,7 +64,7 @@ func (a *authority) issue(name string, template *x509.Certificate) (*x509.Certif
 	return cert, key
 }
 
-// leaf is a new certificate for a server and a client.
+// leaf returns a new certificate for a server and a client.
 func (a *authority) leaf(name string) (cert, key []byte) {
 	a.t.Helper()
 	leaf, private := a.issue(name, &x509.Certificate{
@@ -87,7 +87,7 @@ func (a *authority) pool() *x509.CertPool {
 	return pool
 }
 
-// write puts a file where it is read, whole and at once.
+// write replaces a file atomically.
 func (a *authority) write(name string, text []byte) (path string) {
 	a.t.Helper()
 	path = filepath.Join(a.dir, name)
@@ -113,7 +113,7 @@ func (a *authority) identity(name string) []tls.Certificate {
 	return []tls.Certificate{pair}
 }
 
-// shake is the name that the server shows, in a handshake that the server finishes too.
+// shake returns the name in the server's certificate, after a handshake that both sides finish.
 func shake(listener net.Listener, config *tls.Config) (name string, err error) {
 	connection, err := (&tls.Dialer{Config: config}).DialContext(context.Background(), "tcp", listener.Addr().String())
 	if err != nil {
@@ -149,7 +149,7 @@ func TestTLSSpeaksHTTP2(t *testing.T) {
 	}
 }
 
-// A log that may be read while it is written.
+// logged is a log that can be read while it is written.
 type logged struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -167,7 +167,7 @@ func (l *logged) count(text string) int {
 	return strings.Count(l.text.String(), text)
 }
 
-func TestCertificatesAreReadAgain(t *testing.T) {
+func TestCertificatesAreReloaded(t *testing.T) {
 	a := newAuthority(t, "root")
 	var log logged
 	c := a.config("one")
@@ -189,7 +189,7 @@ func TestCertificatesAreReadAgain(t *testing.T) {
 	want("one", "the key is not there yet")
 	want("one", "nor now")
 	if n := log.count("cannot be used"); n != 1 {
-		t.Errorf("told %d times", n)
+		t.Errorf("logged %d times", n)
 	}
 	a.write("key.pem", key)
 	want("two", "both are there")
@@ -199,7 +199,7 @@ func TestCertificatesAreReadAgain(t *testing.T) {
 	want("two", "a file is gone")
 	want("two", "and stays away")
 	if n := log.count("cannot be used"); n != 2 {
-		t.Errorf("told %d times", n)
+		t.Errorf("logged %d times", n)
 	}
 	a.write("key.pem", key)
 	a.write("cert.pem", []byte("junk"))
@@ -249,7 +249,7 @@ func TestClientCertificates(t *testing.T) {
 }
 
 // The order on the wire: the PROXY header, then TLS.
-func TestThePROXYHeaderComesBeforeTLS(t *testing.T) {
+func TestPROXYHeaderPrecedesTLS(t *testing.T) {
 	a := newAuthority(t, "root")
 	c := a.config("one")
 	c.ProxyProtocol, c.Trusted = true, prefixes("127.0.0.0/8")

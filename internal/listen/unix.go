@@ -12,17 +12,17 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// maxSocketPath is what all systems take; Linux takes a few bytes more.
+// maxSocketPath is the limit of the strictest system; Linux allows a few bytes more.
 const maxSocketPath = 103
 
-// openUnix removes what a dead process left, and never opens wider than the mode says.
+// openUnix replaces a stale socket. The new one is never accessible beyond the mode.
 func (a address) openUnix(ctx context.Context) (net.Listener, error) {
 	if err := removeStale(ctx, a.path); err != nil {
 		return nil, err
 	}
 	config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
-		// Some systems give the file the mode that its socket has; on the others it has
-		// the umask's until it is changed below.
+		// On some systems the file gets the mode of the socket; on the others it has that of
+		// the umask until the Chmod below.
 		return c.Control(func(fd uintptr) { narrow(fd, uint32(a.mode)) })
 	}}
 	listener, err := config.Listen(ctx, "unix", a.path)
@@ -35,7 +35,7 @@ func (a address) openUnix(ctx context.Context) (net.Listener, error) {
 	return listener, nil
 }
 
-// removeStale removes a socket at which nobody listens. What is no socket is not touched.
+// removeStale removes a socket without a listener. It leaves files of other types alone.
 func removeStale(ctx context.Context, path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -45,16 +45,18 @@ func removeStale(ctx context.Context, path string) error {
 		return err
 	}
 	if info.Mode().Type() != os.ModeSocket {
-		return &weir.InputError{Field: "address", Given: path, Allowed: "a path at which nothing is, or a socket that nobody listens at; this is a " + kindOf(info)}
+		return &weir.InputError{Field: "address", Given: path,
+			Allowed: "a path without a file, or an unused socket; this is a " + kindOf(info)}
 	}
 	dialer := net.Dialer{Timeout: time.Second}
 	connection, err := dialer.DialContext(ctx, "unix", path)
 	switch {
 	case err == nil:
 		connection.Close()
-		return &weir.InputError{Field: "address", Given: path, Allowed: "a socket that nobody listens at; somebody does: end that process, or choose another path"}
+		return &weir.InputError{Field: "address", Given: path,
+			Allowed: "an unused socket; another process listens on it: stop that process, or choose another path"}
 	case !errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("whether somebody listens at %s cannot be told, so it stays: %w", path, err)
+		return fmt.Errorf("cannot tell whether a process listens on %s, so it is not removed: %w", path, err)
 	}
 	return os.Remove(path)
 }

@@ -1,13 +1,13 @@
-// Package nearest finds the word that somebody meant who mistyped one.
+// Package nearest finds the word that was probably meant by a mistyped one.
 package nearest
 
 import "strings"
 
-// longest is the longest text, in bytes, for which a word is looked for.
+// longest is the longest text, in bytes, for which a word is searched.
 const longest = 128
 
-// Of is the word that a typing mistake or two lead to, the first of equally near ones, or
-// "". Capitals do not matter.
+// Of is the nearest word within two typing mistakes, the first of equally near ones, or "".
+// Capitals do not matter.
 func Of(given string, words []string) (meant string) {
 	if len(given) > longest {
 		return ""
@@ -21,7 +21,7 @@ func Of(given string, words []string) (meant string) {
 	return meant
 }
 
-// distance is how many bytes must be put in, left out or changed: Levenshtein's.
+// distance is Levenshtein's: the number of bytes to insert, delete or change.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

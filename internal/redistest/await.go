@@ -8,24 +8,24 @@ import (
 	"time"
 )
 
-// Await asks until ok, and fails the test when that takes more than 20 seconds.
+// Await polls ok, and fails the test after 20 seconds.
 func Await(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("redistest: waited 20s in vain for: %s", what)
+			t.Fatalf("redistest: timed out after 20s waiting for: %s", what)
 		}
 	}
 }
 
-// Info is the fields of a section of INFO.
+// Info returns the fields of a section of INFO.
 func (s *Server) Info(section string) map[string]string {
 	s.t.Helper()
 	return fields(s.Do("INFO", section).(string))
 }
 
-// Role is master, slave or sentinel; empty while the server does not answer: one that
-// changes its role cuts its clients off.
+// Role is master, slave or sentinel; empty while the server does not answer, as while it changes its role and
+// drops its clients.
 func (s *Server) Role() string {
 	reply, err := s.Try("ROLE")
 	if err != nil {
@@ -34,7 +34,7 @@ func (s *Server) Role() string {
 	return reply.([]any)[0].(string)
 }
 
-// follows reports whether a server is a replica that has what its master has.
+// follows reports whether a replica is in sync with its master.
 func (s *Server) follows() bool {
 	reply, err := s.Try("INFO", "replication")
 	return err == nil && fields(reply.(string))["master_link_status"] == "up"

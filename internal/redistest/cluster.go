@@ -17,9 +17,8 @@ type Cluster struct {
 	Nodes []*Server // the masters, then their replicas in turn
 }
 
-// StartCluster starts masters, each with a number of replicas, and waits until every
-// node finds the cluster in order. It takes about three seconds: a master waits two
-// before it takes part.
+// StartCluster starts masters, each with a number of replicas, and waits until every node reports the cluster
+// as healthy. It takes about three seconds: a master waits two before it takes part.
 func StartCluster(t testing.TB, masters, replicas int) *Cluster {
 	t.Helper()
 	c := &Cluster{t: t}
@@ -46,10 +45,10 @@ func startNode(t testing.TB) *Server {
 	})
 }
 
-// meet deals the slots and introduces every node to every other: gossip alone would do
-// it from one, a second for each.
+// meet distributes the slots and introduces every node to every other: gossip alone would need a second for
+// each.
 func (c *Cluster) meet(masters int) {
-	for i, node := range c.Nodes { // a node that knows another takes no epoch any more
+	for i, node := range c.Nodes { // refused once a node knows another
 		node.Do("CLUSTER", "SET-CONFIG-EPOCH", strconv.Itoa(i+1))
 	}
 	for i, node := range c.Nodes {
@@ -62,7 +61,7 @@ func (c *Cluster) meet(masters int) {
 	}
 }
 
-// numbers are those from first to last, which is none of them.
+// numbers are those from first to last, exclusive.
 func numbers(first, last int) (words []string) {
 	for n := first; n < last; n++ {
 		words = append(words, strconv.Itoa(n))
@@ -85,11 +84,11 @@ func (c *Cluster) inOrder(masters int) bool {
 	return true
 }
 
-// Settle waits until the cluster is in order again, after whatever happened to it: all
-// nodes run, all slots are held, all replicas follow.
+// Settle waits until the cluster is healthy again: all nodes run, all slots are owned, all replicas are in
+// sync.
 func (c *Cluster) Settle(masters int) {
 	c.t.Helper()
-	Await(c.t, "the cluster to be in order", func() bool { return c.settled(masters) })
+	Await(c.t, "a healthy cluster", func() bool { return c.settled(masters) })
 }
 
 func (c *Cluster) settled(masters int) bool {
@@ -110,7 +109,7 @@ func (c *Cluster) settled(masters int) bool {
 	return masters == 0
 }
 
-// URL opens the cluster: redis+cluster:// and the addresses of all nodes.
+// URL is redis+cluster:// and the addresses of all nodes.
 func (c *Cluster) URL() string {
 	return "redis+cluster://" + strings.Join(addresses(c.Nodes), ",")
 }
@@ -123,7 +122,7 @@ func addresses(servers []*Server) []string {
 	return addrs
 }
 
-// Owner is the master that holds a slot, as the first node that answers knows it.
+// Owner is the master of a slot, according to the first node that answers.
 func (c *Cluster) Owner(slot int) *Server {
 	c.t.Helper()
 	for _, node := range c.Nodes {
@@ -138,12 +137,11 @@ func (c *Cluster) Owner(slot int) *Server {
 			}
 		}
 	}
-	c.t.Fatalf("redistest: nobody holds slot %d", slot)
+	c.t.Fatalf("redistest: no node owns slot %d", slot)
 	return nil
 }
 
-// Failover has a replica take its master's place, by agreement with it, and waits until all
-// know.
+// Failover promotes a replica by agreement with its master, and waits until all nodes know.
 func (c *Cluster) Failover(replica *Server) {
 	c.t.Helper()
 	replica.Do("CLUSTER", "FAILOVER")
@@ -162,14 +160,14 @@ func (c *Cluster) byPort(port int64) *Server {
 	return nil
 }
 
-// MoveSlot hands a slot and its keys over to another master, as a reshard does.
+// MoveSlot moves a slot and its keys to another master, as a reshard does.
 func (c *Cluster) MoveSlot(slot int, to *Server) {
 	c.t.Helper()
 	c.OpenMove(slot, to)()
 }
 
-// OpenMove begins to hand a slot over: keys that its owner does not have are now asked
-// of to (ASK). The function returned moves the keys and ends the hand-over (MOVED).
+// OpenMove begins to move a slot: the owner redirects requests for keys that it lacks to the target (ASK).
+// finish moves the keys and the ownership (MOVED).
 func (c *Cluster) OpenMove(slot int, to *Server) (finish func()) {
 	c.t.Helper()
 	from, number := c.Owner(slot), strconv.Itoa(slot)
@@ -190,8 +188,8 @@ func (c *Cluster) OpenMove(slot int, to *Server) (finish func()) {
 	}
 }
 
-// sameEpoch reports whether all know the last move. A master that does not would take the
-// next slot with an epoch that is no news, and lose it to its old owner's next ping.
+// sameEpoch reports whether all nodes know the last move. A master that does not would take the next slot with
+// an epoch that is not new, and lose it to its old owner's next ping.
 func (c *Cluster) sameEpoch() bool {
 	epochs := make(map[string]bool)
 	for _, node := range c.Nodes {

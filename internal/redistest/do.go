@@ -15,7 +15,7 @@ import (
 // An Error is an error reply of Redis.
 type Error string
 
-// Error is the text as Redis sent it.
+// Error is the text from Redis.
 func (e Error) Error() string { return string(e) }
 
 // Do sends one command on a connection of its own and returns the reply: a string, an
@@ -29,7 +29,7 @@ func (s *Server) Do(args ...string) any {
 	return reply
 }
 
-// Try is Do that returns an error reply, an Error, and what else went wrong.
+// Try is Do that returns errors, an error reply as an Error.
 func (s *Server) Try(args ...string) (any, error) {
 	conn, err := s.dial()
 	if err != nil {
@@ -56,7 +56,7 @@ func readReply(r *bufio.Reader) (any, error) {
 	}
 	line = strings.TrimSuffix(line, "\r\n")
 	if line == "" {
-		return nil, errors.New("redistest: an empty line where a reply was due")
+		return nil, errors.New("redistest: got an empty line instead of a reply")
 	}
 	kind, rest := line[0], line[1:]
 	switch kind {

@@ -41,8 +41,8 @@ type Server struct {
 	out  bytes.Buffer  // what it printed; read only after done
 }
 
-// Start starts a server on a free loopback port, without persistence, and waits until it
-// answers. Further arguments are those of redis-server: "--maxmemory", "10mb".
+// Start starts a server on a free loopback port, without persistence, and waits until it answers. args are
+// further arguments of redis-server, such as "--maxmemory", "10mb".
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
 	return start(t, func(s *Server) {
@@ -54,8 +54,8 @@ func plain(port int, args ...string) []string {
 	return append([]string{"--port", strconv.Itoa(port), "--save", "", "--appendonly", "no"}, args...)
 }
 
-// StartReplica is Start for a replica of another server, and waits until it follows that.
-// It is told so by command: after a Restart it follows nobody, for that may be its replica.
+// StartReplica is Start for a replica of another server, and waits until it is in sync. It is configured by
+// command, so after a Restart it is a master: the other server may be its replica by then.
 func StartReplica(t testing.TB, master *Server, args ...string) *Server {
 	t.Helper()
 	replica := Start(t, args...)
@@ -77,8 +77,8 @@ func StartUnix(t testing.TB, args ...string) *Server {
 	})
 }
 
-// StartACL is Start for a server whose default user is off and which knows one user,
-// who may do everything. URL carries no credentials.
+// StartACL is Start for a server whose default user is off, with one user that has all permissions. URL carries
+// no credentials.
 func StartACL(t testing.TB, user, password string, args ...string) *Server {
 	t.Helper()
 	return Start(t, append([]string{
@@ -98,8 +98,8 @@ func shortDir(t testing.TB) string {
 	return dir
 }
 
-// start tries ports until a server lives on one. configure fills in its arguments, and
-// where they differ from the plain ones, how to reach it.
+// start tries ports until a server runs on one. configure fills in its arguments and, if special, its URL and
+// dialer.
 func start(t testing.TB, configure func(*Server)) *Server {
 	t.Helper()
 	var err error
@@ -118,9 +118,8 @@ func start(t testing.TB, configure func(*Server)) *Server {
 	return nil
 }
 
-// FreePort is a port that nobody listens on, below the range from which the system
-// takes ports for outgoing connections: one of those could be lost before Restart. So is
-// the port 10000 above it, where a node of a Cluster hears the others.
+// FreePort is an unused port below the range of ephemeral ports, one of which could be lost before Restart. The
+// port 10000 above it, the bus of a Cluster node, is outside of that range too.
 func FreePort(t testing.TB) int {
 	t.Helper()
 	for range 100 {
@@ -173,7 +172,7 @@ func (s *Server) awaitPing() error {
 	return fmt.Errorf("redistest: redis-server did not answer within %v:\n%s", patience, s.out.Bytes())
 }
 
-// answers reports whether PING is answered, be it with the wish for a password.
+// answers reports whether PING is answered, possibly by an authentication error.
 func (s *Server) answers() bool {
 	answer, err := s.Try("PING")
 	var refusal Error
@@ -183,7 +182,7 @@ func (s *Server) answers() bool {
 // Addr is host:port.
 func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
 
-// URL opens the server: redis://127.0.0.1:port, or what its kind needs.
+// URL is the server's address for redisstore: redis://127.0.0.1:port, or that of its kind.
 func (s *Server) URL() string { return s.url }
 
 // Stop freezes the process (SIGSTOP): connections stay open and nothing is answered.
@@ -205,7 +204,7 @@ func (s *Server) Kill() {
 	<-s.done
 }
 
-// Restart kills the process and starts it anew on the same port.
+// Restart kills the process and starts a new one on the same port.
 func (s *Server) Restart() {
 	s.t.Helper()
 	s.Kill()

@@ -11,21 +11,20 @@ import (
 	"testing"
 )
 
-// MasterName is what Sentinels call their master.
+// MasterName is the name of the master in the Sentinels.
 const MasterName = "mymaster"
 
 const sentinels = 3
 
-// A Sentinel is a master with a replica, watched by three Sentinels, which take it for
-// dead after half a second.
+// A Sentinel is a master with a replica, watched by three Sentinels that declare it down after half a second.
 type Sentinel struct {
 	t         testing.TB
 	Servers   []*Server // the first was the master at the start
 	Sentinels []*Server
 }
 
-// StartSentinel starts all of it and waits until the Sentinels know each other and the
-// replica. Further arguments are those of the master and the replica.
+// StartSentinel starts all servers and waits until the Sentinels know each other and the replica. args are for
+// the master and the replica.
 func StartSentinel(t testing.TB, args ...string) *Sentinel {
 	t.Helper()
 	s := &Sentinel{t: t}
@@ -66,8 +65,8 @@ func (s *Sentinel) inOrder() bool {
 	return true
 }
 
-// Settle waits until one server follows the other, which is the master of all Sentinels. A
-// master that comes back when it was replaced is made a replica after about ten seconds.
+// Settle waits until one server is in sync with the other, and the Sentinels name that one. A replaced master
+// that comes back is made a replica after about ten seconds.
 func (s *Sentinel) Settle() {
 	s.t.Helper()
 	Await(s.t, "the replica to follow its master", func() bool {
@@ -81,13 +80,13 @@ func (s *Sentinel) Settle() {
 	})
 }
 
-// URL opens the master by way of the Sentinels: redis+sentinel://…/mymaster/0.
+// URL finds the master through the Sentinels: redis+sentinel://…/mymaster/0.
 func (s *Sentinel) URL() string {
 	return "redis+sentinel://" + strings.Join(addresses(s.Sentinels), ",") + "/" + MasterName + "/0"
 }
 
-// Failover has the Sentinels make the replica the master, and waits until they did. They
-// refuse while they do not know the replica well: they are asked in turn until one agrees.
+// Failover has the Sentinels promote the replica, and waits for it. They refuse without recent knowledge of the
+// replica, so each is tried in turn until one accepts.
 func (s *Sentinel) Failover() {
 	s.t.Helper()
 	before, tries, begun := s.Master(), 0, false
@@ -101,7 +100,7 @@ func (s *Sentinel) Failover() {
 	})
 }
 
-// Master is the server that the first Sentinel takes for the master.
+// Master is the master according to the first Sentinel.
 func (s *Sentinel) Master() *Server {
 	s.t.Helper()
 	addr := s.Sentinels[0].Do("SENTINEL", "GET-MASTER-ADDR-BY-NAME", MasterName).([]any)

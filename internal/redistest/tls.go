@@ -47,7 +47,7 @@ func StartTLS(t testing.TB, args ...string) *TLSServer {
 	return &TLSServer{Server: server, CA: file("ca.crt"), Cert: file("client.crt"), Key: file("client.key")}
 }
 
-// Config is how a client reaches the server.
+// Config is the TLS configuration of a client.
 func (s *TLSServer) Config() *tls.Config { return clientConfig(s.t, s.CA, s.Cert, s.Key) }
 
 func clientConfig(t testing.TB, ca, cert, key string) *tls.Config {

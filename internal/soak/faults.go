@@ -63,11 +63,13 @@ func cluster(h testing.TB, random *rand.Rand) *stage {
 	return &stage{"Cluster", c.URL(), []fault{
 		{"master killed", func() trial {
 			master := pick("master")
-			return trial{Forgets: true, Strike: func(*load) { master.Kill() }, Lasts: healed(c.Nodes, masters), Mend: master.Restart}
+			return trial{Forgets: true, Strike: func(*load) { master.Kill() }, Lasts: healed(c.Nodes, masters),
+				Mend: master.Restart}
 		}},
 		{"master frozen", func() trial {
 			master := pick("master")
-			return trial{Forgets: true, Strike: func(*load) { master.Stop() }, Lasts: healed(without(c.Nodes, master), masters), Mend: master.Cont}
+			return trial{Forgets: true, Strike: func(*load) { master.Stop() },
+				Lasts: healed(without(c.Nodes, master), masters), Mend: master.Cont}
 		}},
 		{"failover by command", func() trial {
 			replica := pick("slave")
@@ -95,11 +97,13 @@ func sentinel(h testing.TB) *stage {
 	return &stage{"Sentinel", s.URL(), []fault{
 		{"master killed", func() trial {
 			master := s.Master()
-			return trial{Forgets: true, Strike: func(*load) { master.Kill() }, Lasts: healed(without(s.Servers, master), 1), Mend: master.Restart}
+			return trial{Forgets: true, Strike: func(*load) { master.Kill() },
+				Lasts: healed(without(s.Servers, master), 1), Mend: master.Restart}
 		}},
 		{"master frozen", func() trial {
 			master := s.Master()
-			return trial{Forgets: true, Strike: func(*load) { master.Stop() }, Lasts: healed(without(s.Servers, master), 1), Mend: master.Cont}
+			return trial{Forgets: true, Strike: func(*load) { master.Stop() },
+				Lasts: healed(without(s.Servers, master), 1), Mend: master.Cont}
 		}},
 		{"master restarted empty", func() trial {
 			master := s.Master()
@@ -120,7 +124,7 @@ func without(servers []*redistest.Server, one *redistest.Server) (others []*redi
 	return others
 }
 
-// healed reports whether there are as many masters as there were.
+// healed reports whether the number of masters is back to want.
 func healed(servers []*redistest.Server, want int) func() bool {
 	return func() bool {
 		n := 0

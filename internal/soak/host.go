@@ -9,10 +9,9 @@ import (
 	"testing"
 )
 
-// A host is to redistest what a test is: it says where files go, what is cleaned up, and
-// what becomes of a failure.
+// A host implements the part of testing.TB that redistest uses: temporary files, clean-up and failures.
 type host struct {
-	testing.TB // nil: what redistest does not call is not there
+	testing.TB // nil: the other methods are not implemented
 
 	mu       sync.Mutex
 	dirs     int
@@ -25,7 +24,7 @@ func newHost() (*host, error) {
 	return &host{root: root}, err
 }
 
-// close ends the servers, and removes what they left.
+// close ends the servers, and removes their files.
 func (h *host) close() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -35,7 +34,7 @@ func (h *host) close() {
 	os.RemoveAll(h.root)
 }
 
-// A failure is what redistest could not do.
+// A failure is the panic value of Fatal.
 type failure struct{ text string }
 
 func (h *host) Helper() {}

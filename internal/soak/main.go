@@ -1,12 +1,12 @@
 //go:build unix
 
-// Command soak has one fault after the other happen to a server, a Cluster and a master
-// with Sentinels, all under load, and accounts for every decision:
+// Command soak injects one fault after the other into a server, a Cluster and a master with Sentinels, all
+// under load, and accounts for every decision:
 //
 //	go run ./internal/soak -for 10m > report.md
 //
-// It starts redis-server and redis-sentinel by itself, says on its standard error how it
-// goes, and ends with 1 if anything went otherwise than docs/failures.md promises.
+// It starts redis-server and redis-sentinel, logs its progress to standard error, and exits with 1 if anything
+// contradicted docs/failures.md.
 package main
 
 import (
@@ -28,9 +28,9 @@ import (
 
 func main() {
 	log.SetFlags(log.Ltime)
-	length := flag.Duration("for", time.Minute, "how long faults happen; the last ones end after it")
-	rate := flag.Int("rate", 1000, "decisions a second, of each of the three")
-	seed := flag.Uint64("seed", uint64(time.Now().UnixNano()), "which faults happen when")
+	length := flag.Duration("for", time.Minute, "how long to inject faults; the last ones end later")
+	rate := flag.Int("rate", 1000, "decisions a second on each of the three")
+	seed := flag.Uint64("seed", uint64(time.Now().UnixNano()), "seed of the order of faults")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -60,11 +60,11 @@ func soak(ctx context.Context, rate int, seed uint64) (*ledger, error) {
 		return nil, err
 	}
 	l := &ledger{begun: time.Now()}
-	tell := l.teller(len(stages))
+	record := l.recorder(len(stages))
 	errs := make(chan error, len(stages))
 	var running sync.WaitGroup
 	for i, s := range stages {
-		running.Go(func() { errs <- s.run(ctx, random(uint64(i+1)), rate, tell) })
+		running.Go(func() { errs <- s.run(ctx, random(uint64(i+1)), rate, record) })
 	}
 	running.Wait()
 	close(errs)
@@ -84,9 +84,9 @@ func build(h *host, random *rand.Rand) (stages []*stage, err error) {
 	return []*stage{single(h), sentinel(h), cluster(h, random)}, nil
 }
 
-// teller writes outcomes down, and says how it goes. The first footprint is taken when
-// there were some of each stage: connections and scripts are there by then.
-func (l *ledger) teller(stages int) func(outcome) {
+// recorder returns a function that records and logs outcomes. The first footprint is taken after two rounds for
+// each stage: connections and scripts exist by then.
+func (l *ledger) recorder(stages int) func(outcome) {
 	var mu sync.Mutex
 	log.Print(strings.ReplaceAll(faulttest.Columns, "\n", " "))
 	return func(o outcome) {

@@ -18,15 +18,17 @@ func TestReport(t *testing.T) {
 	l := &ledger{begun: time.Now()}
 	for i := range 3 {
 		l.add(outcome{stage: "server", fault: "frozen", report: faulttest.Report{
-			Asked: 1000, Degraded: 100, Outage: time.Duration(i+1) * time.Second, Max: time.Duration(i) * time.Second, Over: int64(i)}})
+			Asked: 1000, Degraded: 100, Outage: time.Duration(i+1) * time.Second, Max: time.Duration(i) * time.Second,
+			Over: int64(i)}})
 	}
-	l.add(outcome{stage: "Cluster", fault: "gone", err: errors.New("one\ntwo"), report: faulttest.Report{Asked: 100, Late: 2, Twice: 3}})
+	l.add(outcome{stage: "Cluster", fault: "gone", err: errors.New("one\ntwo"),
+		report: faulttest.Report{Asked: 100, Late: 2, Twice: 3}})
 	var text strings.Builder
 	l.print(&text, "-for 1m")
 	for _, want := range []string{
 		"go run ./internal/soak -for 1m\n",
-		"4 faults in 0s; 3100 decisions asked for, 300 of them (9.7%)",
-		"2 answers late, 3 units charged twice, 1 faults with another end",
+		"4 faults in 0s; 3100 decisions, 300 of them (9.7%)",
+		"2 answers late, 3 units charged twice, 1 faults with a broken promise",
 		"| server | frozen | 3 | 2s | 3s | 10.0% | 0s | 2s | 2 | 0 |",
 		"**Cluster, gone**: one; two\n",
 	} {

@@ -19,34 +19,34 @@ const (
 	patient = 10 * time.Second      // of the recount
 )
 
-// A fault is one that a stage can have, at any time.
+// A fault can be injected into a stage at any time.
 type fault struct {
 	name  string
-	trial func() faulttest.Trial // made anew each time: who is master changes
+	trial func() faulttest.Trial // called for each injection, because the master changes
 }
 
-// A stage is servers, and the store that is asked through all that happens to them.
+// A stage is servers, and the URL of their store.
 type stage struct {
 	name   string
 	url    string
 	faults []fault
-	settle func() // waits until the servers are as they were
+	settle func() // waits until the servers are healthy again
 }
 
-// run has faults happen until ctx ends, and tells of each.
-func (s *stage) run(ctx context.Context, random *rand.Rand, rate int, tell func(outcome)) error {
+// run injects faults until ctx ends, and records each outcome.
+func (s *stage) run(ctx context.Context, random *rand.Rand, rate int, record func(outcome)) error {
 	store, err := redisstore.Open(ctx, s.url, redisstore.WithWarn(nil))
 	if err != nil {
 		return fmt.Errorf("%s: %w", s.name, err)
 	}
 	defer store.Close()
 	for round := 0; ctx.Err() == nil; round++ {
-		tell(s.round(store, s.faults[random.IntN(len(s.faults))], rate, s.name+strconv.Itoa(round)+"-"))
+		record(s.round(store, s.faults[random.IntN(len(s.faults))], rate, s.name+strconv.Itoa(round)+"-"))
 	}
 	return nil
 }
 
-// An outcome is what came of one fault.
+// An outcome is the result of one fault.
 type outcome struct {
 	stage, fault string
 	report       faulttest.Report
@@ -65,7 +65,8 @@ func (s *stage) round(store weir.Store, f fault, rate int, prefix string) (o out
 	var exact *redisstore.Store
 	open := func() weir.Store {
 		var err error
-		exact, err = redisstore.Open(context.Background(), s.url, redisstore.WithWarn(nil), redisstore.WithTimeout(patient))
+		exact, err = redisstore.Open(context.Background(), s.url, redisstore.WithWarn(nil),
+			redisstore.WithTimeout(patient))
 		if err != nil {
 			panic(failure{err.Error()})
 		}

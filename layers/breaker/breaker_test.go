@@ -204,13 +204,14 @@ func TestWhatIsNoFailure(t *testing.T) {
 		ctx   context.Context
 		fault fault
 	}{
-		"wrong input":         {context.Background(), fails(&weir.InputError{Field: "cost"})},
-		"foreign state":       {context.Background(), fails(fmt.Errorf("%w: x", weir.ErrForeignState))},
-		"a lease that ended":  {context.Background(), fails(weir.ErrLeaseGone)},
-		"a closed store":      {context.Background(), fails(weir.ErrClosed)},
-		"a caller who left":   {gone, fails(fmt.Errorf("%w: %w", weir.ErrUnavailable, context.Canceled))},
-		"a short deadline":    {nil, frozen},
-		"20 ms of 25":         {context.Background(), func(context.Context, bool) error { time.Sleep(24 * time.Millisecond); return nil }},
+		"wrong input":        {context.Background(), fails(&weir.InputError{Field: "cost"})},
+		"foreign state":      {context.Background(), fails(fmt.Errorf("%w: x", weir.ErrForeignState))},
+		"a lease that ended": {context.Background(), fails(weir.ErrLeaseGone)},
+		"a closed store":     {context.Background(), fails(weir.ErrClosed)},
+		"a caller who left":  {gone, fails(fmt.Errorf("%w: %w", weir.ErrUnavailable, context.Canceled))},
+		"a short deadline":   {nil, frozen},
+		"20 ms of 25": {context.Background(),
+			func(context.Context, bool) error { time.Sleep(24 * time.Millisecond); return nil }},
 		"someone else's end":  {gone, frozen},
 		"an answer":           {context.Background(), well},
 		"errors of the store": {context.Background(), fails(errors.New("a reply that nobody understands"))},
@@ -337,23 +338,25 @@ func TestAThirdThatFailsInBunches(t *testing.T) {
 
 // In batches all wait for the keys of the master that is gone, and most are answered.
 func TestAThirdOfEachBatch(t *testing.T) {
-	for name, patience := range map[string]time.Duration{"the store gives up": time.Minute, "the callers do": budget * 3 / 4} {
+	for name, patience := range map[string]time.Duration{"the store gives up": time.Minute,
+		"the callers do": budget * 3 / 4} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func() weir.Store { return thirds{newFaulty()} }, func(t *testing.T, b *breaker.Breaker, store weir.Store) {
-				for range 100 {
-					ctx, cancel := context.WithTimeout(context.Background(), patience)
-					requests := make([]weir.Request, 60)
-					for i := range requests {
-						requests[i] = weir.Request{Claims: []weir.Claim{claim}, Times: 1}
+			bubble(t, func() weir.Store { return thirds{newFaulty()} },
+				func(t *testing.T, b *breaker.Breaker, store weir.Store) {
+					for range 100 {
+						ctx, cancel := context.WithTimeout(context.Background(), patience)
+						requests := make([]weir.Request, 60)
+						for i := range requests {
+							requests[i] = weir.Request{Claims: []weir.Claim{claim}, Times: 1}
+						}
+						store.(weir.Batcher).DecideBatch(ctx, requests)
+						cancel()
 					}
-					store.(weir.Batcher).DecideBatch(ctx, requests)
-					cancel()
-				}
-				wantState(t, b, breaker.Closed)
-				if s := b.Stats(); s.Failed != 2000 || s.Slow != 0 {
-					t.Errorf("%+v, want 2000 failed and none slow", s)
-				}
-			})
+					wantState(t, b, breaker.Closed)
+					if s := b.Stats(); s.Failed != 2000 || s.Slow != 0 {
+						t.Errorf("%+v, want 2000 failed and none slow", s)
+					}
+				})
 		})
 	}
 }
@@ -418,7 +421,8 @@ func TestLateNewsIsOld(t *testing.T) {
 // Whoever gets an answer, whichever it is, shows that the store is there.
 func TestAnAnswerEndsARow(t *testing.T) {
 	for name, answer := range map[string]fault{
-		"a grant": well, "a slow one": slow, "foreign state": fails(weir.ErrForeignState), "a lease that is gone": fails(weir.ErrLeaseGone),
+		"a grant": well, "a slow one": slow, "foreign state": fails(weir.ErrForeignState),
+		"a lease that is gone": fails(weir.ErrLeaseGone),
 	} {
 		t.Run(name, func(t *testing.T) {
 			in(t, func(t *testing.T, f *faulty, b *breaker.Breaker, store weir.Store) {

@@ -69,7 +69,8 @@ func newFaulty() *faulty {
 
 func (f *faulty) be(now fault) { f.fault.Store(&now) }
 
-func (f *faulty) Decide(ctx context.Context, claims []weir.Claim, times int64, decisions []weir.Decision) (int64, error) {
+func (f *faulty) Decide(ctx context.Context, claims []weir.Claim, times int64,
+	decisions []weir.Decision) (int64, error) {
 	f.decisions.Add(1)
 	if err := (*f.fault.Load())(ctx, times > 0); err != nil {
 		return 0, err
@@ -140,7 +141,8 @@ func wantState(t *testing.T, b *breaker.Breaker, want breaker.State) {
 }
 
 // bubble runs a test by virtual time. A probe that does not end with its store fails it.
-func bubble(t *testing.T, next func() weir.Store, test func(t *testing.T, b *breaker.Breaker, store weir.Store), opts ...breaker.Option) {
+func bubble(t *testing.T, next func() weir.Store, test func(t *testing.T, b *breaker.Breaker, store weir.Store),
+	opts ...breaker.Option) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		b, store := newBreaker(t, next(), opts...)
@@ -150,10 +152,12 @@ func bubble(t *testing.T, next func() weir.Store, test func(t *testing.T, b *bre
 }
 
 // in is a bubble round a faulty store.
-func in(t *testing.T, test func(t *testing.T, f *faulty, b *breaker.Breaker, store weir.Store), opts ...breaker.Option) {
+func in(t *testing.T, test func(t *testing.T, f *faulty, b *breaker.Breaker, store weir.Store),
+	opts ...breaker.Option) {
 	t.Helper()
 	f := newFaulty()
-	bubble(t, func() weir.Store { return f }, func(t *testing.T, b *breaker.Breaker, store weir.Store) { test(t, f, b, store) }, opts...)
+	bubble(t, func() weir.Store { return f },
+		func(t *testing.T, b *breaker.Breaker, store weir.Store) { test(t, f, b, store) }, opts...)
 }
 
 // traffic sends 5,000 requests a second, each in a goroutine of its own, and counts those

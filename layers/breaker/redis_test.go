@@ -73,7 +73,8 @@ func onServer(t *testing.T, server *redistest.Server) (*breaker.Breaker, weir.St
 func TestARedisThatFreezesAndWakes(t *testing.T) {
 	server := redistest.Start(t)
 	b, store := onServer(t, server)
-	claims := []weir.Claim{{Key: "key", Limit: weir.MustLimit("hot", weir.FixedWindow{Limit: 700, Window: time.Hour}), Cost: 1}}
+	claims := []weir.Claim{{Key: "key", Limit: weir.MustLimit("hot", weir.FixedWindow{Limit: 700, Window: time.Hour}),
+		Cost: 1}}
 	l := startLoad(store, claims)
 	redistest.Await(t, "a few grants", func() bool { return l.granted.Load() > 100 })
 	l.stop()

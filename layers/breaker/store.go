@@ -8,11 +8,12 @@ import (
 	"github.com/weirproject/weir/layers/internal/timeout"
 )
 
-// store is the weir.Store with a breaker before it.
+// store is the weir.Store behind Breaker.Store.
 type store struct{ *Breaker }
 
 // Decide implements weir.Store.
-func (s *store) Decide(ctx context.Context, claims []weir.Claim, times int64, decisions []weir.Decision) (int64, error) {
+func (s *store) Decide(ctx context.Context, claims []weir.Claim, times int64,
+	decisions []weir.Decision) (int64, error) {
 	t, began, away := s.enter()
 	if away != nil {
 		return 0, s.turnAway(claims, times, decisions, away)
@@ -34,7 +35,8 @@ func (s *store) Charge(ctx context.Context, claims []weir.Claim, decisions []wei
 }
 
 // Refund implements weir.Store.
-func (s *store) Refund(ctx context.Context, claims []weir.Claim, takenAt weir.Instant, decisions []weir.Decision) error {
+func (s *store) Refund(ctx context.Context, claims []weir.Claim, takenAt weir.Instant,
+	decisions []weir.Decision) error {
 	t, began, away := s.enter()
 	if away != nil {
 		return s.turnAway(claims, 1, decisions, away)
@@ -55,17 +57,17 @@ func (s *store) Reset(ctx context.Context, claims []weir.Claim) error {
 	return err
 }
 
-// Timeout is that of the store behind the breaker, 0 if it does not tell: for the layers above.
+// Timeout is the timeout of the next store, 0 if it has none, for the layers above.
 func (s *store) Timeout() time.Duration { return timeout.Of(s.next) }
 
-// Close ends the probes and closes the store behind the breaker.
+// Close stops the probes and closes the next store.
 func (s *store) Close() error {
 	s.stop()
 	return s.next.Close()
 }
 
-// turnAway is the error of what is not let in. Wrong input is wrong input all the same:
-// callers answer in the place of a store that is away, and clients must not get there by it.
+// turnAway returns the error of a refused call. Wrong input stays wrong input: gates answer in place of an
+// unavailable store, and a client must not be able to provoke that.
 func (s *store) turnAway(claims []weir.Claim, times int64, decisions []weir.Decision, away error) error {
 	if err := weir.Check(claims, times, decisions); err != nil {
 		return err
@@ -75,20 +77,20 @@ func (s *store) turnAway(claims []weir.Claim, times int64, decisions []weir.Deci
 }
 
 // ended counts a call of one request.
-func (s *store) ended(ctx context.Context, t *term, began time.Duration, err error) {
+func (s *store) ended(ctx context.Context, t *phase, began time.Duration, err error) {
 	var o outcome
 	o.add(ctx, err)
 	s.leave(t, began, o)
 }
 
-// batchStore is a store that decides batches, because the one behind it does.
+// batchStore is a store that decides batches.
 type batchStore struct {
 	store
 	batcher weir.Batcher
 }
 
-// DecideBatch implements weir.Batcher. A batch is let in whole or not at all; each of its
-// requests counts.
+// DecideBatch implements weir.Batcher. A batch is admitted as a whole or not at all; each of its requests
+// counts.
 func (s *batchStore) DecideBatch(ctx context.Context, requests []weir.Request) {
 	t, began, away := s.enter()
 	if away != nil {

@@ -8,13 +8,14 @@ import (
 	"time"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/layers/internal/timeout"
 )
 
-// trip opens the breaker, unless the term in which the evidence was found is over.
-func (b *Breaker) trip(t *term, cause error) {
+// trip opens the breaker, unless the phase of the evidence has ended.
+func (b *Breaker) trip(t *phase, cause error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.term.Load() != t || b.closed {
+	if b.phase.Load() != t || b.closed {
 		return
 	}
 	if t.state == Closing {
@@ -24,27 +25,26 @@ func (b *Breaker) trip(t *term, cause error) {
 	}
 	b.down = b.now()
 	b.change(b.opening(cause), cause)
-	b.tended.Go(b.tend)
+	b.prober.Go(b.tend)
 }
 
-// patience is what part of the time that the store has been gone passes before the next probe.
-// An outage lasts by so much longer at most; with distances that double it would be a third.
-const patience = 20
+// probeRatio divides the length of the outage so far to give the interval until the next probe: recovery is
+// noticed late by at most that part of the outage. With intervals that double, it would be a third.
+const probeRatio = 20
 
-// opening is a term until the next probe. The jitter keeps nodes that lost the store together
-// from coming back to it together. A probe that went well where calls then failed is no new
-// beginning.
-func (b *Breaker) opening(cause error) *term {
+// opening returns a phase that lasts until the next probe. The jitter keeps nodes that lost the store together
+// from returning together. A successful probe followed by failing calls does not restart the intervals.
+func (b *Breaker) opening(cause error) *phase {
 	now := b.now()
-	most := min(max(b.config.first, (now-b.down)/patience), b.config.most)
+	most := min(max(b.config.first, (now-b.down)/probeRatio), b.config.most)
 	wait := most/2 + rand.N(most/2+1)
-	return &term{state: Open, began: now, wait: wait, refusal: &OpenError{Next: time.Now().Add(wait), Cause: cause}}
+	return &phase{state: Open, began: now, wait: wait, refusal: &OpenError{Next: time.Now().Add(wait), Cause: cause}}
 }
 
-// change begins a term. The caller holds mu.
-func (b *Breaker) change(to *term, cause error) {
-	from := b.term.Load().state
-	b.term.Store(to)
+// change begins a phase. The caller holds mu.
+func (b *Breaker) change(to *phase, cause error) {
+	from := b.phase.Load().state
+	b.phase.Store(to)
 	if from == to.state {
 		return
 	}
@@ -58,7 +58,7 @@ func (b *Breaker) change(to *term, cause error) {
 
 // tend probes an open breaker until it is closed.
 func (b *Breaker) tend() {
-	for b.pause(b.term.Load().wait) {
+	for timeout.Sleep(b.ctx, b.phase.Load().wait) {
 		if err := b.probe(); err != nil {
 			b.stayOpen(err)
 		} else if b.close() {
@@ -67,22 +67,10 @@ func (b *Breaker) tend() {
 	}
 }
 
-// pause reports whether the time passed before the breaker was stopped.
-func (b *Breaker) pause(d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-b.ctx.Done():
-		return false
-	}
-}
-
-// probeKeys are as many as make it likely that each node of a Cluster has one.
+// probeKeys is large enough that each node of a Cluster probably has one.
 const probeKeys = 16
 
-// probe charges, because a peek proves only that the store can be read.
+// probe charges, because a peek only proves that the store can be read.
 func (b *Breaker) probe() error {
 	b.counts.probes.Add(1)
 	ctx, cancel := context.WithTimeout(b.ctx, b.config.slow)
@@ -109,8 +97,7 @@ func (b *Breaker) stayOpen(cause error) {
 	}
 }
 
-// close lets calls in by and by. It reports whether the breaker is closed in the end; else
-// it is open again.
+// close admits a growing share of calls. It returns false if the breaker opened again meanwhile.
 func (b *Breaker) close() bool {
 	t := b.beginClosing()
 	timer := time.NewTimer(b.config.ramp)
@@ -127,7 +114,7 @@ func (b *Breaker) close() bool {
 	switch {
 	case b.closed:
 		return true
-	case b.term.Load() != t: // it opened in the last moment
+	case b.phase.Load() != t: // opened just before the lock
 		<-b.tripped
 		return false
 	}
@@ -135,31 +122,31 @@ func (b *Breaker) close() bool {
 	return true
 }
 
-func (b *Breaker) beginClosing() *term {
+func (b *Breaker) beginClosing() *phase {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	t := b.letting(Closing)
 	if !b.closed {
-		last, _ := b.term.Load().refusal.(*OpenError)
+		last, _ := b.phase.Load().refusal.(*OpenError)
 		t.refusal = &OpenError{Cause: last.Cause}
 		b.change(t, nil)
 	}
 	return t
 }
 
-// letting is a term in which calls are let in.
-func (b *Breaker) letting(state State) *term {
-	t := &term{state: state, began: b.now()}
+// letting returns a phase in which calls are admitted.
+func (b *Breaker) letting(state State) *phase {
+	t := &phase{state: state, began: b.now()}
 	t.tally.well.Store(int64(t.began))
 	return t
 }
 
-// stop ends the probes. Calls go through, to a store that says that it is closed.
+// stop ends the probes. Calls go through, to a closed store that returns its own error.
 func (b *Breaker) stop() {
 	b.mu.Lock()
 	b.closed = true
-	b.term.Store(b.letting(Closed))
+	b.phase.Store(b.letting(Closed))
 	b.mu.Unlock()
 	b.cancel()
-	b.tended.Wait()
+	b.prober.Wait()
 }

@@ -6,14 +6,14 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// batchStore is a store that decides batches, because the one below does.
+// batchStore is a store that decides batches.
 type batchStore struct {
 	store
 	batcher weir.Batcher
 }
 
-// DecideBatch implements weir.Batcher. Its requests are looked at side by side: of one key,
-// they may together be granted what each of them alone fits.
+// DecideBatch implements weir.Batcher. Its requests are checked against the buckets independently: requests for
+// one key may together be granted more than has room.
 func (c *batchStore) DecideBatch(ctx context.Context, requests []weir.Request) {
 	rooms := c.rooms(requests)
 	if rooms == nil {
@@ -26,7 +26,7 @@ func (c *batchStore) DecideBatch(ctx context.Context, requests []weir.Request) {
 	c.decideSome(ctx, requests, rooms)
 }
 
-// rooms is how many of each request's times fit; nil if all do, which costs nothing.
+// rooms returns how many of each request's times fit, or nil, without allocating, if all do.
 func (c *batchStore) rooms(requests []weir.Request) (rooms []int64) {
 	for i := range requests {
 		r := &requests[i]
@@ -47,11 +47,11 @@ func (c *batchStore) rooms(requests []weir.Request) (rooms []int64) {
 	return rooms
 }
 
-// decideSome leaves out the requests without room, and asks less of those with too little.
+// decideSome leaves out the requests without room, and reduces the times of those with too little.
 func (c *batchStore) decideSome(ctx context.Context, requests []weir.Request, rooms []int64) {
 	var some []weir.Request
 	var places []int
-	refused := false // what the requests that follow come after
+	refused := false // the last request without Follows was refused
 	for i := range requests {
 		r := requests[i]
 		if r.Follows && refused {
@@ -95,7 +95,7 @@ func (c *batchStore) note(r *weir.Request) {
 	c.take(s, r.Claims, r.Granted)
 }
 
-// refuseRequest answers for the store.
+// refuseRequest refuses a request without a call.
 func (c *batchStore) refuseRequest(r *weir.Request) {
 	s := c.under(r.Claims)
 	defer c.done(s)
@@ -107,7 +107,7 @@ func (c *batchStore) refuseRequest(r *weir.Request) {
 	}
 }
 
-// cutRequest describes those of a request's times that the store was not asked about.
+// cutRequest describes those of a request's times that were not passed on.
 func (c *batchStore) cutRequest(r *weir.Request, room int) {
 	full := r.Granted == int64(room)
 	if full {
@@ -127,7 +127,7 @@ func (c *batchStore) cutRequest(r *weir.Request, room int) {
 	repeat(rest, n)
 }
 
-// repeat fills decisions with the first n of them.
+// repeat fills decisions with copies of the first n.
 func repeat(decisions []weir.Decision, n int) {
 	for ; len(decisions) > n; decisions = decisions[n:] {
 		copy(decisions[n:], decisions[:n])

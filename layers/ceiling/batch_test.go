@@ -7,12 +7,11 @@ import (
 	"time"
 
 	"github.com/weirproject/weir"
-	"github.com/weirproject/weir/layers/ceiling"
 	"github.com/weirproject/weir/memstore"
 )
 
 func TestBatches(t *testing.T) {
-	next, c, _ := driven(t, ceiling.Every)
+	next, c, _ := driven(t, every)
 	batcher := c.Store().(weir.Batcher)
 	limit := weir.MustLimit("limit", weir.SlidingLog{Limit: 10, Window: time.Hour})
 	request := func(key string, cost, times int64) weir.Request {
@@ -21,20 +20,24 @@ func TestBatches(t *testing.T) {
 	}
 	batch := []weir.Request{request("a", 1, 10), request("b", 1, 11), request("c", 1, 0)}
 	batcher.DecideBatch(background, batch)
-	if batch[0].Granted != 10 || batch[1].Granted != 11 || batch[2].Granted != 0 || batch[1].Err != nil || c.Refused() != 0 {
+	if batch[0].Granted != 10 || batch[1].Granted != 11 || batch[2].Granted != 0 || batch[1].Err != nil ||
+		c.Refused() != 0 {
 		t.Fatalf("%+v", batch)
 	}
-	batch = []weir.Request{request("a", 1, 5), request("b", 1, 1), request("d", -1, 1), request("e", 1, 1), request("b", 1, 0)}
+	batch = []weir.Request{request("a", 1, 5), request("b", 1, 1), request("d", -1, 1), request("e", 1, 1),
+		request("b", 1, 0)}
 	batcher.DecideBatch(background, batch)
 	cut := weir.Decision{RetryAfter: 5 * time.Minute, ResetAfter: 5 * time.Minute}
-	if r := batch[0]; r.Granted != 2 || r.Err != nil || !slices.Equal(r.Decisions, []weir.Decision{{}, {}, cut, cut, cut}) {
+	if r := batch[0]; r.Granted != 2 || r.Err != nil ||
+		!slices.Equal(r.Decisions, []weir.Decision{{}, {}, cut, cut, cut}) {
 		t.Errorf("cut: %+v", r)
 	}
 	var input *weir.InputError
 	if !errors.As(batch[2].Err, &input) {
 		t.Errorf("wrong: %+v", batch[2])
 	}
-	if batch[1].Granted != 1 || batch[3].Granted != 1 || batch[4].Granted != 0 || batch[4].Decisions[0].RetryAfter != 0 {
+	if batch[1].Granted != 1 || batch[3].Granted != 1 || batch[4].Granted != 0 ||
+		batch[4].Decisions[0].RetryAfter != 0 {
 		t.Errorf("%+v", batch)
 	}
 	asked := next.asked.Load()
@@ -42,7 +45,8 @@ func TestBatches(t *testing.T) {
 	batch[1].Decisions = nil
 	batcher.DecideBatch(background, batch)
 	full := weir.Decision{RetryAfter: 5 * time.Minute, ResetAfter: time.Hour, At: epoch}
-	if r := batch[0]; r.Granted != 0 || r.Err != nil || !slices.Equal(r.Decisions, []weir.Decision{full, full}) || batch[1].Err != nil {
+	if r := batch[0]; r.Granted != 0 || r.Err != nil || !slices.Equal(r.Decisions, []weir.Decision{full, full}) ||
+		batch[1].Err != nil {
 		t.Errorf("refused: %+v", batch)
 	}
 	if next.asked.Load() != asked || c.Refused() != 3+2 {
@@ -54,7 +58,7 @@ func TestBatches(t *testing.T) {
 	if !errors.As(batch[0].Err, &input) || batch[1].Granted != 2 {
 		t.Errorf("too few decisions, of a key without room: %+v", batch)
 	}
-	if _, ok := newCeiling(t, &failing{Store: memstore.New()}, memstore.New(), ceiling.Every).Store().(weir.Batcher); ok {
+	if _, ok := newCeiling(t, &failing{Store: memstore.New()}, memstore.New(), every).Store().(weir.Batcher); ok {
 		t.Error("a store that decides no batches seems to")
 	}
 }
@@ -62,7 +66,7 @@ func TestBatches(t *testing.T) {
 // What the store said last goes for those that it was not asked about, too.
 func TestACutBatch(t *testing.T) {
 	shared := memstore.New()
-	batcher := newCeiling(t, shared, memstore.New(), ceiling.Every).Store().(weir.Batcher)
+	batcher := newCeiling(t, shared, memstore.New(), every).Store().(weir.Batcher)
 	limit := weir.MustLimit("limit", weir.SlidingLog{Limit: 10, Window: time.Hour})
 	ask := func(granted int64) []weir.Decision {
 		t.Helper()
@@ -78,7 +82,8 @@ func TestACutBatch(t *testing.T) {
 	}
 	shared.Reset(background, claim(limit, 1))
 	d = ask(2)
-	if d[1].Remaining != 8 || d[1].RetryAfter != 0 || d[2].Remaining != 0 || d[2].RetryAfter <= 0 || d[2].At != d[1].At || d[2].ResetAfter != time.Hour || d[14] != d[2] {
+	if d[1].Remaining != 8 || d[1].RetryAfter != 0 || d[2].Remaining != 0 || d[2].RetryAfter <= 0 ||
+		d[2].At != d[1].At || d[2].ResetAfter != time.Hour || d[14] != d[2] {
 		t.Errorf("refused by the ceiling: %+v", d)
 	}
 }

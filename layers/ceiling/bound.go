@@ -10,13 +10,13 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// grain is the fraction of a factor that counts: a thousandth.
+// grain is the precision of a factor: a thousandth.
 const grain = 1000
 
-// bound is the bucket of which a node takes what it is granted under a limit; nil if there is
-// none. Its capacity, refilled at the limit's rate, holds all that a store that remembers can
-// grant, at whatever instants: so it knows nothing of where the store's windows begin, nor of
-// its clock. Its overdraft is what the factor leaves beyond that, and at least a unit.
+// bound returns the bucket that a node charges with what it is granted under a limit; nil if there is none. Its
+// capacity, refilled at the limit's rate, covers all that a store with intact state can grant at any instants,
+// so it needs no knowledge of where the store's windows begin, nor of its clock. Its overdraft is what the
+// factor adds to that, and at least a unit.
 func bound(limit *weir.Limit, factor float64) *weir.Limit {
 	most, rate, period := promise(limit)
 	if most == 0 || factor > weir.MaxUnits/grain {
@@ -36,13 +36,13 @@ func bound(limit *weir.Limit, factor float64) *weir.Limit {
 	return nil
 }
 
-// promise is the bucket that holds what a limit grants, in any time. A window grants its units
-// at its end, and the next its own at once; a log does not.
+// promise returns the bucket that covers whatever a limit grants, over any time. A window can grant all of its
+// units at its end and all of the next one's at once; a log cannot.
 func promise(limit *weir.Limit) (most, rate int64, period time.Duration) {
 	switch s := limit.Spec().(type) {
 	case weir.TokenBucket:
 		if most = limit.Most(); limit.Step() {
-			most += s.Refill // which come at once, for a time in which a full bucket gained none
+			most += s.Refill // a step comes at once, after a time in which the full bucket gained nothing
 		}
 		return most, s.Refill, s.Period
 	case weir.FixedWindow:
@@ -54,19 +54,19 @@ func promise(limit *weir.Limit) (most, rate int64, period time.Duration) {
 	case weir.SlidingCounter:
 		return 2 * s.Limit, s.Limit, s.Window
 	}
-	return 0, 0, 0 // a lease may be released through another node
+	return 0, 0, 0 // concurrency: a lease may be released through another node
 }
 
 const hour = time.Hour
 
-// shortest are the periods of calendars in zones where clocks are put forward by an hour.
+// shortest are the shortest periods of calendar units, in zones that set clocks forward by an hour.
 var shortest = [...]time.Duration{
 	weir.Minute: time.Minute, weir.Hour: hour, weir.Day: 23 * hour,
 	weir.Week: 7*24*hour - hour, weir.Month: 28*24*hour - hour, weir.Year: 365*24*hour - hour,
 }
 
-// rates are rate × thousandths/1000 for each period: exactly, or where such numbers are too
-// large, rounded up.
+// rates returns rate × thousandths/1000 for each period: exactly, and rounded up for numbers too large for
+// that.
 func rates(rate int64, period time.Duration, thousandths int64) (list []weir.TokenBucket) {
 	common := gcd(thousandths, grain)
 	up, down := thousandths/common, grain/common
@@ -79,7 +79,7 @@ func rates(rate int64, period time.Duration, thousandths int64) (list []weir.Tok
 	return list
 }
 
-// times is n × a/b, rounded up; ok is false where it is more than a limit may have.
+// times is n × a/b, rounded up; ok is false where a limit cannot have that many.
 func times(n, a, b int64) (product int64, ok bool) {
 	hi, lo := bits.Mul64(uint64(n), uint64(a))
 	if hi >= uint64(b) {
@@ -99,8 +99,8 @@ func gcd(a, b int64) int64 {
 	return a
 }
 
-// name is of the limit and all numbers. Other ones are another bucket: what was granted under
-// the old says little about what a store may grant under the new.
+// name hashes the limit's name and all numbers. Other numbers are another bucket: grants under the old ones say
+// little about what a store may grant under the new.
 func name(limit *weir.Limit, spec weir.TokenBucket) string {
 	hash := fnv.New64a()
 	fmt.Fprintf(hash, "%s %s, %s", limit.Name(), limit, spec)

@@ -1,44 +1,43 @@
-// Package ceiling stops a node that grants more than the shared store can have granted it: a
-// runaway node, or a store that forgot, because it was flushed, failed over or evicted keys.
+// Package ceiling refuses requests that the shared store cannot have room for: it bounds a runaway node, and a
+// store that lost its state because it was flushed, failed over or evicted keys.
 //
-//	c, err := ceiling.New(shared, memstore.New(), ceiling.Every)
+//	c, err := ceiling.New(shared, memstore.New(memstore.WithoutOverflow()), factor)
 //	store := c.Store()
 //
-// Each key of a limit that has a ceiling also has a bucket in this process. It is looked at
-// before the store is asked: what would be too much is refused, with the bucket's retry-after,
-// and the store hears nothing of it. What the store grants is taken from the bucket; what
-// anybody refuses is not.
+// Each key of a limit with a ceiling also has a bucket in this process, which is checked before the store is
+// called. A request beyond the bucket is refused with the bucket's retry-after and without a call. Grants of
+// the store are charged to the bucket; refusals, by either, are not.
 //
-// # How much
+// # The bound
 //
-// The bucket holds the most that the limit grants in a moment, and factor − 1 of that beyond,
-// and regains factor × the limit's rate:
+// The bucket holds the most that the limit grants at one moment, plus factor − 1 of that, and refills at factor
+// × the limit's rate:
 //
 //	token bucket             capacity + overdraft, and a refill if it comes in steps
 //	sliding log              L
 //	windows, calendars,
 //	sliding counter          2 × L: L at the end of a window, and L when the next begins
 //
-// So in any time t a node alone passes at most factor × (that + rate × t). A request that costs
-// more than what lies beyond passes while the rest is not used up; and requests that are asked
-// at the same time are looked at side by side: by so much more it may be.
+// So in any time t one node passes at most factor × (that + rate × t). A request that costs more than factor −
+// 1 of it passes while the rest is not used up, and concurrent requests are checked independently: the bound
+// may be exceeded by as much.
 //
-// Where the store remembers that is never reached, and the layer changes no answer, wherever
-// the store's windows begin, whatever its clock says, and however many nodes there are. Three
-// things can make it refuse what the store would grant:
+// A store with intact state never reaches it, and the layer then changes no answer, wherever the store's
+// windows begin, whatever its clock says, and however many nodes there are. The layer can refuse what the store
+// would grant in three cases:
 //
-//   - calls that take longer than (factor − 1) × the time in which the limit refills what stands
-//     above, because what is granted is counted when the answer is here;
-//   - units that were granted here and given back, or forgotten, through another node;
-//   - clocks of Redis and of this process that run at different speeds, by more than the factor.
+//   - calls take longer than (factor − 1) × the time in which the limit refills the amount above, because a
+//     grant is
+//     counted when its answer arrives;
+//   - units granted here were given back, or reset, through another node;
+//   - the clocks of Redis and of this process differ in speed by more than the factor.
 //
-// It is a safety net, and fails open: where the local store has no room for a key, because all of its keys are in
-// use, that key has no ceiling, and [Ceiling.Uncounted] counts what was granted so.
+// It fails open: where the local store has no room for a key, because all of its keys are in use, that key has
+// no ceiling, and [Ceiling.Uncounted] counts its grants.
 //
-// Concurrency limits have no ceiling: a lease may be released through another node, too. Nor
-// have limits whose bucket would take over 142 years to fill. What is charged without asking
-// (Charge) is not counted. When a limit's numbers or its factor
-// change its keys' buckets are new.
+// Concurrency limits have no ceiling, because a lease may be released through another node; nor have limits
+// whose bucket would take over 142 years to fill. Charge is not counted. When a limit's numbers or its factor
+// change, its keys get new buckets.
 package ceiling
 
 import (
@@ -51,13 +50,7 @@ import (
 	"github.com/weirproject/weir/layers/internal/derived"
 )
 
-// DefaultFactor leaves a fifth of room.
-const DefaultFactor = 1.2
-
-// Every gives every limit a ceiling of DefaultFactor.
-func Every(*weir.Limit) (factor float64, ok bool) { return DefaultFactor, true }
-
-// A Ceiling is over one store. It is safe for concurrent use.
+// A Ceiling is a layer over one store. It is safe for concurrent use.
 type Ceiling struct {
 	next    weir.Store
 	local   weir.Store
@@ -68,11 +61,10 @@ type Ceiling struct {
 	missed  atomic.Int64
 }
 
-// New makes a ceiling over next, which counts in local, an embedded store of its own; the keys of that are the
-// only memory it takes. Make it with memstore.WithoutOverflow: or newcomers to a full store share one bucket, which
-// soon refuses all of them. factor says which limits have a ceiling, and of
-// how many times what they grant, in thousandths: 1 or more; less reads as 1. It is asked
-// about each claim.
+// New returns a ceiling over next, whose buckets are in local, an embedded store of its own and the only memory
+// that grows with keys. Make local with memstore.WithoutOverflow; otherwise new keys share one bucket when it
+// is full, which soon refuses them all. factor returns whether a limit has a ceiling, and its factor, in
+// thousandths; less than 1 reads as 1. It is called for each claim.
 func New(next, local weir.Store, factor func(*weir.Limit) (factor float64, ok bool)) (*Ceiling, error) {
 	switch {
 	case next == nil:
@@ -80,7 +72,7 @@ func New(next, local weir.Store, factor func(*weir.Limit) (factor float64, ok bo
 	case local == nil:
 		return nil, bad("local store", "a store in this process, such as memstore.New()")
 	case factor == nil:
-		return nil, bad("factor", "a function, such as ceiling.Every")
+		return nil, bad("factor", "a function that returns the factor of a limit")
 	}
 	c := &Ceiling{next: next, local: local, factor: factor, bounds: derived.New(bound)}
 	c.scratch.New = func() any { return new(scratch) }
@@ -91,14 +83,14 @@ func bad(field, allowed string) error {
 	return &weir.InputError{Field: field, Given: "nil", Allowed: allowed}
 }
 
-// Refused is how many requests the ceiling refused since it was made.
+// Refused counts the requests that the ceiling refused.
 func (c *Ceiling) Refused() int64 { return c.refused.Load() }
 
-// Uncounted is how many grants of a claim were not counted, because the local store was full.
+// Uncounted counts the granted claims that were not charged to a bucket because the local store was full.
 func (c *Ceiling) Uncounted() int64 { return c.missed.Load() }
 
-// Store is what to ask instead of the store below. It decides batches (weir.Batcher) if that
-// one does. It is no weir.Shortcut. Closing it closes that one and the local store.
+// Store returns the store to use instead of next. It decides batches (weir.Batcher) if next does. It is no
+// weir.Shortcut. Closing it closes next and the local store.
 func (c *Ceiling) Store() weir.Store {
 	if batcher, ok := c.next.(weir.Batcher); ok {
 		return &batchStore{store{c}, batcher}
@@ -106,17 +98,16 @@ func (c *Ceiling) Store() weir.Store {
 	return &store{c}
 }
 
-// scratch is what one call of the local store takes, reused.
+// scratch is the reused memory of one call of the local store.
 type scratch struct {
-	// claims are those that have a ceiling, on their buckets. One that costs more than lies
-	// beyond what the store may have granted asks for that only: or the bucket would refuse
-	// what the store grants, or refuses for another time.
+	// claims are those with a ceiling, on their buckets. A cost above the overdraft is reduced to it; otherwise
+	// the bucket would refuse what the store grants, or name another wait.
 	claims    []weir.Claim
-	places    []int // of them in the decision
+	places    []int // their indexes in the decision
 	decisions []weir.Decision
 }
 
-// bound is the bucket of a limit that has a ceiling.
+// bound returns the bucket of a limit, nil without a ceiling.
 func (c *Ceiling) bound(limit *weir.Limit) *weir.Limit {
 	if limit == nil {
 		return nil
@@ -125,47 +116,48 @@ func (c *Ceiling) bound(limit *weir.Limit) *weir.Limit {
 	if !ok {
 		return nil
 	}
-	if !(factor > 1) { // also for what is no number
+	if !(factor > 1) { // true for NaN too
 		factor = 1
 	}
 	return c.bounds.Of(limit, factor)
 }
 
-// under finds the claims that have a ceiling. Hand it back with done.
+// under returns the claims with a ceiling. Hand it back with done.
 func (c *Ceiling) under(claims []weir.Claim) *scratch {
 	s := c.scratch.Get().(*scratch)
 	for i := range claims {
 		if bound := c.bound(claims[i].Limit); bound != nil {
 			claim := claims[i]
 			claim.Limit, claim.Cost, claim.Delay = bound, min(claim.Cost, bound.Overdraft()), 0
-			s.claims, s.places, s.decisions = append(s.claims, claim), append(s.places, i), append(s.decisions, weir.Decision{})
+			s.claims, s.places, s.decisions = append(s.claims, claim), append(s.places, i), append(s.decisions,
+				weir.Decision{})
 		}
 	}
 	return s
 }
 
 func (c *Ceiling) done(s *scratch) {
-	clear(s.claims) // a key may be part of a large request: let go of it
+	clear(s.claims) // a key may be part of a large request body
 	s.claims, s.places, s.decisions = s.claims[:0], s.places[:0], s.decisions[:0]
 	c.scratch.Put(s)
 }
 
-// room is how many of times requests fit under the ceiling, at least one for a peek that would
-// be granted. Wrong input fits: the store says what is wrong with it.
+// room returns how many of times requests fit under the ceiling, at least one for a peek that would be granted.
+// Wrong input fits: the store reports its error.
 func (c *Ceiling) room(s *scratch, claims []weir.Claim, times int64) int64 {
 	room := max(times, 1)
 	if len(s.claims) == 0 || !c.look(s) {
 		return room
 	}
 	for j, i := range s.places {
-		if claims[i].Cost <= claims[i].Limit.Most() { // more is never granted: the store says so
+		if claims[i].Cost <= claims[i].Limit.Most() { // the store refuses a larger cost for ever
 			room = min(room, s.fits(j, claims[i].Cost))
 		}
 	}
 	return room
 }
 
-// fits is how many requests of a cost a bucket has room for.
+// fits returns how many requests of a cost a bucket has room for.
 func (s *scratch) fits(j int, cost int64) int64 {
 	left := s.decisions[j].Remaining
 	switch {
@@ -182,7 +174,7 @@ func (c *Ceiling) look(s *scratch) bool {
 	return err == nil
 }
 
-// take counts what was granted.
+// take charges what was granted.
 func (c *Ceiling) take(s *scratch, claims []weir.Claim, granted int64) {
 	if granted == 0 || len(s.claims) == 0 {
 		return
@@ -198,7 +190,7 @@ func (c *Ceiling) take(s *scratch, claims []weir.Claim, granted int64) {
 	}
 }
 
-// takeApart charges one claim after the other: one key for which there is no room leaves no other uncounted.
+// takeApart charges the claims one by one, so that a key without room leaves no other uncounted.
 func (c *Ceiling) takeApart(s *scratch) {
 	for j := range s.claims {
 		if c.local.Charge(context.Background(), s.claims[j:j+1], nil) != nil {
@@ -207,8 +199,8 @@ func (c *Ceiling) takeApart(s *scratch) {
 	}
 }
 
-// cut describes what is left after fewer requests were let through than were asked for. Where
-// the store says when it grants again, that is it.
+// cut corrects the decisions of a request of which only some times were passed on, unless the store refused too
+// and said when it grants again.
 func (c *Ceiling) cut(s *scratch, claims []weir.Claim, decisions []weir.Decision) {
 	for i := range decisions {
 		if decisions[i].RetryAfter != 0 {
@@ -220,11 +212,12 @@ func (c *Ceiling) cut(s *scratch, claims []weir.Claim, decisions []weir.Decision
 	}
 }
 
-// store is the weir.Store under the ceiling.
+// store is the weir.Store of a Ceiling.
 type store struct{ *Ceiling }
 
 // Decide implements weir.Store.
-func (c *store) Decide(ctx context.Context, claims []weir.Claim, times int64, decisions []weir.Decision) (int64, error) {
+func (c *store) Decide(ctx context.Context, claims []weir.Claim, times int64,
+	decisions []weir.Decision) (int64, error) {
 	s := c.under(claims)
 	defer c.done(s)
 	room := c.room(s, claims, times)
@@ -241,8 +234,9 @@ func (c *store) Decide(ctx context.Context, claims []weir.Claim, times int64, de
 	return granted, err
 }
 
-// decideSome asks for less than the caller does.
-func (c *store) decideSome(ctx context.Context, s *scratch, claims []weir.Claim, times, room int64, decisions []weir.Decision) (int64, error) {
+// decideSome passes on fewer times than the caller asked for.
+func (c *store) decideSome(ctx context.Context, s *scratch, claims []weir.Claim, times, room int64,
+	decisions []weir.Decision) (int64, error) {
 	if err := weir.Check(claims, times, decisions); err != nil {
 		return 0, err
 	}
@@ -258,7 +252,7 @@ func (c *store) decideSome(ctx context.Context, s *scratch, claims []weir.Claim,
 	return granted, nil
 }
 
-// refuse answers for the store. What is not under a ceiling, or fits, says what this node knows.
+// refuse refuses without a call. Claims without a ceiling, or with room, are described as unused.
 func (c *Ceiling) refuse(s *scratch, claims []weir.Claim, times int64, decisions []weir.Decision) error {
 	if err := weir.Check(claims, times, decisions); err != nil {
 		return err
@@ -268,7 +262,7 @@ func (c *Ceiling) refuse(s *scratch, claims []weir.Claim, times int64, decisions
 	return nil
 }
 
-// fresh describes claims of which only the buckets are known.
+// fresh describes claims by their buckets alone.
 func (s *scratch) fresh(claims []weir.Claim, decisions []weir.Decision) {
 	if decisions == nil {
 		return
@@ -282,7 +276,7 @@ func (s *scratch) fresh(claims []weir.Claim, decisions []weir.Decision) {
 	s.lower(claims, decisions)
 }
 
-// lower corrects decisions that know of no refusal by what the buckets say.
+// lower corrects decisions without a refusal by the buckets.
 func (s *scratch) lower(claims []weir.Claim, decisions []weir.Decision) {
 	for j, i := range s.places {
 		d, mine := &decisions[i], &s.decisions[j]
@@ -303,7 +297,8 @@ func (c *store) Charge(ctx context.Context, claims []weir.Claim, decisions []wei
 }
 
 // Refund implements weir.Store.
-func (c *store) Refund(ctx context.Context, claims []weir.Claim, takenAt weir.Instant, decisions []weir.Decision) error {
+func (c *store) Refund(ctx context.Context, claims []weir.Claim, takenAt weir.Instant,
+	decisions []weir.Decision) error {
 	err := c.next.Refund(ctx, claims, takenAt, decisions)
 	if err != nil && !errors.Is(err, weir.ErrLeaseGone) {
 		return err
@@ -314,7 +309,7 @@ func (c *store) Refund(ctx context.Context, claims []weir.Claim, takenAt weir.In
 		s.claims[j].Cost = claims[i].Cost
 	}
 	if len(s.claims) > 0 {
-		c.local.Refund(ctx, s.claims, takenAt, nil) // a bucket does not ask when
+		c.local.Refund(ctx, s.claims, takenAt, nil) // a bucket ignores the instant
 	}
 	return err
 }

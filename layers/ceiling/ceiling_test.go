@@ -47,7 +47,8 @@ func TestAStoreThatRemembersIsNeverCorrected(t *testing.T) {
 		bare, shared := memstore.New(now), memstore.New(now)
 		var nodes []weir.Store
 		for range 3 {
-			c, err := ceiling.New(shared, memstore.New(memstore.WithClock(func() weir.Instant { return weir.Instant(own.Load()) })), exactly)
+			c, err := ceiling.New(shared,
+				memstore.New(memstore.WithClock(func() weir.Instant { return weir.Instant(own.Load()) })), exactly)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -143,7 +144,8 @@ func TestAStoreThatForgets(t *testing.T) {
 				sum += g.units
 				took := float64(clock.Load() - grants[i].at)
 				// What lies beyond, or one request that costs more than that.
-				bound := float64(units) + max((factor-1)*float64(units), float64(n)) + factor*float64(rate)*took/float64(each.Microseconds())
+				bound := float64(units) + max((factor-1)*float64(units),
+					float64(n)) + factor*float64(rate)*took/float64(each.Microseconds())
 				if float64(sum) > bound+1 {
 					t.Fatalf("%s × %v: %d units in %v µs, want at most %v", limit, factor, sum, took, bound)
 				}
@@ -178,7 +180,8 @@ func driven(t testing.TB, factor func(*weir.Limit) (float64, bool)) (*generous, 
 	t.Helper()
 	next, clock := &generous{}, &atomic.Int64{}
 	clock.Store(epoch)
-	c := newCeiling(t, next, memstore.New(memstore.WithClock(func() weir.Instant { return weir.Instant(clock.Load()) })), factor)
+	now := func() weir.Instant { return weir.Instant(clock.Load()) }
+	c := newCeiling(t, next, memstore.New(memstore.WithClock(now)), factor)
 	return next, c, clock
 }
 
@@ -198,7 +201,7 @@ func TestTheDefaultLeavesAFifth(t *testing.T) {
 		weir.SlidingLog{Limit: 1, Window: time.Minute}:                                  2,
 		weir.SlidingLog{Limit: 7, Window: time.Minute}:                                  9,
 	} {
-		next, c, clock := driven(t, ceiling.Every)
+		next, c, clock := driven(t, every)
 		limit := weir.MustLimit("limit", spec)
 		granted := int64(0)
 		for range 1000 {
@@ -209,7 +212,8 @@ func TestTheDefaultLeavesAFifth(t *testing.T) {
 			granted += one
 		}
 		if granted != want || next.asked.Load() != want || c.Refused() != 1000-want {
-			t.Errorf("%s: %d granted, the store was asked %d times, %d refused; want %d granted", spec, granted, next.asked.Load(), c.Refused(), want)
+			t.Errorf("%s: %d granted, the store was asked %d times, %d refused; want %d granted", spec, granted,
+				next.asked.Load(), c.Refused(), want)
 		}
 		clock.Add(10_000_000)
 		_, rate, each := most(spec)
@@ -226,7 +230,7 @@ func TestTheDefaultLeavesAFifth(t *testing.T) {
 func TestItsRetryAfterIsTrue(t *testing.T) {
 	for _, spec := range counted(10) {
 		for _, cost := range []int64{1, 2, 9} {
-			_, c, clock := driven(t, ceiling.Every)
+			_, c, clock := driven(t, every)
 			store, limit, d := c.Store(), weir.MustLimit("limit", spec), make([]weir.Decision, 1)
 			granted := int64(1)
 			for granted > 0 {
@@ -249,7 +253,7 @@ func TestItsRetryAfterIsTrue(t *testing.T) {
 // Requests that nobody granted do not count, and peeks do not.
 func TestRefusedRequestsAreFree(t *testing.T) {
 	shared := memstore.New()
-	c := newCeiling(t, shared, memstore.New(), ceiling.Every)
+	c := newCeiling(t, shared, memstore.New(), every)
 	store, limit := c.Store(), weir.MustLimit("limit", weir.SlidingLog{Limit: 10, Window: time.Hour})
 	ask := func(times, want int64) {
 		t.Helper()
@@ -280,7 +284,8 @@ func TestWhatARefusalSays(t *testing.T) {
 	low := weir.MustLimit("low", weir.SlidingLog{Limit: 10, Window: time.Hour})
 	high := weir.MustLimit("high", weir.SlidingLog{Limit: 20, Window: time.Hour})
 	free := weir.MustLimit("free", weir.SlidingLog{Limit: 30, Window: time.Hour})
-	all := []weir.Claim{{Key: "key", Limit: free, Cost: 1}, {Key: "key", Limit: low, Cost: 1}, {Key: "key", Limit: high, Cost: 1}}
+	all := []weir.Claim{{Key: "key", Limit: free, Cost: 1}, {Key: "key", Limit: low, Cost: 1},
+		{Key: "key", Limit: high, Cost: 1}}
 	d := make([]weir.Decision, 3)
 	if granted, _ := store.Decide(background, all, 100, d); granted != 12 {
 		t.Fatalf("granted %d, want 12", granted)
@@ -324,9 +329,10 @@ func TestWhatARefusalSays(t *testing.T) {
 
 // Where the store would go on granting, what the ceiling cuts off has its retry-after.
 func TestACutSaysWhen(t *testing.T) {
-	_, c, _ := driven(t, ceiling.Every)
+	_, c, _ := driven(t, every)
 	limit, d := weir.MustLimit("limit", weir.SlidingLog{Limit: 10, Window: time.Hour}), make([]weir.Decision, 1)
-	if granted, _ := c.Store().Decide(background, claim(limit, 1), 100, d); granted != 12 || d[0].RetryAfter != 5*time.Minute || d[0].Remaining != 0 {
+	if granted, _ := c.Store().Decide(background, claim(limit, 1), 100, d); granted != 12 ||
+		d[0].RetryAfter != 5*time.Minute || d[0].Remaining != 0 {
 		t.Errorf("granted %d: %+v", granted, d[0])
 	}
 }
@@ -360,7 +366,7 @@ func TestWhichLimitsHaveNone(t *testing.T) {
 
 // Other numbers are another bucket; a limit of the same name and another algorithm, too.
 func TestBucketsOfTheirOwn(t *testing.T) {
-	_, c, _ := driven(t, ceiling.Every)
+	_, c, _ := driven(t, every)
 	var all []weir.Claim
 	for _, spec := range counted(10)[3:] {
 		all = append(all, weir.Claim{Key: "key", Limit: weir.MustLimit("limit", spec), Cost: 1})
@@ -394,12 +400,13 @@ func TestTheFactorMayChange(t *testing.T) {
 func TestErrorsAndRefundsPass(t *testing.T) {
 	shared := &failing{Store: memstore.New()}
 	local := memstore.New()
-	store := newCeiling(t, shared, local, ceiling.Every).Store()
+	store := newCeiling(t, shared, local, every).Store()
 	one := claim(weir.MustLimit("limit", weir.SlidingLog{Limit: 10, Window: time.Hour}), 5)
 	d := make([]weir.Decision, 1)
 	shared.err = weir.ErrUnavailable
 	for _, times := range []int64{1, 100} {
-		if granted, err := store.Decide(background, one, times, d); granted != 0 || !errors.Is(err, weir.ErrUnavailable) {
+		if granted, err := store.Decide(background, one, times, d); granted != 0 ||
+			!errors.Is(err, weir.ErrUnavailable) {
 			t.Errorf("granted %d, %v", granted, err)
 		}
 	}
@@ -456,8 +463,8 @@ func (f *failing) Reset(ctx context.Context, claims []weir.Claim) error {
 
 func TestWhatIsMissingIsSaid(t *testing.T) {
 	var input *weir.InputError
-	_, noNext := ceiling.New(nil, memstore.New(), ceiling.Every)
-	_, noLocal := ceiling.New(memstore.New(), nil, ceiling.Every)
+	_, noNext := ceiling.New(nil, memstore.New(), every)
+	_, noLocal := ceiling.New(memstore.New(), nil, every)
 	_, noFactor := ceiling.New(memstore.New(), memstore.New(), nil)
 	for _, err := range []error{noNext, noLocal, noFactor} {
 		if !errors.As(err, &input) {
@@ -468,7 +475,7 @@ func TestWhatIsMissingIsSaid(t *testing.T) {
 
 // For the race detector. No more passes than the ceiling and what is under way.
 func TestManyCallers(t *testing.T) {
-	next, c, _ := driven(t, ceiling.Every)
+	next, c, _ := driven(t, every)
 	limit := weir.MustLimit("limit", weir.SlidingLog{Limit: 1000, Window: time.Hour})
 	var all sync.WaitGroup
 	var granted atomic.Int64

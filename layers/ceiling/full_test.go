@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/weirproject/weir"
-	"github.com/weirproject/weir/layers/ceiling"
 	"github.com/weirproject/weir/memstore"
 )
 
@@ -26,7 +25,7 @@ func user(limit *weir.Limit, i int) weir.Claim {
 func TestFullCeilingFailsOpen(t *testing.T) {
 	const room = 1000
 	local := memstore.New(memstore.WithMaxKeys(room), memstore.WithoutOverflow())
-	c := newCeiling(t, forgetting{memstore.New()}, local, ceiling.Every)
+	c := newCeiling(t, forgetting{memstore.New()}, local, every)
 	store, limit := c.Store(), weir.MustLimit("user", weir.PerHour(10))
 	for i := range 3 * room {
 		if granted, err := store.Decide(t.Context(), []weir.Claim{user(limit, i)}, 1, nil); granted != 1 || err != nil {
@@ -49,7 +48,7 @@ func TestFullCeilingFailsOpen(t *testing.T) {
 // TestFullCeilingKeepsTheOthers: a decision about a newcomer counts, and is refused by, the other keys of it.
 func TestFullCeilingKeepsTheOthers(t *testing.T) {
 	local := memstore.New(memstore.WithMaxKeys(1), memstore.WithoutOverflow())
-	c := newCeiling(t, forgetting{memstore.New()}, local, ceiling.Every)
+	c := newCeiling(t, forgetting{memstore.New()}, local, every)
 	store, site := c.Store(), weir.Claim{Key: "all", Limit: weir.MustLimit("site", weir.PerHour(100)), Cost: 1}
 	store.Decide(t.Context(), []weir.Claim{site}, 1, nil)
 	limit, granted := weir.MustLimit("user", weir.PerHour(10)), int64(1)

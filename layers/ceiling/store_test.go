@@ -50,7 +50,9 @@ func clocks(clock func() weir.Instant) (suite, own func() weir.Instant) {
 	}
 	p := &process{clock: clock, last: clock()}
 	p.own = p.last
-	return func() weir.Instant { now, _ := p.look(); return now }, func() weir.Instant { _, now := p.look(); return now }
+	first := func() weir.Instant { now, _ := p.look(); return now }
+	second := func() weir.Instant { _, now := p.look(); return now }
+	return first, second
 }
 
 // exactly leaves no room: all that the store may grant, and no more.

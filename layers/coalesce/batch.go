@@ -13,41 +13,41 @@ import (
 )
 
 const (
-	// mostClaims is how many claims a batch has: a script over more keys would block Redis
-	// for longer than others should wait, and costs no less a key.
+	// mostClaims bounds the claims of a batch: a script over more keys would block Redis for longer than others
+	// should wait, and costs no less for each key.
 	mostClaims = 64
 
-	// mostMerged is how many callers one request is made for: any cost × times stays below 2^63.
+	// mostMerged bounds the callers of one request: any cost × times stays below 2^63.
 	mostMerged = 1024
 )
 
-// A batch is callers that wait together, and what comes of it. The lane's mutex guards it
-// until it is sealed. Then it is the sender's, and when done is closed it is the callers' to
-// read; the last to let go of it puts it back into the pool.
+// A batch is callers that wait together, and their results. The shard's mutex guards it until it is sealed. Then
+// it belongs to the sender, and after done is closed the callers may read it; the last one to release it
+// returns it to the pool.
 type batch struct {
 	groups  []group
-	index   [2 * mostClaims]uint8 // by hash: 1 + the place in groups, 0: none
+	index   [2 * mostClaims]uint8 // hash table of 1 + the index in groups, 0: none
 	claims  int
 	waiting int
-	opened  time.Time // when the first of them came
+	opened  time.Time // when the first caller joined
 	sealed  bool
 
 	requests  []weir.Request
-	decisions []weir.Decision // of all requests
-	returned  bool            // from the store, not by a panic
+	decisions []weir.Decision // buffer of all requests
+	returned  bool            // the store returned, did not panic
 	done      chan struct{}
 	holders   atomic.Int64
 }
 
-// A group is callers who ask the same. Each has a ticket, numbered from 0.
+// A group is the callers with equal claims. Each has a ticket, numbered from 0.
 type group struct {
 	hash    uint64
-	claims  []weir.Claim // a copy, as the caller whose they are may leave first
-	wanted  bool         // somebody wants decisions
+	claims  []weir.Claim // a copy, because the first caller may leave first
+	wanted  bool         // a caller wants decisions
 	tickets int
 	waiting int
-	left    []uint64 // nil, or a bit a ticket: its caller has left
-	request int      // the place in requests
+	left    []uint64 // nil, or one bit for each ticket whose caller has left
+	request int      // index in requests
 }
 
 var batches = sync.Pool{New: func() any { return new(batch) }}
@@ -58,7 +58,7 @@ func newBatch() *batch {
 	return b
 }
 
-// recycle keeps the memory, but no keys of strangers and no limits of old rules.
+// recycle keeps the memory, but no keys and no limits.
 func (b *batch) recycle() {
 	for i := range b.groups {
 		g := &b.groups[i]
@@ -73,8 +73,8 @@ func (b *batch) recycle() {
 	batches.Put(b)
 }
 
-// find is the group of some claims, or the free place in the index where it would be. With
-// no claims given, the hash is enough.
+// find returns the group of claims, or −1 and the free place in the index. Without claims, the hash is compared
+// alone.
 func (b *batch) find(hash uint64, claims []weir.Claim) (group, place int) {
 	for place = int(hash % uint64(len(b.index))); b.index[place] != 0; place = (place + 1) % len(b.index) {
 		group = int(b.index[place]) - 1
@@ -85,8 +85,7 @@ func (b *batch) find(hash uint64, claims []weir.Claim) (group, place int) {
 	return -1, place
 }
 
-// same says that the limits are the same ones, not equal ones: where rules were read
-// anew, numbers may differ under one name.
+// same compares limits by identity: after a reload, numbers may differ under one name.
 func same(a, b []weir.Claim) bool {
 	if len(a) != len(b) {
 		return false
@@ -121,7 +120,7 @@ func (b *batch) join(hash uint64, claims []weir.Claim, wanted bool) (group, tick
 	return group, g.tickets - 1, true
 }
 
-// open adds a group, in the memory of an earlier one if there is some.
+// open adds a group, in recycled memory if there is some.
 func (b *batch) open(hash uint64, claims []weir.Claim) {
 	n := len(b.groups)
 	if n == cap(b.groups) {
@@ -150,7 +149,7 @@ func (b *batch) remove(group, ticket int) {
 	g.left[ticket/64] |= 1 << (ticket % 64)
 }
 
-// place is how many of those that came before a ticket stayed.
+// place is the position of a ticket among those that stayed.
 func (g *group) place(ticket int) int {
 	if g.left == nil {
 		return ticket
@@ -204,15 +203,16 @@ func (b *batch) finish() {
 	close(b.done)
 }
 
-// fail makes a panic everybody's error. It shows where, as no caller's stack does.
+// fail turns a panic into the error of all callers. It has the stack, which no caller's stack shows.
 func (b *batch) fail(panicked any) {
-	err := fmt.Errorf("%w (%s): the store panicked: %v\n%s", weir.ErrUnavailable, perhapsExecuted, panicked, debug.Stack())
+	err := fmt.Errorf("%w (%s): the store panicked: %v\n%s",
+		weir.ErrUnavailable, perhapsExecuted, panicked, debug.Stack())
 	for i := range b.requests {
 		b.requests[i].Err = err
 	}
 }
 
-// release lets go of a sealed batch.
+// release drops one holder of a sealed batch.
 func (b *batch) release() {
 	if b.holders.Add(-1) == 0 {
 		b.recycle()

@@ -61,7 +61,7 @@ func TestDecidedBeatsOver(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	for range 100 {
-		l := &lane{}
+		l := &shard{}
 		at := l.join(1, []weir.Claim{{Key: "a", Limit: limit, Cost: 1}}, false)
 		b := l.take()
 		b.requests[0].Granted = 1
@@ -77,10 +77,11 @@ func TestDecidedBeatsOver(t *testing.T) {
 func TestBatchesAreForgotten(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	l := &lane{}
-	var seats []seat
+	l := &shard{}
+	var seats []waiter
 	for range mostMerged {
-		seats = append(seats, l.join(1, []weir.Claim{{Key: "a", Limit: limit, Cost: 1}, {Key: "b", Limit: limit, Cost: 1}}, true))
+		seats = append(seats, l.join(1, []weir.Claim{{Key: "a", Limit: limit, Cost: 1},
+			{Key: "b", Limit: limit, Cost: 1}}, true))
 	}
 	b := l.take()
 	for _, at := range seats {

@@ -52,7 +52,8 @@ func batched(t testing.TB, clock func() weir.Instant) storetest.Handle {
 func onRedis(t testing.TB) storetest.Subject {
 	server := redistest.Start(t)
 	return func(t testing.TB, clock func() weir.Instant) storetest.Handle {
-		options := []redisstore.Option{redisstore.WithPrefix(weir.NewLeaseID()), redisstore.WithTimeout(time.Minute), redisstore.WithClock(clock)}
+		options := []redisstore.Option{redisstore.WithPrefix(weir.NewLeaseID()), redisstore.WithTimeout(time.Minute),
+			redisstore.WithClock(clock)}
 		open := func() weir.Store {
 			store, err := redisstore.Open(context.Background(), server.URL(), options...)
 			if err != nil {
@@ -82,13 +83,13 @@ func TestNewWantsABatcher(t *testing.T) {
 }
 
 // counted counts the calls that reach a store, and lets others run during each of them,
-// as a round trip does.
+// as a round call does.
 type counted struct {
 	*memstore.Store
 	calls, requests, asked atomic.Int64
 }
 
-func (c *counted) trip(requests, asked int64) {
+func (c *counted) call(requests, asked int64) {
 	c.calls.Add(1)
 	c.requests.Add(requests)
 	c.asked.Add(asked)
@@ -97,9 +98,10 @@ func (c *counted) trip(requests, asked int64) {
 	}
 }
 
-func (c *counted) Decide(ctx context.Context, claims []weir.Claim, times int64, decisions []weir.Decision) (int64, error) {
-	c.trip(1, times)
-	defer c.trip(0, 0)
+func (c *counted) Decide(ctx context.Context, claims []weir.Claim, times int64,
+	decisions []weir.Decision) (int64, error) {
+	c.call(1, times)
+	defer c.call(0, 0)
 	return c.Store.Decide(ctx, claims, times, decisions)
 }
 
@@ -107,9 +109,9 @@ func (c *counted) DecideBatch(ctx context.Context, requests []weir.Request) {
 	for i := range requests {
 		c.asked.Add(requests[i].Times)
 	}
-	c.trip(int64(len(requests)), 0)
+	c.call(int64(len(requests)), 0)
 	c.Store.DecideBatch(ctx, requests)
-	c.trip(0, 0)
+	c.call(0, 0)
 }
 
 // What one caller of a hot key does, and gets.
@@ -179,7 +181,8 @@ func TestMergedIsLinearizable(t *testing.T) {
 		}
 	}
 	if merged := store.asked.Load() - store.requests.Load(); merged < histories*clients {
-		t.Errorf("of %d decisions %d went along with others: too few for this test to say anything", store.asked.Load(), merged)
+		t.Errorf("of %d decisions %d went along with others: too few for this test to say anything",
+			store.asked.Load(), merged)
 	}
 }
 
@@ -227,7 +230,8 @@ func TestSumIsExact(t *testing.T) {
 		granted := make([]atomic.Int64, keys)
 		crowd(t, 100, keys*150/100, func(random *rand.Rand) error {
 			key := random.IntN(keys)
-			n, err := s.Decide(context.Background(), []weir.Claim{{Key: fmt.Sprint(key), Limit: limit, Cost: 1}}, 1, nil)
+			n, err := s.Decide(context.Background(), []weir.Claim{{Key: fmt.Sprint(key), Limit: limit, Cost: 1}}, 1,
+				nil)
 			granted[key].Add(n)
 			return err
 		})
@@ -287,7 +291,8 @@ func TestSumIsExactOnRedis(t *testing.T) {
 	}
 	s := over(t, store)
 	defer s.Close()
-	claims := []weir.Claim{{Key: "hot", Limit: weir.MustLimit("limit", weir.SlidingLog{Limit: 777, Window: 24 * time.Hour}), Cost: 1}}
+	claims := []weir.Claim{{Key: "hot", Limit: weir.MustLimit("limit",
+		weir.SlidingLog{Limit: 777, Window: 24 * time.Hour}), Cost: 1}}
 	var granted atomic.Int64
 	crowd(t, 100, 20, func(*rand.Rand) error {
 		n, err := s.Decide(context.Background(), claims, 1, nil)

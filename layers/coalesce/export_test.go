@@ -6,37 +6,38 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// NewLanes is New with a number of lanes.
-func NewLanes(next weir.Store, lanes int) (*Store, error) { return newStore(next, lanes) }
+// NewLanes is New with a number of shards.
+func NewLanes(next weir.Store, shards int) (*Store, error) { return newStore(next, shards) }
 
 const (
-	EnoughTrips = enoughTrips
-	MostTrips   = mostTrips
+	EnoughTrips = enoughCalls
+	MostTrips   = mostCalls
 	MostClaims  = mostClaims
 	MostMerged  = mostMerged
 )
 
-// Waiting are the lengths of the lanes' queues together, and the trips under way.
-func (s *Store) Waiting() (batches, trips int) {
-	for i := range s.lanes {
-		l := &s.lanes[i]
+// Waiting are the lengths of the shards' queues together, and the calls under way.
+func (s *Store) Waiting() (batches, calls int) {
+	for i := range s.shards {
+		l := &s.shards[i]
 		l.mu.Lock()
 		batches += len(l.queue)
-		trips += len(l.trips)
+		calls += len(l.calls)
 		l.mu.Unlock()
 	}
-	return batches, trips
+	return batches, calls
 }
 
 // A Batched store sends every decision that it can in a batch, even if nobody else asks.
 type Batched struct{ *Store }
 
-// Decide takes a seat where Store's would ask the store below.
-func (s Batched) Decide(ctx context.Context, claims []weir.Claim, times int64, decisions []weir.Decision) (int64, error) {
+// Decide takes a waiter where Store's would ask the store below.
+func (s Batched) Decide(ctx context.Context, claims []weir.Claim, times int64,
+	decisions []weir.Decision) (int64, error) {
 	if s.closed.Load() || times != 1 || weir.Check(claims, times, decisions) != nil || leased(claims) {
 		return s.Store.Decide(ctx, claims, times, decisions)
 	}
-	l := &s.lanes[0]
+	l := &s.shards[0]
 	l.mu.Lock()
 	at := l.join(s.hash(claims), claims, decisions != nil)
 	b := l.take()

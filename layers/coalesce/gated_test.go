@@ -54,7 +54,8 @@ func (g *gated) hold(ctx context.Context, requests []weir.Request) bool {
 	return c.do == nil
 }
 
-func (g *gated) Decide(ctx context.Context, claims []weir.Claim, times int64, decisions []weir.Decision) (int64, error) {
+func (g *gated) Decide(ctx context.Context, claims []weir.Claim, times int64,
+	decisions []weir.Decision) (int64, error) {
 	if !g.hold(ctx, []weir.Request{{Claims: claims, Times: times}}) {
 		return 0, errors.New("the call's own error")
 	}
@@ -166,7 +167,8 @@ func asksIn(ctx context.Context, cancel context.CancelFunc, s weir.Store, key st
 func (c *caller) wants(t *testing.T, granted, remaining int64) {
 	t.Helper()
 	if !c.done || c.err != nil || c.granted != granted || c.decision.Remaining != remaining {
-		t.Errorf("done %v, granted %d, error %v, %d remain; want %d granted and %d left", c.done, c.granted, c.err, c.decision.Remaining, granted, remaining)
+		t.Errorf("done %v, granted %d, error %v, %d remain; want %d granted and %d left", c.done, c.granted, c.err,
+			c.decision.Remaining, granted, remaining)
 	}
 }
 
@@ -180,8 +182,10 @@ func (c *caller) waits(t *testing.T) {
 // gave up fails unless a caller gave up for a reason, and says what it knows.
 func (c *caller) gaveUp(t *testing.T, reason error, says string) {
 	t.Helper()
-	if !c.done || !errors.Is(c.err, weir.ErrUnavailable) || !errors.Is(c.err, reason) || !strings.Contains(c.err.Error(), says) || c.granted != 0 {
-		t.Errorf("done %v, granted %d, error %v; want ErrUnavailable, %v and %q", c.done, c.granted, c.err, reason, says)
+	if !c.done || !errors.Is(c.err, weir.ErrUnavailable) || !errors.Is(c.err, reason) ||
+		!strings.Contains(c.err.Error(), says) || c.granted != 0 {
+		t.Errorf("done %v, granted %d, error %v; want ErrUnavailable, %v and %q", c.done, c.granted, c.err, reason,
+			says)
 	}
 }
 
@@ -199,8 +203,8 @@ func inBubble(t *testing.T, test func(t *testing.T, g *gated, s *coalesce.Store)
 			t.Fatal(err)
 		}
 		test(t, g, s)
-		if batches, trips := s.Waiting(); batches != 0 || trips != 0 {
-			t.Errorf("%d batches wait and %d trips are under way when all is over", batches, trips)
+		if batches, calls := s.Waiting(); batches != 0 || calls != 0 {
+			t.Errorf("%d batches wait and %d calls are under way when all is over", batches, calls)
 		}
 	})
 }

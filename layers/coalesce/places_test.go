@@ -55,7 +55,8 @@ func (f *thirds) DecideBatch(ctx context.Context, requests []weir.Request) {
 func TestPlacesDoNotWaitForEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const timeout = 64 * time.Millisecond
-		s, err := coalesce.New(&thirds{frozen{memstore.New(), timeout * 15 / 16}}, coalesce.WithTimeout(timeout), coalesce.WithPlaces(3, nodeOf))
+		s, err := coalesce.New(&thirds{frozen{memstore.New(), timeout * 15 / 16}}, coalesce.WithTimeout(timeout),
+			coalesce.WithPlaces(3, nodeOf))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -82,7 +83,8 @@ func TestPlacesDoNotWaitForEachOther(t *testing.T) {
 
 func TestThereIsAPlace(t *testing.T) {
 	var input *weir.InputError
-	if _, err := coalesce.New(memstore.New(), coalesce.WithPlaces(0, nodeOf)); !errors.As(err, &input) || input.Field != "places" {
+	if _, err := coalesce.New(memstore.New(), coalesce.WithPlaces(0, nodeOf)); !errors.As(err, &input) ||
+		input.Field != "places" {
 		t.Errorf("no place: %v", err)
 	}
 }
@@ -122,7 +124,8 @@ func TestAFrozenMasterHoldsUpNobodyElse(t *testing.T) {
 			ended.Add(1)
 		})
 	}
-	redistest.Await(t, "calls of the frozen master", func() bool { _, trips := s.Waiting(); return trips >= coalesce.EnoughTrips })
+	redistest.Await(t, "calls of the frozen master",
+		func() bool { _, calls := s.Waiting(); return calls >= coalesce.EnoughTrips })
 	for range 3 {
 		for _, claims := range others {
 			if granted, err := s.Decide(t.Context(), claims, 1, nil); granted != 1 || err != nil {

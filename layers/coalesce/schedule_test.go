@@ -40,7 +40,8 @@ func (r *register) enter(requests []weir.Request) (first int) {
 	r.clock++
 	for i := range requests {
 		claim := requests[i].Claims[0]
-		r.rows = append(r.rows, row{strings.Clone(claim.Key), claim.Cost, requests[i].Times, r.clock, map[int64]*client{}})
+		r.rows = append(r.rows, row{strings.Clone(claim.Key), claim.Cost, requests[i].Times, r.clock,
+			map[int64]*client{}})
 	}
 	gate := make(chan struct{})
 	r.held = append(r.held, gate)
@@ -52,7 +53,8 @@ func (r *register) enter(requests []weir.Request) (first int) {
 // grants says how many of times are granted: any number will do, here it differs by row.
 func grants(row int, times int64) int64 { return int64(row) * 7 % (times + 1) }
 
-func (r *register) Decide(_ context.Context, claims []weir.Claim, times int64, decisions []weir.Decision) (int64, error) {
+func (r *register) Decide(_ context.Context, claims []weir.Claim, times int64,
+	decisions []weir.Decision) (int64, error) {
 	at := r.enter([]weir.Request{{Claims: claims, Times: times}})
 	decisions[0] = weir.Decision{At: weir.Instant(at), Remaining: 0}
 	return grants(at, times), nil
@@ -158,7 +160,7 @@ func (r *register) check(t *testing.T, clients []*client) {
 	}
 	for what, n := range unknowns {
 		if n != 0 {
-			t.Fatalf("of %s there were %+d clients who do not know whether they were decided than places that nobody took", what, n)
+			t.Fatalf("%s: %+d clients without a known decision, compared with unclaimed decisions", what, n)
 		}
 	}
 }
@@ -193,17 +195,18 @@ func (r *register) inOrder(t *testing.T, i int) {
 			continue
 		}
 		if c.moment < last {
-			t.Fatalf("request %d: place %d has who asked in moment %d, after one of moment %d", i, place, c.moment, last)
+			t.Fatalf("request %d: place %d has who asked in moment %d, after one of moment %d", i, place, c.moment,
+				last)
 		}
 		last = c.moment
 	}
 }
 
 // follows plays a script and checks what comes of it.
-func follows(t *testing.T, script []byte, lanes int) {
+func follows(t *testing.T, script []byte, shards int) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &register{}
-		s, err := coalesce.NewLanes(r, lanes)
+		s, err := coalesce.NewLanes(r, shards)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -213,8 +216,8 @@ func follows(t *testing.T, script []byte, lanes int) {
 		for _, c := range clients {
 			c.cancel()
 		}
-		if batches, trips := s.Waiting(); batches != 0 || trips != 0 {
-			t.Fatalf("%d batches wait and %d trips are under way when all is over", batches, trips)
+		if batches, calls := s.Waiting(); batches != 0 || calls != 0 {
+			t.Fatalf("%d batches wait and %d calls are under way when all is over", batches, calls)
 		}
 	})
 }

@@ -38,7 +38,7 @@ func (f *frozen) DecideBatch(ctx context.Context, requests []weir.Request) {
 	}
 }
 
-// TestNobodyWaitsTwice: whoever waited for a trip that hung has what is left of the timeout.
+// TestNobodyWaitsTwice: whoever waited for a call that hung has what is left of the timeout.
 func TestNobodyWaitsTwice(t *testing.T) {
 	const timeout = 64 * time.Millisecond
 	for _, keys := range []int{1, 100} {
@@ -68,7 +68,8 @@ func TestNobodyWaitsTwice(t *testing.T) {
 
 func TestATimeoutIsPositive(t *testing.T) {
 	var input *weir.InputError
-	if _, err := coalesce.New(memstore.New(), coalesce.WithTimeout(0)); !errors.As(err, &input) || input.Field != "timeout" {
+	if _, err := coalesce.New(memstore.New(), coalesce.WithTimeout(0)); !errors.As(err, &input) ||
+		input.Field != "timeout" {
 		t.Errorf("a timeout of 0: %v", err)
 	}
 }

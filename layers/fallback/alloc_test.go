@@ -34,7 +34,8 @@ func of(specs []weir.Spec) (list []weir.Claim) {
 
 func TestADecisionAllocatesNothing(t *testing.T) {
 	for name, specs := range kinds {
-		for what, store := range map[string]weir.Store{"warm": newLocal(t, 3).Warm(granting{}), "local": newLocal(t, 3)} {
+		for what, store := range map[string]weir.Store{"warm": newLocal(t, 3).Warm(granting{}),
+			"local": newLocal(t, 3)} {
 			list, d := of(specs), make([]weir.Decision, len(specs))
 			ask := func() { store.Decide(background, list, 1, d) }
 			for range 10 {

@@ -63,7 +63,9 @@ func TestSharesOfAnyNumbers(t *testing.T) {
 	shared := memstore.New()
 	for range 50_000 {
 		nodes := int(min(any(), fallback.MaxNodes))
-		spec := weir.TokenBucket{Capacity: any(), Refill: any(), Period: time.Duration(min(any(), 1<<50)) * time.Microsecond, Overdraft: any() - 1, Mode: weir.RefillMode(r.IntN(2))}
+		spec := weir.TokenBucket{Capacity: any(), Refill: any(),
+			Period: time.Duration(min(any(),
+				1<<50)) * time.Microsecond, Overdraft: any() - 1, Mode: weir.RefillMode(r.IntN(2))}
 		limit, err := weir.NewLimit("limit", spec)
 		if err != nil {
 			continue
@@ -91,7 +93,8 @@ func TestSharesOfAnyNumbers(t *testing.T) {
 
 func TestWholeLimits(t *testing.T) {
 	whole := "whole"
-	local, err := fallback.NewLocal(4, memstore.New(), fallback.WithWhole(func(l *weir.Limit) bool { return l.Name() == whole }))
+	local, err := fallback.NewLocal(4, memstore.New(),
+		fallback.WithWhole(func(l *weir.Limit) bool { return l.Name() == whole }))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +111,8 @@ func TestWholeLimits(t *testing.T) {
 // A cost between the share and the limit is refused, and not for ever.
 func TestCostsOverTheShare(t *testing.T) {
 	local := newLocal(t, 4)
-	for _, spec := range []weir.Spec{weir.PerSecond(8), weir.FixedWindow{Limit: 8, Window: time.Minute}, weir.SlidingLog{Limit: 8, Window: time.Minute}} {
+	for _, spec := range []weir.Spec{weir.PerSecond(8), weir.FixedWindow{Limit: 8, Window: time.Minute},
+		weir.SlidingLog{Limit: 8, Window: time.Minute}} {
 		limit := weir.MustLimit("limit", spec)
 		for cost, want := range map[int64]string{1: "0s", 2: "0s", 3: "1s", 8: "1s", 9: fmt.Sprint(weir.Never)} {
 			d := make([]weir.Decision, 1)

@@ -1,37 +1,35 @@
-// Package fallback decides in this process while the shared store does not answer.
+// Package fallback decides in this process while the shared store is unavailable.
 //
 //	local, err := fallback.NewLocal(nodes, memstore.New())
 //	store := local.Warm(shared)
 //
-// [NewLocal] makes a store in this process that decides by the node's share of each limit: the
-// limit divided by how many nodes there are. [LocalStore.Warm] lets it count while the shared
-// store answers. Package gate takes such a store (gate.WithLocal) and asks it by each rule's
-// on_store_error. A program without rules makes two limiters of the same name and numbers, one over each
-// store, and asks the second where the first returns [weir.ErrUnavailable]: see the example. What a limiter granted
-// is settled, renewed and released by the store that granted it.
+// [NewLocal] returns a store that decides by the node's share of each limit: the limit divided by the number of nodes.
+// [LocalStore.Warm] lets it count what the shared store grants. Package gate takes such a store (gate.WithLocal) and
+// uses it according to each rule's on_store_error. A program without rules makes two limiters of the same name
+// and numbers, one over each store, and calls the second when the first returns [weir.ErrUnavailable], as in
+// the example. Settle, renew and release with the limiter that granted.
 //
 // # A node's share
 //
 //	token bucket      capacity and overdraft divided; the refill of a period takes nodes periods
-//	  in steps        units of a step divided, and the period so much longer that the rate is
+//	  in steps        units of a step divided, and the period longer by the same ratio
 //	windows, logs, counters, calendars, concurrency: units divided
 //
-// What is divided is rounded up, so that each node grants at least one unit: all nodes together
-// may grant more than the limit, by less than one unit for each node. A bucket whose period
-// would get too long keeps its period, and what no division makes a limit stays as it is.
+// Shares are rounded up, so that each node grants at least one unit: all nodes together may grant more than the
+// limit, by less than one unit for each node. A bucket whose period would get too long keeps its period. A
+// limit that has no valid share is not divided.
 //
-// While nodes decide by themselves, in each window (or, of a bucket, at once and then at the
-// limit's rate) they grant nodes × ⌈L/nodes⌉ together. In the window in which they switch, what
-// the shared store had granted comes on top where it was not spread evenly: a node knows only
-// of its own, so at most one share for each node that had granted less than that.
+// While nodes decide by themselves, they grant nodes × ⌈L/nodes⌉ together in each window (or, of a bucket, at
+// once and then at the limit's rate). In the window of the switch, grants of the shared store add to that if
+// they were unevenly spread: at most one share for each node that had granted less than its share.
 //
 // # Leases
 //
-// The same holds for concurrency limits: of a lock (limit 1), each node that has not granted it itself grants it
-// once more. Where that must not be, refuse while the store is away. A lease that the shared store gave cannot be
-// renewed or released until that answers again: its holder gets [weir.ErrUnavailable], which is not
-// [weir.ErrLeaseGone]. (Tempting, and wrong: to ask the local store about it. It knows only of leases that went
-// through this process since it began, and not knowing a lease does not mean that it is gone.)
+// The same holds for concurrency limits: each node that does not hold a lock (limit 1) itself grants it once
+// more. Where that is not acceptable, refuse while the store is unavailable. A lease from the shared store
+// cannot be renewed or released until that store answers again: its holder gets [weir.ErrUnavailable], not
+// [weir.ErrLeaseGone]. (Tempting, and wrong: renewing it in the local store. That store knows only leases that
+// went through this process, and an unknown lease is not a lost one.)
 package fallback
 
 import (
@@ -44,8 +42,7 @@ import (
 	"github.com/weirproject/weir/layers/internal/derived"
 )
 
-// LocalStore is a weir.Store for one of several nodes that cannot ask the store they share: it
-// decides by each node's share of the limits. Make one with NewLocal.
+// LocalStore is a weir.Store that decides by one node's share of each limit. Make one with NewLocal.
 type LocalStore struct {
 	store   weir.Store
 	nodes   int64
@@ -55,17 +52,17 @@ type LocalStore struct {
 	scratch sync.Pool // of *[]weir.Claim
 }
 
-// A LocalOption changes what NewLocal makes.
+// A LocalOption configures NewLocal.
 type LocalOption func(*LocalStore)
 
-// WithWhole gives the limits that are not divided: those whose keys each come to one node, and
-// buckets that measure something else than requests. It is asked about each claim.
+// WithWhole selects the limits that are not divided: those whose keys each reach only one node, and buckets
+// that do not measure requests. It is called for each claim.
 func WithWhole(whole func(*weir.Limit) bool) LocalOption {
 	return func(l *LocalStore) { l.whole = whole }
 }
 
-// WithOnly gives the limits that the store will be asked about. Warm counts no others: each key costs memory here,
-// some 100 bytes and the key. It is asked about each claim.
+// WithOnly selects the limits that this store will decide. Warm counts no others, because each key costs memory
+// here, some 100 bytes and the key. It is called for each claim.
 func WithOnly(only func(*weir.Limit) bool) LocalOption {
 	return func(l *LocalStore) { l.only = only }
 }
@@ -73,10 +70,10 @@ func WithOnly(only func(*weir.Limit) bool) LocalOption {
 // MaxNodes is the largest number of nodes.
 const MaxNodes = 1_000_000
 
-// NewLocal makes a LocalStore for one of so many nodes, 1 to MaxNodes, over an embedded store
-// (memstore) that nothing else uses. With one node it is that store.
+// NewLocal returns the LocalStore of one of nodes processes, 1 to MaxNodes, over an embedded store (memstore)
+// for its own use. With one node, limits are not divided.
 //
-// Nodes that are fewer than expected grant less than the limit, those that are more grant more.
+// Fewer nodes than expected grant less than the limit, more nodes grant more.
 func NewLocal(nodes int, store weir.Store, opts ...LocalOption) (*LocalStore, error) {
 	switch {
 	case nodes < 1 || nodes > MaxNodes:
@@ -97,7 +94,7 @@ func bad(field string, given any, allowed string) error {
 	return &weir.InputError{Field: field, Given: given, Allowed: allowed}
 }
 
-// Share is what this node grants of a limit.
+// Share returns this node's share of a limit.
 func (l *LocalStore) Share(limit *weir.Limit) *weir.Limit {
 	if l.nodes == 1 || l.whole != nil && limit != nil && l.whole(limit) {
 		return limit
@@ -108,7 +105,7 @@ func (l *LocalStore) Share(limit *weir.Limit) *weir.Limit {
 // follows reports whether Warm counts a limit.
 func (l *LocalStore) follows(limit *weir.Limit) bool { return l.only == nil || l.only(limit) }
 
-// claims are those on this node's shares. Hand them back with done.
+// claims returns the claims on this node's shares. Hand them back with done.
 func (l *LocalStore) claims(claims []weir.Claim) *[]weir.Claim {
 	list := l.scratch.Get().(*[]weir.Claim)
 	*list = append((*list)[:0], claims...)
@@ -119,14 +116,15 @@ func (l *LocalStore) claims(claims []weir.Claim) *[]weir.Claim {
 }
 
 func (l *LocalStore) done(list *[]weir.Claim) {
-	clear(*list) // a key may be part of a large request: let go of it
+	clear(*list) // a key may be part of a large request body
 	l.scratch.Put(list)
 }
 
-// Decide implements weir.Store. What costs more than this node's share, but not more than the
-// limit, is refused with a RetryAfter of a second at least: it is when the share is as if never
-// used, and no promise, but nor is it Never.
-func (l *LocalStore) Decide(ctx context.Context, claims []weir.Claim, times int64, decisions []weir.Decision) (int64, error) {
+// Decide implements weir.Store. A cost above this node's share, but not above the limit, is refused with a
+// RetryAfter of at least a second: the time until the share is full. That is no promise, but Never would be
+// wrong.
+func (l *LocalStore) Decide(ctx context.Context, claims []weir.Claim, times int64,
+	decisions []weir.Decision) (int64, error) {
 	mine := l.claims(claims)
 	defer l.done(mine)
 	granted, err := l.store.Decide(ctx, *mine, times, decisions)
@@ -148,7 +146,8 @@ func (l *LocalStore) Charge(ctx context.Context, claims []weir.Claim, decisions 
 }
 
 // Refund implements weir.Store.
-func (l *LocalStore) Refund(ctx context.Context, claims []weir.Claim, takenAt weir.Instant, decisions []weir.Decision) error {
+func (l *LocalStore) Refund(ctx context.Context, claims []weir.Claim, takenAt weir.Instant,
+	decisions []weir.Decision) error {
 	mine := l.claims(claims)
 	defer l.done(mine)
 	err := l.store.Refund(ctx, *mine, takenAt, decisions)
@@ -156,10 +155,11 @@ func (l *LocalStore) Refund(ctx context.Context, claims []weir.Claim, takenAt we
 	return err
 }
 
-// notNever takes back that no wait can help, where only the share is too small.
+// notNever replaces Never where only the share is too small.
 func notNever(claims []weir.Claim, decisions []weir.Decision) {
 	for i := range decisions {
-		if d := &decisions[i]; d.RetryAfter == weir.Never && claims[i].Limit != nil && claims[i].Cost <= claims[i].Limit.Most() {
+		if d := &decisions[i]; d.RetryAfter == weir.Never && claims[i].Limit != nil &&
+			claims[i].Cost <= claims[i].Limit.Most() {
 			d.RetryAfter = max(d.ResetAfter, time.Second)
 		}
 	}

@@ -81,7 +81,8 @@ func TestReservationIsSettledWhereItWasTaken(t *testing.T) {
 // TestWarmCountsOnlyWhatItWillBeAskedAbout: other limits cost no memory here.
 func TestWarmCountsOnlyWhatItWillBeAskedAbout(t *testing.T) {
 	memory := memstore.New()
-	local, err := fallback.NewLocal(2, memory, fallback.WithOnly(func(l *weir.Limit) bool { return l.Name() == "local" }))
+	local, err := fallback.NewLocal(2, memory,
+		fallback.WithOnly(func(l *weir.Limit) bool { return l.Name() == "local" }))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,15 +8,14 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// Warm is next, and tells the local store what next grants: a switch to the local store then
-// hands out no fresh budget. Put it below what gathers requests: it is told once for all of
-// them. It decides batches (weir.Batcher) if next does; it is no weir.Shortcut.
+// Warm returns next, whose grants are also counted in the local store, so that a switch to the local store
+// hands out no fresh budget. Put it above all other layers, as layers.New does. It decides batches (weir.Batcher) if
+// next does; it is no weir.Shortcut.
 //
-// The local store counts what went through this node; in a bucket only as far as its share goes,
-// or a node that serves more than that would be in debt for hours after the switch. What next
-// refunds is refunded there too; to a bucket that may be more than was counted, so that at most
-// a share is there again. Of a log it is not: what was taken counts until its window is over.
-// Leases are known there as they are taken, renewed and released through this node.
+// The local store counts what went through this node, of a bucket only up to its share: otherwise a node that
+// serves more than its share would be in debt for hours after the switch. Refunds are applied too; to a bucket,
+// at most up to a full share, and not to a log, whose entries count until their window is over. Leases are
+// followed as they are taken, renewed and released through this node.
 //
 // Closing it closes next and not the local store.
 func (l *LocalStore) Warm(next weir.Store) weir.Store {
@@ -35,7 +34,7 @@ type warm struct {
 func (w *warm) Decide(ctx context.Context, claims []weir.Claim, times int64, decisions []weir.Decision) (int64, error) {
 	granted, err := w.next.Decide(ctx, claims, times, decisions)
 	if err == nil && granted > 0 {
-		w.local.note(claims, granted)
+		w.local.note(granting(claims), granted)
 	}
 	return granted, err
 }
@@ -52,7 +51,7 @@ func (w *warm) Charge(ctx context.Context, claims []weir.Claim, decisions []weir
 // Refund implements weir.Store.
 func (w *warm) Refund(ctx context.Context, claims []weir.Claim, takenAt weir.Instant, decisions []weir.Decision) error {
 	if decisions == nil {
-		decisions = make([]weir.Decision, len(claims)) // which say what next's time is
+		decisions = make([]weir.Decision, len(claims)) // for the instant of next's clock
 	}
 	err := w.next.Refund(ctx, claims, takenAt, decisions)
 	if err == nil || errors.Is(err, weir.ErrLeaseGone) && !slices.ContainsFunc(claims, func(c weir.Claim) bool { return c.Renew }) {
@@ -83,13 +82,26 @@ func (w *warmBatch) DecideBatch(ctx context.Context, requests []weir.Request) {
 	w.batcher.DecideBatch(ctx, requests)
 	for i := range requests {
 		if r := &requests[i]; r.Err == nil && r.Granted > 0 {
-			w.local.note(r.Claims, r.Granted)
+			w.local.note(granting(r.Claims), r.Granted)
 		}
 	}
 }
 
-// note counts what another store granted. It fails only where the local store was closed, and
-// then there is nobody to whom it matters.
+// granting is the claims of a grant, for Charge: a renewed lease is charged like a new one, which renews it where it is
+// known. In Charge, Renew would release it.
+func granting(claims []weir.Claim) []weir.Claim {
+	if !slices.ContainsFunc(claims, func(c weir.Claim) bool { return c.Renew }) {
+		return claims
+	}
+	granted := slices.Clone(claims)
+	for i := range granted {
+		granted[i].Renew = false
+	}
+	return granted
+}
+
+// note counts a grant of another store. It fails only if the local store is closed, and then the count is not
+// needed.
 func (l *LocalStore) note(claims []weir.Claim, times int64) {
 	mine := l.claims(claims)
 	defer l.done(mine)
@@ -98,8 +110,8 @@ func (l *LocalStore) note(claims []weir.Claim, times int64) {
 		if !l.follows(claims[i].Limit) {
 			continue
 		}
-		// A bucket's debt would take as many times longer to repay as there are nodes. Windows
-		// end by themselves, and what is refunded to them should have been counted.
+		// A bucket's debt would take nodes times longer to repay. Windows end by themselves, and a later refund to
+		// them must find the charge.
 		if one[0].Limit != claims[i].Limit && one[0].Limit.Algorithm() == weir.AlgorithmTokenBucket {
 			l.take(one, times)
 			continue
@@ -109,7 +121,7 @@ func (l *LocalStore) note(claims []weir.Claim, times int64) {
 	}
 }
 
-// take takes a claim's cost times over, or as much of that as is left.
+// take charges a claim's cost times over, or as much of that as is left.
 func (l *LocalStore) take(one []weir.Claim, times int64) {
 	granted, err := l.store.Decide(context.Background(), one, times, nil)
 	rest := min(one[0].Cost*(times-granted), weir.MaxUnits)
@@ -119,7 +131,7 @@ func (l *LocalStore) take(one []weir.Claim, times int64) {
 	}
 }
 
-// followed are the claims on limits that Warm counts.
+// followed returns the claims on limits that Warm counts.
 func (l *LocalStore) followed(claims []weir.Claim) []weir.Claim {
 	if l.only == nil {
 		return claims
@@ -127,7 +139,7 @@ func (l *LocalStore) followed(claims []weir.Claim) []weir.Claim {
 	return slices.DeleteFunc(slices.Clone(claims), func(c weir.Claim) bool { return !l.only(c.Limit) })
 }
 
-// giveBack refunds what was taken so long ago, by the clock of another store.
+// giveBack refunds what was taken at an instant that long ago by another store's clock.
 func (l *LocalStore) giveBack(claims []weir.Claim, ago weir.Instant) {
 	claims = l.followed(claims)
 	if len(claims) == 0 {
@@ -136,7 +148,7 @@ func (l *LocalStore) giveBack(claims []weir.Claim, ago weir.Instant) {
 	mine := l.claims(claims)
 	defer l.done(mine)
 	for i := range *mine {
-		(*mine)[i].Delay = 0 // the local store's bucket has another level, and nobody waits by it
+		(*mine)[i].Delay = 0 // a wait belongs to the level of the other store's bucket
 	}
 	var now [1]weir.Decision
 	if _, err := l.store.Decide(context.Background(), (*mine)[:1], 0, now[:]); err == nil {

@@ -65,7 +65,8 @@ func newLocal(t testing.TB, nodes int, opts ...fallback.LocalOption) *fallback.L
 
 func claims(names ...string) (list []weir.Claim) {
 	for _, name := range names {
-		list = append(list, weir.Claim{Key: "key", Limit: weir.MustLimit(name, weir.FixedWindow{Limit: 4, Window: time.Hour}), Cost: 1})
+		list = append(list, weir.Claim{Key: "key",
+			Limit: weir.MustLimit(name, weir.FixedWindow{Limit: 4, Window: time.Hour}), Cost: 1})
 	}
 	return list
 }
@@ -144,7 +145,8 @@ func TestASwitchHandsOutNoFreshBudget(t *testing.T) {
 		for i := range nodes {
 			total += after[i]
 			if most := max(0, share-before[i]); after[i] > most {
-				t.Fatalf("node %d of %d granted %d of %s by itself, after %d with the store: want at most %d", i, nodes, after[i], limit, before[i], most)
+				t.Fatalf("node %d of %d granted %d of %s by itself, after %d with the store: want at most %d", i,
+					nodes, after[i], limit, before[i], most)
 			}
 		}
 		if total > int64(nodes)*share {
@@ -168,7 +170,8 @@ func TestASwitchLeavesTheShare(t *testing.T) {
 
 // What fits is counted as it is, and of what does not, as much as does.
 func TestCostsAreCounted(t *testing.T) {
-	for _, c := range []struct{ cost, times, left int64 }{{3, 2, 4}, {3, 3, 1}, {3, 4, 0}, {11, 1, 0}, {1, 10, 0}, {1, 20, 0}, {10, 2, 0}} {
+	for _, c := range []struct{ cost, times, left int64 }{{3, 2, 4}, {3, 3, 1}, {3, 4, 0}, {11, 1, 0}, {1, 10, 0},
+		{1, 20, 0}, {10, 2, 0}} {
 		f, limit := newFleet(t, 2), weir.MustLimit("limit", weir.PerDay(20))
 		ask(t, f.warm[0], limit, c.cost, c.times)
 		if left := ask(t, f.locals[0], limit, 1, 100); left != c.left {
@@ -180,7 +183,8 @@ func TestCostsAreCounted(t *testing.T) {
 // A node through which all went was beyond its share for long. It is not made to pay for it.
 func TestNoDebtIsCarriedOver(t *testing.T) {
 	for _, spec := range []weir.Spec{
-		weir.PerSecond(100), weir.Borrowing(100, 100, time.Second, 50), weir.SlidingLog{Limit: 100, Window: time.Second},
+		weir.PerSecond(100), weir.Borrowing(100, 100, time.Second, 50),
+		weir.SlidingLog{Limit: 100, Window: time.Second},
 		weir.TokenBucket{Capacity: 100, Refill: 100, Period: time.Second, Mode: weir.Step},
 	} {
 		f, limit := newFleet(t, 4), weir.MustLimit("limit", spec)
@@ -230,7 +234,8 @@ func TestWholeLimitsAreMirrored(t *testing.T) {
 	}
 	shared := memstore.New(now)
 	warm := local.Warm(shared)
-	one := []weir.Claim{{Key: "key", Limit: weir.MustLimit("ban", weir.TokenBucket{Capacity: 1, Refill: 1, Period: time.Microsecond}), Cost: 600_000_001}}
+	one := []weir.Claim{{Key: "key", Limit: weir.MustLimit("ban",
+		weir.TokenBucket{Capacity: 1, Refill: 1, Period: time.Microsecond}), Cost: 600_000_001}}
 	if err := warm.Charge(background, one, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -282,7 +287,8 @@ func TestRefundsByAnotherClock(t *testing.T) {
 		t.Fatal(err)
 	}
 	warm := local.Warm(memstore.New(clock(&theirs)))
-	one := []weir.Claim{{Key: "key", Limit: weir.MustLimit("limit", weir.FixedWindow{Limit: 8, Window: time.Hour}), Cost: 3}}
+	one := []weir.Claim{{Key: "key", Limit: weir.MustLimit("limit", weir.FixedWindow{Limit: 8, Window: time.Hour}),
+		Cost: 3}}
 	d := make([]weir.Decision, 1)
 	warm.Decide(background, one, 1, d)
 	for _, c := range []*atomic.Int64{&theirs, &ours} {
@@ -374,7 +380,8 @@ func TestOnlyGrantsAreCounted(t *testing.T) {
 	warm.Decide(background, one, 1, nil)
 	warm.Charge(background, one, nil)
 	warm.Reset(background, one)
-	held := []weir.Claim{{Key: "key", Limit: weir.MustLimit("held", weir.Concurrency{Limit: 4, TTL: time.Hour}), Cost: 1, Lease: "lease"}}
+	held := []weir.Claim{{Key: "key", Limit: weir.MustLimit("held", weir.Concurrency{Limit: 4, TTL: time.Hour}),
+		Cost: 1, Lease: "lease"}}
 	warm.Decide(background, held, 1, nil)
 	batch := []weir.Request{{Claims: held, Times: 1}}
 	local.Warm(batching{shared}).(weir.Batcher).DecideBatch(background, batch)

@@ -2,23 +2,21 @@ package lease
 
 import "github.com/weirproject/weir"
 
-// A state is where units are charged. Leases of several tuples, of several costs, or under
-// numbers that have changed may be of one.
+// A state is where units are charged. Leases with other claims, costs or numbers may charge the same one.
 type state struct {
 	name      string
 	algorithm weir.Algorithm
 	key       string
 }
 
-// accounts are how many units of each state the node holds or has asked for, whichever
-// leases they are in. Units count until they are spent, or until their way back is over.
+// accounts count the units of each state that the node holds or has asked for, over all leases. Units count
+// until they are spent, or their refund has ended.
 type accounts map[state]int64
 
 func stateOf(c *weir.Claim) state { return state{c.Limit.Name(), c.Limit.Algorithm(), c.Key} }
 
-// book adds n requests of an entry to what the node holds; n below 0 takes them off.
-// Under Store.mu.
-func (s *Store) book(e *entry, n int64) {
+// account adds n requests of an entry, possibly negative, to what the node holds. Under Store.mu.
+func (s *Store) account(e *entry, n int64) {
 	if n == 0 {
 		return
 	}
@@ -30,7 +28,7 @@ func (s *Store) book(e *entry, n int64) {
 	}
 }
 
-// size is how many requests the next grant of an entry should be for. Under Store.mu.
+// size is the number of requests for the next grant of an entry. Under Store.mu.
 func (s *Store) size(e *entry) int64 {
 	n := min(e.want, e.room.Load())
 	for i := 0; n >= least && i < len(e.claims); i++ {

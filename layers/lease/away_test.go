@@ -51,7 +51,8 @@ func TestARefillIsNotOneCallers(t *testing.T) {
 			}
 		})
 		_, err := b.Decide(ctx, claims, 1, make([]weir.Decision, 1))
-		if !errors.Is(err, weir.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != 5*time.Millisecond {
+		if !errors.Is(err, weir.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) ||
+			time.Since(began) != 5*time.Millisecond {
 			t.Errorf("the caller who went away got %v after %v", err, time.Since(began))
 		}
 		others.Wait()

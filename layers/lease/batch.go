@@ -7,15 +7,15 @@ import (
 	"github.com/weirproject/weir/layers/internal/partial"
 )
 
-// batch is what one DecideBatch needs. It is used again.
+// batch is the reused memory of one DecideBatch.
 type batch struct {
-	hashes []uint64 // of requests that may be leased; else 0
-	late   []int    // the places of those that wait for a refill
+	hashes []uint64 // of requests that may earn a lease; otherwise 0
+	late   []int    // indexes of requests that wait for a refill
 	rest   partial.Batch
 }
 
-// DecideBatch implements weir.Batcher. A request is paid for by a lease where there is one. The others
-// go to the store below together, then those whose lease has to be refilled.
+// DecideBatch implements weir.Batcher. Requests with a lease are paid from it. The others go to the store below
+// together, then those whose lease has to be refilled.
 func (s *Store) DecideBatch(ctx context.Context, requests []weir.Request) {
 	b := s.batches.Get().(*batch)
 	defer s.batches.Put(b)
@@ -35,7 +35,7 @@ func (s *Store) DecideBatch(ctx context.Context, requests []weir.Request) {
 	b.hashes, b.late = b.hashes[:0], b.late[:0]
 }
 
-// place pays for a request, or puts it where it is decided later.
+// place pays for a request, or queues it.
 func (s *Store) place(b *batch, i int, r *weir.Request) {
 	b.hashes = append(b.hashes, 0)
 	if b.rest.Void(r) {

@@ -9,35 +9,33 @@ import (
 	"github.com/weirproject/weir/internal/algorithm"
 )
 
-// A Bound is what a limit promises when nodes lease from it. All that passes was charged,
-// so never more than the limit is charged; but a unit may pass up to Hold after it was.
+// A Bound is what a limit promises when nodes lease from it. Whatever passes was charged, so the limit is never
+// charged more than without leases; but a unit may pass up to Hold after its charge.
 //
-// Let U = Nodes × Held, the most that is charged and neither spent nor back. What passes in
-// a time T was held when it began, or charged in it. Of what was charged in it, what is not
-// given back keeps to the limit's own bound: windows and logs never see the rest, and
-// a bucket regains from what goes back no more than was held. So U is the most that leases
-// add. In windows, fixed and of calendars, they add nothing, because a unit passes in the
-// window it was charged in. In sliding windows it is also true that what passes in T was
-// charged in T + Hold.
+// Let U = Nodes × Held, the most that is charged and neither spent nor returned. What passes in a time T was
+// held when T began, or was charged in T. Of what was charged in T, the units that are not given back keep the
+// limit's own bound: windows and logs never see the others, and a bucket regains from returned units no more
+// than was held. So leases add at most U. To windows, fixed and of calendars, they add nothing, because a unit
+// passes in the window of its charge. To sliding windows it also applies that what passes in T was charged in T
+// + Hold.
 //
-// It holds while the clocks of nodes and store run alike to a thousandth, the store's is not set
-// forward, and what goes back arrives within the layer's timeout or not at all. A Reset
-// takes back what was charged, and with it the promise, up to U once more.
+// It holds while the clocks of nodes and store run alike to a thousandth, the store's clock is not set forward,
+// and a refund arrives within the layer's timeout or not at all. A Reset discards charges, and so may add U
+// once more.
 type Bound struct {
 	Limit *weir.Limit
-	Nodes int           // processes that share the limit at one time
-	Held  int64         // units that one of them holds at most; 0: the limit is not leased
-	Hold  time.Duration // how long it holds them at most
+	Nodes int           // processes that share the limit
+	Held  int64         // most units that one of them holds; 0: not leased
+	Hold  time.Duration // longest time for which it holds them
 }
 
-// BoundOf is the bound of a limit that so many nodes lease under the same terms.
+// BoundOf returns the bound of a limit that a number of nodes lease under the same terms.
 func BoundOf(l *weir.Limit, t Terms, nodes int) Bound {
 	return Bound{Limit: l, Nodes: nodes, Held: t.most(l), Hold: t.hold()}
 }
 
-// Most is the most units that pass in any time as long as span, 2^52 meaning that or
-// more. ok is false for calendars, whose periods differ (it is the limit in each), and
-// for concurrency limits.
+// Most is the most units that pass in any time of length span; 2^52 stands for that many or more. ok is false
+// for calendars, whose periods differ (it is the limit in each), and for concurrency limits.
 func (b Bound) Most(span time.Duration) (units int64, ok bool) {
 	us := max(1, span.Microseconds())
 	units, ok = own(b.Limit, us)
@@ -52,13 +50,13 @@ func (b Bound) Most(span time.Duration) (units int64, ok bool) {
 	return units, true
 }
 
-// ahead is how many units all nodes hold.
+// ahead is the number of units that all nodes hold.
 func (b Bound) ahead() int64 {
 	return min(algorithm.Mul(int64(b.Nodes), b.Held), weir.MaxUnits)
 }
 
-// own is what a limit promises without leases: limits.md has the table. A window from its
-// first charge is the exception, since that unit may now pass later: 2L while T ≤ W.
+// own is what a limit promises without leases, as in limits.md, but for a window from its first charge: 2L
+// while T ≤ W, because that unit may now pass later.
 func own(l *weir.Limit, us int64) (units int64, ok bool) {
 	limit, period := l.Capacity(), l.Period()
 	switch l.Algorithm() {
@@ -77,8 +75,8 @@ func own(l *weir.Limit, us int64) (units int64, ok bool) {
 	return 0, false
 }
 
-// fading is what a sliding counter promises for less than its window: the limit, until
-// the time reaches into the slice that is fading.
+// fading is what a sliding counter promises for less than its window: the limit, until the time reaches into
+// the fading slice.
 func fading(l *weir.Limit, us int64) int64 {
 	if us == 0 {
 		return 0
@@ -101,7 +99,7 @@ func slides(l *weir.Limit) bool {
 	return l.Algorithm() == weir.AlgorithmSlidingLog || l.Algorithm() == weir.AlgorithmSlidingCounter
 }
 
-// String is a sentence for people: "at most 10000 + 5000/1s × T + 3 × 1000 units in any T".
+// String is a sentence such as "at most 10000 + 5000/1s × T + 3 × 1000 units in any T".
 func (b Bound) String() string {
 	l := b.Limit
 	if b.Held == 0 {
@@ -113,7 +111,8 @@ func (b Bound) String() string {
 	case weir.AlgorithmTokenBucket:
 		return fmt.Sprintf("at most %d + %d/%s × T + %s units in any T", l.Most(), l.Refill(), period, more)
 	case weir.AlgorithmSlidingLog:
-		return fmt.Sprintf("at most %d + %s units in any %s, %[1]d in any %[4]s", l.Capacity(), more, period, period-b.Hold)
+		return fmt.Sprintf("at most %d + %s units in any %s, %[1]d in any %[4]s",
+			l.Capacity(), more, period, period-b.Hold)
 	case weir.AlgorithmSlidingCounter:
 		return fmt.Sprintf("at most %s units more than the counter of %d in any time", more, l.Capacity())
 	}

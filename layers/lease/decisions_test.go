@@ -35,7 +35,8 @@ func TestDecisionsAreThoseOfSingleCalls(t *testing.T) {
 				}
 				// In a lease, the state is as if all of it was spent.
 				want[0].ResetAfter = got[0].ResetAfter
-				if d := got[0].Delay - want[0].Delay; d > 0 && d <= time.Microsecond { // a rounded delay is never too short
+				// a rounded delay is never too short
+				if d := got[0].Delay - want[0].Delay; d > 0 && d <= time.Microsecond {
 					want[0].Delay = got[0].Delay
 				}
 				if got[0] != want[0] {
@@ -103,7 +104,8 @@ func TestARequestFromALeaseIsRefunded(t *testing.T) {
 
 func TestShortcut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		leased, not := daily(1_000_000), weir.MustLimit("not", weir.TokenBucket{Capacity: 1000, Refill: 1, Period: second})
+		leased, not := daily(1_000_000), weir.MustLimit("not",
+			weir.TokenBucket{Capacity: 1000, Refill: 1, Period: second})
 		quick := weir.MustLimit("quick", weir.TokenBucket{Capacity: 1000, Refill: 1, Period: second})
 		s, err := lease.New(memstore.New(), func(l *weir.Limit) lease.Terms {
 			return lease.Terms{Share: map[*weir.Limit]float64{leased: 0.1, quick: 0.1}[l]}
@@ -116,7 +118,8 @@ func TestShortcut(t *testing.T) {
 		for range 100 {
 			a, err := short.Allow(t.Context(), "hot")
 			b, err2 := plain.Allow(t.Context(), "hot")
-			if err != nil || err2 != nil || a.Remaining != b.Remaining+1 || a.At != b.At && s.Stats().Leases > 0 && a.At > b.At {
+			if err != nil || err2 != nil || a.Remaining != b.Remaining+1 || a.At != b.At && s.Stats().Leases > 0 &&
+				a.At > b.At {
 				t.Fatalf("%+v and %+v, %v %v", a, b, err, err2)
 			}
 		}
@@ -178,7 +181,9 @@ func TestASpendAllocatesNothing(t *testing.T) {
 	}
 	defer s.Close()
 	claims, decisions := one(daily(weir.MaxUnits)), make([]weir.Decision, 1)
-	both := append(one(daily(weir.MaxUnits)), weir.Claim{Key: "all", Limit: weir.MustLimit("g", weir.FixedWindow{Limit: weir.MaxUnits, Window: time.Hour}), Cost: 1})
+	both := append(one(daily(weir.MaxUnits)),
+		weir.Claim{Key: "all", Limit: weir.MustLimit("g", weir.FixedWindow{Limit: weir.MaxUnits, Window: time.Hour}),
+			Cost: 1})
 	two := make([]weir.Decision, 2)
 	request := func() {
 		s.Decide(context.Background(), claims, 1, decisions)
@@ -207,7 +212,8 @@ func TestManyAtOnce(t *testing.T) {
 	for i := range callers {
 		all.Go(func() {
 			for n := range each {
-				if a, err := limiters[(i+n)%2].Allow(context.Background(), fmt.Sprint("key", n/100%3)); err != nil || !a.Allowed {
+				if a, err := limiters[(i+n)%2].Allow(context.Background(), fmt.Sprint("key", n/100%3)); err != nil ||
+					!a.Allowed {
 					t.Error(a, err)
 					return
 				}

@@ -2,37 +2,37 @@ package lease
 
 import (
 	"hash/maphash"
-	"math/bits"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/layers/internal/mix"
 )
 
-// An entry is what a lease is of, while there are requests for it: one grant follows another.
+// An entry is a lease: a sequence of grants for the same claims.
 type entry struct {
 	hash   uint64
 	next   atomic.Pointer[entry] // in its bucket
-	claims []weir.Claim          // with keys of its own
+	claims []weir.Claim          // with copied keys
 	grant  atomic.Pointer[grant] // nil: none yet
 
 	shares []share
 	hold   time.Duration
-	room   atomic.Int64 // requests that the shares of what remained last allow
-	seen   atomic.Int64 // when somebody last found no grant to spend
+	room   atomic.Int64 // requests that the shares of the last known remainder allow
+	seen   atomic.Int64 // when a caller last found no grant to spend
 
 	// Under Store.mu:
 	want      int64   // requests in half a holding time, by the key's rate
-	flight    *flight // the call that takes the next grant
-	rests     int64   // it is kept until then, wanting nothing
-	gone      bool    // it left the table
-	forgotten []bool  // claims that were reset: what is charged to them no longer is
+	flight    *flight // the call for the next grant, if under way
+	rests     int64   // until then it takes no grant, but is kept
+	gone      bool    // removed from the table
+	forgotten []bool  // claims that were reset: their charges are void
 }
 
-// A share is what a claim of an entry may take.
+// A share bounds what a claim of an entry may take.
 type share struct {
-	part float64 // of what remains
+	part float64 // fraction of the remainder
 	most int64   // units that the node may hold
 }
 
@@ -49,7 +49,7 @@ func (e *entry) is(claims []weir.Claim) bool {
 	return true
 }
 
-// spend answers a request from the grant.
+// spend decides a request from the grant.
 func (e *entry) spend(now int64, decisions []weir.Decision) bool {
 	g := e.grant.Load()
 	left, ok := g.spend(now)
@@ -59,8 +59,9 @@ func (e *entry) spend(now int64, decisions []weir.Decision) bool {
 	return ok
 }
 
-// shortcut is spend in the form of weir.Shortcut, which has no Delay.
-func (e *entry) shortcut(now int64) (granted bool, remaining int64, retryAfter, resetAfter time.Duration, at weir.Instant, ok bool) {
+// shortcut is spend for weir.Shortcut, which has no Delay.
+func (e *entry) shortcut(now int64) (granted bool, remaining int64, retryAfter, resetAfter time.Duration,
+	at weir.Instant, ok bool) {
 	g := e.grant.Load()
 	if g == nil || g.delayed {
 		return
@@ -76,7 +77,7 @@ func (e *entry) shortcut(now int64) (granted bool, remaining int64, retryAfter, 
 	return true, d.Remaining + left*e.claims[0].Cost, retryAfter, d.ResetAfter, d.At, true
 }
 
-// share is how many requests the shares of what remains allow.
+// share is the number of requests that the shares of the remainder allow.
 func (e *entry) share(decisions []weir.Decision) int64 {
 	n := int64(weir.MaxUnits)
 	for i := range e.shares {
@@ -85,32 +86,29 @@ func (e *entry) share(decisions []weir.Decision) int64 {
 	return n
 }
 
-// growth is how much larger than the last a grant may be: a burst is not a rate.
+// growth bounds the size of a grant relative to the last: a burst is not a rate.
 const growth = 8
 
-// learn adapts the next grant to how the last went until now. Under Store.mu.
+// learn adapts the next size to how fast the grant was used. Under Store.mu.
 func (e *entry) learn(g *grant, left, now int64) {
 	used, took := g.size-left, max(now-g.landed, 1)
 	want := float64(used) * float64(e.hold/2) / float64(took)
 	e.want = int64(min(want, float64(growth*g.size)))
 }
 
-// mix makes a hash of the parts of one or several claims.
-func mix(hash uint64, cost int64) uint64 {
-	hi, lo := bits.Mul64(hash+uint64(cost), 0x9e3779b97f4a7c15)
-	return hi ^ lo
+// mix adds a claim to a hash of claims.
+func (s *Store) mix(hash uint64, key string, l *weir.Limit, cost int64) uint64 {
+	return mix.Bits((hash ^ maphash.String(s.seed, key) ^ l.Hash()) + uint64(cost))
 }
 
-func (s *Store) part(key string, l *weir.Limit) uint64 { return maphash.String(s.seed, key) ^ l.Hash() }
-
-// hash is of the claims; ok is false where one is surely not leased.
+// hash returns the hash of claims; ok is false where one can never be leased.
 func (s *Store) hash(claims []weir.Claim) (hash uint64, ok bool) {
 	for i := range claims {
 		c := &claims[i]
 		if c.Limit == nil || c.Cost == 0 {
 			return 0, false
 		}
-		hash = mix(hash^s.part(c.Key, c.Limit), c.Cost)
+		hash = s.mix(hash, c.Key, c.Limit, c.Cost)
 	}
 	return hash, len(claims) > 0
 }
@@ -127,17 +125,18 @@ func (s *Store) find(hash uint64, claims []weir.Claim) *entry {
 	return e
 }
 
-// findOne is find of one claim.
+// findOne is find for one claim.
 func (s *Store) findOne(hash uint64, key string, l *weir.Limit, cost int64) *entry {
 	for e := s.bucket(hash).Load(); e != nil; e = e.next.Load() {
-		if e.hash == hash && len(e.claims) == 1 && e.claims[0].Limit == l && e.claims[0].Cost == cost && e.claims[0].Key == key {
+		if e.hash == hash && len(e.claims) == 1 && e.claims[0].Limit == l && e.claims[0].Cost == cost &&
+			e.claims[0].Key == key {
 			return e
 		}
 	}
 	return nil
 }
 
-// newEntry is an entry for claims whose buffer is the caller's.
+// newEntry copies the claims, whose memory is the caller's.
 func newEntry(hash uint64, claims []weir.Claim, shares []share, hold time.Duration) *entry {
 	e := &entry{hash: hash, shares: shares, hold: hold, forgotten: make([]bool, len(claims))}
 	for _, c := range claims {
@@ -155,9 +154,8 @@ func (s *Store) link(e *entry) {
 	s.stats.Leases++
 }
 
-// takeOut takes entries out of the table: nobody finds them, and what is under way for
-// them ends as theirs. Under Store.mu.
-func (s *Store) takeOut(which func(*entry) bool) (out []*entry) {
+// unlink removes entries from the table; calls under way for them finish. Under Store.mu.
+func (s *Store) unlink(which func(*entry) bool) (out []*entry) {
 	for i := range s.buckets {
 		link := &s.buckets[i]
 		for e := link.Load(); e != nil; e = link.Load() {

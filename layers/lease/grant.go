@@ -8,29 +8,29 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// A grant is what one call took: units for a number of requests, and what the store said.
-// All but left and held stay as they are.
+// A grant is the result of one call: units for a number of requests, and the store's decisions. All fields but
+// left and held are constant after landing.
 type grant struct {
 	size      int64 // requests
-	landed    int64 // when the store's answer came
-	until     int64 // when the last may be spent, exclusive
+	landed    int64 // when the answer arrived
+	until     int64 // end of the time for spending, exclusive
 	decisions []weir.Decision
-	delayed   bool  // some are to wait until what they borrowed is repaid
-	held      int64 // requests that the accounts hold for it, under Store.mu
+	delayed   bool  // some requests have a Delay, from an overdraft
+	held      int64 // requests in the accounts for it, under Store.mu
 
-	_    [64]byte // what all read and what all write lie on lines of their own
+	_    [64]byte // keeps the field that all write off the cache lines that all read
 	left atomic.Int64
 	_    [56]byte
 }
 
-// over is left of a grant that was ended: so far below 0 that no number of callers, each of
-// whom takes one, is mistaken for it, or it for them.
+// over is the value of left in an ended grant: so low that no number of concurrent decrements reaches it or
+// leaves it.
 const over = math.MinInt64 / 2
 
-// live reports whether something may be spent.
+// live reports whether a request may be spent.
 func (g *grant) live(now int64) bool { return g != nil && now < g.until && g.left.Load() > 0 }
 
-// spend takes one request's units; left is how many requests remain.
+// spend takes one request; left is how many remain.
 func (g *grant) spend(now int64) (left int64, ok bool) {
 	if g == nil || now >= g.until {
 		return 0, false
@@ -39,7 +39,7 @@ func (g *grant) spend(now int64) (left int64, ok bool) {
 	return left, left >= 0
 }
 
-// end takes all that is left. It is first once: who comes later has nothing to do.
+// end takes all that is left. Only the first call gets anything.
 func (g *grant) end() (left int64, first bool) {
 	left = g.left.Swap(over)
 	return max(0, left), left > over/2
@@ -47,10 +47,10 @@ func (g *grant) end() (left int64, first bool) {
 
 func (g *grant) ended() bool { return g.left.Load() <= over/2 }
 
-// lasts is how long after it was asked for a grant may be spent: no longer than it may be
-// held, and than the windows that it was charged in. The store's answer counts from an
-// instant after the call was sent, so counting from there is safe. A thousandth less, for
-// clocks that do not run alike; a microsecond less, because the store rounds its time down.
+// lasts is how long after the call was sent a grant may be spent: no longer than its hold, and than the windows
+// of its charges. The store's ResetAfter counts from an instant after the sending, so counting from the sending
+// is safe. A thousandth less for clocks of different speeds, and a microsecond less because the store rounds
+// its time down.
 func lasts(hold time.Duration, claims []weir.Claim, decisions []weir.Decision) time.Duration {
 	for i := range claims {
 		if endsWithWindow(claims[i].Limit) {
@@ -60,7 +60,7 @@ func lasts(hold time.Duration, claims []weir.Claim, decisions []weir.Decision) t
 	return hold - hold/1000 - time.Microsecond
 }
 
-// describe fills in the decisions of a request that left so many others in the grant.
+// describe fills in the decisions of a request after which left requests remain.
 func (g *grant) describe(claims []weir.Claim, left, now int64, decisions []weir.Decision) {
 	for i := range decisions {
 		d, taken := &decisions[i], &g.decisions[i]
@@ -76,8 +76,8 @@ func (g *grant) describe(claims []weir.Claim, left, now int64, decisions []weir.
 	}
 }
 
-// delay is that of the last request of the grant, less what those after this one borrowed
-// and the time since. A bucket that steps repays by leaps: there it is the last one's.
+// delay is that of the last request of the grant, less what the requests after this one borrowed, and less the
+// time since. A bucket that steps repays in leaps: there all have the last one's.
 func (g *grant) delay(i int, c *weir.Claim, left, now int64) time.Duration {
 	wait := g.decisions[i].Delay - time.Duration(now-g.landed)
 	if wait > 0 && !c.Limit.Step() {

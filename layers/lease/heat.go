@@ -7,16 +7,15 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// earns is how many requests in half a holding time earn a key its lease: taking it and
-// giving it back are two calls, which must save some.
+// earns is the number of requests in half a hold for which a key earns a lease: a lease costs two calls, to
+// take and to give back, and must save more.
 const earns = 4
 
-// heat counts requests by hash, roughly and in a fixed room: strangers' keys must not fill
-// memory. Keys that share a place may earn a lease together; then the colder one's is soon
-// given up.
+// heat counts requests by hash, approximately and in constant memory, because clients choose the keys. Keys
+// that collide may earn leases together; the colder one's is soon given up.
 type heat [4096]atomic.Uint64 // the interval in the upper half, the count in the lower
 
-// add counts one request in the interval and returns how many there were.
+// add counts one request of the interval and returns the count.
 func (h *heat) add(hash, interval uint64) int64 {
 	place := &h[hash%uint64(len(h))]
 	for {
@@ -31,21 +30,21 @@ func (h *heat) add(hash, interval uint64) int64 {
 	}
 }
 
-// warm counts a request that the store granted; if its claims may be leased and are asked
-// for often enough, they get an entry.
+// warm counts a request that the store granted. If its claims may be leased and are frequent enough, they get
+// an entry.
 func (s *Store) warm(hash uint64, claims []weir.Claim, decisions []weir.Decision) {
 	hold, ok := s.hold(claims)
 	if !ok {
 		return
 	}
 	now := s.now()
-	// Not each request from the fourth on: there may be no room for it, and locks are dear.
+	// Only every fourth request: there may be no room, and the lock is expensive.
 	if s.heat.add(hash, uint64(now/int64(hold/2)))%earns == 0 {
 		s.enter(hash, claims, decisions, hold, now)
 	}
 }
 
-// hold is the shortest holding time of claims; ok is false where one may not be leased.
+// hold is the shortest hold of claims; ok is false where one may not be leased.
 func (s *Store) hold(claims []weir.Claim) (hold time.Duration, ok bool) {
 	hold = longestHold
 	for i := range claims {
@@ -58,7 +57,7 @@ func (s *Store) hold(claims []weir.Claim) (hold time.Duration, ok bool) {
 	return hold, true
 }
 
-// enter makes an entry if there is room, and nobody made it meanwhile.
+// enter adds an entry if there is room and none exists.
 func (s *Store) enter(hash uint64, claims []weir.Claim, decisions []weir.Decision, hold time.Duration, now int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

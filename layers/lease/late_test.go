@@ -38,7 +38,8 @@ func lendTo(t *testing.T, store weir.Store, keys int) (claims []weir.Claim) {
 		claim := weir.Claim{Key: fmt.Sprint("key-", i), Limit: limit, Cost: 1}
 		claims = append(claims, claim)
 		for range 5 {
-			if granted, err := store.Decide(t.Context(), claims[i:], 1, make([]weir.Decision, 1)); granted != 1 || err != nil {
+			if granted, err := store.Decide(t.Context(), claims[i:], 1, make([]weir.Decision, 1)); granted != 1 ||
+				err != nil {
 				t.Fatal(granted, err)
 			}
 		}
@@ -75,14 +76,16 @@ func TestManyIdleKeysGoBackInTime(t *testing.T) {
 				}
 				back := store.Stats()
 				if back.Returned == 0 || back.Lost != 0 || below.begun.Load() != keys || below.underWay.Load() != 0 {
-					t.Errorf("%+v after %d refunds, %d under way; want %d, done", back, below.begun.Load(), below.underWay.Load(), keys)
+					t.Errorf("%+v after %d refunds, %d under way; want %d, done", back, below.begun.Load(),
+						below.underWay.Load(), keys)
 				}
 				if most := below.most.Load(); most > 64 {
 					t.Errorf("%d refunds at the same time, want 64 at most", most)
 				}
 				for i := range claims {
 					d := make([]weir.Decision, 1)
-					if _, err := memory.Decide(t.Context(), slices.Clone(claims[i:i+1]), 0, d); err != nil || d[0].Remaining != 1_000_000-5 {
+					if _, err := memory.Decide(t.Context(), slices.Clone(claims[i:i+1]), 0, d); err != nil ||
+						d[0].Remaining != 1_000_000-5 {
 						t.Fatalf("%s has %d left (%v), want all but 5", claims[i].Key, d[0].Remaining, err)
 					}
 				}
@@ -109,7 +112,8 @@ func TestLeaseEndsBeforeItsWindowByTheStoresClock(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer store.Close()
-			claims := one(weir.MustLimit("limit", weir.FixedWindow{Limit: 1_000_000, Window: window, Anchor: weir.Epoch}))
+			claims := one(weir.MustLimit("limit",
+				weir.FixedWindow{Limit: 1_000_000, Window: window, Anchor: weir.Epoch}))
 			d := make([]weir.Decision, 1)
 			for range 5 {
 				store.Decide(t.Context(), claims, 1, d)

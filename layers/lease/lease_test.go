@@ -46,12 +46,18 @@ func TestOthersPassThrough(t *testing.T) {
 			return lease.Terms{Share: map[*weir.Limit]float64{leased: 0.1}[l]}
 		})
 		both := []weir.Claim{{Key: "hot", Limit: leased, Cost: 1}, {Key: "hot", Limit: not, Cost: 1}}
+		decide := func(times int64, decisions []weir.Decision) func() error {
+			return func() error {
+				_, err := b.Decide(t.Context(), one(leased), times, decisions)
+				return err
+			}
+		}
 		for name, request := range map[string]func() error{
 			"a limit that is not leased": func() error { b.ask(one(not)); return nil },
 			"beside one that is":         func() error { b.ask(both); return nil },
-			"a peek":                     func() error { _, err := b.Decide(t.Context(), one(leased), 0, make([]weir.Decision, 1)); return err },
-			"several at once":            func() error { _, err := b.Decide(t.Context(), one(leased), 2, make([]weir.Decision, 1)); return err },
-			"no decisions":               func() error { _, err := b.Decide(t.Context(), one(leased), 1, nil); return err },
+			"a peek":                     decide(0, make([]weir.Decision, 1)),
+			"several at once":            decide(2, make([]weir.Decision, 1)),
+			"no decisions":               decide(1, nil),
 			"a cost of 0": func() error {
 				_, err := b.Decide(t.Context(), []weir.Claim{{Key: "hot", Limit: leased}}, 1, make([]weir.Decision, 1))
 				return err
@@ -253,7 +259,8 @@ func TestLeasesOfOneStateShareTheirShare(t *testing.T) {
 		for round := range 6 {
 			for i := range 8 {
 				for range 6 {
-					claims := []weir.Claim{{Key: "all", Limit: global, Cost: 1}, {Key: fmt.Sprint(i), Limit: user, Cost: 1}}
+					claims := []weir.Claim{{Key: "all", Limit: global, Cost: 1},
+						{Key: fmt.Sprint(i), Limit: user, Cost: 1}}
 					granted, _ := b.ask(claims)
 					if asked++; !granted {
 						t.Fatalf("refused in round %d", round)
@@ -288,10 +295,8 @@ func TestLeasesAreBounded(t *testing.T) {
 
 func TestNewRefuses(t *testing.T) {
 	for name, make := range map[string]func() (*lease.Store, error){
-		"next":       func() (*lease.Store, error) { return lease.New(nil, tenth) },
-		"terms":      func() (*lease.Store, error) { return lease.New(memstore.New(), nil) },
-		"max leases": func() (*lease.Store, error) { return lease.New(memstore.New(), tenth, lease.WithMaxLeases(0)) },
-		"timeout":    func() (*lease.Store, error) { return lease.New(memstore.New(), tenth, lease.WithTimeout(0)) },
+		"next":  func() (*lease.Store, error) { return lease.New(nil, tenth) },
+		"terms": func() (*lease.Store, error) { return lease.New(memstore.New(), nil) },
 	} {
 		var input *weir.InputError
 		if _, err := make(); !errors.As(err, &input) || input.Field != name {

@@ -46,7 +46,8 @@ func TestThreeNodesOnRedis(t *testing.T) {
 				return
 			}
 			d := make([]weir.Decision, 1)
-			if _, err := onRedis(t, server.URL()).Decide(t.Context(), one(limit), 0, d); err != nil || d[0].Remaining != 200_000-passed {
+			if _, err := onRedis(t, server.URL()).Decide(t.Context(), one(limit), 0, d); err != nil ||
+				d[0].Remaining != 200_000-passed {
 				t.Errorf("%d left after %d of 200000 (%v)", d[0].Remaining, passed, err)
 			}
 		})
@@ -72,7 +73,7 @@ func hammerRedis(t *testing.T, url string, limit *weir.Limit, terms lease.Terms)
 	nodes := make([]*lease.Store, 3)
 	for i := range nodes {
 		var err error
-		if nodes[i], err = lease.New(onRedis(t, url), always(terms), lease.WithTimeout(2*time.Minute)); err != nil {
+		if nodes[i], err = lease.NewWith(onRedis(t, url), always(terms), lease.WithTimeout(2*time.Minute)); err != nil {
 			t.Fatal(err)
 		}
 		asks := limiter(t, nodes[i], limit)

@@ -6,15 +6,15 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// A flight is a call that takes a grant, and those who wait for it.
+// A flight is a call for a grant that several callers wait for.
 type flight struct {
 	times int64
 	done  chan struct{}
 	err   error // read after done
 }
 
-// join is the call under way that takes the entry's next grant, or begins it. It is nil
-// where the caller is to ask singly, and itself over where a grant is there.
+// join returns the call under way for the entry's next grant, or begins it. It returns nil where the caller
+// should call the store itself, and an ended flight where a grant is there.
 func (s *Store) join(ctx context.Context, e *entry) *flight {
 	now := s.now()
 	e.seen.Store(now)
@@ -38,28 +38,28 @@ func (s *Store) join(ctx context.Context, e *entry) *flight {
 	if n < least {
 		return nil
 	}
-	s.book(e, n)
+	s.account(e, n)
 	e.flight = &flight{times: n, done: make(chan struct{})}
 	s.running.Add(1)
-	// Not in the caller's goroutine: it may go away, and others wait for this.
+	// In another goroutine, because the caller may leave while others wait.
 	go s.refill(context.WithoutCancel(ctx), e, e.flight, old)
 	return e.flight
 }
 
-// finish learns from a grant that is over, and books off what was spent. One that was ended
-// is booked off by who ended it: some of it may still be on its way back. Under Store.mu.
+// finish learns from a grant that is over, and removes its spent requests from the accounts. An ended grant is
+// left to the goroutine that ended it, whose refund may be under way. Under Store.mu.
 func (s *Store) finish(e *entry, g *grant, now int64) {
 	if g == nil || g.held == 0 || g.ended() {
 		return
 	}
 	left := max(0, g.left.Load())
 	e.learn(g, left, now)
-	s.book(e, left-g.held)
+	s.account(e, left-g.held)
 	g.held = left
 }
 
-// refill is a flight. It gives back what is left of the old grant, whose time was over
-// before it was used up, and takes the next.
+// refill is the goroutine of a flight. It gives back what is left of the old grant, whose time was over before
+// it was used up, and takes the next.
 func (s *Store) refill(ctx context.Context, e *entry, f *flight, old *grant) {
 	defer s.running.Done()
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
@@ -71,17 +71,17 @@ func (s *Store) refill(ctx context.Context, e *entry, f *flight, old *grant) {
 		g.size, f.err = s.next.Decide(ctx, e.claims, f.times, g.decisions)
 	}
 	if f.err != nil {
-		g.size = 0 // if it was charged all the same, nobody spends it
+		g.size = 0 // it may have been charged, but is never spent
 	}
 	g.land(e, sent, s.now())
 	kept := s.land(e, f, g)
 	close(f.done)
 	if !kept {
-		s.retireAlone(e, g) // counted in Stats if it fails
+		s.retireAlone(e, g) // Stats count a failure
 	}
 }
 
-// land takes in what the store answered to the call that was sent at the given time.
+// land takes in the store's answer to the call that was sent at the given time.
 func (g *grant) land(e *entry, sent, now int64) {
 	g.landed, g.until = now, sent+int64(lasts(e.hold, e.claims, g.decisions))
 	g.left.Store(g.size)
@@ -90,16 +90,16 @@ func (g *grant) land(e *entry, sent, now int64) {
 	}
 }
 
-// rest is how many holding times a key is kept that asks singly, because a grant came too late
-// to be spent: the store is slower than leases may be held.
+// rest is how many holds a key stays without grants after one arrived too late to be spent: the store is slower
+// than leases may be held.
 const rest = 10
 
-// land puts a grant into its entry. It is false where nobody will spend it or look after it.
+// land puts a grant into its entry. It returns false if the entry was removed meanwhile.
 func (s *Store) land(e *entry, f *flight, g *grant) (kept bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e.flight = nil
-	s.book(e, g.size-f.times)
+	s.account(e, g.size-f.times)
 	g.held = g.size
 	if f.err == nil {
 		s.stats.Refills++

@@ -245,7 +245,8 @@ func TestEachClaimGoesBackAtItsInstant(t *testing.T) {
 		b := open(t, tenth)
 		b.below.apart = true
 		claims := one(daily(1_000_000))
-		claims = append(claims, weir.Claim{Key: "a", Limit: claims[0].Limit, Cost: 1}, weir.Claim{Key: "b", Limit: claims[0].Limit, Cost: 1})
+		claims = append(claims, weir.Claim{Key: "a", Limit: claims[0].Limit, Cost: 1},
+			weir.Claim{Key: "b", Limit: claims[0].Limit, Cost: 1})
 		b.many(95, claims)
 		b.below.seen()
 		time.Sleep(lease.DefaultHold + 30*time.Millisecond)

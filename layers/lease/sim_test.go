@@ -101,7 +101,8 @@ func (n *simNode) travel(ctx context.Context) error {
 }
 
 // Decide implements weir.Store.
-func (n *simNode) Decide(ctx context.Context, claims []weir.Claim, times int64, decisions []weir.Decision) (int64, error) {
+func (n *simNode) Decide(ctx context.Context, claims []weir.Claim, times int64,
+	decisions []weir.Decision) (int64, error) {
 	if err := n.travel(ctx); err != nil {
 		return 0, err
 	}
@@ -332,7 +333,8 @@ func (w *world) check() error {
 func (w *world) checkAccounts() {
 	for _, n := range w.nodes {
 		if n.held != 0 || n.taken != n.passed+n.back+n.lost {
-			w.fault("of %d units taken %d passed, %d went back, %d were lost; %d are still held", n.taken, n.passed, n.back, n.lost, n.held)
+			w.fault("of %d units taken %d passed, %d went back, %d were lost; %d are still held", n.taken, n.passed,
+				n.back, n.lost, n.held)
 		}
 	}
 }
@@ -383,7 +385,8 @@ func simulate(t *testing.T, seed uint64, b broken, sum *tally) (err error) {
 		w := newWorld(seed, b)
 		w.run()
 		if err = w.check(); err != nil {
-			err = fmt.Errorf("seed %d: %d nodes, %s, share %v, hold %v: %w", seed, len(w.nodes), w.limit, w.terms.Share, w.terms.Hold, err)
+			err = fmt.Errorf("seed %d: %d nodes, %s, share %v, hold %v: %w", seed, len(w.nodes), w.limit,
+				w.terms.Share, w.terms.Hold, err)
 		}
 		for _, n := range w.nodes {
 			stats := n.leases.Stats()

@@ -113,7 +113,7 @@ func openIdle(t *testing.T, terms func(*weir.Limit) lease.Terms, options ...leas
 	t.Helper()
 	b := &bench{t: t, below: &spy{Store: memstore.New()}}
 	var err error
-	if b.Store, err = lease.New(b.below, terms, options...); err != nil {
+	if b.Store, err = lease.NewWith(b.below, terms, options...); err != nil {
 		t.Fatal(err)
 	}
 	return b

@@ -11,16 +11,15 @@ import (
 )
 
 const (
-	// sweepEvery is how late at most a grant whose time is over begins to go back.
+	// sweepEvery is the longest time from the end of a grant until its refund begins.
 	sweepEvery = 25 * time.Millisecond
 
-	// returns is how many grants go back at the same time. One after the other, those of 500 keys
-	// over a store that takes 5 ms would need 2.5 s, in which nobody can spend them.
+	// returns bounds the concurrent refunds. One after the other, those of 500 keys over a store that takes 5
+	// ms would need 2.5 s, in which their units are unusable.
 	returns = 64
 )
 
-// sweep gives back what was not used in time and forgets who no longer asks, while there
-// are leases.
+// sweep gives unused grants back in time and removes idle entries, while there are leases.
 func (s *Store) sweep() {
 	defer s.running.Done()
 	ticker := time.NewTicker(sweepEvery)
@@ -35,8 +34,8 @@ func (s *Store) sweep() {
 	}
 }
 
-// sendBack gives back the grants of entries. Where the store is away the others stay due, so that
-// one in each round is tried; what is left when the layer closes goes back with the rest.
+// sendBack gives back the grants of entries. While the store is unavailable only one is tried in each round and
+// the others stay due; Close gives back the rest.
 func (s *Store) sendBack(due []*entry) {
 	if len(due) == 0 || s.stopped() || s.retireAlone(due[0], due[0].grant.Load()) != nil {
 		return
@@ -49,7 +48,7 @@ func (s *Store) sendBack(due []*entry) {
 	})
 }
 
-// atOnce does something with all entries, with as many at a time as may go back together.
+// atOnce calls do for all entries, up to returns of them concurrently.
 func atOnce(entries []*entry, do func(*entry)) {
 	var next atomic.Int64
 	var workers sync.WaitGroup
@@ -72,7 +71,7 @@ func (s *Store) stopped() bool {
 	}
 }
 
-// goOn reports whether there are leases; else the sweeper is over.
+// goOn reports whether there are leases; otherwise the sweeper ends.
 func (s *Store) goOn() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,12 +79,12 @@ func (s *Store) goOn() bool {
 	return s.sweeping
 }
 
-// due takes the idle entries out, and returns those whose grant is over but not used up.
+// due removes idle entries, and returns those whose grant is over but not used up.
 func (s *Store) due() (due []*entry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()
-	for _, e := range s.takeOut(func(e *entry) bool { return e.idle(now) }) {
+	for _, e := range s.unlink(func(e *entry) bool { return e.idle(now) }) {
 		s.release(e, e.grant.Load())
 	}
 	for i := range s.buckets {
@@ -99,9 +98,8 @@ func (s *Store) due() (due []*entry) {
 	return due
 }
 
-// idle reports whether an entry holds nothing, and nobody asks for it often enough. One that
-// rests is kept: forgotten, it would be leased again at once.
-// Under Store.mu.
+// idle reports whether an entry holds nothing and is seldom used. One that rests is kept: without its entry it
+// would be leased again at once. Under Store.mu.
 func (e *entry) idle(now int64) bool {
 	if g := e.grant.Load(); e.flight != nil || now < e.rests || g != nil && g.left.Load() > 0 {
 		return false
@@ -116,14 +114,14 @@ func (s *Store) retireAlone(e *entry, g *grant) error {
 	return s.retire(ctx, e, g)
 }
 
-// retire ends a grant and gives back what is left of it, once: what failed may have been
-// done, so it is not repeated.
+// retire ends a grant and gives back what is left of it. A failed refund is not repeated, because it may have
+// been executed.
 func (s *Store) retire(ctx context.Context, e *entry, g *grant) (err error) {
 	if g == nil {
 		return nil
 	}
 	left, first := g.end()
-	if !first { // and nothing is booked off: it may still be on its way back
+	if !first { // the accounts are left alone: the refund may be under way
 		return nil
 	}
 	if left > 0 {
@@ -140,16 +138,16 @@ func (s *Store) retire(ctx context.Context, e *entry, g *grant) (err error) {
 	return err
 }
 
-// release books off what is still booked for a grant. Under Store.mu.
+// release removes a grant from the accounts. Under Store.mu.
 func (s *Store) release(e *entry, g *grant) {
 	if g != nil {
-		s.book(e, -g.held)
+		s.account(e, -g.held)
 		g.held = 0
 	}
 }
 
-// giveBack refunds n requests, each claim at the instant it was charged: it is one for
-// all, unless they live on nodes of a Redis Cluster, which have clocks of their own.
+// giveBack refunds n requests, each claim at the instant of its charge: one instant for all, unless they live
+// on several nodes of a Redis Cluster, which have clocks of their own.
 func (s *Store) giveBack(ctx context.Context, e *entry, g *grant, n int64) error {
 	claims, taken := s.charged(e, g, n)
 	for len(claims) > 0 {
@@ -165,7 +163,7 @@ func (s *Store) giveBack(ctx context.Context, e *entry, g *grant, n int64) error
 	return nil
 }
 
-// charged are the claims of n requests of a grant, without those that were reset.
+// charged returns the claims of n requests of a grant, without those that were reset.
 func (s *Store) charged(e *entry, g *grant, n int64) (claims []weir.Claim, taken []weir.Instant) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -179,10 +177,10 @@ func (s *Store) charged(e *entry, g *grant, n int64) (claims []weir.Claim, taken
 	return claims, taken
 }
 
-// forget ends the leases of claims that are being reset. Their other claims go back.
+// forget ends the leases of claims that are being reset, and gives back their other claims.
 func (s *Store) forget(claims []weir.Claim) (err error) {
 	s.mu.Lock()
-	out := s.takeOut(func(e *entry) bool { return e.forget(claims) })
+	out := s.unlink(func(e *entry) bool { return e.forget(claims) })
 	s.mu.Unlock()
 	for _, e := range out { // a refill under way finds its entry gone
 		err = errors.Join(err, s.retireAlone(e, e.grant.Load()))
@@ -190,8 +188,8 @@ func (s *Store) forget(claims []weir.Claim) (err error) {
 	return err
 }
 
-// forget marks the claims of an entry that are among those given, and reports whether
-// there are any. Under Store.mu.
+// forget marks the claims of an entry that are among those given, and reports whether there are any. Under
+// Store.mu.
 func (e *entry) forget(claims []weir.Claim) (any bool) {
 	for i := range e.claims {
 		for j := range claims {

@@ -7,7 +7,7 @@ import (
 )
 
 const (
-	// DefaultHold is the Hold of Terms that name none.
+	// DefaultHold is the Hold of Terms with a Hold of 0.
 	DefaultHold = 100 * time.Millisecond
 
 	shortestHold = time.Millisecond
@@ -15,24 +15,23 @@ const (
 
 	// least is the smallest lease that is worth a call.
 	least = 2
-	// windows is how many holding times a sliding window spans at least: units pass up to
-	// one of them later than they count, which must be little beside the window.
+	// windows is the number of holds that a sliding window must span: units pass up to one hold later than they
+	// count, which must be small beside the window.
 	windows = 10
 )
 
 // Terms say how a limit may be leased. The zero Terms say that it may not.
 type Terms struct {
-	// Share is the part of what remains, by the last decision, that one lease takes at
-	// most, and the part of the whole limit that one node holds at most of one key: above
-	// 0, at most 1. 0.1 is a good one.
+	// Share bounds one lease to this fraction of the last known remainder, and all leases of one key on a node
+	// to this fraction of the whole limit: above 0, at most 1. 0.1 is a good one.
 	Share float64
-	// Hold is how long a unit is held at most before it is spent, or begins to go back: 1ms to
-	// 10s, 0 is DefaultHold. It sets out 25ms later at most, 64 leases at the same time. A lease is
-	// made for half of Hold, by the key's own rate.
+	// Hold is the longest time for which a unit is held before it is spent or goes back: 1ms to 10s, 0 is
+	// DefaultHold. Its refund begins 25ms later at most. A lease is sized for half of Hold, by the key's own
+	// rate.
 	Hold time.Duration
 }
 
-// Check says what is wrong with terms; the zero Terms are fine.
+// Check returns an error for invalid terms; the zero Terms are valid.
 func (t Terms) Check() error {
 	if !(t.Share >= 0 && t.Share <= 1) { // NaN is neither
 		return &weir.InputError{Field: "share", Given: t.Share, Allowed: "above 0, at most 1; 0 is no lease"}
@@ -50,9 +49,9 @@ func (t Terms) hold() time.Duration {
 	return t.Hold
 }
 
-// most is how many units of one key a node holds at most; 0: the limit is not leased.
-// Never leased are concurrency limits, whose units have an owner, sliding windows shorter
-// than ten holding times, and limits of which the share is no two units.
+// most is the most units of one key that a node holds; 0: the limit is not leased. Never leased are concurrency
+// limits, whose units have an owner, sliding windows shorter than ten holds, and limits whose share is less
+// than two units.
 func (t Terms) most(l *weir.Limit) int64 {
 	if t.Check() != nil || t.Share == 0 {
 		return 0

@@ -12,7 +12,8 @@ import (
 )
 
 func TestNothingIsAllocated(t *testing.T) {
-	c := []weir.Claim{under("a", "k", weir.PerHour(1)), under("b", "k", weir.PerHour(1)), under("c", "k", weir.PerHour(1))}
+	c := []weir.Claim{under("a", "k", weir.PerHour(1)), under("b", "k", weir.PerHour(1)),
+		under("c", "k", weir.PerHour(1))}
 	d := make([]weir.Decision, len(c))
 	next := &answering{says: weir.Decision{RetryAfter: time.Hour}}
 	layer := over(t, next)

@@ -8,14 +8,14 @@ import (
 	"github.com/weirproject/weir/layers/internal/partial"
 )
 
-// batch is what one DecideBatch needs. It is used again.
+// batch is the reused memory of one DecideBatch.
 type batch struct {
-	questions []question
-	rest      partial.Batch
+	lookups []lookup
+	rest    partial.Batch
 }
 
-// DecideBatch implements weir.Batcher. What is known to be refused is answered here, with the requests
-// that follow it; the others go to the store below together.
+// DecideBatch implements weir.Batcher. Requests known to be refused are answered here, with the requests that
+// follow them; the others go to the store below together.
 func (s *Store) DecideBatch(ctx context.Context, requests []weir.Request) {
 	if s.closed.Load() {
 		for i := range requests {
@@ -25,13 +25,13 @@ func (s *Store) DecideBatch(ctx context.Context, requests []weir.Request) {
 	}
 	b := s.batches.Get().(*batch)
 	defer s.batches.Put(b)
-	if cap(b.questions) < len(requests) {
-		b.questions = make([]question, len(requests))
+	if cap(b.lookups) < len(requests) {
+		b.lookups = make([]lookup, len(requests))
 	}
-	questions := b.questions[:len(requests)]
+	lookups := b.lookups[:len(requests)]
 	answered := false
 	for i := range requests {
-		answered = s.answers(&questions[i], &requests[i]) || answered
+		answered = s.answers(&lookups[i], &requests[i]) || answered
 	}
 	if !answered {
 		partial.Decide(ctx, s.next, requests)
@@ -39,7 +39,7 @@ func (s *Store) DecideBatch(ctx context.Context, requests []weir.Request) {
 		for i := range requests {
 			switch r := &requests[i]; {
 			case b.rest.Void(r):
-			case questions[i].answered:
+			case lookups[i].answered:
 				b.rest.Answered(r)
 			default:
 				b.rest.Add(i, r)
@@ -48,13 +48,13 @@ func (s *Store) DecideBatch(ctx context.Context, requests []weir.Request) {
 		b.rest.Decide(ctx, s.next, requests)
 	}
 	for i := range requests {
-		s.learnFrom(questions[i:], requests[i:])
+		s.learnFrom(lookups[i:], requests[i:])
 	}
-	clear(questions)
+	clear(lookups)
 }
 
-// answers fills in the answer of a request that is known to be refused.
-func (s *Store) answers(q *question, r *weir.Request) bool {
+// answers answers a request that is known to be refused.
+func (s *Store) answers(q *lookup, r *weir.Request) bool {
 	q.asked = false
 	if r.Times < 1 || r.Check() != nil {
 		return false
@@ -73,25 +73,25 @@ func (s *Store) answers(q *question, r *weir.Request) bool {
 	return true
 }
 
-// learnFrom is learn from what the store said of the last of the first request's times. Where a
-// request behind it shares a key, that one knows better: units may have come back in between.
-func (s *Store) learnFrom(questions []question, requests []weir.Request) {
-	q, r := &questions[0], &requests[0]
+// learnFrom learns from the last decisions of the first request, unless a later request shares a key: units may
+// have come back in between.
+func (s *Store) learnFrom(lookups []lookup, requests []weir.Request) {
+	q, r := &lookups[0], &requests[0]
 	if !q.asked || q.answered || r.Err != nil || r.Decisions == nil {
 		return
 	}
-	said := r.Decisions[len(r.Decisions)-len(r.Claims):]
-	refuses := slices.ContainsFunc(said, func(d weir.Decision) bool { return d.RetryAfter != 0 })
-	if !refuses || outdated(q.hash[:len(r.Claims)], questions[1:], requests[1:]) {
+	decided := r.Decisions[len(r.Decisions)-len(r.Claims):]
+	refuses := slices.ContainsFunc(decided, func(d weir.Decision) bool { return d.RetryAfter != 0 })
+	if !refuses || outdated(q.hash[:len(r.Claims)], lookups[1:], requests[1:]) {
 		return
 	}
-	s.learn(q, r.Claims, said)
+	s.learn(q, r.Claims, decided)
 }
 
 // outdated reports whether one of some states is among those of requests.
-func outdated(states []uint64, questions []question, requests []weir.Request) bool {
+func outdated(states []uint64, lookups []lookup, requests []weir.Request) bool {
 	for i := range requests {
-		for _, hash := range questions[i].hash[:min(len(requests[i].Claims), weir.MaxClaims)] {
+		for _, hash := range lookups[i].hash[:min(len(requests[i].Claims), weir.MaxClaims)] {
 			if hash != 0 && slices.Contains(states, hash) {
 				return true
 			}

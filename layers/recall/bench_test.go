@@ -18,7 +18,8 @@ var refusing = weir.Decision{RetryAfter: time.Hour, ResetAfter: time.Hour}
 func claimsOf(n int, key string) []weir.Claim {
 	claims := make([]weir.Claim, n)
 	for i := range claims {
-		claims[i] = weir.Claim{Key: "GLOBAL", Limit: weir.MustLimit(fmt.Sprint("limit-", i), weir.PerHour(1000)), Cost: 1}
+		claims[i] = weir.Claim{Key: "GLOBAL", Limit: weir.MustLimit(fmt.Sprint("limit-", i), weir.PerHour(1000)),
+			Cost: 1}
 	}
 	claims[0].Key = key
 	return claims

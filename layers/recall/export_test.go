@@ -13,21 +13,21 @@ type Node struct{ *Store }
 func NewNode(next weir.Store, opts ...Option) (*Node, error) {
 	s, err := New(next, opts...)
 	if err == nil {
-		s.desk = newDesk(s, nil, nil)
+		s.notifier = newNotifier(s, nil, nil)
 	}
 	return &Node{s}, err
 }
 
 // Messages are those that wait to be told.
 func (n *Node) Messages() (messages [][]byte) {
-	for message := n.desk.next(); message != nil; message = n.desk.next() {
+	for message := n.notifier.next(); message != nil; message = n.notifier.next() {
 		messages = append(messages, message)
 	}
 	return messages
 }
 
 // Hear hears one.
-func (n *Node) Hear(message []byte) { n.desk.hear(message) }
+func (n *Node) Hear(message []byte) { n.notifier.receive(message) }
 
 // ReadStates reads a message.
 func ReadStates(message []byte) (states []string, ok bool) {

@@ -57,7 +57,8 @@ func (g *gate) do(call func()) {
 
 func shut() gate { return gate{make(chan struct{}), make(chan struct{})} }
 
-func (g *gated) Decide(ctx context.Context, claims []weir.Claim, times int64, d []weir.Decision) (granted int64, err error) {
+func (g *gated) Decide(ctx context.Context, claims []weir.Claim, times int64,
+	d []weir.Decision) (granted int64, err error) {
 	g.decide.do(func() { granted, err = g.Store.Decide(ctx, claims, times, d) })
 	return granted, err
 }

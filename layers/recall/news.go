@@ -10,50 +10,51 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/weirproject/weir/layers/internal/mix"
+	"github.com/weirproject/weir/layers/internal/timeout"
 )
 
-// News carries messages between the nodes that share a store, such as [redisstore.News].
-// It is safe for concurrent use.
+// News broadcasts messages between the nodes that share a store; [redisstore.News] does. It is safe for
+// concurrent use.
 //
 // [redisstore.News]: https://pkg.go.dev/github.com/weirproject/weir/redisstore#News
 type News interface {
-	// Tell sends a message of at most 16 KiB to all who listen, itself included or not. It
-	// may be sent twice.
+	// Tell sends a message of at most 16 KiB to all listeners; the sender may receive it too. It may be sent
+	// twice.
 	Tell(ctx context.Context, message []byte) error
 
-	// Listen calls hear for each message until it no longer can, and says why; it is called
-	// again then. It calls missed once it listens: what was told before may not have been
-	// heard. Neither call waits for anything.
-	Listen(ctx context.Context, hear func(message []byte), missed func()) error
+	// Listen calls receive for each message until it fails, and returns the error; it is called again then. It
+	// calls missed once it has subscribed, because earlier messages may be lost. Neither function blocks.
+	Listen(ctx context.Context, receive func(message []byte), missed func()) error
 }
 
 const (
 	maxMessage = 16 << 10
-	maxWaiting = 4096 // states to be told of; where there are more, all is to be forgotten
-	tellGap    = time.Millisecond
-	tellTime   = time.Second // of one Tell
-	lastWords  = 250 * time.Millisecond
+	maxWaiting = 4096 // queued states; beyond it, one message to forget everything
+	sendGap    = time.Millisecond
+	sendTime   = time.Second            // of one News.Tell
+	closeTime  = 250 * time.Millisecond // to send what is queued at Close
 	firstPause = 50 * time.Millisecond
 	mostPause  = 5 * time.Second
 )
 
-// A message is one byte, 8 bytes that are its sender's own, and what the first byte says.
-// Other ones are of a newer version.
+// A message is one byte for its kind, 8 bytes for its sender, and a body. Unknown kinds are of newer versions.
 const (
 	head       = 9
-	kindAll    = 'a' // nothing: forget all
-	kindStates = 's' // for each state 8 bytes weir.Limit.Hash, the key's length (uvarint), the key
+	kindAll    = 'a' // no body: forget everything
+	kindStates = 's' // for each state: 8 bytes weir.Limit.Hash, the key's length (uvarint), the key
 )
 
-// A state is where a key's state lies: under which limit's name and algorithm.
+// A state is a key under a limit's name and algorithm.
 type state struct {
 	limit uint64
 	key   string
 }
 
-// A desk tells and hears news, never in the way of a request: what is to be told waits in a
-// bounded set, in which a key that is given back to a thousand times stands once.
-type desk struct {
+// A notifier sends and receives invalidations, outside of requests: they wait in a bounded set, so that a key with
+// a thousand refunds is sent once.
+type notifier struct {
 	store     *Store
 	sender    uint64
 	news      News
@@ -68,27 +69,30 @@ type desk struct {
 	wake    chan struct{}
 }
 
-func newDesk(s *Store, news News, warn func(string)) *desk {
+func newNotifier(s *Store, news News, warn func(string)) *notifier {
 	if warn == nil {
 		warn = func(string) {}
 	}
-	return &desk{store: s, sender: rand.Uint64(), news: news, warn: warn, stop: func() {}, waiting: make(map[state]struct{}), wake: make(chan struct{}, 1)}
+	return &notifier{
+		store: s, sender: rand.Uint64(), news: news, warn: warn, stop: func() {},
+		waiting: make(map[state]struct{}), wake: make(chan struct{}, 1),
+	}
 }
 
-func (d *desk) open() {
+func (d *notifier) open() {
 	ctx, stop := context.WithCancel(context.Background())
 	d.stop = stop
 	d.done.Go(func() { d.listen(ctx) })
 	d.done.Go(func() { d.send(ctx) })
 }
 
-func (d *desk) close() {
+func (d *notifier) close() {
 	d.stop()
 	d.done.Wait()
 }
 
-// tell has other nodes forget a state, soon.
-func (d *desk) tell(limit uint64, key string) {
+// enqueue queues a state for other nodes to forget.
+func (d *notifier) enqueue(limit uint64, key string) {
 	d.mu.Lock()
 	_, waits := d.waiting[state{limit, key}]
 	switch {
@@ -106,8 +110,8 @@ func (d *desk) tell(limit uint64, key string) {
 	}
 }
 
-// next is a message of what waits; nil if nothing does.
-func (d *desk) next() []byte {
+// next returns a message of queued states; nil if there are none.
+func (d *notifier) next() []byte {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.all {
@@ -128,7 +132,7 @@ func (d *desk) next() []byte {
 	return message
 }
 
-func (d *desk) begin(kind byte) []byte {
+func (d *notifier) begin(kind byte) []byte {
 	return binary.BigEndian.AppendUint64([]byte{kind}, d.sender)
 }
 
@@ -138,7 +142,7 @@ func appendState(b []byte, s state) []byte {
 	return append(b, s.key...)
 }
 
-// readStates calls each for the states of a message. ok is false where it is not understood.
+// readStates calls each for the states of a message. ok is false for an unknown or malformed one.
 func readStates(message []byte, each func(limit uint64, key []byte)) (ok bool) {
 	if len(message) < head || len(message) > maxMessage || message[0] != kindStates {
 		return false
@@ -158,23 +162,22 @@ func readStates(message []byte, each func(limit uint64, key []byte)) (ok bool) {
 	return true
 }
 
-// hear forgets what another node tells, and everything where it does not understand: anybody
-// who may write to the channel can make it ask the store, and nothing else.
-func (d *desk) hear(message []byte) {
+// receive forgets the states of a message, and everything for an unknown one: a client with write access to the
+// channel can make this node call the store, and nothing else.
+func (d *notifier) receive(message []byte) {
 	if len(message) >= head && binary.BigEndian.Uint64(message[1:]) == d.sender {
-		return // what it tells was forgotten here when it happened
+		return // forgotten here at the time of the change
 	}
 	s := d.store
 	if !readStates(message, func(limit uint64, key []byte) {
-		s.table.set(mix(maphash.Bytes(s.seed, key), limit)).forget()
+		s.table.set(mix.Bits(maphash.Bytes(s.seed, key) ^ limit)).forget()
 	}) {
 		s.table.forget()
 	}
 }
 
-// send tells one message after the other, with a gap in which more can come together, until
-// ctx is over, and then what is left.
-func (d *desk) send(ctx context.Context) {
+// send sends messages until ctx ends, with a gap in which states gather, and then sends the rest.
+func (d *notifier) send(ctx context.Context) {
 	for ctx.Err() == nil {
 		select {
 		case <-d.wake:
@@ -182,43 +185,44 @@ func (d *desk) send(ctx context.Context) {
 		}
 		for message := d.next(); message != nil; message = d.next() {
 			if !d.deliver(ctx, message) {
-				d.leave(ctx, message)
+				d.flush(ctx, message)
 				return
 			}
-			sleep(ctx, tellGap)
+			timeout.Sleep(ctx, sendGap)
 		}
 	}
 }
 
-// deliver tries until a message is told, or ctx is over.
-func (d *desk) deliver(ctx context.Context, message []byte) bool {
+// deliver retries a message until it is sent or ctx ends.
+func (d *notifier) deliver(ctx context.Context, message []byte) bool {
 	for pause := firstPause; ctx.Err() == nil; pause = min(2*pause, mostPause) {
-		one, cancel := context.WithTimeout(ctx, tellTime)
+		one, cancel := context.WithTimeout(ctx, sendTime)
 		err := d.news.Tell(one, message)
 		cancel()
 		if err == nil {
 			return true
 		}
 		if ctx.Err() == nil && pause == firstPause {
-			d.warn(fmt.Sprintf("recall: other nodes cannot be told what was given back, and may refuse it for up to %v: %v", d.store.longest, err))
+			d.warn(fmt.Sprintf("recall: invalidations cannot be sent, and other nodes may refuse returned units "+
+				"for up to %v: %v", d.store.longest, err))
 		}
-		sleep(ctx, pause)
+		timeout.Sleep(ctx, pause)
 	}
 	return false
 }
 
-// leave tells what is left although ctx is over: a program that resets a key and ends.
-func (d *desk) leave(ctx context.Context, message []byte) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
+// flush sends what is queued after ctx has ended, for a program that resets a key and exits.
+func (d *notifier) flush(ctx context.Context, message []byte) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTime)
 	defer cancel()
 	for ; message != nil && d.news.Tell(ctx, message) == nil; message = d.next() {
 	}
 }
 
-// listen hears until ctx is over.
-func (d *desk) listen(ctx context.Context) {
+// listen receives until ctx ends.
+func (d *notifier) listen(ctx context.Context) {
 	for pause := firstPause; ctx.Err() == nil; pause = min(2*pause, mostPause) {
-		err := d.news.Listen(ctx, d.hear, func() {
+		err := d.news.Listen(ctx, d.receive, func() {
 			d.store.table.forget()
 			d.listening.Store(true)
 		})
@@ -226,17 +230,9 @@ func (d *desk) listen(ctx context.Context) {
 			pause = firstPause
 		}
 		if ctx.Err() == nil && pause == firstPause {
-			d.warn(fmt.Sprintf("recall: what other nodes give back is not heard, and may be refused here for up to %v: %v", d.store.longest, err))
+			d.warn(fmt.Sprintf("recall: invalidations are not received, and this node may refuse units "+
+				"returned on other nodes for up to %v: %v", d.store.longest, err))
 		}
-		sleep(ctx, pause/2+rand.N(pause/2))
-	}
-}
-
-func sleep(ctx context.Context, pause time.Duration) {
-	timer := time.NewTimer(pause)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
+		timeout.Sleep(ctx, pause/2+rand.N(pause/2))
 	}
 }

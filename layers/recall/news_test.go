@@ -297,7 +297,8 @@ func FuzzMessages(f *testing.F) {
 		f.Fatal(err)
 	}
 	for _, key := range []string{"k", strings.Repeat("k", recall.MaxKey)} {
-		node.Reset(f.Context(), []weir.Claim{under("limit", key, weir.PerHour(1)), under("other", key, weir.PerHour(1))})
+		node.Reset(f.Context(), []weir.Claim{under("limit", key, weir.PerHour(1)),
+			under("other", key, weir.PerHour(1))})
 	}
 	for _, message := range node.Messages() {
 		f.Add(message)
@@ -330,9 +331,12 @@ func FuzzMessages(f *testing.F) {
 // lost or come twice, memory never refuses what the store would grant: but what was given
 // back unheard of, for no longer than stated.
 func TestNobodyIsRefusedForTooLong(t *testing.T) {
-	specs := []weir.Spec{weir.GCRA(3, 2, time.Second), weir.TokenBucket{Capacity: 4, Refill: 3, Period: time.Second, Overdraft: 2},
-		weir.TokenBucket{Capacity: 4, Refill: 3, Period: time.Second, Mode: weir.Step}, weir.FixedWindow{Limit: 3, Window: 2 * time.Second},
-		weir.FixedWindow{Limit: 3, Window: 2 * time.Second, Anchor: weir.Epoch}, weir.SlidingLog{Limit: 3, Window: 2 * time.Second},
+	specs := []weir.Spec{weir.GCRA(3, 2, time.Second),
+		weir.TokenBucket{Capacity: 4, Refill: 3, Period: time.Second, Overdraft: 2},
+		weir.TokenBucket{Capacity: 4, Refill: 3, Period: time.Second, Mode: weir.Step},
+		weir.FixedWindow{Limit: 3, Window: 2 * time.Second},
+		weir.FixedWindow{Limit: 3, Window: 2 * time.Second, Anchor: weir.Epoch},
+		weir.SlidingLog{Limit: 3, Window: 2 * time.Second},
 		weir.SlidingCounter{Limit: 4, Window: 2 * time.Second, Slices: 4}}
 	recalled := int64(0)
 	for seed := range uint64(400) {
@@ -451,12 +455,12 @@ func (w *world) excused(node int, claims []weir.Claim) bool {
 }
 
 func (w *world) decide(node int, claims []weir.Claim) {
-	truth, said := make([]weir.Decision, len(claims)), make([]weir.Decision, len(claims))
+	truth, decided := make([]weir.Decision, len(claims)), make([]weir.Decision, len(claims))
 	if _, err := w.below.Decide(w.t.Context(), claims, 0, truth); err != nil {
 		w.t.Fatal(err)
 	}
 	refuses := slices.ContainsFunc(truth, func(d weir.Decision) bool { return d.RetryAfter != 0 })
-	granted, err := w.nodes[node].Decide(w.t.Context(), claims, 1, said)
+	granted, err := w.nodes[node].Decide(w.t.Context(), claims, 1, decided)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -464,6 +468,6 @@ func (w *world) decide(node int, claims []weir.Claim) {
 		w.taken = append(w.taken, w.now)
 	}
 	if (granted == 0) != refuses && (granted > 0 || !w.excused(node, claims)) {
-		w.t.Fatalf("at %d node %d granted %d:\n  said %+v\n  true %+v", w.now, node, granted, said, truth)
+		w.t.Fatalf("at %d node %d granted %d:\n  decided %+v\n  true %+v", w.now, node, granted, decided, truth)
 	}
 }

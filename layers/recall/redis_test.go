@@ -14,7 +14,8 @@ import (
 
 func openRedis(t testing.TB, url string, opts ...redisstore.Option) *redisstore.Store {
 	t.Helper()
-	store, err := redisstore.Open(t.Context(), url, append(opts, redisstore.WithTimeout(time.Minute), redisstore.WithWarn(nil))...)
+	store, err := redisstore.Open(t.Context(), url,
+		append(opts, redisstore.WithTimeout(time.Minute), redisstore.WithWarn(nil))...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,8 +91,10 @@ func TestACutSubscriptionForgets(t *testing.T) {
 func TestAStepOfRedisClock(t *testing.T) {
 	var now, steady atomic.Int64
 	now.Store(1_790_000_000_000_000)
-	below := openRedis(t, redistest.Start(t).URL(), redisstore.WithClock(func() weir.Instant { return weir.Instant(now.Load()) }))
-	layer := over(t, below, recall.WithClock(func() time.Duration { return time.Duration(steady.Load()) }), recall.WithLongest(time.Second))
+	below := openRedis(t, redistest.Start(t).URL(),
+		redisstore.WithClock(func() weir.Instant { return weir.Instant(now.Load()) }))
+	layer := over(t, below, recall.WithClock(func() time.Duration { return time.Duration(steady.Load()) }),
+		recall.WithLongest(time.Second))
 	c := claim(weir.PerHour(1), 1)
 	takes(t, layer, 1, c)
 	now.Add(2 * time.Hour.Microseconds()) // forward: the store grants, and nobody was told

@@ -7,25 +7,25 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// A refusal is what a store said of a key that has no unit left, and when. It does not change.
+// A refusal is a store's decision about a key that has no unit left. It is immutable but for asked.
 type refusal struct {
-	hash  uint64
-	key   string
-	limit *weir.Limit
-	cost  int64         // that is refused: 1, or 0
-	said  weir.Decision // of that cost
+	hash    uint64
+	key     string
+	limit   *weir.Limit
+	cost    int64         // the refused cost: 1, or 0
+	decided weir.Decision // the decision for that cost
 
-	hold           time.Duration // since sent
-	sent, returned time.Duration // of the call, by the monotonic clock
-	era            uint64        // of the table, before it was sent
-	changes        uint64        // of the set, before it was sent
+	hold           time.Duration // how long it holds, since sent
+	sent, returned time.Duration // times of the call on the monotonic clock
+	era            uint64        // of the table, before the call
+	changes        uint64        // of the set, before the call
 
-	asked atomic.Bool // since the hand came by
+	asked atomic.Bool // used since the clock hand passed
 }
 
-// none is what a decision says of one unit of the claim's key (of none, if the claim costs none): ok
-// is false unless that is refused, and known exactly.
-func none(c *weir.Claim, d weir.Decision) (said weir.Decision, cost int64, ok bool) {
+// none derives the decision for one unit of the claim's key (for cost 0, if the claim costs 0). ok is false
+// unless that is refused and known exactly.
+func none(c *weir.Claim, d weir.Decision) (decided weir.Decision, cost int64, ok bool) {
 	switch {
 	case c.Cost <= 1:
 		return d, c.Cost, d.RetryAfter > 0
@@ -42,12 +42,11 @@ func (r *refusal) is(key string, limit *weir.Limit) bool {
 	return r.key == key && r.limit.SameState(limit)
 }
 
-// sameNumbers compares texts where the limits are not one: rules that were read again are
-// made again.
+// sameNumbers compares the numbers of limits, because a reload makes new limits.
 func sameNumbers(a, b *weir.Limit) bool { return a == b || a.String() == b.String() }
 
-// covers reports whether the refusal says all about a request of a cost. Cost 0 answers only for
-// itself: it knows nothing of the wait for a unit.
+// covers reports whether the refusal determines the decision for a cost. Cost 0 covers only itself: its wait is
+// not that for a unit.
 func (r *refusal) covers(cost int64) bool {
 	if cost == r.cost {
 		return true
@@ -59,22 +58,22 @@ func (r *refusal) covers(cost int64) bool {
 	return ok || cost > r.limit.Most()
 }
 
-// holds reports whether the refusal is not over. The store decided at some time between
-// sent and returned: to count from returned would believe it for too long. A now before
-// sent is of a caller who looked at the clock earlier, and asks.
+// holds reports whether the refusal is current. The store decided between sent and returned, and counting from
+// returned would keep it for too long. A now before sent, from a caller that read the clock earlier, does not
+// match.
 func (r *refusal) holds(era, changes uint64, now time.Duration) bool {
 	return r.era == era && r.changes == changes && uint64(now-r.sent) < uint64(r.hold)
 }
 
-// at is an instant of the store that is not later than now: or a wait that is counted from
-// it would end before the store grants.
+// at is an instant of the store's clock that is not later than now: a wait that is counted from a later one
+// would end before the store grants.
 func (r *refusal) at(now time.Duration) weir.Instant {
-	return r.said.At + weir.Instant(max(0, now-r.returned).Microseconds())
+	return r.decided.At + weir.Instant(max(0, now-r.returned).Microseconds())
 }
 
-// decision is what the store would say of a cost that the refusal covers, at an instant.
+// decision is the store's decision for a covered cost at an instant.
 func (r *refusal) decision(cost int64, at weir.Instant) weir.Decision {
-	d := moved(r.said, at)
+	d := moved(r.decided, at)
 	switch {
 	case cost > r.limit.Most() || d.RetryAfter == weir.Never:
 		d.RetryAfter = weir.Never
@@ -85,7 +84,7 @@ func (r *refusal) decision(cost int64, at weir.Instant) weir.Decision {
 	return d
 }
 
-// moved is a decision that was made earlier, told at an instant.
+// moved is an earlier decision as of an instant.
 func moved(d weir.Decision, at weir.Instant) weir.Decision {
 	by := time.Duration(at-d.At) * time.Microsecond
 	d.At = at
@@ -96,10 +95,9 @@ func moved(d weir.Decision, at weir.Instant) weir.Decision {
 	return d
 }
 
-// longer is how much longer a cost waits than one unit, where no unit is left: a window has all
-// its units at its end, and a bucket regains one an interval. ok is false where a decision does
-// not say enough to know it to the microsecond: of buckets whose interval is a fraction of one or
-// that step, and of logs and counters.
+// longer is how much longer a cost waits than one unit where no unit is left: a window has all units at its
+// end, and a bucket gains one in each interval. ok is false where that is not known to the microsecond: of
+// buckets whose interval is a fraction of one or that step, and of logs and counters.
 func longer(l *weir.Limit, cost int64) (wait time.Duration, ok bool) {
 	switch l.Algorithm() {
 	case weir.AlgorithmFixedWindow, weir.AlgorithmCalendar:

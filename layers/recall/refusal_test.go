@@ -96,7 +96,8 @@ func TestAFloodCostsOneCall(t *testing.T) {
 // by the caller's wall clock.
 func TestARefusalEndsWithItsWait(t *testing.T) {
 	for _, spec := range []weir.Spec{weir.PerSecond(1), weir.FixedWindow{Limit: 1, Window: time.Second},
-		weir.SlidingLog{Limit: 1, Window: time.Second}, weir.TokenBucket{Capacity: 1, Refill: 1, Period: time.Second, Mode: weir.Step}} {
+		weir.SlidingLog{Limit: 1, Window: time.Second}, weir.TokenBucket{Capacity: 1, Refill: 1, Period: time.Second,
+			Mode: weir.Step}} {
 		s := newScene(t)
 		c := claim(spec, 1)
 		s.ask(1, true, c)
@@ -137,11 +138,13 @@ func TestSlowCalls(t *testing.T) {
 	s.layer.Reset(t.Context(), []weir.Claim{{Key: "other", Limit: c.Limit}})
 	s.there, s.back = 300*time.Millisecond, 200*time.Millisecond
 	s.layer.Refund(t.Context(), []weir.Claim{{Key: "k", Limit: c.Limit}}, 0, nil) // of nothing: it forgets
-	said := s.ask(0, true, c)[0]                                                  // decided 400 ms after the grant: 600 ms are left, seen from 300 ms ago
-	due := said.At + weir.Instant(said.RetryAfter.Microseconds())
+	// decided 400 ms after the grant: 600 ms are left, seen from 300 ms ago
+	decided := s.ask(0, true, c)[0]
+	due := decided.At + weir.Instant(decided.RetryAfter.Microseconds())
 	s.pass(50 * time.Millisecond)
 	got := s.ask(0, false, c)[0]
-	want := weir.Decision{RetryAfter: 550 * time.Millisecond, ResetAfter: 550 * time.Millisecond, At: said.At + 50_000}
+	want := weir.Decision{RetryAfter: 550 * time.Millisecond, ResetAfter: 550 * time.Millisecond,
+		At: decided.At + 50_000}
 	if got != want {
 		t.Errorf("told from memory\n  %+v, want\n  %+v", got, want)
 	}
@@ -188,8 +191,10 @@ func TestLargeCosts(t *testing.T) {
 					known := cost == 1 || !test.asked || cost > limit.Most()
 					got := make([]weir.Decision, 1)
 					before := s.calls
-					if granted, err := s.layer.Decide(t.Context(), []weir.Claim{c}, 1, got); granted != 0 || err != nil || got[0] != want[0] {
-						t.Errorf("%d after %d was refused: granted %d (%v)\n  %+v, want\n  %+v", cost, first, granted, err, got[0], want[0])
+					if granted, err := s.layer.Decide(t.Context(), []weir.Claim{c}, 1, got); granted != 0 ||
+						err != nil || got[0] != want[0] {
+						t.Errorf("%d after %d was refused: granted %d (%v)\n  %+v, want\n  %+v", cost, first, granted,
+							err, got[0], want[0])
 					}
 					if asked := s.calls > before; first == 1 && asked == known {
 						t.Errorf("%d after %d was refused: the store was asked: %v", cost, first, asked)
@@ -203,7 +208,8 @@ func TestLargeCosts(t *testing.T) {
 // TestLargeCostWithUnitsLeft: a smaller request takes what was left, and a larger one is told the
 // wait that is true then, not the one that it was told before.
 func TestLargeCostWithUnitsLeft(t *testing.T) {
-	for _, spec := range []weir.Spec{weir.GCRA(33, 10, 10*time.Second), weir.FixedWindow{Limit: 33, Window: time.Minute}, weir.SlidingLog{Limit: 33, Window: time.Minute}} {
+	for _, spec := range []weir.Spec{weir.GCRA(33, 10, 10*time.Second),
+		weir.FixedWindow{Limit: 33, Window: time.Minute}, weir.SlidingLog{Limit: 33, Window: time.Minute}} {
 		s := newScene(t)
 		s.ask(1, true, claim(spec, 2))
 		s.ask(0, true, claim(spec, 32))
@@ -326,7 +332,8 @@ func TestShortcutSaysWhatDecideSays(t *testing.T) {
 	if _, _, _, _, _, ok := s.layer.Shortcut(c.Key, c.Limit, 1); ok {
 		t.Error("the shortcut answered although there is a delay to tell")
 	}
-	for _, bad := range []weir.Claim{{Key: "", Limit: c.Limit, Cost: 1}, {Key: "k", Limit: c.Limit, Cost: -1}, {Key: "k", Limit: c.Limit, Cost: weir.MaxUnits + 1}} {
+	for _, bad := range []weir.Claim{{Key: "", Limit: c.Limit, Cost: 1}, {Key: "k", Limit: c.Limit, Cost: -1},
+		{Key: "k", Limit: c.Limit, Cost: weir.MaxUnits + 1}} {
 		if _, _, _, _, _, ok := s.layer.Shortcut(bad.Key, bad.Limit, bad.Cost); ok {
 			t.Errorf("the shortcut answered key %q, cost %d", bad.Key, bad.Cost)
 		}

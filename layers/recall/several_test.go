@@ -46,7 +46,8 @@ func TestVerdictAlone(t *testing.T) {
 	s := newScene(t)
 	site, ip := under("site", "all", weir.PerMinute(5)), under("ip", "1", weir.PerMinute(1))
 	s.ask(1, true, site, ip)
-	if granted, err := s.layer.Decide(t.Context(), []weir.Claim{site, ip}, 1, nil); granted != 0 || err != nil || s.calls != 1 {
+	if granted, err := s.layer.Decide(t.Context(), []weir.Claim{site, ip}, 1, nil); granted != 0 || err != nil ||
+		s.calls != 1 {
 		t.Errorf("granted %d (%v) by call %d, want 0 from memory", granted, err, s.calls)
 	}
 }

@@ -11,25 +11,25 @@ import (
 )
 
 const (
-	ways    = 8
-	anEvent = 1 << 32 // of set.changes
+	ways     = 8
+	oneEvent = 1 << 32 // in set.changes
 )
 
-// A table is a fixed number of sets of few refusals each. A state has one set, so that
-// looking it up, and making room, is work of a fixed amount.
+// A table is a fixed number of small sets of refusals. Each state belongs to one set, so that looking up and
+// evicting take constant time.
 type table struct {
 	sets    []set
 	shift   uint8
-	era     atomic.Uint64 // what was learned in another one is forgotten
+	era     atomic.Uint64 // refusals of earlier eras are forgotten
 	evicted atomic.Int64
 }
 
-// A set is read without a lock. The refusals of a set are forgotten together: then there is
-// nothing to be found and taken out, and it is rare that somebody else's is among them.
+// A set is read without a lock. Its refusals are forgotten together, so that a change needs no search; it
+// seldom affects other keys.
 type set struct {
-	changes atomic.Uint64 // how often it was forgotten, above 32 bits of calls under way that will change a state of it
+	changes atomic.Uint64 // upper 32 bits: times forgotten; lower: calls under way that change a state
 	tags    [ways]atomic.Uint32
-	mu      sync.Mutex // of who writes tags and refusals
+	mu      sync.Mutex // for writing tags and refusals
 	hand    uint32
 	way     [ways]atomic.Pointer[refusal]
 	_       [8]byte // two cache lines in all
@@ -43,13 +43,13 @@ func newTable(refusals int) *table {
 
 func (t *table) set(hash uint64) *set { return &t.sets[hash>>t.shift] }
 
-// tag is a part of a hash that says no to nearly all others; 0 is nobody's.
+// tag is a part of a hash that excludes nearly all other keys; 0 is an empty slot.
 func tag(hash uint64) uint32 { return uint32(hash) | 1 }
 
 // forget forgets everything.
 func (t *table) forget() { t.era.Add(1) }
 
-// find is a refusal that answers for a cost now.
+// find returns a refusal that currently answers for a cost.
 func (s *set) find(key string, limit *weir.Limit, cost int64, hash, era uint64, now time.Duration) *refusal {
 	for i := range s.tags {
 		if s.tags[i].Load() != tag(hash) {
@@ -60,13 +60,13 @@ func (s *set) find(key string, limit *weir.Limit, cost int64, hash, era uint64, 
 			continue
 		}
 		if !sameNumbers(r.limit, limit) {
-			s.forget() // what is granted by the others may change what was refused by these
+			s.forget() // grants under one limit's numbers may change refusals under the other's
 			return nil
 		}
 		if !r.covers(cost) {
 			return nil
 		}
-		if !r.asked.Load() { // a write for each would cost the cores their caches
+		if !r.asked.Load() { // avoids a write for each use, which would bounce the cache line
 			r.asked.Store(true)
 		}
 		return r
@@ -74,15 +74,15 @@ func (s *set) find(key string, limit *weir.Limit, cost int64, hash, era uint64, 
 	return nil
 }
 
-// begin forgets, and lets nothing be believed until end.
-func (s *set) begin() { s.changes.Add(anEvent + 1) }
+// begin forgets, and disables the set until end.
+func (s *set) begin() { s.changes.Add(oneEvent + 1) }
 
-// end forgets what was asked before it.
-func (s *set) end() { s.changes.Add(anEvent - 1) }
+// end forgets the decisions of calls that began before it.
+func (s *set) end() { s.changes.Add(oneEvent - 1) }
 
-func (s *set) forget() { s.changes.Add(anEvent) }
+func (s *set) forget() { s.changes.Add(oneEvent) }
 
-func underWay(changes uint64) bool { return changes%anEvent != 0 }
+func underWay(changes uint64) bool { return changes%oneEvent != 0 }
 
 // put remembers a refusal, and reports whether it did.
 func (t *table) put(r *refusal) bool {
@@ -91,7 +91,7 @@ func (t *table) put(r *refusal) bool {
 	defer s.mu.Unlock()
 	era, changes := t.era.Load(), s.changes.Load()
 	if !r.holds(era, changes, r.returned) {
-		return false // forgotten while it was under way
+		return false // forgotten during the call
 	}
 	i := s.own(r, era, changes)
 	if i < 0 {
@@ -109,15 +109,16 @@ func (t *table) put(r *refusal) bool {
 	return true
 }
 
-// own is the way that has a refusal of the same state: −1 if none has, ways if the one that
-// is there is to stay. A smaller cost says more, then a later one.
+// own is the slot with a refusal of the same state: −1 if none has, ways if that one should stay. A smaller
+// cost covers more; among equals the later one is kept.
 func (s *set) own(r *refusal, era, changes uint64) int {
 	for i := range s.way {
 		old := s.way[i].Load()
 		if old == nil || !old.is(r.key, r.limit) {
 			continue
 		}
-		if old.holds(era, changes, r.returned) && old.covers(r.cost) && sameNumbers(old.limit, r.limit) && (old.cost < r.cost || old.sent >= r.sent) {
+		if old.holds(era, changes, r.returned) && old.covers(r.cost) && sameNumbers(old.limit, r.limit) &&
+			(old.cost < r.cost || old.sent >= r.sent) {
 			return ways
 		}
 		return i
@@ -125,7 +126,7 @@ func (s *set) own(r *refusal, era, changes uint64) int {
 	return -1
 }
 
-// free is a way that is empty or over, or −1.
+// free is an empty or expired slot, or −1.
 func (s *set) free(era, changes uint64, now time.Duration) int {
 	for i := range s.way {
 		if old := s.way[i].Load(); old == nil || !old.holds(era, changes, now) {
@@ -135,8 +136,8 @@ func (s *set) free(era, changes uint64, now time.Duration) int {
 	return -1
 }
 
-// victim is the first that was not asked for since the hand came by. So a flood of keys that
-// come once each takes the room from one another, and not from a key that is being refused.
+// victim is the first slot that was not used since the clock hand passed. So a flood of keys that come once
+// each evicts its own, not a key that is being refused.
 func (s *set) victim() int {
 	i := s.hand % ways
 	for range ways {
@@ -149,7 +150,7 @@ func (s *set) victim() int {
 	return int(i)
 }
 
-// stripes count without one cache line for which all cores would fight.
+// stripes are a counter without one cache line that all cores write.
 type stripes [16]struct {
 	n atomic.Int64
 	_ [56]byte

@@ -46,7 +46,8 @@ func TestAFloodOfKeysForgetsNoHotOne(t *testing.T) {
 	layer := over(t, next, recall.WithRefusals(1024))
 	limit := weir.MustLimit("limit", weir.PerHour(1))
 	ask := func(key string) {
-		if granted, err := layer.Decide(t.Context(), []weir.Claim{{Key: key, Limit: limit, Cost: 1}}, 1, nil); granted != 0 || err != nil {
+		if granted, err := layer.Decide(t.Context(), []weir.Claim{{Key: key, Limit: limit, Cost: 1}}, 1,
+			nil); granted != 0 || err != nil {
 			t.Fatalf("granted %d (%v)", granted, err)
 		}
 	}
@@ -62,7 +63,8 @@ func TestAFloodOfKeysForgetsNoHotOne(t *testing.T) {
 		ask(hot[i%len(hot)])
 	}
 	if calls := next.calls.Load(); calls > cold+cold/100 {
-		t.Errorf("the store was asked %d times about %d keys that came once, and %d that came all the time", calls, cold, len(hot))
+		t.Errorf("the store was asked %d times about %d keys that came once, and %d that came all the time", calls,
+			cold, len(hot))
 	}
 	if kept, room := layer.Kept(), layer.Room(); room != 1024 || kept > room || kept < room*9/10 {
 		t.Errorf("%d are remembered, there is room for %d", kept, room)
@@ -157,11 +159,11 @@ func TestRace(t *testing.T) {
 					{Key: fmt.Sprint((worker + i) % 20), Limit: limit, Cost: 1},
 					{Key: fmt.Sprint(20 + i%3), Limit: limit, Cost: int64(1 + i%2)},
 				}
-				said := d
+				decided := d
 				if i%2 == 0 { // one claim that refuses is enough
-					said = nil
+					decided = nil
 				}
-				n, err := layer.Decide(context.Background(), claims, 1, said)
+				n, err := layer.Decide(context.Background(), claims, 1, decided)
 				if err != nil {
 					t.Error(err)
 					return

@@ -163,7 +163,8 @@ func pair(spec weir.Spec) chance.Pair {
 // anyBucket is small numbers, odd fractions, and the largest that are allowed.
 func anyBucket(t *rapid.T) weir.TokenBucket {
 	number := rapid.OneOf(rapid.Int64Range(1, 20), rapid.Int64Range(1, 2_000_000), rapid.Int64Range(1, weir.MaxUnits))
-	period := rapid.OneOf(rapid.Int64Range(1, 20), rapid.Int64Range(1, 86_400_000_000), rapid.Int64Range(1, weir.MaxUnits))
+	period := rapid.OneOf(rapid.Int64Range(1, 20), rapid.Int64Range(1, 86_400_000_000),
+		rapid.Int64Range(1, weir.MaxUnits))
 	overdraft := rapid.OneOf(rapid.Just(int64(0)), rapid.Int64Range(0, 20), rapid.Int64Range(0, weir.MaxUnits))
 	return rapid.Custom(func(t *rapid.T) weir.TokenBucket {
 		return weir.TokenBucket{
@@ -283,7 +284,8 @@ func TestAdoptContinuous(t *testing.T) {
 		to, from := modes(t)
 		state := bucket.Charge(from, bucket.State{}, rapid.Int64Range(1, from.Most()).Draw(t, "n"), chance.Begin)
 		adopted := bucket.Adopt(from, to, state, chance.Begin)
-		if got, want := bucket.Available(to, adopted, chance.Begin), bucket.Available(from, state, chance.Begin); got > want || got < max(-1, want-microsecond(to)) {
+		if got, want := bucket.Available(to, adopted, chance.Begin),
+			bucket.Available(from, state, chance.Begin); got > want || got < max(-1, want-microsecond(to)) {
 			t.Fatalf("%s: %d available at the mark, want %d", from, got, want)
 		}
 		later := chance.Begin + rapid.Int64Range(0, 3*from.Period()).Draw(t, "later")
@@ -323,7 +325,8 @@ func TestTake(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		refill := rapid.SampledFrom([]int64{1, 2, 3, 7, 10, 999, 1000, 4093}).Draw(t, "refill")
 		overdraft := rapid.SampledFrom([]int64{0, 0, 1, 20}).Draw(t, "overdraft")
-		limit := weir.MustLimit("test", weir.Borrowing(rapid.Int64Range(1, 50).Draw(t, "capacity"), refill, time.Second, overdraft))
+		limit := weir.MustLimit("test", weir.Borrowing(rapid.Int64Range(1, 50).Draw(t, "capacity"), refill,
+			time.Second, overdraft))
 		if !bucket.Short(limit) {
 			t.Fatalf("%s is not short", limit)
 		}
@@ -349,7 +352,8 @@ func TestTake(t *testing.T) {
 				state = bucket.Charge(limit, state, cost, now)
 			}
 			want := bucket.Decision(limit, state, cost, now)
-			got := weir.Decision{Remaining: remaining, RetryAfter: retry, ResetAfter: reset, Delay: delay, At: weir.Instant(now)}
+			got := weir.Decision{Remaining: remaining, RetryAfter: retry, ResetAfter: reset, Delay: delay,
+				At: weir.Instant(now)}
 			if got != want || after != state {
 				t.Fatalf("%s: %+v full at %v, want %+v full at %v", limit, got, after, want, state)
 			}

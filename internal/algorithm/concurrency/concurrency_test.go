@@ -43,7 +43,8 @@ func (k *kept) take(id string, n, now int64) {
 		n = lease.Units
 	}
 	k.drop(func(lease concurrency.Lease) bool { return lease.ID == id || lease.Expires <= now })
-	k.list = append(k.list, concurrency.Lease{ID: id, Units: min(n, weir.MaxUnits-k.held(now)), Expires: now + k.Period()})
+	units := min(n, weir.MaxUnits-k.held(now))
+	k.list = append(k.list, concurrency.Lease{ID: id, Units: units, Expires: now + k.Period()})
 }
 
 func (k *kept) release(id string, now int64) bool {
@@ -83,9 +84,11 @@ func reference(t *rapid.T) {
 	twin, want := &concurrency.State{}, &kept{Limit: limit}
 	now := int64(chance.Begin)
 	for range rapid.IntRange(1, 60).Draw(t, "steps") {
-		now += rapid.OneOf(rapid.Just(int64(0)), rapid.Int64Range(0, limit.Period()), rapid.Int64Range(-limit.Period(), 0)).Draw(t, "tick")
+		now += rapid.OneOf(rapid.Just(int64(0)), rapid.Int64Range(0, limit.Period()),
+			rapid.Int64Range(-limit.Period(), 0)).Draw(t, "tick")
 		id := rapid.SampledFrom([]string{"ann", "bob", "cid", "dan", "eve", "fay"}).Draw(t, "id")
-		n := rapid.OneOf(rapid.Int64Range(1, min(3, limit.Capacity())), rapid.Int64Range(1, weir.MaxUnits)).Draw(t, "units")
+		few, any := rapid.Int64Range(1, min(3, limit.Capacity())), rapid.Int64Range(1, weir.MaxUnits)
+		n := rapid.OneOf(few, any).Draw(t, "units")
 		step(t, limit, twin, want, id, n, now)
 		if got, want := twin.Decision(limit, n, now), want.decision(n, now); got != want {
 			t.Fatalf("%s: for %d units at %d\n got %+v\nwant %+v", limit, n, now-chance.Begin, got, want)

@@ -106,11 +106,13 @@ func pair(limit *weir.Limit) chance.Pair {
 }
 
 func anyLimit(t *rapid.T) *weir.Limit {
-	slice := rapid.OneOf(rapid.Int64Range(1, 20), rapid.Int64Range(1, 3_600_000_000), rapid.Map(rapid.Int64Range(1, 1_000_000), func(s int64) int64 { return s * 1_000_000 }))
+	slice := rapid.OneOf(rapid.Int64Range(1, 20), rapid.Int64Range(1, 3_600_000_000),
+		rapid.Map(rapid.Int64Range(1, 1_000_000), func(s int64) int64 { return s * 1_000_000 }))
 	return rapid.Custom(func(t *rapid.T) *weir.Limit {
 		n := rapid.OneOf(rapid.SampledFrom([]int64{1, 2, 6, 10, 60}), rapid.Int64Range(1, 12)).Draw(t, "slices")
 		limit, _ := weir.NewLimit("test", weir.SlidingCounter{
-			Limit:  rapid.OneOf(rapid.Int64Range(1, 20), rapid.Int64Range(1, 2_000_000), rapid.Int64Range(1, weir.MaxUnits)).Draw(t, "limit"),
+			Limit: rapid.OneOf(rapid.Int64Range(1, 20), rapid.Int64Range(1, 2_000_000),
+				rapid.Int64Range(1, weir.MaxUnits)).Draw(t, "limit"),
 			Window: time.Duration(n*slice.Draw(t, "slice µs")) * time.Microsecond,
 			Slices: n,
 		})
@@ -175,7 +177,8 @@ func charged(l *weir.Limit, taken [][2]int64, at func(int64) int64) *slidingcoun
 func small(t *rapid.T) *weir.Limit {
 	n := rapid.SampledFrom([]int64{1, 2, 3, 4, 6, 12}).Draw(t, "slices")
 	window := rapid.Int64Range(1, 50).Draw(t, "window") * 12
-	return weir.MustLimit("test", weir.SlidingCounter{Limit: 1000, Window: time.Duration(window) * time.Microsecond, Slices: n})
+	return weir.MustLimit("test", weir.SlidingCounter{Limit: 1000, Window: time.Duration(window) * time.Microsecond,
+		Slices: n})
 }
 
 // A counter is saved and loaded as its counts.
@@ -187,7 +190,8 @@ func TestNew(t *testing.T) {
 			now += rapid.Int64Range(0, 200_000).Draw(t, "tick")
 			state.Charge(limit, rapid.Int64Range(0, 9).Draw(t, "n"), now)
 		}
-		if got, want := slidingcounter.New(state.Counts()).Decision(limit, 50, now), state.Decision(limit, 50, now); got != want {
+		if got, want := slidingcounter.New(state.Counts()).Decision(limit, 50, now),
+			state.Decision(limit, 50, now); got != want {
 			t.Fatalf("loaded: %+v, want %+v", got, want)
 		}
 	})

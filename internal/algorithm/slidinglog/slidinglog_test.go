@@ -81,7 +81,8 @@ func pair(limit *weir.Limit) chance.Pair {
 }
 
 func anyLimit(t *rapid.T) *weir.Limit {
-	window := rapid.OneOf(rapid.Int64Range(1, 20), rapid.Int64Range(1, 86_400_000_000), rapid.Int64Range(1, weir.MaxUnits))
+	window := rapid.OneOf(rapid.Int64Range(1, 20), rapid.Int64Range(1, 86_400_000_000),
+		rapid.Int64Range(1, weir.MaxUnits))
 	return weir.MustLimit("test", weir.SlidingLog{
 		Limit:  rapid.OneOf(rapid.Int64Range(1, 20), rapid.Int64Range(1, weir.MaxUnits)).Draw(t, "limit"),
 		Window: time.Duration(window.Draw(t, "window µs")) * time.Microsecond,
@@ -103,7 +104,8 @@ func TestNoAllocations(t *testing.T) {
 // than the limit.
 func TestBound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		limit := weir.MustLimit("test", weir.SlidingLog{Limit: rapid.Int64Range(1, 9).Draw(t, "limit"), Window: 100 * time.Microsecond})
+		limit := weir.MustLimit("test", weir.SlidingLog{Limit: rapid.Int64Range(1, 9).Draw(t, "limit"),
+			Window: 100 * time.Microsecond})
 		state, now := &slidinglog.State{}, int64(chance.Begin)
 		var granted []slidinglog.Entry
 		for range rapid.IntRange(1, 100).Draw(t, "steps") {
@@ -134,7 +136,8 @@ func TestNew(t *testing.T) {
 			now += rapid.Int64Range(0, 200_000).Draw(t, "tick")
 			state.Charge(limit, rapid.Int64Range(0, 9).Draw(t, "n"), now)
 		}
-		if got, want := slidinglog.New(state.Entries()).Decision(limit, 50, now), state.Decision(limit, 50, now); got != want {
+		if got, want := slidinglog.New(state.Entries()).Decision(limit, 50, now),
+			state.Decision(limit, 50, now); got != want {
 			t.Fatalf("loaded: %+v, want %+v", got, want)
 		}
 	})

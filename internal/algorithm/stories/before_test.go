@@ -13,12 +13,16 @@ import (
 
 // limitsBefore are of every algorithm that grants several times at once.
 var limitsBefore = []weir.Spec{
-	weir.PerSecond(10), weir.GCRA(20, 7, time.Second), weir.LeakyQueue(3, time.Second, 8), // a unit is no whole number of µs
+	weir.PerSecond(10),
+	weir.GCRA(20, 7, time.Second), // the interval is no whole number of µs
+	weir.LeakyQueue(3, time.Second, 8),
 	weir.TokenBucket{Capacity: 9, Refill: 1_000_003, Period: time.Second, Overdraft: 5},
 	weir.TokenBucket{Capacity: 12, Refill: 5, Period: time.Second, Mode: weir.Step, Overdraft: 4},
-	weir.FixedWindow{Limit: 15, Window: time.Second}, weir.FixedWindow{Limit: 15, Window: time.Second, Anchor: weir.Epoch},
+	weir.FixedWindow{Limit: 15, Window: time.Second},
+	weir.FixedWindow{Limit: 15, Window: time.Second, Anchor: weir.Epoch},
 	weir.Calendar{Limit: 15, Unit: weir.Minute}, weir.SlidingLog{Limit: 15, Window: time.Second},
-	weir.SlidingCounter{Limit: 15, Window: time.Second, Slices: 1}, weir.SlidingCounter{Limit: 15, Window: time.Second, Slices: 10},
+	weir.SlidingCounter{Limit: 15, Window: time.Second, Slices: 1},
+	weir.SlidingCounter{Limit: 15, Window: time.Second, Slices: 10},
 }
 
 // TestBefore takes one by one, and finds each decision again from what the last one left.
@@ -26,7 +30,8 @@ func TestBefore(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		now := int64(1_790_000_000_123_456)
 		store := newTwins(func() weir.Instant { return weir.Instant(now) })
-		claims := []weir.Claim{{Key: "key", Limit: weir.MustLimit("limit", rapid.SampledFrom(limitsBefore).Draw(t, "limit"))}}
+		claims := []weir.Claim{{Key: "key",
+			Limit: weir.MustLimit("limit", rapid.SampledFrom(limitsBefore).Draw(t, "limit"))}}
 		for range rapid.IntRange(1, 6).Draw(t, "rounds") {
 			now += rapid.Int64Range(-100_000, 1_200_000).Draw(t, "by")
 			claims[0].Cost = rapid.Int64Range(0, 4).Draw(t, "cost")

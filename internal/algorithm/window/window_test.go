@@ -109,11 +109,14 @@ func anySpec(t *rapid.T) weir.Spec {
 	if rapid.Bool().Draw(t, "calendar") {
 		return weir.Calendar{
 			Limit: limit,
-			Unit:  rapid.SampledFrom([]weir.CalendarUnit{weir.Minute, weir.Hour, weir.Day, weir.Week, weir.Month, weir.Year}).Draw(t, "unit"),
-			Zone:  rapid.SampledFrom([]string{"", "Europe/Berlin", "America/Havana", "Asia/Kolkata", "Australia/Lord_Howe"}).Draw(t, "zone"),
+			Unit: rapid.SampledFrom([]weir.CalendarUnit{weir.Minute, weir.Hour, weir.Day, weir.Week, weir.Month,
+				weir.Year}).Draw(t, "unit"),
+			Zone: rapid.SampledFrom([]string{"", "Europe/Berlin", "America/Havana", "Asia/Kolkata",
+				"Australia/Lord_Howe"}).Draw(t, "zone"),
 		}
 	}
-	period := rapid.OneOf(rapid.Int64Range(1, 20), rapid.Int64Range(1, 86_400_000_000), rapid.Int64Range(1, weir.MaxUnits)).Draw(t, "window µs")
+	period := rapid.OneOf(rapid.Int64Range(1, 20), rapid.Int64Range(1, 86_400_000_000),
+		rapid.Int64Range(1, weir.MaxUnits)).Draw(t, "window µs")
 	return weir.FixedWindow{
 		Limit:  limit,
 		Window: time.Duration(period) * time.Microsecond,

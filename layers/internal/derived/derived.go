@@ -1,5 +1,5 @@
-// Package derived keeps limits that are made of other limits and a number: to make one takes
-// longer than to decide by it.
+// Package derived caches limits that are computed from another limit and a number: computing one takes longer
+// than deciding with it.
 package derived
 
 import (
@@ -9,11 +9,11 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// most is how many are kept; when there are more, all are made anew, as they are asked for.
-// Rules that were replaced leave theirs behind, and nobody says which.
+// most bounds the cache. Beyond it the whole cache is dropped, because nothing reports which limits belong to
+// replaced rules.
 const most = 1 << 16
 
-// Limits are limits by those that they are made of. They are safe for concurrent use.
+// Limits is a cache of derived limits, safe for concurrent use.
 type Limits struct {
 	make  func(limit *weir.Limit, by float64) *weir.Limit
 	kept  atomic.Pointer[sync.Map] // *weir.Limit: *one
@@ -25,15 +25,15 @@ type one struct {
 	limit *weir.Limit
 }
 
-// New keeps what make makes, also where that is nil.
+// New returns a cache of the results of make, including nil.
 func New(make func(limit *weir.Limit, by float64) *weir.Limit) *Limits {
 	l := &Limits{make: make}
 	l.kept.Store(new(sync.Map))
 	return l
 }
 
-// Of is the one made of limit by a number; it keeps the last of each limit. Of what is no limit
-// it is nil: a store will say so.
+// Of returns the limit derived from limit and by. It caches the last one for each limit. For nil and the zero
+// Limit it returns nil, and the store reports the error.
 func (l *Limits) Of(limit *weir.Limit, by float64) *weir.Limit {
 	if kept, ok := l.kept.Load().Load(limit); ok && kept.(*one).by == by {
 		return kept.(*one).limit

@@ -1,4 +1,4 @@
-// Package partial keeps the part of a batch that a layer passes on, and brings its answers back.
+// Package partial holds the part of a batch that a layer passes on, and copies the answers back.
 package partial
 
 import (
@@ -7,12 +7,12 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// A Batch is the requests of a batch that the store below is asked about. Call one method for each
-// request of the whole batch, in order, then Decide. It may be used again.
+// A Batch holds the requests to pass on. Call one method for each request of the whole batch, in order, then
+// Decide. It may be reused.
 type Batch struct {
 	requests []weir.Request
 	places   []int
-	leader   leader // what became of the last request without Follows
+	leader   leader // outcome of the last request without Follows
 }
 
 type leader uint8
@@ -23,7 +23,7 @@ const (
 	refused
 )
 
-// Void reports whether a request follows one that was refused without asking. It is answered then.
+// Void answers a request that follows a refused one, and reports whether it did.
 func (b *Batch) Void(r *weir.Request) bool {
 	if !r.Follows || b.leader != refused {
 		return false
@@ -34,7 +34,7 @@ func (b *Batch) Void(r *weir.Request) bool {
 	return true
 }
 
-// Answered notes a request whose answer the layer has filled in.
+// Answered notes a request that the layer has answered.
 func (b *Batch) Answered(r *weir.Request) {
 	if r.Follows {
 		return
@@ -45,14 +45,15 @@ func (b *Batch) Answered(r *weir.Request) {
 	}
 }
 
-// Late notes a request that the layer decides after the others. What follows it is asked anyway.
+// Late notes a request that the layer decides after the others. Requests that follow it are passed on
+// regardless.
 func (b *Batch) Late(r *weir.Request) {
 	if !r.Follows {
 		b.leader = granted
 	}
 }
 
-// Add passes on the request at a place of the whole batch, and returns what is passed on.
+// Add passes on the request at an index of the whole batch, and returns the copy that is passed on.
 func (b *Batch) Add(place int, r *weir.Request) *weir.Request {
 	b.requests, b.places = append(b.requests, *r), append(b.places, place)
 	last := &b.requests[len(b.requests)-1]
@@ -63,7 +64,7 @@ func (b *Batch) Add(place int, r *weir.Request) *weir.Request {
 	return last
 }
 
-// Decide asks about what was added, and fills in the answers in the whole batch.
+// Decide decides the added requests, and copies the answers into the whole batch.
 func (b *Batch) Decide(ctx context.Context, next weir.Store, whole []weir.Request) {
 	if len(b.requests) > 0 {
 		Decide(ctx, next, b.requests)
@@ -75,7 +76,7 @@ func (b *Batch) Decide(ctx context.Context, next weir.Store, whole []weir.Reques
 	b.requests, b.places, b.leader = b.requests[:0], b.places[:0], asked
 }
 
-// Decide decides a batch on a store that may be no Batcher.
+// Decide decides a batch on any store, with or without weir.Batcher.
 func Decide(ctx context.Context, next weir.Store, requests []weir.Request) {
 	if batcher, ok := next.(weir.Batcher); ok {
 		batcher.DecideBatch(ctx, requests)
@@ -91,8 +92,8 @@ func Decide(ctx context.Context, next weir.Store, requests []weir.Request) {
 	}
 }
 
-// decideAlone decides a request of which each time is described by itself: of a store without
-// batches, times that are described are decided one after the other.
+// decideAlone decides one request whose times are described one by one: without a Batcher they are decided one
+// after the other.
 func decideAlone(ctx context.Context, next weir.Store, r *weir.Request) {
 	n := len(r.Claims)
 	if r.Decisions == nil || r.Times <= 1 {

@@ -1,17 +1,29 @@
-// Package timeout says how long a store takes for a call at most.
+// Package timeout knows the timeouts of stores, and waits no longer than a context.
 package timeout
 
 import (
+	"context"
 	"time"
 
 	"github.com/weirproject/weir"
 )
 
-// Of is the timeout that a store, such as one of redisstore, gives each call of it; 0 if it does
-// not tell.
+// Of returns the timeout of each call of a store, such as one of redisstore; 0 if the store has none.
 func Of(store weir.Store) time.Duration {
 	if bounded, ok := store.(interface{ Timeout() time.Duration }); ok {
 		return bounded.Timeout()
 	}
 	return 0
+}
+
+// Sleep waits for d and reports whether ctx lasted that long.
+func Sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// What ErrUnavailable says of the call.
+// Parts of the text of ErrUnavailable.
 const (
 	notExecuted     = "the call was not executed"
 	perhapsExecuted = "it is unknown whether the call was executed"
@@ -17,16 +17,16 @@ func unavailable(executed string, err error) error {
 	return fmt.Errorf("%w (%s): %w", weir.ErrUnavailable, executed, err)
 }
 
-// A seat is a caller's in a batch.
-type seat struct {
-	lane          *lane
+// A waiter is one caller's position in a batch.
+type waiter struct {
+	shard         *shard
 	batch         *batch
 	group, ticket int
 }
 
-// wait returns when the batch is decided or the context over.
-func (at seat) wait(ctx context.Context, decisions []weir.Decision) (int64, error) {
-	if ctx.Done() == nil { // a select would cost a hot key's callers a fifth more
+// wait returns when the batch is decided or the context has ended.
+func (at waiter) wait(ctx context.Context, decisions []weir.Decision) (int64, error) {
+	if ctx.Done() == nil { // a select would cost the callers of a hot key a fifth more
 		<-at.batch.done
 		return at.answer(decisions)
 	}
@@ -35,11 +35,11 @@ func (at seat) wait(ctx context.Context, decisions []weir.Decision) (int64, erro
 		return at.answer(decisions)
 	case <-ctx.Done():
 	}
-	if at.lane.leave(at) {
+	if at.shard.leave(at) {
 		return 0, unavailable(notExecuted, ctx.Err())
 	}
 	select {
-	case <-at.batch.done: // charged, so let it be used
+	case <-at.batch.done: // decided meanwhile, perhaps charged
 		return at.answer(decisions)
 	default:
 		at.batch.release()
@@ -47,8 +47,8 @@ func (at seat) wait(ctx context.Context, decisions []weir.Decision) (int64, erro
 	}
 }
 
-// answer is the caller's own part of what the batch got.
-func (at seat) answer(decisions []weir.Decision) (granted int64, err error) {
+// answer returns the caller's own part of the batch's results.
+func (at waiter) answer(decisions []weir.Decision) (granted int64, err error) {
 	g := &at.batch.groups[at.group]
 	r := &at.batch.requests[g.request]
 	place := g.place(at.ticket)

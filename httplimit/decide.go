@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/weirproject/weir"
@@ -11,22 +12,22 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// A judge decides one request.
-type judge interface {
+// A decider decides one request.
+type decider interface {
 	decide(r *http.Request, cost int64, v *verdict) error
 }
 
-// A verdict is what came of one request. It is reused.
+// A verdict is the decision on one request. It is pooled.
 type verdict struct {
-	checks []check     // that were asked; none: the request had no key
-	answer weir.Answer // the worst of them
-	debt   *debt
+	checks   []check     // of all decided limits; empty without a key
+	answer   weir.Answer // of the deciding limit
+	followUp *followUp
 
-	claims []weir.Claim // what byClaims asks
-	gate   gate.Verdict // and its answer
+	claims []weir.Claim // scratch space of byClaims
+	gate   gate.Verdict // likewise
 }
 
-// A check is a limit that was asked, and what it said.
+// A check is the decision of one limit.
 type check struct {
 	limit    *weir.Limit
 	key      string
@@ -43,12 +44,12 @@ func (v *verdict) outcome() Outcome {
 	return Refused
 }
 
-// byLimiter asks a limiter, which tells of the limit that decided.
+// byLimiter decides by a limiter, which reports the deciding limit alone.
 type byLimiter struct {
 	limiter *weir.Limiter
 	key     Key
 	missing Missing
-	ttl     time.Duration // of the shortest lease that it holds; 0: none
+	ttl     time.Duration // of the shortest lease; 0: the limiter holds none
 	after   costAfter
 }
 
@@ -81,41 +82,43 @@ func (j *byLimiter) reserve(r *http.Request, key string, cost int64, v *verdict)
 		return err
 	}
 	v.answer = reservation.Answer()
-	v.debt = &debt{measured: j.after != nil, keep: reservation.KeepAlive,
-		end: func(ctx context.Context, s *served, tell func(Outcome, error)) {
-			j.settle(ctx, reservation, s, cost, tell)
+	v.followUp = &followUp{measured: j.after != nil, keep: reservation.KeepAlive,
+		end: func(ctx context.Context, s *served, notify func(Outcome, error)) {
+			j.settle(ctx, reservation, s, cost, notify)
 		}}
 	return nil
 }
 
-// settle ends a reservation. A cost that is none leaves it at the estimate; its leases are
-// given back whatever happens.
-func (j *byLimiter) settle(ctx context.Context, reservation *weir.Reservation, s *served, cost int64, tell func(Outcome, error)) {
-	trouble := Unreleased
+// settle ends a reservation. An invalid actual cost leaves the estimate; the leases are released in
+// any case.
+func (j *byLimiter) settle(
+	ctx context.Context, reservation *weir.Reservation, s *served, cost int64, notify func(Outcome, error),
+) {
+	outcome := Unreleased
 	if j.after != nil && s.ran {
-		trouble = Unsettled
+		outcome = Unsettled
 		actual, err := s.cost(j.after)
 		if err != nil {
-			tell(Unsettled, err)
+			notify(Unsettled, err)
 		} else {
 			cost = actual
 		}
 	}
 	err := reservation.Settle(ctx, cost)
 	if errors.Is(err, weir.ErrLeaseGone) {
-		trouble = Unreleased
+		outcome = Unreleased
 	}
 	if err != nil {
-		tell(trouble, err)
+		notify(outcome, err)
 	}
 }
 
-// byClaims asks about all parts at once: a gate without rules, to which claims are brought.
+// byClaims decides all parts in one call, by a gate without rules that receives claims.
 type byClaims struct {
 	gate  *gate.Gate
 	parts []Part
 	after costAfter
-	own   map[*weir.Limit]bool // those whose parts have a cost of their own
+	own   map[*weir.Limit]bool // the limits of parts with a Cost
 }
 
 func newByClaims(store weir.Store, parts []Part, after costAfter) (*byClaims, error) {
@@ -127,7 +130,7 @@ func newByClaims(store weir.Store, parts []Part, after costAfter) (*byClaims, er
 	if err != nil {
 		return nil, err
 	}
-	j := &byClaims{gate: g, parts: append([]Part(nil), parts...), after: after, own: make(map[*weir.Limit]bool)}
+	j := &byClaims{gate: g, parts: slices.Clone(parts), after: after, own: make(map[*weir.Limit]bool)}
 	for _, part := range parts {
 		for _, limit := range part.Limits {
 			j.own[limit] = part.Cost != nil
@@ -172,17 +175,25 @@ func (j *byClaims) ask(ctx context.Context, v *verdict) error {
 		c := v.gate.At(i)
 		v.checks = append(v.checks, check{c.Claim.Limit, c.Claim.Key, c.Decision})
 	}
-	worst, _ := v.gate.Worst()
-	v.answer = weir.Answer{Allowed: v.gate.Outcome == gate.Passed, Limit: worst.Claim.Limit, Decision: *worst.Decision}
-	v.answer.Delay = v.gate.Delay
+	v.answer = answerOf(&v.gate)
 	if v.answer.Allowed && (j.after != nil || v.gate.Holds()) {
-		v.debt = owed(j.gate, v.gate.Receipt(), j.actual)
-		v.debt.measured = j.after != nil
+		v.followUp = newFollowUp(j.gate, v.gate.Receipt(), j.actual)
+		v.followUp.measured = j.after != nil
 	}
 	return nil
 }
 
-// actual is what a part has cost.
+// answerOf is the answer of the deciding claim, with the delay of the whole request; zero if no
+// limit decided.
+func answerOf(v *gate.Verdict) (a weir.Answer) {
+	if worst, ok := v.Worst(); ok {
+		a = weir.Answer{Allowed: v.Outcome == gate.Passed, Limit: worst.Claim.Limit, Decision: *worst.Decision}
+		a.Delay = v.Delay
+	}
+	return a
+}
+
+// actual is the actual cost of a claim.
 func (j *byClaims) actual(c *gate.Charged, s *served) (units int64, ok bool, err error) {
 	if j.after == nil || j.own[c.Claim.Limit] {
 		return 0, false, nil

@@ -10,23 +10,23 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// A book is what is known of one key. The books' lock guards it.
-type book struct {
+// An account is what is known of one key. Guarded by accounts.mu.
+type account struct {
 	key   string
 	limit *weir.Limit
-	begun int // decisions asked for; of fresh keys, under traffic's lock
+	begun int // decisions begun; only for fresh keys, under traffic.mu
 
-	granted int64 // decisions that were answered so: each is one unit
+	granted int64 // each is one unit
 	unknown int64 // failed decisions that may have been charged
 	refused int64
 	last    time.Time     // when Redis last decided
 	gap     time.Duration // the longest time without a decision since the mark
 }
 
-// books are what all answers were.
-type books struct {
+// accounts collect all answers.
+type accounts struct {
 	mu  sync.Mutex
-	all []*book
+	all []*account
 
 	asked, granted, refused, failed int64
 	times                           histogram
@@ -35,24 +35,24 @@ type books struct {
 }
 
 const (
-	mostWrong    = 8  // wrong answers that are told
-	mostFailures = 16 // texts of errors that are told apart
+	mostWrong = 8 // wrong answers that are reported
+
 )
 
-func newBooks() *books { return &books{failures: make(map[string]int64)} }
+func newAccounts() *accounts { return &accounts{failures: make(map[string]int64)} }
 
-func (b *books) open(key string, limit *weir.Limit) *book {
+func (b *accounts) open(key string, limit *weir.Limit) *account {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	one := &book{key: key, limit: limit}
+	one := &account{key: key, limit: limit}
 	b.all = append(b.all, one)
 	return one
 }
 
-// lasting are the keys that are asked for all the time.
-func (b *books) lasting() []*book { return b.all[:roomyKeys+tightKeys] }
+// lasting returns the keys that are used all the time.
+func (b *accounts) lasting() []*account { return b.all[:roomyKeys+tightKeys] }
 
-func (b *books) mark() {
+func (b *accounts) mark() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, one := range b.all {
@@ -60,11 +60,11 @@ func (b *books) mark() {
 	}
 }
 
-// enter writes an answer down.
-func (b *books) enter(a ask, begun time.Time, granted int64, err error) {
+// enter records an answer.
+func (b *accounts) enter(a ask, begun time.Time, granted int64, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	now := time.Now() // under the lock, so that times do not step back
+	now := time.Now() // under the lock, so that times are ordered
 	b.asked++
 	b.times.add(now.Sub(begun))
 	switch {
@@ -73,20 +73,20 @@ func (b *books) enter(a ask, begun time.Time, granted int64, err error) {
 		return
 	case granted == 1:
 		b.granted++
-	case a.books[0].limit.Capacity() == roomyUnits:
-		b.tell("a key with room was refused: " + a.books[0].key)
+	case a.accounts[0].limit.Capacity() == roomyUnits:
+		b.report("a key with room was refused: " + a.accounts[0].key)
 	default:
 		b.refused++
-		a.books[0].refused++
+		a.accounts[0].refused++
 	}
-	for _, one := range a.books {
+	for _, one := range a.accounts {
 		if one != nil {
 			one.decided(now, granted)
 		}
 	}
 }
 
-func (b *book) decided(now time.Time, granted int64) {
+func (b *account) decided(now time.Time, granted int64) {
 	b.granted += granted
 	if !b.last.IsZero() {
 		b.gap = max(b.gap, now.Sub(b.last))
@@ -94,29 +94,29 @@ func (b *book) decided(now time.Time, granted int64) {
 	b.last = now
 }
 
-// fail writes an error down. Of a decision over two keys it is known of neither whether it
-// was charged: one may have been, and the giving back have failed.
-func (b *books) fail(a ask, err error) {
+// fail records an error. In a decision over two keys, each of them may have been charged: one was, and its
+// refund failed.
+func (b *accounts) fail(a ask, err error) {
 	if !errors.Is(err, weir.ErrUnavailable) {
-		b.tell("an error that is not weir.ErrUnavailable: " + err.Error())
+		b.report("an error that is not weir.ErrUnavailable: " + err.Error())
 		return
 	}
 	b.failed++
 	b.failures[pattern(err)]++
-	for _, one := range a.books {
-		if one != nil && (a.books[1] != nil || perhapsCharged(err)) {
+	for _, one := range a.accounts {
+		if one != nil && (a.accounts[1] != nil || perhapsCharged(err)) {
 			one.unknown++
 		}
 	}
 }
 
-// perhapsCharged reads what the store says of a call: that it was surely not executed, be
-// it because Redis refused it or because it was never sent, or that this is unknown.
+// perhapsCharged reports whether an error says that the call may have been executed, rather than that it was
+// refused by Redis or never sent.
 func perhapsCharged(err error) bool {
 	return strings.Contains(err.Error(), "it is unknown whether the call was executed")
 }
 
-func (b *books) tell(what string) {
+func (b *accounts) report(what string) {
 	if len(b.wrong) < mostWrong {
 		b.wrong = append(b.wrong, what)
 	}
@@ -124,14 +124,14 @@ func (b *books) tell(what string) {
 
 var numbers = regexp.MustCompile(`[0-9a-f]{40}|[0-9]+`)
 
-// pattern is an error without its addresses and numbers.
+// pattern is the text of an error without its addresses and numbers.
 func pattern(err error) string {
 	text := strings.TrimPrefix(err.Error(), weir.ErrUnavailable.Error())
 	text = strings.TrimPrefix(text, ": ")
 	return numbers.ReplaceAllString(text, "#")
 }
 
-func (b *books) flowing(since time.Time) bool {
+func (b *accounts) flowing(since time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, one := range b.lasting() {
@@ -142,7 +142,7 @@ func (b *books) flowing(since time.Time) bool {
 	return true
 }
 
-func (b *books) spent() bool {
+func (b *accounts) spent() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, one := range b.lasting()[roomyKeys:] {
@@ -153,7 +153,7 @@ func (b *books) spent() bool {
 	return true
 }
 
-func (b *books) degraded() int64 {
+func (b *accounts) degraded() int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.failed

@@ -133,7 +133,8 @@ func TestFullBatchesAreSent(t *testing.T) {
 		asks(s, "one more", 1)
 		full := g.next(t)
 		if len(full.requests) != coalesce.MostClaims || full.requests[0].Times != 2 {
-			t.Errorf("a batch of %d requests, the first for %d; want %d and 2", len(full.requests), full.requests[0].Times, coalesce.MostClaims)
+			t.Errorf("a batch of %d requests, the first for %d; want %d and 2", len(full.requests),
+				full.requests[0].Times, coalesce.MostClaims)
 		}
 		held[0].letGo() // as many are under way as before, so the one more waits
 		g.none(t)
@@ -143,7 +144,8 @@ func TestFullBatchesAreSent(t *testing.T) {
 		}
 		held = append(held, g.all(t)...)
 		if batches, _ := s.Waiting(); len(held) != coalesce.MostTrips || batches != coalesce.MostTrips+5 {
-			t.Errorf("%d calls are under way and %d batches wait, want %d and %d", len(held), batches, coalesce.MostTrips, coalesce.MostTrips+5)
+			t.Errorf("%d calls are under way and %d batches wait, want %d and %d", len(held), batches,
+				coalesce.MostTrips, coalesce.MostTrips+5)
 		}
 		for len(held) > 0 {
 			held[0].letGo()
@@ -341,7 +343,8 @@ func TestPanics(t *testing.T) {
 				both.do = ends
 				both.letGo()
 				for _, c := range []*caller{second, third} {
-					if !c.done || c.granted != 0 || !errors.Is(c.err, weir.ErrUnavailable) || !strings.Contains(c.err.Error(), unknown) {
+					if !c.done || c.granted != 0 || !errors.Is(c.err, weir.ErrUnavailable) ||
+						!strings.Contains(c.err.Error(), unknown) {
 						t.Errorf("done %v, granted %d, error %v", c.done, c.granted, c.err)
 					}
 					if name == "panic" && !strings.Contains(fmt.Sprint(c.err), "broken") {
@@ -436,7 +439,8 @@ func TestWhatPassesThrough(t *testing.T) {
 		held := busy(t, g, s)
 		waits := asks(s, "a", 1)
 		claims := []weir.Claim{{Key: "a", Limit: hour, Cost: 1}}
-		leased := []weir.Claim{{Key: "a", Limit: weir.MustLimit("held", weir.Concurrency{Limit: 1, TTL: time.Hour}), Cost: 1, Lease: "lease"}}
+		leased := []weir.Claim{{Key: "a", Limit: weir.MustLimit("held", weir.Concurrency{Limit: 1, TTL: time.Hour}),
+			Cost: 1, Lease: "lease"}}
 		for _, pass := range []func() error{
 			func() error { _, err := s.Decide(t.Context(), claims, 0, nil); return err },
 			func() error { _, err := s.Decide(t.Context(), claims, 2, nil); return err },
@@ -454,7 +458,8 @@ func TestWhatPassesThrough(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		for _, err := range []error{s.Charge(t.Context(), claims, nil), s.Refund(t.Context(), claims, epoch, nil), s.Reset(t.Context(), claims)} {
+		for _, err := range []error{s.Charge(t.Context(), claims, nil), s.Refund(t.Context(), claims, epoch, nil),
+			s.Reset(t.Context(), claims)} {
 			if err != nil {
 				t.Error(err)
 			}
@@ -467,7 +472,7 @@ func TestWhatPassesThrough(t *testing.T) {
 	})
 }
 
-// What shares a trip is counted: operators see by it what the layer is worth.
+// What shares a call is counted: operators see by it what the layer is worth.
 func TestStats(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *gated, s *coalesce.Store) {
 		held := busy(t, g, s)
@@ -479,7 +484,8 @@ func TestStats(t *testing.T) {
 		synctest.Wait()
 		held[0].letGo()
 		g.next(t).is(t, "3×1 a 1×1 b").letGo()
-		if got, want := s.Stats(), (coalesce.Stats{Decisions: coalesce.EnoughTrips + 4, Requests: coalesce.EnoughTrips + 2, Trips: coalesce.EnoughTrips + 1}); got != want {
+		if got, want := s.Stats(), (coalesce.Stats{Decisions: coalesce.EnoughTrips + 4,
+			Requests: coalesce.EnoughTrips + 2, Trips: coalesce.EnoughTrips + 1}); got != want {
 			t.Errorf("%+v, want %+v", got, want)
 		}
 		letGo(held[1:])

@@ -1,0 +1,214 @@
+package httplimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/gate"
+)
+
+// An admission lets a request go on. Without a request, the response is already written.
+type admission struct {
+	request  *http.Request
+	delay    time.Duration // to sleep before the handler
+	followUp *followUp     // may be nil
+}
+
+// A followUp is the work that a granted request leaves: renew its leases while it is served, then
+// release them and settle the cost.
+type followUp struct {
+	detached time.Duration // time that the handler may go on after a disconnect; 0: its context is canceled
+	measured bool          // end needs the length and status of the response
+	keep     func(ctx context.Context, failed func(error)) (stop func())
+	end      func(ctx context.Context, s *served, notify func(Outcome, error))
+}
+
+// served is a completed response.
+type served struct {
+	request  *http.Request
+	header   http.Header
+	ran      bool // the handler was called
+	returned bool // the handler did not panic
+	meter    *meter
+
+	computed bool // cost was called
+	units    int64
+	err      error
+}
+
+// serve calls the handler, and does the follow-up.
+func (c *config) serve(w http.ResponseWriter, p admission, next http.Handler) {
+	if p.followUp != nil {
+		c.serveWithFollowUp(w, p, next)
+		return
+	}
+	if !pause(p.request.Context(), p.delay) {
+		c.unavailable(w, p.request)
+		return
+	}
+	next.ServeHTTP(w, p.request)
+}
+
+// serveWithFollowUp does the follow-up even if the handler panics or the request's context ends.
+func (c *config) serveWithFollowUp(w http.ResponseWriter, p admission, next http.Handler) {
+	r := p.request
+	notify := func(outcome Outcome, err error) { c.notify(r, Event{Outcome: outcome, Err: err}) }
+	s := &served{request: r, header: w.Header()}
+	defer func() { p.followUp.end(context.WithoutCancel(r.Context()), s, notify) }()
+	client := r.Context()
+	if p.followUp.detached > 0 {
+		detached, end := detach(client, p.followUp.detached)
+		defer end()
+		r, w = r.WithContext(detached), &detachedWriter{ResponseWriter: w, client: client}
+	}
+	if p.followUp.keep != nil { // leases
+		defer p.followUp.keep(r.Context(), func(err error) { notify(Unrenewed, err) })()
+	}
+	if !pause(client, p.delay) {
+		c.unavailable(w, r)
+		return
+	}
+	if p.followUp.measured {
+		s.meter = &meter{ResponseWriter: w, bodiless: r.Method == http.MethodHead}
+		w = s.meter
+	}
+	s.ran = true
+	next.ServeHTTP(w, r)
+	s.returned = true
+}
+
+// detach returns a context that ends some time after the client disconnects, or with end.
+func detach(client context.Context, more time.Duration) (detached context.Context, end func()) {
+	detached, cancel := context.WithCancel(context.WithoutCancel(client))
+	stop := context.AfterFunc(client, func() {
+		timer := time.NewTimer(more)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+			cancel()
+		case <-detached.Done():
+		}
+	})
+	return detached, func() {
+		stop()
+		cancel()
+	}
+}
+
+// A detachedWriter ignores write errors after the client has disconnected, so that the handler goes
+// on.
+type detachedWriter struct {
+	http.ResponseWriter
+	client context.Context
+}
+
+// Write implements http.ResponseWriter.
+func (p *detachedWriter) Write(b []byte) (int, error) {
+	n, err := p.ResponseWriter.Write(b)
+	if err != nil && p.client.Err() != nil {
+		return len(b), nil
+	}
+	return n, err
+}
+
+// Unwrap supports http.ResponseController.
+func (p *detachedWriter) Unwrap() http.ResponseWriter { return p.ResponseWriter }
+
+// A costAfter is the function of WithCostAfter.
+type costAfter func(r *http.Request, status int, header http.Header, bytes int64) int64
+
+// cost calls the function once, for all limits.
+func (s *served) cost(after costAfter) (units int64, err error) {
+	if s.computed {
+		return s.units, s.err
+	}
+	s.computed = true
+	s.units = after(s.request, s.status(), s.header, s.meter.bytes)
+	if s.units < 0 || s.units > weir.MaxUnits {
+		s.err = &weir.InputError{Field: "cost after the response", Given: s.units,
+			Allowed: "0 to 4503599627370496 (2^52)"}
+	}
+	return s.units, s.err
+}
+
+// status is that of the response; 0 if the handler panicked before sending one.
+func (s *served) status() int {
+	if s.meter.status == 0 && s.returned {
+		return http.StatusOK
+	}
+	return s.meter.status
+}
+
+// An actualCost is the cost of a claim, known after the response; ok is false if the cost stays as
+// charged.
+type actualCost func(*gate.Charged, *served) (units int64, ok bool, err error)
+
+// newFollowUp is the follow-up of a decision of a gate. With a nil actual, costs stay as charged.
+func newFollowUp(g *gate.Gate, receipt gate.Receipt, actual actualCost) *followUp {
+	d, ttl := new(followUp), timeToLive(receipt)
+	if ttl > 0 {
+		d.keep = func(ctx context.Context, failed func(error)) func() {
+			return weir.KeepAlive(ctx, ttl, func(ctx context.Context) error { return g.Renew(ctx, receipt) }, failed)
+		}
+	}
+	d.end = func(ctx context.Context, s *served, notify func(Outcome, error)) {
+		if s.ran && actual != nil {
+			if err := settle(ctx, g, receipt, s, actual); err != nil {
+				notify(Unsettled, err)
+			}
+		}
+		if ttl > 0 {
+			if err := g.Release(ctx, receipt); err != nil {
+				notify(Unreleased, err)
+			}
+		}
+	}
+	return d
+}
+
+func settle(ctx context.Context, g *gate.Gate, receipt gate.Receipt, s *served, actual actualCost) error {
+	var unknown error
+	err := g.Settle(ctx, receipt, func(c *gate.Charged) (int64, bool) {
+		units, ok, err := actual(c, s)
+		if err != nil && c.Rule != nil {
+			err = fmt.Errorf("rule %s: %w", c.Rule.Name(), err)
+		}
+		if err != nil && (unknown == nil || unknown.Error() != err.Error()) { // once for several claims
+			unknown = errors.Join(unknown, err)
+		}
+		return units, ok && err == nil
+	})
+	return errors.Join(unknown, err)
+}
+
+// timeToLive is the shortest time-to-live of the leases; 0 without leases.
+func timeToLive(receipt gate.Receipt) (ttl time.Duration) {
+	for i := range receipt {
+		if receipt[i].Claim.Lease != "" {
+			ttl = shorter(ttl, receipt[i].Claim.Limit)
+		}
+	}
+	return ttl
+}
+
+// shortest is the shortest time-to-live of the concurrency limits; 0 without any.
+func shortest(limits []*weir.Limit) (ttl time.Duration) {
+	for _, limit := range limits {
+		if limit.Algorithm() == weir.AlgorithmConcurrency {
+			ttl = shorter(ttl, limit)
+		}
+	}
+	return ttl
+}
+
+func shorter(ttl time.Duration, limit *weir.Limit) time.Duration {
+	own := time.Duration(limit.Period()) * time.Microsecond
+	if ttl == 0 {
+		return own
+	}
+	return min(ttl, own)
+}
