@@ -90,8 +90,8 @@ func TestExplainSaysWhichSpellingsARuleSees(t *testing.T) {
 	file := write(t, t.TempDir(), "weir.yaml", "path_form: strict\nrules: [{name: login, match: {path: /login}, limit: fixed_window 2/1h}]\n")
 	for path, want := range map[string]string{
 		"/login;x": "the upstream gets its parameters (;); rules see /login\n",
-		"/login/":  "path is /login/, not /login; with path_form: drop-trailing-slash they are one",
-		"/Login":   "path is /Login, not /login; with path_form: ignore-case they are one",
+		"/login/":  "path is /login/, not /login; they are equal with path_form: drop-trailing-slash",
+		"/Login":   "path is /Login, not /login; they are equal with path_form: ignore-case",
 		"/login":   "fixed_window 2/1h  up to 3 in any 1 h  2 left",
 	} {
 		if r := (call{}).run(t, "explain", "--config", file, "--path", path); !strings.Contains(r.out, want) {

@@ -42,7 +42,7 @@ func TestTwoServersShareOneRedis(t *testing.T) {
 		}
 	}
 	live := call{}.run(t, "explain", "--limit", "fixed_window 4/1h", "--store", redis.URL(), "--store-timeout", "5s", "http://example.com/")
-	if live.code != 0 || !strings.Contains(live.out, "429 Too Many Requests: refused by limit") || !strings.Contains(live.out, "as "+redis.URL()+" stands") {
+	if live.code != 0 || !strings.Contains(live.out, "429 Too Many Requests: refused by limit") || !strings.Contains(live.out, "with the counts of "+redis.URL()) {
 		t.Error(live)
 	}
 	for _, p := range servers {
