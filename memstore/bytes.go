@@ -8,8 +8,8 @@ import (
 )
 
 // ErrFull is returned (wrapped) if a request needs memory beyond the ceilings: a new key of a concurrency limit (a
-// lease on a shared overflow key could not be found again), any new key of a store made WithoutOverflow, or a log that would
-// grow. Nothing was charged. It is a [weir.ErrUnavailable], so a rule's on_store_error applies.
+// lease on a shared overflow key could not be found again), any new key of a store made WithoutOverflow, or a log that
+// would grow. Nothing was charged. It is a [weir.ErrUnavailable], so a rule's on_store_error applies.
 var ErrFull = fmt.Errorf("%w: memstore is full of keys in use and nothing was charged; "+
 	"raise WithMaxKeys or WithMaxBytes (weir serve: --max-keys, --max-bytes)", weir.ErrUnavailable)
 

@@ -174,7 +174,7 @@ func TestABadEdit(t *testing.T) {
 	p.counts(`weir_source_good{source="config"} 0`)
 	p.counts("weir_rules 1")
 	p.obeys(5)
-	if code, _, body := get(t, p.at("http")+"/readyz"); code != 200 || !strings.Contains(body, "those before are in force") {
+	if code, _, body := get(t, p.at("http")+"/readyz"); code != 200 || !strings.Contains(body, "the previous rules are in force") {
 		t.Errorf("readyz: %d %s", code, body)
 	}
 	replace(t, file, "rules: []\n")
