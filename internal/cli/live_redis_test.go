@@ -213,7 +213,7 @@ func TestRulesOutliveTheirRedis(t *testing.T) {
 	p := gatewayBy(t, "--rules", redis.URL())
 	p.obeys(50000)
 	redis.Kill()
-	p.logged("rules cannot be read: the last good ones stay in force")
+	p.logged("rules cannot be read: the last valid rules stay in force")
 	p.counts(`weir_source_up{source="redis"} 0`)
 	p.obeys(50000)
 	redis.Restart() // without its data
@@ -322,7 +322,7 @@ func TestSeveralHashes(t *testing.T) {
 	p.end()
 }
 
-// TestRedisIsDownAtTheStart: the file's rules are in force, and the server is not ready
+// TestRedisIsDownAtTheStart: the file's rules in force, and the server is not ready
 // before those of Redis are.
 func TestRedisIsDownAtTheStart(t *testing.T) {
 	redis := redistest.Start(t)
@@ -333,7 +333,7 @@ func TestRedisIsDownAtTheStart(t *testing.T) {
 	if code, _, body := get(t, p.at("http")+"/readyz"); code != 503 || !strings.Contains(body, "not all rules are loaded yet") {
 		t.Errorf("readyz: %d %s", code, body)
 	}
-	p.logged("not all rules are in force that were asked for: the server is not ready until they are")
+	p.logged("some rule sources are not in force yet: the server is not ready")
 	redis.Restart()
 	redisCLI(t, redis, hash(6))
 	await(t, "the server to be ready", func() bool { return status(t, p.at("http")+"/readyz") == 200 })
