@@ -259,8 +259,25 @@ func (v *server) openHTTP(listener net.Listener) error {
 		mux.Handle("/metrics", local(listener, &v.flags.http, v.metrics.Handler()))
 	}
 	v.health(mux, listener, &v.flags.http)
-	v.frontEnds = append(v.frontEnds, newHTTPServer(listener, mux, apiBodies, counts, v.log).frontEnd("http"))
+	frequent := exact{paths: map[string]http.Handler{"/v1/decide": api, "/v1/forward-auth": forward}, rest: mux}
+	v.frontEnds = append(v.frontEnds, newHTTPServer(listener, frequent, apiBodies, counts, v.log).frontEnd("http"))
 	return nil
+}
+
+// exact spares the paths of decisions the way through a ServeMux, which costs as much as the
+// decision of an embedded store.
+type exact struct {
+	paths map[string]http.Handler
+	rest  http.Handler
+}
+
+// ServeHTTP implements http.Handler.
+func (e exact) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if h := e.paths[r.URL.Path]; h != nil {
+		h.ServeHTTP(w, r)
+		return
+	}
+	e.rest.ServeHTTP(w, r)
 }
 
 func (v *server) openMetrics(listener net.Listener) error {
