@@ -55,19 +55,6 @@ var steady = map[string]string{
 	"PING and nothing new": "*1\r\n$4\r\nPING\r\n",
 }
 
-// TestSteadyStateAllocatesNothing: a decision from the bytes read to the bytes written.
-func TestSteadyStateAllocatesNothing(t *testing.T) {
-	for name, command := range steady {
-		c, wire := ready(t, strings.Repeat(command, 16))
-		if !c.read() || !c.answer() || wire.took < 16*5 {
-			t.Fatalf("%s: it does not work", name)
-		}
-		if got := testing.AllocsPerRun(200, func() { _ = c.read() && c.answer() }); got != 0 {
-			t.Errorf("%s: %v allocations for 16 of them", name, got)
-		}
-	}
-}
-
 func BenchmarkSteadyState(b *testing.B) {
 	for name, command := range steady {
 		b.Run(name, func(b *testing.B) {
