@@ -21,7 +21,7 @@ import (
 // aDay leaves much to memory, and is less than what a clock that steps back is given.
 const aDay = 24 * time.Hour
 
-// steady makes a monotonic clock of a driven one: what was remembered before that stepped back is over.
+// steady makes a monotonic clock from a driven one: after a step back, all that was remembered has expired.
 func steady(clock func() weir.Instant) func() time.Duration {
 	var mu sync.Mutex
 	var last weir.Instant
@@ -109,7 +109,7 @@ func TestWithout(t *testing.T) {
 	}
 }
 
-// news count how often they are closed.
+// news count calls of Close.
 type news struct{ closed int }
 
 func (*news) Tell(context.Context, []byte) error { return nil }
@@ -141,6 +141,6 @@ func TestCloseClosesAllButTheLocalStore(t *testing.T) {
 		}
 	}
 	if carrier.closed != 1 {
-		t.Errorf("the news were closed %d times", carrier.closed)
+		t.Errorf("the News were closed %d times", carrier.closed)
 	}
 }

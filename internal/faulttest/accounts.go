@@ -10,7 +10,7 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// An account is what is known of one key. Guarded by accounts.mu.
+// An account records one key. Guarded by accounts.mu.
 type account struct {
 	key   string
 	limit *weir.Limit

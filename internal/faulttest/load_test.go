@@ -174,7 +174,7 @@ func TestHistogram(t *testing.T) {
 	}
 }
 
-// late is a store that cannot say at first what is left.
+// late is a store whose first reads of a remainder fail.
 type late struct {
 	weir.Store
 	failures int

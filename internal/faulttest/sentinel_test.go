@@ -10,8 +10,8 @@ import (
 	"github.com/weirproject/weir/internal/redistest"
 )
 
-// TestSentinelMasterKilled has the old master come back, empty, when all has settled. Until
-// the Sentinels make it a replica, after seconds, it would take charges: nobody sends any.
+// TestSentinelMasterKilled restarts the old master, empty, after the failover. It would take charges until the
+// Sentinels make it a replica, but no client sends any.
 func TestSentinelMasterKilled(t *testing.T) {
 	each(t, func(t *testing.T, s stack) {
 		set := redistest.StartSentinel(t)
@@ -43,8 +43,8 @@ func TestSentinelMasterRestarted(t *testing.T) {
 	})
 }
 
-// TestSentinelMasterFrozen has the old master wake up in the belief that it still is one,
-// as which it takes charges that are lost when the Sentinels tell it.
+// TestSentinelMasterFrozen resumes the old master after the failover. It takes charges until the Sentinels make
+// it a replica, and these are lost.
 func TestSentinelMasterFrozen(t *testing.T) {
 	each(t, func(t *testing.T, s stack) {
 		set := redistest.StartSentinel(t)
@@ -57,8 +57,8 @@ func TestSentinelMasterFrozen(t *testing.T) {
 	})
 }
 
-// TestSentinelFailoverByCommand forgets what is charged until clients hear of it: Sentinels
-// make the replica a master before they make the master a replica.
+// TestSentinelFailoverByCommand forgets the charges until clients know the new master: Sentinels promote the
+// replica before they demote the master.
 func TestSentinelFailoverByCommand(t *testing.T) {
 	each(t, func(t *testing.T, s stack) {
 		set := redistest.StartSentinel(t)
@@ -69,7 +69,7 @@ func TestSentinelFailoverByCommand(t *testing.T) {
 	})
 }
 
-// TestSentinelFailoverPaused forgets nothing: nobody writes while roles change.
+// TestSentinelFailoverPaused forgets nothing, because writes are paused while roles change.
 func TestSentinelFailoverPaused(t *testing.T) {
 	each(t, func(t *testing.T, s stack) {
 		set := redistest.StartSentinel(t)

@@ -23,8 +23,8 @@ type breakage struct {
 	forgets   bool
 }
 
-// nobody is a port on which nobody listens.
-const nobody = "1"
+// closedPort is a port without a listener.
+const closedPort = "1"
 
 // set is a breakage that CONFIG SET makes and mends.
 func set(name, says, parameter, bad, good string) breakage {
@@ -64,7 +64,7 @@ var breakages = []breakage{
 		strike: func(_ *testing.T, s *redistest.Server) { s.Kill() },
 		mend:   (*redistest.Server).Restart,
 	}, {
-		// Restarted from what was saved before the end: what came between is forgotten.
+		// Restarted with older data: the grants since then are forgotten.
 		name: "Loading", forgets: true, says: "LOADING",
 		// It looks up from loading after each of the keys.
 		args: []string{"--key-load-delay", "4000", "--loading-process-events-interval-bytes", "1024",
@@ -77,11 +77,11 @@ var breakages = []breakage{
 		mend: func(s *redistest.Server) { s.Do("CONFIG", "SET", "key-load-delay", "0") },
 	}, {
 		name: "ReadOnly", says: "READONLY",
-		strike: func(_ *testing.T, s *redistest.Server) { s.Do("REPLICAOF", "127.0.0.1", nobody) },
+		strike: func(_ *testing.T, s *redistest.Server) { s.Do("REPLICAOF", "127.0.0.1", closedPort) },
 		mend:   func(s *redistest.Server) { s.Do("REPLICAOF", "NO", "ONE") },
 	}, {
 		name: "MasterDown", says: "MASTERDOWN", args: []string{"--replica-serve-stale-data", "no"},
-		strike: func(_ *testing.T, s *redistest.Server) { s.Do("REPLICAOF", "127.0.0.1", nobody) },
+		strike: func(_ *testing.T, s *redistest.Server) { s.Do("REPLICAOF", "127.0.0.1", closedPort) },
 		mend:   func(s *redistest.Server) { s.Do("REPLICAOF", "NO", "ONE") },
 	}, {
 		name: "BusyScript", says: "BUSY", args: []string{"--lua-time-limit", "10"},

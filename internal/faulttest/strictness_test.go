@@ -67,9 +67,8 @@ const (
 	crew  = 64
 )
 
-// BenchmarkForgotten kills a master under as much load as there is, once with a replica
-// that follows, once with one that has stood still for three seconds, and counts what was
-// granted and the replica has not heard of.
+// BenchmarkForgotten kills a master under full load, once with a replica in sync and once with one that was
+// stopped for three seconds, and counts the grants that the replica did not receive.
 func BenchmarkForgotten(b *testing.B) {
 	for _, s := range strictnesses {
 		for _, lag := range []time.Duration{0, 3 * time.Second} {

@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// A stack is what is put over the store on Redis.
+// A stack puts layers over the store on Redis.
 type stack struct {
 	name string
 	over func(t *testing.T, s weir.Store, url string) weir.Store

@@ -11,7 +11,7 @@ import (
 	"github.com/weirproject/weir/layers/breaker"
 )
 
-func TestACallAllocatesNothing(t *testing.T) {
+func TestCallsDoNotAllocate(t *testing.T) {
 	f := newFaulty()
 	b, store := newBreaker(t, f, breaker.WithProbes(time.Hour, time.Hour))
 	defer store.Close()

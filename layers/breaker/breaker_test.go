@@ -14,7 +14,7 @@ import (
 	"github.com/weirproject/weir/layers/breaker"
 )
 
-func TestAFrozenStoreHoldsFew(t *testing.T) {
+func TestFrozenStoreDelaysFewCalls(t *testing.T) {
 	in(t, func(t *testing.T, f *faulty, b *breaker.Breaker, store weir.Store) {
 		traffic(store, time.Second)
 		f.be(frozen)
@@ -45,7 +45,7 @@ func TestFullServiceWithinTwoSeconds(t *testing.T) {
 	}
 }
 
-func TestItClosesByAndBy(t *testing.T) {
+func TestClosingAdmitsAGrowingShare(t *testing.T) {
 	in(t, func(t *testing.T, f *faulty, b *breaker.Breaker, store weir.Store) {
 		open(t, f, b, store)
 		f.be(well)
@@ -82,7 +82,7 @@ func dueWithin(outage time.Duration) time.Duration {
 	return min(max(50*time.Millisecond, outage/20), 500*time.Millisecond)
 }
 
-func TestProbesComeAloneAndEverSlower(t *testing.T) {
+func TestProbesAreSequentialAndSlowDown(t *testing.T) {
 	in(t, func(t *testing.T, f *faulty, b *breaker.Breaker, store weir.Store) {
 		open(t, f, b, store)
 		f.be(frozen)
@@ -109,7 +109,7 @@ func TestProbesComeAloneAndEverSlower(t *testing.T) {
 	})
 }
 
-func TestAProbeWrites(t *testing.T) {
+func TestProbesWrite(t *testing.T) {
 	in(t, func(t *testing.T, f *faulty, b *breaker.Breaker, store weir.Store) {
 		open(t, f, b, store)
 		f.be(readOnly)
@@ -121,7 +121,7 @@ func TestAProbeWrites(t *testing.T) {
 	})
 }
 
-func TestASlowProbeIsLost(t *testing.T) {
+func TestSlowProbeFails(t *testing.T) {
 	in(t, func(t *testing.T, f *faulty, b *breaker.Breaker, store weir.Store) {
 		open(t, f, b, store)
 		f.be(slow)
@@ -134,7 +134,7 @@ func TestASlowProbeIsLost(t *testing.T) {
 	})
 }
 
-func TestItOpensAgainWhileClosing(t *testing.T) {
+func TestOpensAgainWhileClosing(t *testing.T) {
 	var changes []breaker.Change
 	in(t, func(t *testing.T, f *faulty, b *breaker.Breaker, store weir.Store) {
 		open(t, f, b, store)
@@ -153,7 +153,7 @@ func TestItOpensAgainWhileClosing(t *testing.T) {
 		f.be(well)
 		time.Sleep(2 * time.Second)
 		wantState(t, b, breaker.Closed)
-		// Once it has been closed, it begins anew with short waits.
+		// After it has been closed, the intervals are short again.
 		open(t, f, b, store)
 		f.be(well)
 		time.Sleep(51 * time.Millisecond)
@@ -173,7 +173,7 @@ func TestItOpensAgainWhileClosing(t *testing.T) {
 }
 
 // A store that takes probes and nothing else is asked less and less.
-func TestAFalseRecoveryIsNoNewBeginning(t *testing.T) {
+func TestFailedRecoveryKeepsProbeIntervals(t *testing.T) {
 	var changes []breaker.Change
 	in(t, func(t *testing.T, f *faulty, b *breaker.Breaker, store weir.Store) {
 		f.be(func(context.Context, bool) error {
@@ -197,7 +197,7 @@ func TestAFalseRecoveryIsNoNewBeginning(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoFailure(t *testing.T) {
+func TestCallerErrorsAreNotFailures(t *testing.T) {
 	gone, cancel := context.WithCancel(context.Background())
 	cancel()
 	for name, c := range map[string]struct {
@@ -236,8 +236,7 @@ func TestWhatIsNoFailure(t *testing.T) {
 	}
 }
 
-// Errors that say nothing about the store must not hide that it answers nobody.
-func TestNoiseDoesNotHideFailures(t *testing.T) {
+func TestCallerErrorsDoNotHideFailures(t *testing.T) {
 	in(t, func(t *testing.T, f *faulty, b *breaker.Breaker, store weir.Store) {
 		time.Sleep(time.Second)
 		for range 5 {
@@ -298,8 +297,8 @@ func TestSlowAnswers(t *testing.T) {
 	})
 }
 
-// Who gave up after longer than a call may take has seen that the store does not answer.
-func TestCallersThatGaveUpLate(t *testing.T) {
+// A caller that gave up after WithSlow is evidence of a failure.
+func TestCallersThatGaveUpAfterSlow(t *testing.T) {
 	in(t, func(t *testing.T, f *faulty, b *breaker.Breaker, store weir.Store) {
 		f.be(frozen)
 		for range 5 {
@@ -316,7 +315,7 @@ func TestCallersThatGaveUpLate(t *testing.T) {
 }
 
 // A Cluster of three has lost a master: a third of the keys time out, all at once.
-func TestAThirdThatFailsInBunches(t *testing.T) {
+func TestOneFailedThirdInBunchesStaysClosed(t *testing.T) {
 	in(t, func(t *testing.T, f *faulty, b *breaker.Breaker, store weir.Store) {
 		third := fault(func(ctx context.Context, _ bool) error {
 			if f.decisions.Load()%3 != 0 {
@@ -337,7 +336,7 @@ func TestAThirdThatFailsInBunches(t *testing.T) {
 }
 
 // In batches all wait for the keys of the master that is gone, and most are answered.
-func TestAThirdOfEachBatch(t *testing.T) {
+func TestOneFailedThirdOfEachBatchStaysClosed(t *testing.T) {
 	for name, patience := range map[string]time.Duration{"the store gives up": time.Minute,
 		"the callers do": budget * 3 / 4} {
 		t.Run(name, func(t *testing.T) {
@@ -398,8 +397,7 @@ func TestHalfThatFails(t *testing.T) {
 	})
 }
 
-// What began before it opened says nothing when it ends.
-func TestLateNewsIsOld(t *testing.T) {
+func TestOutcomesFromBeforeOpeningAreIgnored(t *testing.T) {
 	in(t, func(t *testing.T, f *faulty, b *breaker.Breaker, store weir.Store) {
 		release := make(chan struct{})
 		f.be(func(context.Context, bool) error { <-release; return errDead })
@@ -418,8 +416,8 @@ func TestLateNewsIsOld(t *testing.T) {
 	})
 }
 
-// Whoever gets an answer, whichever it is, shows that the store is there.
-func TestAnAnswerEndsARow(t *testing.T) {
+// Any answer, including an error reply, shows that the store is there.
+func TestAnswerEndsARow(t *testing.T) {
 	for name, answer := range map[string]fault{
 		"a grant": well, "a slow one": slow, "foreign state": fails(weir.ErrForeignState),
 		"a lease that is gone": fails(weir.ErrLeaseGone),
@@ -441,7 +439,7 @@ func TestAnAnswerEndsARow(t *testing.T) {
 	}
 }
 
-func TestARowAloneIsNotEnough(t *testing.T) {
+func TestFailuresInARowNeedSilence(t *testing.T) {
 	in(t, func(t *testing.T, f *faulty, b *breaker.Breaker, store weir.Store) {
 		time.Sleep(time.Second)
 		decide(store)
@@ -457,7 +455,7 @@ func TestARowAloneIsNotEnough(t *testing.T) {
 	})
 }
 
-func TestAnswersAreForgottenToo(t *testing.T) {
+func TestAnswersExpireToo(t *testing.T) {
 	in(t, func(t *testing.T, f *faulty, b *breaker.Breaker, store weir.Store) {
 		for range 1000 {
 			decide(store)

@@ -13,7 +13,7 @@ import (
 	"github.com/weirproject/weir/memstore"
 )
 
-func TestWhatIsTurnedAway(t *testing.T) {
+func TestRefusedCalls(t *testing.T) {
 	in(t, func(t *testing.T, f *faulty, b *breaker.Breaker, store weir.Store) {
 		open(t, f, b, store)
 		time.Sleep(3 * time.Second)

@@ -160,8 +160,8 @@ func in(t *testing.T, test func(t *testing.T, f *faulty, b *breaker.Breaker, sto
 		func(t *testing.T, b *breaker.Breaker, store weir.Store) { test(t, f, b, store) }, opts...)
 }
 
-// traffic sends 5,000 requests a second, each in a goroutine of its own, and counts those
-// that waited and those that were turned away.
+// traffic sends 5,000 requests a second, each in its own goroutine, and counts those that waited and those that
+// were refused.
 func traffic(store weir.Store, d time.Duration) (waited, away int64) {
 	var calls sync.WaitGroup
 	var w, a atomic.Int64

@@ -70,7 +70,7 @@ func onServer(t *testing.T, server *redistest.Server) (*breaker.Breaker, weir.St
 	return b, store
 }
 
-func TestARedisThatFreezesAndWakes(t *testing.T) {
+func TestRedisFrozenAndResumed(t *testing.T) {
 	server := redistest.Start(t)
 	b, store := onServer(t, server)
 	claims := []weir.Claim{{Key: "key", Limit: weir.MustLimit("hot", weir.FixedWindow{Limit: 700, Window: time.Hour}),
@@ -105,7 +105,7 @@ func TestARedisThatFreezesAndWakes(t *testing.T) {
 }
 
 // A server that takes no writes answers peeks and refusals.
-func TestARedisThatIsReadOnly(t *testing.T) {
+func TestRedisReadOnly(t *testing.T) {
 	server := redistest.Start(t)
 	b, store := onServer(t, server)
 	claims := []weir.Claim{{Key: "key", Limit: limit, Cost: 1}}
@@ -121,7 +121,7 @@ func TestARedisThatIsReadOnly(t *testing.T) {
 	redistest.Await(t, "a closed breaker", func() bool { return b.State() == breaker.Closed })
 }
 
-func TestARedisThatDiesAndIsReplaced(t *testing.T) {
+func TestRedisKilledAndReplaced(t *testing.T) {
 	server := redistest.Start(t)
 	b, store := onServer(t, server)
 	l := startLoad(store, []weir.Claim{claim})

@@ -10,7 +10,7 @@ import (
 	"github.com/weirproject/weir/memstore"
 )
 
-func TestADecisionAllocatesNothing(t *testing.T) {
+func TestDecisionsDoNotAllocate(t *testing.T) {
 	for name, limits := range map[string]int64{"granted": 1 << 40, "refused": 1} {
 		store := newCeiling(t, &generous{}, memstore.New(), every).Store()
 		all := append(claim(weir.MustLimit("a", weir.SlidingLog{Limit: limits, Window: time.Hour}), 1),

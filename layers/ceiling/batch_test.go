@@ -63,8 +63,8 @@ func TestBatches(t *testing.T) {
 	}
 }
 
-// What the store said last goes for those that it was not asked about, too.
-func TestACutBatch(t *testing.T) {
+// The decisions of times that were not passed on repeat the store's last one.
+func TestBatchBeyondTheCeiling(t *testing.T) {
 	shared := memstore.New()
 	batcher := newCeiling(t, shared, memstore.New(), every).Store().(weir.Batcher)
 	limit := weir.MustLimit("limit", weir.SlidingLog{Limit: 10, Window: time.Hour})

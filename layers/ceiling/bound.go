@@ -13,7 +13,7 @@ import (
 // grain is the precision of a factor: a thousandth.
 const grain = 1000
 
-// bound returns the bucket that a node charges with what it is granted under a limit; nil if there is none. Its
+// bound returns the bucket that a node charges with its grants under a limit; nil if there is none. Its
 // capacity, refilled at the limit's rate, covers all that a store with intact state can grant at any instants,
 // so it needs no knowledge of where the store's windows begin, nor of its clock. Its overdraft is what the
 // factor adds to that, and at least a unit.

@@ -174,7 +174,7 @@ func (c *Ceiling) look(s *scratch) bool {
 	return err == nil
 }
 
-// take charges what was granted.
+// take charges a grant.
 func (c *Ceiling) take(s *scratch, claims []weir.Claim, granted int64) {
 	if granted == 0 || len(s.claims) == 0 {
 		return

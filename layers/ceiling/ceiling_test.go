@@ -37,7 +37,7 @@ func counted(n int64) []weir.Spec {
 
 // Nodes under the lowest of ceilings, and one store beside them without: whatever they ask,
 // at whatever times, every answer is the same.
-func TestAStoreThatRemembersIsNeverCorrected(t *testing.T) {
+func TestIntactStoreIsNeverOverruled(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.Int64Range(1, 40).Draw(t, "units")
 		limit := weir.MustLimit("limit", rapid.SampledFrom(counted(n)).Draw(t, "spec"))
@@ -112,7 +112,7 @@ func most(spec weir.Spec) (units, rate int64, each time.Duration) {
 }
 
 // A store that forgets all the time grants all the time. One node passes no more than it may.
-func TestAStoreThatForgets(t *testing.T) {
+func TestForgetfulStoreIsBounded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.Int64Range(1, 40).Draw(t, "units")
 		spec := rapid.SampledFrom(counted(n)).Draw(t, "spec")
@@ -189,7 +189,7 @@ func claim(limit *weir.Limit, cost int64) []weir.Claim {
 	return []weir.Claim{{Key: "key", Limit: limit, Cost: cost}}
 }
 
-func TestTheDefaultLeavesAFifth(t *testing.T) {
+func TestBoundsOfSpecs(t *testing.T) {
 	for spec, want := range map[weir.Spec]int64{
 		weir.PerSecond(100):                      120,
 		weir.Borrowing(100, 10, time.Second, 50): 180,
@@ -227,7 +227,7 @@ func TestTheDefaultLeavesAFifth(t *testing.T) {
 	}
 }
 
-func TestItsRetryAfterIsTrue(t *testing.T) {
+func TestRetryAfterIsTrue(t *testing.T) {
 	for _, spec := range counted(10) {
 		for _, cost := range []int64{1, 2, 9} {
 			_, c, clock := driven(t, every)
@@ -250,7 +250,7 @@ func TestItsRetryAfterIsTrue(t *testing.T) {
 	}
 }
 
-// Requests that nobody granted do not count, and peeks do not.
+// Refusals and peeks are not counted.
 func TestRefusedRequestsAreFree(t *testing.T) {
 	shared := memstore.New()
 	c := newCeiling(t, shared, memstore.New(), every)
@@ -278,7 +278,7 @@ func TestRefusedRequestsAreFree(t *testing.T) {
 	ask(10, 10)
 }
 
-func TestWhatARefusalSays(t *testing.T) {
+func TestRefusalDecisions(t *testing.T) {
 	next, c, _ := driven(t, func(l *weir.Limit) (float64, bool) { return 1.2, l.Name() != "free" })
 	store := c.Store()
 	low := weir.MustLimit("low", weir.SlidingLog{Limit: 10, Window: time.Hour})
@@ -328,7 +328,7 @@ func TestWhatARefusalSays(t *testing.T) {
 }
 
 // Where the store would go on granting, what the ceiling cuts off has its retry-after.
-func TestACutSaysWhen(t *testing.T) {
+func TestPartialRefusalHasRetryAfter(t *testing.T) {
 	_, c, _ := driven(t, every)
 	limit, d := weir.MustLimit("limit", weir.SlidingLog{Limit: 10, Window: time.Hour}), make([]weir.Decision, 1)
 	if granted, _ := c.Store().Decide(background, claim(limit, 1), 100, d); granted != 12 ||
@@ -337,7 +337,7 @@ func TestACutSaysWhen(t *testing.T) {
 	}
 }
 
-func TestWhichLimitsHaveNone(t *testing.T) {
+func TestLimitsWithoutACeiling(t *testing.T) {
 	for name, c := range map[string]struct {
 		spec   weir.Spec
 		factor float64
@@ -382,7 +382,7 @@ func TestBucketsOfTheirOwn(t *testing.T) {
 }
 
 // The factor is asked about each request: rules change.
-func TestTheFactorMayChange(t *testing.T) {
+func TestFactorChange(t *testing.T) {
 	factor := math.NaN()
 	_, c, _ := driven(t, func(*weir.Limit) (float64, bool) { return factor, factor != 0 })
 	limit := weir.MustLimit("limit", weir.SlidingLog{Limit: 10, Window: time.Minute})
@@ -461,7 +461,7 @@ func (f *failing) Reset(ctx context.Context, claims []weir.Claim) error {
 	return f.Store.Reset(ctx, claims)
 }
 
-func TestWhatIsMissingIsSaid(t *testing.T) {
+func TestNewReportsMissingArguments(t *testing.T) {
 	var input *weir.InputError
 	_, noNext := ceiling.New(nil, memstore.New(), every)
 	_, noLocal := ceiling.New(memstore.New(), nil, every)
@@ -473,7 +473,7 @@ func TestWhatIsMissingIsSaid(t *testing.T) {
 	}
 }
 
-// For the race detector. No more passes than the ceiling and what is under way.
+// For the race detector. At most the ceiling and the concurrent requests pass.
 func TestManyCallers(t *testing.T) {
 	next, c, _ := driven(t, every)
 	limit := weir.MustLimit("limit", weir.SlidingLog{Limit: 1000, Window: time.Hour})

@@ -2,5 +2,5 @@ package ceiling_test
 
 import "github.com/weirproject/weir"
 
-// every gives every limit a ceiling of 1.2 times what it grants.
+// every is a ceiling of 1.2 for all limits.
 func every(*weir.Limit) (factor float64, ok bool) { return 1.2, true }

@@ -24,8 +24,8 @@ func inMemory(clock func() weir.Instant) weir.Store {
 	return memstore.New(memstore.WithClock(clock))
 }
 
-// A process has a clock beside that of the suite, which is Redis': where that steps back, this
-// one goes on. It sees each step if all who tell the time look at it here.
+// A process has a clock beside the suite's, which stands for Redis: where that one steps back, this one goes
+// on. All reads of the time must come through here, so that each step is noticed.
 type process struct {
 	clock func() weir.Instant // the suite's
 

@@ -13,7 +13,7 @@ import (
 var limit = weir.MustLimit("limit", weir.FixedWindow{Limit: 5, Window: time.Hour})
 
 // Hashes may be equal where claims are not.
-func TestSameIsMoreThanTheHash(t *testing.T) {
+func TestHashCollisionsAreNotMerged(t *testing.T) {
 	a := weir.Claim{Key: "a", Limit: limit, Cost: 1}
 	b, anew, two := a, a, a
 	b.Key, anew.Limit, two.Cost = "b", weir.MustLimit("limit", weir.FixedWindow{Limit: 6, Window: time.Hour}), 2
@@ -56,8 +56,8 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// What is decided is charged: who could have it and whose time is over gets it all the same.
-func TestDecidedBeatsOver(t *testing.T) {
+// A decision is charged, so a caller whose context has ended gets it all the same.
+func TestDecisionBeatsEndedContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	for range 100 {
@@ -72,8 +72,7 @@ func TestDecidedBeatsOver(t *testing.T) {
 	}
 }
 
-// Who leaves lets go of its batch, and a batch that all have let go of keeps no key, no
-// limit, and not the memory of a crowd.
+// A batch released by all callers keeps no key, no limit, and no oversized memory.
 func TestBatchesAreForgotten(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -48,7 +48,7 @@ func cpu(b *testing.B, server *redistest.Server) float64 {
 	return info(b, server, "cpu", "used_cpu_sys:") + info(b, server, "cpu", "used_cpu_user:")
 }
 
-// info is the number that follows a name in what the server tells of itself.
+// info is the number after a name in a section of INFO.
 func info(b *testing.B, server *redistest.Server, section, name string) float64 {
 	_, text, _ := strings.Cut(server.Do("INFO", section).(string), name)
 	text, _, _ = strings.Cut(text, "\r")
@@ -90,7 +90,7 @@ func crowded(b *testing.B, store weir.Store, goroutines, keys int) {
 	}
 }
 
-// instant is a store that takes no time: what is left is the layer.
+// instant is a store that takes no time, so that only the layer is measured.
 type instant struct{ weir.Store }
 
 func (instant) Decide(context.Context, []weir.Claim, int64, []weir.Decision) (int64, error) {
@@ -104,7 +104,7 @@ func (instant) DecideBatch(_ context.Context, requests []weir.Request) {
 	}
 }
 
-// BenchmarkLayer is what the layer costs by itself, a lone caller and callers who wait.
+// BenchmarkLayer is the cost of the layer alone, for a single caller and for waiting ones.
 func BenchmarkLayer(b *testing.B) {
 	layer := over(b, instant{})
 	for _, goroutines := range []int{1, 128} {

@@ -14,8 +14,8 @@ import (
 	"github.com/weirproject/weir/layers/coalesce"
 )
 
-// Who asks while a call is under way is not answered by it: it may have been decided before.
-func TestNobodyJoinsWhatIsUnderWay(t *testing.T) {
+// A caller during a call is not answered by it: the call may have been decided earlier.
+func TestCallersDoNotJoinACallUnderWay(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *gated, s *coalesce.Store) {
 		first := asks(s, "a", 1)
 		alone := g.next(t).is(t, "1×1 a")
@@ -35,8 +35,8 @@ func TestNobodyJoinsWhatIsUnderWay(t *testing.T) {
 	})
 }
 
-// Of those who wait, as many are granted as fit, the first come first.
-func TestAsManyAsFitInTheOrderOfComing(t *testing.T) {
+// As many waiting callers are granted as fit, the first ones first.
+func TestCallersAreGrantedInOrder(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *gated, s *coalesce.Store) {
 		asks(s, "a", 1)
 		alone := g.next(t)
@@ -54,7 +54,7 @@ func TestAsManyAsFitInTheOrderOfComing(t *testing.T) {
 	})
 }
 
-// busy starts callers of other keys until who comes must wait. Their calls are held.
+// busy starts callers of other keys until further callers must wait. Their calls are held.
 func busy(t *testing.T, g *gated, s *coalesce.Store) (calls []*call) {
 	t.Helper()
 	for i := range coalesce.EnoughTrips {
@@ -72,7 +72,7 @@ func letGo(calls []*call) {
 
 // Other keys and other costs are other requests of the same batch, and so are other
 // numbers under the same name.
-func TestOthersAreRequestsOfTheirOwn(t *testing.T) {
+func TestDifferentClaimsAreSeparateRequests(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *gated, s *coalesce.Store) {
 		held := busy(t, g, s)
 		a1, b, a2, a3 := asks(s, "a", 1), asks(s, "b", 1), asks(s, "a", 2), asks(s, "a", 1)
@@ -97,7 +97,7 @@ func TestOthersAreRequestsOfTheirOwn(t *testing.T) {
 
 // Callers of different keys do not wait for each other while few calls are under way;
 // those of one key do.
-func TestWhoAsksAtOnce(t *testing.T) {
+func TestConcurrentRequests(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *gated, s *coalesce.Store) {
 		held := busy(t, g, s)
 		held[0].letGo()
@@ -197,9 +197,8 @@ func TestCostTimesCallersFits(t *testing.T) {
 	})
 }
 
-// The caller whose request it was may go away: what the others wait for is decided, and
-// they move up.
-func TestWhoLeavesWhileWaitingIsTakenOut(t *testing.T) {
+// The first caller of a request may leave: the others are decided, and move up.
+func TestCallerLeavingWhileWaitingIsRemoved(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *gated, s *coalesce.Store) {
 		held := busy(t, g, s)
 		var callers []*caller
@@ -224,7 +223,7 @@ func TestWhoLeavesWhileWaitingIsTakenOut(t *testing.T) {
 	})
 }
 
-func TestNothingIsSentForNobody(t *testing.T) {
+func TestAbandonedBatchIsNotSent(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *gated, s *coalesce.Store) {
 		held := busy(t, g, s)
 		for range 3 {
@@ -248,8 +247,8 @@ func TestNothingIsSentForNobody(t *testing.T) {
 	})
 }
 
-// While the store hangs, those who wait come and go; nothing grows with them.
-func TestWhoLeftLeavesNothing(t *testing.T) {
+// While the store hangs, waiting callers come and go, and nothing grows.
+func TestLeavingCallersLeaveNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *gated, s *coalesce.Store) {
 		held := busy(t, g, s)
 		stays := asks(s, "stays", 1)
@@ -271,9 +270,9 @@ func TestWhoLeftLeavesNothing(t *testing.T) {
 	})
 }
 
-// Who leaves while the call is under way does not know what became of it, and has its
-// buffer back, while the store still reads the key.
-func TestWhoLeavesUnderWayIsCharged(t *testing.T) {
+// A caller that leaves during the call does not learn the result, and may reuse its buffer while the store
+// still reads the key.
+func TestCallerLeavingDuringTheCallIsCharged(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *gated, s *coalesce.Store) {
 		held := busy(t, g, s)
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -297,7 +296,7 @@ func TestWhoLeavesUnderWayIsCharged(t *testing.T) {
 	})
 }
 
-// The first caller's call is its own, and so is its end; the others' is nobody's.
+// A single call has its caller's context; a batch has none of them.
 func TestContexts(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *gated, s *coalesce.Store) {
 		first := asks(s, "a", 1)
@@ -325,7 +324,7 @@ func TestContexts(t *testing.T) {
 	})
 }
 
-// A panic of the store, or the end of its goroutine, hangs nobody.
+// A panic of the store, or the end of its goroutine, leaves no caller waiting.
 func TestPanics(t *testing.T) {
 	for name, ends := range map[string]func(){"panic": func() { panic("broken") }, "exit": runtime.Goexit} {
 		t.Run(name, func(t *testing.T) {
@@ -358,7 +357,7 @@ func TestPanics(t *testing.T) {
 	}
 }
 
-// An error of a request is that of each of its callers, and of nobody else.
+// An error of a request reaches its callers and no others.
 func TestErrorsReachTheirCallers(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *gated, s *coalesce.Store) {
 		broken := errors.New("broken")
@@ -381,7 +380,7 @@ func TestErrorsReachTheirCallers(t *testing.T) {
 	})
 }
 
-// Close waits for those who asked before it, refuses those after it, and closes once.
+// Close waits for earlier callers, refuses later ones, and closes once.
 func TestClose(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *gated, s *coalesce.Store) {
 		first := asks(s, "a", 1)
@@ -414,8 +413,8 @@ func TestClose(t *testing.T) {
 	})
 }
 
-// A caller who is on its way in while the store is closed does not get past it.
-func TestCloseOvertakes(t *testing.T) {
+// A caller between its two checks does not get past Close.
+func TestCloseDuringDecide(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *gated, s *coalesce.Store) {
 		_, err := s.Decide(closing{context.Background(), s}, []weir.Claim{{Key: "a", Limit: hour, Cost: 1}}, 1, nil)
 		if err != weir.ErrClosed {
@@ -433,8 +432,8 @@ type closing struct {
 
 func (c closing) Err() error { return c.store.Close() }
 
-// Peeks, several at once, leases and batches are not for sharing; they wait for nobody.
-func TestWhatPassesThrough(t *testing.T) {
+// Peeks, several times at once, leases and batches are not shared and do not wait.
+func TestPassThrough(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *gated, s *coalesce.Store) {
 		held := busy(t, g, s)
 		waits := asks(s, "a", 1)
@@ -472,7 +471,7 @@ func TestWhatPassesThrough(t *testing.T) {
 	})
 }
 
-// What shares a call is counted: operators see by it what the layer is worth.
+// Operators judge the layer by these counters.
 func TestStats(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *gated, s *coalesce.Store) {
 		held := busy(t, g, s)

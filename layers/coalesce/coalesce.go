@@ -51,9 +51,9 @@ type Store struct {
 // An Option configures New.
 type Option func(*Store)
 
-// WithTimeout bounds the whole wait of a caller; more than 0. A batch is called with what is left of it, where
-// a frozen store would otherwise hold waiting callers for its own timeout twice. The default is the timeout of
-// the store, if it has one, as redisstore does, otherwise 24 hours.
+// WithTimeout bounds the whole wait of a caller; more than 0. A batch is called with the rest of its callers' time;
+// otherwise a frozen store would hold them for its own timeout twice. The default is the timeout of the store, if it
+// has one, as redisstore does, otherwise 24 hours.
 func WithTimeout(timeout time.Duration) Option { return func(s *Store) { s.timeout = timeout } }
 
 // WithPlaces splits callers into queues, 1 or more, for a store of several servers: only callers of one place

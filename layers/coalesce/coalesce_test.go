@@ -72,7 +72,7 @@ func TestStoreBatched(t *testing.T)   { storetest.Run(t, batched) }
 func TestVectorsOnRedis(t *testing.T) { storetest.Vectors(t, onRedis(t)) }
 func TestStoreOnRedis(t *testing.T)   { storetest.Run(t, onRedis(t)) }
 
-func TestNewWantsABatcher(t *testing.T) {
+func TestNewRequiresABatcher(t *testing.T) {
 	var input *weir.InputError
 	if _, err := coalesce.New(struct{ weir.Store }{memstore.New()}); !errors.As(err, &input) || input.Field != "next" {
 		t.Errorf("a store without batches: error %v, want a *weir.InputError about next", err)
@@ -114,7 +114,7 @@ func (c *counted) DecideBatch(ctx context.Context, requests []weir.Request) {
 	c.call(0, 0)
 }
 
-// What one caller of a hot key does, and gets.
+// An ask is the input and output of one caller of a hot key.
 type ask struct {
 	op   string // take, peek, refund, reset
 	cost int64
@@ -217,8 +217,8 @@ func play(t *testing.T, clients, each int, random *rand.Rand, do func(ask) (got,
 	return history
 }
 
-// All who ask are granted until nothing is left, not one more, not one less: one key and
-// many, and units that do not divide what there is.
+// Concurrent callers are granted exactly what there is: of one key and of many, and for costs that do not
+// divide it.
 func TestSumIsExact(t *testing.T) {
 	for _, keys := range []int{1, 7, 300} {
 		store := &counted{Store: memstore.New(memstore.WithClock(still))}

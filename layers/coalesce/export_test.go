@@ -28,7 +28,7 @@ func (s *Store) Waiting() (batches, calls int) {
 	return batches, calls
 }
 
-// A Batched store sends every decision that it can in a batch, even if nobody else asks.
+// A Batched store sends every decision in a batch, even single ones.
 type Batched struct{ *Store }
 
 // Decide takes a waiter where Store's would ask the store below.

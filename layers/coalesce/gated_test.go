@@ -24,7 +24,7 @@ type gated struct {
 	closed int
 }
 
-// A call is one that reached the store. What it is about was copied when it came.
+// A call reached the store. Its claims were copied on arrival.
 type call struct {
 	ctx      context.Context
 	requests []weir.Request
@@ -179,7 +179,7 @@ func (c *caller) waits(t *testing.T) {
 	}
 }
 
-// gave up fails unless a caller gave up for a reason, and says what it knows.
+// gaveUp checks the error of a caller that gave up.
 func (c *caller) gaveUp(t *testing.T, reason error, says string) {
 	t.Helper()
 	if !c.done || !errors.Is(c.err, weir.ErrUnavailable) || !errors.Is(c.err, reason) ||

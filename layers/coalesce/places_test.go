@@ -51,7 +51,7 @@ func (f *thirds) DecideBatch(ctx context.Context, requests []weir.Request) {
 	all.Wait()
 }
 
-// Who asks one server does not wait for another, which does not answer.
+// Callers of one server do not wait for another, frozen one.
 func TestPlacesDoNotWaitForEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const timeout = 64 * time.Millisecond
@@ -81,7 +81,7 @@ func TestPlacesDoNotWaitForEachOther(t *testing.T) {
 	})
 }
 
-func TestThereIsAPlace(t *testing.T) {
+func TestTableHasRoom(t *testing.T) {
 	var input *weir.InputError
 	if _, err := coalesce.New(memstore.New(), coalesce.WithPlaces(0, nodeOf)); !errors.As(err, &input) ||
 		input.Field != "places" {
@@ -90,7 +90,7 @@ func TestThereIsAPlace(t *testing.T) {
 }
 
 // A master of three is frozen: keys of the other two are decided meanwhile.
-func TestAFrozenMasterHoldsUpNobodyElse(t *testing.T) {
+func TestFrozenMasterDelaysOnlyItsKeys(t *testing.T) {
 	cluster := redistest.StartCluster(t, 3, 0)
 	for _, node := range cluster.Nodes {
 		node.Do("CONFIG", "SET", "cluster-require-full-coverage", "no")

@@ -85,8 +85,7 @@ type client struct {
 	err      error
 }
 
-// play does what a script says: each byte is somebody who asks, somebody who leaves, or a
-// call that ends.
+// play runs a script: each byte is a new caller, a leaving one, or the end of a call.
 func (r *register) play(s *coalesce.Store, script []byte) (clients []*client) {
 	moment := 0
 	for _, step := range script {
@@ -138,7 +137,7 @@ func (r *register) finish() {
 	}
 }
 
-// check holds what came of all clients against what was written down.
+// check compares the results of all clients with the register.
 func (r *register) check(t *testing.T, clients []*client) {
 	unknowns := make(map[string]int64) // left under way, by what they asked for
 	for i, c := range clients {
@@ -146,7 +145,7 @@ func (r *register) check(t *testing.T, clients []*client) {
 		case !c.done:
 			t.Fatalf("client %d was never answered", i)
 		case c.err == nil:
-			r.seated(t, i, c)
+			r.own(t, i, c)
 		case !errors.Is(c.err, context.Canceled) || !errors.Is(c.err, weir.ErrUnavailable):
 			t.Fatalf("client %d: %v", i, c.err)
 		case strings.Contains(c.err.Error(), unknown):
@@ -165,9 +164,9 @@ func (r *register) check(t *testing.T, clients []*client) {
 	}
 }
 
-// seated checks that a client's answer is its own: to what it asked, sent after it asked,
-// granted if its place was, and nobody else's.
-func (r *register) seated(t *testing.T, i int, c *client) {
+// own checks that a client's answer is its own: for its claims, sent after it began, and granted if its
+// position was.
+func (r *register) own(t *testing.T, i int, c *client) {
 	row, place := &r.rows[c.decision.At], c.decision.Remaining
 	want := int64(0)
 	if place < grants(int(c.decision.At), row.times) {
@@ -186,7 +185,7 @@ func (r *register) seated(t *testing.T, i int, c *client) {
 	row.taken[place] = c
 }
 
-// inOrder checks that who asked first has the first place.
+// inOrder checks that positions are in the order of arrival.
 func (r *register) inOrder(t *testing.T, i int) {
 	last := 0
 	for place := range r.rows[i].times {
@@ -202,7 +201,7 @@ func (r *register) inOrder(t *testing.T, i int) {
 	}
 }
 
-// follows plays a script and checks what comes of it.
+// follows plays a script and checks the results.
 func follows(t *testing.T, script []byte, shards int) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &register{}

@@ -14,7 +14,7 @@ import (
 	"github.com/weirproject/weir/memstore"
 )
 
-// A frozen store answers nobody: each call ends with its own timeout, or its context.
+// A frozen store never answers: each call ends with its own timeout, or its context.
 type frozen struct {
 	weir.Store
 	timeout time.Duration
@@ -38,8 +38,8 @@ func (f *frozen) DecideBatch(ctx context.Context, requests []weir.Request) {
 	}
 }
 
-// TestNobodyWaitsTwice: whoever waited for a call that hung has what is left of the timeout.
-func TestNobodyWaitsTwice(t *testing.T) {
+// TestCallersDoNotWaitTwice: a caller that waited for a hanging call has the rest of its timeout.
+func TestCallersDoNotWaitTwice(t *testing.T) {
 	const timeout = 64 * time.Millisecond
 	for _, keys := range []int{1, 100} {
 		synctest.Test(t, func(t *testing.T) {
@@ -66,7 +66,7 @@ func TestNobodyWaitsTwice(t *testing.T) {
 	}
 }
 
-func TestATimeoutIsPositive(t *testing.T) {
+func TestTimeoutIsPositive(t *testing.T) {
 	var input *weir.InputError
 	if _, err := coalesce.New(memstore.New(), coalesce.WithTimeout(0)); !errors.As(err, &input) ||
 		input.Field != "timeout" {

@@ -32,7 +32,7 @@ func of(specs []weir.Spec) (list []weir.Claim) {
 	return list
 }
 
-func TestADecisionAllocatesNothing(t *testing.T) {
+func TestDecisionsDoNotAllocate(t *testing.T) {
 	for name, specs := range kinds {
 		for what, store := range map[string]weir.Store{"warm": newLocal(t, 3).Warm(granting{}),
 			"local": newLocal(t, 3)} {

@@ -55,8 +55,7 @@ func TestShares(t *testing.T) {
 	}
 }
 
-// Whatever the numbers: there is a share, all shares together are not less than the limit, and
-// more only by what was rounded up.
+// For any numbers there is a share, and all shares together are the limit or more, by rounding alone.
 func TestSharesOfAnyNumbers(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	any := func() int64 { return 1 + r.Int64N(1<<r.IntN(52)) }

@@ -13,7 +13,7 @@ import (
 	"github.com/weirproject/weir/memstore"
 )
 
-// away are two limiters over a store that can go away, as the example has them.
+// away returns two limiters, as in the example, over a store that can become unavailable.
 func away(t *testing.T, nodes int, spec weir.Spec) (shared *faulty, first, second *weir.Limiter) {
 	t.Helper()
 	shared = &faulty{Store: memstore.New()}
@@ -28,8 +28,9 @@ func away(t *testing.T, nodes int, spec weir.Spec) (shared *faulty, first, secon
 	return shared, first, second
 }
 
-// TestHolderIsNotToldThatItsLeaseIsGone while the store that gave it is away: nobody knows.
-func TestHolderIsNotToldThatItsLeaseIsGone(t *testing.T) {
+// TestUnavailableStoreIsNotLeaseGone: while the store of a lease is unavailable, the state of the lease is
+// unknown.
+func TestUnavailableStoreIsNotLeaseGone(t *testing.T) {
 	shared, limiter, local := away(t, 2, weir.Concurrency{Limit: 1, TTL: time.Hour})
 	lease, err := limiter.Acquire(t.Context(), "job")
 	if err != nil {
@@ -78,8 +79,8 @@ func TestReservationIsSettledWhereItWasTaken(t *testing.T) {
 	}
 }
 
-// TestWarmCountsOnlyWhatItWillBeAskedAbout: other limits cost no memory here.
-func TestWarmCountsOnlyWhatItWillBeAskedAbout(t *testing.T) {
+// TestWarmCountsOnlySelectedLimits: other limits cost no memory here.
+func TestWarmCountsOnlySelectedLimits(t *testing.T) {
 	memory := memstore.New()
 	local, err := fallback.NewLocal(2, memory,
 		fallback.WithOnly(func(l *weir.Limit) bool { return l.Name() == "local" }))

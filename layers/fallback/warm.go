@@ -54,11 +54,13 @@ func (w *warm) Refund(ctx context.Context, claims []weir.Claim, takenAt weir.Ins
 		decisions = make([]weir.Decision, len(claims)) // for the instant of next's clock
 	}
 	err := w.next.Refund(ctx, claims, takenAt, decisions)
-	if err == nil || errors.Is(err, weir.ErrLeaseGone) && !slices.ContainsFunc(claims, func(c weir.Claim) bool { return c.Renew }) {
+	if err == nil || errors.Is(err, weir.ErrLeaseGone) && !slices.ContainsFunc(claims, renews) {
 		w.local.giveBack(claims, decisions[0].At-takenAt)
 	}
 	return err
 }
+
+func renews(c weir.Claim) bool { return c.Renew }
 
 // Reset implements weir.Store.
 func (w *warm) Reset(ctx context.Context, claims []weir.Claim) error {
@@ -90,7 +92,7 @@ func (w *warmBatch) DecideBatch(ctx context.Context, requests []weir.Request) {
 // granting is the claims of a grant, for Charge: a renewed lease is charged like a new one, which renews it where it is
 // known. In Charge, Renew would release it.
 func granting(claims []weir.Claim) []weir.Claim {
-	if !slices.ContainsFunc(claims, func(c weir.Claim) bool { return c.Renew }) {
+	if !slices.ContainsFunc(claims, renews) {
 		return claims
 	}
 	granted := slices.Clone(claims)
@@ -139,7 +141,7 @@ func (l *LocalStore) followed(claims []weir.Claim) []weir.Claim {
 	return slices.DeleteFunc(slices.Clone(claims), func(c weir.Claim) bool { return !l.only(c.Limit) })
 }
 
-// giveBack refunds what was taken at an instant that long ago by another store's clock.
+// giveBack refunds units that were taken that long ago by another store's clock.
 func (l *LocalStore) giveBack(claims []weir.Claim, ago weir.Instant) {
 	claims = l.followed(claims)
 	if len(claims) == 0 {

@@ -20,7 +20,7 @@ var background = context.Background()
 
 var errAway = fmt.Errorf("%w: gone", weir.ErrUnavailable)
 
-// faulty is a store that fails as it is told.
+// faulty is a store with a programmable error.
 type faulty struct {
 	weir.Store
 	err error
@@ -123,9 +123,8 @@ func counted(n int64) []weir.Spec {
 	}
 }
 
-// Nodes that decide by themselves grant a share each, and of it only what they had not granted
-// while the store was there.
-func TestASwitchHandsOutNoFreshBudget(t *testing.T) {
+// During an outage each node grants a share, less its grants from before.
+func TestSwitchGrantsNoFreshBudget(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		nodes, n := rapid.IntRange(1, 7).Draw(t, "nodes"), rapid.Int64Range(1, 60).Draw(t, "units")
 		limit := weir.MustLimit("limit", rapid.SampledFrom(counted(n)).Draw(t, "spec"))
@@ -156,7 +155,7 @@ func TestASwitchHandsOutNoFreshBudget(t *testing.T) {
 }
 
 // The share is there, too: nodes that had granted nothing grant all of it.
-func TestASwitchLeavesTheShare(t *testing.T) {
+func TestSwitchLeavesTheShare(t *testing.T) {
 	for _, spec := range counted(10) {
 		f, limit := newFleet(t, 3), weir.MustLimit("limit", spec)
 		ask(t, f.warm[0], limit, 1, 3)
@@ -168,7 +167,7 @@ func TestASwitchLeavesTheShare(t *testing.T) {
 	}
 }
 
-// What fits is counted as it is, and of what does not, as much as does.
+// Costs that fit are counted in full, larger ones as far as they fit.
 func TestCostsAreCounted(t *testing.T) {
 	for _, c := range []struct{ cost, times, left int64 }{{3, 2, 4}, {3, 3, 1}, {3, 4, 0}, {11, 1, 0}, {1, 10, 0},
 		{1, 20, 0}, {10, 2, 0}} {
@@ -181,7 +180,7 @@ func TestCostsAreCounted(t *testing.T) {
 }
 
 // A node through which all went was beyond its share for long. It is not made to pay for it.
-func TestNoDebtIsCarriedOver(t *testing.T) {
+func TestSwitchCarriesNoDebt(t *testing.T) {
 	for _, spec := range []weir.Spec{
 		weir.PerSecond(100), weir.Borrowing(100, 100, time.Second, 50),
 		weir.SlidingLog{Limit: 100, Window: time.Second},
@@ -205,7 +204,7 @@ func TestNoDebtIsCarriedOver(t *testing.T) {
 }
 
 // A log remembers what the node was granted beyond its share, until its window is over.
-func TestALogIsMirrored(t *testing.T) {
+func TestWarmCountsALog(t *testing.T) {
 	f, limit := newFleet(t, 4), weir.MustLimit("limit", weir.SlidingLog{Limit: 100, Window: time.Second})
 	for range 10 {
 		f.after(100 * time.Millisecond)
@@ -225,8 +224,8 @@ func TestALogIsMirrored(t *testing.T) {
 	}
 }
 
-// What is not divided is mirrored as it is, debts too: a ban is one.
-func TestWholeLimitsAreMirrored(t *testing.T) {
+// Undivided limits are counted in full, debts included: a ban is one.
+func TestWarmCountsWholeLimits(t *testing.T) {
 	now := memstore.WithClock(func() weir.Instant { return epoch })
 	local, err := fallback.NewLocal(4, memstore.New(now), fallback.WithWhole(func(*weir.Limit) bool { return true }))
 	if err != nil {
@@ -248,7 +247,7 @@ func TestWholeLimitsAreMirrored(t *testing.T) {
 	}
 }
 
-func TestRefundsAndResetsAreHeardOf(t *testing.T) {
+func TestWarmFollowsRefundsAndResets(t *testing.T) {
 	for _, spec := range counted(8) {
 		f, limit := newFleet(t, 2), weir.MustLimit("limit", spec)
 		all := []weir.Claim{{Key: "key", Limit: limit, Cost: 4}}
@@ -302,8 +301,8 @@ func TestRefundsByAnotherClock(t *testing.T) {
 	}
 }
 
-// What is held with the store is held without it.
-func TestLeasesAreKnown(t *testing.T) {
+// A lease from the store is known to the local one.
+func TestWarmFollowsLeases(t *testing.T) {
 	f := newFleet(t, 2)
 	limit := weir.MustLimit("limit", weir.Concurrency{Limit: 4, TTL: time.Minute})
 	lease := func(id string, renew bool) []weir.Claim {
@@ -333,11 +332,28 @@ func TestLeasesAreKnown(t *testing.T) {
 	if err := local.Refund(background, lease("0", false), epoch, nil); !errors.Is(err, weir.ErrLeaseGone) {
 		t.Errorf("released twice: %v", err)
 	}
-	// What the store knows nothing of any more is not kept here either.
+	// A lease that the store has lost is dropped here too.
 	if err := warm.Refund(background, lease("new", false), epoch, nil); !errors.Is(err, weir.ErrLeaseGone) {
 		t.Errorf("what was taken here is gone there: %v", err)
 	}
 	take(local, lease("newer", false), 1, "after that")
+}
+
+// A charge that depends on a lease releases it here as well.
+func TestWarmReleasesTheLeaseOfACharge(t *testing.T) {
+	f := newFleet(t, 1)
+	limit := weir.MustLimit("limit", weir.Concurrency{Limit: 1, TTL: time.Minute})
+	lease := []weir.Claim{{Key: "key", Limit: limit, Cost: 1, Lease: "lease"}}
+	if granted, err := f.warm[0].Decide(background, lease, 1, nil); granted != 1 || err != nil {
+		t.Fatalf("granted %d, %v", granted, err)
+	}
+	lease[0].Renew = true
+	if err := f.warm[0].Charge(background, lease, nil); err != nil {
+		t.Fatal(err)
+	}
+	if granted, err := f.locals[0].Decide(background, lease, 1, nil); granted != 0 || err != nil {
+		t.Errorf("renewed after its release: granted %d, %v", granted, err)
+	}
 }
 
 // batching is a store that decides batches one by one.
@@ -350,7 +366,7 @@ func (b batching) DecideBatch(ctx context.Context, requests []weir.Request) {
 	}
 }
 
-func TestBatchesAreHeardOf(t *testing.T) {
+func TestWarmCountsBatches(t *testing.T) {
 	local := newLocal(t, 2)
 	one := claims("limit")
 	bad := claims("limit")
@@ -366,7 +382,7 @@ func TestBatchesAreHeardOf(t *testing.T) {
 	}
 }
 
-// What the store refused, or did not answer, is nobody's.
+// Refusals and errors of the store are not counted.
 func TestOnlyGrantsAreCounted(t *testing.T) {
 	shared := &faulty{Store: memstore.New()}
 	local := newLocal(t, 2)

@@ -14,7 +14,7 @@ import (
 	"github.com/weirproject/weir/layers/lease"
 )
 
-// Of those who find the lease used up, one call serves all.
+// One call serves all callers that find the lease used up.
 func TestCallersShareARefill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, claims := open(t, tenth), one(daily(1_000_000))
@@ -32,8 +32,8 @@ func TestCallersShareARefill(t *testing.T) {
 	})
 }
 
-// A caller who goes away takes nobody with it.
-func TestARefillIsNotOneCallers(t *testing.T) {
+// A caller that leaves does not end the refill of the others.
+func TestRefillOutlivesItsCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, claims := open(t, tenth), one(daily(1_000_000))
 		b.many(500, claims)
@@ -59,8 +59,8 @@ func TestARefillIsNotOneCallers(t *testing.T) {
 	})
 }
 
-// Callers get the store's error; what is held is spent meanwhile, until its time is over.
-func TestAStoreThatIsAway(t *testing.T) {
+// Held units are spent until their time is over; then callers get the store's error.
+func TestOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, claims := open(t, tenth), one(daily(1_000_000))
 		b.many(480, claims)
@@ -82,8 +82,8 @@ func TestAStoreThatIsAway(t *testing.T) {
 	})
 }
 
-// A lease whose way back was lost is not spent: who knows whether it was charged.
-func TestAReplyThatIsLost(t *testing.T) {
+// A grant whose reply was lost is not spent, because it may not have been charged.
+func TestLostReplyLeavesUnitsCharged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, claims := open(t, tenth), one(daily(1_000_000))
 		b.many(500, claims)
@@ -101,8 +101,8 @@ func TestAReplyThatIsLost(t *testing.T) {
 	})
 }
 
-// While the store is away one lease a sweep is tried, and the others wait for its return.
-func TestAStoreThatIsAwayDoesNotGetEverythingBack(t *testing.T) {
+// During an outage one lease in each sweep is tried, and the others stay due.
+func TestOutageReturnsOneLeaseARound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, limit := open(t, tenth), daily(1_000_000)
 		for i := range 20 {
@@ -124,7 +124,7 @@ func TestAStoreThatIsAwayDoesNotGetEverythingBack(t *testing.T) {
 }
 
 // A store slower than leases are held gets single calls.
-func TestALeaseThatComesTooLate(t *testing.T) {
+func TestLateGrantIsReturned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, claims := open(t, tenth), one(daily(1_000_000))
 		b.many(100, claims)

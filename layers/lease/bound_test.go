@@ -58,7 +58,7 @@ func TestBound(t *testing.T) {
 	}
 }
 
-func TestBoundsThatAreNone(t *testing.T) {
+func TestLimitsWithoutABound(t *testing.T) {
 	for spec, text := range map[weir.Spec]string{
 		weir.Calendar{Limit: 100, Unit: weir.Day}:    "at most 100 units in each window, as without leases",
 		weir.Concurrency{Limit: 100, TTL: time.Hour}: "not leased",

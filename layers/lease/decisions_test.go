@@ -50,8 +50,8 @@ func TestDecisionsAreThoseOfSingleCalls(t *testing.T) {
 	}
 }
 
-// Those who borrow from a lease leave as evenly as if each had asked.
-func TestDelaysGoOnWithTime(t *testing.T) {
+// Borrowers from a lease leave as evenly as if each had called the store.
+func TestDelaysCountFromNow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limit := weir.MustLimit("queue", weir.TokenBucket{Capacity: 1, Refill: 30, Period: 7 * second, Overdraft: 1000})
 		b, twin := open(t, tenth), limiter(t, memstore.New(), limit)
@@ -70,8 +70,8 @@ func TestDelaysGoOnWithTime(t *testing.T) {
 	})
 }
 
-// What was spent from a lease can be refunded by who spent it.
-func TestARequestFromALeaseIsRefunded(t *testing.T) {
+// A request paid from a lease can be refunded.
+func TestLeasedRequestIsRefunded(t *testing.T) {
 	for _, spec := range []weir.Spec{
 		weir.SlidingLog{Limit: 1000, Window: time.Hour},
 		weir.FixedWindow{Limit: 1000, Window: time.Hour},
@@ -154,8 +154,8 @@ func limiter(t testing.TB, store weir.Store, limits ...*weir.Limit) *weir.Limite
 	return l
 }
 
-// What the callers keep their keys in is theirs again.
-func TestKeysAreTheCallers(t *testing.T) {
+// Callers may reuse the memory of their keys.
+func TestKeysAreCopiedOnUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, limit := open(t, tenth), daily(1_000_000)
 		buffer := []byte("hot")
@@ -174,7 +174,7 @@ func TestKeysAreTheCallers(t *testing.T) {
 	})
 }
 
-func TestASpendAllocatesNothing(t *testing.T) {
+func TestSpendingDoesNotAllocate(t *testing.T) {
 	s, err := lease.New(memstore.New(), always(lease.Terms{Share: 0.5, Hold: 10 * second}))
 	if err != nil {
 		t.Fatal(err)

@@ -30,7 +30,7 @@ func (d *distant) Refund(ctx context.Context, claims []weir.Claim, at weir.Insta
 	return d.Store.Refund(ctx, claims, at, decisions)
 }
 
-// lendTo has so many keys earn a lease each.
+// lendTo lets a number of keys earn a lease each.
 func lendTo(t *testing.T, store weir.Store, keys int) (claims []weir.Claim) {
 	t.Helper()
 	limit := daily(1_000_000)

@@ -13,7 +13,7 @@ import (
 	"github.com/weirproject/weir/memstore"
 )
 
-func TestAKeyEarnsItsLeaseByItsRate(t *testing.T) {
+func TestLeaseIsEarnedByRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, claims := openIdle(t, tenth), one(daily(1_000_000))
 		for range 20 { // slower than four in 50ms
@@ -31,7 +31,7 @@ func TestAKeyEarnsItsLeaseByItsRate(t *testing.T) {
 		if last := times[len(times)-1]; last < 40 || last > 60 {
 			t.Errorf("at 1000/s the last lease is of %d, want 50ms of it", last)
 		}
-		// Asked by nobody, all goes back, and the layer's goroutine ends.
+		// Without requests, all units go back and the layer's goroutine ends.
 		time.Sleep(second)
 		if left := b.remaining(claims); left != 1_000_000-1020 || b.Stats().Leases != 0 {
 			t.Errorf("%d left in the store after 1020 requests, %d leases", left, b.Stats().Leases)
@@ -76,7 +76,7 @@ func TestOthersPassThrough(t *testing.T) {
 	})
 }
 
-// What is wrong is the store's to say, also on a key with a lease.
+// Wrong input is the store's error, also on a key with a lease.
 func TestBadInputIsNotSpent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, limit := open(t, tenth), daily(1_000_000)
@@ -132,7 +132,7 @@ func TestNearExhaustion(t *testing.T) {
 }
 
 // A lease that the store could not grant in full is spent, and then it is asked singly.
-func TestAPartialGrant(t *testing.T) {
+func TestPartialGrant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, claims := open(t, always(lease.Terms{Share: 1})), one(daily(1000))
 		b.many(200, claims)
@@ -158,8 +158,8 @@ func TestAPartialGrant(t *testing.T) {
 	})
 }
 
-// Neither what failed, nor what went back, nor what was used up takes of the node's share.
-func TestTheShareIsFreeAgain(t *testing.T) {
+// Failed, returned and spent grants no longer count towards the node's share.
+func TestReturnedShareIsUsableAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limit := weir.MustLimit("limit", weir.TokenBucket{Capacity: 1000, Refill: 1000, Period: second})
 		for what, use := range map[string]func(*bench, []weir.Claim){
@@ -194,7 +194,7 @@ func TestTheShareIsFreeAgain(t *testing.T) {
 }
 
 // A key that cools down loses its lease, and may earn one again.
-func TestAKeyThatCools(t *testing.T) {
+func TestCoolingKeyLosesItsLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, claims := open(t, tenth), one(daily(1_000_000))
 		b.many(300, claims)
@@ -214,7 +214,7 @@ func TestAKeyThatCools(t *testing.T) {
 }
 
 // A limit that was exhausted is leased again when there is enough.
-func TestALimitThatRecovers(t *testing.T) {
+func TestRecoveringLimitIsLeasedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limit := weir.MustLimit("limit", weir.FixedWindow{Limit: 500, Window: second})
 		b, claims := open(t, tenth), one(limit)
@@ -232,8 +232,8 @@ func TestALimitThatRecovers(t *testing.T) {
 	})
 }
 
-// A lease of costs above 1 keeps to the share of what remains, in units.
-func TestTheShareIsOfUnits(t *testing.T) {
+// A lease for costs above 1 keeps to the share of the remainder, in units.
+func TestShareIsOfUnits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, claims := open(t, tenth), one(daily(3000))
 		claims[0].Cost = 7

@@ -18,8 +18,7 @@ import (
 	"github.com/weirproject/weir/storetest"
 )
 
-// Three nodes on one Redis hammer one key until it refuses them: no more pass than the
-// bound says, and what they did not use is there again.
+// Three nodes on one Redis use one key until it is exhausted: the bound holds, and unused units come back.
 func TestThreeNodesOnRedis(t *testing.T) {
 	server := redistest.Start(t)
 	for i, spec := range []weir.Spec{
@@ -109,8 +108,8 @@ func untilRefused(t *testing.T, asks *weir.Limiter, most int) (passed int64) {
 	return passed
 }
 
-// What is not leased is the store's own: a layer without terms is exact.
-func TestALayerWithoutTermsIsExact(t *testing.T) {
+// A layer without terms is exact.
+func TestWithoutTermsIsExact(t *testing.T) {
 	subject := func(t testing.TB, clock func() weir.Instant) storetest.Handle {
 		var options []memstore.Option
 		if clock != nil {

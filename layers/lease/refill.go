@@ -58,8 +58,8 @@ func (s *Store) finish(e *entry, g *grant, now int64) {
 	g.held = left
 }
 
-// refill is the goroutine of a flight. It gives back what is left of the old grant, whose time was over before
-// it was used up, and takes the next.
+// refill is the goroutine of a flight. It gives back the rest of the old grant, whose time was over before it was used
+// up, and takes the next.
 func (s *Store) refill(ctx context.Context, e *entry, f *flight, old *grant) {
 	defer s.running.Done()
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)

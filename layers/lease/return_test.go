@@ -13,8 +13,8 @@ import (
 	"github.com/weirproject/weir/layers/lease"
 )
 
-// What is not spent in its time goes back, and not more than that.
-func TestWhatIsNotUsedGoesBack(t *testing.T) {
+// Unspent units go back in time, and no more than those.
+func TestUnusedUnitsAreReturned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, claims := open(t, tenth), one(daily(1_000_000))
 		b.many(95, claims)
@@ -128,7 +128,7 @@ func TestReset(t *testing.T) {
 	})
 }
 
-// What happens to a key while it is being reset is over with it too.
+// Events of a key during its reset end with the reset.
 func TestDuringAReset(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, claims := open(t, tenth), one(daily(1_000_000))
@@ -179,7 +179,7 @@ func TestResetDuringARefill(t *testing.T) {
 	})
 }
 
-// Numbers that change leave the old lease: what it holds goes back.
+// A limit with new numbers abandons the old lease, whose units go back.
 func TestRulesThatChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, old, new := open(t, tenth), one(daily(1_000_000)), one(daily(50))
@@ -203,8 +203,8 @@ func TestRulesThatChange(t *testing.T) {
 	})
 }
 
-// What is on its way back counts until it is there, also for the key's other leases.
-func TestWhatIsOnItsWayBackCounts(t *testing.T) {
+// Units count until their return has ended, also for the key's other leases.
+func TestUnitsCountWhileReturning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := open(t, always(lease.Terms{Share: 0.001}))
 		claims := one(weir.MustLimit("limit", weir.SlidingLog{Limit: 100_000, Window: time.Hour}))
@@ -260,7 +260,7 @@ func TestEachClaimGoesBackAtItsInstant(t *testing.T) {
 }
 
 // A way back that fails may have succeeded: it is not taken again.
-func TestWhatGoesBackGoesOnce(t *testing.T) {
+func TestUnitsAreReturnedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, claims := open(t, tenth), one(daily(1_000_000))
 		b.many(95, claims)
@@ -274,7 +274,7 @@ func TestWhatGoesBackGoesOnce(t *testing.T) {
 }
 
 // A lease of a window ends with it, not at its holding time.
-func TestALeaseEndsWithItsWindow(t *testing.T) {
+func TestLeaseEndsWithItsWindow(t *testing.T) {
 	for name, spec := range map[string]weir.Spec{
 		"fixed window": weir.FixedWindow{Limit: 1000, Window: second},
 		"calendar":     weir.Calendar{Limit: 1000, Unit: weir.Minute},

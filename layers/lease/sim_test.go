@@ -37,7 +37,7 @@ type world struct {
 // A pass is units that got through, by the store's clock.
 type pass struct{ at, units int64 }
 
-// broken is what is wrong with the nodes of a world, to see that a world notices.
+// broken selects a fault of the nodes, which the simulation must detect.
 type broken struct {
 	outlives bool // a lease does not end with its window
 	twice    bool // what goes back is credited twice
@@ -129,7 +129,7 @@ func (n *simNode) Decide(ctx context.Context, claims []weir.Claim, times int64,
 	return granted, nil
 }
 
-// take counts units that were charged, and those of them that nobody waits for.
+// take counts charged units, and those of them taken ahead.
 func (n *simNode) take(units, ahead int64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -139,7 +139,7 @@ func (n *simNode) take(units, ahead int64) {
 	}
 }
 
-// lose counts units that nobody has any more.
+// lose counts lost units.
 func (n *simNode) lose(units, ahead int64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -217,7 +217,7 @@ func (n *simNode) isDead() bool {
 	return n.dead
 }
 
-// die cuts a node off: what it holds is lost.
+// die cuts a node off, with the loss of its held units.
 func (n *simNode) die() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -315,8 +315,8 @@ func (w *world) run() {
 	}
 }
 
-// check is what is wrong with what happened. Of a broken node only what it let pass counts:
-// that it is found out by its accounts would not show that the bound can be exceeded.
+// check returns the first violation. For a broken node only passed units count: an error in its accounts would
+// not show that the bound can be exceeded.
 func (w *world) check() error {
 	if w.broken != (broken{}) {
 		w.faults = nil
@@ -379,7 +379,7 @@ type tally struct {
 	leased, returned, lost, passed int64
 }
 
-// simulate plays a world and says what was wrong with it.
+// simulate runs a world and returns its first violation.
 func simulate(t *testing.T, seed uint64, b broken, sum *tally) (err error) {
 	synctest.Test(t, func(*testing.T) {
 		w := newWorld(seed, b)
@@ -397,7 +397,7 @@ func simulate(t *testing.T, seed uint64, b broken, sum *tally) (err error) {
 	return err
 }
 
-// No schedule lets more pass than the bound says.
+// No schedule exceeds the bound.
 func TestNoScheduleExceedsTheBound(t *testing.T) {
 	const groups = 8
 	for group := range groups {

@@ -84,7 +84,7 @@ func (s *spy) set(latency time.Duration, err, lost error) {
 	s.latency, s.err, s.lost = latency, err, lost
 }
 
-// seen are the calls since the last time, and what was refunded.
+// seen returns the calls and refunds since the last time.
 func (s *spy) seen() (times []int64, refunds []weir.Claim) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -164,7 +164,7 @@ func (b *bench) remaining(claims []weir.Claim) int64 {
 	return d[0].Remaining
 }
 
-// daily has so many units a day that only what is asked matters.
+// daily is a limit of n units a day, so that refills do not matter.
 func daily(n int64) *weir.Limit {
 	return weir.MustLimit("daily", weir.FixedWindow{Limit: n, Window: 24 * time.Hour})
 }

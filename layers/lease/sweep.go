@@ -114,7 +114,7 @@ func (s *Store) retireAlone(e *entry, g *grant) error {
 	return s.retire(ctx, e, g)
 }
 
-// retire ends a grant and gives back what is left of it. A failed refund is not repeated, because it may have
+// retire ends a grant and gives its remainder back. A failed refund is not repeated, because it may have
 // been executed.
 func (s *Store) retire(ctx context.Context, e *entry, g *grant) (err error) {
 	if g == nil {

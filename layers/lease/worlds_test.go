@@ -8,7 +8,7 @@ import "testing"
 const worlds = 10_000
 
 // A node that is broken is found out.
-func TestTheSimulationCanFail(t *testing.T) {
+func TestSimulationDetectsBrokenNodes(t *testing.T) {
 	for name, b := range map[string]broken{
 		"a lease that outlives its window": {outlives: true},
 		"a refund that is credited twice":  {twice: true},

@@ -11,7 +11,7 @@ import (
 	"github.com/weirproject/weir"
 )
 
-func TestNothingIsAllocated(t *testing.T) {
+func TestWarmDoesNotAllocate(t *testing.T) {
 	c := []weir.Claim{under("a", "k", weir.PerHour(1)), under("b", "k", weir.PerHour(1)),
 		under("c", "k", weir.PerHour(1))}
 	d := make([]weir.Decision, len(c))

@@ -14,7 +14,7 @@ import (
 
 var refusing = weir.Decision{RetryAfter: time.Hour, ResetAfter: time.Hour}
 
-// claimsOf are claims under so many limits, the first on one key of its own.
+// claimsOf returns claims under n limits, the first on a key of its own.
 func claimsOf(n int, key string) []weir.Claim {
 	claims := make([]weir.Claim, n)
 	for i := range claims {

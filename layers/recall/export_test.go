@@ -6,7 +6,7 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// A Node is a layer whose news the test carries.
+// A Node is a layer whose messages the test carries.
 type Node struct{ *Store }
 
 // NewNode makes one.
@@ -18,7 +18,7 @@ func NewNode(next weir.Store, opts ...Option) (*Node, error) {
 	return &Node{s}, err
 }
 
-// Messages are those that wait to be told.
+// Messages returns the queued messages.
 func (n *Node) Messages() (messages [][]byte) {
 	for message := n.notifier.next(); message != nil; message = n.notifier.next() {
 		messages = append(messages, message)
@@ -26,7 +26,7 @@ func (n *Node) Messages() (messages [][]byte) {
 	return messages
 }
 
-// Hear hears one.
+// Hear receives one.
 func (n *Node) Hear(message []byte) { n.notifier.receive(message) }
 
 // ReadStates reads a message.
@@ -56,7 +56,7 @@ func (s *Store) Room() int { return len(s.table.sets) * ways }
 // SetSize is the size of a set in memory.
 const SetSize = unsafe.Sizeof(set{})
 
-// MaxMessage is the longest that is told or read.
+// MaxMessage is the longest message.
 const MaxMessage = maxMessage
 
 // MaxWaiting is how many states wait at most.

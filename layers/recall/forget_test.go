@@ -11,7 +11,7 @@ import (
 	"github.com/weirproject/weir/memstore"
 )
 
-func TestCreditsForget(t *testing.T) {
+func TestReturnedUnitsForget(t *testing.T) {
 	c := claim(weir.PerHour(2), 2)
 	all := []weir.Claim{c}
 	for name, credit := range map[string]func(s *scene) error{
@@ -68,9 +68,9 @@ func (g *gated) Refund(ctx context.Context, claims []weir.Claim, at weir.Instant
 	return err
 }
 
-// What was asked before a refund had returned is not remembered after it, whichever returns
-// first: or the refund's caller would be refused by what was true before.
-func TestNothingOldIsLearnedBesideARefund(t *testing.T) {
+// A call that began before a refund returned is not learned from, whichever returns first: its answer may be
+// older than the refund.
+func TestRefundDiscardsConcurrentAnswers(t *testing.T) {
 	c := []weir.Claim{claim(weir.PerHour(1), 1)}
 	// a, d, D: it is asked, decided, and returns; b, r, R: the refund begins, is executed, returns.
 	for _, order := range []string{"adDbrR", "adbrRD", "adbrDR", "abdrRD", "abdDrR", "badDrR", "badrDR", "badrRD"} {
@@ -105,9 +105,8 @@ func TestNothingOldIsLearnedBesideARefund(t *testing.T) {
 	}
 }
 
-// While a refund is under way nothing is believed of its key: somebody may have seen that it
-// was executed.
-func TestNothingIsBelievedDuringARefund(t *testing.T) {
+// During a refund its keys are decided by the store: a caller may have seen its effect.
+func TestRefusalsAreIgnoredDuringARefund(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := []weir.Claim{claim(weir.PerHour(1), 1)}
 		g := &gated{Store: memstore.New(), refund: shut()}
@@ -132,7 +131,7 @@ func TestNothingIsBelievedDuringARefund(t *testing.T) {
 }
 
 // A failed refund may have been executed.
-func TestAFailedRefundForgets(t *testing.T) {
+func TestFailedRefundForgets(t *testing.T) {
 	s := newScene(t)
 	c := claim(weir.PerHour(1), 1)
 	s.ask(1, true, c)

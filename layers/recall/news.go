@@ -211,7 +211,7 @@ func (d *notifier) deliver(ctx context.Context, message []byte) bool {
 	return false
 }
 
-// flush sends what is queued after ctx has ended, for a program that resets a key and exits.
+// flush sends the queue after ctx has ended, for a program that resets a key and exits.
 func (d *notifier) flush(ctx context.Context, message []byte) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTime)
 	defer cancel()

@@ -17,7 +17,7 @@ import (
 	"github.com/weirproject/weir/memstore"
 )
 
-// A bus is News within the test.
+// A bus is a News within the test.
 type bus struct {
 	mu       sync.Mutex
 	hears    map[int]func([]byte)
@@ -79,7 +79,7 @@ func (b *bus) told() [][]byte {
 	return slices.Clone(b.messages)
 }
 
-// nodes are layers with news over one store, and what they warn of.
+// nodes returns layers over one store, connected by News, and their warnings.
 func nodes(t *testing.T, n int, news recall.News) (layers []*recall.Store, warned func() []string) {
 	below := memstore.New()
 	t.Cleanup(func() { below.Close() })
@@ -107,7 +107,7 @@ func takes(t *testing.T, layer *recall.Store, want int64, c weir.Claim) {
 	}
 }
 
-func TestOtherNodesHear(t *testing.T) {
+func TestOtherNodesForget(t *testing.T) {
 	for name, credit := range map[string]func(s weir.Store, c []weir.Claim) error{
 		"Refund": func(s weir.Store, c []weir.Claim) error { return s.Refund(context.Background(), c, 0, nil) },
 		"Reset":  func(s weir.Store, c []weir.Claim) error { return s.Reset(context.Background(), c) },
@@ -133,8 +133,8 @@ func TestOtherNodesHear(t *testing.T) {
 	}
 }
 
-// What is given back often stands in one message once, and messages leave a gap.
-func TestMessagesAreFew(t *testing.T) {
+// A key with many refunds is in a message once, and messages leave a gap.
+func TestInvalidationsAreMerged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		news := newBus()
 		layers, _ := nodes(t, 1, news)
@@ -164,8 +164,7 @@ func TestMessagesAreFew(t *testing.T) {
 	})
 }
 
-// Where more is given back than can be told, all is to be forgotten.
-func TestTooMuchToTell(t *testing.T) {
+func TestTooManyInvalidationsForgetEverything(t *testing.T) {
 	node, err := recall.NewNode(memstore.New())
 	if err != nil {
 		t.Fatal(err)
@@ -210,8 +209,8 @@ func TestTooMuchToTell(t *testing.T) {
 	}
 }
 
-// A lost subscription is made anew, and what may have been missed is forgotten.
-func TestLostNewsForget(t *testing.T) {
+// A lost subscription is restored, and possibly missed messages forget everything.
+func TestMissedMessagesForgetEverything(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		news := newBus()
 		layers, warned := nodes(t, 2, news)
@@ -242,8 +241,7 @@ func TestLostNewsForget(t *testing.T) {
 	})
 }
 
-// What cannot be told is told when it can be.
-func TestTellingGoesOn(t *testing.T) {
+func TestSendingIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		news := newBus()
 		layers, warned := nodes(t, 2, news)
@@ -267,8 +265,8 @@ func TestTellingGoesOn(t *testing.T) {
 	})
 }
 
-// A program that resets a key and ends tells of it; one whose news are gone ends all the same.
-func TestCloseTellsTheRest(t *testing.T) {
+// A program that resets a key and exits sends the message; without a connection it exits all the same.
+func TestCloseSendsQueuedInvalidations(t *testing.T) {
 	for _, mute := range []error{nil, errors.New("no route")} {
 		synctest.Test(t, func(t *testing.T) {
 			news := newBus()
@@ -327,10 +325,9 @@ func FuzzMessages(f *testing.F) {
 	})
 }
 
-// TestNobodyIsRefusedForTooLong: over random schedules of two nodes, whose news come late, are
-// lost or come twice, memory never refuses what the store would grant: but what was given
-// back unheard of, for no longer than stated.
-func TestNobodyIsRefusedForTooLong(t *testing.T) {
+// TestRefusalsAreNeverTooLong: over random schedules of two nodes with late, lost and repeated messages, memory
+// refuses what the store would grant only after a lost message, and for no longer than stated.
+func TestRefusalsAreNeverTooLong(t *testing.T) {
 	specs := []weir.Spec{weir.GCRA(3, 2, time.Second),
 		weir.TokenBucket{Capacity: 4, Refill: 3, Period: time.Second, Overdraft: 2},
 		weir.TokenBucket{Capacity: 4, Refill: 3, Period: time.Second, Mode: weir.Step},
@@ -415,7 +412,7 @@ func (w *world) step() {
 	}
 }
 
-// post puts news into the other's mail; some is lost, some is sent twice.
+// post queues a message for the other node; some are lost, some are sent twice.
 func (w *world) post(from int, err error, claims []weir.Claim) {
 	if err != nil {
 		w.t.Fatal(err)

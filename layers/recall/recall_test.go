@@ -15,8 +15,7 @@ import (
 // longest leaves much to memory, and is less than what a clock that steps back is given.
 const longest = 24 * time.Hour
 
-// steady makes a monotonic clock of a driven one: what was remembered before that stepped
-// back is over.
+// steady makes a monotonic clock from a driven one: after a step back, all that was remembered has expired.
 func steady(clock func() weir.Instant) func() time.Duration {
 	var mu sync.Mutex
 	var last weir.Instant
@@ -65,38 +64,38 @@ type shared struct{ *memstore.Store }
 
 func (shared) Close() error { return nil }
 
-// told is a node whose news are heard before its calls return.
-type told struct {
+// notified is a node that receives messages before its calls return.
+type notified struct {
 	*recall.Node
-	other *told
+	other *notified
 }
 
-func (n *told) deliver() {
+func (n *notified) deliver() {
 	for _, message := range n.Messages() {
 		n.other.Hear(message)
 	}
 }
 
-func (n *told) Charge(ctx context.Context, claims []weir.Claim, d []weir.Decision) error {
+func (n *notified) Charge(ctx context.Context, claims []weir.Claim, d []weir.Decision) error {
 	defer n.deliver()
 	return n.Node.Charge(ctx, claims, d)
 }
 
-func (n *told) Refund(ctx context.Context, claims []weir.Claim, at weir.Instant, d []weir.Decision) error {
+func (n *notified) Refund(ctx context.Context, claims []weir.Claim, at weir.Instant, d []weir.Decision) error {
 	defer n.deliver()
 	return n.Node.Refund(ctx, claims, at, d)
 }
 
-func (n *told) Reset(ctx context.Context, claims []weir.Claim) error {
+func (n *notified) Reset(ctx context.Context, claims []weir.Claim) error {
 	defer n.deliver()
 	return n.Node.Reset(ctx, claims)
 }
 
 // pair are two nodes over one store.
-func pair(t testing.TB, below *memstore.Store, clock func() time.Duration) (a, b *told) {
+func pair(t testing.TB, below *memstore.Store, clock func() time.Duration) (a, b *notified) {
 	t.Helper()
-	a, b = new(told), new(told)
-	for _, n := range []*told{a, b} {
+	a, b = new(notified), new(notified)
+	for _, n := range []*notified{a, b} {
 		node, err := recall.NewNode(shared{below}, driven(clock)...)
 		if err != nil {
 			t.Fatal(err)
@@ -107,8 +106,7 @@ func pair(t testing.TB, below *memstore.Store, clock func() time.Duration) (a, b
 	return a, b
 }
 
-// TestTwoNodes is the suite on one node, and the steps of its peer on another one, whose
-// news come at once.
+// TestTwoNodes is the suite on one node, with the peer's steps on another, whose messages arrive at once.
 func TestTwoNodes(t *testing.T) {
 	both := func(t testing.TB, clock func() weir.Instant) storetest.Handle {
 		if clock == nil {

@@ -22,7 +22,7 @@ func openRedis(t testing.TB, url string, opts ...redisstore.Option) *redisstore.
 	return store
 }
 
-// onRedis is a node over a Redis, with its news.
+// onRedis returns a node over a Redis, with News.
 func onRedis(t testing.TB, url string, opts ...recall.Option) *recall.Store {
 	t.Helper()
 	news, err := redisstore.OpenNews(t.Context(), url, redisstore.WithTimeout(time.Second), redisstore.WithWarn(nil))
@@ -35,7 +35,6 @@ func onRedis(t testing.TB, url string, opts ...recall.Option) *recall.Store {
 	return layer
 }
 
-// TestVectorsOnRedis: the layer over Redis tells the traces as well.
 func TestVectorsOnRedis(t *testing.T) {
 	url := redistest.Start(t).URL()
 	storetest.Vectors(t, func(t testing.TB, clock func() weir.Instant) storetest.Handle {
@@ -45,7 +44,7 @@ func TestVectorsOnRedis(t *testing.T) {
 }
 
 // A refund on one node lets the next request on the other one pass.
-func TestARefundFreesTheKeyOnOtherNodes(t *testing.T) {
+func TestRefundFreesTheKeyOnOtherNodes(t *testing.T) {
 	url := redistest.Start(t).URL()
 	a, b := onRedis(t, url), onRedis(t, url)
 	c := claim(weir.PerHour(1), 1)
@@ -70,8 +69,8 @@ func TestARefundFreesTheKeyOnOtherNodes(t *testing.T) {
 	}
 }
 
-// Whose subscription is cut forgets, and hears again.
-func TestACutSubscriptionForgets(t *testing.T) {
+// A node that loses its subscription forgets, and subscribes again.
+func TestLostSubscriptionForgetsEverything(t *testing.T) {
 	server := redistest.Start(t)
 	a, b := onRedis(t, server.URL()), onRedis(t, server.URL())
 	c := claim(weir.PerHour(1), 1)
@@ -88,7 +87,7 @@ func TestACutSubscriptionForgets(t *testing.T) {
 }
 
 // A clock that is stepped, as by a failover, is believed again after WithLongest at most.
-func TestAStepOfRedisClock(t *testing.T) {
+func TestRedisClockStep(t *testing.T) {
 	var now, steady atomic.Int64
 	now.Store(1_790_000_000_000_000)
 	below := openRedis(t, redistest.Start(t).URL(),
@@ -107,8 +106,7 @@ func TestAStepOfRedisClock(t *testing.T) {
 	takes(t, layer, 0, c)
 }
 
-// Redis that is gone is not asked about who is known to be refused.
-func TestRefusalsOutliveRedis(t *testing.T) {
+func TestRefusalsAreAnsweredDuringAnOutage(t *testing.T) {
 	server := redistest.Start(t)
 	layer := over(t, openRedis(t, server.URL()))
 	c := claim(weir.PerHour(1), 1)

@@ -14,8 +14,8 @@ import (
 	"github.com/weirproject/weir/memstore"
 )
 
-// A scene is a layer over a store whose calls are counted and may take time. Both clocks
-// are the test's; the store's is years away from anybody's.
+// A scene is a layer over a store whose calls are counted and may take time. The test drives both clocks; the
+// store's is years off.
 type scene struct {
 	t     *testing.T
 	layer *recall.Store
@@ -80,7 +80,7 @@ func claim(spec weir.Spec, cost int64) weir.Claim {
 	return weir.Claim{Key: "k", Limit: weir.MustLimit("limit", spec), Cost: cost}
 }
 
-func TestAFloodCostsOneCall(t *testing.T) {
+func TestFloodCostsOneCall(t *testing.T) {
 	s := newScene(t)
 	c := claim(weir.PerMinute(1), 1)
 	s.ask(1, true, c) // whose answer says that the next is refused
@@ -94,7 +94,7 @@ func TestAFloodCostsOneCall(t *testing.T) {
 
 // A cache of refusals that outlives the window was seen elsewhere, and one that lasts as long
 // by the caller's wall clock.
-func TestARefusalEndsWithItsWait(t *testing.T) {
+func TestRefusalEndsWithItsRetryAfter(t *testing.T) {
 	for _, spec := range []weir.Spec{weir.PerSecond(1), weir.FixedWindow{Limit: 1, Window: time.Second},
 		weir.SlidingLog{Limit: 1, Window: time.Second}, weir.TokenBucket{Capacity: 1, Refill: 1, Period: time.Second,
 			Mode: weir.Step}} {
@@ -110,7 +110,7 @@ func TestARefusalEndsWithItsWait(t *testing.T) {
 	}
 }
 
-func TestLongestBoundsBelief(t *testing.T) {
+func TestLongestBoundsStaleness(t *testing.T) {
 	for longest, opts := range map[time.Duration][]recall.Option{
 		recall.DefaultLongest: nil,
 		time.Second:           {recall.WithLongest(time.Second)},
@@ -128,8 +128,8 @@ func TestLongestBoundsBelief(t *testing.T) {
 	}
 }
 
-// The store decides at some time between the call and its return: what is believed counts
-// from the call, what is told from the return.
+// The store decides between the call and its return: a refusal expires relative to the call, and At is relative
+// to the return.
 func TestSlowCalls(t *testing.T) {
 	s := newScene(t)
 	c := claim(weir.PerSecond(1), 1)
@@ -158,8 +158,8 @@ func TestSlowCalls(t *testing.T) {
 	s.ask(0, true, c)
 }
 
-// TestLargeCosts asks for costs over one when no unit is left. What is answered from memory is what
-// the store would say; where that is not known the store is asked.
+// TestLargeCosts decides on costs over one when no unit is left. Answers from memory equal the store's; the
+// others are the store's.
 func TestLargeCosts(t *testing.T) {
 	for _, test := range []struct {
 		name  string
@@ -205,8 +205,8 @@ func TestLargeCosts(t *testing.T) {
 	}
 }
 
-// TestLargeCostWithUnitsLeft: a smaller request takes what was left, and a larger one is told the
-// wait that is true then, not the one that it was told before.
+// TestLargeCostWithUnitsLeft: a smaller request takes the remaining units, and a larger one then has a longer
+// wait.
 func TestLargeCostWithUnitsLeft(t *testing.T) {
 	for _, spec := range []weir.Spec{weir.GCRA(33, 10, 10*time.Second),
 		weir.FixedWindow{Limit: 33, Window: time.Minute}, weir.SlidingLog{Limit: 33, Window: time.Minute}} {
@@ -222,7 +222,7 @@ func TestLargeCostWithUnitsLeft(t *testing.T) {
 	}
 }
 
-func TestACostOfNothingAnswersForItself(t *testing.T) {
+func TestCostZeroCoversOnlyItself(t *testing.T) {
 	s := newScene(t)
 	c := claim(weir.PerSecond(1), 0)
 	if err := s.layer.Charge(t.Context(), []weir.Claim{claim(weir.PerSecond(1), 5)}, nil); err != nil {
@@ -247,7 +247,7 @@ func TestTimes(t *testing.T) {
 	}
 }
 
-func TestOtherNumbersAreAskedAtOnce(t *testing.T) {
+func TestOtherNumbersAreNotRemembered(t *testing.T) {
 	s := newScene(t)
 	s.ask(1, true, claim(weir.PerMinute(1), 1))
 	s.ask(0, false, claim(weir.PerMinute(1), 1)) // the same rule, read again
@@ -259,7 +259,7 @@ func TestOtherNumbersAreAskedAtOnce(t *testing.T) {
 	s.ask(1, true, claim(weir.FixedWindow{Limit: 1, Window: time.Minute}, 1))
 }
 
-func TestWhatIsNotRemembered(t *testing.T) {
+func TestNotRemembered(t *testing.T) {
 	held := claim(weir.Concurrency{Limit: 1, TTL: time.Hour}, 1)
 	long := claim(weir.PerHour(1), 1)
 	long.Key = strings.Repeat("k", recall.MaxKey+1)
@@ -311,7 +311,7 @@ func TestErrorsAreNotRemembered(t *testing.T) {
 	}
 }
 
-func TestShortcutSaysWhatDecideSays(t *testing.T) {
+func TestShortcutEqualsDecide(t *testing.T) {
 	for _, spec := range []weir.Spec{weir.PerSecond(1), weir.SlidingLog{Limit: 1, Window: time.Second}} {
 		s := newScene(t)
 		c := claim(spec, 1)

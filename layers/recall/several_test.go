@@ -14,8 +14,8 @@ func under(name, key string, spec weir.Spec) weir.Claim {
 	return weir.Claim{Key: key, Limit: weir.MustLimit(name, spec), Cost: 1}
 }
 
-// TestSeveralClaims: what is told of each claim is the truth, so the store is asked unless all of
-// them are known to be refused.
+// TestSeveralClaims: the decision of each claim is exact, so the store is called unless all of them are known
+// refusals.
 func TestSeveralClaims(t *testing.T) {
 	s := newScene(t, recall.WithLongest(longest))
 	site, ip := under("site", "all", weir.PerMinute(2)), under("ip", "1", weir.PerMinute(1))

@@ -33,7 +33,7 @@ func (s *answering) Decide(_ context.Context, _ []weir.Claim, times int64, d []w
 
 func (s *answering) Close() error { return nil }
 
-func TestASetFillsItsCacheLines(t *testing.T) {
+func TestSetFillsItsCacheLines(t *testing.T) {
 	if recall.SetSize != 128 {
 		t.Errorf("a set has %d bytes, want 128: two cache lines, and none that it shares", recall.SetSize)
 	}
@@ -41,7 +41,7 @@ func TestASetFillsItsCacheLines(t *testing.T) {
 
 // However many keys are refused, those that are being refused stay known, and the rest take
 // the room from one another.
-func TestAFloodOfKeysForgetsNoHotOne(t *testing.T) {
+func TestFloodOfKeysKeepsHotOnes(t *testing.T) {
 	next := &answering{says: weir.Decision{RetryAfter: time.Hour}}
 	layer := over(t, next, recall.WithRefusals(1024))
 	limit := weir.MustLimit("limit", weir.PerHour(1))
@@ -75,7 +75,7 @@ func TestAFloodOfKeysForgetsNoHotOne(t *testing.T) {
 }
 
 // Refusals that are over are the first to make room.
-func TestWhatIsOverMakesRoom(t *testing.T) {
+func TestExpiredRefusalsMakeRoom(t *testing.T) {
 	s := newScene(t, recall.WithRefusals(8))
 	for i := range 8 {
 		s.ask(1, true, under("limit", fmt.Sprint("old-", i), weir.PerSecond(1)))
@@ -91,7 +91,7 @@ func TestWhatIsOverMakesRoom(t *testing.T) {
 
 // A refusal of a smaller cost is not replaced by one of a larger, which it covers, nor a later
 // one by an earlier, whatever order their calls return in.
-func TestTheSmallestAndLatestStays(t *testing.T) {
+func TestSmallestThenLatestRefusalStays(t *testing.T) {
 	next := &answering{says: weir.Decision{RetryAfter: time.Hour, At: 1}}
 	var now atomic.Int64
 	clock := func() time.Duration { return time.Duration(now.Load()) }
@@ -144,8 +144,8 @@ func (s *interleaved) Decide(ctx context.Context, claims []weir.Claim, times int
 
 func (s *interleaved) Reset(context.Context, []weir.Claim) error { return nil }
 
-// Many goroutines ask, give back and reset few keys of a small table: nobody is refused for
-// longer than the store refuses, which is so short that all are granted in the end.
+// Many goroutines decide, refund and reset few keys of a small table: refusals end with the store's, which are
+// so short that all are granted in the end.
 func TestRace(t *testing.T) {
 	layer := over(t, memstore.New(), recall.WithRefusals(8))
 	limit := weir.MustLimit("limit", weir.GCRA(2, 2000, time.Second))

@@ -16,7 +16,7 @@ func limit(n int64) *weir.Limit {
 	return weir.MustLimit("limit", weir.FixedWindow{Limit: n, Window: time.Second})
 }
 
-func TestEachIsMadeOnce(t *testing.T) {
+func TestEachLimitIsDerivedOnce(t *testing.T) {
 	made := 0
 	l := New(func(of *weir.Limit, by float64) *weir.Limit { made++; return times(of, by) })
 	a, b := limit(3), limit(4)
@@ -36,15 +36,15 @@ func TestEachIsMadeOnce(t *testing.T) {
 	}
 }
 
-func TestNoLimit(t *testing.T) {
+func TestNilLimit(t *testing.T) {
 	l := New(func(*weir.Limit, float64) *weir.Limit { t.Error("something is made of nothing"); return nil })
 	if l.Of(nil, 1) != nil || l.Of(new(weir.Limit), 1) != nil {
 		t.Error("no limit became one")
 	}
 }
 
-// Rules are replaced for ever; what is kept of them is not.
-func TestFewAreKept(t *testing.T) {
+// Reloads produce new limits without end.
+func TestCacheIsBounded(t *testing.T) {
 	l := New(func(of *weir.Limit, _ float64) *weir.Limit { return of })
 	a := limit(1)
 	kept := func() (n int) {
@@ -61,7 +61,7 @@ func TestFewAreKept(t *testing.T) {
 	}
 }
 
-func TestManyAskAtOnce(t *testing.T) {
+func TestConcurrentCallers(t *testing.T) {
 	l := New(times)
 	of := limit(5)
 	var all sync.WaitGroup
