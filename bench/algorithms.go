@@ -26,35 +26,48 @@ const (
 
 func gateName(rules int) string { return fmt.Sprintf("gate, %d such rules", rules) }
 
-// algorithmRows are every algorithm on the embedded store, alone and several at once, by Limiter and by the gate.
-func algorithmRows() []row {
-	window := func(q Quota) weir.Spec { return weir.FixedWindow{Limit: q.Burst, Window: window} }
-	return []row{
-		allowRow(plainName, bucketOf),
-		allowRow("token bucket, fractional (7 in the time of 3)", func(q Quota) weir.Spec {
+// algorithm is a set of limits of one Limiter.
+type algorithm struct {
+	name  string
+	specs []func(Quota) weir.Spec
+}
+
+// algorithms are every algorithm alone, and several at once.
+func algorithms() []algorithm {
+	fixed := func(q Quota) weir.Spec { return weir.FixedWindow{Limit: q.Burst, Window: window} }
+	of := func(name string, specs ...func(Quota) weir.Spec) algorithm { return algorithm{name, specs} }
+	return []algorithm{
+		of(plainName, bucketOf),
+		of("token bucket, fractional (7 in the time of 3)", func(q Quota) weir.Spec {
 			return weir.TokenBucket{Capacity: q.Burst, Refill: 7, Period: 3 * q.Every}
 		}),
-		allowRow("token bucket, denominator 4099", func(q Quota) weir.Spec {
+		of("token bucket, denominator 4099", func(q Quota) weir.Spec {
 			return weir.TokenBucket{Capacity: q.Burst, Refill: 4099, Period: 4096 * q.Every}
 		}),
-		allowRow("token bucket with overdraft", func(q Quota) weir.Spec {
+		of("token bucket with overdraft", func(q Quota) weir.Spec {
 			return weir.TokenBucket{Capacity: q.Burst - q.Burst/2, Refill: 1, Period: q.Every, Overdraft: q.Burst / 2}
 		}),
-		allowRow("token bucket, step", func(q Quota) weir.Spec {
+		of("token bucket, step", func(q Quota) weir.Spec {
 			return weir.TokenBucket{Capacity: q.Burst, Refill: 1, Period: q.Every, Mode: weir.Step}
 		}),
-		allowRow("fixed_window", window),
-		allowRow("calendar", func(q Quota) weir.Spec { return weir.Calendar{Limit: q.Burst, Unit: weir.Year} }),
-		allowRow("sliding_counter of 6", slicesOf(6)),
-		allowRow("sliding_counter of 60", slicesOf(60)),
-		allowRow("sliding_log (granted: 1e6/100us)", logOf),
-		allowRow(twoName, bucketOf, bucketOf),
-		allowRow(threeName, bucketOf, bucketOf, bucketOf),
-		allowRow(mixedName, bucketOf, window, slicesOf(6)),
-		gateRow(1),
-		gateRow(2),
-		gateRow(3),
+		of("fixed_window", fixed),
+		of("calendar", func(q Quota) weir.Spec { return weir.Calendar{Limit: q.Burst, Unit: weir.Year} }),
+		of("sliding_counter of 6", slicesOf(6)),
+		of("sliding_counter of 60", slicesOf(60)),
+		of("sliding_log (granted: 1e6/100us)", logOf),
+		of(twoName, bucketOf, bucketOf),
+		of(threeName, bucketOf, bucketOf, bucketOf),
+		of(mixedName, bucketOf, fixed, slicesOf(6)),
 	}
+}
+
+// algorithmRows are the algorithms on the embedded store, by Limiter, and buckets by the gate.
+func algorithmRows() []row {
+	var rows []row
+	for _, a := range algorithms() {
+		rows = append(rows, allowRow(a.name, a.specs...))
+	}
+	return append(rows, gateRow(1), gateRow(2), gateRow(3))
 }
 
 func slicesOf(n int64) func(Quota) weir.Spec {

@@ -37,6 +37,9 @@ func (b *bar) needed() string {
 }
 
 func printBars(w io.Writer, bars []bar) {
+	if len(bars) == 0 {
+		return
+	}
 	fmt.Fprint(w, "## Bars\n\n")
 	t := table{head: []string{"bar", "measured", "ratio", "needed", ""}}
 	for _, b := range bars {

@@ -22,10 +22,10 @@ import (
 
 func main() {
 	quick := flag.Bool("quick", false, "about a minute, with more noise, instead of about five")
-	only := flag.String("only", "", "measure one part: memory, algorithms, redis, layers, outage or resp")
+	only := flag.String("only", "", "measure one part: memory, algorithms, redis, redisalgorithms, layers, outage or resp")
 	url := flag.String("redis", "", "URL of an empty Redis to use (it is flushed); default: start one")
 	flag.Parse()
-	if flag.NArg() > 0 || !slices.Contains([]string{"", "memory", "algorithms", "redis", "layers", "outage", "resp"}, *only) {
+	if flag.NArg() > 0 || !slices.Contains([]string{"", "memory", "algorithms", "redis", "redisalgorithms", "layers", "outage", "resp"}, *only) {
 		flag.Usage()
 		os.Exit(2)
 	}
@@ -84,6 +84,12 @@ func run(out, log io.Writer, p plan, only, url string) (err error) {
 			return err
 		}
 		bars = append(bars, r.redisBars()...)
+	}
+	if only == "" || only == "redisalgorithms" {
+		st := &stage{crew: c, rounds: p.redisRounds, slice: p.redisSlice, used: s.usage, broken: r.broken, board: r.board, log: log}
+		if err := overRedisAlgorithms(out, st, s); err != nil {
+			return err
+		}
 	}
 	if only == "" || only == "layers" {
 		l, err := overLayers(out, stage{crew: c, rounds: p.redisRounds, slice: p.redisSlice, timed: true, used: s.usage, log: log}, s)

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"io"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -26,7 +27,8 @@ func redisForTest(t *testing.T) *server {
 
 func TestRedisRowsLimit(t *testing.T) {
 	s := redisForTest(t)
-	for _, r := range append(redisRows(s), threeRows(s)...) {
+	all := redisAlgorithms(s)
+	for _, r := range slices.Concat(redisRows(s), threeRows(s), aloneOf(all), sharedOf(all)) {
 		if err := check(r); err != nil {
 			t.Errorf("%s: %v", r.name, err)
 		}
@@ -36,7 +38,8 @@ func TestRedisRowsLimit(t *testing.T) {
 func TestEachNameIsAKeyOfItsOwnInRedis(t *testing.T) {
 	s := redisForTest(t)
 	names := newNames("", 500)
-	for _, r := range append(redisRows(s), threeRows(s)...) {
+	all := redisAlgorithms(s)
+	for _, r := range slices.Concat(redisRows(s), threeRows(s), aloneOf(all), sharedOf(all)) {
 		if r.floor {
 			continue
 		}

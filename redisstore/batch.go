@@ -10,15 +10,38 @@ import (
 )
 
 const (
-	// batchKeys is how many keys a script decides at most: Redis serves nobody else meanwhile.
+	// batchKeys is the most keys that a script decides: Redis serves no other client meanwhile.
 	batchKeys = 64
-	// batchClaims is how many claims a request may have to be decided with others in one
-	// script: as many letters as a shape has room for. A call is little beside more of them.
+	// batchClaims is the most claims of a request that shares a script with others: a shape has
+	// room for so many letters. Beside more claims the cost of a call is small.
 	batchClaims = 8
 
-	plainShape  = uint64(plainLetter)
-	bucketShape = uint64(bucketLetter)
+	plainShape    = uint64(plainLetter)
+	rationalShape = uint64(rationalLetter)
 )
+
+// packedKind is the kind whose batch step, which reads all keys by one command, decides requests
+// of a shape; nil for other shapes.
+func packedKind(shape uint64) *kind {
+	switch shape {
+	case plainShape:
+		return &plainKind
+	case rationalShape:
+		return &rationalKind
+	}
+	return nil
+}
+
+// unpacked is the shape of which requests are that the batch step of packedKind may not decide.
+func unpacked(shape uint64) uint64 {
+	switch shape {
+	case plainShape:
+		return uint64(bucketLetter)
+	case rationalShape:
+		return uint64(partsLetter)
+	}
+	return shape
+}
 
 // batch is the requests of one DecideBatch, reused.
 type batch struct {
@@ -29,7 +52,7 @@ type batch struct {
 	wait      sync.WaitGroup
 }
 
-// entry is a request that was found well made.
+// entry is a request that passed its checks.
 type entry struct {
 	*weir.Request
 	// shape is the letters of its claims' kinds. Requests of one shape share scripts; 0
@@ -44,7 +67,7 @@ type entry struct {
 // Cluster only those of one slot share a call. Where requests share a key, calls wait for each other
 // as far as the order of those requests needs it.
 //
-// An error of a call is every request's of it; what is wrong with a key is the error of its
+// An error of a call is the error of each of its requests; an error of a key is that of its
 // request alone.
 func (s *Store) DecideBatch(ctx context.Context, requests []weir.Request) {
 	if len(requests) == 1 {
@@ -110,7 +133,7 @@ func (b *batch) empty() {
 	b.arguments.empty()
 }
 
-// enter checks the requests and finds out which may be decided together.
+// enter checks the requests and finds those that may be decided together.
 func (s *Store) enter(b *batch, requests []weir.Request) {
 	for i := range requests {
 		if r := &requests[i]; s.checkRequest(r) {
@@ -147,7 +170,7 @@ func (e *entry) once() int {
 	return 0
 }
 
-// note finds keys that stand in more than one entry. The script of plain buckets reads all keys
+// note finds keys that stand in more than one entry. The batch step of a packedKind reads all keys
 // before it writes, so it is not for them.
 func (b *batch) note(i int) {
 	e := &b.entries[i]
@@ -159,9 +182,7 @@ func (b *batch) note(i int) {
 		}
 		b.repeats = true
 		for _, one := range []*entry{e, &b.entries[other]} {
-			if one.shape == plainShape {
-				one.shape = bucketShape
-			}
+			one.shape = unpacked(one.shape)
 		}
 	}
 }
@@ -180,8 +201,8 @@ func shapeOf(r *weir.Request) (shape uint64) {
 	if len(r.Claims) > batchClaims {
 		return 0
 	}
-	if isPlain(r) {
-		return plainShape
+	if shape = packedShape(r); shape != 0 {
+		return shape
 	}
 	for i := range r.Claims {
 		shape = shape<<8 | uint64(kindOf(r.Claims[i].Limit).letter)
@@ -189,17 +210,29 @@ func shapeOf(r *weir.Request) (shape uint64) {
 	return shape
 }
 
-// isPlain reports whether a request is one that the batch step of kind plain decides.
-func isPlain(r *weir.Request) bool {
+// packedShape is the shape of a request that the batch step of a packedKind decides, or 0.
+func packedShape(r *weir.Request) uint64 {
 	c := &r.Claims[0]
-	return len(r.Claims) == 1 && r.Times > 0 && kindOfTake(c.Limit) == &plainKind && c.Cost > 0 && c.Cost <= c.Limit.Most()
+	if len(r.Claims) != 1 || r.Times == 0 || c.Cost == 0 || c.Cost > c.Limit.Most() {
+		return 0
+	}
+	switch kindOf(c.Limit) {
+	case &bucketKind:
+		return plainShape
+	case &partsKind:
+		return rationalShape
+	}
+	return 0
 }
 
 // together is how many of the sorted entries, from the first on, are one call.
 func together(entries []entry) int {
 	first, n := &entries[0], 1
 	most := batchKeys / len(first.Claims)
-	for first.shape != 0 && n < min(most, len(entries)) && entries[n].shape == first.shape && entries[n].slot == first.slot {
+	for first.shape != 0 && n < min(most, len(entries)) {
+		if e := &entries[n]; e.shape != first.shape || e.slot != first.slot {
+			break
+		}
 		n++
 	}
 	return n

@@ -3,6 +3,7 @@ package redisstore_test
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/redistest"
+	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/redisstore"
 	"github.com/weirproject/weir/storetest"
 )
@@ -245,6 +247,58 @@ func TestBatchWhereNothingCanBeWritten(t *testing.T) {
 	}
 }
 
+// Buckets that refill in a fraction of a microsecond are read by one command too.
+func TestABatchReadsBucketsByOneCommand(t *testing.T) {
+	r := single(t)
+	store := r.open(t, redisstore.WithTimeout(time.Minute))
+	for name, spec := range map[string]weir.Spec{
+		"whole":    weir.PerHour(1_000),
+		"fraction": weir.TokenBucket{Capacity: 1_000, Refill: 7, Period: time.Hour},
+	} {
+		requests := askFor(weir.MustLimit(name, spec), 2, names("k", 64)...)
+		store.DecideBatch(t.Context(), requests)
+		r.owner("").Do("CONFIG", "RESETSTAT")
+		store.DecideBatch(t.Context(), requests)
+		wantAll(t, name, requests, 2)
+		stats := r.owner("").Info("commandstats")
+		if stats["cmdstat_get"] != "" || !strings.HasPrefix(stats["cmdstat_mget"], "calls=1,") {
+			t.Errorf("%s: GET %q, MGET %q; want one MGET", name, stats["cmdstat_get"], stats["cmdstat_mget"])
+		}
+	}
+}
+
+// TestBatchesOfFractionsAgreeWithTheEmbeddedStore: two limits of other denominators share keys.
+func TestBatchesOfFractionsAgreeWithTheEmbeddedStore(t *testing.T) {
+	now := int64(1_790_000_000_123_456)
+	clock := func() weir.Instant { return weir.Instant(now) }
+	inRedis := single(t).open(t, redisstore.WithTimeout(time.Minute), redisstore.WithClock(clock))
+	inMemory := memstore.New(memstore.WithClock(clock))
+	defer inMemory.Close()
+	draw := rand.New(rand.NewPCG(7, 3))
+	for round := range 300 {
+		var requests [2][]weir.Request
+		for key := range 20 {
+			limit := weir.MustLimit("shared", weir.TokenBucket{
+				Capacity: 9 + draw.Int64N(2), Refill: 6 + draw.Int64N(2), Period: 50 * time.Microsecond, Overdraft: draw.Int64N(2),
+			})
+			claims := []weir.Claim{{Key: strconv.Itoa(key), Limit: limit, Cost: 1 + draw.Int64N(4)}}
+			times := 1 + max(0, draw.Int64N(8)-4)
+			for i := range requests {
+				requests[i] = append(requests[i], weir.Request{Claims: claims, Times: times, Decisions: make([]weir.Decision, times)})
+			}
+		}
+		inRedis.DecideBatch(t.Context(), requests[0])
+		inMemory.DecideBatch(t.Context(), requests[1])
+		for i := range requests[0] {
+			a, b := requests[0][i], requests[1][i]
+			if a.Granted != b.Granted || a.Err != b.Err || !slices.Equal(a.Decisions, b.Decisions) {
+				t.Fatalf("round %d, %+v:\n  in Redis  %+v\n  in memory %+v", round, a.Claims[0], a, b)
+			}
+		}
+		now += draw.Int64N(30) - 2
+	}
+}
+
 // A user who may not call MGET decides batches without it.
 func TestBatchWithoutMGET(t *testing.T) {
 	server := redistest.StartACL(t, "ann", "secret")
@@ -258,9 +312,11 @@ func TestBatchWithoutMGET(t *testing.T) {
 	if err := client.Do(t.Context(), client.B().Arbitrary("ACL", "SETUSER", "ann", "-mget").Build()).Error(); err != nil {
 		t.Fatal(err)
 	}
-	requests := askFor(weir.MustLimit("limit", weir.PerHour(10)), 3, names("k", 100)...)
-	store.DecideBatch(t.Context(), requests)
-	wantAll(t, "without MGET", requests, 3)
+	for name, spec := range map[string]weir.Spec{"whole": weir.PerHour(10), "fraction": weir.PerHour(7)} {
+		requests := askFor(weir.MustLimit(name, spec), 3, names("k", 100)...)
+		store.DecideBatch(t.Context(), requests)
+		wantAll(t, "without MGET", requests, 3)
+	}
 }
 
 // A Redis that stands still is an error of each request, in time, and charges none twice.

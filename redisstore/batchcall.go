@@ -24,11 +24,12 @@ func (s *Store) decideAlike(ctx context.Context, chunk []entry, keys []string, o
 		s.decideEach(ctx, again, ordered)
 	case answered && strings.HasPrefix(answer.Text, "TRYAGAIN"): // some keys of the slot have moved
 		s.decideEach(ctx, chunk, ordered)
-	case answered && chunk[0].shape == plainShape:
-		// Full, a replica, MGET forbidden: it ended before its first write, because what lets
-		// one write lets all. The other script answers those that write nothing.
+	case answered && packedKind(chunk[0].shape) != nil:
+		// Redis is full or a replica, or MGET is forbidden: the script ended before its first
+		// write, because all of its writes are refused alike. The other script answers the
+		// requests that write nothing.
 		for i := range chunk {
-			chunk[i].shape = bucketShape
+			chunk[i].shape = unpacked(chunk[i].shape)
 		}
 		s.decideAlike(ctx, chunk, keys, ordered)
 	default:
@@ -46,7 +47,7 @@ func several(chunk []entry) (n int) {
 	return n
 }
 
-// prepareBatch fills in what assembleBatch says.
+// prepareBatch fills in the keys and arguments that assembleBatch documents.
 func (s *Store) prepareBatch(a *arguments, chunk []entry, keys []string, multi int) {
 	first := &chunk[0]
 	for i := range first.Claims {
@@ -74,10 +75,10 @@ func (s *Store) prepareBatch(a *arguments, chunk []entry, keys []string, multi i
 	a.cut()
 }
 
-// kind is how a claim of the entry is asked for.
+// kind is the kind of one of the entry's claims in a batch.
 func (e *entry) kind(claim int) *kind {
-	if e.shape == plainShape {
-		return &plainKind
+	if k := packedKind(e.shape); k != nil {
+		return k
 	}
 	return kindOf(e.Claims[claim].Limit)
 }
@@ -111,18 +112,19 @@ func (s *Store) askBatch(ctx context.Context, a *arguments, chunk []entry, multi
 	if err != nil {
 		return nil, err
 	}
-	if chunk[0].shape == plainShape {
-		return a.readPlain(chunk, multi, s.config.clock != nil)
+	if packedKind(chunk[0].shape) != nil {
+		return a.readPacked(chunk, multi, s.config.clock != nil)
 	}
 	return a.readBatch(chunk, s.config.clock != nil)
 }
 
-// otherState is what the batch step of kind plain says of a state that it does not read.
+// otherState is what the batch step of a packedKind says of a state that it does not read.
 const otherState = 1 << 53
 
-// readPlain takes the reply of the batch step of kind plain apart.
-func (a *arguments) readPlain(chunk []entry, multi int, driven bool) (again []entry, err error) {
-	packed, several := "", 1+len(chunk)
+// readPacked takes the reply of the batch step of a packedKind apart: after now, a number of each
+// request for each value of its state, and then what several times were granted.
+func (a *arguments) readPacked(chunk []entry, multi int, driven bool) (again []entry, err error) {
+	packed, several := "", 1+width(a.kinds)*len(chunk)
 	if len(a.reply) == 1 {
 		packed = a.reply[0].Text
 	}
@@ -158,6 +160,9 @@ func (a *arguments) readPlain(chunk []entry, multi int, driven bool) (again []en
 		c.at = now
 		if e.Err = c.inRange(driven); e.Err == nil {
 			a.reply = append(a.reply[:0], Value{Int: now + ahead})
+			if several > 1+len(chunk) {
+				a.reply = append(a.reply, Value{Int: word(packed, 1+len(chunk)+i)})
+			}
 			c.readStates(a.kinds, a.reply)
 			e.Granted = c.granted
 		}
@@ -172,7 +177,7 @@ func word(packed string, place int) int64 {
 	return int64(binary.LittleEndian.Uint64(b[:]))
 }
 
-// callOf is the call of a request of a batch. Its caller says what was granted, and when.
+// callOf is the call of a request of a batch. The caller sets granted and at.
 func callOf(r *weir.Request) call {
 	return call{op: opBatch, claims: r.Claims, times: r.Times, decisions: r.Decisions, each: r.Decisions != nil}
 }
@@ -201,7 +206,7 @@ func (a *arguments) readBatch(chunk []entry, driven bool) (again []entry, err er
 	return again, nil
 }
 
-// elements is how many of a batch's reply are about its next request.
+// elements is the number of elements of a batch's reply that belong to its next request.
 func (a *arguments) elements(rest []Value) int {
 	if n := rest[0].Int; n == failed || n == otherPeriod {
 		return 2
@@ -209,7 +214,7 @@ func (a *arguments) elements(rest []Value) int {
 	return 1 + width(a.kinds)
 }
 
-// checkBatch finds what is wrong with the shape of a batch's reply.
+// checkBatch returns an error if a batch's reply does not have the shape of one.
 func (a *arguments) checkBatch(chunk []entry, driven bool) error {
 	if len(a.reply) == 0 {
 		return malformed("it is empty")

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// patient is the longest timeout for which a call need not look up from its wait when
-// its caller goes away: it ends soon enough.
+// patient is the longest timeout under which a call does not watch its caller's context: it
+// ends soon enough.
 const patient = 250 * time.Millisecond
 
 // A bound puts a timeout on calls. context.WithTimeout for each of them would cost a
@@ -28,11 +28,11 @@ type deadline struct {
 
 func newBound(timeout time.Duration) *bound { return &bound{timeout: timeout} }
 
-// limit returns the context for one call, and what to call after it: the context ends
-// after 14/16 to 15/16 of the timeout, so that the caller hears of it in time, or at ctx's
+// limit returns the context for one call, and its cancel function. The context ends after
+// 14/16 to 15/16 of the timeout, so that the caller has the error in time, or at ctx's
 // deadline, whichever is earlier.
-// If ctx is cancelled during the call, that is noticed at once only when the timeout is
-// over a quarter of a second; else at the end of the timeout.
+// A cancellation of ctx during the call takes effect at once only if the timeout is over a
+// quarter of a second, and at the end of the timeout otherwise.
 func (b *bound) limit(ctx context.Context) (context.Context, context.CancelFunc) {
 	if ctx.Err() != nil {
 		return ctx, nothing

@@ -2,7 +2,7 @@ package redisstore
 
 import "context"
 
-// A Conn is how scripts reach Redis. It is safe for concurrent use.
+// A Conn runs scripts in Redis. It is safe for concurrent use.
 //
 // A Conn never sends a call twice that may have been executed: it repeats only after
 // answers that say that nothing ran (NOSCRIPT, MOVED, ASK). It bounds each call by the
@@ -13,7 +13,7 @@ type Conn interface {
 	// appends the elements of the script's array reply to reply. It keeps neither slice
 	// after it returned, but may still send the strings.
 	// An error that Redis itself answered is a *ServerError; any other failure, also a reply
-	// that is no array of integers and strings, is wrapped so that errors.Is(err, weir.ErrUnavailable).
+	// that is no array of integers and strings, wraps weir.ErrUnavailable.
 	Run(ctx context.Context, script *Script, keys, args []string, reply []Value) ([]Value, error)
 
 	// Delete removes keys, which may lie in different slots.
@@ -40,9 +40,9 @@ type Value struct {
 }
 
 // A ServerError is an error reply of Redis: nothing of the call was executed, unless
-// the text says otherwise. The text is as Redis sent it, but for a leading "ERR ", which
-// says nothing and which rueidis takes away.
+// the text says otherwise. The text is as Redis sent it, without a leading "ERR ",
+// which rueidis removes.
 type ServerError struct{ Text string }
 
-// Error is the text with who said it.
+// Error implements error.
 func (e *ServerError) Error() string { return "redis: " + e.Text }

@@ -16,10 +16,10 @@ import (
 
 const (
 	dialTimeout = 5 * time.Second
-	// dialPause is how long a failed attempt answers for the next ones: a Redis that is
-	// gone is knocked at twenty times a second, not once a decision.
+	// dialPause is how long the error of a failed attempt is reused: weir connects to a Redis
+	// that is down twenty times a second, not once a decision.
 	dialPause = 50 * time.Millisecond
-	// dialKeep is how long a connection that nobody waited for is good to be taken up.
+	// dialKeep is how long a connection whose calls gave up may still be used by others.
 	dialKeep = 2 * time.Second
 )
 
@@ -47,10 +47,10 @@ func isUnreachable(err error) bool {
 // milliseconds; TCP and TLS may need more. If each attempt ended with its call, a server
 // some way off could be lost once and never be reached again.
 //
-// rueidis lets every call of a node wait for whoever connects first, without a look at
-// their contexts, and that may be its own look-up of the topology, which has seconds. So
-// once the store is open nobody waits for a connection and the server's HELLO for longer
-// than a call would.
+// rueidis lets every call of a node wait for the first one that connects, without regard to
+// their contexts, and the first may be its own look-up of the topology, which has seconds. So
+// once the store is open no call waits for a connection and the server's HELLO for longer
+// than the timeout.
 type dialer struct {
 	network string
 	tls     *tls.Config
@@ -72,7 +72,7 @@ type attempt struct {
 	ended time.Time
 }
 
-// dial is what rueidis calls. One attempt for each address is under way at a time.
+// dial implements rueidis' DialCtxFn. One attempt for each address is under way at a time.
 func (d *dialer) dial(ctx context.Context, addr string, _ *net.Dialer, _ *tls.Config) (net.Conn, error) {
 	patience := dialTimeout
 	if d.opened.Load() {
@@ -87,7 +87,8 @@ func (d *dialer) dial(ctx context.Context, addr string, _ *net.Dialer, _ *tls.Co
 			return nil, &unreachable{addr, err}
 		}
 		if d.take(addr, a) {
-			return respguard.Guard(&watched{Conn: a.conn, silence: d.silence, greeted: end, born: time.Now()}, d.most), nil
+			conn := &watched{Conn: a.conn, silence: d.silence, greeted: end, born: time.Now()}
+			return respguard.Guard(conn, d.most), nil
 		}
 	}
 }
@@ -106,7 +107,7 @@ func (a *attempt) wait(ctx context.Context, patience time.Duration) error {
 	}
 }
 
-// attempt is the one under way, or the last if it is still good, or a new one.
+// attempt returns the attempt under way, or the last if it may still be used, or a new one.
 func (d *dialer) attempt(addr string) (*attempt, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -182,10 +183,9 @@ func (d *dialer) close() {
 	}
 }
 
-// watched ends a connection on which the server has been silent for too long after
-// something was written to it. rueidis would wait for seconds, and as its queue of calls
-// takes no heed of their contexts once it is full (of calls that were given up, too), a
-// frozen server would hold every caller for that long.
+// watched ends a connection on which the server has been silent for too long after a write.
+// rueidis would wait for seconds, and as its full queue (of calls that were given up, too)
+// ignores the contexts of calls, a frozen server would hold every caller for that long.
 type watched struct {
 	net.Conn
 	silence time.Duration
@@ -214,16 +214,16 @@ func (w *watched) Write(p []byte) (int, error) {
 	return w.Conn.Write(p)
 }
 
-// arm leaves a deadline that is there alone, although it is too early: to move it with
-// every write costs a lone caller a tenth of his time.
+// arm does not move a deadline that is set already, although it is too early: to move it with
+// every write costs a lone caller a tenth of its time.
 func (w *watched) arm() {
 	if !w.armed.Swap(true) {
 		w.Conn.SetReadDeadline(time.Now().Add(w.silence))
 	}
 }
 
-// Read looks again when its time is over: the deadline may belong to a write that was
-// answered since, or it was this process that stood still, and the answer is there.
+// Read tries again after its deadline: that may belong to a write that was answered since, or
+// this process stood still and the answer is there.
 func (w *watched) Read(p []byte) (int, error) {
 	for late := false; ; {
 		n, err := w.Conn.Read(p)
@@ -248,7 +248,7 @@ func (w *watched) Read(p []byte) (int, error) {
 	}
 }
 
-// disarm looks at asked after it: a write in between found the old deadline.
+// disarm checks asked again at its end: a write in between found the old deadline.
 func (w *watched) disarm() {
 	w.Conn.SetReadDeadline(time.Time{})
 	w.armed.Store(false)

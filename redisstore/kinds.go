@@ -13,8 +13,7 @@ import (
 	"github.com/weirproject/weir/internal/algorithm/window"
 )
 
-// kind is how a limit is asked for and answered in Lua: a twin, its arguments, and what
-// its reply says.
+// kind is how a limit is decided in Lua: a twin, its arguments, and the decoding of its reply.
 type kind struct {
 	letter byte
 	twin   string
@@ -24,7 +23,7 @@ type kind struct {
 	bucket func(reply []Value) bucket.State // nil for other algorithms
 }
 
-// before is the decision before the last n of the units that were granted, which left last.
+// before is the decision before the last n of the granted units; last is that after them.
 func (k *kind) before(c *weir.Claim, reply []Value, last weir.Decision, n, now int64) weir.Decision {
 	if k.bucket != nil {
 		return bucket.Before(c.Limit, k.bucket(reply), n, c.Cost, now)
@@ -32,9 +31,9 @@ func (k *kind) before(c *weir.Claim, reply []Value, last weir.Decision, n, now i
 	return algorithm.Before(last, n)
 }
 
-// arguments are those of a script, and room for its reply: reused, because allocating them
-// took a quarter of what a decision costs its caller. Keys and arguments are cut from one
-// string, which is not: it may be sent when its caller has gone.
+// arguments are those of a script, and room for its reply. They are reused, because allocating
+// them took a quarter of the caller's time of a decision. Keys and arguments are cut from one
+// string, which is not reused: it may be sent after the caller has given up.
 type arguments struct {
 	kinds []*kind
 	words []string // keys, then the script's arguments
@@ -61,7 +60,7 @@ func (a *arguments) addText(text string) {
 
 func (a *arguments) end() { a.ends = append(a.ends, len(a.text)) }
 
-// cut makes words of what was added.
+// cut turns the added text into words.
 func (a *arguments) cut() {
 	text, from := string(a.text), 0
 	for _, end := range a.ends {
@@ -71,10 +70,10 @@ func (a *arguments) cut() {
 	a.text, a.ends = a.text[:0], a.ends[:0]
 }
 
-// roomy is how much room for text is kept: keys may be parts of large requests.
+// roomy is the most bytes of text that are kept for reuse.
 const roomy = 16 << 10
 
-// empty lets go of what the last call used.
+// empty drops the references of the last call.
 func (a *arguments) empty() {
 	clear(a.words)
 	clear(a.reply)
@@ -85,20 +84,24 @@ func (a *arguments) empty() {
 }
 
 const (
-	plainLetter  = 'q'
-	bucketLetter = 'b'
+	plainLetter    = 'q'
+	bucketLetter   = 'b'
+	rationalLetter = 'r'
+	partsLetter    = 'p'
 )
 
-// The kinds. They are tables, not state: nothing writes them.
+// The kinds are constant tables.
 var (
-	plainKind   = kind{plainLetter, "plain", 1, plainArgs, bucketDecision, bucketState}
-	bucketKind  = kind{bucketLetter, "bucket", 1, bucketArgs, bucketDecision, bucketState}
-	partsKind   = kind{'p', "parts", 2, partsArgs, partsDecision, partsState}
-	stepKind    = kind{'s', "step", 2, stepArgs, partsDecision, partsState}
-	windowKind  = kind{'w', "window", 3, windowArgs, windowDecision, nil}
-	logKind     = kind{'l', "log", 3, logArgs, logDecision, nil}
-	counterKind = kind{'c', "counter", 7, counterArgs, counterDecision, nil}
-	leaseKind   = kind{'h', "leases", 4, leaseArgs, leaseDecision, nil}
+	plainKind  = kind{plainLetter, "plain", 1, plainArgs, bucketDecision, bucketState}
+	bucketKind = kind{bucketLetter, "bucket", 1, bucketArgs, bucketDecision, bucketState}
+	// rationalKind is partsKind in batches.
+	rationalKind = kind{rationalLetter, "rational", 2, rationalArgs, partsDecision, partsState}
+	partsKind    = kind{partsLetter, "parts", 2, partsArgs, partsDecision, partsState}
+	stepKind     = kind{'s', "step", 2, stepArgs, partsDecision, partsState}
+	windowKind   = kind{'w', "window", 3, windowArgs, windowDecision, nil}
+	logKind      = kind{'l', "log", 3, logArgs, logDecision, nil}
+	counterKind  = kind{'c', "counter", 7, counterArgs, counterDecision, nil}
+	leaseKind    = kind{'h', "leases", 4, leaseArgs, leaseDecision, nil}
 )
 
 func kindOf(l *weir.Limit) *kind {
@@ -126,7 +129,7 @@ func kindOfBucket(l *weir.Limit) *kind {
 	return &bucketKind
 }
 
-// kindOfTake is the kind of an ordinary request, if its states are as they usually are.
+// kindOfTake is the kind that decides an ordinary request if the states are of the usual form.
 func kindOfTake(l *weir.Limit) *kind {
 	if k := kindOf(l); k != &bucketKind {
 		return k
@@ -162,8 +165,14 @@ func partsArgs(a *arguments, c *weir.Claim) {
 	a.add(l.Span().Whole, l.Span().Num, l.Interval().Den, l.Period(), l.Refill())
 }
 
-// ladder is what 2^k requests take, for each k of which there may be most, from high to low: the
-// script adds and compares, where multiplying could lose digits.
+func rationalArgs(a *arguments, c *weir.Claim) {
+	l := c.Limit
+	a.addText(ladder(l, c.Cost, min(a.times, l.Most()/c.Cost)))
+	a.add(l.Span().Whole, l.Span().Num, l.Interval().Den)
+}
+
+// ladder holds the time that 2^k requests take, for each 2^k up to most, from high to low: the
+// script adds and compares, where a product could lose digits.
 func ladder(l *weir.Limit, cost, most int64) string {
 	top := int64(1)
 	for top <= most/2 {
@@ -226,7 +235,7 @@ func windowArgs(a *arguments, c *weir.Claim) {
 	a.addText(grid)
 }
 
-// calendar is the bounds of the period round now, and of those before and after it.
+// calendar holds the bounds of the period around now, and of those before and after it.
 func calendar(l *weir.Limit, now int64) string {
 	start, end := l.Bounds(weir.Instant(now))
 	before, _ := l.Bounds(start - 1)

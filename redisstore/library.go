@@ -11,14 +11,14 @@ import (
 
 var errReplaced = errors.New("the client library has failed, and is being replaced")
 
-// library is a client of rueidis. A panic in one of its calls leaves it in a state that no
-// later call gets out of: it is replaced by another.
+// library is a client of rueidis. After a panic in one of its calls no later call of it
+// succeeds: it is replaced.
 type library struct{ rueidis.Client }
 
 // closing is how long Close waits for the library, which waits for its calls.
 const closing = time.Second
 
-// end closes the library. One that does not end is left alone.
+// end closes the library, and does not wait for it longer than closing.
 func (l *library) end() {
 	done := make(chan struct{})
 	go func() {
@@ -43,7 +43,7 @@ func (c *rueidisConn) do(ctx context.Context, l *library, command rueidis.Comple
 	return l.Do(ctx, command)
 }
 
-// replace puts another in the place of a library that has failed.
+// replace makes a new library in place of one that has failed.
 func (c *rueidisConn) replace(failed *library) {
 	if !c.live.CompareAndSwap(failed, nil) {
 		return // it has been, or failed is a node's

@@ -14,13 +14,12 @@ import (
 // subscribeTime is how long Redis may take to confirm a subscription.
 const subscribeTime = 5 * time.Second
 
-// News carries messages between the programs that share a prefix in one Redis, by its
-// publish and subscribe, on the channel that is called like the prefix with "news" behind
-// it: weir:news. Databases share their channels. A user of Redis that has not all channels
-// needs &weir:news and the commands publish and subscribe.
+// News carries messages between the programs that share a prefix in one Redis, by publish and
+// subscribe, on the channel PREFIXnews: weir:news. Databases share their channels. A Redis user
+// that may not use all channels needs &weir:news and the commands publish and subscribe.
 //
-// A message is lost for who is not connected when it is sent. In a Cluster every node passes
-// it on. News is safe for concurrent use.
+// A program that is not connected when a message is sent misses it. In a Cluster every node
+// forwards it. News is safe for concurrent use.
 type News struct {
 	client  rueidis.Client
 	channel string
@@ -40,7 +39,7 @@ func OpenNews(ctx context.Context, url string, opts ...Option) (*News, error) {
 	return &News{client: client, channel: cfg.prefix + "news"}, nil
 }
 
-// Tell publishes a message, and returns when Redis has taken it. Who listens here hears it too.
+// Tell publishes a message, and returns when Redis has taken it. Listen of the same program receives it too.
 func (n *News) Tell(ctx context.Context, message []byte) error {
 	publish := n.client.B().Publish().Channel(n.channel).Message(rueidis.BinaryString(message)).Build()
 	if err := n.client.Do(ctx, publish).Error(); err != nil {
@@ -49,10 +48,10 @@ func (n *News) Tell(ctx context.Context, message []byte) error {
 	return nil
 }
 
-// Listen subscribes, calls missed when Redis has confirmed it, and hear for each message. It
-// returns when ctx is over, when the connection is lost, which a silent one is found to be
-// within some seconds, and where Redis refuses. The bytes are hear's only during the call.
-func (n *News) Listen(ctx context.Context, hear func(message []byte), missed func()) error {
+// Listen subscribes, calls missed when Redis has confirmed it, and receive for each message. It
+// returns when ctx ends, when the connection is lost (a silent one within some seconds), and
+// where Redis refuses. The bytes are valid only during the call of receive.
+func (n *News) Listen(ctx context.Context, receive func(message []byte), missed func()) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	late := time.AfterFunc(subscribeTime, func() { cancel(errors.New("the subscription is not confirmed")) })
@@ -63,7 +62,7 @@ func (n *News) Listen(ctx context.Context, hear func(message []byte), missed fun
 		}
 	})
 	subscribe := n.client.B().Subscribe().Channel(n.channel).Build()
-	err := n.client.Receive(confirmed, subscribe, func(m rueidis.PubSubMessage) { hear([]byte(m.Message)) })
+	err := n.client.Receive(confirmed, subscribe, func(m rueidis.PubSubMessage) { receive([]byte(m.Message)) })
 	if err == nil {
 		err = errors.New("the subscription has ended")
 	}

@@ -24,7 +24,7 @@ const (
 	defaultTimeout = 50 * time.Millisecond
 
 	// quietest is the least time for which a connection may be silent, however short the
-	// timeout: topology, too, is asked for over it.
+	// timeout: queries for the topology use it too.
 	quietest = 100 * time.Millisecond
 )
 
@@ -40,27 +40,30 @@ type config struct {
 	most    respguard.Ceilings // of a reply
 }
 
-// WithPrefix puts another text than "weir:" before every key.
+// WithPrefix replaces "weir:" at the beginning of every key.
 func WithPrefix(prefix string) Option { return func(c *config) { c.prefix = prefix } }
 
-// WithTimeout bounds each call of the store; the default is 50ms. Redis has 14/16 of it at
-// least, so that the caller has the answer in time. It must leave room for one round trip;
+// WithTimeout bounds each call of the store; the default is 50ms. Redis has at least 14/16 of
+// it, so that the caller has the answer in time. It must leave room for one round trip;
 // connections are made in the background and may take longer.
 func WithTimeout(timeout time.Duration) Option { return func(c *config) { c.timeout = timeout } }
 
 // WithClock drives the store by a given clock instead of Redis' own TIME: for tests.
-// All who share keys must share the clock.
+// Stores that share keys must share the clock.
 func WithClock(clock func() weir.Instant) Option { return func(c *config) { c.clock = clock } }
 
-// WithTLS is how TLS is spoken to a rediss:// URL, whose parameters are added to it.
+// WithTLS is the TLS configuration for a rediss:// URL, whose parameters are added to it.
 func WithTLS(tls *tls.Config) Option { return func(c *config) { c.tls = tls } }
 
-// WithWarn is told by Open what is unwise about the server's configuration; the default
-// is slog.Warn, and nil is silence.
+// WithWarn receives Open's warnings about the server's configuration; the default is
+// slog.Warn, and nil drops them.
 func WithWarn(warn func(text string)) Option { return func(c *config) { c.warn = warn } }
 
 func newConfig(opts []Option) (config, error) {
-	c := config{prefix: defaultPrefix, timeout: defaultTimeout, warn: func(text string) { slog.Warn(text) }, most: respguard.Decisions}
+	c := config{
+		prefix: defaultPrefix, timeout: defaultTimeout, most: respguard.Decisions,
+		warn: func(text string) { slog.Warn(text) },
+	}
 	for _, opt := range opts {
 		opt(&c)
 	}
@@ -81,7 +84,7 @@ func newConfig(opts []Option) (config, error) {
 //	redis+sentinel://user:password@sentinel1:26379,sentinel2,sentinel3/mymaster/0
 //
 // rediss instead of redis speaks TLS, with the parameters ca, cert and key (PEM files) and
-// server_name. Sentinels that want credentials of their own take sentinel_user and
+// server_name. The credentials of Sentinels are sentinel_user and
 // sentinel_password. User and password are percent-encoded.
 //
 // Open asks the server for its version, which must be 6.2 or later (or any Valkey), and
@@ -134,11 +137,12 @@ func openConn(ctx context.Context, url string, opts []Option) (*rueidisConn, err
 	return c, nil
 }
 
-// unlocked says in few words what Redis says in many of a URL without a password.
+// unlocked explains the error of a URL without a password.
 func unlocked(err error) error {
 	var answer *ServerError
 	if errors.As(err, &answer) && strings.HasPrefix(answer.Text, "NOAUTH") {
-		return fmt.Errorf("the server wants a password: redis://:password@host, or redis://user:password@host (of Sentinels sentinel_password): %w", err)
+		return fmt.Errorf("the server wants a password: redis://:password@host, or redis://user:password@host "+
+			"(of Sentinels sentinel_password): %w", err)
 	}
 	return err
 }
@@ -147,7 +151,8 @@ func unlocked(err error) error {
 func (t *target) tlsConfig(given *tls.Config) (*tls.Config, error) {
 	if !t.secure {
 		if given != nil {
-			return nil, badURL("scheme", "without TLS", "rediss://, rediss+cluster:// or rediss+sentinel:// with WithTLS")
+			allowed := "rediss://, rediss+cluster:// or rediss+sentinel:// with WithTLS"
+			return nil, badURL("scheme", "without TLS", allowed)
 		}
 		return nil, nil
 	}
@@ -186,7 +191,7 @@ func (t *target) options(d *dialer) rueidis.ClientOption {
 		ClientName: "weir",
 		DialCtxFn:  d.dial, TLSConfig: d.tls, Dialer: alive, ConnWriteTimeout: 2 * time.Second,
 
-		DisableRetry: true, // it would repeat what may have been charged
+		DisableRetry: true, // a retry could charge twice
 		DisableCache: true,
 
 		// One connection a node: two are no faster, and one carries more than a server can
@@ -229,7 +234,7 @@ func (c *rueidisConn) connect(ctx context.Context) error {
 	}
 }
 
-// inspect asks the nodes who they are. It fails if none answers or if one will not do.
+// inspect checks each node's version and mode. It fails if none answers or if one cannot be used.
 func (c *rueidisConn) inspect(ctx context.Context, shape topology, warn func(string)) error {
 	failure := rueidis.ErrNoAddr
 	for addr, node := range c.live.Load().Nodes() {
@@ -266,19 +271,21 @@ func inspect(ctx context.Context, addr string, node rueidis.Client, shape topolo
 		warn("redisstore: " + addr + " is a replica, which cannot charge: open its master")
 	}
 	memory, _ := node.Do(ctx, node.B().Info().Section("memory").Build()).ToString() // it may be forbidden
-	if policy := field(memory, "maxmemory_policy"); field(memory, "maxmemory") != "0" && forgets(policy) {
+	policy := field(memory, "maxmemory_policy")
+	if field(memory, "maxmemory") != "0" && forgets(policy) {
 		warn("redisstore: " + addr + " has maxmemory-policy " + policy +
-			": when memory is short it forgets exhausted limits, and what should be refused is granted; set volatile-ttl or noeviction")
+			": when memory is short it forgets exhausted limits, and what should be refused is granted; " +
+			"set volatile-ttl or noeviction")
 	}
 	return nil
 }
 
-// unfitError says that a server answers, but not as it must.
+// unfitError is the error of a server that answers but cannot be used.
 type unfitError struct{ addr, problem string }
 
 func (e *unfitError) Error() string { return "redisstore: " + e.addr + " " + e.problem }
 
-// unfit says why the server that said hello cannot be used as what it was opened.
+// unfit is why a server, by its answer to HELLO, cannot be used under the URL's scheme, or "".
 func unfit(hello map[string]string, shape topology) string {
 	major, rest, _ := strings.Cut(hello["version"], ".")
 	minor, _, _ := strings.Cut(rest, ".")

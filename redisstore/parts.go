@@ -65,14 +65,14 @@ func (s *Store) runParts(ctx context.Context, parts []*part) {
 	wait.Wait()
 }
 
-// runSlots makes a call of which each claim stands for itself.
+// runSlots makes a call whose claims do not depend on each other.
 func (s *Store) runSlots(ctx context.Context, c *call) error {
 	if s.oneSlot(c.claims) {
 		s.run(ctx, c)
 		return c.err
 	}
 	parts := s.parts(c)
-	// What depends on a lease comes after it was released: better lost than done twice.
+	// A part with a lease that the others depend on goes first: better lost than done twice.
 	if i := slices.IndexFunc(parts, (*part).depends); i > 0 {
 		parts[0], parts[i] = parts[i], parts[0]
 	}
@@ -92,12 +92,12 @@ func (s *Store) runSlots(ctx context.Context, c *call) error {
 		case p.err != nil:
 			return p.err
 		}
-		p.tell(c)
+		p.copyTo(c)
 	}
 	return gone
 }
 
-// decideSlots decides in each slot, and gives back what one slot granted and another did not.
+// decideSlots decides in each slot, and gives back the grants that another slot refused.
 func (s *Store) decideSlots(ctx context.Context, c *call) (int64, error) {
 	parts := s.parts(c)
 	if s.refusing.likely() && c.peekable() {
@@ -127,13 +127,13 @@ func (s *Store) decideSlots(ctx context.Context, c *call) (int64, error) {
 		if p.err != nil {
 			return 0, p.err
 		}
-		p.tell(c)
+		p.copyTo(c)
 	}
 	s.refusing.note(granted == 0 && c.times > 0)
 	return granted, nil
 }
 
-// peekFirst looks in each slot, and tells the decisions if one would refuse.
+// peekFirst peeks in each slot, and sets the decisions if one would refuse.
 func (s *Store) peekFirst(ctx context.Context, c *call, parts []*part) (refused bool, err error) {
 	peeks := make([]*part, len(parts))
 	for i, p := range parts {
@@ -152,22 +152,22 @@ func (s *Store) peekFirst(ctx context.Context, c *call, parts []*part) (refused 
 		return false, nil
 	}
 	for _, p := range peeks {
-		p.tell(c)
+		p.copyTo(c)
 	}
 	s.refusing.note(true)
 	return true, nil
 }
 
-// peekable reports whether a peek tells what the call would be answered: not of a lease, which
-// may be held already.
+// peekable reports whether a peek gives the decisions of the call: not for leases, which may be
+// held already.
 func (c *call) peekable() bool {
 	leases := slices.ContainsFunc(c.claims, func(claim weir.Claim) bool { return claim.Lease != "" })
 	return c.op == opTake && !c.each && !leases
 }
 
-// refusing is how the last decisions over several slots ended. Where most are refused, it is
-// cheaper to look before anything is charged: a refusal is one trip and writes nothing, where
-// it would be two trips, a charge and a refund. A grant is a trip more then.
+// refusing counts how the last decisions over several slots ended. Where most are refused, it
+// is cheaper to peek before anything is charged: a refusal is one round trip and writes nothing,
+// instead of two round trips, a charge and a refund. A grant then costs one round trip more.
 type refusing struct{ balance atomic.Int32 }
 
 const (
@@ -186,8 +186,8 @@ func (r *refusing) note(refused bool) {
 	}
 }
 
-// giveBack refunds what a slot granted times too often, and reads what is left. It is done
-// even when the caller has gone: it has its own timeout.
+// giveBack refunds the last times grants of a slot, and reads the state. It runs also when the
+// caller's context has ended: it has its own timeout.
 func (s *Store) giveBack(ctx context.Context, p *part, times int64) {
 	ctx = context.WithoutCancel(ctx)
 	refund := call{op: opRefund, taken: weir.Instant(p.at), times: 1}
@@ -214,22 +214,22 @@ func (s *Store) giveBack(ctx context.Context, p *part, times int64) {
 	}
 }
 
-// lookAgain says what is left after something was given back. What each of those left that
-// were granted is known.
+// lookAgain sets the decisions after something was given back. Those of the granted requests
+// are known.
 func (s *Store) lookAgain(ctx context.Context, p *part, granted int64) {
 	n := len(p.claims)
-	told := int(granted) * n
+	known := int(granted) * n
 	if !p.each || granted == 0 {
 		left := call{op: opTimes, claims: p.claims, decisions: p.decisions[:n]}
 		s.run(ctx, &left)
-		p.err, told = left.err, n
+		p.err, known = left.err, n
 	}
-	for i := told; i < len(p.decisions); i++ {
+	for i := known; i < len(p.decisions); i++ {
 		p.decisions[i] = p.decisions[i-n]
 	}
 }
 
-// expiry is when the claim's lease would have expired before it was renewed; 0 for others.
+// expiry is when the claim's lease would have expired without its renewal; 0 for other claims.
 func (p *part) expiry(c *weir.Claim) int64 {
 	lease := 0
 	for i := range p.claims {
@@ -244,8 +244,8 @@ func (p *part) expiry(c *weir.Claim) int64 {
 	return 0
 }
 
-// tell puts a part's decisions where the caller wants them.
-func (p *part) tell(c *call) {
+// copyTo copies a part's decisions to their places in the call.
+func (p *part) copyTo(c *call) {
 	for row := range c.rows() {
 		for i, place := range p.places {
 			c.decisions[row*len(c.claims)+place] = p.decisions[row*len(p.claims)+i]

@@ -10,7 +10,7 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// MaxRegister is how many entries a register keeps. Beyond it those that end first are forgotten.
+// MaxRegister is how many entries a register keeps. Beyond it those that end first are dropped.
 const MaxRegister = 1000
 
 //go:embed register.lua
@@ -18,10 +18,10 @@ var registerText string
 
 var registerScript = scriptOf(registerText)
 
-// Register keeps a note under a name of a register for so long, by Redis' clock: what one node has
-// done and others want to list. It is for lists that people read, and decides nothing: a register
-// is lost where Redis loses it, and forgets the entries that end first where it is full. A duration
-// of 0 takes the entry out.
+// Register keeps a note under a name of a register for a duration, by Redis' clock, so that
+// other nodes can list it. It is for lists that people read, and no decision depends on it: a
+// register is lost where Redis loses it, and a full one drops the entries that end first. A
+// duration of 0 removes the entry.
 func (s *Store) Register(ctx context.Context, register, name, note string, last time.Duration) error {
 	_, err := s.register(ctx, register, name, note, strconv.FormatInt(last.Milliseconds(), 10))
 	return err

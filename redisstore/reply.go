@@ -9,13 +9,14 @@ import (
 // largest is the largest whole number that a script replies: Lua's numbers are doubles.
 const largest = 1 << 53
 
-// malformed is the error of a reply that no script of weir gives: a proxy, or a server that
-// is none of Redis' kind, has answered.
+// malformed is the error of a reply that no script of weir gives, such as that of a proxy or of
+// another kind of server.
 func malformed(format string, args ...any) error {
-	return fmt.Errorf("%w (%s): the reply is none of weir's scripts: %s", weir.ErrUnavailable, perhapsExecuted, fmt.Sprintf(format, args...))
+	why := fmt.Sprintf(format, args...)
+	return fmt.Errorf("%w (%s): the reply is none of weir's scripts: %s", weir.ErrUnavailable, perhapsExecuted, why)
 }
 
-// integers reports what in a reply is no whole number of a script.
+// integers returns an error if an element of a reply is no whole number of a script.
 func integers(reply []Value) error {
 	for i := range reply {
 		if v := &reply[i]; v.IsText || v.Int > largest || v.Int < -largest {
@@ -33,12 +34,12 @@ func width(kinds []*kind) (n int) {
 	return n
 }
 
-// isCode reports whether a reply says why the script did nothing, and when.
+// isCode reports whether a reply is the code of a script that did nothing, and its time.
 func isCode(reply []Value) bool {
 	return len(reply) == 2 && !reply[0].IsText && (reply[0].Int == otherPeriod || reply[0].Int == otherForm)
 }
 
-// check finds what is wrong with the shape of a reply, before anything is made of it.
+// check returns an error if a reply does not have the shape of the call's.
 func (c *call) check(kinds []*kind, reply []Value) error {
 	head := 2
 	if c.op == opTake {
@@ -50,7 +51,7 @@ func (c *call) check(kinds []*kind, reply []Value) error {
 	return integers(reply)
 }
 
-// inRange reports whether a script can have granted so many requests, at that time.
+// inRange returns an error if no script grants that number of requests, at that time.
 func (c *call) inRange(driven bool) error {
 	if c.granted < 0 || c.granted > c.times {
 		return malformed("%d of %d requests are granted", c.granted, c.times)
@@ -58,10 +59,10 @@ func (c *call) inRange(driven bool) error {
 	return timely(c.at, driven)
 }
 
-// earliest is the least time that a clock is believed to show, µs: one that was never set counts from 1970.
+// earliest is the least plausible time of a clock, in µs: one that was never set counts from 1970.
 const earliest = 1_000_000_000
 
-// timely reports a time that no clock of Redis shows.
+// timely returns an error for a time that no clock of Redis shows.
 func timely(now int64, driven bool) error {
 	if now < earliest && !driven {
 		return malformed("the time is %d", now)

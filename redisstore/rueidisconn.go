@@ -17,18 +17,18 @@ import (
 
 var errShut = errors.New("the server does not keep up: it has left many calls unanswered")
 
-// What ErrUnavailable says of the call.
+// These are the details of ErrUnavailable about the call.
 const (
 	notExecuted     = "the call was not executed"
 	perhapsExecuted = "it is unknown whether the call was executed"
 )
 
-// reloads is how often a call loads its script: once, again if its slot is moving, and
-// then somebody flushes the scripts as fast as they are loaded.
+// reloads is how often a call loads its script: once, again if its slot is moving, and more
+// often only where another client flushes the scripts all the time.
 const reloads = 4
 
-// detours is how often a call that found nobody is sent by way of another node of its
-// Cluster, which is picked at random and may be the one that is gone.
+// detours is how often a call whose node cannot be reached is sent to another node of the
+// Cluster, which is picked at random and may be the dead one.
 const detours = 3
 
 // rueidisConn is the Conn that Open makes. One connection for each node carries all
@@ -82,10 +82,10 @@ func (c *rueidisConn) call(ctx context.Context, script *Script, keys, args []str
 	return result.ToArray()
 }
 
-// anywhere is a call for any node of a Cluster: one that does not hold the keys says who
-// does. When a master is gone, its replica is found so as soon as it is one; rueidis looks
-// the topology up at a random moment within a second. The replica lacks the script, and may
-// not be among the nodes that rueidis knows: EVAL brings it along.
+// anywhere is a call for any node of a Cluster: a node that does not hold the keys redirects to
+// the one that does. So the replica of a dead master is found as soon as it is promoted; rueidis
+// updates the topology at a random moment within a second. The replica lacks the script, and may
+// not be among the nodes that rueidis knows: EVAL carries the script.
 func anywhere(client rueidis.Client, script *Script, keys, args []string) rueidis.Completed {
 	return client.B().Arbitrary("EVAL", script.Text, strconv.Itoa(len(keys))).Args(keys...).Args(args...).Build()
 }
@@ -113,12 +113,12 @@ func appendValues(reply []Value, elements []rueidis.RedisMessage) ([]Value, erro
 	return reply, nil
 }
 
-// load loads a script on the node that holds keys. That is not where the call was run if
+// load loads a script on the node that holds keys. That is not the node of the call if
 // its slot is moving (ASK comes before NOSCRIPT): everywhere loads it on all nodes.
 func (c *rueidisConn) load(ctx context.Context, script *Script, keys []string, everywhere bool) error {
 	what, key := loading{sha: script.SHA, slot: -1}, ""
 	if len(keys) > 0 {
-		key = keys[0] // the slice is the caller's again when he gives up; loading goes on
+		key = keys[0] // the slice is the caller's again when it gives up; loading goes on
 	}
 	library := c.live.Load()
 	if library == nil {
@@ -208,8 +208,8 @@ func (c *rueidisConn) explain(ctx context.Context, err error) error {
 	return unavailable(ctx, perhapsExecuted, err)
 }
 
-// unavailable shows errors.Is a context's error only if it is the one of this call: the
-// attempt to connect that failed may have been another's.
+// unavailable wraps a context's error only if it is that of this call: the attempt to connect
+// that failed may have been another call's.
 func unavailable(ctx context.Context, executed string, err error) error {
 	if isTimeout(ctx, err) {
 		return fmt.Errorf("%w (%s): %w", weir.ErrUnavailable, executed, err)
@@ -217,7 +217,7 @@ func unavailable(ctx context.Context, executed string, err error) error {
 	return fmt.Errorf("%w (%s): %v", weir.ErrUnavailable, executed, err)
 }
 
-// isTimeout reports whether the call failed because its own context is over. The
+// isTimeout reports whether the call failed because its own context has ended. The
 // connection has the same deadline and may be a little faster than the context.
 func isTimeout(ctx context.Context, err error) bool {
 	own := ctx.Err()

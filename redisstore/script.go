@@ -19,23 +19,24 @@ import (
 // one-limit decision runs its own few lines and nothing else. Calling functions and
 // building tables for them measured half as much again.
 //
-// In a twin a name that ends with _ belongs to the claim: key_ is its key, what stands in
-// args are its arguments (strings: add 0 where a number is compared), other such names are
+// In a twin a name that ends with _ belongs to the claim: key_ is its key, the names in args
+// are its arguments (strings: add 0 where a number is compared), other such names are
 // its variables. FOREIGN refuses a state that is not weir's. now is the time; granted is
-// how many requests are granted so far, which fit may lower; taken is the instant of what
-// a refund gives back. Before its refund, step cancel of a twin lowers what is given back of a
+// how many requests are granted so far, which fit may lower; taken is the instant of the
+// grant that a refund gives back. Before its refund, step cancel of a twin lowers the units given back of a
 // grant that was to wait: see cancelArgs.
 //
 // A key expires at an odd millisecond, 2 * ceil(µs / 2000) + 1: Redis 7.2.0 to 7.2.4 write
 // a number that ends in eight zeros as 1.8e+12, which PXAT takes for no number, and every
 // charge to a window that ends at such an instant would fail. An odd one is written out.
 //
-// The step shared is what all claims of a kind share: functions, which stand in a script
-// once. Their names do not end with _.
+// The step shared holds functions for all claims of a kind, which are in a script once. Their
+// names do not end with _.
 type twin struct {
 	args  []string
 	reply []string
-	steps map[string]string // read, fit, charge, cancel, refund, restore, after: see assemble; batch, shared
+	// steps are read, fit, charge, cancel, refund, restore and after (see assemble), batch and shared.
+	steps map[string]string
 }
 
 // parseTwins reads the kinds out of the Lua files: sections headed "---- NAME words".
@@ -87,15 +88,15 @@ func uncommented(body string) string {
 	return strings.Join(lines, "") + "\n"
 }
 
-// op is what a script does.
+// op is the operation of a script.
 type op byte
 
 const (
 	opTake    op = 't' // one request
-	opTimes   op = 'n' // as many as ARGV[1] says
+	opTimes   op = 'n' // ARGV[1] requests
 	opCharge  op = 'c'
-	opRefund  op = 'r' // of what was taken at ARGV[1]
-	opCancel  op = 'x' // of what was taken at ARGV[1] and may not have acted: ARGV[2], see cancelArgs
+	opRefund  op = 'r' // of a grant at ARGV[1]
+	opCancel  op = 'x' // of a grant at ARGV[1] that may not have acted: ARGV[2], see cancelArgs
 	opRestore op = 'e' // of leases: they expire at ARGV[1]
 	opBatch   op = 'm' // many requests, each of claims of the same kinds
 )
@@ -136,10 +137,11 @@ func (s *scripts) text(o op, kinds []*kind) string {
 	}
 	first := 1 + heads[o].args
 	clock := s.clock(strconv.Itoa(first + s.args(kinds)))
-	return "local call = redis.call\n" + clock + heads[o].text + s.shared(kinds) + s.assemble(o, kinds, claimText{first: first})
+	body := s.shared(kinds) + s.assemble(o, kinds, claimText{first: first})
+	return "local call = redis.call\n" + clock + heads[o].text + body
 }
 
-// shared is what the claims of each kind share.
+// shared is the shared functions of the kinds.
 func (s *scripts) shared(kinds []*kind) string {
 	var text strings.Builder
 	for i, k := range kinds {
@@ -150,16 +152,17 @@ func (s *scripts) shared(kinds []*kind) string {
 	return text.String()
 }
 
-// assembleBatch decides requests one after the other, each by itself: an error about the
-// state of one is its answer, and the others' stand. So each is a function that is pcalled,
-// but for a kind that nearly all are of: its twin has a step for batches.
+// assembleBatch decides requests one after the other, each by itself: an error of the state of
+// one does not affect the others. So each is a call of a function by pcall, but for the usual
+// kinds, whose twins have a step for batches.
 //
 // ARGV is how many of the requests, the first ones, do not ask once; how many arguments each
 // has, or 0 if all have the same; times of those that do not ask once; the arguments. The
-// reply is now, and for each request what was granted and the numbers of its states, or why
-// nothing was done and one element that says more.
+// reply is now, and for each request the number granted and the numbers of its states, or the
+// code of why nothing was done and one element with details.
 func (s *scripts) assembleBatch(kinds []*kind) string {
-	head := "local call = redis.call\n" + s.clock("#ARGV") + "local multi, stride = tonumber(ARGV[1]), tonumber(ARGV[2])\n"
+	head := "local call = redis.call\n" + s.clock("#ARGV") +
+		"local multi, stride = tonumber(ARGV[1]), tonumber(ARGV[2])\n"
 	if text := s.twins[kinds[0].twin].steps["batch"]; text != "" {
 		return head + text
 	}
@@ -204,7 +207,8 @@ func (s *scripts) assemble(o op, kinds []*kind, c claimText) string {
 		before.WriteString(c.text(t.steps["read"]))
 		if cancel := t.steps["cancel"]; o == opCancel && cancel != "" {
 			from := strconv.Itoa(cancelBytes*i + 1)
-			change.WriteString(c.text("local back_, due_, room_, roompart_ = struct.unpack('<i8i8i8i8', cancels, " + from + ")\n" + cancel))
+			unpacked := "local back_, due_, room_, roompart_ = struct.unpack('<i8i8i8i8', cancels, " + from + ")\n"
+			change.WriteString(c.text(unpacked + cancel))
 		}
 		step := t.steps[heads[o].change]
 		if heads[o].fits {
@@ -226,8 +230,8 @@ func (s *scripts) assemble(o op, kinds []*kind, c claimText) string {
 		after.String() + "return {" + heads[o].reply + ", " + strings.Join(reply, ", ") + "}"
 }
 
-// heads are how scripts begin, which step changes something in them, and how their reply
-// begins: one element less where one bit says whether it was granted.
+// heads are the beginnings of scripts, the step that changes state, and the beginnings of
+// replies: one element less where one bit is the grant.
 var heads = map[op]struct {
 	text, change, reply string
 	args                int  // of ARGV, the first ones, that are the operation's own
@@ -255,7 +259,7 @@ type claimText struct {
 	number   int
 	args     []string
 	first    int    // the index in ARGV of its first argument
-	key, arg string // what is added to the indices in KEYS and ARGV
+	key, arg string // offsets of the indices in KEYS and ARGV
 	crowded  bool   // its variables are fields of a table
 }
 
@@ -268,7 +272,8 @@ var (
 )
 
 func (c *claimText) text(step string) string {
-	step = strings.ReplaceAll(step, "FOREIGN", fmt.Sprintf("do return redis.error_reply('WEIR foreign %d') end", c.number))
+	refusal := fmt.Sprintf("do return redis.error_reply('WEIR foreign %d') end", c.number)
+	step = strings.ReplaceAll(step, "FOREIGN", refusal)
 	prefix := ""
 	if c.crowded {
 		step, prefix = declared.ReplaceAllString(step, "$1"), "own."
@@ -295,7 +300,8 @@ func newScripts(driven bool) (*scripts, error) {
 	}
 	if driven {
 		far := strings.NewReplacer("'PXAT', 2 * math.ceil(", "'PX', 3600000 + 0 * math.ceil(",
-			"'PEXPIREAT', key_, 2 * math.ceil(", "'PEXPIRE', key_, 3600000 + 0 * math.ceil(", "'PXAT', at", "'PX', 3600000")
+			"'PEXPIREAT', key_, 2 * math.ceil(", "'PEXPIRE', key_, 3600000 + 0 * math.ceil(",
+			"'PXAT', at", "'PX', 3600000")
 		for _, t := range twins {
 			for name := range t.steps {
 				t.steps[name] = far.Replace(t.steps[name])

@@ -9,8 +9,8 @@ import (
 // slots is how many hash slots a Redis Cluster has.
 const slots = 16384
 
-// Slot is the hash slot of a key in a Redis Cluster: the CRC16 of the key, or of what
-// lies between its first { and the next }, if that is not empty.
+// Slot is the hash slot of a key in a Redis Cluster: the CRC16 of the key, or of the text
+// between its first { and the next }, if that is not empty.
 func Slot(key string) uint16 {
 	if open := strings.IndexByte(key, '{'); open >= 0 {
 		if length := strings.IndexByte(key[open+1:], '}'); length > 0 {
@@ -24,12 +24,12 @@ func Slot(key string) uint16 {
 	return crc % slots
 }
 
-// Places is how many places there are of Place.
+// Places is the number of values of Place.
 const Places = 64
 
-// Place is a part of a Cluster's slots, below Places: neighbours, which mostly one node has.
-// It is for coalesce.WithPlaces. Of several claims the last one says it, since the first ones
-// are those that many requests share, such as of a whole site.
+// Place is the part of a Cluster's slots, from 0 to Places - 1, of a request: slots in a row,
+// which mostly belong to one node. It is for coalesce.WithPlaces. Of several claims it takes the
+// last, since the first ones are those that many requests share, such as of a whole site.
 func Place(claims []weir.Claim) int {
 	return int(Slot(claims[len(claims)-1].Key)) / (slots / Places)
 }

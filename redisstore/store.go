@@ -44,7 +44,7 @@ type Store struct {
 }
 
 // New makes a store over a connection of the caller's, such as goredisconn's. Closing the
-// store closes the Conn, which leaves open what it did not open itself.
+// store closes the Conn, which closes only connections that it opened itself.
 func New(conn Conn, options ...Option) (*Store, error) {
 	config, err := newConfig(options)
 	if err != nil {
@@ -64,7 +64,7 @@ func New(conn Conn, options ...Option) (*Store, error) {
 	return s, nil
 }
 
-// call is one operation over claims of one slot, and what came of it.
+// call is one operation over claims of one slot, and its result.
 type call struct {
 	op        op
 	claims    []weir.Claim
@@ -80,7 +80,9 @@ type call struct {
 }
 
 // Decide implements weir.Store.
-func (s *Store) Decide(ctx context.Context, claims []weir.Claim, times int64, decisions []weir.Decision) (int64, error) {
+func (s *Store) Decide(
+	ctx context.Context, claims []weir.Claim, times int64, decisions []weir.Decision,
+) (int64, error) {
 	if err := s.check(claims, times, decisions); err != nil {
 		return 0, err
 	}
@@ -104,14 +106,17 @@ func (s *Store) Charge(ctx context.Context, claims []weir.Claim, decisions []wei
 }
 
 // Refund implements weir.Store.
-func (s *Store) Refund(ctx context.Context, claims []weir.Claim, takenAt weir.Instant, decisions []weir.Decision) error {
+func (s *Store) Refund(
+	ctx context.Context, claims []weir.Claim, takenAt weir.Instant, decisions []weir.Decision,
+) error {
 	if err := s.check(claims, 1, decisions); err != nil {
 		return err
 	}
-	return s.runSlots(ctx, &call{op: refundOp(claims), claims: claims, times: 1, taken: takenAt, decisions: decisions})
+	c := call{op: refundOp(claims), claims: claims, times: 1, taken: takenAt, decisions: decisions}
+	return s.runSlots(ctx, &c)
 }
 
-// refundOp is how claims are refunded: the shorter way unless one of them was told to wait.
+// refundOp is the operation that refunds claims: the shorter one unless one of them was delayed.
 func refundOp(claims []weir.Claim) op {
 	if slices.ContainsFunc(claims, func(c weir.Claim) bool { return c.Delay > 0 }) {
 		return opCancel
@@ -144,14 +149,14 @@ func (s *Store) check(claims []weir.Claim, times int64, decisions []weir.Decisio
 	return weir.Check(claims, times, decisions)
 }
 
-// What a script replies for granted when it did nothing.
+// These are the replies for granted of a script that did nothing.
 const (
 	otherPeriod = -1 // Redis' clock is beyond the calendar's bounds, which this process' clock chose
 	otherForm   = -2 // a state is not as kind plain writes it
-	failed      = -3 // of a request of a batch: an error, which says why
+	failed      = -3 // of a request of a batch: an error text follows
 )
 
-// run makes the call, and makes it again with what the script misses.
+// run makes the call, and repeats it where the script found another period or form of state.
 func (s *Store) run(ctx context.Context, c *call) {
 	now, kinds := s.clock, kindOf
 	if c.op == opTake {
@@ -175,7 +180,7 @@ func (s *Store) run(ctx context.Context, c *call) {
 	c.granted, c.err = 0, fmt.Errorf("%w: Redis' clock ran away from the calendar", weir.ErrUnavailable)
 }
 
-// runAt makes the call once, and says what time Redis had.
+// runAt makes the call once, and returns Redis' time.
 func (s *Store) runAt(ctx context.Context, c *call, kinds func(*weir.Limit) *kind, now func() int64) (int64, error) {
 	a := s.arguments.Get().(*arguments)
 	defer s.arguments.Put(a)
@@ -196,7 +201,7 @@ func (s *Store) runAt(ctx context.Context, c *call, kinds func(*weir.Limit) *kin
 	return c.read(a.kinds, reply, s.config.clock != nil)
 }
 
-// prepare fills in what a script is asked.
+// prepare fills in the keys and arguments of a script.
 func (s *Store) prepare(a *arguments, c *call) {
 	for i := range c.claims {
 		s.addKey(a, &c.claims[i])
@@ -225,7 +230,7 @@ func (s *Store) addClock(a *arguments) {
 	}
 }
 
-// read takes the reply apart. driven says that the time is a test's.
+// read decodes the reply. driven says that the time is a test's.
 func (c *call) read(kinds []*kind, reply []Value, driven bool) (now int64, err error) {
 	if err := c.check(kinds, reply); err != nil {
 		return 0, err
@@ -246,7 +251,7 @@ func (c *call) read(kinds []*kind, reply []Value, driven bool) (now int64, err e
 	return c.at, c.gone()
 }
 
-// readStates takes the states of the claims off a reply, which has been checked.
+// readStates decodes the states of the claims in a reply that has been checked.
 func (c *call) readStates(kinds []*kind, reply []Value) {
 	for i, k := range kinds {
 		if c.claims[i].Lease != "" {
@@ -259,8 +264,8 @@ func (c *call) readStates(kinds []*kind, reply []Value) {
 	}
 }
 
-// describe fills in the decisions of claim i: of what the last of times left, and if they
-// are wanted, of those before it.
+// describe fills in the decisions of claim i: that of the last of times and, if each is set,
+// of those before it.
 func (c *call) describe(i int, k *kind, reply []Value) {
 	claim := &c.claims[i]
 	last := k.decide(claim, reply, c.at)
@@ -296,21 +301,22 @@ func explain(err error, claims []weir.Claim) error {
 	case err == nil || !errors.As(err, &answer):
 		return err
 	case strings.HasPrefix(saidByScript(answer.Text), "WRONGTYPE "):
-		return fmt.Errorf("%w: one of %d keys, the first for %q of limit %s: %w", weir.ErrForeignState, len(claims), claims[0].Key, claims[0].Limit.Name(), err)
+		return fmt.Errorf("%w: one of %d keys, the first for %q of limit %s: %w",
+			weir.ErrForeignState, len(claims), claims[0].Key, claims[0].Limit.Name(), err)
 	}
 	if number, ok := strings.CutPrefix(saidByScript(answer.Text), "WEIR foreign "); ok {
 		claim := &claims[0]
 		if n, bad := strconv.Atoi(number); bad == nil && n >= 1 && n <= len(claims) {
 			claim = &claims[n-1]
 		}
-		return fmt.Errorf("%w: key %q of limit %s; delete it in Redis, or use another prefix", weir.ErrForeignState, claim.Key, claim.Limit.Name())
+		return fmt.Errorf("%w: key %q of limit %s; delete it in Redis, or use another prefix",
+			weir.ErrForeignState, claim.Key, claim.Limit.Name())
 	}
 	return fmt.Errorf("%w: %w", weir.ErrUnavailable, err)
 }
 
-// saidByScript is an error's text without what Redis 6.2 puts before that of a script: the
-// script's name and the line. It looks at the beginning only, as what follows may be words of
-// the call that Redis repeats, such as a key.
+// saidByScript is an error's text without the prefix of Redis 6.2: the script's name and the
+// line. It checks the beginning only, as the rest may repeat words of the call, such as a key.
 func saidByScript(text string) string {
 	if rest, ok := strings.CutPrefix(text, "Error running script (call to f_"); ok && len(rest) > 40 {
 		text, _ = strings.CutPrefix(rest[40:], "): ")
@@ -324,8 +330,8 @@ func saidByScript(text string) string {
 	}
 }
 
-// key is where a claim's state is. The separator after the letter tells a key that is
-// wrapped as hash tag from one that brings its own: no two claims share a key.
+// key is the key of a claim's state. The separator after the letter distinguishes a key that is
+// wrapped as hash tag from one with a hash tag of its own: no two claims share a key.
 func (s *Store) key(c *weir.Claim) string { return string(s.appendKey(nil, c)) }
 
 func (s *Store) addKey(a *arguments, c *weir.Claim) {

@@ -10,8 +10,7 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// target is what a URL says. Nothing of the part before the last @ may get into an
-// error: it holds the password.
+// target is a parsed URL. No error may quote the part before the last @: it holds the password.
 type target struct {
 	shape    topology
 	secure   bool
@@ -34,7 +33,8 @@ const (
 	sentinel
 )
 
-const schemes = "redis://, rediss:// (TLS), unix://, redis+cluster://, rediss+cluster://, redis+sentinel://, rediss+sentinel:// (valkey for redis is the same)"
+const schemes = "redis://, rediss:// (TLS), unix://, redis+cluster://, rediss+cluster://, " +
+	"redis+sentinel://, rediss+sentinel:// (valkey for redis is the same)"
 
 func badURL(part string, given any, allowed string) error {
 	return &weir.InputError{Field: "URL " + part, Given: given, Allowed: allowed}
@@ -129,7 +129,8 @@ func (t *target) setPlace(authority, path string) error {
 		var err error
 		t.master, path, ok = strings.Cut(path, "/")
 		if t.master, err = url.PathUnescape(t.master); t.master == "" || err != nil {
-			return badURL("master", "none", "the Sentinels' name for the master: redis+sentinel://host1,host2,host3/mymaster")
+			const allowed = "the Sentinels' name for the master: redis+sentinel://host1,host2,host3/mymaster"
+			return badURL("master", "none", allowed)
 		}
 		if !ok {
 			return nil
@@ -182,7 +183,7 @@ func (t *target) setDatabase(text string) error {
 	return nil
 }
 
-// parameters are those that the URL's scheme allows, and where they go.
+// parameters are the parameters that the URL's scheme allows, and their fields.
 func (t *target) parameters() map[string]*string {
 	p := make(map[string]*string)
 	if t.secure {

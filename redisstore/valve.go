@@ -5,10 +5,9 @@ import (
 	"time"
 )
 
-// A valve is shut when many calls in a row were given up unanswered. What was given up
-// still stands in Redis' queue, so that under an overload all that is sent after it would
-// come too late as well, for ever. A shut valve lets one call in a while try, and opens
-// when one is answered.
+// A valve is shut when many calls in a row were given up unanswered. Those calls are still in
+// Redis' queue, so that under an overload all later calls would be late as well, for ever. A
+// shut valve lets one call through from time to time, and opens when one is answered.
 type valve struct {
 	gap  time.Duration // between tries
 	born time.Time

@@ -8,11 +8,11 @@ import (
 const (
 	longestLine   = 64 << 10 // of a simple text or an error
 	longestNumber = 24       // digits of a number, with its sign
-	kept          = 64       // bytes of a line that are looked at
+	kept          = 64       // bytes of a line that are kept
 )
 
-// reader follows the framing of replies. What it cannot follow as the client library does, it
-// refuses: the two must never disagree about where a reply ends.
+// reader parses the framing of replies. It refuses all that the client library may parse
+// otherwise: the two must never disagree about where a reply ends.
 type reader struct {
 	most Ceilings
 
@@ -26,7 +26,7 @@ type reader struct {
 	reply           shape // of the reply so far
 }
 
-// shape is what a reply is: what the library does with it depends on it.
+// shape is the type of a reply, on which its handling by the library depends.
 type shape struct {
 	push  bool
 	kind  string // of a push message: its first element
@@ -93,7 +93,7 @@ func (r *reader) header(p []byte) (rest []byte, done bool, err error) {
 	return p[end+1:], done, err
 }
 
-// element begins an element, which a line of one type is; done says that it has ended too.
+// element begins an element; done says that its line is all of it.
 func (r *reader) element(kind byte, line []byte) (done bool, err error) {
 	if r.elements++; r.elements > r.most.Elements {
 		return false, wrong("a reply of more than %d elements", r.most.Elements)
@@ -122,7 +122,7 @@ func (r *reader) element(kind byte, line []byte) (done bool, err error) {
 	return false, wrong("an element of the type %q", kind)
 }
 
-// cond is an error of the framing if bad, and else err.
+// cond is err, or an error of the framing if bad.
 func cond(bad bool, err error) error {
 	if bad && err == nil {
 		return wrong("a line that is none of the protocol")
@@ -130,7 +130,7 @@ func cond(bad bool, err error) error {
 	return err
 }
 
-// simple notes what a line says, of a reply that is one and of the first of a push message.
+// simple keeps the text of a line that is a whole reply, or the first element of a push message.
 func (r *reader) simple(kind byte, line []byte) {
 	if r.reply.first || len(r.open) == 0 {
 		r.reply.kind, r.reply.text = string(line), kind == '+'

@@ -1,8 +1,8 @@
 // Package respguard stands between a connection to Redis and the client library that reads it.
-// A library believes the lengths in a reply before it has the reply: one of 2^31 elements ends
-// the process, one of 2^63 bytes is a panic. A guarded connection fails instead, and so does
-// one on which the server answers more than it was asked: libraries take that for a bug of
-// their own and panic, or give the answer to the next call.
+// Libraries allocate the lengths that a reply announces: one of 2^31 elements ends the process,
+// one of 2^63 bytes is a panic. A guarded connection fails instead, and so does one with a reply
+// to no request: libraries take that for a bug of their own and panic, or give the reply to the
+// next call.
 package respguard
 
 import (
@@ -11,7 +11,7 @@ import (
 	"sync"
 )
 
-// Ceilings are what a single reply may have.
+// Ceilings bound a single reply.
 type Ceilings struct {
 	Text     int64 // bytes of one text
 	Bytes    int64 // bytes of the texts of one reply together
@@ -26,10 +26,10 @@ var Decisions = Ceilings{Text: 1 << 20, Bytes: 16 << 20, Elements: 1 << 18, Dept
 // Rules are the ceilings of a connection over which rules are read.
 var Rules = Ceilings{Text: 64 << 20, Bytes: 128 << 20, Elements: 1 << 21, Depth: 8}
 
-// An Error says why a connection was given up.
+// An Error is why a connection was closed.
 type Error struct{ What string }
 
-// Error says what the server has sent.
+// Error implements error.
 func (e *Error) Error() string {
 	return "the server sent what no Redis answers to weir, and the connection was closed: " + e.What
 }
@@ -54,12 +54,12 @@ func Guard(conn net.Conn, most Ceilings) *Conn {
 	return g
 }
 
-// Bound looks at the sizes of replies only.
+// Bound checks the sizes of replies only.
 func Bound(conn net.Conn, most Ceilings) *Conn {
 	return &Conn{Conn: conn, reader: reader{most: most}}
 }
 
-// Read implements net.Conn. After the first error there is no other.
+// Read implements net.Conn. After the first error all others are the same.
 func (g *Conn) Read(p []byte) (int, error) {
 	n, err := g.Conn.Read(p)
 	g.mu.Lock()

@@ -101,7 +101,7 @@ func (w *writer) answered(reply shape) error {
 	return nil
 }
 
-// next goes on to what was asked for after the first subscription.
+// next goes on to the requests after the first subscription.
 func (w *writer) next() {
 	w.owed = w.pending[0].owed
 	w.pending = w.pending[1:]

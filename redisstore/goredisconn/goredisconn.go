@@ -35,7 +35,7 @@ func New(client redis.UniversalClient) (redisstore.Conn, error) {
 	switch client := client.(type) {
 	case *redis.Client:
 		options := client.Options()
-		// What was -1 reads 0 here, and what was 0 reads 3.
+		// -1 reads 0 here, and 0 reads 3.
 		err = check(options.MaxRetries == 0, options.MaxRetries, options.ContextTimeoutEnabled)
 	case *redis.ClusterClient:
 		options := client.Options()
@@ -43,7 +43,8 @@ func New(client redis.UniversalClient) (redisstore.Conn, error) {
 		err = check(options.MaxRetries == -1, options.MaxRetries, options.ContextTimeoutEnabled)
 		c.cluster = client
 	case *redis.Ring:
-		err = bad("client", "*redis.Ring", "a *redis.Client or *redis.ClusterClient: a Ring forgets what was used when a server leaves it")
+		const allowed = "a *redis.Client or *redis.ClusterClient: a Ring loses counts when a server leaves it"
+		err = bad("client", "*redis.Ring", allowed)
 	default:
 		err = bad("client", fmt.Sprintf("%T", client), "a *redis.Client or *redis.ClusterClient")
 	}
@@ -55,9 +56,11 @@ func New(client redis.UniversalClient) (redisstore.Conn, error) {
 
 // Guard makes a dialer for go-redis' Options, by which a connection ends where the server
 // announces a text or an array larger than any that Redis has for rules or decisions (64 MiB,
-// 2^21 elements). go-redis itself makes room for whatever is announced: one reply of 2^31
-// elements ends the program. dial is how connections are made; nil is a net.Dialer.
-func Guard(dial func(ctx context.Context, network, addr string) (net.Conn, error)) func(context.Context, string, string) (net.Conn, error) {
+// 2^21 elements). go-redis itself allocates any announced length: one reply of 2^31 elements ends
+// the program. dial makes connections; nil is a net.Dialer.
+func Guard(
+	dial func(ctx context.Context, network, addr string) (net.Conn, error),
+) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	if dial == nil {
 		dial = (&net.Dialer{Timeout: 5 * time.Second, KeepAlive: 5 * time.Minute}).DialContext
 	}
@@ -96,15 +99,17 @@ type once struct{ *redis.Cmd }
 
 func (once) NoRetry() bool { return true }
 
-// reloads is how often a call loads its script: once, again if its slot is moving, and
-// then somebody flushes the scripts as fast as they are loaded.
+// reloads is how often a call loads its script: once, again if its slot is moving, and more
+// often only where another client flushes the scripts all the time.
 const reloads = 4
 
 // Run implements redisstore.Conn.
-func (c *conn) Run(ctx context.Context, script *redisstore.Script, keys, args []string, reply []redisstore.Value) (_ []redisstore.Value, err error) {
+func (c *conn) Run(
+	ctx context.Context, script *redisstore.Script, keys, args []string, reply []redisstore.Value,
+) (_ []redisstore.Value, err error) {
 	defer func() { // go-redis panics at some replies
 		if failure := recover(); failure != nil {
-			err = fmt.Errorf("%w (it is unknown whether the call was executed): go-redis failed: %v", weir.ErrUnavailable, failure)
+			err = fmt.Errorf("%w (%s): go-redis failed: %v", weir.ErrUnavailable, perhapsExecuted, failure)
 		}
 	}()
 	elements, err := c.call(ctx, script, keys, args)
@@ -142,7 +147,9 @@ func (c *conn) call(ctx context.Context, script *redisstore.Script, keys, args [
 	return elements, nil
 }
 
-var errReply = fmt.Errorf("%w (it is unknown whether the call was executed): the script's reply is not an array", weir.ErrUnavailable)
+const perhapsExecuted = "it is unknown whether the call was executed"
+
+var errReply = fmt.Errorf("%w (%s): the script's reply is not an array", weir.ErrUnavailable, perhapsExecuted)
 
 func appendValues(reply []redisstore.Value, elements []any) ([]redisstore.Value, error) {
 	for i, element := range elements {
@@ -163,7 +170,7 @@ func isNoScript(err error) bool {
 	return errors.As(err, &answer) && strings.HasPrefix(answer.Error(), "NOSCRIPT")
 }
 
-// load loads a script on the node that holds keys. That is not where the call was run if
+// load loads a script on the node that holds keys. That is not the node of the call if
 // its slot is moving (ASK comes before NOSCRIPT): everywhere loads it on all masters.
 func (c *conn) load(ctx context.Context, script *redisstore.Script, keys []string, everywhere bool) error {
 	on := func(ctx context.Context, node *redis.Client) error { return node.ScriptLoad(ctx, script.Text).Err() }
@@ -212,10 +219,11 @@ func explain(ctx context.Context, err error) error {
 		return fmt.Errorf("%w: nil", errReply)
 	case errors.As(err, &answer):
 		return &redisstore.ServerError{Text: strings.TrimPrefix(answer.Error(), "ERR ")}
-	case errors.As(err, &network) && network.Op == "dial", errors.Is(err, redis.ErrClosed), errors.Is(err, redis.ErrPoolTimeout):
+	case errors.As(err, &network) && network.Op == "dial",
+		errors.Is(err, redis.ErrClosed), errors.Is(err, redis.ErrPoolTimeout):
 		return unavailable(ctx, "the call was not executed", err)
 	}
-	return unavailable(ctx, "it is unknown whether the call was executed", err)
+	return unavailable(ctx, perhapsExecuted, err)
 }
 
 // unavailable makes the context's end visible to errors.Is also where go-redis reports

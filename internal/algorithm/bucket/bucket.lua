@@ -207,6 +207,65 @@ if raw_ and ladder_ ~= '' then
 end
 ---- reply full_ part_
 
+---- kind rational
+-- The batch step of kind parts, as that of kind plain is of kind bucket: a request for each key, no
+-- key twice, of costs that a full bucket grants. A state of another denominator, or of another
+-- algorithm, is left to kind parts. The reply is packed: now; for each key d, as there; for each
+-- key the part; and what was granted to each of those that do not ask once.
+---- args ladder span spanpart den
+---- batch
+local keys, values, reply, n, ceil, fields = KEYS, redis.call('MGET', unpack(KEYS)), {now}, #KEYS, math.ceil, struct.unpack
+local format = (redis.REDIS_VERSION_NUM or 0) < 0x070200 and string.format
+local ladder, span, spanpart, den
+for i = 1, n do
+  if i == 1 or stride > 0 then
+    local at = multi + 2 + (i - 1) * stride
+    ladder, span, spanpart, den = ARGV[at + 1], ARGV[at + 2] + 0, ARGV[at + 3] + 0, ARGV[at + 4] + 0
+  end
+  local raw, full, part, granted, d = values[i], now, 0, 0, 9007199254740992
+  if raw then
+    full = -(tonumber(raw) or 1)
+    if #raw == 25 and raw:byte() == 99 then
+      local of
+      full, part, of = fields('<i8i8i8', raw, 2)
+      if of ~= den or part < 0 or part >= den then full = -1 end
+    end
+  end
+  if full >= 0 and full % 1 == 0 and full < 9007199254740992 then
+    if full < now then full, part = now, 0 end
+    local times, w = 1, full - now
+    if i <= multi then times = ARGV[i + 2] + 0 end
+    if w < span or w == span and part <= spanpart then
+      for j = 1, #ladder, 24 do
+        local k, dw, dp = fields('<i8i8i8', ladder, j)
+        dw, dp = w + dw, part + dp
+        if dp >= den then dw, dp = dw + 1, dp - den end
+        if granted + k <= times and (dw < span or dw == span and dp <= spanpart) then
+          w, part, granted = dw, dp, granted + k
+        end
+      end
+    end
+    if granted > 0 then
+      full = now + w
+      local text, at = -full, 2 * ceil(full / 2000) + 1
+      if format then text, at = format('%d', text), format('%d', at) end
+      if part > 0 then text = 'c' .. struct.pack('<i8i8i8', full, part, den) end
+      if raw then
+        redis.call('SET', keys[i], text, 'PXAT', at)
+        d = w
+      elseif redis.call('SET', keys[i], text, 'PXAT', at, 'NX') then
+        d = w
+      end
+    else
+      d = -w - 1
+    end
+  end
+  reply[i + 1], reply[n + i + 1] = d, part
+  if i <= multi then reply[2 * n + i + 1] = granted end
+end
+n = 2 * n + multi + 1
+return {struct.pack('<' .. ('i8'):rep(n), unpack(reply, 1, n))}
+
 ---- kind step
 -- Refilled by whole periods. cap is the most that may be missing.
 ---- args cost most refill period cap
