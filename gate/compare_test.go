@@ -173,23 +173,6 @@ func TestTheKeysOfAComparisonAreBounded(t *testing.T) {
 	}
 }
 
-func TestACandidateAllocatesNothing(t *testing.T) {
-	g := open(t, memstore.New(), `
-rules:
-  - {name: ip, key: [client.ip], limit: 5/1m, candidate: {limit: sliding_counter 9/1m, key: [client.ip v4/24]}}
-  - {name: site, limit: 1000000/1s, candidate: {limit: 900000/1s}}
-`, gate.WithObserver(func(*gate.Verdict) {}))
-	var v gate.Verdict
-	request := from("192.0.2.1")
-	if n := testing.AllocsPerRun(1000, func() {
-		if err := g.Decide(t.Context(), request, gate.Once, &v); err != nil {
-			t.Fatal(err)
-		}
-	}); n != 0 {
-		t.Errorf("%v allocations", n)
-	}
-}
-
 // TestACandidateOnRedis says what the embedded store says.
 func TestACandidateOnRedis(t *testing.T) {
 	g := open(t, onRedis(t), `rules: [{name: a, key: [user], limit: fixed_window 3/1h, candidate: {limit: fixed_window 2/1h, key: [constant.all]}}]`)

@@ -1,7 +1,6 @@
 package gate_test
 
 import (
-	"fmt"
 	"testing"
 
 	"github.com/weirproject/weir/gate"
@@ -98,23 +97,5 @@ func TestALookAtAKeyOutsideOfAPercentage(t *testing.T) {
 		if got, want := look.At(0).Decision.Remaining, limits[0].Most()-1; got != want {
 			t.Errorf("%s (enforced: %v) has %d left, want %d", user, rule.Enforces(key), got, want)
 		}
-	}
-}
-
-func TestAPercentageAllocatesNothing(t *testing.T) {
-	g := open(t, memstore.New(), `rules: [{name: ip, key: [client.ip], limit: 5/1m, enforce_percent: 50}]`)
-	var v gate.Verdict
-	requests := make([]*rules.Request, 10)
-	for i := range requests {
-		requests[i] = from(fmt.Sprint("192.0.2.", i))
-	}
-	if n := testing.AllocsPerRun(1000, func() {
-		for _, r := range requests {
-			if err := g.Decide(t.Context(), r, gate.Once, &v); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}); n != 0 {
-		t.Errorf("%v allocations", n)
 	}
 }

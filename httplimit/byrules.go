@@ -210,7 +210,7 @@ func malformed(w http.ResponseWriter, r *http.Request, err error, body Body) {
 func refuseBy(w http.ResponseWriter, r *http.Request, v *gate.Verdict) {
 	worst, _ := v.Worst()
 	refusal := exceeded(w.Header(), worst.Rule.Response().Status, answerOf(v))
-	refusal.Rule = worst.Rule.Name()
+	refusal.Rule, refusal.Label = worst.Rule.Name(), worst.Rule.Label()
 	for i := range v.Len() {
 		if c := v.At(i); c.Decided && !c.Shadow && c.Decision.RetryAfter != 0 && familyOf(c.Rule) != NoFields {
 			refusal.Violated = append(refusal.Violated, c.Claim.Limit.Name())

@@ -27,6 +27,8 @@ type Refusal struct {
 	Answer weir.Answer
 	// Rule is the name of the deciding rule, if any.
 	Rule string
+	// Label is the label of that rule, if it has one.
+	Label string
 	// Message is a sentence for people in Language, "en" or "zh" by Accept-Language.
 	Message, Language string
 
@@ -40,8 +42,8 @@ type Body func(r *http.Request, refusal *Refusal) (contentType string, body []by
 const quotaExceeded = "https://iana.org/assignments/http-problem-types#quota-exceeded"
 
 // Problem is application/problem+json (RFC 9457). For an exceeded limit it has the type
-// quota-exceeded of the draft, with the names of the limits in violated-policies; otherwise
-// about:blank.
+// quota-exceeded of the draft, with the names of the limits in violated-policies and the rule's
+// label, if it has one; otherwise about:blank.
 func Problem(_ *http.Request, refusal *Refusal) (contentType string, body []byte) {
 	problem := struct {
 		Type     string   `json:"type"`
@@ -49,20 +51,23 @@ func Problem(_ *http.Request, refusal *Refusal) (contentType string, body []byte
 		Status   int      `json:"status"`
 		Detail   string   `json:"detail"`
 		Violated []string `json:"violated-policies,omitempty"`
-	}{"about:blank", titleOf(refusal.Language, refusal.Status), refusal.Status, refusal.Message, refusal.Violated}
+		Label    string   `json:"label,omitempty"`
+	}{"about:blank", titleOf(refusal.Language, refusal.Status), refusal.Status, refusal.Message, refusal.Violated, refusal.Label}
 	if refusal.Exceeded {
 		problem.Type, problem.Title = quotaExceeded, titleExceeded(refusal.Language)
 	}
 	return "application/problem+json", line(problem)
 }
 
-// PlainJSON is {"code":429,"message":"…","retry_after":12}. retry_after is omitted if unknown.
+// PlainJSON is {"code":429,"message":"…","retry_after":12,"label":"…"}. retry_after is omitted if
+// unknown, label if the rule has none.
 func PlainJSON(_ *http.Request, refusal *Refusal) (contentType string, body []byte) {
 	plain := struct {
 		Code       int    `json:"code"`
 		Message    string `json:"message"`
 		RetryAfter int64  `json:"retry_after,omitempty"`
-	}{refusal.Status, refusal.Message, max(0, refusal.RetryAfter)}
+		Label      string `json:"label,omitempty"`
+	}{refusal.Status, refusal.Message, max(0, refusal.RetryAfter), refusal.Label}
 	return "application/json", line(plain)
 }
 

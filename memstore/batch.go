@@ -9,7 +9,7 @@ import (
 // DecideBatch implements weir.Batcher. Requests are decided one after the other, each at
 // an instant of its own.
 func (s *Store) DecideBatch(ctx context.Context, requests []weir.Request) {
-	refused := false // what the requests that follow come after
+	refused := false // the request that Follows refers to
 	for i := range requests {
 		r := &requests[i]
 		switch {
@@ -28,7 +28,7 @@ func (s *Store) DecideBatch(ctx context.Context, requests []weir.Request) {
 	}
 }
 
-// decideEach decides a request of several times, and says what each of them left.
+// decideEach decides a request of several times, with a Decision for each.
 func (s *Store) decideEach(r *weir.Request) (granted int64, err error) {
 	if s.closed.Load() {
 		return 0, weir.ErrClosed
@@ -51,7 +51,7 @@ func (s *Store) decideEach(r *weir.Request) (granted int64, err error) {
 	return granted, nil
 }
 
-// takeEach charges one by one, and says how many decisions it filled in.
+// takeEach charges one by one, and returns the number of decisions it filled in.
 func (t *transaction) takeEach(times int64, decisions []weir.Decision) (granted int64, told int, err error) {
 	defer t.unlock()
 	if err := t.lock(); err != nil {

@@ -7,8 +7,8 @@ import (
 // maxLoans bounds the grants on overflow keys that are remembered.
 const maxLoans = 4096
 
-// loans are the latest grants on overflow keys, so that a refund finds what it was taken from. An older grant's goes to
-// the key itself: all that refunds so misplaced is at most what the overflow key of the limit has granted.
+// loans are the latest grants on overflow keys, so that a refund finds the key it was taken from. The refund of an
+// older grant goes to the key itself: such misplaced refunds are at most the grants of the overflow key.
 type loans struct {
 	mu     sync.Mutex
 	units  map[loan]int64

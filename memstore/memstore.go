@@ -6,11 +6,11 @@
 // as keyed hashes of 95 bits: a long key costs no more than a short one.
 //
 // A store that is full first drops keys that are indistinguishable from keys never used.
-// If there are none, a newcomer shares one overflow key with all other newcomers of its
-// limit: a flood of new keys can never erase the memory of a key that is being limited.
-// A newcomer that later gets a key of its own starts anew there; what it had reserved before
-// is refunded to the overflow key. A newcomer to a concurrency limit gets [ErrFull] instead:
-// each lease belongs to its key. [Store.Stats] counts overflow and dropped keys.
+// If there are none, a new key shares one overflow key with all other new keys of its limit: a
+// flood of new keys can never erase the state of a key that is being limited. A key that later
+// gets an entry of its own starts unused there; refunds of earlier reservations go to the overflow
+// key. A new key of a concurrency limit gets [ErrFull] instead: each lease belongs to its key.
+// [Store.Stats] counts overflow decisions and dropped keys.
 package memstore
 
 import (
@@ -43,11 +43,11 @@ type Store struct {
 	epoch    int64 // µs since 1970 at start
 	maxKeys  int64
 	maxBytes int64
-	apart    bool   // newcomers to a full store share no key
-	empty    *large // read as the state of a key never used; nobody writes it
+	apart    bool   // no overflow keys
+	empty    *large // read as the state of a key never used; never written
 
 	closed   atomic.Bool
-	keys     atomic.Int64 // claimed places, of which some nodes are just being made
+	keys     atomic.Int64 // claimed places, some of whose entries are not made yet
 	overflow atomic.Int64
 	dropped  atomic.Int64
 	examined atomic.Int64 // keys looked at in search of room, for tests
@@ -88,15 +88,22 @@ func WithMaxBytes(n int64) Option {
 	return func(s *Store) { s.maxBytes = n }
 }
 
-// WithoutOverflow has a full store return [ErrFull] to newcomers of any limit, instead of one overflow key that they
-// share, and describe keys that it does not hold as never used: for programs that choose themselves what a newcomer
-// to a full store gets, such as package layers/ceiling, which lets it pass.
+// WithoutOverflow makes a full store return [ErrFull] for new keys of any limit, instead of sharing one overflow key,
+// and describe keys that it does not hold as never used. It is for programs with a policy of their own for a full
+// store, such as package layers/ceiling, which grants.
 func WithoutOverflow() Option { return func(s *Store) { s.apart = true } }
 
 // New makes an empty store.
 func New(options ...Option) *Store {
 	now := time.Now()
-	s := &Store{keyer: newKeyer(), start: now, epoch: now.UnixMicro(), maxKeys: DefaultMaxKeys, maxBytes: DefaultMaxBytes, empty: new(large)}
+	s := &Store{
+		keyer:    newKeyer(),
+		start:    now,
+		epoch:    now.UnixMicro(),
+		maxKeys:  DefaultMaxKeys,
+		maxBytes: DefaultMaxBytes,
+		empty:    new(large),
+	}
 	for _, option := range options {
 		option(s)
 	}
@@ -107,7 +114,7 @@ func New(options ...Option) *Store {
 	return s
 }
 
-// Stats are counts of a store.
+// Stats are statistics of a store.
 type Stats struct {
 	Keys     int64 // keys held, among them expired ones that nothing made room for yet
 	Overflow int64 // decisions that were made on a shared overflow key
@@ -115,7 +122,7 @@ type Stats struct {
 	Bytes    int64 // about the memory of the keys and their states
 }
 
-// Stats counts.
+// Stats returns the statistics.
 func (s *Store) Stats() Stats {
 	return Stats{Keys: s.keys.Load(), Overflow: s.overflow.Load(), Dropped: s.dropped.Load(), Bytes: s.bytes()}
 }
@@ -139,7 +146,7 @@ func makeID(a, b uint64, limit *weir.Limit) id {
 	return id{a ^ limit.Hash(), uint32(b) &^ sharedTag}
 }
 
-// overflowID is that of the key that newcomers of a limit share.
+// overflowID is the id of the overflow key of a limit.
 func (s *Store) overflowID(limit *weir.Limit) id {
 	key := s.id("", limit)
 	key.tag |= sharedTag

@@ -21,8 +21,8 @@ func (s *Store) room(now int64) bool {
 	return true
 }
 
-// dropExpired drops one key whose state is as if never used. While nothing has expired
-// it costs one look at each shard: a flood of new keys stays cheap.
+// dropExpired drops one key whose state equals that of an unused key. If nothing has expired, it
+// costs one check per shard: a flood of new keys stays cheap.
 func (s *Store) dropExpired(now int64) bool {
 	for i := range s.shards {
 		if s.shards[i].earliest.Load() <= now && s.dropFrom(&s.shards[i], now) {
@@ -62,7 +62,7 @@ func (s *Store) dropFrom(sh *shard, now int64) bool {
 	return false
 }
 
-// look learns when each key of the shard expires, and says how many keys there are.
+// look records when each key of the shard expires, and returns the number of keys.
 func (sh *shard) look(now int64) int {
 	sh.soonest = sh.soonest[:0]
 	for e := range sh.table.Load().all {
@@ -85,9 +85,9 @@ func (sh *shard) settle() {
 	sh.earliest.Store(sh.soonest[0].at)
 }
 
-// entered tells a shard that keeps expiries of a key that may expire from now on: a new one, or one that was refunded.
-// When that is is looked up when its turn comes. An older entry of the key stays, and those of keys that were dropped:
-// where they are more than the keys there are, the heap is made anew.
+// entered adds a key that may expire from now on, a new or refunded one, to the heap of a shard that tracks expiries.
+// The exact expiry is computed when the key reaches the top. Stale items stay in the heap; once there are more of them
+// than keys, the heap is rebuilt.
 func (sh *shard) entered(e *entry, now int64) {
 	if sh.earliest.Load() == unknown || e.shared() {
 		return
@@ -100,7 +100,7 @@ func (sh *shard) entered(e *entry, now int64) {
 	sh.settle()
 }
 
-// forget drops what is known of expiries, until a newcomer next looks for room.
+// forget discards the heap of expiries until the next search for room.
 func (sh *shard) forget() {
 	sh.soonest = nil
 	sh.earliest.Store(unknown)
@@ -119,8 +119,8 @@ func (s *Store) full(now int64) bool {
 	return true
 }
 
-// Sweep drops every key whose state is as if never used, and says how many. Nothing needs
-// it: a full store makes room by itself. Call it to give memory back after a flood.
+// Sweep drops every key whose state equals that of an unused key, and returns their number. It is
+// optional: a full store makes room by itself. Call it to release memory after a flood.
 func (s *Store) Sweep() int {
 	now, swept := s.now(), 0
 	for i := range s.shards {

@@ -10,7 +10,8 @@ import (
 )
 
 // Shortcut implements weir.Shortcut.
-func (s *Store) Shortcut(key string, l *weir.Limit, cost int64) (granted bool, remaining int64, retryAfter, resetAfter time.Duration, at weir.Instant, ok bool) {
+func (s *Store) Shortcut(key string, l *weir.Limit, cost int64) (granted bool, remaining int64, retryAfter,
+	resetAfter time.Duration, at weir.Instant, ok bool) {
 	if l == nil || l.Overdraft() > 0 {
 		return
 	}
@@ -20,8 +21,9 @@ func (s *Store) Shortcut(key string, l *weir.Limit, cost int64) (granted bool, r
 }
 
 // DecideKey is Decide of one request of a key under one to four limits, as far as they are known and unchanged: see
-// Shortcut. It returns the worst limit and what it says.
-func (s *Store) DecideKey(key string, limits []*weir.Limit, cost int64) (worst int, granted bool, remaining int64, retryAfter, resetAfter, delay time.Duration, at weir.Instant, ok bool) {
+// Shortcut. It returns the index of the worst limit and its decision.
+func (s *Store) DecideKey(key string, limits []*weir.Limit, cost int64) (worst int, granted bool, remaining int64,
+	retryAfter, resetAfter, delay time.Duration, at weir.Instant, ok bool) {
 	if len(limits) == 1 {
 		granted, remaining, retryAfter, resetAfter, delay, at, ok = s.take(key, limits[0], cost)
 		return 0, granted, remaining, retryAfter, resetAfter, delay, at, ok
@@ -47,7 +49,8 @@ func (s *Store) DecideKey(key string, limits []*weir.Limit, cost int64) (worst i
 
 // take is a request to a known key under the numbers that wrote its state: one look-up, and then the entry's own word
 // or mutex. ok is false, and nothing was done, where a transaction must decide: for a lease, say.
-func (s *Store) take(key string, l *weir.Limit, cost int64) (granted bool, remaining int64, retryAfter, resetAfter, delay time.Duration, at weir.Instant, ok bool) {
+func (s *Store) take(key string, l *weir.Limit, cost int64) (granted bool, remaining int64, retryAfter, resetAfter,
+	delay time.Duration, at weir.Instant, ok bool) {
 	if key == "" || uint64(cost) > weir.MaxUnits {
 		return
 	}
@@ -78,7 +81,8 @@ func (s *Store) take(key string, l *weir.Limit, cost int64) (granted bool, remai
 }
 
 // takeNarrow is a request to a bucket of one word: a grant is one compare-and-swap.
-func (s *Store) takeNarrow(e *entry, l *weir.Limit, cost, now int64) (granted bool, remaining int64, retryAfter, resetAfter, delay time.Duration, ok bool) {
+func (s *Store) takeNarrow(e *entry, l *weir.Limit, cost, now int64) (granted bool, remaining int64, retryAfter,
+	resetAfter, delay time.Duration, ok bool) {
 	for {
 		word := e.word.Load()
 		if word&locked != 0 {
@@ -86,7 +90,8 @@ func (s *Store) takeNarrow(e *entry, l *weir.Limit, cost, now int64) (granted bo
 		}
 		before := unpack(word)
 		var after bucket.State
-		after, remaining, retryAfter, resetAfter, delay, granted, ok = bucket.Take(l, bucket.State{At: before.a, Part: before.b}, cost, now)
+		after, remaining, retryAfter, resetAfter, delay, granted, ok = bucket.Take(l,
+			bucket.State{At: before.a, Part: before.b}, cost, now)
 		if !ok || !granted || cost == 0 {
 			return granted, remaining, retryAfter, resetAfter, delay, ok
 		}
@@ -122,7 +127,7 @@ func takeWide(e *entry, own *owner, cost, now int64, d *weir.Decision) (granted,
 	return true, true
 }
 
-// try is a request to a small state that the limit's own numbers wrote: what it leaves if it is granted, and its Decision.
+// try decides a request on a small state that the limit's own numbers wrote. It returns the state after a grant.
 func try(l *weir.Limit, before state, cost, now int64, d *weir.Decision) (after state, granted bool) {
 	switch {
 	case l.Algorithm() != weir.AlgorithmTokenBucket:
@@ -132,13 +137,16 @@ func try(l *weir.Limit, before state, cost, now int64, d *weir.Decision) (after 
 		return state{a: w.Start, b: w.Count}, granted
 	case l.Step():
 		var b bucket.State
-		b, d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay, granted = bucket.TakeStep(l, bucket.State{At: before.a, Part: before.b}, cost, now)
+		b, d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay, granted = bucket.TakeStep(l,
+			bucket.State{At: before.a, Part: before.b}, cost, now)
 		d.At = weir.Instant(now)
 		return state{a: b.At, b: b.Part}, granted
 	case bucket.Short(l):
-		b, remaining, retryAfter, resetAfter, delay, granted, ok := bucket.Take(l, bucket.State{At: before.a, Part: before.b}, cost, now)
+		b, remaining, retryAfter, resetAfter, delay, granted, ok := bucket.Take(l,
+			bucket.State{At: before.a, Part: before.b}, cost, now)
 		if ok {
-			d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay, d.At = remaining, retryAfter, resetAfter, delay, weir.Instant(now)
+			d.Remaining, d.RetryAfter, d.ResetAfter = remaining, retryAfter, resetAfter
+			d.Delay, d.At = delay, weir.Instant(now)
 			return state{a: b.At, b: b.Part}, granted
 		}
 	}

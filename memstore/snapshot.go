@@ -47,7 +47,7 @@ type line struct {
 	IDs   [][]byte `json:"ids,omitempty"`
 }
 
-// Save writes all keys that count to a file, so that a quota survives a restart. The file
+// Save writes all keys with a state to a file, so that a quota survives a restart. The file
 // appears whole or not at all. Decisions go on meanwhile; each key is saved as it is at
 // one moment between begin and end.
 func (s *Store) Save(path string) (err error) {
@@ -73,7 +73,11 @@ func (s *Store) Save(path string) (err error) {
 }
 
 func (s *Store) writeAll(file io.Writer) error {
-	out := &snapshotWriter{out: bufio.NewWriterSize(file, 1<<20), hash: sha256.New().(hasher), limits: make(map[*weir.Limit]int)}
+	out := &snapshotWriter{
+		out:    bufio.NewWriterSize(file, 1<<20),
+		hash:   sha256.New().(hasher),
+		limits: make(map[*weir.Limit]int),
+	}
 	out.line(head{snapshotFormat, snapshotVersion, s.keyer})
 	now := s.now()
 	for i := range s.shards {
@@ -188,7 +192,8 @@ func (s *Store) readAll(text []byte) error {
 		}
 	}
 	if int64(len(r.keys)) > s.maxKeys {
-		return fmt.Errorf("it holds %d keys, the store has room for %d; raise WithMaxKeys", len(r.keys), s.maxKeys)
+		return fmt.Errorf("it holds %d keys, the store has room for %d; raise WithMaxKeys (weir serve: --max-keys)",
+			len(r.keys), s.maxKeys)
 	}
 	s.keyer = keyer
 	for i := range r.keys {
@@ -228,7 +233,8 @@ func checked(text []byte) ([]byte, keyer, error) {
 		return nil, h.Keyer, fmt.Errorf("%w: not a snapshot of a memstore", weir.ErrForeignState)
 	}
 	if h.Version != snapshotVersion {
-		return nil, h.Keyer, fmt.Errorf("%w: version %d, this program reads %d", weir.ErrForeignState, h.Version, snapshotVersion)
+		return nil, h.Keyer, fmt.Errorf("%w: version %d, this program reads %d", weir.ErrForeignState, h.Version,
+			snapshotVersion)
 	}
 	end := bytes.LastIndexByte(bytes.TrimSuffix(text, []byte("\n")), '\n') + 1
 	var f foot
@@ -282,7 +288,7 @@ func (r *snapshotReader) line(text []byte) error {
 	return nil
 }
 
-// restore is the state that numbers gave.
+// restore is the inverse of numbers.
 func restore(l *weir.Limit, list []int64, ids [][]byte) (s state, ok bool) {
 	for _, n := range list {
 		if n < -weir.MaxUnits || n > 2*weir.MaxUnits {

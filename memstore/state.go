@@ -127,13 +127,17 @@ func refund(c *weir.Claim, s state, takenAt, now int64) (after state, ok bool) {
 	return s, true
 }
 
-// decide fills in what describes the state for a next request of the claim's cost.
+// decide fills in the Decision of the state for a next request of the claim's cost.
 func decide(c *weir.Claim, s state, now int64, into *weir.Decision) { fill(into, decision(c, s, now)) }
 
 // fill copies field by field: copying a whole Decision that was written a moment ago, field by field, stalls the
 // processor for longer than writing it takes.
 func fill(into *weir.Decision, d weir.Decision) {
-	into.Remaining, into.RetryAfter, into.ResetAfter, into.Delay, into.At = d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay, d.At
+	into.Remaining = d.Remaining
+	into.RetryAfter = d.RetryAfter
+	into.ResetAfter = d.ResetAfter
+	into.Delay = d.Delay
+	into.At = d.At
 }
 
 // decision describes the state for a next request of the claim's cost.

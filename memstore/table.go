@@ -20,9 +20,9 @@ import (
 //	large   in owner.large, under its own mutex; word is only the mark of an entry that moved or is dead.
 //
 // An entry never changes between narrow and wide, nor its denominator: its key gets another entry then. So a narrow
-// word that is what it was stands for the state that it stood for. A writer of a wide state holds the lock. A charge
-// never leads back to a state that was; what may, raises seq. So a reader that saw the same seq, part and unlocked word
-// before and after has seen one state.
+// word that is unchanged stands for an unchanged state. A writer of a wide state holds the lock. A charge
+// never leads back to an earlier state; other writes, which may, increment seq. So a reader that saw the same seq,
+// part and unlocked word before and after has seen one state.
 type entry struct {
 	hash  uint64 // hash and tag are written before owner, and not again
 	tag   uint32
@@ -144,8 +144,8 @@ func (e *entry) write(st state) {
 	e.seq.Add(1)
 }
 
-// table is an open-addressing hash table whose readers take no lock. Writers hold the shard's mutex. A place is used
-// once: an entry that is dead stays until the table is replaced, so that nobody who found it finds another key in it.
+// table is an open-addressing hash table whose readers take no lock. Writers hold the shard's mutex. A slot is used
+// once: a dead entry stays until the table is replaced, so that a reader of the slot never finds another key in it.
 type table struct {
 	slots []entry
 	used  int // places that are not empty
@@ -219,8 +219,8 @@ func (s *Store) reserve(sh *shard, n int) {
 	}
 }
 
-// resize moves the entries of a shard to a new table. Those in the old one stay locked: who still has one of them
-// takes the shard's mutex, and finds the new one.
+// resize moves the entries of a shard to a new table. Those in the old one stay locked: a reader that still
+// has one of them takes the shard's mutex, and finds the new one.
 func (s *Store) resize(sh *shard, slots int) {
 	old, resized := sh.table.Load(), newTable(slots)
 	for e := range old.all {
@@ -236,7 +236,7 @@ func (s *Store) resize(sh *shard, slots int) {
 	sh.forget()
 }
 
-// tryLarge locks a large state, if nobody has and it is still the entry's.
+// tryLarge locks a large state, if it is unlocked and still belongs to the entry.
 func (e *entry) tryLarge(own *owner) bool {
 	if !own.large.mu.TryLock() {
 		return false

@@ -3,7 +3,7 @@ package memstore
 import "github.com/weirproject/weir"
 
 // together is one request of several claims on known keys: read all, and if all grant, lock the words and write. Large
-// states are locked from the start. It waits for nobody: where something is locked or changes meanwhile, a transaction
+// states are locked from the start. It never waits: if an entry is locked or changes meanwhile, a transaction
 // decides.
 type together struct {
 	store *Store
@@ -15,7 +15,7 @@ type together struct {
 // maxTogether is how many claims are decided without a transaction.
 const maxTogether = 4
 
-// hold is a claim's entry as it was read, and what a grant leaves of it.
+// hold is a claim's entry as it was read, and its state after a grant.
 type hold struct {
 	entry  *entry
 	owner  *owner
@@ -48,7 +48,7 @@ func (t *together) decide(claims []weir.Claim, decisions []weir.Decision) (grant
 		return 1, t.write(claims, decisions)
 	}
 	for i := range claims {
-		if h := &t.holds[i]; h.writes && h.owner.large == nil { // it alone was granted: this is what it has without
+		if h := &t.holds[i]; h.writes && h.owner.large == nil { // granted by itself: describe it without the charge
 			decide(&claims[i], stateOf(h.word, h.part, nil), t.now, &decisions[i])
 		}
 	}
@@ -93,7 +93,7 @@ func (h *hold) readable(c *weir.Claim) bool {
 	return h.locked
 }
 
-// try is one of the claims, on what was read. It charges nothing.
+// try decides one of the claims on the state that was read. It charges nothing.
 func (t *together) try(i int, c *weir.Claim, d *weir.Decision) (granted bool) {
 	h := &t.holds[i]
 	if big := h.owner.large; big != nil {
@@ -107,7 +107,7 @@ func (t *together) try(i int, c *weir.Claim, d *weir.Decision) (granted bool) {
 	return granted
 }
 
-// write locks what a grant changes and writes it, if nothing changed since it was read.
+// write locks the entries that a grant changes and writes them, if nothing changed since they were read.
 func (t *together) write(claims []weir.Claim, decisions []weir.Decision) bool {
 	for i := range t.count {
 		if h := &t.holds[i]; h.writes && !h.lock(claims[i].Limit) {
@@ -134,7 +134,7 @@ func (t *together) write(claims []weir.Claim, decisions []weir.Decision) bool {
 	return true
 }
 
-// lock keeps others from an entry that is as it was read.
+// lock locks an entry if it is unchanged since it was read.
 func (h *hold) lock(l *weir.Limit) bool {
 	if h.owner.large == nil {
 		fits := h.part >= 0 || form(l, state{a: h.a, b: h.b}) == h.part
@@ -162,7 +162,7 @@ func (t *together) unchanged() bool {
 	return true
 }
 
-// unlock publishes what was written, or lets go of what was not.
+// unlock publishes written states and releases all locks.
 func (t *together) unlock() {
 	for i := range t.count {
 		switch h := &t.holds[i]; {

@@ -42,8 +42,8 @@ func (t *transaction) start(s *Store, claims []weir.Claim) {
 	}
 }
 
-// startRefund finds what the claims were taken from at an instant: the overflow key for a newcomer to a store that
-// was full then, even if there is room for the key by now.
+// startRefund finds the entries that the claims were taken from at an instant: the overflow key if the store was full
+// then, even if there is room for the key by now.
 func (t *transaction) startRefund(s *Store, claims []weir.Claim, takenAt int64) {
 	t.begun(s, claims)
 	for i := range claims {
@@ -81,13 +81,13 @@ func (t *transaction) findAgain(i int) {
 // shares reports whether a claim may be decided on the overflow key.
 func (s *Store) shares(c *weir.Claim) bool { return c.Lease == "" && !s.apart }
 
-// overflow sends a claim to the key that newcomers of its limit share.
+// overflow decides a claim on the overflow key of its limit.
 func (t *transaction) overflow(i int) {
 	t.store.overflow.Add(1)
 	t.share(i)
 }
 
-// share has a claim decided on the overflow key.
+// share makes a claim use the overflow key.
 func (t *transaction) share(i int) {
 	p := t.place(i)
 	p.id, p.shared = t.store.overflowID(t.claims[i].Limit), true
@@ -142,9 +142,9 @@ func (t *transaction) read(i int) (ok bool) {
 	return true
 }
 
-// release ends what read began. It reports whether the place stayed as it was: if all
-// did, what was read was one state, because a writer locks all its entries before it
-// changes one. A key that was not there must not be there yet.
+// release ends a read. It reports whether the place is unchanged: if all places are, the reads form
+// one consistent state, because a writer locks all its entries before it changes one. A key that was
+// absent must still be absent.
 func (t *transaction) release(i int) bool {
 	p := t.place(i)
 	if p.twin != 0 {
@@ -154,7 +154,7 @@ func (t *transaction) release(i int) bool {
 		t.findAgain(i)
 		return p.entry == nil
 	}
-	if p.held != nil { // nobody could change it
+	if p.held != nil { // it was locked
 		p.held.mu.Unlock()
 		return true
 	}

@@ -12,15 +12,15 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// MaxClaims is how many limits and bans all rules of one request may have together: as many as a
-// decision holds.
+// MaxClaims is the number of limits and bans that all rules of one request may have together: the claims of
+// one decision.
 const MaxClaims = weir.MaxClaims
 
 // maxSteps bounds the search for the request that needs the most claims.
 const maxSteps = 200_000
 
-// claimsOf is how many claims a rule adds to the decision of a request that it matches, at
-// most. A rule that is enforced for nobody is decided by itself.
+// claimsOf is an upper bound of the claims that a rule adds to a decision. A rule that is not enforced for any
+// key is decided separately.
 func claimsOf(rule *Rule) int {
 	n := len(rule.limits)
 	for _, limits := range rule.overrides.exact {
@@ -32,7 +32,7 @@ func claimsOf(rule *Rule) int {
 	return claimsWith(rule, n)
 }
 
-// claimsWith is claimsOf a rule with so many limits.
+// claimsWith is claimsOf for a rule with this number of limits.
 func claimsWith(rule *Rule, limits int) int {
 	switch {
 	case rule.mode == Shadow || rule.percent == 0:
@@ -43,8 +43,8 @@ func claimsWith(rule *Rule, limits int) int {
 	return limits
 }
 
-// claims refuses a set of rules some request of which needs more claims than a decision holds:
-// that request would be answered with an error, whatever its limits have left.
+// claims refuses a rule set if some request needs more claims than a decision holds: such a request would be
+// answered with an error, whatever its limits have left.
 func (b *builder) claims() {
 	c := claimCounter{set: b.set, known: make(map[any]claimBound), steps: maxSteps}
 	groups := make(map[int]int)
@@ -75,8 +75,8 @@ func (b *builder) claims() {
 	}
 }
 
-// A claimBound is at least as large as the number of claims of any request that reaches a part
-// of the tree. Rules of groups are counted apart: of each group only one applies.
+// A claimBound is an upper bound of the claims of a request that reaches a part of the tree. Rules of groups
+// are counted separately, since one of each group applies.
 type claimBound struct{ alone, grouped int }
 
 func (x claimBound) plus(y claimBound) claimBound {
@@ -87,10 +87,9 @@ func (x claimBound) or(y claimBound) claimBound {
 	return claimBound{max(x.alone, y.alone), max(x.grouped, y.grouped)}
 }
 
-// A claimCounter finds how many claims a request can need. First it adds up, part by part of
-// the tree, the most that each part can need, as if nothing that one part asks of a request
-// excluded what another one asks. Only where that is too much it looks for a request that
-// really needs so many.
+// A claimCounter finds the largest number of claims of a request, in two phases. The bound adds up the tree as
+// if no condition excluded another; it is fast, and nearly every set is within it. Only where it is exceeded,
+// search looks for a request that really needs too many.
 type claimCounter struct {
 	set    *Set
 	groups int // claims of all groups together
@@ -112,7 +111,7 @@ func (c *claimCounter) hosts() (most claimBound) {
 	return most
 }
 
-// names are hosts of which one is in the place of any host that there may be.
+// names are hosts that represent all others.
 func (c *claimCounter) names() map[string]bool {
 	names := map[string]bool{"": true}
 	for host := range c.set.exact {
@@ -124,7 +123,7 @@ func (c *claimCounter) names() map[string]bool {
 	return names
 }
 
-// pathsOf are those that are for a host, in small letters.
+// pathsOf are the paths of a host in lower case.
 func (s *Set) pathsOf(host string) (list []*paths) {
 	list = append(list, &s.anyHost)
 	if p := s.exact[host]; p != nil {
@@ -203,57 +202,56 @@ func (c *claimCounter) switchNode(q *switchNode) (most claimBound) {
 	return most
 }
 
-// A crowded request meets rules with more limits than a decision holds.
-type crowded struct {
-	request Request
-	said    said
-	rules   []*Rule
-	claims  int
+// A witness is a request that needs more claims than a decision holds.
+type witness struct {
+	request    Request
+	attributes attributes
+	rules      []*Rule
+	claims     int
 }
 
-// mostShown is how many rules of a crowded request are named.
-const mostShown = 8
+// maxShown is the number of rules in a witness's text.
+const maxShown = 8
 
-// String says which request it is, and which rules it meets.
-func (x *crowded) String() string {
+// String describes the request and its rules.
+func (x *witness) String() string {
 	var parts []string
-	for _, rule := range x.rules[:min(len(x.rules), mostShown)] {
+	for _, rule := range x.rules[:min(len(x.rules), maxShown)] {
 		parts = append(parts, fmt.Sprintf("%s %d", rule.name, rule.claims))
 	}
-	if more := len(x.rules) - mostShown; more > 0 {
+	if more := len(x.rules) - maxShown; more > 0 {
 		parts = append(parts, fmt.Sprintf("and %d more", more))
 	}
 	return fmt.Sprintf("%s meets rules with %d limits and bans: %s", x.where(), x.claims, strings.Join(parts, ", "))
 }
 
-func (x *crowded) where() string {
+func (x *witness) where() string {
 	r := &x.request
 	text := strings.TrimSpace(r.Method + " " + r.Host + r.Path)
 	if text == "" || text == "/any" {
 		text = strings.TrimSpace("any " + text)
 	}
-	known := slices.SortedFunc(maps.Keys(x.said), func(a, b attribute) int {
+	known := slices.SortedFunc(maps.Keys(x.attributes), func(a, b attribute) int {
 		return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.name, b.name))
 	})
 	for _, a := range known {
-		if a.kind != sourceMethod && x.said[a] != "" {
-			text += fmt.Sprintf(", %s: %s", strings.TrimSpace(a.kind.String()+" "+a.name), x.said[a])
+		if a.kind != sourceMethod && x.attributes[a] != "" {
+			text += fmt.Sprintf(", %s: %s", strings.TrimSpace(a.kind.String()+" "+a.name), x.attributes[a])
 		}
 	}
 	return "a request such as " + fmt.Sprintf("%.300q", text)
 }
 
-// said are the attributes of a request that was made up.
-type said map[attribute]string
+// attributes are those of a request that search makes up.
+type attributes map[attribute]string
 
-func (a said) Header(name string) string     { return a[attribute{sourceHeader, name}] }
-func (a said) Query(name string) string      { return a[attribute{sourceQuery, name}] }
-func (a said) Cookie(name string) string     { return a[attribute{sourceCookie, name}] }
-func (a said) Descriptor(name string) string { return a[attribute{sourceDescriptor, name}] }
+func (a attributes) Header(name string) string     { return a[attribute{sourceHeader, name}] }
+func (a attributes) Query(name string) string      { return a[attribute{sourceQuery, name}] }
+func (a attributes) Cookie(name string) string     { return a[attribute{sourceCookie, name}] }
+func (a attributes) Descriptor(name string) string { return a[attribute{sourceDescriptor, name}] }
 
-// search makes up requests until one of them needs more claims than a decision holds. It leaves
-// out what cannot, by the bounds.
-func (c *claimCounter) search() *crowded {
+// search tries requests until one needs more claims than a decision holds. The bounds exclude most.
+func (c *claimCounter) search() *witness {
 	for _, host := range slices.Sorted(maps.Keys(c.names())) {
 		r := Request{Host: host}
 		var open []*branch
@@ -262,18 +260,18 @@ func (c *claimCounter) search() *crowded {
 			open = append(open, &p.all)
 			steps = append(steps, &p.root)
 		}
-		if found := c.ask(r, nil, open); found != nil {
+		if found := c.assign(r, nil, open); found != nil {
 			return found
 		}
-		if found := c.walk(r, steps, open); found != nil {
+		if found := c.extend(r, steps, open); found != nil {
 			return found
 		}
 	}
 	return nil
 }
 
-// hopeless reports whether no request that meets these conditions can need too much.
-func (c *claimCounter) hopeless(open []*branch, steps []*step) bool {
+// bounded reports whether no request with these conditions can need too many claims.
+func (c *claimCounter) bounded(open []*branch, steps []*step) bool {
 	if c.steps--; c.steps < 0 {
 		return true
 	}
@@ -287,9 +285,9 @@ func (c *claimCounter) hopeless(open []*branch, steps []*step) bool {
 	return c.total(sum) <= MaxClaims
 }
 
-// walk makes the path longer by each segment that makes a difference.
-func (c *claimCounter) walk(r Request, steps []*step, open []*branch) *crowded {
-	if c.hopeless(open, steps) {
+// extend tries each next segment that rules distinguish.
+func (c *claimCounter) extend(r Request, steps []*step, open []*branch) *witness {
+	if c.bounded(open, steps) {
 		return nil
 	}
 	words := make(map[string]bool)
@@ -301,7 +299,7 @@ func (c *claimCounter) walk(r Request, steps []*step, open []*branch) *crowded {
 			open = append(open[:len(open):len(open)], s.deep)
 		}
 	}
-	words[other("any", words)] = true // in the place of all that no rule names
+	words[other("any", words)] = true // represents all others
 	for _, word := range slices.Sorted(maps.Keys(words)) {
 		longer := r
 		longer.Path += "/" + url.PathEscape(word)
@@ -312,8 +310,8 @@ func (c *claimCounter) walk(r Request, steps []*step, open []*branch) *crowded {
 	return nil
 }
 
-// enter is for paths that go on with a segment.
-func (c *claimCounter) enter(r Request, segment string, from []*step, open []*branch) *crowded {
+// enter continues a path with a segment.
+func (c *claimCounter) enter(r Request, segment string, from []*step, open []*branch) *witness {
 	var steps []*step
 	ending := open[:len(open):len(open)]
 	for _, s := range from {
@@ -333,14 +331,14 @@ func (c *claimCounter) enter(r Request, segment string, from []*step, open []*br
 			}
 		}
 	}
-	if found := c.ask(r, nil, ending); found != nil || segment == "" || len(steps) == 0 {
+	if found := c.assign(r, nil, ending); found != nil || segment == "" || len(steps) == 0 {
 		return found
 	}
-	return c.walk(r, steps, open)
+	return c.extend(r, steps, open)
 }
 
-// ask gives the request each value that makes a difference to what branches ask of it.
-func (c *claimCounter) ask(r Request, known said, from []*branch) *crowded {
+// assign tries each value that rules distinguish for an attribute that is still open.
+func (c *claimCounter) assign(r Request, known attributes, from []*branch) *witness {
 	reached, open := known.reach(from)
 	if c.steps--; c.steps < 0 {
 		return nil
@@ -356,21 +354,21 @@ func (c *claimCounter) ask(r Request, known said, from []*branch) *crowded {
 		return nil
 	}
 	if len(open) == 0 {
-		return c.crowded(r, known)
+		return c.witness(r, known)
 	}
 	asked := attribute{open[0].kind, open[0].name}
 	for _, value := range valuesThatMatter(asked, open) {
-		more := said{asked: value}
+		more := attributes{asked: value}
 		maps.Copy(more, known)
-		if found := c.ask(r, more, from); found != nil {
+		if found := c.assign(r, more, from); found != nil {
 			return found
 		}
 	}
 	return nil
 }
 
-// reach is which branches the request comes to by what is known of it, and what they ask besides.
-func (a said) reach(from []*branch) (reached []*branch, open []*switchNode) {
+// reach follows the known attributes, and returns the branches reached and the switches on unknown attributes.
+func (a attributes) reach(from []*branch) (reached []*branch, open []*switchNode) {
 	reached = slices.Clone(from)
 	for i := 0; i < len(reached); i++ {
 		for _, q := range reached[i].switches {
@@ -402,8 +400,8 @@ func (q *switchNode) answered(value string) (list []*branch) {
 	return list
 }
 
-// valuesThatMatter are those of an attribute which questions tell apart, one that none of them
-// names, and none.
+// valuesThatMatter are the values of an attribute that switches distinguish, one that represents all others,
+// and the empty one.
 func valuesThatMatter(asked attribute, open []*switchNode) []string {
 	values := make(map[string]bool)
 	for _, q := range open {
@@ -436,7 +434,7 @@ func lastOf(prefix netip.Prefix) netip.Addr {
 	return last
 }
 
-// other is a word that is none of those.
+// other is a word that is not in words.
 func other(word string, words map[string]bool) string {
 	for words[word] {
 		word += "-other"
@@ -444,9 +442,9 @@ func other(word string, words map[string]bool) string {
 	return word
 }
 
-// crowded is a request that was made up, if it really needs more claims than a decision holds.
-func (c *claimCounter) crowded(r Request, known said) *crowded {
-	x := &crowded{request: r, said: known}
+// witness returns the request, if Match confirms that it needs too many claims.
+func (c *claimCounter) witness(r Request, known attributes) *witness {
+	x := &witness{request: r, attributes: known}
 	x.request.Attributes = known
 	for attribute, value := range known {
 		switch attribute.kind {

@@ -55,44 +55,61 @@ func (r *Rule) Lookup(values []string) (key []byte, limits []*weir.Limit, err er
 		}
 	}
 	key = r.keyOf(parts)
+	return key, r.limitsOf(key, parts), nil
+}
+
+// limitsOf returns the limits of a key: an exception's, an override's, or the rule's own.
+func (r *Rule) limitsOf(key []byte, parts []pattern) (limits []*weir.Limit) {
 	if x := r.excepted(); x != nil {
 		limits = x.overrides.of(key, parts)
 	}
 	if limits == nil {
 		limits = r.overrides.of(key, parts)
 	}
-	if limits != nil {
-		return key, limits, nil
+	if limits == nil {
+		limits = r.limits
 	}
-	return key, r.limits, nil
+	return limits
 }
 
 // IsKey reports whether a text is a key of the rule, as AppendKey makes it.
 func (r *Rule) IsKey(text string) bool {
+	_, is := r.split(text)
+	return is
+}
+
+// split returns the values in a key that AppendKey made. A key that is hashed or lacks a component
+// has no values.
+func (r *Rule) split(text string) (values []string, is bool) {
 	if hash, hashed := strings.CutPrefix(text, hashedKey); hashed {
 		_, err := hex.DecodeString(hash)
-		return err == nil && len(hash) == 2*sha256.Size && len(r.components) > 0
+		return nil, err == nil && len(hash) == 2*sha256.Size && len(r.components) > 0
 	}
 	if len(r.components) == 0 {
-		return text == keyOfAll
+		return nil, text == keyOfAll
 	}
+	whole := true
 	for i := range r.components {
 		rest, begins := strings.CutPrefix(text, string(r.components[i].begin(nil, i)))
 		if !begins {
-			return false
+			return nil, false
 		}
 		if missing, is := strings.CutPrefix(rest, "-"); is {
-			text = missing
+			text, whole = missing, false
 			continue
 		}
 		length, value, _ := strings.Cut(rest, ":")
 		n, err := strconv.Atoi(length)
 		if err != nil || n < 1 || n > len(value) || strconv.Itoa(n) != length {
-			return false
+			return nil, false
 		}
+		values = append(values, value[:n])
 		text = value[n:]
 	}
-	return text == ""
+	if !whole {
+		values = nil
+	}
+	return values, text == ""
 }
 
 // one reads a value without wildcards.
@@ -126,6 +143,9 @@ func (o *overrides) of(key []byte, parts []pattern) []*weir.Limit {
 	if limits, ok := o.exact[string(key)]; ok {
 		return limits
 	}
+	if parts == nil { // a hashed key: its values are not known
+		return nil
+	}
 	for i := range o.wild {
 		if o.wild[i].covers(parts) {
 			return o.wild[i].limits
@@ -153,17 +173,21 @@ func (w *wildcard) covers(parts []pattern) bool {
 	return true
 }
 
-// KeyOf reads a key as AppendKey makes it or, if it has one component, the value alone. The error is a
-// *weir.InputError.
-func (r *Rule) KeyOf(text string) ([]byte, error) {
+// LookupText is Lookup for one text: a key in the form of AppendKey, as lists of bans print it, or,
+// where the rule's key has one component, its value. The error is a *weir.InputError.
+func (r *Rule) LookupText(text string) (key []byte, limits []*weir.Limit, err error) {
+	values, is := r.split(text)
 	switch {
-	case r.IsKey(text):
-		return []byte(text), nil
+	case is:
+		if key, limits, err = r.Lookup(values); err == nil && string(key) == text {
+			return key, limits, nil
+		}
+		key = []byte(text)
+		return key, r.limitsOf(key, nil), nil
 	case len(r.components) == 1:
-		key, _, err := r.Lookup([]string{text})
-		return key, err
+		return r.Lookup([]string{text})
 	}
-	return nil, &weir.InputError{Field: "key", Given: text[:min(len(text), 130)],
+	return nil, nil, &weir.InputError{Field: "key", Given: text[:min(len(text), 130)],
 		Allowed: fmt.Sprintf("a key of rule %s as bans are listed, or a value for each of its components: %s", r.name,
 			strings.Join(r.Components(), ", "))}
 }

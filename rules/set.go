@@ -158,6 +158,9 @@ func (s *Set) Match(r *Request, dst []*Rule) []*Rule {
 
 // sorted sorts the results by the order of the file. A rule of several hosts may occur twice.
 func (w *matcher) sorted(from int) []*Rule {
+	if len(w.found) <= from+1 {
+		return w.found
+	}
 	slices.SortFunc(w.found[from:], func(a, b *Rule) int { return a.index - b.index })
 	return w.found[:from+len(slices.Compact(w.found[from:]))]
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// batches checks what a store that is a weir.Batcher does beyond Decide.
+// batches checks DecideBatch of a store that is a weir.Batcher.
 func batches(t *testing.T, s Subject) {
 	b := open(t, s)
 	if _, ok := b.Store.(weir.Batcher); !ok {
@@ -21,18 +21,22 @@ func batches(t *testing.T, s Subject) {
 	for _, kind := range kinds {
 		t.Run("equals the model/"+kind, func(t *testing.T) { check(t, b, schedules(kind, 24), batchesEqualModel) })
 	}
-	t.Run("several keys apart equal the model", func(t *testing.T) { check(t, b, anyKind([]string{"several"}), batchesApartEqualModel) })
+	t.Run("several keys apart equal the model",
+		func(t *testing.T) { check(t, b, anyKind([]string{"several"}), batchesApartEqualModel) })
 	t.Run("many", func(t *testing.T) { manyInABatch(t, b) })
 	t.Run("bad input", func(t *testing.T) { badInBatch(t, b) })
 	t.Run("all that a key has", func(t *testing.T) { batchesShareAKey(t, b) })
 	t.Run("closed", func(t *testing.T) { closedBatch(t, open(t, s)) })
 	t.Run("foreign state", func(t *testing.T) { foreignInBatch(t, b) })
 	t.Run("linearizable", func(t *testing.T) {
-		eachSet(t, func(t *testing.T, specs []weir.Spec, random *rand.Rand) { batchesAreLinearizable(t, b, specs, random) })
+		eachSet(t, func(t *testing.T, specs []weir.Spec,
+			random *rand.Rand) {
+			batchesAreLinearizable(t, b, specs, random)
+		})
 	})
 }
 
-// batch decides requests on a store, which must overwrite what an earlier use left in them.
+// batch decides requests on a store. The store must overwrite the results of an earlier use.
 func batch(store weir.Store, requests []weir.Request) {
 	for i := range requests {
 		requests[i].Granted, requests[i].Err = -7, errors.New("of an earlier use")
@@ -40,13 +44,15 @@ func batch(store weir.Store, requests []weir.Request) {
 	store.(weir.Batcher).DecideBatch(context.Background(), requests)
 }
 
-// request asks times for claims, and wants to know what each left.
+// request asks times for claims, with a decision for each.
 func request(times int64, claims ...weir.Claim) weir.Request {
-	return weir.Request{Claims: claims, Times: times, Decisions: make([]weir.Decision, int64(len(claims))*max(times, 1))}
+	return weir.Request{Claims: claims, Times: times,
+		Decisions: make([]weir.Decision, int64(len(claims))*max(times, 1))}
 }
 
 func requestText(r *weir.Request) string {
-	return fmt.Sprintf("%d × [%s] error %v, %v", r.Times, claimsText(r.Claims), r.Err, outcome{granted: r.Granted, decisions: r.Decisions})
+	return fmt.Sprintf("%d × [%s] error %v, %v", r.Times, claimsText(r.Claims), r.Err,
+		outcome{granted: r.Granted, decisions: r.Decisions})
 }
 
 func requestsText(requests []weir.Request) (text string) {
@@ -56,9 +62,9 @@ func requestsText(requests []weir.Request) (text string) {
 	return text
 }
 
-// explains reports whether the model, asked for one request after the other, answers the same, and
-// what it is after that. Requests that share a key are decided in their order; for others it is
-// all the same.
+// explains reports whether the model gives the same answers when the requests are decided one
+// after the other, and returns the model after them. Requests that share a key are decided in
+// their order; the order of others does not matter.
 func (m *modelStore) explains(requests []weir.Request) (after *modelStore, ok bool) {
 	after = m.clone(m.clock)
 	for i := range requests {
@@ -79,15 +85,15 @@ func (m *modelStore) agrees(r *weir.Request) bool {
 
 // batchesEqualModel asks in batches: of the schedule's keys, of others, and often of the
 // schedule's keys a second time, at other costs.
-func batchesEqualModel(t TB, b *bench, s schedule) {
+func batchesEqualModel(t TB, b *fixture, s schedule) {
 	t.Helper()
 	b.clock.set(s.start)
 	b.actor(&s).batchesEqualModel(t, s, b.actor(&s), true)
 }
 
 // batchesApartEqualModel uses keys that may lie in different slots of a Redis Cluster: see
-// apartEqualsModel. None is asked for twice in a batch, as that is somebody else who comes.
-func batchesApartEqualModel(t TB, b *bench, s schedule) {
+// apartEqualsModel. No key is used twice in a batch, because the second use would be another caller.
+func batchesApartEqualModel(t TB, b *fixture, s schedule) {
 	t.Helper()
 	b.clock.set(s.start)
 	a, other := b.actor(&s), b.actor(&s)
@@ -117,14 +123,15 @@ func (a *actor) batchesEqualModel(t TB, s schedule, other *actor, twice bool) {
 		batch(store, requests)
 		after, ok := model.explains(requests)
 		if !ok {
-			t.Fatalf("step %d at %d: no order explains this batch:%s\nin the order of the batch it is%s", i, a.b.clock.read(), requestsText(requests), requestsText(model.inOrder(requests)))
+			t.Fatalf("step %d at %d: no order explains this batch:%s\nin the order of the batch it is%s", i,
+				a.b.clock.read(), requestsText(requests), requestsText(model.inOrder(requests)))
 		}
 		model = after
 		a.note(step, outcome{requests[0].Granted, false, lastOf(&requests[0])})
 	}
 }
 
-// inOrder is what the model answers.
+// inOrder is the model's answers.
 func (m *modelStore) inOrder(requests []weir.Request) []weir.Request {
 	again := slices.Clone(requests)
 	for i := range again {
@@ -134,13 +141,14 @@ func (m *modelStore) inOrder(requests []weir.Request) []weir.Request {
 	return again
 }
 
-// alike plays a step on both, which must agree.
+// alike plays a step on both, and their answers must agree.
 func (a *actor) alike(t TB, store weir.Store, model *modelStore, s *step) {
 	t.Helper()
 	got, err := a.play(store, s)
 	want, wrong := a.play(model, s)
 	if err != nil || wrong != nil || !got.equal(want) {
-		t.Fatalf("%s of %s: error %v, the model's %v\n  got  %v\n  want %v", s.op, claimsText(a.claimsOf(s)), err, wrong, got, want)
+		t.Fatalf("%s of %s: error %v, the model's %v\n  got  %v\n  want %v", s.op, claimsText(a.claimsOf(s)), err,
+			wrong, got, want)
 	}
 	a.note(s, got)
 }
@@ -158,7 +166,7 @@ func (a *actor) request(s *step) weir.Request {
 	return r
 }
 
-// lastOf is what the last of a request's times left.
+// lastOf is the decisions of the last of a request's times.
 func lastOf(r *weir.Request) []weir.Decision {
 	if r.Decisions == nil {
 		return nil
@@ -167,18 +175,20 @@ func lastOf(r *weir.Request) []weir.Decision {
 }
 
 // likeMost are limits of few kinds, with different numbers.
-var likeMost = []weir.Spec{weir.PerSecond(10), weir.GCRA(4, 1, time.Second), weir.PerSecond(10), weir.FixedWindow{Limit: 5, Window: time.Minute},
-	weir.FixedWindow{Limit: 3, Window: time.Second, Anchor: weir.Epoch}, weir.SlidingCounter{Limit: 7, Window: time.Minute, Slices: 6}}
+var likeMost = []weir.Spec{weir.PerSecond(10), weir.GCRA(4, 1, time.Second), weir.PerSecond(10),
+	weir.FixedWindow{Limit: 5, Window: time.Minute},
+	weir.FixedWindow{Limit: 3, Window: time.Second, Anchor: weir.Epoch},
+	weir.SlidingCounter{Limit: 7, Window: time.Minute, Slices: 6}}
 
 // manyInABatch: a batch may be of any length, from none, and hold all kinds of limits.
-func manyInABatch(t TB, b *bench) {
+func manyInABatch(t TB, b *fixture) {
 	t.Helper()
 	batch(b.Store, nil)
 	manyEqualModel(t, b, 100, oneOfEach, func(i int) int64 { return 1 + int64(i%3) })
 	manyEqualModel(t, b, 300, likeMost, func(int) int64 { return 1 })
 }
 
-func manyEqualModel(t TB, b *bench, n int, specs []weir.Spec, cost func(i int) int64) {
+func manyEqualModel(t TB, b *fixture, n int, specs []weir.Spec, cost func(i int) int64) {
 	t.Helper()
 	model, requests := newModel(b.clock.read), make([]weir.Request, n)
 	for i := range requests {
@@ -200,10 +210,11 @@ func manyEqualModel(t TB, b *bench, n int, specs []weir.Spec, cost func(i int) i
 	}
 }
 
-// badInBatch: what is wrong in one request is its own error, and nothing to the others.
-func badInBatch(t TB, b *bench) {
+// badInBatch: bad input in one request is its own error and does not affect the others.
+func badInBatch(t TB, b *fixture) {
 	t.Helper()
-	log, held := b.claim(weir.SlidingLog{Limit: 5, Window: time.Second}), b.claim(weir.Concurrency{Limit: 5, TTL: time.Second})
+	log, held := b.claim(weir.SlidingLog{Limit: 5, Window: time.Second}),
+		b.claim(weir.Concurrency{Limit: 5, TTL: time.Second})
 	negative, keyless, nameless, beside := log, log, held, b.claim(weir.SlidingLog{Limit: 5, Window: time.Second})
 	negative.Cost, keyless.Key, nameless.Lease = -1, "", ""
 	short, long := request(3, log), request(1, log)
@@ -212,7 +223,8 @@ func badInBatch(t TB, b *bench) {
 		field   string
 		request weir.Request
 	}{
-		{"cost", request(1, beside, negative)}, {"key", request(1, beside, keyless)}, {"lease", request(1, beside, nameless)},
+		{"cost", request(1, beside, negative)}, {"key", request(1, beside, keyless)},
+		{"lease", request(1, beside, nameless)},
 		{"times", weir.Request{Claims: []weir.Claim{log}, Times: -1}}, {"times", request(2, beside, held)},
 		{"claims", request(1)}, {"claims", request(1, log, log)}, {"decisions", short}, {"decisions", long},
 	} {
@@ -237,8 +249,8 @@ func badInBatch(t TB, b *bench) {
 	}
 }
 
-// batchesShareAKey: requests of one key in one batch get all that it has, and no more.
-func batchesShareAKey(t TB, b *bench) {
+// batchesShareAKey: requests of one key in one batch are granted all its units, and no more.
+func batchesShareAKey(t TB, b *fixture) {
 	t.Helper()
 	b.each(func(c weir.Claim) {
 		requests := make([]weir.Request, 25)
@@ -255,12 +267,13 @@ func batchesShareAKey(t TB, b *bench) {
 			granted += requests[i].Granted
 		}
 		if most := c.Limit.Most(); granted != most {
-			t.Fatalf("%s: %d of %d requests of one key in a batch were granted, want %d", c.Limit, granted, len(requests), most)
+			t.Fatalf("%s: %d of %d requests of one key in a batch were granted, want %d", c.Limit, granted,
+				len(requests), most)
 		}
 	})
 }
 
-func closedBatch(t TB, b *bench) {
+func closedBatch(t TB, b *fixture) {
 	t.Helper()
 	if err := b.Close(); err != nil {
 		t.Fatalf("Close: %v", err)
@@ -274,7 +287,7 @@ func closedBatch(t TB, b *bench) {
 	}
 }
 
-func foreignInBatch(t *testing.T, b *bench) {
+func foreignInBatch(t *testing.T, b *fixture) {
 	for kind, plant := range b.Foreign {
 		for _, spec := range oneOfEach {
 			t.Run(kind+"/"+spec.String(), func(t *testing.T) { foreignSpoilsOne(t, b, spec, plant) })
@@ -282,9 +295,9 @@ func foreignInBatch(t *testing.T, b *bench) {
 	}
 }
 
-// foreignSpoilsOne: state that is not weir's is the error of its request alone, of a
-// take, of one that asks too much and of a peek.
-func foreignSpoilsOne(t TB, b *bench, spec weir.Spec, plant func(weir.Claim) func() bool) {
+// foreignSpoilsOne: foreign state is the error of its request alone: of a take, of one with too
+// large a cost, and of a peek.
+func foreignSpoilsOne(t TB, b *fixture, spec weir.Spec, plant func(weir.Claim) func() bool) {
 	t.Helper()
 	keys := b.keysTogether(5)
 	claim := func(i int) weir.Claim {
@@ -296,7 +309,8 @@ func foreignSpoilsOne(t TB, b *bench, spec weir.Spec, plant func(weir.Claim) fun
 	dear.Cost = dear.Limit.Most() + 1
 	beside.Limit = weir.MustLimit("beside", spec)
 	unchanged := plant(claim(2))
-	for _, foreign := range []weir.Request{request(1, claim(2)), request(1, dear), request(0, claim(2)), request(1, beside, claim(2))} {
+	for _, foreign := range []weir.Request{request(1, claim(2)), request(1, dear), request(0, claim(2)),
+		request(1, beside, claim(2))} {
 		requests := []weir.Request{request(1, claim(0)), foreign, request(1, claim(1)), request(0, claim(4))}
 		batch(b.Store, requests)
 		if r := &requests[1]; !errors.Is(r.Err, weir.ErrForeignState) || r.Granted != 0 {
@@ -317,7 +331,7 @@ func foreignSpoilsOne(t TB, b *bench, spec weir.Spec, plant func(weir.Claim) fun
 }
 
 // batchesAreLinearizable: batches of some clients beside single calls of others.
-func batchesAreLinearizable(t TB, b *bench, specs []weir.Spec, random *rand.Rand) {
+func batchesAreLinearizable(t TB, b *fixture, specs []weir.Spec, random *rand.Rand) {
 	t.Helper()
 	b.clock.set(epoch)
 	b.explained(t, b.history(b.claimsTogether(specs), random, 3, 1))

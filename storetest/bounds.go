@@ -7,9 +7,10 @@ import (
 )
 
 // bounded are the kinds for which SPEC.md names the most units granted in any time.
-var bounded = []string{"continuous bucket", "step bucket", "fixed window first", "fixed window epoch", "sliding log", "sliding counter", "several"}
+var bounded = []string{"continuous bucket", "step bucket", "fixed window first", "fixed window epoch", "sliding log",
+	"sliding counter", "several"}
 
-// mostIn is that table: the most units granted in any t µs. ok is false where it has no row.
+// mostIn is that table: the most units granted in any t µs. ok is false if it has no row.
 func mostIn(l *weir.Limit, t int64) (most *big.Int, ok bool) {
 	limit, period := l.Capacity(), l.Period()
 	switch l.Algorithm() {
@@ -39,9 +40,9 @@ func sum(a, b, c, d int64) *big.Int {
 
 func ceilDiv(a, b int64) int64 { return (a + b - 1) / b }
 
-// staysBounded plays the takes of a schedule, hard on each other's heels, and sums up
-// what was granted between any two of them.
-func staysBounded(t TB, b *bench, s schedule) {
+// staysBounded plays the takes of a schedule at short intervals, and sums up the units granted
+// between any two of them.
+func staysBounded(t TB, b *fixture, s schedule) {
 	t.Helper()
 	b.clock.set(s.start)
 	a := b.actor(&s)
@@ -71,7 +72,8 @@ func holdsBound(t TB, l *weir.Limit, grants []units) {
 			total += last.n
 			length := last.at - grants[i].at + 1
 			if most, ok := mostIn(l, length); ok && big.NewInt(total).Cmp(most) > 0 {
-				t.Fatalf("%s granted %d units in the %d µs from %d on; at most %v are promised", l, total, length, grants[i].at, most)
+				t.Fatalf("%s granted %d units in the %d µs from %d on; at most %v are promised", l, total, length,
+					grants[i].at, most)
 			}
 		}
 	}

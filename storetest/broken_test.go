@@ -22,7 +22,7 @@ type failed string
 func (recorder) Helper()                           {}
 func (recorder) Fatalf(format string, args ...any) { panic(failed(fmt.Sprintf(format, args...))) }
 
-// failure is what a check said, or "" if it found nothing.
+// failure is the failure of a check, or "".
 func failure(check func(t TB)) (said string) {
 	defer func() {
 		switch found := recover().(type) {
@@ -87,7 +87,7 @@ func (b broken) subject() Subject {
 	}
 }
 
-// editing changes what Decide says.
+// editing changes the results of Decide.
 func editing(edit func(*weir.Decision)) broken {
 	return broken{decide: func(m *modelStore, claims []weir.Claim, times int64, d []weir.Decision) (int64, error) {
 		granted, err := m.Decide(bg, claims, times, d)
@@ -260,8 +260,8 @@ func keepsBytes() broken {
 // forgetsOthers keeps the state of few keys.
 func forgetsOthers(m *modelStore, claims []weir.Claim, times int64, d []weir.Decision) (int64, error) {
 	m.mu.Lock()
-	if len(m.laws) > 1000 {
-		clear(m.laws)
+	if len(m.models) > 1000 {
+		clear(m.models)
 	}
 	m.mu.Unlock()
 	return m.Decide(bg, claims, times, d)
@@ -336,23 +336,23 @@ func later(d *weir.Decision) {
 }
 
 // drawn runs a property on schedules by chance, without shrinking.
-func drawn(kinds []string, p property) func(t TB, b *bench) {
-	return func(t TB, b *bench) {
+func drawn(kinds []string, p property) func(t TB, b *fixture) {
+	return func(t TB, b *fixture) {
 		for seed := range 300 {
 			p(t, b, anyKind(kinds).Example(seed))
 		}
 	}
 }
 
-func drawnChanges(from, to string, p func(t TB, b *bench, c change)) func(t TB, b *bench) {
-	return func(t TB, b *bench) {
+func drawnChanges(from, to string, p func(t TB, b *fixture, c change)) func(t TB, b *fixture) {
+	return func(t TB, b *fixture) {
 		for seed := range 300 {
 			p(t, b, changes(from, to).Example(seed))
 		}
 	}
 }
 
-func raced(t TB, b *bench) {
+func raced(t TB, b *fixture) {
 	for seed := range uint64(100) {
 		isLinearizable(t, b, oneOfEach[:1], rand.New(rand.NewPCG(seed, seed)))
 	}
@@ -373,7 +373,7 @@ var (
 var findings = []struct {
 	name  string
 	store Subject
-	check func(t TB, b *bench)
+	check func(t TB, b *fixture)
 }{
 	{"counts refusals: model", broken{decide: countsRefusals}.subject(), drawn(kinds, equalsModel)},
 	{"counts refusals", broken{decide: countsRefusals}.subject(), drawn(kinds, refusalsChangeNothing)},
@@ -383,11 +383,11 @@ var findings = []struct {
 	{"charges all that is asked", broken{decide: chargesAllAsked}.subject(), drawn(kinds, partialGrants)},
 	{"charges claims one by one", broken{decide: chargesOneByOne}.subject(),
 		drawn([]string{"several"}, refusalsChangeNothing)},
-	{"retry 1 µs late", editing(later).subject(), drawn(kinds, retryIsHonest)},
-	{"retry 1 µs early", editing(sooner).subject(), drawn(kinds, retryIsHonest)},
+	{"retry 1 µs late", editing(later).subject(), drawn(kinds, retryIsExact)},
+	{"retry 1 µs early", editing(sooner).subject(), drawn(kinds, retryIsExact)},
 	{"reset 1 µs late", editing(func(d *weir.Decision) { d.ResetAfter += 1000 }).subject(),
-		drawn(kinds, resetIsHonest)},
-	{"reset never", stopped, drawn(kinds, resetIsHonest)},
+		drawn(kinds, resetIsExact)},
+	{"reset never", stopped, drawn(kinds, resetIsExact)},
 	{"refunds nothing", broken{refund: keepsRefunds}.subject(), drawn(kinds, refundUndoes)},
 	{"refunds twice", broken{refund: refundsTwice}.subject(), drawn(kinds, refundUndoes)},
 	{"resets nothing", broken{reset: func(*modelStore, []weir.Claim) error { return nil }}.subject(),
@@ -412,7 +412,7 @@ var findings = []struct {
 	{"state by numbers: side by side", perNumbers.subject(),
 		drawnChanges("continuous bucket", "continuous bucket", bucketsSideBySide)},
 	{"late by 1 µs after a change", editing(later).subject(),
-		drawnChanges("sliding log", "sliding log", honestAfterwards)},
+		drawnChanges("sliding log", "sliding log", exactAfterwards)},
 
 	{"one grant an instant", countsInstantsOnce().subject(), instantCountsAll},
 	{"a clock that is behind", trusting, slowClockAdmitsNothing},
@@ -428,13 +428,13 @@ var findings = []struct {
 	{"remaining one too low", editing(func(d *weir.Decision) { d.Remaining = max(0, d.Remaining-1) }).subject(),
 		freshHasAll},
 	{"a cancelled wait keeps its unit", broken{refund: keepsRefunds}.subject(), cancelledWaitGivesBack},
-	{"who hangs up frees the last place", broken{refund: refundsWhole}.subject(), queuesStayEven},
+	{"a cancelled caller frees the last place", broken{refund: refundsWhole}.subject(), queuesStayEven},
 	{"long windows cut short", renaming(func(c *weir.Claim) { c.Cost = int64(int32(c.Cost * 1000)) }).subject(),
 		longWindowsFit},
-	{"a new burst starts anew", perNumbers.subject(), newBurstKeepsUsage},
+	{"a new burst resets the usage", perNumbers.subject(), newBurstKeepsUsage},
 	{"negative costs", broken{decide: trustsAll}.subject(), oddNumbersAreErrors},
 	{"errors under contention", failsWhenBusy().subject(), contentionIsNoError},
-	{"evicts who is refused", broken{decide: forgetsOthers}.subject(), floodForgetsNobody},
+	{"evicts refused keys", broken{decide: forgetsOthers}.subject(), floodForgetsNobody},
 	{"keeps the caller's bytes", keepsBytes().subject(), keysAreCopied},
 }
 
@@ -469,8 +469,8 @@ type planted struct {
 
 type plant = func(claim weir.Claim) (unchanged func() bool)
 
-// check opens a bench on the store, and hands it over with a way to plant.
-func (p *planted) check(t testing.TB, check func(b *bench, plant plant)) {
+// check opens a fixture on the store, with its Foreign functions.
+func (p *planted) check(t testing.TB, check func(b *fixture, plant plant)) {
 	b := open(t, func(t testing.TB, clock func() weir.Instant) Handle {
 		p.modelStore = newModel(clock)
 		return Handle{Store: p}
@@ -519,7 +519,7 @@ func TestForeignStateIsChecked(t *testing.T) {
 		p := &planted{overwrites: overwrites}
 		said := failure(func(tb TB) {
 			p.check(t,
-				func(b *bench, plant plant) { keepsForeign(tb, b, weir.PerSecond(5), plant) })
+				func(b *fixture, plant plant) { keepsForeign(tb, b, weir.PerSecond(5), plant) })
 		})
 		if (said != "") != want {
 			t.Fatalf("a store that overwrites (%v): the check said %q", overwrites, said)
@@ -533,7 +533,7 @@ func TestExpiryIsChecked(t *testing.T) {
 		return broken{decide: func(m *modelStore, claims []weir.Claim, times int64, d []weir.Decision) (int64, error) {
 			m.mu.Lock()
 			if calls++; calls > 150 {
-				clear(m.laws)
+				clear(m.models)
 			}
 			m.mu.Unlock()
 			return m.Decide(bg, claims, times, d)

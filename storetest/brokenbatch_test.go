@@ -22,7 +22,7 @@ func batching(batch func(m *modelStore, requests []weir.Request)) Subject {
 	return broken{batch: batch}.subject()
 }
 
-// edited changes what is answered to each request that has decisions.
+// edited changes the answer of each request that has decisions.
 func edited(edit func(r *weir.Request, n int)) Subject {
 	return batching(func(m *modelStore, requests []weir.Request) {
 		m.DecideBatch(bg, requests)
@@ -67,7 +67,7 @@ func sharesTheRetry(r *weir.Request, n int) {
 	}
 }
 
-// readsAllFirst decides each request on what all saw, and charges then.
+// readsAllFirst decides all requests on the same state, and then charges.
 func readsAllFirst(m *modelStore, requests []weir.Request) {
 	before := m.snapshot()
 	for i := range requests {
@@ -183,9 +183,9 @@ func closesLate(m *modelStore, requests []weir.Request) {
 	}
 }
 
-func drawnBatches(kinds []string) func(t TB, b *bench) { return drawn(kinds, batchesEqualModel) }
+func drawnBatches(kinds []string) func(t TB, b *fixture) { return drawn(kinds, batchesEqualModel) }
 
-func racedBatches(t TB, b *bench) {
+func racedBatches(t TB, b *fixture) {
 	for seed := range uint64(100) {
 		batchesAreLinearizable(t, b, oneOfEach[:1], rand.New(rand.NewPCG(seed, seed)))
 	}
@@ -195,7 +195,7 @@ func racedBatches(t TB, b *bench) {
 var batchFindings = []struct {
 	name  string
 	store Subject
-	check func(t TB, b *bench)
+	check func(t TB, b *fixture)
 }{
 	{"the last decision for all", edited(tellsTheLast), drawnBatches(kinds)},
 	{"no decision for the refused", edited(leavesTheRefused), drawnBatches(kinds)},
@@ -255,7 +255,7 @@ func TestForeignStateInBatchesIsChecked(t *testing.T) {
 	}{{planted{}, false}, {planted{overwrites: true}, true}, {planted{spoilsAll: true}, true}} {
 		p := &test.planted
 		said := failure(func(tb TB) {
-			p.check(t, func(b *bench, plant plant) { foreignSpoilsOne(tb, b, weir.PerSecond(5), plant) })
+			p.check(t, func(b *fixture, plant plant) { foreignSpoilsOne(tb, b, weir.PerSecond(5), plant) })
 		})
 		if (said != "") != test.fails {
 			t.Errorf("a store that overwrites (%v) or spoils all (%v): the check said %q", p.overwrites, p.spoilsAll,

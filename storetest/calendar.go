@@ -7,8 +7,8 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// calendarPeriod walks from an instant in both directions to where its name in the
-// zone's calendar changes.
+// calendarPeriod walks from an instant in both directions until its name in the zone's calendar
+// changes.
 func calendarPeriod(c weir.Calendar, at int64) (start, end int64) {
 	zone, err := time.LoadLocation(c.Zone)
 	if err != nil {

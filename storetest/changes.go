@@ -20,7 +20,7 @@ func numbersChange(t *testing.T, s Subject) {
 			rapid.Check(t, func(t *rapid.T) { usageIsKept(t, b, drawn.Draw(t, "change")) })
 		})
 		t.Run("retry after is honest/"+family[0]+" to "+family[1], func(t *testing.T) {
-			rapid.Check(t, func(t *rapid.T) { honestAfterwards(t, b, drawn.Draw(t, "change")) })
+			rapid.Check(t, func(t *rapid.T) { exactAfterwards(t, b, drawn.Draw(t, "change")) })
 		})
 	}
 	t.Run("side by side, one shape", func(t *testing.T) {
@@ -39,7 +39,8 @@ var families = [][2]string{
 	{"continuous bucket", "step bucket"}, {"step bucket", "continuous bucket"},
 	{"fixed window first", "fixed window first"}, {"fixed window epoch", "fixed window epoch"},
 	{"fixed window first", "fixed window epoch"}, {"fixed window epoch", "fixed window first"},
-	{"calendar", "calendar"}, {"sliding log", "sliding log"}, {"sliding counter", "sliding counter"}, {"concurrency", "concurrency"},
+	{"calendar", "calendar"}, {"sliding log", "sliding log"}, {"sliding counter", "sliding counter"},
+	{"concurrency", "concurrency"},
 }
 
 // A change is a schedule of one limit, and the numbers that it gets.
@@ -66,8 +67,8 @@ func (c *change) limitsOf() (from, to *weir.Limit) {
 	return weir.MustLimit("changing", c.specs[0]), weir.MustLimit("changing", c.to)
 }
 
-// changing is an actor whose limit is about to change.
-func (b *bench) changing(c *change, from *weir.Limit) *actor {
+// changing is an actor and the limit that its own changes to.
+func (b *fixture) changing(c *change, from *weir.Limit) *actor {
 	b.clock.set(c.start)
 	a := b.actor(&c.schedule)
 	a.claims[0].Limit = from
@@ -76,7 +77,7 @@ func (b *bench) changing(c *change, from *weir.Limit) *actor {
 }
 
 // usageIsKept plays a schedule under the old numbers and asks under the new ones.
-func usageIsKept(t TB, b *bench, c change) {
+func usageIsKept(t TB, b *fixture, c change) {
 	t.Helper()
 	from, to := c.limitsOf()
 	a := b.changing(&c, from)
@@ -88,10 +89,11 @@ func usageIsKept(t TB, b *bench, c change) {
 	got := a.peek(t, []weir.Claim{claim})[0]
 	most, least := kept(charges, from, to, now)
 	if got.Remaining > most || got.Remaining < least {
-		t.Fatalf("%s became %s at %d: %d remain; what was used leaves %d to %d", from, to, now, got.Remaining, least, most)
+		t.Fatalf("%s became %s at %d: %d remain; want %d to %d", from, to, now, got.Remaining, least, most)
 	}
 	if again := a.peek(t, a.claims)[0]; again != before {
-		t.Fatalf("%s became %s at %d: a peek by the new numbers changed what the old ones say:\n  %+v\n  %+v", from, to, now, before, again)
+		t.Fatalf("%s became %s at %d: a peek by the new numbers changed the decisions by the old ones:\n  %+v\n  %+v",
+			from, to, now, before, again)
 	}
 	if claim.Cost = got.Remaining; claim.Cost > 0 {
 		claim.Lease = leaseOf(to, "all")
@@ -101,8 +103,8 @@ func usageIsKept(t TB, b *bench, c change) {
 	}
 }
 
-// honestAfterwards waits for a refusal by the new numbers to end when it says.
-func honestAfterwards(t TB, b *bench, c change) {
+// exactAfterwards waits for the retry-after of a refusal by the new numbers.
+func exactAfterwards(t TB, b *fixture, c change) {
 	t.Helper()
 	from, to := c.limitsOf()
 	a := b.changing(&c, from)
@@ -114,7 +116,7 @@ func honestAfterwards(t TB, b *bench, c change) {
 	}
 }
 
-// use plays the takes and charges of a schedule; the charges of the law are by true times.
+// use plays the takes and charges of a schedule; the model is charged at true times.
 func (a *actor) use(t TB, steps []step) (charged []units) {
 	t.Helper()
 	for i := range steps {
@@ -146,7 +148,7 @@ func kept(charges []units, from, to *weir.Limit, now int64) (most, least int64) 
 	case weir.AlgorithmSlidingCounter:
 		return keptCounter(charges, from, to, now)
 	}
-	// A log, or leases. What the old numbers have forgotten may be gone.
+	// A log, or leases. Charges that the old numbers dropped may be gone.
 	life := min(from.Period(), to.Period())
 	if to.Algorithm() == weir.AlgorithmConcurrency {
 		return remainOf(to, since(charges, now-from.Period()+1)), remainOf(to, since(charges, now-from.Period()+1))
@@ -165,17 +167,17 @@ func since(charges []units, at int64) (n int64) {
 
 func remainOf(l *weir.Limit, used int64) int64 { return max(0, l.Capacity()-used) }
 
-// replay charges a law of the old limit.
-func replay(charges []units, l *weir.Limit) law {
-	w := newLaw(l)
+// replay charges a model of the old limit.
+func replay(charges []units, l *weir.Limit) keyModel {
+	w := newKeyModel(l)
 	for _, c := range charges {
 		w.charge(l, c.n, c.at)
 	}
 	return w
 }
 
-// keptBucket: the full instant stays, up to 1 µs; what is missing stays, up to one step
-// where the bucket comes to refill by steps. What refilled since the mark may be read at either pace.
+// keptBucket: the full instant stays, up to 1 µs; the missing units stay, up to one step if the
+// bucket changes to steps. Units refilled since the mark may be read at either pace.
 func keptBucket(charges []units, from, to *weir.Limit, now int64) (most, least int64) {
 	switch old := replay(charges, from).(type) {
 	case *bucket:
@@ -197,13 +199,13 @@ func keptBucket(charges []units, from, to *weir.Limit, now int64) (most, least i
 	return 0, 0
 }
 
-// left is what remains of a bucket, whose law reads its state by the numbers of any limit.
-func left(w law, l *weir.Limit, now int64) int64 {
+// left is the units that remain in a bucket; its model reads the state by the numbers of any limit.
+func left(w keyModel, l *weir.Limit, now int64) int64 {
 	return describe(w, l, 0, now).Remaining
 }
 
-// keptWindow: what the open window counted stands in the new one, as far as it may have
-// been charged there; more than was charged since either began does not.
+// keptWindow: the count of the open window stands in the new one, as far as it may have been
+// charged there; units charged before both began do not.
 func keptWindow(charges []units, from, to *weir.Limit, now int64) (most, least int64) {
 	old := replay(charges, from).(*window)
 	newStart, _ := period(to, now)
@@ -213,10 +215,11 @@ func keptWindow(charges []units, from, to *weir.Limit, now int64) (most, least i
 			newStart = now + 1
 		}
 	}
-	if old.used(from, now) == 0 { // what an old window counted may be gone, or still stand
+	if old.used(from, now) == 0 { // the count of an old window may be gone, or still stand
 		return to.Capacity(), remainOf(to, since(charges, min(old.start, newStart)))
 	}
-	return remainOf(to, since(charges, max(old.start, newStart))), remainOf(to, since(charges, min(old.start, newStart)))
+	return remainOf(to, since(charges, max(old.start, newStart))),
+		remainOf(to, since(charges, min(old.start, newStart)))
 }
 
 // keptCounter: each charge counts in the new slice of its true time, or an old slice and a
@@ -236,7 +239,8 @@ func keptCounter(charges []units, from, to *weir.Limit, now int64) (most, least 
 // sameShape are pairs of numbers whose state has one shape: then every field is exact.
 func sameShape() *rapid.Generator[change] {
 	return rapid.Custom(func(t *rapid.T) change {
-		kind := pick(t, "kind", "continuous bucket", "step bucket", "fixed window first", "fixed window epoch", "calendar", "sliding log", "sliding counter", "concurrency")
+		kind := pick(t, "kind", "continuous bucket", "step bucket", "fixed window first", "fixed window epoch",
+			"calendar", "sliding log", "sliding counter", "concurrency")
 		c := change{schedule: schedules(kind, 24).Draw(t, "schedule")}
 		n := pick[int64](t, "other", 1, 2, 5, 10, 100)
 		switch spec := c.specs[0].(type) {
@@ -264,7 +268,7 @@ func sameShape() *rapid.Generator[change] {
 
 // sideBySide: two nodes, one with the old numbers and one with the new ones, equal the
 // model that reads one state by either.
-func sideBySide(t TB, b *bench, c change) {
+func sideBySide(t TB, b *fixture, c change) {
 	t.Helper()
 	from, to := c.limitsOf()
 	a, model := b.changing(&c, from), newModel(b.clock.read)
@@ -274,14 +278,15 @@ func sideBySide(t TB, b *bench, c change) {
 		if s.peer {
 			a.claims[0].Limit = to
 		}
-		s.peer = s.peer && !b.Recalls // it knows of other numbers by its own calls
+		s.peer = s.peer && !b.Recalls // it learns of other numbers by its own calls
 		got := a.do(t, &s)
 		want, err := a.play(model, &s)
 		if err != nil {
 			t.Fatalf("the model: %v", err)
 		}
 		if !got.equal(want) {
-			t.Fatalf("%s beside %s, step %d, %s of %s (times %d) at %d:\n  got  %v\n  want %v", from, to, i, s.op, claimsText(a.claimsOf(&s)), s.times, b.clock.read(), got, want)
+			t.Fatalf("%s beside %s, step %d, %s of %s (times %d) at %d:\n  got  %v\n  want %v", from, to, i, s.op,
+				claimsText(a.claimsOf(&s)), s.times, b.clock.read(), got, want)
 		}
 		a.note(&s, got)
 	}
@@ -289,7 +294,7 @@ func sideBySide(t TB, b *bench, c change) {
 
 // bucketsSideBySide: with other fractions of a microsecond each write may round against
 // the caller, by at most one. The true state and that bound enclose the store.
-func bucketsSideBySide(t TB, b *bench, c change) {
+func bucketsSideBySide(t TB, b *fixture, c change) {
 	t.Helper()
 	from, to := c.limitsOf()
 	a := b.changing(&c, from)
@@ -318,9 +323,12 @@ func bucketsSideBySide(t TB, b *bench, c change) {
 			strict.full.Add(strict.full, whole(1))
 			strict.charge(l, n, now)
 		}
-		best, worst := describe(exact, l, s.costs[0], now), describe(&bucket{new(big.Rat).Add(strict.full, whole(1))}, l, s.costs[0], now)
-		if d := got.decisions[0]; d.Remaining > best.Remaining || d.Remaining < worst.Remaining || d.ResetAfter < best.ResetAfter || d.ResetAfter > worst.ResetAfter {
-			t.Fatalf("%s beside %s, step %d, %s at %d:\n  got %v\n  not within %+v\n  and        %+v", from, to, i, s.op, now, got, best, worst)
+		best, worst := describe(exact, l, s.costs[0], now),
+			describe(&bucket{new(big.Rat).Add(strict.full, whole(1))}, l, s.costs[0], now)
+		if d := got.decisions[0]; d.Remaining > best.Remaining || d.Remaining < worst.Remaining ||
+			d.ResetAfter < best.ResetAfter || d.ResetAfter > worst.ResetAfter {
+			t.Fatalf("%s beside %s, step %d, %s at %d:\n  got %v\n  not within %+v\n  and        %+v", from, to, i,
+				s.op, now, got, best, worst)
 		}
 	}
 }

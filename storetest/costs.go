@@ -11,26 +11,26 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// Work is what a store has had its server do: how many calls, and how long the server was at
-// them by its own account.
+// Work is the load of a store's server: the number of calls, and the server's own measure of the
+// time spent in them.
 type Work struct {
 	Calls int64
 	Time  time.Duration
 }
 
 const (
-	// costTime is what the server may be at one operation, at any size: it serves nobody else
-	// meanwhile. On a busy machine it may be as long as for so many grants of a plain bucket.
+	// costTime is the longest time of the server for one operation, at any size: it serves no other
+	// client meanwhile. On a busy machine, the time of costRatio grants of a plain bucket.
 	costTime  = 200 * time.Microsecond
 	costRatio = 25
-	costMost  = 60 // of a decision of as many claims as there may be
+	costMost  = 60 // of a decision of MaxClaims claims
 	costRuns  = 25
 	many      = 100_000 // entries of a log, and leases
 )
 
-// Costs holds each operation of a store on a server to one call and a bounded time of the server,
-// with 100,000 entries of a log, 100 slices, 100,000 leases and as many claims as a decision
-// may have. It logs what it measured, as a table. The store must say what its Work is.
+// Costs limits each operation of a store on a server to one call and a bounded time of the server,
+// with 100,000 entries of a log, 100 slices, 100,000 leases and MaxClaims claims. It logs a table
+// of its measurements. The Handle must have Work.
 func Costs(t *testing.T, s Subject) {
 	c := &costs{t: t, clock: &clock{}}
 	c.clock.set(epoch)
@@ -51,7 +51,7 @@ type costs struct {
 	names atomic.Int64
 }
 
-// measure is the least time that the server was at an operation.
+// measure is the least time of the server for an operation.
 func (c *costs) measure(name string, ratio time.Duration, operate func() error) time.Duration {
 	c.t.Helper()
 	least := time.Hour
@@ -87,7 +87,7 @@ func (c *costs) claims(n int, spec weir.Spec) []weir.Claim {
 
 func (c *costs) take(claims []weir.Claim) func() error { return c.decide(claims, 1) }
 
-// decide decides with new leases, and describes what is left.
+// decide decides with new leases, and asks for the decisions.
 func (c *costs) decide(claims []weir.Claim, times int64) func() error {
 	decisions := make([]weir.Decision, len(claims))
 	return func() error {
@@ -144,7 +144,8 @@ func (c *costs) fill(claim weir.Claim, n int) {
 			claim := claim
 			for range n / workers {
 				claim.Lease = leaseOf(claim.Limit, weir.NewLeaseID())
-				if granted, err := c.Decide(context.Background(), []weir.Claim{claim}, 1, nil); granted != 1 || err != nil {
+				if granted, err := c.Decide(context.Background(), []weir.Claim{claim}, 1, nil); granted != 1 ||
+					err != nil {
 					c.t.Errorf("granted %d, %v", granted, err)
 					return
 				}
@@ -154,7 +155,7 @@ func (c *costs) fill(claim weir.Claim, n int) {
 	wait.Wait()
 }
 
-// longLog is a log of many entries, and what becomes of it where most of them have left the window.
+// longLog is a log of many entries, also when most of them have left the window.
 func (c *costs) longLog() {
 	claims := c.claims(1, weir.SlidingLog{Limit: 2 * many, Window: time.Hour})
 	claim := &claims[0]
@@ -165,7 +166,8 @@ func (c *costs) longLog() {
 	c.measure("log of 100,000: peek", costRatio, c.decide(claims, 0))
 	for _, part := range []int64{0, 1, 2} {
 		at := first + part*all*49/100
-		c.measure(fmt.Sprintf("log of 100,000: refund of entry %d,000", part*49), costRatio, c.refund(claims, func() int64 { at++; return at }))
+		c.measure(fmt.Sprintf("log of 100,000: refund of entry %d,000", part*49), costRatio,
+			c.refund(claims, func() int64 { at++; return at }))
 	}
 	at := c.now()
 	c.measure("log of 100,000: refund of the newest", costRatio, c.refund(claims, func() int64 { at--; return at }))
@@ -178,7 +180,8 @@ func (c *costs) longLog() {
 		claims[0] = weir.Claim{Key: claim.Key, Limit: weir.MustLimit(claim.Limit.Name(), shorter), Cost: 1}
 		c.measure(fmt.Sprintf("log of 100,000, %d0 %% have expired: peek", part), costRatio, c.decide(claims, 0))
 		claim.Cost = 2 * many
-		c.measure(fmt.Sprintf("log of 100,000, %d0 %% have expired: refuse a cost of 200000", part), costRatio, c.take(claims))
+		c.measure(fmt.Sprintf("log of 100,000, %d0 %% have expired: refuse a cost of 200000", part), costRatio,
+			c.take(claims))
 	}
 	claim.Cost = 1
 	c.measure("log of 100,000, as they expire: grant", costRatio, c.take(claims))
@@ -196,7 +199,8 @@ func (c *costs) counterOfOtherSlices() {
 		}
 		c.clock.now.Add(1000)
 	}
-	claims[0].Limit = weir.MustLimit(claims[0].Limit.Name(), weir.SlidingCounter{Limit: 1, Window: time.Second, Slices: weir.MaxSlices})
+	claims[0].Limit = weir.MustLimit(claims[0].Limit.Name(),
+		weir.SlidingCounter{Limit: 1, Window: time.Second, Slices: weir.MaxSlices})
 	c.measure("counter of 60 slices read as 100: refuse", costRatio, c.take(claims))
 }
 

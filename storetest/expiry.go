@@ -32,7 +32,7 @@ func expiry(t *testing.T, s Subject) {
 	expires(t, store, expiring)
 }
 
-// expires takes from so many keys of each kind, and follows them to their end.
+// expires takes from n keys of each kind, and checks them until they expire.
 func expires(t TB, store Handle, keys int) {
 	t.Helper()
 	limits := make([]*weir.Limit, len(shortLived))
@@ -41,7 +41,7 @@ func expires(t TB, store Handle, keys int) {
 	}
 	resets := make([][]int64, keys)
 	inParallel(t, keys, func(n int) (err error) {
-		resets[n], err = takeAndTell(store, expiringClaims(limits, n))
+		resets[n], err = takeAndReset(store, expiringClaims(limits, n))
 		return err
 	})
 	noneEarly(t, store, limits, resets)
@@ -49,8 +49,8 @@ func expires(t TB, store Handle, keys int) {
 	allGone(t, store, limits, resets)
 }
 
-// takeAndTell takes, and says when each claim is as if never used.
-func takeAndTell(store weir.Store, claims []weir.Claim) (resets []int64, err error) {
+// takeAndReset takes, and returns the instants at which each claim is as if never used.
+func takeAndReset(store weir.Store, claims []weir.Claim) (resets []int64, err error) {
 	decisions := make([]weir.Decision, len(claims))
 	granted, err := store.Decide(context.Background(), claims, 1, decisions)
 	if err == nil && granted != 1 {
@@ -66,7 +66,8 @@ func takeAndTell(store weir.Store, claims []weir.Claim) (resets []int64, err err
 func expiringClaims(limits []*weir.Limit, n int) []weir.Claim {
 	claims := make([]weir.Claim, len(limits))
 	for i, limit := range limits {
-		claims[i] = weir.Claim{Key: fmt.Sprintf("{%d}", n), Limit: limit, Cost: 1 + int64(n)%limit.Most(), Lease: leaseOf(limit, "lease")}
+		claims[i] = weir.Claim{Key: fmt.Sprintf("{%d}", n), Limit: limit, Cost: 1 + int64(n)%limit.Most(),
+			Lease: leaseOf(limit, "lease")}
 	}
 	return claims
 }
@@ -88,8 +89,8 @@ func inParallel(t TB, n int, do func(n int) error) {
 	}
 }
 
-// noneEarly peeks at each key once. Whatever its time is by then: before its reset the
-// key is there and says the same instant; from then on it is as if never used.
+// noneEarly peeks at each key once. Before its reset the key is there with the same reset; from
+// then on it is as if never used.
 func noneEarly(t TB, store Handle, limits []*weir.Limit, resets [][]int64) {
 	t.Helper()
 	inParallel(t, len(resets), func(n int) error { return agrees(store, expiringClaims(limits, n), resets[n]) })
@@ -104,7 +105,8 @@ func noneEarly(t TB, store Handle, limits []*weir.Limit, resets [][]int64) {
 		}
 	}
 	if live < want || everlasting > 0 {
-		t.Fatalf("%d keys hold state and %d of them stay for ever; at least %d should hold it, none for ever", live, everlasting, want)
+		t.Fatalf("%d keys hold state and %d of them stay for ever; want at least %d, none for ever", live,
+			everlasting, want)
 	}
 }
 
@@ -117,7 +119,8 @@ func agrees(store weir.Store, claims []weir.Claim, resets []int64) error {
 	for i, d := range decisions {
 		left := max(0, resets[i]-int64(d.At))
 		if d.ResetAfter.Microseconds() != left || left == 0 && d.Remaining != claims[i].Limit.Most() {
-			return fmt.Errorf("%s of key %s at %d resets at %d, but says %+v", claims[i].Limit, claims[i].Key, d.At, resets[i], d)
+			return fmt.Errorf("%s of key %s at %d resets at %d, but says %+v", claims[i].Limit, claims[i].Key, d.At,
+				resets[i], d)
 		}
 	}
 	return nil
@@ -164,7 +167,8 @@ func allGone(t TB, store Handle, limits []*weir.Limit, resets [][]int64) {
 	for storeTime(t, store) <= last {
 		time.Sleep(20 * time.Millisecond)
 	}
-	inParallel(t, min(500, len(resets)), func(n int) error { return agrees(store, expiringClaims(limits, n), resets[n]) })
+	inParallel(t, min(500, len(resets)),
+		func(n int) error { return agrees(store, expiringClaims(limits, n), resets[n]) })
 	if store.Keys == nil {
 		return
 	}

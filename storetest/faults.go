@@ -15,13 +15,13 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// A fault is something that was measured elsewhere, and a check that it is not here.
+// A fault is a known fault of other limiters, and a check that the store does not have it.
 type fault struct {
 	name  string
-	check func(t TB, b *bench)
+	check func(t TB, b *fixture)
 }
 
-// knownFaults shows, one by one, that the store does not do what others were seen to do.
+// knownFaults shows that the store has none of the faults.
 func knownFaults(t *testing.T, s Subject) {
 	for _, f := range faults {
 		t.Run(f.name, func(t *testing.T) { f.check(t, open(t, s)) })
@@ -59,14 +59,14 @@ var faults = []fault{
 }
 
 // exhaust takes all that a claim has, at once.
-func (b *bench) exhaust(t TB, c weir.Claim) {
+func (b *fixture) exhaust(t TB, c weir.Claim) {
 	t.Helper()
 	c.Cost = c.Limit.Most()
 	b.wants(t, c, 1, 1, "all of a fresh key")
 }
 
-// wants asks times requests of a claim and says how many should be granted.
-func (b *bench) wants(t TB, c weir.Claim, times, want int64, when string) weir.Decision {
+// wants asks for times requests of a claim, of which granted are expected.
+func (b *fixture) wants(t TB, c weir.Claim, times, want int64, when string) weir.Decision {
 	t.Helper()
 	granted, d := b.decide(t, times, c)
 	if granted != want {
@@ -75,10 +75,10 @@ func (b *bench) wants(t TB, c weir.Claim, times, want int64, when string) weir.D
 	return d[0]
 }
 
-func (b *bench) after(d time.Duration) { b.clock.now.Add(d.Microseconds()) }
+func (b *fixture) after(d time.Duration) { b.clock.now.Add(d.Microseconds()) }
 
 // each runs a check for one limit of each kind, each from the same instant on.
-func (b *bench) each(check func(c weir.Claim)) {
+func (b *fixture) each(check func(c weir.Claim)) {
 	for _, spec := range oneOfEach {
 		b.clock.set(epoch)
 		check(b.claim(spec))
@@ -86,7 +86,7 @@ func (b *bench) each(check func(c weir.Claim)) {
 }
 
 // Sliding logs in a sorted set whose member and score are the time.
-func instantCountsAll(t TB, b *bench) {
+func instantCountsAll(t TB, b *fixture) {
 	t.Helper()
 	c := b.claim(weir.SlidingLog{Limit: 5, Window: time.Second})
 	for range 5 {
@@ -99,7 +99,7 @@ func instantCountsAll(t TB, b *bench) {
 }
 
 // Scripts that take now from the caller, and trust it.
-func slowClockAdmitsNothing(t TB, b *bench) {
+func slowClockAdmitsNothing(t TB, b *fixture) {
 	t.Helper()
 	b.each(func(c weir.Claim) {
 		b.after(100 * time.Millisecond)
@@ -113,7 +113,7 @@ func slowClockAdmitsNothing(t TB, b *bench) {
 }
 
 // Buckets that go on filling above their capacity, and windows that carry over.
-func idlingSavesNothing(t TB, b *bench) {
+func idlingSavesNothing(t TB, b *fixture) {
 	t.Helper()
 	b.each(func(c weir.Claim) {
 		most := c.Limit.Most()
@@ -130,7 +130,7 @@ func idlingSavesNothing(t TB, b *bench) {
 }
 
 // Buckets that cap the level only where it was not below zero.
-func deficitRefillsToCapacity(t TB, b *bench) {
+func deficitRefillsToCapacity(t TB, b *fixture) {
 	t.Helper()
 	b.each(func(c weir.Claim) {
 		c.Cost = 3 * c.Limit.Most()
@@ -145,7 +145,7 @@ func deficitRefillsToCapacity(t TB, b *bench) {
 }
 
 // Rates kept as whole units a second, or a millisecond, or an interval in whole seconds.
-func ratesAreExact(t TB, b *bench) {
+func ratesAreExact(t TB, b *fixture) {
 	t.Helper()
 	for _, rate := range []struct {
 		spec weir.TokenBucket
@@ -168,7 +168,7 @@ func ratesAreExact(t TB, b *bench) {
 }
 
 // First requests that skip the check, and retry-afters that promise the impossible.
-func tooLargeIsNever(t TB, b *bench) {
+func tooLargeIsNever(t TB, b *fixture) {
 	t.Helper()
 	b.each(func(c weir.Claim) {
 		for _, cost := range []int64{c.Limit.Most() + 1, 10 * c.Limit.Most(), weir.MaxUnits} {
@@ -180,8 +180,8 @@ func tooLargeIsNever(t TB, b *bench) {
 	})
 }
 
-// Checks that ask whether anything is left, not whether all that is asked is.
-func nineAndNine(t TB, b *bench) {
+// Checks for any units left, instead of enough units.
+func nineAndNine(t TB, b *fixture) {
 	t.Helper()
 	for _, spec := range oneOfEach {
 		c := b.claim(spec)
@@ -196,7 +196,7 @@ func nineAndNine(t TB, b *bench) {
 }
 
 // Logs that add before they count, and windows that increment first.
-func refusalsAreFree(t TB, b *bench) {
+func refusalsAreFree(t TB, b *fixture) {
 	t.Helper()
 	b.each(func(c weir.Claim) {
 		b.exhaust(t, c)
@@ -212,8 +212,8 @@ func refusalsAreFree(t TB, b *bench) {
 	})
 }
 
-// Counters that look only at the slice before, however long ago it was.
-func gapsForget(t TB, b *bench) {
+// Counters that read the previous slice at any age.
+func gapsForget(t TB, b *fixture) {
 	t.Helper()
 	for _, slices := range []int64{1, 2, 10, 60} {
 		for _, gap := range []int64{2, 3, 5, 50} {
@@ -228,8 +228,8 @@ func gapsForget(t TB, b *bench) {
 	}
 }
 
-// Rings of slices that take what lies in a place for the slice that belongs there.
-func ringForgets(t TB, b *bench) {
+// Rings of slices that read a stale count as that of the present slice.
+func ringForgets(t TB, b *fixture) {
 	t.Helper()
 	const n = 6
 	limit := weir.SlidingCounter{Limit: 100, Window: n * time.Second, Slices: n}
@@ -249,13 +249,15 @@ func ringForgets(t TB, b *bench) {
 }
 
 // Expiries in whole seconds or milliseconds, of which a short period leaves 0.
-func tinyPeriodsLimit(t TB, b *bench) {
+func tinyPeriodsLimit(t TB, b *fixture) {
 	t.Helper()
-	for _, period := range []time.Duration{time.Microsecond, 300 * time.Microsecond, 999 * time.Microsecond, time.Millisecond, 999 * time.Millisecond} {
+	for _, period := range []time.Duration{time.Microsecond, 300 * time.Microsecond, 999 * time.Microsecond,
+		time.Millisecond, 999 * time.Millisecond} {
 		for _, spec := range []weir.Spec{
 			weir.GCRA(2, 2, 2*period), weir.TokenBucket{Capacity: 2, Refill: 2, Period: period, Mode: weir.Step},
 			weir.FixedWindow{Limit: 2, Window: period}, weir.FixedWindow{Limit: 2, Window: period, Anchor: weir.Epoch},
-			weir.SlidingLog{Limit: 2, Window: period}, weir.SlidingCounter{Limit: 2, Window: period, Slices: 1}, weir.Concurrency{Limit: 2, TTL: period},
+			weir.SlidingLog{Limit: 2, Window: period}, weir.SlidingCounter{Limit: 2, Window: period, Slices: 1},
+			weir.Concurrency{Limit: 2, TTL: period},
 		} {
 			c := b.claim(spec)
 			b.exhaust(t, c)
@@ -267,8 +269,8 @@ func tinyPeriodsLimit(t TB, b *bench) {
 	}
 }
 
-// Remaining told before the charge, or after one that has not happened.
-func freshHasAll(t TB, b *bench) {
+// Remaining reported before the charge, or after one that has not happened.
+func freshHasAll(t TB, b *fixture) {
 	t.Helper()
 	b.each(func(c weir.Claim) {
 		most := c.Limit.Most()
@@ -281,8 +283,8 @@ func freshHasAll(t TB, b *bench) {
 	})
 }
 
-// Buckets that take what they then refuse, deeper each time.
-func debtStays(t TB, b *bench) {
+// Buckets that charge refused requests, deeper each time.
+func debtStays(t TB, b *fixture) {
 	t.Helper()
 	b.each(func(c weir.Claim) {
 		b.exhaust(t, c)
@@ -297,7 +299,7 @@ func debtStays(t TB, b *bench) {
 }
 
 // Waiters that leave, and leave their reservation behind.
-func cancelledWaitGivesBack(t TB, b *bench) {
+func cancelledWaitGivesBack(t TB, b *fixture) {
 	t.Helper()
 	limiter, err := weir.New(b.Store, "queue", weir.LeakyQueue(1, time.Hour, 10))
 	if err != nil {
@@ -341,22 +343,28 @@ func cancelledWaitGivesBack(t TB, b *bench) {
 }
 
 // Products of a limit and a window in nanoseconds, in 64 bits.
-func longWindowsFit(t TB, b *bench) {
+func longWindowsFit(t TB, b *fixture) {
 	t.Helper()
 	const day, most = 24 * time.Hour, 10_000_000
 	for _, spec := range []weir.Spec{
-		weir.TokenBucket{Capacity: most, Refill: most, Period: day}, weir.TokenBucket{Capacity: most, Refill: most, Period: 30 * day, Mode: weir.Step},
-		weir.FixedWindow{Limit: most, Window: 365 * day}, weir.FixedWindow{Limit: most, Window: day, Anchor: weir.Epoch},
-		weir.Calendar{Limit: most, Unit: weir.Year, Zone: "Europe/Berlin"}, weir.SlidingLog{Limit: most, Window: 3650 * day},
-		weir.SlidingCounter{Limit: most, Window: day, Slices: 1}, weir.SlidingCounter{Limit: most, Window: 30 * day, Slices: 30},
+		weir.TokenBucket{Capacity: most, Refill: most, Period: day},
+		weir.TokenBucket{Capacity: most, Refill: most, Period: 30 * day, Mode: weir.Step},
+		weir.FixedWindow{Limit: most, Window: 365 * day},
+		weir.FixedWindow{Limit: most, Window: day, Anchor: weir.Epoch},
+		weir.Calendar{Limit: most, Unit: weir.Year, Zone: "Europe/Berlin"},
+		weir.SlidingLog{Limit: most, Window: 3650 * day},
+		weir.SlidingCounter{Limit: most, Window: day, Slices: 1},
+		weir.SlidingCounter{Limit: most, Window: 30 * day, Slices: 30},
 	} {
 		c, model := b.claim(spec), newModel(b.clock.read)
 		for _, cost := range []int64{most - 1, 1, 1} {
 			c.Cost = cost
 			granted, got := b.decide(t, 1, c)
 			want := make([]weir.Decision, 1)
-			if should, err := model.Decide(context.Background(), []weir.Claim{c}, 1, want); err != nil || granted != should || got[0] != want[0] {
-				t.Fatalf("%s: cost %d: got %d, %+v; want %d, %+v (%v)", spec, cost, granted, got[0], should, want[0], err)
+			if should, err := model.Decide(context.Background(), []weir.Claim{c}, 1, want); err != nil ||
+				granted != should || got[0] != want[0] {
+				t.Fatalf("%s: cost %d: got %d, %+v; want %d, %+v (%v)", spec, cost, granted, got[0], should, want[0],
+					err)
 			}
 			b.after(time.Second)
 		}
@@ -364,10 +372,11 @@ func longWindowsFit(t TB, b *bench) {
 }
 
 // Intervals in whole nanoseconds or floats: 86,400 s / 1,000,003 is neither.
-func oddRateDoesNotDrift(t TB, b *bench) {
+func oddRateDoesNotDrift(t TB, b *fixture) {
 	t.Helper()
 	const rate, day = 1_000_003, 86_400_000_000
-	c := b.claim(weir.GCRA(2, rate, 24*time.Hour)) // a burst of 1 cannot save the fraction of a microsecond that it waited
+	// A burst of 1 could not save the fraction of a microsecond that a caller waited.
+	c := b.claim(weir.GCRA(2, rate, 24*time.Hour))
 	start := b.clock.now.Load()
 	b.exhaust(t, c)
 	for n := int64(1); n <= 500; n++ {
@@ -380,7 +389,7 @@ func oddRateDoesNotDrift(t TB, b *bench) {
 }
 
 // State that is thrown away, or read as full, when a limit's numbers are edited.
-func newBurstKeepsUsage(t TB, b *bench) {
+func newBurstKeepsUsage(t TB, b *fixture) {
 	t.Helper()
 	c := b.claim(weir.GCRA(10, 10, time.Second))
 	b.exhaust(t, c)
@@ -393,14 +402,18 @@ func newBurstKeepsUsage(t TB, b *bench) {
 }
 
 // Divisions by a limit or an interval of 0, and negative costs that add units.
-func oddNumbersAreErrors(t TB, b *bench) {
+func oddNumbersAreErrors(t TB, b *fixture) {
 	t.Helper()
 	for _, n := range []int64{0, -1, math.MinInt64} {
 		for _, spec := range []weir.Spec{
-			weir.TokenBucket{Capacity: n, Refill: 1, Period: 1e9}, weir.TokenBucket{Capacity: 1, Refill: n, Period: 1e9}, weir.TokenBucket{Capacity: 1, Refill: 1, Period: time.Duration(n)},
-			weir.FixedWindow{Limit: n, Window: 1e9}, weir.FixedWindow{Limit: 1, Window: time.Duration(n)}, weir.Calendar{Limit: n, Unit: weir.Day},
+			weir.TokenBucket{Capacity: n, Refill: 1, Period: 1e9},
+			weir.TokenBucket{Capacity: 1, Refill: n, Period: 1e9},
+			weir.TokenBucket{Capacity: 1, Refill: 1, Period: time.Duration(n)},
+			weir.FixedWindow{Limit: n, Window: 1e9}, weir.FixedWindow{Limit: 1, Window: time.Duration(n)},
+			weir.Calendar{Limit: n, Unit: weir.Day},
 			weir.SlidingLog{Limit: n, Window: 1e9}, weir.SlidingLog{Limit: 1, Window: time.Duration(n)},
-			weir.SlidingCounter{Limit: n, Window: 1e9, Slices: 1}, weir.SlidingCounter{Limit: 1, Window: 1e9, Slices: n},
+			weir.SlidingCounter{Limit: n, Window: 1e9, Slices: 1},
+			weir.SlidingCounter{Limit: 1, Window: 1e9, Slices: n},
 			weir.Concurrency{Limit: n, TTL: 1e9}, weir.Concurrency{Limit: 1, TTL: time.Duration(n)},
 		} {
 			if _, err := weir.NewLimit("limit", spec); err == nil {
@@ -429,7 +442,7 @@ func partsExpireTogether(t TB, store Handle) {
 		limits = append(limits, weir.MustLimit(fmt.Sprint("parts-", i), spec))
 	}
 	claims := expiringClaims(limits, 7)
-	resets, err := takeAndTell(store, claims)
+	resets, err := takeAndReset(store, claims)
 	for err == nil && storeTime(t, store) <= slices.Max(resets) {
 		time.Sleep(5 * time.Millisecond)
 		err = agrees(store, claims, resets)
@@ -440,7 +453,7 @@ func partsExpireTogether(t TB, store Handle) {
 }
 
 // Optimistic transactions that give up, and locks that time out.
-func contentionIsNoError(t TB, b *bench) {
+func contentionIsNoError(t TB, b *fixture) {
 	t.Helper()
 	limit := weir.MustLimit("hot", weir.FixedWindow{Limit: 500, Window: time.Hour})
 	claims := []weir.Claim{{Key: "hot", Limit: limit, Cost: 1}}
@@ -471,7 +484,7 @@ func contentionIsNoError(t TB, b *bench) {
 }
 
 // Stores that drop the key used least, which is the one that is refused.
-func floodForgetsNobody(t TB, b *bench) {
+func floodForgetsNobody(t TB, b *fixture) {
 	t.Helper()
 	const keys = 20_000
 	var refused []weir.Claim
@@ -495,7 +508,7 @@ func floodForgetsNobody(t TB, b *bench) {
 }
 
 // Stores that keep the caller's string: callers build keys in buffers that they reuse.
-func keysAreCopied(t TB, b *bench) {
+func keysAreCopied(t TB, b *fixture) {
 	t.Helper()
 	for _, length := range []int{8, 100} {
 		b.each(func(c weir.Claim) {
@@ -505,9 +518,9 @@ func keysAreCopied(t TB, b *bench) {
 			b.exhaust(t, c)
 			buffer[0] = '#'
 			c.Lease = leaseOf(c.Limit, "other")
-			b.wants(t, c, 1, 1, "a key whose bytes were another's")
+			b.wants(t, c, 1, 1, "a key in a reused buffer")
 			c.Key, c.Lease = text, leaseOf(c.Limit, "next")
-			b.wants(t, c, 1, 0, "a key whose bytes became another's")
+			b.wants(t, c, 1, 0, "a key whose buffer was reused")
 		})
 	}
 }

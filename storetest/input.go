@@ -12,8 +12,8 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// claim asks one unit of a key that nobody used.
-func (b *bench) claim(spec weir.Spec) weir.Claim {
+// claim asks for one unit of a new key.
+func (b *fixture) claim(spec weir.Spec) weir.Claim {
 	limit := weir.MustLimit("limit", spec)
 	return weir.Claim{Key: b.key(), Limit: limit, Cost: 1, Lease: leaseOf(limit, "lease")}
 }
@@ -89,9 +89,10 @@ func badLimits(t TB) {
 }
 
 // badClaims are refused by every operation, and charge nothing to the good claim before them.
-func badClaims(t TB, b *bench) {
+func badClaims(t TB, b *fixture) {
 	t.Helper()
-	log, held := b.claim(weir.SlidingLog{Limit: 5, Window: time.Second}), b.claim(weir.Concurrency{Limit: 5, TTL: time.Second})
+	log, held := b.claim(weir.SlidingLog{Limit: 5, Window: time.Second}),
+		b.claim(weir.Concurrency{Limit: 5, TTL: time.Second})
 	change := func(c weir.Claim, edit func(*weir.Claim)) weir.Claim { edit(&c); return c }
 	for _, bad := range []struct {
 		field string
@@ -121,7 +122,7 @@ func badClaims(t TB, b *bench) {
 }
 
 // refused tries all operations on bad claims. The first claim may be a good one.
-func refused(t TB, b *bench, claims []weir.Claim, field string) {
+func refused(t TB, b *fixture, claims []weir.Claim, field string) {
 	t.Helper()
 	ctx, now := context.Background(), b.clock.read()
 	what := "on " + field
@@ -141,10 +142,11 @@ func refused(t TB, b *bench, claims []weir.Claim, field string) {
 }
 
 // badDecide is bad input of Decide alone.
-func badDecide(t TB, b *bench) {
+func badDecide(t TB, b *fixture) {
 	t.Helper()
 	ctx := context.Background()
-	log, held := b.claim(weir.SlidingLog{Limit: 5, Window: time.Second}), b.claim(weir.Concurrency{Limit: 5, TTL: time.Second})
+	log, held := b.claim(weir.SlidingLog{Limit: 5, Window: time.Second}),
+		b.claim(weir.Concurrency{Limit: 5, TTL: time.Second})
 	dear, nameless, nothing := log, held, held
 	dear.Cost, nameless.Lease, nothing.Cost = weir.MaxUnits, "", 0
 	for _, bad := range []struct {
@@ -163,7 +165,8 @@ func badDecide(t TB, b *bench) {
 		{"decisions", log, 1, make([]weir.Decision, 0)},
 	} {
 		_, err := b.Decide(ctx, []weir.Claim{bad.claim}, bad.times, bad.decisions)
-		namesField(t, fmt.Sprintf("Decide(%s, times %d, %d decisions)", claimsText([]weir.Claim{bad.claim}), bad.times, len(bad.decisions)), err, bad.field)
+		namesField(t, fmt.Sprintf("Decide(%s, times %d, %d decisions)", claimsText([]weir.Claim{bad.claim}),
+			bad.times, len(bad.decisions)), err, bad.field)
 		if _, d := b.decide(t, 0, bad.claim); d[0].ResetAfter != 0 {
 			t.Fatalf("a refused call (%s) charged something: %+v", bad.field, d[0])
 		}
@@ -171,10 +174,11 @@ func badDecide(t TB, b *bench) {
 }
 
 // oddKeys: a key is any bytes, and no two keys share their state.
-func oddKeys(t TB, b *bench) {
+func oddKeys(t TB, b *fixture) {
 	t.Helper()
 	long := strings.Repeat("k", weir.MaxKey)
-	keys := []string{" ", "\x00", "\x00\x00", "\xff\xfe", "a\r\nb", "{", "}", "{}", "{a}b", "a{a}", "key:1", "key:1:", "limit", "%s", "🙂", long, long[1:]}
+	keys := []string{" ", "\x00", "\x00\x00", "\xff\xfe", "a\r\nb", "{", "}", "{}", "{a}b", "a{a}", "key:1", "key:1:",
+		"limit", "%s", "🙂", long, long[1:]}
 	limit := weir.MustLimit("odd", weir.SlidingLog{Limit: 1, Window: time.Second})
 	for round, want := range []int64{1, 0} {
 		for _, key := range keys {
@@ -186,7 +190,7 @@ func oddKeys(t TB, b *bench) {
 }
 
 // zeroCosts: a cost of 0 asks whether the limit is exceeded, and charges nothing.
-func zeroCosts(t TB, b *bench) {
+func zeroCosts(t TB, b *fixture) {
 	t.Helper()
 	for _, spec := range oneOfEach {
 		if _, held := spec.(weir.Concurrency); held {
@@ -230,7 +234,7 @@ var oneOfEach = []weir.Spec{
 	weir.Concurrency{Limit: 10, TTL: time.Second},
 }
 
-// closed: calls after Close say so.
+// closed: calls after Close return ErrClosed.
 func closed(t *testing.T, s Subject) {
 	t.Helper()
 	b := open(t, s)
@@ -239,14 +243,15 @@ func closed(t *testing.T, s Subject) {
 		t.Fatalf("Close: %v", err)
 	}
 	_, err := b.Decide(ctx, claims, 1, nil)
-	for call, err := range map[string]error{"Decide": err, "Charge": b.Charge(ctx, claims, nil), "Refund": b.Refund(ctx, claims, 0, nil), "Reset": b.Reset(ctx, claims)} {
+	for call, err := range map[string]error{"Decide": err, "Charge": b.Charge(ctx, claims, nil),
+		"Refund": b.Refund(ctx, claims, 0, nil), "Reset": b.Reset(ctx, claims)} {
 		if !errors.Is(err, weir.ErrClosed) {
 			t.Fatalf("%s after Close: got %v, want weir.ErrClosed", call, err)
 		}
 	}
 }
 
-// foreignState: state that is not weir's is an error of every operation, and stays.
+// foreignState: foreign state is an error of every operation, and is not changed.
 func foreignState(t *testing.T, s Subject) {
 	b := open(t, s)
 	for kind, plant := range b.Foreign {
@@ -256,7 +261,7 @@ func foreignState(t *testing.T, s Subject) {
 	}
 }
 
-func keepsForeign(t TB, b *bench, spec weir.Spec, plant func(weir.Claim) func() bool) {
+func keepsForeign(t TB, b *fixture, spec weir.Spec, plant func(weir.Claim) func() bool) {
 	t.Helper()
 	ctx := context.Background()
 	beside, claim := b.claim(weir.PerSecond(5)), b.claim(spec)
@@ -266,7 +271,8 @@ func keepsForeign(t TB, b *bench, spec weir.Spec, plant func(weir.Claim) func() 
 	claims := []weir.Claim{beside, claim}
 	_, taking := b.Decide(ctx, claims, 1, nil)
 	_, peeking := b.Decide(ctx, claims, 0, make([]weir.Decision, 2))
-	for call, err := range map[string]error{"Decide": taking, "a peek": peeking, "Charge": b.Charge(ctx, claims, nil), "Refund": b.Refund(ctx, claims, b.clock.read(), nil)} {
+	for call, err := range map[string]error{"Decide": taking, "a peek": peeking, "Charge": b.Charge(ctx, claims, nil),
+		"Refund": b.Refund(ctx, claims, b.clock.read(), nil)} {
 		if !errors.Is(err, weir.ErrForeignState) {
 			t.Fatalf("%s on foreign state: got %v, want weir.ErrForeignState", call, err)
 		}

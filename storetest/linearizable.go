@@ -21,8 +21,8 @@ const (
 	callsEach = 6
 )
 
-// linearizable lets several clients call at once and asks whether their answers are
-// those of the model called in some order that respects who came after whom.
+// linearizable lets several clients call concurrently. Their answers must equal the model's for
+// some order of the calls, in which a call that began after another ended comes later.
 func linearizable(t *testing.T, s Subject) {
 	b := open(t, s)
 	t.Run("as many keys as a decision may have", func(t *testing.T) { chargedTogether(t, b) })
@@ -48,11 +48,12 @@ func eachSet(t *testing.T, check func(t *testing.T, specs []weir.Spec, random *r
 	}
 }
 
-// chargedTogether: of keys that are only ever charged together, nobody sees some charged
-// and others not, neither in a peek nor in a refusal; the more keys, the sooner it would show.
-func chargedTogether(t TB, b *bench) {
+// chargedTogether: keys that are only charged together are never seen with different counts,
+// neither in a peek nor in a refusal. Many keys make a fault more likely to show.
+func chargedTogether(t TB, b *fixture) {
 	t.Helper()
-	limits := []*weir.Limit{weir.MustLimit("together-log", weir.SlidingLog{Limit: 3, Window: time.Hour}), weir.MustLimit("together-window", weir.FixedWindow{Limit: 3, Window: time.Hour})}
+	limits := []*weir.Limit{weir.MustLimit("together-log", weir.SlidingLog{Limit: 3, Window: time.Hour}),
+		weir.MustLimit("together-window", weir.FixedWindow{Limit: 3, Window: time.Hour})}
 	for range 200 {
 		claims := make([]weir.Claim, weir.MaxClaims)
 		for i, key := range b.keysTogether(len(claims)) {
@@ -70,7 +71,7 @@ func chargedTogether(t TB, b *bench) {
 	}
 }
 
-func (b *bench) seesAllOrNone(claims []weir.Claim, times int64) error {
+func (b *fixture) seesAllOrNone(claims []weir.Claim, times int64) error {
 	decisions := make([]weir.Decision, len(claims))
 	for range callsEach {
 		_, err := b.Decide(context.Background(), claims, times, decisions)
@@ -79,14 +80,15 @@ func (b *bench) seesAllOrNone(claims []weir.Claim, times int64) error {
 		}
 		for i, d := range decisions {
 			if d.Remaining != decisions[0].Remaining {
-				return fmt.Errorf("of %d keys that are charged together %d remain of key 0 and %d of key %d", len(claims), decisions[0].Remaining, d.Remaining, i)
+				return fmt.Errorf("of %d keys that are charged together %d remain of key 0 and %d of key %d",
+					len(claims), decisions[0].Remaining, d.Remaining, i)
 			}
 		}
 	}
 	return nil
 }
 
-// A call is what a client asked, an answer what it got.
+// A call is one operation of a client, an answer its result.
 type call struct {
 	step   step
 	claims []weir.Claim
@@ -98,14 +100,14 @@ type answer struct {
 	err error
 }
 
-func isLinearizable(t TB, b *bench, specs []weir.Spec, random *rand.Rand) {
+func isLinearizable(t TB, b *fixture, specs []weir.Spec, random *rand.Rand) {
 	t.Helper()
 	b.clock.set(epoch)
 	b.explained(t, b.history(b.claimsTogether(specs), random, 1))
 }
 
 // claimsTogether lie in one slot of a Redis Cluster: only there are several keys atomic.
-func (b *bench) claimsTogether(specs []weir.Spec) []weir.Claim {
+func (b *fixture) claimsTogether(specs []weir.Spec) []weir.Claim {
 	claims := make([]weir.Claim, len(specs))
 	for i, key := range b.keysTogether(len(specs)) {
 		claims[i] = weir.Claim{Key: key, Limit: weir.MustLimit(fmt.Sprint("limit-", i), specs[i])}
@@ -114,14 +116,14 @@ func (b *bench) claimsTogether(specs []weir.Spec) []weir.Claim {
 }
 
 // explained fails unless some order of the calls explains their answers.
-func (b *bench) explained(t TB, history []porcupine.Operation) {
+func (b *fixture) explained(t TB, history []porcupine.Operation) {
 	t.Helper()
 	for _, op := range history {
 		if err := op.Output.(answer).err; err != nil {
 			t.Fatalf("%v: %v", op.Input, err)
 		}
 	}
-	if result := porcupine.CheckOperationsTimeout(lawful(), history, time.Minute); result != porcupine.Ok {
+	if result := porcupine.CheckOperationsTimeout(sequential(), history, time.Minute); result != porcupine.Ok {
 		t.Fatalf("no order of these calls explains their answers (%s):%s", result, historyText(history))
 	}
 }
@@ -138,9 +140,9 @@ func (c call) String() string {
 	return fmt.Sprintf("%s %d × [%s]", c.step.op, c.step.times, claimsText(c.claims))
 }
 
-// history is what the clients called and got, each so many calls at once: in a batch, if
-// they are several. Before a call the clock may advance.
-func (b *bench) history(claims []weir.Claim, random *rand.Rand, atOnce ...int) (history []porcupine.Operation) {
+// history is the calls of the clients and their answers. A client that makes several calls at
+// once makes a batch. Before a call the clock may advance.
+func (b *fixture) history(claims []weir.Claim, random *rand.Rand, atOnce ...int) (history []porcupine.Operation) {
 	var mu sync.Mutex
 	var clientsDone sync.WaitGroup
 	start, ready := time.Now(), make(chan struct{})
@@ -161,7 +163,8 @@ func (b *bench) history(claims []weir.Claim, random *rand.Rand, atOnce ...int) (
 				ended := time.Since(start).Nanoseconds()
 				mu.Lock()
 				for i, c := range group {
-					history = append(history, porcupine.Operation{ClientId: client, Input: c, Call: began, Output: answers[i], Return: ended})
+					history = append(history,
+						porcupine.Operation{ClientId: client, Input: c, Call: began, Output: answers[i], Return: ended})
 				}
 				mu.Unlock()
 			}
@@ -235,9 +238,9 @@ func (c call) on(store weir.Store) answer {
 	return a
 }
 
-// lawful is the model as porcupine wants it: a function of the state. The time of a call
-// is what its answer says, as clients cannot know when within their call it was read.
-func lawful() porcupine.Model {
+// sequential is the model as porcupine wants it: a function of the state. The time of a call is
+// that of its answer, because clients cannot know when the store read its clock.
+func sequential() porcupine.Model {
 	return porcupine.Model{
 		Init: func() any { return newModel(nil) },
 		Step: func(state, input, output any) (bool, any) {

@@ -11,12 +11,12 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// A law is what one kind of limit means for one key. It remembers what was charged and
-// answers only yes or no; every number of a decision is found by asking it again and
-// again (see describe). Slow, and hard to get wrong: that is its use.
+// A keyModel is the meaning of one kind of limit for one key. It records charges and answers
+// only yes or no; every number of a decision follows from many such answers (see describe). It
+// is slow and simple on purpose.
 //
 // The limit is an argument, as its numbers may change while the key is in use.
-type law interface {
+type keyModel interface {
 	// fits reports whether n units would be granted at now.
 	fits(l *weir.Limit, n, now int64) bool
 	// fresh reports whether the state at now is as if never used.
@@ -24,12 +24,12 @@ type law interface {
 	// charge and refund take and give back n ≥ 1 units.
 	charge(l *weir.Limit, n, now int64)
 	refund(l *weir.Limit, n, taken, now int64)
-	clone() law
+	clone() keyModel
 	// text is the same for equal states only.
 	text() string
 }
 
-// An indebted law can go below zero.
+// An indebted model can go below zero.
 type indebted interface {
 	owes(l *weir.Limit, now int64) bool
 	// after is how many units were charged after a grant that acts at due: without them nothing
@@ -37,7 +37,7 @@ type indebted interface {
 	after(l *weir.Limit, due int64) int64
 }
 
-func newLaw(l *weir.Limit) law {
+func newKeyModel(l *weir.Limit) keyModel {
 	switch l.Algorithm() {
 	case weir.AlgorithmTokenBucket:
 		if l.Step() {
@@ -57,7 +57,7 @@ func newLaw(l *weir.Limit) law {
 
 // describe finds a decision by the definitions of its fields: the most units that fit,
 // the first instant at which the cost fits, the first at which the state is fresh.
-func describe(w law, l *weir.Limit, cost, now int64) weir.Decision {
+func describe(w keyModel, l *weir.Limit, cost, now int64) weir.Decision {
 	d := weir.Decision{At: weir.Instant(now)}
 	if w.fits(l, 0, now) {
 		d.Remaining = first(func(n int64) bool { return !w.fits(l, n+1, now) })
@@ -94,7 +94,7 @@ func first(ok func(int64) bool) int64 {
 	return high
 }
 
-// bucket is the continuous token bucket: when it will be full, as a fraction.
+// bucket is the continuous token bucket: the instant at which it is full, as a fraction.
 type bucket struct{ full *big.Rat }
 
 func whole(n int64) *big.Rat { return new(big.Rat).SetInt64(n) }
@@ -106,7 +106,7 @@ func over(l *weir.Limit, n int64) *big.Rat {
 }
 
 // late reports whether the bucket is more than n units from full: (full − now) × R/T > n,
-// multiplied out, as this is asked most.
+// multiplied out, because this is called most often.
 func (b *bucket) late(l *weir.Limit, n, now int64) bool {
 	left := new(big.Int).Mul(big.NewInt(now), b.full.Denom())
 	left.Sub(b.full.Num(), left)
@@ -122,7 +122,7 @@ func (b *bucket) fits(l *weir.Limit, n, now int64) bool { return !b.late(l, l.Mo
 func (b *bucket) fresh(l *weir.Limit, now int64) bool   { return !b.late(l, 0, now) }
 func (b *bucket) owes(l *weir.Limit, now int64) bool    { return b.late(l, l.Capacity(), now) }
 func (b *bucket) text() string                          { return b.full.String() }
-func (b *bucket) clone() law                            { return &bucket{new(big.Rat).Set(b.full)} }
+func (b *bucket) clone() keyModel                       { return &bucket{new(big.Rat).Set(b.full)} }
 
 func (b *bucket) after(l *weir.Limit, due int64) int64 {
 	return first(func(n int64) bool { return !b.late(l, l.Capacity()+n, due) })
@@ -143,7 +143,7 @@ func (b *bucket) refund(l *weir.Limit, n, _, now int64) {
 }
 
 // stepped is the bucket that steps with as much missing, rounded up.
-func (b *bucket) stepped(l *weir.Limit, now int64) law {
+func (b *bucket) stepped(l *weir.Limit, now int64) keyModel {
 	return &steps{mark: now, missing: first(func(n int64) bool { return !b.late(l, n, now) })}
 }
 
@@ -163,7 +163,7 @@ func (s *steps) at(l *weir.Limit, now int64) steps {
 func (s *steps) fits(l *weir.Limit, n, now int64) bool { return s.at(l, now).missing+n <= l.Most() }
 func (s *steps) fresh(l *weir.Limit, now int64) bool   { return s.at(l, now).missing == 0 }
 func (s *steps) owes(l *weir.Limit, now int64) bool    { return s.at(l, now).missing > l.Capacity() }
-func (s *steps) clone() law                            { return &steps{s.missing, s.mark} }
+func (s *steps) clone() keyModel                       { return &steps{s.missing, s.mark} }
 func (s *steps) text() string                          { return texts(s.missing, s.mark) }
 
 func (s *steps) after(l *weir.Limit, due int64) int64 {
@@ -184,7 +184,7 @@ func (s *steps) refund(l *weir.Limit, n, _, now int64) {
 }
 
 // continuous is the bucket that refills evenly with as much missing.
-func (s *steps) continuous(l *weir.Limit, now int64) law {
+func (s *steps) continuous(l *weir.Limit, now int64) keyModel {
 	return &bucket{new(big.Rat).Add(whole(now), over(l, s.at(l, now).missing))}
 }
 
@@ -205,7 +205,7 @@ func (w *window) used(l *weir.Limit, now int64) int64 {
 
 func (w *window) fits(l *weir.Limit, n, now int64) bool { return w.used(l, now)+n <= l.Capacity() }
 func (w *window) fresh(l *weir.Limit, now int64) bool   { return w.used(l, now) == 0 }
-func (w *window) clone() law                            { return &window{w.start, w.end, w.count} }
+func (w *window) clone() keyModel                       { return &window{w.start, w.end, w.count} }
 func (w *window) text() string                          { return texts(w.start, w.end, w.count) }
 
 func (w *window) charge(l *weir.Limit, n, now int64) {
@@ -231,7 +231,7 @@ func own(l *weir.Limit) bool {
 	return l.Algorithm() == weir.AlgorithmFixedWindow && l.Anchor() == weir.First
 }
 
-// period is the window that opens at an instant, or in whose grid the instant lies.
+// period is the window that opens at an instant, or on a grid contains it.
 func period(l *weir.Limit, at int64) (start, end int64) {
 	switch {
 	case l.Algorithm() == weir.AlgorithmCalendar:
@@ -251,10 +251,10 @@ func floorDiv(a, b int64) int64 {
 	return quotient
 }
 
-// units is what was charged at an instant.
+// units is a charge at an instant.
 type units struct{ at, n int64 }
 
-// slidingLog remembers all charges for ever.
+// slidingLog keeps all charges.
 type slidingLog struct{ charges []units }
 
 // clock reads a clock before the newest charge as that instant.
@@ -277,15 +277,15 @@ func (s *slidingLog) used(l *weir.Limit, now int64) (n int64) {
 
 func (s *slidingLog) fits(l *weir.Limit, n, now int64) bool { return s.used(l, now)+n <= l.Capacity() }
 func (s *slidingLog) fresh(l *weir.Limit, now int64) bool   { return s.used(l, now) == 0 }
-func (s *slidingLog) clone() law                            { return &slidingLog{slices.Clone(s.charges)} }
+func (s *slidingLog) clone() keyModel                       { return &slidingLog{slices.Clone(s.charges)} }
 func (s *slidingLog) text() string                          { return unitsText(s.charges) }
 
 func (s *slidingLog) charge(_ *weir.Limit, n, now int64) {
 	s.charges = append(s.charges, units{s.clock(now), n})
 }
 
-// refund writes the state, and what is written is what the window of now holds: a clock
-// that steps back after it does not see what lay before (trace-040 of the vectors).
+// refund writes the state, and a write keeps only the window of now: after it a clock that steps
+// back does not see earlier charges (trace-040 of the vectors).
 func (s *slidingLog) refund(l *weir.Limit, n, taken, now int64) {
 	horizon := s.clock(now) - l.Period()
 	s.charges = slices.DeleteFunc(s.charges, func(c units) bool { return c.at <= horizon })
@@ -303,7 +303,7 @@ func takeBack(charges []units, n int64, from func(at int64) bool) {
 	}
 }
 
-// slidingCounter remembers all charges for ever, and counts them by slices.
+// slidingCounter keeps all charges, and counts them by slices.
 type slidingCounter struct{ charges []units }
 
 // clock is the slice that now lies in and the ticks of it that have passed.
@@ -340,8 +340,8 @@ func (s *slidingCounter) fresh(l *weir.Limit, now int64) bool {
 	return s.sum(l, slice-l.Slices(), slice) == 0
 }
 
-func (s *slidingCounter) clone() law   { return &slidingCounter{slices.Clone(s.charges)} }
-func (s *slidingCounter) text() string { return unitsText(s.charges) }
+func (s *slidingCounter) clone() keyModel { return &slidingCounter{slices.Clone(s.charges)} }
+func (s *slidingCounter) text() string    { return unitsText(s.charges) }
 
 func (s *slidingCounter) charge(l *weir.Limit, n, now int64) {
 	slice, _ := s.clock(l, now)
@@ -369,7 +369,7 @@ type lease struct {
 }
 
 // leases is the concurrency limit. A lease that ended has ended, even for a clock that
-// steps back: what is written afterwards no longer holds it.
+// steps back: later writes no longer contain it.
 type leases struct{ held []lease }
 
 func (s *leases) find(id string, now int64) *lease {
@@ -392,7 +392,7 @@ func (s *leases) used(now int64) (n int64) {
 
 func (s *leases) fits(l *weir.Limit, n, now int64) bool { return s.used(now)+n <= l.Capacity() }
 func (s *leases) fresh(_ *weir.Limit, now int64) bool   { return s.used(now) == 0 }
-func (s *leases) clone() law                            { return &leases{slices.Clone(s.held)} }
+func (s *leases) clone() keyModel                       { return &leases{slices.Clone(s.held)} }
 
 func (s *leases) text() string {
 	var text strings.Builder
@@ -418,12 +418,12 @@ func (s *leases) release(id string, now int64) bool {
 	return true
 }
 
-// keep forgets the leases that ended, and one more.
+// keep drops the leases that ended, and one more.
 func (s *leases) keep(now int64, but string) {
 	s.held = slices.DeleteFunc(s.held, func(l lease) bool { return l.expires <= now || l.id == but })
 }
 
-// charge and refund are not how leases are taken and given back.
+// charge and refund are not used: leases are taken and released by id.
 func (s *leases) charge(*weir.Limit, int64, int64)        {}
 func (s *leases) refund(*weir.Limit, int64, int64, int64) {}
 

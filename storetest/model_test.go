@@ -16,16 +16,16 @@ func modelSubject(_ testing.TB, clock func() weir.Instant) Handle {
 	return Handle{Store: m, Keys: m.keys}
 }
 
-// keys forgets what is as if never used: any word for that law asks the same.
+// keys drops models that are as if never used.
 func (m *modelStore) keys() (live, everlasting int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for where, w := range m.laws {
+	for where, w := range m.models {
 		if w.fresh(m.limits[where], int64(m.clock())) {
-			delete(m.laws, where)
+			delete(m.models, where)
 		}
 	}
-	return len(m.laws), 0
+	return len(m.models), 0
 }
 
 func TestModelPassesTheVectors(t *testing.T) { Vectors(t, modelSubject) }

@@ -9,45 +9,45 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// modelStore is the laws behind the interface of a store, under one lock.
+// modelStore is a store of models, under one lock.
 type modelStore struct {
 	mu     sync.Mutex
 	clock  func() weir.Instant
-	laws   map[string]law // by limit and key
+	models map[string]keyModel // by limit and key
 	limits map[string]*weir.Limit
 }
 
 func newModel(clock func() weir.Instant) *modelStore {
-	return &modelStore{clock: clock, laws: make(map[string]law), limits: make(map[string]*weir.Limit)}
+	return &modelStore{clock: clock, models: make(map[string]keyModel), limits: make(map[string]*weir.Limit)}
 }
 
 func place(c *weir.Claim) string {
 	return c.Limit.Name() + " " + c.Limit.Algorithm().String() + " " + c.Key
 }
 
-func (m *modelStore) law(c *weir.Claim) law {
-	found, ok := m.laws[place(c)]
+func (m *modelStore) keyModel(c *weir.Claim) keyModel {
+	found, ok := m.models[place(c)]
 	if !ok {
-		found = newLaw(c.Limit)
+		found = newKeyModel(c.Limit)
 		m.limits[place(c)] = c.Limit
-		m.laws[place(c)] = found
+		m.models[place(c)] = found
 	}
 	return found
 }
 
 // fits reports whether a claim would be granted n times.
 func (m *modelStore) fits(c *weir.Claim, n, now int64) bool {
-	w := m.law(c)
+	w := m.keyModel(c)
 	if held, ok := w.(*leases); ok && (c.Renew || held.find(c.Lease, now) != nil) {
 		return held.find(c.Lease, now) != nil
 	}
 	return w.fits(c.Limit, c.Cost*n, now)
 }
 
-// written is the law of a claim whose state is about to be written: what was written by
-// the other mode of a bucket is read as it was until then.
-func (m *modelStore) written(c *weir.Claim, now int64) law {
-	w := m.law(c)
+// written is the model of a claim before a write. A state that was written by the other mode of
+// a bucket is converted only then.
+func (m *modelStore) written(c *weir.Claim, now int64) keyModel {
+	w := m.keyModel(c)
 	switch old := w.(type) {
 	case *bucket:
 		if c.Limit.Step() {
@@ -58,13 +58,13 @@ func (m *modelStore) written(c *weir.Claim, now int64) law {
 			w = old.continuous(c.Limit, now)
 		}
 	}
-	m.laws[place(c)] = w
+	m.models[place(c)] = w
 	return w
 }
 
-// charge charges a claim n times. Nothing is no charge: it leaves an old window as it is.
+// charge charges a claim n times. A charge of 0 units does not change the state.
 func (m *modelStore) charge(c *weir.Claim, n, now int64) {
-	held, isHeld := m.law(c).(*leases)
+	held, isHeld := m.keyModel(c).(*leases)
 	switch {
 	case isHeld && n > 0:
 		held.take(c.Limit, c.Lease, c.Cost, now)
@@ -84,17 +84,18 @@ func (m *modelStore) granted(claims []weir.Claim, times, now int64) int64 {
 
 func (m *modelStore) describe(claims []weir.Claim, now int64, decisions []weir.Decision) {
 	for i := range decisions {
-		decisions[i] = describe(m.law(&claims[i]), claims[i].Limit, claims[i].Cost, now)
+		decisions[i] = describe(m.keyModel(&claims[i]), claims[i].Limit, claims[i].Cost, now)
 	}
 }
 
-func (m *modelStore) Decide(_ context.Context, claims []weir.Claim, times int64, decisions []weir.Decision) (int64, error) {
+func (m *modelStore) Decide(_ context.Context, claims []weir.Claim, times int64,
+	decisions []weir.Decision) (int64, error) {
 	if err := weir.Check(claims, times, decisions); err != nil {
 		return 0, err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.laws == nil {
+	if m.models == nil {
 		return 0, weir.ErrClosed
 	}
 	now := int64(m.clock())
@@ -125,7 +126,7 @@ func (m *modelStore) batched(r *weir.Request) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.laws == nil {
+	if m.models == nil {
 		r.Err = weir.ErrClosed
 		return
 	}
@@ -158,7 +159,7 @@ func (m *modelStore) Charge(_ context.Context, claims []weir.Claim, decisions []
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.laws == nil {
+	if m.models == nil {
 		return weir.ErrClosed
 	}
 	now := int64(m.clock())
@@ -175,7 +176,7 @@ func (m *modelStore) Charge(_ context.Context, claims []weir.Claim, decisions []
 // conditions is ErrLeaseGone if a lease that a Charge or Refund depends on is not held.
 func (m *modelStore) conditions(claims []weir.Claim, now int64) error {
 	for i := range claims {
-		held, isHeld := m.law(&claims[i]).(*leases)
+		held, isHeld := m.keyModel(&claims[i]).(*leases)
 		if isHeld && claims[i].Renew && held.find(claims[i].Lease, now) == nil {
 			return weir.ErrLeaseGone
 		}
@@ -183,19 +184,20 @@ func (m *modelStore) conditions(claims []weir.Claim, now int64) error {
 	return nil
 }
 
-// release ends the lease that a Charge depends on; false: the claim is no condition.
+// release ends the lease that a Charge depends on. It is false if the claim is no condition.
 func (m *modelStore) release(c *weir.Claim, now int64) bool {
-	held, isHeld := m.law(c).(*leases)
+	held, isHeld := m.keyModel(c).(*leases)
 	return isHeld && c.Renew && held.release(c.Lease, now)
 }
 
-func (m *modelStore) Refund(_ context.Context, claims []weir.Claim, takenAt weir.Instant, decisions []weir.Decision) error {
+func (m *modelStore) Refund(_ context.Context, claims []weir.Claim, takenAt weir.Instant,
+	decisions []weir.Decision) error {
 	if err := weir.Check(claims, 1, decisions); err != nil {
 		return err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.laws == nil {
+	if m.models == nil {
 		return weir.ErrClosed
 	}
 	now := int64(m.clock())
@@ -206,7 +208,7 @@ func (m *modelStore) Refund(_ context.Context, claims []weir.Claim, takenAt weir
 	}
 	for i := range claims {
 		c := &claims[i]
-		held, isHeld := m.law(c).(*leases)
+		held, isHeld := m.keyModel(c).(*leases)
 		switch {
 		case isHeld && !held.release(c.Lease, now):
 			err = weir.ErrLeaseGone
@@ -236,11 +238,11 @@ func (m *modelStore) Reset(_ context.Context, claims []weir.Claim) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.laws == nil {
+	if m.models == nil {
 		return weir.ErrClosed
 	}
 	for i := range claims {
-		delete(m.laws, place(&claims[i]))
+		delete(m.models, place(&claims[i]))
 	}
 	return nil
 }
@@ -248,22 +250,22 @@ func (m *modelStore) Reset(_ context.Context, claims []weir.Claim) error {
 func (m *modelStore) Close() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.laws = nil
+	m.models = nil
 	return nil
 }
 
 // clone is a copy for one branch of a search; text tells equal ones.
 func (m *modelStore) clone(clock func() weir.Instant) *modelStore {
 	copied := newModel(clock)
-	for where, w := range m.laws {
-		copied.laws[where], copied.limits[where] = w.clone(), m.limits[where]
+	for where, w := range m.models {
+		copied.models[where], copied.limits[where] = w.clone(), m.limits[where]
 	}
 	return copied
 }
 
 func (m *modelStore) text() string {
-	lines := make([]string, 0, len(m.laws))
-	for where, w := range m.laws {
+	lines := make([]string, 0, len(m.models))
+	for where, w := range m.models {
 		lines = append(lines, where+": "+w.text())
 	}
 	slices.Sort(lines)

@@ -12,11 +12,11 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// A property is what holds for every schedule; on a fresh store or on a used one.
-type property func(t TB, b *bench, s schedule)
+// A property holds for every schedule, on a fresh store or on a used one.
+type property func(t TB, b *fixture, s schedule)
 
 // check tries a property on schedules drawn by chance, shrunk where it fails.
-func check(t *testing.T, b *bench, drawn *rapid.Generator[schedule], holds property) {
+func check(t *testing.T, b *fixture, drawn *rapid.Generator[schedule], holds property) {
 	t.Helper()
 	rapid.Check(t, func(t *rapid.T) { holds(t, b, drawn.Draw(t, "schedule")) })
 }
@@ -40,25 +40,25 @@ var promises = []struct {
 }{
 	{"several keys apart equal the model", []string{"several"}, apartEqualsModel},
 	{"refusals and peeks change nothing", kinds, refusalsChangeNothing},
-	{"partial grants charge what they grant", kinds, partialGrants},
-	{"retry after is honest", kinds, retryIsHonest},
-	{"reset after is honest", kinds, resetIsHonest},
+	{"partial grants charge the granted requests", kinds, partialGrants},
+	{"retry after is honest", kinds, retryIsExact},
+	{"reset after is honest", kinds, resetIsExact},
 	{"a refund undoes a take", kinds, refundUndoes},
 	{"reset forgets, and neighbours stay", kinds, neighboursStay},
 	{"grants stay within the bounds", bounded, staysBounded},
 }
 
 // equalsModel compares every field of every answer with the model's.
-func equalsModel(t TB, b *bench, s schedule) {
+func equalsModel(t TB, b *fixture, s schedule) {
 	t.Helper()
 	b.clock.set(s.start)
 	b.actor(&s).equalsModel(t, s)
 }
 
 // apartEqualsModel uses keys that may lie in different slots of a Redis Cluster. There a
-// refusal gives back what other slots granted, which is exact while nobody else comes,
+// refusal gives back the grants of other slots, which is exact while no other caller comes,
 // the clock does not step back, and no lease is taken twice.
-func apartEqualsModel(t TB, b *bench, s schedule) {
+func apartEqualsModel(t TB, b *fixture, s schedule) {
 	t.Helper()
 	b.clock.set(s.start)
 	a := b.actor(&s)
@@ -91,7 +91,8 @@ func (a *actor) equalsModel(t TB, s schedule) {
 			t.Fatalf("the model: %v", err)
 		}
 		if !got.equal(want) {
-			t.Fatalf("step %d, %s of %s (times %d) at %d:\n  got  %v\n  want %v", i, step.op, claimsText(a.claimsOf(step)), step.times, a.b.clock.read(), got, want)
+			t.Fatalf("step %d, %s of %s (times %d) at %d:\n  got  %v\n  want %v", i, step.op,
+				claimsText(a.claimsOf(step)), step.times, a.b.clock.read(), got, want)
 		}
 		a.note(step, got)
 	}
@@ -105,8 +106,8 @@ func (a *actor) peek(t TB, claims []weir.Claim) []weir.Decision {
 }
 
 // refusalsChangeNothing plays a schedule in full on some keys, and on others only the
-// steps that changed something: they must not be told apart.
-func refusalsChangeNothing(t TB, b *bench, s schedule) {
+// steps that changed something: the answers must be equal.
+func refusalsChangeNothing(t TB, b *fixture, s schedule) {
 	t.Helper()
 	b.clock.set(s.start)
 	full, sparse := b.actor(&s), b.actor(&s)
@@ -118,20 +119,21 @@ func refusalsChangeNothing(t TB, b *bench, s schedule) {
 			step.move = "stay"
 			step.times = got.granted
 			if again := sparse.do(t, &step); !again.equal(got) {
-				t.Fatalf("step %d, %s at %d: with the refusals and peeks before it\n  %v\nwithout them\n  %v", i, step.op, b.clock.read(), got, again)
+				t.Fatalf("step %d, %s at %d: with the refusals and peeks before it\n  %v\nwithout them\n  %v", i,
+					step.op, b.clock.read(), got, again)
 			}
 		}
 		full.note(&step, got)
 		sparse.taken = full.taken
 		claims := full.claimsOf(&step)
 		if once, again := full.peek(t, claims), full.peek(t, claims); !slices.Equal(once, again) {
-			t.Fatalf("step %d: a peek changed what the next one saw:\n  %v\n  %v", i, once, again)
+			t.Fatalf("step %d: a peek changed the answer of the next one:\n  %v\n  %v", i, once, again)
 		}
 	}
 }
 
 // partialGrants asks for times requests at once on some keys and one by one on others.
-func partialGrants(t TB, b *bench, s schedule) {
+func partialGrants(t TB, b *fixture, s schedule) {
 	t.Helper()
 	b.clock.set(s.start)
 	atOnce, oneByOne := b.actor(&s), b.actor(&s)
@@ -148,14 +150,15 @@ func partialGrants(t TB, b *bench, s schedule) {
 			again = oneByOne.each(t, step)
 		}
 		if !got.equal(again) {
-			t.Fatalf("step %d, %s of %s at %d: %d at once\n  %v\none by one\n  %v", i, step.op, claimsText(atOnce.claimsOf(&step)), b.clock.read(), step.times, got, again)
+			t.Fatalf("step %d, %s of %s at %d: %d at once\n  %v\none by one\n  %v", i, step.op,
+				claimsText(atOnce.claimsOf(&step)), b.clock.read(), step.times, got, again)
 		}
 		atOnce.note(&step, got)
 		oneByOne.taken = atOnce.taken
 	}
 }
 
-// each takes one by one, until one is refused.
+// each takes one at a time, until a refusal.
 func (a *actor) each(t TB, s step) (sum outcome) {
 	t.Helper()
 	sum.decisions = a.peek(t, a.claimsOf(&s))
@@ -172,15 +175,16 @@ func (a *actor) each(t TB, s step) (sum outcome) {
 	return sum
 }
 
-// retryIsHonest waits for each refusal: it is refused until 1 µs before its retry-after,
+// retryIsExact waits after each refusal: it is refused until 1 µs before its retry-after,
 // and then granted.
-func retryIsHonest(t TB, b *bench, s schedule) {
+func retryIsExact(t TB, b *fixture, s schedule) {
 	t.Helper()
 	b.clock.set(s.start)
 	a := b.actor(&s)
 	for i := range s.steps {
 		step := s.steps[i]
-		step.quiet, step.renew, step.lease = false, false, i // a lease that is held is granted at once, and none revives
+		// With a new lease each: a held one is granted at once, and an expired one is not revived.
+		step.quiet, step.renew, step.lease = false, false, i
 		got := a.do(t, &step)
 		a.note(&step, got)
 		if step.op != "take" || step.times == 0 || got.granted > 0 {
@@ -191,7 +195,7 @@ func retryIsHonest(t TB, b *bench, s schedule) {
 	}
 }
 
-// waitFor follows a refusal to its end.
+// waitFor checks a refusal until its retry-after.
 func (a *actor) waitFor(t TB, s step, refused []weir.Decision) {
 	t.Helper()
 	worst := slices.MaxFunc(refused, func(x, y weir.Decision) int { return cmp.Compare(x.RetryAfter, y.RetryAfter) })
@@ -200,7 +204,8 @@ func (a *actor) waitFor(t TB, s step, refused []weir.Decision) {
 	}
 	granted := int64(worst.At) + worst.RetryAfter.Microseconds()
 	if worst.RetryAfter == 0 {
-		t.Fatalf("%s at %d: refused, and the retry-after of no claim says when:\n  %v", claimsText(a.claimsOf(&s)), worst.At, outcome{decisions: refused})
+		t.Fatalf("%s at %d: refused, and no claim has a retry-after:\n  %v", claimsText(a.claimsOf(&s)), worst.At,
+			outcome{decisions: refused})
 	}
 	if granted > latest {
 		return
@@ -208,19 +213,21 @@ func (a *actor) waitFor(t TB, s step, refused []weir.Decision) {
 	s.move = "stay"
 	a.b.clock.set(granted - 1)
 	if o := a.do(t, &s); o.granted != 0 {
-		t.Fatalf("%s at %d: retry after %d µs, but granted 1 µs earlier", claimsText(a.claimsOf(&s)), worst.At, worst.RetryAfter.Microseconds())
+		t.Fatalf("%s at %d: retry after %d µs, but granted 1 µs earlier", claimsText(a.claimsOf(&s)), worst.At,
+			worst.RetryAfter.Microseconds())
 	}
 	a.b.clock.set(granted)
 	o := a.do(t, &s)
 	if o.granted != 1 {
-		t.Fatalf("%s at %d: retry after %d µs, but then refused:\n  %v", claimsText(a.claimsOf(&s)), worst.At, worst.RetryAfter.Microseconds(), o)
+		t.Fatalf("%s at %d: retry after %d µs, but then refused:\n  %v", claimsText(a.claimsOf(&s)), worst.At,
+			worst.RetryAfter.Microseconds(), o)
 	}
 	a.note(&s, o)
 }
 
-// resetIsHonest: at reset-after each claim is as if never used, and grants all it has;
+// resetIsExact: at reset-after each claim is as if never used, and grants all its units;
 // 1 µs earlier it is not.
-func resetIsHonest(t TB, b *bench, s schedule) {
+func resetIsExact(t TB, b *fixture, s schedule) {
 	t.Helper()
 	b.clock.set(s.start)
 	a := b.actor(&s)
@@ -253,7 +260,7 @@ func resetIsHonest(t TB, b *bench, s schedule) {
 	}
 }
 
-// leaseOf is the id, for a limit that wants one.
+// leaseOf is the id, for a limit that needs one.
 func leaseOf(l *weir.Limit, id string) string {
 	if l.Algorithm() == weir.AlgorithmConcurrency {
 		return id
@@ -262,8 +269,8 @@ func leaseOf(l *weir.Limit, id string) string {
 }
 
 // refundUndoes gives each second grant back at once: nothing was taken. The clock only
-// advances, as what is charged by a clock that stepped back may count as charged later.
-func refundUndoes(t TB, b *bench, s schedule) {
+// advances, because charges by a clock that stepped back may count as charged later.
+func refundUndoes(t TB, b *fixture, s schedule) {
 	t.Helper()
 	b.clock.set(s.start)
 	a := b.actor(&s)
@@ -281,7 +288,7 @@ func refundUndoes(t TB, b *bench, s schedule) {
 func (a *actor) takeAndRefund(t TB, s *step) {
 	t.Helper()
 	a.move(s)
-	s.move, s.lease, s.renew = "stay", 9, false // a lease that nobody holds
+	s.move, s.lease, s.renew = "stay", 9, false // a lease that is not held
 	claims := a.claimsOf(s)
 	before := a.peek(t, claims)
 	got := a.do(t, s)
@@ -297,13 +304,14 @@ func (a *actor) takeAndRefund(t TB, s *step) {
 		t.Fatalf("Refund(%s): %v", claimsText(back), err)
 	}
 	if after := a.peek(t, claims); !slices.Equal(before, after) {
-		t.Fatalf("take and refund of %s at %d left a trace:\n  before %v\n  after  %v", claimsText(back), now, outcome{decisions: before}, outcome{decisions: after})
+		t.Fatalf("take and refund of %s at %d left a trace:\n  before %v\n  after  %v", claimsText(back), now,
+			outcome{decisions: before}, outcome{decisions: after})
 	}
 }
 
 // neighboursStay: other keys, names and algorithms see nothing of a schedule, and Reset
 // makes its keys as if never used.
-func neighboursStay(t TB, b *bench, s schedule) {
+func neighboursStay(t TB, b *fixture, s schedule) {
 	t.Helper()
 	b.clock.set(s.start)
 	a := b.actor(&s)
@@ -323,7 +331,8 @@ func neighboursStay(t TB, b *bench, s schedule) {
 	}
 	b.clock.set(s.start)
 	if after := a.peek(t, others); !slices.Equal(before, after) {
-		t.Fatalf("what happened to %s changed a neighbour of it:\n  before %v\n  after  %v", claimsText(a.claims), outcome{decisions: before}, outcome{decisions: after})
+		t.Fatalf("steps on %s changed a neighbour:\n  before %v\n  after  %v", claimsText(a.claims),
+			outcome{decisions: before}, outcome{decisions: after})
 	}
 }
 

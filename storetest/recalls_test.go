@@ -16,17 +16,17 @@ type forgetful struct {
 	wrong wrong
 }
 
-// wrong is what is done instead.
+// wrong is the faults of a store that remembers refusals.
 type wrong struct {
 	believes func(retryAfter time.Duration) time.Duration
 	covers   func(asked, kept int64) bool
 	tells    func(said weir.Decision, by time.Duration) weir.Decision
 	refunds  bool // are not noticed
 	numbers  bool // are not looked at
-	others   bool // are told as if never used, where one claim refuses
+	others   bool // other claims are reported as if never used, if one claim refuses
 }
 
-// keptRefusal is one, and what was said of it.
+// keptRefusal is a refused claim and its decision.
 type keptRefusal struct {
 	limit *weir.Limit
 	cost  int64
@@ -158,15 +158,15 @@ var severalKinds = []string{"several"}
 var recallFindings = []struct {
 	name  string
 	wrong wrong
-	check func(t TB, b *bench)
+	check func(t TB, b *fixture)
 }{
 	{"a cache of refusals that outlives the window", but(func(w *wrong) {
 		w.believes = func(time.Duration) time.Duration { return time.Second }
 	}), drawn(kinds, equalsModel)},
-	{"believed 1 µs too long", but(func(w *wrong) {
+	{"used 1 µs too long", but(func(w *wrong) {
 		w.believes = func(retryAfter time.Duration) time.Duration { return retryAfter + time.Microsecond }
-	}), drawn(kinds, retryIsHonest)},
-	{"what a large cost is refused, a small one is",
+	}), drawn(kinds, retryIsExact)},
+	{"a refusal of a large cost is used for a small one",
 		but(func(w *wrong) { w.covers = func(int64, int64) bool { return true } }), drawn(kinds, equalsModel)},
 	{"a wait that does not shrink", but(func(w *wrong) {
 		w.tells = func(said weir.Decision, _ time.Duration) weir.Decision { return said }
@@ -179,15 +179,15 @@ var recallFindings = []struct {
 		}
 	}), drawn(kinds, equalsModel)},
 	{"refunds that are not noticed", but(func(w *wrong) { w.refunds = true }), drawn(kinds, equalsModel)},
-	{"numbers that are not looked at", but(func(w *wrong) { w.numbers = true }), func(t TB, b *bench) {
+	{"numbers that are ignored", but(func(w *wrong) { w.numbers = true }), func(t TB, b *fixture) {
 		for seed := range 300 {
 			sideBySide(t, b, sameShape().Example(seed))
 		}
 	}},
-	{"a large cost is told what was said earlier", but(func(w *wrong) {
+	{"a large cost gets an earlier decision", but(func(w *wrong) {
 		w.covers = func(asked, kept int64) bool { return asked == kept }
 	}), drawn(kinds, equalsModel)},
-	{"a large cost is told what a small one was", but(func(w *wrong) {
+	{"a large cost gets the decision of a small one", but(func(w *wrong) {
 		w.covers = func(asked, kept int64) bool { return asked >= kept && kept > 0 }
 	}), drawn(kinds, equalsModel)},
 	{"others that were not asked", but(func(w *wrong) { w.others = true }), drawn(severalKinds, equalsModel)},
@@ -195,7 +195,7 @@ var recallFindings = []struct {
 
 // TestTheSuiteFindsWrongMemories: a memory of refusals that is exact passes, and no other does.
 func TestTheSuiteFindsWrongMemories(t *testing.T) {
-	for _, holds := range []property{equalsModel, retryIsHonest, refundUndoes, partialGrants, refusalsChangeNothing} {
+	for _, holds := range []property{equalsModel, retryIsExact, refundUndoes, partialGrants, refusalsChangeNothing} {
 		b := open(t, recalling(right))
 		if said := failure(func(t TB) { drawn(kinds, holds)(t, b) }); said != "" {
 			t.Errorf("a memory with nothing wrong: %s", said)

@@ -3,6 +3,6 @@
 package storetest
 
 const (
-	histories = 40     // short ones, as much goes wrong while keys are new
+	histories = 40     // short ones, because most faults show while keys are new
 	expiring  = 10_000 // keys of each kind
 )

@@ -2,8 +2,7 @@
 
 package storetest
 
-// The race detector takes ten times as long for each, and what it looks for is there in the
-// first as in the last.
+// The race detector makes each round ten times as slow, and races show in the first rounds.
 const (
 	histories = 8
 	expiring  = 1_000

@@ -13,7 +13,7 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// A schedule is who asks for what and when, drawn by chance.
+// A schedule is a random sequence of requests.
 type schedule struct {
 	start int64
 	specs []weir.Spec
@@ -27,14 +27,14 @@ type step struct {
 	by    int64  // µs, of by and back
 	times int64
 	costs []int64 // one a claim
-	lease int     // whose lease; a refund: how many takes ago
+	lease int     // the number of the lease; of a refund: how many takes ago
 	renew bool
 	peer  bool  // through the other handle
 	quiet bool  // without decisions
 	wait  int64 // of a refund: quarters of the grant's delay after which it acts; 0: units go back whole
 }
 
-// GoString is what rapid prints of the schedule that failed.
+// GoString is printed by rapid for a schedule that failed.
 func (s schedule) GoString() string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "start at %d", s.start)
@@ -43,9 +43,10 @@ func (s schedule) GoString() string {
 	}
 	for i, step := range s.steps {
 		if step.op == "peek" && step.move == "stay" && i < len(s.steps)-1 {
-			continue // what rapid shrinks a step to that does not matter
+			continue // rapid shrinks a step that does not matter to this
 		}
-		fmt.Fprintf(&text, "\n  %2d %s %d; %s %d × %v lease %d", i, step.move, step.by, step.op, step.times, step.costs, step.lease)
+		fmt.Fprintf(&text, "\n  %2d %s %d; %s %d × %v lease %d", i, step.move, step.by, step.op, step.times,
+			step.costs, step.lease)
 		if step.op == "refund" && step.wait != 0 {
 			fmt.Fprintf(&text, " after %d/4 of the delay", step.wait)
 		}
@@ -76,7 +77,8 @@ func schedules(kind string, most int) *rapid.Generator[schedule] {
 		s.specs = drawSpecs(t, kind)
 		limits := s.limits()
 		n := pick(t, "n", most/12, most/6, most/3, most)
-		s.steps = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) step { return drawStep(t, kind, limits) }), n, n+5).Draw(t, "steps")
+		s.steps = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) step { return drawStep(t, kind, limits) }), n,
+			n+5).Draw(t, "steps")
 		return s
 	})
 }
@@ -89,7 +91,7 @@ func at(text string) int64 {
 	return instant.UnixMicro()
 }
 
-// starts are a plain instant, the first ones, and the eves of what calendars stumble over.
+// starts are a plain instant, the first ones, and the eves of difficult days of calendars.
 var starts = []int64{epoch, epoch, epoch, epoch, 0, 1_000_000,
 	at("2026-03-28T22:30:00Z"), at("2026-10-24T22:30:00Z"), // the clock is changed in Europe
 	at("2028-02-28T23:59:59Z"), at("2026-12-31T23:00:00Z"),
@@ -98,7 +100,8 @@ var starts = []int64{epoch, epoch, epoch, epoch, 0, 1_000_000,
 	at("2026-04-04T14:20:00Z"), // Lord Howe: half an hour
 }
 
-var zones = []string{"", "UTC", "Europe/Berlin", "America/New_York", "America/Sao_Paulo", "Asia/Kathmandu", "Asia/Shanghai", "Pacific/Apia", "Australia/Lord_Howe"}
+var zones = []string{"", "UTC", "Europe/Berlin", "America/New_York", "America/Sao_Paulo", "Asia/Kathmandu",
+	"Asia/Shanghai", "Pacific/Apia", "Australia/Lord_Howe"}
 
 func drawSpecs(t *rapid.T, kind string) []weir.Spec {
 	if kind != "several" {
@@ -114,7 +117,8 @@ func pick[T any](t *rapid.T, name string, of ...T) T { return rapid.SampledFrom(
 
 func drawSpec(t *rapid.T, kind string) weir.Spec {
 	limit := pick[int64](t, "limit", 1, 2, 3, 5, 7, 10, 40, 100, 1000)
-	length := pick(t, "period", time.Second, time.Microsecond, 7*time.Microsecond, time.Millisecond, 250*time.Millisecond, 1900*time.Millisecond,
+	length := pick(t, "period", time.Second, time.Microsecond, 7*time.Microsecond, time.Millisecond,
+		250*time.Millisecond, 1900*time.Millisecond,
 		3*time.Second, time.Minute, time.Hour, 24*time.Hour, 30*24*time.Hour)
 	switch kind {
 	case "continuous bucket", "step bucket":
@@ -140,13 +144,14 @@ func drawSpec(t *rapid.T, kind string) weir.Spec {
 }
 
 func drawBucket(t *rapid.T, kind string, capacity int64, length time.Duration) weir.TokenBucket {
-	spec := weir.TokenBucket{Capacity: capacity, Period: length, Refill: pick[int64](t, "refill", 1, 2, 3, 7, 10, 50, 997, 1_000_003),
+	spec := weir.TokenBucket{Capacity: capacity, Period: length,
+		Refill:    pick[int64](t, "refill", 1, 2, 3, 7, 10, 50, 997, 1_000_003),
 		Overdraft: pick[int64](t, "overdraft", 0, 0, 1, 4, 20)}
 	if kind == "step bucket" {
 		spec.Mode = weir.Step
 	}
 	if limit := weir.MustLimit("drawn", spec); limit.Span().Whole > 1<<46 {
-		spec.Period = time.Second // what is charged beyond 2^52 µs is not counted, and SPEC.md does not say how
+		spec.Period = time.Second // SPEC.md leaves open how charges beyond 2^52 µs are cut
 	}
 	return spec
 }
@@ -155,10 +160,12 @@ func drawBucket(t *rapid.T, kind string, capacity int64, length time.Duration) w
 var large = []weir.Spec{
 	weir.TokenBucket{Capacity: weir.MaxUnits, Refill: 1, Period: time.Microsecond},
 	weir.TokenBucket{Capacity: 1, Refill: 1, Period: weir.MaxUnits * time.Microsecond},
-	weir.TokenBucket{Capacity: 1 << 51, Refill: weir.MaxUnits, Period: weir.MaxUnits * time.Microsecond, Overdraft: 1 << 50},
+	weir.TokenBucket{Capacity: 1 << 51, Refill: weir.MaxUnits, Period: weir.MaxUnits * time.Microsecond,
+		Overdraft: 1 << 50},
 	weir.TokenBucket{Capacity: 4_503_599, Refill: 999_999_937, Period: 999_999_937_000 * time.Microsecond},
 	weir.TokenBucket{Capacity: 1 << 30, Refill: 1<<30 - 35, Period: 1 << 50 * time.Microsecond},
-	weir.TokenBucket{Capacity: weir.MaxUnits, Refill: weir.MaxUnits, Period: weir.MaxUnits * time.Microsecond, Mode: weir.Step},
+	weir.TokenBucket{Capacity: weir.MaxUnits, Refill: weir.MaxUnits, Period: weir.MaxUnits * time.Microsecond,
+		Mode: weir.Step},
 	weir.FixedWindow{Limit: weir.MaxUnits, Window: weir.MaxUnits * time.Microsecond},
 	weir.FixedWindow{Limit: weir.MaxUnits, Window: weir.MaxUnits * time.Microsecond, Anchor: weir.Epoch},
 	weir.Calendar{Limit: weir.MaxUnits, Unit: weir.Year, Zone: "Asia/Shanghai"},
@@ -193,7 +200,8 @@ func drawStep(t *rapid.T, kind string, limits []*weir.Limit) step {
 		}
 	}
 	if s.move == "by" || s.move == "back" {
-		s.by = max(1, pick(t, "stride", strides...)/pick[int64](t, "part", 1, 1, 2, 3, 1000)+pick[int64](t, "off", 0, 0, -1, 1))
+		s.by = max(1, pick(t, "stride", strides...)/pick[int64](t, "part", 1, 1, 2, 3, 1000)+pick[int64](t, "off", 0,
+			0, -1, 1))
 	}
 	return s
 }
@@ -210,7 +218,7 @@ func drawCost(t *rapid.T, op string, limit *weir.Limit) int64 {
 	return min(cost, weir.MaxUnits)
 }
 
-// stridesOf are waits that mean something to a limit.
+// stridesOf are waits at which a limit changes.
 func stridesOf(l *weir.Limit) []int64 {
 	switch l.Algorithm() {
 	case weir.AlgorithmTokenBucket:
@@ -233,21 +241,21 @@ func (s *schedule) limits() []*weir.Limit {
 
 // An actor plays the steps of a schedule on keys of its own.
 type actor struct {
-	b       *bench
+	b       *fixture
 	forward bool // the clock does not step back
 	claims  []weir.Claim
-	taken   []taking        // what charged units
+	taken   []taking        // the steps that charged units
 	last    []weir.Decision // of the last step that had some
 }
 
-// A taking is when units were taken, and what was said of them, if it was asked for.
+// A taking is the time of a charge, and its decisions, if asked for.
 type taking struct {
 	at        int64
 	decisions []weir.Decision
 }
 
-// actor has a claim for each limit of a schedule, on keys that nobody used.
-func (b *bench) actor(s *schedule) *actor {
+// actor has a claim for each limit of a schedule, on new keys.
+func (b *fixture) actor(s *schedule) *actor {
 	limits := s.limits()
 	a := &actor{b: b, claims: make([]weir.Claim, len(limits)), last: make([]weir.Decision, len(limits))}
 	keys := b.keysTogether(len(limits))
@@ -307,7 +315,7 @@ func (a *actor) claimsOf(s *step) []weir.Claim {
 	return claims
 }
 
-// An outcome is all that a store answered.
+// An outcome is the whole answer of a store.
 type outcome struct {
 	granted   int64
 	gone      bool
@@ -365,7 +373,7 @@ func (a *actor) ago(takings int) taking {
 	return taking{at: a.b.clock.now.Load()}
 }
 
-// note remembers what later steps refer to.
+// note records takes, for later steps.
 func (a *actor) note(s *step, o outcome) {
 	if o.granted > 0 || s.op == "charge" {
 		a.taken = append(a.taken, taking{a.b.clock.now.Load(), o.decisions})
@@ -375,7 +383,7 @@ func (a *actor) note(s *step, o outcome) {
 	}
 }
 
-// do moves the clock and plays a step on the bench's store, or on its peer.
+// do moves the clock and plays a step on the fixture's store, or on its peer.
 func (a *actor) do(t TB, s *step) outcome {
 	t.Helper()
 	a.move(s)

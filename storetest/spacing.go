@@ -9,8 +9,8 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// Queues in which a caller who hangs up frees the last place, for which somebody else waits.
-func queuesStayEven(t TB, b *bench) {
+// Queues in which a cancelled caller frees the last place, for which another caller waits.
+func queuesStayEven(t TB, b *fixture) {
 	t.Helper()
 	for _, spec := range []weir.TokenBucket{
 		weir.LeakyQueue(10, time.Second, 50),
@@ -32,9 +32,9 @@ func queuesStayEven(t TB, b *bench) {
 	}
 }
 
-// A queue is a shaping bucket whose callers come and hang up by chance. Each costs as much.
+// A queue is a shaping bucket whose callers come and cancel at random, at equal cost.
 type queue struct {
-	b       *bench
+	b       *fixture
 	random  *rand.Rand
 	spec    weir.TokenBucket
 	claim   weir.Claim
@@ -50,7 +50,7 @@ type grant struct {
 
 func (g grant) due() int64 { return int64(g.at) + g.delay.Microseconds() }
 
-// step lets some time pass and somebody come or, about as often, hang up.
+// step lets some time pass, and a caller come or, about as often, cancel.
 func (q *queue) step(t TB) {
 	t.Helper()
 	q.b.clock.now.Add(q.random.Int64N(q.spec.Period.Microseconds() / q.spec.Refill))
@@ -81,8 +81,8 @@ func (q *queue) hangUp(t TB, i int) {
 	q.waiting = slices.Delete(q.waiting, i, i+1)
 }
 
-// isEven: of those that stayed no k leave sooner than k units refill, but for a microsecond
-// by which an instant is rounded up; where the bucket steps, a step's units leave together.
+// isEven: no k of the remaining callers leave sooner than k units refill, but for one microsecond
+// of rounding; if the bucket steps, the units of a step leave together.
 func (q *queue) isEven(t TB) {
 	t.Helper()
 	for _, g := range q.waiting {
@@ -97,7 +97,8 @@ func (q *queue) isEven(t TB) {
 			}
 			least := units*q.spec.Period.Microseconds()/q.spec.Refill - 1
 			if to := q.acted[i+1+k]; to-from < least {
-				t.Fatalf("%s: %d callers of %d leave within %d µs (%d to %d), want %d at least", q.spec, k+2, q.claim.Cost, to-from, from, to, least)
+				t.Fatalf("%s: %d callers of %d leave within %d µs (%d to %d), want %d at least", q.spec, k+2,
+					q.claim.Cost, to-from, from, to, least)
 			}
 		}
 	}

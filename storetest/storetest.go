@@ -4,8 +4,8 @@
 //	func TestStore(t *testing.T)   { storetest.Run(t, open) }
 //	func TestVectors(t *testing.T) { storetest.Vectors(t, open) }
 //
-// It drives the store's clock, compares each field of each decision with a slow model
-// that was written apart from the stores, and holds both to the promises of the limits.
+// It drives the store's clock, compares each field of each decision with a slow, independent
+// model, and checks the promises of the limits on both.
 package storetest
 
 import (
@@ -22,23 +22,23 @@ import (
 // be called from several goroutines, and it may step back. The suite closes the store.
 type Subject func(t testing.TB, clock func() weir.Instant) Handle
 
-// A Handle is a store under test, and what can be done to its state from outside. A nil
-// function says that it cannot be done.
+// A Handle is a store under test, with functions that act on its state from outside. A function
+// that the store cannot have is nil.
 type Handle struct {
 	weir.Store
 
 	// Peer opens another handle on the same state, with the same clock: another node.
 	Peer func() weir.Store
-	// Foreign are ways to put state that is not weir's where a claim's state would be,
-	// by name: another type, garbage, a newer version. Each returns a function that
-	// reports whether it is still there, unchanged.
+	// Foreign are ways to write foreign state under a claim's key, by name: another type,
+	// garbage, a newer version. Each returns a function that reports whether that state is still
+	// there, unchanged.
 	Foreign map[string]func(claim weir.Claim) (unchanged func() bool)
-	// Keys counts the keys that hold state now, and those of them that would stay for ever.
+	// Keys counts the keys that hold state now, and those of them without an expiry.
 	Keys func() (live, everlasting int)
-	// Work is what the store has had a server do so far; Costs needs it.
+	// Work is the load of the store's server so far; Costs needs it.
 	Work func() Work
-	// Recalls says that the store remembers refusals: other numbers of a limit that only another
-	// handle (Peer) uses are not noticed, so no peer is given any. All else is compared as ever.
+	// Recalls: the store remembers refusals, and does not notice other numbers of a limit that only
+	// a Peer uses. Peers then use the same numbers; everything else is compared.
 	Recalls bool
 }
 
@@ -54,17 +54,17 @@ type clock struct{ now atomic.Int64 }
 func (c *clock) read() weir.Instant { return weir.Instant(c.now.Load()) }
 func (c *clock) set(now int64)      { c.now.Store(now) }
 
-// A bench is a store on a driven clock, and the means to ask it for one thing in a line.
-type bench struct {
+// A fixture is a store on a driven clock, with helpers for single calls.
+type fixture struct {
 	Handle
 	peer  weir.Store // the store itself if it has no peer
 	clock *clock
 	keys  atomic.Int64
 }
 
-func open(t testing.TB, s Subject) *bench {
+func open(t testing.TB, s Subject) *fixture {
 	t.Helper()
-	b := &bench{clock: &clock{}}
+	b := &fixture{clock: &clock{}}
 	b.clock.set(epoch)
 	b.Handle = s(t, b.clock.read)
 	closeAfter(t, b.Store)
@@ -84,15 +84,15 @@ func closeAfter(t testing.TB, store weir.Store) {
 	})
 }
 
-// epoch is when the driven clocks start: a plain instant of 2026.
+// epoch is the start of the driven clocks: a plain instant of 2026.
 const epoch = 1_790_000_000_123_456
 
-// key is one that nobody used.
-func (b *bench) key() string { return fmt.Sprint("key-", b.keys.Add(1)) }
+// key is a new key.
+func (b *fixture) key() string { return fmt.Sprint("key-", b.keys.Add(1)) }
 
 // keysTogether are n different keys in one slot of a Redis Cluster: only there is a
 // decision over several of them exact.
-func (b *bench) keysTogether(n int) []string {
+func (b *fixture) keysTogether(n int) []string {
 	tag, keys := b.key(), make([]string, n)
 	for i := range keys {
 		keys[i] = fmt.Sprintf("{%s}-%d", tag, i)
@@ -101,7 +101,7 @@ func (b *bench) keysTogether(n int) []string {
 }
 
 // decide fails the test on an error.
-func (b *bench) decide(t TB, times int64, claims ...weir.Claim) (int64, []weir.Decision) {
+func (b *fixture) decide(t TB, times int64, claims ...weir.Claim) (int64, []weir.Decision) {
 	t.Helper()
 	decisions := make([]weir.Decision, len(claims))
 	granted, err := b.Decide(context.Background(), claims, times, decisions)
@@ -128,8 +128,8 @@ func claimsText(claims []weir.Claim) string {
 	return text
 }
 
-// Run runs everything but the vectors, which Vectors does: in parallel, as some of it waits
-// for state to expire. A store that is a [weir.Batcher] is asked for batches too. Under the race
+// Run runs the suite except Vectors: in parallel, because some parts wait for state to expire. A store that
+// is a [weir.Batcher] is asked for batches too. Under the race
 // detector it is shorter.
 func Run(t *testing.T, s Subject) {
 	for _, part := range []struct {
@@ -137,7 +137,8 @@ func Run(t *testing.T, s Subject) {
 		check func(*testing.T, Subject)
 	}{
 		{"expiry", expiry}, {"properties", properties}, {"bad input", badInput}, {"foreign state", foreignState},
-		{"linearizable", linearizable}, {"numbers change", numbersChange}, {"batches", batches}, {"known faults", knownFaults},
+		{"linearizable", linearizable}, {"numbers change", numbersChange}, {"batches", batches},
+		{"known faults", knownFaults},
 		{"conditions", conditions},
 	} {
 		t.Run(part.name, func(t *testing.T) {

@@ -20,8 +20,8 @@ import (
 //go:embed testdata/*.jsonl
 var given embed.FS
 
-// Vectors plays the traces of exact answers, core and concurrency, and those of the
-// directory that WEIR_VECTORS names, if it is set.
+// Vectors plays the traces of exact answers, core and concurrency, and those of the directory in
+// WEIR_VECTORS, if it is set.
 func Vectors(t *testing.T, s Subject) {
 	files, err := fs.Sub(given, "testdata")
 	if err != nil {
@@ -54,7 +54,8 @@ func loadVectors(files fs.FS) (names []string, traces [][]trace, err error) {
 	concurrency, _ := fs.Glob(files, "concurrency*.jsonl")
 	names = append(core, concurrency...)
 	if len(names) == 0 {
-		return nil, nil, errors.New("no core*.jsonl or concurrency*.jsonl to play: point WEIR_VECTORS at a directory that has some")
+		return nil, nil, errors.New(
+			"no core*.jsonl or concurrency*.jsonl to play: point WEIR_VECTORS at a directory that has some")
 	}
 	for _, name := range names {
 		text, err := fs.ReadFile(files, name)
@@ -79,7 +80,7 @@ func readTraces(text []byte) (traces []trace, err error) {
 		}
 		var t trace
 		decoder := json.NewDecoder(bytes.NewReader(lines.Bytes()))
-		decoder.DisallowUnknownFields() // a field that is not understood is not passed
+		decoder.DisallowUnknownFields() // an unknown field must not be ignored
 		if err := decoder.Decode(&t); err != nil {
 			return nil, fmt.Errorf("line %d: %w", n, err)
 		}
@@ -150,7 +151,7 @@ func waitMicros(d time.Duration) int64 {
 	return d.Microseconds()
 }
 
-// spec is the limit as plain data; words that are not known make one that NewLimit refuses.
+// spec is the limit as plain data; NewLimit refuses the one of unknown words.
 func (v vectorLimit) spec() weir.Spec {
 	switch v.Algorithm {
 	case "token_bucket":
@@ -158,7 +159,8 @@ func (v vectorLimit) spec() weir.Spec {
 		if v.Mode == "" {
 			mode = 0
 		}
-		return weir.TokenBucket{Capacity: v.Capacity, Refill: v.Refill, Period: micros(v.PeriodUs), Overdraft: v.Overdraft, Mode: weir.RefillMode(mode)}
+		return weir.TokenBucket{Capacity: v.Capacity, Refill: v.Refill, Period: micros(v.PeriodUs),
+			Overdraft: v.Overdraft, Mode: weir.RefillMode(mode)}
 	case "fixed_window":
 		anchor := slices.Index([]string{"first", "epoch"}, v.Anchor)
 		return weir.FixedWindow{Limit: v.Limit, Window: micros(v.WindowUs), Anchor: weir.Anchor(anchor)}
@@ -176,7 +178,7 @@ func (v vectorLimit) spec() weir.Spec {
 }
 
 // play runs a trace in keys of its own: claim i uses key i.
-func (tr trace) play(t TB, b *bench) {
+func (tr trace) play(t TB, b *fixture) {
 	t.Helper()
 	limits := tr.Limits
 	if tr.Limit != nil {
@@ -200,7 +202,7 @@ func (tr trace) play(t TB, b *bench) {
 }
 
 // play does one step and compares its answer.
-func (s *vectorStep) play(b *bench, claims []weir.Claim) error {
+func (s *vectorStep) play(b *fixture, claims []weir.Claim) error {
 	claims = slices.Clone(claims)
 	for i := range claims {
 		claims[i].Cost, claims[i].Lease, claims[i].Renew = max(1, s.Units), s.ID, s.Op == "renew"

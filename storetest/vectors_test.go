@@ -9,11 +9,13 @@ import (
 
 func TestVectorsWantFiles(t *testing.T) {
 	for name, files := range map[string]fstest.MapFS{
-		"none":            {},
-		"other names":     {"other.jsonl": {Data: []byte(`{}`)}},
-		"no traces":       {"core-2.jsonl": {Data: []byte("\n\n")}},
-		"not JSON":        {"core.jsonl": {Data: []byte("trace")}},
-		"unknown numbers": {"concurrency.jsonl": {Data: []byte(`{"name":"a","limit":{"algorithm":"concurrency","limit":1,"ttl_s":1}}`)}},
+		"none":        {},
+		"other names": {"other.jsonl": {Data: []byte(`{}`)}},
+		"no traces":   {"core-2.jsonl": {Data: []byte("\n\n")}},
+		"not JSON":    {"core.jsonl": {Data: []byte("trace")}},
+		"unknown numbers": {"concurrency.jsonl": {
+			Data: []byte(`{"name":"a","limit":{"algorithm":"concurrency","limit":1,"ttl_s":1}}`),
+		}},
 	} {
 		if _, _, err := loadVectors(files); err == nil {
 			t.Errorf("%s: no error", name)
@@ -37,9 +39,12 @@ func TestVectorsOfAnotherDirectory(t *testing.T) {
 
 // TestVectorsCompareEveryField changes one number at a time: the trace must no longer pass.
 func TestVectorsCompareEveryField(t *testing.T) {
-	const text = `{"name":"story","limits":[{"algorithm":"token_bucket","capacity":1,"refill":1,"period_us":1000000,"overdraft":1}],"steps":[` +
-		`{"op":"take","at":1000,"costs":[2],"times":1,"granted":1,"decisions":[{"remaining":0,"retry_after_us":2000000,"reset_after_us":2000000,"delay_us":1000000}]},` +
-		`{"op":"refund","at":1000,"taken_at":1000,"costs":[1],"decisions":[{"remaining":1,"retry_after_us":0,"reset_after_us":1000000,"delay_us":0}]}]}`
+	const text = `{"name":"story","limits":[{"algorithm":"token_bucket",` +
+		`"capacity":1,"refill":1,"period_us":1000000,"overdraft":1}],"steps":[` +
+		`{"op":"take","at":1000,"costs":[2],"times":1,"granted":1,"decisions":[` +
+		`{"remaining":0,"retry_after_us":2000000,"reset_after_us":2000000,"delay_us":1000000}]},` +
+		`{"op":"refund","at":1000,"taken_at":1000,"costs":[1],"decisions":[` +
+		`{"remaining":1,"retry_after_us":0,"reset_after_us":1000000,"delay_us":0}]}]}`
 	if said := playText(t, text); said != "" {
 		t.Fatal(said)
 	}

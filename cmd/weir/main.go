@@ -1,10 +1,10 @@
-// Command weir decides who may come now: a server and gateway of rate limits, and the
-// tools round them. See weir --help and docs/weir.md.
+// Command weir is a rate limiter: a server, a gateway and command-line tools. See weir --help
+// and docs/weir.md.
 package main
 
 import (
 	"os"
-	_ "time/tzdata" // limits by calendar need zones, which bare containers lack
+	_ "time/tzdata" // calendar limits need time zones, which minimal containers lack
 
 	"github.com/weirproject/weir/internal/cli"
 )

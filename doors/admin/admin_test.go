@@ -48,8 +48,8 @@ type fixed struct {
 	revision string
 }
 
-func (f fixed) Run(ctx context.Context, news chan<- source.News) error {
-	news <- source.News{File: f.file, Revision: f.revision}
+func (f fixed) Run(ctx context.Context, updates chan<- source.Update) error {
+	updates <- source.Update{File: f.file, Revision: f.revision}
 	<-ctx.Done()
 	return ctx.Err()
 }
@@ -63,12 +63,12 @@ type world struct {
 	compiled *atomic.Int32
 }
 
-func newWorld(t testing.TB, text string, book ledger.Book, from source.Source) *world {
+func newWorld(t testing.TB, text string, backend ledger.Backend, from source.Source) *world {
 	t.Helper()
-	return newWorldOf(t, text, book, from, memstore.New())
+	return newWorldOf(t, text, backend, from, memstore.New())
 }
 
-func newWorldOf(t testing.TB, text string, book ledger.Book, from source.Source, store weir.Store) *world {
+func newWorldOf(t testing.TB, text string, backend ledger.Backend, from source.Source, store weir.Store) *world {
 	t.Helper()
 	file, err := rules.Parse("weir.yaml", []byte(text))
 	if err != nil {
@@ -103,17 +103,17 @@ func newWorldOf(t testing.TB, text string, book ledger.Book, from source.Source,
 		t.Fatal(err)
 	}
 	log := new(strings.Builder)
-	return &world{t, admin.Server{Ledger: ledger.New(book), Layer: "ledger", Status: keeper.Status, Gate: g, Compile: compile,
+	return &world{t, admin.Server{Ledger: ledger.New(backend), Layer: "ledger", Status: keeper.Status, Gate: g, Compile: compile,
 		Log: slog.New(slog.NewTextHandler(log, nil))}, log, compiled}
 }
 
 func memory(t testing.TB) *world {
 	t.Helper()
-	book, err := ledger.NewMemory("")
+	backend, err := ledger.NewMemory("")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newWorld(t, fileRules, book, book.Source())
+	return newWorld(t, fileRules, backend, backend.Source())
 }
 
 // start serves the door, with the document beside it.
@@ -199,7 +199,7 @@ func login(limit string) string {
 	return "name: login\nkey: [client.ip]\nlimit: " + limit + "\n"
 }
 
-func TestEveryWriteNamesWhatItHasSeen(t *testing.T) {
+func TestEveryWriteNeedsARevision(t *testing.T) {
 	c := memory(t).start()
 	for _, line := range []string{"PUT rules/login", "DELETE rules/login", "POST rules/login/enable", "POST rules/login/disable", "POST rules/login/rollback?to=1", "DELETE exceptions/block-1"} {
 		body := ""
@@ -228,7 +228,7 @@ func TestEveryWriteNamesWhatItHasSeen(t *testing.T) {
 	c.ask("GET rules/login", "").has(200, `"revision": 2`)
 }
 
-func TestWhatIsWrongIsRefused(t *testing.T) {
+func TestMistakesAreRefused(t *testing.T) {
 	c := memory(t).start()
 	put := func(body string, fields ...string) *answer {
 		return c.ask("PUT rules/login", body, append([]string{isNew, "*"}, fields...)...)
@@ -244,7 +244,7 @@ func TestWhatIsWrongIsRefused(t *testing.T) {
 	// It is right by itself, and not beside a rule of the file.
 	c.ask("PUT rules/all.2", "name: all.2\nlimit: 5/1m\n", isNew, "*").has(422, `taken by a limit`)
 	c.ask("PUT rules/login?dry_run=maybe", login("5/1m")).has(400, "dry_run")
-	c.ask("PUT rules/login?why=a&why=b", login("5/1m"), isNew, "*").has(400, "stands there twice")
+	c.ask("PUT rules/login?why=a&why=b", login("5/1m"), isNew, "*").has(400, "is given twice")
 	c.ask("PUT rules/login?when=now", login("5/1m"), isNew, "*").has(400, "there are: why, dry_run")
 	c.ask("GET rules?x=1", "").has(400, "there are: none")
 	c.ask("PUT rules/login?why="+strings.Repeat("x", 1025), login("5/1m"), isNew, "*").has(422, "bytes of why is 1025")
@@ -547,19 +547,19 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// TestNobodyCanSayWhoHeIs where nothing shows it.
-func TestNobodyCanSayWhoHeIs(t *testing.T) {
+// TestActorHeaderIgnoredWithoutAuth where nothing shows it.
+func TestActorHeaderIgnoredWithoutAuth(t *testing.T) {
 	c := memory(t).start()
 	c.ask("PUT rules/login", login("5/1m"), isNew, "*", "X-Weir-Actor", "the-boss").has(200)
 	c.ask("GET rules/login", "").has(200, `"who": "somebody at 127.0.0.1"`)
 }
 
-// A gone book is one that does not answer.
-type gone struct{ ledger.Book }
+// A gone backend is one that does not answer.
+type gone struct{ ledger.Backend }
 
 var errGone = errors.New("dial tcp 10.1.2.3:6379: refused")
 
-func (gone) Read(context.Context) (*ledger.Holdings, error)      { return nil, errGone }
+func (gone) Read(context.Context) (*ledger.Snapshot, error)      { return nil, errGone }
 func (gone) Get(context.Context, string) (ledger.Change, error)  { return ledger.Change{}, errGone }
 func (gone) Commit(context.Context, ledger.Draft) (int64, error) { return 0, errGone }
 func (gone) Page(_ context.Context, _, _ int64) ([]ledger.Change, bool, error) {
@@ -570,7 +570,7 @@ func (gone) Restore(context.Context, ledger.Restoration) (*ledger.Restored, erro
 	return nil, errGone
 }
 
-// A lossy book has lost changes as soon as it is told so.
+// A lossy backend has lost changes as soon as it is told so.
 type lossy struct {
 	*ledger.Memory
 	lost atomic.Bool
@@ -593,8 +593,8 @@ func losses(t *testing.T) *client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	book := &lossy{Memory: memory}
-	w := newWorld(t, fileRules+"  - {"+strings.ReplaceAll(strings.TrimSpace(guessed), "\n", ", ")+"}\n", book, memory.Source())
+	backend := &lossy{Memory: memory}
+	w := newWorld(t, fileRules+"  - {"+strings.ReplaceAll(strings.TrimSpace(guessed), "\n", ", ")+"}\n", backend, memory.Source())
 	c := w.start()
 	c.ask("PUT rules/login", login("5/1m"), isNew, "*").has(200)
 	c.ask("PUT rules/off", strings.Replace(login("5/1m"), "login", "off", 1), isNew, "*").has(200)
@@ -605,7 +605,7 @@ func losses(t *testing.T) *client {
 		t.Fatal(err)
 	}
 	w.guess(3)
-	book.lost.Store(true)
+	backend.lost.Store(true)
 	const how = "weir rules restore"
 	c.ask("PUT rules/login", login("6/1m"), match, `"1"`).has(409, how)
 	for _, line := range []string{"POST rules/login/disable", "POST rules/login/rollback?to=1", "DELETE rules/login"} {
@@ -637,12 +637,12 @@ func (m *mortal) Decide(ctx context.Context, claims []weir.Claim, times int64, d
 // was banned.
 func broken(t testing.TB) *world {
 	t.Helper()
-	book, err := ledger.NewMemory("")
+	backend, err := ledger.NewMemory("")
 	if err != nil {
 		t.Fatal(err)
 	}
 	store := &mortal{Store: memstore.New()}
-	w := newWorldOf(t, fileRules+"  - {"+strings.ReplaceAll(strings.TrimSpace(guessed), "\n", ", ")+"}\n", gone{}, book.Source(), store)
+	w := newWorldOf(t, fileRules+"  - {"+strings.ReplaceAll(strings.TrimSpace(guessed), "\n", ", ")+"}\n", gone{}, backend.Source(), store)
 	w.guess(3)
 	store.dead.Store(true)
 	return w
@@ -670,11 +670,11 @@ func TestOutages(t *testing.T) {
 
 // TestNothingIsDoneThatCannotBeWrittenDown: the store answers, and the ledger does not.
 func TestNothingIsDoneThatCannotBeWrittenDown(t *testing.T) {
-	book, err := ledger.NewMemory("")
+	backend, err := ledger.NewMemory("")
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := newWorld(t, fileRules+"  - {"+strings.ReplaceAll(strings.TrimSpace(guessed), "\n", ", ")+"}\n", gone{}, book.Source())
+	w := newWorld(t, fileRules+"  - {"+strings.ReplaceAll(strings.TrimSpace(guessed), "\n", ", ")+"}\n", gone{}, backend.Source())
 	c := w.start()
 	w.guess(3)
 	c.ask("POST keys/reset?rule=guess&value=203.0.113.7", "").has(503)
@@ -855,10 +855,10 @@ func TestARuleOfTheFileComesBack(t *testing.T) {
 
 // TestNotInForce: a change that this server cannot put in force is told as such.
 func TestNotInForce(t *testing.T) {
-	book, err := ledger.NewMemory("")
+	backend, err := ledger.NewMemory("")
 	if err != nil {
 		t.Fatal(err)
 	}
-	deaf := newWorld(t, fileRules, book, fixed{&rules.File{}, "0"}).start() // it listens to something else
+	deaf := newWorld(t, fileRules, backend, fixed{&rules.File{}, "0"}).start() // it listens to something else
 	deaf.ask("PUT rules/login", login("5/1m"), isNew, "*").has(200, `"revision": 1`, `"in_force": false`, "has not read it from the ledger yet")
 }

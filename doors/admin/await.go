@@ -17,14 +17,15 @@ const (
 	awaitEvery = 2 * time.Millisecond
 )
 
-// await waits until a revision of the ledger is in force here, or says why it is not.
-func (d *door) await(ctx context.Context, revision int64) (inForce bool, why string) {
+// await waits until a revision of the ledger is in force on this server, or returns the reason why
+// it is not.
+func (h *handler) await(ctx context.Context, revision int64) (inForce bool, why string) {
 	timer := time.NewTimer(awaitFor)
 	defer timer.Stop()
 	tick := time.NewTicker(awaitEvery)
 	defer tick.Stop()
 	for {
-		inForce, why = d.reached(revision)
+		inForce, why = h.reached(revision)
 		if inForce {
 			return true, ""
 		}
@@ -39,9 +40,9 @@ func (d *door) await(ctx context.Context, revision int64) (inForce bool, why str
 }
 
 // reached reports whether the ledger's layer is at a revision.
-func (d *door) reached(revision int64) (is bool, why string) {
-	for _, layer := range d.Status().Layers {
-		if layer.Name != d.Layer {
+func (h *handler) reached(revision int64) (is bool, why string) {
+	for _, layer := range h.Status().Layers {
+		if layer.Name != h.Layer {
 			continue
 		}
 		switch {
@@ -57,7 +58,7 @@ func (d *door) reached(revision int64) (is bool, why string) {
 	return false, "this server does not listen to the ledger"
 }
 
-// revisionOf is the number in the revision of a ledger's layer, such as "12, 1 ended".
+// revisionOf returns the number in the revision of a ledger's layer, such as "12, 1 ended".
 func revisionOf(text string) int64 {
 	text, _, _ = strings.Cut(text, ",")
 	n, err := strconv.ParseInt(text, 10, 64)
@@ -67,15 +68,17 @@ func revisionOf(text string) int64 {
 	return n
 }
 
-// told logs what the caller is not told.
-func (d *door) told(err error) error {
+// logged logs errors whose text the answer hides.
+func (h *handler) logged(err error) error {
 	var conflict *ledger.ConflictError
 	var lost *ledger.LostError
 	var wrong *rules.Error
 	var input *weir.InputError
-	if errors.Is(err, ledger.ErrForeign) || errors.As(err, &lost) || errors.As(err, &conflict) || errors.As(err, &wrong) || errors.As(err, &input) || errors.Is(err, ledger.ErrNoRule) || errors.Is(err, ledger.ErrNoException) {
+	if errors.Is(err, ledger.ErrForeign) || errors.As(err, &lost) || errors.As(err, &conflict) ||
+		errors.As(err, &wrong) || errors.As(err, &input) || errors.Is(err, ledger.ErrNoRule) ||
+		errors.Is(err, ledger.ErrNoException) {
 		return err
 	}
-	d.Log.Error("admin: the ledger did not answer", "error", err)
+	h.Log.Error("admin: the ledger did not answer", "error", err)
 	return err
 }

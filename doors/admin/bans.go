@@ -11,85 +11,87 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// A banAnswer is a ban that holds.
+// A banAnswer is a ban in force.
 type banAnswer struct {
 	Rule   string    `json:"rule"`
 	Key    string    `json:"key"`
 	From   time.Time `json:"from"`  // by the store's clock
 	Until  time.Time `json:"until"` // by the store's clock
 	Length string    `json:"length"`
-	Local  bool      `json:"local,omitzero"` // the store did not answer: it is this process's alone
+	Local  bool      `json:"local,omitzero"` // only on this server: the store did not answer
 }
 
 type bansAnswer struct {
 	Bans []banAnswer `json:"bans"`
 }
 
-func (d *door) listBans(ctx context.Context, _ *call) (any, error) {
-	list, err := d.Gate.Bans(ctx)
+func (h *handler) listBans(ctx context.Context, _ *call) (any, error) {
+	list, err := h.Gate.Bans(ctx)
 	if err != nil {
 		return nil, err
 	}
 	answer := bansAnswer{Bans: make([]banAnswer, len(list))}
 	for i, ban := range list {
-		answer.Bans[i] = banAnswer{ban.Rule.Name(), readable(ban.Key), ban.From.Time().UTC(), ban.Until.Time().UTC(), ban.Length.String(), ban.Local}
+		answer.Bans[i] = banAnswer{ban.Rule.Name(), readable(ban.Key), ban.From.Time().UTC(),
+			ban.Until.Time().UTC(), ban.Length.String(), ban.Local}
 	}
 	return answer, nil
 }
 
-// A liftAnswer tells of whom a ban was lifted.
+// A liftAnswer is the result of lifting a ban.
 type liftAnswer struct {
 	Rule   string `json:"rule"`
 	Key    string `json:"key"`
-	Banned bool   `json:"was_banned"` // otherwise only what was counted of it is forgotten
+	Banned bool   `json:"was_banned"` // false: only the count towards a ban was reset
 }
 
-// liftBan ends a ban, and forgets those before.
-func (d *door) liftBan(ctx context.Context, c *call) (any, error) {
+// liftBan ends a ban, and resets the count of earlier ones.
+func (h *handler) liftBan(ctx context.Context, c *call) (any, error) {
 	name := c.query.Get("rule")
-	set := d.Gate.Rules().Rules()
+	set := h.Gate.Rules().Rules()
 	i := slices.IndexFunc(set, func(r *rules.Rule) bool { return r.Name() == name && r.Bans() != nil })
 	if i < 0 {
 		return nil, refusef(http.StatusNotFound, "rule is %.130q; allowed: one that is in force and has a ban", name)
 	}
 	rule := set[i]
-	key, err := bannedKey(c, rule)
+	key, _, err := keyOf(c, rule)
 	if err != nil {
 		return nil, err
 	}
-	banned, err := d.banned(ctx, rule, key)
+	banned, err := h.banned(ctx, rule, key)
 	if err == nil {
-		err = d.note(ctx, c, "lift ban", name, string(key))
+		err = h.note(ctx, c, "lift ban", name, string(key))
 	}
 	if err == nil {
-		err = d.Gate.Lift(ctx, rule, string(key))
+		err = h.Gate.Lift(ctx, rule, string(key))
 	}
 	if err != nil {
 		return nil, err
 	}
-	d.Log.Info("admin: a ban was lifted", "rule", name, "key", string(key), "was_banned", banned > 0, "who", c.who, "why", c.by().Why)
+	h.Log.Info("admin: a ban was lifted", "rule", name, "key", string(key), "was_banned", banned > 0,
+		"who", c.who, "why", c.by().Why)
 	return liftAnswer{Rule: name, Key: readable(string(key)), Banned: banned > 0}, nil
 }
 
-// bannedKey is whose ban it is: as the list of bans says, or by the values of the rule's key. One
-// value says it where the key has one component.
-func bannedKey(c *call, rule *rules.Rule) (key []byte, err error) {
+// keyOf returns the key of a rule, and its limits: the parameter key is the key as lists of bans
+// print it, or its value if it has one component; the parameters value are its values, in order.
+func keyOf(c *call, rule *rules.Rule) (key []byte, limits []*weir.Limit, err error) {
 	text, values := c.query.Get("key"), c.query["value"]
 	switch {
 	case text != "" && len(values) > 0:
-		return nil, refusef(http.StatusBadRequest, "allowed: key, or value for each component of the rule's key; not both")
+		return nil, nil, refusef(http.StatusBadRequest,
+			"allowed: key, or value for each component of the rule's key; not both")
 	case text != "":
-		return rule.KeyOf(text)
+		return rule.LookupText(text)
 	}
-	key, _, err = rule.Lookup(values)
-	return key, err
+	return rule.Lookup(values)
 }
 
-// banned is for how long a key is, without counting anything.
-func (d *door) banned(ctx context.Context, rule *rules.Rule, key []byte) (time.Duration, error) {
+// banned returns the remaining time of a key's ban, without counting anything.
+func (h *handler) banned(ctx context.Context, rule *rules.Rule, key []byte) (time.Duration, error) {
 	var v gate.Verdict
 	claims := []weir.Claim{{Key: string(key), Limit: rule.Bans().Hold}}
-	if err := d.Gate.Decide(ctx, nil, gate.Ask{Claims: claims}, &v); err != nil {
+	if err := h.Gate.Decide(ctx, nil, gate.Ask{Claims: claims}, &v); err != nil {
 		return 0, err
 	}
 	if v.Err != nil || v.Len() == 0 {

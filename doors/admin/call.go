@@ -16,7 +16,7 @@ import (
 	"github.com/weirproject/weir/rules/ledger"
 )
 
-// A call is one request and what the door knows of it.
+// A call is one request.
 type call struct {
 	request *http.Request
 	who     string
@@ -25,7 +25,7 @@ type call struct {
 	status  int   // of the answer; 0: 200
 }
 
-// readQuery takes the parameters that the operation knows, each once but value.
+// readQuery accepts the operation's parameters, each once except value.
 func (c *call) readQuery(known []string) (err error) {
 	if c.query, err = url.ParseQuery(c.request.URL.RawQuery); err != nil {
 		return refusef(http.StatusBadRequest, "the query cannot be read: %v", err)
@@ -33,9 +33,10 @@ func (c *call) readQuery(known []string) (err error) {
 	for name, values := range c.query {
 		switch {
 		case !slices.Contains(known, name):
-			return refusef(http.StatusBadRequest, "there is no parameter %.80q here; there are: %s", name, orNone(known))
+			return refusef(http.StatusBadRequest, "there is no parameter %.80q here; there are: %s", name,
+				orNone(known))
 		case len(values) > 1 && name != "value":
-			return refusef(http.StatusBadRequest, "the parameter %s stands there twice", name)
+			return refusef(http.StatusBadRequest, "the parameter %s is given twice", name)
 		}
 	}
 	return nil
@@ -48,12 +49,12 @@ func orNone(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// by is who makes a change, and why.
+// by returns the author of a change, and the reason.
 func (c *call) by() ledger.Author { return ledger.Author{Who: c.who, Why: c.query.Get("why")} }
 
 func (c *call) name() string { return c.request.PathValue("name") }
 
-// flag is a parameter that is true or false.
+// flag returns a parameter that is true or false.
 func (c *call) flag(name string) (bool, error) {
 	switch text := c.query.Get(name); text {
 	case "", "false":
@@ -65,7 +66,7 @@ func (c *call) flag(name string) (bool, error) {
 	}
 }
 
-// number is a parameter that is a whole number; what is not there is otherwise.
+// number returns a parameter that is a whole number, or otherwise if it is missing.
 func (c *call) number(name string, otherwise int64) (int64, error) {
 	text := c.query.Get(name)
 	if text == "" {
@@ -78,8 +79,8 @@ func (c *call) number(name string, otherwise int64) (int64, error) {
 	return n, nil
 }
 
-// intent is whether the caller only wants to know what a change would do; if not, it says
-// which revision it has seen.
+// intent returns whether the request is a dry run, and otherwise the revision that the author has
+// read.
 func (c *call) intent() (dry bool, seen int64, err error) {
 	dry, err = c.flag("dry_run")
 	if err == nil && !dry {
@@ -88,31 +89,36 @@ func (c *call) intent() (dry bool, seen int64, err error) {
 	return dry, seen, err
 }
 
-// seen is the revision that a writer has seen (RFC 9110, sections 13.1.1 and 13.1.2): 0 with
-// If-None-Match: *. Without either it is an error: a write that looks at nothing overwrites
-// what others did.
+// seen returns the revision that the author has read (RFC 9110, sections 13.1.1 and 13.1.2): 0 with
+// If-None-Match: *. A request without either is refused, because an unconditional write overwrites
+// other people's changes.
 func (c *call) seen() (int64, error) {
 	match, none := c.request.Header.Values("If-Match"), c.request.Header.Values("If-None-Match")
 	switch {
 	case len(match) == 1 && len(none) == 0:
 		text := strings.Trim(match[0], `"`)
-		if n, err := strconv.ParseInt(text, 10, 64); err == nil && n > 0 && match[0] == `"`+strconv.FormatInt(n, 10)+`"` {
+		if n, err := strconv.ParseInt(text, 10, 64); err == nil && n > 0 &&
+			match[0] == `"`+strconv.FormatInt(n, 10)+`"` {
 			return n, nil
 		}
-		return 0, refusef(http.StatusBadRequest, `If-Match is %.80q; allowed: the ETag of what you have read, such as "12"`, match[0])
+		return 0, refusef(http.StatusBadRequest,
+			`If-Match is %.80q; allowed: the ETag of what you have read, such as "12"`, match[0])
 	case len(none) == 1 && len(match) == 0 && none[0] == "*":
 		return 0, nil
 	case len(none)+len(match) > 0:
-		return 0, refusef(http.StatusBadRequest, "allowed: one If-Match with the ETag of what you have read, or If-None-Match: * for what is new")
+		return 0, refusef(http.StatusBadRequest,
+			"allowed: one If-Match with the ETag of what you have read, or If-None-Match: * for what is new")
 	}
-	return 0, refusef(http.StatusPreconditionRequired, "say which revision you have seen: If-Match with the ETag of GET, or If-None-Match: * for what is new")
+	return 0, refusef(http.StatusPreconditionRequired,
+		"say which revision you have seen: If-Match with the ETag of GET, or If-None-Match: * for what is new")
 }
 
-// body reads the body, which must be of one of the kinds.
+// body reads the body, which must have one of the media types.
 func (c *call) body(most int, kinds ...string) (text []byte, err error) {
 	kind, _, err := mime.ParseMediaType(c.request.Header.Get("Content-Type"))
 	if err != nil || !slices.Contains(kinds, kind) {
-		return nil, refusef(http.StatusUnsupportedMediaType, "Content-Type is %.80q; allowed: %s", c.request.Header.Get("Content-Type"), strings.Join(kinds, ", "))
+		return nil, refusef(http.StatusUnsupportedMediaType, "Content-Type is %.80q; allowed: %s",
+			c.request.Header.Get("Content-Type"), strings.Join(kinds, ", "))
 	}
 	if coding := c.request.Header.Get("Content-Encoding"); coding != "" && coding != "identity" {
 		return nil, refusef(http.StatusUnsupportedMediaType, "Content-Encoding is %.80q; allowed: none", coding)
@@ -127,22 +133,24 @@ func (c *call) body(most int, kinds ...string) (text []byte, err error) {
 	return text, nil
 }
 
-// yamlKinds are those of a rule: JSON is YAML too.
+// yamlKinds are the media types of a rule: JSON is YAML too.
 var yamlKinds = []string{"application/yaml", "application/json"}
 
-// document reads a body of JSON strictly: names that stand twice or are not known are errors.
+// document parses a JSON body strictly: duplicate and unknown names are errors.
 func (c *call) document(into any) error {
 	text, err := c.body(ledger.MaxDocument, "application/json")
 	if err != nil {
 		return err
 	}
-	if err := json.Unmarshal(text, into, json.RejectUnknownMembers(true), json.MatchCaseInsensitiveNames(false)); err != nil {
-		return refusef(http.StatusBadRequest, "the body is not as it must be: %s", strings.TrimPrefix(err.Error(), "json: "))
+	if err := json.Unmarshal(text, into, json.RejectUnknownMembers(true),
+		json.MatchCaseInsensitiveNames(false)); err != nil {
+		return refusef(http.StatusBadRequest, "the body is malformed: %s",
+			strings.TrimPrefix(err.Error(), "json: "))
 	}
 	return nil
 }
 
-// write answers.
+// write sends an answer.
 func write(w http.ResponseWriter, c *call, answer any) {
 	text, isText := answer.(jsontext.Value)
 	if !isText {
@@ -162,5 +170,5 @@ func write(w http.ResponseWriter, c *call, answer any) {
 	if c.status != 0 {
 		w.WriteHeader(c.status)
 	}
-	_, _ = w.Write(append(text, '\n')) // an error is the connection's end
+	_, _ = w.Write(append(text, '\n')) // an error means that the connection is gone
 }

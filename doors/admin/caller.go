@@ -10,18 +10,18 @@ import (
 )
 
 const (
-	mostActor = 100 // bytes of X-Weir-Actor, and of a token's name
+	maxActor = 100 // bytes of X-Weir-Actor, and of a token's name
 
-	// actorField is where a caller who is known says for whom he acts, such as a console that
+	// actorField lets an authenticated caller name the user that it acts for, such as a console that
 	// has one token and many users.
 	actorField = "X-Weir-Actor"
 )
 
-// identify finds out who calls, and whether he may. What it says never tells whether a
-// token is nearly right.
-func (d *door) identify(c *call, writes bool) error {
-	if !d.guarded {
-		// Whoever is on this machine can say that he is anybody.
+// identify authenticates the caller, and checks the permission to write. Its errors never disclose
+// whether a token is nearly right.
+func (h *handler) identify(c *call, writes bool) error {
+	if !h.guarded {
+		// A name in the request proves nothing without authentication.
 		host, _, err := net.SplitHostPort(c.request.RemoteAddr)
 		if err != nil {
 			host = "this machine"
@@ -29,7 +29,7 @@ func (d *door) identify(c *call, writes bool) error {
 		c.who = "somebody at " + host
 		return nil
 	}
-	name, mayWrite, err := d.known(c.request)
+	name, mayWrite, err := h.known(c.request)
 	if err != nil {
 		return err
 	}
@@ -40,20 +40,21 @@ func (d *door) identify(c *call, writes bool) error {
 	}
 	c.who = name
 	if actor := c.request.Header.Get(actorField); actor != "" {
-		if !plain(actor, mostActor) {
-			return refusef(http.StatusBadRequest, "%s is %.80q; allowed: 1 to %d printable characters of ASCII", actorField, actor, mostActor)
+		if !plain(actor, maxActor) {
+			return refusef(http.StatusBadRequest, "%s is %.80q; allowed: 1 to %d printable characters of ASCII",
+				actorField, actor, maxActor)
 		}
 		c.who = fmt.Sprintf("%s by %s", actor, name)
 	}
 	return nil
 }
 
-// known is the name of a caller who shows a token or a certificate.
-func (d *door) known(r *http.Request) (name string, mayWrite bool, err error) {
+// known returns the name of an authenticated caller.
+func (h *handler) known(r *http.Request) (name string, mayWrite bool, err error) {
 	if text, ok := admit.Bearer(r.Header.Get("Authorization")); ok {
 		shown := admit.Hash(text)
-		if i := admit.Among(d.hashes, &shown); i >= 0 {
-			return d.tokens[i].Name, d.tokens[i].Write, nil
+		if i := admit.Among(h.hashes, &shown); i >= 0 {
+			return h.tokens[i].Name, h.tokens[i].Write, nil
 		}
 		p := refusef(http.StatusUnauthorized, "the token is not known here")
 		p.authenticate = `Bearer realm="weir", error="invalid_token"`
@@ -62,7 +63,7 @@ func (d *door) known(r *http.Request) (name string, mayWrite bool, err error) {
 	if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
 		name := r.TLS.VerifiedChains[0][0].Subject.CommonName
 		listed := func(names []string) bool { return slices.Contains(names, "*") || slices.Contains(names, name) }
-		if mayWrite = listed(d.writers); (mayWrite || listed(d.readers)) && plain(name, mostActor) {
+		if mayWrite = listed(h.writers); (mayWrite || listed(h.readers)) && plain(name, maxActor) {
 			return "certificate " + name, mayWrite, nil
 		}
 	}
@@ -71,7 +72,7 @@ func (d *door) known(r *http.Request) (name string, mayWrite bool, err error) {
 	return "", false, p
 }
 
-// plain reports whether a text can stand in a log and in a history as it is.
+// plain reports whether a text can be logged as it is.
 func plain(text string, most int) bool {
 	for i := range len(text) {
 		if text[i] < ' ' || text[i] > '~' {

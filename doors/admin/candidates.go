@@ -12,13 +12,13 @@ import (
 	"github.com/weirproject/weir/rules/ledger"
 )
 
-// A comparisonAnswer is what the candidate of a rule would change, of the requests that this
-// process decided.
+// A comparisonAnswer is the effect that the candidate of a rule would have had on the requests of
+// this process.
 type comparisonAnswer struct {
 	Rule         string          `json:"rule"`
 	Limit        []string        `json:"limit"`
 	Candidate    []string        `json:"candidate"`
-	Key          []string        `json:"candidate_key,omitzero"` // where it is another than the rule's
+	Key          []string        `json:"candidate_key,omitzero"` // if it differs from the rule's
 	Since        time.Time       `json:"since"`
 	BothGrant    int64           `json:"both_grant"`
 	NewlyRefused int64           `json:"newly_refused"`
@@ -31,17 +31,20 @@ type comparisonAnswer struct {
 type changedAnswer struct {
 	Key   string `json:"key"`
 	Count int64  `json:"count"`
-	Over  int64  `json:"over"` // by so many Count may be too large
+	Over  int64  `json:"over"` // the maximum error of Count
 }
 
-func (d *door) compare(_ context.Context, c *call) (any, error) {
-	found, ok := d.Gate.Compare(c.name())
+func (h *handler) compare(_ context.Context, c *call) (any, error) {
+	found, ok := h.Gate.Compare(c.name())
 	if !ok {
-		return nil, refusef(http.StatusNotFound, "there is no rule %.130q in force that has a candidate; write one into the rule, such as candidate: {limit: 60/1m}", c.name())
+		return nil, refusef(http.StatusNotFound, "there is no rule %.130q in force that has a candidate; "+
+			"write one into the rule, such as candidate: {limit: 60/1m}", c.name())
 	}
 	candidate := found.Rule.Candidate()
-	return comparisonAnswer{Rule: found.Rule.Name(), Limit: texts(found.Rule.Limits()), Candidate: texts(candidate.Limits()), Key: candidate.Components(),
-		Since: found.Since.UTC(), BothGrant: found.BothGrant, NewlyRefused: found.NewlyRefused, NewlyGranted: found.NewlyGranted, BothRefuse: found.BothRefuse,
+	return comparisonAnswer{Rule: found.Rule.Name(), Limit: texts(found.Rule.Limits()),
+		Candidate: texts(candidate.Limits()), Key: candidate.Components(),
+		Since: found.Since.UTC(), BothGrant: found.BothGrant,
+		NewlyRefused: found.NewlyRefused, NewlyGranted: found.NewlyGranted, BothRefuse: found.BothRefuse,
 		RefusedKeys: changedOf(found.Refused), GrantedKeys: changedOf(found.Granted)}, nil
 }
 
@@ -60,21 +63,21 @@ func changedOf(list []gate.Changed) []changedAnswer {
 	return out
 }
 
-// readable is a key as JSON can say it: a header's value need not be UTF-8.
+// readable returns a key as valid UTF-8, which a header's value need not be.
 func readable(key string) string { return strings.ToValidUTF8(key, "\uFFFD") }
 
 // promote makes a rule's candidate its limit.
-func (d *door) promote(ctx context.Context, c *call) (any, error) {
+func (h *handler) promote(ctx context.Context, c *call) (any, error) {
 	dry, seen, err := c.intent()
 	if err != nil {
 		return nil, err
 	}
-	document, err := d.Ledger.Get(ctx, c.name())
+	document, err := h.Ledger.Get(ctx, c.name())
 	if errors.Is(err, ledger.ErrNoRule) {
-		return nil, d.elsewhere(c.name(), err)
+		return nil, h.elsewhere(c.name(), err)
 	}
 	if err != nil {
-		return nil, d.told(err)
+		return nil, h.logged(err)
 	}
 	text, err := ledger.Promoted(c.name(), document.YAML)
 	if err != nil {
@@ -84,18 +87,20 @@ func (d *door) promote(ctx context.Context, c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return d.change(ctx, c, &writing{what: "promote", dry: dry, then: d.afterSetting(ctx, &spec),
-		commit: func() (int64, error) { return d.Ledger.Promote(ctx, c.name(), seen, c.by()) }})
+	return h.change(ctx, c, &ruleChange{what: "promote", dry: dry, then: h.afterSetting(ctx, &spec),
+		commit: func() (int64, error) { return h.Ledger.Promote(ctx, c.name(), seen, c.by()) }})
 }
 
-// elsewhere says where a rule is to be changed that the ledger does not have. It is not
-// copied: from then on, what is changed where it is written would do nothing.
-func (d *door) elsewhere(name string, missing error) error {
-	law := d.law()
-	at := law.find(name)
+// elsewhere refuses to promote a rule that is not in the ledger. It is not copied there, because
+// later changes in its own source would then have no effect.
+func (h *handler) elsewhere(name string, missing error) error {
+	now := h.inForce()
+	at := now.find(name)
 	if at < 0 {
 		return missing
 	}
-	return refusef(http.StatusConflict, "rule %q is from %s, and not in the ledger: promote it where it is written: make the fields of its candidate the rule's, and delete candidate. "+
-		"Or put it into the ledger first (weir rules set %s FILE), which goes before %s from then on", name, law.from[at], name, law.from[at])
+	return refusef(http.StatusConflict, "rule %q is from %s, and not in the ledger: promote it where it is written: "+
+		"make the fields of its candidate the rule's, and delete candidate. "+
+		"Or put it into the ledger first (weir rules set %s FILE), which goes before %s from then on",
+		name, now.from[at], name, now.from[at])
 }

@@ -31,11 +31,11 @@ func TestThePageIsTrue(t *testing.T) {
 	if len(blocks) < 25 || blocks[0][1] != "yaml" {
 		t.Fatalf("%d blocks; want rules first", len(blocks))
 	}
-	book, err := ledger.NewMemory("")
+	backend, err := ledger.NewMemory("")
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := newWorld(t, blocks[0][2], book, book.Source()).start()
+	c := newWorld(t, blocks[0][2], backend, backend.Source()).start()
 	for i := 1; i < len(blocks); i += 2 {
 		if blocks[i][1] != "sh" || blocks[i+1][1] != "json" {
 			t.Fatalf("a block of kind %s without its answer:\n%s", blocks[i][1], blocks[i][2])

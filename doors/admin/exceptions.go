@@ -13,7 +13,7 @@ import (
 	"github.com/weirproject/weir/rules/ledger"
 )
 
-// An exceptionAnswer is an exception as the server has it.
+// An exceptionAnswer is an exception of the server.
 type exceptionAnswer struct {
 	ID       string              `json:"id"`
 	Kind     rules.ExceptionKind `json:"kind"`
@@ -31,11 +31,12 @@ type exceptionAnswer struct {
 	Waiting  string              `json:"waiting,omitzero"` // why it is not
 }
 
-func (d *door) exceptionOf(e *ledger.Exception, left time.Duration) exceptionAnswer {
-	a := exceptionAnswer{ID: e.ID, Kind: e.Kind, Rule: e.Rule, By: e.Component, Values: e.Values, Limit: e.Limit, Until: e.Until,
-		Left: left.Round(time.Second).String(), Revision: e.Revision, Who: e.Author.Who, Why: e.Author.Why, When: e.When}
-	a.InForce, a.Waiting = d.reached(e.Revision)
-	for _, unfit := range d.Gate.Rules().Unfit() {
+func (h *handler) exceptionOf(e *ledger.Exception, left time.Duration) exceptionAnswer {
+	a := exceptionAnswer{ID: e.ID, Kind: e.Kind, Rule: e.Rule, By: e.Component, Values: e.Values, Limit: e.Limit,
+		Until: e.Until, Left: left.Round(time.Second).String(), Revision: e.Revision,
+		Who: e.Author.Who, Why: e.Author.Why, When: e.When}
+	a.InForce, a.Waiting = h.reached(e.Revision)
+	for _, unfit := range h.Gate.Rules().Unfit() {
 		if a.InForce && unfit.ID == e.ID {
 			a.InForce, a.Waiting = false, unfit.Why
 		}
@@ -47,28 +48,28 @@ type exceptionsAnswer struct {
 	Exceptions []exceptionAnswer `json:"exceptions"`
 }
 
-func (d *door) listExceptions(ctx context.Context, _ *call) (any, error) {
-	list, now, err := d.Ledger.Exceptions(ctx)
+func (h *handler) listExceptions(ctx context.Context, _ *call) (any, error) {
+	list, now, err := h.Ledger.Exceptions(ctx)
 	if err != nil {
-		return nil, d.told(err)
+		return nil, h.logged(err)
 	}
 	answer := exceptionsAnswer{Exceptions: []exceptionAnswer{}}
 	for i := range list {
-		answer.Exceptions = append(answer.Exceptions, d.exceptionOf(&list[i], list[i].Until.Sub(now)))
+		answer.Exceptions = append(answer.Exceptions, h.exceptionOf(&list[i], list[i].Until.Sub(now)))
 	}
 	return answer, nil
 }
 
-func (d *door) getException(ctx context.Context, c *call) (any, error) {
-	e, left, err := d.Ledger.Exception(ctx, c.request.PathValue("id"))
+func (h *handler) getException(ctx context.Context, c *call) (any, error) {
+	e, left, err := h.Ledger.Exception(ctx, c.request.PathValue("id"))
 	if err != nil {
-		return nil, d.told(err)
+		return nil, h.logged(err)
 	}
 	c.etag = e.Revision
-	return d.exceptionOf(&e, left), nil
+	return h.exceptionOf(&e, left), nil
 }
 
-// An exceptionBody is what POST exceptions takes.
+// An exceptionBody is the body of POST exceptions.
 type exceptionBody struct {
 	Kind   rules.ExceptionKind `json:"kind"`
 	Rule   string              `json:"rule"`
@@ -79,7 +80,7 @@ type exceptionBody struct {
 	Why    string              `json:"why"`
 }
 
-func (d *door) postException(ctx context.Context, c *call) (any, error) {
+func (h *handler) postException(ctx context.Context, c *call) (any, error) {
 	seen, err := c.seen()
 	if err != nil {
 		return nil, err
@@ -88,31 +89,33 @@ func (d *door) postException(ctx context.Context, c *call) (any, error) {
 	if err := c.document(&b); err != nil {
 		return nil, err
 	}
-	last, ok := lasting(b.For)
+	last, ok := parseDuration(b.For)
 	if !ok {
-		return nil, refusef(http.StatusUnprocessableEntity, "for is %.80q; allowed: a time with its unit, such as 30m, 2h or 7d", b.For)
+		return nil, refusef(http.StatusUnprocessableEntity,
+			"for is %.80q; allowed: a time with its unit, such as 30m, 2h or 7d", b.For)
 	}
 	e := rules.Exception{Kind: b.Kind, Rule: b.Rule, Component: b.By, Values: b.Values, Limit: b.Limit}
-	if err := d.fits(e); err != nil {
+	if err := h.fits(e); err != nil {
 		return nil, err
 	}
-	id, revision, err := d.Ledger.Except(ctx, e, last, seen, ledger.Author{Who: c.who, Why: b.Why})
+	id, revision, err := h.Ledger.Except(ctx, e, last, seen, ledger.Author{Who: c.who, Why: b.Why})
 	if err != nil {
-		return nil, d.told(err)
+		return nil, h.logged(err)
 	}
-	d.Log.Info("admin: an exception was made", "id", id, "kind", string(e.Kind), "rule", e.Rule, "by", e.Component, "values", e.Values,
-		"limit", e.Limit, "for", last, "revision", revision, "who", c.who, "why", b.Why)
-	d.await(ctx, revision)
-	now, left, err := d.Ledger.Exception(ctx, id)
+	h.Log.Info("admin: an exception was made", "id", id, "kind", string(e.Kind), "rule", e.Rule,
+		"by", e.Component, "values", e.Values, "limit", e.Limit, "for", last,
+		"revision", revision, "who", c.who, "why", b.Why)
+	h.await(ctx, revision)
+	now, left, err := h.Ledger.Exception(ctx, id)
 	if err != nil {
-		return nil, d.told(err)
+		return nil, h.logged(err)
 	}
 	c.etag = revision
-	return d.exceptionOf(&now, left), nil
+	return h.exceptionOf(&now, left), nil
 }
 
-// lasting is a time in the words that limits have for theirs.
-func lasting(text string) (time.Duration, bool) {
+// parseDuration parses a duration in the units of limits.
+func parseDuration(text string) (time.Duration, bool) {
 	for unit, hours := range map[string]int64{"d": 24, "w": 7 * 24} {
 		if number, ok := strings.CutSuffix(text, unit); ok {
 			n, err := strconv.ParseInt(number, 10, 64)
@@ -124,34 +127,35 @@ func lasting(text string) (time.Duration, bool) {
 	return last, err == nil
 }
 
-// fits refuses an exception that would do nothing with the rules in force.
-func (d *door) fits(e rules.Exception) error {
-	law := d.Status().Law
-	if law == nil {
-		return refusef(http.StatusServiceUnavailable, "no rules are in force yet; try again when /readyz says that the server is ready")
+// fits refuses an exception that would have no effect on the rules in force.
+func (h *handler) fits(e rules.Exception) error {
+	now := h.Status().RuleSet
+	if now == nil {
+		return refusef(http.StatusServiceUnavailable,
+			"no rules are in force yet; try again when /readyz says that the server is ready")
 	}
-	if e.Rule != "" && !slices.ContainsFunc(law.File.Rules, func(s rules.Spec) bool { return s.Name == e.Rule }) {
+	if e.Rule != "" && !slices.ContainsFunc(now.File.Rules, func(s rules.Spec) bool { return s.Name == e.Rule }) {
 		return refusef(http.StatusUnprocessableEntity, "rule is %.80q; allowed: one that is in force", e.Rule)
 	}
-	if why := law.Set.Misfit(law.File, &e); why != "" {
+	if why := now.Set.Misfit(now.File, &e); why != "" {
 		return &weir.InputError{Field: "exception", Given: e.Values, Allowed: "one that fits: " + why}
 	}
 	return nil
 }
 
-func (d *door) deleteException(ctx context.Context, c *call) (any, error) {
+func (h *handler) deleteException(ctx context.Context, c *call) (any, error) {
 	seen, err := c.seen()
 	if err != nil {
 		return nil, err
 	}
 	id := c.request.PathValue("id")
-	revision, err := d.Ledger.Lift(ctx, id, seen, c.by())
+	revision, err := h.Ledger.Lift(ctx, id, seen, c.by())
 	if err != nil {
-		return nil, d.told(err)
+		return nil, h.logged(err)
 	}
-	d.Log.Info("admin: an exception was ended", "id", id, "revision", revision, "who", c.who, "why", c.by().Why)
+	h.Log.Info("admin: an exception was ended", "id", id, "revision", revision, "who", c.who, "why", c.by().Why)
 	answer := written{Name: id, Revision: revision, Changes: []change{}}
-	answer.InForce, answer.Waiting = d.await(ctx, revision)
+	answer.InForce, answer.Waiting = h.await(ctx, revision)
 	c.etag = revision
 	return answer, nil
 }

@@ -10,13 +10,14 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// A keyAnswer is how a key stands under a rule.
+// A keyAnswer is the state of a key under a rule.
 type keyAnswer struct {
 	Rule       string        `json:"rule"`
+	Key        string        `json:"key"`        // as lists of bans print it
 	Components []string      `json:"components"` // of the rule's key
-	Values     []string      `json:"values"`
+	Values     []string      `json:"values"`     // empty if the query has the key instead
 	Limits     []limitAnswer `json:"limits"`
-	BannedFor  float64       `json:"banned_for,omitzero"` // seconds, whatever is left of the limits
+	BannedFor  float64       `json:"banned_for,omitzero"` // seconds, whatever remains of the limits
 }
 
 type limitAnswer struct {
@@ -26,33 +27,38 @@ type limitAnswer struct {
 	ResetAfter float64  `json:"reset_after"` // seconds
 }
 
-func (d *door) getKey(ctx context.Context, c *call) (any, error) {
-	answer, _, err := d.look(ctx, c)
+func (h *handler) getKey(ctx context.Context, c *call) (any, error) {
+	answer, _, err := h.look(ctx, c)
 	return answer, err
 }
 
-// look finds the claims of a key, and asks the store about them.
-func (d *door) look(ctx context.Context, c *call) (*keyAnswer, *gate.Verdict, error) {
-	set, name := d.Gate.Rules(), c.query.Get("rule")
+// look reads the state of a key from the store.
+func (h *handler) look(ctx context.Context, c *call) (*keyAnswer, *gate.Verdict, error) {
+	set, name := h.Gate.Rules(), c.query.Get("rule")
 	i := slices.IndexFunc(set.Rules(), func(r *rules.Rule) bool { return r.Name() == name })
 	if i < 0 {
 		return nil, nil, refusef(http.StatusNotFound, "rule is %.80q; allowed: one that is in force", name)
 	}
 	rule := set.Rules()[i]
-	key, limits, err := rule.Lookup(c.query["value"])
+	key, limits, err := keyOf(c, rule)
 	if err != nil {
 		return nil, nil, err
 	}
 	var v gate.Verdict
-	err = d.Gate.Decide(ctx, nil, gate.Ask{Claims: gate.ClaimsOf(rule, key, limits)}, &v)
+	err = h.Gate.Decide(ctx, nil, gate.Ask{Claims: gate.ClaimsOf(rule, key, limits)}, &v)
 	if err == nil {
 		err = v.Err
 	}
 	if err != nil {
 		return nil, nil, err
 	}
-	answer := &keyAnswer{Rule: name, Components: orEmpty(rule.Components()), Values: []string{}}
-	for _, value := range c.query["value"] {
+	answer := &keyAnswer{Rule: name, Key: readable(string(key)), Components: orEmpty(rule.Components()),
+		Values: []string{}}
+	values := c.query["value"]
+	if text := c.query.Get("key"); text != "" && !rule.IsKey(text) {
+		values = []string{text}
+	}
+	for _, value := range values {
 		answer.Values = append(answer.Values, readable(value))
 	}
 	for i := range v.Len() {
@@ -60,7 +66,7 @@ func (d *door) look(ctx context.Context, c *call) (*keyAnswer, *gate.Verdict, er
 		answer.Limits = append(answer.Limits, limitOf(check.Claim.Limit, check.Decision))
 	}
 	if rule.Bans() != nil {
-		wait, err := d.banned(ctx, rule, key)
+		wait, err := h.banned(ctx, rule, key)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -80,19 +86,20 @@ func limitOf(limit *weir.Limit, decision *weir.Decision) limitAnswer {
 	return a
 }
 
-// resetKey forgets what was used, and tells how the key stands then.
-func (d *door) resetKey(ctx context.Context, c *call) (any, error) {
-	_, v, err := d.look(ctx, c)
+// resetKey resets a key, and returns its new state.
+func (h *handler) resetKey(ctx context.Context, c *call) (any, error) {
+	_, v, err := h.look(ctx, c)
 	if err == nil {
-		err = d.note(ctx, c, "reset", c.query.Get("rule"), v.At(0).Claim.Key)
+		err = h.note(ctx, c, "reset", c.query.Get("rule"), v.At(0).Claim.Key)
 	}
 	if err == nil {
-		err = d.Gate.Reset(ctx, v)
+		err = h.Gate.Reset(ctx, v)
 	}
 	if err != nil {
 		return nil, err
 	}
-	d.Log.Info("admin: a key was reset", "rule", c.query.Get("rule"), "values", c.query["value"], "who", c.who, "why", c.by().Why)
-	answer, _, err := d.look(ctx, c)
+	h.Log.Info("admin: a key was reset", "rule", c.query.Get("rule"), "key", v.At(0).Claim.Key, "who", c.who,
+		"why", c.by().Why)
+	answer, _, err := h.look(ctx, c)
 	return answer, err
 }

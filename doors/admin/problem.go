@@ -14,19 +14,19 @@ import (
 	"github.com/weirproject/weir/rules/ledger"
 )
 
-// A problem is an answer that is an error: application/problem+json (RFC 9457).
+// A problem is an error answer: application/problem+json (RFC 9457).
 type problem struct {
 	Type     string    `json:"type"`
 	Title    string    `json:"title"`
 	Status   int       `json:"status"`
 	Detail   string    `json:"detail"`
-	Current  *int64    `json:"current,omitzero"`  // the revision that it is at; 0: it is not there
+	Current  *int64    `json:"current,omitzero"`  // the current revision; 0: there is none
 	Mistakes []mistake `json:"mistakes,omitzero"` // of rules
 
 	allow, authenticate string
 }
 
-// A mistake is one of a rule's text.
+// A mistake is one in a rule's text.
 type mistake struct {
 	Line    int    `json:"line,omitzero"`
 	Column  int    `json:"column,omitzero"`
@@ -34,15 +34,15 @@ type mistake struct {
 	Message string `json:"message"`
 }
 
-// Error is the sentence for people.
+// Error returns the detail.
 func (p *problem) Error() string { return p.Detail }
 
 func refusef(status int, format string, values ...any) *problem {
-	return &problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: readable(fmt.Sprintf(format, values...))}
+	return &problem{Type: "about:blank", Title: http.StatusText(status), Status: status,
+		Detail: readable(fmt.Sprintf(format, values...))}
 }
 
-// problemOf says what an error is to the caller. What a store or a Redis said stays here:
-// it may name its address.
+// problemOf converts an error. It hides errors of the store, which may contain its address.
 func problemOf(err error) *problem {
 	var known *problem
 	var conflict *ledger.ConflictError
@@ -71,9 +71,11 @@ func problemOf(err error) *problem {
 	case errors.Is(err, ledger.ErrNoRule), errors.Is(err, ledger.ErrNoException):
 		return refusef(http.StatusNotFound, "%s", err)
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return refusef(http.StatusServiceUnavailable, "the time was over before there was an answer; read again whether a change was made")
+		return refusef(http.StatusServiceUnavailable,
+			"the request timed out; read again whether a change was made")
 	}
-	return refusef(http.StatusServiceUnavailable, "what keeps the rules or counts the limits did not answer; the server's log says why. Read again whether a change was made")
+	return refusef(http.StatusServiceUnavailable,
+		"the ledger or the store did not answer; the server's log has the reason. Read again whether a change was made")
 }
 
 func writeProblem(w http.ResponseWriter, err error) {

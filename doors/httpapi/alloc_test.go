@@ -12,9 +12,11 @@ import (
 
 func TestADecisionAllocatesNothing(t *testing.T) {
 	for name, body := range map[string]string{"rule": byRule, "claim": byClaim} {
-		once := asking(t, handler(t, memstore.New(), oneRule), body)
-		if n := testing.AllocsPerRun(1000, once); n > 0 {
-			t.Errorf("by a %s: %v allocations, want none", name, n)
+		for _, path := range []string{"/v1/decide", "/v1/decide?answer=compact"} {
+			once := asking(t, handler(t, memstore.New(), oneRule), path, body)
+			if n := testing.AllocsPerRun(1000, once); n > 0 {
+				t.Errorf("%s by a %s: %v allocations, want none", path, name, n)
+			}
 		}
 	}
 }

@@ -33,11 +33,12 @@ type call struct {
 	deny      int    // the status of refused and denied requests
 	retry     string // Retry-After, if deny is the status
 	kind      []string
+	compact   bool // answer=compact
 }
 
 func (c *call) reset(a *api) {
 	c.api, c.n, c.batch = a, 0, false
-	c.token, c.actual = "", -1
+	c.token, c.actual, c.compact = "", -1, false
 	clear(c.questions)
 	c.verdict, c.questions = c.verdicts[0], c.questions[:0]
 	c.rule, c.key = "", ""
@@ -110,9 +111,13 @@ func (c *call) at(member string, err error) error {
 
 func quote(text string) string { return strconv.Quote(text) }
 
-// parameters reads the query: deny_status is all there is.
+// parameters reads the query.
 func (c *call) parameters(op *operation, r *http.Request) error {
-	if r.URL.RawQuery == "" {
+	switch {
+	case r.URL.RawQuery == "":
+		return nil
+	case op.brief && r.URL.RawQuery == "answer=compact": // a url.Values would cost as much as the rest of the request
+		c.compact = true
 		return nil
 	}
 	query, err := url.ParseQuery(r.URL.RawQuery)
@@ -120,15 +125,46 @@ func (c *call) parameters(op *operation, r *http.Request) error {
 		return invalid("the query", quote(r.URL.RawQuery), "name=value", 0)
 	}
 	for name, values := range query {
-		if name != "deny_status" || !op.answer {
-			return invalid("the query", quote(name), map[bool]string{true: "deny_status", false: "nothing"}[op.answer], 0)
+		switch {
+		case name == "deny_status" && op.answer:
+			err = c.denyStatus(values)
+		case name == "answer" && op.brief:
+			err = c.brevity(values)
+		default:
+			err = invalid("the query", quote(name), op.parameters(), 0)
 		}
-		status, err := strconv.Atoi(values[0])
-		if err != nil || len(values) > 1 || status < 400 || status > 599 {
-			return invalid(name, quote(values[0]), "one number from 400 to 599", 0)
+		if err != nil {
+			return err
 		}
-		c.deny = status
 	}
+	return nil
+}
+
+// parameters names what the query may have.
+func (op *operation) parameters() string {
+	switch {
+	case op.brief:
+		return "deny_status, answer"
+	case op.answer:
+		return "deny_status"
+	}
+	return "nothing"
+}
+
+func (c *call) denyStatus(values []string) error {
+	status, err := strconv.Atoi(values[0])
+	if err != nil || len(values) > 1 || status < 400 || status > 599 {
+		return invalid("deny_status", quote(values[0]), "one number from 400 to 599", 0)
+	}
+	c.deny = status
+	return nil
+}
+
+func (c *call) brevity(values []string) error {
+	if len(values) > 1 || values[0] != "compact" && values[0] != "full" {
+		return invalid("answer", quote(values[0]), "one of compact, full", 0)
+	}
+	c.compact = values[0] == "compact"
 	return nil
 }
 

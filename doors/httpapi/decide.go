@@ -131,6 +131,42 @@ func (c *call) answer(e *extras) {
 }
 
 func (c *call) appendAnswer(e *extras) {
+	if c.compact {
+		c.appendCompact()
+	} else {
+		c.appendFull(e)
+	}
+	c.appendHeld(e)
+	if e.err != nil {
+		c.out = problemOf(e.err).append(append(c.out, `,"error":`...))
+	}
+	c.out = append(c.out, '}')
+}
+
+// appendCompact has what a caller needs in order to act, and what it must give back is appended to it.
+func (c *call) appendCompact() {
+	v := c.verdict
+	b := append(c.out, `{"outcome":"`...)
+	b = append(b, v.Outcome.String()...)
+	b = append(b, `","allowed":`...)
+	b = strconv.AppendBool(b, v.Outcome == gate.Passed)
+	b = appendNumber(b, `,"granted":`, v.Granted)
+	if v.Degraded() {
+		b = append(b, `,"degraded":true`...)
+	}
+	if worst, ok := v.Worst(); ok {
+		d := worst.Decision
+		b = appendNumber(b, `,"remaining":`, d.Remaining)
+		b = appendNumber(b, `,"retry_after_us":`, micros(d.RetryAfter))
+		b = appendNumber(b, `,"reset_after_us":`, micros(d.ResetAfter))
+	}
+	if v.Delay > 0 {
+		b = appendNumber(b, `,"delay_us":`, micros(v.Delay))
+	}
+	c.out = b
+}
+
+func (c *call) appendFull(e *extras) {
 	v := c.verdict
 	b := append(c.out, `{"outcome":"`...)
 	b = append(b, v.Outcome.String()...)
@@ -159,11 +195,6 @@ func (c *call) appendAnswer(e *extras) {
 	c.out = append(c.out, ']')
 	c.appendSkipped()
 	c.appendExceptions(e.look)
-	c.appendHeld(e)
-	if e.err != nil {
-		c.out = problemOf(e.err).append(append(c.out, `,"error":`...))
-	}
-	c.out = append(c.out, '}')
 }
 
 func (c *call) appendChecks(keys bool) {

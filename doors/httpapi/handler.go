@@ -73,36 +73,37 @@ type operation struct {
 	run    func(*api, context.Context, *call) error
 	fields []field // of its document
 	answer bool    // its answer is a decision, so that deny_status is for it
+	brief  bool    // answer=compact is for it
 }
 
 func operations() map[string]*operation {
 	const post, get = http.MethodPost, http.MethodGet
 	return map[string]*operation{
-		"/v1/decide":       {post, true, (*api).decide, decideFields(), true},
-		"/v1/peek":         {post, false, (*api).peek, peekFields(), true},
-		"/v1/reserve":      {post, true, (*api).reserve, reserveFields(), true},
-		"/v1/settle":       {post, true, (*api).settle, settleFields(), false},
-		"/v1/acquire":      {post, true, (*api).acquire, acquireFields(), true},
-		"/v1/renew":        {post, true, (*api).renew, tokenFields(), false},
-		"/v1/release":      {post, true, (*api).release, tokenFields(), false},
-		"/v1/reset":        {post, true, (*api).reset, resetFields(), false},
-		"/v1/bans":         {get, false, (*api).bans, nil, false},
-		"/v1/lift":         {post, true, (*api).lift, liftFields(), false},
-		comparePath:        {get, false, (*api).compare, nil, false},
-		"/v1/openapi.json": {get, false, (*api).openAPI, nil, false},
+		"/v1/decide":       {method: post, writes: true, run: (*api).decide, fields: decideFields(), answer: true, brief: true},
+		"/v1/peek":         {method: post, run: (*api).peek, fields: peekFields(), answer: true},
+		"/v1/reserve":      {method: post, writes: true, run: (*api).reserve, fields: reserveFields(), answer: true},
+		"/v1/settle":       {method: post, writes: true, run: (*api).settle, fields: settleFields()},
+		"/v1/acquire":      {method: post, writes: true, run: (*api).acquire, fields: acquireFields(), answer: true},
+		"/v1/renew":        {method: post, writes: true, run: (*api).renew, fields: tokenFields()},
+		"/v1/release":      {method: post, writes: true, run: (*api).release, fields: tokenFields()},
+		"/v1/reset":        {method: post, writes: true, run: (*api).reset, fields: resetFields()},
+		"/v1/bans":         {method: get, run: (*api).bans},
+		"/v1/lift":         {method: post, writes: true, run: (*api).lift, fields: liftFields()},
+		comparePath:        {method: get, run: (*api).compare},
+		"/v1/openapi.json": {method: get, run: (*api).openAPI},
 	}
 }
 
 // ServeHTTP answers one request.
 func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	op, err := a.admit(r)
+	op, rule, err := a.admit(r)
 	if err != nil {
 		writeProblem(w, err)
 		return
 	}
 	c := a.calls.Get().(*call)
 	c.reset(a)
-	_, c.rule = a.find(r.URL.Path)
+	c.rule = rule
 	if err = a.serve(op, r, c); err != nil {
 		writeProblem(w, err) // may show what lies in c
 	} else {
@@ -128,24 +129,25 @@ func (a *api) serve(op *operation, r *http.Request, c *call) error {
 	return op.run(a, r.Context(), c)
 }
 
-// admit finds the operation and asks whether this caller may do it. What pages of other
-// sites send is refused before anything else, also where a token is asked for.
-func (a *api) admit(r *http.Request) (*operation, error) {
+// admit finds the operation, with the rule that the path names, and checks whether this caller
+// may do it. What pages of other sites send is refused before anything else, also where a token
+// is asked for.
+func (a *api) admit(r *http.Request) (op *operation, rule string, err error) {
 	if err := a.checkHost(r); err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	if err := a.crossOrigin.Check(r); err != nil {
-		return nil, &problem{status: http.StatusForbidden, detail: "the request comes from a page of another site: " + err.Error()}
+		return nil, "", &problem{status: http.StatusForbidden, detail: "the request comes from a page of another site: " + err.Error()}
 	}
-	op, _ := a.find(r.URL.Path)
+	op, rule = a.find(r.URL.Path)
 	if op == nil {
-		return nil, &problem{status: http.StatusNotFound, detail: fmt.Sprintf("there is no %.80q; GET /v1/openapi.json tells what there is", r.URL.Path)}
+		return nil, "", &problem{status: http.StatusNotFound, detail: fmt.Sprintf("there is no %.80q; GET /v1/openapi.json tells what there is", r.URL.Path)}
 	}
 	if r.Method != op.method && !(r.Method == http.MethodHead && op.method == http.MethodGet) {
 		allow := strings.Replace(op.method, http.MethodGet, "GET, HEAD", 1)
-		return nil, &problem{status: http.StatusMethodNotAllowed, detail: fmt.Sprintf("method is %.20q; allowed: %s", r.Method, allow), allow: allow}
+		return nil, "", &problem{status: http.StatusMethodNotAllowed, detail: fmt.Sprintf("method is %.20q; allowed: %s", r.Method, allow), allow: allow}
 	}
-	return op, a.authorize(op, r)
+	return op, rule, a.authorize(op, r)
 }
 
 func (a *api) checkHost(r *http.Request) error {

@@ -18,14 +18,16 @@ const comparePath = "/v1/rules/{name}/compare"
 
 // find is the operation of a path, and the rule that it names.
 func (a *api) find(path string) (op *operation, rule string) {
+	if op := a.operations[path]; op != nil && path != comparePath {
+		return op, ""
+	}
 	before, after, _ := strings.Cut(comparePath, "{name}")
 	if rest, ok := strings.CutPrefix(path, before); ok {
 		if name, ok := strings.CutSuffix(rest, after); ok && name != "" && !strings.Contains(name, "/") {
 			return a.operations[comparePath], name
 		}
-		return nil, ""
 	}
-	return a.operations[path], ""
+	return nil, ""
 }
 
 // The answers are of structs, and not written by hand like those of decisions: nobody asks
@@ -107,7 +109,7 @@ func (a *api) lift(ctx context.Context, c *call) error {
 }
 
 func (a *api) liftBy(ctx context.Context, c *call, rule *rules.Rule) error {
-	key, err := rule.KeyOf(c.key)
+	key, _, err := rule.LookupText(c.key)
 	if err != nil {
 		return err
 	}

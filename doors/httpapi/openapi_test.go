@@ -92,11 +92,15 @@ func (w *witness) schemaOf(route *routers.Route, answer *httptest.ResponseRecord
 		return "Problem"
 	}
 	schema := route.Operation.Responses.Value("200").Value.Content["application/json"].Schema
+	compact := ""
+	if !strings.Contains(answer.Body.String(), `"reason"`) {
+		compact = "Compact"
+	}
 	if strings.HasPrefix(answer.Body.String(), `{"answers"`) {
-		return "BatchAnswer"
+		return compact + "BatchAnswer"
 	}
 	if len(schema.Value.OneOf) > 0 {
-		schema = schema.Value.OneOf[0]
+		return compact + "Answer"
 	}
 	return strings.TrimPrefix(schema.Ref, "#/components/schemas/")
 }
@@ -162,7 +166,7 @@ func TestTheDocumentIsTrue(t *testing.T) {
 			t.Errorf("%s was never answered", at)
 		}
 	}
-	for _, name := range []string{"Answer", "ReserveAnswer", "BatchAnswer", "ResetAnswer", "Settled", "Renewed", "Released", "Bans", "Lifted", "Comparison", "Problem"} {
+	for _, name := range []string{"Answer", "ReserveAnswer", "BatchAnswer", "CompactAnswer", "CompactBatchAnswer", "ResetAnswer", "Settled", "Renewed", "Released", "Bans", "Lifted", "Comparison", "Problem"} {
 		w.everyField(name, w.doc.Components.Schemas[name])
 	}
 }
@@ -176,11 +180,11 @@ func (w *witness) everyField(at string, schema *openapi3.SchemaRef) {
 			schema = schema.Value.AllOf[0]
 		}
 	}
-	if at == "BatchAnswer.answers" || at == "ReserveAnswer" { // all but their own fields is Answer
-		schema = map[string]*openapi3.SchemaRef{"BatchAnswer.answers": errorAlone(schema), "ReserveAnswer": reservationAlone(schema)}[at]
+	if strings.HasSuffix(at, "BatchAnswer.answers") || at == "ReserveAnswer" { // all but their own fields is Answer
+		schema = map[string]*openapi3.SchemaRef{"BatchAnswer.answers": errorAlone(schema), "CompactBatchAnswer.answers": errorAlone(schema), "ReserveAnswer": reservationAlone(schema)}[at]
 	}
 	for name, property := range schema.Value.Properties {
-		if at == "Answer" && name == "error" {
+		if (at == "Answer" || at == "CompactAnswer") && name == "error" {
 			continue // in a batch
 		}
 		if !w.seen[at+"."+name] {
@@ -258,7 +262,11 @@ func everyAnswer(s *server) {
 	s.post("/v1/decide", `{"request":{"path":"/export"}}`)
 	s.post("/v1/peek", `{"requests":[`+login+`,`+login+`]}`)
 	const twice = `{"name":"a","limit":"1/1m","key":"k"}`
-	s.post("/v1/decide", `{"requests":[`+login+`,{"claims":[`+twice+`,`+twice+`]}]}`)
+	for _, query := range []string{"", "?answer=compact"} {
+		s.post("/v1/decide"+query, `{"requests":[`+login+`,{"claims":[`+twice+`,`+twice+`]}]}`)
+	}
+	s.post("/v1/decide?answer=compact", `{"claims":[{"name":"later","limit":"1/1m overdraft 5","key":"k","cost":3}]}`)
+	s.post("/v1/decide?answer=compact", `{"claims":[{"name":"held","limit":"concurrency 5 ttl 30s","key":"k"}]}`)
 	s.send("GET", "/v1/nowhere", "")
 	s.send("PUT", "/v1/decide", "")
 	for path := range good {
@@ -317,6 +325,7 @@ func everyOutage(s, healthy *server) {
 	}
 	s.send("GET", "/v1/bans", "").has(s.t, 200, "bans.0.local", true)
 	s.post("/v1/lift", tokens["/v1/lift"]).has(s.t, 503)
+	s.post("/v1/decide?answer=compact", login).has(s.t, 200, "degraded", true)
 	for _, path := range []string{"/v1/decide", "/v1/peek", "/v1/acquire", "/v1/reset", "/v1/reserve"} {
 		s.post(path, denied).has(s.t, 503)
 		if path != "/v1/reset" {

@@ -108,6 +108,7 @@ type Server struct {
 	cancel   context.CancelFunc
 	lastID   atomic.Int64
 	together bool          // commands that came together are decided together
+	batches  chan struct{} // holds those that are at the store
 	guesses  guesses       // wrong passwords
 	refusing chan struct{} // holds those who are told that there are too many
 
@@ -123,7 +124,7 @@ func New(g *gate.Gate, store weir.Store, opts ...Option) (*Server, error) {
 	if g == nil || store == nil {
 		return nil, errors.New("resp: the gate or its store is nil; give both")
 	}
-	s := &Server{gate: g, store: store, limits: newCompiled(), refusing: make(chan struct{}, 16),
+	s := &Server{gate: g, store: store, limits: newCompiled(), refusing: make(chan struct{}, 16), batches: make(chan struct{}, mostBatches),
 		listeners: make(map[net.Listener]bool), conns: make(map[*conn]bool)}
 	for _, opt := range opts {
 		opt(s)

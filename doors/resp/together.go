@@ -9,6 +9,11 @@ import (
 // one script of Redis decides.
 const mostTogether = 64
 
+// mostBatches is how many batches are at the store at a time. The time that the store has runs from
+// the call, and the calls of many long pipelines queue in Redis: more at a time would be no faster,
+// and answered too late. The others wait here, where nothing is charged yet.
+const mostBatches = 16
+
 // A decision is what one command asks for, and all that its answer is made of. It is used again.
 type decision struct {
 	verdict gate.Verdict
@@ -70,12 +75,22 @@ func (c *conn) settle() {
 	for _, d := range waiting {
 		c.questions = append(c.questions, d.question())
 	}
-	c.server.gate.DecideBatch(c.server.ctx, c.questions)
+	c.server.decideBatch(c.questions)
 	for i, d := range waiting {
 		c.tellDecision(d, c.questions[i].Err)
 	}
 	clear(c.questions)
 	c.questions = c.questions[:0]
+}
+
+// decideBatch waits for its turn, or for the end of the server, whose context makes it an error.
+func (s *Server) decideBatch(questions []gate.Question) {
+	select {
+	case s.batches <- struct{}{}:
+		defer func() { <-s.batches }()
+	case <-s.ctx.Done():
+	}
+	s.gate.DecideBatch(s.ctx, questions)
 }
 
 func (c *conn) tellDecision(d *decision, err error) {

@@ -1,13 +1,17 @@
 package resp_test
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/redistest"
+	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/redisstore"
 )
 
@@ -57,5 +61,53 @@ func TestAPipelineIsFewCalls(t *testing.T) {
 		if got := c.reply(); !strings.HasPrefix(got, want) {
 			t.Errorf("reply %d is %s, want %s…", i, got, want)
 		}
+	}
+}
+
+// counting is a store whose batches wait until they are let go.
+type counting struct {
+	weir.Store
+	now, most atomic.Int64
+	came, let chan struct{}
+}
+
+func (s *counting) DecideBatch(ctx context.Context, requests []weir.Request) {
+	now := s.now.Add(1)
+	defer s.now.Add(-1)
+	for most := s.most.Load(); now > most && !s.most.CompareAndSwap(most, now); most = s.most.Load() {
+	}
+	s.came <- struct{}{}
+	<-s.let
+	for i := range requests {
+		r := &requests[i]
+		r.Granted, r.Err = s.Store.Decide(ctx, r.Claims, r.Times, r.Decisions)
+	}
+}
+
+// TestPipelinesWaitForTheirTurn: the time of the store is for so many batches at once; those of
+// more connections wait before it begins.
+func TestPipelinesWaitForTheirTurn(t *testing.T) {
+	const conns, most = 40, 16
+	store := &counting{Store: memstore.New(), came: make(chan struct{}, conns), let: make(chan struct{})}
+	d := openOn(t, store)
+	var lines []*line
+	for range conns {
+		c := d.dial()
+		c.send(strings.Repeat(wire("CL.THROTTLE", "k", "999", "1", "3600"), 2))
+		lines = append(lines, c)
+	}
+	for range most {
+		<-store.came
+	}
+	close(store.let)
+	for _, c := range lines {
+		for range 2 {
+			if got := c.reply(); !strings.HasPrefix(got, "[0 1000 ") {
+				t.Fatalf("the reply is %s", got)
+			}
+		}
+	}
+	if got := store.most.Load(); got > most {
+		t.Errorf("%d batches were at the store at once, want at most %d", got, most)
 	}
 }

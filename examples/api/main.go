@@ -50,8 +50,8 @@ func api(store weir.Store) (http.Handler, error) {
 	return mux, nil
 }
 
-// user is who has the key of a request. A key that nobody has is nobody: were it counted by
-// itself, its sender would make up another for each request.
+// user is the owner of the API key of a request; "" for an unknown key. If unknown keys were counted
+// separately, a client could send a new one with each request.
 func user(r *http.Request) string {
 	return map[string]string{"secret-of-ann": "ann", "secret-of-acme": "partner-acme"}[r.Header.Get("X-API-Key")]
 }

@@ -1,11 +1,11 @@
-// Command gateway stands before services and asks four limits about each request, in one
-// decision: GLOBAL, SERVICE, INTERFACE and IP. What the last one refuses costs the first
-// three nothing.
+// Command gateway runs in front of services and checks four limits per request, in one
+// decision: GLOBAL, SERVICE, INTERFACE and IP. A request that one of them refuses is charged
+// to none.
 //
 //	go run ./examples/gateway
 //	curl -i http://127.0.0.1:8080/mail/inbox     (the sixth within ten seconds is refused)
 //
-// The command weir does the same, with more doors: see docs/gateway.md.
+// The command weir does the same, with more protocols: see docs/gateway.md.
 package main
 
 import (
@@ -30,7 +30,7 @@ import (
 var law []byte
 
 func main() {
-	upstream := flag.String("upstream", "", "URL of what stands behind; without it a made-up service answers")
+	upstream := flag.String("upstream", "", "URL of the service behind the gateway (default: a built-in one)")
 	flag.Parse()
 	if *upstream == "" {
 		services := httptest.NewServer(http.HandlerFunc(madeUp))

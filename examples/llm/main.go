@@ -1,13 +1,13 @@
-// Command llm is a gateway before a language model that limits tokens a minute and
+// Command llm is a gateway in front of a language model that limits tokens a minute and
 // requests a minute of each API key, in one decision.
 //
 //	go run ./examples/llm
 //	curl -iN -H 'Authorization: Bearer me' -d '{"prompt":"Tell me of rivers","max_tokens":4000}' http://127.0.0.1:8080/v1/chat
 //
-// What a request costs is known only when the answer has been streamed. So an estimate is
-// reserved (the prompt, and all the tokens that the answer may have), and when the stream
-// ends, or its reader leaves, the estimate is settled: by the usage that the model reports,
-// else by what was streamed. Without -upstream a made-up model answers.
+// The cost of a request is known only after its answer has been streamed. So an estimate is
+// reserved (the prompt, and the most tokens of an answer), and when the stream ends, or its
+// reader disconnects, the estimate is settled: by the usage that the model reports, or else by
+// the number of streamed tokens. Without -upstream a simulated model answers.
 package main
 
 import (
@@ -51,7 +51,7 @@ func main() {
 	log.Fatal(http.ListenAndServe("127.0.0.1:8080", handler))
 }
 
-// A gateway stands before a model.
+// A gateway runs in front of a model.
 type gateway struct {
 	gate  *gate.Gate
 	proxy *httputil.ReverseProxy
@@ -124,7 +124,7 @@ func (g *gateway) settle(ctx context.Context, receipt gate.Receipt, used *usage)
 	}
 }
 
-// refuse answers for whoever did not pass.
+// refuse answers a refused request.
 func refuse(w http.ResponseWriter, v *gate.Verdict) {
 	check, ok := v.Worst()
 	switch {

@@ -9,7 +9,7 @@ import (
 
 const says = "A weir lets a river through at the rate that its bed can bear , and no faster ."
 
-// madeUp answers each prompt with one sentence, a word an event, and then says what it used.
+// madeUp simulates a model: it answers each prompt with a sentence, one word per event, and then its usage.
 func madeUp(w http.ResponseWriter, r *http.Request) {
 	var p prompt
 	if err := json.NewDecoder(r.Body).Decode(&p); err != nil {

@@ -2,8 +2,8 @@
 // 3 times a minute for one user, in one decision: an attempt that the user's limit refuses
 // does not count against the address.
 //
-// Who is refused 10 times within 10 minutes at one address is banned for 15 minutes, then for
-// an hour, then for a day.
+// An address with 10 refusals within 10 minutes is banned for 15 minutes, then for an hour, then
+// for a day.
 //
 //	go run ./examples/login
 //	curl -i -d user=ann -d password=guess http://127.0.0.1:8080/login     (the fourth is refused)

@@ -4,7 +4,7 @@
 //	go run ./examples/sms
 //	curl -i --data-urlencode phone=+861055550100 http://127.0.0.1:8080/code     (the second is refused)
 //
-// The limits stand before a function, not before a route: whoever calls it is limited.
+// The limits guard a function, not a route: every caller is limited.
 package main
 
 import (

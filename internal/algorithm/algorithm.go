@@ -1,14 +1,14 @@
 // Package algorithm is the arithmetic of limits: its folders hold, for each algorithm,
-// a pure Go twin and a Lua twin of the same answers. This package is what they share.
+// a pure Go twin and a Lua twin with the same answers. This package has the shared parts.
 //
-// A twin knows no clock, no lock and no I/O: now is an argument, in microseconds. Each
+// A twin has no clock, no lock and no I/O: now is an argument, in microseconds. Each
 // has the same five steps, so that a store can join several claims into one decision:
 //
 //	Available   how many units one request would be granted now; −1 if the limit is exceeded
-//	Charge      take units, without asking
+//	Charge      take units, whether or not they are available
 //	Refund      give units back
-//	Decision    what to tell the caller
-//	Adopt       read state that other numbers wrote
+//	Decision    the answer to the caller
+//	Adopt       read state that was written under other numbers
 package algorithm
 
 import (
@@ -19,8 +19,8 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// Fit is how many of times requests of cost units fit into what is available. A cost of
-// 0 asks whether the limit is exceeded.
+// Fit is how many of times requests of cost units fit into the available ones. A cost of 0
+// asks whether the limit is exceeded.
 func Fit(available, cost, times int64) int64 {
 	switch {
 	case available < 0:
@@ -33,8 +33,8 @@ func Fit(available, cost, times int64) int64 {
 	return min(available/cost, times)
 }
 
-// Before is the decision that a request left after which n more units were granted, in the
-// same instant and at the same cost; d is what the last of them left. It holds for all
+// Before is the decision of a request after which n more units were granted, at the same
+// instant and the same cost; d is the decision of the last of them. It holds for all
 // algorithms but buckets, whose waits depend on the level: see bucket.Before.
 func Before(d weir.Decision, n int64) weir.Decision {
 	d.Remaining += n
@@ -53,7 +53,7 @@ func Micros(us int64) time.Duration {
 	return time.Duration(us) * time.Microsecond
 }
 
-// Due is when the grant that a claim refunds was to act; long ago, if it was told no delay.
+// Due is the instant at which the refunded grant was to act: long ago, if it had no delay.
 func Due(c *weir.Claim, takenAt int64) int64 {
 	if c.Delay == 0 {
 		return math.MinInt64
@@ -70,7 +70,7 @@ func Mul(a, b int64) int64 {
 	return int64(lo)
 }
 
-// Add is a + b of counts ≥ 0, at most weir.MaxUnits: where Charge stops.
+// Add is a + b of counts ≥ 0, at most weir.MaxUnits, the largest count that Charge reaches.
 func Add(a, b int64) int64 { return min(a+b, weir.MaxUnits) }
 
 // CeilDiv is a/b rounded up, for a ≥ 0 and b > 0.

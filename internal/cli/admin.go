@@ -11,43 +11,48 @@ import (
 	"github.com/weirproject/weir/doors/admin"
 	"github.com/weirproject/weir/rules/ledger"
 	"github.com/weirproject/weir/rules/source"
+	"github.com/weirproject/weir/rules/source/redissource"
 )
 
-// An adminFlags says who may change rules while the server runs.
+// An adminFlags are the flags of access to the admin API.
 type adminFlags struct {
 	tokenFile, readTokenFile string
 	certs, readCerts         []string
 }
 
 func (f *adminFlags) add(flags *pflag.FlagSet) {
-	flags.StringVar(&f.tokenFile, "admin-token-file", "", "`FILE` with the tokens of operators, who may change rules: a line each,\nTOKEN or NAME:TOKEN (or WEIR_ADMIN_TOKEN)")
-	flags.StringVar(&f.readTokenFile, "admin-read-token-file", "", "`FILE` with tokens that may only look at rules (or WEIR_ADMIN_READ_TOKEN)")
-	flags.StringSliceVar(&f.certs, "admin-certs", nil, "common `NAMES` of client certificates whose owners may change rules, with commas")
-	flags.StringSliceVar(&f.readCerts, "admin-read-certs", nil, "common `NAMES` of client certificates whose owners may look at rules, with commas")
+	flags.StringVar(&f.tokenFile, "admin-token-file", "",
+		"`FILE` with tokens of operators, who may change rules; one per line,\nTOKEN or NAME:TOKEN (or "+
+			"WEIR_ADMIN_TOKEN)")
+	flags.StringVar(&f.readTokenFile, "admin-read-token-file", "",
+		"`FILE` with read-only tokens of the admin API (or WEIR_ADMIN_READ_TOKEN)")
+	flags.StringSliceVar(&f.certs, "admin-certs", nil,
+		"comma-separated common `NAMES` of client certificates that may change rules")
+	flags.StringSliceVar(&f.readCerts, "admin-read-certs", nil,
+		"comma-separated common `NAMES` of client certificates that may read rules")
 }
 
-// ledgerLayer is what the admin API calls the layer that it changes.
+// ledgerLayer is the name of the layer that the admin API changes.
 const ledgerLayer = "ledger"
 
-// inProcess reports whether a ledger is this process' own: in memory, or in a file.
+// inProcess reports whether a ledger belongs to this process: in memory, or in a file.
 func inProcess(ledger string) bool {
 	return ledger != "" && ledger != inStore && ledger != none && !strings.Contains(ledger, "://")
 }
 
-// An adminLedger is the ledger that this server changes; nil where it has none.
+// An adminLedger is the ledger that the admin API changes.
 type adminLedger struct {
 	*ledger.Ledger
 	close func()
 }
 
-// openLedger opens the ledger, and adds it to the layers. A server that counts in Redis keeps it
-// there, so that it can block somebody in a first attack: what is blocked on one node alone would
-// pass on the next. Only a ledger that such servers have made is used unasked: one that somebody
-// else keeps in that Redis would change the rules here. Nor is that one waited for: while Redis is
-// away, or its user may do no more than count, the server is as ready as without it.
+// openLedger opens the ledger, and adds it to the layers. By default it is kept in the Redis of
+// --store, because a block on one node alone would not stop an attack on the others. Without
+// --ledger, only a ledger made by such servers is used, since a foreign one would change the
+// rules here; and the server is ready without it, even if Redis is down or denies access to it.
 func (v *server) openLedger(ctx context.Context, layers []source.Layer) ([]source.Layer, error) {
-	f := &v.flags.law.sourceFlags
-	at, store := f.ledger, v.law.store.url
+	f := &v.flags.rules.sourceFlags
+	at, store := f.ledger, v.setup.store.url
 	switch {
 	case at == none:
 		return layers, nil
@@ -62,7 +67,7 @@ func (v *server) openLedger(ctx context.Context, layers []source.Layer) ([]sourc
 		v.ledger = &adminLedger{ledger.New(book), func() { book.Close() }}
 		return append(layers, source.Layer{Name: ledgerLayer, Source: book.Source(), AllowEmpty: true}), nil
 	}
-	redis, err := f.openRedisLedger(ctx, &v.law.store)
+	redis, err := f.openRedisLedger(ctx, &v.setup.store, redissource.Own)
 	if err != nil {
 		return nil, err
 	}
@@ -70,32 +75,40 @@ func (v *server) openLedger(ctx context.Context, layers []source.Layer) ([]sourc
 	return append(layers, source.Layer{Name: ledgerLayer, Source: redis.Source(), AllowEmpty: true}), nil
 }
 
-// openAdmin is the door for operators. Where nobody has said who they are, they are who is
-// on this machine, unless others than operators are asked for a token too.
+// openAdmin returns the handler of the admin API. Without credentials of operators it is open on
+// a loopback listener, unless the API of decisions requires a token.
 func (v *server) openAdmin(listener net.Listener) (http.Handler, error) {
 	opts, err := v.operators(listener)
 	if err != nil {
 		return nil, err
 	}
-	switch {
-	case opts == nil:
-		return closed("nobody may change the rules of this server: start it with --admin-token-file, or with --admin-certs and --http-client-ca"), nil
+	if opts == nil {
+		return forbidden("the admin API has no credentials: start the server with --admin-token-file, " +
+			"or with --admin-certs and --http-client-ca"), nil
 	}
-	server := admin.Server{Layer: ledgerLayer, Status: v.live.keeper.Status, Gate: v.gate, Compile: v.law.compile, Log: v.log}
+	server := admin.Server{
+		Layer:   ledgerLayer,
+		Status:  v.live.keeper.Status,
+		Gate:    v.gate,
+		Compile: v.setup.compile,
+		Log:     v.log,
+	}
 	if v.ledger != nil {
 		server.Ledger = v.ledger.Ledger
 	} else {
 		server.NoLedger = noLedger
-		v.log.Info("operators can reset keys and lift bans, but change no rules and block nobody: this server has --ledger none")
+		v.log.Info("admin API without a ledger (--ledger none): keys can be reset and bans lifted, " +
+			"but rules, blocks and overrides cannot be changed")
 	}
 	return admin.New(server, opts...)
 }
 
-// noLedger is what to do about it.
-const noLedger = "this server has --ledger none, and so nowhere to keep rules and exceptions of operators: start each server without that flag " +
-	"and with a --store in Redis, and what is changed at one is in force on all. Keys can be reset and bans lifted without a ledger"
+// noLedger is the answer to changes that need a ledger.
+const noLedger = "this server has --ledger none, so it cannot store rules and exceptions of operators: " +
+	"start each server without that flag and with a --store in Redis, then a change on one is in force on all. " +
+	"Resetting keys and lifting bans needs no ledger"
 
-// operators are who may come in; nil: nobody.
+// operators are the options with the credentials of operators; nil: nobody has access.
 func (v *server) operators(listener net.Listener) (opts []admin.Option, err error) {
 	f, alone := &v.flags.admin, private(listener, &v.flags.http)
 	if alone {
@@ -115,7 +128,7 @@ func (v *server) operators(listener net.Listener) (opts []admin.Option, err erro
 	}
 	certs := len(f.certs)+len(f.readCerts) > 0
 	if certs && v.flags.http.clientCA == "" {
-		return nil, usagef("--admin-certs and --admin-read-certs are names in client certificates: give --http-client-ca too")
+		return nil, usagef("--admin-certs and --admin-read-certs need client certificates: give --http-client-ca too")
 	}
 	if certs {
 		opts = append(opts, admin.WithCertificates(f.readCerts, f.certs))
@@ -148,11 +161,11 @@ func adminTokens(text string, write bool) (tokens []admin.Token) {
 	return tokens
 }
 
-// A closed door says why it is.
-type closed string
+// A forbidden handler answers every request 403, with the reason.
+type forbidden string
 
 // ServeHTTP implements http.Handler.
-func (why closed) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+func (why forbidden) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(http.StatusForbidden)
 	w.Write([]byte(`{"type":"about:blank","title":"Forbidden","status":403,"detail":"` + string(why) + `"}` + "\n"))

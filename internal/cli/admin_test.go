@@ -142,7 +142,7 @@ func TestAnOverrideIsOfARuleOfTheFile(t *testing.T) {
 	}
 	ann.fails(1, "one that fits: overrides[0].key has 2 values", "override", "set", "127.0.0.1", "x", "--rule", "per-ip", "--limit", "9/1h", "--for", "1h")
 	ann.fails(1, `rule is "gone"; allowed: one that is in force`, "override", "set", "127.0.0.1", "--rule", "gone", "--limit", "9/1h", "--for", "1h")
-	ann.fails(2, "say for how long", "block", "127.0.0.1")
+	ann.fails(2, "--for is missing", "block", "127.0.0.1")
 	for _, p := range servers {
 		p.end()
 	}
@@ -159,7 +159,7 @@ func TestTwoOperators(t *testing.T) {
 	if !strings.HasPrefix(seen, "# revision 1, in force, by somebody at 127.0.0.1 on ") || !strings.HasSuffix(seen, ": brute force\n"+login("fixed_window 5/1h")) {
 		t.Errorf("bob sees\n%s", seen)
 	}
-	if r := ann.sets(login("fixed_window 4/1h"), "login"); r.code != 1 || !strings.Contains(r.err, "nothing says from which revision your text was made: weir rules edit login") {
+	if r := ann.sets(login("fixed_window 4/1h"), "login"); r.code != 1 || !strings.Contains(r.err, "your text names no revision: use weir rules edit login") {
 		t.Error(r)
 	}
 	if r := ann.sets(strings.Replace(seen, "5/1h", "4/1h", 1), "login"); r.code != 0 || !strings.Contains(r.out, "login: limit changed; counts are kept\nrevision 2, in force") {
@@ -315,7 +315,7 @@ func TestWhoMayChangeRules(t *testing.T) {
 // TestTheAPIsTokenIsNoOperators: where applications show a token, operators need their own.
 func TestTheAPIsTokenIsNoOperators(t *testing.T) {
 	p := call{env: []string{"WEIR_TOKEN=the-token-of-the-api"}}.serve(t)
-	operate(t, p, "WEIR_TOKEN=the-token-of-the-api").fails(1, "nobody may change the rules of this server", "rules", "list")
+	operate(t, p, "WEIR_TOKEN=the-token-of-the-api").fails(1, "the admin API has no credentials", "rules", "list")
 	p.end()
 }
 
@@ -414,7 +414,7 @@ func TestAServerWithoutALedger(t *testing.T) {
 		t.Error(r)
 	}
 	p.end()
-	for _, want := range []string{"this server has --ledger none", "a key was reset", "our mistake", "a ban was lifted"} {
+	for _, want := range []string{"(--ledger none)", "a key was reset", "our mistake", "a ban was lifted"} {
 		if !strings.Contains(p.logs(), want) {
 			t.Errorf("the logs have no %q:\n%s", want, p.logs())
 		}

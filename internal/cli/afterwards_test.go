@@ -37,7 +37,7 @@ func TestFailuresAfterAGrantAreTold(t *testing.T) {
 		})
 	}
 	logs := p.logs()
-	if strings.Count(logs, "the cost of a request is not settled") != 1 || !strings.Contains(logs, "X-Used-Tokens is \\\"lots\\\"") || !strings.Contains(logs, "chat") {
+	if strings.Count(logs, "cost of a request not settled") != 1 || !strings.Contains(logs, "X-Used-Tokens is \\\"lots\\\"") || !strings.Contains(logs, "chat") {
 		t.Errorf("the log has\n%s", logs)
 	}
 	p.end()

@@ -12,10 +12,10 @@ import (
 	"github.com/weirproject/weir/gate"
 )
 
-// mostAnswer is how much of a server's answer is read.
-const mostAnswer = 1 << 20
+// maxAnswer is the limit of a server's answer in bytes.
+const maxAnswer = 1 << 20
 
-// A peek is what POST /v1/peek is asked.
+// A peek is the body of POST /v1/peek.
 type peek struct {
 	Request struct {
 		Method      string            `json:"method,omitempty"`
@@ -32,8 +32,8 @@ type peek struct {
 	} `json:"request"`
 }
 
-// askServer has a running server look, by its own rules.
-func askServer(ctx context.Context, s *System, f *serverFlags, a *asked) (*explanation, error) {
+// askServer has a running server explain the request by its own rules.
+func askServer(ctx context.Context, s *System, f *serverFlags, a *explainedRequest) (*explanation, error) {
 	server, err := f.client(s)
 	if err != nil {
 		return nil, err
@@ -44,7 +44,8 @@ func askServer(ctx context.Context, s *System, f *serverFlags, a *asked) (*expla
 	}
 	var p peek
 	r := &p.Request
-	r.Method, r.Host, r.Path, r.Route, r.User, r.Service = a.Method, a.Host, a.sent, a.Route, a.User, a.Service
+	r.Method, r.Host, r.Path = a.Method, a.Host, a.sent
+	r.Route, r.User, r.Service = a.Route, a.User, a.Service
 	r.Client, r.Cookies, r.Descriptors = a.Client.String(), a.cookies, a.described
 	r.Headers, r.Query = first(a.header), first(a.query)
 	ctx, cancel := context.WithTimeout(ctx, f.timeout)
@@ -55,7 +56,7 @@ func askServer(ctx context.Context, s *System, f *serverFlags, a *asked) (*expla
 	return e, err
 }
 
-// first has the first value of each name.
+// first returns the first value of each name.
 func first(values map[string][]string) map[string]string {
 	table := make(map[string]string, len(values))
 	for name, list := range values {
@@ -64,7 +65,7 @@ func first(values map[string][]string) map[string]string {
 	return table
 }
 
-// post sends a document and reads the answer to it, whatever its status.
+// post sends a document and reads the answer, whatever its status.
 func (c *serverClient) post(ctx context.Context, path, token string, document, answer any) error {
 	body, err := json.Marshal(document)
 	if err != nil {
@@ -83,13 +84,13 @@ func (c *serverClient) post(ctx context.Context, path, token string, document, a
 		return err
 	}
 	defer response.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(response.Body, mostAnswer))
+	text, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
 	if err != nil {
 		return err
 	}
 	var problem struct{ Outcome, Detail string }
 	if json.Unmarshal(text, &problem) != nil || problem.Outcome == "" {
-		return fmt.Errorf("the server answers %s: %s", response.Status, strings.TrimSpace(problem.Detail))
+		return fmt.Errorf("the server answered %s: %s", response.Status, strings.TrimSpace(problem.Detail))
 	}
 	return json.Unmarshal(text, answer)
 }

@@ -7,12 +7,12 @@ import (
 	"text/tabwriter"
 )
 
-// announce says what was started: to people, or with --log-format json as a line of the log.
+// announce prints the banner, or with --log-format json logs the same as one line.
 func (v *server) announce() {
 	if v.flags.format == "json" {
-		args := []any{"version", version(), "store", masked(v.law.store.url), "rules", len(v.gate.Rules().Rules())}
+		args := []any{"version", version(), "store", masked(v.setup.store.url), "rules", len(v.gate.Rules().Rules())}
 		for _, p := range v.where {
-			args = append(args, p.door, p.address)
+			args = append(args, p.name, p.address)
 		}
 		v.log.Info("serving", args...)
 		return
@@ -23,7 +23,7 @@ func (v *server) announce() {
 	fmt.Fprintf(table, "  store\t%s\n", v.storeLine())
 	fmt.Fprintf(table, "  rules\t%s\n", v.rulesLine())
 	for _, p := range v.where {
-		fmt.Fprintf(table, "  %s\t%s\n", p.door, p.address+v.purpose(p.door))
+		fmt.Fprintf(table, "  %s\t%s\n", p.name, p.address+v.purpose(p.name))
 	}
 	table.Flush()
 	b.WriteString("\n" + v.next() + "\n")
@@ -33,49 +33,49 @@ func (v *server) announce() {
 func (v *server) storeLine() string {
 	switch {
 	case v.state != nil:
-		return "memory, of this process alone, kept in " + v.flags.state
-	case v.law.store.url == memory:
-		return "memory, of this process alone; --store redis://… shares it"
+		return "memory of this process, saved in " + v.flags.state
+	case v.setup.store.url == memory:
+		return "memory of this process; --store redis://… shares counts"
 	}
-	return masked(v.law.store.url)
+	return masked(v.setup.store.url)
 }
 
-// mostNames is how many rules are told by name.
-const mostNames = 8
+// maxNames is how many rules are listed by name.
+const maxNames = 8
 
 func (v *server) rulesLine() string {
 	list := v.gate.Rules().Rules()
 	switch {
-	case len(list) == 0 && v.law.source != "":
-		return "none yet of " + v.law.source + ": everything passes"
+	case len(list) == 0 && v.setup.source != "":
+		return "none yet in " + v.setup.source + ": every request passes"
 	case len(list) == 0:
-		return "none: everything passes"
+		return "none: every request passes"
 	}
 	var names []string
-	for _, rule := range list[:min(len(list), mostNames)] {
+	for _, rule := range list[:min(len(list), maxNames)] {
 		name := rule.Name()
 		if rule.Mode() != "enforce" {
 			name += " (" + string(rule.Mode()) + ")"
 		}
 		names = append(names, name)
 	}
-	if len(list) > mostNames {
-		names = append(names, fmt.Sprintf("and %d more", len(list)-mostNames))
+	if len(list) > maxNames {
+		names = append(names, fmt.Sprintf("and %d more", len(list)-maxNames))
 	}
-	return fmt.Sprintf("%d of %s: %s", len(list), v.law.source, strings.Join(names, ", "))
+	return fmt.Sprintf("%d in %s: %s", len(list), v.setup.source, strings.Join(names, ", "))
 }
 
-func (v *server) purpose(door string) string {
-	switch door {
+func (v *server) purpose(name string) string {
+	switch name {
 	case "http":
 		if v.flags.apart {
-			return "   /v1/decide and its kin, /v1/forward-auth, /readyz"
+			return "   /v1/…, /v1/forward-auth, /readyz"
 		}
-		return "   /v1/decide and its kin, /v1/forward-auth, /metrics, /readyz"
+		return "   /v1/…, /v1/forward-auth, /metrics, /readyz"
 	case "metrics":
 		return "   /metrics, /livez, /readyz"
 	case "gateway":
-		return "   before " + v.upstreamName()
+		return "   to " + v.upstreamName()
 	}
 	return ""
 }
@@ -87,36 +87,36 @@ func (v *server) upstreamName() string {
 	return v.flags.upstream
 }
 
-// next is what to do now: a request to try, or how to get the first rule.
+// next is the suggested next step: a request to try, or how to write the first rule.
 func (v *server) next() string {
-	if len(v.gate.Rules().Rules()) == 0 && !v.flags.law.asked() {
+	if len(v.gate.Rules().Rules()) == 0 && !v.flags.rules.asked() {
 		return v.firstRule()
 	}
 	line := v.try()
 	if line == "" {
 		return ""
 	}
-	return "Try it, a few times:\n\n    " + line + "\n"
+	return "Try it a few times:\n\n    " + line + "\n"
 }
 
-// try is a line for a shell. It is the same that README shows.
+// try is a shell command. The README shows the same one.
 func (v *server) try() string {
-	for _, door := range []string{"gateway", "http", "resp"} {
+	for _, name := range []string{"gateway", "http", "resp"} {
 		for _, p := range v.where {
-			if p.door == door {
-				return v.tryDoor(p)
+			if p.name == name {
+				return v.tryAt(p)
 			}
 		}
 	}
 	return ""
 }
 
-func (v *server) tryDoor(p place) string {
+func (v *server) tryAt(p endpoint) string {
 	address, curl := p.address, "curl -i "
 	if path, ok := strings.CutPrefix(address, "unix:"); ok {
 		address, curl = "http://localhost", "curl -i --unix-socket "+path+" "
 	}
-	switch p.door {
+	switch p.name {
 	case "gateway":
 		return curl + address + "/"
 	case "http":
@@ -134,14 +134,14 @@ const firstRules = `rules:
     limit: 5/10s
 `
 
-// firstRule is what to copy and paste. It writes over no file.
+// firstRule is a block to copy and paste. It overwrites no file.
 func (v *server) firstRule() string {
 	const file = "weir.yaml"
 	serve := v.system.self() + " serve --config " + file + " --upstream demo"
 	if _, err := os.Stat(file); err == nil {
-		return "There is a " + file + " here. To serve by it:\n\n    " + serve + "\n"
+		return "There is a " + file + " here. To use it:\n\n    " + serve + "\n"
 	}
 	// Not indented: a copied EOF must stand at the beginning of its line.
-	return "To add the first rule, which lets each address send 5 requests in 10 seconds:\n\n" +
+	return "To add a first rule, which allows each address 5 requests in 10 seconds:\n\n" +
 		"cat > " + file + " <<'EOF'\n" + firstRules + "EOF\n" + serve + "\n"
 }

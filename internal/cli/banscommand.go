@@ -10,8 +10,9 @@ import (
 )
 
 func newBans(s *System) *cobra.Command {
-	return group("bans", "Show and lift bans", `Show who was banned by a rule of a running server, and lift bans. Bans lie in the store: all
-nodes keep to them and list them, and lifting one lifts it on all.`,
+	return group("bans", "Show and lift bans",
+		`Show the keys that rules of a running server have banned, and lift bans. Bans are kept in the
+store: they hold on all nodes that share it, and are lifted on all.`,
 		`  weir bans list
   weir bans lift login 203.0.113.7 --why "a mistake of ours"`,
 		s.bansList(), s.bansLift())
@@ -19,9 +20,12 @@ nodes keep to them and list them, and lifting one lifts it on all.`,
 
 func (s *System) bansList() *cobra.Command {
 	f := new(operatorFlags)
-	command := &cobra.Command{Use: "list", Short: "List the bans that hold", Args: noArgs,
-		Long: `List the bans that hold, up to 1,000: those of all nodes with one Redis, and those of this
-server alone that it put while the store did not answer.`,
+	command := &cobra.Command{
+		Use:   "list",
+		Short: "List the bans in force",
+		Args:  noArgs,
+		Long: `List up to 1,000 bans in force: those in the store, and those that this server imposed locally
+while the store was down.`,
 		Example: "  weir bans list\n  weir bans list --json",
 		RunE: s.operate(f, func(o *operator, _ []string) error {
 			var answer struct {
@@ -31,7 +35,7 @@ server alone that it put while the store did not answer.`,
 					Local             bool
 				}
 			}
-			text, err := o.ask(ask{method: http.MethodGet, path: "bans"}, &answer)
+			text, err := o.send(adminRequest{method: http.MethodGet, path: "bans"}, &answer)
 			if err != nil {
 				return err
 			}
@@ -42,7 +46,8 @@ server alone that it put while the store did not answer.`,
 					if b.Local {
 						where = "this node"
 					}
-					fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", b.Rule, printable(b.Key), b.From.Format(time.RFC3339), b.Until.Format(time.RFC3339), b.Length, where)
+					fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", b.Rule, printable(b.Key),
+						b.From.Format(time.RFC3339), b.Until.Format(time.RFC3339), b.Length, where)
 				}
 			})
 		})}
@@ -52,16 +57,21 @@ server alone that it put while the store did not answer.`,
 
 func (s *System) bansLift() *cobra.Command {
 	f, values := new(operatorFlags), []string(nil)
-	command := &cobra.Command{Use: "lift RULE [KEY]", Short: "End a ban on all nodes, and forget those before", Args: argsBetween(1, 2, "the name of a rule and a key"),
-		Long: `End a ban on all nodes, and forget those before: the next one is as long as a first. What was
-used of the rule's limits stays used; keys reset forgets that. The key is its value where the
-rule's key has one component, or as the list has it, or else its values, in order: --value, once
-for each.`,
+	command := &cobra.Command{
+		Use:   "lift RULE [KEY]",
+		Short: "Lift a ban on all nodes, and forget earlier bans",
+		Args:  argsBetween(1, 2, "the name of a rule and a key"),
+		Long: `Lift a ban on all nodes, and forget earlier bans: the next one is as long as a first. The counts
+of the rule's limits stay; weir keys reset resets those. KEY is the value of a key with one
+component, or a key from weir bans list; or give the values in order with --value, once for
+each component.`,
 		Example: `  weir bans lift login 203.0.113.7 --why "a mistake of ours"
   weir bans lift login client.ip=11:203.0.113.7`,
 		RunE: s.operate(f, func(o *operator, args []string) error {
 			if (len(args) == 2) == (len(values) > 0) {
-				return usagef("say whose: a KEY, such as 203.0.113.7 or what weir bans list has, or --value VALUE for each component of the rule's key")
+				return usagef("give a KEY, such as 203.0.113.7 or one from weir bans list, or --value VALUE for " +
+					"each component " +
+					"of the rule's key")
 			}
 			query := o.reason()
 			query.Set("rule", args[0])
@@ -74,13 +84,14 @@ for each.`,
 				Rule, Key string
 				Banned    bool `json:"was_banned"`
 			}
-			text, err := o.ask(ask{method: http.MethodPost, path: "bans/lift", query: query}, &answer)
+			text, err := o.send(adminRequest{method: http.MethodPost, path: "bans/lift", query: query}, &answer)
 			if err != nil {
 				return err
 			}
 			return o.print(text, func(w io.Writer) {
 				if !answer.Banned {
-					fmt.Fprintf(w, "%s was not banned by %s; what was counted towards a ban is forgotten\n", printable(answer.Key), answer.Rule)
+					fmt.Fprintf(w, "%s was not banned by %s; its counts towards a ban are reset\n",
+						printable(answer.Key), answer.Rule)
 					return
 				}
 				fmt.Fprintf(w, "%s is no longer banned by %s\n", printable(answer.Key), answer.Rule)
@@ -88,6 +99,6 @@ for each.`,
 		})}
 	f.add(command.Flags())
 	f.writing(command.Flags())
-	command.Flags().StringArrayVar(&values, "value", nil, "a `VALUE` of the rule's key")
+	command.Flags().StringArrayVar(&values, "value", nil, "`VALUE` of a component of the rule's key; repeatable")
 	return command
 }

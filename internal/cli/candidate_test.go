@@ -95,7 +95,7 @@ func TestARuleOfAFileIsPromotedThere(t *testing.T) {
 		t.Error(r)
 	}
 	viewer.fails(1, "viewer may only read", "rules", "promote", "search", "--yes")
-	ann.fails(1, "counts would start anew; say --yes", "rules", "promote", "search")
+	ann.fails(1, "counts would be reset; give --yes", "rules", "promote", "search")
 	if out := ann.does("rules", "promote", "search", "--yes"); !strings.Contains(out, "counts start anew: its key is another\nrevision 2, in force") {
 		t.Errorf("it prints %s", out)
 	}
@@ -143,9 +143,14 @@ func TestBansAreListedAndLiftedOnAllNodes(t *testing.T) {
 	if list := bob.does("bans", "list"); !row.MatchString(list) {
 		t.Errorf("the list of the other node is\n%s", list)
 	}
-	if out := bob.does("keys", "get", "127.0.0.1", "--rule", "guess"); !regexp.MustCompile(`(?m)^banned for another 3[56]\S+s, whatever is left`).MatchString(out) {
+	if out := bob.does("keys", "get", "127.0.0.1", "--rule", "guess"); !regexp.MustCompile(`(?m)^banned for another 3[56]\S+s; weir bans lift`).MatchString(out) {
 		t.Errorf("it prints %s", out)
 	}
+	if bare, raw := bob.does("keys", "get", "127.0.0.1", "--rule", "guess", "--json"), bob.does("keys", "get", key, "--rule", "guess", "--json"); !strings.Contains(bare, `"key": "`+key+`"`) || !strings.Contains(raw, `"key": "`+key+`"`) {
+		t.Errorf("by the value:\n%s\nby the key as it is listed:\n%s", bare, raw)
+	}
+	bob.does("keys", "reset", key, "--rule", "guess")
+	bob.fails(1, "one for each component", "keys", "get", "--rule", "guess")
 	if out := bob.does("bans", "lift", "guess", "127.0.0.1", "--why", "ours"); out != key+" is no longer banned by guess\n" {
 		t.Errorf("it prints %s", out)
 	}
@@ -161,8 +166,8 @@ func TestBansAreListedAndLiftedOnAllNodes(t *testing.T) {
 	ann.fails(1, `rule is "per-ip"; allowed: one that is in force and has a ban`, "bans", "lift", "per-ip", key)
 	ann.fails(1, "allowed: an address", "bans", "lift", "guess", "nobody")
 	ann.fails(1, `one for each component`, "bans", "lift", "guess", "--value", "127.0.0.1", "--value", "x")
-	ann.fails(2, "say whose", "bans", "lift", "guess")
-	ann.fails(2, "say whose", "bans", "lift", "guess", key, "--value", "127.0.0.1")
+	ann.fails(2, "give a KEY", "bans", "lift", "guess")
+	ann.fails(2, "give a KEY", "bans", "lift", "guess", key, "--value", "127.0.0.1")
 	for _, p := range servers {
 		p.end()
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// A comparisonView is what a candidate would change, as the server tells it.
+// A comparisonView is the comparison of a rule and its candidate in the answers of the admin API.
 type comparisonView struct {
 	Rule             string
 	Limit, Candidate []string
@@ -35,11 +35,15 @@ type changedView struct {
 
 func (s *System) rulesCompare() *cobra.Command {
 	f, keys := new(operatorFlags), 0
-	command := &cobra.Command{Use: "compare NAME", Short: "Tell what a rule's candidate would change", Args: argsBetween(1, 1, "the name of a rule"),
-		Long: `Tell what a rule's candidate would change: how many requests would newly be refused, how many
-no longer, and of which keys. The counts are those of one server, since the rule and its
-candidate are as they are; add up those of all.`,
-		Example: `  printf 'name: search\nkey: [client.ip]\nlimit: 30/1m\ncandidate: {limit: 20/1m}\n' | weir rules set search
+	command := &cobra.Command{
+		Use:   "compare NAME",
+		Short: "Compare a rule with its candidate",
+		Args:  argsBetween(1, 1, "the name of a rule"),
+		Long: `Show what a rule's candidate would change: the numbers of requests newly refused and no longer
+refused, and their keys. Counts are of this server only, since the last change of the rule or
+its candidate; add up the counts of all servers.`,
+		Example: `  printf 'name: search\nkey: [client.ip]\nlimit: 30/1m\ncandidate: {limit: 20/1m}\n' | \
+    weir rules set search
   weir rules compare search
   weir rules compare search --keys 3 --json`,
 		RunE: s.operate(f, func(o *operator, args []string) error {
@@ -47,14 +51,14 @@ candidate are as they are; add up those of all.`,
 				return usagef("--keys is %d; allowed: 0 to 100", keys)
 			}
 			var c comparisonView
-			text, err := o.ask(ask{method: http.MethodGet, path: rulePath(args[0]) + "/compare"}, &c)
+			text, err := o.send(adminRequest{method: http.MethodGet, path: rulePath(args[0]) + "/compare"}, &c)
 			if err != nil {
 				return err
 			}
 			return o.print(text, func(w io.Writer) { c.table(w, keys) })
 		})}
 	f.add(command.Flags())
-	command.Flags().IntVar(&keys, "keys", 10, "the `NUMBER` of keys of each kind, up to 100")
+	command.Flags().IntVar(&keys, "keys", 10, "maximum `NUMBER` of keys of each kind, up to 100")
 	return command
 }
 
@@ -63,7 +67,8 @@ func (c *comparisonView) table(w io.Writer, keys int) {
 	if len(c.CandidateKey) > 0 {
 		candidate += ", by " + strings.Join(c.CandidateKey, ", ")
 	}
-	fmt.Fprintf(w, "%s: %s\ncandidate: %s\nrequests to this server since %s:\n\n", c.Rule, strings.Join(c.Limit, ", "), candidate, c.Since.Format(time.RFC3339))
+	fmt.Fprintf(w, "%s: %s\ncandidate: %s\nrequests to this server since %s:\n\n", c.Rule,
+		strings.Join(c.Limit, ", "), candidate, c.Since.Format(time.RFC3339))
 	all := c.BothGrant + c.NewlyRefused + c.NewlyGranted + c.BothRefuse
 	fmt.Fprintln(w, "THE RULE\tTHE CANDIDATE\tREQUESTS\tSHARE\t")
 	for _, row := range []struct {
@@ -103,8 +108,8 @@ func changedKeys(w io.Writer, title string, list []changedView, most int) {
 	}
 }
 
-// printable is a key for a terminal: what a client sends must not move its cursor. What can
-// be shown is shown as it is, so that it can be given to bans lift.
+// printable quotes a key with control characters, which a client may have sent to move the cursor of
+// the terminal. Other keys are unchanged, so that bans lift accepts them.
 func printable(key string) string {
 	if !utf8.ValidString(key) || strings.ContainsFunc(key, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		return strconv.Quote(key)
@@ -113,33 +118,36 @@ func printable(key string) string {
 }
 
 func (s *System) rulesPromote() *cobra.Command {
-	f, dry := new(changing), false
-	command := &cobra.Command{Use: "promote NAME", Short: "Make a rule's candidate its limit", Args: argsBetween(1, 1, "the name of a rule"),
-		Long: `Make a rule's candidate its limit, with the candidate's algorithm and key if it has its own;
-then the rule has no candidate any more. All else stays as its author wrote it. The change is
-in the history, and rollback takes it back. Where counts start anew, it is made only with
---yes. A rule that is not in the ledger is promoted where it is written: it is not copied,
-because what is changed there would do nothing from then on.`,
+	f, dry := new(changeFlags), false
+	command := &cobra.Command{
+		Use:   "promote NAME",
+		Short: "Make a rule's candidate its limit",
+		Args:  argsBetween(1, 1, "the name of a rule"),
+		Long: `Make a rule's candidate its limit, with the candidate's algorithm and key if it has its own, and
+remove the candidate. The rest of the rule stays as its author wrote it. The change is in the
+history, and rollback reverts it. If the change resets counts, --yes is needed. A rule that is
+not in the ledger must be promoted in its source: it is not copied to the ledger, because later
+changes in the source would then have no effect.`,
 		Example: `  weir rules promote search --dry-run
   weir rules promote search --why "nobody newly refused in a week"`,
 		RunE: s.operate(&f.operatorFlags, func(o *operator, args []string) error {
-			a := ask{method: http.MethodPost, path: rulePath(args[0]) + "/promote", query: o.reason()}
+			a := adminRequest{method: http.MethodPost, path: rulePath(args[0]) + "/promote", query: o.reason()}
 			if dry {
 				return o.wouldChange(a)
 			}
 			return o.changeAt(a, args[0], f.revision)
 		})}
 	f.add(command)
-	command.Flags().BoolVar(&f.yes, "yes", false, "change it although counts start anew")
-	command.Flags().BoolVar(&dry, "dry-run", false, "tell what would change, and change nothing")
+	command.Flags().BoolVar(&f.yes, "yes", false, "make the change even if it resets counts")
+	command.Flags().BoolVar(&dry, "dry-run", false, "only show what would change")
 	return command
 }
 
-// wouldChange tells what a write would do, and does not do it.
-func (o *operator) wouldChange(a ask) error {
+// wouldChange prints the result of a dry run.
+func (o *operator) wouldChange(a adminRequest) error {
 	a.query = url.Values{"dry_run": {"true"}}
 	var would writtenView
-	text, err := o.ask(a, &would)
+	text, err := o.send(a, &would)
 	if err != nil {
 		return err
 	}

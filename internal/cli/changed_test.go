@@ -22,7 +22,7 @@ func TestWhatTheBreakerLogs(t *testing.T) {
 		s.changed(breaker.Change{From: from, To: to, Cause: errors.New("connection refused")})
 		from = to
 	}
-	if got := out.String(); strings.Count(got, "\n") != 2 || !strings.Contains(got, "connection refused") || !strings.HasSuffix(got, "Redis is asked again\"\n") {
+	if got := out.String(); strings.Count(got, "\n") != 2 || !strings.Contains(got, "connection refused") || !strings.HasSuffix(got, "circuit breaker closed: Redis is responding again\"\n") {
 		t.Errorf("logged:\n%s", got)
 	}
 }

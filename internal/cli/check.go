@@ -20,14 +20,14 @@ func newCheck(s *System) *cobra.Command {
 	var format string
 	command := &cobra.Command{
 		Use:   "check [--format text|json] FILE|DIRECTORY|URL…",
-		Short: "Say what is wrong, or odd, in files of rules",
-		Long: `Read files of rules and report every mistake, with its line and what is allowed; and what
-is no mistake but odd, such as a rule that can never match. A directory is checked as weir
-serve --config reads it: all its files are one law. Of a URL only mistakes are told. Sets in
-Redis that lists name are not read.
+		Short: "Check rule files for mistakes and warnings",
+		Long: `Read rule files and report every mistake, with its line and the allowed values, and warnings,
+such as for a rule that can never match. A directory is checked as weir serve --config reads
+it: all its files are one rule set. For a URL only mistakes are reported. Neither sets in Redis
+that lists name nor ledgers are read.
 
-The exit code is 0 if there is nothing to say, 1 if there are mistakes, 3 if there are only
-warnings. The file - is the standard input; without a file, WEIR_CONFIG names it.`,
+The exit code is 0 without findings, 1 with mistakes, and 3 with only warnings. The file - is
+the standard input; the default is the file in WEIR_CONFIG.`,
 		Example: `  weir check weir.yaml
   weir check --format json weir.yaml
   weir check - < weir.yaml
@@ -37,16 +37,17 @@ warnings. The file - is the standard input; without a file, WEIR_CONFIG names it
 				args = []string{config}
 			}
 			if len(args) == 0 {
-				return usagef("name a file of rules, such as: weir check weir.yaml")
+				return usagef("name a rule file, such as: weir check weir.yaml")
 			}
 			return check(cmd.Context(), s, args, format)
 		},
 	}
-	command.Flags().StringVar(&format, "format", "text", "`FORMAT`: text, or json, which is an array with an object for each finding")
+	command.Flags().StringVar(&format, "format", "text",
+		"`FORMAT`: text, or json (an array with an object per finding)")
 	return command
 }
 
-// A finding is what check says of a place, as JSON.
+// A finding is a mistake or a warning, as JSON.
 type finding struct {
 	Severity string `json:"severity"` // error or warning
 	File     string `json:"file"`
@@ -74,7 +75,7 @@ func check(ctx context.Context, s *System, names []string, format string) error 
 			code = exitWarnings
 		}
 	}
-	if err := tell(s.Out, findings, format); err != nil {
+	if err := printFindings(s.Out, findings, format); err != nil {
 		return err
 	}
 	if code != exitClean {
@@ -86,7 +87,7 @@ func check(ctx context.Context, s *System, names []string, format string) error 
 	return nil
 }
 
-func tell(out io.Writer, findings []finding, format string) error {
+func printFindings(out io.Writer, findings []finding, format string) error {
 	if format == "json" {
 		encoder := json.NewEncoder(out)
 		encoder.SetIndent("", "  ")
@@ -98,7 +99,7 @@ func tell(out io.Writer, findings []finding, format string) error {
 	return nil
 }
 
-// inspect is what there is to say of one file, directory or URL.
+// inspect returns the findings of one file, directory or URL, and its number of rules.
 func inspect(ctx context.Context, s *System, name string) (findings []finding, n int) {
 	if isURL(name) || isDir(name) {
 		return inspectAll(ctx, s, name)
@@ -119,8 +120,8 @@ func inspect(ctx context.Context, s *System, name string) (findings []finding, n
 	return findings, len(set.Rules())
 }
 
-// listOptions let lists name sets, and files, which are read. Beside the standard input there
-// are none.
+// listOptions allow lists to use sets, and files next to the rule file. The standard input has no
+// files next to it.
 func listOptions(name string) []rules.Option {
 	opts := []rules.Option{rules.WithSets()}
 	if name == "-" || isPipe(name) {
@@ -129,8 +130,8 @@ func listOptions(name string) []rules.Option {
 	return append(opts, rules.WithFiles(filesource.Lists(name)))
 }
 
-// inspectAll reads what is more than a file as weir serve reads it. What is odd about a
-// directory is told of each of its files, and then of all of them together.
+// inspectAll reads a directory or a URL as weir serve does. A directory gets the warnings of each
+// file, and then those of all files together.
 func inspectAll(ctx context.Context, s *System, name string) (findings []finding, n int) {
 	f := sourceFlags{config: name, poll: configPoll}
 	p, err := f.open(ctx, s)
@@ -144,16 +145,17 @@ func inspectAll(ctx context.Context, s *System, name string) (findings []finding
 	return append(findings, between(name, p.file, findings)...), len(p.file.Rules)
 }
 
-// between is what is odd about the rules of several files, but about none of the files by itself.
+// between returns the warnings about rules of several files, without those about a single file.
 func between(name string, file *rules.File, known []finding) (findings []finding) {
 	same := make(map[string]bool)
 	for i := range known {
 		same[numbers.ReplaceAllString(known[i].Message, "")] = true
 	}
-	warnings, _ := rules.LintFile(file) // mistakes were told
+	warnings, _ := rules.LintFile(file) // mistakes are findings already
 	for i := range warnings {
 		w := &warnings[i]
-		if same[numbers.ReplaceAllString(w.Message, "")] || strings.Contains(w.Message, "path_form:") { // that sums up a file
+		// The warning about path_form is a summary of a file.
+		if same[numbers.ReplaceAllString(w.Message, "")] || strings.Contains(w.Message, "path_form:") {
 			continue
 		}
 		f := found("warning", w)
@@ -170,10 +172,10 @@ func between(name string, file *rules.File, known []finding) (findings []finding
 	return findings
 }
 
-// numbers are those of rules among all files, which nobody can look up.
+// numbers matches the index of a rule among those of all files, which no file shows.
 var numbers = regexp.MustCompile(`rules\[([0-9]+)\]`)
 
-// mistakes are those that an error lists.
+// mistakes are the findings of an error.
 func mistakes(name string, err error) (findings []finding) {
 	var list *rules.Error
 	if !errors.As(err, &list) {
@@ -190,7 +192,15 @@ func mistakes(name string, err error) (findings []finding) {
 }
 
 func found(severity string, p *rules.Problem) finding {
-	return finding{Severity: severity, File: p.File, Line: p.Line, Column: p.Column, Field: p.Field, Message: p.Message, text: p.String()}
+	return finding{
+		Severity: severity,
+		File:     p.File,
+		Line:     p.Line,
+		Column:   p.Column,
+		Field:    p.Field,
+		Message:  p.Message,
+		text:     p.String(),
+	}
 }
 
 // count is "1 rule" or "2 rules".

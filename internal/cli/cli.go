@@ -1,8 +1,8 @@
-// Package cli is the command weir: the wiring of rules, store, gate and doors, and the only
-// place that knows more than one of each by name. It decides nothing about requests.
+// Package cli is the command weir: the wiring of rules, store, gate and front ends, and the
+// only package that imports more than one of each. It decides nothing about requests.
 //
-// The commands are built by functions and given all they touch, so that a test can run
-// them in its own process; but what is promised of the program is tested on the program.
+// Commands touch nothing but their System, so that a test can run them in its own process.
+// Promises of the program are tested on the built program.
 package cli
 
 import (
@@ -18,17 +18,16 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// A System is what a program has round it.
+// A System is the environment of a program.
 type System struct {
 	Args    []string // the program's name, then its arguments
 	Environ []string // NAME=value
 	In      io.Reader
-	Out     io.Writer // what was asked for
-	Err     io.Writer // what went wrong, and logs
+	Out     io.Writer // results
+	Err     io.Writer // errors and logs
 }
 
-// Run runs the command and returns the exit code. It returns when the command has ended,
-// which for serve is after a signal.
+// Run runs the command and returns the exit code. For serve it returns after a signal.
 func Run(system *System) (code int) {
 	root := newRoot(system)
 	root.SetArgs(system.Args[1:])
@@ -43,7 +42,7 @@ func Run(system *System) (code int) {
 	return codeOf(err)
 }
 
-// message is what is printed of an error, without the name of the package that says it.
+// message is the printed text of an error, without the name of the package that returned it.
 func message(err error) string {
 	if err == nil {
 		return ""
@@ -57,19 +56,19 @@ func message(err error) string {
 func newRoot(system *System) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "weir",
-		Short: "A rate limiter: a server, a gateway and the tools round them",
-		Long: `weir decides who may come now and who must come later, by rules in one YAML file.
+		Short: "Distributed rate limiter: server, gateway and command-line tools",
+		Long: `weir limits the rate of requests, by rules in a YAML file.
 
-It answers other programs (HTTP, Redis' protocol, nginx' auth_request and its kin), and it
-can stand before a service and let through what its rules allow. The limits are counted in
-this process, or in a Redis that several of them share.`,
-		Example: `  # A gateway before a built-in service: each client may send 5 requests in 10 seconds.
+It answers other programs (HTTP API, Redis protocol, forward authentication for nginx and
+others), or runs as a gateway in front of a service and forwards the requests that the rules
+allow. Limits are counted in this process, or in a Redis that several processes share.`,
+		Example: `  # A gateway in front of a built-in service: each client may send 5 requests in 10 seconds.
   weir serve --limit "5/10s" --upstream demo
 
-  # The same before your own service, by a file of rules.
+  # The same in front of your own service, with a rule file.
   weir serve --config weir.yaml --upstream http://127.0.0.1:3000
 
-  # What is wrong with the file, and what it would do to a request.
+  # Check the file, and show how it would decide a request.
   weir check weir.yaml
   weir explain --config weir.yaml -- curl -X POST https://api.example.com/login`,
 		Args:          unknownCommand,
@@ -91,7 +90,7 @@ this process, or in a Redis that several of them share.`,
 	return root
 }
 
-// unknownCommand is for arguments that no subcommand took.
+// unknownCommand reports arguments that name no subcommand.
 func unknownCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -103,13 +102,13 @@ func unknownCommand(cmd *cobra.Command, args []string) error {
 		}
 	}
 	if meant := nearest.Of(args[0], names); meant != "" {
-		return usagef("there is no command %.80q; did you mean %s?", args[0], meant)
+		return usagef("unknown command %.80q; did you mean %s?", args[0], meant)
 	}
-	return usagef("there is no command %.80q; there are: %s", args[0], strings.Join(names, ", "))
+	return usagef("unknown command %.80q; allowed: %s", args[0], strings.Join(names, ", "))
 }
 
-// self is how the user called the program, to show what to type next. What go run built
-// lies in a folder that is gone afterwards.
+// self is the command that the user typed, for suggestions. The binary that go run built is
+// deleted afterwards, so its path would not work.
 func (s *System) self() string {
 	if strings.Contains(filepath.ToSlash(s.Args[0]), "/go-build") {
 		return "go run ./cmd/weir"

@@ -10,7 +10,7 @@ func newCompletion() *cobra.Command {
 	shells := []string{"bash", "zsh", "fish", "powershell"}
 	return &cobra.Command{
 		Use:   "completion " + strings.Join(shells, "|"),
-		Short: "Print a script that teaches a shell to complete weir's commands and flags",
+		Short: "Print a shell completion script",
 		Example: `  # bash: in this shell, or in all that follow
   source <(weir completion bash)
   weir completion bash > ~/.local/share/bash-completion/completions/weir

@@ -24,9 +24,9 @@ import (
 	"github.com/weirproject/weir/rules/source/redissource"
 )
 
-// A lawFlags are those that say which rules, and what stands round them in their file. All
-// commands that read rules have them, and read them alike.
-type lawFlags struct {
+// A ruleFlags are the flags of the rules, and of the settings that a rule file may contain too.
+// All commands that read rules share them.
+type ruleFlags struct {
 	sourceFlags
 	store        storeConfig
 	proxies      []string
@@ -36,46 +36,59 @@ type lawFlags struct {
 	anyMethod    bool
 }
 
-func (f *lawFlags) add(flags *pflag.FlagSet) {
+func (f *ruleFlags) add(flags *pflag.FlagSet) {
 	f.sourceFlags.add(flags)
-	flags.StringVar(&f.store.url, "store", memory, "where limits are counted: memory, or a `URL` such as redis://host:6379/0")
-	flags.DurationVar(&f.store.timeout, "store-timeout", 50*time.Millisecond, "the `TIME` that Redis has to answer")
-	flags.IntVar(&f.store.nodes, "nodes", 1, "how many processes share the store, a `NUMBER`: while it does not answer, each grants its share")
-	flags.StringSliceVar(&f.store.without, "without", nil, "layers before Redis to leave out, `WORDS` with commas:\n"+strings.Join(layers.Names, ", "))
-	flags.IntVar(&f.store.maxKeys, "max-keys", memstore.DefaultMaxKeys, "how many keys are kept in memory: a `NUMBER`")
-	flags.IntVar(&f.store.fallbackKeys, "fallback-keys", memstore.DefaultMaxKeys, "how many keys of rules with on_store_error: local are counted here too\nwhile Redis answers: a `NUMBER`")
-	flags.StringSliceVar(&f.proxies, "trusted-proxies", nil, "`NETWORKS` and addresses whose X-Forwarded-For is believed, with commas;\nunix is who comes by a Unix socket")
-	flags.StringVar(&f.clientHeader, "client-header", "X-Forwarded-For", "the `NAME` of the header that they write: X-Forwarded-For, Forwarded,\nX-Real-IP or CF-Connecting-IP")
-	flags.StringVar(&f.hashKeyFile, "hash-key-file", "", "`FILE` with the secret by which long keys are hashed, the same on all nodes (or WEIR_HASH_KEY)")
-	flags.BoolVar(&f.anyMethod, "any-method", false, "let methods pass that are not registered, or not in capitals")
-	flags.StringSliceVar(&f.forms, "path-form", nil, "the form that paths are matched and forwarded in, `WORDS` with commas:\n"+strings.Join(pathform.Words(), ", "))
+	flags.StringVar(&f.store.url, "store", memory,
+		"store of the counts: memory, or a `URL` such as redis://host:6379/0")
+	flags.DurationVar(&f.store.timeout, "store-timeout", 50*time.Millisecond, "timeout `TIME` of a Redis call")
+	flags.IntVar(&f.store.nodes, "nodes", 1,
+		"`NUMBER` of processes that share the store: while it is down, each grants its share of a limit")
+	flags.StringSliceVar(&f.store.without, "without", nil,
+		"layers in front of Redis to disable, comma-separated `WORDS`:\n"+strings.Join(layers.Names, ", "))
+	flags.IntVar(&f.store.maxKeys, "max-keys", memstore.DefaultMaxKeys, "maximum `NUMBER` of keys in memory")
+	flags.Int64Var(&f.store.maxBytes, "max-bytes", memstore.DefaultMaxBytes,
+		"maximum `NUMBER` of bytes of keys, logs and leases in memory")
+	flags.IntVar(&f.store.fallbackKeys, "fallback-keys", memstore.DefaultMaxKeys,
+		"maximum `NUMBER` of keys of rules with on_store_error: local that\nare also counted in memory while Redis "+
+			"responds")
+	flags.StringSliceVar(&f.proxies, "trusted-proxies", nil,
+		"comma-separated `NETWORKS` and addresses of proxies whose headers\nare trusted; unix: peers on a Unix socket")
+	flags.StringVar(&f.clientHeader, "client-header", "X-Forwarded-For",
+		"`NAME` of the header with the client address, set by trusted proxies:\nX-Forwarded-For, Forwarded, "+
+			"X-Real-IP or CF-Connecting-IP")
+	flags.StringVar(&f.hashKeyFile, "hash-key-file", "",
+		"`FILE` with the secret for hashing long keys, the same on all nodes (or WEIR_HASH_KEY)")
+	flags.BoolVar(&f.anyMethod, "any-method", false, "accept HTTP methods that are not registered or not in capitals")
+	flags.StringSliceVar(&f.forms, "path-form", nil,
+		"form in which paths are matched and forwarded, comma-separated `WORDS`:\n"+strings.Join(pathform.Words(),
+			", "))
 }
 
-// A law is what the flags, the environment and --config come to.
-type law struct {
-	file    *rules.File // what --config says, or --limit
+// A setup is the result of the flags, the environment and --config.
+type setup struct {
+	file    *rules.File // of --config, or made from --limit
 	set     *rules.Set  // of that file
-	source  string      // what to call where all rules are from; "" if there are none
+	source  string      // name of the rule sources in messages; "" if there are none
 	primary *primary
 	hashKey string
-	sets    *redissource.Sets // nil: none are read
-	setless bool              // there is no Redis to read them from
+	sets    *redissource.Sets // nil: no sets are read
+	setless bool              // there is no Redis to read sets from
 
-	compiler *rules.Compiler // of all sources, and of what they come to
+	compiler *rules.Compiler // of each source, and of the merged file
 	serving  atomic.Bool
 	store    storeConfig
 	trusted  []netip.Prefix
 	clients  *clientaddr.Extractor
 	form     pathform.Form
-	methods  []httplimit.Option // which of them pass
+	methods  []httplimit.Option // accepted methods
 }
 
-// read reads --config, and lets it fill in what neither flags nor environment said.
-func (f *lawFlags) read(ctx context.Context, s *System, flags *pflag.FlagSet, warn func(string)) (*law, error) {
+// read reads --config. Settings of the file apply where neither flags nor environment set them.
+func (f *ruleFlags) read(ctx context.Context, s *System, flags *pflag.FlagSet, warn func(string)) (*setup, error) {
 	if err := f.check(); err != nil {
 		return nil, err
 	}
-	l := &law{store: f.store}
+	l := &setup{store: f.store}
 	var err error
 	if l.hashKey, err = s.secret("hash-key-file", f.hashKeyFile, warn); err != nil {
 		return nil, err
@@ -99,8 +112,8 @@ func (f *lawFlags) read(ctx context.Context, s *System, flags *pflag.FlagSet, wa
 	return l, nil
 }
 
-// blame says what is wrong with --limit as of any flag, without the places of a file.
-func (f *lawFlags) blame(err error) error {
+// blame reports mistakes in --limit like those of other flags, without lines of a file.
+func (f *ruleFlags) blame(err error) error {
 	var list *rules.Error
 	if len(f.limits) == 0 || !errors.As(err, &list) {
 		return err
@@ -112,8 +125,8 @@ func (f *lawFlags) blame(err error) error {
 	return usagef("--limit: %s", strings.Join(wrong, "; "))
 }
 
-// compile is for what all sources come to: it fills in the members of sets.
-func (l *law) compile(file *rules.File) (*rules.Set, error) {
+// compile compiles the merged file of all sources, with the members of its sets.
+func (l *setup) compile(file *rules.File) (*rules.Set, error) {
 	file = l.formed(file)
 	if l.sets != nil {
 		file = l.sets.Complete(file)
@@ -123,19 +136,18 @@ func (l *law) compile(file *rules.File) (*rules.Set, error) {
 	return l.compiler.Compile(file)
 }
 
-// restTime is how long whoever makes rules leaves the processor to others, after each
-// millisecond or so.
-const restTime = 500 * time.Microsecond
+// yieldTime is how long the compilation of rules pauses after each millisecond or so.
+const yieldTime = 500 * time.Microsecond
 
-// rest lets requests go first, once there are some.
-func (l *law) rest() {
+// rest pauses the compilation of rules in favour of requests, once the server serves.
+func (l *setup) rest() {
 	if l.serving.Load() {
-		time.Sleep(restTime)
+		time.Sleep(yieldTime)
 	}
 }
 
-// settle is where flags, which the environment has set too by now, beat the file.
-func (f *lawFlags) settle(flags *pflag.FlagSet, l *law) error {
+// settle gives flags, which include the environment, precedence over the file.
+func (f *ruleFlags) settle(flags *pflag.FlagSet, l *setup) error {
 	if set := l.set.Store(); set != "" && !flags.Changed("store") {
 		l.store.url = set
 	}
@@ -157,6 +169,9 @@ func (f *lawFlags) settle(flags *pflag.FlagSet, l *law) error {
 	if l.store.maxKeys < 1 {
 		return usagef("--max-keys is %d; allowed: 1 or more", l.store.maxKeys)
 	}
+	if l.store.maxBytes < 1 {
+		return usagef("--max-bytes is %d; allowed: 1 or more", l.store.maxBytes)
+	}
 	if l.store.timeout <= 0 {
 		return usagef("--store-timeout is %v; allowed: more than 0", l.store.timeout)
 	}
@@ -166,7 +181,7 @@ func (f *lawFlags) settle(flags *pflag.FlagSet, l *law) error {
 	return f.settleProxies(flags, l)
 }
 
-func (f *lawFlags) settleProxies(flags *pflag.FlagSet, l *law) (err error) {
+func (f *ruleFlags) settleProxies(flags *pflag.FlagSet, l *setup) (err error) {
 	header := f.clientHeader
 	if set := l.set.ClientHeader(); set != "" && !flags.Changed("client-header") {
 		header = set
@@ -204,8 +219,9 @@ func (f *lawFlags) settleProxies(flags *pflag.FlagSet, l *law) (err error) {
 	return usagef("%s: %v", source, err)
 }
 
-// settleForm has flag and file agree on the form of paths, since patterns are put into it.
-func (f *lawFlags) settleForm(flags *pflag.FlagSet, l *law) (err error) {
+// settleForm takes the form of paths from the flag or the file. They must agree, since patterns
+// of the file are put into that form.
+func (f *ruleFlags) settleForm(flags *pflag.FlagSet, l *setup) (err error) {
 	given, err := pathform.Parse(f.forms)
 	if err != nil {
 		var input *weir.InputError
@@ -214,12 +230,12 @@ func (f *lawFlags) settleForm(flags *pflag.FlagSet, l *law) (err error) {
 	}
 	inFile, err := pathform.Parse(l.file.PathForm)
 	switch {
-	case err != nil: // which the compiler tells
+	case err != nil: // the compiler reports it
 		return nil
 	case !flags.Changed("path-form"):
 		l.form = inFile
 	case len(l.file.PathForm) > 0 && given != inFile:
-		return usagef("--path-form is %v, and path_form of %s is %v: say it in one of them", given, l.file.Name, inFile)
+		return usagef("--path-form is %v, but path_form of %s is %v; set only one of them", given, l.file.Name, inFile)
 	default:
 		l.form = given
 	}
@@ -227,9 +243,9 @@ func (f *lawFlags) settleForm(flags *pflag.FlagSet, l *law) (err error) {
 	return nil
 }
 
-// formed is a file with the form of paths that this process began with: the front ends have it
-// until they are started anew.
-func (l *law) formed(file *rules.File) *rules.File {
+// formed returns the file with the path form of the start of this process: front ends keep that
+// form until a restart.
+func (l *setup) formed(file *rules.File) *rules.File {
 	words := strings.Split(l.form.String(), ",")
 	if slices.Equal(file.PathForm, words) || len(file.PathForm) == 0 && l.form == (pathform.Form{}) {
 		return file
@@ -247,19 +263,21 @@ func parsePrefix(text string) (netip.Prefix, error) {
 	}
 	prefix, err := netip.ParsePrefix(text)
 	if err != nil {
-		return prefix, usagef("--trusted-proxies has %.80q; allowed: an address or a network, such as 10.0.0.7 or 10.0.0.0/8, or unix", text)
+		return prefix, usagef("--trusted-proxies has %.80q; allowed: an address or a network, such as 10.0.0.7 or "+
+			"10.0.0.0/8, or unix",
+			text)
 	}
 	return prefix, nil
 }
 
-// readRules reads no more of a file than Parse would take; - is the standard input. shown
-// is what mistakes call the file.
+// readRules reads a rule file; - is the standard input. It reads at most one byte more than
+// rules.Parse accepts. shown is the name of the file in messages.
 func readRules(s *System, name string) (shown string, text []byte, err error) {
 	in := s.In
 	if name != "-" {
 		file, err := os.Open(name)
 		if errors.Is(err, os.ErrNotExist) {
-			return name, nil, fmt.Errorf("there is no file %s", name)
+			return name, nil, fmt.Errorf("no such file: %s", name)
 		}
 		if err != nil {
 			return name, nil, err
@@ -273,7 +291,7 @@ func readRules(s *System, name string) (shown string, text []byte, err error) {
 	return name, text, err
 }
 
-// quickRules are rules without a file: each "LIMIT" or "LIMIT per COMPONENT, …".
+// quickRules makes rules of --limit flags: "LIMIT" or "LIMIT per COMPONENT, …".
 func quickRules(limits []string) (*rules.File, error) {
 	file := &rules.File{Name: "--limit"}
 	for i, text := range limits {

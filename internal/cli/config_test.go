@@ -28,27 +28,29 @@ func TestWhatDoesNotStart(t *testing.T) {
 		code      int
 		says      string
 	}{
-		// what is open to everybody
-		{"--http 0.0.0.0:0", "", 2, "would be open to everybody who reaches it: give it a token (--token-file or WEIR_TOKEN; openssl rand -hex 32 makes one)"},
-		{"--http :0", "", 2, "--open starts it as it is"},
-		{"--http [::]:0", "", 2, "--open starts it as it is"},
-		{"--resp 0.0.0.0:0", "", 2, "the resp door at [::]:"},
+		// what is without authentication on a public address
+		{"--http 0.0.0.0:0", "", 2, "would be open without authentication: give it a token (--token-file or WEIR_TOKEN; openssl rand -hex 32 makes one)"},
+		{"--http :0", "", 2, "--open allows it"},
+		{"--http [::]:0", "", 2, "--open allows it"},
+		{"--resp 0.0.0.0:0", "", 2, "the resp listener at [::]:"},
 		{"--resp 0.0.0.0:0", "", 2, "a password (--resp-password-file or WEIR_RESP_PASSWORD)"},
-		{"--resp 0.0.0.0:0", "WEIR_TOKEN=0123456789abcdef", 2, "the resp door"},
-		{"--http-proxy-protocol --config $DIR/proxies.yaml", "", 2, "would be open to everybody"},
+		{"--resp 0.0.0.0:0", "WEIR_TOKEN=0123456789abcdef", 2, "the resp listener"},
+		{"--http-proxy-protocol --config $DIR/proxies.yaml", "", 2, "would be open without authentication"},
 		// secrets
-		{"--token-file $DIR/short", "", 2, "has 5 bytes; give it 16 or more"},
+		{"--token-file $DIR/short", "", 2, "has 5 bytes; allowed: 16 or more"},
 		{"", "WEIR_TOKEN=short", 2, "WEIR_TOKEN has 5 bytes"},
 		{"--token-file $DIR/none", "", 1, "--token-file: open "},
-		{"--token-file $DIR/short", "WEIR_TOKEN=0123456789abcdef", 2, "the token is given by both --token-file and WEIR_TOKEN; leave one out"},
+		{"--token-file $DIR/short", "WEIR_TOKEN=0123456789abcdef", 2, "both --token-file and WEIR_TOKEN are given; leave one out"},
 		// flags and variables
-		{"--htpp :80", "", 2, "there is no flag --htpp; did you mean --http?"},
-		{"-x", "", 2, "there is no flag -x; see weir serve --help"},
-		{"--store", "", 2, "the flag --store needs a value: where limits are counted"},
+		{"--htpp :80", "", 2, "unknown flag --htpp; did you mean --http?"},
+		{"-x", "", 2, "unknown flag -x; see weir serve --help"},
+		{"--store", "", 2, "flag --store needs a value: store of the counts"},
 		{"--store-timeout 5", "", 2, `--store-timeout is "5"; allowed: a time with its unit, such as 10s or 500ms`},
 		{"--store-timeout 0s", "", 2, "--store-timeout is 0s; allowed: more than 0"},
 		{"--max-keys many", "", 2, `--max-keys is "many"; allowed: a whole number`},
 		{"--max-keys 0", "", 2, "--max-keys is 0; allowed: 1 or more"},
+		{"--max-bytes 1GiB", "", 2, `--max-bytes is "1GiB"; allowed: a whole number`},
+		{"--max-bytes 0", "", 2, "--max-bytes is 0; allowed: 1 or more"},
 		{"", "WEIR_STORE_TIMEOUT=5", 2, `WEIR_STORE_TIMEOUT is "5"; allowed: a time with its unit`},
 		{"", "WEIR_OPEN=perhaps", 2, `WEIR_OPEN is "perhaps"; allowed: true or false`},
 		{"--log-level loud", "", 2, `--log-level is "loud"; allowed: debug, info, warn, error`},
@@ -60,34 +62,34 @@ func TestWhatDoesNotStart(t *testing.T) {
 		{"rules.yaml", "", 2, `weir serve takes no argument, but was given "rules.yaml"`},
 		{"--shutdown-timeout -1s", "", 2, "must not be below 0"},
 		// files
-		{"--config $DIR/none.yaml", "", 1, "there is no file "},
+		{"--config $DIR/none.yaml", "", 1, "no such file: "},
 		{"--config $DIR/empty", "", 1, "empty has no files of rules"},
 		{"--config http://203.0.113.1/weir.yaml", "", 2, "allowed: https, or http on this machine"},
-		{"--config-token-file token", "", 2, "--config-token-file is for a --config that is a URL"},
-		{"--rules redis", "", 2, "--rules redis means the store's, and the store is memory"},
+		{"--config-token-file token", "", 2, "--config-token-file needs a URL in --config"},
+		{"--rules redis", "", 2, "--rules redis stands for the Redis of --store, but --store is memory"},
 		{"--rules postgres://127.0.0.1", "", 2, "--rules:"},
-		{"--ledger redis", "", 2, "--ledger redis means the store's"},
+		{"--ledger redis", "", 2, "--ledger redis stands for the Redis of --store"},
 		{"--rules-wait 0s", "", 2, "--rules-wait is 0s"},
 		{"--rules redis://127.0.0.1:1 --rules-refresh 1ms", "", 2, "100ms to 24h"},
 		{"--config $DIR/wrong.yaml", "", 1, `wrong.yaml:1:10: unknown field "nam"; did you mean "name"?`},
-		{"--config $DIR/rules.yaml --limit 5/10s", "", 2, "--config and --limit are both given; write the limit into"},
+		{"--config $DIR/rules.yaml --limit 5/10s", "", 2, "both --config and --limit are given; write the limit into"},
 		{"--limit 5/10", "", 2, `weir: --limit: limit is "5/10"; allowed: a period with its unit`},
 		{"--limit 5/10s --limit nothing", "", 2, `weir: --limit: limit is "nothing"; allowed: `},
-		{"--limit", "", 2, "the flag --limit needs a value"},
+		{"--limit", "", 2, "flag --limit needs a value"},
 		// doors
-		{"--gateway 127.0.0.1:0", "", 2, "--gateway has nothing to forward to: say --upstream http://host:port, or --upstream demo"},
+		{"--gateway 127.0.0.1:0", "", 2, "--gateway has no upstream: give --upstream http://host:port, or --upstream demo"},
 		{"--upstream 127.0.0.1:3000 --gateway 127.0.0.1:0", "", 2, `--upstream is "127.0.0.1:3000"; allowed: demo, or a URL such as http://127.0.0.1:3000`},
 		{"--upstream ftp://127.0.0.1 --gateway 127.0.0.1:0", "", 2, "the scheme http, https or h2c"},
-		{"--http off", "", 2, "no door is open: leave out --http off, or give --resp or --upstream"},
+		{"--http off", "", 2, "no listener is on: leave out --http off, or give --resp or --upstream"},
 		{"--http 127.0.0.1", "", 2, "--http: address is"},
 		{"--http 127.0.0.1:http", "", 2, "a port from 0"},
 		{"--http 203.0.113.1:0", "", 1, "--http: listen tcp 203.0.113.1:0"},
 		{"--http unix:http.sock", "", 2, "an absolute path, as in unix:///run/weir.sock"},
 		{"--http-tls-cert cert.pem", "", 2, "--http-tls-cert and --http-tls-key go together"},
-		{"--resp 127.0.0.1:0 --resp-client-ca ca.pem", "", 2, "--resp-client-ca asks for client certificates, which needs TLS"},
+		{"--resp 127.0.0.1:0 --resp-client-ca ca.pem", "", 2, "--resp-client-ca needs TLS"},
 		{"--http-tls-cert none.pem --http-tls-key none.pem", "", 1, "none.pem"},
 		{"--gateway-max-connections 0", "", 2, "--gateway-max-connections is 0; allowed: 1 or more"},
-		{"--http off --metrics 127.0.0.1:0", "", 2, "no door is open"},
+		{"--http off --metrics 127.0.0.1:0", "", 2, "no listener is on"},
 		{"--http-proxy-protocol", "", 2, "the networks of your balancers"},
 		// stores
 		{"--store postgres://127.0.0.1", "", 2, "redis://"},
@@ -114,12 +116,12 @@ func TestPrecedence(t *testing.T) {
 	file := write(t, dir, "rules.yaml", "store: redis://user:secret@127.0.0.1:1/1\n"+oneRule)
 	const variable = "WEIR_STORE=redis://:secret@127.0.0.1:1/2"
 	for _, test := range []struct{ args, env, want string }{
-		{"", "", "memory, of this process alone"},
+		{"", "", "memory of this process"},
 		{"--config " + file, "", "redis://***@127.0.0.1:1/1"},
 		{"", "WEIR_CONFIG=" + file, "redis://***@127.0.0.1:1/1"},
 		{"--config " + file, variable, "redis://***@127.0.0.1:1/2"},
 		{"--config " + file + " --store redis://127.0.0.1:1/3", variable, "redis://127.0.0.1:1/3"},
-		{"--config " + file + " --store memory", variable, "memory, of this process alone"},
+		{"--config " + file + " --store memory", variable, "memory of this process"},
 		{"--config " + file, "WEIR_STORE=", "redis://***@127.0.0.1:1/1"},
 	} {
 		p := call{env: strings.Fields(test.env)}.serve(t, strings.Fields(test.args)...)
@@ -137,8 +139,8 @@ func TestUnknownVariablesAreTold(t *testing.T) {
 	p := call{env: []string{"WEIR_STOR=x", "WEIR_NONSENSE=1", "WEIR_SERVICE_HOST=10.0.0.1", "WEIR_PORT_8080_TCP=x", "WEIR_TOKEN=0123456789abcdef"}}.serve(t)
 	p.end()
 	logs := p.logs()
-	if !strings.Contains(logs, "WEIR_STOR, which means nothing here; did you mean WEIR_STORE?") ||
-		!strings.Contains(logs, "WEIR_NONSENSE, which means nothing here") || strings.Count(logs, "means nothing") != 2 {
+	if !strings.Contains(logs, "unknown environment variable WEIR_STOR; did you mean WEIR_STORE?") ||
+		!strings.Contains(logs, "unknown environment variable WEIR_NONSENSE") || strings.Count(logs, "unknown environment variable") != 2 {
 		t.Errorf("the logs are\n%s", logs)
 	}
 }
@@ -162,7 +164,7 @@ func TestOpen(t *testing.T) {
 		t.Errorf("%d", status)
 	}
 	p.end()
-	if !strings.Contains(p.logs(), "open to everybody") {
+	if !strings.Contains(p.logs(), "without authentication on a public address") {
 		t.Errorf("the logs are\n%s", p.logs())
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// A curlOption is one of curl's that says something about the request, or nothing.
+// A curlOption is an option of curl.
 type curlOption struct {
 	short byte // 0: none
 	long  string
@@ -16,12 +16,12 @@ type curlOption struct {
 	apply func(*curlLine, string) error
 }
 
-// A curlLine is what a command line of curl asks for.
+// A curlLine is a curl command line.
 type curlLine struct {
 	urls    []string
 	method  string
 	header  http.Header
-	removed []string // headers that -H 'Name:' takes away
+	removed []string // headers removed by -H 'Name:'
 	data    []string
 	get     bool // -G: the data are parameters of the URL
 	head    bool
@@ -45,10 +45,15 @@ func addData(contentType string) func(*curlLine, string) error {
 	}
 }
 
+func (c *curlLine) addForm(value string) error {
+	c.form = true
+	return addData("multipart/form-data")(c, value)
+}
+
 const formData = "application/x-www-form-urlencoded"
 
-// curlOptions are those that are understood. Any other is an error: one that was passed
-// over might have changed the request.
+// curlOptions are the supported options. Any other is an error, because ignoring it might change the
+// request.
 func curlOptions() []curlOption {
 	return []curlOption{
 		{'X', "request", true, func(c *curlLine, v string) error { c.method = v; return nil }},
@@ -59,7 +64,7 @@ func curlOptions() []curlOption {
 		{0, "data-raw", true, addData(formData)},
 		{0, "data-urlencode", true, (*curlLine).addEncoded},
 		{0, "json", true, (*curlLine).addJSON},
-		{'F', "form", true, func(c *curlLine, v string) error { c.form = true; return addData("multipart/form-data")(c, v) }},
+		{'F', "form", true, (*curlLine).addForm},
 		{'b', "cookie", true, (*curlLine).addCookie},
 		{'A', "user-agent", true, setHeader("User-Agent")},
 		{'e', "referer", true, setHeader("Referer")},
@@ -77,7 +82,7 @@ func curlOptions() []curlOption {
 	}
 }
 
-// parseCurl reads the arguments of curl and makes the request that it would send.
+// parseCurl returns the request that curl would send with these arguments.
 func parseCurl(args []string) (*http.Request, error) {
 	c := &curlLine{header: http.Header{"Accept": {"*/*"}, "User-Agent": {"curl"}}}
 	for len(args) > 0 {
@@ -111,13 +116,14 @@ func (c *curlLine) long(name string, rest []string) ([]string, error) {
 	options := curlOptions()
 	i := slices.IndexFunc(options, func(o curlOption) bool { return o.long == name })
 	if i < 0 {
-		return nil, fmt.Errorf("curl's option --%s is not understood here; leave it out if it changes nothing about the request", name)
+		return nil, fmt.Errorf("curl option --%s is not supported; leave it out if it does not change the request",
+			name)
 	}
 	if !options[i].value {
 		return rest, options[i].apply(c, "")
 	}
 	if len(rest) == 0 {
-		return nil, fmt.Errorf("curl's option --%s needs a value", name)
+		return nil, fmt.Errorf("curl option --%s needs a value", name)
 	}
 	return rest[1:], options[i].apply(c, rest[0])
 }
@@ -128,7 +134,8 @@ func (c *curlLine) short(letters string, rest []string) ([]string, error) {
 	for i := range len(letters) {
 		j := slices.IndexFunc(options, func(o curlOption) bool { return o.short == letters[i] })
 		if j < 0 {
-			return nil, fmt.Errorf("curl's option -%s is not understood here; leave it out if it changes nothing about the request", letters[i:i+1])
+			return nil, fmt.Errorf("curl option -%s is not supported; leave it out if it does not change the request",
+				letters[i:i+1])
 		}
 		if !options[j].value {
 			if err := options[j].apply(c, ""); err != nil {
@@ -140,7 +147,7 @@ func (c *curlLine) short(letters string, rest []string) ([]string, error) {
 			return rest, options[j].apply(c, value)
 		}
 		if len(rest) == 0 {
-			return nil, fmt.Errorf("curl's option -%c needs a value", letters[i])
+			return nil, fmt.Errorf("curl option -%c needs a value", letters[i])
 		}
 		return rest[1:], options[j].apply(c, rest[0])
 	}
@@ -163,18 +170,19 @@ func (c *curlLine) addHeader(text string) error {
 		c.removed = append(c.removed, name)
 		return nil
 	}
-	if canonical := http.CanonicalHeaderKey(name); canonical == "Accept" || canonical == "User-Agent" || canonical == "Content-Type" {
-		c.header.Set(name, value) // instead of what curl says by itself
+	switch http.CanonicalHeaderKey(name) {
+	case "Accept", "User-Agent", "Content-Type":
+		c.header.Set(name, value) // replaces curl's own header
 		return nil
 	}
 	c.header.Add(name, value)
 	return nil
 }
 
-// addCookie reads "a=1; b=2". Without = it is a file's name.
+// addCookie reads "a=1; b=2". A text without = is the name of a cookie file.
 func (c *curlLine) addCookie(text string) error {
 	if !strings.Contains(text, "=") {
-		return fmt.Errorf("the cookies of the file %.80q are not read; write -b 'name=value'", text)
+		return fmt.Errorf("the cookie file %.80q is not read; write -b 'name=value'", text)
 	}
 	if before := c.header.Get("Cookie"); before != "" {
 		text = before + "; " + text
@@ -188,7 +196,7 @@ func (c *curlLine) addJSON(text string) error {
 	return addData("application/json")(c, text)
 }
 
-// addEncoded reads what --data-urlencode takes: "content", "=content" or "name=content".
+// addEncoded reads the value of --data-urlencode: "content", "=content" or "name=content".
 func (c *curlLine) addEncoded(text string) error {
 	name, content, ok := strings.Cut(text, "=")
 	if !ok {
@@ -208,10 +216,10 @@ func (c *curlLine) setUser(text string) error {
 	return nil
 }
 
-// request is what curl would send.
+// request is the request that curl would send.
 func (c *curlLine) request() (*http.Request, error) {
 	if len(c.urls) != 1 {
-		return nil, fmt.Errorf("the curl line has %d URLs; it must have one", len(c.urls))
+		return nil, fmt.Errorf("the curl command line has %d URLs; allowed: 1", len(c.urls))
 	}
 	target := c.urls[0]
 	if !strings.Contains(target, "://") {
@@ -239,7 +247,7 @@ func (c *curlLine) request() (*http.Request, error) {
 	return request, nil
 }
 
-// verb is the method: what -X says, whatever the rest would make it.
+// verb is the method: -X overrides the other options.
 func (c *curlLine) verb() string {
 	switch {
 	case c.method != "":
@@ -260,7 +268,7 @@ func (c *curlLine) query(u *url.URL) error {
 	c.header.Del("Content-Type")
 	for _, data := range c.data {
 		if strings.HasPrefix(data, "@") || c.form {
-			return fmt.Errorf("the data %.80q of -G are not read from there; write -d 'name=value'", data)
+			return fmt.Errorf("the data %.80q of -G is not read; write -d 'name=value'", data)
 		}
 		if u.RawQuery != "" {
 			u.RawQuery += "&"
@@ -270,14 +278,14 @@ func (c *curlLine) query(u *url.URL) error {
 	return nil
 }
 
-// newRequest is a request as a server would see it.
+// newRequest is a request as a server receives it.
 func newRequest(method, target string) (*http.Request, error) {
 	request, err := http.NewRequest(method, target, nil)
 	if err != nil {
 		return nil, fmt.Errorf("%.200q is not a request: %w", method+" "+target, err)
 	}
 	if request.URL.Scheme != "http" && request.URL.Scheme != "https" || request.URL.Host == "" {
-		return nil, fmt.Errorf("the URL %.200q is none of http:// or https:// and a host", target)
+		return nil, fmt.Errorf("URL is %.200q; allowed: http://HOST or https://HOST", target)
 	}
 	return request, nil
 }

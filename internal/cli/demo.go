@@ -6,18 +6,21 @@ import (
 	"net/http"
 )
 
-// demo is the --upstream that is built in: a service to stand before when there is none.
+// demo is the --upstream of the built-in service, for a first try of the gateway.
 const demo = "demo"
 
-// startDemo serves the demo on a free port of loopback, for as long as the process lives.
-// It is a server of its own, so that what the gateway does before it is what it does before
-// any other.
+// startDemo serves the demo on a free port of loopback until the process ends. It is a separate HTTP
+// server, so that the gateway treats it like any other upstream.
 func startDemo() (url string, err error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", err
 	}
-	server := &http.Server{ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout, Handler: http.HandlerFunc(greet)}
+	server := &http.Server{
+		ReadHeaderTimeout: readHeaderTimeout,
+		IdleTimeout:       idleTimeout,
+		Handler:           http.HandlerFunc(greet),
+	}
 	go server.Serve(listener)
 	return "http://" + listener.Addr().String(), nil
 }

@@ -16,8 +16,8 @@ func variable(flag string) string {
 	return "WEIR_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// lookup is a variable's value; "" where it is unset. An empty one is taken for unset, as
-// the tools that start containers write those that nobody gave a value.
+// lookup is a variable's value; "" if it is unset. An empty variable counts as unset, because
+// container tools write variables without a value as empty ones.
 func (s *System) lookup(name string) (value string) {
 	for _, entry := range s.Environ {
 		if rest, ok := strings.CutPrefix(entry, name+"="); ok {
@@ -27,11 +27,12 @@ func (s *System) lookup(name string) (value string) {
 	return value
 }
 
-// fromEnvironment sets those flags that the command line did not.
+// fromEnvironment sets the flags that are not in the command line.
 func (s *System) fromEnvironment(flags *pflag.FlagSet, names ...string) (err error) {
 	flags.VisitAll(func(f *pflag.Flag) {
 		value := s.lookup(variable(f.Name))
-		if err != nil || f.Changed || value == "" || f.Name == "help" || len(names) > 0 && !slices.Contains(names, f.Name) {
+		skipped := f.Name == "help" || len(names) > 0 && !slices.Contains(names, f.Name)
+		if err != nil || f.Changed || value == "" || skipped {
 			return
 		}
 		if flags.Set(f.Name, value) != nil {
@@ -41,16 +42,16 @@ func (s *System) fromEnvironment(flags *pflag.FlagSet, names ...string) (err err
 	return err
 }
 
-// strangers are the variables that begin as weir's do and are not. They are no errors:
-// in Kubernetes a service called weir puts WEIR_SERVICE_HOST and its kin into every pod.
-func (s *System) strangers(known []string) (warnings []string) {
+// unknownVariables returns warnings about WEIR_ variables that weir does not read. They are no
+// errors: in Kubernetes a service called weir puts WEIR_SERVICE_HOST and others into every pod.
+func (s *System) unknownVariables(known []string) (warnings []string) {
 	for _, entry := range s.Environ {
 		name, _, _ := strings.Cut(entry, "=")
 		if !strings.HasPrefix(name, "WEIR_") || slices.Contains(known, name) ||
 			strings.HasPrefix(name, "WEIR_SERVICE_") || strings.HasPrefix(name, "WEIR_PORT") {
 			continue
 		}
-		warning := fmt.Sprintf("the environment has %.80s, which means nothing here", name)
+		warning := fmt.Sprintf("unknown environment variable %.80s", name)
 		if meant := nearest.Of(name, known); meant != "" {
 			warning += "; did you mean " + meant + "?"
 		}
@@ -59,17 +60,17 @@ func (s *System) strangers(known []string) (warnings []string) {
 	return warnings
 }
 
-// leastSecret is how many bytes a secret has at least: fewer can be guessed.
-const leastSecret = 16
+// minSecret is the least length of a secret in bytes: shorter ones can be guessed.
+const minSecret = 16
 
-// secret reads what must not stand in a command line, where every user of the machine can
-// see it: the file that a flag names, or a variable. It is "" where neither is given.
+// secret reads a secret from the file that a flag names, or from a variable; "" if neither is
+// given. A flag with the secret itself could be read by every user of the machine.
 func (s *System) secret(flag, file string, warn func(string)) (string, error) {
 	name := strings.TrimSuffix(flag, "-file")
 	value, source := s.lookup(variable(name)), variable(name)
 	if file != "" {
 		if value != "" {
-			return "", usagef("the %s is given by both --%s and %s; leave one out", name, flag, source)
+			return "", usagef("both --%s and %s are given; leave one out", flag, source)
 		}
 		text, err := os.ReadFile(file)
 		if err != nil {
@@ -80,8 +81,9 @@ func (s *System) secret(flag, file string, warn func(string)) (string, error) {
 			warn(fmt.Sprintf("%s can be read by other users: chmod 600 %s", file, file))
 		}
 	}
-	if (value != "" || file != "") && len(value) < leastSecret {
-		return "", usagef("%s has %d bytes; give it %d or more, such as those of: openssl rand -hex 32", source, len(value), leastSecret)
+	if (value != "" || file != "") && len(value) < minSecret {
+		return "", usagef("%s has %d bytes; allowed: %d or more, for example from openssl rand -hex 32",
+			source, len(value), minSecret)
 	}
 	return value, nil
 }

@@ -16,18 +16,18 @@ import (
 // The exit codes, as docs/weir.md states them.
 const (
 	exitClean    = 0
-	exitError    = 1 // something went wrong, or a file of rules has mistakes
-	exitUsage    = 2 // what was given in the command line, the environment or as a setting cannot be used
-	exitWarnings = 3 // weir check: nothing is wrong, but something is odd
+	exitError    = 1 // a failure, or a rule file with mistakes
+	exitUsage    = 2 // a flag, variable or setting has a wrong value
+	exitWarnings = 3 // weir check: no mistakes, but warnings
 )
 
-// An exit ends the program with a code. err is nil where all was said already.
+// An exit ends the program with a code. err is nil if everything was printed already.
 type exit struct {
 	code int
 	err  error
 }
 
-// Error is the sentence that is printed.
+// Error is the printed sentence.
 func (e *exit) Error() string {
 	if e.err == nil {
 		return fmt.Sprint("exit ", e.code)
@@ -35,10 +35,10 @@ func (e *exit) Error() string {
 	return e.err.Error()
 }
 
-// Unwrap is what went wrong.
+// Unwrap returns the cause.
 func (e *exit) Unwrap() error { return e.err }
 
-// usagef is a mistake in how the program was called.
+// usagef returns an error in the use of the command line.
 func usagef(format string, values ...any) error {
 	return &exit{exitUsage, fmt.Errorf(format, values...)}
 }
@@ -57,31 +57,31 @@ func codeOf(err error) int {
 	return exitError
 }
 
-// flagError says what pflag's errors say, in one sentence, with the flag that was meant.
+// flagError turns pflag's errors into one sentence that suggests the nearest flag.
 func flagError(cmd *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	var wanting *pflag.ValueRequiredError
 	var wrong *pflag.InvalidValueError
 	switch {
 	case errors.As(err, &unknown) && unknown.GetSpecifiedShortnames() != "":
-		return usagef("there is no flag -%s; see %s --help", unknown.GetSpecifiedName(), cmd.CommandPath())
+		return usagef("unknown flag -%s; see %s --help", unknown.GetSpecifiedName(), cmd.CommandPath())
 	case errors.As(err, &unknown):
 		name := unknown.GetSpecifiedName()
 		if meant := nearest.Of(name, flagNames(cmd.Flags())); meant != "" {
-			return usagef("there is no flag --%s; did you mean --%s?", name, meant)
+			return usagef("unknown flag --%s; did you mean --%s?", name, meant)
 		}
-		return usagef("there is no flag --%s; see %s --help", name, cmd.CommandPath())
+		return usagef("unknown flag --%s; see %s --help", name, cmd.CommandPath())
 	case errors.As(err, &wanting):
 		_, usage := pflag.UnquoteUsage(wanting.GetFlag())
-		return usagef("the flag --%s needs a value: %s", wanting.GetFlag().Name, strings.ReplaceAll(usage, "\n", " "))
+		return usagef("flag --%s needs a value: %s", wanting.GetFlag().Name, strings.ReplaceAll(usage, "\n", " "))
 	case errors.As(err, &wrong):
 		return wrongValue("--"+wrong.GetFlag().Name, wrong.GetValue(), wrong.GetFlag())
 	}
 	return usagef("%v; see %s --help", err, cmd.CommandPath())
 }
 
-// wrongValue says what a flag takes. It never shows what a person would not want shown:
-// secrets are no flags.
+// wrongValue names the values that a flag allows. The given value is no secret: secrets are
+// never flags.
 func wrongValue(source, value string, flag *pflag.Flag) error {
 	allowed := map[string]string{
 		"duration": "a time with its unit, such as 10s or 500ms",
@@ -104,10 +104,10 @@ func flagNames(flags *pflag.FlagSet) (names []string) {
 	return names
 }
 
-// noArgs refuses arguments, with a hint where one looks like a value that lost its flag.
+// noArgs refuses arguments.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	return usagef("%s takes no argument, but was given %.80q; see %s --help", cmd.CommandPath(), args[0], cmd.CommandPath())
+	return usagef("%[1]s takes no argument, but was given %.80[2]q; see %[1]s --help", cmd.CommandPath(), args[0])
 }

@@ -6,13 +6,14 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 )
 
-// An exceptionView is an exception as the server tells of it.
+// An exceptionView is an exception in the answers of the admin API.
 type exceptionView struct {
 	ID, Kind, Rule, By string
 	Values, Limit      []string
@@ -23,7 +24,7 @@ type exceptionView struct {
 	Waiting            string
 }
 
-// An exceptionBody is what the server is sent.
+// An exceptionBody is the body of a request that makes an exception.
 type exceptionBody struct {
 	Kind   string   `json:"kind"`
 	Rule   string   `json:"rule,omitempty"`
@@ -34,72 +35,81 @@ type exceptionBody struct {
 	Why    string   `json:"why,omitempty"`
 }
 
-// An excepting is the flags of a command that makes an exception.
-type excepting struct {
+// An exceptionFlags are the flags of commands that make an exception.
+type exceptionFlags struct {
 	operatorFlags
 	body exceptionBody
 }
 
-func (f *excepting) add(command *cobra.Command) {
+func (f *exceptionFlags) add(command *cobra.Command) {
 	f.operatorFlags.add(command.Flags())
 	f.writing(command.Flags())
-	command.Flags().StringVar(&f.body.For, "for", "", "the `TIME` after which it ends by itself, such as 30m, 2h or 7d")
+	command.Flags().StringVar(&f.body.For, "for", "", "`TIME` after which the exception expires, such as 30m, 2h or 7d")
 }
 
 func newOverride(s *System) *cobra.Command {
-	return group("override", "Give some keys other limits for a while; list and end exceptions",
-		`Give a key other limits for a while. Exceptions, which blocks and allows are too, end by
-themselves, go before what files say, and are in force on all nodes of a ledger within a
-second.`,
+	return group("override", "Override the limits of a key for a while; list and end exceptions",
+		`Override the limits of a key for a while. Exceptions (overrides, blocks and allows) expire,
+precede the rules of files, and are in force on all nodes of a ledger within a second.`,
 		`  weir override set 203.0.113.7 --rule per-ip --limit 500/1m --for 2h --why "load test"
   weir override list`,
 		s.overrideSet(), s.exceptionList(), s.exceptionDelete())
 }
 
 func (s *System) overrideSet() *cobra.Command {
-	f := &excepting{body: exceptionBody{Kind: "override"}}
-	command := &cobra.Command{Use: "set KEY... --rule RULE --limit LIMIT --for TIME", Short: "Give a key other limits for a while",
+	f := &exceptionFlags{body: exceptionBody{Kind: "override"}}
+	command := &cobra.Command{
+		Use:     "set KEY... --rule RULE --limit LIMIT --for TIME",
+		Short:   "Override the limits of a key for a while",
 		Args:    argsBetween(1, 8, "a value for each component of the rule's key"),
 		Example: `  weir override set 203.0.113.7 --rule per-ip --limit 500/1m --for 2h --why "load test"`,
 		RunE:    s.operate(&f.operatorFlags, f.run)}
 	f.add(command)
-	command.Flags().StringVar(&f.body.Rule, "rule", "", "the `NAME` of the rule")
-	command.Flags().StringArrayVar(&f.body.Limit, "limit", nil, "the `LIMIT` of the key meanwhile, such as 500/1m; again for more")
+	command.Flags().StringVar(&f.body.Rule, "rule", "", "`NAME` of the rule")
+	command.Flags().StringArrayVar(&f.body.Limit, "limit", nil,
+		"temporary `LIMIT` of the key, such as 500/1m; repeatable")
 	return command
 }
 
 func newBlock(s *System) *cobra.Command {
-	return s.listing("block", "Refuse a client for a while", `Refuse a client for a while: an address or a network, or with --by another value of a request.
-With --rule only the requests are refused that the rule is for, by the rule's key.`,
+	return s.listing("block", "Block a client for a while",
+		`Block a client for a while: an address or a network, or with --by another value of a request.
+With --rule only requests that match the rule are refused, by the rule's key.`,
 		`  weir block 203.0.113.0/24 --for 1h --why "scanning"
   weir block mallory --by user --for 24h --why "stolen account"
   weir override list`)
 }
 
 func newAllow(s *System) *cobra.Command {
-	return s.listing("allow", "Let a client pass for a while", `Let a client pass for a while, whatever the rules say: an address or a network, or with --by
-another value of a request. With --rule only that rule does not apply. A block goes first.`,
+	return s.listing("allow", "Exempt a client from limits for a while",
+		`Exempt a client from all rules for a while: an address or a network, or with --by another value
+of a request. With --rule only that rule does not apply. A block takes precedence.`,
 		`  weir allow 203.0.113.7 --for 30m --why "our load test"
   weir override list`)
 }
 
-// listing is block or allow.
+// listing is the command block or allow.
 func (s *System) listing(word, short, long, example string) *cobra.Command {
-	f := &excepting{body: exceptionBody{Kind: word}}
-	command := &cobra.Command{Use: word + " VALUE --for TIME", Short: short, Long: long, Example: example,
-		Args: argsBetween(1, 1, "one address, network or value"), RunE: s.operate(&f.operatorFlags, f.run)}
+	f := &exceptionFlags{body: exceptionBody{Kind: word}}
+	command := &cobra.Command{
+		Use:     word + " VALUE --for TIME",
+		Short:   short,
+		Long:    long,
+		Example: example,
+		Args:    argsBetween(1, 1, "one address, network or value"), RunE: s.operate(&f.operatorFlags, f.run)}
 	f.add(command)
-	command.Flags().StringVar(&f.body.Rule, "rule", "", "the `NAME` of the rule (default: all)")
-	command.Flags().StringVar(&f.body.By, "by", "", "the `COMPONENT` that has the value, such as user or header.X-Api-Key\n(default: the rule's key, or client.ip)")
+	command.Flags().StringVar(&f.body.Rule, "rule", "", "`NAME` of the rule (default: all)")
+	command.Flags().StringVar(&f.body.By, "by", "",
+		"`COMPONENT` with the value, such as user or header.X-Api-Key\n(default: the rule's key, or client.ip)")
 	return command
 }
 
-// run makes the exception. One that is there is replaced, and shown: it is of the revision
-// that was looked at, so nobody's word is overwritten unseen.
-func (f *excepting) run(o *operator, args []string) error {
+// run makes the exception. An existing one for the same values is shown and replaced, at the revision
+// that was read, so that no unseen change is overwritten.
+func (f *exceptionFlags) run(o *operator, args []string) error {
 	b := f.body
 	if b.For == "" {
-		return usagef("say for how long, such as --for 2h: an exception ends by itself")
+		return usagef("--for is missing: give the duration of the exception, such as --for 2h")
 	}
 	b.Values, b.Why = args, f.why
 	body, err := json.Marshal(&b)
@@ -113,27 +123,30 @@ func (f *excepting) run(o *operator, args []string) error {
 	var seen int64
 	if old != nil {
 		seen = old.Revision
-		fmt.Fprintf(o.system.Err, "weir: this replaces %s, %s left, by %s%s\n", old.ID, old.Left, old.Who, because(old.Why))
+		fmt.Fprintf(o.system.Err, "weir: this replaces %s, %s left, by %s%s\n", old.ID, old.Left, old.Who,
+			because(old.Why))
 	}
 	var made exceptionView
-	text, err := o.ask(ask{method: http.MethodPost, path: "exceptions", kind: "application/json", body: body, seen: &seen}, &made)
+	text, err := o.send(adminRequest{method: http.MethodPost, path: "exceptions", kind: "application/json",
+		body: body, seen: &seen}, &made)
 	if err != nil {
 		return err
 	}
 	return o.print(text, func(w io.Writer) {
-		fmt.Fprintf(w, "%s, until %s, %s\n", made.ID, made.Until.Format(time.RFC3339), inForce(made.InForce, made.Waiting))
+		fmt.Fprintf(w, "%s, until %s, %s\n", made.ID, made.Until.Format(time.RFC3339),
+			inForce(made.InForce, made.Waiting))
 	})
 }
 
-// same is the exception that there is already about the same.
+// same is the existing exception for the same values, or nil.
 func (o *operator) same(b *exceptionBody) (*exceptionView, error) {
 	var answer struct{ Exceptions []exceptionView }
-	if _, err := o.ask(ask{method: http.MethodGet, path: "exceptions"}, &answer); err != nil {
+	if _, err := o.send(adminRequest{method: http.MethodGet, path: "exceptions"}, &answer); err != nil {
 		return nil, err
 	}
 	for i := range answer.Exceptions {
 		e := &answer.Exceptions[i]
-		if e.Kind == b.Kind && e.Rule == b.Rule && e.By == b.By && strings.Join(e.Values, "\x00") == strings.Join(b.Values, "\x00") {
+		if e.Kind == b.Kind && e.Rule == b.Rule && e.By == b.By && slices.Equal(e.Values, b.Values) {
 			return e, nil
 		}
 	}
@@ -142,11 +155,14 @@ func (o *operator) same(b *exceptionBody) (*exceptionView, error) {
 
 func (s *System) exceptionList() *cobra.Command {
 	f := new(operatorFlags)
-	command := &cobra.Command{Use: "list", Short: "List overrides, blocks and allows, the first to end first", Args: noArgs,
+	command := &cobra.Command{
+		Use:     "list",
+		Short:   "List overrides, blocks and allows, by expiry",
+		Args:    noArgs,
 		Example: "  weir override list",
 		RunE: s.operate(f, func(o *operator, _ []string) error {
 			var answer struct{ Exceptions []exceptionView }
-			text, err := o.ask(ask{method: http.MethodGet, path: "exceptions"}, &answer)
+			text, err := o.send(adminRequest{method: http.MethodGet, path: "exceptions"}, &answer)
 			if err != nil {
 				return err
 			}
@@ -157,7 +173,9 @@ func (s *System) exceptionList() *cobra.Command {
 					if e.By != "" {
 						value = e.By + " " + value
 					}
-					fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", e.ID, e.Kind, dash(e.Rule), printable(value), dash(strings.Join(e.Limit, ", ")), e.Left, e.Who, dash(printable(e.Why)), inForce(e.InForce, e.Waiting))
+					fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", e.ID, e.Kind, dash(e.Rule), printable(value),
+						dash(strings.Join(e.Limit, ", ")), e.Left, e.Who, dash(printable(e.Why)), inForce(e.InForce,
+							e.Waiting))
 				}
 			})
 		})}
@@ -167,16 +185,20 @@ func (s *System) exceptionList() *cobra.Command {
 
 func (s *System) exceptionDelete() *cobra.Command {
 	f := new(operatorFlags)
-	command := &cobra.Command{Use: "delete ID", Short: "End an exception before its time", Args: argsBetween(1, 1, "the ID of an exception, as weir override list tells it"),
+	command := &cobra.Command{
+		Use:     "delete ID",
+		Short:   "End an exception before it expires",
+		Args:    argsBetween(1, 1, "the ID of an exception from weir override list"),
 		Example: "  weir override delete block-906ef93d1f --why \"the test is over\"",
 		RunE: s.operate(f, func(o *operator, args []string) error {
 			var e exceptionView
 			path := "exceptions/" + url.PathEscape(args[0])
-			if _, err := o.ask(ask{method: http.MethodGet, path: path}, &e); err != nil {
+			if _, err := o.send(adminRequest{method: http.MethodGet, path: path}, &e); err != nil {
 				return err
 			}
 			var done writtenView
-			text, err := o.ask(ask{method: http.MethodDelete, path: path, query: o.reason(), seen: &e.Revision}, &done)
+			text, err := o.send(adminRequest{method: http.MethodDelete, path: path, query: o.reason(),
+				seen: &e.Revision}, &done)
 			if err != nil {
 				return err
 			}

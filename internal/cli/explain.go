@@ -17,9 +17,9 @@ import (
 	"github.com/weirproject/weir/memstore"
 )
 
-// An explainFlags is what explain is told.
+// An explainFlags are the flags of explain.
 type explainFlags struct {
-	law     lawFlags
+	rules   ruleFlags
 	request requestFlags
 	server  serverFlags
 	json    bool
@@ -29,20 +29,19 @@ func newExplain(s *System) *cobra.Command {
 	var f explainFlags
 	command := &cobra.Command{
 		Use:   "explain [flags] [URL | -- curl …]",
-		Short: "Say what would become of a request, and why",
-		Long: `Say which rules a request meets, by which keys it is counted, and what would be answered.
-The request is a URL, a line of curl behind --, or what the flags say; flags change the
-other two. Nothing is charged.
+		Short: "Show how a request would be decided, and why",
+		Long: `Show which rules apply to a request, its keys, and the answer. The request is a URL, or a curl
+command line after --, and is changed by the flags. Nothing is charged.
 
-By default nobody has used anything yet. With --store redis://… the limits are asked as they
-stand there, and with --server a running server is asked, by its own rules. A store that the
-file names is only asked if --store names it too.`,
+By default all counts are zero. With --store redis://… they are those of that Redis, and the
+rules and exceptions of its own ledger count, as for weir serve. With --server a running server
+decides by its own rules. A store in the rule file is used only if --store names it too.`,
 		Example: `  weir explain --config weir.yaml https://api.example.com/login
   weir explain --config weir.yaml -- curl -X POST https://api.example.com/login -H 'X-User: 42'
   weir explain --config weir.yaml --client 203.0.113.7 --path '/./login?next=%2F' --json
   weir explain --limit "5/10s per header.X-User" --header X-User=42`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := s.fromEnvironment(cmd.Flags(), lawNames(cmd.Flags())...); err != nil {
+			if err := s.fromEnvironment(cmd.Flags(), ruleFlagNames(cmd.Flags())...); err != nil {
 				return err
 			}
 			return explain(cmd.Context(), s, &f, cmd.Flags(), args)
@@ -50,39 +49,42 @@ file names is only asked if --store names it too.`,
 	}
 	flags := command.Flags()
 	flags.SortFlags = false
-	flags.SetInterspersed(false) // what follows curl is curl's
+	flags.SetInterspersed(false) // flags after curl are curl's
 	f.request.add(flags)
-	f.law.add(flags)
+	f.rules.add(flags)
 	f.server.add(flags)
-	flags.StringVar(&f.server.tokenFile, "token-file", "", "`FILE` with the token that the server asks for (or WEIR_TOKEN)")
+	flags.StringVar(&f.server.tokenFile, "token-file", "",
+		"`FILE` with the token of the server's API (or WEIR_TOKEN)")
 	flags.BoolVar(&f.json, "json", false, "print JSON")
 	return command
 }
 
-// lawNames are the flags that have variables here too; --user and --path have none, since
-// WEIR_USER would be somebody's.
-func lawNames(flags *pflag.FlagSet) []string {
-	law := pflag.NewFlagSet("", pflag.ContinueOnError)
-	new(lawFlags).add(law)
-	names := flagNames(law)
-	return append(slices.DeleteFunc(names, func(name string) bool { return flags.Lookup(name) == nil }), "server", "server-ca", "server-cert", "server-key")
+// ruleFlagNames are the flags that are read from the environment too; --user and --path are not,
+// since WEIR_USER may have another meaning.
+func ruleFlagNames(flags *pflag.FlagSet) []string {
+	setup := pflag.NewFlagSet("", pflag.ContinueOnError)
+	new(ruleFlags).add(setup)
+	names := flagNames(setup)
+	names = slices.DeleteFunc(names, func(name string) bool { return flags.Lookup(name) == nil })
+	return append(names, "server", "server-ca", "server-cert", "server-key")
 }
 
 func explain(ctx context.Context, s *System, f *explainFlags, flags *pflag.FlagSet, args []string) error {
-	if !f.law.asked() && !flags.Changed("server") {
-		return usagef("there are no rules to explain by: give --config FILE, --limit \"5/10s\", or --server URL")
+	live := flags.Changed("store")
+	if !f.rules.asked() && !flags.Changed("server") && (!live || f.rules.store.url == memory) {
+		return usagef("there are no rules: give --config FILE, --limit \"5/10s\", or --server URL")
 	}
-	law, err := f.law.read(ctx, s, flags, func(text string) { warnTo(s.Err, text) })
+	setup, err := f.rules.read(ctx, s, flags, func(text string) { warnTo(s.Err, text) })
 	if err != nil {
 		return err
 	}
 	if !flags.Changed("server") {
-		if err := f.law.gather(ctx, law); err != nil {
+		if err := f.rules.gather(ctx, setup, live); err != nil {
 			return err
 		}
-		warnLeftOut(s, law.set.LeftOut(), f.law.namesRedis())
+		warnLeftOut(s, setup.set.LeftOut(), f.rules.namesRedis())
 	}
-	a, err := f.request.read(args, law)
+	a, err := f.request.read(args, setup)
 	if err != nil {
 		return err
 	}
@@ -90,7 +92,7 @@ func explain(ctx context.Context, s *System, f *explainFlags, flags *pflag.FlagS
 	if flags.Changed("server") {
 		e, err = askServer(ctx, s, &f.server, a)
 	} else {
-		e, err = judge(ctx, s, law, flags.Changed("store"), a)
+		e, err = evaluate(ctx, s, setup, live, a)
 	}
 	if err != nil {
 		return err
@@ -105,33 +107,46 @@ func explain(ctx context.Context, s *System, f *explainFlags, flags *pflag.FlagS
 	return e.print(s.Out)
 }
 
-// judge sends the request through the middleware that serves, with a store that is only
-// looked at. What is shown cannot differ from what is done.
-func judge(ctx context.Context, s *System, l *law, live bool, a *asked) (*explanation, error) {
-	store, where := weir.Store(memstore.New()), "if nothing is used yet"
+// evaluate sends the request through the middleware of the gateway, with a read-only store, so that
+// the explanation cannot differ from a real decision.
+func evaluate(ctx context.Context, s *System, l *setup, live bool, a *explainedRequest) (*explanation, error) {
+	store, where := weir.Store(memstore.New()), "with all counts zero"
 	if live && l.store.url != memory {
 		log, _ := newLog(s.Err, "text", "warn")
 		redis, err := openRedis(ctx, l.store, log)
 		if err != nil {
 			return nil, err
 		}
-		store, where = redis, "as "+masked(l.store.url)+" stands"
+		store, where = redis, "with the counts of "+masked(l.store.url)
 	}
 	defer store.Close()
-	e := &explanation{Store: where, RulesFrom: l.source, nodes: l.store.nodes, Rules: len(l.set.Rules()), asked: &a.Request}
-	g, err := gate.New(looking{store}, l.set, gate.WithLocal(looking{memstore.New()}), gate.WithObserver(e.note))
+	e := &explanation{
+		Store:     where,
+		RulesFrom: l.source,
+		Rules:     len(l.set.Rules()),
+		nodes:     l.store.nodes,
+		asked:     &a.Request,
+	}
+	local := readOnlyStore{memstore.New()}
+	g, err := gate.New(readOnlyStore{store}, l.set, gate.WithLocal(local), gate.WithObserver(e.note))
 	if err != nil {
 		return nil, err
 	}
-	middleware, err := httplimit.ByRules(g, append(l.methods, httplimit.WithObserver(e.event), httplimit.WithClients(l.clients), httplimit.WithPathForm(l.form),
+	opts := slices.Concat(l.methods, []httplimit.Option{
+		httplimit.WithObserver(e.event),
+		httplimit.WithClients(l.clients),
+		httplimit.WithPathForm(l.form),
 		httplimit.WithUser(func(*http.Request) string { return a.User }),
 		httplimit.WithService(func(*http.Request) string { return a.Service }),
-		httplimit.WithDescriptors(func(_ *http.Request, name string) string { return a.described[name] }))...)
+		httplimit.WithDescriptors(func(_ *http.Request, name string) string { return a.described[name] }),
+	})
+	middleware, err := httplimit.ByRules(g, opts...)
 	if err != nil {
 		return nil, err
 	}
 	recorder := httptest.NewRecorder()
-	middleware(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { e.Passed = true })).ServeHTTP(recorder, a.served(ctx))
+	passed := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { e.Passed = true })
+	middleware(passed).ServeHTTP(recorder, a.served(ctx))
 	e.Answer.Status, e.Answer.Header, e.Answer.Body = recorder.Code, recorder.Result().Header, recorder.Body.String()
 	if a.Path != "" {
 		e.Misses, e.MoreMisses = misses(l.file, e.matched, &a.Request)
@@ -139,8 +154,8 @@ func judge(ctx context.Context, s *System, l *law, live bool, a *asked) (*explan
 	return e, nil
 }
 
-// served is the request as a server has it.
-func (a *asked) served(ctx context.Context) *http.Request {
+// served is the request as a server receives it.
+func (a *explainedRequest) served(ctx context.Context) *http.Request {
 	r := a.request.Clone(ctx)
 	r.RemoteAddr = net.JoinHostPort(a.peer, "1")
 	r.RequestURI = r.URL.RequestURI()
@@ -152,11 +167,12 @@ func (a *asked) served(ctx context.Context) *http.Request {
 	return r
 }
 
-// A looking store answers what would be granted, and charges nothing.
-type looking struct{ weir.Store }
+// A readOnlyStore decides without charging.
+type readOnlyStore struct{ weir.Store }
 
 // Decide implements weir.Store.
-func (l looking) Decide(ctx context.Context, claims []weir.Claim, times int64, decisions []weir.Decision) (int64, error) {
+func (l readOnlyStore) Decide(ctx context.Context, claims []weir.Claim, times int64,
+	decisions []weir.Decision) (int64, error) {
 	if decisions == nil {
 		decisions = make([]weir.Decision, len(claims))
 	}
@@ -172,10 +188,12 @@ func (l looking) Decide(ctx context.Context, claims []weir.Claim, times int64, d
 }
 
 // Charge implements weir.Store.
-func (looking) Charge(context.Context, []weir.Claim, []weir.Decision) error { return nil }
+func (readOnlyStore) Charge(context.Context, []weir.Claim, []weir.Decision) error { return nil }
 
 // Refund implements weir.Store.
-func (looking) Refund(context.Context, []weir.Claim, weir.Instant, []weir.Decision) error { return nil }
+func (readOnlyStore) Refund(context.Context, []weir.Claim, weir.Instant, []weir.Decision) error {
+	return nil
+}
 
 // Reset implements weir.Store.
-func (looking) Reset(context.Context, []weir.Claim) error { return nil }
+func (readOnlyStore) Reset(context.Context, []weir.Claim) error { return nil }

@@ -38,9 +38,9 @@ func TestExplainTellsOfExceptions(t *testing.T) {
 				}
 				const until = ` until \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`
 				told("203.0.113.9", `\n  block-\w+ blocks it`+until+`: scanning\n`, `: blocked by the exception block-\w+\n`)
-				told("198.51.100.7", `\n  allow-\w+ lets it pass`+until+`\n`, `: let pass by the exception allow-\w+\n`)
+				told("198.51.100.7", `\n  allow-\w+ lets it pass`+until+`\n`, `: allowed by the exception allow-\w+\n`)
 				told("198.51.100.8", `\n  override-\w+ gives the key of per-ip its limits`+until+`: too much\n`, `fixed_window 7/1h`,
-					`\n  allow-\w+ exempts it from login`+until+`: a test of ours\n`, `login is not asked: on its allow list`)
+					`\n  allow-\w+ exempts it from login`+until+`: a test of ours\n`, `login is not checked: on its allow list`)
 			}
 			r := call{}.run(t, "explain", "--server", p.at("http"), "--json", "--client", "203.0.113.9", "http://example.com/")
 			var e struct {

@@ -17,8 +17,8 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// An explanation is what is said of a request, and what --json prints. Where the API has
-// the same things they are called the same.
+// An explanation is the output of explain, as --json prints it. Fields that the API has too have the
+// same names.
 type explanation struct {
 	Request struct {
 		Method  string   `json:"method"`
@@ -56,7 +56,7 @@ type explanation struct {
 	nodes   int // that share the store
 }
 
-// A checked is one limit that was asked.
+// A checked is one limit that was checked.
 type checked struct {
 	Rule       string `json:"rule"`
 	Name       string `json:"name"`
@@ -69,16 +69,16 @@ type checked struct {
 	ResetAfter int64  `json:"reset_after_us"`
 	Local      bool   `json:"local,omitempty"`
 	Undecided  bool   `json:"undecided,omitempty"`
-	Leased     string `json:"leased,omitempty"` // what passes at most, where nodes take units ahead
+	Leased     string `json:"leased,omitempty"` // bound of the grants, if nodes prefetch units
 }
 
-// A skip is a rule that matched and was not asked.
+// A skip is a rule that matched and was not checked.
 type skip struct {
 	Rule string `json:"rule"`
 	Why  string `json:"why"`
 }
 
-// An except is an exception of operators that has a part in what becomes of the request.
+// An except is an exception of operators that affects the request.
 type except struct {
 	ID    string              `json:"id"`
 	Kind  rules.ExceptionKind `json:"kind"`
@@ -87,7 +87,7 @@ type except struct {
 	Why   string              `json:"why,omitempty"`
 }
 
-// note keeps what the gate says. It is the gate's observer.
+// note records the verdict. It is the gate's observer.
 func (e *explanation) note(v *gate.Verdict) {
 	e.Outcome, e.Reason = v.Outcome.String(), v.Reason.String()
 	if v.Rule != nil {
@@ -105,9 +105,20 @@ func (e *explanation) note(v *gate.Verdict) {
 		if c.Aside {
 			continue
 		}
-		e.Checks = append(e.Checks, checked{Rule: c.Rule.Name(), Name: c.Claim.Limit.Name(), Limit: c.Claim.Limit.String(),
-			Key: strings.Clone(c.Claim.Key), Shadow: c.Shadow, Cost: c.Claim.Cost, Remaining: c.Decision.Remaining,
-			RetryAfter: micros(c.Decision.RetryAfter), ResetAfter: micros(c.Decision.ResetAfter), Local: c.Local, Undecided: !c.Decided, Leased: e.leased(v, &c)})
+		e.Checks = append(e.Checks, checked{
+			Rule:       c.Rule.Name(),
+			Name:       c.Claim.Limit.Name(),
+			Limit:      c.Claim.Limit.String(),
+			Key:        strings.Clone(c.Claim.Key),
+			Shadow:     c.Shadow,
+			Cost:       c.Claim.Cost,
+			Remaining:  c.Decision.Remaining,
+			RetryAfter: micros(c.Decision.RetryAfter),
+			ResetAfter: micros(c.Decision.ResetAfter),
+			Local:      c.Local,
+			Undecided:  !c.Decided,
+			Leased:     e.leased(v, &c),
+		})
 	}
 	for _, s := range v.Skips() {
 		e.Skipped = append(e.Skipped, skip{s.Rule.Name(), s.Why.String()})
@@ -117,20 +128,21 @@ func (e *explanation) note(v *gate.Verdict) {
 	}
 }
 
-// leased is what passes at most under a limit that nodes lease; "" if they do not.
+// leased is the bound of the grants under a limit of which nodes prefetch units; "" if they do not.
 func (e *explanation) leased(v *gate.Verdict, c *gate.Check) string {
 	terms := leaseTerms(c.Rule)
 	if terms.Share == 0 {
 		return ""
 	}
 	if other := unleased(v); other != nil && !c.Shadow {
-		return fmt.Sprintf("no units are taken ahead, because rule %s has no lease_percent and counts the same requests", other.Name())
+		return fmt.Sprintf("no units are prefetched, because rule %s has no lease_percent and counts the same requests",
+			other.Name())
 	}
 	return lease.BoundOf(c.Claim.Limit, terms, e.nodes).String()
 }
 
-// unleased is a rule whose part in a decision keeps the others from being leased: a lease is
-// of all enforced limits together.
+// unleased is a rule without lease_percent in the decision, or nil. It prevents leases of the other
+// rules: a lease is of all enforced limits together.
 func unleased(v *gate.Verdict) *rules.Rule {
 	for i := range v.Len() {
 		if c := v.At(i); !c.Shadow && leaseTerms(c.Rule).Share == 0 {
@@ -140,7 +152,7 @@ func unleased(v *gate.Verdict) *rules.Rule {
 	return nil
 }
 
-// event keeps what the door says by itself, without asking the gate.
+// event records refusals of the front end, which do not reach the gate.
 func (e *explanation) event(_ *http.Request, event httplimit.Event) {
 	if e.Outcome == "" && event.Err != nil {
 		e.Outcome, e.Reason, e.Error = gate.Failed.String(), gate.BadInput.String(), message(event.Err)
@@ -155,7 +167,7 @@ func micros(d time.Duration) int64 {
 	return d.Microseconds()
 }
 
-func (e *explanation) introduce(a *asked) {
+func (e *explanation) introduce(a *explainedRequest) {
 	r := &e.Request
 	r.Method, r.Host, r.Path, r.Sent, r.User, r.Service = a.Method, a.Host, a.Path, a.sent, a.User, a.Service
 	if a.Client.IsValid() {
@@ -164,7 +176,7 @@ func (e *explanation) introduce(a *asked) {
 	r.Doubts = a.doubts
 }
 
-// print is for people.
+// print prints the explanation as text.
 func (e *explanation) print(out io.Writer) error {
 	var b strings.Builder
 	e.printRequest(&b)
@@ -181,16 +193,16 @@ func (e *explanation) printRequest(b *strings.Builder) {
 	fmt.Fprintf(b, "%s %s%s\n", r.Method, r.Host, cmp.Or(r.Path, r.Sent))
 	switch {
 	case r.Path == "":
-		fmt.Fprintf(b, "  path    servers differ in what %s is\n", r.Sent)
+		fmt.Fprintf(b, "  path    ambiguous: servers interpret %s differently\n", r.Sent)
 	case r.Path != r.Sent:
-		fmt.Fprintf(b, "  path    sent as %s; rules see, and the upstream gets, %s\n", r.Sent, r.Path)
+		fmt.Fprintf(b, "  path    sent as %s; rules and upstream get %s\n", r.Sent, r.Path)
 	}
 	if seen := rules.WithoutParameters(r.Path); seen != r.Path {
 		fmt.Fprintf(b, "  path    the upstream gets its parameters (;); rules see %s\n", seen)
 	}
 	client := r.Client
 	if r.Assumed {
-		client += " (as if asked from this machine; --client says another)"
+		client += " (assumed; set by --client)"
 	}
 	lines := [][2]string{{"client", client}, {"user", r.User}, {"service", r.Service}}
 	for _, doubt := range r.Doubts {
@@ -205,11 +217,11 @@ func (e *explanation) printRequest(b *strings.Builder) {
 
 func (e *explanation) printRules(b *strings.Builder) {
 	table := tabwriter.NewWriter(b, 0, 8, 2, ' ', 0)
-	fmt.Fprintf(b, "\nRules that apply%s\n", e.ofHowMany())
+	fmt.Fprintf(b, "\nMatching rules%s\n", e.ofHowMany())
 	switch {
 	case len(e.Checks)+len(e.Skipped) > 0:
 	case len(e.Matched) > 0:
-		fmt.Fprintf(b, "  %s: none is asked, for the request is %s\n", strings.Join(e.Matched, ", "), e.Outcome)
+		fmt.Fprintf(b, "  %s: not checked, because the request is %s\n", strings.Join(e.Matched, ", "), e.Outcome)
 	default:
 		fmt.Fprintln(b, "  none")
 	}
@@ -220,27 +232,27 @@ func (e *explanation) printRules(b *strings.Builder) {
 	table.Flush()
 	for i := range e.Checks {
 		if c := &e.Checks[i]; c.Leased != "" {
-			fmt.Fprintf(b, "  %s on a Redis that %s share: %s\n", c.Name, count(e.nodes, "node"), c.Leased)
+			fmt.Fprintf(b, "  %s with %s on one Redis: %s\n", c.Name, count(e.nodes, "node"), c.Leased)
 		}
 	}
 	for _, s := range e.Skipped {
-		fmt.Fprintf(b, "  %s is not asked: %s\n", s.Rule, s.Why)
+		fmt.Fprintf(b, "  %s is not checked: %s\n", s.Rule, s.Why)
 	}
 }
 
-// printExceptions tells what operators have decided for a while.
+// printExceptions lists the exceptions that apply.
 func (e *explanation) printExceptions(b *strings.Builder) {
 	if len(e.Exceptions) == 0 {
 		return
 	}
-	fmt.Fprintln(b, "\nExceptions that operators made")
+	fmt.Fprintln(b, "\nExceptions of operators")
 	for i := range e.Exceptions {
 		x := &e.Exceptions[i]
 		fmt.Fprintf(b, "  %s %s until %s%s\n", x.ID, x.does(), x.Until.Format(time.RFC3339), because(x.Why))
 	}
 }
 
-// does says what the exception does to the request.
+// does is the effect of the exception on the request.
 func (x *except) does() string {
 	switch {
 	case x.Kind == rules.Overridden:
@@ -255,7 +267,7 @@ func (x *except) does() string {
 	return "lets it pass"
 }
 
-// exception is the ID of one that does so; "" if there is none.
+// exception is the ID of an exception of the kind; "" if there is none.
 func (e *explanation) exception(kind rules.ExceptionKind) string {
 	for i := range e.Exceptions {
 		if e.Exceptions[i].Kind == kind {
@@ -265,15 +277,15 @@ func (e *explanation) exception(kind rules.ExceptionKind) string {
 	return ""
 }
 
-// ofHowMany says how many rules there are, where that is known.
+// ofHowMany is the number of rules and their source, if known.
 func (e *explanation) ofHowMany() string {
 	if e.RulesFrom == "" {
 		return ""
 	}
-	return fmt.Sprintf(" (of %s in %s), and whom they count", count(e.Rules, "rule"), e.RulesFrom)
+	return fmt.Sprintf(" (of %s in %s), with their keys", count(e.Rules, "rule"), e.RulesFrom)
 }
 
-// most is how much the limit grants at most in the time that it is about, however requests fall.
+// most is the maximum that the limit grants in its period, for any arrival of requests.
 func (c *checked) most() string {
 	spec, err := weir.ParseLimit(c.Limit)
 	if err != nil {
@@ -292,14 +304,14 @@ func (c *checked) most() string {
 	return ""
 }
 
-// state is what a limit says, in words.
+// state is the decision of a limit, in words.
 func (c *checked) state() string {
 	var text string
 	switch {
 	case c.Undecided:
-		return "not asked"
+		return "not checked"
 	case c.RetryAfter < 0:
-		text = "refuses: the cost is more than it can ever hold"
+		text = "refuses: the cost exceeds the limit"
 	case c.RetryAfter > 0:
 		text = "refuses for " + wait(c.RetryAfter)
 	default:
@@ -312,12 +324,12 @@ func (c *checked) state() string {
 		text += ", shadow"
 	}
 	if c.Local {
-		text += ", by this process alone"
+		text += ", counted in this process"
 	}
 	return text
 }
 
-// wait is a time that people read: not to the microsecond.
+// wait is a duration for people, rounded.
 func wait(micros int64) string {
 	d := time.Duration(micros) * time.Microsecond
 	if d >= time.Second {
@@ -330,7 +342,7 @@ func (e *explanation) printMisses(b *strings.Builder) {
 	if len(e.Misses) == 0 {
 		return
 	}
-	fmt.Fprintln(b, "\nRules that come near and do not apply")
+	fmt.Fprintln(b, "\nSimilar rules that do not match")
 	table := tabwriter.NewWriter(b, 0, 8, 2, ' ', 0)
 	for _, m := range e.Misses {
 		fmt.Fprintf(table, "  %s\t%s\n", m.Rule, strings.Join(m.Why, "; "))
@@ -343,7 +355,7 @@ func (e *explanation) printMisses(b *strings.Builder) {
 
 func (e *explanation) printAnswer(b *strings.Builder) {
 	fmt.Fprintf(b, "\nAnswer (%s)\n", e.Store)
-	what := e.Outcome // where a server was asked, which is not who answers
+	what := e.Outcome // of a running server, which sends no response to show
 	switch {
 	case e.Passed:
 		what = "passes"
@@ -376,12 +388,12 @@ func (e *explanation) because() string {
 	case gate.NoRule.String():
 		return "no rule limits it"
 	case gate.WithinLimits.String():
-		return "within the limits;" + by + " is the closest; before it is counted:"
+		return "within the limits;" + by + " is the closest; before this request:"
 	case gate.AllowList.String():
 		if id := e.exception(rules.LetPass); id != "" {
-			return "let pass by the exception " + id
+			return "allowed by the exception " + id
 		}
-		return "it is on the file's allow list"
+		return "on the allow list of the file"
 	case gate.LimitExceeded.String():
 		return "refused by" + by
 	case gate.Banned.String():
@@ -391,13 +403,13 @@ func (e *explanation) because() string {
 			return "blocked by the exception " + id
 		}
 		if by == "" {
-			return "it is on the file's deny list"
+			return "on the deny list of the file"
 		}
-		return "it is on the deny list of" + by
+		return "on the deny list of" + by
 	case gate.MissingKey.String():
-		return "it lacks what" + by + " counts by, and on_missing is deny"
+		return "the key of" + by + " is missing, and on_missing is deny"
 	case gate.StoreFailed.String():
-		return "the store does not answer: " + e.Error
+		return "the store is not responding: " + e.Error
 	}
-	return "the request is wrong: " + e.Error
+	return "invalid request: " + e.Error
 }

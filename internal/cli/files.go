@@ -2,17 +2,17 @@ package cli
 
 import "fmt"
 
-// keptFiles is how many open files are kept for all that is no connection of a client: Redis,
-// files of rules, logs, the sockets that listen. A process that may have few keeps a quarter.
+// keptFiles is how many open files are reserved for other uses than client connections: Redis,
+// rule files, logs, listeners. With a low limit of files, a quarter is reserved.
 const keptFiles = 128
 
-// A need is files that a ceiling lets clients open.
+// A need is a ceiling of connections, each of which takes an open file.
 type need struct {
 	flag string
 	most *int
 }
 
-// needs are those of the doors that are open. A request at the upstream is a connection too.
+// needs are the ceilings of the listeners in use. A request at the upstream is a connection too.
 func (f *serveFlags) needs() (list []need) {
 	for _, door := range f.all() {
 		if door.addr != "" {
@@ -25,9 +25,9 @@ func (f *serveFlags) needs() (list []need) {
 	return list
 }
 
-// fit lowers the ceilings until what they let clients open leaves files for the process itself:
-// without one more file it reaches no Redis, and nobody reaches its /readyz. Those that were
-// not given give way first. It says which were lowered, and to what.
+// fit lowers the ceilings until they leave files for the process itself, which otherwise could
+// not connect to Redis or answer /readyz. Defaults are lowered before ceilings given by flags.
+// It returns the lowered flags with their values, for the log.
 func (f *serveFlags) fit(files int, given func(flag string) bool) (lowered []any) {
 	var all, defaults []need
 	left := files - min(keptFiles, files/4)
@@ -49,7 +49,7 @@ func (f *serveFlags) fit(files int, given func(flag string) bool) (lowered []any
 	return lower(all, left)
 }
 
-// lower divides files among ceilings, in proportion to what they were.
+// lower divides files among ceilings, in proportion.
 func lower(list []need, files int) (lowered []any) {
 	total := 0
 	for _, n := range list {
@@ -62,13 +62,14 @@ func lower(list []need, files int) (lowered []any) {
 	return lowered
 }
 
-// fitFiles is [serveFlags.fit] for the files that this process may open.
+// fitFiles applies [serveFlags.fit] to the limit of open files of this process.
 func (v *server) fitFiles(given func(flag string) bool) {
 	files, ok := openFiles()
 	if !ok {
 		return
 	}
 	if lowered := v.flags.fit(files, given); lowered != nil {
-		v.log.Info("ceilings are lowered to what this process may open; ulimit -n gives it more", append([]any{"files", files}, lowered...)...)
+		v.log.Info("connection limits lowered to fit the limit of open files; raise it with ulimit -n",
+			append([]any{"files", files}, lowered...)...)
 	}
 }

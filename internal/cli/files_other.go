@@ -2,5 +2,5 @@
 
 package cli
 
-// openFiles is not known.
+// openFiles: the limit is not known on this system.
 func openFiles() (files int, ok bool) { return 0, false }

@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// openFiles is how many files this process may have open. Go has raised that to the hard
-// limit when the process began.
+// openFiles is the limit of open files of this process. Go raised it to the hard limit at the
+// start.
 func openFiles() (files int, ok bool) {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil || uint64(limit.Cur) > math.MaxInt32 {

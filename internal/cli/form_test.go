@@ -44,7 +44,7 @@ func TestTheFormOfPathsDisablesNoRule(t *testing.T) {
 		// A change of the form takes effect at the next start: until then patterns keep it as well.
 		if tt.flag == "" {
 			replace(t, file, strings.Replace(tt.text, "ignore-case, ", "", 1))
-			p.logged("path_form was changed: this takes effect at the next start")
+			p.logged("path_form changed: takes effect at the next start")
 			if got := statuses(t, p.at("gateway"), "GET", "/LOGIN", "/login"); !equalInts(got, []int{429, 429}) {
 				t.Errorf("%s: after the change %v", name, got)
 			}
@@ -53,7 +53,7 @@ func TestTheFormOfPathsDisablesNoRule(t *testing.T) {
 	}
 	file := write(t, t.TempDir(), "weir.yaml", "path_form: ignore-case\n"+text)
 	r := call{}.run(t, "explain", "--config", file, "--path-form", "strict", "--path", "/")
-	if r.code != 2 || !strings.Contains(r.err, "--path-form is strict, and path_form of "+file+" is ignore-case") {
+	if r.code != 2 || !strings.Contains(r.err, "--path-form is strict, but path_form of "+file+" is ignore-case") {
 		t.Error(r)
 	}
 }
@@ -90,8 +90,8 @@ func TestExplainSaysWhichSpellingsARuleSees(t *testing.T) {
 	file := write(t, t.TempDir(), "weir.yaml", "path_form: strict\nrules: [{name: login, match: {path: /login}, limit: fixed_window 2/1h}]\n")
 	for path, want := range map[string]string{
 		"/login;x": "the upstream gets its parameters (;); rules see /login\n",
-		"/login/":  "path is /login/, not /login; with path_form: drop-trailing-slash they are one",
-		"/Login":   "path is /Login, not /login; with path_form: ignore-case they are one",
+		"/login/":  "path is /login/, not /login; they are equal with path_form: drop-trailing-slash",
+		"/Login":   "path is /Login, not /login; they are equal with path_form: ignore-case",
 		"/login":   "fixed_window 2/1h  up to 3 in any 1 h  2 left",
 	} {
 		if r := (call{}).run(t, "explain", "--config", file, "--path", path); !strings.Contains(r.out, want) {

@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
@@ -19,13 +20,13 @@ func (v *server) openGateway(listener net.Listener) error {
 		return err
 	}
 	counts := v.count(&v.flags.gateway)
-	limit, err := httplimit.ByRules(v.gate, append(v.byRules(counts), httplimit.WithClients(v.law.clients))...)
+	limit, err := httplimit.ByRules(v.gate, append(v.byRules(counts), httplimit.WithClients(v.setup.clients))...)
 	if err != nil {
 		return err
 	}
 	sent := v.metrics.Gateway()
 	opts := []proxy.Option{
-		proxy.WithForm(v.law.form), proxy.WithClientAddress(v.law.clients), proxy.WithLog(v.log),
+		proxy.WithForm(v.setup.form), proxy.WithClientAddress(v.setup.clients), proxy.WithLog(v.log),
 		proxy.WithMaxRequests(v.flags.upstreamRequests), proxy.WithTransport(v.transport(upstream, sent)),
 		proxy.WithObserver(func(status int, _ error) { sent.Failed(strconv.Itoa(status)) }),
 	}
@@ -42,11 +43,12 @@ func (v *server) openGateway(listener net.Listener) error {
 	if err != nil {
 		return fmt.Errorf("--upstream: %w", err)
 	}
-	v.doors = append(v.doors, newHTTPDoor(listener, v.mistrust(counts).before(handler), 0, counts, v.log).running("gateway"))
+	server := newHTTPServer(listener, v.untrustedPeers(counts).before(handler), 0, counts, v.log)
+	v.frontEnds = append(v.frontEnds, server.frontEnd("gateway"))
 	return nil
 }
 
-// upstream is where requests are sent.
+// upstream is the URL of the upstream.
 func (v *server) upstream() (*url.URL, error) {
 	target := v.flags.upstream
 	if target == demo {
@@ -57,12 +59,13 @@ func (v *server) upstream() (*url.URL, error) {
 	}
 	upstream, err := url.Parse(target)
 	if err != nil {
-		return nil, usagef("--upstream is %.200q; allowed: demo, or a URL such as http://127.0.0.1:3000", v.flags.upstream)
+		return nil, usagef("--upstream is %.200q; allowed: demo, or a URL such as http://127.0.0.1:3000",
+			v.flags.upstream)
 	}
 	return upstream, nil
 }
 
-// transport has no more connections than there may be requests, and times the upstream.
+// transport has at most as many connections as requests are allowed, and times the upstream.
 func (v *server) transport(upstream *url.URL, sent *observe.Gateway) http.RoundTripper {
 	t := proxy.NewTransport(upstream)
 	t.MaxConnsPerHost = v.flags.upstreamRequests
@@ -70,7 +73,7 @@ func (v *server) transport(upstream *url.URL, sent *observe.Gateway) http.RoundT
 	return &timed{t, sent}
 }
 
-// A timed transport tells how long the upstream took to answer.
+// A timed transport measures the latency of the upstream.
 type timed struct {
 	http.RoundTripper
 	sent *observe.Gateway
@@ -86,24 +89,27 @@ func (t *timed) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// count has the metrics count a door.
-func (v *server) count(door *doorFlags) *observe.Server {
-	refused := door.counts.Refused
-	if door.name == "resp" { // which counts them itself
+// count registers the metrics of a listener.
+func (v *server) count(l *listenerFlags) *observe.Server {
+	refused := l.counts.Refused
+	if l.name == "resp" { // it counts them itself
 		refused = nil
 	}
-	return v.metrics.Server(door.name, door.counts.Open, refused)
+	return v.metrics.Server(l.name, l.counts.Open, refused)
 }
 
-// byRules is what the doors that see requests of HTTP tell the rules of them.
+// byRules are the options of front ends that decide HTTP requests.
 func (v *server) byRules(counts *observe.Server) []httplimit.Option {
-	opts := append([]httplimit.Option{httplimit.WithPathForm(v.law.form), httplimit.WithObserver(v.afterwards(counts))}, v.law.methods...)
+	opts := slices.Concat(v.setup.methods, []httplimit.Option{
+		httplimit.WithPathForm(v.setup.form),
+		httplimit.WithObserver(v.afterwards(counts)),
+	})
 	if name := v.flags.service; name != "" {
 		opts = append(opts, httplimit.WithService(func(*http.Request) string { return name }))
 	}
 	if name := v.flags.userHeader; name != "" {
 		opts = append(opts, httplimit.WithUser(func(r *http.Request) string {
-			if !v.law.clients.TrustsPeer(r) { // anybody can write a header
+			if !v.setup.clients.TrustsPeer(r) { // any client can send the header
 				return ""
 			}
 			return r.Header.Get(name)
@@ -112,19 +118,19 @@ func (v *server) byRules(counts *observe.Server) []httplimit.Option {
 	return opts
 }
 
-// afterwards tells of what goes wrong with requests that were granted.
+// afterwards logs and counts failures after a grant.
 func (v *server) afterwards(counts *observe.Server) func(*http.Request, httplimit.Event) {
 	return func(_ *http.Request, e httplimit.Event) {
 		switch e.Outcome {
 		case httplimit.Unsettled:
 			counts.Unsettled(observe.Settle)
-			v.seldom.warn("the cost of a request is not settled: it stays as it was charged", "error", e.Err)
+			v.repeated.warn("cost of a request not settled: the estimate stays charged", "error", e.Err)
 		case httplimit.Unreleased:
 			counts.Unsettled(observe.Release)
-			v.seldom.warn("a lease is not released: it lasts to its time-to-live", "error", e.Err)
+			v.repeated.warn("lease not released: it expires after its TTL", "error", e.Err)
 		case httplimit.Unrenewed:
 			counts.Unsettled(observe.Renew)
-			v.seldom.warn("a lease is not renewed", "error", e.Err)
+			v.repeated.warn("lease not renewed", "error", e.Err)
 		}
 	}
 }

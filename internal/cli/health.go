@@ -15,10 +15,10 @@ func newHealth(s *System) *cobra.Command {
 	var server serverFlags
 	command := &cobra.Command{
 		Use:   "health [--server URL]",
-		Short: "Ask a running server whether it is ready: the exit code is 0 or 1",
-		Long: `Ask /readyz of a running server. The exit code is 0 if it is ready and 1 if not, as
-containers' health checks want it. Without --server it asks where WEIR_HTTP says that the
-server listens, or else http://127.0.0.1:8080.`,
+		Short: "Check whether a running server is ready (exit code 0 or 1)",
+		Long: `Request /readyz of a running server. The exit code is 0 if it is ready and 1 if not, as
+container health checks expect. The default of --server is the address in WEIR_HTTP, or else
+http://127.0.0.1:8080.`,
 		Example: `  weir health
   weir health --server http://127.0.0.1:8080
   weir health --server unix:/run/weir/http.sock`,

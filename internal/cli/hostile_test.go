@@ -248,7 +248,7 @@ func (p *process) decidesWithoutRedis() {
 			}
 		}
 	}
-	p.readiness(http.StatusOK, "the store does not answer")
+	p.readiness(http.StatusOK, "the store is not responding")
 }
 
 // TestHostileRedisOfRules: the rules are at the address of a server that answers what no Redis

@@ -16,52 +16,55 @@ const (
 	readHeaderTimeout = 10 * time.Second
 	idleTimeout       = 2 * time.Minute
 	maxHeaderBytes    = 64 << 10
-	// maxStreams is how many requests one connection of HTTP/2 has under way: the least that
-	// RFC 9113 recommends. Each may cost an upstream connection.
+	// maxStreams is the most concurrent requests per HTTP/2 connection: the least value that
+	// RFC 9113 recommends, since each may need an upstream connection.
 	maxStreams = 100
-	// lastRequests is how long connections stay when no new ones are accepted. A client whose
-	// request is on its way when an idle connection closes has no answer, and cannot know
-	// whether it was executed.
+	// lastRequests is how long connections stay open after the listener closes. If an idle connection
+	// closed at once, a client with a request on its way could not know whether it was executed.
 	lastRequests = 500 * time.Millisecond
-	// pollEvery is how often it is looked whether a server is done, as net/http does.
+	// pollEvery is the interval of polling for the end of requests, as in net/http.
 	pollEvery = 5 * time.Millisecond
 )
 
-// An httpDoor is a server of HTTP. It knows what is in flight even where the connection was
-// taken over (a WebSocket), which http.Server.Shutdown does not wait for.
-type httpDoor struct {
+// An httpServer is an HTTP server. Unlike http.Server it also waits for requests whose connection
+// was hijacked (a WebSocket).
+type httpServer struct {
 	server   *http.Server
 	listener net.Listener
 	counts   *observe.Server
-	kept     atomic.Int64 // connections that are not taken over
-	ending   atomic.Bool  // answers close their connections
+	kept     atomic.Int64 // connections that are not hijacked
+	ending   atomic.Bool  // shutting down: responses close their connections
 	cancel   context.CancelFunc
 }
 
-// newHTTPDoor serves a handler. bodies bounds how long reading a request and writing its
-// answer may take; 0 is no bound, for what streams.
-func newHTTPDoor(listener net.Listener, handler http.Handler, bodies time.Duration, counts *observe.Server, log *slog.Logger) *httpDoor {
+// newHTTPServer makes a server. bodies is the timeout of reading a request and of writing its
+// response; 0 is none, for streams.
+func newHTTPServer(listener net.Listener, handler http.Handler, bodies time.Duration, counts *observe.Server,
+	log *slog.Logger) *httpServer {
 	ctx, cancel := context.WithCancel(context.Background())
-	d := &httpDoor{listener: listener, counts: counts, cancel: cancel}
+	d := &httpServer{listener: listener, counts: counts, cancel: cancel}
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(true)
 	protocols.SetUnencryptedHTTP2(true) // gRPC without TLS
 	d.server = &http.Server{
 		Handler:           d.counted(handler),
-		ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: bodies, WriteTimeout: bodies,
-		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
-		Protocols:   protocols,
-		HTTP2:       &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
-		BaseContext: func(net.Listener) context.Context { return ctx },
-		ConnState:   d.note,
-		ErrorLog:    newServerLog(log),
+		ReadHeaderTimeout: readHeaderTimeout,
+		ReadTimeout:       bodies,
+		WriteTimeout:      bodies,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		Protocols:         protocols,
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
+		BaseContext:       func(net.Listener) context.Context { return ctx },
+		ConnState:         d.note,
+		ErrorLog:          newServerLog(log),
 	}
 	return d
 }
 
-// note counts the connections of the server.
-func (d *httpDoor) note(_ net.Conn, state http.ConnState) {
+// note counts the open connections.
+func (d *httpServer) note(_ net.Conn, state http.ConnState) {
 	switch state {
 	case http.StateNew:
 		d.kept.Add(1)
@@ -70,15 +73,15 @@ func (d *httpDoor) note(_ net.Conn, state http.ConnState) {
 	}
 }
 
-// counted notes each answer. When the server is about to end it also asks clients to leave:
-// by Connection: close, of which HTTP/2 makes GOAWAY. http.Server.SetKeepAlivesEnabled(false)
-// looks like the same, but closes idle connections at once, on requests that are on their way.
-func (d *httpDoor) counted(next http.Handler) http.Handler {
+// counted counts requests and their status. During a shutdown it also sends Connection: close, which
+// HTTP/2 turns into GOAWAY. http.Server.SetKeepAlivesEnabled(false) looks equivalent, but closes
+// idle connections at once, on requests that are on their way.
+func (d *httpServer) counted(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		answer := &noted{ResponseWriter: w}
+		answer := &statusRecorder{ResponseWriter: w}
 		d.counts.Began()
 		defer func() { d.counts.Ended(answer.status) }()
-		if d.ending.Load() && r.Header["Upgrade"] == nil { // whose Connection is Upgrade
+		if d.ending.Load() && r.Header["Upgrade"] == nil { // an upgrade needs its Connection header
 			w.Header().Set("Connection", "close")
 		}
 		next.ServeHTTP(answer, r)
@@ -88,14 +91,14 @@ func (d *httpDoor) counted(next http.Handler) http.Handler {
 	})
 }
 
-// A noted response remembers its status.
-type noted struct {
+// A statusRecorder records the status of a response.
+type statusRecorder struct {
 	http.ResponseWriter
 	status int
 }
 
 // WriteHeader implements http.ResponseWriter.
-func (n *noted) WriteHeader(status int) {
+func (n *statusRecorder) WriteHeader(status int) {
 	if n.status < http.StatusOK && n.status != http.StatusSwitchingProtocols {
 		n.status = status
 	}
@@ -103,17 +106,17 @@ func (n *noted) WriteHeader(status int) {
 }
 
 // Write implements http.ResponseWriter.
-func (n *noted) Write(b []byte) (int, error) {
+func (n *statusRecorder) Write(b []byte) (int, error) {
 	if n.status < http.StatusOK {
 		n.status = http.StatusOK
 	}
 	return n.ResponseWriter.Write(b)
 }
 
-// Unwrap is for http.ResponseController.
-func (n *noted) Unwrap() http.ResponseWriter { return n.ResponseWriter }
+// Unwrap supports http.ResponseController.
+func (n *statusRecorder) Unwrap() http.ResponseWriter { return n.ResponseWriter }
 
-func (d *httpDoor) serve() error {
+func (d *httpServer) serve() error {
 	err := d.server.Serve(d.listener)
 	if errors.Is(err, http.ErrServerClosed) || d.ending.Load() && errors.Is(err, net.ErrClosed) {
 		return nil
@@ -121,12 +124,12 @@ func (d *httpDoor) serve() error {
 	return err
 }
 
-// drain asks clients to leave, and goes on serving.
-func (d *httpDoor) drain() { d.ending.Store(true) }
+// drain asks clients to disconnect, and continues to serve.
+func (d *httpServer) drain() { d.ending.Store(true) }
 
-// shutdown accepts no more connections, answers what comes on those that there are for a
-// moment, and then waits for what is in flight, on connections that were taken over too.
-func (d *httpDoor) shutdown(ctx context.Context) (cut int) {
+// shutdown closes the listener, serves the open connections for lastRequests, and then waits for
+// requests in flight, hijacked connections included.
+func (d *httpServer) shutdown(ctx context.Context) (cut int) {
 	d.drain()
 	d.listener.Close()
 	last, cancel := context.WithTimeout(ctx, lastRequests)
@@ -138,7 +141,7 @@ func (d *httpDoor) shutdown(ctx context.Context) (cut int) {
 	return int(d.counts.InFlight())
 }
 
-// poll waits until something is so, or the context ends.
+// poll waits until so returns true, or the context ends.
 func poll(ctx context.Context, so func() bool) {
 	ticker := time.NewTicker(pollEvery)
 	defer ticker.Stop()
@@ -151,11 +154,11 @@ func poll(ctx context.Context, so func() bool) {
 	}
 }
 
-func (d *httpDoor) cut() {
+func (d *httpServer) cut() {
 	d.cancel()
 	d.server.Close()
 }
 
-func (d *httpDoor) running(name string) running {
-	return running{name: name, serve: d.serve, drain: d.drain, shutdown: d.shutdown, cut: d.cut}
+func (d *httpServer) frontEnd(name string) frontEnd {
+	return frontEnd{name: name, serve: d.serve, drain: d.drain, shutdown: d.shutdown, cut: d.cut}
 }

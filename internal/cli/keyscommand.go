@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// A keyView is a key as the server tells of it.
+// A keyView is a key in the answers of the admin API.
 type keyView struct {
 	Limits []struct {
 		Limit      string
@@ -20,31 +20,36 @@ type keyView struct {
 }
 
 func newKeys(s *System) *cobra.Command {
-	return group("keys", "Show and reset what was counted of a key",
-		`Show what is left of a key under a rule of a running server, and forget what was used. A key
-is the values of the rule's key, in order.`,
+	return group("keys", "Show and reset the counts of a key",
+		`Show the remaining quota of a key under a rule of a running server, and reset its counts. A key
+is the values of the rule's key components, in order, or one text as weir bans list prints it.`,
 		`  weir keys get 203.0.113.7 --rule per-ip
+  weir keys get client.ip=11:203.0.113.7 --rule per-ip
   weir keys reset 203.0.113.7 --rule per-ip --why "a mistake of ours"`,
-		s.keys("get", http.MethodGet, "keys", "Tell what is left of a key"),
-		s.keys("reset", http.MethodPost, "keys/reset", "Forget what was used of a key"))
+		s.keys("get", http.MethodGet, "keys", "Show the remaining quota of a key"),
+		s.keys("reset", http.MethodPost, "keys/reset", "Reset the counts of a key"))
 }
 
 func (s *System) keys(word, method, path, short string) *cobra.Command {
 	f, rule := new(operatorFlags), ""
-	command := &cobra.Command{Use: word + " KEY... --rule RULE", Short: short, Args: argsBetween(0, 8, "a value for each component of the rule's key"),
+	command := &cobra.Command{
+		Use:     word + " KEY... --rule RULE",
+		Short:   short,
+		Args:    argsBetween(0, 8, "a value for each component of the rule's key"),
 		Example: fmt.Sprintf("  weir keys %s 203.0.113.7 --rule per-ip", word),
 		RunE: s.operate(f, func(o *operator, args []string) error {
 			if rule == "" {
-				return usagef("say by which rule: --rule NAME")
+				return usagef("--rule is missing: give the name of the rule")
 			}
 			query := o.reason()
 			query.Set("rule", rule)
-			query["value"] = args
-			if len(args) == 0 {
-				query.Del("value")
+			if len(args) == 1 {
+				query.Set("key", args[0])
+			} else if len(args) > 1 {
+				query["value"] = args
 			}
 			var key keyView
-			text, err := o.ask(ask{method: method, path: path, query: query}, &key)
+			text, err := o.send(adminRequest{method: method, path: path, query: query}, &key)
 			if err != nil {
 				return err
 			}
@@ -54,7 +59,7 @@ func (s *System) keys(word, method, path, short string) *cobra.Command {
 	if method == http.MethodPost {
 		f.writing(command.Flags())
 	}
-	command.Flags().StringVar(&rule, "rule", "", "the `NAME` of the rule")
+	command.Flags().StringVar(&rule, "rule", "", "`NAME` of the rule")
 	return command
 }
 
@@ -68,6 +73,6 @@ func (k *keyView) table(w io.Writer) {
 		fmt.Fprintf(w, "%s\t%d\t%s\t%gs\n", l.Limit, l.Remaining, retry, l.ResetAfter)
 	}
 	if k.BannedFor > 0 {
-		fmt.Fprintf(w, "\nbanned for another %gs, whatever is left; weir bans lift ends that\n", k.BannedFor)
+		fmt.Fprintf(w, "\nbanned for another %gs; weir bans lift ends the ban\n", k.BannedFor)
 	}
 }

@@ -23,11 +23,11 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// inClusters is how long refusals of a Cluster are believed: one may be for units of another
-// slot that were on their way back.
-const inClusters = time.Second
+// maxClusterRefusal is the longest time that the refusal cache keeps a refusal of a Redis Cluster: it
+// may be due to units that another slot was just giving back.
+const maxClusterRefusal = time.Second
 
-// A stack is the layers between the gate and a Redis, and the store that stands in for it.
+// A stack is the layers between the gate and Redis, with the local fallback store.
 type stack struct {
 	*layers.Stack
 	log     *slog.Logger
@@ -35,21 +35,25 @@ type stack struct {
 	terms   atomic.Pointer[map[string]layers.Terms]
 }
 
-// newStack puts the layers round a Redis, each call of which is timed. Where it fails the store stays the caller's.
+// newStack wraps Redis in its layers, and times its calls. If it fails, the caller still owns redis.
 func newStack(redis weir.Store, c storeConfig, m *observe.Metrics, log *slog.Logger) (*stack, error) {
 	s := &stack{log: log, metrics: m}
 	s.terms.Store(new(map[string]layers.Terms))
 	o := layers.Options{
-		Local: memstore.New(memstore.WithMaxKeys(c.fallbackKeys)), Nodes: c.nodes,
-		Bounds: memstore.New(memstore.WithMaxKeys(c.maxKeys), memstore.WithoutOverflow()),
-		Terms:  s.of, News: &lateNews{config: c}, Without: c.without,
+		Local: memstore.New(memstore.WithMaxKeys(c.fallbackKeys), memstore.WithMaxBytes(c.maxBytes)),
+		Nodes: c.nodes,
+		Bounds: memstore.New(memstore.WithMaxKeys(c.maxKeys), memstore.WithMaxBytes(c.maxBytes),
+			memstore.WithoutOverflow()),
+		Terms:    s.of,
+		News:     &lateUpdates{config: c},
+		Without:  c.without,
 		Breaker:  []breaker.Option{breaker.WithSlow(c.timeout / 4 * 3), breaker.WithObserver(s.changed)},
 		Coalesce: []coalesce.Option{coalesce.WithTimeout(c.timeout)},
 		Recall:   []recall.Option{recall.WithWarn(func(text string) { log.Warn(text) })},
 	}
 	if c.cluster() {
 		o.Coalesce = append(o.Coalesce, coalesce.WithPlaces(redisstore.Places, redisstore.Place))
-		o.Recall = append(o.Recall, recall.WithLongest(inClusters))
+		o.Recall = append(o.Recall, recall.WithLongest(maxClusterRefusal))
 	}
 	var err error
 	if s.Stack, err = layers.New(m.Store(redis), o); err != nil {
@@ -59,11 +63,11 @@ func newStack(redis weir.Store, c storeConfig, m *observe.Metrics, log *slog.Log
 	return s, nil
 }
 
-// of are the terms of a limit, by its name.
+// of returns the terms of a limit, by its name.
 func (s *stack) of(l *weir.Limit) layers.Terms { return (*s.terms.Load())[l.Name()] }
 
-// follow has the layers do what the rules in force say. Overrides have the names of the
-// rule's limits.
+// follow configures the layers by the rules in force. Limits of overrides have the names of the
+// rule's limits, so they need no terms of their own.
 func (s *stack) follow(set *rules.Set) {
 	all := make(map[string]layers.Terms)
 	for _, rule := range set.Rules() {
@@ -74,7 +78,7 @@ func (s *stack) follow(set *rules.Set) {
 				all[limit.Name()] = t
 			}
 		}
-		// How often and how long a key is banned is no traffic that nodes share.
+		// The limits of a ban count refusals, which nodes do not share like traffic.
 		if b := rule.Bans(); b != nil {
 			for _, limit := range []*weir.Limit{b.Hold, b.Refusals, b.Turn, b.Past} {
 				all[limit.Name()] = layers.Terms{Whole: true, Local: local}
@@ -84,7 +88,7 @@ func (s *stack) follow(set *rules.Set) {
 	s.terms.Store(&all)
 }
 
-// leaseTerms are those of a rule; of none: no lease.
+// leaseTerms are the lease terms of a rule; for nil: no lease.
 func leaseTerms(rule *rules.Rule) lease.Terms {
 	if rule == nil {
 		return lease.Terms{}
@@ -92,20 +96,20 @@ func leaseTerms(rule *rules.Rule) lease.Terms {
 	return lease.Terms{Share: float64(rule.LeasePercent()) / 100}
 }
 
-// changed tells the log what the breaker does.
+// changed logs the state of the circuit breaker.
 func (s *stack) changed(c breaker.Change) {
 	switch c.To {
 	case breaker.Open:
 		if c.From == breaker.Closing {
-			return // nobody was told that it answers
+			return // its closing was not logged
 		}
-		s.log.Info("Redis is not waited for until it answers again", "error", c.Cause)
+		s.log.Warn("circuit breaker opened: Redis is not responding", "error", c.Cause)
 	case breaker.Closed:
-		s.log.Info("Redis is asked again")
+		s.log.Info("circuit breaker closed: Redis is responding again")
 	}
 }
 
-// observe has the metrics tell of the layers that are there.
+// observe registers the metrics of the enabled layers.
 func (s *stack) observe() {
 	if b := s.Breaker; b != nil {
 		s.observeBreaker(b)
@@ -121,55 +125,74 @@ func (s *stack) observe() {
 }
 
 func (s *stack) observeBreaker(b *breaker.Breaker) {
-	s.metrics.Gauge("weir_breaker_state", "0: the store is asked; 1: it is asked again, little by little; 2: it is not asked.", func() int64 { return int64(b.State()) })
-	s.metrics.Count("weir_breaker_opened_total", "How often the store was given up.", func() int64 { return b.Stats().Opened })
-	s.metrics.Count("weir_breaker_turned_away_total", "Decisions for which the store was not asked, because it had been given up.", func() int64 { return b.Stats().TurnedAway })
+	s.metrics.Gauge("weir_breaker_state", "Circuit breaker state: 0 closed, 1 half-open, 2 open.",
+		func() int64 { return int64(b.State()) })
+	s.metrics.Count("weir_breaker_opened_total", "How often the circuit breaker opened.",
+		func() int64 { return b.Stats().Opened })
+	s.metrics.Count("weir_breaker_turned_away_total",
+		"Decisions without a store call, because the circuit breaker was open.",
+		func() int64 { return b.Stats().TurnedAway })
 }
 
 func (s *stack) observeCoalesce(c *coalesce.Store) {
-	s.metrics.Count("weir_coalesce_decisions_total", "Decisions that were to go to the store, by themselves or with others, also while the breaker turned them away.", func() int64 { return c.Stats().Decisions })
-	s.metrics.Count("weir_coalesce_requests_total", "Requests that they became: of those who ask the same, one.", func() int64 { return c.Stats().Requests })
-	s.metrics.Count("weir_coalesce_trips_total", "Calls that these requests took.", func() int64 { return c.Stats().Trips })
+	s.metrics.Count("weir_coalesce_decisions_total",
+		"Decisions that reached the coalescing layer, including those that the circuit breaker turned away.",
+		func() int64 { return c.Stats().Decisions })
+	s.metrics.Count("weir_coalesce_requests_total", "Store requests after merging equal concurrent decisions.",
+		func() int64 { return c.Stats().Requests })
+	s.metrics.Count("weir_coalesce_trips_total", "Store calls (round trips) of these requests.",
+		func() int64 { return c.Stats().Trips })
 }
 
 func (s *stack) observeRecall(r *recall.Store) {
-	s.metrics.Count("weir_recalled_total", "Refusals that were answered from memory.", func() int64 { return r.Stats().Recalled })
-	s.metrics.Count("weir_recall_evicted_total", "Refusals that still held and made room for others.", func() int64 { return r.Stats().Evicted })
-	s.metrics.Gauge("weir_recall_listening", "1 if what other nodes give back is heard.", func() int64 {
-		if r.Stats().Listening {
-			return 1
-		}
-		return 0
-	})
+	s.metrics.Count("weir_recalled_total", "Refusals answered from the refusal cache.",
+		func() int64 { return r.Stats().Recalled })
+	s.metrics.Count("weir_recall_evicted_total", "Unexpired refusals evicted from the full refusal cache.",
+		func() int64 { return r.Stats().Evicted })
+	s.metrics.Gauge("weir_recall_listening", "1 while the refusal cache receives refunds and resets of other nodes.",
+		func() int64 {
+			if r.Stats().Listening {
+				return 1
+			}
+			return 0
+		})
 }
 
 func (s *stack) observeLease(l *lease.Store) {
-	s.metrics.Gauge("weir_leases", "Keys of which units are taken ahead of need.", func() int64 { return l.Stats().Leases })
-	s.metrics.Count("weir_lease_taken_total", "Requests that were paid for ahead of need.", func() int64 { return l.Stats().Taken })
-	s.metrics.Count("weir_lease_returned_total", "Requests that were paid for ahead of need, were not needed, and went back.", func() int64 { return l.Stats().Returned })
-	s.metrics.Count("weir_lease_lost_total", "Requests that were paid for ahead of need, were not needed, and stay charged because their way back failed.", func() int64 { return l.Stats().Lost })
+	s.metrics.Gauge("weir_leases", "Keys with prefetched units.",
+		func() int64 { return l.Stats().Leases })
+	s.metrics.Count("weir_lease_taken_total", "Prefetched units, in requests.",
+		func() int64 { return l.Stats().Taken })
+	s.metrics.Count("weir_lease_returned_total", "Prefetched units that were not used and were refunded, in requests.",
+		func() int64 { return l.Stats().Returned })
+	s.metrics.Count("weir_lease_lost_total",
+		"Prefetched units that were not used and could not be refunded, in requests.",
+		func() int64 { return l.Stats().Lost })
 }
 
 func (s *stack) observeCeiling(c *ceiling.Ceiling) {
-	s.metrics.Count("weir_ceiling_refused_total", "Decisions that a rule's local_ceiling refused.", func() int64 { return c.Refused() })
-	s.metrics.Count("weir_ceiling_uncounted_total", "Grants that no local_ceiling counted, because its table was full.", func() int64 { return c.Uncounted() })
+	s.metrics.Count("weir_ceiling_refused_total", "Decisions refused by the local_ceiling of a rule.",
+		func() int64 { return c.Refused() })
+	s.metrics.Count("weir_ceiling_uncounted_total",
+		"Grants not counted by a local_ceiling, because its table was full.",
+		func() int64 { return c.Uncounted() })
 }
 
-// lateNews opens the connection for news when it is first needed, and again until that
-// succeeds: Redis may come later than this process.
-type lateNews struct {
+// lateUpdates opens the pub/sub connection for updates of other nodes when it is first needed, and
+// again until that succeeds: Redis may start later than this process.
+type lateUpdates struct {
 	config storeConfig
 	mu     sync.Mutex
 	news   *redisstore.News
 	closed bool
 }
 
-func (n *lateNews) open(ctx context.Context) (*redisstore.News, error) {
+func (n *lateUpdates) open(ctx context.Context) (*redisstore.News, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	switch {
 	case n.closed:
-		return nil, errNewsClosed
+		return nil, errUpdatesClosed
 	case n.news != nil:
 		return n.news, nil
 	}
@@ -183,10 +206,10 @@ func (n *lateNews) open(ctx context.Context) (*redisstore.News, error) {
 	return news, nil
 }
 
-var errNewsClosed = errors.New("the news of other nodes are closed")
+var errUpdatesClosed = errors.New("the subscription to other nodes is closed")
 
 // Tell implements recall.News.
-func (n *lateNews) Tell(ctx context.Context, message []byte) error {
+func (n *lateUpdates) Tell(ctx context.Context, message []byte) error {
 	news, err := n.open(ctx)
 	if err != nil {
 		return err
@@ -195,7 +218,7 @@ func (n *lateNews) Tell(ctx context.Context, message []byte) error {
 }
 
 // Listen implements recall.News.
-func (n *lateNews) Listen(ctx context.Context, hear func([]byte), missed func()) error {
+func (n *lateUpdates) Listen(ctx context.Context, hear func([]byte), missed func()) error {
 	news, err := n.open(ctx)
 	if err != nil {
 		return err
@@ -204,7 +227,7 @@ func (n *lateNews) Listen(ctx context.Context, hear func([]byte), missed func())
 }
 
 // Close implements io.Closer.
-func (n *lateNews) Close() error {
+func (n *lateUpdates) Close() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.closed = true; n.news != nil {
@@ -213,7 +236,7 @@ func (n *lateNews) Close() error {
 	return nil
 }
 
-// checkWithout says which words of --without are none.
+// checkWithout checks the words of --without.
 func checkWithout(words []string) error {
 	for _, word := range words {
 		if !slices.Contains(layers.Names, word) {

@@ -11,38 +11,38 @@ import (
 	"time"
 )
 
-// A running door is one that listens.
-type running struct {
+// A frontEnd is a server that listens.
+type frontEnd struct {
 	name     string
-	serve    func() error                        // returns when the door is shut, or on an error
-	drain    func()                              // asks clients to leave, and goes on serving
-	shutdown func(ctx context.Context) (cut int) // accepts no more, and waits for what is in flight; what is left then
-	cut      func()                              // ends what still is
+	serve    func() error                        // returns after shutdown, or on an error
+	drain    func()                              // asks clients to disconnect, and continues to serve
+	shutdown func(ctx context.Context) (cut int) // stops accepting, and waits for requests in flight; how many are left
+	cut      func()                              // closes the remaining connections
 }
 
-// A lifecycle is when doors open and shut.
+// A lifecycle runs the front ends from start to shutdown.
 type lifecycle struct {
-	doors   []running
-	drain   time.Duration // from a signal to the moment that doors shut
-	timeout time.Duration // from there until what is in flight is cut off
-	unready func()        // called at once when the end begins
-	log     *slog.Logger
+	frontEnds []frontEnd
+	drain     time.Duration // from a signal to the shutdown
+	timeout   time.Duration // of the shutdown, until requests in flight are cut off
+	unready   func()        // called first when the shutdown begins
+	log       *slog.Logger
 }
 
-// run serves until a signal or until a door fails, and then ends in good order. A second
-// signal ends it at once.
+// run serves until a signal or until a front end fails, and then shuts down. A second signal ends
+// the shutdown at once.
 func (l *lifecycle) run(signals <-chan os.Signal) error {
-	failed := make(chan error, len(l.doors))
-	for _, door := range l.doors {
+	failed := make(chan error, len(l.frontEnds))
+	for _, f := range l.frontEnds {
 		go func() {
-			if err := door.serve(); err != nil {
-				failed <- fmt.Errorf("%s: %w", door.name, err)
+			if err := f.serve(); err != nil {
+				failed <- fmt.Errorf("%s: %w", f.name, err)
 			}
 		}()
 	}
 	select {
 	case received := <-signals:
-		l.log.Info("ending: finishing what is in flight", "signal", received.String(), "timeout", l.timeout)
+		l.log.Info("shutting down: waiting for requests in flight", "signal", received.String(), "timeout", l.timeout)
 		l.leave()
 		if !l.wait(signals) {
 			return twice(l.atOnce())
@@ -51,22 +51,22 @@ func (l *lifecycle) run(signals <-chan os.Signal) error {
 	case failure := <-failed:
 		l.leave()
 		if cut := l.atOnce(); len(cut) > 0 {
-			l.log.Warn("what was in flight was cut off", "requests", strings.Join(cut, ", "))
+			l.log.Warn("requests in flight were cut off", "requests", strings.Join(cut, ", "))
 		}
 		return failure
 	}
 }
 
-// leave tells load balancers and clients that the end has begun.
+// leave tells load balancers and clients about the shutdown.
 func (l *lifecycle) leave() {
 	l.unready()
-	for _, door := range l.doors {
-		door.drain()
+	for _, f := range l.frontEnds {
+		f.drain()
 	}
 }
 
-// wait gives load balancers time to see that the server is not ready any more. A signal ends
-// it, and then it is false.
+// wait gives load balancers time to see that the server is not ready. It returns false if a signal
+// ended the wait.
 func (l *lifecycle) wait(signals <-chan os.Signal) bool {
 	if l.drain <= 0 {
 		return true
@@ -79,7 +79,7 @@ func (l *lifecycle) wait(signals <-chan os.Signal) bool {
 	}
 }
 
-// end shuts all doors, together.
+// end shuts all front ends down, in parallel.
 func (l *lifecycle) end(signals <-chan os.Signal) error {
 	ctx, cancel := context.WithTimeout(context.Background(), l.timeout)
 	defer cancel()
@@ -90,45 +90,47 @@ func (l *lifecycle) end(signals <-chan os.Signal) error {
 		if len(cut) == 0 {
 			return nil
 		}
-		return fmt.Errorf("%s: requests were still in flight after %v and were cut off; --shutdown-timeout gives them longer", strings.Join(cut, ", "), l.timeout)
+		return fmt.Errorf("%s: requests in flight were cut off after %v; raise --shutdown-timeout",
+			strings.Join(cut, ", "), l.timeout)
 	case <-signals:
 		cancel()
 		return twice(<-finished)
 	}
 }
 
-// idle is how long a server that ends at once gives connections on which nothing is in flight.
-const idle = 50 * time.Millisecond
+// closeGrace is how long an immediate exit waits for idle connections to close.
+const closeGrace = 50 * time.Millisecond
 
 func (l *lifecycle) atOnce() (cut []string) {
-	ctx, cancel := context.WithTimeout(context.Background(), idle)
+	ctx, cancel := context.WithTimeout(context.Background(), closeGrace)
 	defer cancel()
 	return l.shut(ctx)
 }
 
-// twice is the end by a second signal, with what it has cut off.
+// twice is the error of an exit by a second signal, with the requests that it cut off.
 func twice(cut []string) error {
 	if len(cut) == 0 {
-		return errors.New("ended at once by a second signal; nothing was in flight")
+		return errors.New("exit at once after a second signal; no requests were in flight")
 	}
-	return fmt.Errorf("ended at once by a second signal; what was in flight was cut off: %s", strings.Join(cut, ", "))
+	return fmt.Errorf("exit at once after a second signal; requests in flight were cut off: %s",
+		strings.Join(cut, ", "))
 }
 
-// shut returns when every door is shut: by itself, or cut off when ctx ends. It says what was
-// cut off where.
+// shut returns when every front end is shut down: by itself, or cut off when ctx ends. It returns
+// the front ends with requests that were cut off.
 func (l *lifecycle) shut(ctx context.Context) (cut []string) {
-	left := make([]int, len(l.doors))
-	var doors sync.WaitGroup
-	for i, door := range l.doors {
-		doors.Go(func() {
-			left[i] = door.shutdown(ctx)
-			door.cut()
+	left := make([]int, len(l.frontEnds))
+	var done sync.WaitGroup
+	for i, f := range l.frontEnds {
+		done.Go(func() {
+			left[i] = f.shutdown(ctx)
+			f.cut()
 		})
 	}
-	doors.Wait()
+	done.Wait()
 	for i, n := range left {
 		if n > 0 {
-			cut = append(cut, fmt.Sprintf("%s (%d)", l.doors[i].name, n))
+			cut = append(cut, fmt.Sprintf("%s (%d)", l.frontEnds[i].name, n))
 		}
 	}
 	return cut

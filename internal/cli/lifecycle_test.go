@@ -107,7 +107,7 @@ func TestASecondSignalEndsAtOnce(t *testing.T) {
 	p.signal(syscall.SIGINT)
 	await(t, "the door shut", func() bool { return p.gone("gateway") })
 	p.signal(syscall.SIGTERM)
-	if code := p.code(); code != 1 || !strings.Contains(p.logs(), "ended at once by a second signal") {
+	if code := p.code(); code != 1 || !strings.Contains(p.logs(), "exit at once after a second signal") {
 		t.Errorf("exit %d\n%s", code, p.logs())
 	}
 	if got := <-answer; strings.HasPrefix(got, "200") {
@@ -120,7 +120,7 @@ func TestWhatTakesTooLongIsCutOff(t *testing.T) {
 	p := upstream.gateway(t, "--shutdown-timeout", "50ms")
 	answer := upstream.ask(p)
 	p.signal(syscall.SIGTERM)
-	if code := p.code(); code != 1 || !strings.Contains(p.logs(), "gateway (1): requests were still in flight after 50ms and were cut off; --shutdown-timeout gives them longer") {
+	if code := p.code(); code != 1 || !strings.Contains(p.logs(), "gateway (1): requests in flight were cut off after 50ms; raise --shutdown-timeout") {
 		t.Errorf("exit %d\n%s", code, p.logs())
 	}
 	if got := <-answer; strings.HasPrefix(got, "200") {
@@ -179,7 +179,7 @@ func TestDrain(t *testing.T) {
 		t.Error(r)
 	}
 	p.signal(syscall.SIGTERM)
-	if code := p.code(); code != 1 || !strings.Contains(p.logs(), "second signal; nothing was in flight") || strings.Contains(p.logs(), "cut off") {
+	if code := p.code(); code != 1 || !strings.Contains(p.logs(), "second signal; no requests were in flight") || strings.Contains(p.logs(), "cut off") {
 		t.Errorf("exit %d\n%s", code, p.logs())
 	}
 }
@@ -326,14 +326,14 @@ func TestAnAddressThatIsTaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer listener.Close()
-	if r := (call{}).run(t, "serve", "--http", listener.Addr().String()); r.code != 1 || !strings.Contains(r.err, "--http: listen tcp "+listener.Addr().String()) || !strings.Contains(r.err, "address already in use: stop what listens there, or give another address") {
+	if r := (call{}).run(t, "serve", "--http", listener.Addr().String()); r.code != 1 || !strings.Contains(r.err, "--http: listen tcp "+listener.Addr().String()) || !strings.Contains(r.err, "address already in use: stop the program that listens there, or give another address") {
 		t.Error(r)
 	}
 }
 
 func TestAServerThatIsNotThere(t *testing.T) {
 	const nobody = "http://127.0.0.1:1"
-	want := nobody + " does not answer: dial tcp 127.0.0.1:1: connect: connection refused; --server names another\n"
+	want := nobody + " is not responding: dial tcp 127.0.0.1:1: connect: connection refused; use --server to name another server\n"
 	for _, command := range [][]string{{"health"}, {"rules", "list"}, {"explain"}} {
 		r := (call{}).run(t, append(command, "--server", nobody)...)
 		if r.code != 1 || !strings.HasPrefix(r.err, "weir: ") || !strings.HasSuffix(r.err, want) {

@@ -11,39 +11,39 @@ import (
 	"github.com/weirproject/weir/internal/listen"
 )
 
-// listeners are where the doors listen; nil where one does not.
+// listeners of the front ends; nil where a front end is off.
 type listeners struct{ http, gateway, resp, metrics net.Listener }
 
 const off = "off"
 
-// complete fills in what one flag means for another, and refuses what does not go together.
+// complete sets defaults that depend on other flags, and refuses flags that contradict each other.
 func (f *serveFlags) complete() error {
 	if f.upstream != "" && f.gateway.addr == "" {
 		f.gateway.addr = "127.0.0.1:8081"
 	}
 	if f.upstream == "" && f.gateway.addr != "" && f.gateway.addr != off {
-		return usagef("--gateway has nothing to forward to: say --upstream http://host:port, or --upstream demo")
+		return usagef("--gateway has no upstream: give --upstream http://host:port, or --upstream demo")
 	}
 	f.apart = f.metrics.addr != ""
-	for _, door := range f.all() {
-		if door.connections < 1 {
-			return usagef("--%s-max-connections is %d; allowed: 1 or more", door.name, door.connections)
+	for _, d := range f.all() {
+		if d.connections < 1 {
+			return usagef("--%s-max-connections is %d; allowed: 1 or more", d.name, d.connections)
 		}
-		if door.addr == off {
-			door.addr = ""
+		if d.addr == off {
+			d.addr = ""
 		}
-		if (door.cert == "") != (door.key == "") {
-			return usagef("--%s-tls-cert and --%s-tls-key go together", door.name, door.name)
+		if (d.cert == "") != (d.key == "") {
+			return usagef("--%s-tls-cert and --%s-tls-key go together", d.name, d.name)
 		}
-		if door.clientCA != "" && door.cert == "" {
-			return usagef("--%s-client-ca asks for client certificates, which needs TLS: give --%s-tls-cert and --%s-tls-key", door.name, door.name, door.name)
+		if d.clientCA != "" && d.cert == "" {
+			return usagef("--%[1]s-client-ca needs TLS: give --%[1]s-tls-cert and --%[1]s-tls-key", d.name)
 		}
 	}
 	if f.upstreamRequests < 1 {
 		return usagef("--upstream-max-requests is %d; allowed: 1 or more", f.upstreamRequests)
 	}
 	if f.http.addr == "" && f.gateway.addr == "" && f.resp.addr == "" {
-		return usagef("no door is open: leave out --http off, or give --resp or --upstream")
+		return usagef("no listener is on: leave out --http off, or give --resp or --upstream")
 	}
 	if f.shutdown < 0 || f.drain < 0 {
 		return usagef("--shutdown-timeout and --drain must not be below 0")
@@ -51,68 +51,71 @@ func (f *serveFlags) complete() error {
 	return nil
 }
 
-func (f *serveFlags) all() []*doorFlags {
-	return []*doorFlags{&f.http, &f.gateway, &f.resp, &f.metrics}
+func (f *serveFlags) all() []*listenerFlags {
+	return []*listenerFlags{&f.http, &f.gateway, &f.resp, &f.metrics}
 }
 
-// listen opens all listeners, and refuses those that would be open to everybody.
+// listen opens all listeners, and refuses public ones without authentication.
 func (v *server) listen() (l listeners, err error) {
 	f := v.flags
-	for _, door := range []struct {
-		*doorFlags
+	for _, d := range []struct {
+		*listenerFlags
 		listener *net.Listener
-		closed   bool // whoever comes must show something
+		closed   bool // callers must authenticate, or access is public on purpose
 		ask      string
 	}{
-		{&f.http, &l.http, v.secrets.token+v.secrets.readToken != "", "a token (--token-file or WEIR_TOKEN; openssl rand -hex 32 makes one)"},
+		{&f.http, &l.http, v.secrets.token+v.secrets.readToken != "",
+			"a token (--token-file or WEIR_TOKEN; openssl rand -hex 32 makes one)"},
 		{&f.gateway, &l.gateway, true, ""},
 		{&f.resp, &l.resp, v.secrets.password != "", "a password (--resp-password-file or WEIR_RESP_PASSWORD)"},
-		{&f.metrics, &l.metrics, true, ""}, // whoever gave it an address of its own says who reaches it
+		{&f.metrics, &l.metrics, true, ""}, // its address is given only to make it reachable
 	} {
-		if door.addr == "" {
+		if d.addr == "" {
 			continue
 		}
-		listener, err := v.listenAt(door.doorFlags)
+		listener, err := v.listenAt(d.listenerFlags)
 		if errors.Is(err, syscall.EADDRINUSE) {
-			return l, fmt.Errorf("--%s: %w: stop what listens there, or give another address", door.name, err)
+			return l, fmt.Errorf("--%s: %w: stop the program that listens there, or give another address", d.name, err)
 		}
 		if err != nil {
-			return l, fmt.Errorf("--%s: %w", door.name, err)
+			return l, fmt.Errorf("--%s: %w", d.name, err)
 		}
 		v.open = append(v.open, listener)
-		switch exposed := !door.closed && door.clientCA == "" && !private(listener, door.doorFlags); {
+		switch exposed := !d.closed && d.clientCA == "" && !private(listener, d.listenerFlags); {
 		case exposed && f.open:
-			v.log.Warn("a door is open to everybody who reaches it", "door", door.name, "address", listener.Addr().String())
+			v.log.Warn("listener without authentication on a public address",
+				"listener", d.name, "address", listener.Addr().String())
 		case exposed:
-			return l, usagef("the %s door at %s would be open to everybody who reaches it: give it %s or client certificates (--%s-client-ca), or listen on 127.0.0.1; --open starts it as it is",
-				door.name, listener.Addr(), door.ask, door.name)
+			return l, usagef("the %[1]s listener at %[2]s would be open without authentication: give it %[3]s "+
+				"or client certificates (--%[1]s-client-ca), or listen on 127.0.0.1; --open allows it",
+				d.name, listener.Addr(), d.ask)
 		}
-		*door.listener = listener
-		v.where = append(v.where, place{door: door.name, address: door.url(listener)})
+		*d.listener = listener
+		v.where = append(v.where, endpoint{name: d.name, address: d.url(listener)})
 	}
 	return l, nil
 }
 
-func (v *server) listenAt(door *doorFlags) (net.Listener, error) {
-	c := listen.Config{Address: door.addr, Cert: door.cert, Key: door.key, ClientCA: door.clientCA,
-		ProxyProtocol: door.proxyProtocol, Counts: &door.counts, Log: v.log}
-	if door.name != "resp" { // which says so before it closes one that is too many
-		c.NextProtos, c.Connections = []string{"h2", "http/1.1"}, door.connections
+func (v *server) listenAt(d *listenerFlags) (net.Listener, error) {
+	c := listen.Config{Address: d.addr, Cert: d.cert, Key: d.key, ClientCA: d.clientCA,
+		ProxyProtocol: d.proxyProtocol, Counts: &d.counts, Log: v.log}
+	if d.name != "resp" { // it counts connections itself, to send an error before closing one
+		c.NextProtos, c.Connections = []string{"h2", "http/1.1"}, d.connections
 	}
-	if door.proxyProtocol && !strings.HasPrefix(door.addr, "unix:") {
-		c.Trusted = v.law.trusted
+	if d.proxyProtocol && !strings.HasPrefix(d.addr, "unix:") {
+		c.Trusted = v.setup.trusted
 	}
 	return c.Listen(context.Background())
 }
 
-// private reports whether only this machine can reach a listener. Behind a balancer that
-// forwards connections it is reached by whomever that lets through.
-func private(listener net.Listener, door *doorFlags) bool {
-	return listen.IsLoopbackListener(listener) && !door.proxyProtocol
+// private reports whether only this machine can reach a listener. With the PROXY protocol a load
+// balancer forwards connections from elsewhere.
+func private(listener net.Listener, d *listenerFlags) bool {
+	return listen.IsLoopbackListener(listener) && !d.proxyProtocol
 }
 
-// url is how the door is reached.
-func (f *doorFlags) url(listener net.Listener) string {
+// url is the URL of the listener.
+func (f *listenerFlags) url(listener net.Listener) string {
 	if path, ok := strings.CutPrefix(f.addr, "unix:"); ok {
 		path, _, _ = strings.Cut(path, "?")
 		return "unix:" + strings.TrimPrefix(path, "//")
@@ -124,7 +127,7 @@ func (f *doorFlags) url(listener net.Listener) string {
 	return scheme + reachable(listener.Addr().String())
 }
 
-// reachable is an address that a client on this machine can use.
+// reachable is the address for a client on this machine.
 func reachable(address string) string {
 	host, port, err := net.SplitHostPort(address)
 	if ip := net.ParseIP(host); err == nil && ip != nil && ip.IsUnspecified() {

@@ -16,59 +16,56 @@ import (
 	"github.com/weirproject/weir/rules/source"
 )
 
-// reloadWithin is how long a reload may take until it is given up, with what it has brought
-// so far in force.
+// reloadWithin is the timeout of a reload on a signal. Sources read before it stay in force.
 const reloadWithin = 30 * time.Second
 
-// lintAfter is how long rules must have been in force until it is looked for what is odd
-// about them, which costs more than reading them: while they change every moment nobody
-// reads it.
+// lintAfter is how long rules must be in force before they are checked for warnings. The check
+// costs more than reading the rules, so it is skipped while they change continuously.
 const lintAfter = time.Second
 
-// A live is the rules of a server that runs: it listens to their sources, puts in force what
-// they say, and tells logs and metrics of it.
+// A live keeps the rules of a running server up to date: it watches the sources, puts their rules in
+// force, and reports to logs and metrics.
 type live struct {
 	log     *slog.Logger
 	gate    *gate.Gate
-	stack   *stack // nil: there are no layers to be told
+	stack   *stack // nil: there are no layers
 	metrics *observe.Metrics
-	law     *law                   // as it was at the start
-	given   func(flag string) bool // beats what the file says
+	setup   *setup                 // as it was at the start
+	given   func(flag string) bool // the flag is set, and overrides the file
 
-	optional string // the layer that nobody has asked for: the server is ready without it
+	optional string // a layer that no flag named: the server is ready without it
 	keeper   *source.Keeper
 
 	stop  context.CancelFunc
 	ended sync.WaitGroup
 
-	// These are the keeper's goroutine's.
+	// Used by the keeper's goroutine alone.
 	complete bool              // each source was in force once
 	began    bool              // some rules were
-	failing  bool              // something that a source says was not in force, as it was told last
-	settings map[string]string // that were said last, and take a start
-	leftOut  []string          // what of sets names nobody, as it was told last
+	failing  bool              // some rules of a source were not in force at the last event
+	settings map[string]string // last seen settings that take effect at a start
+	leftOut  []string          // invalid members of sets, as logged last
 
 	linter *time.Timer // nil: none is due
 
 	linting sync.Mutex
-	odd     []string // what weir check would warn of, as it was told last
+	odd     []string // warnings of weir check, as logged last
 }
 
-// start listens to sources until close, and returns when their rules are in force, or when
-// the time that is waited for them is over: then the server is not ready, and goes on
-// without what is missing. A signal ends the waiting.
+// start watches the sources until close. It returns when their rules are in force, or after wait:
+// then the server runs without the missing rules and is not ready. A signal ends the wait.
 func (l *live) start(layers []source.Layer, wait time.Duration, signals <-chan os.Signal) (err error) {
-	l.keeper, err = source.NewKeeper(layers, l.swap, source.WithCompile(l.law.compile), source.WithRest(l.law.rest),
+	l.keeper, err = source.NewKeeper(layers, l.swap, source.WithCompile(l.setup.compile), source.WithRest(l.setup.rest),
 		source.WithTell(l.tell), source.WithStartWithin(wait))
 	if err != nil {
 		return err
 	}
 	l.metrics.Sources(l.sources)
 	l.metrics.Degraded(l.degraded)
-	if p := l.law.primary; p.text != nil {
+	if p := l.setup.primary; p.text != nil {
 		l.lint(p.name, p.text)
 	}
-	l.settings = settingsOf(l.law.file)
+	l.settings = settingsOf(l.setup.file)
 	l.metrics.Incomplete(true)
 	var ctx context.Context
 	ctx, l.stop = context.WithCancel(context.Background())
@@ -76,16 +73,16 @@ func (l *live) start(layers []source.Layer, wait time.Duration, signals <-chan o
 	l.ended.Go(func() { l.keeper.Run(ctx) })
 	l.ended.Go(func() { ready <- l.keeper.Wait(ctx) })
 	select {
-	case <-ready: // what is missing was told
-		l.law.serving.Store(true)
+	case <-ready: // missing rules were logged
+		l.setup.serving.Store(true)
 		return nil
 	case received := <-signals:
-		l.log.Info("ending before the rules were there", "signal", received.String())
+		l.log.Info("stopping before the rules were read", "signal", received.String())
 		return &exit{code: exitClean}
 	}
 }
 
-// close ends it, and waits for what was begun.
+// close stops watching, and waits for the goroutines.
 func (l *live) close() {
 	if l.stop != nil {
 		l.stop()
@@ -96,44 +93,46 @@ func (l *live) close() {
 	}
 }
 
-// sources are how they stand, for the metrics.
+// sources is the state of the sources, for the metrics.
 func (l *live) sources() (list []observe.Source) {
 	for _, y := range l.keeper.Status().Layers {
-		good := y.Err == nil && y.LeftOut == 0 && (y.Name != setsLayer || y.Warning == nil && l.gate.Rules().LeftOut() == nil)
-		list = append(list, observe.Source{Name: y.Name, Up: !y.Down, Good: good, Rules: y.Rules, LeftOut: y.LeftOut, Loaded: y.Loaded})
+		good := y.Err == nil && y.LeftOut == 0 &&
+			(y.Name != setsLayer || y.Warning == nil && l.gate.Rules().LeftOut() == nil)
+		list = append(list,
+			observe.Source{Name: y.Name, Up: !y.Down, Good: good, Rules: y.Rules, LeftOut: y.LeftOut, Loaded: y.Loaded})
 	}
 	return list
 }
 
-// mostDegraded is how many lines /readyz has of one source, and how long each is at most.
+// maxDegraded is the most lines of /readyz per source, and maxDetail the most bytes of each.
 const (
-	mostDegraded  = 3
-	longestDetail = 300
+	maxDegraded = 3
+	maxDetail   = 300
 )
 
-// degraded is what is wrong with the sources, for /readyz.
+// degraded lists the failures of the sources, for /readyz.
 func (l *live) degraded() (list []string) {
 	for _, y := range l.keeper.Status().Layers {
 		why := y.Err
 		if why == nil && y.LeftOut > 0 {
 			why = y.Warning
-			list = append(list, fmt.Sprintf("%s: %d rules are not in force as they are there", y.Name, y.LeftOut))
+			list = append(list, fmt.Sprintf("%s: %d rules are invalid and not in force", y.Name, y.LeftOut))
 		}
 		lines := mistakesOf(why)
-		for _, m := range lines[:min(len(lines), mostDegraded)] {
-			list = append(list, fmt.Sprintf("%s: %.*s", y.Name, longestDetail, m.Message))
+		for _, m := range lines[:min(len(lines), maxDegraded)] {
+			list = append(list, fmt.Sprintf("%s: %.*s", y.Name, maxDetail, m.Message))
 		}
-		if more := len(lines) - mostDegraded; more > 0 {
+		if more := len(lines) - maxDegraded; more > 0 {
 			list = append(list, fmt.Sprintf("%s: and %d more", y.Name, more))
 		}
 	}
 	return list
 }
 
-// swap puts rules in force, where gate and metrics are to know of them.
+// swap puts rules in force in the layers, the gate and the metrics.
 func (l *live) swap(set *rules.Set) error {
 	if l.stack != nil {
-		l.stack.follow(set) // first, so that no request meets new rules and old terms
+		l.stack.follow(set) // first, so that no request has new rules and old terms
 	}
 	if err := l.gate.Swap(set); err != nil {
 		return err
@@ -143,7 +142,7 @@ func (l *live) swap(set *rules.Set) error {
 	return nil
 }
 
-// tell is told what becomes of the sources. It keeps the health in step.
+// tell handles an event of the sources: it logs it, and updates readiness and metrics.
 func (l *live) tell(e source.Event) {
 	l.note(&e)
 	status := l.keeper.Status()
@@ -156,41 +155,42 @@ func (l *live) tell(e source.Event) {
 	switch {
 	case failing:
 		l.metrics.RulesFailed()
-	case l.failing && status.Law != nil: // what is in force may have been said again
-		l.metrics.Rules(status.Law.Set, status.Law.Loaded)
+	case l.failing && status.RuleSet != nil: // a failure may end without new rules
+		l.metrics.Rules(status.RuleSet.Set, status.RuleSet.Loaded)
 	}
 	l.failing = failing
 }
 
 func (l *live) note(e *source.Event) {
 	from := []any{"rules", e.Rules}
-	if e.Layer != "" { // else it is what all of them come to
+	if e.Layer != "" { // otherwise the merged rules of all
 		from = []any{"source", e.Layer, "revision", e.Revision, "rules", e.Rules}
 	}
 	switch e.Kind {
 	case source.InForce:
-		if l.began && len(e.Changes) > 0 { // at the start all is new
+		if l.began && len(e.Changes) > 0 { // at the start everything is a change
 			from = append(from, "changes", source.Summary(e.Changes), "what", source.Details(e.Changes))
 		}
 		l.began = true
-		l.log.Info("rules are in force", from...)
+		l.log.Info("rules in force", from...)
 		l.lintSoon(e.Layer)
 		l.noteSettings()
 	case source.Refused:
-		l.log.Error("rules are refused: the last good ones stay in force", append(from, "mistakes", len(mistakesOf(e.Err)))...)
+		l.log.Error("rules are invalid: the last valid rules stay in force",
+			append(from, "mistakes", len(mistakesOf(e.Err)))...)
 		for _, text := range mistakesOf(e.Err) {
 			l.log.Error("rules: "+text.Message, text.where(e.Layer)...)
 		}
 	case source.Down:
-		l.log.Warn("rules cannot be read: the last good ones stay in force", append(from, "error", e.Err)...)
+		l.log.Warn("rules cannot be read: the last valid rules stay in force", append(from, "error", e.Err)...)
 	case source.Recovered:
-		l.log.Info("what the source says is in force again", from...)
+		l.log.Info("rules of the source are in force again", from...)
 	case source.Collided:
-		for _, c := range e.Collisions[:min(len(e.Collisions), mostNames)] {
+		for _, c := range e.Collisions[:min(len(e.Collisions), maxNames)] {
 			l.log.Warn("rules: " + c.String())
 		}
-		if more := len(e.Collisions) - mostNames; more > 0 {
-			l.log.Warn(fmt.Sprintf("rules: %d more replace others", more))
+		if more := len(e.Collisions) - maxNames; more > 0 {
+			l.log.Warn(fmt.Sprintf("rules: %d more override others", more))
 		}
 	case source.Warned:
 		for _, text := range mistakesOf(e.Err) {
@@ -198,12 +198,13 @@ func (l *live) note(e *source.Event) {
 		}
 	case source.Ready:
 		if err := l.lacking(); err != nil {
-			l.log.Error("not all rules are in force that were asked for: the server is not ready until they are", "rules", e.Rules, "error", err)
+			l.log.Error("some rule sources are not in force yet: the server is not ready", "rules", e.Rules, "error",
+				err)
 		}
 	}
 }
 
-// lacking is what is not in force of the sources that were asked for.
+// lacking returns the errors of the sources that readiness depends on.
 func (l *live) lacking() error {
 	asked := &source.Status{}
 	for _, y := range l.keeper.Status().Layers {
@@ -214,32 +215,45 @@ func (l *live) lacking() error {
 	return asked.Err()
 }
 
-// noteSettings warns of what only a start reads, once for each change.
+// noteSettings warns once of each change of a setting that only a start reads.
 func (l *live) noteSettings() {
-	began := settingsOf(l.law.file)
-	for name, now := range settingsOf(l.keeper.Status().Law.File) {
+	began := settingsOf(l.setup.file)
+	for name, now := range settingsOf(l.keeper.Status().RuleSet.File) {
 		if now == l.settings[name] {
 			continue
 		}
 		l.settings[name] = now
 		if flag := settingFlags[name]; now != began[name] && !l.given(flag) {
-			l.log.Warn(name+" was changed: this takes effect at the next start", "is", masked(began[name]), "will_be", masked(now))
+			l.log.Warn(name+" changed: takes effect at the next start", "is", masked(began[name]), "will_be",
+				masked(now))
 		}
 	}
 }
 
-// settingFlags are the fields of a file that only a start reads, and the flags that beat them.
-var settingFlags = map[string]string{"store": "store", "nodes": "nodes", "fallback_keys": "fallback-keys", "trusted_proxies": "trusted-proxies",
-	"client_header": "client-header", "path_form": "path-form"}
-
-func settingsOf(file *rules.File) map[string]string {
-	return map[string]string{"store": file.Store, "nodes": fmt.Sprint(file.Nodes), "fallback_keys": fmt.Sprint(file.FallbackKeys),
-		"trusted_proxies": fmt.Sprint(file.TrustedProxies), "client_header": file.ClientHeader, "path_form": strings.Join(file.PathForm, ", ")}
+// settingFlags are the fields of a file that only a start reads, with the flags that override them.
+var settingFlags = map[string]string{
+	"store":           "store",
+	"nodes":           "nodes",
+	"fallback_keys":   "fallback-keys",
+	"trusted_proxies": "trusted-proxies",
+	"client_header":   "client-header",
+	"path_form":       "path-form",
 }
 
-// lintSoon has a file that changed looked at.
+func settingsOf(file *rules.File) map[string]string {
+	return map[string]string{
+		"store":           file.Store,
+		"nodes":           fmt.Sprint(file.Nodes),
+		"fallback_keys":   fmt.Sprint(file.FallbackKeys),
+		"trusted_proxies": fmt.Sprint(file.TrustedProxies),
+		"client_header":   file.ClientHeader,
+		"path_form":       strings.Join(file.PathForm, ", "),
+	}
+}
+
+// lintSoon checks a changed file for warnings, after lintAfter.
 func (l *live) lintSoon(layer string) {
-	p := l.law.primary
+	p := l.setup.primary
 	if p.text == nil || p.static || layer != "" && layer != p.Name {
 		return
 	}
@@ -254,12 +268,11 @@ func (l *live) lintSoon(layer string) {
 	})
 }
 
-// lint logs what is odd about the rules of a file, without the lines that weir check shows,
-// where that is not what was odd before.
+// lint logs the warnings of weir check about a file, except those that it logged before.
 func (l *live) lint(name string, text []byte) {
 	l.linting.Lock()
 	defer l.linting.Unlock()
-	_, warnings, _ := rules.Lint(name, text, append(listOptions(name), rules.WithRest(l.law.rest))...)
+	_, warnings, _ := rules.Lint(name, text, append(listOptions(name), rules.WithRest(l.setup.rest))...)
 	var odd []string
 	for i := range warnings {
 		w := &warnings[i]
@@ -270,18 +283,19 @@ func (l *live) lint(name string, text []byte) {
 	l.odd = odd
 }
 
-// reloadOn has all sources read when there is a signal. What came of it was told, but for
-// sources that say what they said before.
+// reloadOn reads all sources on each signal. It logs the result, since unchanged sources send no
+// event.
 func (l *live) reloadOn(hup <-chan os.Signal) {
 	for range hup {
 		ctx, cancel := context.WithTimeout(context.Background(), reloadWithin)
 		err := l.keeper.Reload(ctx)
 		cancel()
 		if err == nil {
-			l.log.Info("all rules were read again, and are in force", "signal", "hangup", "rules", len(l.gate.Rules().Rules()))
+			l.log.Info("reload: all rules are in force", "signal", "hangup", "rules", len(l.gate.Rules().Rules()))
 			continue
 		}
-		l.log.Error("rules were read again, and not all are in force", "signal", "hangup", "rules", len(l.gate.Rules().Rules()), "mistakes", len(mistakesOf(err)))
+		l.log.Error("reload: not all rules are in force",
+			"signal", "hangup", "rules", len(l.gate.Rules().Rules()), "mistakes", len(mistakesOf(err)))
 		for _, text := range mistakesOf(err) {
 			l.log.Error("rules: "+text.Message, text.where("")...)
 		}

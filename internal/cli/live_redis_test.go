@@ -81,6 +81,56 @@ func TestAnOperatorWithRedisCLI(t *testing.T) {
 	}
 }
 
+// TestHashesOfAnyInterface count each path by itself at the gateway, as the hash's * says.
+func TestHashesOfAnyInterface(t *testing.T) {
+	redis := redistest.Start(t)
+	redisCLI(t, redis, "HSET rate_limit_config:each limitType INTERFACE limitTarget '*' limitCount 2 timeWindow 3600 strategy FIXED_WINDOW enabled true ruleName 接口限流")
+	p := gatewayBy(t, "--store", redis.URL(), "--store-timeout", "5s", "--rules", "redis")
+	for _, one := range []struct {
+		path string
+		want int
+	}{{"/a", 200}, {"/a", 200}, {"/a", 429}, {"/b", 200}, {"/b?page=2", 200}, {"/b", 429}, {"/a", 429}, {"/c", 200}} {
+		if got := status(t, p.at("gateway")+one.path); got != one.want {
+			t.Errorf("%s: %d, want %d", one.path, got, one.want)
+		}
+	}
+	if _, _, body := get(t, p.at("gateway")+"/a"); !strings.Contains(body, `"label":"接口限流"`) {
+		t.Errorf("the refusal does not have the rule's name for people: %s", body)
+	}
+	p.end()
+}
+
+// TestExplainReadsTheLedgerOfTheStore, as a server with that store does, and writes nothing there.
+func TestExplainReadsTheLedgerOfTheStore(t *testing.T) {
+	redis := redistest.Start(t)
+	explain := func(args ...string) string {
+		r := call{}.run(t, append([]string{"explain", "--store", redis.URL(), "--store-timeout", "5s", "--client", "203.0.113.9"}, args...)...)
+		if r.code != 0 {
+			t.Fatal(r)
+		}
+		return r.out
+	}
+	explain("--limit", "5/1m per client.ip", "http://example.com/")
+	if keys := redisCLI(t, redis, "KEYS '*rules*'"); keys != "" {
+		t.Errorf("explain wrote %s", keys)
+	}
+	p := call{}.serve(t, "--store", redis.URL(), "--store-timeout", "5s")
+	ann := operate(t, p)
+	if r := ann.sets("name: kept\nlimit: 7/1h\n", "kept"); r.code != 0 {
+		t.Fatal(r)
+	}
+	ann.does("block", "203.0.113.9", "--for", "1h")
+	p.end()
+	for _, out := range []string{explain("http://example.com/"), explain("--limit", "5/1m per client.ip", "http://example.com/")} {
+		if !strings.Contains(out, "403") || !strings.Contains(out, redis.URL()) {
+			t.Errorf("it prints\n%s", out)
+		}
+	}
+	if out := explain("--ledger", "none", "--limit", "5/1m per client.ip", "http://example.com/"); strings.Contains(out, "403") {
+		t.Errorf("without a ledger it prints\n%s", out)
+	}
+}
+
 // TestPropagation tells (with -v) how long a change takes to be in force on three nodes.
 // TestHashesThatAreLeftOut are counted, and listed by readyz and by a reload, until they are mended.
 func TestHashesThatAreLeftOut(t *testing.T) {
@@ -163,7 +213,7 @@ func TestRulesOutliveTheirRedis(t *testing.T) {
 	p := gatewayBy(t, "--rules", redis.URL())
 	p.obeys(50000)
 	redis.Kill()
-	p.logged("rules cannot be read: the last good ones stay in force")
+	p.logged("rules cannot be read: the last valid rules stay in force")
 	p.counts(`weir_source_up{source="redis"} 0`)
 	p.obeys(50000)
 	redis.Restart() // without its data
@@ -272,7 +322,7 @@ func TestSeveralHashes(t *testing.T) {
 	p.end()
 }
 
-// TestRedisIsDownAtTheStart: the file's rules are in force, and the server is not ready
+// TestRedisIsDownAtTheStart: the file's rules in force, and the server is not ready
 // before those of Redis are.
 func TestRedisIsDownAtTheStart(t *testing.T) {
 	redis := redistest.Start(t)
@@ -283,7 +333,7 @@ func TestRedisIsDownAtTheStart(t *testing.T) {
 	if code, _, body := get(t, p.at("http")+"/readyz"); code != 503 || !strings.Contains(body, "not all rules are loaded yet") {
 		t.Errorf("readyz: %d %s", code, body)
 	}
-	p.logged("not all rules are in force that were asked for: the server is not ready until they are")
+	p.logged("some rule sources are not in force yet: the server is not ready")
 	redis.Restart()
 	redisCLI(t, redis, hash(6))
 	await(t, "the server to be ready", func() bool { return status(t, p.at("http")+"/readyz") == 200 })

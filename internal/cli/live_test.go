@@ -82,7 +82,7 @@ func TestAFileIsWatched(t *testing.T) {
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
-	p.logged("rules cannot be read: the last good ones stay in force")
+	p.logged("rules cannot be read: the last valid rules stay in force")
 	p.obeys(8)
 	p.counts(`weir_source_up{source="config"} 0`)
 	write(t, dir, "weir.yaml", ruleA(1)) // all of it is used by now
@@ -96,7 +96,7 @@ func TestAFileIsWatched(t *testing.T) {
 func TestTheLogSaysWhichRuleChanged(t *testing.T) {
 	file := write(t, t.TempDir(), "weir.yaml", "rules: [{name: a, limit: 5/1h}, {name: b, limit: 6/1h}]\n")
 	p := call{}.serve(t, "--config", file)
-	p.logged("rules are in force")
+	p.logged("rules in force")
 	if strings.Contains(p.logs(), "changes=") {
 		t.Errorf("at the start:\n%s", p.logs())
 	}
@@ -142,10 +142,10 @@ func TestADirectory(t *testing.T) {
 	write(t, dir, "2.yaml", ruleA(5))
 	p.obeys(5)
 	replace(t, filepath.Join(dir, "1.yaml"), ruleA(6))
-	p.logged(`it stands in ` + dir + `/1.yaml too; rename one of them, because state lies under the name`)
+	p.logged(dir + `/1.yaml has it too; rename one of them, because state is stored under the name`)
 	p.obeys(5)
 	checked := call{}.run(t, "check", dir)
-	if checked.code != 1 || !strings.Contains(checked.out, dir+`/2.yaml: rule "a": it stands in `) {
+	if checked.code != 1 || !strings.Contains(checked.out, dir+`/2.yaml: rule "a": `) {
 		t.Error(checked)
 	}
 	replace(t, filepath.Join(dir, "2.yaml"), "rules: [{name: b, match: {path: /b/**}, limit: 5/1m}]")
@@ -169,12 +169,12 @@ func TestABadEdit(t *testing.T) {
 	replace(t, file, wrongRules)
 	p.logged("at=" + file + ":1:26")
 	p.logged("at=" + file + ":1:50")
-	p.logged("rules are refused: the last good ones stay in force")
+	p.logged("rules are invalid: the last valid rules stay in force")
 	p.counts("weir_config_last_load_successful 0")
 	p.counts(`weir_source_good{source="config"} 0`)
 	p.counts("weir_rules 1")
 	p.obeys(5)
-	if code, _, body := get(t, p.at("http")+"/readyz"); code != 200 || !strings.Contains(body, "those before are in force") {
+	if code, _, body := get(t, p.at("http")+"/readyz"); code != 200 || !strings.Contains(body, "the previous rules are in force") {
 		t.Errorf("readyz: %d %s", code, body)
 	}
 	replace(t, file, "rules: []\n")
@@ -206,17 +206,17 @@ func TestHangup(t *testing.T) {
 	file := write(t, t.TempDir(), "weir.yaml", ruleA(5))
 	p := gatewayBy(t, "--config", file)
 	p.signal(syscall.SIGHUP)
-	p.logged("all rules were read again, and are in force")
+	p.logged("reload: all rules are in force")
 	replace(t, file, wrongRules)
-	p.logged("rules are refused")
+	p.logged("rules are invalid")
 	p.signal(syscall.SIGHUP)
-	p.logged("rules were read again, and not all are in force")
+	p.logged("reload: not all rules are in force")
 	replace(t, file, ruleA(6))
 	p.obeys(6)
 	p.end()
 	none := call{}.serve(t)
 	none.signal(syscall.SIGHUP)
-	none.logged("all rules were read again, and are in force")
+	none.logged("reload: all rules are in force")
 	none.end()
 }
 
@@ -336,8 +336,8 @@ func TestSettingsTakeAStart(t *testing.T) {
 	p := gatewayBy(t, "--config", file, "--client-header", "X-Forwarded-For")
 	replace(t, file, "store: redis://:secret@127.0.0.1:1\ntrusted_proxies: [10.0.0.0/8]\nclient_header: Forwarded\n"+ruleA(6))
 	p.obeys(6)
-	p.logged("store was changed: this takes effect at the next start")
-	p.logged("trusted_proxies was changed: this takes effect at the next start")
+	p.logged("store changed: takes effect at the next start")
+	p.logged("trusted_proxies changed: takes effect at the next start")
 	p.end()
 	if strings.Contains(p.logs(), "client_header was changed") || strings.Contains(p.logs(), "secret") {
 		t.Errorf("the logs are\n%s", p.logs())
@@ -388,7 +388,7 @@ func TestReloadsUnderLoad(t *testing.T) {
 	}
 	p.counts("weir_rules 1")
 	p.end()
-	if n := strings.Count(p.logs(), "rules are in force"); n != swaps+1 {
+	if n := strings.Count(p.logs(), "rules in force"); n != swaps+1 {
 		t.Errorf("%d laws were in force, want %d", n, swaps+1)
 	}
 	t.Logf("%d requests, %d reloads", passed.Load(), swaps)

@@ -7,5 +7,5 @@ import (
 	"os"
 )
 
-// lockFile is not known here: two processes would overwrite each other's state.
+// lockFile is not supported here: without it two processes would overwrite each other's state.
 func lockFile(string) (*os.File, error) { return nil, errors.ErrUnsupported }

@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// lockFile opens a file that one process can have; its end lets go of it, however it comes.
+// lockFile opens and locks a file. The lock ends with the process, however that ends.
 func lockFile(path string) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -18,7 +18,7 @@ func lockFile(path string) (*os.File, error) {
 	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		file.Close()
 		if errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, fmt.Errorf("%s is locked: another weir serves with this state; give each its own file", path)
+			return nil, fmt.Errorf("%s is locked by another weir serve; give each its own state file", path)
 		}
 		return nil, fmt.Errorf("%s cannot be locked: %w", path, err)
 	}

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// newLog writes logs as the flags say.
+// newLog returns the logger of --log-format and --log-level.
 func newLog(out io.Writer, format, level string) (*slog.Logger, error) {
 	var options slog.HandlerOptions
 	switch level {
@@ -33,9 +33,9 @@ func newLog(out io.Writer, format, level string) (*slog.Logger, error) {
 	return nil, usagef("--log-format is %.80q; allowed: text, json", format)
 }
 
-// A serverLog gives the lines of http.Server their weight. Most are provoked by strangers
-// (a port scan, a bad handshake) and are for who asks; a panic, or no more open files, is for
-// everybody.
+// A serverLog sets the level of the lines of http.Server. Most lines are caused by clients (a
+// port scan, a bad handshake) and are logged as debug; a panic and a failed Accept, such as for
+// lack of open files, are not.
 type serverLog struct{ log *slog.Logger }
 
 func newServerLog(to *slog.Logger) *log.Logger { return log.New(serverLog{to}, "", 0) }
@@ -53,5 +53,5 @@ func (l serverLog) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// warnTo is for commands that keep no log.
+// warnTo prints a warning, for commands without a log.
 func warnTo(out io.Writer, text string) { fmt.Fprintln(out, "weir: warning: "+text) }

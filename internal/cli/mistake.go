@@ -8,7 +8,7 @@ import (
 	"github.com/weirproject/weir/rules/source/redissource"
 )
 
-// A mistake is one thing that is wrong with rules.
+// A mistake is one mistake in rules.
 type mistake struct {
 	File    string `json:"file,omitempty"`
 	Line    int    `json:"line,omitempty"`
@@ -17,7 +17,7 @@ type mistake struct {
 	Message string `json:"message"`
 }
 
-// where is the place of the mistake, as a log has it and editors find it.
+// where is the place of the mistake as attributes of a log line, in the form that editors find.
 func (m *mistake) where(source string) (args []any) {
 	if source != "" {
 		args = append(args, "source", source)
@@ -31,7 +31,7 @@ func (m *mistake) where(source string) (args []any) {
 	return args
 }
 
-// mistakesOf are those that an error lists, or the error itself.
+// mistakesOf are the mistakes that an error lists, or the error itself.
 func mistakesOf(err error) (list []mistake) {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, one := range joined.Unwrap() {

@@ -21,7 +21,7 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// An operatorFlags says which server an operator's command is for, and as whom.
+// An operatorFlags are the flags of all commands that use the admin API.
 type operatorFlags struct {
 	serverFlags
 	json bool
@@ -31,16 +31,17 @@ type operatorFlags struct {
 
 func (f *operatorFlags) add(flags *pflag.FlagSet) {
 	f.serverFlags.add(flags)
-	flags.StringVar(&f.tokenFile, "token-file", "", "`FILE` with the token of an operator (or WEIR_TOKEN, or WEIR_ADMIN_TOKEN)")
-	flags.BoolVar(&f.json, "json", false, "print what the server answers")
+	flags.StringVar(&f.tokenFile, "token-file", "",
+		"`FILE` with the token of an operator (or WEIR_TOKEN, or WEIR_ADMIN_TOKEN)")
+	flags.BoolVar(&f.json, "json", false, "print the JSON answer of the server")
 }
 
-// writing are the flags of what changes something.
+// writing adds the flags of commands that change something.
 func (f *operatorFlags) writing(flags *pflag.FlagSet) {
-	flags.StringVar(&f.why, "why", "", "the `REASON`, which stands in the history")
+	flags.StringVar(&f.why, "why", "", "`REASON` of the change, for the history")
 }
 
-// An operator asks a server to show and to change its rules.
+// An operator is a client of the admin API.
 type operator struct {
 	*operatorFlags
 	system *System
@@ -49,13 +50,17 @@ type operator struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 
-	started context.Context // of the whole command
+	started context.Context // of the whole command; ctx has a timeout
 }
 
-// operate makes a command's work of a function that has the server at hand.
-func (s *System) operate(f *operatorFlags, run func(o *operator, args []string) error) func(*cobra.Command, []string) error {
+// operatorVariables are the flags that operators' commands read from the environment too.
+var operatorVariables = []string{"server", "server-ca", "server-cert", "server-key", "server-timeout", "token-file"}
+
+// operate wraps run as the RunE of a command, with a client of the server.
+func (s *System) operate(f *operatorFlags, run func(o *operator, args []string) error) func(*cobra.Command,
+	[]string) error {
 	return func(cmd *cobra.Command, args []string) error {
-		if err := s.fromEnvironment(cmd.Flags(), "server", "server-ca", "server-cert", "server-key", "server-timeout", "token-file"); err != nil {
+		if err := s.fromEnvironment(cmd.Flags(), operatorVariables...); err != nil {
 			return err
 		}
 		o := &operator{operatorFlags: f, system: s, started: cmd.Context()}
@@ -72,8 +77,8 @@ func (s *System) operate(f *operatorFlags, run func(o *operator, args []string) 
 	}
 }
 
-// operatorToken is the token to show. That of the server's own environment will do: its
-// first line, without the name.
+// operatorToken is the token of the operator. In the environment of a server it is the first
+// admin token, without its name.
 func (s *System) operatorToken(file string) (string, error) {
 	flag := "token-file"
 	if file == "" && s.lookup("WEIR_TOKEN") == "" {
@@ -87,16 +92,16 @@ func (s *System) operatorToken(file string) (string, error) {
 	return strings.TrimSpace(first), err
 }
 
-// An ask is one request of an operator.
-type ask struct {
+// An adminRequest is one request to the admin API.
+type adminRequest struct {
 	method, path string
 	query        url.Values
 	kind         string // of the body
 	body         []byte
-	seen         *int64 // the revision that a write has seen
+	seen         *int64 // revision for If-Match; 0: the object must not exist; nil: no condition
 }
 
-// A refusedError is what the server answers where it does not do what was asked.
+// A refusedError is a problem that the server answered.
 type refusedError struct {
 	status  int
 	Detail  string
@@ -106,8 +111,8 @@ type refusedError struct {
 // Error is the server's sentence.
 func (e *refusedError) Error() string { return e.Detail }
 
-// ask asks, and reads the answer into a value. text is the whole answer.
-func (o *operator) ask(a ask, into any) (text []byte, err error) {
+// send sends a request, and decodes the answer. text is the whole answer.
+func (o *operator) send(a adminRequest, into any) (text []byte, err error) {
 	target := o.server.base + admin.Prefix + a.path
 	if len(a.query) > 0 {
 		target += "?" + a.query.Encode()
@@ -133,7 +138,7 @@ func (o *operator) ask(a ask, into any) (text []byte, err error) {
 		return nil, err
 	}
 	defer response.Body.Close()
-	if text, err = io.ReadAll(io.LimitReader(response.Body, mostOperator)); err != nil {
+	if text, err = io.ReadAll(io.LimitReader(response.Body, maxAdminAnswer)); err != nil {
 		return nil, err
 	}
 	if response.StatusCode != http.StatusOK {
@@ -142,13 +147,13 @@ func (o *operator) ask(a ask, into any) (text []byte, err error) {
 	return text, json.Unmarshal(text, into)
 }
 
-// mostOperator is how much of an answer is read: all rules that a ledger may have.
-const mostOperator = 64 << 20
+// maxAdminAnswer is the limit of an answer in bytes: all rules of the largest ledger.
+const maxAdminAnswer = 64 << 20
 
 func refusedBy(response *http.Response, text []byte) error {
 	e := &refusedError{status: response.StatusCode}
 	if json.Unmarshal(text, e) != nil || e.Detail == "" {
-		e.Detail = fmt.Sprintf("the server answers %s; is it weir, and of this version?", response.Status)
+		e.Detail = fmt.Sprintf("the server answered %s; is it weir, and of this version?", response.Status)
 	}
 	if e.status == http.StatusBadRequest {
 		return &exit{exitUsage, e}
@@ -156,13 +161,13 @@ func refusedBy(response *http.Response, text []byte) error {
 	return e
 }
 
-// isStatus reports whether the server refused with a status.
+// isStatus reports whether the error is an answer with this status.
 func isStatus(err error, status int) bool {
 	var refused *refusedError
 	return errors.As(err, &refused) && refused.status == status
 }
 
-// print prints the answer as it is, or what a table makes of it.
+// print prints the answer as JSON or as a table.
 func (o *operator) print(text []byte, table func(io.Writer)) error {
 	if o.json {
 		_, err := o.system.Out.Write(text)
@@ -173,7 +178,7 @@ func (o *operator) print(text []byte, table func(io.Writer)) error {
 	return out.Flush()
 }
 
-// reason is the query of a write.
+// reason is the query of a write, with its reason.
 func (o *operator) reason() url.Values {
 	query := url.Values{}
 	if o.why != "" {
@@ -182,7 +187,7 @@ func (o *operator) reason() url.Values {
 	return query
 }
 
-// input reads a file, or the standard input.
+// input reads a file or the standard input.
 func (o *operator) input(args []string) ([]byte, error) {
 	in := o.system.In
 	if len(args) > 0 && args[0] != "-" {
@@ -195,25 +200,31 @@ func (o *operator) input(args []string) ([]byte, error) {
 	}
 	text, err := io.ReadAll(io.LimitReader(in, rules.MaxFile+1))
 	if err == nil && len(bytes.TrimSpace(text)) == 0 {
-		err = usagef("there is nothing to read; name a file, or write to the standard input")
+		err = usagef("the input is empty; name a file, or write to the standard input")
 	}
 	return text, err
 }
 
-// argsBetween wants so many arguments.
+// argsBetween checks the number of arguments.
 func argsBetween(least, most int, what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) < least || len(args) > most {
-			return usagef("%s takes %s, but was given %d arguments; see %s --help", cmd.CommandPath(), what, len(args), cmd.CommandPath())
+			return usagef("%[1]s takes %[2]s, but was given %[3]d arguments; see %[1]s --help",
+				cmd.CommandPath(), what, len(args))
 		}
 		return nil
 	}
 }
 
-// group is a command that only has others.
+// group is a command that only has subcommands.
 func group(use, short, long, example string, commands ...*cobra.Command) *cobra.Command {
-	command := &cobra.Command{Use: use, Short: short, Long: long, Example: example, Args: unknownCommand,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
+	command := &cobra.Command{
+		Use:     use,
+		Short:   short,
+		Long:    long,
+		Example: example,
+		Args:    unknownCommand,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
 	command.AddCommand(commands...)
 	for _, one := range commands {
 		one.DisableFlagsInUseLine = true

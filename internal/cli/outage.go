@@ -9,18 +9,18 @@ import (
 	"github.com/weirproject/weir/gate"
 )
 
-// calm is how long a store must have answered to be said to answer again, so that one
-// which now and then does not fills no log.
-const calm = time.Second
+// recoveredAfter is how long a store must answer without a failure to be logged as recovered, so
+// that an unsteady store does not fill the log.
+const recoveredAfter = time.Second
 
-// An outage tells the log when the store stops to answer, and when it answers again.
+// An outage logs when the store stops responding, and when it responds again.
 type outage struct {
 	log  *slog.Logger
 	down atomic.Bool
 
 	mu     sync.Mutex
 	last   time.Time // of a failure
-	failed int       // since it was down
+	failed int       // since the store went down
 }
 
 // verdict is the gate's observer.
@@ -33,7 +33,7 @@ func (o *outage) verdict(v *gate.Verdict) {
 	}
 }
 
-// answered reports whether the store itself decided.
+// answered reports whether the store itself decided, not the local fallback.
 func answered(v *gate.Verdict) bool {
 	if v.Len() == 0 {
 		return false
@@ -48,16 +48,16 @@ func (o *outage) fail(err error) {
 	o.last = time.Now()
 	o.failed++
 	if o.down.CompareAndSwap(false, true) {
-		o.log.Warn("the store does not answer: rules answer by their on_store_error", "error", err)
+		o.log.Warn("store is not responding: rules apply their on_store_error", "error", err)
 	}
 }
 
 func (o *outage) recover() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if time.Since(o.last) < calm || !o.down.CompareAndSwap(true, false) {
+	if time.Since(o.last) < recoveredAfter || !o.down.CompareAndSwap(true, false) {
 		return
 	}
-	o.log.Info("the store answers again", "decisions_without_it", o.failed)
+	o.log.Info("store is responding again", "decisions_without_it", o.failed)
 	o.failed = 0
 }

@@ -13,13 +13,13 @@ import (
 	"github.com/weirproject/weir/rules/source/urlsource"
 )
 
-// A primary is the source that may say, beside rules, where limits are counted and whom to
-// believe: what a start needs.
+// A primary is the source of --config or --limit. Beside rules it may contain settings that the
+// start needs, such as the store and the trusted proxies.
 type primary struct {
 	source.Layer
-	name   string // as people call it
+	name   string // in messages
 	file   *rules.File
-	text   []byte // of a file that is not a directory and no URL; nil: it is none
+	text   []byte // of a single file; nil for a directory, a URL and --limit
 	static bool   // it does not change
 }
 
@@ -44,7 +44,8 @@ func (f *sourceFlags) open(ctx context.Context, s *System) (*primary, error) {
 		}
 		return p.still(), err
 	default:
-		p.Source, err = filesource.New(f.config, filesource.WithPoll(f.poll), filesource.WithSets(), filesource.WithCompiler(f.compiler))
+		p.Source, err = filesource.New(f.config, filesource.WithPoll(f.poll), filesource.WithSets(),
+			filesource.WithCompiler(f.compiler))
 	}
 	if err != nil {
 		return nil, err
@@ -52,7 +53,7 @@ func (f *sourceFlags) open(ctx context.Context, s *System) (*primary, error) {
 	if p.file, err = f.first(ctx, p.Source); err != nil {
 		return nil, err
 	}
-	if !isURL(f.config) && !isDir(f.config) { // for what weir check would warn of
+	if !isURL(f.config) && !isDir(f.config) { // for the warnings of weir check
 		_, p.text, _ = readRules(s, f.config)
 	}
 	return p, nil
@@ -67,12 +68,12 @@ func (f *sourceFlags) urlOptions() []urlsource.Option {
 }
 
 func (p *primary) still() *primary {
-	p.Source, p.static, p.AllowEmpty = still{p.file}, true, true
+	p.Source, p.static, p.AllowEmpty = staticSource{p.file}, true, true
 	return p
 }
 
-// first is what a source says first. What is down may come up in time; what is wrong is told
-// at once, and so is a file that is not there, which no start should wait for.
+// first reads a source for the first time. It waits for a URL that is down; a mistake in the rules
+// and a missing file are returned at once.
 func (f *sourceFlags) first(ctx context.Context, from source.Source) (*rules.File, error) {
 	patient := isURL(f.config) && f.wait > 0
 	ctx, cancel := context.WithCancel(ctx)
@@ -81,7 +82,7 @@ func (f *sourceFlags) first(ctx context.Context, from source.Source) (*rules.Fil
 		ctx, cancel = context.WithTimeout(ctx, f.wait)
 		defer cancel()
 	}
-	news, ended := make(chan source.News), make(chan error, 1)
+	news, ended := make(chan source.Update), make(chan error, 1)
 	go func() { ended <- from.Run(ctx, news) }()
 	var last error
 	for {
@@ -103,7 +104,7 @@ func (f *sourceFlags) first(ctx context.Context, from source.Source) (*rules.Fil
 
 func (f *sourceFlags) missing(err error) error {
 	if errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("there is no file %s", f.config)
+		return fmt.Errorf("no such file: %s", f.config)
 	}
 	return err
 }
@@ -115,19 +116,18 @@ func isDir(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-// isPipe reports whether a path can be read only once, such as one that a shell made of
-// <(command).
+// isPipe reports whether a path can be read only once, such as the shell's <(command).
 func isPipe(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && !info.Mode().IsRegular() && !info.IsDir()
 }
 
-// A still is a source of rules that do not change.
-type still struct{ file *rules.File }
+// A staticSource is a source of constant rules.
+type staticSource struct{ file *rules.File }
 
 // Run implements source.Source.
-func (s still) Run(ctx context.Context, news chan<- source.News) error {
-	news <- source.News{File: s.file, Revision: "start"}
+func (s staticSource) Run(ctx context.Context, news chan<- source.Update) error {
+	news <- source.Update{File: s.file, Revision: "start"}
 	<-ctx.Done()
 	return nil
 }

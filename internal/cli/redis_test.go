@@ -42,7 +42,7 @@ func TestTwoServersShareOneRedis(t *testing.T) {
 		}
 	}
 	live := call{}.run(t, "explain", "--limit", "fixed_window 4/1h", "--store", redis.URL(), "--store-timeout", "5s", "http://example.com/")
-	if live.code != 0 || !strings.Contains(live.out, "429 Too Many Requests: refused by limit") || !strings.Contains(live.out, "as "+redis.URL()+" stands") {
+	if live.code != 0 || !strings.Contains(live.out, "429 Too Many Requests: refused by limit") || !strings.Contains(live.out, "with the counts of "+redis.URL()) {
 		t.Error(live)
 	}
 	for _, p := range servers {
@@ -101,7 +101,7 @@ func TestRedisDies(t *testing.T) {
 	}
 	await(t, "Redis counts again", func() bool {
 		status(t, gateway+"/local")
-		return len(redis.Do("KEYS", "weir:local:*").([]any)) == 1 && strings.Contains(p.logs(), "the store answers again")
+		return len(redis.Do("KEYS", "weir:local:*").([]any)) == 1 && strings.Contains(p.logs(), "store is responding again")
 	})
 	p.end()
 	if n := strings.Count(p.logs(), "\n"); n > 20 {
@@ -125,12 +125,12 @@ func TestRedisIsNotThereYet(t *testing.T) {
 	if status, _, body := post(t, p.at("http")+"/v1/reset", forget); status != 503 {
 		t.Errorf("reset: %d %s", status, body)
 	}
-	if !strings.Contains(p.logs(), "Redis does not answer: rules answer by their on_store_error until it does") {
+	if !strings.Contains(p.logs(), "Redis is not responding: rules apply their on_store_error until it does") {
 		t.Errorf("the logs are\n%s", p.logs())
 	}
 	redis.Restart()
 	await(t, "deny to pass", func() bool { return status(t, gateway+"/deny") == 200 })
-	await(t, "all to be let in", func() bool { return strings.Contains(p.logs(), "Redis is asked again") })
+	await(t, "all to be let in", func() bool { return strings.Contains(p.logs(), "circuit breaker closed: Redis is responding again") })
 	for _, actual := range []string{"500", "9"} { // more than the estimate, and less
 		_, _, body := post(t, p.at("http")+"/v1/reserve", `{"claims": [{"name": "llm", "limit": "10000/1h", "key": "user:42"}], "cost": 100}`)
 		found := regexp.MustCompile(`"token":"([^"]+)"`).FindStringSubmatch(body)
@@ -145,7 +145,7 @@ func TestRedisIsNotThereYet(t *testing.T) {
 		t.Errorf("reset: %d %s", status, body)
 	}
 	p.end()
-	if !strings.Contains(p.logs(), "Redis answers") {
+	if !strings.Contains(p.logs(), "connected to Redis") {
 		t.Errorf("the logs are\n%s", p.logs())
 	}
 }
@@ -164,7 +164,7 @@ func TestAdviceOnRedis(t *testing.T) {
 	redis := redistest.Start(t, "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru", "--requirepass", "not-very-secret")
 	p := call{}.serve(t, "--store", strings.Replace(redis.URL(), "redis://", "redis://:not-very-secret@", 1))
 	p.end()
-	if !strings.Contains(p.logs(), "every user of this machine can see the password in --store") {
+	if !strings.Contains(p.logs(), "the command line shows the password in --store") {
 		t.Errorf("the logs are\n%s", p.logs())
 	}
 	if !strings.Contains(p.logs(), "maxmemory-policy allkeys-lru") {

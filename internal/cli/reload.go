@@ -11,23 +11,28 @@ import (
 	"strings"
 )
 
-// A reloader answers POST /-/reload: all sources are read, and the answer waits until what
-// they say is in force, or says what is wrong with it.
+// A reloader answers POST /-/reload: it reads all sources, and answers when their rules are in
+// force, or with the mistakes in them.
 type reloader struct {
 	live        *live
-	token       string // that must be shown; "": none
-	reading     string // shows that its bearer may only read
-	hosts       bool   // only who calls this machine by its own names
+	token       string // required; "": none
+	reading     string // read-only token, which may not reload
+	hosts       bool   // only requests to localhost
 	crossOrigin *http.CrossOriginProtection
 }
 
 func (v *server) reload(listener net.Listener) http.Handler {
-	r := &reloader{live: v.live, token: v.secrets.token, reading: v.secrets.readToken, crossOrigin: http.NewCrossOriginProtection()}
+	r := &reloader{
+		live:        v.live,
+		token:       v.secrets.token,
+		reading:     v.secrets.readToken,
+		crossOrigin: http.NewCrossOriginProtection(),
+	}
 	r.hosts = r.token+r.reading == "" && private(listener, &v.flags.http)
 	return r
 }
 
-// A reloaded is what is in force.
+// A reloaded describes the rules in force.
 type reloaded struct {
 	Revision string           `json:"revision"` // of all sources together
 	Rules    int              `json:"rules"`
@@ -40,7 +45,7 @@ type reloadedSource struct {
 	Rules    int    `json:"rules"`
 }
 
-// A reloadProblem is an answer of RFC 9457.
+// A reloadProblem is a problem document of RFC 9457.
 type reloadProblem struct {
 	Type     string    `json:"type"`
 	Title    string    `json:"title"`
@@ -56,13 +61,15 @@ func (l *reloader) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		l.problem(w, status, why, nil)
 		return
 	}
-	// Who hangs up does not end what others wait for too; apiBodies ends the answer.
+	// A client that disconnects does not cancel a reload that others wait for. The answer must be
+	// written before apiBodies.
 	ctx, cancel := context.WithTimeout(r.Context(), apiBodies-apiBodies/10)
 	defer cancel()
 	if err := l.live.keeper.Reload(ctx); err != nil {
-		status, detail := http.StatusUnprocessableEntity, "some of the rules are wrong; the last good ones stay in force"
+		status, detail := http.StatusUnprocessableEntity, "some rules are invalid; the last valid rules stay in force"
 		if !l.wrong() {
-			status, detail = http.StatusServiceUnavailable, "some of the rules could not be read in time; the last good ones stay in force"
+			status, detail = http.StatusServiceUnavailable, "some rules could not be read in time; the last valid "+
+				"rules stay in force"
 		}
 		l.problem(w, status, detail, mistakesOf(err))
 		return
@@ -74,14 +81,15 @@ func (l *reloader) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 				left = append(left, mistakesOf(y.Warning)...)
 			}
 		}
-		l.problem(w, http.StatusUnprocessableEntity, fmt.Sprintf("%d rules are wrong and not in force as they are there; all others are in force", status.LeftOut()), left)
+		detail := fmt.Sprintf("%d rules are invalid and not in force; all others are in force", status.LeftOut())
+		l.problem(w, http.StatusUnprocessableEntity, detail, left)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
 	json.NewEncoder(w).Encode(l.inForce())
 }
 
-// wrong reports whether a source says what cannot be used, rather than nothing.
+// wrong reports whether a source has invalid rules, rather than being down.
 func (l *reloader) wrong() bool {
 	for _, y := range l.live.keeper.Status().Layers {
 		if y.Err != nil && !y.Down {
@@ -103,14 +111,14 @@ func (l *reloader) inForce() *reloaded {
 	return answer
 }
 
-// refuses says why a request is none that is answered; 0: it is.
+// refuses returns the status and reason of a refusal; 0: the request is allowed.
 func (l *reloader) refuses(w http.ResponseWriter, r *http.Request) (status int, why string) {
 	switch {
 	case r.Method != http.MethodPost:
 		w.Header().Set("Allow", http.MethodPost)
-		return http.StatusMethodNotAllowed, "only POST reloads"
+		return http.StatusMethodNotAllowed, "method not allowed; allowed: POST"
 	case l.hosts && !ownName(r.Host):
-		return http.StatusForbidden, "this server is called localhost, 127.0.0.1 or ::1"
+		return http.StatusForbidden, "host not allowed; allowed: localhost, 127.0.0.1, ::1"
 	case l.crossOrigin.Check(r) != nil:
 		return http.StatusForbidden, "the request comes from a page of another site"
 	case l.token+l.reading == "":
@@ -124,17 +132,16 @@ func (l *reloader) refuses(w http.ResponseWriter, r *http.Request) (status int, 
 		return http.StatusForbidden, "this token may only read"
 	}
 	w.Header().Set("WWW-Authenticate", `Bearer realm="weir"`)
-	return http.StatusUnauthorized, "this needs a token: Authorization: Bearer TOKEN"
+	return http.StatusUnauthorized, "a token is required: Authorization: Bearer TOKEN"
 }
 
-// same compares in a time that says nothing. Nobody has the empty token.
+// same compares in constant time. The empty token matches nothing.
 func same(given, token string) bool {
 	a, b := sha256.Sum256([]byte(given)), sha256.Sum256([]byte(token))
 	return token != "" && subtle.ConstantTimeCompare(a[:], b[:]) == 1
 }
 
-// ownName reports whether a Host is this machine's: by DNS anybody's page can have a name of
-// its own mean 127.0.0.1.
+// ownName reports whether a Host header names this machine.
 func ownName(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name

@@ -18,32 +18,33 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// A serverFlags says which running server is asked, and how.
+// A serverFlags are the flags of the connection to a running server.
 type serverFlags struct {
 	url, ca, cert, key, tokenFile string
 	timeout                       time.Duration
 }
 
 func (f *serverFlags) add(flags *pflag.FlagSet) {
-	flags.StringVar(&f.url, "server", "", "`URL` of the running server: http://host:port, https://host:port or unix:/path")
-	flags.StringVar(&f.ca, "server-ca", "", "PEM `FILE` of the authority that signed the server's certificate")
-	flags.StringVar(&f.cert, "server-cert", "", "PEM `FILE` of the certificate to show the server")
-	flags.StringVar(&f.key, "server-key", "", "PEM `FILE` of that certificate's key")
-	flags.DurationVar(&f.timeout, "server-timeout", askTimeout, "the `TIME` that the server has to answer")
+	flags.StringVar(&f.url, "server", "",
+		"`URL` of the running server: http://host:port, https://host:port or unix:/path")
+	flags.StringVar(&f.ca, "server-ca", "", "PEM `FILE` of the authority of the server's certificate")
+	flags.StringVar(&f.cert, "server-cert", "", "PEM `FILE` of the client certificate")
+	flags.StringVar(&f.key, "server-key", "", "PEM `FILE` of the client certificate's key")
+	flags.DurationVar(&f.timeout, "server-timeout", askTimeout, "timeout `TIME` of a request to the server")
 }
 
-// A serverClient asks one server.
+// A serverClient sends requests to one server.
 type serverClient struct {
 	base string
 	http *http.Client
 }
 
-// do asks. Where nobody answers it says who was asked, and how to ask another.
+// do sends a request. A connection error names the server, and the flag for another one.
 func (c *serverClient) do(request *http.Request) (*http.Response, error) {
 	response, err := c.http.Do(request)
 	var failure *url.Error
 	if errors.As(err, &failure) {
-		err = fmt.Errorf("%s does not answer: %w; --server names another", c.base, failure.Err)
+		err = fmt.Errorf("%s is not responding: %w; use --server to name another server", c.base, failure.Err)
 	}
 	return response, err
 }
@@ -74,8 +75,8 @@ func (f *serverFlags) client(s *System) (*serverClient, error) {
 	return &serverClient{base: strings.TrimSuffix(target, "/"), http: &http.Client{Transport: transport}}, nil
 }
 
-// own is where a server is asked that has the same environment: the one of this container.
-// With TLS it must show the very certificate that it was given, whatever names that has.
+// own is the URL of the server with the same environment, such as that of this container. With
+// TLS the server must present the certificate file of the environment, whatever its names.
 func (s *System) own(secure *tls.Config) (target string, err error) {
 	listens := s.lookup("WEIR_HTTP")
 	if strings.HasPrefix(listens, "unix:") {
@@ -98,7 +99,7 @@ func (s *System) own(secure *tls.Config) (target string, err error) {
 	return scheme + listens, err
 }
 
-// pin trusts one certificate, by its bytes.
+// pin trusts a single certificate, compared by its bytes.
 func pin(config *tls.Config, file string) error {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -108,10 +109,10 @@ func pin(config *tls.Config, file string) error {
 	if block == nil {
 		return usagef("WEIR_HTTP_TLS_CERT: %s has no certificate in PEM", file)
 	}
-	config.InsecureSkipVerify = true // of names and authorities; what is asked for is stricter
+	config.InsecureSkipVerify = true // VerifyConnection is stricter than names and authorities
 	config.VerifyConnection = func(state tls.ConnectionState) error {
 		if !bytes.Equal(state.PeerCertificates[0].Raw, block.Bytes) {
-			return fmt.Errorf("the server shows another certificate than that of %s", file)
+			return fmt.Errorf("the server presents another certificate than that of %s", file)
 		}
 		return nil
 	}

@@ -14,55 +14,56 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// A requestFlags is a request as flags say it.
+// A requestFlags are the flags that describe a request.
 type requestFlags struct {
 	method, host, path, route, user, service, client string
 	headers, queries, cookies, descriptors           []string
 }
 
 func (f *requestFlags) add(flags *pflag.FlagSet) {
-	flags.StringVar(&f.method, "method", "", "the `METHOD` (default GET)")
-	flags.StringVar(&f.host, "host", "", "the `HOST`")
-	flags.StringVar(&f.path, "path", "", "the `PATH`, as a client would send it (default /)")
-	flags.StringVar(&f.route, "route", "", "the `ROUTE` that a router chose")
-	flags.StringVar(&f.user, "user", "", "the `NAME` of who was authenticated")
-	flags.StringVar(&f.service, "service", "", "the `NAME` of the service that is asked for")
-	flags.StringVar(&f.client, "client", "", "the `ADDRESS` of who connects (default 127.0.0.1)")
-	flags.StringArrayVar(&f.headers, "header", nil, "a header, as `NAME=VALUE`; again for more")
-	flags.StringArrayVar(&f.queries, "query", nil, "a query parameter, as `NAME=VALUE`; again for more")
-	flags.StringArrayVar(&f.cookies, "cookie", nil, "a cookie, as `NAME=VALUE`; again for more")
-	flags.StringArrayVar(&f.descriptors, "descriptor", nil, "a descriptor of a caller's own, as `NAME=VALUE`; again for more")
+	flags.StringVar(&f.method, "method", "", "`METHOD` of the request (default GET)")
+	flags.StringVar(&f.host, "host", "", "`HOST` of the request")
+	flags.StringVar(&f.path, "path", "", "`PATH` of the request, as a client sends it (default /)")
+	flags.StringVar(&f.route, "route", "", "`ROUTE` that a router chose")
+	flags.StringVar(&f.user, "user", "", "`NAME` of the authenticated user")
+	flags.StringVar(&f.service, "service", "", "`NAME` of the service")
+	flags.StringVar(&f.client, "client", "", "`ADDRESS` of the peer that connects (default 127.0.0.1)")
+	flags.StringArrayVar(&f.headers, "header", nil, "a header, `NAME=VALUE`; repeatable")
+	flags.StringArrayVar(&f.queries, "query", nil, "a query parameter, `NAME=VALUE`; repeatable")
+	flags.StringArrayVar(&f.cookies, "cookie", nil, "a cookie, `NAME=VALUE`; repeatable")
+	flags.StringArrayVar(&f.descriptors, "descriptor", nil,
+		"a custom descriptor, `NAME=VALUE`; repeatable")
 }
 
-// An asked is a request that somebody wants explained.
-type asked struct {
+// An explainedRequest is the request of weir explain.
+type explainedRequest struct {
 	rules.Request
 	request   *http.Request
-	peer      string // who connects
-	sent      string // the path before it got its form
-	assumed   bool   // nobody said who the client is
+	peer      string // address that connects
+	sent      string // path before normalization
+	assumed   bool   // the client address is a default
 	header    http.Header
 	query     url.Values
 	cookies   map[string]string
 	described map[string]string
-	doubts    []string // what a server would not believe
+	doubts    []string // headers that a server would not trust
 }
 
 // Header implements rules.Attributes.
-func (a *asked) Header(name string) string { return a.header.Get(name) }
+func (a *explainedRequest) Header(name string) string { return a.header.Get(name) }
 
 // Query implements rules.Attributes.
-func (a *asked) Query(name string) string { return a.query.Get(name) }
+func (a *explainedRequest) Query(name string) string { return a.query.Get(name) }
 
 // Cookie implements rules.Attributes.
-func (a *asked) Cookie(name string) string { return a.cookies[name] }
+func (a *explainedRequest) Cookie(name string) string { return a.cookies[name] }
 
 // Descriptor implements rules.Attributes.
-func (a *asked) Descriptor(name string) string { return a.described[name] }
+func (a *explainedRequest) Descriptor(name string) string { return a.described[name] }
 
-// read makes the request of the arguments and the flags. Arguments are a URL, or a line of
-// curl; flags add to them, and change the rest.
-func (f *requestFlags) read(args []string, l *law) (*asked, error) {
+// read makes the request of the arguments, a URL or a curl command line, and the flags, which
+// change it.
+func (f *requestFlags) read(args []string, l *setup) (*explainedRequest, error) {
 	request, err := f.base(args)
 	if err != nil {
 		return nil, err
@@ -70,7 +71,7 @@ func (f *requestFlags) read(args []string, l *law) (*asked, error) {
 	if err := f.amend(request); err != nil {
 		return nil, err
 	}
-	a := &asked{request: request, header: request.Header, query: request.URL.Query(),
+	a := &explainedRequest{request: request, header: request.Header, query: request.URL.Query(),
 		cookies: make(map[string]string), described: make(map[string]string)}
 	for _, cookie := range request.Cookies() {
 		if _, ok := a.cookies[cookie.Name]; !ok {
@@ -87,7 +88,7 @@ func (f *requestFlags) read(args []string, l *law) (*asked, error) {
 	a.Request = rules.Request{Method: request.Method, Route: f.route, User: f.user, Service: f.service,
 		Host: strings.TrimSuffix(hostOf(request), "."), Attributes: a}
 	a.sent = request.URL.EscapedPath()
-	a.Path, _ = l.form.Path(a.sent) // what has no form is refused by the door, which says why
+	a.Path, _ = l.form.Path(a.sent) // the front end refuses an ambiguous path
 	return a, a.setClient(f.client, l.clients)
 }
 
@@ -97,7 +98,7 @@ func (f *requestFlags) base(args []string) (*http.Request, error) {
 	case len(args) == 0:
 		request, err := newRequest("GET", "http://localhost/")
 		if err == nil {
-			request.Host, request.ProtoMinor = "", 0 // as only HTTP/1.0 may
+			request.Host, request.ProtoMinor = "", 0 // only HTTP/1.0 allows no host
 		}
 		return request, err
 	case path.Base(args[0]) == "curl":
@@ -109,7 +110,8 @@ func (f *requestFlags) base(args []string) (*http.Request, error) {
 		}
 		return request, nil
 	}
-	return nil, usagef("explain takes one URL, or a line of curl behind --; it was given %d arguments, of which the second is %.80q (flags come before the URL)", len(args), args[1])
+	return nil, usagef("explain takes one URL, or a curl command line after --, but was given %d arguments, "+
+		"the second of which is %.80q (flags come before the URL)", len(args), args[1])
 }
 
 func (f *requestFlags) amend(request *http.Request) error {
@@ -122,7 +124,7 @@ func (f *requestFlags) amend(request *http.Request) error {
 	if f.path != "" {
 		target, err := url.ParseRequestURI(f.path)
 		if err != nil || !strings.HasPrefix(f.path, "/") {
-			return usagef("--path is %.200q; allowed: a path that begins with a slash, as it stands in a request", f.path)
+			return usagef("--path is %.200q; allowed: a path that begins with a slash, as in a request", f.path)
 		}
 		query := request.URL.RawQuery
 		request.URL.Path, request.URL.RawPath, request.URL.RawQuery = target.Path, target.RawPath, target.RawQuery
@@ -167,8 +169,8 @@ func hostOf(request *http.Request) string {
 	return (&url.URL{Host: request.Host}).Hostname()
 }
 
-// setClient finds the client as a door would, behind the proxies that are trusted.
-func (a *asked) setClient(peer string, clients *clientaddr.Extractor) error {
+// setClient finds the client address as a front end does, behind trusted proxies.
+func (a *explainedRequest) setClient(peer string, clients *clientaddr.Extractor) error {
 	if peer == "" {
 		peer, a.assumed = "127.0.0.1", true
 	}
@@ -180,10 +182,12 @@ func (a *asked) setClient(peer string, clients *clientaddr.Extractor) error {
 	a.peer, a.Client = peer, address
 	trusted := clients.Trusts(netip.MustParseAddr(peer))
 	if !trusted && a.header.Values(clients.Header()) != nil {
-		a.doubts = append(a.doubts, fmt.Sprintf("%s is not believed: %s is not in --trusted-proxies", clients.Header(), peer))
+		a.doubts = append(a.doubts,
+			fmt.Sprintf("%s is ignored: %s is not in --trusted-proxies", clients.Header(), peer))
 	}
 	if !trusted && a.User != "" {
-		a.doubts = append(a.doubts, fmt.Sprintf("the gateway has no user from %s: it reads --user-header from --trusted-proxies alone", peer))
+		a.doubts = append(a.doubts,
+			fmt.Sprintf("a gateway would ignore the user: %s is not in --trusted-proxies", peer))
 	}
 	return nil
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// A ruleView is a rule as the server tells of it.
+// A ruleView is a rule in the answers of the admin API.
 type ruleView struct {
 	Name, Label, From, Who, Why, YAML string
 	InForce                           bool `json:"in_force"`
@@ -27,7 +27,7 @@ type ruleView struct {
 	Algorithm, Mode                   string
 }
 
-// limits are those of the rule in the words of a limit.
+// limits are the limits of the rule, with their algorithm.
 func (r *ruleView) limits() string {
 	return strings.TrimSpace(r.Algorithm + " " + strings.Join(r.Limit, ", "))
 }
@@ -46,7 +46,7 @@ func (r *ruleView) state() string {
 
 type changeView struct{ Rule, Counts, Text string }
 
-// A writtenView is what came of a change.
+// A writtenView is the answer to a change.
 type writtenView struct {
 	Name     string
 	Revision int64
@@ -57,37 +57,42 @@ type writtenView struct {
 
 func newRules(s *System) *cobra.Command {
 	return group("rules", "Show and change the rules of a running server",
-		`Show and change the rules of a running server: those of its ledger, which beat those of files.
-Every change is in the history, with who made it and why, and can be taken back. Two
-operators never overwrite each other: a change is of the revision that was seen.`,
+		`Show and change the rules of a running server. Changes are kept in its ledger, which overrides
+rule files. The history records the author and reason of every change, and a rollback reverts
+it. A change fails if another operator has changed the rule since it was read.`,
 		`  weir rules list
   weir rules get login > login.rule
   weir rules set login login.rule --why "brute force"
   weir rules history login`,
-		s.rulesList(), s.rulesGet(), s.rulesSet(), s.rulesEdit(), s.rulesTurn("delete", http.MethodDelete, "Take a rule out of the ledger; rollback brings it back"),
-		s.rulesTurn("enable", http.MethodPost, "Put a rule in force that is in the ledger"),
-		s.rulesTurn("disable", http.MethodPost, "Take a rule out of force, wherever it is from"),
+		s.rulesList(), s.rulesGet(), s.rulesSet(), s.rulesEdit(), s.rulesTurn("delete", http.MethodDelete,
+			"Delete a rule from the ledger; rollback restores it"),
+		s.rulesTurn("enable", http.MethodPost, "Enable a rule of the ledger"),
+		s.rulesTurn("disable", http.MethodPost, "Disable a rule of any source"),
 		s.rulesDiff(), s.rulesHistory(), s.rulesRollback(), s.rulesCompare(), s.rulesPromote(),
 		s.rulesRestore())
 }
 
 func (s *System) rulesList() *cobra.Command {
 	f := new(operatorFlags)
-	command := &cobra.Command{Use: "list", Short: "List the rules in force, and those of the ledger that are not", Args: noArgs,
+	command := &cobra.Command{
+		Use:     "list",
+		Short:   "List the rules in force, and disabled rules of the ledger",
+		Args:    noArgs,
 		Example: "  weir rules list\n  weir rules list --json",
 		RunE: s.operate(f, func(o *operator, _ []string) error {
 			var answer struct {
 				Revision int64
 				Rules    []ruleView
 			}
-			text, err := o.ask(ask{method: http.MethodGet, path: "rules"}, &answer)
+			text, err := o.send(adminRequest{method: http.MethodGet, path: "rules"}, &answer)
 			if err != nil {
 				return err
 			}
 			return o.print(text, func(w io.Writer) {
 				fmt.Fprintln(w, "RULE\tLIMIT\tSTATE\tFROM\tREVISION\tBY")
 				for _, r := range answer.Rules {
-					fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", r.called(), dash(r.limits()), r.state(), r.From, number64(r.Revision), dash(r.Who))
+					fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", r.called(), dash(r.limits()), r.state(), r.From,
+						dashZero(r.Revision), dash(r.Who))
 				}
 			})
 		})}
@@ -95,7 +100,7 @@ func (s *System) rulesList() *cobra.Command {
 	return command
 }
 
-// called is the rule's name, and what people call it.
+// called is the rule's name and label.
 func (r *ruleView) called() string {
 	if r.Label == "" {
 		return r.Name
@@ -110,7 +115,7 @@ func dash(text string) string {
 	return text
 }
 
-func number64(n int64) string {
+func dashZero(n int64) string {
 	if n == 0 {
 		return "-"
 	}
@@ -119,17 +124,20 @@ func number64(n int64) string {
 
 func (s *System) rulesGet() *cobra.Command {
 	f := new(operatorFlags)
-	command := &cobra.Command{Use: "get NAME", Short: "Print a rule as its author wrote it", Args: argsBetween(1, 1, "the name of a rule"),
+	command := &cobra.Command{
+		Use:     "get NAME",
+		Short:   "Print a rule as its author wrote it",
+		Args:    argsBetween(1, 1, "the name of a rule"),
 		Example: "  weir rules get login",
 		RunE: s.operate(f, func(o *operator, args []string) error {
 			var r ruleView
-			text, err := o.ask(ask{method: http.MethodGet, path: rulePath(args[0])}, &r)
+			text, err := o.send(adminRequest{method: http.MethodGet, path: rulePath(args[0])}, &r)
 			if err != nil {
 				return err
 			}
 			return o.print(text, func(w io.Writer) {
 				if r.Revision == 0 {
-					fmt.Fprintf(w, "# %s, %s; it is from %s, and not in the ledger\n", r.Name, r.state(), r.From)
+					fmt.Fprintf(w, "# %s, %s; it comes from %s and is not in the ledger\n", r.Name, r.state(), r.From)
 					return
 				}
 				fmt.Fprint(w, r.text())
@@ -139,17 +147,18 @@ func (s *System) rulesGet() *cobra.Command {
 	return command
 }
 
-// text is the rule as its author wrote it, below a line that set reads back. Tabs and control
-// characters must not reach a terminal as they are; new rules have none.
+// text is the rule as its author wrote it, after a line that set reads. Control characters, which
+// old rules may contain, are escaped for the terminal.
 func (r *ruleView) text() string {
-	head := fmt.Sprintf("# revision %d, %s, by %s on %s%s\n", r.Revision, r.state(), r.Who, r.When.Format(time.RFC3339), because(r.Why))
+	head := fmt.Sprintf("# revision %d, %s, by %s on %s%s\n", r.Revision, r.state(), r.Who,
+		r.When.Format(time.RFC3339), because(r.Why))
 	if r.YAML == "" {
-		return head + fmt.Sprintf("# it is from %s; the ledger only says that it is disabled\n", r.From)
+		return head + fmt.Sprintf("# it comes from %s; the ledger only disables it\n", r.From)
 	}
 	return head + visible(strings.TrimRight(r.YAML, "\n")) + "\n"
 }
 
-// visible writes control characters as YAML does in double quotes.
+// visible escapes control characters as YAML does in double quotes.
 func visible(text string) string {
 	var b strings.Builder
 	for _, c := range text {
@@ -174,41 +183,45 @@ func because(why string) string {
 
 func rulePath(name string) string { return "rules/" + url.PathEscape(name) }
 
-// revision is that of a rule in the ledger, or 0.
+// revision is the given revision, or else the current one of the rule in the ledger; 0 if it is absent.
 func (o *operator) revision(name string, given int64) (*int64, error) {
 	if given > 0 {
 		return &given, nil
 	}
 	var r ruleView
-	_, err := o.ask(ask{method: http.MethodGet, path: rulePath(name)}, &r)
+	_, err := o.send(adminRequest{method: http.MethodGet, path: rulePath(name)}, &r)
 	if isStatus(err, http.StatusNotFound) {
 		err = nil
 	}
 	return &r.Revision, err
 }
 
-// A changing is the flags of a command that changes a rule.
-type changing struct {
+// A changeFlags are the flags of commands that change a rule.
+type changeFlags struct {
 	operatorFlags
 	revision int64
 }
 
-func (f *changing) add(command *cobra.Command) {
+func (f *changeFlags) add(command *cobra.Command) {
 	f.operatorFlags.add(command.Flags())
 	f.writing(command.Flags())
-	command.Flags().Int64Var(&f.revision, "revision", 0, "the `NUMBER` of the revision that you have seen: where it is another by now,\nnothing is changed (default: what it is when the command starts)")
+	command.Flags().Int64Var(&f.revision, "revision", 0,
+		"expected revision `NUMBER` of the rule: the change fails if it is another\n(default: the current one when "+
+			"the command starts)")
 }
 
 func (s *System) rulesSet() *cobra.Command {
-	f, force := new(changing), false
-	command := &cobra.Command{Use: "set NAME [FILE]", Short: "Make a rule what a file says", Args: argsBetween(1, 2, "the name of a rule and a file"),
-		Long: `Make a rule what a file says, or the standard input: one rule, as it stands in the list of a
-file of rules. It is checked first, with all rules that are in force. What it changes is
-shown before; where counts start anew, it is changed only with --yes.
+	f, force := new(changeFlags), false
+	command := &cobra.Command{
+		Use:   "set NAME [FILE]",
+		Short: "Set a rule from a file",
+		Args:  argsBetween(1, 2, "the name of a rule and a file"),
+		Long: `Set a rule from a file or the standard input: one rule, as in the list of a rule file. It is
+checked first, together with all rules in force. If the change resets counts, --yes is needed.
 
-A rule that is in the ledger is replaced only if it is still at the revision that the text was
-made from: its first line says so if it came from weir rules get ("# revision 7, …"), or else
---revision does. weir rules edit does all of it.`,
+A rule in the ledger is replaced only if it is still at the revision that the text was made
+from: that in its first line, if the text came from weir rules get ("# revision 7, …"), or that
+of --revision. weir rules edit does all these steps.`,
 		Example: `  printf 'name: login\nkey: [client.ip]\nlimit: 5/1m\n' > login.rule
   weir rules set login login.rule --why "brute force"
   weir rules get login | sed 's/limit: .*/limit: 4\/1m/' | weir rules set login`,
@@ -220,18 +233,19 @@ made from: its first line says so if it came from weir rules get ("# revision 7,
 			return o.set(args[0], body, f.revision, force)
 		})}
 	f.add(command)
-	command.Flags().Lookup("revision").Usage = "the `NUMBER` of the revision that the text was made from: where it is another by now,\nnothing is changed (default: what its first line says)"
-	command.Flags().BoolVar(&f.yes, "yes", false, "change it although counts start anew")
-	command.Flags().BoolVar(&force, "force", false, "replace what is there, whoever has changed it")
+	command.Flags().Lookup("revision").Usage = "revision `NUMBER` that the text was made from: the change fails if " +
+		"it is\nanother (default: that in the first line of the text)"
+	command.Flags().BoolVar(&f.yes, "yes", false, "make the change even if it resets counts")
+	command.Flags().BoolVar(&force, "force", false, "replace the rule whatever its revision")
 	return command
 }
 
-// revisionLine is the first line of what get prints.
+// revisionLine is the first line of the output of rules get.
 var revisionLine = regexp.MustCompile(`^# revision ([1-9][0-9]{0,17}),[^\n]*\n`)
 
-// set makes a rule what a text says, if it is at the revision given, or at that which the first
-// line of the text names. Without either it must be new: whoever writes blindly overwrites what
-// somebody else has changed meanwhile.
+// set sets a rule from a text, if the rule is at the given revision, or at that in the first line of
+// the text. Without a revision the rule must be new, because a blind write could overwrite the
+// change of another operator.
 func (o *operator) set(name string, body []byte, given int64, force bool) error {
 	if head := revisionLine.FindSubmatch(body); head != nil {
 		body = body[len(head[0]):]
@@ -247,14 +261,22 @@ func (o *operator) set(name string, body []byte, given int64, force bool) error 
 		return err
 	}
 	if given == 0 && *seen > 0 && !force {
-		return fmt.Errorf("rule %q is in the ledger, at revision %d, and nothing says from which revision your text was made: "+
-			"weir rules edit %[1]s; or weir rules get %[1]s > FILE, change it, weir rules set %[1]s FILE; or --force", name, *seen)
+		return fmt.Errorf("rule %q is in the ledger at revision %d, and your text names no revision: "+
+			"use weir rules edit %[1]s; or weir rules get %[1]s > FILE, change it, and weir rules set %[1]s FILE; "+
+			"or --force",
+			name, *seen)
 	}
-	return o.change(ask{method: http.MethodPut, path: rulePath(name), kind: "application/yaml", body: body, query: o.reason()}, seen)
+	return o.change(adminRequest{
+		method: http.MethodPut,
+		path:   rulePath(name),
+		kind:   "application/yaml",
+		body:   body,
+		query:  o.reason(),
+	}, seen)
 }
 
-// changeAt is change of a rule at the revision given; 0: at that which it is at now.
-func (o *operator) changeAt(a ask, name string, given int64) error {
+// changeAt changes a rule at the given revision; 0: the current one.
+func (o *operator) changeAt(a adminRequest, name string, given int64) error {
 	seen, err := o.revision(name, given)
 	if err != nil {
 		return err
@@ -262,15 +284,15 @@ func (o *operator) changeAt(a ask, name string, given int64) error {
 	return o.change(a, seen)
 }
 
-// change shows what a write would do, and does it.
-func (o *operator) change(a ask, seen *int64) error {
+// change makes a change after a dry run, which must not reset counts without --yes.
+func (o *operator) change(a adminRequest, seen *int64) error {
 	dry := a
 	dry.query = url.Values{"dry_run": {"true"}}
 	if to := a.query.Get("to"); to != "" {
 		dry.query.Set("to", to)
 	}
 	var would writtenView
-	if _, err := o.ask(dry, &would); err != nil {
+	if _, err := o.send(dry, &would); err != nil {
 		return err
 	}
 	anew := false
@@ -279,7 +301,7 @@ func (o *operator) change(a ask, seen *int64) error {
 	}
 	if anew && !o.yes {
 		o.changes(o.system.Err, would.Changes)
-		return fmt.Errorf("nothing was changed: counts would start anew; say --yes if they may")
+		return fmt.Errorf("nothing was changed: counts would be reset; give --yes to reset them")
 	}
 	a.seen = seen
 	return o.write(a)
@@ -294,10 +316,10 @@ func (o *operator) changes(w io.Writer, list []changeView) {
 	}
 }
 
-// write makes a change and tells of it.
-func (o *operator) write(a ask) error {
+// write makes a change and prints the result.
+func (o *operator) write(a adminRequest) error {
 	var done writtenView
-	text, err := o.ask(a, &done)
+	text, err := o.send(a, &done)
 	if err != nil {
 		return err
 	}
@@ -315,8 +337,11 @@ func inForce(is bool, waiting string) string {
 }
 
 func (s *System) rulesTurn(word, method, short string) *cobra.Command {
-	f := new(changing)
-	command := &cobra.Command{Use: word + " NAME", Short: short, Args: argsBetween(1, 1, "the name of a rule"),
+	f := new(changeFlags)
+	command := &cobra.Command{
+		Use:     word + " NAME",
+		Short:   short,
+		Args:    argsBetween(1, 1, "the name of a rule"),
 		Example: fmt.Sprintf("  weir rules %s login --why \"the attack is over\"", word),
 		RunE: s.operate(&f.operatorFlags, func(o *operator, args []string) error {
 			seen, err := o.revision(args[0], f.revision)
@@ -327,7 +352,7 @@ func (s *System) rulesTurn(word, method, short string) *cobra.Command {
 			if method == http.MethodPost {
 				path += "/" + word
 			}
-			return o.write(ask{method: method, path: path, query: o.reason(), seen: seen})
+			return o.write(adminRequest{method: method, path: path, query: o.reason(), seen: seen})
 		})}
 	f.add(command)
 	return command
@@ -335,10 +360,13 @@ func (s *System) rulesTurn(word, method, short string) *cobra.Command {
 
 func (s *System) rulesDiff() *cobra.Command {
 	f, rule := new(operatorFlags), ""
-	command := &cobra.Command{Use: "diff [FILE]", Short: "Tell what a file of rules would change, and change nothing", Args: argsBetween(0, 1, "a file"),
-		Long: `Tell what a file of rules, or the standard input, would change if it were in force instead of
-what is: which rules are added and removed, whose numbers change, and which counts start
-anew. With --rule the file is one rule, and all others stay as they are.`,
+	command := &cobra.Command{
+		Use:   "diff [FILE]",
+		Short: "Show the changes that a rule file would make",
+		Args:  argsBetween(0, 1, "a file"),
+		Long: `Show what a rule file, or the standard input, would change if it replaced the rules in force:
+rules added and removed, changed numbers, and counts that would be reset. With --rule the file
+is a single rule, and all others stay as they are.`,
 		Example: `  weir rules diff weir.yaml
   printf 'name: login\nkey: [client.ip]\nlimit: 3/1m\n' | weir rules diff --rule login`,
 		RunE: s.operate(f, func(o *operator, args []string) error {
@@ -346,27 +374,30 @@ anew. With --rule the file is one rule, and all others stay as they are.`,
 			if err != nil {
 				return err
 			}
-			a := ask{method: http.MethodPost, path: "diff", kind: "application/yaml", body: body}
+			a := adminRequest{method: http.MethodPost, path: "diff", kind: "application/yaml", body: body}
 			if rule != "" {
 				a.query = url.Values{"rule": {rule}}
 			}
 			var answer writtenView
-			text, err := o.ask(a, &answer)
+			text, err := o.send(a, &answer)
 			if err != nil {
 				return err
 			}
 			return o.print(text, func(w io.Writer) { o.changes(w, answer.Changes) })
 		})}
 	f.add(command.Flags())
-	command.Flags().StringVar(&rule, "rule", "", "the `NAME` of the one rule that the file is")
+	command.Flags().StringVar(&rule, "rule", "", "`NAME` of the rule, if the file is a single rule")
 	return command
 }
 
 func (s *System) rulesHistory() *cobra.Command {
 	f, most := new(operatorFlags), 0
-	command := &cobra.Command{Use: "history [NAME]", Short: "Tell who changed what, when and why", Args: argsBetween(0, 1, "the name of a rule"),
-		Long: `Tell who changed what, when and why: of one rule and its keys, of one exception, or of all.
-The newest is first.`,
+	command := &cobra.Command{
+		Use:   "history [NAME]",
+		Short: "Show the history of changes",
+		Args:  argsBetween(0, 1, "the name of a rule"),
+		Long: `Show changes with their time, author and reason: of one rule and its keys, of one exception,
+or of all. The newest is first.`,
 		Example: "  weir rules history\n  weir rules history login --most 10",
 		RunE: s.operate(f, func(o *operator, args []string) error {
 			query := url.Values{"most": {fmt.Sprint(most)}}
@@ -382,7 +413,7 @@ The newest is first.`,
 					Changes              []changeView
 				}
 			}
-			text, err := o.ask(ask{method: http.MethodGet, path: "history", query: query}, &answer)
+			text, err := o.send(adminRequest{method: http.MethodGet, path: "history", query: query}, &answer)
 			if err != nil {
 				return err
 			}
@@ -396,25 +427,30 @@ The newest is first.`,
 					for _, one := range c.Changes {
 						changes = append(changes, one.Text)
 					}
-					fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%s\n", c.Revision, c.When.Format(time.DateTime), c.Who, c.What, c.Name, dash(printable(c.Why)), dash(strings.Join(changes, "; ")))
+					fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%s\n", c.Revision, c.When.Format(time.DateTime),
+						c.Who, c.What, c.Name, dash(printable(c.Why)), dash(strings.Join(changes, "; ")))
 				}
 			})
 		})}
 	f.add(command.Flags())
-	command.Flags().IntVar(&most, "most", 50, "the `NUMBER` of changes, up to 1000")
+	command.Flags().IntVar(&most, "most", 50, "maximum `NUMBER` of changes, up to 1000")
 	return command
 }
 
 func (s *System) rulesRollback() *cobra.Command {
-	f := new(changing)
-	command := &cobra.Command{Use: "rollback NAME REVISION", Short: "Make a rule what it was at a revision of its history", Args: argsBetween(2, 2, "the name of a rule and a revision"),
+	f := new(changeFlags)
+	command := &cobra.Command{
+		Use:     "rollback NAME REVISION",
+		Short:   "Restore a rule to a revision of its history",
+		Args:    argsBetween(2, 2, "the name of a rule and a revision"),
 		Example: "  weir rules rollback login 1 --why \"too strict\"",
 		RunE: s.operate(&f.operatorFlags, func(o *operator, args []string) error {
 			query := o.reason()
 			query.Set("to", args[1])
-			return o.changeAt(ask{method: http.MethodPost, path: rulePath(args[0]) + "/rollback", query: query}, args[0], f.revision)
+			return o.changeAt(adminRequest{method: http.MethodPost, path: rulePath(args[0]) + "/rollback",
+				query: query}, args[0], f.revision)
 		})}
 	f.add(command)
-	command.Flags().BoolVar(&f.yes, "yes", false, "change it although counts start anew")
+	command.Flags().BoolVar(&f.yes, "yes", false, "make the change even if it resets counts")
 	return command
 }

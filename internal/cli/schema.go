@@ -10,8 +10,8 @@ func newSchema() *cobra.Command {
 	return &cobra.Command{
 		Use:   "schema",
 		Short: "Print the JSON Schema of rule files, for editors",
-		Long: `Print the JSON Schema of files of rules. Editors complete and check by it: with the YAML
-language server, put the line of the second example at the top of the file.`,
+		Long: `Print the JSON Schema of rule files, which editors use to complete and check them. With the
+YAML language server, put the line of the second example at the top of the file.`,
 		Example: `  weir schema > weir.schema.json
   # yaml-language-server: $schema=weir.schema.json`,
 		Args: noArgs,

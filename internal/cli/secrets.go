@@ -2,7 +2,7 @@ package cli
 
 import "github.com/spf13/pflag"
 
-// secrets are what callers must show. Each is "" where nothing is asked for.
+// secrets are the credentials of callers; "" means none is required.
 type secrets struct{ token, readToken, password string }
 
 func (f *serveFlags) readSecrets(s *System, warn func(string)) (read secrets, err error) {
@@ -21,9 +21,10 @@ func (f *serveFlags) readSecrets(s *System, warn func(string)) (read secrets, er
 	return read, nil
 }
 
-// knownVariables are those of the flags, of the secrets, and those of other commands.
+// knownVariables are the variables of the flags, of the secrets, and of other commands.
 func knownVariables(flags *pflag.FlagSet) []string {
-	known := []string{"WEIR_TOKEN", "WEIR_READ_TOKEN", "WEIR_ADMIN_TOKEN", "WEIR_ADMIN_READ_TOKEN", "WEIR_RESP_PASSWORD", "WEIR_HASH_KEY",
+	known := []string{"WEIR_TOKEN", "WEIR_READ_TOKEN", "WEIR_ADMIN_TOKEN", "WEIR_ADMIN_READ_TOKEN",
+		"WEIR_RESP_PASSWORD", "WEIR_HASH_KEY",
 		"WEIR_SERVER", "WEIR_SERVER_CA", "WEIR_SERVER_CERT", "WEIR_SERVER_KEY", "WEIR_SERVER_TIMEOUT"}
 	for _, name := range flagNames(flags) {
 		known = append(known, variable(name))

@@ -19,7 +19,7 @@ func TestWithoutFlagsEverythingPasses(t *testing.T) {
 			t.Fatalf("%d %s", status, body)
 		}
 	}
-	if !strings.Contains(p.banner, "none: everything passes") || !strings.Contains(p.banner, "memory, of this process alone") {
+	if !strings.Contains(p.banner, "none: every request passes") || !strings.Contains(p.banner, "memory of this process") {
 		t.Errorf("the banner is\n%s", p.banner)
 	}
 	p.end()
@@ -268,5 +268,29 @@ func TestUserAndService(t *testing.T) {
 			}
 		}
 		p.end()
+	}
+}
+
+// TestMaxBytesBoundsLogs fills the memory of a server with one client's sliding log.
+func TestMaxBytesBoundsLogs(t *testing.T) {
+	for _, test := range []struct {
+		args       []string
+		want, logs string
+	}{
+		{nil, `"within_limits"`, ""},
+		{[]string{"--max-bytes", "2000"}, `"store_failed"`, "--max-bytes"},
+	} {
+		p := call{}.serve(t, append(test.args, "--limit", "sliding_log 100000/1h")...)
+		body := ""
+		for range 300 {
+			_, _, body = post(t, p.at("http")+"/v1/decide", `{"request": {"client": "203.0.113.7", "path": "/"}}`)
+		}
+		if !strings.Contains(body, test.want) {
+			t.Errorf("serve %v: request 300: %s, want %s", test.args, body, test.want)
+		}
+		p.end()
+		if !strings.Contains(p.logs(), test.logs) {
+			t.Errorf("serve %v: the log does not name %s:\n%s", test.args, test.logs, p.logs())
+		}
 	}
 }

@@ -24,32 +24,32 @@ import (
 	"github.com/weirproject/weir/observe"
 )
 
-// apiBodies is how long a request of the API may take to be read, and its answer to be
-// written. Nothing there streams.
+// apiBodies is the timeout for reading a request of the API, and for writing its answer. Nothing
+// in the API streams.
 const apiBodies = 30 * time.Second
 
-// A server is one serve.
+// A server is the state of one weir serve.
 type server struct {
-	system  *System
-	flags   *serveFlags
-	law     *law
-	secrets secrets
-	log     *slog.Logger
-	seldom  *seldom
-	store   weir.Store
-	state   *state // nil: it is not kept
-	stack   *stack // nil: limits are counted in this process
-	gate    *gate.Gate
-	metrics *observe.Metrics
-	live    *live
-	ledger  *adminLedger
-	doors   []running
-	open    []net.Listener // listeners that no door has yet
-	where   []place
+	system    *System
+	flags     *serveFlags
+	setup     *setup
+	secrets   secrets
+	log       *slog.Logger
+	repeated  *repeatedLog
+	store     weir.Store
+	state     *state // nil: no --state
+	stack     *stack // nil: limits are counted in memory
+	gate      *gate.Gate
+	metrics   *observe.Metrics
+	live      *live
+	ledger    *adminLedger
+	frontEnds []frontEnd
+	open      []net.Listener // listeners without a front end yet
+	where     []endpoint
 }
 
-// A place is where a door listens, as the banner tells it.
-type place struct{ door, address string }
+// An endpoint is a front end with its address, for the banner.
+type endpoint struct{ name, address string }
 
 // serve is the command, from its flags to its end.
 func serve(ctx context.Context, s *System, f *serveFlags, flags *pflag.FlagSet, signals, hup <-chan os.Signal) error {
@@ -58,17 +58,18 @@ func serve(ctx context.Context, s *System, f *serveFlags, flags *pflag.FlagSet, 
 		return err
 	}
 	warn := func(text string) { log.Warn(text) }
-	for _, text := range s.strangers(knownVariables(flags)) {
+	for _, text := range s.unknownVariables(knownVariables(flags)) {
 		warn(text)
 	}
-	v := &server{system: s, flags: f, log: log, seldom: &seldom{log: log}}
+	v := &server{system: s, flags: f, log: log, repeated: &repeatedLog{log: log}}
 	collectAsUsual := collectLess()
 	defer collectAsUsual()
-	if v.law, err = f.law.read(ctx, s, flags, warn); err != nil {
+	if v.setup, err = f.rules.read(ctx, s, flags, warn); err != nil {
 		return err
 	}
 	if slices.ContainsFunc(f.onLine, func(url string) bool { return masked(url) != url }) {
-		warn("every user of this machine can see the password in --store, --rules or --ledger: write the URL into WEIR_STORE, WEIR_RULES or WEIR_LEDGER, or that of the store into the file of rules")
+		warn("the command line shows the password in --store, --rules or --ledger to every user of this machine: " +
+			"use WEIR_STORE, WEIR_RULES or WEIR_LEDGER, or store in the rule file")
 	}
 	if v.secrets, err = f.readSecrets(s, warn); err != nil {
 		return err
@@ -85,7 +86,7 @@ func serve(ctx context.Context, s *System, f *serveFlags, flags *pflag.FlagSet, 
 	defer v.live.close()
 	v.announce()
 	go v.live.reloadOn(hup)
-	l := &lifecycle{doors: v.doors, drain: f.drain, timeout: f.shutdown, unready: v.metrics.Stopping, log: log}
+	l := &lifecycle{frontEnds: v.frontEnds, drain: f.drain, timeout: f.shutdown, unready: v.metrics.Stopping, log: log}
 	err = l.run(signals)
 	if v.state != nil {
 		err = errors.Join(err, v.state.close())
@@ -93,9 +94,9 @@ func serve(ctx context.Context, s *System, f *serveFlags, flags *pflag.FlagSet, 
 	return err
 }
 
-// collectLess is for the start: what reading many rules leaves behind is garbage all at once,
-// when they are in force. Collecting it on the way takes a quarter of the time, and saves a
-// quarter of the memory. Whoever has set GOGC knows better.
+// collectLess reduces garbage collection during the start: reading many rules leaves garbage that
+// can be freed only when they are in force. Collecting earlier takes a quarter of the time, and
+// saves a quarter of the memory. A GOGC set by the user is left alone.
 func collectLess() (asUsual func()) {
 	const usual, less = 100, 400
 	if old := debug.SetGCPercent(less); old != usual {
@@ -105,8 +106,8 @@ func collectLess() (asUsual func()) {
 	return sync.OnceFunc(func() { debug.SetGCPercent(usual) })
 }
 
-// start opens everything, the listeners first: an address that is taken should be told
-// before Redis is waited for.
+// start opens everything, the listeners first: an address in use should be reported before the
+// wait for Redis.
 func (v *server) start(ctx context.Context, given func(flag string) bool, signals <-chan os.Signal) error {
 	if err := v.flags.complete(); err != nil {
 		return err
@@ -116,21 +117,21 @@ func (v *server) start(ctx context.Context, given func(flag string) bool, signal
 	if err != nil {
 		return err
 	}
-	sources, err := v.flags.law.layers(ctx, v.law.primary, &v.law.store)
+	sources, err := v.flags.rules.layers(ctx, v.setup.primary, &v.setup.store)
 	if err != nil {
 		return err
 	}
-	if sources, err = v.flags.law.addSets(ctx, v.law, sources); err != nil {
+	if sources, err = v.flags.rules.addSets(ctx, v.setup, sources); err != nil {
 		return err
 	}
 	if sources, err = v.openLedger(ctx, sources); err != nil {
 		return err
 	}
-	store, err := openStore(ctx, v.law.store, v.log)
+	store, err := openStore(ctx, v.setup.store, v.log)
 	if err != nil {
 		return err
 	}
-	v.store = store // to be closed
+	v.store = store // abandon closes it
 	v.metrics = observe.New(number())
 	if err := v.openState(store); err != nil {
 		return err
@@ -144,35 +145,37 @@ func (v *server) start(ctx context.Context, given func(flag string) bool, signal
 	if register, shared := store.(gate.Register); shared {
 		opts = append(opts, gate.WithRegister(register))
 	}
-	if v.gate, err = gate.New(v.store, v.law.set, opts...); err != nil {
+	if v.gate, err = gate.New(v.store, v.setup.set, opts...); err != nil {
 		return err
 	}
-	v.live = &live{log: v.log, gate: v.gate, stack: v.stack, metrics: v.metrics, law: v.law, given: given}
-	if v.flags.law.ledger == "" {
+	v.live = &live{log: v.log, gate: v.gate, stack: v.stack, metrics: v.metrics, setup: v.setup, given: given}
+	if v.flags.rules.ledger == "" {
 		v.live.optional = ledgerLayer
 	}
-	if err := v.live.start(sources, v.flags.law.wait, signals); err != nil {
+	if err := v.live.start(sources, v.flags.rules.wait, signals); err != nil {
 		return err
 	}
-	return v.openDoors(listeners)
+	return v.openFrontEnds(listeners)
 }
 
-// budget is what a whole decision may take: as long as one call of Redis.
+// budget is the timeout of a whole decision: that of one Redis call.
 func (v *server) budget() time.Duration {
-	if v.law.store.url == memory {
+	if v.setup.store.url == memory {
 		return 0
 	}
-	return v.law.store.timeout
+	return v.setup.store.timeout
 }
 
-// openState restores what was counted in memory before.
+// openState restores the counts of --state.
 func (v *server) openState(store weir.Store) (err error) {
 	local, ok := store.(*memstore.Store)
 	if v.flags.state == "" {
 		return nil
 	}
 	if !ok {
-		return usagef("--state saves what is counted in memory, and --store %s is no memory: Redis keeps it by itself; leave --state out", masked(v.law.store.url))
+		return usagef("--state saves counts in memory, but --store is %s, which keeps its counts itself; leave "+
+			"--state out",
+			masked(v.setup.store.url))
 	}
 	if v.state, err = openState(v.flags.state, local, v.log); err == nil {
 		v.state.keep(v.metrics)
@@ -180,25 +183,30 @@ func (v *server) openState(store weir.Store) (err error) {
 	return err
 }
 
-// layers are what the gate asks, and the local store that stands in for it. What is counted in
-// this process needs no layers, and nobody stands in for it.
+// layers returns the store of the gate and the local fallback store. A store in memory has no
+// layers, and is its own fallback.
 func (v *server) layers(store weir.Store) (top, local weir.Store, err error) {
-	if v.law.store.url == memory {
+	if v.setup.store.url == memory {
 		top = v.metrics.Store(store)
 		return top, top, nil
 	}
-	if v.stack, err = newStack(store, v.law.store, v.metrics, v.log); err != nil {
+	if v.stack, err = newStack(store, v.setup.store, v.metrics, v.log); err != nil {
 		return store, nil, err
 	}
-	v.stack.follow(v.law.set)
+	v.stack.follow(v.setup.set)
 	return v.stack.Store, v.stack.Local, nil
 }
 
-func (v *server) openDoors(listeners listeners) error {
+func (v *server) openFrontEnds(listeners listeners) error {
 	for _, build := range []struct {
 		listener net.Listener
 		open     func(net.Listener) error
-	}{{listeners.http, v.openHTTP}, {listeners.gateway, v.openGateway}, {listeners.resp, v.openRESP}, {listeners.metrics, v.openMetrics}} {
+	}{
+		{listeners.http, v.openHTTP},
+		{listeners.gateway, v.openGateway},
+		{listeners.resp, v.openRESP},
+		{listeners.metrics, v.openMetrics},
+	} {
 		if build.listener == nil {
 			continue
 		}
@@ -209,7 +217,7 @@ func (v *server) openDoors(listeners listeners) error {
 	return nil
 }
 
-// abandon closes what start had opened when it failed.
+// abandon closes everything that a failed start opened.
 func (v *server) abandon() {
 	for _, listener := range v.open {
 		listener.Close()
@@ -234,7 +242,7 @@ func (v *server) openHTTP(listener net.Listener) error {
 		return err
 	}
 	counts := v.count(&v.flags.http)
-	forward, err := forwardauth.New(v.gate, v.law.clients, v.byRules(counts)...)
+	forward, err := forwardauth.New(v.gate, v.setup.clients, v.byRules(counts)...)
 	if err != nil {
 		return err
 	}
@@ -251,32 +259,50 @@ func (v *server) openHTTP(listener net.Listener) error {
 		mux.Handle("/metrics", local(listener, &v.flags.http, v.metrics.Handler()))
 	}
 	v.health(mux, listener, &v.flags.http)
-	v.doors = append(v.doors, newHTTPDoor(listener, mux, apiBodies, counts, v.log).running("http"))
+	frequent := exact{paths: map[string]http.Handler{"/v1/decide": api, "/v1/forward-auth": forward}, rest: mux}
+	v.frontEnds = append(v.frontEnds, newHTTPServer(listener, frequent, apiBodies, counts, v.log).frontEnd("http"))
 	return nil
+}
+
+// exact spares the paths of decisions the way through a ServeMux, which costs as much as the
+// decision of an embedded store.
+type exact struct {
+	paths map[string]http.Handler
+	rest  http.Handler
+}
+
+// ServeHTTP implements http.Handler.
+func (e exact) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if h := e.paths[r.URL.Path]; h != nil {
+		h.ServeHTTP(w, r)
+		return
+	}
+	e.rest.ServeHTTP(w, r)
 }
 
 func (v *server) openMetrics(listener net.Listener) error {
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", local(listener, &v.flags.metrics, v.metrics.Handler()))
 	v.health(mux, listener, &v.flags.metrics)
-	v.doors = append(v.doors, newHTTPDoor(listener, mux, apiBodies, v.count(&v.flags.metrics), v.log).running("metrics"))
+	server := newHTTPServer(listener, mux, apiBodies, v.count(&v.flags.metrics), v.log)
+	v.frontEnds = append(v.frontEnds, server.frontEnd("metrics"))
 	return nil
 }
 
-func (v *server) health(mux *http.ServeMux, listener net.Listener, door *doorFlags) {
-	mux.Handle("/livez", local(listener, door, v.metrics.Live()))
-	mux.Handle("/readyz", local(listener, door, v.metrics.Ready()))
+func (v *server) health(mux *http.ServeMux, listener net.Listener, l *listenerFlags) {
+	mux.Handle("/livez", local(listener, l, v.metrics.Live()))
+	mux.Handle("/readyz", local(listener, l, v.metrics.Ready()))
 }
 
-// local answers only who calls this machine by its own names, where nobody else can reach the
-// listener: by DNS a name of anybody's page can mean 127.0.0.1, and the page read names of rules.
-func local(listener net.Listener, door *doorFlags, next http.Handler) http.Handler {
-	if _, tcp := listener.Addr().(*net.TCPAddr); !tcp || !private(listener, door) {
+// local refuses other host names than localhost on a private listener. Otherwise a web page could
+// read the names of rules by DNS rebinding: its own host name resolves to 127.0.0.1.
+func local(listener net.Listener, l *listenerFlags, next http.Handler) http.Handler {
+	if _, tcp := listener.Addr().(*net.TCPAddr); !tcp || !private(listener, l) {
 		return next
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !ownName(r.Host) {
-			http.Error(w, "this server is called localhost, 127.0.0.1 or ::1", http.StatusForbidden)
+			http.Error(w, "host not allowed; allowed: localhost, 127.0.0.1, ::1", http.StatusForbidden)
 			return
 		}
 		next.ServeHTTP(w, r)
@@ -284,18 +310,18 @@ func local(listener net.Listener, door *doorFlags, next http.Handler) http.Handl
 }
 
 func (v *server) api(listener net.Listener) (http.Handler, error) {
-	opts := []httpapi.Option{httpapi.WithPathForm(v.law.form)}
+	opts := []httpapi.Option{httpapi.WithPathForm(v.setup.form)}
 	switch {
 	case v.secrets.token != "" || v.secrets.readToken != "":
 		opts = append(opts, httpapi.WithTokens(some(v.secrets.readToken), some(v.secrets.token)))
 	case private(listener, &v.flags.http):
-		// By DNS anybody's page can have a name of its own mean 127.0.0.1.
+		// against DNS rebinding, as in local
 		opts = append(opts, httpapi.WithHosts("localhost", "127.0.0.1", "::1"))
 	}
 	return httpapi.New(v.gate, opts...)
 }
 
-// some is a list of what is not empty.
+// some returns the texts that are not empty.
 func some(texts ...string) (list []string) {
 	for _, text := range texts {
 		if text != "" {
@@ -306,7 +332,10 @@ func some(texts ...string) (list []string) {
 }
 
 func (v *server) openRESP(listener net.Listener) error {
-	opts := []resp.Option{resp.WithPathForm(v.law.form), resp.WithLimits(resp.Limits{Conns: v.flags.resp.connections})}
+	opts := []resp.Option{
+		resp.WithPathForm(v.setup.form),
+		resp.WithLimits(resp.Limits{Conns: v.flags.resp.connections}),
+	}
 	if v.secrets.password != "" {
 		opts = append(opts, resp.WithPassword("", v.secrets.password))
 	}
@@ -314,24 +343,24 @@ func (v *server) openRESP(listener net.Listener) error {
 		opts = append(opts, resp.WithFailOpen())
 	}
 	v.count(&v.flags.resp)
-	door, err := resp.New(v.gate, v.store, opts...)
+	server, err := resp.New(v.gate, v.store, opts...)
 	if err != nil {
 		return err
 	}
-	v.doors = append(v.doors, running{name: "resp",
+	v.frontEnds = append(v.frontEnds, frontEnd{name: "resp",
 		serve: func() error {
-			if err := door.Serve(listener); !errors.Is(err, resp.ErrClosed) {
+			if err := server.Serve(listener); !errors.Is(err, resp.ErrClosed) {
 				return err
 			}
 			return nil
 		},
 		drain: func() {},
 		shutdown: func(ctx context.Context) (cut int) {
-			if door.Shutdown(ctx) != nil {
-				return 1 // or more: it does not say
+			if server.Shutdown(ctx) != nil {
+				return 1 // at least
 			}
 			return 0
 		},
-		cut: door.Close})
+		cut: server.Close})
 	return nil
 }

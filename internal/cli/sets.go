@@ -10,12 +10,12 @@ import (
 	"github.com/weirproject/weir/rules/source/redissource"
 )
 
-// setsLayer is what the sets are called that lists of the file name.
+// setsLayer is the name of the layer of Redis sets that lists of the file use.
 const setsLayer = "sets"
 
-// addSets adds the sets that lists name, or may name once the file is changed. Only who
-// writes the file may name what is read here.
-func (f *lawFlags) addSets(ctx context.Context, l *law, layers []source.Layer) ([]source.Layer, error) {
+// addSets adds the layer of the sets that lists of the file use now, or may use after a change.
+// Only the file may name sets: other sources could make the server read any key.
+func (f *ruleFlags) addSets(ctx context.Context, l *setup, layers []source.Layer) ([]source.Layer, error) {
 	names := l.set.SetNames()
 	if f.config == "" || isURL(f.config) || l.primary.static && len(names) == 0 {
 		return layers, nil
@@ -30,47 +30,48 @@ func (f *lawFlags) addSets(ctx context.Context, l *law, layers []source.Layer) (
 		opts = append(opts, redissource.WithAllowEmpty())
 	}
 	sets, err := redissource.NewSets(at, opts...)
-	if err == nil && len(names) > 0 && at != l.store.url { // the store is opened, which says more
+	if err == nil && len(names) > 0 && at != l.store.url { // opening the store gives a better error
 		err = probe(ctx, at)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("the sets that lists name: %s: %w", masked(at), err)
+		return nil, fmt.Errorf("sets of allow and deny lists: %s: %w", masked(at), err)
 	}
 	sets.Keep(names)
 	l.sets = sets
 	return append(layers, source.Layer{Name: setsLayer, Source: sets, AllowEmpty: true}), nil
 }
 
-// setsURL is the Redis that has the sets: the one of the rules, of several the one that wins,
-// or else the store.
-func (f *lawFlags) setsURL(store string) string {
+// setsURL is the URL of the Redis with the sets: the last of --rules, or else the store.
+func (f *ruleFlags) setsURL(store string) string {
 	if n := len(f.hashes); n > 0 && f.hashes[n-1] != inStore {
 		return f.hashes[n-1]
 	}
 	return store
 }
 
-// namesRedis reports whether a Redis was named in which sets may be looked up; the store that a
-// file names is only asked by a server.
-func (f *lawFlags) namesRedis() bool { return f.store.url != memory || len(f.hashes) > 0 }
+// namesRedis reports whether flags name a Redis to read sets from. Only a server uses the store
+// that a file names.
+func (f *ruleFlags) namesRedis() bool { return f.store.url != memory || len(f.hashes) > 0 }
 
-// noRedis is the mistake of naming sets where there is nowhere to read them.
+// noRedis returns a mistake if the file uses sets, for a setup without Redis.
 func noRedis(file *rules.File) error {
 	names := file.SetNames()
 	if len(names) == 0 {
 		return nil
 	}
-	return &rules.Error{Problems: []rules.Problem{{File: file.Name, Field: "redis",
-		Message: fmt.Sprintf("a list names the set %.80q, and there is no Redis to read it from: name one in --store or --rules, or in store of the file", names[0])}}}
+	text := fmt.Sprintf("a list uses the set %.80q, but there is no Redis: name one in --store, --rules, or store "+
+		"of the file",
+		names[0])
+	return &rules.Error{Problems: []rules.Problem{{File: file.Name, Field: "redis", Message: text}}}
 }
 
-// keepSets has only those sets read that rules in force name, and tells what of them names
-// nobody, once while it lasts.
+// keepSets reads only the sets that rules in force use, and logs each invalid member once while it
+// is there.
 func (l *live) keepSets(set *rules.Set) {
-	if l.law.sets == nil {
+	if l.setup.sets == nil {
 		return
 	}
-	l.law.sets.Keep(set.SetNames())
+	l.setup.sets.Keep(set.SetNames())
 	var left []string
 	for _, m := range mistakesOf(set.LeftOut()) {
 		if left = append(left, m.Message); !slices.Contains(l.leftOut, m.Message) {
@@ -80,12 +81,12 @@ func (l *live) keepSets(set *rules.Set) {
 	l.leftOut = left
 }
 
-// warnLeftOut tells who explains a request what of the sets names nobody.
+// warnLeftOut prints warnings about invalid members of sets, and about sets that were not read.
 func warnLeftOut(s *System, left error, asked bool) {
 	for _, m := range mistakesOf(left) {
 		warnTo(s.Err, m.Message)
 	}
 	if left != nil && !asked {
-		warnTo(s.Err, "sets are read where --store or --rules names a Redis")
+		warnTo(s.Err, "sets are not read: name a Redis in --store or --rules")
 	}
 }

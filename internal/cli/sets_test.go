@@ -112,11 +112,11 @@ func TestSetsOutliveTheirRedis(t *testing.T) {
 	p := gatewayBy(t, "--config", file, "--rules", redis.URL(), "--rules-refresh", "200ms")
 	p.denies()
 	redis.Kill()
-	p.stays(403, p.says(`rules cannot be read: the last good ones stay in force" source=sets`))
+	p.stays(403, p.says(`rules cannot be read: the last valid rules stay in force" source=sets`))
 	p.counts(`weir_source_up{source="sets"} 0`)
 	redis.Restart() // without its data
 	p.stays(403, p.says("weir:blocked: is gone, which nobody announced; if that is meant, say so: PUBLISH weir:lists weir:blocked; its last 1 members stay in force"))
-	p.logged("what the source says is in force again") // and yet not all is well
+	p.logged("rules of the source are in force again") // and yet not all is well
 	p.counts(`weir_source_up{source="sets"} 1`)
 	p.counts(`weir_source_good{source="sets"} 0`)
 	redisCLI(t, redis, "SET weir:blocked 192.0.2.1")
@@ -157,7 +157,7 @@ func TestAFileComesToNameSets(t *testing.T) {
 	p := gatewayBy(t, "--config", file, "--store", redis.URL(), "--store-timeout", "5s")
 	p.denies()
 	replace(t, file, byASet)
-	p.stays(403, func() bool { return strings.Count(p.logs(), "rules are in force") >= 2 })
+	p.stays(403, func() bool { return strings.Count(p.logs(), "rules in force") >= 2 })
 	redisCLI(t, redis, "SREM weir:blocked 127.0.0.0/8")
 	redisCLI(t, redis, announce)
 	p.serves()
@@ -198,7 +198,7 @@ func TestWhoMayNameSets(t *testing.T) {
 	if r := (call{}).run(t, "check", server.URL); r.code != 1 || !strings.Contains(r.out, "not in a URL or in a database") {
 		t.Error(r)
 	}
-	if r := (call{}).run(t, "serve", "--config", file, "--http", "127.0.0.1:0"); r.code != 1 || !strings.Contains(r.err, `the set "weir:blocked", and there is no Redis to read it from`) {
+	if r := (call{}).run(t, "serve", "--config", file, "--http", "127.0.0.1:0"); r.code != 1 || !strings.Contains(r.err, `the set "weir:blocked", but there is no Redis`) {
 		t.Error(r)
 	}
 	if r := (call{in: "name: b\ndeny: {user: {redis: weir:blocked}}\nlimit: 5/1m\n"}).run(t, "check", "-"); r.code != 1 {
@@ -212,7 +212,7 @@ func TestWhoMayNameSets(t *testing.T) {
 	p.end()
 	alone := gatewayBy(t, "--config", write(t, t.TempDir(), "weir.yaml", "rules: []\n"))
 	replace(t, alone.config(), byASet)
-	alone.logged("there is no Redis to read it from")
+	alone.logged("but there is no Redis")
 	alone.end()
 }
 
@@ -231,13 +231,13 @@ func TestExplainReadsSets(t *testing.T) {
 		t.Helper()
 		return call{}.run(t, append(append([]string{"explain", "--config", file, "--client", "192.0.2.1"}, args...), "http://example.com/")...)
 	}
-	if r := explain("--store", redis.URL()); r.code != 0 || !strings.Contains(r.out, "it is on the file's deny list") || !strings.Contains(r.err, `"no.address", which is left out`) {
+	if r := explain("--store", redis.URL()); r.code != 0 || !strings.Contains(r.out, "on the deny list of the file") || !strings.Contains(r.err, `"no.address", which is left out`) {
 		t.Error(r)
 	}
-	if r := explain("--rules", redis.URL()); r.code != 0 || !strings.Contains(r.out, "it is on the file's deny list") {
+	if r := explain("--rules", redis.URL()); r.code != 0 || !strings.Contains(r.out, "on the deny list of the file") {
 		t.Error(r)
 	}
-	if r := explain(); r.code != 0 || !strings.Contains(r.err, `"weir:blocked" was not read, and names nobody`) || !strings.Contains(r.err, "sets are read where --store or --rules names a Redis") {
+	if r := explain(); r.code != 0 || !strings.Contains(r.err, `"weir:blocked" was not read, and names nobody`) || !strings.Contains(r.err, "sets are not read: name a Redis in --store or --rules") {
 		t.Error(r)
 	}
 	p := gatewayBy(t, "--config", file, "--store-timeout", "5s")

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,7 +16,7 @@ import (
 	"github.com/weirproject/weir/rules/source/redissource"
 )
 
-// A sourceFlags says where rules are from.
+// A sourceFlags are the flags of the rule sources.
 type sourceFlags struct {
 	config, tokenFile  string
 	poll               time.Duration
@@ -27,34 +28,48 @@ type sourceFlags struct {
 	refresh, wait      time.Duration
 	allowEmpty         bool
 
-	compiler *rules.Compiler // of all sources and what puts them together; nil: each has its own
+	compiler *rules.Compiler // shared by all sources and by their merge; nil: each has its own
 }
 
 const configPoll = 30 * time.Second
 
-// inStore is the URL that means the store's.
+// inStore is the URL that stands for the URL of --store.
 const inStore = "redis"
 
-// none is no ledger at all.
+// none disables the ledger.
 const none = "none"
 
 func (f *sourceFlags) add(flags *pflag.FlagSet) {
-	flags.StringVarP(&f.config, "config", "c", "", "the `FILE` of rules, a directory of such files, or an https:// URL of one")
-	flags.StringVar(&f.tokenFile, "config-token-file", "", "`FILE` with the token that the URL in --config asks for")
-	flags.DurationVar(&f.poll, "config-poll", configPoll, "the `TIME` after which --config is read again although nothing was heard")
-	flags.StringArrayVar(&f.limits, "limit", nil, "instead of --config: a `LIMIT` such as \"5/10s\", of each client's address,\nor \"100/1m per header.X-Api-Key\"; again for more")
-	flags.StringArrayVar(&f.hashes, "rules", nil, "`URL` of a Redis with a hash for each rule, or redis for the store's;\nagain for more, of which the later ones win")
-	flags.StringVar(&f.prefix, "rules-prefix", "rate_limit_config:", "the `TEXT` that the keys of those hashes begin with")
-	flags.StringVar(&f.channel, "rules-channel", "rate_limit_config", "the `NAME` of the channel where their changes are announced")
-	flags.StringVar(&f.listsChannel, "lists-channel", "weir:lists", "the `NAME` of the channel where changes of sets are announced that lists name")
-	flags.StringVar(&f.ledger, "ledger", "", "where rules and exceptions of operators lie: `URL` of a Redis, redis for the store's, a file,\nmemory, or none; it beats the others (default: the store's own, or memory without Redis)")
-	flags.StringVar(&f.ledgerName, "ledger-name", "weir:rules", "the `NAME` of the ledger: of its keys and its channel")
-	flags.DurationVar(&f.refresh, "rules-refresh", 30*time.Second, "the `TIME` after which rules in Redis are read again although nothing was heard")
-	flags.DurationVar(&f.wait, "rules-wait", 10*time.Second, "the `TIME` that the start waits for rules that cannot be read yet")
-	flags.BoolVar(&f.allowEmpty, "allow-empty", false, "believe a source that has no rules any more, instead of keeping the last ones")
+	flags.StringVarP(&f.config, "config", "c", "",
+		"rule `FILE`, directory of rule files, or https:// URL of a rule file")
+	flags.StringVar(&f.tokenFile, "config-token-file", "", "`FILE` with the bearer token for a URL in --config")
+	flags.DurationVar(&f.poll, "config-poll", configPoll,
+		"`TIME` between reads of --config without a change notification")
+	flags.StringArrayVar(&f.limits, "limit", nil,
+		"instead of --config: a `LIMIT` per client address, such as \"5/10s\",\nor \"100/1m per "+
+			"header.X-Api-Key\"; repeatable")
+	flags.StringArrayVar(&f.hashes, "rules", nil,
+		"`URL` of a Redis with a hash for each rule, or redis for that of --store;\nrepeatable, later ones "+
+			"override earlier ones")
+	flags.StringVar(&f.prefix, "rules-prefix", "rate_limit_config:", "prefix `TEXT` of the keys of those hashes")
+	flags.StringVar(&f.channel, "rules-channel", "rate_limit_config",
+		"`NAME` of the channel that announces changes of those hashes")
+	flags.StringVar(&f.listsChannel, "lists-channel", "weir:lists",
+		"`NAME` of the channel that announces changes of sets used by allow and deny lists")
+	flags.StringVar(&f.ledger, "ledger", "",
+		"store of operators' rules and exceptions, which override other sources: `URL` of a Redis, redis for\n"+
+			"that of --store, a file, memory, or none (default: the store's own, or memory without Redis)")
+	flags.StringVar(&f.ledgerName, "ledger-name", "weir:rules",
+		"`NAME` of the ledger, a prefix of its keys and channel")
+	flags.DurationVar(&f.refresh, "rules-refresh", 30*time.Second,
+		"`TIME` between reads of rules in Redis without a change notification")
+	flags.DurationVar(&f.wait, "rules-wait", 10*time.Second,
+		"`TIME` that the start waits for rule sources that cannot be read")
+	flags.BoolVar(&f.allowEmpty, "allow-empty", false,
+		"accept an empty rule set (default: keep the last non-empty one)")
 }
 
-// asked reports whether there are to be rules at all.
+// asked reports whether any flag names a rule source.
 func (f *sourceFlags) asked() bool {
 	return f.config != "" || len(f.limits)+len(f.hashes) > 0 || f.ledger != ""
 }
@@ -62,18 +77,18 @@ func (f *sourceFlags) asked() bool {
 func (f *sourceFlags) check() error {
 	switch {
 	case f.config != "" && len(f.limits) > 0:
-		return usagef("--config and --limit are both given; write the limit into %s", f.config)
+		return usagef("both --config and --limit are given; write the limit into %s", f.config)
 	case f.tokenFile != "" && !isURL(f.config):
-		return usagef("--config-token-file is for a --config that is a URL")
+		return usagef("--config-token-file needs a URL in --config")
 	case f.wait <= 0:
 		return usagef("--rules-wait is %v; allowed: more than 0", f.wait)
 	}
 	return nil
 }
 
-// layers are the sources in the order of precedence, the last of which wins: what operators
-// change in Redis while an attack lasts beats the file that was there before, and what the
-// ledger has, with an author and a way back, beats hashes that anything may have written.
+// layers are the sources in ascending precedence. Hashes in Redis, which operators change during
+// an attack, override the file; the ledger, which records authors and can be rolled back,
+// overrides hashes, which any program may have written.
 func (f *sourceFlags) layers(ctx context.Context, p *primary, store *storeConfig) ([]source.Layer, error) {
 	layers := []source.Layer{p.Layer}
 	for i, at := range f.hashes {
@@ -90,16 +105,17 @@ func (f *sourceFlags) layers(ctx context.Context, p *primary, store *storeConfig
 	return layers, nil
 }
 
-// openRedisLedger is the ledger in Redis, which connects when it is used. Where none was named it is
-// the store's own, and no other.
-func (f *sourceFlags) openRedisLedger(ctx context.Context, store *storeConfig) (*redissource.Ledger, error) {
+// openRedisLedger opens the ledger in Redis, which connects on first use. Without --ledger it is the store's
+// own and no other: own is redissource.Own for a server, redissource.Look for commands.
+func (f *sourceFlags) openRedisLedger(ctx context.Context, store *storeConfig, own redissource.Claim) (*redissource.Ledger, error) {
 	at, claim := f.ledger, redissource.Anyones
 	switch at {
 	case "":
-		at, claim = store.url, redissource.Own
+		at, claim = store.url, own
 	case inStore:
 		if at, claim = store.url, redissource.Take; at == memory {
-			return nil, usagef("--ledger redis means the store's, and the store is %s; give the URL of a Redis", memory)
+			return nil, usagef("--ledger redis stands for the Redis of --store, but --store is %s; give the URL of "+
+				"a Redis", memory)
 		}
 	}
 	opts := append(f.redisOptions(f.ledgerName, f.ledgerName), redissource.WithClaim(claim))
@@ -114,20 +130,25 @@ func (f *sourceFlags) openRedisLedger(ctx context.Context, store *storeConfig) (
 }
 
 func (f *sourceFlags) redisOptions(prefix, channel string) []redissource.Option {
-	opts := []redissource.Option{redissource.WithPrefix(prefix), redissource.WithChannel(channel), redissource.WithRefresh(f.refresh),
-		redissource.WithCompiler(f.compiler)}
+	opts := []redissource.Option{
+		redissource.WithPrefix(prefix),
+		redissource.WithChannel(channel),
+		redissource.WithRefresh(f.refresh),
+		redissource.WithCompiler(f.compiler),
+	}
 	if f.allowEmpty {
 		opts = append(opts, redissource.WithAllowEmpty())
 	}
 	return opts
 }
 
-// redis is a layer of rules in Redis. Its source knows better than a Keeper when to believe
-// that it is empty.
+// redis is a layer of rules in Redis. AllowEmpty leaves the check for an empty rule set to the
+// source, which can tell a disabled rule from a Redis that lost its data.
 func (f *sourceFlags) redis(ctx context.Context, name, at string, store *storeConfig) (source.Layer, error) {
 	layer := source.Layer{Name: name, AllowEmpty: true}
 	if at == inStore && store.url == memory {
-		return layer, usagef("--rules redis means the store's, and the store is %s; give the URL of a Redis", memory)
+		return layer, usagef("--rules redis stands for the Redis of --store, but --store is %s; give the URL of a "+
+			"Redis", memory)
 	}
 	if at == inStore {
 		at = store.url
@@ -143,7 +164,7 @@ func (f *sourceFlags) redis(ctx context.Context, name, at string, store *storeCo
 	return layer, nil
 }
 
-// probe says what is wrong with a Redis that waiting does not mend, such as its password.
+// probe returns the permanent errors of a Redis, such as a wrong password.
 func probe(ctx context.Context, url string) error {
 	ctx, cancel := context.WithTimeout(ctx, firstAttempt)
 	defer cancel()
@@ -157,11 +178,13 @@ func probe(ctx context.Context, url string) error {
 	return nil
 }
 
-// gather is the law of all sources as they stand now.
-func (f *lawFlags) gather(ctx context.Context, l *law) error {
+// gather reads all sources once, and sets the merged rules. live reports whether --store was given: the
+// store's own ledger is then read as weir serve reads it, and nothing is written there.
+func (f *ruleFlags) gather(ctx context.Context, l *setup, live bool) error {
 	layers, err := f.layers(ctx, l.primary, &l.store)
+	own := f.ledger == "" && live && l.store.url != memory
 	switch {
-	case err != nil || f.ledger == "" || f.ledger == none || f.ledger == memory:
+	case err != nil || f.ledger == "" && !own || f.ledger == none || f.ledger == memory:
 	case inProcess(f.ledger):
 		var book *ledger.Memory
 		if book, err = ledger.ReadMemory(f.ledger); err == nil {
@@ -169,7 +192,7 @@ func (f *lawFlags) gather(ctx context.Context, l *law) error {
 		}
 	default:
 		var redis *redissource.Ledger
-		if redis, err = f.openRedisLedger(ctx, &l.store); err == nil {
+		if redis, err = f.openRedisLedger(ctx, &l.store, redissource.Look); err == nil {
 			defer redis.Close()
 			layers = append(layers, source.Layer{Name: ledgerLayer, Source: redis.Source(), AllowEmpty: true})
 		}
@@ -191,13 +214,16 @@ func (f *lawFlags) gather(ctx context.Context, l *law) error {
 	err = keeper.Wait(ctx)
 	cancel()
 	<-ended
-	if law := keeper.Status().Law; err == nil {
-		l.file, l.set = law.File, law.Set
+	if inForce := keeper.Status().RuleSet; err == nil {
+		l.file, l.set = inForce.File, inForce.Set
+		if own && slices.Contains(inForce.From, ledgerLayer) {
+			l.source = strings.TrimPrefix(l.source+" + "+masked(l.store.url), " + ")
+		}
 	}
 	return err
 }
 
-// shown is what to call where the rules are from; "" if there are none.
+// shown is the name of the rule sources in messages; "" if there are none.
 func (f *sourceFlags) shown(p *primary, store *storeConfig) string {
 	var names []string
 	if p.name != "" {
@@ -214,8 +240,8 @@ func (f *sourceFlags) shown(p *primary, store *storeConfig) string {
 	return strings.Join(names, " + ")
 }
 
-// urls are those that flags name.
-func (f *lawFlags) urls(flags *pflag.FlagSet) (list []string) {
+// urls are the URLs in the flags.
+func (f *ruleFlags) urls(flags *pflag.FlagSet) (list []string) {
 	if flags.Changed("store") {
 		list = append(list, f.store.url)
 	}

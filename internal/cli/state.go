@@ -16,24 +16,23 @@ import (
 	"github.com/weirproject/weir/observe"
 )
 
-// saveEvery is how often the state is saved while a server runs: what a crash forgets.
+// saveEvery is how often the state is saved while a server runs: a crash loses at most that much.
 const saveEvery = time.Minute
 
-// A state is the file in which a store in memory survives a restart.
+// A state is the file that preserves a store in memory across restarts.
 type state struct {
 	path  string
 	store *memstore.Store
-	lock  *os.File // held as long as the file is this process'
+	lock  *os.File // held until close
 	log   *slog.Logger
-	saved atomic.Int64 // when it was saved last, in seconds since 1970
+	saved atomic.Int64 // last save, in seconds since 1970
 	fails atomic.Int64
 	stop  context.CancelFunc
 	ended sync.WaitGroup
 }
 
-// openState restores a store from a file, if there is one, and keeps others from the file. A
-// file that cannot be used is an error and not a fresh start, which would be a fresh quota for
-// everybody.
+// openState restores a store from a file, if the file exists, and locks the file. A file that
+// cannot be read is an error: an empty store instead would give every client a fresh quota.
 func openState(path string, store *memstore.Store, log *slog.Logger) (s *state, err error) {
 	s = &state{path: path, store: store, log: log}
 	if s.lock, err = lockFile(path + ".lock"); err != nil {
@@ -42,14 +41,14 @@ func openState(path string, store *memstore.Store, log *slog.Logger) (s *state, 
 	s.sweep()
 	switch err := store.Load(path); {
 	case errors.Is(err, fs.ErrNotExist):
-		log.Info("there is no state yet: nothing is counted", "state", path)
+		log.Info("no state file yet: counts start at zero", "state", path)
 	case err != nil:
 		s.lock.Close()
-		return nil, fmt.Errorf("--state: %w; to begin with nothing counted, move that file away", err)
+		return nil, fmt.Errorf("--state: %w; to start with empty counts, move that file away", err)
 	default:
-		log.Info("the state is restored", "state", path)
+		log.Info("state restored", "state", path)
 	}
-	// What cannot be saved at the end should be known at the start.
+	// A file that cannot be written should fail the start, not the end.
 	if err := s.save(); err != nil {
 		s.lock.Close()
 		return nil, fmt.Errorf("--state: %w", err)
@@ -57,18 +56,18 @@ func openState(path string, store *memstore.Store, log *slog.Logger) (s *state, 
 	return s, nil
 }
 
-// sweep removes what a process left that was killed while it saved.
+// sweep removes temporary files of a process that was killed during a save.
 func (s *state) sweep() {
-	left, _ := filepath.Glob(s.path + ".*.tmp") // the pattern is well-formed, or nothing is swept
+	left, _ := filepath.Glob(s.path + ".*.tmp") // a malformed pattern matches nothing
 	for _, name := range left {
 		os.Remove(name)
 	}
 }
 
-// keep saves now and then until close.
+// keep saves every minute until close.
 func (s *state) keep(m *observe.Metrics) {
-	m.Gauge("weir_state_saved_timestamp_seconds", "When the state was saved to its file.", s.saved.Load)
-	m.Count("weir_state_save_errors_total", "Attempts to save the state that failed.", s.fails.Load)
+	m.Gauge("weir_state_saved_timestamp_seconds", "Unix time of the last save of the state file.", s.saved.Load)
+	m.Count("weir_state_save_errors_total", "Failed saves of the state file.", s.fails.Load)
 	var ctx context.Context
 	ctx, s.stop = context.WithCancel(context.Background())
 	s.ended.Go(func() {
@@ -81,13 +80,14 @@ func (s *state) keep(m *observe.Metrics) {
 			case <-ticker.C:
 			}
 			if err := s.save(); err != nil {
-				s.log.Error("the state could not be saved; a restart goes back to that of before", "state", s.path, "error", err)
+				s.log.Error("state could not be saved; a restart would restore the previous save", "state", s.path,
+					"error", err)
 			}
 		}
 	})
 }
 
-// save has the file replaced whole.
+// save replaces the file as a whole.
 func (s *state) save() error {
 	err := s.store.Save(s.path)
 	if err == nil {
@@ -101,7 +101,7 @@ func (s *state) save() error {
 	return nil
 }
 
-// close saves for the last time.
+// close saves a last time.
 func (s *state) close() error {
 	if s.stop != nil {
 		s.stop()
@@ -109,12 +109,12 @@ func (s *state) close() error {
 	s.ended.Wait()
 	defer s.lock.Close()
 	if err := s.save(); err != nil {
-		return fmt.Errorf("--state: %w; a restart goes back to what was saved before", err)
+		return fmt.Errorf("--state: %w; a restart will restore the previous save", err)
 	}
 	return nil
 }
 
-// syncDirectory has a file's new name survive a loss of power.
+// syncDirectory makes a renamed file survive a loss of power.
 func syncDirectory(path string) error {
 	dir, err := os.Open(path)
 	if err != nil {

@@ -31,7 +31,7 @@ func TestStateSurvivesARestart(t *testing.T) {
 		}
 	}
 	p.hasMetrics(t, "weir_state_save_errors_total 0")
-	if r := (call{}).run(t, append([]string{"serve", "--http", "127.0.0.1:0"}, args...)...); r.code != 1 || !strings.Contains(r.err, "another weir serves with this state") {
+	if r := (call{}).run(t, append([]string{"serve", "--http", "127.0.0.1:0"}, args...)...); r.code != 1 || !strings.Contains(r.err, "by another weir serve") {
 		t.Errorf("a second process: exit %d %s", r.code, r.err)
 	}
 	p.signal(syscall.SIGKILL)
@@ -59,7 +59,7 @@ func TestStateThatCannotBeUsedIsNotPassedOver(t *testing.T) {
 	} {
 		write(t, dir, "state", text)
 		r := call{}.run(t, "serve", "--http", "127.0.0.1:0", "--state", file)
-		if r.code != 1 || !strings.Contains(r.err, "to begin with nothing counted, move that file away") || !strings.Contains(r.err, file) {
+		if r.code != 1 || !strings.Contains(r.err, "to start with empty counts, move that file away") || !strings.Contains(r.err, file) {
 			t.Errorf("%s: exit %d %s", name, r.code, r.err)
 		}
 	}

@@ -17,21 +17,22 @@ import (
 const (
 	memory = "memory"
 
-	// firstAttempt is how long the start waits for Redis; the attempts that follow, in the
-	// background, may take as long, retryEvery apart.
+	// firstAttempt is the timeout of an attempt to connect to Redis. The start waits for one
+	// attempt; the others follow in the background, retryEvery apart.
 	firstAttempt = 2 * time.Second
 	retryEvery   = time.Second
 )
 
-// A storeConfig says which store, and how it is asked.
+// A storeConfig is the configuration of the store and its layers.
 type storeConfig struct {
-	url     string
-	timeout time.Duration // of a call of Redis
-	maxKeys int           // of memory
-	nodes   int           // that share it
-	without []string      // layers before Redis that are left out: layers.Names
+	url      string
+	timeout  time.Duration // of a Redis call
+	maxKeys  int           // of a store in memory
+	maxBytes int64         // of a store in memory
+	nodes    int           // processes that share the store
+	without  []string      // disabled layers, of layers.Names
 
-	fallbackKeys int // that are counted beside Redis, for when it does not answer
+	fallbackKeys int // ceiling of keys that are counted locally too, for when Redis is down
 }
 
 func (c storeConfig) cluster() bool {
@@ -39,12 +40,12 @@ func (c storeConfig) cluster() bool {
 	return strings.HasSuffix(scheme, "+cluster")
 }
 
-// openStore opens the store. A Redis that cannot be reached is no error: what is decided
-// meanwhile is what the rules say of a store that does not answer, as it is when Redis goes
-// away later. What waiting does not mend, such as a wrong password, is an error.
+// openStore opens the store. An unreachable Redis is no error: until it responds, rules apply
+// their on_store_error, as they do when Redis fails later. A permanent failure, such as a wrong
+// password, is an error.
 func openStore(ctx context.Context, c storeConfig, log *slog.Logger) (weir.Store, error) {
 	if c.url == memory {
-		return memstore.New(memstore.WithMaxKeys(c.maxKeys)), nil
+		return memstore.New(memstore.WithMaxKeys(c.maxKeys), memstore.WithMaxBytes(c.maxBytes)), nil
 	}
 	store, err := openRedis(ctx, c, log)
 	if err == nil {
@@ -53,7 +54,8 @@ func openStore(ctx context.Context, c storeConfig, log *slog.Logger) (weir.Store
 	if !passes(err) {
 		return nil, fmt.Errorf("the store %s: %w", masked(c.url), err)
 	}
-	log.Warn("Redis does not answer: rules answer by their on_store_error until it does", "store", masked(c.url), "error", err)
+	log.Warn("Redis is not responding: rules apply their on_store_error until it does", "store", masked(c.url),
+		"error", err)
 	return lateRedis(ctx, c, err, log), nil
 }
 
@@ -64,17 +66,18 @@ func openRedis(ctx context.Context, c storeConfig, log *slog.Logger) (*redisstor
 		redisstore.WithWarn(func(text string) { log.Warn(strings.TrimPrefix(text, "redisstore: ")) }))
 }
 
-// passes reports whether a failure to open Redis may be gone with the next attempt.
+// passes reports whether a failure to open Redis may be temporary.
 func passes(err error) bool {
 	var answer *redisstore.ServerError
 	if errors.As(err, &answer) {
 		word, _, _ := strings.Cut(answer.Text, " ")
-		return word == "LOADING" || word == "MASTERDOWN" || word == "CLUSTERDOWN" || word == "TRYAGAIN" || word == "BUSY"
+		return word == "LOADING" || word == "MASTERDOWN" || word == "CLUSTERDOWN" || word == "TRYAGAIN" ||
+			word == "BUSY"
 	}
 	return errors.Is(err, weir.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// masked is a URL without what may be a password: all of what stands before the last @.
+// masked is a URL without everything before the last @, which may be a password.
 func masked(url string) string {
 	scheme, rest, ok := strings.Cut(url, "://")
 	if !ok {
@@ -90,8 +93,8 @@ func masked(url string) string {
 	return scheme + "://" + rest
 }
 
-// A lateStore is a Redis that could not be reached yet. Until it can, every call is
-// answered weir.ErrUnavailable.
+// A lateStore is a Redis that was unreachable at the start. Until it responds, every call returns
+// weir.ErrUnavailable.
 type lateStore struct {
 	redis atomic.Pointer[redisstore.Store]
 	why   error // of the first attempt
@@ -122,27 +125,28 @@ func (l *lateStore) connect(ctx context.Context, c storeConfig, log *slog.Logger
 		store, err := openRedis(ctx, c, log)
 		if err == nil {
 			l.redis.Store(store)
-			log.Info("Redis answers", "store", masked(c.url))
+			log.Info("connected to Redis", "store", masked(c.url))
 			return
 		}
 		if text := err.Error(); text != said && ctx.Err() == nil {
-			log.Warn("Redis does not answer", "store", masked(c.url), "error", err)
+			log.Warn("Redis is not responding", "store", masked(c.url), "error", err)
 			said = text
 		}
 	}
 }
 
-// unreachable is the answer of a call while there is nobody to ask.
+// unreachable is the error of a call before the first connection.
 func (l *lateStore) unreachable(claims []weir.Claim, times int64, decisions []weir.Decision) error {
 	if err := weir.Check(claims, times, decisions); err != nil {
 		return err
 	}
 	clear(decisions)
-	return fmt.Errorf("%w (not executed): it could not be reached yet: %v", weir.ErrUnavailable, l.why)
+	return fmt.Errorf("%w (not executed): not connected yet: %v", weir.ErrUnavailable, l.why)
 }
 
 // Decide implements weir.Store.
-func (l *lateStore) Decide(ctx context.Context, claims []weir.Claim, times int64, decisions []weir.Decision) (int64, error) {
+func (l *lateStore) Decide(ctx context.Context, claims []weir.Claim, times int64, decisions []weir.Decision) (int64,
+	error) {
 	if redis := l.redis.Load(); redis != nil {
 		return redis.Decide(ctx, claims, times, decisions)
 	}
@@ -173,7 +177,8 @@ func (l *lateStore) Charge(ctx context.Context, claims []weir.Claim, decisions [
 }
 
 // Refund implements weir.Store.
-func (l *lateStore) Refund(ctx context.Context, claims []weir.Claim, takenAt weir.Instant, decisions []weir.Decision) error {
+func (l *lateStore) Refund(ctx context.Context, claims []weir.Claim, takenAt weir.Instant,
+	decisions []weir.Decision) error {
 	if redis := l.redis.Load(); redis != nil {
 		return redis.Refund(ctx, claims, takenAt, decisions)
 	}
@@ -204,7 +209,7 @@ func (l *lateStore) Registered(ctx context.Context, register string) (map[string
 	return nil, l.unreachable(nil, 0, nil)
 }
 
-// Close implements weir.Store. It waits for the attempt that is under way.
+// Close implements weir.Store. It waits for the current attempt to connect.
 func (l *lateStore) Close() error {
 	l.stop()
 	<-l.done

@@ -11,8 +11,8 @@ import (
 func newVersion() *cobra.Command {
 	return &cobra.Command{
 		Use:     "version",
-		Short:   "Print which weir this is",
-		Long:    "Print the version, the revision that it was built of, and the Go that built it.",
+		Short:   "Print the version",
+		Long:    "Print the version, the source revision, and the version of Go.",
 		Example: "  weir version",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -22,7 +22,7 @@ func newVersion() *cobra.Command {
 	}
 }
 
-// number is "v0.2.0", or "(devel)" where that is not known.
+// number is the version, such as "v0.2.0", or "(devel)" if it is unknown.
 func number() string {
 	if build, ok := debug.ReadBuildInfo(); ok && build.Main.Version != "" {
 		return build.Main.Version
@@ -30,7 +30,7 @@ func number() string {
 	return "(devel)"
 }
 
-// version is "v0.2.0 (revision 1a2b3c4d5e6f, go1.26.0 linux/amd64)".
+// version is the whole version, such as "v0.2.0 (revision 1a2b3c4d5e6f, go1.26.0 linux/amd64)".
 func version() string {
 	revision, dirty := "", ""
 	if build, ok := debug.ReadBuildInfo(); ok {

@@ -10,27 +10,26 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// A miss is a rule that may have been expected to apply, and does not.
+// A miss is a rule that may be expected to match, and does not.
 type miss struct {
 	Rule string   `json:"rule"`
 	Why  []string `json:"why"`
 }
 
-// mostMisses bounds what is told of them.
-const mostMisses = 20
+// maxMisses is the most misses that are listed.
+const maxMisses = 20
 
-// misses are the rules that somebody may have expected. Each condition is tried by itself
-// by the matcher that serves, so that what is said here cannot differ from what is done.
+// misses are the rules that may be expected to match. Each condition is tried by itself by the
+// matcher of the server, so that the reasons cannot differ from real decisions.
 func misses(file *rules.File, matched []*rules.Rule, r *rules.Request) (list []miss, more int) {
 	for i := range file.Rules {
 		if slices.ContainsFunc(matched, func(rule *rules.Rule) bool { return rule.Index() == i }) {
 			continue
 		}
-		// Where a list of the file decides, rules are not even matched.
 		why := missed(file, i, matched, r)
 		switch {
 		case len(why) == 0:
-		case len(list) == mostMisses:
+		case len(list) == maxMisses:
 			more++
 		default:
 			list = append(list, miss{file.Rules[i].Name, why})
@@ -39,13 +38,13 @@ func misses(file *rules.File, matched []*rules.Rule, r *rules.Request) (list []m
 	return list, more
 }
 
-// missed says why a rule does not apply, if that may surprise: its path is the request's,
-// or it matches and another of its group does better.
+// missed is why a rule does not match, if that may surprise: its path matches, or another rule of its
+// group matches better. It is nil for other rules.
 func missed(file *rules.File, i int, matched []*rules.Rule, r *rules.Request) (why []string) {
 	spec := &file.Rules[i]
 	for _, rule := range matched {
 		if spec.Group != "" && file.Rules[rule.Index()].Group == spec.Group && meets(file.PathForm, spec.Match, r) {
-			return []string{fmt.Sprintf("of the group %s, %s matches better", spec.Group, rule.Name())}
+			return []string{fmt.Sprintf("in group %s, %s matches better", spec.Group, rule.Name())}
 		}
 	}
 	if spec.Match.Path == "" {
@@ -57,29 +56,32 @@ func missed(file *rules.File, i int, matched []*rules.Rule, r *rules.Request) (w
 	return unmet(spec.Match, r)
 }
 
-// spelled says by which form of paths the rule would apply.
+// spelled names the path form with which the rule would match.
 func spelled(form []string, match rules.Match, r *rules.Request) []string {
 	for _, word := range []string{"drop-trailing-slash", "ignore-case"} {
-		wider := append(slices.DeleteFunc(slices.Clone(form), func(w string) bool { return w == pathform.Strict }), word)
+		wider := append(slices.DeleteFunc(slices.Clone(form), func(w string) bool { return w == pathform.Strict }),
+			word)
 		f, err := pathform.Parse(wider)
 		if err != nil {
 			return nil
 		}
 		other := *r
 		if other.Path, err = f.Path(r.Path); err == nil && meets(wider, match, &other) {
-			return []string{fmt.Sprintf("path is %s, not %s; with path_form: %s they are one", r.Path, match.Path, word)}
+			return []string{fmt.Sprintf("path is %s, not %s; they are equal with path_form: %s", r.Path, match.Path,
+				word)}
 		}
 	}
 	return nil
 }
 
-// meets reports whether a match of its own would be met.
+// meets reports whether the request meets the match.
 func meets(form []string, match rules.Match, r *rules.Request) bool {
-	set, err := rules.Compile(&rules.File{PathForm: form, Rules: []rules.Spec{{Name: "rule", Match: match, Limit: []string{"1/1s"}}}})
+	spec := rules.Spec{Name: "rule", Match: match, Limit: []string{"1/1s"}}
+	set, err := rules.Compile(&rules.File{PathForm: form, Rules: []rules.Spec{spec}})
 	return err == nil && len(set.Match(r, nil)) > 0
 }
 
-// unmet are the conditions that are not met, in words.
+// unmet describes the conditions that the request does not meet.
 func unmet(m rules.Match, r *rules.Request) (why []string) {
 	tell := func(part rules.Match, format string, values ...any) {
 		if !meets(nil, part, r) {
@@ -92,24 +94,28 @@ func unmet(m rules.Match, r *rules.Request) (why []string) {
 	tell(rules.Match{Service: m.Service}, "service is %s, not %s", shown(r.Service), wanted(m.Service))
 	tell(rules.Match{User: m.User}, "user is %s, not %s", shown(r.User), wanted(m.User))
 	tell(rules.Match{Route: m.Route}, "route is %s, not %s", shown(r.Route), wanted(m.Route))
+	type table = map[string][]string
 	for _, kind := range []struct {
 		name  string
-		table map[string][]string
-		match func(map[string][]string) rules.Match
+		table table
+		match func(table) rules.Match
 		value func(string) string
 	}{
-		{"header", m.Header, func(t map[string][]string) rules.Match { return rules.Match{Header: t} }, r.Attributes.Header},
-		{"query", m.Query, func(t map[string][]string) rules.Match { return rules.Match{Query: t} }, r.Attributes.Query},
-		{"descriptor", m.Descriptor, func(t map[string][]string) rules.Match { return rules.Match{Descriptor: t} }, r.Attributes.Descriptor},
+		{"header", m.Header, func(t table) rules.Match { return rules.Match{Header: t} }, r.Attributes.Header},
+		{"query", m.Query, func(t table) rules.Match { return rules.Match{Query: t} }, r.Attributes.Query},
+		{"descriptor", m.Descriptor, func(t table) rules.Match { return rules.Match{Descriptor: t} },
+			r.Attributes.Descriptor},
 	} {
 		for _, name := range slices.Sorted(maps.Keys(kind.table)) {
-			tell(kind.match(map[string][]string{name: kind.table[name]}), "%s %s is %s, not %s", kind.name, name, shown(kind.value(name)), wanted(kind.table[name]))
+			values := kind.table[name]
+			tell(kind.match(table{name: values}), "%s %s is %s, not %s",
+				kind.name, name, shown(kind.value(name)), wanted(values))
 		}
 	}
 	return why
 }
 
-// wanted are the values of a condition.
+// wanted is the values of a condition, in words.
 func wanted(values []string) string {
 	if slices.Equal(values, []string{"*"}) {
 		return "any value"
@@ -117,7 +123,7 @@ func wanted(values []string) string {
 	return strings.Join(values, " or ")
 }
 
-// shown is a value, or that there is none.
+// shown is a value, or "missing".
 func shown(value string) string {
 	if value == "" {
 		return "missing"

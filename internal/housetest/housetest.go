@@ -1,6 +1,6 @@
-// Package housetest is tests of the house itself, each with its reason: who may import
-// whom, how long a function may be, whether what the documentation shows runs. It has no
-// code of its own but what these tests share.
+// Package housetest tests the rules of the code base, each with its reason: allowed imports,
+// the length of functions, and that the examples in the documentation run. Its own code is
+// shared by these tests.
 package housetest
 
 import (
@@ -10,11 +10,11 @@ import (
 	"strings"
 )
 
-// root is the repository, as tests of this package see it.
+// root is the path of the repository from this package.
 const root = "../.."
 
 // files are the paths of the repository's files, from its root, that end in one of the
-// suffixes. What git and the go tool leave alone is left alone here.
+// suffixes, without those that git and the go tool ignore.
 func files(suffixes ...string) (paths []string, err error) {
 	err = filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {

@@ -14,83 +14,83 @@ import (
 	"github.com/weirproject/weir/rules/source"
 )
 
-// Ceilings of a Ledger.
+// Maxima of a Ledger.
 const (
 	MaxDocument   = 64 << 10 // bytes of a rule's YAML
 	MaxWho        = 256      // bytes of Author.Who
 	MaxWhy        = 1024     // bytes of Author.Why
-	MaxKept       = 10_000   // changes that the history keeps at least, if there were as many
+	MaxKept       = 10_000   // minimum length of the history before old changes are dropped
 	MaxBytes      = 64 << 20 // of all rules
 	MaxExceptions = 500      // at one time
 	MaxHistory    = 1000     // changes that History returns
 )
 
-// An Author says who makes a change and why. It is written down, and not checked.
+// An Author is the author of a change, and the reason. Both are recorded without a check.
 type Author struct {
-	Who string // needed
+	Who string // required
 	Why string
 }
 
 func (a *Author) check() error {
 	switch {
 	case a.Who == "" || len(a.Who) > MaxWho:
-		return &weir.InputError{Field: "who", Given: a.Who[:min(len(a.Who), 80)], Allowed: fmt.Sprintf("1 to %d bytes", MaxWho)}
+		return &weir.InputError{Field: "who", Given: a.Who[:min(len(a.Who), 80)],
+			Allowed: fmt.Sprintf("1 to %d bytes", MaxWho)}
 	case len(a.Why) > MaxWhy:
 		return &weir.InputError{Field: "bytes of why", Given: len(a.Why), Allowed: fmt.Sprintf("at most %d", MaxWhy)}
 	}
 	return nil
 }
 
-// A Document is a rule as somebody wrote it.
+// A Document is the YAML of a rule.
 type Document struct {
 	Name     string
-	YAML     string // one rule, as it stands in a list of a file of rules; "": see Mask
-	Enabled  bool   // otherwise no rule of this name is in force, wherever it is from
-	Revision int64  // the change of the ledger that made it what it is
+	YAML     string // one rule, as in the list of a file of rules; "": see Mask
+	Enabled  bool   // otherwise no rule of this name is in force, from any source
+	Revision int64  // of the last change
 	Author   Author
 	When     time.Time // by the ledger's clock
 }
 
-// A Change is what became of a rule, or of an exception, at a revision, or what was done to
-// a key then.
+// A Change is a change of a rule or an exception, or an operation on a key.
 type Change struct {
 	Document
-	What      string          // set, delete, enable, disable, promote, or rollback to a revision; of a key what Note was told
-	Deleted   bool            // there is no rule any more
-	Exception *Exception      // it was a change of this exception, and not of a rule
-	Key       *Key            // it was done to this key, and changed no rule
-	Diff      []source.Change // to what its rule was before, where the history still knows that
+	What      string          // set, delete, enable, disable, promote, rollback to REVISION; of a key Note's
+	Deleted   bool            // the rule was deleted
+	Exception *Exception      // non-nil: the change is of this exception, and not of a rule
+	Key       *Key            // non-nil: the operation is on this key, and changed no rule
+	Diff      []source.Change // to the rule before, if the history still has it
 }
 
-// A Draft is a change that is to be made.
+// A Draft is a change to be made.
 type Draft struct {
 	Name string
-	Seen int64 // the revision at which it must be; 0: it must not be there
+	Seen int64 // the required current revision; 0: none
 	payload
 	by Author
 }
 
-// Gone reports whether nothing is left of it after the change.
+// Gone reports whether the change deletes the entry.
 func (d *Draft) Gone() bool { return d.Deleted }
 
-// payload is a document as it is kept, after its revision and its time in microseconds.
+// payload is a stored document, after its revision and its time in microseconds.
 type payload struct {
-	YAML      string      `json:"yaml"`
-	Enabled   bool        `json:"enabled"`
-	Deleted   bool        `json:"deleted,omitempty"`
-	What      string      `json:"what"`
-	Who       string      `json:"who"`
-	Why       string      `json:"why,omitempty"`
-	Exception *exceptText `json:"exception,omitempty"`
-	Key       *Key        `json:"key,omitempty"`
+	YAML      string         `json:"yaml"`
+	Enabled   bool           `json:"enabled"`
+	Deleted   bool           `json:"deleted,omitempty"`
+	What      string         `json:"what"`
+	Who       string         `json:"who"`
+	Why       string         `json:"why,omitempty"`
+	Exception *exceptionText `json:"exception,omitempty"`
+	Key       *Key           `json:"key,omitempty"`
 }
 
-// Text is the draft as a Book keeps it: after the revision and the microseconds since 1970
+// Text returns the draft as a Backend stores it: after the revision and the microseconds since 1970
 // of the change, with a space after each.
 func (d *Draft) Text() string {
 	d.Who, d.Why = d.by.Who, d.by.Why
 	text, err := json.Marshal(&d.payload)
-	if err != nil { // it is plain data
+	if err != nil { // plain data always marshals
 		panic(err)
 	}
 	return string(text)
@@ -98,7 +98,7 @@ func (d *Draft) Text() string {
 
 var errForeign = errors.New("it is not what a Ledger writes; a newer weir may have written it")
 
-// Decode reads what a Book keeps of a name.
+// Decode parses a stored entry.
 func Decode(name, value string) (Change, error) {
 	revision, rest, _ := strings.Cut(value, " ")
 	micros, text, _ := strings.Cut(rest, " ")
@@ -107,11 +107,13 @@ func Decode(name, value string) (Change, error) {
 	d := json.NewDecoder(strings.NewReader(text))
 	d.DisallowUnknownFields()
 	var p payload
-	if errNumber != nil || errAt != nil || number < 1 || d.Decode(&p) != nil || d.More() || isException(name) != (p.Exception != nil) || isKey(name) != (p.Key != nil) {
+	if errNumber != nil || errAt != nil || number < 1 || d.Decode(&p) != nil || d.More() ||
+		isException(name) != (p.Exception != nil) || isKey(name) != (p.Key != nil) {
 		return Change{}, fmt.Errorf("rule %.80q: %w", name, errForeign)
 	}
-	c := Change{What: p.What, Deleted: p.Deleted, Key: p.Key, Document: Document{Name: name, YAML: p.YAML, Enabled: p.Enabled,
-		Revision: number, Author: Author{p.Who, p.Why}, When: time.UnixMicro(at).UTC()}}
+	c := Change{What: p.What, Deleted: p.Deleted, Key: p.Key,
+		Document: Document{Name: name, YAML: p.YAML, Enabled: p.Enabled,
+			Revision: number, Author: Author{p.Who, p.Why}, When: time.UnixMicro(at).UTC()}}
 	if p.Exception != nil {
 		e, ok := p.Exception.exception(&c.Document)
 		if !ok {
@@ -122,7 +124,7 @@ func Decode(name, value string) (Change, error) {
 	return c, nil
 }
 
-// Again is what a Book keeps of an entry, as a new change by somebody that makes it what it was:
+// Again is what a Backend keeps of an entry, as a new change by somebody that makes it what it was:
 // after the revision and the time. An exception lasts as long as it had left at now, by the
 // ledger's clock. It is not ok where that is over, or where no ledger wrote the value.
 func Again(name, value string, now time.Time, by Author) (text string, ok bool) {
@@ -145,29 +147,32 @@ func Again(name, value string, now time.Time, by Author) (text string, ok bool) 
 	return d.Text(), true
 }
 
-// ParseDocument reads the YAML of one rule that must have this name. The error is a
-// *rules.Error or a *weir.InputError.
+// ParseDocument parses the YAML of one rule, which must have this name. The error is a *rules.Error
+// or a *weir.InputError.
 func ParseDocument(name, text string) (rules.Spec, error) {
 	if len(text) > MaxDocument {
-		return rules.Spec{}, &weir.InputError{Field: "bytes of YAML", Given: len(text), Allowed: fmt.Sprint("at most ", MaxDocument)}
+		return rules.Spec{}, &weir.InputError{Field: "bytes of YAML", Given: len(text),
+			Allowed: fmt.Sprint("at most ", MaxDocument)}
 	}
 	const before = "rules:\n- "
 	file, err := rules.Parse(name, []byte(before+strings.ReplaceAll(text, "\n", "\n  ")))
 	if err != nil {
 		return rules.Spec{}, asWritten(err)
 	}
-	// Text that gets out of the list item it was put into says more than one rule.
+	// Text that escapes from the list item has more than one rule.
 	alone := rules.File{Name: file.Name, Rules: file.Rules}
 	if len(file.Rules) != 1 || !reflect.DeepEqual(*file, alone) {
-		return rules.Spec{}, &weir.InputError{Field: "what the YAML says", Given: "more than a rule", Allowed: "the fields of one rule, such as name: login"}
+		return rules.Spec{}, &weir.InputError{Field: "what the YAML says", Given: "more than a rule",
+			Allowed: "the fields of one rule, such as name: login"}
 	}
 	if spec := file.Rules[0]; spec.Name == name {
 		return spec, nil
 	}
-	return rules.Spec{}, &weir.InputError{Field: "name", Given: file.Rules[0].Name, Allowed: "the name under which it is kept, " + name}
+	return rules.Spec{}, &weir.InputError{Field: "name", Given: file.Rules[0].Name,
+		Allowed: "the name under which it is kept, " + name}
 }
 
-// asWritten has problems stand where their author wrote them: not in a list.
+// asWritten corrects positions of problems: the author did not write the list.
 func asWritten(err error) error {
 	var list *rules.Error
 	if !errors.As(err, &list) {

@@ -15,19 +15,19 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// How long an exception may last.
+// Limits of the duration of an exception.
 const (
 	LeastFor = time.Second
 	MostFor  = 366 * 24 * time.Hour
 )
 
-// exceptionName is what names of exceptions begin with in a Book. No rule's name does.
+// exceptionName is the prefix of names of exceptions in a Backend, which no rule's name has.
 const exceptionName = "exception:"
 
 func isException(name string) bool { return strings.HasPrefix(name, exceptionName) }
 
-// An Exception is a rules.Exception in a ledger. It ends by itself. Its ID follows from
-// what it is about, so that there is one of a kind for each rule and value.
+// An Exception is a rules.Exception in a ledger. It ends by itself. Its ID is derived from its kind,
+// rule and values, so that there is one for each of these.
 type Exception struct {
 	rules.Exception // Until is by the ledger's clock
 	For             time.Duration
@@ -36,9 +36,8 @@ type Exception struct {
 	When            time.Time // by the ledger's clock
 }
 
-// exceptText is an exception as it is kept. It ends so long after it was made: no clock but
-// the ledger's is asked.
-type exceptText struct {
+// exceptionText is a stored exception. It has a duration, so that only the ledger's clock matters.
+type exceptionText struct {
 	Kind   rules.ExceptionKind `json:"kind"`
 	Rule   string              `json:"rule,omitempty"`
 	By     string              `json:"by,omitempty"`
@@ -47,7 +46,7 @@ type exceptText struct {
 	For    int64               `json:"for"` // microseconds
 }
 
-func (x *exceptText) exception(d *Document) (e Exception, ok bool) {
+func (x *exceptionText) exception(d *Document) (e Exception, ok bool) {
 	e = Exception{For: time.Duration(x.For) * time.Microsecond, Revision: d.Revision, Author: d.Author, When: d.When,
 		Exception: rules.Exception{Kind: x.Kind, Rule: x.Rule, Component: x.By, Values: x.Values, Limit: x.Limit,
 			ID: strings.TrimPrefix(d.Name, exceptionName)}}
@@ -55,14 +54,14 @@ func (x *exceptText) exception(d *Document) (e Exception, ok bool) {
 	return e, e.For >= LeastFor && e.For <= MostFor
 }
 
-// IDOf is the ID of an exception.
+// IDOf returns the ID of an exception.
 func IDOf(e *rules.Exception) string {
 	about := fmt.Sprintf("%q %q %q %q", e.Kind, e.Rule, e.Component, e.Values)
 	sum := sha256.Sum256([]byte(about))
 	return string(e.Kind) + "-" + hex.EncodeToString(sum[:5])
 }
 
-// checkException checks what can be wrong with one whatever the rules are.
+// checkException checks everything that does not depend on the rules.
 func checkException(e *rules.Exception, last time.Duration) error {
 	switch {
 	case e.Kind != rules.Overridden && e.Kind != rules.Blocked && e.Kind != rules.LetPass:
@@ -70,26 +69,32 @@ func checkException(e *rules.Exception, last time.Duration) error {
 	case e.Kind == rules.Overridden && e.Rule == "":
 		return &weir.InputError{Field: "rule", Given: "", Allowed: "the name of the rule whose limits are others"}
 	case len(e.Values) < 1 || len(e.Values) > rules.MaxComponents:
-		return &weir.InputError{Field: "values", Given: len(e.Values), Allowed: fmt.Sprint("1 to ", rules.MaxComponents)}
+		return &weir.InputError{Field: "values", Given: len(e.Values),
+			Allowed: fmt.Sprint("1 to ", rules.MaxComponents)}
 	case last < LeastFor || last > MostFor:
-		return &weir.InputError{Field: "for", Given: last, Allowed: fmt.Sprintf("1s to %v: an exception ends by itself", MostFor)}
+		return &weir.InputError{Field: "for", Given: last,
+			Allowed: fmt.Sprintf("1s to %v: an exception ends by itself", MostFor)}
 	case (e.Kind == rules.Overridden) != (len(e.Limit) > 0) || len(e.Limit) > rules.MaxLimits:
-		return &weir.InputError{Field: "limit", Given: e.Limit, Allowed: fmt.Sprintf("1 to %d for an override, such as 500/1m, and none for others", rules.MaxLimits)}
+		return &weir.InputError{Field: "limit", Given: e.Limit,
+			Allowed: fmt.Sprintf("1 to %d for an override, such as 500/1m, and none for others", rules.MaxLimits)}
 	case e.Kind == rules.Overridden && e.Component != "":
-		return &weir.InputError{Field: "by", Given: e.Component, Allowed: "none for an override: its values are those of the rule's key"}
+		return &weir.InputError{Field: "by", Given: e.Component,
+			Allowed: "none for an override: its values are those of the rule's key"}
 	}
 	for _, text := range slices.Concat(e.Values, e.Limit, []string{e.Rule + " ", e.Component + " "}) {
 		if text == "" || len(text) > rules.MaxText {
-			return &weir.InputError{Field: "text", Given: text[:min(len(text), 80)], Allowed: fmt.Sprintf("1 to %d bytes", rules.MaxText)}
+			return &weir.InputError{Field: "text", Given: text[:min(len(text), 80)],
+				Allowed: fmt.Sprintf("1 to %d bytes", rules.MaxText)}
 		}
 	}
 	return nil
 }
 
-// Except puts an exception in force for a while, or changes the one with the same ID, if it
-// is at the revision seen (0: there is none). It does not look at the rules: one that fits
-// none is kept and does nothing. It returns the ID and the new revision.
-func (l *Ledger) Except(ctx context.Context, e rules.Exception, last time.Duration, seen int64, by Author) (id string, revision int64, err error) {
+// Except puts an exception in force, or replaces the one with the same ID if it is at the revision
+// seen (0: there is none). It does not check the rules: an exception that fits none has no effect.
+// It returns the ID and the new revision.
+func (l *Ledger) Except(ctx context.Context, e rules.Exception, last time.Duration, seen int64, by Author) (
+	id string, revision int64, err error) {
 	if err := checkException(&e, last); err != nil {
 		return "", 0, err
 	}
@@ -98,48 +103,50 @@ func (l *Ledger) Except(ctx context.Context, e rules.Exception, last time.Durati
 	if err != nil {
 		return id, 0, err
 	}
-	revision, err = l.commit(ctx, Draft{Name: exceptionName + id, Seen: seen, by: by, payload: payload{What: "set", Enabled: true,
-		Exception: &exceptText{Kind: e.Kind, Rule: e.Rule, By: e.Component, Values: e.Values, Limit: e.Limit, For: last.Microseconds()}}})
+	revision, err = l.commit(ctx, Draft{Name: exceptionName + id, Seen: seen, by: by,
+		payload: payload{What: "set", Enabled: true, Exception: textOf(&Exception{Exception: e, For: last})}})
 	return id, revision, err
 }
 
-// room takes out those that are over, and refuses one too many. One that is over counts as
-// not there, so whoever saw none may change it: seen is then its revision.
+// room deletes ended exceptions, and enforces the maximum. An ended exception with the same ID
+// counts as absent: room then returns its revision as seen.
 func (l *Ledger) room(ctx context.Context, id string, seen int64) (int64, error) {
-	held, err := l.book.Read(ctx)
+	snapshot, err := l.backend.Read(ctx)
 	if err != nil {
 		return 0, err
 	}
 	live, replaces := 0, false
-	for _, c := range held.Entries {
+	for _, c := range snapshot.Entries {
 		e := c.Exception
 		switch {
 		case e == nil:
-		case e.Until.After(held.Now):
+		case e.Until.After(snapshot.Now):
 			live++
 			replaces = replaces || e.ID == id
 		case e.ID == id && seen == 0:
 			seen = e.Revision
-		default: // that somebody else was faster does not matter
-			_, _ = l.book.Commit(ctx, Draft{Name: c.Name, Seen: c.Revision, by: Author{Who: "weir", Why: "its time was over"},
+		default: // a conflict does not matter: another process deleted it
+			_, _ = l.backend.Commit(ctx, Draft{Name: c.Name, Seen: c.Revision,
+				by:      Author{Who: "weir", Why: "its time was over"},
 				payload: payload{Deleted: true, What: "delete", Exception: textOf(e)}})
 		}
 	}
 	if live >= MaxExceptions && !replaces {
-		return 0, &weir.InputError{Field: "exceptions", Given: live + 1, Allowed: fmt.Sprintf("at most %d at one time; write a rule or a list instead", MaxExceptions)}
+		return 0, &weir.InputError{Field: "exceptions", Given: live + 1,
+			Allowed: fmt.Sprintf("at most %d at one time; write a rule or a list instead", MaxExceptions)}
 	}
 	return seen, nil
 }
 
-func textOf(e *Exception) *exceptText {
-	return &exceptText{Kind: e.Kind, Rule: e.Rule, By: e.Component, Values: e.Values, Limit: e.Limit, For: e.For.Microseconds()}
+func textOf(e *Exception) *exceptionText {
+	return &exceptionText{Kind: e.Kind, Rule: e.Rule, By: e.Component, Values: e.Values, Limit: e.Limit,
+		For: e.For.Microseconds()}
 }
 
-// ErrNoException is (wrapped) the answer to who asks for an exception that is not there, or
-// whose time is over.
+// ErrNoException is (wrapped) the error for an exception that does not exist, or has ended.
 var ErrNoException = errors.New("there is no such exception, or its time is over")
 
-// Exception is the one with this ID, and how long it lasts yet.
+// Exception returns the one with this ID, and its remaining time.
 func (l *Ledger) Exception(ctx context.Context, id string) (e Exception, left time.Duration, err error) {
 	list, now, err := l.Exceptions(ctx)
 	if err != nil {
@@ -153,28 +160,29 @@ func (l *Ledger) Exception(ctx context.Context, id string) (e Exception, left ti
 	return e, 0, fmt.Errorf("ledger: exception %.80q: %w", id, ErrNoException)
 }
 
-// Lift ends an exception before its time, if it is at the revision seen.
+// Lift ends an exception early, if it is at the revision seen.
 func (l *Ledger) Lift(ctx context.Context, id string, seen int64, by Author) (revision int64, err error) {
 	e, _, err := l.Exception(ctx, id)
 	if err != nil {
 		return 0, err
 	}
-	return l.commit(ctx, Draft{Name: exceptionName + id, Seen: seen, by: by, payload: payload{Deleted: true, What: "delete", Exception: textOf(&e)}})
+	return l.commit(ctx, Draft{Name: exceptionName + id, Seen: seen, by: by,
+		payload: payload{Deleted: true, What: "delete", Exception: textOf(&e)}})
 }
 
-// Exceptions are those in force, the first to end first, and the ledger's time.
+// Exceptions returns those in force, the first to end first, and the ledger's time.
 func (l *Ledger) Exceptions(ctx context.Context) (list []Exception, now time.Time, err error) {
-	held, err := l.book.Read(ctx)
+	snapshot, err := l.backend.Read(ctx)
 	if err != nil {
 		return nil, now, err
 	}
-	for _, c := range held.Entries {
-		if c.Exception != nil && c.Exception.Until.After(held.Now) {
+	for _, c := range snapshot.Entries {
+		if c.Exception != nil && c.Exception.Until.After(snapshot.Now) {
 			list = append(list, *c.Exception)
 		}
 	}
 	slices.SortFunc(list, func(a, b Exception) int {
 		return cmp.Or(a.Until.Compare(b.Until), strings.Compare(a.ID, b.ID))
 	})
-	return list, held.Now, nil
+	return list, snapshot.Now, nil
 }

@@ -12,16 +12,16 @@ import (
 	"github.com/weirproject/weir/rules/source"
 )
 
-// Expire is the Run of a source whose news have exceptions: it runs it, and takes each
-// exception out of what it said when its time is over, whether the source can be read then
-// or not. The source gives Until by this process' own clock (ExceptionsOf): then neither
-// clocks that differ nor clocks that are set matter.
-func Expire(ctx context.Context, run func(context.Context, chan<- source.News) error, news chan<- source.News) error {
-	inner, ended := make(chan source.News), make(chan error, 1)
+// Expire wraps the Run of a source whose updates have exceptions: it removes each exception when it
+// ends, whether or not the source can be read then. Until is by this process' clock (ExceptionsOf),
+// so that neither differences nor adjustments of clocks matter.
+func Expire(ctx context.Context, run func(context.Context, chan<- source.Update) error,
+	updates chan<- source.Update) error {
+	inner, ended := make(chan source.Update), make(chan error, 1)
 	go func() { ended <- run(ctx, inner) }()
-	last := source.News{File: new(rules.File)} // the last good news, with all exceptions
-	told := ""                                 // the revision of what was passed on of them
-	timer := time.NewTimer(idle)
+	last := source.Update{File: new(rules.File)} // the last good update, with all exceptions
+	sent := ""                                   // the revision that was passed on
+	timer := time.NewTimer(maxWait)
 	defer timer.Stop()
 	for {
 		select {
@@ -32,40 +32,40 @@ func Expire(ctx context.Context, run func(context.Context, chan<- source.News) e
 				now := time.Now()
 				last = n
 				last.Done = nil
-				n = alive(n, now)
-				told = n.Revision
+				n = current(n, now)
+				sent = n.Revision
 				timer.Reset(next(n.File, now))
 			}
-			news <- n
+			updates <- n
 		case <-timer.C:
 			now := time.Now()
-			n := alive(last, now)
+			n := current(last, now)
 			timer.Reset(next(n.File, now))
-			if n.Revision != told {
-				told = n.Revision
-				news <- n
+			if n.Revision != sent {
+				sent = n.Revision
+				updates <- n
 			}
 		}
 	}
 }
 
-// idle is how long to wait where nothing ends.
-const idle = time.Hour
+// maxWait is the wait if no exception ends.
+const maxWait = time.Hour
 
-// next is when the next of some exceptions ends that are not over.
+// next returns the time until the next exception ends.
 func next(file *rules.File, now time.Time) time.Duration {
-	wait := idle
+	wait := maxWait
 	for i := range file.Exceptions {
 		wait = min(wait, file.Exceptions[i].Until.Sub(now))
 	}
 	return wait
 }
 
-func over(e rules.Exception, now time.Time) bool { return !e.Until.After(now) }
+func ended(e rules.Exception, now time.Time) bool { return !e.Until.After(now) }
 
-// alive is news without the exceptions that are over.
-func alive(n source.News, now time.Time) source.News {
-	left := slices.DeleteFunc(slices.Clone(n.File.Exceptions), func(e rules.Exception) bool { return over(e, now) })
+// current returns an update without the exceptions that have ended.
+func current(n source.Update, now time.Time) source.Update {
+	left := slices.DeleteFunc(slices.Clone(n.File.Exceptions), func(e rules.Exception) bool { return ended(e, now) })
 	n.Revision = Ended(n.Revision, n.File.Exceptions, now)
 	if len(left) < len(n.File.Exceptions) {
 		file := *n.File
@@ -75,12 +75,12 @@ func alive(n source.News, now time.Time) source.News {
 	return n
 }
 
-// Ended is a revision that says how many of its exceptions are over, such as "12, 2 ended":
-// without them it is another set, and what has one revision is not looked at twice.
+// Ended appends the number of ended exceptions to a revision, such as "12, 2 ended": without them
+// the set is another, and a Keeper does not compare sets of one revision.
 func Ended(revision string, list []rules.Exception, now time.Time) string {
 	n := 0
 	for _, e := range list {
-		if over(e, now) {
+		if ended(e, now) {
 			n++
 		}
 	}
@@ -91,9 +91,9 @@ func Ended(revision string, list []rules.Exception, now time.Time) string {
 	return revision
 }
 
-// ExceptionsOf are those of some entries, with Until by this process' clock, also those that
-// are over: Expire takes them out. read is when they were read, by that clock, and now by the
-// ledger's.
+// ExceptionsOf returns the exceptions among entries, with Until by this process' clock, including
+// ended ones, which Expire removes. read is the time of the reading by this process' clock, now by
+// the ledger's.
 func ExceptionsOf(entries []Change, now, read time.Time) (list []rules.Exception) {
 	for _, c := range entries {
 		if c.Exception == nil {

@@ -1,12 +1,12 @@
-// Package ledger keeps rules as the YAML that somebody wrote, each with the revision that
-// made it what it is, exceptions that end by themselves, and the history of them all: who
-// changed what, when and why. What is done to keys stands in that history too.
+// Package ledger stores rules as YAML, each with a revision, temporary exceptions, and the history
+// of both: author, time and reason of each change. Operations on keys, such as resets, are in the
+// history too.
 //
-// Whoever changes something names the revision that he has seen. If it is another by now,
-// nothing is changed: two people never overwrite each other unawares.
+// A change names the revision that its author has read. If the current one differs, nothing is
+// changed, so that two people never overwrite each other's changes.
 //
-// A [Ledger] is the rules of this; where its entries lie is a [Book]: [Memory] is the one of
-// a process, with or without a file, and package redissource has the one in Redis.
+// A [Ledger] has the logic, a [Backend] the storage: [Memory] for one process, with or without a
+// file, or Redis in package redissource.
 package ledger
 
 import (
@@ -23,64 +23,64 @@ import (
 	"github.com/weirproject/weir/rules/source"
 )
 
-// A Book is where the entries of a ledger lie. It is safe for concurrent use.
-type Book interface {
-	// Read is all entries at one moment.
-	Read(ctx context.Context) (*Holdings, error)
-	// Get is the entry of a name; the error wraps ErrNoRule where there is none.
+// A Backend stores the entries of a ledger. It is safe for concurrent use.
+type Backend interface {
+	// Read returns all entries at one moment.
+	Read(ctx context.Context) (*Snapshot, error)
+	// Get returns the entry of a name. The error wraps ErrNoRule if there is none.
 	Get(ctx context.Context, name string) (Change, error)
-	// Commit makes a change if the entry is at the revision that was seen, and writes it into
-	// the history. The error is a *ConflictError if it is at another.
+	// Commit makes a change if the entry is at the revision Draft.Seen, and appends it to the
+	// history. The error is a *ConflictError if it is at another.
 	Commit(ctx context.Context, d Draft) (revision int64, err error)
-	// Page is some of the changes of the history from a revision (0: the last) downwards to
-	// another, the newest first. more says that the oldest of them was not reached yet.
+	// Page returns some changes of the history from a revision (0: the last) down to another, the
+	// newest first. more means that the oldest of them was not reached yet.
 	Page(ctx context.Context, from, to int64) (list []Change, more bool, err error)
 }
 
-// A Restorer is a Book that can lose changes, such as one in a Redis that evicts keys or fails over
-// to a replica without the newest.
+// A Restorer is a Backend that can lose changes, such as one in a Redis that evicts keys or fails
+// over to a replica without the newest.
 type Restorer interface {
-	// Restore writes back what this process has read before the loss, each entry as a change of
-	// its own, and has the book take changes again.
+	// Restore writes back the entries that this process read before the loss, each as a new change,
+	// and makes the backend accept changes again.
 	Restore(ctx context.Context, how Restoration) (*Restored, error)
 }
 
 // A Restoration says how to restore a ledger.
 type Restoration struct {
 	By     Author
-	Forget bool // write nothing back: what the book has now is all there is
-	DryRun bool // only tell
+	Forget bool // write nothing back: the backend's current entries are all there are
+	DryRun bool // only report
 }
 
-// Restored is what was written back.
+// Restored lists the entries that were written back.
 type Restored struct {
-	Names    []string // of rules, and of exceptions with exception: before their IDs
+	Names    []string // of rules, and of exceptions: exception: and the ID
 	Revision int64    // of the ledger afterwards
 	Lost     int64    // the last revision that was lost
 }
 
-// Holdings are what a ledger holds at one moment.
-type Holdings struct {
+// A Snapshot has all entries of a ledger at one moment.
+type Snapshot struct {
 	Revision int64     // 0: nothing was ever written
 	Now      time.Time // by the ledger's clock
 	Entries  []Change  // in no order
 }
 
-// ErrNoRule is (wrapped) the answer to who asks for what the ledger does not have.
+// ErrNoRule is (wrapped) the error for a name or revision that is not in the ledger.
 var ErrNoRule = errors.New("the ledger does not have it")
 
-// ErrForeign is (wrapped) why a ledger is not used that nobody has asked for by name.
+// ErrForeign is (wrapped) the reason for not using a ledger that no option names.
 var ErrForeign = errors.New("there is no ledger that this server may use")
 
-// A ConflictError says that a rule is not at the revision that its author has seen: somebody
-// else has changed it since. Nothing was changed.
+// A ConflictError means that a rule is not at the revision that the author has read: it was changed
+// since. Nothing was changed.
 type ConflictError struct {
 	Name string
 	Seen int64 // 0: there was none
 	Is   int64 // 0: there is none
 }
 
-// Error says what to do.
+// Error returns a sentence that says what to do.
 func (e *ConflictError) Error() string {
 	is := fmt.Sprintf("is at revision %d", e.Is)
 	if e.Is == 0 {
@@ -97,76 +97,78 @@ func (e *ConflictError) Error() string {
 	return fmt.Sprintf("ledger: %s %q %s, %s: read it again, and decide anew", what, name, is, seen)
 }
 
-// A LostError says that a ledger has lost changes that were read before: its keys were deleted or
-// evicted, or a replica without the newest took over. Nothing was changed. The rules that were
-// read before stay in force.
+// A LostError means that a ledger has lost changes that were read before: its keys were deleted or
+// evicted, or a replica without the newest took over. Nothing was changed. The rules that were read
+// before stay in force.
 type LostError struct {
 	Ledger string
 	Seen   int64 // the last revision that is known to be lost
-	Is     int64 // what the ledger is at; 0: nothing is there, or that was not read
+	Is     int64 // the current revision; 0: there is none, or it was not read
 }
 
-// Error says what to do.
+// Error returns a sentence that says what to do.
 func (e *LostError) Error() string {
 	is := ""
 	if e.Is > 0 {
 		is = fmt.Sprintf(" (it is at %d)", e.Is)
 	}
-	return fmt.Sprintf("ledger: %s has lost changes up to revision %d%s; servers that have read them keep them in force. "+
-		"Write them back from such a server with weir rules restore, or give them up with weir rules restore --forget", e.Ledger, e.Seen, is)
+	return fmt.Sprintf("ledger: %s has lost changes up to revision %d%s; "+
+		"servers that have read them keep them in force. Write them back from such a server "+
+		"with weir rules restore, or give them up with weir rules restore --forget", e.Ledger, e.Seen, is)
 }
 
-// Restore writes back what a ledger has lost, or gives it up.
+// Restore writes back lost entries, or gives them up.
 func (l *Ledger) Restore(ctx context.Context, how Restoration) (*Restored, error) {
 	if err := how.By.check(); err != nil {
 		return nil, err
 	}
-	book, ok := l.book.(Restorer)
+	backend, ok := l.backend.(Restorer)
 	if !ok {
-		return nil, &weir.InputError{Field: "ledger", Given: "of this process", Allowed: "one in Redis: no other loses changes"}
+		return nil, &weir.InputError{Field: "ledger", Given: "of this process",
+			Allowed: "one in Redis: no other loses changes"}
 	}
-	return book.Restore(ctx, how)
+	return backend.Restore(ctx, how)
 }
 
-// A Ledger is rules and exceptions that people change while a server runs. Methods are safe
-// for concurrent use, by many processes too.
+// A Ledger has rules and exceptions that operators change while a server runs. Its methods are safe
+// for concurrent use, by several processes too.
 //
-// A change whose error leaves open whether it was made (the connection was lost) can be
-// repeated as it is: if it was made, the repeat is a *ConflictError.
-type Ledger struct{ book Book }
+// After an error that leaves the outcome open (the connection was lost), repeat the change: if it
+// was made, the repetition returns a *ConflictError.
+type Ledger struct{ backend Backend }
 
-// New makes a ledger of a book.
-func New(book Book) *Ledger { return &Ledger{book} }
+// New makes a ledger with a backend.
+func New(backend Backend) *Ledger { return &Ledger{backend} }
 
-// Get is a rule. The error wraps ErrNoRule where there is none.
+// Get returns a rule. The error wraps ErrNoRule if there is none.
 func (l *Ledger) Get(ctx context.Context, name string) (Document, error) {
 	if isException(name) {
 		return Document{}, fmt.Errorf("ledger: rule %.80q: %w", name, ErrNoRule)
 	}
-	c, err := l.book.Get(ctx, name)
+	c, err := l.backend.Get(ctx, name)
 	return c.Document, err
 }
 
-// List is all rules by their names, and the revision of the ledger.
+// List returns all rules by name, and the revision of the ledger.
 func (l *Ledger) List(ctx context.Context) (list []Document, revision int64, err error) {
-	held, err := l.book.Read(ctx)
+	snapshot, err := l.backend.Read(ctx)
 	if err != nil {
 		return nil, 0, err
 	}
-	for _, c := range held.Entries {
+	for _, c := range snapshot.Entries {
 		if c.Exception == nil {
 			list = append(list, c.Document)
 		}
 	}
 	slices.SortFunc(list, func(a, b Document) int { return strings.Compare(a.Name, b.Name) })
-	return list, held.Revision, nil
+	return list, snapshot.Revision, nil
 }
 
-// Set makes a rule what the YAML says. It is checked first, by itself and beside the others
-// that are enabled: the error is then a *rules.Error or a *weir.InputError. A new rule
-// (seen is 0) is enabled; one that was disabled stays so. It returns the new revision.
+// Set creates or replaces a rule. It is checked first, by itself and together with the other enabled
+// rules: the error is then a *rules.Error or a *weir.InputError. A new rule (seen is 0) is enabled;
+// a disabled one stays disabled. Set returns the new revision.
 func (l *Ledger) Set(ctx context.Context, name, yaml string, seen int64, by Author) (revision int64, err error) {
-	if i := strings.IndexFunc(yaml, controls); i >= 0 {
+	if i := strings.IndexFunc(yaml, isControl); i >= 0 {
 		return 0, &weir.InputError{Field: "YAML", Given: fmt.Sprintf("a text with %+.4q in it", yaml[i:]),
 			Allowed: `no control characters but tabs and ends of lines; in double quotes write \u009b`}
 	}
@@ -181,14 +183,15 @@ func (l *Ledger) Set(ctx context.Context, name, yaml string, seen int64, by Auth
 	if err := fits(list, name, yaml); err != nil {
 		return 0, err
 	}
-	return l.commit(ctx, Draft{Name: name, Seen: seen, by: by, payload: payload{YAML: yaml, Enabled: enabled, What: "set"}})
+	return l.commit(ctx, Draft{Name: name, Seen: seen, by: by,
+		payload: payload{YAML: yaml, Enabled: enabled, What: "set"}})
 }
 
-// controls reports what would do something to a terminal that shows it.
-func controls(r rune) bool { return unicode.IsControl(r) && r != '\n' && r != '\r' && r != '\t' }
+// isControl reports characters that could control a terminal.
+func isControl(r rune) bool { return unicode.IsControl(r) && r != '\n' && r != '\r' && r != '\t' }
 
-// fits checks a rule, and whether all can stand together. Where they could not without it,
-// either, that is not its fault.
+// fits checks a rule, by itself and together with the others. If the others do not compile without
+// it either, the rule is accepted.
 func fits(list []Document, name, yaml string) error {
 	spec, err := ParseDocument(name, yaml)
 	if err != nil {
@@ -212,7 +215,7 @@ func fits(list []Document, name, yaml string) error {
 	return nil
 }
 
-// Delete takes a rule out. Its history stays, and Rollback brings it back.
+// Delete deletes a rule. Its history stays, and Rollback restores it.
 func (l *Ledger) Delete(ctx context.Context, name string, seen int64, by Author) (revision int64, err error) {
 	if isException(name) {
 		return 0, fmt.Errorf("ledger: rule %.80q: %w", name, ErrNoRule)
@@ -220,14 +223,14 @@ func (l *Ledger) Delete(ctx context.Context, name string, seen int64, by Author)
 	return l.commit(ctx, Draft{Name: name, Seen: seen, by: by, payload: payload{Deleted: true, What: "delete"}})
 }
 
-// Enable puts a rule in force that is in the ledger. It is checked as by Set: others may
-// have been set since that it cannot stand beside.
+// Enable enables a rule of the ledger. It is checked as by Set, because other rules may have changed
+// since.
 func (l *Ledger) Enable(ctx context.Context, name string, seen int64, by Author) (revision int64, err error) {
-	return l.turn(ctx, name, seen, payload{Enabled: true, What: "enable"}, by)
+	return l.setEnabled(ctx, name, seen, payload{Enabled: true, What: "enable"}, by)
 }
 
-// Mask takes a rule out of force that the ledger does not have: a file's, a URL's or a hash's. What
-// it leaves in the ledger has no YAML; Enable takes that away again.
+// Mask disables a rule that is not in the ledger, but in a file, URL or hash. It leaves an entry
+// without YAML, which Enable deletes.
 func (l *Ledger) Mask(ctx context.Context, name string, by Author) (revision int64, err error) {
 	if _, err := weir.NewLimit(name, weir.PerSecond(1)); err != nil {
 		return 0, err
@@ -235,21 +238,21 @@ func (l *Ledger) Mask(ctx context.Context, name string, by Author) (revision int
 	return l.commit(ctx, Draft{Name: name, by: by, payload: payload{What: "disable"}})
 }
 
-// Disable takes a rule out of force, and leaves it in the ledger. One of the same name from
-// elsewhere is not in force either.
+// Disable disables a rule, and leaves it in the ledger. A rule of the same name from elsewhere is
+// disabled as well.
 func (l *Ledger) Disable(ctx context.Context, name string, seen int64, by Author) (revision int64, err error) {
-	return l.turn(ctx, name, seen, payload{What: "disable"}, by)
+	return l.setEnabled(ctx, name, seen, payload{What: "disable"}, by)
 }
 
-func (l *Ledger) turn(ctx context.Context, name string, seen int64, p payload, by Author) (revision int64, err error) {
+func (l *Ledger) setEnabled(ctx context.Context, name string, seen int64, p payload, by Author) (int64, error) {
 	d, err := l.Get(ctx, name)
 	if err != nil {
 		return 0, err
 	}
-	if d.Revision != seen { // what is written back is what was seen
+	if d.Revision != seen { // the text to write back is the one that the author has read
 		return 0, &ConflictError{Name: name, Seen: seen, Is: d.Revision}
 	}
-	if p.Enabled && d.YAML == "" { // the rule is elsewhere
+	if p.Enabled && d.YAML == "" { // the rule is in another source
 		p.Deleted = true
 		return l.commit(ctx, Draft{Name: name, Seen: seen, by: by, payload: p})
 	}
@@ -265,7 +268,7 @@ func (l *Ledger) turn(ctx context.Context, name string, seen int64, p payload, b
 	return l.commit(ctx, Draft{Name: name, Seen: seen, by: by, payload: p})
 }
 
-// Rollback makes a rule what it was at a revision of its history, also deleted or disabled.
+// Rollback restores a rule as of a revision, which may be deleted or disabled.
 func (l *Ledger) Rollback(ctx context.Context, name string, to, seen int64, by Author) (revision int64, err error) {
 	then, err := l.at(ctx, name, to)
 	if err != nil {
@@ -281,17 +284,18 @@ func (l *Ledger) Rollback(ctx context.Context, name string, to, seen int64, by A
 		}
 	}
 	return l.commit(ctx, Draft{Name: name, Seen: seen, by: by,
-		payload: payload{YAML: then.YAML, Enabled: then.Enabled, Deleted: then.Deleted, What: fmt.Sprint("rollback to ", to)}})
+		payload: payload{YAML: then.YAML, Enabled: then.Enabled, Deleted: then.Deleted,
+			What: fmt.Sprint("rollback to ", to)}})
 }
 
-// At is what a rule was at a revision of its history.
+// At returns a rule as of a revision.
 func (l *Ledger) At(ctx context.Context, name string, revision int64) (Change, error) {
 	return l.at(ctx, name, revision)
 }
 
 func (l *Ledger) at(ctx context.Context, name string, revision int64) (Change, error) {
 	if revision > 0 && !isException(name) && !isKey(name) {
-		page, _, err := l.book.Page(ctx, revision, revision)
+		page, _, err := l.backend.Page(ctx, revision, revision)
 		if err != nil {
 			return Change{}, err
 		}
@@ -299,29 +303,31 @@ func (l *Ledger) at(ctx context.Context, name string, revision int64) (Change, e
 			return page[0], nil
 		}
 	}
-	return Change{}, fmt.Errorf("ledger: rule %.80q at revision %d: %w, or no longer: that was a change of another rule, or is forgotten", name, revision, ErrNoRule)
+	return Change{}, fmt.Errorf("ledger: rule %.80q at revision %d: %w, or no longer: "+
+		"that was a change of another rule, or is forgotten", name, revision, ErrNoRule)
 }
 
-// commit makes a change, if the entry is at the revision that was seen.
+// commit makes a change if the entry is at the revision d.Seen.
 func (l *Ledger) commit(ctx context.Context, d Draft) (revision int64, err error) {
 	if err := d.by.check(); err != nil {
 		return 0, err
 	}
 	if d.Seen < 0 {
-		return 0, &weir.InputError{Field: "revision seen", Given: d.Seen, Allowed: "that of the rule, or 0 for a new one"}
+		return 0, &weir.InputError{Field: "revision seen", Given: d.Seen,
+			Allowed: "that of the rule, or 0 for a new one"}
 	}
-	if d.Deleted && d.Seen == 0 { // there is nothing to delete, or it was not seen
-		c, err := l.book.Get(ctx, d.Name)
+	if d.Deleted && d.Seen == 0 { // there is nothing to delete, or the author has not read it
+		c, err := l.backend.Get(ctx, d.Name)
 		if err != nil {
 			return 0, err
 		}
 		return 0, &ConflictError{Name: d.Name, Is: c.Revision}
 	}
-	return l.book.Commit(ctx, d)
+	return l.backend.Commit(ctx, d)
 }
 
-// History is the last changes of a rule and what was done to its keys, those of an exception,
-// or with "" all, the newest first: at most most, from 1 to 1000.
+// History returns the last changes of a rule and operations on its keys, or of an exception, or with
+// "" of all, the newest first: at most most, from 1 to 1000.
 func (l *Ledger) History(ctx context.Context, name string, most int) (list []Change, err error) {
 	if most < 1 || most > MaxHistory {
 		return nil, &weir.InputError{Field: "most changes", Given: most, Allowed: fmt.Sprint("1 to ", MaxHistory)}
@@ -329,7 +335,7 @@ func (l *Ledger) History(ctx context.Context, name string, most int) (list []Cha
 	oldest, from := int64(0), int64(0)
 	for more := true; more && len(list) <= most; { // one more, to compare with
 		var page []Change
-		if page, more, err = l.book.Page(ctx, from, 0); err != nil {
+		if page, more, err = l.backend.Page(ctx, from, 0); err != nil {
 			return nil, err
 		}
 		for _, c := range page {
@@ -339,13 +345,13 @@ func (l *Ledger) History(ctx context.Context, name string, most int) (list []Cha
 			}
 		}
 	}
-	compare(list, oldest == 1)
+	addDiffs(list, oldest == 1)
 	return list[:min(len(list), most)], nil
 }
 
-// compare says what each change did to its rule. Of all that ever was, the first change of
-// a rule made it.
-func compare(list []Change, ever bool) {
+// addDiffs adds the difference that each change made. ever means that the history is complete: a
+// first change then created its rule.
+func addDiffs(list []Change, ever bool) {
 	before := make(map[string]*Change)
 	for i := len(list) - 1; i >= 0; i-- {
 		c := &list[i]
@@ -356,7 +362,7 @@ func compare(list []Change, ever bool) {
 	}
 }
 
-// fileOf is the rule of a change, or none.
+// fileOf returns a file with the rule of a change, or without one.
 func fileOf(c *Change) *rules.File {
 	var file rules.File
 	if c == nil || c.Deleted {

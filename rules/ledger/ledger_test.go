@@ -21,12 +21,12 @@ var ann = ledger.Author{Who: "ann", Why: "brute force"}
 
 func open(t testing.TB, path string) (*ledger.Ledger, *ledger.Memory) {
 	t.Helper()
-	book, err := ledger.NewMemory(path)
+	backend, err := ledger.NewMemory(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { book.Close() })
-	return ledger.New(book), book
+	t.Cleanup(func() { backend.Close() })
+	return ledger.New(backend), backend
 }
 
 func yaml(name, limit string) string { return fmt.Sprintf("name: %s\nlimit: %s\n", name, limit) }
@@ -61,7 +61,7 @@ func block(value string) rules.Exception {
 // again in the next process.
 func TestMemory(t *testing.T) {
 	for _, path := range []string{"", filepath.Join(t.TempDir(), "ledger")} {
-		l, book := open(t, path)
+		l, backend := open(t, path)
 		ctx := t.Context()
 		done(t, 1)(l.Set(ctx, "login", yaml("login", "5/1m"), 0, ann))
 		conflict(t, 1)(l.Set(ctx, "login", yaml("login", "6/1m"), 0, ann))
@@ -77,7 +77,7 @@ func TestMemory(t *testing.T) {
 		id, revision, err := l.Except(ctx, block("10.0.0.1"), time.Hour, 0, ann)
 		done(t, 8)(revision, err)
 		if path != "" {
-			book.Close()
+			backend.Close()
 			l, _ = open(t, path)
 		}
 		if d, err := l.Get(ctx, "login"); err != nil || d.YAML != yaml("login", "6/1m") || d.Revision != 7 || d.Author != ann {
@@ -190,8 +190,8 @@ func TestExceptionsAreBounded(t *testing.T) {
 	})
 }
 
-// TestWhoSawNoneMayReplaceOneThatIsOver: for everybody but the book it is not there.
-func TestWhoSawNoneMayReplaceOneThatIsOver(t *testing.T) {
+// TestCreateReplacesAnEndedException: for everybody but the backend it is not there.
+func TestCreateReplacesAnEndedException(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, _ := open(t, "")
 		id, _, err := l.Except(t.Context(), block("10.0.0.1"), time.Minute, 0, ann)
@@ -230,25 +230,25 @@ func listen(t *testing.T, s source.Source) (blocked func() int) {
 			t.Error(err)
 		}
 	})
-	if err := keeper.Wait(ctx); err != nil && keeper.Status().Law == nil { // it may be down by now
+	if err := keeper.Wait(ctx); err != nil && keeper.Status().RuleSet == nil { // it may be down by now
 		t.Fatal(err)
 	}
 	return func() int {
 		time.Sleep(100 * time.Millisecond) // of the driven clock: what is told at once is in force by then
-		return len(keeper.Status().Law.File.Exceptions)
+		return len(keeper.Status().RuleSet.File.Exceptions)
 	}
 }
 
 // TestExceptionsEnd at their time, one after the other, though nobody changes the ledger.
 func TestExceptionsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, book := open(t, "")
+		l, backend := open(t, "")
 		for i, last := range []time.Duration{time.Minute, time.Hour, 3 * time.Hour} {
 			if _, _, err := l.Except(t.Context(), block(fmt.Sprint("10.0.0.", i)), last, 0, ann); err != nil {
 				t.Fatal(err)
 			}
 		}
-		in := listen(t, book.Source())
+		in := listen(t, backend.Source())
 		synctest.Wait()
 		for _, test := range []struct {
 			wait time.Duration
@@ -266,13 +266,13 @@ func TestExceptionsEnd(t *testing.T) {
 // A mute source says one thing, and cannot be read afterwards.
 type mute struct{ file *rules.File }
 
-func (m mute) Run(ctx context.Context, news chan<- source.News) error {
-	return ledger.Expire(ctx, func(ctx context.Context, news chan<- source.News) error {
-		news <- source.News{File: m.file, Revision: "7"}
-		news <- source.News{Err: errors.New("the connection is lost")}
+func (m mute) Run(ctx context.Context, updates chan<- source.Update) error {
+	return ledger.Expire(ctx, func(ctx context.Context, updates chan<- source.Update) error {
+		updates <- source.Update{File: m.file, Revision: "7"}
+		updates <- source.Update{Err: errors.New("the connection is lost")}
 		<-ctx.Done()
 		return ctx.Err()
-	}, news)
+	}, updates)
 }
 
 // TestExceptionsEndWhileTheLedgerCannotBeRead, which is when nobody can end them by hand.
@@ -291,11 +291,11 @@ func TestExceptionsEndWhileTheLedgerCannotBeRead(t *testing.T) {
 
 // TestClocksThatDiffer: what is left counts, by the ledger's clock.
 func TestClocksThatDiffer(t *testing.T) {
-	l, book := open(t, "")
+	l, backend := open(t, "")
 	if _, _, err := l.Except(t.Context(), block("10.0.0.1"), time.Hour, 0, ann); err != nil {
 		t.Fatal(err)
 	}
-	held, err := book.Read(t.Context())
+	held, err := backend.Read(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -314,16 +314,16 @@ func TestClocksThatDiffer(t *testing.T) {
 func TestAClockThatIsSet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		again := make(chan struct{})
-		in := listen(t, sourceFunc(func(ctx context.Context, news chan<- source.News) error {
-			return ledger.Expire(ctx, func(ctx context.Context, news chan<- source.News) error {
+		in := listen(t, sourceFunc(func(ctx context.Context, updates chan<- source.Update) error {
+			return ledger.Expire(ctx, func(ctx context.Context, updates chan<- source.Update) error {
 				for _, left := range []time.Duration{time.Hour, -time.Minute, time.Hour} {
 					list := []rules.Exception{{Kind: rules.Blocked, Values: []string{"10.0.0.1"}, Until: time.Now().Add(left)},
 						{Kind: rules.Blocked, Values: []string{"10.0.0.2"}, Until: time.Now().Add(9 * time.Hour)}}
-					news <- source.News{File: &rules.File{Exceptions: list}, Revision: ledger.Ended("7", list, time.Now())}
+					updates <- source.Update{File: &rules.File{Exceptions: list}, Revision: ledger.Ended("7", list, time.Now())}
 					<-again
 				}
 				return ctx.Err()
-			}, news)
+			}, updates)
 		}))
 		for _, want := range []int{2, 1, 2} {
 			time.Sleep(time.Second)
@@ -336,27 +336,29 @@ func TestAClockThatIsSet(t *testing.T) {
 	})
 }
 
-type sourceFunc func(context.Context, chan<- source.News) error
+type sourceFunc func(context.Context, chan<- source.Update) error
 
-func (f sourceFunc) Run(ctx context.Context, news chan<- source.News) error { return f(ctx, news) }
+func (f sourceFunc) Run(ctx context.Context, updates chan<- source.Update) error {
+	return f(ctx, updates)
+}
 
 // TestEndedIsOneWord: who reads the ledger when one is over says what those say who were told
 // of it before, however many ended one by one.
 func TestEndedIsOneWord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told []string
-		news := make(chan source.News)
+		updates := make(chan source.Update)
 		now := time.Now()
 		list := []rules.Exception{{Values: []string{"1"}, Until: now.Add(time.Minute)}, {Values: []string{"2"}, Until: now.Add(2 * time.Minute)}}
-		go ledger.Expire(t.Context(), func(ctx context.Context, news chan<- source.News) error {
-			news <- source.News{File: &rules.File{Exceptions: list}, Revision: "7"}
+		go ledger.Expire(t.Context(), func(ctx context.Context, updates chan<- source.Update) error {
+			updates <- source.Update{File: &rules.File{Exceptions: list}, Revision: "7"}
 			<-ctx.Done()
 			return ctx.Err()
-		}, news)
+		}, updates)
 		for range 3 {
-			var n source.News
+			var n source.Update
 			select {
-			case n = <-news:
+			case n = <-updates:
 			case <-time.After(2 * time.Minute):
 				t.Fatal("nothing was told, after", told)
 			}
@@ -374,13 +376,13 @@ func TestEndedIsOneWord(t *testing.T) {
 // TestARuleOfAnotherWeir that this one cannot read is out of force, alone, and told of.
 func TestARuleOfAnotherWeir(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ledger")
-	l, book := open(t, path)
+	l, backend := open(t, path)
 	done(t, 1)(l.Set(t.Context(), "a", yaml("a", "1/1s"), 0, ann))
 	done(t, 2)(l.Set(t.Context(), "b", yaml("b", "2/1s"), 0, ann))
 	if _, _, err := l.Except(t.Context(), block("10.0.0.1"), time.Hour, 0, ann); err != nil {
 		t.Fatal(err)
 	}
-	book.Close()
+	backend.Close()
 	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -388,12 +390,12 @@ func TestARuleOfAnotherWeir(t *testing.T) {
 	if err := os.WriteFile(path, []byte(strings.Replace(string(text), "1/1s", "1/1y", 1)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, book = open(t, path)
+	_, backend = open(t, path)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	news := make(chan source.News)
-	go book.Source().Run(ctx, news)
-	n := <-news
+	updates := make(chan source.Update)
+	go backend.Source().Run(ctx, updates)
+	n := <-updates
 	if n.File == nil || len(n.File.Rules) != 1 || n.File.Rules[0].Name != "b" || len(n.File.Exceptions) != 1 ||
 		n.Warning == nil || !strings.Contains(n.Warning.Error(), `rule a is not in force: a:2:8: limit is "1/1y"`) {
 		t.Errorf("%+v", n)
@@ -418,9 +420,9 @@ func TestEnableIsChecked(t *testing.T) {
 // TestTheFile survives an end in the middle of a line, and is not shared.
 func TestTheFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ledger")
-	l, book := open(t, path)
+	l, backend := open(t, path)
 	done(t, 1)(l.Set(t.Context(), "a", yaml("a", "1/1s"), 0, ann))
-	book.Close()
+	backend.Close()
 	append := func(text string) {
 		t.Helper()
 		f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
@@ -456,9 +458,9 @@ func TestTheFile(t *testing.T) {
 // what still is.
 func TestTheFileIsBounded(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ledger")
-	l, book := open(t, path)
+	l, backend := open(t, path)
 	done(t, 1)(l.Set(t.Context(), "a", yaml("a", "1/1s"), 0, ann))
-	book.Close()
+	backend.Close()
 	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -473,8 +475,8 @@ func TestTheFileIsBounded(t *testing.T) {
 	if err := os.WriteFile(path, []byte(all.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, book = open(t, path)
-	book.Close()
+	_, backend = open(t, path)
+	backend.Close()
 	l, _ = open(t, path)
 	if text, err = os.ReadFile(path); err != nil || strings.Count(string(text), "\n") != ledger.MaxKept+1 {
 		t.Errorf("%d lines, %v", strings.Count(string(text), "\n"), err)

@@ -22,8 +22,7 @@ import (
 	"github.com/weirproject/weir/rules/source"
 )
 
-// Memory is a Book of one process, for a server without Redis. With a file it outlives the
-// process.
+// Memory is a Backend of one process, for a server without Redis. With a file it survives a restart.
 type Memory struct {
 	mu      sync.Mutex
 	entries map[string]Change
@@ -32,7 +31,7 @@ type Memory struct {
 
 	path string   // "": no file
 	file *os.File // open for appending
-	size int64    // what this process knows of the file
+	size int64    // expected size of the file
 }
 
 // A line is a change in the file.
@@ -41,8 +40,8 @@ type line struct {
 	Is   string `json:"is"` // as Decode reads it
 }
 
-// NewMemory makes a book. With a path it reads the file there, or makes one, and writes
-// every change to it before it is made. One process at a time may have the file.
+// NewMemory makes a backend. With a path it reads the file there, or creates one, and writes every
+// change to it before making it. Only one process at a time may use the file.
 func NewMemory(path string) (*Memory, error) {
 	m := &Memory{entries: make(map[string]Change), watch: make(map[chan struct{}]bool), path: path}
 	if path == "" {
@@ -60,8 +59,8 @@ func NewMemory(path string) (*Memory, error) {
 	return m, nil
 }
 
-// ReadMemory is a book of what is in the file of another process now. Nothing is written to
-// it: changes of this book are its own.
+// ReadMemory makes a backend with the entries in the file of another process. Changes are not
+// written to the file.
 func ReadMemory(path string) (*Memory, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -83,7 +82,7 @@ func (m *Memory) Close() error {
 	return m.file.Close()
 }
 
-// load reads the file, and puts it in order.
+// load reads the file, and compacts it or removes an incomplete last line.
 func (m *Memory) load() error {
 	lines, err := m.read(m.file)
 	switch {
@@ -95,8 +94,7 @@ func (m *Memory) load() error {
 	return m.file.Truncate(m.size)
 }
 
-// read reads lines. A last one without an end was being written when the process was ended:
-// that change was not made.
+// read reads lines. An incomplete last line is a change that was interrupted, and was not made.
 func (m *Memory) read(file io.Reader) (lines int, err error) {
 	in := bufio.NewReader(file)
 	for ; ; lines++ {
@@ -109,7 +107,8 @@ func (m *Memory) read(file io.Reader) (lines int, err error) {
 		}
 		var l line
 		if err := json.Unmarshal(text, &l); err != nil {
-			return lines, fmt.Errorf("line %d is not what a ledger writes; put it right, or move the file away", lines+1)
+			return lines, fmt.Errorf("line %d is not what a ledger writes; put it right, or move the file away",
+				lines+1)
 		}
 		c, err := Decode(l.Name, l.Is)
 		if err != nil {
@@ -132,7 +131,7 @@ func (m *Memory) apply(c Change) {
 	}
 }
 
-// compact writes the file anew: what is forgotten of the history, but still is, first.
+// compact rewrites the file: first the entries whose changes are dropped from the history.
 func (m *Memory) compact() error {
 	kept := m.history[max(0, len(m.history)-MaxKept):]
 	var out bytes.Buffer
@@ -162,8 +161,8 @@ func (m *Memory) compact() error {
 	return err
 }
 
-// writeSynced writes a file that is there as a whole when it is renamed over another: without
-// the sync a machine that loses its power may come back with the new name and none of the bytes.
+// writeSynced writes a file that will be renamed over another: without the sync a machine that loses
+// power may come back with the new name and none of the bytes.
 func writeSynced(path string, text []byte) error {
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -177,26 +176,27 @@ func writeSynced(path string, text []byte) error {
 }
 
 func lineOf(c *Change) []byte {
-	d := Draft{payload: payload{YAML: c.YAML, Enabled: c.Enabled, Deleted: c.Deleted, What: c.What, Key: c.Key}, by: c.Author}
+	d := Draft{payload: payload{YAML: c.YAML, Enabled: c.Enabled, Deleted: c.Deleted, What: c.What, Key: c.Key},
+		by: c.Author}
 	if c.Exception != nil {
 		d.Exception = textOf(c.Exception)
 	}
 	text, err := json.Marshal(line{c.Name, fmt.Sprintf("%d %d %s", c.Revision, c.When.UnixMicro(), d.Text())})
-	if err != nil { // it is two texts
+	if err != nil { // two strings always marshal
 		panic(err)
 	}
 	return append(text, '\n')
 }
 
-// Read implements Book.
-func (m *Memory) Read(context.Context) (*Holdings, error) {
+// Read implements Backend.
+func (m *Memory) Read(context.Context) (*Snapshot, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	held := &Holdings{Revision: m.revision(), Now: time.Now()}
+	snapshot := &Snapshot{Revision: m.revision(), Now: time.Now()}
 	for _, c := range m.entries {
-		held.Entries = append(held.Entries, c)
+		snapshot.Entries = append(snapshot.Entries, c)
 	}
-	return held, nil
+	return snapshot, nil
 }
 
 func (m *Memory) revision() int64 {
@@ -206,7 +206,7 @@ func (m *Memory) revision() int64 {
 	return m.history[len(m.history)-1].Revision
 }
 
-// Get implements Book.
+// Get implements Backend.
 func (m *Memory) Get(_ context.Context, name string) (Change, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -217,16 +217,17 @@ func (m *Memory) Get(_ context.Context, name string) (Change, error) {
 	return c, nil
 }
 
-// Commit implements Book.
+// Commit implements Backend.
 func (m *Memory) Commit(_ context.Context, d Draft) (revision int64, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	is, held := m.entries[d.Name]
+	is, snapshot := m.entries[d.Name]
 	switch {
 	case is.Revision != d.Seen:
 		return 0, &ConflictError{Name: d.Name, Seen: d.Seen, Is: is.Revision}
-	case !held && !d.Gone() && len(m.entries) >= rules.MaxRules:
-		return 0, &weir.InputError{Field: "rules", Given: rules.MaxRules + 1, Allowed: fmt.Sprint("at most ", rules.MaxRules)}
+	case !snapshot && !d.Gone() && len(m.entries) >= rules.MaxRules:
+		return 0, &weir.InputError{Field: "rules", Given: rules.MaxRules + 1,
+			Allowed: fmt.Sprint("at most ", rules.MaxRules)}
 	}
 	revision = m.revision() + 1
 	c, err := Decode(d.Name, fmt.Sprintf("%d %d %s", revision, time.Now().UnixMicro(), d.Text()))
@@ -237,7 +238,7 @@ func (m *Memory) Commit(_ context.Context, d Draft) (revision int64, err error) 
 		return 0, err
 	}
 	m.apply(c)
-	if !held && d.Gone() { // it is a note, and nothing is another
+	if !snapshot && d.Gone() { // a note changes no entry
 		return revision, nil
 	}
 	for wake := range m.watch {
@@ -249,9 +250,10 @@ func (m *Memory) Commit(_ context.Context, d Draft) (revision int64, err error) 
 	return revision, nil
 }
 
-var errTwoWriters = errors.New("somebody else writes it too, and each would lose what the other wrote: one server alone may have the file; share a Redis instead")
+var errTwoWriters = errors.New("somebody else writes it too, and each would lose what the other wrote: one server " +
+	"alone may have the file; share a Redis instead")
 
-// write appends to the file, so that it is there when the change is.
+// write appends a change to the file before it is made.
 func (m *Memory) write(c *Change) error {
 	if m.file == nil {
 		return nil
@@ -269,7 +271,7 @@ func (m *Memory) write(c *Change) error {
 	}
 	if err != nil {
 		if !errors.Is(err, errTwoWriters) {
-			_ = m.file.Truncate(m.size) // what was half written
+			_ = m.file.Truncate(m.size) // removes an incomplete line
 		}
 		return fmt.Errorf("ledger: %s: %w; the change was not made", m.path, err)
 	}
@@ -277,7 +279,7 @@ func (m *Memory) write(c *Change) error {
 	return nil
 }
 
-// Page implements Book.
+// Page implements Backend.
 func (m *Memory) Page(_ context.Context, from, to int64) (list []Change, more bool, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -289,57 +291,59 @@ func (m *Memory) Page(_ context.Context, from, to int64) (list []Change, more bo
 	return list, false, nil
 }
 
-// Source is the book as a source of rules: those that are enabled, and the exceptions.
-func (m *Memory) Source() source.Source { return &memorySource{book: m, bell: source.NewBell()} }
+// Source returns a source of the enabled rules and the exceptions.
+func (m *Memory) Source() source.Source {
+	return &memorySource{memory: m, reloads: source.NewReloadQueue()}
+}
 
 type memorySource struct {
-	book *Memory
-	bell source.Bell
+	memory  *Memory
+	reloads source.ReloadQueue
 
-	rules []rules.Spec // as they were told last
+	rules []rules.Spec // as sent last
 }
 
 // Reload implements source.Reloader.
-func (s *memorySource) Reload(ctx context.Context) (string, error) { return s.bell.Ring(ctx) }
+func (s *memorySource) Reload(ctx context.Context) (string, error) { return s.reloads.Reload(ctx) }
 
 // Run implements source.Source.
-func (s *memorySource) Run(ctx context.Context, news chan<- source.News) error {
-	return Expire(ctx, s.run, news)
+func (s *memorySource) Run(ctx context.Context, updates chan<- source.Update) error {
+	return Expire(ctx, s.run, updates)
 }
 
-func (s *memorySource) run(ctx context.Context, news chan<- source.News) error {
+func (s *memorySource) run(ctx context.Context, updates chan<- source.Update) error {
 	wake := make(chan struct{}, 1)
-	s.book.mu.Lock()
-	s.book.watch[wake] = true
-	s.book.mu.Unlock()
+	s.memory.mu.Lock()
+	s.memory.watch[wake] = true
+	s.memory.mu.Unlock()
 	defer func() {
-		s.book.mu.Lock()
-		delete(s.book.watch, wake)
-		s.book.mu.Unlock()
+		s.memory.mu.Lock()
+		delete(s.memory.watch, wake)
+		s.memory.mu.Unlock()
 	}()
-	news <- s.news(ctx)
+	updates <- s.update(ctx)
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-wake:
-			news <- s.news(ctx)
-		case first := <-s.bell.Rings():
-			n := s.news(ctx)
-			n.Done = source.Answer(s.bell.Callers(first), n.Revision)
-			news <- n
+			updates <- s.update(ctx)
+		case first := <-s.reloads.Requests():
+			n := s.update(ctx)
+			n.Done = source.Answer(s.reloads.Drain(first), n.Revision)
+			updates <- n
 		}
 	}
 }
 
-func (s *memorySource) news(ctx context.Context) source.News {
-	held, err := s.book.Read(ctx)
+func (s *memorySource) update(ctx context.Context) source.Update {
+	snapshot, err := s.memory.Read(ctx)
 	if err != nil {
-		return source.News{Err: err}
+		return source.Update{Err: err}
 	}
 	file := &rules.File{Name: "ledger"}
 	var wrong []error
-	for _, c := range held.Entries {
+	for _, c := range snapshot.Entries {
 		if c.Exception != nil {
 			continue
 		}
@@ -348,20 +352,19 @@ func (s *memorySource) news(ctx context.Context) source.News {
 			continue
 		}
 		spec, err := ParseDocument(c.Name, c.YAML)
-		if err != nil { // it was checked when it was set, by another weir; the others stay in force
+		if err != nil { // Set had accepted it in another version of weir; the others stay in force
 			wrong = append(wrong, fmt.Errorf("rule %s is not in force: %w", c.Name, err))
 			continue
 		}
 		file.Rules = append(file.Rules, spec)
 	}
 	slices.SortFunc(file.Rules, func(a, b rules.Spec) int { return strings.Compare(a.Name, b.Name) })
-	// Rules that lie where they lay are known to be the same: then nothing is compiled for an
-	// exception.
+	// Rules in the same memory are known to be equal: then a change of exceptions compiles nothing.
 	if len(s.rules) > 0 && reflect.DeepEqual(s.rules, file.Rules) {
 		file.Rules = s.rules
 	}
 	s.rules = file.Rules
 	slices.Sort(file.Disabled)
-	file.Exceptions = ExceptionsOf(held.Entries, held.Now, held.Now)
-	return source.News{File: file, Revision: fmt.Sprint(held.Revision), Warning: errors.Join(wrong...)}
+	file.Exceptions = ExceptionsOf(snapshot.Entries, snapshot.Now, snapshot.Now)
+	return source.Update{File: file, Revision: fmt.Sprint(snapshot.Revision), Warning: errors.Join(wrong...)}
 }

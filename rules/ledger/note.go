@@ -9,27 +9,29 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// A Key is what a store counts under, and the rule that it is counted for.
+// A Key is a key of a store, and the rule that it belongs to.
 type Key struct {
 	Rule string `json:"rule"`
 	Key  string `json:"key"` // as the rule's AppendKey makes it
 }
 
-// keyName is what names of keys begin with in a Book. No rule's name does. The history of a
-// rule's keys must not lie under the rule's own name: going back to a reset would delete it.
+// keyName is the prefix of names of keys in a Backend, which no rule's name has. The history of a
+// rule's keys is not stored under the rule's own name, because a rollback to a reset would delete
+// the rule.
 const keyName = "key:"
 
 func isKey(name string) bool { return strings.HasPrefix(name, keyName) }
 
-// Note writes into the history what somebody does to a key, such as to reset it. The ledger
-// holds nothing more for it, and no source tells of it: no rule is another. It returns the
-// revision under which it stands there.
+// Note records an operation on a key, such as a reset, in the history. It changes no entry, and
+// sources do not report it. It returns the revision of the record.
 func (l *Ledger) Note(ctx context.Context, what string, key Key, by Author) (revision int64, err error) {
 	if err := by.check(); err != nil {
 		return 0, err
 	}
 	if len(key.Key) > rules.MaxPlainKey {
-		return 0, &weir.InputError{Field: "bytes of key", Given: len(key.Key), Allowed: fmt.Sprintf("at most %d: what is longer is hashed", rules.MaxPlainKey)}
+		return 0, &weir.InputError{Field: "bytes of key", Given: len(key.Key),
+			Allowed: fmt.Sprintf("at most %d: what is longer is hashed", rules.MaxPlainKey)}
 	}
-	return l.book.Commit(ctx, Draft{Name: keyName + key.Rule, by: by, payload: payload{Deleted: true, What: what, Key: &key}})
+	return l.backend.Commit(ctx, Draft{Name: keyName + key.Rule, by: by,
+		payload: payload{Deleted: true, What: what, Key: &key}})
 }

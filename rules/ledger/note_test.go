@@ -19,13 +19,13 @@ var aKey = ledger.Key{Rule: "login", Key: "client.ip=8:10.0.0.1"}
 // TestNotes stand in the history of their rule, and are no version of it.
 func TestNotes(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ledger")
-	l, book := open(t, path)
+	l, backend := open(t, path)
 	done(t, 1)(l.Set(t.Context(), "login", yaml("login", "5/1m"), 0, ann))
 	done(t, 2)(l.Note(t.Context(), "reset", aKey, ann))
 	done(t, 3)(l.Note(t.Context(), "lift ban", aKey, ledger.Author{Who: "bob"}))
 	done(t, 4)(l.Note(t.Context(), "reset", ledger.Key{Rule: "other", Key: "all"}, ann)) // of a rule from elsewhere
 	done(t, 5)(l.Set(t.Context(), "login", yaml("login", "6/1m"), 1, ann))
-	book.Close()
+	backend.Close()
 	l, _ = open(t, path)
 	list, err := l.History(t.Context(), "login", 10)
 	if err != nil {
@@ -76,22 +76,22 @@ func TestANoteIsNoRule(t *testing.T) {
 	}
 }
 
-// TestANoteIsNoNews: rules need not be made again for it.
-func TestANoteIsNoNews(t *testing.T) {
+// TestANoteIsNoUpdate: rules need not be made again for it.
+func TestANoteIsNoUpdate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, book := open(t, "")
-		news := make(chan source.News, 10)
-		go book.Source().Run(t.Context(), news)
+		l, backend := open(t, "")
+		updates := make(chan source.Update, 10)
+		go backend.Source().Run(t.Context(), updates)
 		synctest.Wait()
 		done(t, 1)(l.Note(t.Context(), "reset", aKey, ann))
 		synctest.Wait()
-		if len(news) != 1 {
-			t.Errorf("news came %d times, want once: at the start", len(news))
+		if len(updates) != 1 {
+			t.Errorf("news came %d times, want once: at the start", len(updates))
 		}
 		done(t, 2)(l.Set(t.Context(), "a", yaml("a", "1/1s"), 0, ann))
 		synctest.Wait()
-		if len(news) != 2 {
-			t.Errorf("news came %d times, want twice", len(news))
+		if len(updates) != 2 {
+			t.Errorf("news came %d times, want twice", len(updates))
 		}
 	})
 }

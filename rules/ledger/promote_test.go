@@ -87,24 +87,24 @@ func TestPromote(t *testing.T) {
 	}
 }
 
-// A stale book tells what an entry was before the last change.
+// A stale backend tells what an entry was before the last change.
 type stale struct {
-	ledger.Book
+	ledger.Backend
 	was ledger.Change
 }
 
 func (s *stale) Get(context.Context, string) (ledger.Change, error) { return s.was, nil }
 
-// TestPromoteOfWhatWasNotSeen: what was read must be what the caller has seen, also where
+// TestPromoteOfAnUnreadCandidate: what was read must be what the caller has seen, also where
 // the change would be of the right revision.
-func TestPromoteOfWhatWasNotSeen(t *testing.T) {
-	l, book := open(t, "")
+func TestPromoteOfAnUnreadCandidate(t *testing.T) {
+	l, backend := open(t, "")
 	done(t, 1)(l.Set(t.Context(), "a", "name: a\nlimit: 5/1m\ncandidate: {limit: 3/1m}\n", 0, ann))
-	was, err := book.Get(t.Context(), "a")
+	was, err := backend.Get(t.Context(), "a")
 	if err != nil {
 		t.Fatal(err)
 	}
 	done(t, 2)(l.Set(t.Context(), "a", "name: a\nlimit: 5/1m\ncandidate: {limit: 4/1m}\n", 1, ann))
-	conflict(t, 1)(ledger.New(&stale{book, was}).Promote(t.Context(), "a", 2, ann))
+	conflict(t, 1)(ledger.New(&stale{backend, was}).Promote(t.Context(), "a", 2, ann))
 	done(t, 3)(l.Promote(t.Context(), "a", 2, ann))
 }

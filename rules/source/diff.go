@@ -12,10 +12,10 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// ChangeKind says what became of a rule.
+// ChangeKind is the kind of a Change.
 type ChangeKind uint8
 
-// What can become of a rule.
+// The kinds.
 const (
 	Changed ChangeKind = iota
 	Added
@@ -23,18 +23,18 @@ const (
 	Renamed // the same rule under another name
 )
 
-// A Change is what two files say differently about a rule, or about the file.
+// A Change is a difference between two files, of one rule or of the fields of the file.
 type Change struct {
 	Kind   ChangeKind
-	Rule   string   // its name, the new one; "": the fields of the file
+	Rule   string   // the rule's (new) name; "": the fields of the file
 	Was    string   // of a renamed rule: the old name
 	Fields []string // of a changed one: which, in the words of a file
-	// Anew says why its counts start anew: its keys begin with nothing used. "" where what
-	// was used is kept, and of rules that were added or removed.
+	// Anew is the reason why the rule's counts start from zero: its keys or its state have other
+	// names. It is "" if counts are kept, and for rules that were added or removed.
 	Anew string
 }
 
-// String is the change in a line.
+// String returns the change as one line.
 func (c Change) String() string {
 	counts := "counts are kept"
 	if c.Anew != "" {
@@ -53,10 +53,10 @@ func (c Change) String() string {
 	return fmt.Sprintf("%s: %s changed; %s", c.Rule, strings.Join(c.Fields, ", "), counts)
 }
 
-// mostNamed is how many rules a summary names.
+// mostNamed is the number of rules that a summary names.
 const mostNamed = 5
 
-// Summary is many changes in a line of bounded length.
+// Summary returns many changes as one line of bounded length.
 func Summary(changes []Change) string {
 	var parts, anew []string
 	for kind, what := range []string{"changed", "added", "removed", "renamed"} {
@@ -96,7 +96,7 @@ func Details(changes []Change) string {
 	return strings.Join(list, " | ")
 }
 
-// fewOf names some of many.
+// fewOf joins the first few names.
 func fewOf(names []string) string {
 	if len(names) <= mostNamed {
 		return strings.Join(names, ", ")
@@ -104,14 +104,12 @@ func fewOf(names []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(names[:mostNamed], ", "), len(names)-mostNamed)
 }
 
-// Diff says what a change of rules does, before it is made: in the order of the new file,
-// and then what was removed. A nil file has no rules. The order of rules alone is no
-// change.
+// Diff returns the changes between two files, in the order of the new file, then removed rules. A
+// nil file has no rules. A change of the order of rules alone is not a change.
 //
-// State lies under the name of a limit, its algorithm and the key. So new numbers are
-// applied to what was used, and other matches, costs and lists leave it alone. Another
-// name, algorithm or key starts anew, and so does mode: a rule in shadow counts under keys
-// of its own.
+// State is stored under the name of a limit, its algorithm and the key. So new numbers apply to the
+// use so far, and changes of matches, costs and lists do not affect it. Counts start from zero with
+// another name, algorithm or key, and with mode: a rule in shadow counts under keys of its own.
 func Diff(old, new *rules.File) []Change { return diff(old, new, func() {}) }
 
 func diff(old, new *rules.File, rest func()) []Change {
@@ -120,7 +118,7 @@ func diff(old, new *rules.File, rest func()) []Change {
 		list = append(list, Change{Fields: fields})
 	}
 	before, gone := matched(rulesOf(old), rulesOf(new))
-	texts := make(map[string]string) // what rules that are gone say but their names
+	texts := make(map[string]string) // removed rules by their content without the name
 	for _, spec := range slices.Backward(gone) {
 		texts[nameless(spec)] = spec.Name
 	}
@@ -137,8 +135,8 @@ func diff(old, new *rules.File, rest func()) []Change {
 	return list
 }
 
-// matched are the old rules in the places of the new ones that have their names, nil where
-// there was none, and those that have no place any more.
+// matched returns the old rule for each new one, nil if there was none, and the old rules that are
+// gone.
 func matched(old, new []rules.Spec) (before, gone []*rules.Spec) {
 	before = make([]*rules.Spec, len(new))
 	same := 0 // mostly all names are as they were, and there is nothing to look for
@@ -178,7 +176,7 @@ const rulesCompared = 256
 // arrived appends the new rules that were not there before, or not so. Each rule that is gone
 // can have been renamed once.
 func arrived(list []Change, new []rules.Spec, before []*rules.Spec, gone map[string]string, rest func()) []Change {
-	if len(new) > 0 && before[0] == nil { // all are new at the start: there may be many
+	if len(new) > 0 && before[0] == nil { // at the start all are new, and there may be many
 		list = slices.Grow(list, len(new))
 	}
 	for i := range new {
@@ -188,7 +186,7 @@ func arrived(list []Change, new []rules.Spec, before []*rules.Spec, gone map[str
 		spec, old := &new[i], before[i]
 		if old != nil {
 			if fields := changed(old, spec); len(fields) > 0 {
-				list = append(list, Change{Rule: spec.Name, Fields: fields, Anew: anew(old, spec)})
+				list = append(list, Change{Rule: spec.Name, Fields: fields, Anew: restart(old, spec)})
 			}
 			continue
 		}
@@ -214,12 +212,12 @@ func fileFields(old, new *rules.File) []string {
 		after = *new
 	}
 	before.Name, before.Rules, after.Name, after.Rules = "", nil, "", nil
-	before.Disabled, after.Disabled = nil, nil // which rules are gone for it is told of each
+	before.Disabled, after.Disabled = nil, nil // each disabled rule is reported as removed
 	return differing(reflect.ValueOf(&before).Elem(), reflect.ValueOf(&after).Elem())
 }
 
-// changed are the fields that two rules have not the same. Of a rule that was not read again
-// everything lies where it lay: then nothing need be looked at.
+// changed returns the fields in which two rules differ. A rule that was not read again shares its
+// memory with the old one, which the comparison of bytes finds at once.
 func changed(old, new *rules.Spec) []string {
 	const size = unsafe.Sizeof(*old)
 	if *(*[size]byte)(unsafe.Pointer(old)) == *(*[size]byte)(unsafe.Pointer(new)) {
@@ -228,8 +226,8 @@ func changed(old, new *rules.Spec) []string {
 	return differing(reflect.ValueOf(old).Elem(), reflect.ValueOf(new).Elem())
 }
 
-// differing are the fields that two values of one type have not the same, in the words of
-// a file. A list without values is as good as none.
+// differing returns the names, as in a file, of the fields in which two values differ. An empty list
+// equals none.
 func differing(a, b reflect.Value) (fields []string) {
 	for i := range a.NumField() {
 		x, y := a.Field(i), b.Field(i)
@@ -241,8 +239,7 @@ func differing(a, b reflect.Value) (fields []string) {
 	return fields
 }
 
-// alike sees quickly of most values that are the same that they are: DeepEqual, which decides
-// about the others, makes garbage of each field that it looks at.
+// alike finds most equal values without DeepEqual, which allocates for each field.
 func alike(x, y reflect.Value) bool {
 	switch x.Kind() {
 	case reflect.String:
@@ -270,7 +267,7 @@ func alike(x, y reflect.Value) bool {
 	return x.Comparable() && x.Equal(y)
 }
 
-// nameless is all that a rule says but its name.
+// nameless returns the content of a rule without its name.
 func nameless(spec *rules.Spec) string {
 	other := *spec
 	other.Name = ""
@@ -281,8 +278,8 @@ func nameless(spec *rules.Spec) string {
 	return string(text)
 }
 
-// anew says why the counts of a rule start anew, or "".
-func anew(old, new *rules.Spec) string {
+// anew returns the reason why the counts of a rule start from zero, or "".
+func restart(old, new *rules.Spec) string {
 	var why []string
 	if !slices.Equal(old.Key, new.Key) && !slices.Equal(trimmed(old.Key), trimmed(new.Key)) {
 		why = append(why, "its key is another")
@@ -290,7 +287,8 @@ func anew(old, new *rules.Spec) string {
 	if (old.Mode == rules.Shadow) != (new.Mode == rules.Shadow) {
 		why = append(why, "a rule in shadow counts by itself")
 	} else if before, after := percent(old), percent(new); before != after {
-		why = append(why, fmt.Sprintf("keys are counted in shadow that are not among its percentage, which was %d and is %d", before, after))
+		why = append(why, fmt.Sprintf("keys are counted in shadow that are not among its percentage, "+
+			"which was %d and is %d", before, after))
 	}
 	for i := range min(len(old.Limit), len(new.Limit)) {
 		if sameType(old, old.Limit[i], new, new.Limit[i]) {
@@ -306,7 +304,7 @@ func anew(old, new *rules.Spec) string {
 	return strings.Join(why, "; ")
 }
 
-// percent is for how many of its keys a rule is in force.
+// percent returns the percentage of keys for which a rule is enforced.
 func percent(s *rules.Spec) int {
 	switch {
 	case s.Mode == rules.Shadow:
@@ -317,8 +315,8 @@ func percent(s *rules.Spec) int {
 	return *s.EnforcePercent
 }
 
-// overridden is how many keys of overrides are counted by another algorithm than before,
-// apart from what the rule's own limits do.
+// overridden returns the number of keys of overrides whose algorithm changes, apart from changes of
+// the rule's own limits.
 func overridden(old, new *rules.Spec) (n int) {
 	if len(old.Overrides)+len(new.Overrides) == 0 {
 		return 0
@@ -341,7 +339,7 @@ func overridden(old, new *rules.Spec) (n int) {
 	return n
 }
 
-// overrides are the limits of each key that has its own.
+// overrides returns the limits of each key that has its own.
 func overrides(s *rules.Spec) map[string][]string {
 	list := make(map[string][]string, len(s.Overrides))
 	for _, o := range s.Overrides {
@@ -362,7 +360,7 @@ func sameAlgorithms(old *rules.Spec, before []string, new *rules.Spec, after []s
 	return true
 }
 
-// trimmed are a key's components without what does not matter.
+// trimmed returns a key's components with normalised blanks.
 func trimmed(key []string) []string {
 	list := make([]string, len(key))
 	for i, text := range key {
@@ -371,13 +369,13 @@ func trimmed(key []string) []string {
 	return list
 }
 
-// sameType reports whether two limits are surely counted alike: they have the same word for
-// it, or neither has one.
+// sameType reports whether two limits certainly have the same algorithm: both name the same one, or
+// neither names one.
 func sameType(old *rules.Spec, before string, new *rules.Spec, after string) bool {
 	return firstWord(limitText(old, before)) == firstWord(limitText(new, after))
 }
 
-// firstWord is the word by which ParseLimit knows the algorithm: "" for a number.
+// firstWord returns the word that names the algorithm for ParseLimit; "" for a number.
 func firstWord(limit string) string {
 	word, _, _ := strings.Cut(limit, " ")
 	if word != "" && word[0] >= '0' && word[0] <= '9' {
@@ -390,7 +388,7 @@ func limitText(s *rules.Spec, limit string) string {
 	return strings.TrimSpace(s.Algorithm + " " + limit)
 }
 
-// algorithm is how a limit of a rule counts. A text that is no limit stands for itself.
+// algorithm returns the algorithm of a limit. A text that is no limit is returned as it is.
 func algorithm(s *rules.Spec, limit string) string {
 	text := limitText(s, limit)
 	spec, err := weir.ParseLimit(text)

@@ -8,29 +8,28 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// EventKind says what happened.
+// EventKind is the kind of an Event.
 type EventKind uint8
 
-// What can happen. Each is told when it begins, not again while it lasts.
+// The kinds. Each is reported when it begins, and not again while it lasts.
 const (
-	// InForce: a law was put in force. Rules, Changes and Revision say which.
+	// InForce: a rule set was put in force. See Rules, Changes and Revision.
 	InForce EventKind = iota
-	// Refused: a layer's news cannot be used, and Err says why: mistakes in a text, a
-	// conflict with other layers, or no rules where there were some. Its last good rules
-	// stay in force.
+	// Refused: a layer's update cannot be used; Err is the reason: mistakes in a text, a conflict
+	// with other layers, or an empty set from a source that had rules. Its last good rules stay in
+	// force.
 	Refused
 	// Down: a layer cannot be read. Its last good rules stay in force.
 	Down
-	// Recovered: what a layer says is in force again, after Refused or Down.
+	// Recovered: the rules of a layer are in force again after Refused or Down.
 	Recovered
-	// Collided: layers say different things of one name; Collisions lists all that do. Told
+	// Collided: layers have rules or fields of the same name; Collisions lists all of them. Reported
 	// when the list changes.
 	Collided
-	// Warned: a layer has good rules, and its owner should know of Err; nil: there is nothing
-	// to know any more.
+	// Warned: a layer has good rules and a warning, Err; nil: the warning is over.
 	Warned
-	// Ready: all layers were heard, or the time for it is over, and what they said was tried.
-	// Err says what is missing.
+	// Ready: all layers have sent an update, or the time for it has passed, and these updates were
+	// tried. Err says which are not in force.
 	Ready
 )
 
@@ -39,22 +38,21 @@ func (k EventKind) String() string {
 	return [...]string{"in force", "refused", "down", "recovered", "collided", "warned", "ready"}[k]
 }
 
-// An Event is something that the owner of a server wants to see in a log, or counted.
+// An Event is an occurrence to be logged or counted.
 type Event struct {
 	Kind       EventKind
 	Time       time.Time
-	Layer      string // whose news it was; "" of Ready, Collided, and what several brought
-	Revision   string // of the layer's news
+	Layer      string // "" for Ready, Collided, and several layers at once
+	Revision   string // of the layer's update
 	Err        error
-	Rules      int         // how many are in force
-	Changes    []Change    // InForce: what it changed
+	Rules      int         // number of rules in force
+	Changes    []Change    // of InForce
 	Collisions []Collision // Collided
-	// Loaded is when the law that is in force was put there: its age is the age of the
-	// last good one. Zero: there is none yet.
+	// Loaded is the time at which the rule set in force was put there; zero: there is none yet.
 	Loaded time.Time
 }
 
-// String is the event in a line or, with a list of mistakes, in some.
+// String returns the event as one line, or several if Err lists mistakes.
 func (e Event) String() string {
 	text := e.Kind.String()
 	if e.Layer != "" {
@@ -85,37 +83,37 @@ func (e Event) collisions() string {
 	return text
 }
 
-// A Law is what is in force.
-type Law struct {
-	File   *rules.File // all layers as one
+// A RuleSet is in force.
+type RuleSet struct {
+	File   *rules.File // all layers merged
 	Set    *rules.Set
-	From   []string // of each rule, which layer it is from
+	From   []string // the layer of each rule
 	Off    []Off    // rules that an operator has disabled
 	Loaded time.Time
 }
 
-// Status is how things stand. It is a snapshot.
+// Status is a snapshot of a Keeper.
 type Status struct {
-	Law        *Law // nil: none yet
+	RuleSet    *RuleSet // nil: none yet
 	Collisions []Collision
 	Layers     []LayerStatus
 }
 
-// LayerStatus is how a source stands.
+// LayerStatus is the status of a source.
 type LayerStatus struct {
 	Name     string
 	Revision string    // of its rules that are in force
 	Pending  string    // of those that are being put in force; "": none are
-	Rules    int       // how many it has in force, with those that a later layer replaces
-	Loaded   time.Time // when they were put in force; zero: it has none in force
+	Rules    int       // number of rules in force, including those that a later layer replaces
+	Loaded   time.Time // when they were put in force; zero: none are
 	Down     bool      // it cannot be read
-	Err      error     // why what it says now is not in force; nil: it is
-	Since    time.Time // since when Err
-	Warning  error     // of its last news; nil: none
-	LeftOut  int       // rules of its last news that are not in force as they are there
+	Err      error     // why its newest update is not in force; nil: it is
+	Since    time.Time // start of Err
+	Warning  error     // of its newest update; nil: none
+	LeftOut  int       // rules of its newest update that are not in force as they are there
 }
 
-// LeftOut is how many rules of all layers are not in force as they are there.
+// LeftOut returns the number of rules of all layers that are not in force as they are there.
 func (s *Status) LeftOut() (n int) {
 	for _, y := range s.Layers {
 		n += y.LeftOut
@@ -123,7 +121,7 @@ func (s *Status) LeftOut() (n int) {
 	return n
 }
 
-// Err is nil where all that the layers say is in force, or what is not, and why.
+// Err returns nil if all layers' newest updates are in force, or an error that lists the others.
 func (s *Status) Err() error {
 	var list []error
 	for _, y := range s.Layers {

@@ -12,64 +12,66 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// How long a Keeper waits. News that follow each other closely become one law: the first
-// waits until it is quiet for settleTime, but never longer than settleMost.
+// Delays of a Keeper. Updates that follow each other closely become one rule set: the first waits
+// until none came for quietTime, but at most maxDelay.
 const (
-	settleTime   = 5 * time.Millisecond
-	settleMost   = 50 * time.Millisecond
-	firstPause   = time.Second // before a source that ended is run again; then doubled
+	quietTime    = 5 * time.Millisecond
+	maxDelay     = 50 * time.Millisecond
+	firstPause   = time.Second // before a source that returned is run again; doubled each time
 	longestPause = time.Minute
 	startWithin  = 10 * time.Second
 )
 
-// A Keeper keeps the law: it listens to sources, and puts in force what they say. Its
-// methods are safe for concurrent use; Run is called once.
+// A Keeper keeps a rule set up to date with its sources. Its methods are safe for concurrent use;
+// Run is called once.
 type Keeper struct {
 	layers      []Layer
 	swap        func(*rules.Set) error
 	compile     func(*rules.File) (*rules.Set, error)
-	tell        func(Event)
+	onEvent     func(Event)
 	rest        func()
 	startWithin time.Duration
 
-	begun  atomic.Bool
-	heard  chan heard
-	status atomic.Pointer[Status]
-	ready  chan struct{}
-	start  error // why it is not all that it should be at ready
+	begun    atomic.Bool
+	received chan received
+	status   atomic.Pointer[Status]
+	ready    chan struct{}
+	start    error // the error at the time of ready
 }
 
 // An Option changes how a Keeper works.
 type Option func(*Keeper)
 
-// WithTell has each event told, one after the other. It is waited for: it must be quick.
-func WithTell(tell func(Event)) Option { return func(k *Keeper) { k.tell = tell } }
+// WithTell calls tell with each event, sequentially. The Keeper waits for it: tell must return
+// quickly.
+func WithTell(onEvent func(Event)) Option { return func(k *Keeper) { k.onEvent = onEvent } }
 
 // WithCompile replaces rules.Compile without options.
 func WithCompile(compile func(*rules.File) (*rules.Set, error)) Option {
 	return func(k *Keeper) { k.compile = compile }
 }
 
-// WithRest has rest called again and again while many rules are compared, as rules.WithRest
-// has it called while they are compiled.
+// WithRest calls rest repeatedly while many rules are compared, as rules.WithRest does while they
+// are compiled.
 func WithRest(rest func()) Option { return func(k *Keeper) { k.rest = rest } }
 
-// WithStartWithin says how long the first law waits for layers that say nothing, instead
-// of 10 seconds. What they say later is a change like any other.
+// WithStartWithin sets how long the first rule set waits for layers that have sent nothing, instead
+// of 10 seconds. Their updates are later changes like any other.
 func WithStartWithin(d time.Duration) Option { return func(k *Keeper) { k.startWithin = d } }
 
-// NewKeeper makes a keeper of layers, which are in order of precedence: a later one
-// replaces what earlier ones say. swap puts a law in force, such as gate.Gate.Swap; where
-// it returns an error nothing may have changed, and the news is refused for it.
+// NewKeeper makes a keeper of layers in order of precedence: a later one replaces rules of earlier
+// ones. swap puts a rule set in force, such as gate.Gate.Swap. If it returns an error it must not
+// have changed anything, and the updates are refused.
 func NewKeeper(layers []Layer, swap func(*rules.Set) error, opts ...Option) (*Keeper, error) {
-	k := &Keeper{layers: layers, swap: swap, tell: func(Event) {}, rest: func() {}, startWithin: startWithin,
-		compile: func(f *rules.File) (*rules.Set, error) { return rules.Compile(f) },
-		heard:   make(chan heard), ready: make(chan struct{})}
+	k := &Keeper{layers: layers, swap: swap, onEvent: func(Event) {}, rest: func() {}, startWithin: startWithin,
+		compile:  func(f *rules.File) (*rules.Set, error) { return rules.Compile(f) },
+		received: make(chan received), ready: make(chan struct{})}
 	for _, opt := range opts {
 		opt(k)
 	}
 	if swap == nil {
-		return nil, &weir.InputError{Field: "swap", Given: "nil", Allowed: "what puts rules in force, such as a gate's Swap"}
+		return nil, &weir.InputError{Field: "swap", Given: "nil",
+			Allowed: "what puts rules in force, such as a gate's Swap"}
 	}
 	if len(layers) == 0 {
 		return nil, &weir.InputError{Field: "layers", Given: 0, Allowed: "at least one"}
@@ -78,7 +80,8 @@ func NewKeeper(layers []Layer, swap func(*rules.Set) error, opts ...Option) (*Ke
 	status := new(Status)
 	for _, y := range layers {
 		if y.Name == "" || names[y.Name] || y.Source == nil {
-			return nil, &weir.InputError{Field: "layers", Given: y.Name, Allowed: "names of their own, each with a source"}
+			return nil, &weir.InputError{Field: "layers", Given: y.Name,
+				Allowed: "names of their own, each with a source"}
 		}
 		names[y.Name] = true
 		status.Layers = append(status.Layers, LayerStatus{Name: y.Name, Err: errSilent})
@@ -89,12 +92,12 @@ func NewKeeper(layers []Layer, swap func(*rules.Set) error, opts ...Option) (*Ke
 
 var errSilent = errors.New("it has not said anything yet")
 
-// Status is how things stand. Do not change what it points to.
+// Status returns a snapshot, which must not be changed.
 func (k *Keeper) Status() *Status { return k.status.Load() }
 
-// Wait waits until all layers were heard, or the time for it is over, and what they said
-// was tried. It returns nil if all of it is in force. The error says what is missing, and
-// whether to serve without is the caller's to decide: the Keeper goes on either way.
+// Wait waits until all layers have sent an update, or WithStartWithin has passed, and these updates
+// were tried. It returns nil if all of them are in force, or an error that says which are not. The
+// caller decides whether to serve without them; the Keeper goes on either way.
 func (k *Keeper) Wait(ctx context.Context) error {
 	select {
 	case <-k.ready:
@@ -104,8 +107,8 @@ func (k *Keeper) Wait(ctx context.Context) error {
 	}
 }
 
-// Reload has all sources that can (see Reloader) look at once, and waits until what they
-// found is in force. The error says which of it is not, and why.
+// Reload makes all sources that are Reloaders read their rules now, and waits until these are in
+// force. The error lists the sources that failed.
 func (k *Keeper) Reload(ctx context.Context) error {
 	errs := make([]error, len(k.layers))
 	var all sync.WaitGroup
@@ -124,8 +127,8 @@ func (k *Keeper) Reload(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Run listens until ctx is over, and then until all sources have ended. It returns nil
-// then, and an error at once where it was called before.
+// Run runs until ctx is done and all sources have returned. It then returns nil. A second call
+// returns an error at once.
 func (k *Keeper) Run(ctx context.Context) error {
 	if k.begun.Swap(true) {
 		return errors.New("source: this Keeper was run before; make another one")
@@ -134,18 +137,18 @@ func (k *Keeper) Run(ctx context.Context) error {
 	for i := range k.layers {
 		all.Go(func() { k.listen(ctx, i) })
 	}
-	newBench(k).sit(ctx)
+	newReconciler(k).run(ctx)
 	all.Wait()
 	return nil
 }
 
-// heard is news and whose it is.
-type heard struct {
+// A received update, and the index of its layer.
+type received struct {
 	layer int
-	News
+	Update
 }
 
-// listen runs a source, again and again where it ends.
+// listen runs a source, and again whenever it returns.
 func (k *Keeper) listen(ctx context.Context, layer int) {
 	pause := firstPause
 	for {
@@ -160,7 +163,7 @@ func (k *Keeper) listen(ctx context.Context, layer int) {
 		if time.Since(began) > longestPause {
 			pause = firstPause
 		}
-		k.bring(ctx, layer, News{Err: fmt.Errorf("%w; it is run again in %v", err, pause)})
+		k.deliver(ctx, layer, Update{Err: fmt.Errorf("%w; it is run again in %v", err, pause)})
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
@@ -170,25 +173,25 @@ func (k *Keeper) listen(ctx context.Context, layer int) {
 	}
 }
 
-// runOnce receives all that a source sends until it has ended: none waits for long with a
-// send, also when nobody listens to the Keeper any more.
+// runOnce receives all updates of a source until it has returned, also when ctx is done, so that no
+// send blocks.
 func (k *Keeper) runOnce(ctx context.Context, layer int) error {
-	news, ended := make(chan News), make(chan error, 1)
-	go func() { ended <- k.layers[layer].Source.Run(ctx, news) }()
+	updates, ended := make(chan Update), make(chan error, 1)
+	go func() { ended <- k.layers[layer].Source.Run(ctx, updates) }()
 	for {
 		select {
-		case n := <-news:
-			k.bring(ctx, layer, n)
+		case n := <-updates:
+			k.deliver(ctx, layer, n)
 		case err := <-ended:
 			return err
 		}
 	}
 }
 
-func (k *Keeper) bring(ctx context.Context, layer int, n News) {
+func (k *Keeper) deliver(ctx context.Context, layer int, n Update) {
 	select {
-	case k.heard <- heard{layer, n}:
+	case k.received <- received{layer, n}:
 	case <-ctx.Done():
-		n.settle(context.Cause(ctx))
+		n.finish(context.Cause(ctx))
 	}
 }

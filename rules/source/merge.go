@@ -13,21 +13,21 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// A Part is a file and what it is called where it meets others.
+// A Part is a file and its name among others.
 type Part struct {
 	Name string
 	File *rules.File
 }
 
-// A Collision is what two parts say both: a rule of one name, or a field of the file.
+// A Collision is a rule name or a field of the file that two parts have.
 type Collision struct {
 	Rule   string // the rule's name, or ""
 	Field  string // the field, in the words of a file, or ""
-	Winner string // the part whose word it is, the later one
+	Winner string // the later part, which applies
 	Loser  string
 }
 
-// String says who is not heard.
+// String says which part replaces which.
 func (c Collision) String() string {
 	what := "field " + c.Field
 	if c.Rule != "" {
@@ -40,7 +40,7 @@ func (c Collision) String() string {
 type Merged struct {
 	File       *rules.File
 	From       []string // of each rule, which part it is from
-	Off        []Off    // what Disabled of a later part has taken out
+	Off        []Off    // rules that Disabled of a later part removed
 	Collisions []Collision
 }
 
@@ -51,10 +51,10 @@ type Off struct {
 	By   string // the part that disables it
 }
 
-// Merge lays files over one another, the later ones on top. A rule replaces the one of the
-// same name below it and stands in its place; rules with new names follow after all
-// others; one that a later part has in Disabled is left out. A field of the file that is set
-// replaces the one below it. The parts are not changed; what they hold is shared, and one part alone is the merged file itself.
+// Merge merges files; later ones replace earlier ones. A rule replaces the one of the same name in
+// its position. Rules with new names are appended. A rule that a later part lists in Disabled is
+// left out. A field of the file that is set replaces the earlier one. The parts are not changed;
+// their contents are shared, and the result for one part is that part's own file.
 func Merge(parts ...Part) *Merged {
 	if len(parts) == 1 {
 		return &Merged{File: parts[0].File, From: slices.Repeat([]string{parts[0].Name}, len(parts[0].File.Rules))}
@@ -107,8 +107,8 @@ func (m *Merged) room(parts []Part) (places map[string]int) {
 	return make(map[string]int, total)
 }
 
-// rules adds a part's. places are those of the parts below it: of two rules with one name
-// in one file both stay, so that Compile says what is wrong with it.
+// rules appends a part's rules. places has those of earlier parts only: two rules with one name in
+// one file both stay, so that Compile reports them.
 func (m *Merged) rules(p Part, places map[string]int, off map[int]Off) {
 	from := len(m.File.Rules)
 	for j := range p.File.Rules {
@@ -128,7 +128,7 @@ func (m *Merged) rules(p Part, places map[string]int, off map[int]Off) {
 
 func gone(off map[int]Off, i int) bool { _, is := off[i]; return is }
 
-// leaveOut takes rules out that were disabled.
+// leaveOut removes disabled rules.
 func (m *Merged) leaveOut(off map[int]Off) {
 	m.File.Disabled = nil
 	if len(off) == 0 {
@@ -148,8 +148,8 @@ func (m *Merged) leaveOut(off map[int]Off) {
 	m.File.Rules, m.From = kept, from
 }
 
-// overlay sets those fields of a file that another one sets, and says which, in the words
-// of a file. It knows no fields by name but three, so that new ones are layered too.
+// overlay copies the fields that are set, and calls each with their names as in a file. It excludes
+// three fields by name, so that new fields are merged too.
 func overlay(below, above reflect.Value, each func(field string)) {
 	for _, f := range reflect.VisibleFields(above.Type()) {
 		value := above.FieldByIndex(f.Index)
@@ -169,7 +169,7 @@ func none(v reflect.Value) bool {
 	return v.IsZero()
 }
 
-// word is what a file calls a field: on_store_error for OnStoreError.
+// word returns the name of a field in a file: on_store_error for OnStoreError.
 func word(field string) string {
 	var b strings.Builder
 	for i, c := range field {
@@ -183,9 +183,8 @@ func word(field string) string {
 
 var numbered = regexp.MustCompile(`rules\[(\d+)\]`)
 
-// Locate says of what Compile finds wrong with several parts together which rules it
-// means: where they stand in the merged file nobody can see. The error is still a
-// *rules.Error.
+// Locate replaces rule numbers in errors of Compile by names and parts, because nobody can see
+// positions in the merged file. The error is still a *rules.Error.
 func (m *Merged) Locate(err error) error {
 	var list *rules.Error
 	if !errors.As(err, &list) || !slices.ContainsFunc(m.From, func(part string) bool { return part != m.From[0] }) {

@@ -74,7 +74,7 @@ func TestAllFieldsAreSeen(t *testing.T) {
 }
 
 // What need not be laid over anything is not copied: a compiler sees then that it is the same.
-func TestMergeSharesWhatStandsAlone(t *testing.T) {
+func TestMergeSharesTheOnlyPart(t *testing.T) {
 	only, none := file(spec("x", "1/1s"), spec("y", "1/1s")), &rules.File{Name: "n", Store: "memory"}
 	if m := Merge(Part{"one", only}); m.File != only || !slices.Equal(m.From, []string{"one", "one"}) {
 		t.Errorf("one part became %+v from %v", m.File, m.From)

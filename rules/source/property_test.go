@@ -31,20 +31,20 @@ func deeds(t *rapid.T, layers int) []deed {
 	}), 1, 60).Draw(t, "deeds")
 }
 
-// news is what the layer sends. Layer i has the rule "ri", and one called "all" that all
+// updates is what the layer sends. Layer i has the rule "ri", and one called "all" that all
 // layers have.
-func (d deed) news() source.News {
+func (d deed) updates() source.Update {
 	switch d.what {
 	case "good":
 		return says(fmt.Sprintf("r%d %s; all %s", d.layer, d.says, d.says))
 	case "empty":
 		return says("")
 	case "mistake":
-		return source.News{Err: errors.New("mistake " + d.says), Revision: d.says}
+		return source.Update{Err: errors.New("mistake " + d.says), Revision: d.says}
 	case "unreadable":
-		return source.News{Err: errors.New("unreadable " + d.says)}
+		return source.Update{Err: errors.New("unreadable " + d.says)}
 	}
-	return source.News{Err: errCurtain}
+	return source.Update{Err: errCurtain}
 }
 
 // Whatever was said in whatever order and pace, in the end each layer's last good word is
@@ -60,11 +60,11 @@ func TestTheLastGoodWordOfEachLayerIsInForce(t *testing.T) {
 			h.slow = slow
 			last := make([]string, layers)
 			for i := range layers {
-				h.say(i, deed{layer: i, what: "good", says: "7/1s"}.news())
+				h.say(i, deed{layer: i, what: "good", says: "7/1s"}.updates())
 				last[i] = "7/1s"
 			}
 			for _, d := range list {
-				h.say(d.layer, d.news())
+				h.say(d.layer, d.updates())
 				if d.what == "good" {
 					last[d.layer] = d.says
 				}

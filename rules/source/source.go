@@ -1,12 +1,11 @@
-// Package source is where rules come from while a server runs.
+// Package source reads the rules of a running server from their sources.
 //
-// A [Source] tells its whole set first and then each change of it, always whole: a file, a
-// directory, a URL, a Redis. A [Keeper] listens to several, lays their rules over one
-// another, compiles and checks the outcome as one law, and puts it in force with one call.
-// A request sees the old law or the new one, never a mixture.
+// A [Source] sends its complete set of rules, at first and after each change: a file, a directory, a
+// URL, Redis. A [Keeper] receives from several sources, merges their files, compiles the result, and
+// puts it in force with one call. A request sees the old rule set or the new one, never a mixture.
 //
-// Bad news change nothing: the last good law stays in force, and an [Event] says so.
-// [Diff] says beforehand what a change does to the counts that are under way.
+// An update with an error changes nothing: the last good rule set stays in force, and an [Event]
+// reports the error. [Diff] says, before a change is made, which counts it resets.
 package source
 
 import (
@@ -16,64 +15,63 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// A Source tells of its rules.
+// A Source provides rules.
 //
-// Run sends what the source says now, and then, until ctx is over, the whole of it again
-// each time that it changed. Before the first set it may send a failure. When ctx is over
-// it ends all that it started and returns; what it returns then is not looked at. It
-// mends by itself what time can mend, such as a network that is gone; what it cannot mend
-// it returns, and it is run again after a while. It is never run twice at once. Sends are
-// received promptly as long as Run runs; they need not look at ctx.
+// Run sends the current rules and then, until ctx is done, all rules again after each change. Before
+// the first set it may send an error. When ctx is done, Run stops everything that it started and
+// returns; the result is then ignored. Run retries temporary failures, such as a lost connection,
+// itself. It returns other errors, and is called again after a pause. Run is never called
+// concurrently. The receiver accepts updates promptly as long as Run runs, so sends need not select
+// on ctx.
 type Source interface {
-	Run(ctx context.Context, news chan<- News) error
+	Run(ctx context.Context, updates chan<- Update) error
 }
 
-// A Reloader is a source that can be told to look at once, without waiting for its own
-// signs of change: on SIGHUP, or POST /-/reload. Reload waits until what it found is in
-// force, and returns its revision, or says why it is not. It waits for a Run that has not
-// begun, as long as ctx allows, and it may be called by many at once.
+// A Reloader is a source that can read its rules on request, without waiting for a sign of a change:
+// on SIGHUP, or POST /-/reload. Reload waits until the rules it found are in force, and returns
+// their revision, or the reason why they are not. It waits for a Run that has not begun until ctx is
+// done. It is safe for concurrent use.
 type Reloader interface {
 	Reload(ctx context.Context) (revision string, err error)
 }
 
-// News is all that a source says at one time: a set of rules, or that there is none.
-type News struct {
-	// File is the whole set, one that rules.Compile accepts by itself: what rules.Parse
-	// returned, or what the source has checked. Nobody may change it any more. It is nil
-	// where Err is set. (Files that do not compile are refused too, but good ones that came
-	// just before them, and were not tried yet, are then forgotten.)
+// An Update is the state of a source at one time: its rules, or an error.
+type Update struct {
+	// File is the complete set, which rules.Compile accepts by itself. It must not be changed after
+	// it was sent. It is nil if Err is set. (A file that does not compile is refused, but good files
+	// that came just before it, and were not tried yet, are then dropped.)
 	File *rules.File
-	// Err says why there is no set: the text has mistakes, or it cannot be read at all.
+	// Err is the reason why there is no set: the text has mistakes, or it cannot be read.
 	Err error
-	// Revision is what the source calls what it read, such as a hash of the text: equal for
-	// equal sets. Bad news without one mean that the source cannot be read: it is down.
+	// Revision names the content, such as a hash of the text: equal for equal sets. An Update with
+	// Err and no Revision means that the source cannot be read (Down).
 	Revision string
-	// Warning is what the owner should know although the rules are good; nil: nothing.
+	// Warning is a problem that the owner should know of although the rules are good, or nil.
 	Warning error
-	// LeftOut is how many rules are not in force as the source has them now, because something is
-	// wrong with them alone: Warning lists them.
+	// LeftOut is the number of rules that are not in force as the source has them now, because each
+	// has mistakes. Warning lists them.
 	LeftOut int
-	// Done, if not nil, is called once: with nil when this news, or what the source said
-	// after it, is in force, or with why it is not. It must not block.
+	// Done, if non-nil, is called once: with nil when this update or a later one of the source is in
+	// force, or with the reason why it is not. It must not block.
 	Done func(error)
 }
 
-func (n *News) settle(err error) {
+func (n *Update) finish(err error) {
 	if n.Done != nil {
 		n.Done(err)
 	}
 }
 
-// ErrEmpty is (wrapped) why news without rules are refused where there were some: see
+// ErrEmpty is the (wrapped) reason for refusing an empty set from a source that had rules: see
 // Layer.AllowEmpty.
 var ErrEmpty = errors.New("it has no rules any more")
 
-// A Layer is a source and its place among others: a later one's rules replace those of the
-// same name of earlier ones.
+// A Layer is a source and its position among the others: the rules of a later layer replace rules of
+// the same name in earlier ones.
 type Layer struct {
-	Name   string // what events call it, unique
+	Name   string // name in events, unique
 	Source Source
-	// AllowEmpty believes a source that has no rules any more. Otherwise its last rules stay
-	// in force: a file cut short and a database that was flushed look alike.
+	// AllowEmpty accepts an empty set from a source that had rules. Otherwise its last rules stay in
+	// force, because a truncated file and a flushed database look the same.
 	AllowEmpty bool
 }

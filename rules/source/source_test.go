@@ -19,15 +19,15 @@ import (
 
 // A script is a source that says what a test has it say.
 type script struct {
-	lines chan source.News
+	lines chan source.Update
 	runs  atomic.Int32
 }
 
-func newScript() *script { return &script{lines: make(chan source.News)} }
+func newScript() *script { return &script{lines: make(chan source.Update)} }
 
 var errCurtain = errors.New("the connection broke")
 
-func (s *script) Run(ctx context.Context, news chan<- source.News) error {
+func (s *script) Run(ctx context.Context, updates chan<- source.Update) error {
 	s.runs.Add(1)
 	for {
 		select {
@@ -35,22 +35,22 @@ func (s *script) Run(ctx context.Context, news chan<- source.News) error {
 			if n.Err == errCurtain {
 				return n.Err
 			}
-			news <- n
+			updates <- n
 		case <-ctx.Done():
 			return nil
 		}
 	}
 }
 
-// says makes good news of rules written "name limit; name limit".
-func says(text string) source.News {
+// says makes good updates of rules written "name limit; name limit".
+func says(text string) source.Update {
 	file := &rules.File{Name: "test"}
 	for rule := range strings.SplitSeq(text, ";") {
 		if name, limit, ok := strings.Cut(strings.TrimSpace(rule), " "); ok {
 			file.Rules = append(file.Rules, rules.Spec{Name: name, Limit: []string{limit}})
 		}
 	}
-	return source.News{File: file, Revision: text}
+	return source.Update{File: file, Revision: text}
 }
 
 // A house is a keeper with scripts for sources, and what became of it. It runs in a
@@ -127,7 +127,7 @@ func (h *house) swap(set *rules.Set) error {
 	return nil
 }
 
-func (h *house) say(i int, n source.News) { h.scripts[i].lines <- n }
+func (h *house) say(i int, n source.Update) { h.scripts[i].lines <- n }
 
 // quiet lets pass what is under way, batches included.
 func (h *house) quiet() {
@@ -166,7 +166,7 @@ func bubble(t *testing.T, f func(t *testing.T)) {
 	synctest.Test(t, f)
 }
 
-func TestTheFirstLawWaitsForAllLayers(t *testing.T) {
+func TestTheFirstRuleSetWaitsForAllLayers(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h := newHouse(t, 2, nil)
 		defer h.end()
@@ -186,7 +186,7 @@ func TestALayerThatFailsDoesNotHoldUpTheStart(t *testing.T) {
 		h := newHouse(t, 2, nil)
 		defer h.end()
 		h.say(0, says("x 1/1s"))
-		h.say(1, source.News{Err: errors.New("no route")})
+		h.say(1, source.Update{Err: errors.New("no route")})
 		h.expect("x 1/1s")
 		if err := h.keeper.Wait(t.Context()); err == nil || err.Error() != "b: no route" {
 			t.Errorf("Wait says %v", err)
@@ -225,30 +225,30 @@ func TestNothingGoodAtAll(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h := newHouse(t, 1, nil)
 		defer h.end()
-		h.say(0, source.News{Err: errors.New("line 1"), Revision: "1"})
+		h.say(0, source.Update{Err: errors.New("line 1"), Revision: "1"})
 		if err := h.keeper.Wait(t.Context()); err == nil {
 			t.Error("Wait is content")
 		}
-		if law := h.keeper.Status().Law; law != nil {
-			t.Errorf("a law is in force: %v", law)
+		if set := h.keeper.Status().RuleSet; set != nil {
+			t.Errorf("a law is in force: %v", set)
 		}
 		h.told("a: refused, 0 rules stay in force: line 1", "ready: a: line 1")
 	})
 }
 
-func TestBadNewsChangeNothing(t *testing.T) {
+func TestBadUpdatesChangeNothing(t *testing.T) {
 	mistake := says("x 1/1s")
 	mistake.File.Rules[0].Limit = []string{"1/60"}
 	mistake.Revision = "mistake"
 	tests := []struct {
-		name string
-		news source.News
-		told string
+		name    string
+		updates source.Update
+		told    string
 	}{
-		{"it cannot be read", source.News{Err: errors.New("gone")}, "a: down, 1 rules stay in force: gone"},
-		{"it has mistakes", source.News{Err: errors.New("line 3"), Revision: "r"}, "a: refused, 1 rules stay in force: line 3"},
+		{"it cannot be read", source.Update{Err: errors.New("gone")}, "a: down, 1 rules stay in force: gone"},
+		{"it has mistakes", source.Update{Err: errors.New("line 3"), Revision: "r"}, "a: refused, 1 rules stay in force: line 3"},
 		{"it is empty", says(""), "a: refused, 1 rules stay in force: it has no rules any more: its 1 rules stay in force; remove them one by one, or allow this source to be empty"},
-		{"it says nothing", source.News{Revision: "r"}, "a: refused, 1 rules stay in force: the source told of neither rules nor an error; this is a fault of its program"},
+		{"it says nothing", source.Update{Revision: "r"}, "a: refused, 1 rules stay in force: the source sent neither rules nor an error, which is a bug in it"},
 		{"it does not compile", mistake, `a: refused, 1 rules stay in force: test: rules[0].limit[0]: limit is "1/60"; allowed: a period with its unit, such as 1s, 500ms, 1m30s, 1h, 1d or 1w; "60" is none`},
 	}
 	for _, test := range tests {
@@ -258,12 +258,12 @@ func TestBadNewsChangeNothing(t *testing.T) {
 				defer h.end()
 				h.say(0, says("x 1/1s"))
 				h.quiet()
-				loaded := h.keeper.Status().Law.Loaded
+				loaded := h.keeper.Status().RuleSet.Loaded
 				h.events = nil
 				for range 3 { // told once, however often it is said
 					answer := make(chan error, 1)
-					test.news.Done = func(err error) { answer <- err }
-					h.say(0, test.news)
+					test.updates.Done = func(err error) { answer <- err }
+					h.say(0, test.updates)
 					if err := <-answer; err == nil {
 						t.Error("who waited was told that all is well")
 					}
@@ -271,7 +271,7 @@ func TestBadNewsChangeNothing(t *testing.T) {
 				}
 				h.told(test.told)
 				status := h.keeper.Status()
-				if y := status.Layers[0]; y.Err == nil || y.Since.IsZero() || y.Rules != 1 || y.Loaded.After(y.Since) || status.Law.Loaded != loaded {
+				if y := status.Layers[0]; y.Err == nil || y.Since.IsZero() || y.Rules != 1 || y.Loaded.After(y.Since) || status.RuleSet.Loaded != loaded {
 					t.Errorf("the status is %+v", y)
 				}
 				h.say(0, says("x 1/1s")) // what was good before is good again, and no change
@@ -309,7 +309,7 @@ func TestASourceMayBeginEmpty(t *testing.T) {
 	})
 }
 
-func TestAStormIsOneLaw(t *testing.T) {
+func TestABurstIsOneRuleSet(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h := newHouse(t, 1, nil)
 		defer h.end()
@@ -346,7 +346,7 @@ func TestAStormThatDoesNotEndIsHeardMeanwhile(t *testing.T) {
 	})
 }
 
-func TestNewsDuringASlowTrialAreNotLost(t *testing.T) {
+func TestUpdatesDuringASlowAttemptAreNotLost(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h := newHouse(t, 1, nil)
 		defer h.end()
@@ -380,7 +380,7 @@ func TestStatusIsOfTheNewestRevision(t *testing.T) {
 		h.slow = time.Second
 		h.say(0, says("a 6/1m"))
 		h.quiet()
-		h.say(0, source.News{Err: errors.New("line 3: mistake"), Revision: "bad"})
+		h.say(0, source.Update{Err: errors.New("line 3: mistake"), Revision: "bad"})
 		time.Sleep(2 * time.Second)
 		h.expect("a 6/1m")
 		status := h.keeper.Status()
@@ -391,7 +391,7 @@ func TestStatusIsOfTheNewestRevision(t *testing.T) {
 
 		h.say(0, says("a 7/1m"))
 		h.quiet()
-		h.say(0, source.News{Err: errors.New("the connection is gone")}) // down, while it compiles
+		h.say(0, source.Update{Err: errors.New("the connection is gone")}) // down, while it compiles
 		time.Sleep(2 * time.Second)
 		h.expect("a 7/1m")
 		if y := h.keeper.Status().Layers[0]; !y.Down || y.Err == nil {
@@ -411,15 +411,15 @@ func TestExceptionsNeedNoCompile(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h := newHouse(t, 2, func(y *source.Layer) { y.AllowEmpty = true })
 		defer h.end()
-		blocked := func(address string) source.News {
+		blocked := func(address string) source.Update {
 			e := rules.Exception{ID: address, Kind: rules.Blocked, Values: []string{address}}
-			return source.News{File: &rules.File{Name: "ledger", Exceptions: []rules.Exception{e}}, Revision: address}
+			return source.Update{File: &rules.File{Name: "ledger", Exceptions: []rules.Exception{e}}, Revision: address}
 		}
 		listed := func(address string) rules.Listing {
-			return h.keeper.Status().Law.Set.Listed(&rules.Request{Client: netip.MustParseAddr(address)})
+			return h.keeper.Status().RuleSet.Set.Listed(&rules.Request{Client: netip.MustParseAddr(address)})
 		}
 		h.say(0, says("a 5/1m"))
-		h.say(1, source.News{File: &rules.File{Name: "ledger"}, Revision: "0"})
+		h.say(1, source.Update{File: &rules.File{Name: "ledger"}, Revision: "0"})
 		h.expect("a 5/1m")
 		compiled, swapped := h.compiled, h.swapped
 		h.slow = time.Hour
@@ -456,9 +456,9 @@ func TestLaterLayersReplaceEarlierOnes(t *testing.T) {
 		h.say(1, says("z 2/1s; x 2/1s"))
 		h.say(2, says("x 3/1s"))
 		h.expect("x 3/1s; y 1/1s; z 2/1s")
-		law := h.keeper.Status().Law
-		if !slices.Equal(law.From, []string{"c", "a", "b"}) {
-			t.Errorf("the rules are from %v", law.From)
+		set := h.keeper.Status().RuleSet
+		if !slices.Equal(set.From, []string{"c", "a", "b"}) {
+			t.Errorf("the rules are from %v", set.From)
 		}
 		h.told("in force: 3 rules (3 added)", `collided: rule "x" of b replaces that of a, and 1 more`, "ready")
 		h.say(2, says("w 3/1s"))
@@ -506,7 +506,7 @@ func TestASwapThatRefuses(t *testing.T) {
 		h.say(0, says("x 2/1s"))
 		h.expect("x 1/1s")
 		h.told("a: refused, 1 rules stay in force: no local store")
-		if law := h.keeper.Status().Law; law.File.Rules[0].Limit[0] != "1/1s" {
+		if set := h.keeper.Status().RuleSet; set.File.Rules[0].Limit[0] != "1/1s" {
 			t.Error("the status tells of a law that is not in force")
 		}
 	})
@@ -521,7 +521,7 @@ func TestASourceThatEndsIsRunAgain(t *testing.T) {
 		h.events = nil
 		began := time.Now()
 		for range 10 {
-			h.say(0, source.News{Err: errCurtain}) // taken as soon as it runs again
+			h.say(0, source.Update{Err: errCurtain}) // taken as soon as it runs again
 		}
 		if took := time.Since(began); took != (1+2+4+8+16+32+3*60)*time.Second {
 			t.Errorf("nine times it was run again within %v", took)
@@ -548,12 +548,12 @@ func TestWarningsArePassedOn(t *testing.T) {
 	})
 }
 
-// Whoever waits for news to be in force is answered, whatever becomes of it.
-func TestNobodyWaitsForEver(t *testing.T) {
+// Whoever waits for updates to be in force is answered, whatever becomes of it.
+func TestNoReloadWaitsForEver(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h := newHouse(t, 2, nil)
 		answers := make(chan error, 3)
-		ask := func(text string) source.News {
+		ask := func(text string) source.Update {
 			n := says(text)
 			n.Done = func(err error) { answers <- err }
 			return n

@@ -7,40 +7,40 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// A trial is what becomes of news: all at once, or where that fails, one by one on top of
-// what is in force, so that one layer's mistake does not hold up the others.
-type trial struct {
+// An attempt applies updates: all together, or if that fails, one by one, so that one layer's
+// mistake does not hold up the others.
+type attempt struct {
 	*Keeper
-	law        *Law          // in force
+	current    *RuleSet      // in force
 	collisions []Collision   // of the layers in force
-	files      []*rules.File // of each layer, what is in force; nil: nothing
-	asked      []candidate
-	passed     []passed
+	files      []*rules.File // of each layer, in force; nil: none
+	pending    []pending
+	applied    []applied
 }
 
-// A candidate is good news that is not in force.
-type candidate struct {
+// A pending update is good, but not in force.
+type pending struct {
 	layer   int
-	news    *News
+	update  *Update
 	waiting []func(error)
-	same    bool // as what is in force
+	same    bool // equal to the file in force
 	err     error
 }
 
-// passed is a law that was put in force.
-type passed struct {
-	law        *Law
+// An applied rule set was put in force.
+type applied struct {
+	rules      *RuleSet
 	layer      string
 	revision   string
 	changes    []Change
 	collisions []Collision
 }
 
-func (t *trial) run() {
-	var fresh []*candidate
-	for i := range t.asked {
-		if !t.asked[i].same {
-			fresh = append(fresh, &t.asked[i])
+func (t *attempt) run() {
+	var fresh []*pending
+	for i := range t.pending {
+		if !t.pending[i].same {
+			fresh = append(fresh, &t.pending[i])
 		}
 	}
 	if len(fresh) == 0 || t.except(fresh) {
@@ -58,11 +58,11 @@ func (t *trial) run() {
 	}
 }
 
-// try puts what is in force, with some of it replaced, in force.
-func (t *trial) try(some ...*candidate) error {
+// try replaces the files of some layers, and puts the result in force.
+func (t *attempt) try(some ...*pending) error {
 	files := slices.Clone(t.files)
 	for _, c := range some {
-		files[c.layer] = c.news.File
+		files[c.layer] = c.update.File
 	}
 	var parts []Part
 	for i, file := range files {
@@ -75,59 +75,60 @@ func (t *trial) try(some ...*candidate) error {
 	if err != nil {
 		return merged.Locate(err)
 	}
-	// A compiler that has compiled these rules before returns that set, with its exceptions.
+	// A compiler that has compiled these rules before returns that set, with its old exceptions.
 	if err := set.Except(merged.File); err != nil {
 		return err
 	}
 	if err := t.swap(set); err != nil {
 		return err
 	}
-	p := passed{law: &Law{File: merged.File, Set: set, From: merged.From, Off: merged.Off, Loaded: time.Now()}, collisions: merged.Collisions}
+	p := applied{rules: &RuleSet{File: merged.File, Set: set, From: merged.From, Off: merged.Off,
+		Loaded: time.Now()}, collisions: merged.Collisions}
 	var before *rules.File
-	if t.law != nil {
-		before = t.law.File
+	if t.current != nil {
+		before = t.current.File
 	}
 	p.changes = diff(before, merged.File, t.rest)
 	if len(some) == 1 {
-		p.layer, p.revision = t.layers[some[0].layer].Name, some[0].news.Revision
+		p.layer, p.revision = t.layers[some[0].layer].Name, some[0].update.Revision
 	}
-	t.law, t.files, t.passed = p.law, files, append(t.passed, p)
+	t.current, t.files, t.applied = p.rules, files, append(t.applied, p)
 	return nil
 }
 
-// except lays other exceptions over the rules in force, and reports whether nothing else has
-// changed. Nothing is compiled: somebody who is blocked while an attack lasts is blocked at
-// once, however many rules there are.
-func (t *trial) except(fresh []*candidate) bool {
-	if t.law == nil {
+// except applies updates that change nothing but exceptions, and reports whether they do. It
+// compiles nothing, so that a block during an attack takes effect at once, however many rules there
+// are.
+func (t *attempt) except(fresh []*pending) bool {
+	if t.current == nil {
 		return false
 	}
 	files := slices.Clone(t.files)
 	for _, c := range fresh {
-		if files[c.layer] == nil || !rules.OtherExceptions(files[c.layer], c.news.File) {
+		if files[c.layer] == nil || !rules.OtherExceptions(files[c.layer], c.update.File) {
 			return false
 		}
-		files[c.layer] = c.news.File
+		files[c.layer] = c.update.File
 	}
-	file := *t.law.File
+	file := *t.current.File
 	file.Exceptions = nil
 	for _, one := range files {
 		if one != nil && len(one.Exceptions) > 0 {
 			file.Exceptions = one.Exceptions
 		}
 	}
-	if err := t.law.Set.Except(&file); err != nil {
+	if err := t.current.Set.Except(&file); err != nil {
 		for _, c := range fresh {
 			c.err = err
 		}
 		return true
 	}
-	law := *t.law
-	law.File, law.Loaded = &file, time.Now()
-	p := passed{law: &law, collisions: t.collisions, changes: []Change{{Fields: []string{"exceptions"}}}}
+	set := *t.current
+	set.File, set.Loaded = &file, time.Now()
+	p := applied{rules: &set, collisions: t.collisions, changes: []Change{{Fields: []string{"exceptions"}}}}
 	if len(fresh) == 1 {
-		p.layer, p.revision = t.layers[fresh[0].layer].Name, fresh[0].news.Revision
+		p.layer, p.revision = t.layers[fresh[0].layer].Name, fresh[0].update.Revision
 	}
-	t.law, t.files, t.passed = &law, files, append(t.passed, p)
+	t.current, t.files, t.applied = &set, files, append(t.applied, p)
 	return true
 }

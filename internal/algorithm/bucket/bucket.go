@@ -40,7 +40,7 @@ func Available(l *weir.Limit, s State, now int64) int64 {
 	return int64(units)
 }
 
-// Charge takes n units, whatever the level. The debt stops at 2^52 µs.
+// Charge takes n units at any level. The debt stops at 2^52 µs.
 func Charge(l *weir.Limit, s State, n, now int64) State {
 	if n == 0 {
 		return s
@@ -89,7 +89,7 @@ func Refund(l *weir.Limit, s State, n, now int64) State {
 }
 
 // Cancel is Refund of a grant that was to act at due. Before that instant, units charged
-// later wait behind it, and giving back what they cost would hand out their instants twice.
+// later wait behind it: giving back their cost would grant their instants twice.
 func Cancel(l *weir.Limit, s State, n, due, now int64) State {
 	if due > now {
 		n -= min(n, after(l, s, due))
@@ -98,8 +98,8 @@ func Cancel(l *weir.Limit, s State, n, due, now int64) State {
 }
 
 // after is how many units were charged after a grant that is to act at due, in the future. Due
-// is rounded up to a microsecond; a bucket that steps repays a whole step at one instant, so
-// there it is the units that are still owed then.
+// is rounded up to a microsecond. A bucket that steps repays a whole step at one instant: of
+// such a bucket it is the units still owed at due.
 func after(l *weir.Limit, s State, due int64) int64 {
 	if l.Step() {
 		return max(0, settle(l, s, due).Part-l.Capacity())
@@ -145,14 +145,14 @@ func Decision(l *weir.Limit, s State, cost, now int64) weir.Decision {
 	return d
 }
 
-// Before is the Decision that a request left after which n more units were granted, in the
-// same instant; s is the state that the last of them left.
+// Before is the Decision of a request after which n more units were granted, at the same
+// instant; s is the state after the last of them.
 func Before(l *weir.Limit, s State, n, cost, now int64) weir.Decision {
 	return Decision(l, Refund(l, s, n, now), cost, now)
 }
 
-// waits are the waits of a continuous bucket's Decision, where what is available is
-// known: dividing again would cost as much as all the rest.
+// waits are the waits of a continuous bucket's Decision. available is an argument because
+// dividing again would cost as much as all the rest.
 func waits(l *weir.Limit, s State, available, cost, now int64) (retryAfter, resetAfter time.Duration) {
 	if s.At >= now {
 		resetAfter = algorithm.Micros(ceil(s.At-now, s.Part))
@@ -166,9 +166,12 @@ func waits(l *weir.Limit, s State, available, cost, now int64) (retryAfter, rese
 	return retryAfter, resetAfter
 }
 
-// Take is one request of cost units to a bucket that is Short: Available, Charge and Decision in one step, for those who
-// count nanoseconds. It counts in ticks of 1/Den µs. ok is false for a bucket in debt beyond its overdraft.
-func Take(l *weir.Limit, s State, cost, now int64) (after State, remaining int64, retryAfter, resetAfter, delay time.Duration, granted, ok bool) {
+// Take is one request of cost units to a bucket that is Short: Available, Charge and Decision
+// in one step, for speed. It counts in ticks of 1/Den µs. ok is false for a bucket in debt
+// beyond its overdraft.
+func Take(l *weir.Limit, s State, cost, now int64) (
+	after State, remaining int64, retryAfter, resetAfter, delay time.Duration, granted, ok bool,
+) {
 	interval, span := l.Interval(), l.Span()
 	den := interval.Den
 	unit, left := interval.Whole*den+interval.Num, span.Whole*den+span.Num
@@ -206,7 +209,9 @@ func Take(l *weir.Limit, s State, cost, now int64) (after State, remaining int64
 }
 
 // TakeStep is Take for a bucket that steps.
-func TakeStep(l *weir.Limit, s State, cost, now int64) (after State, remaining int64, retryAfter, resetAfter, delay time.Duration, granted bool) {
+func TakeStep(l *weir.Limit, s State, cost, now int64) (
+	after State, remaining int64, retryAfter, resetAfter, delay time.Duration, granted bool,
+) {
 	after = s
 	s = settle(l, s, now)
 	left := l.Most() - s.Part
@@ -226,7 +231,7 @@ func TakeStep(l *weir.Limit, s State, cost, now int64) (after State, remaining i
 	return after, max(0, left), retryAfter, resetAfter, delay, granted
 }
 
-// later is a full instant moved on by cost units, from now where it has passed.
+// later is a full instant moved on by cost units, from now if it has passed.
 func later(interval *weir.Ratio, s State, cost, now int64) State {
 	if s.At < now {
 		s = State{At: now}
@@ -243,19 +248,22 @@ func later(interval *weir.Ratio, s State, cost, now int64) State {
 	return s
 }
 
-// Short reports whether Take can decide for a limit: a continuous bucket of small numbers, so that a full instant and
-// its part fit one word, and ticks of 1/Den µs do not overflow.
+// Short reports whether Take can decide for a limit: a continuous bucket of small numbers, so
+// that a full instant and its part fit one word, and ticks of 1/Den µs do not overflow.
 func Short(l *weir.Limit) bool {
+	if l.Algorithm() != weir.AlgorithmTokenBucket || l.Step() {
+		return false
+	}
 	den, span := l.Interval().Den, l.Span().Whole
-	return l.Algorithm() == weir.AlgorithmTokenBucket && !l.Step() && den <= MaxDen && span < 1<<50 && span*den < 1<<60
+	return den <= MaxDen && span < 1<<50 && span*den < 1<<60
 }
 
 // MaxDen is the largest denominator of a unit's time in a bucket that is Short.
 const MaxDen = 1 << 12
 
-// Adopt reads a state that was written under the numbers of another limit. What becomes
-// a bucket that steps is full when it would have been, in whole periods until then: the
-// same at each reading, and at most one step against the caller.
+// Adopt reads a state that was written under the numbers of another limit. A continuous bucket
+// that becomes a stepping one is full at the same instant, in whole periods until then: each
+// reading gives the same, and the caller loses at most one step.
 func Adopt(from, to *weir.Limit, s State, now int64) State {
 	switch {
 	case from.Step() && to.Step():
@@ -278,7 +286,8 @@ func Adopt(from, to *weir.Limit, s State, now int64) State {
 	return s
 }
 
-// MostMissing is where Charge stops in a bucket that steps: what 2^52 µs refill.
+// MostMissing is the largest number of missing units that Charge reaches in a bucket that steps:
+// the units that refill in 2^52 µs.
 func MostMissing(l *weir.Limit) int64 {
 	return algorithm.Add(algorithm.Mul(weir.MaxUnits/l.Period(), l.Refill()), 0)
 }
@@ -294,7 +303,7 @@ func settle(l *weir.Limit, s State, now int64) State {
 	return s
 }
 
-// until is how long a settled bucket that steps takes until at most missing are missing.
+// until is the time until at most missing units are missing in a settled bucket that steps.
 func until(l *weir.Limit, s State, missing, now int64) int64 {
 	if s.Part <= missing || missing < 0 {
 		return 0
@@ -302,8 +311,8 @@ func until(l *weir.Limit, s State, missing, now int64) int64 {
 	return s.At - now + algorithm.Mul(algorithm.CeilDiv(s.Part-missing, l.Refill()), l.Period())
 }
 
-// ahead is how long a continuous bucket takes until it is full but for n units: its
-// full instant may lie n × T/R ahead.
+// ahead is the time until a continuous bucket is full but for n units: its full instant may
+// then lie n × T/R ahead.
 func ahead(l *weir.Limit, s State, n, now int64) int64 {
 	if n < 0 {
 		return 0

@@ -8,9 +8,9 @@
 -- in numbers of 8 bytes. The minus sign tells F from a counter that somebody else keeps.
 
 ---- kind plain
--- One request, continuous, a unit refills in a whole number of µs, and the state is as such
--- a limit writes it: what nearly every decision is. Another state is left to kind bucket.
--- unit is what the request takes.
+-- One request, continuous, a unit refills in a whole number of µs, and the state was written
+-- by such a limit: nearly every decision. Another state is left to kind bucket.
+-- unit is the time by which the request moves the full instant.
 ---- args unit span
 ---- read
 local full_ = redis.call('GET', key_)
@@ -31,12 +31,12 @@ end
 ---- batch
 -- A request for each key, no key twice, of costs that a full bucket grants. ARGV is as in
 -- assembleBatch. The reply is packed: now; for each key how far ahead it is full, d, or -1 - d
--- if nothing was granted, or 2^53 if its state is another; and what was granted to each of
--- those that do not ask once.
--- MGET is nil for a key of another type too: what was nil is only written where nothing is.
+-- if nothing was granted, or 2^53 if its state is not a plain one; and the grants of each
+-- request that asks several times.
+-- MGET is nil also for a key of another type: such a key is written with NX.
 local keys, values, reply, n, ceil = KEYS, redis.call('MGET', unpack(KEYS)), {now}, #KEYS, math.ceil
 local unit, span = ARGV[multi + 3] + 0, ARGV[multi + 4] + 0
--- Before 7.2 it is slow to hand numbers to call, from then on to format them.
+-- Before 7.2 passing numbers to call is slow; from 7.2 on formatting them is.
 local format = (redis.REDIS_VERSION_NUM or 0) < 0x070200 and string.format
 for i = 1, n do
   local raw, full, granted, d = values[i], now, 0, 9007199254740992
@@ -119,8 +119,8 @@ end
 
 ---- kind parts
 -- Continuous, and a unit refills in whole µs and a part: den is that of T/R in lowest terms.
--- ladder holds (k, whole, part) of 8 bytes each, k a power of two from high to low: what k
--- requests take. Adding and comparing them is exact where a product would not be.
+-- ladder holds (k, whole, part) of 8 bytes each, k a power of two from high to low: the time
+-- that k requests take. Adding and comparing them is exact; a product would not be.
 ---- args ladder span spanpart den period refill
 ---- read
 local full_, part_, raw_ = now, 0, redis.call('GET', key_)
@@ -169,11 +169,13 @@ if ladder_ ~= '' then
     end
   end
   if full_ >= most then full_, part_ = most, 0 end
-  redis.call('SET', key_, part_ == 0 and -full_ or 'c' .. struct.pack('<i8i8i8', full_, part_, den), 'PXAT', 2 * math.ceil(full_ / 2000) + 1)
+  local text = part_ == 0 and -full_ or 'c' .. struct.pack('<i8i8i8', full_, part_, den)
+  redis.call('SET', key_, text, 'PXAT', 2 * math.ceil(full_ / 2000) + 1)
 end
 ---- cancel
--- The rungs of the ladder are units here. First those charged after the grant: the least number
--- that takes as long as the bucket owes beyond its due. Then the ladder is made one rung: the rest.
+-- Here the rungs of the ladder count units. First, the units charged after the grant: the
+-- smallest number that takes as long as the bucket owes beyond its due. Then one rung is left:
+-- the rest.
 if ladder_ ~= '' then
   local den, after, w, p = den_ + 0, 0, full_ - due_ - room_, part_ - roompart_
   local function climb(most, fits)
@@ -199,7 +201,8 @@ if raw_ and ladder_ ~= '' then
   full_, part_ = full_ - dw, part_ - dp
   if part_ < 0 then full_, part_ = full_ - 1, part_ + den_ end
   if full_ >= now then
-    redis.call('SET', key_, part_ == 0 and -full_ or 'c' .. struct.pack('<i8i8i8', full_, part_, den_), 'PXAT', 2 * math.ceil(full_ / 2000) + 1)
+    local text = part_ == 0 and -full_ or 'c' .. struct.pack('<i8i8i8', full_, part_, den_)
+    redis.call('SET', key_, text, 'PXAT', 2 * math.ceil(full_ / 2000) + 1)
   else
     full_, part_ = now, 0
     redis.call('DEL', key_)

@@ -193,8 +193,8 @@ func TestNoAllocations(t *testing.T) {
 	}
 }
 
-// What was charged and given back at once was never charged, unless it went beyond the
-// ceiling of debt.
+// Units charged and given back at once leave no trace, unless they went beyond the ceiling of
+// debt.
 func TestRefundUndoesCharge(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := anyPair(t)
@@ -253,7 +253,8 @@ func fullAt(l *weir.Limit, s bucket.State) *big.Rat {
 	return new(big.Rat).Add(rat(s.At), big.NewRat(s.Part, l.Interval().Den))
 }
 
-// microsecond is what one refills, rounded up: what rounding up by less than that costs.
+// microsecond is the units that one microsecond refills, rounded up: the cost of rounding an
+// instant up by less than that.
 func microsecond(l *weir.Limit) int64 { return (l.Refill() + l.Period() - 1) / l.Period() }
 
 // From continuous to step at the same rate: no unit is won, at most those of one step are
@@ -272,7 +273,7 @@ func TestAdoptStep(t *testing.T) {
 		later := now + rapid.Int64Range(0, 3*from.Period()).Draw(t, "later still")
 		again := bucket.Available(to, bucket.Adopt(from, to, state, later), later)
 		if kept := bucket.Available(to, adopted, later); kept != again {
-			t.Fatalf("%s: %d available of what was read before, %d of what is read now", from, kept, again)
+			t.Fatalf("%s: %d available in the earlier reading, %d in this one", from, kept, again)
 		}
 	})
 }

@@ -1,4 +1,4 @@
-// Package concurrency is leases: what is held at once. See README.md.
+// Package concurrency is leases: units held at the same time. See README.md.
 package concurrency
 
 import (
@@ -45,7 +45,7 @@ func (s *State) Take(l *weir.Limit, id string, n, now int64) {
 	s.put(Lease{ID: id, Units: n, Expires: now + l.Period()})
 }
 
-// Release ends a lease; false says that it was gone already.
+// Release ends a lease. It is false if the lease was gone.
 func (s *State) Release(id string, now int64) bool {
 	if !s.Live(id, now) {
 		return false
@@ -71,11 +71,11 @@ func (s *State) Decision(l *weir.Limit, n, now int64) weir.Decision {
 	return summary.Decision(l, n, now)
 }
 
-// Summary is what a decision needs to know of the leases.
+// Summary is the part of the leases that a decision depends on.
 type Summary struct {
 	Held  int64 // units
-	Last  int64 // when the last lease expires; any instant of the past where there is none
-	Frees int64 // when enough of them have expired, where there is no room
+	Last  int64 // the instant at which the last lease expires; if there is none, any past one
+	Frees int64 // if there is no room, the instant at which enough leases have expired
 }
 
 // Decision describes the state for a next lease of n units.
@@ -94,7 +94,7 @@ func (s Summary) Decision(l *weir.Limit, n, now int64) weir.Decision {
 	return d
 }
 
-// Leases are those that are kept, soonest to expire first.
+// Leases are the stored leases, soonest to expire first.
 func (s *State) Leases() []Lease { return s.leases }
 
 // New is a state of the given leases.
@@ -161,8 +161,10 @@ func (s *State) remove(id string) Lease {
 	return lease
 }
 
-// place is where leases that expire at the instant begin.
+// place is the index of the first lease that expires at the instant or later.
 func (s *State) place(expires int64) int {
-	i, _ := slices.BinarySearchFunc(s.leases, expires, func(lease Lease, at int64) int { return cmp.Compare(lease.Expires, at) })
+	i, _ := slices.BinarySearchFunc(s.leases, expires, func(lease Lease, at int64) int {
+		return cmp.Compare(lease.Expires, at)
+	})
 	return i
 }

@@ -2,9 +2,9 @@
 -- twins are joined into a script.
 --
 -- A sorted set holds, for each lease, 'l' id by the instant (µs) at which it expires; for
--- one of n > 1 units also 'u' id by −(n − 1), and '+' by the sum of all such. Where more leases have
--- expired than a call takes out, '-' stands by −(the instant): what expired by then is gone, also
--- for a clock that steps back.
+-- one of n > 1 units also 'u' id by −(n − 1), and '+' by the sum of all such. If more leases have
+-- expired than a call deletes, '-' stands by −(the instant): leases that expired by then are gone,
+-- also for a clock that steps back.
 
 ---- kind leases
 ---- args cost limit ttl id renew
@@ -18,13 +18,13 @@ local from_, more_, last_ = math.max(now, mark_), extra_, nil
 local live_ = expires_ and expires_ > from_
 local from_text_ = string.format('%.0f', from_)
 local held_ = redis.call('ZCOUNT', key_, '(' .. from_text_, '+inf') + extra_
--- Of leases of one unit each, none needs to be looked at: 64 are taken out by a call.
+-- Leases of one unit each need not be read: a call deletes 64.
 local gone_ = redis.call('ZRANGEBYSCORE', key_, 1, from_text_, 'LIMIT', 0, extra_ > 0 and -1 or 64)
 for i = 1, #gone_ do
   if gone_[i]:byte() ~= 108 then FOREIGN end
   if extra_ > 0 then held_ = held_ + (redis.call('ZSCORE', key_, 'u' .. gone_[i]:sub(2)) or 0) end
 end
--- forget_ takes out a lease, and purge_ those that expired: whatever writes does.
+-- forget_ deletes a lease. purge_ deletes the expired ones, in each step that writes.
 local function forget_(member)
   redis.call('ZREM', key_, member)
   local units = extra_ > 0 and tonumber(redis.call('ZSCORE', key_, 'u' .. member:sub(2)) or nil)
@@ -79,11 +79,11 @@ if live_ then
   purge_()
 end
 ---- restore
--- A renewal is taken back: the lease expires when it would have.
+-- A renewal is undone: the lease expires at its earlier instant.
 if live_ then redis.call('ZADD', key_, taken, 'l' .. id_) end
 ---- after
 live_ = live_ and expires_ or 0
--- last_ is when the last lease expires, wait_ when enough of them have for one more.
+-- last_ is the instant at which the last lease expires, wait_ the one at which one more fits.
 local wait_, excess_ = 0, held_ + cost_ - limit_
 do
   if not last_ then last_ = tonumber(redis.call('ZRANGE', key_, -1, -1, 'WITHSCORES')[2]) end

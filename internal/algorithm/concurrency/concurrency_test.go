@@ -37,7 +37,7 @@ func (k *kept) held(now int64) (n int64) {
 	return n
 }
 
-// take, and release, bury those that expired: a clock that steps back does not wake them.
+// take and release delete the expired leases: a clock that steps back does not bring them back.
 func (k *kept) take(id string, n, now int64) {
 	if lease := k.live(id, now); lease != nil {
 		n = lease.Units

@@ -36,7 +36,7 @@ func (s *State) Counts() (newest int64, counts []int64) {
 	return s.newest, counts
 }
 
-// Available is how many units are left beside the estimate, or −1 if it is exceeded.
+// Available is the capacity less the estimate, or −1 if the estimate exceeds the capacity.
 func (s *State) Available(l *weir.Limit, now int64) int64 {
 	slice, elapsed := s.clock(l, now)
 	oldest := s.count(slice - l.Slices())
@@ -74,9 +74,10 @@ func (s *State) Decision(l *weir.Limit, cost, now int64) weir.Decision {
 	return d
 }
 
-// Describe is Decision where what is available is known: a charge of n units leaves n less.
+// Describe is Decision for a known number of available units: a charge of n leaves n less.
 func (s *State) Describe(l *weir.Limit, available, cost, now int64, d *weir.Decision) {
-	d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay, d.At = max(0, available), 0, 0, 0, weir.Instant(now)
+	d.Remaining, d.At = max(0, available), weir.Instant(now)
+	d.RetryAfter, d.ResetAfter, d.Delay = 0, 0, 0
 	if last, used := s.lastUsed(); used {
 		d.ResetAfter = algorithm.Micros((last+l.Slices()+1)*l.Slice() - now)
 	}
@@ -97,10 +98,10 @@ func (s *State) Adopt(from, to *weir.Limit) {
 	*s = *Convert(s, from.Slice(), to)
 }
 
-// Convert is s, whose slices are width µs long, in the slices of another limit. It does
-// not look at the clock: until it is written, each reading must find the same. So the
-// newest slice stands at its end, which may lie ahead and then is what the clock reads
-// as; the others stand as far behind it as their units may be young.
+// Convert is s, whose slices are width µs long, in the slices of another limit. It does not
+// depend on the clock, because each reading must give the same until the state is written.
+// So the newest slice is placed by its end. That may lie ahead; then the clock reads as that
+// slice. The other slices are placed behind it by the least possible age of their units.
 func Convert(s *State, width int64, to *weir.Limit) *State {
 	converted := new(State)
 	newest := floorDiv((s.newest+1)*width-1, to.Slice())
@@ -122,8 +123,8 @@ func Convert(s *State, width int64, to *weir.Limit) *State {
 func (s *State) Bytes() int64 { return int64(len(s.counts)) * 8 }
 
 // clock is the slice that now lies in and how many ticks of it have passed. A clock
-// before the newest slice reads as that slice's start, unless all of it was refunded: then
-// the state is one never used.
+// before the newest slice reads as that slice's start, unless all units were refunded: then
+// the state is as if never used.
 func (s *State) clock(l *weir.Limit, now int64) (slice, elapsed int64) {
 	slice = floorDiv(now, l.Slice())
 	if s.total > 0 && slice < s.newest {
@@ -149,10 +150,10 @@ func (s *State) sum(l *weir.Limit, slice int64) int64 {
 	return total
 }
 
-// grantable is the first instant at which cost units fit, if nobody else comes.
+// grantable is the first instant at which cost units fit, if no other request comes.
 func (s *State) grantable(l *weir.Limit, cost, now int64) int64 {
 	slice, elapsed := s.clock(l, now)
-	full := s.sum(l, slice) // of the slices that count in full, and the one that fades
+	full := s.sum(l, slice) // the slices that count in full, and the one that fades
 	for {
 		oldest := s.count(slice - l.Slices())
 		full -= oldest
@@ -188,7 +189,7 @@ func (s *State) lastUsed() (slice int64, ok bool) {
 	return 0, false
 }
 
-// advance makes slice the newest, forgetting those that no longer count.
+// advance makes slice the newest and drops the ones that no longer count.
 func (s *State) advance(l *weir.Limit, slice int64) {
 	if s.counts == nil {
 		s.counts = make([]int64, l.Slices()+1)
@@ -208,7 +209,7 @@ func (s *State) advance(l *weir.Limit, slice int64) {
 	}
 }
 
-// count is that of slice i; 0 beyond what is kept.
+// count is that of slice i; 0 if it is not stored.
 func (s *State) count(i int64) int64 {
 	if i > s.newest || i <= s.newest-int64(len(s.counts)) {
 		return 0
@@ -216,7 +217,7 @@ func (s *State) count(i int64) int64 {
 	return *s.at(i)
 }
 
-// at is the place of slice i, which is kept.
+// at is the place of slice i, which must be stored.
 func (s *State) at(i int64) *int64 {
 	place := s.head - int(s.newest-i)
 	if place < 0 {

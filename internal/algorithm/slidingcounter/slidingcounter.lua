@@ -101,7 +101,7 @@ if gap_ < places_ then
   end
 end
 ---- after
--- What Summary in slidingcounter.go says, of the state as it is now.
+-- The fields of Summary in summary.go, of the state after the step.
 local full_, fading_, last_, frees_, frees_full_, frees_fading_ = 0, 0, 0, slice_at_, 0, 0
 if raw_ and gap_ < places_ then
   local form, newest = size_ == 4 and '<I4' or '<i8', slice_at_ - gap_

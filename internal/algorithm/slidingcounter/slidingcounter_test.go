@@ -133,9 +133,9 @@ func TestNoAllocations(t *testing.T) {
 	}
 }
 
-// A changed limit never makes room by itself: what remains is no more than if each unit
-// had been counted in the new slices from the first, and no less than if each had been
-// taken an old slice and a new one later.
+// A changed limit never makes room by itself: no more units remain than if each had been
+// counted in the new slices from the beginning, and no fewer than if each had been taken an old
+// slice and a new one later.
 func TestAdopt(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		from, to := small(t), small(t)
@@ -153,7 +153,7 @@ func TestAdopt(t *testing.T) {
 		}
 		state.Adopt(from, to)
 		if from.Period() < to.Period()+to.Slice() {
-			return // what the old window is too short for was forgotten before the change
+			return // units too old for the old window were dropped before the change
 		}
 		exact, late := charged(to, taken, func(at int64) int64 { return at }), charged(to, taken, func(at int64) int64 {
 			return min((at/from.Slice()+2)*from.Slice()-1+to.Slice(), (newest+1)*from.Slice()-1)

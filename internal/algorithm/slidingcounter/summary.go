@@ -5,15 +5,15 @@ import (
 	"github.com/weirproject/weir/internal/algorithm"
 )
 
-// Summary is what a decision needs to know of a counter.
+// Summary is the part of a counter that a decision depends on.
 type Summary struct {
-	Slice  int64 // which now lies in; a later one if the clock stepped back
+	Slice  int64 // the slice that holds now; a later one if the clock stepped back
 	Full   int64 // units of the slices that count in full then
 	Fading int64 // units of the slice before them
-	Last   int64 // the newest slice with units; any where there are none
+	Last   int64 // the newest slice with units; any slice if there are none
 
-	// Frees is the first slice, Slice or a later one, in which a request fits beside those that
-	// count in full then, and these are as above.
+	// Frees is the first slice, Slice or a later one, in which a request fits beside the slices
+	// that count in full then. FreesFull and FreesFading are Full and Fading in that slice.
 	Frees, FreesFull, FreesFading int64
 }
 
@@ -34,13 +34,13 @@ func (s Summary) Decision(l *weir.Limit, cost, now int64) weir.Decision {
 	return d
 }
 
-// elapsed is how many ticks of a slice have passed; none of one that begins later.
+// elapsed is how many ticks of a slice have passed: 0 if it begins later.
 func elapsed(l *weir.Limit, slice, now int64) int64 {
 	return max(0, floorDiv(now-slice*l.Slice(), l.Tick()))
 }
 
-// left is how many units are left beside slices that count in full and one that fades, which
-// elapsed ticks of its time have taken from; −1 if the limit is exceeded.
+// left is how many units are left beside the slices that count in full and the one that fades,
+// elapsed ticks into its fading; −1 if the limit is exceeded.
 func left(l *weir.Limit, full, fading, elapsed int64) int64 {
 	room := l.Capacity() - full
 	if room < 0 {
@@ -54,8 +54,8 @@ func left(l *weir.Limit, full, fading, elapsed int64) int64 {
 	return part / ticks
 }
 
-// fits is how many ticks of a slice must have passed, elapsed at least, until the one that
-// fades in it leaves room: fading × (ticks − e) ≤ room × ticks.
+// fits is how many ticks of a slice must have passed, elapsed at least, until the fading slice
+// leaves room: fading × (ticks − e) ≤ room × ticks.
 func fits(l *weir.Limit, room, fading, elapsed int64) int64 {
 	if fading == 0 {
 		return elapsed

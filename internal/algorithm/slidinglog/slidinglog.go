@@ -6,7 +6,7 @@ import (
 	"github.com/weirproject/weir/internal/algorithm"
 )
 
-// Entry is what was charged at one instant.
+// Entry is the units charged at one instant.
 type Entry struct{ At, Units int64 }
 
 // State is the charges of the last window, oldest first. The zero State is empty.
@@ -14,7 +14,7 @@ type State struct {
 	entries []Entry // a ring of len(entries) places
 	first   int     // the oldest
 	count   int     // how many
-	units   int64   // the sum of all, live and dead
+	units   int64   // the sum of all entries, including expired ones
 }
 
 // Available is how many units the window that ends now has left, or −1 if it is exceeded.
@@ -23,9 +23,9 @@ func (s *State) Available(l *weir.Limit, now int64) int64 {
 	return max(-1, l.Capacity()-used)
 }
 
-// Charge records n units, and drops those that no window will see again.
+// Charge records n units and drops the entries that no later window contains.
 func (s *State) Charge(l *weir.Limit, n, now int64) {
-	if n == 0 { // not even dropping: a clock that steps back would see what is dropped here
+	if n == 0 { // drop nothing either: after a step back of the clock the entries still count
 		return
 	}
 	used, dead := s.used(l, now)
@@ -47,8 +47,8 @@ func (s *State) charge(n, now, used int64, dead int) {
 	s.push(Entry{At: now, Units: n})
 }
 
-// Refund takes up to n units from what was charged at takenAt, and drops what no window
-// will see again, even where it finds nothing to take.
+// Refund takes up to n units from the entry of takenAt and drops the entries that no later
+// window contains, even if there is nothing to take.
 func (s *State) Refund(l *weir.Limit, n, takenAt, now int64) {
 	if n == 0 {
 		return
@@ -75,7 +75,7 @@ func (s *State) Decision(l *weir.Limit, cost, now int64) weir.Decision {
 	return summary.Decision(l, cost, now)
 }
 
-// Take is one request of cost units: Available, Charge (where write says so) and Decision in one step.
+// Take is one request of cost units: Available, Charge (if write is true) and Decision in one step.
 func (s *State) Take(l *weir.Limit, cost, now int64, write bool, d *weir.Decision) (granted bool) {
 	used, dead := s.used(l, now)
 	granted = used+cost <= l.Capacity()
@@ -103,11 +103,11 @@ func (s *State) summary(l *weir.Limit, cost, used int64, dead int) (summary Summ
 	return summary
 }
 
-// Summary is what a decision needs to know of a log.
+// Summary is the part of a log that a decision depends on.
 type Summary struct {
 	Used   int64 // units in the window that ends now
-	Newest int64 // the instant of the last charge in it; any where Used is 0
-	Frees  int64 // the instant of the charge whose end makes room, where there is none
+	Newest int64 // the instant of the last charge in it; any instant if Used is 0
+	Frees  int64 // if there is no room, the instant of the charge whose expiry makes it
 }
 
 // Decision describes the state for a next request of cost units.
@@ -118,7 +118,8 @@ func (s Summary) Decision(l *weir.Limit, cost, now int64) (d weir.Decision) {
 
 // Describe fills in the decision.
 func (s *Summary) Describe(l *weir.Limit, cost, now int64, d *weir.Decision) {
-	d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay, d.At = max(0, l.Capacity()-s.Used), 0, 0, 0, weir.Instant(now)
+	d.Remaining, d.At = max(0, l.Capacity()-s.Used), weir.Instant(now)
+	d.RetryAfter, d.ResetAfter, d.Delay = 0, 0, 0
 	if s.Used > 0 {
 		d.ResetAfter = algorithm.Micros(s.Newest + l.Period() - now)
 	}
@@ -168,7 +169,7 @@ func (s *State) clock(now int64) int64 {
 	return now
 }
 
-// used is what the window that ends now holds, and how many entries lie before it.
+// used is the units in the window that ends now; dead is how many entries lie before it.
 func (s *State) used(l *weir.Limit, now int64) (units int64, dead int) {
 	units = s.units
 	for horizon := s.clock(now) - l.Period(); dead < s.count && s.at(dead).At <= horizon; dead++ {
@@ -205,8 +206,8 @@ func (s *State) push(e Entry) {
 	*s.newest() = e
 }
 
-// forgetEmpty drops entries without units at both ends, so that the newest and the
-// oldest always stand for a charge.
+// forgetEmpty drops entries without units at both ends, so that the newest and the oldest
+// entry always have units.
 func (s *State) forgetEmpty() {
 	for s.count > 0 && s.newest().Units == 0 {
 		s.count--

@@ -28,8 +28,8 @@ end
 local function log_head(used, first, open, cut)
   return 'l' .. log_pack('<i8i8i8i8', used, first, open, cut)
 end
--- log_at is where entry i is in the list; log_newest is the newest of a list of so many elements
--- between sums and head.
+-- log_at is the index of entry i in the list; log_newest is the newest entry of a list with
+-- length elements between sums and head.
 local function log_at(cut, i) return i + log_floor(i / 2048) - cut + 1 end
 local function log_newest(cut, length)
   local at = length - 1 + cut
@@ -39,8 +39,8 @@ local function log_number_at(numbers, i) return log_unpack('<i8', numbers, 8 * i
 local function log_with(numbers, i, n)
   return numbers:sub(1, 8 * i) .. log_pack('<i8', n) .. numbers:sub(8 * i + 9)
 end
--- log_find is the last of low to high, counted in steps of so many entries, whose entry is not
--- later than an instant; low itself is not looked at.
+-- log_find is the last of low to high, counted in steps of step entries, whose entry is not later
+-- than an instant; low itself is not read.
 local function log_find(key, cut, low, high, step, instant)
   while low < high do
     local middle = math.ceil((low + high) / 2)
@@ -50,7 +50,7 @@ local function log_find(key, cut, low, high, step, instant)
   end
   return low
 end
--- log_blocks passes full blocks from entry i on, as long as they end before stop and have not
+-- log_blocks passes full blocks from entry i on, while they end before stop and do not have
 -- enough units.
 local function log_blocks(key, cut, i, stop, enough)
   local sums, newest, units = redis.call('LINDEX', key, 0), log_newest(cut, redis.call('LLEN', key) - 2), 0
@@ -76,7 +76,7 @@ local function log_blocks(key, cut, i, stop, enough)
   end
 end
 -- log_walk passes entries from i on until it is at entry stop, or has passed enough units: it
--- returns where it is, the units, and in the second case the instant of the last entry.
+-- returns its position, the units, and in the second case the instant of the last entry.
 local function log_walk(key, cut, i, stop, enough)
   local units, size = 0, enough > 64 and 64 or 4
   while i < stop do
@@ -123,7 +123,7 @@ local function log_skip(key, cut, i, horizon)
   end
 end
 -- log_trim takes dropped entries out of the list, 8,192 at most: half of a short one, or 256. It
--- writes what head says then.
+-- then writes head.
 local function log_trim(key, used, first, open, cut, length)
   local gone = math.min(first - cut, 8192)
   if gone < 8 or gone < 256 and 2 * gone < length then return first, open, cut end
@@ -199,7 +199,7 @@ local function log_pop(key, used, first, open, cut, newest)
   local length = redis.call('RPUSH', key, log_head(used, first, left, cut)) - 2
   return instant, left, length
 end
--- log_place is which entry is of an instant, and its units.
+-- log_place is the entry of an instant, and its units.
 local function log_place(key, first, cut, newest, instant)
   local i = math.max(first, newest - newest % 2048, newest - 7)
   local page = redis.call('LRANGE', key, log_at(cut, i), -2)
@@ -213,7 +213,7 @@ local function log_place(key, first, cut, newest, instant)
   end
 end
 ---- read
--- used_ is what the window that ends now holds; first_ is −1 if it holds no entry.
+-- used_ is the units in the window that ends now; first_ is −1 if it holds no entry.
 local used_, first_, open_, cut_, newest_, last_, head_ = 0, 0, 0, 0, nil, 0, nil
 do
   local tail = redis.call('LRANGE', key_, -2, -1)
@@ -262,7 +262,7 @@ do
   end
 end
 ---- refund
--- What no window will see again is dropped, even where there is nothing to give back.
+-- Entries that no later window contains are dropped, even if there is nothing to give back.
 if cost_ ~= '0' and newest_ then
   local length = redis.call('LLEN', key_) - 2
   local newest, i, units = log_newest(cut_, length), nil, 0
@@ -292,7 +292,7 @@ if cost_ ~= '0' and newest_ then
   end
 end
 ---- after
--- wait_ is the charge whose end makes room for one more request.
+-- wait_ is the charge whose expiry makes room for one more request.
 local wait_, excess_ = 0, used_ + cost_ - limit_
 if excess_ > 0 and cost_ + 0 <= limit_ + 0 then
   local i, units

@@ -60,7 +60,7 @@ func (c *charges) Charge(n, now int64) {
 	}
 }
 
-// Refund also forgets what the window of now does not hold: a refund is a write.
+// Refund also drops charges outside the window, because a refund is a write.
 func (c *charges) Refund(n, takenAt, now int64) {
 	if n == 0 {
 		return

@@ -1,26 +1,26 @@
-// Package stories runs the stories of the algorithms, the testdata/*.txt of their
-// folders, on a store. They are written to be read by a stranger, and hold for every
-// store: for the Go twins and the Lua twins alike.
+// Package stories runs the stories of the algorithms, the testdata/*.txt of their folders, on a
+// store. A story reads without the code, and holds for every store: for the Go twins and the
+// Lua twins alike.
 //
 //	story: a full bucket grants its burst at once
 //	limit: 10/1s
 //	at 0s: take 10
 //	  granted 1 of 1, remaining 0, retry after 1s, reset after 1s
 //
-// A story begins with its title and goes on until the next. A limit line sets the
-// numbers, or changes them midway. A step says when (a duration since the story's
-// midnight, or an RFC 3339 time) and what; the indented line below is the answer:
+// A story begins with its title and ends at the next. A limit line sets the numbers, or
+// changes them midway. A step has a time (a duration since the story's midnight, or RFC 3339)
+// and an operation; the indented line below is the answer:
 //
 //	take N [times K]     ask for K requests of N units
 //	peek N               ask, and take nothing
-//	charge N             take without asking
-//	refund N taken T     give back what was taken at T
-//	... delay D          and was told to wait D
+//	charge N             take N units without a decision
+//	refund N taken T     give back N units taken at T
+//	... delay D          of a grant with the delay D
 //	acquire ID N         hold N units as a lease
 //	renew ID, release ID
 //	reset                forget the key
 //
-// Lines that begin with # are comments. After a change that is meant,
+// Lines that begin with # are comments. After an intended change,
 //
 //	go test ./internal/algorithm/stories -rewrite
 //
@@ -45,8 +45,8 @@ func Folders() []string {
 	return []string{"bucket", "window", "slidinglog", "slidingcounter", "concurrency"}
 }
 
-// Run tells the stories of the given folders, or of all, to a store, and fails with the
-// difference between its answers and those that are written down.
+// Run runs the stories of the given folders, or of all, on a store, and fails with the
+// difference between its answers and the written ones.
 func Run(t *testing.T, newStore NewStore, folders ...string) {
 	t.Helper()
 	if len(folders) == 0 {
@@ -78,7 +78,7 @@ func Rewrite(t *testing.T, newStore NewStore) {
 	}
 }
 
-// files are a folder's stories, found from whichever package of the module is tested.
+// files are a folder's stories. The test may run in any package of the module.
 func files(t testing.TB, folder string) []string {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join(moduleRoot(t), "internal", "algorithm", folder, "testdata", "*.txt"))
@@ -88,7 +88,7 @@ func files(t testing.TB, folder string) []string {
 	return paths
 }
 
-// moduleRoot is the nearest directory upwards that has a go.mod.
+// moduleRoot is the nearest parent directory that has a go.mod.
 func moduleRoot(t testing.TB) string {
 	t.Helper()
 	dir, err := os.Getwd()
@@ -113,7 +113,7 @@ type story struct {
 	text  string
 }
 
-// read splits a file at its titles. What stands before the first belongs to it.
+// read splits a file at its titles. Text before the first title belongs to the first story.
 func read(t testing.TB, path string) []story {
 	t.Helper()
 	text, err := os.ReadFile(path)
@@ -139,7 +139,8 @@ func read(t testing.TB, path string) []story {
 
 func (s story) check(t *testing.T, newStore NewStore) {
 	if got := s.tell(t, newStore); got != s.text {
-		t.Errorf("%s:%d: the story is told differently (- as written, + as the store answers):\n%s", s.file, s.first, difference(s.text, got))
+		t.Errorf("%s:%d: the answers differ (- as written, + as the store answers):\n%s",
+			s.file, s.first, difference(s.text, got))
 	}
 }
 

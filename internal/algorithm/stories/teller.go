@@ -21,7 +21,7 @@ type teller struct {
 	clock atomic.Int64
 }
 
-// midnight is where the durations of a story count from: 2026-01-01T00:00:00Z.
+// midnight is the start of a story's durations: 2026-01-01T00:00:00Z.
 const midnight = 1_767_225_600 * time.Second
 
 // tell is the story with the store's answers.
@@ -46,7 +46,7 @@ func (s story) tell(t testing.TB, newStore NewStore) string {
 	return text.String()
 }
 
-// line obeys one line of a story; only a step has an answer.
+// line executes one line of a story; only a step has an answer.
 func (t *teller) line(line string) (answer string, err error) {
 	word, rest, _ := strings.Cut(line, " ")
 	switch word {
@@ -86,8 +86,8 @@ func instant(text string) (weir.Instant, error) {
 	return weir.Instant(at.UnixMicro()), err
 }
 
-// A step is read from the words of a line as its operation goes on; what is missing or
-// no number is reported at the end.
+// A step is the unread words of a line; its operation reads them one by one. Missing words and
+// bad numbers are reported at the end.
 type step struct {
 	words []string
 	err   error
@@ -109,7 +109,7 @@ func (s *step) number() int64 {
 	return n
 }
 
-// after is the word that follows a given one, or otherwise where that is absent.
+// after is the word that follows a given one, or otherwise if no words are left.
 func (s *step) after(word, otherwise string) string {
 	if len(s.words) == 0 {
 		return otherwise

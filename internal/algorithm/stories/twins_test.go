@@ -26,7 +26,7 @@ type stateKey struct {
 }
 
 type entry struct {
-	limit *weir.Limit // whose numbers the state was written under
+	limit *weir.Limit // the limit that wrote the state
 	state state
 }
 
@@ -62,7 +62,7 @@ func keyOf(c *weir.Claim) stateKey {
 	return stateKey{c.Limit.Name(), c.Limit.Algorithm(), c.Key}
 }
 
-// read is a copy of a claim's state under its numbers: only write changes what is kept.
+// read is a copy of a claim's state under its numbers: only write changes the stored one.
 func (t *twins) read(c *weir.Claim, now int64) state {
 	kept, ok := t.keys[keyOf(c)]
 	if !ok {
@@ -213,7 +213,7 @@ func (s *logState) decision(l *weir.Limit, c *weir.Claim, now int64) weir.Decisi
 	return s.Decision(l, c.Cost, now)
 }
 
-func (s *logState) adopt(_, _ *weir.Limit, _ int64) {} // a log is a log
+func (s *logState) adopt(_, _ *weir.Limit, _ int64) {} // a log has no numbers of its limit
 
 type counterState struct{ slidingcounter.State }
 
@@ -260,4 +260,4 @@ func (s *leaseState) decision(l *weir.Limit, c *weir.Claim, now int64) weir.Deci
 	return s.Decision(l, c.Cost, now)
 }
 
-func (s *leaseState) adopt(_, _ *weir.Limit, _ int64) {} // a lease keeps what it was granted
+func (s *leaseState) adopt(_, _ *weir.Limit, _ int64) {} // a lease keeps its units and its end

@@ -8,15 +8,15 @@ import (
 	"github.com/weirproject/weir/internal/algorithm"
 )
 
-// State is one window: when it began and what was charged in it. Count 0 is no window.
+// State is one window: its start and the units charged in it. Count 0 is no window.
 type State struct {
 	Start, Count int64
-	// Until is when the count ceases to stand, where that is later than the limit's
-	// numbers say: others opened the window. A charge makes it the limit's own.
+	// Until is set if the window was opened under other numbers and counts longer than the
+	// limit's own would: the instant at which it ends. A charge makes the window the limit's own.
 	Until int64
 }
 
-// Available is what the window that is open now has left, or −1 if it is exceeded.
+// Available is how many units the open window has left, or −1 if it is exceeded.
 func Available(l *weir.Limit, s State, now int64) int64 {
 	return max(-1, l.Capacity()-open(l, s, now).Count)
 }
@@ -57,9 +57,11 @@ func Decision(l *weir.Limit, s State, cost, now int64) weir.Decision {
 	return d
 }
 
-// Take is one request of cost units on a state that the limit's own numbers wrote: Available, Charge and Decision in one
-// step.
-func Take(l *weir.Limit, s State, cost, now int64) (after State, remaining int64, retryAfter, resetAfter time.Duration, granted bool) {
+// Take is one request of cost units on a state that was written under the limit's own numbers:
+// Available, Charge and Decision in one step.
+func Take(l *weir.Limit, s State, cost, now int64) (
+	after State, remaining int64, retryAfter, resetAfter time.Duration, granted bool,
+) {
 	after = s
 	w := open(l, s, now)
 	limit := l.Capacity()
@@ -80,9 +82,9 @@ func Take(l *weir.Limit, s State, cost, now int64) (after State, remaining int64
 }
 
 // Adopt reads a state that was written under the numbers of another limit. A window of
-// each key's own is as long as it now is. On a grid (epoch, calendar) the count stands
-// until both the old window and the new one in which that began are over: what was used
-// is kept, if anything longer than it need be.
+// each key's own gets the new length. On a grid (epoch, calendar) the count stands until both
+// the old window and the new one that holds its start are over: the units used are kept, rather
+// too long than too short.
 func Adopt(from, to *weir.Limit, s State) State {
 	if s.Count == 0 || own(to) {
 		return s
@@ -94,10 +96,10 @@ func Adopt(from, to *weir.Limit, s State) State {
 	return adopted
 }
 
-// stop is when the count of a window ceases to stand.
+// stop is the instant at which the count of a window ends.
 func stop(l *weir.Limit, s State) int64 { return max(end(l, s.Start), s.Until) }
 
-// ours is the window that is written: the limit's own.
+// ours is the window as a write stores it: the limit's own.
 func ours(l *weir.Limit, s State, now int64) State {
 	if s.Until == 0 {
 		return s
@@ -110,7 +112,7 @@ func own(l *weir.Limit) bool {
 	return l.Algorithm() == weir.AlgorithmFixedWindow && l.Anchor() == weir.First
 }
 
-// open is the state's window if it is open at now, else the empty one that is. A clock
+// open is the state's window if it is open at now, else the empty window of now. A clock
 // before the start is in the window.
 func open(l *weir.Limit, s State, now int64) State {
 	if s.Count > 0 && now < stop(l, s) {

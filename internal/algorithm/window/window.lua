@@ -1,16 +1,16 @@
 -- The fixed window and the calendar in Redis: the Lua twin of window.go.
 -- redisstore/script.go says how twins are joined into a script.
 --
--- A string key holds 'w' start end count, in numbers of 8 bytes. The end is stored so that
--- a node with other numbers sees what was open.
+-- A string key holds 'w' start end count, in numbers of 8 bytes. The end is stored for nodes
+-- with other numbers.
 
 ---- kind window
 -- grid is 'first'; or 'epoch', windows at multiples of period; or else the bounds of
 -- calendar periods round the caller's now, in order, 8 bytes each: the script picks.
 ---- args cost limit period grid
 ---- read
--- from_ and to_ are the window that a charge is written to. What is charged already began
--- at start_; until_ is when it ceases to stand, where that is not to_.
+-- from_ and to_ are the window that a charge is written to. The units charged already began to
+-- count at start_; until_ is the instant at which they end, if that is not to_.
 local from_, to_, raw_ = now, now + period_, redis.call('GET', key_)
 if grid_ == 'epoch' then
   from_ = now - now % period_

@@ -94,7 +94,7 @@ func (c *charges) Refund(n, takenAt, now int64) {
 			left += c.list[i].n
 		}
 	}
-	if left == 0 { // a window with count 0 is no window, and what was before it is over
+	if left == 0 { // a window with count 0 is no window, and earlier ones are over
 		c.list = nil
 	}
 }
@@ -163,13 +163,13 @@ func TestAdopt(t *testing.T) {
 	})
 }
 
-// bound is when the window ends that begins at an instant, or in whose grid it lies.
+// bound is the end of the window that begins at an instant, or on a grid contains it.
 func bound(l *weir.Limit, start int64) int64 {
 	_, to := (&charges{Limit: l}).open(start)
 	return to
 }
 
-// anyLike is a limit whose state another one can adopt.
+// anyLike is a limit that can adopt another one's state.
 func anyLike(t *rapid.T, other *weir.Limit) *weir.Limit {
 	for {
 		limit := weir.MustLimit("test", anySpec(t))

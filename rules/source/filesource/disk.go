@@ -18,31 +18,31 @@ import (
 	"github.com/weirproject/weir/rules/source"
 )
 
-// Ceilings of a directory. A file's own are those of package rules.
+// Maxima of a directory. Those of a file are in package rules.
 const (
 	MaxFiles   = 1000               // files of rules
 	MaxEntries = 10_000             // files and folders of any kind
 	MaxBytes   = 16 * rules.MaxFile // of all files of rules together
 )
 
-// errMoving is why a reading is not believed: a part of it may be old and a part new.
-var errMoving = errors.New("it changes while it is read")
+// errChanging is the reason for dropping a reading: a part of it may be old and a part new.
+var errChanging = errors.New("it changes while it is read")
 
-// A disk reads texts. open is os.Open, unless a test replaces it.
+// A disk reads texts. open is os.Open, or a replacement in tests.
 type disk struct {
-	name string // what errors call the path
+	name string // of the path, in errors
 	open func(string) (*os.File, error)
 }
 
-// A text is the content of a file, and the file that had it.
+// A text is the content of a file.
 type text struct {
 	path string
-	name string // what errors call it
+	name string // in errors
 	body []byte
 	info os.FileInfo
 }
 
-// read is the file's text, or all texts of a directory, all of one time.
+// read returns the file's text, or all texts of a directory at one time.
 func (d *disk) read(path string) ([]text, error) {
 	paths, err := d.list(path)
 	if err != nil {
@@ -63,32 +63,32 @@ func (d *disk) read(path string) ([]text, error) {
 		}
 		texts = append(texts, t)
 	}
-	if err := unmoved(texts); err != nil {
+	if err := unchangedTexts(texts); err != nil {
 		return nil, err
 	}
 	if now, err := d.list(path); err != nil || !slices.Equal(now, paths) {
-		return nil, fmt.Errorf("%s: %w", d.name, errMoving)
+		return nil, fmt.Errorf("%s: %w", d.name, errChanging)
 	}
 	return texts, nil
 }
 
-// unmoved checks that the texts are still those that were read.
-func unmoved(texts []text) error {
+// unchangedTexts checks that the files are still those that were read.
+func unchangedTexts(texts []text) error {
 	for _, t := range texts {
 		info, err := os.Stat(t.path)
 		if err != nil || !same(info, t.info) {
-			return fmt.Errorf("%s: %w", t.name, errMoving)
+			return fmt.Errorf("%s: %w", t.name, errChanging)
 		}
 	}
 	return nil
 }
 
-// same reports whether a file is one that was looked at before, and was not written since.
+// same reports whether a file is the same one, and was not written since.
 func same(now, then os.FileInfo) bool {
 	return os.SameFile(now, then) && now.Size() == then.Size() && now.ModTime().Equal(then.ModTime())
 }
 
-// list is the path, or the files of rules in it, in order.
+// list returns the path, or the files of rules in it, in order.
 func (d *disk) list(path string) ([]string, error) {
 	info, err := os.Stat(path)
 	if err != nil || !info.IsDir() {
@@ -99,7 +99,8 @@ func (d *disk) list(path string) ([]string, error) {
 		return nil, err
 	}
 	if len(names) == 0 {
-		return nil, fmt.Errorf("%s has no files of rules: none that ends in .yaml or .yml; for no rules, write rules: [] into one", d.name)
+		return nil, fmt.Errorf("%s has no files of rules: none that ends in .yaml or .yml; "+
+			"for no rules, write rules: [] into one", d.name)
 	}
 	for i, name := range names {
 		names[i] = filepath.Join(path, name)
@@ -107,8 +108,7 @@ func (d *disk) list(path string) ([]string, error) {
 	return names, nil
 }
 
-// Files are the paths of a directory's files of rules, in order; none of what is no
-// directory, or cannot be read.
+// Files returns the paths of a directory's files of rules, in order, or nil if it cannot be read.
 func Files(dir string) (paths []string) {
 	names, err := ruleFiles(dir)
 	if err != nil {
@@ -120,7 +120,7 @@ func Files(dir string) (paths []string) {
 	return paths
 }
 
-// ruleFiles are the names of a directory that are files of rules.
+// ruleFiles returns the names of the files of rules in a directory.
 func ruleFiles(path string) (names []string, err error) {
 	dir, err := os.Open(path)
 	if err != nil {
@@ -137,19 +137,20 @@ func ruleFiles(path string) (names []string, err error) {
 		}
 	}
 	if len(all) > MaxEntries || len(names) > MaxFiles {
-		return nil, fmt.Errorf("%s has too many files: at most %d of rules, and %d of any kind", path, MaxFiles, MaxEntries)
+		return nil, fmt.Errorf("%s has too many files: at most %d of rules, and %d of any kind", path, MaxFiles,
+			MaxEntries)
 	}
 	slices.Sort(names)
 	return names, nil
 }
 
-// isRules leaves alone what begins with a dot: links that editors lock files with, and
-// the directories behind a mounted ConfigMap.
+// isRules excludes names that begin with a dot: links that editors lock files with, and the
+// directories behind a mounted ConfigMap.
 func isRules(name string) bool {
 	return !strings.HasPrefix(name, ".") && (strings.HasSuffix(name, ".yaml") || strings.HasSuffix(name, ".yml"))
 }
 
-// file reads one file, or a byte more than it may have, which Parse reports.
+// file reads one file, and at most one byte more than allowed, which Parse reports.
 func (d *disk) file(path string) (t text, err error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -175,7 +176,7 @@ func (d *disk) file(path string) (t text, err error) {
 	return t, err
 }
 
-// revisionOf is a hash of the content, of that of the lists, and in a directory of the names.
+// revisionOf returns a hash of the texts, of the lists, and in a directory of the names.
 func revisionOf(texts []text, lists lists) string {
 	h := sha256.New()
 	for _, t := range texts {
@@ -190,11 +191,11 @@ func revisionOf(texts []text, lists lists) string {
 	return hex.EncodeToString(h.Sum(nil)[:12])
 }
 
-// A shelf keeps what was parsed, so that a change of one file of many costs no more than
-// that file does. It is for one goroutine.
-type shelf map[string]parsed
+// A cache keeps parsed texts, so that a change of one file of many parses that file only. It is for
+// one goroutine.
+type cache map[string]parsed
 
-// parsed is what came of a text.
+// parsed is the result of a text.
 type parsed struct {
 	sum   [sha256.Size]byte
 	lists lists
@@ -202,12 +203,11 @@ type parsed struct {
 	err   error
 }
 
-// fill parses those texts that are not on the shelf yet, and drops all others: the first time
-// as many at once as there are processors, later one after the other, so that one processor
-// is left to what goes on meanwhile.
-func (s shelf) fill(texts []text, compiler *rules.Compiler, opts ...rules.Option) {
+// fill parses the texts that are not cached, and drops all others: the first time as many at once as
+// there are processors, later sequentially, so that one processor is left to decisions.
+func (s cache) fill(texts []text, compiler *rules.Compiler, opts ...rules.Option) {
 	parse, atOnce := rules.Parse, runtime.GOMAXPROCS(0)
-	if len(s) > 0 || len(texts) == 1 { // one text is the law, and will be compiled as it is
+	if len(s) > 0 || len(texts) == 1 { // a single text is the rule set, and will be compiled as it is
 		parse, atOnce = compiler.Parse, 1
 	}
 	results := make([]parsed, len(texts))
@@ -219,7 +219,8 @@ func (s shelf) fill(texts []text, compiler *rules.Compiler, opts ...rules.Option
 			room <- true
 			all.Go(func() {
 				found := make(lists)
-				file, err := parse(t.name, t.body, append(opts[:len(opts):len(opts)], rules.WithFiles(found.recording(t.path)))...)
+				file, err := parse(t.name, t.body, append(opts[:len(opts):len(opts)],
+					rules.WithFiles(found.recording(t.path)))...)
 				results[i] = parsed{sum, found, file, err}
 				<-room
 			})
@@ -232,8 +233,8 @@ func (s shelf) fill(texts []text, compiler *rules.Compiler, opts ...rules.Option
 	}
 }
 
-// lists are those that the texts on the shelf name.
-func (s shelf) lists() lists {
+// lists returns those that the cached texts name.
+func (s cache) lists() lists {
 	all := make(lists)
 	for _, p := range s {
 		maps.Copy(all, p.lists)
@@ -241,8 +242,8 @@ func (s shelf) lists() lists {
 	return all
 }
 
-// parse makes one law of the texts on the shelf, or lists the mistakes of all of them.
-func (s shelf) parse(name string, texts []text, compiler *rules.Compiler) (*rules.File, error) {
+// parse merges the cached texts, or lists the mistakes of all of them.
+func (s cache) parse(name string, texts []text, compiler *rules.Compiler) (*rules.File, error) {
 	var parts []source.Part
 	mistakes := new(rules.Error)
 	for _, t := range texts {
@@ -265,7 +266,7 @@ func (s shelf) parse(name string, texts []text, compiler *rules.Compiler) (*rule
 	}
 	merged := source.Merge(parts...)
 	for _, c := range merged.Collisions {
-		note(mistakes, twice(c))
+		note(mistakes, duplicate(c))
 	}
 	if len(mistakes.Problems) > 0 {
 		return nil, mistakes
@@ -277,7 +278,7 @@ func (s shelf) parse(name string, texts []text, compiler *rules.Compiler) (*rule
 	return merged.File, nil
 }
 
-// note lists problems, as many as are listed.
+// note appends problems up to the maximum.
 func note(list *rules.Error, problems ...rules.Problem) {
 	room := rules.MaxProblems - len(list.Problems)
 	if len(problems) > room {
@@ -287,11 +288,11 @@ func note(list *rules.Error, problems ...rules.Problem) {
 	list.Problems = append(list.Problems, problems...)
 }
 
-// twice is the mistake that two files of one directory say the same.
-func twice(c source.Collision) rules.Problem {
-	what, help := fmt.Sprintf("rule %q", c.Rule), "rename one of them, because state lies under the name"
+// duplicate is the mistake that two files of one directory have the same rule or field.
+func duplicate(c source.Collision) rules.Problem {
+	what, help := fmt.Sprintf("rule %q", c.Rule), "rename one of them, because state is stored under the name"
 	if c.Field != "" {
 		what, help = c.Field, "leave it to one of them"
 	}
-	return rules.Problem{File: c.Winner, Field: what, Message: fmt.Sprintf("it stands in %s too; %s", c.Loser, help)}
+	return rules.Problem{File: c.Winner, Field: what, Message: fmt.Sprintf("%s has it too; %s", c.Loser, help)}
 }

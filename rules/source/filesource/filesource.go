@@ -1,21 +1,18 @@
-// Package filesource reads rules from a file, or from all files of a directory, and tells
-// of each change.
+// Package filesource reads rules from a file, or from all files of a directory, and again after each
+// change.
 //
-// It watches directories, not files: editors put a new file in the place of the old one,
-// and Kubernetes swaps a link (..data) that a mounted file leads through. Every directory
-// and link on the way is watched, so it does not matter which of them is replaced. What no
-// watch sees, such as a change made by another machine on a network's disk, is found by
-// reading everything again every 30 seconds. What counts is the content: a file that was
-// only touched is no news.
+// It watches directories, not files: editors replace a file by a new one, and Kubernetes changes a
+// link (..data) on the path of a mounted file. It watches every directory and link on the path, so
+// it does not matter which one is replaced. Changes that no watch reports, such as those made by
+// another machine on a network file system, are found by reading everything every 30 seconds. Only
+// the content counts: a file that was touched has not changed.
 //
-// Files of values that lists name (see rules.WithFiles) are read and watched like the rules
-// themselves: a change of one is a change of the rules. They are beside the file of rules
-// that names them, or below, and so is what links lead to.
+// Files of values that lists name (see rules.WithFiles) are read and watched like the rules. They,
+// and the targets of links to them, must be in the directory of the file that names them, or below.
 //
-// A file that is written in place can be read when it is half written. What is wrong right
-// after a change is therefore looked at a second time before it is told. But half a file
-// may be a good one with fewer rules; only a writer that puts a finished file in place (write
-// a new one beside it, then rename it) is safe from that.
+// A file that is written in place can be read half-written. Errors right after a change are
+// therefore confirmed by a second reading. But half a file may be a valid one with fewer rules; the
+// only protection is to write a new file beside it and rename it.
 package filesource
 
 import (
@@ -32,25 +29,25 @@ import (
 	"github.com/weirproject/weir/rules/source"
 )
 
-// How long it waits: until a change seems finished, but never longer than most; before it
-// looks a second time at what is wrong; and until it looks without being told.
+// Delays: until a change seems finished, but at most maxQuiet; before the second reading of an
+// error; between readings without a sign of a change.
 const (
-	quietTime = 20 * time.Millisecond
-	quietMost = 200 * time.Millisecond
-	againTime = 100 * time.Millisecond
-	pollTime  = 30 * time.Second
+	quietTime  = 20 * time.Millisecond
+	maxQuiet   = 200 * time.Millisecond
+	secondLook = 100 * time.Millisecond
+	pollTime   = 30 * time.Second
 )
 
 // A Source is a file or a directory of rules. It is a source.Source and a source.Reloader.
 type Source struct {
-	path   string
-	poll   time.Duration
-	bell   source.Bell
-	disk   disk
-	parse  []rules.Option
-	shelf  shelf       // Run's, as is
-	seen   source.News // what came of the last texts
-	notify func() (*notifier, error)
+	path    string
+	poll    time.Duration
+	reloads source.ReloadQueue
+	disk    disk
+	parse   []rules.Option
+	cache   cache         // owned by Run
+	seen    source.Update // the result of the last texts
+	notify  func() (*notifier, error)
 
 	compiler *rules.Compiler
 }
@@ -58,22 +55,21 @@ type Source struct {
 // An Option changes how a Source works.
 type Option func(*Source)
 
-// WithPoll says how often all is read again although nothing was heard, 100 ms to 24 h,
-// instead of every 30 seconds.
+// WithPoll sets the interval at which everything is read without a sign of a change, 100 ms to 24 h,
+// instead of 30 seconds.
 func WithPoll(every time.Duration) Option { return func(s *Source) { s.poll = every } }
 
-// WithSets lets lists name sets in Redis (rules.WithSets). It is for programs that have these
-// sets read, as redissource.Sets does: nobody is named by a set that is not.
+// WithSets accepts lists that name sets in Redis (rules.WithSets). It is for programs that read
+// these sets with redissource.Sets: a set that is not read is an empty list.
 func WithSets() Option { return func(s *Source) { s.parse = append(s.parse, rules.WithSets()) } }
 
-// WithCompiler has the rules checked by a compiler that others use too, such as the
-// source.Keeper: what was compiled here need not be compiled there. nil is one of its own.
+// WithCompiler shares a compiler with others, such as the source.Keeper, which then need not compile
+// the rules again. The default is a compiler of its own.
 func WithCompiler(c *rules.Compiler) Option { return func(s *Source) { s.compiler = c } }
 
-// New makes a source of the rules in the file path. If it is a directory, all files in it
-// that end in .yaml or .yml, and do not begin with a dot, are one law: in the order of their
-// names, and what two of them say both is a mistake. What the path is, and whether it is
-// there, is looked at when it is read.
+// New makes a source of the rules in the file path. If path is a directory, all files in it that end
+// in .yaml or .yml, and do not begin with a dot, are one rule set, in the order of their names; a
+// rule or field in two of them is a mistake. The path is examined at each reading, not here.
 func New(path string, opts ...Option) (*Source, error) {
 	if path == "" {
 		return nil, &weir.InputError{Field: "path", Given: path, Allowed: "a file or a directory"}
@@ -82,7 +78,7 @@ func New(path string, opts ...Option) (*Source, error) {
 	if err != nil {
 		return nil, fmt.Errorf("filesource: %w", err)
 	}
-	s := &Source{path: whole, poll: pollTime, bell: source.NewBell(), shelf: make(shelf), notify: newNotifier}
+	s := &Source{path: whole, poll: pollTime, reloads: source.NewReloadQueue(), cache: make(cache), notify: newNotifier}
 	s.disk.name = path
 	for _, opt := range opts {
 		opt(s)
@@ -96,13 +92,15 @@ func New(path string, opts ...Option) (*Source, error) {
 	return s, nil
 }
 
-// Reload looks at once, and waits until what is there is in force: see source.Reloader.
-// Half-written files are not given a second look: the caller says that they are written.
-func (s *Source) Reload(ctx context.Context) (revision string, err error) { return s.bell.Ring(ctx) }
+// Reload reads at once, and waits until the rules are in force: see source.Reloader. It does not
+// confirm errors by a second reading: the caller knows that the files are complete.
+func (s *Source) Reload(ctx context.Context) (revision string, err error) {
+	return s.reloads.Reload(ctx)
+}
 
-// Run tells what is there, and then each change: see source.Source.
-func (s *Source) Run(ctx context.Context, news chan<- source.News) error {
-	r := &reader{Source: s, ctx: ctx, news: news, due: time.NewTimer(0)}
+// Run sends the rules, and again after each change: see source.Source.
+func (s *Source) Run(ctx context.Context, updates chan<- source.Update) error {
+	r := &reader{Source: s, ctx: ctx, updates: updates, due: time.NewTimer(0)}
 	defer r.due.Stop()
 	var events <-chan fsnotify.Event
 	var lost <-chan error
@@ -110,7 +108,7 @@ func (s *Source) Run(ctx context.Context, news chan<- source.News) error {
 		defer n.close()
 		r.watch, events, lost = &watch{notifier: n}, n.events, n.lost
 	} else {
-		r.blind(err)
+		r.warnUnwatched(err)
 	}
 	tick := time.NewTicker(s.poll)
 	defer tick.Stop()
@@ -122,87 +120,88 @@ func (s *Source) Run(ctx context.Context, news chan<- source.News) error {
 			if r.watch.concerns(e) {
 				r.changed()
 			}
-		case <-lost: // some events were, so anything may have changed
+		case <-lost: // events were lost, so anything may have changed
 			r.changed()
 		case <-r.due.C:
 			r.look(nil)
 		case <-tick.C:
 			r.look(nil)
-		case c := <-s.bell.Rings():
-			r.look(s.bell.Callers(c))
+		case c := <-s.reloads.Requests():
+			r.look(s.reloads.Drain(c))
 		}
 	}
 }
 
-// A reader is one Run.
+// A reader is the state of one Run.
 type reader struct {
 	*Source
-	ctx   context.Context
-	news  chan<- source.News
-	watch *watch   // nil: there is none
-	lists []string // that the rules name
+	ctx     context.Context
+	updates chan<- source.Update
+	watch   *watch   // nil: there is none
+	lists   []string // named by the rules
 
-	due     *time.Timer // when it is looked at
-	since   time.Time   // the first change that was not looked at; zero: there is none
-	again   bool        // what is wrong is being given its second look
-	last    source.News // what was told
-	told    bool
-	warning error // to be told with the next news
+	due     *time.Timer   // the next reading
+	since   time.Time     // the first change since the last reading; zero: none
+	again   bool          // the next reading is the second one of an error
+	last    source.Update // sent last
+	sent    bool
+	warning error // for the next update
 	warned  bool
 }
 
-// changed waits until it is quiet.
+// changed schedules a reading for the time when the changes seem finished.
 func (r *reader) changed() {
 	now := time.Now()
 	if r.since.IsZero() {
 		r.since = now
 	}
-	r.due.Reset(max(0, min(quietTime, quietMost-now.Sub(r.since))))
+	r.due.Reset(max(0, min(quietTime, maxQuiet-now.Sub(r.since))))
 }
 
-// blind notes, once, that changes are found by polling only.
-func (r *reader) blind(err error) {
+// warnUnwatched warns, once, that changes are found by polling only.
+func (r *reader) warnUnwatched(err error) {
 	if !r.warned {
 		r.warned = true
-		r.warning = fmt.Errorf("changes of %s are found by reading it every %v, not at once: it cannot be watched: %w", r.disk.name, r.poll, err)
+		r.warning = fmt.Errorf("changes of %s are found by reading it every %v, not at once: "+
+			"it cannot be watched: %w", r.disk.name, r.poll, err)
 	}
 }
 
-// look reads everything, and tells if it is news or somebody waits for it. Watches are laid first:
-// what changes during the reading is then an event.
-func (r *reader) look(callers []source.Caller) {
+// look reads everything, and sends it if it has changed or has waiters. It sets watches first, so
+// that a change during the reading is an event.
+func (r *reader) look(waiters []source.Waiter) {
 	r.since = time.Time{}
 	r.follow()
 	n := r.read()
 	r.rewatch()
-	same := r.told && n.Revision == r.last.Revision && (n.Err == nil) == (r.last.Err == nil)
-	if len(callers) == 0 && same {
+	same := r.sent && n.Revision == r.last.Revision && (n.Err == nil) == (r.last.Err == nil)
+	if len(waiters) == 0 && same {
 		r.again = false
 		return
 	}
-	if len(callers) == 0 && n.Err != nil && !r.again {
+	if len(waiters) == 0 && n.Err != nil && !r.again {
 		r.again = true
-		r.due.Reset(againTime)
+		r.due.Reset(secondLook)
 		return
 	}
 	r.again = false
-	r.tell(n, callers)
+	r.send(n, waiters)
 }
 
-// follow lays watches on what is read.
+// follow updates the watches.
 func (r *reader) follow() {
 	if r.watch == nil {
 		return
 	}
 	if err := r.watch.follow(r.path, r.lists...); err != nil {
-		r.blind(err)
+		r.warnUnwatched(err)
 	}
 }
 
-// rewatch watches lists that are named for the first time. They were read before they were
-// watched, so they are read once more.
+// rewatch watches lists that are named for the first time. They were read before they were watched,
+// so they are read once more.
 func (r *reader) rewatch() {
-	lists := slices.Sorted(maps.Keys(r.shelf.lists()))
+	lists := slices.Sorted(maps.Keys(r.cache.lists()))
 	if slices.Equal(lists, r.lists) {
 		return
 	}
@@ -211,33 +210,33 @@ func (r *reader) rewatch() {
 	r.due.Reset(0)
 }
 
-// read is what is there now. A text that was read before is not parsed again.
-func (r *reader) read() source.News {
+// read returns the current rules. A text that was read before is not parsed again.
+func (r *reader) read() source.Update {
 	texts, err := r.disk.read(r.path)
 	if err != nil {
-		return source.News{Err: err}
+		return source.Update{Err: err}
 	}
-	r.shelf.fill(texts, r.compiler, r.parse...)
-	lists := r.shelf.lists()
-	if len(lists) > 0 { // they may be newer than what names them
-		if err := unmoved(texts); err != nil {
-			return source.News{Err: err}
+	r.cache.fill(texts, r.compiler, r.parse...)
+	lists := r.cache.lists()
+	if len(lists) > 0 { // they may be newer than the text that names them
+		if err := unchangedTexts(texts); err != nil {
+			return source.Update{Err: err}
 		}
 	}
 	revision := revisionOf(texts, lists)
 	if revision != r.seen.Revision {
-		file, err := r.shelf.parse(r.disk.name, texts, r.compiler)
-		r.seen = source.News{File: file, Err: err, Revision: revision}
+		file, err := r.cache.parse(r.disk.name, texts, r.compiler)
+		r.seen = source.Update{File: file, Err: err, Revision: revision}
 	}
 	return r.seen
 }
 
-func (r *reader) tell(n source.News, callers []source.Caller) {
-	r.last, r.told = n, true
+func (r *reader) send(n source.Update, waiters []source.Waiter) {
+	r.last, r.sent = n, true
 	n.Warning, r.warning = r.warning, nil
-	n.Done = source.Answer(callers, n.Revision)
+	n.Done = source.Answer(waiters, n.Revision)
 	select {
-	case r.news <- n:
+	case r.updates <- n:
 	case <-r.ctx.Done():
 		n.Done(context.Cause(r.ctx))
 	}

@@ -18,7 +18,7 @@ import (
 )
 
 // law is a file of one rule with this limit.
-func law(limit string) string { return "rules:\n- name: x\n  limit: " + limit + "\n" }
+func set(limit string) string { return "rules:\n- name: x\n  limit: " + limit + "\n" }
 
 func write(t *testing.T, path, text string) {
 	t.Helper()
@@ -34,7 +34,7 @@ func do(t *testing.T, err error) {
 	}
 }
 
-// A rig is a source in a bubble whose changes are told by the test, or by nobody.
+// A rig is a source in a bubble whose changes are sent by the test, or by nobody.
 type rig struct {
 	t      *testing.T
 	path   string
@@ -43,13 +43,13 @@ type rig struct {
 	lost   chan error
 	end    func()
 
-	mu   sync.Mutex
-	news []source.News
+	mu      sync.Mutex
+	updates []source.Update
 }
 
 func newRig(t *testing.T, change func(*Source), opts ...Option) *rig {
 	r := &rig{t: t, path: filepath.Join(t.TempDir(), "weir.yaml"), events: make(chan fsnotify.Event), lost: make(chan error)}
-	write(t, r.path, law("1/1s"))
+	write(t, r.path, set("1/1s"))
 	s, err := New(r.path, opts...)
 	do(t, err)
 	nothing := func(string) error { return nil }
@@ -61,9 +61,9 @@ func newRig(t *testing.T, change func(*Source), opts ...Option) *rig {
 	}
 	r.source = s
 	ctx, cancel := context.WithCancel(t.Context())
-	news, ended := make(chan source.News), make(chan error)
-	go func() { ended <- s.Run(ctx, news) }()
-	go r.receive(ctx, news)
+	updates, ended := make(chan source.Update), make(chan error)
+	go func() { ended <- s.Run(ctx, updates) }()
+	go r.receive(ctx, updates)
 	r.end = func() {
 		cancel()
 		do(t, <-ended)
@@ -71,12 +71,12 @@ func newRig(t *testing.T, change func(*Source), opts ...Option) *rig {
 	return r
 }
 
-func (r *rig) receive(ctx context.Context, news <-chan source.News) {
+func (r *rig) receive(ctx context.Context, updates <-chan source.Update) {
 	for {
 		select {
-		case n := <-news:
+		case n := <-updates:
 			r.mu.Lock()
-			r.news = append(r.news, n)
+			r.updates = append(r.updates, n)
 			r.mu.Unlock()
 			n.Done(n.Err)
 		case <-ctx.Done():
@@ -88,43 +88,43 @@ func (r *rig) receive(ctx context.Context, news <-chan source.News) {
 // touched has the watch say that the file changed.
 func (r *rig) touched() { r.events <- fsnotify.Event{Name: r.path, Op: fsnotify.Write} }
 
-// told compares the news since the last call: limits, and parts of errors.
-func (r *rig) told(want ...string) {
+// sent compares the updates since the last call: limits, and parts of errors.
+func (r *rig) sent(want ...string) {
 	r.t.Helper()
 	synctest.Wait()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var got []string
-	for _, n := range r.news {
+	for _, n := range r.updates {
 		if n.Err != nil {
 			got = append(got, "bad: "+n.Err.Error())
 		} else {
 			got = append(got, n.File.Rules[0].Limit[0])
 		}
 	}
-	r.news = nil
+	r.updates = nil
 	ok := len(got) == len(want)
 	for i := range want {
 		ok = ok && (got[i] == want[i] || strings.HasPrefix(want[i], "bad: ") && strings.Contains(got[i], want[i][5:]))
 	}
 	if !ok {
-		r.t.Errorf("told was %q, not %q", got, want)
+		r.t.Errorf("sent was %q, not %q", got, want)
 	}
 }
 
-func TestAChangeIsToldWhenItIsQuiet(t *testing.T) {
+func TestAChangeIsSentWhenItIsFinished(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil)
 		defer r.end()
-		r.told("1/1s")
-		write(t, r.path, law("2/1s"))
+		r.sent("1/1s")
+		write(t, r.path, set("2/1s"))
 		for range 5 {
 			r.touched()
 			time.Sleep(15 * time.Millisecond)
 		}
-		r.told()
+		r.sent()
 		time.Sleep(10 * time.Millisecond)
-		r.told("2/1s")
+		r.sent("2/1s")
 	})
 }
 
@@ -132,13 +132,13 @@ func TestAFileThatIsNeverQuietIsReadAllTheSame(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil)
 		defer r.end()
-		r.told("1/1s")
-		write(t, r.path, law("2/1s"))
+		r.sent("1/1s")
+		write(t, r.path, set("2/1s"))
 		for range 22 {
 			r.touched()
 			time.Sleep(10 * time.Millisecond)
 		}
-		r.told("2/1s")
+		r.sent("2/1s")
 	})
 }
 
@@ -146,31 +146,31 @@ func TestOnlyTheContentCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil)
 		defer r.end()
-		r.told("1/1s")
+		r.sent("1/1s")
 		info, err := os.Stat(r.path)
 		do(t, err)
 		do(t, os.Chtimes(r.path, time.Now(), time.Now()))
 		r.touched()
 		time.Sleep(time.Minute)
-		r.told()
-		write(t, r.path, law("2/1s")) // as long as before, and as old
+		r.sent()
+		write(t, r.path, set("2/1s")) // as long as before, and as old
 		do(t, os.Chtimes(r.path, info.ModTime(), info.ModTime()))
 		time.Sleep(31 * time.Second)
-		r.told("2/1s")
+		r.sent("2/1s")
 	})
 }
 
 // A network's disk tells nothing of what other machines write.
-func TestWhatNoWatchSeesIsFound(t *testing.T) {
+func TestUnwatchedChangesAreFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil, WithPoll(time.Minute))
 		defer r.end()
-		r.told("1/1s")
-		write(t, r.path, law("2/1s"))
+		r.sent("1/1s")
+		write(t, r.path, set("2/1s"))
 		time.Sleep(59 * time.Second)
-		r.told()
+		r.sent()
 		time.Sleep(2 * time.Second)
-		r.told("2/1s")
+		r.sent("2/1s")
 	})
 }
 
@@ -178,11 +178,11 @@ func TestEventsThatWereLostMayHaveBeenOurs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil)
 		defer r.end()
-		r.told("1/1s")
-		write(t, r.path, law("2/1s"))
+		r.sent("1/1s")
+		write(t, r.path, set("2/1s"))
 		r.lost <- fsnotify.ErrEventOverflow
 		time.Sleep(time.Second)
-		r.told("2/1s")
+		r.sent("2/1s")
 	})
 }
 
@@ -190,28 +190,28 @@ func TestHalfWrittenFilesAreLookedAtAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil)
 		defer r.end()
-		r.told("1/1s")
+		r.sent("1/1s")
 		for _, half := range []string{"", "rules:\n- name: x\n  lim", "rules:\n- na"} {
 			write(t, r.path, half)
 			r.touched()
 			time.Sleep(60 * time.Millisecond) // it is looked at
-			write(t, r.path, law("1/1s"))
+			write(t, r.path, set("1/1s"))
 			time.Sleep(time.Second)
-			r.told()
+			r.sent()
 		}
 		write(t, r.path, "rules:\n- name: x\n  lim")
 		r.touched()
 		time.Sleep(60 * time.Millisecond)
-		r.told()
+		r.sent()
 		time.Sleep(100 * time.Millisecond)
-		r.told("bad: not YAML")
+		r.sent("bad: not YAML")
 		r.touched()
 		time.Sleep(time.Minute) // and said once
-		r.told()
-		write(t, r.path, law("1/1s"))
+		r.sent()
+		write(t, r.path, set("1/1s"))
 		r.touched()
 		time.Sleep(time.Second)
-		r.told("1/1s")
+		r.sent("1/1s")
 	})
 }
 
@@ -236,28 +236,28 @@ func TestAFileThatCannotBeRead(t *testing.T) {
 			locked = is
 			r.touched()
 		}
-		r.told("1/1s")
+		r.sent("1/1s")
 		lock(true)
 		time.Sleep(5 * time.Minute)
-		r.told("bad: permission denied")
+		r.sent("bad: permission denied")
 		lock(false)
 		time.Sleep(time.Second)
-		r.told("1/1s") // so that who listens knows that it is back
+		r.sent("1/1s") // so that who listens knows that it is back
 		do(t, os.Remove(r.path))
 		time.Sleep(5 * time.Minute)
-		r.told("bad: no such file")
+		r.sent("bad: no such file")
 		do(t, os.Mkdir(r.path, 0o700))
 		time.Sleep(5 * time.Minute)
-		r.told() // another reason not to be read is not worth telling
+		r.sent() // another reason not to be read is not worth telling
 		do(t, os.Remove(r.path))
-		write(t, r.path, law("3/1s"))
+		write(t, r.path, set("3/1s"))
 		r.touched()
 		time.Sleep(time.Second)
-		r.told("3/1s")
+		r.sent("3/1s")
 	})
 }
 
-func TestWhatCannotBeWatchedIsPolledAndWarnedOf(t *testing.T) {
+func TestUnwatchableFilesArePolledWithAWarning(t *testing.T) {
 	for name, change := range map[string]func(*Source){
 		"no watch at all": func(s *Source) {
 			s.notify = func() (*notifier, error) { return nil, errors.New("too many open files") }
@@ -280,19 +280,19 @@ func TestWhatCannotBeWatchedIsPolledAndWarnedOf(t *testing.T) {
 				defer r.end()
 				synctest.Wait()
 				r.mu.Lock()
-				if w := r.news[0].Warning; w == nil || !strings.Contains(w.Error(), "every 30s") || !strings.Contains(w.Error(), "too many open files") {
+				if w := r.updates[0].Warning; w == nil || !strings.Contains(w.Error(), "every 30s") || !strings.Contains(w.Error(), "too many open files") {
 					t.Errorf("the warning is %v", w)
 				}
 				r.mu.Unlock()
-				r.told("1/1s")
-				write(t, r.path, law("2/1s"))
+				r.sent("1/1s")
+				write(t, r.path, set("2/1s"))
 				time.Sleep(31 * time.Second)
 				r.mu.Lock()
-				if w := r.news[0].Warning; w != nil {
+				if w := r.updates[0].Warning; w != nil {
 					t.Errorf("warned twice: %v", w)
 				}
 				r.mu.Unlock()
-				r.told("2/1s")
+				r.sent("2/1s")
 			})
 		})
 	}
@@ -306,13 +306,13 @@ func TestReload(t *testing.T) {
 		if err != nil || len(first) != 24 {
 			t.Errorf("reloading what did not change: revision %q, %v", first, err)
 		}
-		write(t, r.path, law("2/1s"))
+		write(t, r.path, set("2/1s"))
 		second, err := r.source.Reload(t.Context())
 		if err != nil || second == first {
 			t.Errorf("reloading what changed: revision %q after %q, %v", second, first, err)
 		}
-		r.told("1/1s", "1/1s", "2/1s")
-		write(t, r.path, law("1/60"))
+		r.sent("1/1s", "1/1s", "2/1s")
+		write(t, r.path, set("1/60"))
 		for range 2 { // the answer is the same as long as the file is, and comes at once
 			began := time.Now()
 			if _, err = r.source.Reload(t.Context()); err == nil || !strings.Contains(err.Error(), "1/60") || time.Since(began) != 0 {
@@ -337,7 +337,7 @@ func TestReloadsAtOnceShareALook(t *testing.T) {
 		r := newRig(t, nil)
 		defer r.end()
 		synctest.Wait()
-		write(t, r.path, law("2/1s"))
+		write(t, r.path, set("2/1s"))
 		want := ""
 		var mu sync.Mutex
 		var all sync.WaitGroup
@@ -357,8 +357,8 @@ func TestReloadsAtOnceShareALook(t *testing.T) {
 		all.Wait()
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		if n := len(r.news); n < 2 || n > 201 {
-			t.Errorf("%d news", n)
+		if n := len(r.updates); n < 2 || n > 201 {
+			t.Errorf("%d updates", n)
 		}
 	})
 }
@@ -371,7 +371,7 @@ func TestReloadWhenItEnds(t *testing.T) {
 		s.notify = func() (*notifier, error) { return nil, errors.New("none") }
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
-		go func() { ended <- s.Run(ctx, make(chan source.News)) }() // nobody receives
+		go func() { ended <- s.Run(ctx, make(chan source.Update)) }() // nobody receives
 		answers := make(chan error)
 		go func() {
 			_, err := s.Reload(t.Context())
@@ -408,7 +408,7 @@ func TestDirectories(t *testing.T) {
 		{"others are left alone", map[string]string{"a.yaml": rule("a"), "README.md": "?", "a.yaml.bak": "?", ".#a.yaml": "?", ".a.yaml.swp": "?"}, "a"},
 		{"none", map[string]string{"README.md": "?"}, "no files of rules"},
 		{"one of them without rules", map[string]string{"a.yaml": rule("a"), "b.yaml": "rules: []"}, "a"},
-		{"a name twice", map[string]string{"a.yaml": rule("x"), "b.yaml": rule("x")}, `rules.d/b.yaml: rule "x": it stands in rules.d/a.yaml too; rename one of them`},
+		{"a name twice", map[string]string{"a.yaml": rule("x"), "b.yaml": rule("x")}, `rules.d/b.yaml: rule "x": rules.d/a.yaml has it too; rename one of them`},
 		{"mistakes in two", map[string]string{"a.yaml": "rules: 1", "b.yaml": "rulez: 1"}, "rules.d/a.yaml:1:8: rules must be a list"},
 		{"limits of one name", map[string]string{"a.yaml": "rules: [{name: x, limit: [1/1s, 9/1m]}]", "b.yaml": rule("x.2")}, `rule "x" of rules.d/a.yaml`},
 	}
@@ -421,7 +421,7 @@ func TestDirectories(t *testing.T) {
 			texts, err := (&disk{name: "rules.d"}).read(dir)
 			got := ""
 			if err == nil {
-				file, parseErr := make(shelf).whole("rules.d", texts)
+				file, parseErr := make(cache).whole("rules.d", texts)
 				if err = parseErr; err == nil {
 					for _, s := range file.Rules {
 						got += " " + s.Name
@@ -438,7 +438,7 @@ func TestDirectories(t *testing.T) {
 	}
 }
 
-// Mistakes of all files are told at once, but no more than can be read.
+// Mistakes of all files are sent at once, but no more than can be read.
 func TestMistakesOfManyFilesAreBounded(t *testing.T) {
 	dir := t.TempDir()
 	for i := range 30 {
@@ -446,14 +446,14 @@ func TestMistakesOfManyFilesAreBounded(t *testing.T) {
 	}
 	texts, err := (&disk{name: "d"}).read(dir)
 	do(t, err)
-	_, err = make(shelf).whole("d", texts)
+	_, err = make(cache).whole("d", texts)
 	text := fmt.Sprint(err)
 	if !strings.Contains(text, "00.yaml") || !strings.Contains(text, "11.yaml") || !strings.HasSuffix(text, "and 140 more") {
 		t.Errorf("the error is %s", text)
 	}
 }
 
-func TestWhatIsNoFileIsNotRead(t *testing.T) {
+func TestNonRegularFilesAreNotRead(t *testing.T) {
 	dir := t.TempDir()
 	do(t, os.Mkdir(filepath.Join(dir, "a.yaml"), 0o700))
 	if _, err := (&disk{name: "d"}).read(dir); err == nil || !strings.Contains(err.Error(), "is no file") {
@@ -481,25 +481,25 @@ func TestFilesAreBounded(t *testing.T) {
 	do(t, os.Truncate(path, 1<<40)) // it has holes, and takes no room
 	texts, err := (&disk{name: "d"}).read(path)
 	do(t, err)
-	if _, err := make(shelf).whole("d", texts); err == nil || !strings.Contains(err.Error(), "over 8388608 bytes") {
+	if _, err := make(cache).whole("d", texts); err == nil || !strings.Contains(err.Error(), "over 8388608 bytes") {
 		t.Errorf("a file of 1 TiB: %v", err)
 	}
 }
 
 // What is replaced while it is read is not believed: half of it may be of another time.
-func TestATornReadingIsNotBelieved(t *testing.T) {
+func TestATornReadingIsNotAccepted(t *testing.T) {
 	dir := t.TempDir()
-	write(t, filepath.Join(dir, "a.yaml"), law("1/1s"))
+	write(t, filepath.Join(dir, "a.yaml"), set("1/1s"))
 	write(t, filepath.Join(dir, "b.yaml"), "rules: []")
 	reads := 0
 	d := &disk{name: "d", open: func(path string) (*os.File, error) {
 		if reads++; reads == 2 {
 			do(t, os.Remove(filepath.Join(dir, "a.yaml")))
-			write(t, filepath.Join(dir, "a.yaml"), law("100/1s"))
+			write(t, filepath.Join(dir, "a.yaml"), set("100/1s"))
 		}
 		return os.Open(path)
 	}}
-	if _, err := d.read(dir); !errors.Is(err, errMoving) {
+	if _, err := d.read(dir); !errors.Is(err, errChanging) {
 		t.Errorf("a reading of two times: %v", err)
 	}
 	reads = 3
@@ -508,19 +508,19 @@ func TestATornReadingIsNotBelieved(t *testing.T) {
 	}
 }
 
-// TestOnlyWhatChangedIsParsed: a text that is as it was is the same file as before, and one
+// TestOnlyChangedFilesAreParsed: a text that is as it was is the same file as before, and one
 // that is gone is forgotten.
-func TestOnlyWhatChangedIsParsed(t *testing.T) {
-	s := make(shelf)
+func TestOnlyChangedFilesAreParsed(t *testing.T) {
+	s := make(cache)
 	texts := []text{{name: "a", body: []byte("rules: [{name: a, limit: 1/1m}]")}, {name: "b", body: []byte("rules: [{name: b, limit: 1/1m}]")}}
 	if _, err := s.whole("d", texts); err != nil {
 		t.Fatal(err)
 	}
 	a, b := s["a"].file, s["b"].file
 	texts[1].body = []byte("rules: [{name: b, limit: 2/1m}]")
-	law, err := s.whole("d", texts)
-	if err != nil || s["a"].file != a || s["b"].file == b || law.Rules[1].Limit[0] != "2/1m" {
-		t.Errorf("%v %v", law, err)
+	set, err := s.whole("d", texts)
+	if err != nil || s["a"].file != a || s["b"].file == b || set.Rules[1].Limit[0] != "2/1m" {
+		t.Errorf("%v %v", set, err)
 	}
 	if _, err := s.whole("d", texts[:1]); err != nil || len(s) != 1 {
 		t.Errorf("%v; %d files are kept", err, len(s))

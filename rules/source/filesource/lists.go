@@ -10,14 +10,14 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// Lists reads files of values that the file of rules path names, as rules.WithFiles has them
-// read: those in its directory and below. A link that leads out, or is absolute, is refused.
+// Lists returns a function for rules.WithFiles that reads the lists that the file of rules path
+// names, in its directory and below. A link that is absolute or leads out is refused.
 func Lists(path string) func(name string) ([]byte, error) {
 	dir := filepath.Dir(path)
 	return func(name string) ([]byte, error) { return readList(dir, name) }
 }
 
-// readList returns at most a byte more than a list may have, which Parse reports.
+// readList returns at most one byte more than a list may have, which Parse reports.
 func readList(dir, name string) ([]byte, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -42,15 +42,15 @@ func readList(dir, name string) ([]byte, error) {
 		return nil, err
 	}
 	if now, err := root.Stat(name); err != nil || !same(now, info) {
-		return nil, errMoving
+		return nil, errChanging
 	}
 	return body, nil
 }
 
-// lists are files of values by their paths, and what was in them: its hash.
+// lists maps paths of files of values to hashes of their content.
 type lists map[string][sha256.Size]byte
 
-// recording is Lists, and keeps what came of each.
+// recording is Lists, and records each result.
 func (l lists) recording(path string) func(name string) ([]byte, error) {
 	read := Lists(path)
 	return func(name string) ([]byte, error) {
@@ -60,7 +60,7 @@ func (l lists) recording(path string) func(name string) ([]byte, error) {
 	}
 }
 
-// unchanged reports whether reading them again would come to the same.
+// unchanged reports whether a new reading has the same results.
 func (l lists) unchanged(dir string) bool {
 	for path, sum := range l {
 		name, err := filepath.Rel(dir, path)
@@ -71,7 +71,7 @@ func (l lists) unchanged(dir string) bool {
 	return true
 }
 
-// sumOf tells also one failure from another.
+// sumOf also distinguishes errors.
 func sumOf(body []byte, err error) [sha256.Size]byte {
 	if err != nil {
 		body = []byte("\x00" + err.Error())

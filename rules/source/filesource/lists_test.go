@@ -15,8 +15,8 @@ import (
 	"github.com/weirproject/weir/rules/source"
 )
 
-// whole fills the shelf and parses.
-func (s shelf) whole(name string, texts []text) (*rules.File, error) {
+// whole fills the cache and parses.
+func (s cache) whole(name string, texts []text) (*rules.File, error) {
 	s.fill(texts, rules.NewCompiler())
 	return s.parse(name, texts, rules.NewCompiler())
 }
@@ -27,7 +27,7 @@ const blocking = "deny: {client.ip: {file: blocked.txt}}\nrules: []\n"
 type guard struct {
 	t      *testing.T
 	keeper *source.Keeper
-	law    chan *rules.Set
+	set    chan *rules.Set
 	events chan string
 	now    *rules.Set
 }
@@ -35,8 +35,8 @@ type guard struct {
 func newGuard(t *testing.T, path string) *guard {
 	s, err := New(path, WithPoll(24*time.Hour)) // what is found is found by watches
 	do(t, err)
-	g := &guard{t: t, law: make(chan *rules.Set, 100), events: make(chan string, 1000)}
-	swap := func(set *rules.Set) error { g.law <- set; return nil }
+	g := &guard{t: t, set: make(chan *rules.Set, 100), events: make(chan string, 1000)}
+	swap := func(set *rules.Set) error { g.set <- set; return nil }
 	tell := func(e source.Event) { g.events <- e.String() }
 	g.keeper, err = source.NewKeeper([]source.Layer{{Name: "file", Source: s, AllowEmpty: true}}, swap, source.WithTell(tell))
 	do(t, err)
@@ -56,21 +56,21 @@ func (g *guard) denies(address string) bool {
 	return g.now != nil && g.now.Listed(&rules.Request{Client: netip.MustParseAddr(address)}) == rules.Denied
 }
 
-// until waits for a law that denies an address, or does not.
+// until waits for a rule set that denies an address, or does not.
 func (g *guard) until(address string, denied bool) {
 	g.t.Helper()
 	deadline := time.After(20 * time.Second)
 	for g.now == nil || g.denies(address) != denied {
 		select {
-		case g.now = <-g.law:
+		case g.now = <-g.set:
 		case <-deadline:
 			g.t.Fatalf("%s: denied is not %v", address, denied)
 		}
 	}
 }
 
-// told waits for an event with all these texts.
-func (g *guard) told(texts ...string) {
+// sent waits for an event with all these texts.
+func (g *guard) sent(texts ...string) {
 	g.t.Helper()
 	deadline := time.After(20 * time.Second)
 	for {
@@ -86,12 +86,12 @@ func (g *guard) told(texts ...string) {
 				return
 			}
 		case <-deadline:
-			g.t.Fatalf("nothing was told of %q", texts)
+			g.t.Fatalf("nothing was sent of %q", texts)
 		}
 	}
 }
 
-// TestListsAreWatched: a change of a list is a change of the rules, and a bad one is bad news.
+// TestListsAreWatched: a change of a list is a change of the rules, and a bad one is bad updates.
 func TestListsAreWatched(t *testing.T) {
 	dir := t.TempDir()
 	write(t, in(dir, "weir.yaml"), blocking)
@@ -106,10 +106,10 @@ func TestListsAreWatched(t *testing.T) {
 	g.until("192.0.2.3", true)
 
 	write(t, in(dir, "blocked.txt"), "192.0.2.3\n192.0.2.300\n")
-	g.told("blocked.txt:2:1", "192.0.2.300")
+	g.sent("blocked.txt:2:1", "192.0.2.300")
 	do(t, os.Remove(in(dir, "blocked.txt")))
-	g.told("weir.yaml:1:26", "no such file")
-	if g.until("192.0.2.3", true); len(g.law) > 0 {
+	g.sent("weir.yaml:1:26", "no such file")
+	if g.until("192.0.2.3", true); len(g.set) > 0 {
 		t.Error("a bad list changed the law")
 	}
 	write(t, in(dir, "blocked.txt"), "192.0.2.4\n")
@@ -123,7 +123,7 @@ func TestAListThatIsNamedLaterIsWatched(t *testing.T) {
 	g := newGuard(t, in(dir, "weir.yaml"))
 	g.until("192.0.2.1", true)
 	write(t, in(dir, "weir.yaml"), "deny: {client.ip: {file: lists/of/bots.txt}}\nrules: []\n")
-	g.told("bots.txt", "no such file")
+	g.sent("bots.txt", "no such file")
 	mkdir(t, in(dir, "lists", "of"))
 	write(t, in(dir, "lists", "of", "bots.txt"), "192.0.2.2\n")
 	g.until("192.0.2.2", true)
@@ -142,7 +142,7 @@ func TestListsOfADirectory(t *testing.T) {
 	do(t, os.Symlink("..1", in(dir, "..data")))
 	do(t, os.Symlink("..data/a.yaml", in(dir, "a.yaml")))
 	do(t, os.Symlink("..data/blocked.txt", in(dir, "blocked.txt")))
-	write(t, in(dir, "b.yaml"), law("1/1s"))
+	write(t, in(dir, "b.yaml"), set("1/1s"))
 	g := newGuard(t, dir)
 	g.until("192.0.2.1", true)
 	do(t, os.Symlink("..2", in(dir, "..new")))
@@ -195,7 +195,7 @@ func TestOnlyListsThatChangedAreParsedAgain(t *testing.T) {
 	write(t, in(dir, "blocked.txt"), "192.0.2.1")
 	texts, err := (&disk{name: "weir.yaml"}).read(path)
 	do(t, err)
-	s := make(shelf)
+	s := make(cache)
 	look := func() (file *rules.File, revision string) {
 		file, err := s.whole("weir.yaml", texts)
 		if err != nil {
@@ -221,9 +221,9 @@ func TestOnlyListsThatChangedAreParsedAgain(t *testing.T) {
 	}
 }
 
-// TestTheLawIsCompiledOnce: what was compiled for its check need not be compiled by who is
-// told of it, of a file and of a directory.
-func TestTheLawIsCompiledOnce(t *testing.T) {
+// TestRulesAreCompiledOnce: what was compiled for its check need not be compiled by who is
+// sent of it, of a file and of a directory.
+func TestRulesAreCompiledOnce(t *testing.T) {
 	text := func(name string) string {
 		var b strings.Builder
 		b.WriteString("rules:\n")
@@ -241,9 +241,9 @@ func TestTheLawIsCompiledOnce(t *testing.T) {
 		s, err := New(path, WithCompiler(compiler))
 		do(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
-		news, ended := make(chan source.News), make(chan error)
-		go func() { ended <- s.Run(ctx, news) }()
-		first := <-news
+		updates, ended := make(chan source.Update), make(chan error)
+		go func() { ended <- s.Run(ctx, updates) }()
+		first := <-updates
 		cancel()
 		<-ended
 		if work == 0 {

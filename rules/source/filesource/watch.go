@@ -9,7 +9,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// A notifier tells of changes in directories: fsnotify, or a test.
+// A notifier reports changes in directories: fsnotify, or a fake in tests.
 type notifier struct {
 	add, remove func(dir string) error
 	close       func() error
@@ -25,31 +25,31 @@ func newNotifier() (*notifier, error) {
 	return &notifier{add: w.Add, remove: w.Remove, close: w.Close, events: w.Events, lost: w.Errors}, nil
 }
 
-// A watch is laid on all directories that a path leads through.
+// A watch covers all directories on a path.
 type watch struct {
 	*notifier
 	dirs map[string]*watched
 }
 
-// A watched directory, and what is of interest in it.
+// A watched directory, and the names in it that matter.
 type watched struct {
 	info  os.FileInfo // nil: it is not watched yet
 	err   error       // why it cannot be watched
 	names map[string]bool
-	rules bool // all files of rules
+	rules bool // all files of rules matter
 }
 
-// concerns reports whether an event can be about the rules. What a directory tells of itself
-// is of interest in the one above it.
+// concerns reports whether an event can concern the rules. Events of a directory itself matter in
+// its parent.
 func (w *watch) concerns(e fsnotify.Event) bool {
 	dir := w.dirs[filepath.Dir(e.Name)]
 	name := filepath.Base(e.Name)
 	return dir != nil && (dir.names[name] || dir.rules && isRules(name))
 }
 
-// follow watches the directories that the path and lists lead through now, and no others. The error
-// is why the last of them, where the rules themselves are, cannot be watched: without the
-// others it is only slower to see that the whole directory was replaced.
+// follow watches the directories on the current path of the rules and lists, and no others. The
+// error is the one of the last directory, which has the rules: without the others only the
+// replacement of a whole directory is noticed later.
 func (w *watch) follow(path string, lists ...string) error {
 	before := w.dirs
 	w.dirs = make(map[string]*watched)
@@ -58,7 +58,7 @@ func (w *watch) follow(path string, lists ...string) error {
 		dir := w.visit(end, before)
 		dir.rules = true
 		err = dir.err
-		names, _ := ruleFiles(end) // reading says what is wrong
+		names, _ := ruleFiles(end) // reading reports errors
 		for _, name := range names {
 			if _, entryErr := w.walk(filepath.Join(end, name), before); entryErr != nil {
 				err = entryErr
@@ -72,17 +72,17 @@ func (w *watch) follow(path string, lists ...string) error {
 	}
 	for path := range before {
 		if w.dirs[path] == nil {
-			w.remove(path) // an error says that it is gone already
+			w.remove(path) // an error means that it is gone already
 		}
 	}
 	return err
 }
 
-// mostLinks is how many links a path may lead through, as for the kernel.
-const mostLinks = 40
+// maxLinks is the number of links on a path, as for the kernel.
+const maxLinks = 40
 
-// walk watches each directory on the way before it looks at what is next there, so that
-// no change falls between. It returns where the way ends, as far as it can be gone.
+// walk watches each directory on a path before it looks at the next element, so that no change is
+// missed. It returns the end of the path, as far as it exists.
 func (w *watch) walk(path string, before map[string]*watched) (end string, err error) {
 	root := filepath.VolumeName(path) + string(filepath.Separator)
 	end, rest := root, parts(path)
@@ -101,7 +101,7 @@ func (w *watch) walk(path string, before map[string]*watched) (end string, err e
 			continue
 		}
 		target, linkErr := os.Readlink(next)
-		if links++; linkErr != nil || links > mostLinks {
+		if links++; linkErr != nil || links > maxLinks {
 			return next, errors.Join(err, linkErr)
 		}
 		if !filepath.IsAbs(target) {
@@ -113,11 +113,12 @@ func (w *watch) walk(path string, before map[string]*watched) (end string, err e
 }
 
 func parts(path string) []string {
-	return strings.FieldsFunc(strings.TrimPrefix(path, filepath.VolumeName(path)), func(c rune) bool { return os.IsPathSeparator(uint8(c)) })
+	return strings.FieldsFunc(strings.TrimPrefix(path, filepath.VolumeName(path)),
+		func(c rune) bool { return os.IsPathSeparator(uint8(c)) })
 }
 
-// visit makes sure that the directory of that name is watched: the one of today, not one
-// that had the name before.
+// visit makes sure that the current directory of that name is watched, not one that had the name
+// before.
 func (w *watch) visit(path string, before map[string]*watched) *watched {
 	if dir := w.dirs[path]; dir != nil {
 		return dir

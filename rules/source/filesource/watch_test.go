@@ -19,7 +19,7 @@ import (
 )
 
 // A stand is a Keeper on a real file system, with the watches of the real one. It reads
-// again by itself only once a day: what it finds, it was told of.
+// again by itself only once a day: what it finds, it was sent of.
 type stand struct {
 	t      testing.TB
 	keeper *source.Keeper
@@ -71,13 +71,13 @@ func (st *stand) expect(want string) {
 		case <-time.After(20 * time.Second):
 			st.mu.Lock()
 			defer st.mu.Unlock()
-			st.t.Fatalf("in force is %q, not %q; told was %q", got, want, st.events)
+			st.t.Fatalf("in force is %q, not %q; sent was %q", got, want, st.events)
 		}
 	}
 }
 
-// told waits for an event that contains a text.
-func (st *stand) told(want string) {
+// sent waits for an event that contains a text.
+func (st *stand) sent(want string) {
 	st.t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 		st.mu.Lock()
@@ -87,7 +87,7 @@ func (st *stand) told(want string) {
 			return
 		}
 		if time.Now().After(deadline) {
-			st.t.Fatalf("told was %q, and nothing of %q", events, want)
+			st.t.Fatalf("sent was %q, and nothing of %q", events, want)
 		}
 	}
 }
@@ -106,22 +106,22 @@ func mkdir(t *testing.T, path string) { t.Helper(); do(t, os.MkdirAll(path, 0o70
 
 // plain is a file, and one that can be renamed over it.
 func plain(t *testing.T, dir string) {
-	write(t, in(dir, "weir.yaml"), law("1/1s"))
-	write(t, in(dir, "new"), law("2/1s"))
+	write(t, in(dir, "weir.yaml"), set("1/1s"))
+	write(t, in(dir, "new"), set("2/1s"))
 }
 
 // folder has the rules in conf/, and others in next/.
 func folder(t *testing.T, dir string) {
 	mkdir(t, in(dir, "conf"))
 	mkdir(t, in(dir, "next"))
-	write(t, in(dir, "conf", "weir.yaml"), law("1/1s"))
-	write(t, in(dir, "next", "weir.yaml"), law("2/1s"))
+	write(t, in(dir, "conf", "weir.yaml"), set("1/1s"))
+	write(t, in(dir, "next", "weir.yaml"), set("2/1s"))
 }
 
 // configMap is what Kubernetes mounts: files are links through ..data, which is one too.
 func configMap(t *testing.T, dir string) {
 	mkdir(t, in(dir, "..one"))
-	write(t, in(dir, "..one", "weir.yaml"), law("1/1s"))
+	write(t, in(dir, "..one", "weir.yaml"), set("1/1s"))
 	do(t, os.Symlink("..one", in(dir, "..data")))
 	do(t, os.Symlink(in("..data", "weir.yaml"), in(dir, "weir.yaml")))
 }
@@ -132,7 +132,7 @@ func swapConfigMap(t *testing.T, dir string, st *stand) {
 		old, err := os.Readlink(in(dir, "..data"))
 		do(t, err)
 		mkdir(t, in(dir, fmt.Sprint("..", i)))
-		write(t, in(dir, fmt.Sprint("..", i), "weir.yaml"), law(fmt.Sprint(i, "/1s")))
+		write(t, in(dir, fmt.Sprint("..", i), "weir.yaml"), set(fmt.Sprint(i, "/1s")))
 		do(t, os.Symlink(fmt.Sprint("..", i), in(dir, "..data_tmp")))
 		do(t, os.Rename(in(dir, "..data_tmp"), in(dir, "..data")))
 		do(t, os.RemoveAll(in(dir, old)))
@@ -142,36 +142,36 @@ func swapConfigMap(t *testing.T, dir string, st *stand) {
 
 var changes = []change{
 	{"written in place", plain, "weir.yaml", func(t *testing.T, dir string, st *stand) {
-		write(t, in(dir, "weir.yaml"), law("2/1s"))
+		write(t, in(dir, "weir.yaml"), set("2/1s"))
 		st.expect("x 2/1s")
 	}},
 	{"renamed over", plain, "weir.yaml", func(t *testing.T, dir string, st *stand) {
 		do(t, os.Rename(in(dir, "new"), in(dir, "weir.yaml")))
 		st.expect("x 2/1s")
-		write(t, in(dir, "weir.yaml"), law("3/1s")) // the new file is watched as the old one was
+		write(t, in(dir, "weir.yaml"), set("3/1s")) // the new file is watched as the old one was
 		st.expect("x 3/1s")
 	}},
 	{"moved away by an editor and written anew", plain, "weir.yaml", func(t *testing.T, dir string, st *stand) {
 		do(t, os.Rename(in(dir, "weir.yaml"), in(dir, "weir.yaml~")))
-		write(t, in(dir, "weir.yaml"), law("2/1s"))
+		write(t, in(dir, "weir.yaml"), set("2/1s"))
 		st.expect("x 2/1s")
 	}},
 	{"cut off, then written", plain, "weir.yaml", func(t *testing.T, dir string, st *stand) {
 		do(t, os.Truncate(in(dir, "weir.yaml"), 0))
-		st.told("refused")
-		write(t, in(dir, "weir.yaml"), law("2/1s"))
+		st.sent("refused")
+		write(t, in(dir, "weir.yaml"), set("2/1s"))
 		st.expect("x 2/1s")
 	}},
 	{"deleted, and there again", plain, "weir.yaml", func(t *testing.T, dir string, st *stand) {
 		do(t, os.Remove(in(dir, "weir.yaml")))
-		st.told("down, 1 rules stay in force")
+		st.sent("down, 1 rules stay in force")
 		do(t, os.Rename(in(dir, "new"), in(dir, "weir.yaml")))
 		st.expect("x 2/1s")
 	}},
 	{"not there at first", func(*testing.T, string) {}, "a/b/weir.yaml", func(t *testing.T, dir string, st *stand) {
-		st.told("down")
+		st.sent("down")
 		mkdir(t, in(dir, "a", "b"))
-		write(t, in(dir, "a", "b", "weir.yaml"), law("2/1s"))
+		write(t, in(dir, "a", "b", "weir.yaml"), set("2/1s"))
 		st.expect("x 2/1s")
 	}},
 	{"a link that leads elsewhere", func(t *testing.T, dir string) {
@@ -181,7 +181,7 @@ var changes = []change{
 		do(t, os.Symlink("new", in(dir, "link2")))
 		do(t, os.Rename(in(dir, "link2"), in(dir, "link")))
 		st.expect("x 2/1s")
-		write(t, in(dir, "new"), law("3/1s"))
+		write(t, in(dir, "new"), set("3/1s"))
 		st.expect("x 3/1s")
 	}},
 	{"the target of a link in another directory", func(t *testing.T, dir string) {
@@ -196,9 +196,9 @@ var changes = []change{
 	{"the directory deleted and made again", folder, "conf/weir.yaml", func(t *testing.T, dir string, st *stand) {
 		for i := 2; i < 5; i++ {
 			do(t, os.RemoveAll(in(dir, "conf")))
-			st.told("down")
+			st.sent("down")
 			mkdir(t, in(dir, "conf"))
-			write(t, in(dir, "conf", "weir.yaml"), law(fmt.Sprint(i, "/1s")))
+			write(t, in(dir, "conf", "weir.yaml"), set(fmt.Sprint(i, "/1s")))
 			st.expect(fmt.Sprintf("x %d/1s", i))
 		}
 	}},
@@ -206,19 +206,19 @@ var changes = []change{
 		do(t, os.Rename(in(dir, "conf"), in(dir, "old")))
 		do(t, os.Rename(in(dir, "next"), in(dir, "conf")))
 		st.expect("x 2/1s")
-		write(t, in(dir, "conf", "weir.yaml"), law("3/1s"))
+		write(t, in(dir, "conf", "weir.yaml"), set("3/1s"))
 		st.expect("x 3/1s")
 	}},
 	{"another directory in the place of one above", func(t *testing.T, dir string) {
 		for _, limit := range []string{"1", "2"} {
 			mkdir(t, in(dir, limit, "conf"))
-			write(t, in(dir, limit, "conf", "weir.yaml"), law(limit+"/1s"))
+			write(t, in(dir, limit, "conf", "weir.yaml"), set(limit+"/1s"))
 		}
 	}, "1/conf/weir.yaml", func(t *testing.T, dir string, st *stand) {
 		do(t, os.Rename(in(dir, "1"), in(dir, "old")))
 		do(t, os.Rename(in(dir, "2"), in(dir, "1")))
 		st.expect("x 2/1s")
-		write(t, in(dir, "1", "conf", "weir.yaml"), law("3/1s"))
+		write(t, in(dir, "1", "conf", "weir.yaml"), set("3/1s"))
 		st.expect("x 3/1s")
 	}},
 	{"a directory above that is a link", func(t *testing.T, dir string) {
@@ -235,7 +235,7 @@ var changes = []change{
 		do(t, os.Remove(in(dir, "conf", "weir.yaml")))
 		st.expect("y 1/1s")
 		do(t, os.Remove(in(dir, "conf", "more.yml")))
-		st.told("no files of rules")
+		st.sent("no files of rules")
 	}},
 }
 
@@ -307,14 +307,14 @@ func TestLinksInACircle(t *testing.T) {
 	do(t, os.Symlink("b", in(dir, "a")))
 	do(t, os.Symlink("a", in(dir, "b")))
 	st := newStand(t, in(dir, "a"))
-	st.told("too many levels of symbolic links")
-	write(t, in(dir, "c"), law("2/1s"))
+	st.sent("too many levels of symbolic links")
+	write(t, in(dir, "c"), set("2/1s"))
 	do(t, os.Rename(in(dir, "c"), in(dir, "b")))
 	st.expect("x 2/1s")
 }
 
 // Reloads from many sides while the file changes: what is there in the end is in force,
-// and each caller was told of what it saw.
+// and each caller was sent of what it saw.
 func TestReloadsWhileTheFileChanges(t *testing.T) {
 	dir := t.TempDir()
 	plain(t, dir)
@@ -331,12 +331,12 @@ func TestReloadsWhileTheFileChanges(t *testing.T) {
 		})
 	}
 	for i := range 50 {
-		write(t, in(dir, "new"), law(fmt.Sprint(i+1, "/1s")))
+		write(t, in(dir, "new"), set(fmt.Sprint(i+1, "/1s")))
 		do(t, os.Rename(in(dir, "new"), in(dir, "weir.yaml")))
 	}
 	all.Wait()
 	do(t, st.keeper.Reload(t.Context()))
-	if got := st.keeper.Status().Law.File.Rules[0].Limit[0]; got != "50/1s" {
+	if got := st.keeper.Status().RuleSet.File.Rules[0].Limit[0]; got != "50/1s" {
 		t.Errorf("in force is %s", got)
 	}
 }
@@ -344,7 +344,7 @@ func TestReloadsWhileTheFileChanges(t *testing.T) {
 // Whatever is done to a file in whatever order, its last good content is in force.
 func TestTheLastGoodFileIsInForce(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
-		deeds := rapid.SliceOfN(rapid.SampledFrom([]string{law("1/1s"), law("2/1s"), law("3/1s"), "", "rules: []", "rules: [", law("1/60"), "delete", "pause", "pause"}), 1, 30).Draw(r, "deeds")
+		deeds := rapid.SliceOfN(rapid.SampledFrom([]string{set("1/1s"), set("2/1s"), set("3/1s"), "", "rules: []", "rules: [", set("1/60"), "delete", "pause", "pause"}), 1, 30).Draw(r, "deeds")
 		synctest.Test(t, func(t *testing.T) {
 			g := newRig(t, nil, WithPoll(time.Second))
 			g.end()
@@ -391,7 +391,7 @@ func BenchmarkFromChangeToSwap(b *testing.B) {
 	dir := b.TempDir()
 	path := in(dir, "weir.yaml")
 	put := func(limit string) {
-		if err := os.WriteFile(path+".new", []byte(law(limit)), 0o600); err != nil {
+		if err := os.WriteFile(path+".new", []byte(set(limit)), 0o600); err != nil {
 			b.Fatal(err)
 		}
 		if err := os.Rename(path+".new", path); err != nil {

@@ -65,11 +65,11 @@ func TestAnExceptionEndsWithoutRedis(t *testing.T) {
 
 // exceptions are the values of those in force.
 func exceptions(n *node) string {
-	values, law := []string{}, n.keeper.Status().Law
-	if law == nil {
+	values, set := []string{}, n.keeper.Status().RuleSet
+	if set == nil {
 		return "no law"
 	}
-	for _, e := range law.File.Exceptions {
+	for _, e := range set.File.Exceptions {
 		values = append(values, e.Values...)
 	}
 	return fmt.Sprint(values)

@@ -18,7 +18,7 @@ import (
 
 const defaultLedger = "weir:rules"
 
-// The scripts of a ledger. Each begins with what it finds out about the ledger's state.
+// The scripts of a ledger. Each begins with ledgerstate.lua, which detects lost changes.
 var (
 	//go:embed ledgerstate.lua
 	stateText string
@@ -32,7 +32,7 @@ var (
 
 func ledgerScript(text string) *rueidis.Lua { return rueidis.NewLuaScript(stateText + text) }
 
-// The words of package ledger.
+// Names of package ledger.
 type (
 	Author        = ledger.Author
 	Document      = ledger.Document
@@ -40,60 +40,61 @@ type (
 	ConflictError = ledger.ConflictError
 )
 
-// ErrNoRule is (wrapped) the answer to who asks for what the ledger does not have.
+// ErrNoRule is (wrapped) the error for a name or revision that is not in the ledger.
 var ErrNoRule = ledger.ErrNoRule
 
-// MaxDocument is how many bytes the YAML of a rule has at most.
+// MaxDocument is the maximum of bytes in the YAML of a rule.
 const MaxDocument = ledger.MaxDocument
 
-// ParseDocument reads the YAML of one rule that must have this name. The error is a
-// *rules.Error or a *weir.InputError.
+// ParseDocument parses the YAML of one rule, which must have this name. The error is a *rules.Error
+// or a *weir.InputError.
 func ParseDocument(name, text string) (rules.Spec, error) { return ledger.ParseDocument(name, text) }
 
-// A Ledger is a ledger.Ledger in Redis, for as many processes as have it: each change is
-// one script call, and is announced at once.
+// A Ledger is a ledger.Ledger in Redis, which any number of processes may share: each change is one
+// script call, and is announced at once.
 type Ledger struct {
 	*ledger.Ledger
-	book *book
+	backend *backend
 }
 
-// A book is a ledger.Book in Redis.
-type book struct {
-	source *Source // how to connect
+// A backend is a ledger.Backend in Redis.
+type backend struct {
+	source *Source // has the connection settings
 
 	mu     sync.Mutex
-	client rueidis.Client // nil: not yet
+	client rueidis.Client // nil: not connected yet
 	closed bool
 
 	change, read, restore *rueidis.Lua
 }
 
-// OpenLedger connects to Redis. The URL is one of redisstore.Open. The prefix and the
-// channel are weir:rules where no option says otherwise; a prefix has no braces.
+// OpenLedger connects to Redis. The URL is one of redisstore.Open. The default prefix and channel
+// are weir:rules; a prefix has no braces.
 func OpenLedger(ctx context.Context, url string, opts ...Option) (*Ledger, error) {
 	l, err := LateLedger(url, opts...)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := l.book.connected(ctx); err != nil {
+	if _, err := l.backend.connected(ctx); err != nil {
 		return nil, err
 	}
 	return l, nil
 }
 
-// LateLedger is OpenLedger for a Redis that may not be there yet: it connects when it is
-// first asked, and again as long as that fails.
+// LateLedger is OpenLedger without an initial connection: the first call connects, and each later
+// one while that fails.
 func LateLedger(url string, opts ...Option) (*Ledger, error) {
 	s, err := NewLedger(url, opts...)
 	if err != nil {
 		return nil, err
 	}
-	b := &book{source: s, change: ledgerScript(changeText), read: ledgerScript(readText), restore: ledgerScript(restoreText)}
+	b := &backend{source: s, change: ledgerScript(changeText), read: ledgerScript(readText),
+		restore: ledgerScript(restoreText)}
 	return &Ledger{ledger.New(b), b}, nil
 }
 
-// connected is the connection.
-func (b *book) connected(ctx context.Context) (rueidis.Client, error) {
+// connected returns the connection, and connects if there is none.
+func (b *backend) connected(ctx context.Context) (rueidis.Client, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
@@ -109,43 +110,44 @@ func (b *book) connected(ctx context.Context) (rueidis.Client, error) {
 	return b.client, nil
 }
 
-// ledgerConfig is what the options say of a ledger.
+// ledgerConfig applies the options with the defaults of a ledger.
 func ledgerConfig(url string, opts []Option) (*config, error) {
 	s, err := New(url, append([]Option{WithPrefix(defaultLedger), WithChannel(defaultLedger)}, opts...)...)
 	if err != nil {
 		return nil, err
 	}
 	if strings.ContainsAny(s.config.prefix, "{}") {
-		return nil, &weir.InputError{Field: "prefix", Given: s.config.prefix, Allowed: "without { and }: it is the hash tag of all keys"}
+		return nil, &weir.InputError{Field: "prefix", Given: s.config.prefix,
+			Allowed: "without { and }: it is the hash tag of all keys"}
 	}
-	s.config.past = new(past)
+	s.config.lastRead = new(lastRead)
 	return &s.config, nil
 }
 
-// Close ends the connection. Sources of the ledger have their own.
+// Close closes the connection. Sources of the ledger have their own.
 func (l *Ledger) Close() {
-	l.book.mu.Lock()
-	defer l.book.mu.Unlock()
-	if l.book.client != nil && !l.book.closed {
-		l.book.client.Close()
+	l.backend.mu.Lock()
+	defer l.backend.mu.Unlock()
+	if l.backend.client != nil && !l.backend.closed {
+		l.backend.client.Close()
 	}
-	l.book.closed = true
+	l.backend.closed = true
 }
 
-// keys lie in one slot of a Cluster.
+// keys returns the keys of the ledger, which are in one slot of a Cluster.
 func (c *config) keys() []string {
 	tag := "{" + c.prefix + "}:"
 	return []string{tag + "rules", tag + "revision", tag + "history", tag + "notes"}
 }
 
-// Source is the ledger as a source of rules: those that are enabled, and the exceptions. It
-// tells of a change as soon as it is made. It is a source.Reloader too.
+// Source returns a source of the enabled rules and the exceptions, which sends each change at once.
+// It is a source.Reloader too.
 func (l *Ledger) Source() *Source {
-	return newSource(l.book.source.url, l.book.source.config, newLedgerShelf(&l.book.source.config))
+	return newSource(l.backend.source.url, l.backend.source.config, newLedgerState(&l.backend.source.config))
 }
 
-// Get implements ledger.Book.
-func (b *book) Get(ctx context.Context, name string) (Change, error) {
+// Get implements ledger.Backend.
+func (b *backend) Get(ctx context.Context, name string) (Change, error) {
 	ctx, cancel := context.WithTimeout(ctx, replyTimeout)
 	defer cancel()
 	client, err := b.connected(ctx)
@@ -162,8 +164,8 @@ func (b *book) Get(ctx context.Context, name string) (Change, error) {
 	return ledger.Decode(name, value)
 }
 
-// Read implements ledger.Book.
-func (b *book) Read(ctx context.Context) (*ledger.Holdings, error) {
+// Read implements ledger.Backend.
+func (b *backend) Read(ctx context.Context) (*ledger.Snapshot, error) {
 	ctx, cancel := context.WithTimeout(ctx, replyTimeout)
 	defer cancel()
 	client, err := b.connected(ctx)
@@ -174,7 +176,7 @@ func (b *book) Read(ctx context.Context) (*ledger.Holdings, error) {
 	if err != nil {
 		return nil, fmt.Errorf("redissource: %w", err)
 	}
-	all := &ledger.Holdings{Revision: held.revision, Now: held.now}
+	all := &ledger.Snapshot{Revision: held.revision, Now: held.now}
 	for name, value := range held.values {
 		c, err := ledger.Decode(name, value)
 		if err != nil {
@@ -185,8 +187,8 @@ func (b *book) Read(ctx context.Context) (*ledger.Holdings, error) {
 	return all, nil
 }
 
-// Commit implements ledger.Book.
-func (b *book) Commit(ctx context.Context, d ledger.Draft) (revision int64, err error) {
+// Commit implements ledger.Backend.
+func (b *backend) Commit(ctx context.Context, d ledger.Draft) (revision int64, err error) {
 	deleted := "0"
 	if d.Gone() {
 		deleted = "1"
@@ -202,7 +204,8 @@ func (b *book) Commit(ctx context.Context, d ledger.Draft) (revision int64, err 
 		strconv.Itoa(c.most), strconv.Itoa(ledger.MaxKept), c.channel)
 	reply, err := b.change.Exec(ctx, client, c.keys(), args).ToArray()
 	if err != nil {
-		return 0, fmt.Errorf("redissource: %w; unless this is an answer of Redis, it is unknown whether the change was made", c.foreign(err))
+		return 0, fmt.Errorf("redissource: %w; unless this is an answer of Redis, "+
+			"it is unknown whether the change was made", c.foreign(err))
 	}
 	if len(reply) != 2 {
 		return 0, fmt.Errorf("redissource: %w", errReply)
@@ -219,15 +222,15 @@ func (b *book) Commit(ctx context.Context, d ledger.Draft) (revision int64, err 
 	case made < 0:
 		return 0, &weir.InputError{Field: "rules", Given: c.most + 1, Allowed: fmt.Sprint("at most ", c.most)}
 	}
-	c.past.wrote(revision)
+	c.lastRead.wrote(revision)
 	return revision, nil
 }
 
-// historyPage is how many changes are read in one call.
+// historyPage is the number of changes that one call reads.
 const historyPage = 200
 
-// Page implements ledger.Book.
-func (b *book) Page(ctx context.Context, from, to int64) (list []Change, more bool, err error) {
+// Page implements ledger.Backend.
+func (b *backend) Page(ctx context.Context, from, to int64) (list []Change, more bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, replyTimeout)
 	defer cancel()
 	client, err := b.connected(ctx)
@@ -241,7 +244,8 @@ func (b *book) Page(ctx context.Context, from, to int64) (list []Change, more bo
 	if to > 0 {
 		oldest = strconv.FormatInt(to, 10) + "-0"
 	}
-	command := client.B().Xrevrange().Key(b.source.config.keys()[2]).End(newest).Start(oldest).Count(historyPage).Build()
+	history := b.source.config.keys()[2]
+	command := client.B().Xrevrange().Key(history).End(newest).Start(oldest).Count(historyPage).Build()
 	entries, err := client.Do(ctx, command).AsXRange()
 	if err != nil {
 		return nil, false, fmt.Errorf("redissource: %w", err)

@@ -125,7 +125,7 @@ func history(t *testing.T, l *redissource.Ledger) {
 	}
 }
 
-func TestTheLedgerTakesWhatIsRight(t *testing.T) {
+func TestTheLedgerAcceptsValidRules(t *testing.T) {
 	server := redistest.Start(t)
 	l, ctx := openLedger(t, server.URL(), redissource.WithMaxRules(2)), t.Context()
 	done(t, 1)(l.Set(ctx, "a", "{name: a, limit: [5/1m, 20/1h]}", 0, ann))
@@ -164,8 +164,8 @@ func TestTheLedgerTakesWhatIsRight(t *testing.T) {
 	}
 }
 
-// TestNobodyIsOverwritten has several people raise a limit by one, as often as they can.
-func TestNobodyIsOverwritten(t *testing.T) {
+// TestUnreadChangesAreNotOverwritten has several people raise a limit by one, as often as they can.
+func TestUnreadChangesAreNotOverwritten(t *testing.T) {
 	url, ctx := redistest.Start(t).URL(), t.Context()
 	first := openLedger(t, url)
 	done(t, 1)(first.Set(ctx, "a", "{name: a, limit: 1/1m}", 0, ann))
@@ -220,8 +220,8 @@ func TestTheLedgerAsASource(t *testing.T) {
 
 	server.Do("HSET", "{weir:rules}:rules", "login", "whatever", "x", `7 1 {"yaml":"{name: x, limit: 1/1s}","enabled":true,"newer":1}`)
 	server.Do("PUBLISH", "weir:rules", "")
-	n.awaitTold(source.Warned, `login: rule "login": it is not what a Ledger writes; a newer weir may have written it; the last good version of this rule stays in force`)
-	n.awaitTold(source.Warned, `x: rule "x": it is not what a Ledger writes; a newer weir may have written it; this rule is not in force`)
+	n.awaitEvent(source.Warned, `login: rule "login": it is not what a Ledger writes; a newer weir may have written it; the last good version of this rule stays in force`)
+	n.awaitEvent(source.Warned, `x: rule "x": it is not what a Ledger writes; a newer weir may have written it; this rule is not in force`)
 	n.await("login 5/1m")
 	if _, err := l.Set(ctx, "login", "{name: login, limit: 7/1m}", 6, ann); err == nil { // what is foreign is not overwritten
 		t.Error("no error")
@@ -229,7 +229,7 @@ func TestTheLedgerAsASource(t *testing.T) {
 
 	server.Do("FLUSHALL")
 	server.Do("PUBLISH", "weir:rules", "")
-	n.awaitTold(source.Refused, "ledger: weir:rules has lost changes up to revision 6; ")
+	n.awaitEvent(source.Refused, "ledger: weir:rules has lost changes up to revision 6; ")
 	n.await("login 5/1m")
 }
 
@@ -245,7 +245,7 @@ func TestALostHash(t *testing.T) {
 	n.await("login 5/1m, more 9/1m")
 	server.Do("DEL", "{weir:rules}:rules")
 	server.Do("PUBLISH", "weir:rules", "")
-	n.awaitTold(source.Refused, "ledger: weir:rules has lost changes up to revision 2 (it is at 2); ")
+	n.awaitEvent(source.Refused, "ledger: weir:rules has lost changes up to revision 2 (it is at 2); ")
 	n.await("login 5/1m, more 9/1m")
 	lost(t)(l.Note(ctx, "reset", ledger.Key{Rule: "login", Key: "all"}, ann))
 	lost(t)(l.Set(ctx, "other", "{name: other, limit: 6/1m}", 0, ann))
@@ -271,8 +271,8 @@ func watched(t testing.TB, url string) (*redissource.Ledger, *node) {
 	return l, startFrom(t, l.Source())
 }
 
-// awaitLaw waits until rules are in force, and an address is blocked or not.
-func (n *node) awaitLaw(laws, address string, blocked bool) {
+// awaitRules waits until rules are in force, and an address is blocked or not.
+func (n *node) awaitRules(laws, address string, blocked bool) {
 	n.t.Helper()
 	n.await(laws)
 	redistest.Await(n.t, fmt.Sprintf("%s blocked: %v", address, blocked), func() bool {
@@ -292,7 +292,7 @@ func TestALostLedgerTakesNoChangeUntilItIsRestored(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, n := range []*node{one, two} {
-		n.awaitLaw("login 5/1m, more 9/1m", "203.0.113.99", true)
+		n.awaitRules("login 5/1m, more 9/1m", "203.0.113.99", true)
 	}
 	server.Do("DEL", "{weir:rules}:rules", "{weir:rules}:revision", "{weir:rules}:history", "{weir:rules}:notes")
 	lost(t)(b.Set(ctx, "other", "{name: other, limit: 6/1m}", 0, ann))
@@ -303,11 +303,11 @@ func TestALostLedgerTakesNoChangeUntilItIsRestored(t *testing.T) {
 		if y := n.keeper.Status().Layers[0]; y.Err == nil || y.Down {
 			t.Errorf("the status is %+v", y)
 		}
-		n.awaitLaw("login 5/1m, more 9/1m", "203.0.113.99", true)
+		n.awaitRules("login 5/1m, more 9/1m", "203.0.113.99", true)
 	}
 
 	c, three := watched(t, server.URL()) // a server that starts now has read nothing before
-	three.awaitTold(source.Warned, "has lost changes up to revision 3")
+	three.awaitEvent(source.Warned, "has lost changes up to revision 3")
 	lost(t)(c.Set(ctx, "other", "{name: other, limit: 6/1m}", 0, ann))
 	how := ledger.Restoration{By: redissource.Author{Who: "bob"}}
 	if _, err := c.Restore(ctx, how); err == nil || !strings.Contains(err.Error(), "a server that has read what is lost") {
@@ -322,7 +322,7 @@ func TestALostLedgerTakesNoChangeUntilItIsRestored(t *testing.T) {
 		}
 	}
 	for _, n := range []*node{one, two, three} {
-		n.awaitLaw("login 5/1m, more 9/1m", "203.0.113.99", true)
+		n.awaitRules("login 5/1m, more 9/1m", "203.0.113.99", true)
 		redistest.Await(t, "a status that is well again", func() bool { return n.keeper.Status().Err() == nil })
 	}
 	if list, err := a.History(ctx, "login", 9); err != nil || len(list) != 1 || list[0].What != "restore" || list[0].Author != (redissource.Author{Who: "bob", Why: ann.Why}) {
@@ -333,7 +333,7 @@ func TestALostLedgerTakesNoChangeUntilItIsRestored(t *testing.T) {
 		t.Errorf("revision %d, %v", revision, err)
 	}
 	for _, n := range []*node{one, two, three} {
-		n.awaitLaw("login 5/1m, more 9/1m, other 6/1m", "203.0.113.99", true)
+		n.awaitRules("login 5/1m, more 9/1m, other 6/1m", "203.0.113.99", true)
 	}
 	if _, err := a.Restore(ctx, how); err == nil {
 		t.Error("what is whole was restored")
@@ -381,7 +381,7 @@ func TestAFailoverThatLosesTheNewestChange(t *testing.T) {
 	master.Kill()
 	replica.Cont()
 	redistest.Await(t, "the replica to be the master", func() bool { return s.Master() == replica && replica.Role() == "master" })
-	n.awaitTold(source.Refused, "has lost changes up to revision 2 (it is at 1)")
+	n.awaitEvent(source.Refused, "has lost changes up to revision 2 (it is at 1)")
 	n.await("login 6/1m")
 	var e *ledger.LostError
 	redistest.Await(t, "the refusal of a change", func() bool {
@@ -420,13 +420,13 @@ func TestANumberThatWasGivenTwice(t *testing.T) {
 	restore()
 	fresh := openLedger(t, server.URL())
 	done(t, 2)(fresh.Set(ctx, "login", "{name: login, limit: 7/1m}", 1, ann))
-	n.awaitTold(source.Refused, "has lost changes up to revision 2")
+	n.awaitEvent(source.Refused, "has lost changes up to revision 2")
 	n.await("login 6/1m")
 	lost(t)(fresh.Set(ctx, "login", "{name: login, limit: 8/1m}", 2, ann))
 	lost(t)(a.Set(ctx, "login", "{name: login, limit: 8/1m}", 2, ann))
 }
 
-// TestNotesInRedis stand in the history, are no news, and have room where rules have none.
+// TestNotesInRedis stand in the history, are no updates, and have room where rules have none.
 func TestNotesInRedis(t *testing.T) {
 	server := redistest.Start(t)
 	l, ctx := openLedger(t, server.URL(), redissource.WithMaxRules(1)), t.Context()

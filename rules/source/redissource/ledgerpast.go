@@ -16,52 +16,53 @@ import (
 	"github.com/weirproject/weir/rules/ledger"
 )
 
-// A past is what this process knows of a ledger: what it has read and believed last, and the last
-// change that it has made itself. Every script is told of it, and so finds out whether the ledger
-// in Redis still has all of it.
-type past struct {
+// A lastRead is the last accepted reading of a ledger by this process, and the last change that it
+// made. Every script receives both, and so finds out whether the ledger in Redis still has all
+// changes.
+type lastRead struct {
 	mu   sync.Mutex
-	held *holdings // nil: nothing was read yet
+	held *snapshot // nil: nothing was read yet
 	made int64
 }
 
-func (p *past) believe(held *holdings) {
+func (p *lastRead) accept(held *snapshot) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.held = held
 }
 
-func (p *past) wrote(revision int64) {
+func (p *lastRead) wrote(revision int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.made = max(p.made, revision)
 }
 
-// believed is nil where nothing was read yet.
-func (p *past) believed() *holdings {
+// accepted returns nil if nothing was read yet.
+func (p *lastRead) accepted() *snapshot {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.held
 }
 
-// known are the first arguments of each script: see ledgerstate.lua.
+// known returns the first arguments of each script: see ledgerstate.lua.
 func (c *config) known() []string {
-	p := c.past
+	p := c.lastRead
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	held := p.held
 	if held == nil {
-		held = new(holdings)
+		held = new(snapshot)
 	}
 	seen := held.revision
 	if c.allowEmpty {
 		seen = -1
 	}
-	return []string{strconv.FormatInt(seen, 10), held.mark, strconv.Itoa(len(held.values)), strconv.FormatInt(p.made, 10), string(c.claim)}
+	return []string{strconv.FormatInt(seen, 10), held.mark, strconv.Itoa(len(held.values)),
+		strconv.FormatInt(p.made, 10), string(c.claim)}
 }
 
-// foreign says what to do about a ledger that is not this store's, or that the user of the store may
-// not keep.
+// foreign converts errors about a ledger that is not this store's, or that the store's user may not
+// access.
 func (c *config) foreign(err error) error {
 	answer, is := rueidis.IsRedisErr(err)
 	if is && c.claim == Own && strings.HasPrefix(answer.Error(), "NOPERM") {
@@ -71,11 +72,12 @@ func (c *config) foreign(err error) error {
 	if !is || !strings.HasPrefix(answer.Error(), "FOREIGN the ledger") {
 		return err
 	}
-	return fmt.Errorf("%w: %s was there before, and is not marked as this store's: start the server with --ledger redis to use it, "+
+	return fmt.Errorf("%w: %s was there before, and is not marked as this store's: "+
+		"start the server with --ledger redis to use it, "+
 		"or with another --ledger-name", ledger.ErrForeign, quoted(c.prefix))
 }
 
-// joined is one error of two that may be nil.
+// joined joins two errors that may be nil.
 func joined(a, b error) error {
 	if a == nil {
 		return b
@@ -86,11 +88,11 @@ func joined(a, b error) error {
 	return errors.Join(a, b)
 }
 
-// restored is how many entries one call writes back.
+// restored is the number of entries that one call writes back.
 const restored = 200
 
 // Restore implements ledger.Restorer.
-func (b *book) Restore(ctx context.Context, how ledger.Restoration) (*ledger.Restored, error) {
+func (b *backend) Restore(ctx context.Context, how ledger.Restoration) (*ledger.Restored, error) {
 	client, err := b.connected(ctx)
 	if err != nil {
 		return nil, err
@@ -100,27 +102,29 @@ func (b *book) Restore(ctx context.Context, how ledger.Restoration) (*ledger.Res
 	if err != nil {
 		return nil, fmt.Errorf("redissource: %w", err)
 	}
-	before := c.past.believed()
+	before := c.lastRead.accepted()
 	switch {
 	case held.lost == 0:
-		return nil, &weir.InputError{Field: "ledger", Given: c.prefix, Allowed: "one that has lost changes; this one has them all"}
+		return nil, &weir.InputError{Field: "ledger", Given: c.prefix,
+			Allowed: "one that has lost changes; this one has them all"}
 	case how.Forget:
-		before = new(holdings)
+		before = new(snapshot)
 	case before == nil || before.revision <= held.revision && before.revision < held.lost:
-		return nil, &weir.InputError{Field: "ledger", Given: c.prefix, Allowed: "a server that has read what is lost: this one has not; " +
-			"ask another one, or give up what is lost (weir rules restore --forget)"}
+		return nil, &weir.InputError{Field: "ledger", Given: c.prefix,
+			Allowed: "a server that has read what is lost: this one has not; " +
+				"ask another one, or give up what is lost (weir rules restore --forget)"}
 	}
 	names, args := missing(before, held, how.By)
 	out := &ledger.Restored{Names: names, Revision: held.revision, Lost: held.lost}
 	if how.DryRun {
 		return out, nil
 	}
-	return out, b.putBack(ctx, client, args, out)
+	return out, b.writeBack(ctx, client, args, out)
 }
 
-// missing are the entries of before that held lacks, or has in an older form, as the arguments of
-// the script. What is there that was never read stays.
-func missing(before, held *holdings, by ledger.Author) (names, args []string) {
+// missing returns the entries that before has and held lacks, or has in an older version, as
+// arguments of the script. Entries that only held has are kept.
+func missing(before, held *snapshot, by ledger.Author) (names, args []string) {
 	for _, name := range slices.Sorted(maps.Keys(before.values)) {
 		had, has := revisionIn(before.values[name]), revisionIn(held.values[name])
 		if has >= had {
@@ -133,7 +137,7 @@ func missing(before, held *holdings, by ledger.Author) (names, args []string) {
 	return names, args
 }
 
-// revisionIn is the revision of an entry as it is kept; 0: there is none.
+// revisionIn returns the revision of a stored entry; 0 if there is none.
 func revisionIn(value string) int64 {
 	text, _, _ := strings.Cut(value, " ")
 	n, err := strconv.ParseInt(text, 10, 64)
@@ -143,9 +147,9 @@ func revisionIn(value string) int64 {
 	return n
 }
 
-// putBack writes entries, some in each call, and ends the loss with the last of them. Interrupted,
-// it can be repeated.
-func (b *book) putBack(ctx context.Context, client rueidis.Client, args []string, out *ledger.Restored) error {
+// writeBack writes entries, some in each call, and ends the loss with the last. After an
+// interruption it can be repeated.
+func (b *backend) writeBack(ctx context.Context, client rueidis.Client, args []string, out *ledger.Restored) error {
 	c := &b.source.config
 	for {
 		some := args[:min(len(args), 3*restored)]
@@ -162,7 +166,7 @@ func (b *book) putBack(ctx context.Context, client rueidis.Client, args []string
 			return fmt.Errorf("redissource: %w; not all was written back: repeat it", err)
 		}
 		if out.Revision = revision; end == "1" {
-			c.past.wrote(revision)
+			c.lastRead.wrote(revision)
 			return nil
 		}
 	}

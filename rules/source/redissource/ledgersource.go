@@ -8,5 +8,5 @@ func NewLedger(url string, opts ...Option) (*Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newSource(url, *c, newLedgerShelf(c)), nil
+	return newSource(url, *c, newLedgerState(c)), nil
 }

@@ -86,7 +86,7 @@ func (n *node) told(kind source.EventKind, text string) bool {
 	return slices.ContainsFunc(n.events, func(e source.Event) bool { return e.Kind == kind && strings.Contains(e.String(), text) })
 }
 
-func (n *node) awaitTold(kind source.EventKind, text string) {
+func (n *node) awaitEvent(kind source.EventKind, text string) {
 	n.t.Helper()
 	redistest.Await(n.t, fmt.Sprintf("%v: %s", kind, text), func() bool { return n.told(kind, text) })
 }
@@ -204,7 +204,7 @@ func TestOneRuleAsJSON(t *testing.T) {
 		n.await(step.want)
 	}
 	cli(t, server, "PUBLISH", "rate_limit_config", "reload_all")
-	n.awaitTold(source.Warned, `message "reload_all": allowed: RELOAD_ALL, or one rule`)
+	n.awaitEvent(source.Warned, `message "reload_all": allowed: RELOAD_ALL, or one rule`)
 }
 
 func TestALostMessage(t *testing.T) {
@@ -227,7 +227,7 @@ func TestRedisBehindTLS(t *testing.T) {
 	n.await("login sliding_log 5/1m")
 }
 
-func TestAMistakeIsToldAndChangesNothing(t *testing.T) {
+func TestAMistakeIsReportedAndChangesNothing(t *testing.T) {
 	server := redistest.Start(t)
 	typed(t, server, addLogin)
 	n := start(t, server.URL(), never)
@@ -239,9 +239,9 @@ func TestAMistakeIsToldAndChangesNothing(t *testing.T) {
 	typed(t, server, "PUBLISH rate_limit_config RELOAD_ALL")
 	redistest.Await(t, "the good rule beside the bad", func() bool { return len(n.gate.Rules().Rules()) == 2 })
 	n.await("login sliding_log 5/1m")
-	n.awaitTold(source.Warned, `rate_limit_config:login: timeWindow is "60s"; allowed: whole seconds from 1 to 4503599627, in digits alone, such as 60 for a minute; the last good version of this rule stays in force`)
-	n.awaitTold(source.Warned, `rate_limit_config:text: is no hash; allowed: a hash with the fields of a rule; this rule is not in force`)
-	n.awaitTold(source.Warned, `rate_limit_config:large: takes 1`)
+	n.awaitEvent(source.Warned, `rate_limit_config:login: timeWindow is "60s"; allowed: whole seconds from 1 to 4503599627, in digits alone, such as 60 for a minute; the last good version of this rule stays in force`)
+	n.awaitEvent(source.Warned, `rate_limit_config:text: is no hash; allowed: a hash with the fields of a rule; this rule is not in force`)
+	n.awaitEvent(source.Warned, `rate_limit_config:large: takes 1`)
 }
 
 // TestTheBestMatchWins: of each type one rule applies, of all types together several.
@@ -316,7 +316,7 @@ func TestRedisFreezes(t *testing.T) {
 	server.Stop()
 	n.stays("login sliding_log 5/1m", func() bool { return n.told(source.Down, "the last rules stay in force") })
 	server.Cont()
-	n.awaitTold(source.Recovered, "")
+	n.awaitEvent(source.Recovered, "")
 	typed(t, server, "HSET rate_limit_config:login limitCount 6")
 	typed(t, server, "PUBLISH rate_limit_config RELOAD_ALL")
 	n.await("login sliding_log 6/1m")
@@ -337,8 +337,8 @@ func TestAFailover(t *testing.T) {
 	n.await("login sliding_log 6/1m")
 }
 
-// TestAReconnectionReadsAnew changes a hash, says nothing, and ends the connection.
-func TestAReconnectionReadsAnew(t *testing.T) {
+// TestAReconnectionReadsAllHashes changes a hash, says nothing, and ends the connection.
+func TestAReconnectionReadsAllHashes(t *testing.T) {
 	server := redistest.Start(t)
 	typed(t, server, addLogin)
 	n := start(t, server.URL(), never)
@@ -357,7 +357,7 @@ func TestRedisComesLate(t *testing.T) {
 	server := redistest.Start(t)
 	server.Kill()
 	n := start(t, server.URL(), never)
-	n.awaitTold(source.Down, "connection refused")
+	n.awaitEvent(source.Down, "connection refused")
 	server.Restart()
 	redistest.Await(t, "a subscription", func() bool { return subscribers(server) == 1 })
 	typed(t, server, addLogin)
@@ -365,7 +365,7 @@ func TestRedisComesLate(t *testing.T) {
 	n.await("login sliding_log 5/1m")
 }
 
-func TestNothingLeftIsNotBelieved(t *testing.T) {
+func TestAnEmptyRedisIsNotAccepted(t *testing.T) {
 	server := redistest.Start(t)
 	typed(t, server, addLogin)
 	doubting, trusting := start(t, server.URL(), never), start(t, server.URL(), never, redissource.WithAllowEmpty())
@@ -374,7 +374,7 @@ func TestNothingLeftIsNotBelieved(t *testing.T) {
 	typed(t, server, "DEL rate_limit_config:login")
 	typed(t, server, "PUBLISH rate_limit_config RELOAD_ALL")
 	trusting.await("")
-	doubting.awaitTold(source.Refused, `it has no rules any more; if that is meant, say so of each: {"id":…,"deleted":true}; the last rules stay in force`)
+	doubting.awaitEvent(source.Refused, `it has no rules any more; if that is meant, say so of each: {"id":…,"deleted":true}; the last rules stay in force`)
 	doubting.await("login sliding_log 5/1m")
 	cli(t, server, "PUBLISH", "rate_limit_config", `{"id":"login","deleted":true}`) // this is one rule by name
 	doubting.await("")
@@ -389,11 +389,11 @@ func TestTooManyRulesAreRefused(t *testing.T) {
 		typed(t, server, strings.Replace(addLogin, "login", fmt.Sprint("a", i), 1))
 	}
 	typed(t, server, "PUBLISH rate_limit_config RELOAD_ALL")
-	n.awaitTold(source.Refused, "there are over 2 keys rate_limit_config:*; delete some, or allow more")
+	n.awaitEvent(source.Refused, "there are over 2 keys rate_limit_config:*; delete some, or allow more")
 	n.await("login sliding_log 5/1m")
 	typed(t, server, "DEL rate_limit_config:a0 rate_limit_config:a1 rate_limit_config:a2")
 	typed(t, server, "PUBLISH rate_limit_config RELOAD_ALL")
-	n.awaitTold(source.Recovered, "")
+	n.awaitEvent(source.Recovered, "")
 }
 
 // TestAMessageIsNotTheFirstSet: where what there is cannot be believed, one rule that somebody
@@ -404,11 +404,11 @@ func TestAMessageIsNotTheFirstSet(t *testing.T) {
 		typed(t, server, strings.Replace(addLogin, "login", fmt.Sprint("a", i), 1))
 	}
 	n := start(t, server.URL(), never, redissource.WithMaxRules(2))
-	n.awaitTold(source.Refused, "there are over 2 keys")
+	n.awaitEvent(source.Refused, "there are over 2 keys")
 	cli(t, server, "PUBLISH", "rate_limit_config", `{"id":"a0","limitType":"IP","limitTarget":"*","limitCount":9,"timeWindow":60,"strategy":"GCRA","enabled":true}`)
 	typed(t, server, "DEL rate_limit_config:a2")
 	typed(t, server, "PUBLISH rate_limit_config RELOAD_ALL")
-	n.awaitTold(source.Recovered, "")
+	n.awaitEvent(source.Recovered, "")
 	if n.told(source.InForce, "1 rules") || !n.told(source.InForce, "2 rules") {
 		t.Errorf("in force was what the message said alone: %v", n.events)
 	}
@@ -440,8 +440,8 @@ func TestAStormIsCoalesced(t *testing.T) {
 	})
 }
 
-// TestNonsenseIsNotToldOfEachTime sends messages that all are wrong.
-func TestNonsenseIsNotToldOfEachTime(t *testing.T) {
+// TestInvalidMessagesAreReportedRarely sends messages that all are wrong.
+func TestInvalidMessagesAreReportedRarely(t *testing.T) {
 	server := redistest.Start(t)
 	n := start(t, server.URL(), never)
 	redistest.Await(t, "a subscription", func() bool { return subscribers(server) == 1 })
@@ -451,7 +451,7 @@ func TestNonsenseIsNotToldOfEachTime(t *testing.T) {
 	}
 	typed(t, server, addLogin)
 	typed(t, server, "PUBLISH rate_limit_config RELOAD_ALL")
-	n.awaitTold(source.Warned, "and ")
+	n.awaitEvent(source.Warned, "and ")
 	n.await("login sliding_log 5/1m")
 	most := int(time.Since(began)/time.Second) + 3
 	n.mu.Lock()
@@ -530,11 +530,11 @@ func TestACluster(t *testing.T) {
 	clusterLedger(t, cluster)
 	cluster.Nodes[0].Kill()
 	cluster.Nodes[1].Do("PUBLISH", "rate_limit_config", "RELOAD_ALL") // if the subscription was not with the dead node
-	n.awaitTold(source.Down, "")
+	n.awaitEvent(source.Down, "")
 	if got := len(n.gate.Rules().Rules()); got < many-1 {
 		t.Errorf("%d rules are left while a master is gone", got)
 	}
-	n.awaitTold(source.Recovered, "") // its replica has taken over
+	n.awaitEvent(source.Recovered, "") // its replica has taken over
 }
 
 // TestAClusterWithoutAMaster lets the others go on: then the rules of the one that is gone
@@ -556,10 +556,10 @@ func TestAClusterWithoutAMaster(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	news, ended := make(chan source.News), make(chan error, 1)
-	go func() { ended <- from.Run(ctx, news) }()
+	updates, ended := make(chan source.Update), make(chan error, 1)
+	go func() { ended <- from.Run(ctx, updates) }()
 	for {
-		n := <-news
+		n := <-updates
 		if n.Err == nil {
 			t.Errorf("told of %d rules, which are not all", len(n.File.Rules))
 		}
@@ -584,8 +584,8 @@ func user(t testing.TB, name, url string) (setUser []string, asUser string) {
 	return append([]string{"ACL", "SETUSER"}, words...), strings.Replace(url, "://", "://"+words[0]+":secret@", 1)
 }
 
-// TestWhatTheUserMustBeAllowed grants what docs/redis-rules.md says, and nothing else.
-func TestWhatTheUserMustBeAllowed(t *testing.T) {
+// TestPermissionsToReadHashes grants what docs/redis-rules.md says, and nothing else.
+func TestPermissionsToReadHashes(t *testing.T) {
 	server := redistest.Start(t)
 	setUser, url := user(t, "weir", server.URL())
 	server.Do(setUser...)
@@ -597,7 +597,7 @@ func TestWhatTheUserMustBeAllowed(t *testing.T) {
 	n.await("login sliding_log 6/1m")
 	server.Do(append(setUser, "-hgetall")...)
 	typed(t, server, "PUBLISH rate_limit_config RELOAD_ALL")
-	n.awaitTold(source.Down, "NOPERM")
+	n.awaitEvent(source.Down, "NOPERM")
 	n.await("login sliding_log 6/1m")
 }
 
@@ -633,9 +633,9 @@ func TestRunEndsAllThatItStarted(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	news, ended := make(chan source.News), make(chan error, 1)
-	go func() { ended <- from.Run(ctx, news) }()
-	if first := <-news; first.Err != nil || first.File == nil || len(first.File.Rules) > 0 || first.Revision == "" {
+	updates, ended := make(chan source.Update), make(chan error, 1)
+	go func() { ended <- from.Run(ctx, updates) }()
+	if first := <-updates; first.Err != nil || first.File == nil || len(first.File.Rules) > 0 || first.Revision == "" {
 		t.Errorf("the first news are %+v", first)
 	}
 	redistest.Await(t, "more readings, of which nothing is told", func() bool { return scans(server) > 3 })
@@ -663,7 +663,7 @@ func TestBadOptions(t *testing.T) {
 		t.Fatal(err)
 	}
 	var input *weir.InputError
-	if err := from.Run(t.Context(), make(chan source.News)); !errors.As(err, &input) {
+	if err := from.Run(t.Context(), make(chan source.Update)); !errors.As(err, &input) {
 		t.Errorf("a URL that cannot be used: %v", err)
 	}
 }

@@ -9,15 +9,16 @@ import (
 	"unicode/utf8"
 )
 
-// reloadAll is the message after which all hashes are read.
+// reloadAll is the message that requests a reading of all hashes.
 const reloadAll = "RELOAD_ALL"
 
-var errMessage = errors.New(`allowed: RELOAD_ALL, or one rule as a JSON object of the hash's fields with its id, such as {"id":"login","deleted":true}`)
+var errMessage = errors.New("allowed: RELOAD_ALL, or one rule as a JSON object of the hash's fields with its id, " +
+	`such as {"id":"login","deleted":true}`)
 
-// decode reads the fields of a message. Numbers and truths stand there as in JSON or as
-// texts, which is what hashes have.
+// decode reads the fields of a message. Numbers and booleans may be of JSON or strings, as in
+// hashes.
 func decode(text string) (map[string]string, error) {
-	if !utf8.ValidString(text) { // the decoder would put other characters in
+	if !utf8.ValidString(text) { // the decoder would replace characters
 		return nil, errMessage
 	}
 	d := json.NewDecoder(strings.NewReader(text))
@@ -47,7 +48,7 @@ func field(d *json.Decoder, fields map[string]string) error {
 		return errMessage
 	}
 	if _, twice := fields[name]; twice {
-		return fmt.Errorf("field %.80q stands there twice", name)
+		return fmt.Errorf("field %.80q is given twice", name)
 	}
 	value, err := d.Token()
 	if err != nil {
@@ -61,7 +62,7 @@ func field(d *json.Decoder, fields map[string]string) error {
 	case bool:
 		fields[name] = fmt.Sprint(v)
 	default:
-		return fmt.Errorf("field %.80q is no text, number, true or false; leave out what has no value", name)
+		return fmt.Errorf("field %.80q is not a string, number, true or false; leave out what has no value", name)
 	}
 	return nil
 }

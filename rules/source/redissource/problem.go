@@ -5,16 +5,16 @@ import (
 	"strings"
 )
 
-// MaxProblems is how many mistakes an Error lists.
+// MaxProblems is the number of mistakes that an Error lists.
 const MaxProblems = 100
 
-// An Error is what is wrong with some of the rules, in the order of their keys.
+// An Error lists mistakes in some of the rules, in the order of their keys.
 type Error struct {
 	Problems []Problem
-	Omitted  int // how many more there are than the MaxProblems that are listed
+	Omitted  int // the number of problems over MaxProblems
 }
 
-// Error is one line for each problem.
+// Error returns one line for each problem.
 func (e *Error) Error() string {
 	var b strings.Builder
 	for i := range e.Problems {
@@ -33,11 +33,11 @@ func (e *Error) Error() string {
 type Problem struct {
 	Where   string // the key, or the message
 	Field   string // "": all of it
-	Message string // what it is, and what is allowed
-	State   string // what becomes of the rule meanwhile
+	Message string // the mistake, and the allowed values
+	State   string // the effect on the rule
 }
 
-// String is the problem in a line. What came from Redis is quoted.
+// String returns the problem as one line. Text from Redis is quoted.
 func (p *Problem) String() string {
 	text := p.Where + ": "
 	if p.Field != "" {
@@ -50,16 +50,16 @@ func (p *Problem) String() string {
 	return text
 }
 
-// What becomes of a rule that is wrong.
+// The effects of a mistake on a rule.
 const (
 	keptState   = "the last good version of this rule stays in force"
 	absentState = "this rule is not in force"
 	offState    = "this rule is disabled"
-	// ignoredState is of a field, and not of the rule.
+	// ignoredState is for a mistake that does not affect the rule.
 	ignoredState = "the rule is in force"
 )
 
-// add appends problems as long as there is room.
+// add appends problems up to the maximum.
 func (e *Error) add(list ...Problem) {
 	for _, p := range list {
 		if len(e.Problems) < MaxProblems {
@@ -70,7 +70,7 @@ func (e *Error) add(list ...Problem) {
 	}
 }
 
-// orNil is the error, or nil without problems.
+// orNil returns the error, or nil without problems.
 func (e *Error) orNil() error {
 	if len(e.Problems) == 0 {
 		return nil

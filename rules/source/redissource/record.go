@@ -15,7 +15,7 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// Ceilings of what is read from Redis.
+// Maxima of hashes and messages.
 const (
 	MaxHash    = 64 << 10       // bytes that a hash takes in Redis' memory
 	MaxMessage = 64 << 10       // bytes of a message
@@ -23,7 +23,7 @@ const (
 	MaxRules   = rules.MaxRules // hashes
 )
 
-// The types of rules. At each type one rule applies to a request at most: the best match.
+// The types of rules. Of each type at most one rule applies to a request: the best match.
 const (
 	global    = "GLOBAL"
 	service   = "SERVICE"
@@ -35,7 +35,7 @@ const (
 
 var limitTypes = []string{global, service, interfac, ip, user}
 
-// strategies are the algorithms, each with the fields that belong to it alone.
+// strategies maps each algorithm to the fields that only it has.
 var strategies = map[string][]string{
 	"TOKEN_BUCKET": {"burst"}, "GCRA": {"burst"}, "LEAKY_BUCKET": {"burst"}, "LEAKY_QUEUE": {"queue"},
 	"FIXED_WINDOW": nil, "CALENDAR": {"zone"}, "SLIDING_WINDOW": nil, "SLIDING_LOG": nil,
@@ -45,19 +45,19 @@ var strategies = map[string][]string{
 var strategyWords = []string{"TOKEN_BUCKET", "SLIDING_WINDOW", "FIXED_WINDOW", "LEAKY_BUCKET", "LEAKY_QUEUE", "GCRA",
 	"SLIDING_LOG", "SLIDING_COUNTER", "CALENDAR", "CONCURRENCY"}
 
-// known are all fields. Notes are for people, and are read by nobody here. A field that is in
-// neither list is ignored with a warning: limits of a rule hold although somebody keeps notes of
-// his own beside them.
+// The fields. notes are for people, and are not read. Other fields are ignored with a warning, so
+// that extra notes do not disable a limit.
 var (
 	needed   = []string{"limitType", "limitTarget", "limitCount", "timeWindow", "strategy", "enabled"}
 	optional = []string{"id", "ruleName", "burst", "queue", "slices", "zone", "mode", "onStoreError", "version"}
-	notes    = []string{"description", "remark", "createTime", "updateTime", "createdAt", "updatedAt", "createdBy", "updatedBy"}
+	notes    = []string{"description", "remark", "createTime", "updateTime", "createdAt", "updatedAt",
+		"createdBy", "updatedBy"}
 )
 
-// version is the only version of the layout that there is.
+// version is the only version of the layout.
 const version = "1"
 
-// A record is a rule as somebody wrote it, checked.
+// A record is a parsed rule.
 type record struct {
 	enabled bool
 	kind    string // of limitTypes
@@ -65,23 +65,24 @@ type record struct {
 	spec    *rules.Spec
 }
 
-// appendTo appends what is equal for equal rules: all that the spec is made of.
+// appendTo appends text that is equal for equal rules: everything that determines the spec.
 func (r *record) appendTo(dst []byte) []byte {
-	for _, text := range []string{r.spec.Name, r.spec.Label, r.kind, r.target, r.spec.Limit[0], string(r.spec.Mode), string(r.spec.OnStoreError)} {
+	for _, text := range []string{r.spec.Name, r.spec.Label, r.kind, r.target, r.spec.Limit[0],
+		string(r.spec.Mode), string(r.spec.OnStoreError)} {
 		dst = append(binary.AppendUvarint(dst, uint64(len(text))), text...)
 	}
 	return dst
 }
 
-// A reader of one hash or message.
+// A reader parses one hash or message.
 type reader struct {
-	key      string // that problems name
+	key      string // as named in problems
 	fields   map[string]string
 	problems []Problem
-	ignored  []Problem // fields that do nothing, beside a rule that is right
+	ignored  []Problem // fields that have no effect in a valid rule
 }
 
-// parse checks the fields of a rule that will be called name. key is that of the hash.
+// parse checks the fields of a rule with this name. key is that of the hash.
 func parse(key, name string, fields map[string]string) (record, []Problem) {
 	f := examine(key, name, fields)
 	if len(f.problems) == 0 {
@@ -90,8 +91,8 @@ func parse(key, name string, fields map[string]string) (record, []Problem) {
 	return f.rec, f.problems
 }
 
-// examine reads the fields one by one. Whether they go together check knows.
-func examine(key, name string, fields map[string]string) *finding {
+// examine parses the fields one by one. check finds conflicts between them.
+func examine(key, name string, fields map[string]string) *examined {
 	r := &reader{key: key, fields: fields}
 	r.names()
 	rec := record{spec: &rules.Spec{Name: name, Label: r.label()}}
@@ -108,14 +109,16 @@ func examine(key, name string, fields map[string]string) *finding {
 	if len(r.problems) == 0 {
 		r.target(&rec)
 	}
-	return &finding{rec, r.problems, r.ignored}
+	return &examined{rec, r.problems, r.ignored}
 }
 
-// label is what people call the rule. Its limits hold also where it cannot be shown.
+// label returns the label. A label that cannot be shown is ignored, because the limits matter more.
 func (r *reader) label() string {
 	text := r.fields["ruleName"]
-	if utf8.RuneCountInString(text) > rules.MaxLabel || !utf8.ValidString(text) || strings.ContainsFunc(text, unicode.IsControl) {
-		r.ignore("ruleName", fmt.Sprintf("is not shown: it has over %d characters, or some that cannot be shown", rules.MaxLabel))
+	if utf8.RuneCountInString(text) > rules.MaxLabel || !utf8.ValidString(text) ||
+		strings.ContainsFunc(text, unicode.IsControl) {
+		r.ignore("ruleName", fmt.Sprintf("is not shown: it has over %d characters, or some that cannot be shown",
+			rules.MaxLabel))
 		return ""
 	}
 	return text
@@ -125,7 +128,7 @@ func (r *reader) ignore(field, message string) {
 	r.ignored = append(r.ignored, Problem{Where: quoted(r.key), Field: field, Message: message, State: ignoredState})
 }
 
-// check has the rules' own checks look at what came of the fields.
+// check compiles the parsed rule.
 func check(key string, fields map[string]string, rec *record) []Problem {
 	r := &reader{key: key, fields: fields}
 	r.compile(rec.spec)
@@ -134,7 +137,7 @@ func check(key string, fields map[string]string, rec *record) []Problem {
 
 func (r *reader) has(field string) bool { _, ok := r.fields[field]; return ok }
 
-// wrong says what a field is and what would be right.
+// wrong reports the value of a field and the allowed values.
 func (r *reader) wrong(field, allowed string) {
 	r.problems = append(r.problems, Problem{Where: quoted(r.key), Field: field,
 		Message: fmt.Sprintf("is %.80q; allowed: %s%s", r.fields[field], allowed, hint(r.fields[field]))})
@@ -144,7 +147,7 @@ func (r *reader) say(field, message string) {
 	r.problems = append(r.problems, Problem{Where: quoted(r.key), Field: field, Message: message})
 }
 
-// hint is what is usually the matter with values that programs wrote.
+// hint names the usual cause of malformed values that programs wrote.
 func hint(value string) string {
 	switch {
 	case len(value) > 1 && value[0] == '"' && value[len(value)-1] == '"':
@@ -155,8 +158,8 @@ func hint(value string) string {
 	return ""
 }
 
-// names checks which fields are there. One that is missing is what a hash looks like while
-// it is being written; one that is not known may be of a newer version.
+// names checks which fields there are. A missing field means that the hash is being written; an
+// unknown one may be of a newer version.
 func (r *reader) names() {
 	if v, ok := r.fields["version"]; ok && v != version {
 		r.wrong("version", version+", or no such field; a newer one takes a newer weir")
@@ -197,7 +200,7 @@ func isKnown(field string) bool {
 
 func sorted[T any](table map[string]T) []string { return slices.Sorted(maps.Keys(table)) }
 
-// text is a value of letters; what is missing was said.
+// text returns a text; a missing one was reported already.
 func (r *reader) text(field string) string {
 	value, ok := r.fields[field]
 	if ok && (value == "" || !utf8.ValidString(value) || strings.ContainsFunc(value, control)) {
@@ -218,10 +221,10 @@ func (r *reader) word(field string, allowed []string) string {
 	return folded(value)
 }
 
-// folded is a word in capitals, whatever letters and hyphens its author wrote.
+// folded returns a word in capitals with underscores.
 func folded(word string) string { return strings.ToUpper(strings.ReplaceAll(word, "-", "_")) }
 
-// choice is an optional word, in the small letters of rule files.
+// choice returns an optional word, in lower case as in rule files.
 func (r *reader) choice(field string, allowed ...string) string {
 	return strings.ToLower(r.word(field, allowed))
 }
@@ -239,14 +242,14 @@ func (r *reader) flag(field string) bool {
 	return false
 }
 
-// disabled reports whether the fields switch a rule off. Nothing else of them need be right:
-// who switches off a rule that does harm cannot wait until the rest of it is mended.
+// disabled reports whether the fields disable the rule, whatever mistakes the others have: disabling
+// a harmful rule must not wait for corrections.
 func disabled(fields map[string]string) bool {
 	v, newer := fields["version"]
 	return (strings.EqualFold(fields["enabled"], "false") || fields["enabled"] == "0") && (!newer || v == version)
 }
 
-// number is a whole number; what is missing is 0.
+// number returns a whole number; 0 if it is missing.
 func (r *reader) number(field string, least int64) int64 {
 	value, ok := r.fields[field]
 	if !ok {
@@ -270,13 +273,14 @@ func (r *reader) seconds(field string) int64 {
 	}
 	n, err := strconv.ParseInt(value, 10, 64)
 	if err != nil || n < 1 || n > maxSeconds || strconv.FormatInt(n, 10) != value {
-		r.wrong(field, fmt.Sprintf("whole seconds from 1 to %d, in digits alone, such as 60 for a minute", int64(maxSeconds)))
+		r.wrong(field, fmt.Sprintf("whole seconds from 1 to %d, in digits alone, such as 60 for a minute",
+			int64(maxSeconds)))
 		return 0
 	}
 	return n
 }
 
-// limit reads the strategy and its numbers.
+// limit parses the strategy and its numbers.
 func (r *reader) limit(spec *rules.Spec) {
 	strategy := r.word("strategy", strategyWords)
 	count, seconds := r.number("limitCount", 1), r.seconds("timeWindow")
@@ -310,7 +314,7 @@ func (r *reader) limit(spec *rules.Spec) {
 	spec.Limit = []string{text}
 }
 
-// word is an option of a limit; 0 leaves it out.
+// word returns an option of a limit; "" for 0.
 func word(name string, n int64) string {
 	if n == 0 {
 		return ""

@@ -55,7 +55,7 @@ func shown(s *rules.Spec) string {
 	return text
 }
 
-func TestWhatFieldsMean(t *testing.T) {
+func TestFields(t *testing.T) {
 	for _, test := range []struct{ fields, want string }{
 		// Strategies.
 		{"", "token_bucket 100/60s"},
@@ -228,8 +228,8 @@ func FuzzHash(f *testing.F) {
 		key := "rate_limit_config:" + value
 		table := newTable("rate_limit_config:", 3)
 		read(table, map[string]reading{key: {fields: hash}})
-		law := table.law()
-		file, err := law.file, law.warning
+		set := table.contents()
+		file, err := set.file, set.warning
 		if err != nil && err.Error() == "" {
 			t.Fatal("an error without words")
 		}

@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	scanPage = 1000 // keys that SCAN looks at in one call
-	readPage = 200  // hashes that are read in one
-	// pagesAtOnce keeps Redis busy while what it answered is looked at.
+	scanPage = 1000 // keys that one SCAN examines
+	readPage = 200  // hashes that one call reads
+	// pagesAtOnce keeps Redis busy while results are processed.
 	pagesAtOnce = 4
 )
 
@@ -25,21 +25,22 @@ type scan struct {
 	client rueidis.Client
 	prefix string
 	most   int
-	known  []string // keys that were there before
+	known  []string // keys of the last reading
 
 	pages sync.WaitGroup
 	slots chan bool
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards found and err
 	found map[string]reading
 	err   error // the first one of a page
 }
 
 func newScan(prefix string, most int, known []string) *scan {
-	return &scan{prefix: prefix, most: most, known: known, found: make(map[string]reading), slots: make(chan bool, pagesAtOnce)}
+	return &scan{prefix: prefix, most: most, known: known, found: make(map[string]reading),
+		slots: make(chan bool, pagesAtOnce)}
 }
 
-// run reads what there is. Keys that were known and are not found are asked for by name
-// before they are taken for deleted: SCAN misses what moves from one node to another.
+// run reads all hashes. Known keys that were not found are read by name before they count as
+// deleted, because SCAN misses keys that migrate from one node to another.
 func (s *scan) run(ctx context.Context, client rueidis.Client) error {
 	s.client = client
 	ctx, cancel := context.WithCancel(ctx)
@@ -82,8 +83,8 @@ func (s *scan) failed() error {
 	return s.err
 }
 
-// masters are the nodes that hold keys. In a Cluster every one of them must answer, or
-// their rules would look deleted.
+// masters returns the nodes that hold keys. In a Cluster every one of them must answer, or its rules
+// would look deleted.
 func (s *scan) masters(ctx context.Context) (list []rueidis.Client, err error) {
 	nodes := s.client.Nodes()
 	if s.client.Mode() != rueidis.ClientModeCluster {
@@ -98,7 +99,7 @@ func (s *scan) masters(ctx context.Context) (list []rueidis.Client, err error) {
 	}
 	for _, node := range nodes {
 		id, err := answer(ctx, node, node.B().ClusterMyid().Build()).ToString()
-		if err != nil { // a replica may be gone; a master is missed below
+		if err != nil { // a replica may be down; a missing master is found below
 			continue
 		}
 		if holders[id] {
@@ -112,7 +113,7 @@ func (s *scan) masters(ctx context.Context) (list []rueidis.Client, err error) {
 	return list, nil
 }
 
-// holders are the ids of the masters that have slots.
+// holders returns the ids of the masters that have slots.
 func (s *scan) holders(ctx context.Context) (map[string]bool, error) {
 	rows, err := answer(ctx, s.client, s.client.B().ClusterSlots().Build()).ToArray()
 	if err != nil {
@@ -143,11 +144,12 @@ func answer(ctx context.Context, client rueidis.Client, command rueidis.Complete
 	return client.Do(ctx, command)
 }
 
-// node reads the hashes of one node, but for those that were asked for.
+// node reads the hashes of one node, except those that were read already.
 func (s *scan) node(ctx context.Context, node rueidis.Client, asked map[string]bool) error {
 	pattern := escape(s.prefix) + "*"
 	for cursor := uint64(0); ; {
-		page, err := answer(ctx, node, node.B().Scan().Cursor(cursor).Match(pattern).Count(scanPage).Build()).AsScanEntry()
+		page, err := answer(ctx, node,
+			node.B().Scan().Cursor(cursor).Match(pattern).Count(scanPage).Build()).AsScanEntry()
 		if err != nil {
 			return err
 		}
@@ -167,12 +169,12 @@ func (s *scan) node(ctx context.Context, node rueidis.Client, asked map[string]b
 	}
 }
 
-// escape writes a text as a pattern that only it matches.
+// escape makes a pattern that matches only the text.
 func escape(text string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`, `^`, `\^`).Replace(text)
 }
 
-// read begins to read hashes by their keys. The error may be that of another page.
+// read starts to read hashes by their keys. The error may be of another page.
 func (s *scan) read(ctx context.Context, keys []string) error {
 	for page := range slices.Chunk(keys, readPage) {
 		s.slots <- true
@@ -191,7 +193,7 @@ func (s *scan) read(ctx context.Context, keys []string) error {
 	return nil
 }
 
-// page reads what is not too large to be a rule.
+// page reads those hashes that are not too large for a rule.
 func (s *scan) page(ctx context.Context, keys []string) error {
 	ctx, cancel := context.WithTimeout(ctx, replyTimeout)
 	defer cancel()
@@ -204,11 +206,12 @@ func (s *scan) page(ctx context.Context, keys []string) error {
 	for i, result := range s.client.DoMulti(ctx, sizes...) {
 		size, err := result.AsInt64()
 		switch {
-		case rueidis.IsRedisNil(err): // gone meanwhile
+		case rueidis.IsRedisNil(err): // deleted meanwhile
 		case err != nil:
 			return err
 		case size > MaxHash:
-			page = append(page, reading{key: keys[i], foreign: fmt.Sprintf("takes %d bytes; a rule takes at most %d", size, MaxHash)})
+			page = append(page, reading{key: keys[i], foreign: fmt.Sprintf("takes %d bytes; a rule takes at most "+
+				"%d", size, MaxHash)})
 		default:
 			small = append(small, keys[i])
 			hashes = append(hashes, s.client.B().Hgetall().Key(keys[i]).Build())
@@ -227,8 +230,8 @@ func (s *scan) page(ctx context.Context, keys []string) error {
 	return s.keep(page)
 }
 
-// keep adds what was read. Where no key was known all of it will be new, so it is looked at
-// here, while Redis answers other pages.
+// keep adds what was read. In the first reading all hashes are new, so they are parsed here, while
+// Redis answers other pages.
 func (s *scan) keep(page []reading) error {
 	for i := range page {
 		if r := &page[i]; len(s.known) == 0 && r.foreign == "" {
@@ -246,7 +249,7 @@ func (s *scan) keep(page []reading) error {
 	return nil
 }
 
-// samples is of how many fields MEMORY USAGE adds up the sizes. A hash with more takes over
+// samples is the number of fields whose sizes MEMORY USAGE adds up. A hash with more takes over
 // MaxHash in any case, so the size is exact where it matters, and the work is bounded.
 const samples = 2000
 
@@ -262,5 +265,6 @@ func readingOf(result rueidis.RedisResult) (reading, error) {
 func (s *Source) connect(ctx context.Context) (rueidis.Client, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	return redisstore.Client(ctx, s.url, append([]redisstore.Option{redisstore.WithTimeout(replyTimeout)}, s.config.redis...)...)
+	return redisstore.Client(ctx, s.url, append([]redisstore.Option{redisstore.WithTimeout(replyTimeout)},
+		s.config.redis...)...)
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/weirproject/weir/redisstore"
 )
 
-// TestWhatIsNotFoundIsAskedForByName: SCAN misses a key that moves between two nodes while
+// TestMissingKeysAreReadByName: SCAN misses a key that moves between two nodes while
 // it goes on, which one of another prefix stands for here.
-func TestWhatIsNotFoundIsAskedForByName(t *testing.T) {
+func TestMissingKeysAreReadByName(t *testing.T) {
 	server := redistest.Start(t)
 	server.Do("HSET", "moved", "f", "v")
 	server.Do("HSET", prefix+"a", "f", "v")
@@ -69,7 +69,7 @@ func TestTheInboxIsBounded(t *testing.T) {
 	last := <-b.rules
 	table := newTable(prefix, 10)
 	read(table, hashes(map[string]string{"a": ""}))
-	table.hear(last)
+	table.receive(last)
 	if len(last) > 200 {
 		t.Errorf("%d bytes of a message that is too long are kept", len(last))
 	}

@@ -13,15 +13,15 @@ import (
 	"github.com/weirproject/weir/rules/source"
 )
 
-// complainGap is how often at most it is told of messages that are wrong and nothing else.
-const complainGap = time.Second
+// reportGap is the least time between two reports of nothing but invalid messages.
+const reportGap = time.Second
 
-// queued is how many messages may wait. Where more come, all hashes are read instead.
+// queued is the number of messages that may wait. With more, all hashes are read instead.
 const queued = 256
 
-// An inbox is filled by the connection's reader, which must not be held up.
+// An inbox is filled by the connection's reader, which must not block.
 type inbox struct {
-	all    func(string) bool // the shelf's
+	all    func(string) bool // the state's
 	rules  chan string
 	reload chan struct{} // one RELOAD_ALL stands for any number
 }
@@ -32,7 +32,7 @@ func newInbox(all func(string) bool) *inbox {
 
 func (b *inbox) put(text string) {
 	if !b.all(text) {
-		if len(text) > MaxMessage { // what is left of it is no JSON, and is told of as such
+		if len(text) > MaxMessage { // a truncated message is invalid JSON, and is reported as such
 			text = fmt.Sprintf("%.40s… (%d bytes; at most %d)", text, len(text), MaxMessage)
 		}
 		select {
@@ -50,37 +50,39 @@ func (b *inbox) put(text string) {
 // A session is one connection, from its subscription to its end.
 type session struct {
 	*Source
-	client rueidis.Client
-	inbox  *inbox
-	news   chan<- source.News
-	timer  *time.Timer
+	client  rueidis.Client
+	inbox   *inbox
+	updates chan<- source.Update
+	timer   *time.Timer
 
-	look   look             // under way, or nil
-	looked chan error       // what came of it
-	began  time.Time        // of the last look
-	gap    time.Duration    // to the next one
-	wished bool             // another one, after that under way
-	served []chan<- outcome // who waits for it
-	up     bool             // a look has come back
+	fetch      fetch            // under way, or nil
+	fetched    chan error       // its result
+	began      time.Time        // of the last fetch
+	gap        time.Duration    // least time to the next one
+	refetchDue bool             // another fetch follows the one under way
+	waiters    []chan<- outcome // of the fetch under way
+	up         bool             // a fetch has succeeded
 
-	complained time.Time // of messages that changed nothing
+	reportedAt time.Time // the last report of invalid messages
 }
 
-// session connects, subscribes, reads all hashes, and goes on until the connection is lost.
-// wasUp is whether it came as far as to know the rules. It subscribes first: what is
-// announced while the hashes are read is not lost.
-func (s *Source) session(ctx context.Context, news chan<- source.News) (wasUp bool, err error) {
+// session connects, subscribes, reads all hashes, and runs until the connection is lost. It
+// subscribes first, so that no announcement during the reading is lost. wasUp reports whether the
+// rules were read.
+func (s *Source) session(ctx context.Context, updates chan<- source.Update) (wasUp bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	client, err := s.connect(ctx)
 	if err != nil {
 		cancel()
 		return false, err
 	}
-	one := &session{Source: s, client: client, inbox: newInbox(s.shelf.all), news: news, timer: time.NewTimer(0), looked: make(chan error, 1)}
+	one := &session{Source: s, client: client, inbox: newInbox(s.state.all), updates: updates,
+		timer: time.NewTimer(0), fetched: make(chan error, 1)}
 	defer one.end(cancel)
 	conn, release := client.Dedicate()
 	defer release()
-	lost := conn.SetPubSubHooks(rueidis.PubSubHooks{OnMessage: func(m rueidis.PubSubMessage) { one.inbox.put(m.Message) }})
+	onMessage := func(m rueidis.PubSubMessage) { one.inbox.put(m.Message) }
+	lost := conn.SetPubSubHooks(rueidis.PubSubHooks{OnMessage: onMessage})
 	if err := subscribe(ctx, conn, s.config.channel); err != nil {
 		return false, err
 	}
@@ -94,15 +96,15 @@ func subscribe(ctx context.Context, conn rueidis.DedicatedClient, channel string
 	return conn.Do(ctx, conn.B().Subscribe().Channel(channel).Build()).Error()
 }
 
-// end leaves nothing behind.
+// end releases everything.
 func (s *session) end(cancel func()) {
 	cancel()
 	s.timer.Stop()
-	if s.look != nil {
-		<-s.looked
+	if s.fetch != nil {
+		<-s.fetched
 	}
 	s.client.Close()
-	s.waiting = append(s.waiting, s.served...)
+	s.waiting = append(s.waiting, s.waiters...)
 }
 
 func (s *session) loop(ctx context.Context, lost <-chan error) error {
@@ -116,17 +118,17 @@ func (s *session) loop(ctx context.Context, lost <-chan error) error {
 				err = errors.New("the subscription has ended")
 			}
 		case text := <-s.inbox.rules:
-			err = s.hear(ctx, text)
+			err = s.receive(ctx, text)
 		case <-s.inbox.reload:
-			s.wish()
-		case <-s.woken:
-			s.wish()
+			s.refetch()
+		case <-s.namesChanged:
+			s.refetch()
 		case w := <-s.reloads:
 			s.waiting = append(s.waiting, w)
-			s.wish()
+			s.refetch()
 		case <-s.timer.C:
 			s.begin(ctx)
-		case err = <-s.looked:
+		case err = <-s.fetched:
 			err = s.finish(ctx, err)
 		}
 		if err != nil {
@@ -135,52 +137,52 @@ func (s *session) loop(ctx context.Context, lost <-chan error) error {
 	}
 }
 
-// hear applies this message and all others that wait, and tells of them at once.
-func (s *session) hear(ctx context.Context, text string) error {
-	changed := s.shelf.hear(text)
-	for range len(s.inbox.rules) { // those that have come by now: there may be no end of them
-		changed = s.shelf.hear(<-s.inbox.rules) || changed
+// receive applies this message and all others that wait, and sends the result once.
+func (s *session) receive(ctx context.Context, text string) error {
+	changed := s.state.receive(text)
+	for range len(s.inbox.rules) { // only those that have come by now: there may be no end of them
+		changed = s.state.receive(<-s.inbox.rules) || changed
 	}
 	if !changed {
-		if time.Since(s.complained) < complainGap { // it is told with what comes next
+		if time.Since(s.reportedAt) < reportGap { // the next update reports it
 			return nil
 		}
-		s.complained = time.Now()
+		s.reportedAt = time.Now()
 	}
-	if !s.up || !s.whole { // the first set is to be whole
+	if !s.up || !s.whole { // the first set must be complete
 		return nil
 	}
-	return s.tell(ctx, nil)
+	return s.sendContents(ctx, nil)
 }
 
-// wish has all hashes read soon: after the scan under way, and not too often.
-func (s *session) wish() {
-	s.wished = true
-	if s.look == nil {
+// refetch schedules a reading of all hashes: after the one under way, and not too often.
+func (s *session) refetch() {
+	s.refetchDue = true
+	if s.fetch == nil {
 		s.timer.Reset(time.Until(s.began.Add(s.gap)))
 	}
 }
 
 func (s *session) begin(ctx context.Context) {
-	if s.look != nil {
+	if s.fetch != nil {
 		return
 	}
-	s.began, s.wished = time.Now(), false
-	s.served, s.waiting = append(s.served, s.waiting...), nil
-	s.look = s.shelf.begin()
-	go func(look look) { s.looked <- look.run(ctx, s.client) }(s.look)
+	s.began, s.refetchDue = time.Now(), false
+	s.waiters, s.waiting = append(s.waiters, s.waiting...), nil
+	s.fetch = s.state.begin()
+	go func(f fetch) { s.fetched <- f.run(ctx, s.client) }(s.fetch)
 }
 
-// finish takes what was read, and sets the time of the next reading.
+// finish accepts what was read, and schedules the next reading.
 func (s *session) finish(ctx context.Context, err error) error {
 	if err == nil {
-		err = s.shelf.take(s.look)
+		err = s.state.take(s.fetch)
 	}
-	s.look, s.gap = nil, min(max(leastGap, restFactor*time.Since(s.began)), mostGap)
+	s.fetch, s.gap = nil, min(max(minGap, restFactor*time.Since(s.began)), maxGap)
 	every := s.config.refresh
 	s.timer.Reset(every - every/10 + rand.N(every/5))
-	if s.wished {
-		s.wish()
+	if s.refetchDue {
+		s.refetch()
 	}
 	var not *refusal
 	if errors.As(err, &not) {
@@ -194,52 +196,57 @@ func (s *session) finish(ctx context.Context, err error) error {
 		return err
 	}
 	s.up, s.whole = true, true
-	served := s.served
-	s.served = nil
-	return s.tell(ctx, served)
+	waiters := s.waiters
+	s.waiters = nil
+	return s.sendContents(ctx, waiters)
 }
 
-// foreign says that the ledger is somebody else's.
+// foreign reports that the ledger belongs to another program.
 func (s *session) foreign(ctx context.Context, err error) error {
-	for _, w := range s.served {
+	for _, w := range s.waiters {
 		w <- outcome{err: err}
 	}
-	s.served, s.up = nil, true
-	if !s.without(ctx, s.news, err) {
+	s.waiters, s.up = nil, true
+	if !s.without(ctx, s.updates, err) {
 		return ctx.Err()
 	}
 	return nil
 }
 
-// refuse says why what was read is not believed.
+// refuse reports the reason for not accepting what was read.
 func (s *session) refuse(ctx context.Context, not *refusal) error {
 	err := fmt.Errorf("redissource: %w; the last rules stay in force", not)
-	for _, w := range s.served {
-		w <- outcome{err: err}
-	}
-	s.served = nil
-	if !s.send(ctx, s.news, source.News{Err: err, Revision: not.revision}) {
-		return ctx.Err()
-	}
-	return nil
+	waiters := s.waiters
+	s.waiters = nil
+	return s.deliver(ctx, source.Update{Err: err, Revision: not.revision}, waiters)
 }
 
-// tell says what the rules are now.
-func (s *session) tell(ctx context.Context, served []chan<- outcome) error {
-	law := s.shelf.law()
-	n := source.News{File: law.file, Warning: law.warning, Revision: law.revision, LeftOut: law.leftOut}
-	if len(served) > 0 {
-		n.Done = func(err error) {
-			for _, w := range served {
-				w <- outcome{n.Revision, err}
+// sendContents sends the current rules.
+func (s *session) sendContents(ctx context.Context, waiters []chan<- outcome) error {
+	c := s.state.contents()
+	u := source.Update{File: c.file, Warning: c.warning, Revision: c.revision, LeftOut: c.leftOut}
+	return s.deliver(ctx, u, waiters)
+}
+
+// deliver sends an update that answers waiters. They are answered when the Keeper's status has the
+// result, also if it is an error.
+func (s *session) deliver(ctx context.Context, u source.Update, waiters []chan<- outcome) error {
+	revision := u.Revision
+	if u.Err != nil {
+		revision = ""
+	}
+	if len(waiters) > 0 {
+		u.Done = func(err error) {
+			for _, w := range waiters {
+				w <- outcome{revision, err}
 			}
 		}
 	}
-	if !s.send(ctx, s.news, n) {
-		for _, w := range served {
-			w <- outcome{err: ctx.Err()}
-		}
-		return ctx.Err()
+	if s.send(ctx, s.updates, u) {
+		return nil
 	}
-	return nil
+	for _, w := range waiters {
+		w <- outcome{err: ctx.Err()}
+	}
+	return ctx.Err()
 }

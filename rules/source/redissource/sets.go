@@ -8,46 +8,46 @@ import (
 	"github.com/weirproject/weir/rules/source"
 )
 
-// defaultLists is where changes of sets are announced.
+// defaultLists is the channel of announcements.
 const defaultLists = "weir:lists"
 
-// firstWithin is how long Complete waits for sets that nobody has named before.
+// firstWithin is how long Complete waits for sets that are named for the first time.
 const firstWithin = 2 * time.Second
 
-// Sets are the sets in a Redis that lists of rules name (rules.WithSets), as a layer beside
-// those that have the rules: what it says is rules.File.Sets. Operators change a set, and
-// announce that by its name; docs/redis-rules.md has the rest.
+// Sets reads the sets in a Redis that lists of rules name (rules.WithSets). It is a layer beside
+// those with the rules; its updates have rules.File.Sets. Operators change a set and announce its
+// key: see docs/redis-rules.md.
 //
-// Which sets are read is said with Complete and Keep. As long as there are none, nothing
-// connects. The methods are safe for concurrent use.
+// Complete and Keep determine which sets are read. Without any, nothing connects. The methods are
+// safe for concurrent use.
 type Sets struct {
 	*Source
-	shelf *setShelf
+	state *setState
 }
 
-// NewSets makes the source. The URL is one of redisstore.Open; the channel is weir:lists
-// where no option says otherwise. WithAllowEmpty believes each key that is gone.
+// NewSets makes the source. The URL is one of redisstore.Open; the default channel is weir:lists.
+// WithAllowEmpty accepts that a set is gone without an announcement.
 func NewSets(url string, opts ...Option) (*Sets, error) {
 	s, err := New(url, append([]Option{WithChannel(defaultLists)}, opts...)...)
 	if err != nil {
 		return nil, err
 	}
-	shelf := newSetShelf(s.config.channel, s.config.allowEmpty)
-	s = newSource(url, s.config, shelf)
-	s.woken = make(chan struct{}, 1)
-	return &Sets{s, shelf}, nil
+	state := newSetState(s.config.channel, s.config.allowEmpty)
+	s = newSource(url, s.config, state)
+	s.namesChanged = make(chan struct{}, 1)
+	return &Sets{s, state}, nil
 }
 
 // Run implements source.Source.
-func (s *Sets) Run(ctx context.Context, news chan<- source.News) error {
-	s.said = ""
-	for !s.shelf.wanted() {
-		none := s.shelf.law()
-		if !s.send(ctx, news, source.News{File: none.file, Revision: none.revision}) {
+func (s *Sets) Run(ctx context.Context, updates chan<- source.Update) error {
+	s.lastSent = ""
+	for !s.state.wanted() {
+		none := s.state.contents()
+		if !s.send(ctx, updates, source.Update{File: none.file, Revision: none.revision}) {
 			return ctx.Err()
 		}
 		select {
-		case <-s.woken:
+		case <-s.namesChanged:
 		case w := <-s.reloads:
 			w <- outcome{revision: none.revision}
 		case <-ctx.Done():
@@ -55,17 +55,16 @@ func (s *Sets) Run(ctx context.Context, news chan<- source.News) error {
 		}
 	}
 	select {
-	case <-s.woken: // the first reading is of all
+	case <-s.namesChanged: // the first reading includes all
 	default:
 	}
-	return s.Source.Run(ctx, news)
+	return s.Source.Run(ctx, updates)
 }
 
-// Complete has the sets read from now on that the lists of a file name, and returns the file
-// with those that its Sets do not have yet. For sets that were never named before it waits
-// until they were read, but at most 2 seconds; one that cannot be read is missing. It is to
-// be called before a file is compiled, so that no set is taken for empty that only was not
-// read yet. The file is not changed.
+// Complete starts to read the sets that the lists of a file name, and returns the file with those
+// that its Sets lack. For sets that are named for the first time it waits until they are read, but
+// at most 2 seconds; a set that cannot be read is missing. Call it before compiling a file, so that
+// a set that was not read yet is not taken for empty. The file is not changed.
 func (s *Sets) Complete(file *rules.File) *rules.File {
 	var missing []string
 	for _, name := range file.SetNames() {
@@ -76,34 +75,34 @@ func (s *Sets) Complete(file *rules.File) *rules.File {
 	if len(missing) == 0 {
 		return file
 	}
-	if fresh := s.shelf.want(missing); len(fresh) > 0 {
+	if fresh := s.state.want(missing); len(fresh) > 0 {
 		s.fetch(fresh)
 		s.wake()
 	}
 	whole := *file
-	whole.Sets = s.shelf.members(missing)
+	whole.Sets = s.state.members(missing)
 	for name, members := range file.Sets {
 		whole.Sets[name] = members
 	}
 	return &whole
 }
 
-// Keep has no other sets read any more than those that rules in force name.
+// Keep ends the reading of all other sets than these, which the rules in force name.
 func (s *Sets) Keep(names []string) {
-	if len(s.shelf.keep(names)) > 0 {
+	if len(s.state.keep(names)) > 0 {
 		s.wake()
 	}
 }
 
 func (s *Sets) wake() {
 	select {
-	case s.woken <- struct{}{}:
+	case s.namesChanged <- struct{}{}:
 	default:
 	}
 }
 
-// fetch reads sets once, on a connection of its own. What is wrong with that connection the
-// source finds out, and tells.
+// fetch reads sets once, on a connection of its own. It ignores connection errors: Run finds and
+// reports them.
 func (s *Sets) fetch(names []string) {
 	ctx, cancel := context.WithTimeout(context.Background(), firstWithin)
 	defer cancel()
@@ -112,8 +111,8 @@ func (s *Sets) fetch(names []string) {
 		return
 	}
 	defer client.Close()
-	look := newSetScan(names)
-	if look.run(ctx, client) == nil {
-		s.shelf.put(look.found)
+	scan := newSetScan(names)
+	if scan.run(ctx, client) == nil {
+		s.state.put(scan.found)
 	}
 }

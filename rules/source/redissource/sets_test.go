@@ -25,11 +25,11 @@ import (
 // A board is a source of rules that are put on it.
 type board chan *rules.File
 
-func (b board) Run(ctx context.Context, news chan<- source.News) error {
+func (b board) Run(ctx context.Context, updates chan<- source.Update) error {
 	for i := 0; ; i++ {
 		select {
 		case file := <-b:
-			news <- source.News{File: file, Revision: strconv.Itoa(i)}
+			updates <- source.Update{File: file, Revision: strconv.Itoa(i)}
 		case <-ctx.Done():
 			return nil
 		}
@@ -125,7 +125,7 @@ func TestEachSetByItself(t *testing.T) {
 	g := guardBy(t, server.URL(), guarded("a", "b", "c", "d"), never)
 	g.awaitDenied("192.0.2.1", true)
 	g.awaitDenied("192.0.2.2", true)
-	redistest.Await(t, "a word on d", g.warned("d: is no set; allowed: a set, such as SADD makes; it names nobody"))
+	redistest.Await(t, "a word on d", g.warned("d: is no set; allowed: a set, such as SADD makes; it is empty"))
 	typed(t, server, "DEL a")
 	typed(t, server, "HSET a 192.0.2.1 1")
 	typed(t, server, "SADD b 192.0.2.3")
@@ -259,7 +259,7 @@ func TestNamesComeAndGo(t *testing.T) {
 		t.Error("after Reload the set is not as it is")
 	}
 	g.sets.Keep([]string{"a", "b"}) // by whom it is wanted is not asked
-	redistest.Await(t, "b to be read", func() bool { _, there := g.keeper.Status().Law.File.Sets["b"]; return there })
+	redistest.Await(t, "b to be read", func() bool { _, there := g.keeper.Status().RuleSet.File.Sets["b"]; return there })
 	g.sets.Keep([]string{"a"})
 	server.Kill()
 	if err := g.keeper.Reload(t.Context()); err == nil {
@@ -280,7 +280,7 @@ func TestNamesComeAndGo(t *testing.T) {
 
 func (g *guard) awaitToldSets(text string) {
 	g.t.Helper()
-	g.awaitTold(source.Warned, text)
+	g.awaitEvent(source.Warned, text)
 }
 
 // TestHugeSets: 100,000 networks are in force; what is more, or more than may be in memory, is
@@ -375,8 +375,8 @@ func TestSetsInACluster(t *testing.T) {
 	g.awaitDenied("192.0.2.9", true)
 }
 
-// TestWhatTheReaderOfSetsMustBeAllowed grants what docs/redis-rules.md says, and nothing else.
-func TestWhatTheReaderOfSetsMustBeAllowed(t *testing.T) {
+// TestPermissionsToReadSets grants what docs/redis-rules.md says, and nothing else.
+func TestPermissionsToReadSets(t *testing.T) {
 	server := redistest.Start(t)
 	setUser, url := user(t, "weir-lists", server.URL())
 	server.Do(setUser...)
@@ -405,7 +405,7 @@ func TestBadOptionsOfSets(t *testing.T) {
 		t.Fatal(err)
 	}
 	sets.Keep([]string{"a"})
-	if err := sets.Run(t.Context(), make(chan source.News)); !errors.As(err, &input) {
+	if err := sets.Run(t.Context(), make(chan source.Update)); !errors.As(err, &input) {
 		t.Errorf("a URL that cannot be used: %v", err)
 	}
 }
@@ -420,9 +420,9 @@ func TestRunOfSetsEndsAllThatItStarted(t *testing.T) {
 		}
 		sets.Keep(names)
 		ctx, cancel := context.WithCancel(t.Context())
-		news, ended := make(chan source.News), make(chan error, 1)
-		go func() { ended <- sets.Run(ctx, news) }()
-		if first := <-news; first.Err != nil || first.File == nil || len(first.File.Sets) != len(names) || first.Revision == "" {
+		updates, ended := make(chan source.Update), make(chan error, 1)
+		go func() { ended <- sets.Run(ctx, updates) }()
+		if first := <-updates; first.Err != nil || first.File == nil || len(first.File.Sets) != len(names) || first.Revision == "" {
 			t.Errorf("the first news are %+v", first)
 		}
 		cancel()

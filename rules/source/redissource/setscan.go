@@ -14,10 +14,10 @@ import (
 )
 
 const (
-	memberPage = 1000             // members that SSCAN looks at in one call
-	setPasses  = 3                // how often a set is read that changes meanwhile
-	setWithin  = 30 * time.Second // all sets are read
-	mostBytes  = 32 << 20         // that a set may take in Redis; what is read of it is bounded by rules.MaxListFile
+	memberPage  = 1000             // members that one SSCAN examines
+	setPasses   = 3                // readings of a set that changes meanwhile
+	setWithin   = 30 * time.Second // time limit for all sets
+	maxSetBytes = 32 << 20         // memory of a set in Redis; rules.MaxListFile bounds what is read of it
 )
 
 // A setScan reads sets once.
@@ -26,19 +26,19 @@ type setScan struct {
 	found map[string]setReading
 }
 
-// A setReading is what stood under the key of a set.
+// A setReading is the result of reading a set.
 type setReading struct {
-	members []string // sorted; none: nothing stands there
+	members []string // sorted; empty: there is no such key
 	expires time.Time
-	foreign string // what is no set that can be read: why
+	foreign string // why the key is not a readable set; "": it is
 }
 
 func newSetScan(names []string) *setScan {
 	return &setScan{names: names, found: make(map[string]setReading)}
 }
 
-// run reads all sets, side by side. What changes while it is read is read once more: a set
-// that is deleted and made anew would come out with half of each.
+// run reads all sets concurrently. A set that changes meanwhile is read again: one that is deleted
+// and refilled would come out with half of each.
 func (s *setScan) run(ctx context.Context, client rueidis.Client) error {
 	ctx, cancel := context.WithTimeout(ctx, setWithin)
 	defer cancel()
@@ -61,10 +61,10 @@ type setPass struct {
 	open   map[string]*openSet
 }
 
-// An openSet is one of which there is more to read.
+// An openSet is not completely read.
 type openSet struct {
 	cursor  uint64
-	members []string // some may stand there twice
+	members []string // may have duplicates
 	bytes   int
 	expires time.Time
 }
@@ -82,9 +82,10 @@ func (p *setPass) read(ctx context.Context, names []string) (moved []string, err
 	return p.moved(ctx, slices.Clone(names))
 }
 
-// ask sends commands for each name, and has their answers told. What is wrong with one key is
-// noted; other errors are those of the connection.
-func (p *setPass) ask(ctx context.Context, names []string, commands func(name string) rueidis.Commands, each func(name string, r []rueidis.RedisResult) error) error {
+// ask sends commands for each name, and calls each with the replies. An error of one key is
+// recorded; other errors are of the connection, and returned.
+func (p *setPass) ask(ctx context.Context, names []string, commands func(name string) rueidis.Commands,
+	each func(name string, r []rueidis.RedisResult) error) error {
 	if len(names) == 0 {
 		return nil
 	}
@@ -107,7 +108,7 @@ func (p *setPass) ask(ctx context.Context, names []string, commands func(name st
 	return nil
 }
 
-// ofTheKey is what an error says of the one key that a command was about; "": it is another.
+// ofTheKey returns the message of an error that concerns one key; "" for other errors.
 func ofTheKey(err error) string {
 	answer, ok := rueidis.IsRedisErr(err)
 	switch {
@@ -121,29 +122,31 @@ func ofTheKey(err error) string {
 	return ""
 }
 
-// refuse notes why a set cannot be read.
+// refuse records why a set cannot be read.
 func (p *setPass) refuse(name, why string) {
 	delete(p.open, name)
 	p.found[name] = setReading{foreign: why}
 }
 
-// begin opens those sets that are not too large.
+// begin opens the sets that are not too large.
 func (p *setPass) begin(ctx context.Context, names []string) error {
 	return p.ask(ctx, names, func(name string) rueidis.Commands {
 		b := p.client.B()
-		return rueidis.Commands{b.Scard().Key(name).Build(), b.MemoryUsage().Key(name).Samples(samples).Build(), b.Pttl().Key(name).Build()}
+		return rueidis.Commands{b.Scard().Key(name).Build(), b.MemoryUsage().Key(name).Samples(samples).Build(),
+			b.Pttl().Key(name).Build()}
 	}, func(name string, r []rueidis.RedisResult) error {
 		count, err := r[0].AsInt64()
 		bytes, errBytes := r[1].AsInt64()
 		left, errLeft := r[2].AsInt64()
-		if rueidis.IsRedisNil(errBytes) { // nothing stands there
+		if rueidis.IsRedisNil(errBytes) { // there is no such key
 			errBytes = nil
 		}
 		if err := cmp.Or(err, errBytes, errLeft); err != nil {
 			return err
 		}
-		if count > rules.MaxListed || bytes > mostBytes {
-			p.refuse(name, fmt.Sprintf("has %d members, which take some %d bytes; at most %d, and %d bytes", count, bytes, rules.MaxListed, mostBytes))
+		if count > rules.MaxListed || bytes > maxSetBytes {
+			p.refuse(name, fmt.Sprintf("has %d members, which take some %d bytes; at most %d, and %d bytes",
+				count, bytes, rules.MaxListed, maxSetBytes))
 			return nil
 		}
 		open := &openSet{members: make([]string, 0, count)}
@@ -172,7 +175,8 @@ func (p *setPass) page(ctx context.Context) error {
 		}
 		switch {
 		case len(open.members) > 2*rules.MaxListed || open.bytes > rules.MaxListFile: // it grows while it is read
-			p.refuse(name, fmt.Sprintf("has over %d members, or %d bytes of them; that is too much", rules.MaxListed, rules.MaxListFile))
+			p.refuse(name, fmt.Sprintf("has over %d members, or %d bytes of them; that is too much",
+				rules.MaxListed, rules.MaxListFile))
 		case page.Cursor == 0:
 			slices.Sort(open.members)
 			p.found[name] = setReading{members: slices.Compact(open.members), expires: open.expires}
@@ -182,7 +186,7 @@ func (p *setPass) page(ctx context.Context) error {
 	})
 }
 
-// moved are the sets that have other numbers of members by now.
+// moved returns the sets whose number of members has changed.
 func (p *setPass) moved(ctx context.Context, names []string) (moved []string, err error) {
 	names = slices.DeleteFunc(names, func(name string) bool { return p.found[name].foreign != "" })
 	err = p.ask(ctx, names, func(name string) rueidis.Commands {

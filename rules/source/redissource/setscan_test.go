@@ -67,7 +67,7 @@ func TestASetThatChangesWhileItIsRead(t *testing.T) {
 
 // TestAnAnnouncementOutlivesAReadingThatFails.
 func TestAnAnnouncementOutlivesAReadingThatFails(t *testing.T) {
-	s := newSetShelf("c", false)
+	s := newSetState("c", false)
 	s.keep([]string{"a"})
 	have := func(members ...string) {
 		s.put(map[string]setReading{"a": {members: members}})
@@ -81,28 +81,28 @@ func TestAnAnnouncementOutlivesAReadingThatFails(t *testing.T) {
 	look.found["a"] = setReading{}
 	s.all("a") // of something that came after it was read
 	s.take(look)
-	if law := s.law(); law.warning != nil || len(law.file.Sets["a"]) != 0 {
-		t.Errorf("%v %v", law.warning, law.file.Sets)
+	if set := s.contents(); set.warning != nil || len(set.file.Sets["a"]) != 0 {
+		t.Errorf("%v %v", set.warning, set.file.Sets)
 	}
 	have("y")
 	look = s.begin().(*setScan)
 	look.found["a"] = setReading{}
 	s.take(look)
-	if law := s.law(); law.warning != nil {
-		t.Error(law.warning)
+	if set := s.contents(); set.warning != nil {
+		t.Error(set.warning)
 	}
 	have("z")
 	look = s.begin().(*setScan) // nobody has said anything since
 	look.found["a"] = setReading{}
 	s.take(look)
-	if law := s.law(); law.warning == nil || len(law.file.Sets["a"]) != 1 {
-		t.Errorf("%v %v", law.warning, law.file.Sets)
+	if set := s.contents(); set.warning == nil || len(set.file.Sets["a"]) != 1 {
+		t.Errorf("%v %v", set.warning, set.file.Sets)
 	}
 }
 
 // TestAllSetsTogether have a ceiling, which what grows first reaches.
 func TestAllSetsTogether(t *testing.T) {
-	s := newSetShelf("c", false)
+	s := newSetState("c", false)
 	s.keep([]string{"a", "b", "c"})
 	most := rules.MaxAllMembers
 	for i, test := range []struct{ a, b, c, wantA, wantB, wantC int }{
@@ -117,7 +117,7 @@ func TestAllSetsTogether(t *testing.T) {
 			read[name] = setReading{members: make([]string, n)}
 		}
 		s.put(read)
-		sets := s.law().file.Sets
+		sets := s.contents().file.Sets
 		if got := [3]int{len(sets["a"]), len(sets["b"]), len(sets["c"])}; got != [3]int{test.wantA, test.wantB, test.wantC} {
 			t.Errorf("%d: %v members are in force; wanted %+v", i, got, test)
 		}

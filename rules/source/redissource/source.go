@@ -21,14 +21,14 @@ const (
 
 	dialTimeout  = 10 * time.Second
 	replyTimeout = 5 * time.Second
-	// From the start of one reading of all hashes to that of the next passes this many
-	// times as long as it took, however many messages ask for one, but within these bounds.
+	// The time from the start of one reading of all hashes to the start of the next is this many
+	// times the duration of the first, within these bounds, however many messages request one.
 	restFactor = 5
-	leastGap   = 10 * time.Millisecond
-	mostGap    = 500 * time.Millisecond
-	// firstPause is how long to wait after the first failure; it doubles up to mostPause.
+	minGap     = 10 * time.Millisecond
+	maxGap     = 500 * time.Millisecond
+	// firstPause is the pause after the first failure; it doubles up to maxPause.
 	firstPause = 50 * time.Millisecond
-	mostPause  = 5 * time.Second
+	maxPause   = 5 * time.Second
 )
 
 // An Option changes what New makes.
@@ -43,79 +43,77 @@ type config struct {
 	compiler        *rules.Compiler
 
 	// Of a ledger.
-	past  *past
-	claim Claim
+	lastRead *lastRead
+	claim    Claim
 }
 
-// WithPrefix is what the keys of the hashes begin with; the default is rate_limit_config:.
-// For a Ledger it is the hash tag of its keys.
+// WithPrefix sets the prefix of the hashes' keys; the default is rate_limit_config:. For a Ledger it
+// is the hash tag of its keys.
 func WithPrefix(prefix string) Option { return func(c *config) { c.prefix = prefix } }
 
-// WithChannel is where changes are announced; the default is rate_limit_config, and for Sets
+// WithChannel sets the channel of announcements; the default is rate_limit_config, and for Sets
 // weir:lists.
 func WithChannel(channel string) Option { return func(c *config) { c.channel = channel } }
 
-// WithRefresh is after how long all hashes are read again although nobody said so, give or
-// take a tenth, so that not all nodes ask at once; the default is 30s. It is from 100ms to
-// a day.
+// WithRefresh sets the interval at which all hashes are read without an announcement, with a jitter
+// of a tenth, from 100ms to a day; the default is 30s.
 func WithRefresh(every time.Duration) Option { return func(c *config) { c.refresh = every } }
 
-// WithMaxRules is how many hashes, or rules of a Ledger, there may be, from 1 to MaxRules,
-// which is the default. Where there are more, the last good rules stay in force.
+// WithMaxRules limits the number of hashes, or of rules of a Ledger, from 1 to MaxRules, which is
+// the default. With more, the last good rules stay in force.
 func WithMaxRules(most int) Option { return func(c *config) { c.most = most } }
 
-// WithAllowEmpty believes a Redis in which no hash, or no ledger, is left. Otherwise the last rules stay
-// in force, for one that was flushed looks alike.
+// WithAllowEmpty accepts that no hash, or no ledger, is left. Otherwise the last rules stay in
+// force, because a flushed Redis looks the same.
 func WithAllowEmpty() Option { return func(c *config) { c.allowEmpty = true } }
 
-// A Claim says whose a Ledger must be. A ledger is marked as the store's own by servers that keep
-// theirs where they count, and unmarked where it was made for something else.
+// A Claim is a requirement on the mark of a Ledger. A server that has its ledger where it counts
+// marks it as that store's own; ledgers made for something else have no mark.
 type Claim string
 
 // The claims.
 const (
-	Anyones Claim = ""     // it may be anybody's: it was asked for by name
-	Own     Claim = "own"  // it must be marked, or empty, and is marked then; any other is ErrForeign
+	Anyones Claim = ""     // no requirement: an option names the ledger
+	Own     Claim = "own"  // the ledger must be marked, or empty, and is then marked; any other is ErrForeign
 	Look    Claim = "look" // as Own, but nothing is written
-	Take    Claim = "take" // it may be anybody's, and is marked
+	Take    Claim = "take" // no requirement; the ledger is marked
 )
 
-// WithClaim says whose a Ledger must be, instead of Anyones.
+// WithClaim sets the requirement on the mark of a Ledger, instead of Anyones.
 func WithClaim(claim Claim) Option { return func(c *config) { c.claim = claim } }
 
-// WithRedis says how Redis is reached, such as redisstore.WithTLS.
+// WithRedis sets options of the connection, such as redisstore.WithTLS.
 func WithRedis(opts ...redisstore.Option) Option {
 	return func(c *config) { c.redis = append(c.redis, opts...) }
 }
 
-// WithCompiler has hashes checked by a compiler that others use too, such as the
-// source.Keeper: what was compiled here need not be compiled there. A Ledger does without.
+// WithCompiler shares a compiler with others, such as the source.Keeper, which then need not compile
+// the rules again. A Ledger ignores it.
 func WithCompiler(compiler *rules.Compiler) Option { return func(c *config) { c.compiler = compiler } }
 
-// A Source is the hashes of a Redis as a source.Source and a source.Reloader. Its own
-// guard against a Redis that has lost all rules knows more than that of a source.Keeper,
-// for which the last rule that was disabled and a flushed database look alike: set
+// A Source reads the hashes of a Redis. It is a source.Source and a source.Reloader. It can
+// distinguish disabled rules from a Redis that has lost them, which a source.Keeper cannot: set
 // AllowEmpty of its source.Layer.
 type Source struct {
-	url     string
-	config  config
-	reloads chan chan<- outcome
-	woken   chan struct{} // of Sets: there is more to read
+	url          string
+	config       config
+	reloads      chan chan<- outcome
+	namesChanged chan struct{} // of Sets: there is more to read
 
-	// These are Run's.
-	shelf   shelf
-	waiting []chan<- outcome // for a reading that has not begun
-	said    string           // the last news, so that none is sent twice
-	whole   bool             // all was read once, and believed
+	// Owned by Run.
+	state    state
+	waiting  []chan<- outcome // for a reading that has not begun
+	lastSent string           // the last update, so that none is sent twice
+	whole    bool             // all hashes were read and accepted once
 }
 
-// An outcome is what Reload returns.
+// An outcome is the result of Reload.
 type outcome struct {
 	revision string
 	err      error
 }
 
-// New makes the source; it connects when it is run. The URL is one of redisstore.Open.
+// New makes the source; Run connects. The URL is one of redisstore.Open.
 func New(url string, opts ...Option) (*Source, error) {
 	c := config{prefix: defaultPrefix, channel: defaultChannel, refresh: defaultRefresh, most: MaxRules}
 	for _, opt := range opts {
@@ -123,7 +121,8 @@ func New(url string, opts ...Option) (*Source, error) {
 	}
 	switch {
 	case c.prefix == "":
-		return nil, &weir.InputError{Field: "prefix", Given: "", Allowed: "what the keys of the hashes begin with, such as rate_limit_config:"}
+		return nil, &weir.InputError{Field: "prefix", Given: "",
+			Allowed: "what the keys of the hashes begin with, such as rate_limit_config:"}
 	case c.channel == "":
 		return nil, &weir.InputError{Field: "channel", Given: "", Allowed: "a name, such as rate_limit_config"}
 	case c.refresh < 100*time.Millisecond || c.refresh > 24*time.Hour:
@@ -139,26 +138,26 @@ func New(url string, opts ...Option) (*Source, error) {
 	return newSource(url, c, table), nil
 }
 
-func newSource(url string, c config, shelf shelf) *Source {
-	return &Source{url: url, config: c, reloads: make(chan chan<- outcome), shelf: shelf}
+func newSource(url string, c config, state state) *Source {
+	return &Source{url: url, config: c, reloads: make(chan chan<- outcome), state: state}
 }
 
 // Run implements source.Source. It connects again whenever the connection is lost, and
 // returns only when ctx is over or when the URL cannot be used.
-func (s *Source) Run(ctx context.Context, news chan<- source.News) error {
-	return ledger.Expire(ctx, s.run, news)
+func (s *Source) Run(ctx context.Context, updates chan<- source.Update) error {
+	return ledger.Expire(ctx, s.run, updates)
 }
 
-func (s *Source) run(ctx context.Context, news chan<- source.News) error {
-	s.said = ""
-	for pause := firstPause; ; pause = min(2*pause, mostPause) {
-		wasUp, err := s.session(ctx, news)
+func (s *Source) run(ctx context.Context, updates chan<- source.Update) error {
+	s.lastSent = ""
+	for pause := firstPause; ; pause = min(2*pause, maxPause) {
+		wasUp, err := s.session(ctx, updates)
 		if ctx.Err() != nil {
 			err = ctx.Err()
 		}
 		s.settle(outcome{err: err})
 		if err = s.config.foreign(err); errors.Is(err, ledger.ErrForeign) {
-			if !s.without(ctx, news, err) || !s.pause(ctx, mostPause) {
+			if !s.without(ctx, updates, err) || !s.pause(ctx, maxPause) {
 				return ctx.Err()
 			}
 			continue
@@ -171,18 +170,19 @@ func (s *Source) run(ctx context.Context, news chan<- source.News) error {
 			pause = firstPause
 		}
 		err = fmt.Errorf("redissource: %w; the last rules stay in force", err)
-		if !s.send(ctx, news, source.News{Err: err}) || !s.pause(ctx, pause) {
+		if !s.send(ctx, updates, source.Update{Err: err}) || !s.pause(ctx, pause) {
 			return ctx.Err()
 		}
 	}
 }
 
-// without says that there is no ledger to use, which is no fault: nobody has asked for it by name.
-func (s *Source) without(ctx context.Context, news chan<- source.News, why error) bool {
-	return s.send(ctx, news, source.News{File: &rules.File{Name: "no ledger"}, Revision: "none", Warning: why})
+// without sends an empty set with a warning: no option names a ledger, so its absence is not an
+// error.
+func (s *Source) without(ctx context.Context, updates chan<- source.Update, why error) bool {
+	return s.send(ctx, updates, source.Update{File: &rules.File{Name: "no ledger"}, Revision: "none", Warning: why})
 }
 
-// pause waits, with some chance so that not all nodes come back at once. A Reload ends it.
+// pause waits with jitter, so that not all nodes reconnect at once. A Reload ends it.
 func (s *Source) pause(ctx context.Context, most time.Duration) bool {
 	timer := time.NewTimer(most/2 + rand.N(most/2))
 	defer timer.Stop()
@@ -195,7 +195,7 @@ func (s *Source) pause(ctx context.Context, most time.Duration) bool {
 	return ctx.Err() == nil
 }
 
-// settle answers those who wait for a reading that will not be.
+// settle answers the waiters of a reading that will not take place.
 func (s *Source) settle(o outcome) {
 	for _, w := range s.waiting {
 		w <- o
@@ -203,15 +203,15 @@ func (s *Source) settle(o outcome) {
 	s.waiting = nil
 }
 
-// send tells news, unless they are what was told last and nobody waits for them.
-func (s *Source) send(ctx context.Context, news chan<- source.News, n source.News) bool {
-	said := fmt.Sprint(n.Revision, "\n", n.Err, "\n", n.Warning)
-	if said == s.said && n.Done == nil {
+// send sends an update, unless it equals the last one and has no waiters.
+func (s *Source) send(ctx context.Context, updates chan<- source.Update, n source.Update) bool {
+	lastSent := fmt.Sprint(n.Revision, "\n", n.Err, "\n", n.Warning)
+	if lastSent == s.lastSent && n.Done == nil {
 		return ctx.Err() == nil
 	}
 	select {
-	case news <- n:
-		s.said = said
+	case updates <- n:
+		s.lastSent = lastSent
 		return true
 	case <-ctx.Done():
 		return false

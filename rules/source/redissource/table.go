@@ -12,36 +12,35 @@ import (
 	"github.com/weirproject/weir/rules/source"
 )
 
-// A table is what is known of the hashes: the shelf of the layout that one hash is one
-// rule. It does no I/O; its scans do.
+// A table is the state of the hashes: one hash is one rule. It does no I/O; its scans do.
 type table struct {
-	prefix     string
-	most       int
-	allowEmpty bool
-	entries    map[string]*entry // by key
-	ids        map[string]string // the key of an id that a hash gives itself and its key does not
-	touched    map[string]bool   // keys that messages changed since the last reading began
-	loose      []Problem         // of messages that are no rule's
-	more       int               // that have no room there
-	order      []*entry          // by key; nil: they are others by now
-	fresh      []*entry          // those whose next version is not decided about are among them
-	compiler   *rules.Compiler
+	prefix          string
+	most            int
+	allowEmpty      bool
+	entries         map[string]*entry // by key
+	ids             map[string]string // maps the id field of a hash to its key, if the two differ
+	touched         map[string]bool   // changed by messages since the last reading began
+	messageProblems []Problem         // of messages that name no rule
+	more            int               // the number of problems over the maximum
+	order           []*entry          // sorted by key; nil: outdated
+	fresh           []*entry          // entries with a new version that is not checked
+	compiler        *rules.Compiler
 }
 
-// An entry is what is known of one hash.
+// An entry is the state of one hash.
 type entry struct {
 	key      string
-	fields   map[string]string // as they were read last, good or not
-	foreign  string            // the key holds no rule: why
-	off      bool              // they say that it is disabled, whatever else is wrong with them
+	fields   map[string]string // as read last, with or without mistakes
+	foreign  string            // why the key holds no rule
+	off      bool              // the fields disable the rule, whatever mistakes they have
 	good     *record           // the last good version; nil: there was none
-	next     *record           // what was read last, as long as nothing is known to be wrong with it; nil: it is decided
-	inLaw    bool              // it has a rule there
-	problems []Problem         // of what was read last
-	ignored  []Problem         // fields of it that do nothing
+	next     *record           // the last version without known mistakes; nil: it was decided
+	inForce  bool              // its rule is in the rules that are compiled
+	problems []Problem         // of the last reading
+	ignored  []Problem         // fields of it that have no effect
 }
 
-// current is the version that counts; nil: there is none.
+// current returns the version that counts; nil if there is none.
 func (e *entry) current() *record {
 	if e.off {
 		return nil
@@ -52,28 +51,30 @@ func (e *entry) current() *record {
 	return e.good
 }
 
-// A reading is what stood under a key.
+// A reading is the value of a key.
 type reading struct {
 	key     string
-	fields  map[string]string // none: nothing stands there
-	foreign string            // something that is no rule: why
-	seen    *finding          // what came of the fields, if they were looked at already
+	fields  map[string]string // empty: there is no such key
+	foreign string            // why the value is no rule; "": it is
+	seen    *examined         // result of parsing the fields, if that was done already
 }
 
-// A finding is what examine returned.
-type finding struct {
+// examined is the result of examine.
+type examined struct {
 	rec      record
 	problems []Problem
 	ignored  []Problem
 }
 
 func newTable(prefix string, most int) *table {
-	return &table{compiler: rules.NewCompiler(), prefix: prefix, most: most, entries: make(map[string]*entry), ids: make(map[string]string), touched: make(map[string]bool)}
+	return &table{compiler: rules.NewCompiler(), prefix: prefix, most: most, entries: make(map[string]*entry),
+		ids: make(map[string]string), touched: make(map[string]bool)}
 }
 
 func (t *table) sorted() []*entry {
 	if t.order == nil {
-		t.order = slices.SortedFunc(maps.Values(t.entries), func(a, b *entry) int { return strings.Compare(a.key, b.key) })
+		t.order = slices.SortedFunc(maps.Values(t.entries),
+			func(a, b *entry) int { return strings.Compare(a.key, b.key) })
 	}
 	return t.order
 }
@@ -83,7 +84,7 @@ func (t *table) remove(key string) {
 	t.order = nil
 }
 
-func (t *table) begin() look {
+func (t *table) begin() fetch {
 	clear(t.touched)
 	known := make([]string, len(t.entries))
 	for i, e := range t.sorted() {
@@ -92,12 +93,12 @@ func (t *table) begin() look {
 	return newScan(t.prefix, t.most, known)
 }
 
-// take has the table agree with what was read, but for keys that messages have changed
-// since the reading began.
-func (t *table) take(l look) error {
-	found := l.(*scan).found
+// take accepts a reading, except for keys that messages have changed since it began.
+func (t *table) take(f fetch) error {
+	found := f.(*scan).found
 	if len(found) == 0 && !t.allowEmpty && t.untouched() > 0 {
-		return refuse("empty", "no key %s* is left: %w; if that is meant, say so of each: {\"id\":…,\"deleted\":true}", quoted(t.prefix), source.ErrEmpty)
+		return refuse("empty", "no key %s* is left: %w; if that is meant, say so of each: "+
+			"{\"id\":…,\"deleted\":true}", quoted(t.prefix), source.ErrEmpty)
 	}
 	for key := range t.entries {
 		if _, there := found[key]; !there && !t.touched[key] {
@@ -116,7 +117,7 @@ func (t *table) take(l look) error {
 	return nil
 }
 
-// index finds the hashes that messages call otherwise than their keys do.
+// index collects the hashes whose id is not the name in their key.
 func (t *table) index() {
 	clear(t.ids)
 	for _, e := range t.sorted() {
@@ -126,8 +127,8 @@ func (t *table) index() {
 	}
 }
 
-// called is the key of the hash that messages call so: of two the first, and if there is none
-// the one that there would be.
+// called returns the key of the hash with an id: the first of several, or if there is none, the key
+// that it would have.
 func (t *table) called(id string) string {
 	own := t.prefix + id
 	key, known := t.ids[id]
@@ -142,7 +143,7 @@ func (t *table) isCalled(key, id string) bool {
 	return e != nil && e.fields["id"] == id
 }
 
-// untouched is how many entries no message has changed.
+// untouched returns the number of entries that no message has changed.
 func (t *table) untouched() (n int) {
 	for key := range t.entries {
 		if !t.touched[key] {
@@ -152,7 +153,7 @@ func (t *table) untouched() (n int) {
 	return n
 }
 
-// put makes what was read the rule of its key, if it is one.
+// put sets the rule of a key.
 func (t *table) put(key string, r reading) {
 	if len(r.fields) == 0 && r.foreign == "" {
 		t.remove(key)
@@ -182,11 +183,12 @@ func (t *table) put(key string, r reading) {
 	}
 }
 
-func found(prefix, key string, fields map[string]string) *finding {
+func found(prefix, key string, fields map[string]string) *examined {
 	return examine(key, nameOf(strings.TrimPrefix(key, prefix)), fields)
 }
 
-// decide makes the next version the good one, if it is, and reports whether it is not.
+// decide makes the next version the good one if it passes the checks, and reports whether it does
+// not.
 func (e *entry) decide(good bool) (wrong bool) {
 	if e.next == nil {
 		return false
@@ -201,26 +203,26 @@ func (e *entry) decide(good bool) (wrong bool) {
 	return len(e.problems) > 0
 }
 
-// alone is how many times as long it takes to check a rule by itself as among many.
+// alone is the cost of checking a rule by itself, as a multiple of the cost among many.
 const alone = 4
 
-// decide decides about all next versions, and reports whether one is wrong. What passes as a
-// law its rules pass by themselves. So of many that are new, as at the start, the law is
-// compiled as a whole; the Keeper finds that done. Where it does not pass, each is looked at.
-func (t *table) decide(law *rules.File) (wrong bool) {
+// decide checks all next versions, and reports whether one is wrong. Rules that compile together
+// compile by themselves too. So if many are new, as at the start, all are compiled together, which
+// saves the Keeper's compilation; if that fails, each is checked by itself.
+func (t *table) decide(file *rules.File) (wrong bool) {
 	together := false
 	if alone*len(t.fresh) > len(t.entries) {
-		_, err := t.compiler.Compile(law)
+		_, err := t.compiler.Compile(file)
 		together = err == nil
 	}
 	for _, e := range t.fresh {
-		wrong = e.decide(together && e.inLaw) || wrong
+		wrong = e.decide(together && e.inForce) || wrong
 	}
 	t.fresh = nil
 	return wrong
 }
 
-// quoted is a key as messages show it: as it is, if that can be shown.
+// quoted returns a key as it is, or quoted if it cannot be printed.
 func quoted(key string) string {
 	if q := fmt.Sprintf("%.200q", key); q[1:len(q)-1] != key {
 		return q
@@ -230,8 +232,8 @@ func quoted(key string) string {
 
 func (t *table) all(message string) bool { return message == reloadAll }
 
-// hear applies a message that is a rule.
-func (t *table) hear(text string) bool {
+// receive applies a message with a rule.
+func (t *table) receive(text string) bool {
 	key, changed := t.apply(text)
 	if changed {
 		t.touched[key] = true
@@ -239,23 +241,23 @@ func (t *table) hear(text string) bool {
 	return changed
 }
 
-// apply says which key it changed.
+// apply returns the key that it changed.
 func (t *table) apply(text string) (key string, changed bool) {
 	fields, err := decode(text)
 	if err != nil {
-		t.complain(text, "", err.Error())
+		t.reportMessage(text, "", err.Error())
 		return "", false
 	}
 	id := fields["id"]
 	if id == "" || len(id) > MaxValue {
-		t.complain(text, "id", "is missing or too long: a message names the rule that it is about")
+		t.reportMessage(text, "id", "is missing or too long: a message names the rule that it is about")
 		return "", false
 	}
 	key = t.called(id)
 	if deleted, given := fields["deleted"]; given {
 		delete(fields, "deleted")
 		if deleted != "true" && deleted != "false" {
-			t.complain(text, "deleted", fmt.Sprintf("is %.80q; allowed: true, false", deleted))
+			t.reportMessage(text, "deleted", fmt.Sprintf("is %.80q; allowed: true, false", deleted))
 			return "", false
 		}
 		if deleted == "true" {
@@ -264,14 +266,14 @@ func (t *table) apply(text string) (key string, changed bool) {
 		}
 	}
 	if t.entries[key] == nil && len(t.entries) >= t.most {
-		t.complain(text, "id", fmt.Sprintf("is one rule too many; at most %d", t.most))
+		t.reportMessage(text, "id", fmt.Sprintf("is one rule too many; at most %d", t.most))
 		return "", false
 	}
 	t.put(key, reading{fields: t.completed(key, fields)})
 	return key, true
 }
 
-// completed lets a message switch a known rule on or off without repeating it.
+// completed adds the known fields to a message that only enables or disables a rule.
 func (t *table) completed(key string, fields map[string]string) map[string]string {
 	e := t.entries[key]
 	enabled, given := fields["enabled"]
@@ -283,47 +285,49 @@ func (t *table) completed(key string, fields map[string]string) map[string]strin
 	return whole
 }
 
-func (t *table) complain(text, field, message string) {
-	if len(t.loose) >= MaxProblems {
+func (t *table) reportMessage(text, field, message string) {
+	if len(t.messageProblems) >= MaxProblems {
 		t.more++
 	} else {
-		t.loose = append(t.loose, Problem{Where: fmt.Sprintf("message %.80q", text), Field: field, Message: message, State: "it changes nothing"})
+		t.messageProblems = append(t.messageProblems,
+			Problem{Where: fmt.Sprintf("message %.80q", text), Field: field, Message: message,
+				State: "it changes nothing"})
 	}
 }
 
-// law is the rules that are in force, in the order of their keys, and what is wrong.
-// Problems of messages are told once.
-func (t *table) law() law {
-	l := t.gather()
+// contents returns the rules in force, in the order of their keys, and problems. It reports problems
+// of messages once.
+func (t *table) contents() contents {
+	l := t.collect()
 	if t.decide(l.file) {
-		l = t.gather()
+		l = t.collect()
 	}
-	t.loose, t.more = nil, 0
+	t.messageProblems, t.more = nil, 0
 	return l
 }
 
-// A gathering is what becomes a law.
-type gathering struct {
+// A collection builds contents.
+type collection struct {
 	file    *rules.File
 	wrong   Error
-	leftOut int               // rules that are not in force as they were read last
-	names   map[string]string // which key has a rule of this name; nil: each is called as its key
-	targets map[aim]string    // which key was the first that is for these requests
+	leftOut int                     // rules that are not in force as they were read last
+	names   map[string]string       // maps names to keys; nil: each rule is named after its key
+	targets map[duplicateKey]string // maps targets to their first keys
 }
 
-// An aim is what no two rules have in common that both apply.
-type aim struct {
+// Of two rules with equal duplicateKeys only one applies.
+type duplicateKey struct {
 	kind, target string
 	mode         rules.Mode
 }
 
-// gather has the current version of each rule in force.
-func (t *table) gather() law {
+// collect returns the current version of each enabled rule.
+func (t *table) collect() contents {
 	all := t.sorted()
-	g := gathering{file: &rules.File{Name: "redis " + quoted(t.prefix) + "*"}, wrong: Error{Omitted: t.more},
-		targets: make(map[aim]string, len(all))}
+	g := collection{file: &rules.File{Name: "redis " + quoted(t.prefix) + "*"}, wrong: Error{Omitted: t.more},
+		targets: make(map[duplicateKey]string, len(all))}
 	g.file.Rules = make([]rules.Spec, 0, len(all))
-	g.wrong.add(t.loose...)
+	g.wrong.add(t.messageProblems...)
 	sum, buffer := sha256.New(), []byte(nil)
 	for _, e := range all {
 		if rec := e.current(); rec != nil && rec.spec.Name != strings.TrimPrefix(e.key, t.prefix) {
@@ -332,13 +336,13 @@ func (t *table) gather() law {
 		}
 	}
 	for _, e := range all {
-		e.inLaw = false
+		e.inForce = false
 		if rec := e.current(); rec != nil && rec.enabled {
 			if !g.take(e.key, rec) {
 				g.leftOut++
 				continue
 			}
-			e.inLaw = true
+			e.inForce = true
 			buffer = rec.appendTo(buffer[:0])
 			sum.Write(buffer)
 			if len(e.problems) == 0 {
@@ -359,36 +363,38 @@ func (t *table) gather() law {
 			g.wrong.add(p)
 		}
 	}
-	return law{g.file, hex.EncodeToString(sum.Sum(nil)[:8]), g.wrong.orNil(), g.leftOut}
+	return contents{g.file, hex.EncodeToString(sum.Sum(nil)[:8]), g.wrong.orNil(), g.leftOut}
 }
 
-// take puts a rule in force, unless its name is taken.
-func (g *gathering) take(key string, rec *record) bool {
+// take adds a rule, unless its name is in use.
+func (g *collection) take(key string, rec *record) bool {
 	if first, taken := g.names[rec.spec.Name]; taken {
-		g.wrong.add(Problem{Where: quoted(key), Message: "is called " + rec.spec.Name + " like " + quoted(first) + "; give one of them another key", State: absentState})
+		g.wrong.add(Problem{Where: quoted(key), Message: "is called " + rec.spec.Name + " like " + quoted(first) +
+			"; give one of them another key", State: absentState})
 		return false
 	}
 	if g.names != nil {
 		g.names[rec.spec.Name] = key
 	}
 	g.file.Rules = append(g.file.Rules, *rec.spec)
-	rec.spec = &g.file.Rules[len(g.file.Rules)-1] // they need not be there twice
-	g.rivals(key, rec)
+	rec.spec = &g.file.Rules[len(g.file.Rules)-1] // releases the second copy
+	g.checkDuplicate(key, rec)
 	return true
 }
 
-// rivals says that a rule has no effect because another is for the very same requests.
-func (g *gathering) rivals(key string, rec *record) {
+// checkDuplicate reports a rule without effect, because another one has the same target.
+func (g *collection) checkDuplicate(key string, rec *record) {
 	if rec.kind == global {
 		return
 	}
-	what := aim{rec.kind, rec.target, rec.spec.Mode}
+	what := duplicateKey{rec.kind, rec.target, rec.spec.Mode}
 	first, taken := g.targets[what]
 	if !taken {
 		g.targets[what] = key
 		return
 	}
 	g.wrong.add(Problem{Where: quoted(key), Field: "limitTarget",
-		Message: fmt.Sprintf("is %.80q, as that of %s: of one limitType only one rule applies to a request", rec.target, quoted(first)),
-		State:   "of the two it is that of " + quoted(first)})
+		Message: fmt.Sprintf("is %.80q, as that of %s: of one limitType only one rule applies to a request",
+			rec.target, quoted(first)),
+		State: "of the two it is that of " + quoted(first)})
 }

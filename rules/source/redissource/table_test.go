@@ -27,21 +27,21 @@ func read(t *table, found map[string]reading) error {
 }
 
 // state is which rules are in force, and what is wrong.
-func state(t *table) (inForce, wrong string) {
-	law := t.law()
+func stateOf(t *table) (inForce, wrong string) {
+	set := t.contents()
 	var list []string
-	for _, spec := range law.file.Rules {
+	for _, spec := range set.file.Rules {
 		list = append(list, spec.Name+" "+strings.TrimPrefix(spec.Limit[0], "token_bucket "))
 	}
-	if law.warning != nil {
-		wrong = law.warning.Error()
+	if set.warning != nil {
+		wrong = set.warning.Error()
 	}
 	return strings.Join(list, ", "), wrong
 }
 
 func expect(t *testing.T, table *table, inForce, wrong string) {
 	t.Helper()
-	got, problems := state(table)
+	got, problems := stateOf(table)
 	if got != inForce || (wrong == "") != (problems == "") || !strings.Contains(problems, wrong) {
 		t.Errorf("in force: %s\nwant      %s\nwrong: %s\nwant   %s", got, inForce, problems, wrong)
 	}
@@ -60,7 +60,7 @@ func TestOneBadRuleIsOneBadRule(t *testing.T) {
 	expect(t, table, "b 6/60s", "")
 }
 
-func TestWhatIsNoHash(t *testing.T) {
+func TestKeysThatAreNotHashes(t *testing.T) {
 	table := newTable(prefix, 10)
 	read(table, hashes(map[string]string{"a": ""}))
 	read(table, map[string]reading{prefix + "a": {foreign: "is no hash"}, prefix + "\x00": {foreign: "takes 1000000 bytes"}})
@@ -82,9 +82,9 @@ func TestMessages(t *testing.T) {
 		{`{"id":"a","enabled":"1"}`, "a 100/60s, named 9/60s", ""},
 		{`{"id":"x","enabled":true}`, "a 100/60s, named 9/60s", "rate_limit_config:x: limitType is missing"},
 		{`{"id":"a","limitCount":5}`, "a 100/60s, named 9/60s", "rate_limit_config:a: timeWindow is missing; needed: limitType, limitTarget, limitCount, timeWindow, strategy, enabled; the last good version"},
-		{`{"id":"a",` + rule + `,"limitCount":8}`, "a 100/60s, named 9/60s", `field "limitCount" stands there twice; it changes nothing`},
-		{`{"id":"a","limitCount":null}`, "a 100/60s, named 9/60s", `field "limitCount" is no text, number, true or false`},
-		{`{"id":"a","x":[1]}`, "a 100/60s, named 9/60s", `field "x" is no text`},
+		{`{"id":"a",` + rule + `,"limitCount":8}`, "a 100/60s, named 9/60s", `field "limitCount" is given twice; it changes nothing`},
+		{`{"id":"a","limitCount":null}`, "a 100/60s, named 9/60s", `field "limitCount" is not a string, number, true or false`},
+		{`{"id":"a","x":[1]}`, "a 100/60s, named 9/60s", `field "x" is not a string`},
 		{`{"id":"a","deleted":"maybe"}`, "a 100/60s, named 9/60s", `deleted is "maybe"; allowed: true, false`},
 		{`{"limitCount":5}`, "a 100/60s, named 9/60s", `id is missing`},
 		{`{"id":"a"`, "a 100/60s, named 9/60s", "allowed: RELOAD_ALL, or one rule as a JSON object"},
@@ -102,9 +102,9 @@ func TestMessages(t *testing.T) {
 			table.most = 2
 			test.wrong = "id is one rule too many; at most 2"
 		}
-		table.hear(test.message)
+		table.receive(test.message)
 		expect(t, table, test.inForce, test.wrong)
-		if len(table.loose) > 0 {
+		if len(table.messageProblems) > 0 {
 			t.Errorf("%s: what is wrong with a message is told twice", test.message)
 		}
 		read(table, hashes(map[string]string{"a": "", "named": "id=17 limitCount=9"}))
@@ -117,8 +117,8 @@ func TestAReadingDoesNotUndoMessages(t *testing.T) {
 	table := newTable(prefix, 10)
 	read(table, hashes(map[string]string{"a": "", "b": "", "c": ""}))
 	reading := table.begin().(*scan)
-	table.hear(`{"id":"a","enabled":false}`)
-	table.hear(`{"id":"b","deleted":true}`)
+	table.receive(`{"id":"a","enabled":false}`)
+	table.receive(`{"id":"b","deleted":true}`)
 	reading.found = hashes(map[string]string{"a": "", "b": "", "d": ""})
 	if err := table.take(reading); err != nil {
 		t.Fatal(err)
@@ -138,7 +138,7 @@ func TestTwoKeysOfOneName(t *testing.T) {
 	taken := nameOf("a b")
 	table := newTable(prefix, 10)
 	read(table, map[string]reading{prefix + "a b": {fields: usual("")}, prefix + taken: {fields: usual("limitCount=5")}})
-	inForce, wrong := state(table)
+	inForce, wrong := stateOf(table)
 	if inForce != taken+" 100/60s" || !strings.Contains(wrong, "is called "+taken) {
 		t.Errorf("%s; %s", inForce, wrong)
 	}
@@ -151,9 +151,9 @@ func TestProblemsAreBounded(t *testing.T) {
 	}
 	read(table, found)
 	for range 300 {
-		table.hear("x")
+		table.receive("x")
 	}
-	err := table.law().warning
+	err := table.contents().warning
 	if list, ok := err.(*Error); !ok || len(list.Problems) != MaxProblems || list.Omitted != 500 {
 		t.Errorf("got %.100v", err)
 	}
@@ -164,7 +164,7 @@ func TestTheRevisionIsThatOfTheRules(t *testing.T) {
 	revision := func(texts map[string]string) string {
 		table := newTable(prefix, 10)
 		read(table, hashes(texts))
-		return table.law().revision
+		return table.contents().revision
 	}
 	one := revision(map[string]string{"a": ""})
 	if revision(map[string]string{"a": "id=5 description=x", "b": "enabled=false", "c": "limitCount=0"}) != one {
@@ -185,9 +185,9 @@ func FuzzMessage(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		table := newTable(prefix, 3)
 		read(table, hashes(map[string]string{"a": "", "b": "limitType=USER"}))
-		before := table.law()
+		before := table.contents()
 		key, changed := table.apply(text)
-		after := table.law()
+		after := table.contents()
 		if _, bad := rules.Compile(after.file); bad != nil {
 			t.Fatalf("what was taken cannot be compiled: %v", bad)
 		}
@@ -198,7 +198,7 @@ func FuzzMessage(f *testing.F) {
 			t.Fatalf("it changed %q", key)
 		}
 		read(table, hashes(map[string]string{"a": "", "b": "limitType=USER"}))
-		if again := table.law(); again.warning != nil || before.revision != again.revision {
+		if again := table.contents(); again.warning != nil || before.revision != again.revision {
 			t.Fatalf("the hashes are not the truth: %v", again.warning)
 		}
 	})
@@ -219,16 +219,16 @@ func many(n int, texts map[string]string) map[string]reading {
 func TestManyAreCheckedAtOnce(t *testing.T) {
 	const mistake, other = "strategy=SLIDING_COUNTER slices=7", "limitType=INTERFACE limitTarget=/a/**/b"
 	names := func(table *table) (n int, some string) {
-		law := table.law()
-		for _, spec := range law.file.Rules {
+		set := table.contents()
+		for _, spec := range set.file.Rules {
 			if spec.Name[0] != 'u' {
 				some += spec.Name + " " + spec.Limit[0] + ", "
 			}
 		}
-		if law.warning != nil {
-			some += law.warning.Error()
+		if set.warning != nil {
+			some += set.warning.Error()
 		}
-		return len(law.file.Rules), some
+		return len(set.file.Rules), some
 	}
 	for _, few := range []bool{false, true} {
 		table := newTable(prefix, 1000)
@@ -261,8 +261,8 @@ func TestManyAreCheckedAtOnce(t *testing.T) {
 	}
 }
 
-// TestWhatIsNotInTheLawIsCheckedToo: the law says nothing of a rule that is switched off.
-func TestWhatIsNotInTheLawIsCheckedToo(t *testing.T) {
+// TestRulesOutOfForceAreCheckedToo: the rule set says nothing of a rule that is switched off.
+func TestRulesOutOfForceAreCheckedToo(t *testing.T) {
 	table := newTable(prefix, 1000)
 	read(table, hashes(map[string]string{"a": "", "b": "", "c": ""}))
 	expect(t, table, "a 100/60s, b 100/60s, c 100/60s", "")
@@ -300,7 +300,7 @@ func TestSwitchedOffIsOff(t *testing.T) {
 		expect(t, table, test.inForce, test.wrong)
 	}
 	read(table, hashes(map[string]string{"a": "limitCount=many", "b": ""}))
-	table.hear(`{"id":"a","enabled":false}`)
+	table.receive(`{"id":"a","enabled":false}`)
 	expect(t, table, "b 100/60s", count)
 	read(table, map[string]reading{prefix + "a": {foreign: "is no hash"}, prefix + "b": {fields: usual("")}})
 	expect(t, table, "a 7/60s, b 100/60s", "is no hash")
@@ -310,27 +310,27 @@ func TestSwitchedOffIsOff(t *testing.T) {
 func TestAHashThatIsGoneIsCalledNoMore(t *testing.T) {
 	table := newTable(prefix, 10)
 	read(table, hashes(map[string]string{"a": "id=m"}))
-	table.hear(`{"id":"m","deleted":true}`)
-	table.hear(`{"id":"m","limitType":"GLOBAL","limitCount":7,"timeWindow":60,"strategy":"TOKEN_BUCKET","enabled":true}`)
+	table.receive(`{"id":"m","deleted":true}`)
+	table.receive(`{"id":"m","limitType":"GLOBAL","limitCount":7,"timeWindow":60,"strategy":"TOKEN_BUCKET","enabled":true}`)
 	expect(t, table, "m 7/60s", "")
 }
 
-// TestTheLawIsCompiledOnce: who is told of it and has the same compiler need not do it.
-func TestTheLawIsCompiledOnce(t *testing.T) {
+// TestRulesAreCompiledOnce: who is told of it and has the same compiler need not do it.
+func TestRulesAreCompiledOnce(t *testing.T) {
 	work := 0
 	compiler := rules.NewCompiler(rules.WithRest(func() { work++ }))
 	table := newTable(prefix, 1000)
 	table.compiler = compiler
 	read(table, many(600, map[string]string{"off": "enabled=false"}))
-	law := table.law()
+	set := table.contents()
 	if work == 0 {
 		t.Fatal("so many hashes were not checked as a law")
 	}
 	work = 0
-	if set, err := compiler.Compile(law.file); err != nil || work > 0 || len(set.Rules()) != 600 {
+	if set, err := compiler.Compile(set.file); err != nil || work > 0 || len(set.Rules()) != 600 {
 		t.Errorf("the law was compiled again: %v", err)
 	}
-	if again := table.law(); again.revision != law.revision || work > 0 {
+	if again := table.contents(); again.revision != set.revision || work > 0 {
 		t.Error("what did not change was checked again")
 	}
 }
@@ -344,9 +344,9 @@ func TestAGoodVersionIsNotForgotten(t *testing.T) {
 	expect(t, table, "a 7/60s", "the last good version")
 }
 
-// TestWhoIsCalledByAnID: of several hashes the first by its key, and the one whose key it
+// TestMessagesFindHashesByID: of several hashes the first by its key, and the one whose key it
 // is only if it does not call itself otherwise.
-func TestWhoIsCalledByAnID(t *testing.T) {
+func TestMessagesFindHashesByID(t *testing.T) {
 	for _, test := range []struct{ a, m, z, want string }{
 		{"", "", "", "m"},
 		{"id=m", "", "", "a"},
@@ -374,7 +374,7 @@ func TestEachFieldIsInTheRevision(t *testing.T) {
 		"limitType=USER", "limitType=IP", "limitType=SERVICE", "limitType=INTERFACE", "limitType=USER limitTarget=a", "limitType=SERVICE limitTarget=a"} {
 		table := newTable(prefix, 10)
 		read(table, hashes(map[string]string{"a": text}))
-		revision := table.law().revision
+		revision := table.contents().revision
 		if other, twice := seen[revision]; twice {
 			t.Errorf("%q and %q have one revision", text, other)
 		}

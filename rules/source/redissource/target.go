@@ -9,11 +9,12 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// groups are those of which the best match applies. All GLOBAL rules are for all requests,
-// so they are in none: each applies.
-var groups = map[string]string{global: "", service: "redis-service", interfac: "redis-interface", ip: "redis-ip", user: "redis-user"}
+// groups has the group of each type; the best match of a group applies. All GLOBAL rules match all
+// requests, so they are in no group: each applies.
+var groups = map[string]string{global: "", service: "redis-service", interfac: "redis-interface", ip: "redis-ip",
+	user: "redis-user"}
 
-// target says which requests the rule is for and by what they are counted.
+// target sets the match and the key of a rule.
 func (r *reader) target(rec *record) {
 	rec.spec.Group = groups[rec.kind]
 	switch rec.kind {
@@ -36,7 +37,7 @@ func (r *reader) target(rec *record) {
 	}
 }
 
-// each is the key of a rule whose target may be any: each counts by itself.
+// each returns the key of a rule whose target may be any, so that each is counted by itself.
 func each(target string, components ...string) []string {
 	if target != anyTarget {
 		return nil
@@ -55,7 +56,8 @@ func (r *reader) path(rec *record) {
 	case rec.target == anyTarget:
 		rec.spec.Key = []string{"service", "endpoint"}
 	case path == "" || path[0] != '/' || strings.HasPrefix(rec.target, ":"):
-		r.wrong("limitTarget", "with limitType INTERFACE service:/path, /path or *; a path may have * for a segment and ** at its end")
+		r.wrong("limitTarget", "with limitType INTERFACE service:/path, /path or *; "+
+			"a path may have * for a segment and ** at its end")
 	default:
 		rec.spec.Match.Path = path
 	}
@@ -74,20 +76,21 @@ func (r *reader) address(rec *record) {
 		prefix, err = netip.PrefixFrom(address, address.BitLen()), nil
 	}
 	if err != nil || prefix != prefix.Masked() || prefix.Addr().Is4In6() {
-		r.wrong("limitTarget", "with limitType IP an address such as 192.0.2.7, a network such as 192.0.2.0/24 or 2001:db8::/32 without bits behind its length, or *")
+		r.wrong("limitTarget", "with limitType IP an address such as 192.0.2.7, a network such as 192.0.2.0/24 or "+
+			"2001:db8::/32 without bits behind its length, or *")
 		return
 	}
-	if prefix.Addr().Is6() && prefix.Bits() > 64 { // within one /64 they would count as one
+	if prefix.Addr().Is6() && prefix.Bits() > 64 { // within one /64 all addresses would share a key
 		rec.spec.Key = []string{"client.ip v6/128"}
 	}
 	rec.spec.Match.Client = []string{prefix.String()}
-	rec.target = prefix.String() // however it is spelled, there is one rule about it
+	rec.target = prefix.String() // one spelling for each network
 }
 
 const longestName = 128
 
-// nameOf is what the rule of a hash is called: what follows the prefix in its key, or where
-// that is no name, one made of it, which is the same each time.
+// nameOf returns the name of a hash's rule: the key without the prefix, or if that is not a valid
+// name, one derived from it.
 func nameOf(suffix string) string {
 	plain := make([]byte, 0, longestName)
 	for i := 0; i < len(suffix) && len(plain) < longestName; i++ {

@@ -19,61 +19,61 @@ import (
 	"github.com/weirproject/weir/rules/source"
 )
 
-// A poller is one Run.
+// A poller is the state of one Run.
 type poller struct {
 	*Source
-	ctx  context.Context
-	news chan<- source.News
+	ctx     context.Context
+	updates chan<- source.Update
 
-	content  source.News // what was read last, good or bad
-	etag     string      // of content
+	content  source.Update // read last, with or without mistakes
+	etag     string        // of content
 	modified string
-	last     source.News // what was told last
-	told     bool
+	last     source.Update // sent last
+	sent     bool
 
 	failures   int
-	retryAfter time.Duration // that the server asked for
+	retryAfter time.Duration // requested by the server
 }
 
-// look asks, and tells if it is news or somebody waits for it.
-func (p *poller) look(callers []source.Caller) {
+// look polls, and sends the result if it has changed or has waiters.
+func (p *poller) look(waiters []source.Waiter) {
 	p.retryAfter = 0
-	n, err := p.fetch(len(callers) == 0)
-	if over := context.Cause(p.ctx); over != nil { // what failed for it is no news
-		source.Answer(callers, "")(over)
+	n, err := p.fetch(len(waiters) == 0)
+	if over := context.Cause(p.ctx); over != nil { // the failure is the shutdown's
+		source.Answer(waiters, "")(over)
 		return
 	}
 	if err != nil {
 		p.failures++
-		n = source.News{Err: fmt.Errorf("%s: %w", p.name, err)}
+		n = source.Update{Err: fmt.Errorf("%s: %w", p.name, err)}
 	} else {
 		p.failures, p.content = 0, n
 	}
-	same := p.told && n.Revision == p.last.Revision && (n.Err == nil) == (p.last.Err == nil)
-	if same && len(callers) == 0 {
+	same := p.sent && n.Revision == p.last.Revision && (n.Err == nil) == (p.last.Err == nil)
+	if same && len(waiters) == 0 {
 		return
 	}
-	p.last, p.told = n, true
-	n.Done = source.Answer(callers, n.Revision)
+	p.last, p.sent = n, true
+	n.Done = source.Answer(waiters, n.Revision)
 	select {
-	case p.news <- n:
+	case p.updates <- n:
 	case <-p.ctx.Done():
 		n.Done(context.Cause(p.ctx))
 	}
 }
 
-// wait is how long until it is asked again.
+// wait returns the time until the next poll.
 func (p *poller) wait() time.Duration {
-	wait, slowest := p.interval, max(slowestRetry, p.interval)
+	wait, slowest := p.interval, max(maxRetry, p.interval)
 	if p.failures > 0 {
 		wait = min(firstRetry<<min(p.failures-1, 20), slowest)
 	}
 	return max(wait*3/4+rand.N(wait/2), min(p.retryAfter, slowest))
 }
 
-// fetch asks once. News are what the URL says, good or bad; an error is that it does not
-// say.
-func (p *poller) fetch(conditional bool) (n source.News, err error) {
+// fetch polls once. The update is the content of the URL, with or without mistakes; the error means
+// that there is none.
+func (p *poller) fetch(conditional bool) (n source.Update, err error) {
 	ctx, cancel := context.WithTimeout(p.ctx, p.timeout)
 	defer cancel()
 	request, err := p.request(ctx, conditional)
@@ -90,7 +90,8 @@ func (p *poller) fetch(conditional bool) (n source.News, err error) {
 	}
 	defer response.Body.Close()
 	switch {
-	case response.StatusCode == http.StatusNotModified && request.Header.Get("If-None-Match")+request.Header.Get("If-Modified-Since") != "":
+	case response.StatusCode == http.StatusNotModified &&
+		request.Header.Get("If-None-Match")+request.Header.Get("If-Modified-Since") != "":
 		return p.content, nil
 	case response.StatusCode != http.StatusOK:
 		p.retryAfter = retryAfter(response.Header.Get("Retry-After"))
@@ -104,7 +105,7 @@ func (p *poller) fetch(conditional bool) (n source.News, err error) {
 	return p.parse(body), nil
 }
 
-// late says of a failure that the time was over, if it was.
+// late replaces an error by a timeout if the time was over.
 func (p *poller) late(ctx context.Context, err error) error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return fmt.Errorf("no answer within %v: %w", p.timeout, context.DeadlineExceeded)
@@ -135,20 +136,20 @@ func (p *poller) request(ctx context.Context, conditional bool) (*http.Request, 
 	return request, nil
 }
 
-// parse makes news of a body, unless it is the one that was there before.
-func (p *poller) parse(body []byte) source.News {
+// parse makes an update of a body, unless it is unchanged.
+func (p *poller) parse(body []byte) source.Update {
 	sum := sha256.Sum256(body)
 	revision := hex.EncodeToString(sum[:12])
 	if revision == p.content.Revision {
 		return p.content
 	}
 	file, err := rules.Parse(p.name, body)
-	return source.News{File: file, Err: err, Revision: revision}
+	return source.Update{File: file, Err: err, Revision: revision}
 }
 
-// remember keeps what the next request asks by. A time of change is of use only if it was
-// over when the answer was made: within its second, the file can have changed again
-// (RFC 9110, section 8.8.2.2).
+// remember keeps the validators for the next request. A Last-Modified is of use only if it is at
+// least a second older than the response: within its second, the file can have changed again (RFC
+// 9110, section 8.8.2.2).
 func (p *poller) remember(h http.Header) {
 	p.etag, p.modified = "", ""
 	if etag := h.Get("ETag"); len(etag) <= rules.MaxText && printable(etag) {
@@ -165,7 +166,7 @@ func printable(text string) bool {
 	return !strings.ContainsFunc(text, func(c rune) bool { return c < ' ' || c > '~' })
 }
 
-// retryAfter reads seconds or a date; 0 for nothing, or nothing that can be read.
+// retryAfter reads seconds or a date; 0 for none, or a malformed one.
 func retryAfter(text string) time.Duration {
 	if seconds, err := strconv.ParseUint(text, 10, 31); err == nil {
 		return time.Duration(seconds) * time.Second
@@ -176,23 +177,24 @@ func retryAfter(text string) time.Duration {
 	return 0
 }
 
-// mostToken is the longest token, in bytes.
-const mostToken = 8 << 10
+// maxToken is the length of the longest token, in bytes.
+const maxToken = 8 << 10
 
-// readToken is the only word of a file. What it says is never shown.
+// readToken returns the only word of a file. Errors never show it.
 func readToken(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return "", fmt.Errorf("the token: %w", err)
 	}
 	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, mostToken+1))
+	text, err := io.ReadAll(io.LimitReader(f, maxToken+1))
 	if err != nil {
 		return "", fmt.Errorf("the token: %w", err)
 	}
 	token := strings.TrimSpace(string(text))
-	if token == "" || len(text) > mostToken || !printable(token) || strings.Contains(token, " ") {
-		return "", fmt.Errorf("the token: %s must have one word, of printable ASCII, in at most %d bytes", path, mostToken)
+	if token == "" || len(text) > maxToken || !printable(token) || strings.Contains(token, " ") {
+		return "", fmt.Errorf("the token: %s must have one word, of printable ASCII, in at most %d bytes", path,
+			maxToken)
 	}
 	return token, nil
 }

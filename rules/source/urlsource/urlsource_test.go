@@ -22,7 +22,7 @@ import (
 )
 
 // law is a file of one rule with this limit.
-func law(limit string) string { return "rules:\n- name: x\n  limit: " + limit + "\n" }
+func set(limit string) string { return "rules:\n- name: x\n  limit: " + limit + "\n" }
 
 func do(t *testing.T, err error) {
 	t.Helper()
@@ -45,11 +45,11 @@ type rig struct {
 	t   *testing.T
 	end func()
 
-	mu    sync.Mutex
-	now   reply
-	asked []*http.Request
-	times []time.Time
-	news  []source.News
+	mu      sync.Mutex
+	now     reply
+	asked   []*http.Request
+	times   []time.Time
+	updates []source.Update
 }
 
 // RoundTrip answers with the reply of now.
@@ -82,9 +82,9 @@ func newRig(t *testing.T, first reply, opts ...Option) (*rig, *Source) {
 	s, err := New("https://config.example.com/weir.yaml?key=secret", append([]Option{WithTransport(r)}, opts...)...)
 	do(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
-	news, ended := make(chan source.News), make(chan error)
-	go func() { ended <- s.Run(ctx, news) }()
-	go r.receive(ctx, news)
+	updates, ended := make(chan source.Update), make(chan error)
+	go func() { ended <- s.Run(ctx, updates) }()
+	go r.receive(ctx, updates)
 	r.end = func() {
 		cancel()
 		do(t, <-ended)
@@ -92,12 +92,12 @@ func newRig(t *testing.T, first reply, opts ...Option) (*rig, *Source) {
 	return r, s
 }
 
-func (r *rig) receive(ctx context.Context, news <-chan source.News) {
+func (r *rig) receive(ctx context.Context, updates <-chan source.Update) {
 	for {
 		select {
-		case n := <-news:
+		case n := <-updates:
 			r.mu.Lock()
-			r.news = append(r.news, n)
+			r.updates = append(r.updates, n)
 			r.mu.Unlock()
 			n.Done(n.Err)
 		case <-ctx.Done():
@@ -112,27 +112,27 @@ func (r *rig) says(now reply) {
 	r.now = now
 }
 
-// told compares the news since the last call: limits, and parts of errors.
-func (r *rig) told(want ...string) {
+// sent compares the updates since the last call: limits, and parts of errors.
+func (r *rig) sent(want ...string) {
 	r.t.Helper()
 	synctest.Wait()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var got []string
-	for _, n := range r.news {
+	for _, n := range r.updates {
 		if n.Err != nil {
 			got = append(got, "bad: "+n.Err.Error())
 		} else {
 			got = append(got, n.File.Rules[0].Limit[0])
 		}
 	}
-	r.news = nil
+	r.updates = nil
 	ok := len(got) == len(want)
 	for i := 0; ok && i < len(want); i++ {
 		ok = got[i] == want[i] || strings.HasPrefix(want[i], "bad: ") && strings.Contains(got[i], want[i][5:])
 	}
 	if !ok {
-		r.t.Errorf("told was %q, not %q", got, want)
+		r.t.Errorf("sent was %q, not %q", got, want)
 	}
 }
 
@@ -150,20 +150,20 @@ func (r *rig) gaps() (list []time.Duration) {
 
 func TestAChangeIsFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, _ := newRig(t, reply{status: 200, body: law("1/1s")})
+		r, _ := newRig(t, reply{status: 200, body: set("1/1s")})
 		defer r.end()
-		r.told("1/1s")
+		r.sent("1/1s")
 		time.Sleep(10 * time.Minute)
-		r.told()
-		r.says(reply{status: 200, body: law("2/1s")})
+		r.sent()
+		r.says(reply{status: 200, body: set("2/1s")})
 		time.Sleep(40 * time.Second)
-		r.told("2/1s")
+		r.sent("2/1s")
 	})
 }
 
 func TestNodesDoNotAskInStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, _ := newRig(t, reply{status: 200, body: law("1/1s")}, WithInterval(time.Minute))
+		r, _ := newRig(t, reply{status: 200, body: set("1/1s")}, WithInterval(time.Minute))
 		defer r.end()
 		time.Sleep(2 * time.Hour)
 		gaps := r.gaps()
@@ -180,7 +180,7 @@ func TestNodesDoNotAskInStep(t *testing.T) {
 	})
 }
 
-func TestWhatDidNotChangeIsNotSentAgain(t *testing.T) {
+func TestUnchangedRulesAreNotSentAgain(t *testing.T) {
 	const old, recent = "Sat, 21 Nov 2026 10:00:00 GMT", "Sat, 21 Nov 2026 10:00:01 GMT"
 	tests := []struct {
 		name      string
@@ -200,10 +200,10 @@ func TestWhatDidNotChangeIsNotSentAgain(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r, s := newRig(t, reply{status: 200, body: law("1/1s"), header: test.header})
+				r, s := newRig(t, reply{status: 200, body: set("1/1s"), header: test.header})
 				defer r.end()
 				time.Sleep(time.Minute)
-				r.told("1/1s")
+				r.sent("1/1s")
 				r.mu.Lock()
 				last := r.asked[len(r.asked)-1].Header
 				if last.Get("If-None-Match") != test.none || last.Get("If-Modified-Since") != test.mod || r.asked[0].Header.Get("If-None-Match") != "" {
@@ -222,14 +222,14 @@ func TestWhatDidNotChangeIsNotSentAgain(t *testing.T) {
 	}
 }
 
-func TestFailuresAreToldOnceAndSlowItDown(t *testing.T) {
+func TestFailuresAreReportedOnceAndSlowPolling(t *testing.T) {
 	tests := []struct {
 		name string
 		down reply
-		told string
+		sent string
 	}{
 		{"an error of the server", reply{status: 503}, "bad: https://config.example.com/weir.yaml: the server answers 503 Service Unavailable"},
-		{"not found", reply{status: 404, body: law("9/1s")}, "bad: the server answers 404"},
+		{"not found", reply{status: 404, body: set("9/1s")}, "bad: the server answers 404"},
 		{"nothing in it", reply{status: 204}, "bad: the server answers 204"},
 		{"not modified since never", reply{status: 304}, "bad: the server answers 304"},
 		{"no connection", reply{err: errors.New("refused")}, "bad: https://config.example.com/weir.yaml: refused"},
@@ -238,13 +238,13 @@ func TestFailuresAreToldOnceAndSlowItDown(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r, s := newRig(t, reply{status: 200, body: law("1/1s"), header: map[string]string{"X-None": "1"}})
+				r, s := newRig(t, reply{status: 200, body: set("1/1s"), header: map[string]string{"X-None": "1"}})
 				defer r.end()
-				r.told("1/1s")
+				r.sent("1/1s")
 				r.gaps()
 				r.says(test.down)
 				time.Sleep(time.Hour)
-				r.told(test.told)
+				r.sent(test.sent)
 				gaps := r.gaps()
 				for i, gap := range gaps {
 					least := 45 * time.Second / 2
@@ -261,10 +261,10 @@ func TestFailuresAreToldOnceAndSlowItDown(t *testing.T) {
 				if _, err := s.Reload(t.Context()); err == nil || strings.Contains(err.Error(), "secret") {
 					t.Errorf("reloading says %v", err)
 				}
-				r.told(test.told)
-				r.says(reply{status: 200, body: law("1/1s")})
+				r.sent(test.sent)
+				r.says(reply{status: 200, body: set("1/1s")})
 				time.Sleep(7 * time.Minute)
-				r.told("1/1s") // so that who listens knows that it is back
+				r.sent("1/1s") // so that who listens knows that it is back
 				r.gaps()
 				time.Sleep(10 * time.Minute)
 				if n := len(r.gaps()); n < 14 {
@@ -277,16 +277,16 @@ func TestFailuresAreToldOnceAndSlowItDown(t *testing.T) {
 
 func TestBackAfterAFailureWithoutAChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		good := reply{status: 200, body: law("1/1s"), header: map[string]string{"ETag": `"1"`}}
+		good := reply{status: 200, body: set("1/1s"), header: map[string]string{"ETag": `"1"`}}
 		r, _ := newRig(t, good)
 		defer r.end()
-		r.told("1/1s")
+		r.sent("1/1s")
 		r.says(reply{status: 500})
 		time.Sleep(time.Minute)
-		r.told("bad: 500")
+		r.sent("bad: 500")
 		r.says(good) // answers 304
 		time.Sleep(2 * time.Minute)
-		r.told("1/1s")
+		r.sent("1/1s")
 	})
 }
 
@@ -304,25 +304,25 @@ func TestRetryAfterIsKept(t *testing.T) {
 				r, _ := newRig(t, reply{status: 429, header: map[string]string{"Retry-After": text}})
 				defer r.end()
 				synctest.Wait()
-				r.says(reply{status: 200, body: law("1/1s")})
+				r.says(reply{status: 200, body: set("1/1s")})
 				time.Sleep(least - time.Second)
-				r.told("bad: 429")
+				r.sent("bad: 429")
 				time.Sleep(2 * time.Second)
-				r.told("1/1s")
+				r.sent("1/1s")
 			})
 		})
 	}
 }
 
-func TestMistakesAreToldAndAskedForAsEver(t *testing.T) {
+func TestMistakesAreReportedAndPollingGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, s := newRig(t, reply{status: 200, body: law("1/1s"), header: map[string]string{"ETag": `"1"`}})
+		r, s := newRig(t, reply{status: 200, body: set("1/1s"), header: map[string]string{"ETag": `"1"`}})
 		defer r.end()
-		r.told("1/1s")
-		for etag, body := range map[string]string{`"2"`: law("1/60"), `"3"`: "", `"4"`: "<html>Sign in</html>"} {
+		r.sent("1/1s")
+		for etag, body := range map[string]string{`"2"`: set("1/60"), `"3"`: "", `"4"`: "<html>Sign in</html>"} {
 			r.says(reply{status: 200, body: body, header: map[string]string{"ETag": etag}})
 			time.Sleep(10 * time.Minute)
-			r.told("bad: weir.yaml:")
+			r.sent("bad: weir.yaml:")
 			r.mu.Lock()
 			if n := len(r.asked); n < 14 {
 				t.Errorf("asked %d times in ten minutes", n)
@@ -332,18 +332,18 @@ func TestMistakesAreToldAndAskedForAsEver(t *testing.T) {
 			if _, err := s.Reload(t.Context()); err == nil {
 				t.Error("reloading a mistake is well")
 			}
-			r.told("bad: weir.yaml:")
+			r.sent("bad: weir.yaml:")
 		}
-		r.says(reply{status: 200, body: law("1/1s")})
+		r.says(reply{status: 200, body: set("1/1s")})
 		time.Sleep(time.Minute)
-		r.told("1/1s")
+		r.sent("1/1s")
 	})
 }
 
 func TestReloadWhenItEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, s := newRig(t, reply{status: 200, body: law("1/1s")})
-		r.told("1/1s")
+		r, s := newRig(t, reply{status: 200, body: set("1/1s")})
+		r.sent("1/1s")
 		r.says(reply{after: time.Hour})
 		answers := make(chan error)
 		go func() {
@@ -355,7 +355,7 @@ func TestReloadWhenItEnds(t *testing.T) {
 		if err := <-answers; !errors.Is(err, context.Canceled) {
 			t.Errorf("the answer is %v", err)
 		}
-		r.told()
+		r.sent()
 	})
 }
 
@@ -363,9 +363,9 @@ func TestReloadWhenItEnds(t *testing.T) {
 func get(t *testing.T, s *Source) (limit string, err error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	news, ended := make(chan source.News), make(chan error)
-	go func() { ended <- s.Run(ctx, news) }()
-	n := <-news
+	updates, ended := make(chan source.Update), make(chan error)
+	go func() { ended <- s.Run(ctx, updates) }()
+	n := <-updates
 	cancel()
 	do(t, <-ended)
 	if n.Err != nil {
@@ -384,7 +384,7 @@ func TestRedirects(t *testing.T) {
 	var seen []http.Header
 	elsewhere := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		seen = append(seen, r.Header)
-		io.WriteString(w, law("2/1s"))
+		io.WriteString(w, set("2/1s"))
 	})
 	here := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
@@ -399,7 +399,7 @@ func TestRedirects(t *testing.T) {
 		case "/circle":
 			http.Redirect(w, r, "/circle", http.StatusFound)
 		default:
-			io.WriteString(w, law("1/1s"))
+			io.WriteString(w, set("1/1s"))
 		}
 	})
 	token := filepath.Join(t.TempDir(), "token")
@@ -428,12 +428,12 @@ func TestRedirects(t *testing.T) {
 		}
 	}
 	if len(seen) != 1 || seen[0].Get("Authorization") != "" || seen[0].Get("Referer") != "" {
-		t.Errorf("the other host was told %v", seen)
+		t.Errorf("the other host was sent %v", seen)
 	}
 }
 
 func TestOverTLS(t *testing.T) {
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, law("1/1s")) }))
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, set("1/1s")) }))
 	server.Config.ErrorLog = log.New(io.Discard, "", 0)
 	server.StartTLS()
 	defer server.Close()
@@ -456,7 +456,7 @@ func TestTheTokenIsReadEachTime(t *testing.T) {
 			w.WriteHeader(http.StatusUnauthorized)
 			return
 		}
-		io.WriteString(w, law("1/1s"))
+		io.WriteString(w, set("1/1s"))
 	})
 	s, err := New(url, WithTokenFile(path))
 	do(t, err)
@@ -511,9 +511,9 @@ func TestAnswersAreBounded(t *testing.T) {
 			w.Header().Set("X-Long", strings.Repeat("x", 1<<20))
 		case "/broken":
 			w.Header().Set("Content-Length", "1000")
-			io.WriteString(w, law("1/1s"))
+			io.WriteString(w, set("1/1s"))
 		case "/slow":
-			io.WriteString(w, law("1/1s"))
+			io.WriteString(w, set("1/1s"))
 			w.(http.Flusher).Flush()
 			<-r.Context().Done()
 		}
@@ -536,7 +536,7 @@ func TestAnswersAreBounded(t *testing.T) {
 	}
 }
 
-func TestWhatMayBeAsked(t *testing.T) {
+func TestOptionsAreChecked(t *testing.T) {
 	tests := []struct {
 		url  string
 		opts []Option
@@ -574,10 +574,10 @@ func TestWhatMayBeAsked(t *testing.T) {
 	}
 }
 
-// Whatever a server says in its header and body, nothing panics, and what is told is a law
+// Whatever a server says in its header and body, nothing panics, and what is sent is a rule set
 // or an error.
 func FuzzAnswers(f *testing.F) {
-	f.Add(200, law("1/1s"), `"1"`, "Sat, 21 Nov 2026 10:00:00 GMT", "Sat, 21 Nov 2026 10:00:01 GMT", "")
+	f.Add(200, set("1/1s"), `"1"`, "Sat, 21 Nov 2026 10:00:00 GMT", "Sat, 21 Nov 2026 10:00:01 GMT", "")
 	f.Add(503, "", "", "", "", "120")
 	f.Add(429, "", "\x00", "x", "x", "-1")
 	f.Add(200, "rules: [", "W/", "", "", "99999999999999999999")
@@ -585,19 +585,19 @@ func FuzzAnswers(f *testing.F) {
 		r := &rig{t: t, now: reply{status: status, body: body, header: map[string]string{"ETag": etag, "Last-Modified": modified, "Date": date, "Retry-After": after}}}
 		s, err := New("https://config.example.com/", WithTransport(r))
 		do(t, err)
-		news := make(chan source.News, 3)
-		p := &poller{Source: s, ctx: t.Context(), news: news}
+		updates := make(chan source.Update, 3)
+		p := &poller{Source: s, ctx: t.Context(), updates: updates}
 		for range 3 {
 			p.look(nil)
 			if wait := p.wait(); wait < 750*time.Millisecond || wait > 7*time.Minute {
 				t.Errorf("it waits %v", wait)
 			}
 		}
-		if len(news) != 1 {
-			t.Errorf("%d news of one answer", len(news))
+		if len(updates) != 1 {
+			t.Errorf("%d updates of one answer", len(updates))
 		}
-		if n := <-news; (n.File == nil) == (n.Err == nil) || n.File != nil && n.Revision == "" {
-			t.Errorf("the news is %+v", n)
+		if n := <-updates; (n.File == nil) == (n.Err == nil) || n.File != nil && n.Revision == "" {
+			t.Errorf("the updates is %+v", n)
 		}
 	})
 }

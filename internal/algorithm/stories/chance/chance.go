@@ -1,4 +1,4 @@
-// Package chance compares a Go twin with a dumb reference over random schedules: clocks
+// Package chance compares a Go twin with a simple reference over random schedules: clocks
 // that step back, costs of 0 and beyond the capacity, exact edges. It is for tests.
 package chance
 
@@ -21,33 +21,32 @@ type Twin interface {
 	Decision(cost, now int64) weir.Decision
 }
 
-// A Reference is the same limit, told as plainly as can be. It only says yes or no: what
-// a decision's numbers must be follows from asking it again and again.
+// A Reference is the same limit in its simplest form. It only answers yes or no: the expected
+// numbers of a decision follow from many such answers.
 type Reference interface {
 	// Fits reports whether n units would be granted at now.
 	Fits(n, now int64) bool
 	// Fresh reports whether the state at now is as if never used.
 	Fresh(now int64) bool
-	// Owes reports whether what was granted at now has yet to be repaid.
+	// Owes reports whether a grant at now has a delay.
 	Owes(now int64) bool
 	Charge(n, now int64)
 	Refund(n, takenAt, now int64)
 }
 
-// A canceler is a Twin or a Reference whose grants may have to wait until they act.
+// A canceler is a Twin or a Reference whose grants may have a delay.
 type canceler interface {
 	Cancel(n, due, now int64)
 }
 
-// A Pair is what one schedule is played to.
+// A Pair is a twin and a reference that one schedule is applied to.
 type Pair struct {
 	Limit     *weir.Limit
 	Twin      Twin
 	Reference Reference
 }
 
-// Check plays schedules to pairs of a limit's twin and reference, and Fuzz lets the
-// fuzzer choose them.
+// Check applies random schedules to pairs of a limit's twin and reference.
 func Check(t *testing.T, draw func(*rapid.T) Pair) {
 	t.Helper()
 	rapid.Check(t, func(t *rapid.T) { play(t, draw(t)) })
@@ -69,7 +68,7 @@ func Seed(f *testing.F) {
 	}
 }
 
-// player is one schedule as it goes.
+// player is one schedule in progress.
 type player struct {
 	Pair
 	t     *rapid.T
@@ -78,7 +77,7 @@ type player struct {
 	last  weir.Decision
 }
 
-// Begin is the first instant of every schedule: in 2026, and no multiple of anything.
+// Begin is the first instant of every schedule: in 2026, and no multiple of a period.
 const Begin = 1_790_443_553_057_798
 
 func play(t *rapid.T, pair Pair) {
@@ -89,7 +88,7 @@ func play(t *rapid.T, pair Pair) {
 	}
 }
 
-// retry is the last wait in microseconds, 0 where no wait helps.
+// retry is the last wait in microseconds, 0 if no wait helps.
 func (p *player) retry() int64 {
 	if p.last.RetryAfter == weir.Never {
 		return 0
@@ -97,7 +96,7 @@ func (p *player) retry() int64 {
 	return p.last.RetryAfter.Microseconds()
 }
 
-// tick is how far the clock goes: mostly to where something changes, at times back.
+// tick is the next step of the clock: mostly to an instant of change, sometimes back.
 func (p *player) tick() int64 {
 	span := max(1, p.last.ResetAfter.Microseconds())
 	switch rapid.SampledFrom(ticks).Draw(p.t, "tick") {
@@ -121,7 +120,10 @@ func (p *player) tick() int64 {
 	return 0
 }
 
-var ticks = []string{"same", "same", "micro", "retry", "almost retry", "reset", "almost reset", "forward", "forward", "forward", "idle", "back"}
+var ticks = []string{
+	"same", "same", "micro", "retry", "almost retry", "reset", "almost reset",
+	"forward", "forward", "forward", "idle", "back",
+}
 
 func (p *player) step() {
 	cost := p.cost()
@@ -136,7 +138,8 @@ func (p *player) step() {
 	p.describe(cost)
 }
 
-// refund gives units back; of a grant that waits, where there are such, every other time.
+// refund gives units back; every other time, if the algorithm has delays, those of a grant that
+// still waits.
 func (p *player) refund(cost, off int64) {
 	twin, ok := p.Twin.(canceler)
 	if ok && rapid.Bool().Draw(p.t, "waits") {

@@ -16,7 +16,7 @@ func TestForgottenTrustIsTold(t *testing.T) {
 		get(t, p.at("gateway")+"/", "X-Forwarded-For", "198.51.100.7", "X-User", "ann")
 	}
 	p.hasMetrics(t, `weir_untrusted_total{said="client_header",server="gateway"} 3`, `weir_untrusted_total{said="user_header",server="gateway"} 3`)
-	for _, said := range []string{"says who its client is", "says who the user is"} {
+	for _, said := range []string{"client header of an untrusted peer", "user header of an untrusted peer"} {
 		if n := strings.Count(p.logs(), said); n != 1 {
 			t.Errorf("%d lines say that a peer %s:\n%s", n, said, p.logs())
 		}
@@ -60,7 +60,7 @@ func TestForgottenTrustInAUnixSocketIsTold(t *testing.T) {
 
 func TestExplainTellsWhatIsNotBelieved(t *testing.T) {
 	r := call{}.run(t, "explain", "--limit", "5/1m per user", "--user", "ann", "--header", "X-Forwarded-For=198.51.100.7", "--path", "/")
-	for _, want := range []string{"X-Forwarded-For is not believed: 127.0.0.1 is not in --trusted-proxies", "the gateway has no user from 127.0.0.1"} {
+	for _, want := range []string{"X-Forwarded-For is ignored: 127.0.0.1 is not in --trusted-proxies", "a gateway would ignore the user: 127.0.0.1"} {
 		if !strings.Contains(r.out, want) {
 			t.Errorf("it does not say %q:\n%s", want, r.out)
 		}

@@ -14,19 +14,19 @@ import (
 	"github.com/weirproject/weir/rules/ledger"
 )
 
-// holdings are what a ledger holds at one moment.
-type holdings struct {
+// A snapshot has the entries of a ledger at one moment.
+type snapshot struct {
 	revision int64             // 0: nothing was ever written
 	values   map[string]string // by name
 	now      time.Time         // by Redis' clock
 	read     time.Time         // by this process'
-	mark     string            // when the change of that revision was made; "": unknown
-	lost     int64             // the last revision that is known to be lost; 0: none is
+	mark     string            // time of the change of that revision; "": unknown
+	lost     int64             // the last revision known to be lost; 0: none
 }
 
 var errReply = errors.New("the script's reply is not understood")
 
-func (c *config) readAll(ctx context.Context, client rueidis.Client, script *rueidis.Lua) (*holdings, error) {
+func (c *config) readAll(ctx context.Context, client rueidis.Client, script *rueidis.Lua) (*snapshot, error) {
 	ctx, cancel := context.WithTimeout(ctx, replyTimeout)
 	defer cancel()
 	args := append(c.known(), strconv.Itoa(c.most), strconv.Itoa(ledger.MaxBytes))
@@ -38,9 +38,10 @@ func (c *config) readAll(ctx context.Context, client rueidis.Client, script *rue
 		return nil, errReply
 	}
 	if many, err := reply[1].AsInt64(); err == nil {
-		return nil, refuse("too many", "the ledger has over %d rules, or over %d MiB: it has %d", c.most, ledger.MaxBytes>>20, many)
+		return nil, refuse("too many", "the ledger has over %d rules, or over %d MiB: it has %d", c.most,
+			ledger.MaxBytes>>20, many)
 	}
-	h := &holdings{read: time.Now()}
+	h := &snapshot{read: time.Now()}
 	if h.now, err = momentOf(reply[2]); err != nil {
 		return nil, err
 	}
@@ -60,7 +61,7 @@ func (c *config) readAll(ctx context.Context, client rueidis.Client, script *rue
 	return h, err
 }
 
-// momentOf is what TIME replied.
+// momentOf parses the reply to TIME.
 func momentOf(reply rueidis.RedisMessage) (time.Time, error) {
 	parts, err := reply.AsStrSlice()
 	if err != nil || len(parts) != 2 {
@@ -71,53 +72,53 @@ func momentOf(reply rueidis.RedisMessage) (time.Time, error) {
 	return time.Unix(seconds, micros*1000), errors.Join(err, errMicros)
 }
 
-// A ledgerShelf is what is known of a ledger. Messages only say that there is news.
-type ledgerShelf struct {
+// A ledgerState is the state of a ledger. Messages only say that it has changed.
+type ledgerState struct {
 	config   *config
 	script   *rueidis.Lua
 	revision int64
-	entries  map[string]*leaf
+	entries  map[string]*ledgerEntry
 	now      time.Time    // of the last reading, by Redis' clock
 	read     time.Time    // of the last reading, by this process'
-	rules    []rules.Spec // as law had them last; nil: one of them has changed since
-	lost     error        // what is there is not all that there was
+	rules    []rules.Spec // of the last contents; nil: one of them has changed since
+	lost     error        // non-nil: changes were lost
 }
 
-// A leaf is what is known of one document.
-type leaf struct {
-	value string      // as it was read last
-	good  *rules.Spec // of the last good version; nil: there was none, or it is disabled
+// A ledgerEntry is the state of one document.
+type ledgerEntry struct {
+	value string      // as read last
+	good  *rules.Spec // the last good version; nil: there was none, or it is disabled
 	wrong []Problem
 	was   bool // there was a good version
-	off   bool // it says that the rule is disabled
+	off   bool // the rule is disabled
 
-	exception *ledger.Change // of the last good version, if it is one
+	exception *ledger.Change // the last good version, if it is an exception
 }
 
-// A ledgerLook is one reading.
-type ledgerLook struct {
-	shelf *ledgerShelf
-	held  *holdings
+// A ledgerFetch is one reading.
+type ledgerFetch struct {
+	state *ledgerState
+	held  *snapshot
 }
 
-func newLedgerShelf(c *config) *ledgerShelf {
-	return &ledgerShelf{config: c, script: ledgerScript(readText), entries: make(map[string]*leaf)}
+func newLedgerState(c *config) *ledgerState {
+	return &ledgerState{config: c, script: ledgerScript(readText), entries: make(map[string]*ledgerEntry)}
 }
 
-func (s *ledgerShelf) all(string) bool  { return true }
-func (s *ledgerShelf) hear(string) bool { return false }
-func (s *ledgerShelf) begin() look      { return &ledgerLook{shelf: s} }
+func (s *ledgerState) all(string) bool     { return true }
+func (s *ledgerState) receive(string) bool { return false }
+func (s *ledgerState) begin() fetch        { return &ledgerFetch{state: s} }
 
-func (l *ledgerLook) run(ctx context.Context, client rueidis.Client) (err error) {
-	l.held, err = l.shelf.config.readAll(ctx, client, l.shelf.script)
+func (l *ledgerFetch) run(ctx context.Context, client rueidis.Client) (err error) {
+	l.held, err = l.state.config.readAll(ctx, client, l.state.script)
 	return err
 }
 
-// take knows a ledger whose rules were all deleted, which took a change for each, from one that
-// has lost changes: the script finds that out. What was read before the loss stays in force. A
-// process that has read nothing before takes what is there, and says so.
-func (s *ledgerShelf) take(l look) error {
-	held := l.(*ledgerLook).held
+// take accepts a reading, unless the script found that changes are lost: then the rules that were
+// read before stay in force. A process that has read nothing before accepts what there is, with a
+// warning. A ledger whose rules were all deleted is not lost, because each deletion is a change.
+func (s *ledgerState) take(f fetch) error {
+	held := f.(*ledgerFetch).held
 	s.lost = nil
 	if held.lost > 0 {
 		s.lost = &ledger.LostError{Ledger: s.config.prefix, Seen: held.lost, Is: held.revision}
@@ -126,7 +127,7 @@ func (s *ledgerShelf) take(l look) error {
 		}
 	}
 	s.revision, s.now, s.read = held.revision, held.now, held.read
-	s.config.past.believe(held)
+	s.config.lastRead.accept(held)
 	for name, e := range s.entries {
 		if _, there := held.values[name]; !there {
 			s.changed(e)
@@ -139,10 +140,10 @@ func (s *ledgerShelf) take(l look) error {
 	return nil
 }
 
-func (s *ledgerShelf) put(name, value string) {
+func (s *ledgerState) put(name, value string) {
 	e := s.entries[name]
 	if e == nil {
-		e = new(leaf)
+		e = new(ledgerEntry)
 		s.entries[name] = e
 	} else if e.value == value {
 		return
@@ -167,15 +168,15 @@ func (s *ledgerShelf) put(name, value string) {
 	}
 }
 
-// changed notes that an entry is no longer what it was. While no rule changes all lie where they
-// lay, by which the Keeper knows that nothing need be compiled.
-func (s *ledgerShelf) changed(e *leaf) {
+// changed records that an entry has changed. While no rule changes, the slice of rules stays in the
+// same memory, by which the Keeper knows that it need not compile.
+func (s *ledgerState) changed(e *ledgerEntry) {
 	if e.good != nil {
 		s.rules = nil
 	}
 }
 
-func (s *ledgerShelf) law() law {
+func (s *ledgerState) contents() contents {
 	file := &rules.File{Name: "redis ledger " + quoted(s.config.prefix)}
 	wrong := &Error{}
 	var exceptions []ledger.Change
@@ -202,5 +203,6 @@ func (s *ledgerShelf) law() law {
 	}
 	file.Rules = slices.Clip(s.rules)
 	file.Exceptions = ledger.ExceptionsOf(exceptions, s.now, s.read)
-	return law{file, ledger.Ended(strconv.FormatInt(s.revision, 10), file.Exceptions, s.read), joined(s.lost, wrong.orNil()), leftOut}
+	return contents{file, ledger.Ended(strconv.FormatInt(s.revision, 10), file.Exceptions, s.read),
+		joined(s.lost, wrong.orNil()), leftOut}
 }

@@ -1,0 +1,65 @@
+package cli
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/weirproject/weir/clientaddr"
+	"github.com/weirproject/weir/observe"
+)
+
+// An untrustedPeers warns of peers that send a client or user header and are not trusted. If such a
+// peer is a proxy that is missing in --trusted-proxies, all its clients are counted as one.
+type untrustedPeers struct {
+	clients    *clientaddr.Extractor
+	userHeader string // "": none is read
+	unix       bool   // the gateway is on a Unix socket
+	counts     *observe.Server
+	repeated   *repeatedLog
+}
+
+func (v *server) untrustedPeers(counts *observe.Server) *untrustedPeers {
+	return &untrustedPeers{
+		clients:    v.setup.clients,
+		userHeader: http.CanonicalHeaderKey(v.flags.userHeader),
+		unix:       strings.HasPrefix(v.flags.gateway.addr, "unix:"),
+		counts:     counts,
+		repeated:   v.repeated,
+	}
+}
+
+// before checks requests before next handles them.
+func (m *untrustedPeers) before(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		m.look(r)
+		next.ServeHTTP(w, r)
+	})
+}
+
+func (m *untrustedPeers) look(r *http.Request) {
+	client := r.Header[m.clients.Header()] != nil
+	user := m.userHeader != "" && r.Header[m.userHeader] != nil
+	if !client && !user && !m.unix || m.clients.TrustsPeer(r) {
+		return
+	}
+	if m.unix {
+		m.counts.Untrusted(observe.UnixPeer)
+		m.repeated.warn("gateway on a Unix socket whose peers are not trusted: all requests are counted as " +
+			"one client without an address; --trusted-proxies unix trusts their client header")
+		return
+	}
+	if client {
+		m.counts.Untrusted(observe.ClientHeader)
+		m.repeated.warn("client header of an untrusted peer ignored; if the peer is your proxy, add it to "+
+			"--trusted-proxies, "+
+			"or all its clients are counted as one",
+			"peer", r.RemoteAddr, "header", m.clients.Header())
+	}
+	if user {
+		m.counts.Untrusted(observe.UserHeader)
+		m.repeated.warn("user header of an untrusted peer ignored; if the peer is your proxy, add it to "+
+			"--trusted-proxies, "+
+			"or all users are counted as one",
+			"peer", r.RemoteAddr, "header", m.userHeader)
+	}
+}
