@@ -89,17 +89,21 @@ rules:
 	redis := redistest.Start(t)
 	wire := newRelay(t, redis.Addr())
 	p := call{}.serve(t, "--config", write(t, t.TempDir(), "rules.yaml", text), "--store", "redis://"+wire.Addr().String(),
-		"--store-timeout", budget.String(), "--gateway", "127.0.0.1:0", "--upstream", "demo")
+		"--store-timeout", budget.String(), "--gateway", "127.0.0.1:0", "--upstream", "demo", "--without", "breaker")
 	ask := func(when string, wants map[string]int) {
 		t.Helper()
 		for path, want := range wants {
-			began := time.Now()
-			got := status(t, p.at("gateway")+path)
-			if want == anyAnswer && (got == 200 || got == 429 || got == 503) {
-				want = got
+			least := time.Hour // of several tries: a busy machine is late now and then, and a second timeout each time
+			for try := 0; try < 5 && least > budget+budget/2; try++ {
+				began := time.Now()
+				got := status(t, p.at("gateway")+path)
+				if got != want && (want != anyAnswer || got != 200 && got != 429 && got != 503) {
+					t.Errorf("%s, %s: %d, want %d", when, path, got, want)
+				}
+				least = min(least, time.Since(began))
 			}
-			if took := time.Since(began); got != want || took > budget+budget/2 {
-				t.Errorf("%s, %s: %d after %v, want %d within %v", when, path, got, took, want, budget)
+			if least > budget+budget/2 {
+				t.Errorf("%s, %s: %v at the least, want %v", when, path, least, budget)
 			}
 		}
 	}
@@ -110,7 +114,7 @@ rules:
 	wire.delay.Store(0)
 	redis.Stop()
 	defer redis.Cont()
-	for range 2 { // before the circuit breaker opens, and perhaps after
+	for range 2 {
 		ask("Redis stands still", map[string]int{"/local": 200, "/banned": 429, "/allow": 200, "/deny": 503})
 	}
 	redis.Cont()
