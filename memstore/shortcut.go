@@ -85,8 +85,8 @@ func (s *Store) takeNarrow(e *entry, l *weir.Limit, cost, now int64) (granted bo
 	resetAfter, delay time.Duration, ok bool) {
 	for {
 		word := e.word.Load()
-		if word&locked != 0 {
-			return
+		if word&locked != 0 { // not a bare return: the results may be those of a compare-and-swap that failed
+			return false, 0, 0, 0, 0, false
 		}
 		before := unpack(word)
 		var after bucket.State
