@@ -5,10 +5,10 @@ import (
 	"io"
 
 	"github.com/weirproject/weir"
-	"github.com/weirproject/weir/layers/breaker"
-	"github.com/weirproject/weir/layers/coalesce"
-	"github.com/weirproject/weir/layers/lease"
-	"github.com/weirproject/weir/layers/recall"
+	"github.com/weirproject/weir/internal/layers/breaker"
+	"github.com/weirproject/weir/internal/layers/coalesce"
+	"github.com/weirproject/weir/internal/layers/lease"
+	"github.com/weirproject/weir/internal/layers/recall"
 )
 
 const (

@@ -13,10 +13,10 @@ import (
 	"time"
 
 	"github.com/weirproject/weir"
-	"github.com/weirproject/weir/layers/breaker"
-	"github.com/weirproject/weir/layers/coalesce"
-	"github.com/weirproject/weir/layers/fallback"
-	"github.com/weirproject/weir/layers/recall"
+	"github.com/weirproject/weir/internal/layers/breaker"
+	"github.com/weirproject/weir/internal/layers/coalesce"
+	"github.com/weirproject/weir/internal/layers/fallback"
+	"github.com/weirproject/weir/internal/layers/recall"
 	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/redisstore"
 )

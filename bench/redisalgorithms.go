@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/weirproject/weir"
-	"github.com/weirproject/weir/layers/coalesce"
+	"github.com/weirproject/weir/internal/layers/coalesce"
 	"github.com/weirproject/weir/redisstore"
 )
 

@@ -13,8 +13,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/weirproject/weir/doors/resp"
 	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/internal/server/resp"
 	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/rules"
 )

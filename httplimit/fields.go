@@ -84,7 +84,7 @@ func describeWorst(h http.Header, family Fields, limit *weir.Limit, d *weir.Deci
 	}
 	reset := seconds(wait)
 	if family == UnixTime {
-		at := max(d.At, -d.At) // negative for a decision of layers/fallback
+		at := max(d.At, -d.At) // negative for a decision of internal/layers/fallback
 		reset = ceil(int64(at)+wait.Microseconds(), 1e6)
 	}
 	add(h, fieldXLimit, integer(limit.Most()))

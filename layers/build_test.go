@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/weirproject/weir"
-	"github.com/weirproject/weir/layers/recall"
+	"github.com/weirproject/weir/internal/layers/recall"
 	"github.com/weirproject/weir/memstore"
 )
 

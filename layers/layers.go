@@ -17,12 +17,12 @@ import (
 	"slices"
 
 	"github.com/weirproject/weir"
-	"github.com/weirproject/weir/layers/breaker"
-	"github.com/weirproject/weir/layers/ceiling"
-	"github.com/weirproject/weir/layers/coalesce"
-	"github.com/weirproject/weir/layers/fallback"
-	"github.com/weirproject/weir/layers/lease"
-	"github.com/weirproject/weir/layers/recall"
+	"github.com/weirproject/weir/internal/layers/breaker"
+	"github.com/weirproject/weir/internal/layers/ceiling"
+	"github.com/weirproject/weir/internal/layers/coalesce"
+	"github.com/weirproject/weir/internal/layers/fallback"
+	"github.com/weirproject/weir/internal/layers/lease"
+	"github.com/weirproject/weir/internal/layers/recall"
 )
 
 // Names are the layers that Options.Without can leave out.

@@ -12,7 +12,7 @@ import (
 )
 
 // WithSets allows lists to name sets in Redis (deny: {client.ip: {redis: weir:blocked}}). Parse and Lint only
-// record the names; the caller of Compile puts the members into File.Sets, as rules/source/redissource does.
+// record the names; the caller of Compile puts the members into File.Sets, as internal/ruleset/redissource does.
 // Without the option such a list is a mistake; rules from a URL or a database must stay without it, because
 // their authors must not choose what a server reads.
 func WithSets() Option { return func(o *options) { o.sets = true } }

@@ -13,10 +13,10 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/weirproject/weir/doors/httpapi"
-	"github.com/weirproject/weir/doors/proxy"
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/httplimit"
+	"github.com/weirproject/weir/internal/server/api"
+	"github.com/weirproject/weir/internal/server/gateway"
 	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/observe"
 	"github.com/weirproject/weir/rules"
@@ -62,7 +62,7 @@ func handlerOf(role, upstream string) (http.Handler, error) {
 		p.BufferPool = &pool{}
 		return p, nil
 	case "gateway":
-		return gateway(to)
+		return limitedProxy(to)
 	case "null":
 		body := []byte(`{"allowed":true}`)
 		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write(body) }), nil
@@ -71,7 +71,7 @@ func handlerOf(role, upstream string) (http.Handler, error) {
 		if err != nil {
 			return nil, err
 		}
-		return httpapi.New(g)
+		return api.New(g)
 	}
 	return nil, fmt.Errorf("there is no role %q", role)
 }
@@ -83,7 +83,7 @@ func bare(upstream *url.URL) *httputil.ReverseProxy {
 			r.SetURL(upstream)
 			r.SetXForwarded()
 		},
-		Transport: proxy.NewTransport(upstream),
+		Transport: gateway.NewTransport(upstream),
 	}
 }
 
@@ -100,7 +100,7 @@ func (p *pool) Get() []byte {
 func (p *pool) Put(b []byte) { p.Pool.Put(&b) }
 
 // gateway limits by the rules of a judge.
-func gateway(upstream *url.URL) (http.Handler, error) {
+func limitedProxy(upstream *url.URL) (http.Handler, error) {
 	g, err := judge()
 	if err != nil {
 		return nil, err
@@ -109,7 +109,7 @@ func gateway(upstream *url.URL) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	return proxy.New(upstream, limit)
+	return gateway.New(upstream, limit)
 }
 
 // lenient are rules by which more passes than can be asked.

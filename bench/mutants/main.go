@@ -24,7 +24,7 @@ import (
 )
 
 // packages are those whose tests are measured, as patterns of the go command.
-const packages = "./memstore ./redisstore/... ./layers/... ./gate ./rules/... ./httplimit ./doors/..."
+const packages = "./memstore ./redisstore/... ./layers ./internal/layers/... ./gate ./rules ./internal/ruleset/... ./httplimit ./internal/server/..."
 
 func main() {
 	var r runner

@@ -19,9 +19,9 @@ import (
 	"strings"
 
 	"github.com/weirproject/weir"
-	"github.com/weirproject/weir/doors/proxy"
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/httplimit"
+	"github.com/weirproject/weir/internal/server/gateway"
 	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/rules"
 )
@@ -63,7 +63,7 @@ func before(upstream string, store weir.Store) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	return proxy.New(target, limited)
+	return gateway.New(target, limited)
 }
 
 // service is the first segment of the path: /mail/inbox is of mail.

@@ -8,10 +8,10 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/weirproject/weir/doors/admin"
-	"github.com/weirproject/weir/rules/ledger"
-	"github.com/weirproject/weir/rules/source"
-	"github.com/weirproject/weir/rules/source/redissource"
+	"github.com/weirproject/weir/internal/ruleset"
+	"github.com/weirproject/weir/internal/ruleset/ledger"
+	"github.com/weirproject/weir/internal/ruleset/redissource"
+	"github.com/weirproject/weir/internal/server/admin"
 )
 
 // An adminFlags are the flags of access to the admin API.
@@ -50,7 +50,7 @@ type adminLedger struct {
 // --store, because a block on one node alone would not stop an attack on the others. Without
 // --ledger, only a ledger made by such servers is used, since a foreign one would change the
 // rules here; and the server is ready without it, even if Redis is down or denies access to it.
-func (v *server) openLedger(ctx context.Context, layers []source.Layer) ([]source.Layer, error) {
+func (v *server) openLedger(ctx context.Context, layers []ruleset.Layer) ([]ruleset.Layer, error) {
 	f := &v.flags.rules.sourceFlags
 	at, store := f.ledger, v.setup.store.url
 	switch {
@@ -65,14 +65,14 @@ func (v *server) openLedger(ctx context.Context, layers []source.Layer) ([]sourc
 			return nil, err
 		}
 		v.ledger = &adminLedger{ledger.New(book), func() { book.Close() }}
-		return append(layers, source.Layer{Name: ledgerLayer, Source: book.Source(), AllowEmpty: true}), nil
+		return append(layers, ruleset.Layer{Name: ledgerLayer, Source: book.Source(), AllowEmpty: true}), nil
 	}
 	redis, err := f.openRedisLedger(ctx, &v.setup.store, redissource.Own)
 	if err != nil {
 		return nil, err
 	}
 	v.ledger = &adminLedger{redis.Ledger, redis.Close}
-	return append(layers, source.Layer{Name: ledgerLayer, Source: redis.Source(), AllowEmpty: true}), nil
+	return append(layers, ruleset.Layer{Name: ledgerLayer, Source: redis.Source(), AllowEmpty: true}), nil
 }
 
 // openAdmin returns the handler of the admin API. Without credentials of operators it is open on

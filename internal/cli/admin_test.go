@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"github.com/weirproject/weir/internal/redistest"
-	"github.com/weirproject/weir/rules/source/redissource"
+	"github.com/weirproject/weir/internal/ruleset/redissource"
 )
 
 const perIP = "rules:\n  - {name: per-ip, key: [client.ip], limit: fixed_window 1000/1h}\n"

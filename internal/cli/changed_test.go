@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weirproject/weir/layers/breaker"
+	"github.com/weirproject/weir/internal/layers/breaker"
 )
 
 // TestWhatTheBreakerLogs is the begin and the end of an outage, and not each attempt between.

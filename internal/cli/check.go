@@ -12,8 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirproject/weir/internal/ruleset/filesource"
 	"github.com/weirproject/weir/rules"
-	"github.com/weirproject/weir/rules/source/filesource"
 )
 
 func newCheck(s *System) *cobra.Command {

@@ -17,11 +17,11 @@ import (
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/clientaddr"
 	"github.com/weirproject/weir/httplimit"
+	"github.com/weirproject/weir/internal/ruleset/redissource"
 	"github.com/weirproject/weir/layers"
 	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/pathform"
 	"github.com/weirproject/weir/rules"
-	"github.com/weirproject/weir/rules/source/redissource"
 )
 
 // A ruleFlags are the flags of the rules, and of the settings that a rule file may contain too.

@@ -13,7 +13,7 @@ import (
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/httplimit"
-	"github.com/weirproject/weir/layers/lease"
+	"github.com/weirproject/weir/internal/layers/lease"
 	"github.com/weirproject/weir/rules"
 )
 

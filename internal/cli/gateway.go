@@ -9,8 +9,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/weirproject/weir/doors/proxy"
 	"github.com/weirproject/weir/httplimit"
+	"github.com/weirproject/weir/internal/server/gateway"
 	"github.com/weirproject/weir/observe"
 )
 
@@ -25,21 +25,21 @@ func (v *server) openGateway(listener net.Listener) error {
 		return err
 	}
 	sent := v.metrics.Gateway()
-	opts := []proxy.Option{
-		proxy.WithForm(v.setup.form), proxy.WithClientAddress(v.setup.clients), proxy.WithLog(v.log),
-		proxy.WithMaxRequests(v.flags.upstreamRequests), proxy.WithTransport(v.transport(upstream, sent)),
-		proxy.WithObserver(func(status int, _ error) { sent.Failed(strconv.Itoa(status)) }),
+	opts := []gateway.Option{
+		gateway.WithForm(v.setup.form), gateway.WithClientAddress(v.setup.clients), gateway.WithLog(v.log),
+		gateway.WithMaxRequests(v.flags.upstreamRequests), gateway.WithTransport(v.transport(upstream, sent)),
+		gateway.WithObserver(func(status int, _ error) { sent.Failed(strconv.Itoa(status)) }),
 	}
 	if v.flags.upstreamHost {
-		opts = append(opts, proxy.WithUpstreamHost())
+		opts = append(opts, gateway.WithUpstreamHost())
 	}
 	if v.flags.overrides {
-		opts = append(opts, proxy.WithOverrides())
+		opts = append(opts, gateway.WithOverrides())
 	}
 	if v.flags.strictQuery {
-		opts = append(opts, proxy.WithStrictQuery())
+		opts = append(opts, gateway.WithStrictQuery())
 	}
-	handler, err := proxy.New(upstream, limit, opts...)
+	handler, err := gateway.New(upstream, limit, opts...)
 	if err != nil {
 		return fmt.Errorf("--upstream: %w", err)
 	}
@@ -67,7 +67,7 @@ func (v *server) upstream() (*url.URL, error) {
 
 // transport has at most as many connections as requests are allowed, and times the upstream.
 func (v *server) transport(upstream *url.URL, sent *observe.Gateway) http.RoundTripper {
-	t := proxy.NewTransport(upstream)
+	t := gateway.NewTransport(upstream)
 	t.MaxConnsPerHost = v.flags.upstreamRequests
 	t.MaxIdleConnsPerHost = min(t.MaxIdleConnsPerHost, v.flags.upstreamRequests)
 	return &timed{t, sent}

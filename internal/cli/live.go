@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/internal/ruleset"
 	"github.com/weirproject/weir/observe"
 	"github.com/weirproject/weir/rules"
-	"github.com/weirproject/weir/rules/source"
 )
 
 // reloadWithin is the timeout of a reload on a signal. Sources read before it stay in force.
@@ -34,7 +34,7 @@ type live struct {
 	given   func(flag string) bool // the flag is set, and overrides the file
 
 	optional string // a layer that no flag named: the server is ready without it
-	keeper   *source.Keeper
+	keeper   *ruleset.Keeper
 
 	stop  context.CancelFunc
 	ended sync.WaitGroup
@@ -54,9 +54,9 @@ type live struct {
 
 // start watches the sources until close. It returns when their rules are in force, or after wait:
 // then the server runs without the missing rules and is not ready. A signal ends the wait.
-func (l *live) start(layers []source.Layer, wait time.Duration, signals <-chan os.Signal) (err error) {
-	l.keeper, err = source.NewKeeper(layers, l.swap, source.WithCompile(l.setup.compile), source.WithRest(l.setup.rest),
-		source.WithTell(l.tell), source.WithStartWithin(wait))
+func (l *live) start(layers []ruleset.Layer, wait time.Duration, signals <-chan os.Signal) (err error) {
+	l.keeper, err = ruleset.NewKeeper(layers, l.swap, ruleset.WithCompile(l.setup.compile), ruleset.WithRest(l.setup.rest),
+		ruleset.WithTell(l.tell), ruleset.WithStartWithin(wait))
 	if err != nil {
 		return err
 	}
@@ -143,10 +143,10 @@ func (l *live) swap(set *rules.Set) error {
 }
 
 // tell handles an event of the sources: it logs it, and updates readiness and metrics.
-func (l *live) tell(e source.Event) {
+func (l *live) tell(e ruleset.Event) {
 	l.note(&e)
 	status := l.keeper.Status()
-	missing := func(y source.LayerStatus) bool { return y.Loaded.IsZero() && y.Name != l.optional }
+	missing := func(y ruleset.LayerStatus) bool { return y.Loaded.IsZero() && y.Name != l.optional }
 	if !l.complete && !slices.ContainsFunc(status.Layers, missing) {
 		l.complete = true
 		l.metrics.Incomplete(false)
@@ -161,42 +161,42 @@ func (l *live) tell(e source.Event) {
 	l.failing = failing
 }
 
-func (l *live) note(e *source.Event) {
+func (l *live) note(e *ruleset.Event) {
 	from := []any{"rules", e.Rules}
 	if e.Layer != "" { // otherwise the merged rules of all
 		from = []any{"source", e.Layer, "revision", e.Revision, "rules", e.Rules}
 	}
 	switch e.Kind {
-	case source.InForce:
+	case ruleset.InForce:
 		if l.began && len(e.Changes) > 0 { // at the start everything is a change
-			from = append(from, "changes", source.Summary(e.Changes), "what", source.Details(e.Changes))
+			from = append(from, "changes", ruleset.Summary(e.Changes), "what", ruleset.Details(e.Changes))
 		}
 		l.began = true
 		l.log.Info("rules in force", from...)
 		l.lintSoon(e.Layer)
 		l.noteSettings()
-	case source.Refused:
+	case ruleset.Refused:
 		l.log.Error("rules are invalid: the last valid rules stay in force",
 			append(from, "mistakes", len(mistakesOf(e.Err)))...)
 		for _, text := range mistakesOf(e.Err) {
 			l.log.Error("rules: "+text.Message, text.where(e.Layer)...)
 		}
-	case source.Down:
+	case ruleset.Down:
 		l.log.Warn("rules cannot be read: the last valid rules stay in force", append(from, "error", e.Err)...)
-	case source.Recovered:
+	case ruleset.Recovered:
 		l.log.Info("rules of the source are in force again", from...)
-	case source.Collided:
+	case ruleset.Collided:
 		for _, c := range e.Collisions[:min(len(e.Collisions), maxNames)] {
 			l.log.Warn("rules: " + c.String())
 		}
 		if more := len(e.Collisions) - maxNames; more > 0 {
 			l.log.Warn(fmt.Sprintf("rules: %d more override others", more))
 		}
-	case source.Warned:
+	case ruleset.Warned:
 		for _, text := range mistakesOf(e.Err) {
 			l.log.Warn("rules: "+text.Message, text.where(e.Layer)...)
 		}
-	case source.Ready:
+	case ruleset.Ready:
 		if err := l.lacking(); err != nil {
 			l.log.Error("some rule sources are not in force yet: the server is not ready", "rules", e.Rules, "error",
 				err)
@@ -206,7 +206,7 @@ func (l *live) note(e *source.Event) {
 
 // lacking returns the errors of the sources that readiness depends on.
 func (l *live) lacking() error {
-	asked := &source.Status{}
+	asked := &ruleset.Status{}
 	for _, y := range l.keeper.Status().Layers {
 		if y.Name != l.optional {
 			asked.Layers = append(asked.Layers, y)

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/weirproject/weir/internal/redistest"
-	"github.com/weirproject/weir/rules/source/redissource"
+	"github.com/weirproject/weir/internal/ruleset/redissource"
 )
 
 // redisCLI types a line into redis-cli, as an operator would, with words in the shell's way.

@@ -4,8 +4,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/weirproject/weir/internal/ruleset/redissource"
 	"github.com/weirproject/weir/rules"
-	"github.com/weirproject/weir/rules/source/redissource"
 )
 
 // A mistake is one mistake in rules.

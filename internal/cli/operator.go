@@ -17,7 +17,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/weirproject/weir/doors/admin"
+	"github.com/weirproject/weir/internal/server/admin"
 	"github.com/weirproject/weir/rules"
 )
 

@@ -7,16 +7,16 @@ import (
 	"os"
 	"strings"
 
+	"github.com/weirproject/weir/internal/ruleset"
+	"github.com/weirproject/weir/internal/ruleset/filesource"
+	"github.com/weirproject/weir/internal/ruleset/urlsource"
 	"github.com/weirproject/weir/rules"
-	"github.com/weirproject/weir/rules/source"
-	"github.com/weirproject/weir/rules/source/filesource"
-	"github.com/weirproject/weir/rules/source/urlsource"
 )
 
 // A primary is the source of --config or --limit. Beside rules it may contain settings that the
 // start needs, such as the store and the trusted proxies.
 type primary struct {
-	source.Layer
+	ruleset.Layer
 	name   string // in messages
 	file   *rules.File
 	text   []byte // of a single file; nil for a directory, a URL and --limit
@@ -25,7 +25,7 @@ type primary struct {
 
 // open makes the primary source and reads it.
 func (f *sourceFlags) open(ctx context.Context, s *System) (*primary, error) {
-	p := &primary{name: f.config, Layer: source.Layer{Name: "config", AllowEmpty: f.allowEmpty}}
+	p := &primary{name: f.config, Layer: ruleset.Layer{Name: "config", AllowEmpty: f.allowEmpty}}
 	var err error
 	switch {
 	case len(f.limits) > 0:
@@ -74,7 +74,7 @@ func (p *primary) still() *primary {
 
 // first reads a source for the first time. It waits for a URL that is down; a mistake in the rules
 // and a missing file are returned at once.
-func (f *sourceFlags) first(ctx context.Context, from source.Source) (*rules.File, error) {
+func (f *sourceFlags) first(ctx context.Context, from ruleset.Source) (*rules.File, error) {
 	patient := isURL(f.config) && f.wait > 0
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -82,7 +82,7 @@ func (f *sourceFlags) first(ctx context.Context, from source.Source) (*rules.Fil
 		ctx, cancel = context.WithTimeout(ctx, f.wait)
 		defer cancel()
 	}
-	news, ended := make(chan source.Update), make(chan error, 1)
+	news, ended := make(chan ruleset.Update), make(chan error, 1)
 	go func() { ended <- from.Run(ctx, news) }()
 	var last error
 	for {
@@ -125,9 +125,9 @@ func isPipe(path string) bool {
 // A staticSource is a source of constant rules.
 type staticSource struct{ file *rules.File }
 
-// Run implements source.Source.
-func (s staticSource) Run(ctx context.Context, news chan<- source.Update) error {
-	news <- source.Update{File: s.file, Revision: "start"}
+// Run implements ruleset.Source.
+func (s staticSource) Run(ctx context.Context, news chan<- ruleset.Update) error {
+	news <- ruleset.Update{File: s.file, Revision: "start"}
 	<-ctx.Done()
 	return nil
 }

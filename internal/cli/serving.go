@@ -15,11 +15,11 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/weirproject/weir"
-	"github.com/weirproject/weir/doors/admin"
-	"github.com/weirproject/weir/doors/forwardauth"
-	"github.com/weirproject/weir/doors/httpapi"
-	"github.com/weirproject/weir/doors/resp"
 	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/internal/server/admin"
+	"github.com/weirproject/weir/internal/server/api"
+	"github.com/weirproject/weir/internal/server/forwardauth"
+	"github.com/weirproject/weir/internal/server/resp"
 	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/observe"
 )
@@ -310,15 +310,15 @@ func local(listener net.Listener, l *listenerFlags, next http.Handler) http.Hand
 }
 
 func (v *server) api(listener net.Listener) (http.Handler, error) {
-	opts := []httpapi.Option{httpapi.WithPathForm(v.setup.form)}
+	opts := []api.Option{api.WithPathForm(v.setup.form)}
 	switch {
 	case v.secrets.token != "" || v.secrets.readToken != "":
-		opts = append(opts, httpapi.WithTokens(some(v.secrets.readToken), some(v.secrets.token)))
+		opts = append(opts, api.WithTokens(some(v.secrets.readToken), some(v.secrets.token)))
 	case private(listener, &v.flags.http):
 		// against DNS rebinding, as in local
-		opts = append(opts, httpapi.WithHosts("localhost", "127.0.0.1", "::1"))
+		opts = append(opts, api.WithHosts("localhost", "127.0.0.1", "::1"))
 	}
-	return httpapi.New(v.gate, opts...)
+	return api.New(v.gate, opts...)
 }
 
 // some returns the texts that are not empty.

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/weirproject/weir/internal/ruleset"
+	"github.com/weirproject/weir/internal/ruleset/redissource"
 	"github.com/weirproject/weir/rules"
-	"github.com/weirproject/weir/rules/source"
-	"github.com/weirproject/weir/rules/source/redissource"
 )
 
 // setsLayer is the name of the layer of Redis sets that lists of the file use.
@@ -15,7 +15,7 @@ const setsLayer = "sets"
 
 // addSets adds the layer of the sets that lists of the file use now, or may use after a change.
 // Only the file may name sets: other sources could make the server read any key.
-func (f *ruleFlags) addSets(ctx context.Context, l *setup, layers []source.Layer) ([]source.Layer, error) {
+func (f *ruleFlags) addSets(ctx context.Context, l *setup, layers []ruleset.Layer) ([]ruleset.Layer, error) {
 	names := l.set.SetNames()
 	if f.config == "" || isURL(f.config) || l.primary.static && len(names) == 0 {
 		return layers, nil
@@ -38,7 +38,7 @@ func (f *ruleFlags) addSets(ctx context.Context, l *setup, layers []source.Layer
 	}
 	sets.Keep(names)
 	l.sets = sets
-	return append(layers, source.Layer{Name: setsLayer, Source: sets, AllowEmpty: true}), nil
+	return append(layers, ruleset.Layer{Name: setsLayer, Source: sets, AllowEmpty: true}), nil
 }
 
 // setsURL is the URL of the Redis with the sets: the last of --rules, or else the store.

@@ -9,11 +9,11 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/weirproject/weir/internal/ruleset"
+	"github.com/weirproject/weir/internal/ruleset/ledger"
+	"github.com/weirproject/weir/internal/ruleset/redissource"
 	"github.com/weirproject/weir/redisstore"
 	"github.com/weirproject/weir/rules"
-	"github.com/weirproject/weir/rules/ledger"
-	"github.com/weirproject/weir/rules/source"
-	"github.com/weirproject/weir/rules/source/redissource"
 )
 
 // A sourceFlags are the flags of the rule sources.
@@ -89,8 +89,8 @@ func (f *sourceFlags) check() error {
 // layers are the sources in ascending precedence. Hashes in Redis, which operators change during
 // an attack, override the file; the ledger, which records authors and can be rolled back,
 // overrides hashes, which any program may have written.
-func (f *sourceFlags) layers(ctx context.Context, p *primary, store *storeConfig) ([]source.Layer, error) {
-	layers := []source.Layer{p.Layer}
+func (f *sourceFlags) layers(ctx context.Context, p *primary, store *storeConfig) ([]ruleset.Layer, error) {
+	layers := []ruleset.Layer{p.Layer}
 	for i, at := range f.hashes {
 		name := "redis"
 		if i > 0 {
@@ -144,8 +144,8 @@ func (f *sourceFlags) redisOptions(prefix, channel string) []redissource.Option 
 
 // redis is a layer of rules in Redis. AllowEmpty leaves the check for an empty rule set to the
 // source, which can tell a disabled rule from a Redis that lost its data.
-func (f *sourceFlags) redis(ctx context.Context, name, at string, store *storeConfig) (source.Layer, error) {
-	layer := source.Layer{Name: name, AllowEmpty: true}
+func (f *sourceFlags) redis(ctx context.Context, name, at string, store *storeConfig) (ruleset.Layer, error) {
+	layer := ruleset.Layer{Name: name, AllowEmpty: true}
 	if at == inStore && store.url == memory {
 		return layer, usagef("--rules redis stands for the Redis of --store, but --store is %s; give the URL of a "+
 			"Redis", memory)
@@ -188,13 +188,13 @@ func (f *ruleFlags) gather(ctx context.Context, l *setup, live bool) error {
 	case inProcess(f.ledger):
 		var book *ledger.Memory
 		if book, err = ledger.ReadMemory(f.ledger); err == nil {
-			layers = append(layers, source.Layer{Name: ledgerLayer, Source: book.Source(), AllowEmpty: true})
+			layers = append(layers, ruleset.Layer{Name: ledgerLayer, Source: book.Source(), AllowEmpty: true})
 		}
 	default:
 		var redis *redissource.Ledger
 		if redis, err = f.openRedisLedger(ctx, &l.store, redissource.Look); err == nil {
 			defer redis.Close()
-			layers = append(layers, source.Layer{Name: ledgerLayer, Source: redis.Source(), AllowEmpty: true})
+			layers = append(layers, ruleset.Layer{Name: ledgerLayer, Source: redis.Source(), AllowEmpty: true})
 		}
 	}
 	if err == nil && len(l.set.SetNames()) > 0 && f.namesRedis() {
@@ -203,8 +203,8 @@ func (f *ruleFlags) gather(ctx context.Context, l *setup, live bool) error {
 	if err != nil || len(layers) == 1 {
 		return err
 	}
-	keeper, err := source.NewKeeper(layers, func(*rules.Set) error { return nil },
-		source.WithCompile(l.compile), source.WithStartWithin(f.wait))
+	keeper, err := ruleset.NewKeeper(layers, func(*rules.Set) error { return nil },
+		ruleset.WithCompile(l.compile), ruleset.WithStartWithin(f.wait))
 	if err != nil {
 		return err
 	}

@@ -17,9 +17,9 @@ import (
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/faulttest"
+	"github.com/weirproject/weir/internal/layers/coalesce"
 	"github.com/weirproject/weir/internal/redistest"
 	"github.com/weirproject/weir/layers"
-	"github.com/weirproject/weir/layers/coalesce"
 	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/redisstore"
 )

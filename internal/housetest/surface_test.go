@@ -1,0 +1,131 @@
+package housetest
+
+import (
+	"flag"
+	"fmt"
+	"go/ast"
+	"go/doc"
+	"go/parser"
+	"go/token"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "write docs/api-surface.txt anew")
+
+const surfacePage = "docs/api-surface.txt"
+
+// TestPublicSurfaceIsListed compares the exported top-level names of the public packages with the page that lists them: a name
+// that programs outside may use is kept for years, so a new one is a decision, seen in a review, and not an accident.
+//
+// After a decision: go test ./internal/housetest -run TestPublicSurfaceIsListed -update
+func TestPublicSurfaceIsListed(t *testing.T) {
+	got := surface(t)
+	if *update {
+		if err := os.WriteFile(filepath.Join(root, surfacePage), []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := read(surfacePage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got == want {
+		return
+	}
+	before, after := strings.Split(want, "\n"), strings.Split(got, "\n")
+	for _, line := range after {
+		if !slices.Contains(before, line) {
+			t.Errorf("%s does not list %q", surfacePage, line)
+		}
+	}
+	for _, line := range before {
+		if !slices.Contains(after, line) {
+			t.Errorf("%s lists %q, which is gone or moved", surfacePage, line)
+		}
+	}
+	t.Error("unexport what no program outside needs, or run this test with -update")
+}
+
+// surface lists each public package with its exported top-level names, sorted.
+func surface(t *testing.T) string {
+	t.Helper()
+	sources, err := files(".go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	packages := make(map[string][]string)
+	for _, name := range sources {
+		if dir := path.Dir(name); public(dir) && !strings.HasSuffix(name, "_test.go") {
+			packages[dir] = append(packages[dir], name)
+		}
+	}
+	names := 0
+	var list strings.Builder
+	dirs := make([]string, 0, len(packages))
+	for dir := range packages {
+		dirs = append(dirs, dir)
+	}
+	slices.Sort(dirs)
+	for _, dir := range dirs {
+		exported := exportedNames(t, dir, packages[dir])
+		names += len(exported)
+		for _, name := range exported {
+			fmt.Fprintf(&list, "%s.%s\n", strings.TrimSuffix(path.Join("weir", dir), "/."), name)
+		}
+	}
+	return fmt.Sprintf("# %d packages, %d names\n%s", len(dirs), names, list.String())
+}
+
+// public reports whether a directory of the module holds a package that other modules can import.
+func public(dir string) bool {
+	for _, part := range strings.Split(dir, "/") {
+		if slices.Contains([]string{"internal", "cmd", "examples", "bench", "contrib", "testdata"}, part) {
+			return false
+		}
+	}
+	return true
+}
+
+func exportedNames(t *testing.T, dir string, sources []string) (names []string) {
+	t.Helper()
+	set := token.NewFileSet()
+	var trees []*ast.File
+	for _, name := range sources {
+		tree, err := parser.ParseFile(set, filepath.Join(root, name), nil, parser.ParseComments)
+		if err != nil {
+			t.Fatal(err)
+		}
+		trees = append(trees, tree)
+	}
+	pkg, err := doc.NewFromFiles(set, trees, path.Join(module, dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := func(list []*doc.Value) {
+		for _, value := range list {
+			names = append(names, value.Names...)
+		}
+	}
+	functions := func(list []*doc.Func) {
+		for _, f := range list {
+			names = append(names, f.Name)
+		}
+	}
+	values(pkg.Consts)
+	values(pkg.Vars)
+	functions(pkg.Funcs)
+	for _, typ := range pkg.Types {
+		names = append(names, typ.Name)
+		values(typ.Consts)
+		values(typ.Vars)
+		functions(typ.Funcs)
+	}
+	names = slices.DeleteFunc(names, func(name string) bool { return !token.IsExported(name) })
+	slices.Sort(names)
+	return names
+}

@@ -1,0 +1,168 @@
+package breaker_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/layers/breaker"
+	"github.com/weirproject/weir/memstore"
+)
+
+func TestRefusedCalls(t *testing.T) {
+	in(t, func(t *testing.T, f *faulty, b *breaker.Breaker, store weir.Store) {
+		open(t, f, b, store)
+		time.Sleep(3 * time.Second)
+		before := f.decisions.Load()
+		granted, err := store.Decide(context.Background(), []weir.Claim{claim}, 1, nil)
+		var away *breaker.OpenError
+		if granted != 0 || !errors.Is(err, weir.ErrUnavailable) || !errors.As(err, &away) ||
+			f.decisions.Load() != before {
+			t.Fatalf("granted %d, %v; it is to be unavailable, and not executed", granted, err)
+		}
+		if wait := time.Until(away.Next); wait <= 0 || wait > 500*time.Millisecond {
+			t.Errorf("it is tried again in %v", wait)
+		}
+		for _, word := range []string{"not executed", "probes the store again in ", "connection refused"} {
+			if !strings.Contains(err.Error(), word) {
+				t.Errorf("%q does not say %q", err, word)
+			}
+		}
+		if errors.Is(err, context.DeadlineExceeded) {
+			t.Error("it looks as if the caller's deadline had passed")
+		}
+		bad := claim
+		bad.Cost = -1
+		var input *weir.InputError
+		if _, err := store.Decide(context.Background(), []weir.Claim{bad}, 1, nil); !errors.As(err, &input) {
+			t.Errorf("wrong input while it is open: %v; callers would answer in the store's place", err)
+		}
+		f.be(well)
+		for b.State() != breaker.Closing {
+			time.Sleep(time.Millisecond)
+		}
+		if err := decide(store); err == nil || !strings.Contains(err.Error(), "a growing share") {
+			t.Errorf("in the first moment of closing: %v", err)
+		}
+	})
+}
+
+func TestBatches(t *testing.T) {
+	f := batched{newFaulty()}
+	bubble(t, func() weir.Store { return f }, func(t *testing.T, b *breaker.Breaker, store weir.Store) {
+		ctx := context.Background()
+		bad := claim
+		bad.Cost = -1
+		ask := func() []weir.Request {
+			r := make([]weir.Request, 6)
+			for i := range r {
+				r[i] = weir.Request{Claims: []weir.Claim{claim}, Times: 1, Granted: 7}
+			}
+			r[5].Claims = []weir.Claim{bad}
+			store.(weir.Batcher).DecideBatch(ctx, r)
+			return r
+		}
+		var input *weir.InputError
+		if r := ask(); r[0].Granted != 1 || r[0].Err != nil || !errors.As(r[5].Err, &input) {
+			t.Fatalf("%+v", r)
+		}
+		time.Sleep(25 * time.Millisecond)
+		f.be(dead)
+		ask()
+		wantState(t, b, breaker.Open) // each of its requests counts
+		r := ask()
+		for i := range r[:5] {
+			if r[i].Granted != 0 || !errors.Is(r[i].Err, weir.ErrUnavailable) {
+				t.Errorf("request %d of an open breaker: %+v", i, r[i])
+			}
+		}
+		if r[5].Granted != 0 || !errors.As(r[5].Err, &input) {
+			t.Errorf("wrong input to an open breaker: %+v", r[5])
+		}
+		if s := b.Stats(); s.Failed != 6 || s.TurnedAway != 5 {
+			t.Errorf("%+v, want 6 failed and 5 turned away", s)
+		}
+	})
+	_, plain := newBreaker(t, newFaulty())
+	defer plain.Close()
+	if _, ok := plain.(weir.Batcher); ok {
+		t.Error("a store that decides no batches seems to, behind a breaker")
+	}
+}
+
+func TestCloseInEveryState(t *testing.T) {
+	for _, state := range []breaker.State{breaker.Closed, breaker.Open, breaker.Closing} {
+		t.Run(state.String(), func(t *testing.T) {
+			in(t, func(t *testing.T, f *faulty, b *breaker.Breaker, store weir.Store) {
+				if state != breaker.Closed {
+					open(t, f, b, store)
+				}
+				if state == breaker.Closing {
+					f.be(well)
+				}
+				for b.State() != state {
+					time.Sleep(time.Millisecond)
+				}
+				f.be(well)
+				if err := store.Close(); err != nil {
+					t.Fatal(err)
+				}
+				if err := decide(store); !errors.Is(err, weir.ErrClosed) {
+					t.Errorf("after Close: %v", err)
+				}
+				probes := b.Stats().Probes
+				time.Sleep(10 * time.Second)
+				if s := b.Stats(); s.Probes != probes {
+					t.Error("it probes a closed store")
+				}
+			})
+		})
+	}
+}
+
+func TestOptionsAreChecked(t *testing.T) {
+	for _, slow := range []time.Duration{0, -1} {
+		var input *weir.InputError
+		if _, err := breaker.New(newFaulty(), breaker.WithSlow(slow)); !errors.As(err, &input) {
+			t.Errorf("WithSlow(%v): got %v, want an input error", slow, err)
+		}
+	}
+	if _, err := breaker.New(memstore.New()); err == nil {
+		t.Error("a store that tells no timeout is taken, without WithSlow")
+	}
+	if _, err := breaker.New(nil); err == nil {
+		t.Error("no store is taken for one")
+	}
+}
+
+// Many callers, and a store that is dead until it was noticed, and then comes and goes: for
+// the race detector.
+func TestManyCallers(t *testing.T) {
+	f := batched{newFaulty()}
+	b, store := newBreaker(t, f, breaker.WithProbes(time.Microsecond, time.Microsecond),
+		breaker.WithRamp(10*time.Microsecond), breaker.WithSlow(time.Minute), breaker.WithBurst(1000))
+	f.be(dead)
+	var callers sync.WaitGroup
+	for range 8 {
+		callers.Go(func() {
+			requests := []weir.Request{{Claims: []weir.Claim{claim}, Times: 1}}
+			for i := range 5000 {
+				decide(store)
+				store.(weir.Batcher).DecideBatch(context.Background(), requests)
+				if i%50 == 0 && b.Stats().Opened > 0 {
+					f.be([]fault{well, dead}[i/50%2])
+				}
+			}
+		})
+	}
+	callers.Wait()
+	f.be(well)
+	store.Close()
+	if s := b.Stats(); s.Opened == 0 || s.Failed == 0 || s.Probes == 0 {
+		t.Errorf("%+v: it never opened", s)
+	}
+}

@@ -1,0 +1,261 @@
+package redissource
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/redis/rueidis"
+
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/ruleset/ledger"
+	"github.com/weirproject/weir/rules"
+)
+
+const defaultLedger = "weir:rules"
+
+// The scripts of a ledger. Each begins with ledgerstate.lua, which detects lost changes.
+var (
+	//go:embed ledgerstate.lua
+	stateText string
+	//go:embed ledger.lua
+	changeText string
+	//go:embed ledgerread.lua
+	readText string
+	//go:embed ledgerrestore.lua
+	restoreText string
+)
+
+func ledgerScript(text string) *rueidis.Lua { return rueidis.NewLuaScript(stateText + text) }
+
+// Names of package ledger.
+type (
+	Author        = ledger.Author
+	Document      = ledger.Document
+	Change        = ledger.Change
+	ConflictError = ledger.ConflictError
+)
+
+// ErrNoRule is (wrapped) the error for a name or revision that is not in the ledger.
+var ErrNoRule = ledger.ErrNoRule
+
+// MaxDocument is the maximum of bytes in the YAML of a rule.
+const MaxDocument = ledger.MaxDocument
+
+// ParseDocument parses the YAML of one rule, which must have this name. The error is a *rules.Error
+// or a *weir.InputError.
+func ParseDocument(name, text string) (rules.Spec, error) { return ledger.ParseDocument(name, text) }
+
+// A Ledger is a ledger.Ledger in Redis, which any number of processes may share: each change is one
+// script call, and is announced at once.
+type Ledger struct {
+	*ledger.Ledger
+	backend *backend
+}
+
+// A backend is a ledger.Backend in Redis.
+type backend struct {
+	source *Source // has the connection settings
+
+	mu     sync.Mutex
+	client rueidis.Client // nil: not connected yet
+	closed bool
+
+	change, read, restore *rueidis.Lua
+}
+
+// OpenLedger connects to Redis. The URL is one of redisstore.Open. The default prefix and channel
+// are weir:rules; a prefix has no braces.
+func OpenLedger(ctx context.Context, url string, opts ...Option) (*Ledger, error) {
+	l, err := LateLedger(url, opts...)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := l.backend.connected(ctx); err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// LateLedger is OpenLedger without an initial connection: the first call connects, and each later
+// one while that fails.
+func LateLedger(url string, opts ...Option) (*Ledger, error) {
+	s, err := NewLedger(url, opts...)
+	if err != nil {
+		return nil, err
+	}
+	b := &backend{source: s, change: ledgerScript(changeText), read: ledgerScript(readText),
+		restore: ledgerScript(restoreText)}
+	return &Ledger{ledger.New(b), b}, nil
+}
+
+// connected returns the connection, and connects if there is none.
+func (b *backend) connected(ctx context.Context) (rueidis.Client, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return nil, errors.New("redissource: the ledger is closed")
+	}
+	if b.client == nil {
+		client, err := b.source.connect(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("redissource: %w", err)
+		}
+		b.client = client
+	}
+	return b.client, nil
+}
+
+// ledgerConfig applies the options with the defaults of a ledger.
+func ledgerConfig(url string, opts []Option) (*config, error) {
+	s, err := New(url, append([]Option{WithPrefix(defaultLedger), WithChannel(defaultLedger)}, opts...)...)
+	if err != nil {
+		return nil, err
+	}
+	if strings.ContainsAny(s.config.prefix, "{}") {
+		return nil, &weir.InputError{Field: "prefix", Given: s.config.prefix,
+			Allowed: "without { and }: it is the hash tag of all keys"}
+	}
+	s.config.lastRead = new(lastRead)
+	return &s.config, nil
+}
+
+// Close closes the connection. Sources of the ledger have their own.
+func (l *Ledger) Close() {
+	l.backend.mu.Lock()
+	defer l.backend.mu.Unlock()
+	if l.backend.client != nil && !l.backend.closed {
+		l.backend.client.Close()
+	}
+	l.backend.closed = true
+}
+
+// keys returns the keys of the ledger, which are in one slot of a Cluster.
+func (c *config) keys() []string {
+	tag := "{" + c.prefix + "}:"
+	return []string{tag + "rules", tag + "revision", tag + "history", tag + "notes"}
+}
+
+// Source returns a source of the enabled rules and the exceptions, which sends each change at once.
+// It is a source.Reloader too.
+func (l *Ledger) Source() *Source {
+	return newSource(l.backend.source.url, l.backend.source.config, newLedgerState(&l.backend.source.config))
+}
+
+// Get implements ledger.Backend.
+func (b *backend) Get(ctx context.Context, name string) (Change, error) {
+	ctx, cancel := context.WithTimeout(ctx, replyTimeout)
+	defer cancel()
+	client, err := b.connected(ctx)
+	if err != nil {
+		return Change{}, err
+	}
+	value, err := client.Do(ctx, client.B().Hget().Key(b.source.config.keys()[0]).Field(name).Build()).ToString()
+	if rueidis.IsRedisNil(err) {
+		return Change{}, fmt.Errorf("ledger: rule %.80q: %w", name, ErrNoRule)
+	}
+	if err != nil {
+		return Change{}, fmt.Errorf("redissource: %w", err)
+	}
+	return ledger.Decode(name, value)
+}
+
+// Read implements ledger.Backend.
+func (b *backend) Read(ctx context.Context) (*ledger.Snapshot, error) {
+	ctx, cancel := context.WithTimeout(ctx, replyTimeout)
+	defer cancel()
+	client, err := b.connected(ctx)
+	if err != nil {
+		return nil, err
+	}
+	held, err := b.source.config.readAll(ctx, client, b.read)
+	if err != nil {
+		return nil, fmt.Errorf("redissource: %w", err)
+	}
+	all := &ledger.Snapshot{Revision: held.revision, Now: held.now}
+	for name, value := range held.values {
+		c, err := ledger.Decode(name, value)
+		if err != nil {
+			return nil, err
+		}
+		all.Entries = append(all.Entries, c)
+	}
+	return all, nil
+}
+
+// Commit implements ledger.Backend.
+func (b *backend) Commit(ctx context.Context, d ledger.Draft) (revision int64, err error) {
+	deleted := "0"
+	if d.Gone() {
+		deleted = "1"
+	}
+	ctx, cancel := context.WithTimeout(ctx, replyTimeout)
+	defer cancel()
+	client, err := b.connected(ctx)
+	if err != nil {
+		return 0, err
+	}
+	c := &b.source.config
+	args := append(c.known(), d.Name, strconv.FormatInt(d.Seen, 10), d.Text(), deleted,
+		strconv.Itoa(c.most), strconv.Itoa(ledger.MaxKept), c.channel)
+	reply, err := b.change.Exec(ctx, client, c.keys(), args).ToArray()
+	if err != nil {
+		return 0, fmt.Errorf("redissource: %w; unless this is an answer of Redis, "+
+			"it is unknown whether the change was made", c.foreign(err))
+	}
+	if len(reply) != 2 {
+		return 0, fmt.Errorf("redissource: %w", errReply)
+	}
+	made, errMade := reply[0].AsInt64()
+	revision, errRevision := reply[1].AsInt64()
+	switch {
+	case errMade != nil || errRevision != nil:
+		return 0, errors.Join(errMade, errRevision)
+	case made == 0:
+		return 0, &ConflictError{Name: d.Name, Seen: d.Seen, Is: revision}
+	case made == -2:
+		return 0, &ledger.LostError{Ledger: c.prefix, Seen: revision}
+	case made < 0:
+		return 0, &weir.InputError{Field: "rules", Given: c.most + 1, Allowed: fmt.Sprint("at most ", c.most)}
+	}
+	c.lastRead.wrote(revision)
+	return revision, nil
+}
+
+// historyPage is the number of changes that one call reads.
+const historyPage = 200
+
+// Page implements ledger.Backend.
+func (b *backend) Page(ctx context.Context, from, to int64) (list []Change, more bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, replyTimeout)
+	defer cancel()
+	client, err := b.connected(ctx)
+	if err != nil {
+		return nil, false, err
+	}
+	newest, oldest := "+", "-"
+	if from > 0 {
+		newest = strconv.FormatInt(from, 10) + "-0"
+	}
+	if to > 0 {
+		oldest = strconv.FormatInt(to, 10) + "-0"
+	}
+	history := b.source.config.keys()[2]
+	command := client.B().Xrevrange().Key(history).End(newest).Start(oldest).Count(historyPage).Build()
+	entries, err := client.Do(ctx, command).AsXRange()
+	if err != nil {
+		return nil, false, fmt.Errorf("redissource: %w", err)
+	}
+	for _, e := range entries {
+		c, err := ledger.Decode(e.FieldValues["name"], e.FieldValues["is"])
+		if err != nil {
+			return nil, false, err
+		}
+		list = append(list, c)
+	}
+	return list, len(entries) == historyPage && list[len(list)-1].Revision > max(1, to), nil
+}

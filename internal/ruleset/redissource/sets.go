@@ -1,0 +1,118 @@
+package redissource
+
+import (
+	"context"
+	"time"
+
+	"github.com/weirproject/weir/internal/ruleset"
+	"github.com/weirproject/weir/rules"
+)
+
+// defaultLists is the channel of announcements.
+const defaultLists = "weir:lists"
+
+// firstWithin is how long Complete waits for sets that are named for the first time.
+const firstWithin = 2 * time.Second
+
+// Sets reads the sets in a Redis that lists of rules name (rules.WithSets). It is a layer beside
+// those with the rules; its updates have rules.File.Sets. Operators change a set and announce its
+// key: see docs/redis-rules.md.
+//
+// Complete and Keep determine which sets are read. Without any, nothing connects. The methods are
+// safe for concurrent use.
+type Sets struct {
+	*Source
+	state *setState
+}
+
+// NewSets makes the source. The URL is one of redisstore.Open; the default channel is weir:lists.
+// WithAllowEmpty accepts that a set is gone without an announcement.
+func NewSets(url string, opts ...Option) (*Sets, error) {
+	s, err := New(url, append([]Option{WithChannel(defaultLists)}, opts...)...)
+	if err != nil {
+		return nil, err
+	}
+	state := newSetState(s.config.channel, s.config.allowEmpty)
+	s = newSource(url, s.config, state)
+	s.namesChanged = make(chan struct{}, 1)
+	return &Sets{s, state}, nil
+}
+
+// Run implements ruleset.Source.
+func (s *Sets) Run(ctx context.Context, updates chan<- ruleset.Update) error {
+	s.lastSent = ""
+	for !s.state.wanted() {
+		none := s.state.contents()
+		if !s.send(ctx, updates, ruleset.Update{File: none.file, Revision: none.revision}) {
+			return ctx.Err()
+		}
+		select {
+		case <-s.namesChanged:
+		case w := <-s.reloads:
+			w <- outcome{revision: none.revision}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	select {
+	case <-s.namesChanged: // the first reading includes all
+	default:
+	}
+	return s.Source.Run(ctx, updates)
+}
+
+// Complete starts to read the sets that the lists of a file name, and returns the file with those
+// that its Sets lack. For sets that are named for the first time it waits until they are read, but
+// at most 2 seconds; a set that cannot be read is missing. Call it before compiling a file, so that
+// a set that was not read yet is not taken for empty. The file is not changed.
+func (s *Sets) Complete(file *rules.File) *rules.File {
+	var missing []string
+	for _, name := range file.SetNames() {
+		if _, there := file.Sets[name]; !there {
+			missing = append(missing, name)
+		}
+	}
+	if len(missing) == 0 {
+		return file
+	}
+	if fresh := s.state.want(missing); len(fresh) > 0 {
+		s.fetch(fresh)
+		s.wake()
+	}
+	whole := *file
+	whole.Sets = s.state.members(missing)
+	for name, members := range file.Sets {
+		whole.Sets[name] = members
+	}
+	return &whole
+}
+
+// Keep ends the reading of all other sets than these, which the rules in force name.
+func (s *Sets) Keep(names []string) {
+	if len(s.state.keep(names)) > 0 {
+		s.wake()
+	}
+}
+
+func (s *Sets) wake() {
+	select {
+	case s.namesChanged <- struct{}{}:
+	default:
+	}
+}
+
+// fetch reads sets once, on a connection of its own. It ignores connection errors: Run finds and
+// reports them.
+func (s *Sets) fetch(names []string) {
+	ctx, cancel := context.WithTimeout(context.Background(), firstWithin)
+	defer cancel()
+	client, err := s.connect(ctx)
+	if err != nil {
+		return
+	}
+	defer client.Close()
+	scan := newSetScan(names)
+	if scan.run(ctx, client) == nil {
+		s.state.put(scan.found)
+	}
+}

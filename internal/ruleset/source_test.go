@@ -1,0 +1,604 @@
+package ruleset_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirproject/weir/internal/ruleset"
+	"github.com/weirproject/weir/rules"
+)
+
+// A script is a source that says what a test has it say.
+type script struct {
+	lines chan ruleset.Update
+	runs  atomic.Int32
+}
+
+func newScript() *script { return &script{lines: make(chan ruleset.Update)} }
+
+var errCurtain = errors.New("the connection broke")
+
+func (s *script) Run(ctx context.Context, updates chan<- ruleset.Update) error {
+	s.runs.Add(1)
+	for {
+		select {
+		case n := <-s.lines:
+			if n.Err == errCurtain {
+				return n.Err
+			}
+			updates <- n
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// says makes good updates of rules written "name limit; name limit".
+func says(text string) ruleset.Update {
+	file := &rules.File{Name: "test"}
+	for rule := range strings.SplitSeq(text, ";") {
+		if name, limit, ok := strings.Cut(strings.TrimSpace(rule), " "); ok {
+			file.Rules = append(file.Rules, rules.Spec{Name: name, Limit: []string{limit}})
+		}
+	}
+	return ruleset.Update{File: file, Revision: text}
+}
+
+// A house is a keeper with scripts for sources, and what became of it. It runs in a
+// bubble: when a test says that everything is quiet, it is.
+type house struct {
+	t       *testing.T
+	keeper  *ruleset.Keeper
+	scripts []*script
+	end     func()
+	slow    time.Duration // how long compiling takes
+	refuse  error         // what swap says
+
+	mu       sync.Mutex
+	force    string
+	compiled int
+	swapped  int
+	events   []string
+}
+
+func newHouse(t *testing.T, layers int, change func(*ruleset.Layer), opts ...ruleset.Option) *house {
+	h := &house{t: t}
+	var list []ruleset.Layer
+	for i := range layers {
+		h.scripts = append(h.scripts, newScript())
+		y := ruleset.Layer{Name: string(rune('a' + i)), Source: h.scripts[i]}
+		if change != nil {
+			change(&y)
+		}
+		list = append(list, y)
+	}
+	opts = append([]ruleset.Option{ruleset.WithTell(h.tell), ruleset.WithCompile(h.compile)}, opts...)
+	keeper, err := ruleset.NewKeeper(list, h.swap, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.keeper = keeper
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- keeper.Run(ctx) }()
+	h.end = func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+	return h
+}
+
+func (h *house) tell(e ruleset.Event) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.events = append(h.events, e.String())
+}
+
+func (h *house) compile(f *rules.File) (*rules.Set, error) {
+	time.Sleep(h.slow)
+	h.mu.Lock()
+	h.compiled++
+	h.mu.Unlock()
+	return rules.Compile(f)
+}
+
+func (h *house) swap(set *rules.Set) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.refuse != nil {
+		return h.refuse
+	}
+	h.swapped++
+	h.force = ""
+	for _, r := range set.Rules() {
+		h.force += r.Name() + " " + r.Limits()[0].String() + "; "
+	}
+	return nil
+}
+
+func (h *house) say(i int, n ruleset.Update) { h.scripts[i].lines <- n }
+
+// quiet lets pass what is under way, batches included.
+func (h *house) quiet() {
+	time.Sleep(100 * time.Millisecond)
+	synctest.Wait()
+}
+
+// expect compares the rules in force.
+func (h *house) expect(want string) {
+	h.t.Helper()
+	h.quiet()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if got := strings.TrimSuffix(h.force, "; "); got != want {
+		h.t.Errorf("in force is %q, not %q", got, want)
+	}
+}
+
+// told compares the events since the last call; … stands for any end.
+func (h *house) told(want ...string) {
+	h.t.Helper()
+	h.quiet()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !slices.EqualFunc(h.events, want, func(got, want string) bool {
+		begin, more := strings.CutSuffix(want, "…")
+		return got == want || more && strings.HasPrefix(got, begin)
+	}) {
+		h.t.Errorf("told was\n%s\nnot\n%s", strings.Join(h.events, "\n"), strings.Join(want, "\n"))
+	}
+	h.events = nil
+}
+
+func bubble(t *testing.T, f func(t *testing.T)) {
+	t.Helper()
+	synctest.Test(t, f)
+}
+
+func TestTheFirstRuleSetWaitsForAllLayers(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h := newHouse(t, 2, nil)
+		defer h.end()
+		h.say(0, says("x 1/1s"))
+		h.expect("")
+		h.say(1, says("y 2/1s"))
+		h.expect("x 1/1s; y 2/1s")
+		if err := h.keeper.Wait(t.Context()); err != nil {
+			t.Error(err)
+		}
+		h.told("in force: 2 rules (2 added)", "ready")
+	})
+}
+
+func TestALayerThatFailsDoesNotHoldUpTheStart(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h := newHouse(t, 2, nil)
+		defer h.end()
+		h.say(0, says("x 1/1s"))
+		h.say(1, ruleset.Update{Err: errors.New("no route")})
+		h.expect("x 1/1s")
+		if err := h.keeper.Wait(t.Context()); err == nil || err.Error() != "b: no route" {
+			t.Errorf("Wait says %v", err)
+		}
+		h.told("b: down, 0 rules stay in force: no route", "a: in force: 1 rules (1 added)", "ready: b: no route")
+		h.say(1, says("y 2/1s"))
+		h.expect("x 1/1s; y 2/1s")
+		h.told("b: in force: 2 rules (1 added)", "b: recovered")
+	})
+}
+
+func TestSilenceEndsTheWait(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h := newHouse(t, 2, nil, ruleset.WithStartWithin(3*time.Second))
+		defer h.end()
+		h.say(0, says("x 1/1s"))
+		time.Sleep(2900 * time.Millisecond)
+		h.mu.Lock()
+		if h.swapped != 0 {
+			t.Error("it did not wait")
+		}
+		h.mu.Unlock()
+		if err := h.keeper.Wait(t.Context()); err == nil || !strings.Contains(err.Error(), "b: it has not said anything yet") {
+			t.Errorf("Wait says %v", err)
+		}
+		h.expect("x 1/1s")
+		h.say(1, says("y 1/1s"))
+		h.expect("x 1/1s; y 1/1s")
+		if err := h.keeper.Status().Err(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestNothingGoodAtAll(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h := newHouse(t, 1, nil)
+		defer h.end()
+		h.say(0, ruleset.Update{Err: errors.New("line 1"), Revision: "1"})
+		if err := h.keeper.Wait(t.Context()); err == nil {
+			t.Error("Wait is content")
+		}
+		if set := h.keeper.Status().RuleSet; set != nil {
+			t.Errorf("a law is in force: %v", set)
+		}
+		h.told("a: refused, 0 rules stay in force: line 1", "ready: a: line 1")
+	})
+}
+
+func TestBadUpdatesChangeNothing(t *testing.T) {
+	mistake := says("x 1/1s")
+	mistake.File.Rules[0].Limit = []string{"1/60"}
+	mistake.Revision = "mistake"
+	tests := []struct {
+		name    string
+		updates ruleset.Update
+		told    string
+	}{
+		{"it cannot be read", ruleset.Update{Err: errors.New("gone")}, "a: down, 1 rules stay in force: gone"},
+		{"it has mistakes", ruleset.Update{Err: errors.New("line 3"), Revision: "r"}, "a: refused, 1 rules stay in force: line 3"},
+		{"it is empty", says(""), "a: refused, 1 rules stay in force: it has no rules any more: its 1 rules stay in force; remove them one by one, or allow this source to be empty"},
+		{"it says nothing", ruleset.Update{Revision: "r"}, "a: refused, 1 rules stay in force: the source sent neither rules nor an error, which is a bug in it"},
+		{"it does not compile", mistake, `a: refused, 1 rules stay in force: test: rules[0].limit[0]: limit is "1/60"; allowed: a period with its unit, such as 1s, 500ms, 1m30s, 1h, 1d or 1w; "60" is none`},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				h := newHouse(t, 1, nil)
+				defer h.end()
+				h.say(0, says("x 1/1s"))
+				h.quiet()
+				loaded := h.keeper.Status().RuleSet.Loaded
+				h.events = nil
+				for range 3 { // told once, however often it is said
+					answer := make(chan error, 1)
+					test.updates.Done = func(err error) { answer <- err }
+					h.say(0, test.updates)
+					if err := <-answer; err == nil {
+						t.Error("who waited was told that all is well")
+					}
+					h.expect("x 1/1s")
+				}
+				h.told(test.told)
+				status := h.keeper.Status()
+				if y := status.Layers[0]; y.Err == nil || y.Since.IsZero() || y.Rules != 1 || y.Loaded.After(y.Since) || status.RuleSet.Loaded != loaded {
+					t.Errorf("the status is %+v", y)
+				}
+				h.say(0, says("x 1/1s")) // what was good before is good again, and no change
+				h.expect("x 1/1s")
+				h.told("a: recovered")
+				if h.swapped != 1 || h.keeper.Status().Err() != nil {
+					t.Errorf("%d swaps; status %v", h.swapped, h.keeper.Status().Err())
+				}
+			})
+		})
+	}
+}
+
+func TestASourceMayBeAllowedToBeEmpty(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h := newHouse(t, 1, func(y *ruleset.Layer) { y.AllowEmpty = true })
+		defer h.end()
+		h.say(0, says("x 1/1s"))
+		h.expect("x 1/1s")
+		h.say(0, says(""))
+		h.expect("")
+		h.told("a: in force: 1 rules (1 added)", "ready", "a: in force: 0 rules (1 removed)")
+	})
+}
+
+func TestASourceMayBeginEmpty(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h := newHouse(t, 1, nil)
+		defer h.end()
+		h.say(0, says(""))
+		if err := h.keeper.Wait(t.Context()); err != nil {
+			t.Error(err)
+		}
+		h.told("a: in force: 0 rules (no rule changed)", "ready")
+	})
+}
+
+func TestABurstIsOneRuleSet(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h := newHouse(t, 1, nil)
+		defer h.end()
+		h.say(0, says("x 1/1s"))
+		h.expect("x 1/1s")
+		for i := range 1000 {
+			h.say(0, says(fmt.Sprintf("x %d/1s", i+2)))
+		}
+		h.expect("x 1001/1s")
+		if h.compiled != 2 {
+			t.Errorf("compiled %d times", h.compiled)
+		}
+	})
+}
+
+func TestAStormThatDoesNotEndIsHeardMeanwhile(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h := newHouse(t, 1, nil)
+		defer h.end()
+		h.say(0, says("x 1/1s"))
+		h.expect("x 1/1s")
+		began := time.Now()
+		for i := 2; h.swapped < 2; i++ {
+			h.say(0, says(fmt.Sprintf("x %d/1s", i)))
+			time.Sleep(time.Millisecond)
+			synctest.Wait()
+			if i > 100 {
+				t.Fatal("nothing is in force while news go on")
+			}
+		}
+		if took := time.Since(began); took < 50*time.Millisecond || took > 52*time.Millisecond {
+			t.Errorf("it took %v of the bubble's time", took)
+		}
+	})
+}
+
+func TestUpdatesDuringASlowAttemptAreNotLost(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h := newHouse(t, 1, nil)
+		defer h.end()
+		h.slow = time.Second
+		h.say(0, says("x 1/1s"))
+		time.Sleep(1500 * time.Millisecond)
+		for i := range 100 { // each is heard at once, though a trial takes a second
+			began := time.Now()
+			h.say(0, says(fmt.Sprintf("x %d/1s", i+2)))
+			if time.Since(began) != 0 {
+				t.Fatal("news had to wait")
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+		time.Sleep(3 * time.Second)
+		h.expect("x 101/1s")
+		if h.compiled > 5 {
+			t.Errorf("compiled %d times", h.compiled)
+		}
+	})
+}
+
+// TestStatusIsOfTheNewestRevision: what a source says while an earlier revision compiles stays
+// reported when that one is in force.
+func TestStatusIsOfTheNewestRevision(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t, 1, nil)
+		defer h.end()
+		h.say(0, says("a 5/1m"))
+		h.expect("a 5/1m")
+		h.slow = time.Second
+		h.say(0, says("a 6/1m"))
+		h.quiet()
+		h.say(0, ruleset.Update{Err: errors.New("line 3: mistake"), Revision: "bad"})
+		time.Sleep(2 * time.Second)
+		h.expect("a 6/1m")
+		status := h.keeper.Status()
+		if y := status.Layers[0]; y.Revision != "a 6/1m" || y.Err == nil || y.Since.IsZero() {
+			t.Errorf("revision %q, error %v since %v", y.Revision, y.Err, y.Since)
+		}
+		h.told("a: in force…", "ready…", "a: refused…", "a: in force…")
+
+		h.say(0, says("a 7/1m"))
+		h.quiet()
+		h.say(0, ruleset.Update{Err: errors.New("the connection is gone")}) // down, while it compiles
+		time.Sleep(2 * time.Second)
+		h.expect("a 7/1m")
+		if y := h.keeper.Status().Layers[0]; !y.Down || y.Err == nil {
+			t.Errorf("it is down, and the status says %+v", y)
+		}
+		h.say(0, says("a 7/1m"))
+		h.quiet()
+		if err := h.keeper.Status().Err(); err != nil {
+			t.Errorf("it has recovered, and the status says %v", err)
+		}
+	})
+}
+
+// TestExceptionsNeedNoCompile: another exception is in force at once, whatever compiling all
+// rules would take, and goes with the rules when they change.
+func TestExceptionsNeedNoCompile(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h := newHouse(t, 2, func(y *ruleset.Layer) { y.AllowEmpty = true })
+		defer h.end()
+		blocked := func(address string) ruleset.Update {
+			e := rules.Exception{ID: address, Kind: rules.Blocked, Values: []string{address}}
+			return ruleset.Update{File: &rules.File{Name: "ledger", Exceptions: []rules.Exception{e}}, Revision: address}
+		}
+		listed := func(address string) rules.Listing {
+			return h.keeper.Status().RuleSet.Set.Listed(&rules.Request{Client: netip.MustParseAddr(address)})
+		}
+		h.say(0, says("a 5/1m"))
+		h.say(1, ruleset.Update{File: &rules.File{Name: "ledger"}, Revision: "0"})
+		h.expect("a 5/1m")
+		compiled, swapped := h.compiled, h.swapped
+		h.slow = time.Hour
+		for _, address := range []string{"192.0.2.1", "192.0.2.2"} {
+			h.say(1, blocked(address))
+			h.quiet()
+			if listed(address) != rules.Denied {
+				t.Errorf("%s is not denied", address)
+			}
+			if y := h.keeper.Status().Layers[1]; y.Revision != address || y.Err != nil {
+				t.Errorf("the ledger is at %q, %v", y.Revision, y.Err)
+			}
+		}
+		if listed("192.0.2.1") != rules.Unlisted {
+			t.Error("the exception before is still in force")
+		}
+		if h.compiled != compiled || h.swapped != swapped {
+			t.Errorf("%d compiles and %d swaps for exceptions", h.compiled-compiled, h.swapped-swapped)
+		}
+		h.slow = 0
+		h.say(0, says("a 6/1m"))
+		h.expect("a 6/1m")
+		if listed("192.0.2.2") != rules.Denied {
+			t.Error("the exception was lost with other rules")
+		}
+	})
+}
+
+func TestLaterLayersReplaceEarlierOnes(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h := newHouse(t, 3, nil)
+		defer h.end()
+		h.say(0, says("x 1/1s; y 1/1s"))
+		h.say(1, says("z 2/1s; x 2/1s"))
+		h.say(2, says("x 3/1s"))
+		h.expect("x 3/1s; y 1/1s; z 2/1s")
+		set := h.keeper.Status().RuleSet
+		if !slices.Equal(set.From, []string{"c", "a", "b"}) {
+			t.Errorf("the rules are from %v", set.From)
+		}
+		h.told("in force: 3 rules (3 added)", `collided: rule "x" of b replaces that of a, and 1 more`, "ready")
+		h.say(2, says("w 3/1s"))
+		h.expect("x 2/1s; y 1/1s; z 2/1s; w 3/1s")
+		h.told("c: in force: 4 rules (1 changed, 1 added)", `collided: rule "x" of b replaces that of a`)
+		h.say(1, says("z 2/1s"))
+		h.told("b: in force: 4 rules (1 changed)", "collided: no more")
+	})
+}
+
+// Two limits of x are called x and x.2: with a rule x.2 of another layer they cannot stand.
+func TestLayersThatCannotStandTogether(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h := newHouse(t, 4, nil)
+		defer h.end()
+		h.say(0, says("x 1/1s"))
+		h.say(1, says("x.2 1/1s"))
+		h.say(2, says("z 1/1s"))
+		h.say(3, says("w 1/1s"))
+		h.expect("x 1/1s; x.2 1/1s; z 1/1s; w 1/1s")
+		h.events = nil
+		two := says("x 5/1s")
+		two.File.Rules[0].Limit = []string{"5/1s", "9/1m"}
+		h.say(0, two)
+		h.say(2, says("z 2/1s"))
+		h.say(3, says("w 2/1s"))
+		h.expect("x 1/1s; x.2 1/1s; z 2/1s; w 2/1s")
+		h.told("c: in force: 4 rules (1 changed)", "d: in force: 4 rules (1 changed)",
+			`a: refused, 4 rules stay in force: a + b + c + d: rule "x.2" of b…`)
+		h.say(1, says("y 1/1s")) // what was in its way is gone: no need to say it again
+		h.expect("x 5/1s; y 1/1s; z 2/1s; w 2/1s")
+		h.told("in force: 4 rules (1 changed, 1 renamed, counts start anew: y)", "a: recovered")
+	})
+}
+
+func TestASwapThatRefuses(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h := newHouse(t, 1, nil)
+		defer h.end()
+		h.say(0, says("x 1/1s"))
+		h.quiet()
+		h.mu.Lock()
+		h.refuse, h.events = errors.New("no local store"), nil
+		h.mu.Unlock()
+		h.say(0, says("x 2/1s"))
+		h.expect("x 1/1s")
+		h.told("a: refused, 1 rules stay in force: no local store")
+		if set := h.keeper.Status().RuleSet; set.File.Rules[0].Limit[0] != "1/1s" {
+			t.Error("the status tells of a law that is not in force")
+		}
+	})
+}
+
+func TestASourceThatEndsIsRunAgain(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h := newHouse(t, 1, nil)
+		defer h.end()
+		h.say(0, says("x 1/1s"))
+		h.expect("x 1/1s")
+		h.events = nil
+		began := time.Now()
+		for range 10 {
+			h.say(0, ruleset.Update{Err: errCurtain}) // taken as soon as it runs again
+		}
+		if took := time.Since(began); took != (1+2+4+8+16+32+3*60)*time.Second {
+			t.Errorf("nine times it was run again within %v", took)
+		}
+		if runs := h.scripts[0].runs.Load(); runs < 10 {
+			t.Errorf("it ran %d times", runs)
+		}
+		h.expect("x 1/1s")
+		h.told("a: down, 1 rules stay in force: the connection broke; it is run again in 1s")
+		h.say(0, says("x 2/1s"))
+		h.expect("x 2/1s")
+		h.told("a: in force: 1 rules (1 changed)", "a: recovered")
+	})
+}
+
+func TestWarningsArePassedOn(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h := newHouse(t, 1, nil)
+		defer h.end()
+		n := says("x 1/1s")
+		n.Warning = errors.New("polled only")
+		h.say(0, n)
+		h.told("a: warned: polled only", "a: in force: 1 rules (1 added)", "ready")
+	})
+}
+
+// Whoever waits for updates to be in force is answered, whatever becomes of it.
+func TestNoReloadWaitsForEver(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h := newHouse(t, 2, nil)
+		answers := make(chan error, 3)
+		ask := func(text string) ruleset.Update {
+			n := says(text)
+			n.Done = func(err error) { answers <- err }
+			return n
+		}
+		h.say(0, says("x 1/1s"))
+		h.say(1, says("y 1/1s"))
+		h.quiet()
+		h.say(0, ask("x 2/1s"))
+		h.say(0, ask("x 3/1s")) // replaces it before it is tried
+		for range 2 {
+			if err := <-answers; err != nil {
+				t.Error(err)
+			}
+		}
+		h.expect("x 3/1s; y 1/1s")
+		h.slow = time.Second
+		h.say(0, ask("x 4/1s"))
+		time.Sleep(500 * time.Millisecond) // in a trial
+		h.say(0, ask("x 5/1s"))
+		h.quiet() // it would be tried next
+		h.end()
+		first, second := <-answers, <-answers
+		if first != nil || !errors.Is(second, context.Canceled) {
+			t.Errorf("who waits at the end is told %v and %v", first, second)
+		}
+		if err := h.keeper.Run(t.Context()); err == nil {
+			t.Error("it runs twice")
+		}
+	})
+}
+
+func TestAKeeperNeedsLayersWithNames(t *testing.T) {
+	swap := func(*rules.Set) error { return nil }
+	s := newScript()
+	for name, layers := range map[string][]ruleset.Layer{
+		"none":      nil,
+		"no name":   {{Source: s}},
+		"no source": {{Name: "a"}},
+		"twice":     {{Name: "a", Source: s}, {Name: "a", Source: s}},
+	} {
+		if _, err := ruleset.NewKeeper(layers, swap); err == nil {
+			t.Errorf("%s: it is made", name)
+		}
+	}
+	if _, err := ruleset.NewKeeper([]ruleset.Layer{{Name: "a", Source: s}}, nil); err == nil {
+		t.Error("it is made without a swap")
+	}
+}

@@ -1,0 +1,349 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/gate"
+)
+
+// decide answers one ask, or the asks of a batch, which are decided together: those that share a
+// key under one limit in their order, so that the first gets what is left.
+func (a *api) decide(ctx context.Context, c *call) error {
+	if !c.batch {
+		return a.decideOne(ctx, c)
+	}
+	a.gate.DecideBatch(ctx, c.batchQuestions())
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	c.out = append(c.out, `{"answers":[`...)
+	for i := range c.questions {
+		if i > 0 {
+			c.out = append(c.out, ',')
+		}
+		c.verdict = c.questions[i].Verdict
+		c.appendAnswer(&extras{look: c.asks[i].looks(), err: c.questions[i].Err})
+	}
+	c.out = append(c.out, "]}\n"...)
+	return nil
+}
+
+func (a *api) decideOne(ctx context.Context, c *call) error {
+	if err := c.complete(); err != nil {
+		return err
+	}
+	ask := c.last()
+	if err := a.ask(ctx, c, ask, nil); err != nil {
+		return err
+	}
+	c.answer(&extras{look: ask.looks()})
+	return nil
+}
+
+// batchQuestions are the asks of a batch.
+func (c *call) batchQuestions() []gate.Question {
+	own := c.own[:0]
+	for i := range c.asks[:c.n] {
+		if i == len(c.verdicts) {
+			c.verdicts = append(c.verdicts, new(gate.Verdict))
+		}
+		ask, from := &c.asks[i], len(own)
+		g := ask.gateAsk(own)
+		own = g.Claims
+		g.Claims = own[from:len(own):len(own)]
+		c.questions = append(c.questions, gate.Question{Request: ask.rulesRequest(), Ask: g, Verdict: c.verdicts[i]})
+	}
+	c.own = own
+	return c.questions
+}
+
+// ask has the gate fill c.verdict.
+func (a *api) ask(ctx context.Context, c *call, ask *ask, aside []weir.Claim) error {
+	g := ask.gateAsk(c.own[:0])
+	g.Aside = aside
+	c.own = g.Claims
+	return a.gate.Decide(ctx, ask.rulesRequest(), g, c.verdict)
+}
+
+func (a *api) peek(ctx context.Context, c *call) error {
+	for i := range c.asks[:c.n] {
+		c.asks[i].times = 0
+	}
+	return a.decide(ctx, c)
+}
+
+func (a *api) acquire(ctx context.Context, c *call) error {
+	return a.decideOne(ctx, c)
+}
+
+// reset forgets. A look makes the claims; what is listed or denied has none.
+func (a *api) reset(ctx context.Context, c *call) error {
+	if err := c.complete(); err != nil {
+		return err
+	}
+	ask := c.last()
+	ask.times = 0
+	if err := a.ask(ctx, c, ask, nil); err != nil {
+		return err
+	}
+	if err := a.gate.Reset(ctx, c.verdict); err != nil {
+		return err
+	}
+	c.out = append(c.out, `{"reset":[`...)
+	for i := range c.verdict.Len() {
+		check := c.verdict.At(i)
+		if i > 0 {
+			c.out = append(c.out, ',')
+		}
+		c.out = append(c.out, '{')
+		c.appendWhose(&check, true)
+		c.out = append(c.out, '}')
+	}
+	c.out = append(c.out, "]}\n"...)
+	return nil
+}
+
+// extras are what an answer has besides its verdict.
+type extras struct {
+	look        *ask // it was only looked: keys are shown, and exceptions; nil: it was not
+	err         error
+	reservation *token
+}
+
+// answer renders the verdict as the whole answer, with its status.
+func (c *call) answer(e *extras) {
+	v := c.verdict
+	switch v.Outcome {
+	case gate.Failed:
+		c.status = http.StatusServiceUnavailable
+	case gate.Refused, gate.Denied:
+		c.status = c.deny
+		if worst, ok := v.Worst(); ok && c.deny != http.StatusOK && waits(worst.Decision.RetryAfter) {
+			c.retry = strconv.FormatInt(seconds(worst.Decision.RetryAfter), 10)
+		}
+	}
+	c.appendAnswer(e)
+	c.out = append(c.out, '\n')
+}
+
+func (c *call) appendAnswer(e *extras) {
+	if c.compact {
+		c.appendCompact()
+	} else {
+		c.appendFull(e)
+	}
+	c.appendHeld(e)
+	if e.err != nil {
+		c.out = problemOf(e.err).append(append(c.out, `,"error":`...))
+	}
+	c.out = append(c.out, '}')
+}
+
+// appendCompact has what a caller needs in order to act, and what it must give back is appended to it.
+func (c *call) appendCompact() {
+	v := c.verdict
+	b := append(c.out, `{"outcome":"`...)
+	b = append(b, v.Outcome.String()...)
+	b = append(b, `","allowed":`...)
+	b = strconv.AppendBool(b, v.Outcome == gate.Passed)
+	b = appendNumber(b, `,"granted":`, v.Granted)
+	if v.Degraded() {
+		b = append(b, `,"degraded":true`...)
+	}
+	if worst, ok := v.Worst(); ok {
+		d := worst.Decision
+		b = appendNumber(b, `,"remaining":`, d.Remaining)
+		b = appendNumber(b, `,"retry_after_us":`, micros(d.RetryAfter))
+		b = appendNumber(b, `,"reset_after_us":`, micros(d.ResetAfter))
+	}
+	if v.Delay > 0 {
+		b = appendNumber(b, `,"delay_us":`, micros(v.Delay))
+	}
+	c.out = b
+}
+
+func (c *call) appendFull(e *extras) {
+	v := c.verdict
+	b := append(c.out, `{"outcome":"`...)
+	b = append(b, v.Outcome.String()...)
+	b = append(b, `","reason":"`...)
+	b = append(b, v.Reason.String()...)
+	b = append(b, `","allowed":`...)
+	b = strconv.AppendBool(b, v.Outcome == gate.Passed)
+	b = appendNumber(b, `,"granted":`, v.Granted)
+	if v.Degraded() {
+		b = append(b, `,"degraded":true`...)
+	}
+	if v.Rule != nil {
+		b = append(append(append(b, `,"rule":"`...), v.Rule.Name()...), '"')
+	}
+	if worst, ok := v.Worst(); ok {
+		d := worst.Decision
+		b = c.api.limits.append(append(b, ','), worst.Claim.Limit)
+		b = appendNumber(b, `,"remaining":`, d.Remaining)
+		b = appendNumber(b, `,"retry_after":`, seconds(d.RetryAfter))
+		b = appendNumber(b, `,"retry_after_us":`, micros(d.RetryAfter))
+		b = appendNumber(b, `,"reset_after_us":`, micros(d.ResetAfter))
+		b = appendNumber(b, `,"delay_us":`, micros(v.Delay))
+	}
+	c.out = append(b, `,"checks":[`...)
+	c.appendChecks(e.look != nil)
+	c.out = append(c.out, ']')
+	c.appendSkipped()
+	c.appendExceptions(e.look)
+}
+
+func (c *call) appendChecks(keys bool) {
+	first := true
+	for i := range c.verdict.Len() {
+		check := c.verdict.At(i)
+		if check.Aside || !check.Decided {
+			continue
+		}
+		if !first {
+			c.out = append(c.out, ',')
+		}
+		first = false
+		c.out = append(c.out, '{')
+		c.appendWhose(&check, keys)
+		b, d := c.out, check.Decision
+		b = appendNumber(b, `,"cost":`, check.Claim.Cost)
+		b = appendNumber(b, `,"remaining":`, d.Remaining)
+		b = appendNumber(b, `,"retry_after_us":`, micros(d.RetryAfter))
+		b = appendNumber(b, `,"reset_after_us":`, micros(d.ResetAfter))
+		if check.Shadow {
+			b = strconv.AppendBool(append(b, `,"refused":`...), c.wouldRefuse(&check))
+		}
+		if check.Local {
+			b = append(b, `,"local":true`...)
+		}
+		c.out = append(b, '}')
+	}
+}
+
+// wouldRefuse is for shadow rules, whose refusals are nowhere else to be seen.
+func (c *call) wouldRefuse(check *gate.Check) bool {
+	if c.verdict.Times == 0 {
+		return check.Decision.RetryAfter != 0
+	}
+	return check.Granted == 0
+}
+
+// appendWhose says which limit a check is of, and whose.
+func (c *call) appendWhose(check *gate.Check, keys bool) {
+	b := c.out
+	if check.Rule != nil {
+		b = append(append(append(b, `"rule":"`...), check.Rule.Name()...), `",`...)
+	}
+	b = c.api.limits.append(b, check.Claim.Limit)
+	if keys {
+		b = appendString(append(b, `,"key":`...), check.Claim.Key)
+	}
+	if check.Shadow {
+		b = append(b, `,"shadow":true`...)
+	}
+	c.out = b
+}
+
+// appendSkipped lists the rules that were not asked, and the claims for which no store
+// answered.
+func (c *call) appendSkipped() {
+	before := len(c.out)
+	for _, skip := range c.verdict.Skips() {
+		c.appendSkip(skip.Rule.Name(), skip.Why)
+	}
+	for i := range c.verdict.Len() {
+		if check := c.verdict.At(i); check.Rule != nil && !check.Decided && (i == 0 || c.verdict.At(i-1).Rule != check.Rule) {
+			c.appendSkip(check.Rule.Name(), gate.Unasked)
+		}
+	}
+	if len(c.out) > before {
+		c.out = append(c.out, ']')
+	}
+}
+
+func (c *call) appendSkip(rule string, why gate.Why) {
+	opening := `,{"rule":"`
+	if c.out[len(c.out)-1] == ']' { // of the checks: this is the first
+		opening = `,"skipped":[{"rule":"`
+	}
+	c.out = append(append(c.out, opening...), rule...)
+	c.out = append(append(append(c.out, `","why":"`...), why.String()...), `"}`...)
+}
+
+// appendExceptions tells by which exceptions of operators it would be decided.
+func (c *call) appendExceptions(look *ask) {
+	if look == nil || !look.requested {
+		return
+	}
+	list := c.verdict.Exceptions(look.rulesRequest())
+	for i := range list {
+		e := &list[i]
+		opening := `,{"id":`
+		if i == 0 {
+			opening = `,"exceptions":[{"id":`
+		}
+		b := appendString(append(c.out, opening...), e.ID)
+		b = append(append(b, `,"kind":"`...), e.Kind...)
+		if b = append(b, '"'); e.Rule != "" {
+			b = append(append(append(b, `,"rule":"`...), e.Rule...), '"')
+		}
+		b = append(e.Until.UTC().AppendFormat(append(b, `,"until":"`...), time.RFC3339), '"')
+		if e.Why != "" {
+			b = appendString(append(b, `,"why":`...), e.Why)
+		}
+		c.out = append(b, '}')
+	}
+	if len(list) > 0 {
+		c.out = append(c.out, ']')
+	}
+}
+
+// appendHeld tells of what the caller must give back.
+func (c *call) appendHeld(e *extras) {
+	if e.reservation != nil {
+		c.out = append(c.out, `,"reservation":{"token":"`...)
+		c.out = append(c.out, e.reservation.text()...)
+		c.out = appendNumber(c.out, `","ttl_us":`, e.reservation.lifetime)
+		c.out = append(c.out, '}')
+		return
+	}
+	if !c.verdict.Holds() {
+		return
+	}
+	held := leases(c.verdict.Receipt())
+	if len(held.Charged) == 0 { // a policy let it pass without a store
+		return
+	}
+	c.out = appendString(append(c.out, `,"lease":{"id":`...), c.verdict.Lease())
+	c.out = append(append(c.out, `,"token":"`...), held.text()...)
+	c.out = appendNumber(c.out, `","ttl_us":`, held.lifetime)
+	c.out = append(c.out, '}')
+}
+
+func appendNumber(b []byte, name string, n int64) []byte {
+	return strconv.AppendInt(append(b, name...), n, 10)
+}
+
+// waits reports whether a wait helps a refused request.
+func waits(retryAfter time.Duration) bool { return retryAfter > 0 && retryAfter != weir.Never }
+
+// micros is a duration of the store's; −1 is never.
+func micros(d time.Duration) int64 {
+	if d == weir.Never {
+		return -1
+	}
+	return d.Microseconds()
+}
+
+// seconds is rounded up, so that who waits them has waited enough; −1 is never.
+func seconds(d time.Duration) int64 {
+	if d == weir.Never {
+		return -1
+	}
+	return int64((d + time.Second - 1) / time.Second)
+}

@@ -1,0 +1,432 @@
+package api_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"sort"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/getkin/kin-openapi/openapi3filter"
+	"github.com/getkin/kin-openapi/routers"
+	"github.com/getkin/kin-openapi/routers/gorillamux"
+
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/server/api"
+	"github.com/weirproject/weir/memstore"
+)
+
+// A witness is the handler with the document beside it: each answer must be one that the
+// document has.
+type witness struct {
+	t      testing.TB
+	next   http.Handler
+	router routers.Router
+	doc    *openapi3.T
+
+	mu   sync.Mutex
+	seen map[string]bool // "POST /v1/decide 200", and the paths of fields: "Answer.lease.id"
+}
+
+func newWitness(t testing.TB, next http.Handler) *witness {
+	t.Helper()
+	doc, err := openapi3.NewLoader().LoadFromData(api.Document())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := doc.Validate(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	router, err := gorillamux.NewRouter(doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &witness{t: t, next: next, router: router, doc: doc, seen: make(map[string]bool)}
+}
+
+func (w *witness) ServeHTTP(out http.ResponseWriter, r *http.Request) {
+	recorder := httptest.NewRecorder()
+	w.next.ServeHTTP(recorder, r)
+	w.check(r, recorder)
+	maps.Copy(out.Header(), recorder.Header())
+	out.WriteHeader(recorder.Code)
+	out.Write(recorder.Body.Bytes())
+}
+
+func (w *witness) check(r *http.Request, answer *httptest.ResponseRecorder) {
+	route, parameters, err := w.router.FindRoute(r)
+	if err != nil { // 404 and 405 are of no operation
+		if answer.Code != 404 && answer.Code != 405 {
+			w.t.Errorf("%s %s answers %d and is not in the document: %v", r.Method, r.URL.Path, answer.Code, err)
+		}
+		w.note("Problem", answer.Body.Bytes())
+		return
+	}
+	input := &openapi3filter.ResponseValidationInput{
+		RequestValidationInput: &openapi3filter.RequestValidationInput{Request: r, PathParams: parameters, Route: route},
+		Status:                 answer.Code, Header: answer.Header(),
+		Options: &openapi3filter.Options{IncludeResponseStatus: true, MultiError: true},
+	}
+	input.SetBodyBytes(answer.Body.Bytes())
+	if err := openapi3filter.ValidateResponse(r.Context(), input); err != nil {
+		w.t.Errorf("%s %s answers %d %s, which is not what the document says: %v", r.Method, r.URL.Path, answer.Code, answer.Body, err)
+	}
+	w.mu.Lock()
+	w.seen[fmt.Sprint(r.Method, " ", route.Path, " ", answer.Code)] = true
+	w.mu.Unlock()
+	w.note(w.schemaOf(route, answer), answer.Body.Bytes())
+}
+
+// schemaOf is what the answer is one of, by name.
+func (w *witness) schemaOf(route *routers.Route, answer *httptest.ResponseRecorder) string {
+	if answer.Header().Get("Content-Type") == "application/problem+json" {
+		return "Problem"
+	}
+	schema := route.Operation.Responses.Value("200").Value.Content["application/json"].Schema
+	compact := ""
+	if !strings.Contains(answer.Body.String(), `"reason"`) {
+		compact = "Compact"
+	}
+	if strings.HasPrefix(answer.Body.String(), `{"answers"`) {
+		return compact + "BatchAnswer"
+	}
+	if len(schema.Value.OneOf) > 0 {
+		return compact + "Answer"
+	}
+	return strings.TrimPrefix(schema.Ref, "#/components/schemas/")
+}
+
+func (w *witness) note(schema string, body []byte) {
+	var value any
+	if json.Unmarshal(body, &value) == nil {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.noteValue(schema, value)
+	}
+}
+
+func (w *witness) noteValue(at string, value any) {
+	switch value := value.(type) {
+	case map[string]any:
+		for name, member := range value {
+			w.seen[at+"."+name] = true
+			w.noteValue(at+"."+name, member)
+		}
+	case []any:
+		for _, element := range value {
+			w.noteValue(at, element)
+		}
+	}
+}
+
+// TestTheDocumentIsTrue brings about every status of every operation, and every field of
+// every answer.
+func TestTheDocumentIsTrue(t *testing.T) {
+	w := newWitness(t, excepting(t))
+	everyAnswer(serve(t, w))
+	exceptions(serve(t, w))
+	guarded := newWitness(t, handler(t, memstore.New(), someRules, api.WithTokens([]string{"read-read-read-read"}, []string{"write-write-write"}), api.WithHosts("127.0.0.1")))
+	everyRefusal(t, serve(t, guarded))
+	broken := newWitness(t, handler(t, &gone{Store: memstore.New()}, someRules))
+	everyOutage(serve(t, broken), serve(t, w))
+	dying := &dying{Store: memstore.New()}
+	last := newWitness(t, handler(t, dying, someRules))
+	s := serve(t, last)
+	for range 4 {
+		s.post("/v1/decide", `{"request":{"path":"/guess","client":"203.0.113.9"}}`)
+	}
+	dying.dead.Store(true)
+	s.send("GET", "/v1/bans", "").has(t, 503)
+	for _, other := range []*witness{guarded, broken, last} {
+		maps.Copy(w.seen, other.seen)
+	}
+	for path, item := range w.doc.Paths.Map() {
+		for method, operation := range item.Operations() {
+			for status := range operation.Responses.Map() {
+				if strings.HasSuffix(status, "XX") {
+					continue // deny_status: 429 and 599 below
+				}
+				if at := method + " " + path + " " + status; !w.seen[at] {
+					t.Errorf("%s is in the document and was never answered", at)
+				}
+			}
+		}
+	}
+	for _, at := range []string{"POST /v1/decide 429", "POST /v1/acquire 599"} {
+		if !w.seen[at] {
+			t.Errorf("%s was never answered", at)
+		}
+	}
+	for _, name := range []string{"Answer", "ReserveAnswer", "BatchAnswer", "CompactAnswer", "CompactBatchAnswer", "ResetAnswer", "Settled", "Renewed", "Released", "Bans", "Lifted", "Comparison", "Problem"} {
+		w.everyField(name, w.doc.Components.Schemas[name])
+	}
+}
+
+// everyField asks that each property of a schema was answered once.
+func (w *witness) everyField(at string, schema *openapi3.SchemaRef) {
+	for schema.Value.Items != nil || len(schema.Value.AllOf) > 0 {
+		if schema.Value.Items != nil {
+			schema = schema.Value.Items
+		} else {
+			schema = schema.Value.AllOf[0]
+		}
+	}
+	if strings.HasSuffix(at, "BatchAnswer.answers") || at == "ReserveAnswer" { // all but their own fields is Answer
+		schema = map[string]*openapi3.SchemaRef{"BatchAnswer.answers": errorAlone(schema), "CompactBatchAnswer.answers": errorAlone(schema), "ReserveAnswer": reservationAlone(schema)}[at]
+	}
+	for name, property := range schema.Value.Properties {
+		if (at == "Answer" || at == "CompactAnswer") && name == "error" {
+			continue // in a batch
+		}
+		if !w.seen[at+"."+name] {
+			w.t.Errorf("%s.%s is in the document and was never answered", at, name)
+		}
+		w.everyField(at+"."+name, property)
+	}
+}
+
+func errorAlone(s *openapi3.SchemaRef) *openapi3.SchemaRef       { return alone(s, "error") }
+func reservationAlone(s *openapi3.SchemaRef) *openapi3.SchemaRef { return alone(s, "reservation") }
+
+func alone(s *openapi3.SchemaRef, name string) *openapi3.SchemaRef {
+	property := s.Value.Properties[name]
+	if property == nil {
+		return s
+	}
+	// What is below it is held by its own schema.
+	return openapi3.NewSchemaRef("", &openapi3.Schema{Properties: openapi3.Schemas{name: openapi3.NewSchemaRef("", &openapi3.Schema{})}})
+}
+
+const login = `{"request":{"method":"POST","path":"/login","client":"203.0.113.7"}}`
+
+// bodies are one good document for each operation that takes one.
+func bodies(s *server) map[string]string {
+	reserved := s.post("/v1/reserve", `{"request":{"path":"/x"},"ttl":"1m"}`).at("reservation.token")
+	held := s.post("/v1/acquire", `{"request":{"path":"/jobs","user":"u"}}`).at("lease.token")
+	return map[string]string{
+		"/v1/decide": login, "/v1/peek": login, "/v1/acquire": login, "/v1/reset": login, "/v1/reserve": login,
+		"/v1/lift":    `{"rule":"guess","key":"client.ip=11:203.0.113.7"}`,
+		"/v1/settle":  fmt.Sprintf(`{"token":%q,"actual":3}`, reserved),
+		"/v1/renew":   fmt.Sprintf(`{"token":%q}`, held),
+		"/v1/release": fmt.Sprintf(`{"token":%q}`, held),
+	}
+}
+
+// reads are the operations that only read.
+var reads = []string{"/v1/openapi.json", "/v1/bans", "/v1/rules/guess/compare"}
+
+func everyAnswer(s *server) {
+	good := bodies(s)
+	for range 4 {
+		s.post("/v1/decide", `{"request":{"path":"/guess","client":"203.0.113.7"}}`)
+		s.post("/v1/decide", `{"request":{"path":"/tighter","client":"203.0.113.7"}}`)
+	}
+	for _, path := range append(reads, "/v1/rules/tighter/compare") {
+		s.send("GET", path, "").has(s.t, 200)
+		s.send("GET", path+"?x=1", "").has(s.t, 400)
+		s.send("GET", path, "", "Sec-Fetch-Site", "cross-site").has(s.t, 200) // the page cannot read it
+	}
+	for _, path := range []string{"/v1/rules/site/compare", "/v1/rules/none/compare", "/v1/rules//compare", "/v1/rules/a/b/compare", "/v1/rules/guess"} {
+		s.send("GET", path, "").has(s.t, 404)
+	}
+	s.post("/v1/lift", `{"rule":"site","key":"all"}`).has(s.t, 404)
+	s.post("/v1/lift", `{"rule":"guess"}`).has(s.t, 400)
+	for _, path := range slices.Backward(slices.Sorted(maps.Keys(good))) { // settle before reset, renew before release
+		if path == "/v1/release" {
+			continue
+		}
+		s.post(path, good[path])
+	}
+	s.post("/v1/release", good["/v1/release"])
+	for _, path := range []string{"/v1/settle", "/v1/release", "/v1/renew"} {
+		s.post(path, good[path]) // 409
+	}
+	for path := range good {
+		s.post(path, `{"nonsense":1}`)
+		s.post(path, `{`+strings.Repeat(" ", 1<<20)+`}`)
+		s.send("POST", path, `{}`, "Content-Type", "text/plain")
+	}
+	for range 3 {
+		s.post("/v1/decide?deny_status=429", login)
+	}
+	s.post("/v1/acquire?deny_status=599", `{"request":{"path":"/jobs"}}`)
+	s.post("/v1/decide", `{"request":{"path":"/export"}}`)
+	s.post("/v1/peek", `{"requests":[`+login+`,`+login+`]}`)
+	const twice = `{"name":"a","limit":"1/1m","key":"k"}`
+	for _, query := range []string{"", "?answer=compact"} {
+		s.post("/v1/decide"+query, `{"requests":[`+login+`,{"claims":[`+twice+`,`+twice+`]}]}`)
+	}
+	s.post("/v1/decide?answer=compact", `{"claims":[{"name":"later","limit":"1/1m overdraft 5","key":"k","cost":3}]}`)
+	s.post("/v1/decide?answer=compact", `{"claims":[{"name":"held","limit":"concurrency 5 ttl 30s","key":"k"}]}`)
+	s.send("GET", "/v1/nowhere", "")
+	s.send("PUT", "/v1/decide", "")
+	for path := range good {
+		s.post(path, good[path], "Sec-Fetch-Site", "cross-site")
+	}
+}
+
+func everyRefusal(t *testing.T, s *server) {
+	for path, body := range bodies(s) {
+		s.post(path, body)
+		if a := s.post(path, body, "Authorization", "Bearer nobody-knows-this"); a.status != 401 || !strings.Contains(a.header.Get("WWW-Authenticate"), "invalid_token") {
+			t.Errorf("%s with an unknown token: %d %v", path, a.status, a.header)
+		}
+		s.post(path, body, "Authorization", "Bearer read-read-read-read")
+	}
+	for _, path := range reads {
+		s.send("GET", path, "").has(t, 401)
+		s.send("GET", path, "", "Authorization", "Bearer read-read-read-read").has(t, 200)
+		s.send("GET", path, "", "Authorization", "Bearer read-read-read-read", "Host", "evil.example").has(t, 403)
+	}
+}
+
+// gone is a store that does not answer.
+type gone struct{ weir.Store }
+
+var errGone = fmt.Errorf("%w: dial tcp 10.1.2.3:6379: refused", weir.ErrUnavailable)
+
+func (*gone) Decide(context.Context, []weir.Claim, int64, []weir.Decision) (int64, error) {
+	return 0, errGone
+}
+
+// dying is a store that answers at first.
+type dying struct {
+	weir.Store
+	dead atomic.Bool
+}
+
+func (s *dying) Decide(ctx context.Context, claims []weir.Claim, times int64, d []weir.Decision) (int64, error) {
+	if s.dead.Load() {
+		return 0, errGone
+	}
+	return s.Store.Decide(ctx, claims, times, d)
+}
+
+func (*gone) Refund(context.Context, []weir.Claim, weir.Instant, []weir.Decision) error {
+	return errGone
+}
+func (*gone) Charge(context.Context, []weir.Claim, []weir.Decision) error { return errGone }
+func (*gone) Reset(context.Context, []weir.Claim) error                   { return errGone }
+
+func everyOutage(s, healthy *server) {
+	const denied = `{"request":{"path":"/export","user":"u"}}`
+	tokens := bodies(healthy)
+	for range 4 {
+		s.post("/v1/decide", `{"request":{"path":"/guess","client":"203.0.113.7"}}`)
+	}
+	s.send("GET", "/v1/bans", "").has(s.t, 200, "bans.0.local", true)
+	s.post("/v1/lift", tokens["/v1/lift"]).has(s.t, 503)
+	s.post("/v1/decide?answer=compact", login).has(s.t, 200, "degraded", true)
+	for _, path := range []string{"/v1/decide", "/v1/peek", "/v1/acquire", "/v1/reset", "/v1/reserve"} {
+		s.post(path, denied).has(s.t, 503)
+		if path != "/v1/reset" {
+			s.post(path, login).has(s.t, 200)
+		}
+	}
+	for _, path := range []string{"/v1/settle", "/v1/renew", "/v1/release"} {
+		a := s.post(path, tokens[path])
+		a.has(s.t, 503)
+		if strings.Contains(a.text, "10.1.2.3") {
+			s.t.Errorf("%s tells where the store is: %s", path, a.text)
+		}
+	}
+}
+
+// TestTheDocumentHasEveryField compares what is read with what is written of it.
+func TestTheDocumentHasEveryField(t *testing.T) {
+	doc := newWitness(t, nil).doc
+	for path, objects := range api.Fields() {
+		item := doc.Paths.Find(path)
+		if item == nil {
+			t.Errorf("%s is not in the document", path)
+			continue
+		}
+		schema := item.Post.RequestBody.Value.Content["application/json"].Schema
+		for object, names := range objects {
+			documented := properties(schema, object)
+			sort.Strings(names)
+			if !slices.Equal(names, documented) {
+				t.Errorf("%s: its %s has %v, the document has %v", path, object, names, documented)
+			}
+		}
+	}
+}
+
+// properties are the names of an object of a body: "body", "request", "claims" or "requests".
+func properties(schema *openapi3.SchemaRef, object string) (names []string) {
+	found := make(map[string]bool)
+	for _, s := range append(schema.Value.OneOf, schema) {
+		at := s.Value
+		if object != "body" {
+			member := at.Properties[object]
+			if member == nil {
+				continue
+			}
+			if at = member.Value; at.Items != nil {
+				at = at.Items.Value
+			}
+		}
+		for name := range at.Properties {
+			found[name] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(found))
+}
+
+// TestRequestsOfTheDocumentAreTaken: what the document calls right, the server takes, and
+// what the server takes the document calls right.
+func TestRequestsOfTheDocumentAreTaken(t *testing.T) {
+	w := newWitness(t, handler(t, memstore.New(), someRules))
+	for _, test := range []struct{ path, body string }{
+		{"/v1/decide", login},
+		{"/v1/decide", `{"claims":[{"name":"a","limit":"5/1m","key":"k","cost":0}],"times":3,"cost":2,"dry_run":false}`},
+		{"/v1/decide", `{"requests":[` + login + `]}`},
+		{"/v1/decide", `{"request":{"headers":{"A":"b"},"query":{"a":"b"},"cookies":{},"descriptors":{"x":""}},"lease":"l"}`},
+		{"/v1/decide", `{}`},
+		{"/v1/decide", `{"requests":[]}`},
+		{"/v1/decide", `{"request":{},"times":0}`},
+		{"/v1/decide", `{"request":{},"cost":-1}`},
+		{"/v1/decide", `{"request":{},"cost":1.5}`},
+		{"/v1/decide", `{"request":{},"ttl":"1h"}`},
+		{"/v1/decide", `{"request":{"headers":{"A":["b"]}}}`},
+		{"/v1/decide", `{"claims":[{"name":"a b","limit":"5/1m","key":"k"}]}`},
+		{"/v1/decide", `{"claims":[{"name":"a","limit":"5/1m"}]}`},
+		{"/v1/decide", `{"claims":[{"name":"a","limit":"5/1m","key":""}]}`},
+		{"/v1/peek", `{"request":{},"times":1}`},
+		{"/v1/reserve", `{"claims":[{"name":"a","limit":"5/1m","key":"k","fixed":true}],"ttl":"1h"}`},
+		{"/v1/acquire", `{"claims":[{"name":"a","limit":"5/1m","key":"k","fixed":true}]}`},
+		{"/v1/reset", `{"request":{},"cost":1}`},
+		{"/v1/settle", `{"token":"","actual":1}`},
+		{"/v1/settle", `{"token":"x"}`},
+	} {
+		r := httptest.NewRequest("POST", test.path, strings.NewReader(test.body))
+		r.Header.Set("Content-Type", "application/json")
+		route, parameters, err := w.router.FindRoute(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		valid := openapi3filter.ValidateRequest(context.Background(), &openapi3filter.RequestValidationInput{Request: r, PathParams: parameters, Route: route,
+			Options: &openapi3filter.Options{AuthenticationFunc: openapi3filter.NoopAuthenticationFunc}})
+		var shape *openapi3filter.RequestError
+		if valid != nil && !errors.As(valid, &shape) {
+			t.Fatal(valid)
+		}
+		recorder := httptest.NewRecorder()
+		r.Body = http.NoBody
+		r = httptest.NewRequest("POST", test.path, strings.NewReader(test.body))
+		r.Header.Set("Content-Type", "application/json")
+		w.next.ServeHTTP(recorder, r)
+		if taken := recorder.Code == 200; taken != (valid == nil) {
+			t.Errorf("%s %s: the server answers %d %s, the document says %v", test.path, test.body, recorder.Code, recorder.Body, valid)
+		}
+	}
+}

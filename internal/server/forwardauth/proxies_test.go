@@ -1,0 +1,344 @@
+package forwardauth_test
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weirproject/weir/clientaddr"
+	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/internal/server/forwardauth"
+	"github.com/weirproject/weir/memstore"
+	"github.com/weirproject/weir/rules"
+)
+
+// page is the documentation page whose configurations are run unchanged except for addresses.
+func page(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile("../../../docs/forward-auth.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// blocks returns the fenced blocks of a kind.
+func blocks(t *testing.T, kind string, want int) (list []string) {
+	t.Helper()
+	for _, match := range regexp.MustCompile("(?s)```"+kind+"\n(.*?)```").FindAllStringSubmatch(page(t), -1) {
+		list = append(list, match[1])
+	}
+	if len(list) != want {
+		t.Fatalf("docs/forward-auth.md has %d blocks of %s; this test knows %d", len(list), kind, want)
+	}
+	return list
+}
+
+// replaced replaces each old text, which must occur.
+func replaced(t *testing.T, text string, pairs ...string) string {
+	t.Helper()
+	for i := 0; i < len(pairs); i += 2 {
+		if !strings.Contains(text, pairs[i]) {
+			t.Fatalf("the page's configuration has no %q:\n%s", pairs[i], text)
+		}
+		text = strings.ReplaceAll(text, pairs[i], pairs[i+1])
+	}
+	return text
+}
+
+// A street has a service, a limiter that can be killed, and the address for a proxy.
+type street struct {
+	t                    *testing.T
+	service, weir, proxy string // host:port
+	server               *httptest.Server
+	dir                  string
+}
+
+func newStreet(t *testing.T) *street {
+	file, err := rules.Parse("weir.yaml", []byte(blocks(t, "yaml", 2)[0]+
+		"  - {name: login, match: {method: POST, path: /login}, limit: sliding_log 1/1m}\nallow: {header.X-Pass: [friend]}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := rules.Compile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := gate.New(memstore.New(), set, gate.WithLocal(memstore.New()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	clients, err := clientaddr.New(set.TrustedProxies())
+	if err != nil {
+		t.Fatal(err)
+	}
+	door, err := forwardauth.New(g, clients)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/v1/forward-auth", door)
+	weir := httptest.NewServer(mux)
+	t.Cleanup(weir.Close)
+	return &street{t: t, service: newService(t), weir: weir.Listener.Addr().String(),
+		proxy: free(t), server: weir, dir: t.TempDir()}
+}
+
+func free(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	return listener.Addr().String()
+}
+
+func (s *street) write(name, text string) (path string) {
+	s.t.Helper()
+	path = filepath.Join(s.dir, name)
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		s.t.Fatal(err)
+	}
+	return path
+}
+
+// A log is the output of a proxy.
+type log struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *log) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *log) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// run starts a proxy, and stops it with the test.
+func (s *street) run(debian, name string, args ...string) {
+	s.t.Helper()
+	path, err := exec.LookPath(name)
+	if err != nil {
+		if path, err = exec.LookPath("/usr/sbin/" + name); err != nil { // not in everybody's PATH
+			s.t.Fatalf("%s is not here; install it: apt-get install %s", name, debian)
+		}
+	}
+	said := new(log)
+	command := exec.Command(path, args...)
+	command.Stdout, command.Stderr, command.Dir, command.SysProcAttr = said, said, s.dir, dieWithParent()
+	command.Env = append(os.Environ(), "HOME="+s.dir, "XDG_DATA_HOME="+s.dir, "XDG_CONFIG_HOME="+s.dir)
+	if err := command.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- command.Wait() }()
+	s.t.Cleanup(func() {
+		command.Process.Kill()
+		<-ended
+		if s.t.Failed() {
+			s.t.Logf("%s said:\n%s", name, said)
+		}
+	})
+	for deadline := time.Now().Add(20 * time.Second); ; {
+		if conn, err := net.Dial("tcp", s.proxy); err == nil {
+			conn.Close()
+			return
+		}
+		select {
+		case err := <-ended:
+			ended <- err
+			s.t.Fatalf("%s ended: %v", name, err)
+		case <-time.After(20 * time.Millisecond):
+		}
+		if time.Now().After(deadline) {
+			s.t.Fatalf("%s does not listen at %s", name, s.proxy)
+		}
+	}
+}
+
+// A client has its own loopback address.
+type client struct {
+	t    *testing.T
+	base string
+	http *http.Client
+}
+
+func (s *street) client(address string) *client {
+	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}
+	transport := &http.Transport{DialContext: dialer.DialContext}
+	s.t.Cleanup(transport.CloseIdleConnections)
+	return &client{s.t, "http://" + s.proxy, &http.Client{Transport: transport, Timeout: 20 * time.Second}}
+}
+
+type reply struct {
+	*http.Response
+	text string
+}
+
+func (c *client) ask(method, path, body string, fields ...string) *reply {
+	c.t.Helper()
+	request, err := http.NewRequestWithContext(c.t.Context(), method, c.base, strings.NewReader(body))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	target, err := url.ParseRequestURI(path) // which keeps // and escapes as they are
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	target.Scheme, target.Host = request.URL.Scheme, request.URL.Host
+	request.URL = target
+	for i := 0; i < len(fields); i += 2 {
+		request.Header.Add(fields[i], fields[i+1])
+	}
+	response, err := c.http.Do(request)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return &reply{response, string(text)}
+}
+
+// wants checks the behaviour common to all proxies with the page's configuration.
+func (s *street) wants(open bool) {
+	t := s.t
+	t.Helper()
+	one := s.client("127.0.0.2")
+	for i, want := range []string{`"per-ip";r=2;t=`, `"per-ip";r=1;t=`, `"per-ip";r=0;t=`} {
+		r := one.ask("POST", "/a?b=c", "body")
+		if r.StatusCode != 200 || r.text != "POST /a?b=c body" || !strings.HasPrefix(r.Header.Get("RateLimit"), want) || r.Header.Get("RateLimit-Policy") != `"per-ip";q=3;w=60` {
+			t.Errorf("request %d: %d %q %v", i, r.StatusCode, r.text, r.Header)
+		}
+	}
+	for name, fields := range map[string][]string{
+		"plain":     nil,
+		"spoofed":   {"X-Forwarded-For", "203.0.113.9", "X-Real-IP", "203.0.113.9", "Forwarded", "for=203.0.113.9"},
+		"rewritten": {"X-Forwarded-Method", "PUT", "X-Forwarded-Uri", "/x", "X-Forwarded-Host", "x", "X-Original-URI", "/y", "X-Original-Method", "PUT", "X-Original-URL", "http://z/"},
+	} {
+		s.refused(name, one.ask("POST", "/a", "body", fields...))
+	}
+	if r := one.ask("HEAD", "/a", ""); r.StatusCode != 429 {
+		t.Errorf("HEAD is answered %d", r.StatusCode)
+	}
+	if r := one.ask("GET", "/a", "", "X-Pass", "friend"); r.StatusCode != 200 || len(r.Header.Values("RateLimit"))+len(r.Header.Values("RateLimit-Policy")) > 0 {
+		t.Errorf("allowed client: %d %v", r.StatusCode, r.Header)
+	}
+	two := s.client("127.0.0.3")
+	for path, want := range map[string]int{"/own403": 403, "/own500": 500, "/c%2fd": 400} {
+		if r := two.ask("GET", path, ""); r.StatusCode != want || (r.text == "own\n") != (want != 400) || r.Header.Get("Retry-After") != "" {
+			t.Errorf("%s is answered %d %q %v", path, r.StatusCode, r.text, r.Header)
+		}
+	}
+	if r := s.client("127.0.0.4").ask("POST", "/login", "x"); r.StatusCode != 200 {
+		t.Errorf("login: %d %s", r.StatusCode, r.text)
+	}
+	s.refused("another login", s.client("127.0.0.5").ask("POST", "/%6cogin", "x"))
+	s.refused("and another", s.client("127.0.0.6").ask("POST", "//login?a=b", "x", "X-Forwarded-Method", "GET"))
+	if r := s.client("127.0.0.7").ask("GET", "/login", ""); r.StatusCode != 200 {
+		t.Errorf("to look at the form: %d", r.StatusCode)
+	}
+	s.noByteIsUnlimited()
+	s.server.CloseClientConnections()
+	s.server.Close()
+	r := one.ask("POST", "/a?b=c", "body")
+	switch {
+	case open && (r.StatusCode != 200 || r.text != "POST /a?b=c body" || r.Header.Get("RateLimit") != ""):
+		t.Errorf("without the limiter it should pass: %d %q %v", r.StatusCode, r.text, r.Header)
+	case !open && (r.StatusCode < 500 || strings.Contains(r.text, "body")):
+		t.Errorf("without the limiter it should not pass: %d %q", r.StatusCode, r.text)
+	}
+}
+
+func (s *street) refused(name string, r *reply) {
+	s.t.Helper()
+	wait, err := strconv.Atoi(r.Header.Get("Retry-After"))
+	if r.StatusCode != 429 || err != nil || wait < 1 || wait > 60 || !strings.Contains(r.Header.Get("RateLimit"), ";r=0;t=") || r.Header.Get("RateLimit-Policy") == "" {
+		s.t.Errorf("%s: %d %v", name, r.StatusCode, r.Header)
+	}
+	if r.Header.Get("Cache-Control") != "no-store" || r.Header.Get("Content-Type") != "application/problem+json" || !strings.Contains(r.text, "#quota-exceeded") {
+		s.t.Errorf("%s: %v %s", name, r.Header, r.text)
+	}
+}
+
+func TestNginx(t *testing.T) {
+	configs := blocks(t, "nginx", 2)
+	undecided := regexp.MustCompile(`(?s)    location @undecided \{.*?\n    \}\n`)
+	for name, config := range map[string]string{
+		"open":             configs[0],
+		"open, long heads": "large_client_header_buffers 64 1m;\n" + configs[0],
+		"closed":           undecided.ReplaceAllLiteralString(configs[0], configs[1]),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStreet(t)
+			temp := ""
+			for _, kind := range []string{"client_body", "proxy", "fastcgi", "uwsgi", "scgi"} {
+				temp += "    " + kind + "_temp_path " + filepath.Join(s.dir, kind) + ";\n"
+			}
+			main := "daemon off;\nmaster_process off;\nerror_log stderr;\npid " + filepath.Join(s.dir, "pid") + ";\nevents {}\nhttp {\n    access_log off;\n" + temp +
+				replaced(t, config, "127.0.0.1:8080", s.weir, "127.0.0.1:3000", s.service, "listen 80;", "listen "+s.proxy+";") + "}\n"
+			s.run("nginx-light", "nginx", "-p", s.dir, "-c", s.write("nginx.conf", main))
+			s.wants(name != "closed")
+		})
+	}
+}
+
+func TestCaddy(t *testing.T) {
+	configs := blocks(t, "caddyfile", 2)
+	for name, config := range map[string]string{
+		"closed": configs[0],
+		"open":   strings.TrimSuffix(configs[0], "}\n") + configs[1] + "}\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStreet(t)
+			config := "{\n\tadmin off\n\tauto_https off\n}\n" +
+				replaced(t, config, "127.0.0.1:8080", s.weir, "127.0.0.1:3000", s.service, ":80 {", "http://"+s.proxy+" {\n\tbind 127.0.0.1")
+			s.run("caddy", "caddy", "run", "--adapter", "caddyfile", "--config", s.write("Caddyfile", config))
+			s.wants(name == "open")
+		})
+	}
+}
+
+func TestHAProxy(t *testing.T) {
+	script, config := blocks(t, "lua", 1)[0], blocks(t, "haproxy", 1)[0]
+	for name, script := range map[string]string{
+		"open":             script,
+		"open, long heads": script,
+		"closed":           replaced(t, script, "open = true", "open = false"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStreet(t)
+			lua := s.write("weir.lua", replaced(t, script, "127.0.0.1:8080", s.weir))
+			config := replaced(t, config, "127.0.0.1:3000", s.service, "bind :80", "bind "+s.proxy, "/etc/haproxy/weir.lua", lua)
+			if name == "open, long heads" {
+				config = replaced(t, config, "global\n", "global\n    tune.bufsize 1100000\n    tune.http.maxhdr 32000\n")
+			}
+			s.run("haproxy", "haproxy", "-db", "-f", s.write("haproxy.cfg", config))
+			s.wants(name != "closed")
+		})
+	}
+}

@@ -1,0 +1,288 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log"
+	"log/slog"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/weirproject/weir/httplimit"
+)
+
+// statusClientGone counts requests whose client disconnected; no response is sent.
+const statusClientGone = 499
+
+// errTooMany is the reason for not forwarding a granted request.
+var errTooMany = errors.New("maximum of concurrent requests to the upstream reached")
+
+// fail responds in place of the upstream.
+func (g *gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
+	status, text := diagnose(w, r, err)
+	g.report.failed(r.Method, status, err)
+	if status == statusClientGone {
+		w.WriteHeader(status)
+		return
+	}
+	if status == http.StatusServiceUnavailable {
+		w.Header().Set("Retry-After", "1")
+	}
+	answer(w, r, status, text)
+}
+
+// diagnose maps an error to a status. For an error while both bodies were in transfer, the
+// transport does not say which side failed; the upload records whether it was the client.
+func diagnose(w http.ResponseWriter, r *http.Request, err error) (status int, text string) {
+	var tooLarge *http.MaxBytesError
+	var network net.Error
+	switch {
+	case errors.Is(err, context.Canceled) || errors.Is(r.Context().Err(), context.Canceled):
+		return statusClientGone, ""
+	case errors.Is(err, errTooMany):
+		return http.StatusServiceUnavailable, "Too many requests are in progress at the upstream."
+	case errors.As(err, &tooLarge):
+		return http.StatusRequestEntityTooLarge, "The body is too large."
+	case uploadFailed(w):
+		return http.StatusBadRequest, "The body could not be read."
+	case errors.As(err, &network) && network.Timeout():
+		return http.StatusGatewayTimeout, "The upstream did not respond in time."
+	}
+	return http.StatusBadGateway, "The upstream could not be reached, or its response is invalid."
+}
+
+// answer writes a response of the gateway itself, as application/problem+json.
+func answer(w http.ResponseWriter, r *http.Request, status int, text string) {
+	contentType, body := httplimit.Problem(r, &httplimit.Refusal{Status: status, Message: text})
+	h := w.Header()
+	h.Set("Content-Type", contentType)
+	h.Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	w.Write(body)
+}
+
+// An upload is a request body that records the result of reading, and that can be detached from its
+// reader: the transport may still read after the response, and net/http panics on a read after the
+// handler has returned.
+type upload struct {
+	io.ReadCloser
+	atEnd   func()     // called at EOF; may be nil
+	reading sync.Mutex // held during a Read
+	stopped bool       // guarded by reading
+
+	mu    sync.Mutex
+	begun bool
+	err   error
+}
+
+var errStopped = errors.New("proxy: upload stopped, because the response has ended")
+
+func (u *upload) Read(p []byte) (int, error) {
+	u.reading.Lock()
+	defer u.reading.Unlock()
+	if u.stopped {
+		return 0, errStopped
+	}
+	u.note(nil)
+	n, err := u.ReadCloser.Read(p)
+	if err == io.EOF && u.atEnd != nil {
+		u.atEnd()
+	}
+	u.note(err)
+	return n, err
+}
+
+func (u *upload) note(err error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.begun = true
+	if err != nil {
+		u.err = err
+	}
+}
+
+func (u *upload) state() (begun bool, err error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.begun, u.err
+}
+
+func (u *upload) stop() {
+	u.reading.Lock()
+	defer u.reading.Unlock()
+	u.stopped = true
+}
+
+func uploadFailed(w http.ResponseWriter) bool {
+	r, ok := w.(*response)
+	if !ok || r.body == nil {
+		return false
+	}
+	_, err := r.body.state()
+	return err != nil && err != io.EOF
+}
+
+const (
+	// maxUnread is the limit of unread input, the same as that of net/http.
+	maxUnread = 256 << 10
+	// maxLinger is how long a client may go on sending after the response.
+	maxLinger = time.Second
+)
+
+// endUpload detaches the body from the transport, and discards the rest of a body that the upstream
+// did not read: closing a connection with unread input resets it, which may lose the response. The
+// response is flushed first. WriteHeader has announced the close of the connection: if the deadline
+// cuts the body, its remainder would otherwise be read as the next request. Nothing is read while
+// the client waits for a 100, because reading would send it.
+func (w *response) endUpload(r *http.Request) {
+	begun, err := w.body.state()
+	if err != nil {
+		return
+	}
+	control := http.NewResponseController(w.ResponseWriter)
+	_ = control.Flush()
+	_ = control.SetReadDeadline(time.Now().Add(maxLinger))
+	w.body.stop()
+	if _, err := w.body.state(); err == nil && (begun || r.Header["Expect"] == nil) {
+		_, _ = io.CopyN(io.Discard, w.body.ReadCloser, maxUnread)
+	}
+}
+
+// A response preserves the fields of the limit. ReverseProxy adds the upstream's to them, but with
+// an informational response (100, 103) it would send and then clear all.
+type response struct {
+	http.ResponseWriter
+	body    *upload // nil without a body
+	major   int     // of the HTTP version
+	kept    []field
+	cleared bool
+	room    [6]field
+}
+
+type field struct {
+	name   string
+	values []string
+}
+
+func newResponse(w http.ResponseWriter, major int) *response {
+	r := &response{ResponseWriter: w, major: major}
+	r.kept = r.room[:0]
+	for name, values := range w.Header() {
+		r.kept = append(r.kept, field{name, values})
+	}
+	return r
+}
+
+// WriteHeader keeps the fields for the final response.
+func (w *response) WriteHeader(status int) {
+	informational := status < 200 && status != http.StatusSwitchingProtocols
+	switch {
+	case informational && !w.cleared:
+		w.takeOut()
+	case !informational && w.cleared:
+		w.putBack()
+	}
+	w.cleared = informational
+	if !informational && w.early() {
+		w.Header().Set("Connection", "close")
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// early reports whether the response precedes the end of the body, which matters in HTTP/1 alone.
+func (w *response) early() bool {
+	if w.body == nil || w.major != 1 {
+		return false
+	}
+	_, err := w.body.state()
+	return err != io.EOF
+}
+
+func (w *response) takeOut() {
+	h := w.Header()
+	for _, f := range w.kept {
+		if h[f.name] = h[f.name][len(f.values):]; len(h[f.name]) == 0 {
+			delete(h, f.name)
+		}
+	}
+}
+
+func (w *response) putBack() {
+	h := w.Header()
+	for _, f := range w.kept {
+		h[f.name] = append(slices.Clip(f.values), h[f.name]...)
+	}
+}
+
+// Unwrap supports http.ResponseController, through which ReverseProxy flushes and hijacks.
+func (w *response) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// A report passes each failure to the observer, and a limited number to the log, so that an
+// unavailable upstream does not fill a disk.
+type report struct {
+	log      *slog.Logger
+	observe  func(status int, err error)
+	upstream string
+
+	mu    sync.Mutex
+	kinds map[int]*quiet // by status
+}
+
+// quiet counts the suppressed lines of one kind.
+type quiet struct {
+	until time.Time
+	lines int
+}
+
+func (r *report) failed(method string, status int, err error) {
+	if r.observe != nil {
+		r.observe(status, err)
+	}
+	if status == statusClientGone {
+		return
+	}
+	if unlogged, ok := r.due(status); ok {
+		r.log.Warn("upstream failed: the gateway responds in its place",
+			"upstream", r.upstream, "method", method, "status", status, "error", err, "unlogged", unlogged)
+	}
+}
+
+// due reports whether a line may be logged, and the number of lines of its kind suppressed before
+// it.
+func (r *report) due(kind int) (unlogged int, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.kinds == nil {
+		r.kinds = make(map[int]*quiet)
+	}
+	q := r.kinds[kind]
+	if q == nil {
+		q = &quiet{}
+		r.kinds[kind] = q
+	}
+	now := time.Now()
+	if now.Before(q.until) {
+		q.lines++
+		return 0, false
+	}
+	unlogged, q.lines = q.lines, 0
+	q.until = now.Add(time.Second)
+	return unlogged, true
+}
+
+// logger receives the messages of ReverseProxy about responses that break off.
+func (r *report) logger() *log.Logger { return log.New(brokenOff{r}, "", 0) }
+
+type brokenOff struct{ report *report }
+
+func (b brokenOff) Write(line []byte) (int, error) {
+	if unlogged, ok := b.report.due(0); ok {
+		b.report.log.Warn("response of the upstream broke off",
+			"upstream", b.report.upstream, "error", string(line), "unlogged", unlogged)
+	}
+	return len(line), nil
+}

@@ -1,0 +1,304 @@
+// Package gateway is the gateway: it forwards the requests that a limit grants to an upstream.
+//
+// The standard library's ReverseProxy does the work: streaming both ways, upgrades to WebSocket,
+// trailers, informational responses. This package ensures that the matched request is the forwarded
+// one, and that the upstream can trust the forwarding fields.
+//
+// # Matched is forwarded
+//
+// A request gets the form in which it is forwarded before the limit reads it, so that the limit and
+// the upstream read the same:
+//
+//   - the path is rewritten by pathform and forwarded as that text, byte for byte, after the
+//     upstream's own path. A path without a form is answered 400;
+//   - the query is forwarded unchanged. ReverseProxy would drop the parameters that Go cannot
+//     parse, after a limit has read them. See [WithStrictQuery];
+//   - header fields that a client's Connection field names are dropped before the limit and not
+//     after: with "Connection: X-Api-Key" a client would be counted by a key that the upstream
+//     never receives;
+//   - fields that override the path or the method are dropped, unless [WithOverrides];
+//   - the Host is the client's, unless [WithUpstreamHost].
+//
+// CONNECT and TRACE are answered 501, and "OPTIONS *" is answered by the server: none is forwarded.
+// An upgrade is forwarded to websocket only: any other, such as h2c, would give a client an
+// uncounted connection to the upstream.
+//
+// # Forwarding fields
+//
+// The gateway sets X-Forwarded-For, X-Forwarded-Host and X-Forwarded-Proto. A client's own values
+// of these, of any other X-Forwarded-* field, of X-Real-IP, CF-Connecting-IP and Forwarded do not
+// reach the upstream, unless the client is a trusted proxy: see [WithClientAddress]. As trailers
+// these fields and those of credentials never reach it.
+package gateway
+
+import (
+	"errors"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/http/httputil"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/clientaddr"
+	"github.com/weirproject/weir/pathform"
+)
+
+// An Option configures a gateway.
+type Option func(*gateway)
+
+// WithForm sets the form of paths, instead of the strict one. Give the limit the same form, if it
+// has an option for it.
+func WithForm(form pathform.Form) Option { return func(g *gateway) { g.form = form } }
+
+// WithStrictQuery answers 400 to queries that servers read differently: with a semicolon, which
+// some read as an ampersand; with a number sign, at which some end the query; and with a % without
+// two hexadecimal digits. Use it if limits read the query. By default such queries pass unchanged,
+// since many harmless ones have a semicolon.
+func WithStrictQuery() Option { return func(g *gateway) { g.strictQuery = true } }
+
+// WithClientAddress sets the trusted proxies. The upstream gets the client that the extractor finds
+// as the first address of X-Forwarded-For. By default no proxy is trusted.
+func WithClientAddress(e *clientaddr.Extractor) Option { return func(g *gateway) { g.clients = e } }
+
+// WithUpstreamHost sends the upstream's own host as Host, for upstreams that require it.
+// X-Forwarded-Host has the client's.
+func WithUpstreamHost() Option { return func(g *gateway) { g.upstreamHost = true } }
+
+// WithTransport sets the transport, instead of [NewTransport]'s.
+func WithTransport(t http.RoundTripper) Option { return func(g *gateway) { g.transport = t } }
+
+// WithOverrides forwards fields by which some services take another path or method than that of the
+// request line: X-Original-URL, X-Rewrite-URL, X-HTTP-Method-Override and similar. By default they
+// are dropped, from trusted proxies too, since proxies pass on their clients' fields.
+func WithOverrides() Option { return func(g *gateway) { g.overrides = true } }
+
+// WithMaxRequests bounds the concurrent requests at the upstream, each of which may be a
+// connection; requests beyond it are answered 503 and stay charged. By default there is no bound. A
+// rule with a concurrency limit protects the upstream; this option protects the file descriptors of
+// the process, of which one client connection with HTTP/2 takes many.
+func WithMaxRequests(n int) Option { return func(g *gateway) { g.most = int64(n) } }
+
+// WithLog sets the log, instead of slog.Default(). It gets at most one line a second for each kind
+// of failure, with the method, the status and the error, but no paths and header fields, which may
+// contain secrets.
+func WithLog(log *slog.Logger) Option { return func(g *gateway) { g.log = log } }
+
+// WithObserver sets a function that is called for each request without a response from the
+// upstream: 502 the upstream failed, 503 too many concurrent requests, 504 timeout, 400 or 413 the
+// client's body could not be read, 499 the client disconnected (reported here alone). It runs on
+// the goroutine of the request and must return fast.
+func WithObserver(observe func(status int, err error)) Option {
+	return func(g *gateway) { g.observe = observe }
+}
+
+// New returns a gateway. Requests that limit passes to its handler are forwarded to the upstream, a
+// URL such as http://127.0.0.1:9000 or https://example.com/base. The scheme h2c is HTTP/2 without
+// TLS, as gRPC servers use it. The path of a request is appended to that of the URL. A mistake in
+// the URL is a *weir.InputError.
+//
+// A refused request opens no connection to the upstream, and its body is not read.
+//
+// Do not set a WriteTimeout on the server: it would end streams. Set a ReadHeaderTimeout and an
+// IdleTimeout.
+func New(upstream *url.URL, limit func(http.Handler) http.Handler, opts ...Option) (http.Handler, error) {
+	if limit == nil {
+		return nil, errors.New("proxy: the limit is nil; give a middleware, such as one of httplimit")
+	}
+	if err := check(upstream); err != nil {
+		return nil, err
+	}
+	g := &gateway{upstream: *upstream}
+	for _, opt := range opts {
+		opt(g)
+	}
+	if g.log == nil {
+		g.log = slog.Default()
+	}
+	if g.clients == nil {
+		g.clients = &clientaddr.Extractor{}
+	}
+	g.upstream.Path = strings.TrimSuffix(upstream.Path, "/")
+	g.upstream.RawPath = strings.TrimSuffix(upstream.RawPath, "/")
+	if g.upstream.Scheme == h2c {
+		g.upstream.Scheme = "http"
+	}
+	if g.transport == nil {
+		g.transport = NewTransport(upstream)
+	}
+	g.report = &report{log: g.log, observe: g.observe, upstream: upstream.Host}
+	g.reverse = httputil.ReverseProxy{
+		Rewrite: g.rewrite, Transport: g.transport, BufferPool: &buffers{},
+		ErrorHandler: g.fail, ErrorLog: g.report.logger(),
+	}
+	g.limited = limit(http.HandlerFunc(g.forward))
+	return g, nil
+}
+
+// h2c is the scheme of HTTP/2 without TLS.
+const h2c = "h2c"
+
+// check returns the mistake in the URL of an upstream.
+func check(u *url.URL) error {
+	allowed := ""
+	switch {
+	case u == nil:
+		return &weir.InputError{Field: "upstream", Given: "", Allowed: "a URL such as http://127.0.0.1:9000"}
+	case u.Scheme != "http" && u.Scheme != "https" && u.Scheme != h2c:
+		allowed = "the scheme http, https or h2c, as in http://127.0.0.1:9000"
+	case u.Hostname() == "" || u.Opaque != "":
+		allowed = "a URL with a host, such as http://127.0.0.1:9000"
+	case u.User != nil:
+		allowed = "a URL without user and password: all clients would act as that user"
+	case u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
+		allowed = "a URL without query and fragment; its path is joined with the request's"
+	}
+	if allowed == "" {
+		return nil
+	}
+	return &weir.InputError{Field: "upstream", Given: u.Redacted(), Allowed: allowed}
+}
+
+// A gateway is the handler. Its fields do not change after New.
+type gateway struct {
+	upstream     url.URL // without the final slash of its path
+	form         pathform.Form
+	strictQuery  bool
+	upstreamHost bool
+	overrides    bool
+	most         int64 // maximum of concurrent requests; 0: no limit
+	inFlight     atomic.Int64
+	clients      *clientaddr.Extractor
+	transport    http.RoundTripper
+	log          *slog.Logger
+	observe      func(int, error)
+	report       *report
+	reverse      httputil.ReverseProxy
+	limited      http.Handler
+}
+
+// ServeHTTP brings the request to its form and passes it to the limit.
+func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method == http.MethodConnect || r.Method == http.MethodTrace {
+		answer(w, r, http.StatusNotImplemented, "This gateway does not forward "+r.Method+".")
+		return
+	}
+	formed, err := g.formed(r)
+	if err != nil {
+		answer(w, r, http.StatusBadRequest, sentence(err))
+		return
+	}
+	g.limited.ServeHTTP(w, formed)
+}
+
+// forward handles a granted request.
+func (g *gateway) forward(w http.ResponseWriter, r *http.Request) {
+	answer := newResponse(w, r.ProtoMajor)
+	defer g.inFlight.Add(-1)
+	if inFlight := g.inFlight.Add(1); g.most > 0 && inFlight > g.most {
+		g.fail(answer, r, errTooMany)
+		return
+	}
+	if r.ContentLength == 0 {
+		g.reverse.ServeHTTP(answer, r)
+		return
+	}
+	if r.ProtoMajor == 1 {
+		// Otherwise the server reads the whole body before the response begins, and a stream in
+		// both directions blocks. Test recorders do not support it; the error does not matter.
+		_ = http.NewResponseController(w).EnableFullDuplex()
+	}
+	answer.body = &upload{ReadCloser: r.Body}
+	if r.Trailer != nil {
+		announced := slices.Collect(maps.Keys(r.Trailer))
+		g.trimTrailers(r.Trailer, announced)
+		answer.body.atEnd = func() { g.trimTrailers(r.Trailer, announced) } // once net/http has read the trailers
+	}
+	r = r.WithContext(r.Context())
+	r.Body = answer.body
+	if r.ProtoMajor == 1 {
+		defer answer.endUpload(r) // also when ReverseProxy panics to abort a broken response
+	}
+	g.reverse.ServeHTTP(answer, r)
+}
+
+// rewrite turns the request that ReverseProxy prepared into the one for the upstream.
+func (g *gateway) rewrite(p *httputil.ProxyRequest) {
+	g.route(p.Out.URL, p.In.URL)
+	p.Out.Host = p.In.Host
+	if g.upstreamHost {
+		p.Out.Host = g.upstream.Host
+	}
+	// The same map: net/http fills it in at the end of the body.
+	p.Out.Trailer = p.In.Trailer
+	if up := p.Out.Header["Upgrade"]; up != nil && !strings.EqualFold(up[0], "websocket") {
+		delete(p.Out.Header, "Upgrade")
+		delete(p.Out.Header, "Connection")
+	}
+	g.setForwarding(p)
+}
+
+// route joins the paths of the upstream and of the request, both in their original spelling.
+func (g *gateway) route(out, in *url.URL) {
+	out.Scheme, out.Host = g.upstream.Scheme, g.upstream.Host
+	out.Path, out.RawPath = g.upstream.Path+in.Path, ""
+	if g.upstream.RawPath != "" || in.RawPath != "" {
+		out.RawPath = g.upstream.EscapedPath() + in.EscapedPath()
+	}
+	out.RawQuery = in.RawQuery
+}
+
+// setForwarding sets the fields that identify the client.
+func (g *gateway) setForwarding(p *httputil.ProxyRequest) {
+	out, trusted := p.Out.Header, g.trusts(p.In)
+	withoutForwarding(out, trusted)
+	proto, host := "http", p.In.Host
+	if p.In.TLS != nil {
+		proto = "https"
+	}
+	if trusted {
+		proto = only(p.In.Header["X-Forwarded-Proto"], proto)
+		host = only(p.In.Header["X-Forwarded-Host"], host)
+	}
+	values := []string{proto, host, g.chain(p.In)} // one allocation, no room to append
+	out["X-Forwarded-Proto"], out["X-Forwarded-Host"] = values[:1:1], values[1:2:2]
+	if values[2] != "" {
+		out["X-Forwarded-For"] = values[2:]
+	}
+}
+
+// trusts reports whether the peer is a trusted proxy.
+func (g *gateway) trusts(r *http.Request) bool {
+	peer, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil { // a Unix socket: trusted if the extractor accepts its client
+		_, ok := g.clients.Of(r)
+		return ok
+	}
+	return g.clients.Trusts(peer.Addr())
+}
+
+// chain is the client and, if that is a proxy, the peer. Addresses left of the client, which the
+// client wrote, are dropped, so that an upstream that reads the first address gets the right one.
+func (g *gateway) chain(r *http.Request) string {
+	client, ok := g.clients.Of(r)
+	if !ok {
+		return ""
+	}
+	peer, err := netip.ParseAddrPort(r.RemoteAddr)
+	if at := peer.Addr().Unmap().WithZone(""); err == nil && at != client {
+		return client.String() + ", " + at.String()
+	}
+	return client.String()
+}
+
+// only is the value of a field with exactly one value, or else otherwise.
+func only(lines []string, otherwise string) string {
+	if len(lines) == 1 && lines[0] != "" && !strings.Contains(lines[0], ",") {
+		return lines[0]
+	}
+	return otherwise
+}

@@ -1,0 +1,59 @@
+package gateway
+
+import (
+	"net"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+)
+
+// NewTransport returns the default transport of a gateway. Change its fields before passing it to
+// WithTransport:
+//
+//   - connecting takes at most 5 seconds, the TLS handshake another 5;
+//   - ResponseHeaderTimeout is 0: a response may take until the client disconnects. If it is set, a
+//     slower response becomes a 504;
+//   - MaxConnsPerHost is 0, which is no limit. If it is set, requests wait for a free connection,
+//     also behind WebSockets, which keep theirs;
+//   - at most 512 idle connections are kept, for a minute each;
+//   - bodies are neither compressed nor decompressed;
+//   - HTTP_PROXY is ignored: it concerns outgoing requests of the process, not forwarded ones.
+func NewTransport(upstream *url.URL) *http.Transport {
+	dialer := &net.Dialer{Timeout: 5 * time.Second, KeepAlive: 15 * time.Second}
+	t := &http.Transport{
+		DialContext:            dialer.DialContext,
+		TLSHandshakeTimeout:    5 * time.Second,
+		MaxIdleConnsPerHost:    512,
+		IdleConnTimeout:        time.Minute,
+		ExpectContinueTimeout:  time.Second,
+		MaxResponseHeaderBytes: 1 << 20,
+		DisableCompression:     true,
+		Protocols:              new(http.Protocols),
+	}
+	if upstream.Scheme == h2c {
+		t.Protocols.SetUnencryptedHTTP2(true)
+		return t
+	}
+	t.Protocols.SetHTTP1(true)
+	t.Protocols.SetHTTP2(true)
+	return t
+}
+
+// bufferSize is that of the buffers that ReverseProxy would allocate for each response.
+const bufferSize = 32 << 10
+
+// buffers pools buffers as pointers to arrays: a slice would be copied to the heap each time it is
+// put back.
+type buffers struct{ pool sync.Pool }
+
+// Get returns a buffer of bufferSize.
+func (b *buffers) Get() []byte {
+	if array, ok := b.pool.Get().(*[bufferSize]byte); ok {
+		return array[:]
+	}
+	return new([bufferSize]byte)[:]
+}
+
+// Put returns a buffer to the pool.
+func (b *buffers) Put(buffer []byte) { b.pool.Put((*[bufferSize]byte)(buffer)) }
