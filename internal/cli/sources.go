@@ -9,10 +9,10 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/weirproject/weir/internal/redisconn"
 	"github.com/weirproject/weir/internal/ruleset"
 	"github.com/weirproject/weir/internal/ruleset/ledger"
 	"github.com/weirproject/weir/internal/ruleset/redissource"
-	"github.com/weirproject/weir/redisstore"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -168,7 +168,7 @@ func (f *sourceFlags) redis(ctx context.Context, name, at string, store *storeCo
 func probe(ctx context.Context, url string) error {
 	ctx, cancel := context.WithTimeout(ctx, firstAttempt)
 	defer cancel()
-	client, err := redisstore.Client(ctx, url)
+	client, err := redisconn.OpenClient(ctx, url, redisconn.Config{})
 	if err == nil {
 		client.Close()
 	}

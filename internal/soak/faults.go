@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/weirproject/weir/internal/faulttest"
+	"github.com/weirproject/weir/internal/redisslot"
 	"github.com/weirproject/weir/internal/redistest"
-	"github.com/weirproject/weir/redisstore"
 )
 
 type (
@@ -78,7 +78,7 @@ func cluster(h testing.TB, random *rand.Rand) *stage {
 		{"slots moved", func() trial {
 			return trial{Unnoticed: true, Strike: func(l *load) {
 				for _, key := range l.Keys()[:16] {
-					c.MoveSlot(int(redisstore.Slot(key)), pick("master"))
+					c.MoveSlot(int(redisslot.Of(key)), pick("master"))
 				}
 			}}
 		}},
