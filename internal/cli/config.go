@@ -17,6 +17,7 @@ import (
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/clientaddr"
 	"github.com/weirproject/weir/httplimit"
+	"github.com/weirproject/weir/internal/bounds"
 	"github.com/weirproject/weir/internal/ruleset/redissource"
 	"github.com/weirproject/weir/layers"
 	"github.com/weirproject/weir/memstore"
@@ -154,8 +155,8 @@ func (f *ruleFlags) settle(flags *pflag.FlagSet, l *setup) error {
 	if set := l.set.Nodes(); set != 0 && !flags.Changed("nodes") {
 		l.store.nodes = set
 	}
-	if l.store.nodes < 1 || l.store.nodes > rules.MaxSharing {
-		return usagef("--nodes is %d; allowed: 1 to %d", l.store.nodes, rules.MaxSharing)
+	if l.store.nodes < 1 || l.store.nodes > bounds.Sharing {
+		return usagef("--nodes is %d; allowed: 1 to %d", l.store.nodes, bounds.Sharing)
 	}
 	if err := checkWithout(l.store.without); err != nil {
 		return err
