@@ -17,6 +17,7 @@ import (
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/clientaddr"
 	"github.com/weirproject/weir/httplimit"
+	"github.com/weirproject/weir/internal/netaddr"
 	"github.com/weirproject/weir/internal/ruleset/redissource"
 	"github.com/weirproject/weir/layers"
 	"github.com/weirproject/weir/memstore"
@@ -195,9 +196,10 @@ func (f *ruleFlags) settleProxies(flags *pflag.FlagSet, l *setup) (err error) {
 				opts = append(opts, clientaddr.WithTrustedUnix())
 				continue
 			}
-			prefix, err := parsePrefix(text)
-			if err != nil {
-				return err
+			prefix, err := netaddr.Parse(strings.TrimSpace(text))
+			var input *weir.InputError
+			if errors.As(err, &input) {
+				return usagef("--trusted-proxies has %.80q; allowed: %s; or unix", text, input.Allowed)
 			}
 			l.trusted = append(l.trusted, prefix)
 		}
@@ -253,21 +255,6 @@ func (l *setup) formed(file *rules.File) *rules.File {
 	other := *file
 	other.PathForm = words
 	return &other
-}
-
-func parsePrefix(text string) (netip.Prefix, error) {
-	text = strings.TrimSpace(text)
-	if address, err := netip.ParseAddr(text); err == nil {
-		address = address.Unmap()
-		return netip.PrefixFrom(address, address.BitLen()), nil
-	}
-	prefix, err := netip.ParsePrefix(text)
-	if err != nil {
-		return prefix, usagef("--trusted-proxies has %.80q; allowed: an address or a network, such as 10.0.0.7 or "+
-			"10.0.0.0/8, or unix",
-			text)
-	}
-	return prefix, nil
 }
 
 // readRules reads a rule file; - is the standard input. It reads at most one byte more than
