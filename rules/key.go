@@ -12,6 +12,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/text/unicode/norm"
+
+	"github.com/weirproject/weir/internal/netaddr"
 )
 
 // MaxPlainKey is the length in bytes of the longest key that is kept as it is; longer keys are hashed.
@@ -298,7 +300,7 @@ func (c *component) value(r *Request) string {
 // appendIP appends the address or its network. IPv4 in IPv6 is IPv4, and zones are dropped, so that an address
 // has one key.
 func (c *component) appendIP(dst []byte, r *Request) []byte {
-	address := plain(r.Client)
+	address := netaddr.Plain(r.Client)
 	bits := c.v6
 	if address.Is4() {
 		bits = c.v4

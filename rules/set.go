@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/netaddr"
 	"github.com/weirproject/weir/pathform"
 )
 
@@ -270,7 +271,7 @@ const (
 
 // client visits the networks of the client, the smallest first.
 func (w *matcher) client(q *switchNode) {
-	address := plain(w.request.Client)
+	address := netaddr.Plain(w.request.Client)
 	if !address.IsValid() {
 		return
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/weirproject/weir/internal/engine"
+	"github.com/weirproject/weir/pathform"
 )
 
 // A reloader answers POST /-/reload: it reads all sources, and answers when their rules are in
@@ -147,11 +148,9 @@ func same(given, token string) bool {
 
 // ownName reports whether a Host header names this machine.
 func ownName(host string) bool {
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
-	}
-	ip := net.ParseIP(strings.Trim(host, "[]"))
-	return strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback()
+	name, err := pathform.Host(host)
+	ip := net.ParseIP(name)
+	return err == nil && (strings.EqualFold(name, "localhost") || ip != nil && ip.IsLoopback())
 }
 
 func (l *reloader) problem(w http.ResponseWriter, status int, detail string, mistakes []engine.Mistake) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirproject/weir/clientaddr"
 	"github.com/weirproject/weir/internal/engine"
+	"github.com/weirproject/weir/pathform"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -87,7 +88,12 @@ func (f *requestFlags) read(args []string, l *engine.Setup) (*explainedRequest, 
 		a.described[name] = value
 	}
 	a.Request = rules.Request{Method: request.Method, Route: f.route, User: f.user, Service: f.service,
-		Host: strings.TrimSuffix(hostOf(request), "."), Attributes: a}
+		Attributes: a}
+	if request.Host != "" {
+		if a.Host, err = pathform.Host(request.Host); err != nil {
+			return nil, usagef("%v", err)
+		}
+	}
 	a.sent = request.URL.EscapedPath()
 	a.Path, _ = l.Form.Path(a.sent) // the front end refuses an ambiguous path
 	return a, a.setClient(f.client, l.Clients)
@@ -163,11 +169,6 @@ func pair(flag, text string) (name, value string, err error) {
 		return "", "", usagef("--%s is %.80q; allowed: NAME=VALUE", flag, text)
 	}
 	return name, value, nil
-}
-
-// hostOf is the host without its port.
-func hostOf(request *http.Request) string {
-	return (&url.URL{Host: request.Host}).Hostname()
 }
 
 // setClient finds the client address as a front end does, behind trusted proxies.

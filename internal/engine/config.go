@@ -17,6 +17,7 @@ import (
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/clientaddr"
 	"github.com/weirproject/weir/httplimit"
+	"github.com/weirproject/weir/internal/netaddr"
 	"github.com/weirproject/weir/internal/ruleset/redissource"
 	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/pathform"
@@ -225,9 +226,10 @@ func (l *Setup) settleProxies() (err error) {
 				opts = append(opts, clientaddr.WithTrustedUnix())
 				continue
 			}
-			prefix, err := l.parsePrefix(text)
-			if err != nil {
-				return err
+			prefix, err := netaddr.Parse(strings.TrimSpace(text))
+			var input *weir.InputError
+			if errors.As(err, &input) {
+				return wrong("%s has %.80q; allowed: %s; or unix", l.field("TrustedProxies"), text, input.Allowed)
 			}
 			l.Trusted = append(l.Trusted, prefix)
 		}
@@ -282,20 +284,6 @@ func (l *Setup) formed(file *rules.File) *rules.File {
 	other := *file
 	other.PathForm = words
 	return &other
-}
-
-func (l *Setup) parsePrefix(text string) (netip.Prefix, error) {
-	text = strings.TrimSpace(text)
-	if address, err := netip.ParseAddr(text); err == nil {
-		address = address.Unmap()
-		return netip.PrefixFrom(address, address.BitLen()), nil
-	}
-	prefix, err := netip.ParsePrefix(text)
-	if err != nil {
-		return prefix, wrong("%s has %.80q; allowed: an address or a network, such as 10.0.0.7 or 10.0.0.0/8, or unix",
-			l.field("TrustedProxies"), text)
-	}
-	return prefix, nil
 }
 
 // HTTPOptions are the settings of middleware by rules: accepted methods, the form of paths, and the client address.
