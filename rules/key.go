@@ -14,6 +14,7 @@ import (
 	"golang.org/x/text/unicode/norm"
 
 	"github.com/weirproject/weir/internal/bounds"
+	"github.com/weirproject/weir/internal/netaddr"
 )
 
 // A source is the origin of a component's value.
@@ -297,7 +298,7 @@ func (c *component) value(r *Request) string {
 // appendIP appends the address or its network. IPv4 in IPv6 is IPv4, and zones are dropped, so that an address
 // has one key.
 func (c *component) appendIP(dst []byte, r *Request) []byte {
-	address := plain(r.Client)
+	address := netaddr.Plain(r.Client)
 	bits := c.v6
 	if address.Is4() {
 		bits = c.v4

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/weirproject/weir/internal/bounds"
+	"github.com/weirproject/weir/internal/netaddr"
 )
 
 // A Listing is the result of the lists for a request.
@@ -68,7 +69,7 @@ type listEntry struct {
 
 func (l *listEntry) names(r *Request) bool {
 	if l.component.source == sourceIP {
-		address := plain(r.Client)
+		address := netaddr.Plain(r.Client)
 		return address.IsValid() && (l.holds(address) ||
 			slices.ContainsFunc(l.sets, func(v *values) bool { return v.holds(address) }))
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/bounds"
+	"github.com/weirproject/weir/internal/netaddr"
 )
 
 // overrides are other limits for some keys of a rule.
@@ -62,7 +63,7 @@ func (w *wildcard) matches(r *Rule, request *Request) bool {
 // matches is false for a missing value.
 func (p *pattern) matches(c *component, r *Request) bool {
 	if c.source == sourceIP {
-		address := plain(r.Client)
+		address := netaddr.Plain(r.Client)
 		return address.IsValid() && (!p.network.IsValid() || p.network.Contains(address))
 	}
 	var buffer [512]byte

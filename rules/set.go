@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/bounds"
+	"github.com/weirproject/weir/internal/netaddr"
 	"github.com/weirproject/weir/pathform"
 )
 
@@ -271,7 +272,7 @@ const (
 
 // client visits the networks of the client, the smallest first.
 func (w *matcher) client(q *switchNode) {
-	address := plain(w.request.Client)
+	address := netaddr.Plain(w.request.Client)
 	if !address.IsValid() {
 		return
 	}
