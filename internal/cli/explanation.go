@@ -13,6 +13,7 @@ import (
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/httplimit"
+	"github.com/weirproject/weir/internal/engine"
 	"github.com/weirproject/weir/internal/layers/lease"
 	"github.com/weirproject/weir/rules"
 )
@@ -130,7 +131,7 @@ func (e *explanation) note(v *gate.Verdict) {
 
 // leased is the bound of the grants under a limit of which nodes prefetch units; "" if they do not.
 func (e *explanation) leased(v *gate.Verdict, c *gate.Check) string {
-	terms := leaseTerms(c.Rule)
+	terms := engine.LeaseTerms(c.Rule)
 	if terms.Share == 0 {
 		return ""
 	}
@@ -145,7 +146,7 @@ func (e *explanation) leased(v *gate.Verdict, c *gate.Check) string {
 // rules: a lease is of all enforced limits together.
 func unleased(v *gate.Verdict) *rules.Rule {
 	for i := range v.Len() {
-		if c := v.At(i); !c.Shadow && leaseTerms(c.Rule).Share == 0 {
+		if c := v.At(i); !c.Shadow && engine.LeaseTerms(c.Rule).Share == 0 {
 			return c.Rule
 		}
 	}

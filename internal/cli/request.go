@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/weirproject/weir/clientaddr"
+	"github.com/weirproject/weir/internal/engine"
 	"github.com/weirproject/weir/pathform"
 	"github.com/weirproject/weir/rules"
 )
@@ -64,7 +65,7 @@ func (a *explainedRequest) Descriptor(name string) string { return a.described[n
 
 // read makes the request of the arguments, a URL or a curl command line, and the flags, which
 // change it.
-func (f *requestFlags) read(args []string, l *setup) (*explainedRequest, error) {
+func (f *requestFlags) read(args []string, l *engine.Setup) (*explainedRequest, error) {
 	request, err := f.base(args)
 	if err != nil {
 		return nil, err
@@ -94,8 +95,8 @@ func (f *requestFlags) read(args []string, l *setup) (*explainedRequest, error) 
 		}
 	}
 	a.sent = request.URL.EscapedPath()
-	a.Path, _ = l.form.Path(a.sent) // the front end refuses an ambiguous path
-	return a, a.setClient(f.client, l.clients)
+	a.Path, _ = l.Form.Path(a.sent) // the front end refuses an ambiguous path
+	return a, a.setClient(f.client, l.Clients)
 }
 
 // base is the request before the flags amend it.
