@@ -1,4 +1,4 @@
-package cli
+package engine
 
 import (
 	"context"
@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 
 	"github.com/weirproject/weir"
-	"github.com/weirproject/weir/internal/layers/lease"
 	"github.com/weirproject/weir/layers"
 	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/observe"
@@ -27,27 +26,27 @@ type stack struct {
 }
 
 // newStack wraps Redis in its layers, and times its calls. If it fails, the caller still owns redis.
-func newStack(redis weir.Store, c storeConfig, m *observe.Metrics, log *slog.Logger) (*stack, error) {
-	s := &stack{log: log, metrics: m}
+func newStack(redis weir.Store, c *Config, m *observe.Metrics) (*stack, error) {
+	s := &stack{log: c.Log, metrics: m}
 	s.terms.Store(new(map[string]layers.Terms))
 	o := layers.Options{
-		Local: memstore.New(memstore.WithMaxKeys(c.fallbackKeys), memstore.WithMaxBytes(c.maxBytes)),
-		Nodes: c.nodes,
-		Bounds: memstore.New(memstore.WithMaxKeys(c.maxKeys), memstore.WithMaxBytes(c.maxBytes),
+		Local: memstore.New(memstore.WithMaxKeys(c.FallbackKeys), memstore.WithMaxBytes(c.MaxBytes)),
+		Nodes: c.Nodes,
+		Bounds: memstore.New(memstore.WithMaxKeys(c.MaxKeys), memstore.WithMaxBytes(c.MaxBytes),
 			memstore.WithoutOverflow()),
 		Terms:          s.of,
 		Updates:        &lateUpdates{config: c},
-		Without:        c.without,
-		Timeout:        c.timeout,
+		Without:        c.Without,
+		Timeout:        c.Timeout,
 		Cluster:        c.cluster(),
 		BreakerChanged: s.changed,
-		Warn:           func(text string) { log.Warn(text) },
+		Warn:           func(text string) { c.Log.Warn(text) },
 	}
 	var err error
 	if s.Stack, err = layers.New(m.Store(redis), o); err != nil {
 		return nil, err
 	}
-	s.observe(c.without)
+	s.observe(c.Without)
 	return s, nil
 }
 
@@ -60,7 +59,8 @@ func (s *stack) follow(set *rules.Set) {
 	all := make(map[string]layers.Terms)
 	for _, rule := range set.Rules() {
 		local := rule.OnStoreError() == rules.Local
-		t := layers.Terms{LeaseShare: leaseTerms(rule).Share, Ceiling: rule.LocalCeiling(), Local: local}
+		t := LeaseTerms(rule)
+		t.Ceiling, t.Local = rule.LocalCeiling(), local
 		if t != (layers.Terms{}) {
 			for _, limit := range rule.Limits() {
 				all[limit.Name()] = t
@@ -76,12 +76,12 @@ func (s *stack) follow(set *rules.Set) {
 	s.terms.Store(&all)
 }
 
-// leaseTerms are the lease terms of a rule; for nil: no lease.
-func leaseTerms(rule *rules.Rule) lease.Terms {
+// LeaseTerms are the lease terms of a rule; for nil: no lease.
+func LeaseTerms(rule *rules.Rule) layers.Terms {
 	if rule == nil {
-		return lease.Terms{}
+		return layers.Terms{}
 	}
-	return lease.Terms{Share: float64(rule.LeasePercent()) / 100}
+	return layers.Terms{LeaseShare: float64(rule.LeasePercent()) / 100}
 }
 
 // changed logs the state of the circuit breaker.
@@ -153,7 +153,7 @@ func (s *stack) observe(without []string) {
 // lateUpdates opens the pub/sub connection for updates of other nodes when it is first needed, and
 // again until that succeeds: Redis may start later than this process.
 type lateUpdates struct {
-	config storeConfig
+	config *Config
 	mu     sync.Mutex
 	opened *redisstore.Updates
 	closed bool
@@ -170,7 +170,7 @@ func (n *lateUpdates) open(ctx context.Context) (*redisstore.Updates, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, firstAttempt)
 	defer cancel()
-	opened, err := redisstore.OpenUpdates(ctx, n.config.url, redisstore.WithTimeout(n.config.timeout))
+	opened, err := redisstore.OpenUpdates(ctx, n.config.Store, redisstore.WithTimeout(n.config.Timeout))
 	if err != nil {
 		return nil, err
 	}
@@ -208,11 +208,10 @@ func (n *lateUpdates) Close() error {
 	return nil
 }
 
-// checkWithout checks the words of --without.
-func checkWithout(words []string) error {
-	for _, word := range words {
+func (l *Setup) checkWithout() error {
+	for _, word := range l.Without {
 		if !slices.Contains(layers.Names, word) {
-			return usagef("--without is %.80q; allowed, with commas: %s", word, strings.Join(layers.Names, ", "))
+			return wrong("%s is %.80q; allowed, with commas: %s", l.field("Without"), word, strings.Join(layers.Names, ", "))
 		}
 	}
 	return nil
