@@ -181,37 +181,31 @@ func malformed(err error) message {
 
 // bodyOf is the body of the deciding rule, which may be nil.
 func bodyOf(rule *rules.Rule) Body {
-	switch {
-	case rule == nil:
+	if rule == nil || rule.Response().Body == "problem" {
 		return Problem
-	case rule.Response().Template != nil:
-		return templated(rule.Response())
-	case rule.Response().Body == rules.JSONBody:
+	}
+	if rule.Response().Body == "json" {
 		return PlainJSON
 	}
-	return Problem
-}
-
-func templated(response *rules.Response) Body {
 	return func(_ *http.Request, refusal *Refusal) (string, []byte) {
-		data := &rules.Refusal{
+		text, _ := rule.Body(&rules.Refusal{
 			Status:     refusal.Status,
 			RetryAfter: max(0, refusal.RetryAfter),
 			Message:    refusal.Message,
 			Violated:   refusal.Violated,
 			Language:   refusal.Language,
-		}
-		return execute(response.Template, response.ContentType, refusal, data)
+		})
+		return rule.Response().ContentType, text
 	}
 }
 
 func fieldsOf(c gate.Check) Fields {
 	switch c.Rule.Response().Fields {
-	case rules.SecondsFields:
+	case "seconds":
 		return Seconds
-	case rules.UnixTimeFields:
+	case "unix_time":
 		return UnixTime
-	case rules.NoFields:
+	case "none":
 		return NoFields
 	}
 	return Draft
@@ -242,7 +236,7 @@ func (d *byRules) followUp(v *gate.Verdict) *followUp {
 func detachedTime(v *gate.Verdict) (ttl time.Duration) {
 	for i := range v.Len() {
 		c := v.At(i)
-		if c.Decided && c.Rule.HoldUntil() == rules.Done && c.Claim.Limit.Algorithm() == weir.AlgorithmConcurrency {
+		if c.Decided && c.Rule.HoldUntilDone() && c.Claim.Limit.Algorithm() == weir.AlgorithmConcurrency {
 			ttl = max(ttl, time.Duration(c.Claim.Limit.Period())*time.Microsecond)
 		}
 	}

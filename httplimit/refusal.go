@@ -86,19 +86,12 @@ func line(value any) []byte {
 // *Refusal. If it fails, the body is the message alone, as text.
 func Template(contentType string, template interface{ Execute(io.Writer, any) error }) Body {
 	return func(_ *http.Request, refusal *Refusal) (string, []byte) {
-		return execute(template, contentType, refusal, refusal)
+		var buffer bytes.Buffer
+		if err := template.Execute(&buffer, refusal); err != nil {
+			return "text/plain; charset=utf-8", []byte(refusal.Message + "\n")
+		}
+		return contentType, buffer.Bytes()
 	}
-}
-
-// execute is the output of a template, or the message if it fails.
-func execute(
-	template interface{ Execute(io.Writer, any) error }, contentType string, refusal *Refusal, data any,
-) (string, []byte) {
-	var buffer bytes.Buffer
-	if err := template.Execute(&buffer, data); err != nil {
-		return "text/plain; charset=utf-8", []byte(refusal.Message + "\n")
-	}
-	return contentType, buffer.Bytes()
 }
 
 // answer writes a refusal. It ignores write errors: the connection is gone.
