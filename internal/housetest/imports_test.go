@@ -107,7 +107,7 @@ var mayImport = []struct {
 		"it reaches a Redis and runs scripts there, whatever lies in it"},
 	{[]string{"redisstore"}, []string{"", "redisstore", "internal/algorithm", "internal/deadline", "internal/redisconn", "internal/redisslot", "internal/respguard"},
 		"a store never imports a rule, a door, or another store: it decides claims and knows no policy"},
-	{[]string{"layers", "internal/layers"}, []string{"", "layers", "internal/layers", "memstore", "internal/algorithm"},
+	{[]string{"layers", "internal/layers"}, []string{"", "layers", "internal/layers", "memstore", "internal/algorithm", "internal/redisslot"},
 		"a layer is a store over a store: which one, and by which rules, is the wiring's business; memstore is what counts in the process"},
 	{[]string{"storetest"}, []string{"", "storetest", "internal/algorithm"},
 		"the suite runs on any store, so it may know none"},
