@@ -174,7 +174,7 @@ func cookieValue(raw string) (value string, readable bool) {
 	return raw, true
 }
 
-// Doubtful implements rules.Doubtful.
+// Doubtful says which values are ambiguous: see rules.Attributes.
 func (a *attributes) Doubtful(kind, name string) bool {
 	var first string
 	var several, doubtful bool
@@ -199,8 +199,6 @@ func (a *attributes) Doubtful(kind, name string) bool {
 	}
 	return doubtful
 }
-
-var _ rules.Doubtful = (*attributes)(nil)
 
 func (a *attributes) Descriptor(name string) string {
 	if a.descriptor == nil {

@@ -141,7 +141,7 @@ func between(name string, file *rules.File, known []finding) (findings []finding
 	for i := range known {
 		same[numbers.ReplaceAllString(known[i].Message, "")] = true
 	}
-	warnings, _ := rules.LintFile(file) // mistakes are findings already
+	warnings, _ := file.Lint() // mistakes are findings already
 	for i := range warnings {
 		w := &warnings[i]
 		// The warning about path_form is a summary of a file.

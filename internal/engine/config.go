@@ -17,6 +17,7 @@ import (
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/clientaddr"
 	"github.com/weirproject/weir/httplimit"
+	"github.com/weirproject/weir/internal/bounds"
 	"github.com/weirproject/weir/internal/netaddr"
 	"github.com/weirproject/weir/internal/ruleset/redissource"
 	"github.com/weirproject/weir/memstore"
@@ -196,8 +197,8 @@ func (l *Setup) settle() error {
 		l.FallbackKeys = set
 	}
 	switch {
-	case l.Nodes < 1 || l.Nodes > rules.MaxSharing:
-		return wrong("%s is %d; allowed: 1 to %d", l.field("Nodes"), l.Nodes, rules.MaxSharing)
+	case l.Nodes < 1 || l.Nodes > bounds.Sharing:
+		return wrong("%s is %d; allowed: 1 to %d", l.field("Nodes"), l.Nodes, bounds.Sharing)
 	case l.FallbackKeys < 1:
 		return wrong("%s is %d; allowed: 1 or more", l.field("FallbackKeys"), l.FallbackKeys)
 	case l.MaxKeys < 1:
