@@ -83,9 +83,11 @@ func TestWhatIsShownRuns(t *testing.T) {
 			defer cancel()
 			command := exec.CommandContext(ctx, program, strconv.Itoa(s.number))
 			command.Dir = dir
-			out, err := command.CombinedOutput()
+			var failures strings.Builder
+			command.Stderr = &failures
+			out, err := command.Output()
 			if err != nil {
-				t.Fatalf("%v\n%s", err, out)
+				t.Fatalf("%v\n%s%s", err, out, &failures)
 			}
 			if !s.silent && string(out) != s.prints {
 				t.Errorf("it prints\n%s\nthe page says\n%s", out, s.prints)
