@@ -45,7 +45,7 @@ func (h *handler) look(ctx context.Context, c *call) (*keyAnswer, *gate.Verdict,
 		return nil, nil, err
 	}
 	var v gate.Verdict
-	err = h.Gate.Decide(ctx, nil, gate.Ask{Claims: gate.ClaimsOf(rule, key, limits)}, &v)
+	err = h.Gate.Decide(ctx, nil, gate.Ask{Claims: h.Gate.ClaimsOf(rule, key, limits)}, &v)
 	if err == nil {
 		err = v.Err
 	}

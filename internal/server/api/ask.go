@@ -6,6 +6,7 @@ import (
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/internal/server/web"
 	"github.com/weirproject/weir/pathform"
 	"github.com/weirproject/weir/rules"
 )
@@ -217,7 +218,7 @@ func (c *call) finish(claim *claim) (err error) {
 	if strings.HasPrefix(claim.name, reserved) {
 		return invalid(c.path("name"), quote(claim.name), "names that do not begin with "+reserved, c.offset())
 	}
-	claim.Key = gate.ShortKey(claim.Key)
+	claim.Key = web.ShortKey(claim.Key)
 	if claim.Limit, err = c.api.limits.limit(claim.name, claim.limit); err != nil {
 		return c.at("limit", err)
 	}

@@ -266,13 +266,13 @@ func (c *call) appendSkipped() {
 	}
 }
 
-func (c *call) appendSkip(rule string, why gate.Why) {
+func (c *call) appendSkip(rule string, why string) {
 	opening := `,{"rule":"`
 	if c.out[len(c.out)-1] == ']' { // of the checks: this is the first
 		opening = `,"skipped":[{"rule":"`
 	}
 	c.out = append(append(c.out, opening...), rule...)
-	c.out = append(append(append(c.out, `","why":"`...), why.String()...), `"}`...)
+	c.out = append(append(append(c.out, `","why":"`...), why...), `"}`...)
 }
 
 // appendExceptions tells by which exceptions of operators it would be decided.
