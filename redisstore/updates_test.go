@@ -118,6 +118,7 @@ func TestUpdatesIsHeard(t *testing.T) {
 
 // A subscription that was cut is told of, by whatever it was cut.
 func TestUpdatesComesBack(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	here, there := openUpdates(t, server.URL()), openUpdates(t, server.URL())
 	e := listen(t, here)
@@ -146,6 +147,7 @@ func TestUpdatesComesBack(t *testing.T) {
 }
 
 func TestUpdatesOnCluster(t *testing.T) {
+	t.Parallel()
 	cluster := redistest.StartCluster(t, 3, 0)
 	var ears []*ear
 	var all []*redisstore.Updates
@@ -161,6 +163,7 @@ func TestUpdatesOnCluster(t *testing.T) {
 }
 
 func TestUpdatesFollowsTheMaster(t *testing.T) {
+	t.Parallel()
 	s := redistest.StartSentinel(t)
 	here, there := openUpdates(t, s.URL()), openUpdates(t, s.URL())
 	e := listen(t, here)
@@ -171,6 +174,7 @@ func TestUpdatesFollowsTheMaster(t *testing.T) {
 }
 
 func TestUpdatesThatRedisRefuses(t *testing.T) {
+	t.Parallel()
 	server := redistest.StartACL(t, "ann", "secret")
 	admin := strings.Replace(server.URL(), "redis://", "redis://ann:secret@", 1)
 	store, err := redisconn.OpenClient(t.Context(), admin, redisconn.Config{})

@@ -37,6 +37,7 @@ func TestLibraryThatPanicsIsReplaced(t *testing.T) {
 // TestCloseDoesNotWaitForTheLibrary: SIGTERM ends a program whose library hangs.
 func TestCloseDoesNotWaitForTheLibrary(t *testing.T) {
 	c := open(t, redistest.Start(t).URL(), Config{})
+	t.Parallel()
 	c.live.Store(&library{broken{c.live.Load().Client}})
 	done := make(chan struct{})
 	go func() {

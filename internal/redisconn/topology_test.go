@@ -16,6 +16,7 @@ import (
 
 // TestClusterConn shares one Cluster, which takes seconds to start.
 func TestClusterConn(t *testing.T) {
+	t.Parallel()
 	cluster := redistest.StartCluster(t, 3, 1)
 	c := open(t, cluster.URL(), Config{})
 	for name, test := range map[string]func(*testing.T, *redistest.Cluster, *rueidisConn){
@@ -151,6 +152,7 @@ func testDetour(t *testing.T, cluster *redistest.Cluster, c *rueidisConn) {
 // TestSentinelConn opens the master by its Sentinels, as a user of theirs, and follows it
 // when it dies.
 func TestSentinelConn(t *testing.T) {
+	t.Parallel()
 	s := redistest.StartSentinel(t)
 	const password = "p@ss"
 	for _, sentinel := range s.Sentinels {
