@@ -125,7 +125,7 @@ var mayImport = []struct {
 		"observers are told of verdicts; they know no door and no store"},
 	{[]string{"clientaddr", "pathform", "internal/netaddr"}, []string{"", "internal/netaddr"},
 		"they read what stands in a request; what is done about it is the gate's and the rules'"},
-	{[]string{"engine", "internal/engine"}, []string{"", "memstore", "redisstore", "layers", "clientaddr", "pathform", "rules", "gate", "httplimit", "observe", "internal/engine", "internal/ruleset", "internal/layers", "internal/algorithm", "internal/nearest", "internal/netaddr", "internal/respguard", "internal/bounds", "internal/quota"},
+	{[]string{"engine", "internal/engine"}, []string{"", "memstore", "redisstore", "layers", "clientaddr", "pathform", "rules", "gate", "httplimit", "observe", "internal/engine", "internal/ruleset", "internal/layers", "internal/algorithm", "internal/nearest", "internal/netaddr", "internal/deadline", "internal/redisconn", "internal/redisslot", "internal/respguard", "internal/bounds", "internal/quota"},
 		"the wiring is below the command, and users of engine compile no flags and no front end"},
 	{[]string{"internal/listen"}, []string{"", "clientaddr", "internal/netaddr"},
 		"a listener knows who may connect, not what is said then"},
