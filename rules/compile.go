@@ -199,7 +199,7 @@ func (b *builder) count(p place, n, most int) bool {
 }
 
 var algorithms = []string{"token_bucket", "gcra", "leaky_bucket", "leaky_queue", "fixed_window", "calendar",
-	"sliding_log", "sliding_counter", "concurrency"}
+	"sliding_log", "sliding_counter", "concurrency"} // concurrency is the last
 
 func (b *builder) algorithm(p place, word string) {
 	if word != "" && !slices.Contains(algorithms, word) {

@@ -183,7 +183,7 @@ var banFields = mapping[Ban]{"ban", "leave it out", []field[Ban]{
 var candidateFields = mapping[Candidate]{"candidate", "leave it out", []field[Candidate]{
 	{"limit", list("limit", bounds.Limits, func(c *Candidate) *[]string { return &c.Limit }),
 		"one limit or a list, as the rule's; not `concurrency`", required},
-	{"algorithm", choice(algorithms, func(c *Candidate) *string { return &c.Algorithm }),
+	{"algorithm", choice(algorithms[:len(algorithms)-1], func(c *Candidate) *string { return &c.Algorithm }),
 		"the first word of these limits", "the rule's"},
 	{"key", list("component", bounds.Components, func(c *Candidate) *[]string { return &c.Key }),
 		"a list of components; not with `overrides`", "the rule's"},
