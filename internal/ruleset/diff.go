@@ -110,9 +110,7 @@ func fewOf(names []string) string {
 // State is stored under the name of a limit, its algorithm and the key. So new numbers apply to the
 // use so far, and changes of matches, costs and lists do not affect it. Counts start from zero with
 // another name, algorithm or key, and with mode: a rule in shadow counts under keys of its own.
-func Diff(old, new *rules.File) []Change { return diff(old, new, func() {}) }
-
-func diff(old, new *rules.File, rest func()) []Change {
+func Diff(old, new *rules.File) []Change {
 	var list []Change
 	if fields := fileFields(old, new); len(fields) > 0 {
 		list = append(list, Change{Fields: fields})
@@ -122,7 +120,7 @@ func diff(old, new *rules.File, rest func()) []Change {
 	for _, spec := range slices.Backward(gone) {
 		texts[nameless(spec)] = spec.Name
 	}
-	list = arrived(list, rulesOf(new), before, texts, rest)
+	list = arrived(list, rulesOf(new), before, texts)
 	renamed := make(map[string]bool)
 	for _, c := range list {
 		renamed[c.Was] = true
@@ -170,19 +168,13 @@ func rulesOf(file *rules.File) []rules.Spec {
 	return file.Rules
 }
 
-// rulesCompared are how many rules are compared before a rest.
-const rulesCompared = 256
-
 // arrived appends the new rules that were not there before, or not so. Each rule that is gone
 // can have been renamed once.
-func arrived(list []Change, new []rules.Spec, before []*rules.Spec, gone map[string]string, rest func()) []Change {
+func arrived(list []Change, new []rules.Spec, before []*rules.Spec, gone map[string]string) []Change {
 	if len(new) > 0 && before[0] == nil { // at the start all are new, and there may be many
 		list = slices.Grow(list, len(new))
 	}
 	for i := range new {
-		if i%rulesCompared == rulesCompared-1 {
-			rest()
-		}
 		spec, old := &new[i], before[i]
 		if old != nil {
 			if fields := changed(old, spec); len(fields) > 0 {

@@ -13,6 +13,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -61,9 +62,34 @@ type Restored struct {
 
 // A Snapshot has all entries of a ledger at one moment.
 type Snapshot struct {
-	Revision int64     // 0: nothing was ever written
-	Now      time.Time // by the ledger's clock
-	Entries  []Change  // in no order
+	Revision int64             // 0: nothing was ever written
+	Now      time.Time         // by the ledger's clock
+	Read     time.Time         // by this process' clock
+	Values   map[string]string // by name, as Decode reads them
+}
+
+// entries returns all entries by name.
+func (s *Snapshot) entries() (list []Change, err error) {
+	for _, name := range sortedNames(s.Values) {
+		c, err := Decode(name, s.Values[name])
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, c)
+	}
+	return list, nil
+}
+
+func sortedNames(values map[string]string) []string { return slices.Sorted(maps.Keys(values)) }
+
+// read returns all entries by name.
+func (l *Ledger) read(ctx context.Context) (*Snapshot, []Change, error) {
+	snapshot, err := l.backend.Read(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	list, err := snapshot.entries()
+	return snapshot, list, err
 }
 
 // ErrNoRule is (wrapped) the error for a name or revision that is not in the ledger.
@@ -151,16 +177,15 @@ func (l *Ledger) Get(ctx context.Context, name string) (Document, error) {
 
 // List returns all rules by name, and the revision of the ledger.
 func (l *Ledger) List(ctx context.Context) (list []Document, revision int64, err error) {
-	snapshot, err := l.backend.Read(ctx)
+	snapshot, entries, err := l.read(ctx)
 	if err != nil {
 		return nil, 0, err
 	}
-	for _, c := range snapshot.Entries {
+	for _, c := range entries {
 		if c.Exception == nil {
 			list = append(list, c.Document)
 		}
 	}
-	slices.SortFunc(list, func(a, b Document) int { return strings.Compare(a.Name, b.Name) })
 	return list, snapshot.Revision, nil
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/nearest"
+	"github.com/weirproject/weir/internal/ruleset"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -78,12 +79,12 @@ func (r *record) appendTo(dst []byte) []byte {
 type reader struct {
 	key      string // as named in problems
 	fields   map[string]string
-	problems []Problem
-	ignored  []Problem // fields that have no effect in a valid rule
+	problems []ruleset.Problem
+	ignored  []ruleset.Problem // fields that have no effect in a valid rule
 }
 
 // parse checks the fields of a rule with this name. key is that of the hash.
-func parse(key, name string, fields map[string]string) (record, []Problem) {
+func parse(key, name string, fields map[string]string) (record, []ruleset.Problem) {
 	f := examine(key, name, fields)
 	if len(f.problems) == 0 {
 		f.problems = check(key, fields, &f.rec)
@@ -125,11 +126,11 @@ func (r *reader) label() string {
 }
 
 func (r *reader) ignore(field, message string) {
-	r.ignored = append(r.ignored, Problem{Where: quoted(r.key), Field: field, Message: message, State: ignoredState})
+	r.ignored = append(r.ignored, ruleset.Problem{Where: ruleset.Quoted(r.key), Field: field, Message: message, State: ruleset.IgnoredState})
 }
 
 // check compiles the parsed rule.
-func check(key string, fields map[string]string, rec *record) []Problem {
+func check(key string, fields map[string]string, rec *record) []ruleset.Problem {
 	r := &reader{key: key, fields: fields}
 	r.compile(rec.spec)
 	return r.problems
@@ -139,12 +140,12 @@ func (r *reader) has(field string) bool { _, ok := r.fields[field]; return ok }
 
 // wrong reports the value of a field and the allowed values.
 func (r *reader) wrong(field, allowed string) {
-	r.problems = append(r.problems, Problem{Where: quoted(r.key), Field: field,
+	r.problems = append(r.problems, ruleset.Problem{Where: ruleset.Quoted(r.key), Field: field,
 		Message: fmt.Sprintf("is %.80q; allowed: %s%s", r.fields[field], allowed, hint(r.fields[field]))})
 }
 
 func (r *reader) say(field, message string) {
-	r.problems = append(r.problems, Problem{Where: quoted(r.key), Field: field, Message: message})
+	r.problems = append(r.problems, ruleset.Problem{Where: ruleset.Quoted(r.key), Field: field, Message: message})
 }
 
 // hint names the usual cause of malformed values that programs wrote.
@@ -335,7 +336,7 @@ func (r *reader) calendar(count, seconds int64, zone string) string {
 }
 
 func (r *reader) compile(spec *rules.Spec) {
-	_, err := rules.Compile(&rules.File{Name: quoted(r.key), Rules: []rules.Spec{*spec}})
+	_, err := rules.Compile(&rules.File{Name: ruleset.Quoted(r.key), Rules: []rules.Spec{*spec}})
 	if err == nil {
 		return
 	}

@@ -14,6 +14,7 @@ package urlsource
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -32,7 +33,7 @@ const (
 	maxHeader       = 64 << 10 // bytes of an answer's header
 )
 
-// A Source is a URL with rules. It is a ruleset.Source and a ruleset.Reloader.
+// A Source is a URL with rules. It is a ruleset.Source.
 type Source struct {
 	url               *url.URL
 	name              string // in errors, without a query, which may be secret
@@ -40,7 +41,12 @@ type Source struct {
 	tokenFile         string
 	plain, away       bool
 	client            *http.Client
-	reloads           ruleset.ReloadQueue
+
+	content    ruleset.Update // read last, with or without mistakes
+	etag       string         // of content
+	modified   string
+	failures   int           // since the last success
+	retryAfter time.Duration // requested by the server
 }
 
 // An Option changes how a Source works.
@@ -70,7 +76,7 @@ func WithTransport(t http.RoundTripper) Option { return func(s *Source) { s.clie
 
 // New makes a source of the rules at an absolute URL with https, or http on this machine.
 func New(address string, opts ...Option) (*Source, error) {
-	s := &Source{interval: defaultInterval, timeout: defaultTimeout, reloads: ruleset.NewReloadQueue(),
+	s := &Source{interval: defaultInterval, timeout: defaultTimeout,
 		client: &http.Client{
 			Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true,
 				MaxResponseHeaderBytes: maxHeader}}}
@@ -128,27 +134,36 @@ func (s *Source) checkRedirect(request *http.Request, via []*http.Request) error
 	return nil
 }
 
-// Reload requests the whole file at once, even if it is unchanged, and waits until it is in force:
-// see ruleset.Reloader.
-func (s *Source) Reload(ctx context.Context) (revision string, err error) {
-	return s.reloads.Reload(ctx)
+// Load implements ruleset.Source. On a reload it requests the whole file, even if it is unchanged.
+func (s *Source) Load(ctx context.Context, reload bool) ruleset.Update {
+	s.retryAfter = 0
+	n, err := s.fetch(ctx, !reload)
+	if err != nil {
+		s.failures++
+		return ruleset.Update{Err: fmt.Errorf("%s: %w", s.name, err)}
+	}
+	s.failures, s.content = 0, n
+	return n
 }
 
-// Run sends the rules, and again after each change: see ruleset.Source.
-func (s *Source) Run(ctx context.Context, updates chan<- ruleset.Update) error {
-	defer s.client.CloseIdleConnections()
-	p := &poller{Source: s, ctx: ctx, updates: updates}
-	next := time.NewTimer(0)
-	defer next.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-next.C:
-			p.look(nil)
-		case c := <-s.reloads.Requests():
-			p.look(s.reloads.Drain(c))
-		}
-		next.Reset(p.wait())
+// Wait implements ruleset.Source.
+func (s *Source) Wait(ctx context.Context) {
+	timer := time.NewTimer(s.pause())
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
 	}
 }
+
+// pause returns the time until the next poll.
+func (s *Source) pause() time.Duration {
+	pause, slowest := s.interval, max(maxRetry, s.interval)
+	if s.failures > 0 {
+		pause = min(firstRetry<<min(s.failures-1, 20), slowest)
+	}
+	return max(pause*3/4+rand.N(pause/2), min(s.retryAfter, slowest))
+}
+
+// Close implements ruleset.Source.
+func (s *Source) Close() { s.client.CloseIdleConnections() }

@@ -42,6 +42,7 @@ type reply struct {
 
 // A rig is a source in a bubble, and its server.
 type rig struct {
+	*ruleset.Follower
 	t   *testing.T
 	end func()
 
@@ -50,6 +51,7 @@ type rig struct {
 	asked   []*http.Request
 	times   []time.Time
 	updates []ruleset.Update
+	last    string
 }
 
 // RoundTrip answers with the reply of now.
@@ -77,33 +79,33 @@ func (r *rig) RoundTrip(request *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-func newRig(t *testing.T, first reply, opts ...Option) (*rig, *Source) {
+func newRig(t *testing.T, first reply, opts ...Option) *rig {
 	r := &rig{t: t, now: first}
 	s, err := New("https://config.example.com/weir.yaml?key=secret", append([]Option{WithTransport(r)}, opts...)...)
 	do(t, err)
+	r.Follower = ruleset.Follow(s, r.receive)
 	ctx, cancel := context.WithCancel(t.Context())
-	updates, ended := make(chan ruleset.Update), make(chan error)
-	go func() { ended <- s.Run(ctx, updates) }()
-	go r.receive(ctx, updates)
+	ended := make(chan bool)
+	go func() { r.Run(ctx); close(ended) }()
 	r.end = func() {
 		cancel()
-		do(t, <-ended)
+		<-ended
 	}
-	return r, s
+	return r
 }
 
-func (r *rig) receive(ctx context.Context, updates <-chan ruleset.Update) {
-	for {
-		select {
-		case n := <-updates:
-			r.mu.Lock()
-			r.updates = append(r.updates, n)
-			r.mu.Unlock()
-			n.Done(n.Err)
-		case <-ctx.Done():
-			return
-		}
+// receive records what was requested, and what the Keeper would put in force or report.
+func (r *rig) receive(n ruleset.Update, done func(error)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	text := fmt.Sprint(n.Revision, n.Err != nil)
+	if done != nil {
+		done(n.Err)
 	}
+	if done != nil || text != r.last {
+		r.updates = append(r.updates, n)
+	}
+	r.last = text
 }
 
 func (r *rig) says(now reply) {
@@ -150,7 +152,7 @@ func (r *rig) gaps() (list []time.Duration) {
 
 func TestAChangeIsFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, _ := newRig(t, reply{status: 200, body: set("1/1s")})
+		r := newRig(t, reply{status: 200, body: set("1/1s")})
 		defer r.end()
 		r.sent("1/1s")
 		time.Sleep(10 * time.Minute)
@@ -163,7 +165,7 @@ func TestAChangeIsFound(t *testing.T) {
 
 func TestNodesDoNotAskInStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, _ := newRig(t, reply{status: 200, body: set("1/1s")}, WithInterval(time.Minute))
+		r := newRig(t, reply{status: 200, body: set("1/1s")}, WithInterval(time.Minute))
 		defer r.end()
 		time.Sleep(2 * time.Hour)
 		gaps := r.gaps()
@@ -200,7 +202,7 @@ func TestUnchangedRulesAreNotSentAgain(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r, s := newRig(t, reply{status: 200, body: set("1/1s"), header: test.header})
+				r := newRig(t, reply{status: 200, body: set("1/1s"), header: test.header})
 				defer r.end()
 				time.Sleep(time.Minute)
 				r.sent("1/1s")
@@ -210,8 +212,7 @@ func TestUnchangedRulesAreNotSentAgain(t *testing.T) {
 					t.Errorf("it asks %v", last)
 				}
 				r.mu.Unlock()
-				_, err := s.Reload(t.Context()) // which believes no validators
-				do(t, err)
+				do(t, r.Reload(t.Context())) // which believes no validators
 				r.mu.Lock()
 				defer r.mu.Unlock()
 				if last := r.asked[len(r.asked)-1].Header; last.Get("If-None-Match")+last.Get("If-Modified-Since") != "" {
@@ -238,7 +239,7 @@ func TestFailuresAreReportedOnceAndSlowPolling(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r, s := newRig(t, reply{status: 200, body: set("1/1s"), header: map[string]string{"X-None": "1"}})
+				r := newRig(t, reply{status: 200, body: set("1/1s"), header: map[string]string{"X-None": "1"}})
 				defer r.end()
 				r.sent("1/1s")
 				r.gaps()
@@ -258,7 +259,7 @@ func TestFailuresAreReportedOnceAndSlowPolling(t *testing.T) {
 				if len(gaps) < 12 || len(gaps) > 25 {
 					t.Errorf("it asked %d times in an hour", len(gaps))
 				}
-				if _, err := s.Reload(t.Context()); err == nil || strings.Contains(err.Error(), "secret") {
+				if err := r.Reload(t.Context()); err == nil || strings.Contains(err.Error(), "secret") {
 					t.Errorf("reloading says %v", err)
 				}
 				r.sent(test.sent)
@@ -278,7 +279,7 @@ func TestFailuresAreReportedOnceAndSlowPolling(t *testing.T) {
 func TestBackAfterAFailureWithoutAChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		good := reply{status: 200, body: set("1/1s"), header: map[string]string{"ETag": `"1"`}}
-		r, _ := newRig(t, good)
+		r := newRig(t, good)
 		defer r.end()
 		r.sent("1/1s")
 		r.says(reply{status: 500})
@@ -301,7 +302,7 @@ func TestRetryAfterIsKept(t *testing.T) {
 				if text == "date" {
 					text = time.Now().Add(least).UTC().Format(http.TimeFormat)
 				}
-				r, _ := newRig(t, reply{status: 429, header: map[string]string{"Retry-After": text}})
+				r := newRig(t, reply{status: 429, header: map[string]string{"Retry-After": text}})
 				defer r.end()
 				synctest.Wait()
 				r.says(reply{status: 200, body: set("1/1s")})
@@ -316,7 +317,7 @@ func TestRetryAfterIsKept(t *testing.T) {
 
 func TestMistakesAreReportedAndPollingGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, s := newRig(t, reply{status: 200, body: set("1/1s"), header: map[string]string{"ETag": `"1"`}})
+		r := newRig(t, reply{status: 200, body: set("1/1s"), header: map[string]string{"ETag": `"1"`}})
 		defer r.end()
 		r.sent("1/1s")
 		for etag, body := range map[string]string{`"2"`: set("1/60"), `"3"`: "", `"4"`: "<html>Sign in</html>"} {
@@ -329,7 +330,7 @@ func TestMistakesAreReportedAndPollingGoesOn(t *testing.T) {
 			}
 			r.mu.Unlock()
 			r.gaps()
-			if _, err := s.Reload(t.Context()); err == nil {
+			if err := r.Reload(t.Context()); err == nil {
 				t.Error("reloading a mistake is well")
 			}
 			r.sent("bad: weir.yaml:")
@@ -342,14 +343,11 @@ func TestMistakesAreReportedAndPollingGoesOn(t *testing.T) {
 
 func TestReloadWhenItEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, s := newRig(t, reply{status: 200, body: set("1/1s")})
+		r := newRig(t, reply{status: 200, body: set("1/1s")})
 		r.sent("1/1s")
 		r.says(reply{after: time.Hour})
 		answers := make(chan error)
-		go func() {
-			_, err := s.Reload(t.Context())
-			answers <- err
-		}()
+		go func() { answers <- r.Reload(t.Context()) }()
 		time.Sleep(time.Second)
 		r.end()
 		if err := <-answers; !errors.Is(err, context.Canceled) {
@@ -362,12 +360,8 @@ func TestReloadWhenItEnds(t *testing.T) {
 // A server runs on a real socket. get is what a source of it says.
 func get(t *testing.T, s *Source) (limit string, err error) {
 	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	updates, ended := make(chan ruleset.Update), make(chan error)
-	go func() { ended <- s.Run(ctx, updates) }()
-	n := <-updates
-	cancel()
-	do(t, <-ended)
+	n := s.Load(t.Context(), false)
+	s.Close()
 	if n.Err != nil {
 		return "", n.Err
 	}
@@ -585,19 +579,17 @@ func FuzzAnswers(f *testing.F) {
 		r := &rig{t: t, now: reply{status: status, body: body, header: map[string]string{"ETag": etag, "Last-Modified": modified, "Date": date, "Retry-After": after}}}
 		s, err := New("https://config.example.com/", WithTransport(r))
 		do(t, err)
-		updates := make(chan ruleset.Update, 3)
-		p := &poller{Source: s, ctx: t.Context(), updates: updates}
-		for range 3 {
-			p.look(nil)
-			if wait := p.wait(); wait < 750*time.Millisecond || wait > 7*time.Minute {
-				t.Errorf("it waits %v", wait)
+		first := s.Load(t.Context(), false)
+		for range 2 {
+			if pause := s.pause(); pause < 750*time.Millisecond || pause > 7*time.Minute {
+				t.Errorf("it waits %v", pause)
+			}
+			if n := s.Load(t.Context(), false); n.File != first.File || n.Revision != first.Revision || fmt.Sprint(n.Err) != fmt.Sprint(first.Err) {
+				t.Errorf("%+v and %+v of one answer", first, n)
 			}
 		}
-		if len(updates) != 1 {
-			t.Errorf("%d updates of one answer", len(updates))
-		}
-		if n := <-updates; (n.File == nil) == (n.Err == nil) || n.File != nil && n.Revision == "" {
-			t.Errorf("the updates is %+v", n)
+		if n := first; (n.File == nil) == (n.Err == nil) || n.File != nil && n.Revision == "" {
+			t.Errorf("the update is %+v", n)
 		}
 	})
 }
