@@ -1,16 +1,13 @@
 package cli
 
 import (
-	"context"
 	"net"
 	"net/http"
 	"strings"
 
 	"github.com/spf13/pflag"
 
-	"github.com/weirproject/weir/internal/ruleset"
-	"github.com/weirproject/weir/internal/ruleset/ledger"
-	"github.com/weirproject/weir/internal/ruleset/redissource"
+	"github.com/weirproject/weir/internal/engine"
 	"github.com/weirproject/weir/internal/server/admin"
 )
 
@@ -32,49 +29,6 @@ func (f *adminFlags) add(flags *pflag.FlagSet) {
 		"comma-separated common `NAMES` of client certificates that may read rules")
 }
 
-// ledgerLayer is the name of the layer that the admin API changes.
-const ledgerLayer = "ledger"
-
-// inProcess reports whether a ledger belongs to this process: in memory, or in a file.
-func inProcess(ledger string) bool {
-	return ledger != "" && ledger != inStore && ledger != none && !strings.Contains(ledger, "://")
-}
-
-// An adminLedger is the ledger that the admin API changes.
-type adminLedger struct {
-	*ledger.Ledger
-	close func()
-}
-
-// openLedger opens the ledger, and adds it to the layers. By default it is kept in the Redis of
-// --store, because a block on one node alone would not stop an attack on the others. Without
-// --ledger, only a ledger made by such servers is used, since a foreign one would change the
-// rules here; and the server is ready without it, even if Redis is down or denies access to it.
-func (v *server) openLedger(ctx context.Context, layers []ruleset.Layer) ([]ruleset.Layer, error) {
-	f := &v.flags.rules.sourceFlags
-	at, store := f.ledger, v.setup.store.url
-	switch {
-	case at == none:
-		return layers, nil
-	case at == "" && store == memory || inProcess(at):
-		if at == memory {
-			at = ""
-		}
-		book, err := ledger.NewMemory(at)
-		if err != nil {
-			return nil, err
-		}
-		v.ledger = &adminLedger{ledger.New(book), func() { book.Close() }}
-		return append(layers, ruleset.Layer{Name: ledgerLayer, Source: book.Source(), AllowEmpty: true}), nil
-	}
-	redis, err := f.openRedisLedger(ctx, &v.setup.store, redissource.Own)
-	if err != nil {
-		return nil, err
-	}
-	v.ledger = &adminLedger{redis.Ledger, redis.Close}
-	return append(layers, ruleset.Layer{Name: ledgerLayer, Source: redis.Source(), AllowEmpty: true}), nil
-}
-
 // openAdmin returns the handler of the admin API. Without credentials of operators it is open on
 // a loopback listener, unless the API of decisions requires a token.
 func (v *server) openAdmin(listener net.Listener) (http.Handler, error) {
@@ -87,15 +41,14 @@ func (v *server) openAdmin(listener net.Listener) (http.Handler, error) {
 			"or with --admin-certs and --http-client-ca"), nil
 	}
 	server := admin.Server{
-		Layer:   ledgerLayer,
-		Status:  v.live.keeper.Status,
-		Gate:    v.gate,
-		Compile: v.setup.compile,
+		Layer:   engine.LedgerLayer,
+		Status:  v.engine.Status,
+		Gate:    v.engine.Gate,
+		Compile: v.engine.Compile,
+		Ledger:  v.engine.Book,
 		Log:     v.log,
 	}
-	if v.ledger != nil {
-		server.Ledger = v.ledger.Ledger
-	} else {
+	if server.Ledger == nil {
 		server.NoLedger = noLedger
 		v.log.Info("admin API without a ledger (--ledger none): keys can be reset and bans lifted, " +
 			"but rules, blocks and overrides cannot be changed")

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/weirproject/weir/internal/redistest"
+	"github.com/weirproject/weir/internal/ruleset/ledger"
 	"github.com/weirproject/weir/internal/ruleset/redissource"
 )
 
@@ -345,7 +346,7 @@ func TestALedgerOfSomebodyElse(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer theirs.Close()
-	if _, err := theirs.Set(t.Context(), "theirs", "name: theirs\nlimit: 1/1h\n", 0, redissource.Author{Who: "carol"}); err != nil {
+	if _, err := theirs.Set(t.Context(), "theirs", "name: theirs\nlimit: 1/1h\n", 0, ledger.Author{Who: "carol"}); err != nil {
 		t.Fatal(err)
 	}
 	serve := func(args ...string) (*process, *operator) {

@@ -8,13 +8,18 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
 	"strings"
+	"time"
+
+	"github.com/weirproject/weir/internal/engine"
+	"github.com/weirproject/weir/pathform"
 )
 
 // A reloader answers POST /-/reload: it reads all sources, and answers when their rules are in
 // force, or with the mistakes in them.
 type reloader struct {
-	live        *live
+	engine      *engine.Engine
 	token       string // required; "": none
 	reading     string // read-only token, which may not reload
 	hosts       bool   // only requests to localhost
@@ -23,7 +28,7 @@ type reloader struct {
 
 func (v *server) reload(listener net.Listener) http.Handler {
 	r := &reloader{
-		live:        v.live,
+		engine:      v.engine,
 		token:       v.secrets.token,
 		reading:     v.secrets.readToken,
 		crossOrigin: http.NewCrossOriginProtection(),
@@ -47,11 +52,11 @@ type reloadedSource struct {
 
 // A reloadProblem is a problem document of RFC 9457.
 type reloadProblem struct {
-	Type     string    `json:"type"`
-	Title    string    `json:"title"`
-	Status   int       `json:"status"`
-	Detail   string    `json:"detail"`
-	Mistakes []mistake `json:"mistakes,omitempty"`
+	Type     string           `json:"type"`
+	Title    string           `json:"title"`
+	Status   int              `json:"status"`
+	Detail   string           `json:"detail"`
+	Mistakes []engine.Mistake `json:"mistakes,omitempty"`
 }
 
 // ServeHTTP implements http.Handler.
@@ -65,20 +70,20 @@ func (l *reloader) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// written before apiBodies.
 	ctx, cancel := context.WithTimeout(r.Context(), apiBodies-apiBodies/10)
 	defer cancel()
-	if err := l.live.keeper.Reload(ctx); err != nil {
+	if err := l.engine.Reload(ctx); err != nil {
 		status, detail := http.StatusUnprocessableEntity, "some rules are invalid; the last valid rules stay in force"
 		if !l.wrong() {
 			status, detail = http.StatusServiceUnavailable, "some rules could not be read in time; the last valid "+
 				"rules stay in force"
 		}
-		l.problem(w, status, detail, mistakesOf(err))
+		l.problem(w, status, detail, engine.Mistakes(err))
 		return
 	}
-	if status := l.live.keeper.Status(); status.LeftOut() > 0 {
-		var left []mistake
+	if status := l.engine.Status(); status.LeftOut() > 0 {
+		var left []engine.Mistake
 		for _, y := range status.Layers {
 			if y.LeftOut > 0 {
-				left = append(left, mistakesOf(y.Warning)...)
+				left = append(left, engine.Mistakes(y.Warning)...)
 			}
 		}
 		detail := fmt.Sprintf("%d rules are invalid and not in force; all others are in force", status.LeftOut())
@@ -91,7 +96,7 @@ func (l *reloader) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // wrong reports whether a source has invalid rules, rather than being down.
 func (l *reloader) wrong() bool {
-	for _, y := range l.live.keeper.Status().Layers {
+	for _, y := range l.engine.Status().Layers {
 		if y.Err != nil && !y.Down {
 			return true
 		}
@@ -100,8 +105,8 @@ func (l *reloader) wrong() bool {
 }
 
 func (l *reloader) inForce() *reloaded {
-	status := l.live.keeper.Status()
-	answer := &reloaded{Rules: len(l.live.gate.Rules().Rules())}
+	status := l.engine.Status()
+	answer := &reloaded{Rules: len(l.engine.Gate.Rules().Rules())}
 	var revisions []string
 	for _, y := range status.Layers {
 		revisions = append(revisions, y.Revision)
@@ -143,15 +148,36 @@ func same(given, token string) bool {
 
 // ownName reports whether a Host header names this machine.
 func ownName(host string) bool {
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
-	}
-	ip := net.ParseIP(strings.Trim(host, "[]"))
-	return strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback()
+	name, err := pathform.Host(host)
+	ip := net.ParseIP(name)
+	return err == nil && (strings.EqualFold(name, "localhost") || ip != nil && ip.IsLoopback())
 }
 
-func (l *reloader) problem(w http.ResponseWriter, status int, detail string, mistakes []mistake) {
+func (l *reloader) problem(w http.ResponseWriter, status int, detail string, mistakes []engine.Mistake) {
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(status)
 	json.NewEncoder(w).Encode(&reloadProblem{"about:blank", http.StatusText(status), status, detail, mistakes})
+}
+
+// reloadWithin is the timeout of a reload on a signal. Sources read before it stay in force.
+const reloadWithin = 30 * time.Second
+
+// reloadOn reads all sources on each signal. It logs the result, since unchanged sources send no
+// event.
+func (v *server) reloadOn(hup <-chan os.Signal) {
+	for range hup {
+		ctx, cancel := context.WithTimeout(context.Background(), reloadWithin)
+		err := v.engine.Reload(ctx)
+		cancel()
+		rules := len(v.engine.Gate.Rules().Rules())
+		if err == nil {
+			v.log.Info("reload: all rules are in force", "signal", "hangup", "rules", rules)
+			continue
+		}
+		mistakes := engine.Mistakes(err)
+		v.log.Error("reload: not all rules are in force", "signal", "hangup", "rules", rules, "mistakes", len(mistakes))
+		for _, text := range mistakes {
+			v.log.Error("rules: "+text.Message, text.Where("")...)
+		}
+	}
 }

@@ -79,7 +79,7 @@ func (a *attempt) run() {
 	var fresh []*pending
 	before := slices.Clone(a.files)
 	for _, c := range a.pending {
-		if old := a.files[c.layer]; old != nil && (c.same || rules.OtherExceptions(old, c.file)) {
+		if old := a.files[c.layer]; old != nil && (c.same || old.DiffersInExceptions(c.file)) {
 			a.files[c.layer] = c.file
 		} else {
 			fresh = append(fresh, c)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/weirproject/weir/internal/bounds"
 	"github.com/weirproject/weir/internal/ruleset"
 	"github.com/weirproject/weir/rules"
 )
@@ -152,9 +153,9 @@ func (s *setState) whyRefused(name string, e *setEntry, r *setReading, total int
 	switch {
 	case r.foreign != "":
 		return r.foreign
-	case total-len(e.members)+len(r.members) > rules.MaxAllMembers:
+	case total-len(e.members)+len(r.members) > bounds.AllMembers:
 		return fmt.Sprintf("has %d members, and all sets together over %d; that is too much", len(r.members),
-			rules.MaxAllMembers)
+			bounds.AllMembers)
 	case len(r.members) == 0 && len(e.members) > 0 && !s.announcedBefore[name] && !expired && !s.allowEmpty:
 		return fmt.Sprintf("is gone, which nobody announced; if that is meant, say so: PUBLISH %s %s",
 			ruleset.Quoted(s.channel), ruleset.Quoted(name))

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirproject/weir/internal/bounds"
 	"github.com/weirproject/weir/internal/ruleset"
 	"github.com/weirproject/weir/rules"
 )
@@ -99,7 +100,7 @@ func (s *Source) parse(body []byte) ruleset.Update {
 // 9110, section 8.8.2.2).
 func (s *Source) remember(h http.Header) {
 	s.etag, s.modified = "", ""
-	if etag := h.Get("ETag"); len(etag) <= rules.MaxText && printable(etag) {
+	if etag := h.Get("ETag"); len(etag) <= bounds.Text && printable(etag) {
 		s.etag = etag
 	}
 	modified, err := http.ParseTime(h.Get("Last-Modified"))

@@ -67,7 +67,7 @@ func WithCertificates(read, write []string) Option {
 // WithHosts sets the allowed values of Host, without port. A server on loopback needs it, because
 // any web page's DNS name can resolve to 127.0.0.1.
 func WithHosts(names ...string) Option {
-	return func(h *handler) { h.hosts = web.NewHosts(names...) }
+	return func(h *handler) { h.hosts = names }
 }
 
 // A handler is safe for concurrent use.

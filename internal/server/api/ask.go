@@ -6,7 +6,7 @@ import (
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
-	"github.com/weirproject/weir/internal/server/web"
+	"github.com/weirproject/weir/pathform"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -237,8 +237,13 @@ func readNames(of func(*attributes) *[]pair, same func(a, b string) bool) func(*
 
 func readHost(c *call) error {
 	host, err := c.text(0, maxText)
-	c.last().request.Host = web.Bare(host)
-	return err
+	if err != nil || host == "" {
+		return err
+	}
+	if c.last().request.Host, err = pathform.Host(host); err != nil {
+		return c.at("", err)
+	}
+	return nil
 }
 
 func readPath(c *call) error {

@@ -30,7 +30,7 @@ func WithTokens(read, write []string) Option {
 // as localhost and 127.0.0.1. A server on loopback needs it: by DNS a page of anybody's can
 // have a name of its own mean 127.0.0.1, and its script is then of the same origin.
 func WithHosts(names ...string) Option {
-	return func(a *api) { a.hosts = web.NewHosts(names...) }
+	return func(a *api) { a.hosts = names }
 }
 
 // WithPathForm is the form that paths of callers are brought into before rules see them,

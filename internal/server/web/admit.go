@@ -6,7 +6,10 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"errors"
+	"slices"
 	"strings"
+
+	"github.com/weirproject/weir/pathform"
 )
 
 // leastToken is the minimum length of a token; a shorter one can be guessed.
@@ -45,37 +48,14 @@ func Bearer(authorization string) (token string, ok bool) {
 	return strings.TrimSpace(token), strings.EqualFold(scheme, "Bearer")
 }
 
-// Hosts are the allowed host names of a server; an empty list allows any.
+// Hosts are the allowed host names of a server, without port; an empty list allows any.
 type Hosts []string
-
-// NewHosts returns the hosts with these names, without port.
-func NewHosts(names ...string) (h Hosts) {
-	for _, name := range names {
-		h = append(h, Bare(name))
-	}
-	return h
-}
 
 // Allow reports whether the value of a Host field is one of the names.
 func (h Hosts) Allow(host string) bool {
-	host = Bare(host)
-	for _, name := range h {
-		if strings.EqualFold(host, name) {
-			return true
-		}
+	if len(h) == 0 {
+		return true
 	}
-	return len(h) == 0
-}
-
-// Bare strips port, brackets and final dot from a host.
-func Bare(host string) string {
-	i := strings.LastIndexByte(host, ':')
-	inBrackets := i >= 0 && strings.IndexByte(host[i:], ']') >= 0
-	if i >= 0 && !inBrackets && (strings.IndexByte(host, ':') == i || host[0] == '[') {
-		host = host[:i]
-	}
-	if len(host) > 1 && host[0] == '[' && host[len(host)-1] == ']' {
-		host = host[1 : len(host)-1]
-	}
-	return strings.TrimSuffix(host, ".")
+	host, err := pathform.Host(host)
+	return err == nil && slices.ContainsFunc(h, func(name string) bool { return strings.EqualFold(host, name) })
 }

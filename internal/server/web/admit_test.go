@@ -8,14 +8,14 @@ import (
 )
 
 func TestHosts(t *testing.T) {
-	hosts := web.NewHosts("localhost", "127.0.0.1", "::1")
+	hosts := web.Hosts{"localhost", "127.0.0.1", "::1"}
 	for host, want := range map[string]bool{"localhost:8080": true, "LOCALHOST": true, "localhost.": true, "127.0.0.1:1": true, "[::1]:8080": true, "[::1]": true,
 		"evil.example": false, "": false, "localhost.evil.example": false, "127.0.0.1.nip.io:80": false} {
 		if hosts.Allow(host) != want {
 			t.Errorf("%q: want %v", host, want)
 		}
 	}
-	if !web.NewHosts().Allow("anybody") {
+	if !(web.Hosts{}).Allow("anybody") {
 		t.Error("no names are any")
 	}
 }
