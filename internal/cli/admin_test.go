@@ -341,7 +341,7 @@ func TestAFirstAttack(t *testing.T) {
 // that was.
 func TestALedgerOfSomebodyElse(t *testing.T) {
 	redis := redistest.Start(t)
-	theirs, err := redissource.OpenLedger(t.Context(), redis.URL())
+	theirs, err := redissource.OpenLedger(redis.URL())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -270,7 +270,7 @@ func TestAStormOfReloads(t *testing.T) {
 // TestLayers: a ledger beats hashes, and hashes beat the file.
 func TestLayers(t *testing.T) {
 	redis := redistest.Start(t)
-	book, err := redissource.OpenLedger(t.Context(), redis.URL())
+	book, err := redissource.OpenLedger(redis.URL())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -197,28 +197,28 @@ func (l *Ledger) Set(ctx context.Context, name, yaml string, seen int64, by Auth
 		return 0, &weir.InputError{Field: "YAML", Given: fmt.Sprintf("a text with %+.4q in it", yaml[i:]),
 			Allowed: `no control characters but tabs and ends of lines; in double quotes write \u009b`}
 	}
-	list, _, err := l.List(ctx)
-	if err != nil {
+	if err := l.fits(ctx, name, yaml); err != nil {
 		return 0, err
 	}
-	enabled := true
-	if i := slices.IndexFunc(list, func(d Document) bool { return d.Name == name }); i >= 0 {
-		enabled = list[i].Enabled
-	}
-	if err := fits(list, name, yaml); err != nil {
+	d, err := l.Get(ctx, name)
+	if err != nil && !errors.Is(err, ErrNoRule) {
 		return 0, err
 	}
 	return l.commit(ctx, Draft{Name: name, Seen: seen, by: by,
-		payload: payload{YAML: yaml, Enabled: enabled, What: "set"}})
+		payload: payload{YAML: yaml, Enabled: err != nil || d.Enabled, What: "set"}})
 }
 
 // isControl reports characters that could control a terminal.
 func isControl(r rune) bool { return unicode.IsControl(r) && r != '\n' && r != '\r' && r != '\t' }
 
-// fits checks a rule, by itself and together with the others. If the others do not compile without
-// it either, the rule is accepted.
-func fits(list []Document, name, yaml string) error {
+// fits checks a rule, by itself and together with the other enabled rules. If these do not compile
+// without it either, the rule is accepted.
+func (l *Ledger) fits(ctx context.Context, name, yaml string) error {
 	spec, err := ParseDocument(name, yaml)
+	if err != nil {
+		return err
+	}
+	list, _, err := l.List(ctx)
 	if err != nil {
 		return err
 	}
@@ -282,11 +282,7 @@ func (l *Ledger) setEnabled(ctx context.Context, name string, seen int64, p payl
 		return l.commit(ctx, Draft{Name: name, Seen: seen, by: by, payload: p})
 	}
 	if p.YAML = d.YAML; p.Enabled {
-		list, _, err := l.List(ctx)
-		if err == nil {
-			err = fits(list, name, d.YAML)
-		}
-		if err != nil {
+		if err := l.fits(ctx, name, d.YAML); err != nil {
 			return 0, err
 		}
 	}
@@ -295,18 +291,12 @@ func (l *Ledger) setEnabled(ctx context.Context, name string, seen int64, p payl
 
 // Rollback restores a rule as of a revision, which may be deleted or disabled.
 func (l *Ledger) Rollback(ctx context.Context, name string, to, seen int64, by Author) (revision int64, err error) {
-	then, err := l.at(ctx, name, to)
+	then, err := l.At(ctx, name, to)
+	if err == nil && !then.Deleted && then.YAML != "" {
+		err = l.fits(ctx, name, then.YAML)
+	}
 	if err != nil {
 		return 0, err
-	}
-	if !then.Deleted && then.YAML != "" {
-		list, _, err := l.List(ctx)
-		if err == nil {
-			err = fits(list, name, then.YAML)
-		}
-		if err != nil {
-			return 0, err
-		}
 	}
 	return l.commit(ctx, Draft{Name: name, Seen: seen, by: by,
 		payload: payload{YAML: then.YAML, Enabled: then.Enabled, Deleted: then.Deleted,
@@ -315,10 +305,6 @@ func (l *Ledger) Rollback(ctx context.Context, name string, to, seen int64, by A
 
 // At returns a rule as of a revision.
 func (l *Ledger) At(ctx context.Context, name string, revision int64) (Change, error) {
-	return l.at(ctx, name, revision)
-}
-
-func (l *Ledger) at(ctx context.Context, name string, revision int64) (Change, error) {
 	if revision > 0 && !isException(name) && !isKey(name) {
 		page, _, err := l.backend.Page(ctx, revision, revision)
 		if err != nil {

@@ -49,22 +49,10 @@ type backend struct {
 	change, read, restore *rueidis.Lua
 }
 
-// OpenLedger connects to Redis. The URL is one of redisstore.Open. The default prefix and channel
-// are weir:rules; a prefix has no braces.
-func OpenLedger(ctx context.Context, url string, opts ...Option) (*Ledger, error) {
-	l, err := LateLedger(url, opts...)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := l.backend.connected(ctx); err != nil {
-		return nil, err
-	}
-	return l, nil
-}
-
-// LateLedger is OpenLedger without an initial connection: the first call connects, and each later
-// one while that fails.
-func LateLedger(url string, opts ...Option) (*Ledger, error) {
+// OpenLedger makes a ledger. The first call of a method connects, and each later one while that
+// fails. The URL is one of redisstore.Open. The default prefix and channel are weir:rules; a prefix
+// has no braces.
+func OpenLedger(url string, opts ...Option) (*Ledger, error) {
 	s, err := New(url, append([]Option{WithPrefix(defaultLedger), WithChannel(defaultLedger)}, opts...)...)
 	if err != nil {
 		return nil, err

@@ -21,7 +21,7 @@ import (
 
 func openLedger(t testing.TB, url string, opts ...redissource.Option) *redissource.Ledger {
 	t.Helper()
-	l, err := redissource.OpenLedger(t.Context(), url, append([]redissource.Option{never}, opts...)...)
+	l, err := redissource.OpenLedger(url, append([]redissource.Option{never}, opts...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +156,7 @@ func TestTheLedgerAcceptsValidRules(t *testing.T) {
 	if _, err := l.Set(ctx, "c", yaml("c", "1/1s"), 0, ann); err == nil || !strings.Contains(err.Error(), "rules is 3; allowed: at most 2") {
 		t.Error(err)
 	}
-	if _, err := redissource.OpenLedger(ctx, server.URL(), redissource.WithPrefix("{x}")); err == nil || !strings.Contains(err.Error(), "without { and }") {
+	if _, err := redissource.OpenLedger(server.URL(), redissource.WithPrefix("{x}")); err == nil || !strings.Contains(err.Error(), "without { and }") {
 		t.Error(err)
 	}
 	if _, err := l.History(ctx, "", 0); err == nil {

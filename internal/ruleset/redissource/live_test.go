@@ -642,10 +642,9 @@ func TestRunEndsAllThatItStarted(t *testing.T) {
 
 func TestBadOptions(t *testing.T) {
 	for want, opt := range map[string]redissource.Option{
-		"prefix is":     redissource.WithPrefix(""),
-		"channel is":    redissource.WithChannel(""),
-		"refresh is":    redissource.WithRefresh(time.Millisecond),
-		"most rules is": redissource.WithMaxRules(redissource.MaxRules + 1),
+		"prefix is":  redissource.WithPrefix(""),
+		"channel is": redissource.WithChannel(""),
+		"refresh is": redissource.WithRefresh(time.Millisecond),
 	} {
 		var input *weir.InputError
 		if _, err := redissource.New("redis://127.0.0.1:1", opt); !errors.As(err, &input) || !strings.Contains(err.Error(), want) {

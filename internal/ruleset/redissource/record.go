@@ -37,15 +37,12 @@ const (
 
 var limitTypes = []string{global, service, interfac, ip, user}
 
-// strategies maps each algorithm to the fields that only it has.
-var strategies = map[string][]string{
-	"TOKEN_BUCKET": {"burst"}, "GCRA": {"burst"}, "LEAKY_BUCKET": {"burst"}, "LEAKY_QUEUE": {"queue"},
-	"FIXED_WINDOW": nil, "CALENDAR": {"zone"}, "SLIDING_WINDOW": nil, "SLIDING_LOG": nil,
-	"SLIDING_COUNTER": {"slices"}, "CONCURRENCY": nil,
-}
-
-var strategyWords = []string{"TOKEN_BUCKET", "SLIDING_WINDOW", "FIXED_WINDOW", "LEAKY_BUCKET", "LEAKY_QUEUE", "GCRA",
+var strategies = []string{"TOKEN_BUCKET", "SLIDING_WINDOW", "FIXED_WINDOW", "LEAKY_BUCKET", "LEAKY_QUEUE", "GCRA",
 	"SLIDING_LOG", "SLIDING_COUNTER", "CALENDAR", "CONCURRENCY"}
+
+// onlyOf maps fields to the strategies that have them.
+var onlyOf = map[string][]string{"burst": {"TOKEN_BUCKET", "GCRA", "LEAKY_BUCKET"}, "queue": {"LEAKY_QUEUE"},
+	"slices": {"SLIDING_COUNTER"}, "zone": {"CALENDAR"}}
 
 // The fields. notes are for people, and are not read. Other fields are ignored with a warning, so
 // that extra notes do not disable a limit.
@@ -253,30 +250,26 @@ func disabled(fields map[string]string) bool {
 
 // number returns a whole number; 0 if it is missing.
 func (r *reader) number(field string, least int64) int64 {
-	value, ok := r.fields[field]
-	if !ok {
-		return 0
-	}
-	n, err := strconv.ParseInt(value, 10, 64)
-	if err != nil || n < least || n > weir.MaxUnits || strconv.FormatInt(n, 10) != value {
-		r.wrong(field, fmt.Sprintf("a whole number from %d to 4503599627370496 (2^52), in digits alone", least))
-		return 0
-	}
-	return n
+	return r.integer(field, least, weir.MaxUnits,
+		fmt.Sprintf("a whole number from %d to 4503599627370496 (2^52), in digits alone", least))
 }
 
 // maxSeconds is 2^52 microseconds.
 const maxSeconds = weir.MaxUnits / 1_000_000
 
 func (r *reader) seconds(field string) int64 {
+	return r.integer(field, 1, maxSeconds,
+		fmt.Sprintf("whole seconds from 1 to %d, in digits alone, such as 60 for a minute", int64(maxSeconds)))
+}
+
+func (r *reader) integer(field string, least, most int64, allowed string) int64 {
 	value, ok := r.fields[field]
 	if !ok {
 		return 0
 	}
 	n, err := strconv.ParseInt(value, 10, 64)
-	if err != nil || n < 1 || n > maxSeconds || strconv.FormatInt(n, 10) != value {
-		r.wrong(field, fmt.Sprintf("whole seconds from 1 to %d, in digits alone, such as 60 for a minute",
-			int64(maxSeconds)))
+	if err != nil || n < least || n > most || strconv.FormatInt(n, 10) != value {
+		r.wrong(field, allowed)
 		return 0
 	}
 	return n
@@ -284,10 +277,10 @@ func (r *reader) seconds(field string) int64 {
 
 // limit parses the strategy and its numbers.
 func (r *reader) limit(spec *rules.Spec) {
-	strategy := r.word("strategy", strategyWords)
+	strategy := r.word("strategy", strategies)
 	count, seconds := r.number("limitCount", 1), r.seconds("timeWindow")
-	for _, field := range []string{"burst", "queue", "slices", "zone"} {
-		if r.has(field) && strategy != "" && !slices.Contains(strategies[strategy], field) {
+	for _, field := range sorted(onlyOf) {
+		if r.has(field) && strategy != "" && !slices.Contains(onlyOf[field], strategy) {
 			r.say(field, "does not go with strategy "+strategy+"; leave it out")
 		}
 	}

@@ -64,10 +64,6 @@ func WithChannel(channel string) Option { return func(c *config) { c.channel = c
 // of a tenth, from 100ms to a day; the default is 30s.
 func WithRefresh(every time.Duration) Option { return func(c *config) { c.refresh = every } }
 
-// WithMaxRules limits the number of hashes, or of rules of a Ledger, from 1 to MaxRules, which is
-// the default. With more, the last good rules stay in force.
-func WithMaxRules(most int) Option { return func(c *config) { c.most = most } }
-
 // WithAllowEmpty accepts that no hash, or no ledger, is left. Otherwise the last rules stay in
 // force, because a flushed Redis looks the same.
 func WithAllowEmpty() Option { return func(c *config) { c.allowEmpty = true } }
@@ -86,11 +82,6 @@ const (
 
 // WithClaim sets the requirement on the mark of a Ledger, instead of Anyones.
 func WithClaim(claim Claim) Option { return func(c *config) { c.claim = claim } }
-
-// WithRedis sets options of the connection, such as redisstore.WithTLS.
-func WithRedis(opts ...redisstore.Option) Option {
-	return func(c *config) { c.redis = append(c.redis, opts...) }
-}
 
 // WithCompiler shares a compiler with others, such as the ruleset.Keeper, which then need not compile
 // the rules again. A Ledger ignores it.
@@ -161,8 +152,6 @@ func New(url string, opts ...Option) (*Source, error) {
 		return nil, &weir.InputError{Field: "channel", Given: "", Allowed: "a name, such as rate_limit_config"}
 	case c.refresh < 100*time.Millisecond || c.refresh > 24*time.Hour:
 		return nil, &weir.InputError{Field: "refresh", Given: c.refresh, Allowed: "100ms to 24h"}
-	case c.most < 1 || c.most > MaxRules:
-		return nil, &weir.InputError{Field: "most rules", Given: c.most, Allowed: fmt.Sprint("1 to ", MaxRules)}
 	}
 	table := newTable(c.prefix, c.most)
 	table.allowEmpty = c.allowEmpty

@@ -219,40 +219,34 @@ func (t *table) all(message string) bool { return message == reloadAll }
 
 // receive implements state: it applies a message with a rule.
 func (t *table) receive(text string) bool {
-	_, changed := t.apply(text)
-	return changed
-}
-
-// apply returns the key that it changed.
-func (t *table) apply(text string) (key string, changed bool) {
 	fields, err := decode(text)
 	if err != nil {
 		t.reportMessage(text, "", err.Error())
-		return "", false
+		return false
 	}
 	id := fields["id"]
 	if id == "" || len(id) > MaxValue {
 		t.reportMessage(text, "id", "is missing or too long: a message names the rule that it is about")
-		return "", false
+		return false
 	}
-	key = t.called(id)
+	key := t.called(id)
 	if deleted, given := fields["deleted"]; given {
 		delete(fields, "deleted")
 		if deleted != "true" && deleted != "false" {
 			t.reportMessage(text, "deleted", fmt.Sprintf("is %.80q; allowed: true, false", deleted))
-			return "", false
+			return false
 		}
 		if deleted == "true" {
 			t.remove(key)
-			return key, true
+			return true
 		}
 	}
 	if t.entries[key] == nil && len(t.entries) >= t.most {
 		t.reportMessage(text, "id", fmt.Sprintf("is one rule too many; at most %d", t.most))
-		return "", false
+		return false
 	}
 	t.put(key, reading{fields: t.completed(key, fields)})
-	return key, true
+	return true
 }
 
 // completed adds the known fields to a message that only enables or disables a rule.

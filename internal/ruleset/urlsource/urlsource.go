@@ -39,7 +39,6 @@ type Source struct {
 	name              string // in errors, without a query, which may be secret
 	interval, timeout time.Duration
 	tokenFile         string
-	plain, away       bool
 	client            *http.Client
 
 	content    ruleset.Update // read last, with or without mistakes
@@ -56,23 +55,9 @@ type Option func(*Source)
 // quarter shorter or longer.
 func WithInterval(every time.Duration) Option { return func(s *Source) { s.interval = every } }
 
-// WithTimeout limits the time of a response with its body, 10 ms to 5 min, instead of 10 seconds.
-func WithTimeout(most time.Duration) Option { return func(s *Source) { s.timeout = most } }
-
 // WithTokenFile sends the token in a file with each request (RFC 6750). The file is read each time,
 // so the token can be changed at any time.
 func WithTokenFile(path string) Option { return func(s *Source) { s.tokenFile = path } }
-
-// WithPlainHTTP allows http, without TLS, from other machines too. Anybody on the network path can
-// then read the token and change the rules.
-func WithPlainHTTP() Option { return func(s *Source) { s.plain = true } }
-
-// WithRedirects follows redirects to other hosts, and trusts them like this one. They do not receive
-// the token.
-func WithRedirects() Option { return func(s *Source) { s.away = true } }
-
-// WithTransport replaces the transport, for example for client certificates.
-func WithTransport(t http.RoundTripper) Option { return func(s *Source) { s.client.Transport = t } }
 
 // New makes a source of the rules at an absolute URL with https, or http on this machine.
 func New(address string, opts ...Option) (*Source, error) {
@@ -93,13 +78,10 @@ func New(address string, opts ...Option) (*Source, error) {
 	s.url, s.name = u, u.Scheme+"://"+u.Host+u.EscapedPath()
 	if !s.trusted(u) {
 		return nil, &weir.InputError{Field: "url", Given: s.name,
-			Allowed: "https, or http on this machine; http from elsewhere only if that is allowed explicitly"}
+			Allowed: "https, or http on this machine"}
 	}
 	if s.interval < time.Second || s.interval > 24*time.Hour {
 		return nil, &weir.InputError{Field: "interval", Given: s.interval, Allowed: "1s to 24h"}
-	}
-	if s.timeout < 10*time.Millisecond || s.timeout > 5*time.Minute {
-		return nil, &weir.InputError{Field: "timeout", Given: s.timeout, Allowed: "10ms to 5m"}
 	}
 	return s, nil
 }
@@ -109,7 +91,7 @@ func (s *Source) trusted(u *url.URL) bool {
 	if u.Scheme != "http" {
 		return u.Scheme == "https"
 	}
-	if s.plain || u.Hostname() == "localhost" {
+	if u.Hostname() == "localhost" {
 		return true
 	}
 	addr, err := netip.ParseAddr(u.Hostname())
@@ -124,12 +106,8 @@ func (s *Source) checkRedirect(request *http.Request, via []*http.Request) error
 		return fmt.Errorf("over %d redirects", maxRedirects)
 	case !s.trusted(to):
 		return fmt.Errorf("it redirects to %.80q, without TLS", to.Scheme+"://"+to.Host)
-	case to.Scheme == from.Scheme && to.Host == from.Host:
-	case s.away: // net/http would send subdomains the token, and all hosts the query
-		request.Header.Del("Authorization")
-		request.Header.Del("Referer")
-	default:
-		return fmt.Errorf("it redirects to %.80q; name that URL instead, or allow redirects", to.Scheme+"://"+to.Host)
+	case to.Scheme != from.Scheme || to.Host != from.Host: // net/http would send subdomains the token
+		return fmt.Errorf("it redirects to %.80q; name that URL instead", to.Scheme+"://"+to.Host)
 	}
 	return nil
 }
