@@ -48,6 +48,7 @@ func (s byBatches) Decide(ctx context.Context, claims []weir.Claim, times int64,
 }
 
 func TestStoreByBatches(t *testing.T) {
+	t.Parallel()
 	r := single(t)
 	subject := func(t testing.TB, clock func() weir.Instant) storetest.Handle {
 		h := r.subject(t, clock)
@@ -353,6 +354,7 @@ func TestBatchOnAStoppedRedis(t *testing.T) {
 
 // While a slot moves, keys of it that have moved and others cannot be in one call.
 func TestBatchWhileASlotMoves(t *testing.T) {
+	t.Parallel()
 	cluster := redistest.StartCluster(t, 3, 0)
 	r := redis{url: cluster.URL()}
 	store := r.open(t, redisstore.WithTimeout(time.Minute))
@@ -387,6 +389,7 @@ func TestBatchWhileASlotMoves(t *testing.T) {
 
 // In a Cluster, requests of one slot are one call; others have one each.
 func TestCallsOfABatchInACluster(t *testing.T) {
+	t.Parallel()
 	r := clustered(t)
 	store := r.open(t, redisstore.WithTimeout(time.Minute))
 	limit := weir.MustLimit("limit", weir.PerHour(100))

@@ -36,6 +36,7 @@ func TestLibraryThatPanicsIsReplaced(t *testing.T) {
 
 // TestCloseDoesNotWaitForTheLibrary: SIGTERM ends a program whose library hangs.
 func TestCloseDoesNotWaitForTheLibrary(t *testing.T) {
+	t.Parallel()
 	c := open(t, redistest.Start(t).URL())
 	c.live.Store(&library{broken{c.live.Load().Client}})
 	done := make(chan struct{})

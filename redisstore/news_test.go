@@ -117,6 +117,7 @@ func TestNewsIsHeard(t *testing.T) {
 
 // A subscription that was cut is told of, by whatever it was cut.
 func TestNewsComesBack(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	here, there := openNews(t, server.URL()), openNews(t, server.URL())
 	e := listen(t, here)
@@ -145,6 +146,7 @@ func TestNewsComesBack(t *testing.T) {
 }
 
 func TestNewsOnCluster(t *testing.T) {
+	t.Parallel()
 	cluster := redistest.StartCluster(t, 3, 0)
 	var ears []*ear
 	var all []*redisstore.News
@@ -160,6 +162,7 @@ func TestNewsOnCluster(t *testing.T) {
 }
 
 func TestNewsFollowsTheMaster(t *testing.T) {
+	t.Parallel()
 	s := redistest.StartSentinel(t)
 	here, there := openNews(t, s.URL()), openNews(t, s.URL())
 	e := listen(t, here)
@@ -170,6 +173,7 @@ func TestNewsFollowsTheMaster(t *testing.T) {
 }
 
 func TestNewsThatRedisRefuses(t *testing.T) {
+	t.Parallel()
 	server := redistest.StartACL(t, "ann", "secret")
 	admin := strings.Replace(server.URL(), "redis://", "redis://ann:secret@", 1)
 	store, err := redisstore.Client(t.Context(), admin)

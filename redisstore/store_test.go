@@ -183,6 +183,7 @@ func TestMostClaims(t *testing.T) {
 
 // What one slot refuses, the others give back.
 func TestClusterGivesBack(t *testing.T) {
+	t.Parallel()
 	store := clustered(t).open(t, redisstore.WithTimeout(time.Minute))
 	claims := claimsApart(
 		weir.MustLimit("a", weir.PerHour(10)),
@@ -213,6 +214,7 @@ func TestClusterGivesBack(t *testing.T) {
 // Where most decisions over several slots are refused, as in an attack, a refusal charges nothing
 // anywhere, and what is granted is charged once.
 func TestClusterRefusalsWriteNothing(t *testing.T) {
+	t.Parallel()
 	r := clustered(t)
 	store := r.open(t, redisstore.WithTimeout(time.Minute))
 	claims := claimsApart(
@@ -260,6 +262,7 @@ func TestClusterRefusalsWriteNothing(t *testing.T) {
 
 // A lease that was held before a refused decision is held after it; a new one is not.
 func TestClusterGivesLeasesBack(t *testing.T) {
+	t.Parallel()
 	store := clustered(t).open(t, redisstore.WithTimeout(time.Minute))
 	held := weir.MustLimit("held", weir.Concurrency{Limit: 5, TTL: time.Hour})
 	claims := claimsApart(held, weir.MustLimit("b", weir.PerHour(1)))
@@ -279,6 +282,7 @@ func TestClusterGivesLeasesBack(t *testing.T) {
 // Many callers of limits in several slots never get more than each limit has, and what
 // was not granted is free again when all is quiet.
 func TestClusterNeverAdmitsTooMuch(t *testing.T) {
+	t.Parallel()
 	store := clustered(t).open(t, redisstore.WithTimeout(time.Minute))
 	claims := claimsApart(
 		weir.MustLimit("a", weir.FixedWindow{Limit: 100, Window: time.Hour}),

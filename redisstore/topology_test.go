@@ -14,6 +14,7 @@ import (
 
 // TestClusterConn shares one Cluster, which takes seconds to start.
 func TestClusterConn(t *testing.T) {
+	t.Parallel()
 	cluster := redistest.StartCluster(t, 3, 1)
 	c := open(t, cluster.URL())
 	for name, test := range map[string]func(*testing.T, *redistest.Cluster, *rueidisConn){
@@ -149,6 +150,7 @@ func testDetour(t *testing.T, cluster *redistest.Cluster, c *rueidisConn) {
 // TestSentinelConn opens the master by its Sentinels, as a user of theirs, and follows it
 // when it dies.
 func TestSentinelConn(t *testing.T) {
+	t.Parallel()
 	s := redistest.StartSentinel(t)
 	const password = "p@ss"
 	for _, sentinel := range s.Sentinels {
