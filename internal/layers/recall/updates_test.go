@@ -17,7 +17,7 @@ import (
 	"github.com/weirproject/weir/memstore"
 )
 
-// A bus is a News within the test.
+// A bus is an Updates within the test.
 type bus struct {
 	mu       sync.Mutex
 	hears    map[int]func([]byte)
@@ -30,7 +30,7 @@ type bus struct {
 
 func newBus() *bus { return &bus{hears: make(map[int]func([]byte)), lost: make(chan struct{})} }
 
-func (b *bus) Tell(_ context.Context, message []byte) error {
+func (b *bus) Publish(_ context.Context, message []byte) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.mute != nil {
@@ -43,7 +43,7 @@ func (b *bus) Tell(_ context.Context, message []byte) error {
 	return nil
 }
 
-func (b *bus) Listen(ctx context.Context, hear func([]byte), missed func()) error {
+func (b *bus) Subscribe(ctx context.Context, hear func([]byte), missed func()) error {
 	b.mu.Lock()
 	if b.deaf != nil {
 		defer b.mu.Unlock()
@@ -79,8 +79,8 @@ func (b *bus) told() [][]byte {
 	return slices.Clone(b.messages)
 }
 
-// nodes returns layers over one store, connected by News, and their warnings.
-func nodes(t *testing.T, n int, news recall.News) (layers []*recall.Store, warned func() []string) {
+// nodes returns layers over one store, connected by Updates, and their warnings.
+func nodes(t *testing.T, n int, updates recall.Updates) (layers []*recall.Store, warned func() []string) {
 	below := memstore.New()
 	t.Cleanup(func() { below.Close() })
 	var mu sync.Mutex
@@ -91,7 +91,7 @@ func nodes(t *testing.T, n int, news recall.News) (layers []*recall.Store, warne
 		warnings = append(warnings, text)
 	})
 	for range n {
-		layers = append(layers, over(t, shared{below}, recall.WithNews(news), warn))
+		layers = append(layers, over(t, shared{below}, recall.WithUpdates(updates), warn))
 	}
 	return layers, func() []string {
 		mu.Lock()
@@ -136,8 +136,8 @@ func TestOtherNodesForget(t *testing.T) {
 // A key with many refunds is in a message once, and messages leave a gap.
 func TestInvalidationsAreMerged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		news := newBus()
-		layers, _ := nodes(t, 1, news)
+		updates := newBus()
+		layers, _ := nodes(t, 1, updates)
 		synctest.Wait()
 		for i := range 1000 {
 			layers[0].Reset(t.Context(), []weir.Claim{under("limit", fmt.Sprint(i%10), weir.PerHour(1))})
@@ -146,29 +146,26 @@ func TestInvalidationsAreMerged(t *testing.T) {
 			}
 		}
 		synctest.Wait()
-		if n := len(news.told()); n != 1 {
+		if n := len(updates.told()); n != 1 {
 			t.Fatalf("%d messages at once, want 1", n)
 		}
 		time.Sleep(time.Second)
 		states := 0
-		for _, message := range news.told() {
+		for _, message := range updates.told() {
 			list, ok := recall.ReadStates(message)
 			if !ok {
 				t.Fatalf("a message of our own is not understood: %q", message)
 			}
 			states += len(list)
 		}
-		if n := len(news.told()); n != 2 || states != 11 {
+		if n := len(updates.told()); n != 2 || states != 11 {
 			t.Errorf("%d messages of %d states; want 1 of the first and 1 of ten", n, states)
 		}
 	})
 }
 
 func TestTooManyInvalidationsForgetEverything(t *testing.T) {
-	node, err := recall.NewNode(memstore.New())
-	if err != nil {
-		t.Fatal(err)
-	}
+	node := recall.NewNode(memstore.New())
 	limit := weir.MustLimit("limit", weir.PerHour(1))
 	reset := func(i int) {
 		key := fmt.Sprint(strings.Repeat("k", recall.MaxKey-10), i)
@@ -212,16 +209,16 @@ func TestTooManyInvalidationsForgetEverything(t *testing.T) {
 // A lost subscription is restored, and possibly missed messages forget everything.
 func TestMissedMessagesForgetEverything(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		news := newBus()
-		layers, warned := nodes(t, 2, news)
+		updates := newBus()
+		layers, warned := nodes(t, 2, updates)
 		synctest.Wait()
 		c := claim(weir.PerHour(1), 1)
 		takes(t, layers[0], 1, c)
 		takes(t, layers[1], 0, c)
-		news.set(func() { // cut off, and nobody can come back for a while
-			news.deaf = errors.New("no route")
-			close(news.lost)
-			news.lost = make(chan struct{})
+		updates.set(func() { // cut off, and nobody can come back for a while
+			updates.deaf = errors.New("no route")
+			close(updates.lost)
+			updates.lost = make(chan struct{})
 		})
 		synctest.Wait()
 		layers[0].Reset(t.Context(), []weir.Claim{c})
@@ -229,7 +226,7 @@ func TestMissedMessagesForgetEverything(t *testing.T) {
 		if layers[1].Stats().Listening || layers[1].Kept() != 1 {
 			t.Errorf("cut off: %+v, %d kept", layers[1].Stats(), layers[1].Kept())
 		}
-		news.set(func() { news.deaf = nil })
+		updates.set(func() { updates.deaf = nil })
 		time.Sleep(10 * time.Second)
 		if !layers[1].Stats().Listening || layers[1].Kept() != 0 {
 			t.Errorf("back: %+v, %d kept; want none, for messages were missed", layers[1].Stats(), layers[1].Kept())
@@ -243,18 +240,18 @@ func TestMissedMessagesForgetEverything(t *testing.T) {
 
 func TestSendingIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		news := newBus()
-		layers, warned := nodes(t, 2, news)
+		updates := newBus()
+		layers, warned := nodes(t, 2, updates)
 		synctest.Wait()
 		c := claim(weir.PerHour(1), 1)
 		takes(t, layers[1], 1, c)
-		news.set(func() { news.mute = errors.New("no route") })
+		updates.set(func() { updates.mute = errors.New("no route") })
 		layers[0].Reset(t.Context(), []weir.Claim{c})
 		time.Sleep(2 * time.Second)
 		if layers[1].Kept() != 1 {
 			t.Fatal("heard what was not told")
 		}
-		news.set(func() { news.mute = nil })
+		updates.set(func() { updates.mute = nil })
 		time.Sleep(3 * time.Second) // a refusal is believed for 10
 		if layers[1].Kept() != 0 {
 			t.Error("not told when it could be")
@@ -269,10 +266,10 @@ func TestSendingIsRetried(t *testing.T) {
 func TestCloseSendsQueuedInvalidations(t *testing.T) {
 	for _, mute := range []error{nil, errors.New("no route")} {
 		synctest.Test(t, func(t *testing.T) {
-			news := newBus()
-			layers, _ := nodes(t, 1, news)
+			updates := newBus()
+			layers, _ := nodes(t, 1, updates)
 			synctest.Wait()
-			news.set(func() { news.mute = mute })
+			updates.set(func() { updates.mute = mute })
 			for i := range 2 {
 				layers[0].Reset(t.Context(), []weir.Claim{under("limit", fmt.Sprint(i), weir.PerHour(1))})
 				if i == 0 {
@@ -282,7 +279,7 @@ func TestCloseSendsQueuedInvalidations(t *testing.T) {
 			if err := layers[0].Close(); err != nil {
 				t.Fatal(err)
 			}
-			if n := len(news.told()); (n == 2) != (mute == nil) {
+			if n := len(updates.told()); (n == 2) != (mute == nil) {
 				t.Errorf("%d messages were told (%v)", n, mute)
 			}
 		})
@@ -290,10 +287,7 @@ func TestCloseSendsQueuedInvalidations(t *testing.T) {
 }
 
 func FuzzMessages(f *testing.F) {
-	node, err := recall.NewNode(memstore.New(), recall.WithRefusals(8))
-	if err != nil {
-		f.Fatal(err)
-	}
+	node := recall.NewNode(memstore.New(), recall.WithRefusals(8))
 	for _, key := range []string{"k", strings.Repeat("k", recall.MaxKey)} {
 		node.Reset(f.Context(), []weir.Claim{under("limit", key, weir.PerHour(1)),
 			under("other", key, weir.PerHour(1))})
@@ -375,10 +369,7 @@ func newWorld(t *testing.T, spec weir.Spec, random *rand.Rand) *world {
 	t.Cleanup(func() { w.below.Close() })
 	clock := recall.WithClock(func() time.Duration { return time.Duration(w.now) * time.Microsecond })
 	for i := range w.nodes {
-		node, err := recall.NewNode(shared{w.below}, clock, recall.WithLongest(believed), recall.WithRefusals(64))
-		if err != nil {
-			t.Fatal(err)
-		}
+		node := recall.NewNode(shared{w.below}, clock, recall.WithLongest(believed), recall.WithRefusals(64))
 		w.nodes[i], w.unsure[i] = node, make(map[weir.Claim]weir.Instant)
 		w.limits[i] = weir.MustLimit(fmt.Sprint("limit-", i), spec)
 	}

@@ -1,4 +1,4 @@
-package redisstore
+package redisconn
 
 import (
 	"context"
@@ -8,9 +8,9 @@ import (
 	"github.com/weirproject/weir/internal/redistest"
 )
 
-func TestClient(t *testing.T) {
+func TestOpenClient(t *testing.T) {
 	server := redistest.Start(t)
-	c, err := Client(t.Context(), server.URL())
+	c, err := OpenClient(t.Context(), server.URL(), Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -20,12 +20,12 @@ func TestClient(t *testing.T) {
 	c.Close()
 	redistest.Await(t, "its connections to end", func() bool { return server.Info("clients")["connected_clients"] == "1" })
 	node := redistest.Start(t, "--cluster-enabled", "yes")
-	if _, err := Client(t.Context(), node.URL()); err == nil || !strings.Contains(err.Error(), "open redis+cluster://") {
+	if _, err := OpenClient(t.Context(), node.URL(), Config{}); err == nil || !strings.Contains(err.Error(), "open redis+cluster://") {
 		t.Errorf("a node of a Cluster: %v", err)
 	}
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := Client(over, server.URL()); err == nil {
+	if _, err := OpenClient(over, server.URL(), Config{}); err == nil {
 		t.Error("no error although the context is over")
 	}
 }

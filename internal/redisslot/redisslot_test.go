@@ -1,4 +1,4 @@
-package redisstore
+package redisslot
 
 import (
 	"math/rand/v2"
@@ -7,9 +7,9 @@ import (
 	"github.com/weirproject/weir/internal/redistest"
 )
 
-// TestSlot compares with Redis' own CLUSTER KEYSLOT: odd braces, and random keys of few
+// TestOf compares with Redis' own CLUSTER KEYSLOT: odd braces, and random keys of few
 // letters, so that braces come in every order.
-func TestSlot(t *testing.T) {
+func TestOf(t *testing.T) {
 	server := redistest.Start(t, "--cluster-enabled", "yes")
 	keys := []string{
 		"", "a", "123456789", "{a}", "{}", "{}a", "a{}b", "{a}{b}", "{{a}}", "}{a}", "a}b{c}d", "{a", "a}", "{", "}",
@@ -25,8 +25,8 @@ func TestSlot(t *testing.T) {
 	}
 	for _, key := range keys {
 		want := server.Do("CLUSTER", "KEYSLOT", key).(int64)
-		if got := int64(Slot(key)); got != want {
-			t.Errorf("Slot(%q) = %d, Redis says %d", key, got, want)
+		if got := int64(Of(key)); got != want {
+			t.Errorf("Of(%q) = %d, Redis says %d", key, got, want)
 		}
 	}
 }

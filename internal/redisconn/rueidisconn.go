@@ -1,4 +1,4 @@
-package redisstore
+package redisconn
 
 import (
 	"context"
@@ -13,15 +13,10 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/redisslot"
 )
 
 var errShut = errors.New("the server does not keep up: it has left many calls unanswered")
-
-// These are the details of ErrUnavailable about the call.
-const (
-	notExecuted     = "the call was not executed"
-	perhapsExecuted = "it is unknown whether the call was executed"
-)
 
 // reloads is how often a call loads its script: once, again if its slot is moving, and more
 // often only where another client flushes the scripts all the time.
@@ -47,7 +42,7 @@ type rueidisConn struct {
 // Run implements Conn.
 func (c *rueidisConn) Run(ctx context.Context, script *Script, keys, args []string, reply []Value) ([]Value, error) {
 	if err := ctx.Err(); err != nil {
-		return reply, unavailable(ctx, notExecuted, err)
+		return reply, unavailable(ctx, NotExecuted, err)
 	}
 	elements, err := c.call(ctx, script, keys, args)
 	for again := 0; again < reloads && isNoScript(err); again++ {
@@ -107,7 +102,7 @@ func appendValues(reply []Value, elements []rueidis.RedisMessage) ([]Value, erro
 			text, _ := element.ToString()
 			reply = append(reply, Value{Text: text, IsText: true})
 		default:
-			return reply, malformed("element %d is neither an integer nor a string", i+1)
+			return reply, Malformed("element %d is neither an integer nor a string", i+1)
 		}
 	}
 	return reply, nil
@@ -129,7 +124,7 @@ func (c *rueidisConn) load(ctx context.Context, script *Script, keys []string, e
 	case c.cluster && everywhere:
 		load = func(ctx context.Context) error { return c.loadEverywhere(ctx, library, script) }
 	case c.cluster && key != "":
-		what.slot = int(Slot(key))
+		what.slot = int(redisslot.Of(key))
 	}
 	return c.loads.do(ctx, c.timeout, what, load)
 }
@@ -162,7 +157,7 @@ func (c *rueidisConn) loadEverywhere(ctx context.Context, whole *library, script
 func (c *rueidisConn) Delete(ctx context.Context, keys []string) error {
 	library := c.live.Load()
 	if library == nil {
-		return unavailable(ctx, notExecuted, errReplaced)
+		return unavailable(ctx, NotExecuted, errReplaced)
 	}
 	var commands []rueidis.Completed
 	if c.cluster {
@@ -201,11 +196,11 @@ func (c *rueidisConn) explain(ctx context.Context, err error) error {
 	case c.closed.Load():
 		return weir.ErrClosed
 	case rueidis.IsRedisNil(err) || rueidis.IsParseErr(err):
-		return malformed("it is not an array: %v", err)
+		return Malformed("it is not an array: %v", err)
 	case isUnreachable(err) || err == errShut || err == errReplaced:
-		return unavailable(ctx, notExecuted, err)
+		return unavailable(ctx, NotExecuted, err)
 	}
-	return unavailable(ctx, perhapsExecuted, err)
+	return unavailable(ctx, PerhapsExecuted, err)
 }
 
 // unavailable wraps a context's error only if it is that of this call: the attempt to connect

@@ -1,4 +1,4 @@
-package redisstore
+package redisconn
 
 import (
 	"context"
@@ -13,13 +13,14 @@ import (
 	"time"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/deadline"
 	"github.com/weirproject/weir/internal/redistest"
 )
 
 func TestRunReplies(t *testing.T) {
-	c := open(t, redistest.Start(t).URL())
+	c := open(t, redistest.Start(t).URL(), Config{})
 	run := func(text string, keys, args []string) ([]Value, error) {
-		return c.Run(t.Context(), scriptOf(text), keys, args, []Value{{Int: 7}})
+		return c.Run(t.Context(), ScriptOf(text), keys, args, []Value{{Int: 7}})
 	}
 	got, err := run("return {1, -2, 'three', KEYS[1], ARGV[2], 4503599627370496}", []string{"k\x00"}, []string{"", "\r\n"})
 	want := "[{7  false} {1  false} {-2  false} {0 three true} {0 k\x00 true} {0 \r\n true} {4503599627370496  false}]"
@@ -38,14 +39,14 @@ func TestRunReplies(t *testing.T) {
 }
 
 func TestRunServerErrors(t *testing.T) {
-	c := open(t, redistest.Start(t).URL())
+	c := open(t, redistest.Start(t).URL(), Config{})
 	for text, want := range map[string]string{
 		"return redis.error_reply('WEIR foreign 1')":                         "WEIR foreign 1",
 		"redis.call('LPUSH', KEYS[1], 1); return redis.call('GET', KEYS[1])": "WRONGTYPE Operation",
 		"return {":          "Error compiling script", // what SCRIPT LOAD said
 		"return NOSCRIPT()": "Script attempted to access nonexistent global variable 'NOSCRIPT'",
 	} {
-		_, err := c.Run(t.Context(), scriptOf(text), []string{"k"}, nil, nil)
+		_, err := c.Run(t.Context(), ScriptOf(text), []string{"k"}, nil, nil)
 		var answer *ServerError
 		if !errors.As(err, &answer) || !strings.Contains(answer.Text, want) || errors.Is(err, weir.ErrUnavailable) {
 			t.Errorf("%s: %v, want a ServerError of %q", text, err, want)
@@ -57,7 +58,7 @@ func TestRunServerErrors(t *testing.T) {
 // lost or charged twice, and only a few may load it.
 func TestScriptFlush(t *testing.T) {
 	server := redistest.Start(t)
-	c := open(t, server.URL())
+	c := open(t, server.URL(), Config{})
 	mustRun(t, c, "k")
 	var wg sync.WaitGroup
 	const goroutines, calls = 128, 200
@@ -101,12 +102,12 @@ func calledTimes(server *redistest.Server, command string) int {
 // the script is loaded, for others too. The race detector sees who reads them then.
 func TestLoadOutlivesItsCaller(t *testing.T) {
 	server := redistest.Start(t)
-	c := open(t, server.URL())
+	c := open(t, server.URL(), Config{})
 	given, cancel := context.WithCancel(t.Context())
 	cancel()
 	for i := range 100 {
 		keys := []string{"key"}
-		script := scriptOf("return {" + strconv.Itoa(i) + "}")
+		script := ScriptOf("return {" + strconv.Itoa(i) + "}")
 		c.load(given, script, keys, false)
 		keys[0] = "another"
 		redistest.Await(t, "the script to be loaded", func() bool {
@@ -121,16 +122,14 @@ func TestLoadOutlivesItsCaller(t *testing.T) {
 func TestFrozenServer(t *testing.T) {
 	const timeout = 20 * time.Millisecond
 	server := redistest.Start(t)
-	c := open(t, server.URL(), WithTimeout(timeout))
+	c := open(t, server.URL(), Config{Timeout: timeout})
 	crowd(50, 20*time.Millisecond, func() { run(t, c, "warm") }) // now rueidis pipelines
 	server.Stop()
-	bound := newBound(timeout)
+	bound := deadline.Shared{Timeout: timeout}
 	var sent, answered, late atomic.Int64
 	crowd(300, time.Second, func() {
 		start := time.Now()
-		ctx, stop := bound.limit(context.Background())
-		defer stop()
-		_, err := c.Run(ctx, charge(), []string{"k"}, []string{"1"}, nil)
+		_, err := c.Run(bound.Context(start), charge(), []string{"k"}, []string{"1"}, nil)
 		sent.Add(1)
 		if err == nil {
 			answered.Add(1)
@@ -174,7 +173,7 @@ func crowd(n int, length time.Duration, call func()) {
 // others, through a halt of the server.
 func TestFrozenServerIsChargedOnce(t *testing.T) {
 	server := redistest.Start(t)
-	c := open(t, server.URL())
+	c := open(t, server.URL(), Config{})
 	mustRun(t, c, "warm")
 	for _, others := range []int{0, 20} {
 		key := "k" + strconv.Itoa(others)
@@ -210,7 +209,7 @@ func timedRun(t *testing.T, c Conn, key string) error {
 
 func TestServerGone(t *testing.T) {
 	server := redistest.Start(t)
-	c := open(t, server.URL())
+	c := open(t, server.URL(), Config{})
 	mustRun(t, c, "k")
 	server.Kill()
 	redistest.Await(t, "an error that says that nothing was executed", func() bool {
@@ -225,7 +224,7 @@ func TestServerGone(t *testing.T) {
 }
 
 func TestCallersContext(t *testing.T) {
-	c := open(t, redistest.Start(t).URL())
+	c := open(t, redistest.Start(t).URL(), Config{})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err := c.Run(ctx, charge(), []string{"k"}, []string{"1"}, nil)
@@ -240,7 +239,7 @@ func TestCallersContext(t *testing.T) {
 func TestClosed(t *testing.T) {
 	server := redistest.Start(t)
 	before := runtime.NumGoroutine()
-	c := open(t, server.URL())
+	c := open(t, server.URL(), Config{})
 	crowd(20, 10*time.Millisecond, func() { mustRun(t, c, "k") })
 	c.Close()
 	if _, err := run(t, c, "k"); !errors.Is(err, weir.ErrClosed) {
@@ -254,7 +253,7 @@ func TestClosed(t *testing.T) {
 
 func TestDelete(t *testing.T) {
 	server := redistest.Start(t)
-	c := open(t, server.URL())
+	c := open(t, server.URL(), Config{})
 	mustRun(t, c, "a")
 	mustRun(t, c, "b")
 	for _, keys := range [][]string{nil, {"a", "b", "none"}} {

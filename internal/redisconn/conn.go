@@ -1,6 +1,14 @@
-package redisstore
+// Package redisconn reaches Redis: it opens connections by URL, keeps them, and runs scripts on them.
+package redisconn
 
-import "context"
+import (
+	"context"
+	"crypto/sha1"
+	"encoding/hex"
+	"fmt"
+
+	"github.com/weirproject/weir"
+)
 
 // A Conn runs scripts in Redis. It is safe for concurrent use.
 //
@@ -32,6 +40,12 @@ type Script struct {
 	SHA  string // 40 hex digits
 }
 
+// ScriptOf is the Script of a text.
+func ScriptOf(text string) *Script {
+	sum := sha1.Sum([]byte(text))
+	return &Script{Text: text, SHA: hex.EncodeToString(sum[:])}
+}
+
 // A Value is one element of a script's reply: an integer, or a string, which may be empty.
 type Value struct {
 	Int    int64
@@ -46,3 +60,16 @@ type ServerError struct{ Text string }
 
 // Error implements error.
 func (e *ServerError) Error() string { return "redis: " + e.Text }
+
+// Details of a weir.ErrUnavailable about its call.
+const (
+	NotExecuted     = "the call was not executed"
+	PerhapsExecuted = "it is unknown whether the call was executed"
+)
+
+// Malformed is the error of a reply that no script of weir gives, such as that of a proxy or of
+// another kind of server.
+func Malformed(format string, args ...any) error {
+	why := fmt.Sprintf(format, args...)
+	return fmt.Errorf("%w (%s): the reply is none of weir's scripts: %s", weir.ErrUnavailable, PerhapsExecuted, why)
+}

@@ -1,4 +1,4 @@
-package redisstore
+package redisconn
 
 import (
 	"context"
@@ -22,7 +22,7 @@ func (broken) Close() { select {} }
 
 // TestLibraryThatPanicsIsReplaced: the call is an error, later ones are answered, and Close ends.
 func TestLibraryThatPanicsIsReplaced(t *testing.T) {
-	c := open(t, redistest.Start(t).URL())
+	c := open(t, redistest.Start(t).URL(), Config{})
 	mustRun(t, c, "k")
 	c.live.Store(&library{broken{c.live.Load().Client}})
 	if _, err := run(t, c, "k"); !errors.Is(err, weir.ErrUnavailable) {
@@ -36,8 +36,8 @@ func TestLibraryThatPanicsIsReplaced(t *testing.T) {
 
 // TestCloseDoesNotWaitForTheLibrary: SIGTERM ends a program whose library hangs.
 func TestCloseDoesNotWaitForTheLibrary(t *testing.T) {
+	c := open(t, redistest.Start(t).URL(), Config{})
 	t.Parallel()
-	c := open(t, redistest.Start(t).URL())
 	c.live.Store(&library{broken{c.live.Load().Client}})
 	done := make(chan struct{})
 	go func() {

@@ -1,4 +1,4 @@
-package redisstore
+package redisconn
 
 import (
 	"net/url"
@@ -9,14 +9,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirproject/weir/internal/redisslot"
 	"github.com/weirproject/weir/internal/redistest"
+	"github.com/weirproject/weir/internal/respguard"
 )
 
 // TestClusterConn shares one Cluster, which takes seconds to start.
 func TestClusterConn(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 3, 1)
-	c := open(t, cluster.URL())
+	c := open(t, cluster.URL(), Config{})
 	for name, test := range map[string]func(*testing.T, *redistest.Cluster, *rueidisConn){
 		"all slots": testAllSlots, "moved": testMoved, "moving": testMoving, "flush": testClusterFlush,
 	} {
@@ -46,9 +48,9 @@ func testAllSlots(t *testing.T, cluster *redistest.Cluster, c *rueidisConn) {
 
 // otherOwner is a master that does not hold the key.
 func otherOwner(cluster *redistest.Cluster, key string) *redistest.Server {
-	slot := int(Slot(key))
+	slot := int(redisslot.Of(key))
 	for i := 1; ; i++ {
-		if other := cluster.Owner((slot + i*slots/16) % slots); other != cluster.Owner(slot) {
+		if other := cluster.Owner((slot + i*redisslot.Count/16) % redisslot.Count); other != cluster.Owner(slot) {
 			return other
 		}
 	}
@@ -58,7 +60,7 @@ func testMoved(t *testing.T, cluster *redistest.Cluster, c *rueidisConn) {
 	mustRun(t, c, "moved")
 	to := otherOwner(cluster, "moved")
 	to.Do("SCRIPT", "FLUSH")
-	cluster.MoveSlot(int(Slot("moved")), to)
+	cluster.MoveSlot(int(redisslot.Of("moved")), to)
 	if got := mustRun(t, c, "moved"); got != 2 {
 		t.Errorf("after a move the charge counts %d, want 2", got)
 	}
@@ -71,7 +73,7 @@ func testMoving(t *testing.T, cluster *redistest.Cluster, c *rueidisConn) {
 	mustRun(t, c, stays)
 	to := otherOwner(cluster, moves)
 	to.Do("SCRIPT", "FLUSH")
-	finish := cluster.OpenMove(int(Slot(moves)), to)
+	finish := cluster.OpenMove(int(redisslot.Of(moves)), to)
 	for i := range 2 {
 		if got := mustRun(t, c, moves); got != int64(i+1) {
 			t.Errorf("charge %d of a key on its new node counts %d", i+1, got)
@@ -104,7 +106,7 @@ func testClusterFlush(t *testing.T, cluster *redistest.Cluster, c *rueidisConn) 
 // testClusterFailover kills a master. The others go on; its slots come back with its
 // replica, which does not know the script.
 func testClusterFailover(t *testing.T, cluster *redistest.Cluster, c *rueidisConn) {
-	dead := cluster.Owner(int(Slot("failover")))
+	dead := cluster.Owner(int(redisslot.Of("failover")))
 	mustRun(t, c, "failover")
 	for _, node := range cluster.Nodes {
 		node.Do("SCRIPT", "FLUSH")
@@ -113,13 +115,13 @@ func testClusterFailover(t *testing.T, cluster *redistest.Cluster, c *rueidisCon
 	redistest.Await(t, "the replica to take over", func() bool {
 		return timedRun(t, c, "failover") == nil
 	})
-	redistest.Await(t, "all nodes to know", func() bool { return cluster.Owner(int(Slot("failover"))) != dead })
+	redistest.Await(t, "all nodes to know", func() bool { return cluster.Owner(int(redisslot.Of("failover"))) != dead })
 }
 
 // testDetour has a node lose a slot to its replica, and be out of reach, before the client
 // has heard of it: another node says who holds the slot now. That one lacks the script.
 func testDetour(t *testing.T, cluster *redistest.Cluster, c *rueidisConn) {
-	old := cluster.Owner(int(Slot("detour")))
+	old := cluster.Owner(int(redisslot.Of("detour")))
 	replica := cluster.Nodes[slices.Index(cluster.Nodes, old)+3]
 	mustRun(t, c, "detour")
 	cluster.Failover(replica)
@@ -135,7 +137,7 @@ func testDetour(t *testing.T, cluster *redistest.Cluster, c *rueidisConn) {
 	redistest.Await(t, "another node to say who holds the slot", func() bool {
 		var err error
 		got, err = run(t, c, "detour")
-		if err != nil && !strings.Contains(err.Error(), perhapsExecuted) {
+		if err != nil && !strings.Contains(err.Error(), PerhapsExecuted) {
 			if strayed++; strayed > 2 {
 				t.Fatal(err)
 			}
@@ -156,7 +158,7 @@ func TestSentinelConn(t *testing.T) {
 	for _, sentinel := range s.Sentinels {
 		sentinel.Do("ACL", "SETUSER", "ann", "on", ">"+password, "~*", "&*", "+@all")
 	}
-	c := open(t, s.URL()+"?sentinel_user=ann&sentinel_password="+url.QueryEscape(password))
+	c := open(t, s.URL()+"?sentinel_user=ann&sentinel_password="+url.QueryEscape(password), Config{})
 	mustRun(t, c, "k")
 	var clients string
 	for _, sentinel := range s.Sentinels {
@@ -169,7 +171,7 @@ func TestSentinelConn(t *testing.T) {
 		s.Sentinels[0].URL(): "redis+sentinel://",
 		"redis+sentinel://" + s.Sentinels[0].Addr() + "/other": "No such master",
 	} {
-		if _, err := openConn(t.Context(), address, nil); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := openConn(t.Context(), address, Config{}, respguard.Decisions); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", address, err, want)
 		}
 	}

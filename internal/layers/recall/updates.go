@@ -15,25 +15,23 @@ import (
 	"github.com/weirproject/weir/internal/layers/timeout"
 )
 
-// News broadcasts messages between the nodes that share a store; [redisstore.News] does. It is safe for
+// Updates broadcast messages between the nodes that share a store; redisstore.Updates do. They are safe for
 // concurrent use.
-//
-// [redisstore.News]: https://pkg.go.dev/github.com/weirproject/weir/redisstore#News
-type News interface {
-	// Tell sends a message of at most 16 KiB to all listeners; the sender may receive it too. It may be sent
+type Updates interface {
+	// Publish sends a message of at most 16 KiB to all listeners; the sender may receive it too. It may be sent
 	// twice.
-	Tell(ctx context.Context, message []byte) error
+	Publish(ctx context.Context, message []byte) error
 
-	// Listen calls receive for each message until it fails, and returns the error; it is called again then. It
+	// Subscribe calls receive for each message until it fails, and returns the error; it is called again then. It
 	// calls missed once it has subscribed, because earlier messages may be lost. Neither function blocks.
-	Listen(ctx context.Context, receive func(message []byte), missed func()) error
+	Subscribe(ctx context.Context, receive func(message []byte), missed func()) error
 }
 
 const (
 	maxMessage = 16 << 10
 	maxWaiting = 4096 // queued states; beyond it, one message to forget everything
 	sendGap    = time.Millisecond
-	sendTime   = time.Second            // of one News.Tell
+	sendTime   = time.Second            // of one Publish
 	closeTime  = 250 * time.Millisecond // to send what is queued at Close
 	firstPause = 50 * time.Millisecond
 	mostPause  = 5 * time.Second
@@ -57,7 +55,7 @@ type state struct {
 type notifier struct {
 	store     *Store
 	sender    uint64
-	news      News
+	updates   Updates
 	warn      func(string)
 	listening atomic.Bool
 	stop      context.CancelFunc
@@ -69,12 +67,12 @@ type notifier struct {
 	wake    chan struct{}
 }
 
-func newNotifier(s *Store, news News, warn func(string)) *notifier {
+func newNotifier(s *Store, updates Updates, warn func(string)) *notifier {
 	if warn == nil {
 		warn = func(string) {}
 	}
 	return &notifier{
-		store: s, sender: rand.Uint64(), news: news, warn: warn, stop: func() {},
+		store: s, sender: rand.Uint64(), updates: updates, warn: warn, stop: func() {},
 		waiting: make(map[state]struct{}), wake: make(chan struct{}, 1),
 	}
 }
@@ -197,7 +195,7 @@ func (d *notifier) send(ctx context.Context) {
 func (d *notifier) deliver(ctx context.Context, message []byte) bool {
 	for pause := firstPause; ctx.Err() == nil; pause = min(2*pause, mostPause) {
 		one, cancel := context.WithTimeout(ctx, sendTime)
-		err := d.news.Tell(one, message)
+		err := d.updates.Publish(one, message)
 		cancel()
 		if err == nil {
 			return true
@@ -215,14 +213,14 @@ func (d *notifier) deliver(ctx context.Context, message []byte) bool {
 func (d *notifier) flush(ctx context.Context, message []byte) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTime)
 	defer cancel()
-	for ; message != nil && d.news.Tell(ctx, message) == nil; message = d.next() {
+	for ; message != nil && d.updates.Publish(ctx, message) == nil; message = d.next() {
 	}
 }
 
 // listen receives until ctx ends.
 func (d *notifier) listen(ctx context.Context) {
 	for pause := firstPause; ctx.Err() == nil; pause = min(2*pause, mostPause) {
-		err := d.news.Listen(ctx, d.receive, func() {
+		err := d.updates.Subscribe(ctx, d.receive, func() {
 			d.store.table.forget()
 			d.listening.Store(true)
 		})

@@ -1,4 +1,4 @@
-package redisstore
+package redisconn
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/redistest"
+	"github.com/weirproject/weir/internal/respguard"
 )
 
 func TestOpenKinds(t *testing.T) {
@@ -22,15 +23,15 @@ func TestOpenKinds(t *testing.T) {
 	files := "?ca=" + secure.CA + "&cert=" + secure.Cert + "&key=" + secure.Key
 	for _, c := range []struct {
 		name, url string
-		opts      []Option
+		config    Config
 	}{
-		{"unix", socket.URL() + "?db=2", nil},
-		{"ACL and database", "redis://" + credentials + acl.Addr() + "/3", nil},
-		{"TLS by parameters", secure.URL() + files + "&server_name=localhost", nil},
-		{"TLS by option", secure.URL(), []Option{WithTLS(secure.Config())}},
+		{"unix", socket.URL() + "?db=2", Config{}},
+		{"ACL and database", "redis://" + credentials + acl.Addr() + "/3", Config{}},
+		{"TLS by parameters", secure.URL() + files + "&server_name=localhost", Config{}},
+		{"TLS by option", secure.URL(), Config{TLS: secure.Config()}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			conn := open(t, c.url, c.opts...)
+			conn := open(t, c.url, c.config)
 			if got := mustRun(t, conn, c.name); got != 1 {
 				t.Errorf("the first charge counts %d", got)
 			}
@@ -51,27 +52,26 @@ func TestOpenErrors(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name, url, want string
-		opts            []Option
+		config          Config
 	}{
-		{"no timeout", plain.URL(), "timeout is 0s", []Option{WithTimeout(0)}},
-		{"wrong password", "redis://ann:SECRET@" + acl.Addr(), "WRONGPASS", nil},
-		{"no password", acl.URL(), "the server wants a password: redis://:password@host, ", nil},
-		{"nobody there", "redis://127.0.0.1:1", "connection refused", nil},
-		{"no socket", "unix:///none.sock", "no such file", nil},
-		{"no such database", plain.URL() + "/99", "DB index is out of range", nil},
-		{"TLS without certificate", secure.URL(), "certificate", nil},
-		{"TLS by a wrong name", secure.URL() + "?ca=" + secure.CA + "&server_name=other", "other", nil},
-		{"WithTLS without TLS", plain.URL(), "rediss://", []Option{WithTLS(secure.Config())}},
-		{"ca that is not there", secure.URL() + "?ca=/none.pem", "none.pem", nil},
-		{"ca without certificate", secure.URL() + "?ca=" + empty, "at least one PEM certificate", nil},
-		{"cert without certificate", secure.URL() + "?cert=" + empty + "&key=" + empty, "cert and key", nil},
-		{"Cluster node as one server", node.URL(), "redis+cluster://", nil},
-		{"one server as Cluster", "redis+cluster://" + plain.Addr(), "no node of a Cluster", nil},
+		{"wrong password", "redis://ann:SECRET@" + acl.Addr(), "WRONGPASS", Config{}},
+		{"no password", acl.URL(), "the server wants a password: redis://:password@host, ", Config{}},
+		{"nobody there", "redis://127.0.0.1:1", "connection refused", Config{}},
+		{"no socket", "unix:///none.sock", "no such file", Config{}},
+		{"no such database", plain.URL() + "/99", "DB index is out of range", Config{}},
+		{"TLS without certificate", secure.URL(), "certificate", Config{}},
+		{"TLS by a wrong name", secure.URL() + "?ca=" + secure.CA + "&server_name=other", "other", Config{}},
+		{"WithTLS without TLS", plain.URL(), "rediss://", Config{TLS: secure.Config()}},
+		{"ca that is not there", secure.URL() + "?ca=/none.pem", "none.pem", Config{}},
+		{"ca without certificate", secure.URL() + "?ca=" + empty, "at least one PEM certificate", Config{}},
+		{"cert without certificate", secure.URL() + "?cert=" + empty + "&key=" + empty, "cert and key", Config{}},
+		{"Cluster node as one server", node.URL(), "redis+cluster://", Config{}},
+		{"one server as Cluster", "redis+cluster://" + plain.Addr(), "no node of a Cluster", Config{}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 			defer cancel()
-			conn, err := openConn(ctx, c.url, c.opts)
+			conn, err := openConn(ctx, c.url, c.config, respguard.Decisions)
 			if err == nil {
 				conn.Close()
 			}
@@ -89,7 +89,7 @@ func TestOpenGivesUp(t *testing.T) {
 	for _, scheme := range []string{"redis://", "redis+cluster://"} {
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
-		_, err := openConn(ctx, scheme+server.Addr(), nil)
+		_, err := openConn(ctx, scheme+server.Addr(), Config{}, respguard.Decisions)
 		if !errors.Is(err, weir.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%s: %v", scheme, err)
 		}
@@ -114,7 +114,7 @@ func TestOpenWarns(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var told []string
-			open(t, redistest.Start(t, c.args...).URL(), WithWarn(func(text string) { told = append(told, text) }))
+			open(t, redistest.Start(t, c.args...).URL(), Config{Warn: func(text string) { told = append(told, text) }})
 			if all := strings.Join(told, "\n"); !strings.Contains(all, c.want) || (c.want == "") != (all == "") {
 				t.Errorf("told %q, want %q", all, c.want)
 			}

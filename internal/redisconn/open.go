@@ -1,4 +1,4 @@
-package redisstore
+package redisconn
 
 import (
 	"context"
@@ -6,7 +6,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"os"
 	"strconv"
@@ -15,121 +14,84 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/respguard"
 )
 
-const (
-	defaultPrefix  = "weir:"
-	defaultTimeout = 50 * time.Millisecond
+// DefaultTimeout is the timeout of a Config without one.
+const DefaultTimeout = 50 * time.Millisecond
 
-	// quietest is the least time for which a connection may be silent, however short the
-	// timeout: queries for the topology use it too.
-	quietest = 100 * time.Millisecond
-)
+// quietest is the least time for which a connection may be silent, however short the
+// timeout: queries for the topology use it too.
+const quietest = 100 * time.Millisecond
 
-// An Option changes what Open and New do.
-type Option func(*config)
-
-type config struct {
-	prefix  string
-	timeout time.Duration
-	clock   func() weir.Instant // nil: Redis' own TIME
-	tls     *tls.Config
-	warn    func(string)
-	most    respguard.Ceilings // of a reply
+// A Config says how to connect.
+type Config struct {
+	Timeout time.Duration     // of a call; 0 is DefaultTimeout
+	TLS     *tls.Config       // for a URL with TLS, whose parameters are added to it
+	Warn    func(text string) // receives warnings about the server's configuration; nil drops them
 }
 
-// WithPrefix replaces "weir:" at the beginning of every key.
-func WithPrefix(prefix string) Option { return func(c *config) { c.prefix = prefix } }
-
-// WithTimeout bounds each call of the store; the default is 50ms. Redis has at least 14/16 of
-// it, so that the caller has the answer in time. It must leave room for one round trip;
-// connections are made in the background and may take longer.
-func WithTimeout(timeout time.Duration) Option { return func(c *config) { c.timeout = timeout } }
-
-// WithClock drives the store by a given clock instead of Redis' own TIME: for tests.
-// Stores that share keys must share the clock.
-func WithClock(clock func() weir.Instant) Option { return func(c *config) { c.clock = clock } }
-
-// WithTLS is the TLS configuration for a rediss:// URL, whose parameters are added to it.
-func WithTLS(tls *tls.Config) Option { return func(c *config) { c.tls = tls } }
-
-// WithWarn receives Open's warnings about the server's configuration; the default is
-// slog.Warn, and nil drops them.
-func WithWarn(warn func(text string)) Option { return func(c *config) { c.warn = warn } }
-
-func newConfig(opts []Option) (config, error) {
-	c := config{
-		prefix: defaultPrefix, timeout: defaultTimeout, most: respguard.Decisions,
-		warn: func(text string) { slog.Warn(text) },
-	}
-	for _, opt := range opts {
-		opt(&c)
-	}
-	if c.warn == nil {
-		c.warn = func(string) {}
-	}
-	if c.timeout <= 0 {
-		return c, &weir.InputError{Field: "timeout", Given: c.timeout, Allowed: "more than 0"}
+// Open connects to the Redis that a URL names: see redisstore.Open.
+func Open(ctx context.Context, url string, config Config) (Conn, error) {
+	c, err := openConn(ctx, url, config, respguard.Decisions)
+	if err != nil {
+		return nil, err
 	}
 	return c, nil
 }
 
-// Open connects to the Redis that a URL names and makes a Store of it:
+// OpenClient connects with the same URLs, TLS and checks of the server as Open, for what lies in
+// Redis beside limits, such as rules. The client sends nothing twice.
 //
-//	redis://user:password@host:6379/0             one server
-//	unix://user:password@/path/to/redis.sock?db=0
-//	redis+cluster://user:password@host1:6379,host2:6379,host3
-//	redis+sentinel://user:password@sentinel1:26379,sentinel2,sentinel3/mymaster/0
-//
-// rediss instead of redis speaks TLS, with the parameters ca, cert and key (PEM files) and
-// server_name. The credentials of Sentinels are sentinel_user and
-// sentinel_password. User and password are percent-encoded.
-//
-// Open asks the server for its version, which must be 6.2 or later (or any Valkey), and
-// warns of settings under which limits are forgotten. It gives up when ctx ends.
-func Open(ctx context.Context, url string, opts ...Option) (*Store, error) {
-	conn, err := openConn(ctx, url, opts)
+// The timeout of the Config does not bound its calls, their contexts do; it says for how long (at
+// least 100ms) the server may be silent while calls wait for it, before the connection is given up.
+func OpenClient(ctx context.Context, url string, config Config) (rueidis.Client, error) {
+	conn, err := openConn(ctx, url, config, respguard.Rules)
 	if err != nil {
 		return nil, err
 	}
-	store, err := New(conn, opts...)
-	if err != nil {
-		conn.Close()
-	}
-	return store, err
+	return &client{conn.live.Load().Client, conn}, nil
 }
 
-func openConn(ctx context.Context, url string, opts []Option) (*rueidisConn, error) {
-	cfg, err := newConfig(opts)
-	if err != nil {
-		return nil, err
+// client closes what openConn made along with it.
+type client struct {
+	rueidis.Client
+	conn *rueidisConn
+}
+
+func (c *client) Close() { c.conn.Close() }
+
+func openConn(ctx context.Context, url string, config Config, most respguard.Ceilings) (*rueidisConn, error) {
+	if config.Timeout == 0 {
+		config.Timeout = DefaultTimeout
+	}
+	if config.Warn == nil {
+		config.Warn = func(string) {}
 	}
 	t, err := parseURL(url)
 	if err != nil {
 		return nil, err
 	}
-	secure, err := t.tlsConfig(cfg.tls)
+	secure, err := t.tlsConfig(config.TLS)
 	if err != nil {
 		return nil, err
 	}
 	c := &rueidisConn{
 		dialer: &dialer{
 			network: t.network, tls: secure, attempts: make(map[string]*attempt),
-			silence: max(cfg.timeout, quietest), timeout: cfg.timeout, most: cfg.most,
+			silence: max(config.Timeout, quietest), timeout: config.Timeout, most: most,
 		},
-		timeout: cfg.timeout,
+		timeout: config.Timeout,
 		cluster: t.shape == cluster,
 		loads:   loads{underway: make(map[loading]*loaded)},
-		valve:   valve{gap: cfg.timeout / 4, born: time.Now()},
+		valve:   valve{gap: config.Timeout / 4, born: time.Now()},
 	}
 	c.options = t.options(c.dialer)
 	if err := c.connect(ctx); err != nil {
 		c.dialer.close()
 		return nil, unlocked(c.explain(ctx, err))
 	}
-	if err := c.inspect(ctx, t.shape, cfg.warn); err != nil {
+	if err := c.inspect(ctx, t.shape, config.Warn); err != nil {
 		c.Close()
 		return nil, err
 	}

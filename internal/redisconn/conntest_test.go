@@ -1,20 +1,24 @@
-package redisstore
+package redisconn
 
 import (
+	"cmp"
 	"context"
 	"testing"
 	"time"
+
+	"github.com/weirproject/weir/internal/respguard"
 )
 
 // charge counts its calls, and answers with the count and a text.
-func charge() *Script { return scriptOf(`return {redis.call('INCRBY', KEYS[1], ARGV[1]), 'ok'}`) }
+func charge() *Script { return ScriptOf(`return {redis.call('INCRBY', KEYS[1], ARGV[1]), 'ok'}`) }
 
 // open opens a Conn that the test's end closes. It is patient, as the machine may be busy.
-func open(t testing.TB, url string, opts ...Option) *rueidisConn {
+func open(t testing.TB, url string, config Config) *rueidisConn {
 	t.Helper()
+	config.Timeout = cmp.Or(config.Timeout, 5*time.Second)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	c, err := openConn(ctx, url, append([]Option{WithTimeout(5 * time.Second)}, opts...))
+	c, err := openConn(ctx, url, config, respguard.Decisions)
 	if err != nil {
 		t.Fatal(err)
 	}

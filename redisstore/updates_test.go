@@ -10,13 +10,14 @@ import (
 	"time"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/redisconn"
 	"github.com/weirproject/weir/internal/redistest"
 	"github.com/weirproject/weir/redisstore"
 )
 
-func openNews(t testing.TB, url string, opts ...redisstore.Option) *redisstore.News {
+func openUpdates(t testing.TB, url string, opts ...redisstore.Option) *redisstore.Updates {
 	t.Helper()
-	news, err := redisstore.OpenNews(t.Context(), url, append(opts, redisstore.WithTimeout(time.Second))...)
+	news, err := redisstore.OpenUpdates(t.Context(), url, append(opts, redisstore.WithTimeout(time.Second))...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,14 +33,14 @@ type ear struct {
 	errs   []error
 }
 
-func listen(t testing.TB, news *redisstore.News) *ear {
+func listen(t testing.TB, news *redisstore.Updates) *ear {
 	t.Helper()
 	e := new(ear)
 	ctx, stop := context.WithCancel(context.Background())
 	var done sync.WaitGroup
 	done.Go(func() {
 		for ctx.Err() == nil {
-			err := news.Listen(ctx, e.hear, e.miss)
+			err := news.Subscribe(ctx, e.hear, e.miss)
 			e.mu.Lock()
 			e.errs = append(e.errs, err)
 			e.mu.Unlock()
@@ -85,24 +86,24 @@ func (e *ear) list() []string {
 }
 
 // awaits waits until a message is heard; it is told again, for a connection may be lost.
-func (e *ear) awaits(t testing.TB, from *redisstore.News, message string) {
+func (e *ear) awaits(t testing.TB, from *redisstore.Updates, message string) {
 	t.Helper()
 	redistest.Await(t, "message "+message, func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		from.Tell(ctx, []byte(message))
+		from.Publish(ctx, []byte(message))
 		return slices.Contains(e.list(), message)
 	})
 }
 
-func TestNewsIsHeard(t *testing.T) {
+func TestUpdatesIsHeard(t *testing.T) {
 	url := redistest.Start(t).URL()
-	here, there := openNews(t, url), openNews(t, url)
-	other := listen(t, openNews(t, url, redisstore.WithPrefix("other:")))
+	here, there := openUpdates(t, url), openUpdates(t, url)
+	other := listen(t, openUpdates(t, url, redisstore.WithPrefix("other:")))
 	e := listen(t, here)
 	messages := []string{"a", strings.Repeat("\x00\r\n\xff", 4<<10)}
 	for _, message := range messages {
-		if err := there.Tell(t.Context(), []byte(message)); err != nil {
+		if err := there.Publish(t.Context(), []byte(message)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -116,10 +117,10 @@ func TestNewsIsHeard(t *testing.T) {
 }
 
 // A subscription that was cut is told of, by whatever it was cut.
-func TestNewsComesBack(t *testing.T) {
+func TestUpdatesComesBack(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	here, there := openNews(t, server.URL()), openNews(t, server.URL())
+	here, there := openUpdates(t, server.URL()), openUpdates(t, server.URL())
 	e := listen(t, here)
 	for i, cut := range []func(){
 		func() { server.Do("CLIENT", "KILL", "TYPE", "pubsub") },
@@ -145,13 +146,13 @@ func TestNewsComesBack(t *testing.T) {
 	}
 }
 
-func TestNewsOnCluster(t *testing.T) {
+func TestUpdatesOnCluster(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 3, 0)
 	var ears []*ear
-	var all []*redisstore.News
+	var all []*redisstore.Updates
 	for range 6 { // each connected to one of the nodes, by chance
-		all = append(all, openNews(t, cluster.URL()))
+		all = append(all, openUpdates(t, cluster.URL()))
 		ears = append(ears, listen(t, all[len(all)-1]))
 	}
 	for i, news := range all {
@@ -161,10 +162,10 @@ func TestNewsOnCluster(t *testing.T) {
 	}
 }
 
-func TestNewsFollowsTheMaster(t *testing.T) {
+func TestUpdatesFollowsTheMaster(t *testing.T) {
 	t.Parallel()
 	s := redistest.StartSentinel(t)
-	here, there := openNews(t, s.URL()), openNews(t, s.URL())
+	here, there := openUpdates(t, s.URL()), openUpdates(t, s.URL())
 	e := listen(t, here)
 	e.awaits(t, there, "before")
 	s.Servers[0].Kill()
@@ -172,11 +173,11 @@ func TestNewsFollowsTheMaster(t *testing.T) {
 	e.awaits(t, there, "after")
 }
 
-func TestNewsThatRedisRefuses(t *testing.T) {
+func TestUpdatesThatRedisRefuses(t *testing.T) {
 	t.Parallel()
 	server := redistest.StartACL(t, "ann", "secret")
 	admin := strings.Replace(server.URL(), "redis://", "redis://ann:secret@", 1)
-	store, err := redisstore.Client(t.Context(), admin)
+	store, err := redisconn.OpenClient(t.Context(), admin, redisconn.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,25 +186,25 @@ func TestNewsThatRedisRefuses(t *testing.T) {
 	if err := store.Do(t.Context(), user).Error(); err != nil {
 		t.Fatal(err)
 	}
-	news := openNews(t, strings.Replace(server.URL(), "redis://", "redis://bob:secret@", 1))
-	err = news.Listen(t.Context(), func([]byte) {}, func() { t.Error("told to listen") })
+	news := openUpdates(t, strings.Replace(server.URL(), "redis://", "redis://bob:secret@", 1))
+	err = news.Subscribe(t.Context(), func([]byte) {}, func() { t.Error("told to listen") })
 	if err == nil || !strings.Contains(err.Error(), "NOPERM") || !strings.Contains(err.Error(), "weir:news") {
-		t.Errorf("Listen without the channel: %v", err)
+		t.Errorf("Subscribe without the channel: %v", err)
 	}
-	if err := news.Tell(t.Context(), []byte("a")); err == nil || !strings.Contains(err.Error(), "NOPERM") {
-		t.Errorf("Tell without the channel: %v", err)
+	if err := news.Publish(t.Context(), []byte("a")); err == nil || !strings.Contains(err.Error(), "NOPERM") {
+		t.Errorf("Publish without the channel: %v", err)
 	}
 }
 
-func TestNewsEnds(t *testing.T) {
-	news := openNews(t, redistest.Start(t).URL())
+func TestUpdatesEnds(t *testing.T) {
+	news := openUpdates(t, redistest.Start(t).URL())
 	ctx, stop := context.WithCancel(t.Context())
-	err := news.Listen(ctx, func([]byte) {}, stop)
+	err := news.Subscribe(ctx, func([]byte) {}, stop)
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("stopped: %v", err)
 	}
 	ended := make(chan error)
-	go func() { ended <- news.Listen(context.Background(), func([]byte) {}, func() { go news.Close() }) }()
+	go func() { ended <- news.Subscribe(context.Background(), func([]byte) {}, func() { go news.Close() }) }()
 	select {
 	case err := <-ended:
 		if err == nil {
@@ -212,7 +213,7 @@ func TestNewsEnds(t *testing.T) {
 	case <-time.After(20 * time.Second):
 		t.Fatal("closed, and Listen goes on")
 	}
-	if _, err := redisstore.OpenNews(t.Context(), "redis://"); err == nil {
+	if _, err := redisstore.OpenUpdates(t.Context(), "redis://"); err == nil {
 		t.Error("a URL without a host: no error")
 	}
 }
