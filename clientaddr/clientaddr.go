@@ -60,6 +60,7 @@ import (
 	"sort"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/netaddr"
 )
 
 const (
@@ -115,10 +116,14 @@ func New(trusted []netip.Prefix, opts ...Option) (*Extractor, error) {
 	}
 	prefixes := make([]netip.Prefix, 0, len(trusted))
 	for i, prefix := range trusted {
-		prefix, allowed := normalPrefix(prefix)
-		if allowed != "" {
-			field := fmt.Sprintf("trusted[%d]", i)
-			errs = append(errs, &weir.InputError{Field: field, Given: trusted[i], Allowed: allowed})
+		prefix, err := netaddr.Normal(prefix)
+		if err == nil && prefix.Bits() == 0 {
+			err = &weir.InputError{Allowed: "the networks of your proxies: " + notAll}
+		}
+		var input *weir.InputError
+		if errors.As(err, &input) {
+			input.Field, input.Given = fmt.Sprintf("trusted[%d]", i), trusted[i]
+			errs = append(errs, input)
 		}
 		prefixes = append(prefixes, prefix)
 	}
@@ -162,27 +167,6 @@ func lastOf(p netip.Prefix) netip.Addr {
 	return address
 }
 
-// normalPrefix is the prefix with mapped IPv4 as IPv4. If the prefix is refused, allowed is not "".
-func normalPrefix(p netip.Prefix) (normal netip.Prefix, allowed string) {
-	if !p.IsValid() {
-		return p, "an address and a length, such as 10.0.0.0/8"
-	}
-	if p.Addr().Is4In6() {
-		if p.Bits() < 96 {
-			return p, "at least /96 for IPv4-mapped IPv6, or better the prefix of IPv4 itself"
-		}
-		p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
-	}
-	switch {
-	case p.Bits() == 0:
-		return p, "the networks of your proxies: " + notAll
-	case p != p.Masked():
-		machine := netip.PrefixFrom(p.Addr(), p.Addr().BitLen())
-		return p, fmt.Sprintf("%v for that network, %v for that one machine", p.Masked(), machine)
-	}
-	return p, ""
-}
-
 // disjoint sorts the prefixes and drops those that lie within another.
 func disjoint(prefixes []netip.Prefix) (kept []netip.Prefix) {
 	slices.SortFunc(prefixes, func(a, b netip.Prefix) int {
@@ -204,7 +188,7 @@ func (e *Extractor) Header() string { return e.header }
 
 // Trusts reports whether an address is that of a trusted proxy. Check it before you use another
 // header that only proxies may set, such as X-Forwarded-Proto.
-func (e *Extractor) Trusts(address netip.Addr) bool { return e.trusts(normal(address)) }
+func (e *Extractor) Trusts(address netip.Addr) bool { return e.trusts(netaddr.Plain(address)) }
 
 // TrustsPeer reports whether a request comes from a trusted proxy, on a Unix socket too.
 func (e *Extractor) TrustsPeer(r *http.Request) bool {

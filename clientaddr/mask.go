@@ -4,6 +4,7 @@ import (
 	"net/netip"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/netaddr"
 )
 
 const (
@@ -31,7 +32,7 @@ func NewMask(ipv4, ipv6 int) (Mask, error) {
 
 // Prefix is the network that is counted as one client. It is invalid if the address is.
 func (m Mask) Prefix(address netip.Addr) netip.Prefix {
-	address = normal(address)
+	address = netaddr.Plain(address)
 	bits := ipv6Bits - int(m.ipv6)
 	if address.Is4() {
 		bits = ipv4Bits - int(m.ipv4)

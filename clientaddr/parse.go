@@ -133,9 +133,6 @@ func parseHost(host string, mustBe6 bool) netip.Addr {
 	return address.Unmap()
 }
 
-// normal is the one form of an address: no zone, and mapped IPv4 is IPv4.
-func normal(address netip.Addr) netip.Addr { return address.WithZone("").Unmap() }
-
 // isPort reports whether the text is one to five digits, or an underscore and a name.
 func isPort(text string) bool {
 	if strings.HasPrefix(text, "_") {

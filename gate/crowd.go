@@ -7,7 +7,7 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// The rules of one request need at most rules.MaxClaims claims: Compile and Except refuse more. This file
+// The rules of one request need at most weir.MaxClaims claims: Compile and Except refuse more. This file
 // handles the claims that front ends add, and is the safety net if that check were wrong: no request fails
 // because of the number of rules.
 

@@ -14,7 +14,7 @@ import (
 // full are rules with as many limits as a decision holds.
 func full() (text string) {
 	text = "rules:\n"
-	for i := range rules.MaxClaims {
+	for i := range weir.MaxClaims {
 		text += fmt.Sprintf("  - {name: r%d, limit: fixed_window 2/1h}\n", i)
 	}
 	return text
@@ -33,7 +33,7 @@ func TestAReservationUnderAsManyLimitsAsADecisionHolds(t *testing.T) {
 		if want != gate.Passed {
 			continue
 		}
-		if len(receipt) != rules.MaxClaims+1 || receipt[rules.MaxClaims].Claim.Lease != lease {
+		if len(receipt) != weir.MaxClaims+1 || receipt[weir.MaxClaims].Claim.Lease != lease {
 			t.Errorf("request %d: the receipt has %d claims", i, len(receipt))
 		}
 	}

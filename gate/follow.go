@@ -7,6 +7,7 @@ import (
 	"errors"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/bounds"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -190,10 +191,10 @@ func (v *Verdict) move(n, from, to int) int {
 	return n + to - from
 }
 
-// ShortKey is a key as front ends pass it to stores: a key of more than rules.MaxPlainKey bytes is hashed,
+// ShortKey is a key as front ends pass it to stores: a key of more than bounds.PlainKey bytes is hashed,
 // which bounds the bytes that a store keeps. Equal keys stay equal, on every node.
 func ShortKey(key string) string {
-	if len(key) <= rules.MaxPlainKey {
+	if len(key) <= bounds.PlainKey {
 		return key
 	}
 	sum := sha256.Sum256([]byte(key))

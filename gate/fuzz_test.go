@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/internal/bounds"
 	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/rules"
 )
@@ -44,7 +45,7 @@ func (d drawer) table(name string, words ...string) map[string][]string {
 func (d drawer) limits() (list []string) {
 	all := []string{"100/1m", "5/1s burst 9", "7/3s overdraft 2", "fixed_window 50/1h", "fixed_window 3/1s epoch", "sliding_log 20/1m",
 		"sliding_counter 60/1m slices 6", "calendar 1000/day in Europe/Berlin", "concurrency 3 ttl 30s", "leaky_queue 10/s queue 5", "9/1m step"}
-	for range 1 + d.IntN(rules.MaxLimits) {
+	for range 1 + d.IntN(bounds.Limits) {
 		list = append(list, all[d.IntN(len(all))])
 	}
 	return list

@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/weirproject/weir"
@@ -45,122 +44,96 @@ func ByRules(g *gate.Gate, options ...Option) (func(http.Handler) http.Handler, 
 	if err != nil {
 		return nil, err
 	}
-	l := &ruleMiddleware{config: c, gate: g}
-	l.pool.New = func() any { return new(scratch) }
-	return l.middleware(l.admit), nil
+	d := &byRules{config: c, gate: g}
+	return c.middleware(d.decide, nil), nil
 }
 
-// ruleMiddleware admits requests by rules.
-type ruleMiddleware struct {
-	config
+// byRules decides by the rules of a gate.
+type byRules struct {
+	*config
 	gate *gate.Gate
-	pool sync.Pool
 }
 
-// scratch is the memory of one decision. It is pooled.
-type scratch struct {
-	request    rules.Request
-	attributes attributes
-	url        url.URL
-	cost       int64
-	ask        gate.Ask
-	verdict    gate.Verdict
-	policies   []byte
-	limits     []byte
-}
-
-// admit decides a request by rules; see config.middleware.
-func (l *ruleMiddleware) admit(w http.ResponseWriter, r *http.Request) admission {
-	h := l.pool.Get().(*scratch)
-	defer l.done(h)
-	canonical, err := l.read(h, r)
-	if err != nil {
-		l.notify(r, Event{Outcome: Failed, Err: err})
-		malformed(w, r, err, Problem)
-		return admission{}
+func (d *byRules) decide(c *call) {
+	if err := d.read(c); err != nil {
+		c.event = Event{Outcome: Failed, Err: err}
+		c.refuse(http.StatusBadRequest, malformed(err), Problem)
+		return
 	}
-	r = canonical
-	if l.cost != nil {
-		h.cost = l.cost(r)
-		h.ask.Cost = &h.cost
+	ask := gate.Once
+	if d.cost != nil {
+		c.cost = d.cost(c.request)
+		ask.Cost = &c.cost
 	}
-	v := &h.verdict
-	err = l.gate.Decide(r.Context(), &h.request, h.ask, v)
-	l.notify(r, event(v))
+	v := &c.verdict
+	err := d.gate.Decide(c.request.Context(), &c.view, ask, v)
+	c.event = event(v)
 	switch {
 	case err != nil:
-		l.fail(w, r, v, err)
+		c.failByRules(err)
 	case v.Outcome == gate.Denied:
-		answer(w, r, &Refusal{Status: http.StatusForbidden, say: denied}, bodyOf(v.Rule))
+		c.refuse(http.StatusForbidden, denied, bodyOf(v.Rule))
 	case v.Outcome == gate.Failed:
-		answer(w, r, &Refusal{Status: http.StatusServiceUnavailable, say: undecided}, bodyOf(v.Rule))
+		c.refuse(http.StatusServiceUnavailable, undecided, bodyOf(v.Rule))
 	case v.Outcome == gate.Refused:
-		h.describe(w.Header())
-		refuseBy(w, r, v)
+		c.take(fieldsOf)
+		c.exceed(v.Rule.Response().Status, bodyOf(v.Rule))
+		c.refusal.Rule, c.refusal.Label = v.Rule.Name(), v.Rule.Label()
 	default:
-		h.describe(w.Header())
-		return admission{request: r, delay: v.Delay, followUp: l.followUp(v)}
+		c.take(fieldsOf)
+		c.followUp = d.followUp(v)
 	}
-	return admission{}
 }
 
-// read fills in the rules' view of a request. It returns the request with its path in the matched
-// form.
-func (l *ruleMiddleware) read(h *scratch, r *http.Request) (*http.Request, error) {
-	h.url = *r.URL
-	path, err := l.pathForm().Apply(&h.url)
+// read fills in the rules' view of a request, and brings its path to the matched form.
+func (d *byRules) read(c *call) error {
+	r := c.request
+	c.url = *r.URL
+	path, err := d.pathForm().Apply(&c.url)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	host, err := hostOf(r)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if h.url.Path != r.URL.Path || h.url.RawPath != r.URL.RawPath {
+	if c.url.Path != r.URL.Path || c.url.RawPath != r.URL.RawPath {
 		r = r.WithContext(r.Context())
 		r.URL = new(url.URL)
-		*r.URL = h.url
+		*r.URL = c.url
 	}
-	h.attributes = attributes{request: r, descriptor: l.descriptor}
-	if err := h.attributes.check(); err != nil {
-		return nil, err
+	c.attributes = attributes{request: r, descriptor: d.descriptor}
+	if err := c.attributes.check(); err != nil {
+		return err
 	}
-	if l.registered && !isRegistered(r.Method) {
-		return nil, &weir.InputError{Field: "method", Given: r.Method,
+	if d.registered && !isRegistered(r.Method) {
+		return &weir.InputError{Field: "method", Given: r.Method,
 			Allowed: "a registered method in capitals, such as GET or POST"}
 	}
-	client, _ := l.clients.Of(r)
-	h.request = rules.Request{
+	client, _ := d.clients.Of(r)
+	c.request = r
+	c.view = rules.Request{
 		Method:     r.Method,
 		Host:       host,
 		Path:       path,
 		Route:      r.Pattern,
 		Client:     client,
-		Attributes: &h.attributes,
+		Attributes: &c.attributes,
 	}
-	if l.user != nil {
-		h.request.User = l.user(r)
+	if d.user != nil {
+		c.view.User = d.user(r)
 	}
-	if l.service != nil {
-		h.request.Service = l.service(r)
+	if d.service != nil {
+		c.view.Service = d.service(r)
 	}
-	h.ask = gate.Once
-	return r, nil
+	return nil
 }
 
-func (l *ruleMiddleware) pathForm() pathform.Form {
-	if l.form != nil {
-		return *l.form
+func (d *byRules) pathForm() pathform.Form {
+	if d.form != nil {
+		return *d.form
 	}
-	return l.gate.Rules().PathForm()
-}
-
-// done drops the references to the request and pools the memory. The verdict's keys are in its own
-// buffer.
-func (l *ruleMiddleware) done(h *scratch) {
-	h.request, h.attributes, h.url = rules.Request{}, attributes{}, url.URL{}
-	h.verdict.Err = nil
-	l.pool.Put(h)
+	return d.gate.Rules().PathForm()
 }
 
 // event is the observer's event for a verdict.
@@ -179,136 +152,70 @@ func event(v *gate.Verdict) Event {
 	return e
 }
 
-// fail responds to a request that could not be decided. Invalid input of a rule's key or cost is
+// failByRules refuses a request that rules could not decide. Invalid input of a rule's key or cost is
 // the client's mistake (400); other invalid input, such as too many rules for one decision, is the
 // server's (500).
-func (l *ruleMiddleware) fail(w http.ResponseWriter, r *http.Request, v *gate.Verdict, err error) {
+func (c *call) failByRules(err error) {
+	rule := c.verdict.Rule
 	var input *weir.InputError
 	switch {
 	case !errors.As(err, &input):
-		l.unavailable(w, r)
-	case v.Rule != nil:
-		malformed(w, r, err, bodyOf(v.Rule))
+		c.refuse(http.StatusServiceUnavailable, undecided, Problem)
+	case rule != nil:
+		c.refuse(http.StatusBadRequest, malformed(err), bodyOf(rule))
 	default:
-		answer(w, r, &Refusal{Status: http.StatusInternalServerError, say: undecided}, Problem)
+		c.refuse(http.StatusInternalServerError, undecided, Problem)
 	}
 }
 
-// malformed responds with the allowed form of the input. The given text is the client's own and is
-// not repeated.
-func malformed(w http.ResponseWriter, r *http.Request, err error, body Body) {
+// malformed gives the allowed form of the input. The given text is the client's own and is not
+// repeated.
+func malformed(err error) message {
 	field, allowed := "request", "a request that can be read"
 	var input *weir.InputError
 	if errors.As(err, &input) {
 		field, allowed = input.Field, input.Allowed
 	}
-	say := func(language string, _ int64) string { return wrong(language, field, allowed) }
-	answer(w, r, &Refusal{Status: http.StatusBadRequest, say: say}, body)
-}
-
-// refuseBy writes the refusal of the deciding rule.
-func refuseBy(w http.ResponseWriter, r *http.Request, v *gate.Verdict) {
-	worst, _ := v.Worst()
-	refusal := exceeded(w.Header(), worst.Rule.Response().Status, answerOf(v))
-	refusal.Rule, refusal.Label = worst.Rule.Name(), worst.Rule.Label()
-	for i := range v.Len() {
-		if c := v.At(i); c.Decided && !c.Shadow && c.Decision.RetryAfter != 0 && familyOf(c.Rule) != NoFields {
-			refusal.Violated = append(refusal.Violated, c.Claim.Limit.Name())
-		}
-	}
-	answer(w, r, refusal, bodyOf(worst.Rule))
+	return func(language string, _ int64) string { return wrong(language, field, allowed) }
 }
 
 // bodyOf is the body of the deciding rule, which may be nil.
 func bodyOf(rule *rules.Rule) Body {
-	switch {
-	case rule == nil:
+	if rule == nil || rule.Response().Body == "problem" {
 		return Problem
-	case rule.Response().Template != nil:
-		return templated(rule.Response())
-	case rule.Response().Body == rules.JSONBody:
+	}
+	if rule.Response().Body == "json" {
 		return PlainJSON
 	}
-	return Problem
-}
-
-func templated(response *rules.Response) Body {
 	return func(_ *http.Request, refusal *Refusal) (string, []byte) {
-		data := &rules.Refusal{
+		text, _ := rule.Body(&rules.Refusal{
 			Status:     refusal.Status,
 			RetryAfter: max(0, refusal.RetryAfter),
 			Message:    refusal.Message,
 			Violated:   refusal.Violated,
 			Language:   refusal.Language,
-		}
-		return execute(response.Template, response.ContentType, refusal, data)
+		})
+		return rule.Response().ContentType, text
 	}
 }
 
-func familyOf(rule *rules.Rule) Fields {
-	switch rule.Response().Fields {
-	case rules.SecondsFields:
+func fieldsOf(c gate.Check) Fields {
+	switch c.Rule.Response().Fields {
+	case "seconds":
 		return Seconds
-	case rules.UnixTimeFields:
+	case "unix_time":
 		return UnixTime
-	case rules.NoFields:
+	case "none":
 		return NoFields
 	}
 	return Draft
 }
 
-// describe adds the fields of each family that the rules use.
-func (h *scratch) describe(header http.Header) {
-	v, worst := &h.verdict, gate.Check{}
-	h.policies, h.limits = h.policies[:0], h.limits[:0]
-	for i := range v.Len() {
-		c := v.At(i)
-		if !c.Decided || c.Shadow || c.Aside {
-			continue
-		}
-		switch familyOf(c.Rule) {
-		case Draft:
-			if !c.Ban { // a ban has no quota
-				h.policies = appendPolicy(comma(h.policies), c.Claim.Limit)
-			}
-			h.limits = appendLimit(comma(h.limits), c.Claim.Limit, c.Decision, v.Outcome == gate.Passed)
-		case Seconds, UnixTime:
-			if worst.Rule == nil || weir.Worse(c.Decision, worst.Decision) {
-				worst = c
-			}
-		}
-	}
-	if len(h.limits) > 0 {
-		cut := len(h.policies)
-		h.policies = append(h.policies, h.limits...)
-		addPair(header, string(h.policies), cut)
-	}
-	if worst.Rule != nil {
-		describeWorst(header, familyOf(worst.Rule), worst.Claim.Limit, worst.Decision)
-	}
-}
-
-// addPair adds the two draft fields from the halves of one text, in one slice. The halves have no
-// spare capacity, so that appending a value copies them.
-func addPair(header http.Header, text string, cut int) {
-	values := []string{text[:cut], text[cut:]}
-	addAll(header, fieldPolicy, values[:1:1])
-	addAll(header, fieldLimit, values[1:])
-}
-
-func addAll(header http.Header, name string, values []string) {
-	if header[name] == nil {
-		header[name] = values
-		return
-	}
-	header[name] = append(header[name], values...)
-}
-
 // followUp is the follow-up of a granted verdict, or nil.
-func (l *ruleMiddleware) followUp(v *gate.Verdict) *followUp {
+func (d *byRules) followUp(v *gate.Verdict) *followUp {
 	settles, measured := false, false
 	for i := range v.Len() {
-		if c := v.At(i); !l.estimated && c.Decided && c.Rule.Settle() != "" {
+		if c := v.At(i); !d.estimated && c.Decided && c.Rule.Settle() != "" {
 			settles, measured = true, measured || c.Rule.Settle() == inBytes
 		}
 	}
@@ -319,9 +226,9 @@ func (l *ruleMiddleware) followUp(v *gate.Verdict) *followUp {
 	if !settles {
 		pay = nil
 	}
-	d := newFollowUp(l.gate, v.Receipt(), pay)
-	d.measured, d.detached = measured, detachedTime(v)
-	return d
+	f := newFollowUp(d.gate, v.Receipt(), pay)
+	f.measured, f.detached = measured, detachedTime(v)
+	return f
 }
 
 // detachedTime is the time that the handler goes on after a disconnect: the longest time-to-live of
@@ -329,7 +236,7 @@ func (l *ruleMiddleware) followUp(v *gate.Verdict) *followUp {
 func detachedTime(v *gate.Verdict) (ttl time.Duration) {
 	for i := range v.Len() {
 		c := v.At(i)
-		if c.Decided && c.Rule.HoldUntil() == rules.Done && c.Claim.Limit.Algorithm() == weir.AlgorithmConcurrency {
+		if c.Decided && c.Rule.HoldUntilDone() && c.Claim.Limit.Algorithm() == weir.AlgorithmConcurrency {
 			ttl = max(ttl, time.Duration(c.Claim.Limit.Period())*time.Microsecond)
 		}
 	}

@@ -47,47 +47,73 @@ const (
 	largestInteger = 999_999_999_999_999 // maximum of a structured field
 )
 
-// describe adds the fields to existing ones, of an upstream or another middleware.
-func (l *limitMiddleware) describe(h http.Header, v *verdict) {
-	switch l.fields {
-	case Draft:
-		l.describeDraft(h, v)
-	case Seconds, UnixTime:
-		describeWorst(h, l.fields, v.answer.Limit, &v.answer.Decision)
+// describe adds the fields of the checks to existing ones, of an upstream or another middleware.
+func (m *middleware) describe(h http.Header, c *call) {
+	var worst *check
+	known := m.policy != nil && len(c.checks) == m.limits
+	c.policies, c.remaining = c.policies[:0], c.remaining[:0]
+	for i := range c.checks {
+		k := &c.checks[i]
+		switch k.fields {
+		case Draft:
+			if !known && !k.ban { // a ban has no quota
+				c.policies = m.appendPartition(appendPolicy(comma(c.policies), k.limit), k)
+			}
+			if k.decision != nil {
+				c.remaining = appendLimit(comma(c.remaining), k.limit, k.decision, c.refusal == nil)
+				c.remaining = m.appendPartition(c.remaining, k)
+			}
+		case Seconds, UnixTime:
+			if k.decision != nil && (worst == nil || weir.Worse(k.decision, worst.decision)) {
+				worst = k
+			}
+		}
+	}
+	if len(c.remaining) > 0 {
+		m.describeDraft(h, c, known)
+	}
+	if worst != nil {
+		describeWorst(h, worst)
 	}
 }
 
-func (l *limitMiddleware) describeDraft(h http.Header, v *verdict) {
-	all := l.oneKey || len(v.checks) == len(l.limits)
-	switch {
-	case l.partition != nil || !all:
-		add(h, fieldPolicy, l.policies(v))
-	case h[fieldPolicy] == nil:
-		h[fieldPolicy] = l.policy
-	default:
-		add(h, fieldPolicy, l.policy[0])
+// describeDraft adds the two fields of the draft. Unless the policy is known, their values are halves
+// of one text, in one slice without spare capacity, so that appending a value copies it.
+func (m *middleware) describeDraft(h http.Header, c *call, known bool) {
+	if known {
+		addAll(h, fieldPolicy, m.policy)
+		add(h, fieldLimit, string(c.remaining))
+		return
 	}
-	buffer := make([]byte, 0, 256)
-	for i := range v.checks {
-		c := &v.checks[i]
-		buffer = appendLimit(comma(buffer), c.limit, c.decision, v.answer.Allowed)
-		buffer = l.appendPartition(buffer, c.limit, c.key)
+	cut := len(c.policies)
+	c.policies = append(c.policies, c.remaining...)
+	text := string(c.policies)
+	values := []string{text[:cut], text[cut:]}
+	addAll(h, fieldPolicy, values[:1:1])
+	addAll(h, fieldLimit, values[1:])
+}
+
+func addAll(header http.Header, name string, values []string) {
+	if header[name] == nil {
+		header[name] = values
+		return
 	}
-	add(h, fieldLimit, string(buffer))
+	header[name] = append(header[name], values...)
 }
 
 // describeWorst adds the X-RateLimit fields of one limit.
-func describeWorst(h http.Header, family Fields, limit *weir.Limit, d *weir.Decision) {
+func describeWorst(h http.Header, c *check) {
+	d := c.decision
 	wait := d.RetryAfter
 	if wait == 0 || wait == weir.Never {
 		wait = d.ResetAfter
 	}
 	reset := seconds(wait)
-	if family == UnixTime {
+	if c.fields == UnixTime {
 		at := max(d.At, -d.At) // negative for a decision of internal/layers/fallback
 		reset = ceil(int64(at)+wait.Microseconds(), 1e6)
 	}
-	add(h, fieldXLimit, integer(limit.Most()))
+	add(h, fieldXLimit, integer(c.limit.Most()))
 	add(h, fieldXLeft, integer(d.Remaining))
 	add(h, fieldXReset, integer(reset))
 }
@@ -114,22 +140,6 @@ func appendLimit(buffer []byte, limit *weir.Limit, d *weir.Decision, allowed boo
 		return parameter(buffer, "t", seconds(d.ResetAfter))
 	}
 	return buffer
-}
-
-// policies has the policies of the decided limits; for a Limiter these are all its limits.
-func (l *limitMiddleware) policies(v *verdict) string {
-	var buffer []byte
-	if l.oneKey {
-		for _, limit := range l.limits {
-			buffer = l.appendPartition(appendPolicy(comma(buffer), limit), limit, v.checks[0].key)
-		}
-		return string(buffer)
-	}
-	for i := range v.checks {
-		c := &v.checks[i]
-		buffer = l.appendPartition(appendPolicy(comma(buffer), c.limit), c.limit, c.key)
-	}
-	return string(buffer)
 }
 
 func policyOf(limits []*weir.Limit) string {
@@ -194,11 +204,11 @@ func parameter(buffer []byte, key string, n int64) []byte {
 	return strconv.AppendInt(buffer, min(n, largestInteger), 10)
 }
 
-func (l *limitMiddleware) appendPartition(buffer []byte, limit *weir.Limit, key string) []byte {
-	if l.partition == nil {
+func (c *config) appendPartition(buffer []byte, k *check) []byte {
+	if c.partition == nil {
 		return buffer
 	}
-	pk := l.partition(limit, key)
+	pk := c.partition(k.limit, k.key)
 	if len(pk) == 0 {
 		return buffer
 	}

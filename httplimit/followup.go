@@ -47,7 +47,7 @@ func (c *config) serve(w http.ResponseWriter, p admission, next http.Handler) {
 		return
 	}
 	if !pause(p.request.Context(), p.delay) {
-		c.unavailable(w, p.request)
+		unavailable(w, p.request, c.body)
 		return
 	}
 	next.ServeHTTP(w, p.request)
@@ -69,7 +69,7 @@ func (c *config) serveWithFollowUp(w http.ResponseWriter, p admission, next http
 		defer p.followUp.keep(r.Context(), func(err error) { notify(Unrenewed, err) })()
 	}
 	if !pause(client, p.delay) {
-		c.unavailable(w, r)
+		unavailable(w, r, c.body)
 		return
 	}
 	if p.followUp.measured {

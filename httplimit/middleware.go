@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/url"
 	"sync"
 	"time"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/rules"
 )
 
 // New makes middleware that asks a limiter about each request. With several limits the field
@@ -20,11 +23,8 @@ func New(limiter *weir.Limiter, key Key, options ...Option) (func(http.Handler) 
 	if err != nil {
 		return nil, err
 	}
-	limits := limiter.Limits()
-	l := newLimitMiddleware(c, limits)
-	l.oneKey = true
-	l.decider = &byLimiter{limiter: limiter, key: key, missing: c.missing, ttl: shortest(limits), after: c.after}
-	return l.middleware(l.admit), nil
+	d := &byLimiter{config: c, limiter: limiter, key: key, ttl: shortest(limiter.Limits())}
+	return c.middleware(d.decide, limiter.Limits()), nil
 }
 
 // A Part has limits that share a key.
@@ -49,11 +49,11 @@ func Together(store weir.Store, parts []Part, options ...Option) (func(http.Hand
 	if err != nil {
 		return nil, err
 	}
-	l := newLimitMiddleware(c, limits)
-	if l.decider, err = newByClaims(store, parts, c.after); err != nil {
+	d, err := newByParts(c, store, parts)
+	if err != nil {
 		return nil, err
 	}
-	return l.middleware(l.admit), nil
+	return c.middleware(d.decide, limits), nil
 }
 
 // limitsOf checks the parts as the store would, with the same key for all: a duplicate limit would
@@ -76,91 +76,107 @@ func limitsOf(parts []Part) (limits []*weir.Limit, err error) {
 	return limits, weir.Check(claims, 1, nil)
 }
 
-// limitMiddleware admits requests by limits.
-type limitMiddleware struct {
-	config
-	decider decider
-	limits  []*weir.Limit
-	oneKey  bool     // of a Limiter: all limits are asked, and the deciding one is reported
-	policy  []string // value of RateLimit-Policy for all limits; nil if it varies by request
-	pool    sync.Pool
+// A middleware decides each request and serves those that may go on.
+type middleware struct {
+	*config
+	decide func(*call)
+	limits int      // number of the limits of policy
+	policy []string // value of RateLimit-Policy where all limits are described; nil if it varies
+	pool   sync.Pool
 }
 
-func newLimitMiddleware(c config, limits []*weir.Limit) *limitMiddleware {
-	l := &limitMiddleware{config: c, limits: limits}
-	l.pool.New = func() any { return new(verdict) }
-	if c.partition == nil {
+// middleware is that of a decider; limits are those that each request may meet, if they are known.
+func (c *config) middleware(decide func(*call), limits []*weir.Limit) func(http.Handler) http.Handler {
+	m := &middleware{config: c, decide: decide, limits: len(limits)}
+	m.pool.New = func() any { return new(call) }
+	if c.partition == nil && limits != nil {
 		// One slice for all requests, without spare capacity: appending a value copies it.
-		l.policy = []string{policyOf(limits)}
+		m.policy = []string{policyOf(limits)}
 	}
-	return l
-}
-
-// middleware calls the handler for each admitted request. admit adds the fields of the limits; for a
-// request that may not go on, it writes the response and returns no request.
-func (c *config) middleware(
-	admit func(http.ResponseWriter, *http.Request) admission,
-) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if a := admit(w, r); a.request != nil {
+			if a := m.admit(w, r); a.request != nil {
 				c.serve(w, a, next)
 			}
 		})
 	}
 }
 
-// admit decides a request by limits; see config.middleware.
-func (l *limitMiddleware) admit(w http.ResponseWriter, r *http.Request) admission {
-	v := l.pool.Get().(*verdict)
-	defer l.done(v)
-	cost := int64(1)
-	if l.cost != nil {
-		cost = l.cost(r)
-	}
-	if err := l.decider.decide(r, cost, v); err != nil {
-		return l.fail(w, r, err)
-	}
-	l.notify(r, Event{Outcome: v.outcome(), Answer: v.answer})
-	if len(v.checks) == 0 {
-		return admission{request: r}
-	}
-	l.describe(w.Header(), v)
-	if !v.answer.Allowed {
-		l.refuse(w, r, v)
-		return admission{}
-	}
-	return admission{request: r, delay: v.answer.Delay, followUp: v.followUp}
+// A call is the decision on one request. It is pooled.
+type call struct {
+	request  *http.Request // as the handler gets it
+	event    Event
+	refusal  *Refusal // nil: the request goes on
+	body     Body     // of the refusal
+	checks   []check  // that fields describe
+	followUp *followUp
+
+	// The memory of the deciders and of the fields.
+	verdict    gate.Verdict
+	claims     []weir.Claim
+	view       rules.Request
+	attributes attributes
+	url        url.URL
+	cost       int64
+	policies   []byte
+	remaining  []byte
 }
 
-// done drops the keys, which may be parts of large requests, and pools the verdict.
-func (l *limitMiddleware) done(v *verdict) {
-	clear(v.checks)
-	clear(v.claims)
-	v.checks, v.claims, v.followUp = v.checks[:0], v.claims[:0], nil
-	l.pool.Put(v)
+// A check is the result of one limit.
+type check struct {
+	limit    *weir.Limit
+	key      string
+	decision *weir.Decision // nil for limits of a Limiter other than the deciding one
+	fields   Fields
+	ban      bool
 }
 
-// fail handles a request that could not be decided: it responds, or lets it pass.
-func (l *limitMiddleware) fail(w http.ResponseWriter, r *http.Request, err error) admission {
-	var missing *missingError
-	if errors.As(err, &missing) {
-		l.notify(r, Event{Outcome: Denied, Err: err})
-		answer(w, r, &Refusal{Status: http.StatusForbidden, say: missingKey}, l.body)
+// admit decides a request and adds the fields of its limits. Where it may not go on, admit writes the
+// response and returns no request.
+func (m *middleware) admit(w http.ResponseWriter, r *http.Request) admission {
+	c := m.pool.Get().(*call)
+	defer m.done(c)
+	c.request = r
+	m.decide(c)
+	m.notify(c.request, c.event)
+	m.describe(w.Header(), c)
+	if c.refusal != nil {
+		answer(w, c.request, c.refusal, c.body)
 		return admission{}
 	}
-	l.notify(r, Event{Outcome: Failed, Err: err})
-	var input *weir.InputError
-	switch {
-	case errors.As(err, &input):
-		answer(w, r, &Refusal{Status: http.StatusInternalServerError, say: undecided}, l.body)
-	case l.failure == FailClosed || r.Context().Err() != nil:
-		// A canceled request does not pass: canceling would evade the limit.
-		l.unavailable(w, r)
-	default:
-		return admission{request: r}
+	return admission{request: c.request, delay: c.event.Answer.Delay, followUp: c.followUp}
+}
+
+// done drops the references to the request and pools the memory.
+func (m *middleware) done(c *call) {
+	clear(c.checks)
+	clear(c.claims)
+	c.checks, c.claims = c.checks[:0], c.claims[:0]
+	c.request, c.event, c.refusal, c.body, c.followUp = nil, Event{}, nil, nil, nil
+	c.view, c.attributes, c.url = rules.Request{}, attributes{}, url.URL{}
+	c.verdict.Err = nil
+	m.pool.Put(c)
+}
+
+// refuse refuses a request that no limit refused.
+func (c *call) refuse(status int, say message, body Body) {
+	c.refusal, c.body = &Refusal{Status: status, say: say}, body
+}
+
+// exceed refuses a request whose limits are exceeded.
+func (c *call) exceed(status int, body Body) {
+	r := &Refusal{Status: status, Exceeded: true, Answer: c.event.Answer, RetryAfter: -1, say: never}
+	if wait := c.event.Answer.RetryAfter; wait != weir.Never {
+		r.RetryAfter, r.say = max(1, seconds(wait)), later // 0 would mean "retry at once"
 	}
-	return admission{}
+	for i := range c.checks {
+		k := &c.checks[i]
+		hidden := c.event.Rule != nil && k.fields == NoFields
+		if !hidden && k.decision != nil && k.decision.RetryAfter != 0 {
+			r.Violated = append(r.Violated, k.limit.Name())
+		}
+	}
+	c.refusal, c.body = r, body
 }
 
 func (c *config) notify(r *http.Request, e Event) {

@@ -48,10 +48,10 @@ const (
 	forRules
 )
 
-func configure(options []Option, made kind) (config, error) {
-	c := config{status: http.StatusTooManyRequests, body: Problem, clients: new(clientaddr.Extractor), kind: made}
+func configure(options []Option, made kind) (*config, error) {
+	c := &config{status: http.StatusTooManyRequests, body: Problem, clients: new(clientaddr.Extractor), kind: made}
 	for _, option := range options {
-		option(&c)
+		option(c)
 	}
 	switch {
 	case c.mistake != "":

@@ -86,41 +86,12 @@ func line(value any) []byte {
 // *Refusal. If it fails, the body is the message alone, as text.
 func Template(contentType string, template interface{ Execute(io.Writer, any) error }) Body {
 	return func(_ *http.Request, refusal *Refusal) (string, []byte) {
-		return execute(template, contentType, refusal, refusal)
-	}
-}
-
-// execute is the output of a template, or the message if it fails.
-func execute(
-	template interface{ Execute(io.Writer, any) error }, contentType string, refusal *Refusal, data any,
-) (string, []byte) {
-	var buffer bytes.Buffer
-	if err := template.Execute(&buffer, data); err != nil {
-		return "text/plain; charset=utf-8", []byte(refusal.Message + "\n")
-	}
-	return contentType, buffer.Bytes()
-}
-
-// refuse writes the refusal of a limit.
-func (l *limitMiddleware) refuse(w http.ResponseWriter, r *http.Request, v *verdict) {
-	refusal := exceeded(w.Header(), l.status, v.answer)
-	for i := range v.checks {
-		if v.checks[i].decision.RetryAfter != 0 {
-			refusal.Violated = append(refusal.Violated, v.checks[i].limit.Name())
+		var buffer bytes.Buffer
+		if err := template.Execute(&buffer, refusal); err != nil {
+			return "text/plain; charset=utf-8", []byte(refusal.Message + "\n")
 		}
+		return contentType, buffer.Bytes()
 	}
-	answer(w, r, refusal, l.body)
-}
-
-// exceeded is the refusal of a limit. It sets Retry-After.
-func exceeded(h http.Header, status int, decided weir.Answer) *Refusal {
-	refusal := &Refusal{Status: status, Exceeded: true, Answer: decided, RetryAfter: -1, say: never}
-	if decided.RetryAfter != weir.Never {
-		// At least 1: 0 would mean "retry at once".
-		refusal.RetryAfter, refusal.say = max(1, seconds(decided.RetryAfter)), later
-		h.Set(fieldRetry, integer(refusal.RetryAfter))
-	}
-	return refusal
 }
 
 // answer writes a refusal. It ignores write errors: the connection is gone.
@@ -134,13 +105,16 @@ func answer(w http.ResponseWriter, r *http.Request, refusal *Refusal, body Body)
 		h.Set("Content-Language", refusal.Language)
 	}
 	h.Set("Cache-Control", "no-store")
+	if refusal.Exceeded && refusal.RetryAfter > 0 {
+		h.Set(fieldRetry, integer(refusal.RetryAfter))
+	}
 	w.WriteHeader(refusal.Status)
 	w.Write(text)
 }
 
 // unavailable responds 503 without Retry-After, because the duration is unknown.
-func (c *config) unavailable(w http.ResponseWriter, r *http.Request) {
-	answer(w, r, &Refusal{Status: http.StatusServiceUnavailable, say: undecided}, c.body)
+func unavailable(w http.ResponseWriter, r *http.Request, body Body) {
+	answer(w, r, &Refusal{Status: http.StatusServiceUnavailable, say: undecided}, body)
 }
 
 // Wait is RetryAfter as a duration; 0 if waiting does not help.

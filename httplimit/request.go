@@ -2,12 +2,12 @@ package httplimit
 
 import (
 	"net/http"
-	"net/netip"
 	"net/textproto"
 	"net/url"
 	"strings"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/pathform"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -18,45 +18,20 @@ const (
 	maxCookies    = 3000
 )
 
-// hostOf is the host of a request without port and final dot, and an IPv6 address without brackets.
-// The server has already moved the host of an absolute target to r.Host.
+// hostOf is the host of a request, in the form of pathform.Host. The server has already moved the
+// host of an absolute target to r.Host.
 //
-// An invalid host is refused, not passed unmatched: a service that reads it more generously (a:b:80
-// up to the first colon, ex%61mple.com decoded) would serve a host that no rule matched. So is an
-// empty host, which a service replaces by its own name. Only HTTP/1.0 may omit it.
+// An empty host is refused, because a service replaces it by its own name. Only HTTP/1.0 may omit
+// it. So is an IPv6 address without brackets, of which a service may read a part as the port.
 func hostOf(r *http.Request) (host string, err error) {
-	host = r.Host
-	if host == "" && !r.ProtoAtLeast(1, 1) {
+	if r.Host == "" && !r.ProtoAtLeast(1, 1) {
 		return "", nil
 	}
-	if literal, ok := strings.CutPrefix(host, "["); ok {
-		literal, port, closed := strings.Cut(literal, "]")
-		address, err := netip.ParseAddr(literal)
-		if !closed || err != nil || !address.Is6() || address.Zone() != "" || !isPort(port) {
-			return "", badHost(host)
-		}
-		return literal, nil
+	host, err = pathform.Host(r.Host)
+	if err == nil && r.Host[0] != '[' && strings.IndexByte(host, ':') >= 0 {
+		return "", &weir.InputError{Field: "host", Given: r.Host, Allowed: "an IPv6 address in brackets"}
 	}
-	if colon := strings.IndexByte(host, ':'); colon >= 0 {
-		if !isPort(host[colon:]) {
-			return "", badHost(host)
-		}
-		host = host[:colon]
-	}
-	host = strings.TrimSuffix(host, ".")
-	if host == "" || strings.HasSuffix(host, ".") || strings.ContainsAny(host, "%@/\\?#[], \t") {
-		return "", badHost(r.Host)
-	}
-	return host, nil
-}
-
-func badHost(given string) error {
-	return &weir.InputError{Field: "host", Given: given, Allowed: "a name or an address, with or without a port"}
-}
-
-// isPort reports whether text is empty, or a colon and digits.
-func isPort(text string) bool {
-	return text == "" || text[0] == ':' && strings.Trim(text[1:], "0123456789") == ""
+	return host, err
 }
 
 // isRegistered reports whether IANA has registered a method for HTTP requests (the registry of RFC
@@ -199,7 +174,7 @@ func cookieValue(raw string) (value string, readable bool) {
 	return raw, true
 }
 
-// Doubtful implements rules.Doubtful.
+// Doubtful says which values are ambiguous: see rules.Attributes.
 func (a *attributes) Doubtful(kind, name string) bool {
 	var first string
 	var several, doubtful bool
@@ -224,8 +199,6 @@ func (a *attributes) Doubtful(kind, name string) bool {
 	}
 	return doubtful
 }
-
-var _ rules.Doubtful = (*attributes)(nil)
 
 func (a *attributes) Descriptor(name string) string {
 	if a.descriptor == nil {

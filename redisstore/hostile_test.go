@@ -1,11 +1,10 @@
 package redisstore_test
 
 import (
-	"bufio"
 	"errors"
-	"net"
+	"io"
+	"maps"
 	"runtime"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -16,101 +15,21 @@ import (
 	"github.com/weirproject/weir/redisstore"
 )
 
-// hostile is a server that greets as Redis does and answers EVALSHA as it is told to.
-type hostile struct {
-	net.Listener
-	mu     sync.Mutex
-	answer func(net.Conn) // to EVALSHA
-	conns  []net.Conn
+// startHostile starts a server that is hostile to scripts. Its first answer is none.
+func startHostile(t *testing.T) *redistest.Hostile {
+	t.Helper()
+	honest := maps.Clone(redistest.Greeting)
+	honest["SCRIPT"], honest["PING"] = "+OK\r\n", "+PONG\r\n"
+	return redistest.StartHostile(t, "127.0.0.1:0", honest, text(""))
 }
 
-func startHostile(t *testing.T) *hostile {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	h := &hostile{Listener: l}
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			h.mu.Lock()
-			h.conns = append(h.conns, conn)
-			h.mu.Unlock()
-			go h.serve(conn)
-		}
-	}()
-	t.Cleanup(func() { h.Close() })
-	return h
-}
-
-func (h *hostile) Close() error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, conn := range h.conns {
-		conn.Close()
-	}
-	return h.Listener.Close()
-}
-
-func (h *hostile) answers(answer func(net.Conn)) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.answer = answer
-}
-
-func (h *hostile) serve(conn net.Conn) {
-	defer conn.Close()
-	r := bufio.NewReader(conn)
-	for {
-		words, err := readWords(r)
-		if err != nil {
-			return
-		}
-		switch strings.ToUpper(words[0]) {
-		case "HELLO":
-			text(conn, "%3\r\n+version\r\n+7.0.0\r\n+mode\r\n+standalone\r\n+role\r\n+master\r\n")
-		case "EVALSHA":
-			h.mu.Lock()
-			answer := h.answer
-			h.mu.Unlock()
-			answer(conn)
-		case "INFO":
-			text(conn, "$0\r\n\r\n")
-		default:
-			text(conn, "+OK\r\n")
-		}
+// text answers with a text.
+func text(text string) func(io.Writer) error {
+	return func(w io.Writer) error {
+		_, err := io.WriteString(w, text)
+		return err
 	}
 }
-
-func readWords(r *bufio.Reader) ([]string, error) {
-	line, err := r.ReadString('\n')
-	if err != nil {
-		return nil, err
-	}
-	n, _ := strconv.Atoi(strings.TrimSpace(line[1:]))
-	words := make([]string, n)
-	for i := range words {
-		if line, err = r.ReadString('\n'); err != nil {
-			return nil, err
-		}
-		size, _ := strconv.Atoi(strings.TrimSpace(line[1:]))
-		word := make([]byte, size+2)
-		for read := 0; read < len(word); {
-			n, err := r.Read(word[read:])
-			if err != nil {
-				return nil, err
-			}
-			read += n
-		}
-		words[i] = string(word[:size])
-	}
-	return words, nil
-}
-
-func text(conn net.Conn, text string) { _, _ = conn.Write([]byte(text)) }
 
 // good is a grant of a bucket, at an instant of 2026.
 const good = "*2\r\n:3580000000000001\r\n:1790000000000000\r\n"
@@ -178,14 +97,14 @@ func TestHostileServer(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			server.answers(func(conn net.Conn) { text(conn, reply) })
+			server.Answer(text(reply))
 			before := heap()
 			asks(t, l, 1)
 			asks(t, l, 20)
 			if now := heap(); now > before+256<<20 { // 21 replies below the ceilings take 4 MB each
 				t.Errorf("the program has %d MB more", (now-before)>>20)
 			}
-			server.answers(func(conn net.Conn) { text(conn, good) })
+			server.Answer(text(good))
 			redistest.Await(t, "an answer of the server, which is well again", func() bool {
 				answer, err := l.Allow(t.Context(), "key")
 				return err == nil && answer.Allowed
@@ -242,20 +161,21 @@ func TestDrippingServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	stop := make(chan struct{})
-	server.answers(func(conn net.Conn) {
-		text(conn, "*100000\r\n")
-		for tick := time.NewTicker(5 * time.Millisecond); ; {
+	server.Answer(func(w io.Writer) error {
+		err := text("*100000\r\n")(w)
+		for tick := time.NewTicker(5 * time.Millisecond); err == nil; {
 			select {
 			case <-stop:
-				return
+				return nil
 			case <-tick.C:
-				text(conn, ":1\r\n")
+				err = text(":1\r\n")(w)
 			}
 		}
+		return err
 	})
 	asks(t, l, 20)
 	close(stop)
-	server.answers(func(conn net.Conn) { text(conn, good) })
+	server.Answer(text(good))
 	redistest.Await(t, "an answer of the server, which is well again", func() bool {
 		answer, err := l.Allow(t.Context(), "key")
 		return err == nil && answer.Allowed

@@ -185,7 +185,8 @@ func TestFrozenServerIsChargedOnce(t *testing.T) {
 		}
 		err := timedRun(t, c, key)
 		wg.Wait()
-		if !errors.Is(err, weir.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) {
+		// Among others the connection may have ended by the deadline of one of them, which is not this call's.
+		if !errors.Is(err, weir.ErrUnavailable) || others == 0 && !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("the call ended with %v", err)
 		}
 		if !strings.Contains(err.Error(), "unknown whether") {

@@ -9,6 +9,7 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/bounds"
 )
 
 // Bans is a checked Ban: the limits that hold its state, which have the rule's name and a suffix. Their state
@@ -86,8 +87,8 @@ func (b *builder) after(p place, text string) (n int64, within time.Duration) {
 		return 0, 0
 	}
 	n, err := strconv.ParseInt(words[1], 10, 64)
-	if err != nil || n > MaxRefusals {
-		b.add(p, "ban.after is %.80q; at most %d refusals: the store remembers the time of each", text, MaxRefusals)
+	if err != nil || n > bounds.Refusals {
+		b.add(p, "ban.after is %.80q; at most %d refusals: the store remembers the time of each", text, bounds.Refusals)
 	}
 	return n, b.length(p, words[2])
 }
@@ -100,7 +101,7 @@ func (b *builder) lengths(i int, given *Ban) (list []time.Duration) {
 	} else if !b.has(p) {
 		b.add(p, "ban.for is missing, such as for: 10m")
 	}
-	b.count(at(i, "ban.then"), len(given.Then), MaxBans-1)
+	b.count(at(i, "ban.then"), len(given.Then), bounds.Bans-1)
 	for j, text := range given.Then {
 		item := place{i, "ban.then", j}
 		if text != "" || !b.has(item) {
@@ -153,7 +154,7 @@ func (d *decoder) ban(p place, n *yaml.Node, b *Ban) {
 	d.fields(n, p.rule, "ban.", []field{
 		{"after", func(p place, n *yaml.Node) { b.After = d.text(p, n) }},
 		{"for", func(p place, n *yaml.Node) { b.For = d.text(p, n) }},
-		{"then", func(p place, n *yaml.Node) { b.Then = d.list(p, n, MaxBans-1) }},
+		{"then", func(p place, n *yaml.Node) { b.Then = d.list(p, n, bounds.Bans-1) }},
 		{"forget", func(p place, n *yaml.Node) { b.Forget = d.text(p, n) }},
 	})
 }

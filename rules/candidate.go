@@ -6,6 +6,7 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/bounds"
 )
 
 // A CompiledCandidate is a checked Candidate.
@@ -67,9 +68,9 @@ func (d *decoder) candidate(p place, n *yaml.Node, c *Candidate) {
 		d.wrong(n, "candidate is empty; leave it out")
 	}
 	d.fields(n, p.rule, "candidate.", []field{
-		{"limit", func(p place, n *yaml.Node) { c.Limit = d.list(p, n, MaxLimits) }},
+		{"limit", func(p place, n *yaml.Node) { c.Limit = d.list(p, n, bounds.Limits) }},
 		{"algorithm", func(p place, n *yaml.Node) { c.Algorithm = d.text(p, n) }},
-		{"key", func(p place, n *yaml.Node) { c.Key = d.list(p, n, MaxComponents) }},
+		{"key", func(p place, n *yaml.Node) { c.Key = d.list(p, n, bounds.Components) }},
 	})
 }
 

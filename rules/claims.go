@@ -12,10 +12,6 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// MaxClaims is the number of limits and bans that all rules of one request may have together: the claims of
-// one decision.
-const MaxClaims = weir.MaxClaims
-
 // maxSteps bounds the search for the request that needs the most claims.
 const maxSteps = 200_000
 
@@ -58,20 +54,20 @@ func (b *builder) claims() {
 		c.groups += n
 	}
 	bound := c.total(c.hosts())
-	if bound <= MaxClaims {
+	if bound <= weir.MaxClaims {
 		b.set.claims = bound
 		return
 	}
-	b.set.claims = MaxClaims
+	b.set.claims = weir.MaxClaims
 	if found := c.search(); found != nil {
 		last := found.rules[len(found.rules)-1]
 		b.add(at(last.index, "limit"), "%s; a decision holds at most %d: give these rules fewer limits, or one group",
-			found, MaxClaims)
+			found, weir.MaxClaims)
 	} else if c.steps < 0 {
 		b.add(at(-1, "rules"), "the rules can meet in too many ways to tell whether some request meets more than %d "+
 			"limits and bans, "+
 			"the most that a decision holds; the estimate is %d: use fewer conditions, fewer limits, or groups",
-			MaxClaims, bound)
+			weir.MaxClaims, bound)
 	}
 }
 
@@ -282,7 +278,7 @@ func (c *claimCounter) bounded(open []*branch, steps []*step) bool {
 	for _, s := range steps {
 		sum = sum.plus(c.step(s))
 	}
-	return c.total(sum) <= MaxClaims
+	return c.total(sum) <= weir.MaxClaims
 }
 
 // extend tries each next segment that rules distinguish.
@@ -350,7 +346,7 @@ func (c *claimCounter) assign(r Request, known attributes, from []*branch) *witn
 	for _, q := range open {
 		sum = sum.plus(c.switchNode(q))
 	}
-	if c.total(sum) <= MaxClaims {
+	if c.total(sum) <= weir.MaxClaims {
 		return nil
 	}
 	if len(open) == 0 {
@@ -466,7 +462,7 @@ func (c *claimCounter) witness(r Request, known attributes) *witness {
 			x.claims += rule.claims
 		}
 	}
-	if x.claims <= MaxClaims {
+	if x.claims <= weir.MaxClaims {
 		return nil
 	}
 	return x

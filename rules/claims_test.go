@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/bounds"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -20,15 +22,15 @@ func sized(name string, n int, m rules.Match) rules.Spec {
 
 func TestASetThatNeedsMoreClaimsThanADecisionHoldsIsRefused(t *testing.T) {
 	full := make([]rules.Spec, 0, 40)
-	for left, i := rules.MaxClaims, 0; left > 0; i++ {
-		n := min(left, rules.MaxLimits)
+	for left, i := weir.MaxClaims, 0; left > 0; i++ {
+		n := min(left, bounds.Limits)
 		full = append(full, sized(fmt.Sprint("full-", i), n, rules.Match{}))
 		left -= n
 	}
-	half := rules.MaxClaims/2 + 1
+	half := weir.MaxClaims/2 + 1
 	rest := func(names string, m rules.Match) (list []rules.Spec) {
 		for left, i := half, 0; left > 0; i++ {
-			n := min(left, rules.MaxLimits)
+			n := min(left, bounds.Limits)
 			list = append(list, sized(fmt.Sprint(names, i), n, m))
 			left -= n
 		}
@@ -75,7 +77,7 @@ func TestASetThatNeedsMoreClaimsThanADecisionHoldsIsRefused(t *testing.T) {
 		switch {
 		case tt.want == "" && err != nil:
 			t.Errorf("%s: %v", name, err)
-		case tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), fmt.Sprint(rules.MaxClaims))):
+		case tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), fmt.Sprint(weir.MaxClaims))):
 			t.Errorf("%s: %v, want %s", name, err, tt.want)
 		}
 	}
@@ -84,7 +86,7 @@ func TestASetThatNeedsMoreClaimsThanADecisionHoldsIsRefused(t *testing.T) {
 func TestAnExceptionThatNeedsMoreClaimsThanADecisionHoldsIsUnfit(t *testing.T) {
 	file := &rules.File{Name: "f", Rules: []rules.Spec{sized("keyed", 1, rules.Match{})}}
 	file.Rules[0].Key = []string{"client.ip"}
-	for left := rules.MaxClaims - 4; left > 0; left -= 4 {
+	for left := weir.MaxClaims - 4; left > 0; left -= 4 {
 		file.Rules = append(file.Rules, sized(fmt.Sprint("r", left), 4, rules.Match{}))
 	}
 	for i, n := range []int{4, 2, 5} {
@@ -95,7 +97,7 @@ func TestAnExceptionThatNeedsMoreClaimsThanADecisionHoldsIsUnfit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if unfit := set.Unfit(); len(unfit) != 1 || unfit[0].ID != "of 5" || !strings.Contains(unfit[0].Why, "a decision holds at most") {
+	if unfit := set.Unfit(); len(unfit) != 1 || unfit[0].Field != "of 5" || !strings.Contains(unfit[0].Message, "a decision holds at most") {
 		t.Errorf("unfit: %v", unfit)
 	}
 }

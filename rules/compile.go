@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/bounds"
 )
 
 // An Option changes how Parse reads a file, or how Compile makes a Set of it.
@@ -98,8 +99,8 @@ type builder struct {
 	keys        map[string][]component // of one component, by its text
 	treeBuilder treeBuilder
 
-	fileResponse Response  // over the defaults
-	usual        *Response // of rules that say nothing of their own
+	fileResponse response  // over the defaults
+	usual        *response // of rules that say nothing of their own
 }
 
 // An attribute is the subject of a condition.
@@ -157,7 +158,7 @@ func (b *builder) rule(i int, s *Spec, rule *Rule) {
 	rule.bans = b.bans(i, s, named)
 	rule.candidate = b.candidate(i, s, rule, named)
 	rule.reads = b.reads(rule)
-	rule.holdUntil = b.holdUntil(i, s, rule)
+	rule.holdUntilDone = b.holdUntil(i, s, rule)
 	rule.lease, rule.ceiling = b.lease(i, s, rule), b.ceiling(i, s)
 	hosts := b.hosts(i, s.Match.Host)
 	b.path(at(i, "match.path"), s.Match.Path)
@@ -214,7 +215,7 @@ func (b *builder) limits(p place, given []string, s *Spec, rule *Rule, named boo
 	if len(given) == 0 && !b.has(p) {
 		b.add(p, "%s is missing, such as limit: 100/1m", p.field)
 	}
-	if !b.count(p, len(given), MaxLimits) {
+	if !b.count(p, len(given), bounds.Limits) {
 		return nil
 	}
 	prefix := ""
@@ -257,8 +258,8 @@ func hasLeadingZero(text string) bool {
 }
 
 func (b *builder) limit(p place, name, prefix, text string, cost int64) *weir.Limit {
-	if len(text) > MaxText {
-		b.add(p, "limit %.80q has %d bytes; at most %d", text, len(text), MaxText)
+	if len(text) > bounds.Text {
+		b.add(p, "limit %.80q has %d bytes; at most %d", text, len(text), bounds.Text)
 		return nil
 	}
 	if hasLeadingZero(text) {
@@ -332,14 +333,11 @@ func (b *builder) name(i int, name string) bool {
 	return true
 }
 
-// MaxLabel is the number of characters of a label.
-const MaxLabel = 100
-
 func (b *builder) label(i int, text string) string {
-	if utf8.RuneCountInString(text) > MaxLabel || !utf8.ValidString(text) ||
+	if utf8.RuneCountInString(text) > bounds.Label || !utf8.ValidString(text) ||
 		strings.ContainsFunc(text, unicode.IsControl) {
 		b.add(at(i, "label"), "label is %.80q; allowed: at most %d characters, without control characters", text,
-			MaxLabel)
+			bounds.Label)
 	}
 	return text
 }
@@ -359,7 +357,7 @@ func (b *builder) key(p place, given []string, path string) (list []component) {
 	if len(given) == 1 && b.keys[given[0]] != nil {
 		return b.keys[given[0]]
 	}
-	if !b.count(p, len(given), MaxComponents) {
+	if !b.count(p, len(given), bounds.Components) {
 		return nil
 	}
 	for j, text := range given {
@@ -388,7 +386,7 @@ var hostName = regexp.MustCompile(`^(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*$`)
 
 // hosts checks the hosts of a match; they are in lower case afterwards.
 func (b *builder) hosts(i int, given []string) (hosts []string) {
-	b.count(at(i, "match.host"), len(given), MaxValues)
+	b.count(at(i, "match.host"), len(given), bounds.Values)
 	for j, host := range given {
 		p := place{i, "match.host", j}
 		lower := strings.ToLower(host)
@@ -410,9 +408,9 @@ func (b *builder) path(p place, pattern string) {
 	if pattern == "" {
 		return
 	}
-	if pattern[0] != '/' || len(pattern) > MaxText || strings.ContainsAny(pattern, "?#\\\x00") {
+	if pattern[0] != '/' || len(pattern) > bounds.Text || strings.ContainsAny(pattern, "?#\\\x00") {
 		b.add(p, "path is %.80q; allowed: a path that begins with a slash, without ? and #; at most %d bytes",
-			pattern, MaxText)
+			pattern, bounds.Text)
 		return
 	}
 	var names []string
@@ -431,8 +429,8 @@ func (b *builder) path(p place, pattern string) {
 }
 
 var (
-	dots    = regexp.MustCompile(`^\.\.?(;|$)`)
-	escapes = regexp.MustCompile(`^([^%]|%[0-9A-Fa-f]{2})*$`)
+	dots        = regexp.MustCompile(`^\.\.?(;|$)`)
+	escapedText = regexp.MustCompile(`^([^%]|%[0-9A-Fa-f]{2})*$`)
 )
 
 // segmentComplaint says why a segment cannot match as intended; "" if it can.
@@ -450,7 +448,7 @@ func segmentComplaint(segment string, last bool) string {
 	case strings.IndexByte(segment, ';') >= 0:
 		return "has a parameter: rules see paths without ; and what follows it; leave it out, or write %3B for the " +
 			"sign itself"
-	case strings.IndexByte(segment, '%') >= 0 && !escapes.MatchString(segment):
+	case strings.IndexByte(segment, '%') >= 0 && !escapedText.MatchString(segment):
 		return "has a % without two hexadecimal digits after it; %25 is the sign itself"
 	case opens && closes && validAttribute(name):
 		return ""
@@ -465,7 +463,7 @@ var methodName = regexp.MustCompile("^[A-Z0-9!#$%&'*+.^_`|~-]{1,64}$")
 // conditions are the conditions of a match, in the order that all branches of the tree share.
 func (b *builder) conditions(i int, m *Match) (list []condition) {
 	if len(m.Method) > 0 {
-		b.count(at(i, "match.method"), len(m.Method), MaxValues)
+		b.count(at(i, "match.method"), len(m.Method), bounds.Values)
 		for j, method := range m.Method {
 			p := place{i, "match.method", j}
 			if upper := strings.ToUpper(method); upper != method {
@@ -480,14 +478,14 @@ func (b *builder) conditions(i int, m *Match) (list []condition) {
 	list = b.standard(list, at(i, "match.user"), sourceUser, m.User)
 	list = b.standard(list, at(i, "match.route"), sourceRoute, m.Route)
 	if len(m.Client) > 0 {
-		b.count(at(i, "match.client"), len(m.Client), MaxValues)
+		b.count(at(i, "match.client"), len(m.Client), bounds.Values)
 		list = append(list, condition{kind: sourceIP, networks: b.prefixes(at(i, "match.client"), m.Client)})
 	}
 	list = b.table(list, at(i, "match.header"), sourceHeader, m.Header)
 	list = b.table(list, at(i, "match.query"), sourceQuery, m.Query)
 	list = b.table(list, at(i, "match.descriptor"), sourceDescriptor, m.Descriptor)
-	if len(list) > MaxConditions {
-		b.add(at(i, "match"), "%d conditions; at most %d", len(list), MaxConditions)
+	if len(list) > bounds.Conditions {
+		b.add(at(i, "match"), "%d conditions; at most %d", len(list), bounds.Conditions)
 	}
 	return list
 }
@@ -521,9 +519,9 @@ func (b *builder) table(list []condition, p place, kind source, table map[string
 		added = append(added, c)
 		b.attributes[attribute{kind, c.name}] = true
 	}
-	if len(b.attributes) > MaxAttributes && len(added) > 0 {
+	if len(b.attributes) > bounds.Attributes && len(added) > 0 {
 		b.add(p, "the rules up to here name over %d different headers, parameters and descriptors; name fewer",
-			MaxAttributes)
+			bounds.Attributes)
 	}
 	slices.SortFunc(added, func(a, c condition) int { return cmp.Compare(a.name, c.name) })
 	return append(list, added...)
@@ -534,13 +532,13 @@ func (b *builder) values(p place, given []string) []string {
 	if len(given) == 0 {
 		b.add(p, `%s has no values; "*" stands for any`, p.field)
 	}
-	b.count(p, len(given), MaxValues)
+	b.count(p, len(given), bounds.Values)
 	for j, value := range given {
 		item := place{p.rule, p.field, j}
 		switch {
 		case value == "" && b.has(item):
-		case value == "" || len(value) > MaxText:
-			b.add(item, "%s has an empty value, or one over %d bytes", p.field, MaxText)
+		case value == "" || len(value) > bounds.Text:
+			b.add(item, "%s has an empty value, or one over %d bytes", p.field, bounds.Text)
 		case slices.Contains(given[:j], value):
 			b.add(item, "%s has %.80q twice", p.field, value)
 		case value == "*" && len(given) > 1:
@@ -557,12 +555,12 @@ func (b *builder) values(p place, given []string) []string {
 func (b *builder) room(i int, hosts []string, path string, conditions []condition) bool {
 	ways := 1
 	for _, c := range conditions {
-		ways = min(MaxTree+1, ways*c.ways())
+		ways = min(bounds.Tree+1, ways*c.ways())
 	}
 	b.nodes += max(1, len(hosts)) * (strings.Count(path, "/") + 1 + ways*(len(conditions)+1))
-	if b.nodes > MaxTree {
+	if b.nodes > bounds.Tree {
 		b.add(at(i, "match"), "the rules up to here can be met in too many ways (over %d): use fewer alternatives in "+
-			"one rule, or fewer rules", MaxTree)
+			"one rule, or fewer rules", bounds.Tree)
 		return false
 	}
 	return true

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/weirproject/weir/internal/bounds"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -80,7 +81,7 @@ func TestACompilerParses(t *testing.T) {
 	if err != nil || rests() > 0 || len(set.Rules()) != 1000 {
 		t.Error("it was compiled again", err)
 	}
-	long := &rules.Request{User: strings.Repeat("x", rules.MaxPlainKey)}
+	long := &rules.Request{User: strings.Repeat("x", bounds.PlainKey)}
 	file, err = c.Parse("f", []byte("rules: [{name: a, key: [user], limit: 1/1s}]"))
 	if err != nil {
 		t.Fatal(err)

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/bounds"
 )
 
 // A cost is a checked Cost.
@@ -42,7 +43,7 @@ func (r *Rule) CostOf(request *Request) (int64, error) {
 	units, ok := decimal(text)
 	if !ok || units < 1 || units > c.most {
 		return 0, &weir.InputError{Field: c.source.String() + " " + c.name,
-			Given:   strings.Clone(text[:min(len(text), MaxText)]),
+			Given:   strings.Clone(text[:min(len(text), bounds.Text)]),
 			Allowed: "a whole number from 1 to " + strconv.FormatInt(c.most, 10) + ", in decimal digits"}
 	}
 	return units, nil

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weirproject/weir/internal/bounds"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -31,17 +32,17 @@ func TestEndpointsAreCountedByThemselves(t *testing.T) {
 		{Service: "shop", Path: "/a/1", Route: "GET /a/{id}"}: "service=4:shop endpoint=11:GET /a/{id}",
 		{Path: "/b"}: "service=- endpoint=2:/b",
 		{}:           "service=- endpoint=-",
-		{Path: "/" + strings.Repeat("x", 2*rules.MaxText)}: "service=- endpoint=7:(other)",
+		{Path: "/" + strings.Repeat("x", 2*bounds.Text)}: "service=- endpoint=7:(other)",
 	} {
 		if got := key(*request); got != want {
 			t.Errorf("%+v is counted by %s, not by %s", request, got, want)
 		}
 	}
 	keys := make(map[string]bool)
-	for i := range 3 * rules.MaxEndpoints {
+	for i := range 3 * bounds.Endpoints {
 		keys[key(rules.Request{Path: fmt.Sprint("/scan/", i)})] = true
 	}
-	if len(keys) > rules.MaxEndpoints || !keys["service=- endpoint=7:(other)"] {
+	if len(keys) > bounds.Endpoints || !keys["service=- endpoint=7:(other)"] {
 		t.Errorf("%d keys", len(keys))
 	}
 	if got := key(rules.Request{Path: "/b"}); got != "service=- endpoint=2:/b" {

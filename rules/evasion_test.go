@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/weirproject/weir/internal/bounds"
 	"github.com/weirproject/weir/pathform"
 	"github.com/weirproject/weir/rules"
 )
@@ -77,7 +78,7 @@ func FuzzRequest(f *testing.F) {
 			for _, rule := range set.Rules() {
 				rule.Listed(r)
 				key, ok := rule.AppendKey(nil, r)
-				if len(key) > rules.MaxPlainKey || ok && len(rule.LimitsFor(r, key)) == 0 {
+				if len(key) > bounds.PlainKey || ok && len(rule.LimitsFor(r, key)) == 0 {
 					t.Fatalf("%s: the key %q, %d limits", rule.Name(), key, len(rule.LimitsFor(r, key)))
 				}
 				if cost, err := rule.CostOf(r); err == nil && (cost < 1 || cost > 50) {

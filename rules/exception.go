@@ -7,10 +7,8 @@ import (
 	"time"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/bounds"
 )
-
-// MaxExceptions is the number of exceptions of a file.
-const MaxExceptions = 1000
 
 // An Exception is a temporary decision of an operator: other limits for a key, or a value that is blocked or
 // let pass. It takes precedence over the file's lists and overrides; a block takes precedence over an allow.
@@ -45,11 +43,8 @@ const (
 	LetPass    ExceptionKind = "allow"    // the value meets no rule, or not this one, as by an allow list
 )
 
-// Unfit is an exception that is not in force, and the reason.
-type Unfit struct{ ID, Why string }
-
-// Unfit are the exceptions that fit no rule.
-func (s *Set) Unfit() []Unfit { return s.inForce().unfit }
+// Unfit are the exceptions that are not in force: each has its ID as Field, and the reason as Message.
+func (s *Set) Unfit() []Problem { return s.inForce().unfit }
 
 // exceptions are the compiled exceptions of a file or of a rule. A nil pointer has none.
 type exceptions struct {
@@ -77,7 +72,7 @@ type compiledException struct {
 type overlay struct {
 	file  exceptions
 	rules map[*Rule]*exceptions
-	unfit []Unfit
+	unfit []Problem
 }
 
 var noExceptions overlay
@@ -112,15 +107,15 @@ func (s *Set) Misfit(file *File, e *Exception) string {
 	case err != nil:
 		return err.Error()
 	case len(o.unfit) > 0:
-		return o.unfit[0].Why
+		return o.unfit[0].Message
 	}
 	return ""
 }
 
-// OtherExceptions reports whether two files differ in their exceptions only. Their rules count as equal only
+// DiffersInExceptions reports whether two files differ in their exceptions at most. Their rules count as equal only
 // if they share memory.
-func OtherExceptions(a, b *File) bool {
-	x, y := *a, *b
+func (file *File) DiffersInExceptions(other *File) bool {
+	x, y := *file, *other
 	x.Exceptions, y.Exceptions = nil, nil
 	return same(&x, &y)
 }
@@ -180,7 +175,7 @@ type exceptionBuilder struct {
 func (s *Set) overlayOf(file *File) (*overlay, error) {
 	b := &builder{report: &report{file: file.Name}, set: s, states: make(map[string]int),
 		specs: make(map[string]weir.Spec)}
-	if !b.count(at(-1, "exceptions"), len(file.Exceptions), MaxExceptions) {
+	if !b.count(at(-1, "exceptions"), len(file.Exceptions), bounds.Exceptions) {
 		return nil, b.err()
 	}
 	o := &overlay{rules: make(map[*Rule]*exceptions)}
@@ -206,7 +201,7 @@ func (s *Set) overlayOf(file *File) (*overlay, error) {
 	}
 	for i := range file.Exceptions {
 		if e := &file.Exceptions[i]; byRule[e.Rule] != nil {
-			o.unfit = append(o.unfit, Unfit{e.ID, "there is no rule of this name"})
+			o.unfit = append(o.unfit, Problem{Field: e.ID, Message: "there is no rule of this name"})
 		}
 	}
 	return o, nil
@@ -228,7 +223,7 @@ func (b *builder) compileFor(o *overlay, rule *Rule, spec *Spec, list []*Excepti
 // namesTaken records the rules that have limits of the names that so many limits of a rule would have. The
 // names of the rule's own limits were checked when it was compiled.
 func (b *builder) namesTaken(rule *Rule, limits int) {
-	for j := len(rule.limits); j < min(limits, MaxLimits); j++ {
+	for j := len(rule.limits); j < min(limits, bounds.Limits); j++ {
 		name := stateName(rule.name, j, true)
 		if _, known := b.states[name]; known {
 			continue
@@ -275,7 +270,7 @@ func (x *exceptionBuilder) compile(i int, e *Exception) {
 		x.add(at(i, "kind"), "its kind is %.80q; allowed: block, allow, or override with a rule", string(e.Kind))
 	}
 	if len(x.problems) > 0 {
-		x.over.unfit = append(x.over.unfit, Unfit{e.ID, x.problems[0].Message})
+		x.over.unfit = append(x.over.unfit, Problem{Field: e.ID, Message: x.problems[0].Message})
 		return
 	}
 	apply()
@@ -290,13 +285,13 @@ func (x *exceptionBuilder) override(i int, e *Exception) (apply func()) {
 	o := overrideBuilder{builder: x.builder, rule: x.rule, into: &one, seen: make(map[string]int)}
 	o.add(i, 0, &Override{Key: e.Values, Limit: e.Limit}, x.spec, true)
 	all := &x.into.overrides
-	if len(one.wild)+len(all.wild) > MaxWildcards {
-		x.add(at(i, "overrides"), "there are over %d overrides with wildcards or networks", MaxWildcards)
+	if len(one.wild)+len(all.wild) > bounds.Wildcards {
+		x.add(at(i, "overrides"), "there are over %d overrides with wildcards or networks", bounds.Wildcards)
 	}
 	more := max(0, claimsWith(x.rule, len(e.Limit))-x.rule.claims-x.into.more)
-	if most := x.set.claims + x.builder.more + more; more > 0 && most > MaxClaims {
+	if most := x.set.claims + x.builder.more + more; more > 0 && most > weir.MaxClaims {
 		x.add(at(i, "limit"), "with %d limits for this key, requests may meet %d limits and bans of all rules; a "+
-			"decision holds at most %d", len(e.Limit), most, MaxClaims)
+			"decision holds at most %d", len(e.Limit), most, weir.MaxClaims)
 	}
 	return func() {
 		x.into.more, x.builder.more = x.into.more+more, x.builder.more+more
@@ -309,8 +304,8 @@ func (x *exceptionBuilder) override(i int, e *Exception) (apply func()) {
 // list adds a value to those that are blocked or let pass.
 func (x *exceptionBuilder) list(i int, e *Exception, to *entryBuilder) (apply func()) {
 	p := at(i, string(e.Kind))
-	if len(e.Values) != 1 || e.Values[0] == "" || len(e.Values[0]) > MaxText {
-		x.add(p, "%s needs one value of 1 to %d bytes", p.field, MaxText)
+	if len(e.Values) != 1 || e.Values[0] == "" || len(e.Values[0]) > bounds.Text {
+		x.add(p, "%s needs one value of 1 to %d bytes", p.field, bounds.Text)
 		return nil
 	}
 	text, path, complaint := e.Component, "", ""

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weirproject/weir/internal/bounds"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -151,7 +152,7 @@ func TestExceptionsThatDoNotFit(t *testing.T) {
 	set := excepted(t, standing, list...)
 	var got []string
 	for _, u := range set.Unfit() {
-		got = append(got, u.ID+": "+u.Why)
+		got = append(got, u.Field+": "+u.Message)
 	}
 	for _, want := range []string{"a rule that is gone: there is no rule of this name", "two values: overrides[0].key has 2 values, and the rule's key 1",
 		`no limit: limit is "often"`, "no key: the rule has no key", "no rule: its kind", "everybody: block by \"user\" of \"*\": it is for everybody",
@@ -166,7 +167,7 @@ func TestExceptionsThatDoNotFit(t *testing.T) {
 	if _, limits, err := set.Rules()[0].Lookup([]string{"x"}); err != nil || fmt.Sprint(limits) != "[7/1m]" {
 		t.Errorf("%v %v", limits, err)
 	}
-	file := &rules.File{Exceptions: make([]rules.Exception, rules.MaxExceptions+1)}
+	file := &rules.File{Exceptions: make([]rules.Exception, bounds.Exceptions+1)}
 	if _, err := rules.Compile(file); err == nil || !strings.Contains(err.Error(), "1001 values; at most 1000") {
 		t.Error(err)
 	}
@@ -182,7 +183,7 @@ func TestAnExceptionTakesNoRulesName(t *testing.T) {
 		"rules: [{name: login.2, limit: 7/1m}, {name: login, key: [user], limit: 5/1m}]",
 	} {
 		set := excepted(t, text, e)
-		if got := set.Unfit(); len(got) != 1 || got[0].ID != e.ID || !strings.Contains(got[0].Why, `the limit would be called "login.2"`) {
+		if got := set.Unfit(); len(got) != 1 || got[0].Field != e.ID || !strings.Contains(got[0].Message, `the limit would be called "login.2"`) {
 			t.Errorf("%s: %+v", text, got)
 		}
 		for _, rule := range set.Rules() {

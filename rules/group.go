@@ -4,6 +4,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/weirproject/weir/internal/bounds"
 )
 
 // Of the rules of one group that match a request only the best match applies. It depends on the rules alone,
@@ -29,8 +31,8 @@ func (b *builder) group(i int, s *Spec, rule *Rule) {
 	}
 	name := string(rule.mode) + " " + s.Group
 	if b.groups[name] == 0 {
-		if len(b.groups) >= MaxGroups {
-			b.add(p, "the rules up to here have over %d groups", MaxGroups)
+		if len(b.groups) >= bounds.Groups {
+			b.add(p, "the rules up to here have over %d groups", bounds.Groups)
 			return
 		}
 		b.groups[name] = len(b.groups) + 1
@@ -134,7 +136,7 @@ func widest(c *condition) int {
 
 // best keeps the best match of each group, and the first of equal ones: found is in the order of the file.
 func best(found []*Rule, from int) []*Rule {
-	var of [MaxGroups + 1]*Rule
+	var of [bounds.Groups + 1]*Rule
 	for _, rule := range found[from:] {
 		if b := of[rule.group]; b == nil || rule.rank > b.rank {
 			of[rule.group] = rule

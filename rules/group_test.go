@@ -10,6 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/weirproject/weir/internal/bounds"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -210,11 +211,11 @@ func TestGroupsAreALinearScan(t *testing.T) {
 }
 
 func TestTooManyGroups(t *testing.T) {
-	specs := make([]rules.Spec, rules.MaxGroups+1)
+	specs := make([]rules.Spec, bounds.Groups+1)
 	for i := range specs {
 		specs[i] = rules.Spec{Name: fmt.Sprint("r", i), Group: fmt.Sprint("g", i), Limit: []string{"1/1s"}, Match: rules.Match{User: []string{fmt.Sprint("u", i)}}}
 	}
-	if _, err := rules.Compile(&rules.File{Name: "f", Rules: specs[:rules.MaxGroups]}); err != nil {
+	if _, err := rules.Compile(&rules.File{Name: "f", Rules: specs[:bounds.Groups]}); err != nil {
 		t.Error(err)
 	}
 	if _, err := rules.Compile(&rules.File{Name: "f", Rules: specs}); err == nil || !strings.Contains(err.Error(), "groups") {

@@ -12,10 +12,10 @@ import (
 	"unsafe"
 
 	"golang.org/x/text/unicode/norm"
-)
 
-// MaxPlainKey is the length in bytes of the longest key that is kept as it is; longer keys are hashed.
-const MaxPlainKey = 256
+	"github.com/weirproject/weir/internal/bounds"
+	"github.com/weirproject/weir/internal/netaddr"
+)
 
 // A source is the origin of a component's value.
 type source uint8
@@ -186,7 +186,7 @@ const hashedKey = "hmac-sha256:"
 // see OnMissing. It allocates only to grow dst.
 //
 // Each component is written as its source, the length of its value and the value, so that no two identities
-// share a key. A key longer than MaxPlainKey is replaced by a keyed hash.
+// share a key. A key longer than bounds.PlainKey is replaced by a keyed hash.
 func (r *Rule) AppendKey(dst []byte, request *Request) (key []byte, ok bool) {
 	start := len(dst)
 	if len(r.components) == 0 {
@@ -298,7 +298,7 @@ func (c *component) value(r *Request) string {
 // appendIP appends the address or its network. IPv4 in IPv6 is IPv4, and zones are dropped, so that an address
 // has one key.
 func (c *component) appendIP(dst []byte, r *Request) []byte {
-	address := plain(r.Client)
+	address := netaddr.Plain(r.Client)
 	bits := c.v6
 	if address.Is4() {
 		bits = c.v4
@@ -364,7 +364,7 @@ func newSeal(key []byte) (s keyHash) {
 
 // long replaces dst[start:] if it is too long for a key.
 func (s *keyHash) long(dst []byte, start int) []byte {
-	if len(dst)-start <= MaxPlainKey {
+	if len(dst)-start <= bounds.PlainKey {
 		return dst
 	}
 	return s.replace(dst, start)

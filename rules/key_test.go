@@ -11,6 +11,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/weirproject/weir/internal/bounds"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -156,7 +157,7 @@ func TestNoTwoIdentitiesShareAKey(t *testing.T) {
 			for i, rule := range list {
 				key, ok := rule.AppendKey(nil, r)
 				who := identity(components[i], r)
-				if before, taken := owner[string(key)]; !ok || len(key) > rules.MaxPlainKey || taken && before != who {
+				if before, taken := owner[string(key)]; !ok || len(key) > bounds.PlainKey || taken && before != who {
 					t.Fatalf("%q is the key of %q and %q", key, before, who)
 				}
 				owner[string(key)] = who

@@ -7,6 +7,7 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/bounds"
 )
 
 // Nodes is the number of processes that share the store; 0 if the file does not state it.
@@ -24,33 +25,34 @@ func (r *Rule) LeasePercent() int { return r.lease }
 // bound.
 func (r *Rule) LocalCeiling() float64 { return r.ceiling }
 
-// HoldUntil is the moment at which the rule's concurrency limits release a request whose client has left.
-func (r *Rule) HoldUntil() HoldUntil { return r.holdUntil }
+// HoldUntilDone reports whether the rule's concurrency limits hold a request whose client has left until the work
+// has ended, or a time-to-live after the client left. Otherwise they release it at once: the work is cancelled.
+func (r *Rule) HoldUntilDone() bool { return r.holdUntilDone }
 
 // holdUntil checks hold_until. It needs the rule's limits.
-func (b *builder) holdUntil(i int, s *Spec, rule *Rule) HoldUntil {
+func (b *builder) holdUntil(i int, s *Spec, rule *Rule) (done bool) {
 	p := at(i, "hold_until")
 	held := func(l *weir.Limit) bool { return l.Algorithm() == weir.AlgorithmConcurrency }
 	if s.HoldUntil != "" && len(rule.limits) > 0 && !slices.ContainsFunc(rule.limits, held) {
 		b.add(p, "hold_until has no effect on %s, which holds nothing; it is for limits such as concurrency 5 ttl 1m",
 			rule.limits[0])
 	}
-	return word(b, p, s.HoldUntil, Disconnect, Done)
+	return word(b, p, s.HoldUntil, "disconnect", "done") == "done"
 }
 
 func (b *builder) sharing(given int) int {
-	if given < 0 || given > MaxSharing {
-		b.add(at(-1, "nodes"), "nodes is %d; allowed: 1 to %d, how many processes share the store", given, MaxSharing)
+	if given < 0 || given > bounds.Sharing {
+		b.add(at(-1, "nodes"), "nodes is %d; allowed: 1 to %d, how many processes share the store", given, bounds.Sharing)
 		return 0
 	}
 	return given
 }
 
 func (b *builder) fallback(given int) int {
-	if given < 0 || given > MaxFallbackKeys {
+	if given < 0 || given > bounds.FallbackKeys {
 		b.add(at(-1, "fallback_keys"), "fallback_keys is %d; allowed: 1 to %d, how many keys of rules with "+
 			"on_store_error: local a process counts by itself",
-			given, MaxFallbackKeys)
+			given, bounds.FallbackKeys)
 		return 0
 	}
 	return given
@@ -62,10 +64,10 @@ func (b *builder) lease(i int, s *Spec, rule *Rule) int {
 	if s.LeasePercent == 0 {
 		return 0
 	}
-	if s.LeasePercent < 0 || s.LeasePercent > MaxLease {
+	if s.LeasePercent < 0 || s.LeasePercent > bounds.Lease {
 		b.add(p, "lease_percent is %d; allowed: 1 to %d, the percentage of the remaining units that a node may "+
 			"prefetch",
-			s.LeasePercent, MaxLease)
+			s.LeasePercent, bounds.Lease)
 	}
 	for _, limit := range rule.limits {
 		if limit.Algorithm() == weir.AlgorithmConcurrency {
@@ -81,9 +83,9 @@ func (b *builder) lease(i int, s *Spec, rule *Rule) int {
 
 // ceiling checks local_ceiling. NaN is none of the numbers that are allowed.
 func (b *builder) ceiling(i int, s *Spec) float64 {
-	if s.LocalCeiling != 0 && !(s.LocalCeiling >= 1 && s.LocalCeiling <= MaxCeiling) {
+	if s.LocalCeiling != 0 && !(s.LocalCeiling >= 1 && s.LocalCeiling <= bounds.Ceiling) {
 		b.add(at(i, "local_ceiling"), "local_ceiling is %v; allowed: 1 to %d, such as 1.2: how many times the limit "+
-			"one node may pass", s.LocalCeiling, MaxCeiling)
+			"one node may pass", s.LocalCeiling, bounds.Ceiling)
 	}
 	return s.LocalCeiling
 }
@@ -96,8 +98,8 @@ func (d *decoder) factor(p place, n *yaml.Node) float64 {
 	}
 	factor, err := strconv.ParseFloat(text, 64)
 	quoted := n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle) != 0
-	if err != nil || quoted || !(factor >= 1 && factor <= MaxCeiling) {
-		d.wrong(n, "%s is %.80q; allowed: an unquoted number from 1 to %d, such as 1.2", p, text, MaxCeiling)
+	if err != nil || quoted || !(factor >= 1 && factor <= bounds.Ceiling) {
+		d.wrong(n, "%s is %.80q; allowed: an unquoted number from 1 to %d, such as 1.2", p, text, bounds.Ceiling)
 		return 0
 	}
 	return factor

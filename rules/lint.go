@@ -10,11 +10,12 @@ import (
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/nearest"
+	"github.com/weirproject/weir/internal/quota"
 )
 
 // Lint is Parse and Compile, and warns of rules that are valid but surely not intended: rules that never
 // match, limits that never decide, values that never occur. It is silent where it is not sure. The warnings
-// are in the order of the file, at most MaxProblems.
+// are in the order of the file, at most bounds.Problems.
 func Lint(name string, text []byte, opts ...Option) (set *Set, warnings []Problem, err error) {
 	o := newOptions(opts)
 	file, set, r := read(name, text, o, true)
@@ -28,8 +29,8 @@ func Lint(name string, text []byte, opts ...Option) (set *Set, warnings []Proble
 	return set, l.problems, nil
 }
 
-// LintFile is Lint of a file that was merged from several, so that its warnings have no lines.
-func LintFile(file *File, opts ...Option) (warnings []Problem, err error) {
+// Lint is the function Lint for a file that was merged from several, so that its warnings have no lines.
+func (file *File) Lint(opts ...Option) (warnings []Problem, err error) {
 	o := newOptions(opts)
 	set, err := compile(file, o)
 	if err != nil {
@@ -75,10 +76,10 @@ func (l *linter) lint() {
 
 // body warns of a body that is nearly one of the two known words.
 func (l *linter) body(i int, text string) {
-	if text == "" || text == ProblemBody || text == JSONBody || strings.ContainsAny(text, "{ \n") {
+	if text == "" || text == "problem" || text == "json" || strings.ContainsAny(text, "{ \n") {
 		return
 	}
-	if meant := nearest.Of(text, []string{ProblemBody, JSONBody}); meant != "" {
+	if meant := nearest.Of(text, []string{"problem", "json"}); meant != "" {
 		l.add(at(i, "response.body"), "body is the text %q, word for word; did you mean %s?", text, meant)
 	}
 }
@@ -272,13 +273,13 @@ func (l *linter) quotas(p place, rule *Rule) {
 			continue
 		}
 		shorter := func(other *weir.Limit) bool {
-			period := PeriodOf(other)
+			period := quota.Period(other)
 			return period > 0 && period < bucket.Period
 		}
 		if slices.ContainsFunc(rule.limits, shorter) {
 			l.add(place{p.rule, p.field, j}, "%s is a token bucket, which grants up to %d in any %s; for at most %d "+
 				"write algorithm: sliding_log, or sliding_log before the limit",
-				limit, MostIn(limit, bucket.Period), LengthOf(bucket.Period), bucket.Capacity)
+				limit, quota.Most(limit, bucket.Period), quota.Words(bucket.Period), bucket.Capacity)
 		}
 	}
 }

@@ -6,6 +6,9 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/weirproject/weir/internal/bounds"
+	"github.com/weirproject/weir/internal/netaddr"
 )
 
 // A Listing is the result of the lists for a request.
@@ -66,7 +69,7 @@ type listEntry struct {
 
 func (l *listEntry) names(r *Request) bool {
 	if l.component.source == sourceIP {
-		address := plain(r.Client)
+		address := netaddr.Plain(r.Client)
 		return address.IsValid() && (l.holds(address) ||
 			slices.ContainsFunc(l.sets, func(v *values) bool { return v.holds(address) }))
 	}
@@ -99,7 +102,7 @@ func (b *builder) lists(i int, allow, deny map[string]List, path string) lists {
 }
 
 func (b *builder) entries(p place, table map[string]List, path string) (list []listEntry) {
-	if len(table) == 0 || !b.count(p, len(table), MaxSources) {
+	if len(table) == 0 || !b.count(p, len(table), bounds.Sources) {
 		return nil
 	}
 	for _, text := range slices.Sorted(maps.Keys(table)) {
@@ -138,9 +141,9 @@ func (b *builder) listEntry(p place, c component, list List) listEntry {
 	if len(given)+len(list.Sets) == 0 && !b.has(p) {
 		b.add(p, "%s has no values; leave it out", p.field)
 	}
-	if b.listed += len(given); b.listed > MaxAllListed || len(given) > MaxListed {
-		b.add(p, "%s has %d values; at most %d, and %d in all lists together", p.field, len(given), MaxListed,
-			MaxAllListed)
+	if b.listed += len(given); b.listed > bounds.AllListed || len(given) > bounds.Listed {
+		b.add(p, "%s has %d values; at most %d, and %d in all lists together", p.field, len(given), bounds.Listed,
+			bounds.AllListed)
 		return l
 	}
 	seen := make(map[string]bool, len(given))
@@ -150,8 +153,8 @@ func (b *builder) listEntry(p place, c component, list List) listEntry {
 			continue
 		}
 		v, complaint := parsePatternOf(&c, text)
-		if text == "" || len(text) > MaxText {
-			complaint = fmt.Sprintf("a value of 1 to %d bytes is needed", MaxText)
+		if text == "" || len(text) > bounds.Text {
+			complaint = fmt.Sprintf("a value of 1 to %d bytes is needed", bounds.Text)
 		}
 		if name := v.String(); complaint == "" && seen[name] {
 			complaint = "it occurs twice"

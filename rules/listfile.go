@@ -10,6 +10,8 @@ import (
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v4"
+
+	"github.com/weirproject/weir/internal/bounds"
 )
 
 // WithFiles allows lists to keep their values in files (deny: {client.ip: {file: blocked.txt}}). Parse, Load
@@ -18,7 +20,7 @@ import (
 // choose which files a server reads.
 //
 // name is a relative path with slashes, without "..". read must ensure that no link leads out of the directory
-// of the rules, and that it returns at most MaxListFile+1 bytes. It is called once for each name.
+// of the rules, and that it returns at most bounds.ListFile+1 bytes. It is called once for each name.
 func WithFiles(read func(name string) ([]byte, error)) Option {
 	return func(o *options) { o.read = read }
 }
@@ -60,14 +62,14 @@ type listText struct {
 // listed reads the values of a component: one, several, or references to files and sets.
 func (d *decoder) listed(p place, n *yaml.Node) (list List) {
 	if n.Kind != yaml.MappingNode {
-		return List{Values: d.list(p, n, MaxListed)}
+		return List{Values: d.list(p, n, bounds.Listed)}
 	}
 	var name string
 	var named *yaml.Node
 	d.fields(n, p.rule, p.field+".", []field{
 		{"file", func(p place, n *yaml.Node) { name, named = d.text(p, n), n }},
 		{"redis", func(p place, n *yaml.Node) { list.Sets = d.setNames(p, n) }},
-		{"values", func(_ place, n *yaml.Node) { list.Values = d.list(p, n, MaxListed) }},
+		{"values", func(_ place, n *yaml.Node) { list.Values = d.list(p, n, bounds.Listed) }},
 	})
 	if named == nil && !d.has(at(p.rule, p.field+".file")) && len(list.Sets) == 0 &&
 		!d.has(at(p.rule, p.field+".redis")) {
@@ -88,9 +90,9 @@ func (d *decoder) join(p place, values []string, name string, n *yaml.Node) []st
 		d.wrong(n, "%s.file is %.200q; %s", p.field, name, f.complaint)
 		return values
 	}
-	if d.filed += len(f.values); d.filed > MaxAllListed {
+	if d.filed += len(f.values); d.filed > bounds.AllListed {
 		d.wrong(n, "%s.file: with %.200q the files of lists have over %d values", p.field, name,
-			MaxAllListed)
+			bounds.AllListed)
 		return values
 	}
 	addresses := strings.HasSuffix(strings.TrimSpace(p.field), ".client.ip")
@@ -136,11 +138,11 @@ func (d *decoder) listFile(name string) *listFile {
 	case d.read == nil:
 		f.complaint = "only rules from a file, not on standard input, a URL or in a database, may name " +
 			"another one: write the values here, or put the rules into a file beside it"
-	case len(name) > MaxText || !fs.ValidPath(name) || name == "." || strings.ContainsAny(name, "\\:\x00"):
+	case len(name) > bounds.Text || !fs.ValidPath(name) || name == "." || strings.ContainsAny(name, "\\:\x00"):
 		f.complaint = "allowed: a file beside the rules or below, such as blocked.txt or lists/blocked.txt, without " +
 			".. or a drive, and not from the root"
-	case len(d.files) >= MaxListFiles:
-		f.complaint = fmt.Sprintf("the rules up to here name %d files; at most that many", MaxListFiles)
+	case len(d.files) >= bounds.ListFiles:
+		f.complaint = fmt.Sprintf("the rules up to here name %d files; at most that many", bounds.ListFiles)
 		return f
 	default:
 		d.fetch(name, f)
@@ -160,8 +162,8 @@ func (d *decoder) fetch(name string, f *listFile) {
 		f.complaint = "it cannot be read: " + path.Err.Error()
 	case err != nil:
 		f.complaint = "it cannot be read: " + err.Error()
-	case len(text) > MaxListFile:
-		f.complaint = fmt.Sprintf("it has over %d bytes; that is too much", MaxListFile)
+	case len(text) > bounds.ListFile:
+		f.complaint = fmt.Sprintf("it has over %d bytes; that is too much", bounds.ListFile)
 	case len(bytes.TrimSpace(text)) == 0:
 		f.complaint = "it is empty; a list that is empty on purpose has a comment, such as # nobody; any other empty " +
 			"file may be one that was cut short"
@@ -185,8 +187,8 @@ func (r *report) values(name, text string, f *listFile) {
 		if value == "" {
 			continue
 		}
-		if len(f.values) == MaxListed {
-			r.put(m, at(-1, "file"), "here begins value %d; at most %d", MaxListed+1, MaxListed)
+		if len(f.values) == bounds.Listed {
+			r.put(m, at(-1, "file"), "here begins value %d; at most %d", bounds.Listed+1, bounds.Listed)
 			return
 		}
 		m.column += blanks

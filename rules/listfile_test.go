@@ -9,6 +9,7 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"github.com/weirproject/weir/internal/bounds"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -67,12 +68,12 @@ func TestMistakesOfListsInFiles(t *testing.T) {
 		"bad.txt":    "10.0.0.1\n 10.0.0.300 # no\n10.0.0.1/8\n",
 		"empty.txt":  " \n",
 		"latin.txt":  "ann\nb\xe9a\n",
-		"star.txt":   "a*b\n" + strings.Repeat("x", rules.MaxText+1),
+		"star.txt":   "a*b\n" + strings.Repeat("x", bounds.Text+1),
 		"secret.txt": "10.0.0.1\nredis://user:pass@host\n",
-		"large.txt":  strings.Repeat("#\n", rules.MaxListFile/2+1),
-		"many.txt":   manyValues(rules.MaxListed + 1),
-		"half.txt":   manyValues(rules.MaxListed/2 + 1),
-		"other.txt":  manyValues(rules.MaxListed/2 + 1),
+		"large.txt":  strings.Repeat("#\n", bounds.ListFile/2+1),
+		"many.txt":   manyValues(bounds.Listed + 1),
+		"half.txt":   manyValues(bounds.Listed/2 + 1),
+		"other.txt":  manyValues(bounds.Listed/2 + 1),
 		"good.txt":   "10.0.0.1",
 	}
 	for text, want := range map[string][]string{
@@ -141,7 +142,7 @@ func manyValues(n int) string {
 func tooManyFiles() string {
 	var b strings.Builder
 	b.WriteString("rules:\n")
-	for i := range rules.MaxListFiles + 1 {
+	for i := range bounds.ListFiles + 1 {
 		fmt.Fprintf(&b, "- {name: r%d, limit: 1/1s, deny: {user: {file: f%d.txt}}}\n", i, i)
 	}
 	return b.String()
@@ -163,7 +164,7 @@ func TestAFileIsReadOnce(t *testing.T) {
 // TestManyNetworksInAFile: 100,000 of them are in force.
 func TestManyNetworksInAFile(t *testing.T) {
 	var b strings.Builder
-	for i := range rules.MaxListed {
+	for i := range bounds.Listed {
 		fmt.Fprintf(&b, "%d.%d.%d.0/28\n", 1+i>>16, i>>8&255, i&255)
 	}
 	set, warnings, err := rules.Lint("f", []byte("deny: {client.ip: {file: n.txt}}\nrules: []"), filesOf(map[string]string{"n.txt": b.String()}))

@@ -9,6 +9,8 @@ import (
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v4"
+
+	"github.com/weirproject/weir/internal/bounds"
 )
 
 // WithSets allows lists to name sets in Redis (deny: {client.ip: {redis: weir:blocked}}). Parse and Lint only
@@ -45,7 +47,7 @@ func (s *Set) LeftOut() error { return s.leftOut }
 
 // setNames reads the names of sets.
 func (d *decoder) setNames(p place, n *yaml.Node) []string {
-	names := d.list(p, n, MaxSets)
+	names := d.list(p, n, bounds.Sets)
 	if !d.sets && len(names) > 0 {
 		d.wrong(n, "%s is %.80q; only rules from a file, not in a URL or in a database, may name what else to read: "+
 			"write the values here", p.field, names[0])
@@ -78,16 +80,16 @@ func (b *builder) sets(p place, c component, names []string) (list []*values) {
 
 func (b *builder) nameOfSet(name string, before []string) (complaint string) {
 	switch {
-	case name == "" || len(name) > MaxText:
-		return fmt.Sprintf("allowed: the key of a set, of 1 to %d bytes", MaxText)
+	case name == "" || len(name) > bounds.Text:
+		return fmt.Sprintf("allowed: the key of a set, of 1 to %d bytes", bounds.Text)
 	case strings.Contains(name, "://"):
 		return "allowed: the key of a set, such as weir:blocked, without the address of its Redis"
 	case slices.Contains(before, name):
 		return "it occurs twice"
 	}
 	known := b.setNames()
-	if _, there := slices.BinarySearch(known, name); !there && len(known) >= MaxSets {
-		return fmt.Sprintf("the rules up to here name %d sets; at most that many", MaxSets)
+	if _, there := slices.BinarySearch(known, name); !there && len(known) >= bounds.Sets {
+		return fmt.Sprintf("the rules up to here name %d sets; at most that many", bounds.Sets)
 	}
 	return ""
 }
@@ -109,8 +111,8 @@ func (b *builder) membersOf(p place, c *component, name string) *values {
 	if !read {
 		b.leftOut.add(p, "%s: the set %.80q was not read, and names nobody", p.field, name)
 	}
-	if b.membered += len(members); b.membered > MaxAllMembers {
-		b.add(p, "%s: with %.80q the sets have over %d members", p.field, name, MaxAllMembers)
+	if b.membered += len(members); b.membered > bounds.AllMembers {
+		b.add(p, "%s: with %.80q the sets have over %d members", p.field, name, bounds.AllMembers)
 		return v
 	}
 	v.taken = make([]netip.Prefix, 0, len(members))
@@ -131,8 +133,8 @@ func (l *values) add(c *component, member string) (complaint string) {
 		return ""
 	case !utf8.ValidString(text):
 		return "it is not UTF-8"
-	case len(text) > MaxText:
-		return fmt.Sprintf("a value of 1 to %d bytes is needed", MaxText)
+	case len(text) > bounds.Text:
+		return fmt.Sprintf("a value of 1 to %d bytes is needed", bounds.Text)
 	}
 	p, complaint := parsePatternOf(c, text)
 	if complaint == "" {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weirproject/weir/internal/bounds"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -75,7 +76,7 @@ func TestListsInSets(t *testing.T) {
 
 // TestMembersThatAreNoValues keep out no others.
 func TestMembersThatAreNoValues(t *testing.T) {
-	long := strings.Repeat("x", rules.MaxText+1)
+	long := strings.Repeat("x", bounds.Text+1)
 	set := withSets(t, guarded, map[string][]string{
 		"weir:blocked": {"192.0.2.300", "10.0.0.1/8", "192.0.2.1", "redis://user:pass@host", "192.0.2.7\n192.0.2.8", "-1"},
 		"friends":      {"a*b", "b\xe9a", long, "ann"},
@@ -122,14 +123,14 @@ func TestMuchThatIsLeftOut(t *testing.T) {
 	}
 	set := withSets(t, "deny: {client.ip: {redis: a}}\nrules: []", map[string][]string{"a": members})
 	var list *rules.Error
-	if err := set.LeftOut(); !errors.As(err, &list) || len(list.Problems) != rules.MaxProblems || list.Omitted != 1000-rules.MaxProblems {
+	if err := set.LeftOut(); !errors.As(err, &list) || len(list.Problems) != bounds.Problems || list.Omitted != 1000-bounds.Problems {
 		t.Fatal(err)
 	}
 }
 
 func TestMistakesOfSets(t *testing.T) {
 	var names []string
-	for i := range rules.MaxSets + 1 {
+	for i := range bounds.Sets + 1 {
 		names = append(names, fmt.Sprint("s", i))
 	}
 	lists := func(names ...string) map[string]rules.List { return map[string]rules.List{"user": {Sets: names}} }
@@ -139,14 +140,14 @@ func TestMistakesOfSets(t *testing.T) {
 		want        string
 	}{
 		{deny: lists(""), want: "allowed: the key of a set, of 1 to 1024 bytes"},
-		{deny: lists(strings.Repeat("k", rules.MaxText+1)), want: "of 1 to 1024 bytes"},
+		{deny: lists(strings.Repeat("k", bounds.Text+1)), want: "of 1 to 1024 bytes"},
 		{deny: lists("redis://u:secret@host/0"), want: "such as weir:blocked, without the address"},
 		{deny: lists("a", "a"), want: "it occurs twice"},
 		{deny: lists(names...), want: "name 64 sets; at most that many"},
-		{deny: lists("a"), members: rules.MaxAllMembers + 1, want: "the sets have over 100000 members"},
-		{deny: lists("a"), allow: lists("b"), members: rules.MaxAllMembers/2 + 1, want: "the sets have over 100000 members"},
+		{deny: lists("a"), members: bounds.AllMembers + 1, want: "the sets have over 100000 members"},
+		{deny: lists("a"), allow: lists("b"), members: bounds.AllMembers/2 + 1, want: "the sets have over 100000 members"},
 		{allow: lists(names[1:]...), deny: lists(names[1])},
-		{deny: lists("a"), allow: lists("a"), members: rules.MaxAllMembers}, // of one set that two lists name
+		{deny: lists("a"), allow: lists("a"), members: bounds.AllMembers}, // of one set that two lists name
 	} {
 		members := strings.Split(strings.TrimSuffix(manyValues(test.members), "\n"), "\n")
 		_, err := rules.Compile(&rules.File{Deny: test.deny, Allow: test.allow, Sets: map[string][]string{"a": members, "b": members}})
@@ -177,7 +178,7 @@ func TestLintKnowsSets(t *testing.T) {
 // TestManyNetworksInASet: 100,000 of them are in force, and asking for one costs no allocation.
 func TestManyNetworksInASet(t *testing.T) {
 	var members []string
-	for i := range rules.MaxAllMembers {
+	for i := range bounds.AllMembers {
 		members = append(members, fmt.Sprintf("%d.%d.%d.0/28", 1+i>>16, i>>8&255, i&255))
 	}
 	set := withSets(t, guarded, map[string][]string{"weir:blocked": members, "weir:feed": nil, "friends": nil})

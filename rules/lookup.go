@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/bounds"
 )
 
 // Components are the components of the rule's key, in the words of a file: "client.ip v4/24 v6/64",
@@ -117,8 +118,8 @@ func (c *component) one(text string) (p pattern, err error) {
 	wrong := func(allowed string) error {
 		return &weir.InputError{Field: "key", Given: text[:min(len(text), 80)], Allowed: allowed}
 	}
-	if text == "" || len(text) > MaxText {
-		return p, wrong(fmt.Sprintf("a value of 1 to %d bytes", MaxText))
+	if text == "" || len(text) > bounds.Text {
+		return p, wrong(fmt.Sprintf("a value of 1 to %d bytes", bounds.Text))
 	}
 	if c.source != sourceIP {
 		return pattern{text: string(c.normalise([]byte(c.formed(text)), 0))}, nil

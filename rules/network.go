@@ -2,10 +2,13 @@ package rules
 
 import (
 	"encoding/binary"
-	"fmt"
+	"errors"
 	"maps"
 	"net/netip"
 	"slices"
+
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/netaddr"
 )
 
 // networks finds the networks of an address by one binary search, whatever their number.
@@ -101,29 +104,13 @@ func (n *networks[T]) find(address netip.Addr) int {
 
 // parsePrefix reads an address or a network. allowed is set if it is invalid.
 func parsePrefix(text string) (p netip.Prefix, allowed string) {
-	if address, err := netip.ParseAddr(text); err == nil {
-		address = plain(address)
-		return netip.PrefixFrom(address, address.BitLen()), ""
-	}
-	p, err := netip.ParsePrefix(text)
-	if err != nil {
-		return p, "an address such as 192.0.2.7, or a network such as 10.0.0.0/8 or 2001:db8::/32"
-	}
-	if p.Addr().Is4In6() {
-		if p.Bits() < 96 {
-			return p, "at least /96 for IPv4-mapped IPv6, or better the network of IPv4 itself"
-		}
-		p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
-	}
-	if p != p.Masked() {
-		return p, fmt.Sprintf("%v for that network, %v for that one machine", p.Masked(),
-			netip.PrefixFrom(p.Addr(), p.Addr().BitLen()))
+	p, err := netaddr.Parse(text)
+	var input *weir.InputError
+	if errors.As(err, &input) {
+		return p, input.Allowed
 	}
 	return p, ""
 }
-
-// plain is the canonical form of an address: IPv4 in IPv6 is IPv4, and zones are dropped.
-func plain(address netip.Addr) netip.Addr { return address.Unmap().WithZone("") }
 
 // prefixes reads a list, and reports invalid and repeated ones.
 func (b *builder) prefixes(p place, given []string) (list []netip.Prefix) {

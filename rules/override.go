@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/bounds"
+	"github.com/weirproject/weir/internal/netaddr"
 )
 
 // overrides are other limits for some keys of a rule.
@@ -61,7 +63,7 @@ func (w *wildcard) matches(r *Rule, request *Request) bool {
 // matches is false for a missing value.
 func (p *pattern) matches(c *component, r *Request) bool {
 	if c.source == sourceIP {
-		address := plain(r.Client)
+		address := netaddr.Plain(r.Client)
 		return address.IsValid() && (!p.network.IsValid() || p.network.Contains(address))
 	}
 	var buffer [512]byte
@@ -73,11 +75,11 @@ func (p *pattern) matches(c *component, r *Request) bool {
 }
 
 func (b *builder) override(i int, s *Spec, rule *Rule, named bool) {
-	if !b.count(at(i, "overrides"), len(s.Overrides), MaxOverrides) || len(s.Overrides) == 0 {
+	if !b.count(at(i, "overrides"), len(s.Overrides), bounds.Overrides) || len(s.Overrides) == 0 {
 		return
 	}
-	if b.overrides += len(s.Overrides); b.overrides > MaxAllOverrides {
-		b.add(at(i, "overrides"), "the rules up to here have over %d overrides", MaxAllOverrides)
+	if b.overrides += len(s.Overrides); b.overrides > bounds.AllOverrides {
+		b.add(at(i, "overrides"), "the rules up to here have over %d overrides", bounds.AllOverrides)
 		return
 	}
 	if len(s.Key) == 0 && !b.has(at(i, "key")) {
@@ -92,9 +94,9 @@ func (b *builder) override(i int, s *Spec, rule *Rule, named bool) {
 	for j := range s.Overrides {
 		o.add(i, j, &s.Overrides[j], s, named)
 	}
-	if len(rule.overrides.wild) > MaxWildcards {
+	if len(rule.overrides.wild) > bounds.Wildcards {
 		b.add(at(i, "overrides"), "overrides has %d keys with wildcards or networks; at most %d",
-			len(rule.overrides.wild), MaxWildcards)
+			len(rule.overrides.wild), bounds.Wildcards)
 	}
 	slices.SortStableFunc(rule.overrides.wild, func(a, b wildcard) int { return b.rank - a.rank })
 }
@@ -154,8 +156,8 @@ func (o *overrideBuilder) parts(p place, given []string) (parts []pattern, ok bo
 		if complaint == "" {
 			complaint = countedAs(&components[k], &part)
 		}
-		if text == "" || len(text) > MaxText {
-			complaint = fmt.Sprintf("a value of 1 to %d bytes is needed", MaxText)
+		if text == "" || len(text) > bounds.Text {
+			complaint = fmt.Sprintf("a value of 1 to %d bytes is needed", bounds.Text)
 		}
 		if complaint != "" {
 			o.builder.add(item, "%s has %.80q: %s", p.field, text, complaint)

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weirproject/weir/internal/bounds"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -108,9 +109,9 @@ rules:
 // TestManyOverridesAreOneLookUp: as many as a rule may have, and no allocation.
 func TestManyOverridesAreOneLookUp(t *testing.T) {
 	spec := rules.Spec{Name: "a", Key: []string{"user"}, Limit: []string{"1/1m"}}
-	for i := range rules.MaxOverrides {
+	for i := range bounds.Overrides {
 		key := fmt.Sprint("u", i)
-		if i < rules.MaxWildcards {
+		if i < bounds.Wildcards {
 			key = fmt.Sprint("wild", i, "-*")
 		}
 		spec.Overrides = append(spec.Overrides, rules.Override{Key: []string{key}, Limit: []string{fmt.Sprint(i+2, "/1m")}})

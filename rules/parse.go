@@ -10,6 +10,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/weirproject/weir/internal/bounds"
 	"github.com/weirproject/weir/internal/nearest"
 	"go.yaml.in/yaml/v4"
 	"go.yaml.in/yaml/v4/plugin/loaderlimits"
@@ -71,9 +72,9 @@ func (r *report) readable(text []byte) bool {
 	for _, sign := range []string{",", ":", "[", "{", "- ", "-\n", "? ", "\n"} {
 		nodes += bytes.Count(text, []byte(sign))
 	}
-	if nodes > MaxNodes {
+	if nodes > bounds.Nodes {
 		r.put(mark{}, at(-1, "file"), "it has %d commas, colons, brackets, dashes and lines; at most %d", nodes,
-			MaxNodes)
+			bounds.Nodes)
 		return false
 	}
 	r.lines = strings.Split(string(text), "\n")
@@ -291,11 +292,11 @@ func (d *decoder) root(n *yaml.Node) {
 	f := d.file
 	d.fields(n, -1, "", []field{
 		{"store", func(p place, n *yaml.Node) { f.Store = d.text(p, n) }},
-		{"nodes", func(p place, n *yaml.Node) { f.Nodes = int(min(d.units(p, n), MaxSharing+1)) }},
-		{"fallback_keys", func(p place, n *yaml.Node) { f.FallbackKeys = int(min(d.units(p, n), MaxFallbackKeys+1)) }},
-		{"trusted_proxies", func(p place, n *yaml.Node) { f.TrustedProxies = d.list(p, n, MaxProxies) }},
+		{"nodes", func(p place, n *yaml.Node) { f.Nodes = int(min(d.units(p, n), bounds.Sharing+1)) }},
+		{"fallback_keys", func(p place, n *yaml.Node) { f.FallbackKeys = int(min(d.units(p, n), bounds.FallbackKeys+1)) }},
+		{"trusted_proxies", func(p place, n *yaml.Node) { f.TrustedProxies = d.list(p, n, bounds.Proxies) }},
 		{"client_header", func(p place, n *yaml.Node) { f.ClientHeader = d.text(p, n) }},
-		{"path_form", func(p place, n *yaml.Node) { f.PathForm = d.list(p, n, MaxValues) }},
+		{"path_form", func(p place, n *yaml.Node) { f.PathForm = d.list(p, n, bounds.Values) }},
 		{"allow", func(p place, n *yaml.Node) { f.Allow = d.lists(p, n) }},
 		{"deny", func(p place, n *yaml.Node) { f.Deny = d.lists(p, n) }},
 		{"response", func(p place, n *yaml.Node) { d.response(p, n, &f.Response) }},
@@ -348,18 +349,18 @@ func (d *decoder) ruleFields(s *Spec) []field {
 		{"schedule", func(p place, n *yaml.Node) { s.Schedule = d.schedule(p, n) }},
 		{"allow", func(p place, n *yaml.Node) { s.Allow = d.lists(p, n) }},
 		{"deny", func(p place, n *yaml.Node) { s.Deny = d.lists(p, n) }},
-		{"key", func(p place, n *yaml.Node) { s.Key = d.list(p, n, MaxComponents) }},
+		{"key", func(p place, n *yaml.Node) { s.Key = d.list(p, n, bounds.Components) }},
 		{"on_missing", func(p place, n *yaml.Node) { s.OnMissing = OnMissing(d.text(p, n)) }},
 		{"algorithm", func(p place, n *yaml.Node) { s.Algorithm = d.text(p, n) }},
-		{"limit", func(p place, n *yaml.Node) { s.Limit = d.list(p, n, MaxLimits) }},
+		{"limit", func(p place, n *yaml.Node) { s.Limit = d.list(p, n, bounds.Limits) }},
 		{"overrides", func(p place, n *yaml.Node) { s.Overrides = d.overrides(p, n) }},
 		{"cost", func(p place, n *yaml.Node) { d.cost(p, n, &s.Cost) }},
 		{"mode", func(p place, n *yaml.Node) { s.Mode = Mode(d.text(p, n)) }},
 		{"ban", func(p place, n *yaml.Node) { d.ban(p, n, &s.Ban) }},
 		{"candidate", func(p place, n *yaml.Node) { d.candidate(p, n, &s.Candidate) }},
 		{"enforce_percent", func(p place, n *yaml.Node) { s.EnforcePercent = d.percent(p, n) }},
-		{"lease_percent", func(p place, n *yaml.Node) { s.LeasePercent = int(min(d.units(p, n), MaxLease+1)) }},
-		{"hold_until", func(p place, n *yaml.Node) { s.HoldUntil = HoldUntil(d.text(p, n)) }},
+		{"lease_percent", func(p place, n *yaml.Node) { s.LeasePercent = int(min(d.units(p, n), bounds.Lease+1)) }},
+		{"hold_until", func(p place, n *yaml.Node) { s.HoldUntil = d.text(p, n) }},
 		{"local_ceiling", func(p place, n *yaml.Node) { s.LocalCeiling = d.factor(p, n) }},
 		{"on_store_error", func(p place, n *yaml.Node) { s.OnStoreError = StoreError(d.text(p, n)) }},
 		{"response", func(p place, n *yaml.Node) { d.response(p, n, &s.Response) }},
@@ -368,13 +369,13 @@ func (d *decoder) ruleFields(s *Spec) []field {
 
 func (d *decoder) matchFields(m *Match) []field {
 	return []field{
-		{"method", func(p place, n *yaml.Node) { m.Method = d.list(p, n, MaxValues) }},
-		{"host", func(p place, n *yaml.Node) { m.Host = d.list(p, n, MaxValues) }},
+		{"method", func(p place, n *yaml.Node) { m.Method = d.list(p, n, bounds.Values) }},
+		{"host", func(p place, n *yaml.Node) { m.Host = d.list(p, n, bounds.Values) }},
 		{"path", func(p place, n *yaml.Node) { m.Path = d.text(p, n) }},
-		{"client", func(p place, n *yaml.Node) { m.Client = d.list(p, n, MaxValues) }},
-		{"service", func(p place, n *yaml.Node) { m.Service = d.list(p, n, MaxValues) }},
-		{"user", func(p place, n *yaml.Node) { m.User = d.list(p, n, MaxValues) }},
-		{"route", func(p place, n *yaml.Node) { m.Route = d.list(p, n, MaxValues) }},
+		{"client", func(p place, n *yaml.Node) { m.Client = d.list(p, n, bounds.Values) }},
+		{"service", func(p place, n *yaml.Node) { m.Service = d.list(p, n, bounds.Values) }},
+		{"user", func(p place, n *yaml.Node) { m.User = d.list(p, n, bounds.Values) }},
+		{"route", func(p place, n *yaml.Node) { m.Route = d.list(p, n, bounds.Values) }},
 		{"header", func(p place, n *yaml.Node) { m.Header = d.table(p, n) }},
 		{"query", func(p place, n *yaml.Node) { m.Query = d.table(p, n) }},
 		{"descriptor", func(p place, n *yaml.Node) { m.Descriptor = d.table(p, n) }},
@@ -385,7 +386,7 @@ func (d *decoder) matchFields(m *Match) []field {
 func (d *decoder) table(p place, n *yaml.Node) map[string][]string {
 	table := make(map[string][]string)
 	each := func(p place, name string, n *yaml.Node) {
-		if values := d.list(p, n, MaxValues); len(values) > 0 {
+		if values := d.list(p, n, bounds.Values); len(values) > 0 {
 			table[name] = values
 		}
 	}
@@ -434,14 +435,14 @@ func (d *decoder) cost(p place, n *yaml.Node, c *Cost) {
 }
 
 func (d *decoder) overrides(p place, n *yaml.Node) []Override {
-	items := d.items(p, n, MaxOverrides)
+	items := d.items(p, n, bounds.Overrides)
 	list := make([]Override, len(items))
 	for j, item := range items {
 		o, prefix := &list[j], fmt.Sprintf("%s[%d].", p.field, j)
 		d.begin(p.rule, prefix, item)
 		d.fields(item, p.rule, prefix, []field{
-			{"key", func(p place, n *yaml.Node) { o.Key = d.list(p, n, MaxComponents) }},
-			{"limit", func(p place, n *yaml.Node) { o.Limit = d.list(p, n, MaxLimits) }},
+			{"key", func(p place, n *yaml.Node) { o.Key = d.list(p, n, bounds.Components) }},
+			{"limit", func(p place, n *yaml.Node) { o.Limit = d.list(p, n, bounds.Limits) }},
 		})
 		if item.Kind == yaml.MappingNode && len(o.Key) == 0 && !d.has(at(p.rule, prefix+"key")) {
 			d.wrong(item, "%skey is missing: a value for each component of the rule's key", prefix)
@@ -455,7 +456,7 @@ func (d *decoder) overrides(p place, n *yaml.Node) []Override {
 func (d *decoder) schedule(p place, n *yaml.Node) []Window {
 	items := []*yaml.Node{n}
 	if n.Kind == yaml.SequenceNode {
-		items = d.items(p, n, MaxWindows)
+		items = d.items(p, n, bounds.Windows)
 	}
 	list := make([]Window, len(items))
 	for j, item := range items {
@@ -501,8 +502,8 @@ func (d *decoder) response(p place, n *yaml.Node, r *Response) {
 	}
 	d.fields(n, p.rule, "response.", []field{
 		{"status", func(p place, n *yaml.Node) { r.Status = int(min(d.units(p, n), 1<<20)) }},
-		{"fields", func(p place, n *yaml.Node) { r.Fields = Fields(d.text(p, n)) }},
-		{"body", func(p place, n *yaml.Node) { r.Body = d.long(p, n, MaxBody) }},
+		{"fields", func(p place, n *yaml.Node) { r.Fields = d.text(p, n) }},
+		{"body", func(p place, n *yaml.Node) { r.Body = d.long(p, n, bounds.Body) }},
 		{"content_type", func(p place, n *yaml.Node) { r.ContentType = d.text(p, n) }},
 	})
 }
@@ -532,7 +533,7 @@ var octal = regexp.MustCompile(`^[-+]?0[0-9_]+$|^[-+]?0[oOxXbB]`)
 
 // text reads a value as it is written. YAML's own types do not matter here, but a text that looks like a
 // number of another base must be quoted, because its meaning is ambiguous.
-func (d *decoder) text(p place, n *yaml.Node) string { return d.long(p, n, MaxText) }
+func (d *decoder) text(p place, n *yaml.Node) string { return d.long(p, n, bounds.Text) }
 
 // long is text with a bound in bytes.
 func (d *decoder) long(p place, n *yaml.Node, most int) string {

@@ -9,13 +9,14 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
+	"github.com/weirproject/weir/internal/bounds"
 	"github.com/weirproject/weir/internal/nearest"
 )
 
 // An Error lists every mistake of a file, in the order of the file.
 type Error struct {
 	Problems []Problem
-	Omitted  int // number of mistakes beyond the MaxProblems listed
+	Omitted  int // number of mistakes beyond the bounds.Problems listed
 }
 
 // A Problem is one mistake, with a message that says what is allowed.
@@ -141,7 +142,7 @@ func (r *report) has(p place) bool {
 }
 
 func (r *report) put(m mark, p place, format string, args ...any) {
-	if len(r.problems) >= MaxProblems {
+	if len(r.problems) >= bounds.Problems {
 		r.omitted++
 		return
 	}

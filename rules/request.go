@@ -30,18 +30,15 @@ type Request struct {
 
 // Attributes returns named values of a request. Each method returns "" for a missing value, and the first of
 // several.
+//
+// Attributes that can detect ambiguous values also have the method Doubtful(kind, name string) bool. It reports
+// whether servers may read different values by this name, because the request has several, or one in a form that
+// some read otherwise. kind is header, query or cookie.
 type Attributes interface {
 	Header(name string) string // name is in canonical form: X-User
 	Query(name string) string
 	Cookie(name string) string
 	Descriptor(name string) string
-}
-
-// Doubtful is implemented by Attributes that can detect ambiguous values.
-type Doubtful interface {
-	// Doubtful reports whether servers may read different values by this name, because the request has
-	// several, or one in a form that some read otherwise. kind is header, query or cookie.
-	Doubtful(kind, name string) bool
 }
 
 // Doubt is a *weir.InputError if a value by which the rule counts is ambiguous: a client that could choose the
@@ -50,7 +47,7 @@ func (r *Rule) Doubt(request *Request) error {
 	if len(r.reads) == 0 {
 		return nil
 	}
-	several, ok := request.Attributes.(Doubtful)
+	several, ok := request.Attributes.(interface{ Doubtful(kind, name string) bool })
 	if !ok {
 		return nil
 	}
@@ -168,8 +165,9 @@ func cut(path string) (first, rest string, more bool) {
 	}
 }
 
-// WithoutParameters is a path in the form in which patterns match it.
-func WithoutParameters(path string) string {
+// MatchedPath is the path without its parameters, as patterns match it.
+func (r *Request) MatchedPath() string {
+	path := r.Path
 	rest, more := strings.CutPrefix(path, "/")
 	if !more || strings.IndexByte(path, ';') < 0 {
 		return path

@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/weirproject/weir/internal/bounds"
 )
 
 // A window is a checked Window. Minutes are those of the wall clock, also on days on which the clock is
@@ -42,7 +44,7 @@ func (w *window) holds(t time.Time) bool {
 }
 
 func (b *builder) schedule(i int, given []Window) (list []window) {
-	if !b.count(at(i, "schedule"), len(given), MaxWindows) {
+	if !b.count(at(i, "schedule"), len(given), bounds.Windows) {
 		return nil
 	}
 	for j := range given {
@@ -87,7 +89,7 @@ func (b *builder) zone(p place, name string) *time.Location {
 var weekdays = []string{"sun", "mon", "tue", "wed", "thu", "fri", "sat"}
 
 func (b *builder) days(p place, given []string, w *window) {
-	b.count(p, len(given), MaxValues)
+	b.count(p, len(given), bounds.Values)
 	if len(given) == 0 {
 		w.days = [7]bool{true, true, true, true, true, true, true}
 	}

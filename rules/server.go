@@ -8,19 +8,15 @@ import (
 	"unicode/utf8"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/bounds"
 	"github.com/weirproject/weir/pathform"
 )
 
-// The headers in which proxies state client addresses.
-const (
-	XForwardedFor = "X-Forwarded-For"
-	Forwarded     = "Forwarded"
-	XRealIP       = "X-Real-IP"
-	CFConnecting  = "CF-Connecting-IP"
-)
+// clientHeaders are the headers in which proxies state client addresses; "" is not stated.
+var clientHeaders = []string{"", "X-Forwarded-For", "Forwarded", "X-Real-IP", "CF-Connecting-IP"}
 
-// Memory names the store in the process.
-const Memory = "memory"
+// memory is the word for the store in the process.
+const memory = "memory"
 
 // schemes are those of redisstore, which reads the rest of the URL.
 var schemes = []string{"redis", "rediss", "unix", "redis+cluster", "rediss+cluster", "redis+sentinel",
@@ -32,11 +28,10 @@ func (b *builder) server(file *File) {
 	b.set.store = b.store(at(-1, "store"), file.Store)
 	b.set.nodes = b.sharing(file.Nodes)
 	b.set.fallbackKeys = b.fallback(file.FallbackKeys)
-	b.set.header = word(b, at(-1, "client_header"), file.ClientHeader, "", XForwardedFor, Forwarded, XRealIP,
-		CFConnecting)
+	b.set.header = word(b, at(-1, "client_header"), file.ClientHeader, clientHeaders...)
 	b.set.form = b.pathForm(at(-1, "path_form"), file.PathForm)
 	p := at(-1, "trusted_proxies")
-	if !b.count(p, len(file.TrustedProxies), MaxProxies) {
+	if !b.count(p, len(file.TrustedProxies), bounds.Proxies) {
 		return
 	}
 	b.set.proxies = b.prefixes(p, file.TrustedProxies)
@@ -50,7 +45,7 @@ func (b *builder) server(file *File) {
 
 // pathForm reads the form of paths.
 func (b *builder) pathForm(p place, words []string) pathform.Form {
-	if !b.count(p, len(words), MaxValues) {
+	if !b.count(p, len(words), bounds.Values) {
 		return pathform.Form{}
 	}
 	form, err := pathform.Parse(words)
@@ -63,7 +58,7 @@ func (b *builder) pathForm(p place, words []string) pathform.Form {
 
 // store checks the URL without opening it. It may hold a password, so errors do not repeat it.
 func (b *builder) store(p place, text string) string {
-	if text == "" || text == Memory {
+	if text == "" || text == memory {
 		return text
 	}
 	allowed := "memory, or a URL that begins with redis://, rediss:// (TLS), unix://, redis+cluster:// or " +
@@ -100,7 +95,7 @@ func masked(line string) string {
 		var b strings.Builder
 		end := 0
 		for _, found := range secret.FindAllStringSubmatchIndex(line, -1) {
-			if strings.TrimSpace(line[found[2]:found[3]]) == Memory {
+			if strings.TrimSpace(line[found[2]:found[3]]) == memory {
 				continue
 			}
 			b.WriteString(line[end:found[2]])

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weirproject/weir/internal/bounds"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -45,7 +46,7 @@ func TestPasswordsAreNotRepeated(t *testing.T) {
 		"store: redis://u:hunter2@h # \xff\n",
 		"client_header: redis://u:hunter2@h",
 		"trusted_proxies: redis://u:hunter2@h",
-		"store: redis://u:hunter2@h" + strings.Repeat("h", rules.MaxText) + "\nrules: []",
+		"store: redis://u:hunter2@h" + strings.Repeat("h", bounds.Text) + "\nrules: []",
 	} {
 		_, err := rules.Parse("f", []byte(text))
 		if err == nil || strings.Contains(err.Error(), secret) || strings.Contains(err.Error(), "ter2") {

@@ -7,36 +7,38 @@ import (
 	"sync/atomic"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/bounds"
+	"github.com/weirproject/weir/internal/netaddr"
 	"github.com/weirproject/weir/pathform"
 )
 
 // A Rule is a checked Spec. It is immutable.
 type Rule struct {
-	set          *Set
-	index        int
-	name         string
-	label        string
-	components   []component
-	onMissing    OnMissing
-	limits       []*weir.Limit
-	overrides    overrides
-	cost         cost
-	schedule     []window
-	lists        lists
-	mode         Mode
-	bans         *Bans
-	candidate    *CompiledCandidate
-	percent      uint64 // of keys for which it is enforced
-	lease        int    // percent of what remains
-	holdUntil    HoldUntil
-	ceiling      float64
-	onStoreError StoreError
-	response     *Response
-	group        int // 0: none
-	groupName    string
-	rank         uint64
-	reads        []reading
-	claims       int // upper bound of the claims that it adds to a decision
+	set           *Set
+	index         int
+	name          string
+	label         string
+	components    []component
+	onMissing     OnMissing
+	limits        []*weir.Limit
+	overrides     overrides
+	cost          cost
+	schedule      []window
+	lists         lists
+	mode          Mode
+	bans          *Bans
+	candidate     *CompiledCandidate
+	percent       uint64 // of keys for which it is enforced
+	lease         int    // percent of what remains
+	holdUntilDone bool
+	ceiling       float64
+	onStoreError  StoreError
+	response      *response
+	group         int // 0: none
+	groupName     string
+	rank          uint64
+	reads         []reading
+	claims        int // upper bound of the claims that it adds to a decision
 }
 
 // Name is the name of the rule.
@@ -222,10 +224,10 @@ func (s *step) literal(segment string) *step {
 	if strings.IndexByte(segment, '%') < 0 || len(s.named) == 0 {
 		return s.named[segment]
 	}
-	if len(segment) > 3*MaxText { // longer than any pattern's
+	if len(segment) > 3*bounds.Text { // longer than any pattern's
 		return nil
 	}
-	var buffer [3 * MaxText]byte
+	var buffer [3 * bounds.Text]byte
 	return s.named[string(appendUnescaped(buffer[:0], segment))]
 }
 
@@ -270,7 +272,7 @@ const (
 
 // client visits the networks of the client, the smallest first.
 func (w *matcher) client(q *switchNode) {
-	address := plain(w.request.Client)
+	address := netaddr.Plain(w.request.Client)
 	if !address.IsValid() {
 		return
 	}

@@ -1,38 +1,11 @@
 package rules
 
-// Bounds of a file, so that no file can make its reader work without bound.
+import "github.com/weirproject/weir/internal/bounds"
+
+// Bounds of a file of rules.
 const (
-	MaxFile         = 8 << 20   // bytes of a file
-	MaxNodes        = 1_050_000 // commas, colons, brackets, dashes and lines of a file
-	MaxRules        = 100_000   // rules; MaxFile and MaxNodes suffice for so many short ones
-	MaxLimits       = 8         // limits of a rule
-	MaxComponents   = 8         // components of a key
-	MaxValues       = 64        // values of one condition
-	MaxConditions   = 16        // conditions of a match besides host and path
-	MaxGroups       = 128       // groups of a file; those of shadow rules count separately
-	MaxTree         = 1 << 20   // nodes that the alternatives of all matches need
-	MaxAttributes   = 64        // headers, query parameters and descriptors that a file's matches name
-	MaxText         = 1024      // bytes of a value
-	MaxBody         = 16_384    // bytes of a response's body
-	MaxOverrides    = 10_000    // overrides of a rule
-	MaxWildcards    = 64        // overrides of a rule whose keys have wildcards
-	MaxAllOverrides = 50_000    // overrides of a file
-	MaxSources      = 16        // sources of one allow or deny
-	MaxListed       = 100_000   // values of one source of an allow or deny
-	MaxAllListed    = 100_000   // values of all allows and denies of a file
-	MaxListFile     = 8 << 20   // bytes of a file of values
-	MaxListFiles    = 64        // files of values of a file of rules
-	MaxSets         = 64        // sets that the lists of a file name
-	MaxAllMembers   = 100_000   // members of all those sets
-	MaxBans         = 8         // lengths of a rule's bans
-	MaxRefusals     = 1000      // refusals that lead to a ban
-	MaxWindows      = 16        // windows of a schedule
-	MaxProxies      = 256       // trusted proxies
-	MaxSharing      = 10_000    // nodes that share a store
-	MaxFallbackKeys = 1 << 30   // keys that a node counts beside the store
-	MaxLease        = 50        // percent of the remaining units that a node may prefetch
-	MaxCeiling      = 100       // multiple of its limit that one node may pass
-	MaxProblems     = 100       // mistakes that an Error lists
+	MaxFile  = bounds.File  // bytes
+	MaxRules = bounds.Rules // rules
 )
 
 // A File is a rule set as plain data: the result of Parse, or made by a program.
@@ -43,7 +16,7 @@ type File struct {
 	Nodes          int      // number of processes that share the store; 0: not stated
 	FallbackKeys   int      // keys that each process counts for on_store_error: local; 0: not stated
 	TrustedProxies []string // addresses and networks
-	ClientHeader   string   // such as XForwardedFor; "": not stated
+	ClientHeader   string   // such as "X-Forwarded-For"; "": not stated
 	PathForm       []string // words of pathform.Parse: the form that paths have before they are matched; none: strict
 
 	Allow    map[string]List // by component, such as "client.ip"; a named request meets no rule
@@ -86,19 +59,10 @@ type Spec struct {
 	Candidate      Candidate // the zero Candidate is none
 	EnforcePercent *int      // 0 to 100: percentage of keys for which the rule is enforced; nil: all
 
-	LeasePercent int       // 1 to MaxLease: percentage of the remaining units that a node may prefetch; 0: none
-	HoldUntil    HoldUntil // "" is Disconnect
-	LocalCeiling float64   // 1 to MaxCeiling: multiple of its limit that one node may pass; 0: no bound
+	LeasePercent int     // 1 to bounds.Lease: percentage of the remaining units that a node may prefetch; 0: none
+	HoldUntil    string  // "done": see Rule.HoldUntilDone; or "disconnect", as also ""
+	LocalCeiling float64 // 1 to bounds.Ceiling: multiple of its limit that one node may pass; 0: no bound
 }
-
-// A HoldUntil is the moment at which a concurrency limit releases a request whose client leaves.
-type HoldUntil string
-
-// The moments of release.
-const (
-	Disconnect HoldUntil = "disconnect" // at once: the work is cancelled
-	Done       HoldUntil = "done"       // when the work has ended, or a time-to-live after the client left
-)
 
 // A Match selects the requests that meet every condition which is not empty. Several values of one condition
 // are alternatives.

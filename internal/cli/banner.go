@@ -5,12 +5,14 @@ import (
 	"os"
 	"strings"
 	"text/tabwriter"
+
+	"github.com/weirproject/weir/internal/engine"
 )
 
 // announce prints the banner, or with --log-format json logs the same as one line.
 func (v *server) announce() {
 	if v.flags.format == "json" {
-		args := []any{"version", version(), "store", masked(v.setup.store.url), "rules", len(v.gate.Rules().Rules())}
+		args := []any{"version", version(), "store", engine.Masked(v.engine.Store), "rules", len(v.engine.Gate.Rules().Rules())}
 		for _, p := range v.where {
 			args = append(args, p.name, p.address)
 		}
@@ -32,22 +34,22 @@ func (v *server) announce() {
 
 func (v *server) storeLine() string {
 	switch {
-	case v.state != nil:
-		return "memory of this process, saved in " + v.flags.state
-	case v.setup.store.url == memory:
+	case v.engine.State != "":
+		return "memory of this process, saved in " + v.engine.State
+	case v.engine.Store == engine.Memory:
 		return "memory of this process; --store redis://… shares counts"
 	}
-	return masked(v.setup.store.url)
+	return engine.Masked(v.engine.Store)
 }
 
 // maxNames is how many rules are listed by name.
 const maxNames = 8
 
 func (v *server) rulesLine() string {
-	list := v.gate.Rules().Rules()
+	list := v.engine.Gate.Rules().Rules()
 	switch {
-	case len(list) == 0 && v.setup.source != "":
-		return "none yet in " + v.setup.source + ": every request passes"
+	case len(list) == 0 && v.engine.Source != "":
+		return "none yet in " + v.engine.Source + ": every request passes"
 	case len(list) == 0:
 		return "none: every request passes"
 	}
@@ -62,7 +64,7 @@ func (v *server) rulesLine() string {
 	if len(list) > maxNames {
 		names = append(names, fmt.Sprintf("and %d more", len(list)-maxNames))
 	}
-	return fmt.Sprintf("%d in %s: %s", len(list), v.setup.source, strings.Join(names, ", "))
+	return fmt.Sprintf("%d in %s: %s", len(list), v.engine.Source, strings.Join(names, ", "))
 }
 
 func (v *server) purpose(name string) string {
@@ -89,7 +91,7 @@ func (v *server) upstreamName() string {
 
 // next is the suggested next step: a request to try, or how to write the first rule.
 func (v *server) next() string {
-	if len(v.gate.Rules().Rules()) == 0 && !v.flags.rules.asked() {
+	if len(v.engine.Gate.Rules().Rules()) == 0 && !v.flags.rules.asked() {
 		return v.firstRule()
 	}
 	line := v.try()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirproject/weir/internal/engine"
 	"github.com/weirproject/weir/internal/ruleset/filesource"
 	"github.com/weirproject/weir/rules"
 )
@@ -101,14 +102,14 @@ func printFindings(out io.Writer, findings []finding, format string) error {
 
 // inspect returns the findings of one file, directory or URL, and its number of rules.
 func inspect(ctx context.Context, s *System, name string) (findings []finding, n int) {
-	if isURL(name) || isDir(name) {
+	if engine.IsURL(name) || engine.IsDir(name) {
 		return inspectAll(ctx, s, name)
 	}
-	shown, text, err := readRules(s, name)
+	shown, text, err := engine.ReadFile(s.In, name)
 	if err != nil {
 		return mistakes(shown, err), 0
 	}
-	set, warnings, err := rules.Lint(shown, text, listOptions(name)...)
+	set, warnings, err := rules.Lint(shown, text, engine.ListOptions(name)...)
 	if err != nil {
 		return mistakes(shown, err), 0
 	}
@@ -120,21 +121,10 @@ func inspect(ctx context.Context, s *System, name string) (findings []finding, n
 	return findings, len(set.Rules())
 }
 
-// listOptions allow lists to use sets, and files next to the rule file. The standard input has no
-// files next to it.
-func listOptions(name string) []rules.Option {
-	opts := []rules.Option{rules.WithSets()}
-	if name == "-" || isPipe(name) {
-		return opts
-	}
-	return append(opts, rules.WithFiles(filesource.Lists(name)))
-}
-
 // inspectAll reads a directory or a URL as weir serve does. A directory gets the warnings of each
 // file, and then those of all files together.
 func inspectAll(ctx context.Context, s *System, name string) (findings []finding, n int) {
-	f := sourceFlags{config: name, poll: configPoll}
-	p, err := f.open(ctx, s)
+	all, err := engine.ReadOnce(ctx, name)
 	if err != nil {
 		return mistakes(name, err), 0
 	}
@@ -142,7 +132,7 @@ func inspectAll(ctx context.Context, s *System, name string) (findings []finding
 		warned, _ := inspect(ctx, s, file)
 		findings = append(findings, warned...)
 	}
-	return append(findings, between(name, p.file, findings)...), len(p.file.Rules)
+	return append(findings, between(name, all, findings)...), len(all.Rules)
 }
 
 // between returns the warnings about rules of several files, without those about a single file.
@@ -151,7 +141,7 @@ func between(name string, file *rules.File, known []finding) (findings []finding
 	for i := range known {
 		same[numbers.ReplaceAllString(known[i].Message, "")] = true
 	}
-	warnings, _ := rules.LintFile(file) // mistakes are findings already
+	warnings, _ := file.Lint() // mistakes are findings already
 	for i := range warnings {
 		w := &warnings[i]
 		// The warning about path_form is a summary of a file.

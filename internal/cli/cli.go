@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirproject/weir/internal/engine"
 	"github.com/weirproject/weir/internal/nearest"
 	"github.com/weirproject/weir/rules"
 )
@@ -50,7 +51,7 @@ func message(err error) string {
 	if e, ok := err.(*exit); ok && e.err == nil {
 		return ""
 	}
-	return strings.ReplaceAll(strings.TrimPrefix(err.Error(), "weir: "), ": weir: ", ": ")
+	return engine.Message(err)
 }
 
 func newRoot(system *System) *cobra.Command {

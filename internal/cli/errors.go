@@ -8,9 +8,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/weirproject/weir/internal/nearest"
-
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/engine"
+	"github.com/weirproject/weir/internal/nearest"
 )
 
 // The exit codes, as docs/weir.md states them.
@@ -46,12 +46,13 @@ func usagef(format string, values ...any) error {
 func codeOf(err error) int {
 	var e *exit
 	var input *weir.InputError
+	var config *engine.ConfigError
 	switch {
 	case err == nil:
 		return exitClean
 	case errors.As(err, &e):
 		return e.code
-	case errors.As(err, &input):
+	case errors.As(err, &input), errors.As(err, &config):
 		return exitUsage
 	}
 	return exitError

@@ -14,6 +14,7 @@ import (
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/httplimit"
+	"github.com/weirproject/weir/internal/engine"
 	"github.com/weirproject/weir/memstore"
 )
 
@@ -71,7 +72,7 @@ func ruleFlagNames(flags *pflag.FlagSet) []string {
 
 func explain(ctx context.Context, s *System, f *explainFlags, flags *pflag.FlagSet, args []string) error {
 	live := flags.Changed("store")
-	if !f.rules.asked() && !flags.Changed("server") && (!live || f.rules.store.url == memory) {
+	if !f.rules.asked() && !flags.Changed("server") && (!live || f.rules.Store == engine.Memory) {
 		return usagef("there are no rules: give --config FILE, --limit \"5/10s\", or --server URL")
 	}
 	setup, err := f.rules.read(ctx, s, flags, func(text string) { warnTo(s.Err, text) })
@@ -79,10 +80,10 @@ func explain(ctx context.Context, s *System, f *explainFlags, flags *pflag.FlagS
 		return err
 	}
 	if !flags.Changed("server") {
-		if err := f.rules.gather(ctx, setup, live); err != nil {
+		if err := setup.Gather(ctx); err != nil {
 			return err
 		}
-		warnLeftOut(s, setup.set.LeftOut(), f.rules.namesRedis())
+		warnLeftOut(s, setup.Set.LeftOut(), setup.NamesRedis())
 	}
 	a, err := f.request.read(args, setup)
 	if err != nil {
@@ -109,37 +110,34 @@ func explain(ctx context.Context, s *System, f *explainFlags, flags *pflag.FlagS
 
 // evaluate sends the request through the middleware of the gateway, with a read-only store, so that
 // the explanation cannot differ from a real decision.
-func evaluate(ctx context.Context, s *System, l *setup, live bool, a *explainedRequest) (*explanation, error) {
+func evaluate(ctx context.Context, s *System, l *engine.Setup, live bool, a *explainedRequest) (*explanation, error) {
 	store, where := weir.Store(memstore.New()), "with all counts zero"
-	if live && l.store.url != memory {
-		log, _ := newLog(s.Err, "text", "warn")
-		redis, err := openRedis(ctx, l.store, log)
+	if live && l.Store != engine.Memory {
+		l.Log, _ = newLog(s.Err, "text", "warn")
+		redis, err := engine.OpenRedis(ctx, &l.Config)
 		if err != nil {
 			return nil, err
 		}
-		store, where = redis, "with the counts of "+masked(l.store.url)
+		store, where = redis, "with the counts of "+engine.Masked(l.Store)
 	}
 	defer store.Close()
 	e := &explanation{
 		Store:     where,
-		RulesFrom: l.source,
-		Rules:     len(l.set.Rules()),
-		nodes:     l.store.nodes,
+		RulesFrom: l.Source,
+		Rules:     len(l.Set.Rules()),
+		nodes:     l.Nodes,
 		asked:     &a.Request,
 	}
 	local := readOnlyStore{memstore.New()}
-	g, err := gate.New(readOnlyStore{store}, l.set, gate.WithLocal(local), gate.WithObserver(e.note))
+	g, err := gate.New(readOnlyStore{store}, l.Set, gate.WithLocal(local), gate.WithObserver(e.note))
 	if err != nil {
 		return nil, err
 	}
-	opts := slices.Concat(l.methods, []httplimit.Option{
+	opts := append(l.HTTPOptions(),
 		httplimit.WithObserver(e.event),
-		httplimit.WithClients(l.clients),
-		httplimit.WithPathForm(l.form),
 		httplimit.WithUser(func(*http.Request) string { return a.User }),
 		httplimit.WithService(func(*http.Request) string { return a.Service }),
-		httplimit.WithDescriptors(func(_ *http.Request, name string) string { return a.described[name] }),
-	})
+		httplimit.WithDescriptors(func(_ *http.Request, name string) string { return a.described[name] }))
 	middleware, err := httplimit.ByRules(g, opts...)
 	if err != nil {
 		return nil, err
@@ -149,7 +147,7 @@ func evaluate(ctx context.Context, s *System, l *setup, live bool, a *explainedR
 	middleware(passed).ServeHTTP(recorder, a.served(ctx))
 	e.Answer.Status, e.Answer.Header, e.Answer.Body = recorder.Code, recorder.Result().Header, recorder.Body.String()
 	if a.Path != "" {
-		e.Misses, e.MoreMisses = misses(l.file, e.matched, &a.Request)
+		e.Misses, e.MoreMisses = misses(l.File, e.matched, &a.Request)
 	}
 	return e, nil
 }

@@ -13,7 +13,9 @@ import (
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/httplimit"
+	"github.com/weirproject/weir/internal/engine"
 	"github.com/weirproject/weir/internal/layers/lease"
+	"github.com/weirproject/weir/internal/quota"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -130,7 +132,7 @@ func (e *explanation) note(v *gate.Verdict) {
 
 // leased is the bound of the grants under a limit of which nodes prefetch units; "" if they do not.
 func (e *explanation) leased(v *gate.Verdict, c *gate.Check) string {
-	terms := leaseTerms(c.Rule)
+	terms := engine.LeaseTerms(c.Rule)
 	if terms.Share == 0 {
 		return ""
 	}
@@ -145,7 +147,7 @@ func (e *explanation) leased(v *gate.Verdict, c *gate.Check) string {
 // rules: a lease is of all enforced limits together.
 func unleased(v *gate.Verdict) *rules.Rule {
 	for i := range v.Len() {
-		if c := v.At(i); !c.Shadow && leaseTerms(c.Rule).Share == 0 {
+		if c := v.At(i); !c.Shadow && engine.LeaseTerms(c.Rule).Share == 0 {
 			return c.Rule
 		}
 	}
@@ -197,7 +199,7 @@ func (e *explanation) printRequest(b *strings.Builder) {
 	case r.Path != r.Sent:
 		fmt.Fprintf(b, "  path    sent as %s; rules and upstream get %s\n", r.Sent, r.Path)
 	}
-	if seen := rules.WithoutParameters(r.Path); seen != r.Path {
+	if seen := (&rules.Request{Path: r.Path}).MatchedPath(); seen != r.Path {
 		fmt.Fprintf(b, "  path    the upstream gets its parameters (;); rules see %s\n", seen)
 	}
 	client := r.Client
@@ -298,8 +300,8 @@ func (c *checked) most() string {
 	if calendar, ok := spec.(weir.Calendar); ok {
 		return fmt.Sprintf("up to %d from one %s to the next", 2*calendar.Limit, calendar.Unit)
 	}
-	if period := rules.PeriodOf(limit); period > 0 {
-		return fmt.Sprintf("up to %d in any %s", rules.MostIn(limit, period), rules.LengthOf(period))
+	if period := quota.Period(limit); period > 0 {
+		return fmt.Sprintf("up to %d in any %s", quota.Most(limit, period), quota.Words(period))
 	}
 	return ""
 }

@@ -5,7 +5,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 	"time"
 
@@ -20,13 +19,13 @@ func (v *server) openGateway(listener net.Listener) error {
 		return err
 	}
 	counts := v.count(&v.flags.gateway)
-	limit, err := httplimit.ByRules(v.gate, append(v.byRules(counts), httplimit.WithClients(v.setup.clients))...)
+	limit, err := httplimit.ByRules(v.engine.Gate, v.byRules(counts)...)
 	if err != nil {
 		return err
 	}
-	sent := v.metrics.Gateway()
+	sent := v.engine.Metrics.Gateway()
 	opts := []gateway.Option{
-		gateway.WithForm(v.setup.form), gateway.WithClientAddress(v.setup.clients), gateway.WithLog(v.log),
+		gateway.WithForm(v.engine.Form), gateway.WithClientAddress(v.engine.Clients), gateway.WithLog(v.log),
 		gateway.WithMaxRequests(v.flags.upstreamRequests), gateway.WithTransport(v.transport(upstream, sent)),
 		gateway.WithObserver(func(status int, _ error) { sent.Failed(strconv.Itoa(status)) }),
 	}
@@ -95,21 +94,18 @@ func (v *server) count(l *listenerFlags) *observe.Server {
 	if l.name == "resp" { // it counts them itself
 		refused = nil
 	}
-	return v.metrics.Server(l.name, l.counts.Open, refused)
+	return v.engine.Metrics.Server(l.name, l.counts.Open, refused)
 }
 
 // byRules are the options of front ends that decide HTTP requests.
 func (v *server) byRules(counts *observe.Server) []httplimit.Option {
-	opts := slices.Concat(v.setup.methods, []httplimit.Option{
-		httplimit.WithPathForm(v.setup.form),
-		httplimit.WithObserver(v.afterwards(counts)),
-	})
+	opts := append(v.engine.HTTPOptions(), httplimit.WithObserver(v.afterwards(counts)))
 	if name := v.flags.service; name != "" {
 		opts = append(opts, httplimit.WithService(func(*http.Request) string { return name }))
 	}
 	if name := v.flags.userHeader; name != "" {
 		opts = append(opts, httplimit.WithUser(func(r *http.Request) string {
-			if !v.setup.clients.TrustsPeer(r) { // any client can send the header
+			if !v.engine.Clients.TrustsPeer(r) { // any client can send the header
 				return ""
 			}
 			return r.Header.Get(name)

@@ -3,130 +3,18 @@
 package cli_test
 
 import (
-	"bufio"
 	"fmt"
+	"io"
 	"maps"
-	"net"
 	"net/http"
 	"runtime"
-	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/weirproject/weir/internal/redistest"
 )
-
-// hostileRedis is a server at the address of a Redis that is down. It answers each command with
-// the same bytes.
-type hostileRedis struct {
-	net.Listener
-	honest map[string]string // answers to some commands, as of Redis
-	reply  string
-	after  string // is sent again and again after reply
-
-	mu    sync.Mutex
-	conns []net.Conn
-	asked map[string]int // commands that had a hostile answer
-}
-
-func (h *hostileRedis) start(t *testing.T, address string) {
-	t.Helper()
-	await(t, "the address of Redis", func() (free bool) {
-		listener, err := net.Listen("tcp", address)
-		h.Listener = listener
-		return err == nil
-	})
-	t.Cleanup(h.stop)
-	go func() {
-		for {
-			conn, err := h.Accept()
-			if err != nil {
-				return
-			}
-			h.mu.Lock()
-			h.conns = append(h.conns, conn)
-			h.mu.Unlock()
-			go h.serve(conn)
-		}
-	}()
-}
-
-func (h *hostileRedis) stop() {
-	h.Close()
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, conn := range h.conns {
-		conn.Close()
-	}
-}
-
-// answered reports whether such a command had a hostile answer.
-func (h *hostileRedis) answered(command string) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.asked[command] > 0
-}
-
-func (h *hostileRedis) serve(conn net.Conn) {
-	defer conn.Close()
-	reader := bufio.NewReader(conn)
-	for {
-		command, err := readCommand(reader)
-		if err != nil {
-			return
-		}
-		if text, ok := h.honest[command]; ok {
-			fmt.Fprint(conn, text)
-			continue
-		}
-		h.mu.Lock()
-		h.asked[command]++
-		h.mu.Unlock()
-		for text := h.reply; err == nil && text != ""; text = h.after {
-			_, err = conn.Write([]byte(text))
-		}
-	}
-}
-
-// greeting is what Redis answers to the commands with which clients begin.
-var greeting = map[string]string{
-	"HELLO":  "%3\r\n+version\r\n+7.0.0\r\n+mode\r\n+standalone\r\n+role\r\n+master\r\n",
-	"CLIENT": "+OK\r\n",
-	"INFO":   "$0\r\n\r\n",
-	"CONFIG": "*0\r\n",
-}
-
-// readCommand reads a command, an array of texts, and returns its name.
-func readCommand(r *bufio.Reader) (name string, err error) {
-	words, err := readLength(r)
-	for i := 0; i < words && err == nil; i++ {
-		var size int
-		if size, err = readLength(r); err != nil {
-			break
-		}
-		word := make([]byte, size+len("\r\n"))
-		for read := 0; read < len(word) && err == nil; {
-			var n int
-			n, err = r.Read(word[read:])
-			read += n
-		}
-		if i == 0 {
-			name = strings.ToUpper(string(word[:size]))
-		}
-	}
-	return name, err
-}
-
-func readLength(r *bufio.Reader) (int, error) {
-	line, err := r.ReadString('\n')
-	if err != nil {
-		return 0, err
-	}
-	return strconv.Atoi(strings.TrimSpace(line[1:]))
-}
 
 // hostileAnswers are what a hostile server says, and what it goes on to say.
 var hostileAnswers = map[string]struct{ reply, after string }{
@@ -160,10 +48,13 @@ func (c hostileCase) run(t *testing.T) {
 			t.Parallel()
 			redis := redistest.Start(t)
 			redis.Kill()
-			replaceRedis := func(stage hostileStage) *hostileRedis {
-				h := &hostileRedis{honest: stage.honest, reply: answer.reply, after: answer.after, asked: map[string]int{}}
-				h.start(t, redis.Addr())
-				return h
+			replaceRedis := func(stage hostileStage) *redistest.Hostile {
+				return redistest.StartHostile(t, redis.Addr(), stage.honest, func(w io.Writer) (err error) {
+					for text := answer.reply; err == nil && text != ""; text = answer.after {
+						_, err = io.WriteString(w, text)
+					}
+					return err
+				})
 			}
 			hostile := replaceRedis(c.stages[0])
 			args := []string{"--config", write(t, t.TempDir(), "rules.yaml", byPolicy), "--shutdown-timeout", "5s"}
@@ -173,14 +64,14 @@ func (c hostileCase) run(t *testing.T) {
 			p := gatewayBy(t, args...)
 			c.starts(p)
 			for _, stage := range c.stages {
-				hostile.stop()
+				hostile.Stop()
 				redis.Restart()
 				c.recovers(p, redis)
 				redis.Kill()
 				hostile = replaceRedis(stage)
 				await(t, "a hostile answer to "+stage.command, func() bool {
 					status(t, p.at("gateway")+"/deny")
-					return hostile.answered(stage.command)
+					return hostile.Answered(stage.command)
 				})
 				c.holds(p)
 			}
@@ -218,7 +109,7 @@ func (p *process) readiness(code int, text string) {
 func TestHostileRedis(t *testing.T) {
 	hostileCase{
 		args:   []string{"--store", "URL", "--store-timeout", hostileBudget.String()},
-		stages: []hostileStage{{nil, "HELLO"}, {greeting, "EVALSHA"}},
+		stages: []hostileStage{{nil, "HELLO"}, {redistest.Greeting, "EVALSHA"}},
 		starts: (*process).decidesWithoutRedis,
 		holds:  (*process).decidesWithoutRedis,
 		recovers: func(p *process, redis *redistest.Server) {
@@ -255,11 +146,11 @@ func (p *process) decidesWithoutRedis() {
 // answers. The server is not ready before it has read them, the last rules stay in force, and
 // changes are read when Redis is back.
 func TestHostileRedisOfRules(t *testing.T) {
-	subscribes := maps.Clone(greeting)
+	subscribes := maps.Clone(redistest.Greeting)
 	subscribes["SUBSCRIBE"] = ">3\r\n$9\r\nsubscribe\r\n$17\r\nrate_limit_config\r\n:1\r\n"
 	hostileCase{
 		args:   []string{"--rules", "URL", "--rules-wait", "100ms"},
-		stages: []hostileStage{{nil, "HELLO"}, {greeting, "SUBSCRIBE"}, {subscribes, "SCAN"}},
+		stages: []hostileStage{{nil, "HELLO"}, {redistest.Greeting, "SUBSCRIBE"}, {subscribes, "SCAN"}},
 		starts: func(p *process) {
 			p.readiness(http.StatusServiceUnavailable, "not all rules are loaded yet")
 		},

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/weirproject/weir/internal/engine"
 	"github.com/weirproject/weir/internal/listen"
 )
 
@@ -56,7 +57,7 @@ func (f *serveFlags) all() []*listenerFlags {
 }
 
 // listen opens all listeners, and refuses public ones without authentication.
-func (v *server) listen() (l listeners, err error) {
+func (v *server) listen(setup *engine.Setup) (l listeners, err error) {
 	f := v.flags
 	for _, d := range []struct {
 		*listenerFlags
@@ -73,7 +74,7 @@ func (v *server) listen() (l listeners, err error) {
 		if d.addr == "" {
 			continue
 		}
-		listener, err := v.listenAt(d.listenerFlags)
+		listener, err := v.listenAt(d.listenerFlags, setup)
 		if errors.Is(err, syscall.EADDRINUSE) {
 			return l, fmt.Errorf("--%s: %w: stop the program that listens there, or give another address", d.name, err)
 		}
@@ -96,14 +97,14 @@ func (v *server) listen() (l listeners, err error) {
 	return l, nil
 }
 
-func (v *server) listenAt(d *listenerFlags) (net.Listener, error) {
+func (v *server) listenAt(d *listenerFlags, setup *engine.Setup) (net.Listener, error) {
 	c := listen.Config{Address: d.addr, Cert: d.cert, Key: d.key, ClientCA: d.clientCA,
 		ProxyProtocol: d.proxyProtocol, Counts: &d.counts, Log: v.log}
 	if d.name != "resp" { // it counts connections itself, to send an error before closing one
 		c.NextProtos, c.Connections = []string{"h2", "http/1.1"}, d.connections
 	}
 	if d.proxyProtocol && !strings.HasPrefix(d.addr, "unix:") {
-		c.Trusted = v.setup.trusted
+		c.Trusted = setup.Trusted
 	}
 	return c.Listen(context.Background())
 }

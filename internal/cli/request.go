@@ -11,6 +11,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/weirproject/weir/clientaddr"
+	"github.com/weirproject/weir/internal/engine"
+	"github.com/weirproject/weir/pathform"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -63,7 +65,7 @@ func (a *explainedRequest) Descriptor(name string) string { return a.described[n
 
 // read makes the request of the arguments, a URL or a curl command line, and the flags, which
 // change it.
-func (f *requestFlags) read(args []string, l *setup) (*explainedRequest, error) {
+func (f *requestFlags) read(args []string, l *engine.Setup) (*explainedRequest, error) {
 	request, err := f.base(args)
 	if err != nil {
 		return nil, err
@@ -86,10 +88,15 @@ func (f *requestFlags) read(args []string, l *setup) (*explainedRequest, error) 
 		a.described[name] = value
 	}
 	a.Request = rules.Request{Method: request.Method, Route: f.route, User: f.user, Service: f.service,
-		Host: strings.TrimSuffix(hostOf(request), "."), Attributes: a}
+		Attributes: a}
+	if request.Host != "" {
+		if a.Host, err = pathform.Host(request.Host); err != nil {
+			return nil, usagef("%v", err)
+		}
+	}
 	a.sent = request.URL.EscapedPath()
-	a.Path, _ = l.form.Path(a.sent) // the front end refuses an ambiguous path
-	return a, a.setClient(f.client, l.clients)
+	a.Path, _ = l.Form.Path(a.sent) // the front end refuses an ambiguous path
+	return a, a.setClient(f.client, l.Clients)
 }
 
 // base is the request before the flags amend it.
@@ -162,11 +169,6 @@ func pair(flag, text string) (name, value string, err error) {
 		return "", "", usagef("--%s is %.80q; allowed: NAME=VALUE", flag, text)
 	}
 	return name, value, nil
-}
-
-// hostOf is the host without its port.
-func hostOf(request *http.Request) string {
-	return (&url.URL{Host: request.Host}).Hostname()
 }
 
 // setClient finds the client address as a front end does, behind trusted proxies.

@@ -14,14 +14,12 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/weirproject/weir"
-	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/internal/engine"
 	"github.com/weirproject/weir/internal/server/admin"
 	"github.com/weirproject/weir/internal/server/api"
 	"github.com/weirproject/weir/internal/server/forwardauth"
 	"github.com/weirproject/weir/internal/server/resp"
-	"github.com/weirproject/weir/memstore"
-	"github.com/weirproject/weir/observe"
+	"github.com/weirproject/weir/internal/server/web"
 )
 
 // apiBodies is the timeout for reading a request of the API, and for writing its answer. Nothing
@@ -32,17 +30,10 @@ const apiBodies = 30 * time.Second
 type server struct {
 	system    *System
 	flags     *serveFlags
-	setup     *setup
+	engine    *engine.Engine
 	secrets   secrets
 	log       *slog.Logger
 	repeated  *repeatedLog
-	store     weir.Store
-	state     *state // nil: no --state
-	stack     *stack // nil: limits are counted in memory
-	gate      *gate.Gate
-	metrics   *observe.Metrics
-	live      *live
-	ledger    *adminLedger
 	frontEnds []frontEnd
 	open      []net.Listener // listeners without a front end yet
 	where     []endpoint
@@ -64,34 +55,29 @@ func serve(ctx context.Context, s *System, f *serveFlags, flags *pflag.FlagSet, 
 	v := &server{system: s, flags: f, log: log, repeated: &repeatedLog{log: log}}
 	collectAsUsual := collectLess()
 	defer collectAsUsual()
-	if v.setup, err = f.rules.read(ctx, s, flags, warn); err != nil {
+	f.rules.Log = log
+	setup, err := f.rules.read(ctx, s, flags, warn)
+	if err != nil {
 		return err
 	}
-	if slices.ContainsFunc(f.onLine, func(url string) bool { return masked(url) != url }) {
+	if slices.ContainsFunc(f.onLine, func(url string) bool { return engine.Masked(url) != url }) {
 		warn("the command line shows the password in --store, --rules or --ledger to every user of this machine: " +
 			"use WEIR_STORE, WEIR_RULES or WEIR_LEDGER, or store in the rule file")
 	}
 	if v.secrets, err = f.readSecrets(s, warn); err != nil {
 		return err
 	}
-	if err := v.start(ctx, flags.Changed, signals); err != nil {
+	if err := v.start(ctx, setup, flags.Changed, signals); err != nil {
 		v.abandon()
 		return err
 	}
 	collectAsUsual()
-	defer v.store.Close()
-	if v.ledger != nil {
-		defer v.ledger.close()
-	}
-	defer v.live.close()
 	v.announce()
-	go v.live.reloadOn(hup)
-	l := &lifecycle{frontEnds: v.frontEnds, drain: f.drain, timeout: f.shutdown, unready: v.metrics.Stopping, log: log}
+	go v.reloadOn(hup)
+	l := &lifecycle{frontEnds: v.frontEnds, drain: f.drain, timeout: f.shutdown, unready: v.engine.Metrics.Stopping,
+		log: log}
 	err = l.run(signals)
-	if v.state != nil {
-		err = errors.Join(err, v.state.close())
-	}
-	return err
+	return errors.Join(err, v.engine.Close())
 }
 
 // collectLess reduces garbage collection during the start: reading many rules leaves garbage that
@@ -107,94 +93,29 @@ func collectLess() (asUsual func()) {
 }
 
 // start opens everything, the listeners first: an address in use should be reported before the
-// wait for Redis.
-func (v *server) start(ctx context.Context, given func(flag string) bool, signals <-chan os.Signal) error {
+// wait for Redis. A signal ends the wait for the rules.
+func (v *server) start(ctx context.Context, setup *engine.Setup, given func(flag string) bool,
+	signals <-chan os.Signal) error {
 	if err := v.flags.complete(); err != nil {
 		return err
 	}
 	v.fitFiles(given)
-	listeners, err := v.listen()
+	listeners, err := v.listen(setup)
 	if err != nil {
 		return err
 	}
-	sources, err := v.flags.rules.layers(ctx, v.setup.primary, &v.setup.store)
-	if err != nil {
+	if v.engine, err = setup.Open(ctx); err != nil {
 		return err
 	}
-	if sources, err = v.flags.rules.addSets(ctx, v.setup, sources); err != nil {
-		return err
+	ready := make(chan error, 1)
+	go func() { ready <- v.engine.Wait(ctx) }()
+	select {
+	case <-ready:
+		return v.openFrontEnds(listeners)
+	case received := <-signals:
+		v.log.Info("stopping before the rules were read", "signal", received.String())
+		return &exit{code: exitClean}
 	}
-	if sources, err = v.openLedger(ctx, sources); err != nil {
-		return err
-	}
-	store, err := openStore(ctx, v.setup.store, v.log)
-	if err != nil {
-		return err
-	}
-	v.store = store // abandon closes it
-	v.metrics = observe.New(number())
-	if err := v.openState(store); err != nil {
-		return err
-	}
-	var local weir.Store
-	if v.store, local, err = v.layers(store); err != nil {
-		return err
-	}
-	opts := []gate.Option{gate.WithLocal(local), gate.WithBudget(v.budget()), gate.WithObserver(v.metrics.Verdict),
-		gate.WithObserver((&outage{log: v.log}).verdict)}
-	if register, shared := store.(gate.Register); shared {
-		opts = append(opts, gate.WithRegister(register))
-	}
-	if v.gate, err = gate.New(v.store, v.setup.set, opts...); err != nil {
-		return err
-	}
-	v.live = &live{log: v.log, gate: v.gate, stack: v.stack, metrics: v.metrics, setup: v.setup, given: given}
-	if v.flags.rules.ledger == "" {
-		v.live.optional = ledgerLayer
-	}
-	if err := v.live.start(sources, v.flags.rules.wait, signals); err != nil {
-		return err
-	}
-	return v.openFrontEnds(listeners)
-}
-
-// budget is the timeout of a whole decision: that of one Redis call.
-func (v *server) budget() time.Duration {
-	if v.setup.store.url == memory {
-		return 0
-	}
-	return v.setup.store.timeout
-}
-
-// openState restores the counts of --state.
-func (v *server) openState(store weir.Store) (err error) {
-	local, ok := store.(*memstore.Store)
-	if v.flags.state == "" {
-		return nil
-	}
-	if !ok {
-		return usagef("--state saves counts in memory, but --store is %s, which keeps its counts itself; leave "+
-			"--state out",
-			masked(v.setup.store.url))
-	}
-	if v.state, err = openState(v.flags.state, local, v.log); err == nil {
-		v.state.keep(v.metrics)
-	}
-	return err
-}
-
-// layers returns the store of the gate and the local fallback store. A store in memory has no
-// layers, and is its own fallback.
-func (v *server) layers(store weir.Store) (top, local weir.Store, err error) {
-	if v.setup.store.url == memory {
-		top = v.metrics.Store(store)
-		return top, top, nil
-	}
-	if v.stack, err = newStack(store, v.setup.store, v.metrics, v.log); err != nil {
-		return store, nil, err
-	}
-	v.stack.follow(v.setup.set)
-	return v.stack.Store, v.stack.Local, nil
 }
 
 func (v *server) openFrontEnds(listeners listeners) error {
@@ -222,31 +143,26 @@ func (v *server) abandon() {
 	for _, listener := range v.open {
 		listener.Close()
 	}
-	if v.live != nil {
-		v.live.close()
-	}
-	if v.ledger != nil {
-		v.ledger.close()
-	}
-	if v.state != nil {
-		v.state.close()
-	}
-	if v.store != nil {
-		v.store.Close()
+	if v.engine != nil {
+		v.engine.Close()
 	}
 }
 
 func (v *server) openHTTP(listener net.Listener) error {
-	api, err := v.api(listener)
+	callers, err := v.callers(listener)
+	if err != nil {
+		return err
+	}
+	api, err := api.New(v.engine.Gate, api.Config{Access: callers, Form: v.engine.Form})
 	if err != nil {
 		return err
 	}
 	counts := v.count(&v.flags.http)
-	forward, err := forwardauth.New(v.gate, v.setup.clients, v.byRules(counts)...)
+	forward, err := forwardauth.New(v.engine.Gate, v.engine.Clients, v.byRules(counts)...)
 	if err != nil {
 		return err
 	}
-	operators, err := v.openAdmin(listener)
+	operators, reload, err := v.openAdmin(listener, callers)
 	if err != nil {
 		return err
 	}
@@ -254,9 +170,9 @@ func (v *server) openHTTP(listener net.Listener) error {
 	mux.Handle("/", api)
 	mux.Handle("/v1/forward-auth", forward)
 	mux.Handle(admin.Prefix, operators)
-	mux.Handle("/-/reload", v.reload(listener))
+	mux.Handle("/-/reload", reload)
 	if !v.flags.apart {
-		mux.Handle("/metrics", local(listener, &v.flags.http, v.metrics.Handler()))
+		mux.Handle("/metrics", local(listener, &v.flags.http, v.engine.Metrics.Handler()))
 	}
 	v.health(mux, listener, &v.flags.http)
 	frequent := exact{paths: map[string]http.Handler{"/v1/decide": api, "/v1/forward-auth": forward}, rest: mux}
@@ -282,7 +198,7 @@ func (e exact) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (v *server) openMetrics(listener net.Listener) error {
 	mux := http.NewServeMux()
-	mux.Handle("/metrics", local(listener, &v.flags.metrics, v.metrics.Handler()))
+	mux.Handle("/metrics", local(listener, &v.flags.metrics, v.engine.Metrics.Handler()))
 	v.health(mux, listener, &v.flags.metrics)
 	server := newHTTPServer(listener, mux, apiBodies, v.count(&v.flags.metrics), v.log)
 	v.frontEnds = append(v.frontEnds, server.frontEnd("metrics"))
@@ -290,8 +206,8 @@ func (v *server) openMetrics(listener net.Listener) error {
 }
 
 func (v *server) health(mux *http.ServeMux, listener net.Listener, l *listenerFlags) {
-	mux.Handle("/livez", local(listener, l, v.metrics.Live()))
-	mux.Handle("/readyz", local(listener, l, v.metrics.Ready()))
+	mux.Handle("/livez", local(listener, l, v.engine.Metrics.Live()))
+	mux.Handle("/readyz", local(listener, l, v.engine.Metrics.Ready()))
 }
 
 // local refuses other host names than localhost on a private listener. Otherwise a web page could
@@ -300,40 +216,12 @@ func local(listener net.Listener, l *listenerFlags, next http.Handler) http.Hand
 	if _, tcp := listener.Addr().(*net.TCPAddr); !tcp || !private(listener, l) {
 		return next
 	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !ownName(r.Host) {
-			http.Error(w, "host not allowed; allowed: localhost, 127.0.0.1, ::1", http.StatusForbidden)
-			return
-		}
-		next.ServeHTTP(w, r)
-	})
-}
-
-func (v *server) api(listener net.Listener) (http.Handler, error) {
-	opts := []api.Option{api.WithPathForm(v.setup.form)}
-	switch {
-	case v.secrets.token != "" || v.secrets.readToken != "":
-		opts = append(opts, api.WithTokens(some(v.secrets.readToken), some(v.secrets.token)))
-	case private(listener, &v.flags.http):
-		// against DNS rebinding, as in local
-		opts = append(opts, api.WithHosts("localhost", "127.0.0.1", "::1"))
-	}
-	return api.New(v.gate, opts...)
-}
-
-// some returns the texts that are not empty.
-func some(texts ...string) (list []string) {
-	for _, text := range texts {
-		if text != "" {
-			list = append(list, text)
-		}
-	}
-	return list
+	return (&web.Access{Config: web.Config{Loopback: true}}).Guard(next)
 }
 
 func (v *server) openRESP(listener net.Listener) error {
 	opts := []resp.Option{
-		resp.WithPathForm(v.setup.form),
+		resp.WithPathForm(v.engine.Form),
 		resp.WithLimits(resp.Limits{Conns: v.flags.resp.connections}),
 	}
 	if v.secrets.password != "" {
@@ -343,7 +231,7 @@ func (v *server) openRESP(listener net.Listener) error {
 		opts = append(opts, resp.WithFailOpen())
 	}
 	v.count(&v.flags.resp)
-	server, err := resp.New(v.gate, v.store, opts...)
+	server, err := resp.New(v.engine.Gate, v.engine.Counts, opts...)
 	if err != nil {
 		return err
 	}

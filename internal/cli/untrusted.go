@@ -20,7 +20,7 @@ type untrustedPeers struct {
 
 func (v *server) untrustedPeers(counts *observe.Server) *untrustedPeers {
 	return &untrustedPeers{
-		clients:    v.setup.clients,
+		clients:    v.engine.Clients,
 		userHeader: http.CanonicalHeaderKey(v.flags.userHeader),
 		unix:       strings.HasPrefix(v.flags.gateway.addr, "unix:"),
 		counts:     counts,

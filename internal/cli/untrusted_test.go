@@ -73,7 +73,7 @@ func TestExplainTellsWhatIsNotBelieved(t *testing.T) {
 
 func TestErrorsOfTrustedProxiesNameTheFlag(t *testing.T) {
 	for _, tt := range []struct{ value, want string }{
-		{"10.0.0.1/8", "--trusted-proxies: trusted[0] is 10.0.0.1/8"},
+		{"10.0.0.1/8", `--trusted-proxies has "10.0.0.1/8"; allowed: 10.0.0.0/8 for that network`},
 		{"0.0.0.0/1,128.0.0.0/1", "--trusted-proxies: trusted is [0.0.0.0/1 128.0.0.0/1]; allowed: the networks of your proxies; together these are all of IPv4"},
 		{"x", `--trusted-proxies has "x"; allowed:`},
 	} {

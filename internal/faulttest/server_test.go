@@ -23,6 +23,17 @@ type breakage struct {
 	forgets   bool
 }
 
+func (b *breakage) trial(t *testing.T, server *redistest.Server) faulttest.Trial {
+	f := faulttest.Trial{
+		Rate: 3000, Says: b.says, Unnoticed: b.unnoticed, Forgets: b.forgets,
+		Strike: func(*faulttest.Load) { b.strike(t, server) },
+	}
+	if b.mend != nil {
+		f.Mend = func() { b.mend(server) }
+	}
+	return f
+}
+
 // closedPort is a port without a listener.
 const closedPort = "1"
 
@@ -111,14 +122,7 @@ func TestServer(t *testing.T) {
 		t.Run(b.name, func(t *testing.T) {
 			each(t, func(t *testing.T, s stack) {
 				server, url := startWeir(t, b.args...)
-				f := faulttest.Trial{
-					Rate: 3000, Says: b.says, Unnoticed: b.unnoticed, Forgets: b.forgets,
-					Strike: func(*faulttest.Load) { b.strike(t, server) },
-				}
-				if b.mend != nil {
-					f.Mend = func() { b.mend(server) }
-				}
-				try(t, s, url, url, f)
+				try(t, s, url, url, b.trial(t, server))
 			})
 		})
 	}

@@ -105,7 +105,7 @@ func (t *attempt) except(fresh []*pending) bool {
 	}
 	files := slices.Clone(t.files)
 	for _, c := range fresh {
-		if files[c.layer] == nil || !rules.OtherExceptions(files[c.layer], c.update.File) {
+		if files[c.layer] == nil || !files[c.layer].DiffersInExceptions(c.update.File) {
 			return false
 		}
 		files[c.layer] = c.update.File

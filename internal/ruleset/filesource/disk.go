@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/weirproject/weir/internal/bounds"
 	"github.com/weirproject/weir/internal/ruleset"
 	"github.com/weirproject/weir/rules"
 )
@@ -280,7 +281,7 @@ func (s cache) parse(name string, texts []text, compiler *rules.Compiler) (*rule
 
 // note appends problems up to the maximum.
 func note(list *rules.Error, problems ...rules.Problem) {
-	room := rules.MaxProblems - len(list.Problems)
+	room := bounds.Problems - len(list.Problems)
 	if len(problems) > room {
 		list.Omitted += len(problems) - room
 		problems = problems[:room]

@@ -7,7 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/weirproject/weir/rules"
+	"github.com/weirproject/weir/internal/bounds"
 )
 
 // Lists returns a function for rules.WithFiles that reads the lists that the file of rules path
@@ -37,7 +37,7 @@ func readList(dir, name string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	body, err := io.ReadAll(io.LimitReader(f, rules.MaxListFile+1))
+	body, err := io.ReadAll(io.LimitReader(f, bounds.ListFile+1))
 	if err != nil {
 		return nil, err
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/bounds"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -68,23 +69,23 @@ func checkException(e *rules.Exception, last time.Duration) error {
 		return &weir.InputError{Field: "kind", Given: string(e.Kind), Allowed: "override, block or allow"}
 	case e.Kind == rules.Overridden && e.Rule == "":
 		return &weir.InputError{Field: "rule", Given: "", Allowed: "the name of the rule whose limits are others"}
-	case len(e.Values) < 1 || len(e.Values) > rules.MaxComponents:
+	case len(e.Values) < 1 || len(e.Values) > bounds.Components:
 		return &weir.InputError{Field: "values", Given: len(e.Values),
-			Allowed: fmt.Sprint("1 to ", rules.MaxComponents)}
+			Allowed: fmt.Sprint("1 to ", bounds.Components)}
 	case last < LeastFor || last > MostFor:
 		return &weir.InputError{Field: "for", Given: last,
 			Allowed: fmt.Sprintf("1s to %v: an exception ends by itself", MostFor)}
-	case (e.Kind == rules.Overridden) != (len(e.Limit) > 0) || len(e.Limit) > rules.MaxLimits:
+	case (e.Kind == rules.Overridden) != (len(e.Limit) > 0) || len(e.Limit) > bounds.Limits:
 		return &weir.InputError{Field: "limit", Given: e.Limit,
-			Allowed: fmt.Sprintf("1 to %d for an override, such as 500/1m, and none for others", rules.MaxLimits)}
+			Allowed: fmt.Sprintf("1 to %d for an override, such as 500/1m, and none for others", bounds.Limits)}
 	case e.Kind == rules.Overridden && e.Component != "":
 		return &weir.InputError{Field: "by", Given: e.Component,
 			Allowed: "none for an override: its values are those of the rule's key"}
 	}
 	for _, text := range slices.Concat(e.Values, e.Limit, []string{e.Rule + " ", e.Component + " "}) {
-		if text == "" || len(text) > rules.MaxText {
+		if text == "" || len(text) > bounds.Text {
 			return &weir.InputError{Field: "text", Given: text[:min(len(text), 80)],
-				Allowed: fmt.Sprintf("1 to %d bytes", rules.MaxText)}
+				Allowed: fmt.Sprintf("1 to %d bytes", bounds.Text)}
 		}
 	}
 	return nil

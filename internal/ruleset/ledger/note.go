@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/weirproject/weir"
-	"github.com/weirproject/weir/rules"
+	"github.com/weirproject/weir/internal/bounds"
 )
 
 // A Key is a key of a store, and the rule that it belongs to.
@@ -28,9 +28,9 @@ func (l *Ledger) Note(ctx context.Context, what string, key Key, by Author) (rev
 	if err := by.check(); err != nil {
 		return 0, err
 	}
-	if len(key.Key) > rules.MaxPlainKey {
+	if len(key.Key) > bounds.PlainKey {
 		return 0, &weir.InputError{Field: "bytes of key", Given: len(key.Key),
-			Allowed: fmt.Sprintf("at most %d: what is longer is hashed", rules.MaxPlainKey)}
+			Allowed: fmt.Sprintf("at most %d: what is longer is hashed", bounds.PlainKey)}
 	}
 	return l.backend.Commit(ctx, Draft{Name: keyName + key.Rule, by: by,
 		payload: payload{Deleted: true, What: what, Key: &key}})

@@ -9,9 +9,9 @@ import (
 	"testing/synctest"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/bounds"
 	"github.com/weirproject/weir/internal/ruleset"
 	"github.com/weirproject/weir/internal/ruleset/ledger"
-	"github.com/weirproject/weir/rules"
 )
 
 var aKey = ledger.Key{Rule: "login", Key: "client.ip=8:10.0.0.1"}
@@ -59,7 +59,7 @@ func TestNotes(t *testing.T) {
 	if _, err := l.Note(t.Context(), "reset", aKey, ledger.Author{}); !errors.As(err, &input) {
 		t.Errorf("by nobody: %v", err)
 	}
-	if _, err := l.Note(t.Context(), "reset", ledger.Key{Rule: "login", Key: strings.Repeat("x", rules.MaxPlainKey+1)}, ann); !errors.As(err, &input) {
+	if _, err := l.Note(t.Context(), "reset", ledger.Key{Rule: "login", Key: strings.Repeat("x", bounds.PlainKey+1)}, ann); !errors.As(err, &input) {
 		t.Errorf("of a key that is no rule's: %v", err)
 	}
 }

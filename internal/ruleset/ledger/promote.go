@@ -1,8 +1,13 @@
 package ledger
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"reflect"
+	"slices"
+
+	"go.yaml.in/yaml/v4"
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/rules"
@@ -45,13 +50,13 @@ func Promoted(name, text string) (string, error) {
 		return "", &weir.InputError{Field: "rule", Given: name,
 			Allowed: "one that has a candidate, which becomes its limit"}
 	}
-	promoted, err := rules.PromoteText(name, []byte(text))
-	if err != nil || !becomes(name, &spec, string(promoted)) {
+	promoted, err := withCandidate(text)
+	if err != nil || !becomes(name, &spec, promoted) {
 		return "", &weir.InputError{Field: "the YAML of rule " + name,
 			Given:   "a form in which its candidate cannot be moved by itself",
 			Allowed: "plain YAML; or write the rule anew, with the candidate's fields: weir rules set " + name}
 	}
-	return string(promoted), nil
+	return promoted, nil
 }
 
 // becomes reports whether a text is the rule with its candidate promoted. It parses the result,
@@ -67,4 +72,49 @@ func becomes(name string, spec *rules.Spec, text string) bool {
 	}
 	got, err := ParseDocument(name, text)
 	return err == nil && reflect.DeepEqual(got, want)
+}
+
+// withCandidate is the YAML of a rule in which the fields of its candidate replace the rule's. Comments stay,
+// except those of removed fields.
+func withCandidate(text string) (string, error) {
+	var document yaml.Node
+	if err := yaml.Unmarshal([]byte(text), &document); err != nil {
+		return "", err
+	}
+	if len(document.Content) == 0 {
+		return "", errors.New("no document")
+	}
+	rule := document.Content[0]
+	at := indexOf(rule, "candidate")
+	if rule.Kind != yaml.MappingNode || at < 0 {
+		return "", errors.New("no mapping with a candidate")
+	}
+	fields := rule.Content[at+1].Content
+	rule.Content = slices.Delete(rule.Content, at, at+2)
+	for i := 0; i+1 < len(fields); i += 2 {
+		if at := indexOf(rule, fields[i].Value); at >= 0 {
+			rule.Content[at+1] = fields[i+1]
+		} else {
+			rule.Content = append(rule.Content, fields[i], fields[i+1])
+		}
+	}
+	var out bytes.Buffer
+	dumper, err := yaml.NewDumper(&out, yaml.WithIndent(2), yaml.WithCompactSeqIndent(false), yaml.WithLineWidth(-1))
+	if err != nil {
+		return "", err
+	}
+	if err := dumper.Dump(rule); err != nil {
+		return "", err
+	}
+	return out.String(), dumper.Close()
+}
+
+// indexOf is the index of a field's name in a mapping, or −1.
+func indexOf(mapping *yaml.Node, name string) int {
+	for i := 0; i+1 < len(mapping.Content); i += 2 {
+		if mapping.Content[i].Value == name {
+			return i
+		}
+	}
+	return -1
 }

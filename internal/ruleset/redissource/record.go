@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/bounds"
 	"github.com/weirproject/weir/internal/nearest"
 	"github.com/weirproject/weir/rules"
 )
@@ -19,7 +20,7 @@ import (
 const (
 	MaxHash    = 64 << 10       // bytes that a hash takes in Redis' memory
 	MaxMessage = 64 << 10       // bytes of a message
-	MaxValue   = rules.MaxText  // bytes of a field's value
+	MaxValue   = bounds.Text    // bytes of a field's value
 	MaxRules   = rules.MaxRules // hashes
 )
 
@@ -115,10 +116,10 @@ func examine(key, name string, fields map[string]string) *examined {
 // label returns the label. A label that cannot be shown is ignored, because the limits matter more.
 func (r *reader) label() string {
 	text := r.fields["ruleName"]
-	if utf8.RuneCountInString(text) > rules.MaxLabel || !utf8.ValidString(text) ||
+	if utf8.RuneCountInString(text) > bounds.Label || !utf8.ValidString(text) ||
 		strings.ContainsFunc(text, unicode.IsControl) {
 		r.ignore("ruleName", fmt.Sprintf("is not shown: it has over %d characters, or some that cannot be shown",
-			rules.MaxLabel))
+			bounds.Label))
 		return ""
 	}
 	return text

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weirproject/weir/internal/bounds"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -175,7 +176,7 @@ func TestFieldsAsPeopleWriteThem(t *testing.T) {
 			t.Errorf("enabled %s is disabled: %v", text, !off)
 		}
 	}
-	long := examine("k", "2", usual("ruleName="+strings.Repeat("名", rules.MaxLabel+1)))
+	long := examine("k", "2", usual("ruleName="+strings.Repeat("名", bounds.Label+1)))
 	if len(long.problems) > 0 || long.rec.spec.Label != "" || len(long.ignored) != 1 {
 		t.Errorf("%+v", long)
 	}

@@ -16,6 +16,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/bounds"
 	"github.com/weirproject/weir/internal/redistest"
 	"github.com/weirproject/weir/internal/ruleset"
 	"github.com/weirproject/weir/internal/ruleset/redissource"
@@ -287,11 +288,11 @@ func (g *guard) awaitToldSets(text string) {
 // not read, and the last members stay.
 func TestHugeSets(t *testing.T) {
 	server := redistest.Start(t)
-	fill(server, "a", rules.MaxListed, func(i int) string { return fmt.Sprintf("%d.%d.%d.0/28", 1+i>>16, i>>8&255, i&255) })
+	fill(server, "a", bounds.Listed, func(i int) string { return fmt.Sprintf("%d.%d.%d.0/28", 1+i>>16, i>>8&255, i&255) })
 	began := time.Now()
 	g := guardBy(t, server.URL(), guarded("a", "b"), never)
 	g.awaitDenied("1.0.0.15", true)
-	t.Logf("%d networks are in force after %v", rules.MaxListed, time.Since(began))
+	t.Logf("%d networks are in force after %v", bounds.Listed, time.Since(began))
 	if !g.denies("2.134.159.1") || g.denies("2.134.160.1") || g.denies("1.0.0.16") {
 		t.Error("other networks are in force")
 	}
@@ -340,7 +341,7 @@ func TestHostileMembers(t *testing.T) {
 	g.awaitDenied("192.0.2.7", true)
 	err := g.set.Load().LeftOut()
 	var list *rules.Error
-	if !errors.As(err, &list) || len(list.Problems) != rules.MaxProblems || list.Omitted == 0 {
+	if !errors.As(err, &list) || len(list.Problems) != bounds.Problems || list.Omitted == 0 {
 		t.Fatal(err)
 	}
 	if text := err.Error(); strings.ContainsAny(text, "\x00\x1b") || !utf8.ValidString(text) || len(text) > 100_000 {

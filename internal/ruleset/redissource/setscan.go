@@ -10,14 +10,14 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/weirproject/weir/rules"
+	"github.com/weirproject/weir/internal/bounds"
 )
 
 const (
 	memberPage  = 1000             // members that one SSCAN examines
 	setPasses   = 3                // readings of a set that changes meanwhile
 	setWithin   = 30 * time.Second // time limit for all sets
-	maxSetBytes = 32 << 20         // memory of a set in Redis; rules.MaxListFile bounds what is read of it
+	maxSetBytes = 32 << 20         // memory of a set in Redis; bounds.ListFile bounds what is read of it
 )
 
 // A setScan reads sets once.
@@ -144,9 +144,9 @@ func (p *setPass) begin(ctx context.Context, names []string) error {
 		if err := cmp.Or(err, errBytes, errLeft); err != nil {
 			return err
 		}
-		if count > rules.MaxListed || bytes > maxSetBytes {
+		if count > bounds.Listed || bytes > maxSetBytes {
 			p.refuse(name, fmt.Sprintf("has %d members, which take some %d bytes; at most %d, and %d bytes",
-				count, bytes, rules.MaxListed, maxSetBytes))
+				count, bytes, bounds.Listed, maxSetBytes))
 			return nil
 		}
 		open := &openSet{members: make([]string, 0, count)}
@@ -174,9 +174,9 @@ func (p *setPass) page(ctx context.Context) error {
 			open.bytes += len(member)
 		}
 		switch {
-		case len(open.members) > 2*rules.MaxListed || open.bytes > rules.MaxListFile: // it grows while it is read
+		case len(open.members) > 2*bounds.Listed || open.bytes > bounds.ListFile: // it grows while it is read
 			p.refuse(name, fmt.Sprintf("has over %d members, or %d bytes of them; that is too much",
-				rules.MaxListed, rules.MaxListFile))
+				bounds.Listed, bounds.ListFile))
 		case page.Cursor == 0:
 			slices.Sort(open.members)
 			p.found[name] = setReading{members: slices.Compact(open.members), expires: open.expires}

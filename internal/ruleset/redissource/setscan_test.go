@@ -9,9 +9,9 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/weirproject/weir/internal/bounds"
 	"github.com/weirproject/weir/internal/redistest"
 	"github.com/weirproject/weir/redisstore"
-	"github.com/weirproject/weir/rules"
 )
 
 // A meddler does something with a server before the second page of a set is read.
@@ -104,7 +104,7 @@ func TestAnAnnouncementOutlivesAReadingThatFails(t *testing.T) {
 func TestAllSetsTogether(t *testing.T) {
 	s := newSetState("c", false)
 	s.keep([]string{"a", "b", "c"})
-	most := rules.MaxAllMembers
+	most := bounds.AllMembers
 	for i, test := range []struct{ a, b, c, wantA, wantB, wantC int }{
 		{most / 2, most / 2, 0, most / 2, most / 2, 0},
 		{most/2 + 1, most / 2, 0, most / 2, most / 2, 0},

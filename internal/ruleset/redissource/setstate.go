@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weirproject/weir/internal/bounds"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -139,9 +140,9 @@ func (s *setState) whyRefused(name string, e *setEntry, r *setReading, total int
 	switch {
 	case r.foreign != "":
 		return r.foreign
-	case total-len(e.members)+len(r.members) > rules.MaxAllMembers:
+	case total-len(e.members)+len(r.members) > bounds.AllMembers:
 		return fmt.Sprintf("has %d members, and all sets together over %d; that is too much", len(r.members),
-			rules.MaxAllMembers)
+			bounds.AllMembers)
 	case len(r.members) == 0 && len(e.members) > 0 && !s.announcedBefore[name] && !expired && !s.allowEmpty:
 		return fmt.Sprintf("is gone, which nobody announced; if that is meant, say so: PUBLISH %s %s",
 			quoted(s.channel), quoted(name))

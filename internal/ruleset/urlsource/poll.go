@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirproject/weir/internal/bounds"
 	"github.com/weirproject/weir/internal/ruleset"
 	"github.com/weirproject/weir/rules"
 )
@@ -152,7 +153,7 @@ func (p *poller) parse(body []byte) ruleset.Update {
 // 9110, section 8.8.2.2).
 func (p *poller) remember(h http.Header) {
 	p.etag, p.modified = "", ""
-	if etag := h.Get("ETag"); len(etag) <= rules.MaxText && printable(etag) {
+	if etag := h.Get("ETag"); len(etag) <= bounds.Text && printable(etag) {
 		p.etag = etag
 	}
 	modified, err := http.ParseTime(h.Get("Last-Modified"))

@@ -32,8 +32,11 @@ type Server struct {
 	Gate     *gate.Gate
 	// Compile compiles rules as the server does; nil is rules.Compile without options.
 	Compile func(*rules.File) (*rules.Set, error)
-	Access  *web.Access  // nil: everybody has access; listen on loopback only
-	Log     *slog.Logger // logs writes; nil: none
+	// Reload reads all sources, and returns when their rules are in force, or their mistakes.
+	Reload   func(context.Context) error
+	Mistakes func(error) []web.Mistake // in errors of Reload and Status
+	Access   *web.Access               // nil: everybody has access; listen on loopback only
+	Log      *slog.Logger              // logs writes; nil: none
 }
 
 // A handler is safe for concurrent use.
@@ -45,6 +48,32 @@ type handler struct {
 
 // New makes the handler of all paths below Prefix.
 func New(s Server) (http.Handler, error) {
+	h, err := newHandler(s)
+	if err != nil {
+		return nil, err
+	}
+	paths := map[string][]operation{}
+	for _, op := range operations() {
+		paths[op.path] = append(paths[op.path], op)
+	}
+	for path, methods := range paths {
+		h.mux.Handle(Prefix+path, h.resource(methods))
+	}
+	h.mux.Handle("/", h.resource(nil))
+	return h.Access.Guard(h.mux), nil
+}
+
+// NewReload makes the handler of POST /-/reload: the operation reload, for callers with another Access
+// than operators.
+func NewReload(s Server) (http.Handler, error) {
+	h, err := newHandler(s)
+	if err != nil {
+		return nil, err
+	}
+	return h.Access.Guard(h.resource([]operation{reloading})), nil
+}
+
+func newHandler(s Server) (*handler, error) {
 	if s.Status == nil || s.Gate == nil || s.Ledger == nil && s.NoLedger == "" {
 		return nil, errors.New("admin: Status, Gate, and Ledger or NoLedger are needed")
 	}
@@ -58,25 +87,7 @@ func New(s Server) (http.Handler, error) {
 	if h.Log == nil {
 		h.Log = slog.New(slog.DiscardHandler)
 	}
-	paths := map[string][]operation{}
-	for _, op := range operations() {
-		paths[op.path] = append(paths[op.path], op)
-	}
-	for path, methods := range paths {
-		h.mux.Handle(Prefix+path, h.resource(methods))
-	}
-	h.mux.Handle("/", h.resource(nil))
 	return h, nil
-}
-
-// ServeHTTP answers one request.
-func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if err := h.Access.Check(r); err != nil {
-		p, _ := problemOf(err)
-		p.Write(w)
-		return
-	}
-	h.mux.ServeHTTP(w, r)
 }
 
 // resource handles the requests of one path.

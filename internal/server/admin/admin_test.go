@@ -105,8 +105,10 @@ func newWorldOf(t testing.TB, text string, backend ledger.Backend, from ruleset.
 	}
 	log := new(strings.Builder)
 	return &world{t, admin.Server{Ledger: ledger.New(backend), Layer: "ledger", Status: keeper.Status, Gate: g, Compile: compile,
-		Log: slog.New(slog.NewTextHandler(log, nil))}, log, compiled}
+		Reload: keeper.Reload, Mistakes: mistakes, Log: slog.New(slog.NewTextHandler(log, nil))}, log, compiled}
 }
+
+func mistakes(err error) []web.Mistake { return []web.Mistake{{Message: err.Error()}} }
 
 func memory(t testing.TB) *world {
 	t.Helper()
@@ -768,7 +770,7 @@ func TestTheDocumentIsTrue(t *testing.T) {
 	broken := broken(t).start()
 	outages(broken)
 	everyStatus(t, w, c, guarded)
-	for _, other := range []*client{guarded, broken, losses(t)} {
+	for _, other := range []*client{guarded, broken, losses(t), reloads(t)} {
 		maps.Copy(c.witness.seen, other.witness.seen)
 	}
 	for path, item := range c.witness.doc.Paths.Map() {
@@ -834,6 +836,7 @@ func everyStatus(t *testing.T, w *world, c, guarded *client) {
 	c.ask("DELETE "+one, "", match, made.header.Get("ETag")).has(404)
 	c.ask("GET "+one, "").has(404)
 	candidates(w, c)
+	c.ask("POST reload", "").has(200, `"sources"`, `"name": "config"`)
 	c.ask("POST restore", "").has(422, "one in Redis")
 	c.ask("POST bans/lift?rule=nobody&key=x", "").has(404)
 	c.ask("POST bans/lift?rule=guess", "").has(422)
@@ -857,6 +860,21 @@ func TestARuleOfTheFileComesBack(t *testing.T) {
 	c.ask("GET rules/per-ip", "").has(200, `"from": "ledger"`)
 	c.ask("DELETE rules/per-ip", "", match, `"1"`).has(200, "per-ip: that of config is in force again", `"in_force": true`)
 	c.ask("GET rules/per-ip", "").has(200, `"from": "config"`, "fixed_window 100/1h")
+}
+
+// reloads are the answers of a reload whose sources fail.
+func reloads(t *testing.T) *client {
+	w := memory(t)
+	layer := ruleset.LayerStatus{Name: "config", Err: errors.New("rules[0]: no limit")}
+	w.server.Reload = func(context.Context) error { return layer.Err }
+	w.server.Status = func() *ruleset.Status { return &ruleset.Status{Layers: []ruleset.LayerStatus{layer}} }
+	c := w.start()
+	c.ask("POST reload", "").has(422, "some rules are invalid", `"message":"rules[0]: no limit"`)
+	layer.Down = true
+	c.ask("POST reload", "").has(503, "some rules could not be read in time")
+	layer = ruleset.LayerStatus{Name: "config", LeftOut: 2, Warning: errors.New("two are wrong")}
+	c.ask("POST reload", "").has(422, "2 rules are invalid and not in force", "two are wrong")
+	return c
 }
 
 // TestNotInForce: a change that this server cannot put in force is told as such.

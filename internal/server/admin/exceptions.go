@@ -25,8 +25,8 @@ func (h *handler) exceptionOf(e *ledger.Exception, left time.Duration) Exception
 	a := written(e, left.Round(time.Second))
 	a.InForce, a.Waiting = h.reached(e.Revision)
 	for _, unfit := range h.Gate.Rules().Unfit() {
-		if a.InForce && unfit.ID == e.ID {
-			a.InForce, a.Waiting = false, unfit.Why
+		if a.InForce && unfit.Field == e.ID {
+			a.InForce, a.Waiting = false, unfit.Message
 		}
 	}
 	return a

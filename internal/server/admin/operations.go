@@ -43,6 +43,9 @@ func changing(op operation) operation {
 	return op
 }
 
+var reloading = operation{method: post, path: "reload", run: (*handler).reload, answer: Reloaded{}, writes: true,
+	store: true, errors: []int{invalid}, summary: "Read all sources of rules, and answer when they are in force"}
+
 func operations() []operation {
 	return []operation{
 		{method: get, path: "rules", run: (*handler).listRules, answer: Rules{}, store: true,
@@ -87,6 +90,7 @@ func operations() []operation {
 		{method: post, path: "bans/lift", run: (*handler).liftBan, answer: Lifted{}, query: "rule key value why",
 			writes: true, store: true, errors: []int{missing, conflict, invalid},
 			summary: "Lift a ban on all nodes, and forget earlier bans"},
+		reloading,
 		{method: get, path: "openapi.json", run: (*handler).openAPI, answer: web.Schema{"type": "object"},
 			summary: "This document"},
 	}

@@ -105,6 +105,20 @@ type History struct {
 	History []Entry `json:"history"`
 }
 
+// Reloaded describes the rules in force.
+type Reloaded struct {
+	Revision string           `json:"revision" doc:"Of all sources together."`
+	Rules    int              `json:"rules" doc:"The number of rules."`
+	Sources  []ReloadedSource `json:"sources"`
+}
+
+// A ReloadedSource is a source of rules.
+type ReloadedSource struct {
+	Name     string `json:"name"`
+	Revision string `json:"revision"`
+	Rules    int    `json:"rules"`
+}
+
 // Restored lists the entries that were written back.
 type Restored struct {
 	Restored []string `json:"restored" doc:"Names of rules, and IDs of exceptions."`

@@ -9,6 +9,7 @@ import (
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/internal/server/web"
+	"github.com/weirproject/weir/pathform"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -266,8 +267,13 @@ func (c *call) complete() error {
 
 func readHost(c *call) error {
 	host, err := c.text(0, maxText)
-	c.last().request.Host = web.BareHost(host)
-	return err
+	if err != nil || host == "" {
+		return err
+	}
+	if c.last().request.Host, err = pathform.Host(host); err != nil {
+		return c.at("", err)
+	}
+	return nil
 }
 
 func readPath(c *call) error {

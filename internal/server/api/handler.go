@@ -41,7 +41,7 @@ func New(g *gate.Gate, c Config) (http.Handler, error) {
 	}
 	a := &api{Config: c, gate: g, operations: operations(), document: sync.OnceValue(Document), limits: newLimits()}
 	a.calls.New = func() any { return &call{verdicts: []*gate.Verdict{new(gate.Verdict)}} }
-	return a, nil
+	return c.Access.Guard(a), nil
 }
 
 // ServeHTTP answers one request.
@@ -78,12 +78,8 @@ func (a *api) serve(op *operation, r *http.Request, c *call) error {
 	return op.run(a, r.Context(), c)
 }
 
-// admit checks the access of the caller, and finds the operation. Requests from pages of other sites
-// are refused before anything else, even if a token is required.
+// admit finds the operation, and checks the access of the caller to it.
 func (a *api) admit(r *http.Request) (*operation, error) {
-	if err := a.Access.Check(r); err != nil {
-		return nil, err
-	}
 	op := a.operations[r.URL.Path]
 	switch {
 	case op == nil && moved(r.URL.Path):

@@ -2,10 +2,11 @@ package resp
 
 import (
 	"fmt"
-	"net"
 	"net/netip"
 	"net/textproto"
 	"strings"
+
+	"github.com/weirproject/weir/pathform"
 )
 
 // An attribute is a field that a request has by name: header.X-User alice.
@@ -55,7 +56,11 @@ func (q *question) field(c *conn, words [][]byte) error {
 	case "service":
 		return once(name, &q.request.Service, value)
 	case "host":
-		return once(name, &q.request.Host, bareHost(value))
+		host, err := pathform.Host(value)
+		if err != nil {
+			return err
+		}
+		return once(name, &q.request.Host, host)
 	case "path":
 		path, err := c.server.form.Path(value)
 		if err != nil {
@@ -106,12 +111,4 @@ func (q *question) attribute(field, value string) error {
 	}
 	q.given = append(q.given, attribute{source, name, value})
 	return nil
-}
-
-// bareHost is a host without its port and final dot.
-func bareHost(value string) string {
-	if host, _, err := net.SplitHostPort(value); err == nil {
-		value = host
-	}
-	return strings.TrimSuffix(strings.Trim(value, "[]"), ".")
 }

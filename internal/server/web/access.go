@@ -11,6 +11,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/weirproject/weir/pathform"
 )
 
 const (
@@ -39,6 +41,7 @@ type Config struct {
 	Loopback bool
 	// Credential is the token in sentences: "token of an operator". The default is "token".
 	Credential string
+	Named      bool // each token needs a name
 }
 
 // An Access decides whose requests an API accepts. Without tokens and certificates everybody may do
@@ -67,7 +70,7 @@ func NewAccess(c Config) (*Access, error) {
 			err = errors.Join(err, fmt.Errorf("a token is shorter than %d characters or contains white space; "+
 				"make one with: openssl rand -hex 32", minToken))
 		}
-		if t.Name != "" && !plain(t.Name) {
+		if (t.Name != "" || c.Named) && !plain(t.Name) {
 			err = errors.Join(err, fmt.Errorf("the name of a token is %.80q; "+
 				"allowed: 1 to %d printable characters of ASCII", t.Name, maxActor))
 		}
@@ -77,15 +80,19 @@ func NewAccess(c Config) (*Access, error) {
 	return a, err
 }
 
-// Check refuses requests from pages of other sites, and to other host names than Config allows.
-func (a *Access) Check(r *http.Request) error {
-	if a.Loopback && !IsLoopback(r.Host) {
-		return Refuse(http.StatusForbidden, "host is %.80q; allowed: localhost, 127.0.0.1, ::1", r.Host)
-	}
-	if err := a.crossOrigin.Check(r); err != nil {
-		return Refuse(http.StatusForbidden, "the request comes from a page of another site: %v", err)
-	}
-	return nil
+// Guard refuses requests from pages of other sites, and to other host names than Config allows.
+func (a *Access) Guard(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		err := a.crossOrigin.Check(r)
+		switch {
+		case a.Loopback && !IsLoopback(r.Host):
+			Refuse(http.StatusForbidden, "host is %.80q; allowed: localhost, 127.0.0.1, ::1", r.Host).Write(w)
+		case err != nil:
+			Refuse(http.StatusForbidden, "the request comes from a page of another site: %v", err).Write(w)
+		default:
+			next.ServeHTTP(w, r)
+		}
+	})
 }
 
 // Identify authenticates the caller, and checks the permission to write. Its errors never disclose
@@ -166,23 +173,7 @@ func plain(text string) bool {
 
 // IsLoopback reports whether the value of a Host field is localhost or a loopback address.
 func IsLoopback(host string) bool {
-	host = BareHost(host)
-	if strings.EqualFold(host, "localhost") {
-		return true
-	}
-	address, err := netip.ParseAddr(host)
-	return err == nil && address.Unmap().IsLoopback()
-}
-
-// BareHost strips port, brackets and final dot from a host.
-func BareHost(host string) string {
-	i := strings.LastIndexByte(host, ':')
-	inBrackets := i >= 0 && strings.IndexByte(host[i:], ']') >= 0
-	if i >= 0 && !inBrackets && (strings.IndexByte(host, ':') == i || host[0] == '[') {
-		host = host[:i]
-	}
-	if len(host) > 1 && host[0] == '[' && host[len(host)-1] == ']' {
-		host = host[1 : len(host)-1]
-	}
-	return strings.TrimSuffix(host, ".")
+	name, err := pathform.Host(host)
+	address, parseErr := netip.ParseAddr(name)
+	return err == nil && (strings.EqualFold(name, "localhost") || parseErr == nil && address.Unmap().IsLoopback())
 }

@@ -1,4 +1,4 @@
-package cli
+package engine
 
 import (
 	"context"
@@ -22,6 +22,7 @@ const saveEvery = time.Minute
 // A state is the file that preserves a store in memory across restarts.
 type state struct {
 	path  string
+	field string // name of the setting, in messages
 	store *memstore.Store
 	lock  *os.File // held until close
 	log   *slog.Logger
@@ -33,10 +34,10 @@ type state struct {
 
 // openState restores a store from a file, if the file exists, and locks the file. A file that
 // cannot be read is an error: an empty store instead would give every client a fresh quota.
-func openState(path string, store *memstore.Store, log *slog.Logger) (s *state, err error) {
-	s = &state{path: path, store: store, log: log}
+func openState(path, field string, store *memstore.Store, log *slog.Logger) (s *state, err error) {
+	s = &state{path: path, field: field, store: store, log: log}
 	if s.lock, err = lockFile(path + ".lock"); err != nil {
-		return nil, fmt.Errorf("--state: %w", err)
+		return nil, fmt.Errorf("%s: %w", field, err)
 	}
 	s.sweep()
 	switch err := store.Load(path); {
@@ -44,14 +45,14 @@ func openState(path string, store *memstore.Store, log *slog.Logger) (s *state, 
 		log.Info("no state file yet: counts start at zero", "state", path)
 	case err != nil:
 		s.lock.Close()
-		return nil, fmt.Errorf("--state: %w; to start with empty counts, move that file away", err)
+		return nil, fmt.Errorf("%s: %w; to start with empty counts, move that file away", field, err)
 	default:
 		log.Info("state restored", "state", path)
 	}
 	// A file that cannot be written should fail the start, not the end.
 	if err := s.save(); err != nil {
 		s.lock.Close()
-		return nil, fmt.Errorf("--state: %w", err)
+		return nil, fmt.Errorf("%s: %w", field, err)
 	}
 	return s, nil
 }
@@ -109,7 +110,7 @@ func (s *state) close() error {
 	s.ended.Wait()
 	defer s.lock.Close()
 	if err := s.save(); err != nil {
-		return fmt.Errorf("--state: %w; a restart will restore the previous save", err)
+		return fmt.Errorf("%s: %w; a restart will restore the previous save", s.field, err)
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package cli
+package engine
 
 import (
 	"context"
@@ -36,20 +36,20 @@ type stack struct {
 }
 
 // newStack wraps Redis in its layers, and times its calls. If it fails, the caller still owns redis.
-func newStack(redis weir.Store, c storeConfig, m *observe.Metrics, log *slog.Logger) (*stack, error) {
-	s := &stack{log: log, metrics: m}
+func newStack(redis weir.Store, c *Config, m *observe.Metrics) (*stack, error) {
+	s := &stack{log: c.Log, metrics: m}
 	s.terms.Store(new(map[string]layers.Terms))
 	o := layers.Options{
-		Local: memstore.New(memstore.WithMaxKeys(c.fallbackKeys), memstore.WithMaxBytes(c.maxBytes)),
-		Nodes: c.nodes,
-		Bounds: memstore.New(memstore.WithMaxKeys(c.maxKeys), memstore.WithMaxBytes(c.maxBytes),
+		Local: memstore.New(memstore.WithMaxKeys(c.FallbackKeys), memstore.WithMaxBytes(c.MaxBytes)),
+		Nodes: c.Nodes,
+		Bounds: memstore.New(memstore.WithMaxKeys(c.MaxKeys), memstore.WithMaxBytes(c.MaxBytes),
 			memstore.WithoutOverflow()),
 		Terms:    s.of,
 		News:     &lateUpdates{config: c},
-		Without:  c.without,
-		Breaker:  []breaker.Option{breaker.WithSlow(c.timeout / 4 * 3), breaker.WithObserver(s.changed)},
-		Coalesce: []coalesce.Option{coalesce.WithTimeout(c.timeout)},
-		Recall:   []recall.Option{recall.WithWarn(func(text string) { log.Warn(text) })},
+		Without:  c.Without,
+		Breaker:  []breaker.Option{breaker.WithSlow(c.Timeout / 4 * 3), breaker.WithObserver(s.changed)},
+		Coalesce: []coalesce.Option{coalesce.WithTimeout(c.Timeout)},
+		Recall:   []recall.Option{recall.WithWarn(func(text string) { c.Log.Warn(text) })},
 	}
 	if c.cluster() {
 		o.Coalesce = append(o.Coalesce, coalesce.WithPlaces(redisstore.Places, redisstore.Place))
@@ -72,7 +72,7 @@ func (s *stack) follow(set *rules.Set) {
 	all := make(map[string]layers.Terms)
 	for _, rule := range set.Rules() {
 		local := rule.OnStoreError() == rules.Local
-		t := layers.Terms{Lease: leaseTerms(rule), Ceiling: rule.LocalCeiling(), Local: local}
+		t := layers.Terms{Lease: LeaseTerms(rule), Ceiling: rule.LocalCeiling(), Local: local}
 		if t != (layers.Terms{}) {
 			for _, limit := range rule.Limits() {
 				all[limit.Name()] = t
@@ -88,8 +88,8 @@ func (s *stack) follow(set *rules.Set) {
 	s.terms.Store(&all)
 }
 
-// leaseTerms are the lease terms of a rule; for nil: no lease.
-func leaseTerms(rule *rules.Rule) lease.Terms {
+// LeaseTerms are the lease terms of a rule; for nil: no lease.
+func LeaseTerms(rule *rules.Rule) lease.Terms {
 	if rule == nil {
 		return lease.Terms{}
 	}
@@ -181,7 +181,7 @@ func (s *stack) observeCeiling(c *ceiling.Ceiling) {
 // lateUpdates opens the pub/sub connection for updates of other nodes when it is first needed, and
 // again until that succeeds: Redis may start later than this process.
 type lateUpdates struct {
-	config storeConfig
+	config *Config
 	mu     sync.Mutex
 	news   *redisstore.News
 	closed bool
@@ -198,7 +198,7 @@ func (n *lateUpdates) open(ctx context.Context) (*redisstore.News, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, firstAttempt)
 	defer cancel()
-	news, err := redisstore.OpenNews(ctx, n.config.url, redisstore.WithTimeout(n.config.timeout))
+	news, err := redisstore.OpenNews(ctx, n.config.Store, redisstore.WithTimeout(n.config.Timeout))
 	if err != nil {
 		return nil, err
 	}
@@ -236,11 +236,10 @@ func (n *lateUpdates) Close() error {
 	return nil
 }
 
-// checkWithout checks the words of --without.
-func checkWithout(words []string) error {
-	for _, word := range words {
+func (l *Setup) checkWithout() error {
+	for _, word := range l.Without {
 		if !slices.Contains(layers.Names, word) {
-			return usagef("--without is %.80q; allowed, with commas: %s", word, strings.Join(layers.Names, ", "))
+			return wrong("%s is %.80q; allowed, with commas: %s", l.field("Without"), word, strings.Join(layers.Names, ", "))
 		}
 	}
 	return nil

@@ -1,4 +1,4 @@
-package rules_test
+package quota_test
 
 import (
 	"fmt"
@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/quota"
 	"github.com/weirproject/weir/memstore"
-	"github.com/weirproject/weir/rules"
 )
 
 func limitOf(t testing.TB, text string) *weir.Limit {
@@ -33,7 +33,7 @@ func TestTheMostThatALimitGrantsInATime(t *testing.T) {
 		{"calendar 10/day", day, 20}, {"calendar 10/day in Europe/Berlin", day, 30}, {"sliding_counter 10/1h slices 1", time.Hour, 19},
 		{"sliding_counter 10/1h slices 10", 54 * time.Minute, 10}, {"sliding_counter 10/1h slices 10", day, 250}, {"concurrency 5 ttl 1m", day, 0},
 	} {
-		if got := rules.MostIn(limitOf(t, tt.limit), tt.in); got != tt.want {
+		if got := quota.Most(limitOf(t, tt.limit), tt.in); got != tt.want {
 			t.Errorf("%s in any %v: %d, want %d", tt.limit, tt.in, got, tt.want)
 		}
 	}
@@ -70,7 +70,7 @@ func TestNoLimitGrantsMoreThanIsSaid(t *testing.T) {
 			store.Close()
 		}
 		for _, in := range times {
-			if most := rules.MostIn(limit, in); best[in] > most || best[in]*3 < most {
+			if most := quota.Most(limit, in); best[in] > most || best[in]*3 < most {
 				t.Errorf("%s in any %v: %d were granted, at most %d is said", text, in, best[in], most)
 			}
 		}
@@ -79,7 +79,7 @@ func TestNoLimitGrantsMoreThanIsSaid(t *testing.T) {
 
 func TestPeriodsAreTold(t *testing.T) {
 	for text, want := range map[string]string{"10/1d": "24h0m0s", "calendar 5/week": "0s", "concurrency 5 ttl 1m": "0s", "sliding_counter 5/1m": "1m0s"} {
-		if got := fmt.Sprint(rules.PeriodOf(limitOf(t, text))); got != want {
+		if got := fmt.Sprint(quota.Period(limitOf(t, text))); got != want {
 			t.Errorf("%s: %s, want %s", text, got, want)
 		}
 	}

@@ -1,4 +1,5 @@
-package rules
+// Package quota says how much a limit grants, for warnings and explanations.
+package quota
 
 import (
 	"fmt"
@@ -8,9 +9,9 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// MostIn is the largest number of units that a limit grants within any time of this length: docs/limits.md has
+// Most is the largest number of units that a limit grants within any time of this length: docs/limits.md has
 // the table. It is 0 for a concurrency limit.
-func MostIn(limit *weir.Limit, t time.Duration) int64 {
+func Most(limit *weir.Limit, t time.Duration) int64 {
 	units := t.Microseconds()
 	switch spec := limit.Spec().(type) {
 	case weir.TokenBucket:
@@ -82,8 +83,8 @@ func shortestPeriod(spec weir.Calendar) time.Duration {
 	return 365*oneDay - forward
 }
 
-// PeriodOf is the period of a limit, such as a day for 10/1d; 0 if it has no fixed period, as a calendar.
-func PeriodOf(limit *weir.Limit) time.Duration {
+// Period is the period of a limit, such as a day for 10/1d; 0 if it has no fixed period, as a calendar.
+func Period(limit *weir.Limit) time.Duration {
 	switch spec := limit.Spec().(type) {
 	case weir.TokenBucket:
 		return spec.Period
@@ -97,8 +98,8 @@ func PeriodOf(limit *weir.Limit) time.Duration {
 	return 0
 }
 
-// LengthOf is a duration in words: 24 h, 7 days, 90 s.
-func LengthOf(d time.Duration) string {
+// Words is a duration in words: 24 h, 7 days, 90 s.
+func Words(d time.Duration) string {
 	for _, unit := range []struct {
 		length time.Duration
 		word   string

@@ -1,10 +1,9 @@
-package cli
+package engine
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -15,55 +14,42 @@ import (
 )
 
 const (
-	memory = "memory"
-
 	// firstAttempt is the timeout of an attempt to connect to Redis. The start waits for one
 	// attempt; the others follow in the background, retryEvery apart.
 	firstAttempt = 2 * time.Second
 	retryEvery   = time.Second
 )
 
-// A storeConfig is the configuration of the store and its layers.
-type storeConfig struct {
-	url      string
-	timeout  time.Duration // of a Redis call
-	maxKeys  int           // of a store in memory
-	maxBytes int64         // of a store in memory
-	nodes    int           // processes that share the store
-	without  []string      // disabled layers, of layers.Names
-
-	fallbackKeys int // ceiling of keys that are counted locally too, for when Redis is down
-}
-
-func (c storeConfig) cluster() bool {
-	scheme, _, _ := strings.Cut(c.url, "://")
+func (c *Config) cluster() bool {
+	scheme, _, _ := strings.Cut(c.Store, "://")
 	return strings.HasSuffix(scheme, "+cluster")
 }
 
 // openStore opens the store. An unreachable Redis is no error: until it responds, rules apply
 // their on_store_error, as they do when Redis fails later. A permanent failure, such as a wrong
 // password, is an error.
-func openStore(ctx context.Context, c storeConfig, log *slog.Logger) (weir.Store, error) {
-	if c.url == memory {
-		return memstore.New(memstore.WithMaxKeys(c.maxKeys), memstore.WithMaxBytes(c.maxBytes)), nil
+func openStore(ctx context.Context, c *Config) (weir.Store, error) {
+	if c.Store == Memory {
+		return memstore.New(memstore.WithMaxKeys(c.MaxKeys), memstore.WithMaxBytes(c.MaxBytes)), nil
 	}
-	store, err := openRedis(ctx, c, log)
+	store, err := OpenRedis(ctx, c)
 	if err == nil {
 		return store, nil
 	}
 	if !passes(err) {
-		return nil, fmt.Errorf("the store %s: %w", masked(c.url), err)
+		return nil, fmt.Errorf("the store %s: %w", Masked(c.Store), err)
 	}
-	log.Warn("Redis is not responding: rules apply their on_store_error until it does", "store", masked(c.url),
+	c.Log.Warn("Redis is not responding: rules apply their on_store_error until it does", "store", Masked(c.Store),
 		"error", err)
-	return lateRedis(ctx, c, err, log), nil
+	return lateRedis(ctx, c, err), nil
 }
 
-func openRedis(ctx context.Context, c storeConfig, log *slog.Logger) (*redisstore.Store, error) {
+// OpenRedis connects to the Redis of c.
+func OpenRedis(ctx context.Context, c *Config) (*redisstore.Store, error) {
 	ctx, cancel := context.WithTimeout(ctx, firstAttempt)
 	defer cancel()
-	return redisstore.Open(ctx, c.url, redisstore.WithTimeout(c.timeout),
-		redisstore.WithWarn(func(text string) { log.Warn(strings.TrimPrefix(text, "redisstore: ")) }))
+	return redisstore.Open(ctx, c.Store, redisstore.WithTimeout(c.Timeout),
+		redisstore.WithWarn(func(text string) { c.Log.Warn(strings.TrimPrefix(text, "redisstore: ")) }))
 }
 
 // passes reports whether a failure to open Redis may be temporary.
@@ -77,8 +63,8 @@ func passes(err error) bool {
 	return errors.Is(err, weir.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// masked is a URL without everything before the last @, which may be a password.
-func masked(url string) string {
+// Masked is a URL without everything before the last @, which may be a password.
+func Masked(url string) string {
 	scheme, rest, ok := strings.Cut(url, "://")
 	if !ok {
 		return url
@@ -102,18 +88,18 @@ type lateStore struct {
 	done  chan struct{}
 }
 
-func lateRedis(ctx context.Context, c storeConfig, why error, log *slog.Logger) *lateStore {
+func lateRedis(ctx context.Context, c *Config, why error) *lateStore {
 	ctx, cancel := context.WithCancel(ctx)
 	l := &lateStore{why: why, stop: cancel, done: make(chan struct{})}
 	go func() {
 		defer close(l.done)
-		l.connect(ctx, c, log)
+		l.connect(ctx, c)
 	}()
 	return l
 }
 
 // connect tries until it succeeds or the store is closed.
-func (l *lateStore) connect(ctx context.Context, c storeConfig, log *slog.Logger) {
+func (l *lateStore) connect(ctx context.Context, c *Config) {
 	ticker := time.NewTicker(retryEvery)
 	defer ticker.Stop()
 	for said := l.why.Error(); ; {
@@ -122,14 +108,14 @@ func (l *lateStore) connect(ctx context.Context, c storeConfig, log *slog.Logger
 			return
 		case <-ticker.C:
 		}
-		store, err := openRedis(ctx, c, log)
+		store, err := OpenRedis(ctx, c)
 		if err == nil {
 			l.redis.Store(store)
-			log.Info("connected to Redis", "store", masked(c.url))
+			c.Log.Info("connected to Redis", "store", Masked(c.Store))
 			return
 		}
 		if text := err.Error(); text != said && ctx.Err() == nil {
-			log.Warn("Redis is not responding", "store", masked(c.url), "error", err)
+			c.Log.Warn("Redis is not responding", "store", Masked(c.Store), "error", err)
 			said = text
 		}
 	}

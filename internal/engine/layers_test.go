@@ -1,8 +1,9 @@
-package cli
+package engine
 
 import (
 	"bytes"
 	"errors"
+	"log/slog"
 	"strings"
 	"testing"
 
@@ -12,11 +13,7 @@ import (
 // TestWhatTheBreakerLogs is the begin and the end of an outage, and not each attempt between.
 func TestWhatTheBreakerLogs(t *testing.T) {
 	var out bytes.Buffer
-	log, err := newLog(&out, "text", "info")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &stack{log: log}
+	s := &stack{log: slog.New(slog.NewTextHandler(&out, nil))}
 	from := breaker.Closed
 	for _, to := range []breaker.State{breaker.Open, breaker.Closing, breaker.Open, breaker.Closing, breaker.Closed} {
 		s.changed(breaker.Change{From: from, To: to, Cause: errors.New("connection refused")})
@@ -24,5 +21,20 @@ func TestWhatTheBreakerLogs(t *testing.T) {
 	}
 	if got := out.String(); strings.Count(got, "\n") != 2 || !strings.Contains(got, "connection refused") || !strings.HasSuffix(got, "circuit breaker closed: Redis is responding again\"\n") {
 		t.Errorf("logged:\n%s", got)
+	}
+}
+
+func TestMasked(t *testing.T) {
+	for url, want := range map[string]string{
+		"redis://127.0.0.1:6379/0":                        "redis://127.0.0.1:6379/0",
+		"redis://user:secret@host:6379/0":                 "redis://***@host:6379/0",
+		"redis://:sec@ret@host":                           "redis://***@host",
+		"redis://user:sec/ret@host/0":                     "redis://***@host/0",
+		"redis+sentinel://h/m/0?sentinel_password=secret": "redis+sentinel://h/m/0?…",
+		"memory": "memory",
+	} {
+		if got := Masked(url); got != want {
+			t.Errorf("%s is shown as %s, want %s", url, got, want)
+		}
 	}
 }

@@ -1,15 +1,16 @@
-package cli
+package engine
 
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/weirproject/weir/internal/ruleset/redissource"
 	"github.com/weirproject/weir/rules"
 )
 
-// A mistake is one mistake in rules.
-type mistake struct {
+// A Mistake is one mistake in rules.
+type Mistake struct {
 	File    string `json:"file,omitempty"`
 	Line    int    `json:"line,omitempty"`
 	Column  int    `json:"column,omitempty"`
@@ -17,8 +18,8 @@ type mistake struct {
 	Message string `json:"message"`
 }
 
-// where is the place of the mistake as attributes of a log line, in the form that editors find.
-func (m *mistake) where(source string) (args []any) {
+// Where is the place of the mistake as attributes of a log line, in the form that editors find.
+func (m *Mistake) Where(source string) (args []any) {
 	if source != "" {
 		args = append(args, "source", source)
 	}
@@ -31,11 +32,11 @@ func (m *mistake) where(source string) (args []any) {
 	return args
 }
 
-// mistakesOf are the mistakes that an error lists, or the error itself.
-func mistakesOf(err error) (list []mistake) {
+// Mistakes are the mistakes that an error lists, or the error itself.
+func Mistakes(err error) (list []Mistake) {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, one := range joined.Unwrap() {
-			list = append(list, mistakesOf(one)...)
+			list = append(list, Mistakes(one)...)
 		}
 		return list
 	}
@@ -45,23 +46,28 @@ func mistakesOf(err error) (list []mistake) {
 	case err == nil:
 	case errors.As(err, &text):
 		for _, p := range text.Problems {
-			list = append(list, mistake{p.File, p.Line, p.Column, p.Field, p.Message})
+			list = append(list, Mistake{p.File, p.Line, p.Column, p.Field, p.Message})
 		}
 		list = append(list, omitted(text.Omitted)...)
 	case errors.As(err, &redis):
 		for i := range redis.Problems {
-			list = append(list, mistake{Message: redis.Problems[i].String()})
+			list = append(list, Mistake{Message: redis.Problems[i].String()})
 		}
 		list = append(list, omitted(redis.Omitted)...)
 	default:
-		list = append(list, mistake{Message: message(err)})
+		list = append(list, Mistake{Message: Message(err)})
 	}
 	return list
 }
 
-func omitted(n int) []mistake {
+func omitted(n int) []Mistake {
 	if n == 0 {
 		return nil
 	}
-	return []mistake{{Message: fmt.Sprintf("and %d more", n)}}
+	return []Mistake{{Message: fmt.Sprintf("and %d more", n)}}
+}
+
+// Message is the text of an error, without the name of the package that returned it.
+func Message(err error) string {
+	return strings.ReplaceAll(strings.TrimPrefix(err.Error(), "weir: "), ": weir: ", ": ")
 }

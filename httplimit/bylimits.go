@@ -1,0 +1,230 @@
+package httplimit
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/rules"
+)
+
+// byLimiter decides by a limiter, which reports the deciding limit alone.
+type byLimiter struct {
+	*config
+	limiter *weir.Limiter
+	key     Key
+	ttl     time.Duration // of the shortest lease; 0: the limiter holds none
+}
+
+func (d *byLimiter) decide(c *call) {
+	r, cost := c.request, d.costOf(c.request)
+	key, err := d.missing.key(d.key, r)
+	if err == nil && key == "" {
+		c.event.Outcome = Skipped
+		return
+	}
+	a := &c.event.Answer
+	switch {
+	case err != nil:
+	case d.ttl > 0 || d.after != nil:
+		err = d.reserve(c, key, cost)
+	default:
+		*a, err = d.limiter.AllowN(r.Context(), key, cost)
+	}
+	if err != nil {
+		d.fail(c, err)
+		return
+	}
+	for _, limit := range d.limiter.Limits() {
+		one := check{limit: limit, key: key, fields: d.fields}
+		if limit == a.Limit {
+			one.decision = &a.Decision
+		}
+		c.checks = append(c.checks, one)
+	}
+	d.conclude(c)
+}
+
+// costOf is the cost of a request, estimated where WithCostAfter corrects it.
+func (c *config) costOf(r *http.Request) int64 {
+	if c.cost == nil {
+		return 1
+	}
+	return c.cost(r)
+}
+
+// conclude takes the answer of the limits.
+func (c *config) conclude(decided *call) {
+	if !decided.event.Answer.Allowed {
+		decided.event.Outcome = Refused
+		decided.exceed(c.status, c.body)
+	}
+}
+
+// fail handles a request that limits could not decide: it is refused, or passes.
+func (c *config) fail(failed *call, err error) {
+	var missing *missingError
+	if errors.As(err, &missing) {
+		failed.event = Event{Outcome: Denied, Err: err}
+		failed.refuse(http.StatusForbidden, missingKey, c.body)
+		return
+	}
+	failed.event = Event{Outcome: Failed, Err: err}
+	var input *weir.InputError
+	switch {
+	case errors.As(err, &input):
+		failed.refuse(http.StatusInternalServerError, undecided, c.body)
+	case c.failure == FailClosed || failed.request.Context().Err() != nil:
+		// A canceled request does not pass: canceling would evade the limit.
+		failed.refuse(http.StatusServiceUnavailable, undecided, c.body)
+	}
+}
+
+func (d *byLimiter) reserve(c *call, key string, cost int64) error {
+	reservation, err := d.limiter.Reserve(c.request.Context(), key, cost)
+	var refused *weir.RefusedError
+	if errors.As(err, &refused) {
+		c.event.Answer = refused.Answer
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	c.event.Answer = reservation.Answer()
+	c.followUp = &followUp{measured: d.after != nil, keep: reservation.KeepAlive,
+		end: func(ctx context.Context, s *served, notify func(Outcome, error)) {
+			d.settle(ctx, reservation, s, cost, notify)
+		}}
+	return nil
+}
+
+// settle ends a reservation. An invalid actual cost leaves the estimate; the leases are released in
+// any case.
+func (d *byLimiter) settle(
+	ctx context.Context, reservation *weir.Reservation, s *served, cost int64, notify func(Outcome, error),
+) {
+	outcome := Unreleased
+	if d.after != nil && s.ran {
+		outcome = Unsettled
+		actual, err := s.cost(d.after)
+		if err != nil {
+			notify(Unsettled, err)
+		} else {
+			cost = actual
+		}
+	}
+	err := reservation.Settle(ctx, cost)
+	if errors.Is(err, weir.ErrLeaseGone) {
+		outcome = Unreleased
+	}
+	if err != nil {
+		notify(outcome, err)
+	}
+}
+
+// byParts decides all parts in one call of the store, by a gate without rules that receives claims.
+type byParts struct {
+	*config
+	gate  *gate.Gate
+	parts []Part
+	own   map[*weir.Limit]bool // the limits of parts with a Cost
+}
+
+func newByParts(c *config, store weir.Store, parts []Part) (*byParts, error) {
+	none, err := rules.Compile(&rules.File{})
+	if err != nil {
+		return nil, err
+	}
+	g, err := gate.New(store, none)
+	if err != nil {
+		return nil, err
+	}
+	d := &byParts{config: c, gate: g, parts: slices.Clone(parts), own: make(map[*weir.Limit]bool)}
+	for _, part := range parts {
+		for _, limit := range part.Limits {
+			d.own[limit] = part.Cost != nil
+		}
+	}
+	return d, nil
+}
+
+func (d *byParts) decide(c *call) {
+	err := d.claims(c)
+	if err == nil && len(c.claims) == 0 {
+		c.event.Outcome = Skipped
+		return
+	}
+	v := &c.verdict
+	if err == nil {
+		err = d.gate.Decide(c.request.Context(), nil, gate.Ask{Times: 1, Claims: c.claims}, v)
+	}
+	if err == nil && v.Outcome == gate.Failed {
+		err = v.Err
+	}
+	if err != nil {
+		d.fail(c, err)
+		return
+	}
+	c.event.Answer = answerOf(v)
+	c.take(func(gate.Check) Fields { return d.fields })
+	if c.event.Answer.Allowed && (d.after != nil || v.Holds()) {
+		c.followUp = newFollowUp(d.gate, v.Receipt(), d.actual)
+		c.followUp.measured = d.after != nil
+	}
+	d.conclude(c)
+}
+
+func (d *byParts) claims(c *call) error {
+	cost := d.costOf(c.request)
+	for i := range d.parts {
+		part := &d.parts[i]
+		key, err := part.Missing.key(part.Key, c.request)
+		if err != nil {
+			return err
+		}
+		if key == "" {
+			continue
+		}
+		units := cost
+		if part.Cost != nil {
+			units = part.Cost(c.request)
+		}
+		for _, limit := range part.Limits {
+			c.claims = append(c.claims, weir.Claim{Key: key, Limit: limit, Cost: units})
+		}
+	}
+	return nil
+}
+
+// take adds the checks of the verdict that limited the request.
+func (c *call) take(fieldsOf func(gate.Check) Fields) {
+	for i := range c.verdict.Len() {
+		if k := c.verdict.At(i); k.Decided && !k.Shadow && !k.Aside {
+			one := check{limit: k.Claim.Limit, key: k.Claim.Key, decision: k.Decision, fields: fieldsOf(k), ban: k.Ban}
+			c.checks = append(c.checks, one)
+		}
+	}
+}
+
+// answerOf is the answer of the deciding claim, with the delay of the whole request; zero if no
+// limit decided.
+func answerOf(v *gate.Verdict) (a weir.Answer) {
+	if worst, ok := v.Worst(); ok {
+		a = weir.Answer{Allowed: v.Outcome == gate.Passed, Limit: worst.Claim.Limit, Decision: *worst.Decision}
+		a.Delay = v.Delay
+	}
+	return a
+}
+
+// actual is the actual cost of a claim.
+func (d *byParts) actual(c *gate.Charged, s *served) (units int64, ok bool, err error) {
+	if d.after == nil || d.own[c.Claim.Limit] {
+		return 0, false, nil
+	}
+	units, err = s.cost(d.after)
+	return units, true, err
+}

@@ -1,0 +1,54 @@
+// Package bounds has the largest sizes of rule sets and of their parts, so that no file and no message can make
+// its reader work without bound. Package rules checks them; sources of rules stop reading beyond them.
+package bounds
+
+// Bounds of a file of rules.
+const (
+	File         = 8 << 20   // bytes of a file
+	Nodes        = 1_050_000 // commas, colons, brackets, dashes and lines of a file
+	Rules        = 100_000   // rules; File and Nodes suffice for so many short ones
+	Groups       = 128       // groups of a file; those of shadow rules count separately
+	Tree         = 1 << 20   // nodes that the alternatives of all matches need
+	Attributes   = 64        // headers, query parameters and descriptors that a file's matches name
+	AllOverrides = 50_000    // overrides of a file
+	Proxies      = 256       // trusted proxies
+	Sharing      = 10_000    // nodes that share a store
+	FallbackKeys = 1 << 30   // keys that a node counts beside the store
+	Exceptions   = 1000      // exceptions of operators
+	Problems     = 100       // mistakes that an error lists
+)
+
+// Bounds of a rule.
+const (
+	Label      = 100    // characters of a label
+	Limits     = 8      // limits of a rule
+	Components = 8      // components of a key
+	Values     = 64     // values of one condition
+	Conditions = 16     // conditions of a match besides host and path
+	Text       = 1024   // bytes of a value
+	Body       = 16_384 // bytes of a response's body
+	Overrides  = 10_000 // overrides of a rule
+	Wildcards  = 64     // overrides of a rule whose keys have wildcards
+	Bans       = 8      // lengths of a rule's bans
+	Refusals   = 1000   // refusals that lead to a ban
+	Windows    = 16     // windows of a schedule
+	Lease      = 50     // percent of the remaining units that a node may prefetch
+	Ceiling    = 100    // multiple of its limit that one node may pass
+)
+
+// Bounds of lists.
+const (
+	Sources    = 16      // sources of one allow or deny
+	Listed     = 100_000 // values of one source of an allow or deny
+	AllListed  = 100_000 // values of all allows and denies of a file
+	ListFile   = 8 << 20 // bytes of a file of values
+	ListFiles  = 64      // files of values of a file of rules
+	Sets       = 64      // sets that the lists of a file name
+	AllMembers = 100_000 // members of all those sets
+)
+
+// Bounds of keys.
+const (
+	PlainKey  = 256  // bytes of the longest key that is kept as it is; longer keys are hashed
+	Endpoints = 1000 // paths that a key component endpoint distinguishes
+)

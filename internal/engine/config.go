@@ -1,0 +1,297 @@
+// Package engine wires the parts of a rate limiter: the store and its layers, the sources of rules, the gate, and the
+// metrics. The command weir serve and the public package of the same name are built on it.
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/clientaddr"
+	"github.com/weirproject/weir/httplimit"
+	"github.com/weirproject/weir/internal/bounds"
+	"github.com/weirproject/weir/internal/netaddr"
+	"github.com/weirproject/weir/internal/ruleset/redissource"
+	"github.com/weirproject/weir/memstore"
+	"github.com/weirproject/weir/pathform"
+	"github.com/weirproject/weir/rules"
+)
+
+// A Config says where rules come from and where counts are kept. Start with [Defaults].
+type Config struct {
+	Rules       string        // file, directory, URL of a file, or - for Stdin; "": none
+	RulesToken  string        // file with the bearer token for a URL
+	Poll        time.Duration // between reads of Rules without a change notification
+	Stdin       io.Reader
+	Limits      []string // instead of Rules: limits per client address
+	Hashes      []string // URLs of Redis with a hash for each rule; InStore: that of Store
+	Prefix      string   // of the keys of Hashes
+	Channel     string   // announces changes of Hashes
+	SetsChannel string   // announces changes of the sets that lists use
+	Ledger      string   // "": the store's own, or memory
+	LedgerName  string   // prefix of the keys and the channel of the ledger
+	ReadLedger  bool     // never write to the ledger of the store
+	Refresh     time.Duration
+	StartWithin time.Duration // for sources that cannot be read, at the start
+	AllowEmpty  bool          // accept an empty rule set
+
+	Store        string        // Memory, or the URL of a Redis
+	Timeout      time.Duration // of a Redis call
+	Nodes        int           // processes that share the store
+	Without      []string      // disabled layers, of layers.Names
+	MaxKeys      int           // of a store in memory
+	MaxBytes     int64         // of a store in memory
+	FallbackKeys int           // ceiling of keys that are counted locally too, for when Redis is down
+	State        string        // file that preserves the counts in memory; "": none
+
+	TrustedProxies []string // networks and addresses; unix: peers on a Unix socket
+	ClientHeader   string
+	PathForm       []string
+	AnyMethod      bool
+	HashKey        string // for long keys
+
+	// Given are the fields that override the settings of a rule file.
+	Given map[string]bool
+	// Names are the names of fields in messages, where they differ.
+	Names   map[string]string
+	Version string // in the metrics
+	Log     *slog.Logger
+}
+
+// Special values of a Config.
+const (
+	Memory   = "memory" // of Store and Ledger
+	InStore  = "redis"  // of Hashes and Ledger: the URL of Store
+	NoLedger = "none"
+)
+
+// Defaults are the values of a Config that is not given anything.
+func Defaults() Config {
+	return Config{
+		Poll:         30 * time.Second,
+		Prefix:       "rate_limit_config:",
+		Channel:      "rate_limit_config",
+		SetsChannel:  "weir:lists",
+		LedgerName:   "weir:rules",
+		Refresh:      30 * time.Second,
+		StartWithin:  10 * time.Second,
+		Store:        Memory,
+		Timeout:      50 * time.Millisecond,
+		Nodes:        1,
+		MaxKeys:      memstore.DefaultMaxKeys,
+		MaxBytes:     memstore.DefaultMaxBytes,
+		FallbackKeys: memstore.DefaultMaxKeys,
+		ClientHeader: "X-Forwarded-For",
+	}
+}
+
+// A ConfigError is a value of a Config that cannot be used.
+type ConfigError struct{ text string }
+
+// Error names the field, the value, and what is allowed.
+func (e *ConfigError) Error() string { return e.text }
+
+func wrong(format string, args ...any) error { return &ConfigError{fmt.Sprintf(format, args...)} }
+
+// field is the name of a field in messages.
+func (c *Config) field(name string) string {
+	if shown, ok := c.Names[name]; ok {
+		return shown
+	}
+	return name
+}
+
+// A Setup is a Config, and the rules of its file when it was read first. Settings of the file are applied.
+type Setup struct {
+	Config
+	File    *rules.File // of Rules, or made from Limits
+	Set     *rules.Set  // of that file
+	Source  string      // name of the rule sources in messages; "" if there are none
+	Trusted []netip.Prefix
+	Clients *clientaddr.Extractor
+	Form    pathform.Form
+
+	primary  *primary
+	sets     *redissource.Sets // nil: no sets are read
+	setless  bool              // there is no Redis to read sets from
+	compiler *rules.Compiler   // of each source, and of the merged file
+	serving  atomic.Bool
+}
+
+// Read reads Config.Rules for the first time.
+func Read(ctx context.Context, c Config) (*Setup, error) {
+	if c.StartWithin <= 0 {
+		return nil, wrong("%s is %v; allowed: more than 0", c.field("StartWithin"), c.StartWithin)
+	}
+	l := &Setup{Config: c}
+	l.compiler = rules.NewCompiler(rules.WithHashKey([]byte(c.HashKey)), rules.WithRest(l.rest))
+	var err error
+	if l.primary, err = l.open(ctx); err != nil {
+		return nil, err
+	}
+	l.File = l.primary.file
+	if err := l.settleForm(); err != nil {
+		return nil, err
+	}
+	if l.Set, err = l.compiler.Compile(l.File); err != nil {
+		return nil, l.blame(err)
+	}
+	if err := l.settle(); err != nil {
+		return nil, err
+	}
+	l.Source = l.shown()
+	return l, nil
+}
+
+// blame reports mistakes in Limits like those of other fields, without lines of a file.
+func (l *Setup) blame(err error) error {
+	var list *rules.Error
+	if len(l.Limits) == 0 || !errors.As(err, &list) {
+		return err
+	}
+	var texts []string
+	for i := range list.Problems {
+		texts = append(texts, list.Problems[i].Message)
+	}
+	return wrong("%s: %s", l.field("Limits"), strings.Join(texts, "; "))
+}
+
+// Compile compiles the merged file of all sources, with the members of its sets.
+func (l *Setup) Compile(file *rules.File) (*rules.Set, error) {
+	file = l.formed(file)
+	if l.sets != nil {
+		file = l.sets.Complete(file)
+	} else if err := l.noRedis(file); l.setless && err != nil {
+		return nil, err
+	}
+	return l.compiler.Compile(file)
+}
+
+// yieldTime is how long the compilation of rules pauses after each millisecond or so.
+const yieldTime = 500 * time.Microsecond
+
+// rest pauses the compilation of rules in favour of requests, once the engine decides them.
+func (l *Setup) rest() {
+	if l.serving.Load() {
+		time.Sleep(yieldTime)
+	}
+}
+
+// settle applies the settings of the file, over which given fields have precedence, and checks the result.
+func (l *Setup) settle() error {
+	if set := l.Set.Store(); set != "" && !l.Given["Store"] {
+		l.Store = set
+	}
+	if set := l.Set.Nodes(); set != 0 && !l.Given["Nodes"] {
+		l.Nodes = set
+	}
+	if set := l.Set.FallbackKeys(); set != 0 && !l.Given["FallbackKeys"] {
+		l.FallbackKeys = set
+	}
+	switch {
+	case l.Nodes < 1 || l.Nodes > bounds.Sharing:
+		return wrong("%s is %d; allowed: 1 to %d", l.field("Nodes"), l.Nodes, bounds.Sharing)
+	case l.FallbackKeys < 1:
+		return wrong("%s is %d; allowed: 1 or more", l.field("FallbackKeys"), l.FallbackKeys)
+	case l.MaxKeys < 1:
+		return wrong("%s is %d; allowed: 1 or more", l.field("MaxKeys"), l.MaxKeys)
+	case l.MaxBytes < 1:
+		return wrong("%s is %d; allowed: 1 or more", l.field("MaxBytes"), l.MaxBytes)
+	case l.Timeout <= 0:
+		return wrong("%s is %v; allowed: more than 0", l.field("Timeout"), l.Timeout)
+	}
+	if err := l.checkWithout(); err != nil {
+		return err
+	}
+	return l.settleProxies()
+}
+
+func (l *Setup) settleProxies() (err error) {
+	if set := l.Set.ClientHeader(); set != "" && !l.Given["ClientHeader"] {
+		l.ClientHeader = set
+	}
+	opts := []clientaddr.Option{clientaddr.WithHeader(l.ClientHeader)}
+	l.Trusted = l.Set.TrustedProxies()
+	if l.Given["TrustedProxies"] {
+		l.Trusted = nil
+		for _, text := range l.TrustedProxies {
+			if text == "unix" {
+				opts = append(opts, clientaddr.WithTrustedUnix())
+				continue
+			}
+			prefix, err := netaddr.Parse(strings.TrimSpace(text))
+			var input *weir.InputError
+			if errors.As(err, &input) {
+				return wrong("%s has %.80q; allowed: %s; or unix", l.field("TrustedProxies"), text, input.Allowed)
+			}
+			l.Trusted = append(l.Trusted, prefix)
+		}
+	}
+	if l.Clients, err = clientaddr.New(l.Trusted, opts...); err == nil {
+		return nil
+	}
+	var from []string
+	for _, field := range []string{"TrustedProxies", "ClientHeader"} {
+		if l.Given[field] {
+			from = append(from, l.field(field))
+		}
+	}
+	if from == nil {
+		from = []string{"trusted_proxies of the file"}
+	}
+	return wrong("%s: %v", strings.Join(from, ", "), err)
+}
+
+// settleForm takes the form of paths from the config or the file. They must agree, since patterns
+// of the file are put into that form.
+func (l *Setup) settleForm() error {
+	given, err := pathform.Parse(l.PathForm)
+	if err != nil {
+		var input *weir.InputError
+		errors.As(err, &input)
+		return wrong("%s has %s; allowed: %s", l.field("PathForm"), input.Given, input.Allowed)
+	}
+	inFile, err := pathform.Parse(l.File.PathForm)
+	switch {
+	case err != nil: // the compiler reports it
+		return nil
+	case !l.Given["PathForm"]:
+		l.Form = inFile
+	case len(l.File.PathForm) > 0 && given != inFile:
+		return wrong("%s is %v, but path_form of %s is %v; set only one of them", l.field("PathForm"), given, l.File.Name,
+			inFile)
+	default:
+		l.Form = given
+	}
+	l.File = l.formed(l.File)
+	return nil
+}
+
+// formed returns the file with the path form of the start of this process: front ends keep that
+// form until a restart.
+func (l *Setup) formed(file *rules.File) *rules.File {
+	words := strings.Split(l.Form.String(), ",")
+	if slices.Equal(file.PathForm, words) || len(file.PathForm) == 0 && l.Form == (pathform.Form{}) {
+		return file
+	}
+	other := *file
+	other.PathForm = words
+	return &other
+}
+
+// HTTPOptions are the settings of middleware by rules: accepted methods, the form of paths, and the client address.
+func (l *Setup) HTTPOptions() []httplimit.Option {
+	opts := []httplimit.Option{httplimit.WithPathForm(l.Form), httplimit.WithClients(l.Clients)}
+	if !l.AnyMethod {
+		opts = append(opts, httplimit.WithRegisteredMethods())
+	}
+	return opts
+}

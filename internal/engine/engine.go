@@ -1,0 +1,221 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/internal/ruleset"
+	"github.com/weirproject/weir/internal/ruleset/ledger"
+	"github.com/weirproject/weir/internal/ruleset/redissource"
+	"github.com/weirproject/weir/memstore"
+	"github.com/weirproject/weir/observe"
+)
+
+// An Engine decides requests by rules that it keeps up to date, until Close.
+type Engine struct {
+	*Setup
+	Gate    *gate.Gate
+	Counts  weir.Store // the store with its layers
+	Metrics *observe.Metrics
+	Book    *ledger.Ledger // nil: none
+
+	stack       *stack // nil: limits are counted in memory
+	state       *state // nil: none is kept
+	closeLedger func()
+	keeper      *ruleset.Keeper
+	optional    string // a layer that was not asked for: the engine is ready without it
+	stop        context.CancelFunc
+	ended       sync.WaitGroup
+
+	// Used by the keeper's goroutine alone.
+	complete bool              // each source was in force once
+	began    bool              // some rules were
+	failing  bool              // some rules of a source were not in force at the last event
+	settings map[string]string // last seen settings that take effect at a start
+	leftOut  []string          // invalid members of sets, as logged last
+
+	linter  *time.Timer // nil: none is due
+	linting sync.Mutex
+	odd     []string // warnings of weir check, as logged last
+}
+
+// Open connects to the store, and begins to watch the sources. Until Wait returns, rules may be missing.
+func (l *Setup) Open(ctx context.Context) (*Engine, error) {
+	e := &Engine{Setup: l}
+	if err := e.open(ctx); err != nil {
+		e.Close()
+		return nil, err
+	}
+	return e, nil
+}
+
+func (e *Engine) open(ctx context.Context) error {
+	layers, err := e.layers(ctx)
+	if err != nil {
+		return err
+	}
+	if layers, err = e.addSets(ctx, layers); err != nil {
+		return err
+	}
+	if layers, err = e.openLedger(ctx, layers); err != nil {
+		return err
+	}
+	store, err := openStore(ctx, &e.Config)
+	if err != nil {
+		return err
+	}
+	e.Counts = store // Close closes it
+	e.Metrics = observe.New(e.Version)
+	if err := e.openState(store); err != nil {
+		return err
+	}
+	local, err := e.addLayers(store)
+	if err != nil {
+		return err
+	}
+	opts := []gate.Option{gate.WithLocal(local), gate.WithBudget(e.budget()), gate.WithObserver(e.Metrics.Verdict),
+		gate.WithObserver((&outage{log: e.Log}).verdict)}
+	if register, shared := store.(gate.Register); shared {
+		opts = append(opts, gate.WithRegister(register))
+	}
+	if e.Gate, err = gate.New(e.Counts, e.Set, opts...); err != nil {
+		return err
+	}
+	return e.watch(layers)
+}
+
+// budget is the timeout of a whole decision: that of one Redis call.
+func (e *Engine) budget() time.Duration {
+	if e.Store == Memory {
+		return 0
+	}
+	return e.Timeout
+}
+
+// openState restores the counts of the state file.
+func (e *Engine) openState(store weir.Store) (err error) {
+	if e.State == "" {
+		return nil
+	}
+	local, ok := store.(*memstore.Store)
+	if !ok {
+		return wrong("%s saves counts in memory, but %s is %s, which keeps its counts itself; leave %[1]s out",
+			e.field("State"), e.field("Store"), Masked(e.Store))
+	}
+	if e.state, err = openState(e.State, e.field("State"), local, e.Log); err == nil {
+		e.state.keep(e.Metrics)
+	}
+	return err
+}
+
+// addLayers puts the layers before the store, and returns the local fallback store. A store in memory has no
+// layers, and is its own fallback.
+func (e *Engine) addLayers(store weir.Store) (local weir.Store, err error) {
+	if e.Store == Memory {
+		e.Counts = e.Metrics.Store(store)
+		return e.Counts, nil
+	}
+	if e.stack, err = newStack(store, &e.Config, e.Metrics); err != nil {
+		return nil, err
+	}
+	e.stack.follow(e.Set)
+	e.Counts = e.stack.Store
+	return e.stack.Local, nil
+}
+
+// LedgerLayer is the name of the layer that operators change.
+const LedgerLayer = "ledger"
+
+// openLedger opens the ledger, and adds it to the layers. By default it is kept in the Redis of
+// the store, because a block on one node alone would not stop an attack on the others. By default,
+// only a ledger made by such servers is used, since a foreign one would change the
+// rules here; and the server is ready without it, even if Redis is down or denies access to it.
+func (e *Engine) openLedger(ctx context.Context, layers []ruleset.Layer) ([]ruleset.Layer, error) {
+	if e.Ledger == "" {
+		e.optional = LedgerLayer
+	}
+	at := e.Ledger
+	switch {
+	case at == NoLedger:
+		return layers, nil
+	case at == "" && e.Store == Memory || inProcess(at):
+		if at == Memory {
+			at = ""
+		}
+		book, err := ledger.NewMemory(at)
+		if err != nil {
+			return nil, err
+		}
+		e.Book, e.closeLedger = ledger.New(book), func() { book.Close() }
+		return append(layers, ruleset.Layer{Name: LedgerLayer, Source: book.Source(), AllowEmpty: true}), nil
+	}
+	claim := redissource.Own
+	if e.ReadLedger {
+		claim = redissource.Look
+	}
+	redis, err := e.openRedisLedger(ctx, claim)
+	if err != nil {
+		return nil, err
+	}
+	e.Book, e.closeLedger = redis.Ledger, redis.Close
+	return append(layers, ruleset.Layer{Name: LedgerLayer, Source: redis.Source(), AllowEmpty: true}), nil
+}
+
+// watch begins to keep the rules up to date.
+func (e *Engine) watch(layers []ruleset.Layer) (err error) {
+	e.keeper, err = ruleset.NewKeeper(layers, e.swap, ruleset.WithCompile(e.Compile), ruleset.WithRest(e.rest),
+		ruleset.WithTell(e.tell), ruleset.WithStartWithin(e.StartWithin))
+	if err != nil {
+		return err
+	}
+	e.Metrics.Sources(e.sources)
+	e.Metrics.Degraded(e.degraded)
+	if p := e.primary; p.text != nil {
+		e.lint(p.name, p.text)
+	}
+	e.settings = settingsOf(e.File)
+	e.Metrics.Incomplete(true)
+	var ctx context.Context
+	ctx, e.stop = context.WithCancel(context.Background())
+	e.ended.Go(func() { e.keeper.Run(ctx) })
+	return nil
+}
+
+// Wait waits until the rules of all sources are in force, or for StartWithin: then the engine works without the
+// missing rules and is not ready. The error is that of the context.
+func (e *Engine) Wait(ctx context.Context) error {
+	e.keeper.Wait(ctx) // missing rules were logged
+	e.serving.Store(ctx.Err() == nil)
+	return ctx.Err()
+}
+
+// Reload reads all sources now, and waits until their rules are in force. The error lists the others.
+func (e *Engine) Reload(ctx context.Context) error { return e.keeper.Reload(ctx) }
+
+// Status is the state of the rules in force, and of each source.
+func (e *Engine) Status() *ruleset.Status { return e.keeper.Status() }
+
+// Close stops the sources, saves the state, and closes the store.
+func (e *Engine) Close() (err error) {
+	if e.stop != nil {
+		e.stop()
+	}
+	e.ended.Wait()
+	if e.linter != nil {
+		e.linter.Stop()
+	}
+	if e.closeLedger != nil {
+		e.closeLedger()
+	}
+	if e.state != nil {
+		err = e.state.close()
+	}
+	if e.Counts != nil {
+		err = errors.Join(err, e.Counts.Close())
+	}
+	return err
+}

@@ -1,0 +1,210 @@
+package engine
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weirproject/weir/internal/ruleset"
+	"github.com/weirproject/weir/observe"
+	"github.com/weirproject/weir/rules"
+)
+
+// lintAfter is how long rules must be in force before they are checked for warnings. The check
+// costs more than reading the rules, so it is skipped while they change continuously.
+const lintAfter = time.Second
+
+// sources is the state of the sources, for the metrics.
+func (e *Engine) sources() (list []observe.Source) {
+	for _, y := range e.keeper.Status().Layers {
+		good := y.Err == nil && y.LeftOut == 0 &&
+			(y.Name != setsLayer || y.Warning == nil && e.Gate.Rules().LeftOut() == nil)
+		list = append(list,
+			observe.Source{Name: y.Name, Up: !y.Down, Good: good, Rules: y.Rules, LeftOut: y.LeftOut, Loaded: y.Loaded})
+	}
+	return list
+}
+
+// maxDegraded is the most lines of /readyz per source, and maxDetail the most bytes of each.
+const (
+	maxDegraded = 3
+	maxDetail   = 300
+)
+
+// degraded lists the failures of the sources, for /readyz.
+func (e *Engine) degraded() (list []string) {
+	for _, y := range e.keeper.Status().Layers {
+		why := y.Err
+		if why == nil && y.LeftOut > 0 {
+			why = y.Warning
+			list = append(list, fmt.Sprintf("%s: %d rules are invalid and not in force", y.Name, y.LeftOut))
+		}
+		lines := Mistakes(why)
+		for _, m := range lines[:min(len(lines), maxDegraded)] {
+			list = append(list, fmt.Sprintf("%s: %.*s", y.Name, maxDetail, m.Message))
+		}
+		if more := len(lines) - maxDegraded; more > 0 {
+			list = append(list, fmt.Sprintf("%s: and %d more", y.Name, more))
+		}
+	}
+	return list
+}
+
+// swap puts rules in force in the layers, the gate and the metrics.
+func (e *Engine) swap(set *rules.Set) error {
+	if e.stack != nil {
+		e.stack.follow(set) // first, so that no request has new rules and old terms
+	}
+	if err := e.Gate.Swap(set); err != nil {
+		return err
+	}
+	e.Metrics.Rules(set, time.Now())
+	e.keepSets(set)
+	return nil
+}
+
+// maxNames is how many rules a log line lists by name.
+const maxNames = 8
+
+// tell handles an event of the sources: it logs it, and updates readiness and metrics.
+func (e *Engine) tell(v ruleset.Event) {
+	e.note(&v)
+	status := e.keeper.Status()
+	missing := func(y ruleset.LayerStatus) bool { return y.Loaded.IsZero() && y.Name != e.optional }
+	if !e.complete && !slices.ContainsFunc(status.Layers, missing) {
+		e.complete = true
+		e.Metrics.Incomplete(false)
+	}
+	failing := status.Err() != nil || status.LeftOut() > 0
+	switch {
+	case failing:
+		e.Metrics.RulesFailed()
+	case e.failing && status.RuleSet != nil: // a failure may end without new rules
+		e.Metrics.Rules(status.RuleSet.Set, status.RuleSet.Loaded)
+	}
+	e.failing = failing
+}
+
+func (e *Engine) note(v *ruleset.Event) {
+	from := []any{"rules", v.Rules}
+	if v.Layer != "" { // otherwise the merged rules of all
+		from = []any{"source", v.Layer, "revision", v.Revision, "rules", v.Rules}
+	}
+	switch v.Kind {
+	case ruleset.InForce:
+		if e.began && len(v.Changes) > 0 { // at the start everything is a change
+			from = append(from, "changes", ruleset.Summary(v.Changes), "what", ruleset.Details(v.Changes))
+		}
+		e.began = true
+		e.Log.Info("rules in force", from...)
+		e.lintSoon(v.Layer)
+		e.noteSettings()
+	case ruleset.Refused:
+		e.Log.Error("rules are invalid: the last valid rules stay in force",
+			append(from, "mistakes", len(Mistakes(v.Err)))...)
+		for _, text := range Mistakes(v.Err) {
+			e.Log.Error("rules: "+text.Message, text.Where(v.Layer)...)
+		}
+	case ruleset.Down:
+		e.Log.Warn("rules cannot be read: the last valid rules stay in force", append(from, "error", v.Err)...)
+	case ruleset.Recovered:
+		e.Log.Info("rules of the source are in force again", from...)
+	case ruleset.Collided:
+		for _, c := range v.Collisions[:min(len(v.Collisions), maxNames)] {
+			e.Log.Warn("rules: " + c.String())
+		}
+		if more := len(v.Collisions) - maxNames; more > 0 {
+			e.Log.Warn(fmt.Sprintf("rules: %d more override others", more))
+		}
+	case ruleset.Warned:
+		for _, text := range Mistakes(v.Err) {
+			e.Log.Warn("rules: "+text.Message, text.Where(v.Layer)...)
+		}
+	case ruleset.Ready:
+		if err := e.lacking(); err != nil {
+			e.Log.Error("some rule sources are not in force yet: the server is not ready", "rules", v.Rules, "error",
+				err)
+		}
+	}
+}
+
+// lacking returns the errors of the sources that readiness depends on.
+func (e *Engine) lacking() error {
+	asked := &ruleset.Status{}
+	for _, y := range e.keeper.Status().Layers {
+		if y.Name != e.optional {
+			asked.Layers = append(asked.Layers, y)
+		}
+	}
+	return asked.Err()
+}
+
+// noteSettings warns once of each change of a setting that only a start reads.
+func (e *Engine) noteSettings() {
+	began := settingsOf(e.File)
+	for name, now := range settingsOf(e.keeper.Status().RuleSet.File) {
+		if now == e.settings[name] {
+			continue
+		}
+		e.settings[name] = now
+		if now != began[name] && !e.Given[settingFields[name]] {
+			e.Log.Warn(name+" changed: takes effect at the next start", "is", Masked(began[name]), "will_be",
+				Masked(now))
+		}
+	}
+}
+
+// settingFields are the fields of a file that only a start reads, with the fields of Config that override them.
+var settingFields = map[string]string{
+	"store":           "Store",
+	"nodes":           "Nodes",
+	"fallback_keys":   "FallbackKeys",
+	"trusted_proxies": "TrustedProxies",
+	"client_header":   "ClientHeader",
+	"path_form":       "PathForm",
+}
+
+func settingsOf(file *rules.File) map[string]string {
+	return map[string]string{
+		"store":           file.Store,
+		"nodes":           fmt.Sprint(file.Nodes),
+		"fallback_keys":   fmt.Sprint(file.FallbackKeys),
+		"trusted_proxies": fmt.Sprint(file.TrustedProxies),
+		"client_header":   file.ClientHeader,
+		"path_form":       strings.Join(file.PathForm, ", "),
+	}
+}
+
+// lintSoon checks a changed file for warnings, after lintAfter.
+func (e *Engine) lintSoon(layer string) {
+	p := e.primary
+	if p.text == nil || p.static || layer != "" && layer != p.Name {
+		return
+	}
+	if e.linter != nil {
+		e.linter.Stop()
+	}
+	e.linter = time.AfterFunc(lintAfter, func() {
+		text, err := os.ReadFile(p.name)
+		if err == nil && len(text) <= rules.MaxFile {
+			e.lint(p.name, text)
+		}
+	})
+}
+
+// lint logs the warnings of weir check about a file, except those that it logged before.
+func (e *Engine) lint(name string, text []byte) {
+	e.linting.Lock()
+	defer e.linting.Unlock()
+	_, warnings, _ := rules.Lint(name, text, append(ListOptions(name), rules.WithRest(e.rest))...)
+	var odd []string
+	for i := range warnings {
+		w := &warnings[i]
+		if odd = append(odd, w.Message); !slices.Contains(e.odd, w.Message) {
+			e.Log.Warn("rules: "+w.Message, "at", fmt.Sprintf("%s:%d:%d", w.File, w.Line, w.Column))
+		}
+	}
+	e.odd = odd
+}

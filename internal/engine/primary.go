@@ -1,0 +1,203 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/weirproject/weir/internal/ruleset"
+	"github.com/weirproject/weir/internal/ruleset/filesource"
+	"github.com/weirproject/weir/internal/ruleset/urlsource"
+	"github.com/weirproject/weir/rules"
+)
+
+// A primary is the source of --config or --limit. Beside rules it may contain settings that the
+// start needs, such as the store and the trusted proxies.
+type primary struct {
+	ruleset.Layer
+	name   string // in messages
+	file   *rules.File
+	text   []byte // of a single file; nil for a directory, a URL and --limit
+	static bool   // it does not change
+}
+
+// open makes the primary source and reads it.
+func (l *Setup) open(ctx context.Context) (*primary, error) {
+	p := &primary{name: l.Rules, Layer: ruleset.Layer{Name: "config", AllowEmpty: l.AllowEmpty}}
+	var err error
+	switch {
+	case len(l.Limits) > 0:
+		p.Name, p.name = "limit", l.field("Limits")
+		p.file = limitRules(l.Limits, p.name)
+		return p.still(), nil
+	case l.Rules == "":
+		p.Name, p.name, p.file = "none", "", &rules.File{}
+		return p.still(), nil
+	case IsURL(l.Rules):
+		p.Source, err = urlsource.New(l.Rules, l.urlOptions()...)
+	case l.Rules == "-" || IsPipe(l.Rules):
+		p.name, p.text, err = ReadFile(l.Stdin, l.Rules)
+		if err == nil {
+			p.file, err = rules.Parse(p.name, p.text, rules.WithSets())
+		}
+		return p.still(), err
+	default:
+		p.Source, err = filesource.New(l.Rules, filesource.WithPoll(l.Poll), filesource.WithSets(),
+			filesource.WithCompiler(l.compiler))
+	}
+	if err != nil {
+		return nil, err
+	}
+	if p.file, err = l.first(ctx, p.Source); err != nil {
+		return nil, err
+	}
+	if !IsURL(l.Rules) && !IsDir(l.Rules) { // for the warnings of weir check
+		_, p.text, _ = ReadFile(l.Stdin, l.Rules)
+	}
+	return p, nil
+}
+
+// ReadOnce reads a directory, or a URL without waiting for it.
+func ReadOnce(ctx context.Context, name string) (*rules.File, error) {
+	l := &Setup{Config: Defaults()}
+	l.Rules, l.StartWithin = name, 0
+	p, err := l.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return p.file, nil
+}
+
+func (l *Setup) urlOptions() []urlsource.Option {
+	opts := []urlsource.Option{urlsource.WithInterval(l.Poll)}
+	if l.RulesToken != "" {
+		opts = append(opts, urlsource.WithTokenFile(l.RulesToken))
+	}
+	return opts
+}
+
+func (p *primary) still() *primary {
+	p.Source, p.static, p.AllowEmpty = staticSource{p.file}, true, true
+	return p
+}
+
+// first reads a source for the first time. It waits for a URL that is down; a mistake in the rules
+// and a missing file are returned at once.
+func (l *Setup) first(ctx context.Context, from ruleset.Source) (*rules.File, error) {
+	patient := IsURL(l.Rules) && l.StartWithin > 0
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if patient {
+		ctx, cancel = context.WithTimeout(ctx, l.StartWithin)
+		defer cancel()
+	}
+	news, ended := make(chan ruleset.Update), make(chan error, 1)
+	go func() { ended <- from.Run(ctx, news) }()
+	var last error
+	for {
+		select {
+		case n := <-news:
+			if last = n.Err; last == nil || n.Revision != "" || !patient {
+				cancel()
+				<-ended
+				return n.File, l.missing(last)
+			}
+		case err := <-ended:
+			if last == nil {
+				last = errors.Join(err, ctx.Err())
+			}
+			return nil, fmt.Errorf("%s could not be read within %v: %w", l.Rules, l.StartWithin, last)
+		}
+	}
+}
+
+func (l *Setup) missing(err error) error {
+	if errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("no such file: %s", l.Rules)
+	}
+	return err
+}
+
+// IsURL reports whether Config.Rules is a URL.
+func IsURL(config string) bool { return strings.Contains(config, "://") }
+
+// IsDir reports whether a path is a directory.
+func IsDir(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}
+
+// IsPipe reports whether a path can be read only once, such as the shell's <(command).
+func IsPipe(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && !info.Mode().IsRegular() && !info.IsDir()
+}
+
+// A staticSource is a source of constant rules.
+type staticSource struct{ file *rules.File }
+
+// Run implements ruleset.Source.
+func (s staticSource) Run(ctx context.Context, news chan<- ruleset.Update) error {
+	news <- ruleset.Update{File: s.file, Revision: "start"}
+	<-ctx.Done()
+	return nil
+}
+
+// ReadFile reads a rule file; - is stdin. It reads at most one byte more than
+// rules.Parse accepts. shown is the name of the file in messages.
+func ReadFile(stdin io.Reader, name string) (shown string, text []byte, err error) {
+	in := stdin
+	if name != "-" {
+		file, err := os.Open(name)
+		if errors.Is(err, os.ErrNotExist) {
+			return name, nil, fmt.Errorf("no such file: %s", name)
+		}
+		if err != nil {
+			return name, nil, err
+		}
+		defer file.Close()
+		in = file
+	} else {
+		name = "stdin"
+	}
+	text, err = io.ReadAll(io.LimitReader(in, rules.MaxFile+1))
+	return name, text, err
+}
+
+// limitRules makes rules of Limits: "LIMIT" or "LIMIT per COMPONENT, …".
+func limitRules(limits []string, name string) *rules.File {
+	file := &rules.File{Name: name}
+	for i, text := range limits {
+		limit, per, ok := strings.Cut(text, " per ")
+		key := []string{"client.ip"}
+		if ok {
+			key = strings.Split(per, ",")
+			for i := range key {
+				key[i] = strings.TrimSpace(key[i])
+			}
+		}
+		if slices.Equal(key, []string{"all"}) {
+			key = nil
+		}
+		name := "limit"
+		if i > 0 {
+			name = fmt.Sprint("limit-", i+1)
+		}
+		file.Rules = append(file.Rules, rules.Spec{Name: name, Key: key, Limit: []string{strings.TrimSpace(limit)}})
+	}
+	return file
+}
+
+// ListOptions allow lists to use sets, and files next to the rule file. The standard input has no
+// files next to it.
+func ListOptions(name string) []rules.Option {
+	opts := []rules.Option{rules.WithSets()}
+	if name == "-" || IsPipe(name) {
+		return opts
+	}
+	return append(opts, rules.WithFiles(filesource.Lists(name)))
+}
