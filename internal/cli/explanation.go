@@ -123,7 +123,7 @@ func (e *explanation) note(v *gate.Verdict) {
 		})
 	}
 	for _, s := range v.Skips() {
-		e.Skipped = append(e.Skipped, skip{s.Rule.Name(), s.Why.String()})
+		e.Skipped = append(e.Skipped, skip{s.Rule.Name(), s.Why})
 	}
 	for _, x := range v.Exceptions(e.asked) {
 		e.Exceptions = append(e.Exceptions, except{x.ID, x.Kind, x.Rule, x.Until.UTC().Truncate(time.Second), x.Why})

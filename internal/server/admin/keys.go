@@ -80,7 +80,7 @@ func (h *handler) state(ctx context.Context, c *call) (*Key, *gate.Verdict, erro
 	if err != nil {
 		return nil, nil, err
 	}
-	v, err := h.decide(ctx, gate.ClaimsOf(l.rule, []byte(l.key), l.limits))
+	v, err := h.decide(ctx, h.Gate.ClaimsOf(l.rule, []byte(l.key), l.limits))
 	if err != nil {
 		return nil, nil, err
 	}

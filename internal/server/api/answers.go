@@ -80,7 +80,7 @@ type resetAnswer struct {
 
 type skipped struct {
 	Rule string `json:"rule"`
-	Why  why    `json:"why"`
+	Why  string `json:"why" doc:"In words, such as off schedule."`
 }
 
 type exception struct {
@@ -120,7 +120,6 @@ type released struct {
 type (
 	outcome gate.Outcome
 	reason  gate.Reason
-	why     gate.Why
 )
 
 // Values implements web.Enum.
@@ -128,9 +127,6 @@ func (outcome) Values() []string { return between(gate.Passed, gate.Failed) }
 
 // Values implements web.Enum.
 func (reason) Values() []string { return between(gate.NoRule, gate.Canceled) }
-
-// Values implements web.Enum.
-func (why) Values() []string { return between(gate.OffSchedule, gate.Unasked) }
 
 func between[T interface {
 	~uint8

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/weirproject/weir"
-	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/internal/server/web"
 	"github.com/weirproject/weir/pathform"
 	"github.com/weirproject/weir/rules"
@@ -244,7 +243,7 @@ func (c *call) finish(claim *claim) (err error) {
 	if strings.HasPrefix(claim.name, reservedPrefix) {
 		return c.invalid("name", strconv.Quote(claim.name), "names that do not begin with "+reservedPrefix)
 	}
-	claim.Key = gate.ShortKey(claim.Key)
+	claim.Key = web.ShortKey(claim.Key)
 	if claim.Limit, err = c.api.limits.limit(claim.name, claim.limit); err != nil {
 		return c.at("limit", err)
 	}
