@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/redisconn"
+	"github.com/weirproject/weir/internal/redisslot"
 	"github.com/weirproject/weir/internal/redistest"
 	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/redisstore"
@@ -305,7 +307,7 @@ func TestBatchWithoutMGET(t *testing.T) {
 	server := redistest.StartACL(t, "ann", "secret")
 	address := strings.Replace(server.URL(), "redis://", "redis://ann:secret@", 1)
 	store := redis{url: address}.open(t, redisstore.WithTimeout(time.Minute))
-	client, err := redisstore.Client(t.Context(), address)
+	client, err := redisconn.OpenClient(t.Context(), address, redisconn.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -367,7 +369,7 @@ func TestBatchWhileASlotMoves(t *testing.T) {
 		wantAll(t, when, requests, 1)
 	}
 	round("before the move", keys...)
-	slot := int(redisstore.Slot("{slot}"))
+	slot := int(redisslot.Of("{slot}"))
 	from := cluster.Owner(slot)
 	to := cluster.Owner((slot + 16384/3) % 16384)
 	if to == from {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/weirproject/weir/redisstore"
+	"github.com/weirproject/weir/internal/redisconn"
 )
 
 const (
@@ -265,6 +265,5 @@ func readingOf(result rueidis.RedisResult) (reading, error) {
 func (s *Source) connect(ctx context.Context) (rueidis.Client, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	return redisstore.Client(ctx, s.url, append([]redisstore.Option{redisstore.WithTimeout(replyTimeout)},
-		s.config.redis...)...)
+	return redisconn.OpenClient(ctx, s.url, redisconn.Config{Timeout: replyTimeout, TLS: s.config.tls})
 }

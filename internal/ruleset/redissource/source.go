@@ -2,6 +2,7 @@ package redissource
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -10,7 +11,6 @@ import (
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/ruleset"
 	"github.com/weirproject/weir/internal/ruleset/ledger"
-	"github.com/weirproject/weir/redisstore"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -39,7 +39,7 @@ type config struct {
 	refresh         time.Duration
 	most            int
 	allowEmpty      bool
-	redis           []redisstore.Option
+	tls             *tls.Config
 	compiler        *rules.Compiler
 
 	// Of a ledger.
@@ -82,10 +82,8 @@ const (
 // WithClaim sets the requirement on the mark of a Ledger, instead of Anyones.
 func WithClaim(claim Claim) Option { return func(c *config) { c.claim = claim } }
 
-// WithRedis sets options of the connection, such as redisstore.WithTLS.
-func WithRedis(opts ...redisstore.Option) Option {
-	return func(c *config) { c.redis = append(c.redis, opts...) }
-}
+// WithTLS is the TLS configuration for a rediss:// URL, whose parameters are added to it.
+func WithTLS(tls *tls.Config) Option { return func(c *config) { c.tls = tls } }
 
 // WithCompiler shares a compiler with others, such as the ruleset.Keeper, which then need not compile
 // the rules again. A Ledger ignores it.
