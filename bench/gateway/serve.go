@@ -71,7 +71,7 @@ func handlerOf(role, upstream string) (http.Handler, error) {
 		if err != nil {
 			return nil, err
 		}
-		return api.New(g)
+		return api.New(g, api.Config{})
 	}
 	return nil, fmt.Errorf("there is no role %q", role)
 }

@@ -119,7 +119,7 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (g *gateway) settle(ctx context.Context, receipt gate.Receipt, used *usage) {
-	if err := g.gate.Settle(ctx, receipt, gate.Actually(used.total())); err != nil {
+	if err := g.gate.Settle(ctx, receipt, used.total()); err != nil {
 		log.Print(err) // the estimate stays charged
 	}
 }

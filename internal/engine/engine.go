@@ -140,7 +140,7 @@ func (e *Engine) openLedger(ctx context.Context, layers []ruleset.Layer) ([]rule
 	}
 	at := e.Ledger
 	switch {
-	case at == NoLedger:
+	case at == NoLedger || at == "" && e.Store == Memory && e.ReadLedger:
 		return layers, nil
 	case at == "" && e.Store == Memory || inProcess(at):
 		if at == Memory {

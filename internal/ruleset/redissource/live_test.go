@@ -23,7 +23,6 @@ import (
 	"github.com/weirproject/weir/internal/ruleset"
 	"github.com/weirproject/weir/internal/ruleset/redissource"
 	"github.com/weirproject/weir/memstore"
-	"github.com/weirproject/weir/redisstore"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -220,7 +219,7 @@ func TestALostMessage(t *testing.T) {
 // an authority of the house.
 func TestRedisBehindTLS(t *testing.T) {
 	server := redistest.StartTLS(t)
-	n := start(t, server.URL(), never, redissource.WithRedis(redisstore.WithTLS(server.Config())))
+	n := start(t, server.URL(), never, redissource.WithTLS(server.Config()))
 	server.Do("HSET", "rate_limit_config:login", "limitType", "INTERFACE", "limitTarget", "/login", "limitCount", "5",
 		"timeWindow", "60", "strategy", "SLIDING_WINDOW", "enabled", "true")
 	server.Do("PUBLISH", "rate_limit_config", "RELOAD_ALL")

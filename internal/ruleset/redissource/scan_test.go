@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weirproject/weir/internal/redisconn"
 	"github.com/weirproject/weir/internal/redistest"
-	"github.com/weirproject/weir/redisstore"
 )
 
 // TestMissingKeysAreReadByName: SCAN misses a key that moves between two nodes while
@@ -16,7 +16,7 @@ func TestMissingKeysAreReadByName(t *testing.T) {
 	server := redistest.Start(t)
 	server.Do("HSET", "moved", "f", "v")
 	server.Do("HSET", prefix+"a", "f", "v")
-	client, err := redisstore.Client(t.Context(), server.URL())
+	client, err := redisconn.OpenClient(t.Context(), server.URL(), redisconn.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/weirproject/weir/internal/bounds"
+	"github.com/weirproject/weir/internal/redisconn"
 	"github.com/weirproject/weir/internal/redistest"
-	"github.com/weirproject/weir/redisstore"
 )
 
 // A meddler does something with a server before the second page of a set is read.
@@ -39,7 +39,7 @@ func fillSet(s *redistest.Server, name string, from, n int) {
 // TestASetThatChangesWhileItIsRead is read again: not a part of the old and a part of the new.
 func TestASetThatChangesWhileItIsRead(t *testing.T) {
 	server := redistest.Start(t)
-	connected, err := redisstore.Client(t.Context(), server.URL())
+	connected, err := redisconn.OpenClient(t.Context(), server.URL(), redisconn.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,6 +3,7 @@ package redissource
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -11,9 +12,9 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/redisconn"
 	"github.com/weirproject/weir/internal/ruleset"
 	"github.com/weirproject/weir/internal/ruleset/ledger"
-	"github.com/weirproject/weir/redisstore"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -44,7 +45,7 @@ type config struct {
 	refresh         time.Duration
 	most            int
 	allowEmpty      bool
-	redis           []redisstore.Option
+	tls             *tls.Config
 	compiler        *rules.Compiler
 
 	// Of a ledger.
@@ -293,8 +294,7 @@ func sleep(ctx context.Context, d time.Duration) {
 func (s *Source) connect(ctx context.Context) (rueidis.Client, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	return redisstore.Client(ctx, s.url, append([]redisstore.Option{redisstore.WithTimeout(replyTimeout)},
-		s.config.redis...)...)
+	return redisconn.OpenClient(ctx, s.url, redisconn.Config{Timeout: replyTimeout, TLS: s.config.tls})
 }
 
 // subscribe connects and subscribes. Everything is read afterwards, so that no announcement during
