@@ -360,7 +360,7 @@ func (s *memorySource) update(ctx context.Context) ruleset.Update {
 	}
 	slices.SortFunc(file.Rules, func(a, b rules.Spec) int { return strings.Compare(a.Name, b.Name) })
 	// Rules in the same memory are known to be equal: then a change of exceptions compiles nothing.
-	if len(s.rules) > 0 && reflect.DeepEqual(s.rules, file.Rules) {
+	if reflect.DeepEqual(s.rules, file.Rules) {
 		file.Rules = s.rules
 	}
 	s.rules = file.Rules
