@@ -204,7 +204,7 @@ func TestCreateReplacesAnEndedException(t *testing.T) {
 		if _, _, err := l.Exception(t.Context(), id); !errors.Is(err, ledger.ErrNoException) {
 			t.Error(err)
 		}
-		if _, err := l.Lift(t.Context(), id, 1, ann); !errors.Is(err, ledger.ErrNoException) {
+		if revision, err := l.Lift(t.Context(), id, 1, ann); revision != 0 || !errors.Is(err, ledger.ErrNoException) {
 			t.Error(err)
 		}
 		if _, _, err := l.Except(t.Context(), block("10.0.0.1"), time.Hour, 0, ann); err != nil {
