@@ -68,12 +68,12 @@ func (l *Limit) clockBounds(t time.Time) (start, end Instant) {
 	_, offset := t.Zone()
 	local := t.UnixMicro() + int64(offset)*1e6
 	begin := local - mod(local, length.Microseconds()) - int64(offset)*1e6
-	first, last := time.UnixMicro(begin), time.UnixMicro(begin+length.Microseconds())
-	from, to := t.ZoneBounds()
-	if !from.IsZero() && from.After(first) {
+	first, last := time.UnixMicro(begin).In(l.zone), time.UnixMicro(begin+length.Microseconds()).In(l.zone)
+	from, to := t.ZoneBounds() // not used where the offset stays: see date
+	if _, before := first.Zone(); before != offset {
 		first = from
 	}
-	if !to.IsZero() && to.Before(last) {
+	if _, after := last.Add(-time.Microsecond).Zone(); after != offset {
 		last = to
 	}
 	return Instant(first.UnixMicro()), Instant(last.UnixMicro())
@@ -88,6 +88,10 @@ func (l *Limit) date(y int, m time.Month, d int) Instant {
 	for {
 		_, offset := t.Zone()
 		_, change := t.ZoneBounds()
+		if !change.IsZero() && !change.After(t) {
+			// ZoneBounds takes the last day of a leap year for the first of the next, in southern zones after 2037.
+			change = t.Add(24 * time.Hour)
+		}
 		first := midnight.Add(-time.Duration(offset) * time.Second)
 		if first.Before(t) { // the clock was set forward over it
 			first = t

@@ -117,6 +117,21 @@ func TestBoundsWhereTheClockIsChanged(t *testing.T) {
 	}
 }
 
+// TestBoundsAtTheEndOfYears: beyond a zone's table of changes, which ends in 2037, time.ZoneBounds is wrong on the last
+// day of leap years where it is summer. A calendar limit must neither hang nor end its periods early.
+func TestBoundsAtTheEndOfYears(t *testing.T) {
+	for _, zone := range []string{"Australia/Sydney", "Australia/Adelaide", "America/Santiago", "Europe/Berlin"} {
+		for _, unit := range units[:5] {
+			limit, location := calendar(t, unit, zone)
+			for _, year := range []int{2037, 2038, 2040, 2041} {
+				for off := -36 * time.Hour; off < 36*time.Hour; off += 30 * time.Minute {
+					checkBounds(t, limit, unit, time.Date(year, 12, 31, 0, 0, 0, 1000, time.UTC).Add(off).In(location))
+				}
+			}
+		}
+	}
+}
+
 // changes are the instants at which a zone's clock is changed.
 func changes(location *time.Location, from, to int) (at []time.Time) {
 	t := time.Date(from, 1, 1, 0, 0, 0, 0, location)

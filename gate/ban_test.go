@@ -589,7 +589,7 @@ func TestABanIsNoPartOfWhatWasCharged(t *testing.T) {
 	if worst, _ := v.Worst(); worst.Ban {
 		t.Error("a ban of nobody is the worst")
 	}
-	if err := g.Settle(t.Context(), v.Receipt(), gate.Actually(5)); err != nil {
+	if err := g.Settle(t.Context(), v.Receipt(), 5); err != nil {
 		t.Fatal(err)
 	}
 	if got := knock(t, g, "ann"); got != "limit_exceeded login 1m0s" {
@@ -670,5 +670,34 @@ func TestBansAreListedByAllNodes(t *testing.T) {
 	}
 	if ttl := server.Do("PTTL", "weir:register:{bans}").(int64); ttl < 1 || ttl > 10*60*1000 {
 		t.Errorf("the register ends in %d ms", ttl)
+	}
+}
+
+func TestLiftEndsBansOfTheLocalStore(t *testing.T) {
+	g := open(t, &failing{newClock().store(), weir.ErrUnavailable}, guarded, gate.WithLocal(newClock().store()))
+	if got := provoke(t, g, "ann"); got != "10m0s" {
+		t.Fatalf("banned for %s", got)
+	}
+	if err := g.Lift(t.Context(), g.Rules().Rules()[1], "user=3:ann"); err != nil {
+		t.Fatal(err)
+	}
+	if got := knock(t, g, "ann"); got != "limit_exceeded login 1m0s" {
+		t.Errorf("lifted: %s", got)
+	}
+}
+
+func TestLiftNeedsNoLocalStore(t *testing.T) {
+	text := "rules: [{name: login, key: [user], limit: fixed_window 2/1m, on_store_error: allow, " +
+		"ban: {after: 3 refusals within 1m, for: 10m}}]"
+	g, err := gate.New(newClock().store(), compiled(t, text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	provoke(t, g, "ann")
+	if err := g.Lift(t.Context(), g.Rules().Rules()[0], "user=3:ann"); err != nil {
+		t.Fatal(err)
+	}
+	if got := knock(t, g, "ann"); got != "limit_exceeded login 1m0s" {
+		t.Errorf("lifted: %s", got)
 	}
 }

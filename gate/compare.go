@@ -32,25 +32,24 @@ func (d *Difference) Parts() (both, refused, granted, neither int64) {
 // Differences are the results of the candidates of the request's rules. A verdict of the zero Ask has none.
 func (v *Verdict) Differences() []Difference { return v.differences }
 
-// comparable reports whether a candidate can be decided in place of the rule whose first claim is the ith, and
-// for how many of the requests: those that all other limits grant, since the others are refused in either case
-// and charged nowhere. A key with an override keeps its limits, and a ban follows from other refusals than the
-// candidate's.
-func (v *Verdict) comparable(i int, asked int64) (times int64, ok bool) {
+// comparable is the number of requests that a candidate can decide in place of the rule whose first claim is
+// the ith: those that all other limits grant, since the others are refused in either case and charged nowhere.
+// A key with an override keeps its limits, and a ban follows from other refusals than the candidate's.
+func (v *Verdict) comparable(i int, asked int64) int64 {
 	rule := v.about[i].rule
 	if v.claims[i].Limit != rule.Limits()[0] {
-		return 0, false
+		return 0
 	}
-	if asked == 0 || v.Granted == asked {
-		return asked, true
+	if v.Granted == asked {
+		return asked
 	}
 	for j := range v.enforced {
 		a := &v.about[j]
 		if own := a.rule == rule && !a.ban; !own && v.decisions[j].RetryAfter != 0 {
-			return v.Granted, v.Granted > 0
+			return v.Granted
 		}
 	}
-	return asked, true
+	return asked
 }
 
 // followCandidate makes the claims of the candidate of the rule whose first claim is the ith.
@@ -63,7 +62,7 @@ func (v *Verdict) followCandidate(r *rules.Request, i int, ask *Ask) {
 		own, keyed := c.AppendKey(v.keys, r)
 		if v.keys = own; !keyed {
 			v.keys = own[:start]
-			f.why = Unkeyed
+			f.why = withoutKey
 			v.followers = append(v.followers, f)
 			return
 		}
@@ -85,7 +84,7 @@ func (g *Gate) recordCandidate(ask *Ask, v *Verdict, f *follower) {
 		return
 	}
 	granted := f.granted
-	if f.why == Unkeyed {
+	if f.why == withoutKey {
 		granted = times * int64(unkeyed(f.rule))
 	}
 	d := Difference{Rule: f.rule, Key: v.claims[f.live].Key, Times: times, Live: min(v.Granted, times),

@@ -2,24 +2,21 @@ package gate
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 
 	"github.com/weirproject/weir"
-	"github.com/weirproject/weir/internal/bounds"
 	"github.com/weirproject/weir/rules"
 )
 
 // A follower is a shadow rule or a candidate, decided beside the enforced claims.
 type follower struct {
 	rule     *rules.Rule
-	live     int   // of a candidate: index of its rule's first claim; of a shadow rule: −1
-	from, to int   // its claims; none if the request has no key
-	granted  int64 // of the requests
-	request  int   // 1 + index of its request in a batch
-	why      Why   // why it has no claims
-	err      error // the store's
+	live     int    // of a candidate: index of its rule's first claim; of a shadow rule: −1
+	from, to int    // its claims; none if the request has no key
+	granted  int64  // of the requests
+	request  int    // 1 + index of its request in a batch
+	why      string // why it has no claims
+	err      error  // the store's
 }
 
 // follow makes the claims of candidates and of shadow rules.
@@ -143,11 +140,10 @@ func (v *Verdict) asks(f *follower, ask *Ask) int64 {
 	if f.live < 0 {
 		return min(v.Granted, ask.Times)
 	}
-	times, ok := v.comparable(f.live, ask.Times)
-	if !ok || v.about[f.live].by != v.gate.store {
+	if v.about[f.live].by != v.gate.store {
 		return 0
 	}
-	return times
+	return v.comparable(f.live, ask.Times)
 }
 
 // keeps reports whether a follower's result counts.
@@ -189,14 +185,4 @@ func (v *Verdict) move(n, from, to int) int {
 	copy(v.decisions[n:], v.decisions[from:to])
 	copy(v.claims[n:], v.claims[from:to])
 	return n + to - from
-}
-
-// ShortKey is a key as front ends pass it to stores: a key of more than bounds.PlainKey bytes is hashed,
-// which bounds the bytes that a store keeps. Equal keys stay equal, on every node.
-func ShortKey(key string) string {
-	if len(key) <= bounds.PlainKey {
-		return key
-	}
-	sum := sha256.Sum256([]byte(key))
-	return "sha256:" + hex.EncodeToString(sum[:])
 }

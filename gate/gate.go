@@ -84,9 +84,6 @@ func WithObserver(observe func(*Verdict)) Option {
 	return func(g *Gate) { g.observers = append(g.observers, observe) }
 }
 
-// WithClock replaces time.Now for schedules. Limits use only their store's clock.
-func WithClock(now func() time.Time) Option { return func(g *Gate) { g.now = now } }
-
 // New makes a gate with a rule set in force. It fails if a rule has on_store_error: local and there is no
 // WithLocal.
 func New(store weir.Store, set *rules.Set, opts ...Option) (*Gate, error) {

@@ -220,7 +220,7 @@ rules:
 	}
 	var skips []string
 	for _, s := range v.Skips() {
-		skips = append(skips, s.Rule.Name()+": "+s.Why.String())
+		skips = append(skips, s.Rule.Name()+": "+s.Why)
 	}
 	want := "skipped: a component of its key is missing; tried: the store did not answer; unkeyed: would be denied"
 	if got := strings.Join(skips, "; "); got != want {
@@ -300,7 +300,7 @@ func TestCosts(t *testing.T) {
 		t.Fatalf("%d left, %v", v.At(0).Decision.Remaining, err)
 	}
 	for _, test := range []struct{ actual, left int64 }{{2, 8}, {12, 3}, {9, 1}} {
-		if err := g.Settle(t.Context(), v.Receipt(), gate.Actually(test.actual)); err != nil {
+		if err := g.Settle(t.Context(), v.Receipt(), test.actual); err != nil {
 			t.Fatal(err)
 		}
 		var look gate.Verdict
@@ -309,7 +309,7 @@ func TestCosts(t *testing.T) {
 		}
 	}
 	var input *weir.InputError
-	if err := g.Settle(t.Context(), v.Receipt(), gate.Actually(-1)); !errors.As(err, &input) {
+	if err := g.Settle(t.Context(), v.Receipt(), -1); !errors.As(err, &input) {
 		t.Errorf("settled at -1: %v", err)
 	}
 }

@@ -72,7 +72,7 @@ func TestAPercentageIsEnforced(t *testing.T) {
 		t.Errorf("all are in one half: %v", halves)
 	}
 	var v gate.Verdict
-	if err := g.Decide(t.Context(), &rules.Request{Method: "POST"}, gate.Once, &v); err != nil || v.Outcome != gate.Passed || len(v.Skips()) != 1 || v.Skips()[0].Why != gate.WouldDeny {
+	if err := g.Decide(t.Context(), &rules.Request{Method: "POST"}, gate.Once, &v); err != nil || v.Outcome != gate.Passed || len(v.Skips()) != 1 || v.Skips()[0].Why != "would be denied" {
 		t.Errorf("without a key: %v, %v, %v", v.Outcome, v.Skips(), err)
 	}
 }
@@ -91,7 +91,7 @@ func TestALookAtAKeyOutsideOfAPercentage(t *testing.T) {
 			t.Fatal(err)
 		}
 		var look gate.Verdict
-		if err := g.Decide(t.Context(), nil, gate.Ask{Claims: gate.ClaimsOf(rule, key, limits)}, &look); err != nil {
+		if err := g.Decide(t.Context(), nil, gate.Ask{Claims: g.ClaimsOf(rule, key, limits)}, &look); err != nil {
 			t.Fatal(err)
 		}
 		if got, want := look.At(0).Decision.Remaining, limits[0].Most()-1; got != want {

@@ -14,6 +14,7 @@ import (
 // leases. It is plain data, valid after the verdict is reused.
 type Receipt []Charged
 
+// Charged is the charge of one claim.
 type Charged struct {
 	Rule  *rules.Rule // nil: the caller's own claim, or an unknown rule
 	Claim weir.Claim  // its Cost is the charge of all granted times; its Delay is the grant's
@@ -51,9 +52,14 @@ func (v *Verdict) Lease() string {
 }
 
 // Settle charges the missing units, even beyond the limit, or refunds the excess, so that each claim has cost
-// actual's units; claims for which ok is false are unchanged. Leases are unchanged: see Release. The error
-// joins those of single claims; the other claims are settled. A second Settle of one receipt settles again.
-func (g *Gate) Settle(ctx context.Context, receipt Receipt, actual func(*Charged) (units int64, ok bool)) error {
+// these units. Leases are unchanged: see Release. The error joins those of single claims; the other claims are
+// settled. A second Settle of one receipt settles again.
+func (g *Gate) Settle(ctx context.Context, receipt Receipt, units int64) error {
+	return g.SettleEach(ctx, receipt, func(*Charged) (int64, bool) { return units, true })
+}
+
+// SettleEach is Settle with the units of each claim; claims for which ok is false are unchanged.
+func (g *Gate) SettleEach(ctx context.Context, receipt Receipt, actual func(*Charged) (units int64, ok bool)) error {
 	var failed []error
 	for i := range receipt {
 		c := &receipt[i]
@@ -76,22 +82,21 @@ func (g *Gate) Settle(ctx context.Context, receipt Receipt, actual func(*Charged
 	return errors.Join(failed...)
 }
 
-// Actually is an argument of Settle: every claim has cost these units.
-func Actually(units int64) func(*Charged) (int64, bool) {
-	return func(*Charged) (int64, bool) { return units, true }
-}
-
 func (g *Gate) settle(ctx context.Context, c *Charged, units int64) error {
-	claim := c.Claim
-	switch {
-	case units > claim.Cost:
-		claim.Cost = units - claim.Cost
+	switch claim, missing := c.change(units); {
+	case missing > 0:
 		return g.by(c).Charge(ctx, []weir.Claim{claim}, nil)
-	case units < claim.Cost:
-		claim.Cost -= units
+	case missing < 0:
 		return g.by(c).Refund(ctx, []weir.Claim{claim}, c.Taken, nil)
 	}
 	return nil
+}
+
+// change is the claim to charge if units are missing for this cost, or to refund if missing is negative.
+func (c *Charged) change(units int64) (claim weir.Claim, missing int64) {
+	claim, missing = c.Claim, units-c.Claim.Cost
+	claim.Cost = max(missing, -missing)
+	return claim, missing
 }
 
 func (g *Gate) by(c *Charged) weir.Store {
@@ -135,7 +140,7 @@ func (g *Gate) Renew(ctx context.Context, receipt Receipt) error {
 
 // ClaimsOf are a rule's claims for a key from rules.Rule.Lookup: to read what remains, with Ask.Claims, and to
 // Reset it.
-func ClaimsOf(rule *rules.Rule, key []byte, limits []*weir.Limit) (claims []weir.Claim) {
+func (g *Gate) ClaimsOf(rule *rules.Rule, key []byte, limits []*weir.Limit) (claims []weir.Claim) {
 	text := string(key)
 	if rule.Mode() == rules.Shadow || !rule.Enforces(key) {
 		text = shadowed + text

@@ -44,7 +44,7 @@ func (g *Gate) SettleOnce(ctx context.Context, guard Charged, receipt Receipt, u
 			return err
 		}
 	}
-	return g.Settle(ctx, rest, Actually(units))
+	return g.Settle(ctx, rest, units)
 }
 
 func depends(lease weir.Claim) weir.Claim {
@@ -70,15 +70,12 @@ func (r Receipt) takenWith(guard *Charged) (together, rest Receipt) {
 // changes are the charges and the refunds that a cost of units needs.
 func (r Receipt) changes(units int64) (more, back []weir.Claim) {
 	for i := range r {
-		c := &r[i]
-		claim := c.Claim
+		claim, missing := r[i].change(units)
 		switch {
-		case c.Fixed:
-		case units > claim.Cost:
-			claim.Cost = units - claim.Cost
+		case r[i].Fixed:
+		case missing > 0:
 			more = append(more, claim)
-		case units < claim.Cost:
-			claim.Cost -= units
+		case missing < 0:
 			back = append(back, claim)
 		}
 	}

@@ -138,29 +138,21 @@ func (v *Verdict) Worst() (check Check, ok bool) {
 // A Skip is a rule that matched and was not decided.
 type Skip struct {
 	Rule *rules.Rule
-	Why  Why
+	Why  string // in words, such as "off schedule"
 }
 
-// Why is the reason of a Skip.
-type Why uint8
-
-// The reasons of skips. The last four are for shadow rules only: an enforced rule denies the request, or
+// The reasons of skips. The last three are for shadow rules only: an enforced rule denies the request, or
 // returns an error, instead.
 const (
-	applies     Why = iota
-	OffSchedule     // its schedule says not now
-	Exempt          // its allow list names the request
-	Unkeyed         // a component of its key is missing, and on_missing is skip
-	WouldDeny       // its deny list names the request, or on_missing is deny
-	WouldFail       // the request's cost or key is invalid
-	Unasked         // the store did not answer
+	applies     = ""
+	offSchedule = "off schedule"
+	exempt      = "on its allow list"
+	withoutKey  = "a component of its key is missing" // and on_missing is skip
+	wouldDeny   = "would be denied"                   // by its deny list, or on_missing is deny
+	wouldFail   = "the cost is wrong"                 // or the key
+	// Unasked is also the reason of a decided rule's check that is not Decided.
+	Unasked = "the store did not answer"
 )
-
-// String is the reason in words.
-func (w Why) String() string {
-	return [...]string{"applies", "off schedule", "on its allow list", "a component of its key is missing",
-		"would be denied", "the cost is wrong", "the store did not answer"}[w]
-}
 
 // Skips are the rules that matched and were not decided.
 func (v *Verdict) Skips() []Skip { return v.skips }
@@ -186,12 +178,12 @@ func (v *Verdict) Exceptions(r *rules.Request) (list []rules.Exception) {
 
 // involves reports whether an exception of this kind took part in the result of a rule.
 func (v *Verdict) involves(rule *rules.Rule, kind rules.ExceptionKind) bool {
-	skipped := func(why Why) bool { return slices.Contains(v.skips, Skip{rule, why}) }
+	skipped := func(why string) bool { return slices.Contains(v.skips, Skip{rule, why}) }
 	switch kind {
 	case rules.Blocked:
-		return v.Reason == DenyList && v.Rule == rule || skipped(WouldDeny)
+		return v.Reason == DenyList && v.Rule == rule || skipped(wouldDeny)
 	case rules.LetPass:
-		return skipped(Exempt)
+		return skipped(exempt)
 	}
 	return slices.ContainsFunc(v.about, func(a about) bool { return a.rule == rule && !a.candidate })
 }
@@ -246,10 +238,10 @@ func (v *Verdict) match(set *rules.Set, r *rules.Request, ask *Ask) (done bool, 
 		why, err := v.apply(rule, r, ask, false)
 		switch why {
 		case applies:
-		case WouldFail:
+		case wouldFail:
 			v.Rule = rule
 			return true, err
-		case WouldDeny:
+		case wouldDeny:
 			v.deny(rule, r)
 			return true, nil
 		default:
@@ -284,18 +276,18 @@ func (v *Verdict) onTrial(rule *rules.Rule, r *rules.Request) bool {
 }
 
 // apply makes a rule's claims, or returns why there are none. A shadow rule counts on keys of its own.
-func (v *Verdict) apply(rule *rules.Rule, r *rules.Request, ask *Ask, tried bool) (Why, error) {
+func (v *Verdict) apply(rule *rules.Rule, r *rules.Request, ask *Ask, tried bool) (why string, err error) {
 	if rule.Scheduled() && !rule.Active(v.gate.now()) {
-		return OffSchedule, nil
+		return offSchedule, nil
 	}
 	if err := rule.Doubt(r); err != nil {
-		return WouldFail, err
+		return wouldFail, err
 	}
 	switch rule.Listed(r) {
 	case rules.Denied:
-		return WouldDeny, nil
+		return wouldDeny, nil
 	case rules.Allowed:
-		return Exempt, nil
+		return exempt, nil
 	}
 	start := len(v.keys)
 	if tried {
@@ -305,15 +297,15 @@ func (v *Verdict) apply(rule *rules.Rule, r *rules.Request, ask *Ask, tried bool
 	if !ok {
 		v.keys = v.keys[:start]
 		if rule.OnMissing() == rules.Deny {
-			return WouldDeny, nil
+			return wouldDeny, nil
 		}
-		return Unkeyed, nil
+		return withoutKey, nil
 	}
 	own := plain[len(v.keys):] // without the prefix of shadow rules
 	v.keys = plain
 	cost, err := v.cost(rule, r, ask)
 	if err != nil {
-		return WouldFail, err
+		return wouldFail, err
 	}
 	// Stores do not keep keys, so keys may be in a reused buffer.
 	key := unsafe.String(&v.keys[start], len(v.keys)-start)

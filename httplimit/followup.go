@@ -172,7 +172,7 @@ func newFollowUp(g *gate.Gate, receipt gate.Receipt, actual actualCost) *followU
 
 func settle(ctx context.Context, g *gate.Gate, receipt gate.Receipt, s *served, actual actualCost) error {
 	var unknown error
-	err := g.Settle(ctx, receipt, func(c *gate.Charged) (int64, bool) {
+	err := g.SettleEach(ctx, receipt, func(c *gate.Charged) (int64, bool) {
 		units, ok, err := actual(c, s)
 		if err != nil && c.Rule != nil {
 			err = fmt.Errorf("rule %s: %w", c.Rule.Name(), err)

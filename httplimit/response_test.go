@@ -288,6 +288,13 @@ func TestCostAfter(t *testing.T) {
 		"nothing":   {"GET", func(http.ResponseWriter, *http.Request) {}, 9, "200 0", 100},
 		"after all": {"GET", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "four") }, 0, "200 4", 96},
 		"HEAD":      {"HEAD", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "four") }, 9, "200 0", 100},
+		"status": {"GET", func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(404)
+			w.WriteHeader(200)
+			io.WriteString(w, "four")
+		}, 9, "404 4", 96},
+		"flush":     {"GET", func(w http.ResponseWriter, _ *http.Request) { w.(http.Flusher).Flush(); w.WriteHeader(404) }, 9, "200 0", 100},
+		"no hijack": {"GET", func(w http.ResponseWriter, _ *http.Request) { w.(http.Hijacker).Hijack() }, 9, "200 0", 100},
 		"a panic":   {"GET", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, 9, "0 0", 100},
 		"no cost":   {"GET", func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X-Cost", "-1") }, 9, "200 0", 91},
 	} {
@@ -478,5 +485,35 @@ func TestMeterKeepsResponseWriterFeatures(t *testing.T) {
 	<-done
 	if got := left(t, g); got != 100000-5-int64(len(copied.text)) || len(copied.text) < 100 {
 		t.Errorf("%d are left after 5 and %d bytes", got, len(copied.text))
+	}
+}
+
+// A hijackable writer is that of a connection that can be taken over.
+type hijackable struct{ *httptest.ResponseRecorder }
+
+func (hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) { return nil, nil, nil }
+
+func TestStatusOfHijackedResponse(t *testing.T) {
+	for _, sent := range []int{0, 404} {
+		seen := -1
+		l, err := weir.New(newClock().store(), "a", weir.SlidingLog{Limit: 100, Window: 60e9})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := httplimit.New(l, httplimit.Constant("all"),
+			httplimit.WithCostAfter(func(_ *http.Request, status int, _ http.Header, _ int64) int64 { seen = status; return 1 }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		handler := m(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			if sent != 0 {
+				w.WriteHeader(sent)
+			}
+			w.(http.Hijacker).Hijack()
+		}))
+		handler.ServeHTTP(hijackable{httptest.NewRecorder()}, httptest.NewRequest("GET", "/", nil))
+		if want := map[int]int{0: 101, 404: 404}[sent]; seen != want {
+			t.Errorf("after %d the status is %d, want %d", sent, seen, want)
+		}
 	}
 }

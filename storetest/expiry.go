@@ -29,7 +29,7 @@ var shortLived = []weir.Spec{
 func expiry(t *testing.T, s Subject) {
 	store := s(t, nil)
 	closeAfter(t, store.Store)
-	expires(t, store, expiring)
+	expires(t, store, rounds(expiring))
 }
 
 // expires takes from n keys of each kind, and checks them until they expire.

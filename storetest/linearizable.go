@@ -41,7 +41,7 @@ func eachSet(t *testing.T, check func(t *testing.T, specs []weir.Spec, random *r
 	}
 	for seed, specs := range sets {
 		t.Run(fmt.Sprint(specs), func(t *testing.T) {
-			for n := range histories {
+			for n := range rounds(histories) {
 				check(t, specs, rand.New(rand.NewPCG(uint64(seed), uint64(n))))
 			}
 		})

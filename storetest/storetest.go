@@ -129,8 +129,7 @@ func claimsText(claims []weir.Claim) string {
 }
 
 // Run runs the suite except Vectors: in parallel, because some parts wait for state to expire. A store that
-// is a [weir.Batcher] is asked for batches too. Under the race
-// detector it is shorter.
+// is a [weir.Batcher] is asked for batches too. Its length is in proportion to RAPID_CHECKS, which is 100 by default.
 func Run(t *testing.T, s Subject) {
 	for _, part := range []struct {
 		name  string

@@ -30,10 +30,10 @@ func main() {
 	seed := flag.Uint64("seed", 1, "seed of the draw: the same tree and seed give the same mutants")
 	in := flag.String("in", packages, "packages to change, as patterns of the go command")
 	also := flag.String("also", "", "packages whose tests run too where they use the changed one; default: those of -in")
-	with := flag.String("with", "", "program that runs each build and each test, such as nice")
+	flag.IntVar(&r.first, "first", 0, "first place of the draw: to go on where a run was ended")
+	flag.StringVar(&r.cache, "cache", "", "file that keeps between runs which tests are slow")
 	flag.StringVar(&r.root, "root", "..", "root of the module")
 	flag.Parse()
-	r.with = strings.Fields(*with)
 	if err := run(&r, *in, cmp.Or(*also, *in), *count, *seed); err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
 		os.Exit(1)
@@ -82,10 +82,8 @@ func (r *runner) list(format, patterns string, options ...string) ([]string, err
 func (r *runner) runAll(sites []site, count int, seed uint64) error {
 	fmt.Printf("%d places; seed %d\n\n| # | place | change | outcome |\n| --- | --- | --- | --- |\n", len(sites), seed)
 	tried, killed := 0, 0
-	for _, s := range sites {
-		if tried == count {
-			break
-		}
+	for i := r.first; i < len(sites) && tried < count; i++ {
+		s := sites[i]
 		if err := r.overlay(s); err != nil {
 			return err
 		}
@@ -93,6 +91,11 @@ func (r *runner) runAll(sites []site, count int, seed uint64) error {
 		if !r.compiles(own) {
 			continue
 		}
+		place, err := filepath.Rel(r.root, s.file)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(os.Stderr, "%d %s:%d:%d %s\n", i, place, s.line, s.column, s.describe())
 		outcome, err := r.try(own)
 		if err != nil {
 			return err
@@ -101,12 +104,8 @@ func (r *runner) runAll(sites []site, count int, seed uint64) error {
 		if outcome != "" {
 			killed++
 		}
-		place, err := filepath.Rel(r.root, s.file)
-		if err != nil {
-			return err
-		}
 		outcome = cmp.Or(outcome, "**survived**")
-		fmt.Printf("| %d | %s:%d | %s | %s |\n", tried, place, s.line, s.describe(), outcome)
+		fmt.Printf("| %d | %s:%d:%d | %s | %s |\n", i, place, s.line, s.column, s.describe(), outcome)
 	}
 	fmt.Printf("\n%d of %d killed (%.0f %%)\n", killed, tried, 100*float64(killed)/float64(max(tried, 1)))
 	return nil

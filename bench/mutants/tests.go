@@ -2,6 +2,9 @@ package main
 
 import (
 	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -14,7 +17,8 @@ import (
 // A runner makes mutants and runs tests on them.
 type runner struct {
 	root  string
-	with  []string            // before each command
+	first int
+	cache string
 	dir   string              // for the changed file, the overlay and the test programs
 	users map[string][]string // by a package's directory: those whose tests use it
 	slow  map[string]slowness // by a package's directory, as far as it was needed
@@ -22,8 +26,8 @@ type runner struct {
 
 // slowness is how a package's tests run where nothing is changed.
 type slowness struct {
-	all  time.Duration
-	slow string // matches the names of the tests that run last
+	All  time.Duration
+	Slow string // matches the names of the tests that run last
 }
 
 // longest is how long a package's tests may take at the most.
@@ -40,7 +44,7 @@ func (r *runner) findUsers(patterns string) error {
 		return err
 	}
 	dirs, err := r.list("{{.ImportPath}} {{.Dir}}", "./...")
-	if err != nil {
+	if err := errors.Join(err, r.remember()); err != nil {
 		return err
 	}
 	dirOf := make(map[string]string)
@@ -49,7 +53,7 @@ func (r *runner) findUsers(patterns string) error {
 		dirOf[path] = dir
 	}
 	slices.SortStableFunc(tests, func(a, b string) int { return strings.Count(a, " ") - strings.Count(b, " ") })
-	r.users, r.slow = make(map[string][]string), make(map[string]slowness)
+	r.users = make(map[string][]string)
 	for _, line := range tests {
 		words := strings.Fields(line)
 		if !strings.HasSuffix(words[0], ".test") {
@@ -71,7 +75,6 @@ func (r *runner) compiles(pkg string) bool {
 }
 
 func (r *runner) command(words ...string) *exec.Cmd {
-	words = slices.Concat(r.with, words)
 	command := exec.Command(words[0], words[1:]...)
 	command.Dir = r.root
 	return command
@@ -92,10 +95,10 @@ func (r *runner) try(own string) (outcome string, err error) {
 			continue
 		}
 		// The slow tests run alone, after the others.
-		first := []string{"-test.skip", normal.slow}
-		last := []string{"-test.run", normal.slow}
+		first := []string{"-test.skip", normal.Slow}
+		last := []string{"-test.run", normal.Slow}
 		for _, which := range [][]string{first, last} {
-			limit := min(3*normal.all+20*time.Second, longest)
+			limit := min(3*normal.All+20*time.Second, longest)
 			out, err := r.test(pkg, program, r.overlayFile(), append(which, "-test.failfast", "-test.timeout", limit.String()))
 			if err == nil {
 				continue
@@ -107,7 +110,7 @@ func (r *runner) try(own string) (outcome string, err error) {
 			// A test that fails now and then kills nothing.
 			again := []string{"-test.run", "^" + name + "$", "-test.timeout", limit.String()}
 			if _, err := r.test(pkg, program, r.overlayFile(), again); name == "" || err != nil {
-				return "killed by " + filepath.Base(pkg) + " " + name, nil
+				return "killed by " + filepath.Base(pkg) + " " + cmp.Or(name, "(a panic)"), nil
 			}
 			fmt.Fprintf(os.Stderr, "%s %s failed once, and passed again\n", pkg, name)
 		}
@@ -139,14 +142,40 @@ func (r *runner) normal(pkg string) (slowness, error) {
 	for line := range strings.Lines(string(out)) {
 		var name string
 		var took float64
-		_, err := fmt.Sscanf(line, "--- PASS: %s (%fs)", &name, &took)
-		if err == nil && took > fast.Seconds() {
+		if _, err := fmt.Sscanf(strings.TrimSpace(line), "--- PASS: %s (%fs)", &name, &took); err != nil {
+			continue
+		}
+		// A test does not count the time of its parts that run in parallel.
+		name, _, _ = strings.Cut(name, "/")
+		if took > fast.Seconds() && !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}
 	known := slowness{time.Since(start), "^(" + strings.Join(names, "|") + ")$"}
 	r.slow[pkg] = known
-	return known, nil
+	return known, r.keep()
+}
+
+// keep writes the cache.
+func (r *runner) keep() error {
+	if r.cache == "" {
+		return nil
+	}
+	text, err := json.Marshal(r.slow)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(r.cache, text, 0o600)
+}
+
+// remember reads the cache, if there is one.
+func (r *runner) remember() error {
+	r.slow = make(map[string]slowness)
+	text, err := os.ReadFile(r.cache)
+	if err != nil {
+		return nil
+	}
+	return json.Unmarshal(text, &r.slow)
 }
 
 // build makes the program of a package's tests, "" where there are none.
@@ -165,7 +194,7 @@ func (r *runner) build(pkg, overlay string) (string, error) {
 	return program, nil
 }
 
-// test runs tests in their package's directory. What they build themselves has the mutant too.
+// test runs tests in their package's directory. Programs that they build have the mutant too.
 func (r *runner) test(pkg, program, overlay string, flags []string) ([]byte, error) {
 	test := r.command(append([]string{program}, flags...)...)
 	test.Dir = pkg

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/redisconn"
 	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/redisstore"
 )
@@ -54,7 +55,7 @@ func OpenRedis(ctx context.Context, c *Config) (*redisstore.Store, error) {
 
 // passes reports whether a failure to open Redis may be temporary.
 func passes(err error) bool {
-	var answer *redisstore.ServerError
+	var answer *redisconn.ServerError
 	if errors.As(err, &answer) {
 		word, _, _ := strings.Cut(answer.Text, " ")
 		return word == "LOADING" || word == "MASTERDOWN" || word == "CLUSTERDOWN" || word == "TRYAGAIN" ||

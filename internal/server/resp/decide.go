@@ -137,7 +137,7 @@ func (c *conn) refund(args [][]byte) {
 	for i := range receipt {
 		receipt[i].Taken = weir.Instant(at)
 	}
-	c.count(len(receipt), c.server.gate.Settle(c.server.ctx, receipt, gate.Actually(0)))
+	c.count(len(receipt), c.server.gate.Settle(c.server.ctx, receipt, 0))
 }
 
 // release is WEIR.RELEASE lease question: it gives back what is held under that lease.

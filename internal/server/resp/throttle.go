@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/internal/server/web"
 )
 
 // throttleName is the name of the limit that CL.THROTTLE asks, whatever its numbers: in
@@ -166,7 +167,7 @@ func seconds(d time.Duration) int64 {
 }
 
 // claimKey is the key of a claim. A long one is hashed, so that what a store keeps is bounded in bytes.
-func claimKey(word []byte) string { return gate.ShortKey(text(word)) }
+func claimKey(word []byte) string { return web.ShortKey(text(word)) }
 
 // text is bytes as a string, as long as they stay what they are.
 func text(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
