@@ -58,7 +58,8 @@ fuzz:
 		done; \
 	done
 
-# The slowest packages go first, or a processor is idle in the end.
+# The slowest packages go first, or a processor is idle in the end. Much of their time they wait for servers: three
+# packages run at a time.
 SLOW = ./redisstore ./internal/cli ./internal/faulttest ./internal/ruleset/redissource
 # The layers pass the suite of stores that the stores below them pass, each on memory and on Redis: what a layer breaks,
 # it breaks in a few of the draws.
@@ -68,17 +69,18 @@ LAYERS = ./layers ./internal/layers/...
 # counted, and says how much of the code they reach.
 cover:
 	@echo "==> tests, coverage"
-	@go test -coverprofile=cover.out $(SLOW) $$(go list ./... | grep -vxF "$$(go list $(SLOW) $(LAYERS))")
-	@RAPID_CHECKS=25 go test -coverprofile=layers.out $(LAYERS) && tail -n +2 layers.out >> cover.out
+	@go test -p 3 -coverprofile=cover.out $(SLOW) $$(go list ./... | grep -vxF "$$(go list $(SLOW) $(LAYERS))")
+	@RAPID_CHECKS=25 go test -p 3 -coverprofile=layers.out $(LAYERS) && tail -n +2 layers.out >> cover.out
 	@go tool cover -func=cover.out | tail -n 1
 
 # race runs all tests with it, which is slow, and with fewer draws: a race shows soon or never. So do the files
-# race_test.go.
+# race_test.go. What starts servers for tests, and what reads the tree, have no races to show.
+PLAIN = ./internal/redistest ./internal/housetest
 race:
 	@echo "==> tests of bench"
 	@cd bench && go test ./...
 	@echo "==> tests, race detector"
-	@RAPID_CHECKS=10 go test -race $(SLOW) $$(go list ./... | grep -vxF "$$(go list $(SLOW))")
+	@RAPID_CHECKS=10 go test -p 3 -race $(SLOW) $$(go list ./... | grep -vxF "$$(go list $(SLOW) $(PLAIN))")
 
 run:
 	go run ./cmd/weir serve --limit "5/10s" --upstream demo
