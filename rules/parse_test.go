@@ -216,7 +216,7 @@ func TestCeilings(t *testing.T) {
 }
 
 // TestParsingTakesLittleRoom parses the densest files that are not refused for their size.
-// What is counted is all that was ever allocated; most of it is garbage at once.
+// It counts all allocations; most of them are garbage at once.
 func TestParsingTakesLittleRoom(t *testing.T) {
 	most := bounds.Nodes - 10
 	for name, text := range map[string]string{

@@ -43,18 +43,6 @@ rules:
 const guessed = "name: guess\nmatch: {path: /guess}\nkey: [client.ip]\nlimit: fixed_window 2/1h\n" +
 	"candidate: {limit: fixed_window 1/1h}\nban: {after: 1 refusals within 1m, for: 1h}\n"
 
-// A fixed source says one thing.
-type fixed struct {
-	file     *rules.File
-	revision string
-}
-
-func (f fixed) Run(ctx context.Context, updates chan<- ruleset.Update) error {
-	updates <- ruleset.Update{File: f.file, Revision: f.revision}
-	<-ctx.Done()
-	return ctx.Err()
-}
-
 // A world is a server of rules as weir serve wires it.
 type world struct {
 	t      testing.TB
@@ -88,7 +76,7 @@ func newWorldOf(t testing.TB, text string, backend ledger.Backend, from ruleset.
 		compiled.Add(1)
 		return rules.Compile(f)
 	}
-	layers := []ruleset.Layer{{Name: "config", Source: fixed{file, "1"}}, {Name: "ledger", Source: from, AllowEmpty: true}}
+	layers := []ruleset.Layer{{Name: "config", Source: ruleset.Fixed(file)}, {Name: "ledger", Source: from, AllowEmpty: true}}
 	keeper, err := ruleset.NewKeeper(layers, g.Swap, ruleset.WithCompile(compile))
 	if err != nil {
 		t.Fatal(err)
@@ -883,6 +871,6 @@ func TestNotInForce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	deaf := newWorld(t, fileRules, backend, fixed{&rules.File{}, "0"}).start() // it listens to something else
+	deaf := newWorld(t, fileRules, backend, ruleset.Fixed(&rules.File{})).start() // it listens to something else
 	deaf.ask("PUT rules/login", login("5/1m"), isNew, "*").has(200, `"revision": 1`, `"in_force": false`, "has not read it from the ledger yet")
 }
