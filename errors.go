@@ -56,7 +56,7 @@ func invalid(field string, given any, allowed string) error {
 	return &InputError{Field: field, Given: given, Allowed: allowed}
 }
 
-// A RefusedError is the refusal of Reserve, Acquire, Wait and package guard. It unwraps to
+// A RefusedError is the refusal of Reserve, Acquire, Wait and Guard. It unwraps to
 // [ErrNever] when no wait can help, to [ErrTooLong] when the context leaves too little
 // time, and to [ErrRefused] otherwise.
 type RefusedError struct {

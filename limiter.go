@@ -18,15 +18,14 @@ import (
 // was decided: wrong input ([InputError]), or a store that did not answer ([ErrUnavailable]).
 type Limiter struct {
 	store  Store
-	short  Shortcut // the store, if it implements it and there is one limit; else nil
-	keyed  keyed    // the store, if it implements it; else nil
+	keyed  keyed // the store, if it implements it; else nil
 	limits []*Limit
 	pool   sync.Pool // of *call
 
 	waiters waiters
 }
 
-// keyed is a store in the process that decides one request of one key under several limits
+// keyed is a store that can decide, in the process, one request of one key under several limits
 // without claims: with the arguments and results of Decide in memory, moving them takes as
 // long as deciding.
 type keyed interface {
@@ -80,9 +79,7 @@ func NewLimiter(store Store, limits ...*Limit) (*Limiter, error) {
 	l := &Limiter{store: store, limits: append([]*Limit(nil), limits...)}
 	l.waiters.queues = make(map[string]*queue)
 	l.pool.New = func() any { return newCall(l.limits) }
-	if l.keyed, _ = store.(keyed); l.keyed == nil && len(limits) == 1 {
-		l.short, _ = store.(Shortcut)
-	}
+	l.keyed, _ = store.(keyed)
 	return l, nil
 }
 
@@ -201,15 +198,6 @@ func (l *Limiter) decide(ctx context.Context, key string, cost int64) (answer An
 			answer.Allowed, answer.Limit = granted, l.limits[worst]
 			answer.Remaining, answer.RetryAfter, answer.ResetAfter = remaining, retryAfter, resetAfter
 			answer.Delay, answer.At = delay, at
-			return answer, nil
-		}
-	}
-	if l.short != nil {
-		granted, remaining, retryAfter, resetAfter, at, ok := l.short.Shortcut(key, l.limits[0], cost)
-		if ok {
-			answer.Allowed, answer.Limit = granted, l.limits[0]
-			answer.Remaining, answer.RetryAfter, answer.ResetAfter = remaining, retryAfter, resetAfter
-			answer.At = at
 			return answer, nil
 		}
 	}

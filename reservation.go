@@ -42,7 +42,7 @@ type reserved struct {
 // spent. If they are refused the error is a *RefusedError. Concurrency limits take part
 // with a lease of n units, which ends when the reservation is settled.
 func (l *Limiter) Reserve(ctx context.Context, key string, n int64) (*Reservation, error) {
-	return l.reserve(ctx, key, costs{n})
+	return l.reserve(ctx, costs{n}, key)
 }
 
 // ReserveEach is Reserve with a cost for each limit, in the order of Limits: one request and
@@ -51,20 +51,24 @@ func (l *Limiter) ReserveEach(ctx context.Context, key string, cost ...int64) (*
 	if err := l.checkEach(cost); err != nil {
 		return nil, err
 	}
-	r, err := l.reserve(ctx, key, cost)
+	r, err := l.reserve(ctx, cost, key)
 	if err == nil {
 		r.each = true
 	}
 	return r, err
 }
 
-func (l *Limiter) reserve(ctx context.Context, key string, cost costs) (*Reservation, error) {
+// reserve charges one key, or one for each limit.
+func (l *Limiter) reserve(ctx context.Context, cost costs, keys ...string) (*Reservation, error) {
 	c, lease := newCall(l.limits), ""
 	var sent time.Time
 	if l.holds() {
 		lease, sent = NewLeaseID(), time.Now()
 	}
-	c.fill(key, cost, lease)
+	c.fill(keys[0], cost, lease)
+	for i, key := range keys {
+		c.claims[i].Key = key
+	}
 	granted, err := l.store.Decide(ctx, c.claims, 1, c.decisions)
 	if err != nil {
 		return nil, err

@@ -102,16 +102,6 @@ type Store interface {
 	Close() error
 }
 
-// A Shortcut is a store that can decide some requests of one claim in the processor's
-// registers: with the arguments and results of Decide in memory, moving them takes longer than
-// deciding. It is optional; Limiter tries it first.
-type Shortcut interface {
-	// Shortcut is Decide of one claim, once. It returns the fields of its Decision, whose
-	// Delay is 0. If ok is false nothing was done: call Decide, which also reports wrong input.
-	Shortcut(key string, limit *Limit, cost int64) (granted bool, remaining int64,
-		retryAfter, resetAfter time.Duration, at Instant, ok bool)
-}
-
 // A Request is one Decide of a batch.
 type Request struct {
 	Claims []Claim

@@ -59,7 +59,7 @@ func (l *Limiter) wait(ctx context.Context, key string, c costs) error {
 // grant has no delay.
 func (l *Limiter) try(ctx context.Context, key string, c costs) (*Reservation, error) {
 	if len(c) > 1 || slices.ContainsFunc(l.limits, (*Limit).lends) {
-		return l.reserve(ctx, key, c)
+		return l.reserve(ctx, c, key)
 	}
 	answer, err := l.decide(ctx, key, c[0])
 	if err == nil && !answer.Allowed {

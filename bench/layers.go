@@ -39,19 +39,17 @@ func newLayerRows(s *server) layerRows {
 type layer func(weir.Store) (weir.Store, error)
 
 func broken(next weir.Store) (weir.Store, error) {
-	b, err := breaker.New(next, breaker.WithSlow(patience/2))
-	if err != nil {
-		return nil, err
-	}
-	return b.Store(), nil
+	return breaker.New(next, breaker.Config{Slow: patience / 2}), nil
 }
 
-func coalesced(next weir.Store) (weir.Store, error) { return coalesce.New(next) }
-func recalled(next weir.Store) (weir.Store, error)  { return recall.New(next) }
+func coalesced(next weir.Store) (weir.Store, error) {
+	return coalesce.New(next, coalesce.Config{}), nil
+}
+func recalled(next weir.Store) (weir.Store, error) { return recall.New(next, recall.Config{}), nil }
 
 // leased takes a tenth of what remains ahead of need.
 func leased(next weir.Store) (weir.Store, error) {
-	return lease.New(next, func(*weir.Limit) lease.Terms { return lease.Terms{Share: 0.1} })
+	return lease.New(next, func(*weir.Limit) lease.Terms { return lease.Terms{Share: 0.1} }), nil
 }
 
 // layeredRow asks Redis through layers, the innermost first.
@@ -78,8 +76,8 @@ type layersReport struct {
 	hot, flood, leased, uniform report
 }
 
-// overLayers measures layers. What takes less time than a look at the clock is not timed
-// question by question.
+// overLayers measures layers. Decisions that take less time than reading the clock are not
+// timed one by one.
 func overLayers(out io.Writer, timed stage, s *server) (*layersReport, error) {
 	l := &layersReport{rows: newLayerRows(s)}
 	quick := timed

@@ -13,10 +13,7 @@ import (
 	"time"
 
 	"github.com/weirproject/weir"
-	"github.com/weirproject/weir/internal/layers/breaker"
-	"github.com/weirproject/weir/internal/layers/coalesce"
-	"github.com/weirproject/weir/internal/layers/fallback"
-	"github.com/weirproject/weir/internal/layers/recall"
+	"github.com/weirproject/weir/layers"
 	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/redisstore"
 )
@@ -50,23 +47,12 @@ func layeredStore(s *server) (shared, local weir.Store, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	b, err := breaker.New(redis)
+	stack, err := layers.New(redis, layers.Options{Local: memstore.New(),
+		Terms: func(*weir.Limit) layers.Terms { return layers.Terms{Local: true} }})
 	if err != nil {
 		return nil, nil, err
 	}
-	together, err := coalesce.New(b.Store(), coalesce.WithTimeout(budget))
-	if err != nil {
-		return nil, nil, err
-	}
-	known, err := recall.New(together)
-	if err != nil {
-		return nil, nil, err
-	}
-	mine, err := fallback.NewLocal(1, memstore.New())
-	if err != nil {
-		return nil, nil, err
-	}
-	return mine.Warm(known), mine, nil
+	return stack.Store, stack.Local, nil
 }
 
 // overOutage measures one, of a Redis that this run started.

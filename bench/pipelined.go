@@ -9,6 +9,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/redisconn"
 	"github.com/weirproject/weir/redisstore"
 )
 
@@ -109,12 +110,12 @@ func (p *pipeline) calls(ctx context.Context, key string) ([]call, error) {
 }
 
 // values are the elements of an array reply, as a Conn hands them to the store.
-func values(result rueidis.RedisResult) ([]redisstore.Value, error) {
+func values(result rueidis.RedisResult) ([]redisconn.Value, error) {
 	elements, err := result.ToArray()
 	if err != nil {
 		return nil, err
 	}
-	reply := make([]redisstore.Value, len(elements))
+	reply := make([]redisconn.Value, len(elements))
 	for i := range elements {
 		if elements[i].IsInt64() {
 			reply[i].Int, err = elements[i].AsInt64()
@@ -137,14 +138,14 @@ type call struct {
 // A splice is a redisstore.Conn without a Redis: it answers with the replies that it was
 // given, one a call; without any it remembers the call and fails.
 type splice struct {
-	replies [][]redisstore.Value
+	replies [][]redisconn.Value
 	heard   []call
 }
 
 var errHeard = errors.New("the call was heard, not sent")
 
 // Run implements redisstore.Conn.
-func (s *splice) Run(_ context.Context, script *redisstore.Script, keys, args []string, reply []redisstore.Value) ([]redisstore.Value, error) {
+func (s *splice) Run(_ context.Context, script *redisconn.Script, keys, args []string, reply []redisconn.Value) ([]redisconn.Value, error) {
 	if len(s.replies) == 0 {
 		s.heard = append(s.heard, call{script.Text, script.SHA, slices.Clone(keys), slices.Clone(args)})
 		return nil, errHeard

@@ -38,10 +38,7 @@ func redisAlgorithmRow(s *server, a algorithm, prefix, name string, coalesced bo
 		}
 		store := weir.Store(redis)
 		if coalesced {
-			if store, err = coalesce.New(redis); err != nil {
-				redis.Close()
-				return nil, err
-			}
+			store = coalesce.New(redis, coalesce.Config{})
 		}
 		return limiterPeer(store, q, a.specs...)
 	}}

@@ -44,7 +44,7 @@ func (g *Gate) decideApart(ctx context.Context, times int64, v *Verdict) bool {
 	if err != nil {
 		return false
 	}
-	if granted > 0 || times == 0 {
+	if granted > 0 {
 		// Aside claims limit no request. Undecided ones are left out, as they are while the store does not
 		// answer.
 		_, err = g.store.Decide(ctx, v.claims[n:v.enforced], granted, d[n:v.enforced])

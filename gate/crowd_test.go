@@ -21,7 +21,8 @@ func full() (text string) {
 }
 
 func TestAReservationUnderAsManyLimitsAsADecisionHolds(t *testing.T) {
-	g := open(t, memstore.New(), full())
+	store := memstore.New()
+	g := open(t, store, full())
 	var v gate.Verdict
 	for i, want := range []gate.Outcome{gate.Passed, gate.Passed, gate.Refused} {
 		lease := fmt.Sprint("lease-", i)
@@ -35,6 +36,11 @@ func TestAReservationUnderAsManyLimitsAsADecisionHolds(t *testing.T) {
 		}
 		if len(receipt) != weir.MaxClaims+1 || receipt[weir.MaxClaims].Claim.Lease != lease {
 			t.Errorf("request %d: the receipt has %d claims", i, len(receipt))
+		}
+		held := guard(t, lease)
+		held.Renew = true
+		if granted, err := store.Decide(t.Context(), []weir.Claim{held}, 1, nil); granted != 1 || err != nil {
+			t.Errorf("request %d: its lease is not held: %v", i, err)
 		}
 	}
 }

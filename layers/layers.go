@@ -1,5 +1,5 @@
-// Package layers assembles the layers of its subpackages before a shared store, in the order in which each keeps its
-// promise. From the caller to the store:
+// Package layers assembles what stands before a shared store, in the order in which each layer keeps its promise. From
+// the caller to the store:
 //
 //	warm      the local store counts what the shared one grants
 //	ceiling   bounds what one node passes, for limits with a ceiling
@@ -12,9 +12,13 @@
 package layers
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/layers/breaker"
@@ -23,17 +27,46 @@ import (
 	"github.com/weirproject/weir/internal/layers/fallback"
 	"github.com/weirproject/weir/internal/layers/lease"
 	"github.com/weirproject/weir/internal/layers/recall"
+	"github.com/weirproject/weir/internal/layers/timeout"
 )
 
 // Names are the layers that Options.Without can leave out.
 var Names = []string{"breaker", "coalesce", "recall", "warm"}
 
+// clusterRefusal is the longest time for which a refusal of a Redis Cluster is remembered: it may be due to units that
+// another slot was just giving back.
+const clusterRefusal = time.Second
+
 // Terms configure the layers for one limit. The zero Terms are exact, and count nothing locally.
 type Terms struct {
-	Lease   lease.Terms
-	Ceiling float64 // one node passes at most this multiple of the limit; 0: no ceiling
-	Local   bool    // the local store decides while the shared one is unavailable
-	Whole   bool    // the local store does not divide it among nodes
+	// LeaseShare, above 0 and at most 1, lets a node take units ahead of need: at most this fraction of the last known
+	// remainder at a time, and of the limit at once. 0.1 is a good one. LeaseHold is the longest time for which it
+	// holds a unit, 1ms to 10s; 0 is 100ms. Invalid terms are no lease.
+	LeaseShare float64
+	LeaseHold  time.Duration
+	Ceiling    float64 // one node passes at most this multiple of the limit; 0: no ceiling
+	Local      bool    // the local store decides while the shared one is unavailable
+	Whole      bool    // the local store does not divide it among nodes
+}
+
+// Bound says what a limit promises when a number of nodes take units of it ahead of need under these terms, such as "at
+// most 10000 + 5000/1s × T + 3 × 1000 units in any T".
+func (t Terms) Bound(limit *weir.Limit, nodes int) string {
+	return lease.BoundOf(limit, t.lease(), nodes).String()
+}
+
+func (t Terms) lease() lease.Terms { return lease.Terms{Share: t.LeaseShare, Hold: t.LeaseHold} }
+
+// Updates broadcast messages between the nodes that share a store, as redisstore.Updates do. They are safe for
+// concurrent use.
+type Updates interface {
+	// Publish sends a message of at most 16 KiB to all subscribers; the sender may receive it too. It may be sent
+	// twice.
+	Publish(ctx context.Context, message []byte) error
+
+	// Subscribe calls receive for each message until it fails, and returns the error; it is called again then. It
+	// calls missed once it has subscribed, because earlier messages may be lost. Neither function blocks.
+	Subscribe(ctx context.Context, receive func(message []byte), missed func()) error
 }
 
 // Options configure a Stack.
@@ -44,144 +77,180 @@ type Options struct {
 	Nodes int
 	// Bounds is the embedded store of the ceilings, made with memstore.WithoutOverflow. Nil: no limit has one.
 	Bounds weir.Store
-	// Terms is called for each claim, concurrently. Nil: all are zero.
+	// Terms is called for each claim, concurrently, and must always return the same for one limit. Nil: all are zero.
 	Terms func(*weir.Limit) Terms
-	// News carries changes of state between nodes. The Stack closes it if it is an io.Closer.
-	News recall.News
+	// Updates carry changes of state between nodes. The Stack closes them if they are an io.Closer. Nil: changes
+	// through other nodes are noticed after 10s at most.
+	Updates Updates
 	// Without are the Names of layers to leave out.
 	Without []string
 
-	Breaker  []breaker.Option
-	Coalesce []coalesce.Option
-	Recall   []recall.Option
+	// Timeout is that of a call of the shared store. It bounds the wait of callers that share a call, and a call that
+	// takes three quarters of it counts as slow. 0: the shared store's own, as redisstore has one.
+	Timeout time.Duration
+	// Cluster says that the shared store is on a Redis Cluster.
+	Cluster bool
+	// BreakerChanged, if non-nil, is called when the circuit breaker opens, with the last failure, and when it is closed
+	// again, with nil: sequentially, possibly in a caller's goroutine. It must be fast and must not close the store.
+	BreakerChanged func(open bool, cause error)
+	// Warn, if non-nil, is called when updates cannot be sent or received.
+	Warn func(text string)
+
+	clock   func() time.Duration // of the refusal cache
+	longest time.Duration        // for which it remembers; 0 is its default
 }
 
-// A Stack is a shared store and the layers before it. A layer that was left out is nil.
+// A Stack is a shared store and the layers before it.
 type Stack struct {
-	// Store is the store to use. Closing it closes the layers, the shared store, Bounds and News, but not Local.
+	// Store is the store to use. Closing it closes the layers, the shared store, Bounds and Updates, but not Local.
 	Store weir.Store
-	// Local is the store to use while Store returns weir.ErrUnavailable.
-	Local *fallback.LocalStore
+	// Local is the store to use while Store returns weir.ErrUnavailable: it decides by this node's share of a limit.
+	Local weir.Store
 
-	Breaker  *breaker.Breaker
-	Coalesce *coalesce.Store
-	Recall   *recall.Store
-	Lease    *lease.Store
-	Ceiling  *ceiling.Ceiling
+	breaker  *breaker.Breaker // nil where left out, as the next two
+	coalesce *coalesce.Store
+	recall   *recall.Store
+	lease    *lease.Store
+	ceiling  *ceiling.Ceiling // nil without Bounds
 }
 
 // New puts the layers before a shared store, which must decide batches and should have a timeout, as redisstore has.
-// After an error the stores and the News remain the caller's, and nothing of the stack runs.
+// After an error the stores and the Updates remain the caller's, and nothing of the stack runs.
 func New(shared weir.Store, o Options) (*Stack, error) {
+	if err := o.check(shared); err != nil {
+		return nil, err
+	}
+	local, err := fallback.NewLocal(o.Local, fallback.Config{
+		Nodes: max(1, o.Nodes),
+		Whole: func(l *weir.Limit) bool { return o.Terms(l).Whole },
+		Only:  func(l *weir.Limit) bool { return o.Terms(l).Local },
+	})
+	if err != nil {
+		return nil, err
+	}
+	s := &Stack{Store: shared, Local: local}
+	s.addExact(&o)
+	s.lease = lease.New(s.Store, func(l *weir.Limit) lease.Terms { return o.Terms(l).lease() })
+	s.Store = s.lease
+	if o.Bounds != nil {
+		s.ceiling = ceiling.New(s.Store, o.Bounds, func(l *weir.Limit) (float64, bool) {
+			factor := o.Terms(l).Ceiling
+			return factor, factor > 0
+		})
+		s.Store = s.ceiling
+	}
+	if o.has("warm") {
+		s.Store = local.Warm(s.Store)
+	}
+	return s, nil
+}
+
+// addExact adds the layers between the shared store and the leases.
+func (s *Stack) addExact(o *Options) {
+	if o.has("breaker") {
+		s.breaker = breaker.New(s.Store, breaker.Config{Slow: o.Timeout / 4 * 3, Changed: o.changed})
+		s.Store = s.breaker
+	}
+	if o.has("coalesce") {
+		s.coalesce = coalesce.New(s.Store, coalesce.Config{Timeout: o.Timeout, Cluster: o.Cluster})
+		s.Store = s.coalesce
+	}
+	if !o.has("recall") {
+		return
+	}
+	config := recall.Config{Longest: o.longest, Updates: o.Updates, Warn: o.Warn, Clock: o.clock}
+	if o.Cluster {
+		config.Longest = clusterRefusal
+	}
+	s.recall = recall.New(s.Store, config)
+	s.Store = s.recall
+	if closer, ok := o.Updates.(io.Closer); ok {
+		s.Store = &closing{s.recall, closer}
+	}
+}
+
+// check fills in and checks the options.
+func (o *Options) check(shared weir.Store) error {
 	if o.Terms == nil {
 		o.Terms = func(*weir.Limit) Terms { return Terms{} }
 	}
 	for _, name := range o.Without {
 		if !slices.Contains(Names, name) {
-			return nil, &weir.InputError{Field: "without", Given: name, Allowed: "breaker, coalesce, recall, warm"}
+			return &weir.InputError{Field: "without", Given: name, Allowed: strings.Join(Names, ", ")}
 		}
 	}
-	s := &Stack{Store: shared}
-	var err error
-	s.Local, err = fallback.NewLocal(max(1, o.Nodes), o.Local,
-		fallback.WithWhole(func(l *weir.Limit) bool { return o.Terms(l).Whole }),
-		fallback.WithOnly(func(l *weir.Limit) bool { return o.Terms(l).Local }))
-	if err != nil {
-		return nil, err
+	if _, ok := shared.(weir.Batcher); !ok {
+		return &weir.InputError{Field: "shared store", Given: fmt.Sprintf("%T", shared),
+			Allowed: "a store that is a weir.Batcher, such as redisstore's"}
 	}
-	err = s.build(&o, []step{
-		{"breaker", s.addBreaker}, {"coalesce", s.addCoalesce}, {"recall", s.addRecall}, {"", s.addLease},
-		{"", s.addCeiling}, {"warm", s.addWarm},
-	})
-	if err != nil {
-		return nil, err
+	if o.Timeout == 0 {
+		o.Timeout = timeout.Of(shared)
 	}
-	return s, nil
-}
-
-// A step adds one layer.
-type step struct {
-	name string // "": a layer without effect unless terms ask for it
-	add  func(*Options) error
-}
-
-// build takes the steps, from the store upwards. After an error it stops the refusal cache, the only layer that works
-// before its first call. (Tempting, and wrong: closing the unfinished stack, which closes the caller's store.)
-func (s *Stack) build(o *Options, steps []step) error {
-	for _, layer := range steps {
-		if slices.Contains(o.Without, layer.name) {
-			continue
-		}
-		if err := layer.add(o); err != nil {
-			if s.Recall != nil {
-				s.Recall.Stop()
-			}
-			return err
-		}
+	if o.Timeout < 0 || o.Timeout == 0 && o.has("breaker") {
+		return &weir.InputError{Field: "timeout", Given: o.Timeout, Allowed: "more than 0: this store has no Timeout method"}
 	}
 	return nil
 }
 
-func (s *Stack) addBreaker(o *Options) (err error) {
-	if s.Breaker, err = breaker.New(s.Store, o.Breaker...); err == nil {
-		s.Store = s.Breaker.Store()
+func (o *Options) has(layer string) bool { return !slices.Contains(o.Without, layer) }
+
+// changed leaves out the changes between open and half-open.
+func (o *Options) changed(c breaker.Change) {
+	if o.BreakerChanged != nil && (c.From == breaker.Closed || c.To == breaker.Closed) {
+		o.BreakerChanged(c.To != breaker.Closed, c.Cause)
 	}
-	return err
 }
 
-func (s *Stack) addCoalesce(o *Options) (err error) {
-	if s.Coalesce, err = coalesce.New(s.Store, o.Coalesce...); err == nil {
-		s.Store = s.Coalesce
-	}
-	return err
-}
-
-func (s *Stack) addRecall(o *Options) (err error) {
-	options := o.Recall
-	if o.News != nil {
-		options = append(slices.Clone(options), recall.WithNews(o.News))
-	}
-	if s.Recall, err = recall.New(s.Store, options...); err != nil {
-		return err
-	}
-	s.Store = s.Recall
-	if closer, ok := o.News.(io.Closer); ok {
-		s.Store = &closing{s.Recall, closer}
-	}
-	return nil
-}
-
-func (s *Stack) addLease(o *Options) (err error) {
-	if s.Lease, err = lease.New(s.Store, func(l *weir.Limit) lease.Terms { return o.Terms(l).Lease }); err == nil {
-		s.Store = s.Lease
-	}
-	return err
-}
-
-func (s *Stack) addCeiling(o *Options) (err error) {
-	if o.Bounds == nil {
-		return nil
-	}
-	s.Ceiling, err = ceiling.New(s.Store, o.Bounds, func(l *weir.Limit) (float64, bool) {
-		factor := o.Terms(l).Ceiling
-		return factor, factor > 0
-	})
-	if err == nil {
-		s.Store = s.Ceiling.Store()
-	}
-	return err
-}
-
-func (s *Stack) addWarm(*Options) error {
-	s.Store = s.Local.Warm(s.Store)
-	return nil
-}
-
-// A closing store also closes the News of the refusal cache.
+// A closing store also closes the Updates of the refusal cache.
 type closing struct {
 	*recall.Store
-	news io.Closer
+	updates io.Closer
 }
 
 // Close implements weir.Store.
-func (c *closing) Close() error { return errors.Join(c.Store.Close(), c.news.Close()) }
+func (c *closing) Close() error { return errors.Join(c.Store.Close(), c.updates.Close()) }
+
+// Stats are counters since New, and states. Those of a layer that was left out are 0.
+type Stats struct {
+	BreakerState int   // 0 closed, 1 half-open, 2 open
+	Opened       int64 // how often the circuit breaker opened
+	TurnedAway   int64 // requests that failed without a call, because it was open
+
+	Decisions int64 // of callers that may share calls
+	Requests  int64 // that they became: equal ones are merged
+	Calls     int64 // of the shared store, for these requests
+
+	Recalled  int64 // refusals answered from memory
+	Evicted   int64 // refusals evicted before their end
+	Listening bool  // whether the updates of other nodes are received
+
+	Leases        int64 // keys with units taken ahead of need
+	LeaseTaken    int64 // units taken ahead of need, in requests
+	LeaseReturned int64 // of those, the ones that were given back
+	LeaseLost     int64 // of those, the ones that could not be given back: they stay charged
+
+	CeilingRefused   int64 // requests refused by a ceiling
+	CeilingUncounted int64 // granted claims that no ceiling counted, because Bounds was full
+}
+
+// Stats returns the counters.
+func (s *Stack) Stats() (all Stats) {
+	if s.breaker != nil {
+		b := s.breaker.Stats()
+		all.BreakerState, all.Opened, all.TurnedAway = int(s.breaker.State()), b.Opened, b.TurnedAway
+	}
+	if s.coalesce != nil {
+		c := s.coalesce.Stats()
+		all.Decisions, all.Requests, all.Calls = c.Decisions, c.Requests, c.Trips
+	}
+	if s.recall != nil {
+		r := s.recall.Stats()
+		all.Recalled, all.Evicted, all.Listening = r.Recalled, r.Evicted, r.Listening
+	}
+	l := s.lease.Stats()
+	all.Leases, all.LeaseTaken, all.LeaseReturned, all.LeaseLost = l.Leases, l.Taken, l.Returned, l.Lost
+	if s.ceiling != nil {
+		all.CeilingRefused, all.CeilingUncounted = s.ceiling.Refused(), s.ceiling.Uncounted()
+	}
+	return all
+}

@@ -8,9 +8,6 @@ import (
 	"time"
 
 	"github.com/weirproject/weir"
-	"github.com/weirproject/weir/internal/layers/breaker"
-	"github.com/weirproject/weir/internal/layers/coalesce"
-	"github.com/weirproject/weir/internal/layers/recall"
 	"github.com/weirproject/weir/internal/redistest"
 	"github.com/weirproject/weir/layers"
 	"github.com/weirproject/weir/memstore"
@@ -48,18 +45,18 @@ func embedded(clock func() weir.Instant) weir.Store {
 }
 
 // stacked has all layers, with the terms of rules that ask for nothing special.
-func stacked(t testing.TB, clock func() weir.Instant, shared weir.Store, options ...coalesce.Option) storetest.Handle {
+func stacked(t testing.TB, clock func() weir.Instant, shared weir.Store, cluster bool) storetest.Handle {
 	t.Helper()
 	local := embedded(nil)
 	t.Cleanup(func() { local.Close() })
 	o := layers.Options{
 		Local: local, Nodes: 3, Bounds: embedded(nil),
-		Terms:    func(*weir.Limit) layers.Terms { return layers.Terms{Local: true} },
-		Breaker:  []breaker.Option{breaker.WithSlow(time.Minute)}, // a busy machine stands still for seconds
-		Coalesce: options,
+		Terms:   func(*weir.Limit) layers.Terms { return layers.Terms{Local: true} },
+		Timeout: 2 * time.Minute, // a busy machine stands still for seconds
+		Cluster: cluster,
 	}
 	if clock != nil {
-		o.Recall = []recall.Option{recall.WithClock(steady(clock)), recall.WithLongest(aDay)}
+		o.Drive(steady(clock), aDay)
 	}
 	stack, err := layers.New(shared, o)
 	if err != nil {
@@ -69,7 +66,7 @@ func stacked(t testing.TB, clock func() weir.Instant, shared weir.Store, options
 }
 
 func overMemory(t testing.TB, clock func() weir.Instant) storetest.Handle {
-	return stacked(t, clock, embedded(clock))
+	return stacked(t, clock, embedded(clock), false)
 }
 
 func overRedis(t testing.TB) storetest.Subject {
@@ -80,7 +77,7 @@ func overRedis(t testing.TB) storetest.Subject {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return stacked(t, clock, shared, coalesce.WithPlaces(redisstore.Places, redisstore.Place))
+		return stacked(t, clock, shared, true)
 	}
 }
 
@@ -90,44 +87,77 @@ func TestVectors(t *testing.T)        { storetest.Vectors(t, overMemory) }
 func TestStoreOnRedis(t *testing.T)   { storetest.Run(t, overRedis(t)) }
 func TestVectorsOnRedis(t *testing.T) { storetest.Vectors(t, overRedis(t)) }
 
+// calls is a store that counts decisions.
+type calls struct {
+	weir.Store
+	n int
+}
+
+func (c *calls) DecideBatch(ctx context.Context, requests []weir.Request) {
+	c.n += len(requests)
+	c.Store.(weir.Batcher).DecideBatch(ctx, requests)
+}
+
+func (c *calls) Decide(ctx context.Context, claims []weir.Claim, times int64, d []weir.Decision) (int64, error) {
+	c.n++
+	return c.Store.Decide(ctx, claims, times, d)
+}
+
 func TestWithout(t *testing.T) {
-	s, err := layers.New(memstore.New(), layers.Options{Local: memstore.New(), Without: layers.Names})
+	shared, local := &calls{Store: memstore.New()}, memstore.New()
+	s, err := layers.New(shared, layers.Options{Local: local, Without: layers.Names,
+		Terms: func(*weir.Limit) layers.Terms { return layers.Terms{Local: true} }})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Store.Close()
-	if s.Breaker != nil || s.Coalesce != nil || s.Recall != nil || s.Ceiling != nil || s.Lease == nil ||
-		s.Local == nil {
-		t.Errorf("%+v, want none but lease and the local store", s)
+	claims := []weir.Claim{{Key: "key", Limit: weir.MustLimit("limit", weir.PerHour(1)), Cost: 1}}
+	for range 3 {
+		s.Store.Decide(t.Context(), claims, 1, make([]weir.Decision, 1))
 	}
-	for _, o := range []layers.Options{{Local: memstore.New(), Without: []string{"recal"}}, {},
-		{Local: memstore.New()}} {
+	if all := s.Stats(); all != (layers.Stats{}) || shared.n != 3 || local.Stats().Keys != 0 {
+		t.Errorf("%+v, %d calls and %d local keys without layers", all, shared.n, local.Stats().Keys)
+	}
+}
+
+func TestOptionsAreChecked(t *testing.T) {
+	local, batcher := memstore.New(), memstore.New()
+	for field, c := range map[string]struct {
+		shared  weir.Store
+		options layers.Options
+	}{
+		"without":      {batcher, layers.Options{Local: local, Without: []string{"recal"}}},
+		"local store":  {batcher, layers.Options{Timeout: time.Second}},
+		"nodes":        {batcher, layers.Options{Timeout: time.Second, Local: local, Nodes: 1_000_001}},
+		"timeout":      {batcher, layers.Options{Local: local}}, // memstore has none of its own
+		"shared store": {struct{ weir.Store }{batcher}, layers.Options{Local: local, Timeout: time.Second}},
+	} {
 		var input *weir.InputError
-		if _, err := layers.New(memstore.New(), o); !errors.As(err, &input) {
-			t.Errorf("%+v: %v, want an input error", o, err)
+		if _, err := layers.New(c.shared, c.options); !errors.As(err, &input) || input.Field != field {
+			t.Errorf("%s: %v", field, err)
 		}
 	}
 }
 
-// news count calls of Close.
-type news struct{ closed int }
+// updates count calls of Close.
+type updates struct{ closed int }
 
-func (*news) Tell(context.Context, []byte) error { return nil }
+func (*updates) Publish(context.Context, []byte) error { return nil }
 
-func (*news) Listen(ctx context.Context, _ func([]byte), _ func()) error {
+func (*updates) Subscribe(ctx context.Context, _ func([]byte), _ func()) error {
 	<-ctx.Done()
 	return nil
 }
 
-func (n *news) Close() error {
-	n.closed++
+func (u *updates) Close() error {
+	u.closed++
 	return nil
 }
 
 func TestCloseClosesAllButTheLocalStore(t *testing.T) {
-	shared, local, bounds, carrier := memstore.New(), memstore.New(), embedded(nil), new(news)
-	s, err := layers.New(shared, layers.Options{Local: local, Bounds: bounds, News: carrier,
-		Breaker: []breaker.Option{breaker.WithSlow(time.Second)}})
+	shared, local, bounds, carrier := memstore.New(), memstore.New(), embedded(nil), new(updates)
+	s, err := layers.New(shared, layers.Options{Local: local, Bounds: bounds, Updates: carrier,
+		Timeout: time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,6 +171,6 @@ func TestCloseClosesAllButTheLocalStore(t *testing.T) {
 		}
 	}
 	if carrier.closed != 1 {
-		t.Errorf("the News were closed %d times", carrier.closed)
+		t.Errorf("the Updates were closed %d times", carrier.closed)
 	}
 }

@@ -9,19 +9,8 @@ import (
 	"github.com/weirproject/weir/internal/algorithm/window"
 )
 
-// Shortcut implements weir.Shortcut.
-func (s *Store) Shortcut(key string, l *weir.Limit, cost int64) (granted bool, remaining int64, retryAfter,
-	resetAfter time.Duration, at weir.Instant, ok bool) {
-	if l == nil || l.Overdraft() > 0 {
-		return
-	}
-	granted, remaining, retryAfter, resetAfter, delay, at, ok := s.take(key, l, cost)
-	// Without an overdraft only a refusal has a delay, and that changed nothing.
-	return granted, remaining, retryAfter, resetAfter, at, ok && delay == 0
-}
-
 // DecideKey is Decide of one request of a key under one to four limits, as far as they are known and unchanged: see
-// Shortcut. It returns the index of the worst limit and its decision.
+// weir.Limiter. It returns the index of the worst limit and its decision.
 func (s *Store) DecideKey(key string, limits []*weir.Limit, cost int64) (worst int, granted bool, remaining int64,
 	retryAfter, resetAfter, delay time.Duration, at weir.Instant, ok bool) {
 	if len(limits) == 1 {

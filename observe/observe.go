@@ -20,6 +20,7 @@ import (
 // use.
 type Metrics struct {
 	registry   *prometheus.Registry
+	process    *prometheus.Registry // Go runtime and process
 	census     atomic.Pointer[census]
 	loading    sync.Mutex // serializes Rules
 	collecting sync.Mutex // guards placement of tallies
@@ -51,7 +52,7 @@ var durations = []float64{1e-6, 2.5e-6, 5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 
 // New returns the metrics of a server of this version, with those of the Go runtime and of the
 // process.
 func New(version string) *Metrics {
-	m := &Metrics{registry: prometheus.NewRegistry()}
+	m := &Metrics{registry: prometheus.NewRegistry(), process: prometheus.NewRegistry()}
 	m.census.Store(newCensus())
 	m.looks = newCounter("weir_looks_total", "Peeks and dry runs, which charge nothing.")
 	m.degraded = newCounter("weir_degraded_total",
@@ -74,8 +75,9 @@ func New(version string) *Metrics {
 		ConstLabels: prometheus.Labels{"version": version, "goversion": runtime.Version()}})
 	build.Set(1)
 	m.registry.MustRegister(m, &m.servers, m.looks, m.degraded, m.crowded, m.took, m.storeTook, m.storeErrors,
-		storeUp, m.ruleCount, m.loadedAt, m.fresh, build,
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+		storeUp, m.ruleCount, m.loadedAt, m.fresh, build)
+	m.process.MustRegister(collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
 
@@ -89,10 +91,11 @@ func gauge(name, help string) prometheus.Gauge {
 
 // Handler answers /metrics.
 func (m *Metrics) Handler() http.Handler {
-	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
+	return promhttp.HandlerFor(prometheus.Gatherers{m.registry, m.process}, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
 }
 
-// Registry returns the registry, for a program that registers metrics of its own.
+// Registry returns the metrics without those of the Go runtime and the process, which a program that serves them
+// itself usually has. It is a prometheus.Collector.
 func (m *Metrics) Registry() *prometheus.Registry { return m.registry }
 
 // Verdict counts a verdict, as an observer for gate.WithObserver. It does not allocate.

@@ -11,7 +11,7 @@ import (
 )
 
 // An observed store times the calls of another store and records whether they succeed. It does not
-// forward weir.Shortcut: the two clock readings cost more than the shortcut saves, and gates do not
+// forward its shortcut: the two clock readings cost more than the shortcut saves, and gates do not
 // use it.
 type observed struct {
 	weir.Store

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/redisslot"
 )
 
 const (
@@ -189,9 +190,9 @@ func (b *batch) note(i int) {
 
 // place finds the slot of a request's keys. Of several, it stands by itself.
 func (e *entry) place(keys []string) {
-	e.slot = Slot(keys[0])
+	e.slot = redisslot.Of(keys[0])
 	for _, key := range keys[1:] {
-		if Slot(key) != e.slot {
+		if redisslot.Of(key) != e.slot {
 			e.shape = 0
 		}
 	}

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/redisconn"
+	"github.com/weirproject/weir/internal/redisslot"
 	"github.com/weirproject/weir/internal/redistest"
 	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/redisstore"
@@ -48,6 +50,7 @@ func (s byBatches) Decide(ctx context.Context, claims []weir.Claim, times int64,
 }
 
 func TestStoreByBatches(t *testing.T) {
+	t.Parallel()
 	r := single(t)
 	subject := func(t testing.TB, clock func() weir.Instant) storetest.Handle {
 		h := r.subject(t, clock)
@@ -304,7 +307,7 @@ func TestBatchWithoutMGET(t *testing.T) {
 	server := redistest.StartACL(t, "ann", "secret")
 	address := strings.Replace(server.URL(), "redis://", "redis://ann:secret@", 1)
 	store := redis{url: address}.open(t, redisstore.WithTimeout(time.Minute))
-	client, err := redisstore.Client(t.Context(), address)
+	client, err := redisconn.OpenClient(t.Context(), address, redisconn.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -353,6 +356,7 @@ func TestBatchOnAStoppedRedis(t *testing.T) {
 
 // While a slot moves, keys of it that have moved and others cannot be in one call.
 func TestBatchWhileASlotMoves(t *testing.T) {
+	t.Parallel()
 	cluster := redistest.StartCluster(t, 3, 0)
 	r := redis{url: cluster.URL()}
 	store := r.open(t, redisstore.WithTimeout(time.Minute))
@@ -365,7 +369,7 @@ func TestBatchWhileASlotMoves(t *testing.T) {
 		wantAll(t, when, requests, 1)
 	}
 	round("before the move", keys...)
-	slot := int(redisstore.Slot("{slot}"))
+	slot := int(redisslot.Of("{slot}"))
 	from := cluster.Owner(slot)
 	to := cluster.Owner((slot + 16384/3) % 16384)
 	if to == from {
@@ -387,6 +391,7 @@ func TestBatchWhileASlotMoves(t *testing.T) {
 
 // In a Cluster, requests of one slot are one call; others have one each.
 func TestCallsOfABatchInACluster(t *testing.T) {
+	t.Parallel()
 	r := clustered(t)
 	store := r.open(t, redisstore.WithTimeout(time.Minute))
 	limit := weir.MustLimit("limit", weir.PerHour(100))

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/redisconn"
 )
 
 // decideAlike decides requests of one shape in one call.
@@ -18,7 +19,7 @@ func (s *Store) decideAlike(ctx context.Context, chunk []entry, keys []string, o
 	multi := several(chunk)
 	s.prepareBatch(a, chunk, keys, multi)
 	again, err := s.askBatch(ctx, a, chunk, multi)
-	var answer *ServerError
+	var answer *redisconn.ServerError
 	switch answered := errors.As(err, &answer); {
 	case err == nil:
 		s.decideEach(ctx, again, ordered)
@@ -129,11 +130,11 @@ func (a *arguments) readPacked(chunk []entry, multi int, driven bool) (again []e
 		packed = a.reply[0].Text
 	}
 	if len(packed) != 8*(several+multi) {
-		return nil, malformed("it is no text of %d numbers", several+multi)
+		return nil, redisconn.Malformed("it is no text of %d numbers", several+multi)
 	}
 	for place := range several + multi {
 		if n := word(packed, place); n > largest || n < -largest {
-			return nil, malformed("number %d is not below 2^53", place+1)
+			return nil, redisconn.Malformed("number %d is not below 2^53", place+1)
 		}
 	}
 	now := word(packed, 0)
@@ -159,9 +160,9 @@ func (a *arguments) readPacked(chunk []entry, multi int, driven bool) (again []e
 		}
 		c.at = now
 		if e.Err = c.inRange(driven); e.Err == nil {
-			a.reply = append(a.reply[:0], Value{Int: now + ahead})
+			a.reply = append(a.reply[:0], redisconn.Value{Int: now + ahead})
 			if several > 1+len(chunk) {
-				a.reply = append(a.reply, Value{Int: word(packed, 1+len(chunk)+i)})
+				a.reply = append(a.reply, redisconn.Value{Int: word(packed, 1+len(chunk)+i)})
 			}
 			c.readStates(a.kinds, a.reply)
 			e.Granted = c.granted
@@ -194,7 +195,7 @@ func (a *arguments) readBatch(chunk []entry, driven bool) (again []entry, err er
 		c.granted, c.at = rest[0].Int, now
 		switch {
 		case c.granted == failed:
-			e.Err = explain(&ServerError{Text: rest[1].Text}, e.Claims)
+			e.Err = explain(&redisconn.ServerError{Text: rest[1].Text}, e.Claims)
 		case c.granted == otherPeriod:
 			again = append(again, e)
 		default:
@@ -207,7 +208,7 @@ func (a *arguments) readBatch(chunk []entry, driven bool) (again []entry, err er
 }
 
 // elements is the number of elements of a batch's reply that belong to its next request.
-func (a *arguments) elements(rest []Value) int {
+func (a *arguments) elements(rest []redisconn.Value) int {
 	if n := rest[0].Int; n == failed || n == otherPeriod {
 		return 2
 	}
@@ -217,7 +218,7 @@ func (a *arguments) elements(rest []Value) int {
 // checkBatch returns an error if a batch's reply does not have the shape of one.
 func (a *arguments) checkBatch(chunk []entry, driven bool) error {
 	if len(a.reply) == 0 {
-		return malformed("it is empty")
+		return redisconn.Malformed("it is empty")
 	}
 	if err := integers(a.reply[:1]); err != nil {
 		return err
@@ -228,7 +229,7 @@ func (a *arguments) checkBatch(chunk []entry, driven bool) error {
 	rest := a.reply[1:]
 	for i := range chunk {
 		if len(rest) == 0 || len(rest) < a.elements(rest) {
-			return malformed("it ends at request %d of %d", i+1, len(chunk))
+			return redisconn.Malformed("it ends at request %d of %d", i+1, len(chunk))
 		}
 		about := rest[:a.elements(rest)]
 		rest = rest[len(about):]
@@ -239,11 +240,11 @@ func (a *arguments) checkBatch(chunk []entry, driven bool) error {
 			return err
 		}
 		if n := about[0].Int; n != otherPeriod && (n < 0 || n > chunk[i].Times) {
-			return malformed("%d of %d requests are granted", n, chunk[i].Times)
+			return redisconn.Malformed("%d of %d requests are granted", n, chunk[i].Times)
 		}
 	}
 	if len(rest) > 0 {
-		return malformed("%d elements are too many", len(rest))
+		return redisconn.Malformed("%d elements are too many", len(rest))
 	}
 	return nil
 }

@@ -9,46 +9,9 @@ import (
 	"time"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/redisconn"
 	"github.com/weirproject/weir/internal/redistest"
 )
-
-// BenchmarkRun is EVALSHA of the shortest script with three numbers as its reply, for 128
-// goroutines and for one: rueidis itself without any bound in time, a Conn with the
-// store's bound (of a caller without and with a context that may be cancelled), and what
-// the bound replaces.
-func BenchmarkRun(b *testing.B) {
-	const timeout = 200 * time.Millisecond // the machine may be busy
-	c, err := openConn(b.Context(), redistest.Start(b).URL(), []Option{WithTimeout(timeout)})
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer c.Close()
-	script, keys, args := scriptOf("return {1,2,3}"), []string{"key"}, []string{"1", "100", "60000000", "123456"}
-	bound := newBound(timeout)
-	request, cancel := context.WithCancel(b.Context())
-	defer cancel()
-	run := func(ctx context.Context, done context.CancelFunc) error {
-		defer done()
-		var reply [3]Value
-		_, err := c.Run(ctx, script, keys, args, reply[:0])
-		return err
-	}
-	if err := run(b.Context(), func() {}); err != nil {
-		b.Fatal(err)
-	}
-	both := func(name string, call func() error) {
-		for _, goroutines := range []int{128, 1} {
-			b.Run(name+"/"+strconv.Itoa(goroutines), func(b *testing.B) { measure(b, goroutines, call) })
-		}
-	}
-	both("rueidis", func() error {
-		command := c.live.Load().B().Evalsha().Sha1(script.SHA).Numkeys(1).Key(keys...).Arg(args...).Build()
-		return c.live.Load().Do(context.Background(), command).Error()
-	})
-	both("bound", func() error { return run(bound.limit(context.Background())) })
-	both("cancellable", func() error { return run(bound.limit(request)) })
-	both("WithTimeout", func() error { return run(context.WithTimeout(request, timeout)) })
-}
 
 func measure(b *testing.B, goroutines int, call func() error) {
 	b.ReportAllocs()
@@ -92,7 +55,12 @@ func BenchmarkBatch(b *testing.B) {
 		return []weir.Claim{{Key: keys[rand.IntN(len(keys))], Limit: limit, Cost: 1}}
 	}
 	b.Run("bare/512", func(b *testing.B) {
-		client, script := store.conn.(*rueidisConn).live.Load(), scriptOf(shortest)
+		client, err := redisconn.OpenClient(b.Context(), server.URL(), redisconn.Config{})
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer client.Close()
+		script := redisconn.ScriptOf(shortest)
 		load := client.Do(b.Context(), client.B().ScriptLoad().Script(shortest).Build())
 		if err := load.Error(); err != nil {
 			b.Fatal(err)

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/weirproject/weir/internal/deadline"
 )
 
 func TestBoundEndsInTime(t *testing.T) {
@@ -71,7 +73,7 @@ func TestBoundKeepsTheCallersContext(t *testing.T) {
 func TestBoundOfALongTimeoutHeedsCancellation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		parent, cancel := context.WithCancel(t.Context())
-		ctx, stop := newBound(patient + 1).limit(parent)
+		ctx, stop := newBound(deadline.Short + 1).limit(parent)
 		defer stop()
 		cancel()
 		if ctx.Err() != context.Canceled {
@@ -84,7 +86,7 @@ func TestBoundAllocates(t *testing.T) {
 	b := newBound(time.Hour)
 	request, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	b.timeout = patient
+	b.Timeout = deadline.Short
 	for _, c := range []struct {
 		ctx  context.Context
 		most float64

@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -32,6 +33,27 @@ func TestCalendarOfACallerWithAWrongClock(t *testing.T) {
 			if pair[i].Err != nil || pair[i].Granted != 1 || decisions[0].Remaining != int64(2-want) {
 				t.Errorf("a clock %d years off, request %d: granted %d, %d remain, error %v", off, i, pair[i].Granted, decisions[0].Remaining, pair[i].Err)
 			}
+		}
+	}
+}
+
+// TestCalendarOfAClockInTheNextPeriodIsOneCall: around the turn of a period many clocks are in the one before or after.
+func TestCalendarOfAClockInTheNextPeriodIsOneCall(t *testing.T) {
+	server := redistest.Start(t)
+	store, err := Open(t.Context(), server.URL(), WithTimeout(time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	claims := claimOf("key", weir.MustLimit("test", weir.Calendar{Limit: 3, Unit: weir.Year}))
+	right := store.clock
+	for _, off := range []int64{0, -1, 1} {
+		store.clock = func() int64 { return right() + off*365*24*3600*1e6 }
+		server.Do("CONFIG", "RESETSTAT")
+		granted, err := store.Decide(t.Context(), claims, 1, nil)
+		scripts := server.Info("commandstats")["cmdstat_evalsha"]
+		if granted != 1 || err != nil || off != 0 && !strings.HasPrefix(scripts, "calls=1,") {
+			t.Errorf("a clock %d years off: granted %d by the scripts %q, error %v", off, granted, scripts, err)
 		}
 	}
 }

@@ -150,6 +150,7 @@ func closes(t *testing.T, store *redisstore.Store) {
 
 // TestDrippingServer: a reply that comes byte by byte, and does not end, holds nobody for longer.
 func TestDrippingServer(t *testing.T) {
+	t.Parallel()
 	server := startHostile(t)
 	store, err := redisstore.Open(t.Context(), "redis://"+server.Addr().String(), redisstore.WithTimeout(200*time.Millisecond))
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/weirproject/weir/internal/algorithm/slidingcounter"
 	"github.com/weirproject/weir/internal/algorithm/slidinglog"
 	"github.com/weirproject/weir/internal/algorithm/window"
+	"github.com/weirproject/weir/internal/redisconn"
 )
 
 // kind is how a limit is decided in Lua: a twin, its arguments, and the decoding of its reply.
@@ -19,12 +20,12 @@ type kind struct {
 	twin   string
 	values int // of the reply
 	args   func(a *arguments, c *weir.Claim)
-	decide func(c *weir.Claim, reply []Value, now int64) weir.Decision
-	bucket func(reply []Value) bucket.State // nil for other algorithms
+	decide func(c *weir.Claim, reply []redisconn.Value, now int64) weir.Decision
+	bucket func(reply []redisconn.Value) bucket.State // nil for other algorithms
 }
 
 // before is the decision before the last n of the granted units; last is that after them.
-func (k *kind) before(c *weir.Claim, reply []Value, last weir.Decision, n, now int64) weir.Decision {
+func (k *kind) before(c *weir.Claim, reply []redisconn.Value, last weir.Decision, n, now int64) weir.Decision {
 	if k.bucket != nil {
 		return bucket.Before(c.Limit, k.bucket(reply), n, c.Cost, now)
 	}
@@ -37,7 +38,7 @@ func (k *kind) before(c *weir.Claim, reply []Value, last weir.Decision, n, now i
 type arguments struct {
 	kinds []*kind
 	words []string // keys, then the script's arguments
-	reply []Value
+	reply []redisconn.Value
 	times int64
 	units bool         // the ladder of a refund has rungs of units: some of them may stay charged
 	now   func() int64 // the caller's clock, for the bounds of calendars; Redis' decides
@@ -146,11 +147,11 @@ func bucketArgs(a *arguments, c *weir.Claim) {
 	a.add(c.Cost, c.Limit.Interval().Whole, c.Limit.Span().Whole)
 }
 
-func bucketDecision(c *weir.Claim, reply []Value, now int64) weir.Decision {
+func bucketDecision(c *weir.Claim, reply []redisconn.Value, now int64) weir.Decision {
 	return bucket.Decision(c.Limit, bucketState(reply), c.Cost, now)
 }
 
-func bucketState(reply []Value) bucket.State { return bucket.State{At: reply[0].Int} }
+func bucketState(reply []redisconn.Value) bucket.State { return bucket.State{At: reply[0].Int} }
 
 func partsArgs(a *arguments, c *weir.Claim) {
 	l := c.Limit
@@ -216,11 +217,11 @@ func stepArgs(a *arguments, c *weir.Claim) {
 	a.add(c.Cost, c.Limit.Most(), c.Limit.Refill(), c.Limit.Period(), bucket.MostMissing(c.Limit))
 }
 
-func partsDecision(c *weir.Claim, reply []Value, now int64) weir.Decision {
+func partsDecision(c *weir.Claim, reply []redisconn.Value, now int64) weir.Decision {
 	return bucket.Decision(c.Limit, partsState(reply), c.Cost, now)
 }
 
-func partsState(reply []Value) bucket.State {
+func partsState(reply []redisconn.Value) bucket.State {
 	return bucket.State{At: reply[0].Int, Part: reply[1].Int}
 }
 
@@ -243,14 +244,14 @@ func calendar(l *weir.Limit, now int64) string {
 	return string(pack(nil, int64(before), int64(start), int64(end), int64(after)))
 }
 
-func windowDecision(c *weir.Claim, reply []Value, now int64) weir.Decision {
+func windowDecision(c *weir.Claim, reply []redisconn.Value, now int64) weir.Decision {
 	state := window.State{Start: reply[0].Int, Count: reply[1].Int, Until: reply[2].Int}
 	return window.Decision(c.Limit, state, c.Cost, now)
 }
 
 func logArgs(a *arguments, c *weir.Claim) { a.add(c.Cost, c.Limit.Capacity(), c.Limit.Period()) }
 
-func logDecision(c *weir.Claim, reply []Value, now int64) weir.Decision {
+func logDecision(c *weir.Claim, reply []redisconn.Value, now int64) weir.Decision {
 	summary := slidinglog.Summary{Used: reply[0].Int, Newest: reply[1].Int, Frees: reply[2].Int}
 	return summary.Decision(c.Limit, c.Cost, now)
 }
@@ -259,7 +260,7 @@ func counterArgs(a *arguments, c *weir.Claim) {
 	a.add(c.Cost, c.Limit.Capacity(), c.Limit.Slice(), c.Limit.Slices(), c.Limit.Tick())
 }
 
-func counterDecision(c *weir.Claim, reply []Value, now int64) weir.Decision {
+func counterDecision(c *weir.Claim, reply []redisconn.Value, now int64) weir.Decision {
 	summary := slidingcounter.Summary{
 		Slice: reply[0].Int, Full: reply[1].Int, Fading: reply[2].Int, Last: reply[3].Int,
 		Frees: reply[4].Int, FreesFull: reply[5].Int, FreesFading: reply[6].Int,
@@ -277,11 +278,11 @@ func leaseArgs(a *arguments, c *weir.Claim) {
 	a.addText(renew)
 }
 
-func leaseDecision(c *weir.Claim, reply []Value, now int64) weir.Decision {
+func leaseDecision(c *weir.Claim, reply []redisconn.Value, now int64) weir.Decision {
 	summary := concurrency.Summary{Held: reply[1].Int, Last: reply[2].Int, Frees: reply[3].Int}
 	return summary.Decision(c.Limit, c.Cost, now)
 }
 
 // leaseExpiry is when the claim's lease would have expired before the call; 0 if it was
 // not held.
-func leaseExpiry(reply []Value) int64 { return reply[0].Int }
+func leaseExpiry(reply []redisconn.Value) int64 { return reply[0].Int }

@@ -13,6 +13,7 @@ import (
 // A log of more than a block of 64 entries, or a group of 2,048, has sums of them, which charges,
 // refunds and expiry must keep right: every field of every decision is the embedded store's, which has none.
 func TestLongLogsAgreeWithTheEmbeddedStore(t *testing.T) {
+	t.Parallel()
 	now := int64(1_790_000_000_123_456)
 	clock := func() weir.Instant { return weir.Instant(now) }
 	inRedis := single(t).open(t, redisstore.WithTimeout(time.Minute), redisstore.WithClock(clock))

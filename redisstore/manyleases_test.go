@@ -14,6 +14,7 @@ import (
 // Of many leases that expired a call takes some out of Redis: what is left of them must not be
 // held again where the clock steps back, and what was taken since must be.
 func TestManyExpiredLeasesAgreeWithTheEmbeddedStore(t *testing.T) {
+	t.Parallel()
 	now := int64(1_790_000_000_123_456)
 	clock := func() weir.Instant { return weir.Instant(now) }
 	inRedis := single(t).open(t, redisstore.WithTimeout(time.Minute), redisstore.WithClock(clock))

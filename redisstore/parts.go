@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/redisslot"
 )
 
 // oneSlot reports whether one call can carry all claims.
@@ -15,9 +16,9 @@ func (s *Store) oneSlot(claims []weir.Claim) bool {
 	if len(claims) == 1 || !s.conn.Cluster() {
 		return true
 	}
-	first := Slot(s.key(&claims[0]))
+	first := redisslot.Of(s.key(&claims[0]))
 	for i := range claims[1:] {
-		if Slot(s.key(&claims[1+i])) != first {
+		if redisslot.Of(s.key(&claims[1+i])) != first {
 			return false
 		}
 	}
@@ -35,7 +36,7 @@ func (s *Store) parts(c *call) []*part {
 	bySlot := make(map[uint16]*part)
 	var parts []*part
 	for i := range c.claims {
-		slot := Slot(s.key(&c.claims[i]))
+		slot := redisslot.Of(s.key(&c.claims[i]))
 		p := bySlot[slot]
 		if p == nil {
 			p = &part{call: call{op: c.op, times: c.times, taken: c.taken, each: c.each}}

@@ -8,15 +8,16 @@ import (
 	"time"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/redisconn"
 )
 
-// MaxRegister is how many entries a register keeps. Beyond it those that end first are dropped.
-const MaxRegister = 1000
+// maxRegister is how many entries a register keeps. Beyond it those that end first are dropped.
+const maxRegister = 1000
 
 //go:embed register.lua
 var registerText string
 
-var registerScript = scriptOf(registerText)
+var registerScript = redisconn.ScriptOf(registerText)
 
 // Register keeps a note under a name of a register for a duration, by Redis' clock, so that
 // other nodes can list it. It is for lists that people read, and no decision depends on it: a
@@ -43,9 +44,9 @@ func (s *Store) Registered(ctx context.Context, register string) (map[string]str
 	return notes, nil
 }
 
-func (s *Store) register(ctx context.Context, register, name, note, last string) ([]Value, error) {
+func (s *Store) register(ctx context.Context, register, name, note, last string) ([]redisconn.Value, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.config.timeout)
 	defer cancel()
 	key := s.config.prefix + "register:{" + register + "}"
-	return s.conn.Run(ctx, registerScript, []string{key}, []string{name, note, last, strconv.Itoa(MaxRegister)}, nil)
+	return s.conn.Run(ctx, registerScript, []string{key}, []string{name, note, last, strconv.Itoa(maxRegister)}, nil)
 }

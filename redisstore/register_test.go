@@ -19,13 +19,13 @@ func TestARegisterIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	for i := range MaxRegister + 150 {
+	for i := range maxRegister + 150 {
 		if err := s.Register(ctx, "bans", fmt.Sprint("rule key-", i), fmt.Sprint(i), time.Hour+time.Duration(i)*time.Second); err != nil {
 			t.Fatal(err)
 		}
 	}
 	notes, err := s.Registered(ctx, "bans")
-	if err != nil || len(notes) > MaxRegister || len(notes) < MaxRegister-MaxRegister/10 || notes["rule key-0"] != "" || notes["rule key-1149"] != "1149" {
+	if err != nil || len(notes) > maxRegister || len(notes) < maxRegister-maxRegister/10 || notes["rule key-0"] != "" || notes["rule key-1149"] != "1149" {
 		t.Errorf("%d notes, %v", len(notes), err)
 	}
 	stats := server.Info("commandstats")["cmdstat_hgetall"] // calls=3,usec=…

@@ -1,26 +1,15 @@
 package redisstore
 
-import (
-	"fmt"
-
-	"github.com/weirproject/weir"
-)
+import "github.com/weirproject/weir/internal/redisconn"
 
 // largest is the largest whole number that a script replies: Lua's numbers are doubles.
 const largest = 1 << 53
 
-// malformed is the error of a reply that no script of weir gives, such as that of a proxy or of
-// another kind of server.
-func malformed(format string, args ...any) error {
-	why := fmt.Sprintf(format, args...)
-	return fmt.Errorf("%w (%s): the reply is none of weir's scripts: %s", weir.ErrUnavailable, perhapsExecuted, why)
-}
-
 // integers returns an error if an element of a reply is no whole number of a script.
-func integers(reply []Value) error {
+func integers(reply []redisconn.Value) error {
 	for i := range reply {
 		if v := &reply[i]; v.IsText || v.Int > largest || v.Int < -largest {
-			return malformed("element %d is no whole number below 2^53", i+1)
+			return redisconn.Malformed("element %d is no whole number below 2^53", i+1)
 		}
 	}
 	return nil
@@ -35,18 +24,18 @@ func width(kinds []*kind) (n int) {
 }
 
 // isCode reports whether a reply is the code of a script that did nothing, and its time.
-func isCode(reply []Value) bool {
+func isCode(reply []redisconn.Value) bool {
 	return len(reply) == 2 && !reply[0].IsText && (reply[0].Int == otherPeriod || reply[0].Int == otherForm)
 }
 
 // check returns an error if a reply does not have the shape of the call's.
-func (c *call) check(kinds []*kind, reply []Value) error {
+func (c *call) check(kinds []*kind, reply []redisconn.Value) error {
 	head := 2
 	if c.op == opTake {
 		head = 1
 	}
 	if want := head + width(kinds); len(reply) != want && !isCode(reply) {
-		return malformed("it has %d elements, not %d", len(reply), want)
+		return redisconn.Malformed("it has %d elements, not %d", len(reply), want)
 	}
 	return integers(reply)
 }
@@ -54,7 +43,7 @@ func (c *call) check(kinds []*kind, reply []Value) error {
 // inRange returns an error if no script grants that number of requests, at that time.
 func (c *call) inRange(driven bool) error {
 	if c.granted < 0 || c.granted > c.times {
-		return malformed("%d of %d requests are granted", c.granted, c.times)
+		return redisconn.Malformed("%d of %d requests are granted", c.granted, c.times)
 	}
 	return timely(c.at, driven)
 }
@@ -65,7 +54,7 @@ const earliest = 1_000_000_000
 // timely returns an error for a time that no clock of Redis shows.
 func timely(now int64, driven bool) error {
 	if now < earliest && !driven {
-		return malformed("the time is %d", now)
+		return redisconn.Malformed("the time is %d", now)
 	}
 	return nil
 }

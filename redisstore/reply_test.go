@@ -11,24 +11,27 @@ import (
 	"time"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/redisconn"
 )
 
 // told is a Conn that answers every call with the same.
 type told struct {
-	reply []Value
+	reply []redisconn.Value
 	err   error
 }
 
-func (c *told) Run(_ context.Context, _ *Script, _, _ []string, reply []Value) ([]Value, error) {
+func (c *told) Run(_ context.Context, _ *redisconn.Script, _, _ []string, reply []redisconn.Value) ([]redisconn.Value, error) {
 	return append(reply, c.reply...), c.err
 }
 func (c *told) Delete(context.Context, []string) error { return c.err }
 func (c *told) Cluster() bool                          { return false }
 func (c *told) Close()                                 {}
 
-func ones(n int) []Value { return slices.Repeat([]Value{{Int: 1}}, n) }
+func ones(n int) []redisconn.Value { return slices.Repeat([]redisconn.Value{{Int: 1}}, n) }
 
-func texts(n int) []Value { return slices.Repeat([]Value{{Text: "1", IsText: true}}, n) }
+func texts(n int) []redisconn.Value {
+	return slices.Repeat([]redisconn.Value{{Text: "1", IsText: true}}, n)
+}
 
 // everyKind are limits of all kinds of scripts.
 var everyKind = []weir.Spec{
@@ -52,7 +55,7 @@ func TestReplyOfAnotherShapeIsAnError(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	replies := map[string][]Value{
+	replies := map[string][]redisconn.Value{
 		"nothing": {}, "one": ones(1), "100,000 ones": ones(100_000), "five texts": texts(5), "a large number": {{Int: 1<<62 + 1}, {Int: 5}},
 	}
 	for n := 2; n < 12; n++ {
@@ -99,7 +102,7 @@ func TestKeyInAnErrorTextIsNoWordOfAScript(t *testing.T) {
 		"Error running script (call to f_" + sha + "): unknown 'WRONGTYPE '":                                    false,
 		"Error running script (call to f_":                                                                      false, "@user_script:": false, "": false,
 	} {
-		err := explain(&ServerError{Text: text}, []weir.Claim{oneClaim(weir.PerHour(1))})
+		err := explain(&redisconn.ServerError{Text: text}, []weir.Claim{oneClaim(weir.PerHour(1))})
 		if errors.Is(err, weir.ErrForeignState) != foreign || errors.Is(err, weir.ErrUnavailable) == foreign {
 			t.Errorf("%q: %v", text, err)
 		}
@@ -110,7 +113,7 @@ func FuzzErrorText(f *testing.F) {
 	f.Add("WEIR foreign 0 x")
 	f.Add("Error running script (call to f_0123456789012345678901234567890123456789): @user_script:1: WRONGTYPE x")
 	f.Fuzz(func(t *testing.T, text string) {
-		err := explain(&ServerError{Text: text}, []weir.Claim{oneClaim(weir.PerHour(1)), oneClaim(weir.PerDay(1))})
+		err := explain(&redisconn.ServerError{Text: text}, []weir.Claim{oneClaim(weir.PerHour(1)), oneClaim(weir.PerDay(1))})
 		if errors.Is(err, weir.ErrForeignState) && !strings.Contains(text, "WEIR foreign ") && !strings.Contains(text, "WRONGTYPE ") {
 			t.Errorf("%q: %v", text, err)
 		}
@@ -148,18 +151,18 @@ func FuzzReply(f *testing.F) {
 }
 
 // valuesOf reads elements of 9 bytes: a form and a number, or as much text.
-func valuesOf(text []byte) (values []Value) {
+func valuesOf(text []byte) (values []redisconn.Value) {
 	for ; len(text) >= 9; text = text[9:] {
 		n := int64(binary.LittleEndian.Uint64(text[1:9]))
 		switch text[0] % 4 {
 		case 0:
-			values = append(values, Value{Text: strings.Repeat(string(text[1:9]), int(text[0]/4)), IsText: true})
+			values = append(values, redisconn.Value{Text: strings.Repeat(string(text[1:9]), int(text[0]/4)), IsText: true})
 		case 1:
-			values = append(values, Value{Int: n >> 10})
+			values = append(values, redisconn.Value{Int: n >> 10})
 		case 2:
-			values = append(values, Value{Int: n % 16})
+			values = append(values, redisconn.Value{Int: n % 16})
 		default:
-			values = append(values, Value{Int: n})
+			values = append(values, redisconn.Value{Int: n})
 		}
 	}
 	return values

@@ -1,8 +1,6 @@
 package redisstore
 
 import (
-	"crypto/sha1"
-	"encoding/hex"
 	"fmt"
 	"io/fs"
 	"regexp"
@@ -12,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/weirproject/weir/internal/algorithm"
+	"github.com/weirproject/weir/internal/redisconn"
 )
 
 // A twin is how one kind of claim is decided in Lua. It is text, not functions: a script
@@ -107,11 +106,11 @@ type scripts struct {
 	driven bool // by a test's clock: the last argument; expiry is far away then
 
 	mu   sync.RWMutex
-	made map[string]*Script
+	made map[string]*redisconn.Script
 }
 
 // get is the script of an operation over claims of the given kinds.
-func (s *scripts) get(o op, kinds []*kind) *Script {
+func (s *scripts) get(o op, kinds []*kind) *redisconn.Script {
 	var name [1 + 32]byte
 	id := append(name[:0], byte(o))
 	for _, k := range kinds {
@@ -126,7 +125,7 @@ func (s *scripts) get(o op, kinds []*kind) *Script {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	text := s.text(o, kinds)
-	script = scriptOf(text)
+	script = redisconn.ScriptOf(text)
 	s.made[string(id)] = script
 	return script
 }
@@ -308,10 +307,5 @@ func newScripts(driven bool) (*scripts, error) {
 			}
 		}
 	}
-	return &scripts{twins: twins, driven: driven, made: make(map[string]*Script)}, nil
-}
-
-func scriptOf(text string) *Script {
-	sum := sha1.Sum([]byte(text))
-	return &Script{Text: text, SHA: hex.EncodeToString(sum[:])}
+	return &scripts{twins: twins, driven: driven, made: make(map[string]*redisconn.Script)}, nil
 }

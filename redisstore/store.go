@@ -28,7 +28,11 @@ import (
 	"time"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/redisconn"
 )
+
+// A Conn is a connection to Redis for New, such as goredisconn's.
+type Conn = redisconn.Conn
 
 // Store is a weir.Store on Redis 6.2 or later, or Valkey. Make one with Open or New.
 type Store struct {
@@ -142,6 +146,10 @@ func (s *Store) Close() error {
 	return nil
 }
 
+// Timeout is what bounds each call of the store: see WithTimeout. Layers over it derive theirs
+// from it.
+func (s *Store) Timeout() time.Duration { return s.bound.Timeout }
+
 func (s *Store) check(claims []weir.Claim, times int64, decisions []weir.Decision) error {
 	if s.closed.Load() {
 		return weir.ErrClosed
@@ -231,7 +239,7 @@ func (s *Store) addClock(a *arguments) {
 }
 
 // read decodes the reply. driven says that the time is a test's.
-func (c *call) read(kinds []*kind, reply []Value, driven bool) (now int64, err error) {
+func (c *call) read(kinds []*kind, reply []redisconn.Value, driven bool) (now int64, err error) {
 	if err := c.check(kinds, reply); err != nil {
 		return 0, err
 	}
@@ -252,7 +260,7 @@ func (c *call) read(kinds []*kind, reply []Value, driven bool) (now int64, err e
 }
 
 // readStates decodes the states of the claims in a reply that has been checked.
-func (c *call) readStates(kinds []*kind, reply []Value) {
+func (c *call) readStates(kinds []*kind, reply []redisconn.Value) {
 	for i, k := range kinds {
 		if c.claims[i].Lease != "" {
 			c.leases = append(c.leases, leaseExpiry(reply))
@@ -266,7 +274,7 @@ func (c *call) readStates(kinds []*kind, reply []Value) {
 
 // describe fills in the decisions of claim i: that of the last of times and, if each is set,
 // of those before it.
-func (c *call) describe(i int, k *kind, reply []Value) {
+func (c *call) describe(i int, k *kind, reply []redisconn.Value) {
 	claim := &c.claims[i]
 	last := k.decide(claim, reply, c.at)
 	if !c.each {
@@ -296,7 +304,7 @@ func (c *call) gone() error {
 
 // explain makes an error of Redis one of weir's.
 func explain(err error, claims []weir.Claim) error {
-	var answer *ServerError
+	var answer *redisconn.ServerError
 	switch {
 	case err == nil || !errors.As(err, &answer):
 		return err

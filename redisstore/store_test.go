@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/algorithm/stories"
+	"github.com/weirproject/weir/internal/redisslot"
 	"github.com/weirproject/weir/internal/redistest"
 	"github.com/weirproject/weir/redisstore"
 	"github.com/weirproject/weir/storetest"
@@ -31,7 +32,7 @@ func single(t testing.TB) redis {
 
 func clustered(t testing.TB) redis {
 	cluster := redistest.StartCluster(t, 3, 0)
-	owner := func(key string) *redistest.Server { return cluster.Owner(int(redisstore.Slot(key))) }
+	owner := func(key string) *redistest.Server { return cluster.Owner(int(redisslot.Of(key))) }
 	return redis{cluster.URL(), owner, cluster.Nodes}
 }
 
@@ -181,8 +182,9 @@ func TestMostClaims(t *testing.T) {
 	}
 }
 
-// What one slot refuses, the others give back.
+// Units of a request that one slot refuses are given back by the others.
 func TestClusterGivesBack(t *testing.T) {
+	t.Parallel()
 	store := clustered(t).open(t, redisstore.WithTimeout(time.Minute))
 	claims := claimsApart(
 		weir.MustLimit("a", weir.PerHour(10)),
@@ -213,6 +215,7 @@ func TestClusterGivesBack(t *testing.T) {
 // Where most decisions over several slots are refused, as in an attack, a refusal charges nothing
 // anywhere, and what is granted is charged once.
 func TestClusterRefusalsWriteNothing(t *testing.T) {
+	t.Parallel()
 	r := clustered(t)
 	store := r.open(t, redisstore.WithTimeout(time.Minute))
 	claims := claimsApart(
@@ -260,6 +263,7 @@ func TestClusterRefusalsWriteNothing(t *testing.T) {
 
 // A lease that was held before a refused decision is held after it; a new one is not.
 func TestClusterGivesLeasesBack(t *testing.T) {
+	t.Parallel()
 	store := clustered(t).open(t, redisstore.WithTimeout(time.Minute))
 	held := weir.MustLimit("held", weir.Concurrency{Limit: 5, TTL: time.Hour})
 	claims := claimsApart(held, weir.MustLimit("b", weir.PerHour(1)))
@@ -279,6 +283,7 @@ func TestClusterGivesLeasesBack(t *testing.T) {
 // Many callers of limits in several slots never get more than each limit has, and what
 // was not granted is free again when all is quiet.
 func TestClusterNeverAdmitsTooMuch(t *testing.T) {
+	t.Parallel()
 	store := clustered(t).open(t, redisstore.WithTimeout(time.Minute))
 	claims := claimsApart(
 		weir.MustLimit("a", weir.FixedWindow{Limit: 100, Window: time.Hour}),
@@ -323,11 +328,11 @@ func TestKeysAndSlots(t *testing.T) {
 		return redisstore.KeyOf(store, &weir.Claim{Key: key, Limit: limit})
 	}
 	for _, name := range []string{"ip:1", "{a}", "a}b", "}", "{}", "{}x", "{a", "x{y}z"} {
-		if a, b := redisstore.Slot(key(login, name)), redisstore.Slot(key(sms, name)); a != b && name[0] != '}' && name[0] != '{' {
+		if a, b := redisslot.Of(key(login, name)), redisslot.Of(key(sms, name)); a != b && name[0] != '}' && name[0] != '{' {
 			t.Errorf("%q: its limits are in slots %d and %d", name, a, b)
 		}
 	}
-	if a, b := key(login, "{tenant-7}:a"), key(sms, "{tenant-7}:b"); redisstore.Slot(a) != redisstore.Slot(b) {
+	if a, b := key(login, "{tenant-7}:a"), key(sms, "{tenant-7}:b"); redisslot.Of(a) != redisslot.Of(b) {
 		t.Errorf("%s and %s share a hash tag, but not their slot", a, b)
 	}
 	seen := make(map[string]string)

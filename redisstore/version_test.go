@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/redisconn"
 	"github.com/weirproject/weir/internal/redistest"
 )
 
@@ -39,10 +40,10 @@ type versioned struct {
 	now     time.Duration // since the epoch
 }
 
-func (v versioned) Run(ctx context.Context, s *Script, keys, args []string, reply []Value) ([]Value, error) {
+func (v versioned) Run(ctx context.Context, s *redisconn.Script, keys, args []string, reply []redisconn.Value) ([]redisconn.Value, error) {
 	now := strconv.Itoa(int(v.now/time.Second)) + "," + strconv.Itoa(int(v.now%time.Second/time.Microsecond))
 	head := strings.NewReplacer("$version", v.version, "$now", now).Replace(asVersion)
-	reply, err := v.Conn.Run(ctx, scriptOf(strings.Replace(s.Text, "local call = redis.call\n", head, 1)), keys, args, reply)
+	reply, err := v.Conn.Run(ctx, redisconn.ScriptOf(strings.Replace(s.Text, "local call = redis.call\n", head, 1)), keys, args, reply)
 	if err != nil {
 		v.t.Errorf("version %s, keys %q: %v", v.version, keys, err)
 	}
@@ -52,7 +53,11 @@ func (v versioned) Run(ctx context.Context, s *Script, keys, args []string, repl
 // State that expires at an instant with many zeros can be written. This one is a full hour.
 func TestRoundInstants(t *testing.T) {
 	const round = 3_600_000_000 * time.Second
-	conn := open(t, redistest.Start(t).URL())
+	conn, err := redisconn.Open(t.Context(), redistest.Start(t).URL(), redisconn.Config{Timeout: 5 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
 	for _, version := range []string{"0x070000", "0x070204"} {
 		for _, before := range []time.Duration{142857 * time.Microsecond, time.Second, 2 * time.Second} {
 			store, err := New(versioned{conn, t, version, round - before}, WithTimeout(time.Minute), WithPrefix(version+before.String()))

@@ -95,7 +95,7 @@ func (r *runner) runAll(sites []site, count int, seed uint64) error {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(os.Stderr, "%d %s:%d %s\n", i, place, s.line, s.describe())
+		fmt.Fprintf(os.Stderr, "%d %s:%d:%d %s\n", i, place, s.line, s.column, s.describe())
 		outcome, err := r.try(own)
 		if err != nil {
 			return err
@@ -105,7 +105,7 @@ func (r *runner) runAll(sites []site, count int, seed uint64) error {
 			killed++
 		}
 		outcome = cmp.Or(outcome, "**survived**")
-		fmt.Printf("| %d | %s:%d | %s | %s |\n", i, place, s.line, s.describe(), outcome)
+		fmt.Printf("| %d | %s:%d:%d | %s | %s |\n", i, place, s.line, s.column, s.describe(), outcome)
 	}
 	fmt.Printf("\n%d of %d killed (%.0f %%)\n", killed, tried, 100*float64(killed)/float64(max(tried, 1)))
 	return nil

@@ -12,10 +12,10 @@ import (
 
 // A site is one possible change: the bytes from start to end become text.
 type site struct {
-	file       string
-	line       int
-	start, end int
-	was, text  string
+	file         string
+	line, column int
+	start, end   int
+	was, text    string
 }
 
 func (s *site) apply(source []byte) []byte {
@@ -132,7 +132,7 @@ func (f *finder) replace(n ast.Node, text string) { f.add(n.Pos(), n.End(), text
 func (f *finder) add(from, to token.Pos, text string) {
 	start, end := f.set.Position(from), f.set.Position(to)
 	f.sites = append(f.sites, site{
-		file: f.file, line: start.Line, start: start.Offset, end: end.Offset,
+		file: f.file, line: start.Line, column: start.Column, start: start.Offset, end: end.Offset,
 		was: string(f.text[start.Offset:end.Offset]), text: text,
 	})
 }

@@ -5,65 +5,58 @@
 //	go run ./examples/gateway
 //	curl -i http://127.0.0.1:8080/mail/inbox     (the sixth within ten seconds is refused)
 //
-// The command weir does the same, with more protocols: see docs/gateway.md.
+// The rules are reloaded when their file changes; with -store redis://host:6379 several gateways share the counts.
+// The command weir serve does the same, with more protocols: see docs/gateway.md.
 package main
 
 import (
-	_ "embed"
+	"context"
 	"flag"
 	"fmt"
 	"log"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
 	"net/url"
 	"strings"
 
-	"github.com/weirproject/weir"
-	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/engine"
 	"github.com/weirproject/weir/httplimit"
-	"github.com/weirproject/weir/internal/server/gateway"
-	"github.com/weirproject/weir/memstore"
-	"github.com/weirproject/weir/rules"
 )
-
-//go:embed rules.yaml
-var law []byte
 
 func main() {
 	upstream := flag.String("upstream", "", "URL of the service behind the gateway (default: a built-in one)")
+	rules := flag.String("rules", "examples/gateway/rules.yaml", "rule file")
+	store := flag.String("store", "memory", "store of the counts: memory, or the URL of a Redis")
 	flag.Parse()
 	if *upstream == "" {
 		services := httptest.NewServer(http.HandlerFunc(madeUp))
 		defer services.Close()
 		*upstream = services.URL
 	}
-	handler, err := before(*upstream, memstore.New())
+	target, err := url.Parse(*upstream)
+	if err != nil {
+		log.Fatal(err)
+	}
+	limits, err := engine.Open(context.Background(), engine.Config{Rules: *rules, Store: *store})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer limits.Close()
+	limited, err := limits.Middleware(httplimit.WithService(service))
 	if err != nil {
 		log.Fatal(err)
 	}
 	fmt.Println("Ask six times: curl -i http://127.0.0.1:8080/mail/inbox")
-	log.Fatal(http.ListenAndServe("127.0.0.1:8080", handler))
+	log.Fatal(http.ListenAndServe("127.0.0.1:8080", limited(proxy(target))))
 }
 
-// before is a gateway before an upstream.
-func before(upstream string, store weir.Store) (http.Handler, error) {
-	target, err := url.Parse(upstream)
-	if err != nil {
-		return nil, err
-	}
-	set, err := rules.Load("rules.yaml", law)
-	if err != nil {
-		return nil, err
-	}
-	judge, err := gate.New(store, set, gate.WithLocal(memstore.New()))
-	if err != nil {
-		return nil, err
-	}
-	limited, err := httplimit.ByRules(judge, httplimit.WithService(service))
-	if err != nil {
-		return nil, err
-	}
-	return gateway.New(target, limited)
+// proxy forwards requests. The middleware gives it the path in the form in which rules matched it.
+func proxy(target *url.URL) http.Handler {
+	return &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
+		r.SetURL(target)
+		r.SetXForwarded()
+	}}
 }
 
 // service is the first segment of the path: /mail/inbox is of mail.

@@ -3,13 +3,41 @@ package main
 import (
 	"net/http"
 	"net/http/httptest"
+	"net/url"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/httplimit"
 	"github.com/weirproject/weir/memstore"
+	"github.com/weirproject/weir/rules"
 )
+
+// limited is the middleware of the rules, at one instant.
+func limited(t *testing.T) func(http.Handler) http.Handler {
+	t.Helper()
+	text, err := os.ReadFile("rules.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := rules.Load("rules.yaml", text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := memstore.New(memstore.WithClock(func() weir.Instant { return 1e15 }))
+	g, err := gate.New(store, set, gate.WithLocal(store))
+	if err != nil {
+		t.Fatal(err)
+	}
+	middleware, err := httplimit.ByRules(g, httplimit.WithService(service))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return middleware
+}
 
 func TestTheRefusedCostTheOthersNothing(t *testing.T) {
 	var served atomic.Int64
@@ -18,11 +46,11 @@ func TestTheRefusedCostTheOthersNothing(t *testing.T) {
 		madeUp(w, r)
 	}))
 	defer upstream.Close()
-	handler, err := before(upstream.URL, memstore.New(memstore.WithClock(func() weir.Instant { return 1e15 })))
+	target, err := url.Parse(upstream.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
-	gateway := httptest.NewServer(handler)
+	gateway := httptest.NewServer(limited(t)(proxy(target)))
 	defer gateway.Close()
 	for i, want := range []string{
 		`200 "GLOBAL";r=19999 "SERVICE";r=999 "INTERFACE";r=299 "IP";r=4`,

@@ -18,7 +18,6 @@ import (
 	"time"
 
 	"github.com/weirproject/weir"
-	"github.com/weirproject/weir/guard"
 	"github.com/weirproject/weir/memstore"
 )
 
@@ -51,7 +50,7 @@ func codes(store weir.Store, send send) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	guarded := guard.Func(limiter, byPhone, send)
+	guarded := weir.Guard(limiter, byPhone, send, nil)
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /code", func(w http.ResponseWriter, r *http.Request) {
 		message, err := guarded(r.Context(), r.PostFormValue("phone"))
@@ -63,13 +62,13 @@ func codes(store weir.Store, send send) (http.Handler, error) {
 var errNoPhone = errors.New("phone must be + and 8 to 15 digits, such as +861055550100")
 
 // byPhone is the key: one form of a number, or writing it otherwise would evade the limit.
-func byPhone(_ context.Context, phone string) (string, error) {
+func byPhone(_ context.Context, phone string) ([]string, error) {
 	digits := strings.NewReplacer(" ", "", "-", "", "(", "", ")", "").Replace(phone)
 	number, plus := strings.CutPrefix(digits, "+")
 	if _, err := strconv.ParseUint(number, 10, 64); err != nil || !plus || len(number) < 8 || len(number) > 15 {
-		return "", errNoPhone
+		return nil, errNoPhone
 	}
-	return "phone:+" + number, nil
+	return []string{"phone:+" + number}, nil
 }
 
 func answer(w http.ResponseWriter, message string, err error) {

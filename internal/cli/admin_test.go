@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/weirproject/weir/internal/redistest"
+	"github.com/weirproject/weir/internal/ruleset/ledger"
 	"github.com/weirproject/weir/internal/ruleset/redissource"
 )
 
@@ -84,6 +85,7 @@ func passes(t *testing.T, servers []*process, path string, want int) func() bool
 
 // TestABlockIsInForceOnAllNodes, ends by itself, and is ended by hand.
 func TestABlockIsInForceOnAllNodes(t *testing.T) {
+	t.Parallel()
 	servers := nodes(t)
 	ann := operate(t, servers[0])
 	if out := ann.does("block", "127.0.0.0/8", "--for", "1h", "--why", "scanning"); !strings.Contains(out, "block-") || !strings.Contains(out, "in force") {
@@ -117,6 +119,7 @@ func TestABlockIsInForceOnAllNodes(t *testing.T) {
 
 // TestAnOverrideIsOfARuleOfTheFile, which the ledger does not have.
 func TestAnOverrideIsOfARuleOfTheFile(t *testing.T) {
+	t.Parallel()
 	servers := nodes(t)
 	ann := operate(t, servers[0])
 	ann.does("override", "set", "127.0.0.1", "--rule", "per-ip", "--limit", "fixed_window 2/1h", "--for", "1h", "--why", "too much")
@@ -150,6 +153,7 @@ func TestAnOverrideIsOfARuleOfTheFile(t *testing.T) {
 
 // TestTwoOperators never overwrite each other unawares.
 func TestTwoOperators(t *testing.T) {
+	t.Parallel()
 	servers := nodes(t)
 	ann, bob := operate(t, servers[0]), operate(t, servers[1])
 	if r := ann.sets(login("fixed_window 5/1h"), "login", "--why", "brute force"); r.code != 0 || !strings.Contains(r.out, "login: added\nrevision 1, in force") {
@@ -211,6 +215,7 @@ func TestTwoOperators(t *testing.T) {
 
 // TestRulesEdit: what was edited is of the revision that the editor was given, and no text is lost.
 func TestRulesEdit(t *testing.T) {
+	t.Parallel()
 	p := call{}.serve(t)
 	ann := operate(t, p)
 	dir := t.TempDir()
@@ -257,6 +262,7 @@ limit: 7/1m' > /dev/null && `
 
 // TestControlCharacters reach neither the ledger nor a terminal.
 func TestControlCharacters(t *testing.T) {
+	t.Parallel()
 	p := call{}.serve(t)
 	ann := operate(t, p)
 	if r := ann.sets("name: login\nlimit: 5/1m # \u009b31m\n", "login"); r.code != 1 || !strings.Contains(r.err, `\u009b31m`) || strings.Contains(r.err, "\u009b") {
@@ -280,6 +286,7 @@ func put(t *testing.T, url, body string, fields ...string) (int, http.Header, st
 
 // TestWhoMayChangeRules: tokens with names, of which some may only read; what they do is told.
 func TestWhoMayChangeRules(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	write(t, dir, "operators", "ann:an-operators-token\nbob:another-token-of-one\n")
 	write(t, dir, "api", "the-token-of-the-api")
@@ -314,6 +321,7 @@ func TestWhoMayChangeRules(t *testing.T) {
 
 // TestTheAPIsTokenIsNoOperators: where applications show a token, operators need their own.
 func TestTheAPIsTokenIsNoOperators(t *testing.T) {
+	t.Parallel()
 	p := call{env: []string{"WEIR_TOKEN=the-token-of-the-api"}}.serve(t)
 	operate(t, p, "WEIR_TOKEN=the-token-of-the-api").fails(1, "the admin API has no credentials", "rules", "list")
 	p.end()
@@ -321,6 +329,7 @@ func TestTheAPIsTokenIsNoOperators(t *testing.T) {
 
 // TestAFirstAttack: a server that counts in Redis and was told nothing else blocks on all nodes.
 func TestAFirstAttack(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Start(t)
 	var servers []*process
 	for range 2 {
@@ -339,13 +348,14 @@ func TestAFirstAttack(t *testing.T) {
 // TestALedgerOfSomebodyElse is not used by a server that was not told to, and is by those after one
 // that was.
 func TestALedgerOfSomebodyElse(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Start(t)
-	theirs, err := redissource.OpenLedger(t.Context(), redis.URL())
+	theirs, err := redissource.OpenLedger(redis.URL())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer theirs.Close()
-	if _, err := theirs.Set(t.Context(), "theirs", "name: theirs\nlimit: 1/1h\n", 0, redissource.Author{Who: "carol"}); err != nil {
+	if _, err := theirs.Set(t.Context(), "theirs", "name: theirs\nlimit: 1/1h\n", 0, ledger.Author{Who: "carol"}); err != nil {
 		t.Fatal(err)
 	}
 	serve := func(args ...string) (*process, *operator) {
@@ -380,6 +390,7 @@ func ready(t *testing.T, p *process) int {
 
 // TestAUserWhoMayOnlyCount: the server is ready, and says once what it lacks.
 func TestAUserWhoMayOnlyCount(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Start(t)
 	redis.Do("ACL", "SETUSER", "counter", "on", ">secret", "~weir:*", "resetchannels", "&weir:*", "+@all")
 	url := strings.Replace(redis.URL(), "://", "://counter:secret@", 1)
@@ -397,6 +408,7 @@ func TestAUserWhoMayOnlyCount(t *testing.T) {
 
 // TestAServerWithoutALedger does what needs none, and says at the start what does.
 func TestAServerWithoutALedger(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Start(t)
 	file := write(t, t.TempDir(), "rules.yaml", strings.Replace(perIP, "}", ", ban: {after: 1 refusals within 1m, for: 1h}}", 1))
 	p := call{}.serve(t, "--config", file, "--store", redis.URL(), "--store-timeout", "5s", "--ledger", "none")
@@ -423,6 +435,7 @@ func TestAServerWithoutALedger(t *testing.T) {
 
 // TestCertificatesOfOperators are told apart by their names.
 func TestCertificatesOfOperators(t *testing.T) {
+	t.Parallel()
 	a := newAuthority(t, t.TempDir())
 	a.issue("server", "server-key")
 	a.issue("ann", "ann-key")
@@ -450,6 +463,7 @@ func TestCertificatesOfOperators(t *testing.T) {
 
 // TestAServerWithoutRedis keeps its ledger itself, and in a file if there is one.
 func TestAServerWithoutRedis(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "ledger")
 	for _, ledger := range []string{"memory", file} {
 		p := call{}.serve(t, "--ledger", ledger, "--gateway", "127.0.0.1:0", "--upstream", "demo")
@@ -480,6 +494,7 @@ func TestAServerWithoutRedis(t *testing.T) {
 
 // TestDiffOfAFile tells what would be, and changes nothing.
 func TestDiffOfAFile(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	p := call{dir: dir}.serve(t, "--config", write(t, dir, "rules.yaml", perIP+"  - {name: old, limit: 5/1m}\n"))
 	ann := operate(t, p)

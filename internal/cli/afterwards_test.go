@@ -9,6 +9,7 @@ import (
 
 // What goes wrong after a grant, or at the upstream, has a metric, and a line of the log.
 func TestFailuresAfterAGrantAreTold(t *testing.T) {
+	t.Parallel()
 	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X-Used-Tokens", "lots") }))
 	dir := t.TempDir()
 	config := write(t, dir, "weir.yaml", "rules: [{name: chat, cost: {default: 500, settle: header.X-Used-Tokens}, limit: 4000/1m}]\n")

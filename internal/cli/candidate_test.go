@@ -18,6 +18,7 @@ candidate: {limit: fixed_window 2/1h}
 
 // TestACandidateIsPromoted: compared, told of beforehand, promoted on all nodes, taken back.
 func TestACandidateIsPromoted(t *testing.T) {
+	t.Parallel()
 	servers := nodes(t)
 	ann, bob := operate(t, servers[0]), operate(t, servers[1])
 	if r := ann.sets(search, "search"); r.code != 0 {
@@ -81,6 +82,7 @@ func compared(t *testing.T, ann, bob *operator) {
 
 // TestARuleOfAFileIsPromotedThere: it is not copied into the ledger.
 func TestARuleOfAFileIsPromotedThere(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	write(t, dir, "token", "ann:an-operators-token\n")
 	p := call{dir: dir, env: []string{"WEIR_ADMIN_READ_TOKEN=viewer:who-only-looks-on"}}.serve(t, "--admin-token-file", "token",
@@ -104,6 +106,7 @@ func TestARuleOfAFileIsPromotedThere(t *testing.T) {
 
 // TestAReasonOfTwoLines is one line of a table, and no word to the terminal.
 func TestAReasonOfTwoLines(t *testing.T) {
+	t.Parallel()
 	p := call{}.serve(t, "--config", write(t, t.TempDir(), "rules.yaml", perIP))
 	ann := operate(t, p)
 	const why, shown = "one\ntwo\x1b[2J", `"one\ntwo\x1b[2J"`
@@ -123,6 +126,7 @@ func TestAReasonOfTwoLines(t *testing.T) {
 
 // TestBansAreListedAndLiftedOnAllNodes: the bare value names whose where the key has one component.
 func TestBansAreListedAndLiftedOnAllNodes(t *testing.T) {
+	t.Parallel()
 	servers := nodes(t)
 	ann, bob := operate(t, servers[0]), operate(t, servers[1])
 	guess := "name: guess\nmatch: {path: /guess}\nkey: [client.ip]\nlimit: fixed_window 2/1h\nban: {after: 1 refusals within 1m, for: 1h}\n"

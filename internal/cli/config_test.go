@@ -15,6 +15,7 @@ const oneRule = "rules: [{name: a, limit: 1/1h}]\n"
 // TestWhatDoesNotStart is each wrong way to begin, with the exit code and the sentence that
 // helps. $DIR is a folder with a file of rules, rules.yaml.
 func TestWhatDoesNotStart(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	write(t, dir, "rules.yaml", oneRule)
 	write(t, dir, "wrong.yaml", "rules: [{nam: a}]\n")
@@ -56,7 +57,7 @@ func TestWhatDoesNotStart(t *testing.T) {
 		{"--log-level loud", "", 2, `--log-level is "loud"; allowed: debug, info, warn, error`},
 		{"--log-format xml", "", 2, `--log-format is "xml"; allowed: text, json`},
 		{"--path-form loose", "", 2, `--path-form has "loose"; allowed: drop-trailing-slash`},
-		{"--trusted-proxies here", "", 2, `--trusted-proxies has "here"; allowed: an address or a network`},
+		{"--trusted-proxies here", "", 2, `--trusted-proxies has "here"; allowed: an address such as`},
 		{"--trusted-proxies 0.0.0.0/0", "", 2, "0.0.0.0/0"},
 		{"--client-header X-Client-IP", "", 2, "--client-header: header is"},
 		{"rules.yaml", "", 2, `weir serve takes no argument, but was given "rules.yaml"`},
@@ -112,6 +113,7 @@ func TestWhatDoesNotStart(t *testing.T) {
 // TestPrecedence: flags beat variables, variables beat the file. The stores cannot be
 // reached, which is no reason not to start.
 func TestPrecedence(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	file := write(t, dir, "rules.yaml", "store: redis://user:secret@127.0.0.1:1/1\n"+oneRule)
 	const variable = "WEIR_STORE=redis://:secret@127.0.0.1:1/2"
@@ -136,6 +138,7 @@ func TestPrecedence(t *testing.T) {
 }
 
 func TestUnknownVariablesAreTold(t *testing.T) {
+	t.Parallel()
 	p := call{env: []string{"WEIR_STOR=x", "WEIR_NONSENSE=1", "WEIR_SERVICE_HOST=10.0.0.1", "WEIR_PORT_8080_TCP=x", "WEIR_TOKEN=0123456789abcdef"}}.serve(t)
 	p.end()
 	logs := p.logs()
@@ -146,6 +149,7 @@ func TestUnknownVariablesAreTold(t *testing.T) {
 }
 
 func TestWhoCanReadASecret(t *testing.T) {
+	t.Parallel()
 	file := write(t, t.TempDir(), "token", "0123456789abcdef\n")
 	if err := os.Chmod(file, 0o644); err != nil {
 		t.Fatal(err)
@@ -159,6 +163,7 @@ func TestWhoCanReadASecret(t *testing.T) {
 
 // TestOpen starts what would be refused, because somebody said so.
 func TestOpen(t *testing.T) {
+	t.Parallel()
 	p := call{}.serve(t, "--http", "0.0.0.0:0", "--open")
 	if status, _, _ := post(t, p.at("http")+"/v1/decide", `{"request": {"path": "/"}}`); status != 200 {
 		t.Errorf("%d", status)
@@ -170,6 +175,7 @@ func TestOpen(t *testing.T) {
 }
 
 func TestLogsAsJSON(t *testing.T) {
+	t.Parallel()
 	p := &process{t: t, command: exec.Command(program, "serve", "--log-format", "json", "--http", "127.0.0.1:0"), ended: make(chan error, 1)}
 	var out bytes.Buffer
 	p.command.Env, p.command.Stdout, p.command.Stderr = call{}.environ(), &out, p
@@ -195,6 +201,7 @@ func TestLogsAsJSON(t *testing.T) {
 }
 
 func TestOddRulesAreTold(t *testing.T) {
+	t.Parallel()
 	p := call{}.serve(t, "--config", write(t, t.TempDir(), "odd.yaml", "rules: [{name: a, limit: [5/1m, 10/1m]}]\n"))
 	p.end()
 	if !strings.Contains(p.logs(), "10/1m never decides: 5/1m always refuses first") || !strings.Contains(p.logs(), "odd.yaml:1:") {

@@ -24,6 +24,7 @@ func told(r *http.Request) string {
 }
 
 func TestCurl(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		args []string
 		want string

@@ -12,6 +12,7 @@ import (
 
 // TestMetricsElsewhere: an address for metrics takes them away from where strangers may come.
 func TestMetricsElsewhere(t *testing.T) {
+	t.Parallel()
 	p := call{}.serve(t, "--metrics", "127.0.0.1:0")
 	for url, want := range map[string]int{
 		p.at("http") + "/metrics": 404, p.at("http") + "/livez": 200, p.at("http") + "/readyz": 200,
@@ -41,6 +42,7 @@ func TestMetricsElsewhere(t *testing.T) {
 // TestTheDoorsAreFull: who comes when there is no room is told, or hung up on, and what has an
 // address of its own goes on.
 func TestTheDoorsAreFull(t *testing.T) {
+	t.Parallel()
 	p := call{}.serve(t, "--http-max-connections", "1", "--resp", "127.0.0.1:0", "--resp-max-connections", "1", "--metrics", "127.0.0.1:0")
 	for door, want := range map[string]string{"http": "", "resp": "-ERR max number of clients reached\r\n"} {
 		_, address, _ := strings.Cut(p.at(door), "://")

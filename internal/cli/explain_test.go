@@ -16,6 +16,7 @@ import (
 // TestExplainTellsOfExceptions: of a running server, of a ledger in Redis and of one in a
 // file; which one decides, until when, and why.
 func TestExplainTellsOfExceptions(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	rules := write(t, dir, "rules.yaml", "rules:\n  - {name: per-ip, key: [client.ip], limit: fixed_window 1000/1h}\n  - {name: login, match: {path: /login}, key: [client.ip], limit: 5/1m}\n")
 	for name, ledger := range map[string]string{"in Redis": redistest.Start(t).URL(), "in a file": filepath.Join(dir, "ledger")} {

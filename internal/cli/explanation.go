@@ -14,7 +14,6 @@ import (
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/httplimit"
 	"github.com/weirproject/weir/internal/engine"
-	"github.com/weirproject/weir/internal/layers/lease"
 	"github.com/weirproject/weir/internal/quota"
 	"github.com/weirproject/weir/rules"
 )
@@ -133,21 +132,21 @@ func (e *explanation) note(v *gate.Verdict) {
 // leased is the bound of the grants under a limit of which nodes prefetch units; "" if they do not.
 func (e *explanation) leased(v *gate.Verdict, c *gate.Check) string {
 	terms := engine.LeaseTerms(c.Rule)
-	if terms.Share == 0 {
+	if terms.LeaseShare == 0 {
 		return ""
 	}
 	if other := unleased(v); other != nil && !c.Shadow {
 		return fmt.Sprintf("no units are prefetched, because rule %s has no lease_percent and counts the same requests",
 			other.Name())
 	}
-	return lease.BoundOf(c.Claim.Limit, terms, e.nodes).String()
+	return terms.Bound(c.Claim.Limit, e.nodes)
 }
 
 // unleased is a rule without lease_percent in the decision, or nil. It prevents leases of the other
 // rules: a lease is of all enforced limits together.
 func unleased(v *gate.Verdict) *rules.Rule {
 	for i := range v.Len() {
-		if c := v.At(i); !c.Shadow && engine.LeaseTerms(c.Rule).Share == 0 {
+		if c := v.At(i); !c.Shadow && engine.LeaseTerms(c.Rule).LeaseShare == 0 {
 			return c.Rule
 		}
 	}

@@ -13,6 +13,7 @@ import (
 // TestFewFilesAreKeptForHealth floods a gateway that may open few files with requests of
 // HTTP/2, each of which is a connection to the upstream: /readyz and the log must go on.
 func TestFewFilesAreKeptForHealth(t *testing.T) {
+	t.Parallel()
 	release := make(chan struct{})
 	var arrived atomic.Int64
 	upstream := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -83,6 +84,7 @@ func TestFewFilesAreKeptForHealth(t *testing.T) {
 }
 
 func TestGivenCeilingsThatDoNotFitAreLowered(t *testing.T) {
+	t.Parallel()
 	p := call{}.start(t, "bash", "-c", "ulimit -n 200 && exec weir serve --http 127.0.0.1:0 --http-max-connections 1000 --resp 127.0.0.1:0 --resp-max-connections 500")
 	for _, want := range []string{"--http-max-connections=100", "--resp-max-connections=50"} {
 		await(t, want, func() bool { return strings.Contains(p.logs(), want) })

@@ -25,6 +25,7 @@ func statuses(t *testing.T, base string, method string, paths ...string) (list [
 }
 
 func TestTheFormOfPathsDisablesNoRule(t *testing.T) {
+	t.Parallel()
 	const text = "rules: [{name: login, match: {path: /Login}, limit: fixed_window 2/1h}, {name: api, match: {path: /api/}, limit: fixed_window 1/1h}]\n"
 	for name, tt := range map[string]struct{ text, flag string }{
 		"in the file": {"path_form: [ignore-case, drop-trailing-slash]\n" + text, ""},
@@ -68,6 +69,7 @@ func equalInts(a, b []int) bool {
 }
 
 func TestMethodsThatAreNotRegisteredAreRefusedAtTheGateway(t *testing.T) {
+	t.Parallel()
 	const text = "rules: [{name: login, match: {method: POST}, limit: fixed_window 1/1h}]\n"
 	file := write(t, t.TempDir(), "weir.yaml", text)
 	for _, tt := range []struct {
@@ -87,6 +89,7 @@ func TestMethodsThatAreNotRegisteredAreRefusedAtTheGateway(t *testing.T) {
 }
 
 func TestExplainSaysWhichSpellingsARuleSees(t *testing.T) {
+	t.Parallel()
 	file := write(t, t.TempDir(), "weir.yaml", "path_form: strict\nrules: [{name: login, match: {path: /login}, limit: fixed_window 2/1h}]\n")
 	for path, want := range map[string]string{
 		"/login;x": "the upstream gets its parameters (;); rules see /login\n",
@@ -101,6 +104,7 @@ func TestExplainSaysWhichSpellingsARuleSees(t *testing.T) {
 }
 
 func TestCheckOfADirectoryWarnsAcrossItsFiles(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	write(t, dir, "a.yaml", "rules: [{name: all, key: [client.ip], limit: 5/1m}]\n")
 	write(t, dir, "b.yaml", "rules: [{name: api, match: {path: /api/**}, key: [client.ip], limit: 100/1m}, {name: twice, key: [user], limit: [5/1m, 9/1m]}]\n")
@@ -112,6 +116,7 @@ func TestCheckOfADirectoryWarnsAcrossItsFiles(t *testing.T) {
 }
 
 func TestRulesListTellsTheModeAndTheAlgorithm(t *testing.T) {
+	t.Parallel()
 	file := write(t, t.TempDir(), "weir.yaml", "rules: [{name: tried, algorithm: sliding_log, limit: [5/1m, 20/1h], mode: shadow}]\n")
 	p := call{}.serve(t, "--http", "127.0.0.1:0", "--gateway", "off", "--config", file)
 	r := call{}.run(t, "rules", "list", "--server", p.at("http"))

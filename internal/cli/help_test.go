@@ -58,6 +58,7 @@ var operators = []string{"rules set", "rules", "rules list", "rules get", "rules
 
 // TestExamples runs what the helps show.
 func TestExamples(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	authority := newAuthority(t, dir)
 	authority.issue("cert", "key")
@@ -126,6 +127,7 @@ var (
 
 // TestFlagsOfThePagesExist: the helps are the reference of flags, and the pages name no other ones.
 func TestFlagsOfThePagesExist(t *testing.T) {
+	t.Parallel()
 	var known []string
 	for _, command := range slices.Concat([]string{"serve", "check", "explain", "health", "rules restore", "rules edit"}, operators) {
 		_, text, _ := strings.Cut(call{}.run(t, append(strings.Fields(command), "--help")...).out, "Flags:\n")

@@ -107,6 +107,7 @@ func (p *process) readiness(code int, text string) {
 // on_store_error decides within --store-timeout, /readyz says so, and Redis decides again when it is
 // back.
 func TestHostileRedis(t *testing.T) {
+	t.Parallel()
 	hostileCase{
 		args:   []string{"--store", "URL", "--store-timeout", hostileBudget.String()},
 		stages: []hostileStage{{nil, "HELLO"}, {redistest.Greeting, "EVALSHA"}},
@@ -146,6 +147,7 @@ func (p *process) decidesWithoutRedis() {
 // answers. The server is not ready before it has read them, the last rules stay in force, and
 // changes are read when Redis is back.
 func TestHostileRedisOfRules(t *testing.T) {
+	t.Parallel()
 	subscribes := maps.Clone(redistest.Greeting)
 	subscribes["SUBSCRIBE"] = ">3\r\n$9\r\nsubscribe\r\n$17\r\nrate_limit_config\r\n:1\r\n"
 	hostileCase{

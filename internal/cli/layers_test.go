@@ -41,6 +41,7 @@ func granted(t *testing.T, url string, n int) (passed int) {
 
 // TestLayersBeforeRedis sends enough that each layer shows what it does.
 func TestLayersBeforeRedis(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Start(t)
 	p := call{}.serve(t, "--config", write(t, t.TempDir(), "rules.yaml", layered), "--store", redis.URL(),
 		"--store-timeout", "5s", "--gateway", "127.0.0.1:0", "--upstream", "demo")
@@ -97,6 +98,7 @@ func tellsOfLayers(t *testing.T, url string) {
 
 // TestNodesShareALimit that nobody used before Redis went away.
 func TestNodesShareALimit(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Start(t)
 	redis.Kill()
 	p := call{}.serve(t, "--config", write(t, t.TempDir(), "rules.yaml", layered), "--store", redis.URL(), "--gateway", "127.0.0.1:0", "--upstream", "demo")
@@ -112,6 +114,7 @@ func TestNodesShareALimit(t *testing.T) {
 
 // TestLayersCanBeLeftOut asks Redis about each refusal then.
 func TestLayersCanBeLeftOut(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Start(t)
 	p := call{}.serve(t, "--limit", "fixed_window 1/1h", "--store", redis.URL(), "--store-timeout", "5s", "--without", "recall,coalesce,breaker,warm",
 		"--gateway", "127.0.0.1:0", "--upstream", "demo")

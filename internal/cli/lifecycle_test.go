@@ -86,6 +86,7 @@ func (p *process) gone(door string) bool {
 }
 
 func TestWhatIsInFlightIsFinished(t *testing.T) {
+	t.Parallel()
 	upstream := startSlow(t)
 	p := upstream.gateway(t)
 	answer := upstream.ask(p)
@@ -101,6 +102,7 @@ func TestWhatIsInFlightIsFinished(t *testing.T) {
 }
 
 func TestASecondSignalEndsAtOnce(t *testing.T) {
+	t.Parallel()
 	upstream := startSlow(t)
 	p := upstream.gateway(t, "--shutdown-timeout", "1h")
 	answer := upstream.ask(p)
@@ -116,6 +118,7 @@ func TestASecondSignalEndsAtOnce(t *testing.T) {
 }
 
 func TestWhatTakesTooLongIsCutOff(t *testing.T) {
+	t.Parallel()
 	upstream := startSlow(t)
 	p := upstream.gateway(t, "--shutdown-timeout", "50ms")
 	answer := upstream.ask(p)
@@ -131,6 +134,7 @@ func TestWhatTakesTooLongIsCutOff(t *testing.T) {
 // TestUpgradedConnections are waited for, and cut off in the end, though http.Server
 // forgets them.
 func TestUpgradedConnections(t *testing.T) {
+	t.Parallel()
 	for _, timeout := range []string{"50ms", "10s"} {
 		upstream := startSlow(t)
 		p := upstream.gateway(t, "--shutdown-timeout", timeout)
@@ -166,6 +170,7 @@ func TestUpgradedConnections(t *testing.T) {
 
 // TestDrain serves on while load balancers are told not to send more.
 func TestDrain(t *testing.T) {
+	t.Parallel()
 	p := call{}.serve(t, "--drain", "1h")
 	p.signal(syscall.SIGTERM)
 	await(t, "readyz says no", func() bool {
@@ -284,6 +289,7 @@ func (b *balancer) end() {
 }
 
 func TestAnswersOfADrainingServerEndTheirConnections(t *testing.T) {
+	t.Parallel()
 	upstream := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer upstream.Close()
 	p := call{}.serve(t, "--drain", "1h", "--gateway", "127.0.0.1:0", "--upstream", upstream.URL)
@@ -320,6 +326,7 @@ func TestAnswersOfADrainingServerEndTheirConnections(t *testing.T) {
 }
 
 func TestAnAddressThatIsTaken(t *testing.T) {
+	t.Parallel()
 	var config net.ListenConfig
 	listener, err := config.Listen(context.Background(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -332,6 +339,7 @@ func TestAnAddressThatIsTaken(t *testing.T) {
 }
 
 func TestAServerThatIsNotThere(t *testing.T) {
+	t.Parallel()
 	const nobody = "http://127.0.0.1:1"
 	want := nobody + " is not responding: dial tcp 127.0.0.1:1: connect: connection refused; use --server to name another server\n"
 	for _, command := range [][]string{{"health"}, {"rules", "list"}, {"explain"}} {

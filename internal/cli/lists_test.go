@@ -16,6 +16,7 @@ const guarded = "deny: {client.ip: {file: blocked.txt}}\nrules: [{name: a, limit
 
 // TestAListInAFile: who is added to the file is denied by a gateway that runs.
 func TestAListInAFile(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	file := write(t, dir, "weir.yaml", guarded)
 	list := write(t, dir, "blocked.txt", "# nobody\n")
@@ -35,6 +36,7 @@ func TestAListInAFile(t *testing.T) {
 
 // TestListsInFilesAreChecked by the commands that read rules.
 func TestListsInFilesAreChecked(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	file := write(t, dir, "weir.yaml", guarded)
 	write(t, dir, "blocked.txt", "192.0.2.1\n")

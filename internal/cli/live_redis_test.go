@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weirproject/weir/internal/redistest"
+	"github.com/weirproject/weir/internal/ruleset/ledger"
 	"github.com/weirproject/weir/internal/ruleset/redissource"
 )
 
@@ -43,6 +44,7 @@ func three(t *testing.T, redis *redistest.Server, args ...string) (nodes []*proc
 // TestAnOperatorWithRedisCLI adds, changes, disables and deletes a rule of three running
 // servers.
 func TestAnOperatorWithRedisCLI(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Start(t)
 	nodes := three(t, redis)
 	all := func(limit int) {
@@ -83,6 +85,7 @@ func TestAnOperatorWithRedisCLI(t *testing.T) {
 
 // TestHashesOfAnyInterface count each path by itself at the gateway, as the hash's * says.
 func TestHashesOfAnyInterface(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Start(t)
 	redisCLI(t, redis, "HSET rate_limit_config:each limitType INTERFACE limitTarget '*' limitCount 2 timeWindow 3600 strategy FIXED_WINDOW enabled true ruleName 接口限流")
 	p := gatewayBy(t, "--store", redis.URL(), "--store-timeout", "5s", "--rules", "redis")
@@ -102,6 +105,7 @@ func TestHashesOfAnyInterface(t *testing.T) {
 
 // TestExplainReadsTheLedgerOfTheStore, as a server with that store does, and writes nothing there.
 func TestExplainReadsTheLedgerOfTheStore(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Start(t)
 	explain := func(args ...string) string {
 		r := call{}.run(t, append([]string{"explain", "--store", redis.URL(), "--store-timeout", "5s", "--client", "203.0.113.9"}, args...)...)
@@ -134,6 +138,7 @@ func TestExplainReadsTheLedgerOfTheStore(t *testing.T) {
 // TestPropagation tells (with -v) how long a change takes to be in force on three nodes.
 // TestHashesThatAreLeftOut are counted, and listed by readyz and by a reload, until they are mended.
 func TestHashesThatAreLeftOut(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Start(t)
 	p := call{}.serve(t, "--store", redis.URL(), "--store-timeout", "5s", "--rules", "redis")
 	redisCLI(t, redis, "HSET rate_limit_config:good limitType IP limitTarget '*' limitCount 5 timeWindow 60 strategy GCRA enabled True ruleName 登录限流 priority 7")
@@ -170,6 +175,7 @@ func TestHashesThatAreLeftOut(t *testing.T) {
 }
 
 func TestPropagation(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Start(t)
 	redis.Do(strings.Fields(hash(1000))...)
 	nodes := three(t, redis)
@@ -197,6 +203,7 @@ func TestPropagation(t *testing.T) {
 
 // TestALostMessage costs no more than the refresh.
 func TestALostMessage(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Start(t)
 	p := gatewayBy(t, "--rules", redis.URL(), "--rules-refresh", "200ms")
 	p.obeys(0)
@@ -208,6 +215,7 @@ func TestALostMessage(t *testing.T) {
 // TestRulesOutliveTheirRedis: those before hold while it is gone, and when it is back
 // without them; what it says then is in force without anybody asking.
 func TestRulesOutliveTheirRedis(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Start(t)
 	redisCLI(t, redis, hash(50000))
 	p := gatewayBy(t, "--rules", redis.URL())
@@ -242,6 +250,7 @@ func TestRulesOutliveTheirRedis(t *testing.T) {
 
 // TestAStormOfReloads has the hashes read now and then, and no more.
 func TestAStormOfReloads(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Start(t)
 	redisCLI(t, redis, hash(50000))
 	p := gatewayBy(t, "--rules", redis.URL())
@@ -268,13 +277,14 @@ func TestAStormOfReloads(t *testing.T) {
 
 // TestLayers: a ledger beats hashes, and hashes beat the file.
 func TestLayers(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Start(t)
-	ledger, err := redissource.OpenLedger(t.Context(), redis.URL())
+	book, err := redissource.OpenLedger(redis.URL())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer ledger.Close()
-	ann := redissource.Author{Who: "ann"}
+	defer book.Close()
+	ann := ledger.Author{Who: "ann"}
 	file := write(t, t.TempDir(), "weir.yaml", "store: "+redis.URL()+"\nrules: [{name: a, limit: fixed_window 5/1h}, {name: b, match: {path: /b}, limit: 5/1h}]\n")
 	p := gatewayBy(t, "--config", file, "--store-timeout", "5s", "--rules", "redis", "--ledger", "redis")
 	p.obeys(5)
@@ -282,7 +292,7 @@ func TestLayers(t *testing.T) {
 	redisCLI(t, redis, reloadAll)
 	p.obeys(6)
 	p.logged(`rule \"a\" of redis replaces that of config`)
-	first, err := ledger.Set(t.Context(), "a", "name: a\nlimit: fixed_window 7/1h\n", 0, ann)
+	first, err := book.Set(t.Context(), "a", "name: a\nlimit: fixed_window 7/1h\n", 0, ann)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -294,12 +304,12 @@ func TestLayers(t *testing.T) {
 	if explained.code != 0 || !strings.Contains(explained.out, "7/1h") || !strings.Contains(explained.out, "9/1h") {
 		t.Error(explained)
 	}
-	second, err := ledger.Disable(t.Context(), "a", first, ann)
+	second, err := book.Disable(t.Context(), "a", first, ann)
 	if err != nil {
 		t.Fatal(err)
 	}
 	await(t, "the end of the rule, wherever it is from", func() bool { return policy(t, p) == `"c";q=9;w=3600` })
-	if _, err := ledger.Delete(t.Context(), "a", second, ann); err != nil {
+	if _, err := book.Delete(t.Context(), "a", second, ann); err != nil {
 		t.Fatal(err)
 	}
 	await(t, "the hash's rule", func() bool { return strings.HasPrefix(policy(t, p), `"a";q=6;`) })
@@ -310,6 +320,7 @@ func TestLayers(t *testing.T) {
 
 // TestSeveralHashes: the later of two Redis wins, and each has its own keys and channel.
 func TestSeveralHashes(t *testing.T) {
+	t.Parallel()
 	one, two := redistest.Start(t), redistest.Start(t)
 	for limit, redis := range []*redistest.Server{one, two} {
 		redis.Do(strings.Fields(strings.Replace(hash(5+limit), "rate_limit_config:", "limits/", 1))...)
@@ -325,6 +336,7 @@ func TestSeveralHashes(t *testing.T) {
 // TestRedisIsDownAtTheStart: the file's rules in force, and the server is not ready
 // before those of Redis are.
 func TestRedisIsDownAtTheStart(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Start(t)
 	redis.Kill()
 	file := write(t, t.TempDir(), "weir.yaml", ruleA(5))
@@ -349,6 +361,7 @@ func TestRedisIsDownAtTheStart(t *testing.T) {
 
 // TestRulesOfAWrongPassword are none that may come yet.
 func TestRulesOfAWrongPassword(t *testing.T) {
+	t.Parallel()
 	redis := redistest.StartACL(t, "weir", "a-password")
 	url := strings.Replace(redis.URL(), "redis://", "redis://weir:another@", 1)
 	r := call{env: []string{"WEIR_RULES=" + url}}.run(t, "serve", "--http", "127.0.0.1:0")

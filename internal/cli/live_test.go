@@ -71,6 +71,7 @@ func replace(t *testing.T, file, text string) {
 
 // TestAFileIsWatched however it is written. What was used is kept.
 func TestAFileIsWatched(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	file := write(t, dir, "weir.yaml", ruleA(5))
 	p := gatewayBy(t, "--config", file)
@@ -94,6 +95,7 @@ func TestAFileIsWatched(t *testing.T) {
 // TestAConfigMapIsSwapped as Kubernetes does it: a link behind a link is turned.
 // TestTheLogSaysWhichRuleChanged, and how; at the start nothing has changed.
 func TestTheLogSaysWhichRuleChanged(t *testing.T) {
+	t.Parallel()
 	file := write(t, t.TempDir(), "weir.yaml", "rules: [{name: a, limit: 5/1h}, {name: b, limit: 6/1h}]\n")
 	p := call{}.serve(t, "--config", file)
 	p.logged("rules in force")
@@ -106,6 +108,7 @@ func TestTheLogSaysWhichRuleChanged(t *testing.T) {
 }
 
 func TestAConfigMapIsSwapped(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	version := func(name string, limit int) {
 		if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
@@ -135,6 +138,7 @@ func TestAConfigMapIsSwapped(t *testing.T) {
 }
 
 func TestADirectory(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	write(t, dir, "1.yaml", "rules: []")
 	p := gatewayBy(t, "--config", dir)
@@ -162,6 +166,7 @@ func TestADirectory(t *testing.T) {
 
 // TestABadEdit changes nothing, and says all that is wrong with it, once.
 func TestABadEdit(t *testing.T) {
+	t.Parallel()
 	file := write(t, t.TempDir(), "weir.yaml", ruleA(5))
 	p := gatewayBy(t, "--config", file)
 	p.obeys(5)
@@ -193,6 +198,7 @@ func TestABadEdit(t *testing.T) {
 
 // TestAllowEmpty is what says that rules may be none.
 func TestAllowEmpty(t *testing.T) {
+	t.Parallel()
 	file := write(t, t.TempDir(), "weir.yaml", ruleA(5))
 	p := gatewayBy(t, "--config", file, "--allow-empty")
 	p.obeys(5)
@@ -203,6 +209,7 @@ func TestAllowEmpty(t *testing.T) {
 
 // TestHangup has rules read that no watch has seen, and tells of mistakes each time.
 func TestHangup(t *testing.T) {
+	t.Parallel()
 	file := write(t, t.TempDir(), "weir.yaml", ruleA(5))
 	p := gatewayBy(t, "--config", file)
 	p.signal(syscall.SIGHUP)
@@ -221,6 +228,7 @@ func TestHangup(t *testing.T) {
 }
 
 func TestReload(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	const token, reader = "a-token-that-may-write", "a-token-that-may-read"
 	file := write(t, dir, "weir.yaml", ruleA(5))
@@ -271,6 +279,7 @@ func TestReload(t *testing.T) {
 
 // TestPagesOfOthersReload nothing.
 func TestPagesOfOthersReload(t *testing.T) {
+	t.Parallel()
 	p := call{}.serve(t)
 	ask := func(host, origin string) int {
 		request := httptest.NewRequest("POST", p.at("http")+"/-/reload", nil)
@@ -297,6 +306,7 @@ func TestPagesOfOthersReload(t *testing.T) {
 
 // TestAURL is asked again and again, and keeps its last good answer.
 func TestAURL(t *testing.T) {
+	t.Parallel()
 	var text atomic.Value
 	text.Store(ruleA(5))
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -332,6 +342,7 @@ func TestAURL(t *testing.T) {
 
 // TestSettingsTakeAStart tells of fields that only a start reads.
 func TestSettingsTakeAStart(t *testing.T) {
+	t.Parallel()
 	file := write(t, t.TempDir(), "weir.yaml", ruleA(5))
 	p := gatewayBy(t, "--config", file, "--client-header", "X-Forwarded-For")
 	replace(t, file, "store: redis://:secret@127.0.0.1:1\ntrusted_proxies: [10.0.0.0/8]\nclient_header: Forwarded\n"+ruleA(6))
@@ -396,6 +407,7 @@ func TestReloadsUnderLoad(t *testing.T) {
 
 // TestWhatIsOddIsTold of a file at the start, and again only of what is new.
 func TestWhatIsOddIsTold(t *testing.T) {
+	t.Parallel()
 	const odd = "path_form: strict\nrules: [{name: a, limit: fixed_window %d/1h}, {name: b, match: {path: /a%%2fb}, limit: 5/1h}%s]\n"
 	file := write(t, t.TempDir(), "weir.yaml", fmt.Sprintf(odd, 5, ""))
 	p := gatewayBy(t, "--config", file)

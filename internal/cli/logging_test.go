@@ -8,6 +8,7 @@ import (
 
 // TestWhatServersLog is heard where it matters, and not where strangers provoke it.
 func TestWhatServersLog(t *testing.T) {
+	t.Parallel()
 	for line, want := range map[string]string{
 		"http: panic serving 192.0.2.1:4000: oops":                          "ERROR",
 		"http: Accept error: accept tcp: too many open files; retrying":     "WARN",

@@ -3,5 +3,3 @@
 package cli_test
 
 var built, raceOf []string
-
-const setChanges = 20 // of a set

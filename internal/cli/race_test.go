@@ -8,5 +8,3 @@ var (
 	built  = []string{"-race"}
 	raceOf = []string{"GORACE=atexit_sleep_ms=0"}
 )
-
-const setChanges = 4 // of a set, which is large, and read ten times as slowly

@@ -30,6 +30,7 @@ func status(t *testing.T, url string) int {
 
 // TestTwoServersShareOneRedis is what Redis is for.
 func TestTwoServersShareOneRedis(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Start(t)
 	var servers []*process
 	for range 2 {
@@ -53,6 +54,7 @@ func TestTwoServersShareOneRedis(t *testing.T) {
 // TestRedisDies under load: every request gets an answer, by the policy of its rule; and
 // when Redis is back, it is asked again.
 func TestRedisDies(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Start(t)
 	p := call{}.serve(t, "--config", write(t, t.TempDir(), "rules.yaml", byPolicy), "--store", redis.URL(),
 		"--gateway", "127.0.0.1:0", "--upstream", "demo")
@@ -111,6 +113,7 @@ func TestRedisDies(t *testing.T) {
 
 // TestRedisIsNotThereYet: the server starts all the same, and finds Redis when it comes.
 func TestRedisIsNotThereYet(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Start(t)
 	redis.Kill()
 	p := call{}.serve(t, "--config", write(t, t.TempDir(), "rules.yaml", byPolicy), "--store", redis.URL(),
@@ -152,6 +155,7 @@ func TestRedisIsNotThereYet(t *testing.T) {
 
 // TestRedisThatIsWrong is no Redis that may come yet.
 func TestRedisThatIsWrong(t *testing.T) {
+	t.Parallel()
 	redis := redistest.StartACL(t, "weir", "a-password")
 	url := strings.Replace(redis.URL(), "redis://", "redis://weir:another@", 1)
 	r := call{env: []string{"WEIR_STORE=" + url}}.run(t, "serve", "--http", "127.0.0.1:0")
@@ -161,6 +165,7 @@ func TestRedisThatIsWrong(t *testing.T) {
 }
 
 func TestAdviceOnRedis(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Start(t, "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru", "--requirepass", "not-very-secret")
 	p := call{}.serve(t, "--store", strings.Replace(redis.URL(), "redis://", "redis://:not-very-secret@", 1))
 	p.end()

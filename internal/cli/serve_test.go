@@ -12,6 +12,7 @@ import (
 )
 
 func TestWithoutFlagsEverythingPasses(t *testing.T) {
+	t.Parallel()
 	p := call{dir: t.TempDir()}.serve(t)
 	for range 20 {
 		status, _, body := post(t, p.at("http")+"/v1/decide", `{"request": {"client": "203.0.113.7", "path": "/"}}`)
@@ -27,6 +28,7 @@ func TestWithoutFlagsEverythingPasses(t *testing.T) {
 
 // TestTheFirstRule does what the server that has no rule says to do.
 func TestTheFirstRule(t *testing.T) {
+	t.Parallel()
 	here := call{dir: t.TempDir(), env: []string{"WEIR_HTTP=127.0.0.1:0", "WEIR_GATEWAY=127.0.0.1:0"}}
 	p := here.serve(t, "--http", "127.0.0.1:0", "--gateway", "off")
 	_, block, ok := strings.Cut(p.banner, "10 seconds:\n\n")
@@ -62,6 +64,7 @@ func refuses(t *testing.T, url string, n int) http.Header {
 }
 
 func TestGateway(t *testing.T) {
+	t.Parallel()
 	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Path", r.URL.Path)
 	}))
@@ -87,6 +90,7 @@ func TestGateway(t *testing.T) {
 }
 
 func TestTheDemoShowsTheFirst429(t *testing.T) {
+	t.Parallel()
 	p := call{}.serve(t, "--limit", "5/10s", "--gateway", "127.0.0.1:0", "--upstream", "demo")
 	if _, _, body := get(t, p.at("gateway")+"/shop?a=1"); body != "Hello from the service behind weir: GET /shop\n" {
 		t.Errorf("the demo says %q", body)
@@ -96,6 +100,7 @@ func TestTheDemoShowsTheFirst429(t *testing.T) {
 }
 
 func TestRESP(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	const password = "a-password-of-some-length"
 	p := call{dir: dir}.serve(t, "--resp", "127.0.0.1:0", "--resp-password-file", write(t, dir, "password", password+"\n"))
@@ -119,6 +124,7 @@ func TestRESP(t *testing.T) {
 }
 
 func TestUnixSocket(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	p := call{dir: dir}.serve(t, "--http", "unix://"+dir+"/http.sock", "--limit", "fixed_window 1/1h")
 	found := regexp.MustCompile(`(?m)^    (curl .*)$`).FindStringSubmatch(p.banner)
@@ -140,6 +146,7 @@ func TestUnixSocket(t *testing.T) {
 }
 
 func TestTokens(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	const token, reader = "a-token-that-may-write", "a-token-that-may-read"
 	p := call{dir: dir, env: []string{"WEIR_READ_TOKEN=" + reader}}.serve(t, "--token-file", write(t, dir, "token", token+"\n"))
@@ -169,6 +176,7 @@ func TestTokens(t *testing.T) {
 
 // TestPagesOfOthers cannot use the API of a server on this machine by a name of their own.
 func TestPagesOfOthers(t *testing.T) {
+	t.Parallel()
 	p := call{}.serve(t)
 	request := httptest.NewRequest("POST", p.at("http")+"/v1/reset", strings.NewReader(`{}`))
 	request.RequestURI, request.Host = "", "rebound.example"
@@ -180,6 +188,7 @@ func TestPagesOfOthers(t *testing.T) {
 }
 
 func TestMetrics(t *testing.T) {
+	t.Parallel()
 	p := call{}.serve(t, "--limit", "fixed_window 2/1h", "--gateway", "127.0.0.1:0", "--upstream", "demo")
 	refuses(t, p.at("gateway")+"/", 2)
 	status, _, body := get(t, p.at("http")+"/metrics")
@@ -203,6 +212,7 @@ func TestMetrics(t *testing.T) {
 
 // TestForwardAuth answers trusted proxies only.
 func TestForwardAuth(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	file := write(t, dir, "rules.yaml", "trusted_proxies: [127.0.0.1]\nrules: [{name: a, key: [client.ip], match: {path: /login}, limit: fixed_window 1/1h}]\n")
 	ask := func(p *process, client string) int {
@@ -230,6 +240,7 @@ func TestForwardAuth(t *testing.T) {
 // TestPROXYProtocol counts whom the balancer names, and hangs up on a trusted one that
 // names nobody.
 func TestPROXYProtocol(t *testing.T) {
+	t.Parallel()
 	p := call{}.serve(t, "--limit", "fixed_window 1/1h", "--gateway", "127.0.0.1:0", "--upstream", "demo",
 		"--gateway-proxy-protocol", "--trusted-proxies", "127.0.0.1")
 	_, address, _ := strings.Cut(p.at("gateway"), "://")
@@ -255,6 +266,7 @@ func TestPROXYProtocol(t *testing.T) {
 
 // TestUserAndService are what the flags say, and a user only what a trusted proxy says.
 func TestUserAndService(t *testing.T) {
+	t.Parallel()
 	file := write(t, t.TempDir(), "rules.yaml", "rules: [{name: a, match: {service: mail, user: ann}, limit: fixed_window 1/1h}]\n")
 	for _, test := range []struct {
 		trusted string
@@ -273,6 +285,7 @@ func TestUserAndService(t *testing.T) {
 
 // TestMaxBytesBoundsLogs fills the memory of a server with one client's sliding log.
 func TestMaxBytesBoundsLogs(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		args       []string
 		want, logs string

@@ -46,6 +46,7 @@ func (p *process) says(text string) func() bool {
 
 // TestBlockingByRedisCLI: an operator blocks and lifts on three nodes.
 func TestBlockingByRedisCLI(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Start(t)
 	file := write(t, t.TempDir(), "weir.yaml", byASet)
 	var nodes []*process
@@ -92,6 +93,7 @@ func TestBlockingByRedisCLI(t *testing.T) {
 
 // TestALostAnnouncement costs no more than the refresh.
 func TestALostAnnouncement(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Start(t)
 	file := write(t, t.TempDir(), "weir.yaml", "store: "+redis.URL()+"\n"+byASet)
 	p := gatewayBy(t, "--config", file, "--store-timeout", "5s", "--rules-refresh", "200ms")
@@ -106,6 +108,7 @@ func TestALostAnnouncement(t *testing.T) {
 // TestSetsOutliveTheirRedis: who is blocked stays so while Redis is gone, when it comes back
 // without its data, and while something else stands in the set's place.
 func TestSetsOutliveTheirRedis(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Start(t)
 	file := write(t, t.TempDir(), "weir.yaml", byASet)
 	redisCLI(t, redis, "SADD weir:blocked 127.0.0.0/8")
@@ -130,6 +133,7 @@ func TestSetsOutliveTheirRedis(t *testing.T) {
 
 // TestAServerBeginsWithoutItsSets, serves by the rest, and is not ready until they are read.
 func TestAServerBeginsWithoutItsSets(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Start(t)
 	redis.Kill()
 	file := write(t, t.TempDir(), "weir.yaml", byASet)
@@ -149,6 +153,7 @@ func TestAServerBeginsWithoutItsSets(t *testing.T) {
 
 // TestAFileComesToNameSets while it is watched: no moment is without the list.
 func TestAFileComesToNameSets(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Start(t)
 	redisCLI(t, redis, "SADD weir:blocked 127.0.0.0/8")
 	redisCLI(t, redis, "SADD weir:others 127.0.0.1")
@@ -181,6 +186,7 @@ func TestAFileComesToNameSets(t *testing.T) {
 
 // TestWhoMayNameSets: files and what a start is given, where there is a Redis.
 func TestWhoMayNameSets(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Start(t)
 	dir := t.TempDir()
 	file := write(t, dir, "weir.yaml", byASet)
@@ -224,6 +230,7 @@ func (p *process) config() string {
 
 // TestExplainReadsSets where a Redis is named.
 func TestExplainReadsSets(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Start(t)
 	redisCLI(t, redis, "SADD weir:blocked 192.0.2.0/24 no.address")
 	file := write(t, t.TempDir(), "weir.yaml", "store: "+redis.URL()+"\n"+byASet)
@@ -249,6 +256,7 @@ func TestExplainReadsSets(t *testing.T) {
 
 // TestSetsBehindAWrongPassword are none that may come yet.
 func TestSetsBehindAWrongPassword(t *testing.T) {
+	t.Parallel()
 	redis := redistest.StartACL(t, "weir", "a-password")
 	url := strings.Replace(redis.URL(), "redis://", "redis://weir:another@", 1)
 	file := write(t, t.TempDir(), "weir.yaml", byASet)
@@ -272,6 +280,7 @@ func TestPropagationOfSets(t *testing.T) {
 
 func propagate(t *testing.T, redis *redistest.Server, file string) {
 	t.Helper()
+	const setChanges = 4
 	var nodes []*process
 	for range 3 {
 		nodes = append(nodes, gatewayBy(t, "--config", file, "--store", redis.URL(), "--store-timeout", "5s"))

@@ -10,6 +10,7 @@ import (
 
 // With --state a restart is no fresh quota.
 func TestStateSurvivesARestart(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "state")
 	left := write(t, dir, "state.123.tmp", "of a process that was killed")
@@ -47,6 +48,7 @@ func TestStateSurvivesARestart(t *testing.T) {
 }
 
 func TestStateThatCannotBeUsedIsNotPassedOver(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "state")
 	call{}.serve(t, "--state", file).end()

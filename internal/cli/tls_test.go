@@ -73,6 +73,7 @@ func (a *authority) file(name string) string { return filepath.Join(a.dir, name+
 // TestTLSOnEveryDoor asks each door without a client certificate, and with one. No door
 // needs another proof then, wherever it listens.
 func TestTLSOnEveryDoor(t *testing.T) {
+	t.Parallel()
 	a := newAuthority(t, t.TempDir())
 	a.issue("server", "server-key")
 	a.issue("client", "client-key")
@@ -127,6 +128,7 @@ func TestTLSOnEveryDoor(t *testing.T) {
 // TestHealthOfATLSServer is asked in a container, where nothing but the environment is
 // known, and the certificate is for the service's public name.
 func TestHealthOfATLSServer(t *testing.T) {
+	t.Parallel()
 	a := newAuthority(t, t.TempDir())
 	a.issue("server", "server-key")
 	a.issue("other", "other-key")
@@ -143,6 +145,7 @@ func TestHealthOfATLSServer(t *testing.T) {
 
 // TestHTTP2WithoutTLS is what gRPC clients speak within a cluster.
 func TestHTTP2WithoutTLS(t *testing.T) {
+	t.Parallel()
 	p := call{}.serve(t, "--limit", "fixed_window 1/1h", "--gateway", "127.0.0.1:0", "--upstream", "demo")
 	transport := &http.Transport{Protocols: new(http.Protocols)}
 	transport.Protocols.SetUnencryptedHTTP2(true)

@@ -13,6 +13,7 @@ var update = flag.Bool("update", false, "write what the commands say into testda
 
 // TestTranscripts runs each story of testdata: files, then what a user types and sees.
 func TestTranscripts(t *testing.T) {
+	t.Parallel()
 	names, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(names) < 4 {
 		t.Fatal(names, err)

@@ -11,6 +11,7 @@ import (
 
 // A proxy that is not trusted makes one client of all: the log says which flag was forgotten.
 func TestForgottenTrustIsTold(t *testing.T) {
+	t.Parallel()
 	p := call{}.serve(t, "--limit", "2/1h per user", "--user-header", "X-User", "--gateway", "127.0.0.1:0", "--upstream", "demo")
 	for range 3 {
 		get(t, p.at("gateway")+"/", "X-Forwarded-For", "198.51.100.7", "X-User", "ann")
@@ -42,6 +43,7 @@ func TestForgottenTrustIsTold(t *testing.T) {
 }
 
 func TestForgottenTrustInAUnixSocketIsTold(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "s")
 	p := call{}.serve(t, "--limit", "2/1h", "--gateway", "unix://"+path, "--upstream", "demo")
 	client := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -59,6 +61,7 @@ func TestForgottenTrustInAUnixSocketIsTold(t *testing.T) {
 }
 
 func TestExplainTellsWhatIsNotBelieved(t *testing.T) {
+	t.Parallel()
 	r := call{}.run(t, "explain", "--limit", "5/1m per user", "--user", "ann", "--header", "X-Forwarded-For=198.51.100.7", "--path", "/")
 	for _, want := range []string{"X-Forwarded-For is ignored: 127.0.0.1 is not in --trusted-proxies", "a gateway would ignore the user: 127.0.0.1"} {
 		if !strings.Contains(r.out, want) {
@@ -72,6 +75,7 @@ func TestExplainTellsWhatIsNotBelieved(t *testing.T) {
 }
 
 func TestErrorsOfTrustedProxiesNameTheFlag(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct{ value, want string }{
 		{"10.0.0.1/8", `--trusted-proxies has "10.0.0.1/8"; allowed: 10.0.0.0/8 for that network`},
 		{"0.0.0.0/1,128.0.0.0/1", "--trusted-proxies: trusted is [0.0.0.0/1 128.0.0.0/1]; allowed: the networks of your proxies; together these are all of IPv4"},
@@ -86,6 +90,7 @@ func TestErrorsOfTrustedProxiesNameTheFlag(t *testing.T) {
 
 // A page whose name means 127.0.0.1 reads neither rules' names nor anything else.
 func TestMetricsAnswerOwnNamesAlone(t *testing.T) {
+	t.Parallel()
 	p := call{}.serve(t, "--metrics", "127.0.0.1:0")
 	for door, paths := range map[string][]string{"http": {"/readyz", "/livez"}, "metrics": {"/metrics", "/readyz", "/livez"}} {
 		for _, path := range paths {

@@ -8,24 +8,14 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/weirproject/weir"
-	"github.com/weirproject/weir/internal/layers/breaker"
-	"github.com/weirproject/weir/internal/layers/ceiling"
-	"github.com/weirproject/weir/internal/layers/coalesce"
-	"github.com/weirproject/weir/internal/layers/lease"
-	"github.com/weirproject/weir/internal/layers/recall"
 	"github.com/weirproject/weir/layers"
 	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/observe"
 	"github.com/weirproject/weir/redisstore"
 	"github.com/weirproject/weir/rules"
 )
-
-// maxClusterRefusal is the longest time that the refusal cache keeps a refusal of a Redis Cluster: it
-// may be due to units that another slot was just giving back.
-const maxClusterRefusal = time.Second
 
 // A stack is the layers between the gate and Redis, with the local fallback store.
 type stack struct {
@@ -44,22 +34,19 @@ func newStack(redis weir.Store, c *Config, m *observe.Metrics) (*stack, error) {
 		Nodes: c.Nodes,
 		Bounds: memstore.New(memstore.WithMaxKeys(c.MaxKeys), memstore.WithMaxBytes(c.MaxBytes),
 			memstore.WithoutOverflow()),
-		Terms:    s.of,
-		News:     &lateUpdates{config: c},
-		Without:  c.Without,
-		Breaker:  []breaker.Option{breaker.WithSlow(c.Timeout / 4 * 3), breaker.WithObserver(s.changed)},
-		Coalesce: []coalesce.Option{coalesce.WithTimeout(c.Timeout)},
-		Recall:   []recall.Option{recall.WithWarn(func(text string) { c.Log.Warn(text) })},
-	}
-	if c.cluster() {
-		o.Coalesce = append(o.Coalesce, coalesce.WithPlaces(redisstore.Places, redisstore.Place))
-		o.Recall = append(o.Recall, recall.WithLongest(maxClusterRefusal))
+		Terms:          s.of,
+		Updates:        &lateUpdates{config: c},
+		Without:        c.Without,
+		Timeout:        c.Timeout,
+		Cluster:        c.cluster(),
+		BreakerChanged: s.changed,
+		Warn:           func(text string) { c.Log.Warn(text) },
 	}
 	var err error
 	if s.Stack, err = layers.New(m.Store(redis), o); err != nil {
 		return nil, err
 	}
-	s.observe()
+	s.observe(c.Without)
 	return s, nil
 }
 
@@ -72,7 +59,8 @@ func (s *stack) follow(set *rules.Set) {
 	all := make(map[string]layers.Terms)
 	for _, rule := range set.Rules() {
 		local := rule.OnStoreError() == rules.Local
-		t := layers.Terms{Lease: LeaseTerms(rule), Ceiling: rule.LocalCeiling(), Local: local}
+		t := LeaseTerms(rule)
+		t.Ceiling, t.Local = rule.LocalCeiling(), local
 		if t != (layers.Terms{}) {
 			for _, limit := range rule.Limits() {
 				all[limit.Name()] = t
@@ -89,93 +77,77 @@ func (s *stack) follow(set *rules.Set) {
 }
 
 // LeaseTerms are the lease terms of a rule; for nil: no lease.
-func LeaseTerms(rule *rules.Rule) lease.Terms {
+func LeaseTerms(rule *rules.Rule) layers.Terms {
 	if rule == nil {
-		return lease.Terms{}
+		return layers.Terms{}
 	}
-	return lease.Terms{Share: float64(rule.LeasePercent()) / 100}
+	return layers.Terms{LeaseShare: float64(rule.LeasePercent()) / 100}
 }
 
 // changed logs the state of the circuit breaker.
-func (s *stack) changed(c breaker.Change) {
-	switch c.To {
-	case breaker.Open:
-		if c.From == breaker.Closing {
-			return // its closing was not logged
-		}
-		s.log.Warn("circuit breaker opened: Redis is not responding", "error", c.Cause)
-	case breaker.Closed:
-		s.log.Info("circuit breaker closed: Redis is responding again")
+func (s *stack) changed(open bool, cause error) {
+	if open {
+		s.log.Warn("circuit breaker opened: Redis is not responding", "error", cause)
+		return
 	}
+	s.log.Info("circuit breaker closed: Redis is responding again")
 }
 
-// observe registers the metrics of the enabled layers.
-func (s *stack) observe() {
-	if b := s.Breaker; b != nil {
-		s.observeBreaker(b)
-	}
-	if c := s.Coalesce; c != nil {
-		s.observeCoalesce(c)
-	}
-	if r := s.Recall; r != nil {
-		s.observeRecall(r)
-	}
-	s.observeLease(s.Lease)
-	s.observeCeiling(s.Ceiling)
-}
-
-func (s *stack) observeBreaker(b *breaker.Breaker) {
-	s.metrics.Gauge("weir_breaker_state", "Circuit breaker state: 0 closed, 1 half-open, 2 open.",
-		func() int64 { return int64(b.State()) })
-	s.metrics.Count("weir_breaker_opened_total", "How often the circuit breaker opened.",
-		func() int64 { return b.Stats().Opened })
-	s.metrics.Count("weir_breaker_turned_away_total",
+// layerMetrics are the metrics of the layers; layer is one of layers.Names, or "" for one that always runs.
+var layerMetrics = []struct {
+	layer, name, help string
+	value             func(layers.Stats) int64
+}{
+	{"breaker", "weir_breaker_state", "Circuit breaker state: 0 closed, 1 half-open, 2 open.",
+		func(s layers.Stats) int64 { return int64(s.BreakerState) }},
+	{"breaker", "weir_breaker_opened_total", "How often the circuit breaker opened.",
+		func(s layers.Stats) int64 { return s.Opened }},
+	{"breaker", "weir_breaker_turned_away_total",
 		"Decisions without a store call, because the circuit breaker was open.",
-		func() int64 { return b.Stats().TurnedAway })
-}
-
-func (s *stack) observeCoalesce(c *coalesce.Store) {
-	s.metrics.Count("weir_coalesce_decisions_total",
+		func(s layers.Stats) int64 { return s.TurnedAway }},
+	{"coalesce", "weir_coalesce_decisions_total",
 		"Decisions that reached the coalescing layer, including those that the circuit breaker turned away.",
-		func() int64 { return c.Stats().Decisions })
-	s.metrics.Count("weir_coalesce_requests_total", "Store requests after merging equal concurrent decisions.",
-		func() int64 { return c.Stats().Requests })
-	s.metrics.Count("weir_coalesce_trips_total", "Store calls (round trips) of these requests.",
-		func() int64 { return c.Stats().Trips })
-}
-
-func (s *stack) observeRecall(r *recall.Store) {
-	s.metrics.Count("weir_recalled_total", "Refusals answered from the refusal cache.",
-		func() int64 { return r.Stats().Recalled })
-	s.metrics.Count("weir_recall_evicted_total", "Unexpired refusals evicted from the full refusal cache.",
-		func() int64 { return r.Stats().Evicted })
-	s.metrics.Gauge("weir_recall_listening", "1 while the refusal cache receives refunds and resets of other nodes.",
-		func() int64 {
-			if r.Stats().Listening {
+		func(s layers.Stats) int64 { return s.Decisions }},
+	{"coalesce", "weir_coalesce_requests_total", "Store requests after merging equal concurrent decisions.",
+		func(s layers.Stats) int64 { return s.Requests }},
+	{"coalesce", "weir_coalesce_trips_total", "Store calls (round trips) of these requests.",
+		func(s layers.Stats) int64 { return s.Calls }},
+	{"recall", "weir_recalled_total", "Refusals answered from the refusal cache.",
+		func(s layers.Stats) int64 { return s.Recalled }},
+	{"recall", "weir_recall_evicted_total", "Unexpired refusals evicted from the full refusal cache.",
+		func(s layers.Stats) int64 { return s.Evicted }},
+	{"recall", "weir_recall_listening", "1 while the refusal cache receives refunds and resets of other nodes.",
+		func(s layers.Stats) int64 {
+			if s.Listening {
 				return 1
 			}
 			return 0
-		})
+		}},
+	{"", "weir_leases", "Keys with prefetched units.",
+		func(s layers.Stats) int64 { return s.Leases }},
+	{"", "weir_lease_taken_total", "Prefetched units, in requests.",
+		func(s layers.Stats) int64 { return s.LeaseTaken }},
+	{"", "weir_lease_returned_total", "Prefetched units that were not used and were refunded, in requests.",
+		func(s layers.Stats) int64 { return s.LeaseReturned }},
+	{"", "weir_lease_lost_total", "Prefetched units that were not used and could not be refunded, in requests.",
+		func(s layers.Stats) int64 { return s.LeaseLost }},
+	{"", "weir_ceiling_refused_total", "Decisions refused by the local_ceiling of a rule.",
+		func(s layers.Stats) int64 { return s.CeilingRefused }},
+	{"", "weir_ceiling_uncounted_total", "Grants not counted by a local_ceiling, because its table was full.",
+		func(s layers.Stats) int64 { return s.CeilingUncounted }},
 }
 
-func (s *stack) observeLease(l *lease.Store) {
-	s.metrics.Gauge("weir_leases", "Keys with prefetched units.",
-		func() int64 { return l.Stats().Leases })
-	s.metrics.Count("weir_lease_taken_total", "Prefetched units, in requests.",
-		func() int64 { return l.Stats().Taken })
-	s.metrics.Count("weir_lease_returned_total", "Prefetched units that were not used and were refunded, in requests.",
-		func() int64 { return l.Stats().Returned })
-	s.metrics.Count("weir_lease_lost_total",
-		"Prefetched units that were not used and could not be refunded, in requests.",
-		func() int64 { return l.Stats().Lost })
-}
-
-func (s *stack) observeCeiling(c *ceiling.Ceiling) {
-	s.metrics.Count("weir_ceiling_refused_total", "Decisions refused by the local_ceiling of a rule.",
-		func() int64 { return c.Refused() })
-	s.metrics.Count("weir_ceiling_uncounted_total",
-		"Grants not counted by a local_ceiling, because its table was full.",
-		func() int64 { return c.Uncounted() })
+// observe registers the metrics of the enabled layers.
+func (s *stack) observe(without []string) {
+	for _, m := range layerMetrics {
+		register := s.metrics.Gauge
+		if strings.HasSuffix(m.name, "_total") {
+			register = s.metrics.Count
+		}
+		if !slices.Contains(without, m.layer) {
+			register(m.name, m.help, func() int64 { return m.value(s.Stats()) })
+		}
+	}
 }
 
 // lateUpdates opens the pub/sub connection for updates of other nodes when it is first needed, and
@@ -183,55 +155,55 @@ func (s *stack) observeCeiling(c *ceiling.Ceiling) {
 type lateUpdates struct {
 	config *Config
 	mu     sync.Mutex
-	news   *redisstore.News
+	opened *redisstore.Updates
 	closed bool
 }
 
-func (n *lateUpdates) open(ctx context.Context) (*redisstore.News, error) {
+func (n *lateUpdates) open(ctx context.Context) (*redisstore.Updates, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	switch {
 	case n.closed:
 		return nil, errUpdatesClosed
-	case n.news != nil:
-		return n.news, nil
+	case n.opened != nil:
+		return n.opened, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, firstAttempt)
 	defer cancel()
-	news, err := redisstore.OpenNews(ctx, n.config.Store, redisstore.WithTimeout(n.config.Timeout))
+	opened, err := redisstore.OpenUpdates(ctx, n.config.Store, redisstore.WithTimeout(n.config.Timeout))
 	if err != nil {
 		return nil, err
 	}
-	n.news = news
-	return news, nil
+	n.opened = opened
+	return opened, nil
 }
 
 var errUpdatesClosed = errors.New("the subscription to other nodes is closed")
 
-// Tell implements recall.News.
-func (n *lateUpdates) Tell(ctx context.Context, message []byte) error {
-	news, err := n.open(ctx)
+// Publish implements layers.Updates.
+func (n *lateUpdates) Publish(ctx context.Context, message []byte) error {
+	opened, err := n.open(ctx)
 	if err != nil {
 		return err
 	}
-	return news.Tell(ctx, message)
+	return opened.Publish(ctx, message)
 }
 
-// Listen implements recall.News.
-func (n *lateUpdates) Listen(ctx context.Context, hear func([]byte), missed func()) error {
-	news, err := n.open(ctx)
+// Subscribe implements layers.Updates.
+func (n *lateUpdates) Subscribe(ctx context.Context, receive func([]byte), missed func()) error {
+	opened, err := n.open(ctx)
 	if err != nil {
 		return err
 	}
-	return news.Listen(ctx, hear, missed)
+	return opened.Subscribe(ctx, receive, missed)
 }
 
 // Close implements io.Closer.
 func (n *lateUpdates) Close() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.closed = true; n.news != nil {
-		n.news.Close()
+	if n.closed = true; n.opened != nil {
+		n.opened.Close()
 	}
 	return nil
 }

@@ -6,10 +6,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weirproject/weir/internal/redisconn"
 	"github.com/weirproject/weir/internal/ruleset"
 	"github.com/weirproject/weir/internal/ruleset/ledger"
 	"github.com/weirproject/weir/internal/ruleset/redissource"
-	"github.com/weirproject/weir/redisstore"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -45,7 +45,7 @@ func (l *Setup) openRedisLedger(ctx context.Context, own redissource.Claim) (*re
 		}
 	}
 	opts := append(l.redisOptions(l.LedgerName, l.LedgerName), redissource.WithClaim(claim))
-	opened, err := redissource.LateLedger(at, opts...)
+	opened, err := redissource.OpenLedger(at, opts...)
 	if err == nil && l.Ledger != "" {
 		err = probe(ctx, at)
 	}
@@ -99,7 +99,7 @@ func (l *Setup) noStore(field string) error {
 func probe(ctx context.Context, url string) error {
 	ctx, cancel := context.WithTimeout(ctx, firstAttempt)
 	defer cancel()
-	client, err := redisstore.Client(ctx, url)
+	client, err := redisconn.OpenClient(ctx, url, redisconn.Config{})
 	if err == nil {
 		client.Close()
 	}

@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/weirproject/weir/internal/faulttest"
+	"github.com/weirproject/weir/internal/redisslot"
 	"github.com/weirproject/weir/internal/redistest"
-	"github.com/weirproject/weir/redisstore"
 )
 
 // promoted reports whether a server has become a master.
@@ -69,7 +69,7 @@ func TestClusterSlotsMove(t *testing.T) {
 			Unnoticed: true,
 			Strike: func(load *faulttest.Load) {
 				for i, key := range load.Keys() {
-					cluster.MoveSlot(int(redisstore.Slot(key)), cluster.Nodes[i%3])
+					cluster.MoveSlot(int(redisslot.Of(key)), cluster.Nodes[i%3])
 				}
 			},
 		})

@@ -13,6 +13,7 @@ import (
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/faulttest"
+	"github.com/weirproject/weir/internal/redisslot"
 	"github.com/weirproject/weir/internal/redistest"
 	"github.com/weirproject/weir/redisstore"
 )
@@ -142,7 +143,7 @@ func soakCluster(t *testing.T, random *rand.Rand) *soakStage {
 		soakFault{"FailoverByCommand", unnoticed(func(*faulttest.Load) { c.Failover(pick("slave")) })},
 		soakFault{"SlotsMove", unnoticed(func(l *faulttest.Load) {
 			for _, key := range l.Keys()[:16] {
-				c.MoveSlot(int(redisstore.Slot(key)), pick("master"))
+				c.MoveSlot(int(redisslot.Of(key)), pick("master"))
 			}
 		})},
 		soakFault{"ScriptsFlushed", unnoticed(func(*faulttest.Load) {

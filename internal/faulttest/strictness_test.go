@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/redisconn"
 	"github.com/weirproject/weir/internal/redistest"
 	"github.com/weirproject/weir/redisstore"
 	"github.com/weirproject/weir/redisstore/goredisconn"
@@ -169,8 +170,8 @@ type waiting struct {
 
 var errAlone = errors.New("no replica has it")
 
-func (w *waiting) Run(ctx context.Context, script *redisstore.Script, keys, args []string,
-	reply []redisstore.Value) ([]redisstore.Value, error) {
+func (w *waiting) Run(ctx context.Context, script *redisconn.Script, keys, args []string,
+	reply []redisconn.Value) ([]redisconn.Value, error) {
 	given := make([]any, len(args))
 	for i, arg := range args {
 		given[i] = arg
@@ -188,7 +189,7 @@ func (w *waiting) Run(ctx context.Context, script *redisstore.Script, keys, args
 	}
 	for _, n := range numbers {
 		number, _ := n.(int64)
-		reply = append(reply, redisstore.Value{Int: number})
+		reply = append(reply, redisconn.Value{Int: number})
 	}
 	return reply, err
 }

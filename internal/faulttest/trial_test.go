@@ -17,7 +17,6 @@ import (
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/faulttest"
-	"github.com/weirproject/weir/internal/layers/coalesce"
 	"github.com/weirproject/weir/internal/redistest"
 	"github.com/weirproject/weir/layers"
 	"github.com/weirproject/weir/memstore"
@@ -52,7 +51,7 @@ func layered(t *testing.T, s weir.Store, url string) weir.Store {
 	t.Helper()
 	o := layers.Options{Local: memstore.New()}
 	if strings.HasPrefix(url, "redis+cluster:") {
-		o.Coalesce = []coalesce.Option{coalesce.WithPlaces(redisstore.Places, redisstore.Place)}
+		o.Cluster = true
 	}
 	stacked, err := layers.New(s, o)
 	if err != nil {

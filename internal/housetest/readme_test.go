@@ -73,6 +73,7 @@ func TestWhatIsShownRuns(t *testing.T) {
 	}
 	server := redistest.Start(t)
 	program := build(t, list, server.URL())
+	dir := workingDirectory(t)
 	for _, s := range list {
 		if !s.program {
 			continue
@@ -80,15 +81,39 @@ func TestWhatIsShownRuns(t *testing.T) {
 		t.Run(s.name(), func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			out, err := exec.CommandContext(ctx, program, strconv.Itoa(s.number)).CombinedOutput()
+			command := exec.CommandContext(ctx, program, strconv.Itoa(s.number))
+			command.Dir = dir
+			var failures strings.Builder
+			command.Stderr = &failures
+			out, err := command.Output()
 			if err != nil {
-				t.Fatalf("%v\n%s", err, out)
+				t.Fatalf("%v\n%s%s", err, out, &failures)
 			}
 			if !s.silent && string(out) != s.prints {
 				t.Errorf("it prints\n%s\nthe page says\n%s", out, s.prints)
 			}
 		})
 	}
+}
+
+// workingDirectory is where the programs run. It has the README's rules.yaml.
+func workingDirectory(t *testing.T) string {
+	t.Helper()
+	text, err := read("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for _, b := range blocks("README.md", text) {
+		if b.kind == "yaml" && strings.HasPrefix(b.text, "# rules.yaml\n") {
+			if err := os.WriteFile(filepath.Join(dir, "rules.yaml"), []byte(b.text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			return dir
+		}
+	}
+	t.Fatal("README.md has no block of YAML that begins with # rules.yaml")
+	return ""
 }
 
 // build compiles all blocks into one program that runs the one whose number it is given.
@@ -168,15 +193,19 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
-	"github.com/weirproject/weir/guard"
+	"github.com/weirproject/weir/engine"
 	"github.com/weirproject/weir/httplimit"
 	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/redisstore"
@@ -189,7 +218,10 @@ var (
 	_ http.Handler
 	_ httptest.Server
 	_ gate.Gate
-	_ = guard.Func[string, string]
+	_ engine.Config
+	_ slog.Logger
+	_ netip.Addr
+	_ prometheus.Collector
 	_ httplimit.Key
 	_ rules.File
 	_ = time.Second

@@ -21,6 +21,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/redisconn"
 	"github.com/weirproject/weir/internal/respguard"
 	"github.com/weirproject/weir/redisstore"
 )
@@ -39,7 +40,7 @@ func New(client redis.UniversalClient) (redisstore.Conn, error) {
 		err = check(options.MaxRetries == 0, options.MaxRetries, options.ContextTimeoutEnabled)
 	case *redis.ClusterClient:
 		options := client.Options()
-		// Here 0 reads -1. What a Cluster repeats it calls redirects; see once.
+		// Here 0 reads -1. A Cluster client's repetitions are called redirects; see once.
 		err = check(options.MaxRetries == -1, options.MaxRetries, options.ContextTimeoutEnabled)
 		c.cluster = client
 	case *redis.Ring:
@@ -105,8 +106,8 @@ const reloads = 4
 
 // Run implements redisstore.Conn.
 func (c *conn) Run(
-	ctx context.Context, script *redisstore.Script, keys, args []string, reply []redisstore.Value,
-) (_ []redisstore.Value, err error) {
+	ctx context.Context, script *redisconn.Script, keys, args []string, reply []redisconn.Value,
+) (_ []redisconn.Value, err error) {
 	defer func() { // go-redis panics at some replies
 		if failure := recover(); failure != nil {
 			err = fmt.Errorf("%w (%s): go-redis failed: %v", weir.ErrUnavailable, perhapsExecuted, failure)
@@ -124,7 +125,7 @@ func (c *conn) Run(
 	return appendValues(reply, elements)
 }
 
-func (c *conn) call(ctx context.Context, script *redisstore.Script, keys, args []string) ([]any, error) {
+func (c *conn) call(ctx context.Context, script *redisconn.Script, keys, args []string) ([]any, error) {
 	words := make([]any, 0, 3+len(keys)+len(args))
 	words = append(words, "evalsha", script.SHA, len(keys))
 	for _, key := range keys {
@@ -151,13 +152,13 @@ const perhapsExecuted = "it is unknown whether the call was executed"
 
 var errReply = fmt.Errorf("%w (%s): the script's reply is not an array", weir.ErrUnavailable, perhapsExecuted)
 
-func appendValues(reply []redisstore.Value, elements []any) ([]redisstore.Value, error) {
+func appendValues(reply []redisconn.Value, elements []any) ([]redisconn.Value, error) {
 	for i, element := range elements {
 		switch v := element.(type) {
 		case int64:
-			reply = append(reply, redisstore.Value{Int: v})
+			reply = append(reply, redisconn.Value{Int: v})
 		case string:
-			reply = append(reply, redisstore.Value{Text: v, IsText: true})
+			reply = append(reply, redisconn.Value{Text: v, IsText: true})
 		default:
 			return reply, fmt.Errorf("%w: element %d is neither an integer nor a string", errReply, i+1)
 		}
@@ -172,7 +173,7 @@ func isNoScript(err error) bool {
 
 // load loads a script on the node that holds keys. That is not the node of the call if
 // its slot is moving (ASK comes before NOSCRIPT): everywhere loads it on all masters.
-func (c *conn) load(ctx context.Context, script *redisstore.Script, keys []string, everywhere bool) error {
+func (c *conn) load(ctx context.Context, script *redisconn.Script, keys []string, everywhere bool) error {
 	on := func(ctx context.Context, node *redis.Client) error { return node.ScriptLoad(ctx, script.Text).Err() }
 	switch {
 	case c.cluster == nil:
@@ -218,7 +219,7 @@ func explain(ctx context.Context, err error) error {
 	case errors.Is(err, redis.Nil):
 		return fmt.Errorf("%w: nil", errReply)
 	case errors.As(err, &answer):
-		return &redisstore.ServerError{Text: strings.TrimPrefix(answer.Error(), "ERR ")}
+		return &redisconn.ServerError{Text: strings.TrimPrefix(answer.Error(), "ERR ")}
 	case errors.As(err, &network) && network.Op == "dial",
 		errors.Is(err, redis.ErrClosed), errors.Is(err, redis.ErrPoolTimeout):
 		return unavailable(ctx, "the call was not executed", err)

@@ -16,18 +16,20 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/redisconn"
+	"github.com/weirproject/weir/internal/redisslot"
 	"github.com/weirproject/weir/internal/redistest"
 	"github.com/weirproject/weir/redisstore"
 	"github.com/weirproject/weir/redisstore/goredisconn"
 )
 
-func script(text string) *redisstore.Script {
+func script(text string) *redisconn.Script {
 	sum := sha1.Sum([]byte(text))
-	return &redisstore.Script{Text: text, SHA: hex.EncodeToString(sum[:])}
+	return &redisconn.Script{Text: text, SHA: hex.EncodeToString(sum[:])}
 }
 
 // charge counts its calls.
-func charge() *redisstore.Script {
+func charge() *redisconn.Script {
 	return script(`return {redis.call('INCRBY', KEYS[1], ARGV[1]), 'ok'}`)
 }
 
@@ -105,15 +107,15 @@ func TestNewRefuses(t *testing.T) {
 
 func TestReplies(t *testing.T) {
 	c := single(t, redistest.Start(t))
-	run := func(text string) ([]redisstore.Value, error) {
-		return c.Run(t.Context(), script(text), []string{"k"}, []string{"\r\n"}, []redisstore.Value{{Int: 7}})
+	run := func(text string) ([]redisconn.Value, error) {
+		return c.Run(t.Context(), script(text), []string{"k"}, []string{"\r\n"}, []redisconn.Value{{Int: 7}})
 	}
 	got, err := run("return {1, -2, 'three', KEYS[1], ARGV[1]}")
 	if want := "[{7  false} {1  false} {-2  false} {0 three true} {0 k true} {0 \r\n true}]"; fmt.Sprint(got) != want || err != nil {
 		t.Errorf("got %v, %v; want %v", got, err, want)
 	}
 	for _, text := range []string{"return {1, false, 3}", "return 5", "return 'x'", "return false", "return {{1}}"} {
-		var answer *redisstore.ServerError
+		var answer *redisconn.ServerError
 		if _, err := run(text); errors.As(err, &answer) || !errors.Is(err, weir.ErrUnavailable) {
 			t.Errorf("%s: %v, want weir.ErrUnavailable", text, err)
 		}
@@ -123,7 +125,7 @@ func TestReplies(t *testing.T) {
 		"return redis.error_reply('ERR some words')": "some words",
 		"return {": "Error compiling script",
 	} {
-		var answer *redisstore.ServerError
+		var answer *redisconn.ServerError
 		if _, err := run(text); !errors.As(err, &answer) || !strings.HasPrefix(answer.Text, want) {
 			t.Errorf("%s: %v, want a ServerError of %q", text, err, want)
 		}
@@ -235,12 +237,12 @@ func TestCluster(t *testing.T) {
 		}
 	}
 	t.Run("moving", func(t *testing.T) { moving(t, cluster, c) })
-	t.Run("stalled", func(t *testing.T) { stalled(t, cluster.Owner(int(redisstore.Slot("{k}"))), c) })
+	t.Run("stalled", func(t *testing.T) { stalled(t, cluster.Owner(int(redisslot.Of("{k}"))), c) })
 }
 
 // moving asks for a key on its way to a node that does not know the script, and after.
 func moving(t *testing.T, cluster *redistest.Cluster, c redisstore.Conn) {
-	slot := int(redisstore.Slot("moves"))
+	slot := int(redisslot.Of("moves"))
 	to := cluster.Nodes[0]
 	if cluster.Owner(slot) == to {
 		to = cluster.Nodes[1]

@@ -1,15 +1,12 @@
 // Package breaker puts a circuit breaker before a store: while the store fails or is slow, calls fail at once
 // instead of waiting.
 //
-//	b, err := breaker.New(redis)
-//	store := b.Store() // coalesce, recall and the like go on top of it
-//
 // # Closed
 //
 // Calls go through and are counted. The breaker opens when calls fail in a row while none is answered, which is
 // how a frozen or dead store looks, or when too large a share of the last second's calls failed or was slow
-// ([WithSlow]). A failure is a weir.ErrUnavailable. Caller errors are not failures: wrong input, a cancelled
-// context, a deadline too short, unless the call took longer than WithSlow. A foreign value under one key and a
+// (Config.Slow). A failure is a weir.ErrUnavailable. Caller errors are not failures: wrong input, a cancelled
+// context, a deadline too short, unless the call took longer than that. A foreign value under one key and a
 // lease that is gone are answers. Slow answers alone never count as a row of failures: this process may have
 // been paused.
 //
@@ -23,7 +20,7 @@
 // memory answer everything but writes. It uses 16 keys at random, so that in a Cluster not all probes go to one
 // node. The keys are under the limit "weir.breaker" and expire after a second.
 //
-// # Closing (half-open)
+// # Half-open
 //
 // After a successful probe a random share of the calls is admitted, growing from none to all in 250 ms; the
 // others fail as while open. If the admitted calls fail, the breaker opens again, and the interval between
@@ -37,6 +34,7 @@
 package breaker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -47,10 +45,33 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// A Breaker watches one store. It is safe for concurrent use.
+// A Config configures New. The unexported fields are constants but for tests.
+type Config struct {
+	// Slow is the duration from which a call counts as slow, which is a failure: more than 0, such as three quarters of
+	// the store's timeout. (A fixed default would take a healthy but distant store for dead.) It bounds probes as well.
+	// A caller with a shorter deadline gives no evidence about the store when it gives up.
+	Slow time.Duration
+	// Changed, if non-nil, receives each change of the state, sequentially. It runs during the change, possibly in a
+	// caller's goroutine: it must be fast and must not close the store.
+	Changed func(Change)
+
+	burst       int64         // failures in a row that open the breaker, if none is answered for as long as Slow
+	first, most time.Duration // bounds of the interval between probes, which is jittered down to a half
+	ramp        time.Duration // from the first successful probe until all calls are admitted
+}
+
+// The breaker opens when this share of the requests of a window failed, if there were at least so many. Below a half,
+// the loss of one master of a Cluster of three would count as the loss of the whole.
+const (
+	failedShare = 0.5
+	window      = time.Second
+	leastCalls  = 20
+)
+
+// A Breaker is a weir.Store before another, which it watches. It is safe for concurrent use, and no shortcut.
 type Breaker struct {
 	next   weir.Store
-	config config
+	config Config
 	born   time.Time
 	phase  atomic.Pointer[phase]
 	counts counts
@@ -63,32 +84,21 @@ type Breaker struct {
 	mu      sync.Mutex // serializes changes of the phase
 	closed  bool
 	down    time.Duration // when the outage began
-	tripped chan struct{} // signals: opened while closing; capacity 1
+	tripped chan struct{} // signals: opened while half-open; capacity 1
 }
 
-// New returns a breaker before next. Closing the breaker's Store closes next.
-func New(next weir.Store, opts ...Option) (*Breaker, error) {
-	c, err := newConfig(next, opts)
-	if err != nil {
-		return nil, err
+// New returns a breaker before next. Closing it closes next.
+func New(next weir.Store, config Config) *Breaker {
+	config.burst = cmp.Or(config.burst, 5)
+	config.first, config.most = cmp.Or(config.first, 50*time.Millisecond), cmp.Or(config.most, 500*time.Millisecond)
+	config.ramp = cmp.Or(config.ramp, 250*time.Millisecond)
+	b := &Breaker{
+		next: next, config: config, born: time.Now(), tripped: make(chan struct{}, 1),
+		probed: weir.MustLimit("weir.breaker", weir.FixedWindow{Limit: weir.MaxUnits, Window: time.Second}),
 	}
-	probed, err := weir.NewLimit("weir.breaker", weir.FixedWindow{Limit: weir.MaxUnits, Window: time.Second})
-	if err != nil {
-		return nil, err
-	}
-	b := &Breaker{next: next, config: c, born: time.Now(), probed: probed, tripped: make(chan struct{}, 1)}
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	b.phase.Store(b.letting(Closed))
-	return b, nil
-}
-
-// Store returns the store to use instead of next. It decides batches (weir.Batcher) if next does. It never is a
-// weir.Shortcut.
-func (b *Breaker) Store() weir.Store {
-	if batcher, ok := b.next.(weir.Batcher); ok {
-		return &batchStore{store{b}, batcher}
-	}
-	return &store{b}
+	return b
 }
 
 // State returns the current state.
@@ -96,10 +106,10 @@ func (b *Breaker) State() State { return b.phase.Load().state }
 
 // Stats are counters since New.
 type Stats struct {
-	Opened     int64 // transitions to Open, including those from Closing
+	Opened     int64 // transitions to Open, including those from HalfOpen
 	TurnedAway int64 // requests that failed without a call
 	Failed     int64 // admitted requests without an answer
-	Slow       int64 // requests answered after WithSlow
+	Slow       int64 // requests answered after Config.Slow
 	Probes     int64
 	ProbesLost int64 // probes that failed or took too long
 }
@@ -125,15 +135,15 @@ func (b *Breaker) enter() (*phase, time.Duration, error) {
 	return t, now, nil
 }
 
-// admits decides at random whether a closing breaker admits a call.
+// admits decides at random whether a half-open breaker admits a call.
 func (t *phase) admits(now, ramp time.Duration) bool {
-	return t.state == Closing && rand.Int64N(int64(ramp)) < int64(now-t.began)
+	return t.state == HalfOpen && rand.Int64N(int64(ramp)) < int64(now-t.began)
 }
 
 // An outcome counts the requests of one admitted call by their effect on the breaker.
 type outcome struct {
 	answered int64
-	slow     int64 // answered, but later than WithSlow
+	slow     int64 // answered, but later than Config.Slow
 	lost     int64
 	left     int64 // ended by their callers: no evidence about the store
 	invalid  int64 // wrong input: no evidence either
@@ -161,7 +171,7 @@ func over(ctx context.Context) bool {
 	return ctx.Err() != nil || ok && !time.Now().Before(end)
 }
 
-// late corrects an outcome for a call that took at least WithSlow: abandoned requests count as lost. In a batch
+// late corrects an outcome for a call that took at least Config.Slow: abandoned requests count as lost. In a batch
 // with lost requests, the answered ones are not called slow, because the time at which they were answered is
 // unknown: (tempting, and wrong) calling them slow would refuse the callers of two nodes of a Cluster because
 // the third is frozen.
@@ -180,8 +190,8 @@ func (o *outcome) late(took, slow time.Duration) {
 // about the current state of the store.
 func (b *Breaker) leave(t *phase, began time.Duration, o outcome) {
 	now := b.now()
-	if took := now - began; took >= b.config.slow {
-		o.late(took, b.config.slow)
+	if took := now - began; took >= b.config.Slow {
+		o.late(took, b.config.Slow)
 	}
 	if o.slow+o.lost > 0 {
 		b.counts.slow.Add(o.slow)

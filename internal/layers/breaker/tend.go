@@ -18,7 +18,7 @@ func (b *Breaker) trip(t *phase, cause error) {
 	if b.phase.Load() != t || b.closed {
 		return
 	}
-	if t.state == Closing {
+	if t.state == HalfOpen {
 		b.change(b.opening(cause), cause)
 		b.tripped <- struct{}{}
 		return
@@ -51,8 +51,8 @@ func (b *Breaker) change(to *phase, cause error) {
 	if to.state == Open {
 		b.counts.opened.Add(1)
 	}
-	if b.config.changed != nil {
-		b.config.changed(Change{From: from, To: to.state, At: time.Now(), Cause: cause})
+	if b.config.Changed != nil {
+		b.config.Changed(Change{From: from, To: to.state, At: time.Now(), Cause: cause})
 	}
 }
 
@@ -73,15 +73,15 @@ const probeKeys = 16
 // probe charges, because a peek only proves that the store can be read.
 func (b *Breaker) probe() error {
 	b.counts.probes.Add(1)
-	ctx, cancel := context.WithTimeout(b.ctx, b.config.slow)
+	ctx, cancel := context.WithTimeout(b.ctx, b.config.Slow)
 	defer cancel()
 	claim := weir.Claim{Key: "probe-" + strconv.Itoa(rand.IntN(probeKeys)), Limit: b.probed, Cost: 1}
 	began := b.now()
 	err := b.next.Charge(ctx, []weir.Claim{claim}, nil)
 	switch took := b.now() - began; {
 	case errors.Is(err, weir.ErrUnavailable):
-	case took >= b.config.slow:
-		err = &slowError{took, b.config.slow}
+	case took >= b.config.Slow:
+		err = &slowError{took, b.config.Slow}
 	default:
 		return nil
 	}
@@ -99,7 +99,7 @@ func (b *Breaker) stayOpen(cause error) {
 
 // close admits a growing share of calls. It returns false if the breaker opened again meanwhile.
 func (b *Breaker) close() bool {
-	t := b.beginClosing()
+	t := b.beginHalfOpen()
 	timer := time.NewTimer(b.config.ramp)
 	defer timer.Stop()
 	select {
@@ -122,10 +122,10 @@ func (b *Breaker) close() bool {
 	return true
 }
 
-func (b *Breaker) beginClosing() *phase {
+func (b *Breaker) beginHalfOpen() *phase {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	t := b.letting(Closing)
+	t := b.letting(HalfOpen)
 	if !b.closed {
 		last, _ := b.phase.Load().refusal.(*OpenError)
 		t.refusal = &OpenError{Cause: last.Cause}

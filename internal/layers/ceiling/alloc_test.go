@@ -12,7 +12,7 @@ import (
 
 func TestDecisionsDoNotAllocate(t *testing.T) {
 	for name, limits := range map[string]int64{"granted": 1 << 40, "refused": 1} {
-		store := newCeiling(t, &generous{}, memstore.New(), every).Store()
+		store := newCeiling(t, &generous{}, memstore.New(), every)
 		all := append(claim(weir.MustLimit("a", weir.SlidingLog{Limit: limits, Window: time.Hour}), 1),
 			claim(weir.MustLimit("b", weir.PerHour(1<<30)), 1)...)
 		d := make([]weir.Decision, 2)
@@ -23,7 +23,7 @@ func TestDecisionsDoNotAllocate(t *testing.T) {
 		if n := testing.AllocsPerRun(1000, func() { store.Decide(background, all, 1, d) }); n != 0 {
 			t.Errorf("%s: %v allocations", name, n)
 		}
-		if n := testing.AllocsPerRun(1000, func() { store.(weir.Batcher).DecideBatch(background, batch) }); n != 0 &&
+		if n := testing.AllocsPerRun(1000, func() { store.DecideBatch(background, batch) }); n != 0 &&
 			name == "granted" {
 			t.Errorf("%s in a batch: %v allocations", name, n)
 		}
@@ -33,7 +33,7 @@ func TestDecisionsDoNotAllocate(t *testing.T) {
 func BenchmarkCeiling(b *testing.B) {
 	for name, units := range map[string]int64{"granted": 1 << 40, "refused": 1} {
 		b.Run(name, func(b *testing.B) {
-			store := newCeiling(b, &generous{}, memstore.New(), every).Store()
+			store := newCeiling(b, &generous{}, memstore.New(), every)
 			one := claim(weir.MustLimit("a", weir.SlidingLog{Limit: units, Window: time.Hour}), 1)
 			b.ReportAllocs()
 			for b.Loop() {

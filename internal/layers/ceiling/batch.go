@@ -4,30 +4,25 @@ import (
 	"context"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/layers/partial"
 )
-
-// batchStore is a store that decides batches.
-type batchStore struct {
-	store
-	batcher weir.Batcher
-}
 
 // DecideBatch implements weir.Batcher. Its requests are checked against the buckets independently: requests for
 // one key may together be granted more than has room.
-func (c *batchStore) DecideBatch(ctx context.Context, requests []weir.Request) {
+func (c *Ceiling) DecideBatch(ctx context.Context, requests []weir.Request) {
 	rooms := c.rooms(requests)
 	if rooms == nil {
-		c.batcher.DecideBatch(ctx, requests)
+		partial.Decide(ctx, c.Store, requests)
 		for i := range requests {
 			c.note(&requests[i])
 		}
 		return
 	}
-	c.decideSome(ctx, requests, rooms)
+	c.decideBatch(ctx, requests, rooms)
 }
 
 // rooms returns how many of each request's times fit, or nil, without allocating, if all do.
-func (c *batchStore) rooms(requests []weir.Request) (rooms []int64) {
+func (c *Ceiling) rooms(requests []weir.Request) (rooms []int64) {
 	for i := range requests {
 		r := &requests[i]
 		s := c.under(r.Claims)
@@ -47,46 +42,40 @@ func (c *batchStore) rooms(requests []weir.Request) (rooms []int64) {
 	return rooms
 }
 
-// decideSome leaves out the requests without room, and reduces the times of those with too little.
-func (c *batchStore) decideSome(ctx context.Context, requests []weir.Request, rooms []int64) {
-	var some []weir.Request
-	var places []int
-	refused := false // the last request without Follows was refused
+// decideBatch leaves out the requests without room, and reduces the times of those with too little.
+func (c *Ceiling) decideBatch(ctx context.Context, requests []weir.Request, rooms []int64) {
+	b := c.batches.Get().(*partial.Batch)
+	defer c.batches.Put(b)
 	for i := range requests {
-		r := requests[i]
-		if r.Follows && refused {
-			if requests[i].Granted, requests[i].Err = 0, r.Check(); requests[i].Err == nil {
-				requests[i].Err = weir.ErrNotAsked
-			}
-			continue
-		}
-		if !r.Follows {
-			refused = rooms[i] == 0
-		}
-		if rooms[i] == 0 {
-			c.refuseRequest(&requests[i])
-			continue
-		}
-		if rooms[i] < r.Times {
-			if r.Times = rooms[i]; r.Decisions != nil {
-				r.Decisions = r.Decisions[:len(r.Claims)*int(r.Times)]
-			}
-		}
-		some, places = append(some, r), append(places, i)
-	}
-	c.batcher.DecideBatch(ctx, some)
-	for j, i := range places {
 		r := &requests[i]
-		r.Granted, r.Err = some[j].Granted, some[j].Err
+		switch {
+		case b.Void(r):
+			rooms[i] = weir.MaxUnits
+		case rooms[i] == 0:
+			c.refuseRequest(r)
+			b.Answered(r)
+		default:
+			passed := b.Add(i, r)
+			if rooms[i] >= r.Times {
+				continue
+			}
+			if passed.Times = rooms[i]; r.Decisions != nil {
+				passed.Decisions = r.Decisions[:len(r.Claims)*int(passed.Times)]
+			}
+		}
+	}
+	b.Decide(ctx, c.Store, requests)
+	for i := range requests {
+		r := &requests[i]
 		c.note(r)
-		if rooms[i] < r.Times && r.Err == nil {
-			c.cutRequest(r, int(rooms[i]))
+		if room := rooms[i]; 0 < room && room < r.Times && r.Err == nil {
+			c.cutRequest(r, int(room))
 		}
 	}
 }
 
 // note counts what a request was granted.
-func (c *batchStore) note(r *weir.Request) {
+func (c *Ceiling) note(r *weir.Request) {
 	if r.Err != nil || r.Granted == 0 {
 		return
 	}
@@ -96,7 +85,7 @@ func (c *batchStore) note(r *weir.Request) {
 }
 
 // refuseRequest refuses a request without a call.
-func (c *batchStore) refuseRequest(r *weir.Request) {
+func (c *Ceiling) refuseRequest(r *weir.Request) {
 	s := c.under(r.Claims)
 	defer c.done(s)
 	c.look(s)
@@ -108,7 +97,7 @@ func (c *batchStore) refuseRequest(r *weir.Request) {
 }
 
 // cutRequest describes those of a request's times that were not passed on.
-func (c *batchStore) cutRequest(r *weir.Request, room int) {
+func (c *Ceiling) cutRequest(r *weir.Request, room int) {
 	full := r.Granted == int64(room)
 	if full {
 		c.refused.Add(r.Times - r.Granted)

@@ -1,9 +1,6 @@
 // Package ceiling refuses requests that the shared store cannot have room for: it bounds a runaway node, and a
 // store that lost its state because it was flushed, failed over or evicted keys.
 //
-//	c, err := ceiling.New(shared, memstore.New(memstore.WithoutOverflow()), factor)
-//	store := c.Store()
-//
 // Each key of a limit with a ceiling also has a bucket in this process, which is checked before the store is
 // called. A request beyond the bucket is refused with the bucket's retry-after and without a call. Grants of
 // the store are charged to the bucket; refusals, by either, are not.
@@ -48,39 +45,30 @@ import (
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/layers/derived"
+	"github.com/weirproject/weir/internal/layers/partial"
 )
 
-// A Ceiling is a layer over one store. It is safe for concurrent use.
+// A Ceiling is a weir.Store over another one. It is safe for concurrent use, and no shortcut. Charge is not counted.
 type Ceiling struct {
-	next    weir.Store
-	local   weir.Store
-	factor  func(*weir.Limit) (float64, bool)
-	bounds  *derived.Limits
-	scratch sync.Pool // of *scratch
-	refused atomic.Int64
-	missed  atomic.Int64
+	weir.Store // the next one
+	local      weir.Store
+	factor     func(*weir.Limit) (float64, bool)
+	bounds     *derived.Limits
+	scratch    sync.Pool // of *scratch
+	batches    sync.Pool // of *partial.Batch
+	refused    atomic.Int64
+	missed     atomic.Int64
 }
 
 // New returns a ceiling over next, whose buckets are in local, an embedded store of its own and the only memory
 // that grows with keys. Make local with memstore.WithoutOverflow; otherwise new keys share one bucket when it
 // is full, which soon refuses them all. factor returns whether a limit has a ceiling, and its factor, in
-// thousandths; less than 1 reads as 1. It is called for each claim.
-func New(next, local weir.Store, factor func(*weir.Limit) (factor float64, ok bool)) (*Ceiling, error) {
-	switch {
-	case next == nil:
-		return nil, bad("next", "a store")
-	case local == nil:
-		return nil, bad("local store", "a store in this process, such as memstore.New()")
-	case factor == nil:
-		return nil, bad("factor", "a function that returns the factor of a limit")
-	}
-	c := &Ceiling{next: next, local: local, factor: factor, bounds: derived.New(bound)}
+// thousandths; less than 1 reads as 1. It is called for each claim. Closing the layer closes next and local.
+func New(next, local weir.Store, factor func(*weir.Limit) (factor float64, ok bool)) *Ceiling {
+	c := &Ceiling{Store: next, local: local, factor: factor, bounds: derived.New(bound)}
 	c.scratch.New = func() any { return new(scratch) }
-	return c, nil
-}
-
-func bad(field, allowed string) error {
-	return &weir.InputError{Field: field, Given: "nil", Allowed: allowed}
+	c.batches.New = func() any { return new(partial.Batch) }
+	return c
 }
 
 // Refused counts the requests that the ceiling refused.
@@ -88,15 +76,6 @@ func (c *Ceiling) Refused() int64 { return c.refused.Load() }
 
 // Uncounted counts the granted claims that were not charged to a bucket because the local store was full.
 func (c *Ceiling) Uncounted() int64 { return c.missed.Load() }
-
-// Store returns the store to use instead of next. It decides batches (weir.Batcher) if next does. It is no
-// weir.Shortcut. Closing it closes next and the local store.
-func (c *Ceiling) Store() weir.Store {
-	if batcher, ok := c.next.(weir.Batcher); ok {
-		return &batchStore{store{c}, batcher}
-	}
-	return &store{c}
-}
 
 // scratch is the reused memory of one call of the local store.
 type scratch struct {
@@ -212,11 +191,8 @@ func (c *Ceiling) cut(s *scratch, claims []weir.Claim, decisions []weir.Decision
 	}
 }
 
-// store is the weir.Store of a Ceiling.
-type store struct{ *Ceiling }
-
 // Decide implements weir.Store.
-func (c *store) Decide(ctx context.Context, claims []weir.Claim, times int64,
+func (c *Ceiling) Decide(ctx context.Context, claims []weir.Claim, times int64,
 	decisions []weir.Decision) (int64, error) {
 	s := c.under(claims)
 	defer c.done(s)
@@ -227,7 +203,7 @@ func (c *store) Decide(ctx context.Context, claims []weir.Claim, times int64,
 	if room < times {
 		return c.decideSome(ctx, s, claims, times, room, decisions)
 	}
-	granted, err := c.next.Decide(ctx, claims, times, decisions)
+	granted, err := c.Store.Decide(ctx, claims, times, decisions)
 	if err == nil {
 		c.take(s, claims, granted)
 	}
@@ -235,12 +211,12 @@ func (c *store) Decide(ctx context.Context, claims []weir.Claim, times int64,
 }
 
 // decideSome passes on fewer times than the caller asked for.
-func (c *store) decideSome(ctx context.Context, s *scratch, claims []weir.Claim, times, room int64,
+func (c *Ceiling) decideSome(ctx context.Context, s *scratch, claims []weir.Claim, times, room int64,
 	decisions []weir.Decision) (int64, error) {
 	if err := weir.Check(claims, times, decisions); err != nil {
 		return 0, err
 	}
-	granted, err := c.next.Decide(ctx, claims, room, decisions)
+	granted, err := c.Store.Decide(ctx, claims, room, decisions)
 	if err != nil {
 		return 0, err
 	}
@@ -291,15 +267,10 @@ func (s *scratch) lower(claims []weir.Claim, decisions []weir.Decision) {
 	}
 }
 
-// Charge implements weir.Store.
-func (c *store) Charge(ctx context.Context, claims []weir.Claim, decisions []weir.Decision) error {
-	return c.next.Charge(ctx, claims, decisions)
-}
-
 // Refund implements weir.Store.
-func (c *store) Refund(ctx context.Context, claims []weir.Claim, takenAt weir.Instant,
+func (c *Ceiling) Refund(ctx context.Context, claims []weir.Claim, takenAt weir.Instant,
 	decisions []weir.Decision) error {
-	err := c.next.Refund(ctx, claims, takenAt, decisions)
+	err := c.Store.Refund(ctx, claims, takenAt, decisions)
 	if err != nil && !errors.Is(err, weir.ErrLeaseGone) {
 		return err
 	}
@@ -315,8 +286,8 @@ func (c *store) Refund(ctx context.Context, claims []weir.Claim, takenAt weir.In
 }
 
 // Reset implements weir.Store.
-func (c *store) Reset(ctx context.Context, claims []weir.Claim) error {
-	if err := c.next.Reset(ctx, claims); err != nil {
+func (c *Ceiling) Reset(ctx context.Context, claims []weir.Claim) error {
+	if err := c.Store.Reset(ctx, claims); err != nil {
 		return err
 	}
 	s := c.under(claims)
@@ -328,4 +299,4 @@ func (c *store) Reset(ctx context.Context, claims []weir.Claim) error {
 }
 
 // Close implements weir.Store.
-func (c *store) Close() error { return errors.Join(c.next.Close(), c.local.Close()) }
+func (c *Ceiling) Close() error { return errors.Join(c.Store.Close(), c.local.Close()) }

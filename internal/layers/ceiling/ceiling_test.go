@@ -47,12 +47,9 @@ func TestIntactStoreIsNeverOverruled(t *testing.T) {
 		bare, shared := memstore.New(now), memstore.New(now)
 		var nodes []weir.Store
 		for range 3 {
-			c, err := ceiling.New(shared,
+			c := ceiling.New(shared,
 				memstore.New(memstore.WithClock(func() weir.Instant { return weir.Instant(own.Load()) })), exactly)
-			if err != nil {
-				t.Fatal(err)
-			}
-			nodes = append(nodes, c.Store())
+			nodes = append(nodes, c)
 		}
 		type grant struct {
 			node int
@@ -122,10 +119,7 @@ func TestForgetfulStoreIsBounded(t *testing.T) {
 		clock.Store(epoch)
 		now := memstore.WithClock(func() weir.Instant { return weir.Instant(clock.Load()) })
 		shared := memstore.New(now)
-		c, err := ceiling.New(shared, memstore.New(now), func(*weir.Limit) (float64, bool) { return factor, true })
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := ceiling.New(shared, memstore.New(now), func(*weir.Limit) (float64, bool) { return factor, true })
 		units, rate, each := most(spec)
 		type grant struct{ at, units int64 }
 		var grants []grant
@@ -134,7 +128,7 @@ func TestForgetfulStoreIsBounded(t *testing.T) {
 			cost := rapid.Int64Range(1, n).Draw(t, "cost")
 			claim := []weir.Claim{{Key: "key", Limit: limit, Cost: cost}}
 			shared.Reset(background, claim)
-			granted, err := c.Store().Decide(background, claim, rapid.Int64Range(1, 100).Draw(t, "times"), nil)
+			granted, err := c.Decide(background, claim, rapid.Int64Range(1, 100).Draw(t, "times"), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -143,7 +137,7 @@ func TestForgetfulStoreIsBounded(t *testing.T) {
 			for i, g := range slices.Backward(grants) {
 				sum += g.units
 				took := float64(clock.Load() - grants[i].at)
-				// What lies beyond, or one request that costs more than that.
+				// The part beyond, or one request that costs more than that.
 				bound := float64(units) + max((factor-1)*float64(units),
 					float64(n)) + factor*float64(rate)*took/float64(each.Microseconds())
 				if float64(sum) > bound+1 {
@@ -205,7 +199,7 @@ func TestBoundsOfSpecs(t *testing.T) {
 		limit := weir.MustLimit("limit", spec)
 		granted := int64(0)
 		for range 1000 {
-			one, err := c.Store().Decide(background, claim(limit, 1), 1, nil)
+			one, err := c.Decide(background, claim(limit, 1), 1, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -221,7 +215,7 @@ func TestBoundsOfSpecs(t *testing.T) {
 			each = 28*24*time.Hour - time.Hour
 		}
 		more := int64(1.2 * float64(rate) * float64(10*time.Second) / float64(each))
-		if got, _ := c.Store().Decide(background, claim(limit, 1), 1000, nil); got != min(more, want) {
+		if got, _ := c.Decide(background, claim(limit, 1), 1000, nil); got != min(more, want) {
 			t.Errorf("%s: %d granted after 10 s, want %d", spec, got, more)
 		}
 	}
@@ -231,7 +225,7 @@ func TestRetryAfterIsTrue(t *testing.T) {
 	for _, spec := range counted(10) {
 		for _, cost := range []int64{1, 2, 9} {
 			_, c, clock := driven(t, every)
-			store, limit, d := c.Store(), weir.MustLimit("limit", spec), make([]weir.Decision, 1)
+			store, limit, d := c, weir.MustLimit("limit", spec), make([]weir.Decision, 1)
 			granted := int64(1)
 			for granted > 0 {
 				granted, _ = store.Decide(background, claim(limit, cost), 1, d)
@@ -254,7 +248,7 @@ func TestRetryAfterIsTrue(t *testing.T) {
 func TestRefusedRequestsAreFree(t *testing.T) {
 	shared := memstore.New()
 	c := newCeiling(t, shared, memstore.New(), every)
-	store, limit := c.Store(), weir.MustLimit("limit", weir.SlidingLog{Limit: 10, Window: time.Hour})
+	store, limit := c, weir.MustLimit("limit", weir.SlidingLog{Limit: 10, Window: time.Hour})
 	ask := func(times, want int64) {
 		t.Helper()
 		if granted, err := store.Decide(background, claim(limit, 1), times, nil); err != nil || granted != want {
@@ -280,7 +274,7 @@ func TestRefusedRequestsAreFree(t *testing.T) {
 
 func TestRefusalDecisions(t *testing.T) {
 	next, c, _ := driven(t, func(l *weir.Limit) (float64, bool) { return 1.2, l.Name() != "free" })
-	store := c.Store()
+	store := c
 	low := weir.MustLimit("low", weir.SlidingLog{Limit: 10, Window: time.Hour})
 	high := weir.MustLimit("high", weir.SlidingLog{Limit: 20, Window: time.Hour})
 	free := weir.MustLimit("free", weir.SlidingLog{Limit: 30, Window: time.Hour})
@@ -331,7 +325,7 @@ func TestRefusalDecisions(t *testing.T) {
 func TestPartialRefusalHasRetryAfter(t *testing.T) {
 	_, c, _ := driven(t, every)
 	limit, d := weir.MustLimit("limit", weir.SlidingLog{Limit: 10, Window: time.Hour}), make([]weir.Decision, 1)
-	if granted, _ := c.Store().Decide(background, claim(limit, 1), 100, d); granted != 12 ||
+	if granted, _ := c.Decide(background, claim(limit, 1), 100, d); granted != 12 ||
 		d[0].RetryAfter != 5*time.Minute || d[0].Remaining != 0 {
 		t.Errorf("granted %d: %+v", granted, d[0])
 	}
@@ -354,7 +348,7 @@ func TestLimitsWithoutACeiling(t *testing.T) {
 			if _, held := c.spec.(weir.Concurrency); held {
 				one[0].Lease = fmt.Sprint(i)
 			}
-			if granted, err := layer.Store().Decide(background, one, 1, nil); granted != 1 || err != nil {
+			if granted, err := layer.Decide(background, one, 1, nil); granted != 1 || err != nil {
 				t.Errorf("%s: granted %d, %v", name, granted, err)
 			}
 		}
@@ -372,11 +366,11 @@ func TestBucketsOfTheirOwn(t *testing.T) {
 		all = append(all, weir.Claim{Key: "key", Limit: weir.MustLimit("limit", spec), Cost: 1})
 	}
 	all = []weir.Claim{all[0], all[2], all[3], all[4]}
-	if granted, err := c.Store().Decide(background, all, 100, nil); granted != 12 || err != nil {
+	if granted, err := c.Decide(background, all, 100, nil); granted != 12 || err != nil {
 		t.Errorf("granted %d, %v", granted, err)
 	}
 	more := claim(weir.MustLimit("limit", weir.SlidingLog{Limit: 1000, Window: time.Minute}), 1)
-	if granted, err := c.Store().Decide(background, more, 1000, nil); granted != 1000 || err != nil {
+	if granted, err := c.Decide(background, more, 1000, nil); granted != 1000 || err != nil {
 		t.Errorf("granted %d after the limit was raised, %v", granted, err)
 	}
 }
@@ -391,7 +385,7 @@ func TestFactorChange(t *testing.T) {
 		want   int64
 	}{{factor, 11}, {2, 20}, {1, 0}, {3, 30}, {0, 100}, {0.5, 0}} {
 		factor = step.factor
-		if granted, err := c.Store().Decide(background, claim(limit, 1), 100, nil); granted != step.want || err != nil {
+		if granted, err := c.Decide(background, claim(limit, 1), 100, nil); granted != step.want || err != nil {
 			t.Errorf("factor %v: granted %d, %v; want %d", factor, granted, err, step.want)
 		}
 	}
@@ -400,7 +394,7 @@ func TestFactorChange(t *testing.T) {
 func TestErrorsAndRefundsPass(t *testing.T) {
 	shared := &failing{Store: memstore.New()}
 	local := memstore.New()
-	store := newCeiling(t, shared, local, every).Store()
+	store := newCeiling(t, shared, local, every)
 	one := claim(weir.MustLimit("limit", weir.SlidingLog{Limit: 10, Window: time.Hour}), 5)
 	d := make([]weir.Decision, 1)
 	shared.err = weir.ErrUnavailable
@@ -461,18 +455,6 @@ func (f *failing) Reset(ctx context.Context, claims []weir.Claim) error {
 	return f.Store.Reset(ctx, claims)
 }
 
-func TestNewReportsMissingArguments(t *testing.T) {
-	var input *weir.InputError
-	_, noNext := ceiling.New(nil, memstore.New(), every)
-	_, noLocal := ceiling.New(memstore.New(), nil, every)
-	_, noFactor := ceiling.New(memstore.New(), memstore.New(), nil)
-	for _, err := range []error{noNext, noLocal, noFactor} {
-		if !errors.As(err, &input) {
-			t.Errorf("got %v", err)
-		}
-	}
-}
-
 // For the race detector. At most the ceiling and the concurrent requests pass.
 func TestManyCallers(t *testing.T) {
 	next, c, _ := driven(t, every)
@@ -483,8 +465,8 @@ func TestManyCallers(t *testing.T) {
 		all.Go(func() {
 			batch := []weir.Request{{Claims: claim(limit, 1), Times: 1}}
 			for range 500 {
-				one, _ := c.Store().Decide(background, claim(limit, 1), 1, nil)
-				c.Store().(weir.Batcher).DecideBatch(background, batch)
+				one, _ := c.Decide(background, claim(limit, 1), 1, nil)
+				c.DecideBatch(background, batch)
 				granted.Add(one + batch[0].Granted)
 			}
 		})

@@ -26,7 +26,7 @@ func TestFullCeilingFailsOpen(t *testing.T) {
 	const room = 1000
 	local := memstore.New(memstore.WithMaxKeys(room), memstore.WithoutOverflow())
 	c := newCeiling(t, forgetting{memstore.New()}, local, every)
-	store, limit := c.Store(), weir.MustLimit("user", weir.PerHour(10))
+	store, limit := c, weir.MustLimit("user", weir.PerHour(10))
 	for i := range 3 * room {
 		if granted, err := store.Decide(t.Context(), []weir.Claim{user(limit, i)}, 1, nil); granted != 1 || err != nil {
 			t.Fatalf("user %d of %d, a first request: granted %d (%v)", i, 3*room, granted, err)
@@ -49,7 +49,7 @@ func TestFullCeilingFailsOpen(t *testing.T) {
 func TestFullCeilingKeepsTheOthers(t *testing.T) {
 	local := memstore.New(memstore.WithMaxKeys(1), memstore.WithoutOverflow())
 	c := newCeiling(t, forgetting{memstore.New()}, local, every)
-	store, site := c.Store(), weir.Claim{Key: "all", Limit: weir.MustLimit("site", weir.PerHour(100)), Cost: 1}
+	store, site := c, weir.Claim{Key: "all", Limit: weir.MustLimit("site", weir.PerHour(100)), Cost: 1}
 	store.Decide(t.Context(), []weir.Claim{site}, 1, nil)
 	limit, granted := weir.MustLimit("user", weir.PerHour(10)), int64(1)
 	for i := range 200 {

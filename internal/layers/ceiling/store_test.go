@@ -60,11 +60,7 @@ func exactly(*weir.Limit) (float64, bool) { return 1, true }
 
 func newCeiling(t testing.TB, next, local weir.Store, factor func(*weir.Limit) (float64, bool)) *ceiling.Ceiling {
 	t.Helper()
-	c, err := ceiling.New(next, local, factor)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
+	return ceiling.New(next, local, factor)
 }
 
 // amply leaves room for what the suite does in no time: it moves its clock by hundreds of
@@ -77,7 +73,7 @@ func over(t testing.TB, own func() weir.Instant, next weir.Store) storetest.Hand
 	if strings.HasPrefix(t.Name(), "TestStore") {
 		factor = amply
 	}
-	return storetest.Handle{Store: newCeiling(t, next, inMemory(own), factor).Store()}
+	return storetest.Handle{Store: newCeiling(t, next, inMemory(own), factor)}
 }
 
 func overMemory(t testing.TB, clock func() weir.Instant) storetest.Handle {

@@ -20,7 +20,6 @@ package coalesce
 
 import (
 	"context"
-	"fmt"
 	"hash/maphash"
 	"math/bits"
 	"runtime"
@@ -29,7 +28,9 @@ import (
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/layers/mix"
+	"github.com/weirproject/weir/internal/layers/partial"
 	"github.com/weirproject/weir/internal/layers/timeout"
+	"github.com/weirproject/weir/internal/redisslot"
 )
 
 // Store is a weir.Store over another one. Make one with New.
@@ -39,29 +40,32 @@ import (
 // is under way and may be charged. A panic of the store in a batch is an ErrUnavailable for each of its
 // callers.
 type Store struct {
-	next    weir.Store
-	batcher weir.Batcher // the same as next
-	seed    maphash.Seed
-	timeout time.Duration
-	place   func([]weir.Claim) int // nil: by hash
-	shards  []shard
-	closed  atomic.Bool
+	weir.Store // the next one
+	seed       maphash.Seed
+	timeout    time.Duration
+	place      func([]weir.Claim) int // nil: by hash
+	shards     []shard
+	closed     atomic.Bool
 }
 
-// An Option configures New.
-type Option func(*Store)
+// A Config configures New.
+type Config struct {
+	// Timeout bounds the whole wait of a caller. A batch is called with the rest of its callers' time; otherwise a
+	// frozen store would hold them for its own timeout twice. 0 is the timeout of the store, if it has one, as
+	// redisstore does, otherwise 24 hours.
+	Timeout time.Duration
+	// Cluster says that the store is a Redis Cluster. Callers are split into queues by ranges of slots: only callers of
+	// one range share a call, so that a frozen server delays only its own. A call is for one slot anyway.
+	Cluster bool
+}
 
-// WithTimeout bounds the whole wait of a caller; more than 0. A batch is called with the rest of its callers' time;
-// otherwise a frozen store would hold them for its own timeout twice. The default is the timeout of the store, if it
-// has one, as redisstore does, otherwise 24 hours.
-func WithTimeout(timeout time.Duration) Option { return func(s *Store) { s.timeout = timeout } }
+// places is the number of queues of a Cluster.
+const places = 64
 
-// WithPlaces splits callers into queues, 1 or more, for a store of several servers: only callers of one place
-// share a call, so that a frozen server delays only its own. place returns 0 to places − 1 for each decision;
-// it is called concurrently. For a Redis Cluster, ranges of slots are good places, since its calls are for one
-// slot each anyway.
-func WithPlaces(places int, place func(claims []weir.Claim) int) Option {
-	return func(s *Store) { s.shards, s.place = make([]shard, max(places, 0)), place }
+// placeOf is the queue of a decision in a Cluster, 0 to places − 1. Of several claims it takes the slot of the last,
+// since the first ones are those that many requests share, such as of a whole site.
+func placeOf(claims []weir.Claim) int {
+	return int(redisslot.Of(claims[len(claims)-1].Key)) / (redisslot.Count / places)
 }
 
 // longest is the timeout of a store without one.
@@ -70,41 +74,27 @@ const longest = 24 * time.Hour
 // coresPerShard is the number of cores that share a shard. More shards mean less contention and smaller batches.
 const coresPerShard = 4
 
-// New returns the layer over a store that decides batches. Any other store is an error, because callers would
-// wait for nothing.
+// New returns the layer over a store, which should be a weir.Batcher: otherwise callers wait for nothing.
 //
 // A batch is decided in a context without the values of any caller's and without a deadline but that of
-// WithTimeout: next must bound its calls in time itself, as redisstore does. Closing the layer closes next.
-func New(next weir.Store, opts ...Option) (*Store, error) {
-	s, err := newStore(next, max(1, runtime.GOMAXPROCS(0)/coresPerShard))
-	if err != nil {
-		return nil, err
+// Config.Timeout: next must bound its calls in time itself, as redisstore does. Closing the layer closes next.
+func New(next weir.Store, config Config) *Store {
+	s := newStore(next, max(1, runtime.GOMAXPROCS(0)/coresPerShard))
+	if config.Cluster {
+		s.place, s.shards = placeOf, make([]shard, places)
 	}
-	for _, opt := range opts {
-		opt(s)
+	if config.Timeout > 0 {
+		s.timeout = config.Timeout
 	}
-	switch {
-	case s.timeout <= 0:
-		return nil, &weir.InputError{Field: "timeout", Given: s.timeout, Allowed: "more than 0"}
-	case len(s.shards) == 0:
-		return nil, &weir.InputError{Field: "places", Given: 0, Allowed: "1 or more"}
-	}
-	return s, nil
+	return s
 }
 
-func newStore(next weir.Store, shards int) (*Store, error) {
-	batcher, ok := next.(weir.Batcher)
-	if !ok {
-		return nil, &weir.InputError{Field: "next", Given: fmt.Sprintf("%T", next),
-			Allowed: "a store that is a weir.Batcher, such as redisstore's"}
-	}
+func newStore(next weir.Store, shards int) *Store {
 	limit := timeout.Of(next)
 	if limit <= 0 {
 		limit = longest
 	}
-	return &Store{
-		next: next, batcher: batcher, seed: maphash.MakeSeed(), timeout: limit, shards: make([]shard, shards),
-	}, nil
+	return &Store{Store: next, seed: maphash.MakeSeed(), timeout: limit, shards: make([]shard, shards)}
 }
 
 // Decide implements weir.Store.
@@ -114,7 +104,7 @@ func (s *Store) Decide(ctx context.Context, claims []weir.Claim, times int64,
 	case s.closed.Load():
 		return 0, weir.ErrClosed
 	case times != 1:
-		return s.next.Decide(ctx, claims, times, decisions)
+		return s.Store.Decide(ctx, claims, times, decisions)
 	}
 	// Checked here, because one wrong request would fail all callers of its batch.
 	if err := weir.Check(claims, 1, decisions); err != nil {
@@ -124,7 +114,7 @@ func (s *Store) Decide(ctx context.Context, claims []weir.Claim, times int64,
 		return 0, unavailable(notExecuted, err)
 	}
 	if leased(claims) {
-		return s.next.Decide(ctx, claims, 1, decisions)
+		return s.Store.Decide(ctx, claims, 1, decisions)
 	}
 	return s.decide(ctx, claims, decisions)
 }
@@ -151,7 +141,7 @@ func (s *Store) decide(ctx context.Context, claims []weir.Claim, decisions []wei
 		l.begin(call{hash: hash})
 		l.mu.Unlock()
 		defer s.end(l, call{hash: hash}) // even if next panics: others may be waiting
-		return s.next.Decide(ctx, claims, 1, decisions)
+		return s.Store.Decide(ctx, claims, 1, decisions)
 	}
 	waiter := l.join(hash, claims, decisions != nil)
 	full := l.takeFull()
@@ -186,7 +176,7 @@ func (s *Store) send(l *shard, b *batch) {
 	defer b.finish()
 	ctx, stop := s.bound(b)
 	defer stop()
-	s.batcher.DecideBatch(ctx, b.requests)
+	partial.Decide(ctx, s.Store, b.requests)
 	b.returned = true
 }
 
@@ -220,23 +210,7 @@ func (s *Store) end(l *shard, t call) {
 
 // DecideBatch implements weir.Batcher. A batch passes straight through.
 func (s *Store) DecideBatch(ctx context.Context, requests []weir.Request) {
-	s.batcher.DecideBatch(ctx, requests)
-}
-
-// Charge implements weir.Store.
-func (s *Store) Charge(ctx context.Context, claims []weir.Claim, decisions []weir.Decision) error {
-	return s.next.Charge(ctx, claims, decisions)
-}
-
-// Refund implements weir.Store.
-func (s *Store) Refund(ctx context.Context, claims []weir.Claim, takenAt weir.Instant,
-	decisions []weir.Decision) error {
-	return s.next.Refund(ctx, claims, takenAt, decisions)
-}
-
-// Reset implements weir.Store.
-func (s *Store) Reset(ctx context.Context, claims []weir.Claim) error {
-	return s.next.Reset(ctx, claims)
+	partial.Decide(ctx, s.Store, requests)
 }
 
 // Stats are counters since New, without the calls that pass straight through. Decisions by Requests is how much
@@ -266,5 +240,5 @@ func (s *Store) Close() error {
 	for i := range s.shards {
 		s.shards[i].drain()
 	}
-	return s.next.Close()
+	return s.Store.Close()
 }

@@ -23,10 +23,7 @@ import (
 
 func over(t testing.TB, next weir.Store) *coalesce.Store {
 	t.Helper()
-	s, err := coalesce.New(next)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := coalesce.New(next, coalesce.Config{})
 	return s
 }
 
@@ -71,16 +68,6 @@ func TestVectorsBatched(t *testing.T) { storetest.Vectors(t, batched) }
 func TestStoreBatched(t *testing.T)   { storetest.Run(t, batched) }
 func TestVectorsOnRedis(t *testing.T) { storetest.Vectors(t, onRedis(t)) }
 func TestStoreOnRedis(t *testing.T)   { storetest.Run(t, onRedis(t)) }
-
-func TestNewRequiresABatcher(t *testing.T) {
-	var input *weir.InputError
-	if _, err := coalesce.New(struct{ weir.Store }{memstore.New()}); !errors.As(err, &input) || input.Field != "next" {
-		t.Errorf("a store without batches: error %v, want a *weir.InputError about next", err)
-	}
-	if _, err := coalesce.New(nil); !errors.As(err, &input) {
-		t.Errorf("no store: error %v, want a *weir.InputError", err)
-	}
-}
 
 // counted counts the calls that reach a store, and lets others run during each of them,
 // as a round call does.
@@ -222,10 +209,7 @@ func play(t *testing.T, clients, each int, random *rand.Rand, do func(ask) (got,
 func TestSumIsExact(t *testing.T) {
 	for _, keys := range []int{1, 7, 300} {
 		store := &counted{Store: memstore.New(memstore.WithClock(still))}
-		s, err := coalesce.NewLanes(store, 3)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := coalesce.NewLanes(store, 3)
 		limit := weir.MustLimit("limit", weir.TokenBucket{Capacity: 100, Refill: 1, Period: time.Hour})
 		granted := make([]atomic.Int64, keys)
 		crowd(t, 100, keys*150/100, func(random *rand.Rand) error {

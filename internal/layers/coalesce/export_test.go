@@ -2,12 +2,26 @@ package coalesce
 
 import (
 	"context"
+	"time"
 
 	"github.com/weirproject/weir"
 )
 
+// NewAt is New with places of the test's.
+func NewAt(next weir.Store, timeout time.Duration, places int, place func([]weir.Claim) int) *Store {
+	s := newStore(next, places)
+	s.place, s.timeout = place, timeout
+	return s
+}
+
+// Places and Place are the queues of a Cluster.
+const Places = places
+
+// Place is the queue of a decision.
+func Place(claims []weir.Claim) int { return placeOf(claims) }
+
 // NewLanes is New with a number of shards.
-func NewLanes(next weir.Store, shards int) (*Store, error) { return newStore(next, shards) }
+func NewLanes(next weir.Store, shards int) *Store { return newStore(next, shards) }
 
 const (
 	EnoughTrips = enoughCalls

@@ -198,10 +198,7 @@ func inBubble(t *testing.T, test func(t *testing.T, g *gated, s *coalesce.Store)
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		g := newGated()
-		s, err := coalesce.NewLanes(g, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := coalesce.NewLanes(g, 1)
 		test(t, g, s)
 		if batches, calls := s.Waiting(); batches != 0 || calls != 0 {
 			t.Errorf("%d batches wait and %d calls are under way when all is over", batches, calls)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/layers/coalesce"
+	"github.com/weirproject/weir/internal/redisslot"
 	"github.com/weirproject/weir/internal/redistest"
 	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/redisstore"
@@ -55,11 +56,7 @@ func (f *thirds) DecideBatch(ctx context.Context, requests []weir.Request) {
 func TestPlacesDoNotWaitForEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const timeout = 64 * time.Millisecond
-		s, err := coalesce.New(&thirds{frozen{memstore.New(), timeout * 15 / 16}}, coalesce.WithTimeout(timeout),
-			coalesce.WithPlaces(3, nodeOf))
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := coalesce.NewAt(&thirds{frozen{memstore.New(), timeout * 15 / 16}}, timeout, 3, nodeOf)
 		var all sync.WaitGroup
 		for i := range 1000 {
 			all.Go(func() {
@@ -81,11 +78,22 @@ func TestPlacesDoNotWaitForEachOther(t *testing.T) {
 	})
 }
 
-func TestTableHasRoom(t *testing.T) {
-	var input *weir.InputError
-	if _, err := coalesce.New(memstore.New(), coalesce.WithPlaces(0, nodeOf)); !errors.As(err, &input) ||
-		input.Field != "places" {
-		t.Errorf("no place: %v", err)
+// The place is that of the slot of the last claim's state, also where a key has a tag of its own.
+func TestPlace(t *testing.T) {
+	seen := make(map[int]bool)
+	for i := range 2000 {
+		key := strconv.Itoa(i)
+		place := coalesce.Place([]weir.Claim{{Key: "GLOBAL"}, {Key: key}})
+		if want := int(redisslot.Of("weir:limit:b:{"+key+"}")) * coalesce.Places / redisslot.Count; place != want {
+			t.Fatalf("the place of %s is %d, want %d", key, place, want)
+		}
+		if tagged := coalesce.Place([]weir.Claim{{Key: "{" + key + "}:search"}}); tagged != place {
+			t.Fatalf("with a tag it is %d, without %d", tagged, place)
+		}
+		seen[place] = true
+	}
+	if len(seen) != coalesce.Places {
+		t.Errorf("2000 keys are in %d places of %d", len(seen), coalesce.Places)
 	}
 }
 
@@ -99,14 +107,11 @@ func TestFrozenMasterDelaysOnlyItsKeys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := coalesce.New(redis, coalesce.WithPlaces(redisstore.Places, redisstore.Place))
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := coalesce.New(redis, coalesce.Config{Cluster: true})
 	var frozen, others [][]weir.Claim
 	for i := range 200 { // the places in which the first master's slots end are another's, too
 		claims := []weir.Claim{{Key: strconv.Itoa(i), Limit: plenty, Cost: 1}}
-		if place, end := redisstore.Place(claims), redisstore.Places/3; place < end {
+		if place, end := coalesce.Place(claims), coalesce.Places/3; place < end {
 			frozen = append(frozen, claims)
 		} else if place > end {
 			others = append(others, claims)

@@ -205,10 +205,7 @@ func (r *register) inOrder(t *testing.T, i int) {
 func follows(t *testing.T, script []byte, shards int) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &register{}
-		s, err := coalesce.NewLanes(r, shards)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := coalesce.NewLanes(r, shards)
 		clients := r.play(s, script)
 		r.finish()
 		r.check(t, clients)

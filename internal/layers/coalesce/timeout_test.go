@@ -43,10 +43,7 @@ func TestCallersDoNotWaitTwice(t *testing.T) {
 	const timeout = 64 * time.Millisecond
 	for _, keys := range []int{1, 100} {
 		synctest.Test(t, func(t *testing.T) {
-			s, err := coalesce.New(&frozen{memstore.New(), timeout * 15 / 16}, coalesce.WithTimeout(timeout))
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := coalesce.New(&frozen{memstore.New(), timeout * 15 / 16}, coalesce.Config{Timeout: timeout})
 			limit := weir.MustLimit("limit", weir.PerSecond(1))
 			var all sync.WaitGroup
 			for i := range 400 {
@@ -63,13 +60,5 @@ func TestCallersDoNotWaitTwice(t *testing.T) {
 			all.Wait()
 			s.Close()
 		})
-	}
-}
-
-func TestTimeoutIsPositive(t *testing.T) {
-	var input *weir.InputError
-	if _, err := coalesce.New(memstore.New(), coalesce.WithTimeout(0)); !errors.As(err, &input) ||
-		input.Field != "timeout" {
-		t.Errorf("a timeout of 0: %v", err)
 	}
 }

@@ -69,7 +69,7 @@ func TestSharesOfAnyNumbers(t *testing.T) {
 		if err != nil {
 			continue
 		}
-		local, err := fallback.NewLocal(nodes, shared)
+		local, err := fallback.NewLocal(shared, fallback.Config{Nodes: nodes})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -92,8 +92,8 @@ func TestSharesOfAnyNumbers(t *testing.T) {
 
 func TestWholeLimits(t *testing.T) {
 	whole := "whole"
-	local, err := fallback.NewLocal(4, memstore.New(),
-		fallback.WithWhole(func(l *weir.Limit) bool { return l.Name() == whole }))
+	local, err := fallback.NewLocal(memstore.New(), fallback.Config{Nodes: 4,
+		Whole: func(l *weir.Limit) bool { return l.Name() == whole }})
 	if err != nil {
 		t.Fatal(err)
 	}

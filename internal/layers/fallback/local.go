@@ -1,8 +1,5 @@
 // Package fallback decides in this process while the shared store is unavailable.
 //
-//	local, err := fallback.NewLocal(nodes, memstore.New())
-//	store := local.Warm(shared)
-//
 // [NewLocal] returns a store that decides by the node's share of each limit: the limit divided by the number of nodes.
 // [LocalStore.Warm] lets it count what the shared store grants. Package gate takes such a store (gate.WithLocal) and
 // uses it according to each rule's on_store_error. A program without rules makes two limiters of the same name
@@ -46,45 +43,36 @@ import (
 type LocalStore struct {
 	store   weir.Store
 	nodes   int64
-	whole   func(*weir.Limit) bool
-	only    func(*weir.Limit) bool // nil: all
+	config  Config
 	shares  *derived.Limits
 	scratch sync.Pool // of *[]weir.Claim
 }
 
-// A LocalOption configures NewLocal.
-type LocalOption func(*LocalStore)
-
-// WithWhole selects the limits that are not divided: those whose keys each reach only one node, and buckets
-// that do not measure requests. It is called for each claim.
-func WithWhole(whole func(*weir.Limit) bool) LocalOption {
-	return func(l *LocalStore) { l.whole = whole }
-}
-
-// WithOnly selects the limits that this store will decide. Warm counts no others, because each key costs memory
-// here, some 100 bytes and the key. It is called for each claim.
-func WithOnly(only func(*weir.Limit) bool) LocalOption {
-	return func(l *LocalStore) { l.only = only }
+// A Config configures NewLocal. Its functions are called for each claim.
+type Config struct {
+	// Nodes is the number of processes that share the store, 1 to MaxNodes. With one, limits are not divided. Fewer
+	// nodes than expected grant less than the limit, more nodes grant more.
+	Nodes int
+	// Whole selects the limits that are not divided: those whose keys each reach only one node, and buckets that do
+	// not measure requests. Nil: none.
+	Whole func(*weir.Limit) bool
+	// Only selects the limits that this store will decide. Warm counts no others, because each key costs memory here,
+	// some 100 bytes and the key. Nil: all.
+	Only func(*weir.Limit) bool
 }
 
 // MaxNodes is the largest number of nodes.
 const MaxNodes = 1_000_000
 
-// NewLocal returns the LocalStore of one of nodes processes, 1 to MaxNodes, over an embedded store (memstore)
-// for its own use. With one node, limits are not divided.
-//
-// Fewer nodes than expected grant less than the limit, more nodes grant more.
-func NewLocal(nodes int, store weir.Store, opts ...LocalOption) (*LocalStore, error) {
-	switch {
+// NewLocal returns the LocalStore of one process over an embedded store (memstore) for its own use.
+func NewLocal(store weir.Store, config Config) (*LocalStore, error) {
+	switch nodes := config.Nodes; {
 	case nodes < 1 || nodes > MaxNodes:
 		return nil, bad("nodes", nodes, "1 to "+strconv.Itoa(MaxNodes)+": how many processes share the store")
 	case store == nil:
 		return nil, bad("local store", "nil", "a store in this process, such as memstore.New()")
 	}
-	l := &LocalStore{store: store, nodes: int64(nodes)}
-	for _, opt := range opts {
-		opt(l)
-	}
+	l := &LocalStore{store: store, nodes: int64(config.Nodes), config: config}
 	l.shares = derived.New(func(limit *weir.Limit, nodes float64) *weir.Limit { return divide(limit, int64(nodes)) })
 	l.scratch.New = func() any { claims := make([]weir.Claim, 0, 8); return &claims }
 	return l, nil
@@ -96,14 +84,16 @@ func bad(field string, given any, allowed string) error {
 
 // Share returns this node's share of a limit.
 func (l *LocalStore) Share(limit *weir.Limit) *weir.Limit {
-	if l.nodes == 1 || l.whole != nil && limit != nil && l.whole(limit) {
+	if l.nodes == 1 || l.config.Whole != nil && limit != nil && l.config.Whole(limit) {
 		return limit
 	}
 	return l.shares.Of(limit, float64(l.nodes))
 }
 
 // follows reports whether Warm counts a limit.
-func (l *LocalStore) follows(limit *weir.Limit) bool { return l.only == nil || l.only(limit) }
+func (l *LocalStore) follows(limit *weir.Limit) bool {
+	return l.config.Only == nil || l.config.Only(limit)
+}
 
 // claims returns the claims on this node's shares. Hand them back with done.
 func (l *LocalStore) claims(claims []weir.Claim) *[]weir.Claim {

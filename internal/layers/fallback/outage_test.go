@@ -82,8 +82,8 @@ func TestReservationIsSettledWhereItWasTaken(t *testing.T) {
 // TestWarmCountsOnlySelectedLimits: other limits cost no memory here.
 func TestWarmCountsOnlySelectedLimits(t *testing.T) {
 	memory := memstore.New()
-	local, err := fallback.NewLocal(2, memory,
-		fallback.WithOnly(func(l *weir.Limit) bool { return l.Name() == "local" }))
+	local, err := fallback.NewLocal(memory, fallback.Config{Nodes: 2,
+		Only: func(l *weir.Limit) bool { return l.Name() == "local" }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +111,7 @@ func TestWarmCountsOnlySelectedLimits(t *testing.T) {
 
 func ExampleNewLocal() {
 	shared := &faulty{Store: memstore.New()} // redisstore.Open, and layers before it
-	local, err := fallback.NewLocal(4, memstore.New(memstore.WithMaxKeys(100_000)))
+	local, err := fallback.NewLocal(memstore.New(memstore.WithMaxKeys(100_000)), fallback.Config{Nodes: 4})
 	if err != nil {
 		panic(err)
 	}

@@ -21,7 +21,7 @@ func inMemory(clock func() weir.Instant) weir.Store {
 
 // alone is the local store of one node, which is the plain limit.
 func alone(t testing.TB, clock func() weir.Instant) storetest.Handle {
-	local, err := fallback.NewLocal(1, inMemory(clock))
+	local, err := fallback.NewLocal(inMemory(clock), fallback.Config{Nodes: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +30,7 @@ func alone(t testing.TB, clock func() weir.Instant) storetest.Handle {
 
 // warms is a store that the local one follows.
 func warms(t testing.TB, clock func() weir.Instant, shared weir.Store) storetest.Handle {
-	local, err := fallback.NewLocal(3, inMemory(clock))
+	local, err := fallback.NewLocal(inMemory(clock), fallback.Config{Nodes: 3})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,11 +6,11 @@ import (
 	"slices"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/layers/partial"
 )
 
 // Warm returns next, whose grants are also counted in the local store, so that a switch to the local store
-// hands out no fresh budget. Put it above all other layers, as layers.New does. It decides batches (weir.Batcher) if
-// next does; it is no weir.Shortcut.
+// hands out no fresh budget. Put it above all other layers, as layers.New does.
 //
 // The local store counts what went through this node, of a bucket only up to its share: otherwise a node that
 // serves more than its share would be in debt for hours after the switch. Refunds are applied too; to a bucket,
@@ -18,21 +18,17 @@ import (
 // followed as they are taken, renewed and released through this node.
 //
 // Closing it closes next and not the local store.
-func (l *LocalStore) Warm(next weir.Store) weir.Store {
-	if batcher, ok := next.(weir.Batcher); ok {
-		return &warmBatch{warm{next, l}, batcher}
-	}
-	return &warm{next, l}
-}
+func (l *LocalStore) Warm(next weir.Store) *Warm { return &Warm{next, l} }
 
-type warm struct {
-	next  weir.Store
-	local *LocalStore
+// Warm is a weir.Store over another one, and no shortcut.
+type Warm struct {
+	weir.Store // the next one
+	local      *LocalStore
 }
 
 // Decide implements weir.Store.
-func (w *warm) Decide(ctx context.Context, claims []weir.Claim, times int64, decisions []weir.Decision) (int64, error) {
-	granted, err := w.next.Decide(ctx, claims, times, decisions)
+func (w *Warm) Decide(ctx context.Context, claims []weir.Claim, times int64, decisions []weir.Decision) (int64, error) {
+	granted, err := w.Store.Decide(ctx, claims, times, decisions)
 	if err == nil && granted > 0 {
 		w.local.note(granting(claims), granted)
 	}
@@ -40,8 +36,8 @@ func (w *warm) Decide(ctx context.Context, claims []weir.Claim, times int64, dec
 }
 
 // Charge implements weir.Store.
-func (w *warm) Charge(ctx context.Context, claims []weir.Claim, decisions []weir.Decision) error {
-	err := w.next.Charge(ctx, claims, decisions)
+func (w *Warm) Charge(ctx context.Context, claims []weir.Claim, decisions []weir.Decision) error {
+	err := w.Store.Charge(ctx, claims, decisions)
 	if err == nil {
 		w.local.note(claims, 1)
 	}
@@ -49,11 +45,11 @@ func (w *warm) Charge(ctx context.Context, claims []weir.Claim, decisions []weir
 }
 
 // Refund implements weir.Store.
-func (w *warm) Refund(ctx context.Context, claims []weir.Claim, takenAt weir.Instant, decisions []weir.Decision) error {
+func (w *Warm) Refund(ctx context.Context, claims []weir.Claim, takenAt weir.Instant, decisions []weir.Decision) error {
 	if decisions == nil {
 		decisions = make([]weir.Decision, len(claims)) // for the instant of next's clock
 	}
-	err := w.next.Refund(ctx, claims, takenAt, decisions)
+	err := w.Store.Refund(ctx, claims, takenAt, decisions)
 	if err == nil || errors.Is(err, weir.ErrLeaseGone) && !slices.ContainsFunc(claims, renews) {
 		w.local.giveBack(claims, decisions[0].At-takenAt)
 	}
@@ -63,25 +59,17 @@ func (w *warm) Refund(ctx context.Context, claims []weir.Claim, takenAt weir.Ins
 func renews(c weir.Claim) bool { return c.Renew }
 
 // Reset implements weir.Store.
-func (w *warm) Reset(ctx context.Context, claims []weir.Claim) error {
-	err := w.next.Reset(ctx, claims)
+func (w *Warm) Reset(ctx context.Context, claims []weir.Claim) error {
+	err := w.Store.Reset(ctx, claims)
 	if err == nil {
 		err = w.local.Reset(ctx, claims)
 	}
 	return err
 }
 
-// Close implements weir.Store.
-func (w *warm) Close() error { return w.next.Close() }
-
-type warmBatch struct {
-	warm
-	batcher weir.Batcher
-}
-
 // DecideBatch implements weir.Batcher.
-func (w *warmBatch) DecideBatch(ctx context.Context, requests []weir.Request) {
-	w.batcher.DecideBatch(ctx, requests)
+func (w *Warm) DecideBatch(ctx context.Context, requests []weir.Request) {
+	partial.Decide(ctx, w.Store, requests)
 	for i := range requests {
 		if r := &requests[i]; r.Err == nil && r.Granted > 0 {
 			w.local.note(granting(r.Claims), r.Granted)
@@ -135,10 +123,10 @@ func (l *LocalStore) take(one []weir.Claim, times int64) {
 
 // followed returns the claims on limits that Warm counts.
 func (l *LocalStore) followed(claims []weir.Claim) []weir.Claim {
-	if l.only == nil {
+	if l.config.Only == nil {
 		return claims
 	}
-	return slices.DeleteFunc(slices.Clone(claims), func(c weir.Claim) bool { return !l.only(c.Limit) })
+	return slices.DeleteFunc(slices.Clone(claims), func(c weir.Claim) bool { return !l.follows(c.Limit) })
 }
 
 // giveBack refunds units that were taken that long ago by another store's clock.

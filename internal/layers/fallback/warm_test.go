@@ -54,9 +54,9 @@ func (f *faulty) Reset(ctx context.Context, claims []weir.Claim) error {
 	return f.Store.Reset(ctx, claims)
 }
 
-func newLocal(t testing.TB, nodes int, opts ...fallback.LocalOption) *fallback.LocalStore {
+func newLocal(t testing.TB, nodes int) *fallback.LocalStore {
 	t.Helper()
-	local, err := fallback.NewLocal(nodes, memstore.New(), opts...)
+	local, err := fallback.NewLocal(memstore.New(), fallback.Config{Nodes: nodes})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +88,7 @@ func newFleet(t rapid.TB, nodes int) *fleet {
 	now := memstore.WithClock(func() weir.Instant { return weir.Instant(f.clock.Load()) })
 	f.shared = memstore.New(now)
 	for range nodes {
-		local, err := fallback.NewLocal(nodes, memstore.New(now))
+		local, err := fallback.NewLocal(memstore.New(now), fallback.Config{Nodes: nodes})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -227,7 +227,8 @@ func TestWarmCountsALog(t *testing.T) {
 // Undivided limits are counted in full, debts included: a ban is one.
 func TestWarmCountsWholeLimits(t *testing.T) {
 	now := memstore.WithClock(func() weir.Instant { return epoch })
-	local, err := fallback.NewLocal(4, memstore.New(now), fallback.WithWhole(func(*weir.Limit) bool { return true }))
+	local, err := fallback.NewLocal(memstore.New(now), fallback.Config{Nodes: 4,
+		Whole: func(*weir.Limit) bool { return true }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -281,7 +282,7 @@ func TestRefundsByAnotherClock(t *testing.T) {
 	clock := func(c *atomic.Int64) memstore.Option {
 		return memstore.WithClock(func() weir.Instant { return weir.Instant(c.Load()) })
 	}
-	local, err := fallback.NewLocal(2, memstore.New(clock(&ours)))
+	local, err := fallback.NewLocal(memstore.New(clock(&ours)), fallback.Config{Nodes: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -372,13 +373,10 @@ func TestWarmCountsBatches(t *testing.T) {
 	bad := claims("limit")
 	bad[0].Cost = -1
 	batch := []weir.Request{{Claims: bad, Times: 1}, {Claims: one, Times: 0}, {Claims: one, Times: 1}}
-	local.Warm(batching{memstore.New()}).(weir.Batcher).DecideBatch(background, batch)
+	local.Warm(batching{memstore.New()}).DecideBatch(background, batch)
 	d := make([]weir.Decision, 1)
 	if local.Decide(background, one, 0, d); d[0].Remaining != 1 || batch[2].Granted != 1 || batch[0].Err == nil {
 		t.Errorf("%d left of 2 after one was granted: %+v", d[0].Remaining, batch)
-	}
-	if _, ok := local.Warm(struct{ weir.Store }{memstore.New()}).(weir.Batcher); ok {
-		t.Error("a store that decides no batches seems to")
 	}
 }
 
@@ -400,13 +398,13 @@ func TestOnlyGrantsAreCounted(t *testing.T) {
 		Cost: 1, Lease: "lease"}}
 	warm.Decide(background, held, 1, nil)
 	batch := []weir.Request{{Claims: held, Times: 1}}
-	local.Warm(batching{shared}).(weir.Batcher).DecideBatch(background, batch)
+	local.Warm(batching{shared}).DecideBatch(background, batch)
 	shared.err = nil
 	held[0].Cost = 5
-	local.Warm(batching{shared}).(weir.Batcher).DecideBatch(background, batch)
+	local.Warm(batching{shared}).DecideBatch(background, batch)
 	held[0].Renew = true
 	warm.Decide(background, held, 1, nil) // it is not held there
-	local.Warm(batching{shared}).(weir.Batcher).DecideBatch(background, batch)
+	local.Warm(batching{shared}).DecideBatch(background, batch)
 	if granted, err := local.Decide(background, held, 1, nil); granted != 0 || err != nil || batch[0].Granted != 0 {
 		t.Errorf("a lease that nobody granted is held: %d, %v", granted, err)
 	}

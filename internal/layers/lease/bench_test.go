@@ -22,10 +22,7 @@ func BenchmarkHotKey(b *testing.B) {
 		limit := weir.MustLimit("hot", kind.spec)
 		b.Run(kind.name+"/embedded", func(b *testing.B) { hammer(b, memstore.New(), limit) })
 		b.Run(kind.name+"/leased", func(b *testing.B) {
-			s, err := lease.New(memstore.New(), always(lease.Terms{Share: 0.1}))
-			if err != nil {
-				b.Fatal(err)
-			}
+			s := lease.New(memstore.New(), always(lease.Terms{Share: 0.1}))
 			hammer(b, s, limit)
 			b.ReportMetric(float64(s.Stats().Refills), "refills")
 		})

@@ -107,12 +107,9 @@ func TestShortcut(t *testing.T) {
 		leased, not := daily(1_000_000), weir.MustLimit("not",
 			weir.TokenBucket{Capacity: 1000, Refill: 1, Period: second})
 		quick := weir.MustLimit("quick", weir.TokenBucket{Capacity: 1000, Refill: 1, Period: second})
-		s, err := lease.New(memstore.New(), func(l *weir.Limit) lease.Terms {
+		s := lease.New(memstore.New(), func(l *weir.Limit) lease.Terms {
 			return lease.Terms{Share: map[*weir.Limit]float64{leased: 0.1, quick: 0.1}[l]}
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
 		defer s.Close()
 		short, plain := limiter(t, s, leased), limiter(t, struct{ weir.Store }{s}, leased)
 		for range 100 {
@@ -138,9 +135,6 @@ func TestShortcut(t *testing.T) {
 			if a, err := through.Allow(t.Context(), "hot"); err != nil || a.Remaining != int64(999-i) {
 				t.Errorf("%+v %v", a, err)
 			}
-		}
-		if _, _, _, _, _, ok := s.Shortcut("hot", nil, 1); ok {
-			t.Error("no limit, and an answer")
 		}
 	})
 }
@@ -175,19 +169,16 @@ func TestKeysAreCopiedOnUse(t *testing.T) {
 }
 
 func TestSpendingDoesNotAllocate(t *testing.T) {
-	s, err := lease.New(memstore.New(), always(lease.Terms{Share: 0.5, Hold: 10 * second}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := lease.New(memstore.New(), always(lease.Terms{Share: 0.5, Hold: 10 * second}))
 	defer s.Close()
 	claims, decisions := one(daily(weir.MaxUnits)), make([]weir.Decision, 1)
 	both := append(one(daily(weir.MaxUnits)),
 		weir.Claim{Key: "all", Limit: weir.MustLimit("g", weir.FixedWindow{Limit: weir.MaxUnits, Window: time.Hour}),
 			Cost: 1})
-	two := make([]weir.Decision, 2)
+	two, limits := make([]weir.Decision, 2), []*weir.Limit{claims[0].Limit}
 	request := func() {
 		s.Decide(context.Background(), claims, 1, decisions)
-		s.Shortcut("hot", claims[0].Limit, 1)
+		s.DecideKey("hot", limits, 1)
 		s.Decide(context.Background(), both, 1, two)
 	}
 	for range 100_000 {
@@ -201,10 +192,7 @@ func TestSpendingDoesNotAllocate(t *testing.T) {
 
 // Many at once, for the race detector: nothing is lost and nothing too much.
 func TestManyAtOnce(t *testing.T) {
-	s, err := lease.New(memstore.New(), always(lease.Terms{Share: 0.2, Hold: 2 * time.Millisecond}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := lease.New(memstore.New(), always(lease.Terms{Share: 0.2, Hold: 2 * time.Millisecond}))
 	const each, callers = 3000, 8
 	limit := daily(1_000_000)
 	limiters := []*weir.Limiter{limiter(t, s, limit), limiter(t, struct{ weir.Store }{s}, limit)}

@@ -59,22 +59,21 @@ func (e *entry) spend(now int64, decisions []weir.Decision) bool {
 	return ok
 }
 
-// shortcut is spend for weir.Shortcut, which has no Delay.
-func (e *entry) shortcut(now int64) (granted bool, remaining int64, retryAfter, resetAfter time.Duration,
-	at weir.Instant, ok bool) {
+// spendOne is spend of an entry of one claim, of whose grant no request has a Delay.
+func (e *entry) spendOne(now int64) (remaining int64, retryAfter, resetAfter time.Duration, at weir.Instant, ok bool) {
 	g := e.grant.Load()
 	if g == nil || g.delayed {
-		return
+		return 0, 0, 0, 0, false
 	}
 	left, ok := g.spend(now)
 	if !ok {
-		return
+		return 0, 0, 0, 0, false
 	}
 	d := &g.decisions[0]
 	if left == 0 {
 		retryAfter = d.RetryAfter
 	}
-	return true, d.Remaining + left*e.claims[0].Cost, retryAfter, d.ResetAfter, d.At, true
+	return d.Remaining + left*e.claims[0].Cost, retryAfter, d.ResetAfter, d.At, true
 }
 
 // share is the number of requests that the shares of the remainder allow.

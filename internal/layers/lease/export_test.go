@@ -16,13 +16,10 @@ func WithMaxLeases(n int) Option { return func(s *Store) { s.room = n } }
 func WithTimeout(d time.Duration) Option { return func(s *Store) { s.timeout = d } }
 
 // NewWith is New with options.
-func NewWith(next weir.Store, terms func(*weir.Limit) Terms, options ...Option) (*Store, error) {
-	s, err := New(next, terms)
-	if err != nil {
-		return nil, err
-	}
+func NewWith(next weir.Store, terms func(*weir.Limit) Terms, options ...Option) *Store {
+	s := New(next, terms)
 	for _, option := range options {
 		option(s)
 	}
-	return s, nil
+	return s
 }

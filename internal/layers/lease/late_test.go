@@ -56,10 +56,7 @@ func TestManyIdleKeysGoBackInTime(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				memory := memstore.New()
 				below := &distant{Store: &unclosed{memory}, away: away}
-				store, err := lease.New(below, tenth)
-				if err != nil {
-					t.Fatal(err)
-				}
+				store := lease.New(below, tenth)
 				claims := lendTo(t, store, keys)
 				if n := store.Stats().Leases; n != keys {
 					t.Fatalf("%d leases, want %d", n, keys)
@@ -107,10 +104,7 @@ func TestLeaseEndsBeforeItsWindowByTheStoresClock(t *testing.T) {
 				return epoch + weir.Instant((fast + fast/1001 + 900*time.Nanosecond).Microseconds())
 			}
 			below := &spy{Store: memstore.New(memstore.WithClock(clock))}
-			store, err := lease.New(below, tenth)
-			if err != nil {
-				t.Fatal(err)
-			}
+			store := lease.New(below, tenth)
 			defer store.Close()
 			claims := one(weir.MustLimit("limit",
 				weir.FixedWindow{Limit: 1_000_000, Window: window, Anchor: weir.Epoch}))

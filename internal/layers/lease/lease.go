@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"math/bits"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -45,7 +46,7 @@ const (
 // error.
 type Store struct {
 	next    weir.Store
-	short   weir.Shortcut // next, if it implements it
+	keyed   keyed // next, if it implements it
 	terms   func(*weir.Limit) Terms
 	timeout time.Duration
 	room    int // most leases
@@ -66,19 +67,18 @@ type Store struct {
 	running  sync.WaitGroup // the sweeper and refills
 }
 
+// keyed is a store that decides some requests of one key without claims, as weir.Limiter knows it.
+type keyed interface {
+	DecideKey(key string, limits []*weir.Limit, cost int64) (worst int, granted bool, remaining int64,
+		retryAfter, resetAfter, delay time.Duration, at weir.Instant, ok bool)
+}
+
 // New returns a layer over next. terms says how a limit may be leased; the zero Terms, and Terms that
 // [Terms.Check] refuses, say that it may not. It is called concurrently, after each granted decision without a
 // lease, and must always return the same for one limit: a look-up in a constant map is right.
 //
 // Close gives units back and closes next.
-func New(next weir.Store, terms func(*weir.Limit) Terms) (*Store, error) {
-	switch {
-	case next == nil:
-		return nil, &weir.InputError{Field: "next", Given: "nil", Allowed: "a store"}
-	case terms == nil:
-		return nil, &weir.InputError{Field: "terms", Given: "nil",
-			Allowed: "a function that says how a limit may be leased"}
-	}
+func New(next weir.Store, terms func(*weir.Limit) Terms) *Store {
 	s := &Store{
 		next: next, terms: terms, timeout: DefaultTimeout, room: DefaultMaxLeases,
 		seed: maphash.MakeSeed(), start: time.Now(),
@@ -87,8 +87,8 @@ func New(next weir.Store, terms func(*weir.Limit) Terms) (*Store, error) {
 	}
 	close(s.landed.done)
 	s.batches.New = func() any { return new(batch) }
-	s.short, _ = next.(weir.Shortcut)
-	return s, nil
+	s.keyed, _ = next.(keyed)
+	return s
 }
 
 // now is the monotonic clock in nanoseconds.
@@ -111,19 +111,20 @@ func (s *Store) Decide(ctx context.Context, claims []weir.Claim, times int64,
 	return s.await(ctx, e, claims, decisions)
 }
 
-// Shortcut implements weir.Shortcut, for a lease of one claim.
-func (s *Store) Shortcut(key string, l *weir.Limit,
-	cost int64) (granted bool, remaining int64, retryAfter, resetAfter time.Duration, at weir.Instant, ok bool) {
-	if l == nil {
+// DecideKey is Decide of one request, for a lease of one claim: see weir.Limiter.
+func (s *Store) DecideKey(key string, limits []*weir.Limit, cost int64) (worst int, granted bool, remaining int64,
+	retryAfter, resetAfter, delay time.Duration, at weir.Instant, ok bool) {
+	if len(limits) == 1 {
+		l := limits[0]
+		if e := s.findOne(s.mix(0, key, l, cost), key, l, cost); e != nil {
+			remaining, retryAfter, resetAfter, at, granted = e.spendOne(s.now())
+			return 0, granted, remaining, retryAfter, resetAfter, 0, at, granted
+		}
+	}
+	if s.keyed == nil || slices.ContainsFunc(limits, s.lends) {
 		return
 	}
-	if e := s.findOne(s.mix(0, key, l, cost), key, l, cost); e != nil {
-		return e.shortcut(s.now())
-	}
-	if s.short == nil || s.lends(l) {
-		return
-	}
-	return s.short.Shortcut(key, l, cost)
+	return s.keyed.DecideKey(key, limits, cost)
 }
 
 // ask passes on a decision without a lease. A granted one counts towards earning one.

@@ -10,7 +10,6 @@ import (
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/layers/lease"
-	"github.com/weirproject/weir/memstore"
 )
 
 func TestLeaseIsEarnedByRate(t *testing.T) {
@@ -291,16 +290,4 @@ func TestLeasesAreBounded(t *testing.T) {
 			t.Errorf("%d leases, at most 3 are allowed", n)
 		}
 	})
-}
-
-func TestNewRefuses(t *testing.T) {
-	for name, make := range map[string]func() (*lease.Store, error){
-		"next":  func() (*lease.Store, error) { return lease.New(nil, tenth) },
-		"terms": func() (*lease.Store, error) { return lease.New(memstore.New(), nil) },
-	} {
-		var input *weir.InputError
-		if _, err := make(); !errors.As(err, &input) || input.Field != name {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
 }

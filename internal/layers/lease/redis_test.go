@@ -71,10 +71,7 @@ func hammerRedis(t *testing.T, url string, limit *weir.Limit, terms lease.Terms)
 	var callers sync.WaitGroup
 	nodes := make([]*lease.Store, 3)
 	for i := range nodes {
-		var err error
-		if nodes[i], err = lease.NewWith(onRedis(t, url), always(terms), lease.WithTimeout(2*time.Minute)); err != nil {
-			t.Fatal(err)
-		}
+		nodes[i] = lease.NewWith(onRedis(t, url), always(terms), lease.WithTimeout(2*time.Minute))
 		asks := limiter(t, nodes[i], limit)
 		for range 4 {
 			callers.Go(func() { total.Add(untilRefused(t, asks, []int{3000, 75_000, 75_000}[i])) })
@@ -115,10 +112,7 @@ func TestWithoutTermsIsExact(t *testing.T) {
 		if clock != nil {
 			options = append(options, memstore.WithClock(clock))
 		}
-		s, err := lease.New(memstore.New(options...), always(lease.Terms{}))
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := lease.New(memstore.New(options...), always(lease.Terms{}))
 		return storetest.Handle{Store: s}
 	}
 	storetest.Run(t, subject)

@@ -276,10 +276,7 @@ func (w *world) newNode(chance *rand.Rand) *simNode {
 	if w.broken.share {
 		terms.Share = 1
 	}
-	var err error
-	if n.leases, err = lease.New(n, always(terms)); err != nil {
-		panic(err)
-	}
+	n.leases = lease.New(n, always(terms))
 	return n
 }
 

@@ -112,10 +112,7 @@ func open(t *testing.T, terms func(*weir.Limit) lease.Terms, options ...lease.Op
 func openIdle(t *testing.T, terms func(*weir.Limit) lease.Terms, options ...lease.Option) *bench {
 	t.Helper()
 	b := &bench{t: t, below: &spy{Store: memstore.New()}}
-	var err error
-	if b.Store, err = lease.NewWith(b.below, terms, options...); err != nil {
-		t.Fatal(err)
-	}
+	b.Store = lease.NewWith(b.below, terms, options...)
 	return b
 }
 

@@ -82,13 +82,16 @@ func Decide(ctx context.Context, next weir.Store, requests []weir.Request) {
 		batcher.DecideBatch(ctx, requests)
 		return
 	}
+	var b Batch
 	for i := range requests {
 		r := &requests[i]
-		if r.Err = r.Check(); r.Err != nil {
-			r.Granted = 0
+		if b.Void(r) {
 			continue
 		}
-		decideAlone(ctx, next, r)
+		if r.Granted, r.Err = 0, r.Check(); r.Err == nil {
+			decideAlone(ctx, next, r)
+		}
+		b.Answered(r)
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 func TestWarmDoesNotAllocate(t *testing.T) {
 	c := []weir.Claim{under("a", "k", weir.PerHour(1)), under("b", "k", weir.PerHour(1)),
 		under("c", "k", weir.PerHour(1))}
-	d := make([]weir.Decision, len(c))
+	d, limits := make([]weir.Decision, len(c)), []*weir.Limit{c[0].Limit, c[1].Limit, c[2].Limit}
 	next := &answering{says: weir.Decision{RetryAfter: time.Hour}}
 	layer := over(t, next)
 	layer.Decide(t.Context(), c[1:2], 1, nil)
@@ -24,7 +24,7 @@ func TestWarmDoesNotAllocate(t *testing.T) {
 		"one refused":            func() { layer.Decide(t.Context(), c[1:2], 1, d[:1]) },
 		"several refused":        func() { layer.Decide(t.Context(), c, 1, d) },
 		"refused, not described": func() { layer.Decide(t.Context(), c, 1, nil) },
-		"by the shortcut":        func() { layer.Shortcut("k", c[1].Limit, 1) },
+		"by the shortcut":        func() { layer.DecideKey("k", limits[1:2], 1) },
 	} {
 		calls := next.calls.Load()
 		if allocs := testing.AllocsPerRun(100, call); allocs != 0 || next.calls.Load() != calls {
@@ -36,7 +36,7 @@ func TestWarmDoesNotAllocate(t *testing.T) {
 	for name, call := range map[string]func(){
 		"granted":                func() { layer.Decide(t.Context(), c[2:], 1, d[2:]) },
 		"granted, not described": func() { layer.Decide(t.Context(), c[2:], 1, nil) },
-		"not known":              func() { layer.Shortcut("another", c[2].Limit, 1) },
+		"not known":              func() { layer.DecideKey("another", limits[2:3], 1) },
 	} {
 		if allocs := testing.AllocsPerRun(100, call); allocs != 0 {
 			t.Errorf("%s: %v allocations", name, allocs)

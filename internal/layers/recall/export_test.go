@@ -1,21 +1,47 @@
 package recall
 
 import (
+	"time"
 	"unsafe"
 
 	"github.com/weirproject/weir"
 )
 
+// An Option changes a Config.
+type Option func(*Config)
+
+// NewWith is New with options.
+func NewWith(next weir.Store, options ...Option) *Store {
+	var config Config
+	for _, option := range options {
+		option(&config)
+	}
+	return New(next, config)
+}
+
+// WithLongest sets Config.Longest.
+func WithLongest(longest time.Duration) Option { return func(c *Config) { c.Longest = longest } }
+
+// WithRefusals sets how many refusals are remembered.
+func WithRefusals(n int) Option { return func(c *Config) { c.refusals = n } }
+
+// WithUpdates sets Config.Updates.
+func WithUpdates(updates Updates) Option { return func(c *Config) { c.Updates = updates } }
+
+// WithClock sets Config.Clock.
+func WithClock(clock func() time.Duration) Option { return func(c *Config) { c.Clock = clock } }
+
+// WithWarn sets Config.Warn.
+func WithWarn(warn func(text string)) Option { return func(c *Config) { c.Warn = warn } }
+
 // A Node is a layer whose messages the test carries.
 type Node struct{ *Store }
 
 // NewNode makes one.
-func NewNode(next weir.Store, opts ...Option) (*Node, error) {
-	s, err := New(next, opts...)
-	if err == nil {
-		s.notifier = newNotifier(s, nil, nil)
-	}
-	return &Node{s}, err
+func NewNode(next weir.Store, opts ...Option) *Node {
+	s := NewWith(next, opts...)
+	s.notifier = newNotifier(s, nil, nil)
+	return &Node{s}
 }
 
 // Messages returns the queued messages.

@@ -1,5 +1,5 @@
 // Package recall is a refusal cache: while a refusal holds, the same request is refused here without a call of
-// the store below. A flood of refused requests then costs Redis one call in [WithLongest] for each key and
+// the store below. A flood of refused requests then costs Redis one call in Config.Longest for each key and
 // node.
 //
 // # What is answered from memory
@@ -22,11 +22,11 @@
 //
 // A refusal is forgotten when [Store.Refund], [Store.Reset] or [Store.Charge] changes the state of its key:
 // here before the call is sent and again when it returns, on other nodes as soon as they receive the message
-// (see [News]).
+// (see [Updates]).
 //
 // # What can be stale
 //
-// A refusal can be stale for up to [WithLongest] if this node receives no message about a change: Redis lost
+// A refusal can be stale for up to Config.Longest if this node receives no message about a change: Redis lost
 // its data or its clock was stepped, another program wrote there, a message was lost, a refund was executed
 // after its call had been given up, nodes had other numbers for one limit, this machine slept, or a Redis
 // Cluster returned units that one slot granted and another refused. Where decisions span several slots, choose
@@ -39,9 +39,9 @@
 package recall
 
 import (
+	"cmp"
 	"context"
 	"hash/maphash"
-	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -52,58 +52,24 @@ import (
 )
 
 const (
-	// DefaultLongest is the default of WithLongest.
-	DefaultLongest = 10 * time.Second
-	// DefaultRefusals is the default of WithRefusals.
-	DefaultRefusals = 100_000
-	// MaxRefusals is the largest value of WithRefusals.
-	MaxRefusals = 1 << 24
 	// MaxKey is the longest key in bytes that is remembered, so that memory and messages are bounded.
 	MaxKey = 256
 )
 
-// An Option configures New.
-type Option func(*config)
+// A Config configures New.
+type Config struct {
+	// Longest is the longest time for which a refusal is answered from memory; 0 is 10s.
+	Longest time.Duration
+	// Updates connects this node to the others, for changes of state. Without it, changes through other nodes are
+	// noticed after Longest.
+	Updates Updates
+	// Warn is called when invalidations can no longer be sent or received; nil is silence.
+	Warn func(text string)
+	// Clock is the monotonic clock, for tests: the time since any fixed instant, safe for concurrent use. Nil is the
+	// process's clock.
+	Clock func() time.Duration
 
-type config struct {
-	longest  time.Duration
-	refusals int
-	news     News
-	clock    func() time.Duration
-	warn     func(text string)
-}
-
-// WithLongest sets the longest time for which a refusal is answered from memory; more than 0. The default is
-// 10s.
-func WithLongest(longest time.Duration) Option { return func(c *config) { c.longest = longest } }
-
-// WithRefusals sets how many refusals are remembered, 1 to MaxRefusals, rounded up to a power of two, at least
-// 8. The default is 100,000. One takes about 170 bytes and its key.
-func WithRefusals(n int) Option { return func(c *config) { c.refusals = n } }
-
-// WithNews connects this node to the others, for changes of state. Without it, changes through other nodes are
-// noticed after WithLongest.
-func WithNews(news News) Option { return func(c *config) { c.news = news } }
-
-// WithClock sets the monotonic clock, for tests: the time since any fixed instant, safe for concurrent use. The
-// default is the process's clock.
-func WithClock(clock func() time.Duration) Option { return func(c *config) { c.clock = clock } }
-
-// WithWarn sets a function that is called when invalidations can no longer be sent or received; the default is
-// slog.Warn, and nil is silence.
-func WithWarn(warn func(text string)) Option { return func(c *config) { c.warn = warn } }
-
-func (c *config) check() error {
-	switch {
-	case c.longest <= 0:
-		return &weir.InputError{Field: "longest", Given: c.longest, Allowed: "more than 0, such as 10s"}
-	case c.refusals < 1 || c.refusals > MaxRefusals:
-		return &weir.InputError{Field: "refusals", Given: c.refusals, Allowed: "1 to 16777216"}
-	case c.clock == nil:
-		return &weir.InputError{Field: "clock", Given: "nil",
-			Allowed: "a function that returns the time since a fixed instant"}
-	}
-	return nil
+	refusals int // how many are remembered, rounded up to a power of two, at least 8; one takes 170 bytes and its key
 }
 
 // Store is a weir.Store over another one. Make one with New.
@@ -113,7 +79,7 @@ type Store struct {
 	clock    func() time.Duration
 	seed     maphash.Seed
 	table    *table
-	notifier *notifier // nil without News
+	notifier *notifier // nil without Updates
 	decided  sync.Pool
 	batches  sync.Pool // of *batch
 	recalled stripes
@@ -122,37 +88,28 @@ type Store struct {
 }
 
 // New returns a layer over a store. Closing it closes the store.
-func New(next weir.Store, opts ...Option) (*Store, error) {
-	start := time.Now()
-	c := config{
-		longest: DefaultLongest, refusals: DefaultRefusals,
-		clock: func() time.Duration { return time.Since(start) },
-		warn:  func(text string) { slog.Warn(text) },
+func New(next weir.Store, config Config) *Store {
+	if start := time.Now(); config.Clock == nil {
+		config.Clock = func() time.Duration { return time.Since(start) }
 	}
-	for _, opt := range opts {
-		opt(&c)
+	s := &Store{
+		next: next, longest: cmp.Or(config.Longest, 10*time.Second), clock: config.Clock, seed: maphash.MakeSeed(),
+		table: newTable(cmp.Or(config.refusals, 100_000)),
 	}
-	if next == nil {
-		return nil, &weir.InputError{Field: "store", Given: "nil", Allowed: "a store, such as one of redisstore.Open"}
-	}
-	if err := c.check(); err != nil {
-		return nil, err
-	}
-	s := &Store{next: next, longest: c.longest, clock: c.clock, seed: maphash.MakeSeed(), table: newTable(c.refusals)}
 	s.batches.New = func() any { return new(batch) }
 	s.decided.New = func() any { return new([weir.MaxClaims]weir.Decision) }
-	if c.news != nil {
-		s.notifier = newNotifier(s, c.news, c.warn)
+	if config.Updates != nil {
+		s.notifier = newNotifier(s, config.Updates, config.Warn)
 		s.notifier.open()
 	}
-	return s, nil
+	return s
 }
 
 // Stats are counters since New.
 type Stats struct {
 	Recalled  int64 // decisions refused from memory
 	Learned   int64 // refusals remembered
-	Evicted   int64 // refusals evicted before their end: if it grows, raise WithRefusals
+	Evicted   int64 // refusals evicted before their end
 	Listening bool  // subscribed to the invalidations of other nodes
 }
 
@@ -282,20 +239,21 @@ func (s *Store) hold(retryAfter time.Duration) time.Duration {
 	return min(s.longest, retryAfter-retryAfter>>9)
 }
 
-// Shortcut implements weir.Shortcut for remembered refusals.
-func (s *Store) Shortcut(key string, limit *weir.Limit,
-	cost int64) (granted bool, remaining int64, retryAfter, resetAfter time.Duration, at weir.Instant, ok bool) {
-	if len(key) > MaxKey || uint64(cost) > weir.MaxUnits || s.closed.Load() {
+// DecideKey is Decide of one request, for a remembered refusal of one limit: see weir.Limiter.
+func (s *Store) DecideKey(key string, limits []*weir.Limit, cost int64) (worst int, granted bool, remaining int64,
+	retryAfter, resetAfter, delay time.Duration, at weir.Instant, ok bool) {
+	if len(limits) != 1 || len(key) > MaxKey || uint64(cost) > weir.MaxUnits || s.closed.Load() {
 		return
 	}
+	limit := limits[0]
 	now, hash := s.clock(), s.hash(limit.Hash(), key)
 	r := s.table.set(hash).find(key, limit, cost, hash, s.table.era.Load(), now)
-	if r == nil || r.decided.Delay != 0 {
+	if r == nil {
 		return
 	}
 	s.recalled.add()
 	d := r.decision(cost, r.at(now))
-	return false, d.Remaining, d.RetryAfter, d.ResetAfter, d.At, true
+	return 0, false, d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay, d.At, true
 }
 
 // Charge implements weir.Store.
@@ -354,7 +312,7 @@ func (s *Store) changed(claims []weir.Claim) {
 }
 
 // Stop makes the layer refuse further calls, and ends the exchange with other nodes after sending what is
-// queued, for at most a quarter of a second. The store below and the News stay open.
+// queued, for at most a quarter of a second. The store below and the Updates stay open.
 func (s *Store) Stop() {
 	if !s.closed.Swap(true) && s.notifier != nil {
 		s.notifier.close()

@@ -35,10 +35,7 @@ func steady(clock func() weir.Instant) func() time.Duration {
 // over is a layer that is closed with the test.
 func over(tb testing.TB, next weir.Store, opts ...recall.Option) *recall.Store {
 	tb.Helper()
-	store, err := recall.New(next, opts...)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	store := recall.NewWith(next, opts...)
 	tb.Cleanup(func() { store.Close() })
 	return store
 }
@@ -96,10 +93,7 @@ func pair(t testing.TB, below *memstore.Store, clock func() time.Duration) (a, b
 	t.Helper()
 	a, b = new(notified), new(notified)
 	for _, n := range []*notified{a, b} {
-		node, err := recall.NewNode(shared{below}, driven(clock)...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		node := recall.NewNode(shared{below}, driven(clock)...)
 		n.Node = node
 	}
 	a.other, b.other = b, a

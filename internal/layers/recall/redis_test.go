@@ -22,15 +22,15 @@ func openRedis(t testing.TB, url string, opts ...redisstore.Option) *redisstore.
 	return store
 }
 
-// onRedis returns a node over a Redis, with News.
+// onRedis returns a node over a Redis, with Updates.
 func onRedis(t testing.TB, url string, opts ...recall.Option) *recall.Store {
 	t.Helper()
-	news, err := redisstore.OpenNews(t.Context(), url, redisstore.WithTimeout(time.Second), redisstore.WithWarn(nil))
+	updates, err := redisstore.OpenUpdates(t.Context(), url, redisstore.WithTimeout(time.Second), redisstore.WithWarn(nil))
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { news.Close() }) // after the layer, which is opened later
-	layer := over(t, openRedis(t, url), append(opts, recall.WithNews(news), recall.WithWarn(nil))...)
+	t.Cleanup(func() { updates.Close() }) // after the layer, which is opened later
+	layer := over(t, openRedis(t, url), append(opts, recall.WithUpdates(updates), recall.WithWarn(nil))...)
 	redistest.Await(t, "the subscription", func() bool { return layer.Stats().Listening })
 	return layer
 }
@@ -60,12 +60,12 @@ func TestRefundFreesTheKeyOnOtherNodes(t *testing.T) {
 		if err := a.Refund(t.Context(), []weir.Claim{c}, d[0].At, nil); err != nil {
 			t.Fatal(err)
 		}
-		redistest.Await(t, "the news", func() bool { return b.Kept() == 0 })
+		redistest.Await(t, "the update", func() bool { return b.Kept() == 0 })
 		takes(t, b, 1, c)
 		if err := b.Reset(t.Context(), []weir.Claim{c}); err != nil {
 			t.Fatal(err)
 		}
-		redistest.Await(t, "the news", func() bool { return a.Kept() == 0 })
+		redistest.Await(t, "the update", func() bool { return a.Kept() == 0 })
 	}
 }
 
@@ -83,7 +83,7 @@ func TestLostSubscriptionForgetsEverything(t *testing.T) {
 	if err := a.Reset(t.Context(), []weir.Claim{c}); err != nil {
 		t.Fatal(err)
 	}
-	redistest.Await(t, "the news", func() bool { return b.Kept() == 0 })
+	redistest.Await(t, "the update", func() bool { return b.Kept() == 0 })
 }
 
 // A clock that is stepped, as by a failover, is believed again after WithLongest at most.

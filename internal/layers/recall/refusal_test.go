@@ -112,8 +112,8 @@ func TestRefusalEndsWithItsRetryAfter(t *testing.T) {
 
 func TestLongestBoundsStaleness(t *testing.T) {
 	for longest, opts := range map[time.Duration][]recall.Option{
-		recall.DefaultLongest: nil,
-		time.Second:           {recall.WithLongest(time.Second)},
+		10 * time.Second: nil,
+		time.Second:      {recall.WithLongest(time.Second)},
 	} {
 		s := newScene(t, opts...)
 		c := claim(weir.PerHour(1), 1)
@@ -306,59 +306,51 @@ func TestErrorsAreNotRemembered(t *testing.T) {
 	if _, err := s.layer.Decide(t.Context(), []weir.Claim{c}, 1, nil); !errors.Is(err, weir.ErrClosed) {
 		t.Errorf("a refusal was recalled by a store that is closed: %v", err)
 	}
-	if _, _, _, _, _, ok := s.layer.Shortcut(c.Key, c.Limit, 1); ok {
+	if _, ok := byKey(s.layer, c.Key, c.Limit, 1); ok {
 		t.Error("and by its shortcut")
 	}
+}
+
+// byKey is the decision of a refusal by DecideKey.
+func byKey(s *recall.Store, key string, limit *weir.Limit, cost int64) (d weir.Decision, ok bool) {
+	_, granted, remaining, retry, reset, delay, at, ok := s.DecideKey(key, []*weir.Limit{limit}, cost)
+	d = weir.Decision{Remaining: remaining, RetryAfter: retry, ResetAfter: reset, Delay: delay, At: at}
+	return d, ok && !granted
 }
 
 func TestShortcutEqualsDecide(t *testing.T) {
 	for _, spec := range []weir.Spec{weir.PerSecond(1), weir.SlidingLog{Limit: 1, Window: time.Second}} {
 		s := newScene(t)
 		c := claim(spec, 1)
-		if _, _, _, _, _, ok := s.layer.Shortcut(c.Key, c.Limit, 1); ok {
+		if _, ok := byKey(s.layer, c.Key, c.Limit, 1); ok {
 			t.Fatalf("%s: the shortcut answered what was never asked", spec)
 		}
 		s.ask(1, true, c)
 		s.pass(10 * time.Millisecond)
-		granted, remaining, retry, reset, at, ok := s.layer.Shortcut(c.Key, c.Limit, 1)
-		got := weir.Decision{Remaining: remaining, RetryAfter: retry, ResetAfter: reset, At: at}
-		if want := s.ask(0, false, c)[0]; !ok || granted || got != want {
-			t.Errorf("%s: shortcut (%v, granted %v) %+v, Decide %+v", spec, ok, granted, got, want)
+		got, ok := byKey(s.layer, c.Key, c.Limit, 1)
+		if want := s.ask(0, false, c)[0]; !ok || got != want {
+			t.Errorf("%s: DecideKey (%v) %+v, Decide %+v", spec, ok, got, want)
 		}
 	}
 	s := newScene(t)
 	c := claim(weir.LeakyQueue(1, time.Second, 1), 2)
 	s.ask(1, true, c)
-	if _, _, _, _, _, ok := s.layer.Shortcut(c.Key, c.Limit, 1); ok {
-		t.Error("the shortcut answered although there is a delay to tell")
+	got, ok := byKey(s.layer, c.Key, c.Limit, 1)
+	c.Cost = 1
+	if want := s.ask(0, false, c)[0]; !ok || got != want || got.Delay == 0 {
+		t.Errorf("with a delay: DecideKey (%v) %+v, Decide %+v", ok, got, want)
 	}
 	for _, bad := range []weir.Claim{{Key: "", Limit: c.Limit, Cost: 1}, {Key: "k", Limit: c.Limit, Cost: -1},
 		{Key: "k", Limit: c.Limit, Cost: weir.MaxUnits + 1}} {
-		if _, _, _, _, _, ok := s.layer.Shortcut(bad.Key, bad.Limit, bad.Cost); ok {
+		if _, ok := byKey(s.layer, bad.Key, bad.Limit, bad.Cost); ok {
 			t.Errorf("the shortcut answered key %q, cost %d", bad.Key, bad.Cost)
 		}
 	}
 }
 
-func TestOptions(t *testing.T) {
-	below := memstore.New()
-	for field, make := range map[string]func() (*recall.Store, error){
-		"store":    func() (*recall.Store, error) { return recall.New(nil) },
-		"longest":  func() (*recall.Store, error) { return recall.New(below, recall.WithLongest(0)) },
-		"refusals": func() (*recall.Store, error) { return recall.New(below, recall.WithRefusals(0)) },
-		"clock":    func() (*recall.Store, error) { return recall.New(below, recall.WithClock(nil)) },
-	} {
-		_, err := make()
-		var input *weir.InputError
-		if !errors.As(err, &input) || input.Field != field {
-			t.Errorf("%s: got %v", field, err)
-		}
-	}
-	if _, err := recall.New(below, recall.WithRefusals(recall.MaxRefusals+1)); err == nil {
-		t.Error("more refusals than MaxRefusals: no error")
-	}
+func TestRoom(t *testing.T) {
 	for asked, room := range map[int]int{1: 8, 8: 8, 9: 16, 100_000: 131_072} {
-		if got := over(t, below, recall.WithRefusals(asked)).Room(); got != room {
+		if got := over(t, memstore.New(), recall.WithRefusals(asked)).Room(); got != room {
 			t.Errorf("WithRefusals(%d) has room for %d, want %d", asked, got, room)
 		}
 	}
@@ -366,10 +358,7 @@ func TestOptions(t *testing.T) {
 
 func ExampleNew() {
 	redis := memstore.New() // or redisstore.Open
-	store, err := recall.New(redis, recall.WithLongest(5*time.Second))
-	if err != nil {
-		panic(err)
-	}
+	store := recall.New(redis, recall.Config{Longest: 5 * time.Second})
 	defer store.Close()
 	limiter, err := weir.New(store, "login", weir.PerMinute(5))
 	if err != nil {

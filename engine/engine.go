@@ -1,0 +1,212 @@
+// Package engine is the server's rate limiter for Go programs: a store with its layers, rules that are reloaded when
+// they change, a local store that decides while Redis does not respond, and metrics. [Open] assembles what the
+// command weir serve assembles, from the same parts.
+//
+//	limits, err := engine.Open(ctx, engine.Config{Rules: "rules.yaml", Store: "redis://127.0.0.1:6379"})
+//	if err != nil {
+//		return err
+//	}
+//	defer limits.Close()
+//	limited, err := limits.Middleware()
+package engine
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/httplimit"
+	"github.com/weirproject/weir/internal/engine"
+	"github.com/weirproject/weir/rules"
+)
+
+// A Config says where rules come from and where counts are kept. The zero value of a field is its default. Fields that
+// are settings of a rule file too (Store, Nodes, TrustedProxies, ClientHeader, PathForm) override the file.
+//
+// In Rules, Hashes and Ledger, "redis" stands for the Redis of Store.
+type Config struct {
+	// Rules is a rule file, a directory of rule files, the https:// URL of a rule file, or the URL of a Redis with a
+	// hash for each rule. Changes are in force within a second, or at the next announcement in Redis.
+	Rules string
+	// Hashes are the URLs of Redis with a hash for each rule, which override Rules, and each other in this order.
+	Hashes []string
+	// Ledger is the Redis with the rules and exceptions of operators, which override all others. The default is that of
+	// Store, where weir serve writes them; "none" reads none. An Engine only reads it.
+	Ledger string
+	// StartWithin is the time that Open waits for sources that cannot be read; the default is 10 seconds.
+	StartWithin time.Duration
+	// AllowEmpty accepts an empty rule set where there were rules. Otherwise the last rules stay in force, because a
+	// truncated file and a flushed database look the same.
+	AllowEmpty bool
+
+	// Store is "memory", the default, or the URL of a Redis.
+	Store string
+	// Timeout is that of a Redis call; the default is 50 ms. Then on_store_error of each rule decides.
+	Timeout time.Duration
+	// Nodes is the number of processes that share the store. While it is down, each grants its share of a limit.
+	Nodes int
+	// Without are the layers to leave out: breaker, coalesce, recall, warm.
+	Without []string
+	// MaxKeys is the maximum of keys in memory.
+	MaxKeys int
+	// State is a file that preserves the counts in memory across restarts.
+	State string
+
+	// TrustedProxies are addresses and networks of proxies whose ClientHeader (X-Forwarded-For) is trusted; "unix" is
+	// every peer on a Unix socket.
+	TrustedProxies []string
+	ClientHeader   string
+	// PathForm is the form in which paths are matched, in words of a rule file's path_form.
+	PathForm []string
+	// HashKey is the secret for hashing long keys, the same on all nodes.
+	HashKey string
+
+	// Log receives changes of rules, their mistakes, and outages. The default is slog.Default.
+	Log *slog.Logger
+}
+
+// An Engine decides requests until it is closed. It is safe for concurrent use.
+type Engine struct{ engine *engine.Engine }
+
+// Open reads the rules, connects to the store, and watches both until Close. Mistakes in the rules, a missing file and
+// a permanent failure, such as a wrong password, are errors.
+//
+// A Redis that does not respond is no error: until it does, on_store_error of each rule decides, and rules that lie
+// there are missing. Status says so.
+func Open(ctx context.Context, c Config) (*Engine, error) {
+	e, err := open(ctx, c)
+	if err != nil {
+		return nil, fmt.Errorf("engine: %w", err)
+	}
+	return &Engine{e}, nil
+}
+
+func open(ctx context.Context, c Config) (*engine.Engine, error) {
+	setup, err := engine.Read(ctx, c.complete())
+	if err != nil {
+		return nil, err
+	}
+	e, err := setup.Open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := e.Wait(ctx); err != nil {
+		e.Close()
+		return nil, err
+	}
+	return e, nil
+}
+
+// complete fills the defaults.
+func (c Config) complete() engine.Config {
+	full := engine.Defaults()
+	full.Rules, full.Hashes = c.Rules, c.Hashes
+	if inRedis(c.Rules) {
+		full.Rules, full.Hashes = "", slices.Concat([]string{c.Rules}, c.Hashes)
+		full.Names = map[string]string{"Hashes": "Rules"}
+	}
+	full.Ledger, full.ReadLedger = c.Ledger, true
+	full.StartWithin = cmp.Or(c.StartWithin, full.StartWithin)
+	full.AllowEmpty = c.AllowEmpty
+	full.Store = cmp.Or(c.Store, full.Store)
+	full.Timeout = cmp.Or(c.Timeout, full.Timeout)
+	full.Nodes = cmp.Or(c.Nodes, full.Nodes)
+	full.Without = c.Without
+	full.MaxKeys = cmp.Or(c.MaxKeys, full.MaxKeys)
+	full.State = c.State
+	full.TrustedProxies = c.TrustedProxies
+	full.ClientHeader = cmp.Or(c.ClientHeader, full.ClientHeader)
+	full.PathForm = c.PathForm
+	full.HashKey = c.HashKey
+	full.Log = cmp.Or(c.Log, slog.Default())
+	full.Version = version()
+	full.Given = map[string]bool{
+		"Store":          c.Store != "",
+		"Nodes":          c.Nodes != 0,
+		"TrustedProxies": len(c.TrustedProxies) > 0,
+		"ClientHeader":   c.ClientHeader != "",
+		"PathForm":       len(c.PathForm) > 0,
+	}
+	return full
+}
+
+// inRedis reports whether rules lie in hashes of a Redis.
+func inRedis(rules string) bool {
+	scheme, _, url := strings.Cut(rules, "://")
+	return rules == engine.InStore || url && scheme != "https" && scheme != "http"
+}
+
+// version is that of this module in the program.
+func version() string {
+	build, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "(devel)"
+	}
+	for _, module := range append(build.Deps, &build.Main) {
+		if module.Path == "github.com/weirproject/weir" && module.Version != "" {
+			return module.Version
+		}
+	}
+	return "(devel)"
+}
+
+// Middleware makes middleware that decides each request by the rules in force: httplimit.ByRules, with the accepted
+// methods, the form of paths and the trusted proxies of the engine. Options override these.
+func (e *Engine) Middleware(options ...httplimit.Option) (func(http.Handler) http.Handler, error) {
+	return httplimit.ByRules(e.engine.Gate, append(e.engine.HTTPOptions(), options...)...)
+}
+
+// Decide decides a request that is none of HTTP: see [gate.Gate.Decide].
+func (e *Engine) Decide(ctx context.Context, r *rules.Request, ask gate.Ask, v *gate.Verdict) error {
+	return e.engine.Gate.Decide(ctx, r, ask, v)
+}
+
+// Gate is the gate of the engine, to settle, renew and release what Decide granted. Do not swap its rules.
+func (e *Engine) Gate() *gate.Gate { return e.engine.Gate }
+
+// Metrics are the metrics of weir serve, without those of the Go runtime and the process.
+func (e *Engine) Metrics() prometheus.Collector { return e.engine.Metrics.Registry() }
+
+// Reload reads all sources now, and waits until their rules are in force. The error lists what is not.
+func (e *Engine) Reload(ctx context.Context) error { return e.engine.Reload(ctx) }
+
+// Close saves the state and closes the store. Close it after the last request.
+func (e *Engine) Close() error { return e.engine.Close() }
+
+// A Status is a snapshot of the rules in force and their sources.
+type Status struct {
+	Rules   int       // number of rules in force
+	Loaded  time.Time // when they were put in force; zero: only those of the start are
+	Sources []Source  // in ascending precedence
+}
+
+// A Source is the state of one source of rules.
+type Source struct {
+	Name     string // config, redis, redis-2, …, sets, ledger
+	Revision string // of its rules in force
+	Rules    int    // of them in force
+	LeftOut  int    // invalid rules, which are not in force as they are written; Err lists them
+	Err      error  // why its newest content is not in force; nil: it is
+}
+
+// Status returns the current status.
+func (e *Engine) Status() Status {
+	s := Status{Rules: len(e.engine.Gate.Rules().Rules())}
+	now := e.engine.Status()
+	if now.RuleSet != nil {
+		s.Loaded = now.RuleSet.Loaded
+	}
+	for _, y := range now.Layers {
+		s.Sources = append(s.Sources, Source{y.Name, y.Revision, y.Rules, y.LeftOut, cmp.Or(y.Err, y.Warning)})
+	}
+	return s
+}

@@ -1,0 +1,75 @@
+// Package redisconn reaches Redis: it opens connections by URL, keeps them, and runs scripts on them.
+package redisconn
+
+import (
+	"context"
+	"crypto/sha1"
+	"encoding/hex"
+	"fmt"
+
+	"github.com/weirproject/weir"
+)
+
+// A Conn runs scripts in Redis. It is safe for concurrent use.
+//
+// A Conn never sends a call twice that may have been executed: it repeats only after
+// answers that say that nothing ran (NOSCRIPT, MOVED, ASK). It bounds each call by the
+// context, which always has a deadline.
+type Conn interface {
+	// Run executes a script on the node that holds keys (all in one slot) by EVALSHA, and
+	// after NOSCRIPT loads it on that node (SCRIPT LOAD) and repeats this call alone. It
+	// appends the elements of the script's array reply to reply. It keeps neither slice
+	// after it returned, but may still send the strings.
+	// An error that Redis itself answered is a *ServerError; any other failure, also a reply
+	// that is no array of integers and strings, wraps weir.ErrUnavailable.
+	Run(ctx context.Context, script *Script, keys, args []string, reply []Value) ([]Value, error)
+
+	// Delete removes keys, which may lie in different slots.
+	Delete(ctx context.Context, keys []string) error
+
+	// Cluster reports whether keys of different slots need calls of their own.
+	Cluster() bool
+
+	// Close releases the connections that the Conn opened itself.
+	Close()
+}
+
+// A Script is a Lua script and its SHA-1, as EVALSHA names it.
+type Script struct {
+	Text string
+	SHA  string // 40 hex digits
+}
+
+// ScriptOf is the Script of a text.
+func ScriptOf(text string) *Script {
+	sum := sha1.Sum([]byte(text))
+	return &Script{Text: text, SHA: hex.EncodeToString(sum[:])}
+}
+
+// A Value is one element of a script's reply: an integer, or a string, which may be empty.
+type Value struct {
+	Int    int64
+	Text   string
+	IsText bool
+}
+
+// A ServerError is an error reply of Redis: nothing of the call was executed, unless
+// the text says otherwise. The text is as Redis sent it, without a leading "ERR ",
+// which rueidis removes.
+type ServerError struct{ Text string }
+
+// Error implements error.
+func (e *ServerError) Error() string { return "redis: " + e.Text }
+
+// Details of a weir.ErrUnavailable about its call.
+const (
+	NotExecuted     = "the call was not executed"
+	PerhapsExecuted = "it is unknown whether the call was executed"
+)
+
+// Malformed is the error of a reply that no script of weir gives, such as that of a proxy or of
+// another kind of server.
+func Malformed(format string, args ...any) error {
+	why := fmt.Sprintf(format, args...)
+	return fmt.Errorf("%w (%s): the reply is none of weir's scripts: %s", weir.ErrUnavailable, PerhapsExecuted, why)
+}

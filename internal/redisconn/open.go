@@ -1,0 +1,283 @@
+package redisconn
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/weirproject/weir/internal/respguard"
+)
+
+// DefaultTimeout is the timeout of a Config without one.
+const DefaultTimeout = 50 * time.Millisecond
+
+// quietest is the least time for which a connection may be silent, however short the
+// timeout: queries for the topology use it too.
+const quietest = 100 * time.Millisecond
+
+// A Config says how to connect.
+type Config struct {
+	Timeout time.Duration     // of a call; 0 is DefaultTimeout
+	TLS     *tls.Config       // for a URL with TLS, whose parameters are added to it
+	Warn    func(text string) // receives warnings about the server's configuration; nil drops them
+}
+
+// Open connects to the Redis that a URL names: see redisstore.Open.
+func Open(ctx context.Context, url string, config Config) (Conn, error) {
+	c, err := openConn(ctx, url, config, respguard.Decisions)
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// OpenClient connects with the same URLs, TLS and checks of the server as Open, for what lies in
+// Redis beside limits, such as rules. The client sends nothing twice.
+//
+// The timeout of the Config does not bound its calls, their contexts do; it says for how long (at
+// least 100ms) the server may be silent while calls wait for it, before the connection is given up.
+func OpenClient(ctx context.Context, url string, config Config) (rueidis.Client, error) {
+	conn, err := openConn(ctx, url, config, respguard.Rules)
+	if err != nil {
+		return nil, err
+	}
+	return &client{conn.live.Load().Client, conn}, nil
+}
+
+// client closes what openConn made along with it.
+type client struct {
+	rueidis.Client
+	conn *rueidisConn
+}
+
+func (c *client) Close() { c.conn.Close() }
+
+func openConn(ctx context.Context, url string, config Config, most respguard.Ceilings) (*rueidisConn, error) {
+	if config.Timeout == 0 {
+		config.Timeout = DefaultTimeout
+	}
+	if config.Warn == nil {
+		config.Warn = func(string) {}
+	}
+	t, err := parseURL(url)
+	if err != nil {
+		return nil, err
+	}
+	secure, err := t.tlsConfig(config.TLS)
+	if err != nil {
+		return nil, err
+	}
+	c := &rueidisConn{
+		dialer: &dialer{
+			network: t.network, tls: secure, attempts: make(map[string]*attempt),
+			silence: max(config.Timeout, quietest), timeout: config.Timeout, most: most,
+		},
+		timeout: config.Timeout,
+		cluster: t.shape == cluster,
+		loads:   loads{underway: make(map[loading]*loaded)},
+		valve:   valve{gap: config.Timeout / 4, born: time.Now()},
+	}
+	c.options = t.options(c.dialer)
+	if err := c.connect(ctx); err != nil {
+		c.dialer.close()
+		return nil, unlocked(c.explain(ctx, err))
+	}
+	if err := c.inspect(ctx, t.shape, config.Warn); err != nil {
+		c.Close()
+		return nil, err
+	}
+	c.dialer.opened.Store(true)
+	return c, nil
+}
+
+// unlocked explains the error of a URL without a password.
+func unlocked(err error) error {
+	var answer *ServerError
+	if errors.As(err, &answer) && strings.HasPrefix(answer.Text, "NOAUTH") {
+		return fmt.Errorf("the server wants a password: redis://:password@host, or redis://user:password@host "+
+			"(of Sentinels sentinel_password): %w", err)
+	}
+	return err
+}
+
+// tlsConfig is the caller's configuration with the URL's parameters; nil without TLS.
+func (t *target) tlsConfig(given *tls.Config) (*tls.Config, error) {
+	if !t.secure {
+		if given != nil {
+			allowed := "rediss://, rediss+cluster:// or rediss+sentinel:// with WithTLS"
+			return nil, badURL("scheme", "without TLS", allowed)
+		}
+		return nil, nil
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if given != nil {
+		config = given.Clone()
+	}
+	if t.serverName != "" {
+		config.ServerName = t.serverName
+	}
+	if t.ca != "" {
+		text, err := os.ReadFile(t.ca)
+		if err != nil {
+			return nil, fmt.Errorf("redisstore: read ca: %w", err)
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(text) {
+			return nil, badURL("parameter ca", t.ca, "a file with at least one PEM certificate")
+		}
+	}
+	if t.cert != "" {
+		pair, err := tls.LoadX509KeyPair(t.cert, t.key)
+		if err != nil {
+			return nil, fmt.Errorf("redisstore: read cert and key: %w", err)
+		}
+		config.Certificates = []tls.Certificate{pair}
+	}
+	return config, nil
+}
+
+func (t *target) options(d *dialer) rueidis.ClientOption {
+	// With a keep-alive rueidis sends PING over idle connections, each second.
+	alive := net.Dialer{Timeout: dialTimeout, KeepAlive: time.Second}
+	return rueidis.ClientOption{
+		InitAddress: t.addrs, Username: t.user, Password: t.password, SelectDB: t.db,
+		ClientName: "weir",
+		DialCtxFn:  d.dial, TLSConfig: d.tls, Dialer: alive, ConnWriteTimeout: 2 * time.Second,
+
+		DisableRetry: true, // a retry could charge twice
+		DisableCache: true,
+
+		// One connection a node: two are no faster, and one carries more than a server can
+		// decide. Its queue has room for 2,048 calls; with the buffers that is 0.9 MB.
+		PipelineMultiplex: -1, RingScaleEachConn: 11,
+		ReadBufferEachConn: 64 << 10, WriteBufferEachConn: 64 << 10,
+
+		ForceSingleClient: t.shape == single,
+		ClusterOption:     rueidis.ClusterOption{MaxMovedRedirections: 8},
+		Sentinel: rueidis.SentinelOption{
+			MasterSet: t.master, Username: t.sentinelUser, Password: t.sentinelPassword, ClientName: "weir",
+			TLSConfig: d.tls, Dialer: alive,
+			// A missed message would bind it to the old master for good.
+			TopologyRefreshInterval: 2 * time.Second,
+		},
+	}
+}
+
+// connect makes the client, or gives up when ctx ends: rueidis itself takes no context.
+func (c *rueidisConn) connect(ctx context.Context) error {
+	made := make(chan error, 1)
+	go func() {
+		client, err := rueidis.NewClient(c.options)
+		if err != nil && client != nil {
+			client.Close()
+		}
+		c.live.Store(&library{client})
+		made <- err
+	}()
+	select {
+	case err := <-made:
+		return err
+	case <-ctx.Done():
+		go func() {
+			if <-made == nil {
+				c.live.Load().end()
+			}
+		}()
+		return ctx.Err()
+	}
+}
+
+// inspect checks each node's version and mode. It fails if none answers or if one cannot be used.
+func (c *rueidisConn) inspect(ctx context.Context, shape topology, warn func(string)) error {
+	failure := rueidis.ErrNoAddr
+	for addr, node := range c.live.Load().Nodes() {
+		err := inspect(ctx, addr, node, shape, warn)
+		var unfit *unfitError
+		if errors.As(err, &unfit) {
+			return err
+		}
+		if err == nil || failure != nil {
+			failure = err // a replica may be gone: one node is enough
+		}
+	}
+	if failure != nil {
+		return c.explain(ctx, failure)
+	}
+	return nil
+}
+
+// inspect uses HELLO, which every user may call.
+func inspect(ctx context.Context, addr string, node rueidis.Client, shape topology, warn func(string)) error {
+	if shape == cluster { // one that is frozen must not hold up the others
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Second)
+		defer cancel()
+	}
+	hello, err := node.Do(ctx, node.B().Arbitrary("HELLO").Build()).AsStrMap()
+	if err != nil {
+		return err
+	}
+	if problem := unfit(hello, shape); problem != "" {
+		return &unfitError{addr, problem}
+	}
+	if shape != cluster && hello["role"] != "master" {
+		warn("redisstore: " + addr + " is a replica, which cannot charge: open its master")
+	}
+	memory, _ := node.Do(ctx, node.B().Info().Section("memory").Build()).ToString() // it may be forbidden
+	policy := field(memory, "maxmemory_policy")
+	if field(memory, "maxmemory") != "0" && forgets(policy) {
+		warn("redisstore: " + addr + " has maxmemory-policy " + policy +
+			": when memory is short it forgets exhausted limits, and what should be refused is granted; " +
+			"set volatile-ttl or noeviction")
+	}
+	return nil
+}
+
+// unfitError is the error of a server that answers but cannot be used.
+type unfitError struct{ addr, problem string }
+
+func (e *unfitError) Error() string { return "redisstore: " + e.addr + " " + e.problem }
+
+// unfit is why a server, by its answer to HELLO, cannot be used under the URL's scheme, or "".
+func unfit(hello map[string]string, shape topology) string {
+	major, rest, _ := strings.Cut(hello["version"], ".")
+	minor, _, _ := strings.Cut(rest, ".")
+	x, errX := strconv.Atoi(major)
+	y, errY := strconv.Atoi(minor)
+	switch mode := hello["mode"]; {
+	case errX != nil || errY != nil || x < 6 || x == 6 && y < 2:
+		return "is version " + strconv.Quote(hello["version"]) + "; weir needs Redis 6.2 or later, or Valkey"
+	case mode == "sentinel":
+		return "is a Sentinel: open redis+sentinel://host1,host2,host3/mymaster"
+	case mode == "cluster" && shape != cluster:
+		return "is a node of a Cluster: open redis+cluster://host1,host2,host3"
+	case mode != "cluster" && shape == cluster:
+		return "is no node of a Cluster: open redis://host"
+	}
+	return ""
+}
+
+// field is a field of INFO's text.
+func field(info, name string) string {
+	for line := range strings.Lines(info) {
+		if value, ok := strings.CutPrefix(line, name+":"); ok {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
+
+// forgets reports whether an eviction policy may drop a key whose limit is exhausted.
+// volatile-ttl drops what expires first, and the debt is the time to live.
+func forgets(policy string) bool {
+	return policy != "" && policy != "noeviction" && policy != "volatile-ttl"
+}

@@ -1,0 +1,31 @@
+package layers
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/weirproject/weir/internal/layers/breaker"
+)
+
+// The begin and the end of an outage are reported, and not each attempt between.
+func TestBreakerChanged(t *testing.T) {
+	var opened []bool
+	o := &Options{BreakerChanged: func(open bool, cause error) {
+		if opened = append(opened, open); open != (cause != nil) {
+			t.Errorf("open %v because of %v", open, cause)
+		}
+	}}
+	from, failure := breaker.Closed, errors.New("connection refused")
+	for _, to := range []breaker.State{breaker.Open, breaker.HalfOpen, breaker.Open, breaker.HalfOpen, breaker.Closed} {
+		change := breaker.Change{From: from, To: to}
+		if to == breaker.Open {
+			change.Cause = failure
+		}
+		o.changed(change)
+		from = to
+	}
+	if want := []bool{true, false}; !slices.Equal(opened, want) {
+		t.Errorf("reported %v, want %v", opened, want)
+	}
+}
