@@ -155,7 +155,7 @@ func (s *Store) giveBack(ctx context.Context, e *entry, g *grant, n int64) error
 		for same < len(claims) && taken[same] == taken[0] {
 			same++
 		}
-		if err := s.next.Refund(ctx, claims[:same], taken[0], nil); err != nil {
+		if err := s.Store.Refund(ctx, claims[:same], taken[0], nil); err != nil {
 			return err
 		}
 		claims, taken = claims[same:], taken[same:]

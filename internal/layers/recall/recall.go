@@ -258,46 +258,35 @@ func (s *Store) DecideKey(key string, limits []*weir.Limit, cost int64) (worst i
 
 // Charge implements weir.Store.
 func (s *Store) Charge(ctx context.Context, claims []weir.Claim, decisions []weir.Decision) error {
-	if err := s.check(claims, 1, decisions); err != nil {
-		return err
-	}
-	s.changing(claims)
-	defer s.changed(claims)
-	return s.next.Charge(ctx, claims, decisions)
+	return s.change(claims, 1, decisions, func() error { return s.next.Charge(ctx, claims, decisions) })
 }
 
 // Refund implements weir.Store.
 func (s *Store) Refund(ctx context.Context, claims []weir.Claim, takenAt weir.Instant,
 	decisions []weir.Decision) error {
-	if err := s.check(claims, 1, decisions); err != nil {
-		return err
-	}
-	s.changing(claims)
-	defer s.changed(claims)
-	return s.next.Refund(ctx, claims, takenAt, decisions)
+	return s.change(claims, 1, decisions, func() error { return s.next.Refund(ctx, claims, takenAt, decisions) })
 }
 
 // Reset implements weir.Store.
 func (s *Store) Reset(ctx context.Context, claims []weir.Claim) error {
-	if err := s.check(claims, 0, nil); err != nil {
-		return err
-	}
-	s.changing(claims)
-	defer s.changed(claims)
-	return s.next.Reset(ctx, claims)
+	return s.change(claims, 0, nil, func() error { return s.next.Reset(ctx, claims) })
 }
 
-// changing forgets before the call is sent and disables learning until it has returned: a caller that has seen
-// the effect must not be refused by an older answer.
-func (s *Store) changing(claims []weir.Claim) {
+// change makes a call that changes state. It forgets before the call is sent and disables learning until it has
+// returned: a caller that has seen the effect must not be refused by an older answer.
+func (s *Store) change(claims []weir.Claim, times int64, decisions []weir.Decision, call func() error) error {
+	if err := s.check(claims, times, decisions); err != nil {
+		return err
+	}
 	for i := range claims {
 		if c := &claims[i]; remembers(c.Limit, c.Key) {
 			s.table.set(s.hash(c.Limit.Hash(), c.Key)).begin()
 		}
 	}
+	defer s.changed(claims) // also after a failure: the call may have been executed
+	return call()
 }
 
-// changed is called after failures too, because a failed call may have been executed.
 func (s *Store) changed(claims []weir.Claim) {
 	for i := range claims {
 		c := &claims[i]
