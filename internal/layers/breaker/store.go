@@ -58,8 +58,7 @@ func (b *Breaker) call(ctx context.Context, claims []weir.Claim, times int64, de
 	return err
 }
 
-// DecideBatch implements weir.Batcher. A batch is admitted as a whole or not at all; each of its requests
-// counts.
+// DecideBatch implements weir.Batcher. A batch is admitted as a whole or not at all; each of its requests counts.
 func (b *Breaker) DecideBatch(ctx context.Context, requests []weir.Request) {
 	t, began, away := b.enter()
 	if away != nil {

@@ -119,9 +119,8 @@ func (l *LocalStore) on(claims []weir.Claim, decisions []weir.Decision, call fun
 	return err
 }
 
-// Decide implements weir.Store. A cost above this node's share, but not above the limit, is refused with a
-// RetryAfter of at least a second: the time until the share is full. That is no promise, but Never would be
-// wrong.
+// Decide implements weir.Store. A cost above this node's share, but not above the limit, is refused with a RetryAfter
+// of at least a second: the time until the share is full. That is no promise, but Never would be wrong.
 func (l *LocalStore) Decide(ctx context.Context, claims []weir.Claim, times int64,
 	decisions []weir.Decision) (granted int64, err error) {
 	err = l.on(claims, decisions, func(mine []weir.Claim) (err error) {

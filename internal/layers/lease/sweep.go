@@ -188,8 +188,7 @@ func (s *Store) forget(claims []weir.Claim) (err error) {
 	return err
 }
 
-// forget marks the claims of an entry that are among those given, and reports whether there are any. Under
-// Store.mu.
+// forget marks the claims of an entry that are among those given, and reports whether there are any. Under Store.mu.
 func (e *entry) forget(claims []weir.Claim) (any bool) {
 	for i := range e.claims {
 		for j := range claims {

@@ -1,6 +1,5 @@
-// Package recall is a refusal cache: while a refusal holds, the same request is refused here without a call of
-// the store below. A flood of refused requests then costs Redis one call in Config.Longest for each key and
-// node.
+// Package recall is a refusal cache: while a refusal holds, the same request is refused here without a call of the
+// store below. A flood of refused requests then costs Redis one call in Config.Longest for each key and node.
 //
 // # What is answered from memory
 //
@@ -10,8 +9,7 @@
 //
 //   - a request of one unit, or of cost 0 where that is refused;
 //   - of windows, calendars and continuous buckets whose units take a whole number of microseconds to refill:
-//     any larger
-//     cost;
+//     any larger cost;
 //   - a request of several claims of which each is known so.
 //
 // Everything else goes to the store, including a larger cost where some units are left: a smaller request may
@@ -26,11 +24,10 @@
 //
 // # What can be stale
 //
-// A refusal can be stale for up to Config.Longest if this node receives no message about a change: Redis lost
-// its data or its clock was stepped, another program wrote there, a message was lost, a refund was executed
-// after its call had been given up, nodes had other numbers for one limit, this machine slept, or a Redis
-// Cluster returned units that one slot granted and another refused. Where decisions span several slots, choose
-// it short: a second.
+// A refusal can be stale for up to Config.Longest if this node receives no message about a change: Redis lost its
+// data or its clock was stepped, another program wrote there, a message was lost, a refund was executed after its
+// call had been given up, nodes had other numbers for one limit, this machine slept, or a Redis Cluster returned
+// units that one slot granted and another refused. Where decisions span several slots, choose it short: a second.
 //
 // # What is never remembered
 //
