@@ -148,8 +148,8 @@ func (r *report) weight() bar {
 	return bar{what: "embedded: bytes a live key beside its text, at 1e6 keys", measured: fmt.Sprintf("%.1f bytes", bytes), ratio: bytes, bound: 64, missing: !ok}
 }
 
-// allocations is the most that any of weir's rows allocates in any column. What the crew
-// allocates in a slice is in it, so that a hundredth is none.
+// allocations is the most that any of weir's rows allocates in any column. A slice includes the crew's own
+// allocations, so a hundredth is none.
 func (r *report) allocations() bar {
 	b := bar{what: "embedded: allocations a decision, granted and refused, one and three claims", bound: 0.01, measured: "none in any column"}
 	for _, row := range weirMemoryRows() {

@@ -9,7 +9,7 @@ import (
 )
 
 // httprateRow is the local counter of go-chi/httprate, asked as its middleware asks it:
-// under one mutex, read, weigh, count. What the middleware writes into headers is left out.
+// under one mutex, read, weigh, count. Its headers are left out.
 func httprateRow() row {
 	return row{name: "httprate, local counter", refuses: true, open: func(q Quota) (Peer, error) {
 		counter := httprate.NewLocalLimitCounter(window)

@@ -76,8 +76,8 @@ type layersReport struct {
 	hot, flood, leased, uniform report
 }
 
-// overLayers measures layers. What takes less time than a look at the clock is not timed
-// question by question.
+// overLayers measures layers. Decisions that take less time than reading the clock are not
+// timed one by one.
 func overLayers(out io.Writer, timed stage, s *server) (*layersReport, error) {
 	l := &layersReport{rows: newLayerRows(s)}
 	quick := timed

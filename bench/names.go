@@ -8,7 +8,7 @@ import (
 
 // names are n distinct keys of one length, one after the other in one text. Asking in
 // that order reads the text from front to back, as a server reads keys from requests that
-// just came: warm. What a limiter remembers of them is not warm, because shuffled names
+// just came: warm. The limiter's memory of them is not warm, because shuffled names
 // are asked in another order than they were entered in.
 type names struct {
 	text string

@@ -20,14 +20,14 @@ import (
 )
 
 const (
-	respName  = "**weir** CL.THROTTLE, RESP door, embedded store"
+	respName  = "**weir** CL.THROTTLE, RESP server, embedded store"
 	barelyRun = "redis-server: EVALSHA of the shortest bucket"
 )
 
 // respFlags are redis-benchmark's: 64 connections, 16 commands deep, 10k keys.
 var respFlags = []string{"-h", "127.0.0.1", "-c", "64", "-P", "16", "-r", "10000", "--csv"}
 
-// overRESP has redis-benchmark ask weir's RESP door and Redis by turns. The door runs in
+// overRESP has redis-benchmark ask weir's RESP server and Redis by turns. The server runs in
 // this process, so that all three share the machine as a server, a Redis and a client do.
 func overRESP(out io.Writer, s *server, rounds, requests int) (bar, error) {
 	addr, stop, err := serveRESP()
@@ -64,18 +64,18 @@ func overRESP(out io.Writer, s *server, rounds, requests int) (bar, error) {
 		measured: fmt.Sprintf("%.0f/s against %.0f/s", median(weir), median(script))}, nil
 }
 
-// serveRESP opens the door on a free loopback port, and checks that it limits.
+// serveRESP opens the server on a free loopback port, and checks that it limits.
 func serveRESP() (addr string, stop func(), err error) {
 	none, err := rules.Compile(&rules.File{})
 	if err != nil {
 		return "", nil, err
 	}
 	store := memstore.New()
-	judge, err := gate.New(store, none)
+	g, err := gate.New(store, none)
 	if err != nil {
 		return "", nil, err
 	}
-	door, err := resp.New(judge, store)
+	server, err := resp.New(g, store)
 	if err != nil {
 		return "", nil, err
 	}
@@ -83,9 +83,9 @@ func serveRESP() (addr string, stop func(), err error) {
 	if err != nil {
 		return "", nil, err
 	}
-	go door.Serve(listener)
+	go server.Serve(listener)
 	stop = func() {
-		door.Close()
+		server.Close()
 		store.Close()
 	}
 	if err := limits(listener.Addr().String()); err != nil {
@@ -95,7 +95,7 @@ func serveRESP() (addr string, stop func(), err error) {
 	return listener.Addr().String(), stop, nil
 }
 
-// limits checks that the door grants what it should and refuses the rest.
+// limits checks that the server grants what it should and refuses the rest.
 func limits(addr string) error {
 	client := redis.NewClient(&redis.Options{Addr: addr})
 	defer client.Close()

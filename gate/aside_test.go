@@ -34,7 +34,7 @@ func TestClaimsAsideNeverGiveTheReason(t *testing.T) {
 	if receipt := v.Receipt(); len(receipt) != 2 || receipt[1].Claim.Lease != "first" || !v.At(1).Aside || v.Holds() {
 		t.Errorf("the receipt is %+v", receipt)
 	}
-	// What another limit refuses is not taken.
+	// A request that another limit refuses takes nothing.
 	ask.Aside = []weir.Claim{guard(t, "second")}
 	if err := g.Decide(t.Context(), from("192.0.2.1"), ask, &v); err != nil || v.Outcome != gate.Refused || v.Rule.Name() != "ip" {
 		t.Fatalf("%v %v by %v", v.Outcome, err, v.Rule)

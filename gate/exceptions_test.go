@@ -45,7 +45,7 @@ rules:
 	if err != nil {
 		t.Fatal(err)
 	}
-	var v gate.Verdict // the same for all, as doors have it
+	var v gate.Verdict // the same for all, as in front ends
 	for _, test := range []struct{ user, outcome, want string }{
 		{"carl", "denied", "[block ]"}, {"dora", "passed", "[allow ]"},
 		{"root", "passed", "[]"},               // by the file's own list

@@ -2,8 +2,8 @@ package memstore
 
 import "bytes"
 
-// LoadLines loads the lines of a snapshot without its head and foot, for the fuzzer: a
-// checksum would stop it at the door.
+// LoadLines loads the lines of a snapshot without its head and foot, for the fuzzer, which
+// would not get past a checksum.
 func LoadLines(s *Store, text string) error {
 	r := snapshotReader{now: s.now()}
 	for one := range bytes.Lines([]byte(text)) {

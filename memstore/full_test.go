@@ -99,7 +99,7 @@ func TestFullStoreRefusesNewLeases(t *testing.T) {
 	}
 }
 
-// What was reserved on the overflow key is given back there, though its key has a place of its own by then.
+// Units reserved on the overflow key are given back there, though their key has an entry of its own by then.
 func TestReservationOfFullStoreIsRefundedWhereItWasTaken(t *testing.T) {
 	for _, spec := range []weir.Spec{weir.PerDay(4), weir.SlidingLog{Limit: 4, Window: 24 * time.Hour}} {
 		store, now := driven(t, 1)

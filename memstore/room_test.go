@@ -71,7 +71,7 @@ func TestFloodForgetsNobody(t *testing.T) {
 	}
 }
 
-// What expired makes room, one key for each newcomer, and only what expired.
+// Expired keys make room, one for each new key, and only expired ones.
 func TestRoomIsMadeOfWhatExpired(t *testing.T) {
 	const ceiling = 600
 	store, now := driven(t, ceiling)

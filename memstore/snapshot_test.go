@@ -146,7 +146,7 @@ func flipped(text []byte, at int) []byte {
 	return text
 }
 
-// Whatever a file holds, loading it is an error or leaves a store that can decide.
+// Loading any file is an error or leaves a store that can decide.
 func FuzzLoad(f *testing.F) {
 	store := used(f)
 	path := filepath.Join(f.TempDir(), "quotas")

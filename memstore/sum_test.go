@@ -9,7 +9,7 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// Whatever calls meet on one key, by whatever path each is decided, all that was granted or charged is counted.
+// All units granted or charged are counted, for any mixture of concurrent calls on one key and of their paths.
 func TestConcurrentCallsAddUp(t *testing.T) {
 	const most = 1 << 20
 	for _, spec := range []weir.Spec{

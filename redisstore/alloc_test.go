@@ -10,8 +10,8 @@ import (
 	"github.com/weirproject/weir/redisstore"
 )
 
-// What a batch allocates does not depend on how many requests it has: the words that are
-// sent, and what the client needs for a call and its reply.
+// A batch allocates the words that are sent, and the client's memory for a call and its
+// reply, independently of the number of requests.
 func TestABatchAllocatesForItsCallsOnly(t *testing.T) {
 	store := single(t).open(t, redisstore.WithTimeout(time.Minute))
 	bucket, window := weir.MustLimit("bucket", weir.PerHour(1_000_000)), weir.MustLimit("window", weir.FixedWindow{Limit: 1_000_000, Window: time.Hour})

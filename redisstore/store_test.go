@@ -180,7 +180,7 @@ func TestMostClaims(t *testing.T) {
 	}
 }
 
-// What one slot refuses, the others give back.
+// Units of a request that one slot refuses are given back by the others.
 func TestClusterGivesBack(t *testing.T) {
 	t.Parallel()
 	store := clustered(t).open(t, redisstore.WithTimeout(time.Minute))

@@ -48,6 +48,7 @@ func TestWarnings(t *testing.T) {
 		"buckets as quotas":        {"rules: [{name: a, limit: [1/1m, 5/1h, 10/1d]}]", []string{"1:33: 5/1h is a token bucket, which grants up to 9 in any 1 h", "up to 19 in any 24 h; for at most 10 write algorithm: sliding_log"}},
 		"a stricter rule for more": {"rules:\n- {name: all, key: client.ip, limit: 5/1m}\n- {name: login, match: {path: /login}, key: client.ip, limit: 100/1m}", []string{"3:10: the rule never decides: rules[0] (all) counts its requests and others"}},
 		"a stricter rule below":    {"rules:\n- {name: login, match: {path: /api/login, method: POST}, key: [client.ip, user], limit: sliding_log 9/1m}\n- {name: api, match: {path: /api/**, method: [GET, POST]}, key: user, limit: sliding_log 9/1m}", []string{"2:10: the rule never decides: rules[1] (api)"}},
+		"equal and as wide":        {"rules:\n- {name: a, match: {path: /**}, key: user, limit: 5/1m}\n- {name: b, key: user, limit: 5/1m}", []string{"3:10: the rule never decides: rules[0] (a)"}},
 		"a misspelt body":          {"response: {body: jsn}\nrules: [{name: a, limit: 1/1s, response: {body: Problem}}]", []string{"did you mean json?", "did you mean problem?"}},
 	} {
 		_, warnings, err := rules.Lint("f", []byte(test.text))

@@ -4,6 +4,7 @@ import (
 	"math/big"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/algorithm/model"
 )
 
 // bounded are the kinds for which SPEC.md names the most units granted in any time.
@@ -47,7 +48,7 @@ func staysBounded(t TB, b *fixture, s schedule) {
 	b.clock.set(s.start)
 	a := b.actor(&s)
 	a.forward = true
-	grants := make([][]units, len(a.claims))
+	grants := make([][]model.Units, len(a.claims))
 	for i := range s.steps {
 		for range 3 {
 			step := s.steps[i]
@@ -55,7 +56,7 @@ func staysBounded(t TB, b *fixture, s schedule) {
 			got := a.do(t, &step)
 			a.note(&step, got)
 			for j := range grants {
-				grants[j] = append(grants[j], units{int64(got.decisions[j].At), got.granted * step.costs[j]})
+				grants[j] = append(grants[j], model.Units{At: int64(got.decisions[j].At), N: got.granted * step.costs[j]})
 			}
 		}
 	}
@@ -64,16 +65,16 @@ func staysBounded(t TB, b *fixture, s schedule) {
 	}
 }
 
-func holdsBound(t TB, l *weir.Limit, grants []units) {
+func holdsBound(t TB, l *weir.Limit, grants []model.Units) {
 	t.Helper()
 	for i := range grants {
 		total := int64(0)
 		for _, last := range grants[i:] {
-			total += last.n
-			length := last.at - grants[i].at + 1
+			total += last.N
+			length := last.At - grants[i].At + 1
 			if most, ok := mostIn(l, length); ok && big.NewInt(total).Cmp(most) > 0 {
 				t.Fatalf("%s granted %d units in the %d µs from %d on; at most %v are promised", l, total, length,
-					grants[i].at, most)
+					grants[i].At, most)
 			}
 		}
 	}

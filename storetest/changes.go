@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/algorithm/model"
 )
 
 // numbersChange: the numbers of a limit change while its keys are in use, and nodes with
@@ -117,7 +118,7 @@ func exactAfterwards(t TB, b *fixture, c change) {
 }
 
 // use plays the takes and charges of a schedule; the model is charged at true times.
-func (a *actor) use(t TB, steps []step) (charged []units) {
+func (a *actor) use(t TB, steps []step) (charged []model.Units) {
 	t.Helper()
 	for i := range steps {
 		s := steps[i]
@@ -131,7 +132,7 @@ func (a *actor) use(t TB, steps []step) (charged []units) {
 			o.granted = 1
 		}
 		if n := o.granted * s.costs[0]; n > 0 {
-			charged = append(charged, units{a.b.clock.now.Load(), n})
+			charged = append(charged, model.Units{At: a.b.clock.now.Load(), N: n})
 		}
 	}
 	return charged
@@ -139,7 +140,7 @@ func (a *actor) use(t TB, steps []step) (charged []units) {
 
 // kept is how many units may remain under the new numbers, at most and at least, after
 // charges at their true times under the old ones.
-func kept(charges []units, from, to *weir.Limit, now int64) (most, least int64) {
+func kept(charges []model.Units, from, to *weir.Limit, now int64) (most, least int64) {
 	switch to.Algorithm() {
 	case weir.AlgorithmTokenBucket:
 		return keptBucket(charges, from, to, now)
@@ -156,10 +157,10 @@ func kept(charges []units, from, to *weir.Limit, now int64) (most, least int64) 
 	return remainOf(to, since(charges, now-life+1)), remainOf(to, since(charges, now-to.Period()+1))
 }
 
-func since(charges []units, at int64) (n int64) {
+func since(charges []model.Units, at int64) (n int64) {
 	for _, c := range charges {
-		if c.at >= at {
-			n += c.n
+		if c.At >= at {
+			n += c.N
 		}
 	}
 	return n
@@ -168,69 +169,70 @@ func since(charges []units, at int64) (n int64) {
 func remainOf(l *weir.Limit, used int64) int64 { return max(0, l.Capacity()-used) }
 
 // replay charges a model of the old limit.
-func replay(charges []units, l *weir.Limit) keyModel {
-	w := newKeyModel(l)
+func replay(charges []model.Units, l *weir.Limit) model.Model {
+	w := model.New(l)
 	for _, c := range charges {
-		w.charge(l, c.n, c.at)
+		w.Charge(l, c.N, c.At)
 	}
 	return w
 }
 
 // keptBucket: the full instant stays, up to 1 µs; the missing units stay, up to one step if the
 // bucket changes to steps. Units refilled since the mark may be read at either pace.
-func keptBucket(charges []units, from, to *weir.Limit, now int64) (most, least int64) {
+func keptBucket(charges []model.Units, from, to *weir.Limit, now int64) (most, least int64) {
 	switch old := replay(charges, from).(type) {
-	case *bucket:
-		late := &bucket{new(big.Rat).Add(old.full, whole(1))}
+	case *model.Bucket:
+		late := &model.Bucket{Full: new(big.Rat).Add(old.Full, model.Whole(1))}
 		most, least = left(old, to, now), left(late, to, now)
 		if to.Step() {
 			return most, max(0, most-to.Refill())
 		}
 		return most, least
-	case *steps:
+	case *model.Steps:
 		if to.Step() {
 			return left(old, to, now), left(old, to, now)
 		}
-		settled := old.at(from, now)
-		even := &bucket{new(big.Rat).Add(whole(old.mark), over(to, old.missing))}
-		late := &bucket{new(big.Rat).Add(whole(now+1), over(to, max(settled.missing, old.at(to, now).missing)))}
-		return max(to.Most()-settled.missing, left(old, to, now), left(even, to, now)), left(late, to, now)
+		settled := old.At(from, now)
+		even := &model.Bucket{Full: new(big.Rat).Add(model.Whole(old.Mark), model.Over(to, old.Missing))}
+		missing := max(settled.Missing, old.At(to, now).Missing)
+		late := &model.Bucket{Full: new(big.Rat).Add(model.Whole(now+1), model.Over(to, missing))}
+		return max(to.Most()-settled.Missing, left(old, to, now), left(even, to, now)), left(late, to, now)
 	}
 	return 0, 0
 }
 
 // left is the units that remain in a bucket; its model reads the state by the numbers of any limit.
-func left(w keyModel, l *weir.Limit, now int64) int64 {
-	return describe(w, l, 0, now).Remaining
+func left(w model.Model, l *weir.Limit, now int64) int64 {
+	return model.Describe(w, l, 0, now).Remaining
 }
 
 // keptWindow: the count of the open window stands in the new one, as far as it may have been
 // charged there; units charged before both began do not.
-func keptWindow(charges []units, from, to *weir.Limit, now int64) (most, least int64) {
-	old := replay(charges, from).(*window)
-	newStart, _ := period(to, now)
-	if own(to) {
-		newStart = old.start
-		if now >= old.start+to.Period() {
+func keptWindow(charges []model.Units, from, to *weir.Limit, now int64) (most, least int64) {
+	old := replay(charges, from).(*model.Window)
+	newStart, _ := model.Period(to, now)
+	if model.Own(to) {
+		newStart = old.Start
+		if now >= old.Start+to.Period() {
 			newStart = now + 1
 		}
 	}
-	if old.used(from, now) == 0 { // the count of an old window may be gone, or still stand
-		return to.Capacity(), remainOf(to, since(charges, min(old.start, newStart)))
+	if old.Used(from, now) == 0 { // the count of an old window may be gone, or still stand
+		return to.Capacity(), remainOf(to, since(charges, min(old.Start, newStart)))
 	}
-	return remainOf(to, since(charges, max(old.start, newStart))),
-		remainOf(to, since(charges, min(old.start, newStart)))
+	return remainOf(to, since(charges, max(old.Start, newStart))),
+		remainOf(to, since(charges, min(old.Start, newStart)))
 }
 
 // keptCounter: each charge counts in the new slice of its true time, or an old slice and a
 // new one after the end of its old one at the latest.
-func keptCounter(charges []units, from, to *weir.Limit, now int64) (most, least int64) {
-	exact, late := &slidingCounter{}, &slidingCounter{}
+func keptCounter(charges []model.Units, from, to *weir.Limit, now int64) (most, least int64) {
+	exact, late := &model.SlidingCounter{}, &model.SlidingCounter{}
 	for _, c := range charges {
-		slice := floorDiv(c.at, from.Slice())
-		late.charges = append(late.charges, units{min(now, (slice+2)*from.Slice()-1+to.Slice()), c.n})
-		if slice >= floorDiv(now, from.Slice())-from.Slices() {
-			exact.charges = append(exact.charges, c)
+		slice := model.FloorDiv(c.At, from.Slice())
+		late.Charges = append(late.Charges, model.Units{At: min(now, (slice+2)*from.Slice()-1+to.Slice()), N: c.N})
+		if slice >= model.FloorDiv(now, from.Slice())-from.Slices() {
+			exact.Charges = append(exact.Charges, c)
 		}
 	}
 	return left(exact, to, now), left(late, to, now)
@@ -298,7 +300,7 @@ func bucketsSideBySide(t TB, b *fixture, c change) {
 	t.Helper()
 	from, to := c.limitsOf()
 	a := b.changing(&c, from)
-	exact, strict := &bucket{new(big.Rat)}, &bucket{new(big.Rat)}
+	exact, strict := &model.Bucket{Full: new(big.Rat)}, &model.Bucket{Full: new(big.Rat)}
 	for i := range c.steps {
 		s := c.steps[i]
 		if s.op == "refund" || s.op == "reset" {
@@ -319,12 +321,12 @@ func bucketsSideBySide(t TB, b *fixture, c change) {
 			n = 1
 		}
 		if n *= s.costs[0]; n > 0 {
-			exact.charge(l, n, now)
-			strict.full.Add(strict.full, whole(1))
-			strict.charge(l, n, now)
+			exact.Charge(l, n, now)
+			strict.Full.Add(strict.Full, model.Whole(1))
+			strict.Charge(l, n, now)
 		}
-		best, worst := describe(exact, l, s.costs[0], now),
-			describe(&bucket{new(big.Rat).Add(strict.full, whole(1))}, l, s.costs[0], now)
+		best, worst := model.Describe(exact, l, s.costs[0], now),
+			model.Describe(&model.Bucket{Full: new(big.Rat).Add(strict.Full, model.Whole(1))}, l, s.costs[0], now)
 		if d := got.decisions[0]; d.Remaining > best.Remaining || d.Remaining < worst.Remaining ||
 			d.ResetAfter < best.ResetAfter || d.ResetAfter > worst.ResetAfter {
 			t.Fatalf("%s beside %s, step %d, %s at %d:\n  got %v\n  not within %+v\n  and        %+v", from, to, i,

@@ -13,6 +13,7 @@ import (
 	"unsafe"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/algorithm/model"
 )
 
 // A fault is a known fault of other limiters, and a check that the store does not have it.
@@ -234,14 +235,14 @@ func ringForgets(t TB, b *fixture) {
 	const n = 6
 	limit := weir.SlidingCounter{Limit: 100, Window: n * time.Second, Slices: n}
 	for gap := int64(1); gap <= 4*(n+1); gap++ {
-		c, model := b.claim(limit), &slidingCounter{}
+		c, counter := b.claim(limit), &model.SlidingCounter{}
 		for range 3 {
 			c.Cost = 20
 			b.wants(t, c, 1, 1, "within the limit")
-			model.charge(c.Limit, 20, b.clock.now.Load())
+			counter.Charge(c.Limit, 20, b.clock.now.Load())
 			b.after(time.Duration(gap) * time.Second)
 			_, d := b.decide(t, 0, c)
-			if want := describe(model, c.Limit, 20, b.clock.now.Load()); d[0] != want {
+			if want := model.Describe(counter, c.Limit, 20, b.clock.now.Load()); d[0] != want {
 				t.Fatalf("%s: %d slices on: got %+v, want %+v", c.Limit, gap, d[0], want)
 			}
 		}
@@ -356,12 +357,12 @@ func longWindowsFit(t TB, b *fixture) {
 		weir.SlidingCounter{Limit: most, Window: day, Slices: 1},
 		weir.SlidingCounter{Limit: most, Window: 30 * day, Slices: 30},
 	} {
-		c, model := b.claim(spec), newModel(b.clock.read)
+		c, slow := b.claim(spec), newModel(b.clock.read)
 		for _, cost := range []int64{most - 1, 1, 1} {
 			c.Cost = cost
 			granted, got := b.decide(t, 1, c)
 			want := make([]weir.Decision, 1)
-			if should, err := model.Decide(context.Background(), []weir.Claim{c}, 1, want); err != nil ||
+			if should, err := slow.Decide(context.Background(), []weir.Claim{c}, 1, want); err != nil ||
 				granted != should || got[0] != want[0] {
 				t.Fatalf("%s: cost %d: got %d, %+v; want %d, %+v (%v)", spec, cost, granted, got[0], should, want[0],
 					err)

@@ -21,7 +21,7 @@ func (m *modelStore) keys() (live, everlasting int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for where, w := range m.models {
-		if w.fresh(m.limits[where], int64(m.clock())) {
+		if w.Fresh(m.limits[where], int64(m.clock())) {
 			delete(m.models, where)
 		}
 	}

@@ -7,28 +7,29 @@ import (
 	"sync"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/algorithm/model"
 )
 
 // modelStore is a store of models, under one lock.
 type modelStore struct {
 	mu     sync.Mutex
 	clock  func() weir.Instant
-	models map[string]keyModel // by limit and key
+	models map[string]model.Model // by limit and key
 	limits map[string]*weir.Limit
 }
 
 func newModel(clock func() weir.Instant) *modelStore {
-	return &modelStore{clock: clock, models: make(map[string]keyModel), limits: make(map[string]*weir.Limit)}
+	return &modelStore{clock: clock, models: make(map[string]model.Model), limits: make(map[string]*weir.Limit)}
 }
 
 func place(c *weir.Claim) string {
 	return c.Limit.Name() + " " + c.Limit.Algorithm().String() + " " + c.Key
 }
 
-func (m *modelStore) keyModel(c *weir.Claim) keyModel {
+func (m *modelStore) keyModel(c *weir.Claim) model.Model {
 	found, ok := m.models[place(c)]
 	if !ok {
-		found = newKeyModel(c.Limit)
+		found = model.New(c.Limit)
 		m.limits[place(c)] = c.Limit
 		m.models[place(c)] = found
 	}
@@ -38,24 +39,24 @@ func (m *modelStore) keyModel(c *weir.Claim) keyModel {
 // fits reports whether a claim would be granted n times.
 func (m *modelStore) fits(c *weir.Claim, n, now int64) bool {
 	w := m.keyModel(c)
-	if held, ok := w.(*leases); ok && (c.Renew || held.find(c.Lease, now) != nil) {
-		return held.find(c.Lease, now) != nil
+	if held, ok := w.(*model.Leases); ok && (c.Renew || held.Find(c.Lease, now) != nil) {
+		return held.Find(c.Lease, now) != nil
 	}
-	return w.fits(c.Limit, c.Cost*n, now)
+	return w.Fits(c.Limit, c.Cost*n, now)
 }
 
 // written is the model of a claim before a write. A state that was written by the other mode of
 // a bucket is converted only then.
-func (m *modelStore) written(c *weir.Claim, now int64) keyModel {
+func (m *modelStore) written(c *weir.Claim, now int64) model.Model {
 	w := m.keyModel(c)
 	switch old := w.(type) {
-	case *bucket:
+	case *model.Bucket:
 		if c.Limit.Step() {
-			w = old.stepped(c.Limit, now)
+			w = old.Stepped(c.Limit, now)
 		}
-	case *steps:
+	case *model.Steps:
 		if !c.Limit.Step() {
-			w = old.continuous(c.Limit, now)
+			w = old.Continuous(c.Limit, now)
 		}
 	}
 	m.models[place(c)] = w
@@ -64,12 +65,12 @@ func (m *modelStore) written(c *weir.Claim, now int64) keyModel {
 
 // charge charges a claim n times. A charge of 0 units does not change the state.
 func (m *modelStore) charge(c *weir.Claim, n, now int64) {
-	held, isHeld := m.keyModel(c).(*leases)
+	held, isHeld := m.keyModel(c).(*model.Leases)
 	switch {
 	case isHeld && n > 0:
-		held.take(c.Limit, c.Lease, c.Cost, now)
+		held.Take(c.Limit, c.Lease, c.Cost, now)
 	case !isHeld && c.Cost*n > 0:
-		m.written(c, now).charge(c.Limit, c.Cost*n, now)
+		m.written(c, now).Charge(c.Limit, c.Cost*n, now)
 	}
 }
 
@@ -77,14 +78,14 @@ func (m *modelStore) charge(c *weir.Claim, n, now int64) {
 func (m *modelStore) granted(claims []weir.Claim, times, now int64) int64 {
 	for i := range claims {
 		more := func(n int64) bool { return n >= times || !m.fits(&claims[i], n+1, now) }
-		times = min(times, first(more))
+		times = min(times, model.First(more))
 	}
 	return times
 }
 
 func (m *modelStore) describe(claims []weir.Claim, now int64, decisions []weir.Decision) {
 	for i := range decisions {
-		decisions[i] = describe(m.keyModel(&claims[i]), claims[i].Limit, claims[i].Cost, now)
+		decisions[i] = model.Describe(m.keyModel(&claims[i]), claims[i].Limit, claims[i].Cost, now)
 	}
 }
 
@@ -176,8 +177,8 @@ func (m *modelStore) Charge(_ context.Context, claims []weir.Claim, decisions []
 // conditions is ErrLeaseGone if a lease that a Charge or Refund depends on is not held.
 func (m *modelStore) conditions(claims []weir.Claim, now int64) error {
 	for i := range claims {
-		held, isHeld := m.keyModel(&claims[i]).(*leases)
-		if isHeld && claims[i].Renew && held.find(claims[i].Lease, now) == nil {
+		held, isHeld := m.keyModel(&claims[i]).(*model.Leases)
+		if isHeld && claims[i].Renew && held.Find(claims[i].Lease, now) == nil {
 			return weir.ErrLeaseGone
 		}
 	}
@@ -186,8 +187,8 @@ func (m *modelStore) conditions(claims []weir.Claim, now int64) error {
 
 // release ends the lease that a Charge depends on. It is false if the claim is no condition.
 func (m *modelStore) release(c *weir.Claim, now int64) bool {
-	held, isHeld := m.keyModel(c).(*leases)
-	return isHeld && c.Renew && held.release(c.Lease, now)
+	held, isHeld := m.keyModel(c).(*model.Leases)
+	return isHeld && c.Renew && held.Release(c.Lease, now)
 }
 
 func (m *modelStore) Refund(_ context.Context, claims []weir.Claim, takenAt weir.Instant,
@@ -208,9 +209,9 @@ func (m *modelStore) Refund(_ context.Context, claims []weir.Claim, takenAt weir
 	}
 	for i := range claims {
 		c := &claims[i]
-		held, isHeld := m.keyModel(c).(*leases)
+		held, isHeld := m.keyModel(c).(*model.Leases)
 		switch {
-		case isHeld && !held.release(c.Lease, now):
+		case isHeld && !held.Release(c.Lease, now):
 			err = weir.ErrLeaseGone
 		case !isHeld && c.Cost > 0:
 			m.refund(c, int64(takenAt), now)
@@ -223,12 +224,12 @@ func (m *modelStore) Refund(_ context.Context, claims []weir.Claim, takenAt weir
 // refund gives a claim's units back, less those charged after a grant that still waits.
 func (m *modelStore) refund(c *weir.Claim, taken, now int64) {
 	w, n := m.written(c, now), c.Cost
-	debtor, ok := w.(indebted)
+	debtor, ok := w.(model.Indebted)
 	if due := taken + c.Delay.Microseconds(); ok && c.Delay > 0 && due > now {
-		n -= min(n, debtor.after(c.Limit, due))
+		n -= min(n, debtor.After(c.Limit, due))
 	}
 	if n > 0 {
-		w.refund(c.Limit, n, taken, now)
+		w.Refund(c.Limit, n, taken, now)
 	}
 }
 
@@ -258,7 +259,7 @@ func (m *modelStore) Close() error {
 func (m *modelStore) clone(clock func() weir.Instant) *modelStore {
 	copied := newModel(clock)
 	for where, w := range m.models {
-		copied.models[where], copied.limits[where] = w.clone(), m.limits[where]
+		copied.models[where], copied.limits[where] = w.Clone(), m.limits[where]
 	}
 	return copied
 }
@@ -266,7 +267,7 @@ func (m *modelStore) clone(clock func() weir.Instant) *modelStore {
 func (m *modelStore) text() string {
 	lines := make([]string, 0, len(m.models))
 	for where, w := range m.models {
-		lines = append(lines, where+": "+w.text())
+		lines = append(lines, where+": "+w.Text())
 	}
 	slices.Sort(lines)
 	return strings.Join(lines, "\n")

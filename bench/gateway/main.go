@@ -1,4 +1,4 @@
-// Command gateway measures the doors that speak HTTP beside the same server without them,
+// Command gateway measures the HTTP front ends beside the same server without them,
 // in one run on one machine, and prints Markdown: the CPU a request of the gateway beside
 // that of the bare ReverseProxy, and the requests a second of POST /v1/decide beside those
 // of a handler that only answers, at 64 connections.
@@ -27,7 +27,7 @@ type pair struct {
 	met        func(cpu, rate float64) bool
 }
 
-// pairs are what is measured. Whoever adds a door adds its role and its pair.
+// pairs are what is measured. A new front end adds its role and its pair.
 func pairs() []pair {
 	const request = "GET /orders/42?page=3 HTTP/1.1\r\nHost: shop.example\r\nUser-Agent: bench\r\nAccept: */*\r\nAccept-Encoding: gzip\r\nAuthorization: Bearer 0123456789\r\n\r\n"
 	decide := func(body string) string {

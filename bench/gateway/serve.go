@@ -67,11 +67,11 @@ func handlerOf(role, upstream string) (http.Handler, error) {
 		body := []byte(`{"allowed":true}`)
 		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write(body) }), nil
 	case "decide":
-		g, err := judge()
+		g, err := newGate()
 		if err != nil {
 			return nil, err
 		}
-		return api.New(g)
+		return api.New(g, api.Config{})
 	}
 	return nil, fmt.Errorf("there is no role %q", role)
 }
@@ -99,9 +99,9 @@ func (p *pool) Get() []byte {
 
 func (p *pool) Put(b []byte) { p.Pool.Put(&b) }
 
-// gateway limits by the rules of a judge.
+// gateway limits by the rules of newGate.
 func limitedProxy(upstream *url.URL) (http.Handler, error) {
-	g, err := judge()
+	g, err := newGate()
 	if err != nil {
 		return nil, err
 	}
@@ -120,8 +120,8 @@ rules:
   - {name: orders, match: {path: "/orders/{id}"}, key: [client.ip], limit: 1000000/1s}
 `
 
-// judge decides by them in the process, and counts as weir serve does.
-func judge() (*gate.Gate, error) {
+// newGate decides by them in the process, and counts as weir serve does.
+func newGate() (*gate.Gate, error) {
 	set, err := rules.Load("rules.yaml", []byte(lenient))
 	if err != nil {
 		return nil, err

@@ -194,7 +194,7 @@ func (r *runner) build(pkg, overlay string) (string, error) {
 	return program, nil
 }
 
-// test runs tests in their package's directory. What they build themselves has the mutant too.
+// test runs tests in their package's directory. Programs that they build have the mutant too.
 func (r *runner) test(pkg, program, overlay string, flags []string) ([]byte, error) {
 	test := r.command(append([]string{program}, flags...)...)
 	test.Dir = pkg

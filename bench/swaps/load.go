@@ -22,7 +22,7 @@ const (
 	every       = 2 * time.Millisecond // on each connection: 10,000 requests a second
 	swapEvery   = 100 * time.Millisecond
 	swapsASlice = 10
-	// What is done after rules were in force for a second is a part of the swaps.
+	// Work after rules were in force for a second is a part of the swaps.
 	sliceLength = swapsASlice*swapEvery + 2*time.Second
 )
 

@@ -55,7 +55,7 @@ func free() (string, error) {
 	return l.Addr().String(), nil
 }
 
-// stop ends it. What it warned of is an error: nothing that is measured is to go wrong.
+// stop ends it. A warning is an error: nothing that is measured may go wrong.
 func (s *server) stop() error {
 	s.command.Process.Signal(syscall.SIGTERM)
 	err := s.command.Wait()

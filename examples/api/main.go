@@ -19,7 +19,7 @@ import (
 )
 
 //go:embed rules.yaml
-var law []byte
+var ruleFile []byte
 
 func main() {
 	handler, err := api(memstore.New())
@@ -31,15 +31,15 @@ func main() {
 }
 
 func api(store weir.Store) (http.Handler, error) {
-	set, err := rules.Load("rules.yaml", law)
+	set, err := rules.Load("rules.yaml", ruleFile)
 	if err != nil {
 		return nil, err
 	}
-	judge, err := gate.New(store, set, gate.WithLocal(memstore.New()))
+	g, err := gate.New(store, set, gate.WithLocal(memstore.New()))
 	if err != nil {
 		return nil, err
 	}
-	limited, err := httplimit.ByRules(judge, httplimit.WithUser(user))
+	limited, err := httplimit.ByRules(g, httplimit.WithUser(user))
 	if err != nil {
 		return nil, err
 	}

@@ -2,7 +2,8 @@
 // requests a minute of each API key, in one decision.
 //
 //	go run ./examples/llm
-//	curl -iN -H 'Authorization: Bearer me' -d '{"prompt":"Tell me of rivers","max_tokens":4000}' http://127.0.0.1:8080/v1/chat
+//	curl -iN -H 'Authorization: Bearer me' -d '{"prompt":"Tell me of rivers","max_tokens":4000}' \
+//		http://127.0.0.1:8080/v1/chat
 //
 // The cost of a request is known only after its answer has been streamed. So an estimate is
 // reserved (the prompt, and the most tokens of an answer), and when the stream ends, or its
@@ -33,7 +34,7 @@ import (
 )
 
 //go:embed rules.yaml
-var law []byte
+var ruleFile []byte
 
 func main() {
 	upstream := flag.String("upstream", "", "URL of a model that speaks as the made-up one does")
@@ -47,7 +48,8 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(`Ask: curl -iN -H 'Authorization: Bearer me' -d '{"prompt":"Tell me of rivers","max_tokens":4000}' http://127.0.0.1:8080/v1/chat`)
+	fmt.Println(`Ask: curl -iN -H 'Authorization: Bearer me' -d '{"prompt":"Tell me of rivers","max_tokens":4000}'` +
+		` http://127.0.0.1:8080/v1/chat`)
 	log.Fatal(http.ListenAndServe("127.0.0.1:8080", handler))
 }
 
@@ -62,15 +64,15 @@ func chat(store weir.Store, upstream string) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	set, err := rules.Load("rules.yaml", law)
+	set, err := rules.Load("rules.yaml", ruleFile)
 	if err != nil {
 		return nil, err
 	}
-	judge, err := gate.New(store, set, gate.WithLocal(memstore.New()))
+	decider, err := gate.New(store, set, gate.WithLocal(memstore.New()))
 	if err != nil {
 		return nil, err
 	}
-	g := &gateway{gate: judge, proxy: &httputil.ReverseProxy{
+	g := &gateway{gate: decider, proxy: &httputil.ReverseProxy{
 		Rewrite:        func(r *httputil.ProxyRequest) { r.SetURL(target) },
 		ModifyResponse: meter,
 	}}
@@ -98,13 +100,15 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		err = json.Unmarshal(body, &p)
 	}
 	if err != nil || p.MaxTokens < 1 || p.MaxTokens > maxTokens {
-		http.Error(w, fmt.Sprintf("Send JSON with a prompt and max_tokens from 1 to %d.", maxTokens), http.StatusBadRequest)
+		text := fmt.Sprintf("Send JSON with a prompt and max_tokens from 1 to %d.", maxTokens)
+		http.Error(w, text, http.StatusBadRequest)
 		return
 	}
 	asked := tokens(p.Prompt)
 	estimate := asked + p.MaxTokens
 	var v gate.Verdict
-	if err := g.gate.Decide(r.Context(), &rules.Request{Attributes: headers(r.Header)}, gate.Ask{Times: 1, Cost: &estimate}, &v); err != nil {
+	request := rules.Request{Attributes: headers(r.Header)}
+	if err := g.gate.Decide(r.Context(), &request, gate.Ask{Times: 1, Cost: &estimate}, &v); err != nil {
 		log.Print(err)
 	}
 	if v.Outcome != gate.Passed {
@@ -131,9 +135,11 @@ func refuse(w http.ResponseWriter, v *gate.Verdict) {
 	case v.Outcome == gate.Refused && ok && check.Decision.RetryAfter != weir.Never && check.Decision.RetryAfter > 0:
 		wait := strconv.Itoa(int(math.Ceil(check.Decision.RetryAfter.Seconds())))
 		w.Header().Set("Retry-After", wait)
-		http.Error(w, fmt.Sprintf("The limit of %s is exceeded: try again in %s s.", check.Claim.Limit.Name(), wait), http.StatusTooManyRequests)
+		text := fmt.Sprintf("The limit of %s is exceeded: try again in %s s.", check.Claim.Limit.Name(), wait)
+		http.Error(w, text, http.StatusTooManyRequests)
 	case v.Outcome == gate.Refused:
-		http.Error(w, "The request is larger than the limit can ever hold: ask for fewer tokens.", http.StatusTooManyRequests)
+		const text = "The request is larger than the limit can ever hold: ask for fewer tokens."
+		http.Error(w, text, http.StatusTooManyRequests)
 	case v.Outcome == gate.Denied:
 		http.Error(w, "Send your API key in the header Authorization.", http.StatusUnauthorized)
 	default:

@@ -16,15 +16,15 @@ import (
 	"github.com/weirproject/weir/memstore"
 )
 
-// A desk is a gateway before a model, on a clock that stands still.
-type desk struct {
+// A fixture is a gateway before a model, on a clock that stands still.
+type fixture struct {
 	t   *testing.T
 	url string
 	now *atomic.Int64
 }
 
-func open(t *testing.T, model http.HandlerFunc) *desk {
-	d := &desk{t: t, now: new(atomic.Int64)}
+func open(t *testing.T, model http.HandlerFunc) *fixture {
+	d := &fixture{t: t, now: new(atomic.Int64)}
 	d.now.Store(1e15)
 	upstream := httptest.NewServer(model)
 	t.Cleanup(upstream.Close)
@@ -38,7 +38,7 @@ func open(t *testing.T, model http.HandlerFunc) *desk {
 	return d
 }
 
-func (d *desk) ask(ctx context.Context, key string, most int) *http.Response {
+func (d *fixture) ask(ctx context.Context, key string, most int) *http.Response {
 	d.t.Helper()
 	r, err := http.NewRequestWithContext(ctx, "POST", d.url+"/v1/chat", strings.NewReader(fmt.Sprintf(`{"prompt":"12345678","max_tokens":%d}`, most)))
 	if err != nil {
@@ -57,7 +57,7 @@ func (d *desk) ask(ctx context.Context, key string, most int) *http.Response {
 
 // fits reports whether a request of so many tokens, its prompt of 2 included, is let through
 // at all: the model of the tests answers it with no usage and nothing streamed.
-func (d *desk) fits(key string, total int) bool {
+func (d *fixture) fits(key string, total int) bool {
 	d.t.Helper()
 	response := d.ask(d.t.Context(), key, total-2)
 	io.Copy(io.Discard, response.Body)
@@ -65,7 +65,7 @@ func (d *desk) fits(key string, total int) bool {
 }
 
 // awaits polls: what is settled after a stream is settled a moment after its end is seen.
-func (d *desk) awaits(what string, ok func() bool) {
+func (d *fixture) awaits(what string, ok func() bool) {
 	d.t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); !ok(); {
 		if time.Now().After(deadline) {
@@ -111,7 +111,7 @@ func TestAnEstimateIsHeldWhileItStreams(t *testing.T) {
 }
 
 // refuses is what is said against a request of so many tokens; "" lets it through.
-func (d *desk) refuses(key string, most int) string {
+func (d *fixture) refuses(key string, most int) string {
 	ctx, cancel := context.WithCancel(d.t.Context())
 	defer cancel()
 	response := d.ask(ctx, key, most)

@@ -23,7 +23,7 @@ import (
 )
 
 //go:embed rules.yaml
-var law []byte
+var ruleFile []byte
 
 func main() {
 	handler, err := page(memstore.New())
@@ -37,15 +37,15 @@ func main() {
 // page is the log-in page behind its limits. With a store on Redis they are those of all
 // nodes; while it does not answer, each node counts by itself.
 func page(store weir.Store) (http.Handler, error) {
-	set, err := rules.Load("rules.yaml", law)
+	set, err := rules.Load("rules.yaml", ruleFile)
 	if err != nil {
 		return nil, err
 	}
-	judge, err := gate.New(store, set, gate.WithLocal(memstore.New()))
+	g, err := gate.New(store, set, gate.WithLocal(memstore.New()))
 	if err != nil {
 		return nil, err
 	}
-	limited, err := httplimit.ByRules(judge, httplimit.WithDescriptors(field))
+	limited, err := httplimit.ByRules(g, httplimit.WithDescriptors(field))
 	if err != nil {
 		return nil, err
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirproject/weir/internal/engine"
 	"github.com/weirproject/weir/internal/server/admin"
+	"github.com/weirproject/weir/internal/server/web"
 )
 
 // An adminFlags are the flags of access to the admin API.
@@ -29,31 +30,42 @@ func (f *adminFlags) add(flags *pflag.FlagSet) {
 		"comma-separated common `NAMES` of client certificates that may read rules")
 }
 
-// openAdmin returns the handler of the admin API. Without credentials of operators it is open on
-// a loopback listener, unless the API of decisions requires a token.
-func (v *server) openAdmin(listener net.Listener) (http.Handler, error) {
-	opts, err := v.operators(listener)
-	if err != nil {
-		return nil, err
-	}
-	if opts == nil {
-		return forbidden("the admin API has no credentials: start the server with --admin-token-file, " +
-			"or with --admin-certs and --http-client-ca"), nil
-	}
+// openAdmin returns the handlers of the admin API and of POST /-/reload. Without credentials of
+// operators the API is open on a loopback listener, unless the API of decisions requires a token. The
+// callers of that API may reload.
+func (v *server) openAdmin(listener net.Listener, callers *web.Access) (operators, reload http.Handler, err error) {
 	server := admin.Server{
-		Layer:   engine.LedgerLayer,
-		Status:  v.engine.Status,
-		Gate:    v.engine.Gate,
-		Compile: v.engine.Compile,
-		Ledger:  v.engine.Book,
-		Log:     v.log,
+		Layer:    engine.LedgerLayer,
+		Status:   v.engine.Status,
+		Gate:     v.engine.Gate,
+		Compile:  v.engine.Compile,
+		Ledger:   v.engine.Book,
+		Reload:   v.reload,
+		Mistakes: mistakesOf,
+		Log:      v.log,
+		NoLedger: noLedger,
+		Access:   callers,
+	}
+	if reload, err = admin.NewReload(server); err != nil {
+		return nil, nil, err
+	}
+	if server.Access, err = v.operators(listener); err != nil {
+		return nil, nil, err
+	}
+	if server.Access == nil {
+		return http.HandlerFunc(noCredentials), reload, nil
 	}
 	if server.Ledger == nil {
-		server.NoLedger = noLedger
 		v.log.Info("admin API without a ledger (--ledger none): keys can be reset and bans lifted, " +
 			"but rules, blocks and overrides cannot be changed")
 	}
-	return admin.New(server, opts...)
+	operators, err = admin.New(server)
+	return operators, reload, err
+}
+
+func noCredentials(w http.ResponseWriter, _ *http.Request) {
+	web.Refuse(http.StatusForbidden, "the admin API has no credentials: start the server with --admin-token-file, "+
+		"or with --admin-certs and --http-client-ca").Write(w)
 }
 
 // noLedger is the answer to changes that need a ledger.
@@ -61,14 +73,12 @@ const noLedger = "this server has --ledger none, so it cannot store rules and ex
 	"start each server without that flag and with a --store in Redis, then a change on one is in force on all. " +
 	"Resetting keys and lifting bans needs no ledger"
 
-// operators are the options with the credentials of operators; nil: nobody has access.
-func (v *server) operators(listener net.Listener) (opts []admin.Option, err error) {
+// operators is the access of operators; nil: nobody has access.
+func (v *server) operators(listener net.Listener) (*web.Access, error) {
 	f, alone := &v.flags.admin, private(listener, &v.flags.http)
-	if alone {
-		opts = append(opts, admin.WithHosts("localhost", "127.0.0.1", "::1"))
-	}
+	c := web.Config{Credential: "token of an operator", Named: true, Loopback: alone,
+		Readers: f.readCerts, Writers: f.certs}
 	warn := func(text string) { v.log.Warn(text) }
-	var tokens []admin.Token
 	for _, one := range []struct {
 		flag, file string
 		write      bool
@@ -77,26 +87,34 @@ func (v *server) operators(listener net.Listener) (opts []admin.Option, err erro
 		if err != nil {
 			return nil, err
 		}
-		tokens = append(tokens, adminTokens(text, one.write)...)
+		c.Tokens = append(c.Tokens, adminTokens(text, one.write)...)
 	}
 	certs := len(f.certs)+len(f.readCerts) > 0
 	if certs && v.flags.http.clientCA == "" {
 		return nil, usagef("--admin-certs and --admin-read-certs need client certificates: give --http-client-ca too")
 	}
-	if certs {
-		opts = append(opts, admin.WithCertificates(f.readCerts, f.certs))
-	}
-	if len(tokens) > 0 {
-		opts = append(opts, admin.WithTokens(tokens...))
-	}
-	if !certs && len(tokens) == 0 && (!alone || v.secrets.token+v.secrets.readToken != "") {
+	if !certs && len(c.Tokens) == 0 && (!alone || v.secrets.token+v.secrets.readToken != "") {
 		return nil, nil
 	}
-	return opts, nil
+	return web.NewAccess(c)
+}
+
+// callers is the access to the API of decisions. Without tokens, other host names than localhost are
+// refused on a private listener: otherwise a web page could send requests by DNS rebinding, where its
+// own host name resolves to 127.0.0.1.
+func (v *server) callers(listener net.Listener) (*web.Access, error) {
+	var c web.Config
+	for _, token := range []web.Token{{Secret: v.secrets.readToken}, {Secret: v.secrets.token, Write: true}} {
+		if token.Secret != "" {
+			c.Tokens = append(c.Tokens, token)
+		}
+	}
+	c.Loopback = c.Tokens == nil && private(listener, &v.flags.http)
+	return web.NewAccess(c)
 }
 
 // adminTokens reads lines of TOKEN or NAME:TOKEN.
-func adminTokens(text string, write bool) (tokens []admin.Token) {
+func adminTokens(text string, write bool) (tokens []web.Token) {
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
 		if line == "" {
@@ -109,17 +127,7 @@ func adminTokens(text string, write bool) (tokens []admin.Token) {
 				name = "reader"
 			}
 		}
-		tokens = append(tokens, admin.Token{Name: name, Secret: secret, Write: write})
+		tokens = append(tokens, web.Token{Name: name, Secret: secret, Write: write})
 	}
 	return tokens
-}
-
-// A forbidden handler answers every request 403, with the reason.
-type forbidden string
-
-// ServeHTTP implements http.Handler.
-func (why forbidden) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(http.StatusForbidden)
-	w.Write([]byte(`{"type":"about:blank","title":"Forbidden","status":403,"detail":"` + string(why) + `"}` + "\n"))
 }

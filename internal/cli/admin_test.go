@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/weirproject/weir/internal/redistest"
+	"github.com/weirproject/weir/internal/ruleset/ledger"
 	"github.com/weirproject/weir/internal/ruleset/redissource"
 )
 
@@ -349,12 +350,12 @@ func TestAFirstAttack(t *testing.T) {
 func TestALedgerOfSomebodyElse(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
-	theirs, err := redissource.OpenLedger(t.Context(), redis.URL())
+	theirs, err := redissource.OpenLedger(redis.URL())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer theirs.Close()
-	if _, err := theirs.Set(t.Context(), "theirs", "name: theirs\nlimit: 1/1h\n", 0, redissource.Author{Who: "carol"}); err != nil {
+	if _, err := theirs.Set(t.Context(), "theirs", "name: theirs\nlimit: 1/1h\n", 0, ledger.Author{Who: "carol"}); err != nil {
 		t.Fatal(err)
 	}
 	serve := func(args ...string) (*process, *operator) {

@@ -57,7 +57,7 @@ func TestWhatDoesNotStart(t *testing.T) {
 		{"--log-level loud", "", 2, `--log-level is "loud"; allowed: debug, info, warn, error`},
 		{"--log-format xml", "", 2, `--log-format is "xml"; allowed: text, json`},
 		{"--path-form loose", "", 2, `--path-form has "loose"; allowed: drop-trailing-slash`},
-		{"--trusted-proxies here", "", 2, `--trusted-proxies has "here"; allowed: an address or a network`},
+		{"--trusted-proxies here", "", 2, `--trusted-proxies has "here"; allowed: an address such as`},
 		{"--trusted-proxies 0.0.0.0/0", "", 2, "0.0.0.0/0"},
 		{"--client-header X-Client-IP", "", 2, "--client-header: header is"},
 		{"rules.yaml", "", 2, `weir serve takes no argument, but was given "rules.yaml"`},

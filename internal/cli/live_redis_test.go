@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weirproject/weir/internal/redistest"
+	"github.com/weirproject/weir/internal/ruleset/ledger"
 	"github.com/weirproject/weir/internal/ruleset/redissource"
 )
 
@@ -278,12 +279,12 @@ func TestAStormOfReloads(t *testing.T) {
 func TestLayers(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
-	ledger, err := redissource.OpenLedger(t.Context(), redis.URL())
+	book, err := redissource.OpenLedger(redis.URL())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer ledger.Close()
-	ann := redissource.Author{Who: "ann"}
+	defer book.Close()
+	ann := ledger.Author{Who: "ann"}
 	file := write(t, t.TempDir(), "weir.yaml", "store: "+redis.URL()+"\nrules: [{name: a, limit: fixed_window 5/1h}, {name: b, match: {path: /b}, limit: 5/1h}]\n")
 	p := gatewayBy(t, "--config", file, "--store-timeout", "5s", "--rules", "redis", "--ledger", "redis")
 	p.obeys(5)
@@ -291,7 +292,7 @@ func TestLayers(t *testing.T) {
 	redisCLI(t, redis, reloadAll)
 	p.obeys(6)
 	p.logged(`rule \"a\" of redis replaces that of config`)
-	first, err := ledger.Set(t.Context(), "a", "name: a\nlimit: fixed_window 7/1h\n", 0, ann)
+	first, err := book.Set(t.Context(), "a", "name: a\nlimit: fixed_window 7/1h\n", 0, ann)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -303,12 +304,12 @@ func TestLayers(t *testing.T) {
 	if explained.code != 0 || !strings.Contains(explained.out, "7/1h") || !strings.Contains(explained.out, "9/1h") {
 		t.Error(explained)
 	}
-	second, err := ledger.Disable(t.Context(), "a", first, ann)
+	second, err := book.Disable(t.Context(), "a", first, ann)
 	if err != nil {
 		t.Fatal(err)
 	}
 	await(t, "the end of the rule, wherever it is from", func() bool { return policy(t, p) == `"c";q=9;w=3600` })
-	if _, err := ledger.Delete(t.Context(), "a", second, ann); err != nil {
+	if _, err := book.Delete(t.Context(), "a", second, ann); err != nil {
 		t.Fatal(err)
 	}
 	await(t, "the hash's rule", func() bool { return strings.HasPrefix(policy(t, p), `"a";q=6;`) })

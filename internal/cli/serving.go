@@ -19,6 +19,7 @@ import (
 	"github.com/weirproject/weir/internal/server/api"
 	"github.com/weirproject/weir/internal/server/forwardauth"
 	"github.com/weirproject/weir/internal/server/resp"
+	"github.com/weirproject/weir/internal/server/web"
 )
 
 // apiBodies is the timeout for reading a request of the API, and for writing its answer. Nothing
@@ -148,7 +149,11 @@ func (v *server) abandon() {
 }
 
 func (v *server) openHTTP(listener net.Listener) error {
-	api, err := v.api(listener)
+	callers, err := v.callers(listener)
+	if err != nil {
+		return err
+	}
+	api, err := api.New(v.engine.Gate, api.Config{Access: callers, Form: v.engine.Form})
 	if err != nil {
 		return err
 	}
@@ -157,7 +162,7 @@ func (v *server) openHTTP(listener net.Listener) error {
 	if err != nil {
 		return err
 	}
-	operators, err := v.openAdmin(listener)
+	operators, reload, err := v.openAdmin(listener, callers)
 	if err != nil {
 		return err
 	}
@@ -165,7 +170,7 @@ func (v *server) openHTTP(listener net.Listener) error {
 	mux.Handle("/", api)
 	mux.Handle("/v1/forward-auth", forward)
 	mux.Handle(admin.Prefix, operators)
-	mux.Handle("/-/reload", v.reload(listener))
+	mux.Handle("/-/reload", reload)
 	if !v.flags.apart {
 		mux.Handle("/metrics", local(listener, &v.flags.http, v.engine.Metrics.Handler()))
 	}
@@ -211,35 +216,7 @@ func local(listener net.Listener, l *listenerFlags, next http.Handler) http.Hand
 	if _, tcp := listener.Addr().(*net.TCPAddr); !tcp || !private(listener, l) {
 		return next
 	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !ownName(r.Host) {
-			http.Error(w, "host not allowed; allowed: localhost, 127.0.0.1, ::1", http.StatusForbidden)
-			return
-		}
-		next.ServeHTTP(w, r)
-	})
-}
-
-func (v *server) api(listener net.Listener) (http.Handler, error) {
-	opts := []api.Option{api.WithPathForm(v.engine.Form)}
-	switch {
-	case v.secrets.token != "" || v.secrets.readToken != "":
-		opts = append(opts, api.WithTokens(some(v.secrets.readToken), some(v.secrets.token)))
-	case private(listener, &v.flags.http):
-		// against DNS rebinding, as in local
-		opts = append(opts, api.WithHosts("localhost", "127.0.0.1", "::1"))
-	}
-	return api.New(v.engine.Gate, opts...)
-}
-
-// some returns the texts that are not empty.
-func some(texts ...string) (list []string) {
-	for _, text := range texts {
-		if text != "" {
-			list = append(list, text)
-		}
-	}
-	return list
+	return (&web.Access{Config: web.Config{Loopback: true}}).Guard(next)
 }
 
 func (v *server) openRESP(listener net.Listener) error {

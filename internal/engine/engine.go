@@ -167,7 +167,7 @@ func (e *Engine) openLedger(ctx context.Context, layers []ruleset.Layer) ([]rule
 
 // watch begins to keep the rules up to date.
 func (e *Engine) watch(layers []ruleset.Layer) (err error) {
-	e.keeper, err = ruleset.NewKeeper(layers, e.swap, ruleset.WithCompile(e.Compile), ruleset.WithRest(e.rest),
+	e.keeper, err = ruleset.NewKeeper(layers, e.swap, ruleset.WithCompile(e.Compile),
 		ruleset.WithTell(e.tell), ruleset.WithStartWithin(e.StartWithin))
 	if err != nil {
 		return err

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/weirproject/weir/internal/ruleset/redissource"
+	"github.com/weirproject/weir/internal/ruleset"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -41,7 +41,7 @@ func Mistakes(err error) (list []Mistake) {
 		return list
 	}
 	var text *rules.Error
-	var redis *redissource.Error
+	var redis *ruleset.Error
 	switch {
 	case err == nil:
 	case errors.As(err, &text):

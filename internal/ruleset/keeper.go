@@ -15,45 +15,58 @@ import (
 // Delays of a Keeper. Updates that follow each other closely become one rule set: the first waits
 // until none came for quietTime, but at most maxDelay.
 const (
-	quietTime    = 5 * time.Millisecond
-	maxDelay     = 50 * time.Millisecond
-	firstPause   = time.Second // before a source that returned is run again; doubled each time
-	longestPause = time.Minute
-	startWithin  = 10 * time.Second
+	quietTime   = 5 * time.Millisecond
+	maxDelay    = 50 * time.Millisecond
+	startWithin = 10 * time.Second
+	maxWait     = time.Hour // without an update
 )
 
 // A Keeper keeps a rule set up to date with its sources. Its methods are safe for concurrent use;
 // Run is called once.
 type Keeper struct {
 	layers      []Layer
+	followers   []*Follower // of each layer
 	swap        func(*rules.Set) error
 	compile     func(*rules.File) (*rules.Set, error)
 	onEvent     func(Event)
-	rest        func()
 	startWithin time.Duration
 
-	begun    atomic.Bool
-	received chan received
-	status   atomic.Pointer[Status]
-	ready    chan struct{}
-	start    error // the error at the time of ready
+	begun  atomic.Bool
+	status atomic.Pointer[Status]
+	ready  chan struct{}
+	start  error         // the error at the time of ready
+	heard  chan struct{} // closed when each layer has sent an update
+	wake   chan struct{} // has a value when an update is to be applied
+
+	mu         sync.Mutex // guards what follows; held while an event is reported
+	states     []layerState
+	silent     int // layers that have sent nothing
+	current    *RuleSet
+	collisions []Collision
+}
+
+// A layerState is the state of one layer.
+type layerState struct {
+	heard    bool
+	latest   *Update       // the newest good update, if it is not in force yet
+	refused  bool          // the newest update was refused on receipt: Err is its error
+	waiting  []func(error) // of reloads that are not answered
+	file     *rules.File   // in force, with exceptions that may have ended
+	reported string        // the error that was reported last, so that it is reported once
+	LayerStatus
 }
 
 // An Option changes how a Keeper works.
 type Option func(*Keeper)
 
 // WithTell calls tell with each event, sequentially. The Keeper waits for it: tell must return
-// quickly.
+// quickly, and must not call Reload.
 func WithTell(onEvent func(Event)) Option { return func(k *Keeper) { k.onEvent = onEvent } }
 
 // WithCompile replaces rules.Compile without options.
 func WithCompile(compile func(*rules.File) (*rules.Set, error)) Option {
 	return func(k *Keeper) { k.compile = compile }
 }
-
-// WithRest calls rest repeatedly while many rules are compared, as rules.WithRest does while they
-// are compiled.
-func WithRest(rest func()) Option { return func(k *Keeper) { k.rest = rest } }
 
 // WithStartWithin sets how long the first rule set waits for layers that have sent nothing, instead
 // of 10 seconds. Their updates are later changes like any other.
@@ -63,9 +76,9 @@ func WithStartWithin(d time.Duration) Option { return func(k *Keeper) { k.startW
 // ones. swap puts a rule set in force, such as gate.Gate.Swap. If it returns an error it must not
 // have changed anything, and the updates are refused.
 func NewKeeper(layers []Layer, swap func(*rules.Set) error, opts ...Option) (*Keeper, error) {
-	k := &Keeper{layers: layers, swap: swap, onEvent: func(Event) {}, rest: func() {}, startWithin: startWithin,
-		compile:  func(f *rules.File) (*rules.Set, error) { return rules.Compile(f) },
-		received: make(chan received), ready: make(chan struct{})}
+	k := &Keeper{layers: layers, swap: swap, onEvent: func(Event) {}, startWithin: startWithin,
+		compile: func(f *rules.File) (*rules.Set, error) { return rules.Compile(f) },
+		silent:  len(layers), ready: make(chan struct{}), heard: make(chan struct{}), wake: make(chan struct{}, 1)}
 	for _, opt := range opts {
 		opt(k)
 	}
@@ -74,19 +87,20 @@ func NewKeeper(layers []Layer, swap func(*rules.Set) error, opts ...Option) (*Ke
 			Allowed: "what puts rules in force, such as a gate's Swap"}
 	}
 	if len(layers) == 0 {
-		return nil, &weir.InputError{Field: "layers", Given: 0, Allowed: "at least one"}
+		return nil, &weir.InputError{Field: "layers", Given: "none", Allowed: "at least one"}
 	}
 	names := make(map[string]bool)
-	status := new(Status)
-	for _, y := range layers {
+	now := time.Now()
+	for i, y := range layers {
 		if y.Name == "" || names[y.Name] || y.Source == nil {
 			return nil, &weir.InputError{Field: "layers", Given: y.Name,
 				Allowed: "names of their own, each with a source"}
 		}
 		names[y.Name] = true
-		status.Layers = append(status.Layers, LayerStatus{Name: y.Name, Err: errSilent})
+		k.followers = append(k.followers, Follow(y.Source, func(n Update, done func(error)) { k.receive(i, &n, done) }))
+		k.states = append(k.states, layerState{LayerStatus: LayerStatus{Name: y.Name, Err: errSilent, Since: now}})
 	}
-	k.status.Store(status)
+	k.publish()
 	return k, nil
 }
 
@@ -107,18 +121,14 @@ func (k *Keeper) Wait(ctx context.Context) error {
 	}
 }
 
-// Reload makes all sources that are Reloaders read their rules now, and waits until these are in
-// force. The error lists the sources that failed.
+// Reload has all sources read now, and waits until their rules are in force. The error lists the
+// sources that failed.
 func (k *Keeper) Reload(ctx context.Context) error {
 	errs := make([]error, len(k.layers))
 	var all sync.WaitGroup
 	for i, y := range k.layers {
-		reloader, ok := y.Source.(Reloader)
-		if !ok {
-			continue
-		}
 		all.Go(func() {
-			if _, err := reloader.Reload(ctx); err != nil {
+			if err := k.followers[i].Reload(ctx); err != nil {
 				errs[i] = fmt.Errorf("%s: %w", y.Name, err)
 			}
 		})
@@ -127,71 +137,177 @@ func (k *Keeper) Reload(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Run runs until ctx is done and all sources have returned. It then returns nil. A second call
-// returns an error at once.
+// Run runs until ctx is done and all sources are closed. It then returns nil. A second call returns
+// an error at once.
 func (k *Keeper) Run(ctx context.Context) error {
 	if k.begun.Swap(true) {
-		return errors.New("source: this Keeper was run before; make another one")
+		return errors.New("ruleset: this Keeper was run before; make another one")
 	}
 	var all sync.WaitGroup
-	for i := range k.layers {
-		all.Go(func() { k.listen(ctx, i) })
+	for _, f := range k.followers {
+		all.Go(func() { f.Run(ctx) })
 	}
-	newReconciler(k).run(ctx)
+	k.waitForAll(ctx)
+	for ctx.Err() == nil {
+		k.apply()
+		k.wait(ctx)
+	}
 	all.Wait()
+	for i := range k.states {
+		for _, done := range k.states[i].waiting {
+			done(context.Cause(ctx))
+		}
+	}
 	return nil
 }
 
-// A received update, and the index of its layer.
-type received struct {
-	layer int
-	Update
+// waitForAll waits until all layers have sent an update, or the time for it has passed.
+func (k *Keeper) waitForAll(ctx context.Context) {
+	late := time.NewTimer(k.startWithin)
+	defer late.Stop()
+	select {
+	case <-k.heard:
+	case <-late.C:
+	case <-ctx.Done():
+	}
+	select {
+	case <-k.wake:
+	default:
+	}
 }
 
-// listen runs a source, and again whenever it returns.
-func (k *Keeper) listen(ctx context.Context, layer int) {
-	pause := firstPause
-	for {
-		began := time.Now()
-		err := k.runOnce(ctx, layer)
-		if ctx.Err() != nil {
-			return
-		}
-		if err == nil {
-			err = errors.New("it ended by itself")
-		}
-		if time.Since(began) > longestPause {
-			pause = firstPause
-		}
-		k.deliver(ctx, layer, Update{Err: fmt.Errorf("%w; it is run again in %v", err, pause)})
+// wait waits until updates have been received and none follows closely, or until an exception ends.
+func (k *Keeper) wait(ctx context.Context) {
+	timer := time.NewTimer(k.nextEnd())
+	defer timer.Stop()
+	select {
+	case <-k.wake:
+	case <-timer.C:
+		return
+	case <-ctx.Done():
+		return
+	}
+	for first := time.Now(); ; {
+		timer.Reset(max(0, min(quietTime, maxDelay-time.Since(first))))
 		select {
-		case <-time.After(pause):
+		case <-k.wake:
+		case <-timer.C:
+			return
 		case <-ctx.Done():
 			return
 		}
-		pause = min(2*pause, longestPause)
 	}
 }
 
-// runOnce receives all updates of a source until it has returned, also when ctx is done, so that no
-// send blocks.
-func (k *Keeper) runOnce(ctx context.Context, layer int) error {
-	updates, ended := make(chan Update), make(chan error, 1)
-	go func() { ended <- k.layers[layer].Source.Run(ctx, updates) }()
-	for {
-		select {
-		case n := <-updates:
-			k.deliver(ctx, layer, n)
-		case err := <-ended:
-			return err
+// nextEnd returns the time until the next exception ends.
+func (k *Keeper) nextEnd() time.Duration {
+	wait := maxWait
+	if k.current == nil {
+		return wait
+	}
+	for i := range k.current.File.Exceptions {
+		if until := k.current.File.Exceptions[i].Until; !until.IsZero() {
+			wait = min(wait, time.Until(until))
 		}
 	}
+	return max(0, wait)
 }
 
-func (k *Keeper) deliver(ctx context.Context, layer int, n Update) {
-	select {
-	case k.received <- received{layer, n}:
-	case <-ctx.Done():
-		n.finish(context.Cause(ctx))
+// receive records an update. An update with an error does not displace a good one that is not in
+// force yet.
+func (k *Keeper) receive(layer int, n *Update, done func(error)) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	s := &k.states[layer]
+	if !s.heard {
+		s.heard = true
+		if k.silent--; k.silent == 0 {
+			defer close(k.heard)
+		}
 	}
+	warned := s.Warning
+	s.refused, s.Warning, s.LeftOut = false, n.Warning, n.LeftOut
+	if textOf(n.Warning) != textOf(warned) {
+		k.event(Event{Kind: Warned, Layer: s.Name, Revision: n.Revision, Err: n.Warning})
+	}
+	if err := s.check(n, k.layers[layer].AllowEmpty); err != nil {
+		s.refused = true
+		kind := Refused
+		if n.Err != nil && n.Revision == "" {
+			kind = Down
+		}
+		k.report(s, kind, n.Revision, err)
+		if done != nil {
+			done(err)
+		}
+		return
+	}
+	s.latest = n
+	if done != nil {
+		s.waiting = append(s.waiting, done)
+	}
+	k.publish()
+	select {
+	case k.wake <- struct{}{}:
+	default:
+	}
+}
+
+// check returns the reason for refusing an update without compiling it.
+func (s *layerState) check(n *Update, allowEmpty bool) error {
+	if n.Err != nil {
+		return n.Err
+	}
+	if n.File == nil {
+		return errors.New("the source sent neither rules nor an error, which is a bug in it")
+	}
+	before := s.file
+	if s.latest != nil {
+		before = s.latest.File
+	}
+	if had := len(rulesOf(before)); had > 0 && len(n.File.Rules) == 0 && !allowEmpty {
+		return fmt.Errorf("%w: its %d rules stay in force; remove them one by one, "+
+			"or allow this source to be empty", ErrEmpty, had)
+	}
+	return nil
+}
+
+// report reports an error of a layer, once.
+func (k *Keeper) report(s *layerState, kind EventKind, revision string, err error) {
+	text := kind.String()
+	if kind == Refused { // while it is down, the reasons may vary
+		text += revision + err.Error()
+	}
+	if s.Err == nil || errors.Is(s.Err, errSilent) {
+		s.Since = time.Now()
+	}
+	s.Err, s.Down = err, kind == Down
+	if s.reported == text {
+		k.publish()
+		return
+	}
+	s.reported = text
+	k.event(Event{Kind: kind, Layer: s.Name, Revision: revision, Err: err})
+}
+
+// event completes an event and passes it on.
+func (k *Keeper) event(e Event) {
+	k.publish()
+	e.Time = time.Now()
+	if k.current != nil {
+		e.Rules, e.Loaded = len(k.current.File.Rules), k.current.Loaded
+	}
+	k.onEvent(e)
+}
+
+func (k *Keeper) publish() {
+	status := &Status{RuleSet: k.current, Collisions: k.collisions}
+	for i := range k.states {
+		y := k.states[i].LayerStatus
+		if latest := k.states[i].latest; latest != nil {
+			y.Pending = latest.Revision
+		}
+		status.Layers = append(status.Layers, y)
+	}
+	k.status.Store(status)
 }

@@ -16,7 +16,7 @@ import (
 type deed struct {
 	layer int
 	says  string // the limit of the layer's rule; "": see what
-	what  string // good, empty, mistake, unreadable, broken
+	what  string // good, empty, mistake, unreadable
 	pause time.Duration
 }
 
@@ -25,7 +25,7 @@ func deeds(t *rapid.T, layers int) []deed {
 		return deed{
 			layer: rapid.IntRange(0, layers-1).Draw(t, "layer"),
 			says:  fmt.Sprint(rapid.IntRange(1, 9).Draw(t, "limit"), "/1s"),
-			what:  rapid.SampledFrom([]string{"good", "good", "good", "empty", "mistake", "unreadable", "broken"}).Draw(t, "what"),
+			what:  rapid.SampledFrom([]string{"good", "good", "good", "empty", "mistake", "unreadable"}).Draw(t, "what"),
 			pause: time.Duration(rapid.SampledFrom([]int{0, 0, 0, 1, 4, 6, 30, 60, 300}).Draw(t, "pause")) * time.Millisecond,
 		}
 	}), 1, 60).Draw(t, "deeds")
@@ -41,10 +41,8 @@ func (d deed) updates() ruleset.Update {
 		return says("")
 	case "mistake":
 		return ruleset.Update{Err: errors.New("mistake " + d.says), Revision: d.says}
-	case "unreadable":
-		return ruleset.Update{Err: errors.New("unreadable " + d.says)}
 	}
-	return ruleset.Update{Err: errCurtain}
+	return ruleset.Update{Err: errors.New("unreadable " + d.says)}
 }
 
 // Whatever was said in whatever order and pace, in the end each layer's last good word is

@@ -1,10 +1,13 @@
-// Package ruleset reads the rules of a running server from their sources.
+// Package ruleset keeps the rules of a running server up to date with their sources.
 //
-// A [Source] sends its complete set of rules, at first and after each change: a file, a directory, a
-// URL, Redis. A [Keeper] receives from several sources, merges their files, compiles the result, and
-// puts it in force with one call. A request sees the old rule set or the new one, never a mixture.
+// A [Source] is loaded whenever it may have changed: a file, a directory, a URL, Redis. A [Keeper]
+// merges the files of several sources, compiles the result, and puts it in force with one call. A
+// request sees the old rule set or the new one, never a mixture.
 //
-// An update with an error changes nothing: the last good rule set stays in force, and an [Event]
+// A rule is in force after four steps: text, File, merged File, compiled Set. Each source is loaded
+// by a goroutine of its own, so that a slow one holds up no other; one goroutine does the rest.
+//
+// A source with an error changes nothing: its last good rules stay in force, and an [Event]
 // reports the error. [Diff] says, before a change is made, which counts it resets.
 package ruleset
 
@@ -15,51 +18,48 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// A Source provides rules.
-//
-// Run sends the current rules and then, until ctx is done, all rules again after each change. Before
-// the first set it may send an error. When ctx is done, Run stops everything that it started and
-// returns; the result is then ignored. Run retries temporary failures, such as a lost connection,
-// itself. It returns other errors, and is called again after a pause. Run is never called
-// concurrently. The receiver accepts updates promptly as long as Run runs, so sends need not select
-// on ctx.
+// A Source provides rules. Its methods are called by one goroutine at a time.
 type Source interface {
-	Run(ctx context.Context, updates chan<- Update) error
-}
-
-// A Reloader is a source that can read its rules on request, without waiting for a sign of a change:
-// on SIGHUP, or POST /-/reload. Reload waits until the rules it found are in force, and returns
-// their revision, or the reason why they are not. It waits for a Run that has not begun until ctx is
-// done. It is safe for concurrent use.
-type Reloader interface {
-	Reload(ctx context.Context) (revision string, err error)
+	// Load returns the current rules, or the reason why there are none. It may return what the last
+	// call returned if nothing has changed. With reload it reads everything now, without waiting for
+	// a change to settle. It ends early when ctx is done; the result is then ignored.
+	Load(ctx context.Context, reload bool) Update
+	// Wait returns when the rules may have changed since the last Load, when an attempt that failed
+	// should be repeated, or when ctx is done.
+	Wait(ctx context.Context)
+	// Close ends everything that Load began, such as a connection. Load may be called again.
+	Close()
 }
 
 // An Update is the state of a source at one time: its rules, or an error.
 type Update struct {
 	// File is the complete set, which rules.Compile accepts by itself. It must not be changed after
-	// it was sent. It is nil if Err is set. (A file that does not compile is refused, but good files
-	// that came just before it, and were not tried yet, are then dropped.)
+	// it was returned. It is nil if Err is set.
 	File *rules.File
 	// Err is the reason why there is no set: the text has mistakes, or it cannot be read.
 	Err error
-	// Revision names the content, such as a hash of the text: equal for equal sets. An Update with
-	// Err and no Revision means that the source cannot be read (Down).
+	// Revision names the content, such as a hash of the text: equal for equal rules. (Exceptions may
+	// differ under one revision.) An Update with Err and no Revision means that the source cannot be
+	// read (Down).
 	Revision string
 	// Warning is a problem that the owner should know of although the rules are good, or nil.
 	Warning error
 	// LeftOut is the number of rules that are not in force as the source has them now, because each
 	// has mistakes. Warning lists them.
 	LeftOut int
-	// Done, if non-nil, is called once: with nil when this update or a later one of the source is in
-	// force, or with the reason why it is not. It must not block.
-	Done func(error)
 }
 
-func (n *Update) finish(err error) {
-	if n.Done != nil {
-		n.Done(err)
+// same reports whether two updates say the same.
+func (n *Update) same(other *Update) bool {
+	return n.File == other.File && n.Revision == other.Revision && n.LeftOut == other.LeftOut &&
+		textOf(n.Err) == textOf(other.Err) && textOf(n.Warning) == textOf(other.Warning)
+}
+
+func textOf(err error) string {
+	if err == nil {
+		return ""
 	}
+	return "!" + err.Error()
 }
 
 // ErrEmpty is the (wrapped) reason for refusing an empty set from a source that had rules: see
@@ -75,3 +75,12 @@ type Layer struct {
 	// force, because a truncated file and a flushed database look the same.
 	AllowEmpty bool
 }
+
+// Fixed is a source of rules that never change.
+func Fixed(file *rules.File) Source { return fixed{file} }
+
+type fixed struct{ file *rules.File }
+
+func (f fixed) Load(context.Context, bool) Update { return Update{File: f.file, Revision: "start"} }
+func (f fixed) Wait(ctx context.Context)          { <-ctx.Done() }
+func (f fixed) Close()                            {}

@@ -1,6 +1,7 @@
 package ruleset_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,28 +19,45 @@ import (
 
 // A script is a source that says what a test has it say.
 type script struct {
-	lines chan ruleset.Update
-	runs  atomic.Int32
+	changed chan struct{}
+
+	mu  sync.Mutex
+	now *ruleset.Update // nil: it says nothing
 }
 
-func newScript() *script { return &script{lines: make(chan ruleset.Update)} }
+func newScript() *script { return &script{changed: make(chan struct{}, 1)} }
 
-var errCurtain = errors.New("the connection broke")
-
-func (s *script) Run(ctx context.Context, updates chan<- ruleset.Update) error {
-	s.runs.Add(1)
-	for {
-		select {
-		case n := <-s.lines:
-			if n.Err == errCurtain {
-				return n.Err
-			}
-			updates <- n
-		case <-ctx.Done():
-			return nil
-		}
+// says is what Load returns from now on.
+func (s *script) says(n ruleset.Update) {
+	s.mu.Lock()
+	s.now = &n
+	s.mu.Unlock()
+	select {
+	case s.changed <- struct{}{}:
+	default:
 	}
 }
+
+func (s *script) Load(ctx context.Context, _ bool) ruleset.Update {
+	for {
+		s.mu.Lock()
+		now := s.now
+		s.mu.Unlock()
+		if now != nil || ctx.Err() != nil {
+			return *cmp.Or(now, &ruleset.Update{})
+		}
+		s.Wait(ctx)
+	}
+}
+
+func (s *script) Wait(ctx context.Context) {
+	select {
+	case <-s.changed:
+	case <-ctx.Done():
+	}
+}
+
+func (s *script) Close() {}
 
 // says makes good updates of rules written "name limit; name limit".
 func says(text string) ruleset.Update {
@@ -127,7 +144,18 @@ func (h *house) swap(set *rules.Set) error {
 	return nil
 }
 
-func (h *house) say(i int, n ruleset.Update) { h.scripts[i].lines <- n }
+// say has a source say something, and waits until it is received.
+func (h *house) say(i int, n ruleset.Update) {
+	h.scripts[i].says(n)
+	synctest.Wait()
+}
+
+// ask has a source say something to a caller of Reload, and passes the answer on.
+func (h *house) ask(i int, n ruleset.Update, answers chan<- error) {
+	h.say(i, n)
+	go func() { answers <- h.keeper.Reload(context.Background()) }()
+	synctest.Wait()
+}
 
 // quiet lets pass what is under way, batches included.
 func (h *house) quiet() {
@@ -261,10 +289,8 @@ func TestBadUpdatesChangeNothing(t *testing.T) {
 				loaded := h.keeper.Status().RuleSet.Loaded
 				h.events = nil
 				for range 3 { // told once, however often it is said
-					answer := make(chan error, 1)
-					test.updates.Done = func(err error) { answer <- err }
 					h.say(0, test.updates)
-					if err := <-answer; err == nil {
+					if err := h.keeper.Reload(t.Context()); err == nil {
 						t.Error("who waited was told that all is well")
 					}
 					h.expect("x 1/1s")
@@ -512,31 +538,6 @@ func TestASwapThatRefuses(t *testing.T) {
 	})
 }
 
-func TestASourceThatEndsIsRunAgain(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		h := newHouse(t, 1, nil)
-		defer h.end()
-		h.say(0, says("x 1/1s"))
-		h.expect("x 1/1s")
-		h.events = nil
-		began := time.Now()
-		for range 10 {
-			h.say(0, ruleset.Update{Err: errCurtain}) // taken as soon as it runs again
-		}
-		if took := time.Since(began); took != (1+2+4+8+16+32+3*60)*time.Second {
-			t.Errorf("nine times it was run again within %v", took)
-		}
-		if runs := h.scripts[0].runs.Load(); runs < 10 {
-			t.Errorf("it ran %d times", runs)
-		}
-		h.expect("x 1/1s")
-		h.told("a: down, 1 rules stay in force: the connection broke; it is run again in 1s")
-		h.say(0, says("x 2/1s"))
-		h.expect("x 2/1s")
-		h.told("a: in force: 1 rules (1 changed)", "a: recovered")
-	})
-}
-
 func TestWarningsArePassedOn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h := newHouse(t, 1, nil)
@@ -548,21 +549,16 @@ func TestWarningsArePassedOn(t *testing.T) {
 	})
 }
 
-// Whoever waits for updates to be in force is answered, whatever becomes of it.
-func TestNoReloadWaitsForEver(t *testing.T) {
+// TestEachReloadIsAnswered, whatever becomes of it.
+func TestEachReloadIsAnswered(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h := newHouse(t, 2, nil)
 		answers := make(chan error, 3)
-		ask := func(text string) ruleset.Update {
-			n := says(text)
-			n.Done = func(err error) { answers <- err }
-			return n
-		}
 		h.say(0, says("x 1/1s"))
 		h.say(1, says("y 1/1s"))
 		h.quiet()
-		h.say(0, ask("x 2/1s"))
-		h.say(0, ask("x 3/1s")) // replaces it before it is tried
+		h.ask(0, says("x 2/1s"), answers)
+		h.ask(0, says("x 3/1s"), answers) // replaces it before it is tried
 		for range 2 {
 			if err := <-answers; err != nil {
 				t.Error(err)
@@ -570,20 +566,72 @@ func TestNoReloadWaitsForEver(t *testing.T) {
 		}
 		h.expect("x 3/1s; y 1/1s")
 		h.slow = time.Second
-		h.say(0, ask("x 4/1s"))
-		time.Sleep(500 * time.Millisecond) // in a trial
-		h.say(0, ask("x 5/1s"))
+		h.ask(0, says("x 4/1s"), answers)
+		time.Sleep(500 * time.Millisecond) // it compiles
+		h.ask(0, says("x 5/1s"), answers)
 		h.quiet() // it would be tried next
 		h.end()
 		first, second := <-answers, <-answers
 		if first != nil || !errors.Is(second, context.Canceled) {
-			t.Errorf("who waits at the end is told %v and %v", first, second)
+			t.Errorf("at the end the answers are %v and %v", first, second)
 		}
 		if err := h.keeper.Run(t.Context()); err == nil {
 			t.Error("it runs twice")
 		}
 	})
 }
+
+// TestReloadsShareAReading: those that wait at the same time are answered by one.
+func TestReloadsShareAReading(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := &counted{}
+		ctx, cancel := context.WithCancel(t.Context())
+		f := ruleset.Follow(s, func(_ ruleset.Update, done func(error)) {
+			if done != nil {
+				done(nil)
+			}
+		})
+		ended := make(chan bool)
+		go func() { f.Run(ctx); close(ended) }()
+		var all sync.WaitGroup
+		for range 100 {
+			all.Go(func() {
+				if err := f.Reload(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		if s.loads > 3 {
+			t.Errorf("%d readings for 100 reloads at once", s.loads)
+		}
+		if err := f.Reload(t.Context()); err != nil || s.loads > 4 {
+			t.Errorf("%d readings, %v", s.loads, err)
+		}
+		cancel()
+		<-ended
+		late, cancelLate := context.WithTimeout(t.Context(), time.Second)
+		defer cancelLate()
+		if err := f.Reload(late); !errors.Is(err, context.DeadlineExceeded) || !s.closed {
+			t.Errorf("a reload after the end: %v; closed is %v", err, s.closed)
+		}
+	})
+}
+
+// A counted source takes a second for each reading.
+type counted struct {
+	loads  int
+	closed bool
+}
+
+func (s *counted) Load(context.Context, bool) ruleset.Update {
+	s.loads++
+	time.Sleep(time.Second)
+	return says("x 1/1s")
+}
+
+func (s *counted) Wait(ctx context.Context) { <-ctx.Done() }
+func (s *counted) Close()                   { s.closed = true }
 
 func TestAKeeperNeedsLayersWithNames(t *testing.T) {
 	swap := func(*rules.Set) error { return nil }

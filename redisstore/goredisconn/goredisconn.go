@@ -39,7 +39,7 @@ func New(client redis.UniversalClient) (redisstore.Conn, error) {
 		err = check(options.MaxRetries == 0, options.MaxRetries, options.ContextTimeoutEnabled)
 	case *redis.ClusterClient:
 		options := client.Options()
-		// Here 0 reads -1. What a Cluster repeats it calls redirects; see once.
+		// Here 0 reads -1. A Cluster client's repetitions are called redirects; see once.
 		err = check(options.MaxRetries == -1, options.MaxRetries, options.ContextTimeoutEnabled)
 		c.cluster = client
 	case *redis.Ring:

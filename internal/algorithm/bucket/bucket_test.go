@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/algorithm/bucket"
+	"github.com/weirproject/weir/internal/algorithm/model"
 	"github.com/weirproject/weir/internal/algorithm/stories/chance"
 )
 
@@ -26,138 +27,9 @@ func (b *twin) Decision(cost, now int64) weir.Decision {
 	return bucket.Decision(b.limit, b.state, cost, now)
 }
 
-// continuous is the formula of the specification: when the bucket will be full, as a
-// fraction of microseconds.
-type continuous struct {
-	*weir.Limit
-	full *big.Rat
-}
-
-func rat(n int64) *big.Rat { return new(big.Rat).SetInt64(n) }
-
-// worth is n × T/R.
-func (c *continuous) worth(n int64) *big.Rat {
-	interval := big.NewRat(c.Period(), c.Refill())
-	return interval.Mul(interval, rat(n))
-}
-
-// late reports whether more than n units are missing at now.
-func (c *continuous) late(n, now int64) bool {
-	left := new(big.Rat).Sub(c.full, rat(now))
-	if left.Sign() < 0 {
-		left = new(big.Rat)
-	}
-	return left.Cmp(c.worth(n)) > 0
-}
-
-func (c *continuous) Fits(n, now int64) bool { return !c.late(c.Most()-n, now) }
-func (c *continuous) Fresh(now int64) bool   { return !c.late(0, now) }
-func (c *continuous) Owes(now int64) bool    { return c.late(c.Capacity(), now) }
-
-func (c *continuous) Charge(n, now int64) {
-	if n == 0 {
-		return
-	}
-	ceiling := rat(now + weir.MaxUnits) // where debt stops
-	if ceiling.Cmp(c.full) < 0 {
-		ceiling = c.full
-	}
-	if c.full.Cmp(rat(now)) < 0 {
-		c.full = rat(now)
-	}
-	c.full = new(big.Rat).Add(c.full, c.worth(n))
-	if c.full.Cmp(ceiling) > 0 {
-		c.full = ceiling
-	}
-}
-
-func (c *continuous) Refund(n, _, now int64) {
-	if n == 0 {
-		return
-	}
-	c.full = new(big.Rat).Sub(c.full, c.worth(n))
-	if c.full.Cmp(rat(now)) < 0 {
-		c.full = new(big.Rat)
-	}
-}
-
-// Cancel keeps as many units as were charged after the grant: as many more as would have to be
-// refunded for the bucket to owe nothing at due.
-func (c *continuous) Cancel(n, due, now int64) {
-	if due > now {
-		over := new(big.Rat).Sub(c.full, new(big.Rat).Add(rat(due), c.worth(c.Capacity())))
-		n -= min(n, chance.First(func(k int64) bool { return k >= n || over.Cmp(c.worth(k)) <= 0 }))
-	}
-	c.Refund(n, 0, now)
-}
-
-// steps counts the periods since the mark, one by one.
-type steps struct {
-	*weir.Limit
-	mark, missing int64
-}
-
-func (s *steps) at(now int64) (mark, missing int64) {
-	mark, missing = s.mark, s.missing
-	if whole := (now - mark) / s.Period(); whole > 1000 { // of many periods, all but the last
-		skip := max(0, min(whole, missing/s.Refill())-1)
-		mark, missing = mark+skip*s.Period(), missing-skip*s.Refill()
-	}
-	for missing > 0 && mark+s.Period() <= now {
-		mark, missing = mark+s.Period(), max(0, missing-s.Refill())
-	}
-	return mark, missing
-}
-
-func (s *steps) Fits(n, now int64) bool {
-	_, missing := s.at(now)
-	return missing+n <= s.Most()
-}
-
-func (s *steps) Fresh(now int64) bool {
-	_, missing := s.at(now)
-	return missing == 0
-}
-
-func (s *steps) Owes(now int64) bool {
-	_, missing := s.at(now)
-	return missing > s.Capacity()
-}
-
-func (s *steps) Charge(n, now int64) {
-	if n == 0 {
-		return
-	}
-	s.mark, s.missing = s.at(now)
-	if s.missing == 0 {
-		s.mark = now
-	}
-	s.missing = max(s.missing, min(s.missing+n, bucket.MostMissing(s.Limit)))
-}
-
-func (s *steps) Refund(n, _, now int64) {
-	if n == 0 {
-		return
-	}
-	s.mark, s.missing = s.at(now)
-	s.missing = max(0, s.missing-n)
-}
-
-// Cancel keeps as many units as are still owed at due.
-func (s *steps) Cancel(n, due, now int64) {
-	if due > now {
-		_, missing := s.at(due)
-		n -= min(n, max(0, missing-s.Capacity()))
-	}
-	s.Refund(n, 0, now)
-}
-
 func pair(spec weir.Spec) chance.Pair {
 	limit := weir.MustLimit("test", spec)
-	if limit.Step() {
-		return chance.Pair{Limit: limit, Twin: &twin{limit: limit}, Reference: &steps{Limit: limit}}
-	}
-	return chance.Pair{Limit: limit, Twin: &twin{limit: limit}, Reference: &continuous{limit, new(big.Rat)}}
+	return chance.NewPair(limit, &twin{limit: limit})
 }
 
 // anyBucket is small numbers, odd fractions, and the largest that are allowed.
@@ -243,14 +115,14 @@ func TestAdoptNumbers(t *testing.T) {
 		state := bucket.Charge(from, bucket.State{}, rapid.Int64Range(0, from.Most()).Draw(t, "n"), chance.Begin)
 		adopted := bucket.Adopt(from, to, state, chance.Begin)
 		got := fullAt(to, adopted).Sub(fullAt(to, adopted), fullAt(from, state))
-		if got.Sign() < 0 || got.Cmp(rat(1)) >= 0 {
+		if got.Sign() < 0 || got.Cmp(model.Whole(1)) >= 0 {
 			t.Fatalf("from %s to %s: full %s µs later", from, to, got)
 		}
 	})
 }
 
 func fullAt(l *weir.Limit, s bucket.State) *big.Rat {
-	return new(big.Rat).Add(rat(s.At), big.NewRat(s.Part, l.Interval().Den))
+	return new(big.Rat).Add(model.Whole(s.At), big.NewRat(s.Part, l.Interval().Den))
 }
 
 // microsecond is the units that one microsecond refills, rounded up: the cost of rounding an

@@ -1,87 +1,23 @@
 package concurrency_test
 
 import (
-	"slices"
 	"testing"
 	"time"
 
 	"pgregory.net/rapid"
 
 	"github.com/weirproject/weir"
-	"github.com/weirproject/weir/internal/algorithm"
 	"github.com/weirproject/weir/internal/algorithm/concurrency"
+	"github.com/weirproject/weir/internal/algorithm/model"
 	"github.com/weirproject/weir/internal/algorithm/stories/chance"
 )
-
-// kept is all leases, in the order in which they were taken.
-type kept struct {
-	*weir.Limit
-	list []concurrency.Lease
-}
-
-func (k *kept) live(id string, now int64) *concurrency.Lease {
-	for i := range k.list {
-		if k.list[i].ID == id && now < k.list[i].Expires {
-			return &k.list[i]
-		}
-	}
-	return nil
-}
-
-func (k *kept) held(now int64) (n int64) {
-	for _, lease := range k.list {
-		if now < lease.Expires {
-			n += lease.Units
-		}
-	}
-	return n
-}
-
-// take and release delete the expired leases: a clock that steps back does not bring them back.
-func (k *kept) take(id string, n, now int64) {
-	if lease := k.live(id, now); lease != nil {
-		n = lease.Units
-	}
-	k.drop(func(lease concurrency.Lease) bool { return lease.ID == id || lease.Expires <= now })
-	units := min(n, weir.MaxUnits-k.held(now))
-	k.list = append(k.list, concurrency.Lease{ID: id, Units: units, Expires: now + k.Period()})
-}
-
-func (k *kept) release(id string, now int64) bool {
-	live := k.live(id, now) != nil
-	if live {
-		k.drop(func(lease concurrency.Lease) bool { return lease.ID == id || lease.Expires <= now })
-	}
-	return live
-}
-
-// last is when the last lease expires.
-func (k *kept) last() (expires int64) {
-	for _, lease := range k.list {
-		expires = max(expires, lease.Expires)
-	}
-	return expires
-}
-
-func (k *kept) drop(gone func(concurrency.Lease) bool) { k.list = slices.DeleteFunc(k.list, gone) }
-
-// decision is found by its definition: the first instant at which n units fit, the first
-// at which nothing is held.
-func (k *kept) decision(n, now int64) weir.Decision {
-	d := weir.Decision{Remaining: max(0, k.Capacity()-k.held(now)), RetryAfter: weir.Never, At: weir.Instant(now)}
-	if n <= k.Capacity() {
-		d.RetryAfter = algorithm.Micros(chance.First(func(wait int64) bool { return k.held(now+wait)+n <= k.Capacity() }))
-	}
-	d.ResetAfter = algorithm.Micros(k.last() - now)
-	return d
-}
 
 func reference(t *rapid.T) {
 	limit := weir.MustLimit("test", weir.Concurrency{
 		Limit: rapid.OneOf(rapid.Int64Range(1, 9), rapid.Int64Range(1, weir.MaxUnits)).Draw(t, "limit"),
 		TTL:   time.Duration(rapid.Int64Range(1, 1000).Draw(t, "ttl µs")) * time.Microsecond,
 	})
-	twin, want := &concurrency.State{}, &kept{Limit: limit}
+	twin, want := &concurrency.State{}, &model.Leases{}
 	now := int64(chance.Begin)
 	for range rapid.IntRange(1, 60).Draw(t, "steps") {
 		now += rapid.OneOf(rapid.Just(int64(0)), rapid.Int64Range(0, limit.Period()),
@@ -90,30 +26,30 @@ func reference(t *rapid.T) {
 		few, any := rapid.Int64Range(1, min(3, limit.Capacity())), rapid.Int64Range(1, weir.MaxUnits)
 		n := rapid.OneOf(few, any).Draw(t, "units")
 		step(t, limit, twin, want, id, n, now)
-		if got, want := twin.Decision(limit, n, now), want.decision(n, now); got != want {
+		if got, want := twin.Decision(limit, n, now), model.Describe(want, limit, n, now); got != want {
 			t.Fatalf("%s: for %d units at %d\n got %+v\nwant %+v", limit, n, now-chance.Begin, got, want)
 		}
 	}
 }
 
-func step(t *rapid.T, limit *weir.Limit, twin *concurrency.State, want *kept, id string, n, now int64) {
+func step(t *rapid.T, limit *weir.Limit, twin *concurrency.State, want *model.Leases, id string, n, now int64) {
 	op := rapid.SampledFrom([]string{"acquire", "acquire", "acquire", "force", "release", "renew"}).Draw(t, "op")
 	live := twin.Live(id, now)
-	if live != (want.live(id, now) != nil) {
+	if live != (want.Find(id, now) != nil) {
 		t.Fatalf("%s is live: %v", id, live)
 	}
 	fits := twin.Available(limit, now) >= n
-	if fits != (want.held(now)+n <= limit.Capacity()) {
+	if fits != (want.Fits(limit, n, now)) {
 		t.Fatalf("%d units at %d fit: %v", n, now-chance.Begin, fits)
 	}
 	switch {
 	case op == "release":
-		if got := twin.Release(id, now); got != want.release(id, now) {
+		if got := twin.Release(id, now); got != want.Release(id, now) {
 			t.Fatalf("%s was released: %v", id, got)
 		}
 	case op == "force" || live || op == "acquire" && fits:
 		twin.Take(limit, id, n, now)
-		want.take(id, n, now)
+		want.Take(limit, id, n, now)
 	}
 }
 

@@ -1,7 +1,6 @@
 package slidingcounter_test
 
 import (
-	"math/big"
 	"testing"
 	"time"
 
@@ -25,84 +24,8 @@ func (s *twin) Decision(cost, now int64) weir.Decision {
 	return s.state.Decision(s.limit, cost, now)
 }
 
-// slices is the count of every slice there ever was, by its index.
-type slices struct {
-	*weir.Limit
-	counts map[int64]int64
-	newest int64
-}
-
-// clock is the slice that now lies in and the ticks of it that have passed. A clock
-// before the newest slice's start reads as that start.
-func (s *slices) clock(now int64) (slice, elapsed int64) {
-	slice = now / s.Slice()
-	if len(s.counts) > 0 && slice < s.newest {
-		return s.newest, 0
-	}
-	return slice, (now - slice*s.Slice()) / s.Tick()
-}
-
-// estimate is c[i] + … + c[i−N+1] + c[i−N] × (S − e)/S.
-func (s *slices) estimate(now int64) *big.Rat {
-	slice, elapsed := s.clock(now)
-	ticks := s.Slice() / s.Tick()
-	sum := new(big.Rat).SetFrac64(ticks-elapsed, ticks)
-	sum.Mul(sum, new(big.Rat).SetInt64(s.counts[slice-s.Slices()]))
-	for i, n := range s.counts {
-		if i > slice-s.Slices() {
-			sum.Add(sum, new(big.Rat).SetInt64(n))
-		}
-	}
-	return sum
-}
-
-func (s *slices) Fits(n, now int64) bool {
-	sum := s.estimate(now)
-	return sum.Add(sum, new(big.Rat).SetInt64(n)).Cmp(new(big.Rat).SetInt64(s.Capacity())) <= 0
-}
-
-func (s *slices) Fresh(now int64) bool {
-	slice, _ := s.clock(now)
-	return s.sum(slice) == 0
-}
-
-// sum is all that counts when slice is the newest, the one that fades in full.
-func (s *slices) sum(slice int64) (n int64) {
-	for i, count := range s.counts {
-		if i >= slice-s.Slices() {
-			n += count
-		}
-	}
-	return n
-}
-
-func (s *slices) Owes(int64) bool { return false }
-
-func (s *slices) Charge(n, now int64) {
-	if n == 0 {
-		return
-	}
-	slice, _ := s.clock(now)
-	s.newest = slice
-	s.counts[slice] += min(n, weir.MaxUnits-s.sum(slice))
-}
-
-func (s *slices) Refund(n, takenAt, now int64) {
-	slice, _ := s.clock(now)
-	if taken := takenAt / s.Slice(); taken >= slice-s.Slices() {
-		s.counts[taken] -= min(n, s.counts[taken])
-	}
-	if s.sum(s.newest) == 0 { // all given back: a state never used
-		clear(s.counts)
-	}
-}
-
 func pair(limit *weir.Limit) chance.Pair {
-	return chance.Pair{
-		Limit:     limit,
-		Twin:      &twin{limit, &slidingcounter.State{}},
-		Reference: &slices{Limit: limit, counts: map[int64]int64{}},
-	}
+	return chance.NewPair(limit, &twin{limit, &slidingcounter.State{}})
 }
 
 func anyLimit(t *rapid.T) *weir.Limit {

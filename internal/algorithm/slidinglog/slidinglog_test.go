@@ -1,7 +1,6 @@
 package slidinglog_test
 
 import (
-	"slices"
 	"testing"
 	"time"
 
@@ -25,59 +24,8 @@ func (s *twin) Decision(cost, now int64) weir.Decision {
 	return s.state.Decision(s.limit, cost, now)
 }
 
-// charges is all that was ever charged and not given back.
-type charges struct {
-	*weir.Limit
-	list []slidinglog.Entry
-}
-
-// clock reads a clock before the newest charge as that instant.
-func (c *charges) clock(now int64) int64 {
-	for _, charge := range c.list {
-		now = max(now, charge.At)
-	}
-	return now
-}
-
-// used is the units charged in (now − W, now].
-func (c *charges) used(now int64) (n int64) {
-	now = c.clock(now)
-	for _, charge := range c.list {
-		if charge.At > now-c.Period() {
-			n += charge.Units
-		}
-	}
-	return n
-}
-
-func (c *charges) Fits(n, now int64) bool { return c.used(now)+n <= c.Capacity() }
-func (c *charges) Fresh(now int64) bool   { return c.used(now) == 0 }
-func (c *charges) Owes(int64) bool        { return false }
-
-func (c *charges) Charge(n, now int64) {
-	if n = min(n, weir.MaxUnits-c.used(now)); n > 0 {
-		c.list = append(c.list, slidinglog.Entry{At: c.clock(now), Units: n})
-	}
-}
-
-// Refund also drops charges outside the window, because a refund is a write.
-func (c *charges) Refund(n, takenAt, now int64) {
-	if n == 0 {
-		return
-	}
-	horizon := c.clock(now) - c.Period()
-	for i := range c.list {
-		if charge := &c.list[i]; charge.At == takenAt && charge.At > horizon {
-			back := min(n, charge.Units)
-			charge.Units -= back
-			n -= back
-		}
-	}
-	c.list = slices.DeleteFunc(c.list, func(e slidinglog.Entry) bool { return e.Units == 0 || e.At <= horizon })
-}
-
 func pair(limit *weir.Limit) chance.Pair {
-	return chance.Pair{Limit: limit, Twin: &twin{limit, &slidinglog.State{}}, Reference: &charges{Limit: limit}}
+	return chance.NewPair(limit, &twin{limit, &slidinglog.State{}})
 }
 
 func anyLimit(t *rapid.T) *weir.Limit {

@@ -137,7 +137,7 @@ func TestForgetfulStoreIsBounded(t *testing.T) {
 			for i, g := range slices.Backward(grants) {
 				sum += g.units
 				took := float64(clock.Load() - grants[i].at)
-				// What lies beyond, or one request that costs more than that.
+				// The part beyond, or one request that costs more than that.
 				bound := float64(units) + max((factor-1)*float64(units),
 					float64(n)) + factor*float64(rate)*took/float64(each.Microseconds())
 				if float64(sum) > bound+1 {

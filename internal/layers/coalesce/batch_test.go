@@ -77,13 +77,13 @@ func TestBatchesAreForgotten(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	l := &shard{}
-	var seats []waiter
+	var entries []waiter
 	for range mostMerged {
-		seats = append(seats, l.join(1, []weir.Claim{{Key: "a", Limit: limit, Cost: 1},
+		entries = append(entries, l.join(1, []weir.Claim{{Key: "a", Limit: limit, Cost: 1},
 			{Key: "b", Limit: limit, Cost: 1}}, true))
 	}
 	b := l.take()
-	for _, at := range seats {
+	for _, at := range entries {
 		if _, err := at.wait(ctx, nil); !errors.Is(err, weir.ErrUnavailable) {
 			t.Fatal(err)
 		}

@@ -469,7 +469,7 @@ func TestPassThrough(t *testing.T) {
 	})
 }
 
-// Operators judge the layer by these counters.
+// Operators read the layer's use from these counters.
 func TestStats(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *gated, s *coalesce.Store) {
 		held := busy(t, g, s)

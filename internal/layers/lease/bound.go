@@ -7,14 +7,14 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// A Bound is what a limit promises when nodes lease from it. Whatever passes was charged, so the limit is never
-// charged more than without leases; but a unit may pass up to Hold after its charge.
+// A Bound is what a limit promises when nodes lease from it. All units that pass were charged, so the limit is
+// never charged more than without leases; but a unit may pass up to Hold after its charge.
 //
-// Let U = Nodes × Held, the most that is charged and neither spent nor returned. What passes in a time T was held
-// when T began, or was charged in T. Of what was charged in T, the units that are not given back keep the limit's own
-// bound: windows and logs never see the others, and a bucket regains from returned units no more than was held. So
-// leases add at most U. To windows, fixed and of calendars, they add nothing, because a unit passes in the window of
-// its charge. To sliding windows it also applies that what passes in T was charged in T + Hold.
+// Let U = Nodes × Held, the most that is charged and neither spent nor returned. Units that pass in a time T were
+// held when T began, or charged in T. Of what was charged in T, the units that are not given back keep the limit's
+// own bound: windows and logs never see the others, and a bucket regains from returned units no more than was held.
+// So leases add at most U. To windows, fixed and of calendars, they add nothing, because a unit passes in the window
+// of its charge. To sliding windows it also applies that what passes in T was charged in T + Hold.
 //
 // It holds while the clocks of nodes and store run alike to a thousandth, the store's clock is not set forward, and a
 // refund arrives within the layer's timeout or not at all. A Reset discards charges, and so may add U once more.

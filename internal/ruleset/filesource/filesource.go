@@ -23,7 +23,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fsnotify/fsnotify"
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/ruleset"
 	"github.com/weirproject/weir/rules"
@@ -38,18 +37,22 @@ const (
 	pollTime   = 30 * time.Second
 )
 
-// A Source is a file or a directory of rules. It is a ruleset.Source and a ruleset.Reloader.
+// A Source is a file or a directory of rules. It is a ruleset.Source.
 type Source struct {
-	path    string
-	poll    time.Duration
-	reloads ruleset.ReloadQueue
-	disk    disk
-	parse   []rules.Option
-	cache   cache          // owned by Run
-	seen    ruleset.Update // the result of the last texts
-	notify  func() (*notifier, error)
-
+	path     string
+	poll     time.Duration
+	disk     disk
+	parse    []rules.Option
 	compiler *rules.Compiler
+	notify   func() (*notifier, error)
+
+	cache     cache
+	seen      ruleset.Update // the result of the last texts
+	last      ruleset.Update // the result of the last Load
+	watch     *watch         // nil: there is none
+	lists     []string       // named by the rules
+	again     bool           // lists were read before they were watched
+	unwatched error          // why changes are found by polling alone; nil: they are not
 }
 
 // An Option changes how a Source works.
@@ -78,8 +81,7 @@ func New(path string, opts ...Option) (*Source, error) {
 	if err != nil {
 		return nil, fmt.Errorf("filesource: %w", err)
 	}
-	s := &Source{path: whole, poll: pollTime, reloads: ruleset.NewReloadQueue(), cache: make(cache), notify: newNotifier}
-	s.disk.name = path
+	s := &Source{path: whole, poll: pollTime, cache: make(cache), notify: newNotifier, disk: disk{name: path}}
 	for _, opt := range opts {
 		opt(s)
 	}
@@ -92,152 +94,114 @@ func New(path string, opts ...Option) (*Source, error) {
 	return s, nil
 }
 
-// Reload reads at once, and waits until the rules are in force: see ruleset.Reloader. It does not
-// confirm errors by a second reading: the caller knows that the files are complete.
-func (s *Source) Reload(ctx context.Context) (revision string, err error) {
-	return s.reloads.Reload(ctx)
+// Load implements ruleset.Source. An error is confirmed by a second reading, except on a reload: its
+// caller knows that the files are complete.
+func (s *Source) Load(ctx context.Context, reload bool) ruleset.Update {
+	before := s.last
+	n := s.look()
+	if n.Err != nil && !reload && (before.Err == nil || n.Revision != before.Revision) {
+		select {
+		case <-time.After(secondLook):
+		case <-ctx.Done():
+		}
+		n = s.look()
+	}
+	s.last = n
+	return n
 }
 
-// Run sends the rules, and again after each change: see ruleset.Source.
-func (s *Source) Run(ctx context.Context, updates chan<- ruleset.Update) error {
-	r := &reader{Source: s, ctx: ctx, updates: updates, due: time.NewTimer(0)}
-	defer r.due.Stop()
-	var events <-chan fsnotify.Event
-	var lost <-chan error
-	if n, err := s.notify(); err == nil {
-		defer n.close()
-		r.watch, events, lost = &watch{notifier: n}, n.events, n.lost
-	} else {
-		r.warnUnwatched(err)
-	}
-	tick := time.NewTicker(s.poll)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case e := <-events:
-			if r.watch.concerns(e) {
-				r.changed()
-			}
-		case <-lost: // events were lost, so anything may have changed
-			r.changed()
-		case <-r.due.C:
-			r.look(nil)
-		case <-tick.C:
-			r.look(nil)
-		case c := <-s.reloads.Requests():
-			r.look(s.reloads.Drain(c))
+// look reads everything. It sets watches first, so that a change during the reading is an event.
+// Lists that are named for the first time were read before they were watched, so they are read once
+// more.
+func (s *Source) look() ruleset.Update {
+	if s.watch == nil && s.unwatched == nil {
+		n, err := s.notify()
+		if s.watch = (&watch{notifier: n}); err != nil {
+			s.watch = nil
+			s.warn(err)
 		}
 	}
-}
-
-// A reader is the state of one Run.
-type reader struct {
-	*Source
-	ctx     context.Context
-	updates chan<- ruleset.Update
-	watch   *watch   // nil: there is none
-	lists   []string // named by the rules
-
-	due     *time.Timer    // the next reading
-	since   time.Time      // the first change since the last reading; zero: none
-	again   bool           // the next reading is the second one of an error
-	last    ruleset.Update // sent last
-	sent    bool
-	warning error // for the next update
-	warned  bool
-}
-
-// changed schedules a reading for the time when the changes seem finished.
-func (r *reader) changed() {
-	now := time.Now()
-	if r.since.IsZero() {
-		r.since = now
+	s.follow()
+	n := s.read()
+	s.again = false
+	if lists := slices.Sorted(maps.Keys(s.cache.lists())); !slices.Equal(lists, s.lists) {
+		s.lists, s.again = lists, true
+		s.follow()
 	}
-	r.due.Reset(max(0, min(quietTime, maxQuiet-now.Sub(r.since))))
-}
-
-// warnUnwatched warns, once, that changes are found by polling only.
-func (r *reader) warnUnwatched(err error) {
-	if !r.warned {
-		r.warned = true
-		r.warning = fmt.Errorf("changes of %s are found by reading it every %v, not at once: "+
-			"it cannot be watched: %w", r.disk.name, r.poll, err)
-	}
-}
-
-// look reads everything, and sends it if it has changed or has waiters. It sets watches first, so
-// that a change during the reading is an event.
-func (r *reader) look(waiters []ruleset.Waiter) {
-	r.since = time.Time{}
-	r.follow()
-	n := r.read()
-	r.rewatch()
-	same := r.sent && n.Revision == r.last.Revision && (n.Err == nil) == (r.last.Err == nil)
-	if len(waiters) == 0 && same {
-		r.again = false
-		return
-	}
-	if len(waiters) == 0 && n.Err != nil && !r.again {
-		r.again = true
-		r.due.Reset(secondLook)
-		return
-	}
-	r.again = false
-	r.send(n, waiters)
+	n.Warning = s.unwatched
+	return n
 }
 
 // follow updates the watches.
-func (r *reader) follow() {
-	if r.watch == nil {
+func (s *Source) follow() {
+	if s.watch == nil {
 		return
 	}
-	if err := r.watch.follow(r.path, r.lists...); err != nil {
-		r.warnUnwatched(err)
+	s.unwatched = nil
+	if err := s.watch.follow(s.path, s.lists...); err != nil {
+		s.warn(err)
 	}
 }
 
-// rewatch watches lists that are named for the first time. They were read before they were watched,
-// so they are read once more.
-func (r *reader) rewatch() {
-	lists := slices.Sorted(maps.Keys(r.cache.lists()))
-	if slices.Equal(lists, r.lists) {
-		return
-	}
-	r.lists = lists
-	r.follow()
-	r.due.Reset(0)
+func (s *Source) warn(err error) {
+	s.unwatched = fmt.Errorf("changes of %s are found by reading it every %v, not at once: "+
+		"it cannot be watched: %w", s.disk.name, s.poll, err)
 }
 
 // read returns the current rules. A text that was read before is not parsed again.
-func (r *reader) read() ruleset.Update {
-	texts, err := r.disk.read(r.path)
+func (s *Source) read() ruleset.Update {
+	texts, err := s.disk.read(s.path)
 	if err != nil {
 		return ruleset.Update{Err: err}
 	}
-	r.cache.fill(texts, r.compiler, r.parse...)
-	lists := r.cache.lists()
+	s.cache.fill(texts, s.compiler, s.parse...)
+	lists := s.cache.lists()
 	if len(lists) > 0 { // they may be newer than the text that names them
 		if err := unchangedTexts(texts); err != nil {
 			return ruleset.Update{Err: err}
 		}
 	}
-	revision := revisionOf(texts, lists)
-	if revision != r.seen.Revision {
-		file, err := r.cache.parse(r.disk.name, texts, r.compiler)
-		r.seen = ruleset.Update{File: file, Err: err, Revision: revision}
+	if revision := revisionOf(texts, lists); revision != s.seen.Revision {
+		file, err := s.cache.parse(s.disk.name, texts, s.compiler)
+		s.seen = ruleset.Update{File: file, Err: err, Revision: revision}
 	}
-	return r.seen
+	return s.seen
 }
 
-func (r *reader) send(n ruleset.Update, waiters []ruleset.Waiter) {
-	r.last, r.sent = n, true
-	n.Warning, r.warning = r.warning, nil
-	n.Done = ruleset.Answer(waiters, n.Revision)
-	select {
-	case r.updates <- n:
-	case <-r.ctx.Done():
-		n.Done(context.Cause(r.ctx))
+// Wait implements ruleset.Source: it waits until changes seem finished, or for the next poll.
+func (s *Source) Wait(ctx context.Context) {
+	if s.again {
+		return
 	}
+	w := s.watch
+	if w == nil {
+		w = &watch{notifier: new(notifier)} // reports nothing
+	}
+	timer := time.NewTimer(s.poll)
+	defer timer.Stop()
+	for since := (time.Time{}); ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+			return
+		case e := <-w.events:
+			if !w.concerns(e) {
+				continue
+			}
+		case <-w.lost: // events were lost, so anything may have changed
+		}
+		if since.IsZero() {
+			since = time.Now()
+		}
+		timer.Reset(max(0, min(quietTime, maxQuiet-time.Since(since))))
+	}
+}
+
+// Close implements ruleset.Source.
+func (s *Source) Close() {
+	if s.watch != nil {
+		s.watch.close()
+	}
+	s.watch, s.unwatched, s.lists = nil, nil, nil
 }

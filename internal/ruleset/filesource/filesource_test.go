@@ -36,6 +36,7 @@ func do(t *testing.T, err error) {
 
 // A rig is a source in a bubble whose changes are sent by the test, or by nobody.
 type rig struct {
+	*ruleset.Follower
 	t      *testing.T
 	path   string
 	source *Source
@@ -45,6 +46,7 @@ type rig struct {
 
 	mu      sync.Mutex
 	updates []ruleset.Update
+	last    string
 }
 
 func newRig(t *testing.T, change func(*Source), opts ...Option) *rig {
@@ -59,30 +61,29 @@ func newRig(t *testing.T, change func(*Source), opts ...Option) *rig {
 	if change != nil {
 		change(s)
 	}
-	r.source = s
+	r.source, r.Follower = s, ruleset.Follow(s, r.receive)
 	ctx, cancel := context.WithCancel(t.Context())
-	updates, ended := make(chan ruleset.Update), make(chan error)
-	go func() { ended <- s.Run(ctx, updates) }()
-	go r.receive(ctx, updates)
+	ended := make(chan bool)
+	go func() { r.Run(ctx); close(ended) }()
 	r.end = func() {
 		cancel()
-		do(t, <-ended)
+		<-ended
 	}
 	return r
 }
 
-func (r *rig) receive(ctx context.Context, updates <-chan ruleset.Update) {
-	for {
-		select {
-		case n := <-updates:
-			r.mu.Lock()
-			r.updates = append(r.updates, n)
-			r.mu.Unlock()
-			n.Done(n.Err)
-		case <-ctx.Done():
-			return
-		}
+// receive records what was requested, and what the Keeper would put in force or report.
+func (r *rig) receive(n ruleset.Update, done func(error)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	text := fmt.Sprint(n.Revision, n.Err != nil)
+	if done != nil {
+		done(n.Err)
 	}
+	if done != nil || text != r.last {
+		r.updates = append(r.updates, n)
+	}
+	r.last = text
 }
 
 // touched has the watch say that the file changed.
@@ -288,8 +289,8 @@ func TestUnwatchableFilesArePolledWithAWarning(t *testing.T) {
 				write(t, r.path, set("2/1s"))
 				time.Sleep(31 * time.Second)
 				r.mu.Lock()
-				if w := r.updates[0].Warning; w != nil {
-					t.Errorf("warned twice: %v", w)
+				if w := r.updates[0].Warning; w == nil {
+					t.Error("it is watched now")
 				}
 				r.mu.Unlock()
 				r.sent("2/1s")
@@ -301,87 +302,28 @@ func TestUnwatchableFilesArePolledWithAWarning(t *testing.T) {
 func TestReload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil)
+		defer r.end()
 		synctest.Wait()
-		first, err := r.source.Reload(t.Context())
-		if err != nil || len(first) != 24 {
-			t.Errorf("reloading what did not change: revision %q, %v", first, err)
+		for _, limit := range []string{"1/1s", "2/1s"} {
+			write(t, r.path, set(limit))
+			do(t, r.Reload(t.Context()))
 		}
-		write(t, r.path, set("2/1s"))
-		second, err := r.source.Reload(t.Context())
-		if err != nil || second == first {
-			t.Errorf("reloading what changed: revision %q after %q, %v", second, first, err)
+		r.mu.Lock()
+		if first := r.updates[0].Revision; len(first) != 24 || r.updates[1].Revision != first || r.updates[2].Revision == first {
+			t.Errorf("revisions of %+v", r.updates)
 		}
+		r.mu.Unlock()
 		r.sent("1/1s", "1/1s", "2/1s")
 		write(t, r.path, set("1/60"))
 		for range 2 { // the answer is the same as long as the file is, and comes at once
 			began := time.Now()
-			if _, err = r.source.Reload(t.Context()); err == nil || !strings.Contains(err.Error(), "1/60") || time.Since(began) != 0 {
+			if err := r.Reload(t.Context()); err == nil || !strings.Contains(err.Error(), "1/60") || time.Since(began) != 0 {
 				t.Errorf("reloading a mistake: %v after %v", err, time.Since(began))
 			}
 		}
 		do(t, os.Remove(r.path))
-		if _, err = r.source.Reload(t.Context()); !errors.Is(err, fs.ErrNotExist) {
+		if err := r.Reload(t.Context()); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("reloading no file: %v", err)
-		}
-		r.end()
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		if _, err = r.source.Reload(ctx); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("reloading when nobody reads: %v", err)
-		}
-	})
-}
-
-func TestReloadsAtOnceShareALook(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, nil)
-		defer r.end()
-		synctest.Wait()
-		write(t, r.path, set("2/1s"))
-		want := ""
-		var mu sync.Mutex
-		var all sync.WaitGroup
-		for range 200 {
-			all.Go(func() {
-				revision, err := r.source.Reload(t.Context())
-				mu.Lock()
-				defer mu.Unlock()
-				if want == "" {
-					want = revision
-				}
-				if err != nil || revision != want {
-					t.Errorf("revision %q, not %q: %v", revision, want, err)
-				}
-			})
-		}
-		all.Wait()
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		if n := len(r.updates); n < 2 || n > 201 {
-			t.Errorf("%d updates", n)
-		}
-	})
-}
-
-// An end while somebody waits leaves nobody waiting.
-func TestReloadWhenItEnds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, err := New(filepath.Join(t.TempDir(), "weir.yaml"))
-		do(t, err)
-		s.notify = func() (*notifier, error) { return nil, errors.New("none") }
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error)
-		go func() { ended <- s.Run(ctx, make(chan ruleset.Update)) }() // nobody receives
-		answers := make(chan error)
-		go func() {
-			_, err := s.Reload(t.Context())
-			answers <- err
-		}()
-		synctest.Wait()
-		cancel()
-		do(t, <-ended)
-		if err := <-answers; !errors.Is(err, context.Canceled) {
-			t.Errorf("the answer is %v", err)
 		}
 	})
 }

@@ -240,12 +240,8 @@ func TestRulesAreCompiledOnce(t *testing.T) {
 		compiler := rules.NewCompiler(rules.WithRest(func() { work++ }))
 		s, err := New(path, WithCompiler(compiler))
 		do(t, err)
-		ctx, cancel := context.WithCancel(t.Context())
-		updates, ended := make(chan ruleset.Update), make(chan error)
-		go func() { ended <- s.Run(ctx, updates) }()
-		first := <-updates
-		cancel()
-		<-ended
+		first := s.Load(t.Context(), false)
+		s.Close()
 		if work == 0 {
 			t.Fatal("it was not compiled by this compiler")
 		}

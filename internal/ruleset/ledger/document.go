@@ -23,6 +23,7 @@ const (
 	MaxBytes      = 64 << 20 // of all rules
 	MaxExceptions = 500      // at one time
 	MaxHistory    = 1000     // changes that History returns
+	HistoryPage   = 200      // changes that Backend.Page returns
 )
 
 // An Author is the author of a change, and the reason. Both are recorded without a check.
@@ -122,6 +123,16 @@ func Decode(name, value string) (Change, error) {
 		c.Exception = &e
 	}
 	return c, nil
+}
+
+// RevisionOf returns the revision of a stored entry; 0 if there is none.
+func RevisionOf(value string) int64 {
+	text, _, _ := strings.Cut(value, " ")
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
 }
 
 // Again is what a Backend keeps of an entry, as a new change by somebody that makes it what it was:

@@ -112,12 +112,12 @@ func (l *Ledger) Except(ctx context.Context, e rules.Exception, last time.Durati
 // room deletes ended exceptions, and enforces the maximum. An ended exception with the same ID
 // counts as absent: room then returns its revision as seen.
 func (l *Ledger) room(ctx context.Context, id string, seen int64) (int64, error) {
-	snapshot, err := l.backend.Read(ctx)
+	snapshot, entries, err := l.read(ctx)
 	if err != nil {
 		return 0, err
 	}
 	live, replaces := 0, false
-	for _, c := range snapshot.Entries {
+	for _, c := range entries {
 		e := c.Exception
 		switch {
 		case e == nil:
@@ -173,11 +173,11 @@ func (l *Ledger) Lift(ctx context.Context, id string, seen int64, by Author) (re
 
 // Exceptions returns those in force, the first to end first, and the ledger's time.
 func (l *Ledger) Exceptions(ctx context.Context) (list []Exception, now time.Time, err error) {
-	snapshot, err := l.backend.Read(ctx)
+	snapshot, entries, err := l.read(ctx)
 	if err != nil {
 		return nil, now, err
 	}
-	for _, c := range snapshot.Entries {
+	for _, c := range entries {
 		if c.Exception != nil && c.Exception.Until.After(snapshot.Now) {
 			list = append(list, *c.Exception)
 		}

@@ -13,6 +13,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -61,9 +62,34 @@ type Restored struct {
 
 // A Snapshot has all entries of a ledger at one moment.
 type Snapshot struct {
-	Revision int64     // 0: nothing was ever written
-	Now      time.Time // by the ledger's clock
-	Entries  []Change  // in no order
+	Revision int64             // 0: nothing was ever written
+	Now      time.Time         // by the ledger's clock
+	Read     time.Time         // by this process' clock
+	Values   map[string]string // by name, as Decode reads them
+}
+
+// entries returns all entries by name.
+func (s *Snapshot) entries() (list []Change, err error) {
+	for _, name := range sortedNames(s.Values) {
+		c, err := Decode(name, s.Values[name])
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, c)
+	}
+	return list, nil
+}
+
+func sortedNames(values map[string]string) []string { return slices.Sorted(maps.Keys(values)) }
+
+// read returns all entries by name.
+func (l *Ledger) read(ctx context.Context) (*Snapshot, []Change, error) {
+	snapshot, err := l.backend.Read(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	list, err := snapshot.entries()
+	return snapshot, list, err
 }
 
 // ErrNoRule is (wrapped) the error for a name or revision that is not in the ledger.
@@ -151,16 +177,15 @@ func (l *Ledger) Get(ctx context.Context, name string) (Document, error) {
 
 // List returns all rules by name, and the revision of the ledger.
 func (l *Ledger) List(ctx context.Context) (list []Document, revision int64, err error) {
-	snapshot, err := l.backend.Read(ctx)
+	snapshot, entries, err := l.read(ctx)
 	if err != nil {
 		return nil, 0, err
 	}
-	for _, c := range snapshot.Entries {
+	for _, c := range entries {
 		if c.Exception == nil {
 			list = append(list, c.Document)
 		}
 	}
-	slices.SortFunc(list, func(a, b Document) int { return strings.Compare(a.Name, b.Name) })
 	return list, snapshot.Revision, nil
 }
 
@@ -172,28 +197,28 @@ func (l *Ledger) Set(ctx context.Context, name, yaml string, seen int64, by Auth
 		return 0, &weir.InputError{Field: "YAML", Given: fmt.Sprintf("a text with %+.4q in it", yaml[i:]),
 			Allowed: `no control characters but tabs and ends of lines; in double quotes write \u009b`}
 	}
-	list, _, err := l.List(ctx)
-	if err != nil {
+	if err := l.fits(ctx, name, yaml); err != nil {
 		return 0, err
 	}
-	enabled := true
-	if i := slices.IndexFunc(list, func(d Document) bool { return d.Name == name }); i >= 0 {
-		enabled = list[i].Enabled
-	}
-	if err := fits(list, name, yaml); err != nil {
+	d, err := l.Get(ctx, name)
+	if err != nil && !errors.Is(err, ErrNoRule) {
 		return 0, err
 	}
 	return l.commit(ctx, Draft{Name: name, Seen: seen, by: by,
-		payload: payload{YAML: yaml, Enabled: enabled, What: "set"}})
+		payload: payload{YAML: yaml, Enabled: err != nil || d.Enabled, What: "set"}})
 }
 
 // isControl reports characters that could control a terminal.
 func isControl(r rune) bool { return unicode.IsControl(r) && r != '\n' && r != '\r' && r != '\t' }
 
-// fits checks a rule, by itself and together with the others. If the others do not compile without
-// it either, the rule is accepted.
-func fits(list []Document, name, yaml string) error {
+// fits checks a rule, by itself and together with the other enabled rules. If these do not compile
+// without it either, the rule is accepted.
+func (l *Ledger) fits(ctx context.Context, name, yaml string) error {
 	spec, err := ParseDocument(name, yaml)
+	if err != nil {
+		return err
+	}
+	list, _, err := l.List(ctx)
 	if err != nil {
 		return err
 	}
@@ -257,11 +282,7 @@ func (l *Ledger) setEnabled(ctx context.Context, name string, seen int64, p payl
 		return l.commit(ctx, Draft{Name: name, Seen: seen, by: by, payload: p})
 	}
 	if p.YAML = d.YAML; p.Enabled {
-		list, _, err := l.List(ctx)
-		if err == nil {
-			err = fits(list, name, d.YAML)
-		}
-		if err != nil {
+		if err := l.fits(ctx, name, d.YAML); err != nil {
 			return 0, err
 		}
 	}
@@ -270,18 +291,12 @@ func (l *Ledger) setEnabled(ctx context.Context, name string, seen int64, p payl
 
 // Rollback restores a rule as of a revision, which may be deleted or disabled.
 func (l *Ledger) Rollback(ctx context.Context, name string, to, seen int64, by Author) (revision int64, err error) {
-	then, err := l.at(ctx, name, to)
+	then, err := l.At(ctx, name, to)
+	if err == nil && !then.Deleted && then.YAML != "" {
+		err = l.fits(ctx, name, then.YAML)
+	}
 	if err != nil {
 		return 0, err
-	}
-	if !then.Deleted && then.YAML != "" {
-		list, _, err := l.List(ctx)
-		if err == nil {
-			err = fits(list, name, then.YAML)
-		}
-		if err != nil {
-			return 0, err
-		}
 	}
 	return l.commit(ctx, Draft{Name: name, Seen: seen, by: by,
 		payload: payload{YAML: then.YAML, Enabled: then.Enabled, Deleted: then.Deleted,
@@ -290,10 +305,6 @@ func (l *Ledger) Rollback(ctx context.Context, name string, to, seen int64, by A
 
 // At returns a rule as of a revision.
 func (l *Ledger) At(ctx context.Context, name string, revision int64) (Change, error) {
-	return l.at(ctx, name, revision)
-}
-
-func (l *Ledger) at(ctx context.Context, name string, revision int64) (Change, error) {
 	if revision > 0 && !isException(name) && !isKey(name) {
 		page, _, err := l.backend.Page(ctx, revision, revision)
 		if err != nil {

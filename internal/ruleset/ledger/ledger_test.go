@@ -204,7 +204,7 @@ func TestCreateReplacesAnEndedException(t *testing.T) {
 		if _, _, err := l.Exception(t.Context(), id); !errors.Is(err, ledger.ErrNoException) {
 			t.Error(err)
 		}
-		if _, err := l.Lift(t.Context(), id, 1, ann); !errors.Is(err, ledger.ErrNoException) {
+		if revision, err := l.Lift(t.Context(), id, 1, ann); revision != 0 || !errors.Is(err, ledger.ErrNoException) {
 			t.Error(err)
 		}
 		if _, _, err := l.Except(t.Context(), block("10.0.0.1"), time.Hour, 0, ann); err != nil {
@@ -263,22 +263,36 @@ func TestExceptionsEnd(t *testing.T) {
 	})
 }
 
-// A mute source says one thing, and cannot be read afterwards.
-type mute struct{ file *rules.File }
-
-func (m mute) Run(ctx context.Context, updates chan<- ruleset.Update) error {
-	return ledger.Expire(ctx, func(ctx context.Context, updates chan<- ruleset.Update) error {
-		updates <- ruleset.Update{File: m.file, Revision: "7"}
-		updates <- ruleset.Update{Err: errors.New("the connection is lost")}
-		<-ctx.Done()
-		return ctx.Err()
-	}, updates)
+// A scripted source returns these updates, one after each value of again; then the last one.
+type scripted struct {
+	updates []ruleset.Update
+	again   chan struct{}
 }
+
+func (s *scripted) Load(context.Context, bool) ruleset.Update {
+	n := s.updates[0]
+	if len(s.updates) > 1 {
+		s.updates = s.updates[1:]
+	}
+	return n
+}
+
+func (s *scripted) Wait(ctx context.Context) {
+	select {
+	case <-s.again:
+	case <-ctx.Done():
+	}
+}
+
+func (s *scripted) Close() {}
 
 // TestExceptionsEndWhileTheLedgerCannotBeRead, which is when nobody can end them by hand.
 func TestExceptionsEndWhileTheLedgerCannotBeRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		in := listen(t, mute{&rules.File{Exceptions: []rules.Exception{{Kind: rules.Blocked, Values: []string{"10.0.0.1"}, Until: time.Now().Add(time.Minute)}}}})
+		file := &rules.File{Exceptions: []rules.Exception{{Kind: rules.Blocked, Values: []string{"10.0.0.1"}, Until: time.Now().Add(time.Minute)}}}
+		again := make(chan struct{})
+		in := listen(t, &scripted{[]ruleset.Update{{File: file, Revision: "7"}, {Err: errors.New("the connection is lost")}}, again})
+		again <- struct{}{}
 		synctest.Wait()
 		before := in()
 		time.Sleep(time.Minute + time.Second)
@@ -292,19 +306,25 @@ func TestExceptionsEndWhileTheLedgerCannotBeRead(t *testing.T) {
 // TestClocksThatDiffer: what is left counts, by the ledger's clock.
 func TestClocksThatDiffer(t *testing.T) {
 	l, backend := open(t, "")
-	if _, _, err := l.Except(t.Context(), block("10.0.0.1"), time.Hour, 0, ann); err != nil {
+	id, _, err := l.Except(t.Context(), block("10.0.0.1"), time.Hour, 0, ann)
+	if err != nil {
 		t.Fatal(err)
 	}
 	held, err := backend.Read(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
+	e, _, err := l.Exception(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
 	here := held.Now.Add(-1000 * time.Hour) // this process' clock
-	list := ledger.ExceptionsOf(held.Entries, held.Now, here)
+	entry := ledger.Change{Exception: &e}
+	list := ledger.ExceptionsOf([]ledger.Change{entry}, held.Now, here)
 	if len(list) != 1 || list[0].Until.Sub(here) > time.Hour || list[0].Until.Sub(here) < 59*time.Minute {
 		t.Errorf("%+v at %v", list, here)
 	}
-	if list := ledger.ExceptionsOf(held.Entries, held.Now.Add(time.Hour), here); len(list) != 1 || list[0].Until.After(here) {
+	if list := ledger.ExceptionsOf([]ledger.Change{entry}, held.Now.Add(time.Hour), here); len(list) != 1 || list[0].Until.After(here) {
 		t.Errorf("%+v", list)
 	}
 }
@@ -313,62 +333,20 @@ func TestClocksThatDiffer(t *testing.T) {
 // sudden, ends now. The ledger's revision is what it was: nobody changed anything.
 func TestAClockThatIsSet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		again := make(chan struct{})
-		in := listen(t, sourceFunc(func(ctx context.Context, updates chan<- ruleset.Update) error {
-			return ledger.Expire(ctx, func(ctx context.Context, updates chan<- ruleset.Update) error {
-				for _, left := range []time.Duration{time.Hour, -time.Minute, time.Hour} {
-					list := []rules.Exception{{Kind: rules.Blocked, Values: []string{"10.0.0.1"}, Until: time.Now().Add(left)},
-						{Kind: rules.Blocked, Values: []string{"10.0.0.2"}, Until: time.Now().Add(9 * time.Hour)}}
-					updates <- ruleset.Update{File: &rules.File{Exceptions: list}, Revision: ledger.Ended("7", list, time.Now())}
-					<-again
-				}
-				return ctx.Err()
-			}, updates)
-		}))
+		s := &scripted{again: make(chan struct{})}
+		for _, left := range []time.Duration{time.Hour, -time.Minute, time.Hour} {
+			list := []rules.Exception{{Kind: rules.Blocked, Values: []string{"10.0.0.1"}, Until: time.Now().Add(left)},
+				{Kind: rules.Blocked, Values: []string{"10.0.0.2"}, Until: time.Now().Add(9 * time.Hour)}}
+			s.updates = append(s.updates, ruleset.Update{File: &rules.File{Exceptions: list}, Revision: "7"})
+		}
+		in := listen(t, s)
 		for _, want := range []int{2, 1, 2} {
 			time.Sleep(time.Second)
 			synctest.Wait()
 			if got := in(); got != want {
 				t.Errorf("%d are in force, want %d", got, want)
 			}
-			again <- struct{}{}
-		}
-	})
-}
-
-type sourceFunc func(context.Context, chan<- ruleset.Update) error
-
-func (f sourceFunc) Run(ctx context.Context, updates chan<- ruleset.Update) error {
-	return f(ctx, updates)
-}
-
-// TestEndedIsOneWord: who reads the ledger when one is over says what those say who were told
-// of it before, however many ended one by one.
-func TestEndedIsOneWord(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var told []string
-		updates := make(chan ruleset.Update)
-		now := time.Now()
-		list := []rules.Exception{{Values: []string{"1"}, Until: now.Add(time.Minute)}, {Values: []string{"2"}, Until: now.Add(2 * time.Minute)}}
-		go ledger.Expire(t.Context(), func(ctx context.Context, updates chan<- ruleset.Update) error {
-			updates <- ruleset.Update{File: &rules.File{Exceptions: list}, Revision: "7"}
-			<-ctx.Done()
-			return ctx.Err()
-		}, updates)
-		for range 3 {
-			var n ruleset.Update
-			select {
-			case n = <-updates:
-			case <-time.After(2 * time.Minute):
-				t.Fatal("nothing was told, after", told)
-			}
-			told = append(told, n.Revision)
-			if want := ledger.Ended("7", list, time.Now()); n.Revision != want || len(n.File.Exceptions) != 3-len(told) {
-				t.Errorf("%q with %d, want %q", n.Revision, len(n.File.Exceptions), want)
-			}
-		}
-		if fmt.Sprint(told) != "[7 7, 1 ended 7, 2 ended]" {
-			t.Error(told)
+			s.again <- struct{}{}
 		}
 	})
 }
@@ -391,13 +369,9 @@ func TestARuleOfAnotherWeir(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, backend = open(t, path)
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	updates := make(chan ruleset.Update)
-	go backend.Source().Run(ctx, updates)
-	n := <-updates
+	n := backend.Source().Load(t.Context(), false)
 	if n.File == nil || len(n.File.Rules) != 1 || n.File.Rules[0].Name != "b" || len(n.File.Exceptions) != 1 ||
-		n.Warning == nil || !strings.Contains(n.Warning.Error(), `rule a is not in force: a:2:8: limit is "1/1y"`) {
+		n.Warning == nil || !strings.Contains(n.Warning.Error(), `a: a:2:8: limit is "1/1y"`) {
 		t.Errorf("%+v", n)
 	}
 }

@@ -9,11 +9,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -25,16 +24,16 @@ import (
 // Memory is a Backend of one process, for a server without Redis. With a file it survives a restart.
 type Memory struct {
 	mu      sync.Mutex
-	entries map[string]Change
-	history []Change // the oldest first
-	watch   map[chan struct{}]bool
+	values  map[string]string // by name, as Decode reads them
+	history []line            // the oldest first
+	changed chan struct{}     // closed when an entry changes
 
 	path string   // "": no file
 	file *os.File // open for appending
 	size int64    // expected size of the file
 }
 
-// A line is a change in the file.
+// A line is a change in the history, and in the file.
 type line struct {
 	Name string `json:"name"`
 	Is   string `json:"is"` // as Decode reads it
@@ -43,7 +42,7 @@ type line struct {
 // NewMemory makes a backend. With a path it reads the file there, or creates one, and writes every
 // change to it before making it. Only one process at a time may use the file.
 func NewMemory(path string) (*Memory, error) {
-	m := &Memory{entries: make(map[string]Change), watch: make(map[chan struct{}]bool), path: path}
+	m := &Memory{values: make(map[string]string), changed: make(chan struct{}), path: path}
 	if path == "" {
 		return m, nil
 	}
@@ -67,7 +66,7 @@ func ReadMemory(path string) (*Memory, error) {
 		return nil, fmt.Errorf("ledger: %w", err)
 	}
 	defer file.Close()
-	m := &Memory{entries: make(map[string]Change), watch: make(map[chan struct{}]bool)}
+	m := &Memory{values: make(map[string]string), changed: make(chan struct{})}
 	if _, err := m.read(file); err != nil {
 		return nil, fmt.Errorf("ledger: %s: %w", path, err)
 	}
@@ -114,39 +113,36 @@ func (m *Memory) read(file io.Reader) (lines int, err error) {
 		if err != nil {
 			return lines, fmt.Errorf("line %d: %w", lines+1, err)
 		}
-		m.apply(c)
+		m.apply(l, c.Deleted)
 		m.size += int64(len(text))
 	}
 }
 
-func (m *Memory) apply(c Change) {
-	m.history = append(m.history, c)
+func (m *Memory) apply(l line, deleted bool) {
+	m.history = append(m.history, l)
 	if len(m.history) > 2*MaxKept {
 		m.history = slices.Clone(m.history[MaxKept:])
 	}
-	if c.Deleted {
-		delete(m.entries, c.Name)
+	if deleted {
+		delete(m.values, l.Name)
 	} else {
-		m.entries[c.Name] = c
+		m.values[l.Name] = l.Is
 	}
 }
 
 // compact rewrites the file: first the entries whose changes are dropped from the history.
 func (m *Memory) compact() error {
 	kept := m.history[max(0, len(m.history)-MaxKept):]
-	var out bytes.Buffer
-	var old []Change
-	for _, c := range m.entries {
-		if c.Revision < kept[0].Revision {
-			old = append(old, c)
+	var old []line
+	for name, value := range m.values {
+		if RevisionOf(value) < RevisionOf(kept[0].Is) {
+			old = append(old, line{name, value})
 		}
 	}
-	slices.SortFunc(old, func(a, b Change) int { return cmp.Compare(a.Revision, b.Revision) })
-	for i := range old {
-		out.Write(lineOf(&old[i]))
-	}
-	for i := range kept {
-		out.Write(lineOf(&kept[i]))
+	slices.SortFunc(old, func(a, b line) int { return cmp.Compare(RevisionOf(a.Is), RevisionOf(b.Is)) })
+	var out bytes.Buffer
+	for _, l := range append(old, kept...) {
+		out.Write(l.text())
 	}
 	temporary := filepath.Join(filepath.Dir(m.path), "."+filepath.Base(m.path)+".new")
 	if err := writeSynced(temporary, out.Bytes()); err != nil {
@@ -175,13 +171,8 @@ func writeSynced(path string, text []byte) error {
 	return errors.Join(err, file.Close())
 }
 
-func lineOf(c *Change) []byte {
-	d := Draft{payload: payload{YAML: c.YAML, Enabled: c.Enabled, Deleted: c.Deleted, What: c.What, Key: c.Key},
-		by: c.Author}
-	if c.Exception != nil {
-		d.Exception = textOf(c.Exception)
-	}
-	text, err := json.Marshal(line{c.Name, fmt.Sprintf("%d %d %s", c.Revision, c.When.UnixMicro(), d.Text())})
+func (l line) text() []byte {
+	text, err := json.Marshal(l)
 	if err != nil { // two strings always marshal
 		panic(err)
 	}
@@ -190,62 +181,60 @@ func lineOf(c *Change) []byte {
 
 // Read implements Backend.
 func (m *Memory) Read(context.Context) (*Snapshot, error) {
+	snapshot, _ := m.snapshot()
+	return snapshot, nil
+}
+
+// snapshot also returns a channel that is closed when the entries change.
+func (m *Memory) snapshot() (*Snapshot, <-chan struct{}) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	snapshot := &Snapshot{Revision: m.revision(), Now: time.Now()}
-	for _, c := range m.entries {
-		snapshot.Entries = append(snapshot.Entries, c)
-	}
-	return snapshot, nil
+	now := time.Now()
+	return &Snapshot{Revision: m.revision(), Now: now, Read: now, Values: maps.Clone(m.values)}, m.changed
 }
 
 func (m *Memory) revision() int64 {
 	if len(m.history) == 0 {
 		return 0
 	}
-	return m.history[len(m.history)-1].Revision
+	return RevisionOf(m.history[len(m.history)-1].Is)
 }
 
 // Get implements Backend.
 func (m *Memory) Get(_ context.Context, name string) (Change, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	c, ok := m.entries[name]
+	value, ok := m.values[name]
 	if !ok {
-		return c, fmt.Errorf("ledger: rule %.80q: %w", name, ErrNoRule)
+		return Change{}, fmt.Errorf("ledger: rule %.80q: %w", name, ErrNoRule)
 	}
-	return c, nil
+	return Decode(name, value)
 }
 
 // Commit implements Backend.
 func (m *Memory) Commit(_ context.Context, d Draft) (revision int64, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	is, snapshot := m.entries[d.Name]
-	switch {
-	case is.Revision != d.Seen:
-		return 0, &ConflictError{Name: d.Name, Seen: d.Seen, Is: is.Revision}
-	case !snapshot && !d.Gone() && len(m.entries) >= rules.MaxRules:
+	value, held := m.values[d.Name]
+	switch is := RevisionOf(value); {
+	case is != d.Seen:
+		return 0, &ConflictError{Name: d.Name, Seen: d.Seen, Is: is}
+	case !held && !d.Gone() && len(m.values) >= rules.MaxRules:
 		return 0, &weir.InputError{Field: "rules", Given: rules.MaxRules + 1,
 			Allowed: fmt.Sprint("at most ", rules.MaxRules)}
 	}
 	revision = m.revision() + 1
-	c, err := Decode(d.Name, fmt.Sprintf("%d %d %s", revision, time.Now().UnixMicro(), d.Text()))
-	if err != nil {
+	l := line{d.Name, fmt.Sprintf("%d %d %s", revision, time.Now().UnixMicro(), d.Text())}
+	if _, err := Decode(l.Name, l.Is); err != nil {
 		return 0, err
 	}
-	if err := m.write(&c); err != nil {
+	if err := m.write(l); err != nil {
 		return 0, err
 	}
-	m.apply(c)
-	if !snapshot && d.Gone() { // a note changes no entry
-		return revision, nil
-	}
-	for wake := range m.watch {
-		select {
-		case wake <- struct{}{}:
-		default:
-		}
+	m.apply(l, d.Gone())
+	if held || !d.Gone() { // a note changes no entry
+		close(m.changed)
+		m.changed = make(chan struct{})
 	}
 	return revision, nil
 }
@@ -254,7 +243,7 @@ var errTwoWriters = errors.New("somebody else writes it too, and each would lose
 	"alone may have the file; share a Redis instead")
 
 // write appends a change to the file before it is made.
-func (m *Memory) write(c *Change) error {
+func (m *Memory) write(l line) error {
 	if m.file == nil {
 		return nil
 	}
@@ -262,7 +251,7 @@ func (m *Memory) write(c *Change) error {
 	if err == nil && info.Size() != m.size {
 		err = errTwoWriters
 	}
-	text := lineOf(c)
+	text := l.text()
 	if err == nil {
 		_, err = m.file.Write(text)
 	}
@@ -283,88 +272,46 @@ func (m *Memory) write(c *Change) error {
 func (m *Memory) Page(_ context.Context, from, to int64) (list []Change, more bool, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, c := range slices.Backward(m.history) {
-		if (from == 0 || c.Revision <= from) && c.Revision >= to {
-			list = append(list, c)
+	for _, l := range slices.Backward(m.history) {
+		revision := RevisionOf(l.Is)
+		if from > 0 && revision > from || revision < to {
+			continue
 		}
+		if len(list) == HistoryPage {
+			return list, true, nil
+		}
+		c, err := Decode(l.Name, l.Is)
+		if err != nil {
+			return nil, false, err
+		}
+		list = append(list, c)
 	}
 	return list, false, nil
 }
 
 // Source returns a source of the enabled rules and the exceptions.
-func (m *Memory) Source() ruleset.Source {
-	return &memorySource{memory: m, reloads: ruleset.NewReloadQueue()}
-}
+func (m *Memory) Source() ruleset.Source { return &memorySource{memory: m, view: NewView("ledger")} }
 
 type memorySource struct {
 	memory  *Memory
-	reloads ruleset.ReloadQueue
-
-	rules []rules.Spec // as sent last
+	view    *View
+	changed <-chan struct{} // since the last Load
 }
 
-// Reload implements ruleset.Reloader.
-func (s *memorySource) Reload(ctx context.Context) (string, error) { return s.reloads.Reload(ctx) }
-
-// Run implements ruleset.Source.
-func (s *memorySource) Run(ctx context.Context, updates chan<- ruleset.Update) error {
-	return Expire(ctx, s.run, updates)
+// Load implements ruleset.Source.
+func (s *memorySource) Load(context.Context, bool) (n ruleset.Update) {
+	var snapshot *Snapshot
+	snapshot, s.changed = s.memory.snapshot()
+	return s.view.Update(snapshot)
 }
 
-func (s *memorySource) run(ctx context.Context, updates chan<- ruleset.Update) error {
-	wake := make(chan struct{}, 1)
-	s.memory.mu.Lock()
-	s.memory.watch[wake] = true
-	s.memory.mu.Unlock()
-	defer func() {
-		s.memory.mu.Lock()
-		delete(s.memory.watch, wake)
-		s.memory.mu.Unlock()
-	}()
-	updates <- s.update(ctx)
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-wake:
-			updates <- s.update(ctx)
-		case first := <-s.reloads.Requests():
-			n := s.update(ctx)
-			n.Done = ruleset.Answer(s.reloads.Drain(first), n.Revision)
-			updates <- n
-		}
+// Wait implements ruleset.Source.
+func (s *memorySource) Wait(ctx context.Context) {
+	select {
+	case <-s.changed:
+	case <-ctx.Done():
 	}
 }
 
-func (s *memorySource) update(ctx context.Context) ruleset.Update {
-	snapshot, err := s.memory.Read(ctx)
-	if err != nil {
-		return ruleset.Update{Err: err}
-	}
-	file := &rules.File{Name: "ledger"}
-	var wrong []error
-	for _, c := range snapshot.Entries {
-		if c.Exception != nil {
-			continue
-		}
-		if !c.Enabled {
-			file.Disabled = append(file.Disabled, c.Name)
-			continue
-		}
-		spec, err := ParseDocument(c.Name, c.YAML)
-		if err != nil { // Set had accepted it in another version of weir; the others stay in force
-			wrong = append(wrong, fmt.Errorf("rule %s is not in force: %w", c.Name, err))
-			continue
-		}
-		file.Rules = append(file.Rules, spec)
-	}
-	slices.SortFunc(file.Rules, func(a, b rules.Spec) int { return strings.Compare(a.Name, b.Name) })
-	// Rules in the same memory are known to be equal: then a change of exceptions compiles nothing.
-	if len(s.rules) > 0 && reflect.DeepEqual(s.rules, file.Rules) {
-		file.Rules = s.rules
-	}
-	s.rules = file.Rules
-	slices.Sort(file.Disabled)
-	file.Exceptions = ExceptionsOf(snapshot.Entries, snapshot.Now, snapshot.Now)
-	return ruleset.Update{File: file, Revision: fmt.Sprint(snapshot.Revision), Warning: errors.Join(wrong...)}
-}
+// Close implements ruleset.Source.
+func (s *memorySource) Close() {}

@@ -81,7 +81,7 @@ func TestANoteIsNoUpdate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, backend := open(t, "")
 		updates := make(chan ruleset.Update, 10)
-		go backend.Source().Run(t.Context(), updates)
+		go ruleset.Follow(backend.Source(), func(n ruleset.Update, _ func(error)) { updates <- n }).Run(t.Context())
 		synctest.Wait()
 		done(t, 1)(l.Note(t.Context(), "reset", aKey, ann))
 		synctest.Wait()

@@ -17,10 +17,6 @@ import (
 // its own. A disabled rule stays disabled. The error wraps ErrNoRule if the ledger does not have the
 // rule, and is a *weir.InputError if the rule has no candidate.
 func (l *Ledger) Promote(ctx context.Context, name string, seen int64, by Author) (revision int64, err error) {
-	list, _, err := l.List(ctx)
-	if err != nil {
-		return 0, err
-	}
 	d, err := l.Get(ctx, name)
 	if err != nil {
 		return 0, err
@@ -30,7 +26,7 @@ func (l *Ledger) Promote(ctx context.Context, name string, seen int64, by Author
 	}
 	text, err := Promoted(name, d.YAML)
 	if err == nil {
-		err = fits(list, name, text)
+		err = l.fits(ctx, name, text)
 	}
 	if err != nil {
 		return 0, err

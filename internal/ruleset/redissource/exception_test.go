@@ -75,11 +75,11 @@ func exceptions(n *node) string {
 	return fmt.Sprint(values)
 }
 
-// TestALateLedger finds Redis when it is there.
-func TestALateLedger(t *testing.T) {
+// TestALedgerConnectsOnFirstUse finds Redis when it is there.
+func TestALedgerConnectsOnFirstUse(t *testing.T) {
 	server := redistest.Start(t)
 	server.Kill()
-	l, err := redissource.LateLedger(server.URL())
+	l, err := redissource.OpenLedger(server.URL())
 	if err != nil {
 		t.Fatal(err)
 	}

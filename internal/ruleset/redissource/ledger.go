@@ -13,7 +13,6 @@ import (
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/ruleset/ledger"
-	"github.com/weirproject/weir/rules"
 )
 
 const defaultLedger = "weir:rules"
@@ -31,24 +30,6 @@ var (
 )
 
 func ledgerScript(text string) *rueidis.Lua { return rueidis.NewLuaScript(stateText + text) }
-
-// Names of package ledger.
-type (
-	Author        = ledger.Author
-	Document      = ledger.Document
-	Change        = ledger.Change
-	ConflictError = ledger.ConflictError
-)
-
-// ErrNoRule is (wrapped) the error for a name or revision that is not in the ledger.
-var ErrNoRule = ledger.ErrNoRule
-
-// MaxDocument is the maximum of bytes in the YAML of a rule.
-const MaxDocument = ledger.MaxDocument
-
-// ParseDocument parses the YAML of one rule, which must have this name. The error is a *rules.Error
-// or a *weir.InputError.
-func ParseDocument(name, text string) (rules.Spec, error) { return ledger.ParseDocument(name, text) }
 
 // A Ledger is a ledger.Ledger in Redis, which any number of processes may share: each change is one
 // script call, and is announced at once.
@@ -68,26 +49,19 @@ type backend struct {
 	change, read, restore *rueidis.Lua
 }
 
-// OpenLedger connects to Redis. The URL is one of redisstore.Open. The default prefix and channel
-// are weir:rules; a prefix has no braces.
-func OpenLedger(ctx context.Context, url string, opts ...Option) (*Ledger, error) {
-	l, err := LateLedger(url, opts...)
+// OpenLedger makes a ledger. The first call of a method connects, and each later one while that
+// fails. The URL is one of redisstore.Open. The default prefix and channel are weir:rules; a prefix
+// has no braces.
+func OpenLedger(url string, opts ...Option) (*Ledger, error) {
+	s, err := New(url, append([]Option{WithPrefix(defaultLedger), WithChannel(defaultLedger)}, opts...)...)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := l.backend.connected(ctx); err != nil {
-		return nil, err
+	if strings.ContainsAny(s.config.prefix, "{}") {
+		return nil, &weir.InputError{Field: "prefix", Given: s.config.prefix,
+			Allowed: "without { and }: it is the hash tag of all keys"}
 	}
-	return l, nil
-}
-
-// LateLedger is OpenLedger without an initial connection: the first call connects, and each later
-// one while that fails.
-func LateLedger(url string, opts ...Option) (*Ledger, error) {
-	s, err := NewLedger(url, opts...)
-	if err != nil {
-		return nil, err
-	}
+	s.config.lastRead = new(lastRead)
 	b := &backend{source: s, change: ledgerScript(changeText), read: ledgerScript(readText),
 		restore: ledgerScript(restoreText)}
 	return &Ledger{ledger.New(b), b}, nil
@@ -108,20 +82,6 @@ func (b *backend) connected(ctx context.Context) (rueidis.Client, error) {
 		b.client = client
 	}
 	return b.client, nil
-}
-
-// ledgerConfig applies the options with the defaults of a ledger.
-func ledgerConfig(url string, opts []Option) (*config, error) {
-	s, err := New(url, append([]Option{WithPrefix(defaultLedger), WithChannel(defaultLedger)}, opts...)...)
-	if err != nil {
-		return nil, err
-	}
-	if strings.ContainsAny(s.config.prefix, "{}") {
-		return nil, &weir.InputError{Field: "prefix", Given: s.config.prefix,
-			Allowed: "without { and }: it is the hash tag of all keys"}
-	}
-	s.config.lastRead = new(lastRead)
-	return &s.config, nil
 }
 
 // Close closes the connection. Sources of the ledger have their own.
@@ -147,19 +107,19 @@ func (l *Ledger) Source() *Source {
 }
 
 // Get implements ledger.Backend.
-func (b *backend) Get(ctx context.Context, name string) (Change, error) {
+func (b *backend) Get(ctx context.Context, name string) (ledger.Change, error) {
 	ctx, cancel := context.WithTimeout(ctx, replyTimeout)
 	defer cancel()
 	client, err := b.connected(ctx)
 	if err != nil {
-		return Change{}, err
+		return ledger.Change{}, err
 	}
 	value, err := client.Do(ctx, client.B().Hget().Key(b.source.config.keys()[0]).Field(name).Build()).ToString()
 	if rueidis.IsRedisNil(err) {
-		return Change{}, fmt.Errorf("ledger: rule %.80q: %w", name, ErrNoRule)
+		return ledger.Change{}, fmt.Errorf("ledger: rule %.80q: %w", name, ledger.ErrNoRule)
 	}
 	if err != nil {
-		return Change{}, fmt.Errorf("redissource: %w", err)
+		return ledger.Change{}, fmt.Errorf("redissource: %w", err)
 	}
 	return ledger.Decode(name, value)
 }
@@ -176,15 +136,7 @@ func (b *backend) Read(ctx context.Context) (*ledger.Snapshot, error) {
 	if err != nil {
 		return nil, fmt.Errorf("redissource: %w", err)
 	}
-	all := &ledger.Snapshot{Revision: held.revision, Now: held.now}
-	for name, value := range held.values {
-		c, err := ledger.Decode(name, value)
-		if err != nil {
-			return nil, err
-		}
-		all.Entries = append(all.Entries, c)
-	}
-	return all, nil
+	return &held.Snapshot, nil
 }
 
 // Commit implements ledger.Backend.
@@ -216,7 +168,7 @@ func (b *backend) Commit(ctx context.Context, d ledger.Draft) (revision int64, e
 	case errMade != nil || errRevision != nil:
 		return 0, errors.Join(errMade, errRevision)
 	case made == 0:
-		return 0, &ConflictError{Name: d.Name, Seen: d.Seen, Is: revision}
+		return 0, &ledger.ConflictError{Name: d.Name, Seen: d.Seen, Is: revision}
 	case made == -2:
 		return 0, &ledger.LostError{Ledger: c.prefix, Seen: revision}
 	case made < 0:
@@ -226,11 +178,8 @@ func (b *backend) Commit(ctx context.Context, d ledger.Draft) (revision int64, e
 	return revision, nil
 }
 
-// historyPage is the number of changes that one call reads.
-const historyPage = 200
-
 // Page implements ledger.Backend.
-func (b *backend) Page(ctx context.Context, from, to int64) (list []Change, more bool, err error) {
+func (b *backend) Page(ctx context.Context, from, to int64) (list []ledger.Change, more bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, replyTimeout)
 	defer cancel()
 	client, err := b.connected(ctx)
@@ -245,7 +194,7 @@ func (b *backend) Page(ctx context.Context, from, to int64) (list []Change, more
 		oldest = strconv.FormatInt(to, 10) + "-0"
 	}
 	history := b.source.config.keys()[2]
-	command := client.B().Xrevrange().Key(history).End(newest).Start(oldest).Count(historyPage).Build()
+	command := client.B().Xrevrange().Key(history).End(newest).Start(oldest).Count(ledger.HistoryPage).Build()
 	entries, err := client.Do(ctx, command).AsXRange()
 	if err != nil {
 		return nil, false, fmt.Errorf("redissource: %w", err)
@@ -257,5 +206,5 @@ func (b *backend) Page(ctx context.Context, from, to int64) (list []Change, more
 		}
 		list = append(list, c)
 	}
-	return list, len(entries) == historyPage && list[len(list)-1].Revision > max(1, to), nil
+	return list, len(entries) == ledger.HistoryPage && list[len(list)-1].Revision > max(1, to), nil
 }

@@ -21,7 +21,7 @@ import (
 
 func openLedger(t testing.TB, url string, opts ...redissource.Option) *redissource.Ledger {
 	t.Helper()
-	l, err := redissource.OpenLedger(t.Context(), url, append([]redissource.Option{never}, opts...)...)
+	l, err := redissource.OpenLedger(url, append([]redissource.Option{never}, opts...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,7 +29,7 @@ func openLedger(t testing.TB, url string, opts ...redissource.Option) *redissour
 	return l
 }
 
-var ann = redissource.Author{Who: "ann", Why: "brute force"}
+var ann = ledger.Author{Who: "ann", Why: "brute force"}
 
 func yaml(name, limit string) string {
 	return fmt.Sprintf("# of %s\nname: %s\nmatch: {path: /login}\nkey: [client.ip]\nlimit: %s\n", name, name, limit)
@@ -51,7 +51,7 @@ func conflict(t testing.TB, want int64) func(int64, error) {
 	t.Helper()
 	return func(got int64, err error) {
 		t.Helper()
-		var c *redissource.ConflictError
+		var c *ledger.ConflictError
 		if !errors.As(err, &c) || c.Is != want || got != 0 {
 			t.Fatalf("revision %d, %v; want a conflict with %d", got, err, want)
 		}
@@ -65,7 +65,7 @@ func TestTheLedger(t *testing.T) {
 	conflict(t, 1)(l.Set(ctx, "login", yaml("login", "6/1m"), 0, ann)) // it is not new
 	conflict(t, 1)(l.Set(ctx, "login", yaml("login", "6/1m"), 2, ann))
 	conflict(t, 0)(l.Set(ctx, "nobody", yaml("nobody", "6/1m"), 2, ann))
-	done(t, 3)(l.Set(ctx, "login", yaml("login", "6/1m"), 1, redissource.Author{Who: "bob"}))
+	done(t, 3)(l.Set(ctx, "login", yaml("login", "6/1m"), 1, ledger.Author{Who: "bob"}))
 	conflict(t, 3)(l.Disable(ctx, "login", 1, ann))
 	done(t, 4)(l.Disable(ctx, "login", 3, ann))
 	done(t, 5)(l.Set(ctx, "login", yaml("login", "7/1m"), 4, ann)) // it stays disabled
@@ -76,7 +76,7 @@ func TestTheLedger(t *testing.T) {
 	done(t, 7)(l.Rollback(ctx, "login", 1, 6, ann))
 	conflict(t, 7)(l.Delete(ctx, "login", 6, ann))
 	done(t, 8)(l.Delete(ctx, "login", 7, ann))
-	if _, err := l.Get(ctx, "login"); !errors.Is(err, redissource.ErrNoRule) {
+	if _, err := l.Get(ctx, "login"); !errors.Is(err, ledger.ErrNoRule) {
 		t.Error(err)
 	}
 	conflict(t, 0)(l.Delete(ctx, "login", 7, ann))
@@ -87,7 +87,7 @@ func TestTheLedger(t *testing.T) {
 	if err != nil || revision != 10 || len(list) != 1 || list[0].Name != "other" || !list[0].Enabled {
 		t.Errorf("%+v at %d, %v", list, revision, err)
 	}
-	if _, err := l.Rollback(ctx, "login", 2, 0, ann); !errors.Is(err, redissource.ErrNoRule) { // that was of the other
+	if _, err := l.Rollback(ctx, "login", 2, 0, ann); !errors.Is(err, ledger.ErrNoRule) { // that was of the other
 		t.Error(err)
 	}
 	history(t, l)
@@ -138,7 +138,7 @@ func TestTheLedgerAcceptsValidRules(t *testing.T) {
 		{"b", "{name: b, limit: 5/1m}\r- {name: c, limit: 5/1m}", `what the YAML says is "more than a rule"; allowed: the fields of one rule`},
 		{"b", "{name: b, limit: 5/1m}\rdeny: {user: x}", `what the YAML says is "more than a rule"; allowed: the fields of one rule`},
 		{"b", "", "b:"},
-		{"b", strings.Repeat("#", redissource.MaxDocument+1), "bytes of YAML is 65537; allowed: at most 65536"},
+		{"b", strings.Repeat("#", ledger.MaxDocument+1), "bytes of YAML is 65537; allowed: at most 65536"},
 		{"a.2", "{name: a.2, limit: 5/1m}", `name "a.2" is taken by a limit of rules[0]`},
 		{"a b", "{name: a b, limit: 5/1m}", `name is "a b"; allowed: 1 to 128 letters, digits and . _ -`},
 	} {
@@ -146,7 +146,7 @@ func TestTheLedgerAcceptsValidRules(t *testing.T) {
 			t.Errorf("%.80s: got\n%v\nwant %s", test.yaml, err, test.want)
 		}
 	}
-	for want, by := range map[string]redissource.Author{"who is \"\"": {}, "who is \"xxx": {Who: strings.Repeat("x", 257)}, "bytes of why is 1025": {Who: "x", Why: strings.Repeat("x", 1025)}} {
+	for want, by := range map[string]ledger.Author{"who is \"\"": {}, "who is \"xxx": {Who: strings.Repeat("x", 257)}, "bytes of why is 1025": {Who: "x", Why: strings.Repeat("x", 1025)}} {
 		var input *weir.InputError
 		if _, err := l.Set(ctx, "b", yaml("b", "1/1s"), 0, by); !errors.As(err, &input) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", want, err)
@@ -156,7 +156,7 @@ func TestTheLedgerAcceptsValidRules(t *testing.T) {
 	if _, err := l.Set(ctx, "c", yaml("c", "1/1s"), 0, ann); err == nil || !strings.Contains(err.Error(), "rules is 3; allowed: at most 2") {
 		t.Error(err)
 	}
-	if _, err := redissource.OpenLedger(ctx, server.URL(), redissource.WithPrefix("{x}")); err == nil || !strings.Contains(err.Error(), "without { and }") {
+	if _, err := redissource.OpenLedger(server.URL(), redissource.WithPrefix("{x}")); err == nil || !strings.Contains(err.Error(), "without { and }") {
 		t.Error(err)
 	}
 	if _, err := l.History(ctx, "", 0); err == nil {
@@ -181,7 +181,7 @@ func TestUnreadChangesAreNotOverwritten(t *testing.T) {
 					t.Error(err, scan)
 				}
 				_, err = l.Set(ctx, "a", fmt.Sprintf("{name: a, limit: %d/1m}", n+1), d.Revision, ann)
-				var c *redissource.ConflictError
+				var c *ledger.ConflictError
 				switch {
 				case errors.As(err, &c):
 					refused.Add(1)
@@ -309,7 +309,7 @@ func TestALostLedgerTakesNoChangeUntilItIsRestored(t *testing.T) {
 	c, three := watched(t, server.URL()) // a server that starts now has read nothing before
 	three.awaitEvent(ruleset.Warned, "has lost changes up to revision 3")
 	lost(t)(c.Set(ctx, "other", "{name: other, limit: 6/1m}", 0, ann))
-	how := ledger.Restoration{By: redissource.Author{Who: "bob"}}
+	how := ledger.Restoration{By: ledger.Author{Who: "bob"}}
 	if _, err := c.Restore(ctx, how); err == nil || !strings.Contains(err.Error(), "a server that has read what is lost") {
 		t.Errorf("a server that knows nothing restores: %v", err)
 	}
@@ -325,7 +325,7 @@ func TestALostLedgerTakesNoChangeUntilItIsRestored(t *testing.T) {
 		n.awaitRules("login 5/1m, more 9/1m", "203.0.113.99", true)
 		redistest.Await(t, "a status that is well again", func() bool { return n.keeper.Status().Err() == nil })
 	}
-	if list, err := a.History(ctx, "login", 9); err != nil || len(list) != 1 || list[0].What != "restore" || list[0].Author != (redissource.Author{Who: "bob", Why: ann.Why}) {
+	if list, err := a.History(ctx, "login", 9); err != nil || len(list) != 1 || list[0].What != "restore" || list[0].Author != (ledger.Author{Who: "bob", Why: ann.Why}) {
 		t.Errorf("%+v, %v", list, err)
 	}
 	revision, err := c.Set(ctx, "other", "{name: other, limit: 6/1m}", 0, ann)
@@ -485,7 +485,7 @@ func FuzzDocument(f *testing.F) {
 	f.Add("name: a\nlimit: |\n  5/1m\n")
 	f.Add("\u2028- name: a")
 	f.Fuzz(func(t *testing.T, yaml string) {
-		spec, err := redissource.ParseDocument("a", yaml)
+		spec, err := ledger.ParseDocument("a", yaml)
 		if err != nil {
 			if err.Error() == "" {
 				t.Fatal("an error without words")

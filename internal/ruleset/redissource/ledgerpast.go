@@ -2,7 +2,6 @@ package redissource
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -13,6 +12,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/ruleset"
 	"github.com/weirproject/weir/internal/ruleset/ledger"
 )
 
@@ -53,11 +53,11 @@ func (c *config) known() []string {
 	if held == nil {
 		held = new(snapshot)
 	}
-	seen := held.revision
+	seen := held.Revision
 	if c.allowEmpty {
 		seen = -1
 	}
-	return []string{strconv.FormatInt(seen, 10), held.mark, strconv.Itoa(len(held.values)),
+	return []string{strconv.FormatInt(seen, 10), held.mark, strconv.Itoa(len(held.Values)),
 		strconv.FormatInt(p.made, 10), string(c.claim)}
 }
 
@@ -74,18 +74,7 @@ func (c *config) foreign(err error) error {
 	}
 	return fmt.Errorf("%w: %s was there before, and is not marked as this store's: "+
 		"start the server with --ledger redis to use it, "+
-		"or with another --ledger-name", ledger.ErrForeign, quoted(c.prefix))
-}
-
-// joined joins two errors that may be nil.
-func joined(a, b error) error {
-	if a == nil {
-		return b
-	}
-	if b == nil {
-		return a
-	}
-	return errors.Join(a, b)
+		"or with another --ledger-name", ledger.ErrForeign, ruleset.Quoted(c.prefix))
 }
 
 // restored is the number of entries that one call writes back.
@@ -109,13 +98,13 @@ func (b *backend) Restore(ctx context.Context, how ledger.Restoration) (*ledger.
 			Allowed: "one that has lost changes; this one has them all"}
 	case how.Forget:
 		before = new(snapshot)
-	case before == nil || before.revision <= held.revision && before.revision < held.lost:
+	case before == nil || before.Revision <= held.Revision && before.Revision < held.lost:
 		return nil, &weir.InputError{Field: "ledger", Given: c.prefix,
 			Allowed: "a server that has read what is lost: this one has not; " +
 				"ask another one, or give up what is lost (weir rules restore --forget)"}
 	}
 	names, args := missing(before, held, how.By)
-	out := &ledger.Restored{Names: names, Revision: held.revision, Lost: held.lost}
+	out := &ledger.Restored{Names: names, Revision: held.Revision, Lost: held.lost}
 	if how.DryRun {
 		return out, nil
 	}
@@ -125,26 +114,16 @@ func (b *backend) Restore(ctx context.Context, how ledger.Restoration) (*ledger.
 // missing returns the entries that before has and held lacks, or has in an older version, as
 // arguments of the script. Entries that only held has are kept.
 func missing(before, held *snapshot, by ledger.Author) (names, args []string) {
-	for _, name := range slices.Sorted(maps.Keys(before.values)) {
-		had, has := revisionIn(before.values[name]), revisionIn(held.values[name])
+	for _, name := range slices.Sorted(maps.Keys(before.Values)) {
+		had, has := ledger.RevisionOf(before.Values[name]), ledger.RevisionOf(held.Values[name])
 		if has >= had {
 			continue
 		}
-		if text, ok := ledger.Again(name, before.values[name], held.now, by); ok {
+		if text, ok := ledger.Again(name, before.Values[name], held.Now, by); ok {
 			names, args = append(names, name), append(args, name, strconv.FormatInt(has, 10), text)
 		}
 	}
 	return names, args
-}
-
-// revisionIn returns the revision of a stored entry; 0 if there is none.
-func revisionIn(value string) int64 {
-	text, _, _ := strings.Cut(value, " ")
-	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil {
-		return 0
-	}
-	return n
 }
 
 // writeBack writes entries, some in each call, and ends the loss with the last. After an

@@ -554,20 +554,14 @@ func TestAClusterWithoutAMaster(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	updates, ended := make(chan ruleset.Update), make(chan error, 1)
-	go func() { ended <- from.Run(ctx, updates) }()
-	for {
-		n := <-updates
+	defer from.Close()
+	redistest.Await(t, "a word on the master", func() bool {
+		n := from.Load(t.Context(), false)
 		if n.Err == nil {
-			t.Errorf("told of %d rules, which are not all", len(n.File.Rules))
+			t.Fatalf("told of %d rules, which are not all", len(n.File.Rules))
 		}
-		if n.Err == nil || strings.Contains(n.Err.Error(), "1 of the Cluster's masters do not answer") {
-			break
-		}
-	}
-	cancel()
-	<-ended
+		return strings.Contains(n.Err.Error(), "1 of the Cluster's masters do not answer")
+	})
 }
 
 // user is one that docs/redis-rules.md shows, with what it may do, and how it is opened.
@@ -631,26 +625,25 @@ func TestRunEndsAllThatItStarted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	updates := make(chan ruleset.Update, 10)
+	follower := ruleset.Follow(from, func(n ruleset.Update, _ func(error)) { updates <- n })
 	ctx, cancel := context.WithCancel(t.Context())
-	updates, ended := make(chan ruleset.Update), make(chan error, 1)
-	go func() { ended <- from.Run(ctx, updates) }()
+	ended := make(chan bool)
+	go func() { follower.Run(ctx); close(ended) }()
 	if first := <-updates; first.Err != nil || first.File == nil || len(first.File.Rules) > 0 || first.Revision == "" {
-		t.Errorf("the first news are %+v", first)
+		t.Errorf("the first update is %+v", first)
 	}
-	redistest.Await(t, "more readings, of which nothing is told", func() bool { return scans(server) > 3 })
+	redistest.Await(t, "more readings", func() bool { return scans(server) > 3 })
 	cancel()
-	if err := <-ended; !errors.Is(err, context.Canceled) {
-		t.Error(err)
-	}
+	<-ended
 	redistest.Await(t, "all connections to end", func() bool { return server.Info("clients")["connected_clients"] == "1" })
 }
 
 func TestBadOptions(t *testing.T) {
 	for want, opt := range map[string]redissource.Option{
-		"prefix is":     redissource.WithPrefix(""),
-		"channel is":    redissource.WithChannel(""),
-		"refresh is":    redissource.WithRefresh(time.Millisecond),
-		"most rules is": redissource.WithMaxRules(redissource.MaxRules + 1),
+		"prefix is":  redissource.WithPrefix(""),
+		"channel is": redissource.WithChannel(""),
+		"refresh is": redissource.WithRefresh(time.Millisecond),
 	} {
 		var input *weir.InputError
 		if _, err := redissource.New("redis://127.0.0.1:1", opt); !errors.As(err, &input) || !strings.Contains(err.Error(), want) {
@@ -662,8 +655,8 @@ func TestBadOptions(t *testing.T) {
 		t.Fatal(err)
 	}
 	var input *weir.InputError
-	if err := from.Run(t.Context(), make(chan ruleset.Update)); !errors.As(err, &input) {
-		t.Errorf("a URL that cannot be used: %v", err)
+	if n := from.Load(t.Context(), false); !errors.As(n.Err, &input) {
+		t.Errorf("a URL that cannot be used: %v", n.Err)
 	}
 }
 

@@ -6,11 +6,68 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 	"unicode/utf8"
 )
 
 // reloadAll is the message that requests a reading of all hashes.
 const reloadAll = "RELOAD_ALL"
+
+// queued is the number of messages that may wait. With more, everything is read instead.
+const queued = 256
+
+// An inbox is filled by the connection's reader, which must not block.
+type inbox struct {
+	all  func(string) bool // the state's
+	wake chan struct{}     // has a value if take returns anything
+
+	mu       sync.Mutex
+	messages []string
+	reload   bool // everything is to be read; one stands for any number
+	before   int  // messages that came before the last request to read everything
+}
+
+func newInbox(all func(string) bool) *inbox { return &inbox{all: all, wake: make(chan struct{}, 1)} }
+
+func (b *inbox) put(text string) {
+	all := b.all(text)
+	if len(text) > MaxMessage { // a truncated message is invalid JSON, and is reported as such
+		text = fmt.Sprintf("%.40s… (%d bytes; at most %d)", text, len(text), MaxMessage)
+	}
+	b.mu.Lock()
+	if all || len(b.messages) >= queued {
+		b.reload, b.before = true, len(b.messages)
+	} else {
+		b.messages = append(b.messages, text)
+	}
+	b.mu.Unlock()
+	b.signal()
+}
+
+// refetch requests a reading of everything.
+func (b *inbox) refetch() {
+	b.mu.Lock()
+	b.reload, b.before = true, len(b.messages)
+	b.mu.Unlock()
+	b.signal()
+}
+
+func (b *inbox) signal() {
+	select {
+	case b.wake <- struct{}{}:
+	default:
+	}
+}
+
+// take returns the messages that a reading of everything supersedes, if all is true, and those that
+// came later.
+func (b *inbox) take() (superseded, later []string, all bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	superseded, later, all = b.messages[:b.before], b.messages[b.before:], b.reload
+	b.messages, b.reload, b.before = nil, false, 0
+	return superseded, later, all
+}
 
 var errMessage = errors.New("allowed: RELOAD_ALL, or one rule as a JSON object of the hash's fields with its id, " +
 	`such as {"id":"login","deleted":true}`)

@@ -13,6 +13,7 @@ import (
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/bounds"
 	"github.com/weirproject/weir/internal/nearest"
+	"github.com/weirproject/weir/internal/ruleset"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -36,15 +37,12 @@ const (
 
 var limitTypes = []string{global, service, interfac, ip, user}
 
-// strategies maps each algorithm to the fields that only it has.
-var strategies = map[string][]string{
-	"TOKEN_BUCKET": {"burst"}, "GCRA": {"burst"}, "LEAKY_BUCKET": {"burst"}, "LEAKY_QUEUE": {"queue"},
-	"FIXED_WINDOW": nil, "CALENDAR": {"zone"}, "SLIDING_WINDOW": nil, "SLIDING_LOG": nil,
-	"SLIDING_COUNTER": {"slices"}, "CONCURRENCY": nil,
-}
-
-var strategyWords = []string{"TOKEN_BUCKET", "SLIDING_WINDOW", "FIXED_WINDOW", "LEAKY_BUCKET", "LEAKY_QUEUE", "GCRA",
+var strategies = []string{"TOKEN_BUCKET", "SLIDING_WINDOW", "FIXED_WINDOW", "LEAKY_BUCKET", "LEAKY_QUEUE", "GCRA",
 	"SLIDING_LOG", "SLIDING_COUNTER", "CALENDAR", "CONCURRENCY"}
+
+// onlyOf maps fields to the strategies that have them.
+var onlyOf = map[string][]string{"burst": {"TOKEN_BUCKET", "GCRA", "LEAKY_BUCKET"}, "queue": {"LEAKY_QUEUE"},
+	"slices": {"SLIDING_COUNTER"}, "zone": {"CALENDAR"}}
 
 // The fields. notes are for people, and are not read. Other fields are ignored with a warning, so
 // that extra notes do not disable a limit.
@@ -79,12 +77,12 @@ func (r *record) appendTo(dst []byte) []byte {
 type reader struct {
 	key      string // as named in problems
 	fields   map[string]string
-	problems []Problem
-	ignored  []Problem // fields that have no effect in a valid rule
+	problems []ruleset.Problem
+	ignored  []ruleset.Problem // fields that have no effect in a valid rule
 }
 
 // parse checks the fields of a rule with this name. key is that of the hash.
-func parse(key, name string, fields map[string]string) (record, []Problem) {
+func parse(key, name string, fields map[string]string) (record, []ruleset.Problem) {
 	f := examine(key, name, fields)
 	if len(f.problems) == 0 {
 		f.problems = check(key, fields, &f.rec)
@@ -126,11 +124,11 @@ func (r *reader) label() string {
 }
 
 func (r *reader) ignore(field, message string) {
-	r.ignored = append(r.ignored, Problem{Where: quoted(r.key), Field: field, Message: message, State: ignoredState})
+	r.ignored = append(r.ignored, ruleset.Problem{Where: ruleset.Quoted(r.key), Field: field, Message: message, State: ruleset.IgnoredState})
 }
 
 // check compiles the parsed rule.
-func check(key string, fields map[string]string, rec *record) []Problem {
+func check(key string, fields map[string]string, rec *record) []ruleset.Problem {
 	r := &reader{key: key, fields: fields}
 	r.compile(rec.spec)
 	return r.problems
@@ -140,12 +138,12 @@ func (r *reader) has(field string) bool { _, ok := r.fields[field]; return ok }
 
 // wrong reports the value of a field and the allowed values.
 func (r *reader) wrong(field, allowed string) {
-	r.problems = append(r.problems, Problem{Where: quoted(r.key), Field: field,
+	r.problems = append(r.problems, ruleset.Problem{Where: ruleset.Quoted(r.key), Field: field,
 		Message: fmt.Sprintf("is %.80q; allowed: %s%s", r.fields[field], allowed, hint(r.fields[field]))})
 }
 
 func (r *reader) say(field, message string) {
-	r.problems = append(r.problems, Problem{Where: quoted(r.key), Field: field, Message: message})
+	r.problems = append(r.problems, ruleset.Problem{Where: ruleset.Quoted(r.key), Field: field, Message: message})
 }
 
 // hint names the usual cause of malformed values that programs wrote.
@@ -252,30 +250,26 @@ func disabled(fields map[string]string) bool {
 
 // number returns a whole number; 0 if it is missing.
 func (r *reader) number(field string, least int64) int64 {
-	value, ok := r.fields[field]
-	if !ok {
-		return 0
-	}
-	n, err := strconv.ParseInt(value, 10, 64)
-	if err != nil || n < least || n > weir.MaxUnits || strconv.FormatInt(n, 10) != value {
-		r.wrong(field, fmt.Sprintf("a whole number from %d to 4503599627370496 (2^52), in digits alone", least))
-		return 0
-	}
-	return n
+	return r.integer(field, least, weir.MaxUnits,
+		fmt.Sprintf("a whole number from %d to 4503599627370496 (2^52), in digits alone", least))
 }
 
 // maxSeconds is 2^52 microseconds.
 const maxSeconds = weir.MaxUnits / 1_000_000
 
 func (r *reader) seconds(field string) int64 {
+	return r.integer(field, 1, maxSeconds,
+		fmt.Sprintf("whole seconds from 1 to %d, in digits alone, such as 60 for a minute", int64(maxSeconds)))
+}
+
+func (r *reader) integer(field string, least, most int64, allowed string) int64 {
 	value, ok := r.fields[field]
 	if !ok {
 		return 0
 	}
 	n, err := strconv.ParseInt(value, 10, 64)
-	if err != nil || n < 1 || n > maxSeconds || strconv.FormatInt(n, 10) != value {
-		r.wrong(field, fmt.Sprintf("whole seconds from 1 to %d, in digits alone, such as 60 for a minute",
-			int64(maxSeconds)))
+	if err != nil || n < least || n > most || strconv.FormatInt(n, 10) != value {
+		r.wrong(field, allowed)
 		return 0
 	}
 	return n
@@ -283,10 +277,10 @@ func (r *reader) seconds(field string) int64 {
 
 // limit parses the strategy and its numbers.
 func (r *reader) limit(spec *rules.Spec) {
-	strategy := r.word("strategy", strategyWords)
+	strategy := r.word("strategy", strategies)
 	count, seconds := r.number("limitCount", 1), r.seconds("timeWindow")
-	for _, field := range []string{"burst", "queue", "slices", "zone"} {
-		if r.has(field) && strategy != "" && !slices.Contains(strategies[strategy], field) {
+	for _, field := range sorted(onlyOf) {
+		if r.has(field) && strategy != "" && !slices.Contains(onlyOf[field], strategy) {
 			r.say(field, "does not go with strategy "+strategy+"; leave it out")
 		}
 	}
@@ -336,7 +330,7 @@ func (r *reader) calendar(count, seconds int64, zone string) string {
 }
 
 func (r *reader) compile(spec *rules.Spec) {
-	_, err := rules.Compile(&rules.File{Name: quoted(r.key), Rules: []rules.Spec{*spec}})
+	_, err := rules.Compile(&rules.File{Name: ruleset.Quoted(r.key), Rules: []rules.Spec{*spec}})
 	if err == nil {
 		return
 	}

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/weirproject/weir/internal/bounds"
+	"github.com/weirproject/weir/internal/ruleset"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -147,7 +148,7 @@ func TestMistakesInFields(t *testing.T) {
 		{"limitCount=9000000000000 timeWindow=4503599627 strategy=SLIDING_COUNTER", `limitCount, timeWindow`},
 	} {
 		_, problems := parse("k", "name", usual(test.fields))
-		wrong := Error{Problems: problems}
+		wrong := ruleset.Error{Problems: problems}
 		if !strings.Contains(wrong.Error(), test.want) {
 			t.Errorf("%s: got\n%v\nwant %s", test.fields, &wrong, test.want)
 		}
@@ -166,7 +167,7 @@ func TestFieldsAsPeopleWriteThem(t *testing.T) {
 	if !reflect.DeepEqual(*got.rec.spec, want) {
 		t.Errorf("%+v", *got.rec.spec)
 	}
-	text := (&Error{Problems: got.ignored}).Error()
+	text := (&ruleset.Error{Problems: got.ignored}).Error()
 	if text != `k: "burts" is no field that this weir knows, and is ignored; did you mean burst?; the rule is in force`+"\n"+
 		`k: "priority" is no field that this weir knows, and is ignored; the rule is in force` {
 		t.Errorf("ignored are\n%s", text)
@@ -230,7 +231,7 @@ func FuzzHash(f *testing.F) {
 		table := newTable("rate_limit_config:", 3)
 		read(table, map[string]reading{key: {fields: hash}})
 		set := table.contents()
-		file, err := set.file, set.warning
+		file, err := set.File, set.Warning
 		if err != nil && err.Error() == "" {
 			t.Fatal("an error without words")
 		}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/weirproject/weir/internal/redisconn"
+	"github.com/weirproject/weir/internal/ruleset"
 )
 
 const (
@@ -41,23 +41,23 @@ func newScan(prefix string, most int, known []string) *scan {
 
 // run reads all hashes. Known keys that were not found are read by name before they count as
 // deleted, because SCAN misses keys that migrate from one node to another.
-func (s *scan) run(ctx context.Context, client rueidis.Client) error {
+func (s *scan) run(ctx context.Context, client rueidis.Client) (found map[string]reading, err error) {
 	s.client = client
 	ctx, cancel := context.WithCancel(ctx)
 	defer s.pages.Wait()
 	defer cancel()
 	nodes, err := s.masters(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	asked := make(map[string]bool)
 	for _, node := range nodes {
 		if err := s.node(ctx, node, asked); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	if err := s.wait(); err != nil {
-		return err
+		return nil, err
 	}
 	var missing []string
 	for _, key := range s.known {
@@ -66,9 +66,9 @@ func (s *scan) run(ctx context.Context, client rueidis.Client) error {
 		}
 	}
 	if err := s.read(ctx, missing); err != nil {
-		return err
+		return nil, err
 	}
-	return s.wait()
+	return s.found, s.wait()
 }
 
 // wait waits for all pages.
@@ -244,7 +244,7 @@ func (s *scan) keep(page []reading) error {
 		s.found[r.key] = r
 	}
 	if len(s.found) > s.most {
-		return refuse("too many", "there are over %d keys %s*; delete some, or allow more", s.most, quoted(s.prefix))
+		return refuse("too many", "there are over %d keys %s*; delete some, or allow more", s.most, ruleset.Quoted(s.prefix))
 	}
 	return nil
 }
@@ -259,11 +259,4 @@ func readingOf(result rueidis.RedisResult) (reading, error) {
 		return reading{foreign: "is no hash; allowed: a hash with the fields of a rule"}, nil
 	}
 	return reading{fields: fields}, err
-}
-
-// connect makes a client for one session.
-func (s *Source) connect(ctx context.Context) (rueidis.Client, error) {
-	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
-	defer cancel()
-	return redisconn.OpenClient(ctx, s.url, redisconn.Config{Timeout: replyTimeout, TLS: s.config.tls})
 }

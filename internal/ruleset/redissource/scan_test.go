@@ -22,7 +22,7 @@ func TestMissingKeysAreReadByName(t *testing.T) {
 	}
 	defer client.Close()
 	s := newScan(prefix, 10, []string{"moved", prefix + "deleted"})
-	if err := s.run(t.Context(), client); err != nil {
+	if _, err := s.run(t.Context(), client); err != nil {
 		t.Fatal(err)
 	}
 	if len(s.found) != 2 || s.found["moved"].fields["f"] != "v" || s.found[prefix+"a"].fields["f"] != "v" {
@@ -48,25 +48,31 @@ func TestPatterns(t *testing.T) {
 // TestTheInboxIsBounded: what does not fit is not lost, for all hashes are read then.
 func TestTheInboxIsBounded(t *testing.T) {
 	b := newInbox(newTable(prefix, 10).all)
-	for range queued {
-		b.put("{}")
+	put := func(n int, text string) {
+		for range n {
+			b.put(text)
+		}
 	}
-	if len(b.rules) != queued || len(b.reload) != 0 {
-		t.Errorf("%d wait, %d readings are asked for", len(b.rules), len(b.reload))
+	expectTaken := func(superseded, later int, all bool) (messages []string) {
+		t.Helper()
+		gotSuperseded, gotLater, gotAll := b.take()
+		if len(gotSuperseded) != superseded || len(gotLater) != later || gotAll != all {
+			t.Errorf("%d, %d, %v are taken; want %d, %d, %v", len(gotSuperseded), len(gotLater), gotAll, superseded, later, all)
+		}
+		return gotLater
 	}
-	for range 3 {
-		b.put("{}")
-		b.put(reloadAll)
-	}
-	if len(b.rules) != queued || len(b.reload) != 1 {
-		t.Errorf("%d wait, %d readings are asked for", len(b.rules), len(b.reload))
-	}
-	<-b.rules
+	put(queued, "{}")
+	expectTaken(0, queued, false)
+	put(queued+3, "{}")
+	put(3, reloadAll)
+	expectTaken(queued, 0, true)
+	expectTaken(0, 0, false)
+	put(2, "{}")
+	put(1, reloadAll)
+	put(3, "{}") // a reading that begins now does not undo these
+	expectTaken(2, 3, true)
 	b.put(`{"id":"a","deleted":true}` + strings.Repeat(" ", MaxMessage))
-	for range queued - 1 {
-		<-b.rules
-	}
-	last := <-b.rules
+	last := expectTaken(0, 1, false)[0]
 	table := newTable(prefix, 10)
 	read(table, hashes(map[string]string{"a": ""}))
 	table.receive(last)

@@ -33,32 +33,16 @@ func NewSets(url string, opts ...Option) (*Sets, error) {
 		return nil, err
 	}
 	state := newSetState(s.config.channel, s.config.allowEmpty)
-	s = newSource(url, s.config, state)
-	s.namesChanged = make(chan struct{}, 1)
-	return &Sets{s, state}, nil
+	return &Sets{newSource(url, s.config, state), state}, nil
 }
 
-// Run implements ruleset.Source.
-func (s *Sets) Run(ctx context.Context, updates chan<- ruleset.Update) error {
-	s.lastSent = ""
-	for !s.state.wanted() {
-		none := s.state.contents()
-		if !s.send(ctx, updates, ruleset.Update{File: none.file, Revision: none.revision}) {
-			return ctx.Err()
-		}
-		select {
-		case <-s.namesChanged:
-		case w := <-s.reloads:
-			w <- outcome{revision: none.revision}
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+// Load implements ruleset.Source.
+func (s *Sets) Load(ctx context.Context, reload bool) ruleset.Update {
+	if s.client == nil && !s.state.wanted() {
+		s.due = time.Now().Add(s.config.refresh)
+		return s.state.contents()
 	}
-	select {
-	case <-s.namesChanged: // the first reading includes all
-	default:
-	}
-	return s.Source.Run(ctx, updates)
+	return s.Source.Load(ctx, reload)
 }
 
 // Complete starts to read the sets that the lists of a file name, and returns the file with those
@@ -77,7 +61,7 @@ func (s *Sets) Complete(file *rules.File) *rules.File {
 	}
 	if fresh := s.state.want(missing); len(fresh) > 0 {
 		s.fetch(fresh)
-		s.wake()
+		s.inbox.refetch()
 	}
 	whole := *file
 	whole.Sets = s.state.members(missing)
@@ -90,14 +74,7 @@ func (s *Sets) Complete(file *rules.File) *rules.File {
 // Keep ends the reading of all other sets than these, which the rules in force name.
 func (s *Sets) Keep(names []string) {
 	if len(s.state.keep(names)) > 0 {
-		s.wake()
-	}
-}
-
-func (s *Sets) wake() {
-	select {
-	case s.namesChanged <- struct{}{}:
-	default:
+		s.inbox.refetch()
 	}
 }
 

@@ -24,24 +24,34 @@ import (
 )
 
 // A board is a source of rules that are put on it.
-type board chan *rules.File
+type board struct {
+	files chan *rules.File
+	next  *rules.File
+	n     int
+}
 
-func (b board) Run(ctx context.Context, updates chan<- ruleset.Update) error {
-	for i := 0; ; i++ {
-		select {
-		case file := <-b:
-			updates <- ruleset.Update{File: file, Revision: strconv.Itoa(i)}
-		case <-ctx.Done():
-			return nil
-		}
+func (b *board) Load(context.Context, bool) ruleset.Update {
+	if b.next == nil {
+		b.next = <-b.files
+	}
+	return ruleset.Update{File: b.next, Revision: strconv.Itoa(b.n)}
+}
+
+func (b *board) Wait(ctx context.Context) {
+	select {
+	case b.next = <-b.files:
+		b.n++
+	case <-ctx.Done():
 	}
 }
+
+func (b *board) Close() {}
 
 // A guard is a node whose lists name sets.
 type guard struct {
 	*node
 	sets  *redissource.Sets
-	board board
+	board *board
 	set   atomic.Pointer[rules.Set]
 }
 
@@ -57,9 +67,9 @@ func guardBy(t testing.TB, url string, file *rules.File, opts ...redissource.Opt
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := &guard{node: &node{t: t}, sets: sets, board: make(board, 1)}
+	g := &guard{node: &node{t: t}, sets: sets, board: &board{files: make(chan *rules.File, 1)}}
 	g.sets.Keep(file.SetNames())
-	g.board <- file
+	g.board.files <- file
 	swap := func(set *rules.Set) error {
 		g.set.Store(set)
 		sets.Keep(set.SetNames())
@@ -248,7 +258,7 @@ func TestNamesComeAndGo(t *testing.T) {
 		t.Error(err)
 	}
 	for _, name := range []string{"a", "b", "a"} {
-		g.board <- guarded(name)
+		g.board.files <- guarded(name)
 		g.holds("192.0.2.1", func() bool { return slices.Equal(g.set.Load().SetNames(), []string{name}) })
 	}
 	typed(t, server, "SREM b 192.0.2.1") // unannounced, but nobody names it
@@ -266,7 +276,7 @@ func TestNamesComeAndGo(t *testing.T) {
 	if err := g.keeper.Reload(t.Context()); err == nil {
 		t.Error("no error without Redis")
 	}
-	g.board <- guarded("a", "new")
+	g.board.files <- guarded("a", "new")
 	g.holds("192.0.2.2", func() bool { return len(g.set.Load().SetNames()) == 2 })
 	if err := g.set.Load().LeftOut(); err == nil || !strings.Contains(err.Error(), `"new" was not read`) {
 		t.Error(err)
@@ -406,8 +416,8 @@ func TestBadOptionsOfSets(t *testing.T) {
 		t.Fatal(err)
 	}
 	sets.Keep([]string{"a"})
-	if err := sets.Run(t.Context(), make(chan ruleset.Update)); !errors.As(err, &input) {
-		t.Errorf("a URL that cannot be used: %v", err)
+	if n := sets.Load(t.Context(), false); !errors.As(n.Err, &input) {
+		t.Errorf("a URL that cannot be used: %v", n.Err)
 	}
 }
 
@@ -420,16 +430,11 @@ func TestRunOfSetsEndsAllThatItStarted(t *testing.T) {
 			t.Fatal(err)
 		}
 		sets.Keep(names)
-		ctx, cancel := context.WithCancel(t.Context())
-		updates, ended := make(chan ruleset.Update), make(chan error, 1)
-		go func() { ended <- sets.Run(ctx, updates) }()
-		if first := <-updates; first.Err != nil || first.File == nil || len(first.File.Sets) != len(names) || first.Revision == "" {
-			t.Errorf("the first news are %+v", first)
+		n := sets.Load(t.Context(), false)
+		if n.Err != nil || n.File == nil || len(n.File.Sets) != len(names) || n.Revision == "" {
+			t.Errorf("the first update is %+v", n)
 		}
-		cancel()
-		if err := <-ended; !errors.Is(err, context.Canceled) {
-			t.Error(err)
-		}
+		sets.Close()
 		redistest.Await(t, "all connections to end", func() bool { return server.Info("clients")["connected_clients"] == "1" })
 	}
 }

@@ -77,26 +77,26 @@ func TestAnAnnouncementOutlivesAReadingThatFails(t *testing.T) {
 		t.Error("other messages are about the sets")
 	}
 	s.begin() // and its connection is lost
-	look := s.begin().(*setScan)
+	look := s.begin()
 	look.found["a"] = setReading{}
 	s.all("a") // of something that came after it was read
 	s.take(look)
-	if set := s.contents(); set.warning != nil || len(set.file.Sets["a"]) != 0 {
-		t.Errorf("%v %v", set.warning, set.file.Sets)
+	if set := s.contents(); set.Warning != nil || len(set.File.Sets["a"]) != 0 {
+		t.Errorf("%v %v", set.Warning, set.File.Sets)
 	}
 	have("y")
-	look = s.begin().(*setScan)
+	look = s.begin()
 	look.found["a"] = setReading{}
 	s.take(look)
-	if set := s.contents(); set.warning != nil {
-		t.Error(set.warning)
+	if set := s.contents(); set.Warning != nil {
+		t.Error(set.Warning)
 	}
 	have("z")
-	look = s.begin().(*setScan) // nobody has said anything since
+	look = s.begin() // nobody has said anything since
 	look.found["a"] = setReading{}
 	s.take(look)
-	if set := s.contents(); set.warning == nil || len(set.file.Sets["a"]) != 1 {
-		t.Errorf("%v %v", set.warning, set.file.Sets)
+	if set := s.contents(); set.Warning == nil || len(set.File.Sets["a"]) != 1 {
+		t.Errorf("%v %v", set.Warning, set.File.Sets)
 	}
 }
 
@@ -117,7 +117,7 @@ func TestAllSetsTogether(t *testing.T) {
 			read[name] = setReading{members: make([]string, n)}
 		}
 		s.put(read)
-		sets := s.contents().file.Sets
+		sets := s.contents().File.Sets
 		if got := [3]int{len(sets["a"]), len(sets["b"]), len(sets["c"])}; got != [3]int{test.wantA, test.wantB, test.wantC} {
 			t.Errorf("%d: %v members are in force; wanted %+v", i, got, test)
 		}

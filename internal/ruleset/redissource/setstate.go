@@ -1,6 +1,7 @@
 package redissource
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -10,7 +11,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redis/rueidis"
+
 	"github.com/weirproject/weir/internal/bounds"
+	"github.com/weirproject/weir/internal/ruleset"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -94,8 +98,18 @@ func (s *setState) all(message string) bool {
 
 func (s *setState) receive(string) bool { return false }
 
+// read implements state.
+func (s *setState) read(ctx context.Context, client rueidis.Client) error {
+	scan := s.begin()
+	if err := scan.run(ctx, client); err != nil {
+		return err
+	}
+	s.take(scan)
+	return nil
+}
+
 // begin keeps the announcements before a reading that failed.
-func (s *setState) begin() fetch {
+func (s *setState) begin() *setScan {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	maps.Copy(s.announcedBefore, s.announced)
@@ -103,12 +117,11 @@ func (s *setState) begin() fetch {
 	return newSetScan(sorted(s.entries))
 }
 
-func (s *setState) take(f fetch) error {
-	s.put(f.(*setScan).found)
+func (s *setState) take(scan *setScan) {
+	s.put(scan.found)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	clear(s.announcedBefore)
-	return nil
 }
 
 // put accepts readings, if possible.
@@ -145,18 +158,18 @@ func (s *setState) whyRefused(name string, e *setEntry, r *setReading, total int
 			bounds.AllMembers)
 	case len(r.members) == 0 && len(e.members) > 0 && !s.announcedBefore[name] && !expired && !s.allowEmpty:
 		return fmt.Sprintf("is gone, which nobody announced; if that is meant, say so: PUBLISH %s %s",
-			quoted(s.channel), quoted(name))
+			ruleset.Quoted(s.channel), ruleset.Quoted(name))
 	}
 	return ""
 }
 
 // contents returns the members of all sets that were read, and problems.
-func (s *setState) contents() contents {
+func (s *setState) contents() ruleset.Update {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	sum := sha256.New()
 	file := &rules.File{Name: "redis sets", Sets: make(map[string][]string)}
-	wrong := &Error{}
+	wrong := &ruleset.Error{}
 	for _, name := range sorted(s.entries) {
 		e := s.entries[name]
 		if e.read {
@@ -167,10 +180,10 @@ func (s *setState) contents() contents {
 			}
 		}
 		if e.wrong != "" {
-			wrong.add(Problem{Where: quoted(name), Message: e.wrong, State: e.state()})
+			wrong.Add(ruleset.Problem{Where: ruleset.Quoted(name), Message: e.wrong, State: e.state()})
 		}
 	}
-	return contents{file, hex.EncodeToString(sum.Sum(nil)[:8]), wrong.orNil(), 0}
+	return ruleset.Update{File: file, Revision: hex.EncodeToString(sum.Sum(nil)[:8]), Warning: wrong.OrNil()}
 }
 
 // state describes the effect of a problem.

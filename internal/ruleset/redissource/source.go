@@ -1,6 +1,7 @@
 package redissource
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -8,7 +9,10 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/redis/rueidis"
+
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/redisconn"
 	"github.com/weirproject/weir/internal/ruleset"
 	"github.com/weirproject/weir/internal/ruleset/ledger"
 	"github.com/weirproject/weir/rules"
@@ -29,6 +33,8 @@ const (
 	// firstPause is the pause after the first failure; it doubles up to maxPause.
 	firstPause = 50 * time.Millisecond
 	maxPause   = 5 * time.Second
+	// reportGap is the least time between two reports of nothing but invalid messages.
+	reportGap = time.Second
 )
 
 // An Option changes what New makes.
@@ -59,10 +65,6 @@ func WithChannel(channel string) Option { return func(c *config) { c.channel = c
 // of a tenth, from 100ms to a day; the default is 30s.
 func WithRefresh(every time.Duration) Option { return func(c *config) { c.refresh = every } }
 
-// WithMaxRules limits the number of hashes, or of rules of a Ledger, from 1 to MaxRules, which is
-// the default. With more, the last good rules stay in force.
-func WithMaxRules(most int) Option { return func(c *config) { c.most = most } }
-
 // WithAllowEmpty accepts that no hash, or no ledger, is left. Otherwise the last rules stay in
 // force, because a flushed Redis looks the same.
 func WithAllowEmpty() Option { return func(c *config) { c.allowEmpty = true } }
@@ -82,36 +84,62 @@ const (
 // WithClaim sets the requirement on the mark of a Ledger, instead of Anyones.
 func WithClaim(claim Claim) Option { return func(c *config) { c.claim = claim } }
 
-// WithTLS is the TLS configuration for a rediss:// URL, whose parameters are added to it.
-func WithTLS(tls *tls.Config) Option { return func(c *config) { c.tls = tls } }
-
 // WithCompiler shares a compiler with others, such as the ruleset.Keeper, which then need not compile
 // the rules again. A Ledger ignores it.
 func WithCompiler(compiler *rules.Compiler) Option { return func(c *config) { c.compiler = compiler } }
 
-// A Source reads the hashes of a Redis. It is a ruleset.Source and a ruleset.Reloader. It can
-// distinguish disabled rules from a Redis that has lost them, which a ruleset.Keeper cannot: set
-// AllowEmpty of its ruleset.Layer.
+// A Source reads the hashes of a Redis. It is a ruleset.Source. It can distinguish disabled rules
+// from a Redis that has lost them, which a ruleset.Keeper cannot: set AllowEmpty of its
+// ruleset.Layer.
 type Source struct {
-	url          string
-	config       config
-	reloads      chan chan<- outcome
-	namesChanged chan struct{} // of Sets: there is more to read
+	url    string
+	config config
+	state  state
+	inbox  *inbox
 
-	// Owned by Run.
-	state    state
-	waiting  []chan<- outcome // for a reading that has not begun
-	lastSent string           // the last update, so that none is sent twice
-	whole    bool             // all hashes were read and accepted once
+	client  rueidis.Client // nil: not connected
+	release func()         // ends the subscription
+	lost    <-chan error   // receives the end of the connection
+	broken  error          // received from it
+
+	full     bool          // everything is to be read
+	whole    bool          // everything was read and accepted once
+	earliest time.Time     // of the next reading
+	due      time.Time     // of the next Load without a sign of a change
+	pause    time.Duration // after the last failure
+	reported time.Time     // the last report of nothing but invalid messages
+	last     ruleset.Update
 }
 
-// An outcome is the result of Reload.
-type outcome struct {
-	revision string
+// A state is a layout of rules in Redis, and what was read of it.
+type state interface {
+	// all reports whether a message requires a reading of everything. The connection's reader calls
+	// it, concurrently with the other methods.
+	all(message string) bool
+	// receive applies any other message, and reports whether it changed anything. Mistakes in the
+	// message are in the next contents.
+	receive(message string) bool
+	// read reads everything. It returns errors of the connection, or a *refusal: then the contents
+	// are as before.
+	read(ctx context.Context, client rueidis.Client) error
+	// contents returns the current rules. It reports mistakes of messages once.
+	contents() ruleset.Update
+}
+
+// A refusal is the reason for not accepting what was read over a good connection.
+type refusal struct {
+	revision string // of the refused contents
 	err      error
 }
 
-// New makes the source; Run connects. The URL is one of redisstore.Open.
+func refuse(revision, format string, args ...any) *refusal {
+	return &refusal{revision, fmt.Errorf(format, args...)}
+}
+
+func (e *refusal) Error() string { return e.err.Error() }
+func (e *refusal) Unwrap() error { return e.err }
+
+// New makes the source; Load connects. The URL is one of redisstore.Open.
 func New(url string, opts ...Option) (*Source, error) {
 	c := config{prefix: defaultPrefix, channel: defaultChannel, refresh: defaultRefresh, most: MaxRules}
 	for _, opt := range opts {
@@ -125,8 +153,6 @@ func New(url string, opts ...Option) (*Source, error) {
 		return nil, &weir.InputError{Field: "channel", Given: "", Allowed: "a name, such as rate_limit_config"}
 	case c.refresh < 100*time.Millisecond || c.refresh > 24*time.Hour:
 		return nil, &weir.InputError{Field: "refresh", Given: c.refresh, Allowed: "100ms to 24h"}
-	case c.most < 1 || c.most > MaxRules:
-		return nil, &weir.InputError{Field: "most rules", Given: c.most, Allowed: fmt.Sprint("1 to ", MaxRules)}
 	}
 	table := newTable(c.prefix, c.most)
 	table.allowEmpty = c.allowEmpty
@@ -137,97 +163,161 @@ func New(url string, opts ...Option) (*Source, error) {
 }
 
 func newSource(url string, c config, state state) *Source {
-	return &Source{url: url, config: c, reloads: make(chan chan<- outcome), state: state}
+	return &Source{url: url, config: c, state: state, inbox: newInbox(state.all)}
 }
 
-// Run implements ruleset.Source. It connects again whenever the connection is lost, and
-// returns only when ctx is over or when the URL cannot be used.
-func (s *Source) Run(ctx context.Context, updates chan<- ruleset.Update) error {
-	return ledger.Expire(ctx, s.run, updates)
+// Load implements ruleset.Source. It connects if there is no connection, and then reads everything;
+// later it applies messages, and reads everything when one requires it, and at each refresh.
+func (s *Source) Load(ctx context.Context, reload bool) ruleset.Update {
+	n, err := s.load(ctx, reload)
+	if err = s.config.foreign(err); err != nil {
+		n = s.failed(err)
+	} else {
+		s.pause = 0
+	}
+	s.last = n
+	return n
 }
 
-func (s *Source) run(ctx context.Context, updates chan<- ruleset.Update) error {
-	s.lastSent = ""
-	for pause := firstPause; ; pause = min(2*pause, maxPause) {
-		wasUp, err := s.session(ctx, updates)
-		if ctx.Err() != nil {
-			err = ctx.Err()
+func (s *Source) load(ctx context.Context, reload bool) (n ruleset.Update, err error) {
+	if s.broken != nil {
+		return n, s.broken
+	}
+	if s.client == nil {
+		if err := s.subscribe(ctx); err != nil {
+			return n, err
 		}
-		s.settle(outcome{err: err})
-		if err = s.config.foreign(err); errors.Is(err, ledger.ErrForeign) {
-			if !s.without(ctx, updates, err) || !s.pause(ctx, maxPause) {
-				return ctx.Err()
-			}
-			continue
+		s.full = true
+	}
+	superseded, messages, all := s.inbox.take()
+	changed := s.receive(superseded)
+	s.full = s.full || all || reload || !time.Now().Before(s.due)
+	if reload {
+		sleep(ctx, time.Until(s.earliest))
+	}
+	if s.full && !time.Now().Before(s.earliest) {
+		var not *refusal
+		switch err := s.read(ctx); {
+		case errors.As(err, &not):
+			return ruleset.Update{Revision: not.revision,
+				Err: fmt.Errorf("redissource: %w; the last rules stay in force", not)}, nil
+		case errors.Is(err, ledger.ErrForeign):
+			return without(err), nil
+		case err != nil:
+			return n, err
 		}
-		var input *weir.InputError
-		if ctx.Err() != nil || errors.As(err, &input) {
-			return err
+		changed, s.whole = true, true
+	}
+	changed = s.receive(messages) || changed
+	if !s.whole { // the first set must be complete
+		return s.last, nil
+	}
+	if !changed {
+		if len(superseded)+len(messages) == 0 || time.Since(s.reported) < reportGap { // the next update reports it
+			return s.last, nil
 		}
-		if wasUp {
-			pause = firstPause
-		}
-		err = fmt.Errorf("redissource: %w; the last rules stay in force", err)
-		if !s.send(ctx, updates, ruleset.Update{Err: err}) || !s.pause(ctx, pause) {
-			return ctx.Err()
-		}
+		s.reported = time.Now()
+	}
+	return s.state.contents(), nil
+}
+
+// receive applies messages, and reports whether one changed anything.
+func (s *Source) receive(messages []string) (changed bool) {
+	for _, text := range messages {
+		changed = s.state.receive(text) || changed
+	}
+	return changed
+}
+
+// read reads everything, and schedules the next reading.
+func (s *Source) read(ctx context.Context) error {
+	began := time.Now()
+	s.full = false
+	err := s.state.read(ctx, s.client)
+	s.earliest = began.Add(min(max(minGap, restFactor*time.Since(began)), maxGap))
+	every := s.config.refresh
+	s.due = time.Now().Add(every - every/10 + rand.N(every/5))
+	return err
+}
+
+// failed ends the connection, and schedules the next attempt, with jitter, so that not all nodes
+// reconnect at once.
+func (s *Source) failed(err error) ruleset.Update {
+	s.Close()
+	s.pause = min(max(firstPause, 2*s.pause), maxPause)
+	var input *weir.InputError
+	foreign := errors.Is(err, ledger.ErrForeign)
+	if foreign || errors.As(err, &input) {
+		s.pause = maxPause
+	}
+	s.due = time.Now().Add(s.pause/2 + rand.N(s.pause/2))
+	if foreign {
+		return without(err)
+	}
+	return ruleset.Update{Err: fmt.Errorf("redissource: %w; the last rules stay in force", err)}
+}
+
+// without is an empty set with a warning: no option names a ledger, so its absence is not an error.
+func without(why error) ruleset.Update {
+	return ruleset.Update{File: &rules.File{Name: "no ledger"}, Revision: "none", Warning: why}
+}
+
+// Wait implements ruleset.Source.
+func (s *Source) Wait(ctx context.Context) {
+	next := s.due
+	if s.full && s.client != nil {
+		next = s.earliest
+	}
+	timer := time.NewTimer(time.Until(next))
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	case <-s.inbox.wake:
+	case err := <-s.lost:
+		s.broken = cmp.Or(err, errEnded)
 	}
 }
 
-// without sends an empty set with a warning: no option names a ledger, so its absence is not an
-// error.
-func (s *Source) without(ctx context.Context, updates chan<- ruleset.Update, why error) bool {
-	return s.send(ctx, updates, ruleset.Update{File: &rules.File{Name: "no ledger"}, Revision: "none", Warning: why})
-}
+var errEnded = errors.New("the subscription has ended")
 
-// pause waits with jitter, so that not all nodes reconnect at once. A Reload ends it.
-func (s *Source) pause(ctx context.Context, most time.Duration) bool {
-	timer := time.NewTimer(most/2 + rand.N(most/2))
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-	case w := <-s.reloads:
-		s.waiting = append(s.waiting, w)
 	case <-ctx.Done():
-	}
-	return ctx.Err() == nil
-}
-
-// settle answers the waiters of a reading that will not take place.
-func (s *Source) settle(o outcome) {
-	for _, w := range s.waiting {
-		w <- o
-	}
-	s.waiting = nil
-}
-
-// send sends an update, unless it equals the last one and has no waiters.
-func (s *Source) send(ctx context.Context, updates chan<- ruleset.Update, n ruleset.Update) bool {
-	lastSent := fmt.Sprint(n.Revision, "\n", n.Err, "\n", n.Warning)
-	if lastSent == s.lastSent && n.Done == nil {
-		return ctx.Err() == nil
-	}
-	select {
-	case updates <- n:
-		s.lastSent = lastSent
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }
 
-// Reload implements ruleset.Reloader: it has all hashes read now.
-func (s *Source) Reload(ctx context.Context) (revision string, err error) {
-	answer := make(chan outcome, 1)
-	select {
-	case s.reloads <- answer:
-	case <-ctx.Done():
-		return "", ctx.Err()
+// connect makes a client.
+func (s *Source) connect(ctx context.Context) (rueidis.Client, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	return redisconn.OpenClient(ctx, s.url, redisconn.Config{Timeout: replyTimeout, TLS: s.config.tls})
+}
+
+// subscribe connects and subscribes. Everything is read afterwards, so that no announcement during
+// the reading is lost.
+func (s *Source) subscribe(ctx context.Context) (err error) {
+	if s.client, err = s.connect(ctx); err != nil {
+		s.client = nil
+		return err
 	}
-	select {
-	case o := <-answer:
-		return o.revision, o.err
-	case <-ctx.Done():
-		return "", ctx.Err()
+	var conn rueidis.DedicatedClient
+	conn, s.release = s.client.Dedicate()
+	onMessage := func(m rueidis.PubSubMessage) { s.inbox.put(m.Message) }
+	s.lost = conn.SetPubSubHooks(rueidis.PubSubHooks{OnMessage: onMessage})
+	ctx, cancel := context.WithTimeout(ctx, replyTimeout)
+	defer cancel()
+	return conn.Do(ctx, conn.B().Subscribe().Channel(s.config.channel).Build()).Error()
+}
+
+// Close implements ruleset.Source.
+func (s *Source) Close() {
+	if s.client != nil {
+		s.release()
+		s.client.Close()
 	}
+	s.client, s.lost, s.broken = nil, nil, nil
 }

@@ -1,12 +1,15 @@
 package redissource
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/redis/rueidis"
 
 	"github.com/weirproject/weir/internal/ruleset"
 	"github.com/weirproject/weir/rules"
@@ -19,8 +22,7 @@ type table struct {
 	allowEmpty      bool
 	entries         map[string]*entry // by key
 	ids             map[string]string // maps the id field of a hash to its key, if the two differ
-	touched         map[string]bool   // changed by messages since the last reading began
-	messageProblems []Problem         // of messages that name no rule
+	messageProblems []ruleset.Problem // of messages that name no rule
 	more            int               // the number of problems over the maximum
 	order           []*entry          // sorted by key; nil: outdated
 	fresh           []*entry          // entries with a new version that is not checked
@@ -36,8 +38,8 @@ type entry struct {
 	good     *record           // the last good version; nil: there was none
 	next     *record           // the last version without known mistakes; nil: it was decided
 	inForce  bool              // its rule is in the rules that are compiled
-	problems []Problem         // of the last reading
-	ignored  []Problem         // fields of it that have no effect
+	problems []ruleset.Problem // of the last reading
+	ignored  []ruleset.Problem // fields of it that have no effect
 }
 
 // current returns the version that counts; nil if there is none.
@@ -62,13 +64,13 @@ type reading struct {
 // examined is the result of examine.
 type examined struct {
 	rec      record
-	problems []Problem
-	ignored  []Problem
+	problems []ruleset.Problem
+	ignored  []ruleset.Problem
 }
 
 func newTable(prefix string, most int) *table {
 	return &table{compiler: rules.NewCompiler(), prefix: prefix, most: most, entries: make(map[string]*entry),
-		ids: make(map[string]string), touched: make(map[string]bool)}
+		ids: make(map[string]string)}
 }
 
 func (t *table) sorted() []*entry {
@@ -84,24 +86,27 @@ func (t *table) remove(key string) {
 	t.order = nil
 }
 
-func (t *table) begin() fetch {
-	clear(t.touched)
+// read implements state.
+func (t *table) read(ctx context.Context, client rueidis.Client) error {
 	known := make([]string, len(t.entries))
 	for i, e := range t.sorted() {
 		known[i] = e.key
 	}
-	return newScan(t.prefix, t.most, known)
+	found, err := newScan(t.prefix, t.most, known).run(ctx, client)
+	if err != nil {
+		return err
+	}
+	return t.take(found)
 }
 
-// take accepts a reading, except for keys that messages have changed since it began.
-func (t *table) take(f fetch) error {
-	found := f.(*scan).found
-	if len(found) == 0 && !t.allowEmpty && t.untouched() > 0 {
+// take accepts a reading.
+func (t *table) take(found map[string]reading) error {
+	if len(found) == 0 && !t.allowEmpty && len(t.entries) > 0 {
 		return refuse("empty", "no key %s* is left: %w; if that is meant, say so of each: "+
-			"{\"id\":…,\"deleted\":true}", quoted(t.prefix), ruleset.ErrEmpty)
+			"{\"id\":…,\"deleted\":true}", ruleset.Quoted(t.prefix), ruleset.ErrEmpty)
 	}
 	for key := range t.entries {
-		if _, there := found[key]; !there && !t.touched[key] {
+		if _, there := found[key]; !there {
 			t.remove(key)
 		}
 	}
@@ -109,9 +114,7 @@ func (t *table) take(f fetch) error {
 		t.entries = make(map[string]*entry, len(found))
 	}
 	for key, r := range found {
-		if !t.touched[key] {
-			t.put(key, r)
-		}
+		t.put(key, r)
 	}
 	t.index()
 	return nil
@@ -143,16 +146,6 @@ func (t *table) isCalled(key, id string) bool {
 	return e != nil && e.fields["id"] == id
 }
 
-// untouched returns the number of entries that no message has changed.
-func (t *table) untouched() (n int) {
-	for key := range t.entries {
-		if !t.touched[key] {
-			n++
-		}
-	}
-	return n
-}
-
 // put sets the rule of a key.
 func (t *table) put(key string, r reading) {
 	if len(r.fields) == 0 && r.foreign == "" {
@@ -170,7 +163,7 @@ func (t *table) put(key string, r reading) {
 	e.fields, e.foreign, e.problems, e.ignored = r.fields, r.foreign, nil, nil
 	e.off = r.foreign == "" && disabled(r.fields)
 	if r.foreign != "" {
-		e.problems = []Problem{{Where: quoted(key), Message: r.foreign}}
+		e.problems = []ruleset.Problem{{Where: ruleset.Quoted(key), Message: r.foreign}}
 		return
 	}
 	f := r.seen
@@ -222,55 +215,38 @@ func (t *table) decide(file *rules.File) (wrong bool) {
 	return wrong
 }
 
-// quoted returns a key as it is, or quoted if it cannot be printed.
-func quoted(key string) string {
-	if q := fmt.Sprintf("%.200q", key); q[1:len(q)-1] != key {
-		return q
-	}
-	return key
-}
-
 func (t *table) all(message string) bool { return message == reloadAll }
 
-// receive applies a message with a rule.
+// receive implements state: it applies a message with a rule.
 func (t *table) receive(text string) bool {
-	key, changed := t.apply(text)
-	if changed {
-		t.touched[key] = true
-	}
-	return changed
-}
-
-// apply returns the key that it changed.
-func (t *table) apply(text string) (key string, changed bool) {
 	fields, err := decode(text)
 	if err != nil {
 		t.reportMessage(text, "", err.Error())
-		return "", false
+		return false
 	}
 	id := fields["id"]
 	if id == "" || len(id) > MaxValue {
 		t.reportMessage(text, "id", "is missing or too long: a message names the rule that it is about")
-		return "", false
+		return false
 	}
-	key = t.called(id)
+	key := t.called(id)
 	if deleted, given := fields["deleted"]; given {
 		delete(fields, "deleted")
 		if deleted != "true" && deleted != "false" {
 			t.reportMessage(text, "deleted", fmt.Sprintf("is %.80q; allowed: true, false", deleted))
-			return "", false
+			return false
 		}
 		if deleted == "true" {
 			t.remove(key)
-			return key, true
+			return true
 		}
 	}
 	if t.entries[key] == nil && len(t.entries) >= t.most {
 		t.reportMessage(text, "id", fmt.Sprintf("is one rule too many; at most %d", t.most))
-		return "", false
+		return false
 	}
 	t.put(key, reading{fields: t.completed(key, fields)})
-	return key, true
+	return true
 }
 
 // completed adds the known fields to a message that only enables or disables a rule.
@@ -286,20 +262,20 @@ func (t *table) completed(key string, fields map[string]string) map[string]strin
 }
 
 func (t *table) reportMessage(text, field, message string) {
-	if len(t.messageProblems) >= MaxProblems {
+	if len(t.messageProblems) >= ruleset.MaxProblems {
 		t.more++
 	} else {
 		t.messageProblems = append(t.messageProblems,
-			Problem{Where: fmt.Sprintf("message %.80q", text), Field: field, Message: message,
+			ruleset.Problem{Where: fmt.Sprintf("message %.80q", text), Field: field, Message: message,
 				State: "it changes nothing"})
 	}
 }
 
 // contents returns the rules in force, in the order of their keys, and problems. It reports problems
 // of messages once.
-func (t *table) contents() contents {
+func (t *table) contents() ruleset.Update {
 	l := t.collect()
-	if t.decide(l.file) {
+	if t.decide(l.File) {
 		l = t.collect()
 	}
 	t.messageProblems, t.more = nil, 0
@@ -309,7 +285,7 @@ func (t *table) contents() contents {
 // A collection builds contents.
 type collection struct {
 	file    *rules.File
-	wrong   Error
+	wrong   ruleset.Error
 	leftOut int                     // rules that are not in force as they were read last
 	names   map[string]string       // maps names to keys; nil: each rule is named after its key
 	targets map[duplicateKey]string // maps targets to their first keys
@@ -322,12 +298,12 @@ type duplicateKey struct {
 }
 
 // collect returns the current version of each enabled rule.
-func (t *table) collect() contents {
+func (t *table) collect() ruleset.Update {
 	all := t.sorted()
-	g := collection{file: &rules.File{Name: "redis " + quoted(t.prefix) + "*"}, wrong: Error{Omitted: t.more},
+	g := collection{file: &rules.File{Name: "redis " + ruleset.Quoted(t.prefix) + "*"}, wrong: ruleset.Error{Omitted: t.more},
 		targets: make(map[duplicateKey]string, len(all))}
 	g.file.Rules = make([]rules.Spec, 0, len(all))
-	g.wrong.add(t.messageProblems...)
+	g.wrong.Add(t.messageProblems...)
 	sum, buffer := sha256.New(), []byte(nil)
 	for _, e := range all {
 		if rec := e.current(); rec != nil && rec.spec.Name != strings.TrimPrefix(e.key, t.prefix) {
@@ -346,31 +322,32 @@ func (t *table) collect() contents {
 			buffer = rec.appendTo(buffer[:0])
 			sum.Write(buffer)
 			if len(e.problems) == 0 {
-				g.wrong.add(e.ignored...)
+				g.wrong.Add(e.ignored...)
 			}
 		}
 		if len(e.problems) > 0 && !e.off {
 			g.leftOut++
 		}
 		for _, p := range e.problems {
-			p.State = absentState
+			p.State = ruleset.AbsentState
 			switch {
 			case e.off:
-				p.State = offState
+				p.State = ruleset.OffState
 			case e.good != nil:
-				p.State = keptState
+				p.State = ruleset.KeptState
 			}
-			g.wrong.add(p)
+			g.wrong.Add(p)
 		}
 	}
-	return contents{g.file, hex.EncodeToString(sum.Sum(nil)[:8]), g.wrong.orNil(), g.leftOut}
+	return ruleset.Update{File: g.file, Revision: hex.EncodeToString(sum.Sum(nil)[:8]), Warning: g.wrong.OrNil(),
+		LeftOut: g.leftOut}
 }
 
 // take adds a rule, unless its name is in use.
 func (g *collection) take(key string, rec *record) bool {
 	if first, taken := g.names[rec.spec.Name]; taken {
-		g.wrong.add(Problem{Where: quoted(key), Message: "is called " + rec.spec.Name + " like " + quoted(first) +
-			"; give one of them another key", State: absentState})
+		g.wrong.Add(ruleset.Problem{Where: ruleset.Quoted(key), Message: "is called " + rec.spec.Name + " like " + ruleset.Quoted(first) +
+			"; give one of them another key", State: ruleset.AbsentState})
 		return false
 	}
 	if g.names != nil {
@@ -393,8 +370,8 @@ func (g *collection) checkDuplicate(key string, rec *record) {
 		g.targets[what] = key
 		return
 	}
-	g.wrong.add(Problem{Where: quoted(key), Field: "limitTarget",
+	g.wrong.Add(ruleset.Problem{Where: ruleset.Quoted(key), Field: "limitTarget",
 		Message: fmt.Sprintf("is %.80q, as that of %s: of one limitType only one rule applies to a request",
-			rec.target, quoted(first)),
-		State: "of the two it is that of " + quoted(first)})
+			rec.target, ruleset.Quoted(first)),
+		State: "of the two it is that of " + ruleset.Quoted(first)})
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weirproject/weir/internal/ruleset"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -22,19 +23,18 @@ func hashes(texts map[string]string) map[string]reading {
 
 // read is a reading that found this.
 func read(t *table, found map[string]reading) error {
-	t.begin()
-	return t.take(&scan{found: found})
+	return t.take(found)
 }
 
 // state is which rules are in force, and what is wrong.
 func stateOf(t *table) (inForce, wrong string) {
 	set := t.contents()
 	var list []string
-	for _, spec := range set.file.Rules {
+	for _, spec := range set.File.Rules {
 		list = append(list, spec.Name+" "+strings.TrimPrefix(spec.Limit[0], "token_bucket "))
 	}
-	if set.warning != nil {
-		wrong = set.warning.Error()
+	if set.Warning != nil {
+		wrong = set.Warning.Error()
 	}
 	return strings.Join(list, ", "), wrong
 }
@@ -112,20 +112,6 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// TestAReadingDoesNotUndoMessages: what was read may be older than what was heard meanwhile.
-func TestAReadingDoesNotUndoMessages(t *testing.T) {
-	table := newTable(prefix, 10)
-	read(table, hashes(map[string]string{"a": "", "b": "", "c": ""}))
-	reading := table.begin().(*scan)
-	table.receive(`{"id":"a","enabled":false}`)
-	table.receive(`{"id":"b","deleted":true}`)
-	reading.found = hashes(map[string]string{"a": "", "b": "", "d": ""})
-	if err := table.take(reading); err != nil {
-		t.Fatal(err)
-	}
-	expect(t, table, "d 100/60s", "")
-}
-
 func TestRivals(t *testing.T) {
 	table := newTable(prefix, 10)
 	read(table, hashes(map[string]string{"a": "limitType=IP", "b": "limitType=IP limitCount=5", "c": "limitType=IP limitTarget=10.0.0.0/8",
@@ -153,8 +139,8 @@ func TestProblemsAreBounded(t *testing.T) {
 	for range 300 {
 		table.receive("x")
 	}
-	err := table.contents().warning
-	if list, ok := err.(*Error); !ok || len(list.Problems) != MaxProblems || list.Omitted != 500 {
+	err := table.contents().Warning
+	if list, ok := err.(*ruleset.Error); !ok || len(list.Problems) != ruleset.MaxProblems || list.Omitted != 500 {
 		t.Errorf("got %.100v", err)
 	}
 }
@@ -164,7 +150,7 @@ func TestTheRevisionIsThatOfTheRules(t *testing.T) {
 	revision := func(texts map[string]string) string {
 		table := newTable(prefix, 10)
 		read(table, hashes(texts))
-		return table.contents().revision
+		return table.contents().Revision
 	}
 	one := revision(map[string]string{"a": ""})
 	if revision(map[string]string{"a": "id=5 description=x", "b": "enabled=false", "c": "limitCount=0"}) != one {
@@ -186,20 +172,22 @@ func FuzzMessage(f *testing.F) {
 		table := newTable(prefix, 3)
 		read(table, hashes(map[string]string{"a": "", "b": "limitType=USER"}))
 		before := table.contents()
-		key, changed := table.apply(text)
+		changed := table.receive(text)
 		after := table.contents()
-		if _, bad := rules.Compile(after.file); bad != nil {
+		if _, bad := rules.Compile(after.File); bad != nil {
 			t.Fatalf("what was taken cannot be compiled: %v", bad)
 		}
-		if !changed && (after.warning == nil || before.revision != after.revision) {
-			t.Fatalf("it changed nothing, but: %v", after.warning)
+		if !changed && (after.Warning == nil || before.Revision != after.Revision) {
+			t.Fatalf("it changed nothing, but: %v", after.Warning)
 		}
-		if changed && !strings.HasPrefix(key, prefix) {
-			t.Fatalf("it changed %q", key)
+		for key := range table.entries {
+			if !strings.HasPrefix(key, prefix) {
+				t.Fatalf("it changed %q", key)
+			}
 		}
 		read(table, hashes(map[string]string{"a": "", "b": "limitType=USER"}))
-		if again := table.contents(); again.warning != nil || before.revision != again.revision {
-			t.Fatalf("the hashes are not the truth: %v", again.warning)
+		if again := table.contents(); again.Warning != nil || before.Revision != again.Revision {
+			t.Fatalf("the hashes are not the truth: %v", again.Warning)
 		}
 	})
 }
@@ -220,15 +208,15 @@ func TestManyAreCheckedAtOnce(t *testing.T) {
 	const mistake, other = "strategy=SLIDING_COUNTER slices=7", "limitType=INTERFACE limitTarget=/a/**/b"
 	names := func(table *table) (n int, some string) {
 		set := table.contents()
-		for _, spec := range set.file.Rules {
+		for _, spec := range set.File.Rules {
 			if spec.Name[0] != 'u' {
 				some += spec.Name + " " + spec.Limit[0] + ", "
 			}
 		}
-		if set.warning != nil {
-			some += set.warning.Error()
+		if set.Warning != nil {
+			some += set.Warning.Error()
 		}
-		return len(set.file.Rules), some
+		return len(set.File.Rules), some
 	}
 	for _, few := range []bool{false, true} {
 		table := newTable(prefix, 1000)
@@ -327,10 +315,10 @@ func TestRulesAreCompiledOnce(t *testing.T) {
 		t.Fatal("so many hashes were not checked as a law")
 	}
 	work = 0
-	if set, err := compiler.Compile(set.file); err != nil || work > 0 || len(set.Rules()) != 600 {
+	if set, err := compiler.Compile(set.File); err != nil || work > 0 || len(set.Rules()) != 600 {
 		t.Errorf("the law was compiled again: %v", err)
 	}
-	if again := table.contents(); again.revision != set.revision || work > 0 {
+	if again := table.contents(); again.Revision != set.Revision || work > 0 {
 		t.Error("what did not change was checked again")
 	}
 }
@@ -374,7 +362,7 @@ func TestEachFieldIsInTheRevision(t *testing.T) {
 		"limitType=USER", "limitType=IP", "limitType=SERVICE", "limitType=INTERFACE", "limitType=USER limitTarget=a", "limitType=SERVICE limitTarget=a"} {
 		table := newTable(prefix, 10)
 		read(table, hashes(map[string]string{"a": text}))
-		revision := table.contents().revision
+		revision := table.contents().Revision
 		if other, twice := seen[revision]; twice {
 			t.Errorf("%q and %q have one revision", text, other)
 		}

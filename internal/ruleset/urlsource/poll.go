@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"os"
@@ -20,146 +19,94 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// A poller is the state of one Run.
-type poller struct {
-	*Source
-	ctx     context.Context
-	updates chan<- ruleset.Update
-
-	content  ruleset.Update // read last, with or without mistakes
-	etag     string         // of content
-	modified string
-	last     ruleset.Update // sent last
-	sent     bool
-
-	failures   int
-	retryAfter time.Duration // requested by the server
-}
-
-// look polls, and sends the result if it has changed or has waiters.
-func (p *poller) look(waiters []ruleset.Waiter) {
-	p.retryAfter = 0
-	n, err := p.fetch(len(waiters) == 0)
-	if over := context.Cause(p.ctx); over != nil { // the failure is the shutdown's
-		ruleset.Answer(waiters, "")(over)
-		return
-	}
-	if err != nil {
-		p.failures++
-		n = ruleset.Update{Err: fmt.Errorf("%s: %w", p.name, err)}
-	} else {
-		p.failures, p.content = 0, n
-	}
-	same := p.sent && n.Revision == p.last.Revision && (n.Err == nil) == (p.last.Err == nil)
-	if same && len(waiters) == 0 {
-		return
-	}
-	p.last, p.sent = n, true
-	n.Done = ruleset.Answer(waiters, n.Revision)
-	select {
-	case p.updates <- n:
-	case <-p.ctx.Done():
-		n.Done(context.Cause(p.ctx))
-	}
-}
-
-// wait returns the time until the next poll.
-func (p *poller) wait() time.Duration {
-	wait, slowest := p.interval, max(maxRetry, p.interval)
-	if p.failures > 0 {
-		wait = min(firstRetry<<min(p.failures-1, 20), slowest)
-	}
-	return max(wait*3/4+rand.N(wait/2), min(p.retryAfter, slowest))
-}
-
 // fetch polls once. The update is the content of the URL, with or without mistakes; the error means
 // that there is none.
-func (p *poller) fetch(conditional bool) (n ruleset.Update, err error) {
-	ctx, cancel := context.WithTimeout(p.ctx, p.timeout)
+func (s *Source) fetch(ctx context.Context, conditional bool) (n ruleset.Update, err error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	request, err := p.request(ctx, conditional)
+	request, err := s.request(ctx, conditional)
 	if err != nil {
 		return n, err
 	}
-	response, err := p.client.Do(request)
+	response, err := s.client.Do(request)
 	if err != nil {
 		var wrapped *url.Error // it shows the query
 		if errors.As(err, &wrapped) {
 			err = wrapped.Err
 		}
-		return n, p.late(ctx, err)
+		return n, s.late(ctx, err)
 	}
 	defer response.Body.Close()
 	switch {
 	case response.StatusCode == http.StatusNotModified &&
 		request.Header.Get("If-None-Match")+request.Header.Get("If-Modified-Since") != "":
-		return p.content, nil
+		return s.content, nil
 	case response.StatusCode != http.StatusOK:
-		p.retryAfter = retryAfter(response.Header.Get("Retry-After"))
+		s.retryAfter = retryAfter(response.Header.Get("Retry-After"))
 		return n, fmt.Errorf("the server answers %d %s", response.StatusCode, http.StatusText(response.StatusCode))
 	}
 	body, err := io.ReadAll(io.LimitReader(response.Body, rules.MaxFile+1))
 	if err != nil {
-		return n, p.late(ctx, fmt.Errorf("the answer breaks off: %w", err))
+		return n, s.late(ctx, fmt.Errorf("the answer breaks off: %w", err))
 	}
-	p.remember(response.Header)
-	return p.parse(body), nil
+	s.remember(response.Header)
+	return s.parse(body), nil
 }
 
 // late replaces an error by a timeout if the time was over.
-func (p *poller) late(ctx context.Context, err error) error {
+func (s *Source) late(ctx context.Context, err error) error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return fmt.Errorf("no answer within %v: %w", p.timeout, context.DeadlineExceeded)
+		return fmt.Errorf("no answer within %v: %w", s.timeout, context.DeadlineExceeded)
 	}
 	return err
 }
 
-func (p *poller) request(ctx context.Context, conditional bool) (*http.Request, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, p.url.String(), nil)
+func (s *Source) request(ctx context.Context, conditional bool) (*http.Request, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url.String(), nil)
 	if err != nil {
 		return nil, err
 	}
 	request.Header.Set("Accept", "application/yaml, text/yaml;q=0.9, */*;q=0.5")
 	request.Header.Set("User-Agent", "weir")
-	if p.tokenFile != "" {
-		token, err := readToken(p.tokenFile)
+	if s.tokenFile != "" {
+		token, err := readToken(s.tokenFile)
 		if err != nil {
 			return nil, err
 		}
 		request.Header.Set("Authorization", "Bearer "+token)
 	}
-	if conditional && p.etag != "" {
-		request.Header.Set("If-None-Match", p.etag)
+	if conditional && s.etag != "" {
+		request.Header.Set("If-None-Match", s.etag)
 	}
-	if conditional && p.modified != "" {
-		request.Header.Set("If-Modified-Since", p.modified)
+	if conditional && s.modified != "" {
+		request.Header.Set("If-Modified-Since", s.modified)
 	}
 	return request, nil
 }
 
 // parse makes an update of a body, unless it is unchanged.
-func (p *poller) parse(body []byte) ruleset.Update {
+func (s *Source) parse(body []byte) ruleset.Update {
 	sum := sha256.Sum256(body)
 	revision := hex.EncodeToString(sum[:12])
-	if revision == p.content.Revision {
-		return p.content
+	if revision == s.content.Revision {
+		return s.content
 	}
-	file, err := rules.Parse(p.name, body)
+	file, err := rules.Parse(s.name, body)
 	return ruleset.Update{File: file, Err: err, Revision: revision}
 }
 
 // remember keeps the validators for the next request. A Last-Modified is of use only if it is at
 // least a second older than the response: within its second, the file can have changed again (RFC
 // 9110, section 8.8.2.2).
-func (p *poller) remember(h http.Header) {
-	p.etag, p.modified = "", ""
+func (s *Source) remember(h http.Header) {
+	s.etag, s.modified = "", ""
 	if etag := h.Get("ETag"); len(etag) <= bounds.Text && printable(etag) {
-		p.etag = etag
+		s.etag = etag
 	}
 	modified, err := http.ParseTime(h.Get("Last-Modified"))
 	date, dateErr := http.ParseTime(h.Get("Date"))
 	if err == nil && dateErr == nil && date.Sub(modified) >= time.Second {
-		p.modified = modified.UTC().Format(http.TimeFormat)
+		s.modified = modified.UTC().Format(http.TimeFormat)
 	}
 }
 

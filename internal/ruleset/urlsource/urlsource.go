@@ -14,6 +14,7 @@ package urlsource
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -32,15 +33,19 @@ const (
 	maxHeader       = 64 << 10 // bytes of an answer's header
 )
 
-// A Source is a URL with rules. It is a ruleset.Source and a ruleset.Reloader.
+// A Source is a URL with rules. It is a ruleset.Source.
 type Source struct {
 	url               *url.URL
 	name              string // in errors, without a query, which may be secret
 	interval, timeout time.Duration
 	tokenFile         string
-	plain, away       bool
 	client            *http.Client
-	reloads           ruleset.ReloadQueue
+
+	content    ruleset.Update // read last, with or without mistakes
+	etag       string         // of content
+	modified   string
+	failures   int           // since the last success
+	retryAfter time.Duration // requested by the server
 }
 
 // An Option changes how a Source works.
@@ -50,27 +55,13 @@ type Option func(*Source)
 // quarter shorter or longer.
 func WithInterval(every time.Duration) Option { return func(s *Source) { s.interval = every } }
 
-// WithTimeout limits the time of a response with its body, 10 ms to 5 min, instead of 10 seconds.
-func WithTimeout(most time.Duration) Option { return func(s *Source) { s.timeout = most } }
-
 // WithTokenFile sends the token in a file with each request (RFC 6750). The file is read each time,
 // so the token can be changed at any time.
 func WithTokenFile(path string) Option { return func(s *Source) { s.tokenFile = path } }
 
-// WithPlainHTTP allows http, without TLS, from other machines too. Anybody on the network path can
-// then read the token and change the rules.
-func WithPlainHTTP() Option { return func(s *Source) { s.plain = true } }
-
-// WithRedirects follows redirects to other hosts, and trusts them like this one. They do not receive
-// the token.
-func WithRedirects() Option { return func(s *Source) { s.away = true } }
-
-// WithTransport replaces the transport, for example for client certificates.
-func WithTransport(t http.RoundTripper) Option { return func(s *Source) { s.client.Transport = t } }
-
 // New makes a source of the rules at an absolute URL with https, or http on this machine.
 func New(address string, opts ...Option) (*Source, error) {
-	s := &Source{interval: defaultInterval, timeout: defaultTimeout, reloads: ruleset.NewReloadQueue(),
+	s := &Source{interval: defaultInterval, timeout: defaultTimeout,
 		client: &http.Client{
 			Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true,
 				MaxResponseHeaderBytes: maxHeader}}}
@@ -87,13 +78,10 @@ func New(address string, opts ...Option) (*Source, error) {
 	s.url, s.name = u, u.Scheme+"://"+u.Host+u.EscapedPath()
 	if !s.trusted(u) {
 		return nil, &weir.InputError{Field: "url", Given: s.name,
-			Allowed: "https, or http on this machine; http from elsewhere only if that is allowed explicitly"}
+			Allowed: "https, or http on this machine"}
 	}
 	if s.interval < time.Second || s.interval > 24*time.Hour {
 		return nil, &weir.InputError{Field: "interval", Given: s.interval, Allowed: "1s to 24h"}
-	}
-	if s.timeout < 10*time.Millisecond || s.timeout > 5*time.Minute {
-		return nil, &weir.InputError{Field: "timeout", Given: s.timeout, Allowed: "10ms to 5m"}
 	}
 	return s, nil
 }
@@ -103,7 +91,7 @@ func (s *Source) trusted(u *url.URL) bool {
 	if u.Scheme != "http" {
 		return u.Scheme == "https"
 	}
-	if s.plain || u.Hostname() == "localhost" {
+	if u.Hostname() == "localhost" {
 		return true
 	}
 	addr, err := netip.ParseAddr(u.Hostname())
@@ -118,37 +106,42 @@ func (s *Source) checkRedirect(request *http.Request, via []*http.Request) error
 		return fmt.Errorf("over %d redirects", maxRedirects)
 	case !s.trusted(to):
 		return fmt.Errorf("it redirects to %.80q, without TLS", to.Scheme+"://"+to.Host)
-	case to.Scheme == from.Scheme && to.Host == from.Host:
-	case s.away: // net/http would send subdomains the token, and all hosts the query
-		request.Header.Del("Authorization")
-		request.Header.Del("Referer")
-	default:
-		return fmt.Errorf("it redirects to %.80q; name that URL instead, or allow redirects", to.Scheme+"://"+to.Host)
+	case to.Scheme != from.Scheme || to.Host != from.Host: // net/http would send subdomains the token
+		return fmt.Errorf("it redirects to %.80q; name that URL instead", to.Scheme+"://"+to.Host)
 	}
 	return nil
 }
 
-// Reload requests the whole file at once, even if it is unchanged, and waits until it is in force:
-// see ruleset.Reloader.
-func (s *Source) Reload(ctx context.Context) (revision string, err error) {
-	return s.reloads.Reload(ctx)
+// Load implements ruleset.Source. On a reload it requests the whole file, even if it is unchanged.
+func (s *Source) Load(ctx context.Context, reload bool) ruleset.Update {
+	s.retryAfter = 0
+	n, err := s.fetch(ctx, !reload)
+	if err != nil {
+		s.failures++
+		return ruleset.Update{Err: fmt.Errorf("%s: %w", s.name, err)}
+	}
+	s.failures, s.content = 0, n
+	return n
 }
 
-// Run sends the rules, and again after each change: see ruleset.Source.
-func (s *Source) Run(ctx context.Context, updates chan<- ruleset.Update) error {
-	defer s.client.CloseIdleConnections()
-	p := &poller{Source: s, ctx: ctx, updates: updates}
-	next := time.NewTimer(0)
-	defer next.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-next.C:
-			p.look(nil)
-		case c := <-s.reloads.Requests():
-			p.look(s.reloads.Drain(c))
-		}
-		next.Reset(p.wait())
+// Wait implements ruleset.Source.
+func (s *Source) Wait(ctx context.Context) {
+	timer := time.NewTimer(s.pause())
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
 	}
 }
+
+// pause returns the time until the next poll.
+func (s *Source) pause() time.Duration {
+	pause, slowest := s.interval, max(maxRetry, s.interval)
+	if s.failures > 0 {
+		pause = min(firstRetry<<min(s.failures-1, 20), slowest)
+	}
+	return max(pause*3/4+rand.N(pause/2), min(s.retryAfter, slowest))
+}
+
+// Close implements ruleset.Source.
+func (s *Source) Close() { s.client.CloseIdleConnections() }

@@ -2,14 +2,9 @@ package admin
 
 import (
 	"context"
-	"errors"
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/weirproject/weir"
-	"github.com/weirproject/weir/internal/ruleset/ledger"
-	"github.com/weirproject/weir/rules"
 )
 
 const (
@@ -66,19 +61,4 @@ func revisionOf(text string) int64 {
 		return 0
 	}
 	return n
-}
-
-// logged logs errors whose text the answer hides.
-func (h *handler) logged(err error) error {
-	var conflict *ledger.ConflictError
-	var lost *ledger.LostError
-	var wrong *rules.Error
-	var input *weir.InputError
-	if errors.Is(err, ledger.ErrForeign) || errors.As(err, &lost) || errors.As(err, &conflict) ||
-		errors.As(err, &wrong) || errors.As(err, &input) || errors.Is(err, ledger.ErrNoRule) ||
-		errors.Is(err, ledger.ErrNoException) {
-		return err
-	}
-	h.Log.Error("admin: the ledger did not answer", "error", err)
-	return err
 }

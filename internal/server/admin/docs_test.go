@@ -28,7 +28,7 @@ func TestThePageIsTrue(t *testing.T) {
 		t.Fatal(err)
 	}
 	blocks := fenced.FindAllStringSubmatch(string(page), -1)
-	if len(blocks) < 19 || blocks[0][1] != "yaml" {
+	if len(blocks) < 11 || blocks[0][1] != "yaml" {
 		t.Fatalf("%d blocks; want rules first", len(blocks))
 	}
 	backend, err := ledger.NewMemory("")

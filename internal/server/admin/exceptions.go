@@ -10,31 +10,19 @@ import (
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/ruleset/ledger"
+	"github.com/weirproject/weir/internal/server/web"
 	"github.com/weirproject/weir/rules"
 )
 
-// An exceptionAnswer is an exception of the server.
-type exceptionAnswer struct {
-	ID       string              `json:"id"`
-	Kind     rules.ExceptionKind `json:"kind"`
-	Rule     string              `json:"rule,omitzero"`
-	By       string              `json:"by,omitzero"`
-	Values   []string            `json:"values"`
-	Limit    []string            `json:"limit,omitzero"`
-	Until    time.Time           `json:"until"` // by the ledger's clock
-	Left     string              `json:"left"`
-	Revision int64               `json:"revision"`
-	Who      string              `json:"who"`
-	Why      string              `json:"why,omitzero"`
-	When     time.Time           `json:"when"`
-	InForce  bool                `json:"in_force"`
-	Waiting  string              `json:"waiting,omitzero"` // why it is not
+// written is an exception as it was written.
+func written(e *ledger.Exception, left time.Duration) Exception {
+	return Exception{ID: e.ID, Kind: e.Kind, Rule: e.Rule, By: e.Component, Values: e.Values, Limit: e.Limit,
+		Until: e.Until, Left: left.String(), Revision: e.Revision,
+		Who: e.Author.Who, Why: e.Author.Why, When: e.When}
 }
 
-func (h *handler) exceptionOf(e *ledger.Exception, left time.Duration) exceptionAnswer {
-	a := exceptionAnswer{ID: e.ID, Kind: e.Kind, Rule: e.Rule, By: e.Component, Values: e.Values, Limit: e.Limit,
-		Until: e.Until, Left: left.Round(time.Second).String(), Revision: e.Revision,
-		Who: e.Author.Who, Why: e.Author.Why, When: e.When}
+func (h *handler) exceptionOf(e *ledger.Exception, left time.Duration) Exception {
+	a := written(e, left.Round(time.Second))
 	a.InForce, a.Waiting = h.reached(e.Revision)
 	for _, unfit := range h.Gate.Rules().Unfit() {
 		if a.InForce && unfit.Field == e.ID {
@@ -44,16 +32,12 @@ func (h *handler) exceptionOf(e *ledger.Exception, left time.Duration) exception
 	return a
 }
 
-type exceptionsAnswer struct {
-	Exceptions []exceptionAnswer `json:"exceptions"`
-}
-
 func (h *handler) listExceptions(ctx context.Context, _ *call) (any, error) {
 	list, now, err := h.Ledger.Exceptions(ctx)
 	if err != nil {
-		return nil, h.logged(err)
+		return nil, err
 	}
-	answer := exceptionsAnswer{Exceptions: []exceptionAnswer{}}
+	var answer Exceptions
 	for i := range list {
 		answer.Exceptions = append(answer.Exceptions, h.exceptionOf(&list[i], list[i].Until.Sub(now)))
 	}
@@ -63,44 +47,28 @@ func (h *handler) listExceptions(ctx context.Context, _ *call) (any, error) {
 func (h *handler) getException(ctx context.Context, c *call) (any, error) {
 	e, left, err := h.Ledger.Exception(ctx, c.request.PathValue("id"))
 	if err != nil {
-		return nil, h.logged(err)
+		return nil, err
 	}
 	c.etag = e.Revision
 	return h.exceptionOf(&e, left), nil
 }
 
-// An exceptionBody is the body of POST exceptions.
-type exceptionBody struct {
-	Kind   rules.ExceptionKind `json:"kind"`
-	Rule   string              `json:"rule"`
-	By     string              `json:"by"`
-	Values []string            `json:"values"`
-	Limit  []string            `json:"limit"`
-	For    string              `json:"for"`
-	Why    string              `json:"why"`
-}
-
 func (h *handler) postException(ctx context.Context, c *call) (any, error) {
-	seen, err := c.seen()
-	if err != nil {
-		return nil, err
-	}
-	var b exceptionBody
+	var b NewException
 	if err := c.document(&b); err != nil {
 		return nil, err
 	}
 	last, ok := parseDuration(b.For)
 	if !ok {
-		return nil, refusef(http.StatusUnprocessableEntity,
-			"for is %.80q; allowed: a time with its unit, such as 30m, 2h or 7d", b.For)
+		return nil, web.Refuse(invalid, "for is %.80q; allowed: a time with its unit, such as 30m, 2h or 7d", b.For)
 	}
 	e := rules.Exception{Kind: b.Kind, Rule: b.Rule, Component: b.By, Values: b.Values, Limit: b.Limit}
 	if err := h.fits(e); err != nil {
 		return nil, err
 	}
-	id, revision, err := h.Ledger.Except(ctx, e, last, seen, ledger.Author{Who: c.who, Why: b.Why})
+	id, revision, err := h.Ledger.Except(ctx, e, last, c.seen, ledger.Author{Who: c.who, Why: b.Why})
 	if err != nil {
-		return nil, h.logged(err)
+		return nil, err
 	}
 	h.Log.Info("admin: an exception was made", "id", id, "kind", string(e.Kind), "rule", e.Rule,
 		"by", e.Component, "values", e.Values, "limit", e.Limit, "for", last,
@@ -108,7 +76,7 @@ func (h *handler) postException(ctx context.Context, c *call) (any, error) {
 	h.await(ctx, revision)
 	now, left, err := h.Ledger.Exception(ctx, id)
 	if err != nil {
-		return nil, h.logged(err)
+		return nil, err
 	}
 	c.etag = revision
 	return h.exceptionOf(&now, left), nil
@@ -131,11 +99,11 @@ func parseDuration(text string) (time.Duration, bool) {
 func (h *handler) fits(e rules.Exception) error {
 	now := h.Status().RuleSet
 	if now == nil {
-		return refusef(http.StatusServiceUnavailable,
+		return web.Refuse(http.StatusServiceUnavailable,
 			"no rules are in force yet; try again when /readyz says that the server is ready")
 	}
 	if e.Rule != "" && !slices.ContainsFunc(now.File.Rules, func(s rules.Spec) bool { return s.Name == e.Rule }) {
-		return refusef(http.StatusUnprocessableEntity, "rule is %.80q; allowed: one that is in force", e.Rule)
+		return web.Refuse(invalid, "rule is %.80q; allowed: one that is in force", e.Rule)
 	}
 	if why := now.Set.Misfit(now.File, &e); why != "" {
 		return &weir.InputError{Field: "exception", Given: e.Values, Allowed: "one that fits: " + why}
@@ -144,17 +112,13 @@ func (h *handler) fits(e rules.Exception) error {
 }
 
 func (h *handler) deleteException(ctx context.Context, c *call) (any, error) {
-	seen, err := c.seen()
+	id := c.request.PathValue("id")
+	revision, err := h.Ledger.Lift(ctx, id, c.seen, c.by())
 	if err != nil {
 		return nil, err
 	}
-	id := c.request.PathValue("id")
-	revision, err := h.Ledger.Lift(ctx, id, seen, c.by())
-	if err != nil {
-		return nil, h.logged(err)
-	}
 	h.Log.Info("admin: an exception was ended", "id", id, "revision", revision, "who", c.who, "why", c.by().Why)
-	answer := written{Name: id, Revision: revision, Changes: []change{}}
+	answer := Written{Name: id, Revision: revision, Changes: []Change{}}
 	answer.InForce, answer.Waiting = h.await(ctx, revision)
 	c.etag = revision
 	return answer, nil

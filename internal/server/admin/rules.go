@@ -6,40 +6,19 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"time"
 
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/internal/ruleset"
 	"github.com/weirproject/weir/internal/ruleset/ledger"
+	"github.com/weirproject/weir/internal/server/web"
 	"github.com/weirproject/weir/rules"
 )
 
-// A ruleAnswer is a rule of the server.
-type ruleAnswer struct {
-	Name     string    `json:"name"`
-	Label    string    `json:"label,omitzero"` // what people call it
-	From     string    `json:"from"`           // the layer: the ledger's or another
-	InForce  bool      `json:"in_force"`       // requests are decided by this version
-	Enabled  bool      `json:"enabled"`
-	Revision int64     `json:"revision,omitzero"` // in the ledger
-	Who      string    `json:"who,omitzero"`
-	Why      string    `json:"why,omitzero"`
-	When     time.Time `json:"when,omitzero"`
-	YAML     string    `json:"yaml,omitzero"`
-	// If the rule is in force.
-	Limit     []string   `json:"limit,omitzero"`
-	Algorithm string     `json:"algorithm,omitzero"`
-	Mode      rules.Mode `json:"mode,omitzero"`
-}
-
 // with adds the fields of a rule.
-func (a ruleAnswer) with(spec *rules.Spec) ruleAnswer {
+func (a Rule) with(spec *rules.Spec) Rule {
 	a.Label, a.Limit, a.Algorithm, a.Mode = spec.Label, spec.Limit, spec.Algorithm, spec.Mode
 	return a
-}
-
-func answerOf(d *ledger.Document, layer string) ruleAnswer {
-	return ruleAnswer{Name: d.Name, From: layer, Enabled: d.Enabled, Revision: d.Revision, Who: d.Author.Who,
-		Why: d.Author.Why, When: d.When}
 }
 
 // A ruleView is a snapshot of the rules in force.
@@ -81,8 +60,9 @@ func (v *ruleView) disabled(name string) *ruleset.Off {
 
 // describe returns a document that was read after the snapshot. The limit is that of the document,
 // in force or not, because its ETag belongs to that version.
-func (h *handler) describe(document *ledger.Document, now *ruleView) ruleAnswer {
-	answer := answerOf(document, h.Layer)
+func (h *handler) describe(document *ledger.Document, now *ruleView) Rule {
+	answer := Rule{Name: document.Name, From: h.Layer, Enabled: document.Enabled, Revision: document.Revision,
+		Who: document.Author.Who, Why: document.Author.Why, When: document.When}
 	if off := now.disabled(document.Name); document.YAML == "" && off != nil {
 		answer.From, answer.Limit, answer.Label = off.From, off.Rule.Limit, off.Rule.Label
 		return answer
@@ -97,11 +77,6 @@ func (h *handler) describe(document *ledger.Document, now *ruleView) ruleAnswer 
 	return answer
 }
 
-type rulesAnswer struct {
-	Revision int64        `json:"revision"` // of the ledger
-	Rules    []ruleAnswer `json:"rules"`
-}
-
 // listRules lists the rules in force, in order, and then the others of the ledger.
 func (h *handler) listRules(ctx context.Context, c *call) (any, error) {
 	now := h.inForce() // before the ledger is read
@@ -110,17 +85,17 @@ func (h *handler) listRules(ctx context.Context, c *call) (any, error) {
 	if h.Ledger != nil {
 		var err error
 		if list, revision, err = h.Ledger.List(ctx); err != nil {
-			return nil, h.logged(err)
+			return nil, err
 		}
 	}
 	held := make(map[string]*ledger.Document)
 	for i := range list {
 		held[list[i].Name] = &list[i]
 	}
-	answer := rulesAnswer{Revision: revision, Rules: []ruleAnswer{}}
+	answer := Rules{Revision: revision}
 	for i := range now.file.Rules {
 		spec := &now.file.Rules[i]
-		one := ruleAnswer{Name: spec.Name, From: now.from[i], InForce: true, Enabled: true}.with(spec)
+		one := Rule{Name: spec.Name, From: now.from[i], InForce: true, Enabled: true}.with(spec)
 		if document := held[spec.Name]; document != nil && now.from[i] == h.Layer {
 			one = h.describe(document, &now)
 			delete(held, spec.Name)
@@ -143,32 +118,21 @@ func (h *handler) getRule(ctx context.Context, c *call) (any, error) {
 	}
 	at := now.find(c.name())
 	if errors.Is(err, ledger.ErrNoRule) && at >= 0 {
-		return ruleAnswer{Name: c.name(), From: now.from[at], InForce: true,
+		return Rule{Name: c.name(), From: now.from[at], InForce: true,
 			Enabled: true}.with(&now.file.Rules[at]), nil
 	}
 	if err != nil {
-		return nil, h.logged(err)
+		return nil, err
 	}
 	answer := h.describe(&document, &now)
 	answer.YAML, c.etag = document.YAML, document.Revision
 	return answer, nil
 }
 
-// A change is a ruleset.Change of one rule.
-type change struct {
-	Rule   string   `json:"rule"` // "": the fields of the file
-	Kind   string   `json:"kind"` // added, removed, renamed or changed
-	Fields []string `json:"fields,omitzero"`
-	Was    string   `json:"was,omitzero"`
-	Counts string   `json:"counts,omitzero"` // kept or anew
-	Why    string   `json:"why,omitzero"`    // why its counts start anew
-	Text   string   `json:"text"`            // everything as one line
-}
-
-func changesOf(diff []ruleset.Change) []change {
-	list := []change{}
+func changesOf(diff []ruleset.Change) []Change {
+	list := []Change{}
 	for _, c := range diff {
-		one := change{Rule: c.Rule, Kind: [...]string{"changed", "added", "removed", "renamed"}[c.Kind],
+		one := Change{Rule: c.Rule, Kind: [...]string{"changed", "added", "removed", "renamed"}[c.Kind],
 			Fields: c.Fields, Was: c.Was, Why: c.Anew, Text: c.String()}
 		if c.Rule != "" && (c.Kind == ruleset.Changed || c.Kind == ruleset.Renamed) {
 			one.Counts = "kept"
@@ -179,15 +143,6 @@ func changesOf(diff []ruleset.Change) []change {
 		list = append(list, one)
 	}
 	return list
-}
-
-// A written answer is the result of a write.
-type written struct {
-	Name     string   `json:"name"`
-	Revision int64    `json:"revision,omitzero"` // 0: nothing was written
-	Changes  []change `json:"changes"`
-	InForce  bool     `json:"in_force"`         // on this server
-	Waiting  string   `json:"waiting,omitzero"` // why it is not
 }
 
 // with returns the rules in force with one replaced or added.
@@ -234,36 +189,38 @@ func (h *handler) propose(then *rules.File) ([]ruleset.Change, error) {
 // A ruleChange is a requested change of a rule.
 type ruleChange struct {
 	what   string
-	dry    bool
 	then   *rules.File // the rules in force afterwards
 	again  string      // the layer whose rule of this name is in force again; "": none
 	commit func() (int64, error)
 }
 
-func (h *handler) putRule(ctx context.Context, c *call) (any, error) {
-	dry, seen, err := c.intent()
-	if err != nil {
-		return nil, err
-	}
-	text, err := c.body(ledger.MaxDocument, yamlKinds...)
-	if err != nil {
-		return nil, err
-	}
-	spec, err := ledger.ParseDocument(c.name(), string(text))
-	if err != nil {
-		return nil, err
-	}
-	return h.change(ctx, c, &ruleChange{what: "set", dry: dry, then: h.afterSetting(ctx, &spec),
-		commit: func() (int64, error) { return h.Ledger.Set(ctx, c.name(), string(text), seen, c.by()) }})
+// restore puts a disabled rule of another source in force again.
+func (w *ruleChange) restore(now *ruleView, off *ruleset.Off) {
+	w.then, w.again = now.with(off.Rule), off.From
 }
 
-// afterSetting returns the rules in force after a rule was set: a disabled one stays disabled.
-func (h *handler) afterSetting(ctx context.Context, spec *rules.Spec) *rules.File {
-	now := h.inForce()
-	if document, err := h.Ledger.Get(ctx, spec.Name); err == nil && !document.Enabled {
-		return now.file
+func (h *handler) putRule(ctx context.Context, c *call) (any, error) {
+	text, err := c.rule(ledger.MaxDocument)
+	if err != nil {
+		return nil, err
 	}
-	return now.with(spec)
+	return h.setRule(ctx, c, "set", string(text), func() (int64, error) {
+		return h.Ledger.Set(ctx, c.name(), string(text), c.seen, c.by())
+	})
+}
+
+// setRule sets a rule to a text. A disabled one stays disabled.
+func (h *handler) setRule(ctx context.Context, c *call, what, text string, commit func() (int64, error)) (any, error) {
+	spec, err := ledger.ParseDocument(c.name(), text)
+	if err != nil {
+		return nil, err
+	}
+	now := h.inForce()
+	w := &ruleChange{what: what, then: now.file, commit: commit}
+	if document, err := h.Ledger.Get(ctx, c.name()); err != nil || document.Enabled {
+		w.then = now.with(&spec)
+	}
+	return h.change(ctx, c, w)
 }
 
 // change makes a change of a rule, logs it, and waits until it is in force.
@@ -272,16 +229,16 @@ func (h *handler) change(ctx context.Context, c *call, w *ruleChange) (any, erro
 	if err != nil {
 		return nil, err
 	}
-	answer := written{Name: c.name(), Changes: changesOf(diff)}
+	answer := Written{Name: c.name(), Changes: changesOf(diff)}
 	if w.again != "" {
 		text := fmt.Sprintf("%s: that of %s is in force again", c.name(), w.again)
-		answer.Changes = []change{{Rule: c.name(), Kind: "changed", Text: text}}
+		answer.Changes = []Change{{Rule: c.name(), Kind: "changed", Text: text}}
 	}
-	if w.dry {
+	if c.flag("dry_run") {
 		return answer, nil
 	}
 	if answer.Revision, err = w.commit(); err != nil {
-		return nil, h.logged(h.located(c.name(), err))
+		return nil, h.located(c.name(), err)
 	}
 	c.etag = answer.Revision
 	h.Log.Info("admin: a rule was changed", "what", w.what, "rule", c.name(), "revision", answer.Revision,
@@ -297,58 +254,46 @@ func (h *handler) located(name string, err error) error {
 	if at < 0 || !errors.Is(err, ledger.ErrNoRule) {
 		return err
 	}
-	return refusef(http.StatusNotFound, "rule %q is from %s, and not in the ledger: disable it "+
+	return web.Refuse(missing, "rule %q is from %s, and not in the ledger: disable it "+
 		"(weir rules disable %[1]s), change it where it is written, or put one of this name into the ledger "+
 		"(weir rules set %[1]s FILE), which goes before it",
 		name, now.from[at])
 }
 
 func (h *handler) deleteRule(ctx context.Context, c *call) (any, error) {
-	seen, err := c.seen()
-	if err != nil {
-		return nil, err
-	}
 	now := h.inForce()
 	w := &ruleChange{what: "delete", then: now.file, again: h.below(c.name()),
-		commit: func() (int64, error) { return h.Ledger.Delete(ctx, c.name(), seen, c.by()) }}
+		commit: func() (int64, error) { return h.Ledger.Delete(ctx, c.name(), c.seen, c.by()) }}
 	if at := now.find(c.name()); at >= 0 && now.from[at] == h.Layer {
 		w.then = now.without(c.name())
 	}
 	if off := now.disabled(c.name()); off != nil {
-		w.then, w.again = now.with(off.Rule), off.From
+		w.restore(&now, off)
 	}
 	return h.change(ctx, c, w)
 }
 
 // disableRule disables a rule of any source.
 func (h *handler) disableRule(ctx context.Context, c *call) (any, error) {
-	seen, err := c.seen()
-	if err != nil {
-		return nil, err
-	}
 	now := h.inForce()
 	return h.change(ctx, c, &ruleChange{what: "disable", then: now.without(c.name()), commit: func() (int64, error) {
-		if seen > 0 || now.find(c.name()) < 0 {
-			return h.Ledger.Disable(ctx, c.name(), seen, c.by())
+		if c.seen > 0 || now.find(c.name()) < 0 {
+			return h.Ledger.Disable(ctx, c.name(), c.seen, c.by())
 		}
 		return h.Ledger.Mask(ctx, c.name(), c.by())
 	}})
 }
 
 func (h *handler) enableRule(ctx context.Context, c *call) (any, error) {
-	seen, err := c.seen()
-	if err != nil {
-		return nil, err
-	}
 	document, err := h.Ledger.Get(ctx, c.name())
 	if err != nil {
-		return nil, h.logged(h.located(c.name(), err))
+		return nil, h.located(c.name(), err)
 	}
 	now := h.inForce()
 	w := &ruleChange{what: "enable", then: now.file,
-		commit: func() (int64, error) { return h.Ledger.Enable(ctx, c.name(), seen, c.by()) }}
+		commit: func() (int64, error) { return h.Ledger.Enable(ctx, c.name(), c.seen, c.by()) }}
 	if off := now.disabled(c.name()); document.YAML == "" && off != nil {
-		w.then, w.again = now.with(off.Rule), off.From
+		w.restore(&now, off)
 	}
 	if document.YAML != "" {
 		spec, err := ledger.ParseDocument(c.name(), document.YAML)
@@ -361,30 +306,20 @@ func (h *handler) enableRule(ctx context.Context, c *call) (any, error) {
 }
 
 func (h *handler) rollback(ctx context.Context, c *call) (any, error) {
-	to, err := c.number("to", 0)
-	if err == nil && to == 0 {
-		err = refusef(http.StatusBadRequest, "say to which revision of the history: ?to=REVISION")
-	}
-	dry, errDry := c.flag("dry_run")
-	if err = errors.Join(err, errDry); err != nil {
-		return nil, err
-	}
-	var seen int64
-	if !dry {
-		if seen, err = c.seen(); err != nil {
-			return nil, err
-		}
+	to := c.number("to", 0)
+	if to == 0 {
+		return nil, web.Refuse(http.StatusBadRequest, "say to which revision of the history: ?to=REVISION")
 	}
 	past, err := h.Ledger.At(ctx, c.name(), to)
 	if err != nil {
-		return nil, h.logged(err)
+		return nil, err
 	}
 	now := h.inForce()
-	w := &ruleChange{what: fmt.Sprint("rollback to ", to), dry: dry, then: now.without(c.name()),
-		commit: func() (int64, error) { return h.Ledger.Rollback(ctx, c.name(), to, seen, c.by()) }}
+	w := &ruleChange{what: fmt.Sprint("rollback to ", to), then: now.without(c.name()),
+		commit: func() (int64, error) { return h.Ledger.Rollback(ctx, c.name(), to, c.seen, c.by()) }}
 	switch off := now.disabled(c.name()); {
 	case past.Deleted && off != nil:
-		w.then, w.again = now.with(off.Rule), off.From
+		w.restore(&now, off)
 	case past.Deleted:
 		w.again = h.below(c.name())
 	case past.Enabled:
@@ -397,21 +332,73 @@ func (h *handler) rollback(ctx context.Context, c *call) (any, error) {
 	return h.change(ctx, c, w)
 }
 
-// diff returns the effect of a rule, or of a whole file. Rules that are not in the file count as
-// removed.
-func (h *handler) diff(_ context.Context, c *call) (any, error) {
-	text, err := c.body(rules.MaxFile, yamlKinds...)
+// promote makes a rule's candidate its limit. A rule that is not in the ledger is not copied there,
+// because later changes in its own source would then have no effect.
+func (h *handler) promote(ctx context.Context, c *call) (any, error) {
+	document, err := h.Ledger.Get(ctx, c.name())
+	now := h.inForce()
+	if at := now.find(c.name()); errors.Is(err, ledger.ErrNoRule) && at >= 0 {
+		return nil, web.Refuse(conflict, "rule %q is from %s, and not in the ledger: promote it where it is "+
+			"written: make the fields of its candidate the rule's, and delete candidate. Or put it into the "+
+			"ledger first (weir rules set %[1]s FILE), which goes before %[2]s from then on", c.name(), now.from[at])
+	}
 	if err != nil {
 		return nil, err
 	}
-	if name := c.query.Get("rule"); name != "" {
+	text, err := ledger.Promoted(c.name(), document.YAML)
+	if err != nil {
+		return nil, err
+	}
+	return h.setRule(ctx, c, "promote", text, func() (int64, error) {
+		return h.Ledger.Promote(ctx, c.name(), c.seen, c.by())
+	})
+}
+
+// compare returns the effect that the candidate of a rule would have had.
+func (h *handler) compare(_ context.Context, c *call) (any, error) {
+	found, ok := h.Gate.Compare(c.name())
+	if !ok {
+		return nil, web.Refuse(missing, "there is no rule %.130q in force that has a candidate; "+
+			"write one into the rule, such as candidate: {limit: 60/1m}", c.name())
+	}
+	candidate := found.Rule.Candidate()
+	return Comparison{Rule: found.Rule.Name(), Limit: texts(found.Rule.Limits()),
+		Candidate: texts(candidate.Limits()), CandidateKey: candidate.Components(),
+		Since: found.Since.UTC(), BothGrant: found.BothGrant,
+		NewlyRefused: found.NewlyRefused, NewlyGranted: found.NewlyGranted, BothRefuse: found.BothRefuse,
+		RefusedKeys: changedKeys(found.Refused), GrantedKeys: changedKeys(found.Granted)}, nil
+}
+
+func texts(limits []*weir.Limit) (list []string) {
+	for _, limit := range limits {
+		list = append(list, limit.String())
+	}
+	return list
+}
+
+func changedKeys(list []gate.Changed) []ChangedKey {
+	out := make([]ChangedKey, len(list))
+	for i, one := range list {
+		out[i] = ChangedKey{readable(one.Key), one.Count, one.Over}
+	}
+	return out
+}
+
+// diff returns the effect of a rule, or of a whole file. Rules that are not in the file count as
+// removed.
+func (h *handler) diff(_ context.Context, c *call) (any, error) {
+	text, err := c.rule(rules.MaxFile)
+	if err != nil {
+		return nil, err
+	}
+	now, name := h.inForce(), c.query.Get("rule")
+	if name != "" {
 		spec, err := ledger.ParseDocument(name, string(text))
 		if err != nil {
 			return nil, err
 		}
-		now := h.inForce()
 		diff, err := h.propose(now.with(&spec))
-		return written{Name: name, Changes: changesOf(diff)}, err
+		return Written{Name: name, Changes: changesOf(diff)}, err
 	}
 	file, err := rules.Parse("file", text)
 	if err == nil {
@@ -420,7 +407,6 @@ func (h *handler) diff(_ context.Context, c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	now := h.inForce().file
-	file.Exceptions, file.Disabled = now.Exceptions, now.Disabled
-	return written{Changes: changesOf(ruleset.Diff(now, file))}, nil
+	file.Exceptions, file.Disabled = now.file.Exceptions, now.file.Disabled
+	return Written{Changes: changesOf(ruleset.Diff(now.file, file))}, nil
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/weirproject/weir/gate"
 )
 
-// decide answers one ask, or the asks of a batch, which are decided together: those that share a
-// key under one limit in their order, so that the first gets what is left.
+// decide decides one ask, or the asks of a batch together: those with the same key under one limit are
+// granted in their order.
 func (a *api) decide(ctx context.Context, c *call) error {
 	if !c.batch {
 		return a.decideOne(ctx, c)
@@ -26,7 +26,7 @@ func (a *api) decide(ctx context.Context, c *call) error {
 			c.out = append(c.out, ',')
 		}
 		c.verdict = c.questions[i].Verdict
-		c.appendAnswer(&extras{look: c.asks[i].looks(), err: c.questions[i].Err})
+		c.appendAnswer(&extras{peeked: c.asks[i].peeked(), err: c.questions[i].Err})
 	}
 	c.out = append(c.out, "]}\n"...)
 	return nil
@@ -40,11 +40,11 @@ func (a *api) decideOne(ctx context.Context, c *call) error {
 	if err := a.ask(ctx, c, ask, nil); err != nil {
 		return err
 	}
-	c.answer(&extras{look: ask.looks()})
+	c.answer(&extras{peeked: ask.peeked()})
 	return nil
 }
 
-// batchQuestions are the asks of a batch.
+// batchQuestions are the asks of a batch, for the gate.
 func (c *call) batchQuestions() []gate.Question {
 	own := c.own[:0]
 	for i := range c.asks[:c.n] {
@@ -61,7 +61,7 @@ func (c *call) batchQuestions() []gate.Question {
 	return c.questions
 }
 
-// ask has the gate fill c.verdict.
+// ask decides an ask into c.verdict.
 func (a *api) ask(ctx context.Context, c *call, ask *ask, aside []weir.Claim) error {
 	g := ask.gateAsk(c.own[:0])
 	g.Aside = aside
@@ -80,7 +80,7 @@ func (a *api) acquire(ctx context.Context, c *call) error {
 	return a.decideOne(ctx, c)
 }
 
-// reset forgets. A look makes the claims; what is listed or denied has none.
+// reset resets the counts of an ask. Peeking makes its claims; an allowed or denied request has none.
 func (a *api) reset(ctx context.Context, c *call) error {
 	if err := c.complete(); err != nil {
 		return err
@@ -100,16 +100,16 @@ func (a *api) reset(ctx context.Context, c *call) error {
 			c.out = append(c.out, ',')
 		}
 		c.out = append(c.out, '{')
-		c.appendWhose(&check, true)
+		c.appendKeyed(&check, true)
 		c.out = append(c.out, '}')
 	}
 	c.out = append(c.out, "]}\n"...)
 	return nil
 }
 
-// extras are what an answer has besides its verdict.
+// extras are the parts of an answer besides the verdict.
 type extras struct {
-	look        *ask // it was only looked: keys are shown, and exceptions; nil: it was not
+	peeked      *ask // the answer shows keys and exceptions; nil: it was no peek
 	err         error
 	reservation *token
 }
@@ -138,12 +138,12 @@ func (c *call) appendAnswer(e *extras) {
 	}
 	c.appendHeld(e)
 	if e.err != nil {
-		c.out = problemOf(e.err).append(append(c.out, `,"error":`...))
+		c.out = append(append(c.out, `,"error":`...), problemOf(e.err).JSON()...)
 	}
 	c.out = append(c.out, '}')
 }
 
-// appendCompact has what a caller needs in order to act, and what it must give back is appended to it.
+// appendCompact appends only the fields that a caller needs in order to act.
 func (c *call) appendCompact() {
 	v := c.verdict
 	b := append(c.out, `{"outcome":"`...)
@@ -191,10 +191,10 @@ func (c *call) appendFull(e *extras) {
 		b = appendNumber(b, `,"delay_us":`, micros(v.Delay))
 	}
 	c.out = append(b, `,"checks":[`...)
-	c.appendChecks(e.look != nil)
+	c.appendChecks(e.peeked != nil)
 	c.out = append(c.out, ']')
 	c.appendSkipped()
-	c.appendExceptions(e.look)
+	c.appendExceptions(e.peeked)
 }
 
 func (c *call) appendChecks(keys bool) {
@@ -209,7 +209,7 @@ func (c *call) appendChecks(keys bool) {
 		}
 		first = false
 		c.out = append(c.out, '{')
-		c.appendWhose(&check, keys)
+		c.appendKeyed(&check, keys)
 		b, d := c.out, check.Decision
 		b = appendNumber(b, `,"cost":`, check.Claim.Cost)
 		b = appendNumber(b, `,"remaining":`, d.Remaining)
@@ -225,7 +225,7 @@ func (c *call) appendChecks(keys bool) {
 	}
 }
 
-// wouldRefuse is for shadow rules, whose refusals are nowhere else to be seen.
+// wouldRefuse reports whether a shadow rule would have refused.
 func (c *call) wouldRefuse(check *gate.Check) bool {
 	if c.verdict.Times == 0 {
 		return check.Decision.RetryAfter != 0
@@ -233,8 +233,8 @@ func (c *call) wouldRefuse(check *gate.Check) bool {
 	return check.Granted == 0
 }
 
-// appendWhose says which limit a check is of, and whose.
-func (c *call) appendWhose(check *gate.Check, keys bool) {
+// appendKeyed appends the limit of a check, and its key.
+func (c *call) appendKeyed(check *gate.Check, keys bool) {
 	b := c.out
 	if check.Rule != nil {
 		b = append(append(append(b, `"rule":"`...), check.Rule.Name()...), `",`...)
@@ -249,15 +249,16 @@ func (c *call) appendWhose(check *gate.Check, keys bool) {
 	c.out = b
 }
 
-// appendSkipped lists the rules that were not asked, and the claims for which no store
-// answered.
+// appendSkipped lists the rules that matched and were not checked, and those for which no store answered.
 func (c *call) appendSkipped() {
 	before := len(c.out)
 	for _, skip := range c.verdict.Skips() {
 		c.appendSkip(skip.Rule.Name(), skip.Why)
 	}
 	for i := range c.verdict.Len() {
-		if check := c.verdict.At(i); check.Rule != nil && !check.Decided && (i == 0 || c.verdict.At(i-1).Rule != check.Rule) {
+		check := c.verdict.At(i)
+		again := i > 0 && c.verdict.At(i-1).Rule == check.Rule
+		if check.Rule != nil && !check.Decided && !again {
 			c.appendSkip(check.Rule.Name(), gate.Unasked)
 		}
 	}
@@ -275,12 +276,12 @@ func (c *call) appendSkip(rule string, why string) {
 	c.out = append(append(append(c.out, `","why":"`...), why...), `"}`...)
 }
 
-// appendExceptions tells by which exceptions of operators it would be decided.
-func (c *call) appendExceptions(look *ask) {
-	if look == nil || !look.requested {
+// appendExceptions lists the exceptions of operators that a peek met.
+func (c *call) appendExceptions(peeked *ask) {
+	if peeked == nil || !peeked.requested {
 		return
 	}
-	list := c.verdict.Exceptions(look.rulesRequest())
+	list := c.verdict.Exceptions(peeked.rulesRequest())
 	for i := range list {
 		e := &list[i]
 		opening := `,{"id":`
@@ -303,7 +304,7 @@ func (c *call) appendExceptions(look *ask) {
 	}
 }
 
-// appendHeld tells of what the caller must give back.
+// appendHeld appends the token of a reservation or a lease.
 func (c *call) appendHeld(e *extras) {
 	if e.reservation != nil {
 		c.out = append(c.out, `,"reservation":{"token":"`...)
@@ -316,7 +317,7 @@ func (c *call) appendHeld(e *extras) {
 		return
 	}
 	held := leases(c.verdict.Receipt())
-	if len(held.Charged) == 0 { // a policy let it pass without a store
+	if len(held.Charged) == 0 { // the failure policy granted it without a store
 		return
 	}
 	c.out = appendString(append(c.out, `,"lease":{"id":`...), c.verdict.Lease())
@@ -329,10 +330,10 @@ func appendNumber(b []byte, name string, n int64) []byte {
 	return strconv.AppendInt(append(b, name...), n, 10)
 }
 
-// waits reports whether a wait helps a refused request.
+// waits reports whether a refused request could be granted later.
 func waits(retryAfter time.Duration) bool { return retryAfter > 0 && retryAfter != weir.Never }
 
-// micros is a duration of the store's; −1 is never.
+// micros is a duration in microseconds; −1 is never.
 func micros(d time.Duration) int64 {
 	if d == weir.Never {
 		return -1
@@ -340,7 +341,7 @@ func micros(d time.Duration) int64 {
 	return d.Microseconds()
 }
 
-// seconds is rounded up, so that who waits them has waited enough; −1 is never.
+// seconds is a duration rounded up, so that a wait is never too short; −1 is never.
 func seconds(d time.Duration) int64 {
 	if d == weir.Never {
 		return -1

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -11,91 +10,47 @@ import (
 	"unsafe"
 
 	"github.com/go-json-experiment/json/jsontext"
-	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/server/web"
 )
 
-// Ceilings of a document, so that no caller can make the server work without bound.
+// Limits of a body, which bound the work of a request.
 const (
-	maxBody  = 1 << 20 // bytes of a body
-	maxBatch = 100     // requests of a batch
-	maxNames = 64      // headers, query parameters, cookies or descriptors of a request
-	maxName  = 256     // bytes of such a name
-	maxText  = 8 << 10 // bytes of a text that is no key
-	maxLimit = 256     // bytes of a limit's text
+	maxBody   = 1 << 20 // bytes
+	maxBatch  = 100     // requests of a batch
+	maxNames  = 64      // headers, query parameters, cookies or descriptors of a request
+	maxName   = 256     // bytes of such a name
+	maxText   = 8 << 10 // bytes of a text that is no key
+	maxLimit  = 256     // bytes of a limit's text
+	maxClient = 64      // bytes of an address
 )
 
-// A document is the body of a request while it is read: strictly, by RFC 8259 and RFC 7493
-// (I-JSON). Names that stand twice, that are not known, and whatever follows it are errors.
-// How deep it may be is given by what it may hold.
+// A document reads the body of a request strictly, by RFC 8259 and RFC 7493 (I-JSON): duplicate and
+// unknown names are errors, and so is text after the object. The types of the members bound its depth.
 type document struct {
-	body    bytes.Buffer
-	source  io.LimitedReader
+	body    web.Body
 	json    jsontext.Decoder
-	strings []byte // what its strings are made of; reused
-}
-
-// A field is a member of an object and how it is read.
-type field struct {
-	name string
-	read func(*call) error
-}
-
-// receive reads the body. application/json is asked for because a page of another site may
-// send it only if the server agrees to, which this one does not.
-func (d *document) receive(r *http.Request) error {
-	if !isJSON(r.Header["Content-Type"]) {
-		return &problem{status: http.StatusUnsupportedMediaType, detail: fmt.Sprintf("Content-Type is %.80q; allowed: application/json", r.Header.Get("Content-Type"))}
-	}
-	if coding := r.Header.Get("Content-Encoding"); coding != "" && coding != "identity" {
-		return &problem{status: http.StatusUnsupportedMediaType, detail: fmt.Sprintf("Content-Encoding is %.80q; allowed: none", coding)}
-	}
-	if r.ContentLength > maxBody {
-		return errTooLarge
-	}
-	d.body.Reset()
-	d.source = io.LimitedReader{R: r.Body, N: maxBody + 1}
-	_, err := d.body.ReadFrom(&d.source)
-	d.source.R = nil
-	switch {
-	case err != nil:
-		return &problem{status: http.StatusBadRequest, detail: "the body could not be read to its end"}
-	case d.body.Len() > maxBody:
-		return errTooLarge
-	}
-	return nil
-}
-
-var errTooLarge = &problem{status: http.StatusRequestEntityTooLarge, detail: "the body is over 1 MiB; send it in several requests"}
-
-func isJSON(contentType []string) bool {
-	if len(contentType) != 1 {
-		return false
-	}
-	kind, parameter, _ := strings.Cut(contentType[0], ";")
-	parameter = strings.ToLower(strings.TrimSpace(parameter))
-	return strings.EqualFold(strings.TrimSpace(kind), "application/json") &&
-		(parameter == "" || parameter == "charset=utf-8" || parameter == `charset="utf-8"`)
+	strings []byte // the bytes of its texts; reused
 }
 
 // parse reads the whole body as one object.
 func (c *call) parse(fields []field) error {
-	c.json.Reset(&c.body)
+	c.json.Reset(&c.body.Buffer)
 	members, err := c.object(fields)
 	switch {
 	case err != nil:
 		return err
 	case c.batch && members > 1:
-		return invalid("requests", "not alone", "no other member beside it: each request has its own", c.offset())
+		return web.Invalid("requests", "not alone", "no other member beside it: each request has its own", c.offset())
 	case c.batch && c.n == 0:
-		return invalid("requests", "empty", "1 to "+strconv.Itoa(maxBatch)+" requests", c.offset())
+		return web.Invalid("requests", "empty", "1 to "+strconv.Itoa(maxBatch)+" requests", c.offset())
 	}
 	if _, err := c.json.ReadToken(); err != io.EOF {
-		return &problem{status: http.StatusBadRequest, detail: "something follows the object; allowed: one object", offset: c.json.InputOffset()}
+		return malformed(c.offset(), "something follows the object; allowed: one object")
 	}
 	return nil
 }
 
-// object reads an object of known members, and says how many there were.
+// object reads an object of known members, and returns their number.
 func (c *call) object(fields []field) (members int, err error) {
 	if err := c.open('{', "an object"); err != nil {
 		return 0, err
@@ -128,12 +83,13 @@ func find(fields []field, quoted jsontext.Value) *field {
 }
 
 func (c *call) unknown(fields []field, name jsontext.Value) error {
-	names := make([]string, len(fields))
+	known := make([]string, len(fields))
 	for i := range fields {
-		names[i] = fields[i].name
+		known[i] = fields[i].name
 	}
-	return &problem{status: http.StatusBadRequest, field: c.path(""), value: string(name), allowed: strings.Join(names, ", "), offset: c.offset(),
-		detail: fmt.Sprintf("unknown field %.80s; allowed: %s", c.path(""), strings.Join(names, ", "))}
+	p := web.Invalid(c.path(""), string(name), strings.Join(known, ", "), c.offset())
+	p.Detail = fmt.Sprintf("unknown field %.80s; allowed: %s", p.Field, p.Allowed)
+	return p
 }
 
 // array calls item for each element.
@@ -143,7 +99,7 @@ func (c *call) array(most int, item func(*call) error) error {
 	}
 	for n := 0; c.json.PeekKind() != ']'; n++ {
 		if n == most {
-			return invalid(c.path(""), "longer", "at most "+strconv.Itoa(most)+" elements", c.offset())
+			return c.invalid("", "longer", "at most "+strconv.Itoa(most)+" elements")
 		}
 		if err := item(c); err != nil {
 			return err
@@ -164,7 +120,7 @@ func (c *call) names(into *[]pair, same func(a, b string) bool) error {
 		}
 		for _, other := range *into {
 			if same(other.name, name) {
-				return invalid(c.path(""), "a second one", "each name once", c.offset())
+				return c.invalid("", "a second one", "each name once")
 			}
 		}
 		value, err := c.text(0, maxText)
@@ -172,7 +128,7 @@ func (c *call) names(into *[]pair, same func(a, b string) bool) error {
 			return err
 		}
 		if len(*into) == maxNames {
-			return invalid(c.path(""), "one more", "at most "+strconv.Itoa(maxNames)+" names", c.offset())
+			return c.invalid("", "one more", "at most "+strconv.Itoa(maxNames)+" names")
 		}
 		*into = append(*into, pair{name, value})
 	}
@@ -192,8 +148,7 @@ func (c *call) close() error {
 	return c.syntax(err)
 }
 
-// text reads a string of so many bytes. It lies in a buffer that is used again for the
-// next request.
+// text reads a string of so many bytes. Its memory is reused for the next request.
 func (c *call) text(least, most int) (string, error) {
 	if kind := c.json.PeekKind(); kind != '"' && kind != 0 {
 		return "", c.wrong("a text")
@@ -208,7 +163,7 @@ func (c *call) text(least, most int) (string, error) {
 	}
 	n := len(c.strings) - start
 	if n < least || n > most {
-		return "", invalid(c.path(""), strconv.Itoa(n)+" bytes long", fmt.Sprintf("%d to %d bytes", least, most), c.offset())
+		return "", c.invalid("", strconv.Itoa(n)+" bytes long", fmt.Sprintf("%d to %d bytes", least, most))
 	}
 	if n == 0 {
 		return "", nil
@@ -216,7 +171,7 @@ func (c *call) text(least, most int) (string, error) {
 	return unsafe.String(&c.strings[start], n), nil
 }
 
-// number reads a whole number. 1.0 and 1e3 are none: readers differ about large ones.
+// number reads a whole number. 1.0 and 1e3 are refused: programs differ in reading large ones.
 func (c *call) number(least, most int64) (int64, error) {
 	allowed := func() string { return fmt.Sprintf("a whole number from %d to %d", least, most) }
 	if kind := c.json.PeekKind(); kind != '0' && kind != 0 {
@@ -228,12 +183,10 @@ func (c *call) number(least, most int64) (int64, error) {
 	}
 	n, err := strconv.ParseInt(unsafe.String(&value[0], len(value)), 10, 64)
 	if err != nil || n < least || n > most {
-		return 0, invalid(c.path(""), string(value), allowed(), c.offset())
+		return 0, c.invalid("", string(value), allowed())
 	}
 	return n, nil
 }
-
-func (c *call) units(least int64) (int64, error) { return c.number(least, weir.MaxUnits) }
 
 func (c *call) bool() (bool, error) {
 	if kind := c.json.PeekKind(); kind != 't' && kind != 'f' && kind != 0 {
@@ -246,18 +199,18 @@ func (c *call) bool() (bool, error) {
 	return token.Bool(), nil
 }
 
-// wrong says that the next value is of another kind.
+// wrong refuses the next value, which is of another kind.
 func (c *call) wrong(allowed string) error {
 	value, err := c.json.ReadValue()
 	if err != nil {
 		return c.syntax(err)
 	}
-	return invalid(c.path(""), string(value), allowed, c.offset())
+	return c.invalid("", string(value), allowed)
 }
 
 func (c *call) offset() int64 { return c.json.InputOffset() }
 
-// path is where the reader stands, as people write it: requests[2].claims[0].cost.
+// path is the position of the reader as people write it: requests[2].claims[0].cost.
 func (c *call) path(member string) string {
 	return dotted(c.json.StackPointer(), member)
 }
@@ -266,7 +219,7 @@ func dotted(pointer jsontext.Pointer, member string) string {
 	var b strings.Builder
 	for token := range pointer.Tokens() {
 		if b.Len() > maxName {
-			return cut(b.String())
+			return web.Shorten(b.String())
 		}
 		if _, err := strconv.Atoi(token); err == nil {
 			b.WriteString("[" + token + "]")
@@ -287,18 +240,25 @@ func dotted(pointer jsontext.Pointer, member string) string {
 	return b.String()
 }
 
-// syntax says where and why the body is no JSON.
+// syntax describes a syntax error and its place.
 func (c *call) syntax(err error) error {
 	if err == nil {
 		return nil
 	}
 	var syntactic *jsontext.SyntacticError
 	if !errors.As(err, &syntactic) {
-		return &problem{status: http.StatusBadRequest, detail: "the body is not JSON: " + err.Error(), offset: c.offset()}
+		return malformed(c.offset(), "the body is not JSON: %v", err)
 	}
+	at := dotted(syntactic.JSONPointer, "")
 	if errors.Is(err, jsontext.ErrDuplicateName) {
-		return invalid(dotted(syntactic.JSONPointer, ""), "a second one", "each name once", syntactic.ByteOffset)
+		return web.Invalid(at, "a second one", "each name once", syntactic.ByteOffset)
 	}
-	return &problem{status: http.StatusBadRequest, offset: syntactic.ByteOffset,
-		detail: fmt.Sprintf("the body is not JSON: %v at byte %d, in %s", syntactic.Err, syntactic.ByteOffset, dotted(syntactic.JSONPointer, ""))}
+	return malformed(syntactic.ByteOffset, "the body is not JSON: %v at byte %d, in %s",
+		syntactic.Err, syntactic.ByteOffset, at)
+}
+
+func malformed(offset int64, format string, values ...any) error {
+	p := web.Refuse(http.StatusBadRequest, format, values...)
+	p.Offset = offset
+	return p
 }

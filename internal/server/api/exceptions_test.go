@@ -34,7 +34,7 @@ func excepting(t testing.TB) http.Handler {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, err := api.New(g)
+	h, err := api.New(g, api.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"strings"
 	"sync"
@@ -13,99 +12,49 @@ import (
 	"github.com/weirproject/weir/pathform"
 )
 
-// An Option changes what New makes.
-type Option func(*api)
-
-// WithTokens has callers show a token (Authorization: Bearer). Those of read may peek and
-// list; those of write may do everything. Only hashes are kept. Without this option everybody may
-// do everything: then only loopback is a place to listen at.
-func WithTokens(read, write []string) Option {
-	return func(a *api) {
-		a.guarded = true
-		a.read, a.write = a.hashed(read), a.hashed(write)
-	}
+// A Config is what a handler needs besides the gate.
+type Config struct {
+	Access *web.Access // read-only callers may peek; nil: everybody may do everything
+	// Form is the form into which paths are brought before rules are matched. It should be the form
+	// that is forwarded.
+	Form pathform.Form
 }
-
-// WithHosts gives the names, without port, that requests may be addressed to (Host), such
-// as localhost and 127.0.0.1. A server on loopback needs it: by DNS a page of anybody's can
-// have a name of its own mean 127.0.0.1, and its script is then of the same origin.
-func WithHosts(names ...string) Option {
-	return func(a *api) { a.hosts = names }
-}
-
-// WithPathForm is the form that paths of callers are brought into before rules see them,
-// instead of the strict one. It should be the one that is forwarded.
-func WithPathForm(form pathform.Form) Option { return func(a *api) { a.form = form } }
 
 // api is the handler. It is safe for concurrent use.
 type api struct {
-	gate        *gate.Gate
-	form        pathform.Form
-	hosts       web.Hosts
-	guarded     bool
-	read, write []web.Token
-	problem     error // of an option
-	crossOrigin *http.CrossOriginProtection
-	operations  map[string]*operation // by path
-	limits      *limits
-	calls       sync.Pool // of *call
+	Config
+	gate       *gate.Gate
+	operations map[string]*operation // by path
+	document   func() []byte
+	limits     *limits
+	calls      sync.Pool // of *call
 }
 
-// New makes the handler of all paths below /v1/ that this package has. Other paths are
-// answered with 404, as problem+json too. It has no deadlines of its own: those are the
-// server's.
-func New(g *gate.Gate, opts ...Option) (http.Handler, error) {
+// New makes the handler of the paths below /v1/ in the package comment. It answers other paths with
+// 404, as problem+json too. It has no timeouts: those are the HTTP server's.
+func New(g *gate.Gate, c Config) (http.Handler, error) {
 	if g == nil {
-		return nil, errors.New("httpapi: the gate is nil; make one with gate.New")
+		return nil, errors.New("api: the gate is nil; make one with gate.New")
 	}
-	a := &api{gate: g, crossOrigin: http.NewCrossOriginProtection(), operations: operations(), limits: newLimits()}
+	if c.Access == nil {
+		c.Access = new(web.Access)
+	}
+	a := &api{Config: c, gate: g, operations: operations(), document: sync.OnceValue(Document), limits: newLimits()}
 	a.calls.New = func() any { return &call{verdicts: []*gate.Verdict{new(gate.Verdict)}} }
-	for _, opt := range opts {
-		opt(a)
-	}
-	return a, a.problem
-}
-
-// An operation is what one path does.
-type operation struct {
-	method string
-	writes bool // it changes something: a token for reading is not enough
-	run    func(*api, context.Context, *call) error
-	fields []field // of its document
-	answer bool    // its answer is a decision, so that deny_status is for it
-	brief  bool    // answer=compact is for it
-}
-
-func operations() map[string]*operation {
-	const post, get = http.MethodPost, http.MethodGet
-	return map[string]*operation{
-		"/v1/decide":       {method: post, writes: true, run: (*api).decide, fields: decideFields(), answer: true, brief: true},
-		"/v1/peek":         {method: post, run: (*api).peek, fields: peekFields(), answer: true},
-		"/v1/reserve":      {method: post, writes: true, run: (*api).reserve, fields: reserveFields(), answer: true},
-		"/v1/settle":       {method: post, writes: true, run: (*api).settle, fields: settleFields()},
-		"/v1/acquire":      {method: post, writes: true, run: (*api).acquire, fields: acquireFields(), answer: true},
-		"/v1/renew":        {method: post, writes: true, run: (*api).renew, fields: tokenFields()},
-		"/v1/release":      {method: post, writes: true, run: (*api).release, fields: tokenFields()},
-		"/v1/reset":        {method: post, writes: true, run: (*api).reset, fields: resetFields()},
-		"/v1/bans":         {method: get, run: (*api).bans},
-		"/v1/lift":         {method: post, writes: true, run: (*api).lift, fields: liftFields()},
-		comparePath:        {method: get, run: (*api).compare},
-		"/v1/openapi.json": {method: get, run: (*api).openAPI},
-	}
+	return c.Access.Guard(a), nil
 }
 
 // ServeHTTP answers one request.
 func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	op, rule, err := a.admit(r)
+	op, err := a.admit(r)
 	if err != nil {
-		writeProblem(w, err)
+		problemOf(err).Write(w)
 		return
 	}
 	c := a.calls.Get().(*call)
 	c.reset(a)
-	c.rule = rule
 	if err = a.serve(op, r, c); err != nil {
-		writeProblem(w, err) // may show what lies in c
+		problemOf(err).Write(w) // it may refer to memory of c
 	} else {
 		c.write(w)
 	}
@@ -118,41 +67,40 @@ func (a *api) serve(op *operation, r *http.Request, c *call) error {
 	if err := c.parameters(op, r); err != nil {
 		return err
 	}
-	if op.method == http.MethodPost {
-		if err := c.receive(r); err != nil {
+	if op.body != nil {
+		if err := c.body.ReadAll(r, maxBody, "application/json"); err != nil {
 			return err
 		}
-		if err := c.parse(op.fields); err != nil {
+		if err := c.parse(op.members); err != nil {
 			return err
 		}
 	}
 	return op.run(a, r.Context(), c)
 }
 
-// admit finds the operation, with the rule that the path names, and checks whether this caller
-// may do it. What pages of other sites send is refused before anything else, also where a token
-// is asked for.
-func (a *api) admit(r *http.Request) (op *operation, rule string, err error) {
-	if err := a.checkHost(r); err != nil {
-		return nil, "", err
+// admit finds the operation, and checks the access of the caller to it.
+func (a *api) admit(r *http.Request) (*operation, error) {
+	op := a.operations[r.URL.Path]
+	switch {
+	case op == nil && moved(r.URL.Path):
+		return nil, web.Refuse(http.StatusNotFound, "bans and comparisons are in the admin API: "+
+			"GET /v1/admin/bans, POST /v1/admin/bans/lift, GET /v1/admin/rules/NAME/compare")
+	case op == nil:
+		return nil, web.Refuse(http.StatusNotFound, "there is no %.80q; GET /v1/openapi.json lists all paths",
+			r.URL.Path)
+	case r.Method != op.method && !(r.Method == http.MethodHead && op.method == http.MethodGet):
+		return nil, web.NotAllowed(r, strings.Replace(op.method, http.MethodGet, "GET, HEAD", 1))
 	}
-	if err := a.crossOrigin.Check(r); err != nil {
-		return nil, "", &problem{status: http.StatusForbidden, detail: "the request comes from a page of another site: " + err.Error()}
-	}
-	op, rule = a.find(r.URL.Path)
-	if op == nil {
-		return nil, "", &problem{status: http.StatusNotFound, detail: fmt.Sprintf("there is no %.80q; GET /v1/openapi.json tells what there is", r.URL.Path)}
-	}
-	if r.Method != op.method && !(r.Method == http.MethodHead && op.method == http.MethodGet) {
-		allow := strings.Replace(op.method, http.MethodGet, "GET, HEAD", 1)
-		return nil, "", &problem{status: http.StatusMethodNotAllowed, detail: fmt.Sprintf("method is %.20q; allowed: %s", r.Method, allow), allow: allow}
-	}
-	return op, rule, a.authorize(op, r)
+	_, err := a.Access.Identify(r, op.writes)
+	return op, err
 }
 
-func (a *api) checkHost(r *http.Request) error {
-	if a.hosts.Allow(r.Host) {
-		return nil
-	}
-	return &problem{status: http.StatusForbidden, detail: fmt.Sprintf("host is %.80q; allowed: %s", r.Host, strings.Join(a.hosts, ", "))}
+// moved reports whether a path was part of this API before.
+func moved(path string) bool {
+	return path == "/v1/bans" || path == "/v1/lift" || strings.HasPrefix(path, "/v1/rules/")
+}
+
+func (a *api) openAPI(_ context.Context, c *call) error {
+	c.out = append(c.out, a.document()...)
+	return nil
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/internal/server/api"
+	"github.com/weirproject/weir/internal/server/web"
 	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/pathform"
 	"github.com/weirproject/weir/rules"
@@ -42,13 +43,13 @@ func compiled(t testing.TB, text string) *rules.Set {
 	return set
 }
 
-func handler(t testing.TB, store weir.Store, text string, opts ...api.Option) http.Handler {
+func handler(t testing.TB, store weir.Store, text string, config ...api.Config) http.Handler {
 	t.Helper()
 	g, err := gate.New(store, compiled(t, text), gate.WithLocal(memstore.New()))
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, err := api.New(g, opts...)
+	h, err := api.New(g, append(config, api.Config{})[0])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,9 +62,19 @@ type server struct {
 	url string
 }
 
-func start(t testing.TB, text string, opts ...api.Option) *server {
+func start(t testing.TB, text string, config ...api.Config) *server {
 	t.Helper()
-	return serve(t, handler(t, memstore.New(), text, opts...))
+	return serve(t, handler(t, memstore.New(), text, config...))
+}
+
+// access is a configuration with these tokens.
+func access(t testing.TB, c web.Config) api.Config {
+	t.Helper()
+	a, err := web.NewAccess(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return api.Config{Access: a}
 }
 
 func serve(t testing.TB, h http.Handler) *server {
@@ -183,7 +194,7 @@ rules:
 	} {
 		s.post("/v1/decide", fmt.Sprintf(text, r...)).has(t, 200, "remaining", 999-i)
 	}
-	form := start(t, `rules: [{name: r, match: {path: /login}, limit: 5/1h}]`, api.WithPathForm(pathform.Form{IgnoreCase: true}))
+	form := start(t, `rules: [{name: r, match: {path: /login}, limit: 5/1h}]`, api.Config{Form: pathform.Form{IgnoreCase: true}})
 	form.post("/v1/decide", `{"request":{"path":"/LOGIN"}}`).has(t, 200, "rule", "r")
 }
 
@@ -266,7 +277,11 @@ func TestOutages(t *testing.T) {
 }
 
 func TestTokensOfCallers(t *testing.T) {
-	s := start(t, someRules, api.WithTokens([]string{"reading-is-allowed"}, []string{"another-secret-here", "writing-is-allowed"}))
+	s := start(t, someRules, access(t, web.Config{Tokens: []web.Token{
+		{Secret: "reading-is-allowed"},
+		{Secret: "another-secret-here", Write: true},
+		{Secret: "writing-is-allowed", Write: true},
+	}}))
 	for _, test := range []struct {
 		token  string
 		status map[string]int
@@ -288,20 +303,11 @@ func TestTokensOfCallers(t *testing.T) {
 			}
 		}
 	}
-	for _, token := range []string{"", "short", "with space in the middle"} {
-		g, err := gate.New(memstore.New(), compiled(t, "rules: []"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := api.New(g, api.WithTokens(nil, []string{token})); err == nil {
-			t.Errorf("the token %q is taken", token)
-		}
-	}
 }
 
 // What a page in a browser can send to a server on loopback, and what DNS rebinding sends.
 func TestPagesOfOthers(t *testing.T) {
-	s := start(t, someRules, api.WithHosts("localhost", "127.0.0.1", "::1"))
+	s := start(t, someRules, access(t, web.Config{Loopback: true}))
 	for name, test := range map[string]struct {
 		status int
 		fields []string
@@ -347,7 +353,7 @@ func TestWhatIsNotThere(t *testing.T) {
 	if a := s.send("HEAD", "/v1/openapi.json", ""); a.status != 200 || a.text != "" {
 		t.Errorf("HEAD: %d %q", a.status, a.text)
 	}
-	if _, err := api.New(nil); err == nil {
+	if _, err := api.New(nil, api.Config{}); err == nil {
 		t.Error("a nil gate is taken")
 	}
 }

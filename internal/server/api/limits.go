@@ -7,30 +7,30 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// maxRemembered is how many limits are kept read. Callers choose the texts, so there must
-// be an end; at it all are forgotten, which costs reading them again.
-const maxRemembered = 16384
+// maxCached is the number of limits in a cache. Callers choose the texts, so it is bounded: a full cache
+// is cleared.
+const maxCached = 16384
 
-// limits remembers what was read and written of limits: parsing and printing one takes as
-// long as the rest of a decision.
+// limits caches parsed and printed limits: parsing or printing one takes as long as the rest of a
+// decision.
 type limits struct {
-	read    remembered[named, *weir.Limit]
-	written remembered[*weir.Limit, []byte]
+	parsed  cache[named, *weir.Limit]
+	printed cache[*weir.Limit, []byte]
 }
 
-// named is a limit as a caller writes it.
+// A named limit is one as a caller writes it.
 type named struct{ name, text string }
 
 func newLimits() *limits {
 	return &limits{
-		read:    remembered[named, *weir.Limit]{known: make(map[named]*weir.Limit)},
-		written: remembered[*weir.Limit, []byte]{known: make(map[*weir.Limit][]byte)},
+		parsed:  cache[named, *weir.Limit]{entries: make(map[named]*weir.Limit)},
+		printed: cache[*weir.Limit, []byte]{entries: make(map[*weir.Limit][]byte)},
 	}
 }
 
-// limit is that of a name and a text. The strings may lie in a buffer that is used again.
+// limit parses a limit. The strings may be in memory that is reused.
 func (l *limits) limit(name, text string) (*weir.Limit, error) {
-	if limit, ok := l.read.get(named{name, text}); ok {
+	if limit, ok := l.parsed.get(named{name, text}); ok {
 		return limit, nil
 	}
 	name, text = strings.Clone(name), strings.Clone(text)
@@ -42,42 +42,41 @@ func (l *limits) limit(name, text string) (*weir.Limit, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.read.put(named{name, text}, limit)
+	l.parsed.put(named{name, text}, limit)
 	return limit, nil
 }
 
-// append writes a limit as members of an object: its name, and its text as callers write
-// it. Both are of plain letters.
+// append appends a limit as two members of an object: its name, and its text as callers write it.
 func (l *limits) append(b []byte, limit *weir.Limit) []byte {
-	text, ok := l.written.get(limit)
+	text, ok := l.printed.get(limit)
 	if !ok {
 		text = append(text, `"name":`...)
 		text = appendString(text, limit.Name())
 		text = append(text, `,"limit":`...)
 		text = appendString(text, limit.String())
-		l.written.put(limit, text)
+		l.printed.put(limit, text)
 	}
 	return append(b, text...)
 }
 
-// remembered is a map that never grows beyond maxRemembered.
-type remembered[K comparable, V any] struct {
-	mu    sync.RWMutex
-	known map[K]V
+// A cache is a map of at most maxCached entries.
+type cache[K comparable, V any] struct {
+	mu      sync.RWMutex
+	entries map[K]V
 }
 
-func (r *remembered[K, V]) get(key K) (V, bool) {
-	r.mu.RLock()
-	value, ok := r.known[key]
-	r.mu.RUnlock()
+func (c *cache[K, V]) get(key K) (V, bool) {
+	c.mu.RLock()
+	value, ok := c.entries[key]
+	c.mu.RUnlock()
 	return value, ok
 }
 
-func (r *remembered[K, V]) put(key K, value V) {
-	r.mu.Lock()
-	if len(r.known) >= maxRemembered {
-		clear(r.known)
+func (c *cache[K, V]) put(key K, value V) {
+	c.mu.Lock()
+	if len(c.entries) >= maxCached {
+		clear(c.entries)
 	}
-	r.known[key] = value
-	r.mu.Unlock()
+	c.entries[key] = value
+	c.mu.Unlock()
 }

@@ -7,11 +7,12 @@ import (
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/internal/server/web"
 )
 
-// reserve decides, and takes in the same decision a lease on a key that nobody else has:
-// as it can be released once, the reservation can be settled once, from any node. While the
-// store does not answer the rules' policy decides, and there is no reservation.
+// reserve decides, and in the same decision acquires a lease on a key of its own: since it can be
+// released only once, the reservation can be settled only once, from any node. If the store does not
+// answer, the failure policy of the rules decides, and there is no reservation.
 func (a *api) reserve(ctx context.Context, c *call) error {
 	if err := c.complete(); err != nil {
 		return err
@@ -31,7 +32,7 @@ func (a *api) reserve(ctx context.Context, c *call) error {
 	return nil
 }
 
-// reservation is the receipt as a token; nil where there is no guard.
+// reservation is the receipt as a token; nil if nothing was reserved.
 func (a *ask) reservation(receipt gate.Receipt, guard *weir.Claim) *token {
 	t := &token{Version: 1, TTL: a.ttl, lifetime: guard.Limit.Period()}
 	for i := range receipt {
@@ -58,12 +59,19 @@ func (a *ask) isFixed(claim *weir.Claim) bool {
 	return false
 }
 
-var errSettled = &problem{status: http.StatusConflict, detail: "the reservation is settled already, or its time is over"}
+// The problems of tokens.
+var (
+	errSettled = web.Refuse(http.StatusConflict, "the reservation is settled already, or its time is over")
+	errGone    = web.Refuse(http.StatusConflict, "the lease is gone: it was released, or its time is over; "+
+		"stop the work that it was held for")
+	errUnsettled = web.Refuse(http.StatusServiceUnavailable, "the store did not answer while the reservation was "+
+		"settled: settle it again with the same token and actual; what was done is not done twice")
+)
 
-// settle may be repeated until it is answered: see gate.SettleOnce.
+// settle settles a reservation. It may be repeated until it is answered: see gate.SettleOnce.
 func (a *api) settle(ctx context.Context, c *call) error {
 	if c.actual < 0 {
-		return invalid("actual", "missing", "0 to 4503599627370496 (2^52) units; 0 cancels", -1)
+		return web.Invalid("actual", "missing", "0 to 4503599627370496 (2^52) units; 0 cancels", 0)
 	}
 	t, receipt, err := a.open(c.token)
 	if err != nil {
@@ -71,9 +79,9 @@ func (a *api) settle(ctx context.Context, c *call) error {
 	}
 	guard, err := a.guard(t.Held, t.TTL)
 	if err != nil || t.Held == "" {
-		return invalid("token", "one of a lease", "a token as reserve answered it", -1)
+		return web.Invalid("token", "one of a lease", "a token as reserve answered it", 0)
 	}
-	// A caller that leaves may not come again.
+	// A caller that disconnects may not repeat it.
 	ctx = context.WithoutCancel(ctx)
 	held := gate.Charged{Claim: guard, Taken: weir.Instant(t.Taken)}
 	err = a.gate.SettleOnce(ctx, held, receipt, c.actual)
@@ -89,10 +97,6 @@ func (a *api) settle(ctx context.Context, c *call) error {
 	c.out = append(c.out, "}\n"...)
 	return nil
 }
-
-var errUnsettled = &problem{status: http.StatusServiceUnavailable, detail: "the store did not answer while the reservation was settled: settle it again with the same token and actual; what was done is not done twice"}
-
-var errGone = &problem{status: http.StatusConflict, detail: "the lease is gone: it was released, or its time is over; stop the work that it was held for"}
 
 func (a *api) renew(ctx context.Context, c *call) error {
 	receipt, err := a.held(c)
@@ -126,14 +130,15 @@ func gone(err error) error {
 	return err
 }
 
-// held are the leases of the call's token.
+// held are the leases of the token.
 func (a *api) held(c *call) (gate.Receipt, error) {
 	t, receipt, err := a.open(c.token)
 	if err != nil {
 		return nil, err
 	}
 	if t.Held != "" || len(receipt) == 0 {
-		return nil, invalid("token", "one of a reservation", "a token of a lease, as acquire or decide answered it", -1)
+		return nil, web.Invalid("token", "one of a reservation", "a token of a lease, as acquire or decide answered it",
+			0)
 	}
 	return receipt, nil
 }

@@ -2,26 +2,28 @@ package api
 
 import (
 	"encoding/base64"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/internal/server/web"
 )
 
 const (
 	maxToken   = 512 << 10 // bytes of a token
 	maxCharged = 256       // claims of a token
 
-	reservation = reserved + "reservation" // the name of the limit that a reservation holds
+	reservation = reservedPrefix + "reservation" // the name of the limit of reservations
 	defaultTTL  = "1h"
 	leastTTL    = time.Second
 	mostTTL     = 7 * 24 * time.Hour
 )
 
-// A token is what a caller keeps of what was charged: base64url of JSON. It is versioned,
-// because it may outlive the server that made it.
+// A token is a receipt that a caller keeps: base64url of JSON. It has a version, because it may outlive
+// the server that made it.
 type token struct {
 	Version int       `json:"v"`
 	Held    string    `json:"r,omitzero"` // the id of the reservation
@@ -29,33 +31,34 @@ type token struct {
 	Taken   int64     `json:"t,omitzero"`
 	Charged []charged `json:"c"`
 
-	lifetime int64 // µs: how long it may be used unless it is renewed
+	lifetime int64 // µs until it expires unless it is renewed
 }
 
-// charged is one claim of it.
+// A charged claim of a token.
 type charged struct {
 	Name  string `json:"n"`
 	Limit string `json:"l"`
-	Key   []byte `json:"k"` // any bytes: not all are JSON
+	Key   []byte `json:"k"` // any bytes, which need not be UTF-8
 	Cost  int64  `json:"q"`
 	Taken int64  `json:"t"`
 	Lease string `json:"e,omitzero"`
 	Fixed bool   `json:"f,omitzero"`
-	Local bool   `json:"o,omitzero"` // the process that made the token counted it by itself
-	Delay int64  `json:"d,omitzero"` // µs that the grant was told to wait
+	Local bool   `json:"o,omitzero"` // only the process that made the token counted it
+	Delay int64  `json:"d,omitzero"` // µs of the grant's delay
 }
 
-// with adds what was charged. Beyond maxCharged there can only be shadow rules: they are
-// then not settled, which nobody feels.
+// with adds a charged claim. Beyond maxCharged there can only be shadow rules, which are not settled then.
 func (t *token) with(c *gate.Charged) {
 	if len(t.Charged) == maxCharged {
 		return
 	}
-	t.Charged = append(t.Charged, charged{Name: c.Claim.Limit.Name(), Limit: c.Claim.Limit.String(), Key: []byte(c.Claim.Key),
-		Cost: c.Claim.Cost, Taken: int64(c.Taken), Lease: c.Claim.Lease, Fixed: c.Fixed, Local: c.Local, Delay: c.Claim.Delay.Microseconds()})
+	claim := &c.Claim
+	t.Charged = append(t.Charged, charged{Name: claim.Limit.Name(), Limit: claim.Limit.String(),
+		Key: []byte(claim.Key), Cost: claim.Cost, Taken: int64(c.Taken), Lease: claim.Lease,
+		Fixed: c.Fixed, Local: c.Local, Delay: claim.Delay.Microseconds()})
 }
 
-// leases are the part of a receipt that is held.
+// leases are the part of a receipt that has leases.
 func leases(receipt gate.Receipt) *token {
 	t := &token{Version: 1}
 	for i := range receipt {
@@ -73,23 +76,25 @@ func leases(receipt gate.Receipt) *token {
 
 func (t *token) text() string {
 	text, err := json.Marshal(t)
-	if err != nil { // not of these types
+	if err != nil { // impossible with these types
 		return ""
 	}
 	return base64.RawURLEncoding.EncodeToString(text)
 }
 
-// open reads a token strictly: one that was damaged must not settle something else.
+// open reads a token strictly: a damaged one must not settle something else.
 func (a *api) open(text string) (*token, gate.Receipt, error) {
 	wrong := func() error {
-		return invalid("token", quote(cut(text)), "a token as reserve, acquire or decide answered it", -1)
+		return web.Invalid("token", strconv.Quote(web.Shorten(text)),
+			"a token as reserve, acquire or decide answered it", 0)
 	}
 	plain, err := base64.RawURLEncoding.Strict().DecodeString(text)
-	if err != nil || strings.ContainsAny(text, "\r\n") { // which that package leaves out
+	if err != nil || strings.ContainsAny(text, "\r\n") { // which base64 ignores
 		return nil, nil, wrong()
 	}
 	var t token
-	if err := json.Unmarshal(plain, &t, json.RejectUnknownMembers(true)); err != nil || t.Version != 1 || len(t.Charged) > maxCharged {
+	err = json.Unmarshal(plain, &t, json.RejectUnknownMembers(true))
+	if err != nil || t.Version != 1 || len(t.Charged) > maxCharged {
 		return nil, nil, wrong()
 	}
 	receipt := make(gate.Receipt, len(t.Charged))
@@ -98,7 +103,8 @@ func (a *api) open(text string) (*token, gate.Receipt, error) {
 		if err != nil || len(c.Limit) > maxLimit || c.Taken < 0 || c.Delay > weir.MaxUnits {
 			return nil, nil, wrong()
 		}
-		claim := weir.Claim{Key: string(c.Key), Limit: limit, Cost: c.Cost, Lease: c.Lease, Delay: time.Duration(c.Delay) * time.Microsecond}
+		claim := weir.Claim{Key: string(c.Key), Limit: limit, Cost: c.Cost, Lease: c.Lease,
+			Delay: time.Duration(c.Delay) * time.Microsecond}
 		receipt[i] = gate.Charged{Claim: claim, Taken: weir.Instant(c.Taken), Fixed: c.Fixed, Local: c.Local}
 		times := int64(1)
 		if c.Lease == "" {
@@ -111,11 +117,11 @@ func (a *api) open(text string) (*token, gate.Receipt, error) {
 	return &t, receipt, nil
 }
 
-// guard is the lease that a reservation holds. Whoever releases it settles.
+// guard is the lease of a reservation. Releasing it settles the reservation.
 func (a *api) guard(id, ttl string) (weir.Claim, error) {
 	limit, err := a.limits.limit(reservation, "concurrency 1 ttl "+ttl)
 	if err != nil || limit.Period() < leastTTL.Microseconds() || limit.Period() > mostTTL.Microseconds() {
-		return weir.Claim{}, invalid("ttl", quote(ttl), "a duration from 1s to 7d, such as 30m", -1)
+		return weir.Claim{}, web.Invalid("ttl", strconv.Quote(ttl), "a duration from 1s to 7d, such as 30m", 0)
 	}
 	return weir.Claim{Key: id, Limit: limit, Cost: 1, Lease: id}, nil
 }

@@ -1,16 +1,16 @@
-// Package chance compares a Go twin with a simple reference over random schedules: clocks
+// Package chance compares a Go twin with a simple model over random schedules: clocks
 // that step back, costs of 0 and beyond the capacity, exact edges. It is for tests.
 package chance
 
 import (
 	"math/rand/v2"
 	"testing"
-	"time"
 
 	"pgregory.net/rapid"
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/algorithm"
+	"github.com/weirproject/weir/internal/algorithm/model"
 )
 
 // A Twin is a Go twin with its state, for one limit.
@@ -21,32 +21,22 @@ type Twin interface {
 	Decision(cost, now int64) weir.Decision
 }
 
-// A Reference is the same limit in its simplest form. It only answers yes or no: the expected
-// numbers of a decision follow from many such answers.
-type Reference interface {
-	// Fits reports whether n units would be granted at now.
-	Fits(n, now int64) bool
-	// Fresh reports whether the state at now is as if never used.
-	Fresh(now int64) bool
-	// Owes reports whether a grant at now has a delay.
-	Owes(now int64) bool
-	Charge(n, now int64)
-	Refund(n, takenAt, now int64)
-}
-
-// A canceler is a Twin or a Reference whose grants may have a delay.
+// A canceler is a Twin whose grants may have a delay.
 type canceler interface {
 	Cancel(n, due, now int64)
 }
 
-// A Pair is a twin and a reference that one schedule is applied to.
+// A Pair is a twin and a model that one schedule is applied to.
 type Pair struct {
-	Limit     *weir.Limit
-	Twin      Twin
-	Reference Reference
+	Limit *weir.Limit
+	Twin  Twin
+	model model.Model
 }
 
-// Check applies random schedules to pairs of a limit's twin and reference.
+// NewPair is a pair of a limit that was not used yet.
+func NewPair(limit *weir.Limit, twin Twin) Pair { return Pair{limit, twin, model.New(limit)} }
+
+// Check applies random schedules to pairs of a limit's twin and model.
 func Check(t *testing.T, draw func(*rapid.T) Pair) {
 	t.Helper()
 	rapid.Check(t, func(t *rapid.T) { play(t, draw(t)) })
@@ -146,11 +136,15 @@ func (p *player) refund(cost, off int64) {
 		wait := p.last.Delay.Microseconds()
 		due := p.now + rapid.SampledFrom([]int64{wait, wait / 2, wait / 3, 2*wait + 1}).Draw(p.t, "due") + off
 		twin.Cancel(cost, due, p.now)
-		p.Reference.(canceler).Cancel(cost, due, p.now)
-		return
+		if due > p.now { // what was charged after the grant stays
+			cost -= min(cost, p.model.(model.Indebted).After(p.Limit, due))
+		}
+	} else {
+		p.Twin.Refund(cost, p.taken+off, p.now)
 	}
-	p.Twin.Refund(cost, p.taken+off, p.now)
-	p.Reference.Refund(cost, p.taken+off, p.now)
+	if cost > 0 {
+		p.model.Refund(p.Limit, cost, p.taken+off, p.now)
+	}
 }
 
 func (p *player) cost() int64 {
@@ -172,7 +166,9 @@ func (p *player) cost() int64 {
 
 func (p *player) charge(n int64) {
 	p.Twin.Charge(n, p.now)
-	p.Reference.Charge(n, p.now)
+	if n > 0 {
+		p.model.Charge(p.Limit, n, p.now)
+	}
 	p.taken = p.now
 }
 
@@ -181,7 +177,7 @@ func (p *player) take(cost, times int64) {
 		times = min(times, weir.MaxUnits/cost)
 	}
 	granted := algorithm.Fit(p.Twin.Available(p.now), cost, times)
-	want := First(func(k int64) bool { return k >= times || !p.Reference.Fits(cost*(k+1), p.now) })
+	want := model.First(func(k int64) bool { return k >= times || !p.model.Fits(p.Limit, cost*(k+1), p.now) })
 	if granted != want {
 		p.t.Fatalf("%s at %d: %d × %d units: granted %d, want %d", p.Limit, p.now, times, cost, granted, want)
 	}
@@ -190,43 +186,10 @@ func (p *player) take(cost, times int64) {
 	}
 }
 
-// describe compares the decision with the definitions of its fields: the most units that
-// fit, the first instant at which the cost fits, the first at which the state is fresh.
+// describe compares the decision with the definitions of its fields.
 func (p *player) describe(cost int64) {
-	want := weir.Decision{At: weir.Instant(p.now), RetryAfter: weir.Never}
-	if p.Reference.Fits(0, p.now) {
-		want.Remaining = First(func(n int64) bool { return !p.Reference.Fits(n+1, p.now) })
-	}
-	if cost <= p.Limit.Most() {
-		want.RetryAfter = wait(func(after int64) bool { return p.Reference.Fits(cost, p.now+after) })
-	}
-	want.ResetAfter = wait(func(after int64) bool { return p.Reference.Fresh(p.now + after) })
-	want.Delay = wait(func(after int64) bool { return !p.Reference.Owes(p.now + after) })
 	p.last = p.Twin.Decision(cost, p.now)
-	if p.last != want {
+	if want := model.Describe(p.model, p.Limit, cost, p.now); p.last != want {
 		p.t.Fatalf("%s at %d: for a cost of %d\n got %+v\nwant %+v", p.Limit, p.now, cost, p.last, want)
 	}
-}
-
-func wait(ok func(int64) bool) time.Duration {
-	return algorithm.Micros(First(ok))
-}
-
-// First is the smallest n ≥ 0 with ok(n), where ok is false up to some n and true from there.
-func First(ok func(int64) bool) int64 {
-	if ok(0) {
-		return 0
-	}
-	low, high := int64(0), int64(1) // not ok(low)
-	for high < 1<<62 && !ok(high) {
-		low, high = high, 2*high
-	}
-	for high-low > 1 {
-		if middle := low + (high-low)/2; ok(middle) {
-			high = middle
-		} else {
-			low = middle
-		}
-	}
-	return high
 }

@@ -1,4 +1,4 @@
-package redissource
+package ruleset
 
 import (
 	"fmt"
@@ -52,15 +52,15 @@ func (p *Problem) String() string {
 
 // The effects of a mistake on a rule.
 const (
-	keptState   = "the last good version of this rule stays in force"
-	absentState = "this rule is not in force"
-	offState    = "this rule is disabled"
-	// ignoredState is for a mistake that does not affect the rule.
-	ignoredState = "the rule is in force"
+	KeptState   = "the last good version of this rule stays in force"
+	AbsentState = "this rule is not in force"
+	OffState    = "this rule is disabled"
+	// IgnoredState is for a mistake that does not affect the rule.
+	IgnoredState = "the rule is in force"
 )
 
-// add appends problems up to the maximum.
-func (e *Error) add(list ...Problem) {
+// Add appends problems up to the maximum.
+func (e *Error) Add(list ...Problem) {
 	for _, p := range list {
 		if len(e.Problems) < MaxProblems {
 			e.Problems = append(e.Problems, p)
@@ -70,10 +70,18 @@ func (e *Error) add(list ...Problem) {
 	}
 }
 
-// orNil returns the error, or nil without problems.
-func (e *Error) orNil() error {
+// OrNil returns the error, or nil without problems.
+func (e *Error) OrNil() error {
 	if len(e.Problems) == 0 {
 		return nil
 	}
 	return e
+}
+
+// Quoted returns a key as it is, or quoted if it cannot be printed.
+func Quoted(key string) string {
+	if q := fmt.Sprintf("%.200q", key); q[1:len(q)-1] != key {
+		return q
+	}
+	return key
 }

@@ -1,4 +1,4 @@
-package storetest
+package model
 
 import (
 	"fmt"
@@ -15,9 +15,12 @@ func calendarPeriod(c weir.Calendar, at int64) (start, end int64) {
 		panic(err) // weir.NewLimit has loaded it
 	}
 	name := func(at int64) string { return periodName(c.Unit, time.UnixMicro(at).In(zone)) }
-	stride := int64(3600e6)
-	if c.Unit <= weir.Hour {
+	stride := int64(3600e6) // shorter than any period
+	switch {
+	case c.Unit <= weir.Hour:
 		stride = 60e6
+	case c.Unit >= weir.Month:
+		stride = 20 * 24 * 3600e6
 	}
 	here := name(at)
 	start = at - walk(stride, func(d int64) bool { return name(at-d) == here })
@@ -30,7 +33,7 @@ func walk(stride int64, same func(d int64) bool) int64 {
 	for same(low + stride) {
 		low += stride
 	}
-	return low + first(func(d int64) bool { return !same(low + d + 1) })
+	return low + First(func(d int64) bool { return !same(low + d + 1) })
 }
 
 func periodName(unit weir.CalendarUnit, t time.Time) string {

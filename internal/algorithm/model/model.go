@@ -1,0 +1,465 @@
+// Package model is what limits mean, slow and simple: what the implementations are compared with. It is for tests.
+package model
+
+import (
+	"math"
+	"math/big"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weirproject/weir"
+)
+
+// A Model is the meaning of one kind of limit for one key. It records charges and answers
+// only yes or no; every number of a decision follows from many such answers (see Describe). It
+// is slow and simple on purpose.
+//
+// The limit is an argument, as its numbers may change while the key is in use.
+type Model interface {
+	// Fits reports whether n units would be granted at now.
+	Fits(l *weir.Limit, n, now int64) bool
+	// Fresh reports whether the state at now is as if never used.
+	Fresh(l *weir.Limit, now int64) bool
+	// Charge and refund take and give back n ≥ 1 units.
+	Charge(l *weir.Limit, n, now int64)
+	Refund(l *weir.Limit, n, taken, now int64)
+	Clone() Model
+	// Text is the same for equal states only.
+	Text() string
+}
+
+// An Indebted model can go below zero.
+type Indebted interface {
+	Owes(l *weir.Limit, now int64) bool
+	// After is how many units were charged after a grant that acts at due: without them nothing
+	// would be owed then.
+	After(l *weir.Limit, due int64) int64
+}
+
+func New(l *weir.Limit) Model {
+	switch l.Algorithm() {
+	case weir.AlgorithmTokenBucket:
+		if l.Step() {
+			return &Steps{}
+		}
+		return &Bucket{new(big.Rat)}
+	case weir.AlgorithmFixedWindow, weir.AlgorithmCalendar:
+		return &Window{}
+	case weir.AlgorithmSlidingLog:
+		return &SlidingLog{}
+	case weir.AlgorithmSlidingCounter:
+		return &SlidingCounter{}
+	default:
+		return &Leases{}
+	}
+}
+
+// Describe finds a decision by the definitions of its fields: the most units that fit,
+// the first instant at which the cost fits, the first at which the state is fresh.
+func Describe(w Model, l *weir.Limit, cost, now int64) weir.Decision {
+	d := weir.Decision{At: weir.Instant(now)}
+	if w.Fits(l, 0, now) {
+		d.Remaining = First(func(n int64) bool { return !w.Fits(l, n+1, now) })
+	}
+	d.RetryAfter = weir.Never
+	if cost <= l.Most() {
+		d.RetryAfter = wait(func(after int64) bool { return w.Fits(l, cost, now+after) })
+	}
+	d.ResetAfter = wait(func(after int64) bool { return w.Fresh(l, now+after) })
+	if debtor, ok := w.(Indebted); ok {
+		d.Delay = wait(func(after int64) bool { return !debtor.Owes(l, now+after) })
+	}
+	return d
+}
+
+func wait(ok func(int64) bool) time.Duration { return time.Duration(First(ok)) * time.Microsecond }
+
+// First is the smallest n ≥ 0 with ok(n), where ok is false up to some n and true from there.
+func First(ok func(int64) bool) int64 {
+	if ok(0) {
+		return 0
+	}
+	low, high := int64(0), int64(1) // not ok(low)
+	for high < 1<<62 && !ok(high) {
+		low, high = high, 2*high
+	}
+	for high-low > 1 {
+		if middle := low + (high-low)/2; ok(middle) {
+			high = middle
+		} else {
+			low = middle
+		}
+	}
+	return high
+}
+
+// bucket is the continuous token bucket: the instant at which it is full, as a fraction.
+type Bucket struct{ Full *big.Rat }
+
+func Whole(n int64) *big.Rat { return new(big.Rat).SetInt64(n) }
+
+// Over is n × T/R.
+func Over(l *weir.Limit, n int64) *big.Rat {
+	t := new(big.Rat).SetFrac64(l.Period(), l.Refill())
+	return t.Mul(t, Whole(n))
+}
+
+// late reports whether the bucket is more than n units from full: (full − now) × R/T > n,
+// multiplied out, because this is called most often.
+func (b *Bucket) late(l *weir.Limit, n, now int64) bool {
+	left := new(big.Int).Mul(big.NewInt(now), b.Full.Denom())
+	left.Sub(b.Full.Num(), left)
+	if left.Sign() <= 0 {
+		return n < 0
+	}
+	left.Mul(left, big.NewInt(l.Refill()))
+	right := new(big.Int).Mul(big.NewInt(n), big.NewInt(l.Period()))
+	return left.Cmp(right.Mul(right, b.Full.Denom())) > 0
+}
+
+func (b *Bucket) Fits(l *weir.Limit, n, now int64) bool { return !b.late(l, l.Most()-n, now) }
+func (b *Bucket) Fresh(l *weir.Limit, now int64) bool   { return !b.late(l, 0, now) }
+func (b *Bucket) Owes(l *weir.Limit, now int64) bool    { return b.late(l, l.Capacity(), now) }
+func (b *Bucket) Text() string                          { return b.Full.String() }
+func (b *Bucket) Clone() Model                          { return &Bucket{new(big.Rat).Set(b.Full)} }
+
+func (b *Bucket) After(l *weir.Limit, due int64) int64 {
+	return First(func(n int64) bool { return !b.late(l, l.Capacity()+n, due) })
+}
+
+func (b *Bucket) Charge(l *weir.Limit, n, now int64) {
+	ceiling := Whole(now + weir.MaxUnits) // debt stops there
+	if b.Full.Cmp(ceiling) > 0 {
+		ceiling = b.Full
+	}
+	if b.Full.Cmp(Whole(now)) < 0 {
+		b.Full = Whole(now)
+	}
+	b.Full = new(big.Rat).Add(b.Full, Over(l, n))
+	if b.Full.Cmp(ceiling) > 0 {
+		b.Full = ceiling
+	}
+}
+
+func (b *Bucket) Refund(l *weir.Limit, n, _, now int64) {
+	b.Full.Sub(b.Full, Over(l, n))
+	if b.Full.Cmp(Whole(now)) < 0 {
+		b.Full = new(big.Rat)
+	}
+}
+
+// Stepped is the bucket that steps with as much missing, rounded up.
+func (b *Bucket) Stepped(l *weir.Limit, now int64) Model {
+	return &Steps{Mark: now, Missing: First(func(n int64) bool { return !b.late(l, n, now) })}
+}
+
+// steps is the token bucket that refills by whole periods.
+type Steps struct{ Missing, Mark int64 }
+
+// At is the bucket after its periods up to now, one by one, but for all but the last of very many.
+func (s *Steps) At(l *weir.Limit, now int64) Steps {
+	settled := *s
+	if periods := (now - s.Mark) / l.Period(); periods > 1000 {
+		skip := max(0, min(periods, s.Missing/l.Refill())-1)
+		settled = Steps{s.Missing - skip*l.Refill(), s.Mark + skip*l.Period()}
+	}
+	for settled.Missing > 0 && settled.Mark+l.Period() <= now {
+		settled.Mark += l.Period()
+		settled.Missing = max(0, settled.Missing-l.Refill())
+	}
+	return settled
+}
+
+func (s *Steps) Fits(l *weir.Limit, n, now int64) bool { return s.At(l, now).Missing+n <= l.Most() }
+func (s *Steps) Fresh(l *weir.Limit, now int64) bool   { return s.At(l, now).Missing == 0 }
+func (s *Steps) Owes(l *weir.Limit, now int64) bool    { return s.At(l, now).Missing > l.Capacity() }
+func (s *Steps) Clone() Model                          { return &Steps{s.Missing, s.Mark} }
+func (s *Steps) Text() string                          { return texts(s.Missing, s.Mark) }
+
+func (s *Steps) After(l *weir.Limit, due int64) int64 {
+	return max(0, s.At(l, due).Missing-l.Capacity())
+}
+
+func (s *Steps) Charge(l *weir.Limit, n, now int64) {
+	*s = s.At(l, now)
+	if s.Missing == 0 {
+		s.Mark = now
+	}
+	most := int64(weir.MaxUnits) // debt stops at what is refilled in 2^52 µs
+	if periods := weir.MaxUnits / l.Period(); periods < weir.MaxUnits/l.Refill() {
+		most = periods * l.Refill()
+	}
+	s.Missing = max(s.Missing, min(s.Missing+n, most))
+}
+
+func (s *Steps) Refund(l *weir.Limit, n, _, now int64) {
+	*s = s.At(l, now)
+	s.Missing = max(0, s.Missing-n)
+}
+
+// Continuous is the bucket that refills evenly with as much missing.
+func (s *Steps) Continuous(l *weir.Limit, now int64) Model {
+	return &Bucket{new(big.Rat).Add(Whole(now), Over(l, s.At(l, now).Missing))}
+}
+
+// window is the fixed window and the calendar. It ends when the numbers that it was opened
+// by say, or, of a window of the key's own, when those that it is read by do.
+type Window struct{ Start, End, count int64 }
+
+func (w *Window) Used(l *weir.Limit, now int64) int64 {
+	end := w.End
+	if Own(l) {
+		end = w.Start + l.Period()
+	}
+	if now >= end {
+		return 0
+	}
+	return w.count
+}
+
+func (w *Window) Fits(l *weir.Limit, n, now int64) bool { return w.Used(l, now)+n <= l.Capacity() }
+func (w *Window) Fresh(l *weir.Limit, now int64) bool   { return w.Used(l, now) == 0 }
+func (w *Window) Clone() Model                          { return &Window{w.Start, w.End, w.count} }
+func (w *Window) Text() string                          { return texts(w.Start, w.End, w.count) }
+
+func (w *Window) Charge(l *weir.Limit, n, now int64) {
+	used := w.Used(l, now)
+	start, end := Period(l, w.Start)
+	switch {
+	case used == 0:
+		start, end = Period(l, now)
+	case !Own(l) && (start != w.Start || end != w.End): // opened by other numbers
+		start, end = Period(l, max(now, w.Start))
+	}
+	*w = Window{start, end, min(used+n, weir.MaxUnits)}
+}
+
+func (w *Window) Refund(l *weir.Limit, n, taken, now int64) {
+	if w.Used(l, now) > 0 && w.Start <= taken && taken < w.End {
+		w.count = max(0, w.count-n)
+	}
+}
+
+// Own reports whether each key has windows of its own.
+func Own(l *weir.Limit) bool {
+	return l.Algorithm() == weir.AlgorithmFixedWindow && l.Anchor() == weir.First
+}
+
+// Period is the window that opens at an instant, or on a grid contains it.
+func Period(l *weir.Limit, at int64) (start, end int64) {
+	switch {
+	case l.Algorithm() == weir.AlgorithmCalendar:
+		return calendarPeriod(l.Spec().(weir.Calendar), at)
+	case l.Anchor() == weir.Epoch:
+		start = FloorDiv(at, l.Period()) * l.Period()
+		return start, start + l.Period()
+	}
+	return at, at + l.Period()
+}
+
+func FloorDiv(a, b int64) int64 {
+	quotient := a / b
+	if a%b < 0 {
+		quotient--
+	}
+	return quotient
+}
+
+// units is a charge at an instant.
+type Units struct{ At, N int64 }
+
+// slidingLog keeps all charges.
+type SlidingLog struct{ charges []Units }
+
+// clock reads a clock before the newest charge as that instant.
+func (s *SlidingLog) clock(now int64) int64 {
+	for _, c := range s.charges {
+		now = max(now, c.At)
+	}
+	return now
+}
+
+func (s *SlidingLog) used(l *weir.Limit, now int64) (n int64) {
+	now = s.clock(now)
+	for _, c := range s.charges {
+		if now-l.Period() < c.At {
+			n += c.N
+		}
+	}
+	return n
+}
+
+func (s *SlidingLog) Fits(l *weir.Limit, n, now int64) bool { return s.used(l, now)+n <= l.Capacity() }
+func (s *SlidingLog) Fresh(l *weir.Limit, now int64) bool   { return s.used(l, now) == 0 }
+func (s *SlidingLog) Clone() Model                          { return &SlidingLog{slices.Clone(s.charges)} }
+func (s *SlidingLog) Text() string                          { return unitsText(s.charges) }
+
+func (s *SlidingLog) Charge(l *weir.Limit, n, now int64) {
+	n = min(n, weir.MaxUnits-s.used(l, now))
+	s.charges = append(s.charges, Units{s.clock(now), n})
+}
+
+// Refund writes the state, and a write keeps only the window of now: after it a clock that steps
+// back does not see earlier charges (trace-040 of the vectors).
+func (s *SlidingLog) Refund(l *weir.Limit, n, taken, now int64) {
+	horizon := s.clock(now) - l.Period()
+	s.charges = slices.DeleteFunc(s.charges, func(c Units) bool { return c.At <= horizon })
+	takeBack(s.charges, n, func(at int64) bool { return at == taken })
+	s.charges = slices.DeleteFunc(s.charges, func(c Units) bool { return c.N == 0 })
+}
+
+// takeBack takes up to n units from those charged at an instant that the test names.
+func takeBack(charges []Units, n int64, from func(at int64) bool) {
+	for i := range charges {
+		if c := &charges[i]; from(c.At) {
+			back := min(n, c.N)
+			n, c.N = n-back, c.N-back
+		}
+	}
+}
+
+// slidingCounter keeps all charges, and counts them by slices.
+type SlidingCounter struct{ Charges []Units }
+
+// clock is the slice that now lies in and the ticks of it that have passed.
+func (s *SlidingCounter) clock(l *weir.Limit, now int64) (slice, elapsed int64) {
+	slice = FloorDiv(now, l.Slice())
+	for _, c := range s.Charges {
+		if newest := FloorDiv(c.At, l.Slice()); newest > slice {
+			slice, now = newest, newest*l.Slice()
+		}
+	}
+	return slice, (now - slice*l.Slice()) / l.Tick()
+}
+
+func (s *SlidingCounter) sum(l *weir.Limit, from, to int64) (n int64) {
+	for _, c := range s.Charges {
+		if slice := FloorDiv(c.At, l.Slice()); from <= slice && slice <= to {
+			n += c.N
+		}
+	}
+	return n
+}
+
+// Fits: full + fading × (S − e)/S + n ≤ L, multiplied by S in ticks.
+func (s *SlidingCounter) Fits(l *weir.Limit, n, now int64) bool {
+	slice, elapsed := s.clock(l, now)
+	ticks := l.Slice() / l.Tick()
+	full, fading := s.sum(l, slice-l.Slices()+1, slice), s.sum(l, slice-l.Slices(), slice-l.Slices())
+	left := new(big.Int).Mul(big.NewInt(fading), big.NewInt(ticks-elapsed))
+	return left.Cmp(new(big.Int).Mul(big.NewInt(l.Capacity()-n-full), big.NewInt(ticks))) <= 0
+}
+
+func (s *SlidingCounter) Fresh(l *weir.Limit, now int64) bool {
+	slice, _ := s.clock(l, now)
+	return s.sum(l, slice-l.Slices(), slice) == 0
+}
+
+func (s *SlidingCounter) Clone() Model { return &SlidingCounter{slices.Clone(s.Charges)} }
+func (s *SlidingCounter) Text() string { return unitsText(s.Charges) }
+
+func (s *SlidingCounter) Charge(l *weir.Limit, n, now int64) {
+	slice, _ := s.clock(l, now)
+	s.Charges = append(s.Charges, Units{max(now, slice*l.Slice()), n})
+}
+
+// Refund leaves a slice that is empty after it the newest, as counters do, unless all are
+// empty: then the key is as if never used, and so is a clock that steps back to it.
+func (s *SlidingCounter) Refund(l *weir.Limit, n, taken, now int64) {
+	slice, _ := s.clock(l, now)
+	takeBack(s.Charges, n, func(at int64) bool {
+		from := FloorDiv(at, l.Slice())
+		return from == FloorDiv(taken, l.Slice()) && from >= slice-l.Slices()
+	})
+	if newest, _ := s.clock(l, math.MinInt64/2); s.sum(l, newest-l.Slices(), newest) == 0 {
+		s.Charges = nil
+	}
+}
+
+// lease is units held in [taken, expires).
+type lease struct {
+	id      string
+	n       int64
+	expires int64
+}
+
+// leases is the concurrency limit. A lease that ended has ended, even for a clock that
+// steps back: later writes no longer contain it.
+type Leases struct{ held []lease }
+
+func (s *Leases) Find(id string, now int64) *lease {
+	for i := range s.held {
+		if s.held[i].id == id && now < s.held[i].expires {
+			return &s.held[i]
+		}
+	}
+	return nil
+}
+
+func (s *Leases) used(now int64) (n int64) {
+	for _, lease := range s.held {
+		if now < lease.expires {
+			n += lease.n
+		}
+	}
+	return n
+}
+
+func (s *Leases) Fits(l *weir.Limit, n, now int64) bool { return s.used(now)+n <= l.Capacity() }
+func (s *Leases) Clone() Model                          { return &Leases{slices.Clone(s.held)} }
+
+func (s *Leases) Fresh(_ *weir.Limit, now int64) bool {
+	return !slices.ContainsFunc(s.held, func(l lease) bool { return now < l.expires })
+}
+
+func (s *Leases) Text() string {
+	var text strings.Builder
+	for _, lease := range s.held {
+		text.WriteString(lease.id + texts(lease.n, lease.expires))
+	}
+	return text.String()
+}
+
+func (s *Leases) Take(l *weir.Limit, id string, n, now int64) {
+	if held := s.Find(id, now); held != nil {
+		n = held.n
+	}
+	s.keep(now, id)
+	n = min(n, weir.MaxUnits-s.used(now))
+	s.held = append(s.held, lease{id, n, now + l.Period()})
+}
+
+func (s *Leases) Release(id string, now int64) bool {
+	if s.Find(id, now) == nil {
+		return false
+	}
+	s.keep(now, id)
+	return true
+}
+
+// keep drops the leases that ended, and one more.
+func (s *Leases) keep(now int64, but string) {
+	s.held = slices.DeleteFunc(s.held, func(l lease) bool { return l.expires <= now || l.id == but })
+}
+
+// Charge and refund are not used: leases are taken and released by id.
+func (s *Leases) Charge(*weir.Limit, int64, int64)        {}
+func (s *Leases) Refund(*weir.Limit, int64, int64, int64) {}
+
+func texts(numbers ...int64) string {
+	var text strings.Builder
+	for _, n := range numbers {
+		text.WriteString(strconv.FormatInt(n, 10) + " ")
+	}
+	return text.String()
+}
+
+func unitsText(charges []Units) string {
+	var text strings.Builder
+	for _, c := range charges {
+		text.WriteString(texts(c.At, c.N))
+	}
+	return text.String()
+}

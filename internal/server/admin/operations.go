@@ -1,0 +1,188 @@
+package admin
+
+import (
+	"context"
+	"net/http"
+	"strings"
+
+	"github.com/weirproject/weir/internal/server/web"
+)
+
+// An operation is a method of a path below Prefix.
+type operation struct {
+	method, path string
+	run          func(*handler, context.Context, *call) (any, error)
+	answer       any
+	summary      string
+	query        string // names of parameters
+	writes       bool
+	ledger       bool // needed
+	versioned    bool // If-Match or If-None-Match is required
+	store        bool // the ledger or the store is needed, and can be down
+	body         map[string]any
+	errors       []int // besides those that follow from the other fields
+}
+
+var (
+	yamlBody = map[string]any{
+		"application/yaml": web.Schema{"type": "string"},
+		"application/json": web.Schema{"type": "object"},
+	}
+	jsonBody = map[string]any{"application/json": NewException{}}
+)
+
+const (
+	get, post, put, del = http.MethodGet, http.MethodPost, http.MethodPut, http.MethodDelete
+
+	missing, invalid, conflict = http.StatusNotFound, http.StatusUnprocessableEntity, http.StatusConflict
+)
+
+// changing completes an operation that changes the ledger at a revision.
+func changing(op operation) operation {
+	op.writes, op.ledger, op.versioned, op.store = true, true, true, true
+	return op
+}
+
+var reloading = operation{method: post, path: "reload", run: (*handler).reload, answer: Reloaded{}, writes: true,
+	store: true, errors: []int{invalid}, summary: "Read all sources of rules, and answer when they are in force"}
+
+func operations() []operation {
+	return []operation{
+		{method: get, path: "rules", run: (*handler).listRules, answer: Rules{}, store: true,
+			summary: "List the rules in force, and those of the ledger"},
+		{method: get, path: "rules/{name}", run: (*handler).getRule, answer: Rule{}, store: true,
+			errors: []int{missing}, summary: "Show a rule, whose ETag is for If-Match"},
+		changing(operation{method: put, path: "rules/{name}", run: (*handler).putRule, answer: Written{},
+			query: "why dry_run", body: yamlBody, summary: "Set a rule"}),
+		changing(operation{method: del, path: "rules/{name}", run: (*handler).deleteRule, answer: Written{},
+			query: "why", errors: []int{missing}, summary: "Delete a rule from the ledger"}),
+		changing(operation{method: post, path: "rules/{name}/enable", run: (*handler).enableRule, answer: Written{},
+			query: "why", errors: []int{missing}, summary: "Enable a rule of the ledger"}),
+		changing(operation{method: post, path: "rules/{name}/disable", run: (*handler).disableRule, answer: Written{},
+			query: "why", errors: []int{missing}, summary: "Disable a rule of any source"}),
+		changing(operation{method: post, path: "rules/{name}/rollback", run: (*handler).rollback, answer: Written{},
+			query: "why to dry_run", errors: []int{missing}, summary: "Restore a rule to a revision of its history"}),
+		{method: get, path: "rules/{name}/compare", run: (*handler).compare, answer: Comparison{},
+			errors: []int{missing}, summary: "Compare a rule with its candidate"},
+		changing(operation{method: post, path: "rules/{name}/promote", run: (*handler).promote, answer: Written{},
+			query: "why dry_run", errors: []int{missing, invalid}, summary: "Make a rule's candidate its limit"}),
+		{method: post, path: "diff", run: (*handler).diff, answer: Written{}, query: "rule", body: yamlBody,
+			summary: "Show the changes that a rule file, or a rule, would make"},
+		{method: get, path: "history", run: (*handler).history, answer: History{}, query: "name most", ledger: true,
+			store: true, errors: []int{invalid}, summary: "Show the history of changes"},
+		{method: get, path: "exceptions", run: (*handler).listExceptions, answer: Exceptions{}, ledger: true,
+			store: true, summary: "List overrides, blocks and allows"},
+		changing(operation{method: post, path: "exceptions", run: (*handler).postException, answer: Exception{},
+			body: jsonBody, summary: "Make an exception, or replace one of the same kind, rule and values"}),
+		{method: get, path: "exceptions/{id}", run: (*handler).getException, answer: Exception{}, ledger: true,
+			store: true, errors: []int{missing}, summary: "Show an exception"},
+		changing(operation{method: del, path: "exceptions/{id}", run: (*handler).deleteException, answer: Written{},
+			query: "why", errors: []int{missing}, summary: "End an exception before it expires"}),
+		{method: post, path: "restore", run: (*handler).restore, answer: Restored{}, query: "why dry_run forget",
+			writes: true, ledger: true, store: true, errors: []int{invalid},
+			summary: "Write back changes that the ledger has lost, or accept the loss"},
+		{method: get, path: "keys", run: (*handler).getKey, answer: Key{}, query: "rule key value", store: true,
+			errors: []int{missing, invalid}, summary: "Show the remaining units of a key under a rule"},
+		{method: post, path: "keys/reset", run: (*handler).resetKey, answer: Key{}, query: "rule key value why",
+			writes: true, store: true, errors: []int{missing, conflict, invalid}, summary: "Reset the counts of a key"},
+		{method: get, path: "bans", run: (*handler).listBans, answer: Bans{}, store: true,
+			summary: "List up to 1,000 bans in force"},
+		{method: post, path: "bans/lift", run: (*handler).liftBan, answer: Lifted{}, query: "rule key value why",
+			writes: true, store: true, errors: []int{missing, conflict, invalid},
+			summary: "Lift a ban on all nodes, and forget earlier bans"},
+		reloading,
+		{method: get, path: "openapi.json", run: (*handler).openAPI, answer: web.Schema{"type": "object"},
+			summary: "This document"},
+	}
+}
+
+// parameters are those of the paths and queries.
+var parameters = map[string]web.Parameter{
+	"name": {Doc: "The rule; of the history also an exception's ID."},
+	"id":   {Doc: "The ID of the exception."},
+	"why":  {Doc: "The reason of the change, for the history."},
+	"dry_run": {Doc: "true: show the changes, and change nothing.",
+		Schema: web.Schema{"type": "string", "enum": []string{"true", "false"}}},
+	"forget": {Doc: "true: accept the loss, and write nothing back.",
+		Schema: web.Schema{"type": "string", "enum": []string{"true", "false"}}},
+	"to": {Doc: "A revision of the rule's history.", Required: true,
+		Schema: web.Schema{"type": "integer", "minimum": 1}},
+	"most": {Doc: "The maximum number of changes.",
+		Schema: web.Schema{"type": "integer", "minimum": 1, "maximum": 1000}},
+	"rule":  {Doc: "The name of the rule; of diff: the body is this rule alone."},
+	"key":   {Doc: "The key as lists of bans print it, or the value of a key with one component."},
+	"value": {Doc: "A value for each component of the rule's key.", Schema: web.Schema{"type": "array", "items": text}},
+}
+
+var (
+	text = web.Schema{"type": "string"}
+
+	// versions are the conditions of a write.
+	versions = []web.Parameter{
+		{Name: "If-Match", In: "header", Doc: `The ETag that was read, such as "12".`, Schema: text},
+		{Name: "If-None-Match", In: "header", Doc: "The entry is new.",
+			Schema: web.Schema{"type": "string", "enum": []string{"*"}}},
+	}
+	actor = web.Parameter{Name: "X-Weir-Actor", In: "header", Doc: "The user for whom the caller acts.", Schema: text}
+)
+
+// Document returns the OpenAPI document.
+func Document() []byte {
+	d := web.API{
+		Title: "weir for operators",
+		Doc: "Rules and exceptions that change while the server runs. Every write sends the revision that " +
+			"was read, and is in the history.",
+		Statuses: map[int]string{
+			http.StatusConflict:             "The ledger has lost changes, or does not have the rule.",
+			http.StatusPreconditionFailed:   "Another revision is current; nothing was changed.",
+			http.StatusUnprocessableEntity:  "The rule, the exception or a parameter is invalid; nothing was changed.",
+			http.StatusPreconditionRequired: "If-Match or If-None-Match is missing.",
+			http.StatusServiceUnavailable:   "The ledger or the store did not answer.",
+		},
+	}
+	for _, op := range operations() {
+		d.Operations = append(d.Operations, op.describe())
+	}
+	return d.Document()
+}
+
+func (op *operation) describe() web.Operation {
+	o := web.Operation{Method: op.method, Path: Prefix + op.path, Summary: op.summary, Body: op.body,
+		Answers: []any{op.answer},
+		Errors:  append([]int{http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden}, op.errors...),
+	}
+	words := strings.FieldsFunc(op.path, func(r rune) bool { return strings.ContainsRune("/{}.", r) })
+	o.ID = strings.ToLower(op.method) + "_" + strings.Join(words, "_")
+	for _, in := range words {
+		if strings.Contains(op.path, "{"+in+"}") {
+			o.Parameters = append(o.Parameters, parameter(in, "path"))
+		}
+	}
+	for _, name := range strings.Fields(op.query) {
+		o.Parameters = append(o.Parameters, parameter(name, "query"))
+	}
+	if op.versioned {
+		o.Parameters = append(o.Parameters, versions...)
+		o.Errors = append(o.Errors, http.StatusConflict, http.StatusPreconditionFailed, http.StatusPreconditionRequired)
+	}
+	if op.writes {
+		o.Parameters = append(o.Parameters, actor)
+	}
+	if op.body != nil {
+		o.Errors = append(o.Errors, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType,
+			http.StatusUnprocessableEntity)
+	}
+	if op.store {
+		o.Errors = append(o.Errors, http.StatusServiceUnavailable)
+	}
+	return o
+}
+
+func parameter(name, in string) web.Parameter {
+	p := parameters[name]
+	p.Name, p.In = name, in
+	if p.Schema == nil {
+		p.Schema = text
+	}
+	return p
+}

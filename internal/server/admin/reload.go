@@ -1,0 +1,43 @@
+package admin
+
+import (
+	"context"
+	"net/http"
+	"strings"
+
+	"github.com/weirproject/weir/internal/server/web"
+)
+
+// reload reads all sources, and answers when their rules are in force, or with the mistakes in them.
+func (h *handler) reload(ctx context.Context, _ *call) (any, error) {
+	err := h.Reload(ctx)
+	status := h.Status()
+	if err != nil {
+		p := web.Refuse(http.StatusServiceUnavailable,
+			"some rules could not be read in time; the last valid rules stay in force")
+		for _, layer := range status.Layers {
+			if layer.Err != nil && !layer.Down {
+				p = web.Refuse(invalid, "some rules are invalid; the last valid rules stay in force")
+			}
+		}
+		p.Mistakes = h.Mistakes(err)
+		return nil, p
+	}
+	if n := status.LeftOut(); n > 0 {
+		p := web.Refuse(invalid, "%d rules are invalid and not in force; all others are in force", n)
+		for _, layer := range status.Layers {
+			if layer.LeftOut > 0 {
+				p.Mistakes = append(p.Mistakes, h.Mistakes(layer.Warning)...)
+			}
+		}
+		return nil, p
+	}
+	answer := Reloaded{Rules: len(h.Gate.Rules().Rules())}
+	var revisions []string
+	for _, layer := range status.Layers {
+		revisions = append(revisions, layer.Revision)
+		answer.Sources = append(answer.Sources, ReloadedSource{layer.Name, layer.Revision, layer.Rules})
+	}
+	answer.Revision = strings.Join(revisions, "+")
+	return answer, nil
+}

@@ -1,0 +1,139 @@
+package api
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/internal/server/web"
+	"github.com/weirproject/weir/rules"
+)
+
+// The types of the answers, for the OpenAPI document. Decisions are rendered by hand, because
+// encoding/json would cost as much as the rest of the request.
+
+type decision struct {
+	Outcome    outcome `json:"outcome" doc:"failed: a limit needs the store, which does not answer."`
+	Allowed    bool    `json:"allowed" doc:"The outcome is passed."`
+	Granted    int64   `json:"granted" min:"0" doc:"The number of grants out of times; 0 after a peek."`
+	Degraded   bool    `json:"degraded,omitzero" doc:"The store did not answer: on_store_error of the rules decided."`
+	Remaining  int64   `json:"remaining,omitzero" min:"0" doc:"Units left of the deciding limit, if one decided."`
+	RetryAfter int64   `json:"retry_after_us,omitzero" min:"-1" doc:"Time to the next such grant; -1: never."`
+	ResetAfter int64   `json:"reset_after_us,omitzero" min:"0" doc:"Time until that limit is as if never used."`
+	Delay      int64   `json:"delay_us,omitzero" min:"0" doc:"Time that a granted caller should wait."`
+}
+
+type answer struct {
+	decision
+	Reason       reason       `json:"reason"`
+	Rule         string       `json:"rule,omitzero" doc:"The deciding rule, if one decided."`
+	Name         string       `json:"name,omitzero" doc:"The name of the deciding limit."`
+	Limit        string       `json:"limit,omitzero" doc:"The deciding limit."`
+	RetrySeconds int64        `json:"retry_after,omitzero" min:"-1" doc:"retry_after_us in seconds, rounded up."`
+	Checks       []check      `json:"checks" doc:"The state of each limit, after the grant."`
+	Skipped      []skipped    `json:"skipped,omitzero" min:"1" doc:"Rules that matched and were not checked."`
+	Exceptions   []exception  `json:"exceptions,omitzero" min:"1" doc:"After a peek: exceptions in force."`
+	Lease        *leaseAnswer `json:"lease,omitzero" doc:"The units that the caller holds, if any."`
+	Error        web.Problem  `json:"error,omitzero" doc:"In a batch: the mistake in this request."`
+}
+
+type compactAnswer struct {
+	decision
+	Lease *leaseAnswer `json:"lease,omitzero"`
+	Error web.Problem  `json:"error,omitzero"`
+}
+
+type reserveAnswer struct {
+	answer
+	Reservation *reservationAnswer `json:"reservation,omitzero" doc:"Absent if there is nothing to settle."`
+}
+
+type batchAnswer struct {
+	Answers []answer `json:"answers" doc:"In the order of the requests."`
+}
+
+type compactBatchAnswer struct {
+	Answers []compactAnswer `json:"answers" doc:"In the order of the requests."`
+}
+
+type check struct {
+	keyed
+	Refused    *bool `json:"refused,omitzero" doc:"A shadow rule would have refused the request."`
+	Local      bool  `json:"local,omitzero" doc:"This process counted alone: the store is down."`
+	Cost       int64 `json:"cost" min:"0"`
+	Remaining  int64 `json:"remaining" min:"0" doc:"Units left of this limit."`
+	RetryAfter int64 `json:"retry_after_us" min:"-1" doc:"Time to one more grant of this cost; -1: never."`
+	ResetAfter int64 `json:"reset_after_us" min:"0" doc:"Time until the limit is as if never used."`
+}
+
+type keyed struct {
+	Rule   string `json:"rule,omitzero" doc:"Absent for a claim of the caller."`
+	Name   string `json:"name" doc:"The name of the limit."`
+	Limit  string `json:"limit"`
+	Key    string `json:"key,omitzero" doc:"After peek, dry_run and reset."`
+	Shadow bool   `json:"shadow,omitzero" doc:"The rule is in shadow mode."`
+}
+
+type resetAnswer struct {
+	Reset []keyed `json:"reset"`
+}
+
+type skipped struct {
+	Rule string `json:"rule"`
+	Why  string `json:"why" doc:"In words, such as off schedule."`
+}
+
+type exception struct {
+	ID    string              `json:"id"`
+	Kind  rules.ExceptionKind `json:"kind" enum:"override|block|allow"`
+	Rule  string              `json:"rule,omitzero" doc:"Absent if it applies to all rules."`
+	Until time.Time           `json:"until"`
+	Why   string              `json:"why,omitzero" doc:"The reason that the operator gave."`
+}
+
+type leaseAnswer struct {
+	ID    string `json:"id"`
+	Token string `json:"token" doc:"For renew and release."`
+	TTL   int64  `json:"ttl_us" min:"1" doc:"Time until it expires unless it is renewed."`
+}
+
+type reservationAnswer struct {
+	Token string `json:"token" doc:"For settle."`
+	TTL   int64  `json:"ttl_us" min:"1" doc:"Time in which it can be settled."`
+}
+
+type settled struct {
+	Settled bool  `json:"settled"`
+	Actual  int64 `json:"actual" min:"0"`
+}
+
+type renewed struct {
+	Renewed bool  `json:"renewed"`
+	TTL     int64 `json:"ttl_us" min:"1"`
+}
+
+type released struct {
+	Released bool `json:"released"`
+}
+
+// Enumerated texts: those of the gate.
+type (
+	outcome gate.Outcome
+	reason  gate.Reason
+)
+
+// Values implements web.Enum.
+func (outcome) Values() []string { return between(gate.Passed, gate.Failed) }
+
+// Values implements web.Enum.
+func (reason) Values() []string { return between(gate.NoRule, gate.Canceled) }
+
+func between[T interface {
+	~uint8
+	fmt.Stringer
+}](first, last T) (texts []string) {
+	for v := first; v <= last; v++ {
+		texts = append(texts, v.String())
+	}
+	return texts
+}
