@@ -20,6 +20,8 @@ func f(a, b int) bool {
 	b = a - 1
 	return true
 }
+
+func g(err error) (int, error) { return 0, err }
 `
 	file := filepath.Join(t.TempDir(), "p.go")
 	if err := os.WriteFile(file, []byte(source), 0o600); err != nil {
