@@ -209,3 +209,20 @@ func TestDiagramsAreOfTheirSources(t *testing.T) {
 		}
 	}
 }
+
+// TestArchitectureNamesPackages: the page describes what exists.
+func TestArchitectureNamesPackages(t *testing.T) {
+	page, err := read("ARCHITECTURE.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range packages(t) {
+		name := path.Base(p.path())
+		if parent := path.Dir(p.path()); parent != "." && parent != "internal" {
+			continue // the page names its parent
+		}
+		if !regexp.MustCompile(`\b` + name + `\b`).MatchString(page) {
+			t.Errorf("ARCHITECTURE.md does not name %s", p.path())
+		}
+	}
+}
