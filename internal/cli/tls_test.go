@@ -11,16 +11,16 @@ import (
 	"github.com/weirproject/weir/internal/certtest"
 )
 
-// TestTLSOnEveryDoor asks each door without a client certificate, and with one. No door
+// TestTLSOnEveryListener asks each listener without a client certificate, and with one. No listener
 // needs another proof then, wherever it listens.
-func TestTLSOnEveryDoor(t *testing.T) {
+func TestTLSOnEveryListener(t *testing.T) {
 	t.Parallel()
 	a := certtest.New(t, t.TempDir(), "authority")
 	a.Issue("server", "server-key")
 	a.Issue("client", "client-key")
 	args := []string{"--upstream", "demo"}
-	for _, door := range []string{"http", "gateway", "resp"} {
-		args = append(args, "--"+door, "127.0.0.1:0", "--"+door+"-tls-cert", a.File("server"), "--"+door+"-tls-key", a.File("server-key"), "--"+door+"-client-ca", a.File("ca"))
+	for _, listener := range []string{"http", "gateway", "resp"} {
+		args = append(args, "--"+listener, "127.0.0.1:0", "--"+listener+"-tls-cert", a.File("server"), "--"+listener+"-tls-key", a.File("server-key"), "--"+listener+"-client-ca", a.File("ca"))
 	}
 	p := call{}.serve(t, args...)
 	pair, err := tls.LoadX509KeyPair(a.File("client"), a.File("client-key"))
@@ -33,14 +33,14 @@ func TestTLSOnEveryDoor(t *testing.T) {
 			config.Certificates = []tls.Certificate{pair}
 		}
 		transport := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}
-		for door, path := range map[string]string{"http": "/readyz", "gateway": "/"} {
-			response, err := (&http.Client{Transport: transport, Timeout: 10 * time.Second}).Get(p.at(door) + path)
+		for listener, path := range map[string]string{"http": "/readyz", "gateway": "/"} {
+			response, err := (&http.Client{Transport: transport, Timeout: 10 * time.Second}).Get(p.at(listener) + path)
 			if shown != (err == nil) {
-				t.Errorf("%s, certificate shown: %v: %v", door, shown, err)
+				t.Errorf("%s, certificate shown: %v: %v", listener, shown, err)
 			}
 			if err == nil {
 				if response.Body.Close(); response.StatusCode != 200 || response.ProtoMajor != 2 {
-					t.Errorf("%s: %s %s", door, response.Proto, response.Status)
+					t.Errorf("%s: %s %s", listener, response.Proto, response.Status)
 				}
 			}
 		}
