@@ -226,3 +226,30 @@ func TestArchitectureNamesPackages(t *testing.T) {
 		}
 	}
 }
+
+var metric = regexp.MustCompile(`\bweir_[a-z][a-z_]+[a-z]\b`)
+
+// TestPagesNameMetricsThatExist: an alert on a misspelled metric never fires.
+func TestPagesNameMetricsThatExist(t *testing.T) {
+	var code strings.Builder
+	for name, text := range sources(t) {
+		if !strings.HasSuffix(name, "_test.go") {
+			code.WriteString(text)
+		}
+	}
+	known := make(map[string]bool)
+	for _, name := range metric.FindAllString(code.String(), -1) {
+		known[name] = true
+	}
+	for _, page := range documents(t) {
+		text, err := read(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range metric.FindAllString(outsideFences(text), -1) {
+			if !known[name] {
+				t.Errorf("%s names the metric %s, which is not in the code", page, name)
+			}
+		}
+	}
+}
