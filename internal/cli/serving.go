@@ -215,7 +215,7 @@ func (f *listenerFlags) local(next http.Handler) http.Handler {
 func (v *server) openRESP(l *listenerFlags) error {
 	opts := []resp.Option{
 		resp.WithPathForm(v.engine.Form),
-		resp.WithLimits(resp.Limits{Conns: v.flags.resp.connections}),
+		resp.WithMaxConns(v.flags.resp.connections),
 	}
 	if v.secrets.password != "" {
 		opts = append(opts, resp.WithPassword("", v.secrets.password))

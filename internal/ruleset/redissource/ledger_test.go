@@ -272,9 +272,9 @@ func watched(t testing.TB, url string) (*redissource.Ledger, *node) {
 }
 
 // awaitRules waits until rules are in force, and an address is blocked or not.
-func (n *node) awaitRules(laws, address string, blocked bool) {
+func (n *node) awaitRules(list, address string, blocked bool) {
 	n.t.Helper()
-	n.await(laws)
+	n.await(list)
 	redistest.Await(n.t, fmt.Sprintf("%s blocked: %v", address, blocked), func() bool {
 		return (n.gate.Rules().Listed(login(address)) == rules.Denied) == blocked
 	})
