@@ -37,11 +37,15 @@ type Config struct {
 	// Rules is a rule file, a directory of rule files, the https:// URL of a rule file, or the URL of a Redis with a
 	// hash for each rule. Changes are in force within a second, or at the next announcement in Redis.
 	Rules string
+	// RulesTokenFile is a file with the bearer token for a URL in Rules.
+	RulesTokenFile string
 	// Hashes are the URLs of Redis with a hash for each rule, which override Rules, and each other in this order.
 	Hashes []string
 	// Ledger is the Redis with the rules and exceptions of operators, which override all others. The default is that of
 	// Store, where weir serve writes them; "none" reads none. An Engine only reads it.
 	Ledger string
+	// Refresh is the time between reads of sources that announced no change; the default is 30 seconds.
+	Refresh time.Duration
 	// StartWithin is the time that Open waits for sources that cannot be read; the default is 10 seconds.
 	StartWithin time.Duration
 	// AllowEmpty accepts an empty rule set where there were rules. Otherwise the last rules stay in force, because a
@@ -109,12 +113,14 @@ func open(ctx context.Context, c Config) (*engine.Engine, error) {
 // complete fills the defaults.
 func (c Config) complete() engine.Config {
 	full := engine.Defaults()
-	full.Rules, full.Hashes = c.Rules, c.Hashes
+	full.Rules, full.Hashes, full.RulesToken = c.Rules, c.Hashes, c.RulesTokenFile
 	if inRedis(c.Rules) {
 		full.Rules, full.Hashes = "", slices.Concat([]string{c.Rules}, c.Hashes)
 		full.Names = map[string]string{"Hashes": "Rules"}
 	}
 	full.Ledger, full.ReadLedger = c.Ledger, true
+	full.Refresh = cmp.Or(c.Refresh, full.Refresh)
+	full.Poll = full.Refresh
 	full.StartWithin = cmp.Or(c.StartWithin, full.StartWithin)
 	full.AllowEmpty = c.AllowEmpty
 	full.Store = cmp.Or(c.Store, full.Store)

@@ -47,8 +47,9 @@ func newLedger(l *ledger.Ledger, from ruleset.Source, shut func()) *openedLedger
 }
 
 // openLedger opens the ledger; nil: there is none. By default it is kept in the Redis of the store, because a block on
-// one node alone would not stop an attack on the others. By default, only a ledger made by such engines is used, since a
-// foreign one would change the rules here; and an engine is ready without it, even if Redis is down or denies access.
+// one node alone would not stop an attack on the others. Without Config.Ledger only a ledger made by such engines is
+// used, since a foreign one would change the rules here; and an engine is ready without it, even if Redis is down or
+// denies access to it.
 func (l *Setup) openLedger(ctx context.Context) (*openedLedger, error) {
 	at, claim := l.Ledger, redissource.Anyones
 	switch {
