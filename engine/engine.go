@@ -19,6 +19,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -79,7 +80,10 @@ type Config struct {
 }
 
 // An Engine decides requests until it is closed. It is safe for concurrent use.
-type Engine struct{ engine *engine.Engine }
+type Engine struct {
+	engine *engine.Engine
+	close  func() error
+}
 
 // Open reads the rules, connects to the store, and watches both until Close. Mistakes in the rules, a missing file and
 // a permanent failure, such as a wrong password, are errors.
@@ -91,7 +95,7 @@ func Open(ctx context.Context, c Config) (*Engine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("engine: %w", err)
 	}
-	return &Engine{e}, nil
+	return &Engine{e, sync.OnceValue(e.Close)}, nil
 }
 
 func open(ctx context.Context, c Config) (*engine.Engine, error) {
@@ -185,8 +189,8 @@ func (e *Engine) Metrics() prometheus.Collector { return e.engine.Metrics.Regist
 // Reload reads all sources now, and waits until their rules are in force. The error lists what is not.
 func (e *Engine) Reload(ctx context.Context) error { return e.engine.Reload(ctx) }
 
-// Close saves the state and closes the store. Close it after the last request.
-func (e *Engine) Close() error { return e.engine.Close() }
+// Close saves the state and closes the store, once. Call it after the last request.
+func (e *Engine) Close() error { return e.close() }
 
 // A Status is a snapshot of the rules in force and their sources.
 type Status struct {
