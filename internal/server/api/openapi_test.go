@@ -203,9 +203,9 @@ func alone(s *openapi3.SchemaRef, name string) *openapi3.SchemaRef {
 	if property == nil {
 		return s
 	}
-	// What is below it is held by its own schema.
-	return openapi3.NewSchemaRef("", &openapi3.Schema{Properties: openapi3.Schemas{name: openapi3.NewSchemaRef("",
-		&openapi3.Schema{})}})
+	// Its members have their own schemas.
+	one := &openapi3.Schema{Properties: openapi3.Schemas{name: openapi3.NewSchemaRef("", &openapi3.Schema{})}}
+	return openapi3.NewSchemaRef("", one)
 }
 
 const login = `{"request":{"method":"POST","path":"/login","client":"203.0.113.7"}}`
