@@ -215,7 +215,14 @@ func TestLocalStoreDecidesWhileRedisIsDown(t *testing.T) {
 func TestOpenWithoutRedisConnectsLater(t *testing.T) {
 	redis := redistest.Start(t)
 	redis.Kill()
-	e := open(t, engine.Config{Rules: ruleFile(t, perHour(4)), Store: redis.URL()})
+	ctx, cancel := context.WithCancel(t.Context())
+	e, err := engine.Open(ctx, engine.Config{Rules: ruleFile(t, perHour(4)), Store: redis.URL(), Timeout: 5 * time.Second,
+		Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	cancel() // the context is that of Open alone
 	if v := decide(t, e, "ann"); v.Outcome != gate.Passed || !v.Degraded() {
 		t.Errorf("outcome %v, error %v", v.Outcome, v.Err)
 	}
