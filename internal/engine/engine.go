@@ -26,7 +26,7 @@ type Engine struct {
 	stack       *stack // nil: limits are counted in memory
 	state       *state // nil: none is kept
 	closeLedger func()
-	keeper      *ruleset.Keeper
+	keeper      *ruleset.Manager
 	optional    string // a layer that was not asked for: the engine is ready without it
 	stop        context.CancelFunc
 	ended       sync.WaitGroup
@@ -167,7 +167,7 @@ func (e *Engine) openLedger(ctx context.Context, layers []ruleset.Layer) ([]rule
 
 // watch begins to keep the rules up to date.
 func (e *Engine) watch(layers []ruleset.Layer) (err error) {
-	e.keeper, err = ruleset.NewKeeper(layers, e.swap, ruleset.WithCompile(e.Compile),
+	e.keeper, err = ruleset.NewManager(layers, e.swap, ruleset.WithCompile(e.Compile),
 		ruleset.WithTell(e.tell), ruleset.WithStartWithin(e.StartWithin))
 	if err != nil {
 		return err
