@@ -58,27 +58,36 @@ fuzz:
 		done; \
 	done
 
-# The slowest packages go first, or a processor is idle in the end.
-SLOW = ./redisstore ./internal/cli ./internal/faulttest ./internal/ruleset/redissource
-# The layers pass the suite of stores that the stores below them pass, each on memory and on Redis: what a layer breaks,
-# it breaks in a few of the draws.
-LAYERS = ./layers ./internal/layers/...
+# The slowest packages go first, or a processor is idle in the end. Much of their time they wait for servers: three
+# packages run at a time.
+SLOW = ./internal/cli ./internal/faulttest ./internal/ruleset/redissource ./internal/redisconn
+# What passes the suite of stores, on memory and on Redis.
+STORES = ./redisstore ./layers ./internal/layers/... ./memstore ./observe ./storetest
+# Tests of what tests need: they start servers, and read the tree.
+SUPPORT = ./internal/redistest ./internal/housetest
 
-# cover runs all tests without the race detector, under which allocations cannot be
-# counted, and says how much of the code they reach.
+# What is there for tests only does not count.
+TESTING = examples|storetest|internal/(redistest|faulttest|housetest|certtest)|internal/algorithm/(model|stories)
+
+without = $$(go list ./... | grep -vxF "$$(go list $(1))")
+
+# cover runs all tests without the race detector, under which allocations cannot be counted, and says how much of the
+# code they reach. What a layer breaks of a store, it breaks in a few of the draws.
 cover:
 	@echo "==> tests, coverage"
-	@go test -coverprofile=cover.out $(SLOW) $$(go list ./... | grep -vxF "$$(go list $(SLOW) $(LAYERS))")
-	@RAPID_CHECKS=25 go test -coverprofile=layers.out $(LAYERS) && tail -n +2 layers.out >> cover.out
-	@go tool cover -func=cover.out | tail -n 1
+	@go test -p 3 -coverprofile=cover.out ./redisstore $(SLOW) $(call without,./redisstore $(SLOW) ./layers ./internal/layers/...)
+	@RAPID_CHECKS=25 go test -p 3 -coverprofile=layers.out ./layers ./internal/layers/...
+	@tail -n +2 layers.out >> cover.out
+	@grep -vE '/($(TESTING))/' cover.out > product.out && go tool cover -func=product.out | tail -n 1
 
-# race runs all tests with it, which is slow, and with fewer draws: a race shows soon or never. So do the files
-# race_test.go.
+# race runs all tests with it, which is slow, and the suite of stores with fewer draws: a race shows soon or never. So
+# do the files race_test.go.
 race:
 	@echo "==> tests of bench"
 	@cd bench && go test ./...
 	@echo "==> tests, race detector"
-	@RAPID_CHECKS=10 go test -race $(SLOW) $$(go list ./... | grep -vxF "$$(go list $(SLOW))")
+	@RAPID_CHECKS=20 go test -p 3 -race $(STORES)
+	@go test -p 3 -race $(SLOW) $(call without,$(SLOW) $(STORES) $(SUPPORT))
 
 run:
 	go run ./cmd/weir serve --limit "5/10s" --upstream demo

@@ -90,8 +90,9 @@ type Options struct {
 	Timeout time.Duration
 	// Cluster says that the shared store is on a Redis Cluster.
 	Cluster bool
-	// BreakerChanged, if non-nil, is called when the circuit breaker opens, with the last failure, and when it is closed
-	// again, with nil: sequentially, possibly in a caller's goroutine. It must be fast and must not close the store.
+	// BreakerChanged, if non-nil, is called when the circuit breaker opens, with the last failure, and when it is
+	// closed again, with nil: sequentially, possibly in a caller's goroutine. It must be fast and must not close the
+	// store.
 	BreakerChanged func(open bool, cause error)
 	// Warn, if non-nil, is called when updates cannot be sent or received.
 	Warn func(text string)
@@ -187,7 +188,8 @@ func (o *Options) check(shared weir.Store) error {
 		o.Timeout = timeout.Of(shared)
 	}
 	if o.Timeout < 0 || o.Timeout == 0 && o.has("breaker") {
-		return &weir.InputError{Field: "timeout", Given: o.Timeout, Allowed: "more than 0: this store has no Timeout method"}
+		return &weir.InputError{Field: "timeout", Given: o.Timeout,
+			Allowed: "more than 0: this store has no Timeout method"}
 	}
 	return nil
 }

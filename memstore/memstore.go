@@ -5,12 +5,11 @@
 // and windows take no lock at all; other refusals take a lock of their key. Keys are held
 // as keyed hashes of 95 bits: a long key costs no more than a short one.
 //
-// A store that is full first drops keys that are indistinguishable from keys never used.
-// If there are none, a new key shares one overflow key with all other new keys of its limit: a
-// flood of new keys can never erase the state of a key that is being limited. A key that later
-// gets an entry of its own starts unused there; refunds of earlier reservations go to the overflow
-// key. A new key of a concurrency limit gets [ErrFull] instead: each lease belongs to its key.
-// [Store.Stats] counts overflow decisions and dropped keys.
+// A store that is full first drops keys that are indistinguishable from keys never used. If there are none, a new key
+// shares one overflow key with all other new keys of its limit: a flood of new keys can never erase the state of a
+// key that is being limited. A key that later gets an entry of its own starts unused there; refunds of earlier
+// reservations go to the overflow key. A new key of a concurrency limit gets [ErrFull] instead: each lease belongs to
+// its key. [Store.Stats] counts overflow decisions and dropped keys.
 package memstore
 
 import (
@@ -80,10 +79,9 @@ func WithMaxKeys(n int) Option {
 	return func(s *Store) { s.maxKeys = int64(max(1, n)) }
 }
 
-// WithMaxBytes sets the ceiling of memory, which counts what grows beyond a key's fixed size as
-// well: a sliding log's 16 bytes a grant, a sliding counter's slices, leases. At the ceiling there
-// is no room for new keys, as with WithMaxKeys, and what would make a known key's log or leases
-// grow gets [ErrFull].
+// WithMaxBytes sets the ceiling of memory, which counts what grows beyond a key's fixed size as well: a sliding log's
+// 16 bytes a grant, a sliding counter's slices, leases. At the ceiling there is no room for new keys, as with
+// WithMaxKeys, and what would make a known key's log or leases grow gets [ErrFull].
 func WithMaxBytes(n int64) Option {
 	return func(s *Store) { s.maxBytes = n }
 }

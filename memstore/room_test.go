@@ -167,8 +167,7 @@ func TestSweepAndReset(t *testing.T) {
 	}
 }
 
-// Many goroutines come with new and old keys to a full store: the ceiling holds, and no
-// key gets more than its limit.
+// Many goroutines come with new and old keys to a full store: the ceiling holds, and no key gets more than its limit.
 func TestCeilingUnderConcurrency(t *testing.T) {
 	const ceiling = 200
 	store, now := driven(t, ceiling)

@@ -47,9 +47,8 @@ type line struct {
 	IDs   [][]byte `json:"ids,omitempty"`
 }
 
-// Save writes all keys with a state to a file, so that a quota survives a restart. The file
-// appears whole or not at all. Decisions go on meanwhile; each key is saved as it is at
-// one moment between begin and end.
+// Save writes all keys with a state to a file, so that a quota survives a restart. The file appears whole or not at
+// all. Decisions go on meanwhile; each key is saved as it is at one moment between begin and end.
 func (s *Store) Save(path string) (err error) {
 	file, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*.tmp")
 	if err != nil {

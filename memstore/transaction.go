@@ -142,9 +142,8 @@ func (t *transaction) read(i int) (ok bool) {
 	return true
 }
 
-// release ends a read. It reports whether the place is unchanged: if all places are, the reads form
-// one consistent state, because a writer locks all its entries before it changes one. A key that was
-// absent must still be absent.
+// release ends a read. It reports whether the place is unchanged: if all places are, the reads form one consistent
+// state, because a writer locks all its entries before it changes one. A key that was absent must still be absent.
 func (t *transaction) release(i int) bool {
 	p := t.place(i)
 	if p.twin != 0 {
@@ -267,8 +266,7 @@ func (t *transaction) root(i int) int {
 	return i
 }
 
-// changes reports whether a grant would change anything: a lease is written even when it
-// is only renewed.
+// changes reports whether a grant would change anything: a lease is written even when it is only renewed.
 func (t *transaction) changes() bool {
 	for i := range t.claims {
 		if t.claims[i].Cost != 0 || t.claims[i].Lease != "" {

@@ -56,20 +56,17 @@ type batch struct {
 // entry is a request that passed its checks.
 type entry struct {
 	*weir.Request
-	// shape is the letters of its claims' kinds. Requests of one shape share scripts; 0
-	// stands by itself.
+	// shape is the letters of its claims' kinds. Requests of one shape share scripts; 0 stands by itself.
 	shape uint64
 	slot  uint16 // 0 but in a Cluster
 	keys  int    // where its keys are among the batch's
 }
 
-// DecideBatch implements weir.Batcher. Requests whose limits are of the same algorithms are
-// decided together, 64 keys in one script call; calls are made at the same time. In a
-// Cluster only those of one slot share a call. Where requests share a key, calls wait for each other
-// as far as the order of those requests needs it.
+// DecideBatch implements weir.Batcher. Requests whose limits are of the same algorithms are decided together, 64 keys
+// in one script call; calls are made at the same time. In a Cluster only those of one slot share a call. Where
+// requests share a key, calls wait for each other as far as the order of those requests needs it.
 //
-// An error of a call is the error of each of its requests; an error of a key is that of its
-// request alone.
+// An error of a call is the error of each of its requests; an error of a key is that of its request alone.
 func (s *Store) DecideBatch(ctx context.Context, requests []weir.Request) {
 	if len(requests) == 1 {
 		s.decideOne(ctx, &requests[0])
@@ -249,20 +246,10 @@ func (s *Store) decideChunk(ctx context.Context, chunk []entry, keys []string, o
 
 // decideOne decides a request by itself.
 func (s *Store) decideOne(ctx context.Context, r *weir.Request) {
-	if !s.checkRequest(r) {
-		return
+	if s.checkRequest(r) {
+		c := callOf(r)
+		r.Granted, r.Err = s.decide(ctx, &c)
 	}
-	c := callOf(r)
-	c.op = opTimes
-	if r.Times == 1 {
-		c.op = opTake
-	}
-	if !s.oneSlot(r.Claims) {
-		r.Granted, r.Err = s.decideSlots(ctx, &c)
-		return
-	}
-	s.run(ctx, &c)
-	r.Granted, r.Err = c.granted, c.err
 }
 
 // decideEach decides requests by themselves, at the same time unless ordered.

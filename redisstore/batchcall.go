@@ -26,9 +26,8 @@ func (s *Store) decideAlike(ctx context.Context, chunk []entry, keys []string, o
 	case answered && strings.HasPrefix(answer.Text, "TRYAGAIN"): // some keys of the slot have moved
 		s.decideEach(ctx, chunk, ordered)
 	case answered && packedKind(chunk[0].shape) != nil:
-		// Redis is full or a replica, or MGET is forbidden: the script ended before its first
-		// write, because all of its writes are refused alike. The other script answers the
-		// requests that write nothing.
+		// Redis is full or a replica, or MGET is forbidden: the script ended before its first write, because all of
+		// its writes are refused alike. The other script answers the requests that write nothing.
 		for i := range chunk {
 			chunk[i].shape = unpacked(chunk[i].shape)
 		}

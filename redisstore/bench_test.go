@@ -35,9 +35,8 @@ func measure(b *testing.B, goroutines int, call func() error) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "calls/s")
 }
 
-// BenchmarkBatch is decisions of one limit over 10,000 keys: by bare calls of the shortest
-// script of a bucket and by Decide, from 512 goroutines, and by DecideBatch from four. It
-// reports what Redis' main thread works for one.
+// BenchmarkBatch is decisions of one limit over 10,000 keys: by bare calls of the shortest script of a bucket and by
+// Decide, from 512 goroutines, and by DecideBatch from four. It reports what Redis' main thread works for one.
 func BenchmarkBatch(b *testing.B) {
 	server := redistest.Start(b)
 	store, err := Open(b.Context(), server.URL(), WithTimeout(5*time.Second))

@@ -12,11 +12,10 @@ type bound struct{ deadline.Shared }
 
 func newBound(timeout time.Duration) *bound { return &bound{deadline.Shared{Timeout: timeout}} }
 
-// limit returns the context for one call, and its cancel function. The context ends after
-// 14/16 to 15/16 of the timeout, so that the caller has the error in time, or at ctx's
-// deadline, whichever is earlier.
-// A cancellation of ctx during the call takes effect at once only if the timeout is over a
-// quarter of a second, and at the end of the timeout otherwise.
+// limit returns the context for one call, and its cancel function. The context ends after 14/16 to 15/16 of the
+// timeout, so that the caller has the error in time, or at ctx's deadline, whichever is earlier. A cancellation of
+// ctx during the call takes effect at once only if the timeout is over a quarter of a second, and at the end of the
+// timeout otherwise.
 func (b *bound) limit(ctx context.Context) (context.Context, context.CancelFunc) {
 	if ctx.Err() != nil {
 		return ctx, nothing

@@ -283,6 +283,5 @@ func leaseDecision(c *weir.Claim, reply []redisconn.Value, now int64) weir.Decis
 	return summary.Decision(c.Limit, c.Cost, now)
 }
 
-// leaseExpiry is when the claim's lease would have expired before the call; 0 if it was
-// not held.
+// leaseExpiry is when the claim's lease would have expired before the call; 0 if it was not held.
 func leaseExpiry(reply []redisconn.Value) int64 { return reply[0].Int }

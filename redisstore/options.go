@@ -36,8 +36,7 @@ func WithClock(clock func() weir.Instant) Option { return func(c *config) { c.cl
 // WithTLS is the TLS configuration for a rediss:// URL, whose parameters are added to it.
 func WithTLS(tls *tls.Config) Option { return func(c *config) { c.tls = tls } }
 
-// WithWarn receives Open's warnings about the server's configuration; the default is
-// slog.Warn, and nil drops them.
+// WithWarn receives Open's warnings about the server's configuration; the default is slog.Warn, and nil drops them.
 func WithWarn(warn func(text string)) Option { return func(c *config) { c.warn = warn } }
 
 func newConfig(opts []Option) (config, error) {
@@ -65,9 +64,8 @@ func (c *config) connection() redisconn.Config {
 //	redis+cluster://user:password@host1:6379,host2:6379,host3
 //	redis+sentinel://user:password@sentinel1:26379,sentinel2,sentinel3/mymaster/0
 //
-// rediss instead of redis speaks TLS, with the parameters ca, cert and key (PEM files) and
-// server_name. The credentials of Sentinels are sentinel_user and
-// sentinel_password. User and password are percent-encoded.
+// rediss instead of redis speaks TLS, with the parameters ca, cert and key (PEM files) and server_name. The
+// credentials of Sentinels are sentinel_user and sentinel_password. User and password are percent-encoded.
 //
 // Open asks the server for its version, which must be 6.2 or later (or any Valkey), and
 // warns of settings under which limits are forgotten. It gives up when ctx ends.

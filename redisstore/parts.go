@@ -159,8 +159,7 @@ func (s *Store) peekFirst(ctx context.Context, c *call, parts []*part) (refused 
 	return true, nil
 }
 
-// peekable reports whether a peek gives the decisions of the call: not for leases, which may be
-// held already.
+// peekable reports whether a peek gives the decisions of the call: not for leases, which may be held already.
 func (c *call) peekable() bool {
 	leases := slices.ContainsFunc(c.claims, func(claim weir.Claim) bool { return claim.Lease != "" })
 	return c.op == opTake && !c.each && !leases
@@ -215,8 +214,7 @@ func (s *Store) giveBack(ctx context.Context, p *part, times int64) {
 	}
 }
 
-// lookAgain sets the decisions after something was given back. Those of the granted requests
-// are known.
+// lookAgain sets the decisions after something was given back. Those of the granted requests are known.
 func (s *Store) lookAgain(ctx context.Context, p *part, granted int64) {
 	n := len(p.claims)
 	known := int(granted) * n

@@ -19,10 +19,9 @@ var registerText string
 
 var registerScript = redisconn.ScriptOf(registerText)
 
-// Register keeps a note under a name of a register for a duration, by Redis' clock, so that
-// other nodes can list it. It is for lists that people read, and no decision depends on it: a
-// register is lost where Redis loses it, and a full one drops the entries that end first. A
-// duration of 0 removes the entry.
+// Register keeps a note under a name of a register for a duration, by Redis' clock, so that other nodes can list it.
+// It is for lists that people read, and no decision depends on it: a register is lost where Redis loses it, and a
+// full one drops the entries that end first. A duration of 0 removes the entry.
 func (s *Store) Register(ctx context.Context, register, name, note string, last time.Duration) error {
 	_, err := s.register(ctx, register, name, note, strconv.FormatInt(last.Milliseconds(), 10))
 	return err

@@ -13,17 +13,15 @@ import (
 	"github.com/weirproject/weir/internal/redisconn"
 )
 
-// A twin is how one kind of claim is decided in Lua. It is text, not functions: a script
-// is the steps of each claim of a decision, one after the other, so that the usual
-// one-limit decision runs its own few lines and nothing else. Calling functions and
-// building tables for them measured half as much again.
+// A twin is how one kind of claim is decided in Lua. It is text, not functions: a script is the steps of each claim
+// of a decision, one after the other, so that the usual one-limit decision runs its own few lines and nothing else.
+// Calling functions and building tables for them measured half as much again.
 //
-// In a twin a name that ends with _ belongs to the claim: key_ is its key, the names in args
-// are its arguments (strings: add 0 where a number is compared), other such names are
-// its variables. FOREIGN refuses a state that is not weir's. now is the time; granted is
-// how many requests are granted so far, which fit may lower; taken is the instant of the
-// grant that a refund gives back. Before its refund, step cancel of a twin lowers the units given back of a
-// grant that was to wait: see cancelArgs.
+// In a twin a name that ends with _ belongs to the claim: key_ is its key, the names in args are its arguments
+// (strings: add 0 where a number is compared), other such names are its variables. FOREIGN refuses a state that is
+// not weir's. now is the time; granted is how many requests are granted so far, which fit may lower; taken is the
+// instant of the grant that a refund gives back. Before its refund, step cancel of a twin lowers the units given back
+// of a grant that was to wait: see cancelArgs.
 //
 // A key expires at an odd millisecond, 2 * ceil(µs / 2000) + 1: Redis 7.2.0 to 7.2.4 write
 // a number that ends in eight zeros as 1.8e+12, which PXAT takes for no number, and every
@@ -151,14 +149,12 @@ func (s *scripts) shared(kinds []*kind) string {
 	return text.String()
 }
 
-// assembleBatch decides requests one after the other, each by itself: an error of the state of
-// one does not affect the others. So each is a call of a function by pcall, but for the usual
-// kinds, whose twins have a step for batches.
+// assembleBatch decides requests one after the other, each by itself: an error of the state of one does not affect
+// the others. So each is a call of a function by pcall, but for the usual kinds, whose twins have a step for batches.
 //
-// ARGV is how many of the requests, the first ones, do not ask once; how many arguments each
-// has, or 0 if all have the same; times of those that do not ask once; the arguments. The
-// reply is now, and for each request the number granted and the numbers of its states, or the
-// code of why nothing was done and one element with details.
+// ARGV is how many of the requests, the first ones, do not ask once; how many arguments each has, or 0 if all have
+// the same; times of those that do not ask once; the arguments. The reply is now, and for each request the number
+// granted and the numbers of its states, or the code of why nothing was done and one element with details.
 func (s *scripts) assembleBatch(kinds []*kind) string {
 	head := "local call = redis.call\n" + s.clock("#ARGV") +
 		"local multi, stride = tonumber(ARGV[1]), tonumber(ARGV[2])\n"
@@ -192,8 +188,7 @@ func (s *scripts) args(kinds []*kind) (n int) {
 	return n
 }
 
-// assemble joins the steps of the claims: all are read before one is written, because
-// Redis does not roll back.
+// assemble joins the steps of the claims: all are read before one is written, because Redis does not roll back.
 func (s *scripts) assemble(o op, kinds []*kind, c claimText) string {
 	var before, change, after strings.Builder
 	var reply []string

@@ -1,10 +1,9 @@
 // Package redisstore is the distributed store: limits decided in Redis, by one Lua script
 // a decision and Redis' own clock, the same from every node.
 //
-// All claims of a decision are one call, unless they live in different slots of a Redis
-// Cluster. Then it is one call a slot, all at once; if one refuses, the others' grants are
-// given back. That never grants too much; a decision that runs at the same moment may be
-// refused for units that are on their way back.
+// All claims of a decision are one call, unless they live in different slots of a Redis Cluster. Then it is one call
+// a slot, all at once; if one refuses, the others' grants are given back. That never grants too much; a decision that
+// runs at the same moment may be refused for units that are on their way back.
 //
 // A claim's state is under one key: prefix, the limit's name, a letter for its algorithm,
 // and the claim's key as the hash tag, so that the limits of one key share a slot:
@@ -90,15 +89,20 @@ func (s *Store) Decide(
 	if err := s.check(claims, times, decisions); err != nil {
 		return 0, err
 	}
-	c := call{op: opTimes, claims: claims, times: times, decisions: decisions}
-	if times == 1 {
+	return s.decide(ctx, &call{claims: claims, times: times, decisions: decisions})
+}
+
+// decide decides one request, in one call unless its keys lie in several slots.
+func (s *Store) decide(ctx context.Context, c *call) (int64, error) {
+	c.op = opTimes
+	if c.times == 1 {
 		c.op = opTake
 	}
-	if s.oneSlot(claims) {
-		s.run(ctx, &c)
-		return c.granted, c.err
+	if !s.oneSlot(c.claims) {
+		return s.decideSlots(ctx, c)
 	}
-	return s.decideSlots(ctx, &c)
+	s.run(ctx, c)
+	return c.granted, c.err
 }
 
 // Charge implements weir.Store.
@@ -146,8 +150,7 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// Timeout is what bounds each call of the store: see WithTimeout. Layers over it derive theirs
-// from it.
+// Timeout is what bounds each call of the store: see WithTimeout. Layers over it derive theirs from it.
 func (s *Store) Timeout() time.Duration { return s.bound.Timeout }
 
 func (s *Store) check(claims []weir.Claim, times int64, decisions []weir.Decision) error {
@@ -272,8 +275,7 @@ func (c *call) readStates(kinds []*kind, reply []redisconn.Value) {
 	}
 }
 
-// describe fills in the decisions of claim i: that of the last of times and, if each is set,
-// of those before it.
+// describe fills in the decisions of claim i: that of the last of times and, if each is set, of those before it.
 func (c *call) describe(i int, k *kind, reply []redisconn.Value) {
 	claim := &c.claims[i]
 	last := k.decide(claim, reply, c.at)

@@ -46,8 +46,7 @@ func (r redis) open(t testing.TB, options ...redisstore.Option) *redisstore.Stor
 	return store
 }
 
-// subject opens stores with prefixes of their own, patient ones: a busy machine
-// stands still for seconds.
+// subject opens stores with prefixes of their own, patient ones: a busy machine stands still for seconds.
 func (r redis) subject(t testing.TB, clock func() weir.Instant) storetest.Handle {
 	prefix := weir.NewLeaseID() + ":"
 	options := []redisstore.Option{redisstore.WithPrefix(prefix), redisstore.WithTimeout(time.Minute), redisstore.WithClock(clock)}
@@ -85,8 +84,7 @@ func (r redis) foreign(store *redisstore.Store) map[string]func(weir.Claim) func
 	return plants
 }
 
-// count counts in Redis: a command for each of 70,000 keys takes too long. Keys that byBatches
-// made up do not count.
+// count counts in Redis: a command for each of 70,000 keys takes too long. Keys that byBatches made up do not count.
 func (r redis) count(prefix string) (live, everlasting int) {
 	const script = `local live, everlasting = 0, 0
 for _, key in ipairs(redis.call('KEYS', ARGV[1] .. '*')) do
@@ -319,8 +317,7 @@ func TestClusterNeverAdmitsTooMuch(t *testing.T) {
 	}
 }
 
-// The limits of one key share a slot; a key may choose its slot by a hash tag, and no two
-// keys become one by it.
+// The limits of one key share a slot; a key may choose its slot by a hash tag, and no two keys become one by it.
 func TestKeysAndSlots(t *testing.T) {
 	store := single(t).open(t)
 	login, sms := weir.MustLimit("login", weir.PerMinute(5)), weir.MustLimit("sms", weir.SlidingLog{Limit: 1, Window: time.Minute})
@@ -344,8 +341,7 @@ func TestKeysAndSlots(t *testing.T) {
 	}
 }
 
-// A Redis that stops answering costs a caller the timeout, and no unit is charged twice
-// when it comes back.
+// A Redis that stops answering costs a caller the timeout, and no unit is charged twice when it comes back.
 func TestStoppedRedis(t *testing.T) {
 	r := single(t)
 	server := r.owner("")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -12,38 +13,70 @@ import (
 	"github.com/weirproject/weir/internal/redisconn"
 )
 
-// subscribeTime is how long Redis may take to confirm a subscription.
-const subscribeTime = 5 * time.Second
+const (
+	// connectTime is how long an attempt to connect may take.
+	connectTime = 2 * time.Second
+	// subscribeTime is how long Redis may take to confirm a subscription.
+	subscribeTime = 5 * time.Second
+)
 
-// Updates carry messages between the programs that share a prefix in one Redis, by publish and
-// subscribe, on the channel PREFIXnews: weir:news. Databases share their channels. A Redis user
-// that may not use all channels needs &weir:news and the commands publish and subscribe.
+// Updates carry messages between the programs that share a prefix in one Redis, by publish and subscribe, on the
+// channel PREFIXnews: weir:news. Databases share their channels. A Redis user that may not use all channels needs
+// &weir:news and the commands publish and subscribe.
 //
-// A program that is not connected when a message is sent misses it. In a Cluster every node
-// forwards it. Updates are safe for concurrent use.
+// The connection is their own, for both directions. It is made when it is first needed: Redis may start later than the
+// program. A program that is not connected when a message is sent misses it. In a Cluster every node forwards it.
+// Updates are safe for concurrent use.
 type Updates struct {
-	client  rueidis.Client
+	url     string
+	config  redisconn.Config
 	channel string
+
+	mu     sync.Mutex
+	client rueidis.Client // nil: not connected yet
+	closed bool
 }
 
-// OpenUpdates connects as Open does, with the same URLs and options: the store's prefix is the
-// one to give. The connection is its own, for both directions.
-func OpenUpdates(ctx context.Context, url string, opts ...Option) (*Updates, error) {
+// NewUpdates makes the Updates of the URL and options that Open takes; the store's prefix is the one to give. It
+// checks the URL, and does not connect.
+func NewUpdates(url string, opts ...Option) (*Updates, error) {
 	config, err := newConfig(append(opts[:len(opts):len(opts)], WithWarn(nil)))
 	if err != nil {
 		return nil, err
 	}
-	client, err := redisconn.OpenClient(ctx, url, config.connection())
-	if err != nil {
+	if err := redisconn.CheckURL(url); err != nil {
 		return nil, err
 	}
-	return &Updates{client: client, channel: config.prefix + "news"}, nil
+	return &Updates{url: url, config: config.connection(), channel: config.prefix + "news"}, nil
+}
+
+// connect returns the connection, and makes it if there is none.
+func (u *Updates) connect(ctx context.Context) (rueidis.Client, error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	switch {
+	case u.closed:
+		return nil, weir.ErrClosed
+	case u.client != nil:
+		return u.client, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, connectTime)
+	defer cancel()
+	client, err := redisconn.OpenClient(ctx, u.url, u.config)
+	if err == nil {
+		u.client = client
+	}
+	return client, err
 }
 
 // Publish sends a message, and returns when Redis has taken it. Subscribe of the same program receives it too.
 func (u *Updates) Publish(ctx context.Context, message []byte) error {
-	publish := u.client.B().Publish().Channel(u.channel).Message(rueidis.BinaryString(message)).Build()
-	if err := u.client.Do(ctx, publish).Error(); err != nil {
+	client, err := u.connect(ctx)
+	if err != nil {
+		return u.explain(ctx, err)
+	}
+	publish := client.B().Publish().Channel(u.channel).Message(rueidis.BinaryString(message)).Build()
+	if err := client.Do(ctx, publish).Error(); err != nil {
 		return u.explain(ctx, err)
 	}
 	return nil
@@ -53,6 +86,10 @@ func (u *Updates) Publish(ctx context.Context, message []byte) error {
 // returns when ctx ends, when the connection is lost (a silent one within some seconds), and
 // where Redis refuses. The bytes are valid only during the call of receive.
 func (u *Updates) Subscribe(ctx context.Context, receive func(message []byte), missed func()) error {
+	client, err := u.connect(ctx)
+	if err != nil {
+		return u.explain(ctx, err)
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	late := time.AfterFunc(subscribeTime, func() { cancel(errors.New("the subscription is not confirmed")) })
@@ -62,8 +99,8 @@ func (u *Updates) Subscribe(ctx context.Context, receive func(message []byte), m
 			missed()
 		}
 	})
-	subscribe := u.client.B().Subscribe().Channel(u.channel).Build()
-	err := u.client.Receive(confirmed, subscribe, func(m rueidis.PubSubMessage) { receive([]byte(m.Message)) })
+	subscribe := client.B().Subscribe().Channel(u.channel).Build()
+	err = client.Receive(confirmed, subscribe, func(m rueidis.PubSubMessage) { receive([]byte(m.Message)) })
 	if err == nil {
 		err = errors.New("the subscription has ended")
 	}
@@ -79,6 +116,10 @@ func (u *Updates) explain(ctx context.Context, err error) error {
 
 // Close closes the connection; Subscribe returns.
 func (u *Updates) Close() error {
-	u.client.Close()
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.closed = true; u.client != nil {
+		u.client.Close()
+	}
 	return nil
 }

@@ -17,7 +17,7 @@ import (
 
 func openUpdates(t testing.TB, url string, opts ...redisstore.Option) *redisstore.Updates {
 	t.Helper()
-	news, err := redisstore.OpenUpdates(t.Context(), url, append(opts, redisstore.WithTimeout(time.Second))...)
+	news, err := redisstore.NewUpdates(url, append(opts, redisstore.WithTimeout(time.Second))...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -213,7 +213,7 @@ func TestUpdatesEnds(t *testing.T) {
 	case <-time.After(20 * time.Second):
 		t.Fatal("closed, and Listen goes on")
 	}
-	if _, err := redisstore.OpenUpdates(t.Context(), "redis://"); err == nil {
+	if _, err := redisstore.NewUpdates("redis://"); err == nil {
 		t.Error("a URL without a host: no error")
 	}
 }

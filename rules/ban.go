@@ -6,8 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"go.yaml.in/yaml/v4"
-
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/bounds"
 )
@@ -145,18 +143,6 @@ func (b *builder) length(p place, text string) time.Duration {
 	}
 	b.add(p, "%s has %.80q; allowed: a time from 1s to 3650d with its unit, such as 90s, 10m, 1h or 7d", p.field, text)
 	return 0
-}
-
-func (d *decoder) ban(p place, n *yaml.Node, b *Ban) {
-	if n.Kind == yaml.MappingNode && len(n.Content) == 0 {
-		d.wrong(n, "ban is empty; leave it out")
-	}
-	d.fields(n, p.rule, "ban.", []field{
-		{"after", func(p place, n *yaml.Node) { b.After = d.text(p, n) }},
-		{"for", func(p place, n *yaml.Node) { b.For = d.text(p, n) }},
-		{"then", func(p place, n *yaml.Node) { b.Then = d.list(p, n, bounds.Bans-1) }},
-		{"forget", func(p place, n *yaml.Node) { b.Forget = d.text(p, n) }},
-	})
 }
 
 // ban warns of bans that never hold, and of lengths that decrease.

@@ -3,10 +3,7 @@ package rules
 import (
 	"cmp"
 
-	"go.yaml.in/yaml/v4"
-
 	"github.com/weirproject/weir"
-	"github.com/weirproject/weir/internal/bounds"
 )
 
 // A CompiledCandidate is a checked Candidate.
@@ -61,17 +58,6 @@ func (b *builder) candidate(i int, s *Spec, rule *Rule, named bool) *CompiledCan
 			components: b.key(at(i, "candidate.key"), given.Key, s.Match.Path)}
 	}
 	return c
-}
-
-func (d *decoder) candidate(p place, n *yaml.Node, c *Candidate) {
-	if n.Kind == yaml.MappingNode && len(n.Content) == 0 {
-		d.wrong(n, "candidate is empty; leave it out")
-	}
-	d.fields(n, p.rule, "candidate.", []field{
-		{"limit", func(p place, n *yaml.Node) { c.Limit = d.list(p, n, bounds.Limits) }},
-		{"algorithm", func(p place, n *yaml.Node) { c.Algorithm = d.text(p, n) }},
-		{"key", func(p place, n *yaml.Node) { c.Key = d.list(p, n, bounds.Components) }},
-	})
 }
 
 // candidate warns of candidates that are never decided.

@@ -122,9 +122,6 @@ func build(file *File, r *report, o options) *Set {
 	all := make([]Rule, len(file.Rules))
 	set.rules = make([]*Rule, 0, len(all))
 	for i := range all {
-		if r.enough() {
-			break
-		}
 		all[i] = Rule{set: set, index: i, name: file.Rules[i].Name}
 		b.rule(i, &file.Rules[i], &all[i])
 		o.pause(i, rulesBuilt)
@@ -138,9 +135,9 @@ func build(file *File, r *report, o options) *Set {
 }
 
 func (b *builder) rule(i int, s *Spec, rule *Rule) {
-	rule.onMissing = word(b, at(i, "on_missing"), s.OnMissing, Anonymous, Skip, Deny)
-	rule.mode = word(b, at(i, "mode"), s.Mode, Enforce, Shadow)
-	rule.onStoreError = word(b, at(i, "on_store_error"), s.OnStoreError, Local, AllowAll, RefuseAll)
+	rule.onMissing = word(b, at(i, "on_missing"), s.OnMissing, onMissing)
+	rule.mode = word(b, at(i, "mode"), s.Mode, modes)
+	rule.onStoreError = word(b, at(i, "on_store_error"), s.OnStoreError, onStoreError)
 	rule.cost = b.cost(i, &s.Cost)
 	rule.schedule = b.schedule(i, s.Schedule)
 	rule.lists = b.lists(i, s.Allow, s.Deny, s.Match.Path)
@@ -176,7 +173,7 @@ func (b *builder) rule(i int, s *Spec, rule *Rule) {
 }
 
 // word checks that a value is one of those allowed. The first, which may be empty, is the default.
-func word[T ~string](b *builder, p place, given T, allowed ...T) T {
+func word[T ~string](b *builder, p place, given T, allowed []T) T {
 	if given == "" {
 		return allowed[0]
 	}
@@ -202,7 +199,7 @@ func (b *builder) count(p place, n, most int) bool {
 }
 
 var algorithms = []string{"token_bucket", "gcra", "leaky_bucket", "leaky_queue", "fixed_window", "calendar",
-	"sliding_log", "sliding_counter", "concurrency"}
+	"sliding_log", "sliding_counter", "concurrency"} // concurrency is the last
 
 func (b *builder) algorithm(p place, word string) {
 	if word != "" && !slices.Contains(algorithms, word) {

@@ -2,9 +2,6 @@ package rules
 
 import (
 	"slices"
-	"strconv"
-
-	"go.yaml.in/yaml/v4"
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/bounds"
@@ -29,6 +26,9 @@ func (r *Rule) LocalCeiling() float64 { return r.ceiling }
 // has ended, or a time-to-live after the client left. Otherwise they release it at once: the work is cancelled.
 func (r *Rule) HoldUntilDone() bool { return r.holdUntilDone }
 
+// releases are the words of hold_until.
+var releases = []string{"disconnect", "done"}
+
 // holdUntil checks hold_until. It needs the rule's limits.
 func (b *builder) holdUntil(i int, s *Spec, rule *Rule) (done bool) {
 	p := at(i, "hold_until")
@@ -37,12 +37,13 @@ func (b *builder) holdUntil(i int, s *Spec, rule *Rule) (done bool) {
 		b.add(p, "hold_until has no effect on %s, which holds nothing; it is for limits such as concurrency 5 ttl 1m",
 			rule.limits[0])
 	}
-	return word(b, p, s.HoldUntil, "disconnect", "done") == "done"
+	return word(b, p, s.HoldUntil, releases) == "done"
 }
 
 func (b *builder) sharing(given int) int {
 	if given < 0 || given > bounds.Sharing {
-		b.add(at(-1, "nodes"), "nodes is %d; allowed: 1 to %d, how many processes share the store", given, bounds.Sharing)
+		b.add(at(-1, "nodes"), "nodes is %d; allowed: 1 to %d, how many processes share the store",
+			given, bounds.Sharing)
 		return 0
 	}
 	return given
@@ -88,19 +89,4 @@ func (b *builder) ceiling(i int, s *Spec) float64 {
 			"one node may pass", s.LocalCeiling, bounds.Ceiling)
 	}
 	return s.LocalCeiling
-}
-
-// factor reads a number such as 1.2.
-func (d *decoder) factor(p place, n *yaml.Node) float64 {
-	text := d.text(p, n)
-	if text == "" {
-		return 0
-	}
-	factor, err := strconv.ParseFloat(text, 64)
-	quoted := n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle) != 0
-	if err != nil || quoted || !(factor >= 1 && factor <= bounds.Ceiling) {
-		d.wrong(n, "%s is %.80q; allowed: an unquoted number from 1 to %d, such as 1.2", p, text, bounds.Ceiling)
-		return 0
-	}
-	return factor
 }

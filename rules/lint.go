@@ -18,11 +18,12 @@ import (
 // are in the order of the file, at most bounds.Problems.
 func Lint(name string, text []byte, opts ...Option) (set *Set, warnings []Problem, err error) {
 	o := newOptions(opts)
-	file, set, r := read(name, text, o, true)
+	file, set, r := read(name, text, o)
 	if err := r.err(); err != nil {
 		return nil, nil, err
 	}
-	l := &linter{report: &report{file: name, lines: r.lines, texts: r.texts, marks: r.marks}, file: file, set: set,
+	l := &linter{report: &report{file: name, lines: r.lines, texts: r.texts, root: r.root,
+		joined: r.joined}, file: file, set: set,
 		options: o}
 	l.lint()
 	l.sort()

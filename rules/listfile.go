@@ -60,39 +60,33 @@ type listText struct {
 }
 
 // listed reads the values of a component: one, several, or references to files and sets.
-func (d *decoder) listed(p place, n *yaml.Node) (list List) {
+func (d *decoder) listed(p place, n *yaml.Node) List {
 	if n.Kind != yaml.MappingNode {
 		return List{Values: d.list(p, n, bounds.Listed)}
 	}
-	var name string
-	var named *yaml.Node
-	d.fields(n, p.rule, p.field+".", []field{
-		{"file", func(p place, n *yaml.Node) { name, named = d.text(p, n), n }},
-		{"redis", func(p place, n *yaml.Node) { list.Sets = d.setNames(p, n) }},
-		{"values", func(_ place, n *yaml.Node) { list.Values = d.list(p, n, bounds.Listed) }},
-	})
-	if named == nil && !d.has(at(p.rule, p.field+".file")) && len(list.Sets) == 0 &&
-		!d.has(at(p.rule, p.field+".redis")) {
+	var l listing
+	listFields.read(d, p, n, &l)
+	file := at(p.rule, p.field+".file")
+	if !d.has(file) && !d.has(at(p.rule, p.field+".redis")) {
 		d.wrong(n, "%s names neither a file nor a set, such as file: blocked.txt or redis: weir:blocked; values "+
 			"alone need no mapping", p.field)
 	}
-	if name != "" {
-		list.Values = d.join(p, list.Values, name, named)
+	if l.file != "" {
+		l.Values = d.join(p, l.Values, l.file, file)
 	}
-	return list
+	return l.List
 }
 
 // join adds the values of a file, without duplicates: two people who block one address at the same time must
 // not make the file invalid.
-func (d *decoder) join(p place, values []string, name string, n *yaml.Node) []string {
+func (d *decoder) join(p place, values []string, name string, file place) []string {
 	f := d.listFile(name)
 	if f.complaint != "" {
-		d.wrong(n, "%s.file is %.200q; %s", p.field, name, f.complaint)
+		d.add(file, "%s is %.200q; %s", file.field, name, f.complaint)
 		return values
 	}
 	if d.filed += len(f.values); d.filed > bounds.AllListed {
-		d.wrong(n, "%s.file: with %.200q the files of lists have over %d values", p.field, name,
-			bounds.AllListed)
+		d.add(file, "%s: with %.200q the files of lists have over %d values", file.field, name, bounds.AllListed)
 		return values
 	}
 	addresses := strings.HasSuffix(strings.TrimSpace(p.field), ".client.ip")
@@ -100,17 +94,19 @@ func (d *decoder) join(p place, values []string, name string, n *yaml.Node) []st
 	for _, text := range values {
 		seen[sameListed(text, addresses)] = true
 	}
+	added := joined{first: len(values)}
 	for j, text := range f.values {
 		same := sameListed(text, addresses)
 		if seen[same] {
 			continue
 		}
 		seen[same] = true
-		if d.marks != nil {
-			d.marks[place{p.rule, p.field, len(values)}] = f.marks[j]
-		}
-		values = append(values, text)
+		values, added.marks = append(values, text), append(added.marks, f.marks[j])
 	}
+	if d.joined == nil {
+		d.joined = make(map[place]joined)
+	}
+	d.joined[p] = added
 	return values
 }
 
@@ -168,7 +164,7 @@ func (d *decoder) fetch(name string, f *listFile) {
 		f.complaint = "it is empty; a list that is empty on purpose has a comment, such as # nobody; any other empty " +
 			"file may be one that was cut short"
 	default:
-		d.values(filepath.Join(filepath.Dir(d.file.Name), filepath.FromSlash(name)), string(text), f)
+		d.values(filepath.Join(filepath.Dir(d.report.file), filepath.FromSlash(name)), string(text), f)
 	}
 }
 

@@ -46,14 +46,14 @@ func (s *Set) SetNames() []string { return s.names }
 func (s *Set) LeftOut() error { return s.leftOut }
 
 // setNames reads the names of sets.
-func (d *decoder) setNames(p place, n *yaml.Node) []string {
+func (d *decoder) setNames(p place, n *yaml.Node, l *listing) {
 	names := d.list(p, n, bounds.Sets)
 	if !d.sets && len(names) > 0 {
 		d.wrong(n, "%s is %.80q; only rules from a file, not in a URL or in a database, may name what else to read: "+
 			"write the values here", p.field, names[0])
-		return nil
+		return
 	}
-	return names
+	l.Sets = names
 }
 
 // A setUse is a set and the component of its members.

@@ -8,7 +8,7 @@ import (
 
 // Load is Parse, then Compile, with the same options. Errors are of type *Error, and list every mistake.
 func Load(name string, text []byte, opts ...Option) (*Set, error) {
-	_, set, r := read(name, text, newOptions(opts), false)
+	_, set, r := read(name, text, newOptions(opts))
 	if err := r.err(); err != nil {
 		return nil, err
 	}
@@ -36,7 +36,7 @@ func (c *Compiler) Parse(name string, text []byte, opts ...Option) (*File, error
 	for _, opt := range opts {
 		opt(&o)
 	}
-	file, set, r := read(name, text, o, false)
+	file, set, r := read(name, text, o)
 	if err := r.err(); err != nil {
 		return nil, err
 	}

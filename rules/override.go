@@ -139,7 +139,10 @@ func (o *overrideBuilder) add(i, j int, given *Override, s *Spec, named bool) {
 // parts reads the values of an override's key.
 func (o *overrideBuilder) parts(p place, given []string) (parts []pattern, ok bool) {
 	components := o.rule.components
-	if len(given) == 0 && o.has(p) {
+	if len(given) == 0 {
+		if !o.has(p) {
+			o.builder.add(p, "%s is missing: a value for each component of the rule's key", p.field)
+		}
 		return nil, false
 	}
 	if len(given) != len(components) {

@@ -2,8 +2,8 @@ package rules
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
-	"fmt"
 	"io"
 	"regexp"
 	"strconv"
@@ -23,42 +23,27 @@ const maxDepth = 16
 // name is the file's name. Compile accepts the data that Parse accepts. The only options with an effect are
 // WithFiles and WithSets; without WithFiles no file is read.
 func Parse(name string, text []byte, opts ...Option) (*File, error) {
-	file, _, r := read(name, text, newOptions(opts), false)
+	file, _, r := read(name, text, newOptions(opts))
 	if err := r.err(); err != nil {
 		return nil, err
 	}
 	return file, nil
 }
 
-// read also compiles the set, and records the places of values if marked.
-func read(name string, text []byte, o options, marked bool) (*File, *Set, *report) {
+// read also compiles the set.
+func read(name string, text []byte, o options) (*File, *Set, *report) {
 	r := &report{file: name}
 	if !r.readable(text) {
 		return nil, nil, r
 	}
-	root := r.document(text, o.rest)
-	if root == nil {
+	if r.root = r.document(text, o.rest); r.root == nil {
 		return nil, nil, r
 	}
 	o.read = once(o.read)
-	// Nearly all files are valid and need no marks. An unmarked run finds a problem whenever a marked one
-	// does: marks only suppress repeated reports.
-	if quick := *r; !marked && len(r.problems) == 0 {
-		quick.quick = true
-		if file, set := decode(root, o, &quick); len(quick.problems) == 0 {
-			return file, set, &quick
-		}
-	}
-	r.marks = make(map[place]mark)
-	file, set := decode(root, o, r)
-	return file, set, r
-}
-
-func decode(root *yaml.Node, o options, r *report) (*File, *Set) {
-	d := &decoder{report: r, file: &File{Name: r.file}, options: o}
-	d.refuse(root)
-	d.root(root)
-	return d.file, build(d.file, r, o)
+	d := &decoder{report: r, options: o}
+	d.refuse(r.root)
+	file := d.decode(r.root)
+	return file, build(file, r, o), r
 }
 
 // readable splits the text into lines, and refuses a text that is too large before the YAML reader allocates
@@ -93,7 +78,6 @@ func (r *report) readable(text []byte) bool {
 type decoder struct {
 	*report
 	options
-	file  *File
 	files map[string]*listFile
 	filed int // values in files
 }
@@ -201,30 +185,60 @@ func (d *decoder) refuse(n *yaml.Node) {
 	}
 }
 
-// A field is a field of the file and its reader.
-type field struct {
-	word string
-	read func(p place, n *yaml.Node)
+// decode reads the root of a file.
+func (d *decoder) decode(n *yaml.Node) *File {
+	file := &File{Name: d.report.file}
+	if n.Kind == yaml.SequenceNode {
+		d.wrong(n, "the file is a list; begin it with the line rules: and put the list below that")
+		return file
+	}
+	fileFields.read(d, at(-1, ""), n, file)
+	if n.Kind == yaml.MappingNode && file.Rules == nil && !d.has(at(-1, "rules")) {
+		d.wrong(n, "rules is missing; write rules: [] for a file without rules")
+	}
+	return file
 }
 
-// fields reads a mapping with known fields. Their places begin with prefix.
-func (d *decoder) fields(n *yaml.Node, rule int, prefix string, known []field) {
-	d.pairs(n, prefix, func(key, value *yaml.Node) {
-		for _, f := range known {
-			if f.word == key.Value {
-				p := at(rule, prefix+f.word)
-				d.mark(p, value)
-				f.read(p, value)
+// rules reads the list of rules.
+func (d *decoder) rules(_ place, n *yaml.Node, file *File) {
+	if n.Kind != yaml.SequenceNode {
+		d.wrong(n, "rules must be a list: each rule begins with a dash")
+		return
+	}
+	if len(n.Content) > MaxRules {
+		d.wrong(n, "%d rules; at most %d", len(n.Content), MaxRules)
+		return
+	}
+	file.Rules = make([]Spec, len(n.Content))
+	for i, rule := range n.Content {
+		ruleFields.read(d, at(i, ""), rule, &file.Rules[i])
+		d.pause(i, rulesRead)
+	}
+}
+
+// read reads a mapping at a place.
+func (m *mapping[T]) read(d *decoder, p place, n *yaml.Node, t *T) {
+	if m.empty != "" && n.Kind == yaml.MappingNode && len(n.Content) == 0 {
+		d.wrong(n, "%s is empty; %s", p.field, m.empty)
+	}
+	prefix := p.field
+	if prefix != "" {
+		prefix += "."
+	}
+	d.pairs(n, p.field, func(key, value *yaml.Node) {
+		for i := range m.fields {
+			if f := &m.fields[i]; f.word == key.Value {
+				f.value.read(d, at(p.rule, prefix+f.word), value, t)
 				return
 			}
 		}
-		words := make([]string, len(known))
-		for i, f := range known {
-			words[i] = f.word
+		words := make([]string, len(m.fields))
+		for i := range m.fields {
+			words[i] = m.fields[i].word
 		}
 		d.wrong(key, "unknown field %.80q; %s", key.Value, oneOf(key.Value, words))
 		if meant := nearest.Of(key.Value, words); meant != "" { // not missing as well
-			d.mark(at(rule, prefix+meant), key)
+			d.meant(at(p.rule, prefix+meant), key)
 		}
 	})
 }
@@ -235,11 +249,11 @@ func (d *decoder) pairs(n *yaml.Node, what string, each func(key, value *yaml.No
 		return
 	}
 	if n.Kind != yaml.MappingNode {
-		d.wrong(n, "%s must be fields with values, such as name: value", orFile(what))
+		d.wrong(n, "%s must be fields with values, such as name: value", cmp.Or(what, "this"))
 		return
 	}
 	first := firsts(n)
-	for i := 0; i+1 < len(n.Content) && !d.enough(); i += 2 {
+	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, value := n.Content[i], n.Content[i+1]
 		if key.Kind != yaml.ScalarNode {
 			d.wrong(key, "a field's name must be a word")
@@ -277,198 +291,21 @@ func firsts(n *yaml.Node) func(i int) *yaml.Node {
 	}
 }
 
-func orFile(what string) string {
-	if what = strings.TrimSuffix(what, "."); what != "" {
-		return what
-	}
-	return "this"
-}
-
-func (d *decoder) root(n *yaml.Node) {
-	if n.Kind == yaml.SequenceNode {
-		d.wrong(n, "the file is a list; begin it with the line rules: and put the list below that")
-		return
-	}
-	f := d.file
-	d.fields(n, -1, "", []field{
-		{"store", func(p place, n *yaml.Node) { f.Store = d.text(p, n) }},
-		{"nodes", func(p place, n *yaml.Node) { f.Nodes = int(min(d.units(p, n), bounds.Sharing+1)) }},
-		{"fallback_keys", func(p place, n *yaml.Node) { f.FallbackKeys = int(min(d.units(p, n), bounds.FallbackKeys+1)) }},
-		{"trusted_proxies", func(p place, n *yaml.Node) { f.TrustedProxies = d.list(p, n, bounds.Proxies) }},
-		{"client_header", func(p place, n *yaml.Node) { f.ClientHeader = d.text(p, n) }},
-		{"path_form", func(p place, n *yaml.Node) { f.PathForm = d.list(p, n, bounds.Values) }},
-		{"allow", func(p place, n *yaml.Node) { f.Allow = d.lists(p, n) }},
-		{"deny", func(p place, n *yaml.Node) { f.Deny = d.lists(p, n) }},
-		{"response", func(p place, n *yaml.Node) { d.response(p, n, &f.Response) }},
-		{"rules", d.rules},
-	})
-	if n.Kind == yaml.MappingNode && f.Rules == nil && !d.has(at(-1, "rules")) {
-		d.wrong(n, "rules is missing; write rules: [] for a file without rules")
-	}
-}
-
-func (d *decoder) rules(_ place, n *yaml.Node) {
-	if n.Kind != yaml.SequenceNode {
-		d.wrong(n, "rules must be a list: each rule begins with a dash")
-		return
-	}
-	if len(n.Content) > MaxRules {
-		d.wrong(n, "%d rules; at most %d", len(n.Content), MaxRules)
-		return
-	}
-	d.file.Rules = make([]Spec, len(n.Content))
-	var s Spec
-	known := d.ruleFields(&s)
-	for i, rule := range n.Content {
-		if d.enough() {
-			return
-		}
-		d.mark(at(i, ""), rule)
-		d.rule(i, rule, known)
-		d.file.Rules[i], s = s, Spec{}
-		d.pause(i, rulesRead)
-	}
-}
-
-func (d *decoder) rule(i int, n *yaml.Node, known []field) {
-	if n.Kind != yaml.MappingNode { // fields cannot be missing
-		d.mark(at(i, "name"), n)
-		d.mark(at(i, "limit"), n)
-	}
-	d.fields(n, i, "", known)
-}
-
-// ruleFields are made once for all rules of a file: they fill in the current one.
-func (d *decoder) ruleFields(s *Spec) []field {
-	match := d.matchFields(&s.Match)
-	return []field{
-		{"name", func(p place, n *yaml.Node) { s.Name = d.text(p, n) }},
-		{"label", func(p place, n *yaml.Node) { s.Label = d.text(p, n) }},
-		{"match", func(p place, n *yaml.Node) { d.fields(n, p.rule, "match.", match) }},
-		{"group", func(p place, n *yaml.Node) { s.Group = d.text(p, n) }},
-		{"schedule", func(p place, n *yaml.Node) { s.Schedule = d.schedule(p, n) }},
-		{"allow", func(p place, n *yaml.Node) { s.Allow = d.lists(p, n) }},
-		{"deny", func(p place, n *yaml.Node) { s.Deny = d.lists(p, n) }},
-		{"key", func(p place, n *yaml.Node) { s.Key = d.list(p, n, bounds.Components) }},
-		{"on_missing", func(p place, n *yaml.Node) { s.OnMissing = OnMissing(d.text(p, n)) }},
-		{"algorithm", func(p place, n *yaml.Node) { s.Algorithm = d.text(p, n) }},
-		{"limit", func(p place, n *yaml.Node) { s.Limit = d.list(p, n, bounds.Limits) }},
-		{"overrides", func(p place, n *yaml.Node) { s.Overrides = d.overrides(p, n) }},
-		{"cost", func(p place, n *yaml.Node) { d.cost(p, n, &s.Cost) }},
-		{"mode", func(p place, n *yaml.Node) { s.Mode = Mode(d.text(p, n)) }},
-		{"ban", func(p place, n *yaml.Node) { d.ban(p, n, &s.Ban) }},
-		{"candidate", func(p place, n *yaml.Node) { d.candidate(p, n, &s.Candidate) }},
-		{"enforce_percent", func(p place, n *yaml.Node) { s.EnforcePercent = d.percent(p, n) }},
-		{"lease_percent", func(p place, n *yaml.Node) { s.LeasePercent = int(min(d.units(p, n), bounds.Lease+1)) }},
-		{"hold_until", func(p place, n *yaml.Node) { s.HoldUntil = d.text(p, n) }},
-		{"local_ceiling", func(p place, n *yaml.Node) { s.LocalCeiling = d.factor(p, n) }},
-		{"on_store_error", func(p place, n *yaml.Node) { s.OnStoreError = StoreError(d.text(p, n)) }},
-		{"response", func(p place, n *yaml.Node) { d.response(p, n, &s.Response) }},
-	}
-}
-
-func (d *decoder) matchFields(m *Match) []field {
-	return []field{
-		{"method", func(p place, n *yaml.Node) { m.Method = d.list(p, n, bounds.Values) }},
-		{"host", func(p place, n *yaml.Node) { m.Host = d.list(p, n, bounds.Values) }},
-		{"path", func(p place, n *yaml.Node) { m.Path = d.text(p, n) }},
-		{"client", func(p place, n *yaml.Node) { m.Client = d.list(p, n, bounds.Values) }},
-		{"service", func(p place, n *yaml.Node) { m.Service = d.list(p, n, bounds.Values) }},
-		{"user", func(p place, n *yaml.Node) { m.User = d.list(p, n, bounds.Values) }},
-		{"route", func(p place, n *yaml.Node) { m.Route = d.list(p, n, bounds.Values) }},
-		{"header", func(p place, n *yaml.Node) { m.Header = d.table(p, n) }},
-		{"query", func(p place, n *yaml.Node) { m.Query = d.table(p, n) }},
-		{"descriptor", func(p place, n *yaml.Node) { m.Descriptor = d.table(p, n) }},
-	}
-}
-
-// table reads names, each with its values.
-func (d *decoder) table(p place, n *yaml.Node) map[string][]string {
-	table := make(map[string][]string)
-	each := func(p place, name string, n *yaml.Node) {
-		if values := d.list(p, n, bounds.Values); len(values) > 0 {
-			table[name] = values
-		}
-	}
-	d.names(p, n, each)
-	return table
-}
-
-// lists reads components, each with its listed values.
-func (d *decoder) lists(p place, n *yaml.Node) map[string]List {
-	table := make(map[string]List)
-	each := func(p place, name string, n *yaml.Node) {
-		if list := d.listed(p, n); len(list.Values)+len(list.Sets) > 0 {
-			table[name] = list
-		}
-	}
-	d.names(p, n, each)
-	return table
-}
-
+// names iterates over a mapping whose keys are names.
 func (d *decoder) names(p place, n *yaml.Node, each func(p place, name string, n *yaml.Node)) {
-	d.pairs(n, p.field, func(key, value *yaml.Node) {
-		name := at(p.rule, p.field+"."+key.Value)
-		d.mark(name, key)
-		each(name, key.Value, value)
-	})
+	d.pairs(n, p.field, func(key, value *yaml.Node) { each(at(p.rule, p.field+"."+key.Value), key.Value, value) })
 	if n.Kind == yaml.MappingNode && len(n.Content) == 0 {
 		d.wrong(n, "%s is empty; leave it out", p.field)
 	}
 }
 
 // cost reads a number or a mapping.
-func (d *decoder) cost(p place, n *yaml.Node, c *Cost) {
-	if n.Kind != yaml.MappingNode {
-		c.Units = d.units(p, n)
-		return
+func (d *decoder) cost(p place, n *yaml.Node, s *Spec) {
+	if n.Kind == yaml.MappingNode {
+		costFields.read(d, p, n, &s.Cost)
+	} else {
+		s.Cost.Units = d.units(p, n)
 	}
-	if len(n.Content) == 0 {
-		d.wrong(n, "cost is empty; give it a number, or say where it comes from, or leave it out")
-	}
-	d.fields(n, p.rule, "cost.", []field{
-		{"from", func(p place, n *yaml.Node) { c.From = d.text(p, n) }},
-		{"default", func(p place, n *yaml.Node) { c.Default = d.units(p, n) }},
-		{"max", func(p place, n *yaml.Node) { c.Max = d.units(p, n) }},
-		{"settle", func(p place, n *yaml.Node) { c.Settle = d.text(p, n) }},
-	})
-}
-
-func (d *decoder) overrides(p place, n *yaml.Node) []Override {
-	items := d.items(p, n, bounds.Overrides)
-	list := make([]Override, len(items))
-	for j, item := range items {
-		o, prefix := &list[j], fmt.Sprintf("%s[%d].", p.field, j)
-		d.begin(p.rule, prefix, item)
-		d.fields(item, p.rule, prefix, []field{
-			{"key", func(p place, n *yaml.Node) { o.Key = d.list(p, n, bounds.Components) }},
-			{"limit", func(p place, n *yaml.Node) { o.Limit = d.list(p, n, bounds.Limits) }},
-		})
-		if item.Kind == yaml.MappingNode && len(o.Key) == 0 && !d.has(at(p.rule, prefix+"key")) {
-			d.wrong(item, "%skey is missing: a value for each component of the rule's key", prefix)
-			d.mark(at(p.rule, prefix+"key"), item)
-		}
-	}
-	return list
-}
-
-// schedule reads a window, or a list of them.
-func (d *decoder) schedule(p place, n *yaml.Node) []Window {
-	items := []*yaml.Node{n}
-	if n.Kind == yaml.SequenceNode {
-		items = d.items(p, n, bounds.Windows)
-	}
-	list := make([]Window, len(items))
-	for j, item := range items {
-		w, prefix := &list[j], fmt.Sprintf("%s[%d].", p.field, j)
-		d.begin(p.rule, prefix, item)
-		d.fields(item, p.rule, prefix, []field{
-			{"days", func(p place, n *yaml.Node) { w.Days = d.list(p, n, len(weekdays)) }},
-			{"hours", func(p place, n *yaml.Node) { w.Hours = d.text(p, n) }},
-			{"zone", func(p place, n *yaml.Node) { w.Zone = d.text(p, n) }},
-		})
-	}
-	return list
 }
 
 // items are the elements of a list of mappings.
@@ -486,28 +323,6 @@ func (d *decoder) items(p place, n *yaml.Node, most int) []*yaml.Node {
 	return n.Content
 }
 
-// begin marks an item. Without a mapping no fields are missing.
-func (d *decoder) begin(rule int, prefix string, n *yaml.Node) {
-	d.mark(at(rule, strings.TrimSuffix(prefix, ".")), n)
-	if n.Kind != yaml.MappingNode {
-		for _, word := range []string{"key", "limit", "days"} {
-			d.mark(at(rule, prefix+word), n)
-		}
-	}
-}
-
-func (d *decoder) response(p place, n *yaml.Node, r *Response) {
-	if n.Kind == yaml.MappingNode && len(n.Content) == 0 {
-		d.wrong(n, "response is empty; leave it out")
-	}
-	d.fields(n, p.rule, "response.", []field{
-		{"status", func(p place, n *yaml.Node) { r.Status = int(min(d.units(p, n), 1<<20)) }},
-		{"fields", func(p place, n *yaml.Node) { r.Fields = d.text(p, n) }},
-		{"body", func(p place, n *yaml.Node) { r.Body = d.long(p, n, bounds.Body) }},
-		{"content_type", func(p place, n *yaml.Node) { r.ContentType = d.text(p, n) }},
-	})
-}
-
 // list reads a list of texts; one text alone is a list of one.
 func (d *decoder) list(p place, n *yaml.Node, most int) []string {
 	if n.Kind != yaml.SequenceNode {
@@ -516,14 +331,10 @@ func (d *decoder) list(p place, n *yaml.Node, most int) []string {
 		}
 		return nil
 	}
-	if len(n.Content) == 0 || len(n.Content) > most {
-		d.wrong(n, "%s has %d values; 1 to %d, or leave it out", p.field, len(n.Content), most)
-		return nil
-	}
-	list := make([]string, len(n.Content))
-	for i, item := range n.Content {
+	items := d.items(p, n, most)
+	list := make([]string, len(items))
+	for i, item := range items {
 		list[i] = d.text(place{p.rule, p.field, i}, item)
-		d.mark(place{p.rule, p.field, i}, item)
 	}
 	return list
 }
@@ -537,7 +348,7 @@ func (d *decoder) text(p place, n *yaml.Node) string { return d.long(p, n, bound
 
 // long is text with a bound in bytes.
 func (d *decoder) long(p place, n *yaml.Node, most int) string {
-	plain := n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle|yaml.LiteralStyle|yaml.FoldedStyle) == 0
+	plain := !quoted(n) && n.Style&(yaml.LiteralStyle|yaml.FoldedStyle) == 0
 	switch {
 	case n.Kind == yaml.AliasNode: // refused already
 	case n.Kind != yaml.ScalarNode:
@@ -562,9 +373,39 @@ func (d *decoder) units(p place, n *yaml.Node) int64 {
 		return 0
 	}
 	units, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || units < 1 || text[0] == '+' || n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle) != 0 {
+	if err != nil || units < 1 || text[0] == '+' || quoted(n) {
 		d.wrong(n, "%s is %.80q; allowed: a whole number from 1, unquoted, in decimal digits", p, text)
 		return 0
 	}
 	return units
 }
+
+// factor reads a number such as 1.2.
+func (d *decoder) factor(p place, n *yaml.Node, s *Spec) {
+	text := d.text(p, n)
+	if text == "" {
+		return
+	}
+	factor, err := strconv.ParseFloat(text, 64)
+	if err != nil || quoted(n) || !(factor >= 1 && factor <= bounds.Ceiling) {
+		d.wrong(n, "%s is %.80q; allowed: an unquoted number from 1 to %d, such as 1.2", p, text, bounds.Ceiling)
+		return
+	}
+	s.LocalCeiling = factor
+}
+
+// percent reads a whole number that may be 0.
+func (d *decoder) percent(p place, n *yaml.Node, s *Spec) {
+	text := d.text(p, n)
+	if text == "" {
+		return
+	}
+	percent, err := strconv.Atoi(text)
+	if err != nil || percent < 0 || percent > 100 || text[0] == '+' || text[0] == '-' || quoted(n) {
+		d.wrong(n, "%s is %.80q; allowed: a whole number from 0 to 100, unquoted and without a sign", p, text)
+		return
+	}
+	s.EnforcePercent = &percent
+}
+
+func quoted(n *yaml.Node) bool { return n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle) != 0 }

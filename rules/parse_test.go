@@ -167,7 +167,7 @@ func TestWhatOnlyProgramsCanGetWrong(t *testing.T) {
 		`f: rules[0].schedule[0].days[0]: days has ""`:                       one(rules.Spec{Schedule: []rules.Window{{Days: []string{""}}}}),
 		"f: rules[0].schedule: schedule has 17 values; at most 16":           one(rules.Spec{Schedule: make([]rules.Window, 17)}),
 		"f: rules[0].overrides[0].limit: overrides[0].limit is missing":      one(rules.Spec{Key: []string{"user"}, Overrides: []rules.Override{{Key: []string{"a"}}}}),
-		"f: rules[0].overrides[0].key: overrides[0].key has 0 values":        one(rules.Spec{Key: []string{"user"}, Overrides: []rules.Override{{Limit: []string{"1/1s"}}}}),
+		"f: rules[0].overrides[0].key: overrides[0].key is missing":          one(rules.Spec{Key: []string{"user"}, Overrides: []rules.Override{{Limit: []string{"1/1s"}}}}),
 		`f: rules[0].overrides[0].key[0]: overrides[0].key has "": a value`:  one(rules.Spec{Key: []string{"user"}, Overrides: []rules.Override{{Key: []string{""}, Limit: []string{"1/1s"}}}}),
 		"f: rules[0].match.client: match.client has 65 values; at most 64":   one(rules.Spec{Match: rules.Match{Client: addresses(65)}}),
 		"f: trusted_proxies: trusted_proxies has 257 values; at most 256":    {TrustedProxies: addresses(257)},

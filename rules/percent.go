@@ -2,10 +2,8 @@ package rules
 
 import (
 	"math/bits"
-	"strconv"
 
 	"github.com/cespare/xxhash/v2"
-	"go.yaml.in/yaml/v4"
 )
 
 // EnforcePercent is the percentage of keys for which the rule is enforced.
@@ -42,19 +40,4 @@ func (b *builder) percent(i int, s *Spec) uint64 {
 			"one key")
 	}
 	return uint64(*s.EnforcePercent)
-}
-
-// percent reads a whole number that may be 0; nil is none.
-func (d *decoder) percent(p place, n *yaml.Node) *int {
-	text := d.text(p, n)
-	if text == "" {
-		return nil
-	}
-	percent, err := strconv.Atoi(text)
-	if err != nil || percent < 0 || percent > 100 || text[0] == '+' || text[0] == '-' ||
-		n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle) != 0 {
-		d.wrong(n, "%s is %.80q; allowed: a whole number from 0 to 100, unquoted and without a sign", p, text)
-		return nil
-	}
-	return &percent
 }

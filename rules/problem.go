@@ -81,6 +81,9 @@ type place struct {
 
 func at(rule int, field string) place { return place{rule, field, -1} }
 
+// element is the place of a mapping in the field's list.
+func (p place) element(i int) place { return at(p.rule, p.field+"["+strconv.Itoa(i)+"]") }
+
 func (p place) String() string {
 	text := p.field
 	if p.rule >= 0 {
@@ -94,51 +97,134 @@ func (p place) String() string {
 
 type mark struct{ line, column int }
 
-// A report collects problems; marks map places of the data to positions in the text.
+func markOf(n *yaml.Node) mark { return mark{n.Line, n.Column} }
+
+// A report collects problems, and finds the places of the data in the text.
 type report struct {
 	file     string
 	lines    []string
-	texts    []listText     // files of values, whose line numbers follow those of the file
-	fit      map[int]bool   // lines that are masked already
-	marks    map[place]mark // nil: not recorded
+	texts    []listText       // files of values, whose line numbers follow those of the file
+	fit      map[int]bool     // lines that are masked already
+	root     *yaml.Node       // nil: the data was not read from text
+	mistyped map[place]mark   // fields that were probably meant by unknown ones
+	joined   map[place]joined // values that files add to a list
 	problems []Problem
 	omitted  int
-	quick    bool // stop at one problem: the text is read again then, with marks
 }
 
-// enough reports whether no further problem is needed.
-func (r *report) enough() bool { return r.quick && len(r.problems) > 0 }
+// joined are values of files, which follow the first values of a list.
+type joined struct {
+	first int
+	marks []mark
+}
 
-// mark records the position of a place.
-func (r *report) mark(p place, n *yaml.Node) {
-	if r.marks != nil {
-		r.marks[p] = mark{n.Line, n.Column}
+// meant records that an unknown field was probably meant for this one, which is then not missing too.
+func (r *report) meant(p place, n *yaml.Node) {
+	if r.mistyped == nil {
+		r.mistyped = make(map[place]mark)
 	}
+	r.mistyped[p] = markOf(n)
 }
 
 // add reports a problem of a place in the data.
 func (r *report) add(p place, format string, args ...any) {
-	r.put(r.find(p), p, format, args...)
-}
-
-// find is the position of a place, or of the nearest enclosing one that was read.
-func (r *report) find(p place) mark {
-	if m, ok := r.marks[p]; ok {
-		return m
-	}
-	for field := p.field; field != ""; {
-		if m, ok := r.marks[at(p.rule, field)]; ok {
-			return m
-		}
-		field = field[:max(0, strings.LastIndexByte(field, '.'))]
-	}
-	return r.marks[at(p.rule, "")]
+	m, _ := r.find(p)
+	r.put(m, p, format, args...)
 }
 
 // has reports whether the text has a place, so that its mistake was reported already.
 func (r *report) has(p place) bool {
-	_, ok := r.marks[p]
-	return ok
+	_, there := r.find(p)
+	return there
+}
+
+// find is the position of a place, or of the nearest enclosing one that the text has. there reports whether
+// the text has the place itself, or a value of another kind around it, which was reported already.
+func (r *report) find(p place) (m mark, there bool) {
+	if m, ok := r.mistyped[p]; ok {
+		return m, true
+	}
+	if r.root == nil {
+		return mark{}, false
+	}
+	n := r.root
+	if p.rule >= 0 {
+		if n = child(n, "rules"); n == nil || len(n.Content) <= p.rule {
+			return mark{}, false
+		}
+		n = n.Content[p.rule]
+		m = markOf(n)
+	}
+	named := false // the keys of n are names, which have the positions of their entries
+	for rest := p.field; rest != ""; {
+		key, value, after := descend(n, rest)
+		if value == nil {
+			return m, n.Kind != yaml.MappingNode
+		}
+		if m = markOf(value); named && key != nil {
+			m = markOf(key)
+		}
+		named = key != nil && slices.Contains(withNames, key.Value)
+		n, rest = value, after
+	}
+	return r.findItem(p, n, m)
+}
+
+// withNames are the fields whose values are mappings with any keys.
+var withNames = []string{"allow", "deny", "header", "query", "descriptor"}
+
+// findItem finds an item of a list.
+func (r *report) findItem(p place, n *yaml.Node, m mark) (mark, bool) {
+	if p.item < 0 {
+		return m, true
+	}
+	if files, ok := r.joined[at(p.rule, p.field)]; ok && p.item >= files.first {
+		return files.marks[p.item-files.first], true
+	}
+	if n.Kind == yaml.MappingNode {
+		if n = child(n, "values"); n == nil {
+			return m, false
+		}
+	}
+	if n.Kind != yaml.SequenceNode || p.item >= len(n.Content) {
+		return m, false
+	}
+	return markOf(n.Content[p.item]), true
+}
+
+func child(n *yaml.Node, word string) *yaml.Node {
+	_, value, rest := descend(n, word)
+	if rest != "" {
+		return nil
+	}
+	return value
+}
+
+// descend follows the first part of a field: an index such as [2] of a list, or the longest key of a mapping
+// that the field begins with. rest is what follows it.
+func descend(n *yaml.Node, field string) (key, value *yaml.Node, rest string) {
+	if index, after, ok := strings.Cut(field, "]"); ok && field[0] == '[' {
+		rest = strings.TrimPrefix(after, ".")
+		if n.Kind != yaml.SequenceNode { // a single element
+			return nil, n, rest
+		}
+		i, err := strconv.Atoi(index[1:])
+		if err != nil || i >= len(n.Content) {
+			return nil, nil, ""
+		}
+		return nil, n.Content[i], rest
+	}
+	if n.Kind != yaml.MappingNode {
+		return nil, nil, ""
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		after, begins := strings.CutPrefix(field, n.Content[i].Value)
+		ends := after == "" || after[0] == '.' || after[0] == '['
+		if begins && ends && n.Content[i].Kind == yaml.ScalarNode && (key == nil || len(after) < len(rest)) {
+			key, value, rest = n.Content[i], n.Content[i+1], after
+		}
+	}
+	return key, value, strings.TrimPrefix(rest, ".")
 }
 
 func (r *report) put(m mark, p place, format string, args ...any) {

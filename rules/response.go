@@ -20,6 +20,9 @@ type Response struct {
 	ContentType string // of a text; "" is text/plain; charset=utf-8
 }
 
+// headerFields are the words of fields; "" is that of the file.
+var headerFields = []string{"", "draft", "seconds", "unix_time", "none"}
+
 // A response is a checked Response.
 type response struct {
 	Response
@@ -32,7 +35,7 @@ func (r *Rule) Response() *Response { return &r.response.Response }
 // response checks one response; over combines them.
 func (b *builder) response(i int, s *Response) response {
 	checked := response{Response: Response{Status: s.Status, ContentType: s.ContentType, Body: s.Body,
-		Fields: word(b, at(i, "response.fields"), s.Fields, "", "draft", "seconds", "unix_time", "none")}}
+		Fields: word(b, at(i, "response.fields"), s.Fields, headerFields)}}
 	if s.Status != 0 && (s.Status < 400 || s.Status > 599) {
 		b.add(at(i, "response.status"), "status is %d; allowed: 400 to 599, usually 429", s.Status)
 	}

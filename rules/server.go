@@ -28,7 +28,7 @@ func (b *builder) server(file *File) {
 	b.set.store = b.store(at(-1, "store"), file.Store)
 	b.set.nodes = b.sharing(file.Nodes)
 	b.set.fallbackKeys = b.fallback(file.FallbackKeys)
-	b.set.header = word(b, at(-1, "client_header"), file.ClientHeader, clientHeaders...)
+	b.set.header = word(b, at(-1, "client_header"), file.ClientHeader, clientHeaders)
 	b.set.form = b.pathForm(at(-1, "path_form"), file.PathForm)
 	p := at(-1, "trusted_proxies")
 	if !b.count(p, len(file.TrustedProxies), bounds.Proxies) {

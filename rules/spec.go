@@ -135,6 +135,8 @@ const (
 	Deny      OnMissing = "deny"      // the request is refused
 )
 
+var onMissing = []OnMissing{Anonymous, Skip, Deny}
+
 // Mode is the mode of a rule.
 type Mode string
 
@@ -143,6 +145,8 @@ const (
 	Enforce Mode = "enforce"
 	Shadow  Mode = "shadow" // refusals are counted, and requests pass
 )
+
+var modes = []Mode{Enforce, Shadow}
 
 // StoreError is the treatment of a request while the store does not answer.
 type StoreError string
@@ -153,3 +157,5 @@ const (
 	AllowAll  StoreError = "allow" // the request passes
 	RefuseAll StoreError = "deny"  // the request is refused
 )
+
+var onStoreError = []StoreError{Local, AllowAll, RefuseAll}

@@ -86,9 +86,28 @@ func (f *finder) visit(node ast.Node) bool {
 	case *ast.BasicLit:
 		f.number(n)
 	case *ast.ReturnStmt:
+		if fails(n) { // what is returned beside an error means nothing
+			return false
+		}
 		f.results(n)
 	}
 	return true
+}
+
+// fails reports whether a statement returns plain values and an error.
+func fails(n *ast.ReturnStmt) bool {
+	for i, result := range n.Results {
+		switch r := result.(type) {
+		case *ast.BasicLit:
+		case *ast.Ident:
+			if i == len(n.Results)-1 {
+				return r.Name == "err"
+			}
+		default:
+			return false
+		}
+	}
+	return false
 }
 
 func (f *finder) operator(pos token.Pos, op token.Token) {

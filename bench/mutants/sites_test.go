@@ -20,6 +20,8 @@ func f(a, b int) bool {
 	b = a - 1
 	return true
 }
+
+func g(err error) (int, error) { return 0, err }
 `
 	file := filepath.Join(t.TempDir(), "p.go")
 	if err := os.WriteFile(file, []byte(source), 0o600); err != nil {
@@ -30,7 +32,8 @@ func f(a, b int) bool {
 		t.Fatal(err)
 	}
 	want := map[string]bool{
-		"a < b && b != 3 → !(a < b && b != 3)": true, "< → <=": true, "&& → ||": true, "!= → ==": true, "3 → 4": true,
+		"a < b && b != 3 → !(a < b && b != 3)": true,
+		"< → <=":                               true, "&& → ||": true, "!= → ==": true, "3 → 4": true,
 		"fmt.Println(a) → ": true, "+= → -=": true, "2 → 3": true, "++ → --": true,
 		"b = a - 1 → ": true, "- → +": true, "1 → 2": true, "true → false": true,
 	}

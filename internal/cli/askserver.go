@@ -1,19 +1,14 @@
 package cli
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 
 	"github.com/weirproject/weir/gate"
 )
-
-// maxAnswer is the limit of a server's answer in bytes.
-const maxAnswer = 1 << 20
 
 // A peek is the body of POST /v1/peek.
 type peek struct {
@@ -38,7 +33,7 @@ func askServer(ctx context.Context, s *System, f *serverFlags, a *explainedReque
 	if err != nil {
 		return nil, err
 	}
-	token, err := s.secret("token-file", f.tokenFile, func(text string) { warnTo(s.Err, text) })
+	server.token, err = s.secret("token-file", f.tokenFile, func(text string) { warnTo(s.Err, text) })
 	if err != nil {
 		return nil, err
 	}
@@ -48,10 +43,23 @@ func askServer(ctx context.Context, s *System, f *serverFlags, a *explainedReque
 	r.Route, r.User, r.Service = a.Route, a.User, a.Service
 	r.Client, r.Cookies, r.Descriptors = a.Client.String(), a.cookies, a.described
 	r.Headers, r.Query = first(a.header), first(a.query)
+	body, err := json.Marshal(&p)
+	if err != nil {
+		return nil, err
+	}
 	ctx, cancel := context.WithTimeout(ctx, f.timeout)
 	defer cancel()
+	response, text, err := server.send(ctx,
+		&serverRequest{method: http.MethodPost, path: "/v1/peek", kind: "application/json", body: body})
+	if err != nil {
+		return nil, err
+	}
+	var answer struct{ Outcome, Detail string } // also if the status is not 200
+	if json.Unmarshal(text, &answer) != nil || answer.Outcome == "" {
+		return nil, fmt.Errorf("the server answered %s: %s", response.Status, strings.TrimSpace(answer.Detail))
+	}
 	e := &explanation{Store: "by the server " + f.url}
-	err = server.post(ctx, "/v1/peek", token, &p, e)
+	err = json.Unmarshal(text, e)
 	e.Passed = e.Outcome == gate.Passed.String()
 	return e, err
 }
@@ -63,34 +71,4 @@ func first(values map[string][]string) map[string]string {
 		table[name] = list[0]
 	}
 	return table
-}
-
-// post sends a document and reads the answer, whatever its status.
-func (c *serverClient) post(ctx context.Context, path, token string, document, answer any) error {
-	body, err := json.Marshal(document)
-	if err != nil {
-		return err
-	}
-	request, err := http.NewRequestWithContext(ctx, "POST", c.base+path, bytes.NewReader(body))
-	if err != nil {
-		return err
-	}
-	request.Header.Set("Content-Type", "application/json")
-	if token != "" {
-		request.Header.Set("Authorization", "Bearer "+token)
-	}
-	response, err := c.do(request)
-	if err != nil {
-		return err
-	}
-	defer response.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
-	if err != nil {
-		return err
-	}
-	var problem struct{ Outcome, Detail string }
-	if json.Unmarshal(text, &problem) != nil || problem.Outcome == "" {
-		return fmt.Errorf("the server answered %s: %s", response.Status, strings.TrimSpace(problem.Detail))
-	}
-	return json.Unmarshal(text, answer)
 }

@@ -3,10 +3,8 @@ package cli
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 )
@@ -41,16 +39,10 @@ func health(ctx context.Context, s *System, f *serverFlags) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, f.timeout)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, "GET", server.base+"/readyz", nil)
-	if err != nil {
-		return usagef("--server is no URL: %v", err)
-	}
-	answer, err := server.do(request)
+	answer, body, err := server.send(ctx, &serverRequest{method: http.MethodGet, path: "/readyz"})
 	if err != nil {
 		return fmt.Errorf("not ready: %w", err)
 	}
-	defer answer.Body.Close()
-	body, _ := io.ReadAll(io.LimitReader(answer.Body, 4<<10))
 	text := strings.TrimSpace(string(body))
 	if answer.StatusCode != http.StatusOK {
 		return fmt.Errorf("not ready: %s: %s", answer.Status, text)
@@ -58,5 +50,3 @@ func health(ctx context.Context, s *System, f *serverFlags) error {
 	fmt.Fprintln(s.Out, text)
 	return nil
 }
-
-const askTimeout = 3 * time.Second

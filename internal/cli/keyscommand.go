@@ -4,75 +4,67 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"time"
 
-	"github.com/spf13/cobra"
+	"github.com/weirproject/weir/internal/server/admin"
 )
 
-// A keyView is a key in the answers of the admin API.
-type keyView struct {
-	Limits []struct {
-		Limit      string
-		Remaining  int64
-		RetryAfter *float64 `json:"retry_after"`
-		ResetAfter float64  `json:"reset_after"`
+// key shows a key, after a reset if the method is POST.
+func (o *operator) key(method, path string, args []string) error {
+	if o.rule == "" {
+		return usagef("--rule is missing: give the name of the rule")
 	}
-	BannedFor float64 `json:"banned_for"`
-}
-
-func newKeys(s *System) *cobra.Command {
-	return group("keys", "Show and reset the counts of a key",
-		`Show the remaining quota of a key under a rule of a running server, and reset its counts. A key
-is the values of the rule's key components, in order, or one text as weir bans list prints it.`,
-		`  weir keys get 203.0.113.7 --rule per-ip
-  weir keys get client.ip=11:203.0.113.7 --rule per-ip
-  weir keys reset 203.0.113.7 --rule per-ip --why "a mistake of ours"`,
-		s.keys("get", http.MethodGet, "keys", "Show the remaining quota of a key"),
-		s.keys("reset", http.MethodPost, "keys/reset", "Reset the counts of a key"))
-}
-
-func (s *System) keys(word, method, path, short string) *cobra.Command {
-	f, rule := new(operatorFlags), ""
-	command := &cobra.Command{
-		Use:     word + " KEY... --rule RULE",
-		Short:   short,
-		Args:    argsBetween(0, 8, "a value for each component of the rule's key"),
-		Example: fmt.Sprintf("  weir keys %s 203.0.113.7 --rule per-ip", word),
-		RunE: s.operate(f, func(o *operator, args []string) error {
-			if rule == "" {
-				return usagef("--rule is missing: give the name of the rule")
-			}
-			query := o.reason()
-			query.Set("rule", rule)
-			if len(args) == 1 {
-				query.Set("key", args[0])
-			} else if len(args) > 1 {
-				query["value"] = args
-			}
-			var key keyView
-			text, err := o.send(adminRequest{method: method, path: path, query: query}, &key)
-			if err != nil {
-				return err
-			}
-			return o.print(text, key.table)
-		})}
-	f.add(command.Flags())
-	if method == http.MethodPost {
-		f.writing(command.Flags())
+	query := o.query("rule", o.rule)
+	if len(args) == 1 {
+		query.Set("key", args[0])
+	} else if len(args) > 1 {
+		query["value"] = args
 	}
-	command.Flags().StringVar(&rule, "rule", "", "`NAME` of the rule")
-	return command
-}
-
-func (k *keyView) table(w io.Writer) {
-	fmt.Fprintln(w, "LIMIT\tREMAINING\tRETRY AFTER\tRESET AFTER")
-	for _, l := range k.Limits {
-		retry := "never"
-		if l.RetryAfter != nil {
-			retry = fmt.Sprintf("%gs", *l.RetryAfter)
+	return show(o, &serverRequest{method: method, path: path, query: query}, func(w io.Writer, k *admin.Key) {
+		row(w, "LIMIT", "REMAINING", "RETRY AFTER", "RESET AFTER")
+		for _, l := range k.Limits {
+			retry := "never"
+			if l.RetryAfter != nil {
+				retry = fmt.Sprintf("%gs", *l.RetryAfter)
+			}
+			row(w, l.Limit, fmt.Sprint(l.Remaining), retry, fmt.Sprintf("%gs", l.ResetAfter))
 		}
-		fmt.Fprintf(w, "%s\t%d\t%s\t%gs\n", l.Limit, l.Remaining, retry, l.ResetAfter)
+		if k.BannedFor > 0 {
+			fmt.Fprintf(w, "\nbanned for another %gs; weir bans lift ends the ban\n", k.BannedFor)
+		}
+	})
+}
+
+func (o *operator) listBans([]string) error {
+	return show(o, get("bans"), func(w io.Writer, answer *admin.Bans) {
+		row(w, "RULE", "KEY", "FROM", "UNTIL", "FOR", "WHERE")
+		for _, b := range answer.Bans {
+			where := "all nodes"
+			if b.Local {
+				where = "this node"
+			}
+			row(w, b.Rule, printable(b.Key), b.From.Format(time.RFC3339), b.Until.Format(time.RFC3339), b.Length, where)
+		}
+	})
+}
+
+func (o *operator) liftBan(args []string) error {
+	if (len(args) == 2) == (len(o.values) > 0) {
+		return usagef("give a KEY, such as 203.0.113.7 or one from weir bans list, or --value VALUE for each " +
+			"component of the rule's key")
 	}
-	if k.BannedFor > 0 {
-		fmt.Fprintf(w, "\nbanned for another %gs; weir bans lift ends the ban\n", k.BannedFor)
+	query := o.query("rule", args[0])
+	if len(args) == 2 {
+		query.Set("key", args[1])
+	} else {
+		query["value"] = o.values
 	}
+	r := &serverRequest{method: http.MethodPost, path: "bans/lift", query: query}
+	return show(o, r, func(w io.Writer, answer *admin.Lifted) {
+		text := "%s is no longer banned by %s\n"
+		if !answer.Banned {
+			text = "%s was not banned by %s; its counts towards a ban are reset\n"
+		}
+		fmt.Fprintf(w, text, printable(answer.Key), answer.Rule)
+	})
 }

@@ -10,71 +10,81 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/weirproject/weir/internal/server/admin"
+	"github.com/weirproject/weir/internal/server/web"
 	"github.com/weirproject/weir/rules"
 )
 
-// An operatorFlags are the flags of all commands that use the admin API.
-type operatorFlags struct {
-	serverFlags
-	json bool
-	why  string
-	yes  bool
-}
-
-func (f *operatorFlags) add(flags *pflag.FlagSet) {
-	f.serverFlags.add(flags)
-	flags.StringVar(&f.tokenFile, "token-file", "",
-		"`FILE` with the token of an operator (or WEIR_TOKEN, or WEIR_ADMIN_TOKEN)")
-	flags.BoolVar(&f.json, "json", false, "print the JSON answer of the server")
-}
-
-// writing adds the flags of commands that change something.
-func (f *operatorFlags) writing(flags *pflag.FlagSet) {
-	flags.StringVar(&f.why, "why", "", "`REASON` of the change, for the history")
-}
-
-// An operator is a client of the admin API.
+// An operator is a command that uses the admin API of a running server, with its flags.
 type operator struct {
-	*operatorFlags
+	serverFlags
+	json, yes, force, forget, dry bool
+	why, rule, by, lasts          string
+	values, limits                []string
+	revision                      int64
+	keys, most                    int
+
 	system *System
 	server *serverClient
-	token  string
 	ctx    context.Context
 	cancel context.CancelFunc
 
 	started context.Context // of the whole command; ctx has a timeout
 }
 
+// An operatorCommand is an entry of the table of operators' commands.
+type operatorCommand struct {
+	use, short, long, example string
+	args                      cobra.PositionalArgs // nil: none
+	// The names of its flags, and their usage if it differs from that of operatorFlags.
+	flags [][2]string
+	run   func(o *operator, args []string) error
+}
+
 // operatorVariables are the flags that operators' commands read from the environment too.
 var operatorVariables = []string{"server", "server-ca", "server-cert", "server-key", "server-timeout", "token-file"}
 
-// operate wraps run as the RunE of a command, with a client of the server.
-func (s *System) operate(f *operatorFlags, run func(o *operator, args []string) error) func(*cobra.Command,
-	[]string) error {
-	return func(cmd *cobra.Command, args []string) error {
-		if err := s.fromEnvironment(cmd.Flags(), operatorVariables...); err != nil {
-			return err
-		}
-		o := &operator{operatorFlags: f, system: s, started: cmd.Context()}
-		var err error
-		if o.server, err = f.client(s); err != nil {
-			return err
-		}
-		if o.token, err = s.operatorToken(f.tokenFile); err != nil {
-			return err
-		}
-		o.ctx, o.cancel = context.WithTimeout(cmd.Context(), f.timeout)
-		defer func() { o.cancel() }() // edit replaces it
-		return run(o, args)
+// command makes the command of an entry.
+func (s *System) command(c *operatorCommand) *cobra.Command {
+	o := &operator{system: s}
+	command := &cobra.Command{Use: c.use, Short: c.short, Long: c.long, Example: c.example, Args: c.args,
+		RunE: func(cmd *cobra.Command, args []string) error { return o.operate(cmd, args, c.run) }}
+	if c.args == nil {
+		command.Args = noArgs
 	}
+	flags := command.Flags()
+	o.serverFlags.add(flags)
+	flags.StringVar(&o.tokenFile, "token-file", "",
+		"`FILE` with the token of an operator (or WEIR_TOKEN, or WEIR_ADMIN_TOKEN)")
+	flags.BoolVar(&o.json, "json", false, "print the JSON answer of the server")
+	for _, flag := range c.flags {
+		o.addFlag(flags, flag[0], flag[1])
+	}
+	return command
+}
+
+// operate runs the command with a client of the server.
+func (o *operator) operate(cmd *cobra.Command, args []string, run func(*operator, []string) error) error {
+	s := o.system
+	if err := s.fromEnvironment(cmd.Flags(), operatorVariables...); err != nil {
+		return err
+	}
+	var err error
+	if o.server, err = o.client(s); err != nil {
+		return err
+	}
+	if o.server.token, err = s.operatorToken(o.tokenFile); err != nil {
+		return err
+	}
+	o.started = cmd.Context()
+	o.ctx, o.cancel = context.WithTimeout(o.started, o.timeout)
+	defer func() { o.cancel() }() // edit replaces it
+	return run(o, args)
 }
 
 // operatorToken is the token of the operator. In the environment of a server it is the first
@@ -92,97 +102,71 @@ func (s *System) operatorToken(file string) (string, error) {
 	return strings.TrimSpace(first), err
 }
 
-// An adminRequest is one request to the admin API.
-type adminRequest struct {
-	method, path string
-	query        url.Values
-	kind         string // of the body
-	body         []byte
-	seen         *int64 // revision for If-Match; 0: the object must not exist; nil: no condition
-}
-
-// A refusedError is a problem that the server answered.
-type refusedError struct {
-	status  int
-	Detail  string
-	Current int64
-}
-
-// Error is the server's sentence.
-func (e *refusedError) Error() string { return e.Detail }
-
-// send sends a request, and decodes the answer. text is the whole answer.
-func (o *operator) send(a adminRequest, into any) (text []byte, err error) {
-	target := o.server.base + admin.Prefix + a.path
-	if len(a.query) > 0 {
-		target += "?" + a.query.Encode()
-	}
-	request, err := http.NewRequestWithContext(o.ctx, a.method, target, bytes.NewReader(a.body))
+// send sends a request to the admin API, and decodes the answer. text is the whole answer.
+func (o *operator) send(r *serverRequest, into any) (text []byte, err error) {
+	below := *r
+	below.path = admin.Prefix + r.path
+	response, text, err := o.server.send(o.ctx, &below)
 	if err != nil {
 		return nil, err
 	}
-	if a.kind != "" {
-		request.Header.Set("Content-Type", a.kind)
+	if response.StatusCode == http.StatusOK {
+		return text, json.Unmarshal(text, into)
 	}
-	if o.token != "" {
-		request.Header.Set("Authorization", "Bearer "+o.token)
+	p := new(web.Problem)
+	if json.Unmarshal(text, p) != nil || p.Detail == "" {
+		p.Detail = fmt.Sprintf("the server answered %s; is it weir, and of this version?", response.Status)
 	}
-	switch {
-	case a.seen != nil && *a.seen > 0:
-		request.Header.Set("If-Match", strconv.Quote(strconv.FormatInt(*a.seen, 10)))
-	case a.seen != nil:
-		request.Header.Set("If-None-Match", "*")
+	if p.Status = response.StatusCode; p.Status == http.StatusBadRequest {
+		return nil, &exit{exitUsage, p}
 	}
-	response, err := o.server.do(request)
-	if err != nil {
-		return nil, err
-	}
-	defer response.Body.Close()
-	if text, err = io.ReadAll(io.LimitReader(response.Body, maxAdminAnswer)); err != nil {
-		return nil, err
-	}
-	if response.StatusCode != http.StatusOK {
-		return nil, refusedBy(response, text)
-	}
-	return text, json.Unmarshal(text, into)
-}
-
-// maxAdminAnswer is the limit of an answer in bytes: all rules of the largest ledger.
-const maxAdminAnswer = 64 << 20
-
-func refusedBy(response *http.Response, text []byte) error {
-	e := &refusedError{status: response.StatusCode}
-	if json.Unmarshal(text, e) != nil || e.Detail == "" {
-		e.Detail = fmt.Sprintf("the server answered %s; is it weir, and of this version?", response.Status)
-	}
-	if e.status == http.StatusBadRequest {
-		return &exit{exitUsage, e}
-	}
-	return e
+	return nil, p
 }
 
 // isStatus reports whether the error is an answer with this status.
 func isStatus(err error, status int) bool {
-	var refused *refusedError
-	return errors.As(err, &refused) && refused.status == status
+	var p *web.Problem
+	return errors.As(err, &p) && p.Status == status
 }
 
-// print prints the answer as JSON or as a table.
-func (o *operator) print(text []byte, table func(io.Writer)) error {
+// show sends a request, and prints the answer as JSON or as a table.
+func show[T any](o *operator, r *serverRequest, table func(w io.Writer, answer *T)) error {
+	var answer T
+	text, err := o.send(r, &answer)
+	if err != nil {
+		return err
+	}
 	if o.json {
 		_, err := o.system.Out.Write(text)
 		return err
 	}
 	out := tabwriter.NewWriter(o.system.Out, 0, 8, 2, ' ', 0)
-	table(out)
+	table(out, &answer)
 	return out.Flush()
 }
 
-// reason is the query of a write, with its reason.
-func (o *operator) reason() url.Values {
+// row prints the cells of a row of a table. Empty texts and zeros are dashes.
+func row(w io.Writer, cells ...any) {
+	texts := make([]string, len(cells))
+	for i, cell := range cells {
+		if texts[i] = fmt.Sprint(cell); cell == "" || cell == int64(0) {
+			texts[i] = "-"
+		}
+	}
+	fmt.Fprintln(w, strings.Join(texts, "\t"))
+}
+
+// get is a request that reads.
+func get(path string) *serverRequest { return &serverRequest{method: http.MethodGet, path: path} }
+
+// query is the query of a write: its reason, and other parameters by turns name and value.
+func (o *operator) query(pairs ...string) url.Values {
 	query := url.Values{}
 	if o.why != "" {
 		query.Set("why", o.why)
+	}
+	for i := 0; i < len(pairs); i += 2 {
+		query.Set(pairs[i], pairs[i+1])
 	}
 	return query
 }
@@ -217,7 +201,7 @@ func argsBetween(least, most int, what string) cobra.PositionalArgs {
 }
 
 // group is a command that only has subcommands.
-func group(use, short, long, example string, commands ...*cobra.Command) *cobra.Command {
+func (s *System) group(use, short, long, example string, commands []operatorCommand) *cobra.Command {
 	command := &cobra.Command{
 		Use:     use,
 		Short:   short,
@@ -225,9 +209,10 @@ func group(use, short, long, example string, commands ...*cobra.Command) *cobra.
 		Example: example,
 		Args:    unknownCommand,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
-	command.AddCommand(commands...)
-	for _, one := range commands {
+	for i := range commands {
+		one := s.command(&commands[i])
 		one.DisableFlagsInUseLine = true
+		command.AddCommand(one)
 	}
 	return command
 }

@@ -8,6 +8,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -16,6 +17,8 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"github.com/weirproject/weir/internal/server/web"
 )
 
 // A serverFlags are the flags of the connection to a running server.
@@ -30,23 +33,62 @@ func (f *serverFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.ca, "server-ca", "", "PEM `FILE` of the authority of the server's certificate")
 	flags.StringVar(&f.cert, "server-cert", "", "PEM `FILE` of the client certificate")
 	flags.StringVar(&f.key, "server-key", "", "PEM `FILE` of the client certificate's key")
-	flags.DurationVar(&f.timeout, "server-timeout", askTimeout, "timeout `TIME` of a request to the server")
+	flags.DurationVar(&f.timeout, "server-timeout", 3*time.Second, "timeout `TIME` of a request to the server")
 }
 
 // A serverClient sends requests to one server.
 type serverClient struct {
-	base string
-	http *http.Client
+	base  string
+	token string // "": none
+	http  *http.Client
 }
 
-// do sends a request. A connection error names the server, and the flag for another one.
-func (c *serverClient) do(request *http.Request) (*http.Response, error) {
+// maxAnswer is the limit of an answer in bytes: all rules of the largest ledger.
+const maxAnswer = 64 << 20
+
+// A serverRequest is one request to a server.
+type serverRequest struct {
+	method, path string
+	query        url.Values
+	kind         string // of the body
+	body         []byte
+	seen         *int64 // revision for If-Match; 0: the entry must not exist; nil: no condition
+}
+
+// send sends a request, and returns the whole answer. A connection error names the server, and the flag
+// for another one.
+func (c *serverClient) send(ctx context.Context, r *serverRequest) (*http.Response, []byte, error) {
+	target := c.base + r.path
+	if len(r.query) > 0 {
+		target += "?" + r.query.Encode()
+	}
+	request, err := http.NewRequestWithContext(ctx, r.method, target, bytes.NewReader(r.body))
+	if err != nil {
+		return nil, nil, err
+	}
+	if r.kind != "" {
+		request.Header.Set("Content-Type", r.kind)
+	}
+	if c.token != "" {
+		request.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	switch {
+	case r.seen != nil && *r.seen > 0:
+		request.Header.Set("If-Match", web.ETag(*r.seen))
+	case r.seen != nil:
+		request.Header.Set("If-None-Match", "*")
+	}
 	response, err := c.http.Do(request)
 	var failure *url.Error
 	if errors.As(err, &failure) {
 		err = fmt.Errorf("%s is not responding: %w; use --server to name another server", c.base, failure.Err)
 	}
-	return response, err
+	if err != nil {
+		return nil, nil, err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+	return response, text, err
 }
 
 func (f *serverFlags) client(s *System) (*serverClient, error) {

@@ -1,12 +1,9 @@
 package engine
 
 import (
-	"context"
-	"errors"
 	"log/slog"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 
 	"github.com/weirproject/weir"
@@ -29,20 +26,23 @@ type stack struct {
 func newStack(redis weir.Store, c *Config, m *observe.Metrics) (*stack, error) {
 	s := &stack{log: c.Log, metrics: m}
 	s.terms.Store(new(map[string]layers.Terms))
+	updates, err := redisstore.NewUpdates(c.Store, redisstore.WithTimeout(c.Timeout))
+	if err != nil {
+		return nil, err
+	}
 	o := layers.Options{
 		Local: memstore.New(memstore.WithMaxKeys(c.FallbackKeys), memstore.WithMaxBytes(c.MaxBytes)),
 		Nodes: c.Nodes,
 		Bounds: memstore.New(memstore.WithMaxKeys(c.MaxKeys), memstore.WithMaxBytes(c.MaxBytes),
 			memstore.WithoutOverflow()),
 		Terms:          s.of,
-		Updates:        &lateUpdates{config: c},
+		Updates:        updates,
 		Without:        c.Without,
 		Timeout:        c.Timeout,
 		Cluster:        c.cluster(),
 		BreakerChanged: s.changed,
 		Warn:           func(text string) { c.Log.Warn(text) },
 	}
-	var err error
 	if s.Stack, err = layers.New(m.Store(redis), o); err != nil {
 		return nil, err
 	}
@@ -150,68 +150,11 @@ func (s *stack) observe(without []string) {
 	}
 }
 
-// lateUpdates opens the pub/sub connection for updates of other nodes when it is first needed, and
-// again until that succeeds: Redis may start later than this process.
-type lateUpdates struct {
-	config *Config
-	mu     sync.Mutex
-	opened *redisstore.Updates
-	closed bool
-}
-
-func (n *lateUpdates) open(ctx context.Context) (*redisstore.Updates, error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	switch {
-	case n.closed:
-		return nil, errUpdatesClosed
-	case n.opened != nil:
-		return n.opened, nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, firstAttempt)
-	defer cancel()
-	opened, err := redisstore.OpenUpdates(ctx, n.config.Store, redisstore.WithTimeout(n.config.Timeout))
-	if err != nil {
-		return nil, err
-	}
-	n.opened = opened
-	return opened, nil
-}
-
-var errUpdatesClosed = errors.New("the subscription to other nodes is closed")
-
-// Publish implements layers.Updates.
-func (n *lateUpdates) Publish(ctx context.Context, message []byte) error {
-	opened, err := n.open(ctx)
-	if err != nil {
-		return err
-	}
-	return opened.Publish(ctx, message)
-}
-
-// Subscribe implements layers.Updates.
-func (n *lateUpdates) Subscribe(ctx context.Context, receive func([]byte), missed func()) error {
-	opened, err := n.open(ctx)
-	if err != nil {
-		return err
-	}
-	return opened.Subscribe(ctx, receive, missed)
-}
-
-// Close implements io.Closer.
-func (n *lateUpdates) Close() error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.closed = true; n.opened != nil {
-		n.opened.Close()
-	}
-	return nil
-}
-
 func (l *Setup) checkWithout() error {
 	for _, word := range l.Without {
 		if !slices.Contains(layers.Names, word) {
-			return wrong("%s is %.80q; allowed, with commas: %s", l.field("Without"), word, strings.Join(layers.Names, ", "))
+			return wrong("%s is %.80q; allowed, with commas: %s",
+				l.field("Without"), word, strings.Join(layers.Names, ", "))
 		}
 	}
 	return nil

@@ -33,24 +33,32 @@ func openStore(ctx context.Context, c *Config) (weir.Store, error) {
 	if c.Store == Memory {
 		return memstore.New(memstore.WithMaxKeys(c.MaxKeys), memstore.WithMaxBytes(c.MaxBytes)), nil
 	}
-	store, err := OpenRedis(ctx, c)
-	if err == nil {
-		return store, nil
-	}
-	if !passes(err) {
+	conn, err := connect(ctx, c)
+	if err != nil && !passes(err) {
 		return nil, fmt.Errorf("the store %s: %w", Masked(c.Store), err)
 	}
-	c.Log.Warn("Redis is not responding: rules apply their on_store_error until it does", "store", Masked(c.Store),
-		"error", err)
-	return lateRedis(ctx, c, err), nil
+	if err != nil {
+		c.Log.Warn("Redis is not responding: rules apply their on_store_error until it does", "store", Masked(c.Store),
+			"error", err)
+		conn = connectLater(ctx, c, err)
+	}
+	return redisstore.New(conn, redisstore.WithTimeout(c.Timeout))
 }
 
 // OpenRedis connects to the Redis of c.
-func OpenRedis(ctx context.Context, c *Config) (*redisstore.Store, error) {
+func OpenRedis(ctx context.Context, c *Config) (weir.Store, error) {
+	conn, err := connect(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	return redisstore.New(conn, redisstore.WithTimeout(c.Timeout))
+}
+
+func connect(ctx context.Context, c *Config) (redisconn.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, firstAttempt)
 	defer cancel()
-	return redisstore.Open(ctx, c.Store, redisstore.WithTimeout(c.Timeout),
-		redisstore.WithWarn(func(text string) { c.Log.Warn(strings.TrimPrefix(text, "redisstore: ")) }))
+	warn := func(text string) { c.Log.Warn(strings.TrimPrefix(text, "redisstore: ")) }
+	return redisconn.Open(ctx, c.Store, redisconn.Config{Timeout: c.Timeout, Warn: warn})
 }
 
 // passes reports whether a failure to open Redis may be temporary.
@@ -80,27 +88,29 @@ func Masked(url string) string {
 	return scheme + "://" + rest
 }
 
-// A lateStore is a Redis that was unreachable at the start. Until it responds, every call returns
+// A lateConn is the connection to a Redis that was unreachable at the start. Until it responds, every call returns
 // weir.ErrUnavailable.
-type lateStore struct {
-	redis atomic.Pointer[redisstore.Store]
-	why   error // of the first attempt
-	stop  context.CancelFunc
-	done  chan struct{}
+type lateConn struct {
+	config *Config
+	conn   atomic.Pointer[redisconn.Conn]
+	why    error // of the first attempt
+	stop   context.CancelFunc
+	done   chan struct{}
 }
 
-func lateRedis(ctx context.Context, c *Config, why error) *lateStore {
-	ctx, cancel := context.WithCancel(ctx)
-	l := &lateStore{why: why, stop: cancel, done: make(chan struct{})}
+func connectLater(ctx context.Context, c *Config, why error) *lateConn {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	l := &lateConn{config: c, why: why, stop: cancel, done: make(chan struct{})}
 	go func() {
 		defer close(l.done)
-		l.connect(ctx, c)
+		l.connect(ctx)
 	}()
 	return l
 }
 
 // connect tries until it succeeds or the store is closed.
-func (l *lateStore) connect(ctx context.Context, c *Config) {
+func (l *lateConn) connect(ctx context.Context) {
+	log := l.config.Log.With("store", Masked(l.config.Store))
 	ticker := time.NewTicker(retryEvery)
 	defer ticker.Stop()
 	for said := l.why.Error(); ; {
@@ -109,99 +119,53 @@ func (l *lateStore) connect(ctx context.Context, c *Config) {
 			return
 		case <-ticker.C:
 		}
-		store, err := OpenRedis(ctx, c)
+		conn, err := connect(ctx, l.config)
 		if err == nil {
-			l.redis.Store(store)
-			c.Log.Info("connected to Redis", "store", Masked(c.Store))
+			l.conn.Store(&conn)
+			log.Info("connected to Redis")
 			return
 		}
 		if text := err.Error(); text != said && ctx.Err() == nil {
-			c.Log.Warn("Redis is not responding", "store", Masked(c.Store), "error", err)
+			log.Warn("Redis is not responding", "error", err)
 			said = text
 		}
 	}
 }
 
-// unreachable is the error of a call before the first connection.
-func (l *lateStore) unreachable(claims []weir.Claim, times int64, decisions []weir.Decision) error {
-	if err := weir.Check(claims, times, decisions); err != nil {
+func (l *lateConn) connected() (redisconn.Conn, error) {
+	if conn := l.conn.Load(); conn != nil {
+		return *conn, nil
+	}
+	return nil, fmt.Errorf("%w (not executed): not connected yet: %v", weir.ErrUnavailable, l.why)
+}
+
+// Run implements redisstore.Conn.
+func (l *lateConn) Run(ctx context.Context, script *redisconn.Script, keys, args []string,
+	reply []redisconn.Value) ([]redisconn.Value, error) {
+	conn, err := l.connected()
+	if err != nil {
+		return reply, err
+	}
+	return conn.Run(ctx, script, keys, args, reply)
+}
+
+// Delete implements redisstore.Conn.
+func (l *lateConn) Delete(ctx context.Context, keys []string) error {
+	conn, err := l.connected()
+	if err != nil {
 		return err
 	}
-	clear(decisions)
-	return fmt.Errorf("%w (not executed): not connected yet: %v", weir.ErrUnavailable, l.why)
+	return conn.Delete(ctx, keys)
 }
 
-// Decide implements weir.Store.
-func (l *lateStore) Decide(ctx context.Context, claims []weir.Claim, times int64, decisions []weir.Decision) (int64,
-	error) {
-	if redis := l.redis.Load(); redis != nil {
-		return redis.Decide(ctx, claims, times, decisions)
-	}
-	return 0, l.unreachable(claims, times, decisions)
-}
+// Cluster implements redisstore.Conn.
+func (l *lateConn) Cluster() bool { return l.config.cluster() }
 
-// DecideBatch implements weir.Batcher.
-func (l *lateStore) DecideBatch(ctx context.Context, requests []weir.Request) {
-	if redis := l.redis.Load(); redis != nil {
-		redis.DecideBatch(ctx, requests)
-		return
-	}
-	for i := range requests {
-		r := &requests[i]
-		clear(r.Decisions)
-		if r.Granted, r.Err = 0, r.Check(); r.Err == nil {
-			r.Err = l.unreachable(r.Claims, r.Times, nil)
-		}
-	}
-}
-
-// Charge implements weir.Store.
-func (l *lateStore) Charge(ctx context.Context, claims []weir.Claim, decisions []weir.Decision) error {
-	if redis := l.redis.Load(); redis != nil {
-		return redis.Charge(ctx, claims, decisions)
-	}
-	return l.unreachable(claims, 1, decisions)
-}
-
-// Refund implements weir.Store.
-func (l *lateStore) Refund(ctx context.Context, claims []weir.Claim, takenAt weir.Instant,
-	decisions []weir.Decision) error {
-	if redis := l.redis.Load(); redis != nil {
-		return redis.Refund(ctx, claims, takenAt, decisions)
-	}
-	return l.unreachable(claims, 1, decisions)
-}
-
-// Reset implements weir.Store.
-func (l *lateStore) Reset(ctx context.Context, claims []weir.Claim) error {
-	if redis := l.redis.Load(); redis != nil {
-		return redis.Reset(ctx, claims)
-	}
-	return l.unreachable(claims, 0, nil)
-}
-
-// Register implements gate.Register.
-func (l *lateStore) Register(ctx context.Context, register, name, note string, last time.Duration) error {
-	if redis := l.redis.Load(); redis != nil {
-		return redis.Register(ctx, register, name, note, last)
-	}
-	return l.unreachable(nil, 0, nil)
-}
-
-// Registered implements gate.Register.
-func (l *lateStore) Registered(ctx context.Context, register string) (map[string]string, error) {
-	if redis := l.redis.Load(); redis != nil {
-		return redis.Registered(ctx, register)
-	}
-	return nil, l.unreachable(nil, 0, nil)
-}
-
-// Close implements weir.Store. It waits for the current attempt to connect.
-func (l *lateStore) Close() error {
+// Close implements redisstore.Conn. It waits for the current attempt to connect.
+func (l *lateConn) Close() {
 	l.stop()
 	<-l.done
-	if redis := l.redis.Load(); redis != nil {
-		return redis.Close()
+	if conn, err := l.connected(); err == nil {
+		conn.Close()
 	}
-	return nil
 }

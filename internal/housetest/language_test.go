@@ -64,6 +64,17 @@ func TestSentencesHaveNouns(t *testing.T) {
 			}
 		}
 	}
+	for _, page := range documents(t) {
+		text, err := read(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for paragraph := range strings.SplitSeq(outsideFences(text), "\n\n") {
+			if found := roundabout.FindStringSubmatch(strings.ReplaceAll(paragraph, "\n", " ")); found != nil {
+				t.Errorf("%s: %q: begin with a noun", page, found[1])
+			}
+		}
+	}
 }
 
 // comments are the blocks of whole-line comments, each as one line of text, by the number of their first line.

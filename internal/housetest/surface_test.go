@@ -10,6 +10,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -128,4 +129,43 @@ func exportedNames(t *testing.T, dir string, sources []string) (names []string) 
 	names = slices.DeleteFunc(names, func(name string) bool { return !token.IsExported(name) })
 	slices.Sort(names)
 	return names
+}
+
+var goName = regexp.MustCompile("`\\*?([a-z]+)\\.([A-Z][A-Za-z]*)[`.(,{]")
+
+// TestPagesNameWhatExists: a name such as `weir.New` in a page is a public one.
+func TestPagesNameWhatExists(t *testing.T) {
+	text, err := read(surfacePage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	known, packages := map[string]bool{}, map[string]bool{}
+	for line := range strings.Lines(text) {
+		name := path.Base(strings.TrimSpace(line))
+		known[name] = true
+		pkg, _, _ := strings.Cut(name, ".")
+		packages[pkg] = true
+	}
+	found := 0
+	for _, page := range documents(t) {
+		text, err := read(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if page == "CHANGELOG.md" { // it also has names that are gone
+			continue
+		}
+		for _, match := range goName.FindAllStringSubmatch(outsideFences(text), -1) {
+			name := match[1] + "." + match[2]
+			if packages[match[1]] {
+				found++
+			}
+			if packages[match[1]] && !known[name] {
+				t.Errorf("%s names %s, which no public package has", page, name)
+			}
+		}
+	}
+	if found < 30 {
+		t.Errorf("only %d names were found", found)
+	}
 }

@@ -47,10 +47,9 @@ func isUnreachable(err error) bool {
 // milliseconds; TCP and TLS may need more. If each attempt ended with its call, a server
 // some way off could be lost once and never be reached again.
 //
-// rueidis lets every call of a node wait for the first one that connects, without regard to
-// their contexts, and the first may be its own look-up of the topology, which has seconds. So
-// once the store is open no call waits for a connection and the server's HELLO for longer
-// than the timeout.
+// rueidis lets every call of a node wait for the first one that connects, without regard to their contexts, and the
+// first may be its own look-up of the topology, which has seconds. So once the store is open no call waits for a
+// connection and the server's HELLO for longer than the timeout.
 type dialer struct {
 	network string
 	tls     *tls.Config
@@ -196,8 +195,7 @@ type watched struct {
 	armed   atomic.Bool  // Read has a deadline
 }
 
-// SetDeadline is called by rueidis: with a time when it waits for one reply, with none
-// when it begins to pipeline.
+// SetDeadline is called by rueidis: with a time when it waits for one reply, with none when it begins to pipeline.
 func (w *watched) SetDeadline(t time.Time) error {
 	if t.After(w.greeted) && !w.greeted.IsZero() {
 		t = w.greeted

@@ -11,8 +11,7 @@ import (
 
 var errReplaced = errors.New("the client library has failed, and is being replaced")
 
-// library is a client of rueidis. After a panic in one of its calls no later call of it
-// succeeds: it is replaced.
+// library is a client of rueidis. After a panic in one of its calls no later call of it succeeds: it is replaced.
 type library struct{ rueidis.Client }
 
 // closing is how long Close waits for the library, which waits for its calls.

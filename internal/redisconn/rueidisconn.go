@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -26,8 +27,7 @@ const reloads = 4
 // Cluster, which is picked at random and may be the dead one.
 const detours = 3
 
-// rueidisConn is the Conn that Open makes. One connection for each node carries all
-// calls, pipelined.
+// rueidisConn is the Conn that Open makes. One connection for each node carries all calls, pipelined.
 type rueidisConn struct {
 	live    atomic.Pointer[library] // nil while it is replaced
 	options rueidis.ClientOption
@@ -159,16 +159,12 @@ func (c *rueidisConn) Delete(ctx context.Context, keys []string) error {
 	if library == nil {
 		return unavailable(ctx, NotExecuted, errReplaced)
 	}
-	var commands []rueidis.Completed
+	each := max(1, len(keys)) // keys of one command
 	if c.cluster {
-		for _, key := range keys {
-			commands = append(commands, library.B().Unlink().Key(key).Build())
-		}
-	} else if len(keys) > 0 {
-		commands = append(commands, library.B().Unlink().Key(keys...).Build())
+		each = 1
 	}
-	for _, result := range library.DoMulti(ctx, commands...) {
-		if err := result.Error(); err != nil {
+	for some := range slices.Chunk(keys, each) {
+		if err := c.do(ctx, library, library.B().Unlink().Key(some...).Build()).Error(); err != nil {
 			return c.explain(ctx, err)
 		}
 	}

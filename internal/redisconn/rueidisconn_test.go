@@ -80,8 +80,7 @@ func TestScriptFlush(t *testing.T) {
 	if got := server.Do("GET", "k"); got != strconv.Itoa(1+goroutines*calls) {
 		t.Errorf("charged %v, want %d", got, 1+goroutines*calls)
 	}
-	// A flush between a load and the calls that waited for it makes one more. Before 7.0
-	// flushes count with them.
+	// A flush between a load and the calls that waited for it makes one more. Before 7.0 flushes count with them.
 	if loads := calledTimes(server, "script|load") + calledTimes(server, "script"); loads > 5*flushes {
 		t.Errorf("%d SCRIPT LOADs after %d flushes", loads, flushes)
 	}
@@ -116,9 +115,8 @@ func TestLoadOutlivesItsCaller(t *testing.T) {
 	}
 }
 
-// TestFrozenServer stops the server under a crowd. Each call ends by its timeout, also
-// when far more of them were given up than a connection has room for, none is charged
-// twice, and calls work again once the server does.
+// TestFrozenServer stops the server under a crowd. Each call ends by its timeout, also when far more of them were
+// given up than a connection has room for, none is charged twice, and calls work again once the server does.
 func TestFrozenServer(t *testing.T) {
 	const timeout = 20 * time.Millisecond
 	server := redistest.Start(t)

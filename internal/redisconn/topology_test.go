@@ -149,8 +149,7 @@ func testDetour(t *testing.T, cluster *redistest.Cluster, c *rueidisConn) {
 	}
 }
 
-// TestSentinelConn opens the master by its Sentinels, as a user of theirs, and follows it
-// when it dies.
+// TestSentinelConn opens the master by its Sentinels, as a user of theirs, and follows it when it dies.
 func TestSentinelConn(t *testing.T) {
 	t.Parallel()
 	s := redistest.StartSentinel(t)

@@ -40,6 +40,12 @@ func badURL(part string, given any, allowed string) error {
 	return &weir.InputError{Field: "URL " + part, Given: given, Allowed: allowed}
 }
 
+// CheckURL returns the error of a URL that Open does not take.
+func CheckURL(url string) error {
+	_, err := parseURL(url)
+	return err
+}
+
 // parseURL does not use url.Parse: that refuses several addresses, and quotes the whole
 // URL, with the password, in its errors.
 func parseURL(text string) (*target, error) {

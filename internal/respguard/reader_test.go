@@ -12,9 +12,8 @@ import (
 // small are ceilings that a short input can pass.
 var small = Ceilings{Text: 100, Bytes: 200, Elements: 20, Depth: 3}
 
-// FuzzReader compares the reader, which keeps its state between the bytes, with a parser that has
-// all of them: where each reply ends, and whether the rest is refused. A reader that is given the
-// input in pieces does the same.
+// FuzzReader compares the reader, which keeps its state between the bytes, with a parser that has all of them: where
+// each reply ends, and whether the rest is refused. A reader that is given the input in pieces does the same.
 func FuzzReader(f *testing.F) {
 	for _, text := range []string{
 		"+OK\r\n:1\r\n-ERR x\r\n", "*2\r\n:1\r\n$3\r\nabc\r\n", "$-1\r\n*-1\r\n_\r\n", "*0\r\n%0\r\n~0\r\n",

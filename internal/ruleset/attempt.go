@@ -208,7 +208,7 @@ func (m *Manager) record(a *attempt) {
 		m.event(Event{Kind: Recovered, Layer: s.Name, Revision: s.Revision})
 	}
 	for _, c := range a.pending {
-		// What the source said since then may be wrong in another way, and was reported.
+		// Newer content of the source may have another mistake, which was reported.
 		if s := &m.states[c.layer]; c.err != nil && !s.refused {
 			m.report(s, Refused, c.update.Revision, c.err)
 		}

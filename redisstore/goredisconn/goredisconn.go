@@ -26,10 +26,9 @@ import (
 	"github.com/weirproject/weir/redisstore"
 )
 
-// New makes a Conn of a *redis.Client (of Sentinel's too) or a *redis.ClusterClient, which
-// must have been made with MaxRetries -1 and ContextTimeoutEnabled: by default go-redis
-// sends a call up to four times while the server stalls, each of which is charged, and
-// looks at no context. Closing the Conn leaves the client open.
+// New makes a Conn of a *redis.Client (of Sentinel's too) or a *redis.ClusterClient, which must have been made with
+// MaxRetries -1 and ContextTimeoutEnabled: by default go-redis sends a call up to four times while the server stalls,
+// each of which is charged, and looks at no context. Closing the Conn leaves the client open.
 func New(client redis.UniversalClient) (redisstore.Conn, error) {
 	c := &conn{client: client}
 	var err error
@@ -55,10 +54,9 @@ func New(client redis.UniversalClient) (redisstore.Conn, error) {
 	return c, nil
 }
 
-// Guard makes a dialer for go-redis' Options, by which a connection ends where the server
-// announces a text or an array larger than any that Redis has for rules or decisions (64 MiB,
-// 2^21 elements). go-redis itself allocates any announced length: one reply of 2^31 elements ends
-// the program. dial makes connections; nil is a net.Dialer.
+// Guard makes a dialer for go-redis' Options, by which a connection ends where the server announces a text or an
+// array larger than any that Redis has for rules or decisions (64 MiB, 2^21 elements). go-redis itself allocates any
+// announced length: one reply of 2^31 elements ends the program. dial makes connections; nil is a net.Dialer.
 func Guard(
 	dial func(ctx context.Context, network, addr string) (net.Conn, error),
 ) func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -110,7 +108,7 @@ func (c *conn) Run(
 ) (_ []redisconn.Value, err error) {
 	defer func() { // go-redis panics at some replies
 		if failure := recover(); failure != nil {
-			err = fmt.Errorf("%w (%s): go-redis failed: %v", weir.ErrUnavailable, perhapsExecuted, failure)
+			err = fmt.Errorf("%w (%s): go-redis failed: %v", weir.ErrUnavailable, redisconn.PerhapsExecuted, failure)
 		}
 	}()
 	elements, err := c.call(ctx, script, keys, args)
@@ -143,14 +141,10 @@ func (c *conn) call(ctx context.Context, script *redisconn.Script, keys, args []
 	}
 	elements, ok := command.Val().([]any)
 	if !ok {
-		return nil, fmt.Errorf("%w: %T", errReply, command.Val())
+		return nil, redisconn.Malformed("it is no array but %T", command.Val())
 	}
 	return elements, nil
 }
-
-const perhapsExecuted = "it is unknown whether the call was executed"
-
-var errReply = fmt.Errorf("%w (%s): the script's reply is not an array", weir.ErrUnavailable, perhapsExecuted)
 
 func appendValues(reply []redisconn.Value, elements []any) ([]redisconn.Value, error) {
 	for i, element := range elements {
@@ -160,7 +154,7 @@ func appendValues(reply []redisconn.Value, elements []any) ([]redisconn.Value, e
 		case string:
 			reply = append(reply, redisconn.Value{Text: v, IsText: true})
 		default:
-			return reply, fmt.Errorf("%w: element %d is neither an integer nor a string", errReply, i+1)
+			return reply, redisconn.Malformed("element %d is neither an integer nor a string", i+1)
 		}
 	}
 	return reply, nil
@@ -214,17 +208,17 @@ func explain(ctx context.Context, err error) error {
 	var answer redis.Error
 	var network *net.OpError
 	switch {
-	case errors.Is(err, errReply):
+	case errors.Is(err, weir.ErrUnavailable): // malformed
 		return err
 	case errors.Is(err, redis.Nil):
-		return fmt.Errorf("%w: nil", errReply)
+		return redisconn.Malformed("it is nil")
 	case errors.As(err, &answer):
 		return &redisconn.ServerError{Text: strings.TrimPrefix(answer.Error(), "ERR ")}
 	case errors.As(err, &network) && network.Op == "dial",
 		errors.Is(err, redis.ErrClosed), errors.Is(err, redis.ErrPoolTimeout):
-		return unavailable(ctx, "the call was not executed", err)
+		return unavailable(ctx, redisconn.NotExecuted, err)
 	}
-	return unavailable(ctx, perhapsExecuted, err)
+	return unavailable(ctx, redisconn.PerhapsExecuted, err)
 }
 
 // unavailable makes the context's end visible to errors.Is also where go-redis reports

@@ -3,12 +3,11 @@
 //
 // # Closed
 //
-// Calls go through and are counted. The breaker opens when calls fail in a row while none is answered, which is
-// how a frozen or dead store looks, or when too large a share of the last second's calls failed or was slow
-// (Config.Slow). A failure is a weir.ErrUnavailable. Caller errors are not failures: wrong input, a cancelled
-// context, a deadline too short, unless the call took longer than that. A foreign value under one key and a
-// lease that is gone are answers. Slow answers alone never count as a row of failures: this process may have
-// been paused.
+// Calls go through and are counted. The breaker opens when calls fail in a row while none is answered, which is how a
+// frozen or dead store looks, or when too large a share of the last second's calls failed or was slow (Config.Slow).
+// A failure is a weir.ErrUnavailable. Caller errors are not failures: wrong input, a cancelled context, a deadline
+// too short, unless the call took longer than that. A foreign value under one key and a lease that is gone are
+// answers. Slow answers alone never count as a row of failures: this process may have been paused.
 //
 // Calls under way when a store freezes wait for the store's timeout, and so do those that begin before the
 // first of them ends: about as many as arrive within one timeout.

@@ -118,8 +118,7 @@ func TestCloseInEveryState(t *testing.T) {
 	}
 }
 
-// Many callers, and a store that is dead until it was noticed, and then comes and goes: for
-// the race detector.
+// Many callers, and a store that is dead until it was noticed, and then comes and goes: for the race detector.
 func TestManyCallers(t *testing.T) {
 	f := batched{newFaulty()}
 	b, store := newBreaker(t, f, breaker.WithProbes(time.Microsecond, time.Microsecond),

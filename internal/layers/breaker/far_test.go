@@ -44,8 +44,7 @@ func (f far) Charge(ctx context.Context, claims []weir.Claim, d []weir.Decision)
 	return f.Store.Charge(ctx, claims, d)
 }
 
-// TestHealthyFarStoreStaysClosed: a store that answers within its own timeout is healthy at
-// any distance.
+// TestHealthyFarStoreStaysClosed: a store that answers within its own timeout is healthy at any distance.
 func TestHealthyFarStoreStaysClosed(t *testing.T) {
 	for _, next := range []far{
 		{away: 30 * time.Millisecond, timeout: 50 * time.Millisecond},

@@ -113,8 +113,7 @@ func (y *tally) count(now, began time.Duration, c *Config, o *outcome) bool {
 	return o.lost > 0 && y.silent(now, began, c, o.lost) || y.bad(now)
 }
 
-// answeredAt notes an answer. It writes seldom: a write for each call would bounce the cache line between
-// cores.
+// answeredAt notes an answer. It writes seldom: a write for each call would bounce the cache line between cores.
 func (y *tally) answeredAt(now time.Duration, c *Config) {
 	if y.row.Load() != 0 {
 		y.row.Store(0)

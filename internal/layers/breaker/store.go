@@ -2,7 +2,6 @@ package breaker
 
 import (
 	"context"
-	"time"
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/layers/partial"
@@ -10,48 +9,28 @@ import (
 
 // Decide implements weir.Store.
 func (b *Breaker) Decide(ctx context.Context, claims []weir.Claim, times int64,
-	decisions []weir.Decision) (int64, error) {
-	t, began, away := b.enter()
-	if away != nil {
-		return 0, b.turnAway(claims, times, decisions, away)
-	}
-	granted, err := b.next.Decide(ctx, claims, times, decisions)
-	b.ended(ctx, t, began, err)
+	decisions []weir.Decision) (granted int64, err error) {
+	err = b.call(ctx, claims, times, decisions, func() (err error) {
+		granted, err = b.next.Decide(ctx, claims, times, decisions)
+		return err
+	})
 	return granted, err
 }
 
 // Charge implements weir.Store.
 func (b *Breaker) Charge(ctx context.Context, claims []weir.Claim, decisions []weir.Decision) error {
-	t, began, away := b.enter()
-	if away != nil {
-		return b.turnAway(claims, 1, decisions, away)
-	}
-	err := b.next.Charge(ctx, claims, decisions)
-	b.ended(ctx, t, began, err)
-	return err
+	return b.call(ctx, claims, 1, decisions, func() error { return b.next.Charge(ctx, claims, decisions) })
 }
 
 // Refund implements weir.Store.
 func (b *Breaker) Refund(ctx context.Context, claims []weir.Claim, takenAt weir.Instant,
 	decisions []weir.Decision) error {
-	t, began, away := b.enter()
-	if away != nil {
-		return b.turnAway(claims, 1, decisions, away)
-	}
-	err := b.next.Refund(ctx, claims, takenAt, decisions)
-	b.ended(ctx, t, began, err)
-	return err
+	return b.call(ctx, claims, 1, decisions, func() error { return b.next.Refund(ctx, claims, takenAt, decisions) })
 }
 
 // Reset implements weir.Store.
 func (b *Breaker) Reset(ctx context.Context, claims []weir.Claim) error {
-	t, began, away := b.enter()
-	if away != nil {
-		return b.turnAway(claims, 0, nil, away)
-	}
-	err := b.next.Reset(ctx, claims)
-	b.ended(ctx, t, began, err)
-	return err
+	return b.call(ctx, claims, 0, nil, func() error { return b.next.Reset(ctx, claims) })
 }
 
 // Close stops the probes and closes the next store.
@@ -60,25 +39,26 @@ func (b *Breaker) Close() error {
 	return b.next.Close()
 }
 
-// turnAway returns the error of a refused call. Wrong input stays wrong input: gates answer in place of an
+// call makes a call of one request, or refuses it. Wrong input stays wrong input: gates answer in place of an
 // unavailable store, and a client must not be able to provoke that.
-func (b *Breaker) turnAway(claims []weir.Claim, times int64, decisions []weir.Decision, away error) error {
-	if err := weir.Check(claims, times, decisions); err != nil {
-		return err
+func (b *Breaker) call(ctx context.Context, claims []weir.Claim, times int64, decisions []weir.Decision,
+	next func() error) error {
+	t, began, away := b.enter()
+	if away != nil {
+		if err := weir.Check(claims, times, decisions); err != nil {
+			return err
+		}
+		b.counts.turnedAway.Add(1)
+		return away
 	}
-	b.counts.turnedAway.Add(1)
-	return away
-}
-
-// ended counts a call of one request.
-func (b *Breaker) ended(ctx context.Context, t *phase, began time.Duration, err error) {
+	err := next()
 	var o outcome
 	o.add(ctx, err)
 	b.leave(t, began, o)
+	return err
 }
 
-// DecideBatch implements weir.Batcher. A batch is admitted as a whole or not at all; each of its requests
-// counts.
+// DecideBatch implements weir.Batcher. A batch is admitted as a whole or not at all; each of its requests counts.
 func (b *Breaker) DecideBatch(ctx context.Context, requests []weir.Request) {
 	t, began, away := b.enter()
 	if away != nil {

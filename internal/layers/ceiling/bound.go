@@ -65,8 +65,7 @@ var shortest = [...]time.Duration{
 	weir.Week: 7*24*hour - hour, weir.Month: 28*24*hour - hour, weir.Year: 365*24*hour - hour,
 }
 
-// rates returns rate × thousandths/1000 for each period: exactly, and rounded up for numbers too large for
-// that.
+// rates returns rate × thousandths/1000 for each period: exactly, and rounded up for numbers too large for that.
 func rates(rate int64, period time.Duration, thousandths int64) (list []weir.TokenBucket) {
 	common := gcd(thousandths, grain)
 	up, down := thousandths/common, grain/common

@@ -24,8 +24,7 @@
 // would grant in three cases:
 //
 //   - calls take longer than (factor − 1) × the time in which the limit refills the amount above, because a
-//     grant is
-//     counted when its answer arrives;
+//     grant is counted when its answer arrives;
 //   - units granted here were given back, or reset, through another node;
 //   - the clocks of Redis and of this process differ in speed by more than the factor.
 //

@@ -42,8 +42,7 @@ func (p *process) look() (suite, own weir.Instant) {
 	return now, p.own
 }
 
-// clocks are the suite's, for the store below, and the process' own. Without one of the suite
-// both are real.
+// clocks are the suite's, for the store below, and the process' own. Without one of the suite both are real.
 func clocks(clock func() weir.Instant) (suite, own func() weir.Instant) {
 	if clock == nil {
 		return nil, nil

@@ -16,9 +16,8 @@ import (
 	"github.com/weirproject/weir/redisstore"
 )
 
-// BenchmarkRedis is a Redis by itself and under the layer: one hot key, ten thousand, and a
-// lone caller. redis-ns is the CPU time of the server a decision, op/call how many of them
-// share a call. Compare within a run.
+// BenchmarkRedis is a Redis by itself and under the layer: one hot key, ten thousand, and a lone caller. redis-ns is
+// the CPU time of the server a decision, op/call how many of them share a call. Compare within a run.
 func BenchmarkRedis(b *testing.B) {
 	server := redistest.Start(b)
 	bare, err := redisstore.Open(b.Context(), server.URL(), redisstore.WithTimeout(5*time.Second))

@@ -70,8 +70,7 @@ func letGo(calls []*call) {
 	}
 }
 
-// Other keys and other costs are other requests of the same batch, and so are other
-// numbers under the same name.
+// Other keys and other costs are other requests of the same batch, and so are other numbers under the same name.
 func TestDifferentClaimsAreSeparateRequests(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *gated, s *coalesce.Store) {
 		held := busy(t, g, s)
@@ -95,8 +94,7 @@ func TestDifferentClaimsAreSeparateRequests(t *testing.T) {
 	})
 }
 
-// Callers of different keys do not wait for each other while few calls are under way;
-// those of one key do.
+// Callers of different keys do not wait for each other while few calls are under way; those of one key do.
 func TestConcurrentRequests(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *gated, s *coalesce.Store) {
 		held := busy(t, g, s)

@@ -6,12 +6,11 @@
 //
 // # Why it is exact
 //
-// The store decides each request at an instant between its sending and its answer. A batch is sealed before it
-// is sent, so nobody joins a request that may have been decided already: that instant lies between call and
-// return of every caller of the batch, as it would had each called the store alone. Deciding k equal requests
-// one after the other at one instant grants the first g and refuses the rest, since a refusal changes nothing;
-// that is what times = k means. The first caller gets the first grant: at one instant any order would be right,
-// and this one is fair.
+// The store decides each request at an instant between its sending and its answer. A batch is sealed before it is
+// sent, so nobody joins a request that may have been decided already: that instant lies between call and return of
+// every caller of the batch, as it would had each called the store alone. Deciding k equal requests one after the
+// other at one instant grants the first g and refuses the rest, since a refusal changes nothing; that is what times =
+// k means. The first caller gets the first grant: at one instant any order would be right, and this one is fair.
 //
 // Peeks, leases, several times at once, Charge, Refund and Reset pass straight through, past the waiting
 // callers. They need no position among them: a waiting caller has no answer yet, so its instant may lie after
@@ -35,10 +34,9 @@ import (
 
 // Store is a weir.Store over another one. Make one with New.
 //
-// Its own errors, beyond those of the store below: a caller whose context ends while it waits gets an error
-// that wraps weir.ErrUnavailable and the context's error, and says whether the decision was surely not made, or
-// is under way and may be charged. A panic of the store in a batch is an ErrUnavailable for each of its
-// callers.
+// Its own errors, beyond those of the store below: a caller whose context ends while it waits gets an error that
+// wraps weir.ErrUnavailable and the context's error, and says whether the decision was surely not made, or is under
+// way and may be charged. A panic of the store in a batch is an ErrUnavailable for each of its callers.
 type Store struct {
 	weir.Store // the next one
 	seed       maphash.Seed

@@ -69,8 +69,7 @@ func TestStoreBatched(t *testing.T)   { storetest.Run(t, batched) }
 func TestVectorsOnRedis(t *testing.T) { storetest.Vectors(t, onRedis(t)) }
 func TestStoreOnRedis(t *testing.T)   { storetest.Run(t, onRedis(t)) }
 
-// counted counts the calls that reach a store, and lets others run during each of them,
-// as a round call does.
+// counted counts the calls that reach a store, and lets others run during each of them, as a round call does.
 type counted struct {
 	*memstore.Store
 	calls, requests, asked atomic.Int64
@@ -204,8 +203,7 @@ func play(t *testing.T, clients, each int, random *rand.Rand, do func(ask) (got,
 	return history
 }
 
-// Concurrent callers are granted exactly what there is: of one key and of many, and for costs that do not
-// divide it.
+// Concurrent callers are granted exactly what there is: of one key and of many, and for costs that do not divide it.
 func TestSumIsExact(t *testing.T) {
 	for _, keys := range []int{1, 7, 300} {
 		store := &counted{Store: memstore.New(memstore.WithClock(still))}

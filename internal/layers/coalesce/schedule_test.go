@@ -164,8 +164,7 @@ func (r *register) check(t *testing.T, clients []*client) {
 	}
 }
 
-// own checks that a client's answer is its own: for its claims, sent after it began, and granted if its
-// position was.
+// own checks that a client's answer is its own: for its claims, sent after it began, and granted if its position was.
 func (r *register) own(t *testing.T, i int, c *client) {
 	row, place := &r.rows[c.decision.At], c.decision.Remaining
 	want := int64(0)

@@ -110,56 +110,52 @@ func (l *LocalStore) done(list *[]weir.Claim) {
 	l.scratch.Put(list)
 }
 
-// Decide implements weir.Store. A cost above this node's share, but not above the limit, is refused with a
-// RetryAfter of at least a second: the time until the share is full. That is no promise, but Never would be
-// wrong.
-func (l *LocalStore) Decide(ctx context.Context, claims []weir.Claim, times int64,
-	decisions []weir.Decision) (int64, error) {
+// on makes a call on this node's shares.
+func (l *LocalStore) on(claims []weir.Claim, decisions []weir.Decision, call func(mine []weir.Claim) error) error {
 	mine := l.claims(claims)
 	defer l.done(mine)
-	granted, err := l.store.Decide(ctx, *mine, times, decisions)
-	if err == nil {
-		notNever(claims, decisions)
-	}
+	err := call(*mine)
+	notNever(claims, decisions)
+	return err
+}
+
+// Decide implements weir.Store. A cost above this node's share, but not above the limit, is refused with a RetryAfter
+// of at least a second: the time until the share is full. That is no promise, but Never would be wrong.
+func (l *LocalStore) Decide(ctx context.Context, claims []weir.Claim, times int64,
+	decisions []weir.Decision) (granted int64, err error) {
+	err = l.on(claims, decisions, func(mine []weir.Claim) (err error) {
+		granted, err = l.store.Decide(ctx, mine, times, decisions)
+		return err
+	})
 	return granted, err
 }
 
 // Charge implements weir.Store.
 func (l *LocalStore) Charge(ctx context.Context, claims []weir.Claim, decisions []weir.Decision) error {
-	mine := l.claims(claims)
-	defer l.done(mine)
-	err := l.store.Charge(ctx, *mine, decisions)
-	if err == nil {
-		notNever(claims, decisions)
-	}
-	return err
+	return l.on(claims, decisions, func(mine []weir.Claim) error { return l.store.Charge(ctx, mine, decisions) })
 }
 
 // Refund implements weir.Store.
 func (l *LocalStore) Refund(ctx context.Context, claims []weir.Claim, takenAt weir.Instant,
 	decisions []weir.Decision) error {
-	mine := l.claims(claims)
-	defer l.done(mine)
-	err := l.store.Refund(ctx, *mine, takenAt, decisions)
-	notNever(claims, decisions)
-	return err
+	return l.on(claims, decisions, func(mine []weir.Claim) error {
+		return l.store.Refund(ctx, mine, takenAt, decisions)
+	})
+}
+
+// Reset implements weir.Store.
+func (l *LocalStore) Reset(ctx context.Context, claims []weir.Claim) error {
+	return l.on(claims, nil, func(mine []weir.Claim) error { return l.store.Reset(ctx, mine) })
 }
 
 // notNever replaces Never where only the share is too small.
 func notNever(claims []weir.Claim, decisions []weir.Decision) {
-	for i := range decisions {
+	for i := range min(len(decisions), len(claims)) { // a wrong call may have another number
 		if d := &decisions[i]; d.RetryAfter == weir.Never && claims[i].Limit != nil &&
 			claims[i].Cost <= claims[i].Limit.Most() {
 			d.RetryAfter = max(d.ResetAfter, time.Second)
 		}
 	}
-}
-
-// Reset implements weir.Store.
-func (l *LocalStore) Reset(ctx context.Context, claims []weir.Claim) error {
-	mine := l.claims(claims)
-	defer l.done(mine)
-	return l.store.Reset(ctx, *mine)
 }
 
 // Close closes the embedded store.

@@ -28,8 +28,7 @@ func away(t *testing.T, nodes int, spec weir.Spec) (shared *faulty, first, secon
 	return shared, first, second
 }
 
-// TestUnavailableStoreIsNotLeaseGone: while the store of a lease is unavailable, the state of the lease is
-// unknown.
+// TestUnavailableStoreIsNotLeaseGone: while the store of a lease is unavailable, the state of the lease is unknown.
 func TestUnavailableStoreIsNotLeaseGone(t *testing.T) {
 	shared, limiter, local := away(t, 2, weir.Concurrency{Limit: 1, TTL: time.Hour})
 	lease, err := limiter.Acquire(t.Context(), "job")
@@ -137,8 +136,5 @@ func ExampleNewLocal() {
 		answer, err := allow(context.Background(), "user:42")
 		fmt.Println(answer.Allowed, err)
 	}
-	// Output:
-	// true <nil>
-	// true <nil>
-	// false <nil>
+	// Output: true <nil> true <nil> false <nil>
 }

@@ -90,8 +90,7 @@ func granting(claims []weir.Claim) []weir.Claim {
 	return granted
 }
 
-// note counts a grant of another store. It fails only if the local store is closed, and then the count is not
-// needed.
+// note counts a grant of another store. It fails only if the local store is closed, and then the count is not needed.
 func (l *LocalStore) note(claims []weir.Claim, times int64) {
 	mine := l.claims(claims)
 	defer l.done(mine)

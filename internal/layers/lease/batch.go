@@ -22,7 +22,7 @@ func (s *Store) DecideBatch(ctx context.Context, requests []weir.Request) {
 	for i := range requests {
 		s.place(b, i, &requests[i])
 	}
-	b.rest.Decide(ctx, s.next, requests)
+	b.rest.Decide(ctx, s.Store, requests)
 	for i := range requests {
 		if r := &requests[i]; b.hashes[i] != 0 && r.Err == nil && r.Granted > 0 {
 			s.warm(b.hashes[i], r.Claims, r.Decisions)

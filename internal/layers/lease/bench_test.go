@@ -9,8 +9,7 @@ import (
 	"github.com/weirproject/weir/memstore"
 )
 
-// BenchmarkHotKey is one hot key, asked by all processors at once: of the embedded store,
-// and of leases from it.
+// BenchmarkHotKey is one hot key, asked by all processors at once: of the embedded store, and of leases from it.
 func BenchmarkHotKey(b *testing.B) {
 	for _, kind := range []struct {
 		name string

@@ -47,10 +47,9 @@ func (g *grant) end() (left int64, first bool) {
 
 func (g *grant) ended() bool { return g.left.Load() <= over/2 }
 
-// lasts is how long after the call was sent a grant may be spent: no longer than its hold, and than the windows
-// of its charges. The store's ResetAfter counts from an instant after the sending, so counting from the sending
-// is safe. A thousandth less for clocks of different speeds, and a microsecond less because the store rounds
-// its time down.
+// lasts is how long after the call was sent a grant may be spent: no longer than its hold, and than the windows of
+// its charges. The store's ResetAfter counts from an instant after the sending, so counting from the sending is safe.
+// A thousandth less for clocks of different speeds, and a microsecond less because the store rounds its time down.
 func lasts(hold time.Duration, claims []weir.Claim, decisions []weir.Decision) time.Duration {
 	for i := range claims {
 		if endsWithWindow(claims[i].Limit) {

@@ -45,11 +45,11 @@ const (
 // While the store is unavailable, leased units are spent until their time is over; then callers get the store's
 // error.
 type Store struct {
-	next    weir.Store
-	keyed   keyed // next, if it implements it
-	terms   func(*weir.Limit) Terms
-	timeout time.Duration
-	room    int // most leases
+	weir.Store       // the next one. Refund gives units from a lease back to it, too.
+	keyed      keyed // the next one, if it implements it
+	terms      func(*weir.Limit) Terms
+	timeout    time.Duration
+	room       int // most leases
 
 	seed    maphash.Seed
 	start   time.Time
@@ -80,7 +80,7 @@ type keyed interface {
 // Close gives units back and closes next.
 func New(next weir.Store, terms func(*weir.Limit) Terms) *Store {
 	s := &Store{
-		next: next, terms: terms, timeout: DefaultTimeout, room: DefaultMaxLeases,
+		Store: next, terms: terms, timeout: DefaultTimeout, room: DefaultMaxLeases,
 		seed: maphash.MakeSeed(), start: time.Now(),
 		buckets:  make([]atomic.Pointer[entry], 2<<bits.Len(DefaultMaxLeases-1)),
 		accounts: make(accounts), stop: make(chan struct{}), landed: &flight{done: make(chan struct{})},
@@ -99,7 +99,7 @@ func (s *Store) Decide(ctx context.Context, claims []weir.Claim, times int64,
 	decisions []weir.Decision) (int64, error) {
 	hash, ok := s.hash(claims)
 	if !ok || times != 1 || len(decisions) != len(claims) {
-		return s.next.Decide(ctx, claims, times, decisions)
+		return s.Store.Decide(ctx, claims, times, decisions)
 	}
 	e := s.find(hash, claims)
 	if e == nil {
@@ -129,7 +129,7 @@ func (s *Store) DecideKey(key string, limits []*weir.Limit, cost int64) (worst i
 
 // ask passes on a decision without a lease. A granted one counts towards earning one.
 func (s *Store) ask(ctx context.Context, hash uint64, claims []weir.Claim, decisions []weir.Decision) (int64, error) {
-	granted, err := s.next.Decide(ctx, claims, 1, decisions)
+	granted, err := s.Store.Decide(ctx, claims, 1, decisions)
 	if err == nil && granted > 0 {
 		s.warm(hash, claims, decisions)
 	}
@@ -161,22 +161,11 @@ func (s *Store) await(ctx context.Context, e *entry, claims []weir.Claim, decisi
 			return 1, nil
 		}
 	}
-	granted, err := s.next.Decide(ctx, claims, 1, decisions)
+	granted, err := s.Store.Decide(ctx, claims, 1, decisions)
 	if err == nil {
 		e.room.Store(e.share(decisions))
 	}
 	return granted, err
-}
-
-// Charge implements weir.Store.
-func (s *Store) Charge(ctx context.Context, claims []weir.Claim, decisions []weir.Decision) error {
-	return s.next.Charge(ctx, claims, decisions)
-}
-
-// Refund implements weir.Store. Units from a lease go back to the store.
-func (s *Store) Refund(ctx context.Context, claims []weir.Claim, takenAt weir.Instant,
-	decisions []weir.Decision) error {
-	return s.next.Refund(ctx, claims, takenAt, decisions)
 }
 
 // Reset implements weir.Store. Leases of these keys on this node end, and their units are not given back, since
@@ -184,11 +173,11 @@ func (s *Store) Refund(ctx context.Context, claims []weir.Claim, takenAt weir.In
 // there had been no reset.
 func (s *Store) Reset(ctx context.Context, claims []weir.Claim) error {
 	if weir.Check(claims, 0, nil) != nil {
-		return s.next.Reset(ctx, claims) // which reports the error
+		return s.Store.Reset(ctx, claims) // which reports the error
 	}
 	// Before, so that no unit of a reset charge is refunded; after, because a lease may have been taken meanwhile.
 	before := s.forget(claims)
-	return errors.Join(before, s.next.Reset(ctx, claims), s.forget(claims))
+	return errors.Join(before, s.Store.Reset(ctx, claims), s.forget(claims))
 }
 
 // Stats are counters of a store.
@@ -213,14 +202,14 @@ func (s *Store) Close() error {
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
-		return s.next.Close()
+		return s.Store.Close()
 	}
 	s.closed = true
 	close(s.stop)
 	left := s.unlink(func(*entry) bool { return true })
 	s.mu.Unlock()
 	s.running.Wait() // refills find their entry gone and give their units back
-	return errors.Join(s.retireAll(left), s.next.Close())
+	return errors.Join(s.retireAll(left), s.Store.Close())
 }
 
 // retireAll gives back the units of entries, within one timeout.

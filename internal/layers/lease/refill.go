@@ -68,7 +68,7 @@ func (s *Store) refill(ctx context.Context, e *entry, f *flight, old *grant) {
 	g := &grant{decisions: make([]weir.Decision, len(e.claims))}
 	sent := s.now()
 	if f.err == nil {
-		g.size, f.err = s.next.Decide(ctx, e.claims, f.times, g.decisions)
+		g.size, f.err = s.Store.Decide(ctx, e.claims, f.times, g.decisions)
 	}
 	if f.err != nil {
 		g.size = 0 // it may have been charged, but is never spent

@@ -107,8 +107,7 @@ func open(t *testing.T, terms func(*weir.Limit) lease.Terms, options ...lease.Op
 	return b
 }
 
-// openIdle is open for a test that ends with all leases over: a bubble ends only when all
-// goroutines have.
+// openIdle is open for a test that ends with all leases over: a bubble ends only when all goroutines have.
 func openIdle(t *testing.T, terms func(*weir.Limit) lease.Terms, options ...lease.Option) *bench {
 	t.Helper()
 	b := &bench{t: t, below: &spy{Store: memstore.New()}}

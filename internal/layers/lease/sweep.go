@@ -155,7 +155,7 @@ func (s *Store) giveBack(ctx context.Context, e *entry, g *grant, n int64) error
 		for same < len(claims) && taken[same] == taken[0] {
 			same++
 		}
-		if err := s.next.Refund(ctx, claims[:same], taken[0], nil); err != nil {
+		if err := s.Store.Refund(ctx, claims[:same], taken[0], nil); err != nil {
 			return err
 		}
 		claims, taken = claims[same:], taken[same:]
@@ -188,8 +188,7 @@ func (s *Store) forget(claims []weir.Claim) (err error) {
 	return err
 }
 
-// forget marks the claims of an entry that are among those given, and reports whether there are any. Under
-// Store.mu.
+// forget marks the claims of an entry that are among those given, and reports whether there are any. Under Store.mu.
 func (e *entry) forget(claims []weir.Claim) (any bool) {
 	for i := range e.claims {
 		for j := range claims {

@@ -26,8 +26,7 @@ type Terms struct {
 	// to this fraction of the whole limit: above 0, at most 1. 0.1 is a good one.
 	Share float64
 	// Hold is the longest time for which a unit is held before it is spent or goes back: 1ms to 10s, 0 is
-	// DefaultHold. Its refund begins 25ms later at most. A lease is sized for half of Hold, by the key's own
-	// rate.
+	// DefaultHold. Its refund begins 25ms later at most. A lease is sized for half of Hold, by the key's own rate.
 	Hold time.Duration
 }
 

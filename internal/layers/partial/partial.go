@@ -45,8 +45,7 @@ func (b *Batch) Answered(r *weir.Request) {
 	}
 }
 
-// Late notes a request that the layer decides after the others. Requests that follow it are passed on
-// regardless.
+// Late notes a request that the layer decides after the others. Requests that follow it are passed on regardless.
 func (b *Batch) Late(r *weir.Request) {
 	if !r.Follows {
 		b.leader = granted

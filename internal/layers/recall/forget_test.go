@@ -38,8 +38,7 @@ func TestReturnedUnitsForget(t *testing.T) {
 	}
 }
 
-// A gated store's calls wait until they are let through: before the store decides, and before
-// they return.
+// A gated store's calls wait until they are let through: before the store decides, and before they return.
 type gated struct {
 	weir.Store
 	decide, refund gate

@@ -1,6 +1,5 @@
-// Package recall is a refusal cache: while a refusal holds, the same request is refused here without a call of
-// the store below. A flood of refused requests then costs Redis one call in Config.Longest for each key and
-// node.
+// Package recall is a refusal cache: while a refusal holds, the same request is refused here without a call of the
+// store below. A flood of refused requests then costs Redis one call in Config.Longest for each key and node.
 //
 // # What is answered from memory
 //
@@ -10,8 +9,7 @@
 //
 //   - a request of one unit, or of cost 0 where that is refused;
 //   - of windows, calendars and continuous buckets whose units take a whole number of microseconds to refill:
-//     any larger
-//     cost;
+//     any larger cost;
 //   - a request of several claims of which each is known so.
 //
 // Everything else goes to the store, including a larger cost where some units are left: a smaller request may
@@ -26,11 +24,10 @@
 //
 // # What can be stale
 //
-// A refusal can be stale for up to Config.Longest if this node receives no message about a change: Redis lost
-// its data or its clock was stepped, another program wrote there, a message was lost, a refund was executed
-// after its call had been given up, nodes had other numbers for one limit, this machine slept, or a Redis
-// Cluster returned units that one slot granted and another refused. Where decisions span several slots, choose
-// it short: a second.
+// A refusal can be stale for up to Config.Longest if this node receives no message about a change: Redis lost its
+// data or its clock was stepped, another program wrote there, a message was lost, a refund was executed after its
+// call had been given up, nodes had other numbers for one limit, this machine slept, or a Redis Cluster returned
+// units that one slot granted and another refused. Where decisions span several slots, choose it short: a second.
 //
 // # What is never remembered
 //
@@ -258,46 +255,35 @@ func (s *Store) DecideKey(key string, limits []*weir.Limit, cost int64) (worst i
 
 // Charge implements weir.Store.
 func (s *Store) Charge(ctx context.Context, claims []weir.Claim, decisions []weir.Decision) error {
-	if err := s.check(claims, 1, decisions); err != nil {
-		return err
-	}
-	s.changing(claims)
-	defer s.changed(claims)
-	return s.next.Charge(ctx, claims, decisions)
+	return s.change(claims, 1, decisions, func() error { return s.next.Charge(ctx, claims, decisions) })
 }
 
 // Refund implements weir.Store.
 func (s *Store) Refund(ctx context.Context, claims []weir.Claim, takenAt weir.Instant,
 	decisions []weir.Decision) error {
-	if err := s.check(claims, 1, decisions); err != nil {
-		return err
-	}
-	s.changing(claims)
-	defer s.changed(claims)
-	return s.next.Refund(ctx, claims, takenAt, decisions)
+	return s.change(claims, 1, decisions, func() error { return s.next.Refund(ctx, claims, takenAt, decisions) })
 }
 
 // Reset implements weir.Store.
 func (s *Store) Reset(ctx context.Context, claims []weir.Claim) error {
-	if err := s.check(claims, 0, nil); err != nil {
-		return err
-	}
-	s.changing(claims)
-	defer s.changed(claims)
-	return s.next.Reset(ctx, claims)
+	return s.change(claims, 0, nil, func() error { return s.next.Reset(ctx, claims) })
 }
 
-// changing forgets before the call is sent and disables learning until it has returned: a caller that has seen
-// the effect must not be refused by an older answer.
-func (s *Store) changing(claims []weir.Claim) {
+// change makes a call that changes state. It forgets before the call is sent and disables learning until it has
+// returned: a caller that has seen the effect must not be refused by an older answer.
+func (s *Store) change(claims []weir.Claim, times int64, decisions []weir.Decision, call func() error) error {
+	if err := s.check(claims, times, decisions); err != nil {
+		return err
+	}
 	for i := range claims {
 		if c := &claims[i]; remembers(c.Limit, c.Key) {
 			s.table.set(s.hash(c.Limit.Hash(), c.Key)).begin()
 		}
 	}
+	defer s.changed(claims) // also after a failure: the call may have been executed
+	return call()
 }
 
-// changed is called after failures too, because a failed call may have been executed.
 func (s *Store) changed(claims []weir.Claim) {
 	for i := range claims {
 		c := &claims[i]

@@ -59,8 +59,7 @@ func (r *refusal) covers(cost int64) bool {
 }
 
 // holds reports whether the refusal is current. The store decided between sent and returned, and counting from
-// returned would keep it for too long. A now before sent, from a caller that read the clock earlier, does not
-// match.
+// returned would keep it for too long. A now before sent, from a caller that read the clock earlier, does not match.
 func (r *refusal) holds(era, changes uint64, now time.Duration) bool {
 	return r.era == era && r.changes == changes && uint64(now-r.sent) < uint64(r.hold)
 }

@@ -205,8 +205,7 @@ func TestLargeCosts(t *testing.T) {
 	}
 }
 
-// TestLargeCostWithUnitsLeft: a smaller request takes the remaining units, and a larger one then has a longer
-// wait.
+// TestLargeCostWithUnitsLeft: a smaller request takes the remaining units, and a larger one then has a longer wait.
 func TestLargeCostWithUnitsLeft(t *testing.T) {
 	for _, spec := range []weir.Spec{weir.GCRA(33, 10, 10*time.Second),
 		weir.FixedWindow{Limit: 33, Window: time.Minute}, weir.SlidingLog{Limit: 33, Window: time.Minute}} {

@@ -31,7 +31,7 @@ type Token struct {
 	Write  bool // otherwise read-only
 }
 
-// A Config tells who has access to an API.
+// A Config configures the access to an API.
 type Config struct {
 	Tokens []Token
 	// The common names of verified TLS client certificates that may read, and write; "*" is any.
@@ -44,7 +44,7 @@ type Config struct {
 	Named      bool // each token needs a name
 }
 
-// An Access decides whose requests an API accepts. Without tokens and certificates everybody may do
+// An Access accepts or refuses the requests to an API. Without tokens and certificates everybody may do
 // everything: then listen on loopback only. It keeps hashes of the tokens, and is safe for concurrent
 // use.
 type Access struct {

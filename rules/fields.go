@@ -1,0 +1,315 @@
+package rules
+
+import (
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/weirproject/weir/internal/bounds"
+)
+
+// The tables of this file are the only list of the fields of a file of rules. Parse reads by them, and
+// schema.json and the reference tables of docs/rules.md are generated from them: go test ./rules -update.
+
+// A mapping is the table of the fields of a mapping whose Go form is T.
+type mapping[T any] struct {
+	name   string // its definition in the JSON Schema
+	empty  string // what to do instead of writing it without fields; "": it may have none
+	fields []field[T]
+}
+
+// A field of a mapping. about is what it is, and unset what holds without it, in Markdown.
+type field[T any] struct {
+	word  string
+	value value[T]
+	about string
+	unset string // "required" if a mapping must have it
+}
+
+// A value reads a field into a T.
+type value[T any] struct {
+	shape
+	read func(d *decoder, p place, n *yaml.Node, t *T)
+}
+
+// A shape says for the JSON Schema which values Parse accepts.
+type shape struct {
+	name     string   // a definition: of shapes.json, or of a mapping
+	most     int      // 0: one value; otherwise one, or a list of at most so many
+	list     bool     // only a list
+	unique   bool     // without equal ones
+	words    []string // the allowed values
+	from, to float64  // the least and the greatest number
+}
+
+const required = "required"
+
+var fileFields = mapping[File]{"file", "", []field[File]{
+	{"store", text("store", func(f *File) *string { return &f.Store }),
+		"`memory`, or the [URL of a Redis](redis.md#opening)", "left to the command"},
+	{"nodes", count(bounds.Sharing, func(f *File) *int { return &f.Nodes }),
+		"1 to 10,000: number of processes that share the store; while it does not answer, each grants " +
+			"[its share](layers.md#fallback)", "left to the command, or 1"},
+	{"fallback_keys", count(bounds.FallbackKeys, func(f *File) *int { return &f.FallbackKeys }),
+		"1 to 1,073,741,824: number of keys of rules with `on_store_error: local` that each process counts in memory " +
+			"while the store answers", "left to the command, or 1,000,000"},
+	{"trusted_proxies", list("network", bounds.Proxies, func(f *File) *[]string { return &f.TrustedProxies }),
+		"addresses and networks of your proxies; client addresses are accepted from these only", "none"},
+	{"client_header", choice(clientHeaders, func(f *File) *string { return &f.ClientHeader }),
+		"the header with the client's address: `X-Forwarded-For`, `Forwarded`, `X-Real-IP` or `CF-Connecting-IP`; " +
+			"the last two only if every trusted proxy sets them", "left to the command"},
+	{"path_form", list("path_form", bounds.Values, func(f *File) *[]string { return &f.PathForm }),
+		"words: [the form of paths](#the-form-of-paths) in requests and rules", "`strict`"},
+	{"allow", namedLists(func(f *File) *map[string]List { return &f.Allow }),
+		"[lists](#lists): named requests meet no rule", "none"},
+	{"deny", namedLists(func(f *File) *map[string]List { return &f.Deny }),
+		"[lists](#lists): named requests are refused, also if `allow` names them", "none"},
+	{"response", nested(&responseFields, func(f *File) *Response { return &f.Response }),
+		"[responses](#responses) of rules without their own", "see there"},
+	{"rules", value[File]{shape{name: "rule", most: bounds.Rules, list: true}, (*decoder).rules},
+		"the list of rules; `[]` for none; at most 100,000", required},
+}}
+
+var ruleFields = mapping[Spec]{"rule", "", []field[Spec]{
+	{"name", text("name", func(s *Spec) *string { return &s.Name }),
+		"1 to 128 letters, digits and `. _ -`, unique; state is stored under it", required},
+	{"label", text("label", func(s *Spec) *string { return &s.Label }),
+		"a text of up to 100 characters in any script, for `weir rules list`, the metric `weir_rule_info` and the " +
+			"JSON body of a refusal. Counts do not depend on it", "none"},
+	{"match", nested(&matchFields, func(s *Spec) *Match { return &s.Match }), "which [requests](#match)", "all"},
+	{"group", text("name", func(s *Spec) *string { return &s.Group }),
+		"a name: of the rules of a group only [the best match](#groups-the-best-match-applies) applies", "none"},
+	{"schedule", several(&windowFields, bounds.Windows, false, func(s *Spec) *[]Window { return &s.Schedule }),
+		"[when](#schedule) the rule applies", "always"},
+	{"allow", namedLists(func(s *Spec) *map[string]List { return &s.Allow }),
+		"[lists](#lists): the rule does not apply to named requests", "none"},
+	{"deny", namedLists(func(s *Spec) *map[string]List { return &s.Deny }),
+		"[lists](#lists): named requests are refused, also if `allow` names them", "none"},
+	{"key", list("component", bounds.Components, func(s *Spec) *[]string { return &s.Key }),
+		"a list of [components](#key)", "all requests share one key"},
+	{"on_missing", choice(onMissing, func(s *Spec) *OnMissing { return &s.OnMissing }),
+		"treatment of a request without a component: `anonymous` (all such requests are counted together), `skip` " +
+			"(the rule does not apply), `deny`", "`anonymous`"},
+	{"algorithm", choice(algorithms, func(s *Spec) *string { return &s.Algorithm }),
+		"first word of the limits and of those in overrides: `token_bucket`, `gcra`, `leaky_bucket`, `leaky_queue`, " +
+			"`fixed_window`, `calendar`, `sliding_log`, `sliding_counter`, `concurrency`",
+		"each limit's own, or a token bucket"},
+	{"limit", list("limit", bounds.Limits, func(s *Spec) *[]string { return &s.Limit }),
+		"one limit or a list of at most 8, as [limits.md](limits.md) has them", required},
+	{"overrides", several(&overrideFields, bounds.Overrides, true, func(s *Spec) *[]Override { return &s.Overrides }),
+		"[other limits](#overrides) for some keys", "none"},
+	{"cost", value[Spec]{shape{name: "cost_or_units"}, (*decoder).cost},
+		"units of a request: a number, or [its origin](#cost)", "1, and callers may state another"},
+	{"mode", choice(modes, func(s *Spec) *Mode { return &s.Mode }),
+		"`enforce`, or `shadow`: refusals are counted and requests pass", "`enforce`"},
+	{"ban", nested(&banFields, func(s *Spec) *Ban { return &s.Ban }), "[bans](#bans) after repeated refusals", "none"},
+	{"candidate", nested(&candidateFields, func(s *Spec) *Candidate { return &s.Candidate }),
+		"a [possible change](#candidates), compared with the rule", "none"},
+	{"enforce_percent", value[Spec]{shape{from: 0, to: 100}, (*decoder).percent},
+		"0 to 100: [percentage of keys](#shadow-and-percentages) for which the rule is enforced", "100"},
+	{"lease_percent", count(bounds.Lease, func(s *Spec) *int { return &s.LeasePercent }),
+		"1 to 50: the largest part of the remaining units that a node may [prefetch](layers.md#lease); all enforced " +
+			"rules of a request must have it", "no prefetch"},
+	{"hold_until", choice(releases, func(s *Spec) *string { return &s.HoldUntil }),
+		"of `concurrency` limits: when a request is released whose client leaves: `disconnect`, at once, or `done`, " +
+			"at the end of [the service's work](gateway.md#sizing)", "`disconnect`"},
+	{"local_ceiling", value[Spec]{shape{name: "factor"}, (*decoder).factor},
+		"1 to 100, such as 1.2: bound of one node, as a [multiple of the limit](layers.md#ceiling), whatever the " +
+			"store grants", "none"},
+	{"on_store_error", choice(onStoreError, func(s *Spec) *StoreError { return &s.OnStoreError }),
+		"while the store does not answer: `local` (this process counts by itself), `allow`, `deny` (use it for a " +
+			"lock: each node may grant a `concurrency` limit once more)", "`local`"},
+	{"response", nested(&responseFields, func(s *Spec) *Response { return &s.Response }),
+		"the [response](#responses) of refusals", "the file's"},
+}}
+
+var matchFields = mapping[Match]{"match", "", []field[Match]{
+	{"method", alternatives("method", func(m *Match) *[]string { return &m.Method }),
+		"the same method, in any case, and `HEAD` for `GET`, because it costs a service the same; to exempt it: " +
+			"`allow: {method: HEAD}`", ""},
+	{"host", alternatives("host", func(m *Match) *[]string { return &m.Host }),
+		"the same name, in any case, or for `*.example.com` every name below it, at any depth, but not " +
+			"`example.com`", ""},
+	{"path", text("path", func(m *Match) *string { return &m.Path }),
+		"the same segments: `*` and `{name}` stand for one that is not empty; a last `**` for any number, including " +
+			"none: `/api/**` is `/api` and all below it", ""},
+	{"client", list("network", bounds.Values, func(m *Match) *[]string { return &m.Client }),
+		"an address in one of these addresses and networks; IPv4 within IPv6 is IPv4, zones are dropped", ""},
+	{"service", alternatives("text", func(m *Match) *[]string { return &m.Service }),
+		"the same text, from the front end; `\"*\"` stands for any that is not empty", ""},
+	{"user", alternatives("text", func(m *Match) *[]string { return &m.User }),
+		"the same, of the authenticated user", ""},
+	{"route", alternatives("text", func(m *Match) *[]string { return &m.Route }),
+		"the same, of the router's route", ""},
+	{"header", table(func(m *Match) *map[string][]string { return &m.Header }),
+		"names, each with its exact values; `\"*\"` stands for any that is not empty", ""},
+	{"query", table(func(m *Match) *map[string][]string { return &m.Query }), "the same, of query parameters", ""},
+	{"descriptor", table(func(m *Match) *map[string][]string { return &m.Descriptor }),
+		"the same, of descriptors from the front end", ""},
+}}
+
+var windowFields = mapping[Window]{"window", "", []field[Window]{
+	{"days", list("days", len(weekdays), func(w *Window) *[]string { return &w.Days }),
+		"`mon`, `tue`, `wed`, `thu`, `fri`, `sat`, `sun`, or from one to another: `mon-fri`, `sat-mon`", "every day"},
+	{"hours", text("hours", func(w *Window) *string { return &w.Hours }),
+		"from and to, `HH:MM-HH:MM`, from `00:00` to `24:00`; the end does not belong to the window", "all day"},
+	{"zone", text("zone", func(w *Window) *string { return &w.Zone }), "an IANA time zone", "UTC"},
+}}
+
+var overrideFields = mapping[Override]{"override", "", []field[Override]{
+	{"key", list("text", bounds.Components, func(o *Override) *[]string { return &o.Key }),
+		"a value for each component of the rule's key", required},
+	{"limit", list("limit", bounds.Limits, func(o *Override) *[]string { return &o.Limit }),
+		"the limits of these keys, in place of the rule's", required},
+}}
+
+var costFields = mapping[Cost]{"cost", "give it a number, or say where it comes from, or leave it out", []field[Cost]{
+	{"from", text("cost_from", func(c *Cost) *string { return &c.From }),
+		"attribute of requests with their cost: `header.NAME`, `query.NAME` or `descriptor.NAME`", "none"},
+	{"default", units(func(c *Cost) *int64 { return &c.Default }), "cost of a request without it", "1"},
+	{"max", units(func(c *Cost) *int64 { return &c.Max }), "largest value of `from`, with which it is required", ""},
+	{"settle", text("cost_settle", func(c *Cost) *string { return &c.Settle }),
+		"part of responses with the actual cost: `header.NAME`, also a trailer, or `bytes`, the length of the body",
+		"none"},
+}}
+
+var banFields = mapping[Ban]{"ban", "leave it out", []field[Ban]{
+	{"after", text("refusals", func(b *Ban) *string { return &b.After }),
+		"`N refusals within TIME`: this rule's refusals of one key, exactly counted; at most 1,000", required},
+	{"for", text("duration", func(b *Ban) *string { return &b.For }), "length of the first ban, 1s to 3650d", required},
+	{"then", list("duration", bounds.Bans-1, func(b *Ban) *[]string { return &b.Then }),
+		"lengths of the next ones (at most 7); the last repeats", "as the first"},
+	{"forget", text("duration", func(b *Ban) *string { return &b.Forget }),
+		"time after which one ban no longer counts; longer than any ban", "7d"},
+}}
+
+var candidateFields = mapping[Candidate]{"candidate", "leave it out", []field[Candidate]{
+	{"limit", list("limit", bounds.Limits, func(c *Candidate) *[]string { return &c.Limit }),
+		"one limit or a list, as the rule's; not `concurrency`", required},
+	{"algorithm", choice(algorithms[:len(algorithms)-1], func(c *Candidate) *string { return &c.Algorithm }),
+		"the first word of these limits", "the rule's"},
+	{"key", list("component", bounds.Components, func(c *Candidate) *[]string { return &c.Key }),
+		"a list of components; not with `overrides`", "the rule's"},
+}}
+
+var responseFields = mapping[Response]{"response", "leave it out", []field[Response]{
+	{"status", value[Response]{shape{from: 400, to: 599},
+		count(1<<20, func(r *Response) *int { return &r.Status }).read},
+		"of a refusal, 400 to 599", "429"},
+	{"fields", choice(headerFields, func(r *Response) *string { return &r.Fields }),
+		"`draft`: RateLimit-Policy and RateLimit of the IETF's draft; `seconds`: X-RateLimit-Limit, -Remaining, " +
+			"-Reset in seconds from now; `unix_time`: the same, with the reset in seconds since 1970; `none`",
+		"`draft`"},
+	{"body", value[Response]{shape{name: "body"}, func(d *decoder, p place, n *yaml.Node, r *Response) {
+		r.Body = d.long(p, n, bounds.Body)
+	}}, "`problem`: application/problem+json; `json`: `{\"code\":429,\"message\":…,\"retry_after\":…}`; both with " +
+		"the rule's `label`, if it has one; anything else is a [text](#responses) with placeholders", "`problem`"},
+	{"content_type", text("content_type", func(r *Response) *string { return &r.ContentType }),
+		"of a text", "`text/plain; charset=utf-8`"},
+}}
+
+// A listing is a List as a mapping in a file.
+type listing struct {
+	List
+	file string
+}
+
+var listFields = mapping[listing]{"listed", "", []field[listing]{
+	{"file", text("file_name", func(l *listing) *string { return &l.file }),
+		"a file beside the rules or below, such as blocked.txt, with a value in each line. A # begins a comment", ""},
+	{"redis", value[listing]{shape{name: "set", most: bounds.Sets, unique: true}, (*decoder).setNames},
+		"the key of a set in Redis, or several, whose members are values: SADD weir:blocked 203.0.113.0/24", ""},
+	{"values", value[listing]{shape{name: "text", most: bounds.Listed},
+		func(d *decoder, p place, n *yaml.Node, l *listing) {
+			l.Values = d.list(at(p.rule, strings.TrimSuffix(p.field, ".values")), n, bounds.Listed)
+		}},
+		"values besides those of the file and the sets", ""},
+}}
+
+// text is one value.
+func text[T any](name string, at func(*T) *string) value[T] {
+	return value[T]{shape{name: name}, func(d *decoder, p place, n *yaml.Node, t *T) { *at(t) = d.text(p, n) }}
+}
+
+// choice is one of some words, which Compile checks. "" among them is the default.
+func choice[T any, W ~string](allowed []W, at func(*T) *W) value[T] {
+	var words []string
+	for _, w := range allowed {
+		if w != "" {
+			words = append(words, string(w))
+		}
+	}
+	return value[T]{shape{words: words}, func(d *decoder, p place, n *yaml.Node, t *T) { *at(t) = W(d.text(p, n)) }}
+}
+
+// list is one value, or a list of at most so many.
+func list[T any](name string, most int, at func(*T) *[]string) value[T] {
+	return value[T]{shape{name: name, most: most}, func(d *decoder, p place, n *yaml.Node, t *T) {
+		*at(t) = d.list(p, n, most)
+	}}
+}
+
+// alternatives are the values of a condition, which are different.
+func alternatives[T any](name string, at func(*T) *[]string) value[T] {
+	v := list(name, bounds.Values, at)
+	v.unique = true
+	return v
+}
+
+// units is a whole number from 1, without another bound than that of weir.
+func units[T any](at func(*T) *int64) value[T] {
+	return value[T]{shape{name: "units"}, func(d *decoder, p place, n *yaml.Node, t *T) { *at(t) = d.units(p, n) }}
+}
+
+// count is a whole number from 1. A larger one than most stays larger, and Compile reports it.
+func count[T any](most int, at func(*T) *int) value[T] {
+	return value[T]{shape{from: 1, to: float64(most)}, func(d *decoder, p place, n *yaml.Node, t *T) {
+		*at(t) = int(min(d.units(p, n), int64(most)+1))
+	}}
+}
+
+// table is names, each with its values.
+func table[T any](at func(*T) *map[string][]string) value[T] {
+	return value[T]{shape{name: "table"}, func(d *decoder, p place, n *yaml.Node, t *T) {
+		values := make(map[string][]string)
+		d.names(p, n, func(p place, name string, n *yaml.Node) {
+			if list := d.list(p, n, bounds.Values); len(list) > 0 {
+				values[name] = list
+			}
+		})
+		*at(t) = values
+	}}
+}
+
+// namedLists is components, each with its listed values.
+func namedLists[T any](at func(*T) *map[string]List) value[T] {
+	return value[T]{shape{name: "lists"}, func(d *decoder, p place, n *yaml.Node, t *T) {
+		values := make(map[string]List)
+		d.names(p, n, func(p place, name string, n *yaml.Node) {
+			if list := d.listed(p, n); len(list.Values)+len(list.Sets) > 0 {
+				values[name] = list
+			}
+		})
+		*at(t) = values
+	}}
+}
+
+// nested is a mapping.
+func nested[T, U any](m *mapping[U], at func(*T) *U) value[T] {
+	return value[T]{shape{name: m.name}, func(d *decoder, p place, n *yaml.Node, t *T) { m.read(d, p, n, at(t)) }}
+}
+
+// several is a list of mappings, or one mapping unless only a list is allowed.
+func several[T, U any](m *mapping[U], most int, only bool, at func(*T) *[]U) value[T] {
+	return value[T]{shape{name: m.name, most: most, list: only}, func(d *decoder, p place, n *yaml.Node, t *T) {
+		items := []*yaml.Node{n}
+		if only || n.Kind == yaml.SequenceNode {
+			items = d.items(p, n, most)
+		}
+		list := make([]U, len(items))
+		for j, item := range items {
+			m.read(d, p.element(j), item, &list[j])
+		}
+		*at(t) = list
+	}}
+}
