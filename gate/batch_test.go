@@ -216,3 +216,21 @@ func TestABatchBans(t *testing.T) {
 		t.Errorf("banned are %v (%v)", bans, err)
 	}
 }
+
+// TestQuestionsThatTakeCallsOfTheirOwn: several times, and any question of a store that knows no batches.
+func TestQuestionsThatTakeCallsOfTheirOwn(t *testing.T) {
+	for name, store := range map[string]weir.Store{"batches": memstore.New(), "none": &failing{Store: memstore.New()}} {
+		g := open(t, store, "rules: [{name: a, key: [user], limit: fixed_window 5/1h}]")
+		var questions []gate.Question
+		for _, times := range []int64{3, 1, 3} {
+			questions = append(questions, gate.Question{Request: &rules.Request{User: "u"}, Ask: gate.Ask{Times: times},
+				Verdict: new(gate.Verdict)})
+		}
+		g.DecideBatch(t.Context(), questions)
+		for i, want := range []int64{3, 1, 1} {
+			if q := &questions[i]; q.Err != nil || q.Verdict.Granted != want {
+				t.Errorf("%s, question %d: granted %d, %v, want %d", name, i, q.Verdict.Granted, q.Err, want)
+			}
+		}
+	}
+}

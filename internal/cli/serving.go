@@ -222,7 +222,7 @@ func local(listener net.Listener, l *listenerFlags, next http.Handler) http.Hand
 func (v *server) openRESP(listener net.Listener) error {
 	opts := []resp.Option{
 		resp.WithPathForm(v.engine.Form),
-		resp.WithLimits(resp.Limits{Conns: v.flags.resp.connections}),
+		resp.WithMaxConns(v.flags.resp.connections),
 	}
 	if v.secrets.password != "" {
 		opts = append(opts, resp.WithPassword("", v.secrets.password))

@@ -15,7 +15,7 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// An endless connection brings the same bytes again and again, and takes all answers.
+// An endless connection repeats the same input, and accepts all answers.
 type endless struct {
 	net.Conn
 	text string

@@ -16,7 +16,7 @@ import (
 )
 
 // cli runs the real redis-cli with lines on its standard input.
-func (h *house) cli(t *testing.T, lines string, flags ...string) string {
+func (h *testServer) cli(t *testing.T, lines string, flags ...string) string {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), "redis-cli", append([]string{"--no-raw", "-p", h.port()}, flags...)...)
 	command.Stdin = strings.NewReader(lines)
@@ -82,9 +82,9 @@ func TestGoRedis(t *testing.T) {
 	}
 }
 
-// TestTransactions: clients that wrap their pipelines in MULTI and EXEC, as redis-py's pipeline()
+// TestClientsUseTransactions: clients wrap pipelines in MULTI and EXEC, as redis-py's pipeline()
 // does, are answered as by Redis.
-func TestTransactions(t *testing.T) {
+func TestClientsUseTransactions(t *testing.T) {
 	h := open(t)
 	client := redis.NewClient(&redis.Options{Addr: h.addr})
 	defer client.Close()
@@ -108,8 +108,8 @@ func TestTransactions(t *testing.T) {
 	}
 }
 
-// TestATransactionChargesAtExec: what is queued, dropped or refused whole costs nothing.
-func TestATransactionChargesAtExec(t *testing.T) {
+// TestTransactionChargesAtExec: queued, discarded and aborted commands charge nothing.
+func TestTransactionChargesAtExec(t *testing.T) {
 	h := open(t)
 	c := h.dial()
 	take, look := w("CL.THROTTLE k 15 30 60"), w("CL.THROTTLE k 15 30 60 0")
@@ -184,8 +184,7 @@ func TestRueidis(t *testing.T) {
 	}
 }
 
-// TestTLS: encryption is the listener's business, and any will do.
-func TestTLS(t *testing.T) {
+func TestAnyListenerCanHaveTLS(t *testing.T) {
 	h := open(t)
 	certified := httptest.NewTLSServer(nil)
 	defer certified.Close()

@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// A command is one that the server knows.
+// A command is one that the server has.
 type command struct {
-	name    string // in small letters; of a subcommand "client|id"
-	arity   int    // how many words it has; negative: at least so many
-	open    bool   // also before authentication
-	now     bool   // it is not queued between MULTI and EXEC
-	joins   bool   // it may be decided together with those before and after it: see submit
-	firstKV int    // which of its words is a key; 0: none, or not always the same
+	name    string // in lower case; of a subcommand "client|id"
+	arity   int    // number of words, the name included; negative: at least that many
+	open    bool   // allowed before authentication
+	now     bool   // not queued between MULTI and EXEC
+	joins   bool   // may be decided together with adjacent commands: see submit
+	firstKV int    // index of the word that is a key; 0: none, or it varies
 	group   string
 	summary string
 	run     func(*conn, [][]byte)
@@ -23,7 +23,7 @@ type command struct {
 
 // commands are all of them, in the order of COMMAND, and by name.
 func commands() ([]*command, map[string]*command) {
-	list := slices.Concat(deciding(), connecting(), transacting())
+	list := slices.Concat(decidingCommands(), connectionCommands(), transactionCommands())
 	all := byName(list, "")
 	for _, c := range list {
 		c.byName = byName(c.subs, c.name+"|")
@@ -39,68 +39,76 @@ func byName(list []*command, prefix string) map[string]*command {
 	return m
 }
 
-func deciding() []*command {
-	const group = "weir"
-	return []*command{
-		{name: "cl.throttle", arity: -1, joins: true, firstKV: 1, group: group, run: (*conn).throttle,
+// inGroup sets the group of commands that have none.
+func inGroup(group string, list ...*command) []*command {
+	for _, c := range list {
+		if c.group == "" {
+			c.group = group
+		}
+	}
+	return list
+}
+
+func decidingCommands() []*command {
+	return inGroup("weir",
+		&command{name: "cl.throttle", arity: -1, joins: true, firstKV: 1, run: (*conn).throttle,
 			summary: "Rate limit a key by a token bucket, as redis-cell does"},
-		{name: "weir.decide", arity: -2, joins: true, group: group, run: (*conn).decide,
+		&command{name: "weir.decide", arity: -2, joins: true, run: (*conn).decide,
 			summary: "Decide a request by limits that the caller names, or by the rules in force"},
-		{name: "weir.peek", arity: -2, joins: true, group: group, run: (*conn).peek,
-			summary: "Say what WEIR.DECIDE would meet, and change nothing"},
-		{name: "weir.refund", arity: -3, group: group, run: (*conn).refund,
-			summary: "Give back what was charged at an instant"},
-		{name: "weir.release", arity: -3, group: group, run: (*conn).release,
-			summary: "Give back what is held under a lease"},
-		{name: "weir.reset", arity: -2, group: group, run: (*conn).forget,
-			summary: "Forget what was charged"},
-	}
+		&command{name: "weir.peek", arity: -2, joins: true, run: (*conn).peek,
+			summary: "Answer as WEIR.DECIDE would, and change nothing"},
+		&command{name: "weir.refund", arity: -3, run: (*conn).refund,
+			summary: "Refund the charges of a decision"},
+		&command{name: "weir.release", arity: -3, run: (*conn).release,
+			summary: "Release the units that a lease holds"},
+		&command{name: "weir.reset", arity: -2, run: (*conn).resetState,
+			summary: "Delete the state of keys"},
+	)
 }
 
-func connecting() []*command {
-	const group = "connection"
-	return []*command{
-		{name: "auth", arity: -2, open: true, group: group, run: (*conn).auth, summary: "Say who you are"},
-		{name: "client", arity: -2, group: group, subs: clientSubs(), summary: "What belongs to a connection"},
-		{name: "command", arity: -1, group: "server", run: (*conn).commandAll, subs: commandSubs(), summary: "Describe the commands"},
-		{name: "echo", arity: 2, group: group, run: (*conn).echo, summary: "Echo the given string"},
-		{name: "hello", arity: -1, open: true, group: group, run: (*conn).hello, summary: "Choose a protocol"},
-		{name: "info", arity: -1, group: "server", run: (*conn).info, summary: "Describe the server"},
-		{name: "ping", arity: -1, group: group, run: (*conn).ping, summary: "Ping the server"},
-		{name: "quit", arity: -1, open: true, now: true, group: group, run: (*conn).quit, summary: "Close the connection"},
-		{name: "reset", arity: 1, open: true, now: true, group: group, run: (*conn).resetCommand, summary: "Make the connection as new"},
-		{name: "select", arity: 2, group: group, run: (*conn).selectDB, summary: "Choose a database: there is only 0"},
-	}
+func connectionCommands() []*command {
+	return inGroup("connection",
+		&command{name: "auth", arity: -2, open: true, run: (*conn).auth, summary: "Authenticate the connection"},
+		&command{name: "client", arity: -2, subs: clientCommands(), summary: "Describe the connection"},
+		&command{name: "command", arity: -1, group: "server", run: (*conn).commandAll, subs: commandCommands(),
+			summary: "Describe the commands"},
+		&command{name: "echo", arity: 2, run: (*conn).echo, summary: "Echo the given string"},
+		&command{name: "hello", arity: -1, open: true, run: (*conn).hello, summary: "Choose a protocol"},
+		&command{name: "info", arity: -1, group: "server", run: (*conn).info, summary: "Describe the server"},
+		&command{name: "ping", arity: -1, run: (*conn).ping, summary: "Ping the server"},
+		&command{name: "quit", arity: -1, open: true, now: true, run: (*conn).quit, summary: "Close the connection"},
+		&command{name: "reset", arity: 1, open: true, now: true, run: (*conn).resetCommand,
+			summary: "Reset the connection"},
+		&command{name: "select", arity: 2, run: (*conn).selectDB, summary: "Choose a database: there is only 0"},
+	)
 }
 
-func clientSubs() []*command {
-	const group = "connection"
-	return []*command{
-		{name: "client|getname", arity: 2, group: group, run: (*conn).clientGetName},
-		{name: "client|help", arity: 2, group: group, run: func(c *conn, _ [][]byte) { c.help("client") }},
-		{name: "client|id", arity: 2, group: group, run: (*conn).clientID},
-		{name: "client|info", arity: 2, group: group, run: (*conn).clientInfo},
-		{name: "client|list", arity: -2, group: group, run: (*conn).clientInfo},
-		{name: "client|no-evict", arity: 3, group: group, run: (*conn).clientNo},
-		{name: "client|no-touch", arity: 3, group: group, run: (*conn).clientNo},
-		{name: "client|setinfo", arity: 4, group: group, run: (*conn).clientSetInfo},
-		{name: "client|setname", arity: 3, group: group, run: (*conn).clientSetName},
-		{name: "client|tracking", arity: -3, group: group, run: (*conn).clientTracking},
-	}
+func clientCommands() []*command {
+	return inGroup("connection",
+		&command{name: "client|getname", arity: 2, run: (*conn).clientGetName},
+		&command{name: "client|help", arity: 2, run: func(c *conn, _ [][]byte) { c.help("client") }},
+		&command{name: "client|id", arity: 2, run: (*conn).clientID},
+		&command{name: "client|info", arity: 2, run: (*conn).clientInfo},
+		&command{name: "client|list", arity: -2, run: (*conn).clientInfo},
+		&command{name: "client|no-evict", arity: 3, run: (*conn).clientNo},
+		&command{name: "client|no-touch", arity: 3, run: (*conn).clientNo},
+		&command{name: "client|setinfo", arity: 4, run: (*conn).clientSetInfo},
+		&command{name: "client|setname", arity: 3, run: (*conn).clientSetName},
+		&command{name: "client|tracking", arity: -3, run: (*conn).clientTracking},
+	)
 }
 
-func commandSubs() []*command {
-	const group = "server"
-	return []*command{
-		{name: "command|count", arity: 2, group: group, run: (*conn).commandCount},
-		{name: "command|docs", arity: -2, group: group, run: (*conn).commandDocs},
-		{name: "command|help", arity: 2, group: group, run: func(c *conn, _ [][]byte) { c.help("command") }},
-		{name: "command|info", arity: -2, group: group, run: (*conn).commandInfo},
-		{name: "command|list", arity: -2, group: group, run: (*conn).commandList},
-	}
+func commandCommands() []*command {
+	return inGroup("server",
+		&command{name: "command|count", arity: 2, run: (*conn).commandCount},
+		&command{name: "command|docs", arity: -2, run: (*conn).commandDocs},
+		&command{name: "command|help", arity: 2, run: func(c *conn, _ [][]byte) { c.help("command") }},
+		&command{name: "command|info", arity: -2, run: (*conn).commandInfo},
+		&command{name: "command|list", arity: -2, run: (*conn).commandList},
+	)
 }
 
-// run does what a command says, or says why not, in the order in which Redis looks.
+// run executes a command, or answers why not; the checks are in the order of Redis.
 func (c *conn) run(args [][]byte) {
 	cmd := c.accept(args)
 	switch {
@@ -121,7 +129,7 @@ func (c *conn) execute(cmd *command, args [][]byte) {
 	cmd.run(c, args)
 }
 
-// accept finds the command, or answers why there is none.
+// accept finds the command, or answers the mistake.
 func (c *conn) accept(args [][]byte) *command {
 	cmd := find(c.server.byName, args[0])
 	if cmd == nil {
@@ -144,14 +152,15 @@ func (c *conn) accept(args [][]byte) *command {
 	case c.user == "" && !cmd.open:
 		c.reject(errNoAuth)
 	case c.in.long > 0:
-		c.reject("ERR a word of '", cmd.name, "' has ", strconv.Itoa(c.in.long), " bytes; allowed: at most ", strconv.Itoa(c.server.max.Bulk))
+		c.reject("ERR a word of '", cmd.name, "' has ", strconv.Itoa(c.in.long), " bytes; allowed: at most ",
+			strconv.Itoa(c.server.max.Bulk))
 	default:
 		return cmd
 	}
 	return nil
 }
 
-// reject answers an error, after the answers of the commands before it.
+// reject answers an error, after the pending answers.
 func (c *conn) reject(parts ...string) {
 	c.settle()
 	c.fail(parts...)
@@ -159,31 +168,35 @@ func (c *conn) reject(parts ...string) {
 
 // find looks a command up by a name in any case.
 func find(list map[string]*command, word []byte) *command {
-	var small [16]byte
-	if len(word) > len(small) {
+	var folded [16]byte
+	if len(word) > len(folded) {
 		return nil
 	}
 	for i, b := range word {
-		if b >= 'A' && b <= 'Z' {
-			b += 'a' - 'A'
-		}
-		small[i] = b
+		folded[i] = lower(b)
 	}
-	return list[string(small[:len(word)])]
+	return list[string(folded[:len(word)])]
+}
+
+func lower(b byte) byte {
+	if b >= 'A' && b <= 'Z' {
+		return b + 'a' - 'A'
+	}
+	return b
 }
 
 func (c *conn) wrongArity(name string) {
 	code := "ERR "
-	if name == "exec" { // as Redis has it, the transaction ends
+	if name == "exec" { // the transaction ends, as in Redis
 		c.endTransaction()
 		code = "EXECABORT Transaction discarded because of: "
 	}
 	c.fail(code, "wrong number of arguments for '", name, "' command")
 }
 
-// unknown quotes no more than 128 bytes of a command and of its arguments, as Redis does.
+// unknown quotes at most 128 bytes of a command and of its arguments, as Redis does.
 func (c *conn) unknown(args [][]byte) {
-	// A browser was led here: what its header says might be read as commands.
+	// A browser: a page made it send HTTP here, whose body might be read as commands.
 	if is(args[0], "post") || is(args[0], "host:") {
 		c.done = true
 		return
@@ -243,8 +256,8 @@ func (c *conn) commandInfo(args [][]byte) {
 	}
 }
 
-// describeCommand is one element of COMMAND: name, arity, flags, keys, categories, tips,
-// key specifications, subcommands.
+// describeCommand answers one element of COMMAND: name, arity, flags, keys, categories, tips, key
+// specifications, subcommands.
 func (c *conn) describeCommand(cmd *command) {
 	c.array(10)
 	c.bulk(cmd.name)
@@ -268,7 +281,7 @@ func (c *conn) describeCommand(cmd *command) {
 	}
 }
 
-// commandDocs is what redis-cli asks for before it shows its prompt.
+// commandDocs answers COMMAND DOCS, which redis-cli sends before its prompt.
 func (c *conn) commandDocs(args [][]byte) {
 	list := c.server.commands
 	if len(args) > 2 {

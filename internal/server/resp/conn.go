@@ -8,77 +8,75 @@ import (
 	"github.com/weirproject/weir/gate"
 )
 
-// flushAt is how much is answered before more commands are looked at: a client that sends
-// without reading waits for itself.
+// flushAt is the length of answers that are sent before further commands are run: a client that
+// sends without reading waits for itself.
 const flushAt = 32 << 10
 
-// A conn is one connection, used by its goroutine alone, but for wake and nc.Close.
+// A conn is one connection. Only its goroutine uses it, except for wake and nc.Close.
 type conn struct {
 	server *Server
 	nc     net.Conn
 	in     *reader
 	reply
-	id   int64
-	name string // as CLIENT SETNAME says
-	user string // "" until the client is authenticated, where it must be
-	born time.Time
-	done bool // no further command is read
-	told bool // something was answered since the last read
+	id       int64
+	name     string // of CLIENT SETNAME
+	user     string // "" before authentication
+	began    time.Time
+	done     bool // no further command is run
+	answered bool // since the last read
 
 	now      time.Time // of the last read
 	active   time.Time // of the last whole command
-	readEnd  time.Time // what the deadlines are set to
+	readEnd  time.Time // the deadlines in force
 	writeEnd time.Time
 
-	// Decisions that wait for the commands behind them come first; all are used again.
-	decisions []*decision
-	waiting   int
+	decisions []*decision // the pending ones come first
+	pending   int
 	questions []gate.Question
-	more      bool // bytes of further commands came with this one
+	more      bool // bytes of further commands arrived with this one
 	scratch   []byte
 
 	multi       bool // since MULTI
-	aborted     bool // a command since MULTI was wrong
+	aborted     bool // a command since MULTI was refused
 	queue       []queued
 	queuedBytes int
 
-	wrong    int       // how often the password was
-	stranger time.Time // since when it is not known who the client is
+	wrongPasswords int
+	unknownSince   time.Time // when the time to authenticate began
 }
 
 func newConn(s *Server, nc net.Conn) *conn {
 	now := time.Now()
-	c := &conn{server: s, nc: nc, id: s.lastID.Add(1), born: now, now: now, active: now}
-	c.in = newReader(&s.max, false)
+	c := &conn{server: s, nc: nc, in: newReader(&s.max), id: s.lastID.Add(1), began: now, now: now, active: now}
 	c.reset()
 	return c
 }
 
-// reset is what RESET says: as newly connected.
+// reset makes the connection as new, for RESET.
 func (c *conn) reset() {
 	c.proto, c.name = 2, ""
 	c.endTransaction()
 	c.become("")
-	c.stranger = c.now
+	c.unknownSince = c.now
 	if len(c.server.users) == 0 {
 		c.become(defaultUser)
 	}
 }
 
-// become notes who the client is; "" is nobody yet.
+// become sets the authenticated user; "" is none.
 func (c *conn) become(user string) {
 	c.user = user
 	c.in.trusted = user != ""
 }
 
 func (c *conn) serve() {
-	defer c.server.gone(c)
+	defer c.server.ended(c)
 	defer c.nc.Close()
 	for c.answer() && c.read() {
 	}
 }
 
-// answer answers the commands that have come. It reports whether to go on.
+// answer answers the commands that have arrived. It returns false if the connection ends.
 func (c *conn) answer() bool {
 	for !c.done {
 		args, err := c.in.next()
@@ -105,18 +103,18 @@ func (c *conn) answer() bool {
 	return false
 }
 
-// flush sends what was answered.
+// flush sends the answers.
 func (c *conn) flush() bool {
 	if len(c.buf) == 0 {
 		return true
 	}
-	// A deadline costs as much as a small command: it is moved only when it has come near.
+	// Setting a deadline costs as much as a small command: it is moved only when it is near.
 	if now := time.Now(); c.writeEnd.Before(now.Add(c.server.max.Write)) {
 		c.writeEnd = now.Add(c.server.max.Write + c.server.max.Write/8)
 		c.nc.SetWriteDeadline(c.writeEnd)
 	}
 	_, err := c.nc.Write(c.buf)
-	c.told = true
+	c.answered = true
 	if cap(c.buf) > 2*flushAt {
 		c.buf = nil
 	}
@@ -124,41 +122,41 @@ func (c *conn) flush() bool {
 	return err == nil
 }
 
-// read waits for more. The deadline follows whole commands, not bytes: a client that sends one
-// byte each minute is idle too.
+// read waits for input. The deadline follows whole commands, not bytes: a client that sends one byte
+// a minute is idle too.
 func (c *conn) read() bool {
 	if end, slack := c.deadline(); c.readEnd.Before(end) || c.readEnd.After(end.Add(slack)) {
 		c.readEnd = end.Add(slack)
 		c.nc.SetReadDeadline(c.readEnd)
 	}
-	// After the deadline was set: wake first says so and then sets its own.
+	// After setting the deadline: Shutdown sets closing before it calls wake.
 	if c.server.closing.Load() {
-		if c.told {
+		if c.answered {
 			c.linger()
 		}
 		return false
 	}
-	c.told = false
+	c.answered = false
 	err := c.in.fill(c.nc)
 	c.now = time.Now()
 	return err == nil
 }
 
-// deadline is until when the next command must have come. Where the time to authenticate ends
-// first, no part of it is given away.
+// deadline is the time by which the next command must have arrived, and how far it may be exceeded,
+// which saves setting it often. The time to authenticate is not exceeded.
 func (c *conn) deadline() (end time.Time, slack time.Duration) {
 	end = c.active.Add(c.server.max.Idle)
-	if login := c.stranger.Add(c.server.max.Login); c.user == "" && login.Before(end) {
+	if login := c.unknownSince.Add(c.server.max.Login); c.user == "" && login.Before(end) {
 		return login, 0
 	}
 	return end, c.server.max.Idle / 8
 }
 
-// wake ends a connection that waits, and one that works when it is done.
+// wake ends a read, and each later one.
 func (c *conn) wake() { c.nc.SetReadDeadline(time.Unix(1, 0)) }
 
-// linger lets the last answer arrive: a connection that is closed with bytes unread is
-// reset, and the client may lose what it was told.
+// linger lets the last answer arrive: closing a connection with unread input resets it, which may
+// lose the answer.
 func (c *conn) linger() {
 	half, ok := c.nc.(interface{ CloseWrite() error })
 	if !ok || half.CloseWrite() != nil {

@@ -17,7 +17,7 @@ func (c *conn) decide(args [][]byte) {
 	}
 }
 
-// peek is WEIR.PEEK: the same question, for no request at all.
+// peek is WEIR.PEEK: the same question with nothing charged.
 func (c *conn) peek(args [][]byte) {
 	if d := c.readQuestion(args[1:], claimsAndCost); d != nil {
 		d.times = 0
@@ -25,7 +25,7 @@ func (c *conn) peek(args [][]byte) {
 	}
 }
 
-// readQuestion reads the words of one, or answers what is wrong with them and returns nil.
+// readQuestion reads a question; after a mistake it answers the error and returns nil.
 func (c *conn) readQuestion(words [][]byte, may permission) *decision {
 	d := c.slot()
 	if err := d.q.read(c, words, may); err != nil {
@@ -36,7 +36,6 @@ func (c *conn) readQuestion(words [][]byte, may permission) *decision {
 	return d
 }
 
-// failWith answers an error. Those of weir say so.
 func (c *conn) failWith(err error) { c.fail("ERR ", err.Error()) }
 
 // answerQuestion answers WEIR.DECIDE and WEIR.PEEK.
@@ -53,22 +52,22 @@ func (c *conn) answerQuestion(d *decision, err error) {
 		}
 		v.Outcome, v.Granted = gate.Passed, d.times
 	}
-	c.tell(&d.verdict)
+	c.answerVerdict(&d.verdict)
 }
 
-// unanswered is what to answer where the store failed and no rule says what then.
+// unanswered is the answer if the store failed and no rule has a policy.
 func (c *conn) unanswered(v *gate.Verdict) (text string, allowed bool) {
 	switch {
 	case errors.Is(v.Err, weir.ErrForeignState):
-		return "WRONGTYPE the state under this key is not weir's", false
+		return errForeign, false
 	case c.server.failOpen:
 		return "", true
 	}
 	return errUnanswered, false
 }
 
-// tell is the answer: a map, or in RESP2 its names and values in turn.
-func (c *conn) tell(v *gate.Verdict) {
+// answerVerdict answers a map, or in RESP2 its names and values in turn.
+func (c *conn) answerVerdict(v *gate.Verdict) {
 	var limit string
 	var d weir.Decision
 	if check, ok := v.Worst(); ok {
@@ -117,7 +116,7 @@ func microseconds(d weir.Decision) int64 {
 	return d.RetryAfter.Microseconds()
 }
 
-// refund is WEIR.REFUND at_us question: it gives back what was charged at that instant.
+// refund is WEIR.REFUND at_us question: it refunds the charges of that instant.
 func (c *conn) refund(args [][]byte) {
 	at, err := strconv.ParseInt(string(args[1]), 10, 64)
 	if err != nil {
@@ -133,14 +132,14 @@ func (c *conn) refund(args [][]byte) {
 	if !ok {
 		return
 	}
-	receipt = slices.DeleteFunc(receipt, func(r gate.Charged) bool { return r.Claim.Limit.Algorithm() == weir.AlgorithmConcurrency })
+	receipt = slices.DeleteFunc(receipt, isLease)
 	for i := range receipt {
 		receipt[i].Taken = weir.Instant(at)
 	}
 	c.count(len(receipt), c.server.gate.Settle(c.server.ctx, receipt, 0))
 }
 
-// release is WEIR.RELEASE lease question: it gives back what is held under that lease.
+// release is WEIR.RELEASE lease question.
 func (c *conn) release(args [][]byte) {
 	lease := string(args[1])
 	d := c.readQuestion(args[2:], claimsOnly)
@@ -152,9 +151,9 @@ func (c *conn) release(args [][]byte) {
 	if !ok {
 		return
 	}
-	receipt = slices.DeleteFunc(receipt, func(r gate.Charged) bool { return r.Claim.Limit.Algorithm() != weir.AlgorithmConcurrency })
+	receipt = slices.DeleteFunc(receipt, func(c gate.Charged) bool { return !isLease(c) })
 	if len(receipt) == 0 {
-		c.fail("ERR nothing of this can be held: only concurrency limits have leases")
+		c.fail("ERR the question has no concurrency limit: only those have leases")
 		return
 	}
 	for i := range receipt {
@@ -168,16 +167,19 @@ func (c *conn) release(args [][]byte) {
 	c.count(len(receipt), err)
 }
 
-// onlyGone reports whether nothing is wrong but that leases had ended.
+func isLease(c gate.Charged) bool { return c.Claim.Limit.Algorithm() == weir.AlgorithmConcurrency }
+
+// onlyGone reports whether all errors are that a lease had ended.
 func onlyGone(err error) bool {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		return !slices.ContainsFunc(joined.Unwrap(), func(one error) bool { return !errors.Is(one, weir.ErrLeaseGone) })
+		isOther := func(one error) bool { return !errors.Is(one, weir.ErrLeaseGone) }
+		return !slices.ContainsFunc(joined.Unwrap(), isOther)
 	}
 	return errors.Is(err, weir.ErrLeaseGone)
 }
 
-// forget is WEIR.RESET question: the state of its keys is as if never used.
-func (c *conn) forget(args [][]byte) {
+// resetState is WEIR.RESET question.
+func (c *conn) resetState(args [][]byte) {
 	d := c.readQuestion(args[1:], claimsOnly)
 	if d == nil {
 		return
@@ -198,8 +200,8 @@ func (c *conn) forget(args [][]byte) {
 	c.count(len(claims), err)
 }
 
-// receipt is the claims of a question: those that it names, and those of the rules, which
-// a look makes known.
+// receipt is the claims of a question: those that it names, and those of the rules, which a decision
+// without a charge finds.
 func (c *conn) receipt(d *decision) (list gate.Receipt, ok bool) {
 	if d.q.asked() == nil {
 		for _, claim := range d.q.claims {
@@ -225,7 +227,7 @@ func (c *conn) receipt(d *decision) (list gate.Receipt, ok bool) {
 	return list, true
 }
 
-// count answers how many were done, or what went wrong.
+// count answers the number of limits, or the error.
 func (c *conn) count(n int, err error) {
 	var input *weir.InputError
 	switch {
@@ -234,7 +236,7 @@ func (c *conn) count(n int, err error) {
 	case errors.As(err, &input):
 		c.failWith(err)
 	case errors.Is(err, weir.ErrForeignState):
-		c.fail("WRONGTYPE the state under this key is not weir's")
+		c.fail(errForeign)
 	default:
 		c.fail(errUnanswered)
 	}

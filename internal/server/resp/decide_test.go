@@ -105,7 +105,7 @@ func TestLeases(t *testing.T) {
 	c.verdict(append(w("WEIR.DECIDE LEASE b"), held...)...).are(t, "a second", "granted 1")
 	h.pass(30 * time.Second)
 	c.want("0", append(w("WEIR.RELEASE b"), held...)...)
-	c.want("-ERR nothing of this can be held: only concurrency limits have leases", w("WEIR.RELEASE a LIMIT a 1/1s u")...)
+	c.want("-ERR the question has no concurrency limit: only those have leases", w("WEIR.RELEASE a LIMIT a 1/1s u")...)
 }
 
 func TestRefundAndReset(t *testing.T) {
@@ -128,13 +128,13 @@ func TestRefundAndReset(t *testing.T) {
 	c.want("-ERR at_us is not an integer: give the at_us that WEIR.DECIDE answered", w("WEIR.REFUND now LIMIT a 1/1s u")...)
 }
 
-func TestWhatIsWrongWithAQuestion(t *testing.T) {
+func TestInvalidQuestionsAreErrors(t *testing.T) {
 	h := open(t)
 	c := h.dial()
 	for _, test := range []struct{ words, want string }{
 		{"WEIR.DECIDE", "-ERR wrong number of arguments for 'weir.decide' command"},
 		{"WEIR.REFUND 1", "-ERR wrong number of arguments for 'weir.refund' command"},
-		{"WEIR.DECIDE TIMES 1", "-ERR nothing is asked: give LIMIT name limit key, or RULES and the fields of a request"},
+		{"WEIR.DECIDE TIMES 1", "-ERR the question is empty: give LIMIT name limit key, or RULES and the fields of a request"},
 		{"WEIR.DECIDE sms 1/1m u", `-ERR syntax error: "sms" is not LIMIT, RULES, COST, TIMES or LEASE`},
 		{"WEIR.PEEK TIMES 2 LIMIT a 1/1s u", `-ERR syntax error: "TIMES" is not LIMIT, RULES or COST`},
 		{"WEIR.RESET LIMIT a 1/1s u COST 1", `-ERR syntax error: "COST" is not LIMIT, RULES`},
@@ -144,17 +144,17 @@ func TestWhatIsWrongWithAQuestion(t *testing.T) {
 		{"WEIR.DECIDE LIMIT a 1/1s u COST -1", "-ERR weir: cost is -1; allowed: 0 to 4503599627370496 (2^52)"},
 		{"WEIR.DECIDE LIMIT a 1/1s u COST x", `-ERR weir: cost is "x"; allowed: a whole number`},
 		{"WEIR.DECIDE LIMIT a 1/1s u COST", "-ERR COST needs a number"},
-		{"WEIR.DECIDE LIMIT a 1/1s u COST 1 COST 1", "-ERR COST stands twice for one limit"},
-		{"WEIR.DECIDE COST 1 LIMIT a 1/1s u", "-ERR COST stands before what it is of: give it after LIMIT name limit key, or after RULES"},
+		{"WEIR.DECIDE LIMIT a 1/1s u COST 1 COST 1", "-ERR COST occurs twice for one limit"},
+		{"WEIR.DECIDE COST 1 LIMIT a 1/1s u", "-ERR COST has no limit before it: give it after LIMIT name limit key, or after RULES"},
 		{"WEIR.DECIDE LIMIT a 1/1s u TIMES -1", "-ERR weir: times is -1; allowed: 0 to 4503599627370496 (2^52)"},
 		{"WEIR.DECIDE LIMIT a 1/1s u LEASE", "-ERR LEASE needs an id of 1 to 256 bytes"},
 		{"WEIR.DECIDE LIMIT a 1/1s u LIMIT a 1/1s u", `-ERR weir: claims is "a u"; allowed: one claim for each key and limit`},
 		{"WEIR.DECIDE LIMIT a 1/1s u" + strings.Repeat(" LIMIT a 1/1s u", 32), "-ERR weir: claims is 33; allowed: 1 to 32 of one decision"},
-		{"WEIR.DECIDE RULES RULES", "-ERR RULES stands twice"},
+		{"WEIR.DECIDE RULES RULES", "-ERR RULES occurs twice"},
 		{"WEIR.DECIDE RULES method", `-ERR the field "method" has no value; leave out fields that a request lacks`},
-		{"WEIR.DECIDE RULES method GET method POST", `-ERR the field "method" stands twice`},
-		{"WEIR.DECIDE RULES header.x a header.X b", `-ERR the field "header.X" stands twice`},
-		{"WEIR.DECIDE RULES client.ip 10.0.0.1 client.ip 10.0.0.2", `-ERR the field "client.ip" stands twice`},
+		{"WEIR.DECIDE RULES method GET method POST", `-ERR the field "method" occurs twice`},
+		{"WEIR.DECIDE RULES header.x a header.X b", `-ERR the field "header.X" occurs twice`},
+		{"WEIR.DECIDE RULES client.ip 10.0.0.1 client.ip 10.0.0.2", `-ERR the field "client.ip" occurs twice`},
 		{"WEIR.DECIDE RULES client.ip 10.0.0.1:80", `-ERR client.ip is "10.0.0.1:80"; allowed: an IPv4 or IPv6 address without a port`},
 		{"WEIR.DECIDE RULES ip 10.0.0.1", `-ERR there is no field "ip"; allowed: method, host, path, route, user, service, client.ip, header.NAME, query.NAME, cookie.NAME or descriptor.NAME, and LIMIT, RULES, COST, TIMES, LEASE`},
 		{"WEIR.DECIDE RULES path.id 1", `-ERR there is no field "path.id"; allowed: method, host, path, route, user, service, client.ip, header.NAME, query.NAME, cookie.NAME or descriptor.NAME, and LIMIT, RULES, COST, TIMES, LEASE`},

@@ -8,9 +8,9 @@ import (
 
 const prompt = "127.0.0.1:6380> "
 
-// TestThePageIsTrue types what docs/resp.md shows into the real redis-cli, with the rules
+// TestPageMatchesServer types what docs/resp.md shows into the real redis-cli, with the rules
 // that it shows, and compares what comes.
-func TestThePageIsTrue(t *testing.T) {
+func TestPageMatchesServer(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/resp.md")
 	if err != nil {
 		t.Fatal(err)

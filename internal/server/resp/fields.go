@@ -9,10 +9,10 @@ import (
 	"github.com/weirproject/weir/pathform"
 )
 
-// An attribute is a field that a request has by name: header.X-User alice.
+// An attribute is a field with a source and a name: header.X-User alice.
 type attribute struct{ source, name, value string }
 
-// attributes are what rules ask about, in the order in which they were given.
+// attributes are in the order of the command.
 type attributes []attribute
 
 func (a attributes) get(source, name string) string {
@@ -36,8 +36,9 @@ func (a attributes) Cookie(name string) string { return a.get("cookie", name) }
 // Descriptor implements rules.Attributes.
 func (a attributes) Descriptor(name string) string { return a.get("descriptor", name) }
 
-// allowedFields are called as in the keys of rules.
-const allowedFields = "method, host, path, route, user, service, client.ip, header.NAME, query.NAME, cookie.NAME or descriptor.NAME"
+// allowedFields are named as in the keys of rules.
+const allowedFields = "method, host, path, route, user, service, client.ip, header.NAME, query.NAME, " +
+	"cookie.NAME or descriptor.NAME"
 
 // field reads one field of the request and its value.
 func (q *question) field(c *conn, words [][]byte) error {
@@ -73,11 +74,10 @@ func (q *question) field(c *conn, words [][]byte) error {
 	return q.attribute(name, value)
 }
 
-// once keeps two values of one field from being taken for one of them: which, the caller
-// and the rules might not agree on.
+// once refuses a second value of a field: the caller and the rules might not agree on which counts.
 func once(name string, into *string, value string) error {
 	if *into != "" {
-		return fmt.Errorf("the field %.80q stands twice", name)
+		return fmt.Errorf("the field %.80q occurs twice", name)
 	}
 	*into = value
 	return nil
@@ -89,24 +89,29 @@ func (q *question) client(value string) error {
 		return fmt.Errorf("client.ip is %.80q; allowed: an IPv4 or IPv6 address without a port", value)
 	}
 	if q.request.Client.IsValid() {
-		return fmt.Errorf(`the field "client.ip" stands twice`)
+		return fmt.Errorf(`the field "client.ip" occurs twice`)
 	}
 	q.request.Client = addr
 	return nil
 }
 
-// attribute reads header.NAME and its like.
+// attribute reads a field with a source and a name, such as header.NAME.
 func (q *question) attribute(field, value string) error {
-	source, name, dotted := strings.Cut(field, ".")
-	switch {
-	case !dotted || name == "" || source != "header" && source != "query" && source != "cookie" && source != "descriptor":
-		return fmt.Errorf("there is no field %.80q; allowed: %s, and LIMIT, RULES, COST, TIMES, LEASE", field, allowedFields)
-	case source == "header":
+	source, name, _ := strings.Cut(field, ".")
+	switch source {
+	case "header":
 		name = textproto.CanonicalMIMEHeaderKey(name)
+	case "query", "cookie", "descriptor":
+	default:
+		name = ""
+	}
+	if name == "" {
+		return fmt.Errorf("there is no field %.80q; allowed: %s, and LIMIT, RULES, COST, TIMES, LEASE",
+			field, allowedFields)
 	}
 	for i := range q.given {
 		if q.given[i].name == name && q.given[i].source == source {
-			return fmt.Errorf("the field %.80q stands twice", field)
+			return fmt.Errorf("the field %.80q occurs twice", field)
 		}
 	}
 	q.given = append(q.given, attribute{source, name, value})

@@ -6,52 +6,46 @@ import (
 )
 
 const (
-	// mostWrong is how many wrong passwords one connection may send.
-	mostWrong = 5
-	// freeGuesses is how many wrong passwords, of all connections together, cost no time; each
-	// is forgiven after guessForgiven.
-	freeGuesses   = 20
-	guessForgiven = 100 * time.Millisecond
-	// guessDelay is what each password costs while there were more: right or wrong, or the time
-	// of the answer would tell.
+	// maxWrongPasswords is how many wrong passwords one connection may send.
+	maxWrongPasswords = 5
+	// freeGuesses is how many wrong passwords of all connections together are not delayed; each is
+	// forgotten after guessForgotten.
+	freeGuesses    = 20
+	guessForgotten = 100 * time.Millisecond
+	// guessDelay delays each password after more of them, right or wrong: otherwise the time of the
+	// answer would tell which it is.
 	guessDelay = time.Second
 )
 
-// guesses counts wrong passwords. Refusing them instead of slowing them down would let anybody
-// lock out everybody.
+// guesses counts wrong passwords. They are delayed, not refused: refusing would let anyone lock out
+// everyone.
 type guesses struct {
-	mu     sync.Mutex
-	before time.Time // when the last of those that were noted is forgiven
+	mu  sync.Mutex
+	end time.Time // when the last of them is forgotten
 }
 
 // note counts a wrong password.
 func (g *guesses) note(now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.before.Before(now) {
-		g.before = now
+	if g.end.Before(now) {
+		g.end = now
 	}
-	if next := g.before.Add(guessForgiven); next.Sub(now) <= 2*freeGuesses*guessForgiven {
-		g.before = next
+	if next := g.end.Add(guessForgotten); next.Sub(now) <= 2*freeGuesses*guessForgotten {
+		g.end = next
 	}
 }
 
-// many reports whether more were noted than cost no time.
+// many reports whether there were more than freeGuesses.
 func (g *guesses) many(now time.Time) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.before.Sub(now) >= freeGuesses*guessForgiven
+	return g.end.Sub(now) >= freeGuesses*guessForgotten
 }
 
-// slowGuessing waits before a password is looked at, while many wrong ones come.
-func (s *Server) slowGuessing() {
-	if len(s.users) == 0 || !s.guesses.many(time.Now()) {
-		return
-	}
-	wait := time.NewTimer(guessDelay)
-	defer wait.Stop()
-	select {
-	case <-wait.C:
-	case <-s.ctx.Done():
+// delayGuess waits before a password is checked, if there were many wrong ones.
+func (s *Server) delayGuess() {
+	if len(s.users) > 0 && s.guesses.many(time.Now()) {
+		s.sleep(guessDelay)
 	}
 }

@@ -7,9 +7,9 @@ import (
 
 const unbalanced = protocolError("unbalanced quotes in request")
 
-// splitLine cuts a line into words as Redis does it: words may be quoted, "like this\n"
-// with escapes or 'like this' without, and after a quote must come a space. The words lie
-// in the line itself, which is written over: none is longer than what it is written as.
+// splitLine splits a line into words as Redis does: words may be quoted, "like this\n" with escapes or
+// 'like this' without, and a space must follow a closing quote. The words are in the line itself, which
+// is overwritten: no word is longer than its spelling.
 func splitLine(line []byte, words [][]byte, most int) ([][]byte, error) {
 	for {
 		line = bytes.TrimLeft(line, " \t\r\n\v\f")
@@ -27,7 +27,7 @@ func splitLine(line []byte, words [][]byte, most int) ([][]byte, error) {
 	}
 }
 
-// cutWord cuts the first word off a line that begins with one.
+// cutWord returns the first word of a line that begins with one, and the rest.
 func cutWord(line []byte) (word, rest []byte, err error) {
 	n := 0
 	for i := 0; i < len(line); i++ {
@@ -52,8 +52,8 @@ func cutWord(line []byte) (word, rest []byte, err error) {
 
 func isSpace(c byte) bool { return c == ' ' || c >= '\t' && c <= '\r' }
 
-// unquote writes what is quoted to into, which may be the same bytes, up to the closing
-// quote: n bytes, and what follows begins at end; −1 if there is no such quote.
+// unquote writes n bytes, those up to the closing quote, to into, which may be the same bytes. The rest
+// begins at end, which is −1 without a closing quote.
 func unquote(text []byte, quote byte, into []byte) (n, end int) {
 	for i := 0; i < len(text); i++ {
 		c := text[i]
@@ -72,7 +72,7 @@ func unquote(text []byte, quote byte, into []byte) (n, end int) {
 	return 0, -1
 }
 
-// escape reads what follows a backslash; width 0 means that it stands for itself.
+// escape reads the text after a backslash; with width 0 the backslash is a plain character.
 func escape(text []byte, quote byte) (c byte, width int) {
 	if quote == '\'' {
 		if text[0] == '\'' {

@@ -19,9 +19,9 @@ import (
 	"github.com/weirproject/weir/memstore"
 )
 
-// TestCeilings: what is too much ends in an error that says so, which arrives although the
+// TestLimitsEndTheConnection: input beyond a limit is answered an error, which arrives although the
 // client goes on sending, and in a closed connection.
-func TestCeilings(t *testing.T) {
+func TestLimitsEndTheConnection(t *testing.T) {
 	h := open(t, resp.WithLimits(resp.Limits{Line: 1000, Elements: 20, Bulk: 2000, Request: 5000}))
 	bulk := "$2000\r\n" + strings.Repeat("a", 2000) + "\r\n"
 	for _, test := range []struct{ raw, want string }{
@@ -51,8 +51,8 @@ func TestCeilings(t *testing.T) {
 	c.want(strings.Repeat("a", 2000), "ECHO", strings.Repeat("a", 2000))
 }
 
-// TestALongWordIsAnErrorOfItsCommand: the connection goes on, and what is read past costs no memory.
-func TestALongWordIsAnErrorOfItsCommand(t *testing.T) {
+// TestTooLongWordKeepsTheConnection: only its command is an error, and skipped bytes use no memory.
+func TestTooLongWordKeepsTheConnection(t *testing.T) {
 	c := open(t).dial()
 	for _, n := range []int{65537, 70_000, 3 << 20} {
 		want := "-ERR a word of 'cl.throttle' has " + strconv.Itoa(n) + " bytes; allowed: at most 65536"
@@ -67,7 +67,7 @@ func TestALongWordIsAnErrorOfItsCommand(t *testing.T) {
 	c.want("-EXECABORT Transaction discarded because of previous errors.", "EXEC")
 }
 
-// TestLongKeysAreHashed: what a store keeps of a key has a ceiling of 256 bytes, and two long keys
+// TestLongKeysAreHashed: a store keeps at most 256 bytes of a key, and two long keys
 // are two.
 func TestLongKeysAreHashed(t *testing.T) {
 	h := open(t)
@@ -132,8 +132,8 @@ func TestAuthenticatedConnectionsMayBeIdle(t *testing.T) {
 	})
 }
 
-// TestGuessingIsSlow: few wrong passwords cost nothing, many wait for a second each, and end the connection.
-func TestGuessingIsSlow(t *testing.T) {
+// TestWrongPasswordsAreDelayed: few are not delayed, many wait a second each and end the connection.
+func TestWrongPasswordsAreDelayed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dial, end := bubbles(t, resp.Limits{}, resp.WithPassword("", "secret"))
 		defer end()
@@ -166,7 +166,7 @@ func TestTooManyConnections(t *testing.T) {
 	first.want("PONG", "PING")
 	second.want("PONG", "PING")
 	if got := h.dial().closed(); got != "-ERR max number of clients reached\r\n" {
-		t.Errorf("the third is told %q", got)
+		t.Errorf("the third gets %q", got)
 	}
 	first.Close()
 	redistest.Await(t, "room for another", func() bool {
@@ -189,7 +189,7 @@ func bubble(t *testing.T, limits resp.Limits, opts ...resp.Option) (near net.Con
 func bubbles(t *testing.T, limits resp.Limits, opts ...resp.Option) (dial func() net.Conn, end func()) {
 	t.Helper()
 	store := memstore.New()
-	g, err := gate.New(store, compile(t, law), gate.WithLocal(store))
+	g, err := gate.New(store, compile(t, someRules), gate.WithLocal(store))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -225,7 +225,7 @@ func ping(t *testing.T, nc net.Conn) {
 	}
 }
 
-func TestIdle(t *testing.T) {
+func TestIdleConnectionsAreClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nc, end := bubble(t, resp.Limits{Idle: time.Minute})
 		defer end()
@@ -244,8 +244,8 @@ func TestIdle(t *testing.T) {
 	})
 }
 
-// TestDripping: bytes that make no command keep nothing open.
-func TestDripping(t *testing.T) {
+// TestSlowBytesAreIdle: bytes without a whole command do not keep a connection open.
+func TestSlowBytesAreIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nc, end := bubble(t, resp.Limits{Idle: time.Minute})
 		defer end()
@@ -259,8 +259,8 @@ func TestDripping(t *testing.T) {
 	})
 }
 
-// TestClientThatDoesNotRead: it is waited for a while, and not answered into memory.
-func TestClientThatDoesNotRead(t *testing.T) {
+// TestClientThatDoesNotReadIsDisconnected: after a timeout, with bounded memory.
+func TestClientThatDoesNotReadIsDisconnected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nc, end := bubble(t, resp.Limits{Write: time.Minute})
 		defer end()
@@ -279,7 +279,7 @@ func TestClientThatDoesNotRead(t *testing.T) {
 	})
 }
 
-func TestConnectionsLeaveNothing(t *testing.T) {
+func TestConnectionsLeaveNoGoroutines(t *testing.T) {
 	h := open(t)
 	h.dial().want("PONG", "PING")
 	before := runtime.NumGoroutine()
@@ -291,17 +291,15 @@ func TestConnectionsLeaveNothing(t *testing.T) {
 	redistest.Await(t, "the goroutines to end", func() bool { return runtime.NumGoroutine() <= before })
 }
 
-func TestNewRefusesWhatCannotWork(t *testing.T) {
+func TestNewRefusesInvalidOptions(t *testing.T) {
 	store := memstore.New()
-	g, err := gate.New(store, compile(t, law), gate.WithLocal(store))
+	g, err := gate.New(store, compile(t, someRules), gate.WithLocal(store))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for want, opt := range map[string]resp.Option{
-		"resp.Limits.Elements is 1;": resp.WithLimits(resp.Limits{Elements: 1}),
-		"resp.Limits.Bulk is -5;":    resp.WithLimits(resp.Limits{Bulk: -5}),
-		"resp.Limits.Idle is -1s;":   resp.WithLimits(resp.Limits{Idle: -time.Second}),
-		"a password is empty":        resp.WithPassword("alice", ""),
+		"maximum of connections is 0;": resp.WithMaxConns(0),
+		"a password is empty":          resp.WithPassword("alice", ""),
 	} {
 		if _, err := resp.New(g, store, opt); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("the error is %v, want %s", err, want)
@@ -315,9 +313,9 @@ func TestNewRefusesWhatCannotWork(t *testing.T) {
 	}
 }
 
-// TestAnswersAreNotHoarded: short commands with long answers are answered as they go, so
+// TestAnswersAreSentBeforeTheyGrow: long answers to short commands are sent as they are made, so
 // that what waits for a client is never much more than one answer.
-func TestAnswersAreNotHoarded(t *testing.T) {
+func TestAnswersAreSentBeforeTheyGrow(t *testing.T) {
 	nc, end := bubble(t, resp.Limits{})
 	defer end()
 	nc.SetDeadline(time.Now().Add(20 * time.Second))

@@ -9,29 +9,29 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// A question is what the words after WEIR.DECIDE and its kin say:
+// A question is the words after WEIR.DECIDE and the similar commands:
 //
-//	LIMIT name limit key [COST n]     a claim of the caller's own; may stand more than once
+//	LIMIT name limit key [COST n]     a claim of the caller's own; may be repeated
 //	RULES [COST n] [field value …]    the rules in force, for a request of these fields
-//	TIMES n                           how many such requests
-//	LEASE id                          under which what is held is held
+//	TIMES n                           number of such requests
+//	LEASE id                          of the concurrency limits
 //
-// Its strings lie in the buffer that was read into; it lasts as long as its command.
+// Its strings are in the read buffer: they are valid until the command is answered.
 type question struct {
 	claims  []weir.Claim
 	rules   bool
-	cost    *int64 // of the rules that leave it to the caller
+	cost    *int64 // for rules without a cost of their own
 	times   int64
 	lease   string
 	request rules.Request
 	given   attributes
 
-	units   int64 // what cost points to
-	current int   // of claims: the one that is being read; −1: the rules
-	costed  bool  // it has a cost
+	units   int64 // cost points to it
+	current int   // index of the claim that COST belongs to; −1: the rules
+	costed  bool  // it has a COST
 }
 
-// permission says which words a command takes.
+// permission is the set of words that a command takes.
 type permission uint8
 
 const (
@@ -46,7 +46,7 @@ func (q *question) reset() {
 	*q = question{claims: q.claims[:0], given: q.given[:0], times: 1}
 }
 
-// asked is the request, or nil where no rules are to be asked.
+// asked is the request for the rules; nil without RULES.
 func (q *question) asked() *rules.Request {
 	if !q.rules {
 		return nil
@@ -64,12 +64,12 @@ func (q *question) read(c *conn, words [][]byte, may permission) error {
 		words = words[n:]
 	}
 	if !q.rules && len(q.claims) == 0 {
-		return errors.New("nothing is asked: give LIMIT name limit key, or RULES and the fields of a request")
+		return errors.New("the question is empty: give LIMIT name limit key, or RULES and the fields of a request")
 	}
 	return nil
 }
 
-// clause reads what begins with the first word, and says how many words it has.
+// clause reads the clause at the beginning, and returns its number of words.
 func (q *question) clause(c *conn, words [][]byte, may permission) (n int, err error) {
 	word := words[0]
 	switch {
@@ -77,7 +77,7 @@ func (q *question) clause(c *conn, words [][]byte, may permission) (n int, err e
 		return 4, q.limit(c, words)
 	case is(word, "rules"):
 		if q.rules {
-			return 0, errors.New("RULES stands twice")
+			return 0, errors.New("RULES occurs twice")
 		}
 		q.rules, q.current, q.costed = true, -1, false
 		return 1, nil
@@ -90,7 +90,8 @@ func (q *question) clause(c *conn, words [][]byte, may permission) (n int, err e
 	case q.rules && q.current < 0:
 		return 2, q.field(c, words)
 	}
-	return 0, fmt.Errorf("syntax error: %.80q is not LIMIT, RULES%s", word, [...]string{"", " or COST", ", COST, TIMES or LEASE"}[may])
+	more := [...]string{"", " or COST", ", COST, TIMES or LEASE"}[may]
+	return 0, fmt.Errorf("syntax error: %.80q is not LIMIT, RULES%s", word, more)
 }
 
 // limit reads LIMIT name limit key.
@@ -110,7 +111,7 @@ func (q *question) limit(c *conn, words [][]byte) error {
 	return nil
 }
 
-// named is the limit of a name and a text.
+// named is the limit with a name and a text.
 func (c *conn) named(name, spec []byte) (*weir.Limit, error) {
 	words := c.key('l', name, spec)
 	if limit := c.server.limits.get(words); limit != nil {
@@ -128,13 +129,13 @@ func (c *conn) named(name, spec []byte) (*weir.Limit, error) {
 	return limit, nil
 }
 
-// readCost is of the LIMIT that stands before it, or of RULES.
+// readCost reads the cost of the preceding LIMIT or RULES.
 func (q *question) readCost(words [][]byte) error {
 	switch {
 	case !q.rules && len(q.claims) == 0:
-		return errors.New("COST stands before what it is of: give it after LIMIT name limit key, or after RULES")
+		return errors.New("COST has no limit before it: give it after LIMIT name limit key, or after RULES")
 	case q.costed:
-		return errors.New("COST stands twice for one limit")
+		return errors.New("COST occurs twice for one limit")
 	}
 	q.costed = true
 	if q.current >= 0 {
@@ -159,7 +160,8 @@ func number(words [][]byte, into *int64) error {
 	}
 	n, ok := integer(words[1])
 	if !ok {
-		return &weir.InputError{Field: strings.ToLower(string(words[0])), Given: string(words[1]), Allowed: "a whole number"}
+		field := strings.ToLower(string(words[0]))
+		return &weir.InputError{Field: field, Given: string(words[1]), Allowed: "a whole number"}
 	}
 	*into = n
 	return nil

@@ -6,67 +6,65 @@ import (
 	"io"
 )
 
-// A protocolError is what is wrong with bytes that are no command. Nothing that follows
-// them can be understood: the connection is closed after it is told.
+// A protocolError is a mistake in the protocol. The input after it cannot be interpreted, so the
+// connection is closed after the answer.
 type protocolError string
 
-// Error is the text as Redis has it, without what stands before each of them.
+// Error is the text of Redis, without its prefix "ERR Protocol error".
 func (e protocolError) Error() string { return string(e) }
 
 const (
-	// firstBuffer is what a connection begins to read into, and returns to after a large
-	// command: a pipeline of some dozens of ordinary ones. One whose reads fill it gets up to
-	// pipelineBuffer, so that a long pipeline comes with few reads and goes to the store in few
-	// calls.
+	// firstBuffer is the length of a connection's buffer at first and after a large command: some
+	// dozens of ordinary commands. Reads that fill it grow it to pipelineBuffer, so that a long pipeline
+	// is read in few reads and decided in few calls of the store.
 	firstBuffer    = 4 << 10
 	pipelineBuffer = 4 * firstBuffer
 
-	// longestHeader is of "*3\r\n" and "$17\r\n": 19 digits and some.
+	// longestHeader is the maximum length of "*3\r\n" and "$17\r\n": 19 digits and some.
 	longestHeader = 32
 
-	// A client that is not authenticated may send what AUTH and HELLO need and no more. These
-	// are Redis' own numbers.
-	strangersElements = 10
-	strangersBulk     = 16 << 10
+	// Before authentication a client may send what AUTH and HELLO need. These are Redis' numbers.
+	unauthenticatedElements = 10
+	unauthenticatedBulk     = 16 << 10
 
-	// longestBulk is the longest word that is read past, so that the connection can go on
-	// after the error: Redis' proto-max-bulk-len.
+	// longestBulk is the longest word that is skipped, so that the connection stays open after the
+	// error: Redis' proto-max-bulk-len.
 	longestBulk = 512 << 20
 )
 
-// A reader cuts a stream of bytes into commands. It remembers how far it came, so that a
-// command that arrives byte by byte costs no more than one that arrives whole, and makes
-// room only for bytes that came: announced lengths cost nothing.
+// A reader splits a stream of bytes into commands. It remembers its position in a partial command, so
+// that a command that arrives byte by byte costs no more than a whole one. It makes room only for bytes
+// that have arrived: announced lengths cost nothing.
 type reader struct {
-	max     *Limits
-	trusted bool // whoever sends has the right to long commands
+	max     *limits
+	trusted bool // the client is authenticated
 
 	buf   []byte
-	start int // where the command begins that is being read
-	pos   int // what comes before it was understood
-	seen  int // what lies before it has no line end; never before pos
-	left  int // elements of the command that are still to come
-	bulk  int // the length of the one whose header was read; −1: none was
-	skip  int // bytes of a word over the ceiling that are still to be dropped
-	long  int // the length of the command's longest word, if it is over the ceiling; else 0
+	start int // of the current command
+	pos   int // end of its parsed part
+	seen  int // no line end lies between pos and here
+	left  int // missing elements of the command
+	bulk  int // length of the element whose header was read; −1: none was
+	skip  int // bytes of a too long element that are still to be dropped
+	long  int // length of the command's longest element, if it is too long; else 0
 	spans []span
 	args  [][]byte
 }
 
-// A span is where an element lies, from the start of its command.
+// A span is the position of an element, relative to the start of its command.
 type span struct{ from, to int }
 
-func newReader(max *Limits, trusted bool) *reader {
-	return &reader{max: max, trusted: trusted, buf: make([]byte, 0, firstBuffer), bulk: -1}
+func newReader(max *limits) *reader {
+	return &reader{max: max, buf: make([]byte, 0, firstBuffer), bulk: -1}
 }
 
-// fill reads once. What next returned is gone then.
+// fill reads once. It invalidates the results of next.
 func (r *reader) fill(src io.Reader) error {
 	r.makeRoom()
 	n, err := src.Read(r.buf[len(r.buf):cap(r.buf)])
 	r.buf = r.buf[:len(r.buf)+n]
 	if n > 0 {
-		return nil // the error, if there is one, comes again
+		return nil // an error will be repeated
 	}
 	return err
 }
@@ -96,7 +94,7 @@ func (r *reader) makeRoom() {
 
 func (r *reader) moved(by int) { r.start, r.pos, r.seen = r.start-by, r.pos-by, max(0, r.seen-by) }
 
-// next is the next command, its name and its arguments; nil if it has not come yet.
+// next returns the next command, its name and its arguments; nil if it is incomplete.
 func (r *reader) next() ([][]byte, error) {
 	for {
 		if r.left == 0 {
@@ -125,7 +123,7 @@ func (r *reader) next() ([][]byte, error) {
 	}
 }
 
-// whole is the command whose last element has come.
+// whole returns the complete command.
 func (r *reader) whole() [][]byte {
 	r.args = r.args[:0]
 	for _, s := range r.spans {
@@ -135,13 +133,13 @@ func (r *reader) whole() [][]byte {
 	return r.args
 }
 
-// begin reads "*3\r\n". None and less than none are no command.
+// begin reads "*3\r\n". Zero and negative numbers are no command.
 func (r *reader) begin() (more bool, err error) {
 	n, more, err := r.header("mbulk", "invalid multibulk length")
 	if more || err != nil || n <= 0 {
 		return more, err
 	}
-	if !r.trusted && n > strangersElements {
+	if !r.trusted && n > unauthenticatedElements {
 		return false, protocolError("unauthenticated multibulk length")
 	}
 	if n > int64(r.max.Elements) {
@@ -163,7 +161,7 @@ func (r *reader) element() (more bool, err error) {
 	if r.skip > 0 || len(r.buf) < end+2 {
 		return true, nil
 	}
-	// Redis skips these two without a look, and whatever they are becomes nobody's.
+	// Redis skips these two bytes unchecked. Here a client that counts wrongly gets an error.
 	if r.buf[end] != '\r' || r.buf[end+1] != '\n' {
 		return false, protocolError("expected CRLF after a bulk")
 	}
@@ -173,7 +171,7 @@ func (r *reader) element() (more bool, err error) {
 	return false, nil
 }
 
-// drop removes what came of a word that is over the ceiling.
+// drop removes the bytes of an element that is too long.
 func (r *reader) drop() {
 	n := min(r.skip, len(r.buf)-r.pos)
 	if n > 0 {
@@ -193,7 +191,7 @@ func (r *reader) bulkHeader() (more bool, err error) {
 	switch {
 	case more || err != nil:
 		return more, err
-	case n >= 0 && !r.trusted && n > strangersBulk:
+	case n >= 0 && !r.trusted && n > unauthenticatedBulk:
 		return false, protocolError("unauthenticated bulk length")
 	case n < 0 || n > longestBulk:
 		return false, protocolError("invalid bulk length")
@@ -207,7 +205,7 @@ func (r *reader) bulkHeader() (more bool, err error) {
 	return false, nil
 }
 
-// printable keeps what a client sent from ending the line of the error.
+// printable replaces characters that would end the line of the error.
 func printable(c byte) byte {
 	if c < ' ' || c > '~' {
 		return '?'
@@ -236,7 +234,7 @@ func (r *reader) header(name, invalid string) (n int64, more bool, err error) {
 	return n, false, nil
 }
 
-// length reads a number as strictly as Redis does: no sign but a minus, no zero before it.
+// length reads a number as strictly as Redis: no plus, no leading zeros.
 func length(text []byte) (n int64, ok bool) {
 	digits := bytes.TrimPrefix(text, []byte("-"))
 	if len(digits) == 0 || len(digits) > 18 || digits[0] == '0' && len(text) > 1 {
@@ -254,25 +252,23 @@ func length(text []byte) (n int64, ok bool) {
 	return n, true
 }
 
-// inline reads a line as people type it.
+// inline reads a command typed as a line.
 func (r *reader) inline() (args [][]byte, more bool, err error) {
 	r.seen = max(r.seen, r.pos)
 	end := bytes.IndexByte(r.buf[r.seen:], '\n')
-	if end < 0 {
-		r.seen = len(r.buf)
-		end = len(r.buf) - r.pos
-		more = true
-	} else {
-		end += r.seen - r.pos
+	if more = end < 0; more {
+		end = len(r.buf) - r.seen
 	}
-	if most := r.max.Line; end > most {
+	end += r.seen
+	switch {
+	case end-r.pos > r.max.Line:
 		return nil, false, protocolError("too big inline request")
-	}
-	if more {
+	case more:
+		r.seen = end
 		return nil, true, nil
 	}
-	line := bytes.TrimSuffix(r.buf[r.pos:r.pos+end], []byte("\r"))
-	r.pos += end + 1
+	line := bytes.TrimSuffix(r.buf[r.pos:end], []byte("\r"))
+	r.pos = end + 1
 	r.start, r.seen = r.pos, r.pos
 	if r.args, err = splitLine(line, r.args[:0], r.max.Elements); err != nil {
 		return nil, false, err

@@ -10,7 +10,7 @@ import (
 )
 
 // small are ceilings that a fuzzer can reach.
-func small() *Limits { return &Limits{Line: 600, Elements: 12, Bulk: 700, Request: 2000} }
+func small() *limits { return &limits{Line: 600, Elements: 12, Bulk: 700, Request: 2000} }
 
 // pieces reads a text in pieces of a length.
 type pieces struct {
@@ -28,8 +28,9 @@ func (p *pieces) Read(b []byte) (int, error) {
 }
 
 // commandsOf are the commands of a text that comes in pieces, and what ended them.
-func commandsOf(t testing.TB, text []byte, size int, ceilings *Limits, trusted bool) (list [][]string, end error) {
-	r, src := newReader(ceilings, trusted), &pieces{bytes.Clone(text), size}
+func commandsOf(t testing.TB, text []byte, size int, ceilings *limits, trusted bool) (list [][]string, end error) {
+	r, src := newReader(ceilings), &pieces{bytes.Clone(text), size}
+	r.trusted = trusted
 	for {
 		args, err := r.next()
 		if err != nil {
@@ -54,7 +55,7 @@ func commandsOf(t testing.TB, text []byte, size int, ceilings *Limits, trusted b
 
 // plainly reads whole text by looking at it as people would; it is slow and knows nothing
 // of pieces. Lines as people type them it leaves to splitLine.
-func plainly(text string, max *Limits) (list [][]string, bad bool) {
+func plainly(text string, max *limits) (list [][]string, bad bool) {
 	for text != "" {
 		line, rest, whole := strings.Cut(text, "\n")
 		if text[0] != '*' {
@@ -171,10 +172,11 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// TestAnnouncedLengthsCostNothing: room is made for what came, not for what is said to come.
-func TestAnnouncedLengthsCostNothing(t *testing.T) {
+// TestAnnouncedLengthsAllocateNothing: room is made for bytes that have arrived.
+func TestAnnouncedLengthsAllocateNothing(t *testing.T) {
 	max := defaultLimits()
-	r := newReader(&max, true)
+	r := newReader(&max)
+	r.trusted = true
 	for _, text := range []string{"*1024\r\n", "$65536\r\n"} {
 		if err := r.fill(strings.NewReader(text)); err != nil {
 			t.Fatal(err)
@@ -188,10 +190,11 @@ func TestAnnouncedLengthsCostNothing(t *testing.T) {
 	}
 }
 
-// TestRoomIsGivenBack: one long command does not keep its room for good.
-func TestRoomIsGivenBack(t *testing.T) {
+// TestBufferShrinksAfterLargeCommand checks that one long command does not keep its memory.
+func TestBufferShrinksAfterLargeCommand(t *testing.T) {
 	max := defaultLimits()
-	r := newReader(&max, true)
+	r := newReader(&max)
+	r.trusted = true
 	long := strings.Repeat("$60000\r\n"+strings.Repeat("a", 60000)+"\r\n", 10)
 	src := strings.NewReader("*10\r\n" + long + "PING\r\n")
 	seen := 0

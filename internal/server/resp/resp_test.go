@@ -19,7 +19,7 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-const law = `
+const someRules = `
 rules:
   - name: whole-site
     limit: 1000/1h
@@ -41,38 +41,38 @@ rules:
 // start is a clock's first time: a round one, so that the instants in docs are short.
 const start = weir.Instant(1_800_000_000_000_000)
 
-// A house is a server over a store whose clock the test drives.
-type house struct {
-	t      testing.TB
-	server *resp.Server
-	addr   string
-	law    string
-	clock  *atomic.Int64
-	store  weir.Store
-	seen   *atomic.Int64 // verdicts that the gate's observer was told
-	served chan error
+// A testServer is a server over a store with a clock of the test.
+type testServer struct {
+	t         testing.TB
+	server    *resp.Server
+	addr      string
+	someRules string
+	clock     *atomic.Int64
+	store     weir.Store
+	seen      *atomic.Int64 // verdicts of the gate's observer
+	served    chan error
 }
 
-func open(t testing.TB, opts ...resp.Option) *house { return openWith(t, law, opts...) }
+func open(t testing.TB, opts ...resp.Option) *testServer { return openWith(t, someRules, opts...) }
 
-func openWith(t testing.TB, law string, opts ...resp.Option) *house {
+func openWith(t testing.TB, someRules string, opts ...resp.Option) *testServer {
 	t.Helper()
-	h := &house{clock: new(atomic.Int64), law: law}
+	h := &testServer{clock: new(atomic.Int64), someRules: someRules}
 	h.clock.Store(int64(start))
 	h.store = memstore.New(memstore.WithClock(func() weir.Instant { return weir.Instant(h.clock.Load()) }))
 	return h.open(t, opts...)
 }
 
-func openOn(t testing.TB, store weir.Store, opts ...resp.Option) *house {
+func openOn(t testing.TB, store weir.Store, opts ...resp.Option) *testServer {
 	t.Helper()
-	h := &house{store: store, clock: new(atomic.Int64), law: law}
+	h := &testServer{store: store, clock: new(atomic.Int64), someRules: someRules}
 	return h.open(t, opts...)
 }
 
-func (h *house) open(t testing.TB, opts ...resp.Option) *house {
+func (h *testServer) open(t testing.TB, opts ...resp.Option) *testServer {
 	t.Helper()
 	h.t, h.seen, h.served = t, new(atomic.Int64), make(chan error, 1)
-	g, err := gate.New(h.store, compile(t, h.law), gate.WithLocal(memstore.New()), gate.WithObserver(func(*gate.Verdict) { h.seen.Add(1) }))
+	g, err := gate.New(h.store, compile(t, h.someRules), gate.WithLocal(memstore.New()), gate.WithObserver(func(*gate.Verdict) { h.seen.Add(1) }))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,21 +98,21 @@ func compile(t testing.TB, text string) *rules.Set {
 	return set
 }
 
-func (h *house) pass(d time.Duration) { h.clock.Add(d.Microseconds()) }
+func (h *testServer) pass(d time.Duration) { h.clock.Add(d.Microseconds()) }
 
-func (h *house) port() string {
+func (h *testServer) port() string {
 	_, port, _ := net.SplitHostPort(h.addr)
 	return port
 }
 
-// A line is a connection of the test's own, which sees each byte.
+// A line is a connection that reads answers byte by byte.
 type line struct {
 	t testing.TB
 	net.Conn
 	in *bufio.Reader
 }
 
-func (h *house) dial() *line { return dial(h.t, h.addr) }
+func (h *testServer) dial() *line { return dial(h.t, h.addr) }
 
 func dial(t testing.TB, addr string) *line {
 	t.Helper()

@@ -1,15 +1,13 @@
-// Package resp is the door for programs that speak Redis' protocol, RESP2 or RESP3: every
-// client of Redis is a client of it, unpatched.
+// Package resp serves decisions over Redis' protocol, RESP2 and RESP3: every Redis client works
+// unchanged.
 //
-// It answers CL.THROTTLE as redis-cell does, and WEIR.DECIDE, WEIR.PEEK, WEIR.REFUND,
-// WEIR.RELEASE and WEIR.RESET for every other limit and for the rules in force. Of Redis'
-// own commands it has those with which clients connect, and no others: it keeps no data.
-// docs/resp.md has them all.
+// It answers CL.THROTTLE as redis-cell does, and WEIR.DECIDE, WEIR.PEEK, WEIR.REFUND, WEIR.RELEASE
+// and WEIR.RESET for all other limits and for the rules in force. Of Redis' own commands it has
+// those that clients send when they connect: it stores no data. docs/resp.md lists them all.
 //
-// Each connection has a goroutine and buffers of its own. Commands that came together are
-// answered together. What a client may send, and how long it may take, has ceilings: see
-// Limits. Until it has said the password, if there is one, the ceilings are lower, and it
-// can do nothing but say it.
+// Each connection has its own goroutine and buffers. Commands that arrive together are answered
+// together. The limits struct bounds what a client may send and how long it may take; before
+// authentication the bounds are lower.
 package resp
 
 import (
@@ -26,91 +24,84 @@ import (
 	"github.com/weirproject/weir/pathform"
 )
 
-// ErrClosed is what Serve returns after Shutdown or Close.
+// ErrClosed is the error of Serve after Shutdown or Close.
 var ErrClosed = errors.New("resp: the server is closed")
 
-// Limits are the ceilings of what clients may do. What is 0 has its default.
-type Limits struct {
-	Line     int // bytes of a command that is typed as a line: 64 KiB
-	Elements int // of a command, its name and its arguments: 1024
-	Bulk     int // bytes of one of them: 64 KiB; a longer one is read past, and its command is an error
-	Request  int // bytes of a command as it is sent: 1 MiB
-	Conns    int // connections at a time: 10,000
+// limits bound what clients may do.
+type limits struct {
+	Line     int // bytes of a command typed as a line
+	Elements int // of a command: its name and arguments
+	Bulk     int // bytes of an element; a longer one is skipped, and its command is an error
+	Request  int // bytes of a command as sent
+	Conns    int // concurrent connections
 
-	// Transaction is how many bytes the commands between MULTI and EXEC may have, with 32
-	// more for each word: 4 MiB.
+	// Transaction is bytes of the commands between MULTI and EXEC, plus queuedWord for each word.
 	Transaction int
 
-	// Idle is how long a connection may take from one whole command to the next: 10 minutes.
-	// It is closed then, or up to an eighth later.
-	Idle time.Duration
-	// Login is how long a connection may take from its start, or from RESET, until it is
-	// authenticated, where it must be: 10 seconds.
-	Login time.Duration
-	// Write is how long a client may take to read what it is answered: 10 seconds.
-	Write time.Duration
+	Idle  time.Duration // between commands; a connection is closed up to an eighth later
+	Login time.Duration // from the connection, or RESET, to authentication, if there is a password
+	Write time.Duration // for a client to read its answers
 }
 
-// defaultLimits are those of a server that is given none.
-func defaultLimits() Limits {
-	return Limits{Line: 64 << 10, Elements: 1024, Bulk: weir.MaxKey, Request: 1 << 20, Conns: 10_000, Transaction: 4 << 20,
-		Idle: 10 * time.Minute, Login: 10 * time.Second, Write: 10 * time.Second}
+func defaultLimits() limits {
+	return limits{
+		Line:        64 << 10,
+		Elements:    1024,
+		Bulk:        weir.MaxKey,
+		Request:     1 << 20,
+		Conns:       10_000,
+		Transaction: 4 << 20,
+		Idle:        10 * time.Minute,
+		Login:       10 * time.Second,
+		Write:       10 * time.Second,
+	}
 }
 
-// least are the smallest ceilings under which clients can connect.
-const (
-	leastElements = 8
-	leastBytes    = 512
-)
-
-// An Option changes what New makes.
+// An Option configures a Server.
 type Option func(*Server)
 
-// WithLimits sets ceilings of what clients may do.
-func WithLimits(limits Limits) Option { return func(s *Server) { s.max = limits } }
+// WithMaxConns bounds the concurrent connections, instead of 10,000.
+func WithMaxConns(n int) Option { return func(s *Server) { s.max.Conns = n } }
 
-// WithPassword has clients say who they are before they can do anything: AUTH password, or
-// AUTH user password. The user "" is "default", whom AUTH password means. Given more than
-// once, each pair is good.
+// WithPassword requires clients to authenticate: AUTH password, or AUTH user password. The user ""
+// is "default", the user of AUTH password. Given several times, each pair is valid.
 func WithPassword(user, password string) Option {
 	return func(s *Server) {
 		if user == "" {
 			user = defaultUser
 		}
-		s.open = s.open || password == ""
+		s.emptyPassword = s.emptyPassword || password == ""
 		s.users = append(s.users, credentials{sha256.Sum256([]byte(user)), sha256.Sum256([]byte(password))})
 	}
 }
 
-// WithFailOpen grants what callers name the limits of, CL.THROTTLE and LIMIT, while the
-// store does not answer, as if none of it had been used. Without it they are told so by an
-// error. What becomes of rules' requests then, the rules say.
+// WithFailOpen grants CL.THROTTLE and LIMIT while the store does not answer, as if their limits
+// were unused. By default they are answered an error. Requests of rules follow on_store_error.
 func WithFailOpen() Option { return func(s *Server) { s.failOpen = true } }
 
-// WithPathForm gives the form that paths are matched in, for WEIR.DECIDE RULES.
+// WithPathForm sets the form in which paths are matched by WEIR.DECIDE RULES.
 func WithPathForm(form pathform.Form) Option { return func(s *Server) { s.form = form } }
 
-// A Server answers the connections of the listeners that it is given. Its methods may be
-// called from any goroutine.
+// A Server answers the connections of its listeners. It is safe for concurrent use.
 type Server struct {
-	gate     *gate.Gate
-	store    weir.Store
-	max      Limits
-	users    []credentials
-	open     bool // a password is empty
-	failOpen bool
-	form     pathform.Form
+	gate          *gate.Gate
+	store         weir.Store
+	max           limits
+	users         []credentials
+	emptyPassword bool
+	failOpen      bool
+	form          pathform.Form
 
 	commands []*command
 	byName   map[string]*command
-	limits   *compiled
-	ctx      context.Context // of the decisions; over when the server is closed
+	limits   *limitCache
+	ctx      context.Context // of the decisions; canceled by Close
 	cancel   context.CancelFunc
 	lastID   atomic.Int64
-	together bool          // commands that came together are decided together
-	batches  chan struct{} // holds those that are at the store
-	guesses  guesses       // wrong passwords
-	refusing chan struct{} // holds those who are told that there are too many
+	together bool // commands that arrive together are decided together
+	batches  batches
+	guesses  guesses
+	refusing chan struct{} // bounds the connections that are being answered that there are too many
 
 	mu        sync.Mutex
 	closing   atomic.Bool
@@ -119,98 +110,79 @@ type Server struct {
 	running   sync.WaitGroup // the goroutines of connections
 }
 
-// New makes a server that decides by g. Store is what g asks, for WEIR.RESET.
+// New makes a server that decides by g. store is the gate's, for WEIR.RESET.
 func New(g *gate.Gate, store weir.Store, opts ...Option) (*Server, error) {
 	if g == nil || store == nil {
 		return nil, errors.New("resp: the gate or its store is nil; give both")
 	}
-	s := &Server{gate: g, store: store, limits: newCompiled(), refusing: make(chan struct{}, 16), batches: make(chan struct{}, mostBatches),
-		listeners: make(map[net.Listener]bool), conns: make(map[*conn]bool)}
+	s := &Server{
+		gate:      g,
+		store:     store,
+		max:       defaultLimits(),
+		limits:    newLimitCache(),
+		refusing:  make(chan struct{}, 16),
+		listeners: make(map[net.Listener]bool),
+		conns:     make(map[*conn]bool),
+	}
 	for _, opt := range opts {
 		opt(s)
 	}
-	if s.open {
+	switch {
+	case s.emptyPassword:
 		return nil, errors.New("resp: a password is empty; give one, or leave out WithPassword")
-	}
-	if err := s.max.complete(); err != nil {
-		return nil, err
+	case s.max.Conns < 1:
+		return nil, &weir.InputError{Field: "maximum of connections", Given: s.max.Conns, Allowed: "1 or more"}
 	}
 	_, s.together = store.(weir.Batcher)
 	s.commands, s.byName = commands()
 	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.batches.decide = func(questions []gate.Question) { g.DecideBatch(s.ctx, questions) }
 	return s, nil
 }
 
-// complete puts the defaults where there is nothing.
-func (l *Limits) complete() error {
-	def := defaultLimits()
-	for _, n := range []struct {
-		field      string
-		value      *int
-		least, def int
-	}{
-		{"Line", &l.Line, leastBytes, def.Line}, {"Elements", &l.Elements, leastElements, def.Elements},
-		{"Bulk", &l.Bulk, leastBytes, def.Bulk}, {"Request", &l.Request, leastBytes, def.Request}, {"Conns", &l.Conns, 1, def.Conns},
-		{"Transaction", &l.Transaction, leastBytes, def.Transaction},
-	} {
-		if *n.value == 0 {
-			*n.value = n.def
-		}
-		if *n.value < n.least || *n.value > 1<<30 {
-			return &weir.InputError{Field: "resp.Limits." + n.field, Given: *n.value, Allowed: "a few hundred and more (Elements: 8, Conns: 1), to 2^30; 0 for the default"}
-		}
-	}
-	for _, d := range []struct {
-		field string
-		value *time.Duration
-		def   time.Duration
-	}{{"Idle", &l.Idle, def.Idle}, {"Login", &l.Login, def.Login}, {"Write", &l.Write, def.Write}} {
-		if *d.value == 0 {
-			*d.value = d.def
-		}
-		if *d.value < time.Millisecond {
-			return &weir.InputError{Field: "resp.Limits." + d.field, Given: *d.value, Allowed: "1ms or more; 0 for the default"}
-		}
-	}
-	return nil
-}
-
-// Serve answers who connects, until the listener fails or the server is closed: the error
-// is ErrClosed then. It closes the listener. TLS is the listener's business.
+// Serve answers connections until the listener fails or the server is closed; then the error is
+// ErrClosed. It closes the listener. For TLS, give a listener of crypto/tls.
 func (s *Server) Serve(listener net.Listener) error {
-	if !s.listen(listener) {
-		listener.Close()
+	defer listener.Close()
+	if !s.track(listener) {
 		return ErrClosed
 	}
-	defer s.deaf(listener)
+	defer s.untrack(listener)
 	for wait := time.Duration(0); ; {
 		nc, err := listener.Accept()
 		switch {
 		case err == nil:
 			wait = 0
-			s.welcome(nc)
+			s.accept(nc)
 		case s.closing.Load():
 			return ErrClosed
-		case !passing(err):
+		case !isTemporary(err):
 			return err
-		default: // too many open files, most often: that passes
+		default: // usually too many open files
 			wait = min(max(2*wait, 5*time.Millisecond), time.Second)
-			select {
-			case <-time.After(wait):
-			case <-s.ctx.Done():
-			}
+			s.sleep(wait)
 		}
 	}
 }
 
-// passing reports whether Accept may succeed when it is asked again. The method is
-// deprecated for errors at large; for Accept it is what net/http goes by.
-func passing(err error) bool {
+// isTemporary reports whether Accept may succeed when repeated. The method is deprecated in
+// general; net/http uses it for Accept.
+func isTemporary(err error) bool {
 	var temporary interface{ Temporary() bool }
 	return errors.As(err, &temporary) && temporary.Temporary()
 }
 
-func (s *Server) listen(listener net.Listener) bool {
+// sleep waits, or until the server is closed.
+func (s *Server) sleep(d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-s.ctx.Done():
+	}
+}
+
+func (s *Server) track(listener net.Listener) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closing.Load() {
@@ -220,15 +192,14 @@ func (s *Server) listen(listener net.Listener) bool {
 	return true
 }
 
-func (s *Server) deaf(listener net.Listener) {
+func (s *Server) untrack(listener net.Listener) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	delete(s.listeners, listener)
-	s.mu.Unlock()
-	listener.Close()
 }
 
-// welcome starts a connection, if there is room for it.
-func (s *Server) welcome(nc net.Conn) {
+// accept starts a connection, unless there are too many.
+func (s *Server) accept(nc net.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -240,13 +211,13 @@ func (s *Server) welcome(nc net.Conn) {
 		s.running.Add(1)
 		go c.serve()
 	default:
-		s.turnAway(nc)
+		s.refuse(nc)
 	}
 }
 
-// turnAway tells a client that there are too many. With TLS that needs its help, so it is
-// not waited for; and where many are being told, the others are not.
-func (s *Server) turnAway(nc net.Conn) {
+// refuse answers that there are too many connections. With TLS that takes a handshake, so it runs on
+// a goroutine; of many such connections at a time, most are closed without an answer.
+func (s *Server) refuse(nc net.Conn) {
 	select {
 	case s.refusing <- struct{}{}:
 	default:
@@ -263,14 +234,15 @@ func (s *Server) turnAway(nc net.Conn) {
 	}()
 }
 
-func (s *Server) gone(c *conn) {
+// ended removes a connection.
+func (s *Server) ended(c *conn) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	delete(s.conns, c)
-	s.mu.Unlock()
 	s.running.Done()
 }
 
-// close ends listening, and each connection with end. It is done once.
+// close closes the listeners, and calls end for each connection.
 func (s *Server) close(end func(*conn)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -283,9 +255,9 @@ func (s *Server) close(end func(*conn)) {
 	}
 }
 
-// Shutdown stops listening, lets each connection answer the commands that it has read
-// whole, and closes it. If the context ends before, it closes what is left at once and
-// returns the context's error.
+// Shutdown closes the listeners, and each connection after the answers to the commands that it has
+// completely read. If the context ends first, it closes the rest at once and returns the context's
+// error.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.close((*conn).wake)
 	done := make(chan struct{})
@@ -303,8 +275,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	}
 }
 
-// Close ends everything at once. Decisions that are under way end with their context; it
-// does not wait for them.
+// Close closes everything at once. Decisions in progress are canceled; Close does not wait for them.
 func (s *Server) Close() {
 	s.cancel()
 	s.close(func(c *conn) { c.nc.Close() })

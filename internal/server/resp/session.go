@@ -13,11 +13,11 @@ import (
 const (
 	defaultUser = "default"
 
-	// redisVersion is the Redis whose commands for connecting these are. Clients ask for
-	// it to know what they may send.
+	// redisVersion is the version whose connection commands these are. Clients choose by it what they
+	// send.
 	redisVersion = "7.0.15"
 
-	longestName = 512 // of a connection
+	longestName = 512 // bytes of CLIENT SETNAME
 )
 
 const (
@@ -25,16 +25,19 @@ const (
 	errNotInt    = "ERR value is not an integer or out of range"
 	errWrongPass = "WRONGPASS invalid username-password pair or user is disabled."
 	errNoAuth    = "NOAUTH Authentication required."
-	errHelloAuth = "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time"
-	errNoPass    = "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?"
-	errName      = "ERR Client names cannot contain spaces, newlines or special characters."
+	errHelloAuth = "NOAUTH HELLO must be called with the client already authenticated, otherwise the " +
+		"HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the " +
+		"RESP protocol version at the same time"
+	errNoPass = "ERR AUTH <password> called without any password configured for the default user. " +
+		"Are you sure your configuration is correct?"
+	errName = "ERR Client names cannot contain spaces, newlines or special characters."
 )
 
-// credentials are the digests of a user's name and password: of one length each, so that
-// comparing them says nothing about either.
+// credentials are hashes of a user's name and password. All have one length, so that the time of a
+// comparison reveals nothing.
 type credentials struct{ user, password [sha256.Size]byte }
 
-// known reports whether a pair is good. All are looked at, whichever is.
+// known reports whether a pair is valid. It compares with every pair.
 func (s *Server) known(user, password []byte) bool {
 	name, word := sha256.Sum256(user), sha256.Sum256(password)
 	good := 0
@@ -42,7 +45,7 @@ func (s *Server) known(user, password []byte) bool {
 		u := &s.users[i]
 		good |= subtle.ConstantTimeCompare(name[:], u.user[:]) & subtle.ConstantTimeCompare(word[:], u.password[:])
 	}
-	// Where nobody must say who they are, whatever the default user says is good.
+	// Without passwords, any password of the default user is valid.
 	return good == 1 || len(s.users) == 0 && string(user) == defaultUser
 }
 
@@ -65,14 +68,14 @@ func (c *conn) authenticate(user, password []byte) {
 	}
 }
 
-// login notes who the client is, or answers that the password is wrong. A failed attempt takes
-// nothing from a client that is authenticated already; the last of too many ends the connection.
+// login authenticates the client, or answers that the password is wrong. A failed attempt does not end
+// an earlier authentication; too many end the connection.
 func (c *conn) login(user, password []byte) bool {
-	c.server.slowGuessing()
+	c.server.delayGuess()
 	if !c.server.known(user, password) {
 		c.server.guesses.note(time.Now())
-		c.wrong++
-		c.done = c.wrong == mostWrong
+		c.wrongPasswords++
+		c.done = c.wrongPasswords == maxWrongPasswords
 		c.fail(errWrongPass)
 		return false
 	}
@@ -80,8 +83,8 @@ func (c *conn) login(user, password []byte) bool {
 	return true
 }
 
-// hello is HELLO [protover [AUTH user password] [SETNAME name]]. All is read before
-// anything of it is done.
+// hello is HELLO [protover [AUTH user password] [SETNAME name]]. A mistake in one part leaves all of it
+// undone.
 func (c *conn) hello(args [][]byte) {
 	h := greeting{proto: c.proto}
 	if !c.readHello(args, &h) {
@@ -181,7 +184,7 @@ func (c *conn) resetCommand([][]byte) {
 	c.simple("RESET")
 }
 
-// selectDB: there is one database, as in a Cluster.
+// selectDB is SELECT. There is one database, as in a Cluster.
 func (c *conn) selectDB(args [][]byte) {
 	switch n, err := strconv.ParseInt(string(args[1]), 10, 32); {
 	case err != nil:
@@ -193,7 +196,7 @@ func (c *conn) selectDB(args [][]byte) {
 	}
 }
 
-// info answers for what clients look for before they go on.
+// info is INFO, with what clients read when they connect.
 func (c *conn) info(args [][]byte) {
 	for _, section := range args[1:] {
 		for _, all := range []string{"server", "default", "all", "everything"} {
@@ -206,7 +209,8 @@ func (c *conn) info(args [][]byte) {
 		c.verbatim("")
 		return
 	}
-	c.verbatim(fmt.Sprintf("# Server\r\nredis_version:%s\r\nserver_name:weir\r\nredis_mode:standalone\r\nos:%s\r\n", redisVersion, runtime.GOOS))
+	c.verbatim(fmt.Sprintf("# Server\r\nredis_version:%s\r\nserver_name:weir\r\nredis_mode:standalone\r\nos:%s\r\n",
+		redisVersion, runtime.GOOS))
 }
 
 func (c *conn) clientID([][]byte)      { c.integer(c.id) }
@@ -222,7 +226,7 @@ func (c *conn) clientSetName(args [][]byte) {
 	c.ok()
 }
 
-// clientSetInfo is how libraries introduce themselves. It is checked and not kept.
+// clientSetInfo is CLIENT SETINFO, by which libraries give their names. It is checked and not kept.
 func (c *conn) clientSetInfo(args [][]byte) {
 	switch {
 	case !is(args[2], "lib-name") && !is(args[2], "lib-ver"):
@@ -234,8 +238,8 @@ func (c *conn) clientSetInfo(args [][]byte) {
 	}
 }
 
-// clientTracking accepts what it would do nothing for: it tells a client when keys that it
-// read have changed, and here are none to be read.
+// clientTracking is CLIENT TRACKING, which announces changes of keys that the client has read. No key
+// can be read, so it is accepted and has no effect.
 func (c *conn) clientTracking(args [][]byte) {
 	if !onOff(args[2]) {
 		c.fail(errSyntax)
@@ -250,7 +254,7 @@ func (c *conn) clientTracking(args [][]byte) {
 	c.ok()
 }
 
-// clientNo is NO-EVICT and NO-TOUCH: there is nothing here that they could change.
+// clientNo is CLIENT NO-EVICT and NO-TOUCH, which have no effect.
 func (c *conn) clientNo(args [][]byte) {
 	if !onOff(args[2]) {
 		c.fail(errSyntax)
@@ -261,14 +265,13 @@ func (c *conn) clientNo(args [][]byte) {
 
 func onOff(word []byte) bool { return is(word, "on") || is(word, "off") }
 
-// describe is the line of CLIENT INFO. CLIENT LIST has this one alone: who else is
-// connected is nobody's business.
+// describe is the line of CLIENT INFO. CLIENT LIST has it alone: clients do not see each other.
 func (c *conn) describe() string {
 	return fmt.Sprintf("id=%d addr=%s laddr=%s name=%s age=%d idle=0 flags=N db=0 user=%s resp=%d\n",
-		c.id, c.nc.RemoteAddr(), c.nc.LocalAddr(), c.name, int64(c.now.Sub(c.born)/time.Second), c.user, c.proto)
+		c.id, c.nc.RemoteAddr(), c.nc.LocalAddr(), c.name, int64(c.now.Sub(c.began)/time.Second), c.user, c.proto)
 }
 
-// plain reports whether a name is one that can stand in CLIENT LIST.
+// plain reports whether CLIENT LIST can show a name.
 func plain(name []byte) bool {
 	for _, b := range name {
 		if b < '!' || b > '~' {
@@ -278,16 +281,13 @@ func plain(name []byte) bool {
 	return len(name) <= longestName
 }
 
-// is compares a word of a command in any case; want is in small letters.
+// is compares a word of a command in any case; want is in lower case.
 func is(word []byte, want string) bool {
 	if len(word) != len(want) {
 		return false
 	}
 	for i, b := range word {
-		if b >= 'A' && b <= 'Z' {
-			b += 'a' - 'A'
-		}
-		if b != want[i] {
+		if lower(b) != want[i] {
 			return false
 		}
 	}

@@ -13,19 +13,19 @@ import (
 	"github.com/weirproject/weir/internal/server/resp"
 )
 
-// alike is what weir and Redis answer with the same bytes, errors included.
+// alike is input that weir and Redis answer with the same bytes, errors included.
 var alike = []string{
 	"PING\r\n", "*1\r\n$4\r\nPING\r\n", "ping hello\r\n", "PING a b\r\n", "ECHO hi\r\n", "ECHO\r\n", "ECHO a b\r\n",
 	"FOO bar baz\r\n", "*1\r\n$3\r\nFOO\r\n", wire("FOO", strings.Repeat("a", 200), "b"), wire("GET", "k"),
 	wire("FOO", strings.Repeat("a", 60), strings.Repeat("b", 60), "c", "d"), wire(strings.Repeat("F", 300)), wire("FO\r\nO", "b\na"),
 	"SELECT 0\r\n", "SELECT abc\r\n", "SELECT 17\r\n", "SELECT -1\r\n",
-	// What is no command.
+	// Input that is no command.
 	"*-1\r\nPING\r\n", "*0\r\nPING\r\n", "\r\n\n\nPING\n", "  \r\nPING\r\n", "*abc\r\n", "*2147483648\r\n", "*01\r\n", "*+1\r\n", "* 1\r\n", "*\r\n", "*-\r\n",
 	"*1\r\n!3\r\n", "*1\r\nPING\r\n", "*1\r\n$-1\r\n", "*1\r\n$x\r\n", "*1\r\n$\r\n", "*1\r\n$999999999999\r\n", "*2\r\n$4\r\nECHO\r\n$03\r\nabc\r\n",
 	"PING\r\n*1\r\n$-1\r\nPING\r\n",
 	// Lines as people type them.
 	"PING \"a\r\n", "PING 'a'b\r\n", "PING \"\\x41\\n\\\\\\\"\\q\"\r\n", "PING 'a\\'\\n'\r\n", "PING a\"b c\"\r\n", "PING \"\"\r\n", "PING \"\\xzz\"\r\n", "PING\ta\r\n",
-	// Who it is.
+	// Authentication.
 	"AUTH x\r\n", "AUTH x y\r\n", "AUTH default y\r\n", "AUTH\r\n", "AUTH a b c\r\n",
 	"HELLO 4\r\n", "HELLO 1\r\n", "HELLO x\r\n", "HELLO 3 FOO\r\n", "HELLO 3 AUTH a\r\n", "HELLO 3 SETNAME\r\n", "HELLO 3 SETNAME \"a b\"\r\n", "HELLO 3 AUTH a b\r\n",
 	"QUIT\r\nPING\r\n", "QUIT a\r\n", "RESET\r\n", "RESET a\r\n", "CLIENT SETNAME n\r\nRESET\r\nCLIENT GETNAME\r\n",
@@ -41,16 +41,16 @@ var alike = []string{
 	"SUBSCRIBE\r\n",
 }
 
-// unlike are those of them for which being like Redis is not wanted, with the answer here.
+// unlike are those of alike whose answer differs on purpose, with the answer.
 var unlike = map[string]string{
 	wire("GET", "k"):                    "-ERR unknown command 'GET', with args beginning with: 'k' \r\n+OK\r\n",
 	"GET / HTTP/1.1\r\nHost: x\r\n\r\n": "-ERR unknown command 'GET', with args beginning with: '/' 'HTTP/1.1' \r\n",
 	"SUBSCRIBE\r\n":                     "-ERR unknown command 'SUBSCRIBE', with args beginning with: \r\n+OK\r\n",
 }
 
-// TestSaysWhatRedisSays sends the same bytes to a real Redis and compares every byte of the
+// TestAnswersEqualRedis sends the same bytes to a real Redis and compares every byte of the
 // answers. QUIT ends each, so that nothing is waited for in vain.
-func TestSaysWhatRedisSays(t *testing.T) {
+func TestAnswersEqualRedis(t *testing.T) {
 	redis, h := redistest.Start(t).Addr(), open(t)
 	for _, raw := range alike {
 		want, special := unlike[raw]
@@ -94,7 +94,7 @@ func TestPassword(t *testing.T) {
 	}
 	c.want("me", "CLIENT", "GETNAME")
 	if h.seen.Load() != 0 {
-		t.Error("who had not said the password was counted")
+		t.Error("commands before authentication were counted")
 	}
 }
 
@@ -145,7 +145,7 @@ func TestCommand(t *testing.T) {
 	c.want("-ERR syntax error", w("COMMAND LIST FILTERBY MODULE x")...)
 }
 
-// TestPipeline: what came together is answered together, in order.
+// TestPipeline: commands that arrive together are answered together, in order.
 func TestPipeline(t *testing.T) {
 	h := open(t)
 	near, far := net.Pipe()

@@ -12,7 +12,7 @@ import (
 	"github.com/weirproject/weir/memstore"
 )
 
-// A slow store says when it is asked, and answers when it is told to or its context ends.
+// A slow store reports each call, and answers on demand or when its context ends.
 type slow struct {
 	weir.Store
 	asked, answer chan struct{}
@@ -32,7 +32,7 @@ func newSlow() slow {
 	return slow{memstore.New(), make(chan struct{}, 10), make(chan struct{})}
 }
 
-func TestShutdownFinishesWhatItHasRead(t *testing.T) {
+func TestShutdownAnswersReadCommands(t *testing.T) {
 	store := newSlow()
 	h := openOn(t, store)
 	idle, busy := h.dial(), h.dial()

@@ -4,18 +4,17 @@ import (
 	"math"
 	"strconv"
 	"time"
-	"unsafe"
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/internal/server/web"
 )
 
-// throttleName is the name of the limit that CL.THROTTLE asks, whatever its numbers: in
-// redis-cell a key is one bucket, and the numbers may change from call to call.
+// throttleName is the name of CL.THROTTLE's limits, whatever their numbers: in redis-cell a key is one
+// bucket, and the numbers may change from call to call.
 const throttleName = "cl.throttle"
 
-// The texts of redis-cell, to the letter. cellError alone begins what only weir says.
+// The errors of redis-cell, to the letter; errors that redis-cell does not have begin with cellError.
 const (
 	cellError = "Cell error: "
 	cellStore = cellError + "Store error: "
@@ -24,8 +23,10 @@ const (
 	cellInt   = cellStore + "Couldn't parse as integer: "
 )
 
-// errUnanswered is for claims that no rule says anything about.
+// errUnanswered is the error of claims that no rule has a policy for.
 const errUnanswered = "ERR the store did not answer; whether this was charged is not known"
+
+const errForeign = "WRONGTYPE the state under this key is not weir's"
 
 // throttle is CL.THROTTLE key max_burst count period [quantity].
 func (c *conn) throttle(args [][]byte) {
@@ -48,12 +49,12 @@ func (c *conn) throttle(args [][]byte) {
 	}
 	d := c.slot()
 	d.limit, d.quantity, d.times = limit, quantity, 1
-	// Stores copy what they keep of keys: this one lies in the buffer that was read into.
+	// Stores copy keys, so the key may be in the read buffer.
 	d.one[0] = weir.Claim{Key: claimKey(args[1]), Limit: limit, Cost: quantity}
 	c.submit(d)
 }
 
-// readThrottle reads the numbers, in redis-cell's order; its errors come first.
+// readThrottle reads the numbers in the order of redis-cell, whose errors precede others.
 func readThrottle(args [][]byte, known *weir.Limit) (limit *weir.Limit, quantity int64, err string) {
 	numbers := [4]int64{3: 1}
 	for i, arg := range args {
@@ -75,7 +76,7 @@ func readThrottle(args [][]byte, known *weir.Limit) (limit *weir.Limit, quantity
 	return limit, quantity, ""
 }
 
-// makeThrottle makes the limit. What redis-cell lets wrap or divides by is an error here.
+// makeThrottle makes the limit. Numbers that overflow in redis-cell, or divide by zero, are errors.
 func makeThrottle(burst, count, period int64) (*weir.Limit, string) {
 	switch {
 	case count == 0 || period == 0:
@@ -98,7 +99,7 @@ func cellRange(field string, given int64, allowed string) string {
 	return cellError + field + " is " + strconv.FormatInt(given, 10) + "; allowed: " + allowed
 }
 
-// integer reads a number as redis-cell does: a plus before it is allowed.
+// integer reads a number as redis-cell does: with an optional plus.
 func integer(text []byte) (int64, bool) {
 	if len(text) > 32 {
 		return 0, false
@@ -107,7 +108,7 @@ func integer(text []byte) (int64, bool) {
 	return n, err == nil
 }
 
-// answerThrottle answers in redis-cell's five numbers.
+// answerThrottle answers redis-cell's five numbers.
 func (c *conn) answerThrottle(d *decision, err error) {
 	if err != nil {
 		c.fail(cellError, err.Error())
@@ -127,7 +128,7 @@ func (c *conn) answerThrottle(d *decision, err error) {
 	c.five(unused.RetryAfter == 0, d.limit, &unused)
 }
 
-// fresh is what an unused bucket would say of a request.
+// fresh is the decision of an unused bucket.
 func fresh(limit *weir.Limit, cost int64) weir.Decision {
 	if cost > limit.Capacity() {
 		return weir.Decision{Remaining: limit.Capacity(), RetryAfter: weir.Never}
@@ -139,7 +140,7 @@ func fresh(limit *weir.Limit, cost int64) weir.Decision {
 	return weir.Decision{Remaining: limit.Capacity() - cost, ResetAfter: time.Duration(whole) * time.Microsecond}
 }
 
-// five is the reply: limited, limit, remaining, retry after, reset after.
+// five answers: limited, limit, remaining, retry after, reset after.
 func (c *conn) five(granted bool, limit *weir.Limit, d *weir.Decision) {
 	limited, retry := int64(1), seconds(d.RetryAfter)
 	if granted {
@@ -153,8 +154,8 @@ func (c *conn) five(granted bool, limit *weir.Limit, d *weir.Decision) {
 	c.integer(seconds(d.ResetAfter))
 }
 
-// seconds rounds up, so that who comes back after so many is granted. redis-cell does so
-// too, but drops what is below a millisecond. Never is -1.
+// seconds rounds up, so that a request after that time is granted. redis-cell does too, but drops the
+// part below a millisecond. Never is -1.
 func seconds(d time.Duration) int64 {
 	if d == weir.Never {
 		return -1
@@ -166,8 +167,5 @@ func seconds(d time.Duration) int64 {
 	return n
 }
 
-// claimKey is the key of a claim. A long one is hashed, so that what a store keeps is bounded in bytes.
+// claimKey is the key of a claim, hashed if it is long.
 func claimKey(word []byte) string { return web.ShortKey(text(word)) }
-
-// text is bytes as a string, as long as they stay what they are.
-func text(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }

@@ -12,9 +12,9 @@ import (
 	"github.com/weirproject/weir/memstore"
 )
 
-// TestThrottleAsRedisCell is the table of redis-cell's own test of its arithmetic
+// TestThrottleEqualsRedisCell is the table of redis-cell's own test of its arithmetic
 // (it_rate_limits), with durations as its command replies them.
-func TestThrottleAsRedisCell(t *testing.T) {
+func TestThrottleEqualsRedisCell(t *testing.T) {
 	h := open(t)
 	c := h.dial()
 	// The clock stands where the case says; replies are limited, limit, remaining, retry
@@ -48,7 +48,7 @@ func TestThrottleAsRedisCell(t *testing.T) {
 	}
 }
 
-func TestThrottleErrorsAreRedisCells(t *testing.T) {
+func TestThrottleErrorsEqualRedisCell(t *testing.T) {
 	h := open(t)
 	c := h.dial()
 	const usage = "-Cell error: Store error: Usage: cl.throttle <key> <max_burst> <count per period> <period> [<quantity>]"
@@ -63,7 +63,7 @@ func TestThrottleErrorsAreRedisCells(t *testing.T) {
 		{"cl.throttle k 9223372036854775808 1 1", "-Cell error: Store error: Couldn't parse as integer: 9223372036854775808"},
 		{"cl.throttle k 1 0 1", "-Cell error: Store error: Zero rates are not supported"},
 		{"cl.throttle k 1 1 0 1", "-Cell error: Store error: Zero rates are not supported"},
-		// What follows wraps around or divides by zero there.
+		// These wrap around or divide by zero there.
 		{"cl.throttle k -1 1 1", "-Cell error: max_burst is -1; allowed: 0 or more"},
 		{"cl.throttle k 1 -1 1", "-Cell error: count per period is -1; allowed: 1 or more"},
 		{"cl.throttle k 1 1 -1", "-Cell error: period is -1; allowed: 1 to 4503599627 seconds"},
@@ -82,9 +82,9 @@ func TestThrottleErrorsAreRedisCells(t *testing.T) {
 	c.want("-Cell error: Store error: Couldn't parse as integer: "+strings.Repeat("1", 128), "CL.THROTTLE", "k", strings.Repeat("1", 500), "1", "1")
 }
 
-// TestThrottleIsHonest: who comes back when told is granted, whatever the numbers; a
+// TestThrottleRetryAfterIsTrue: a request after retry_after is granted, whatever the numbers; a
 // microsecond earlier could be too early, which is why a part of a second counts as one.
-func TestThrottleIsHonest(t *testing.T) {
+func TestThrottleRetryAfterIsTrue(t *testing.T) {
 	h := open(t)
 	c := h.dial()
 	for _, numbers := range [][]string{{"0", "3", "10"}, {"2", "7", "60"}, {"0", "999", "1000"}, {"4", "1000000", "3"}} {
@@ -104,11 +104,11 @@ func TestThrottleIsHonest(t *testing.T) {
 			}
 			c.words(append([]string{"CL.THROTTLE", key}, numbers...)...)
 			if reply := c.reply(); !strings.HasPrefix(reply, "[0 ") {
-				t.Errorf("%s: who came back when told was refused: %s", key, reply)
+				t.Errorf("%s: the request after retry_after was refused: %s", key, reply)
 			}
 		}
 	}
-	// 0.1 ms short of a unit: redis-cell says 0 seconds here, and refuses who believes it.
+	// 0.1 ms short of a unit: redis-cell answers 0 seconds here, and refuses a request then.
 	c.want("[0 1 0 -1 1]", w("CL.THROTTLE k 0 1 1")...)
 	h.pass(999_900 * time.Microsecond)
 	c.want("[1 1 0 1 1]", w("CL.THROTTLE k 0 1 1")...)
@@ -124,8 +124,8 @@ func TestThrottleNumbersMayChange(t *testing.T) {
 	c.want("[0 5 5 -1 0]", w("CL.THROTTLE k 4 1 1 0")...)
 }
 
-// TestThrottleNumbersAreBounded: strangers choose numbers, and as many as they like.
-func TestThrottleNumbersAreBounded(t *testing.T) {
+// TestCachedLimitsAreBounded: clients choose any number of different limits.
+func TestCachedLimitsAreBounded(t *testing.T) {
 	h := open(t)
 	c := h.dial()
 	for i := range 5000 {
@@ -160,6 +160,6 @@ func TestEachDecisionPassesTheGate(t *testing.T) {
 	c.words(w("WEIR.DECIDE RULES method GET")...)
 	c.reply()
 	if n := h.seen.Load(); n != 3 {
-		t.Errorf("the gate's observer was told of %d decisions", n)
+		t.Errorf("the gate's observer saw %d decisions", n)
 	}
 }

@@ -1,25 +1,30 @@
 package resp
 
 import (
+	"slices"
+	"sync"
+
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
 )
 
-// mostTogether is how many commands of a connection go to the store together: as many keys as
-// one script of Redis decides.
-const mostTogether = 64
+const (
+	// mostTogether is how many commands are decided in one batch: as many keys as one script of
+	// Redis decides.
+	mostTogether = 64
 
-// mostBatches is how many batches are at the store at a time. The time that the store has runs from
-// the call, and the calls of many long pipelines queue in Redis: more at a time would be no faster,
-// and answered too late. The others wait here, where nothing is charged yet.
-const mostBatches = 16
+	// mostBatches is how many batches are at the store at a time. The timeout of the store counts
+	// from the call, and calls queue in Redis: more at a time would be no faster, and would time
+	// out. Further batches wait, and nothing is charged for them yet.
+	mostBatches = 16
+)
 
-// A decision is what one command asks for, and all that its answer is made of. It is used again.
+// A decision is the request of one command and what its answer is made of. It is reused.
 type decision struct {
 	verdict gate.Verdict
 	times   int64
 
-	// Of CL.THROTTLE. limit is nil where q is asked instead.
+	// For CL.THROTTLE; limit is nil for the other commands, which use q.
 	limit    *weir.Limit
 	quantity int64
 	one      [1]weir.Claim
@@ -40,64 +45,114 @@ func (d *decision) question() gate.Question {
 	return gate.Question{Request: d.q.asked(), Ask: ask, Verdict: &d.verdict}
 }
 
-// slot is an empty decision, behind those that wait.
+// slot is an empty decision, after the pending ones.
 func (c *conn) slot() *decision {
-	if c.waiting == len(c.decisions) {
+	if c.pending == len(c.decisions) {
 		c.decisions = append(c.decisions, new(decision))
 	}
-	d := c.decisions[c.waiting]
+	d := c.decisions[c.pending]
 	d.reset()
 	return d
 }
 
-// submit decides and answers, or lets the decision wait for the commands that came with it, if
-// those can be decided in the same call of the store.
+// submit decides and answers, or leaves the decision pending for the commands that arrived with it,
+// if those can be decided in the same call of the store.
 func (c *conn) submit(d *decision) {
-	c.waiting++
-	if !c.server.together || !c.more || c.waiting == mostTogether {
+	c.pending++
+	if !c.server.together || !c.more || c.pending == mostTogether {
 		c.settle()
 	}
 }
 
-// settle decides what waits, and answers in the order in which the commands came. It must be
-// called before anything else is answered, and before the buffer is read into: keys lie in it.
+// settle decides and answers the pending commands in order. It precedes any other answer, and reading
+// into the buffer, which holds their keys.
 func (c *conn) settle() {
-	waiting := c.decisions[:c.waiting]
-	c.waiting = 0
-	switch len(waiting) {
+	pending := c.decisions[:c.pending]
+	c.pending = 0
+	switch len(pending) {
 	case 0:
 		return
 	case 1:
-		q := waiting[0].question()
-		c.tellDecision(waiting[0], c.server.gate.Decide(c.server.ctx, q.Request, q.Ask, q.Verdict))
+		q := pending[0].question()
+		c.answerDecision(pending[0], c.server.gate.Decide(c.server.ctx, q.Request, q.Ask, q.Verdict))
 		return
 	}
-	for _, d := range waiting {
+	for _, d := range pending {
 		c.questions = append(c.questions, d.question())
 	}
-	c.server.decideBatch(c.questions)
-	for i, d := range waiting {
-		c.tellDecision(d, c.questions[i].Err)
+	c.server.batches.run(c.questions)
+	for i, d := range pending {
+		c.answerDecision(d, c.questions[i].Err)
 	}
 	clear(c.questions)
 	c.questions = c.questions[:0]
 }
 
-// decideBatch waits for its turn, or for the end of the server, whose context makes it an error.
-func (s *Server) decideBatch(questions []gate.Question) {
-	select {
-	case s.batches <- struct{}{}:
-		defer func() { <-s.batches }()
-	case <-s.ctx.Done():
-	}
-	s.gate.DecideBatch(s.ctx, questions)
-}
-
-func (c *conn) tellDecision(d *decision, err error) {
+func (c *conn) answerDecision(d *decision, err error) {
 	if d.limit != nil {
 		c.answerThrottle(d, err)
 	} else {
 		c.answerQuestion(d, err)
 	}
 	d.reset()
+}
+
+// batches decide the batches of all connections, at most mostBatches at a time. Waiting ones are
+// joined.
+type batches struct {
+	decide  func([]gate.Question)
+	mu      sync.Mutex
+	running int
+	waiting []waitingBatch
+}
+
+type waitingBatch struct {
+	questions []gate.Question
+	done      chan struct{}
+}
+
+// run returns when the questions are decided.
+func (b *batches) run(questions []gate.Question) {
+	b.mu.Lock()
+	if b.running < mostBatches {
+		b.running++
+		b.mu.Unlock()
+		b.decide(questions)
+		b.next()
+		return
+	}
+	w := waitingBatch{questions, make(chan struct{})}
+	b.waiting = append(b.waiting, w)
+	b.mu.Unlock()
+	<-w.done
+}
+
+// next decides the first waiting batches, as many as fit into one, in place of a batch that has ended.
+func (b *batches) next() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	n, size := 0, 0
+	for n < len(b.waiting) && (n == 0 || size+len(b.waiting[n].questions) <= mostTogether) {
+		size += len(b.waiting[n].questions)
+		n++
+	}
+	if n == 0 {
+		b.running--
+		return
+	}
+	go b.join(slices.Clone(b.waiting[:n]))
+	b.waiting = slices.Delete(b.waiting, 0, n)
+}
+
+func (b *batches) join(list []waitingBatch) {
+	var all []gate.Question
+	for _, w := range list {
+		all = append(all, w.questions...)
+	}
+	b.decide(all)
+	for _, w := range list {
+		all = all[copy(w.questions, all):] // with the errors
+		close(w.done)
+	}
+	b.next()
 }

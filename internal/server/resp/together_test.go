@@ -11,13 +11,14 @@ import (
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/redistest"
+	"github.com/weirproject/weir/internal/server/resp"
 	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/redisstore"
 )
 
-// TestAPipelineIsFewCalls: commands that came together go to Redis together, and those of one key
+// TestPipelineTakesFewCalls: commands that arrive together go to Redis together, and those of one key
 // are decided in the order in which they came, whatever their numbers.
-func TestAPipelineIsFewCalls(t *testing.T) {
+func TestPipelineTakesFewCalls(t *testing.T) {
 	server := redistest.Start(t)
 	store, err := redisstore.Open(t.Context(), server.URL(), redisstore.WithTimeout(10*time.Second))
 	if err != nil {
@@ -64,50 +65,63 @@ func TestAPipelineIsFewCalls(t *testing.T) {
 	}
 }
 
-// counting is a store whose batches wait until they are let go.
-type counting struct {
+// A blocking store counts its batches, which wait until let is closed.
+type blocking struct {
 	weir.Store
-	now, most atomic.Int64
-	came, let chan struct{}
+	now, most, calls atomic.Int64
+	arrived, let     chan struct{}
 }
 
-func (s *counting) DecideBatch(ctx context.Context, requests []weir.Request) {
+func (s *blocking) DecideBatch(ctx context.Context, requests []weir.Request) {
 	now := s.now.Add(1)
 	defer s.now.Add(-1)
+	s.calls.Add(1)
 	for most := s.most.Load(); now > most && !s.most.CompareAndSwap(most, now); most = s.most.Load() {
 	}
-	s.came <- struct{}{}
+	s.arrived <- struct{}{}
 	<-s.let
 	for i := range requests {
 		r := &requests[i]
+		if r.Claims[0].Key == "broken" {
+			r.Err = weir.ErrForeignState
+			continue
+		}
 		r.Granted, r.Err = s.Store.Decide(ctx, r.Claims, r.Times, r.Decisions)
 	}
 }
 
-// TestPipelinesWaitForTheirTurn: the time of the store is for so many batches at once; those of
-// more connections wait before it begins.
-func TestPipelinesWaitForTheirTurn(t *testing.T) {
-	const conns, most = 40, 16
-	store := &counting{Store: memstore.New(), came: make(chan struct{}, conns), let: make(chan struct{})}
+// TestWaitingBatchesAreJoined: at most 16 batches are at the store at a time, and those that wait
+// share a call, each with its own answers and errors.
+func TestWaitingBatchesAreJoined(t *testing.T) {
+	const conns, most = 100, 16
+	store := &blocking{Store: memstore.New(), arrived: make(chan struct{}, conns), let: make(chan struct{})}
 	d := openOn(t, store)
 	var lines []*line
-	for range conns {
+	for i := range conns {
 		c := d.dial()
-		c.send(strings.Repeat(wire("CL.THROTTLE", "k", "999", "1", "3600"), 2))
+		key := fmt.Sprint("k", i)
+		c.send(strings.Repeat(wire("CL.THROTTLE", key, "999", "1", "3600"), 1+i%3) + wire("CL.THROTTLE", "broken", "9", "1", "3600"))
 		lines = append(lines, c)
+		if i < most {
+			<-store.arrived
+		}
 	}
-	for range most {
-		<-store.came
-	}
+	redistest.Await(t, "the other connections to wait", func() bool { return resp.Waiting(d.server) == conns-most })
 	close(store.let)
-	for _, c := range lines {
-		for range 2 {
-			if got := c.reply(); !strings.HasPrefix(got, "[0 1000 ") {
-				t.Fatalf("the reply is %s", got)
+	for i, c := range lines {
+		for n := range 1 + i%3 {
+			if got, want := c.reply(), fmt.Sprintf("[0 1000 %d -1 ", 999-n); !strings.HasPrefix(got, want) {
+				t.Fatalf("connection %d: the reply is %s, want %s…", i, got, want)
 			}
+		}
+		if got := c.reply(); !strings.HasPrefix(got, "-WRONGTYPE") {
+			t.Fatalf("connection %d: the reply is %s, want an error", i, got)
 		}
 	}
 	if got := store.most.Load(); got > most {
 		t.Errorf("%d batches were at the store at once, want at most %d", got, most)
+	}
+	if got := store.calls.Load(); got > most+6 { // 84 waiting batches of 2 to 4 commands, 64 in a call
+		t.Errorf("%d batches took %d calls of the store, want at most %d", conns, got, most+6)
 	}
 }

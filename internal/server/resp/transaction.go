@@ -12,28 +12,31 @@ const (
 	errAborted = "EXECABORT Transaction discarded because of previous errors."
 	errWatched = "ERR WATCH inside MULTI is not allowed"
 
-	// errWatch: OK would promise that EXEC does nothing once the key has changed.
-	errWatch = "ERR WATCH is not supported: no key here can be read, so there is nothing to compare; use MULTI and EXEC without it"
+	// errWatch is an error because OK would promise that EXEC does nothing once the key has changed.
+	errWatch = "ERR WATCH is not supported: no key here can be read, so there is nothing to compare; " +
+		"use MULTI and EXEC without it"
 
-	// queuedWord is what a word of a queued command costs besides its bytes.
+	// queuedWord is the memory of a word of a queued command besides its bytes.
 	queuedWord = 32
 )
 
-// A queued command waits for EXEC. Its words are its own.
+// A queued command runs at EXEC. Its words are copies.
 type queued struct {
 	cmd  *command
 	args [][]byte
 }
 
-func transacting() []*command {
-	const group = "transactions"
-	return []*command{
-		{name: "discard", arity: 1, now: true, group: group, run: (*conn).discard, summary: "Forget the commands queued since MULTI"},
-		{name: "exec", arity: 1, now: true, group: group, run: (*conn).exec, summary: "Run the commands queued since MULTI"},
-		{name: "multi", arity: 1, now: true, group: group, run: (*conn).begin, summary: "Queue the commands that follow, until EXEC"},
-		{name: "unwatch", arity: 1, group: group, run: func(c *conn, _ [][]byte) { c.ok() }, summary: "Forget watched keys: there are none"},
-		{name: "watch", arity: -2, now: true, group: group, run: (*conn).watch, summary: "Not supported: no key here can be read"},
-	}
+func transactionCommands() []*command {
+	return inGroup("transactions",
+		&command{name: "discard", arity: 1, now: true, run: (*conn).discard,
+			summary: "Drop the commands queued since MULTI"},
+		&command{name: "exec", arity: 1, now: true, run: (*conn).exec, summary: "Run the commands queued since MULTI"},
+		&command{name: "multi", arity: 1, now: true, run: (*conn).begin,
+			summary: "Queue the commands that follow, until EXEC"},
+		&command{name: "unwatch", arity: 1, run: func(c *conn, _ [][]byte) { c.ok() },
+			summary: "Accepted: no keys are watched"},
+		&command{name: "watch", arity: -2, now: true, run: (*conn).watch, summary: "Not supported: no key can be read"},
+	)
 }
 
 // begin is MULTI.
@@ -54,7 +57,7 @@ func (c *conn) watch([][]byte) {
 	c.fail(errWatch)
 }
 
-// enqueue keeps a command for EXEC. The words lie in the buffer that is read into: it copies them.
+// enqueue queues a copy of a command for EXEC: the words are in the read buffer.
 func (c *conn) enqueue(cmd *command, args [][]byte) {
 	c.settle()
 	size := 0
@@ -63,7 +66,8 @@ func (c *conn) enqueue(cmd *command, args [][]byte) {
 	}
 	if c.queuedBytes+size > c.server.max.Transaction {
 		c.aborted = true
-		c.fail("ERR the transaction is too large: the words between MULTI and EXEC may have ", strconv.Itoa(c.server.max.Transaction), " bytes, 32 more for each word")
+		c.fail("ERR the transaction is too large: the words between MULTI and EXEC may have ",
+			strconv.Itoa(c.server.max.Transaction), " bytes, 32 more for each word")
 		return
 	}
 	c.queuedBytes += size
@@ -75,8 +79,8 @@ func (c *conn) enqueue(cmd *command, args [][]byte) {
 	c.simple("QUEUED")
 }
 
-// exec runs what was queued, in order. It is no isolation: other connections are served meanwhile,
-// and an error of one command does not keep the others from running.
+// exec runs the queued commands in order. There is no isolation: other connections are served
+// meanwhile, and after an error of one command the others run.
 func (c *conn) exec([][]byte) {
 	queue, aborted := c.queue, c.aborted
 	switch {

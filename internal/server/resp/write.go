@@ -5,7 +5,7 @@ import (
 	"unicode/utf8"
 )
 
-// A reply is what a connection answers, made of RESP2 or, after HELLO 3, of RESP3.
+// A reply is the unsent answers of a connection, in RESP2 or, after HELLO 3, in RESP3.
 type reply struct {
 	buf   []byte
 	proto int // 2 or 3
@@ -20,7 +20,7 @@ func (r *reply) head(kind byte, n int64) {
 func (r *reply) integer(n int64) { r.head(':', n) }
 func (r *reply) array(n int)     { r.head('*', int64(n)) }
 
-// fields begins n names with their values: a map, or where there is none a flat array.
+// fields begins n names with their values: a map in RESP3, a flat array in RESP2.
 func (r *reply) fields(n int) {
 	if r.proto == 3 {
 		r.head('%', int64(n))
@@ -29,7 +29,7 @@ func (r *reply) fields(n int) {
 	r.array(2 * n)
 }
 
-// set begins n members: an array where there are no sets.
+// set begins n members: a set in RESP3, an array in RESP2.
 func (r *reply) set(n int) {
 	if r.proto == 3 {
 		r.head('~', int64(n))
@@ -51,7 +51,7 @@ func (r *reply) bulk(text string) {
 	r.buf = append(append(r.buf, text...), '\r', '\n')
 }
 
-// bulkOrNull is null for what is not there.
+// bulkOrNull is null for the empty text.
 func (r *reply) bulkOrNull(text string) {
 	if text == "" {
 		r.null()
@@ -60,7 +60,7 @@ func (r *reply) bulkOrNull(text string) {
 	r.bulk(text)
 }
 
-// verbatim is text for people: redis-cli shows its lines as they are.
+// verbatim is text for people, whose lines redis-cli shows unquoted.
 func (r *reply) verbatim(text string) {
 	if r.proto == 3 {
 		r.head('=', int64(len(text)+4))
@@ -70,7 +70,7 @@ func (r *reply) verbatim(text string) {
 	r.bulk(text)
 }
 
-// simple is a text of this package's own, without line ends.
+// simple is a text without line ends.
 func (r *reply) simple(text string) {
 	r.buf = append(r.buf, '+')
 	r.buf = append(append(r.buf, text...), '\r', '\n')
@@ -78,10 +78,10 @@ func (r *reply) simple(text string) {
 
 func (r *reply) ok() { r.simple("OK") }
 
-// longestError is what is kept of an error's text: it may quote what a client sent.
+// longestError is the maximum length of a part of an error, which may quote a client.
 const longestError = 1024
 
-// fail is an error. Its text begins with its code; what could end the line becomes space.
+// fail is an error. Its text begins with its code; control characters become spaces.
 func (r *reply) fail(parts ...string) {
 	r.buf = append(r.buf, '-')
 	from := len(r.buf)
@@ -96,7 +96,7 @@ func (r *reply) fail(parts ...string) {
 	r.buf = append(r.buf, '\r', '\n')
 }
 
-// quoted is at most n bytes of what a client sent, for an error that names it.
+// quoted is at most n bytes of text, cut between characters.
 func quoted(text []byte, n int) string {
 	if len(text) <= n {
 		return string(text)
