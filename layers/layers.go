@@ -24,7 +24,7 @@ import (
 	"github.com/weirproject/weir/internal/layers/breaker"
 	"github.com/weirproject/weir/internal/layers/ceiling"
 	"github.com/weirproject/weir/internal/layers/coalesce"
-	"github.com/weirproject/weir/internal/layers/common"
+	"github.com/weirproject/weir/internal/layers/layer"
 	"github.com/weirproject/weir/internal/layers/fallback"
 	"github.com/weirproject/weir/internal/layers/lease"
 	"github.com/weirproject/weir/internal/layers/recall"
@@ -185,7 +185,7 @@ func (o *Options) check(shared weir.Store) error {
 			Allowed: "a store that is a weir.Batcher, such as redisstore's"}
 	}
 	if o.Timeout == 0 {
-		o.Timeout = common.Timeout(shared)
+		o.Timeout = layer.Timeout(shared)
 	}
 	if o.Timeout < 0 || o.Timeout == 0 && o.has("breaker") {
 		return &weir.InputError{Field: "timeout", Given: o.Timeout,

@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/weirproject/weir"
-	"github.com/weirproject/weir/internal/layers/common"
+	"github.com/weirproject/weir/internal/layers/layer"
 )
 
 func (b *Breaker) Decide(ctx context.Context, claims []weir.Claim, times int64,
@@ -61,7 +61,7 @@ func (b *Breaker) DecideBatch(ctx context.Context, requests []weir.Request) {
 		b.turnAwayAll(requests, away)
 		return
 	}
-	common.DecideBatch(ctx, b.next, requests)
+	layer.DecideBatch(ctx, b.next, requests)
 	var o outcome
 	for i := range requests {
 		o.add(ctx, requests[i].Err)

@@ -43,7 +43,7 @@ import (
 	"sync/atomic"
 
 	"github.com/weirproject/weir"
-	"github.com/weirproject/weir/internal/layers/common"
+	"github.com/weirproject/weir/internal/layers/layer"
 )
 
 // A Ceiling is a weir.Store over another one. It is safe for concurrent use, and no shortcut. Charge is not counted.
@@ -51,9 +51,9 @@ type Ceiling struct {
 	weir.Store // the next one
 	local      weir.Store
 	factor     func(*weir.Limit) (float64, bool)
-	bounds     *common.Limits
+	bounds     *layer.Limits
 	scratch    sync.Pool // of *scratch
-	batches    sync.Pool // of *common.Batch
+	batches    sync.Pool // of *layer.Batch
 	refused    atomic.Int64
 	missed     atomic.Int64
 }
@@ -63,9 +63,9 @@ type Ceiling struct {
 // is full, which soon refuses them all. factor returns whether a limit has a ceiling, and its factor, in
 // thousandths; less than 1 reads as 1. It is called for each claim. Closing the layer closes next and local.
 func New(next, local weir.Store, factor func(*weir.Limit) (factor float64, ok bool)) *Ceiling {
-	c := &Ceiling{Store: next, local: local, factor: factor, bounds: common.NewLimits(bound)}
+	c := &Ceiling{Store: next, local: local, factor: factor, bounds: layer.NewLimits(bound)}
 	c.scratch.New = func() any { return new(scratch) }
-	c.batches.New = func() any { return new(common.Batch) }
+	c.batches.New = func() any { return new(layer.Batch) }
 	return c
 }
 

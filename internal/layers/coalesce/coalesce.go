@@ -25,7 +25,7 @@ import (
 	"time"
 
 	"github.com/weirproject/weir"
-	"github.com/weirproject/weir/internal/layers/common"
+	"github.com/weirproject/weir/internal/layers/layer"
 	"github.com/weirproject/weir/internal/redisslot"
 )
 
@@ -36,7 +36,7 @@ import (
 // way and may be charged. A panic of the store in a batch is an ErrUnavailable for each of its callers.
 type Store struct {
 	weir.Store // the next one
-	seed       common.Seed
+	seed       layer.Seed
 	timeout    time.Duration
 	place      func([]weir.Claim) int // nil: by hash
 	shards     []shard
@@ -85,11 +85,11 @@ func New(next weir.Store, config Config) *Store {
 }
 
 func newStore(next weir.Store, shards int) *Store {
-	limit := common.Timeout(next)
+	limit := layer.Timeout(next)
 	if limit <= 0 {
 		limit = longest
 	}
-	return &Store{Store: next, seed: common.NewSeed(), timeout: limit, shards: make([]shard, shards)}
+	return &Store{Store: next, seed: layer.NewSeed(), timeout: limit, shards: make([]shard, shards)}
 }
 
 func (s *Store) Decide(ctx context.Context, claims []weir.Claim, times int64,
@@ -170,7 +170,7 @@ func (s *Store) send(l *shard, b *batch) {
 	defer b.finish()
 	ctx, stop := s.bound(b)
 	defer stop()
-	common.DecideBatch(ctx, s.Store, b.requests)
+	layer.DecideBatch(ctx, s.Store, b.requests)
 	b.returned = true
 }
 
@@ -204,7 +204,7 @@ func (s *Store) end(l *shard, t call) {
 
 // DecideBatch implements weir.Batcher. A batch passes straight through.
 func (s *Store) DecideBatch(ctx context.Context, requests []weir.Request) {
-	common.DecideBatch(ctx, s.Store, requests)
+	layer.DecideBatch(ctx, s.Store, requests)
 }
 
 // Stats are counters since New, without the calls that pass straight through. Decisions by Requests is how much

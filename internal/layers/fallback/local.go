@@ -36,7 +36,7 @@ import (
 	"time"
 
 	"github.com/weirproject/weir"
-	"github.com/weirproject/weir/internal/layers/common"
+	"github.com/weirproject/weir/internal/layers/layer"
 )
 
 // LocalStore is a weir.Store that decides by one node's share of each limit. Make one with NewLocal.
@@ -44,7 +44,7 @@ type LocalStore struct {
 	store   weir.Store
 	nodes   int64
 	config  Config
-	shares  *common.Limits
+	shares  *layer.Limits
 	scratch sync.Pool // of *[]weir.Claim
 }
 
@@ -73,7 +73,7 @@ func NewLocal(store weir.Store, config Config) (*LocalStore, error) {
 		return nil, bad("local store", "nil", "a store in this process, such as memstore.New()")
 	}
 	l := &LocalStore{store: store, nodes: int64(config.Nodes), config: config}
-	l.shares = common.NewLimits(func(limit *weir.Limit, nodes float64) *weir.Limit { return divide(limit, int64(nodes)) })
+	l.shares = layer.NewLimits(func(limit *weir.Limit, nodes float64) *weir.Limit { return divide(limit, int64(nodes)) })
 	l.scratch.New = func() any { claims := make([]weir.Claim, 0, 8); return &claims }
 	return l, nil
 }

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/weirproject/weir"
-	"github.com/weirproject/weir/internal/layers/common"
+	"github.com/weirproject/weir/internal/layers/layer"
 )
 
 // Warm returns next, whose grants are also counted in the local store, so that a switch to the local store
@@ -64,7 +64,7 @@ func (w *Warm) Reset(ctx context.Context, claims []weir.Claim) error {
 }
 
 func (w *Warm) DecideBatch(ctx context.Context, requests []weir.Request) {
-	common.DecideBatch(ctx, w.Store, requests)
+	layer.DecideBatch(ctx, w.Store, requests)
 	for i := range requests {
 		if r := &requests[i]; r.Err == nil && r.Granted > 0 {
 			w.local.note(granting(r.Claims), r.Granted)

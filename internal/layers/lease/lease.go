@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/weirproject/weir"
-	"github.com/weirproject/weir/internal/layers/common"
+	"github.com/weirproject/weir/internal/layers/layer"
 )
 
 const (
@@ -51,7 +51,7 @@ type Store struct {
 	timeout    time.Duration
 	room       int // most leases
 
-	seed    common.Seed
+	seed    layer.Seed
 	start   time.Time
 	heat    heat
 	buckets []atomic.Pointer[entry]
@@ -81,7 +81,7 @@ type keyed interface {
 func New(next weir.Store, terms func(*weir.Limit) Terms) *Store {
 	s := &Store{
 		Store: next, terms: terms, timeout: DefaultTimeout, room: DefaultMaxLeases,
-		seed: common.NewSeed(), start: time.Now(),
+		seed: layer.NewSeed(), start: time.Now(),
 		buckets:  make([]atomic.Pointer[entry], 2<<bits.Len(DefaultMaxLeases-1)),
 		accounts: make(accounts), stop: make(chan struct{}), landed: &flight{done: make(chan struct{})},
 	}

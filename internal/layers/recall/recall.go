@@ -44,7 +44,7 @@ import (
 	"time"
 
 	"github.com/weirproject/weir"
-	"github.com/weirproject/weir/internal/layers/common"
+	"github.com/weirproject/weir/internal/layers/layer"
 )
 
 const (
@@ -73,7 +73,7 @@ type Store struct {
 	next     weir.Store
 	longest  time.Duration
 	clock    func() time.Duration
-	seed     common.Seed
+	seed     layer.Seed
 	table    *table
 	notifier *notifier // nil without Updates
 	decided  sync.Pool
@@ -89,7 +89,7 @@ func New(next weir.Store, config Config) *Store {
 		config.Clock = func() time.Duration { return time.Since(start) }
 	}
 	s := &Store{
-		next: next, longest: cmp.Or(config.Longest, 10*time.Second), clock: config.Clock, seed: common.NewSeed(),
+		next: next, longest: cmp.Or(config.Longest, 10*time.Second), clock: config.Clock, seed: layer.NewSeed(),
 		table: newTable(cmp.Or(config.refusals, 100_000)),
 	}
 	s.batches.New = func() any { return new(batch) }

@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/weirproject/weir/internal/layers/common"
+	"github.com/weirproject/weir/internal/layers/layer"
 )
 
 // Updates broadcast messages between the nodes that share a store; redisstore.Updates do. They are safe for
@@ -184,7 +184,7 @@ func (d *notifier) send(ctx context.Context) {
 				d.flush(ctx, message)
 				return
 			}
-			common.Sleep(ctx, sendGap)
+			layer.Sleep(ctx, sendGap)
 		}
 	}
 }
@@ -202,7 +202,7 @@ func (d *notifier) deliver(ctx context.Context, message []byte) bool {
 			d.warn(fmt.Sprintf("recall: invalidations cannot be sent, and other nodes may refuse returned units "+
 				"for up to %v: %v", d.store.longest, err))
 		}
-		common.Sleep(ctx, pause)
+		layer.Sleep(ctx, pause)
 	}
 	return false
 }
@@ -229,6 +229,6 @@ func (d *notifier) listen(ctx context.Context) {
 			d.warn(fmt.Sprintf("recall: invalidations are not received, and this node may refuse units "+
 				"returned on other nodes for up to %v: %v", d.store.longest, err))
 		}
-		common.Sleep(ctx, pause/2+rand.N(pause/2))
+		layer.Sleep(ctx, pause/2+rand.N(pause/2))
 	}
 }

@@ -1,6 +1,6 @@
-// Package common is what the layers share: batches of which a layer passes on a part, limits derived from limits, hashes
+// Package layer is what the layers share: batches of which a layer passes on a part, limits derived from limits, hashes
 // of claims, timeouts.
-package common
+package layer
 
 import (
 	"context"
