@@ -24,8 +24,8 @@ import (
 	"github.com/weirproject/weir/internal/layers/breaker"
 	"github.com/weirproject/weir/internal/layers/ceiling"
 	"github.com/weirproject/weir/internal/layers/coalesce"
-	"github.com/weirproject/weir/internal/layers/layer"
 	"github.com/weirproject/weir/internal/layers/fallback"
+	"github.com/weirproject/weir/internal/layers/layer"
 	"github.com/weirproject/weir/internal/layers/lease"
 	"github.com/weirproject/weir/internal/layers/recall"
 )
