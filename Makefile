@@ -66,6 +66,9 @@ STORES = ./redisstore ./layers ./internal/layers/... ./memstore ./observe ./stor
 # Tests of what tests need: they start servers, and read the tree.
 SUPPORT = ./internal/redistest ./internal/housetest
 
+# What is there for tests only does not count.
+TESTING = examples|storetest|internal/(redistest|faulttest|housetest|certtest)|internal/algorithm/(model|stories)
+
 without = $$(go list ./... | grep -vxF "$$(go list $(1))")
 
 # cover runs all tests without the race detector, under which allocations cannot be counted, and says how much of the
@@ -74,7 +77,8 @@ cover:
 	@echo "==> tests, coverage"
 	@go test -p 3 -coverprofile=cover.out ./redisstore $(SLOW) $(call without,./redisstore $(SLOW) ./layers ./internal/layers/...)
 	@RAPID_CHECKS=25 go test -p 3 -coverprofile=layers.out ./layers ./internal/layers/...
-	@tail -n +2 layers.out >> cover.out && go tool cover -func=cover.out | tail -n 1
+	@tail -n +2 layers.out >> cover.out
+	@grep -vE '/($(TESTING))/' cover.out > product.out && go tool cover -func=product.out | tail -n 1
 
 # race runs all tests with it, which is slow, and the suite of stores with fewer draws: a race shows soon or never. So
 # do the files race_test.go.

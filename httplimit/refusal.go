@@ -52,7 +52,8 @@ func Problem(_ *http.Request, refusal *Refusal) (contentType string, body []byte
 		Detail   string   `json:"detail"`
 		Violated []string `json:"violated-policies,omitempty"`
 		Label    string   `json:"label,omitempty"`
-	}{"about:blank", titleOf(refusal.Language, refusal.Status), refusal.Status, refusal.Message, refusal.Violated, refusal.Label}
+	}{"about:blank", titleOf(refusal.Language, refusal.Status), refusal.Status, refusal.Message, refusal.Violated,
+		refusal.Label}
 	if refusal.Exceeded {
 		problem.Type, problem.Title = quotaExceeded, titleExceeded(refusal.Language)
 	}

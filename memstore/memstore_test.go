@@ -1,6 +1,7 @@
 package memstore_test
 
 import (
+	"flag"
 	"runtime"
 	"testing"
 
@@ -33,6 +34,13 @@ func TestVectors(t *testing.T) { storetest.Vectors(t, subject) }
 
 func TestStore(t *testing.T) { storetest.Run(t, subject) }
 
+var rewrite = flag.Bool("rewrite", false, "write the answers of the store into the stories")
+
 func TestStories(t *testing.T) {
-	stories.Run(t, func(t testing.TB, clock func() weir.Instant) weir.Store { return subject(t, clock) })
+	newStore := func(t testing.TB, clock func() weir.Instant) weir.Store { return subject(t, clock) }
+	if *rewrite {
+		stories.Rewrite(t, newStore)
+		return
+	}
+	stories.Run(t, newStore)
 }

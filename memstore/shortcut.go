@@ -141,7 +141,7 @@ func try(l *weir.Limit, before state, cost, now int64, d *weir.Decision) (after 
 	}
 	claim := weir.Claim{Limit: l, Cost: cost}
 	after = before
-	if granted = fit(&claim, before, 1, now) > 0; granted && cost > 0 {
+	if granted = fit(&claim, before, 1, now) > 0; granted {
 		after = charge(&claim, before, cost, now)
 	}
 	decide(&claim, after, now, d)

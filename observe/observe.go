@@ -100,7 +100,8 @@ func gauge(name, help string) prometheus.Gauge {
 
 // Handler answers /metrics.
 func (m *Metrics) Handler() http.Handler {
-	return promhttp.HandlerFor(prometheus.Gatherers{m.registry, m.process}, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
+	return promhttp.HandlerFor(prometheus.Gatherers{m.registry, m.process},
+		promhttp.HandlerOpts{MaxRequestsInFlight: 4})
 }
 
 // Registry returns the metrics without those of the Go runtime and the process, which a program that serves them

@@ -14,7 +14,7 @@ import (
 )
 
 // TestNoSpellingEvadesARule escapes what need not be, and puts in segments that go away, as
-// somebody does who wants the handler and not the limit. Doors match what pathform makes of it.
+// a client does that wants the handler and not the limit. Front ends match the form of pathform.
 func TestNoSpellingEvadesARule(t *testing.T) {
 	const literal, id = "users:log in@1é", "a:b;c"
 	set := compiled(t, `

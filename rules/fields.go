@@ -56,8 +56,8 @@ var fileFields = mapping[File]{"file", "", []field[File]{
 	{"trusted_proxies", list("network", bounds.Proxies, func(f *File) *[]string { return &f.TrustedProxies }),
 		"addresses and networks of your proxies; client addresses are accepted from these only", "none"},
 	{"client_header", choice(clientHeaders, func(f *File) *string { return &f.ClientHeader }),
-		"the header with the client's address: `X-Forwarded-For`, `Forwarded`, `X-Real-IP` or `CF-Connecting-IP`; the " +
-			"last two only if every trusted proxy sets them", "left to the command"},
+		"the header with the client's address: `X-Forwarded-For`, `Forwarded`, `X-Real-IP` or `CF-Connecting-IP`; " +
+			"the last two only if every trusted proxy sets them", "left to the command"},
 	{"path_form", list("path_form", bounds.Values, func(f *File) *[]string { return &f.PathForm }),
 		"words: [the form of paths](#the-form-of-paths) in requests and rules", "`strict`"},
 	{"allow", namedLists(func(f *File) *map[string]List { return &f.Allow }),
@@ -88,8 +88,8 @@ var ruleFields = mapping[Spec]{"rule", "", []field[Spec]{
 	{"key", list("component", bounds.Components, func(s *Spec) *[]string { return &s.Key }),
 		"a list of [components](#key)", "all requests share one key"},
 	{"on_missing", choice(onMissing, func(s *Spec) *OnMissing { return &s.OnMissing }),
-		"treatment of a request without a component: `anonymous` (all such requests are counted together), `skip` (the " +
-			"rule does not apply), `deny`", "`anonymous`"},
+		"treatment of a request without a component: `anonymous` (all such requests are counted together), `skip` " +
+			"(the rule does not apply), `deny`", "`anonymous`"},
 	{"algorithm", choice(algorithms, func(s *Spec) *string { return &s.Algorithm }),
 		"first word of the limits and of those in overrides: `token_bucket`, `gcra`, `leaky_bucket`, `leaky_queue`, " +
 			"`fixed_window`, `calendar`, `sliding_log`, `sliding_counter`, `concurrency`",
@@ -111,14 +111,14 @@ var ruleFields = mapping[Spec]{"rule", "", []field[Spec]{
 		"1 to 50: the largest part of the remaining units that a node may [prefetch](layers.md#lease); all enforced " +
 			"rules of a request must have it", "no prefetch"},
 	{"hold_until", choice(releases, func(s *Spec) *string { return &s.HoldUntil }),
-		"of `concurrency` limits: when a request is released whose client leaves: `disconnect`, at once, or `done`, at " +
-			"the end of [the service's work](gateway.md#sizing)", "`disconnect`"},
+		"of `concurrency` limits: when a request is released whose client leaves: `disconnect`, at once, or `done`, " +
+			"at the end of [the service's work](gateway.md#sizing)", "`disconnect`"},
 	{"local_ceiling", value[Spec]{shape{name: "factor"}, (*decoder).factor},
-		"1 to 100, such as 1.2: bound of one node, as a [multiple of the limit](layers.md#ceiling), whatever the store " +
-			"grants", "none"},
+		"1 to 100, such as 1.2: bound of one node, as a [multiple of the limit](layers.md#ceiling), whatever the " +
+			"store grants", "none"},
 	{"on_store_error", choice(onStoreError, func(s *Spec) *StoreError { return &s.OnStoreError }),
-		"while the store does not answer: `local` (this process counts by itself), `allow`, `deny` (use it for a lock: " +
-			"each node may grant a `concurrency` limit once more)", "`local`"},
+		"while the store does not answer: `local` (this process counts by itself), `allow`, `deny` (use it for a " +
+			"lock: each node may grant a `concurrency` limit once more)", "`local`"},
 	{"response", nested(&responseFields, func(s *Spec) *Response { return &s.Response }),
 		"the [response](#responses) of refusals", "the file's"},
 }}
@@ -128,7 +128,8 @@ var matchFields = mapping[Match]{"match", "", []field[Match]{
 		"the same method, in any case, and `HEAD` for `GET`, because it costs a service the same; to exempt it: " +
 			"`allow: {method: HEAD}`", ""},
 	{"host", alternatives("host", func(m *Match) *[]string { return &m.Host }),
-		"the same name, in any case, or for `*.example.com` every name below it, at any depth, but not `example.com`", ""},
+		"the same name, in any case, or for `*.example.com` every name below it, at any depth, but not " +
+			"`example.com`", ""},
 	{"path", text("path", func(m *Match) *string { return &m.Path }),
 		"the same segments: `*` and `{name}` stand for one that is not empty; a last `**` for any number, including " +
 			"none: `/api/**` is `/api` and all below it", ""},
@@ -136,8 +137,10 @@ var matchFields = mapping[Match]{"match", "", []field[Match]{
 		"an address in one of these addresses and networks; IPv4 within IPv6 is IPv4, zones are dropped", ""},
 	{"service", alternatives("text", func(m *Match) *[]string { return &m.Service }),
 		"the same text, from the front end; `\"*\"` stands for any that is not empty", ""},
-	{"user", alternatives("text", func(m *Match) *[]string { return &m.User }), "the same, of the authenticated user", ""},
-	{"route", alternatives("text", func(m *Match) *[]string { return &m.Route }), "the same, of the router's route", ""},
+	{"user", alternatives("text", func(m *Match) *[]string { return &m.User }),
+		"the same, of the authenticated user", ""},
+	{"route", alternatives("text", func(m *Match) *[]string { return &m.Route }),
+		"the same, of the router's route", ""},
 	{"header", table(func(m *Match) *map[string][]string { return &m.Header }),
 		"names, each with its exact values; `\"*\"` stands for any that is not empty", ""},
 	{"query", table(func(m *Match) *map[string][]string { return &m.Query }), "the same, of query parameters", ""},
@@ -190,15 +193,17 @@ var candidateFields = mapping[Candidate]{"candidate", "leave it out", []field[Ca
 }}
 
 var responseFields = mapping[Response]{"response", "leave it out", []field[Response]{
-	{"status", value[Response]{shape{from: 400, to: 599}, count(1<<20, func(r *Response) *int { return &r.Status }).read},
+	{"status", value[Response]{shape{from: 400, to: 599},
+		count(1<<20, func(r *Response) *int { return &r.Status }).read},
 		"of a refusal, 400 to 599", "429"},
 	{"fields", choice(headerFields, func(r *Response) *string { return &r.Fields }),
-		"`draft`: RateLimit-Policy and RateLimit of the IETF's draft; `seconds`: X-RateLimit-Limit, -Remaining, -Reset in " +
-			"seconds from now; `unix_time`: the same, with the reset in seconds since 1970; `none`", "`draft`"},
+		"`draft`: RateLimit-Policy and RateLimit of the IETF's draft; `seconds`: X-RateLimit-Limit, -Remaining, " +
+			"-Reset in seconds from now; `unix_time`: the same, with the reset in seconds since 1970; `none`",
+		"`draft`"},
 	{"body", value[Response]{shape{name: "body"}, func(d *decoder, p place, n *yaml.Node, r *Response) {
 		r.Body = d.long(p, n, bounds.Body)
-	}}, "`problem`: application/problem+json; `json`: `{\"code\":429,\"message\":…,\"retry_after\":…}`; both with the rule's " +
-		"`label`, if it has one; anything else is a [text](#responses) with placeholders", "`problem`"},
+	}}, "`problem`: application/problem+json; `json`: `{\"code\":429,\"message\":…,\"retry_after\":…}`; both with " +
+		"the rule's `label`, if it has one; anything else is a [text](#responses) with placeholders", "`problem`"},
 	{"content_type", text("content_type", func(r *Response) *string { return &r.ContentType }),
 		"of a text", "`text/plain; charset=utf-8`"},
 }}
@@ -214,9 +219,10 @@ var listFields = mapping[listing]{"listed", "", []field[listing]{
 		"a file beside the rules or below, such as blocked.txt, with a value in each line. A # begins a comment", ""},
 	{"redis", value[listing]{shape{name: "set", most: bounds.Sets, unique: true}, (*decoder).setNames},
 		"the key of a set in Redis, or several, whose members are values: SADD weir:blocked 203.0.113.0/24", ""},
-	{"values", value[listing]{shape{name: "text", most: bounds.Listed}, func(d *decoder, p place, n *yaml.Node, l *listing) {
-		l.Values = d.list(at(p.rule, strings.TrimSuffix(p.field, ".values")), n, bounds.Listed)
-	}},
+	{"values", value[listing]{shape{name: "text", most: bounds.Listed},
+		func(d *decoder, p place, n *yaml.Node, l *listing) {
+			l.Values = d.list(at(p.rule, strings.TrimSuffix(p.field, ".values")), n, bounds.Listed)
+		}},
 		"values besides those of the file and the sets", ""},
 }}
 

@@ -42,7 +42,8 @@ func (b *builder) holdUntil(i int, s *Spec, rule *Rule) (done bool) {
 
 func (b *builder) sharing(given int) int {
 	if given < 0 || given > bounds.Sharing {
-		b.add(at(-1, "nodes"), "nodes is %d; allowed: 1 to %d, how many processes share the store", given, bounds.Sharing)
+		b.add(at(-1, "nodes"), "nodes is %d; allowed: 1 to %d, how many processes share the store",
+			given, bounds.Sharing)
 		return 0
 	}
 	return given

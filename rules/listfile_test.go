@@ -26,13 +26,13 @@ func filesOf(texts map[string]string) rules.Option {
 }
 
 func TestListsInFiles(t *testing.T) {
-	const law = `
+	const text = `
 deny: {client.ip: {file: lists/blocked.txt, values: 198.51.100.7}}
 allow: {user lower: {file: friends.txt}}
 rules:
 - {name: a, limit: 5/1m, deny: {user: {file: friends.txt}}, allow: {user: {file: nobody.txt}}}
 `
-	_, err := rules.Load("etc/weir.yaml", []byte(law), filesOf(map[string]string{
+	_, err := rules.Load("etc/weir.yaml", []byte(text), filesOf(map[string]string{
 		"lists/blocked.txt": "\uFEFF# blocked\r\n192.0.2.1\r\n\r\n  10.0.0.0/8\t# a network\r\n2001:db8::/32#no comment",
 		"friends.txt":       "ann\nbot-*\n#x\na#b\nann # again\n\\*",
 		"nobody.txt":        "# nobody",
@@ -40,7 +40,7 @@ rules:
 	if err == nil || !strings.HasPrefix(err.Error(), "etc/lists/blocked.txt:5:1: deny.client.ip has \"2001:db8::/32#no comment\"") {
 		t.Fatal(err)
 	}
-	set, err := rules.Load("etc/weir.yaml", []byte(law), filesOf(map[string]string{
+	set, err := rules.Load("etc/weir.yaml", []byte(text), filesOf(map[string]string{
 		"lists/blocked.txt": "\uFEFF# blocked\r\n192.0.2.1\r\n\r\n  10.0.0.0/8\t# a network\r\n2001:db8::/32 \n192.0.2.1/32\n198.51.100.7",
 		"friends.txt":       "ann\nbot-*\n#x\na#b\nann # again\n\\*",
 		"nobody.txt":        "# nobody",
@@ -197,12 +197,12 @@ func FuzzListFile(f *testing.F) {
 		f.Add([]byte(text), false)
 	}
 	f.Fuzz(func(t *testing.T, text []byte, addresses bool) {
-		law := "deny: {user: {file: l}}\nrules: []"
+		shown := "deny: {user: {file: l}}\nrules: []"
 		if addresses {
-			law = "deny: {client.ip: {file: l}}\nrules: []"
+			shown = "deny: {client.ip: {file: l}}\nrules: []"
 		}
 		option := rules.WithFiles(func(string) ([]byte, error) { return text, nil })
-		set, _, err := rules.Lint("f", []byte(law), option)
+		set, _, err := rules.Lint("f", []byte(shown), option)
 		var list *rules.Error
 		if errors.As(err, &list) {
 			lines := strings.Count(string(text), "\n") + 1
@@ -217,7 +217,7 @@ func FuzzListFile(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		file, err := rules.Parse("f", []byte(law), option)
+		file, err := rules.Parse("f", []byte(shown), option)
 		if err != nil {
 			t.Fatal(err)
 		}

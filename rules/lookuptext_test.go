@@ -1,9 +1,11 @@
 package rules_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
+	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -59,5 +61,9 @@ func TestLookupText(t *testing.T) {
 		if err != nil || tt.key != "" && string(key) != tt.key || len(limits) != 1 || !strings.HasPrefix(limits[0].String(), strings.TrimSuffix(tt.limit, "0s")) {
 			t.Errorf("%s %q: %s %v %v, want %s %s", tt.rule, tt.text, key, limits, err, tt.key, tt.limit)
 		}
+	}
+	var input *weir.InputError
+	if _, _, err := byName["one"].LookupText(strings.Repeat("9", 1<<17)); !errors.As(err, &input) || len(input.Given.(string)) != 80 {
+		t.Errorf("of a long value the error quotes more than its beginning: %.200v", err)
 	}
 }

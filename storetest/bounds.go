@@ -56,7 +56,8 @@ func staysBounded(t TB, b *fixture, s schedule) {
 			got := a.do(t, &step)
 			a.note(&step, got)
 			for j := range grants {
-				grants[j] = append(grants[j], model.Units{At: int64(got.decisions[j].At), N: got.granted * step.costs[j]})
+				grants[j] = append(grants[j], model.Units{
+					At: int64(got.decisions[j].At), N: got.granted * step.costs[j]})
 			}
 		}
 	}

@@ -1,9 +1,9 @@
-// Command mutants measures the tests: it draws small changes ("mutants") at random over the product's Go code, makes one at
-// a time, and runs the tests of its package and of the packages that use it. A mutant that no test notices survives, and is
-// either a missing test or a change that means nothing; the list says which lines to read.
+// Command mutants measures the tests: it draws small changes ("mutants") at random over the product's Go code, makes
+// one at a time, and runs the tests of its package and of the packages that use it. A mutant that no test notices
+// survives, and is either a missing test or a change that means nothing; the list says which lines to read.
 //
-// The source tree is never written to: each mutant is an overlay of the go command (go help build, -overlay). A drawn change
-// that does not compile is replaced by another draw.
+// The source tree is never written to: each mutant is an overlay of the go command (go help build, -overlay). A drawn
+// change that does not compile is replaced by another draw.
 //
 //	cd bench && go run ./mutants -n 60 -seed 1
 package main
@@ -21,8 +21,8 @@ import (
 )
 
 // packages are those whose tests are measured, as patterns of the go command.
-const packages = "./memstore ./redisstore/... ./layers ./internal/layers/... ./gate ./rules ./internal/ruleset/... " +
-	"./httplimit ./internal/server/..."
+const packages = "./memstore ./redisstore/... ./layers ./internal/layers/... ./gate ./rules " +
+	"./internal/ruleset/... ./httplimit ./internal/server/..."
 
 func main() {
 	var r runner
@@ -80,7 +80,8 @@ func (r *runner) list(format, patterns string, options ...string) ([]string, err
 
 // runAll runs the first mutants that compile and prints one line for each, and the share that was killed.
 func (r *runner) runAll(sites []site, count int, seed uint64) error {
-	fmt.Printf("%d places; seed %d\n\n| # | place | change | outcome |\n| --- | --- | --- | --- |\n", len(sites), seed)
+	fmt.Printf("%d places; seed %d\n\n", len(sites), seed)
+	fmt.Printf("| # | place | change | outcome |\n| --- | --- | --- | --- |\n")
 	tried, killed := 0, 0
 	for i := r.first; i < len(sites) && tried < count; i++ {
 		s := sites[i]

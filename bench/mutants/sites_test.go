@@ -32,7 +32,8 @@ func g(err error) (int, error) { return 0, err }
 		t.Fatal(err)
 	}
 	want := map[string]bool{
-		"a < b && b != 3 → !(a < b && b != 3)": true, "< → <=": true, "&& → ||": true, "!= → ==": true, "3 → 4": true,
+		"a < b && b != 3 → !(a < b && b != 3)": true,
+		"< → <=":                               true, "&& → ||": true, "!= → ==": true, "3 → 4": true,
 		"fmt.Println(a) → ": true, "+= → -=": true, "2 → 3": true, "++ → --": true,
 		"b = a - 1 → ": true, "- → +": true, "1 → 2": true, "true → false": true,
 	}

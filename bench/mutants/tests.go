@@ -99,7 +99,8 @@ func (r *runner) try(own string) (outcome string, err error) {
 		last := []string{"-test.run", normal.Slow}
 		for _, which := range [][]string{first, last} {
 			limit := min(3*normal.All+20*time.Second, longest)
-			out, err := r.test(pkg, program, r.overlayFile(), append(which, "-test.failfast", "-test.timeout", limit.String()))
+			flags := append(which, "-test.failfast", "-test.timeout", limit.String())
+			out, err := r.test(pkg, program, r.overlayFile(), flags)
 			if err == nil {
 				continue
 			}

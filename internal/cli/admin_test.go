@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weirproject/weir/internal/certtest"
 	"github.com/weirproject/weir/internal/redistest"
 	"github.com/weirproject/weir/internal/ruleset/ledger"
 	"github.com/weirproject/weir/internal/ruleset/redissource"
@@ -436,18 +437,18 @@ func TestAServerWithoutALedger(t *testing.T) {
 // TestCertificatesOfOperators are told apart by their names.
 func TestCertificatesOfOperators(t *testing.T) {
 	t.Parallel()
-	a := newAuthority(t, t.TempDir())
-	a.issue("server", "server-key")
-	a.issue("ann", "ann-key")
+	a := certtest.New(t, t.TempDir(), "authority")
+	a.Issue("server", "server-key")
+	a.Issue("ann", "ann-key")
 	for _, test := range []struct{ flag, names, want string }{
 		{"--admin-certs", "bob,ann", ""},
 		{"--admin-read-certs", "ann", "may only read"},
 		{"--admin-certs", "bob", "needs a token of an operator"},
 	} {
-		p := call{}.serve(t, "--http", "127.0.0.1:0", "--http-tls-cert", a.file("server"), "--http-tls-key", a.file("server-key"),
-			"--http-client-ca", a.file("ca"), test.flag, test.names)
+		p := call{}.serve(t, "--http", "127.0.0.1:0", "--http-tls-cert", a.File("server"), "--http-tls-key", a.File("server-key"),
+			"--http-client-ca", a.File("ca"), test.flag, test.names)
 		ann := operate(t, p)
-		tls := []string{"--server-ca", a.file("ca"), "--server-cert", a.file("ann"), "--server-key", a.file("ann-key")}
+		tls := []string{"--server-ca", a.File("ca"), "--server-cert", a.File("ann"), "--server-key", a.File("ann-key")}
 		r := ann.run(t, append([]string{"block", "10.0.0.1", "--for", "1h"}, tls...)...)
 		if (r.code == 0) != (test.want == "") || !strings.Contains(r.err, test.want) {
 			t.Errorf("%s %s: %v", test.flag, test.names, r)

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// What goes wrong after a grant, or at the upstream, has a metric, and a line of the log.
+// Failures after a grant, and at the upstream, have a metric and a log line.
 func TestFailuresAfterAGrantAreTold(t *testing.T) {
 	t.Parallel()
 	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X-Used-Tokens", "lots") }))

@@ -12,7 +12,8 @@ import (
 // announce prints the banner, or with --log-format json logs the same as one line.
 func (v *server) announce() {
 	if v.flags.format == "json" {
-		args := []any{"version", version(), "store", engine.Masked(v.engine.Store), "rules", len(v.engine.Gate.Rules().Rules())}
+		args := []any{"version", version(), "store", engine.Masked(v.engine.Store),
+			"rules", len(v.engine.Gate.Rules().Rules())}
 		for _, p := range v.where {
 			args = append(args, p.name, p.address)
 		}

@@ -77,7 +77,7 @@ func TestWhatDoesNotStart(t *testing.T) {
 		{"--limit 5/10", "", 2, `weir: --limit: limit is "5/10"; allowed: a period with its unit`},
 		{"--limit 5/10s --limit nothing", "", 2, `weir: --limit: limit is "nothing"; allowed: `},
 		{"--limit", "", 2, "flag --limit needs a value"},
-		// doors
+		// front ends
 		{"--gateway 127.0.0.1:0", "", 2, "--gateway has no upstream: give --upstream http://host:port, or --upstream demo"},
 		{"--upstream 127.0.0.1:3000 --gateway 127.0.0.1:0", "", 2, `--upstream is "127.0.0.1:3000"; allowed: demo, or a URL such as http://127.0.0.1:3000`},
 		{"--upstream ftp://127.0.0.1 --gateway 127.0.0.1:0", "", 2, "the scheme http, https or h2c"},

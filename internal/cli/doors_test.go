@@ -44,11 +44,11 @@ func TestMetricsElsewhere(t *testing.T) {
 func TestTheDoorsAreFull(t *testing.T) {
 	t.Parallel()
 	p := call{}.serve(t, "--http-max-connections", "1", "--resp", "127.0.0.1:0", "--resp-max-connections", "1", "--metrics", "127.0.0.1:0")
-	for door, want := range map[string]string{"http": "", "resp": "-ERR max number of clients reached\r\n"} {
-		_, address, _ := strings.Cut(p.at(door), "://")
+	for listener, want := range map[string]string{"http": "", "resp": "-ERR max number of clients reached\r\n"} {
+		_, address, _ := strings.Cut(p.at(listener), "://")
 		hold(t, address)
 		if text, err := io.ReadAll(hold(t, address)); string(text) != want {
-			t.Errorf("%s: %q %v, want %q", door, text, err, want)
+			t.Errorf("%s: %q %v, want %q", listener, text, err, want)
 		}
 	}
 	if got := status(t, p.at("metrics")+"/readyz"); got != 200 {

@@ -14,9 +14,9 @@ type need struct {
 
 // needs are the ceilings of the listeners in use. A request at the upstream is a connection too.
 func (f *serveFlags) needs() (list []need) {
-	for _, door := range f.all() {
-		if door.addr != "" {
-			list = append(list, need{door.name + "-max-connections", &door.connections})
+	for _, listener := range f.all() {
+		if listener.addr != "" {
+			list = append(list, need{listener.name + "-max-connections", &listener.connections})
 		}
 	}
 	if f.gateway.addr != "" {

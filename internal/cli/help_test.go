@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weirproject/weir/internal/certtest"
 	"github.com/weirproject/weir/internal/redistest"
 )
 
@@ -60,8 +61,8 @@ var operators = []string{"rules set", "rules", "rules list", "rules get", "rules
 func TestExamples(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	authority := newAuthority(t, dir)
-	authority.issue("cert", "key")
+	authority := certtest.New(t, dir, "authority")
+	authority.Issue("cert", "key")
 	write(t, dir, "weir.yaml", "path_form: strict\nrules:\n  - {name: per-ip, key: [client.ip], limit: 5/10s}\n"+
 		"  - {name: login, match: {path: /login}, key: [client.ip], limit: 5/1m, ban: {after: 5 refusals within 10m, for: 15m}}\n")
 	write(t, dir, "login.rule", login("5/1m"))

@@ -75,9 +75,9 @@ func (s *slow) gateway(t *testing.T, args ...string) *process {
 	return call{}.serve(t, append(args, "--gateway", "127.0.0.1:0", "--upstream", s.URL)...)
 }
 
-// gone reports whether nobody listens at a door any more.
-func (p *process) gone(door string) bool {
-	_, address, _ := strings.Cut(p.at(door), "://")
+// gone reports whether a listener is closed.
+func (p *process) gone(listener string) bool {
+	_, address, _ := strings.Cut(p.at(listener), "://")
 	conn, err := net.Dial("tcp", address)
 	if err == nil {
 		conn.Close()
@@ -91,7 +91,7 @@ func TestWhatIsInFlightIsFinished(t *testing.T) {
 	p := upstream.gateway(t)
 	answer := upstream.ask(p)
 	p.signal(syscall.SIGTERM)
-	await(t, "both doors shut", func() bool { return p.gone("gateway") && p.gone("http") })
+	await(t, "both listeners to close", func() bool { return p.gone("gateway") && p.gone("http") })
 	close(upstream.release)
 	if got := <-answer; got != "200 done <nil>" {
 		t.Errorf("the request in flight: %s", got)
@@ -107,7 +107,7 @@ func TestASecondSignalEndsAtOnce(t *testing.T) {
 	p := upstream.gateway(t, "--shutdown-timeout", "1h")
 	answer := upstream.ask(p)
 	p.signal(syscall.SIGINT)
-	await(t, "the door shut", func() bool { return p.gone("gateway") })
+	await(t, "the listener to close", func() bool { return p.gone("gateway") })
 	p.signal(syscall.SIGTERM)
 	if code := p.code(); code != 1 || !strings.Contains(p.logs(), "exit at once after a second signal") {
 		t.Errorf("exit %d\n%s", code, p.logs())
@@ -152,7 +152,7 @@ func TestUpgradedConnections(t *testing.T) {
 		}
 		<-upstream.arrived
 		p.signal(syscall.SIGTERM)
-		await(t, "the door shut", func() bool { return p.gone("gateway") })
+		await(t, "the listener to close", func() bool { return p.gone("gateway") })
 		want := 1
 		if timeout == "10s" { // it still works, and ends by itself
 			want = 0
@@ -297,19 +297,19 @@ func TestAnswersOfADrainingServerEndTheirConnections(t *testing.T) {
 	protocols.SetUnencryptedHTTP2(true)
 	two := &http.Client{Transport: &http.Transport{Protocols: protocols}}
 	for _, draining := range []bool{false, true} {
-		for _, door := range []string{"http", "gateway"} {
-			response, err := http.Get(p.at(door) + "/livez")
+		for _, listener := range []string{"http", "gateway"} {
+			response, err := http.Get(p.at(listener) + "/livez")
 			if err != nil {
 				t.Fatal(err)
 			}
 			response.Body.Close()
 			if response.Close != draining {
-				t.Errorf("draining %v: the %s server closes: %v", draining, door, response.Close)
+				t.Errorf("draining %v: the %s server closes: %v", draining, listener, response.Close)
 			}
 			for range 2 {
-				response, err := two.Get(p.at(door) + "/livez")
+				response, err := two.Get(p.at(listener) + "/livez")
 				if err != nil || response.StatusCode != 200 {
-					t.Errorf("HTTP/2, draining %v, %s: %v %v", draining, door, response, err)
+					t.Errorf("HTTP/2, draining %v, %s: %v %v", draining, listener, response, err)
 				}
 			}
 		}

@@ -69,7 +69,7 @@ func replace(t *testing.T, file, text string) {
 	}
 }
 
-// TestAFileIsWatched however it is written. What was used is kept.
+// TestAFileIsWatched however it is written. Counts are kept.
 func TestAFileIsWatched(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -400,7 +400,7 @@ func TestReloadsUnderLoad(t *testing.T) {
 	p.counts("weir_rules 1")
 	p.end()
 	if n := strings.Count(p.logs(), "rules in force"); n != swaps+1 {
-		t.Errorf("%d laws were in force, want %d", n, swaps+1)
+		t.Errorf("%d rule sets were in force, want %d", n, swaps+1)
 	}
 	t.Logf("%d requests, %d reloads", passed.Load(), swaps)
 }

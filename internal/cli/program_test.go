@@ -162,12 +162,12 @@ func (c call) start(t *testing.T, name string, args ...string) *process {
 	return p
 }
 
-// at is where a door listens, as the banner says.
-func (p *process) at(door string) string {
+// at is the address of a listener, as the banner says.
+func (p *process) at(listener string) string {
 	p.t.Helper()
-	found := regexp.MustCompile(`(?m)^  ` + door + ` +(\S+)`).FindStringSubmatch(p.banner)
+	found := regexp.MustCompile(`(?m)^  ` + listener + ` +(\S+)`).FindStringSubmatch(p.banner)
 	if found == nil {
-		p.t.Fatalf("the banner has no door %s:\n%s", door, p.banner)
+		p.t.Fatalf("the banner has no listener %s:\n%s", listener, p.banner)
 	}
 	return found[1]
 }

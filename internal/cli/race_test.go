@@ -2,7 +2,7 @@
 
 package cli_test
 
-// What is under the race detector is the program: it ends with 66 where it found a race. By
+// The program runs under the race detector: it ends with 66 where it found a race. By
 // itself the detector waits for a second at each program's end.
 var (
 	built  = []string{"-race"}

@@ -66,7 +66,8 @@ func (f *listenerFlags) add(flags *pflag.FlagSet, name, addr, what string) {
 
 func (f *serveFlags) add(flags *pflag.FlagSet) {
 	f.rules.add(flags)
-	flags.StringVar(&f.rules.State, "state", "", "`FILE` that preserves the counts in memory across restarts (default: none)")
+	flags.StringVar(&f.rules.State, "state", "",
+		"`FILE` that preserves the counts in memory across restarts (default: none)")
 	f.http.add(flags, "http", "127.0.0.1:8080",
 		"`ADDR` of the API, forward-auth, metrics and health: host:port, unix:///path, or off")
 	f.gateway.add(flags, "gateway", "", "`ADDR` of the gateway (default 127.0.0.1:8081 if there is an upstream)")

@@ -92,8 +92,8 @@ func recount(e *entry) map[string]int {
 	return limits
 }
 
-// TestTraffic sends a day's traffic through the gateway, as a trusted proxy would. What
-// is refused is what a plain recount refuses, request by request.
+// TestTraffic sends a day's traffic through the gateway, as a trusted proxy would. The
+// refused requests are those that a plain recount refuses.
 func TestTraffic(t *testing.T) {
 	t.Parallel()
 	logs := map[string][]entry{"made": madeTraffic()}

@@ -92,16 +92,16 @@ func TestErrorsOfTrustedProxiesNameTheFlag(t *testing.T) {
 func TestMetricsAnswerOwnNamesAlone(t *testing.T) {
 	t.Parallel()
 	p := call{}.serve(t, "--metrics", "127.0.0.1:0")
-	for door, paths := range map[string][]string{"http": {"/readyz", "/livez"}, "metrics": {"/metrics", "/readyz", "/livez"}} {
+	for listener, paths := range map[string][]string{"http": {"/readyz", "/livez"}, "metrics": {"/metrics", "/readyz", "/livez"}} {
 		for _, path := range paths {
 			for host, want := range map[string]int{"rebound.example": 403, "localhost:1": 200, "[::1]": 200} {
-				request, err := http.NewRequestWithContext(t.Context(), "GET", p.at(door)+path, nil)
+				request, err := http.NewRequestWithContext(t.Context(), "GET", p.at(listener)+path, nil)
 				if err != nil {
 					t.Fatal(err)
 				}
 				request.Host = host
 				if got, _, _ := do(t, request); got != want {
-					t.Errorf("%s%s as %s: %d, want %d", door, path, host, got, want)
+					t.Errorf("%s%s as %s: %d, want %d", listener, path, host, got, want)
 				}
 			}
 		}

@@ -266,8 +266,8 @@ func (l *Setup) settleForm() error {
 	case !l.Given["PathForm"]:
 		l.Form = inFile
 	case len(l.File.PathForm) > 0 && given != inFile:
-		return wrong("%s is %v, but path_form of %s is %v; set only one of them", l.field("PathForm"), given, l.File.Name,
-			inFile)
+		return wrong("%s is %v, but path_form of %s is %v; set only one of them",
+			l.field("PathForm"), given, l.File.Name, inFile)
 	default:
 		l.Form = given
 	}

@@ -153,7 +153,8 @@ func (s *stack) observe(without []string) {
 func (l *Setup) checkWithout() error {
 	for _, word := range l.Without {
 		if !slices.Contains(layers.Names, word) {
-			return wrong("%s is %.80q; allowed, with commas: %s", l.field("Without"), word, strings.Join(layers.Names, ", "))
+			return wrong("%s is %.80q; allowed, with commas: %s",
+				l.field("Without"), word, strings.Join(layers.Names, ", "))
 		}
 	}
 	return nil

@@ -32,6 +32,7 @@ var (
 func TestSoak(t *testing.T) {
 	t.Parallel()
 	random := func(stream uint64) *rand.Rand { return rand.New(rand.NewPCG(*soakSeed, stream)) }
+	t.Log(faulttest.Columns)
 	var sum soakSum
 	t.Run("server", func(t *testing.T) {
 		t.Parallel()

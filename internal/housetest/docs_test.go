@@ -209,3 +209,47 @@ func TestDiagramsAreOfTheirSources(t *testing.T) {
 		}
 	}
 }
+
+// TestArchitectureNamesPackages: the page describes what exists.
+func TestArchitectureNamesPackages(t *testing.T) {
+	page, err := read("ARCHITECTURE.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range packages(t) {
+		name := path.Base(p.path())
+		if parent := path.Dir(p.path()); parent != "." && parent != "internal" {
+			continue // the page names its parent
+		}
+		if !regexp.MustCompile(`\b` + name + `\b`).MatchString(page) {
+			t.Errorf("ARCHITECTURE.md does not name %s", p.path())
+		}
+	}
+}
+
+var metric = regexp.MustCompile(`\bweir_[a-z][a-z_]+[a-z]\b`)
+
+// TestPagesNameMetricsThatExist: an alert on a misspelled metric never fires.
+func TestPagesNameMetricsThatExist(t *testing.T) {
+	var code strings.Builder
+	for name, text := range sources(t) {
+		if !strings.HasSuffix(name, "_test.go") {
+			code.WriteString(text)
+		}
+	}
+	known := make(map[string]bool)
+	for _, name := range metric.FindAllString(code.String(), -1) {
+		known[name] = true
+	}
+	for _, page := range documents(t) {
+		text, err := read(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range metric.FindAllString(outsideFences(text), -1) {
+			if !known[name] {
+				t.Errorf("%s names the metric %s, which is not in the code", page, name)
+			}
+		}
+	}
+}

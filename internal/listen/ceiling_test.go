@@ -102,7 +102,7 @@ func TestConnectionLimit(t *testing.T) {
 // TestConnectionCounts: a failed handshake and a double close keep the count right.
 func TestConnectionCounts(t *testing.T) {
 	a := newAuthority(t, "ca")
-	config := a.config("server")
+	config := config(a, "server")
 	config.Connections = 1
 	l := serve(t, open(t, config))
 	for range 3 {
@@ -111,7 +111,7 @@ func TestConnectionCounts(t *testing.T) {
 		io.ReadAll(conn)
 		conn.Close()
 		redistest.Await(t, "an answer by HTTP/2", func() bool {
-			client := http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: a.pool()}, ForceAttemptHTTP2: true}}
+			client := http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: a.Pool()}, ForceAttemptHTTP2: true}}
 			defer client.CloseIdleConnections()
 			answer, err := client.Get("https://" + l.Addr().String())
 			if err != nil {

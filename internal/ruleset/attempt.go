@@ -208,7 +208,7 @@ func (k *Keeper) record(a *attempt) {
 		k.event(Event{Kind: Recovered, Layer: s.Name, Revision: s.Revision})
 	}
 	for _, c := range a.pending {
-		// What the source said since then may be wrong in another way, and was reported.
+		// Newer content of the source may have another mistake, which was reported.
 		if s := &k.states[c.layer]; c.err != nil && !s.refused {
 			k.report(s, Refused, c.update.Revision, c.err)
 		}

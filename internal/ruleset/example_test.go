@@ -57,8 +57,8 @@ func Example() {
 		log.Fatal(err)
 	}
 
-	// A change is seen by itself. Who asks for it, as POST /-/reload does, is told what
-	// came of it.
+	// A change is noticed by itself. A caller that reloads, as POST /-/reload does, gets the
+	// result.
 	write("rules: [{name: login, key: [client.ip], limit: sliding_log 5/1m}, {name: site, limit: 1000/1s}]")
 	if err := keeper.Reload(ctx); err != nil {
 		log.Fatal(err)

@@ -73,7 +73,7 @@ func TestAllFieldsAreSeen(t *testing.T) {
 	}
 }
 
-// What need not be laid over anything is not copied: a compiler sees then that it is the same.
+// A single part is not copied, so that a compiler sees that it is the same.
 func TestMergeSharesTheOnlyPart(t *testing.T) {
 	only, none := file(spec("x", "1/1s"), spec("y", "1/1s")), &rules.File{Name: "n", Store: "memory"}
 	if m := Merge(Part{"one", only}); m.File != only || !slices.Equal(m.From, []string{"one", "one"}) {

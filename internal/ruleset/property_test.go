@@ -45,8 +45,7 @@ func (d deed) updates() ruleset.Update {
 	return ruleset.Update{Err: errors.New("unreadable " + d.says)}
 }
 
-// Whatever was said in whatever order and pace, in the end each layer's last good word is
-// in force.
+// After updates in any order and pace each layer's last good content is in force.
 func TestTheLastGoodWordOfEachLayerIsInForce(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		layers := rapid.IntRange(1, 3).Draw(r, "layers")

@@ -258,7 +258,7 @@ func TestNothingGoodAtAll(t *testing.T) {
 			t.Error("Wait is content")
 		}
 		if set := h.keeper.Status().RuleSet; set != nil {
-			t.Errorf("a law is in force: %v", set)
+			t.Errorf("rules are in force: %v", set)
 		}
 		h.told("a: refused, 0 rules stay in force: line 1", "ready: a: line 1")
 	})
@@ -533,7 +533,7 @@ func TestASwapThatRefuses(t *testing.T) {
 		h.expect("x 1/1s")
 		h.told("a: refused, 1 rules stay in force: no local store")
 		if set := h.keeper.Status().RuleSet; set.File.Rules[0].Limit[0] != "1/1s" {
-			t.Error("the status tells of a law that is not in force")
+			t.Error("the status has rules that are not in force")
 		}
 	})
 }

@@ -223,6 +223,16 @@ func TestCluster(t *testing.T) {
 	if !c.Cluster() {
 		t.Error("a Cluster does not say so")
 	}
+	mustRun(t, c, "k0")
+	loaded := 0
+	for _, node := range cluster.Nodes {
+		if node.Info("commandstats")["cmdstat_script|load"] != "" {
+			loaded++
+		}
+	}
+	if loaded != 1 {
+		t.Errorf("for one key the script was loaded on %d nodes", loaded)
+	}
 	keys := make([]string, 30)
 	for i := range keys {
 		keys[i] = "k" + strconv.Itoa(i)

@@ -22,7 +22,7 @@
 //
 // Lines that begin with # are comments. After an intended change,
 //
-//	go test ./internal/algorithm/stories -rewrite
+//	go test ./memstore -run TestStories -args -rewrite
 //
 // writes the answers of the Go twins; review them as you would review code.
 package stories

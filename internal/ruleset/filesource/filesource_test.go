@@ -17,7 +17,7 @@ import (
 	"github.com/weirproject/weir/internal/ruleset"
 )
 
-// law is a file of one rule with this limit.
+// oneRule is a file of one rule with this limit.
 func set(limit string) string { return "rules:\n- name: x\n  limit: " + limit + "\n" }
 
 func write(t *testing.T, path, text string) {
@@ -428,7 +428,7 @@ func TestFilesAreBounded(t *testing.T) {
 	}
 }
 
-// What is replaced while it is read is not believed: half of it may be of another time.
+// A file that is replaced while it is read is read again: half of it may be older.
 func TestATornReadingIsNotAccepted(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "a.yaml"), set("1/1s"))

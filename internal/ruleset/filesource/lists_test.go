@@ -23,7 +23,7 @@ func (s cache) whole(name string, texts []text) (*rules.File, error) {
 
 const blocking = "deny: {client.ip: {file: blocked.txt}}\nrules: []\n"
 
-// A guard is a source of rules on a real disk, whose law is asked.
+// A guard is a source of rules on a real disk, whose rules decide.
 type guard struct {
 	t      *testing.T
 	keeper *ruleset.Keeper
@@ -110,7 +110,7 @@ func TestListsAreWatched(t *testing.T) {
 	do(t, os.Remove(in(dir, "blocked.txt")))
 	g.sent("weir.yaml:1:26", "no such file")
 	if g.until("192.0.2.3", true); len(g.set) > 0 {
-		t.Error("a bad list changed the law")
+		t.Error("a bad list changed the rules")
 	}
 	write(t, in(dir, "blocked.txt"), "192.0.2.4\n")
 	g.until("192.0.2.4", true)

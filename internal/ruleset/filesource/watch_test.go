@@ -341,7 +341,7 @@ func TestReloadsWhileTheFileChanges(t *testing.T) {
 	}
 }
 
-// Whatever is done to a file in whatever order, its last good content is in force.
+// After any sequence of operations on a file its last good content is in force.
 func TestTheLastGoodFileIsInForce(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		deeds := rapid.SliceOfN(rapid.SampledFrom([]string{set("1/1s"), set("2/1s"), set("3/1s"), "", "rules: []", "rules: [", set("1/60"), "delete", "pause", "pause"}), 1, 30).Draw(r, "deeds")

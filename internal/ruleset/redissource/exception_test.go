@@ -67,7 +67,7 @@ func TestAnExceptionEndsWithoutRedis(t *testing.T) {
 func exceptions(n *node) string {
 	values, set := []string{}, n.keeper.Status().RuleSet
 	if set == nil {
-		return "no law"
+		return "no rules"
 	}
 	for _, e := range set.File.Exceptions {
 		values = append(values, e.Values...)

@@ -156,6 +156,10 @@ func TestTheLedgerAcceptsValidRules(t *testing.T) {
 	if _, err := l.Set(ctx, "c", yaml("c", "1/1s"), 0, ann); err == nil || !strings.Contains(err.Error(), "rules is 3; allowed: at most 2") {
 		t.Error(err)
 	}
+	small := openLedger(t, server.URL(), redissource.WithMaxRules(1))
+	if _, _, err := small.List(ctx); err == nil || !strings.Contains(err.Error(), "over 1 rules, or over 64 MiB: it has 2") {
+		t.Error(err)
+	}
 	if _, err := redissource.OpenLedger(server.URL(), redissource.WithPrefix("{x}")); err == nil || !strings.Contains(err.Error(), "without { and }") {
 		t.Error(err)
 	}
@@ -272,9 +276,9 @@ func watched(t testing.TB, url string) (*redissource.Ledger, *node) {
 }
 
 // awaitRules waits until rules are in force, and an address is blocked or not.
-func (n *node) awaitRules(laws, address string, blocked bool) {
+func (n *node) awaitRules(list, address string, blocked bool) {
 	n.t.Helper()
-	n.await(laws)
+	n.await(list)
 	redistest.Await(n.t, fmt.Sprintf("%s blocked: %v", address, blocked), func() bool {
 		return (n.gate.Rules().Listed(login(address)) == rules.Denied) == blocked
 	})

@@ -124,7 +124,8 @@ func (r *reader) label() string {
 }
 
 func (r *reader) ignore(field, message string) {
-	r.ignored = append(r.ignored, ruleset.Problem{Where: ruleset.Quoted(r.key), Field: field, Message: message, State: ruleset.IgnoredState})
+	r.ignored = append(r.ignored, ruleset.Problem{
+		Where: ruleset.Quoted(r.key), Field: field, Message: message, State: ruleset.IgnoredState})
 }
 
 // check compiles the parsed rule.

@@ -244,7 +244,8 @@ func (s *scan) keep(page []reading) error {
 		s.found[r.key] = r
 	}
 	if len(s.found) > s.most {
-		return refuse("too many", "there are over %d keys %s*; delete some, or allow more", s.most, ruleset.Quoted(s.prefix))
+		return refuse("too many", "there are over %d keys %s*; delete some, or allow more",
+			s.most, ruleset.Quoted(s.prefix))
 	}
 	return nil
 }

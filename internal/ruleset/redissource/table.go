@@ -300,7 +300,8 @@ type duplicateKey struct {
 // collect returns the current version of each enabled rule.
 func (t *table) collect() ruleset.Update {
 	all := t.sorted()
-	g := collection{file: &rules.File{Name: "redis " + ruleset.Quoted(t.prefix) + "*"}, wrong: ruleset.Error{Omitted: t.more},
+	g := collection{file: &rules.File{Name: "redis " + ruleset.Quoted(t.prefix) + "*"},
+		wrong:   ruleset.Error{Omitted: t.more},
 		targets: make(map[duplicateKey]string, len(all))}
 	g.file.Rules = make([]rules.Spec, 0, len(all))
 	g.wrong.Add(t.messageProblems...)
@@ -346,8 +347,8 @@ func (t *table) collect() ruleset.Update {
 // take adds a rule, unless its name is in use.
 func (g *collection) take(key string, rec *record) bool {
 	if first, taken := g.names[rec.spec.Name]; taken {
-		g.wrong.Add(ruleset.Problem{Where: ruleset.Quoted(key), Message: "is called " + rec.spec.Name + " like " + ruleset.Quoted(first) +
-			"; give one of them another key", State: ruleset.AbsentState})
+		message := "is called " + rec.spec.Name + " like " + ruleset.Quoted(first) + "; give one of them another key"
+		g.wrong.Add(ruleset.Problem{Where: ruleset.Quoted(key), Message: message, State: ruleset.AbsentState})
 		return false
 	}
 	if g.names != nil {

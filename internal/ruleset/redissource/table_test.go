@@ -312,11 +312,11 @@ func TestRulesAreCompiledOnce(t *testing.T) {
 	read(table, many(600, map[string]string{"off": "enabled=false"}))
 	set := table.contents()
 	if work == 0 {
-		t.Fatal("so many hashes were not checked as a law")
+		t.Fatal("so many hashes were not checked as a rule set")
 	}
 	work = 0
 	if set, err := compiler.Compile(set.File); err != nil || work > 0 || len(set.Rules()) != 600 {
-		t.Errorf("the law was compiled again: %v", err)
+		t.Errorf("the rule set was compiled again: %v", err)
 	}
 	if again := table.contents(); again.Revision != set.Revision || work > 0 {
 		t.Error("what did not change was checked again")

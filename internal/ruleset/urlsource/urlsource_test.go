@@ -21,7 +21,7 @@ import (
 	"github.com/weirproject/weir/internal/ruleset"
 )
 
-// law is a file of one rule with this limit.
+// oneRule is a file of one rule with this limit.
 func set(limit string) string { return "rules:\n- name: x\n  limit: " + limit + "\n" }
 
 func do(t *testing.T, err error) {
@@ -558,8 +558,7 @@ func TestOptionsAreChecked(t *testing.T) {
 	}
 }
 
-// Whatever a server says in its header and body, nothing panics, and what is sent is a rule set
-// or an error.
+// No header and no body of a server panics: each is a rule set or an error.
 func FuzzAnswers(f *testing.F) {
 	f.Add(200, set("1/1s"), `"1"`, "Sat, 21 Nov 2026 10:00:00 GMT", "Sat, 21 Nov 2026 10:00:01 GMT", "")
 	f.Add(503, "", "", "", "", "120")

@@ -22,7 +22,7 @@ func TestThePageIsTrue(t *testing.T) {
 		t.Fatal(err)
 	}
 	all := blocks(string(page))
-	if len(all) < 17 || all[0].kind != "yaml" {
+	if len(all) < 15 || all[0].kind != "yaml" {
 		t.Fatalf("%d blocks, the first of kind %q; want rules first", len(all), all[0].kind)
 	}
 	clock := func() weir.Instant { return 1_790_000_000_000_000 }

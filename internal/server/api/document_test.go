@@ -99,7 +99,7 @@ func ask(t testing.TB, h http.Handler, path, body string) (status int) {
 	return w.Code
 }
 
-// What is no JSON for the standard library is none here, and no document breaks anything.
+// A document that the standard library refuses is refused here, and none panics.
 func FuzzDocument(f *testing.F) {
 	for _, body := range []string{
 		login, byRule, byClaim, `{"requests":[{"request":{}},{"claims":[{"name":"a","limit":"concurrency 1 ttl 1s","key":"k","cost":1}],"lease":"x"}]}`,

@@ -179,7 +179,7 @@ func TestDecideByRules(t *testing.T) {
 	s.post("/v1/decide", `{"request":{"path":"/export"}}`).has(t, 200, "outcome", "passed", "skipped.0.rule", "export", "skipped.0.why", "a component of its key is missing")
 }
 
-// What reaches one handler is counted once, however it is spelled.
+// All spellings of a path that reach one handler are counted together.
 func TestPathsAndNamesHaveOneForm(t *testing.T) {
 	s := start(t, `
 rules:
@@ -305,7 +305,7 @@ func TestTokensOfCallers(t *testing.T) {
 	}
 }
 
-// What a page in a browser can send to a server on loopback, and what DNS rebinding sends.
+// Requests that a web page can send to a server on loopback, also by DNS rebinding, are refused.
 func TestPagesOfOthers(t *testing.T) {
 	s := start(t, someRules, access(t, web.Config{Loopback: true}))
 	for name, test := range map[string]struct {

@@ -199,7 +199,7 @@ func alone(s *openapi3.SchemaRef, name string) *openapi3.SchemaRef {
 	if property == nil {
 		return s
 	}
-	// What is below it is held by its own schema.
+	// Its members have their own schemas.
 	return openapi3.NewSchemaRef("", &openapi3.Schema{Properties: openapi3.Schemas{name: openapi3.NewSchemaRef("", &openapi3.Schema{})}})
 }
 

@@ -84,12 +84,12 @@ func newStreet(t *testing.T) *street {
 	if err != nil {
 		t.Fatal(err)
 	}
-	door, err := forwardauth.New(g, clients)
+	handler, err := forwardauth.New(g, clients)
 	if err != nil {
 		t.Fatal(err)
 	}
 	mux := http.NewServeMux()
-	mux.Handle("/v1/forward-auth", door)
+	mux.Handle("/v1/forward-auth", handler)
 	weir := httptest.NewServer(mux)
 	t.Cleanup(weir.Close)
 	return &street{t: t, service: newService(t), weir: weir.Listener.Addr().String(),

@@ -19,7 +19,7 @@ var alike = []string{
 	"FOO bar baz\r\n", "*1\r\n$3\r\nFOO\r\n", wire("FOO", strings.Repeat("a", 200), "b"), wire("GET", "k"),
 	wire("FOO", strings.Repeat("a", 60), strings.Repeat("b", 60), "c", "d"), wire(strings.Repeat("F", 300)), wire("FO\r\nO", "b\na"),
 	"SELECT 0\r\n", "SELECT abc\r\n", "SELECT 17\r\n", "SELECT -1\r\n",
-	// What is no command.
+	// Input that is no command.
 	"*-1\r\nPING\r\n", "*0\r\nPING\r\n", "\r\n\n\nPING\n", "  \r\nPING\r\n", "*abc\r\n", "*2147483648\r\n", "*01\r\n", "*+1\r\n", "* 1\r\n", "*\r\n", "*-\r\n",
 	"*1\r\n!3\r\n", "*1\r\nPING\r\n", "*1\r\n$-1\r\n", "*1\r\n$x\r\n", "*1\r\n$\r\n", "*1\r\n$999999999999\r\n", "*2\r\n$4\r\nECHO\r\n$03\r\nabc\r\n",
 	"PING\r\n*1\r\n$-1\r\nPING\r\n",

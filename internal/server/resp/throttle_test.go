@@ -63,7 +63,7 @@ func TestThrottleErrorsEqualRedisCell(t *testing.T) {
 		{"cl.throttle k 9223372036854775808 1 1", "-Cell error: Store error: Couldn't parse as integer: 9223372036854775808"},
 		{"cl.throttle k 1 0 1", "-Cell error: Store error: Zero rates are not supported"},
 		{"cl.throttle k 1 1 0 1", "-Cell error: Store error: Zero rates are not supported"},
-		// What follows wraps around or divides by zero there.
+		// These wrap around or divide by zero there.
 		{"cl.throttle k -1 1 1", "-Cell error: max_burst is -1; allowed: 0 or more"},
 		{"cl.throttle k 1 -1 1", "-Cell error: count per period is -1; allowed: 1 or more"},
 		{"cl.throttle k 1 1 -1", "-Cell error: period is -1; allowed: 1 to 4503599627 seconds"},

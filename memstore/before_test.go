@@ -1,4 +1,4 @@
-package stories_test
+package memstore_test
 
 import (
 	"testing"
@@ -9,6 +9,7 @@ import (
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/algorithm"
 	"github.com/weirproject/weir/internal/algorithm/bucket"
+	"github.com/weirproject/weir/memstore"
 )
 
 // limitsBefore are of every algorithm that grants several times at once.
@@ -29,33 +30,36 @@ var limitsBefore = []weir.Spec{
 func TestBefore(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		now := int64(1_790_000_000_123_456)
-		store := newTwins(func() weir.Instant { return weir.Instant(now) })
+		store := memstore.New(memstore.WithClock(func() weir.Instant { return weir.Instant(now) }))
+		defer store.Close()
+		var state bucket.State // of the token buckets
 		claims := []weir.Claim{{Key: "key",
 			Limit: weir.MustLimit("limit", rapid.SampledFrom(limitsBefore).Draw(t, "limit"))}}
 		for range rapid.IntRange(1, 6).Draw(t, "rounds") {
 			now += rapid.Int64Range(-100_000, 1_200_000).Draw(t, "by")
 			claims[0].Cost = rapid.Int64Range(0, 4).Draw(t, "cost")
-			checkBefore(t, store, claims, now)
+			checkBefore(t, store, claims, &state, now)
 		}
 	})
 }
 
-func checkBefore(t *rapid.T, store *twins, claims []weir.Claim, now int64) {
+func checkBefore(t *rapid.T, store weir.Store, claims []weir.Claim, state *bucket.State, now int64) {
 	var told []weir.Decision
+	var d [1]weir.Decision
+	c := &claims[0]
 	for range 12 {
-		var d [1]weir.Decision
 		if granted, _ := store.Decide(t.Context(), claims, 1, d[:]); granted == 0 {
 			break
 		}
 		told = append(told, d[0])
+		*state = bucket.Charge(c.Limit, *state, c.Cost, now)
 	}
-	c := &claims[0]
-	last := store.read(c, now)
+	store.Decide(t.Context(), claims, 0, d[:])
 	for i, want := range told {
 		n := int64(len(told)-1-i) * c.Cost
-		got := algorithm.Before(last.decision(c.Limit, c, now), n)
-		if b, ok := last.(*bucketState); ok {
-			got = bucket.Before(c.Limit, b.State, n, c.Cost, now)
+		got := algorithm.Before(d[0], n)
+		if c.Limit.Algorithm() == weir.AlgorithmTokenBucket {
+			got = bucket.Before(c.Limit, *state, n, c.Cost, now)
 		}
 		if n > 0 && got != want {
 			t.Fatalf("%s, %d of %d taken, %d each: got %+v, want %+v", c.Limit, i+1, len(told), c.Cost, got, want)
