@@ -28,7 +28,8 @@ type operator struct {
 }
 
 func operate(t *testing.T, server *process, env ...string) *operator {
-	return &operator{t: t, call: call{dir: t.TempDir(), env: append(env, "WEIR_SERVER="+server.at("http"), "WEIR_SERVER_TIMEOUT=10s")}, server: server}
+	return &operator{t: t, call: call{dir: t.TempDir(), env: append(env, "WEIR_SERVER="+server.at("http"),
+		"WEIR_SERVER_TIMEOUT=10s")}, server: server}
 }
 
 // does fails the test unless the command succeeds, and returns what it prints.
@@ -67,7 +68,8 @@ func nodes(t *testing.T) (list []*process) {
 	redis := redistest.Start(t)
 	file := write(t, t.TempDir(), "rules.yaml", perIP)
 	for range 2 {
-		list = append(list, call{}.serve(t, "--config", file, "--store", redis.URL(), "--store-timeout", "5s", "--ledger", "redis",
+		list = append(list, call{}.serve(t, "--config", file, "--store", redis.URL(), "--store-timeout", "5s",
+			"--ledger", "redis",
 			"--gateway", "127.0.0.1:0", "--upstream", "demo"))
 	}
 	return list
@@ -84,12 +86,13 @@ func passes(t *testing.T, servers []*process, path string, want int) func() bool
 	}
 }
 
-// TestABlockIsInForceOnAllNodes, ends by itself, and is ended by hand.
-func TestABlockIsInForceOnAllNodes(t *testing.T) {
+// TestBlockIsInForceOnAllNodes, ends by itself, and is ended by hand.
+func TestBlockIsInForceOnAllNodes(t *testing.T) {
 	t.Parallel()
 	servers := nodes(t)
 	ann := operate(t, servers[0])
-	if out := ann.does("block", "127.0.0.0/8", "--for", "1h", "--why", "scanning"); !strings.Contains(out, "block-") || !strings.Contains(out, "in force") {
+	if out := ann.does("block", "127.0.0.0/8", "--for", "1h", "--why", "scanning"); !strings.Contains(out,
+		"block-") || !strings.Contains(out, "in force") {
 		t.Errorf("it prints %s", out)
 	}
 	if got := status(t, servers[0].at("gateway")+"/"); got != 403 { // this node has answered for itself
@@ -110,7 +113,8 @@ func TestABlockIsInForceOnAllNodes(t *testing.T) {
 		t.Errorf("the list is\n%s", list)
 	}
 	history := ann.does("rules", "history", found[1])
-	if !regexp.MustCompile(`(?s)2 .*delete +` + found[1] + ` +it was us.*1 .*set +` + found[1] + ` +scanning`).MatchString(history) {
+	if !regexp.MustCompile(`(?s)2 .*delete +` + found[1] + ` +it was us.*1 .*set ` +
+		`+` + found[1] + ` +scanning`).MatchString(history) {
 		t.Errorf("the history is\n%s", history)
 	}
 	for _, p := range servers {
@@ -118,34 +122,40 @@ func TestABlockIsInForceOnAllNodes(t *testing.T) {
 	}
 }
 
-// TestAnOverrideIsOfARuleOfTheFile, which the ledger does not have.
-func TestAnOverrideIsOfARuleOfTheFile(t *testing.T) {
+// TestOverrideOfRuleInFile, which the ledger does not have.
+func TestOverrideOfRuleInFile(t *testing.T) {
 	t.Parallel()
 	servers := nodes(t)
 	ann := operate(t, servers[0])
-	ann.does("override", "set", "127.0.0.1", "--rule", "per-ip", "--limit", "fixed_window 2/1h", "--for", "1h", "--why", "too much")
+	ann.does("override", "set", "127.0.0.1", "--rule", "per-ip", "--limit", "fixed_window 2/1h", "--for", "1h",
+		"--why", "too much")
 	for i, want := range []int{200, 200, 429} {
 		if got := status(t, servers[0].at("gateway")+"/"); got != want {
 			t.Errorf("request %d: %d, want %d", i+1, got, want)
 		}
 	}
 	await(t, "the override on both nodes", passes(t, servers, "/", 429))
-	if out := ann.does("keys", "get", "127.0.0.1", "--rule", "per-ip"); !regexp.MustCompile(`fixed_window 2/1h +0 `).MatchString(out) {
+	if out := ann.does("keys", "get", "127.0.0.1", "--rule", "per-ip"); !regexp.MustCompile(`fixed_window 2/1h ` +
+		`+0 `).MatchString(out) {
 		t.Errorf("it prints\n%s", out)
 	}
-	if out := ann.does("keys", "reset", "127.0.0.1", "--rule", "per-ip", "--why", "tested"); !regexp.MustCompile(`fixed_window 2/1h +2 `).MatchString(out) {
+	if out := ann.does("keys", "reset", "127.0.0.1", "--rule", "per-ip", "--why",
+		"tested"); !regexp.MustCompile(`fixed_window 2/1h +2 `).MatchString(out) {
 		t.Errorf("it prints\n%s", out)
 	}
 	bob := operate(t, servers[1])
-	if out := bob.does("rules", "history", "per-ip"); !regexp.MustCompile(`2 +\S+ \S+ +somebody at 127\.0\.0\.1 +reset +per-ip +tested +key client\.ip=9:127\.0\.0\.1\n`).MatchString(out) {
+	if out := bob.does("rules", "history", "per-ip"); !regexp.MustCompile(`2 +\S+ \S+ +somebody at 127\.0\.0\.1 ` +
+		`+reset +per-ip +tested +key client\.ip=9:127\.0\.0\.1\n`).MatchString(out) {
 		t.Errorf("the history is\n%s", out)
 	}
 	r := bob.run(t, "override", "set", "127.0.0.1", "--rule", "per-ip", "--limit", "fixed_window 9/1h", "--for", "1h")
 	if r.code != 0 || !strings.Contains(r.err, "this replaces override-") || !strings.Contains(r.err, "too much") {
 		t.Error(r)
 	}
-	ann.fails(1, "one that fits: overrides[0].key has 2 values", "override", "set", "127.0.0.1", "x", "--rule", "per-ip", "--limit", "9/1h", "--for", "1h")
-	ann.fails(1, `rule is "gone"; allowed: one that is in force`, "override", "set", "127.0.0.1", "--rule", "gone", "--limit", "9/1h", "--for", "1h")
+	ann.fails(1, "one that fits: overrides[0].key has 2 values", "override", "set", "127.0.0.1", "x", "--rule",
+		"per-ip", "--limit", "9/1h", "--for", "1h")
+	ann.fails(1, `rule is "gone"; allowed: one that is in force`, "override", "set", "127.0.0.1", "--rule", "gone",
+		"--limit", "9/1h", "--for", "1h")
 	ann.fails(2, "--for is missing", "block", "127.0.0.1")
 	for _, p := range servers {
 		p.end()
@@ -157,33 +167,41 @@ func TestTwoOperators(t *testing.T) {
 	t.Parallel()
 	servers := nodes(t)
 	ann, bob := operate(t, servers[0]), operate(t, servers[1])
-	if r := ann.sets(login("fixed_window 5/1h"), "login", "--why", "brute force"); r.code != 0 || !strings.Contains(r.out, "login: added\nrevision 1, in force") {
+	if r := ann.sets(login("fixed_window 5/1h"), "login", "--why",
+		"brute force"); r.code != 0 || !strings.Contains(r.out, "login: added\nrevision 1, in force") {
 		t.Fatal(r)
 	}
 	seen := bob.does("rules", "get", "login")
-	if !strings.HasPrefix(seen, "# revision 1, in force, by somebody at 127.0.0.1 on ") || !strings.HasSuffix(seen, ": brute force\n"+login("fixed_window 5/1h")) {
+	if !strings.HasPrefix(seen, "# revision 1, in force, by somebody at 127.0.0.1 on ") || !strings.HasSuffix(seen,
+		": brute force\n"+login("fixed_window 5/1h")) {
 		t.Errorf("bob sees\n%s", seen)
 	}
-	if r := ann.sets(login("fixed_window 4/1h"), "login"); r.code != 1 || !strings.Contains(r.err, "your text names no revision: use weir rules edit login") {
+	if r := ann.sets(login("fixed_window 4/1h"), "login"); r.code != 1 || !strings.Contains(r.err,
+		"your text names no revision: use weir rules edit login") {
 		t.Error(r)
 	}
-	if r := ann.sets(strings.Replace(seen, "5/1h", "4/1h", 1), "login"); r.code != 0 || !strings.Contains(r.out, "login: limit changed; counts are kept\nrevision 2, in force") {
+	if r := ann.sets(strings.Replace(seen, "5/1h", "4/1h", 1), "login"); r.code != 0 || !strings.Contains(r.out,
+		"login: limit changed; counts are kept\nrevision 2, in force") {
 		t.Error(r)
 	}
-	if r := bob.sets(login("fixed_window 9/1h"), "login", "--revision", "1"); r.code != 1 || !strings.Contains(r.err, `rule "login" is at revision 2, not at 1`) {
+	if r := bob.sets(login("fixed_window 9/1h"), "login", "--revision", "1"); r.code != 1 || !strings.Contains(r.err,
+		`rule "login" is at revision 2, not at 1`) {
 		t.Error(r)
 	}
-	if r := bob.sets(strings.Replace(seen, "5/1h", "9/1h", 1), "login"); r.code != 1 || !strings.Contains(r.err, `rule "login" is at revision 2, not at 1`) {
+	if r := bob.sets(strings.Replace(seen, "5/1h", "9/1h", 1), "login"); r.code != 1 || !strings.Contains(r.err,
+		`rule "login" is at revision 2, not at 1`) {
 		t.Error(r)
 	}
 	bob.fails(1, "is at revision 2, not at 1", "rules", "disable", "login", "--revision", "1")
 	bob.fails(1, "is at revision 2, not at 1", "rules", "delete", "login", "--revision", "1")
-	status, _, body := put(t, servers[1].at("http")+"/v1/admin/rules/login", login("fixed_window 9/1h"), "If-Match", `"1"`)
+	status, _, body := put(t, servers[1].at("http")+"/v1/admin/rules/login", login("fixed_window 9/1h"), "If-Match",
+		`"1"`)
 	var problem struct{ Current int64 }
 	if err := json.Unmarshal([]byte(body), &problem); status != http.StatusPreconditionFailed || err != nil || problem.Current != 2 {
 		t.Errorf("%d %s", status, body)
 	}
-	if r := bob.sets(login("sliding_log 4/1h"), "login", "--revision", "2"); r.code != 1 || !strings.Contains(r.err, "login: limit changed; counts start anew: limit 1 counts by sliding_log") || !strings.Contains(r.err, "--yes") {
+	if r := bob.sets(login("sliding_log 4/1h"), "login", "--revision", "2"); r.code != 1 || !strings.Contains(r.err,
+		"login: limit changed; counts start anew: limit 1 counts by sliding_log") || !strings.Contains(r.err, "--yes") {
 		t.Error(r)
 	}
 	if r := bob.sets(login("sliding_log 4/1h"), "login", "--yes", "--force"); r.code != 0 {
@@ -196,7 +214,9 @@ func TestTwoOperators(t *testing.T) {
 		t.Errorf("after the rollback:\n%s", got)
 	}
 	ann.does("rules", "disable", "login")
-	if list := ann.does("rules", "list"); !regexp.MustCompile(`login +fixed_window 5/1h +disabled +ledger +5 `).MatchString(list) || !regexp.MustCompile(`per-ip +fixed_window 1000/1h +in force +config +- `).MatchString(list) {
+	if list := ann.does("rules", "list"); !regexp.MustCompile(`login +fixed_window 5/1h +disabled +ledger `+
+		`+5 `).MatchString(list) || !regexp.MustCompile(`per-ip +fixed_window 1000/1h +in force +config `+
+		`+- `).MatchString(list) {
 		t.Errorf("the list is\n%s", list)
 	}
 	ann.does("rules", "enable", "login")
@@ -204,7 +224,8 @@ func TestTwoOperators(t *testing.T) {
 	ann.fails(1, "the ledger does not have it", "rules", "get", "login")
 	ann.fails(1, "the ledger does not have it", "rules", "enable", "login")
 	history := bob.does("rules", "history", "login")
-	for _, want := range []string{"7 .*delete +login +over +login: removed", "4 .*rollback to 1 ", "1 .*set +login +brute force +login: added"} {
+	for _, want := range []string{"7 .*delete +login +over +login: removed", "4 .*rollback to 1 ",
+		"1 .*set +login +brute force +login: added"} {
 		if !regexp.MustCompile(want).MatchString(history) {
 			t.Errorf("the history has no %q:\n%s", want, history)
 		}
@@ -230,10 +251,12 @@ func TestRulesEdit(t *testing.T) {
 		other.env = append(slices.Clip(ann.env), "EDITOR="+path)
 		return &other
 	}
-	if out := edits("sed -i s,100/1m,5/1m, $1").does("rules", "edit", "login", "--why", "new"); !strings.Contains(out, "login: added\nrevision 1, in force") {
+	if out := edits("sed -i s,100/1m,5/1m, $1").does("rules", "edit", "login", "--why", "new"); !strings.Contains(out,
+		"login: added\nrevision 1, in force") {
 		t.Errorf("it prints %s", out)
 	}
-	if out := edits("sed -i s,5/1m,4/1m, $1").does("rules", "edit", "login"); !strings.Contains(out, "revision 2, in force") {
+	if out := edits("sed -i s,5/1m,4/1m, $1").does("rules", "edit", "login"); !strings.Contains(out,
+		"revision 2, in force") {
 		t.Errorf("it prints %s", out)
 	}
 	if out := edits("true").does("rules", "edit", "login"); out != "" {
@@ -253,7 +276,8 @@ limit: 7/1m' > /dev/null && `
 	}
 	for _, name := range kept {
 		text, err := os.ReadFile(name)
-		if err != nil || !strings.Contains(string(text), "limit: 3/1m") && !strings.Contains(string(text), "limit: often") {
+		if err != nil || !strings.Contains(string(text), "limit: 3/1m") && !strings.Contains(string(text),
+			"limit: often") {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
@@ -266,7 +290,8 @@ func TestControlCharacters(t *testing.T) {
 	t.Parallel()
 	p := call{}.serve(t)
 	ann := operate(t, p)
-	if r := ann.sets("name: login\nlimit: 5/1m # \u009b31m\n", "login"); r.code != 1 || !strings.Contains(r.err, `\u009b31m`) || strings.Contains(r.err, "\u009b") {
+	if r := ann.sets("name: login\nlimit: 5/1m # \u009b31m\n", "login"); r.code != 1 || !strings.Contains(r.err,
+		`\u009b31m`) || strings.Contains(r.err, "\u009b") {
 		t.Error(r)
 	}
 	p.end()
@@ -285,56 +310,64 @@ func put(t *testing.T, url, body string, fields ...string) (int, http.Header, st
 	return do(t, request)
 }
 
-// TestWhoMayChangeRules: tokens with names, of which some may only read; what they do is told.
-func TestWhoMayChangeRules(t *testing.T) {
+// TestOperatorPermissions: tokens with names, of which some may only read; what they do is told.
+func TestOperatorPermissions(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	write(t, dir, "operators", "ann:an-operators-token\nbob:another-token-of-one\n")
 	write(t, dir, "api", "the-token-of-the-api")
-	p := call{dir: dir, env: []string{"WEIR_ADMIN_READ_TOKEN=viewer:who-only-looks-on"}}.serve(t, "--token-file", "api", "--admin-token-file", "operators")
-	ann, viewer := operate(t, p, "WEIR_TOKEN=an-operators-token"), operate(t, p, "WEIR_ADMIN_TOKEN=viewer:who-only-looks-on")
+	p := call{dir: dir, env: []string{"WEIR_ADMIN_READ_TOKEN=viewer:who-only-looks-on"}}.serve(t, "--token-file",
+		"api", "--admin-token-file", "operators")
+	ann, viewer := operate(t, p, "WEIR_TOKEN=an-operators-token"), operate(t, p,
+		"WEIR_ADMIN_TOKEN=viewer:who-only-looks-on")
 	if r := ann.sets(login("5/1m"), "login", "--why", "night"); r.code != 0 {
 		t.Fatal(r)
 	}
-	if out := viewer.does("rules", "history"); !regexp.MustCompile(`1 +\S+ \S+ +ann +set +login +night`).MatchString(out) {
+	if out := viewer.does("rules", "history"); !regexp.MustCompile(`1 +\S+ \S+ +ann +set +login ` +
+		`+night`).MatchString(out) {
 		t.Errorf("the history is\n%s", out)
 	}
 	viewer.does("rules", "list", "--json")
-	if r := viewer.sets(login("6/1m"), "login", "--force"); r.code != 1 || !strings.Contains(r.err, "viewer may only read") {
+	if r := viewer.sets(login("6/1m"), "login", "--force"); r.code != 1 || !strings.Contains(r.err,
+		"viewer may only read") {
 		t.Error(r)
 	}
 	viewer.fails(1, "viewer may only read", "block", "10.0.0.1", "--for", "1h")
 	viewer.fails(1, "viewer may only read", "keys", "reset", "10.0.0.1", "--rule", "login")
 	operate(t, p).fails(1, "this needs a token of an operator", "rules", "list")
-	operate(t, p, "WEIR_TOKEN=the-token-of-the-api").fails(1, "the token is not known here", "rules", "list") // which applications have
+	operate(t, p, "WEIR_TOKEN=the-token-of-the-api").fails(1, "the token is not known here", "rules",
+		"list") // which applications have
 	url := p.at("http") + "/v1/admin/rules/login"
-	if status, _, body := put(t, url, login("7/1m"), "If-Match", `"1"`, "Authorization", "Bearer another-token-of-one", "X-Weir-Actor", "carol"); status != 200 {
+	if status, _, body := put(t, url, login("7/1m"), "If-Match", `"1"`, "Authorization",
+		"Bearer another-token-of-one", "X-Weir-Actor", "carol"); status != 200 {
 		t.Errorf("%d %s", status, body)
 	}
 	if out := viewer.does("rules", "history"); !strings.Contains(out, "carol by bob") {
 		t.Errorf("the history is\n%s", out)
 	}
 	p.end()
-	if logs := p.logs(); !strings.Contains(logs, "a rule was changed") || !strings.Contains(logs, "who=ann why=night") || strings.Contains(logs, "an-operators-token") {
+	if logs := p.logs(); !strings.Contains(logs, "a rule was changed") || !strings.Contains(logs,
+		"who=ann why=night") || strings.Contains(logs, "an-operators-token") {
 		t.Errorf("the logs are\n%s", logs)
 	}
 }
 
-// TestTheAPIsTokenIsNoOperators: where applications show a token, operators need their own.
-func TestTheAPIsTokenIsNoOperators(t *testing.T) {
+// TestAPITokenIsNoOperatorToken: where applications show a token, operators need their own.
+func TestAPITokenIsNoOperatorToken(t *testing.T) {
 	t.Parallel()
 	p := call{env: []string{"WEIR_TOKEN=the-token-of-the-api"}}.serve(t)
 	operate(t, p, "WEIR_TOKEN=the-token-of-the-api").fails(1, "the admin API has no credentials", "rules", "list")
 	p.end()
 }
 
-// TestAFirstAttack: a server that counts in Redis and was told nothing else blocks on all nodes.
-func TestAFirstAttack(t *testing.T) {
+// TestBlockOnAllNodesByDefault: a server that counts in Redis and was told nothing else blocks on all nodes.
+func TestBlockOnAllNodesByDefault(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
 	var servers []*process
 	for range 2 {
-		servers = append(servers, call{}.serve(t, "--store", redis.URL(), "--store-timeout", "5s", "--gateway", "127.0.0.1:0", "--upstream", "demo"))
+		servers = append(servers, call{}.serve(t, "--store", redis.URL(), "--store-timeout", "5s", "--gateway",
+			"127.0.0.1:0", "--upstream", "demo"))
 	}
 	operate(t, servers[0]).does("block", "127.0.0.1", "--for", "1h")
 	redistest.Await(t, "the block on both", passes(t, servers, "/", 403))
@@ -346,9 +379,9 @@ func TestAFirstAttack(t *testing.T) {
 	}
 }
 
-// TestALedgerOfSomebodyElse is not used by a server that was not told to, and is by those after one
+// TestForeignLedger is not used by a server that was not told to, and is by those after one
 // that was.
-func TestALedgerOfSomebodyElse(t *testing.T) {
+func TestForeignLedger(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
 	theirs, err := redissource.OpenLedger(redis.URL())
@@ -356,7 +389,8 @@ func TestALedgerOfSomebodyElse(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer theirs.Close()
-	if _, err := theirs.Set(t.Context(), "theirs", "name: theirs\nlimit: 1/1h\n", 0, ledger.Author{Who: "carol"}); err != nil {
+	if _, err := theirs.Set(t.Context(), "theirs", "name: theirs\nlimit: 1/1h\n", 0,
+		ledger.Author{Who: "carol"}); err != nil {
 		t.Fatal(err)
 	}
 	serve := func(args ...string) (*process, *operator) {
@@ -364,7 +398,8 @@ func TestALedgerOfSomebodyElse(t *testing.T) {
 		return p, operate(t, p)
 	}
 	p, ann := serve()
-	ann.fails(1, "is not marked as this store's: start the server with --ledger redis to use it", "block", "127.0.0.1", "--for", "1h")
+	ann.fails(1, "is not marked as this store's: start the server with --ledger redis to use it", "block",
+		"127.0.0.1", "--for", "1h")
 	if status := ready(t, p); status != 200 {
 		t.Errorf("the server is not ready: %d", status)
 	}
@@ -389,8 +424,8 @@ func ready(t *testing.T, p *process) int {
 	return status(t, p.at("http")+"/readyz")
 }
 
-// TestAUserWhoMayOnlyCount: the server is ready, and says once what it lacks.
-func TestAUserWhoMayOnlyCount(t *testing.T) {
+// TestRedisUserWithoutLedgerAccess: the server is ready, and says once what it lacks.
+func TestRedisUserWithoutLedgerAccess(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
 	redis.Do("ACL", "SETUSER", "counter", "on", ">secret", "~weir:*", "resetchannels", "&weir:*", "+@all")
@@ -407,11 +442,12 @@ func TestAUserWhoMayOnlyCount(t *testing.T) {
 	}
 }
 
-// TestAServerWithoutALedger does what needs none, and says at the start what does.
-func TestAServerWithoutALedger(t *testing.T) {
+// TestServerWithoutLedger does what needs none, and says at the start what does.
+func TestServerWithoutLedger(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
-	file := write(t, t.TempDir(), "rules.yaml", strings.Replace(perIP, "}", ", ban: {after: 1 refusals within 1m, for: 1h}}", 1))
+	file := write(t, t.TempDir(), "rules.yaml", strings.Replace(perIP, "}",
+		", ban: {after: 1 refusals within 1m, for: 1h}}", 1))
 	p := call{}.serve(t, "--config", file, "--store", redis.URL(), "--store-timeout", "5s", "--ledger", "none")
 	ann := operate(t, p)
 	if out := ann.does("rules", "list"); !strings.Contains(out, "per-ip") {
@@ -420,7 +456,8 @@ func TestAServerWithoutALedger(t *testing.T) {
 	ann.does("rules", "get", "per-ip")
 	ann.does("keys", "reset", "127.0.0.1", "--rule", "per-ip", "--why", "our mistake")
 	ann.does("bans", "lift", "per-ip", "--value", "127.0.0.1")
-	for _, line := range []string{"rules history", "rules disable per-ip", "rules delete per-ip --revision 1", "override list", "allow 127.0.0.1 --for 1h"} {
+	for _, line := range []string{"rules history", "rules disable per-ip", "rules delete per-ip --revision 1",
+		"override list", "allow 127.0.0.1 --for 1h"} {
 		ann.fails(1, "this server has --ledger none", strings.Fields(line)...)
 	}
 	if r := ann.sets(login("5/1m"), "login"); r.code != 1 || !strings.Contains(r.err, "--ledger none") {
@@ -445,8 +482,14 @@ func TestCertificatesOfOperators(t *testing.T) {
 		{"--admin-read-certs", "ann", "may only read"},
 		{"--admin-certs", "bob", "needs a token of an operator"},
 	} {
+<<<<<<< HEAD
+		p := call{}.serve(t, "--http", "127.0.0.1:0", "--http-tls-cert", a.file("server"), "--http-tls-key",
+			a.file("server-key"),
+			"--http-client-ca", a.file("ca"), test.flag, test.names)
+=======
 		p := call{}.serve(t, "--http", "127.0.0.1:0", "--http-tls-cert", a.File("server"), "--http-tls-key", a.File("server-key"),
 			"--http-client-ca", a.File("ca"), test.flag, test.names)
+>>>>>>> main
 		ann := operate(t, p)
 		tls := []string{"--server-ca", a.File("ca"), "--server-cert", a.File("ann"), "--server-key", a.File("ann-key")}
 		r := ann.run(t, append([]string{"block", "10.0.0.1", "--for", "1h"}, tls...)...)
@@ -454,7 +497,8 @@ func TestCertificatesOfOperators(t *testing.T) {
 			t.Errorf("%s %s: %v", test.flag, test.names, r)
 		}
 		if test.want == "" {
-			if out := ann.does(append([]string{"override", "list"}, tls...)...); !strings.Contains(out, "certificate ann") {
+			if out := ann.does(append([]string{"override", "list"}, tls...)...); !strings.Contains(out,
+				"certificate ann") {
 				t.Errorf("the list is\n%s", out)
 			}
 		}
@@ -462,8 +506,8 @@ func TestCertificatesOfOperators(t *testing.T) {
 	}
 }
 
-// TestAServerWithoutRedis keeps its ledger itself, and in a file if there is one.
-func TestAServerWithoutRedis(t *testing.T) {
+// TestServerWithoutRedis keeps its ledger itself, and in a file if there is one.
+func TestServerWithoutRedis(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "ledger")
 	for _, ledger := range []string{"memory", file} {
@@ -500,13 +544,16 @@ func TestDiffOfAFile(t *testing.T) {
 	p := call{dir: dir}.serve(t, "--config", write(t, dir, "rules.yaml", perIP+"  - {name: old, limit: 5/1m}\n"))
 	ann := operate(t, p)
 	ann.dir = dir
-	write(t, dir, "next.yaml", "rules:\n  - {name: per-ip, key: [client.ip], limit: fixed_window 10/1h}\n  - {name: new, limit: 7/1m}\n")
-	if out := ann.does("rules", "diff", "next.yaml"); out != "per-ip: limit changed; counts are kept\nnew: added\nold: removed\n" {
+	write(t, dir, "next.yaml", "rules:\n  - {name: per-ip, key: [client.ip], limit: fixed_window 10/1h}\n  - "+
+		"{name: new, limit: 7/1m}\n")
+	if out := ann.does("rules", "diff", "next.yaml"); out != "per-ip: limit changed; counts are kept\nnew: "+
+		"added\nold: removed\n" {
 		t.Errorf("it prints\n%s", out)
 	}
 	c := ann.call
 	c.in = "{name: per-ip, key: [user], limit: fixed_window 10/1h}"
-	if r := c.run(t, "rules", "diff", "--rule", "per-ip"); r.code != 0 || r.out != "per-ip: key, limit changed; counts start anew: its key is another\n" {
+	if r := c.run(t, "rules", "diff", "--rule", "per-ip"); r.code != 0 || r.out != "per-ip: key, limit changed; "+
+		"counts start anew: its key is another\n" {
 		t.Error(r)
 	}
 	if list := ann.does("rules", "list"); !strings.Contains(list, "fixed_window 1000/1h") {

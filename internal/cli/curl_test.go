@@ -36,8 +36,10 @@ func TestCurl(t *testing.T) {
 		{[]string{"-sSiLkv", "--compressed", "-o", "file", "-w%{http_code}", "http://a/"}, "GET http://a/"},
 		{[]string{"-sXDELETE", "http://a/"}, "DELETE http://a/"},
 		{[]string{"-d", "a=1", "http://a/"}, "POST http://a/ Content-Type=application/x-www-form-urlencoded"},
-		{[]string{"-d", "a=1", "-X", "PATCH", "http://a/"}, "PATCH http://a/ Content-Type=application/x-www-form-urlencoded"},
-		{[]string{"--data-raw", "{}", "-H", "Content-Type: application/json", "http://a/"}, "POST http://a/ Content-Type=application/json"},
+		{[]string{"-d", "a=1", "-X", "PATCH", "http://a/"}, "PATCH http://a/ " +
+			"Content-Type=application/x-www-form-urlencoded"},
+		{[]string{"--data-raw", "{}", "-H", "Content-Type: application/json", "http://a/"},
+			"POST http://a/ Content-Type=application/json"},
 		{[]string{"--json", "{}", "http://a/"}, "POST http://a/ Accept=application/json Content-Type=application/json"},
 		{[]string{"-F", "f=@x", "http://a/"}, "POST http://a/ Content-Type=multipart/form-data"},
 		{[]string{"-G", "-d", "a=1", "--data-urlencode", "b=c d", "http://a/?z=0"}, "GET http://a/?z=0&a=1&b=c+d"},

@@ -17,7 +17,8 @@ func TestMetricsElsewhere(t *testing.T) {
 	for url, want := range map[string]int{
 		p.at("http") + "/metrics": 404, p.at("http") + "/livez": 200, p.at("http") + "/readyz": 200,
 		p.at("metrics") + "/metrics": 200, p.at("metrics") + "/livez": 200, p.at("metrics") + "/readyz": 200,
-		p.at("metrics") + "/v1/openapi.json": 404, p.at("metrics") + "/v1/admin/rules": 404, p.at("metrics") + "/-/reload": 404,
+		p.at("metrics") + "/v1/openapi.json": 404, p.at("metrics") + "/v1/admin/rules": 404,
+		p.at("metrics") + "/-/reload": 404,
 	} {
 		if got := status(t, url); got != want {
 			t.Errorf("%s: %d, want %d", url, got, want)
@@ -43,9 +44,16 @@ func TestMetricsElsewhere(t *testing.T) {
 // address of its own goes on.
 func TestTheDoorsAreFull(t *testing.T) {
 	t.Parallel()
+<<<<<<< HEAD
+	p := call{}.serve(t, "--http-max-connections", "1", "--resp", "127.0.0.1:0", "--resp-max-connections", "1",
+		"--metrics", "127.0.0.1:0")
+	for door, want := range map[string]string{"http": "", "resp": "-ERR max number of clients reached\r\n"} {
+		_, address, _ := strings.Cut(p.at(door), "://")
+=======
 	p := call{}.serve(t, "--http-max-connections", "1", "--resp", "127.0.0.1:0", "--resp-max-connections", "1", "--metrics", "127.0.0.1:0")
 	for listener, want := range map[string]string{"http": "", "resp": "-ERR max number of clients reached\r\n"} {
 		_, address, _ := strings.Cut(p.at(listener), "://")
+>>>>>>> main
 		hold(t, address)
 		if text, err := io.ReadAll(hold(t, address)); string(text) != want {
 			t.Errorf("%s: %q %v, want %q", listener, text, err, want)

@@ -76,7 +76,8 @@ func newWorldOf(t testing.TB, text string, backend ledger.Backend, from ruleset.
 		compiled.Add(1)
 		return rules.Compile(f)
 	}
-	layers := []ruleset.Layer{{Name: "config", Source: ruleset.Fixed(file)}, {Name: "ledger", Source: from, AllowEmpty: true}}
+	layers := []ruleset.Layer{{Name: "config", Source: ruleset.Fixed(file)}, {Name: "ledger", Source: from,
+		AllowEmpty: true}}
 	keeper, err := ruleset.NewKeeper(layers, g.Swap, ruleset.WithCompile(compile))
 	if err != nil {
 		t.Fatal(err)
@@ -92,8 +93,9 @@ func newWorldOf(t testing.TB, text string, backend ledger.Backend, from ruleset.
 		t.Fatal(err)
 	}
 	log := new(strings.Builder)
-	return &world{t, admin.Server{Ledger: ledger.New(backend), Layer: "ledger", Status: keeper.Status, Gate: g, Compile: compile,
-		Reload: keeper.Reload, Mistakes: mistakes, Log: slog.New(slog.NewTextHandler(log, nil))}, log, compiled}
+	return &world{t, admin.Server{Ledger: ledger.New(backend), Layer: "ledger", Status: keeper.Status, Gate: g,
+		Compile: compile,
+		Reload:  keeper.Reload, Mistakes: mistakes, Log: slog.New(slog.NewTextHandler(log, nil))}, log, compiled}
 }
 
 func mistakes(err error) []web.Mistake { return []web.Mistake{{Message: err.Error()}} }
@@ -197,9 +199,10 @@ func login(limit string) string {
 	return "name: login\nkey: [client.ip]\nlimit: " + limit + "\n"
 }
 
-func TestEveryWriteNeedsARevision(t *testing.T) {
+func TestWritesNeedRevision(t *testing.T) {
 	c := memory(t).start()
-	for _, line := range []string{"PUT rules/login", "DELETE rules/login", "POST rules/login/enable", "POST rules/login/disable", "POST rules/login/rollback?to=1", "DELETE exceptions/block-1"} {
+	for _, line := range []string{"PUT rules/login", "DELETE rules/login", "POST rules/login/enable",
+		"POST rules/login/disable", "POST rules/login/rollback?to=1", "DELETE exceptions/block-1"} {
 		body := ""
 		if strings.HasPrefix(line, "PUT") {
 			body = login("5/1m")
@@ -213,10 +216,12 @@ func TestEveryWriteNeedsARevision(t *testing.T) {
 		c.ask(line, body, match, `"1"`, isNew, "*").has(400)
 	}
 	c.ask("PUT rules/login", login("5/1m"), match, `"3"`).has(412, "is not there, not at 3", `"current":0`)
-	if a := c.ask("PUT rules/login", login("5/1m"), isNew, "*").has(200, `"revision": 1`, `"in_force": true`); a.header.Get("ETag") != `"1"` {
+	if a := c.ask("PUT rules/login", login("5/1m"), isNew, "*").has(200, `"revision": 1`,
+		`"in_force": true`); a.header.Get("ETag") != `"1"` {
 		t.Errorf("%v", a.header)
 	}
-	if a := c.ask("PUT rules/login", login("6/1m"), isNew, "*").has(412, "is at revision 1, but was to be a new one", `"current":1`); a.header.Get("ETag") != `"1"` {
+	if a := c.ask("PUT rules/login", login("6/1m"), isNew, "*").has(412, "is at revision 1, but was to be a new one",
+		`"current":1`); a.header.Get("ETag") != `"1"` {
 		t.Errorf("%v", a.header)
 	}
 	c.ask("PUT rules/login", login("6/1m"), match, `"1"`).has(200, `"revision": 2`)
@@ -226,7 +231,7 @@ func TestEveryWriteNeedsARevision(t *testing.T) {
 	c.ask("GET rules/login", "").has(200, `"revision": 2`)
 }
 
-func TestMistakesAreRefused(t *testing.T) {
+func TestInvalidRequestsAreRefused(t *testing.T) {
 	c := memory(t).start()
 	put := func(body string, fields ...string) *answer {
 		return c.ask("PUT rules/login", body, append([]string{isNew, "*"}, fields...)...)
@@ -235,7 +240,8 @@ func TestMistakesAreRefused(t *testing.T) {
 	put("name: other\nlimit: 5/1m\n").has(422, `the name under which it is kept, login`)
 	put(login("5/1m") + "--- \n").has(422)
 	put(`{"name":"login","limit":"5/1m","limit":"6/1m"}`).has(422)
-	put("name: login\nlimit: 5/1m", "Content-Type", "text/plain").has(415, "allowed: application/yaml, application/json")
+	put("name: login\nlimit: 5/1m", "Content-Type", "text/plain").has(415,
+		"allowed: application/yaml, application/json")
 	put("name: login\nlimit: 5/1m", "Content-Encoding", "gzip").has(415)
 	put(strings.Repeat("#", ledger.MaxDocument+1)).has(413)
 	put("").has(415)
@@ -257,12 +263,15 @@ func TestMistakesAreRefused(t *testing.T) {
 	exception := func(body string) *answer { return c.ask("POST exceptions", body, isNew, "*") }
 	exception(`{"kind":"block","values":["10.0.0.1"],"for":"1h","until":"x"}`).has(400, "until")
 	exception(`{"kind":"block","values":["10.0.0.1"],"for":"1h","for":"2h"}`).has(400)
-	exception(`{"kind":"block","values":["10.0.0.1"],"for":"long"}`).has(422, "a time with its unit, such as 30m, 2h or 7d")
+	exception(`{"kind":"block","values":["10.0.0.1"],"for":"long"}`).has(422,
+		"a time with its unit, such as 30m, 2h or 7d")
 	exception(`{"kind":"block","values":["10.0.0.1"],"for":"1ms"}`).has(422, "an exception ends by itself")
 	exception(`{"kind":"block","values":["*"],"by":"user","for":"1h"}`).has(422, "it is for everybody")
 	exception(`{"kind":"block","values":["user-42"],"for":"1h"}`).has(422, "allowed: an address")
-	exception(`{"kind":"override","rule":"gone","values":["x"],"limit":["1/1m"],"for":"1h"}`).has(422, "one that is in force")
-	exception(`{"kind":"override","rule":"all","values":["x"],"limit":["1/1m"],"for":"1h"}`).has(422, "the rule has no key")
+	exception(`{"kind":"override","rule":"gone","values":["x"],"limit":["1/1m"],"for":"1h"}`).has(422,
+		"one that is in force")
+	exception(`{"kind":"override","rule":"all","values":["x"],"limit":["1/1m"],"for":"1h"}`).has(422,
+		"the rule has no key")
 	c.ask("GET keys?rule=gone", "").has(404)
 	c.ask("GET keys?rule=per-ip", "").has(422, "one for each component")
 	c.ask("GET keys?rule=per-ip&value=10.0.0.1&value=x", "").has(422)
@@ -281,12 +290,15 @@ func TestExceptions(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.ask("POST exceptions", block, isNew, "*").has(412, `"current":1`)
-	c.ask("POST exceptions", strings.Replace(block, "1h", "2h", 1), match, made.header.Get("ETag")).has(200, `"revision": 2`)
+	c.ask("POST exceptions", strings.Replace(block, "1h", "2h", 1), match, made.header.Get("ETag")).has(200,
+		`"revision": 2`)
 	c.ask("GET exceptions/"+e.ID, "").has(200, `"left": "2h0m0s"`)
-	c.ask("POST exceptions", `{"kind":"override","rule":"per-ip","values":["10.0.0.1"],"limit":["fixed_window 1/1h"],"for":"1h"}`, isNew, "*").has(200)
+	c.ask("POST exceptions", `{"kind":"override","rule":"per-ip","values":["10.0.0.1"],"limit":["fixed_window `+
+		`1/1h"],"for":"1h"}`, isNew, "*").has(200)
 	c.ask("GET keys?rule=per-ip&value=10.0.0.1", "").has(200, `"limit": "fixed_window 1/1h"`, `"remaining": 1`)
 	// A rule that is changed so that the exception fits no more: it says so.
-	c.ask("PUT rules/per-ip", "name: per-ip\nkey: [client.ip, method]\nlimit: 5/1m\n", isNew, "*").has(200, `"counts": "anew"`)
+	c.ask("PUT rules/per-ip", "name: per-ip\nkey: [client.ip, method]\nlimit: 5/1m\n", isNew, "*").has(200,
+		`"counts": "anew"`)
 	c.ask("GET exceptions", "").has(200, `"waiting": "overrides[0].key has 1 values`)
 	c.ask("DELETE exceptions/"+e.ID, "", match, `"1"`).has(412)
 	c.ask("DELETE exceptions/"+e.ID+"?why=us", "", match, `"2"`).has(200)
@@ -335,31 +347,35 @@ func TestKeys(t *testing.T) {
 	c.ask("GET keys?rule=all", "").has(200, `"remaining": 2`, `"remaining": 6`, `"retry_after": 0`)
 	c.ask("POST keys/reset?rule=all&why=test", "").has(200, `"remaining": 5`, `"remaining": 9`)
 	c.ask("GET keys?rule=jobs&value=ann", "").has(200, `"remaining": 5`)
-	c.ask("GET history?name=all", "").has(200, `"what": "reset"`, `"name": "all"`, `"key": "all"`, `"why": "test"`, `"who": "somebody at 127.0.0.1"`)
+	c.ask("GET history?name=all", "").has(200, `"what": "reset"`, `"name": "all"`, `"key": "all"`, `"why": "test"`,
+		`"who": "somebody at 127.0.0.1"`)
 	if !strings.Contains(w.log.String(), "a key was reset") {
 		t.Error(w.log)
 	}
 }
 
-// TestTimesOfExceptions are in the words of limits.
-func TestTimesOfExceptions(t *testing.T) {
+// TestDurationsOfExceptions are in the words of limits.
+func TestDurationsOfExceptions(t *testing.T) {
 	c := memory(t).start()
 	for i, test := range []struct {
 		last   string
 		status int
 		want   string
 	}{
-		{"90s", 200, `"left": "1m30s"`}, {"1h30m", 200, `"left": "1h30m0s"`}, {"7d", 200, `"left": "168h0m0s"`}, {"2w", 200, `"left": "336h0m0s"`},
-		{"366d", 200, ""}, {"367d", 422, "an exception ends by itself"}, {"53w", 422, "ends by itself"}, {"9223372036854775807d", 422, "ends by itself"},
+		{"90s", 200, `"left": "1m30s"`}, {"1h30m", 200, `"left": "1h30m0s"`}, {"7d", 200, `"left": "168h0m0s"`},
+		{"2w", 200, `"left": "336h0m0s"`},
+		{"366d", 200, ""}, {"367d", 422, "an exception ends by itself"}, {"53w", 422, "ends by itself"},
+		{"9223372036854775807d", 422, "ends by itself"},
 		{"0d", 422, "such as 30m"}, {"-1d", 422, ""}, {"d", 422, ""}, {"1.5d", 422, ""}, {"1", 422, ""}, {"", 422, ""},
 	} {
-		c.ask("POST exceptions", fmt.Sprintf(`{"kind":"block","values":["10.0.0.%d"],"for":%q}`, i, test.last), isNew, "*").has(test.status, test.want)
+		c.ask("POST exceptions", fmt.Sprintf(`{"kind":"block","values":["10.0.0.%d"],"for":%q}`, i, test.last), isNew,
+			"*").has(test.status, test.want)
 	}
 }
 
-// TestAnOverrideTakesNoRulesName: it is refused before it stands in the ledger, where it would
+// TestOverrideCannotTakeRuleName: it is refused before it stands in the ledger, where it would
 // do nothing.
-func TestAnOverrideTakesNoRulesName(t *testing.T) {
+func TestOverrideCannotTakeRuleName(t *testing.T) {
 	c := memory(t).start()
 	c.ask("PUT rules/per-ip.2", "name: per-ip.2\nlimit: 7/1m\n", isNew, "*").has(200)
 	const two = `{"kind":"override","rule":"per-ip","values":["10.0.0.1"],"limit":["5/1m","9/1h"],"for":"1h"}`
@@ -369,10 +385,11 @@ func TestAnOverrideTakesNoRulesName(t *testing.T) {
 	c.ask("POST exceptions", two, isNew, "*").has(200, `"in_force": true`)
 }
 
-// TestARuleThatTheLedgerDoesNotHave: the refusal says where it is, and what can be done.
-func TestARuleThatTheLedgerDoesNotHave(t *testing.T) {
+// TestRuleOutsideLedger: the refusal says where it is, and what can be done.
+func TestRuleOutsideLedger(t *testing.T) {
 	c := memory(t).start()
-	c.ask("DELETE rules/per-ip", "", isNew, "*").has(404, `rule \"per-ip\" is from config, and not in the ledger: disable it`)
+	c.ask("DELETE rules/per-ip", "", isNew, "*").has(404, `rule \"per-ip\" is from config, and not in the ledger: `+
+		`disable it`)
 	c.ask("POST rules/per-ip/enable", "", match, `"1"`).has(404, "is from config, and not in the ledger")
 	c.ask("POST rules/nobody/disable", "", match, `"1"`).has(404, "the ledger does not have it")
 	c.ask("POST rules/nobody/disable", "", isNew, "*").has(404, "the ledger does not have it")
@@ -399,10 +416,12 @@ func TestOperatorsDisableARuleOfAFile(t *testing.T) {
 	if n := refused(); n != 1 {
 		t.Errorf("%d of per-ip and all are in force", n)
 	}
-	c.ask("GET rules/per-ip", "").has(200, `"from": "config"`, `"enabled": false`, `"in_force": false`, `"fixed_window 100/1h"`, `"why": "noise"`)
+	c.ask("GET rules/per-ip", "").has(200, `"from": "config"`, `"enabled": false`, `"in_force": false`,
+		`"fixed_window 100/1h"`, `"why": "noise"`)
 	c.ask("GET rules", "").has(200, `"why": "noise"`, `"fixed_window 100/1h"`)
 	c.ask("POST rules/per-ip/disable", "", match, `"1"`).has(200, `"revision": 2`) // it is already
-	c.ask("POST rules/per-ip/enable", "", match, `"2"`).has(200, "per-ip: that of config is in force again", `"in_force": true`)
+	c.ask("POST rules/per-ip/enable", "", match, `"2"`).has(200, "per-ip: that of config is in force again",
+		`"in_force": true`)
 	if n := refused(); n != 2 {
 		t.Errorf("%d of per-ip and all are in force", n)
 	}
@@ -419,9 +438,9 @@ func TestOperatorsDisableARuleOfAFile(t *testing.T) {
 	}
 }
 
-// TestARuleIsShownAtOneMoment: its ETag, its YAML and its limit are of one revision while two
+// TestRuleAnswerIsConsistent: its ETag, its YAML and its limit are of one revision while two
 // operators raise the limit by one. So none of their changes is lost.
-func TestARuleIsShownAtOneMoment(t *testing.T) {
+func TestRuleAnswerIsConsistent(t *testing.T) {
 	c := memory(t).start()
 	text := func(n int) string { return fmt.Sprintf("name: login\nkey: [client.ip]\nlimit: %d/1h\n", n) }
 	c.ask("PUT rules/login", text(1000), isNew, "*").has(200)
@@ -475,17 +494,17 @@ func TestARuleIsShownAtOneMoment(t *testing.T) {
 	}
 }
 
-// TestTextsThatAreNotUTF8 are shown as well as JSON can: a header's value, and so a key, need
+// TestInvalidUTF8IsReplaced are shown as well as JSON can: a header's value, and so a key, need
 // not be.
-func TestTextsThatAreNotUTF8(t *testing.T) {
+func TestInvalidUTF8IsReplaced(t *testing.T) {
 	c := memory(t).start()
 	c.ask("GET keys?rule=jobs&value=a%ff", "").has(200, `"remaining": 5`, "a\uFFFD")
 	c.ask("POST keys/reset?rule=jobs&value=a%ff", "").has(200, "a\uFFFD")
 	c.ask("PUT rules/%ff", login("5/1m"), isNew, "*").has(422, "the name under which it is kept, \uFFFD")
 }
 
-// TestAKeyThatIsBanned: what is left of it is no use, and a reset does not change that.
-func TestAKeyThatIsBanned(t *testing.T) {
+// TestBannedKey: what is left of it is no use, and a reset does not change that.
+func TestBannedKey(t *testing.T) {
 	w := memory(t)
 	c := w.start()
 	c.ask("PUT rules/guess", guessed, isNew, "*").has(200)
@@ -590,7 +609,8 @@ func losses(t *testing.T) *client {
 		t.Fatal(err)
 	}
 	backend := &lossy{Memory: memory}
-	w := newWorld(t, fileRules+"  - {"+strings.ReplaceAll(strings.TrimSpace(guessed), "\n", ", ")+"}\n", backend, memory.Source())
+	w := newWorld(t, fileRules+"  - {"+strings.ReplaceAll(strings.TrimSpace(guessed), "\n", ", ")+"}\n", backend,
+		memory.Source())
 	c := w.start()
 	c.ask("PUT rules/login", login("5/1m"), isNew, "*").has(200)
 	c.ask("PUT rules/off", strings.Replace(login("5/1m"), "login", "off", 1), isNew, "*").has(200)
@@ -622,7 +642,8 @@ type mortal struct {
 	dead atomic.Bool
 }
 
-func (m *mortal) Decide(ctx context.Context, claims []weir.Claim, times int64, decisions []weir.Decision) (int64, error) {
+func (m *mortal) Decide(ctx context.Context, claims []weir.Claim, times int64, decisions []weir.Decision) (int64,
+	error) {
 	if m.dead.Load() {
 		return 0, fmt.Errorf("%w: %w", weir.ErrUnavailable, errGone)
 	}
@@ -638,7 +659,8 @@ func broken(t testing.TB) *world {
 		t.Fatal(err)
 	}
 	store := &mortal{Store: memstore.New()}
-	w := newWorldOf(t, fileRules+"  - {"+strings.ReplaceAll(strings.TrimSpace(guessed), "\n", ", ")+"}\n", gone{}, backend.Source(), store)
+	w := newWorldOf(t, fileRules+"  - {"+strings.ReplaceAll(strings.TrimSpace(guessed), "\n", ", ")+"}\n", gone{},
+		backend.Source(), store)
 	w.guess(3)
 	store.dead.Store(true)
 	return w
@@ -649,7 +671,8 @@ func (w *world) guess(times int) {
 	w.t.Helper()
 	var v gate.Verdict
 	for range times {
-		if err := w.server.Gate.Decide(w.t.Context(), &rules.Request{Path: "/guess", Client: netip.MustParseAddr("203.0.113.7")}, gate.Once, &v); err != nil {
+		if err := w.server.Gate.Decide(w.t.Context(), &rules.Request{Path: "/guess",
+			Client: netip.MustParseAddr("203.0.113.7")}, gate.Once, &v); err != nil {
 			w.t.Fatal(err)
 		}
 	}
@@ -664,13 +687,14 @@ func TestOutages(t *testing.T) {
 	}
 }
 
-// TestNothingIsDoneThatCannotBeWrittenDown: the store answers, and the ledger does not.
-func TestNothingIsDoneThatCannotBeWrittenDown(t *testing.T) {
+// TestOperationsOnKeysNeedHistory: the store answers, and the ledger does not.
+func TestOperationsOnKeysNeedHistory(t *testing.T) {
 	backend, err := ledger.NewMemory("")
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := newWorld(t, fileRules+"  - {"+strings.ReplaceAll(strings.TrimSpace(guessed), "\n", ", ")+"}\n", gone{}, backend.Source())
+	w := newWorld(t, fileRules+"  - {"+strings.ReplaceAll(strings.TrimSpace(guessed), "\n", ", ")+"}\n", gone{},
+		backend.Source())
 	c := w.start()
 	w.guess(3)
 	c.ask("POST keys/reset?rule=guess&value=203.0.113.7", "").has(503)
@@ -680,8 +704,10 @@ func TestNothingIsDoneThatCannotBeWrittenDown(t *testing.T) {
 }
 
 func outages(c *client) {
-	for _, line := range []string{"GET rules", "GET rules/login", "DELETE rules/login", "POST rules/login/enable", "POST rules/login/disable",
-		"POST rules/login/rollback?to=1", "GET history", "GET exceptions", "GET exceptions/block-1", "DELETE exceptions/block-1", "GET keys?rule=all", "POST keys/reset?rule=all",
+	for _, line := range []string{"GET rules", "GET rules/login", "DELETE rules/login", "POST rules/login/enable",
+		"POST rules/login/disable",
+		"POST rules/login/rollback?to=1", "GET history", "GET exceptions", "GET exceptions/block-1",
+		"DELETE exceptions/block-1", "GET keys?rule=all", "POST keys/reset?rule=all",
 		"POST rules/login/promote", "GET bans", "POST bans/lift?rule=guess&key=client.ip%3D11%3A203.0.113.7"} {
 		if a := c.ask(line, "", match, `"1"`).has(503); strings.Contains(a.text, "10.1.2.3") {
 			c.t.Errorf("%s tells where the ledger is: %s", line, a.text)
@@ -738,21 +764,23 @@ func (w *witness) check(r *http.Request, answer *httptest.ResponseRecorder) {
 		return
 	}
 	input := &openapi3filter.ResponseValidationInput{
-		RequestValidationInput: &openapi3filter.RequestValidationInput{Request: r, PathParams: parameters, Route: route},
-		Status:                 answer.Code, Header: answer.Header(),
+		RequestValidationInput: &openapi3filter.RequestValidationInput{Request: r, PathParams: parameters,
+			Route: route},
+		Status: answer.Code, Header: answer.Header(),
 		Options: &openapi3filter.Options{IncludeResponseStatus: true, MultiError: true},
 	}
 	input.SetBodyBytes(answer.Body.Bytes())
 	if err := openapi3filter.ValidateResponse(r.Context(), input); err != nil {
-		w.t.Errorf("%s %s answers %d %s, which is not what the document says: %v", r.Method, r.URL.Path, answer.Code, answer.Body, err)
+		w.t.Errorf("%s %s answers %d %s, which is not what the document says: %v", r.Method, r.URL.Path, answer.Code,
+			answer.Body, err)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.seen[fmt.Sprint(r.Method, " ", route.Path, " ", answer.Code)] = true
 }
 
-// TestTheDocumentIsTrue brings about every status of every operation.
-func TestTheDocumentIsTrue(t *testing.T) {
+// TestAnswersMatchOpenAPIDocument brings about every status of every operation.
+func TestAnswersMatchOpenAPIDocument(t *testing.T) {
 	w := memory(t)
 	c, guarded := w.start(), memory(t).start(tokens())
 	broken := broken(t).start()
@@ -779,17 +807,21 @@ func everyStatus(t *testing.T, w *world, c, guarded *client) {
 	c.ask("PUT rules/login", "x", isNew, "*", "Content-Type", "text/plain").has(415)
 	c.ask("PUT rules/login", strings.Repeat("#", ledger.MaxDocument+1), isNew, "*").has(413)
 	c.ask("PUT rules/login", "name: x", isNew, "*").has(422)
-	c.ask("POST diff", "rules: [{name: per-ip, key: [user], limit: 5/1m}, {name: renamed, limit: [fixed_window 5/1h, sliding_log 9/1d]}]").
+	c.ask("POST diff", "rules: [{name: per-ip, key: [user], limit: 5/1m}, {name: renamed, limit: [fixed_window "+
+		"5/1h, sliding_log 9/1d]}]").
 		has(200, `"kind": "renamed"`, `"was": "all"`, `"counts": "anew"`, `"kind": "removed"`)
 	c.ask("POST diff?rule=login", login("7/1m")).has(200, `"kind": "changed"`)
 	c.ask("POST diff", "rules: {}").has(422)
 	c.ask("POST diff", strings.Repeat("#", rules.MaxFile+1)).has(413)
 	c.ask("POST diff", "x", "Content-Type", "text/plain").has(415)
-	for _, line := range []string{"GET rules", "GET rules/login", "GET rules/per-ip", "GET history", "GET history?name=login", "GET exceptions", "GET keys?rule=all", "POST keys/reset?rule=all", "GET openapi.json"} {
+	for _, line := range []string{"GET rules", "GET rules/login", "GET rules/per-ip", "GET history",
+		"GET history?name=login", "GET exceptions", "GET keys?rule=all", "POST keys/reset?rule=all",
+		"GET openapi.json"} {
 		c.ask(line, "").has(200)
 	}
 	at := `"1"`
-	for _, line := range []string{"POST rules/login/disable", "POST rules/login/enable", "POST rules/login/rollback?to=1", "DELETE rules/login"} {
+	for _, line := range []string{"POST rules/login/disable", "POST rules/login/enable",
+		"POST rules/login/rollback?to=1", "DELETE rules/login"} {
 		at = c.ask(line, "", match, at).has(200).header.Get("ETag")
 		name, rest, _ := strings.Cut(line, "login")
 		c.ask(line, "", match, `"99"`)
@@ -841,12 +873,14 @@ func everyStatus(t *testing.T, w *world, c, guarded *client) {
 	}
 }
 
-// TestARuleOfTheFileComesBack when that of the ledger which replaced it goes.
-func TestARuleOfTheFileComesBack(t *testing.T) {
+// TestDeleteRestoresRuleOfFile when that of the ledger which replaced it goes.
+func TestDeleteRestoresRuleOfFile(t *testing.T) {
 	c := memory(t).start()
-	c.ask("PUT rules/per-ip", "name: per-ip\nkey: [client.ip]\nlimit: fixed_window 5/1h\n", isNew, "*").has(200, "per-ip: limit changed; counts are kept")
+	c.ask("PUT rules/per-ip", "name: per-ip\nkey: [client.ip]\nlimit: fixed_window 5/1h\n", isNew, "*").has(200,
+		"per-ip: limit changed; counts are kept")
 	c.ask("GET rules/per-ip", "").has(200, `"from": "ledger"`)
-	c.ask("DELETE rules/per-ip", "", match, `"1"`).has(200, "per-ip: that of config is in force again", `"in_force": true`)
+	c.ask("DELETE rules/per-ip", "", match, `"1"`).has(200, "per-ip: that of config is in force again",
+		`"in_force": true`)
 	c.ask("GET rules/per-ip", "").has(200, `"from": "config"`, "fixed_window 100/1h")
 }
 
@@ -872,5 +906,6 @@ func TestNotInForce(t *testing.T) {
 		t.Fatal(err)
 	}
 	deaf := newWorld(t, fileRules, backend, ruleset.Fixed(&rules.File{})).start() // it listens to something else
-	deaf.ask("PUT rules/login", login("5/1m"), isNew, "*").has(200, `"revision": 1`, `"in_force": false`, "has not read it from the ledger yet")
+	deaf.ask("PUT rules/login", login("5/1m"), isNew, "*").has(200, `"revision": 1`, `"in_force": false`,
+		"has not read it from the ledger yet")
 }

@@ -19,10 +19,10 @@ var (
 	comment = regexp.MustCompile(` # (\d+)$`)
 )
 
-// TestThePageIsTrue runs the lines of docs/admin.md in its order, on a server with its
+// TestExamplesOfDocs runs the lines of docs/admin.md in its order, on a server with its
 // rules, and compares the answer to the last line of each block with the JSON after it. The
 // status is 200, or in a comment; a text that ends in … stands for whatever begins so.
-func TestThePageIsTrue(t *testing.T) {
+func TestExamplesOfDocs(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/admin.md")
 	if err != nil {
 		t.Fatal(err)
@@ -64,7 +64,8 @@ func (c *client) curl(line string) string {
 	if found := comment.FindStringSubmatch(line); found != nil {
 		want = found[1]
 	}
-	line = strings.Replace(strings.Replace(line, "localhost:8080", strings.TrimPrefix(c.url, "http://"), 1), "curl ", `curl -s -w '%{http_code}' `, 1)
+	line = strings.Replace(strings.Replace(line, "localhost:8080", strings.TrimPrefix(c.url, "http://"), 1), "curl ",
+		`curl -s -w '%{http_code}' `, 1)
 	out, err := exec.CommandContext(c.t.Context(), "bash", "-c", line).Output()
 	text, status := string(out[:max(0, len(out)-3)]), string(out[max(0, len(out)-3):])
 	if err != nil || status != want {

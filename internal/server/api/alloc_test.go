@@ -10,7 +10,7 @@ import (
 	"github.com/weirproject/weir/memstore"
 )
 
-func TestADecisionAllocatesNothing(t *testing.T) {
+func TestDecisionsDoNotAllocate(t *testing.T) {
 	for name, body := range map[string]string{"rule": byRule, "claim": byClaim} {
 		for _, path := range []string{"/v1/decide", "/v1/decide?answer=compact"} {
 			once := asking(t, handler(t, memstore.New(), oneRule), path, body)

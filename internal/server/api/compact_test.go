@@ -27,7 +27,8 @@ func TestCompactAnswers(t *testing.T) {
 		t.Errorf("a batch is answered %s", a.text)
 	}
 	s.post("/v1/decide", body).has(t, 200, "reason", "limit_exceeded") // not compact because an earlier one was
-	for _, wrong := range []string{"/v1/decide?answer=short", "/v1/decide?answer=", "/v1/decide?answer=compact&answer=full"} {
+	for _, wrong := range []string{"/v1/decide?answer=short", "/v1/decide?answer=",
+		"/v1/decide?answer=compact&answer=full"} {
 		s.post(wrong, body).has(t, 400, "field", "answer", "allowed", "one of compact, full")
 	}
 	for _, other := range []string{"/v1/peek", "/v1/reserve", "/v1/acquire", "/v1/reset"} {

@@ -6,8 +6,12 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/rules"
 )
 
 // decide decides one ask, or the asks of a batch together: those with the same key under one limit are
@@ -130,11 +134,37 @@ func (c *call) answer(e *extras) {
 	c.out = append(c.out, '\n')
 }
 
+// appendAnswer renders the verdict. A compact answer has only the fields that a caller needs in order to
+// act.
 func (c *call) appendAnswer(e *extras) {
-	if c.compact {
-		c.appendCompact()
-	} else {
-		c.appendFull(e)
+	v, full := c.verdict, !c.compact
+	b := append(append(c.out, `{"outcome":"`...), v.Outcome.String()...)
+	if full {
+		b = append(append(b, `","reason":"`...), v.Reason.String()...)
+	}
+	b = strconv.AppendBool(append(b, `","allowed":`...), v.Outcome == gate.Passed)
+	b = appendNumber(b, `,"granted":`, v.Granted)
+	if v.Degraded() {
+		b = append(b, `,"degraded":true`...)
+	}
+	if full && v.Rule != nil {
+		b = append(append(append(b, `,"rule":"`...), v.Rule.Name()...), '"')
+	}
+	worst, decided := v.Worst()
+	if full && decided {
+		b = c.api.limits.append(append(b, ','), worst.Claim.Limit)
+		b = appendNumber(b, `,"retry_after":`, seconds(worst.Decision.RetryAfter))
+	}
+	if decided {
+		b = appendState(b, worst.Decision)
+	}
+	if decided && (full || v.Delay > 0) {
+		b = appendNumber(b, `,"delay_us":`, micros(v.Delay))
+	}
+	if c.out = b; full {
+		c.appendChecks(e.peeked != nil)
+		c.appendSkipped()
+		c.appendExceptions(e.peeked)
 	}
 	c.appendHeld(e)
 	if e.err != nil {
@@ -143,78 +173,23 @@ func (c *call) appendAnswer(e *extras) {
 	c.out = append(c.out, '}')
 }
 
-// appendCompact appends only the fields that a caller needs in order to act.
-func (c *call) appendCompact() {
-	v := c.verdict
-	b := append(c.out, `{"outcome":"`...)
-	b = append(b, v.Outcome.String()...)
-	b = append(b, `","allowed":`...)
-	b = strconv.AppendBool(b, v.Outcome == gate.Passed)
-	b = appendNumber(b, `,"granted":`, v.Granted)
-	if v.Degraded() {
-		b = append(b, `,"degraded":true`...)
-	}
-	if worst, ok := v.Worst(); ok {
-		d := worst.Decision
-		b = appendNumber(b, `,"remaining":`, d.Remaining)
-		b = appendNumber(b, `,"retry_after_us":`, micros(d.RetryAfter))
-		b = appendNumber(b, `,"reset_after_us":`, micros(d.ResetAfter))
-	}
-	if v.Delay > 0 {
-		b = appendNumber(b, `,"delay_us":`, micros(v.Delay))
-	}
-	c.out = b
-}
-
-func (c *call) appendFull(e *extras) {
-	v := c.verdict
-	b := append(c.out, `{"outcome":"`...)
-	b = append(b, v.Outcome.String()...)
-	b = append(b, `","reason":"`...)
-	b = append(b, v.Reason.String()...)
-	b = append(b, `","allowed":`...)
-	b = strconv.AppendBool(b, v.Outcome == gate.Passed)
-	b = appendNumber(b, `,"granted":`, v.Granted)
-	if v.Degraded() {
-		b = append(b, `,"degraded":true`...)
-	}
-	if v.Rule != nil {
-		b = append(append(append(b, `,"rule":"`...), v.Rule.Name()...), '"')
-	}
-	if worst, ok := v.Worst(); ok {
-		d := worst.Decision
-		b = c.api.limits.append(append(b, ','), worst.Claim.Limit)
-		b = appendNumber(b, `,"remaining":`, d.Remaining)
-		b = appendNumber(b, `,"retry_after":`, seconds(d.RetryAfter))
-		b = appendNumber(b, `,"retry_after_us":`, micros(d.RetryAfter))
-		b = appendNumber(b, `,"reset_after_us":`, micros(d.ResetAfter))
-		b = appendNumber(b, `,"delay_us":`, micros(v.Delay))
-	}
-	c.out = append(b, `,"checks":[`...)
-	c.appendChecks(e.peeked != nil)
-	c.out = append(c.out, ']')
-	c.appendSkipped()
-	c.appendExceptions(e.peeked)
+func appendState(b []byte, d *weir.Decision) []byte {
+	b = appendNumber(b, `,"remaining":`, d.Remaining)
+	b = appendNumber(b, `,"retry_after_us":`, micros(d.RetryAfter))
+	return appendNumber(b, `,"reset_after_us":`, micros(d.ResetAfter))
 }
 
 func (c *call) appendChecks(keys bool) {
-	first := true
+	opening := `,"checks":[{`
 	for i := range c.verdict.Len() {
 		check := c.verdict.At(i)
 		if check.Aside || !check.Decided {
 			continue
 		}
-		if !first {
-			c.out = append(c.out, ',')
-		}
-		first = false
-		c.out = append(c.out, '{')
+		c.out = append(c.out, opening...)
+		opening = `,{`
 		c.appendKeyed(&check, keys)
-		b, d := c.out, check.Decision
-		b = appendNumber(b, `,"cost":`, check.Claim.Cost)
-		b = appendNumber(b, `,"remaining":`, d.Remaining)
-		b = appendNumber(b, `,"retry_after_us":`, micros(d.RetryAfter))
-		b = appendNumber(b, `,"reset_after_us":`, micros(d.ResetAfter))
+		b := appendState(appendNumber(c.out, `,"cost":`, check.Claim.Cost), check.Decision)
 		if check.Shadow {
 			b = strconv.AppendBool(append(b, `,"refused":`...), c.wouldRefuse(&check))
 		}
@@ -223,6 +198,10 @@ func (c *call) appendChecks(keys bool) {
 		}
 		c.out = append(b, '}')
 	}
+	if opening != `,{` {
+		c.out = append(c.out, `,"checks":[`...)
+	}
+	c.out = append(c.out, ']')
 }
 
 // wouldRefuse reports whether a shadow rule would have refused.
@@ -251,29 +230,25 @@ func (c *call) appendKeyed(check *gate.Check, keys bool) {
 
 // appendSkipped lists the rules that matched and were not checked, and those for which no store answered.
 func (c *call) appendSkipped() {
-	before := len(c.out)
-	for _, skip := range c.verdict.Skips() {
-		c.appendSkip(skip.Rule.Name(), skip.Why)
+	opening := `,"skipped":[{"rule":"`
+	skip := func(rule *rules.Rule, why string) {
+		b := append(append(c.out, opening...), rule.Name()...)
+		c.out = append(append(append(b, `","why":"`...), why...), `"}`...)
+		opening = `,{"rule":"`
+	}
+	for _, skipped := range c.verdict.Skips() {
+		skip(skipped.Rule, skipped.Why)
 	}
 	for i := range c.verdict.Len() {
 		check := c.verdict.At(i)
 		again := i > 0 && c.verdict.At(i-1).Rule == check.Rule
 		if check.Rule != nil && !check.Decided && !again {
-			c.appendSkip(check.Rule.Name(), gate.Unasked)
+			skip(check.Rule, gate.Unasked)
 		}
 	}
-	if len(c.out) > before {
+	if opening[1] == '{' {
 		c.out = append(c.out, ']')
 	}
-}
-
-func (c *call) appendSkip(rule string, why string) {
-	opening := `,{"rule":"`
-	if c.out[len(c.out)-1] == ']' { // of the checks: this is the first
-		opening = `,"skipped":[{"rule":"`
-	}
-	c.out = append(append(c.out, opening...), rule...)
-	c.out = append(append(append(c.out, `","why":"`...), why...), `"}`...)
 }
 
 // appendExceptions lists the exceptions of operators that a peek met.
@@ -281,26 +256,13 @@ func (c *call) appendExceptions(peeked *ask) {
 	if peeked == nil || !peeked.requested {
 		return
 	}
-	list := c.verdict.Exceptions(peeked.rulesRequest())
-	for i := range list {
-		e := &list[i]
-		opening := `,{"id":`
-		if i == 0 {
-			opening = `,"exceptions":[{"id":`
-		}
-		b := appendString(append(c.out, opening...), e.ID)
-		b = append(append(b, `,"kind":"`...), e.Kind...)
-		if b = append(b, '"'); e.Rule != "" {
-			b = append(append(append(b, `,"rule":"`...), e.Rule...), '"')
-		}
-		b = append(e.Until.UTC().AppendFormat(append(b, `,"until":"`...), time.RFC3339), '"')
-		if e.Why != "" {
-			b = appendString(append(b, `,"why":`...), e.Why)
-		}
-		c.out = append(b, '}')
+	var list []exception
+	for _, e := range c.verdict.Exceptions(peeked.rulesRequest()) {
+		list = append(list, exception{e.ID, e.Kind, e.Rule, e.Until.UTC().Truncate(time.Second), e.Why})
 	}
-	if len(list) > 0 {
-		c.out = append(c.out, ']')
+	if list != nil {
+		text, _ := json.Marshal(list, jsontext.AllowInvalidUTF8(true)) // nothing else of these types can fail
+		c.out = append(append(c.out, `,"exceptions":`...), text...)
 	}
 }
 

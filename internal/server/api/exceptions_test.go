@@ -23,8 +23,10 @@ func excepting(t testing.TB) http.Handler {
 	}
 	file.Exceptions = []rules.Exception{
 		{ID: "block-1", Kind: rules.Blocked, Values: []string{"192.0.2.0/24"}, Until: until, Why: `"scanning"`},
-		{ID: "override-1", Kind: rules.Overridden, Rule: "login", Values: []string{"198.51.100.7"}, Limit: []string{"fixed_window 9/1h"}, Until: until},
-		{ID: "block-2", Kind: rules.Blocked, Rule: "tried", Values: []string{"198.51.100.7"}, Until: until, Why: "tried out"},
+		{ID: "override-1", Kind: rules.Overridden, Rule: "login", Values: []string{"198.51.100.7"},
+			Limit: []string{"fixed_window 9/1h"}, Until: until},
+		{ID: "block-2", Kind: rules.Blocked, Rule: "tried", Values: []string{"198.51.100.7"}, Until: until,
+			Why: "tried out"},
 	}
 	set, err := rules.Compile(file)
 	if err != nil || len(set.Unfit()) > 0 {
@@ -52,7 +54,8 @@ func exceptions(s *server) {
 			s.t.Errorf("%s: %s", path, a.text)
 		}
 	}
-	s.post("/v1/peek", other).has(s.t, 200, "limit", "fixed_window 9/1h", "exceptions.0.id", "override-1", "exceptions.0.rule", "login",
+	s.post("/v1/peek", other).has(s.t, 200, "limit", "fixed_window 9/1h", "exceptions.0.id", "override-1",
+		"exceptions.0.rule", "login",
 		"exceptions.1.id", "block-2", "exceptions.1.why", "tried out")
 	batch := s.post("/v1/peek", `{"requests":[`+login+`,`+other+`]}`)
 	batch.has(s.t, 200, "answers.0.exceptions", nil, "answers.1.exceptions.0.id", "override-1")
@@ -61,4 +64,4 @@ func exceptions(s *server) {
 	}
 }
 
-func TestALookTellsOfExceptions(t *testing.T) { exceptions(serve(t, excepting(t))) }
+func TestPeekListsExceptions(t *testing.T) { exceptions(serve(t, excepting(t))) }

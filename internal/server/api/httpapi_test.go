@@ -163,20 +163,26 @@ func (a *answer) has(t testing.TB, status int, pairs ...any) {
 
 func TestDecideByRules(t *testing.T) {
 	s := start(t, someRules)
-	s.post("/v1/decide", login).has(t, 200, "outcome", "passed", "reason", "within_limits", "allowed", true, "granted", 1,
-		"rule", "login", "name", "login", "limit", "fixed_window 2/1h", "remaining", 1, "retry_after", 0, "retry_after_us", 0, "delay_us", 0,
-		"checks.0.name", "site", "checks.0.remaining", 999, "checks.1.rule", "login", "checks.2.name", "login.2", "checks.2.remaining", 19,
+	s.post("/v1/decide", login).has(t, 200, "outcome", "passed", "reason", "within_limits", "allowed", true,
+		"granted", 1,
+		"rule", "login", "name", "login", "limit", "fixed_window 2/1h", "remaining", 1, "retry_after", 0,
+		"retry_after_us", 0, "delay_us", 0,
+		"checks.0.name", "site", "checks.0.remaining", 999, "checks.1.rule", "login", "checks.2.name", "login.2",
+		"checks.2.remaining", 19,
 		"checks.3.rule", "tried", "checks.3.shadow", true, "checks.3.refused", false)
 	s.post("/v1/decide", login).has(t, 200, "allowed", true, "checks.3.refused", true)
 	refused := s.post("/v1/decide", login)
-	refused.has(t, 200, "outcome", "refused", "reason", "limit_exceeded", "allowed", false, "granted", 0, "rule", "login", "remaining", 0,
+	refused.has(t, 200, "outcome", "refused", "reason", "limit_exceeded", "allowed", false, "granted", 0, "rule",
+		"login", "remaining", 0,
 		"checks.0.remaining", 998)
 	whole, exact := refused.at("retry_after").(float64), refused.at("retry_after_us").(float64)
 	if whole != math.Ceil(exact/1e6) || exact <= 0 || exact > 3600e6 {
 		t.Errorf("retry_after is %v, in microseconds %v", whole, exact)
 	}
-	s.post("/v1/decide", `{"request":{"path":"/jobs"}}`).has(t, 200, "outcome", "denied", "reason", "missing_key", "rule", "jobs")
-	s.post("/v1/decide", `{"request":{"path":"/export"}}`).has(t, 200, "outcome", "passed", "skipped.0.rule", "export", "skipped.0.why", "a component of its key is missing")
+	s.post("/v1/decide", `{"request":{"path":"/jobs"}}`).has(t, 200, "outcome", "denied", "reason", "missing_key",
+		"rule", "jobs")
+	s.post("/v1/decide", `{"request":{"path":"/export"}}`).has(t, 200, "outcome", "passed", "skipped.0.rule",
+		"export", "skipped.0.why", "a component of its key is missing")
 }
 
 // All spellings of a path that reach one handler are counted together.
@@ -194,21 +200,27 @@ rules:
 	} {
 		s.post("/v1/decide", fmt.Sprintf(text, r...)).has(t, 200, "remaining", 999-i)
 	}
-	form := start(t, `rules: [{name: r, match: {path: /login}, limit: 5/1h}]`, api.Config{Form: pathform.Form{IgnoreCase: true}})
+	form := start(t, `rules: [{name: r, match: {path: /login}, limit: 5/1h}]`,
+		api.Config{Form: pathform.Form{IgnoreCase: true}})
 	form.post("/v1/decide", `{"request":{"path":"/LOGIN"}}`).has(t, 200, "rule", "r")
 }
 
 func TestDecideByClaims(t *testing.T) {
 	s := start(t, "rules: []")
-	const two = `{"claims":[{"name":"api","limit":"fixed_window 10/1h","key":"user:42","cost":3},{"name":"all","limit":"fixed_window 100/1h","key":"\u0041\ud83d\ude00"}],"cost":2}`
-	s.post("/v1/decide", two).has(t, 200, "allowed", true, "rule", nil, "name", "api", "remaining", 7, "checks.0.cost", 3, "checks.1.cost", 2, "checks.1.remaining", 98)
+	const two = `{"claims":[{"name":"api","limit":"fixed_window 10/1h","key":"user:42","cost":3},` +
+		`{"name":"all","limit":"fixed_window 100/1h","key":"\u0041\ud83d\ude00"}],"cost":2}`
+	s.post("/v1/decide", two).has(t, 200, "allowed", true, "rule", nil, "name", "api", "remaining", 7,
+		"checks.0.cost", 3, "checks.1.cost", 2, "checks.1.remaining", 98)
 	s.post("/v1/peek", two).has(t, 200, "checks.0.key", "user:42", "checks.1.key", "A😀")
-	s.post("/v1/decide", `{"claims":[{"name":"api","limit":"fixed_window 10/1h","key":"user:42"}],"times":20}`).has(t, 200, "granted", 7, "allowed", true)
-	s.post("/v1/decide", `{"claims":[{"name":"api","limit":"fixed_window 10/1h","key":"user:42","cost":11}]}`).has(t, 200, "allowed", false, "retry_after", -1, "retry_after_us", -1)
-	s.post("/v1/decide", `{"claims":[{"name":"q","limit":"leaky_queue 1/1h queue 5","key":"k","cost":3}]}`).has(t, 200, "allowed", true, "delay_us", 2*3600*1000000)
+	s.post("/v1/decide", `{"claims":[{"name":"api","limit":"fixed_window 10/1h","key":"user:42"}],"times":20}`).has(t,
+		200, "granted", 7, "allowed", true)
+	s.post("/v1/decide", `{"claims":[{"name":"api","limit":"fixed_window 10/1h","key":"user:42","cost":11}]}`).has(t,
+		200, "allowed", false, "retry_after", -1, "retry_after_us", -1)
+	s.post("/v1/decide", `{"claims":[{"name":"q","limit":"leaky_queue 1/1h queue 5","key":"k","cost":3}]}`).has(t,
+		200, "allowed", true, "delay_us", 2*3600*1000000)
 }
 
-func TestALookChangesNothing(t *testing.T) {
+func TestPeekChargesNothing(t *testing.T) {
 	s := start(t, someRules)
 	const claim = `{"claims":[{"name":"api","limit":"fixed_window 1/1h","key":"k"}]`
 	for range 3 {
@@ -220,17 +232,21 @@ func TestALookChangesNothing(t *testing.T) {
 	s.post("/v1/peek", login).has(t, 200, "checks.3.refused", false)
 }
 
-func TestABatchIsDecidedInOrder(t *testing.T) {
+func TestBatchIsDecidedInOrder(t *testing.T) {
 	s := start(t, someRules)
 	a := s.post("/v1/decide", `{"requests":[`+login+`,{"claims":[{"name":"b","limit":"5/1m","key":"k"}],"times":2},`+login+`,`+login+`,{"request":{"path":"/jobs"}},
 		{"claims":[{"name":"b","limit":"5/1m","key":"k"},{"name":"b","limit":"6/1m","key":"k"}]},`+login+`]}`)
-	a.has(t, 200, "answers.0.allowed", true, "answers.1.granted", 2, "answers.2.allowed", true, "answers.3.outcome", "refused", "answers.4.outcome", "denied",
-		"answers.5.outcome", "failed", "answers.5.reason", "bad_input", "answers.5.error.field", "claims", "answers.6.outcome", "refused")
+	a.has(t, 200, "answers.0.allowed", true, "answers.1.granted", 2, "answers.2.allowed", true, "answers.3.outcome",
+		"refused", "answers.4.outcome", "denied",
+		"answers.5.outcome", "failed", "answers.5.reason", "bad_input", "answers.5.error.field", "claims",
+		"answers.6.outcome", "refused")
 	// A mistake in the last is found before the first is charged.
-	s.post("/v1/decide", `{"requests":[{"claims":[{"name":"c","limit":"5/1m","key":"k"}]},{"claims":[{"name":"c","limit":"5/60","key":"k"}]}]}`).has(t, 400, "field", "requests[1].claims[0].limit")
+	s.post("/v1/decide", `{"requests":[{"claims":[{"name":"c","limit":"5/1m","key":"k"}]},`+
+		`{"claims":[{"name":"c","limit":"5/60","key":"k"}]}]}`).has(t, 400, "field", "requests[1].claims[0].limit")
 	s.post("/v1/peek", `{"claims":[{"name":"c","limit":"5/1m","key":"k"}]}`).has(t, 200, "remaining", 5)
 	s.post("/v1/decide", `{"requests":[`+strings.Repeat(`{"request":{}},`, 99)+`{"request":{}}]}`).has(t, 200)
-	s.post("/v1/decide", `{"requests":[`+strings.Repeat(`{"request":{}},`, 100)+`{"request":{}}]}`).has(t, 400, "field", "requests[99]", "allowed", "at most 100 elements")
+	s.post("/v1/decide", `{"requests":[`+strings.Repeat(`{"request":{}},`, 100)+`{"request":{}}]}`).has(t, 400,
+		"field", "requests[99]", "allowed", "at most 100 elements")
 }
 
 func TestDenyStatus(t *testing.T) {
@@ -242,13 +258,15 @@ func TestDenyStatus(t *testing.T) {
 	if retry := a.header.Get("Retry-After"); retry != fmt.Sprint(a.at("retry_after")) {
 		t.Errorf("Retry-After is %s, retry_after %v", retry, a.at("retry_after"))
 	}
-	never := s.post("/v1/decide?deny_status=429", `{"claims":[{"name":"api","limit":"fixed_window 10/1h","key":"u","cost":11}]}`)
+	never := s.post("/v1/decide?deny_status=429", `{"claims":[{"name":"api","limit":"fixed_window `+
+		`10/1h","key":"u","cost":11}]}`)
 	never.has(t, 429, "outcome", "refused", "retry_after", -1, "retry_after_us", -1)
 	if retry := never.header.Get("Retry-After"); retry != "" {
 		t.Errorf("Retry-After is %q where no wait helps", retry)
 	}
 	s.post("/v1/peek?deny_status=403", `{"request":{"path":"/jobs"}}`).has(t, 403, "outcome", "denied")
-	for _, query := range []string{"deny_status=200", "deny_status=600", "deny_status=x", "deny_status=429&deny_status=403", "status=429", "%zz"} {
+	for _, query := range []string{"deny_status=200", "deny_status=600", "deny_status=x",
+		"deny_status=429&deny_status=403", "status=429", "%zz"} {
 		s.post("/v1/decide?"+query, login).has(t, 400, "title", "Bad Request")
 	}
 	s.post("/v1/reset?deny_status=429", login).has(t, 400)
@@ -260,7 +278,8 @@ func TestReset(t *testing.T) {
 		s.post("/v1/decide", login)
 	}
 	s.post("/v1/decide", login).has(t, 200, "allowed", false)
-	s.post("/v1/reset", login).has(t, 200, "reset.0.name", "site", "reset.1.rule", "login", "reset.1.key", "client.ip=11:203.0.113.7", "reset.3.shadow", true)
+	s.post("/v1/reset", login).has(t, 200, "reset.0.name", "site", "reset.1.rule", "login", "reset.1.key",
+		"client.ip=11:203.0.113.7", "reset.3.shadow", true)
 	s.post("/v1/decide", login).has(t, 200, "allowed", true, "remaining", 1, "checks.3.refused", false)
 	const claim = `{"claims":[{"name":"login","limit":"fixed_window 2/1h","key":"client.ip=11:203.0.113.7"}]}`
 	s.post("/v1/reset", claim).has(t, 200, "reset.0.name", "login")
@@ -269,9 +288,12 @@ func TestReset(t *testing.T) {
 
 func TestOutages(t *testing.T) {
 	s := serve(t, handler(t, &gone{memstore.New()}, someRules))
-	s.post("/v1/decide", login).has(t, 200, "outcome", "passed", "degraded", true, "checks.0.local", true, "checks.1.local", true)
-	s.post("/v1/decide", `{"request":{"path":"/export","user":"u"}}`).has(t, 503, "outcome", "failed", "reason", "store_failed", "rule", "export")
-	s.post("/v1/decide", `{"claims":[{"name":"a","limit":"5/1m","key":"k"}]}`).has(t, 503, "outcome", "failed", "allowed", false)
+	s.post("/v1/decide", login).has(t, 200, "outcome", "passed", "degraded", true, "checks.0.local", true,
+		"checks.1.local", true)
+	s.post("/v1/decide", `{"request":{"path":"/export","user":"u"}}`).has(t, 503, "outcome", "failed", "reason",
+		"store_failed", "rule", "export")
+	s.post("/v1/decide", `{"claims":[{"name":"a","limit":"5/1m","key":"k"}]}`).has(t, 503, "outcome", "failed",
+		"allowed", false)
 	s.post("/v1/reserve", login).has(t, 200, "allowed", true, "reservation", nil)
 	s.post("/v1/reserve", `{"request":{"path":"/export","user":"u"}}`).has(t, 503, "reservation", nil)
 }
@@ -291,7 +313,8 @@ func TestTokensOfCallers(t *testing.T) {
 		{"Bearer ", map[string]int{"/v1/peek": 401, "/v1/decide": 401}},
 		{"Basic writing-is-allowed", map[string]int{"/v1/peek": 401, "/v1/decide": 401}},
 		{"Bearer writing-is-allowe", map[string]int{"/v1/peek": 401, "/v1/decide": 401}},
-		{"Bearer reading-is-allowed", map[string]int{"/v1/peek": 200, "/v1/decide": 403, "/v1/reset": 403, "/v1/reserve": 403, "/v1/acquire": 403}},
+		{"Bearer reading-is-allowed", map[string]int{"/v1/peek": 200, "/v1/decide": 403, "/v1/reset": 403,
+			"/v1/reserve": 403, "/v1/acquire": 403}},
 		{"bearer writing-is-allowed", map[string]int{"/v1/peek": 200, "/v1/decide": 200, "/v1/reset": 200}},
 		{"Bearer another-secret-here", map[string]int{"/v1/peek": 200, "/v1/decide": 200, "/v1/reset": 200}},
 	} {
@@ -306,7 +329,7 @@ func TestTokensOfCallers(t *testing.T) {
 }
 
 // Requests that a web page can send to a server on loopback, also by DNS rebinding, are refused.
-func TestPagesOfOthers(t *testing.T) {
+func TestCrossOriginRequestsAreRefused(t *testing.T) {
 	s := start(t, someRules, access(t, web.Config{Loopback: true}))
 	for name, test := range map[string]struct {
 		status int
@@ -332,7 +355,8 @@ func TestPagesOfOthers(t *testing.T) {
 			t.Errorf("%s: %d %s, want %d", name, a.status, a.text, test.status)
 		}
 	}
-	preflight := s.send("OPTIONS", "/v1/decide", "", "Origin", "https://evil.example", "Access-Control-Request-Method", "POST")
+	preflight := s.send("OPTIONS", "/v1/decide", "", "Origin", "https://evil.example",
+		"Access-Control-Request-Method", "POST")
 	preflight.has(t, 405)
 	for name := range preflight.header {
 		if strings.HasPrefix(name, "Access-Control-") {
@@ -341,7 +365,7 @@ func TestPagesOfOthers(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotThere(t *testing.T) {
+func TestUnknownPathsAndMethods(t *testing.T) {
 	s := start(t, someRules)
 	s.post("/v1/decide/", login).has(t, 404, "title", "Not Found")
 	s.post("/", login).has(t, 404)
@@ -359,8 +383,9 @@ func TestWhatIsNotThere(t *testing.T) {
 }
 
 // The body ends before it should: the caller went, or lied about its length.
-func TestABodyThatBreaksOff(t *testing.T) {
-	r := httptest.NewRequest("POST", "/v1/decide", io.MultiReader(strings.NewReader(login), iotest.ErrReader(io.ErrUnexpectedEOF)))
+func TestTruncatedBodyIsRefused(t *testing.T) {
+	r := httptest.NewRequest("POST", "/v1/decide", io.MultiReader(strings.NewReader(login),
+		iotest.ErrReader(io.ErrUnexpectedEOF)))
 	r.Header.Set("Content-Type", "application/json")
 	w := httptest.NewRecorder()
 	handler(t, memstore.New(), someRules).ServeHTTP(w, r)
@@ -370,20 +395,22 @@ func TestABodyThatBreaksOff(t *testing.T) {
 }
 
 // One call after the other in the same memory: nothing of one may be seen in the next.
-func TestCallsDoNotMix(t *testing.T) {
+func TestConcurrentCallsAreIsolated(t *testing.T) {
 	h := handler(t, memstore.New(), `rules: [{name: u, key: [user, header.X-A], limit: fixed_window 100000/1h}]`)
 	var group sync.WaitGroup
 	for i := range 8 {
 		group.Go(func() {
 			for j := range 200 {
 				user, want := fmt.Sprintf("user-%d-%d", i, j), "user="
-				body := fmt.Sprintf(`{"requests":[{"request":{"user":%q,"headers":{"X-A":"a\u0042"}}},{"request":{"user":%q}}]}`, user, user+"x")
+				body := fmt.Sprintf(`{"requests":[{"request":{"user":%q,"headers":{"X-A":"a\u0042"}}},`+
+					`{"request":{"user":%q}}]}`, user, user+"x")
 				r := httptest.NewRequest("POST", "/v1/peek", strings.NewReader(body))
 				r.Header.Set("Content-Type", "application/json")
 				w := httptest.NewRecorder()
 				h.ServeHTTP(w, r)
 				want = fmt.Sprintf("user=%d:%s header.X-A=2:aB", len(user), user)
-				if w.Code != 200 || !strings.Contains(w.Body.String(), want) || strings.Count(w.Body.String(), "header.X-A=2:aB") != 1 {
+				if w.Code != 200 || !strings.Contains(w.Body.String(), want) || strings.Count(w.Body.String(),
+					"header.X-A=2:aB") != 1 {
 					t.Errorf("%d %s, want the key %q once", w.Code, w.Body, want)
 				}
 			}
@@ -393,7 +420,7 @@ func TestCallsDoNotMix(t *testing.T) {
 }
 
 // A body without a length is read no further than it may be long.
-func TestABodyWithoutEnd(t *testing.T) {
+func TestEndlessBodyIsBounded(t *testing.T) {
 	read := 0
 	r := httptest.NewRequest("POST", "/v1/decide", readerFunc(func(p []byte) (int, error) {
 		read += len(p)

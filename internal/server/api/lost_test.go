@@ -30,7 +30,8 @@ func (l *losing) call(do func() error) error {
 	return weir.ErrUnavailable
 }
 
-func (l *losing) Decide(ctx context.Context, claims []weir.Claim, times int64, d []weir.Decision) (granted int64, err error) {
+func (l *losing) Decide(ctx context.Context, claims []weir.Claim, times int64, d []weir.Decision) (granted int64,
+	err error) {
 	err = l.call(func() (err error) {
 		granted, err = l.Store.Decide(ctx, claims, times, d)
 		return err
@@ -80,7 +81,8 @@ func (s *settling) check() {
 	claim := func(name, limit string, cost int) string {
 		return fmt.Sprintf(`{"name":%q,"limit":%q,"key":%q,"cost":%d}`, name, limit, s.key, cost)
 	}
-	three := claim("all", "fixed_window 10000/1h", 500) + "," + claim("few", "sliding_log 10000/1h", 100) + "," + claim("held", "concurrency 9 ttl 1h", 1)
+	three := claim("all", "fixed_window 10000/1h", 500) + "," + claim("few", "sliding_log 10000/1h",
+		100) + "," + claim("held", "concurrency 9 ttl 1h", 1)
 	token := server.post("/v1/reserve", `{"claims":[`+three+`]}`).at("reservation.token")
 	s.store.nth = s.nth
 	a := server.post("/v1/settle", settle(token, s.actual))

@@ -71,13 +71,15 @@ func (w *witness) check(r *http.Request, answer *httptest.ResponseRecorder) {
 		return
 	}
 	input := &openapi3filter.ResponseValidationInput{
-		RequestValidationInput: &openapi3filter.RequestValidationInput{Request: r, PathParams: parameters, Route: route},
-		Status:                 answer.Code, Header: answer.Header(),
+		RequestValidationInput: &openapi3filter.RequestValidationInput{Request: r, PathParams: parameters,
+			Route: route},
+		Status: answer.Code, Header: answer.Header(),
 		Options: &openapi3filter.Options{IncludeResponseStatus: true, MultiError: true},
 	}
 	input.SetBodyBytes(answer.Body.Bytes())
 	if err := openapi3filter.ValidateResponse(r.Context(), input); err != nil {
-		w.t.Errorf("%s %s answers %d %s, which is not what the document says: %v", r.Method, r.URL.Path, answer.Code, answer.Body, err)
+		w.t.Errorf("%s %s answers %d %s, which is not what the document says: %v", r.Method, r.URL.Path, answer.Code,
+			answer.Body, err)
 	}
 	w.mu.Lock()
 	w.seen[fmt.Sprint(r.Method, " ", route.Path, " ", answer.Code)] = true
@@ -127,9 +129,9 @@ func (w *witness) noteValue(at string, value any) {
 	}
 }
 
-// TestTheDocumentIsTrue brings about every status of every operation, and every field of
+// TestAnswersMatchOpenAPIDocument brings about every status of every operation, and every field of
 // every answer.
-func TestTheDocumentIsTrue(t *testing.T) {
+func TestAnswersMatchOpenAPIDocument(t *testing.T) {
 	w := newWitness(t, excepting(t))
 	everyAnswer(serve(t, w))
 	exceptions(serve(t, w))
@@ -160,7 +162,8 @@ func TestTheDocumentIsTrue(t *testing.T) {
 			t.Errorf("%s was never answered", at)
 		}
 	}
-	for _, name := range []string{"Answer", "ReserveAnswer", "BatchAnswer", "CompactAnswer", "CompactBatchAnswer", "ResetAnswer", "Settled", "Renewed", "Released", "Problem"} {
+	for _, name := range []string{"Answer", "ReserveAnswer", "BatchAnswer", "CompactAnswer", "CompactBatchAnswer",
+		"ResetAnswer", "Settled", "Renewed", "Released", "Problem"} {
 		w.everyField(name, w.doc.Components.Schemas[name])
 	}
 }
@@ -175,7 +178,8 @@ func (w *witness) everyField(at string, schema *openapi3.SchemaRef) {
 		}
 	}
 	if strings.HasSuffix(at, "BatchAnswer.answers") || at == "ReserveAnswer" { // all but their own fields is Answer
-		schema = map[string]*openapi3.SchemaRef{"BatchAnswer.answers": errorAlone(schema), "CompactBatchAnswer.answers": errorAlone(schema), "ReserveAnswer": reservationAlone(schema)}[at]
+		schema = map[string]*openapi3.SchemaRef{"BatchAnswer.answers": errorAlone(schema),
+			"CompactBatchAnswer.answers": errorAlone(schema), "ReserveAnswer": reservationAlone(schema)}[at]
 	}
 	for name, property := range schema.Value.Properties {
 		if (at == "Answer" || at == "CompactAnswer") && name == "error" {
@@ -200,7 +204,8 @@ func alone(s *openapi3.SchemaRef, name string) *openapi3.SchemaRef {
 		return s
 	}
 	// Its members have their own schemas.
-	return openapi3.NewSchemaRef("", &openapi3.Schema{Properties: openapi3.Schemas{name: openapi3.NewSchemaRef("", &openapi3.Schema{})}})
+	one := &openapi3.Schema{Properties: openapi3.Schemas{name: openapi3.NewSchemaRef("", &openapi3.Schema{})}}
+	return openapi3.NewSchemaRef("", one)
 }
 
 const login = `{"request":{"method":"POST","path":"/login","client":"203.0.113.7"}}`
@@ -259,7 +264,8 @@ func everyAnswer(s *server) {
 func everyRefusal(t *testing.T, s *server) {
 	for path, body := range bodies(s) {
 		s.post(path, body)
-		if a := s.post(path, body, "Authorization", "Bearer nobody-knows-this"); a.status != 401 || !strings.Contains(a.header.Get("WWW-Authenticate"), "invalid_token") {
+		if a := s.post(path, body, "Authorization", "Bearer "+
+			"nobody-knows-this"); a.status != 401 || !strings.Contains(a.header.Get("WWW-Authenticate"), "invalid_token") {
 			t.Errorf("%s with an unknown token: %d %v", path, a.status, a.header)
 		}
 		s.post(path, body, "Authorization", "Bearer read-read-read-read")
@@ -304,9 +310,9 @@ func everyOutage(s, healthy *server) {
 	}
 }
 
-// TestRequestsOfTheDocumentAreTaken: what the document calls right, the server takes, and
+// TestRequestsMatchOpenAPIDocument: what the document calls right, the server takes, and
 // what the server takes the document calls right.
-func TestRequestsOfTheDocumentAreTaken(t *testing.T) {
+func TestRequestsMatchOpenAPIDocument(t *testing.T) {
 	w := newWitness(t, handler(t, memstore.New(), someRules))
 	for _, test := range []struct{ path, body string }{
 		{"/v1/decide", login},
@@ -336,8 +342,9 @@ func TestRequestsOfTheDocumentAreTaken(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		valid := openapi3filter.ValidateRequest(context.Background(), &openapi3filter.RequestValidationInput{Request: r, PathParams: parameters, Route: route,
-			Options: &openapi3filter.Options{AuthenticationFunc: openapi3filter.NoopAuthenticationFunc}})
+		valid := openapi3filter.ValidateRequest(context.Background(),
+			&openapi3filter.RequestValidationInput{Request: r, PathParams: parameters, Route: route,
+				Options: &openapi3filter.Options{AuthenticationFunc: openapi3filter.NoopAuthenticationFunc}})
 		var shape *openapi3filter.RequestError
 		if valid != nil && !errors.As(valid, &shape) {
 			t.Fatal(valid)
@@ -348,7 +355,8 @@ func TestRequestsOfTheDocumentAreTaken(t *testing.T) {
 		r.Header.Set("Content-Type", "application/json")
 		w.next.ServeHTTP(recorder, r)
 		if taken := recorder.Code == 200; taken != (valid == nil) {
-			t.Errorf("%s %s: the server answers %d %s, the document says %v", test.path, test.body, recorder.Code, recorder.Body, valid)
+			t.Errorf("%s %s: the server answers %d %s, the document says %v", test.path, test.body, recorder.Code,
+				recorder.Body, valid)
 		}
 	}
 }

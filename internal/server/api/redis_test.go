@@ -16,7 +16,7 @@ import (
 
 // Reservations and leases of several nodes on Redis, and on a Cluster, where the reservation
 // lies in another slot than what it reserves.
-func TestNodesOnRedis(t *testing.T) {
+func TestNodesShareLimitsOnRedis(t *testing.T) {
 	for name, open := range map[string]func() string{
 		"one server": func() string { return redistest.Start(t).URL() },
 		"a cluster":  func() string { return redistest.StartCluster(t, 3, 0).URL() },
@@ -25,7 +25,8 @@ func TestNodesOnRedis(t *testing.T) {
 			url := open()
 			var nodes [3]*server
 			for i := range nodes {
-				store, err := redisstore.Open(context.Background(), url, redisstore.WithTimeout(10*time.Second)) // tests share a busy machine
+				store, err := redisstore.Open(context.Background(), url,
+					redisstore.WithTimeout(10*time.Second)) // tests share a busy machine
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -38,7 +39,8 @@ func TestNodesOnRedis(t *testing.T) {
 }
 
 func onNodes(t *testing.T, nodes [3]*server) {
-	const estimate = `{"claims":[{"name":"tokens","limit":"fixed_window 1000/1h","key":"user=1:u","cost":500},{"name":"all","limit":"10000/1h","key":"all","cost":500}]}`
+	const estimate = `{"claims":[{"name":"tokens","limit":"fixed_window 1000/1h","key":"user=1:u","cost":500},` +
+		`{"name":"all","limit":"10000/1h","key":"all","cost":500}]}`
 	a := nodes[0].post("/v1/reserve", estimate)
 	a.has(t, 200, "allowed", true, "name", "tokens", "checks.2", nil)
 	var settled atomic.Int64
@@ -62,16 +64,17 @@ func onNodes(t *testing.T, nodes [3]*server) {
 	nodes[2].post("/v1/peek", `{"request":{"path":"/chat","user":"v"}}`).has(t, 200, "checks.0.remaining", 1000)
 }
 
-// TestABatchIsFewCalls: the requests of a batch go to the store together, and those of one key are
+// TestBatchUsesFewRedisCalls: the requests of a batch go to the store together, and those of one key are
 // decided in their order.
-func TestABatchIsFewCalls(t *testing.T) {
+func TestBatchUsesFewRedisCalls(t *testing.T) {
 	redis := redistest.Start(t)
 	store, err := redisstore.Open(t.Context(), redis.URL(), redisstore.WithTimeout(10*time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { store.Close() })
-	s := serve(t, handler(t, store, "rules: [{name: user, key: [user], limit: 3/1h}, {name: tried, key: [user], mode: shadow, limit: 9/1h}]"))
+	s := serve(t, handler(t, store, "rules: [{name: user, key: [user], limit: 3/1h}, {name: tried, key: [user], "+
+		"mode: shadow, limit: 9/1h}]"))
 	body := func(users int) string {
 		var list []string
 		for i := range 100 {
@@ -91,7 +94,10 @@ func TestABatchIsFewCalls(t *testing.T) {
 	if got := calls() - before; got > 4 { // 64 keys each, for the rule and for the shadow rule
 		t.Errorf("a batch of 100 takes %d calls of Redis, want at most 4", got)
 	}
-	s.post("/v1/decide", body(2)).has(t, 200, "answers.0.remaining", 0, "answers.1.allowed", true, "answers.2.allowed", false, "answers.9.allowed", false)
-	one := s.post("/v1/decide", `{"requests":[{"request":{"user":"o"}},{"request":{"user":"o"}},{"request":{"user":"o"}},{"request":{"user":"o"}}]}`)
-	one.has(t, 200, "answers.0.remaining", 2, "answers.1.remaining", 1, "answers.2.remaining", 0, "answers.3.allowed", false)
+	s.post("/v1/decide", body(2)).has(t, 200, "answers.0.remaining", 0, "answers.1.allowed", true,
+		"answers.2.allowed", false, "answers.9.allowed", false)
+	one := s.post("/v1/decide", `{"requests":[{"request":{"user":"o"}},{"request":{"user":"o"}},`+
+		`{"request":{"user":"o"}},{"request":{"user":"o"}}]}`)
+	one.has(t, 200, "answers.0.remaining", 2, "answers.1.remaining", 1, "answers.2.remaining", 0, "answers.3.allowed",
+		false)
 }

@@ -40,12 +40,14 @@ func settle(token any, actual int) string {
 
 func tokenOf(token any) string { return fmt.Sprintf(`{"token":%q}`, token) }
 
-func TestAReservationIsSettledOnce(t *testing.T) {
+func TestReservationIsSettledOnce(t *testing.T) {
 	s := start(t, tokenRules)
 	for i, test := range []struct{ estimate, actual int }{{300, 120}, {300, 300}, {10, 700}, {500, 0}, {0, 7}} {
 		user := fmt.Sprint("u", i)
-		a := s.post("/v1/reserve", fmt.Sprintf(`{"claims":[{"name":"tokens","limit":"fixed_window 1000/1h","key":"user=2:%s"}],"cost":%d,"ttl":"30m"}`, user, test.estimate))
-		a.has(t, 200, "allowed", true, "remaining", 1000-test.estimate, "reservation.ttl_us", 30*60*1000000, "checks.1", nil, "lease", nil)
+		a := s.post("/v1/reserve", fmt.Sprintf(`{"claims":[{"name":"tokens","limit":"fixed_window `+
+			`1000/1h","key":"user=2:%s"}],"cost":%d,"ttl":"30m"}`, user, test.estimate))
+		a.has(t, 200, "allowed", true, "remaining", 1000-test.estimate, "reservation.ttl_us", 30*60*1000000,
+			"checks.1", nil, "lease", nil)
 		token := a.at("reservation.token")
 		s.post("/v1/settle", settle(token, test.actual)).has(t, 200, "settled", true, "actual", test.actual)
 		if left := s.tokens(user); left != int64(1000-test.actual) {
@@ -61,7 +63,7 @@ func TestAReservationIsSettledOnce(t *testing.T) {
 }
 
 // A reservation that waits in a queue and is cancelled frees no place for which another one waits.
-func TestACancelledReservationKeepsThePlaceOfThoseBehindIt(t *testing.T) {
+func TestCancelledReservationKeepsLaterDelays(t *testing.T) {
 	var now atomic.Int64
 	now.Store(1_790_000_000_000_000)
 	s := serve(t, handler(t, memstore.New(memstore.WithClock(func() weir.Instant { return weir.Instant(now.Load()) })), "rules: []"))
@@ -103,21 +105,23 @@ func TestManyNodesSettleOnce(t *testing.T) {
 	}
 }
 
-func TestARefusedReservationChargesNothing(t *testing.T) {
+func TestRefusedReservationChargesNothing(t *testing.T) {
 	s := start(t, tokenRules)
-	s.post("/v1/reserve", `{"claims":[{"name":"tokens","limit":"fixed_window 1000/1h","key":"user=1:u"}],"cost":1001}`).has(t, 200, "allowed", false, "retry_after", -1, "reservation", nil)
+	s.post("/v1/reserve", `{"claims":[{"name":"tokens","limit":"fixed_window `+
+		`1000/1h","key":"user=1:u"}],"cost":1001}`).has(t, 200, "allowed", false, "retry_after", -1, "reservation", nil)
 	if left := s.tokens("u"); left != 1000 {
 		t.Errorf("%d are left", left)
 	}
 }
 
-func TestAReservationEnds(t *testing.T) {
+func TestReservationExpires(t *testing.T) {
 	var now atomic.Int64
 	now.Store(1_790_000_000_000_000)
 	store := memstore.New(memstore.WithClock(func() weir.Instant { return weir.Instant(now.Load()) }))
 	s := serve(t, handler(t, store, tokenRules))
 	const body = `{"claims":[{"name":"tokens","limit":"fixed_window 1000/1h","key":"user=1:u","cost":400}],"ttl":"1m"}`
-	early, late := s.post("/v1/reserve", body).at("reservation.token"), s.post("/v1/reserve", body).at("reservation.token")
+	early, late := s.post("/v1/reserve", body).at("reservation.token"), s.post("/v1/reserve",
+		body).at("reservation.token")
 	now.Add(60_000_000 - 1)
 	s.post("/v1/settle", settle(early, 0)).has(t, 200)
 	now.Add(1)
@@ -131,7 +135,7 @@ func TestAReservationEnds(t *testing.T) {
 }
 
 // Of a reservation with leases and fixed claims, settle ends the first and leaves the second.
-func TestSettleLeavesWhatIsFixed(t *testing.T) {
+func TestSettleKeepsFixedClaims(t *testing.T) {
 	s := start(t, tokenRules)
 	a := s.post("/v1/reserve", `{"claims":[
 		{"name":"requests","limit":"fixed_window 10/1h","key":"u","cost":1,"fixed":true},
@@ -142,7 +146,8 @@ func TestSettleLeavesWhatIsFixed(t *testing.T) {
 		t.Error("the stream is not held")
 	}
 	s.post("/v1/settle", settle(a.at("reservation.token"), 50)).has(t, 200)
-	if r, k, c := s.left("requests", "fixed_window 10/1h", "u"), s.tokens("u"), s.left("streams", "concurrency 1 ttl 1m", "u"); r != 9 || k != 950 || c != 1 {
+	if r, k, c := s.left("requests", "fixed_window 10/1h", "u"), s.tokens("u"), s.left("streams",
+		"concurrency 1 ttl 1m", "u"); r != 9 || k != 950 || c != 1 {
 		t.Errorf("left: %d requests, %d tokens, %d streams", r, k, c)
 	}
 }
@@ -174,18 +179,21 @@ func TestLeases(t *testing.T) {
 	}
 }
 
-func TestAcquireAgainIsTheSameLease(t *testing.T) {
+func TestRepeatedAcquireKeepsLease(t *testing.T) {
 	s := start(t, "rules: []")
-	const body = `{"claims":[{"name":"jobs","limit":"concurrency 1 ttl 1m","key":"k"}],"lease":"b1946ac92492d2347c6235b4d2611184"}`
+	const body = `{"claims":[{"name":"jobs","limit":"concurrency 1 ttl ` +
+		`1m","key":"k"}],"lease":"b1946ac92492d2347c6235b4d2611184"}`
 	s.post("/v1/acquire", body).has(t, 200, "allowed", true, "lease.id", "b1946ac92492d2347c6235b4d2611184")
 	again := s.post("/v1/acquire", body)
 	again.has(t, 200, "allowed", true)
-	s.post("/v1/acquire", `{"claims":[{"name":"jobs","limit":"concurrency 1 ttl 1m","key":"k"}]}`).has(t, 200, "allowed", false)
+	s.post("/v1/acquire", `{"claims":[{"name":"jobs","limit":"concurrency 1 ttl 1m","key":"k"}]}`).has(t, 200,
+		"allowed", false)
 	s.post("/v1/release", tokenOf(again.at("lease.token"))).has(t, 200)
-	s.post("/v1/acquire", `{"claims":[{"name":"jobs","limit":"1/1m","key":"k"}]}`).has(t, 200, "allowed", true, "lease", nil)
+	s.post("/v1/acquire", `{"claims":[{"name":"jobs","limit":"1/1m","key":"k"}]}`).has(t, 200, "allowed", true,
+		"lease", nil)
 }
 
-func TestWrongTokens(t *testing.T) {
+func TestInvalidTokensAreRefused(t *testing.T) {
 	s := start(t, tokenRules)
 	reserved := s.post("/v1/reserve", `{"request":{"path":"/chat","user":"u"}}`).at("reservation.token").(string)
 	held := s.post("/v1/acquire", `{"request":{"path":"/chat","user":"u"}}`).at("lease.token").(string)

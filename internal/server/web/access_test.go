@@ -13,7 +13,8 @@ func TestLoopbackNames(t *testing.T) {
 	for host, want := range map[string]bool{
 		"localhost:8080": true, "LOCALHOST": true, "localhost.": true, "127.0.0.1:1": true, "127.0.0.2": true,
 		"[::1]:8080": true, "[::1]": true, "[::ffff:127.0.0.1]:80": true,
-		"evil.example": false, "": false, "localhost.evil.example": false, "127.0.0.1.nip.io:80": false, "192.0.2.1": false,
+		"evil.example": false, "": false, "localhost.evil.example": false, "127.0.0.1.nip.io:80": false,
+		"192.0.2.1": false,
 	} {
 		if web.IsLoopback(host) != want {
 			t.Errorf("%q: want %v", host, want)
@@ -60,7 +61,8 @@ func TestTokensIdentifyCallers(t *testing.T) {
 			status = p.Status
 		}
 		if caller != test.caller || status != test.status {
-			t.Errorf("%q, writes %v: %q %v, want %q %d", test.authorization, test.writes, caller, err, test.caller, test.status)
+			t.Errorf("%q, writes %v: %q %v, want %q %d", test.authorization, test.writes, caller, err, test.caller,
+				test.status)
 		}
 	}
 }
