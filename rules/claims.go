@@ -198,19 +198,66 @@ func (c *claimCounter) switchNode(q *switchNode) (most claimBound) {
 	return most
 }
 
-// A witness is a request that needs more claims than a decision holds.
-type witness struct {
-	request    Request
-	attributes attributes
-	rules      []*Rule
-	claims     int
+// An example is a request that the search makes up. It decides some attributes; the others are open.
+type example struct {
+	request Request
+	known   map[attribute]string
+	rules   []*Rule // once it is complete: those that need claims
+	claims  int
 }
 
-// maxShown is the number of rules in a witness's text.
+func (x *example) Header(name string) string     { return x.known[attribute{sourceHeader, name}] }
+func (x *example) Query(name string) string      { return x.known[attribute{sourceQuery, name}] }
+func (x *example) Cookie(string) string          { return "" }
+func (x *example) Descriptor(name string) string { return x.known[attribute{sourceDescriptor, name}] }
+
+// at is the example with a longer path.
+func (x *example) at(segment string) *example {
+	longer := *x
+	longer.request.Path += "/" + url.PathEscape(segment)
+	return &longer
+}
+
+// with is the example with a value of one more attribute.
+func (x *example) with(a attribute, value string) *example {
+	more := *x
+	if more.known = maps.Clone(x.known); more.known == nil {
+		more.known = make(map[attribute]string)
+	}
+	more.known[a] = value
+	switch a.kind {
+	case sourceMethod:
+		more.request.Method = value
+	case sourceService:
+		more.request.Service = value
+	case sourceUser:
+		more.request.User = value
+	case sourceRoute:
+		more.request.Route = value
+	case sourceIP:
+		more.request.Client, _ = netip.ParseAddr(value)
+	}
+	return &more
+}
+
+// maxShown is the number of rules in an example's text.
 const maxShown = 8
 
 // String describes the request and its rules.
-func (x *witness) String() string {
+func (x *example) String() string {
+	r := &x.request
+	text := strings.TrimSpace(r.Method + " " + r.Host + r.Path)
+	if text == "" || text == "/any" {
+		text = strings.TrimSpace("any " + text)
+	}
+	known := slices.SortedFunc(maps.Keys(x.known), func(a, b attribute) int {
+		return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.name, b.name))
+	})
+	for _, a := range known {
+		if a.kind != sourceMethod && x.known[a] != "" {
+			text += fmt.Sprintf(", %s: %s", strings.TrimSpace(a.kind.String()+" "+a.name), x.known[a])
+		}
+	}
 	var parts []string
 	for _, rule := range x.rules[:min(len(x.rules), maxShown)] {
 		parts = append(parts, fmt.Sprintf("%s %d", rule.name, rule.claims))
@@ -218,62 +265,83 @@ func (x *witness) String() string {
 	if more := len(x.rules) - maxShown; more > 0 {
 		parts = append(parts, fmt.Sprintf("and %d more", more))
 	}
-	return fmt.Sprintf("%s meets rules with %d limits and bans: %s", x.where(), x.claims, strings.Join(parts, ", "))
+	return fmt.Sprintf("a request such as %.300q meets rules with %d limits and bans: %s", text, x.claims,
+		strings.Join(parts, ", "))
 }
-
-func (x *witness) where() string {
-	r := &x.request
-	text := strings.TrimSpace(r.Method + " " + r.Host + r.Path)
-	if text == "" || text == "/any" {
-		text = strings.TrimSpace("any " + text)
-	}
-	known := slices.SortedFunc(maps.Keys(x.attributes), func(a, b attribute) int {
-		return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.name, b.name))
-	})
-	for _, a := range known {
-		if a.kind != sourceMethod && x.attributes[a] != "" {
-			text += fmt.Sprintf(", %s: %s", strings.TrimSpace(a.kind.String()+" "+a.name), x.attributes[a])
-		}
-	}
-	return "a request such as " + fmt.Sprintf("%.300q", text)
-}
-
-// attributes are those of a request that search makes up.
-type attributes map[attribute]string
-
-func (a attributes) Header(name string) string     { return a[attribute{sourceHeader, name}] }
-func (a attributes) Query(name string) string      { return a[attribute{sourceQuery, name}] }
-func (a attributes) Cookie(name string) string     { return a[attribute{sourceCookie, name}] }
-func (a attributes) Descriptor(name string) string { return a[attribute{sourceDescriptor, name}] }
 
 // search tries requests until one needs more claims than a decision holds. The bounds exclude most.
-func (c *claimCounter) search() *witness {
+func (c *claimCounter) search() *example {
 	for _, host := range slices.Sorted(maps.Keys(c.names())) {
-		r := Request{Host: host}
+		x := &example{request: Request{Host: host}}
 		var open []*branch
 		var steps []*step
 		for _, p := range c.set.pathsOf(host) {
 			open = append(open, &p.all)
 			steps = append(steps, &p.root)
 		}
-		if found := c.assign(r, nil, open); found != nil {
+		if found := c.assign(x, open); found != nil {
 			return found
 		}
-		if found := c.extend(r, steps, open); found != nil {
+		if found := c.extend(x, steps, open); found != nil {
 			return found
 		}
 	}
 	return nil
 }
 
-// bounded reports whether no request with these conditions can need too many claims.
-func (c *claimCounter) bounded(open []*branch, steps []*step) bool {
+// extend tries each next segment that rules distinguish. open are the branches that any longer path reaches.
+func (c *claimCounter) extend(x *example, steps []*step, open []*branch) *example {
+	if c.within(open, nil, steps) {
+		return nil
+	}
+	words := make(map[string]bool)
+	open = slices.Clip(open)
+	for _, s := range steps {
+		for word := range s.named {
+			words[word] = true
+		}
+		open = appendBranches(open, s.deep)
+	}
+	words[other(words)] = true
+	for _, word := range slices.Sorted(maps.Keys(words)) {
+		var next []*step
+		ending := slices.Clip(open)
+		for _, s := range steps {
+			for _, n := range []*step{s.named[word], s.one} {
+				if n != nil && (word != "" || n != s.one) {
+					next = append(next, n)
+					ending = appendBranches(ending, n.deep, n.here)
+				}
+			}
+		}
+		longer := x.at(word)
+		found := c.assign(longer, ending)
+		if found == nil && word != "" && len(next) > 0 {
+			found = c.extend(longer, next, open)
+		}
+		if found != nil {
+			return found
+		}
+	}
+	return nil
+}
+
+// within reports whether no request with these conditions can need too many claims. It ends a search that
+// takes too long.
+func (c *claimCounter) within(reached []*branch, open []*switchNode, steps []*step) bool {
 	if c.steps--; c.steps < 0 {
 		return true
 	}
 	var sum claimBound
-	for _, b := range open {
-		sum = sum.plus(c.branch(b))
+	for _, b := range reached {
+		if steps == nil {
+			sum = sum.plus(boundOf(b.rules))
+		} else {
+			sum = sum.plus(c.branch(b))
+		}
+	}
+	for _, q := range open {
+		sum = sum.plus(c.switchNode(q))
 	}
 	for _, s := range steps {
 		sum = sum.plus(c.step(s))
@@ -281,114 +349,63 @@ func (c *claimCounter) bounded(open []*branch, steps []*step) bool {
 	return c.total(sum) <= weir.MaxClaims
 }
 
-// extend tries each next segment that rules distinguish.
-func (c *claimCounter) extend(r Request, steps []*step, open []*branch) *witness {
-	if c.bounded(open, steps) {
-		return nil
-	}
-	words := make(map[string]bool)
-	for _, s := range steps {
-		for word := range s.named {
-			words[word] = true
-		}
-		if s.deep != nil {
-			open = append(open[:len(open):len(open)], s.deep)
-		}
-	}
-	words[other("any", words)] = true // represents all others
-	for _, word := range slices.Sorted(maps.Keys(words)) {
-		longer := r
-		longer.Path += "/" + url.PathEscape(word)
-		if found := c.enter(longer, word, steps, open); found != nil {
-			return found
-		}
-	}
-	return nil
-}
-
-// enter continues a path with a segment.
-func (c *claimCounter) enter(r Request, segment string, from []*step, open []*branch) *witness {
-	var steps []*step
-	ending := open[:len(open):len(open)]
-	for _, s := range from {
-		next := []*step{s.named[segment], s.one}
-		if segment == "" {
-			next = next[:1]
-		}
-		for _, s := range next {
-			if s == nil {
-				continue
-			}
-			steps = append(steps, s)
-			for _, b := range []*branch{s.deep, s.here} {
-				if b != nil {
-					ending = append(ending, b)
-				}
-			}
-		}
-	}
-	if found := c.assign(r, nil, ending); found != nil || segment == "" || len(steps) == 0 {
-		return found
-	}
-	return c.extend(r, steps, open)
-}
-
 // assign tries each value that rules distinguish for an attribute that is still open.
-func (c *claimCounter) assign(r Request, known attributes, from []*branch) *witness {
-	reached, open := known.reach(from)
-	if c.steps--; c.steps < 0 {
-		return nil
-	}
-	var sum claimBound
-	for _, b := range reached {
-		sum = sum.plus(boundOf(b.rules))
-	}
-	for _, q := range open {
-		sum = sum.plus(c.switchNode(q))
-	}
-	if c.total(sum) <= weir.MaxClaims {
+func (c *claimCounter) assign(x *example, from []*branch) *example {
+	reached, open := x.reach(from)
+	if c.within(reached, open, nil) {
 		return nil
 	}
 	if len(open) == 0 {
-		return c.witness(r, known)
+		return c.confirmed(x)
 	}
 	asked := attribute{open[0].kind, open[0].name}
 	for _, value := range valuesThatMatter(asked, open) {
-		more := attributes{asked: value}
-		maps.Copy(more, known)
-		if found := c.assign(r, more, from); found != nil {
+		if found := c.assign(x.with(asked, value), from); found != nil {
 			return found
 		}
 	}
 	return nil
 }
 
-// reach follows the known attributes, and returns the branches reached and the switches on unknown attributes.
-func (a attributes) reach(from []*branch) (reached []*branch, open []*switchNode) {
+// confirmed returns the example if Match confirms that it needs too many claims.
+func (c *claimCounter) confirmed(x *example) *example {
+	x.request.Attributes = x
+	for _, rule := range c.set.Match(&x.request, nil) {
+		if rule.claims > 0 {
+			x.rules = append(x.rules, rule)
+			x.claims += rule.claims
+		}
+	}
+	if x.claims <= weir.MaxClaims {
+		return nil
+	}
+	return x
+}
+
+// reach follows the known attributes, and returns the branches reached and the switches on open attributes.
+func (x *example) reach(from []*branch) (reached []*branch, open []*switchNode) {
 	reached = slices.Clone(from)
 	for i := 0; i < len(reached); i++ {
 		for _, q := range reached[i].switches {
-			value, known := a[attribute{q.kind, q.name}]
+			value, known := x.known[attribute{q.kind, q.name}]
 			switch {
 			case !known:
 				open = append(open, q)
-			case value != "":
-				reached = append(reached, q.answered(value)...)
+			case value == "":
+			case q.kind == sourceIP:
+				for j := q.networks.find(x.request.Client); j >= 0; j = q.networks.list[j].parent {
+					reached = append(reached, q.networks.list[j].value)
+				}
+			default:
+				reached = appendBranches(reached, q.values[value], q.alsoFor(value), q.any)
 			}
 		}
 	}
 	return reached, open
 }
 
-// answered are the branches of a value that is not empty.
-func (q *switchNode) answered(value string) (list []*branch) {
-	if q.kind == sourceIP {
-		for i := q.networks.find(netip.MustParseAddr(value)); i >= 0; i = q.networks.list[i].parent {
-			list = append(list, q.networks.list[i].value)
-		}
-		return list
-	}
-	for _, b := range []*branch{q.values[value], q.alsoFor(value), q.any} {
+func appendBranches(list []*branch, more ...*branch) []*branch {
+	for _, b := range more {
 		if b != nil {
 			list = append(list, b)
 		}
@@ -397,7 +414,7 @@ func (q *switchNode) answered(value string) (list []*branch) {
 }
 
 // valuesThatMatter are the values of an attribute that switches distinguish, one that represents all others,
-// and the empty one.
+// and the empty one. Of networks, the first address of each and the one after its last represent all.
 func valuesThatMatter(asked attribute, open []*switchNode) []string {
 	values := make(map[string]bool)
 	for _, q := range open {
@@ -410,11 +427,13 @@ func valuesThatMatter(asked attribute, open []*switchNode) []string {
 		for i := range q.networks.list {
 			prefix := q.networks.list[i].prefix
 			values[prefix.Addr().String()] = true
-			values[lastOf(prefix).String()] = true
+			if after := lastOf(prefix).Next(); after.IsValid() {
+				values[after.String()] = true
+			}
 		}
 	}
 	if asked.kind != sourceIP {
-		values[other("any", values)] = true
+		values[other(values)] = true
 	}
 	values[""] = true
 	return slices.Sorted(maps.Keys(values))
@@ -431,39 +450,10 @@ func lastOf(prefix netip.Prefix) netip.Addr {
 }
 
 // other is a word that is not in words.
-func other(word string, words map[string]bool) string {
+func other(words map[string]bool) string {
+	word := "any"
 	for words[word] {
 		word += "-other"
 	}
 	return word
-}
-
-// witness returns the request, if Match confirms that it needs too many claims.
-func (c *claimCounter) witness(r Request, known attributes) *witness {
-	x := &witness{request: r, attributes: known}
-	x.request.Attributes = known
-	for attribute, value := range known {
-		switch attribute.kind {
-		case sourceMethod:
-			x.request.Method = value
-		case sourceService:
-			x.request.Service = value
-		case sourceUser:
-			x.request.User = value
-		case sourceRoute:
-			x.request.Route = value
-		case sourceIP:
-			x.request.Client, _ = netip.ParseAddr(value)
-		}
-	}
-	for _, rule := range c.set.Match(&x.request, nil) {
-		if rule.claims > 0 {
-			x.rules = append(x.rules, rule)
-			x.claims += rule.claims
-		}
-	}
-	if x.claims <= weir.MaxClaims {
-		return nil
-	}
-	return x
 }

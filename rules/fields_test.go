@@ -110,13 +110,24 @@ func TestSchemaIsGenerated(t *testing.T) {
 			definition["required"] = must
 		}
 	}
-	schema := definitions["file"]
+	file := definitions["file"]
 	delete(definitions, "file")
-	schema["$defs"] = definitions
+	schema := struct {
+		Schema      any               `json:"$schema"`
+		ID          any               `json:"$id"`
+		Title       any               `json:"title"`
+		Description any               `json:"description"`
+		Type        any               `json:"type"`
+		Additional  any               `json:"additionalProperties"`
+		Required    any               `json:"required"`
+		Properties  any               `json:"properties"`
+		Defs        map[string]object `json:"$defs"`
+	}{file["$schema"], file["$id"], file["title"], file["description"], file["type"], file["additionalProperties"],
+		file["required"], file["properties"], definitions}
 	var out bytes.Buffer
 	encoder := json.NewEncoder(&out)
 	encoder.SetEscapeHTML(false)
-	encoder.SetIndent("", " ")
+	encoder.SetIndent("", "  ")
 	if err := encoder.Encode(schema); err != nil {
 		t.Fatal(err)
 	}
