@@ -482,14 +482,9 @@ func TestCertificatesOfOperators(t *testing.T) {
 		{"--admin-read-certs", "ann", "may only read"},
 		{"--admin-certs", "bob", "needs a token of an operator"},
 	} {
-<<<<<<< HEAD
-		p := call{}.serve(t, "--http", "127.0.0.1:0", "--http-tls-cert", a.file("server"), "--http-tls-key",
-			a.file("server-key"),
-			"--http-client-ca", a.file("ca"), test.flag, test.names)
-=======
-		p := call{}.serve(t, "--http", "127.0.0.1:0", "--http-tls-cert", a.File("server"), "--http-tls-key", a.File("server-key"),
+		p := call{}.serve(t, "--http", "127.0.0.1:0", "--http-tls-cert", a.File("server"), "--http-tls-key",
+			a.File("server-key"),
 			"--http-client-ca", a.File("ca"), test.flag, test.names)
->>>>>>> main
 		ann := operate(t, p)
 		tls := []string{"--server-ca", a.File("ca"), "--server-cert", a.File("ann"), "--server-key", a.File("ann-key")}
 		r := ann.run(t, append([]string{"block", "10.0.0.1", "--for", "1h"}, tls...)...)

@@ -40,20 +40,14 @@ func TestMetricsElsewhere(t *testing.T) {
 	p.end()
 }
 
-// TestTheDoorsAreFull: who comes when there is no room is told, or hung up on, and what has an
+// TestFullListeners: clients beyond the maximum get an error or are disconnected, and a front end with an
 // address of its own goes on.
-func TestTheDoorsAreFull(t *testing.T) {
+func TestFullListeners(t *testing.T) {
 	t.Parallel()
-<<<<<<< HEAD
 	p := call{}.serve(t, "--http-max-connections", "1", "--resp", "127.0.0.1:0", "--resp-max-connections", "1",
 		"--metrics", "127.0.0.1:0")
-	for door, want := range map[string]string{"http": "", "resp": "-ERR max number of clients reached\r\n"} {
-		_, address, _ := strings.Cut(p.at(door), "://")
-=======
-	p := call{}.serve(t, "--http-max-connections", "1", "--resp", "127.0.0.1:0", "--resp-max-connections", "1", "--metrics", "127.0.0.1:0")
 	for listener, want := range map[string]string{"http": "", "resp": "-ERR max number of clients reached\r\n"} {
 		_, address, _ := strings.Cut(p.at(listener), "://")
->>>>>>> main
 		hold(t, address)
 		if text, err := io.ReadAll(hold(t, address)); string(text) != want {
 			t.Errorf("%s: %q %v, want %q", listener, text, err, want)
