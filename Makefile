@@ -60,7 +60,7 @@ fuzz:
 
 # The slowest packages go first, or a processor is idle in the end. Much of their time they wait for servers: three
 # packages run at a time.
-SLOW = ./internal/cli ./internal/faulttest ./internal/ruleset/redissource
+SLOW = ./internal/cli ./internal/faulttest ./internal/ruleset/redissource ./internal/redisconn
 # What passes the suite of stores, on memory and on Redis.
 STORES = ./redisstore ./layers ./internal/layers/... ./memstore ./observe ./storetest
 # Tests of what tests need: they start servers, and read the tree.
