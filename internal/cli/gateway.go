@@ -118,13 +118,13 @@ func (v *server) afterwards(counts *observe.Server) func(*http.Request, httplimi
 	return func(_ *http.Request, e httplimit.Event) {
 		switch e.Outcome {
 		case httplimit.Unsettled:
-			counts.Unsettled(observe.Settle)
+			counts.Unsettled("settle")
 			v.repeated.warn("cost of a request not settled: the estimate stays charged", "error", e.Err)
 		case httplimit.Unreleased:
-			counts.Unsettled(observe.Release)
+			counts.Unsettled("release")
 			v.repeated.warn("lease not released: it expires after its TTL", "error", e.Err)
 		case httplimit.Unrenewed:
-			counts.Unsettled(observe.Renew)
+			counts.Unsettled("renew")
 			v.repeated.warn("lease not renewed", "error", e.Err)
 		}
 	}
