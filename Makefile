@@ -60,14 +60,14 @@ fuzz:
 
 # The slowest packages go first, or a processor is idle in the end. Much of their time they wait for servers: three
 # packages run at a time.
-SLOW = ./internal/cli ./internal/faulttest ./internal/ruleset/redissource
+SLOW = ./internal/cli ./internal/faulttest ./internal/ruleset/redissource ./internal/redisconn
 # What passes the suite of stores, on memory and on Redis.
 STORES = ./redisstore ./layers ./internal/layers/... ./memstore ./observe ./storetest
 # Tests of what tests need: they start servers, and read the tree.
 SUPPORT = ./internal/redistest ./internal/housetest
 
 # What is there for tests only does not count.
-TESTING = examples|storetest|internal/(redistest|faulttest|housetest|certtest)|internal/algorithm/(model|stories)
+TESTING = examples|storetest|internal/(redistest|faulttest|housetest|certtest|server/openapitest)|internal/algorithm/(model|stories)
 
 without = $$(go list ./... | grep -vxF "$$(go list $(1))")
 

@@ -209,7 +209,9 @@ func TestGuardOfSeveralKeysIsOneDecision(t *testing.T) {
 	}
 	send := weir.Guard(l, keys, deliver, nil)
 	sent := ""
-	for _, m := range []message{{"1", "ann"}, {"1", "ann"}, {"1", "ann"}, {"2", "ann"}, {"3", "ann"}, {"4", "ann"}, {"5", "bob"}, {"6", "bob"}} {
+	for _, m := range []message{
+		{"1", "ann"}, {"1", "ann"}, {"1", "ann"}, {"2", "ann"}, {"3", "ann"}, {"4", "ann"}, {"5", "bob"}, {"6", "bob"},
+	} {
 		if _, err := send(t.Context(), m); err == nil {
 			sent += m.phone
 		}
@@ -219,7 +221,8 @@ func TestGuardOfSeveralKeysIsOneDecision(t *testing.T) {
 	}
 	var input *weir.InputError
 	two := func(context.Context, message) ([]string, error) { return []string{"a", "b"}, nil }
-	if _, err := weir.Guard(l, two, deliver, nil)(t.Context(), message{}); !errors.As(err, &input) || input.Field != "keys" {
+	_, err = weir.Guard(l, two, deliver, nil)(t.Context(), message{})
+	if !errors.As(err, &input) || input.Field != "keys" {
 		t.Errorf("two keys for three limits: %v", err)
 	}
 }

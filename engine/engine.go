@@ -19,6 +19,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -37,11 +38,15 @@ type Config struct {
 	// Rules is a rule file, a directory of rule files, the https:// URL of a rule file, or the URL of a Redis with a
 	// hash for each rule. Changes are in force within a second, or at the next announcement in Redis.
 	Rules string
+	// RulesTokenFile is a file with the bearer token for a URL in Rules.
+	RulesTokenFile string
 	// Hashes are the URLs of Redis with a hash for each rule, which override Rules, and each other in this order.
 	Hashes []string
 	// Ledger is the Redis with the rules and exceptions of operators, which override all others. The default is that of
 	// Store, where weir serve writes them; "none" reads none. An Engine only reads it.
 	Ledger string
+	// Refresh is the time between reads of sources that announced no change; the default is 30 seconds.
+	Refresh time.Duration
 	// StartWithin is the time that Open waits for sources that cannot be read; the default is 10 seconds.
 	StartWithin time.Duration
 	// AllowEmpty accepts an empty rule set where there were rules. Otherwise the last rules stay in force, because a
@@ -75,7 +80,10 @@ type Config struct {
 }
 
 // An Engine decides requests until it is closed. It is safe for concurrent use.
-type Engine struct{ engine *engine.Engine }
+type Engine struct {
+	engine *engine.Engine
+	close  func() error
+}
 
 // Open reads the rules, connects to the store, and watches both until Close. Mistakes in the rules, a missing file and
 // a permanent failure, such as a wrong password, are errors.
@@ -87,7 +95,7 @@ func Open(ctx context.Context, c Config) (*Engine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("engine: %w", err)
 	}
-	return &Engine{e}, nil
+	return &Engine{e, sync.OnceValue(e.Close)}, nil
 }
 
 func open(ctx context.Context, c Config) (*engine.Engine, error) {
@@ -109,12 +117,14 @@ func open(ctx context.Context, c Config) (*engine.Engine, error) {
 // complete fills the defaults.
 func (c Config) complete() engine.Config {
 	full := engine.Defaults()
-	full.Rules, full.Hashes = c.Rules, c.Hashes
+	full.Rules, full.Hashes, full.RulesToken = c.Rules, c.Hashes, c.RulesTokenFile
 	if inRedis(c.Rules) {
 		full.Rules, full.Hashes = "", slices.Concat([]string{c.Rules}, c.Hashes)
 		full.Names = map[string]string{"Hashes": "Rules"}
 	}
 	full.Ledger, full.ReadLedger = c.Ledger, true
+	full.Refresh = cmp.Or(c.Refresh, full.Refresh)
+	full.Poll = full.Refresh
 	full.StartWithin = cmp.Or(c.StartWithin, full.StartWithin)
 	full.AllowEmpty = c.AllowEmpty
 	full.Store = cmp.Or(c.Store, full.Store)
@@ -179,8 +189,8 @@ func (e *Engine) Metrics() prometheus.Collector { return e.engine.Metrics.Regist
 // Reload reads all sources now, and waits until their rules are in force. The error lists what is not.
 func (e *Engine) Reload(ctx context.Context) error { return e.engine.Reload(ctx) }
 
-// Close saves the state and closes the store. Close it after the last request.
-func (e *Engine) Close() error { return e.engine.Close() }
+// Close saves the state and closes the store, once. Call it after the last request.
+func (e *Engine) Close() error { return e.close() }
 
 // A Status is a snapshot of the rules in force and their sources.
 type Status struct {

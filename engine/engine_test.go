@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -56,6 +57,8 @@ func (l *lines) Write(line []byte) (int, error) {
 	return l.text.Write(line)
 }
 
+func (l *lines) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
+
 func (l *lines) has(text string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -82,7 +85,8 @@ func open(t *testing.T, c engine.Config) *engine.Engine {
 func decide(t *testing.T, e *engine.Engine, user string) *gate.Verdict {
 	t.Helper()
 	v := new(gate.Verdict)
-	if err := e.Decide(t.Context(), &rules.Request{User: user, Method: "GET", Path: "/"}, gate.Once, v); err != nil {
+	request := &rules.Request{User: user, Method: "GET", Path: "/"}
+	if err := e.Decide(t.Context(), request, gate.Once, v); err != nil {
 		t.Fatal(err)
 	}
 	return v
@@ -113,7 +117,7 @@ func limitOf(t *testing.T, e *engine.Engine, want int) {
 func TestMiddlewareFollowsTheRuleFile(t *testing.T) {
 	file := ruleFile(t, "rules: [{name: per-ip, key: [client.ip], limit: fixed_window 1/1h}]")
 	log := new(lines)
-	e := open(t, engine.Config{Rules: file, Log: slog.New(slog.NewTextHandler(log, nil)), TrustedProxies: []string{"127.0.0.1"}})
+	e := open(t, engine.Config{Rules: file, Log: log.logger(), TrustedProxies: []string{"127.0.0.1"}})
 	limited, err := e.Middleware()
 	if err != nil {
 		t.Fatal(err)
@@ -165,17 +169,28 @@ func TestADirectoryIsOneRuleSet(t *testing.T) {
 	}
 }
 
-func TestAURLIsPolledAndReloaded(t *testing.T) {
-	var limit = 5
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, perHour(limit)) }))
+func TestAURLIsReadWithItsTokenAgainAndAgain(t *testing.T) {
+	var limit atomic.Int64
+	limit.Store(5)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "Bearer secret" {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		fmt.Fprint(w, perHour(int(limit.Load())))
+	}))
 	defer server.Close()
-	e := open(t, engine.Config{Rules: server.URL})
-	limitOf(t, e, 5)
-	limit = 6
-	if err := e.Reload(t.Context()); err != nil {
+	c := engine.Config{Rules: server.URL, RulesTokenFile: write(t, filepath.Join(t.TempDir(), "token"), "secret\n")}
+	reloaded := open(t, c)
+	c.Refresh = time.Second
+	polled := open(t, c)
+	limitOf(t, polled, 5)
+	limit.Store(6)
+	limitOf(t, polled, 6)
+	if err := reloaded.Reload(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	limitOf(t, e, 6)
+	limitOf(t, reloaded, 6)
 }
 
 func TestTwoEnginesShareOneRedis(t *testing.T) {
@@ -190,7 +205,7 @@ func TestTwoEnginesShareOneRedis(t *testing.T) {
 func TestLocalStoreDecidesWhileRedisIsDown(t *testing.T) {
 	redis := redistest.Start(t)
 	log := new(lines)
-	e := open(t, engine.Config{Rules: ruleFile(t, perHour(4)), Store: redis.URL(), Nodes: 2, Log: slog.New(slog.NewTextHandler(log, nil))})
+	e := open(t, engine.Config{Rules: ruleFile(t, perHour(4)), Store: redis.URL(), Nodes: 2, Log: log.logger()})
 	if v := decide(t, e, "ann"); v.Degraded() {
 		t.Fatal(v.Err)
 	}
@@ -233,8 +248,8 @@ func TestOpenWithoutRedisConnectsLater(t *testing.T) {
 func TestHashesInRedisAreAnnounced(t *testing.T) {
 	redis := redistest.Start(t)
 	hash := func(limit int) {
-		redis.Do("HSET", "rate_limit_config:a", "limitType", "GLOBAL", "limitCount", fmt.Sprint(limit), "timeWindow", "3600",
-			"strategy", "FIXED_WINDOW", "enabled", "true", "ruleName", "whole-site")
+		redis.Do("HSET", "rate_limit_config:a", "limitType", "GLOBAL", "limitCount", fmt.Sprint(limit),
+			"timeWindow", "3600", "strategy", "FIXED_WINDOW", "enabled", "true", "ruleName", "whole-site")
 		redis.Do("PUBLISH", "rate_limit_config", "RELOAD_ALL")
 	}
 	hash(500)
@@ -303,11 +318,14 @@ func TestStatePreservesCounts(t *testing.T) {
 // TestMetricsStandBesideThoseOfTheProgram: the collector has nothing that a program registers itself.
 func TestMetricsStandBesideThoseOfTheProgram(t *testing.T) {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry.MustRegister(collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	e := open(t, engine.Config{Rules: ruleFile(t, perHour(1)), Store: redistest.Start(t).URL()})
 	registry.MustRegister(e.Metrics())
 	granted(t, e, "ann", 3)
-	for name, want := range map[string]int{"weir_decisions_total": 2, "weir_breaker_state": 1, "weir_build_info": 1, "weir_recalled_total": 1} {
+	for name, want := range map[string]int{
+		"weir_decisions_total": 2, "weir_breaker_state": 1, "weir_build_info": 1, "weir_recalled_total": 1,
+	} {
 		if n, err := testutil.GatherAndCount(registry, name); n != want || err != nil {
 			t.Errorf("%s: %d series, %v, want %d", name, n, err, want)
 		}
@@ -322,8 +340,10 @@ func TestMistakesNameTheFieldAndWhatIsAllowed(t *testing.T) {
 		want   []string
 	}{
 		{engine.Config{Rules: "absent.yaml"}, []string{"no such file: absent.yaml"}},
-		{engine.Config{Rules: ruleFile(t, "rules: [{name: a, limit: many}]")}, []string{"rules.yaml:1:", "many", "allowed"}},
-		{engine.Config{Rules: "http://127.0.0.1:1/rules", StartWithin: time.Millisecond}, []string{"http://127.0.0.1:1/rules could not be read within 1ms"}},
+		{engine.Config{Rules: ruleFile(t, "rules: [{name: a, limit: many}]")},
+			[]string{"rules.yaml:1:", "many", "allowed"}},
+		{engine.Config{Rules: "http://127.0.0.1:1/rules", StartWithin: time.Millisecond},
+			[]string{"http://127.0.0.1:1/rules could not be read within 1ms"}},
 		{engine.Config{Rules: "redis"}, []string{"Rules redis stands for the Redis of Store, but Store is memory"}},
 		{engine.Config{Hashes: []string{"redis"}}, []string{"Hashes redis stands for the Redis of Store"}},
 		{engine.Config{Ledger: "redis"}, []string{"Ledger redis stands for the Redis of Store"}},
@@ -331,13 +351,18 @@ func TestMistakesNameTheFieldAndWhatIsAllowed(t *testing.T) {
 		{engine.Config{Rules: file, Nodes: -1}, []string{"Nodes is -1; allowed: 1 to"}},
 		{engine.Config{Rules: file, Timeout: -1}, []string{"Timeout is -1ns; allowed: more than 0"}},
 		{engine.Config{Rules: file, MaxKeys: -1}, []string{"MaxKeys is -1; allowed: 1 or more"}},
-		{engine.Config{Rules: file, Without: []string{"brake"}}, []string{`Without is "brake"; allowed, with commas: breaker, coalesce, recall, warm`}},
-		{engine.Config{Rules: file, TrustedProxies: []string{"here"}}, []string{`TrustedProxies has "here"; allowed: `, "unix"}},
+		{engine.Config{Rules: file, Without: []string{"brake"}},
+			[]string{`Without is "brake"; allowed, with commas: breaker, coalesce, recall, warm`}},
+		{engine.Config{Rules: file, TrustedProxies: []string{"here"}},
+			[]string{`TrustedProxies has "here"; allowed: `, "unix"}},
 		{engine.Config{Rules: file, ClientHeader: "X-Any"}, []string{"ClientHeader", `"X-Any"`, "allowed"}},
-		{engine.Config{Rules: file, PathForm: []string{"loose"}}, []string{`PathForm has "loose"; allowed: drop-trailing-slash`}},
+		{engine.Config{Rules: file, PathForm: []string{"loose"}},
+			[]string{`PathForm has "loose"; allowed: drop-trailing-slash`}},
 		{engine.Config{Store: "postgres://host"}, []string{"the store postgres://host", "scheme", "allowed: redis://"}},
-		{engine.Config{Rules: file, Store: redis.URL(), State: "state"}, []string{"State saves counts in memory, but Store is redis://"}},
-		{engine.Config{Rules: file, State: filepath.Join(t.TempDir(), "absent", "state")}, []string{"State: ", "no such file"}},
+		{engine.Config{Rules: file, Store: redis.URL(), State: "state"},
+			[]string{"State saves counts in memory, but Store is redis://"}},
+		{engine.Config{Rules: file, State: filepath.Join(t.TempDir(), "absent", "state")},
+			[]string{"State: ", "no such file"}},
 	} {
 		e, err := engine.Open(t.Context(), test.config)
 		if err == nil {
@@ -359,7 +384,8 @@ func TestOpenEndsWithItsContext(t *testing.T) {
 	defer redis.Cont()
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	if e, err := engine.Open(ctx, engine.Config{Rules: "redis", Store: redis.URL(), StartWithin: time.Hour}); err == nil {
+	e, err := engine.Open(ctx, engine.Config{Rules: "redis", Store: redis.URL(), StartWithin: time.Hour})
+	if err == nil {
 		e.Close()
 		t.Error("opened after the end of its context")
 	}

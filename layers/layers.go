@@ -25,9 +25,9 @@ import (
 	"github.com/weirproject/weir/internal/layers/ceiling"
 	"github.com/weirproject/weir/internal/layers/coalesce"
 	"github.com/weirproject/weir/internal/layers/fallback"
+	"github.com/weirproject/weir/internal/layers/layer"
 	"github.com/weirproject/weir/internal/layers/lease"
 	"github.com/weirproject/weir/internal/layers/recall"
-	"github.com/weirproject/weir/internal/layers/timeout"
 )
 
 // Names are the layers that Options.Without can leave out.
@@ -185,7 +185,7 @@ func (o *Options) check(shared weir.Store) error {
 			Allowed: "a store that is a weir.Batcher, such as redisstore's"}
 	}
 	if o.Timeout == 0 {
-		o.Timeout = timeout.Of(shared)
+		o.Timeout = layer.Timeout(shared)
 	}
 	if o.Timeout < 0 || o.Timeout == 0 && o.has("breaker") {
 		return &weir.InputError{Field: "timeout", Given: o.Timeout,

@@ -8,9 +8,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/algorithm/concurrency"
@@ -74,7 +76,7 @@ func (s *Store) Save(path string) (err error) {
 func (s *Store) writeAll(file io.Writer) error {
 	out := &snapshotWriter{
 		out:    bufio.NewWriterSize(file, 1<<20),
-		hash:   sha256.New().(hasher),
+		hash:   sha256.New(),
 		limits: make(map[*weir.Limit]int),
 	}
 	out.line(head{snapshotFormat, snapshotVersion, s.keyer})
@@ -102,14 +104,9 @@ func (s *Store) saveShard(sh *shard, out *snapshotWriter, now int64) {
 	}
 }
 
-type hasher interface {
-	io.Writer
-	Sum([]byte) []byte
-}
-
 type snapshotWriter struct {
 	out    *bufio.Writer
-	hash   hasher
+	hash   hash.Hash
 	limits map[*weir.Limit]int
 	keys   int64
 	err    error
@@ -301,7 +298,7 @@ func restore(l *weir.Limit, list []int64, ids [][]byte) (s state, ok bool) {
 	case weir.AlgorithmSlidingLog:
 		return s, restoreLog(s.large, list)
 	case weir.AlgorithmSlidingCounter:
-		if int64(len(list)) != l.Slices()+2 || anyNegative(list[1:]) {
+		if int64(len(list)) != l.Slices()+2 || slices.Min(list[1:]) < 0 {
 			return s, false
 		}
 		s.large.counter = *slidingcounter.New(list[0], list[1:])
@@ -341,13 +338,4 @@ func restoreLeases(into *large, list []int64, ids [][]byte) bool {
 	}
 	into.leases = *concurrency.New(leases)
 	return true
-}
-
-func anyNegative(list []int64) bool {
-	for _, n := range list {
-		if n < 0 {
-			return true
-		}
-	}
-	return false
 }

@@ -32,6 +32,8 @@ type Metrics struct {
 	took            prometheus.Histogram
 	storeTook       *prometheus.HistogramVec
 	storeErrors     *prometheus.CounterVec
+	unsettled       *prometheus.CounterVec
+	untrusted       *prometheus.CounterVec
 	ruleCount       prometheus.Gauge
 	loadedAt, fresh prometheus.Gauge
 
@@ -65,6 +67,12 @@ func New(version string) *Metrics {
 		Help: "Latency of store calls, by operation.", Buckets: durations}, []string{"operation"})
 	m.storeErrors = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_store_errors_total",
 		Help: "Failed store calls, by operation, without invalid input and canceled requests."}, []string{"operation"})
+	m.unsettled = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_unsettled_total",
+		Help: "Granted requests whose follow-up failed: settle, the cost stays as charged; release, the lease lasts " +
+			"to its time-to-live; renew, the lease was not extended."}, []string{"server", "operation"})
+	m.untrusted = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_untrusted_total",
+		Help: "Requests counted against their peer, because the peer is not in trusted_proxies and sent a client or " +
+			"user header, or is on a Unix socket."}, []string{"server", "said"})
 	m.ruleCount = gauge("weir_rules", "Number of rules in force.")
 	m.loadedAt = gauge("weir_config_loaded_timestamp_seconds", "Unix time at which the rules in force were loaded.")
 	m.fresh = gauge("weir_config_last_load_successful", "Whether the last load of rules succeeded: 1 yes, 0 no.")
@@ -75,6 +83,7 @@ func New(version string) *Metrics {
 		ConstLabels: prometheus.Labels{"version": version, "goversion": runtime.Version()}})
 	build.Set(1)
 	m.registry.MustRegister(m, &m.servers, m.looks, m.degraded, m.crowded, m.took, m.storeTook, m.storeErrors,
+		m.unsettled, m.untrusted,
 		storeUp, m.ruleCount, m.loadedAt, m.fresh, build)
 	m.process.MustRegister(collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))

@@ -18,52 +18,19 @@ var (
 	refusedAtOnce = prometheus.NewDesc("weir_connections_refused_total",
 		"Connections closed on accept, because the connection limit of the server was reached.",
 		[]string{"server"}, nil)
-	untrusted = prometheus.NewDesc("weir_untrusted_total",
-		"Requests counted against their peer, because the peer is not in trusted_proxies and sent a client or user "+
-			"header, or is on a Unix socket.", []string{"server", "said"}, nil)
-	unsettled = prometheus.NewDesc("weir_unsettled_total",
-		"Granted requests whose follow-up failed: settle, the cost stays as charged; release, the lease lasts to its "+
-			"time-to-live; renew, the lease was not extended.", []string{"server", "operation"}, nil)
 )
 
 // statusClasses are the label values, indexed by the first digit of the status.
 var statusClasses = [...]string{"none", "1xx", "2xx", "3xx", "4xx", "5xx"}
 
-// An Operation is a call that follows a granted request.
-type Operation uint8
-
-// The operations.
-const (
-	Settle Operation = iota
-	Release
-	Renew
-	operations
-)
-
-var operationNames = [operations]string{"settle", "release", "renew"}
-
-// Claimed is the kind of identity that an untrusted peer sent.
-type Claimed uint8
-
-// The kinds of untrusted identity.
-const (
-	ClientHeader Claimed = iota // the client address
-	UserHeader                  // the user
-	UnixPeer                    // served, on a Unix socket that is not trusted
-	allClaimed
-)
-
-var claimedNames = [allClaimed]string{"client_header", "user_header", "unix_socket"}
-
-// A Server counts the traffic of one listener. Its methods are safe for concurrent use and do not
-// allocate.
+// A Server counts the traffic of one listener. Its methods are safe for concurrent use.
 type Server struct {
 	name          string
 	answers       [len(statusClasses)]atomic.Uint64
 	inFlight      atomic.Int64
 	open, refused func() int64
-	unsettled     [operations]atomic.Uint64
-	untrusted     [allClaimed]atomic.Uint64
+	unsettled     *prometheus.CounterVec
+	untrusted     *prometheus.CounterVec
 }
 
 // Began counts the start of an HTTP request.
@@ -78,16 +45,19 @@ func (s *Server) Ended(status int) {
 // InFlight returns the number of HTTP requests in progress.
 func (s *Server) InFlight() int64 { return s.inFlight.Load() }
 
-// Unsettled counts a granted request whose settlement, release or renewal failed.
-func (s *Server) Unsettled(o Operation) { s.unsettled[o].Add(1) }
+// Unsettled counts a granted request whose follow-up failed: "settle", "release" or "renew".
+func (s *Server) Unsettled(operation string) { s.unsettled.WithLabelValues(operation).Inc() }
 
-// Untrusted counts a request whose untrusted peer sent an identity.
-func (s *Server) Untrusted(c Claimed) { s.untrusted[c].Add(1) }
+// Untrusted counts a request whose untrusted peer sent an identity: a "client_header" or a "user_header", or is on
+// a "unix_socket".
+func (s *Server) Untrusted(said string) { s.untrusted.WithLabelValues(said).Inc() }
 
 // Server adds a listener with a unique name. open and refused return its open and its refused
 // connections; nil omits the metric.
 func (m *Metrics) Server(name string, open, refused func() int64) *Server {
-	s := &Server{name: name, open: open, refused: refused}
+	label := prometheus.Labels{"server": name}
+	s := &Server{name: name, open: open, refused: refused,
+		unsettled: m.unsettled.MustCurryWith(label), untrusted: m.untrusted.MustCurryWith(label)}
 	m.servers.add(s)
 	return s
 }
@@ -106,7 +76,7 @@ func (l *servers) add(s *Server) {
 
 // Describe implements prometheus.Collector.
 func (l *servers) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{httpRequests, httpInFlight, connections, refusedAtOnce, untrusted, unsettled} {
+	for _, d := range []*prometheus.Desc{httpRequests, httpInFlight, connections, refusedAtOnce} {
 		to <- d
 	}
 }
@@ -138,16 +108,6 @@ func (s *Server) collect(to chan<- prometheus.Metric) {
 	}
 	if s.refused != nil {
 		to <- counter(refusedAtOnce, uint64(s.refused()), s.name)
-	}
-	for c := range s.untrusted {
-		if n := s.untrusted[c].Load(); n > 0 {
-			to <- counter(untrusted, n, s.name, claimedNames[c])
-		}
-	}
-	for o := range s.unsettled {
-		if n := s.unsettled[o].Load(); n > 0 {
-			to <- counter(unsettled, n, s.name, operationNames[o])
-		}
 	}
 }
 

@@ -157,7 +157,8 @@ func (x *exceptions) decides(l *compiledException, rule *Rule, request *Request,
 	if l.Kind != Overridden || key == nil {
 		return false
 	}
-	its, those := l.overrides.find(rule, request, key), x.overrides.find(rule, request, key)
+	fits := func(w *wildcard) bool { return w.matches(rule, request) }
+	its, those := l.overrides.find(key, fits), x.overrides.find(key, fits)
 	return len(its) > 0 && len(those) > 0 && &its[0] == &those[0]
 }
 

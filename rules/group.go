@@ -2,7 +2,6 @@ package rules
 
 import (
 	"regexp"
-	"slices"
 	"strings"
 
 	"github.com/weirproject/weir/internal/bounds"
@@ -43,21 +42,6 @@ func (b *builder) group(i int, s *Spec, rule *Rule) {
 
 // Group is the name of the rule's group, or "".
 func (r *Rule) Group() string { return r.groupName }
-
-// Outdone appends the rules that match a request and do not apply because another rule of their group is the
-// better match: those that Match leaves out.
-func (s *Set) Outdone(r *Request, dst []*Rule) []*Rule {
-	w := matcher{request: r, form: s.form}
-	w.hosts(s)
-	all := w.sorted(0)
-	apply := best(slices.Clone(all), 0)
-	for _, rule := range all {
-		if !slices.Contains(apply, rule) {
-			dst = append(dst, rule)
-		}
-	}
-	return dst
-}
 
 // rank orders matches: the larger of two is the better match. It packs the lines of the table in
 // docs/rules.md, the first as the most significant.

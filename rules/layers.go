@@ -40,20 +40,10 @@ func (b *builder) holdUntil(i int, s *Spec, rule *Rule) (done bool) {
 	return word(b, p, s.HoldUntil, releases) == "done"
 }
 
-func (b *builder) sharing(given int) int {
-	if given < 0 || given > bounds.Sharing {
-		b.add(at(-1, "nodes"), "nodes is %d; allowed: 1 to %d, how many processes share the store",
-			given, bounds.Sharing)
-		return 0
-	}
-	return given
-}
-
-func (b *builder) fallback(given int) int {
-	if given < 0 || given > bounds.FallbackKeys {
-		b.add(at(-1, "fallback_keys"), "fallback_keys is %d; allowed: 1 to %d, how many keys of rules with "+
-			"on_store_error: local a process counts by itself",
-			given, bounds.FallbackKeys)
+// upTo checks a number of the file; 0 is not stated.
+func (b *builder) upTo(field string, given, most int, what string) int {
+	if given < 0 || given > most {
+		b.add(at(-1, field), "%s is %d; allowed: 1 to %d, %s", field, given, most, what)
 		return 0
 	}
 	return given

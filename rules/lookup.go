@@ -59,18 +59,9 @@ func (r *Rule) Lookup(values []string) (key []byte, limits []*weir.Limit, err er
 	return key, r.limitsOf(key, parts), nil
 }
 
-// limitsOf returns the limits of a key: an exception's, an override's, or the rule's own.
-func (r *Rule) limitsOf(key []byte, parts []pattern) (limits []*weir.Limit) {
-	if x := r.excepted(); x != nil {
-		limits = x.overrides.of(key, parts)
-	}
-	if limits == nil {
-		limits = r.overrides.of(key, parts)
-	}
-	if limits == nil {
-		limits = r.limits
-	}
-	return limits
+// limitsOf returns the limits of a key with these values; none are known of a hashed key.
+func (r *Rule) limitsOf(key []byte, parts []pattern) []*weir.Limit {
+	return r.limitsFor(key, func(w *wildcard) bool { return parts != nil && w.covers(parts) })
 }
 
 // IsKey reports whether a text is a key of the rule, as AppendKey makes it.
@@ -139,22 +130,7 @@ func (c *component) one(text string) (p pattern, err error) {
 	return p, nil
 }
 
-// of is find for values instead of a request.
-func (o *overrides) of(key []byte, parts []pattern) []*weir.Limit {
-	if limits, ok := o.exact[string(key)]; ok {
-		return limits
-	}
-	if parts == nil { // a hashed key: its values are not known
-		return nil
-	}
-	for i := range o.wild {
-		if o.wild[i].covers(parts) {
-			return o.wild[i].limits
-		}
-	}
-	return nil
-}
-
+// covers is matches for values instead of a request.
 func (w *wildcard) covers(parts []pattern) bool {
 	for i := range parts {
 		p, one := &w.parts[i], &parts[i]

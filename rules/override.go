@@ -27,24 +27,29 @@ type wildcard struct {
 // Limits. An exact override precedes wildcards; of these the one with more literal text, then the first in the
 // file. key is the result of AppendKey. Do not change the slice.
 func (r *Rule) LimitsFor(request *Request, key []byte) []*weir.Limit {
+	return r.limitsFor(key, func(w *wildcard) bool { return w.matches(r, request) })
+}
+
+// limitsFor are the limits of a key, which some wildcards fit.
+func (r *Rule) limitsFor(key []byte, fits func(*wildcard) bool) []*weir.Limit {
 	if x := r.excepted(); x != nil {
-		if limits := x.overrides.find(r, request, key); limits != nil {
+		if limits := x.overrides.find(key, fits); limits != nil {
 			return limits
 		}
 	}
-	if limits := r.overrides.find(r, request, key); limits != nil {
+	if limits := r.overrides.find(key, fits); limits != nil {
 		return limits
 	}
 	return r.limits
 }
 
 // find is nil if no override fits the key.
-func (o *overrides) find(r *Rule, request *Request, key []byte) []*weir.Limit {
+func (o *overrides) find(key []byte, fits func(*wildcard) bool) []*weir.Limit {
 	if limits, ok := o.exact[string(key)]; ok {
 		return limits
 	}
 	for i := range o.wild {
-		if w := &o.wild[i]; w.matches(r, request) {
+		if w := &o.wild[i]; fits(w) {
 			return w.limits
 		}
 	}

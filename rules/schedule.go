@@ -2,6 +2,7 @@ package rules
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -109,7 +110,7 @@ func (w *window) addDays(text string) (complaint string) {
 	if !ranged {
 		last = first
 	}
-	from, to := weekday(first), weekday(last)
+	from, to := slices.Index(weekdays, first), slices.Index(weekdays, last)
 	if from < 0 || to < 0 {
 		return oneOf(text, []string{"mon", "tue", "wed", "thu", "fri", "sat", "sun"}) + ", " +
 			"or from one to another: mon-fri"
@@ -123,15 +124,6 @@ func (w *window) addDays(text string) (complaint string) {
 			return ""
 		}
 	}
-}
-
-func weekday(word string) int {
-	for i, name := range weekdays {
-		if name == word {
-			return i
-		}
-	}
-	return -1
 }
 
 // parseHours reads 09:00-18:00, 22:00-06:00 or 18:00-24:00.

@@ -26,8 +26,9 @@ var schemes = []string{"redis", "rediss", "unix", "redis+cluster", "rediss+clust
 // server reads the fields about the server and its proxies.
 func (b *builder) server(file *File) {
 	b.set.store = b.store(at(-1, "store"), file.Store)
-	b.set.nodes = b.sharing(file.Nodes)
-	b.set.fallbackKeys = b.fallback(file.FallbackKeys)
+	b.set.nodes = b.upTo("nodes", file.Nodes, bounds.Sharing, "how many processes share the store")
+	b.set.fallbackKeys = b.upTo("fallback_keys", file.FallbackKeys, bounds.FallbackKeys,
+		"how many keys of rules with on_store_error: local a process counts by itself")
 	b.set.header = word(b, at(-1, "client_header"), file.ClientHeader, clientHeaders)
 	b.set.form = b.pathForm(at(-1, "path_form"), file.PathForm)
 	p := at(-1, "trusted_proxies")

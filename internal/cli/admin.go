@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"net"
 	"net/http"
 	"strings"
 
@@ -33,7 +32,7 @@ func (f *adminFlags) add(flags *pflag.FlagSet) {
 // openAdmin returns the handlers of the admin API and of POST /-/reload. Without credentials of
 // operators the API is open on a loopback listener, unless the API of decisions requires a token. The
 // callers of that API may reload.
-func (v *server) openAdmin(listener net.Listener, callers *web.Access) (operators, reload http.Handler, err error) {
+func (v *server) openAdmin(l *listenerFlags, callers *web.Access) (operators, reload http.Handler, err error) {
 	server := admin.Server{
 		Layer:    engine.LedgerLayer,
 		Status:   v.engine.Status,
@@ -49,7 +48,7 @@ func (v *server) openAdmin(listener net.Listener, callers *web.Access) (operator
 	if reload, err = admin.NewReload(server); err != nil {
 		return nil, nil, err
 	}
-	if server.Access, err = v.operators(listener); err != nil {
+	if server.Access, err = v.operators(l); err != nil {
 		return nil, nil, err
 	}
 	if server.Access == nil {
@@ -74,8 +73,8 @@ const noLedger = "this server has --ledger none, so it cannot store rules and ex
 	"Resetting keys and lifting bans needs no ledger"
 
 // operators is the access of operators; nil: nobody has access.
-func (v *server) operators(listener net.Listener) (*web.Access, error) {
-	f, alone := &v.flags.admin, private(listener, &v.flags.http)
+func (v *server) operators(l *listenerFlags) (*web.Access, error) {
+	f, alone := &v.flags.admin, l.private()
 	c := web.Config{Credential: "token of an operator", Named: true, Loopback: alone,
 		Readers: f.readCerts, Writers: f.certs}
 	warn := func(text string) { v.log.Warn(text) }
@@ -102,14 +101,14 @@ func (v *server) operators(listener net.Listener) (*web.Access, error) {
 // callers is the access to the API of decisions. Without tokens, other host names than localhost are
 // refused on a private listener: otherwise a web page could send requests by DNS rebinding, where its
 // own host name resolves to 127.0.0.1.
-func (v *server) callers(listener net.Listener) (*web.Access, error) {
+func (v *server) callers(l *listenerFlags) (*web.Access, error) {
 	var c web.Config
 	for _, token := range []web.Token{{Secret: v.secrets.readToken}, {Secret: v.secrets.token, Write: true}} {
 		if token.Secret != "" {
 			c.Tokens = append(c.Tokens, token)
 		}
 	}
-	c.Loopback = c.Tokens == nil && private(listener, &v.flags.http)
+	c.Loopback = c.Tokens == nil && l.private()
 	return web.NewAccess(c)
 }
 

@@ -40,9 +40,9 @@ func TestMetricsElsewhere(t *testing.T) {
 	p.end()
 }
 
-// TestTheDoorsAreFull: who comes when there is no room is told, or hung up on, and what has an
+// TestFullListeners: clients beyond the maximum get an error or are disconnected, and a front end with an
 // address of its own goes on.
-func TestTheDoorsAreFull(t *testing.T) {
+func TestFullListeners(t *testing.T) {
 	t.Parallel()
 	p := call{}.serve(t, "--http-max-connections", "1", "--resp", "127.0.0.1:0", "--resp-max-connections", "1",
 		"--metrics", "127.0.0.1:0")

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"fmt"
-	"net"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -13,12 +12,12 @@ import (
 	"github.com/weirproject/weir/observe"
 )
 
-func (v *server) openGateway(listener net.Listener) error {
+func (v *server) openGateway(l *listenerFlags) error {
 	upstream, err := v.upstream()
 	if err != nil {
 		return err
 	}
-	counts := v.count(&v.flags.gateway)
+	counts := v.count(l)
 	limit, err := httplimit.ByRules(v.engine.Gate, v.byRules(counts)...)
 	if err != nil {
 		return err
@@ -42,7 +41,7 @@ func (v *server) openGateway(listener net.Listener) error {
 	if err != nil {
 		return fmt.Errorf("--upstream: %w", err)
 	}
-	server := newHTTPServer(listener, v.untrustedPeers(counts).before(handler), 0, counts, v.log)
+	server := newHTTPServer(l.listener, v.untrustedPeers(counts).before(handler), 0, counts, v.log)
 	v.frontEnds = append(v.frontEnds, server.frontEnd("gateway"))
 	return nil
 }
@@ -119,13 +118,13 @@ func (v *server) afterwards(counts *observe.Server) func(*http.Request, httplimi
 	return func(_ *http.Request, e httplimit.Event) {
 		switch e.Outcome {
 		case httplimit.Unsettled:
-			counts.Unsettled(observe.Settle)
+			counts.Unsettled("settle")
 			v.repeated.warn("cost of a request not settled: the estimate stays charged", "error", e.Err)
 		case httplimit.Unreleased:
-			counts.Unsettled(observe.Release)
+			counts.Unsettled("release")
 			v.repeated.warn("lease not released: it expires after its TTL", "error", e.Err)
 		case httplimit.Unrenewed:
-			counts.Unsettled(observe.Renew)
+			counts.Unsettled("renew")
 			v.repeated.warn("lease not renewed", "error", e.Err)
 		}
 	}

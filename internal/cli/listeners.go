@@ -12,9 +12,6 @@ import (
 	"github.com/weirproject/weir/internal/listen"
 )
 
-// listeners of the front ends; nil where a front end is off.
-type listeners struct{ http, gateway, resp, metrics net.Listener }
-
 const off = "off"
 
 // complete sets defaults that depend on other flags, and refuses flags that contradict each other.
@@ -57,44 +54,41 @@ func (f *serveFlags) all() []*listenerFlags {
 }
 
 // listen opens all listeners, and refuses public ones without authentication.
-func (v *server) listen(setup *engine.Setup) (l listeners, err error) {
+func (v *server) listen(setup *engine.Setup) (err error) {
 	f := v.flags
 	for _, d := range []struct {
 		*listenerFlags
-		listener *net.Listener
-		closed   bool // callers must authenticate, or access is public on purpose
-		ask      string
+		closed bool // callers must authenticate, or access is public on purpose
+		ask    string
 	}{
-		{&f.http, &l.http, v.secrets.token+v.secrets.readToken != "",
+		{&f.http, v.secrets.token+v.secrets.readToken != "",
 			"a token (--token-file or WEIR_TOKEN; openssl rand -hex 32 makes one)"},
-		{&f.gateway, &l.gateway, true, ""},
-		{&f.resp, &l.resp, v.secrets.password != "", "a password (--resp-password-file or WEIR_RESP_PASSWORD)"},
-		{&f.metrics, &l.metrics, true, ""}, // its address is given only to make it reachable
+		{&f.gateway, true, ""},
+		{&f.resp, v.secrets.password != "", "a password (--resp-password-file or WEIR_RESP_PASSWORD)"},
+		{&f.metrics, true, ""}, // its address is given only to make it reachable
 	} {
 		if d.addr == "" {
 			continue
 		}
-		listener, err := v.listenAt(d.listenerFlags, setup)
+		d.listener, err = v.listenAt(d.listenerFlags, setup)
 		if errors.Is(err, syscall.EADDRINUSE) {
-			return l, fmt.Errorf("--%s: %w: stop the program that listens there, or give another address", d.name, err)
+			return fmt.Errorf("--%s: %w: stop the program that listens there, or give another address", d.name, err)
 		}
 		if err != nil {
-			return l, fmt.Errorf("--%s: %w", d.name, err)
+			return fmt.Errorf("--%s: %w", d.name, err)
 		}
-		v.open = append(v.open, listener)
-		switch exposed := !d.closed && d.clientCA == "" && !private(listener, d.listenerFlags); {
+		switch exposed := !d.closed && d.clientCA == "" && !d.private(); {
 		case exposed && f.open:
 			v.log.Warn("listener without authentication on a public address",
-				"listener", d.name, "address", listener.Addr().String())
+				"listener", d.name, "address", d.listener.Addr().String())
 		case exposed:
-			return l, usagef("the %[1]s listener at %[2]s would be open without authentication: give it %[3]s "+
+			return usagef("the %[1]s listener at %[2]s would be open without authentication: give it %[3]s "+
 				"or client certificates (--%[1]s-client-ca), or listen on 127.0.0.1; --open allows it",
-				d.name, listener.Addr(), d.ask)
+				d.name, d.listener.Addr(), d.ask)
 		}
-		*d.listener = listener
-		v.where = append(v.where, endpoint{name: d.name, address: d.url(listener)})
+		v.where = append(v.where, endpoint{name: d.name, address: d.url()})
 	}
-	return l, nil
+	return nil
 }
 
 func (v *server) listenAt(d *listenerFlags, setup *engine.Setup) (net.Listener, error) {
@@ -111,12 +105,12 @@ func (v *server) listenAt(d *listenerFlags, setup *engine.Setup) (net.Listener, 
 
 // private reports whether only this machine can reach a listener. With the PROXY protocol a load
 // balancer forwards connections from elsewhere.
-func private(listener net.Listener, d *listenerFlags) bool {
-	return listen.IsLoopbackListener(listener) && !d.proxyProtocol
+func (f *listenerFlags) private() bool {
+	return listen.IsLoopbackListener(f.listener) && !f.proxyProtocol
 }
 
 // url is the URL of the listener.
-func (f *listenerFlags) url(listener net.Listener) string {
+func (f *listenerFlags) url() string {
 	if path, ok := strings.CutPrefix(f.addr, "unix:"); ok {
 		path, _, _ = strings.Cut(path, "?")
 		return "unix:" + strings.TrimPrefix(path, "//")
@@ -125,7 +119,7 @@ func (f *listenerFlags) url(listener net.Listener) string {
 	if f.name == "resp" {
 		scheme = map[bool]string{false: "redis://", true: "rediss://"}[f.cert != ""]
 	}
-	return scheme + reachable(listener.Addr().String())
+	return scheme + reachable(f.listener.Addr().String())
 }
 
 // reachable is the address for a client on this machine.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"net"
 	"os"
 	"os/signal"
 	"syscall"
@@ -45,6 +46,7 @@ type listenerFlags struct {
 	proxyProtocol             bool
 	connections               int
 	counts                    listen.Counts
+	listener                  net.Listener // nil: off, or not open yet
 }
 
 // defaultConnections is the default ceiling of open connections per listener: far more than

@@ -35,7 +35,6 @@ type server struct {
 	log       *slog.Logger
 	repeated  *repeatedLog
 	frontEnds []frontEnd
-	open      []net.Listener // listeners without a front end yet
 	where     []endpoint
 }
 
@@ -100,7 +99,7 @@ func (v *server) start(ctx context.Context, setup *engine.Setup, given func(flag
 		return err
 	}
 	v.fitFiles(given)
-	listeners, err := v.listen(setup)
+	err := v.listen(setup)
 	if err != nil {
 		return err
 	}
@@ -111,28 +110,20 @@ func (v *server) start(ctx context.Context, setup *engine.Setup, given func(flag
 	go func() { ready <- v.engine.Wait(ctx) }()
 	select {
 	case <-ready:
-		return v.openFrontEnds(listeners)
+		return v.openFrontEnds()
 	case received := <-signals:
 		v.log.Info("stopping before the rules were read", "signal", received.String())
 		return &exit{code: exitClean}
 	}
 }
 
-func (v *server) openFrontEnds(listeners listeners) error {
-	for _, build := range []struct {
-		listener net.Listener
-		open     func(net.Listener) error
-	}{
-		{listeners.http, v.openHTTP},
-		{listeners.gateway, v.openGateway},
-		{listeners.resp, v.openRESP},
-		{listeners.metrics, v.openMetrics},
-	} {
-		if build.listener == nil {
-			continue
-		}
-		if err := build.open(build.listener); err != nil {
-			return err
+// openFrontEnds opens those whose listeners are open, in the order of serveFlags.all.
+func (v *server) openFrontEnds() error {
+	for i, open := range []func(*listenerFlags) error{v.openHTTP, v.openGateway, v.openRESP, v.openMetrics} {
+		if l := v.flags.all()[i]; l.listener != nil {
+			if err := open(l); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -140,16 +131,18 @@ func (v *server) openFrontEnds(listeners listeners) error {
 
 // abandon closes everything that a failed start opened.
 func (v *server) abandon() {
-	for _, listener := range v.open {
-		listener.Close()
+	for _, l := range v.flags.all() {
+		if l.listener != nil {
+			l.listener.Close()
+		}
 	}
 	if v.engine != nil {
 		v.engine.Close()
 	}
 }
 
-func (v *server) openHTTP(listener net.Listener) error {
-	callers, err := v.callers(listener)
+func (v *server) openHTTP(l *listenerFlags) error {
+	callers, err := v.callers(l)
 	if err != nil {
 		return err
 	}
@@ -157,12 +150,12 @@ func (v *server) openHTTP(listener net.Listener) error {
 	if err != nil {
 		return err
 	}
-	counts := v.count(&v.flags.http)
+	counts := v.count(l)
 	forward, err := forwardauth.New(v.engine.Gate, v.engine.Clients, v.byRules(counts)...)
 	if err != nil {
 		return err
 	}
-	operators, reload, err := v.openAdmin(listener, callers)
+	operators, reload, err := v.openAdmin(l, callers)
 	if err != nil {
 		return err
 	}
@@ -172,11 +165,11 @@ func (v *server) openHTTP(listener net.Listener) error {
 	mux.Handle(admin.Prefix, operators)
 	mux.Handle("/-/reload", reload)
 	if !v.flags.apart {
-		mux.Handle("/metrics", local(listener, &v.flags.http, v.engine.Metrics.Handler()))
+		mux.Handle("/metrics", l.local(v.engine.Metrics.Handler()))
 	}
-	v.health(mux, listener, &v.flags.http)
+	v.health(mux, l)
 	frequent := exact{paths: map[string]http.Handler{"/v1/decide": api, "/v1/forward-auth": forward}, rest: mux}
-	v.frontEnds = append(v.frontEnds, newHTTPServer(listener, frequent, apiBodies, counts, v.log).frontEnd("http"))
+	v.frontEnds = append(v.frontEnds, newHTTPServer(l.listener, frequent, apiBodies, counts, v.log).frontEnd("http"))
 	return nil
 }
 
@@ -196,30 +189,30 @@ func (e exact) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	e.rest.ServeHTTP(w, r)
 }
 
-func (v *server) openMetrics(listener net.Listener) error {
+func (v *server) openMetrics(l *listenerFlags) error {
 	mux := http.NewServeMux()
-	mux.Handle("/metrics", local(listener, &v.flags.metrics, v.engine.Metrics.Handler()))
-	v.health(mux, listener, &v.flags.metrics)
-	server := newHTTPServer(listener, mux, apiBodies, v.count(&v.flags.metrics), v.log)
+	mux.Handle("/metrics", l.local(v.engine.Metrics.Handler()))
+	v.health(mux, l)
+	server := newHTTPServer(l.listener, mux, apiBodies, v.count(l), v.log)
 	v.frontEnds = append(v.frontEnds, server.frontEnd("metrics"))
 	return nil
 }
 
-func (v *server) health(mux *http.ServeMux, listener net.Listener, l *listenerFlags) {
-	mux.Handle("/livez", local(listener, l, v.engine.Metrics.Live()))
-	mux.Handle("/readyz", local(listener, l, v.engine.Metrics.Ready()))
+func (v *server) health(mux *http.ServeMux, l *listenerFlags) {
+	mux.Handle("/livez", l.local(v.engine.Metrics.Live()))
+	mux.Handle("/readyz", l.local(v.engine.Metrics.Ready()))
 }
 
 // local refuses other host names than localhost on a private listener. Otherwise a web page could
 // read the names of rules by DNS rebinding: its own host name resolves to 127.0.0.1.
-func local(listener net.Listener, l *listenerFlags, next http.Handler) http.Handler {
-	if _, tcp := listener.Addr().(*net.TCPAddr); !tcp || !private(listener, l) {
+func (f *listenerFlags) local(next http.Handler) http.Handler {
+	if _, tcp := f.listener.Addr().(*net.TCPAddr); !tcp || !f.private() {
 		return next
 	}
 	return (&web.Access{Config: web.Config{Loopback: true}}).Guard(next)
 }
 
-func (v *server) openRESP(listener net.Listener) error {
+func (v *server) openRESP(l *listenerFlags) error {
 	opts := []resp.Option{
 		resp.WithPathForm(v.engine.Form),
 		resp.WithMaxConns(v.flags.resp.connections),
@@ -230,14 +223,14 @@ func (v *server) openRESP(listener net.Listener) error {
 	if v.flags.respFailOpen {
 		opts = append(opts, resp.WithFailOpen())
 	}
-	v.count(&v.flags.resp)
+	v.count(l)
 	server, err := resp.New(v.engine.Gate, v.engine.Counts, opts...)
 	if err != nil {
 		return err
 	}
 	v.frontEnds = append(v.frontEnds, frontEnd{name: "resp",
 		serve: func() error {
-			if err := server.Serve(listener); !errors.Is(err, resp.ErrClosed) {
+			if err := server.Serve(l.listener); !errors.Is(err, resp.ErrClosed) {
 				return err
 			}
 			return nil

@@ -43,20 +43,20 @@ func (m *untrustedPeers) look(r *http.Request) {
 		return
 	}
 	if m.unix {
-		m.counts.Untrusted(observe.UnixPeer)
+		m.counts.Untrusted("unix_socket")
 		m.repeated.warn("gateway on a Unix socket whose peers are not trusted: all requests are counted as " +
 			"one client without an address; --trusted-proxies unix trusts their client header")
 		return
 	}
 	if client {
-		m.counts.Untrusted(observe.ClientHeader)
+		m.counts.Untrusted("client_header")
 		m.repeated.warn("client header of an untrusted peer ignored; if the peer is your proxy, add it to "+
 			"--trusted-proxies, "+
 			"or all its clients are counted as one",
 			"peer", r.RemoteAddr, "header", m.clients.Header())
 	}
 	if user {
-		m.counts.Untrusted(observe.UserHeader)
+		m.counts.Untrusted("user_header")
 		m.repeated.warn("user header of an untrusted peer ignored; if the peer is your proxy, add it to "+
 			"--trusted-proxies, "+
 			"or all users are counted as one",

@@ -10,7 +10,6 @@ import (
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/internal/ruleset"
 	"github.com/weirproject/weir/internal/ruleset/ledger"
-	"github.com/weirproject/weir/internal/ruleset/redissource"
 	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/observe"
 )
@@ -23,20 +22,20 @@ type Engine struct {
 	Metrics *observe.Metrics
 	Book    *ledger.Ledger // nil: none
 
-	stack       *stack // nil: limits are counted in memory
-	state       *state // nil: none is kept
-	closeLedger func()
-	keeper      *ruleset.Keeper
-	optional    string // a layer that was not asked for: the engine is ready without it
-	stop        context.CancelFunc
-	ended       sync.WaitGroup
+	stack    *stack        // nil: limits are counted in memory
+	state    *state        // nil: none is kept
+	opened   *openedLedger // nil: none
+	keeper   *ruleset.Manager
+	optional string // a layer that was not asked for: the engine is ready without it
+	stop     context.CancelFunc
+	ended    sync.WaitGroup
 
 	// Used by the keeper's goroutine alone.
-	complete bool              // each source was in force once
-	began    bool              // some rules were
-	failing  bool              // some rules of a source were not in force at the last event
-	settings map[string]string // last seen settings that take effect at a start
-	leftOut  []string          // invalid members of sets, as logged last
+	complete bool      // each source was in force once
+	began    bool      // some rules were
+	failing  bool      // some rules of a source were not in force at the last event
+	settings []setting // as seen last
+	leftOut  []string  // invalid members of sets, as logged last
 
 	linter  *time.Timer // nil: none is due
 	linting sync.Mutex
@@ -55,14 +54,21 @@ func (l *Setup) Open(ctx context.Context) (*Engine, error) {
 
 func (e *Engine) open(ctx context.Context) error {
 	layers, err := e.layers(ctx)
+	if err == nil {
+		layers, err = e.addSets(ctx, layers)
+	}
+	if err == nil {
+		e.opened, err = e.openLedger(ctx)
+	}
 	if err != nil {
 		return err
 	}
-	if layers, err = e.addSets(ctx, layers); err != nil {
-		return err
+	if e.opened != nil {
+		e.Book = e.opened.Ledger
+		layers = append(layers, e.opened.layer)
 	}
-	if layers, err = e.openLedger(ctx, layers); err != nil {
-		return err
+	if e.Ledger == "" {
+		e.optional = LedgerLayer
 	}
 	store, err := openStore(ctx, &e.Config)
 	if err != nil {
@@ -127,47 +133,9 @@ func (e *Engine) addLayers(store weir.Store) (local weir.Store, err error) {
 	return e.stack.Local, nil
 }
 
-// LedgerLayer is the name of the layer that operators change.
-const LedgerLayer = "ledger"
-
-// openLedger opens the ledger, and adds it to the layers. By default it is kept in the Redis of
-// the store, because a block on one node alone would not stop an attack on the others. By default,
-// only a ledger made by such servers is used, since a foreign one would change the
-// rules here; and the server is ready without it, even if Redis is down or denies access to it.
-func (e *Engine) openLedger(ctx context.Context, layers []ruleset.Layer) ([]ruleset.Layer, error) {
-	if e.Ledger == "" {
-		e.optional = LedgerLayer
-	}
-	at := e.Ledger
-	switch {
-	case at == NoLedger || at == "" && e.Store == Memory && e.ReadLedger:
-		return layers, nil
-	case at == "" && e.Store == Memory || inProcess(at):
-		if at == Memory {
-			at = ""
-		}
-		book, err := ledger.NewMemory(at)
-		if err != nil {
-			return nil, err
-		}
-		e.Book, e.closeLedger = ledger.New(book), func() { book.Close() }
-		return append(layers, ruleset.Layer{Name: LedgerLayer, Source: book.Source(), AllowEmpty: true}), nil
-	}
-	claim := redissource.Own
-	if e.ReadLedger {
-		claim = redissource.Look
-	}
-	redis, err := e.openRedisLedger(ctx, claim)
-	if err != nil {
-		return nil, err
-	}
-	e.Book, e.closeLedger = redis.Ledger, redis.Close
-	return append(layers, ruleset.Layer{Name: LedgerLayer, Source: redis.Source(), AllowEmpty: true}), nil
-}
-
 // watch begins to keep the rules up to date.
 func (e *Engine) watch(layers []ruleset.Layer) (err error) {
-	e.keeper, err = ruleset.NewKeeper(layers, e.swap, ruleset.WithCompile(e.Compile),
+	e.keeper, err = ruleset.NewManager(layers, e.swap, ruleset.WithCompile(e.Compile),
 		ruleset.WithTell(e.tell), ruleset.WithStartWithin(e.StartWithin))
 	if err != nil {
 		return err
@@ -208,8 +176,8 @@ func (e *Engine) Close() (err error) {
 	if e.linter != nil {
 		e.linter.Stop()
 	}
-	if e.closeLedger != nil {
-		e.closeLedger()
+	if e.opened != nil {
+		e.opened.close()
 	}
 	if e.state != nil {
 		err = e.state.close()

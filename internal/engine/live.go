@@ -143,37 +143,27 @@ func (e *Engine) lacking() error {
 
 // noteSettings warns once of each change of a setting that only a start reads.
 func (e *Engine) noteSettings() {
-	began := settingsOf(e.File)
-	for name, now := range settingsOf(e.keeper.Status().RuleSet.File) {
-		if now == e.settings[name] {
-			continue
-		}
-		e.settings[name] = now
-		if now != began[name] && !e.Given[settingFields[name]] {
-			e.Log.Warn(name+" changed: takes effect at the next start", "is", Masked(began[name]), "will_be",
-				Masked(now))
+	began, now := settingsOf(e.File), settingsOf(e.keeper.Status().RuleSet.File)
+	for i, s := range now {
+		if s != e.settings[i] && s != began[i] && !e.Given[s.field] {
+			e.Log.Warn(s.name+" changed: takes effect at the next start", "is", Masked(began[i].value), "will_be",
+				Masked(s.value))
 		}
 	}
+	e.settings = now
 }
 
-// settingFields are the fields of a file that only a start reads, with the fields of Config that override them.
-var settingFields = map[string]string{
-	"store":           "Store",
-	"nodes":           "Nodes",
-	"fallback_keys":   "FallbackKeys",
-	"trusted_proxies": "TrustedProxies",
-	"client_header":   "ClientHeader",
-	"path_form":       "PathForm",
-}
+// A setting of a rule file that only a start reads, and the field of Config that overrides it.
+type setting struct{ name, field, value string }
 
-func settingsOf(file *rules.File) map[string]string {
-	return map[string]string{
-		"store":           file.Store,
-		"nodes":           fmt.Sprint(file.Nodes),
-		"fallback_keys":   fmt.Sprint(file.FallbackKeys),
-		"trusted_proxies": fmt.Sprint(file.TrustedProxies),
-		"client_header":   file.ClientHeader,
-		"path_form":       strings.Join(file.PathForm, ", "),
+func settingsOf(file *rules.File) []setting {
+	return []setting{
+		{"store", "Store", file.Store},
+		{"nodes", "Nodes", fmt.Sprint(file.Nodes)},
+		{"fallback_keys", "FallbackKeys", fmt.Sprint(file.FallbackKeys)},
+		{"trusted_proxies", "TrustedProxies", fmt.Sprint(file.TrustedProxies)},
+		{"client_header", "ClientHeader", file.ClientHeader},
+		{"path_form", "PathForm", strings.Join(file.PathForm, ", ")},
 	}
 }
 

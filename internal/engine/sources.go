@@ -32,27 +32,62 @@ func (l *Setup) layers(ctx context.Context) ([]ruleset.Layer, error) {
 	return layers, nil
 }
 
-// openRedisLedger opens the ledger in Redis, which connects on first use. By default it is the store's
-// own and no other: own is redissource.Own for a server, redissource.Look for commands.
-func (l *Setup) openRedisLedger(ctx context.Context, own redissource.Claim) (*redissource.Ledger, error) {
+// LedgerLayer is the name of the layer that operators change.
+const LedgerLayer = "ledger"
+
+// An openedLedger is a ledger with its layer.
+type openedLedger struct {
+	*ledger.Ledger
+	layer ruleset.Layer
+	close func()
+}
+
+func newLedger(l *ledger.Ledger, from ruleset.Source, shut func()) *openedLedger {
+	return &openedLedger{l, ruleset.Layer{Name: LedgerLayer, Source: from, AllowEmpty: true}, shut}
+}
+
+// openLedger opens the ledger; nil: there is none. By default it is kept in the Redis of the store, because a block on
+// one node alone would not stop an attack on the others. Without Config.Ledger only a ledger made by such engines is
+// used, since a foreign one would change the rules here; and an engine is ready without it, even if Redis is down or
+// denies access to it.
+func (l *Setup) openLedger(ctx context.Context) (*openedLedger, error) {
 	at, claim := l.Ledger, redissource.Anyones
-	switch at {
-	case "":
-		at, claim = l.Store, own
-	case InStore:
-		if at, claim = l.Store, redissource.Take; at == Memory {
-			return nil, l.noStore("Ledger")
-		}
+	switch {
+	case at == NoLedger, l.ReadLedger && (at == Memory || at == "" && l.Store == Memory):
+		return nil, nil
+	case at == Memory, at == "" && l.Store == Memory:
+		return openMemory(ledger.NewMemory(""))
+	case inProcess(at) && l.ReadLedger:
+		return openMemory(ledger.ReadMemory(at))
+	case inProcess(at):
+		return openMemory(ledger.NewMemory(at))
+	case at == "" && l.ReadLedger:
+		at, claim = l.Store, redissource.Look
+	case at == "":
+		at, claim = l.Store, redissource.Own
+	case at == InStore && l.Store == Memory:
+		return nil, l.noStore("Ledger")
+	case at == InStore && l.ReadLedger:
+		at = l.Store
+	case at == InStore:
+		at, claim = l.Store, redissource.Take
 	}
 	opts := append(l.redisOptions(l.LedgerName, l.LedgerName), redissource.WithClaim(claim))
-	opened, err := redissource.OpenLedger(at, opts...)
+	opened, err := redissource.OpenLedger(at, opts...) // it connects on first use
 	if err == nil && l.Ledger != "" {
 		err = probe(ctx, at)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %s: %w", l.field("Ledger"), Masked(at), err)
 	}
-	return opened, nil
+	return newLedger(opened.Ledger, opened.Source(), opened.Close), nil
+}
+
+func openMemory(m *ledger.Memory, err error) (*openedLedger, error) {
+	if err != nil {
+		return nil, err
+	}
+	return newLedger(ledger.New(m), m.Source(), func() { m.Close() }), nil
 }
 
 func (l *Setup) redisOptions(prefix, channel string) []redissource.Option {
@@ -115,20 +150,14 @@ func (l *Setup) NamesRedis() bool { return l.Given["Store"] && l.Store != Memory
 // Gather reads all sources once, and sets the merged rules. The own ledger of a given Store is read as an engine
 // reads it, and nothing is written there.
 func (l *Setup) Gather(ctx context.Context) error {
+	l.ReadLedger = true
 	layers, err := l.layers(ctx)
 	own := l.Ledger == "" && l.Given["Store"] && l.Store != Memory
-	switch {
-	case err != nil || l.Ledger == "" && !own || l.Ledger == NoLedger || l.Ledger == Memory:
-	case inProcess(l.Ledger):
-		var book *ledger.Memory
-		if book, err = ledger.ReadMemory(l.Ledger); err == nil {
-			layers = append(layers, ruleset.Layer{Name: LedgerLayer, Source: book.Source(), AllowEmpty: true})
-		}
-	default:
-		var redis *redissource.Ledger
-		if redis, err = l.openRedisLedger(ctx, redissource.Look); err == nil {
-			defer redis.Close()
-			layers = append(layers, ruleset.Layer{Name: LedgerLayer, Source: redis.Source(), AllowEmpty: true})
+	if err == nil && (own || l.Ledger != "") {
+		var opened *openedLedger
+		if opened, err = l.openLedger(ctx); opened != nil {
+			defer opened.close()
+			layers = append(layers, opened.layer)
 		}
 	}
 	if err == nil && len(l.Set.SetNames()) > 0 && l.NamesRedis() {
@@ -137,7 +166,7 @@ func (l *Setup) Gather(ctx context.Context) error {
 	if err != nil || len(layers) == 1 {
 		return err
 	}
-	keeper, err := ruleset.NewKeeper(layers, func(*rules.Set) error { return nil },
+	keeper, err := ruleset.NewManager(layers, func(*rules.Set) error { return nil },
 		ruleset.WithCompile(l.Compile), ruleset.WithStartWithin(l.StartWithin))
 	if err != nil {
 		return err

@@ -165,10 +165,12 @@ var vendors = map[string]struct {
 	"golang.org/x/text":                   {[]string{"rules"}, "the normaliser nfkc: Unicode's tables are not ours to keep"},
 	"github.com/go-json-experiment/json":  {[]string{"internal/server/api", "internal/server/admin", "internal/server/web"}, "documents over HTTP are read with one strictness"},
 	"github.com/prometheus/client_golang": {[]string{"observe", "engine"}, "who counts needs it; who is counted does not"},
+	"github.com/dunglas/httpsfv":          {[]string{"httplimit"}, "the Transport reads RateLimit of any server"},
 	"github.com/pires/go-proxyproto":      {[]string{"internal/listen"}, "connections are opened in one place"},
 	"github.com/fsnotify/fsnotify":        {[]string{"internal/ruleset/filesource"}, "only files can be watched; other sources are told, or ask"},
 	"github.com/spf13/cobra":              {[]string{"internal/cli"}, "the command; libraries have no flags"},
 	"github.com/spf13/pflag":              {[]string{"internal/cli"}, "the command's flags"},
+	"github.com/getkin/kin-openapi":       {[]string{"internal/server/openapitest"}, "answers are compared with their documents, in tests only"},
 	"pgregory.net/rapid":                  {[]string{"storetest", "internal/algorithm/stories/chance"}, "properties, in tests only"},
 	"github.com/anishathalye/porcupine":   {[]string{"storetest"}, "linearizability, in tests only"},
 }

@@ -55,7 +55,6 @@ type Value struct {
 // text is as Redis sent it, without a leading "ERR ", which rueidis removes.
 type ServerError struct{ Text string }
 
-// Error implements error.
 func (e *ServerError) Error() string { return "redis: " + e.Text }
 
 // Details of a weir.ErrUnavailable about its call.

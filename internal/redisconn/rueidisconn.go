@@ -39,7 +39,6 @@ type rueidisConn struct {
 	valve   valve
 }
 
-// Run implements Conn.
 func (c *rueidisConn) Run(ctx context.Context, script *Script, keys, args []string, reply []Value) ([]Value, error) {
 	if err := ctx.Err(); err != nil {
 		return reply, unavailable(ctx, NotExecuted, err)
@@ -153,7 +152,6 @@ func (c *rueidisConn) loadEverywhere(ctx context.Context, whole *library, script
 	return err
 }
 
-// Delete implements Conn.
 func (c *rueidisConn) Delete(ctx context.Context, keys []string) error {
 	library := c.live.Load()
 	if library == nil {
@@ -171,10 +169,8 @@ func (c *rueidisConn) Delete(ctx context.Context, keys []string) error {
 	return nil
 }
 
-// Cluster implements Conn.
 func (c *rueidisConn) Cluster() bool { return c.cluster }
 
-// Close implements Conn.
 func (c *rueidisConn) Close() {
 	c.closed.Store(true)
 	if library := c.live.Load(); library != nil {

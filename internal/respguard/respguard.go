@@ -28,7 +28,6 @@ var Rules = Ceilings{Text: 64 << 20, Bytes: 128 << 20, Elements: 1 << 21, Depth:
 // An Error is why a connection was closed.
 type Error struct{ What string }
 
-// Error implements error.
 func (e *Error) Error() string {
 	return "the server sent what no Redis answers to weir, and the connection was closed: " + e.What
 }
@@ -72,7 +71,6 @@ func (g *Conn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Write implements net.Conn.
 func (g *Conn) Write(p []byte) (int, error) {
 	if g.asked != nil {
 		g.mu.Lock()

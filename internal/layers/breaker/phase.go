@@ -18,17 +18,7 @@ const (
 )
 
 // String is "closed", "half-open" or "open".
-func (s State) String() string {
-	switch s {
-	case Closed:
-		return "closed"
-	case Open:
-		return "open"
-	case HalfOpen:
-		return "half-open"
-	}
-	return fmt.Sprintf("state(%d)", uint8(s))
-}
+func (s State) String() string { return [...]string{"closed", "half-open", "open"}[s] }
 
 // A Change is a transition, as the observer receives it.
 type Change struct {

@@ -4,10 +4,9 @@ import (
 	"context"
 
 	"github.com/weirproject/weir"
-	"github.com/weirproject/weir/internal/layers/partial"
+	"github.com/weirproject/weir/internal/layers/layer"
 )
 
-// Decide implements weir.Store.
 func (b *Breaker) Decide(ctx context.Context, claims []weir.Claim, times int64,
 	decisions []weir.Decision) (granted int64, err error) {
 	err = b.call(ctx, claims, times, decisions, func() (err error) {
@@ -17,18 +16,15 @@ func (b *Breaker) Decide(ctx context.Context, claims []weir.Claim, times int64,
 	return granted, err
 }
 
-// Charge implements weir.Store.
 func (b *Breaker) Charge(ctx context.Context, claims []weir.Claim, decisions []weir.Decision) error {
 	return b.call(ctx, claims, 1, decisions, func() error { return b.next.Charge(ctx, claims, decisions) })
 }
 
-// Refund implements weir.Store.
 func (b *Breaker) Refund(ctx context.Context, claims []weir.Claim, takenAt weir.Instant,
 	decisions []weir.Decision) error {
 	return b.call(ctx, claims, 1, decisions, func() error { return b.next.Refund(ctx, claims, takenAt, decisions) })
 }
 
-// Reset implements weir.Store.
 func (b *Breaker) Reset(ctx context.Context, claims []weir.Claim) error {
 	return b.call(ctx, claims, 0, nil, func() error { return b.next.Reset(ctx, claims) })
 }
@@ -65,7 +61,7 @@ func (b *Breaker) DecideBatch(ctx context.Context, requests []weir.Request) {
 		b.turnAwayAll(requests, away)
 		return
 	}
-	partial.Decide(ctx, b.next, requests)
+	layer.DecideBatch(ctx, b.next, requests)
 	var o outcome
 	for i := range requests {
 		o.add(ctx, requests[i].Err)

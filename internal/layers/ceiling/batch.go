@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/weirproject/weir"
-	"github.com/weirproject/weir/internal/layers/partial"
+	"github.com/weirproject/weir/internal/layers/layer"
 )
 
 // DecideBatch implements weir.Batcher. Its requests are checked against the buckets independently: requests for
@@ -12,7 +12,7 @@ import (
 func (c *Ceiling) DecideBatch(ctx context.Context, requests []weir.Request) {
 	rooms := c.rooms(requests)
 	if rooms == nil {
-		partial.Decide(ctx, c.Store, requests)
+		layer.DecideBatch(ctx, c.Store, requests)
 		for i := range requests {
 			c.note(&requests[i])
 		}
@@ -44,7 +44,7 @@ func (c *Ceiling) rooms(requests []weir.Request) (rooms []int64) {
 
 // decideBatch leaves out the requests without room, and reduces the times of those with too little.
 func (c *Ceiling) decideBatch(ctx context.Context, requests []weir.Request, rooms []int64) {
-	b := c.batches.Get().(*partial.Batch)
+	b := c.batches.Get().(*layer.Batch)
 	defer c.batches.Put(b)
 	for i := range requests {
 		r := &requests[i]

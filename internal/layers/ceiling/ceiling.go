@@ -43,8 +43,7 @@ import (
 	"sync/atomic"
 
 	"github.com/weirproject/weir"
-	"github.com/weirproject/weir/internal/layers/derived"
-	"github.com/weirproject/weir/internal/layers/partial"
+	"github.com/weirproject/weir/internal/layers/layer"
 )
 
 // A Ceiling is a weir.Store over another one. It is safe for concurrent use, and no shortcut. Charge is not counted.
@@ -52,9 +51,9 @@ type Ceiling struct {
 	weir.Store // the next one
 	local      weir.Store
 	factor     func(*weir.Limit) (float64, bool)
-	bounds     *derived.Limits
+	bounds     *layer.Limits
 	scratch    sync.Pool // of *scratch
-	batches    sync.Pool // of *partial.Batch
+	batches    sync.Pool // of *layer.Batch
 	refused    atomic.Int64
 	missed     atomic.Int64
 }
@@ -64,9 +63,9 @@ type Ceiling struct {
 // is full, which soon refuses them all. factor returns whether a limit has a ceiling, and its factor, in
 // thousandths; less than 1 reads as 1. It is called for each claim. Closing the layer closes next and local.
 func New(next, local weir.Store, factor func(*weir.Limit) (factor float64, ok bool)) *Ceiling {
-	c := &Ceiling{Store: next, local: local, factor: factor, bounds: derived.New(bound)}
+	c := &Ceiling{Store: next, local: local, factor: factor, bounds: layer.NewLimits(bound)}
 	c.scratch.New = func() any { return new(scratch) }
-	c.batches.New = func() any { return new(partial.Batch) }
+	c.batches.New = func() any { return new(layer.Batch) }
 	return c
 }
 
@@ -190,7 +189,6 @@ func (c *Ceiling) cut(s *scratch, claims []weir.Claim, decisions []weir.Decision
 	}
 }
 
-// Decide implements weir.Store.
 func (c *Ceiling) Decide(ctx context.Context, claims []weir.Claim, times int64,
 	decisions []weir.Decision) (int64, error) {
 	s := c.under(claims)
@@ -266,7 +264,6 @@ func (s *scratch) lower(claims []weir.Claim, decisions []weir.Decision) {
 	}
 }
 
-// Refund implements weir.Store.
 func (c *Ceiling) Refund(ctx context.Context, claims []weir.Claim, takenAt weir.Instant,
 	decisions []weir.Decision) error {
 	err := c.Store.Refund(ctx, claims, takenAt, decisions)
@@ -284,7 +281,6 @@ func (c *Ceiling) Refund(ctx context.Context, claims []weir.Claim, takenAt weir.
 	return err
 }
 
-// Reset implements weir.Store.
 func (c *Ceiling) Reset(ctx context.Context, claims []weir.Claim) error {
 	if err := c.Store.Reset(ctx, claims); err != nil {
 		return err
@@ -297,5 +293,4 @@ func (c *Ceiling) Reset(ctx context.Context, claims []weir.Claim) error {
 	return c.local.Reset(ctx, s.claims)
 }
 
-// Close implements weir.Store.
 func (c *Ceiling) Close() error { return errors.Join(c.Store.Close(), c.local.Close()) }

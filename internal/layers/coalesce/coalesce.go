@@ -19,16 +19,13 @@ package coalesce
 
 import (
 	"context"
-	"hash/maphash"
 	"math/bits"
 	"runtime"
 	"sync/atomic"
 	"time"
 
 	"github.com/weirproject/weir"
-	"github.com/weirproject/weir/internal/layers/mix"
-	"github.com/weirproject/weir/internal/layers/partial"
-	"github.com/weirproject/weir/internal/layers/timeout"
+	"github.com/weirproject/weir/internal/layers/layer"
 	"github.com/weirproject/weir/internal/redisslot"
 )
 
@@ -39,7 +36,7 @@ import (
 // way and may be charged. A panic of the store in a batch is an ErrUnavailable for each of its callers.
 type Store struct {
 	weir.Store // the next one
-	seed       maphash.Seed
+	seed       layer.Seed
 	timeout    time.Duration
 	place      func([]weir.Claim) int // nil: by hash
 	shards     []shard
@@ -88,14 +85,13 @@ func New(next weir.Store, config Config) *Store {
 }
 
 func newStore(next weir.Store, shards int) *Store {
-	limit := timeout.Of(next)
+	limit := layer.Timeout(next)
 	if limit <= 0 {
 		limit = longest
 	}
-	return &Store{Store: next, seed: maphash.MakeSeed(), timeout: limit, shards: make([]shard, shards)}
+	return &Store{Store: next, seed: layer.NewSeed(), timeout: limit, shards: make([]shard, shards)}
 }
 
-// Decide implements weir.Store.
 func (s *Store) Decide(ctx context.Context, claims []weir.Claim, times int64,
 	decisions []weir.Decision) (int64, error) {
 	switch {
@@ -163,7 +159,7 @@ func (s *Store) shard(hash uint64, claims []weir.Claim) *shard {
 func (s *Store) hash(claims []weir.Claim) (hash uint64) {
 	for i := range claims {
 		c := &claims[i]
-		hash = mix.Bits((hash ^ maphash.String(s.seed, c.Key) ^ c.Limit.Hash()) + uint64(c.Cost))
+		hash = s.seed.Claim(hash, c.Key, c.Limit, c.Cost)
 	}
 	return hash
 }
@@ -174,7 +170,7 @@ func (s *Store) send(l *shard, b *batch) {
 	defer b.finish()
 	ctx, stop := s.bound(b)
 	defer stop()
-	partial.Decide(ctx, s.Store, b.requests)
+	layer.DecideBatch(ctx, s.Store, b.requests)
 	b.returned = true
 }
 
@@ -208,7 +204,7 @@ func (s *Store) end(l *shard, t call) {
 
 // DecideBatch implements weir.Batcher. A batch passes straight through.
 func (s *Store) DecideBatch(ctx context.Context, requests []weir.Request) {
-	partial.Decide(ctx, s.Store, requests)
+	layer.DecideBatch(ctx, s.Store, requests)
 }
 
 // Stats are counters since New, without the calls that pass straight through. Decisions by Requests is how much

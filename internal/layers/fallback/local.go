@@ -36,7 +36,7 @@ import (
 	"time"
 
 	"github.com/weirproject/weir"
-	"github.com/weirproject/weir/internal/layers/derived"
+	"github.com/weirproject/weir/internal/layers/layer"
 )
 
 // LocalStore is a weir.Store that decides by one node's share of each limit. Make one with NewLocal.
@@ -44,7 +44,7 @@ type LocalStore struct {
 	store   weir.Store
 	nodes   int64
 	config  Config
-	shares  *derived.Limits
+	shares  *layer.Limits
 	scratch sync.Pool // of *[]weir.Claim
 }
 
@@ -73,7 +73,7 @@ func NewLocal(store weir.Store, config Config) (*LocalStore, error) {
 		return nil, bad("local store", "nil", "a store in this process, such as memstore.New()")
 	}
 	l := &LocalStore{store: store, nodes: int64(config.Nodes), config: config}
-	l.shares = derived.New(func(limit *weir.Limit, nodes float64) *weir.Limit { return divide(limit, int64(nodes)) })
+	l.shares = layer.NewLimits(func(limit *weir.Limit, nodes float64) *weir.Limit { return divide(limit, int64(nodes)) })
 	l.scratch.New = func() any { claims := make([]weir.Claim, 0, 8); return &claims }
 	return l, nil
 }
@@ -130,12 +130,10 @@ func (l *LocalStore) Decide(ctx context.Context, claims []weir.Claim, times int6
 	return granted, err
 }
 
-// Charge implements weir.Store.
 func (l *LocalStore) Charge(ctx context.Context, claims []weir.Claim, decisions []weir.Decision) error {
 	return l.on(claims, decisions, func(mine []weir.Claim) error { return l.store.Charge(ctx, mine, decisions) })
 }
 
-// Refund implements weir.Store.
 func (l *LocalStore) Refund(ctx context.Context, claims []weir.Claim, takenAt weir.Instant,
 	decisions []weir.Decision) error {
 	return l.on(claims, decisions, func(mine []weir.Claim) error {
@@ -143,7 +141,6 @@ func (l *LocalStore) Refund(ctx context.Context, claims []weir.Claim, takenAt we
 	})
 }
 
-// Reset implements weir.Store.
 func (l *LocalStore) Reset(ctx context.Context, claims []weir.Claim) error {
 	return l.on(claims, nil, func(mine []weir.Claim) error { return l.store.Reset(ctx, mine) })
 }

@@ -136,5 +136,8 @@ func ExampleNewLocal() {
 		answer, err := allow(context.Background(), "user:42")
 		fmt.Println(answer.Allowed, err)
 	}
-	// Output: true <nil> true <nil> false <nil>
+	// Output:
+	// true <nil>
+	// true <nil>
+	// false <nil>
 }

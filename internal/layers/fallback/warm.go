@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/weirproject/weir"
-	"github.com/weirproject/weir/internal/layers/partial"
+	"github.com/weirproject/weir/internal/layers/layer"
 )
 
 // Warm returns next, whose grants are also counted in the local store, so that a switch to the local store
@@ -26,7 +26,6 @@ type Warm struct {
 	local      *LocalStore
 }
 
-// Decide implements weir.Store.
 func (w *Warm) Decide(ctx context.Context, claims []weir.Claim, times int64, decisions []weir.Decision) (int64, error) {
 	granted, err := w.Store.Decide(ctx, claims, times, decisions)
 	if err == nil && granted > 0 {
@@ -35,7 +34,6 @@ func (w *Warm) Decide(ctx context.Context, claims []weir.Claim, times int64, dec
 	return granted, err
 }
 
-// Charge implements weir.Store.
 func (w *Warm) Charge(ctx context.Context, claims []weir.Claim, decisions []weir.Decision) error {
 	err := w.Store.Charge(ctx, claims, decisions)
 	if err == nil {
@@ -44,7 +42,6 @@ func (w *Warm) Charge(ctx context.Context, claims []weir.Claim, decisions []weir
 	return err
 }
 
-// Refund implements weir.Store.
 func (w *Warm) Refund(ctx context.Context, claims []weir.Claim, takenAt weir.Instant, decisions []weir.Decision) error {
 	if decisions == nil {
 		decisions = make([]weir.Decision, len(claims)) // for the instant of next's clock
@@ -58,7 +55,6 @@ func (w *Warm) Refund(ctx context.Context, claims []weir.Claim, takenAt weir.Ins
 
 func renews(c weir.Claim) bool { return c.Renew }
 
-// Reset implements weir.Store.
 func (w *Warm) Reset(ctx context.Context, claims []weir.Claim) error {
 	err := w.Store.Reset(ctx, claims)
 	if err == nil {
@@ -67,9 +63,8 @@ func (w *Warm) Reset(ctx context.Context, claims []weir.Claim) error {
 	return err
 }
 
-// DecideBatch implements weir.Batcher.
 func (w *Warm) DecideBatch(ctx context.Context, requests []weir.Request) {
-	partial.Decide(ctx, w.Store, requests)
+	layer.DecideBatch(ctx, w.Store, requests)
 	for i := range requests {
 		if r := &requests[i]; r.Err == nil && r.Granted > 0 {
 			w.local.note(granting(r.Claims), r.Granted)

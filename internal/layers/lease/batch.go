@@ -4,14 +4,14 @@ import (
 	"context"
 
 	"github.com/weirproject/weir"
-	"github.com/weirproject/weir/internal/layers/partial"
+	"github.com/weirproject/weir/internal/layers/layer"
 )
 
 // batch is the reused memory of one DecideBatch.
 type batch struct {
 	hashes []uint64 // of requests that may earn a lease; otherwise 0
 	late   []int    // indexes of requests that wait for a refill
-	rest   partial.Batch
+	rest   layer.Batch
 }
 
 // DecideBatch implements weir.Batcher. Requests with a lease are paid from it. The others go to the store below

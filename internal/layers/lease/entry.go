@@ -1,13 +1,11 @@
 package lease
 
 import (
-	"hash/maphash"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/weirproject/weir"
-	"github.com/weirproject/weir/internal/layers/mix"
 )
 
 // An entry is a lease: a sequence of grants for the same claims.
@@ -95,11 +93,6 @@ func (e *entry) learn(g *grant, left, now int64) {
 	e.want = int64(min(want, float64(growth*g.size)))
 }
 
-// mix adds a claim to a hash of claims.
-func (s *Store) mix(hash uint64, key string, l *weir.Limit, cost int64) uint64 {
-	return mix.Bits((hash ^ maphash.String(s.seed, key) ^ l.Hash()) + uint64(cost))
-}
-
 // hash returns the hash of claims; ok is false where one can never be leased.
 func (s *Store) hash(claims []weir.Claim) (hash uint64, ok bool) {
 	for i := range claims {
@@ -107,7 +100,7 @@ func (s *Store) hash(claims []weir.Claim) (hash uint64, ok bool) {
 		if c.Limit == nil || c.Cost == 0 {
 			return 0, false
 		}
-		hash = s.mix(hash, c.Key, c.Limit, c.Cost)
+		hash = s.seed.Claim(hash, c.Key, c.Limit, c.Cost)
 	}
 	return hash, len(claims) > 0
 }

@@ -10,7 +10,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"math/bits"
 	"slices"
 	"sync"
@@ -18,6 +17,7 @@ import (
 	"time"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/layers/layer"
 )
 
 const (
@@ -51,7 +51,7 @@ type Store struct {
 	timeout    time.Duration
 	room       int // most leases
 
-	seed    maphash.Seed
+	seed    layer.Seed
 	start   time.Time
 	heat    heat
 	buckets []atomic.Pointer[entry]
@@ -81,7 +81,7 @@ type keyed interface {
 func New(next weir.Store, terms func(*weir.Limit) Terms) *Store {
 	s := &Store{
 		Store: next, terms: terms, timeout: DefaultTimeout, room: DefaultMaxLeases,
-		seed: maphash.MakeSeed(), start: time.Now(),
+		seed: layer.NewSeed(), start: time.Now(),
 		buckets:  make([]atomic.Pointer[entry], 2<<bits.Len(DefaultMaxLeases-1)),
 		accounts: make(accounts), stop: make(chan struct{}), landed: &flight{done: make(chan struct{})},
 	}
@@ -94,7 +94,6 @@ func New(next weir.Store, terms func(*weir.Limit) Terms) *Store {
 // now is the monotonic clock in nanoseconds.
 func (s *Store) now() int64 { return int64(time.Since(s.start)) }
 
-// Decide implements weir.Store.
 func (s *Store) Decide(ctx context.Context, claims []weir.Claim, times int64,
 	decisions []weir.Decision) (int64, error) {
 	hash, ok := s.hash(claims)
@@ -116,7 +115,7 @@ func (s *Store) DecideKey(key string, limits []*weir.Limit, cost int64) (worst i
 	retryAfter, resetAfter, delay time.Duration, at weir.Instant, ok bool) {
 	if len(limits) == 1 {
 		l := limits[0]
-		if e := s.findOne(s.mix(0, key, l, cost), key, l, cost); e != nil {
+		if e := s.findOne(s.seed.Claim(0, key, l, cost), key, l, cost); e != nil {
 			remaining, retryAfter, resetAfter, at, granted = e.spendOne(s.now())
 			return 0, granted, remaining, retryAfter, resetAfter, 0, at, granted
 		}

@@ -5,13 +5,13 @@ import (
 	"slices"
 
 	"github.com/weirproject/weir"
-	"github.com/weirproject/weir/internal/layers/partial"
+	"github.com/weirproject/weir/internal/layers/layer"
 )
 
 // batch is the reused memory of one DecideBatch.
 type batch struct {
 	lookups []lookup
-	rest    partial.Batch
+	rest    layer.Batch
 }
 
 // DecideBatch implements weir.Batcher. Requests known to be refused are answered here, with the requests that
@@ -34,7 +34,7 @@ func (s *Store) DecideBatch(ctx context.Context, requests []weir.Request) {
 		answered = s.answers(&lookups[i], &requests[i]) || answered
 	}
 	if !answered {
-		partial.Decide(ctx, s.next, requests)
+		layer.DecideBatch(ctx, s.next, requests)
 	} else {
 		for i := range requests {
 			switch r := &requests[i]; {

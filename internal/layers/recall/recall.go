@@ -38,14 +38,13 @@ package recall
 import (
 	"cmp"
 	"context"
-	"hash/maphash"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/weirproject/weir"
-	"github.com/weirproject/weir/internal/layers/mix"
+	"github.com/weirproject/weir/internal/layers/layer"
 )
 
 const (
@@ -74,7 +73,7 @@ type Store struct {
 	next     weir.Store
 	longest  time.Duration
 	clock    func() time.Duration
-	seed     maphash.Seed
+	seed     layer.Seed
 	table    *table
 	notifier *notifier // nil without Updates
 	decided  sync.Pool
@@ -90,7 +89,7 @@ func New(next weir.Store, config Config) *Store {
 		config.Clock = func() time.Duration { return time.Since(start) }
 	}
 	s := &Store{
-		next: next, longest: cmp.Or(config.Longest, 10*time.Second), clock: config.Clock, seed: maphash.MakeSeed(),
+		next: next, longest: cmp.Or(config.Longest, 10*time.Second), clock: config.Clock, seed: layer.NewSeed(),
 		table: newTable(cmp.Or(config.refusals, 100_000)),
 	}
 	s.batches.New = func() any { return new(batch) }
@@ -118,11 +117,6 @@ func (s *Store) Stats() Stats {
 	}
 }
 
-// hash is that of a state: the limit's name and algorithm, and the key.
-func (s *Store) hash(limit uint64, key string) uint64 {
-	return mix.Bits(maphash.String(s.seed, key) ^ limit)
-}
-
 // remembers reports whether refusals of a claim may be remembered.
 func remembers(limit *weir.Limit, key string) bool {
 	return len(key) <= MaxKey && limit.Algorithm() != weir.AlgorithmConcurrency
@@ -146,7 +140,6 @@ type lookup struct {
 	asked, answered bool // in a batch
 }
 
-// Decide implements weir.Store.
 func (s *Store) Decide(ctx context.Context, claims []weir.Claim, times int64,
 	decisions []weir.Decision) (int64, error) {
 	if times < 1 { // a peek should see the store's state; less is an error
@@ -182,7 +175,7 @@ func (s *Store) find(q *lookup, claims []weir.Claim) (found int) {
 		if len(c.Key) > MaxKey {
 			continue
 		}
-		q.hash[i] = s.hash(c.Limit.Hash(), c.Key)
+		q.hash[i] = s.seed.State(c.Limit.Hash(), c.Key)
 		set := s.table.set(q.hash[i])
 		q.changes[i] = set.changes.Load() // before the call is sent
 		if q.found[i] = set.find(c.Key, c.Limit, c.Cost, q.hash[i], q.era, q.sent); q.found[i] != nil {
@@ -243,7 +236,7 @@ func (s *Store) DecideKey(key string, limits []*weir.Limit, cost int64) (worst i
 		return
 	}
 	limit := limits[0]
-	now, hash := s.clock(), s.hash(limit.Hash(), key)
+	now, hash := s.clock(), s.seed.State(limit.Hash(), key)
 	r := s.table.set(hash).find(key, limit, cost, hash, s.table.era.Load(), now)
 	if r == nil {
 		return
@@ -253,18 +246,15 @@ func (s *Store) DecideKey(key string, limits []*weir.Limit, cost int64) (worst i
 	return 0, false, d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay, d.At, true
 }
 
-// Charge implements weir.Store.
 func (s *Store) Charge(ctx context.Context, claims []weir.Claim, decisions []weir.Decision) error {
 	return s.change(claims, 1, decisions, func() error { return s.next.Charge(ctx, claims, decisions) })
 }
 
-// Refund implements weir.Store.
 func (s *Store) Refund(ctx context.Context, claims []weir.Claim, takenAt weir.Instant,
 	decisions []weir.Decision) error {
 	return s.change(claims, 1, decisions, func() error { return s.next.Refund(ctx, claims, takenAt, decisions) })
 }
 
-// Reset implements weir.Store.
 func (s *Store) Reset(ctx context.Context, claims []weir.Claim) error {
 	return s.change(claims, 0, nil, func() error { return s.next.Reset(ctx, claims) })
 }
@@ -277,7 +267,7 @@ func (s *Store) change(claims []weir.Claim, times int64, decisions []weir.Decisi
 	}
 	for i := range claims {
 		if c := &claims[i]; remembers(c.Limit, c.Key) {
-			s.table.set(s.hash(c.Limit.Hash(), c.Key)).begin()
+			s.table.set(s.seed.State(c.Limit.Hash(), c.Key)).begin()
 		}
 	}
 	defer s.changed(claims) // also after a failure: the call may have been executed
@@ -290,7 +280,7 @@ func (s *Store) changed(claims []weir.Claim) {
 		if !remembers(c.Limit, c.Key) {
 			continue
 		}
-		s.table.set(s.hash(c.Limit.Hash(), c.Key)).end()
+		s.table.set(s.seed.State(c.Limit.Hash(), c.Key)).end()
 		if s.notifier != nil {
 			s.notifier.enqueue(c.Limit.Hash(), c.Key)
 		}

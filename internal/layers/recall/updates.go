@@ -4,15 +4,13 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
-	"hash/maphash"
 	"math/rand/v2"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/weirproject/weir/internal/layers/mix"
-	"github.com/weirproject/weir/internal/layers/timeout"
+	"github.com/weirproject/weir/internal/layers/layer"
 )
 
 // Updates broadcast messages between the nodes that share a store; redisstore.Updates do. They are safe for
@@ -168,7 +166,7 @@ func (d *notifier) receive(message []byte) {
 	}
 	s := d.store
 	if !readStates(message, func(limit uint64, key []byte) {
-		s.table.set(mix.Bits(maphash.Bytes(s.seed, key) ^ limit)).forget()
+		s.table.set(s.seed.State(limit, string(key))).forget()
 	}) {
 		s.table.forget()
 	}
@@ -186,7 +184,7 @@ func (d *notifier) send(ctx context.Context) {
 				d.flush(ctx, message)
 				return
 			}
-			timeout.Sleep(ctx, sendGap)
+			layer.Sleep(ctx, sendGap)
 		}
 	}
 }
@@ -204,7 +202,7 @@ func (d *notifier) deliver(ctx context.Context, message []byte) bool {
 			d.warn(fmt.Sprintf("recall: invalidations cannot be sent, and other nodes may refuse returned units "+
 				"for up to %v: %v", d.store.longest, err))
 		}
-		timeout.Sleep(ctx, pause)
+		layer.Sleep(ctx, pause)
 	}
 	return false
 }
@@ -231,6 +229,6 @@ func (d *notifier) listen(ctx context.Context) {
 			d.warn(fmt.Sprintf("recall: invalidations are not received, and this node may refuse units "+
 				"returned on other nodes for up to %v: %v", d.store.longest, err))
 		}
-		timeout.Sleep(ctx, pause/2+rand.N(pause/2))
+		layer.Sleep(ctx, pause/2+rand.N(pause/2))
 	}
 }

@@ -1,4 +1,4 @@
-package derived
+package layer
 
 import (
 	"sync"
@@ -18,7 +18,7 @@ func limit(n int64) *weir.Limit {
 
 func TestEachLimitIsDerivedOnce(t *testing.T) {
 	made := 0
-	l := New(func(of *weir.Limit, by float64) *weir.Limit { made++; return times(of, by) })
+	l := NewLimits(func(of *weir.Limit, by float64) *weir.Limit { made++; return times(of, by) })
 	a, b := limit(3), limit(4)
 	for range 3 {
 		if again := l.Of(a, 2); again.Capacity() != 6 || l.Of(b, 2).Capacity() != 8 || l.Of(a, 2) != again {
@@ -37,7 +37,7 @@ func TestEachLimitIsDerivedOnce(t *testing.T) {
 }
 
 func TestNilLimit(t *testing.T) {
-	l := New(func(*weir.Limit, float64) *weir.Limit { t.Error("something is made of nothing"); return nil })
+	l := NewLimits(func(*weir.Limit, float64) *weir.Limit { t.Error("something is made of nothing"); return nil })
 	if l.Of(nil, 1) != nil || l.Of(new(weir.Limit), 1) != nil {
 		t.Error("no limit became one")
 	}
@@ -45,7 +45,7 @@ func TestNilLimit(t *testing.T) {
 
 // Reloads produce new limits without end.
 func TestCacheIsBounded(t *testing.T) {
-	l := New(func(of *weir.Limit, _ float64) *weir.Limit { return of })
+	l := NewLimits(func(of *weir.Limit, _ float64) *weir.Limit { return of })
 	a := limit(1)
 	kept := func() (n int) {
 		l.kept.Load().Range(func(any, any) bool { n++; return true })
@@ -62,7 +62,7 @@ func TestCacheIsBounded(t *testing.T) {
 }
 
 func TestConcurrentCallers(t *testing.T) {
-	l := New(times)
+	l := NewLimits(times)
 	of := limit(5)
 	var all sync.WaitGroup
 	for range 8 {

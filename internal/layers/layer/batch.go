@@ -1,5 +1,4 @@
-// Package partial holds the part of a batch that a layer passes on, and copies the answers back.
-package partial
+package layer
 
 import (
 	"context"
@@ -7,7 +6,7 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// A Batch holds the requests to pass on. Call one method for each request of the whole batch, in order, then
+// A Batch is the part of a batch that a layer passes on, and copies the answers back. Call one method for each request of the whole batch, in order, then
 // Decide. It may be reused.
 type Batch struct {
 	requests []weir.Request
@@ -66,7 +65,7 @@ func (b *Batch) Add(place int, r *weir.Request) *weir.Request {
 // Decide decides the added requests, and copies the answers into the whole batch.
 func (b *Batch) Decide(ctx context.Context, next weir.Store, whole []weir.Request) {
 	if len(b.requests) > 0 {
-		Decide(ctx, next, b.requests)
+		DecideBatch(ctx, next, b.requests)
 	}
 	for i, place := range b.places {
 		whole[place].Granted, whole[place].Err = b.requests[i].Granted, b.requests[i].Err
@@ -75,8 +74,8 @@ func (b *Batch) Decide(ctx context.Context, next weir.Store, whole []weir.Reques
 	b.requests, b.places, b.leader = b.requests[:0], b.places[:0], asked
 }
 
-// Decide decides a batch on any store, with or without weir.Batcher.
-func Decide(ctx context.Context, next weir.Store, requests []weir.Request) {
+// DecideBatch decides a batch on any store, with or without weir.Batcher.
+func DecideBatch(ctx context.Context, next weir.Store, requests []weir.Request) {
 	if batcher, ok := next.(weir.Batcher); ok {
 		batcher.DecideBatch(ctx, requests)
 		return

@@ -1,6 +1,4 @@
-// Package derived caches limits that are computed from another limit and a number: computing one takes longer
-// than deciding with it.
-package derived
+package layer
 
 import (
 	"sync"
@@ -13,7 +11,8 @@ import (
 // replaced rules.
 const most = 1 << 16
 
-// Limits is a cache of derived limits, safe for concurrent use.
+// Limits is a cache of limits that are computed from another limit and a number, because computing one takes longer than
+// deciding with it. It is safe for concurrent use.
 type Limits struct {
 	make  func(limit *weir.Limit, by float64) *weir.Limit
 	kept  atomic.Pointer[sync.Map] // *weir.Limit: *one
@@ -25,8 +24,8 @@ type one struct {
 	limit *weir.Limit
 }
 
-// New returns a cache of the results of make, including nil.
-func New(make func(limit *weir.Limit, by float64) *weir.Limit) *Limits {
+// NewLimits returns a cache of the results of make, including nil.
+func NewLimits(make func(limit *weir.Limit, by float64) *weir.Limit) *Limits {
 	l := &Limits{make: make}
 	l.kept.Store(new(sync.Map))
 	return l
