@@ -73,7 +73,7 @@ func newWorldOf(t testing.TB, text string, backend ledger.Backend, from ruleset.
 	}
 	layers := []ruleset.Layer{{Name: "config", Source: ruleset.Fixed(file)}, {Name: "ledger", Source: from,
 		AllowEmpty: true}}
-	keeper, err := ruleset.NewKeeper(layers, g.Swap, ruleset.WithCompile(compile))
+	keeper, err := ruleset.NewManager(layers, g.Swap, ruleset.WithCompile(compile))
 	if err != nil {
 		t.Fatal(err)
 	}
