@@ -44,7 +44,7 @@ type InputError struct {
 	Allowed string // in words: "0 to 4503599627370496 (2^52)"
 }
 
-// Error names the field, the value and what is allowed.
+// Error names the field, the value and the allowed values.
 func (e *InputError) Error() string {
 	if text, ok := e.Given.(string); ok {
 		return fmt.Sprintf("weir: %s is %.80q; allowed: %s", e.Field, text, e.Allowed)

@@ -178,7 +178,7 @@ func (l *Limiter) PeekN(ctx context.Context, key string, n int64) (Answer, error
 	return answer, err
 }
 
-// Reset forgets what was charged to key, under all limits of the limiter.
+// Reset deletes the charges of key under all limits of the limiter.
 func (l *Limiter) Reset(ctx context.Context, key string) error {
 	c := l.call(key, costs{0})
 	defer l.done(c)

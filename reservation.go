@@ -32,7 +32,7 @@ type Reservation struct {
 	done  bool
 }
 
-// reserved is what is charged under one limit: Cost is what was charged so far.
+// reserved is the charge under one limit; Cost is the sum so far.
 type reserved struct {
 	Claim
 	at Instant // the store's time of the charge
@@ -165,7 +165,7 @@ func (r *Reservation) settle(ctx context.Context, actual costs) error {
 	return r.refund(ctx, r.leases())
 }
 
-// note sets what is charged so far, but for leases.
+// note sets the costs charged so far, except of leases.
 func (r *Reservation) note(cost func(i int, charged int64) int64) {
 	for i := range r.units {
 		if u := &r.units[i]; u.Lease == "" {

@@ -82,7 +82,7 @@ func (w *waiters) unused(l *Limiter) *queue {
 	return &queue{limiter: l, units: make([]int64, len(l.limits)), changed: make(chan struct{}, 1)}
 }
 
-// reset forgets what is known of a key, so that its first waiter is asked for again.
+// reset drops the prediction of a key, so that the store is asked again for its first waiter.
 func (w *waiters) reset(key string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -138,7 +138,7 @@ func (g *Gate) Renew(ctx context.Context, receipt Receipt) error {
 	return errors.Join(failed...)
 }
 
-// ClaimsOf are a rule's claims for a key from rules.Rule.Lookup: to read what remains, with Ask.Claims, and to
+// ClaimsOf are a rule's claims for a key from rules.Rule.Lookup: to read the remaining units, with Ask.Claims, and to
 // Reset it.
 func (g *Gate) ClaimsOf(rule *rules.Rule, key []byte, limits []*weir.Limit) (claims []weir.Claim) {
 	text := string(key)

@@ -12,8 +12,8 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// DefaultMaxWait is the MaxWait of the zero Transport.
-const DefaultMaxWait = 30 * time.Second
+// defaultMaxWait is the MaxWait of the zero Transport.
+const defaultMaxWait = 30 * time.Second
 
 // A Transport is an http.RoundTripper that paces a client. Before a request it waits as long as the
 // host has requested in an earlier response, and then until the client's own limiter grants a unit.
@@ -33,7 +33,7 @@ type Transport struct {
 	// Key is the limiter's key of a request; nil is its host. A request without a key is not
 	// sent.
 	Key Key
-	// MaxWait caps the wait for a host; 0 is DefaultMaxWait. After it the request is sent even if
+	// MaxWait caps the wait for a host; 0 is 30 seconds. After it the request is sent even if
 	// the host requested more: no server stops a client for good. It does not cap the limiter: a
 	// request that would wait longer for a unit fails at once.
 	MaxWait time.Duration
@@ -99,7 +99,7 @@ func (t *Transport) CloseIdleConnections() {
 
 func (t *Transport) maxWait() time.Duration {
 	if t.MaxWait <= 0 {
-		return DefaultMaxWait
+		return defaultMaxWait
 	}
 	return t.MaxWait
 }

@@ -113,45 +113,36 @@ func (c *curlLine) argument(args []string) (rest []string, err error) {
 }
 
 func (c *curlLine) long(name string, rest []string) ([]string, error) {
-	options := curlOptions()
-	i := slices.IndexFunc(options, func(o curlOption) bool { return o.long == name })
-	if i < 0 {
-		return nil, fmt.Errorf("curl option --%s is not supported; leave it out if it does not change the request",
-			name)
-	}
-	if !options[i].value {
-		return rest, options[i].apply(c, "")
-	}
-	if len(rest) == 0 {
-		return nil, fmt.Errorf("curl option --%s needs a value", name)
-	}
-	return rest[1:], options[i].apply(c, rest[0])
+	rest, _, err := c.option("--"+name, func(o *curlOption) bool { return o.long == name }, "", rest)
+	return rest, err
 }
 
 // short reads letters that stand together, as in -sSX POST or -XPOST.
-func (c *curlLine) short(letters string, rest []string) ([]string, error) {
-	options := curlOptions()
-	for i := range len(letters) {
-		j := slices.IndexFunc(options, func(o curlOption) bool { return o.short == letters[i] })
-		if j < 0 {
-			return nil, fmt.Errorf("curl option -%s is not supported; leave it out if it does not change the request",
-				letters[i:i+1])
-		}
-		if !options[j].value {
-			if err := options[j].apply(c, ""); err != nil {
-				return nil, err
-			}
-			continue
-		}
-		if value := letters[i+1:]; value != "" {
-			return rest, options[j].apply(c, value)
-		}
-		if len(rest) == 0 {
-			return nil, fmt.Errorf("curl option -%c needs a value", letters[i])
-		}
-		return rest[1:], options[j].apply(c, rest[0])
+func (c *curlLine) short(letters string, rest []string) (_ []string, err error) {
+	for i, value := 0, false; i < len(letters) && !value && err == nil; i++ {
+		is := func(o *curlOption) bool { return o.short == letters[i] }
+		rest, value, err = c.option("-"+letters[i:i+1], is, letters[i+1:], rest)
 	}
-	return rest, nil
+	return rest, err
+}
+
+// option reads an option, whose value is given beside it, or is the first of rest.
+func (c *curlLine) option(name string, is func(*curlOption) bool, beside string, rest []string) (
+	_ []string, value bool, err error) {
+	options := curlOptions()
+	i := slices.IndexFunc(options, func(o curlOption) bool { return is(&o) })
+	switch {
+	case i < 0:
+		return nil, false, fmt.Errorf("curl option %s is not supported; leave it out if it does not change the request",
+			name)
+	case !options[i].value:
+		return rest, false, options[i].apply(c, "")
+	case beside != "":
+		return rest, true, options[i].apply(c, beside)
+	case len(rest) == 0:
+		return nil, true, fmt.Errorf("curl option %s needs a value", name)
+	}
+	return rest[1:], true, options[i].apply(c, rest[0])
 }
 
 // addHeader reads "Name: value"; "Name:" takes away what curl would send, "Name;" sends

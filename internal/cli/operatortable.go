@@ -58,16 +58,6 @@ var (
 )
 
 func newRules(s *System) *cobra.Command {
-	turn := func(word, method, short string) operatorCommand {
-		return operatorCommand{
-			use:     word + " NAME",
-			short:   short,
-			args:    ofRule,
-			example: "  weir rules " + word + " login --why \"the attack is over\"",
-			flags:   [][2]string{flagWhy, flagRevision},
-			run:     func(o *operator, args []string) error { return o.turnRule(word, method, args[0]) },
-		}
-	}
 	return s.group("rules", "Show and change the rules of a running server",
 		`Show and change the rules of a running server. Changes are kept in its ledger, which overrides
 rule files. The history records the author and reason of every change, and a rollback reverts
@@ -76,116 +66,130 @@ it. A change fails if another operator has changed the rule since it was read.`,
   weir rules get login > login.rule
   weir rules set login login.rule --why "brute force"
   weir rules history login`,
-		[]operatorCommand{
-			{
-				use:     "list",
-				short:   "List the rules in force, and disabled rules of the ledger",
-				example: "  weir rules list\n  weir rules list --json",
-				run:     (*operator).listRules,
-			}, {
-				use:     "get NAME",
-				short:   "Print a rule as its author wrote it",
-				args:    ofRule,
-				example: "  weir rules get login",
-				run:     (*operator).getRule,
-			}, {
-				use:   "set NAME [FILE]",
-				short: "Set a rule from a file",
-				args:  argsBetween(1, 2, "the name of a rule and a file"),
-				long: `Set a rule from a file or the standard input: one rule, as in the list of a rule file. It is
+		ruleCommands)
+}
+
+// turnRule is a command that needs no more than the name of a rule.
+func turnRule(word, method, short string) operatorCommand {
+	return operatorCommand{
+		use:     word + " NAME",
+		short:   short,
+		args:    ofRule,
+		example: "  weir rules " + word + " login --why \"the attack is over\"",
+		flags:   [][2]string{flagWhy, flagRevision},
+		run:     func(o *operator, args []string) error { return o.turnRule(word, method, args[0]) },
+	}
+}
+
+var ruleCommands = []operatorCommand{
+	{
+		use:     "list",
+		short:   "List the rules in force, and disabled rules of the ledger",
+		example: "  weir rules list\n  weir rules list --json",
+		run:     (*operator).listRules,
+	}, {
+		use:     "get NAME",
+		short:   "Print a rule as its author wrote it",
+		args:    ofRule,
+		example: "  weir rules get login",
+		run:     (*operator).getRule,
+	}, {
+		use:   "set NAME [FILE]",
+		short: "Set a rule from a file",
+		args:  argsBetween(1, 2, "the name of a rule and a file"),
+		long: `Set a rule from a file or the standard input: one rule, as in the list of a rule file. It is
 checked first, together with all rules in force. If the change resets counts, --yes is needed.
 
 A rule in the ledger is replaced only if it is still at the revision that the text was made
 from: that in its first line, if the text came from weir rules get ("# revision 7, …"), or that
 of --revision. weir rules edit does all these steps.`,
-				example: `  printf 'name: login\nkey: [client.ip]\nlimit: 5/1m\n' > login.rule
+		example: `  printf 'name: login\nkey: [client.ip]\nlimit: 5/1m\n' > login.rule
   weir rules set login login.rule --why "brute force"
   weir rules get login | sed 's/limit: .*/limit: 4\/1m/' | weir rules set login`,
-				flags: [][2]string{flagWhy, flagYes, {"force"}, {"revision", "revision `NUMBER` that the text was " +
-					"made from: the change fails if it is\nanother (default: that in the first line of the text)"}},
-				run: (*operator).setRule,
-			}, {
-				use:   "edit NAME",
-				short: "Change a rule in your editor",
-				args:  ofRule,
-				long: `Change a rule in $VISUAL, $EDITOR or vi. If another operator has changed it meanwhile, or your
+		flags: [][2]string{flagWhy, flagYes, {"force"}, {"revision", "revision `NUMBER` that the text was " +
+			"made from: the change fails if it is\nanother (default: that in the first line of the text)"}},
+		run: (*operator).setRule,
+	}, {
+		use:   "edit NAME",
+		short: "Change a rule in your editor",
+		args:  ofRule,
+		long: `Change a rule in $VISUAL, $EDITOR or vi. If another operator has changed it meanwhile, or your
 text has a mistake, the text is kept in a file and the next command is suggested. A new rule
 starts as a template.`,
-				example: "  weir rules edit login --why \"still too many\"",
-				flags:   [][2]string{flagWhy, flagYes},
-				run:     func(o *operator, args []string) error { return o.edit(args[0]) },
-			},
-			turn("delete", http.MethodDelete, "Delete a rule from the ledger; rollback restores it"),
-			turn("enable", http.MethodPost, "Enable a rule of the ledger"),
-			turn("disable", http.MethodPost, "Disable a rule of any source"),
-			{
-				use:   "diff [FILE]",
-				short: "Show the changes that a rule file would make",
-				args:  argsBetween(0, 1, "a file"),
-				long: `Show what a rule file, or the standard input, would change if it replaced the rules in force:
+		example: "  weir rules edit login --why \"still too many\"",
+		flags:   [][2]string{flagWhy, flagYes},
+		run:     func(o *operator, args []string) error { return o.edit(args[0]) },
+	},
+	turnRule("delete", http.MethodDelete, "Delete a rule from the ledger; rollback restores it"),
+	turnRule("enable", http.MethodPost, "Enable a rule of the ledger"),
+	turnRule("disable", http.MethodPost, "Disable a rule of any source"),
+	{
+		use:   "diff [FILE]",
+		short: "Show the changes that a rule file would make",
+		args:  argsBetween(0, 1, "a file"),
+		long: `Show what a rule file, or the standard input, would change if it replaced the rules in force:
 rules added and removed, changed numbers, and counts that would be reset. With --rule the file
 is a single rule, and all others stay as they are.`,
-				example: `  weir rules diff weir.yaml
+		example: `  weir rules diff weir.yaml
   printf 'name: login\nkey: [client.ip]\nlimit: 3/1m\n' | weir rules diff --rule login`,
-				flags: [][2]string{{"rule", "`NAME` of the rule, if the file is a single rule"}},
-				run:   (*operator).diffRules,
-			}, {
-				use:   "history [NAME]",
-				short: "Show the history of changes",
-				args:  argsBetween(0, 1, "the name of a rule"),
-				long: `Show changes with their time, author and reason: of one rule and its keys, of one exception,
+		flags: [][2]string{{"rule", "`NAME` of the rule, if the file is a single rule"}},
+		run:   (*operator).diffRules,
+	}, {
+		use:   "history [NAME]",
+		short: "Show the history of changes",
+		args:  argsBetween(0, 1, "the name of a rule"),
+		long: `Show changes with their time, author and reason: of one rule and its keys, of one exception,
 or of all. The newest is first.`,
-				example: "  weir rules history\n  weir rules history login --most 10",
-				flags:   [][2]string{{"most"}},
-				run:     (*operator).history,
-			}, {
-				use:     "rollback NAME REVISION",
-				short:   "Restore a rule to a revision of its history",
-				args:    argsBetween(2, 2, "the name of a rule and a revision"),
-				example: "  weir rules rollback login 1 --why \"too strict\"",
-				flags:   [][2]string{flagWhy, flagRevision, flagYes},
-				run:     (*operator).rollback,
-			}, {
-				use:   "compare NAME",
-				short: "Compare a rule with its candidate",
-				args:  ofRule,
-				long: `Show what a rule's candidate would change: the numbers of requests newly refused and no longer
+		example: "  weir rules history\n  weir rules history login --most 10",
+		flags:   [][2]string{{"most"}},
+		run:     (*operator).history,
+	}, {
+		use:     "rollback NAME REVISION",
+		short:   "Restore a rule to a revision of its history",
+		args:    argsBetween(2, 2, "the name of a rule and a revision"),
+		example: "  weir rules rollback login 1 --why \"too strict\"",
+		flags:   [][2]string{flagWhy, flagRevision, flagYes},
+		run:     (*operator).rollback,
+	}, {
+		use:   "compare NAME",
+		short: "Compare a rule with its candidate",
+		args:  ofRule,
+		long: `Show what a rule's candidate would change: the numbers of requests newly refused and no longer
 refused, and their keys. Counts are of this server only, since the last change of the rule or
 its candidate; add up the counts of all servers.`,
-				example: `  printf 'name: search\nkey: [client.ip]\nlimit: 30/1m\ncandidate: {limit: 20/1m}\n' | \
+		example: `  printf 'name: search\nkey: [client.ip]\nlimit: 30/1m\ncandidate: {limit: 20/1m}\n' | \
     weir rules set search
   weir rules compare search
   weir rules compare search --keys 3 --json`,
-				flags: [][2]string{{"keys"}},
-				run:   (*operator).compare,
-			}, {
-				use:   "promote NAME",
-				short: "Make a rule's candidate its limit",
-				args:  ofRule,
-				long: `Make a rule's candidate its limit, with the candidate's algorithm and key if it has its own, and
+		flags: [][2]string{{"keys"}},
+		run:   (*operator).compare,
+	}, {
+		use:   "promote NAME",
+		short: "Make a rule's candidate its limit",
+		args:  ofRule,
+		long: `Make a rule's candidate its limit, with the candidate's algorithm and key if it has its own, and
 remove the candidate. The rest of the rule stays as its author wrote it. The change is in the
 history, and rollback reverts it. If the change resets counts, --yes is needed. A rule that is
 not in the ledger must be promoted in its source: it is not copied to the ledger, because later
 changes in the source would then have no effect.`,
-				example: `  weir rules promote search --dry-run
+		example: `  weir rules promote search --dry-run
   weir rules promote search --why "nobody newly refused in a week"`,
-				flags: [][2]string{flagWhy, flagRevision, flagYes, {"dry-run"}},
-				run:   (*operator).promote,
-			}, {
-				use:   "restore",
-				short: "Restore lost changes of the ledger in Redis",
-				long: `Restore changes that the ledger in Redis has lost: its keys were deleted or evicted, or a replica
+		flags: [][2]string{flagWhy, flagRevision, flagYes, {"dry-run"}},
+		run:   (*operator).promote,
+	}, {
+		use:   "restore",
+		short: "Restore lost changes of the ledger in Redis",
+		long: `Restore changes that the ledger in Redis has lost: its keys were deleted or evicted, or a replica
 without the newest changes took over. Servers that read the ledger before keep it in force,
 report the loss in /readyz and in their metrics, and refuse changes until it is resolved. Run
 this command on one of them: it writes back its rules and exceptions in force, each as a new
 change. Later changes are not overwritten. With --forget nothing is written back, and the
 current content of the ledger is in force on all servers.`,
-				example: `  weir rules restore --dry-run
+		example: `  weir rules restore --dry-run
   weir rules restore --why "the cache evicted it"`,
-				flags: [][2]string{flagWhy, {"forget"}, {"dry-run", "only show what would be written back"}},
-				run:   (*operator).restore,
-			},
-		})
+		flags: [][2]string{flagWhy, {"forget"}, {"dry-run", "only show what would be written back"}},
+		run:   (*operator).restore,
+	},
 }
 
 func newOverride(s *System) *cobra.Command {

@@ -25,7 +25,7 @@ type Engine struct {
 	stack    *stack        // nil: limits are counted in memory
 	state    *state        // nil: none is kept
 	opened   *openedLedger // nil: none
-	keeper   *ruleset.Keeper
+	keeper   *ruleset.Manager
 	optional string // a layer that was not asked for: the engine is ready without it
 	stop     context.CancelFunc
 	ended    sync.WaitGroup
@@ -135,7 +135,7 @@ func (e *Engine) addLayers(store weir.Store) (local weir.Store, err error) {
 
 // watch begins to keep the rules up to date.
 func (e *Engine) watch(layers []ruleset.Layer) (err error) {
-	e.keeper, err = ruleset.NewKeeper(layers, e.swap, ruleset.WithCompile(e.Compile),
+	e.keeper, err = ruleset.NewManager(layers, e.swap, ruleset.WithCompile(e.Compile),
 		ruleset.WithTell(e.tell), ruleset.WithStartWithin(e.StartWithin))
 	if err != nil {
 		return err

@@ -166,7 +166,7 @@ func (l *Setup) Gather(ctx context.Context) error {
 	if err != nil || len(layers) == 1 {
 		return err
 	}
-	keeper, err := ruleset.NewKeeper(layers, func(*rules.Set) error { return nil },
+	keeper, err := ruleset.NewManager(layers, func(*rules.Set) error { return nil },
 		ruleset.WithCompile(l.Compile), ruleset.WithStartWithin(l.StartWithin))
 	if err != nil {
 		return err

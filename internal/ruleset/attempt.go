@@ -11,7 +11,7 @@ import (
 // An attempt applies updates: all together, or if that fails, one by one, so that one layer's
 // mistake does not hold up the others.
 type attempt struct {
-	*Keeper
+	*Manager
 	current    *RuleSet      // in force
 	collisions []Collision   // of the layers in force
 	files      []*rules.File // of each layer, in force; nil: none
@@ -40,22 +40,22 @@ type applied struct {
 
 // apply puts all good updates in force, and ends exceptions whose time is over. Updates are received
 // meanwhile.
-func (k *Keeper) apply() {
-	k.mu.Lock()
-	a := &attempt{Keeper: k, current: k.current, collisions: k.collisions, files: make([]*rules.File, len(k.states))}
-	for i := range k.states {
-		s := &k.states[i]
+func (m *Manager) apply() {
+	m.mu.Lock()
+	a := &attempt{Manager: m, current: m.current, collisions: m.collisions, files: make([]*rules.File, len(m.states))}
+	for i := range m.states {
+		s := &m.states[i]
 		a.files[i] = s.file
 		if s.latest != nil {
 			a.pending = append(a.pending, s.pending(i))
 			s.waiting = nil
 		}
 	}
-	k.mu.Unlock()
+	m.mu.Unlock()
 	a.run()
-	k.mu.Lock()
-	k.record(a)
-	k.mu.Unlock()
+	m.mu.Lock()
+	m.record(a)
+	m.mu.Unlock()
 	for _, c := range a.pending {
 		for _, done := range c.waiting {
 			done(c.err)
@@ -187,39 +187,39 @@ func live(files []*rules.File) (list []rules.Exception) {
 }
 
 // record publishes the result of an attempt.
-func (k *Keeper) record(a *attempt) {
+func (m *Manager) record(a *attempt) {
 	if n := len(a.applied); n > 0 { // one Status has the rule set and its revisions
-		k.current = a.applied[n-1].rules
+		m.current = a.applied[n-1].rules
 	}
 	var recovered []*layerState
 	for _, c := range a.pending {
-		if s := &k.states[c.layer]; c.err == nil && s.accept(c) {
+		if s := &m.states[c.layer]; c.err == nil && s.accept(c) {
 			recovered = append(recovered, s)
 		}
 	}
 	for _, p := range a.applied {
-		k.event(Event{Kind: InForce, Layer: p.layer, Revision: p.revision, Changes: p.changes})
-		if !slices.Equal(p.collisions, k.collisions) {
-			k.collisions = p.collisions
-			k.event(Event{Kind: Collided, Collisions: p.collisions})
+		m.event(Event{Kind: InForce, Layer: p.layer, Revision: p.revision, Changes: p.changes})
+		if !slices.Equal(p.collisions, m.collisions) {
+			m.collisions = p.collisions
+			m.event(Event{Kind: Collided, Collisions: p.collisions})
 		}
 	}
 	for _, s := range recovered {
-		k.event(Event{Kind: Recovered, Layer: s.Name, Revision: s.Revision})
+		m.event(Event{Kind: Recovered, Layer: s.Name, Revision: s.Revision})
 	}
 	for _, c := range a.pending {
 		// Newer content of the source may have another mistake, which was reported.
-		if s := &k.states[c.layer]; c.err != nil && !s.refused {
-			k.report(s, Refused, c.update.Revision, c.err)
+		if s := &m.states[c.layer]; c.err != nil && !s.refused {
+			m.report(s, Refused, c.update.Revision, c.err)
 		}
 	}
-	k.publish()
+	m.publish()
 	select {
-	case <-k.ready:
+	case <-m.ready:
 	default:
-		k.start = k.Status().Err()
-		k.event(Event{Kind: Ready, Err: k.start})
-		close(k.ready)
+		m.start = m.Status().Err()
+		m.event(Event{Kind: Ready, Err: m.start})
+		close(m.ready)
 	}
 }
 

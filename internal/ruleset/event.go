@@ -92,7 +92,7 @@ type RuleSet struct {
 	Loaded time.Time
 }
 
-// Status is a snapshot of a Keeper.
+// Status is a snapshot of a Manager.
 type Status struct {
 	RuleSet    *RuleSet // nil: none yet
 	Collisions []Collision

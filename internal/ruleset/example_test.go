@@ -45,7 +45,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	keeper, err := ruleset.NewKeeper([]ruleset.Layer{{Name: "file", Source: file}}, g.Swap,
+	keeper, err := ruleset.NewManager([]ruleset.Layer{{Name: "file", Source: file}}, g.Swap,
 		ruleset.WithTell(func(e ruleset.Event) { fmt.Println(e) }))
 	if err != nil {
 		log.Fatal(err)

@@ -1,6 +1,6 @@
 // Package ruleset keeps the rules of a running server up to date with their sources.
 //
-// A [Source] is loaded whenever it may have changed: a file, a directory, a URL, Redis. A [Keeper]
+// A [Source] is loaded whenever it may have changed: a file, a directory, a URL, Redis. A [Manager]
 // merges the files of several sources, compiles the result, and puts it in force with one call. A
 // request sees the old rule set or the new one, never a mixture.
 //

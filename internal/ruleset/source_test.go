@@ -74,7 +74,7 @@ func says(text string) ruleset.Update {
 // bubble: when a test says that everything is quiet, it is.
 type house struct {
 	t       *testing.T
-	keeper  *ruleset.Keeper
+	keeper  *ruleset.Manager
 	scripts []*script
 	end     func()
 	slow    time.Duration // how long compiling takes
@@ -99,7 +99,7 @@ func newHouse(t *testing.T, layers int, change func(*ruleset.Layer), opts ...rul
 		list = append(list, y)
 	}
 	opts = append([]ruleset.Option{ruleset.WithTell(h.tell), ruleset.WithCompile(h.compile)}, opts...)
-	keeper, err := ruleset.NewKeeper(list, h.swap, opts...)
+	keeper, err := ruleset.NewManager(list, h.swap, opts...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -633,7 +633,7 @@ func (s *counted) Load(context.Context, bool) ruleset.Update {
 func (s *counted) Wait(ctx context.Context) { <-ctx.Done() }
 func (s *counted) Close()                   { s.closed = true }
 
-func TestAKeeperNeedsLayersWithNames(t *testing.T) {
+func TestAManagerNeedsLayersWithNames(t *testing.T) {
 	swap := func(*rules.Set) error { return nil }
 	s := newScript()
 	for name, layers := range map[string][]ruleset.Layer{
@@ -642,11 +642,11 @@ func TestAKeeperNeedsLayersWithNames(t *testing.T) {
 		"no source": {{Name: "a"}},
 		"twice":     {{Name: "a", Source: s}, {Name: "a", Source: s}},
 	} {
-		if _, err := ruleset.NewKeeper(layers, swap); err == nil {
+		if _, err := ruleset.NewManager(layers, swap); err == nil {
 			t.Errorf("%s: it is made", name)
 		}
 	}
-	if _, err := ruleset.NewKeeper([]ruleset.Layer{{Name: "a", Source: s}}, nil); err == nil {
+	if _, err := ruleset.NewManager([]ruleset.Layer{{Name: "a", Source: s}}, nil); err == nil {
 		t.Error("it is made without a swap")
 	}
 }

@@ -66,7 +66,7 @@ func WithPoll(every time.Duration) Option { return func(s *Source) { s.poll = ev
 // these sets with redissource.Sets: a set that is not read is an empty list.
 func WithSets() Option { return func(s *Source) { s.parse = append(s.parse, rules.WithSets()) } }
 
-// WithCompiler shares a compiler with others, such as the ruleset.Keeper, which then need not compile
+// WithCompiler shares a compiler with others, such as the ruleset.Manager, which then need not compile
 // the rules again. The default is a compiler of its own.
 func WithCompiler(c *rules.Compiler) Option { return func(s *Source) { s.compiler = c } }
 

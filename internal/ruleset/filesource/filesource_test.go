@@ -72,7 +72,7 @@ func newRig(t *testing.T, change func(*Source), opts ...Option) *rig {
 	return r
 }
 
-// receive records what was requested, and what the Keeper would put in force or report.
+// receive records what was requested, and what the Manager would put in force or report.
 func (r *rig) receive(n ruleset.Update, done func(error)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -26,7 +26,7 @@ const blocking = "deny: {client.ip: {file: blocked.txt}}\nrules: []\n"
 // A guard is a source of rules on a real disk, whose rules decide.
 type guard struct {
 	t      *testing.T
-	keeper *ruleset.Keeper
+	keeper *ruleset.Manager
 	set    chan *rules.Set
 	events chan string
 	now    *rules.Set
@@ -38,7 +38,7 @@ func newGuard(t *testing.T, path string) *guard {
 	g := &guard{t: t, set: make(chan *rules.Set, 100), events: make(chan string, 1000)}
 	swap := func(set *rules.Set) error { g.set <- set; return nil }
 	tell := func(e ruleset.Event) { g.events <- e.String() }
-	g.keeper, err = ruleset.NewKeeper([]ruleset.Layer{{Name: "file", Source: s, AllowEmpty: true}}, swap, ruleset.WithTell(tell))
+	g.keeper, err = ruleset.NewManager([]ruleset.Layer{{Name: "file", Source: s, AllowEmpty: true}}, swap, ruleset.WithTell(tell))
 	do(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error)

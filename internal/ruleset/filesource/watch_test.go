@@ -18,11 +18,11 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A stand is a Keeper on a real file system, with the watches of the real one. It reads
+// A stand is a Manager on a real file system, with the watches of the real one. It reads
 // again by itself only once a day: what it finds, it was sent of.
 type stand struct {
 	t      testing.TB
-	keeper *ruleset.Keeper
+	keeper *ruleset.Manager
 	force  chan string
 	mu     sync.Mutex
 	events []string
@@ -47,7 +47,7 @@ func newStand(t testing.TB, path string) *stand {
 		defer st.mu.Unlock()
 		st.events = append(st.events, e.String())
 	}
-	if st.keeper, err = ruleset.NewKeeper([]ruleset.Layer{{Name: "file", Source: s}}, swap, ruleset.WithTell(tell)); err != nil {
+	if st.keeper, err = ruleset.NewManager([]ruleset.Layer{{Name: "file", Source: s}}, swap, ruleset.WithTell(tell)); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -350,7 +350,7 @@ func TestTheLastGoodFileIsInForce(t *testing.T) {
 			g.end()
 			force := ""
 			swap := func(set *rules.Set) error { force = set.Rules()[0].Limits()[0].String(); return nil }
-			k, err := ruleset.NewKeeper([]ruleset.Layer{{Name: "file", Source: g.source}}, swap)
+			k, err := ruleset.NewManager([]ruleset.Layer{{Name: "file", Source: g.source}}, swap)
 			do(t, err)
 			ctx, cancel := context.WithCancel(t.Context())
 			ended := make(chan error)

@@ -217,7 +217,7 @@ func TestCreateReplacesAnEndedException(t *testing.T) {
 func listen(t *testing.T, s ruleset.Source) (blocked func() int) {
 	t.Helper()
 	swap := func(*rules.Set) error { return nil }
-	keeper, err := ruleset.NewKeeper([]ruleset.Layer{{Name: "ledger", Source: s, AllowEmpty: true}}, swap)
+	keeper, err := ruleset.NewManager([]ruleset.Layer{{Name: "ledger", Source: s, AllowEmpty: true}}, swap)
 	if err != nil {
 		t.Fatal(err)
 	}

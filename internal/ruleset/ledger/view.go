@@ -96,7 +96,7 @@ func (v *View) put(name, value string) {
 }
 
 // changed records that an entry has changed. While no rule changes, the slice of rules stays in the
-// same memory, by which the Keeper knows that it need not compile.
+// same memory, by which the Manager knows that it need not compile.
 func (v *View) changed(e *viewed) {
 	if e.spec != nil {
 		v.rules = nil
@@ -104,7 +104,7 @@ func (v *View) changed(e *viewed) {
 }
 
 // ExceptionsOf returns the exceptions among entries, with Until by this process' clock, including
-// ended ones, which the Keeper leaves out. read is the time of the reading by this process' clock,
+// ended ones, which the Manager leaves out. read is the time of the reading by this process' clock,
 // now by the ledger's: so neither differences nor adjustments of clocks matter.
 func ExceptionsOf(entries []Change, now, read time.Time) (list []rules.Exception) {
 	for _, c := range entries {

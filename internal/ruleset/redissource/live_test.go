@@ -30,7 +30,7 @@ import (
 type node struct {
 	t      testing.TB
 	gate   *gate.Gate
-	keeper *ruleset.Keeper
+	keeper *ruleset.Manager
 
 	mu     sync.Mutex
 	events []ruleset.Event
@@ -57,7 +57,7 @@ func startFrom(t testing.TB, from ruleset.Source) *node {
 		t.Fatal(err)
 	}
 	layers := []ruleset.Layer{{Name: "redis", Source: from, AllowEmpty: true}}
-	if n.keeper, err = ruleset.NewKeeper(layers, n.gate.Swap, ruleset.WithTell(n.tell), ruleset.WithStartWithin(time.Millisecond)); err != nil {
+	if n.keeper, err = ruleset.NewManager(layers, n.gate.Swap, ruleset.WithTell(n.tell), ruleset.WithStartWithin(time.Millisecond)); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())

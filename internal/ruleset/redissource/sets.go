@@ -88,8 +88,7 @@ func (s *Sets) fetch(names []string) {
 		return
 	}
 	defer client.Close()
-	scan := newSetScan(names)
-	if scan.run(ctx, client) == nil {
-		s.state.put(scan.found)
+	if found, err := readSets(ctx, client, names); err == nil {
+		s.state.put(found)
 	}
 }

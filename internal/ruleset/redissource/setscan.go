@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -16,15 +17,10 @@ import (
 const (
 	memberPage  = 1000             // members that one SSCAN examines
 	setPasses   = 3                // readings of a set that changes meanwhile
+	setsAtOnce  = 16               // sets that are read at the same time
 	setWithin   = 30 * time.Second // time limit for all sets
 	maxSetBytes = 32 << 20         // memory of a set in Redis; bounds.ListFile bounds what is read of it
 )
-
-// A setScan reads sets once.
-type setScan struct {
-	names []string
-	found map[string]setReading
-}
 
 // A setReading is the result of reading a set.
 type setReading struct {
@@ -33,79 +29,97 @@ type setReading struct {
 	foreign string // why the key is not a readable set; "": it is
 }
 
-func newSetScan(names []string) *setScan {
-	return &setScan{names: names, found: make(map[string]setReading)}
-}
-
-// run reads all sets concurrently. A set that changes meanwhile is read again: one that is deleted
-// and refilled would come out with half of each.
-func (s *setScan) run(ctx context.Context, client rueidis.Client) error {
+// readSets reads sets once. An error is of the connection.
+func readSets(ctx context.Context, client rueidis.Client, names []string) (map[string]setReading, error) {
 	ctx, cancel := context.WithTimeout(ctx, setWithin)
 	defer cancel()
-	names := s.names
+	found := make(map[string]setReading)
+	var first error
+	var mu sync.Mutex // guards found and first
+	var all sync.WaitGroup
+	slots := make(chan bool, setsAtOnce)
+	for _, name := range names {
+		slots <- true
+		all.Go(func() {
+			r, err := readSet(ctx, client, name)
+			if foreign := ofTheKey(err); foreign != "" {
+				r, err = setReading{foreign: foreign}, nil
+			}
+			mu.Lock()
+			found[name], first = r, cmp.Or(first, err)
+			mu.Unlock()
+			<-slots
+		})
+	}
+	all.Wait()
+	return found, first
+}
+
+// readSet reads a set. One that changes meanwhile is read again: if it was deleted and refilled, it
+// would come out with half of each.
+func readSet(ctx context.Context, client rueidis.Client, name string) (r setReading, err error) {
 	for range setPasses {
-		pass := &setPass{client: client, found: s.found, open: make(map[string]*openSet)}
-		moved, err := pass.read(ctx, names)
-		if err != nil || len(moved) == 0 {
-			return err
+		if r, err = readOnce(ctx, client, name); err != nil || r.foreign != "" {
+			return r, err
 		}
-		names = moved
-	}
-	return nil
-}
-
-// A setPass reads sets page by page.
-type setPass struct {
-	client rueidis.Client
-	found  map[string]setReading
-	open   map[string]*openSet
-}
-
-// An openSet is not completely read.
-type openSet struct {
-	cursor  uint64
-	members []string // may have duplicates
-	bytes   int
-	expires time.Time
-}
-
-// read returns the sets that changed while they were read.
-func (p *setPass) read(ctx context.Context, names []string) (moved []string, err error) {
-	if err := p.begin(ctx, names); err != nil {
-		return nil, err
-	}
-	for len(p.open) > 0 {
-		if err := p.page(ctx); err != nil {
-			return nil, err
+		n, err := askAll(ctx, client, client.B().Scard().Key(name).Build())[0].AsInt64()
+		if err != nil || n == int64(len(r.members)) {
+			return r, err
 		}
 	}
-	return p.moved(ctx, slices.Clone(names))
+	return r, nil
 }
 
-// ask sends commands for each name, and calls each with the replies. An error of one key is
-// recorded; other errors are of the connection, and returned.
-func (p *setPass) ask(ctx context.Context, names []string, commands func(name string) rueidis.Commands,
-	each func(name string, r []rueidis.RedisResult) error) error {
-	if len(names) == 0 {
-		return nil
+// readOnce reads a set page by page, unless it is too large.
+func readOnce(ctx context.Context, client rueidis.Client, name string) (r setReading, err error) {
+	b := client.B()
+	about := askAll(ctx, client, b.Scard().Key(name).Build(), b.MemoryUsage().Key(name).Samples(samples).Build(),
+		b.Pttl().Key(name).Build())
+	count, err := about[0].AsInt64()
+	size, errSize := about[1].AsInt64()
+	left, errLeft := about[2].AsInt64()
+	if rueidis.IsRedisNil(errSize) { // there is no such key
+		errSize = nil
 	}
+	if err := cmp.Or(err, errSize, errLeft); err != nil {
+		return r, err
+	}
+	if count > bounds.Listed || size > maxSetBytes {
+		r.foreign = fmt.Sprintf("has %d members, which take some %d bytes; at most %d, and %d bytes", count, size,
+			bounds.Listed, maxSetBytes)
+		return r, nil
+	}
+	if left >= 0 {
+		r.expires = time.Now().Add(time.Duration(left) * time.Millisecond)
+	}
+	r.members = make([]string, 0, count)
+	bytes := 0
+	for cursor := uint64(0); ; {
+		command := client.B().Sscan().Key(name).Cursor(cursor).Count(memberPage).Build()
+		page, err := askAll(ctx, client, command)[0].AsScanEntry()
+		if err != nil {
+			return r, err
+		}
+		r.members = append(r.members, page.Elements...) // may have duplicates
+		for _, member := range page.Elements {
+			bytes += len(member)
+		}
+		if len(r.members) > 2*bounds.Listed || bytes > bounds.ListFile { // it grows while it is read
+			return setReading{foreign: fmt.Sprintf("has over %d members, or %d bytes of them; that is too much",
+				bounds.Listed, bounds.ListFile)}, nil
+		}
+		if cursor = page.Cursor; cursor == 0 {
+			slices.Sort(r.members)
+			r.members = slices.Compact(r.members)
+			return r, nil
+		}
+	}
+}
+
+func askAll(ctx context.Context, client rueidis.Client, commands ...rueidis.Completed) []rueidis.RedisResult {
 	ctx, cancel := context.WithTimeout(ctx, replyTimeout)
 	defer cancel()
-	var all rueidis.Commands
-	for _, name := range names {
-		all = append(all, commands(name)...)
-	}
-	results := p.client.DoMulti(ctx, all...)
-	n := len(results) / len(names)
-	for i, name := range names {
-		err := each(name, results[i*n:(i+1)*n])
-		if foreign := ofTheKey(err); foreign != "" {
-			p.refuse(name, foreign)
-		} else if err != nil {
-			return err
-		}
-	}
-	return nil
+	return client.DoMulti(ctx, commands...)
 }
 
 // ofTheKey returns the message of an error that concerns one key; "" for other errors.
@@ -120,83 +134,4 @@ func ofTheKey(err error) string {
 		return fmt.Sprintf("may not be read: %.200s", answer.Error())
 	}
 	return ""
-}
-
-// refuse records why a set cannot be read.
-func (p *setPass) refuse(name, why string) {
-	delete(p.open, name)
-	p.found[name] = setReading{foreign: why}
-}
-
-// begin opens the sets that are not too large.
-func (p *setPass) begin(ctx context.Context, names []string) error {
-	return p.ask(ctx, names, func(name string) rueidis.Commands {
-		b := p.client.B()
-		return rueidis.Commands{b.Scard().Key(name).Build(), b.MemoryUsage().Key(name).Samples(samples).Build(),
-			b.Pttl().Key(name).Build()}
-	}, func(name string, r []rueidis.RedisResult) error {
-		count, err := r[0].AsInt64()
-		bytes, errBytes := r[1].AsInt64()
-		left, errLeft := r[2].AsInt64()
-		if rueidis.IsRedisNil(errBytes) { // there is no such key
-			errBytes = nil
-		}
-		if err := cmp.Or(err, errBytes, errLeft); err != nil {
-			return err
-		}
-		if count > bounds.Listed || bytes > maxSetBytes {
-			p.refuse(name, fmt.Sprintf("has %d members, which take some %d bytes; at most %d, and %d bytes",
-				count, bytes, bounds.Listed, maxSetBytes))
-			return nil
-		}
-		open := &openSet{members: make([]string, 0, count)}
-		if left >= 0 {
-			open.expires = time.Now().Add(time.Duration(left) * time.Millisecond)
-		}
-		p.open[name] = open
-		return nil
-	})
-}
-
-// page reads a page of each set that is open.
-func (p *setPass) page(ctx context.Context) error {
-	return p.ask(ctx, sorted(p.open), func(name string) rueidis.Commands {
-		return rueidis.Commands{p.client.B().Sscan().Key(name).Cursor(p.open[name].cursor).Count(memberPage).Build()}
-	}, func(name string, r []rueidis.RedisResult) error {
-		page, err := r[0].AsScanEntry()
-		if err != nil {
-			return err
-		}
-		open := p.open[name]
-		open.cursor = page.Cursor
-		open.members = append(open.members, page.Elements...)
-		for _, member := range page.Elements {
-			open.bytes += len(member)
-		}
-		switch {
-		case len(open.members) > 2*bounds.Listed || open.bytes > bounds.ListFile: // it grows while it is read
-			p.refuse(name, fmt.Sprintf("has over %d members, or %d bytes of them; that is too much",
-				bounds.Listed, bounds.ListFile))
-		case page.Cursor == 0:
-			slices.Sort(open.members)
-			p.found[name] = setReading{members: slices.Compact(open.members), expires: open.expires}
-			delete(p.open, name)
-		}
-		return nil
-	})
-}
-
-// moved returns the sets whose number of members has changed.
-func (p *setPass) moved(ctx context.Context, names []string) (moved []string, err error) {
-	names = slices.DeleteFunc(names, func(name string) bool { return p.found[name].foreign != "" })
-	err = p.ask(ctx, names, func(name string) rueidis.Commands {
-		return rueidis.Commands{p.client.B().Scard().Key(name).Build()}
-	}, func(name string, r []rueidis.RedisResult) error {
-		n, err := r[0].AsInt64()
-		if err == nil && n != int64(len(p.found[name].members)) {
-			moved = append(moved, name)
-		}
-		return err
-	})
-	return moved, err
 }

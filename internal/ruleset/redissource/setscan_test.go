@@ -55,11 +55,11 @@ func TestASetThatChangesWhileItIsRead(t *testing.T) {
 	} {
 		server.Do("DEL", "s")
 		fillSet(server, "s", 0, 5000)
-		scan := newSetScan([]string{"s", "other"})
-		if err := scan.run(t.Context(), &meddler{Client: connected, meddle: test.meddle}); err != nil {
+		found, err := readSets(t.Context(), &meddler{Client: connected, meddle: test.meddle}, []string{"s"})
+		if err != nil {
 			t.Fatal(err)
 		}
-		if got := scan.found["s"]; len(got.members) != test.want || got.foreign != "" {
+		if got := found["s"]; len(got.members) != test.want || got.foreign != "" {
 			t.Errorf("%s: %d members are read, not %d %s", test.what, len(got.members), test.want, got.foreign)
 		}
 	}
@@ -77,24 +77,22 @@ func TestAnAnnouncementOutlivesAReadingThatFails(t *testing.T) {
 		t.Error("other messages are about the sets")
 	}
 	s.begin() // and its connection is lost
-	look := s.begin()
-	look.found["a"] = setReading{}
+	s.begin()
+	empty := map[string]setReading{"a": {}}
 	s.all("a") // of something that came after it was read
-	s.take(look)
+	s.take(empty)
 	if set := s.contents(); set.Warning != nil || len(set.File.Sets["a"]) != 0 {
 		t.Errorf("%v %v", set.Warning, set.File.Sets)
 	}
 	have("y")
-	look = s.begin()
-	look.found["a"] = setReading{}
-	s.take(look)
+	s.begin()
+	s.take(empty)
 	if set := s.contents(); set.Warning != nil {
 		t.Error(set.Warning)
 	}
 	have("z")
-	look = s.begin() // nobody has said anything since
-	look.found["a"] = setReading{}
-	s.take(look)
+	s.begin() // nobody has said anything since
+	s.take(empty)
 	if set := s.contents(); set.Warning == nil || len(set.File.Sets["a"]) != 1 {
 		t.Errorf("%v %v", set.Warning, set.File.Sets)
 	}

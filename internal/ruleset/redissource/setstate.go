@@ -100,25 +100,24 @@ func (s *setState) receive(string) bool { return false }
 
 // read implements state.
 func (s *setState) read(ctx context.Context, client rueidis.Client) error {
-	scan := s.begin()
-	if err := scan.run(ctx, client); err != nil {
-		return err
+	found, err := readSets(ctx, client, s.begin())
+	if err == nil {
+		s.take(found)
 	}
-	s.take(scan)
-	return nil
+	return err
 }
 
-// begin keeps the announcements before a reading that failed.
-func (s *setState) begin() *setScan {
+// begin returns the sets to read. It keeps the announcements before a reading that failed.
+func (s *setState) begin() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	maps.Copy(s.announcedBefore, s.announced)
 	clear(s.announced)
-	return newSetScan(sorted(s.entries))
+	return sorted(s.entries)
 }
 
-func (s *setState) take(scan *setScan) {
-	s.put(scan.found)
+func (s *setState) take(found map[string]setReading) {
+	s.put(found)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	clear(s.announcedBefore)

@@ -84,12 +84,12 @@ const (
 // WithClaim sets the requirement on the mark of a Ledger, instead of Anyones.
 func WithClaim(claim Claim) Option { return func(c *config) { c.claim = claim } }
 
-// WithCompiler shares a compiler with others, such as the ruleset.Keeper, which then need not compile
+// WithCompiler shares a compiler with others, such as the ruleset.Manager, which then need not compile
 // the rules again. A Ledger ignores it.
 func WithCompiler(compiler *rules.Compiler) Option { return func(c *config) { c.compiler = compiler } }
 
 // A Source reads the hashes of a Redis. It is a ruleset.Source. It can distinguish disabled rules
-// from a Redis that has lost them, which a ruleset.Keeper cannot: set AllowEmpty of its
+// from a Redis that has lost them, which a ruleset.Manager cannot: set AllowEmpty of its
 // ruleset.Layer.
 type Source struct {
 	url    string

@@ -201,7 +201,7 @@ const alone = 4
 
 // decide checks all next versions, and reports whether one is wrong. Rules that compile together
 // compile by themselves too. So if many are new, as at the start, all are compiled together, which
-// saves the Keeper's compilation; if that fails, each is checked by itself.
+// saves the Manager's compilation; if that fails, each is checked by itself.
 func (t *table) decide(file *rules.File) (wrong bool) {
 	together := false
 	if alone*len(t.fresh) > len(t.entries) {

@@ -28,7 +28,7 @@ type Server struct {
 	// NoLedger is the error text of these requests: how to get a ledger.
 	NoLedger string
 	Layer    string                 // name of the ledger's layer in Status
-	Status   func() *ruleset.Status // as ruleset.Keeper.Status
+	Status   func() *ruleset.Status // as ruleset.Manager.Status
 	Gate     *gate.Gate
 	// Compile compiles rules as the server does; nil is rules.Compile without options.
 	Compile func(*rules.File) (*rules.Set, error)

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -17,16 +16,12 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/getkin/kin-openapi/openapi3"
-	"github.com/getkin/kin-openapi/openapi3filter"
-	"github.com/getkin/kin-openapi/routers"
-	"github.com/getkin/kin-openapi/routers/gorillamux"
-
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/internal/ruleset"
 	"github.com/weirproject/weir/internal/ruleset/ledger"
 	"github.com/weirproject/weir/internal/server/admin"
+	"github.com/weirproject/weir/internal/server/openapitest"
 	"github.com/weirproject/weir/internal/server/web"
 	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/rules"
@@ -78,7 +73,7 @@ func newWorldOf(t testing.TB, text string, backend ledger.Backend, from ruleset.
 	}
 	layers := []ruleset.Layer{{Name: "config", Source: ruleset.Fixed(file)}, {Name: "ledger", Source: from,
 		AllowEmpty: true}}
-	keeper, err := ruleset.NewKeeper(layers, g.Swap, ruleset.WithCompile(compile))
+	keeper, err := ruleset.NewManager(layers, g.Swap, ruleset.WithCompile(compile))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +118,7 @@ func (w *world) start(access ...web.Config) *client {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	witness := newWitness(w.t, h)
+	witness := openapitest.New(w.t, h, admin.Document(), 401, 403, 404, 405)
 	s := httptest.NewServer(witness)
 	w.t.Cleanup(s.Close)
 	return &client{t: w.t, url: s.URL, witness: witness}
@@ -132,7 +127,7 @@ func (w *world) start(access ...web.Config) *client {
 type client struct {
 	t       testing.TB
 	url     string
-	witness *witness
+	witness *openapitest.Witness
 }
 
 // An answer is what came back.
@@ -531,7 +526,7 @@ func TestTokens(t *testing.T) {
 	c := memory(t).start(tokens())
 	const writes, reads = "Bearer a-token-that-writes", "Bearer a-token-that-reads"
 	item := map[string]string{"name": "login", "id": "block-1"}
-	for path, methods := range c.witness.doc.Paths.Map() {
+	for path, methods := range c.witness.Doc.Paths.Map() {
 		path = strings.TrimPrefix(path, admin.Prefix)
 		for name, value := range item {
 			path = strings.ReplaceAll(path, "{"+name+"}", value)
@@ -718,67 +713,6 @@ func outages(c *client) {
 	c.ask("POST exceptions", `{"kind":"block","values":["10.0.0.1"],"for":"1h"}`, isNew, "*").has(503)
 }
 
-// A witness is the handler with the document beside it: each answer must be one that the
-// document has.
-type witness struct {
-	t      testing.TB
-	next   http.Handler
-	router routers.Router
-	doc    *openapi3.T
-
-	mu   sync.Mutex
-	seen map[string]bool // "POST /v1/admin/diff 200"
-}
-
-func newWitness(t testing.TB, next http.Handler) *witness {
-	t.Helper()
-	doc, err := openapi3.NewLoader().LoadFromData(admin.Document())
-	if err == nil {
-		err = doc.Validate(context.Background())
-	}
-	var router routers.Router
-	if err == nil {
-		router, err = gorillamux.NewRouter(doc)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &witness{t: t, next: next, router: router, doc: doc, seen: make(map[string]bool)}
-}
-
-func (w *witness) ServeHTTP(out http.ResponseWriter, r *http.Request) {
-	recorder := httptest.NewRecorder()
-	w.next.ServeHTTP(recorder, r)
-	w.check(r, recorder)
-	maps.Copy(out.Header(), recorder.Header())
-	out.WriteHeader(recorder.Code)
-	out.Write(recorder.Body.Bytes())
-}
-
-func (w *witness) check(r *http.Request, answer *httptest.ResponseRecorder) {
-	route, parameters, err := w.router.FindRoute(r)
-	if err != nil {
-		if !slices.Contains([]int{401, 403, 404, 405}, answer.Code) {
-			w.t.Errorf("%s %s answers %d and is not in the document: %v", r.Method, r.URL.Path, answer.Code, err)
-		}
-		return
-	}
-	input := &openapi3filter.ResponseValidationInput{
-		RequestValidationInput: &openapi3filter.RequestValidationInput{Request: r, PathParams: parameters,
-			Route: route},
-		Status: answer.Code, Header: answer.Header(),
-		Options: &openapi3filter.Options{IncludeResponseStatus: true, MultiError: true},
-	}
-	input.SetBodyBytes(answer.Body.Bytes())
-	if err := openapi3filter.ValidateResponse(r.Context(), input); err != nil {
-		w.t.Errorf("%s %s answers %d %s, which is not what the document says: %v", r.Method, r.URL.Path, answer.Code,
-			answer.Body, err)
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.seen[fmt.Sprint(r.Method, " ", route.Path, " ", answer.Code)] = true
-}
-
 // TestAnswersMatchOpenAPIDocument brings about every status of every operation.
 func TestAnswersMatchOpenAPIDocument(t *testing.T) {
 	w := memory(t)
@@ -786,18 +720,7 @@ func TestAnswersMatchOpenAPIDocument(t *testing.T) {
 	broken := broken(t).start()
 	outages(broken)
 	everyStatus(t, w, c, guarded)
-	for _, other := range []*client{guarded, broken, losses(t), reloads(t)} {
-		maps.Copy(c.witness.seen, other.witness.seen)
-	}
-	for path, item := range c.witness.doc.Paths.Map() {
-		for method, operation := range item.Operations() {
-			for status := range operation.Responses.Map() {
-				if at := method + " " + path + " " + status; !c.witness.seen[at] {
-					t.Errorf("%s is in the document and was never answered", at)
-				}
-			}
-		}
-	}
+	c.witness.SawAll(guarded.witness, broken.witness, losses(t).witness, reloads(t).witness)
 }
 
 func everyStatus(t *testing.T, w *world, c, guarded *client) {
@@ -863,7 +786,7 @@ func everyStatus(t *testing.T, w *world, c, guarded *client) {
 	c.ask("POST bans/lift?rule=guess&key=nobody", "").has(422, "allowed: an address")
 	c.ask("POST bans/lift?rule=guess&key=client.ip%3D8:203.0.113.7", "").has(422)
 	item := strings.NewReplacer("{name}", "login", "{id}", e.ID)
-	for path, methods := range c.witness.doc.Paths.Map() {
+	for path, methods := range c.witness.Doc.Paths.Map() {
 		for method := range methods.Operations() {
 			line := method + " " + item.Replace(strings.TrimPrefix(path, admin.Prefix))
 			c.ask(line+"?nonsense=1", "").has(400)

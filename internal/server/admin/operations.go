@@ -11,6 +11,7 @@ import (
 // An operation is a method of a path below Prefix.
 type operation struct {
 	method, path string
+	id           string // in the OpenAPI document; clients are generated with these names
 	run          func(*handler, context.Context, *call) (any, error)
 	answer       any
 	summary      string
@@ -43,56 +44,63 @@ func changing(op operation) operation {
 	return op
 }
 
-var reloading = operation{method: post, path: "reload", run: (*handler).reload, answer: Reloaded{}, writes: true,
-	store: true, errors: []int{invalid}, summary: "Read all sources of rules, and answer when they are in force"}
+var reloading = operation{method: post, path: "reload", id: "reload", run: (*handler).reload, answer: Reloaded{},
+	writes: true, store: true, errors: []int{invalid},
+	summary: "Read all sources of rules, and answer when they are in force"}
 
 func operations() []operation {
 	return []operation{
-		{method: get, path: "rules", run: (*handler).listRules, answer: Rules{}, store: true,
-			summary: "List the rules in force, and those of the ledger"},
-		{method: get, path: "rules/{name}", run: (*handler).getRule, answer: Rule{}, store: true,
-			errors: []int{missing}, summary: "Show a rule, whose ETag is for If-Match"},
-		changing(operation{method: put, path: "rules/{name}", run: (*handler).putRule, answer: Written{},
+		{method: get, path: "rules", id: "listRules", run: (*handler).listRules, answer: Rules{},
+			store: true, summary: "List the rules in force, and those of the ledger"},
+		{method: get, path: "rules/{name}", id: "getRule", run: (*handler).getRule, answer: Rule{},
+			store: true, errors: []int{missing}, summary: "Show a rule, whose ETag is for If-Match"},
+		changing(operation{method: put, path: "rules/{name}", id: "putRule", run: (*handler).putRule, answer: Written{},
 			query: "why dry_run", body: yamlBody, summary: "Set a rule"}),
-		changing(operation{method: del, path: "rules/{name}", run: (*handler).deleteRule, answer: Written{},
-			query: "why", errors: []int{missing}, summary: "Delete a rule from the ledger"}),
-		changing(operation{method: post, path: "rules/{name}/enable", run: (*handler).enableRule, answer: Written{},
-			query: "why", errors: []int{missing}, summary: "Enable a rule of the ledger"}),
-		changing(operation{method: post, path: "rules/{name}/disable", run: (*handler).disableRule, answer: Written{},
-			query: "why", errors: []int{missing}, summary: "Disable a rule of any source"}),
-		changing(operation{method: post, path: "rules/{name}/rollback", run: (*handler).rollback, answer: Written{},
-			query: "why to dry_run", errors: []int{missing}, summary: "Restore a rule to a revision of its history"}),
-		{method: get, path: "rules/{name}/compare", run: (*handler).compare, answer: Comparison{},
+		changing(operation{method: del, path: "rules/{name}", id: "deleteRule", run: (*handler).deleteRule,
+			answer: Written{}, query: "why", errors: []int{missing}, summary: "Delete a rule from the ledger"}),
+		changing(operation{method: post, path: "rules/{name}/enable", id: "enableRule", run: (*handler).enableRule,
+			answer: Written{}, query: "why", errors: []int{missing}, summary: "Enable a rule of the ledger"}),
+		changing(operation{method: post, path: "rules/{name}/disable", id: "disableRule", run: (*handler).disableRule,
+			answer: Written{}, query: "why", errors: []int{missing}, summary: "Disable a rule of any source"}),
+		changing(operation{method: post, path: "rules/{name}/rollback", id: "rollbackRule", run: (*handler).rollback,
+			answer: Written{}, query: "why to dry_run", errors: []int{missing},
+			summary: "Restore a rule to a revision of its history"}),
+		{method: get, path: "rules/{name}/compare", id: "compareRule", run: (*handler).compare, answer: Comparison{},
 			errors: []int{missing}, summary: "Compare a rule with its candidate"},
-		changing(operation{method: post, path: "rules/{name}/promote", run: (*handler).promote, answer: Written{},
-			query: "why dry_run", errors: []int{missing, invalid}, summary: "Make a rule's candidate its limit"}),
-		{method: post, path: "diff", run: (*handler).diff, answer: Written{}, query: "rule", body: yamlBody,
-			summary: "Show the changes that a rule file, or a rule, would make"},
-		{method: get, path: "history", run: (*handler).history, answer: History{}, query: "name most", ledger: true,
-			store: true, errors: []int{invalid}, summary: "Show the history of changes"},
-		{method: get, path: "exceptions", run: (*handler).listExceptions, answer: Exceptions{}, ledger: true,
-			store: true, summary: "List overrides, blocks and allows"},
-		changing(operation{method: post, path: "exceptions", run: (*handler).postException, answer: Exception{},
-			body: jsonBody, summary: "Make an exception, or replace one of the same kind, rule and values"}),
-		{method: get, path: "exceptions/{id}", run: (*handler).getException, answer: Exception{}, ledger: true,
-			store: true, errors: []int{missing}, summary: "Show an exception"},
-		changing(operation{method: del, path: "exceptions/{id}", run: (*handler).deleteException, answer: Written{},
-			query: "why", errors: []int{missing}, summary: "End an exception before it expires"}),
-		{method: post, path: "restore", run: (*handler).restore, answer: Restored{}, query: "why dry_run forget",
-			writes: true, ledger: true, store: true, errors: []int{invalid},
+		changing(operation{method: post, path: "rules/{name}/promote", id: "promoteRule", run: (*handler).promote,
+			answer: Written{}, query: "why dry_run", errors: []int{missing, invalid},
+			summary: "Make a rule's candidate its limit"}),
+		{method: post, path: "diff", id: "diff", run: (*handler).diff, answer: Written{},
+			query: "rule", body: yamlBody, summary: "Show the changes that a rule file, or a rule, would make"},
+		{method: get, path: "history", id: "history", run: (*handler).history, answer: History{},
+			query: "name most", ledger: true, store: true, errors: []int{invalid},
+			summary: "Show the history of changes"},
+		{method: get, path: "exceptions", id: "listExceptions", run: (*handler).listExceptions, answer: Exceptions{},
+			ledger: true, store: true, summary: "List overrides, blocks and allows"},
+		changing(operation{method: post, path: "exceptions", id: "postException", run: (*handler).postException,
+			answer: Exception{}, body: jsonBody,
+			summary: "Make an exception, or replace one of the same kind, rule and values"}),
+		{method: get, path: "exceptions/{id}", id: "getException", run: (*handler).getException, answer: Exception{},
+			ledger: true, store: true, errors: []int{missing}, summary: "Show an exception"},
+		changing(operation{method: del, path: "exceptions/{id}", id: "deleteException", run: (*handler).deleteException,
+			answer: Written{}, query: "why", errors: []int{missing}, summary: "End an exception before it expires"}),
+		{method: post, path: "restore", id: "restoreLedger", run: (*handler).restore, answer: Restored{},
+			query: "why dry_run forget", writes: true, ledger: true, store: true, errors: []int{invalid},
 			summary: "Write back changes that the ledger has lost, or accept the loss"},
-		{method: get, path: "keys", run: (*handler).getKey, answer: Key{}, query: "rule key value", store: true,
-			errors: []int{missing, invalid}, summary: "Show the remaining units of a key under a rule"},
-		{method: post, path: "keys/reset", run: (*handler).resetKey, answer: Key{}, query: "rule key value why",
-			writes: true, store: true, errors: []int{missing, conflict, invalid}, summary: "Reset the counts of a key"},
-		{method: get, path: "bans", run: (*handler).listBans, answer: Bans{}, store: true,
-			summary: "List up to 1,000 bans in force"},
-		{method: post, path: "bans/lift", run: (*handler).liftBan, answer: Lifted{}, query: "rule key value why",
-			writes: true, store: true, errors: []int{missing, conflict, invalid},
+		{method: get, path: "keys", id: "getKey", run: (*handler).getKey, answer: Key{},
+			query: "rule key value", store: true, errors: []int{missing, invalid},
+			summary: "Show the remaining units of a key under a rule"},
+		{method: post, path: "keys/reset", id: "resetKey", run: (*handler).resetKey, answer: Key{},
+			query: "rule key value why", writes: true, store: true, errors: []int{missing, conflict, invalid},
+			summary: "Reset the counts of a key"},
+		{method: get, path: "bans", id: "listBans", run: (*handler).listBans, answer: Bans{},
+			store: true, summary: "List up to 1,000 bans in force"},
+		{method: post, path: "bans/lift", id: "liftBan", run: (*handler).liftBan, answer: Lifted{},
+			query: "rule key value why", writes: true, store: true, errors: []int{missing, conflict, invalid},
 			summary: "Lift a ban on all nodes, and forget earlier bans"},
 		reloading,
-		{method: get, path: "openapi.json", run: (*handler).openAPI, answer: web.Schema{"type": "object"},
-			summary: "This document"},
+		{method: get, path: "openapi.json", id: "openapi", run: (*handler).openAPI,
+			answer: web.Schema{"type": "object"}, summary: "This document"},
 	}
 }
 
@@ -147,16 +155,13 @@ func Document() []byte {
 }
 
 func (op *operation) describe() web.Operation {
-	o := web.Operation{Method: op.method, Path: Prefix + op.path, Summary: op.summary, Body: op.body,
+	o := web.Operation{Method: op.method, Path: Prefix + op.path, ID: op.id, Summary: op.summary, Body: op.body,
 		Answers: []any{op.answer},
 		Errors:  append([]int{http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden}, op.errors...),
 	}
-	words := strings.FieldsFunc(op.path, func(r rune) bool { return strings.ContainsRune("/{}.", r) })
-	o.ID = strings.ToLower(op.method) + "_" + strings.Join(words, "_")
-	for _, in := range words {
-		if strings.Contains(op.path, "{"+in+"}") {
-			o.Parameters = append(o.Parameters, parameter(in, "path"))
-		}
+	if _, after, ok := strings.Cut(op.path, "{"); ok {
+		name, _, _ := strings.Cut(after, "}")
+		o.Parameters = append(o.Parameters, parameter(name, "path"))
 	}
 	for _, name := range strings.Fields(op.query) {
 		o.Parameters = append(o.Parameters, parameter(name, "query"))

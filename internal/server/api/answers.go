@@ -25,27 +25,27 @@ type decision struct {
 
 type answer struct {
 	decision
-	Reason       reason       `json:"reason"`
-	Rule         string       `json:"rule,omitzero" doc:"The deciding rule, if one decided."`
-	Name         string       `json:"name,omitzero" doc:"The name of the deciding limit."`
-	Limit        string       `json:"limit,omitzero" doc:"The deciding limit."`
-	RetrySeconds int64        `json:"retry_after,omitzero" min:"-1" doc:"retry_after_us in seconds, rounded up."`
-	Checks       []check      `json:"checks" doc:"The state of each limit, after the grant."`
-	Skipped      []skipped    `json:"skipped,omitzero" min:"1" doc:"Rules that matched and were not checked."`
-	Exceptions   []exception  `json:"exceptions,omitzero" min:"1" doc:"After a peek: exceptions in force."`
-	Lease        *leaseAnswer `json:"lease,omitzero" doc:"The units that the caller holds, if any."`
-	Error        web.Problem  `json:"error,omitzero" doc:"In a batch: the mistake in this request."`
+	Reason       reason      `json:"reason"`
+	Rule         string      `json:"rule,omitzero" doc:"The deciding rule, if one decided."`
+	Name         string      `json:"name,omitzero" doc:"The name of the deciding limit."`
+	Limit        string      `json:"limit,omitzero" doc:"The deciding limit."`
+	RetrySeconds int64       `json:"retry_after,omitzero" min:"-1" doc:"retry_after_us in seconds, rounded up."`
+	Checks       []check     `json:"checks" doc:"The state of each limit, after the grant."`
+	Skipped      []skipped   `json:"skipped,omitzero" min:"1" doc:"Rules that matched and were not checked."`
+	Exceptions   []exception `json:"exceptions,omitzero" min:"1" doc:"After a peek: exceptions in force."`
+	Lease        *Lease      `json:"lease,omitzero" doc:"The units that the caller holds, if any."`
+	Error        web.Problem `json:"error,omitzero" doc:"In a batch: the mistake in this request."`
 }
 
 type compactAnswer struct {
 	decision
-	Lease *leaseAnswer `json:"lease,omitzero"`
-	Error web.Problem  `json:"error,omitzero"`
+	Lease *Lease      `json:"lease,omitzero"`
+	Error web.Problem `json:"error,omitzero"`
 }
 
 type reserveAnswer struct {
 	answer
-	Reservation *reservationAnswer `json:"reservation,omitzero" doc:"Absent if there is nothing to settle."`
+	Reservation *Reservation `json:"reservation,omitzero" doc:"Absent if there is nothing to settle."`
 }
 
 type batchAnswer struct {
@@ -91,13 +91,15 @@ type exception struct {
 	Why   string              `json:"why,omitzero" doc:"The reason that the operator gave."`
 }
 
-type leaseAnswer struct {
+// A Lease is held by the caller.
+type Lease struct {
 	ID    string `json:"id"`
 	Token string `json:"token" doc:"For renew and release."`
 	TTL   int64  `json:"ttl_us" min:"1" doc:"Time until it expires unless it is renewed."`
 }
 
-type reservationAnswer struct {
+// A Reservation is settled later.
+type Reservation struct {
 	Token string `json:"token" doc:"For settle."`
 	TTL   int64  `json:"ttl_us" min:"1" doc:"Time in which it can be settled."`
 }

@@ -80,10 +80,6 @@ func (a *api) peek(ctx context.Context, c *call) error {
 	return a.decide(ctx, c)
 }
 
-func (a *api) acquire(ctx context.Context, c *call) error {
-	return a.decideOne(ctx, c)
-}
-
 // reset resets the counts of an ask. Peeking makes its claims; an allowed or denied request has none.
 func (a *api) reset(ctx context.Context, c *call) error {
 	if err := c.complete(); err != nil {

@@ -3,92 +3,48 @@ package api_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/getkin/kin-openapi/openapi3"
-	"github.com/getkin/kin-openapi/openapi3filter"
 	"github.com/getkin/kin-openapi/routers"
-	"github.com/getkin/kin-openapi/routers/gorillamux"
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/server/api"
+	"github.com/weirproject/weir/internal/server/openapitest"
 	"github.com/weirproject/weir/internal/server/web"
 	"github.com/weirproject/weir/memstore"
 )
 
-// A witness is the handler with the document beside it: each answer must be one that the
-// document has.
+// A witness has seen the paths of fields too: "Answer.lease.id".
 type witness struct {
-	t      testing.TB
-	next   http.Handler
-	router routers.Router
-	doc    *openapi3.T
-
-	mu   sync.Mutex
-	seen map[string]bool // "POST /v1/decide 200", and the paths of fields: "Answer.lease.id"
+	*openapitest.Witness
+	t testing.TB
 }
 
 func newWitness(t testing.TB, next http.Handler) *witness {
 	t.Helper()
-	doc, err := openapi3.NewLoader().LoadFromData(api.Document())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := doc.Validate(context.Background()); err != nil {
-		t.Fatal(err)
-	}
-	router, err := gorillamux.NewRouter(doc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &witness{t: t, next: next, router: router, doc: doc, seen: make(map[string]bool)}
-}
-
-func (w *witness) ServeHTTP(out http.ResponseWriter, r *http.Request) {
-	recorder := httptest.NewRecorder()
-	w.next.ServeHTTP(recorder, r)
-	w.check(r, recorder)
-	maps.Copy(out.Header(), recorder.Header())
-	out.WriteHeader(recorder.Code)
-	out.Write(recorder.Body.Bytes())
-}
-
-func (w *witness) check(r *http.Request, answer *httptest.ResponseRecorder) {
-	route, parameters, err := w.router.FindRoute(r)
-	if err != nil { // 404 and 405 are of no operation
-		if answer.Code != 404 && answer.Code != 405 {
-			w.t.Errorf("%s %s answers %d and is not in the document: %v", r.Method, r.URL.Path, answer.Code, err)
+	w := &witness{openapitest.New(t, next, api.Document(), 404, 405), t}
+	w.Note = func(route *routers.Route, answer *httptest.ResponseRecorder) {
+		schema := "Problem"
+		if route != nil {
+			schema = schemaOf(route, answer)
 		}
-		w.note("Problem", answer.Body.Bytes())
-		return
+		var value any
+		if json.Unmarshal(answer.Body.Bytes(), &value) == nil {
+			w.noteValue(schema, value)
+		}
 	}
-	input := &openapi3filter.ResponseValidationInput{
-		RequestValidationInput: &openapi3filter.RequestValidationInput{Request: r, PathParams: parameters,
-			Route: route},
-		Status: answer.Code, Header: answer.Header(),
-		Options: &openapi3filter.Options{IncludeResponseStatus: true, MultiError: true},
-	}
-	input.SetBodyBytes(answer.Body.Bytes())
-	if err := openapi3filter.ValidateResponse(r.Context(), input); err != nil {
-		w.t.Errorf("%s %s answers %d %s, which is not what the document says: %v", r.Method, r.URL.Path, answer.Code,
-			answer.Body, err)
-	}
-	w.mu.Lock()
-	w.seen[fmt.Sprint(r.Method, " ", route.Path, " ", answer.Code)] = true
-	w.mu.Unlock()
-	w.note(w.schemaOf(route, answer), answer.Body.Bytes())
+	return w
 }
 
 // schemaOf is what the answer is one of, by name.
-func (w *witness) schemaOf(route *routers.Route, answer *httptest.ResponseRecorder) string {
+func schemaOf(route *routers.Route, answer *httptest.ResponseRecorder) string {
 	if answer.Header().Get("Content-Type") == "application/problem+json" {
 		return "Problem"
 	}
@@ -106,20 +62,11 @@ func (w *witness) schemaOf(route *routers.Route, answer *httptest.ResponseRecord
 	return strings.TrimPrefix(schema.Ref, "#/components/schemas/")
 }
 
-func (w *witness) note(schema string, body []byte) {
-	var value any
-	if json.Unmarshal(body, &value) == nil {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.noteValue(schema, value)
-	}
-}
-
 func (w *witness) noteValue(at string, value any) {
 	switch value := value.(type) {
 	case map[string]any:
 		for name, member := range value {
-			w.seen[at+"."+name] = true
+			w.See(at + "." + name)
 			w.noteValue(at+"."+name, member)
 		}
 	case []any:
@@ -142,29 +89,15 @@ func TestAnswersMatchOpenAPIDocument(t *testing.T) {
 	everyRefusal(t, serve(t, guarded))
 	broken := newWitness(t, handler(t, &gone{Store: memstore.New()}, someRules))
 	everyOutage(serve(t, broken), serve(t, w))
-	for _, other := range []*witness{guarded, broken} {
-		maps.Copy(w.seen, other.seen)
-	}
-	for path, item := range w.doc.Paths.Map() {
-		for method, operation := range item.Operations() {
-			for status := range operation.Responses.Map() {
-				if strings.HasSuffix(status, "XX") {
-					continue // deny_status: 429 and 599 below
-				}
-				if at := method + " " + path + " " + status; !w.seen[at] {
-					t.Errorf("%s is in the document and was never answered", at)
-				}
-			}
-		}
-	}
+	w.SawAll(guarded.Witness, broken.Witness) // and of deny_status:
 	for _, at := range []string{"POST /v1/decide 429", "POST /v1/acquire 599"} {
-		if !w.seen[at] {
+		if !w.Saw(at) {
 			t.Errorf("%s was never answered", at)
 		}
 	}
 	for _, name := range []string{"Answer", "ReserveAnswer", "BatchAnswer", "CompactAnswer", "CompactBatchAnswer",
 		"ResetAnswer", "Settled", "Renewed", "Released", "Problem"} {
-		w.everyField(name, w.doc.Components.Schemas[name])
+		w.everyField(name, w.Doc.Components.Schemas[name])
 	}
 }
 
@@ -188,7 +121,7 @@ func (w *witness) everyField(at string, schema *openapi3.SchemaRef) {
 		if at == "Problem" && (name == "current" || name == "mistakes") {
 			continue // in the admin API
 		}
-		if !w.seen[at+"."+name] {
+		if !w.Saw(at + "." + name) {
 			w.t.Errorf("%s.%s is in the document and was never answered", at, name)
 		}
 		w.everyField(at+"."+name, property)
@@ -313,7 +246,8 @@ func everyOutage(s, healthy *server) {
 // TestRequestsMatchOpenAPIDocument: what the document calls right, the server takes, and
 // what the server takes the document calls right.
 func TestRequestsMatchOpenAPIDocument(t *testing.T) {
-	w := newWitness(t, handler(t, memstore.New(), someRules))
+	served := handler(t, memstore.New(), someRules)
+	w := newWitness(t, served)
 	for _, test := range []struct{ path, body string }{
 		{"/v1/decide", login},
 		{"/v1/decide", `{"claims":[{"name":"a","limit":"5/1m","key":"k","cost":0}],"times":3,"cost":2,"dry_run":false}`},
@@ -338,24 +272,13 @@ func TestRequestsMatchOpenAPIDocument(t *testing.T) {
 	} {
 		r := httptest.NewRequest("POST", test.path, strings.NewReader(test.body))
 		r.Header.Set("Content-Type", "application/json")
-		route, parameters, err := w.router.FindRoute(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		valid := openapi3filter.ValidateRequest(context.Background(),
-			&openapi3filter.RequestValidationInput{Request: r, PathParams: parameters, Route: route,
-				Options: &openapi3filter.Options{AuthenticationFunc: openapi3filter.NoopAuthenticationFunc}})
-		var shape *openapi3filter.RequestError
-		if valid != nil && !errors.As(valid, &shape) {
-			t.Fatal(valid)
-		}
+		valid := w.Valid(r)
 		recorder := httptest.NewRecorder()
-		r.Body = http.NoBody
 		r = httptest.NewRequest("POST", test.path, strings.NewReader(test.body))
 		r.Header.Set("Content-Type", "application/json")
-		w.next.ServeHTTP(recorder, r)
-		if taken := recorder.Code == 200; taken != (valid == nil) {
-			t.Errorf("%s %s: the server answers %d %s, the document says %v", test.path, test.body, recorder.Code,
+		served.ServeHTTP(recorder, r)
+		if taken := recorder.Code == 200; taken != valid {
+			t.Errorf("%s %s: the server answers %d %s; valid by the document: %v", test.path, test.body, recorder.Code,
 				recorder.Body, valid)
 		}
 	}

@@ -51,7 +51,7 @@ func operations() map[string]*operation {
 			summary: "Settle a reservation at its actual cost, once",
 		},
 		"/v1/acquire": {
-			method: post, writes: true, run: (*api).acquire,
+			method: post, writes: true, run: (*api).decideOne,
 			body: askBody("Acquire", claims("Claim"), cost(), lease()), answers: []any{answer{}},
 			summary: "Hold units of concurrency limits",
 		},

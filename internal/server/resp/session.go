@@ -13,8 +13,8 @@ import (
 const (
 	defaultUser = "default"
 
-	// redisVersion is the version whose connection commands these are. Clients choose by it what they
-	// send.
+	// redisVersion is the version whose connection commands these are. Clients choose by it the commands
+	// that they send.
 	redisVersion = "7.0.15"
 
 	longestName = 512 // bytes of CLIENT SETNAME

@@ -34,7 +34,7 @@ type Enum interface{ Values() []string }
 // An Operation is one method of a path.
 type Operation struct {
 	Method, Path, ID string
-	Summary, Doc     string
+	Summary          string
 	Parameters       []Parameter
 	// Body has the schema of the body, or a value of its type, by media type.
 	Body map[string]any
@@ -126,9 +126,6 @@ func (d *document) operation(op *Operation, meanings map[int]string, problem Sch
 		responses["4XX"], responses["5XX"] = refused, refused
 	}
 	out := Schema{"operationId": op.ID, "summary": op.Summary, "responses": responses}
-	if op.Doc != "" {
-		out["description"] = op.Doc
-	}
 	var parameters []Schema
 	for _, p := range op.Parameters {
 		parameters = append(parameters, Schema{"name": p.Name, "in": p.In, "description": p.Doc,

@@ -12,7 +12,7 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// Delays of a Keeper. Updates that follow each other closely become one rule set: the first waits
+// Delays of a Manager. Updates that follow each other closely become one rule set: the first waits
 // until none came for quietTime, but at most maxDelay.
 const (
 	quietTime   = 5 * time.Millisecond
@@ -21,9 +21,9 @@ const (
 	maxWait     = time.Hour // without an update
 )
 
-// A Keeper keeps a rule set up to date with its sources. Its methods are safe for concurrent use;
+// A Manager keeps a rule set up to date with its sources. Its methods are safe for concurrent use;
 // Run is called once.
-type Keeper struct {
+type Manager struct {
 	layers      []Layer
 	followers   []*Follower // of each layer
 	swap        func(*rules.Set) error
@@ -56,31 +56,31 @@ type layerState struct {
 	LayerStatus
 }
 
-// An Option changes how a Keeper works.
-type Option func(*Keeper)
+// An Option changes how a Manager works.
+type Option func(*Manager)
 
-// WithTell calls tell with each event, sequentially. The Keeper waits for it: tell must return
+// WithTell calls tell with each event, sequentially. The Manager waits for it: tell must return
 // quickly, and must not call Reload.
-func WithTell(onEvent func(Event)) Option { return func(k *Keeper) { k.onEvent = onEvent } }
+func WithTell(onEvent func(Event)) Option { return func(m *Manager) { m.onEvent = onEvent } }
 
 // WithCompile replaces rules.Compile without options.
 func WithCompile(compile func(*rules.File) (*rules.Set, error)) Option {
-	return func(k *Keeper) { k.compile = compile }
+	return func(m *Manager) { m.compile = compile }
 }
 
 // WithStartWithin sets how long the first rule set waits for layers that have sent nothing, instead
 // of 10 seconds. Their updates are later changes like any other.
-func WithStartWithin(d time.Duration) Option { return func(k *Keeper) { k.startWithin = d } }
+func WithStartWithin(d time.Duration) Option { return func(m *Manager) { m.startWithin = d } }
 
-// NewKeeper makes a keeper of layers in order of precedence: a later one replaces rules of earlier
+// NewManager makes a manager of layers in order of precedence: a later one replaces rules of earlier
 // ones. swap puts a rule set in force, such as gate.Gate.Swap. If it returns an error it must not
 // have changed anything, and the updates are refused.
-func NewKeeper(layers []Layer, swap func(*rules.Set) error, opts ...Option) (*Keeper, error) {
-	k := &Keeper{layers: layers, swap: swap, onEvent: func(Event) {}, startWithin: startWithin,
+func NewManager(layers []Layer, swap func(*rules.Set) error, opts ...Option) (*Manager, error) {
+	m := &Manager{layers: layers, swap: swap, onEvent: func(Event) {}, startWithin: startWithin,
 		compile: func(f *rules.File) (*rules.Set, error) { return rules.Compile(f) },
 		silent:  len(layers), ready: make(chan struct{}), heard: make(chan struct{}), wake: make(chan struct{}, 1)}
 	for _, opt := range opts {
-		opt(k)
+		opt(m)
 	}
 	if swap == nil {
 		return nil, &weir.InputError{Field: "swap", Given: "nil",
@@ -97,25 +97,25 @@ func NewKeeper(layers []Layer, swap func(*rules.Set) error, opts ...Option) (*Ke
 				Allowed: "names of their own, each with a source"}
 		}
 		names[y.Name] = true
-		k.followers = append(k.followers, Follow(y.Source, func(n Update, done func(error)) { k.receive(i, &n, done) }))
-		k.states = append(k.states, layerState{LayerStatus: LayerStatus{Name: y.Name, Err: errSilent, Since: now}})
+		m.followers = append(m.followers, Follow(y.Source, func(n Update, done func(error)) { m.receive(i, &n, done) }))
+		m.states = append(m.states, layerState{LayerStatus: LayerStatus{Name: y.Name, Err: errSilent, Since: now}})
 	}
-	k.publish()
-	return k, nil
+	m.publish()
+	return m, nil
 }
 
 var errSilent = errors.New("it has not said anything yet")
 
 // Status returns a snapshot, which must not be changed.
-func (k *Keeper) Status() *Status { return k.status.Load() }
+func (m *Manager) Status() *Status { return m.status.Load() }
 
 // Wait waits until all layers have sent an update, or WithStartWithin has passed, and these updates
 // were tried. It returns nil if all of them are in force, or an error that says which are not. The
-// caller decides whether to serve without them; the Keeper goes on either way.
-func (k *Keeper) Wait(ctx context.Context) error {
+// caller decides whether to serve without them; the Manager goes on either way.
+func (m *Manager) Wait(ctx context.Context) error {
 	select {
-	case <-k.ready:
-		return k.start
+	case <-m.ready:
+		return m.start
 	case <-ctx.Done():
 		return fmt.Errorf("waiting for the first rules: %w", context.Cause(ctx))
 	}
@@ -123,12 +123,12 @@ func (k *Keeper) Wait(ctx context.Context) error {
 
 // Reload has all sources read now, and waits until their rules are in force. The error lists the
 // sources that failed.
-func (k *Keeper) Reload(ctx context.Context) error {
-	errs := make([]error, len(k.layers))
+func (m *Manager) Reload(ctx context.Context) error {
+	errs := make([]error, len(m.layers))
 	var all sync.WaitGroup
-	for i, y := range k.layers {
+	for i, y := range m.layers {
 		all.Go(func() {
-			if err := k.followers[i].Reload(ctx); err != nil {
+			if err := m.followers[i].Reload(ctx); err != nil {
 				errs[i] = fmt.Errorf("%s: %w", y.Name, err)
 			}
 		})
@@ -139,22 +139,22 @@ func (k *Keeper) Reload(ctx context.Context) error {
 
 // Run runs until ctx is done and all sources are closed. It then returns nil. A second call returns
 // an error at once.
-func (k *Keeper) Run(ctx context.Context) error {
-	if k.begun.Swap(true) {
-		return errors.New("ruleset: this Keeper was run before; make another one")
+func (m *Manager) Run(ctx context.Context) error {
+	if m.begun.Swap(true) {
+		return errors.New("ruleset: this Manager was run before; make another one")
 	}
 	var all sync.WaitGroup
-	for _, f := range k.followers {
+	for _, f := range m.followers {
 		all.Go(func() { f.Run(ctx) })
 	}
-	k.waitForAll(ctx)
+	m.waitForAll(ctx)
 	for ctx.Err() == nil {
-		k.apply()
-		k.wait(ctx)
+		m.apply()
+		m.wait(ctx)
 	}
 	all.Wait()
-	for i := range k.states {
-		for _, done := range k.states[i].waiting {
+	for i := range m.states {
+		for _, done := range m.states[i].waiting {
 			done(context.Cause(ctx))
 		}
 	}
@@ -162,26 +162,26 @@ func (k *Keeper) Run(ctx context.Context) error {
 }
 
 // waitForAll waits until all layers have sent an update, or the time for it has passed.
-func (k *Keeper) waitForAll(ctx context.Context) {
-	late := time.NewTimer(k.startWithin)
+func (m *Manager) waitForAll(ctx context.Context) {
+	late := time.NewTimer(m.startWithin)
 	defer late.Stop()
 	select {
-	case <-k.heard:
+	case <-m.heard:
 	case <-late.C:
 	case <-ctx.Done():
 	}
 	select {
-	case <-k.wake:
+	case <-m.wake:
 	default:
 	}
 }
 
 // wait waits until updates have been received and none follows closely, or until an exception ends.
-func (k *Keeper) wait(ctx context.Context) {
-	timer := time.NewTimer(k.nextEnd())
+func (m *Manager) wait(ctx context.Context) {
+	timer := time.NewTimer(m.nextEnd())
 	defer timer.Stop()
 	select {
-	case <-k.wake:
+	case <-m.wake:
 	case <-timer.C:
 		return
 	case <-ctx.Done():
@@ -190,7 +190,7 @@ func (k *Keeper) wait(ctx context.Context) {
 	for first := time.Now(); ; {
 		timer.Reset(max(0, min(quietTime, maxDelay-time.Since(first))))
 		select {
-		case <-k.wake:
+		case <-m.wake:
 		case <-timer.C:
 			return
 		case <-ctx.Done():
@@ -200,13 +200,13 @@ func (k *Keeper) wait(ctx context.Context) {
 }
 
 // nextEnd returns the time until the next exception ends.
-func (k *Keeper) nextEnd() time.Duration {
+func (m *Manager) nextEnd() time.Duration {
 	wait := maxWait
-	if k.current == nil {
+	if m.current == nil {
 		return wait
 	}
-	for i := range k.current.File.Exceptions {
-		if until := k.current.File.Exceptions[i].Until; !until.IsZero() {
+	for i := range m.current.File.Exceptions {
+		if until := m.current.File.Exceptions[i].Until; !until.IsZero() {
 			wait = min(wait, time.Until(until))
 		}
 	}
@@ -215,28 +215,28 @@ func (k *Keeper) nextEnd() time.Duration {
 
 // receive records an update. An update with an error does not displace a good one that is not in
 // force yet.
-func (k *Keeper) receive(layer int, n *Update, done func(error)) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	s := &k.states[layer]
+func (m *Manager) receive(layer int, n *Update, done func(error)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := &m.states[layer]
 	if !s.heard {
 		s.heard = true
-		if k.silent--; k.silent == 0 {
-			defer close(k.heard)
+		if m.silent--; m.silent == 0 {
+			defer close(m.heard)
 		}
 	}
 	warned := s.Warning
 	s.refused, s.Warning, s.LeftOut = false, n.Warning, n.LeftOut
 	if textOf(n.Warning) != textOf(warned) {
-		k.event(Event{Kind: Warned, Layer: s.Name, Revision: n.Revision, Err: n.Warning})
+		m.event(Event{Kind: Warned, Layer: s.Name, Revision: n.Revision, Err: n.Warning})
 	}
-	if err := s.check(n, k.layers[layer].AllowEmpty); err != nil {
+	if err := s.check(n, m.layers[layer].AllowEmpty); err != nil {
 		s.refused = true
 		kind := Refused
 		if n.Err != nil && n.Revision == "" {
 			kind = Down
 		}
-		k.report(s, kind, n.Revision, err)
+		m.report(s, kind, n.Revision, err)
 		if done != nil {
 			done(err)
 		}
@@ -246,9 +246,9 @@ func (k *Keeper) receive(layer int, n *Update, done func(error)) {
 	if done != nil {
 		s.waiting = append(s.waiting, done)
 	}
-	k.publish()
+	m.publish()
 	select {
-	case k.wake <- struct{}{}:
+	case m.wake <- struct{}{}:
 	default:
 	}
 }
@@ -273,7 +273,7 @@ func (s *layerState) check(n *Update, allowEmpty bool) error {
 }
 
 // report reports an error of a layer, once.
-func (k *Keeper) report(s *layerState, kind EventKind, revision string, err error) {
+func (m *Manager) report(s *layerState, kind EventKind, revision string, err error) {
 	text := kind.String()
 	if kind == Refused { // while it is down, the reasons may vary
 		text += revision + err.Error()
@@ -283,31 +283,31 @@ func (k *Keeper) report(s *layerState, kind EventKind, revision string, err erro
 	}
 	s.Err, s.Down = err, kind == Down
 	if s.reported == text {
-		k.publish()
+		m.publish()
 		return
 	}
 	s.reported = text
-	k.event(Event{Kind: kind, Layer: s.Name, Revision: revision, Err: err})
+	m.event(Event{Kind: kind, Layer: s.Name, Revision: revision, Err: err})
 }
 
 // event completes an event and passes it on.
-func (k *Keeper) event(e Event) {
-	k.publish()
+func (m *Manager) event(e Event) {
+	m.publish()
 	e.Time = time.Now()
-	if k.current != nil {
-		e.Rules, e.Loaded = len(k.current.File.Rules), k.current.Loaded
+	if m.current != nil {
+		e.Rules, e.Loaded = len(m.current.File.Rules), m.current.Loaded
 	}
-	k.onEvent(e)
+	m.onEvent(e)
 }
 
-func (k *Keeper) publish() {
-	status := &Status{RuleSet: k.current, Collisions: k.collisions}
-	for i := range k.states {
-		y := k.states[i].LayerStatus
-		if latest := k.states[i].latest; latest != nil {
+func (m *Manager) publish() {
+	status := &Status{RuleSet: m.current, Collisions: m.collisions}
+	for i := range m.states {
+		y := m.states[i].LayerStatus
+		if latest := m.states[i].latest; latest != nil {
 			y.Pending = latest.Revision
 		}
 		status.Layers = append(status.Layers, y)
 	}
-	k.status.Store(status)
+	m.status.Store(status)
 }
