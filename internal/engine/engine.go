@@ -25,12 +25,12 @@ type Engine struct {
 	stack    *stack        // nil: limits are counted in memory
 	state    *state        // nil: none is kept
 	opened   *openedLedger // nil: none
-	keeper   *ruleset.Manager
+	manager  *ruleset.Manager
 	optional string // a layer that was not asked for: the engine is ready without it
 	stop     context.CancelFunc
 	ended    sync.WaitGroup
 
-	// Used by the keeper's goroutine alone.
+	// Used by the manager's goroutine alone.
 	complete bool      // each source was in force once
 	began    bool      // some rules were
 	failing  bool      // some rules of a source were not in force at the last event
@@ -135,7 +135,7 @@ func (e *Engine) addLayers(store weir.Store) (local weir.Store, err error) {
 
 // watch begins to keep the rules up to date.
 func (e *Engine) watch(layers []ruleset.Layer) (err error) {
-	e.keeper, err = ruleset.NewManager(layers, e.swap, ruleset.WithCompile(e.Compile),
+	e.manager, err = ruleset.NewManager(layers, e.swap, ruleset.WithCompile(e.Compile),
 		ruleset.WithTell(e.onEvent), ruleset.WithStartWithin(e.StartWithin))
 	if err != nil {
 		return err
@@ -149,23 +149,23 @@ func (e *Engine) watch(layers []ruleset.Layer) (err error) {
 	e.Metrics.Incomplete(true)
 	var ctx context.Context
 	ctx, e.stop = context.WithCancel(context.Background())
-	e.ended.Go(func() { e.keeper.Run(ctx) })
+	e.ended.Go(func() { e.manager.Run(ctx) })
 	return nil
 }
 
 // Wait waits until the rules of all sources are in force, or for StartWithin: then the engine works without the
 // missing rules and is not ready. The error is that of the context.
 func (e *Engine) Wait(ctx context.Context) error {
-	e.keeper.Wait(ctx) // missing rules were logged
+	e.manager.Wait(ctx) // missing rules were logged
 	e.serving.Store(ctx.Err() == nil)
 	return ctx.Err()
 }
 
 // Reload reads all sources now, and waits until their rules are in force. The error lists the others.
-func (e *Engine) Reload(ctx context.Context) error { return e.keeper.Reload(ctx) }
+func (e *Engine) Reload(ctx context.Context) error { return e.manager.Reload(ctx) }
 
 // Status is the state of the rules in force, and of each source.
-func (e *Engine) Status() *ruleset.Status { return e.keeper.Status() }
+func (e *Engine) Status() *ruleset.Status { return e.manager.Status() }
 
 // Close stops the sources, saves the state, and closes the store.
 func (e *Engine) Close() (err error) {

@@ -20,7 +20,7 @@ const lintAfter = time.Second
 
 // sources is the state of the sources, for the metrics.
 func (e *Engine) sources() (list []observe.Source) {
-	for _, y := range e.keeper.Status().Layers {
+	for _, y := range e.manager.Status().Layers {
 		good := y.Err == nil && y.LeftOut == 0 &&
 			(y.Name != setsLayer || y.Warning == nil && e.Gate.Rules().LeftOut() == nil)
 		list = append(list,
@@ -37,7 +37,7 @@ const (
 
 // degraded lists the failures of the sources, for /readyz.
 func (e *Engine) degraded() (list []string) {
-	for _, y := range e.keeper.Status().Layers {
+	for _, y := range e.manager.Status().Layers {
 		why := y.Err
 		if why == nil && y.LeftOut > 0 {
 			why = y.Warning
@@ -73,7 +73,7 @@ const maxNames = 8
 // onEvent handles an event of the sources: it logs it, and updates readiness and metrics.
 func (e *Engine) onEvent(v ruleset.Event) {
 	e.logEvent(&v)
-	status := e.keeper.Status()
+	status := e.manager.Status()
 	missing := func(y ruleset.LayerStatus) bool { return y.Loaded.IsZero() && y.Name != e.optional }
 	if !e.complete && !slices.ContainsFunc(status.Layers, missing) {
 		e.complete = true
@@ -138,7 +138,7 @@ func (e *Engine) logMistakes(level slog.Level, source string, err error) {
 // notInForce returns the errors of the sources that readiness depends on.
 func (e *Engine) notInForce() error {
 	asked := &ruleset.Status{}
-	for _, y := range e.keeper.Status().Layers {
+	for _, y := range e.manager.Status().Layers {
 		if y.Name != e.optional {
 			asked.Layers = append(asked.Layers, y)
 		}
@@ -148,7 +148,7 @@ func (e *Engine) notInForce() error {
 
 // noteSettings warns once of each change of a setting that only a start reads.
 func (e *Engine) noteSettings() {
-	began, now := settingsOf(e.File), settingsOf(e.keeper.Status().RuleSet.File)
+	began, now := settingsOf(e.File), settingsOf(e.manager.Status().RuleSet.File)
 	for i, s := range now {
 		if s != e.settings[i] && s != began[i] && !e.Given[s.field] {
 			e.Log.Warn(s.name+" changed: takes effect at the next start", "is", Masked(began[i].value), "will_be",

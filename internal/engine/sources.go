@@ -166,18 +166,18 @@ func (l *Setup) Gather(ctx context.Context) error {
 	if err != nil || len(layers) == 1 {
 		return err
 	}
-	keeper, err := ruleset.NewManager(layers, func(*rules.Set) error { return nil },
+	manager, err := ruleset.NewManager(layers, func(*rules.Set) error { return nil },
 		ruleset.WithCompile(l.Compile), ruleset.WithStartWithin(l.StartWithin))
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)
-	go func() { ended <- keeper.Run(ctx) }()
-	err = keeper.Wait(ctx)
+	go func() { ended <- manager.Run(ctx) }()
+	err = manager.Wait(ctx)
 	cancel()
 	<-ended
-	if inForce := keeper.Status().RuleSet; err == nil {
+	if inForce := manager.Status().RuleSet; err == nil {
 		l.File, l.Set = inForce.File, inForce.Set
 		if own && slices.Contains(inForce.From, LedgerLayer) {
 			l.Source = strings.TrimPrefix(l.Source+" + "+Masked(l.Store), " + ")
