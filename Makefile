@@ -67,7 +67,7 @@ STORES = ./redisstore ./layers ./internal/layers/... ./memstore ./observe ./stor
 SUPPORT = ./internal/redistest ./internal/housetest
 
 # What is there for tests only does not count.
-TESTING = examples|storetest|internal/(redistest|faulttest|housetest|certtest|server/openapitest)|internal/algorithm/(model|stories)
+TESTING = examples|storetest|internal/(redistest|faulttest|housetest)|internal/algorithm/stories
 
 without = $$(go list ./... | grep -vxF "$$(go list $(1))")
 

@@ -17,30 +17,30 @@ import (
 
 func openUpdates(t testing.TB, url string, opts ...redisstore.Option) *redisstore.Updates {
 	t.Helper()
-	news, err := redisstore.NewUpdates(url, append(opts, redisstore.WithTimeout(time.Second))...)
+	updates, err := redisstore.NewUpdates(url, append(opts, redisstore.WithTimeout(time.Second))...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { news.Close() })
-	return news
+	t.Cleanup(func() { updates.Close() })
+	return updates
 }
 
-// An ear listens, again and again, and notes what it hears.
-type ear struct {
-	mu     sync.Mutex
-	heard  []string
-	missed int
-	errs   []error
+// A subscriber subscribes again and again, and keeps what it receives.
+type subscriber struct {
+	mu       sync.Mutex
+	received []string
+	missed   int
+	errs     []error
 }
 
-func listen(t testing.TB, news *redisstore.Updates) *ear {
+func subscribe(t testing.TB, updates *redisstore.Updates) *subscriber {
 	t.Helper()
-	e := new(ear)
+	e := new(subscriber)
 	ctx, stop := context.WithCancel(context.Background())
 	var done sync.WaitGroup
 	done.Go(func() {
 		for ctx.Err() == nil {
-			err := news.Subscribe(ctx, e.hear, e.miss)
+			err := updates.Subscribe(ctx, e.receive, e.miss)
 			e.mu.Lock()
 			e.errs = append(e.errs, err)
 			e.mu.Unlock()
@@ -55,38 +55,38 @@ func listen(t testing.TB, news *redisstore.Updates) *ear {
 	return e
 }
 
-func (e *ear) hear(message []byte) {
+func (e *subscriber) receive(message []byte) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.heard = append(e.heard, string(message))
+	e.received = append(e.received, string(message))
 }
 
-func (e *ear) miss() {
+func (e *subscriber) miss() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.missed++
 }
 
-func (e *ear) times() int {
+func (e *subscriber) times() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.missed
 }
 
-func (e *ear) failures() int {
+func (e *subscriber) failures() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return len(e.errs)
 }
 
-func (e *ear) list() []string {
+func (e *subscriber) list() []string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return slices.Clone(e.heard)
+	return slices.Clone(e.received)
 }
 
-// awaits waits until a message is heard; it is told again, for a connection may be lost.
-func (e *ear) awaits(t testing.TB, from *redisstore.Updates, message string) {
+// awaits waits until a message is received; it is published again, because a connection may be lost.
+func (e *subscriber) awaits(t testing.TB, from *redisstore.Updates, message string) {
 	t.Helper()
 	redistest.Await(t, "message "+message, func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -96,11 +96,11 @@ func (e *ear) awaits(t testing.TB, from *redisstore.Updates, message string) {
 	})
 }
 
-func TestUpdatesIsHeard(t *testing.T) {
+func TestUpdatesAreReceived(t *testing.T) {
 	url := redistest.Start(t).URL()
 	here, there := openUpdates(t, url), openUpdates(t, url)
-	other := listen(t, openUpdates(t, url, redisstore.WithPrefix("other:")))
-	e := listen(t, here)
+	other := subscribe(t, openUpdates(t, url, redisstore.WithPrefix("other:")))
+	e := subscribe(t, here)
 	messages := []string{"a", strings.Repeat("\x00\r\n\xff", 4<<10)}
 	for _, message := range messages {
 		if err := there.Publish(t.Context(), []byte(message)); err != nil {
@@ -109,19 +109,19 @@ func TestUpdatesIsHeard(t *testing.T) {
 	}
 	redistest.Await(t, "two messages", func() bool { return len(e.list()) == 2 })
 	if !slices.Equal(e.list(), messages) {
-		t.Errorf("heard %q", e.list())
+		t.Errorf("received %q", e.list())
 	}
 	if list := other.list(); len(list) != 0 || e.times() != 1 {
-		t.Errorf("under another prefix %d messages were heard; missed was called %d times, want once", len(list), e.times())
+		t.Errorf("under another prefix %d messages were received; missed was called %d times, want once", len(list), e.times())
 	}
 }
 
-// A subscription that was cut is told of, by whatever it was cut.
-func TestUpdatesComesBack(t *testing.T) {
+// Each way of cutting a subscription is reported, and it is made anew.
+func TestUpdatesSubscribeAgain(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	here, there := openUpdates(t, server.URL()), openUpdates(t, server.URL())
-	e := listen(t, here)
+	e := subscribe(t, here)
 	for i, cut := range []func(){
 		func() { server.Do("CLIENT", "KILL", "TYPE", "pubsub") },
 		func() { server.Restart() },
@@ -149,24 +149,24 @@ func TestUpdatesComesBack(t *testing.T) {
 func TestUpdatesOnCluster(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 3, 0)
-	var ears []*ear
+	var subscribers []*subscriber
 	var all []*redisstore.Updates
 	for range 6 { // each connected to one of the nodes, by chance
 		all = append(all, openUpdates(t, cluster.URL()))
-		ears = append(ears, listen(t, all[len(all)-1]))
+		subscribers = append(subscribers, subscribe(t, all[len(all)-1]))
 	}
-	for i, news := range all {
-		for _, e := range ears {
-			e.awaits(t, news, string(rune('a'+i)))
+	for i, updates := range all {
+		for _, e := range subscribers {
+			e.awaits(t, updates, string(rune('a'+i)))
 		}
 	}
 }
 
-func TestUpdatesFollowsTheMaster(t *testing.T) {
+func TestUpdatesFollowTheMaster(t *testing.T) {
 	t.Parallel()
 	s := redistest.StartSentinel(t)
 	here, there := openUpdates(t, s.URL()), openUpdates(t, s.URL())
-	e := listen(t, here)
+	e := subscribe(t, here)
 	e.awaits(t, there, "before")
 	s.Servers[0].Kill()
 	redistest.Await(t, "the subscription to be made anew", func() bool { return e.times() > 1 })
@@ -186,25 +186,27 @@ func TestUpdatesThatRedisRefuses(t *testing.T) {
 	if err := store.Do(t.Context(), user).Error(); err != nil {
 		t.Fatal(err)
 	}
-	news := openUpdates(t, strings.Replace(server.URL(), "redis://", "redis://bob:secret@", 1))
-	err = news.Subscribe(t.Context(), func([]byte) {}, func() { t.Error("told to listen") })
+	updates := openUpdates(t, strings.Replace(server.URL(), "redis://", "redis://bob:secret@", 1))
+	err = updates.Subscribe(t.Context(), func([]byte) {}, func() { t.Error("a refused subscription is confirmed") })
 	if err == nil || !strings.Contains(err.Error(), "NOPERM") || !strings.Contains(err.Error(), "weir:news") {
 		t.Errorf("Subscribe without the channel: %v", err)
 	}
-	if err := news.Publish(t.Context(), []byte("a")); err == nil || !strings.Contains(err.Error(), "NOPERM") {
+	if err := updates.Publish(t.Context(), []byte("a")); err == nil || !strings.Contains(err.Error(), "NOPERM") {
 		t.Errorf("Publish without the channel: %v", err)
 	}
 }
 
-func TestUpdatesEnds(t *testing.T) {
-	news := openUpdates(t, redistest.Start(t).URL())
+func TestUpdatesEnd(t *testing.T) {
+	updates := openUpdates(t, redistest.Start(t).URL())
 	ctx, stop := context.WithCancel(t.Context())
-	err := news.Subscribe(ctx, func([]byte) {}, stop)
+	err := updates.Subscribe(ctx, func([]byte) {}, stop)
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("stopped: %v", err)
 	}
 	ended := make(chan error)
-	go func() { ended <- news.Subscribe(context.Background(), func([]byte) {}, func() { go news.Close() }) }()
+	go func() {
+		ended <- updates.Subscribe(context.Background(), func([]byte) {}, func() { go updates.Close() })
+	}()
 	select {
 	case err := <-ended:
 		if err == nil {

@@ -4,7 +4,7 @@ import (
 	"math/big"
 
 	"github.com/weirproject/weir"
-	"github.com/weirproject/weir/internal/algorithm/model"
+	"github.com/weirproject/weir/internal/algorithm/stories/model"
 )
 
 // bounded are the kinds for which SPEC.md names the most units granted in any time.

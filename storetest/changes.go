@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weirproject/weir"
-	"github.com/weirproject/weir/internal/algorithm/model"
+	"github.com/weirproject/weir/internal/algorithm/stories/model"
 )
 
 // numbersChange: the numbers of a limit change while its keys are in use, and nodes with

@@ -13,7 +13,7 @@ import (
 	"unsafe"
 
 	"github.com/weirproject/weir"
-	"github.com/weirproject/weir/internal/algorithm/model"
+	"github.com/weirproject/weir/internal/algorithm/stories/model"
 )
 
 // A fault is a known fault of other limiters, and a check that the store does not have it.

@@ -7,7 +7,7 @@ import (
 	"sync"
 
 	"github.com/weirproject/weir"
-	"github.com/weirproject/weir/internal/algorithm/model"
+	"github.com/weirproject/weir/internal/algorithm/stories/model"
 )
 
 // modelStore is a store of models, under one lock.

@@ -12,8 +12,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weirproject/weir/internal/certtest"
 	"github.com/weirproject/weir/internal/redistest"
+	"github.com/weirproject/weir/internal/redistest/certtest"
 	"github.com/weirproject/weir/internal/ruleset/ledger"
 	"github.com/weirproject/weir/internal/ruleset/redissource"
 )

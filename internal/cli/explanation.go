@@ -1,13 +1,13 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"net/http"
 	"slices"
 	"strings"
 	"text/tabwriter"
-	"text/template"
 	"time"
 
 	"github.com/weirproject/weir"
@@ -32,20 +32,20 @@ type explanation struct {
 		Service string   `json:"service,omitempty"`
 		Doubts  []string `json:"doubts,omitempty"`
 	} `json:"request"`
-	RulesFrom  string     `json:"rules_from,omitempty"`
-	Rules      int        `json:"rules"`
-	Store      string     `json:"store"`
-	Outcome    string     `json:"outcome"`
-	Reason     string     `json:"reason"`
-	Rule       string     `json:"rule,omitempty"`
-	Error      string     `json:"error,omitempty"`
-	Matched    []string   `json:"matched"`
-	Checks     []*checked `json:"checks"`
-	Skipped    []skip     `json:"skipped,omitempty"`
-	Exceptions []*except  `json:"exceptions,omitempty"`
-	Misses     []miss     `json:"not_matched,omitempty"`
-	MoreMisses int        `json:"not_matched_more,omitempty"`
-	Passed     bool       `json:"passed"`
+	RulesFrom  string    `json:"rules_from,omitempty"`
+	Rules      int       `json:"rules"`
+	Store      string    `json:"store"`
+	Outcome    string    `json:"outcome"`
+	Reason     string    `json:"reason"`
+	Rule       string    `json:"rule,omitempty"`
+	Error      string    `json:"error,omitempty"`
+	Matched    []string  `json:"matched"`
+	Checks     []checked `json:"checks"`
+	Skipped    []skip    `json:"skipped,omitempty"`
+	Exceptions []except  `json:"exceptions,omitempty"`
+	Misses     []miss    `json:"not_matched,omitempty"`
+	MoreMisses int       `json:"not_matched_more,omitempty"`
+	Passed     bool      `json:"passed"`
 	Answer     struct {
 		Status int         `json:"status,omitempty"`
 		Header http.Header `json:"headers,omitempty"`
@@ -97,7 +97,7 @@ func (e *explanation) note(v *gate.Verdict) {
 	if v.Err != nil {
 		e.Error = message(v.Err)
 	}
-	e.Checks, e.Matched, e.matched = []*checked{}, []string{}, slices.Clone(v.Matched())
+	e.Checks, e.Matched, e.matched = []checked{}, []string{}, slices.Clone(v.Matched())
 	for _, rule := range e.matched {
 		e.Matched = append(e.Matched, rule.Name())
 	}
@@ -106,7 +106,7 @@ func (e *explanation) note(v *gate.Verdict) {
 		if c.Aside {
 			continue
 		}
-		e.Checks = append(e.Checks, &checked{
+		e.Checks = append(e.Checks, checked{
 			Rule:       c.Rule.Name(),
 			Name:       c.Claim.Limit.Name(),
 			Limit:      c.Claim.Limit.String(),
@@ -125,7 +125,7 @@ func (e *explanation) note(v *gate.Verdict) {
 		e.Skipped = append(e.Skipped, skip{s.Rule.Name(), s.Why})
 	}
 	for _, x := range v.Exceptions(e.asked) {
-		e.Exceptions = append(e.Exceptions, &except{x.ID, x.Kind, x.Rule, x.Until.UTC().Truncate(time.Second), x.Why})
+		e.Exceptions = append(e.Exceptions, except{x.ID, x.Kind, x.Rule, x.Until.UTC().Truncate(time.Second), x.Why})
 	}
 }
 
@@ -177,70 +177,80 @@ func (e *explanation) introduce(a *explainedRequest) {
 	r.Doubts = a.doubts
 }
 
-// explanationText is the explanation as text, with tabs between the cells of tables.
-var explanationText = template.Must(template.New("explanation").Funcs(template.FuncMap{
-	"answer":  (*explanation).answer,
-	"because": (*explanation).because,
-	"count":   count,
-	"does":    (*except).does,
-	"join":    strings.Join,
-	"most":    (*checked).most,
-	"nodes":   func(e *explanation) int { return e.nodes },
-	"seen":    func(path string) string { return (&rules.Request{Path: path}).MatchedPath() },
-	"row":     func(cells ...string) string { return strings.Join(cells, "\t") },
-	"state":   (*checked).state,
-	"trim":    strings.TrimSpace,
-	"why":     because,
-}).Parse(`{{with .Request -}}
-{{.Method}} {{.Host}}{{or .Path .Sent}}
-{{if not .Path}}  path    ambiguous: servers interpret {{.Sent}} differently
-{{else if ne .Path .Sent}}  path    sent as {{.Sent}}; rules and upstream get {{.Path}}
-{{end}}{{if ne (seen .Path) .Path}}  path    the upstream gets its parameters (;); rules see {{seen .Path}}
-{{end}}{{if .Client}}  client  {{.Client}}{{if .Assumed}} (assumed; set by --client){{end}}
-{{end}}{{if .User}}  user    {{.User}}
-{{end}}{{if .Service}}  service {{.Service}}
-{{end}}{{range .Doubts}}  but     {{.}}
-{{end}}{{end}}
-Matching rules{{if .RulesFrom}} (of {{count .Rules "rule"}} in {{.RulesFrom}}), with their keys{{end}}
-{{if or .Checks .Skipped}}{{else if .Matched -}}
-{{"  "}}{{join .Matched ", "}}: not checked, because the request is {{.Outcome}}
-{{else}}  none
-{{end}}{{range .Checks}}  {{row .Name .Limit (most .) (state .) .Key}}
-{{end}}{{range .Checks}}{{if .Leased}}  {{.Name}} with {{count (nodes $) "node"}} on one Redis: {{.Leased}}
-{{end}}{{end}}{{range .Skipped}}  {{.Rule}} is not checked: {{.Why}}
-{{end}}{{if .Exceptions}}
-Exceptions of operators
-{{range .Exceptions}}  {{.ID}} {{does .}} until {{.Until.Format "2006-01-02T15:04:05Z07:00"}}{{why .Why}}
-{{end}}{{end}}{{if .Misses}}
-Similar rules that do not match
-{{range .Misses}}  {{row .Rule (join .Why "; ")}}
-{{end}}{{if .MoreMisses}}  and {{.MoreMisses}} more
-{{end}}{{end}}
-Answer ({{.Store}})
-  {{answer .}}: {{because .}}
-{{range $name, $values := .Answer.Header}}{{range $values}}  {{$name}}: {{.}}
-{{end}}{{end}}{{if .Answer.Body}}
-  {{trim .Answer.Body}}
-{{end}}`))
-
 // print prints the explanation as text.
 func (e *explanation) print(out io.Writer) error {
-	table := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
-	if err := explanationText.Execute(table, e); err != nil {
-		return err
-	}
-	return table.Flush()
+	var b strings.Builder
+	e.printRequest(&b)
+	e.printRules(&b)
+	e.printExceptions(&b)
+	e.printMisses(&b)
+	e.printAnswer(&b)
+	_, err := io.WriteString(out, b.String())
+	return err
 }
 
-// answer is the response, or the outcome of a running server, which sends no response to show.
-func (e *explanation) answer() string {
+func (e *explanation) printRequest(b *strings.Builder) {
+	r := &e.Request
+	fmt.Fprintf(b, "%s %s%s\n", r.Method, r.Host, cmp.Or(r.Path, r.Sent))
 	switch {
-	case e.Passed:
-		return "passes"
-	case e.Answer.Status != 0:
-		return fmt.Sprintf("%d %s", e.Answer.Status, http.StatusText(e.Answer.Status))
+	case r.Path == "":
+		fmt.Fprintf(b, "  path    ambiguous: servers interpret %s differently\n", r.Sent)
+	case r.Path != r.Sent:
+		fmt.Fprintf(b, "  path    sent as %s; rules and upstream get %s\n", r.Sent, r.Path)
 	}
-	return e.Outcome
+	if seen := (&rules.Request{Path: r.Path}).MatchedPath(); seen != r.Path {
+		fmt.Fprintf(b, "  path    the upstream gets its parameters (;); rules see %s\n", seen)
+	}
+	client := r.Client
+	if r.Assumed {
+		client += " (assumed; set by --client)"
+	}
+	lines := [][2]string{{"client", client}, {"user", r.User}, {"service", r.Service}}
+	for _, doubt := range r.Doubts {
+		lines = append(lines, [2]string{"but", doubt})
+	}
+	for _, line := range lines {
+		if line[1] != "" {
+			fmt.Fprintf(b, "  %-7s %s\n", line[0], line[1])
+		}
+	}
+}
+
+func (e *explanation) printRules(b *strings.Builder) {
+	table := tabwriter.NewWriter(b, 0, 8, 2, ' ', 0)
+	fmt.Fprintf(b, "\nMatching rules%s\n", e.ofHowMany())
+	switch {
+	case len(e.Checks)+len(e.Skipped) > 0:
+	case len(e.Matched) > 0:
+		fmt.Fprintf(b, "  %s: not checked, because the request is %s\n", strings.Join(e.Matched, ", "), e.Outcome)
+	default:
+		fmt.Fprintln(b, "  none")
+	}
+	for i := range e.Checks {
+		c := &e.Checks[i]
+		fmt.Fprintf(table, "  %s\t%s\t%s\t%s\t%s\n", c.Name, c.Limit, c.most(), c.state(), c.Key)
+	}
+	table.Flush()
+	for i := range e.Checks {
+		if c := &e.Checks[i]; c.Leased != "" {
+			fmt.Fprintf(b, "  %s with %s on one Redis: %s\n", c.Name, count(e.nodes, "node"), c.Leased)
+		}
+	}
+	for _, s := range e.Skipped {
+		fmt.Fprintf(b, "  %s is not checked: %s\n", s.Rule, s.Why)
+	}
+}
+
+// printExceptions lists the exceptions that apply.
+func (e *explanation) printExceptions(b *strings.Builder) {
+	if len(e.Exceptions) == 0 {
+		return
+	}
+	fmt.Fprintln(b, "\nExceptions of operators")
+	for i := range e.Exceptions {
+		x := &e.Exceptions[i]
+		fmt.Fprintf(b, "  %s %s until %s%s\n", x.ID, x.does(), x.Until.Format(time.RFC3339), because(x.Why))
+	}
 }
 
 // does is the effect of the exception on the request.
@@ -266,6 +276,14 @@ func (e *explanation) exception(kind rules.ExceptionKind) string {
 		}
 	}
 	return ""
+}
+
+// ofHowMany is the number of rules and their source, if known.
+func (e *explanation) ofHowMany() string {
+	if e.RulesFrom == "" {
+		return ""
+	}
+	return fmt.Sprintf(" (of %s in %s), with their keys", count(e.Rules, "rule"), e.RulesFrom)
 }
 
 // most is the maximum that the limit grants in its period, for any arrival of requests.
@@ -319,6 +337,46 @@ func wait(micros int64) string {
 		return d.Round(100 * time.Millisecond).String()
 	}
 	return d.String()
+}
+
+func (e *explanation) printMisses(b *strings.Builder) {
+	if len(e.Misses) == 0 {
+		return
+	}
+	fmt.Fprintln(b, "\nSimilar rules that do not match")
+	table := tabwriter.NewWriter(b, 0, 8, 2, ' ', 0)
+	for _, m := range e.Misses {
+		fmt.Fprintf(table, "  %s\t%s\n", m.Rule, strings.Join(m.Why, "; "))
+	}
+	table.Flush()
+	if e.MoreMisses > 0 {
+		fmt.Fprintf(b, "  and %d more\n", e.MoreMisses)
+	}
+}
+
+func (e *explanation) printAnswer(b *strings.Builder) {
+	fmt.Fprintf(b, "\nAnswer (%s)\n", e.Store)
+	what := e.Outcome // of a running server, which sends no response to show
+	switch {
+	case e.Passed:
+		what = "passes"
+	case e.Answer.Status != 0:
+		what = fmt.Sprintf("%d %s", e.Answer.Status, http.StatusText(e.Answer.Status))
+	}
+	fmt.Fprintf(b, "  %s: %s\n", what, e.because())
+	names := make([]string, 0, len(e.Answer.Header))
+	for name := range e.Answer.Header {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		for _, value := range e.Answer.Header[name] {
+			fmt.Fprintf(b, "  %s: %s\n", name, value)
+		}
+	}
+	if e.Answer.Body != "" {
+		fmt.Fprintf(b, "\n  %s\n", strings.TrimSpace(e.Answer.Body))
+	}
 }
 
 // because is the reason, in words.

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weirproject/weir/internal/certtest"
 	"github.com/weirproject/weir/internal/redistest"
+	"github.com/weirproject/weir/internal/redistest/certtest"
 )
 
 // examples are those that a command's help shows, with lines that go on joined.

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirproject/weir/internal/certtest"
+	"github.com/weirproject/weir/internal/redistest/certtest"
 )
 
 // TestTLSOnEveryListener asks each listener without a client certificate, and with one. No listener

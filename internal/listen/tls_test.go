@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirproject/weir/internal/certtest"
 	"github.com/weirproject/weir/internal/listen"
+	"github.com/weirproject/weir/internal/redistest/certtest"
 )
 
 func newAuthority(t testing.TB, name string) *certtest.Authority {

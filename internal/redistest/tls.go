@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirproject/weir/internal/certtest"
+	"github.com/weirproject/weir/internal/redistest/certtest"
 )
 
 // A TLSServer is a server that speaks TLS only and asks for a client certificate. Its

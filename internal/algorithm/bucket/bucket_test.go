@@ -9,8 +9,8 @@ import (
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/algorithm/bucket"
-	"github.com/weirproject/weir/internal/algorithm/model"
 	"github.com/weirproject/weir/internal/algorithm/stories/chance"
+	"github.com/weirproject/weir/internal/algorithm/stories/model"
 )
 
 // twin is a bucket with its limit.

@@ -8,8 +8,8 @@ import (
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/algorithm/concurrency"
-	"github.com/weirproject/weir/internal/algorithm/model"
 	"github.com/weirproject/weir/internal/algorithm/stories/chance"
+	"github.com/weirproject/weir/internal/algorithm/stories/model"
 )
 
 func reference(t *rapid.T) {

@@ -7,8 +7,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weirproject/weir"
-	"github.com/weirproject/weir/internal/algorithm/model"
 	"github.com/weirproject/weir/internal/algorithm/stories/chance"
+	"github.com/weirproject/weir/internal/algorithm/stories/model"
 	"github.com/weirproject/weir/internal/algorithm/window"
 )
 

@@ -15,8 +15,8 @@ import (
 	"github.com/getkin/kin-openapi/routers"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/housetest/openapitest"
 	"github.com/weirproject/weir/internal/server/api"
-	"github.com/weirproject/weir/internal/server/openapitest"
 	"github.com/weirproject/weir/internal/server/web"
 	"github.com/weirproject/weir/memstore"
 )

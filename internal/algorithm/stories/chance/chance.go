@@ -10,7 +10,7 @@ import (
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/algorithm"
-	"github.com/weirproject/weir/internal/algorithm/model"
+	"github.com/weirproject/weir/internal/algorithm/stories/model"
 )
 
 // A Twin is a Go twin with its state, for one limit.
