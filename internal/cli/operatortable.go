@@ -72,9 +72,7 @@ it. A change fails if another operator has changed the rule since it was read.`,
 // turnRule is a command that needs no more than the name of a rule.
 func turnRule(word, method, short string) operatorCommand {
 	return operatorCommand{
-		use:     word + " NAME",
-		short:   short,
-		args:    ofRule,
+		use: word + " NAME", short: short, args: ofRule,
 		example: "  weir rules " + word + " login --why \"the attack is over\"",
 		flags:   [][2]string{flagWhy, flagRevision},
 		run:     func(o *operator, args []string) error { return o.turnRule(word, method, args[0]) },
@@ -83,20 +81,14 @@ func turnRule(word, method, short string) operatorCommand {
 
 var ruleCommands = []operatorCommand{
 	{
-		use:     "list",
-		short:   "List the rules in force, and disabled rules of the ledger",
-		example: "  weir rules list\n  weir rules list --json",
-		run:     (*operator).listRules,
+		use: "list", short: "List the rules in force, and disabled rules of the ledger",
+		example: "  weir rules list\n  weir rules list --json", run: (*operator).listRules,
 	}, {
-		use:     "get NAME",
-		short:   "Print a rule as its author wrote it",
-		args:    ofRule,
-		example: "  weir rules get login",
-		run:     (*operator).getRule,
+		use: "get NAME", short: "Print a rule as its author wrote it", args: ofRule,
+		example: "  weir rules get login", run: (*operator).getRule,
 	}, {
-		use:   "set NAME [FILE]",
-		short: "Set a rule from a file",
-		args:  argsBetween(1, 2, "the name of a rule and a file"),
+		use: "set NAME [FILE]", short: "Set a rule from a file",
+		args: argsBetween(1, 2, "the name of a rule and a file"),
 		long: `Set a rule from a file or the standard input: one rule, as in the list of a rule file. It is
 checked first, together with all rules in force. If the change resets counts, --yes is needed.
 
@@ -110,23 +102,19 @@ of --revision. weir rules edit does all these steps.`,
 			"made from: the change fails if it is\nanother (default: that in the first line of the text)"}},
 		run: (*operator).setRule,
 	}, {
-		use:   "edit NAME",
-		short: "Change a rule in your editor",
-		args:  ofRule,
+		use: "edit NAME", short: "Change a rule in your editor", args: ofRule,
 		long: `Change a rule in $VISUAL, $EDITOR or vi. If another operator has changed it meanwhile, or your
 text has a mistake, the text is kept in a file and the next command is suggested. A new rule
 starts as a template.`,
-		example: "  weir rules edit login --why \"still too many\"",
-		flags:   [][2]string{flagWhy, flagYes},
-		run:     func(o *operator, args []string) error { return o.edit(args[0]) },
+		example: "  weir rules edit login --why \"still too many\"", flags: [][2]string{flagWhy, flagYes},
+		run: func(o *operator, args []string) error { return o.edit(args[0]) },
 	},
 	turnRule("delete", http.MethodDelete, "Delete a rule from the ledger; rollback restores it"),
 	turnRule("enable", http.MethodPost, "Enable a rule of the ledger"),
 	turnRule("disable", http.MethodPost, "Disable a rule of any source"),
 	{
-		use:   "diff [FILE]",
-		short: "Show the changes that a rule file would make",
-		args:  argsBetween(0, 1, "a file"),
+		use: "diff [FILE]", short: "Show the changes that a rule file would make",
+		args: argsBetween(0, 1, "a file"),
 		long: `Show what a rule file, or the standard input, would change if it replaced the rules in force:
 rules added and removed, changed numbers, and counts that would be reset. With --rule the file
 is a single rule, and all others stay as they are.`,
@@ -135,25 +123,18 @@ is a single rule, and all others stay as they are.`,
 		flags: [][2]string{{"rule", "`NAME` of the rule, if the file is a single rule"}},
 		run:   (*operator).diffRules,
 	}, {
-		use:   "history [NAME]",
-		short: "Show the history of changes",
-		args:  argsBetween(0, 1, "the name of a rule"),
+		use: "history [NAME]", short: "Show the history of changes", args: argsBetween(0, 1, "the name of a rule"),
 		long: `Show changes with their time, author and reason: of one rule and its keys, of one exception,
 or of all. The newest is first.`,
-		example: "  weir rules history\n  weir rules history login --most 10",
-		flags:   [][2]string{{"most"}},
-		run:     (*operator).history,
+		example: "  weir rules history\n  weir rules history login --most 10", flags: [][2]string{{"most"}},
+		run: (*operator).history,
 	}, {
-		use:     "rollback NAME REVISION",
-		short:   "Restore a rule to a revision of its history",
+		use: "rollback NAME REVISION", short: "Restore a rule to a revision of its history",
 		args:    argsBetween(2, 2, "the name of a rule and a revision"),
 		example: "  weir rules rollback login 1 --why \"too strict\"",
-		flags:   [][2]string{flagWhy, flagRevision, flagYes},
-		run:     (*operator).rollback,
+		flags:   [][2]string{flagWhy, flagRevision, flagYes}, run: (*operator).rollback,
 	}, {
-		use:   "compare NAME",
-		short: "Compare a rule with its candidate",
-		args:  ofRule,
+		use: "compare NAME", short: "Compare a rule with its candidate", args: ofRule,
 		long: `Show what a rule's candidate would change: the numbers of requests newly refused and no longer
 refused, and their keys. Counts are of this server only, since the last change of the rule or
 its candidate; add up the counts of all servers.`,
@@ -161,12 +142,9 @@ its candidate; add up the counts of all servers.`,
     weir rules set search
   weir rules compare search
   weir rules compare search --keys 3 --json`,
-		flags: [][2]string{{"keys"}},
-		run:   (*operator).compare,
+		flags: [][2]string{{"keys"}}, run: (*operator).compare,
 	}, {
-		use:   "promote NAME",
-		short: "Make a rule's candidate its limit",
-		args:  ofRule,
+		use: "promote NAME", short: "Make a rule's candidate its limit", args: ofRule,
 		long: `Make a rule's candidate its limit, with the candidate's algorithm and key if it has its own, and
 remove the candidate. The rest of the rule stays as its author wrote it. The change is in the
 history, and rollback reverts it. If the change resets counts, --yes is needed. A rule that is
@@ -174,11 +152,9 @@ not in the ledger must be promoted in its source: it is not copied to the ledger
 changes in the source would then have no effect.`,
 		example: `  weir rules promote search --dry-run
   weir rules promote search --why "nobody newly refused in a week"`,
-		flags: [][2]string{flagWhy, flagRevision, flagYes, {"dry-run"}},
-		run:   (*operator).promote,
+		flags: [][2]string{flagWhy, flagRevision, flagYes, {"dry-run"}}, run: (*operator).promote,
 	}, {
-		use:   "restore",
-		short: "Restore lost changes of the ledger in Redis",
+		use: "restore", short: "Restore lost changes of the ledger in Redis",
 		long: `Restore changes that the ledger in Redis has lost: its keys were deleted or evicted, or a replica
 without the newest changes took over. Servers that read the ledger before keep it in force,
 report the loss in /readyz and in their metrics, and refuse changes until it is resolved. Run
@@ -207,17 +183,13 @@ precede the rules of files, and are in force on all nodes of a ledger within a s
 				flags:   [][2]string{flagWhy, {"for"}, {"rule"}, {"limit"}},
 				run:     func(o *operator, args []string) error { return o.except("override", args) },
 			}, {
-				use:     "list",
-				short:   "List overrides, blocks and allows, by expiry",
-				example: "  weir override list",
-				run:     (*operator).listExceptions,
+				use: "list", short: "List overrides, blocks and allows, by expiry", example: "  weir override list",
+				run: (*operator).listExceptions,
 			}, {
-				use:     "delete ID",
-				short:   "End an exception before it expires",
+				use: "delete ID", short: "End an exception before it expires",
 				args:    argsBetween(1, 1, "the ID of an exception from weir override list"),
 				example: "  weir override delete block-906ef93d1f --why \"the test is over\"",
-				flags:   [][2]string{flagWhy},
-				run:     (*operator).deleteException,
+				flags:   [][2]string{flagWhy}, run: (*operator).deleteException,
 			},
 		})
 }
@@ -242,13 +214,10 @@ of a request. With --rule only that rule does not apply. A block takes precedenc
 // listing is the command block or allow.
 func (s *System) listing(word, short, long, example string) *cobra.Command {
 	return s.command(&operatorCommand{
-		use:     word + " VALUE --for TIME",
-		short:   short,
-		long:    long,
-		example: example,
-		args:    argsBetween(1, 1, "one address, network or value"),
-		flags:   [][2]string{flagWhy, {"for"}, {"by"}, {"rule", "`NAME` of the rule (default: all)"}},
-		run:     func(o *operator, args []string) error { return o.except(rules.ExceptionKind(word), args) },
+		use: word + " VALUE --for TIME", short: short, long: long, example: example,
+		args:  argsBetween(1, 1, "one address, network or value"),
+		flags: [][2]string{flagWhy, {"for"}, {"by"}, {"rule", "`NAME` of the rule (default: all)"}},
+		run:   func(o *operator, args []string) error { return o.except(rules.ExceptionKind(word), args) },
 	})
 }
 
@@ -262,19 +231,13 @@ is the values of the rule's key components, in order, or one text as weir bans l
   weir keys reset 203.0.113.7 --rule per-ip --why "a mistake of ours"`,
 		[]operatorCommand{
 			{
-				use:     "get KEY... --rule RULE",
-				short:   "Show the remaining quota of a key",
-				args:    ofKey,
-				example: "  weir keys get 203.0.113.7 --rule per-ip",
-				flags:   [][2]string{{"rule"}},
-				run:     func(o *operator, args []string) error { return o.key(http.MethodGet, "keys", args) },
+				use: "get KEY... --rule RULE", short: "Show the remaining quota of a key", args: ofKey,
+				example: "  weir keys get 203.0.113.7 --rule per-ip", flags: [][2]string{{"rule"}},
+				run: func(o *operator, args []string) error { return o.key(http.MethodGet, "keys", args) },
 			}, {
-				use:     "reset KEY... --rule RULE",
-				short:   "Reset the counts of a key",
-				args:    ofKey,
-				example: "  weir keys reset 203.0.113.7 --rule per-ip",
-				flags:   [][2]string{flagWhy, {"rule"}},
-				run:     func(o *operator, args []string) error { return o.key(http.MethodPost, "keys/reset", args) },
+				use: "reset KEY... --rule RULE", short: "Reset the counts of a key", args: ofKey,
+				example: "  weir keys reset 203.0.113.7 --rule per-ip", flags: [][2]string{flagWhy, {"rule"}},
+				run: func(o *operator, args []string) error { return o.key(http.MethodPost, "keys/reset", args) },
 			},
 		})
 }
@@ -287,24 +250,20 @@ store: they hold on all nodes that share it, and are lifted on all.`,
   weir bans lift login 203.0.113.7 --why "a mistake of ours"`,
 		[]operatorCommand{
 			{
-				use:   "list",
-				short: "List the bans in force",
+				use: "list", short: "List the bans in force",
 				long: `List up to 1,000 bans in force: those in the store, and those that this server imposed locally
 while the store was down.`,
-				example: "  weir bans list\n  weir bans list --json",
-				run:     (*operator).listBans,
+				example: "  weir bans list\n  weir bans list --json", run: (*operator).listBans,
 			}, {
-				use:   "lift RULE [KEY]",
-				short: "Lift a ban on all nodes, and forget earlier bans",
-				args:  argsBetween(1, 2, "the name of a rule and a key"),
+				use: "lift RULE [KEY]", short: "Lift a ban on all nodes, and forget earlier bans",
+				args: argsBetween(1, 2, "the name of a rule and a key"),
 				long: `Lift a ban on all nodes, and forget earlier bans: the next one is as long as a first. The counts
 of the rule's limits stay; weir keys reset resets those. KEY is the value of a key with one
 component, or a key from weir bans list; or give the values in order with --value, once for
 each component.`,
 				example: `  weir bans lift login 203.0.113.7 --why "a mistake of ours"
   weir bans lift login client.ip=11:203.0.113.7`,
-				flags: [][2]string{flagWhy, {"value"}},
-				run:   (*operator).liftBan,
+				flags: [][2]string{flagWhy, {"value"}}, run: (*operator).liftBan,
 			},
 		})
 }

@@ -142,7 +142,7 @@ func Read(ctx context.Context, c Config) (*Setup, error) {
 		return nil, err
 	}
 	if l.Set, err = l.compiler.Compile(l.File); err != nil {
-		return nil, l.blame(err)
+		return nil, l.inLimits(err)
 	}
 	if err := l.settle(); err != nil {
 		return nil, err
@@ -151,8 +151,8 @@ func Read(ctx context.Context, c Config) (*Setup, error) {
 	return l, nil
 }
 
-// blame reports mistakes in Limits like those of other fields, without lines of a file.
-func (l *Setup) blame(err error) error {
+// inLimits reports mistakes in Limits like those of other fields, without lines of a file.
+func (l *Setup) inLimits(err error) error {
 	var list *rules.Error
 	if len(l.Limits) == 0 || !errors.As(err, &list) {
 		return err
@@ -166,7 +166,7 @@ func (l *Setup) blame(err error) error {
 
 // Compile compiles the merged file of all sources, with the members of its sets.
 func (l *Setup) Compile(file *rules.File) (*rules.Set, error) {
-	file = l.formed(file)
+	file = l.withPathForm(file)
 	if l.sets != nil {
 		file = l.sets.Complete(file)
 	} else if err := l.noRedis(file); l.setless && err != nil {
@@ -271,13 +271,13 @@ func (l *Setup) settleForm() error {
 	default:
 		l.Form = given
 	}
-	l.File = l.formed(l.File)
+	l.File = l.withPathForm(l.File)
 	return nil
 }
 
-// formed returns the file with the path form of the start of this process: front ends keep that
+// withPathForm returns the file with the path form of the start of this process: front ends keep that
 // form until a restart.
-func (l *Setup) formed(file *rules.File) *rules.File {
+func (l *Setup) withPathForm(file *rules.File) *rules.File {
 	words := strings.Split(l.Form.String(), ",")
 	if slices.Equal(file.PathForm, words) || len(file.PathForm) == 0 && l.Form == (pathform.Form{}) {
 		return file

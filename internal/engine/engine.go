@@ -39,7 +39,7 @@ type Engine struct {
 
 	linter  *time.Timer // nil: none is due
 	linting sync.Mutex
-	odd     []string // warnings of weir check, as logged last
+	warned  []string // warnings of weir check, as logged last
 }
 
 // Open connects to the store, and begins to watch the sources. Until Wait returns, rules may be missing.
@@ -136,7 +136,7 @@ func (e *Engine) addLayers(store weir.Store) (local weir.Store, err error) {
 // watch begins to keep the rules up to date.
 func (e *Engine) watch(layers []ruleset.Layer) (err error) {
 	e.keeper, err = ruleset.NewManager(layers, e.swap, ruleset.WithCompile(e.Compile),
-		ruleset.WithTell(e.tell), ruleset.WithStartWithin(e.StartWithin))
+		ruleset.WithTell(e.onEvent), ruleset.WithStartWithin(e.StartWithin))
 	if err != nil {
 		return err
 	}

@@ -1,7 +1,9 @@
 package engine
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"slices"
 	"strings"
@@ -68,9 +70,9 @@ func (e *Engine) swap(set *rules.Set) error {
 // maxNames is how many rules a log line lists by name.
 const maxNames = 8
 
-// tell handles an event of the sources: it logs it, and updates readiness and metrics.
-func (e *Engine) tell(v ruleset.Event) {
-	e.note(&v)
+// onEvent handles an event of the sources: it logs it, and updates readiness and metrics.
+func (e *Engine) onEvent(v ruleset.Event) {
+	e.logEvent(&v)
 	status := e.keeper.Status()
 	missing := func(y ruleset.LayerStatus) bool { return y.Loaded.IsZero() && y.Name != e.optional }
 	if !e.complete && !slices.ContainsFunc(status.Layers, missing) {
@@ -87,7 +89,7 @@ func (e *Engine) tell(v ruleset.Event) {
 	e.failing = failing
 }
 
-func (e *Engine) note(v *ruleset.Event) {
+func (e *Engine) logEvent(v *ruleset.Event) {
 	from := []any{"rules", v.Rules}
 	if v.Layer != "" { // otherwise the merged rules of all
 		from = []any{"source", v.Layer, "revision", v.Revision, "rules", v.Rules}
@@ -104,9 +106,7 @@ func (e *Engine) note(v *ruleset.Event) {
 	case ruleset.Refused:
 		e.Log.Error("rules are invalid: the last valid rules stay in force",
 			append(from, "mistakes", len(Mistakes(v.Err)))...)
-		for _, text := range Mistakes(v.Err) {
-			e.Log.Error("rules: "+text.Message, text.Where(v.Layer)...)
-		}
+		e.logMistakes(slog.LevelError, v.Layer, v.Err)
 	case ruleset.Down:
 		e.Log.Warn("rules cannot be read: the last valid rules stay in force", append(from, "error", v.Err)...)
 	case ruleset.Recovered:
@@ -119,19 +119,24 @@ func (e *Engine) note(v *ruleset.Event) {
 			e.Log.Warn(fmt.Sprintf("rules: %d more override others", more))
 		}
 	case ruleset.Warned:
-		for _, text := range Mistakes(v.Err) {
-			e.Log.Warn("rules: "+text.Message, text.Where(v.Layer)...)
-		}
+		e.logMistakes(slog.LevelWarn, v.Layer, v.Err)
 	case ruleset.Ready:
-		if err := e.lacking(); err != nil {
+		if err := e.notInForce(); err != nil {
 			e.Log.Error("some rule sources are not in force yet: the server is not ready", "rules", v.Rules, "error",
 				err)
 		}
 	}
 }
 
-// lacking returns the errors of the sources that readiness depends on.
-func (e *Engine) lacking() error {
+// logMistakes logs each mistake in the rules of a source with its place.
+func (e *Engine) logMistakes(level slog.Level, source string, err error) {
+	for _, m := range Mistakes(err) {
+		e.Log.Log(context.Background(), level, "rules: "+m.Message, m.Where(source)...)
+	}
+}
+
+// notInForce returns the errors of the sources that readiness depends on.
+func (e *Engine) notInForce() error {
 	asked := &ruleset.Status{}
 	for _, y := range e.keeper.Status().Layers {
 		if y.Name != e.optional {
@@ -189,12 +194,12 @@ func (e *Engine) lint(name string, text []byte) {
 	e.linting.Lock()
 	defer e.linting.Unlock()
 	_, warnings, _ := rules.Lint(name, text, append(ListOptions(name), rules.WithRest(e.rest))...)
-	var odd []string
+	var warned []string
 	for i := range warnings {
 		w := &warnings[i]
-		if odd = append(odd, w.Message); !slices.Contains(e.odd, w.Message) {
+		if warned = append(warned, w.Message); !slices.Contains(e.warned, w.Message) {
 			e.Log.Warn("rules: "+w.Message, "at", fmt.Sprintf("%s:%d:%d", w.File, w.Line, w.Column))
 		}
 	}
-	e.odd = odd
+	e.warned = warned
 }

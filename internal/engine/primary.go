@@ -34,10 +34,10 @@ func (l *Setup) open(ctx context.Context) (*primary, error) {
 	case len(l.Limits) > 0:
 		p.Name, p.name = "limit", l.field("Limits")
 		p.file = limitRules(l.Limits, p.name)
-		return p.still(), nil
+		return p.fixed(), nil
 	case l.Rules == "":
 		p.Name, p.name, p.file = "none", "", &rules.File{}
-		return p.still(), nil
+		return p.fixed(), nil
 	case IsURL(l.Rules):
 		p.Source, err = urlsource.New(l.Rules, l.urlOptions()...)
 	case l.Rules == "-" || IsPipe(l.Rules):
@@ -45,7 +45,7 @@ func (l *Setup) open(ctx context.Context) (*primary, error) {
 		if err == nil {
 			p.file, err = rules.Parse(p.name, p.text, rules.WithSets())
 		}
-		return p.still(), err
+		return p.fixed(), err
 	default:
 		p.Source, err = filesource.New(l.Rules, filesource.WithPoll(l.Poll), filesource.WithSets(),
 			filesource.WithCompiler(l.compiler))
@@ -81,7 +81,7 @@ func (l *Setup) urlOptions() []urlsource.Option {
 	return opts
 }
 
-func (p *primary) still() *primary {
+func (p *primary) fixed() *primary {
 	p.Source, p.static, p.AllowEmpty = ruleset.Fixed(p.file), true, true
 	return p
 }

@@ -72,8 +72,9 @@ func (w *Witness) check(r *http.Request, answer *httptest.ResponseRecorder) *rou
 		return nil
 	}
 	input := &openapi3filter.ResponseValidationInput{
-		RequestValidationInput: &openapi3filter.RequestValidationInput{Request: r, PathParams: parameters, Route: route},
-		Status:                 answer.Code, Header: answer.Header(),
+		RequestValidationInput: &openapi3filter.RequestValidationInput{
+			Request: r, PathParams: parameters, Route: route},
+		Status: answer.Code, Header: answer.Header(),
 		Options: &openapi3filter.Options{IncludeResponseStatus: true, MultiError: true},
 	}
 	input.SetBodyBytes(answer.Body.Bytes())

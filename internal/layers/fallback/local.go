@@ -73,7 +73,9 @@ func NewLocal(store weir.Store, config Config) (*LocalStore, error) {
 		return nil, bad("local store", "nil", "a store in this process, such as memstore.New()")
 	}
 	l := &LocalStore{store: store, nodes: int64(config.Nodes), config: config}
-	l.shares = layer.NewLimits(func(limit *weir.Limit, nodes float64) *weir.Limit { return divide(limit, int64(nodes)) })
+	l.shares = layer.NewLimits(func(limit *weir.Limit, nodes float64) *weir.Limit {
+		return divide(limit, int64(nodes))
+	})
 	l.scratch.New = func() any { claims := make([]weir.Claim, 0, 8); return &claims }
 	return l, nil
 }

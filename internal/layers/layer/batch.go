@@ -6,8 +6,8 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// A Batch is the part of a batch that a layer passes on, and copies the answers back. Call one method for each request of the whole batch, in order, then
-// Decide. It may be reused.
+// A Batch is the part of a batch that a layer passes on; it copies the answers back. Call one method for each request
+// of the whole batch, in order, then Decide. It may be reused.
 type Batch struct {
 	requests []weir.Request
 	places   []int

@@ -11,8 +11,8 @@ import (
 // replaced rules.
 const most = 1 << 16
 
-// Limits is a cache of limits that are computed from another limit and a number, because computing one takes longer than
-// deciding with it. It is safe for concurrent use.
+// Limits is a cache of limits that are computed from another limit and a number, because computing one takes longer
+// than deciding with it. It is safe for concurrent use.
 type Limits struct {
 	make  func(limit *weir.Limit, by float64) *weir.Limit
 	kept  atomic.Pointer[sync.Map] // *weir.Limit: *one
