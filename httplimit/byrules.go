@@ -88,6 +88,7 @@ func (d *byRules) decide(c *call) {
 // read fills in the rules' view of a request, and brings its path to the matched form.
 func (d *byRules) read(c *call) error {
 	r := c.request
+	c.view.Attributes = &c.attributes // so that done clears all three
 	c.url = *r.URL
 	path, err := d.pathForm().Apply(&c.url)
 	if err != nil {

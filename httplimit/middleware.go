@@ -138,7 +138,9 @@ func (m *middleware) admit(w http.ResponseWriter, r *http.Request) admission {
 	defer m.done(c)
 	c.request = r
 	m.decide(c)
-	m.notify(c.request, c.event)
+	if m.observe != nil { // copying an event that was just written is slow
+		m.observe(c.request, c.event)
+	}
 	m.describe(w.Header(), c)
 	if c.refusal != nil {
 		answer(w, c.request, c.refusal, c.body)
@@ -153,7 +155,9 @@ func (m *middleware) done(c *call) {
 	clear(c.claims)
 	c.checks, c.claims = c.checks[:0], c.claims[:0]
 	c.request, c.event, c.refusal, c.body, c.followUp = nil, Event{}, nil, nil, nil
-	c.view, c.attributes, c.url = rules.Request{}, attributes{}, url.URL{}
+	if c.view.Attributes != nil {
+		c.view, c.attributes, c.url = rules.Request{}, attributes{}, url.URL{}
+	}
 	c.verdict.Err = nil
 	m.pool.Put(c)
 }

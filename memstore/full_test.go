@@ -36,6 +36,28 @@ func TestResetAfterFullStoreKeepsMemoryBounded(t *testing.T) {
 	}
 }
 
+// After a Reset a store that was full has room for new keys of their own.
+func TestResetMakesRoomForNewKeys(t *testing.T) {
+	store, _ := driven(t, 1000)
+	l := limiter(t, store, weir.PerHour(5))
+	for i := range 1000 {
+		allow(t, l, name(i))
+	}
+	for i := range 5 {
+		allow(t, l, name(1000+i)) // on the overflow key: all expiries are known then
+	}
+	for i := range 100 {
+		if err := l.Reset(t.Context(), name(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 100 {
+		if answer, err := l.Allow(t.Context(), name(2000+i)); err != nil || answer.Remaining != 4 {
+			t.Fatalf("newcomer %d: %+v %v", i, answer, err)
+		}
+	}
+}
+
 // A newcomer of a full store looks at a few keys, however many refunds came before it.
 func TestNewcomersBesideRefundsExamineFewKeys(t *testing.T) {
 	for _, keys := range []int{1000, 32_000} {

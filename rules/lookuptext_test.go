@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/bounds"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -65,5 +66,17 @@ func TestLookupText(t *testing.T) {
 	var input *weir.InputError
 	if _, _, err := byName["one"].LookupText(strings.Repeat("9", 1<<17)); !errors.As(err, &input) || len(input.Given.(string)) != 80 {
 		t.Errorf("of a long value the error quotes more than its beginning: %.200v", err)
+	}
+}
+
+// TestLabelsAreBounded: a label is a short text of valid characters.
+func TestLabelsAreBounded(t *testing.T) {
+	for label, want := range map[string]bool{
+		strings.Repeat("限", bounds.Label): true, strings.Repeat("限", bounds.Label+1): false, "a\u009bb": false,
+	} {
+		_, err := rules.Compile(&rules.File{Rules: []rules.Spec{{Name: "a", Label: label, Limit: []string{"5/1m"}}}})
+		if (err == nil) != want {
+			t.Errorf("%.20q: %v", label, err)
+		}
 	}
 }

@@ -187,7 +187,7 @@ func (s *Source) load(ctx context.Context, reload bool) (n ruleset.Update, err e
 		if err := s.subscribe(ctx); err != nil {
 			return n, err
 		}
-		s.full = true
+		s.inbox.refetch() // supersedes all messages so far, also those of a connection that was lost
 	}
 	superseded, messages, all := s.inbox.take()
 	changed := s.receive(superseded)
