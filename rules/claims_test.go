@@ -49,10 +49,18 @@ func TestASetThatNeedsMoreClaimsThanADecisionHoldsIsRefused(t *testing.T) {
 		}
 		return list
 	}
+	grouped := func(name string, limits int, network string) rules.Spec {
+		s := sized(name, limits, rules.Match{Client: []string{network}})
+		s.Group = "g"
+		return s
+	}
+	beside := with(full[1:], []rules.Spec{sized("beside", bounds.Limits-1, rules.Match{})}) // leaves room for one
 	for name, tt := range map[string]struct {
 		list []rules.Spec
 		want string // what the mistake says; "": there is none
 	}{
+		"a network beyond the better match in it": {append(beside,
+			grouped("wide", 2, "10.0.0.0/8"), grouped("narrow", 1, "10.0.0.0/9")), "client.ip: 10.128.0.0"},
 		"as many as there is room for": {full, ""},
 		"one more":                     {append(full[:len(full):len(full)], sized("more", 1, rules.Match{})), "more 1"},
 		"one more that is tried out": {append(full[:len(full):len(full)],
