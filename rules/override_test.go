@@ -35,6 +35,7 @@ rules:
       - {key: 'star\*', limit: 8/1m}
       - {key: 'star\\*', limit: 9/1m}
       - {key: 'a\b', limit: 10/1m}
+      - {key: 'end\', limit: 12/1m}
       - {key: `+strings.Repeat("l", 300)+`, limit: 11/1m}
 `).Rules()[0]
 	for user, want := range map[string]string{
@@ -50,6 +51,7 @@ rules:
 		"star*":                  "a fixed_window 8/1m",
 		`star\x`:                 "a fixed_window 9/1m",
 		`a\b`:                    "a fixed_window 10/1m",
+		`end\`:                   "a fixed_window 12/1m",
 		strings.Repeat("L", 300): "a fixed_window 11/1m", // its key is hashed
 	} {
 		if got := granted(rule, &rules.Request{Attributes: attributes{"header X-User": user}}); got != want {

@@ -163,6 +163,8 @@ func (a *answer) has(t testing.TB, status int, pairs ...any) {
 
 func TestDecideByRules(t *testing.T) {
 	s := start(t, someRules)
+	s.post("/v1/decide", strings.TrimSuffix(login, "}")+`,"cost":0}`).has(t, 200, "allowed", true,
+		"checks.0.remaining", 1000, "checks.1.remaining", 2)
 	s.post("/v1/decide", login).has(t, 200, "outcome", "passed", "reason", "within_limits", "allowed", true,
 		"granted", 1,
 		"rule", "login", "name", "login", "limit", "fixed_window 2/1h", "remaining", 1, "retry_after", 0,

@@ -65,4 +65,8 @@ func TestTokensIdentifyCallers(t *testing.T) {
 				test.status)
 		}
 	}
+	_, err = access.Identify(httptest.NewRequest(http.MethodGet, "/", nil), false)
+	if p, ok := err.(*web.Problem); !ok || !strings.HasPrefix(p.Detail, "this needs a token:") {
+		t.Errorf("without a token: %v", err)
+	}
 }
