@@ -88,6 +88,7 @@ func TestMessages(t *testing.T) {
 		{`{"id":"a","deleted":"maybe"}`, "a 100/60s, named 9/60s", `deleted is "maybe"; allowed: true, false`},
 		{`{"limitCount":5}`, "a 100/60s, named 9/60s", `id is missing`},
 		{`{"id":"a"`, "a 100/60s, named 9/60s", "allowed: RELOAD_ALL, or one rule as a JSON object"},
+		{`["id","a","deleted",true]`, "a 100/60s, named 9/60s", "allowed: RELOAD_ALL, or one rule as a JSON object"},
 		{`{"id":"a",}`, "a 100/60s, named 9/60s", "allowed: RELOAD_ALL"},
 		{`{"id":"a"} x`, "a 100/60s, named 9/60s", "something follows the object"},
 		{`[{"id":"a"}]`, "a 100/60s, named 9/60s", "allowed: RELOAD_ALL"},
