@@ -56,7 +56,7 @@ func TestReplyOfAnotherShapeIsAnError(t *testing.T) {
 		t.Fatal(err)
 	}
 	replies := map[string][]redisconn.Value{
-		"nothing": {}, "one": ones(1), "100,000 ones": ones(100_000), "five texts": texts(5), "a large number": {{Int: 1<<62 + 1}, {Int: 5}},
+		"nothing": {}, "one": ones(1), "100,000 ones": ones(100_000), "five texts": texts(5), "more than 2^53": {{Int: 1<<53 + 1}, {Int: 5}}, "a large number": {{Int: 1<<62 + 1}, {Int: 5}},
 	}
 	for n := 2; n < 12; n++ {
 		replies[fmt.Sprint(n, " ones")], replies[fmt.Sprint(n, " texts")] = ones(n), texts(n)

@@ -126,6 +126,10 @@ func TestLongKeysAreHashed(t *testing.T) {
 		if want := "before hmac-sha256:" + hex.EncodeToString(mac.Sum(nil)); string(long) != want {
 			t.Errorf("got %s, want %s", long, want)
 		}
+		hashed := strings.TrimPrefix(string(long), "before ")
+		if !rule.IsKey(hashed) || rule.IsKey(hashed[:len(hashed)-2]) || rule.IsKey(hashed[:len(hashed)-2]+"xx") {
+			t.Errorf("%s or a key that is no hash is misread", hashed)
+		}
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -276,6 +277,7 @@ func TestGuard(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer listener.Close()
+		var answered atomic.Int64
 		go func() {
 			for {
 				conn, err := listener.Accept()
@@ -292,6 +294,7 @@ func TestGuard(t *testing.T) {
 						answer := "-ERR unknown command\r\n"
 						if strings.Contains(string(asked[:n]), "evalsha") {
 							answer = reply
+							answered.Add(1)
 						}
 						_, _ = conn.Write([]byte(answer))
 					}
@@ -304,6 +307,9 @@ func TestGuard(t *testing.T) {
 			if _, err := run(t, c, "key", 5*time.Second); !errors.Is(err, weir.ErrUnavailable) {
 				t.Errorf("%q: %v", reply, err)
 			}
+		}
+		if answered.Load() != 3 {
+			t.Errorf("%q: the server got %d calls of 3", reply, answered.Load())
 		}
 	}
 }
