@@ -568,12 +568,12 @@ func TestEachReloadIsAnswered(t *testing.T) {
 		h.slow = time.Second
 		h.ask(0, says("x 4/1s"), answers)
 		time.Sleep(500 * time.Millisecond) // it compiles
-		h.ask(0, says("x 5/1s"), answers)
+		late := make(chan error, 1)
+		h.ask(0, says("x 5/1s"), late)
 		h.quiet() // it would be tried next
 		h.end()
-		first, second := <-answers, <-answers
-		if first != nil || !errors.Is(second, context.Canceled) {
-			t.Errorf("at the end the answers are %v and %v", first, second)
+		if compiling, waiting := <-answers, <-late; compiling != nil || !errors.Is(waiting, context.Canceled) {
+			t.Errorf("at the end the answers are %v and %v", compiling, waiting)
 		}
 		if err := h.keeper.Run(t.Context()); err == nil {
 			t.Error("it runs twice")
