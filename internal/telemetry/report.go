@@ -1,0 +1,188 @@
+// Package telemetry answers who is limited, by which rule, why, and what changed. It observes the verdicts
+// of a gate: exact counts for each rule, samples for keys. No verdict waits for it.
+package telemetry
+
+import (
+	"context"
+	"time"
+)
+
+// Counts are the requests decided in an interval, by outcome. They are exact. A passed request counts for
+// each rule that matched, a refused one for the rule that decided.
+type Counts struct {
+	Passed        uint64 `json:"passed"`
+	Refused       uint64 `json:"refused"`
+	Denied        uint64 `json:"denied"`
+	Failed        uint64 `json:"failed"`
+	ShadowPassed  uint64 `json:"shadow_passed,omitempty"`
+	ShadowRefused uint64 `json:"shadow_refused,omitempty"`
+	Degraded      uint64 `json:"degraded,omitempty"` // decided by on_store_error; also in an outcome above
+	Bans          uint64 `json:"bans,omitempty"`     // placed
+}
+
+// A Point is one interval of a series, which begins at At and lasts the Step of its report.
+type Point struct {
+	At time.Time `json:"at"`
+	Counts
+	P50 time.Duration `json:"p50_ns,omitempty"` // latency of decisions
+	P99 time.Duration `json:"p99_ns,omitempty"`
+}
+
+// A Query selects an interval, on the nodes that share a store. The zero Query is the last hour of all nodes.
+type Query struct {
+	From, To time.Time // To zero: now; From zero: an hour before To
+	Node     string    // "": all nodes
+	Most     int       // rules, keys or samples; 0: the default of the report
+}
+
+// An Overview is the state of all rules.
+type Overview struct {
+	From   time.Time     `json:"from"`
+	To     time.Time     `json:"to"`
+	Step   time.Duration `json:"step_ns"`
+	Total  Counts        `json:"total"` // of requests, each counted once
+	Series []Point       `json:"series"`
+	Rules  []RuleSummary `json:"rules"` // sorted by harm: refused requests, then shadow refusals, then name
+	More   int           `json:"more,omitempty"`
+	Nodes  []Node        `json:"nodes"`
+	Alerts []Alert       `json:"alerts,omitempty"` // firing
+}
+
+// A RuleSummary is one row of the Overview.
+type RuleSummary struct {
+	Name         string   `json:"name"`
+	Label        string   `json:"label,omitempty"`
+	Mode         string   `json:"mode"`
+	Limits       []string `json:"limits"` // in the notation of the rule file
+	Candidate    []string `json:"candidate,omitempty"`
+	Counts       Counts   `json:"counts"`
+	RefusedShare float64  `json:"refused_share"` // of passed and refused requests, 0 to 1
+	Series       []Point  `json:"series,omitempty"`
+	WorstKey     *KeyRate `json:"worst_key,omitempty"` // most refused
+	Removed      bool     `json:"removed,omitempty"`   // no longer in force
+}
+
+// A KeyRate is the estimated traffic of a key under a rule. Hidden is set if keys are redacted: then Key is a
+// digest that stands for the same key on all nodes.
+type KeyRate struct {
+	Key     string  `json:"key"`
+	Hidden  bool    `json:"hidden,omitempty"`
+	Passed  uint64  `json:"passed"`
+	Refused uint64  `json:"refused"`
+	Share   float64 `json:"share"` // of the rule's refused requests, 0 to 1
+}
+
+// A RuleReport is all that is known of one rule.
+type RuleReport struct {
+	RuleSummary
+	From      time.Time     `json:"from"`
+	To        time.Time     `json:"to"`
+	Step      time.Duration `json:"step_ns"`
+	Top       []KeyRate     `json:"top"`      // by refused requests, then by passed
+	Distinct  uint64        `json:"distinct"` // keys, estimated
+	Histogram []Bar         `json:"histogram"`
+	WhatIf    []WhatIf      `json:"what_if"`
+	Sampled   int           `json:"sampled"` // keys behind Histogram and WhatIf
+	Error     float64       `json:"error"`   // of WhatIf's shares, in points: 0.02 is 2 percentage points
+	Compared  *Comparison   `json:"compared,omitempty"`
+}
+
+// A Bar counts the keys whose peak use of the limit was in [From, To), as parts of the limit: 1 is the limit.
+type Bar struct {
+	From float64 `json:"from"`
+	To   float64 `json:"to"` // 0: without end
+	Keys uint64  `json:"keys"`
+}
+
+// WhatIf estimates the refusals under a limit of another number.
+type WhatIf struct {
+	Limit    int64   `json:"limit"` // units per period, in the period of the rule's first limit
+	Keys     uint64  `json:"keys"`  // that would be refused at all
+	Requests float64 `json:"requests"`
+	Share    float64 `json:"share"` // of requests, 0 to 1
+}
+
+// A Comparison counts requests by what the rule and its candidate decided.
+type Comparison struct {
+	Both         uint64 `json:"both"` // granted by both
+	NewlyRefused uint64 `json:"newly_refused"`
+	NewlyGranted uint64 `json:"newly_granted"`
+	Neither      uint64 `json:"neither"`
+}
+
+// A Sample is one decision, drawn with the probability 1/Weight.
+type Sample struct {
+	At        time.Time     `json:"at"`
+	Node      string        `json:"node"`
+	Rule      string        `json:"rule,omitempty"` // that decided, or the first that matched
+	Key       string        `json:"key,omitempty"`
+	Hidden    bool          `json:"hidden,omitempty"`
+	Outcome   string        `json:"outcome"` // passed, refused, denied, failed
+	Reason    string        `json:"reason"`
+	Cost      int64         `json:"cost"`
+	Wait      time.Duration `json:"wait_ns,omitempty"`
+	RequestID string        `json:"request_id,omitempty"`
+	Weight    float64       `json:"weight"`
+}
+
+// A Filter selects samples; empty fields match all.
+type Filter struct{ Rule, Key, Outcome string }
+
+// A Node is one server of those that share a store, as it described itself last.
+type Node struct {
+	Name        string        `json:"name"`
+	Version     string        `json:"version"`
+	Seen        time.Time     `json:"seen"`
+	Started     time.Time     `json:"started"`
+	Revision    string        `json:"revision"` // of the rules in force: equal on nodes with the same rules
+	StoreUp     bool          `json:"store_up"`
+	StoreP50    time.Duration `json:"store_p50_ns"`
+	StoreP99    time.Duration `json:"store_p99_ns"`
+	Breaker     string        `json:"breaker,omitempty"` // closed, open, half-open; "": none
+	RecallHits  float64       `json:"recall_hits"`       // share of decisions answered by the cache of refusals
+	LeaseHits   float64       `json:"lease_hits"`        // share answered from prefetched units
+	Keys        int64         `json:"keys"`              // in memory
+	Overflow    uint64        `json:"overflow"`          // decisions on the overflow key, because memory was full
+	ClockOffset time.Duration `json:"clock_offset_ns"`   // of the node from the store
+	Bound       string        `json:"bound"`             // accuracy in force: strict, prefetch, degraded
+	Share       string        `json:"share,omitempty"`   // what the bound allows, in words
+	Problems    []string      `json:"problems,omitempty"`
+}
+
+// A Mark is a change or an incident on the time axis.
+type Mark struct {
+	At   time.Time `json:"at"`
+	Kind string    `json:"kind"` // a change: rules, override, block, allow, ban, lift, reset; or an incident:
+	// alert, resolved, degraded, recovered, start
+	Node   string `json:"node,omitempty"`
+	Rule   string `json:"rule,omitempty"`
+	Text   string `json:"text"`
+	Actor  string `json:"actor,omitempty"`
+	Reason string `json:"reason,omitempty"`
+	Change string `json:"change,omitempty"` // revision of the ledger's history, to show and roll back
+}
+
+// An Alert is a condition that holds, or held until Resolved.
+type Alert struct {
+	Name     string    `json:"name"` // reject_share, new_top_key, near_limit, degraded, store_slow, source_bad
+	Rule     string    `json:"rule,omitempty"`
+	Key      string    `json:"key,omitempty"`
+	Text     string    `json:"text"`
+	Value    float64   `json:"value"`
+	Limit    float64   `json:"limit"`
+	Since    time.Time `json:"since"`
+	Resolved time.Time `json:"resolved,omitzero"`
+}
+
+// A Reader answers for all nodes that share a store; on a server without one, for the server alone. It is
+// safe for concurrent use.
+type Reader interface {
+	Overview(context.Context, Query) (*Overview, error)
+	Rule(ctx context.Context, name string, q Query) (*RuleReport, error) // nil, nil: no such rule
+	Nodes(context.Context) ([]Node, error)
+	Marks(context.Context, Query) ([]Mark, error) // the latest first
+	// Recent returns samples of this node, the latest first.
+	Recent(f Filter, most int) []Sample
+	// Watch calls each with samples of this node until ctx is done or each returns an error.
+	Watch(ctx context.Context, f Filter, each func(Sample) error) error
+}
