@@ -41,7 +41,7 @@ func (g *Gate) DecideBatch(ctx context.Context, questions []Question) {
 	}
 	for i := range questions {
 		q := &questions[i]
-		g.conclude(q.Verdict, q.Err, began)
+		g.conclude(q.Verdict, q.Request, q.Err, began)
 	}
 }
 

@@ -163,7 +163,7 @@ func (g *Gate) Decide(ctx context.Context, r *rules.Request, ask Ask, v *Verdict
 	defer done()
 	v.start(g, ask.Times)
 	err := g.decide(ctx, r, &ask, v)
-	g.conclude(v, err, began)
+	g.conclude(v, r, err, began)
 	return err
 }
 
@@ -174,17 +174,18 @@ func (v *Verdict) start(g *Gate, times int64) {
 }
 
 // conclude records an error, and calls the observers.
-func (g *Gate) conclude(v *Verdict, err error, began time.Time) {
+func (g *Gate) conclude(v *Verdict, r *rules.Request, err error, began time.Time) {
 	if err != nil {
 		v.fail(err)
 	}
 	if len(g.observers) == 0 {
 		return
 	}
-	v.Took = time.Since(began)
+	v.Took, v.request = time.Since(began), r
 	for _, observe := range g.observers {
 		observe(v)
 	}
+	v.request = nil // front ends reuse it
 }
 
 func (g *Gate) decide(ctx context.Context, r *rules.Request, ask *Ask, v *Verdict) error {

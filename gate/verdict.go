@@ -75,6 +75,7 @@ type Verdict struct {
 	keys        []byte // what claims' keys are made of
 	lease       string // under which concurrency limits are held
 	gate        *Gate
+	request     *rules.Request // while observers run
 }
 
 // about describes a claim.
@@ -91,6 +92,10 @@ type about struct {
 func (v *Verdict) Degraded() bool {
 	return v.Err != nil && v.Reason != BadInput && v.Reason != Canceled
 }
+
+// Request is the request that was decided, for observers: it is nil once they have returned, and for a
+// decision about claims alone.
+func (v *Verdict) Request() *rules.Request { return v.request }
 
 // A Check is one claim of the verdict and its result.
 type Check struct {
