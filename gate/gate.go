@@ -161,31 +161,33 @@ func (g *Gate) Decide(ctx context.Context, r *rules.Request, ask Ask, v *Verdict
 	}
 	ctx, done := g.budget.begin(ctx)
 	defer done()
-	v.start(g, ask.Times)
+	v.start(g, r, ask.Times)
 	err := g.decide(ctx, r, &ask, v)
-	g.conclude(v, r, err, began)
+	g.conclude(v, err, began)
 	return err
 }
 
 // start resets a verdict for a request.
-func (v *Verdict) start(g *Gate, times int64) {
+func (v *Verdict) start(g *Gate, r *rules.Request, times int64) {
 	v.reset(g)
 	v.Times = times
+	if r != nil {
+		v.attributes = r.Attributes
+	}
 }
 
 // conclude records an error, and calls the observers.
-func (g *Gate) conclude(v *Verdict, r *rules.Request, err error, began time.Time) {
+func (g *Gate) conclude(v *Verdict, err error, began time.Time) {
 	if err != nil {
 		v.fail(err)
 	}
-	if len(g.observers) == 0 {
-		return
+	if len(g.observers) > 0 {
+		v.Took = time.Since(began)
 	}
-	v.Took, v.request = time.Since(began), r
 	for _, observe := range g.observers {
 		observe(v)
 	}
-	v.request = nil // front ends reuse it
+	v.attributes = nil // front ends reuse it
 }
 
 func (g *Gate) decide(ctx context.Context, r *rules.Request, ask *Ask, v *Verdict) error {

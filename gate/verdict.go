@@ -2,6 +2,7 @@ package gate
 
 import (
 	"errors"
+	"net/netip"
 	"slices"
 	"time"
 	"unsafe"
@@ -59,6 +60,7 @@ type Verdict struct {
 	Delay   time.Duration // how long a granted caller should wait: the longest delay of borrowed units
 	Err     error         // the store's, also where the request passes; or Decide's
 	Took    time.Duration // of Decide; only if the gate has observers
+	Client  netip.Addr    // of a denied request
 
 	worst       int // of claims; −1: none
 	enforced    int // how many of claims count
@@ -75,7 +77,7 @@ type Verdict struct {
 	keys        []byte // what claims' keys are made of
 	lease       string // under which concurrency limits are held
 	gate        *Gate
-	request     *rules.Request // while observers run
+	attributes  rules.Attributes // until the observers were called
 }
 
 // about describes a claim.
@@ -92,10 +94,6 @@ type about struct {
 func (v *Verdict) Degraded() bool {
 	return v.Err != nil && v.Reason != BadInput && v.Reason != Canceled
 }
-
-// Request is the request that was decided, for observers: it is nil once they have returned, and for a
-// decision about claims alone.
-func (v *Verdict) Request() *rules.Request { return v.request }
 
 // A Check is one claim of the verdict and its result.
 type Check struct {
@@ -229,7 +227,7 @@ func (v *Verdict) match(set *rules.Set, r *rules.Request, ask *Ask) (done bool, 
 	v.set = set
 	switch set.Listed(r) {
 	case rules.Denied:
-		v.Outcome, v.Reason = Denied, DenyList
+		v.Outcome, v.Reason, v.Client = Denied, DenyList, r.Client
 		return true, nil
 	case rules.Allowed:
 		v.Reason, v.Granted = AllowList, ask.Times
@@ -258,7 +256,7 @@ func (v *Verdict) match(set *rules.Set, r *rules.Request, ask *Ask) (done bool, 
 
 // deny sets the verdict for a rule's deny list or missing key.
 func (v *Verdict) deny(rule *rules.Rule, r *rules.Request) {
-	v.Outcome, v.Reason, v.Rule = Denied, MissingKey, rule
+	v.Outcome, v.Reason, v.Rule, v.Client = Denied, MissingKey, rule, r.Client
 	if rule.Listed(r) == rules.Denied {
 		v.Reason = DenyList
 	}
