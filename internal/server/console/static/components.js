@@ -16,10 +16,10 @@ export function Page({ title, lead, actions, children }) {
 		${actions && html`<div class="actions">${actions}</div>`}</div>${children}`;
 }
 
-// Panel is a part of a page, with a heading.
-export function Panel({ title, note, actions, class: name = '', children }) {
-	return html`<section class="panel ${name}" aria-label=${title}><header><h2>${title}</h2>
-		${note && html`<span class="note">${note}</span>`}${actions && html`<div class="actions">${actions}</div>`}</header>${children}</section>`;
+// Panel is a part of a page, with a heading; bare: what is in it has one.
+export function Panel({ title, note, actions, bare, children }) {
+	return html`<section class="panel" aria-label=${title}>${!bare && html`<header><h2>${title}</h2>
+		${note && html`<span class="note">${note}</span>`}${actions && html`<div class="actions">${actions}</div>`}</header>`}${children}</section>`;
 }
 
 // Result shows what usePolled returned: loading, an error with another try, or children(data), with "as of" if it is
