@@ -115,7 +115,7 @@ var mayImport = []struct {
 		"it reaches its Redis as the store does, by the same URLs; of the store itself it knows nothing"},
 	{[]string{"internal/ruleset"}, []string{"", "rules", "pathform", "internal/ruleset", "internal/netaddr"},
 		"rule sets are files and their merge; only redissource reaches a Redis"},
-	{[]string{"internal/server/admin"}, []string{"", "clientaddr", "pathform", "gate", "rules", "httplimit", "internal/server", "internal/ruleset", "observe", "internal/deadline", "internal/netaddr"},
+	{[]string{"internal/server/admin"}, []string{"", "clientaddr", "pathform", "gate", "rules", "httplimit", "internal/server", "internal/ruleset", "observe", "internal/deadline", "internal/netaddr", "internal/telemetry", "internal/tally"},
 		"operators change the ledger; a front end never imports a store"},
 	{[]string{"rules"}, []string{"", "rules", "pathform", "internal/netaddr"},
 		"rules are plain data, and their patterns have the form of paths; they call no store, and what becomes of a refusal is the gate's"},
