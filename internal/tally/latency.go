@@ -75,8 +75,7 @@ func (b Buckets) Total() (n uint64) {
 }
 
 // Cumulative are the numbers of latencies below powers of two, in seconds, for a histogram of Prometheus, whose
-// bounds are 1 ns less. All powers
-// are there, so that the series are the same on all nodes.
+// bounds are 1 ns less. Each power is there, so that all nodes have the same series.
 func (b Buckets) Cumulative() map[float64]uint64 {
 	list := make(map[float64]uint64, lastPower-firstPower+1)
 	var n uint64
