@@ -20,7 +20,7 @@ import (
 
 // A Question is the body of explain: a text or a request.
 type Question struct {
-	Text    string            `json:"text,omitzero" doc:"A key as lists of bans print it, its value if it has one component, an address, or a request ID."`
+	Text    string            `json:"text,omitzero" doc:"A key, the value of its one component, an address, or a request ID."`
 	Request *ExplainedRequest `json:"request,omitzero" doc:"A request as rules match it."`
 }
 
@@ -46,10 +46,10 @@ type Explanation struct {
 	Outcome    string             `json:"outcome,omitzero" doc:"That the request would get now; only of a request."`
 	Reason     string             `json:"reason,omitzero"`
 	Rule       string             `json:"rule,omitzero" doc:"That decides the request."`
-	Rules      []ExplainedRule    `json:"rules" max:"64" doc:"Refusing ones first, then those with use, then the others."`
+	Rules      []ExplainedRule    `json:"rules" max:"64" doc:"Refusing ones first, then those in use."`
 	More       int64              `json:"more,omitzero" doc:"Rules that are left out."`
 	Exceptions []Exception        `json:"exceptions"`
-	Samples    []telemetry.Sample `json:"samples" doc:"The last sampled decisions of this server, the latest first."`
+	Samples    []telemetry.Sample `json:"samples" doc:"Of this server, the latest first."`
 	Problems   []string           `json:"problems,omitzero" doc:"What could not be read."`
 }
 
@@ -58,7 +58,7 @@ type ExplainedRule struct {
 	Key
 	Label   string `json:"label,omitzero"`
 	Mode    string `json:"mode"`
-	Binding *int64 `json:"binding,omitzero" doc:"Index of the limit with the longest wait, else with the least remaining."`
+	Binding *int64 `json:"binding,omitzero" doc:"Index of the limit with the longest wait."`
 	Skipped string `json:"skipped,omitzero" doc:"Why the rule matches and is not decided."`
 	Decides bool   `json:"decides,omitzero" doc:"Its limit decides the request."`
 }

@@ -57,7 +57,9 @@ var reloading = operation{method: post, path: "reload", id: "reload", run: (*han
 	writes: true, store: true, errors: []int{invalid},
 	summary: "Read all sources of rules, and answer when they are in force"}
 
-func operations() []operation {
+func operations() []operation { return append(ledgerOperations(), telemetryOperations()...) }
+
+func ledgerOperations() []operation {
 	return []operation{
 		{method: get, path: "rules", id: "listRules", run: (*handler).listRules, answer: Rules{},
 			store: true, summary: "List the rules in force, and those of the ledger"},
@@ -110,6 +112,14 @@ func operations() []operation {
 		{method: post, path: "explain", id: "explain", run: (*handler).explain, answer: Explanation{},
 			body:    map[string]any{"application/json": Question{}},
 			summary: "Show the rules, limits, bans and exceptions of a key, an address or a request"},
+		reloading,
+		{method: get, path: "openapi.json", id: "openapi", run: (*handler).openAPI,
+			answer: web.Schema{"type": "object"}, summary: "This document"},
+	}
+}
+
+func telemetryOperations() []operation {
+	return []operation{
 		reading(operation{path: "overview", id: "telemetryOverview", run: (*handler).overview,
 			answer: telemetry.Overview{}, query: "from until node most", store: true,
 			summary: "Show the traffic of all rules"}),
@@ -121,13 +131,11 @@ func operations() []operation {
 		reading(operation{path: "marks", id: "telemetryMarks", run: (*handler).marks, answer: Marks{},
 			query: "from until node most", store: true, summary: "Show changes and incidents, the latest first"}),
 		reading(operation{path: "recent", id: "telemetryRecent", run: (*handler).recent, answer: Samples{},
-			query: "rule key outcome request most", summary: "Show samples of this server's decisions, the latest first"}),
+			query:   "rule key outcome request most",
+			summary: "Show samples of this server's decisions, the latest first"}),
 		reading(operation{path: "live", id: "telemetryLive", run: (*handler).live, media: "text/event-stream",
 			answer: text, query: "rule key outcome", store: true,
 			summary: "Stream samples of this server's decisions as they are made"}),
-		reloading,
-		{method: get, path: "openapi.json", id: "openapi", run: (*handler).openAPI,
-			answer: web.Schema{"type": "object"}, summary: "This document"},
 	}
 }
 

@@ -105,8 +105,8 @@ func (h *handler) ruleReport(ctx context.Context, c *call) (any, error) {
 	}
 	report, err := h.Telemetry.Rule(ctx, c.name(), q)
 	if err == nil && report == nil {
-		return nil, web.Refuse(missing, "rule is %.130q; allowed: one that is in force, or had requests in the last 24h",
-			c.name())
+		return nil, web.Refuse(missing, "rule is %.130q; allowed: one that is in force, or had requests "+
+			"in the last 24h", c.name())
 	}
 	return render(report, err)
 }
