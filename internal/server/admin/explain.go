@@ -20,7 +20,7 @@ import (
 
 // A Question is the body of explain: a text or a request.
 type Question struct {
-	Text    string            `json:"text,omitzero" doc:"A key, the value of its one component, an address, or a request ID."`
+	Text    string            `json:"text,omitzero" doc:"A key, its value, an address, or a request ID."`
 	Request *ExplainedRequest `json:"request,omitzero" doc:"A request as rules match it."`
 }
 
