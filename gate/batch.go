@@ -34,7 +34,7 @@ func (g *Gate) DecideBatch(ctx context.Context, questions []Question) {
 			g.decideTogether(ctx, rest[:n])
 		} else {
 			q := &rest[0]
-			q.Verdict.start(g, q.Ask.Times)
+			q.Verdict.start(g, q.Request, q.Ask.Times)
 			q.Err = g.decide(ctx, q.Request, &q.Ask, q.Verdict)
 		}
 		rest = rest[n:]
@@ -92,7 +92,7 @@ func (g *Gate) decideTogether(ctx context.Context, questions []Question) {
 // prepare makes the claims of a question.
 func (b *batch) prepare(g *Gate, set *rules.Set, q *Question) {
 	v := q.Verdict
-	v.start(g, q.Ask.Times)
+	v.start(g, q.Request, q.Ask.Times)
 	var done bool
 	if done, q.Err = v.prepare(set, q.Request, &q.Ask); !done {
 		v.follow(q.Request, &q.Ask)

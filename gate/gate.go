@@ -161,16 +161,19 @@ func (g *Gate) Decide(ctx context.Context, r *rules.Request, ask Ask, v *Verdict
 	}
 	ctx, done := g.budget.begin(ctx)
 	defer done()
-	v.start(g, ask.Times)
+	v.start(g, r, ask.Times)
 	err := g.decide(ctx, r, &ask, v)
 	g.conclude(v, err, began)
 	return err
 }
 
 // start resets a verdict for a request.
-func (v *Verdict) start(g *Gate, times int64) {
+func (v *Verdict) start(g *Gate, r *rules.Request, times int64) {
 	v.reset(g)
 	v.Times = times
+	if r != nil {
+		v.attributes = r.Attributes
+	}
 }
 
 // conclude records an error, and calls the observers.
@@ -178,13 +181,13 @@ func (g *Gate) conclude(v *Verdict, err error, began time.Time) {
 	if err != nil {
 		v.fail(err)
 	}
-	if len(g.observers) == 0 {
-		return
+	if len(g.observers) > 0 {
+		v.Took = time.Since(began)
 	}
-	v.Took = time.Since(began)
 	for _, observe := range g.observers {
 		observe(v)
 	}
+	v.attributes = nil // front ends reuse it
 }
 
 func (g *Gate) decide(ctx context.Context, r *rules.Request, ask *Ask, v *Verdict) error {

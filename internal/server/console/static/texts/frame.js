@@ -36,7 +36,6 @@ export default {
 	'state.empty': ['Nothing yet', '暂无数据'],
 	'state.stale': ['As of {at}:', '截至 {at}：'],
 	'state.retry': ['Try again', '重试'],
-	'state.updated': ['updated {at}', '更新于 {at}'],
 	'error.title': ['This did not work', '操作失败'],
 	'error.unreachable': ['The server cannot be reached.', '无法连接服务器。'],
 	'error.line': ['line {line}, column {column}:', '第 {line} 行第 {column} 列：'],
