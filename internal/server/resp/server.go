@@ -21,6 +21,7 @@ import (
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/internal/server/web"
 	"github.com/weirproject/weir/pathform"
 )
 
@@ -94,8 +95,8 @@ type Server struct {
 
 	commands []*command
 	byName   map[string]*command
-	limits   *limitCache
-	ctx      context.Context // of the decisions; canceled by Close
+	limits   *web.Cache[string, *weir.Limit] // by the words that name them
+	ctx      context.Context                 // of the decisions; canceled by Close
 	cancel   context.CancelFunc
 	lastID   atomic.Int64
 	together bool // commands that arrive together are decided together
@@ -119,7 +120,7 @@ func New(g *gate.Gate, store weir.Store, opts ...Option) (*Server, error) {
 		gate:      g,
 		store:     store,
 		max:       defaultLimits(),
-		limits:    newLimitCache(),
+		limits:    web.NewCache[string, *weir.Limit](maxCachedLimits),
 		refusing:  make(chan struct{}, 16),
 		listeners: make(map[net.Listener]bool),
 		conns:     make(map[*conn]bool),
