@@ -133,8 +133,8 @@ var mayImport = []struct {
 		"a front end never imports a store: it parses and renders, the gate decides"},
 }
 
-// plain are packages of constants and arithmetic, which all but the lowest packages may import.
-var plain = []string{"internal/nearest", "internal/bounds", "internal/quota"}
+// plain are packages of constants, arithmetic and waiting, which all but the lowest packages may import.
+var plain = []string{"internal/nearest", "internal/bounds", "internal/quota", "internal/pause"}
 
 func TestTheHouseImportsDownwards(t *testing.T) {
 	for _, p := range packages(t) {

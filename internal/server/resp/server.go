@@ -21,6 +21,7 @@ import (
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/internal/pause"
 	"github.com/weirproject/weir/internal/server/web"
 	"github.com/weirproject/weir/pathform"
 )
@@ -161,7 +162,7 @@ func (s *Server) Serve(listener net.Listener) error {
 			return err
 		default: // usually too many open files
 			wait = min(max(2*wait, 5*time.Millisecond), time.Second)
-			s.sleep(wait)
+			pause.For(wait, s.ctx.Done())
 		}
 	}
 }
@@ -171,16 +172,6 @@ func (s *Server) Serve(listener net.Listener) error {
 func isTemporary(err error) bool {
 	var temporary interface{ Temporary() bool }
 	return errors.As(err, &temporary) && temporary.Temporary()
-}
-
-// sleep waits, or until the server is closed.
-func (s *Server) sleep(d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-s.ctx.Done():
-	}
 }
 
 func (s *Server) track(listener net.Listener) bool {
