@@ -67,6 +67,9 @@ func (q *Question) prepare(g *Gate, set *rules.Set) {
 	v := q.Verdict
 	v.reset(g)
 	v.Times = q.Ask.Times
+	if q.Request != nil {
+		v.attributes = q.Request.Attributes
+	}
 	var done bool
 	if done, q.Err = v.prepare(set, q.Request, &q.Ask); !done {
 		v.follow(q.Request, &q.Ask)

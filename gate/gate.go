@@ -165,13 +165,13 @@ func (g *Gate) conclude(v *Verdict, err error, began time.Time) {
 	if err != nil {
 		v.fail(err)
 	}
-	if len(g.observers) == 0 {
-		return
+	if len(g.observers) > 0 {
+		v.Took = time.Since(began)
 	}
-	v.Took = time.Since(began)
 	for _, observe := range g.observers {
 		observe(v)
 	}
+	v.attributes = nil // front ends reuse it
 }
 
 // prepare makes the enforced claims. If done, the store need not be called.
