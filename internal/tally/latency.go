@@ -74,6 +74,20 @@ func (b Buckets) Total() (n uint64) {
 	return n
 }
 
+// Cumulative are the numbers of latencies below powers of two, in seconds, for a histogram of Prometheus, whose
+// bounds are 1 ns less. Each power is there, so that all nodes have the same series.
+func (b Buckets) Cumulative() map[float64]uint64 {
+	list := make(map[float64]uint64, lastPower-firstPower+1)
+	var n uint64
+	for power := firstPower; power <= lastPower; power++ {
+		for len(b) > 0 && lowerBound(int(b[0].Index)) < 1<<power {
+			n, b = n+b[0].Count, b[1:]
+		}
+		list[time.Duration(1<<power).Seconds()] = n
+	}
+	return list
+}
+
 // Quantile is the middle of the bucket with the quantile q, 0 to 1: within 1/16 of the exact one, from 256 ns to
 // 17 s. It is 0 if there are no latencies.
 func (b Buckets) Quantile(q float64) time.Duration {
@@ -97,20 +111,23 @@ func middle(bucket int) time.Duration {
 
 // stripes is the number of copies of a Latency. Concurrent requests use different ones, because a counter that
 // several processors write moves between their caches.
-const stripes = 4
+const (
+	stripeBits = 2
+	stripes    = 1 << stripeBits
+)
 
 // A Latency counts latencies. The zero Latency is empty. It is safe for concurrent use.
 type Latency struct {
 	stripe [stripes]struct {
 		sum    atomic.Uint64 // nanoseconds
 		counts [numBuckets]atomic.Uint64
-		_      [64]byte
+		_      [64]byte // keeps stripes on lines of their own
 	}
 }
 
-// Observe counts a latency. Calls with different values of lane do not share memory.
-func (l *Latency) Observe(d time.Duration, lane uint) {
-	s := &l.stripe[lane%stripes]
+// Observe counts a latency. Calls with different lanes mostly write different memory; a lane may be an address.
+func (l *Latency) Observe(d time.Duration, lane uintptr) {
+	s := &l.stripe[uint64(lane)*0x9e3779b97f4a7c15>>(64-stripeBits)]
 	s.sum.Add(uint64(max(d, 0)))
 	s.counts[bucketOf(d)].Add(1)
 }

@@ -34,7 +34,7 @@ func TestQuantileIsWithinASixteenth(t *testing.T) {
 	all := make([]time.Duration, 20_000)
 	for i := range all {
 		all[i] = time.Duration(float64(int64(256)<<random.IntN(24)) * (1 + random.Float64()))
-		l.Observe(all[i], uint(i))
+		l.Observe(all[i], uintptr(i))
 	}
 	slices.Sort(all)
 	counts, _ := l.Read()
@@ -53,7 +53,7 @@ func TestQuantileIsWithinASixteenth(t *testing.T) {
 func TestLatencyLosesNothing(t *testing.T) {
 	var l Latency
 	var wait sync.WaitGroup
-	for lane := range uint(8) {
+	for lane := range uintptr(8) {
 		wait.Go(func() {
 			for i := range 1000 {
 				l.Observe(time.Duration(i)*time.Microsecond, lane)
@@ -79,5 +79,17 @@ func TestBucketsAddUp(t *testing.T) {
 	}
 	if got := Buckets(nil).Add(a); !slices.Equal(got, a) {
 		t.Errorf("with nothing: %v", got)
+	}
+}
+
+func TestCumulativeCountsBelowEachPower(t *testing.T) {
+	list := Buckets{{0, 2}, {uint8(bucketOf(time.Microsecond)), 3}, {numBuckets - 1, 1}}.Cumulative()
+	for bound, want := range map[float64]uint64{256e-9: 2, 512e-9: 2, 1.024e-6: 5, 8.589934592: 5, 17.179869184: 5} {
+		if got, ok := list[bound]; got != want || !ok {
+			t.Errorf("%d below %v, want %d of %v", got, bound, want, list)
+		}
+	}
+	if len(Buckets(nil).Cumulative()) != len(list) {
+		t.Error("the number of series depends on the latencies")
 	}
 }
