@@ -165,7 +165,7 @@ var vendors = map[string]struct {
 	"go.yaml.in/yaml":                     {[]string{"rules", "internal/ruleset/ledger"}, "rule files are read in one place, with one strictness; the ledger only moves fields when a candidate is promoted"},
 	"github.com/cespare/xxhash":           {[]string{"rules"}, "who is within a percentage must be the same for ever, on every platform"},
 	"golang.org/x/text":                   {[]string{"rules"}, "the normaliser nfkc: Unicode's tables are not ours to keep"},
-	"github.com/go-json-experiment/json":  {[]string{"internal/server/api", "internal/server/admin", "internal/server/web"}, "documents over HTTP are read with one strictness"},
+	"github.com/go-json-experiment/json":  {[]string{"internal/server/api", "internal/server/admin", "internal/server/console", "internal/server/web"}, "documents over HTTP are read with one strictness"},
 	"github.com/prometheus/client_golang": {[]string{"observe", "engine", "internal/telemetry"}, "who counts needs it; who is counted does not"},
 	"github.com/dunglas/httpsfv":          {[]string{"httplimit"}, "the Transport reads RateLimit of any server"},
 	"github.com/pires/go-proxyproto":      {[]string{"internal/listen"}, "connections are opened in one place"},
