@@ -111,7 +111,8 @@ func printOverview(w io.Writer, a *telemetry.Overview) {
 			worst = printable(r.WorstKey.Key)
 		}
 		passed, refused := top.Requests(r)
-		row(w, r.Name, r.Mode, strings.Join(r.Limits, ", "), passed, refused, top.Percent(refused, passed+refused), worst)
+		row(w, r.Name, r.Mode, strings.Join(r.Limits, ", "), passed, refused,
+			top.Percent(refused, passed+refused), worst)
 	}
 	if a.More > 0 {
 		fmt.Fprintf(w, "and %s\n", count(a.More, "more rule"))

@@ -126,7 +126,7 @@ func Problems(o *telemetry.Overview) (list []string) {
 	return list
 }
 
-// A column is part of a row of rules. What the screen has beyond 80 cells is given out by grow.
+// A column is part of a row. grow shares out the cells beyond 80.
 type column struct {
 	title       string
 	width, grow int
@@ -135,10 +135,10 @@ type column struct {
 var ofRules = []column{{"RULE", 16, 2}, {"LIMIT", 10, 1}, {"REQUESTS", -8, 0}, {"REFUSED", -8, 0}, {"SHARE", -7, 0},
 	{"TREND", 10, 2}, {"WORST KEY", 15, 3}}
 
-var ofKeys = []column{{"KEY", 32, 6}, {"REFUSED", -8, 0}, {"SHARE", -7, 0}, {"PASSED", -8, 0}, {"OF THE REFUSED", 21, 2}}
+var ofKeys = []column{{"KEY", 32, 6}, {"REFUSED", -8, 0}, {"SHARE", -7, 0}, {"PASSED", -8, 0},
+	{"OF THE REFUSED", 21, 2}}
 
-// row shows cells in columns; those of negative width are aligned to the right. It returns the width of
-// the column i.
+// row shows cells in columns; those of negative width are aligned to the right.
 func (v *view) row(y int, columns []column, style func(i int) tcell.Style, cells func(i, width int) string) {
 	screen, _ := v.screen.Size()
 	grow := 0
@@ -158,7 +158,8 @@ func (v *view) row(y int, columns []column, style func(i int) tcell.Style, cells
 }
 
 func (v *view) heading(y int, columns []column) {
-	v.row(y, columns, func(int) tcell.Style { return dim.Bold(true) }, func(i, _ int) string { return columns[i].title })
+	style := func(int) tcell.Style { return dim.Bold(true) }
+	v.row(y, columns, style, func(i, _ int) string { return columns[i].title })
 }
 
 func (v *view) drawRules(line int) {
