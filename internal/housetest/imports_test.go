@@ -135,8 +135,8 @@ var mayImport = []struct {
 		"a front end never imports a store: it parses and renders, the gate decides"},
 }
 
-// plain are packages of constants and arithmetic, which all but the lowest packages may import.
-var plain = []string{"internal/nearest", "internal/bounds", "internal/quota", "internal/tally"}
+// plain are packages of constants, arithmetic and waiting, which all but the lowest packages may import.
+var plain = []string{"internal/nearest", "internal/bounds", "internal/quota", "internal/pause", "internal/tally"}
 
 func TestTheHouseImportsDownwards(t *testing.T) {
 	for _, p := range packages(t) {
@@ -172,6 +172,7 @@ var vendors = map[string]struct {
 	"github.com/fsnotify/fsnotify":        {[]string{"internal/ruleset/filesource"}, "only files can be watched; other sources are told, or ask"},
 	"github.com/spf13/cobra":              {[]string{"internal/cli"}, "the command; libraries have no flags"},
 	"github.com/spf13/pflag":              {[]string{"internal/cli"}, "the command's flags"},
+	"github.com/gdamore/tcell":            {[]string{"internal/cli", "internal/cli/top"}, "one command draws on the terminal"},
 	"github.com/getkin/kin-openapi":       {[]string{"internal/housetest/openapitest"}, "answers are compared with their documents, in tests only"},
 	"pgregory.net/rapid":                  {[]string{"storetest", "internal/algorithm/stories/chance"}, "properties, in tests only"},
 	"github.com/anishathalye/porcupine":   {[]string{"storetest"}, "linearizability, in tests only"},
