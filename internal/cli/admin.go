@@ -42,6 +42,7 @@ func (v *server) openAdmin(l *listenerFlags, callers *web.Access) (operators, re
 		Reload:   v.reload,
 		Mistakes: mistakesOf,
 		Log:      v.log,
+		Mark:     v.engine.Mark,
 		NoLedger: noLedger,
 		Access:   callers,
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/weirproject/weir/internal/ruleset"
 	"github.com/weirproject/weir/internal/ruleset/ledger"
 	"github.com/weirproject/weir/internal/server/web"
+	"github.com/weirproject/weir/internal/telemetry"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -37,6 +38,7 @@ type Server struct {
 	Mistakes func(error) []web.Mistake // in errors of Reload and Status
 	Access   *web.Access               // nil: everybody has access; listen on loopback only
 	Log      *slog.Logger              // logs writes; nil: none
+	Mark     func(telemetry.Mark)      // records writes; nil: nobody does
 }
 
 // A handler is safe for concurrent use.
@@ -83,6 +85,9 @@ func newHandler(s Server) (*handler, error) {
 	}
 	if h.Access == nil {
 		h.Access = new(web.Access)
+	}
+	if h.Mark == nil {
+		h.Mark = func(telemetry.Mark) {}
 	}
 	if h.Log == nil {
 		h.Log = slog.New(slog.DiscardHandler)

@@ -110,7 +110,7 @@ rules:
 	cancel()
 	var v gate.Verdict
 	g.Decide(ended, from("192.0.2.9", "f"), gate.Once, &v) // in memory it passes
-	log.Mark(telemetry.Mark{At: time.Now(), Kind: "override", Rule: "login", Actor: "ann", Text: "500/1m for 2h", Reason: "load test"}, "192.0.2.7")
+	log.Mark(telemetry.Mark{At: time.Now(), Kind: "override", Rule: "login", Actor: "ann", Text: "500/1m for 2h", Reason: "load test", Key: "192.0.2.7"})
 	log.Close()
 	var got []string
 	for _, r := range sink.list {
@@ -239,7 +239,7 @@ func TestAnOutageLosesNoMark(t *testing.T) {
 			}
 			time.Sleep(every)
 		}
-		log.Mark(telemetry.Mark{At: time.Now(), Kind: "degraded", Text: "the store does not respond"}, "")
+		log.Mark(telemetry.Mark{At: time.Now(), Kind: "degraded", Text: "the store does not respond"})
 		time.Sleep(time.Minute)
 		down.Store(false)
 		time.Sleep(time.Minute)

@@ -21,7 +21,7 @@ const (
 	// every is how often the queue is emptied.
 	every = 100 * time.Millisecond
 	// maxQueued and maxText bound the queue, in records and in bytes of their keys and request ids: 80,000
-	// records a second. What comes faster is counted as lost, so that a flood cannot take the processor from
+	// records a second. Records beyond that are counted as lost, so that a flood cannot take the processor from
 	// requests.
 	maxQueued = 8192
 	maxText   = 2 << 20
@@ -149,10 +149,10 @@ func (l *Log) add(e *entry, key, id string) {
 	s.text = append(append(s.text, key...), id...)
 }
 
-// Mark records a change or an incident, about a key of a rule if there is one.
-func (l *Log) Mark(m telemetry.Mark, key string) {
+// Mark records a change or an incident.
+func (l *Log) Mark(m telemetry.Mark) {
 	text := strings.TrimPrefix(m.Text+": "+m.Reason, ": ")
-	r := Record{At: m.At, Node: l.Node, Outcome: m.Kind, Rule: m.Rule, Key: l.Keys.Redact(key, l.Secret),
+	r := Record{At: m.At, Node: l.Node, Outcome: m.Kind, Rule: m.Rule, Key: l.Keys.Redact(m.Key, l.Secret),
 		Actor: m.Actor, Text: strings.TrimSuffix(text, ": ")}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -251,13 +251,15 @@ type Counts struct {
 	Written int64
 	LeftOut int64 // by the sink's rate
 	Lost    int64 // the queue was full, or the sink failed
+
+	Failures int64 // writes that failed; they are repeated
 }
 
 // Counts returns the counts of each sink, in their order.
 func (l *Log) Counts() (list []Counts) {
 	for _, o := range l.outlets {
 		list = append(list, Counts{Sink: o.sink.Name(), Written: o.written.Load(), LeftOut: o.leftOut.Load(),
-			Lost: l.lost.Load() + o.lost.Load()})
+			Lost: l.lost.Load() + o.lost.Load(), Failures: o.failures.Load()})
 	}
 	return list
 }

@@ -74,7 +74,7 @@ func (o *outlet) signal() {
 	}
 }
 
-// run writes until close. What a sink did not take is tried again, later and later.
+// run writes until close. Records that a sink did not take are tried again, later and later.
 func (o *outlet) run(ctx context.Context) {
 	defer close(o.ended)
 	var wait time.Duration
@@ -103,11 +103,10 @@ const (
 // retry logs the begin and the end of a failure, and returns how long to wait for the next attempt; 0: nothing
 // waits.
 func (o *outlet) retry(wait time.Duration, err error) time.Duration {
-	switch {
-	case err == nil && wait > 0:
-		o.log.Info("audit records are written again", "sink", o.sink.Name(), "lost", o.lost.Load())
-		return 0
-	case err == nil:
+	if err == nil {
+		if wait > 0 {
+			o.log.Info("audit records are written again", "sink", o.sink.Name(), "lost", o.lost.Load())
+		}
 		return 0
 	}
 	if o.failures.Add(1); wait == 0 {

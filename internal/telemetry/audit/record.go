@@ -23,7 +23,7 @@ type Record struct {
 	Rule      string        `json:"rule,omitempty"`
 	Key       string        `json:"key,omitempty"` // as the rule's AppendKey makes it; of a denied request: the client
 	RequestID string        `json:"request_id,omitempty"`
-	Wait      time.Duration `json:"wait_ns,omitempty"` // until the request would pass, or the length of a ban; −1: never
+	Wait      time.Duration `json:"wait_ns,omitempty"` // until it would pass, or the length of a ban; −1: never
 	Actor     string        `json:"actor,omitempty"`   // who made a change
 	Text      string        `json:"text,omitempty"`
 }
@@ -57,6 +57,7 @@ type Filter struct {
 	Rule, Outcome, Node, RequestID string
 	// Key is a key as it is recorded, or one value of it, such as an address.
 	Key          string
+	Digest       string // of Key, if keys are recorded hashed
 	Since, Until time.Time
 }
 
@@ -69,10 +70,14 @@ func (f *Filter) Matches(r *Record) bool {
 			return false
 		}
 	}
-	if f.Key != "" && f.Key != r.Key && !strings.Contains(r.Key, valueOf(f.Key)) {
+	if f.Key != "" && !f.isKey(r.Key) {
 		return false
 	}
 	return !r.At.Before(f.Since) && (f.Until.IsZero() || r.At.Before(f.Until))
+}
+
+func (f *Filter) isKey(key string) bool {
+	return key == f.Key || f.Digest != "" && key == f.Digest || strings.Contains(key, valueOf(f.Key))
 }
 
 // valueOf is a value as it stands in a key, with its length.

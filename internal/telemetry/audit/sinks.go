@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// NewLogSink writes records as JSON lines of slog, of refusals and bans at most rate a second. What is left out is
-// said in a line of its own.
+// NewLogSink writes records as JSON lines of slog, of refusals and bans at most rate a second. A line of its own
+// says how many were left out.
 func NewLogSink(to io.Writer, rate int) Sink {
 	return &logSink{log: slog.New(slog.NewJSONHandler(to, nil)), rate: rate}
 }
@@ -51,8 +51,8 @@ func (s *logSink) turn(ctx context.Context, second int64) {
 		return
 	}
 	if s.leftOut > 0 {
-		s.log.LogAttrs(ctx, slog.LevelInfo, "audit: records were left out by --audit-rate", slog.Int("left_out", s.leftOut),
-			slog.Time("second", time.Unix(s.second, 0).UTC()))
+		s.log.LogAttrs(ctx, slog.LevelInfo, "audit: records were left out by --audit-rate",
+			slog.Int("left_out", s.leftOut), slog.Time("second", time.Unix(s.second, 0).UTC()))
 	}
 	s.second, s.written, s.leftOut = second, 0, 0
 }
