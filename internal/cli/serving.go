@@ -17,6 +17,7 @@ import (
 	"github.com/weirproject/weir/internal/engine"
 	"github.com/weirproject/weir/internal/server/admin"
 	"github.com/weirproject/weir/internal/server/api"
+	"github.com/weirproject/weir/internal/server/console"
 	"github.com/weirproject/weir/internal/server/forwardauth"
 	"github.com/weirproject/weir/internal/server/resp"
 	"github.com/weirproject/weir/internal/server/web"
@@ -155,7 +156,15 @@ func (v *server) openHTTP(l *listenerFlags) error {
 	if err != nil {
 		return err
 	}
-	operators, reload, err := v.openAdmin(l, callers)
+	access, err := v.operators(l)
+	if err != nil {
+		return err
+	}
+	operators, reload, err := v.openAdmin(access, callers)
+	if err != nil {
+		return err
+	}
+	pages, err := v.openConsole(access)
 	if err != nil {
 		return err
 	}
@@ -163,6 +172,11 @@ func (v *server) openHTTP(l *listenerFlags) error {
 	mux.Handle("/", api)
 	mux.Handle("/v1/forward-auth", forward)
 	mux.Handle(admin.Prefix, operators)
+	mux.Handle(console.Path, pages)
+	mux.Handle(console.Path+"/", pages)
+	if access != nil {
+		mux.Handle(console.SessionPath, pages)
+	}
 	mux.Handle("/-/reload", reload)
 	if !v.flags.apart {
 		mux.Handle("/metrics", l.local(v.engine.Metrics.Handler()))

@@ -81,23 +81,18 @@ func (h *handler) state(ctx context.Context, c *call) (*Key, *gate.Verdict, erro
 	if err != nil {
 		return nil, nil, err
 	}
+	return h.stateOf(ctx, l)
+}
+
+func (h *handler) stateOf(ctx context.Context, l *lookup) (*Key, *gate.Verdict, error) {
 	v, err := h.decide(ctx, h.Gate.ClaimsOf(l.rule, []byte(l.key), l.limits))
 	if err != nil {
 		return nil, nil, err
 	}
-	answer := &Key{Rule: l.rule.Name(), Key: readable(l.key), Components: l.rule.Components(), Values: []string{}}
-	for _, value := range l.values {
-		answer.Values = append(answer.Values, readable(value))
-	}
+	answer := keyOf(l.rule, l.key, l.values)
 	for i := range v.Len() {
 		check := v.At(i)
-		d := check.Decision
-		one := KeyLimit{Limit: check.Claim.Limit.String(), Remaining: d.Remaining, ResetAfter: d.ResetAfter.Seconds()}
-		if d.RetryAfter != weir.Never {
-			seconds := d.RetryAfter.Seconds()
-			one.RetryAfter = &seconds
-		}
-		answer.Limits = append(answer.Limits, one)
+		answer.Limits = append(answer.Limits, keyLimit(&check))
 	}
 	if l.rule.Bans() != nil {
 		wait, err := h.banned(ctx, l)
@@ -106,7 +101,18 @@ func (h *handler) state(ctx context.Context, c *call) (*Key, *gate.Verdict, erro
 		}
 		answer.BannedFor = wait.Seconds()
 	}
-	return answer, v, nil
+	return &answer, v, nil
+}
+
+// keyLimit is the state under one limit.
+func keyLimit(check *gate.Check) KeyLimit {
+	d := check.Decision
+	one := KeyLimit{Limit: check.Claim.Limit.String(), Remaining: d.Remaining, ResetAfter: d.ResetAfter.Seconds()}
+	if d.RetryAfter != weir.Never {
+		seconds := d.RetryAfter.Seconds()
+		one.RetryAfter = &seconds
+	}
+	return one
 }
 
 // readable returns a key as valid UTF-8, which a header's value need not be.
