@@ -42,7 +42,7 @@ func (e *Engine) degraded() (list []string) {
 		why := y.Err
 		if why == nil && y.LeftOut > 0 {
 			why = y.Warning
-			list = append(list, fmt.Sprintf("%s: %d rules are invalid and not in force", y.Name, y.LeftOut))
+			list = append(list, fmt.Sprintf("%s: invalid rules that are not in force: %d", y.Name, y.LeftOut))
 		}
 		lines := Mistakes(why)
 		for _, m := range lines[:min(len(lines), maxDegraded)] {
