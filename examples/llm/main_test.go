@@ -67,7 +67,7 @@ func (d *fixture) fits(key string, total int) bool {
 // awaits polls: what is settled after a stream is settled a moment after its end is seen.
 func (d *fixture) awaits(what string, ok func() bool) {
 	d.t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !ok(); {
+	for deadline := time.Now().Add(time.Minute); !ok(); {
 		if time.Now().After(deadline) {
 			d.t.Fatal("in vain: ", what)
 		}
