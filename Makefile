@@ -32,6 +32,7 @@ tools:
 	need curl curl; \
 	need chromium chromium; \
 	need promtool prometheus; \
+	need tmux tmux; \
 	need cc "gcc libc6-dev"; \
 	need go golang-go; \
 	if [ -n "$$missing" ]; then \

@@ -2,6 +2,7 @@ package gate
 
 import (
 	"errors"
+	"net/netip"
 	"slices"
 	"time"
 	"unsafe"
@@ -59,6 +60,7 @@ type Verdict struct {
 	Delay   time.Duration // how long a granted caller should wait: the longest delay of borrowed units
 	Err     error         // the store's, also where the request passes; or Decide's
 	Took    time.Duration // of Decide; only if the gate has observers
+	Client  netip.Addr    // of a denied request
 
 	worst       int // of claims; −1: none
 	enforced    int // how many of claims count
@@ -75,6 +77,7 @@ type Verdict struct {
 	keys        []byte // what claims' keys are made of
 	lease       string // under which concurrency limits are held
 	gate        *Gate
+	attributes  rules.Attributes // until the observers were called
 }
 
 // about describes a claim.
@@ -224,7 +227,7 @@ func (v *Verdict) match(set *rules.Set, r *rules.Request, ask *Ask) (done bool, 
 	v.set = set
 	switch set.Listed(r) {
 	case rules.Denied:
-		v.Outcome, v.Reason = Denied, DenyList
+		v.Outcome, v.Reason, v.Client = Denied, DenyList, r.Client
 		return true, nil
 	case rules.Allowed:
 		v.Reason, v.Granted = AllowList, ask.Times
@@ -253,7 +256,7 @@ func (v *Verdict) match(set *rules.Set, r *rules.Request, ask *Ask) (done bool, 
 
 // deny sets the verdict for a rule's deny list or missing key.
 func (v *Verdict) deny(rule *rules.Rule, r *rules.Request) {
-	v.Outcome, v.Reason, v.Rule = Denied, MissingKey, rule
+	v.Outcome, v.Reason, v.Rule, v.Client = Denied, MissingKey, rule, r.Client
 	if rule.Listed(r) == rules.Denied {
 		v.Reason = DenyList
 	}

@@ -1,31 +1,14 @@
 package observe
 
 import (
-	"sync/atomic"
-
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/internal/tally"
 	"github.com/weirproject/weir/rules"
 )
 
-// Indexes of the counts of a rule. Shadow rules have their own: adding them to the real refusals
-// would mislead.
-const (
-	passed = iota
-	refused
-	denied
-	failed
-	shadowPassed
-	shadowRefused
-	outcomes
-
-	bans   = outcomes // bans placed; not an outcome
-	rival  = bans + 1 // the four comparisons with a candidate, in the order of gate.Difference.Parts
-	counts = rival + 4
-)
-
-var outcomeNames = [outcomes]string{"passed", "refused", "denied", "failed", "shadow_passed", "shadow_refused"}
+var outcomeNames = [tally.Outcomes]string{"passed", "refused", "denied", "failed", "shadow_passed", "shadow_refused"}
 
 // Names of counts that belong to no rule in force. Names of rules have no brackets.
 const (
@@ -38,9 +21,9 @@ const (
 // the bound a scrape of 100,000 rules takes over a second and 11 MB.
 const mostRules = 2000
 
-// A tally has the counts of one rule.
-type tally struct {
-	n     [counts]atomic.Uint64
+// A counted rule has its counts and their place.
+type counted struct {
+	tally.Rule
 	place place // guarded by Metrics.collecting
 }
 
@@ -54,51 +37,34 @@ const (
 	together              // under other
 )
 
-// counted reports whether any count is above 0.
-func (t *tally) counted() bool {
-	for i := range t.n {
-		if t.n[i].Load() > 0 {
-			return true
-		}
-	}
-	return false
-}
-
-// add adds the counts of another tally.
-func (t *tally) add(from *tally) {
-	for i := range t.n {
-		t.n[i].Add(from.n[i].Load())
-	}
-}
-
 // A census has the tallies of the rules in force. Verdicts by rules that were replaced meanwhile
 // still arrive: they count as unknown.
 type census struct {
 	rules   []*rules.Rule
-	tallies []*tally // by index of rules
-	claims  *tally
-	unknown *tally
-	gone    *tally // sum of removed rules that were exported as other
-	shown   int    // rules with series of their own; guarded by Metrics.collecting
+	tallies []*counted // by index of rules
+	claims  *counted
+	unknown *counted
+	gone    *counted // sum of removed rules that were exported as other
+	shown   int      // rules with series of their own; guarded by Metrics.collecting
 }
 
 func newCensus() *census {
-	return &census{claims: new(tally), unknown: new(tally), gone: new(tally)}
+	return &census{claims: new(counted), unknown: new(counted), gone: new(counted)}
 }
 
 // next is the census of another rule set. The counts of a name continue.
 func (c *census) next(set *rules.Set) *census {
-	before := make(map[string]*tally, len(c.rules))
+	before := make(map[string]*counted, len(c.rules))
 	for i, rule := range c.rules {
 		before[rule.Name()] = c.tallies[i]
 	}
 	n := &census{rules: set.Rules(), claims: c.claims, unknown: c.unknown, gone: c.gone}
-	n.tallies = make([]*tally, len(n.rules))
+	n.tallies = make([]*counted, len(n.rules))
 	for i, rule := range n.rules {
 		t := before[rule.Name()]
 		delete(before, rule.Name())
 		if t == nil {
-			t = new(tally)
+			t = new(counted)
 		}
 		if t.place == own {
 			n.shown++
@@ -107,13 +73,13 @@ func (c *census) next(set *rules.Set) *census {
 	}
 	for _, t := range before {
 		if t.place == together { // keep it in the sum, which must not shrink
-			n.gone.add(t)
+			n.gone.Add(&t.Rule)
 		}
 	}
 	return n
 }
 
-func (c *census) of(rule *rules.Rule) *tally {
+func (c *census) of(rule *rules.Rule) *counted {
 	if rule == nil {
 		return c.claims
 	}
@@ -127,18 +93,18 @@ func (c *census) of(rule *rules.Rule) *tally {
 // the rule that decided, because the others were not charged.
 func (c *census) count(v *gate.Verdict) {
 	for _, ban := range v.Banned() {
-		c.of(ban.Rule).n[bans].Add(1)
+		c.of(ban.Rule).N[tally.Bans].Add(1)
 	}
 	for _, d := range v.Differences() {
 		t := c.of(d.Rule)
 		both, refused, granted, neither := d.Parts()
 		for i, n := range [...]int64{both, refused, granted, neither} {
-			t.n[rival+i].Add(uint64(n))
+			t.N[tally.Compared+i].Add(uint64(n))
 		}
 	}
 	if v.Outcome != gate.Passed {
 		if v.Rule != nil || v.Reason == gate.LimitExceeded || v.Reason == gate.StoreFailed {
-			c.of(v.Rule).n[v.Outcome].Add(1) // gate.Outcome has the same numbers
+			c.add(v, v.Rule, int(v.Outcome)) // gate.Outcome has the same numbers
 		}
 		return
 	}
@@ -152,12 +118,21 @@ func (c *census) count(v *gate.Verdict) {
 		case check.Rule == nil:
 			own = true
 		case check.Rule != last: // the limits of one rule are adjacent, and granted together
-			c.of(check.Rule).n[outcomeOf(&check)].Add(1)
+			c.add(v, check.Rule, outcomeOf(&check))
 		}
 		last = check.Rule
 	}
 	if own {
-		c.claims.n[passed].Add(1)
+		c.claims.N[tally.Passed].Add(1)
+	}
+}
+
+// add counts a verdict for a rule.
+func (c *census) add(v *gate.Verdict, rule *rules.Rule, outcome int) {
+	t := c.of(rule)
+	t.N[outcome].Add(1)
+	if v.Degraded() {
+		t.N[tally.Degraded].Add(1)
 	}
 }
 
@@ -165,11 +140,11 @@ func (c *census) count(v *gate.Verdict) {
 func outcomeOf(check *gate.Check) int {
 	switch {
 	case !check.Shadow:
-		return passed
+		return tally.Passed
 	case check.Granted == 0:
-		return shadowRefused
+		return tally.ShadowRefused
 	}
-	return shadowPassed
+	return tally.ShadowPassed
 }
 
 var ruleDecisions = prometheus.NewDesc("weir_decisions_total",
@@ -199,6 +174,8 @@ func (m *Metrics) Describe(descriptions chan<- *prometheus.Desc) {
 	descriptions <- ruleRivals
 	descriptions <- ruleInfo
 	descriptions <- verdictCounts
+	descriptions <- degradedCounts
+	descriptions <- decisionTook
 }
 
 // Collect implements prometheus.Collector. A CounterVec would look each label up for each verdict,
@@ -207,8 +184,8 @@ func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 	m.collecting.Lock()
 	defer m.collecting.Unlock()
 	c := m.census.Load()
-	rest := new(tally)
-	rest.add(c.gone)
+	rest := new(counted)
+	rest.Add(&c.gone.Rule)
 	labels := 0
 	for i, rule := range c.rules {
 		if label := rule.Label(); label != "" && len(label) <= mostLabel && labels < mostRules {
@@ -220,21 +197,41 @@ func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 			t.collect(to, rule.Name(), rule.Mode() == rules.Shadow)
 			t.collectMore(to, rule.Name(), rule.Bans() != nil, rule.Candidate() != nil)
 		case together:
-			rest.add(t)
+			rest.Add(&t.Rule)
 		}
 	}
-	for name, t := range map[string]*tally{claims: c.claims, unknown: c.unknown, other: rest} {
-		if t.counted() {
+	for name, t := range map[string]*counted{claims: c.claims, unknown: c.unknown, other: rest} {
+		if t.Any() {
 			t.collect(to, name, false)
 		}
 	}
-	rest.collectMore(to, other, rest.n[bans].Load() > 0, rest.compared())
+	rest.collectMore(to, other, rest.N[tally.Bans].Load() > 0, rest.compared())
 	m.collectVerdicts(to)
 }
 
+// Read calls each with the name and the counters of each rule in force, of claims that callers bring, and of rules that
+// were replaced meanwhile. It returns the requests decided, by gate.Outcome, and their latencies. It is for
+// internal/telemetry, so that a decision is counted once.
+func (m *Metrics) Read(each func(name string, n *tally.Rule)) (total tally.Counts, took tally.Buckets) {
+	c := m.census.Load()
+	for i, rule := range c.rules {
+		each(rule.Name(), &c.tallies[i].Rule)
+	}
+	each(claims, &c.claims.Rule)
+	each(unknown, &c.unknown.Rule)
+	for reason := range m.verdicts {
+		for outcome := range m.verdicts[reason] {
+			total[outcome] += m.verdicts[reason][outcome].Load()
+		}
+	}
+	total[tally.Degraded] = m.degraded.Load()
+	took, _ = m.took.Read()
+	return total, took
+}
+
 // placeOf returns the place of a tally, which it gets with its first count.
-func (c *census) placeOf(t *tally) place {
-	if t.place == nowhere && t.counted() {
+func (c *census) placeOf(t *counted) place {
+	if t.place == nowhere && t.Any() {
 		t.place = together
 		if c.shown < mostRules {
 			t.place = own
@@ -246,12 +243,12 @@ func (c *census) placeOf(t *tally) place {
 
 // collect exports the two usual outcomes also at 0, so that a rate has a start, and the others once
 // they occur.
-func (t *tally) collect(to chan<- prometheus.Metric, name string, shadow bool) {
-	for i := range outcomes {
-		n := t.n[i].Load()
-		expected := i == passed || i == refused
+func (t *counted) collect(to chan<- prometheus.Metric, name string, shadow bool) {
+	for i := range tally.Outcomes {
+		n := t.N[i].Load()
+		expected := i == tally.Passed || i == tally.Refused
 		if shadow {
-			expected = i == shadowPassed || i == shadowRefused
+			expected = i == tally.ShadowPassed || i == tally.ShadowRefused
 		}
 		if n > 0 || expected {
 			to <- counter(ruleDecisions, n, name, outcomeNames[i])
@@ -267,22 +264,22 @@ var ruleInfo = prometheus.NewDesc("weir_rule_info",
 	[]string{"rule", "label"}, nil)
 
 // collectMore exports bans and comparisons, which only some rules have.
-func (t *tally) collectMore(to chan<- prometheus.Metric, name string, banned, compared bool) {
+func (t *counted) collectMore(to chan<- prometheus.Metric, name string, banned, compared bool) {
 	if banned {
-		to <- counter(ruleBans, t.n[bans].Load(), name)
+		to <- counter(ruleBans, t.N[tally.Bans].Load(), name)
 	}
 	if !compared {
 		return
 	}
 	for i, words := range rivalWords {
-		to <- counter(ruleRivals, t.n[rival+i].Load(), name, words[0], words[1])
+		to <- counter(ruleRivals, t.N[tally.Compared+i].Load(), name, words[0], words[1])
 	}
 }
 
 // compared reports whether a candidate was compared.
-func (t *tally) compared() bool {
+func (t *counted) compared() bool {
 	for i := range rivalWords {
-		if t.n[rival+i].Load() > 0 {
+		if t.N[tally.Compared+i].Load() > 0 {
 			return true
 		}
 	}

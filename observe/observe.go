@@ -7,12 +7,14 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/internal/tally"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -27,9 +29,9 @@ type Metrics struct {
 	verdicts   [reasons][4]atomic.Uint64
 
 	looks           prometheus.Counter
-	degraded        prometheus.Counter
+	degraded        atomic.Uint64
 	crowded         prometheus.Counter
-	took            prometheus.Histogram
+	took            tally.Latency
 	storeTook       *prometheus.HistogramVec
 	storeErrors     *prometheus.CounterVec
 	unsettled       *prometheus.CounterVec
@@ -46,6 +48,12 @@ const reasons = int(gate.Canceled) + 1
 var verdictCounts = prometheus.NewDesc("weir_verdicts_total",
 	"Requests decided, by outcome and reason.", []string{"outcome", "reason"}, nil)
 
+var degradedCounts = prometheus.NewDesc("weir_degraded_total",
+	"Requests decided by on_store_error, because the store did not respond.", nil, nil)
+
+var decisionTook = prometheus.NewDesc("weir_decision_duration_seconds",
+	"Latency of decisions, including the store.", nil, nil)
+
 // durations are histogram buckets in seconds: from the embedded store (microseconds) to the longest
 // time that callers wait for a store.
 var durations = []float64{1e-6, 2.5e-6, 5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4,
@@ -57,12 +65,8 @@ func New(version string) *Metrics {
 	m := &Metrics{registry: prometheus.NewRegistry(), process: prometheus.NewRegistry()}
 	m.census.Store(newCensus())
 	m.looks = newCounter("weir_looks_total", "Peeks and dry runs, which charge nothing.")
-	m.degraded = newCounter("weir_degraded_total",
-		"Requests decided by on_store_error, because the store did not respond.")
 	m.crowded = newCounter("weir_too_many_claims_total",
 		"Requests decided by on_store_error, because their rules exceed the maximum of claims per decision.")
-	m.took = prometheus.NewHistogram(prometheus.HistogramOpts{Name: "weir_decision_duration_seconds",
-		Help: "Latency of decisions, including the store.", Buckets: durations})
 	m.storeTook = prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "weir_store_duration_seconds",
 		Help: "Latency of store calls, by operation.", Buckets: durations}, []string{"operation"})
 	m.storeErrors = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_store_errors_total",
@@ -82,7 +86,7 @@ func New(version string) *Metrics {
 		Help:        "Version of weir and of Go as labels; the value is 1.",
 		ConstLabels: prometheus.Labels{"version": version, "goversion": runtime.Version()}})
 	build.Set(1)
-	m.registry.MustRegister(m, &m.servers, m.looks, m.degraded, m.crowded, m.took, m.storeTook, m.storeErrors,
+	m.registry.MustRegister(m, &m.servers, m.looks, m.crowded, m.storeTook, m.storeErrors,
 		m.unsettled, m.untrusted,
 		storeUp, m.ruleCount, m.loadedAt, m.fresh, build)
 	m.process.MustRegister(collectors.NewGoCollector(),
@@ -110,13 +114,13 @@ func (m *Metrics) Registry() *prometheus.Registry { return m.registry }
 
 // Verdict counts a verdict, as an observer for gate.WithObserver. It does not allocate.
 func (m *Metrics) Verdict(v *gate.Verdict) {
-	m.took.Observe(v.Took.Seconds())
+	m.took.Observe(v.Took, uintptr(unsafe.Pointer(v))) // concurrent requests have different verdicts
 	if v.Times == 0 {
 		m.looks.Inc()
 		return
 	}
 	if v.Degraded() {
-		m.degraded.Inc()
+		m.degraded.Add(1)
 	}
 	if errors.Is(v.Err, gate.ErrTooManyClaims) {
 		m.crowded.Inc()
@@ -146,6 +150,9 @@ func (m *Metrics) collectVerdicts(to chan<- prometheus.Metric) {
 			to <- counter(verdictCounts, n, outcome.String(), gate.Reason(reason).String())
 		}
 	}
+	to <- counter(degradedCounts, m.degraded.Load())
+	counts, sum := m.took.Read()
+	to <- prometheus.MustNewConstHistogram(decisionTook, counts.Total(), sum.Seconds(), counts.Cumulative())
 }
 
 // Rules records that set is in force since a time; call it after the gate has it. Counts continue

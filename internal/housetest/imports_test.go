@@ -115,7 +115,7 @@ var mayImport = []struct {
 		"it reaches its Redis as the store does, by the same URLs; of the store itself it knows nothing"},
 	{[]string{"internal/ruleset"}, []string{"", "rules", "pathform", "internal/ruleset", "internal/netaddr"},
 		"rule sets are files and their merge; only redissource reaches a Redis"},
-	{[]string{"internal/server/admin"}, []string{"", "clientaddr", "pathform", "gate", "rules", "httplimit", "internal/server", "internal/ruleset", "observe", "internal/deadline", "internal/netaddr"},
+	{[]string{"internal/server/admin"}, []string{"", "clientaddr", "pathform", "gate", "rules", "httplimit", "internal/server", "internal/ruleset", "observe", "internal/deadline", "internal/netaddr", "internal/telemetry", "internal/tally"},
 		"operators change the ledger; a front end never imports a store"},
 	{[]string{"rules"}, []string{"", "rules", "pathform", "internal/netaddr"},
 		"rules are plain data, and their patterns have the form of paths; they call no store, and what becomes of a refusal is the gate's"},
@@ -123,18 +123,20 @@ var mayImport = []struct {
 		"the gate speaks weir.Store: which store it is, and on which wire the request came, is not its business"},
 	{[]string{"observe"}, []string{"", "rules", "pathform", "gate", "observe", "internal/deadline", "internal/netaddr"},
 		"observers are told of verdicts; they know no front end and no store"},
+	{[]string{"internal/telemetry"}, []string{"", "rules", "pathform", "gate", "observe", "internal/telemetry", "internal/redisconn", "internal/redisslot", "internal/respguard", "internal/algorithm", "internal/deadline", "internal/netaddr"},
+		"telemetry observes verdicts and keeps their history; it knows no front end and no store"},
 	{[]string{"clientaddr", "pathform", "internal/netaddr"}, []string{"", "internal/netaddr"},
 		"they read what stands in a request; what is done about it is the gate's and the rules'"},
-	{[]string{"engine", "internal/engine"}, []string{"", "memstore", "redisstore", "layers", "clientaddr", "pathform", "rules", "gate", "httplimit", "observe", "internal/engine", "internal/ruleset", "internal/layers", "internal/algorithm", "internal/nearest", "internal/netaddr", "internal/deadline", "internal/redisconn", "internal/redisslot", "internal/respguard", "internal/bounds", "internal/quota"},
+	{[]string{"engine", "internal/engine"}, []string{"", "memstore", "redisstore", "layers", "clientaddr", "pathform", "rules", "gate", "httplimit", "observe", "internal/engine", "internal/ruleset", "internal/layers", "internal/algorithm", "internal/nearest", "internal/netaddr", "internal/deadline", "internal/redisconn", "internal/redisslot", "internal/respguard", "internal/bounds", "internal/quota", "internal/telemetry"},
 		"the wiring is below the command, and users of engine compile no flags and no front end"},
 	{[]string{"internal/listen"}, []string{"", "clientaddr", "internal/netaddr"},
 		"a listener knows who may connect, not what is said then"},
-	{[]string{"httplimit", "grpclimit", "internal/server"}, []string{"", "clientaddr", "pathform", "gate", "rules", "httplimit", "grpclimit", "internal/server", "observe", "internal/deadline", "internal/netaddr"},
+	{[]string{"httplimit", "grpclimit", "internal/server"}, []string{"", "clientaddr", "pathform", "gate", "rules", "httplimit", "grpclimit", "internal/server", "observe", "internal/telemetry", "internal/deadline", "internal/netaddr"},
 		"a front end never imports a store: it parses and renders, the gate decides"},
 }
 
-// plain are packages of constants and arithmetic, which all but the lowest packages may import.
-var plain = []string{"internal/nearest", "internal/bounds", "internal/quota"}
+// plain are packages of constants, arithmetic and waiting, which all but the lowest packages may import.
+var plain = []string{"internal/nearest", "internal/bounds", "internal/quota", "internal/pause", "internal/tally"}
 
 func TestTheHouseImportsDownwards(t *testing.T) {
 	for _, p := range packages(t) {
@@ -163,13 +165,14 @@ var vendors = map[string]struct {
 	"go.yaml.in/yaml":                     {[]string{"rules", "internal/ruleset/ledger"}, "rule files are read in one place, with one strictness; the ledger only moves fields when a candidate is promoted"},
 	"github.com/cespare/xxhash":           {[]string{"rules"}, "who is within a percentage must be the same for ever, on every platform"},
 	"golang.org/x/text":                   {[]string{"rules"}, "the normaliser nfkc: Unicode's tables are not ours to keep"},
-	"github.com/go-json-experiment/json":  {[]string{"internal/server/api", "internal/server/admin", "internal/server/web"}, "documents over HTTP are read with one strictness"},
-	"github.com/prometheus/client_golang": {[]string{"observe", "engine"}, "who counts needs it; who is counted does not"},
+	"github.com/go-json-experiment/json":  {[]string{"internal/server/api", "internal/server/admin", "internal/server/console", "internal/server/web"}, "documents over HTTP are read with one strictness"},
+	"github.com/prometheus/client_golang": {[]string{"observe", "engine", "internal/telemetry"}, "who counts needs it; who is counted does not"},
 	"github.com/dunglas/httpsfv":          {[]string{"httplimit"}, "the Transport reads RateLimit of any server"},
 	"github.com/pires/go-proxyproto":      {[]string{"internal/listen"}, "connections are opened in one place"},
 	"github.com/fsnotify/fsnotify":        {[]string{"internal/ruleset/filesource"}, "only files can be watched; other sources are told, or ask"},
 	"github.com/spf13/cobra":              {[]string{"internal/cli"}, "the command; libraries have no flags"},
 	"github.com/spf13/pflag":              {[]string{"internal/cli"}, "the command's flags"},
+	"github.com/gdamore/tcell":            {[]string{"internal/cli", "internal/cli/top"}, "one command draws on the terminal"},
 	"github.com/getkin/kin-openapi":       {[]string{"internal/housetest/openapitest"}, "answers are compared with their documents, in tests only"},
 	"pgregory.net/rapid":                  {[]string{"storetest", "internal/algorithm/stories/chance"}, "properties, in tests only"},
 	"github.com/anishathalye/porcupine":   {[]string{"storetest"}, "linearizability, in tests only"},

@@ -36,6 +36,7 @@ type Witness struct {
 // New is a witness of a handler. Requests of no operation are answered with one of the statuses outside.
 func New(t testing.TB, next http.Handler, document []byte, outside ...int) *Witness {
 	t.Helper()
+	openapi3filter.RegisterBodyDecoder("text/event-stream", openapi3filter.FileBodyDecoder) // a text
 	doc, err := openapi3.NewLoader().LoadFromData(document)
 	if err == nil {
 		err = doc.Validate(t.Context())
@@ -53,6 +54,7 @@ func New(t testing.TB, next http.Handler, document []byte, outside ...int) *Witn
 // ServeHTTP implements http.Handler.
 func (w *Witness) ServeHTTP(out http.ResponseWriter, r *http.Request) {
 	recorder := httptest.NewRecorder()
+	r.Header.Del("Accept-Encoding") // schemas are of plain answers
 	w.next.ServeHTTP(recorder, r)
 	route := w.check(r, recorder)
 	if w.Note != nil {

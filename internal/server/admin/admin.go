@@ -16,6 +16,7 @@ import (
 	"github.com/weirproject/weir/internal/ruleset"
 	"github.com/weirproject/weir/internal/ruleset/ledger"
 	"github.com/weirproject/weir/internal/server/web"
+	"github.com/weirproject/weir/internal/telemetry"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -37,6 +38,10 @@ type Server struct {
 	Mistakes func(error) []web.Mistake // in errors of Reload and Status
 	Access   *web.Access               // nil: everybody has access; listen on loopback only
 	Log      *slog.Logger              // logs writes; nil: none
+	Mark     func(telemetry.Mark)      // records writes; nil: nobody does
+
+	Telemetry telemetry.Reader // nil: off, and requests that need it are refused
+	Streams   *web.Streams     // of samples; nil: own ones
 }
 
 // A handler is safe for concurrent use.
@@ -84,8 +89,14 @@ func newHandler(s Server) (*handler, error) {
 	if h.Access == nil {
 		h.Access = new(web.Access)
 	}
+	if h.Mark == nil {
+		h.Mark = func(telemetry.Mark) {}
+	}
 	if h.Log == nil {
 		h.Log = slog.New(slog.DiscardHandler)
+	}
+	if h.Streams == nil {
+		h.Streams = new(web.Streams)
 	}
 	return h, nil
 }
@@ -97,6 +108,12 @@ func (h *handler) resource(methods []operation) http.Handler {
 		var answer any
 		if err == nil {
 			answer, err = op.run(h, r.Context(), c)
+		}
+		if serve, ok := answer.(stream); ok && err == nil {
+			answer, err = nil, serve(w, r)
+			if err == nil {
+				return
+			}
 		}
 		if err != nil {
 			p, hides := problemOf(err)
@@ -141,6 +158,9 @@ func (h *handler) admit(r *http.Request, methods []operation) (*call, operation,
 	}
 	if op.ledger && h.Ledger == nil {
 		return nil, op, web.Refuse(http.StatusForbidden, "%s", h.NoLedger)
+	}
+	if op.telemetry && h.Telemetry == nil {
+		return nil, op, web.Refuse(http.StatusForbidden, "telemetry is off: start the server with --telemetry=true")
 	}
 	if op.versioned {
 		return c, op, c.readVersion()

@@ -117,7 +117,11 @@ func (c *call) document(into any) error {
 
 // write sends an answer.
 func (c *call) write(w http.ResponseWriter, answer any) {
-	text, err := json.Marshal(answer, jsontext.WithIndent("  "), json.Deterministic(true))
+	text, is := answer.(rendered)
+	var err error
+	if !is {
+		text, err = json.Marshal(answer, jsontext.WithIndent("  "), json.Deterministic(true))
+	}
 	if err != nil {
 		p, _ := problemOf(err)
 		p.Write(w)
@@ -130,5 +134,5 @@ func (c *call) write(w http.ResponseWriter, answer any) {
 	if c.etag > 0 {
 		h.Set("ETag", web.ETag(c.etag))
 	}
-	_, _ = w.Write(append(text, '\n')) // an error means that the connection is gone
+	web.WriteCompressed(w, c.request, append(text, '\n'))
 }

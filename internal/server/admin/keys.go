@@ -10,6 +10,7 @@ import (
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/internal/ruleset/ledger"
 	"github.com/weirproject/weir/internal/server/web"
+	"github.com/weirproject/weir/internal/telemetry"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -80,23 +81,18 @@ func (h *handler) state(ctx context.Context, c *call) (*Key, *gate.Verdict, erro
 	if err != nil {
 		return nil, nil, err
 	}
+	return h.stateOf(ctx, l)
+}
+
+func (h *handler) stateOf(ctx context.Context, l *lookup) (*Key, *gate.Verdict, error) {
 	v, err := h.decide(ctx, h.Gate.ClaimsOf(l.rule, []byte(l.key), l.limits))
 	if err != nil {
 		return nil, nil, err
 	}
-	answer := &Key{Rule: l.rule.Name(), Key: readable(l.key), Components: l.rule.Components(), Values: []string{}}
-	for _, value := range l.values {
-		answer.Values = append(answer.Values, readable(value))
-	}
+	answer := keyOf(l.rule, l.key, l.values)
 	for i := range v.Len() {
 		check := v.At(i)
-		d := check.Decision
-		one := KeyLimit{Limit: check.Claim.Limit.String(), Remaining: d.Remaining, ResetAfter: d.ResetAfter.Seconds()}
-		if d.RetryAfter != weir.Never {
-			seconds := d.RetryAfter.Seconds()
-			one.RetryAfter = &seconds
-		}
-		answer.Limits = append(answer.Limits, one)
+		answer.Limits = append(answer.Limits, keyLimit(&check))
 	}
 	if l.rule.Bans() != nil {
 		wait, err := h.banned(ctx, l)
@@ -105,7 +101,18 @@ func (h *handler) state(ctx context.Context, c *call) (*Key, *gate.Verdict, erro
 		}
 		answer.BannedFor = wait.Seconds()
 	}
-	return answer, v, nil
+	return &answer, v, nil
+}
+
+// keyLimit is the state under one limit.
+func keyLimit(check *gate.Check) KeyLimit {
+	d := check.Decision
+	one := KeyLimit{Limit: check.Claim.Limit.String(), Remaining: d.Remaining, ResetAfter: d.ResetAfter.Seconds()}
+	if d.RetryAfter != weir.Never {
+		seconds := d.RetryAfter.Seconds()
+		one.RetryAfter = &seconds
+	}
+	return one
 }
 
 // readable returns a key as valid UTF-8, which a header's value need not be.
@@ -125,6 +132,8 @@ func (h *handler) resetKey(ctx context.Context, c *call) (any, error) {
 		return nil, err
 	}
 	h.Log.Info("admin: a key was reset", "rule", before.Rule, "key", key, "who", c.who, "why", c.by().Why)
+	h.Mark(telemetry.Mark{Kind: "reset", Rule: before.Rule, Key: key, Text: "key reset", Actor: c.who,
+		Reason: c.by().Why})
 	after, _, err := h.state(ctx, c)
 	return after, err
 }
@@ -158,6 +167,8 @@ func (h *handler) liftBan(ctx context.Context, c *call) (any, error) {
 	}
 	h.Log.Info("admin: a ban was lifted", "rule", l.rule.Name(), "key", l.key, "was_banned", left > 0,
 		"who", c.who, "why", c.by().Why)
+	h.Mark(telemetry.Mark{Kind: "lift", Rule: l.rule.Name(), Key: l.key, Text: "ban lifted", Actor: c.who,
+		Reason: c.by().Why})
 	return Lifted{Rule: l.rule.Name(), Key: readable(l.key), Banned: left > 0}, nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/weirproject/weir/internal/server/web"
+	"github.com/weirproject/weir/internal/telemetry"
 )
 
 // An operation is a method of a path below Prefix.
@@ -20,6 +21,8 @@ type operation struct {
 	ledger       bool // needed
 	versioned    bool // If-Match or If-None-Match is required
 	store        bool // the ledger or the store is needed, and can be down
+	telemetry    bool // needed
+	media        string
 	body         map[string]any
 	errors       []int // besides those that follow from the other fields
 }
@@ -44,11 +47,19 @@ func changing(op operation) operation {
 	return op
 }
 
+// reading completes an operation that reads the telemetry.
+func reading(op operation) operation {
+	op.method, op.path, op.telemetry = get, "telemetry/"+op.path, true
+	return op
+}
+
 var reloading = operation{method: post, path: "reload", id: "reload", run: (*handler).reload, answer: Reloaded{},
 	writes: true, store: true, errors: []int{invalid},
 	summary: "Read all sources of rules, and answer when they are in force"}
 
-func operations() []operation {
+func operations() []operation { return append(ledgerOperations(), telemetryOperations()...) }
+
+func ledgerOperations() []operation {
 	return []operation{
 		{method: get, path: "rules", id: "listRules", run: (*handler).listRules, answer: Rules{},
 			store: true, summary: "List the rules in force, and those of the ledger"},
@@ -98,9 +109,33 @@ func operations() []operation {
 		{method: post, path: "bans/lift", id: "liftBan", run: (*handler).liftBan, answer: Lifted{},
 			query: "rule key value why", writes: true, store: true, errors: []int{missing, conflict, invalid},
 			summary: "Lift a ban on all nodes, and forget earlier bans"},
+		{method: post, path: "explain", id: "explain", run: (*handler).explain, answer: Explanation{},
+			body:    map[string]any{"application/json": Question{}},
+			summary: "Show the rules, limits, bans and exceptions of a key, an address or a request"},
 		reloading,
 		{method: get, path: "openapi.json", id: "openapi", run: (*handler).openAPI,
 			answer: web.Schema{"type": "object"}, summary: "This document"},
+	}
+}
+
+func telemetryOperations() []operation {
+	return []operation{
+		reading(operation{path: "overview", id: "telemetryOverview", run: (*handler).overview,
+			answer: telemetry.Overview{}, query: "from until node most", store: true,
+			summary: "Show the traffic of all rules"}),
+		reading(operation{path: "rules/{name}", id: "telemetryRule", run: (*handler).ruleReport,
+			answer: telemetry.RuleReport{}, query: "from until node most", errors: []int{missing},
+			store: true, summary: "Show the traffic and the keys of a rule"}),
+		reading(operation{path: "nodes", id: "telemetryNodes", run: (*handler).nodes, answer: Nodes{},
+			store: true, summary: "Show the servers that share the store"}),
+		reading(operation{path: "marks", id: "telemetryMarks", run: (*handler).marks, answer: Marks{},
+			query: "from until node most", store: true, summary: "Show changes and incidents, the latest first"}),
+		reading(operation{path: "recent", id: "telemetryRecent", run: (*handler).recent, answer: Samples{},
+			query:   "rule key outcome request most",
+			summary: "Show samples of this server's decisions, the latest first"}),
+		reading(operation{path: "live", id: "telemetryLive", run: (*handler).live, media: "text/event-stream",
+			answer: text, query: "rule key outcome", store: true,
+			summary: "Stream samples of this server's decisions as they are made"}),
 	}
 }
 
@@ -115,7 +150,13 @@ var parameters = map[string]web.Parameter{
 		Schema: web.Schema{"type": "string", "enum": []string{"true", "false"}}},
 	"to": {Doc: "A revision of the rule's history.", Required: true,
 		Schema: web.Schema{"type": "integer", "minimum": 1}},
-	"most": {Doc: "The maximum number of changes.",
+	"from": {Doc: "The beginning: a time of RFC 3339, or a duration before now, such as 15m. The default is an hour " +
+		"before the end."},
+	"until":   {Doc: "The end, as from. The default is now."},
+	"node":    {Doc: "Of this server alone."},
+	"outcome": {Doc: "passed, refused, denied or failed."},
+	"request": {Doc: "The ID of the request."},
+	"most": {Doc: "The maximum number of entries of the answer.",
 		Schema: web.Schema{"type": "integer", "minimum": 1, "maximum": 1000}},
 	"rule":  {Doc: "The name of the rule; of diff: the body is this rule alone."},
 	"key":   {Doc: "The key as lists of bans print it, or the value of a key with one component."},
@@ -156,8 +197,8 @@ func Document() []byte {
 
 func (op *operation) describe() web.Operation {
 	o := web.Operation{Method: op.method, Path: Prefix + op.path, ID: op.id, Summary: op.summary, Body: op.body,
-		Answers: []any{op.answer},
-		Errors:  append([]int{http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden}, op.errors...),
+		Answers: []any{op.answer}, Media: op.media,
+		Errors: append([]int{http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden}, op.errors...),
 	}
 	if _, after, ok := strings.Cut(op.path, "{"); ok {
 		name, _, _ := strings.Cut(after, "}")

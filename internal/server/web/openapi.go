@@ -1,9 +1,11 @@
 package web
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/http"
+	"path"
 	"reflect"
 	"slices"
 	"strconv"
@@ -40,6 +42,7 @@ type Operation struct {
 	Body map[string]any
 	// Answers are values of the types of the answer; it is one of them.
 	Answers []any
+	Media   string // type of the answer; "": application/json
 	Errors  []int
 	// Refusal tells that any error status can have an answer instead of a problem.
 	Refusal string
@@ -66,7 +69,7 @@ var usual = map[int]string{
 // Document returns the OpenAPI document of an API. Schemas are made from the types of Go: the tag json
 // has a field's name, doc its description, enum its values, and min and max its bounds.
 func (a *API) Document() []byte {
-	d := document{schemas: Schema{}, responses: Schema{}}
+	d := document{schemas: Schema{}, responses: Schema{}, types: map[string]reflect.Type{}}
 	for name, schema := range a.Schemas {
 		d.schemas[name] = schema
 	}
@@ -101,11 +104,14 @@ func (a *API) Document() []byte {
 }
 
 // A document has the parts that operations share.
-type document struct{ schemas, responses Schema }
+type document struct {
+	schemas, responses Schema
+	types              map[string]reflect.Type // of schemas, by name
+}
 
 func (d *document) operation(op *Operation, meanings map[int]string, problem Schema) Schema {
 	answer := d.oneOf(op.Answers)
-	responses := Schema{"200": response("Done.", Schema{"application/json": answer}, "")}
+	responses := Schema{"200": response("Done.", Schema{cmp.Or(op.Media, "application/json"): answer}, "")}
 	for _, status := range op.Errors {
 		text := strconv.Itoa(status)
 		header := ""
@@ -191,13 +197,15 @@ func (d *document) of(t reflect.Type) Schema {
 		return d.of(t.Elem())
 	case reflect.Slice:
 		return Schema{"type": "array", "items": d.of(t.Elem())}
+	case reflect.Map:
+		return Schema{"type": "object", "additionalProperties": d.of(t.Elem())}
 	case reflect.Bool:
 		return Schema{"type": "boolean"}
 	case reflect.String:
 		return Schema{"type": "string"}
 	case reflect.Float64:
 		return Schema{"type": "number"}
-	case reflect.Int, reflect.Int64:
+	case reflect.Int, reflect.Int64, reflect.Uint64:
 		return Schema{"type": "integer", "format": "int64"}
 	case reflect.Struct:
 		return d.named(t)
@@ -205,9 +213,14 @@ func (d *document) of(t reflect.Type) Schema {
 	panic("openapi: " + t.String() + " has no schema")
 }
 
-// named returns a reference to the schema of a struct.
+// named returns a reference to the schema of a struct. Of two types with one name, the second has that of its package
+// before it.
 func (d *document) named(t reflect.Type) Schema {
 	name := strings.ToUpper(t.Name()[:1]) + t.Name()[1:]
+	if other := d.types[name]; other != nil && other != t {
+		name = path.Base(t.PkgPath()) + name
+	}
+	d.types[name] = t
 	if d.schemas[name] == nil {
 		properties := Schema{}
 		d.schemas[name] = Schema{} // it may refer to itself
@@ -238,7 +251,7 @@ func (d *document) fields(t reflect.Type, properties Schema) (required []string)
 		if name == "" {
 			continue
 		}
-		optional := options == "omitzero"
+		optional := options == "omitzero" || options == "omitempty"
 		schema := d.of(field.Type)
 		switch kind := field.Type.Kind(); {
 		case kind == reflect.Pointer && !optional:

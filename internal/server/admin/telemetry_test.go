@@ -1,0 +1,277 @@
+package admin_test
+
+import (
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/internal/ruleset/ledger"
+	"github.com/weirproject/weir/internal/server/admin"
+	"github.com/weirproject/weir/internal/server/web"
+	"github.com/weirproject/weir/internal/telemetry"
+	"github.com/weirproject/weir/rules"
+)
+
+// fixedReports answers with fixed reports.
+type fixedReports struct {
+	err     error
+	queries chan telemetry.Query // of Overview
+	rules   int
+}
+
+func (f *fixedReports) Overview(_ context.Context, q telemetry.Query) (*telemetry.Overview, error) {
+	select {
+	case f.queries <- q:
+	default:
+	}
+	o := &telemetry.Overview{Step: time.Minute, Series: []telemetry.Point{{P99: time.Millisecond}},
+		Rules: []telemetry.RuleSummary{}, Nodes: []telemetry.Node{{Name: "a", StoreP99: time.Second}},
+		Alerts: []telemetry.Alert{{Name: "degraded"}}}
+	for range f.rules {
+		o.Rules = append(o.Rules, telemetry.RuleSummary{Name: "login", Limits: []string{"5/1m"},
+			WorstKey: &telemetry.KeyRate{Key: "203.0.113.7", Refused: 3}})
+	}
+	return o, f.err
+}
+
+func (f *fixedReports) Rule(_ context.Context, name string, _ telemetry.Query) (*telemetry.RuleReport, error) {
+	if name != "login" {
+		return nil, f.err
+	}
+	return &telemetry.RuleReport{RuleSummary: telemetry.RuleSummary{Name: name, Limits: []string{"5/1m"}},
+		Top: []telemetry.KeyRate{}, Histogram: []telemetry.Bar{{Keys: 2}}, WhatIf: []telemetry.WhatIf{},
+		Compared: &telemetry.Comparison{Both: 4}}, f.err
+}
+
+func (f *fixedReports) Nodes(context.Context) ([]telemetry.Node, error) { return nil, f.err }
+
+func (f *fixedReports) Marks(context.Context, telemetry.Query) ([]telemetry.Mark, error) {
+	return []telemetry.Mark{{Kind: "rules", Text: "login: limit changed"}}, f.err
+}
+
+func (f *fixedReports) Recent(filter telemetry.Filter, _ int) []telemetry.Sample {
+	return []telemetry.Sample{{Rule: "per-ip", Key: "203.0.113.9", RequestID: "req-1", Outcome: "refused"},
+		{Rule: filter.Rule, Key: filter.Key, Outcome: "passed", Wait: time.Second}}
+}
+
+func (f *fixedReports) Watch(ctx context.Context, _ telemetry.Filter, each func(telemetry.Sample) error) error {
+	for range 3 {
+		if err := each(telemetry.Sample{Rule: "login", Outcome: "passed"}); err != nil {
+			return err
+		}
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// reports gives the server telemetry. Its streams end at once.
+func (w *world) reports() {
+	stopping := make(chan struct{})
+	close(stopping)
+	w.server.Telemetry, w.server.Streams = &fixedReports{}, &web.Streams{Stopping: stopping}
+}
+
+// reports are the answers of the operations that read telemetry, and of explain.
+func reports(t *testing.T) *client {
+	w := memory(t)
+	stopping := make(chan struct{})
+	w.server.Streams = &web.Streams{Stopping: stopping}
+	w.server.Telemetry = &fixedReports{rules: 1}
+	c := w.start()
+	c.ask("GET telemetry/overview?from=15m&most=20", "").has(200, `"step_ns":60000000000`, `"p99_ns":1000000`)
+	c.ask("GET telemetry/rules/login", "").has(200, `"newly_refused":0`)
+	c.ask("GET telemetry/rules/nobody", "").has(404, "had requests in the last 24h")
+	c.ask("GET telemetry/nodes", "").has(200, `{"nodes":[]}`)
+	c.ask("GET telemetry/marks", "").has(200, "limit changed")
+	c.ask("GET telemetry/recent?rule=login&outcome=passed", "").has(200, `"wait_ns":1000000000`)
+	c.ask("GET telemetry/recent?request=req-1", "").has(200, `"request_id":"req-1"`)
+	for line, allowed := range map[string]string{
+		"GET telemetry/overview?from=yesterday":                                       "such as 15m",
+		"GET telemetry/overview?until=-5m":                                            "such as 15m",
+		"GET telemetry/overview?from=2026-01-02T00:00:00Z&until=2026-01-01T00:00:00Z": "a time before 2026-01-01",
+		"GET telemetry/overview?most=1001":                                            "allowed: 1 to 1000",
+		"GET telemetry/recent?outcome=lost":                                           "passed, refused, denied or failed",
+		"GET telemetry/recent?most=0":                                                 "a whole number from 1",
+		"GET telemetry/live?outcome=lost":                                             "passed, refused, denied or failed",
+	} {
+		c.ask(line, "").has(400, allowed)
+	}
+	liveIsBounded(t, c, stopping)
+	explains(c)
+	return c
+}
+
+// liveIsBounded opens the most streams that there may be, and one more.
+func liveIsBounded(t *testing.T, c *client, stopping chan struct{}) {
+	var open sync.WaitGroup
+	refused := make(chan *answer, 65)
+	for range 65 {
+		open.Go(func() {
+			a := c.ask("GET telemetry/live", "")
+			if a.status != http.StatusOK {
+				refused <- a
+				return
+			}
+			a.has(200, "event: sample\ndata: {", "event: end")
+		})
+	}
+	(<-refused).has(503, "64 streams")
+	close(stopping)
+	open.Wait()
+	if len(refused) > 0 {
+		t.Error("more than one stream was refused")
+	}
+}
+
+func explains(c *client) {
+	c.ask("POST explain", `{"text":"203.0.113.7"}`).has(200, `"what":"address"`, `"rule":"per-ip"`)
+	c.ask("POST explain", `{}`).has(422, "text or request")
+	c.ask("POST explain", `{"text":"`+strings.Repeat("x", 513)+`"}`).has(422, "at most 512")
+	c.ask("POST explain", `{"request":{"client":"nowhere"}}`).has(422, "allowed: an address")
+	c.ask("POST explain", `{"request":{"path":"/a%2fb"}}`).has(422)
+	c.ask("POST explain", `{"text":"x"}`, "Content-Type", "text/plain").has(415)
+	c.ask("POST explain", `{"text":"`+strings.Repeat("x", ledger.MaxDocument)+`"}`).has(413)
+}
+
+func brokenReports(t *testing.T) *client {
+	w := memory(t)
+	w.server.Telemetry = &fixedReports{err: errGone}
+	c := w.start()
+	for _, path := range []string{"overview", "rules/login", "nodes", "marks"} {
+		c.ask("GET telemetry/"+path, "").has(503)
+	}
+	return c
+}
+
+// TestTelemetryThatIsOff: the answer says how to turn it on.
+func TestTelemetryThatIsOff(t *testing.T) {
+	memory(t).start().ask("GET telemetry/overview", "").has(403, "--telemetry")
+}
+
+// TestLargeAnswersAreCompressed for clients that accept it, and only for these.
+func TestLargeAnswersAreCompressed(t *testing.T) {
+	w := memory(t)
+	queries := make(chan telemetry.Query, 10)
+	w.server.Telemetry = &fixedReports{rules: 1000, queries: queries}
+	h, err := admin.New(w.server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for accepted, coding := range map[string]string{"": "", "br, gzip;q=0.5": "gzip", "gzip;q=0": "", "GZIP": "gzip"} {
+		r := httptest.NewRequest("GET", "/v1/admin/telemetry/overview?from=24h&until=1h&node=a&most=7", nil)
+		r.Header.Set("Accept-Encoding", accepted)
+		out := httptest.NewRecorder()
+		h.ServeHTTP(out, r)
+		if got := out.Header().Get("Content-Encoding"); got != coding {
+			t.Fatalf("%q is answered with %q", accepted, got)
+		}
+		body := out.Body
+		var o telemetry.Overview
+		if coding == "" {
+			err = json.NewDecoder(body).Decode(&o)
+		} else if z, wrong := gzip.NewReader(body); wrong == nil {
+			err = json.NewDecoder(z).Decode(&o)
+		}
+		if err != nil || len(o.Rules) != 1000 {
+			t.Errorf("%q: %d rules, %v", accepted, len(o.Rules), err)
+		}
+		q := <-queries
+		if q.Node != "a" || q.Most != 7 || q.To.Sub(q.From).Round(time.Minute) != 23*time.Hour {
+			t.Errorf("the query is %+v", q)
+		}
+	}
+}
+
+// explained asks for an explanation.
+func (c *client) explained(body string) *admin.Explanation {
+	c.t.Helper()
+	var e admin.Explanation
+	if err := json.Unmarshal([]byte(c.ask("POST explain", body).has(200).text), &e); err != nil {
+		c.t.Fatal(err)
+	}
+	return &e
+}
+
+// TestExplainShowsWhyAKeyIsRefused: the rule that refuses comes first, with its limit and wait, its ban and the
+// exceptions with their author; asking charges nothing.
+func TestExplainShowsWhyAKeyIsRefused(t *testing.T) {
+	backend, err := ledger.NewMemory("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld(t, fileRules+"  - {"+strings.ReplaceAll(strings.TrimSpace(guessed), "\n", ", ")+"}\n", backend,
+		backend.Source())
+	w.server.Telemetry = &fixedReports{}
+	c := w.start()
+	w.guess(2)
+	c.ask("POST exceptions", `{"kind":"override","rule":"per-ip","values":["203.0.113.7"],"limit":["fixed_window 50/1h"],`+
+		`"for":"1h","why":"launch"}`, isNew, "*", "X-Weir-Actor", "ann").has(200)
+	for range 2 { // the first changed nothing
+		e := c.explained(`{"text":"203.0.113.7"}`)
+		first := e.Rules[0]
+		if first.Rule != "guess" || first.Binding == nil || *first.Binding != 0 || first.Limits[0].Remaining != 0 ||
+			*first.Limits[0].RetryAfter <= 0 || first.BannedFor != 0 {
+			t.Fatalf("%+v", first)
+		}
+		if len(e.Rules) != 3 || e.Rules[1].Rule != "per-ip" || e.Rules[1].Limits[0].Limit != "fixed_window 50/1h" {
+			t.Errorf("%+v", e.Rules)
+		}
+		if len(e.Exceptions) != 1 || e.Exceptions[0].Why != "launch" || !e.Exceptions[0].InForce {
+			t.Errorf("%+v", e.Exceptions)
+		}
+	}
+	w.guess(1)
+	if e := c.explained(`{"text":"client.ip=11:203.0.113.7"}`); e.What != "key" || e.Rules[0].BannedFor == 0 {
+		t.Errorf("%+v", e)
+	}
+	if e := c.explained(`{"text":"req-1"}`); e.What != "request_id" || len(e.Rules) != 1 || e.Rules[0].Rule != "per-ip" ||
+		e.Rules[0].Values[0] != "203.0.113.9" {
+		t.Errorf("%+v", e)
+	}
+	e := c.explained(`{"request":{"path":"//guess","client":"203.0.113.7","headers":{"x-user":"a"}}}`)
+	if e.Outcome != "refused" || e.Reason != "banned" || e.Rule != "guess" || !e.Rules[0].Decides ||
+		e.Rules[0].BannedFor == 0 || len(e.Exceptions) != 1 {
+		t.Errorf("%+v", e)
+	}
+}
+
+// TestExplainWithoutStore still lists the rules, and says what is missing.
+func TestExplainWithoutStore(t *testing.T) {
+	e := broken(t).start().explained(`{"text":"203.0.113.7"}`)
+	if len(e.Rules) != 3 || e.Rules[0].Skipped != gate.Unasked || len(e.Problems) != 1 {
+		t.Errorf("%+v", e)
+	}
+}
+
+// TestExplainIsBounded: of many rules it shows those that matter.
+func TestExplainIsBounded(t *testing.T) {
+	var text strings.Builder
+	text.WriteString("rules:\n")
+	for i := range 100 {
+		text.WriteString("  - {name: r" + string(rune('a'+i/26)) + string(rune('a'+i%26)) +
+			", key: [client.ip], limit: fixed_window 1/1h, match: {path: /" + string(rune('a'+i/26)) +
+			string(rune('a'+i%26)) + "}}\n")
+	}
+	backend, err := ledger.NewMemory("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld(t, text.String(), backend, backend.Source())
+	c := w.start()
+	var v gate.Verdict
+	r := &rules.Request{Path: "/dv", Client: netip.MustParseAddr("203.0.113.7")}
+	if err := w.server.Gate.Decide(t.Context(), r, gate.Once, &v); err != nil {
+		t.Fatal(err)
+	}
+	if e := c.explained(`{"text":"203.0.113.7"}`); len(e.Rules) != 64 || e.More != 36 || e.Rules[0].Rule != "rdv" {
+		t.Errorf("%d rules and %d more, first %s", len(e.Rules), e.More, e.Rules[0].Rule)
+	}
+}
