@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/weirproject/weir/internal/redistest"
 )
 
 const oneRule = "rules: [{name: a, limit: 1/1h}]\n"
@@ -54,6 +56,17 @@ func TestWhatDoesNotStart(t *testing.T) {
 		{"--max-bytes 0", "", 2, "--max-bytes is 0; allowed: 1 or more"},
 		{"", "WEIR_STORE_TIMEOUT=5", 2, `WEIR_STORE_TIMEOUT is "5"; allowed: a time with its unit`},
 		{"", "WEIR_OPEN=perhaps", 2, `WEIR_OPEN is "perhaps"; allowed: true or false`},
+		{"--audit redis", "", 2, "--audit redis stands for the Redis of --store, but --store is memory"},
+		{"--audit log,log", "", 2, "--audit has two of the kind log; allowed: one of each"},
+		{"--audit a.log,b.log", "", 2, "--audit has two of the kind file"},
+		{"--audit log,", "", 2, "--audit has an empty value; allowed, with commas: redis,"},
+		{"--audit $DIR", "", 2, "is a directory"},
+		{"--audit redis://127.0.0.1:1/x", "", 2, "--audit: redis://127.0.0.1:1/x: "},
+		{"--audit log --audit-keys some", "", 2, `--audit-keys is "some"; allowed: shown, hashed, hidden`},
+		{"--audit log --audit-keys hashed", "", 2, "addresses could be found by trying all of them; give --hash-key-file"},
+		{"--audit log --audit-rate 0", "", 2, "--audit-rate is 0; allowed: 1 or more"},
+		{"--audit log --audit-keep 0", "", 2, "--audit-keep is 0; allowed: 1 to 100000000"},
+		{"--audit log --audit-file-size 0", "", 2, "--audit-file-size is 0; allowed: 1 to 100000"},
 		{"--log-level loud", "", 2, `--log-level is "loud"; allowed: debug, info, warn, error`},
 		{"--log-format xml", "", 2, `--log-format is "xml"; allowed: text, json`},
 		{"--path-form loose", "", 2, `--path-form has "loose"; allowed: drop-trailing-slash`},
@@ -184,7 +197,7 @@ func TestLogsAsJSON(t *testing.T) {
 	}
 	t.Cleanup(func() { p.command.Process.Kill() })
 	go func() { p.ended <- p.command.Wait() }()
-	await(t, "the start", func() bool { return strings.Contains(p.logs(), `"msg":"serving"`) })
+	redistest.Await(t, "the start", func() bool { return strings.Contains(p.logs(), `"msg":"serving"`) })
 	p.end()
 	if out.Len() > 0 {
 		t.Errorf("the standard output has %s", out.String())
