@@ -48,18 +48,20 @@ const refuses = (rule) => rule.mode !== 'shadow' && (rule.banned_for > 0 || rule
 
 const wait = (rule) => Math.max(rule.banned_for ?? 0, ...rule.limits.map(waits));
 
+const kinds = [['override', 'key.do.override'], ['allow', 'key.do.allow'], ['block', 'key.do.block']];
+
 // Verdict is the answer in a sentence, and what can be done for all rules.
 function Verdict({ q, data, at, open }) {
 	const { write, ledger } = useSession();
-	const blocked = data.exceptions.find((one) => one.kind === 'block' && one.in_force);
+	const blocked = data.exceptions.find((one) => one.kind === 'block' && !one.rule && one.in_force);
 	const allowed = data.exceptions.find((one) => one.kind === 'allow' && !one.rule && one.in_force);
 	const refusing = data.rules.filter(refuses).sort((a, b) => wait(b) - wait(a))[0];
 	const possible = (kind) => write && ledger && scopes(kind, data.rules).length > 0;
 	return html`<section class="panel verdict ${blocked || refusing && !allowed ? 'bad' : ''}" aria-label=${t('key.verdict')}>
 		<h2 class="mono">${keyText({ key: q })} <${Badge}>${t('key.what.' + data.what)}</${Badge}></h2>
 		<p class="answer">${sentence(data, blocked, allowed, refusing, +at)}</p>
-		${write && html`<div class="buttons">${['override', 'allow', 'block'].filter(possible).map((kind) =>
-			html`<button onClick=${() => open({ Kind: ExceptionDialog, kind, first: refusing?.rule })}>${t(`key.do.${kind}`)}</button>`)}
+		${write && html`<div class="buttons">${kinds.filter(([kind]) => possible(kind)).map(([kind, text]) =>
+			html`<button onClick=${() => open({ Kind: ExceptionDialog, kind, first: refusing?.rule })}>${t(text)}</button>`)}
 			${!ledger && html`<span class="note">${t('key.noLedger')}</span>`}</div>`}</section>`;
 }
 
@@ -78,7 +80,7 @@ function Rules({ data, at, first, open }) {
 	if (!data.rules.length) return null;
 	const shown = data.rules.filter((rule) => used(rule) || rule.skipped || rule.rule === first);
 	const others = data.rules.filter((rule) => !shown.includes(rule));
-	const columns = ruleColumns(+at, open);
+	const columns = ruleColumns(+at, data.exceptions, open);
 	const table = (rows) => html`<${Table} caption=${t('key.rules')} columns=${columns} rows=${rows} id=${(rule) => rule.rule} />`;
 	return html`<${Panel} title=${t('key.rules')} note=${t('key.rules.note')}>
 		${shown.length > 0 ? table(shown) : html`<${Empty} title=${t('key.unused')} />`}
@@ -86,20 +88,21 @@ function Rules({ data, at, first, open }) {
 		${data.more > 0 && html`<p class="note">${t('key.more', { n: data.more })}</p>`}</${Panel}>`;
 }
 
-function ruleColumns(at, open) {
+function ruleColumns(at, exceptions, open) {
 	const { write, ledger } = useSession();
+	const actions = (rule) => html`<span class="row-actions">${rule.banned_for > 0 && html`<button onClick=${() => open({ Kind: LiftDialog, rule })}>${t('key.do.lift')}</button>`}
+		${ledger && valuesOf(rule) && html`<button onClick=${() => open({ Kind: ExceptionDialog, kind: 'override', first: rule.rule })}>${t('key.do.override')}</button>`}
+		<button onClick=${() => open({ Kind: ResetDialog, rule })}>${t('key.do.reset')}</button></span>`;
 	const each = (rule, cell) => rule.limits.map((limit, i) => html`<div class=${i === rule.binding ? 'binding' : ''}>${cell(limit, i === rule.binding)}</div>`);
 	return [
 		{ name: 'key', title: t('nav.rule'), cell: (rule) => html`<a href=${href('rules', rule.rule)}>${rule.rule}</a> ${rule.mode === 'shadow' && html`<${Badge} tone="shadow">${t('overview.shadow')}</${Badge}>`}
-			${rule.banned_for > 0 && html`<${Badge} tone="bad">${t('key.banned')}</${Badge}>`}<div class="note">${[rule.label, rule.components.join(', '), rule.skipped].filter(Boolean).join(' · ')}</div>` },
+			${rule.banned_for > 0 && html`<${Badge} tone="bad">${t('key.banned')}</${Badge}>`}${exceptions.filter((one) => one.rule === rule.rule).map((one) => html` <${Badge}>${t('mark.' + one.kind)}</${Badge}>`)}
+			<div class="note">${[rule.label, rule.components.join(', '), rule.skipped].filter(Boolean).join(' · ')}</div>${write && html`<div class="narrow">${actions(rule)}</div>`}` },
 		{ title: t('key.limit'), cell: (rule) => each(rule, (limit, binding) => html`<span class="mono">${limit.limit}</span>${binding && rule.limits.length > 1 && html` <${Badge}>${t('key.binding')}</${Badge}>`}`) },
 		{ title: t('key.remaining'), number: true, cell: (rule) => each(rule, (limit) => number(limit.remaining)) },
 		{ title: t('key.next'), number: true, cell: (rule) => each(rule, (limit) => next(limit, rule, at)) },
 		{ title: t('key.full'), number: true, wide: true, cell: (rule) => each(rule, (limit) => limit.reset_after > 0 ? html`<${Countdown} until=${at + 1000 * limit.reset_after} then=${t('key.now')} />` : '–') },
-		...write ? [{ title: html`<span class="hidden">${t('key.actions')}</span>`, cell: (rule) => html`<span class="row-actions">
-			${rule.banned_for > 0 && html`<button onClick=${() => open({ Kind: LiftDialog, rule })}>${t('key.do.lift')}</button>`}
-			${ledger && valuesOf(rule) && html`<button onClick=${() => open({ Kind: ExceptionDialog, kind: 'override', first: rule.rule })}>${t('key.do.override')}</button>`}
-			<button onClick=${() => open({ Kind: ResetDialog, rule })}>${t('key.do.reset')}</button></span>` }] : [],
+		...write ? [{ title: html`<span class="hidden">${t('key.actions')}</span>`, wide: true, cell: actions }] : [],
 	];
 }
 

@@ -32,7 +32,6 @@ export default {
 	'health.bound.name.prefetch': ['prefetch', '预取'],
 	'health.bound.name.degraded': ['degraded', '降级'],
 	'health.problems': ['Problems', '问题'],
-	'health.well': ['All nodes are well', '所有节点正常'],
 	'health.rules': ['{n} version of the rules|{n} versions of the rules', '{n} 个规则版本'],
 	'health.slowest': ['slowest node', '最慢节点'],
 	'health.largest': ['largest', '最大'],
