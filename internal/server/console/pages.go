@@ -104,21 +104,10 @@ func (p *page) write(w http.ResponseWriter, r *http.Request) {
 	h.Set("Cache-Control", "no-cache")
 	h.Set("Vary", "Accept-Encoding")
 	text, tag := p.plain, p.tag
-	if acceptsGzip(r) {
+	if web.AcceptsGzip(r) {
 		text, tag = p.gzip, p.tag+"-gzip"
 		h.Set("Content-Encoding", "gzip")
 	}
 	h.Set("ETag", fmt.Sprintf("%q", tag))
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(text))
-}
-
-// acceptsGzip reads Accept-Encoding (RFC 9110, section 12.5.3).
-func acceptsGzip(r *http.Request) bool {
-	for one := range strings.SplitSeq(r.Header.Get("Accept-Encoding"), ",") {
-		coding, weight, _ := strings.Cut(strings.ReplaceAll(one, " ", ""), ";")
-		if coding == "gzip" {
-			return strings.Trim(weight, "q=0.") != "" || weight == ""
-		}
-	}
-	return false
 }

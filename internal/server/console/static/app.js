@@ -1,5 +1,5 @@
 // The frame of all pages: session, navigation, language, theme, shortcuts.
-import { html, render, useCallback, useEffect, useErrorBoundary, useRef, useState } from './vendor/preact.js';
+import { html, render, useCallback, useEffect, useErrorBoundary, useLayoutEffect, useRef, useState } from './vendor/preact.js';
 import { send } from './api.js';
 import { Dialog, Empty, Failure, Page, Session } from './components.js';
 import { keepLanguage, setLanguage, t } from './i18n.js';
@@ -109,7 +109,7 @@ function Missing() {
 function useShortcuts(actions) {
 	const latest = useRef();
 	latest.current = actions;
-	useEffect(() => {
+	useLayoutEffect(() => {
 		let before = '';
 		const pressed = (event) => {
 			if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest('input, textarea, select, dialog')) return;

@@ -10,7 +10,7 @@ export function Interval({ route, nodes = [], shown }) {
 	const here = (params) => href(route.page, route.name, { ...Object.fromEntries(route.params), ...params });
 	return html`${nodes.length > 1 && html`<select aria-label=${t('span.node')} value=${query.node ?? ''} onChange=${(event) => setParams({ node: event.target.value })}>
 			<option value="">${t('span.node.all')}</option>${nodes.map((node) => html`<option value=${node}>${node}</option>`)}</select>`}
-		${fixed && html`<span class="badge">${t('span.fixed', { from: day(query.from), to: day(query.to) })}</span>`}
-		<${Choice} label=${t('span.label')} value=${fixed ? '' : query.from} options=${spans.map((span) => [span, span, here({ span, from: '', to: '' })])} />
-		${shown && !fixed && html`<a class="button" href=${here({ from: shown.from, to: shown.to })} title=${t('span.fix')} aria-label=${t('span.fix')}>⚲</a>`}`;
+		${fixed && html`<span class="badge">${t('span.fixed', { from: day(query.from), to: day(query.until) })}</span>`}
+		<${Choice} label=${t('span.label')} value=${fixed ? '' : query.from} options=${spans.map((span) => [span, span, here({ span, from: '', until: '' })])} />
+		${shown && !fixed && html`<a class="button" href=${here({ from: shown.from, until: shown.to })} title=${t('span.fix')} aria-label=${t('span.fix')}>⚲</a>`}`;
 }

@@ -2,13 +2,13 @@
 //
 //	/console?span=1h                        the overview
 //	/console/rules/NAME?span=24h&lang=zh    a rule
-//	/console/rules/NAME?from=T&to=T         the same, in a fixed interval
+//	/console/rules/NAME?from=T&until=T        the same, in a fixed interval
 import { useEffect, useState } from './vendor/preact.js';
 
 const base = '/console';
 
 // Links to other pages keep these parameters.
-const kept = ['lang', 'span', 'from', 'to', 'node'];
+const kept = ['lang', 'span', 'from', 'until', 'node'];
 
 function decoded(text) {
 	try {
@@ -83,11 +83,11 @@ export function follow() {
 
 export const spans = ['15m', '1h', '6h', '24h'];
 
-// interval returns the parameters from, to and node of the telemetry API; fixed: the interval does not move with time.
+// interval returns the parameters from, until and node of the telemetry API; fixed: the interval does not move with time.
 export function interval(params) {
 	const query = {};
-	for (const key of ['from', 'to', 'node']) if (params.get(key)) query[key] = params.get(key);
-	const fixed = Boolean(query.from && query.to);
+	for (const key of ['from', 'until', 'node']) if (params.get(key)) query[key] = params.get(key);
+	const fixed = Boolean(query.from && query.until);
 	if (!query.from) query.from = spans.includes(params.get('span')) ? params.get('span') : spans[0];
 	return { query, fixed };
 }
