@@ -98,17 +98,17 @@ func TestBlockIsInForceOnAllNodes(t *testing.T) {
 	if got := status(t, servers[0].at("gateway")+"/"); got != 403 { // this node has answered for itself
 		t.Errorf("%d", got)
 	}
-	await(t, "the block on both nodes", passes(t, servers, "/", 403))
+	redistest.Await(t, "the block on both nodes", passes(t, servers, "/", 403))
 	list := operate(t, servers[1]).does("override", "list")
 	found := regexp.MustCompile(`(block-\w+) +block +- +127\.0\.0\.0/8 .*scanning +in force`).FindStringSubmatch(list)
 	if found == nil {
 		t.Fatalf("the list is\n%s", list)
 	}
 	operate(t, servers[1]).does("override", "delete", found[1], "--why", "it was us")
-	await(t, "no block", passes(t, servers, "/", 200))
+	redistest.Await(t, "no block", passes(t, servers, "/", 200))
 	ann.does("block", "127.0.0.1", "--for", "2s", "--rule", "per-ip")
-	await(t, "the second block", passes(t, servers, "/", 403))
-	await(t, "its end", passes(t, servers, "/", 200))
+	redistest.Await(t, "the second block", passes(t, servers, "/", 403))
+	redistest.Await(t, "its end", passes(t, servers, "/", 200))
 	if list := ann.does("override", "list"); strings.Contains(list, "block-") {
 		t.Errorf("the list is\n%s", list)
 	}
@@ -134,7 +134,7 @@ func TestOverrideOfRuleInFile(t *testing.T) {
 			t.Errorf("request %d: %d, want %d", i+1, got, want)
 		}
 	}
-	await(t, "the override on both nodes", passes(t, servers, "/", 429))
+	redistest.Await(t, "the override on both nodes", passes(t, servers, "/", 429))
 	if out := ann.does("keys", "get", "127.0.0.1", "--rule", "per-ip"); !regexp.MustCompile(`fixed_window 2/1h ` +
 		`+0 `).MatchString(out) {
 		t.Errorf("it prints\n%s", out)

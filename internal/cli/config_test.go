@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/weirproject/weir/internal/redistest"
 )
 
 const oneRule = "rules: [{name: a, limit: 1/1h}]\n"
@@ -195,7 +197,7 @@ func TestLogsAsJSON(t *testing.T) {
 	}
 	t.Cleanup(func() { p.command.Process.Kill() })
 	go func() { p.ended <- p.command.Wait() }()
-	await(t, "the start", func() bool { return strings.Contains(p.logs(), `"msg":"serving"`) })
+	redistest.Await(t, "the start", func() bool { return strings.Contains(p.logs(), `"msg":"serving"`) })
 	p.end()
 	if out.Len() > 0 {
 		t.Errorf("the standard output has %s", out.String())

@@ -144,7 +144,7 @@ func TestHashesThatAreLeftOut(t *testing.T) {
 	redisCLI(t, redis, "HSET rate_limit_config:good limitType IP limitTarget '*' limitCount 5 timeWindow 60 strategy GCRA enabled True ruleName 登录限流 priority 7")
 	redisCLI(t, redis, "HSET rate_limit_config:bad limitType IP limitTarget 192.0.2.1 limitCount 5 timeWindow 60s strategy GCRA enabled true")
 	redisCLI(t, redis, reloadAll)
-	await(t, "the good rule", func() bool {
+	redistest.Await(t, "the good rule", func() bool {
 		return strings.Contains(operate(t, p).does("rules", "list"), "good (登录限流)")
 	})
 	tells := func(want bool) func() bool {
@@ -164,10 +164,10 @@ func TestHashesThatAreLeftOut(t *testing.T) {
 				strings.Contains(metrics, `weir_rule_info{label="登录限流",rule="good"} 1`)
 		}
 	}
-	await(t, "that it is told everywhere", tells(true))
+	redistest.Await(t, "that it is told everywhere", tells(true))
 	redisCLI(t, redis, "DEL rate_limit_config:bad")
 	redisCLI(t, redis, reloadAll)
-	await(t, "that it is told nowhere", tells(false))
+	redistest.Await(t, "that it is told nowhere", tells(false))
 	p.end()
 	if !strings.Contains(p.logs(), "priority") {
 		t.Errorf("the logs are\n%s", p.logs())
@@ -299,7 +299,7 @@ func TestLayers(t *testing.T) {
 	p.obeys(7)
 	p.logged(`rule \"a\" of ledger replaces that of redis`)
 	replace(t, file, "store: "+redis.URL()+"\nrules: [{name: a, limit: fixed_window 8/1h}, {name: c, limit: fixed_window 9/1h}]\n")
-	await(t, "the file's other rule", func() bool { return policy(t, p) == `"a";q=7;w=3600, "c";q=9;w=3600` })
+	redistest.Await(t, "the file's other rule", func() bool { return policy(t, p) == `"a";q=7;w=3600, "c";q=9;w=3600` })
 	explained := call{}.run(t, "explain", "--config", file, "--rules", "redis", "--ledger", "redis", "http://example.com/")
 	if explained.code != 0 || !strings.Contains(explained.out, "7/1h") || !strings.Contains(explained.out, "9/1h") {
 		t.Error(explained)
@@ -308,11 +308,11 @@ func TestLayers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	await(t, "the end of the rule, wherever it is from", func() bool { return policy(t, p) == `"c";q=9;w=3600` })
+	redistest.Await(t, "the end of the rule, wherever it is from", func() bool { return policy(t, p) == `"c";q=9;w=3600` })
 	if _, err := book.Delete(t.Context(), "a", second, ann); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "the hash's rule", func() bool { return strings.HasPrefix(policy(t, p), `"a";q=6;`) })
+	redistest.Await(t, "the hash's rule", func() bool { return strings.HasPrefix(policy(t, p), `"a";q=6;`) })
 	p.counts(`weir_source_rules{source="config"} 2`)
 	p.counts(`weir_source_rules{source="ledger"} 0`)
 	p.end()
@@ -329,7 +329,7 @@ func TestSeveralHashes(t *testing.T) {
 	p.obeys(6)
 	redisCLI(t, one, "HSET limits/b limitType GLOBAL limitCount 9 timeWindow 3600 strategy FIXED_WINDOW enabled true")
 	redisCLI(t, one, "PUBLISH limits RELOAD_ALL")
-	await(t, "the other rule", func() bool { return strings.Contains(policy(t, p), `"b";q=9;`) })
+	redistest.Await(t, "the other rule", func() bool { return strings.Contains(policy(t, p), `"b";q=9;`) })
 	p.end()
 }
 
@@ -348,7 +348,7 @@ func TestRedisIsDownAtTheStart(t *testing.T) {
 	p.logged("some rule sources are not in force yet: the server is not ready")
 	redis.Restart()
 	redisCLI(t, redis, hash(6))
-	await(t, "the server to be ready", func() bool { return status(t, p.at("http")+"/readyz") == 200 })
+	redistest.Await(t, "the server to be ready", func() bool { return status(t, p.at("http")+"/readyz") == 200 })
 	redisCLI(t, redis, reloadAll)
 	p.obeys(6)
 	redis.Kill()

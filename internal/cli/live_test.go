@@ -15,6 +15,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+
+	"github.com/weirproject/weir/internal/redistest"
 )
 
 // ruleA is a file with one rule of that many requests an hour.
@@ -44,18 +46,18 @@ func (p *process) obeys(limit int) {
 	if limit > 0 {
 		want = fmt.Sprintf(`"a";q=%d;w=3600`, limit)
 	}
-	await(p.t, "the policy "+want, func() bool { return policy(p.t, p) == want })
+	redistest.Await(p.t, "the policy "+want, func() bool { return policy(p.t, p) == want })
 }
 
 func (p *process) logged(text string) {
 	p.t.Helper()
-	await(p.t, "the log line "+text, func() bool { return strings.Contains(p.logs(), text) })
+	redistest.Await(p.t, "the log line "+text, func() bool { return strings.Contains(p.logs(), text) })
 }
 
 // counts is a line of the metrics.
 func (p *process) counts(line string) {
 	p.t.Helper()
-	await(p.t, "the metric "+line, func() bool {
+	redistest.Await(p.t, "the metric "+line, func() bool {
 		_, _, body := get(p.t, p.at("http")+"/metrics")
 		return strings.Contains(body, "\n"+line+"\n")
 	})
@@ -87,7 +89,7 @@ func TestAFileIsWatched(t *testing.T) {
 	p.obeys(8)
 	p.counts(`weir_source_up{source="config"} 0`)
 	write(t, dir, "weir.yaml", ruleA(1)) // all of it is used by now
-	await(t, "a refusal", func() bool { return status(t, p.at("gateway")+"/") == 429 })
+	redistest.Await(t, "a refusal", func() bool { return status(t, p.at("gateway")+"/") == 429 })
 	p.counts(`weir_source_up{source="config"} 1`)
 	p.end()
 }

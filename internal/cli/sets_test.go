@@ -21,18 +21,18 @@ const announce = "PUBLISH weir:lists weir:blocked"
 
 func (p *process) denies() {
 	p.t.Helper()
-	await(p.t, "a denial", func() bool { return status(p.t, p.at("gateway")+"/") == 403 })
+	redistest.Await(p.t, "a denial", func() bool { return status(p.t, p.at("gateway")+"/") == 403 })
 }
 
 func (p *process) serves() {
 	p.t.Helper()
-	await(p.t, "an answer", func() bool { return status(p.t, p.at("gateway")+"/") == 200 })
+	redistest.Await(p.t, "an answer", func() bool { return status(p.t, p.at("gateway")+"/") == 200 })
 }
 
 // stays fails if an answer is another one until done.
 func (p *process) stays(code int, done func() bool) {
 	p.t.Helper()
-	await(p.t, "the end of what must change nothing", func() bool {
+	redistest.Await(p.t, "the end of what must change nothing", func() bool {
 		if got := status(p.t, p.at("gateway")+"/"); got != code {
 			p.t.Fatalf("it answers %d, not %d; its logs:\n%s", got, code, p.logs())
 		}
@@ -145,7 +145,7 @@ func TestAServerBeginsWithoutItsSets(t *testing.T) {
 	}
 	redis.Restart()
 	redisCLI(t, redis, "SADD weir:blocked 127.0.0.0/8")
-	await(t, "the server to be ready", func() bool { return status(t, p.at("http")+"/readyz") == 200 })
+	redistest.Await(t, "the server to be ready", func() bool { return status(t, p.at("http")+"/readyz") == 200 })
 	redisCLI(t, redis, announce)
 	p.denies()
 	p.end()

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/weirproject/weir/internal/redistest"
 )
 
 // A proxy that is not trusted makes one client of all: the log says which flag was forgotten.
@@ -55,7 +57,7 @@ func TestForgottenTrustInAUnixSocketIsTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	response.Body.Close()
-	await(t, "the log", func() bool { return strings.Contains(p.logs(), "--trusted-proxies unix") })
+	redistest.Await(t, "the log", func() bool { return strings.Contains(p.logs(), "--trusted-proxies unix") })
 	p.hasMetrics(t, `weir_untrusted_total{said="unix_socket",server="gateway"} 1`)
 	p.end()
 }
@@ -113,7 +115,7 @@ func TestMetricsAnswerOwnNamesAlone(t *testing.T) {
 func (p *process) hasMetrics(t *testing.T, lines ...string) {
 	t.Helper()
 	for _, line := range lines {
-		await(t, line, func() bool {
+		redistest.Await(t, line, func() bool {
 			_, _, text := get(t, p.at("http")+"/metrics")
 			return strings.Contains(text, "\n"+line+"\n")
 		})
