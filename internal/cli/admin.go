@@ -42,6 +42,7 @@ func (v *server) openAdmin(access, callers *web.Access) (operators, reload http.
 		Reload:   v.reload,
 		Mistakes: mistakesOf,
 		Log:      v.log,
+		Mark:     v.engine.Mark,
 		NoLedger: noLedger,
 		Access:   callers,
 	}

@@ -8,13 +8,15 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/weirproject/weir/internal/redistest"
 )
 
 const oneRule = "rules: [{name: a, limit: 1/1h}]\n"
 
-// TestWhatDoesNotStart is each wrong way to begin, with the exit code and the sentence that
-// helps. $DIR is a folder with a file of rules, rules.yaml.
-func TestWhatDoesNotStart(t *testing.T) {
+// TestInvalidConfigurationsDoNotStart: each fails with its exit code and a message that says what to change. $DIR is a
+// directory with a rule file, rules.yaml.
+func TestInvalidConfigurationsDoNotStart(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	write(t, dir, "rules.yaml", oneRule)
@@ -54,6 +56,17 @@ func TestWhatDoesNotStart(t *testing.T) {
 		{"--max-bytes 0", "", 2, "--max-bytes is 0; allowed: 1 or more"},
 		{"", "WEIR_STORE_TIMEOUT=5", 2, `WEIR_STORE_TIMEOUT is "5"; allowed: a time with its unit`},
 		{"", "WEIR_OPEN=perhaps", 2, `WEIR_OPEN is "perhaps"; allowed: true or false`},
+		{"--audit redis", "", 2, "--audit redis stands for the Redis of --store, but --store is memory"},
+		{"--audit log,log", "", 2, "--audit has two of the kind log; allowed: one of each"},
+		{"--audit a.log,b.log", "", 2, "--audit has two of the kind file"},
+		{"--audit log,", "", 2, "--audit has an empty value; allowed, with commas: redis,"},
+		{"--audit $DIR", "", 2, "is a directory"},
+		{"--audit redis://127.0.0.1:1/x", "", 2, "--audit: redis://127.0.0.1:1/x: "},
+		{"--audit log --audit-keys some", "", 2, `--audit-keys is "some"; allowed: shown, hashed, hidden`},
+		{"--audit log --audit-keys hashed", "", 2, "addresses could be found by trying all of them; give --hash-key-file"},
+		{"--audit log --audit-rate 0", "", 2, "--audit-rate is 0; allowed: 1 or more"},
+		{"--audit log --audit-keep 0", "", 2, "--audit-keep is 0; allowed: 1 to 100000000"},
+		{"--audit log --audit-file-size 0", "", 2, "--audit-file-size is 0; allowed: 1 to 100000"},
 		{"--log-level loud", "", 2, `--log-level is "loud"; allowed: debug, info, warn, error`},
 		{"--log-format xml", "", 2, `--log-format is "xml"; allowed: text, json`},
 		{"--path-form loose", "", 2, `--path-form has "loose"; allowed: drop-trailing-slash`},
@@ -71,7 +84,8 @@ func TestWhatDoesNotStart(t *testing.T) {
 		{"--rules postgres://127.0.0.1", "", 2, "--rules:"},
 		{"--ledger redis", "", 2, "--ledger redis stands for the Redis of --store"},
 		{"--rules-wait 0s", "", 2, "--rules-wait is 0s"},
-		{"--rules redis://127.0.0.1:1 --rules-refresh 1ms", "", 2, "100ms to 24h"},
+		{"--rules redis://127.0.0.1:1 --rules-refresh 1ms", "", 2, "--rules-refresh is 1ms; allowed: 100ms to 24h"},
+		{"--config https://127.0.0.1:1/x --config-poll 500ms", "", 2, "--config-poll is 500ms; allowed: 1s to 24h"},
 		{"--config $DIR/wrong.yaml", "", 1, `wrong.yaml:1:10: unknown field "nam"; did you mean "name"?`},
 		{"--config $DIR/rules.yaml --limit 5/10s", "", 2, "both --config and --limit are given; write the limit into"},
 		{"--limit 5/10", "", 2, `weir: --limit: limit is "5/10"; allowed: a period with its unit`},
@@ -137,7 +151,7 @@ func TestPrecedence(t *testing.T) {
 	}
 }
 
-func TestUnknownVariablesAreTold(t *testing.T) {
+func TestUnknownVariablesAreLogged(t *testing.T) {
 	t.Parallel()
 	p := call{env: []string{"WEIR_STOR=x", "WEIR_NONSENSE=1", "WEIR_SERVICE_HOST=10.0.0.1", "WEIR_PORT_8080_TCP=x", "WEIR_TOKEN=0123456789abcdef"}}.serve(t)
 	p.end()
@@ -148,7 +162,7 @@ func TestUnknownVariablesAreTold(t *testing.T) {
 	}
 }
 
-func TestWhoCanReadASecret(t *testing.T) {
+func TestReadableSecretFileIsLogged(t *testing.T) {
 	t.Parallel()
 	file := write(t, t.TempDir(), "token", "0123456789abcdef\n")
 	if err := os.Chmod(file, 0o644); err != nil {
@@ -161,8 +175,7 @@ func TestWhoCanReadASecret(t *testing.T) {
 	}
 }
 
-// TestOpen starts what would be refused, because somebody said so.
-func TestOpen(t *testing.T) {
+func TestOpenServesWithoutAuthentication(t *testing.T) {
 	t.Parallel()
 	p := call{}.serve(t, "--http", "0.0.0.0:0", "--open")
 	if status, _, _ := post(t, p.at("http")+"/v1/decide", `{"request": {"path": "/"}}`); status != 200 {
@@ -184,7 +197,7 @@ func TestLogsAsJSON(t *testing.T) {
 	}
 	t.Cleanup(func() { p.command.Process.Kill() })
 	go func() { p.ended <- p.command.Wait() }()
-	await(t, "the start", func() bool { return strings.Contains(p.logs(), `"msg":"serving"`) })
+	redistest.Await(t, "the start", func() bool { return strings.Contains(p.logs(), `"msg":"serving"`) })
 	p.end()
 	if out.Len() > 0 {
 		t.Errorf("the standard output has %s", out.String())
@@ -200,7 +213,7 @@ func TestLogsAsJSON(t *testing.T) {
 	}
 }
 
-func TestOddRulesAreTold(t *testing.T) {
+func TestUselessLimitsAreLogged(t *testing.T) {
 	t.Parallel()
 	p := call{}.serve(t, "--config", write(t, t.TempDir(), "odd.yaml", "rules: [{name: a, limit: [5/1m, 10/1m]}]\n"))
 	p.end()

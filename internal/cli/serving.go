@@ -61,8 +61,8 @@ func serve(ctx context.Context, s *System, f *serveFlags, flags *pflag.FlagSet, 
 		return err
 	}
 	if slices.ContainsFunc(f.onLine, func(url string) bool { return engine.Masked(url) != url }) {
-		warn("the command line shows the password in --store, --rules or --ledger to every user of this machine: " +
-			"use WEIR_STORE, WEIR_RULES or WEIR_LEDGER, or store in the rule file")
+		warn("the command line shows the password in --store, --rules, --ledger or --audit to every user of this " +
+			"machine: use WEIR_STORE, WEIR_RULES, WEIR_LEDGER or WEIR_AUDIT, or store in the rule file")
 	}
 	if v.secrets, err = f.readSecrets(s, warn); err != nil {
 		return err
