@@ -3,7 +3,7 @@ import { html, useEffect, useState } from './vendor/preact.js';
 import { send, usePolled } from './api.js';
 import { Badge, Confirm, Dialog, Failure, useSession } from './components.js';
 import { clockSeconds, t } from './i18n.js';
-import { keyValues } from './telemetry.js';
+import { keyValues, visible } from './telemetry.js';
 
 // valuesOf are the values of an explained rule's key, one for each component; null if they are not known.
 export function valuesOf(rule) {
@@ -141,13 +141,14 @@ export function exceptionColumns(end) {
 	const { write, ledger } = useSession();
 	return [
 		{ title: t('key.kind'), cell: (one) => html`<${Badge} tone=${one.kind === 'block' ? 'bad' : one.kind === 'allow' ? 'good' : ''}>${t('mark.' + one.kind)}</${Badge}>` },
-		{ name: 'key', title: t('nav.key'), cell: (one) => html`<span class="mono">${one.by && one.by + ' '}${one.values.join(' · ')}</span>` },
-		{ title: t('nav.rule'), cell: (one) => one.rule ?? t('key.allRules') },
-		{ title: t('key.limit'), cell: (one) => html`<span class="mono">${one.limit?.join(', ')}</span>`, wide: true },
+		{ name: 'key', title: t('nav.key'), cell: (one) => html`<span class="mono">${one.by && one.by + ' '}${visible(one.values.join(' · '))}</span>
+			<div class="narrow note">${[one.rule, one.limit?.join(', '), one.who, one.why].filter(Boolean).join(' · ')}</div>` },
+		{ title: t('nav.rule'), wide: true, cell: (one) => one.rule ?? t('key.allRules') },
+		{ title: t('key.limit'), wide: true, cell: (one) => html`<span class="mono code">${one.limit?.join(', ')}</span>` },
 		{ title: t('key.until'), cell: (one) => html`<span title=${one.until}>${one.left}</span>` },
-		{ title: t('key.author'), cell: (one) => html`${one.who}<div class="note">${one.why}</div>` },
-		{ title: t('key.state'), cell: (one) => one.in_force ? t('key.applied') : html`<span class="wrong">${one.waiting}</span>`, wide: true },
-		...write && ledger ? [{ title: html`<span class="hidden">${t('key.actions')}</span>`, cell: (one) => html`<button onClick=${() => end(one)}>${t('key.end')}</button>` }] : [],
+		{ title: t('key.author'), wide: true, cell: (one) => html`${one.who}<div class="note">${one.why}</div>` },
+		{ title: t('key.state'), wide: true, cell: (one) => one.in_force ? t('key.applied') : html`<span class="wrong">${one.waiting}</span>` },
+		...write && ledger ? [{ title: html`<span class="hidden">${t('key.actions')}</span>`, number: true, cell: (one) => html`<button onClick=${() => end(one)}>${t('key.end')}</button>` }] : [],
 	];
 }
 

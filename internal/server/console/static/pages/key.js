@@ -98,11 +98,11 @@ function ruleColumns(at, exceptions, open) {
 		{ name: 'key', title: t('nav.rule'), cell: (rule) => html`<a href=${href('rules', rule.rule)}>${rule.rule}</a> ${rule.mode === 'shadow' && html`<${Badge} tone="shadow">${t('overview.shadow')}</${Badge}>`}
 			${rule.banned_for > 0 && html`<${Badge} tone="bad">${t('key.banned')}</${Badge}>`}${exceptions.filter((one) => one.rule === rule.rule).map((one) => html` <${Badge}>${t('mark.' + one.kind)}</${Badge}>`)}
 			<div class="note">${[rule.label, rule.components.join(', '), rule.skipped].filter(Boolean).join(' · ')}</div>${write && html`<div class="narrow">${actions(rule)}</div>`}` },
-		{ title: t('key.limit'), cell: (rule) => each(rule, (limit, binding) => html`<span class="mono">${limit.limit}</span>${binding && rule.limits.length > 1 && html` <${Badge}>${t('key.binding')}</${Badge}>`}`) },
+		{ title: t('key.limit'), cell: (rule) => each(rule, (limit, binding) => html`<span class="mono code">${limit.limit}</span>${binding && rule.limits.length > 1 && html` <${Badge}>${t('key.binding')}</${Badge}>`}`) },
 		{ title: t('key.remaining'), number: true, cell: (rule) => each(rule, (limit) => number(limit.remaining)) },
 		{ title: t('key.next'), number: true, cell: (rule) => each(rule, (limit) => next(limit, rule, at)) },
 		{ title: t('key.full'), number: true, wide: true, cell: (rule) => each(rule, (limit) => limit.reset_after > 0 ? html`<${Countdown} until=${at + 1000 * limit.reset_after} then=${t('key.now')} />` : '–') },
-		...write ? [{ title: html`<span class="hidden">${t('key.actions')}</span>`, wide: true, cell: actions }] : [],
+		...write ? [{ title: html`<span class="hidden">${t('key.actions')}</span>`, wide: true, number: true, cell: actions }] : [],
 	];
 }
 
@@ -129,7 +129,7 @@ function All() {
 		{ name: 'key', title: t('nav.key'), cell: (ban) => html`<a class="mono" href=${href('key', '', { q: ban.key, rule: ban.rule })}>${keyText(ban)}</a>` },
 		{ title: t('nav.rule'), cell: (ban) => html`<a href=${href('rules', ban.rule)}>${ban.rule}</a>` },
 		{ title: t('key.next'), number: true, cell: (ban) => html`<${Countdown} until=${+new Date(ban.until)} then=${t('key.now')} />` },
-		...write ? [{ title: html`<span class="hidden">${t('key.actions')}</span>`, cell: (ban) => html`<button onClick=${() => open({ Kind: LiftDialog, rule: ban })}>${t('key.do.lift')}</button>` }] : [],
+		...write ? [{ title: html`<span class="hidden">${t('key.actions')}</span>`, number: true, cell: (ban) => html`<button onClick=${() => open({ Kind: LiftDialog, rule: ban })}>${t('key.do.lift')}</button>` }] : [],
 	];
 	return html`${change && html`<${Done} change=${change} set=${done} />`}
 		${ledger ? html`<${Panel} title=${t('key.exceptions.all')}><${Result} of=${exceptions}>${(data) => html`<${Table} caption=${t('key.exceptions.all')} rows=${data.exceptions ?? []} id=${(one) => one.id}
