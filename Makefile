@@ -24,6 +24,7 @@ tools:
 	need caddy caddy; \
 	need haproxy haproxy; \
 	need curl curl; \
+	need tmux tmux; \
 	need cc "gcc libc6-dev"; \
 	need go golang-go; \
 	if [ -n "$$missing" ]; then \

@@ -91,7 +91,7 @@ var limitOptions = map[string]string{
 	"sliding_counter": "slices N",
 }
 
-// optionsOf is the allowed options, for the error about a word that is none.
+// optionsOf returns the allowed options, for the error about a word that is not one of them.
 func optionsOf(algorithm, word string) string {
 	options := limitOptions[algorithm]
 	if options == "" {

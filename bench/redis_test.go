@@ -35,7 +35,7 @@ func TestRedisRowsLimit(t *testing.T) {
 	}
 }
 
-func TestEachNameIsAKeyOfItsOwnInRedis(t *testing.T) {
+func TestEachNameHasItsOwnKeyInRedis(t *testing.T) {
 	s := redisForTest(t)
 	names := newNames("", 500)
 	all := redisAlgorithms(s)
@@ -103,7 +103,7 @@ func TestRedisMemoryIsCounted(t *testing.T) {
 	}
 }
 
-func TestFootprintsHoldWhatTheySay(t *testing.T) {
+func TestFootprintsStoreOneExpiringKeyForEachName(t *testing.T) {
 	s := redisForTest(t)
 	ctx := context.Background()
 	for _, f := range footprints(s, 1) {
@@ -154,7 +154,7 @@ func TestARedisWithKeysIsRefused(t *testing.T) {
 	}
 }
 
-func TestTheServerEndsWithTheRun(t *testing.T) {
+func TestRedisServerStopsWithTheRun(t *testing.T) {
 	s, err := startServer()
 	if err != nil {
 		t.Fatal(err)

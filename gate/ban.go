@@ -29,14 +29,9 @@ const (
 	countTimeout = time.Second
 )
 
-// count counts the refusals of rules with bans, and bans the keys with too many of them. No answer depends on
-// it: an error of the store is dropped here, and the next refusal tries again.
-func (g *Gate) count(ctx context.Context, times int64, v *Verdict) {
-	g.countAndBan(ctx, v.refusals(nil, times))
-}
-
-// countAll is count for a batch, with one call of the store for all refusals.
-func (g *Gate) countAll(ctx context.Context, questions []Question) {
+// count counts the refusals of rules with bans, with one call of the store for a batch, and bans the keys with too
+// many of them. No answer depends on it: an error of the store is dropped here, and the next refusal tries again.
+func (g *Gate) count(ctx context.Context, questions []Question) {
 	var all []banCounter
 	for i := range questions {
 		q := &questions[i]

@@ -1,7 +1,6 @@
 package gate
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -30,18 +29,11 @@ func (g *Gate) DecideBatch(ctx context.Context, questions []Question) {
 	defer done()
 	for rest := questions; len(rest) > 0; {
 		n := g.togetherWith(rest)
-		if n > 1 {
-			g.decideTogether(ctx, rest[:n])
-		} else {
-			q := &rest[0]
-			q.Verdict.start(g, q.Request, q.Ask.Times)
-			q.Err = g.decide(ctx, q.Request, &q.Ask, q.Verdict)
-		}
+		g.decide(ctx, rest[:n])
 		rest = rest[n:]
 	}
 	for i := range questions {
-		q := &questions[i]
-		g.conclude(q.Verdict, q.Err, began)
+		g.conclude(questions[i].Verdict, questions[i].Err, began)
 	}
 }
 
@@ -54,85 +46,105 @@ func (g *Gate) togetherWith(questions []Question) int {
 	return max(n, 1)
 }
 
-// A batch holds the requests of one call of the store. Batches are pooled.
-type batch struct {
-	requests []weir.Request
-	places   []int // index of each question's request; −1: it has none
-	back     []charge
-}
-
-// A charge is a granted claim to be refunded.
-type charge struct {
-	claim weir.Claim
-	at    weir.Instant
-}
-
-// decideTogether decides questions of at most one time each: first the enforced claims, then the followers of
-// the requests that passed.
-func (g *Gate) decideTogether(ctx context.Context, questions []Question) {
-	b := g.batches.Get().(*batch)
-	defer g.batches.Put(b)
-	defer b.empty()
+// decide decides one question, or several that one batch can decide.
+func (g *Gate) decide(ctx context.Context, questions []Question) {
 	set := g.set.Load()
 	for i := range questions {
-		b.prepare(g, set, &questions[i])
+		questions[i].prepare(g, set)
 	}
-	b.send(ctx, g)
-	for i := range questions {
-		q := &questions[i]
-		if place := b.places[i]; place >= 0 {
-			r := &b.requests[place]
-			q.Err = g.enforced(ctx, q.Ask.Times, q.Verdict, r.Granted, r.Err)
-		}
+	q := &questions[0]
+	switch {
+	case len(questions) > 1 || len(q.Verdict.followers) > 0 && g.batcher != nil && q.Ask.Times <= 1:
+		g.decideTogether(ctx, questions)
+	case q.Err == nil:
+		q.Err = g.decideInTurn(ctx, &q.Ask, q.Verdict)
 	}
-	g.followTogether(ctx, b, questions)
-	g.countAll(ctx, questions)
+	g.count(ctx, questions)
 }
 
 // prepare makes the claims of a question.
-func (b *batch) prepare(g *Gate, set *rules.Set, q *Question) {
+func (q *Question) prepare(g *Gate, set *rules.Set) {
 	v := q.Verdict
-	v.start(g, q.Request, q.Ask.Times)
+	v.reset(g)
+	v.Times = q.Ask.Times
+	if q.Request != nil {
+		v.attributes = q.Request.Attributes
+	}
 	var done bool
 	if done, q.Err = v.prepare(set, q.Request, &q.Ask); !done {
 		v.follow(q.Request, &q.Ask)
 	}
-	if done || v.enforced == 0 {
-		b.places = append(b.places, -1)
-		if !done {
-			v.Granted = q.Ask.Times
-		}
-		return
-	}
-	b.places = append(b.places, len(b.requests))
-	b.add(v, 0, v.enforced, q.Ask.Times)
 }
 
-// followTogether decides the followers whose result counts.
-func (g *Gate) followTogether(ctx context.Context, b *batch, questions []Question) {
-	clear(b.requests)
-	b.requests = b.requests[:0]
+// A batch holds the requests of one call of the store. Batches are pooled.
+type batch struct{ requests []weir.Request }
+
+// decideTogether decides questions of at most one time each in one call of the store. The followers of a single
+// question join this call, before its outcome is known, and a charge of theirs that the outcome makes void is
+// refunded. Those of several questions take a second call: until the refund, other questions would see the charge.
+func (g *Gate) decideTogether(ctx context.Context, questions []Question) {
+	b := g.batches.Get().(*batch)
+	defer g.batches.Put(b)
+	defer b.empty()
+	joined := len(questions) == 1
+	for i := range questions {
+		q := &questions[i]
+		if q.Verdict.enforced > 0 {
+			b.add(q.Verdict, 0, q.Verdict.enforced, q.Ask.Times)
+		}
+		if joined {
+			b.follow(q, q.Verdict.enforced > 0 && q.Ask.Times > 0, func(*follower) bool { return true })
+		}
+	}
+	b.send(ctx, g)
+	answers := b.requests
+	for i := range questions {
+		q := &questions[i]
+		if q.Verdict.enforced > 0 {
+			q.Err = g.enforced(ctx, q.Ask.Times, q.Verdict, answers[0].Granted, answers[0].Err)
+			answers = answers[1:]
+		}
+	}
+	if !joined {
+		b.followLater(ctx, g, questions)
+	}
+	for i := range questions {
+		if q := &questions[i]; q.Err == nil {
+			b.answer(q.Verdict)
+			g.decideDeferred(ctx, &q.Ask, q.Verdict)
+			void := q.Verdict.void(&q.Ask)
+			g.recordFollowers(&q.Ask, q.Verdict)
+			g.giveBack(ctx, void)
+		}
+	}
+}
+
+// follow adds the followers of a question for which asked is true. If they wait, they matter only after a grant.
+func (b *batch) follow(q *Question, wait bool, asked func(*follower) bool) {
+	v := q.Verdict
+	for i := range v.followers {
+		f := &v.followers[i]
+		if f.from < f.to && asked(f) {
+			b.add(v, f.from, f.to, q.Ask.Times).Follows = wait
+			f.request = len(b.requests)
+		}
+	}
+}
+
+// followLater decides the followers whose result counts.
+func (b *batch) followLater(ctx context.Context, g *Gate, questions []Question) {
+	b.empty()
 	for i := range questions {
 		q := &questions[i]
 		v := q.Verdict
 		for j := range v.followers {
-			f := &v.followers[j]
-			if f.err = v.Err; q.Err != nil || f.err != nil || f.from == f.to || !v.keeps(f, &q.Ask) {
-				continue
-			}
-			b.add(v, f.from, f.to, q.Ask.Times)
-			f.request = len(b.requests)
+			v.followers[j].err = v.Err
+		}
+		if q.Err == nil && v.Err == nil {
+			b.follow(q, false, func(f *follower) bool { return v.keeps(f, &q.Ask) })
 		}
 	}
 	b.send(ctx, g)
-	for i := range questions {
-		q := &questions[i]
-		if q.Err != nil {
-			continue
-		}
-		b.answer(q.Verdict)
-		g.recordFollowers(&q.Ask, q.Verdict)
-	}
 }
 
 // answer copies the store's answers to the followers.
@@ -145,6 +157,22 @@ func (b *batch) answer(v *Verdict) {
 	}
 }
 
+// void are the charges of followers whose result does not count, by their time.
+func (v *Verdict) void(ask *Ask) (charges map[weir.Instant][]weir.Claim) {
+	for i := range v.followers {
+		if f := &v.followers[i]; f.err == nil && f.granted > 0 && !v.keeps(f, ask) {
+			if charges == nil {
+				charges = make(map[weir.Instant][]weir.Claim)
+			}
+			for j := f.from; j < f.to; j++ {
+				at := v.decisions[j].At
+				charges[at] = append(charges[at], v.claims[j])
+			}
+		}
+	}
+	return charges
+}
+
 func (b *batch) send(ctx context.Context, g *Gate) {
 	if len(b.requests) > 0 {
 		g.batcher.DecideBatch(ctx, b.requests)
@@ -153,8 +181,7 @@ func (b *batch) send(ctx context.Context, g *Gate) {
 
 func (b *batch) empty() {
 	clear(b.requests)
-	clear(b.back)
-	b.requests, b.places, b.back = b.requests[:0], b.places[:0], b.back[:0]
+	b.requests = b.requests[:0]
 }
 
 // add appends a request with the claims from to to of a verdict.
@@ -165,38 +192,18 @@ func (b *batch) add(v *Verdict, from, to int, times int64) *weir.Request {
 	return &b.requests[len(b.requests)-1]
 }
 
-// giveBack refunds charges of followers whose request did not pass. An error is dropped: followers limit no
-// request.
-func (g *Gate) giveBack(ctx context.Context, charges []charge) {
+// giveBack refunds charges. An error is dropped: followers limit no request.
+func (g *Gate) giveBack(ctx context.Context, charges map[weir.Instant][]weir.Claim) {
 	if len(charges) == 0 {
 		return
 	}
 	ctx, cancel := detached(ctx, countTimeout)
 	defer cancel()
-	slices.SortStableFunc(charges, func(a, b charge) int { return cmp.Compare(a.at, b.at) })
-	var claims []weir.Claim
-	var at weir.Instant
-	for i := range charges {
-		c := &charges[i]
-		if len(claims) > 0 && (at != c.at || len(claims) == weir.MaxClaims) {
-			if g.store.Refund(ctx, claims, at, nil) != nil {
+	for at, claims := range charges {
+		for some := range slices.Chunk(claims, weir.MaxClaims) {
+			if g.store.Refund(ctx, some, at, nil) != nil {
 				return
 			}
-			claims = claims[:0]
-		}
-		at = c.at
-		claims = sum(claims, c.claim)
-	}
-	g.store.Refund(ctx, claims, at, nil)
-}
-
-// sum adds a claim to a list that has one claim for each state.
-func sum(claims []weir.Claim, c weir.Claim) []weir.Claim {
-	for i := range claims {
-		if claims[i].Same(&c) {
-			claims[i].Cost = min(claims[i].Cost+c.Cost, weir.MaxUnits)
-			return claims
 		}
 	}
-	return append(claims, c)
 }

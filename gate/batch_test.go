@@ -234,3 +234,50 @@ func TestQuestionsThatTakeCallsOfTheirOwn(t *testing.T) {
 		}
 	}
 }
+
+// heedless is a store that decides followers of refused requests, as a script of Redis does. Each call has another time.
+type heedless struct{ *memstore.Store }
+
+func (h *heedless) DecideBatch(ctx context.Context, requests []weir.Request) {
+	for i := range requests {
+		requests[i].Follows = false
+	}
+	h.Store.DecideBatch(ctx, requests)
+}
+
+// TestVoidChargesAreRefunded: what shadow rules and candidates were charged for a request that does not pass, at
+// several times, and of more claims than one call takes.
+func TestVoidChargesAreRefunded(t *testing.T) {
+	text := "rules:\n  - {name: live, key: [user], limit: fixed_window 1/1h}\n" +
+		"  - {name: other, key: [user], limit: fixed_window 9/1h, candidate: {limit: fixed_window 7/1h}}\n"
+	shadows := weir.MaxClaims + 5
+	for i := range shadows {
+		text += fmt.Sprintf("  - {name: tried%d, key: [user], mode: shadow, limit: [fixed_window 9/1h, fixed_window 8/2h]}\n", i)
+	}
+	for _, step := range []weir.Instant{0, 1000} {
+		now := weir.Instant(1_790_000_000_000_000)
+		clock := func() weir.Instant { now += step; return now }
+		g := open(t, &heedless{memstore.New(memstore.WithClock(clock))}, text)
+		var v gate.Verdict
+		for i, want := range []gate.Outcome{gate.Passed, gate.Refused, gate.Refused} {
+			if err := g.Decide(t.Context(), &rules.Request{User: "u"}, gate.Once, &v); err != nil || v.Outcome != want {
+				t.Fatalf("request %d: %v, %v, want %v", i, v.Outcome, err, want)
+			}
+		}
+		g.Decide(t.Context(), &rules.Request{User: "u"}, gate.Ask{}, &v)
+		seen := 0
+		for i := range v.Len() {
+			c := v.At(i)
+			if !c.Shadow {
+				continue
+			}
+			seen++
+			if charged := c.Claim.Limit.Most() - c.Decision.Remaining; charged != 1 {
+				t.Errorf("step %d: %s was charged %d times for one request that passed", step, c.Claim.Limit.Name(), charged)
+			}
+		}
+		if seen != 2*shadows+1 {
+			t.Errorf("step %d: %d limits were decided in shadow, want %d", step, seen, 2*shadows+1)
+		}
+	}
+}

@@ -47,50 +47,6 @@ func (v *Verdict) follow(r *rules.Request, ask *Ask) {
 	}
 }
 
-// decideWithFollowers decides a request and its followers in one call of the store, before the outcome of the
-// request is known. A charge of a follower that the outcome makes void is refunded by a second call.
-func (g *Gate) decideWithFollowers(ctx context.Context, ask *Ask, v *Verdict) error {
-	if ask.Times > 1 || g.batcher == nil {
-		return g.decideInTurn(ctx, ask, v)
-	}
-	b := g.batches.Get().(*batch)
-	defer g.batches.Put(b)
-	defer b.empty()
-	if v.enforced > 0 {
-		b.add(v, 0, v.enforced, ask.Times)
-	}
-	for i := range v.followers {
-		if f := &v.followers[i]; f.from < f.to {
-			b.add(v, f.from, f.to, ask.Times).Follows = v.enforced > 0 && ask.Times > 0
-			f.request = len(b.requests)
-		}
-	}
-	b.send(ctx, g)
-	v.Granted = ask.Times
-	if v.enforced > 0 {
-		v.Granted = 0
-		first := &b.requests[0]
-		if err := g.enforced(ctx, ask.Times, v, first.Granted, first.Err); err != nil {
-			return err
-		}
-	}
-	b.answer(v)
-	g.decideDeferred(ctx, ask, v)
-	for i := range v.followers {
-		if f := &v.followers[i]; f.err == nil && f.granted > 0 && !v.keeps(f, ask) {
-			for j := f.from; j < f.to; j++ {
-				b.back = append(b.back, charge{v.claims[j], v.decisions[j].At})
-			}
-		}
-	}
-	g.recordFollowers(ask, v)
-	g.giveBack(ctx, b.back)
-	if v.counts(ask.Times) {
-		g.count(ctx, ask.Times, v)
-	}
-	return nil
-}
-
 // decideDeferred decides candidates that the store left out because the request is refused, if only their own
 // rule refuses it.
 func (g *Gate) decideDeferred(ctx context.Context, ask *Ask, v *Verdict) {
@@ -102,13 +58,11 @@ func (g *Gate) decideDeferred(ctx context.Context, ask *Ask, v *Verdict) {
 	}
 }
 
-// decideInTurn decides several identical requests: the number that pass determines how many the followers
-// decide. After an error the store is not called again.
+// decideInTurn decides a request without followers, or several identical ones: the number that pass determines how
+// many the followers decide. After an error the store is not called again.
 func (g *Gate) decideInTurn(ctx context.Context, ask *Ask, v *Verdict) error {
 	decisions := v.room(len(v.claims))
-	v.Granted = ask.Times
 	if n := v.enforced; n > 0 {
-		v.Granted = 0
 		granted, err := g.store.Decide(ctx, v.claims[:n], ask.Times, decisions[:n])
 		if err := g.enforced(ctx, ask.Times, v, granted, err); err != nil {
 			return err
@@ -129,9 +83,6 @@ func (g *Gate) decideInTurn(ctx context.Context, ask *Ask, v *Verdict) error {
 		failed = f.err
 	}
 	g.recordFollowers(ask, v)
-	if v.counts(ask.Times) {
-		g.count(ctx, ask.Times, v)
-	}
 	return nil
 }
 

@@ -155,25 +155,9 @@ var Once = Ask{Times: 1}
 // decided. The error is a *weir.InputError for an invalid request or ask, or the context's; then nothing was
 // granted, and v says so.
 func (g *Gate) Decide(ctx context.Context, r *rules.Request, ask Ask, v *Verdict) error {
-	var began time.Time
-	if len(g.observers) > 0 {
-		began = time.Now()
-	}
-	ctx, done := g.budget.begin(ctx)
-	defer done()
-	v.start(g, r, ask.Times)
-	err := g.decide(ctx, r, &ask, v)
-	g.conclude(v, err, began)
-	return err
-}
-
-// start resets a verdict for a request.
-func (v *Verdict) start(g *Gate, r *rules.Request, times int64) {
-	v.reset(g)
-	v.Times = times
-	if r != nil {
-		v.attributes = r.Attributes
-	}
+	one := [...]Question{{Request: r, Ask: ask, Verdict: v}}
+	g.DecideBatch(ctx, one[:])
+	return one[0].Err
 }
 
 // conclude records an error, and calls the observers.
@@ -190,28 +174,6 @@ func (g *Gate) conclude(v *Verdict, err error, began time.Time) {
 	v.attributes = nil // front ends reuse it
 }
 
-func (g *Gate) decide(ctx context.Context, r *rules.Request, ask *Ask, v *Verdict) error {
-	if done, err := v.prepare(g.set.Load(), r, ask); done || err != nil {
-		return err
-	}
-	v.follow(r, ask)
-	if len(v.followers) > 0 {
-		return g.decideWithFollowers(ctx, ask, v)
-	}
-	if v.enforced == 0 {
-		v.Granted = ask.Times
-		return nil
-	}
-	granted, err := g.store.Decide(ctx, v.claims, ask.Times, v.room(len(v.claims)))
-	if err := g.enforced(ctx, ask.Times, v, granted, err); err != nil {
-		return err
-	}
-	if v.counts(ask.Times) {
-		g.count(ctx, ask.Times, v)
-	}
-	return nil
-}
-
 // prepare makes the enforced claims. If done, the store need not be called.
 func (v *Verdict) prepare(set *rules.Set, r *rules.Request, ask *Ask) (done bool, err error) {
 	if r != nil {
@@ -226,7 +188,9 @@ func (v *Verdict) prepare(set *rules.Set, r *rules.Request, ask *Ask) (done bool
 		v.add(nil, claim)
 		v.about[len(v.about)-1].aside = true
 	}
-	v.enforced = len(v.claims)
+	if v.enforced = len(v.claims); v.enforced == 0 {
+		v.Granted = ask.Times
+	}
 	v.hold(0, ask)
 	return false, nil
 }

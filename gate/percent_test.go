@@ -77,8 +77,8 @@ func TestAPercentageIsEnforced(t *testing.T) {
 	}
 }
 
-// TestALookAtAKeyOutsideOfAPercentage is at what is counted of it: on a key of its own.
-func TestALookAtAKeyOutsideOfAPercentage(t *testing.T) {
+// A peek at a key outside of the percentage reads the count under its shadow key.
+func TestPeekOutsideThePercentageReadsTheShadowKey(t *testing.T) {
 	g := open(t, memstore.New(), half)
 	rule := g.Rules().Rules()[1]
 	for _, user := range []string{"ann", "carl", "gus", "hal"} {

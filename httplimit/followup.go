@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/internal/pause"
 )
 
 // An admission lets a request go on. Without a request, the response is already written.
@@ -46,7 +47,7 @@ func (c *config) serve(w http.ResponseWriter, p admission, next http.Handler) {
 		c.serveWithFollowUp(w, p, next)
 		return
 	}
-	if !pause(p.request.Context(), p.delay) {
+	if !pause.For(p.delay, p.request.Context().Done()) {
 		unavailable(w, p.request, c.body)
 		return
 	}
@@ -68,7 +69,7 @@ func (c *config) serveWithFollowUp(w http.ResponseWriter, p admission, next http
 	if p.followUp.keep != nil { // leases
 		defer p.followUp.keep(r.Context(), func(err error) { notify(Unrenewed, err) })()
 	}
-	if !pause(client, p.delay) {
+	if !pause.For(p.delay, client.Done()) {
 		unavailable(w, r, c.body)
 		return
 	}
@@ -85,13 +86,8 @@ func (c *config) serveWithFollowUp(w http.ResponseWriter, p admission, next http
 func detach(client context.Context, more time.Duration) (detached context.Context, end func()) {
 	detached, cancel := context.WithCancel(context.WithoutCancel(client))
 	stop := context.AfterFunc(client, func() {
-		timer := time.NewTimer(more)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-			cancel()
-		case <-detached.Done():
-		}
+		pause.For(more, detached.Done())
+		cancel()
 	})
 	return detached, func() {
 		stop()

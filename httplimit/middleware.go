@@ -1,12 +1,10 @@
 package httplimit
 
 import (
-	"context"
 	"errors"
 	"net/http"
 	"net/url"
 	"sync"
-	"time"
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
@@ -186,20 +184,5 @@ func (c *call) exceed(status int, body Body) {
 func (c *config) notify(r *http.Request, e Event) {
 	if c.observe != nil {
 		c.observe(r, e)
-	}
-}
-
-// pause sleeps. It returns false if the context ended first.
-func pause(ctx context.Context, delay time.Duration) bool {
-	if delay <= 0 {
-		return true
-	}
-	timer := time.NewTimer(delay)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }

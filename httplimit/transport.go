@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/pause"
 )
 
 // defaultMaxWait is the MaxWait of the zero Transport.
@@ -75,7 +76,7 @@ func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 			return response, nil
 		}
 		discard(response)
-		if !pause(request.Context(), wait) {
+		if !pause.For(wait, request.Context().Done()) {
 			closeBody(again)
 			return nil, request.Context().Err()
 		}
@@ -140,7 +141,7 @@ func (t *Transport) awaitHost(ctx context.Context, host string) error {
 		return fmt.Errorf("httplimit: %s requests a wait of another %v: %w",
 			host, wait, errors.Join(weir.ErrTooLong, context.DeadlineExceeded))
 	}
-	if !pause(ctx, wait) {
+	if !pause.For(wait, ctx.Done()) {
 		return ctx.Err()
 	}
 	return nil

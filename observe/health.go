@@ -70,7 +70,8 @@ func (h *health) status() (*status, int) {
 		s.Status, code = "starting: not all rules are loaded yet", http.StatusServiceUnavailable
 	}
 	if h.silent.Load() {
-		s.Degraded = append(s.Degraded, "the store is not responding; on_store_error of each rule applies")
+		s.Degraded = append(s.Degraded,
+			"the last store call failed; on_store_error of each rule decides while the store does not respond")
 	}
 	if h.stale.Load() {
 		s.Degraded = append(s.Degraded, "the last load of rules failed; the previous rules are in force")

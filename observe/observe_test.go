@@ -285,7 +285,7 @@ func TestHealth(t *testing.T) {
 	claims := []weir.Claim{{Key: "k", Limit: weir.MustLimit("l", weir.PerSecond(1)), Cost: 1}}
 	store.err = weir.ErrUnavailable
 	watched.Decide(t.Context(), claims, 1, nil)
-	ready(200, `{"status":"ready","degraded":["the store is not responding; on_store_error of each rule applies"]}`)
+	ready(200, `{"status":"ready","degraded":["the last store call failed; on_store_error of each rule decides while the store does not respond"]}`)
 	store.err = nil
 	watched.Decide(t.Context(), claims, 1, nil)
 	m.RulesFailed()

@@ -38,10 +38,10 @@ import (
 // A Form selects the form of paths. The zero value is the strict one. A Form is plain data: it
 // may be copied, compared and used concurrently.
 type Form struct {
-	// DropTrailingSlash makes /a of /a/. By default they are two paths, as they are to
+	// DropTrailingSlash turns /a/ into /a. By default they are two paths, as they are to
 	// most servers: use it only if yours answers both alike.
 	DropTrailingSlash bool
-	// IgnoreCase makes /a of /A, for servers that treat them as the same. Only the letters
+	// IgnoreCase turns /A into /a, for servers that treat them as the same. Only the letters
 	// of ASCII are changed.
 	IgnoreCase bool
 	// RefuseParameters refuses a ; in a path. By default it stays, and rules match the path

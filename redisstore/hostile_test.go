@@ -15,7 +15,7 @@ import (
 	"github.com/weirproject/weir/redisstore"
 )
 
-// startHostile starts a server that is hostile to scripts. Its first answer is none.
+// startHostile starts a server that answers scripts wrongly, and at first with nothing.
 func startHostile(t *testing.T) *redistest.Hostile {
 	t.Helper()
 	honest := maps.Clone(redistest.Greeting)
@@ -23,7 +23,7 @@ func startHostile(t *testing.T) *redistest.Hostile {
 	return redistest.StartHostile(t, "127.0.0.1:0", honest, text(""))
 }
 
-// text answers with a text.
+// text returns a reply of that text.
 func text(text string) func(io.Writer) error {
 	return func(w io.Writer) error {
 		_, err := io.WriteString(w, text)
@@ -34,7 +34,7 @@ func text(text string) func(io.Writer) error {
 // good is a grant of a bucket, at an instant of 2026.
 const good = "*2\r\n:3580000000000001\r\n:1790000000000000\r\n"
 
-// hostileReplies are what a server may say instead of an answer.
+// hostileReplies are replies of a faulty or hostile server, by what is wrong with them.
 var hostileReplies = map[string]string{
 	"an array of 2^31 - 1":          "*2147483647\r\n",
 	"a map of 2^31 - 1":             "%2147483647\r\n",
@@ -148,7 +148,7 @@ func closes(t *testing.T, store *redisstore.Store) {
 	}
 }
 
-// TestDrippingServer: a reply that comes byte by byte, and does not end, holds nobody for longer.
+// TestDrippingServer: a reply that comes byte by byte, and does not end, delays no caller beyond the timeout.
 func TestDrippingServer(t *testing.T) {
 	t.Parallel()
 	server := startHostile(t)

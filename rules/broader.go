@@ -9,50 +9,64 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// mostBroad bounds the rules that each other rule is compared with, so that no file makes this slow.
-const mostBroad = 32
+// mostCompared bounds the rules that each other rule is compared with, so that no file makes this slow.
+const mostCompared = 32
 
-// broader warns of rules that never decide because another rule covers all their requests and more, has their
-// key or a part of it, and is stricter.
-func (l *linter) broader() {
+// redundant warns of rules that never decide because a stricter rule counts all their requests, by their key or a
+// part of it.
+func (l *linter) redundant() {
+	l.compare(l.likeness, l.within, "counts its requests and others, and always refuses first")
+	counted := func(i int) string {
+		s := &l.file.Rules[i]
+		return l.likeness(i) + fmt.Sprintf("%q %q", requests(&s.Match), s.Key)
+	}
+	l.compare(counted, l.useless, "counts the same requests by the same key, and always refuses first")
+}
+
+// compare warns of each rule i for which less(i, k) holds, where like is equal for both rules. Rule k has no group:
+// otherwise it might not apply.
+func (l *linter) compare(like func(i int) string, less func(i, k int) bool, why string) {
 	alike := make(map[string][]int)
 	for i, rule := range l.set.rules {
-		s := &l.file.Rules[i]
-		if rule.mode != Enforce || rule.percent < 100 || rule.bans != nil || rule.group != 0 || len(s.Overrides) > 0 {
-			continue
+		l.pause(i, rulesLinted)
+		if rule.mode == Enforce && rule.percent == 100 && rule.bans == nil && len(l.file.Rules[i].Overrides) == 0 {
+			same := like(i)
+			alike[same] = append(alike[same], i)
 		}
-		same := fmt.Sprintf("%q %+v %q %q", fmt.Sprint(s.Schedule, s.Allow, s.Deny), rule.cost, rule.onMissing,
-			rule.onStoreError)
-		alike[same] = append(alike[same], i)
 	}
 	for _, list := range alike {
-		broad := slices.Clone(list)
-		slices.SortStableFunc(broad, func(i, k int) int {
+		others := slices.DeleteFunc(slices.Clone(list), func(k int) bool { return l.set.rules[k].group != 0 })
+		slices.SortStableFunc(others, func(i, k int) int {
 			a, b := l.set.rules[i], l.set.rules[k]
 			return cmp.Or(cmp.Compare(len(a.components), len(b.components)), cmp.Compare(a.rank, b.rank))
 		})
-		broad = broad[:min(len(broad), mostBroad)]
+		others = others[:min(len(others), mostCompared)]
 		for n, i := range list {
 			l.pause(n, rulesLinted)
-			for _, k := range broad {
-				if l.within(i, k) {
-					l.add(at(i, "name"), "the rule never decides: rules[%d] (%s) counts its requests and others, and "+
-						"always refuses first", k, l.set.rules[k].name)
-					break
-				}
+			k := slices.IndexFunc(others, func(k int) bool { return i != k && less(i, k) })
+			if k >= 0 {
+				l.add(at(i, "name"), "the rule never decides: rules[%d] (%s) %s", others[k],
+					l.set.rules[others[k]].name, why)
 			}
 		}
 	}
 }
 
+// likeness is equal for rules with the same schedule, lists and costs.
+func (l *linter) likeness(i int) string {
+	s, rule := &l.file.Rules[i], l.set.rules[i]
+	return fmt.Sprintf("%q %+v %q %q", fmt.Sprint(s.Schedule, s.Allow, s.Deny), rule.cost, rule.onMissing,
+		rule.onStoreError)
+}
+
 // within reports whether rule k is for all requests of rule i and more, and refuses first.
 func (l *linter) within(i, k int) bool {
 	narrow, broad := &l.file.Rules[i], &l.file.Rules[k]
-	if i == k || !covers(&broad.Match, &narrow.Match) {
+	if l.set.rules[i].group != 0 || !covers(&broad.Match, &narrow.Match) {
 		return false
 	}
 	if requests(&broad.Match) == requests(&narrow.Match) && slices.Equal(broad.Key, narrow.Key) {
-		return false // see duplicates
+		return false // see redundant
 	}
 	for _, text := range broad.Key {
 		if !slices.Contains(narrow.Key, text) || strings.HasPrefix(text, "path.") &&

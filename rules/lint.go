@@ -22,12 +22,8 @@ func Lint(name string, text []byte, opts ...Option) (set *Set, warnings []Proble
 	if err := r.err(); err != nil {
 		return nil, nil, err
 	}
-	l := &linter{report: &report{file: name, lines: r.lines, texts: r.texts, root: r.root,
-		joined: r.joined}, file: file, set: set,
-		options: o}
-	l.lint()
-	l.sort()
-	return set, l.problems, nil
+	r = &report{file: name, lines: r.lines, texts: r.texts, root: r.root, joined: r.joined}
+	return set, lint(file, set, r, o), nil
 }
 
 // Lint is the function Lint for a file that was merged from several, so that its warnings have no lines.
@@ -37,10 +33,7 @@ func (file *File) Lint(opts ...Option) (warnings []Problem, err error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &linter{report: &report{file: file.Name}, file: file, set: set, options: o}
-	l.lint()
-	l.sort()
-	return l.problems, nil
+	return lint(file, set, &report{file: file.Name}, o), nil
 }
 
 // A linter finds valid rules that make no sense.
@@ -51,7 +44,8 @@ type linter struct {
 	set  *Set
 }
 
-func (l *linter) lint() {
+func lint(file *File, set *Set, r *report, o options) []Problem {
+	l := &linter{report: r, options: o, file: file, set: set}
 	l.body(-1, l.file.Response.Body)
 	l.table(at(-1, "allow"), l.file.Allow, l.set.lists.deny)
 	l.table(at(-1, "deny"), l.file.Deny)
@@ -69,10 +63,11 @@ func (l *linter) lint() {
 		l.candidate(i, rule)
 		l.pause(i, rulesLinted)
 	}
-	l.duplicates()
-	l.broader()
+	l.redundant()
 	l.outranked()
 	l.slashes()
+	l.sort()
+	return l.problems
 }
 
 // body warns of a body that is nearly one of the two known words.
@@ -302,33 +297,6 @@ func (l *linter) overrides(i int, s *Spec, rule *Rule) {
 	}
 }
 
-// duplicates warns of rules that never decide because another rule counts the same requests and refuses first.
-func (l *linter) duplicates() {
-	alike := make(map[string][]int)
-	for i := range l.file.Rules {
-		l.pause(i, rulesLinted)
-		if l.set.rules[i].mode != Enforce || l.set.rules[i].percent < 100 || l.set.rules[i].bans != nil ||
-			len(l.file.Rules[i].Overrides) > 0 {
-			continue
-		}
-		same := likeness(&l.file.Rules[i], l.set.rules[i])
-		if len(alike[same]) < 32 { // so that no file makes this slow
-			alike[same] = append(alike[same], i)
-		}
-	}
-	for _, group := range alike {
-		for _, i := range group {
-			for _, k := range group {
-				if i != k && l.set.rules[k].group == 0 && l.useless(i, k) { // a rule of a group may not apply
-					l.add(at(i, "name"), "the rule never decides: rules[%d] (%s) counts the same requests by the "+
-						"same key, and always refuses first", k, l.set.rules[k].name)
-					break
-				}
-			}
-		}
-	}
-}
-
 // useless reports whether rule k has, for each limit of rule i, one that refuses first. Of two equal rules the
 // later one is useless.
 func (l *linter) useless(i, k int) bool {
@@ -343,12 +311,6 @@ func refuses(a, b *Rule) bool {
 		}
 	}
 	return true
-}
-
-// likeness is equal for rules that count the same requests by the same keys and costs.
-func likeness(s *Spec, rule *Rule) string {
-	return fmt.Sprintf("%q %q %q %+v %q %q", requests(&s.Match), fmt.Sprint(s.Schedule, s.Allow, s.Deny), s.Key,
-		rule.cost, rule.onMissing, rule.onStoreError)
 }
 
 // requests is equal for matches of the same requests.

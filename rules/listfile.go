@@ -25,26 +25,6 @@ func WithFiles(read func(name string) ([]byte, error)) Option {
 	return func(o *options) { o.read = read }
 }
 
-// once caches the results of read.
-func once(read func(name string) ([]byte, error)) func(name string) ([]byte, error) {
-	if read == nil {
-		return nil
-	}
-	type outcome struct {
-		text []byte
-		err  error
-	}
-	known := make(map[string]outcome)
-	return func(name string) ([]byte, error) {
-		o, ok := known[name]
-		if !ok {
-			o.text, o.err = read(name)
-			known[name] = o
-		}
-		return o.text, o.err
-	}
-}
-
 // A listFile is the content of a file of values.
 type listFile struct {
 	complaint string // why it could not be read

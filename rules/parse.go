@@ -39,7 +39,6 @@ func read(name string, text []byte, o options) (*File, *Set, *report) {
 	if r.root = r.document(text, o.rest); r.root == nil {
 		return nil, nil, r
 	}
-	o.read = once(o.read)
 	d := &decoder{report: r, options: o}
 	d.refuse(r.root)
 	file := d.decode(r.root)

@@ -55,8 +55,8 @@ func (d *fixture) ask(ctx context.Context, key string, most int) *http.Response 
 	return response
 }
 
-// fits reports whether a request of so many tokens, its prompt of 2 included, is let through
-// at all: the model of the tests answers it with no usage and nothing streamed.
+// fits reports whether a request of so many tokens, its prompt of 2 included, passes. The model of
+// the tests answers it without usage and without a stream.
 func (d *fixture) fits(key string, total int) bool {
 	d.t.Helper()
 	response := d.ask(d.t.Context(), key, total-2)
@@ -64,17 +64,17 @@ func (d *fixture) fits(key string, total int) bool {
 	return response.StatusCode == http.StatusOK
 }
 
-// awaits polls: what is settled after a stream is settled a moment after its end is seen.
+// awaits polls, because a stream is settled a moment after its client sees the end.
 func (d *fixture) awaits(what string, ok func() bool) {
 	d.t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); !ok(); {
 		if time.Now().After(deadline) {
-			d.t.Fatal("in vain: ", what)
+			d.t.Fatal("waited in vain until ", what)
 		}
 	}
 }
 
-func TestTheUsageIsWhatIsCharged(t *testing.T) {
+func TestReportedUsageIsCharged(t *testing.T) {
 	d := open(t, madeUp)
 	response := d.ask(t.Context(), "ann", 9998)
 	text, err := io.ReadAll(response.Body)
@@ -110,7 +110,7 @@ func TestAnEstimateIsHeldWhileItStreams(t *testing.T) {
 	d.awaits("9996 are left", func() bool { return d.refuses("ann", 9994) == "" })
 }
 
-// refuses is what is said against a request of so many tokens; "" lets it through.
+// refuses returns the text of the refusal of a request of so many tokens; "" if it passes.
 func (d *fixture) refuses(key string, most int) string {
 	ctx, cancel := context.WithCancel(d.t.Context())
 	defer cancel()
@@ -122,7 +122,7 @@ func (d *fixture) refuses(key string, most int) string {
 	return string(text)
 }
 
-func TestWhoIsTurnedAway(t *testing.T) {
+func TestRefusals(t *testing.T) {
 	d := open(t, func(http.ResponseWriter, *http.Request) {})
 	if got := d.ask(t.Context(), "", 10).StatusCode; got != http.StatusUnauthorized {
 		t.Errorf("without a key: %d", got)

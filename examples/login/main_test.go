@@ -61,8 +61,8 @@ func attempt(handler http.Handler, from, user, password string) *httptest.Respon
 	return w
 }
 
-// TestGuessing is a machine that guesses passwords of many users, 1 each second, and waits as
-// it is told: for how long it is kept out, and how many guesses it had before.
+// TestGuessing: a machine that guesses passwords of many users, one each second, and waits as
+// Retry-After says, is banned for longer and longer after each five guesses.
 func TestGuessing(t *testing.T) {
 	now := time.Minute.Microseconds() * 1e6
 	handler, err := page(memstore.New(memstore.WithClock(func() weir.Instant { return weir.Instant(now) })))

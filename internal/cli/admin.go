@@ -32,7 +32,7 @@ func (f *adminFlags) add(flags *pflag.FlagSet) {
 // openAdmin returns the handlers of the admin API and of POST /-/reload. Without credentials of
 // operators the API is open on a loopback listener, unless the API of decisions requires a token. The
 // callers of that API may reload.
-func (v *server) openAdmin(l *listenerFlags, callers *web.Access) (operators, reload http.Handler, err error) {
+func (v *server) openAdmin(access, callers *web.Access) (operators, reload http.Handler, err error) {
 	server := admin.Server{
 		Layer:    engine.LedgerLayer,
 		Status:   v.engine.Status,
@@ -42,16 +42,14 @@ func (v *server) openAdmin(l *listenerFlags, callers *web.Access) (operators, re
 		Reload:   v.reload,
 		Mistakes: mistakesOf,
 		Log:      v.log,
+		Mark:     v.engine.Mark,
 		NoLedger: noLedger,
 		Access:   callers,
 	}
 	if reload, err = admin.NewReload(server); err != nil {
 		return nil, nil, err
 	}
-	if server.Access, err = v.operators(l); err != nil {
-		return nil, nil, err
-	}
-	if server.Access == nil {
+	if server.Access = access; access == nil {
 		return http.HandlerFunc(noCredentials), reload, nil
 	}
 	if server.Ledger == nil {
@@ -75,7 +73,7 @@ const noLedger = "this server has --ledger none, so it cannot store rules and ex
 // operators is the access of operators; nil: nobody has access.
 func (v *server) operators(l *listenerFlags) (*web.Access, error) {
 	f, alone := &v.flags.admin, l.private()
-	c := web.Config{Credential: "token of an operator", Named: true, Loopback: alone,
+	c := web.Config{Credential: "token of an operator", Named: true, Loopback: alone, Sessions: true,
 		Readers: f.readCerts, Writers: f.certs}
 	warn := func(text string) { v.log.Warn(text) }
 	for _, one := range []struct {

@@ -84,7 +84,7 @@ allow. Limits are counted in this process, or in a Redis that several processes 
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.AddCommand(newServe(system), newCheck(system), newExplain(system), newSchema(), newHealth(system),
 		newRules(system), newOverride(system), newBlock(system), newAllow(system), newKeys(system), newBans(system),
-		newVersion(), newCompletion())
+		newAudit(system), newStats(system), newTop(system), newVersion(), newCompletion())
 	for _, command := range root.Commands() {
 		command.DisableFlagsInUseLine = true
 	}

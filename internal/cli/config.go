@@ -109,6 +109,12 @@ var fieldFlags = map[string]string{
 	"TrustedProxies": "trusted-proxies",
 	"ClientHeader":   "client-header",
 	"PathForm":       "path-form",
+	"HashKey":        "hash-key-file",
+	"Audit":          "audit",
+	"AuditKeys":      "audit-keys",
+	"AuditRate":      "audit-rate",
+	"AuditKeep":      "audit-keep",
+	"AuditSize":      "audit-file-size",
 }
 
 // config completes the configuration of the flags.
@@ -118,7 +124,7 @@ func (f *ruleFlags) config(s *System, flags *pflag.FlagSet, warn func(string)) (
 	}
 	c = f.Config
 	c.HashKey, err = s.secret("hash-key-file", f.hashKeyFile, warn)
-	c.Stdin, c.Version = s.In, number()
+	c.Stdin, c.Version, c.Audit.Out = s.In, number(), s.Err
 	c.Given, c.Names = make(map[string]bool), make(map[string]string)
 	for field, flag := range fieldFlags {
 		c.Given[field], c.Names[field] = flags.Changed(flag), "--"+flag
@@ -141,7 +147,7 @@ func (f *ruleFlags) urls(flags *pflag.FlagSet) (list []string) {
 	if flags.Changed("store") {
 		list = append(list, f.Store)
 	}
-	return append(append(list, f.Hashes...), f.Ledger)
+	return append(append(append(list, f.Hashes...), f.Audit.To...), f.Ledger)
 }
 
 // warnLeftOut prints warnings about invalid members of sets, and about sets that were not read.

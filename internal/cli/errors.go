@@ -19,6 +19,7 @@ const (
 	exitError    = 1 // a failure, or a rule file with mistakes
 	exitUsage    = 2 // a flag, variable or setting has a wrong value
 	exitWarnings = 3 // weir check: no mistakes, but warnings
+	exitAlert    = 3 // weir stats --check: something needs attention
 )
 
 // An exit ends the program with a code. err is nil if everything was printed already.

@@ -12,6 +12,7 @@ import (
 	"os"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -24,10 +25,12 @@ import (
 type operator struct {
 	serverFlags
 	json, yes, force, forget, dry bool
-	why, rule, by, lasts          string
+	check                         bool
+	why, rule, by, lasts, node    string
 	values, limits                []string
 	revision                      int64
 	keys, most                    int
+	last, every                   time.Duration
 
 	system *System
 	server *serverClient
@@ -136,12 +139,17 @@ func show[T any](o *operator, r *serverRequest, table func(w io.Writer, answer *
 	if err != nil {
 		return err
 	}
+	return o.print(text, func(w io.Writer) { table(w, &answer) })
+}
+
+// print prints an answer as JSON or as a table.
+func (o *operator) print(text []byte, table func(io.Writer)) error {
 	if o.json {
 		_, err := o.system.Out.Write(text)
 		return err
 	}
 	out := tabwriter.NewWriter(o.system.Out, 0, 8, 2, ' ', 0)
-	table(out, &answer)
+	table(out)
 	return out.Flush()
 }
 

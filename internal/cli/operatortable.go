@@ -2,6 +2,7 @@ package cli
 
 import (
 	"net/http"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -46,6 +47,14 @@ func (o *operator) addFlag(flags *pflag.FlagSet, name, usage string) {
 		flags.IntVar(&o.keys, name, 10, say("maximum `NUMBER` of keys of each kind, up to 100"))
 	case "most":
 		flags.IntVar(&o.most, name, 50, say("maximum `NUMBER` of changes, up to 1000"))
+	case "last":
+		flags.DurationVar(&o.last, name, time.Hour, say("`TIME` until now that is counted, from 1m to 24h"))
+	case "every":
+		flags.DurationVar(&o.every, name, 5*time.Second, say("`TIME` between two requests to the server"))
+	case "node":
+		flags.StringVar(&o.node, name, "", say("`NAME` of one node (default: all that share the store)"))
+	case "check":
+		flags.BoolVar(&o.check, name, false, say("exit with code 3 if something needs attention"))
 	default:
 		panic("there is no flag " + name)
 	}

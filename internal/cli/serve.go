@@ -97,6 +97,7 @@ func (f *serveFlags) add(flags *pflag.FlagSet) {
 	flags.DurationVar(&f.shutdown, "shutdown-timeout", 10*time.Second,
 		"`TIME` for requests in flight to finish after a signal")
 	flags.DurationVar(&f.drain, "drain", 0, "`TIME` to continue serving after a signal, with /readyz failing")
+	f.rules.addAudit(flags)
 	flags.StringVar(&f.format, "log-format", "text", "log `FORMAT`: text or json")
 	flags.StringVar(&f.level, "log-level", "info", "minimum log `LEVEL`: debug, info, warn or error")
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/weirproject/weir/internal/engine"
 	"github.com/weirproject/weir/internal/server/admin"
 	"github.com/weirproject/weir/internal/server/api"
+	"github.com/weirproject/weir/internal/server/console"
 	"github.com/weirproject/weir/internal/server/forwardauth"
 	"github.com/weirproject/weir/internal/server/resp"
 	"github.com/weirproject/weir/internal/server/web"
@@ -60,8 +61,8 @@ func serve(ctx context.Context, s *System, f *serveFlags, flags *pflag.FlagSet, 
 		return err
 	}
 	if slices.ContainsFunc(f.onLine, func(url string) bool { return engine.Masked(url) != url }) {
-		warn("the command line shows the password in --store, --rules or --ledger to every user of this machine: " +
-			"use WEIR_STORE, WEIR_RULES or WEIR_LEDGER, or store in the rule file")
+		warn("the command line shows the password in --store, --rules, --ledger or --audit to every user of this " +
+			"machine: use WEIR_STORE, WEIR_RULES, WEIR_LEDGER or WEIR_AUDIT, or store in the rule file")
 	}
 	if v.secrets, err = f.readSecrets(s, warn); err != nil {
 		return err
@@ -155,7 +156,15 @@ func (v *server) openHTTP(l *listenerFlags) error {
 	if err != nil {
 		return err
 	}
-	operators, reload, err := v.openAdmin(l, callers)
+	access, err := v.operators(l)
+	if err != nil {
+		return err
+	}
+	operators, reload, err := v.openAdmin(access, callers)
+	if err != nil {
+		return err
+	}
+	pages, err := v.openConsole(access)
 	if err != nil {
 		return err
 	}
@@ -163,6 +172,11 @@ func (v *server) openHTTP(l *listenerFlags) error {
 	mux.Handle("/", api)
 	mux.Handle("/v1/forward-auth", forward)
 	mux.Handle(admin.Prefix, operators)
+	mux.Handle(console.Path, pages)
+	mux.Handle(console.Path+"/", pages)
+	if access != nil {
+		mux.Handle(console.SessionPath, pages)
+	}
 	mux.Handle("/-/reload", reload)
 	if !v.flags.apart {
 		mux.Handle("/metrics", l.local(v.engine.Metrics.Handler()))

@@ -58,6 +58,9 @@ type Config struct {
 	AnyMethod      bool
 	HashKey        string // for long keys
 
+	Node  string // name of this process in records; "": the host's
+	Audit Audit
+
 	// Given are the fields that override the settings of a rule file.
 	Given map[string]bool
 	// Names are the names of fields in messages, where they differ.
@@ -90,6 +93,7 @@ func Defaults() Config {
 		MaxBytes:     memstore.DefaultMaxBytes,
 		FallbackKeys: memstore.DefaultMaxKeys,
 		ClientHeader: "X-Forwarded-For",
+		Audit:        Audit{Rate: 100, Keep: 100_000, Size: 100},
 	}
 }
 
@@ -209,6 +213,9 @@ func (l *Setup) settle() error {
 		return wrong("%s is %v; allowed: more than 0", l.field("Timeout"), l.Timeout)
 	}
 	if err := l.checkWithout(); err != nil {
+		return err
+	}
+	if err := l.checkAudit(); err != nil {
 		return err
 	}
 	return l.settleProxies()

@@ -10,6 +10,8 @@ import (
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/internal/ruleset"
 	"github.com/weirproject/weir/internal/ruleset/ledger"
+	"github.com/weirproject/weir/internal/telemetry"
+	"github.com/weirproject/weir/internal/telemetry/audit"
 	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/observe"
 )
@@ -26,6 +28,8 @@ type Engine struct {
 	state    *state        // nil: none is kept
 	opened   *openedLedger // nil: none
 	manager  *ruleset.Manager
+	audit    *audit.Log // nil: none
+	markers  []func(telemetry.Mark)
 	optional string // a layer that was not asked for: the engine is ready without it
 	stop     context.CancelFunc
 	ended    sync.WaitGroup
@@ -79,12 +83,18 @@ func (e *Engine) open(ctx context.Context) error {
 	if err := e.openState(store); err != nil {
 		return err
 	}
+	if err := e.openAudit(ctx); err != nil {
+		return err
+	}
 	local, err := e.addLayers(store)
 	if err != nil {
 		return err
 	}
 	opts := []gate.Option{gate.WithLocal(local), gate.WithBudget(e.budget()), gate.WithObserver(e.Metrics.Verdict),
-		gate.WithObserver((&outage{log: e.Log}).verdict)}
+		gate.WithObserver((&outage{log: e.Log, mark: e.Mark}).verdict)}
+	if e.audit != nil {
+		opts = append(opts, gate.WithObserver(e.audit.Verdict))
+	}
 	if register, shared := store.(gate.Register); shared {
 		opts = append(opts, gate.WithRegister(register))
 	}
@@ -178,6 +188,9 @@ func (e *Engine) Close() (err error) {
 	}
 	if e.opened != nil {
 		e.opened.close()
+	}
+	if e.audit != nil {
+		e.audit.Close()
 	}
 	if e.state != nil {
 		err = e.state.close()

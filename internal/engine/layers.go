@@ -140,12 +140,13 @@ var layerMetrics = []struct {
 // observe registers the metrics of the enabled layers.
 func (s *stack) observe(without []string) {
 	for _, m := range layerMetrics {
-		register := s.metrics.Gauge
-		if strings.HasSuffix(m.name, "_total") {
-			register = s.metrics.Count
-		}
-		if !slices.Contains(without, m.layer) {
-			register(m.name, m.help, func() int64 { return m.value(s.Stats()) })
+		value := func() int64 { return m.value(s.Stats()) }
+		switch {
+		case slices.Contains(without, m.layer):
+		case strings.HasSuffix(m.name, "_total"):
+			s.metrics.Count(m.name, m.help, value)
+		default:
+			s.metrics.Gauge(m.name, m.help, value)
 		}
 	}
 }

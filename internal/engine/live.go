@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weirproject/weir/internal/ruleset"
+	"github.com/weirproject/weir/internal/telemetry"
 	"github.com/weirproject/weir/observe"
 	"github.com/weirproject/weir/rules"
 )
@@ -41,7 +42,7 @@ func (e *Engine) degraded() (list []string) {
 		why := y.Err
 		if why == nil && y.LeftOut > 0 {
 			why = y.Warning
-			list = append(list, fmt.Sprintf("%s: %d rules are invalid and not in force", y.Name, y.LeftOut))
+			list = append(list, fmt.Sprintf("%s: invalid rules that are not in force: %d", y.Name, y.LeftOut))
 		}
 		lines := Mistakes(why)
 		for _, m := range lines[:min(len(lines), maxDegraded)] {
@@ -98,6 +99,7 @@ func (e *Engine) logEvent(v *ruleset.Event) {
 	case ruleset.InForce:
 		if e.began && len(v.Changes) > 0 { // at the start everything is a change
 			from = append(from, "changes", ruleset.Summary(v.Changes), "what", ruleset.Details(v.Changes))
+			e.markRules(v)
 		}
 		e.began = true
 		e.Log.Info("rules in force", from...)
@@ -125,6 +127,13 @@ func (e *Engine) logEvent(v *ruleset.Event) {
 			e.Log.Error("some rule sources are not in force yet: the server is not ready", "rules", v.Rules, "error",
 				err)
 		}
+	}
+}
+
+// markRules records a change of rules. Those of the ledger are recorded where an operator made them.
+func (e *Engine) markRules(v *ruleset.Event) {
+	if v.Layer != LedgerLayer {
+		e.Mark(telemetry.Mark{Kind: "rules", Text: ruleset.Details(v.Changes), Actor: v.Layer, Change: v.Revision})
 	}
 }
 

@@ -1,12 +1,14 @@
 package engine
 
 import (
+	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/internal/telemetry"
 )
 
 // recoveredAfter is how long a store must answer without a failure to be logged as recovered, so
@@ -16,6 +18,7 @@ const recoveredAfter = time.Second
 // An outage logs when the store stops responding, and when it responds again.
 type outage struct {
 	log  *slog.Logger
+	mark func(telemetry.Mark)
 	down atomic.Bool
 
 	mu     sync.Mutex
@@ -49,6 +52,7 @@ func (o *outage) fail(err error) {
 	o.failed++
 	if o.down.CompareAndSwap(false, true) {
 		o.log.Warn("store is not responding: rules apply their on_store_error", "error", err)
+		o.mark(telemetry.Mark{Kind: "degraded", Text: "store is not responding: " + err.Error()})
 	}
 }
 
@@ -59,5 +63,7 @@ func (o *outage) recover() {
 		return
 	}
 	o.log.Info("store is responding again", "decisions_without_it", o.failed)
+	o.mark(telemetry.Mark{Kind: "recovered",
+		Text: fmt.Sprintf("store is responding again, after %d decisions without it", o.failed)})
 	o.failed = 0
 }

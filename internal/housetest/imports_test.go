@@ -135,8 +135,8 @@ var mayImport = []struct {
 		"a front end never imports a store: it parses and renders, the gate decides"},
 }
 
-// plain are packages of constants and arithmetic, which all but the lowest packages may import.
-var plain = []string{"internal/nearest", "internal/bounds", "internal/quota", "internal/tally"}
+// plain are packages of constants, arithmetic and waiting, which all but the lowest packages may import.
+var plain = []string{"internal/nearest", "internal/bounds", "internal/quota", "internal/pause", "internal/tally"}
 
 func TestTheHouseImportsDownwards(t *testing.T) {
 	for _, p := range packages(t) {
@@ -165,13 +165,14 @@ var vendors = map[string]struct {
 	"go.yaml.in/yaml":                     {[]string{"rules", "internal/ruleset/ledger"}, "rule files are read in one place, with one strictness; the ledger only moves fields when a candidate is promoted"},
 	"github.com/cespare/xxhash":           {[]string{"rules"}, "who is within a percentage must be the same for ever, on every platform"},
 	"golang.org/x/text":                   {[]string{"rules"}, "the normaliser nfkc: Unicode's tables are not ours to keep"},
-	"github.com/go-json-experiment/json":  {[]string{"internal/server/api", "internal/server/admin", "internal/server/web"}, "documents over HTTP are read with one strictness"},
+	"github.com/go-json-experiment/json":  {[]string{"internal/server/api", "internal/server/admin", "internal/server/console", "internal/server/web"}, "documents over HTTP are read with one strictness"},
 	"github.com/prometheus/client_golang": {[]string{"observe", "engine", "internal/telemetry"}, "who counts needs it; who is counted does not"},
 	"github.com/dunglas/httpsfv":          {[]string{"httplimit"}, "the Transport reads RateLimit of any server"},
 	"github.com/pires/go-proxyproto":      {[]string{"internal/listen"}, "connections are opened in one place"},
 	"github.com/fsnotify/fsnotify":        {[]string{"internal/ruleset/filesource"}, "only files can be watched; other sources are told, or ask"},
 	"github.com/spf13/cobra":              {[]string{"internal/cli"}, "the command; libraries have no flags"},
 	"github.com/spf13/pflag":              {[]string{"internal/cli"}, "the command's flags"},
+	"github.com/gdamore/tcell":            {[]string{"internal/cli", "internal/cli/top"}, "one command draws on the terminal"},
 	"github.com/getkin/kin-openapi":       {[]string{"internal/housetest/openapitest"}, "answers are compared with their documents, in tests only"},
 	"pgregory.net/rapid":                  {[]string{"storetest", "internal/algorithm/stories/chance"}, "properties, in tests only"},
 	"github.com/anishathalye/porcupine":   {[]string{"storetest"}, "linearizability, in tests only"},

@@ -156,6 +156,7 @@ type Mark struct {
 	// alert, resolved, degraded, recovered, start
 	Node   string `json:"node,omitempty"`
 	Rule   string `json:"rule,omitempty"`
+	Key    string `json:"key,omitempty"` // or the values of an exception
 	Text   string `json:"text"`
 	Actor  string `json:"actor,omitempty"`
 	Reason string `json:"reason,omitempty"`

@@ -1,4 +1,4 @@
-// Package concurrency is leases: units held at the same time. See README.md.
+// Package concurrency limits the units that are held at the same time, by leases: see README.md.
 package concurrency
 
 import (
@@ -118,7 +118,7 @@ func (s *State) held(now int64) int64 {
 	return units
 }
 
-// dead is how many leases expired.
+// dead is the number of expired leases.
 func (s *State) dead(now int64) int {
 	dead := 0
 	for dead < len(s.leases) && s.leases[dead].Expires <= now {

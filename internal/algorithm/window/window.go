@@ -1,4 +1,4 @@
-// Package window is the fixed window and the calendar: see README.md.
+// Package window counts in fixed windows and in the periods of a calendar: see README.md.
 package window
 
 import (
@@ -83,8 +83,8 @@ func Take(l *weir.Limit, s State, cost, now int64) (
 
 // Adopt reads a state that was written under the numbers of another limit. A window of
 // each key's own gets the new length. On a grid (epoch, calendar) the count stands until both
-// the old window and the new one that holds its start are over: the units used are kept, rather
-// too long than too short.
+// the old window and the new one that holds its start are over: the units used are kept
+// too long rather than too short.
 func Adopt(from, to *weir.Limit, s State) State {
 	if s.Count == 0 || own(to) {
 		return s

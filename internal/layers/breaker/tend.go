@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/weirproject/weir"
-	"github.com/weirproject/weir/internal/layers/layer"
+	"github.com/weirproject/weir/internal/pause"
 )
 
 // trip opens the breaker, unless the phase of the evidence has ended.
@@ -58,7 +58,7 @@ func (b *Breaker) change(to *phase, cause error) {
 
 // tend probes an open breaker until it is closed.
 func (b *Breaker) tend() {
-	for layer.Sleep(b.ctx, b.phase.Load().wait) {
+	for b.ctx.Err() == nil && pause.For(b.phase.Load().wait, b.ctx.Done()) {
 		if err := b.probe(); err != nil {
 			b.stayOpen(err)
 		} else if b.close() {

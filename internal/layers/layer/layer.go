@@ -3,7 +3,6 @@
 package layer
 
 import (
-	"context"
 	"hash/maphash"
 	"math/bits"
 	"time"
@@ -17,18 +16,6 @@ func Timeout(store weir.Store) time.Duration {
 		return bounded.Timeout()
 	}
 	return 0
-}
-
-// Sleep waits for d and reports whether ctx lasted that long.
-func Sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // A Seed hashes claims for the table of a layer, unpredictably to clients.

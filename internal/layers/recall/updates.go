@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/weirproject/weir/internal/layers/layer"
+	"github.com/weirproject/weir/internal/pause"
 )
 
 // Updates broadcast messages between the nodes that share a store; redisstore.Updates do. They are safe for
@@ -184,25 +184,25 @@ func (d *notifier) send(ctx context.Context) {
 				d.flush(ctx, message)
 				return
 			}
-			layer.Sleep(ctx, sendGap)
+			pause.For(sendGap, ctx.Done())
 		}
 	}
 }
 
 // deliver retries a message until it is sent or ctx ends.
 func (d *notifier) deliver(ctx context.Context, message []byte) bool {
-	for pause := firstPause; ctx.Err() == nil; pause = min(2*pause, mostPause) {
+	for wait := firstPause; ctx.Err() == nil; wait = min(2*wait, mostPause) {
 		one, cancel := context.WithTimeout(ctx, sendTime)
 		err := d.updates.Publish(one, message)
 		cancel()
 		if err == nil {
 			return true
 		}
-		if ctx.Err() == nil && pause == firstPause {
+		if ctx.Err() == nil && wait == firstPause {
 			d.warn(fmt.Sprintf("recall: invalidations cannot be sent, and other nodes may refuse returned units "+
 				"for up to %v: %v", d.store.longest, err))
 		}
-		layer.Sleep(ctx, pause)
+		pause.For(wait, ctx.Done())
 	}
 	return false
 }
@@ -217,18 +217,18 @@ func (d *notifier) flush(ctx context.Context, message []byte) {
 
 // listen receives until ctx ends.
 func (d *notifier) listen(ctx context.Context) {
-	for pause := firstPause; ctx.Err() == nil; pause = min(2*pause, mostPause) {
+	for wait := firstPause; ctx.Err() == nil; wait = min(2*wait, mostPause) {
 		err := d.updates.Subscribe(ctx, d.receive, func() {
 			d.store.table.forget()
 			d.listening.Store(true)
 		})
 		if d.listening.Swap(false) {
-			pause = firstPause
+			wait = firstPause
 		}
-		if ctx.Err() == nil && pause == firstPause {
+		if ctx.Err() == nil && wait == firstPause {
 			d.warn(fmt.Sprintf("recall: invalidations are not received, and this node may refuse units "+
 				"returned on other nodes for up to %v: %v", d.store.longest, err))
 		}
-		layer.Sleep(ctx, pause/2+rand.N(pause/2))
+		pause.For(wait/2+rand.N(wait/2), ctx.Done())
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/pause"
 	"github.com/weirproject/weir/internal/redisconn"
 	"github.com/weirproject/weir/internal/ruleset"
 	"github.com/weirproject/weir/internal/ruleset/ledger"
@@ -193,7 +194,7 @@ func (s *Source) load(ctx context.Context, reload bool) (n ruleset.Update, err e
 	changed := s.receive(superseded)
 	s.full = s.full || all || reload || !time.Now().Before(s.due)
 	if reload {
-		sleep(ctx, time.Until(s.earliest))
+		pause.For(time.Until(s.earliest), ctx.Done())
 	}
 	if s.full && !time.Now().Before(s.earliest) {
 		var not *refusal
@@ -280,15 +281,6 @@ func (s *Source) Wait(ctx context.Context) {
 }
 
 var errEnded = errors.New("the subscription has ended")
-
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-}
 
 // connect makes a client.
 func (s *Source) connect(ctx context.Context) (rueidis.Client, error) {

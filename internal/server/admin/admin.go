@@ -38,6 +38,7 @@ type Server struct {
 	Mistakes func(error) []web.Mistake // in errors of Reload and Status
 	Access   *web.Access               // nil: everybody has access; listen on loopback only
 	Log      *slog.Logger              // logs writes; nil: none
+	Mark     func(telemetry.Mark)      // records writes; nil: nobody does
 
 	Telemetry telemetry.Reader // nil: off, and requests that need it are refused
 	Streams   *web.Streams     // of samples; nil: own ones
@@ -87,6 +88,9 @@ func newHandler(s Server) (*handler, error) {
 	}
 	if h.Access == nil {
 		h.Access = new(web.Access)
+	}
+	if h.Mark == nil {
+		h.Mark = func(telemetry.Mark) {}
 	}
 	if h.Log == nil {
 		h.Log = slog.New(slog.DiscardHandler)

@@ -822,7 +822,7 @@ func reloads(t *testing.T) *client {
 	layer.Down = true
 	c.ask("POST reload", "").has(503, "some rules could not be read in time")
 	layer = ruleset.LayerStatus{Name: "config", LeftOut: 2, Warning: errors.New("two are wrong")}
-	c.ask("POST reload", "").has(422, "2 rules are invalid and not in force", "two are wrong")
+	c.ask("POST reload", "").has(422, "invalid rules that are not in force: 2", "two are wrong")
 	return c
 }
 

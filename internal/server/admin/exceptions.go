@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
@@ -11,6 +12,7 @@ import (
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/ruleset/ledger"
 	"github.com/weirproject/weir/internal/server/web"
+	"github.com/weirproject/weir/internal/telemetry"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -73,6 +75,9 @@ func (h *handler) postException(ctx context.Context, c *call) (any, error) {
 	h.Log.Info("admin: an exception was made", "id", id, "kind", string(e.Kind), "rule", e.Rule,
 		"by", e.Component, "values", e.Values, "limit", e.Limit, "for", last,
 		"revision", revision, "who", c.who, "why", b.Why)
+	h.Mark(telemetry.Mark{Kind: string(e.Kind), Rule: e.Rule, Key: strings.Join(e.Values, " "), Actor: c.who,
+		Text:   strings.TrimSpace(strings.Join(e.Limit, ", ") + " for " + b.For),
+		Reason: b.Why, Change: fmt.Sprint(revision)})
 	h.await(ctx, revision)
 	now, left, err := h.Ledger.Exception(ctx, id)
 	if err != nil {
@@ -118,6 +123,9 @@ func (h *handler) deleteException(ctx context.Context, c *call) (any, error) {
 		return nil, err
 	}
 	h.Log.Info("admin: an exception was ended", "id", id, "revision", revision, "who", c.who, "why", c.by().Why)
+	kind, _, _ := strings.Cut(id, "-")
+	h.Mark(telemetry.Mark{Kind: kind, Text: id + " ended", Actor: c.who, Reason: c.by().Why,
+		Change: fmt.Sprint(revision)})
 	answer := Written{Name: id, Revision: revision, Changes: []Change{}}
 	answer.InForce, answer.Waiting = h.await(ctx, revision)
 	c.etag = revision

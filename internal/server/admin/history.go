@@ -2,9 +2,11 @@ package admin
 
 import (
 	"context"
+	"fmt"
 	"strings"
 
 	"github.com/weirproject/weir/internal/ruleset/ledger"
+	"github.com/weirproject/weir/internal/telemetry"
 )
 
 // defaultHistory is the default number of changes.
@@ -47,6 +49,8 @@ func (h *handler) restore(ctx context.Context, c *call) (any, error) {
 	if !dry {
 		h.Log.Warn("admin: the ledger was restored", "written_back", len(got.Names), "forget", forget,
 			"lost", got.Lost, "revision", got.Revision, "who", c.who, "why", c.by().Why)
+		h.Mark(telemetry.Mark{Kind: "rules", Text: fmt.Sprintf("ledger restored, %d written back", len(got.Names)),
+			Actor: c.who, Reason: c.by().Why, Change: fmt.Sprint(got.Revision)})
 		h.await(ctx, got.Revision)
 	}
 	return answer, nil

@@ -10,6 +10,7 @@ import (
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/internal/ruleset/ledger"
 	"github.com/weirproject/weir/internal/server/web"
+	"github.com/weirproject/weir/internal/telemetry"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -131,6 +132,8 @@ func (h *handler) resetKey(ctx context.Context, c *call) (any, error) {
 		return nil, err
 	}
 	h.Log.Info("admin: a key was reset", "rule", before.Rule, "key", key, "who", c.who, "why", c.by().Why)
+	h.Mark(telemetry.Mark{Kind: "reset", Rule: before.Rule, Key: key, Text: "key reset", Actor: c.who,
+		Reason: c.by().Why})
 	after, _, err := h.state(ctx, c)
 	return after, err
 }
@@ -164,6 +167,8 @@ func (h *handler) liftBan(ctx context.Context, c *call) (any, error) {
 	}
 	h.Log.Info("admin: a ban was lifted", "rule", l.rule.Name(), "key", l.key, "was_banned", left > 0,
 		"who", c.who, "why", c.by().Why)
+	h.Mark(telemetry.Mark{Kind: "lift", Rule: l.rule.Name(), Key: l.key, Text: "ban lifted", Actor: c.who,
+		Reason: c.by().Why})
 	return Lifted{Rule: l.rule.Name(), Key: readable(l.key), Banned: left > 0}, nil
 }
 

@@ -24,7 +24,7 @@ func (h *handler) reload(ctx context.Context, _ *call) (any, error) {
 		return nil, p
 	}
 	if n := status.LeftOut(); n > 0 {
-		p := web.Refuse(invalid, "%d rules are invalid and not in force; all others are in force", n)
+		p := web.Refuse(invalid, "invalid rules that are not in force: %d; all others are in force", n)
 		for _, layer := range status.Layers {
 			if layer.LeftOut > 0 {
 				p.Mistakes = append(p.Mistakes, h.Mistakes(layer.Warning)...)

@@ -12,6 +12,7 @@ import (
 	"github.com/weirproject/weir/internal/ruleset"
 	"github.com/weirproject/weir/internal/ruleset/ledger"
 	"github.com/weirproject/weir/internal/server/web"
+	"github.com/weirproject/weir/internal/telemetry"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -243,6 +244,8 @@ func (h *handler) change(ctx context.Context, c *call, w *ruleChange) (any, erro
 	c.etag = answer.Revision
 	h.Log.Info("admin: a rule was changed", "what", w.what, "rule", c.name(), "revision", answer.Revision,
 		"who", c.who, "why", c.by().Why, "changes", ruleset.Summary(diff))
+	h.Mark(telemetry.Mark{Kind: "rules", Rule: c.name(), Text: w.what + ": " + ruleset.Summary(diff), Actor: c.who,
+		Reason: c.by().Why, Change: fmt.Sprint(answer.Revision)})
 	answer.InForce, answer.Waiting = h.await(ctx, answer.Revision)
 	return answer, nil
 }

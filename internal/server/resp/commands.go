@@ -296,9 +296,7 @@ func (c *conn) commandDocs(args [][]byte) {
 	for _, cmd := range list {
 		c.bulk(cmd.name)
 		c.fields(2)
-		c.bulk("summary")
-		c.bulk(cmd.summary)
-		c.bulk("group")
-		c.bulk(cmd.group)
+		c.word("summary", cmd.summary)
+		c.word("group", cmd.group)
 	}
 }

@@ -3,7 +3,7 @@ package resp
 import "reflect"
 
 // Compiled is the number of cached limits.
-func Compiled(s *Server) int { return len(s.limits.limits) }
+func Compiled(s *Server) int { return s.limits.Len() }
 
 // Waiting is the number of batches that wait for the store.
 func Waiting(s *Server) int {

@@ -3,6 +3,8 @@ package resp
 import (
 	"sync"
 	"time"
+
+	"github.com/weirproject/weir/internal/pause"
 )
 
 const (
@@ -46,6 +48,6 @@ func (g *guesses) many(now time.Time) bool {
 // delayGuess waits before a password is checked, if there were many wrong ones.
 func (s *Server) delayGuess() {
 	if len(s.users) > 0 && s.guesses.many(time.Now()) {
-		s.sleep(guessDelay)
+		pause.For(guessDelay, s.ctx.Done())
 	}
 }

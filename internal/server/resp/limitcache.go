@@ -1,8 +1,6 @@
 package resp
 
 import (
-	"strings"
-	"sync"
 	"unsafe"
 
 	"github.com/weirproject/weir"
@@ -13,37 +11,17 @@ const (
 	maxCachedWords  = 256 // bytes of the words of a cached limit
 )
 
-// A limitCache holds compiled limits by the words of the commands that name them. Clients choose the
-// words, so it is bounded.
-type limitCache struct {
-	mu     sync.RWMutex
-	limits map[string]*weir.Limit
+// compiled is the limit of the words of a command that name it, or nil.
+func (s *Server) compiled(words []byte) *weir.Limit {
+	limit, _ := s.limits.Get(text(words))
+	return limit
 }
 
-func newLimitCache() *limitCache { return &limitCache{limits: make(map[string]*weir.Limit)} }
-
-// get is the limit of these words, or nil.
-func (c *limitCache) get(words []byte) *weir.Limit {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	return c.limits[text(words)]
-}
-
-// put adds a limit. In a full cache it replaces any other: choosing well would cost ordinary clients
-// more than compiling a limit again.
-func (c *limitCache) put(words []byte, limit *weir.Limit) {
-	if len(words) > maxCachedWords {
-		return
+// remember adds a limit to those compiled.
+func (s *Server) remember(words []byte, limit *weir.Limit) {
+	if len(words) <= maxCachedWords {
+		s.limits.Put(string(words), limit)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for other := range c.limits {
-		if len(c.limits) < maxCachedLimits {
-			break
-		}
-		delete(c.limits, other)
-	}
-	c.limits[strings.Clone(text(words))] = limit
 }
 
 // key joins words into one text, which no other words have: a limit that could be read has no zero

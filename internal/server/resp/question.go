@@ -114,7 +114,7 @@ func (q *question) limit(c *conn, words [][]byte) error {
 // named is the limit with a name and a text.
 func (c *conn) named(name, spec []byte) (*weir.Limit, error) {
 	words := c.key('l', name, spec)
-	if limit := c.server.limits.get(words); limit != nil {
+	if limit := c.server.compiled(words); limit != nil {
 		return limit, nil
 	}
 	parsed, err := weir.ParseLimit(string(spec))
@@ -125,7 +125,7 @@ func (c *conn) named(name, spec []byte) (*weir.Limit, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.server.limits.put(words, limit)
+	c.server.remember(words, limit)
 	return limit, nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"strconv"
 )
 
 // A protocolError is a mistake in the protocol. The input after it cannot be interpreted, so the
@@ -237,19 +238,11 @@ func (r *reader) header(name, invalid string) (n int64, more bool, err error) {
 // length reads a number as strictly as Redis: no plus, no leading zeros.
 func length(text []byte) (n int64, ok bool) {
 	digits := bytes.TrimPrefix(text, []byte("-"))
-	if len(digits) == 0 || len(digits) > 18 || digits[0] == '0' && len(text) > 1 {
+	if len(digits) == 0 || len(digits) > 18 || digits[0] == '+' || digits[0] == '0' && len(text) > 1 {
 		return 0, false
 	}
-	for _, c := range digits {
-		if c < '0' || c > '9' {
-			return 0, false
-		}
-		n = 10*n + int64(c-'0')
-	}
-	if len(digits) < len(text) {
-		n = -n
-	}
-	return n, true
+	n, err := strconv.ParseInt(string(text), 10, 64)
+	return n, err == nil
 }
 
 // inline reads a command typed as a line.

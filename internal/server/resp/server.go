@@ -21,6 +21,8 @@ import (
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/internal/pause"
+	"github.com/weirproject/weir/internal/server/web"
 	"github.com/weirproject/weir/pathform"
 )
 
@@ -94,8 +96,8 @@ type Server struct {
 
 	commands []*command
 	byName   map[string]*command
-	limits   *limitCache
-	ctx      context.Context // of the decisions; canceled by Close
+	limits   *web.Cache[string, *weir.Limit] // by the words that name them
+	ctx      context.Context                 // of the decisions; canceled by Close
 	cancel   context.CancelFunc
 	lastID   atomic.Int64
 	together bool // commands that arrive together are decided together
@@ -119,7 +121,7 @@ func New(g *gate.Gate, store weir.Store, opts ...Option) (*Server, error) {
 		gate:      g,
 		store:     store,
 		max:       defaultLimits(),
-		limits:    newLimitCache(),
+		limits:    web.NewCache[string, *weir.Limit](maxCachedLimits),
 		refusing:  make(chan struct{}, 16),
 		listeners: make(map[net.Listener]bool),
 		conns:     make(map[*conn]bool),
@@ -160,7 +162,7 @@ func (s *Server) Serve(listener net.Listener) error {
 			return err
 		default: // usually too many open files
 			wait = min(max(2*wait, 5*time.Millisecond), time.Second)
-			s.sleep(wait)
+			pause.For(wait, s.ctx.Done())
 		}
 	}
 }
@@ -170,16 +172,6 @@ func (s *Server) Serve(listener net.Listener) error {
 func isTemporary(err error) bool {
 	var temporary interface{ Temporary() bool }
 	return errors.As(err, &temporary) && temporary.Temporary()
-}
-
-// sleep waits, or until the server is closed.
-func (s *Server) sleep(d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-s.ctx.Done():
-	}
 }
 
 func (s *Server) track(listener net.Listener) bool {

@@ -145,18 +145,12 @@ func (c *conn) readHello(args [][]byte, h *greeting) bool {
 
 func (c *conn) greet() {
 	c.fields(7)
-	c.bulk("server")
-	c.bulk("weir")
-	c.bulk("version")
-	c.bulk(redisVersion)
-	c.bulk("proto")
-	c.integer(int64(c.proto))
-	c.bulk("id")
-	c.integer(c.id)
-	c.bulk("mode")
-	c.bulk("standalone")
-	c.bulk("role")
-	c.bulk("master")
+	c.word("server", "weir")
+	c.word("version", redisVersion)
+	c.number("proto", int64(c.proto))
+	c.number("id", c.id)
+	c.word("mode", "standalone")
+	c.word("role", "master")
 	c.bulk("modules")
 	c.array(0)
 }
@@ -281,15 +275,7 @@ func plain(name []byte) bool {
 	return len(name) <= longestName
 }
 
-// is compares a word of a command in any case; want is in lower case.
+// is compares a word of a command in any case.
 func is(word []byte, want string) bool {
-	if len(word) != len(want) {
-		return false
-	}
-	for i, b := range word {
-		if lower(b) != want[i] {
-			return false
-		}
-	}
-	return true
+	return len(word) == len(want) && strings.EqualFold(text(word), want)
 }

@@ -35,7 +35,7 @@ func (c *conn) throttle(args [][]byte) {
 		return
 	}
 	words := c.key('t', args[2:5]...)
-	known, quantity := c.server.limits.get(words), int64(1)
+	known, quantity := c.server.compiled(words), int64(1)
 	limit := known
 	if known == nil || len(args) == 6 {
 		var err string
@@ -45,7 +45,7 @@ func (c *conn) throttle(args [][]byte) {
 		}
 	}
 	if known == nil {
-		c.server.limits.put(words, limit)
+		c.server.remember(words, limit)
 	}
 	d := c.slot()
 	d.limit, d.quantity, d.times = limit, quantity, 1
@@ -160,11 +160,7 @@ func seconds(d time.Duration) int64 {
 	if d == weir.Never {
 		return -1
 	}
-	n := int64(d / time.Second)
-	if d%time.Second > 0 {
-		n++
-	}
-	return n
+	return int64((d + time.Second - 1) / time.Second)
 }
 
 // claimKey is the key of a claim, hashed if it is long.

@@ -42,6 +42,7 @@ type Config struct {
 	// Credential is the token in sentences: "token of an operator". The default is "token".
 	Credential string
 	Named      bool // each token needs a name
+	Sessions   bool // the cookies of Login are accepted
 }
 
 // An Access accepts or refuses the requests to an API. Without tokens and certificates everybody may do
@@ -51,6 +52,7 @@ type Access struct {
 	Config
 	hashes      []hash // of Tokens, which have no secrets here
 	crossOrigin http.CrossOriginProtection
+	ended       endedSessions
 }
 
 // A hash is that of a token, so that memory holds no secret and all comparisons have one length.
@@ -132,6 +134,9 @@ func (a *Access) known(r *http.Request) (name string, mayWrite bool, err error) 
 		p := Refuse(http.StatusUnauthorized, "the token is not known here")
 		p.authenticate = `Bearer realm="weir", error="invalid_token"`
 		return "", false, p
+	}
+	if _, i := a.session(r); i >= 0 {
+		return a.Tokens[i].Name, a.Tokens[i].Write, nil
 	}
 	if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
 		name := r.TLS.VerifiedChains[0][0].Subject.CommonName

@@ -20,7 +20,7 @@ var compressors = sync.Pool{New: func() any {
 func WriteCompressed(w http.ResponseWriter, r *http.Request, body []byte) {
 	h := w.Header()
 	h.Add("Vary", "Accept-Encoding")
-	if len(body) < leastCompressed || !accepts(r.Header.Values("Accept-Encoding"), "gzip") {
+	if len(body) < leastCompressed || !AcceptsGzip(r) {
 		_, _ = w.Write(body) // an error means that the connection is gone
 		return
 	}
@@ -32,11 +32,11 @@ func WriteCompressed(w http.ResponseWriter, r *http.Request, body []byte) {
 	_ = z.Close()
 }
 
-// accepts reports whether an Accept-Encoding (RFC 9110, section 12.5.3) has a coding with a weight above 0.
-func accepts(fields []string, coding string) bool {
-	for _, one := range strings.Split(strings.Join(fields, ","), ",") {
+// AcceptsGzip reports whether Accept-Encoding (RFC 9110, section 12.5.3) has gzip with a weight above 0.
+func AcceptsGzip(r *http.Request) bool {
+	for one := range strings.SplitSeq(strings.Join(r.Header.Values("Accept-Encoding"), ","), ",") {
 		name, weight, _ := strings.Cut(one, ";")
-		if !strings.EqualFold(strings.TrimSpace(name), coding) {
+		if !strings.EqualFold(strings.TrimSpace(name), "gzip") {
 			continue
 		}
 		_, value, weighted := strings.Cut(weight, "=")

@@ -1,0 +1,170 @@
+package cli_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/weirproject/weir/internal/redistest"
+)
+
+const trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+
+// audited is what weir audit query prints with these arguments: outcome, rule, key, request id, actor and text of each
+// record.
+func audited(t *testing.T, args ...string) (list []string) {
+	t.Helper()
+	r := call{}.run(t, append([]string{"audit", "query", "--json"}, args...)...)
+	if r.code != 0 {
+		t.Fatal(r)
+	}
+	for line := range strings.Lines(r.out) {
+		var a struct{ Node, Outcome, Rule, Key, Actor, Text, Request_id string }
+		if err := json.Unmarshal([]byte(line), &a); err != nil {
+			t.Fatal(err, line)
+		}
+		if a.Node != "n1" {
+			t.Errorf("the node is %q", a.Node)
+		}
+		list = append(list, strings.Join([]string{a.Outcome, a.Rule, a.Key, a.Request_id, a.Actor, a.Text}, "|"))
+	}
+	return list
+}
+
+// decide asks the API about a client, with headers of its request.
+func decide(t *testing.T, server, client, headers string) string {
+	t.Helper()
+	body := fmt.Sprintf(`{"request": {"client": %q, "path": "/login", "headers": {%s}}}`, client, headers)
+	response, err := http.Post(server+"/v1/decide", "application/json", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	return response.Status
+}
+
+func TestAuditLog(t *testing.T) {
+	t.Parallel()
+	redis, dir := redistest.Start(t), t.TempDir()
+	write(t, dir, "weir.yaml", "rules: [{name: login, key: [client.ip], limit: fixed_window 1/1h, ban: {after: 2 refusals within 1h, for: 1h}}]\n")
+	file := filepath.Join(dir, "audit.log")
+	p := call{dir: dir}.serve(t, "--config", "weir.yaml", "--store", redis.URL(), "--audit", "redis,log,"+file, "--node-name", "n1")
+	server := p.at("http")
+	decide(t, server, "203.0.113.7", "")
+	decide(t, server, "203.0.113.7", `"X-Request-Id": "r1"`)
+	decide(t, server, "203.0.113.7", `"traceparent": "00-`+trace+`-00f067aa0ba902b7-01"`)
+	operate := func(args ...string) {
+		t.Helper()
+		if r := (call{}).run(t, append(args, "--server", server, "--why", "a test")...); r.code != 0 {
+			t.Fatal(r)
+		}
+	}
+	operate("block", "203.0.113.9", "--for", "1h")
+	decide(t, server, "203.0.113.9", `"X-Request-Id": "r2"`)
+	operate("bans", "lift", "login", "203.0.113.7")
+	operate("keys", "reset", "203.0.113.7", "--rule", "login")
+	write(t, dir, "weir.yaml", "rules: [{name: login, key: [client.ip], limit: fixed_window 2/1h}]\n")
+	redistest.Await(t, "the change of the file", func() bool { return strings.Contains(p.logs(), "1 changed") })
+	key := "client.ip=11:203.0.113.7"
+	want := []string{
+		"refused|login|" + key + "|r1||",
+		"ban|login|" + key + "|" + trace + "||",
+		"refused|login|" + key + "|" + trace + "||",
+		"block||203.0.113.9||somebody at 127.0.0.1|for 1h: a test",
+		"denied||client.ip=11:203.0.113.9|r2||",
+		"lift|login|" + key + "||somebody at 127.0.0.1|ban lifted: a test",
+		"reset|login|" + key + "||somebody at 127.0.0.1|key reset: a test",
+		"rules||||config|login: limit, ban changed; counts are kept",
+	}
+	stream := func(args ...string) []string { return audited(t, append(args, "--store", redis.URL())...) }
+	redistest.Await(t, "all records", func() bool { return len(stream()) == len(want) })
+	for where, list := range map[string][]string{"stream": stream(), "file": audited(t, file)} {
+		if !slices.Equal(list, want) {
+			t.Errorf("the %s has\n%s\nwant\n%s", where, strings.Join(list, "\n"), strings.Join(want, "\n"))
+		}
+	}
+	for args, want := range map[string][]string{
+		"--request-id " + trace:                              want[1:3],
+		"--key 203.0.113.7 --outcome lift":                   want[5:6],
+		"--rule login --outcome refused --since 1h":          {want[0], want[2]},
+		"--rule login --most 1 --until 2100-01-01T00:00:00Z": want[6:7],
+		"--node n2":  nil,
+		"--until 1h": nil,
+	} {
+		if list := stream(strings.Fields(args)...); !slices.Equal(list, want) {
+			t.Errorf("%s: %q, want %q", args, list, want)
+		}
+	}
+	if n := strings.Count(p.logs(), `"msg":"audit"`); n != len(want) {
+		t.Errorf("%d records in the log, want %d", n, len(want))
+	}
+	outage(t, redis, p)
+	p.end()
+	for _, where := range [][]string{{file}, {"--store", redis.URL()}} {
+		for _, word := range []string{"degraded", "recovered"} {
+			if list := audited(t, append(where, "--outcome", word)...); len(list) != 1 || !strings.Contains(list[0], "store is") {
+				t.Errorf("%s: the outage is recorded as %q", where, list)
+			}
+		}
+	}
+}
+
+// outage stops the Redis, until the server has noticed it and its end.
+func outage(t *testing.T, redis *redistest.Server, p *process) {
+	t.Helper()
+	for _, step := range []struct {
+		do    func()
+		until string
+	}{{redis.Stop, "store is not responding"}, {redis.Cont, "store is responding again"}} {
+		step.do()
+		redistest.Await(t, step.until, func() bool {
+			decide(t, p.at("http"), "203.0.113.50", "")
+			return strings.Contains(p.logs(), step.until)
+		})
+	}
+}
+
+func TestAuditHidesKeys(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, dir, "secret", "0123456789abcdef\n")
+	for word, want := range map[string]string{"hidden": "", "hashed": "hashed:"} {
+		file := filepath.Join(dir, word)
+		p := call{}.serve(t, "--limit", "1/1h", "--audit", file, "--audit-keys", word, "--hash-key-file", filepath.Join(dir, "secret"), "--node-name", "n1")
+		decide(t, p.at("http"), "203.0.113.7", "")
+		decide(t, p.at("http"), "203.0.113.7", "")
+		p.end() // writes what is queued
+		text, err := os.ReadFile(file)
+		if err != nil || strings.Contains(string(text), "203.0.113.7") || strings.Count(string(text), "\n") != 1 || !strings.Contains(string(text), want) {
+			t.Errorf("%s: %s, %v", word, text, err)
+		}
+		found := audited(t, file, "--key", "client.ip=11:203.0.113.7", "--hash-key-file", filepath.Join(dir, "secret"))
+		if (len(found) == 1) != (word == "hashed") {
+			t.Errorf("%s: found %q by the key", word, found)
+		}
+	}
+}
+
+func TestAuditMistakes(t *testing.T) {
+	t.Parallel()
+	for args, says := range map[string]string{
+		"query":                             "give the FILE of weir serve --audit FILE, or --store",
+		"query none.log":                    "none.log",
+		"query redis://127.0.0.1:1":         "the argument is a URL; give it as --store",
+		"query --store redis://127.0.0.1:1": "--store redis://127.0.0.1:1",
+		"query x --outcome passed":          `--outcome is "passed"; allowed: refused, denied`,
+		"query x --since yesterday":         `--since is "yesterday"; allowed: a time ago with its unit`,
+		"query x --until -1h":               `--until is "-1h"; allowed`,
+		"query x --most 0":                  "--most is 0; allowed: 1 to 1000000",
+		"tail a b":                          "takes at most one file, but was given 2 arguments",
+	} {
+		if r := (call{}).run(t, append([]string{"audit"}, strings.Fields(args)...)...); r.code == 0 || !strings.Contains(r.err, says) {
+			t.Errorf("weir audit %s: %v, want %q", args, r, says)
+		}
+	}
+}

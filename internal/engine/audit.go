@@ -1,0 +1,155 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weirproject/weir/internal/telemetry"
+	"github.com/weirproject/weir/internal/telemetry/audit"
+)
+
+// AuditStream is the stream of audit records in Redis.
+const AuditStream = "weir:audit"
+
+// An Audit says where audit records go; the zero Audit writes none.
+type Audit struct {
+	To   []string   // InStore, the URL of a Redis, log, or the name of a file; each kind once
+	Keys audit.Keys // "": shown
+	Rate int        // refusals a second in the log
+	Keep int        // records in the stream, about
+	Size int        // of a file, in MB
+	Out  io.Writer  // of log; nil: os.Stderr
+}
+
+const auditLog = "log"
+
+// checkAudit checks the settings of the audit log.
+func (l *Setup) checkAudit() error {
+	a := &l.Audit
+	for i, to := range a.To {
+		switch kind := kindOfSink(to); {
+		case to == "":
+			return wrong("%s has an empty value; allowed, with commas: redis, the URL of a Redis, log, or the name of "+
+				"a file", l.field("Audit"))
+		case slices.ContainsFunc(a.To[:i], func(other string) bool { return kindOfSink(other) == kind }):
+			return wrong("%s has two of the kind %s; allowed: one of each", l.field("Audit"), kind)
+		case to == InStore && l.Store == Memory:
+			return l.noStore("Audit")
+		}
+	}
+	a.Keys = cmp.Or(a.Keys, audit.Shown)
+	switch {
+	case !slices.Contains([]audit.Keys{audit.Shown, audit.Hashed, audit.Hidden}, a.Keys):
+		return wrong("%s is %.80q; allowed: shown, hashed, hidden", l.field("AuditKeys"), a.Keys)
+	case a.Keys == audit.Hashed && l.HashKey == "":
+		return wrong("%s is hashed, and there is no secret for it: addresses could be found by trying all of them; "+
+			"give %s", l.field("AuditKeys"), l.field("HashKey"))
+	case len(a.To) == 0:
+		return nil
+	case a.Rate < 1:
+		return wrong("%s is %d; allowed: 1 or more", l.field("AuditRate"), a.Rate)
+	case a.Keep < 1 || a.Keep > maxAuditKeep:
+		return wrong("%s is %d; allowed: 1 to %d", l.field("AuditKeep"), a.Keep, maxAuditKeep)
+	case a.Size < 1 || a.Size > maxAuditSize:
+		return wrong("%s is %d; allowed: 1 to %d", l.field("AuditSize"), a.Size, maxAuditSize)
+	}
+	return nil
+}
+
+const (
+	maxAuditKeep = 100_000_000
+	maxAuditSize = 100_000
+)
+
+// kindOfSink is redis, log or file.
+func kindOfSink(to string) string {
+	switch {
+	case to == InStore || strings.Contains(to, "://"):
+		return InStore
+	case to == auditLog:
+		return auditLog
+	}
+	return "file"
+}
+
+// openAudit begins to record, if there is a sink.
+func (e *Engine) openAudit(ctx context.Context) error {
+	a := &e.Audit
+	if len(a.To) == 0 {
+		return nil
+	}
+	c := audit.Config{Node: e.NodeName(), Keys: a.Keys, Secret: []byte(e.HashKey), Log: e.Log}
+	for _, to := range a.To {
+		sink, err := e.sink(ctx, to)
+		if err != nil {
+			return wrong("%s: %s: %v", e.field("Audit"), Masked(to), err)
+		}
+		c.Sinks = append(c.Sinks, sink)
+	}
+	e.audit = audit.New(c)
+	e.markers = append(e.markers, e.audit.Mark)
+	for i, c := range e.audit.Counts() {
+		now := func() *audit.Counts { return &e.audit.Counts()[i] }
+		for _, m := range []struct {
+			name, help string
+			value      func() int64
+		}{
+			{"weir_audit_written_total", "Audit records written, by sink.", func() int64 { return now().Written }},
+			{"weir_audit_left_out_total", "Audit records left out by --audit-rate, by sink.",
+				func() int64 { return now().LeftOut }},
+			{"weir_audit_lost_total", "Audit records lost because a queue was full or the sink failed, by sink.",
+				func() int64 { return now().Lost }},
+			{"weir_audit_failures_total", "Failed writes of audit records, by sink. They are repeated.",
+				func() int64 { return now().Failures }},
+		} {
+			e.Metrics.Count(m.name, m.help, m.value, "sink", c.Sink)
+		}
+	}
+	return nil
+}
+
+// sink opens one sink. A Redis is connected at the first record.
+func (e *Engine) sink(ctx context.Context, to string) (audit.Sink, error) {
+	switch kindOfSink(to) {
+	case InStore:
+		if to == InStore {
+			to = e.Store
+		}
+		return audit.NewStreamSink(to, AuditStream, e.Audit.Keep), probe(ctx, to)
+	case auditLog:
+		out := e.Audit.Out
+		if out == nil {
+			out = os.Stderr
+		}
+		return audit.NewLogSink(out, e.Audit.Rate), nil
+	}
+	return audit.NewFileSink(to, int64(e.Audit.Size)<<20)
+}
+
+// NodeName is the name of this process in records: Config.Node, or the host's.
+func (c *Config) NodeName() string {
+	if c.Node != "" {
+		return c.Node
+	}
+	name, err := os.Hostname()
+	if err != nil {
+		return "unnamed"
+	}
+	return name
+}
+
+// Mark records a change or an incident in the audit log, and in the history.
+func (e *Engine) Mark(m telemetry.Mark) {
+	m.Node = e.NodeName()
+	if m.At.IsZero() {
+		m.At = time.Now().UTC()
+	}
+	for _, mark := range e.markers {
+		mark(m)
+	}
+}

@@ -1,0 +1,3 @@
+// Texts of the page: English, Chinese.
+export default {
+};

@@ -1,0 +1,277 @@
+package audit
+
+import (
+	"context"
+	"log/slog"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/internal/telemetry"
+	"github.com/weirproject/weir/rules"
+)
+
+const (
+	// every is how often the queue is emptied.
+	every = 100 * time.Millisecond
+	// maxQueued and maxText bound the queue, in records and in bytes of their keys and request ids: 80,000
+	// records a second. Records beyond that are counted as lost, so that a flood cannot take the processor from
+	// requests.
+	maxQueued = 8192
+	maxText   = 2 << 20
+	// maxMarks bounds the changes and incidents that are queued.
+	maxMarks = 1024
+	// maxShards is the most parts of the queue, each with a lock of its own.
+	maxShards = 16
+	// closeWithin is how long Close waits for the sinks.
+	closeWithin = 2 * time.Second
+)
+
+// A Config describes a Log.
+type Config struct {
+	Node   string // in each record
+	Keys   Keys
+	Secret []byte // for Hashed
+	Sinks  []Sink
+	Log    *slog.Logger // for losses and failures of sinks
+}
+
+// A Log records verdicts and marks. It is safe for concurrent use.
+type Log struct {
+	Config
+	shards  []shard
+	outlets []*outlet
+	lost    atomic.Int64 // before the sinks, so for each of them
+
+	// Of the goroutine: lost records that were logged, and when.
+	said   int64
+	saidAt time.Time
+
+	mu    sync.Mutex
+	marks []Record
+
+	stop  chan struct{}
+	ended sync.WaitGroup
+}
+
+// A shard is a part of the queue. Memory is reused: two sets of it take turns.
+type shard struct {
+	mu      sync.Mutex
+	entries []entry
+	text    []byte // key and request id of each entry
+	spare   struct {
+		entries []entry
+		text    []byte
+	}
+	_ [64]byte // keep shards in different cache lines
+}
+
+// An entry is a record before it has texts, which are made outside of requests.
+type entry struct {
+	at      time.Time
+	rule    *rules.Rule // nil: none
+	wait    time.Duration
+	key, id int // bytes of text
+	outcome uint8
+	reason  gate.Reason
+}
+
+// ban is the outcome of an entry for a ban; the others are those of gate.
+const ban = uint8(gate.Failed) + 1
+
+// New makes a Log, and starts to write. Close ends it.
+func New(c Config) *Log {
+	n := 1
+	for n < min(runtime.GOMAXPROCS(0), maxShards) {
+		n *= 2
+	}
+	l := &Log{Config: c, shards: make([]shard, n), stop: make(chan struct{})}
+	for _, sink := range c.Sinks {
+		l.outlets = append(l.outlets, newOutlet(sink, c.Log))
+	}
+	l.ended.Go(l.run)
+	return l
+}
+
+// Verdict records a verdict that did not pass, as an observer for gate.WithObserver. A look, which charges
+// nothing, is none.
+func (l *Log) Verdict(v *gate.Verdict) {
+	if v.Times == 0 || v.Outcome == gate.Passed && len(v.Banned()) == 0 {
+		return
+	}
+	id := v.RequestID()
+	for _, b := range v.Banned() {
+		l.add(&entry{at: time.Now(), rule: b.Rule, wait: b.Length, outcome: ban}, b.Key, id)
+	}
+	if v.Outcome == gate.Passed {
+		return
+	}
+	e := entry{at: time.Now(), rule: v.Rule, outcome: uint8(v.Outcome), reason: v.Reason}
+	if check, ok := v.Worst(); ok && check.Decided {
+		e.wait = check.Decision.RetryAfter
+	}
+	l.add(&e, keyOf(v), id)
+}
+
+// keyOf is the key of the deciding rule. Without one it is the client of a denied request.
+func keyOf(v *gate.Verdict) string {
+	if check, ok := v.Worst(); ok {
+		return check.Claim.Key
+	}
+	for i := range v.Len() {
+		if check := v.At(i); check.Rule == v.Rule {
+			return check.Claim.Key
+		}
+	}
+	if v.Client.IsValid() {
+		return "client.ip" + valueOf(v.Client.String())
+	}
+	return ""
+}
+
+// add queues an entry, or counts it as lost.
+func (l *Log) add(e *entry, key, id string) {
+	s := &l.shards[rand.Uint32()&uint32(len(l.shards)-1)]
+	e.key, e.id = len(key), len(id)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.entries) == maxQueued/len(l.shards) || len(s.text)+len(key)+len(id) > maxText/len(l.shards) {
+		l.lost.Add(1)
+		return
+	}
+	s.entries = append(s.entries, *e)
+	s.text = append(append(s.text, key...), id...)
+}
+
+// Mark records a change or an incident.
+func (l *Log) Mark(m telemetry.Mark) {
+	text := strings.TrimPrefix(m.Text+": "+m.Reason, ": ")
+	r := Record{At: m.At, Node: l.Node, Outcome: m.Kind, Rule: m.Rule, Key: l.Keys.Redact(m.Key, l.Secret),
+		Actor: m.Actor, Text: strings.TrimSuffix(text, ": ")}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.marks) == maxMarks {
+		l.lost.Add(1)
+		return
+	}
+	l.marks = append(l.marks, r)
+}
+
+func (l *Log) run() {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			l.pass()
+		case <-l.stop:
+			l.pass()
+			return
+		}
+	}
+}
+
+// pass hands the queued records to the sinks.
+func (l *Log) pass() {
+	list := l.take()
+	l.sayLost()
+	if len(list) == 0 {
+		return
+	}
+	for _, o := range l.outlets {
+		o.put(list)
+	}
+}
+
+// sayLost logs new losses, at most every ten seconds.
+func (l *Log) sayLost() {
+	lost := l.lost.Load()
+	if lost == l.said || time.Since(l.saidAt) < 10*time.Second {
+		return
+	}
+	l.Log.Warn("audit records were lost: the queue was full", "lost", lost-l.said)
+	l.said, l.saidAt = lost, time.Now()
+}
+
+// take empties the queue, in the order of time.
+func (l *Log) take() (list []Record) {
+	for i := range l.shards {
+		list = l.shards[i].take(l, list)
+	}
+	l.mu.Lock()
+	list = append(list, l.marks...)
+	l.marks = l.marks[:0]
+	l.mu.Unlock()
+	slices.SortStableFunc(list, func(a, b Record) int { return a.At.Compare(b.At) })
+	return list
+}
+
+func (s *shard) take(l *Log, list []Record) []Record {
+	s.mu.Lock()
+	entries, text := s.entries, s.text
+	s.entries, s.text = s.spare.entries[:0], s.spare.text[:0]
+	s.mu.Unlock()
+	at := 0
+	for i := range entries {
+		e := &entries[i]
+		key := string(text[at : at+e.key])
+		id := string(text[at+e.key : at+e.key+e.id])
+		at += e.key + e.id
+		list = append(list, l.record(e, key, id))
+	}
+	clear(entries) // drop the rules
+	s.spare.entries, s.spare.text = entries, text
+	return list
+}
+
+func (l *Log) record(e *entry, key, id string) Record {
+	r := Record{At: e.at.UTC(), Node: l.Node, Key: l.Keys.Redact(key, l.Secret), RequestID: id, Wait: e.wait}
+	if e.rule != nil {
+		r.Rule = e.rule.Name()
+	}
+	if e.wait == weir.Never {
+		r.Wait = -1
+	}
+	if r.Outcome = "ban"; e.outcome != ban {
+		r.Outcome, r.Reason = gate.Outcome(e.outcome).String(), e.reason.String()
+	}
+	return r
+}
+
+// Counts are the records of one sink since the start. Their sum is that of all records, but for those that
+// are queued.
+type Counts struct {
+	Sink    string
+	Written int64
+	LeftOut int64 // by the sink's rate
+	Lost    int64 // the queue was full, or the sink failed
+
+	Failures int64 // writes that failed; they are repeated
+}
+
+// Counts returns the counts of each sink, in their order.
+func (l *Log) Counts() (list []Counts) {
+	for _, o := range l.outlets {
+		list = append(list, Counts{Sink: o.sink.Name(), Written: o.written.Load(), LeftOut: o.leftOut.Load(),
+			Lost: l.lost.Load() + o.lost.Load(), Failures: o.failures.Load()})
+	}
+	return list
+}
+
+// Close writes what is queued, and counts as lost what the sinks do not take within two seconds. Call it when no
+// more verdicts come.
+func (l *Log) Close() {
+	close(l.stop)
+	l.ended.Wait()
+	ctx, cancel := context.WithTimeout(context.Background(), closeWithin)
+	defer cancel()
+	for _, o := range l.outlets {
+		o.close(ctx)
+	}
+}

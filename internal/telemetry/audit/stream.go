@@ -1,0 +1,74 @@
+package audit
+
+import (
+	"context"
+	"crypto/rand"
+	_ "embed"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/weirproject/weir/internal/redisconn"
+)
+
+//go:embed stream.lua
+var streamText string
+
+const (
+	// maxBatch keeps a write below 0.2 ms of Redis, which decides requests at the same time.
+	maxBatch = 64
+	// streamTimeout bounds a write, and an attempt to connect.
+	streamTimeout = 2 * time.Second
+)
+
+// NewStreamSink appends records to a stream of the Redis at a URL, which keeps about the last most records. It
+// connects at the first write.
+func NewStreamSink(url, stream string, most int) Sink {
+	return &streamSink{url: url, stream: stream, most: strconv.Itoa(most), script: redisconn.ScriptOf(streamText),
+		last: fmt.Sprintf("{%s}:%s", stream, rand.Text()), timeout: streamTimeout}
+}
+
+type streamSink struct {
+	url, stream, most string
+	last              string // the key of the number of the last batch of this writer
+	script            *redisconn.Script
+	conn              redisconn.Conn // nil: not connected
+	batch             int64          // that was written last
+	args              []string
+	timeout           time.Duration
+}
+
+func (*streamSink) Name() string { return "redis" }
+func (*streamSink) Batch() int   { return maxBatch }
+
+func (s *streamSink) Close() {
+	if s.conn != nil {
+		s.conn.Close()
+	}
+}
+
+// Write is one script call. A call whose answer was lost is repeated with the same number, and then writes nothing.
+func (s *streamSink) Write(ctx context.Context, list []Record) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	if s.conn == nil {
+		conn, err := redisconn.Open(ctx, s.url, redisconn.Config{})
+		if err != nil {
+			return 0, err
+		}
+		s.conn = conn
+	}
+	s.args = append(s.args[:0], strconv.FormatInt(s.batch+1, 10), s.most)
+	for i := range list {
+		r := &list[i]
+		s.args = append(s.args, r.At.Format(time.RFC3339Nano), strconv.FormatInt(int64(r.Wait), 10))
+		for _, f := range textFields {
+			s.args = append(s.args, *f.of(r))
+		}
+	}
+	if _, err := s.conn.Run(ctx, s.script, []string{s.stream, s.last}, s.args, nil); err != nil {
+		return 0, err
+	}
+	s.batch++
+	return len(list), nil
+}
