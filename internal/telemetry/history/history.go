@@ -31,6 +31,8 @@ const (
 type Recorder interface {
 	// Cut returns what was counted since the last Cut.
 	Cut(at time.Time) *telemetry.Record
+	// Keys reports on the keys of a rule; nil: they are not watched.
+	Keys(rule string, others ...*telemetry.KeySample) *telemetry.KeyReport
 	Recent(f telemetry.Filter, most int) []telemetry.Sample
 	Watch(ctx context.Context, f telemetry.Filter, each func(telemetry.Sample) error) error
 }
@@ -73,6 +75,7 @@ type History struct {
 	cutAt   time.Time
 
 	sums  cache
+	poked chan struct{} // the description of this node has changed
 	stop  context.CancelFunc
 	ended sync.WaitGroup
 
@@ -98,7 +101,7 @@ func open(c Config, now func() time.Time) (*History, error) {
 	_, _ = rand.Read(random) // never fails
 	c.Name = nodeName(c.Name)
 	h := &History{Config: c, now: now, id: c.Name + "/" + hex.EncodeToString(random), started: now(),
-		minutes: make(map[int64][]byte), stop: func() {}}
+		minutes: make(map[int64][]byte), stop: func() {}, poked: make(chan struct{}, 1)}
 	if c.Redis != "" {
 		h.shared = &shared{url: c.Redis, register: c.Register, now: now, others: make(map[string]*other),
 			faults: &h.failures}
@@ -246,7 +249,16 @@ func (h *History) publish(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
+		case <-h.poked:
 		}
+	}
+}
+
+// Announce describes this node to the others at once.
+func (h *History) Announce() {
+	select {
+	case h.poked <- struct{}{}:
+	default: // it is about to
 	}
 }
 
@@ -326,7 +338,9 @@ func (h *History) Bytes() int64 {
 }
 
 // Recent implements telemetry.Reader.
-func (h *History) Recent(f telemetry.Filter, most int) []telemetry.Sample { return h.Recorder.Recent(f, most) }
+func (h *History) Recent(f telemetry.Filter, most int) []telemetry.Sample {
+	return h.Recorder.Recent(f, most)
+}
 
 // Watch implements telemetry.Reader.
 func (h *History) Watch(ctx context.Context, f telemetry.Filter, each func(telemetry.Sample) error) error {

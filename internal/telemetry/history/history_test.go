@@ -54,9 +54,19 @@ func (s *script) Cut(at time.Time) *telemetry.Record {
 	return r
 }
 
+func (s *script) Keys(rule string, _ ...*telemetry.KeySample) *telemetry.KeyReport {
+	if rule != "login" {
+		return nil
+	}
+	return &telemetry.KeyReport{Distinct: 7, Sampled: 5, Error: 0.1, Histogram: []telemetry.Bar{{Keys: 5}},
+		WhatIf: []telemetry.WhatIf{{Limit: 9}}}
+}
+
 func (s *script) Recent(telemetry.Filter, int) []telemetry.Sample { return nil }
 
-func (s *script) Watch(context.Context, telemetry.Filter, func(telemetry.Sample) error) error { return nil }
+func (s *script) Watch(context.Context, telemetry.Filter, func(telemetry.Sample) error) error {
+	return nil
+}
 
 const someRules = "rules:\n  - {name: login, key: [client.ip], limit: 5/1m, label: Log in}\n" +
 	"  - {name: search, limit: 100/1m, mode: shadow, candidate: {limit: 50/1m}}\n"
@@ -92,7 +102,7 @@ func TestHistoryOfOneNode(t *testing.T) {
 		defer h.Close()
 		began := time.Now()
 		time.Sleep(time.Second) // not at the moment of a cut
-		for range 8 * 60 / 5 { // eight hours
+		for range 8 * 60 / 5 {  // eight hours
 			r.count("login", 3, 1, telemetry.KeyRate{Key: "203.0.113.7", Passed: 3, Refused: 1})
 			time.Sleep(5 * time.Minute)
 		}

@@ -23,13 +23,13 @@ type slice struct {
 
 // Bounds of a packed slice. What is read comes from Redis or a file, so that it may be anything.
 const (
-	format      = 1       // first byte
-	mostPacked  = 1 << 20 // bytes
-	mostRaw     = 2 << 20 // bytes before compression
-	mostWord    = 2048    // bytes of a text
-	mostRules   = 4096    // more than have metrics of their own
-	mostMarks   = 256
-	lastSecond  = 1 << 33 // of times, since 1970: year 2242
+	format     = 1       // first byte
+	mostPacked = 1 << 20 // bytes
+	mostRaw    = 2 << 20 // bytes before compression
+	mostWord   = 2048    // bytes of a text
+	mostRules  = 4096    // more than have metrics of their own
+	mostMarks  = 256
+	lastSecond = 1 << 33 // of times, since 1970: year 2242
 )
 
 var (

@@ -289,8 +289,12 @@ func (h *History) Rule(ctx context.Context, name string, q telemetry.Query) (*te
 		sum.complete(&report.RuleSummary)
 	}
 	report.Series = sum.seriesOf(name, true)
+	if keys := h.Recorder.Keys(name); keys != nil {
+		report.Histogram, report.WhatIf = append(report.Histogram, keys.Histogram...), append(report.WhatIf, keys.WhatIf...)
+		report.Sampled, report.Error, report.Distinct = keys.Sampled, keys.Error, keys.Distinct
+	}
 	if r != nil {
-		report.Top, report.Distinct = r.top(cmp.Or(q.Most, len(r.keys))), r.distinct
+		report.Top, report.Distinct = r.top(cmp.Or(q.Most, len(r.keys))), max(report.Distinct, r.distinct)
 		if r.compared != (telemetry.Comparison{}) {
 			compared := r.compared
 			report.Compared = &compared

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,11 +24,11 @@ const (
 	keyLasts     = 25 * time.Hour // of a minute in Redis
 	writeTimeout = 2 * time.Second
 	readTimeout  = 2 * time.Second
-	mostWritten  = 60             // minutes that are written at once, after an outage
-	mostRead     = 240            // keys of one MGET
-	mostNodes    = 1000           // whose history is read
-	mostNote     = 16 << 10       // bytes of a node's description
-	cacheBytes   = 64 << 20       // of minutes of other nodes
+	mostWritten  = 60              // minutes that are written at once, after an outage
+	mostRead     = 240             // keys of one MGET
+	mostNodes    = 1000            // whose history is read
+	mostNote     = 16 << 10        // bytes of a node's description
+	cacheBytes   = 64 << 20        // of minutes of other nodes
 	restAfter    = 5 * time.Second // a failed reading is not repeated for this time: reports answer meanwhile
 	listLasts    = 5 * time.Second // of the list of nodes
 
@@ -120,6 +121,25 @@ func (s *shared) writeSome(ctx context.Context, id string, list []packedMinute) 
 	}
 	note := fmt.Sprint(s.first, " ", s.next)
 	return s.register.Register(ctx, historyRegister, id, note, keyLasts)
+}
+
+// Seed returns the number that chooses samples of keys on all nodes of a Redis. The first node makes it.
+func Seed(ctx context.Context, url string) (uint64, error) {
+	client, err := redisconn.OpenClient(ctx, url, redisconn.Config{Timeout: writeTimeout})
+	if err != nil {
+		return 0, err
+	}
+	defer client.Close()
+	key, own := keyPrefix+"seed", strconv.FormatUint(rand.Uint64()|1, 10)
+	err = client.Do(ctx, client.B().Set().Key(key).Value(own).Nx().Build()).Error()
+	if err != nil && !rueidis.IsRedisNil(err) { // nil: there is one
+		return 0, err
+	}
+	text, err := client.Do(ctx, client.B().Get().Key(key).Build()).ToString()
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseUint(text, 10, 64)
 }
 
 // announce describes this node to the others, for nodeLasts.
