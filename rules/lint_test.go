@@ -73,7 +73,7 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
-// TestNoWarnings has what looks like the above, and makes sense.
+// TestNoWarnings: files like those of TestWarnings that are sensible.
 func TestNoWarnings(t *testing.T) {
 	for name, text := range map[string]string{
 		"every field":           good,
@@ -159,7 +159,7 @@ func TestUselessLimitsNeverDecide(t *testing.T) {
 // aboutSlashes is told of one rule of nearly every file.
 func aboutSlashes(p *rules.Problem) bool { return strings.Contains(p.Message, "path_form: strict") }
 
-func TestPathsThatMayBeMeantToBeMoreAreTold(t *testing.T) {
+func TestLintWarnsOfPathsThatMatchLittle(t *testing.T) {
 	for text, want := range map[string]string{
 		"{name: a, limit: 1/1s, match: {path: /login}}":                                         "/login/ is not limited by this rule: if your service takes it for /login, write path_form: drop-trailing-slash",
 		"{name: a, limit: 1/1s, match: {path: /api/}}":                                          "path /api/ is only that very path; write /api/** for all below it",

@@ -7,7 +7,7 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-func TestMistakesThatStrangersMakeAreTold(t *testing.T) {
+func TestCommonMistakesAreExplained(t *testing.T) {
 	for text, want := range map[string]string{
 		"rules: [{name: a, key: ip, limit: 1/1s}]":                           `did you mean "client.ip"?`,
 		"rules: [{name: a, key: remote_addr, limit: 1/1s}]":                  `did you mean "client.ip"?`,

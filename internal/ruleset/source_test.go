@@ -249,7 +249,7 @@ func TestSilenceEndsTheWait(t *testing.T) {
 	})
 }
 
-func TestNothingGoodAtAll(t *testing.T) {
+func TestStartWithoutAnyValidSource(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h := newHouse(t, 1, nil)
 		defer h.end()
@@ -335,7 +335,7 @@ func TestASourceMayBeginEmpty(t *testing.T) {
 	})
 }
 
-func TestABurstIsOneRuleSet(t *testing.T) {
+func TestBurstOfUpdatesIsOneRuleSet(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h := newHouse(t, 1, nil)
 		defer h.end()
@@ -351,7 +351,7 @@ func TestABurstIsOneRuleSet(t *testing.T) {
 	})
 }
 
-func TestAStormThatDoesNotEndIsHeardMeanwhile(t *testing.T) {
+func TestEndlessUpdatesAreAppliedMeanwhile(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h := newHouse(t, 1, nil)
 		defer h.end()
@@ -549,7 +549,7 @@ func TestWarningsArePassedOn(t *testing.T) {
 	})
 }
 
-// TestEachReloadIsAnswered, whatever becomes of it.
+// TestEachReloadIsAnswered, whatever its result.
 func TestEachReloadIsAnswered(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h := newHouse(t, 2, nil)

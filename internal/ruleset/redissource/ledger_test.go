@@ -168,7 +168,7 @@ func TestTheLedgerAcceptsValidRules(t *testing.T) {
 	}
 }
 
-// TestUnreadChangesAreNotOverwritten has several people raise a limit by one, as often as they can.
+// TestUnreadChangesAreNotOverwritten: several operators raise a limit by one, as often as they can.
 func TestUnreadChangesAreNotOverwritten(t *testing.T) {
 	url, ctx := redistest.Start(t).URL(), t.Context()
 	first := openLedger(t, url)
@@ -237,9 +237,9 @@ func TestTheLedgerAsASource(t *testing.T) {
 	n.await("login 5/1m")
 }
 
-// TestALostHash is what a Redis that evicts keys leaves of a ledger: so many rules would have
+// TestEvictedLedgerHashIsALoss is what a Redis that evicts keys leaves of a ledger: so many rules would have
 // taken more changes to delete.
-func TestALostHash(t *testing.T) {
+func TestEvictedLedgerHashIsALoss(t *testing.T) {
 	server := redistest.Start(t)
 	l, ctx := openLedger(t, server.URL()), t.Context()
 	n := startFrom(t, l.Source())
@@ -430,7 +430,7 @@ func TestANumberThatWasGivenTwice(t *testing.T) {
 	lost(t)(a.Set(ctx, "login", "{name: login, limit: 8/1m}", 2, ann))
 }
 
-// TestNotesInRedis stand in the history, are no updates, and have room where rules have none.
+// TestNotesInRedis are in the history, are no updates, and fit where no further rule does.
 func TestNotesInRedis(t *testing.T) {
 	server := redistest.Start(t)
 	l, ctx := openLedger(t, server.URL(), redissource.WithMaxRules(1)), t.Context()

@@ -152,8 +152,8 @@ func TestEachSetByItself(t *testing.T) {
 	redistest.Await(t, "all to be well", g.well)
 }
 
-// TestASetThatIsGone is believed to be meant if somebody said so.
-func TestASetThatIsGone(t *testing.T) {
+// TestMissingSetIsEmptyOnlyIfAllowed: after an announcement, the end of its time to live, or with --allow-empty.
+func TestMissingSetIsEmptyOnlyIfAllowed(t *testing.T) {
 	server := redistest.Start(t)
 	typed(t, server, "SADD a 192.0.2.1")
 	g := guardBy(t, server.URL(), guarded("a", "b"), redissource.WithRefresh(100*time.Millisecond))
@@ -200,7 +200,7 @@ func callsOf(s *redistest.Server, command string) (n int) {
 	return n
 }
 
-// TestSetsAreReadOnce however many lists name them, and announcements of others' not at all.
+// TestSetsAreReadOnce however many lists name them; announcements of other keys read nothing.
 func TestSetsAreReadOnce(t *testing.T) {
 	server := redistest.Start(t)
 	typed(t, server, "SADD a 192.0.2.1")
@@ -224,8 +224,7 @@ func TestSetsAreReadOnce(t *testing.T) {
 	}
 }
 
-// TestAStormOfAnnouncements is coalesced.
-func TestAStormOfAnnouncements(t *testing.T) {
+func TestManyAnnouncementsShareReadings(t *testing.T) {
 	server := redistest.Start(t)
 	typed(t, server, "SADD a 192.0.2.1")
 	g := guardBy(t, server.URL(), guarded("a"), never)
@@ -341,8 +340,8 @@ func fill(s *redistest.Server, name string, n int, member func(i int) string) {
 	}
 }
 
-// TestHostileMembers keep out no others, and are told of in bounded space.
-func TestHostileMembers(t *testing.T) {
+// TestReportOfHostileMembersIsBounded, and the other members are in force.
+func TestReportOfHostileMembersIsBounded(t *testing.T) {
 	server := redistest.Start(t)
 	fill(server, "a", 1000, func(i int) string { return fmt.Sprint("\x00\xff'\"\n# ", i) })
 	server.Do("SADD", "a", "192.0.2.1\r\n", "", " ", "-", strings.Repeat("9", 5000), "\x1b[31m", "0.0.0.0/00", "192.0.2.7")
@@ -359,7 +358,7 @@ func TestHostileMembers(t *testing.T) {
 	}
 }
 
-// TestSetsInACluster lie on different masters; all are read.
+// TestSetsInACluster lie on different masters, and all are read.
 func TestSetsInACluster(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 3, 0)
@@ -421,8 +420,7 @@ func TestBadOptionsOfSets(t *testing.T) {
 	}
 }
 
-// TestRunOfSetsEndsAllThatItStarted, whether there were sets to read or not.
-func TestRunOfSetsEndsAllThatItStarted(t *testing.T) {
+func TestRunOfSetsLeavesNoGoroutine(t *testing.T) {
 	server := redistest.Start(t)
 	for _, names := range [][]string{nil, {"a"}} {
 		sets, err := redissource.NewSets(server.URL(), never)
