@@ -60,7 +60,7 @@ func (m *Metrics) ReadStore() (took tally.Buckets) {
 }
 
 // StoreUp reports whether the last store call succeeded.
-func (m *Metrics) StoreUp() bool { return m.health.up() == 1 }
+func (m *Metrics) StoreUp() bool { return !m.health.silent.Load() }
 
 // Store returns a layer over store that times its calls.
 func (m *Metrics) Store(store weir.Store) weir.Store {
