@@ -21,7 +21,7 @@ type slice struct {
 	Marks []telemetry.Mark
 }
 
-// Bounds of a packed slice. What is read comes from Redis or a file, so that it may be anything.
+// Bounds of a packed slice. It is read from Redis or a file, so that it may be anything.
 const (
 	format     = 1       // first byte
 	mostPacked = 1 << 20 // bytes

@@ -229,9 +229,7 @@ func (h *History) summaries(s *sum) []telemetry.RuleSummary {
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.rules)) {
 		if !seen[name] {
-			one := telemetry.RuleSummary{Name: name, Limits: []string{}, Removed: !strings.HasPrefix(name, "(")}
-			s.complete(&one)
-			list = append(list, one)
+			list = append(list, s.removed(name))
 		}
 	}
 	slices.SortStableFunc(list, func(a, b telemetry.RuleSummary) int {
@@ -251,6 +249,13 @@ func summaryOf(rule *rules.Rule, s *sum) telemetry.RuleSummary {
 			one.Candidate = append(one.Candidate, limit.String())
 		}
 	}
+	s.complete(&one)
+	return one
+}
+
+// removed is the summary of a rule that is not in force, or of what belongs to no rule, such as (claims).
+func (s *sum) removed(name string) telemetry.RuleSummary {
+	one := telemetry.RuleSummary{Name: name, Limits: []string{}, Removed: !strings.HasPrefix(name, "(")}
 	s.complete(&one)
 	return one
 }
@@ -285,12 +290,12 @@ func (h *History) Rule(ctx context.Context, name string, q telemetry.Query) (*te
 	case r == nil:
 		return nil, nil
 	default:
-		report.RuleSummary = telemetry.RuleSummary{Name: name, Limits: []string{}, Removed: !strings.HasPrefix(name, "(")}
-		sum.complete(&report.RuleSummary)
+		report.RuleSummary = sum.removed(name)
 	}
 	report.Series = sum.seriesOf(name, true)
 	if keys := h.Recorder.Keys(name); keys != nil {
-		report.Histogram, report.WhatIf = append(report.Histogram, keys.Histogram...), append(report.WhatIf, keys.WhatIf...)
+		report.Histogram = append(report.Histogram, keys.Histogram...)
+		report.WhatIf = append(report.WhatIf, keys.WhatIf...)
 		report.Sampled, report.Error, report.Distinct = keys.Sampled, keys.Error, keys.Distinct
 	}
 	if r != nil {

@@ -81,8 +81,8 @@ func minuteKey(id string, minute int64) string {
 	return keyPrefix + "{" + id + "}:" + strconv.FormatInt(minute, 10)
 }
 
-// write writes minutes, the last of which is not over, and returns how many it has written. If Redis has lost the minute
-// that was written last, all are written again, the next time.
+// write writes minutes, the last of which is not over, and returns how many it has written. If Redis has lost the
+// minute that was written last, all are written again, the next time.
 func (s *shared) write(ctx context.Context, id string, list []packedMinute) (n int, err error) {
 	for some := range slices.Chunk(list, mostWritten) {
 		if err := s.writeSome(ctx, id, some); err != nil {
