@@ -196,9 +196,6 @@ func (r *Recorder) key(rule *rules.Rule, claim *weir.Claim, times int64, refused
 	if refused {
 		one = oneRefused
 	}
-	if hash != 1 {
-		return keyed{w, hash, true, refused}
-	}
 	s := w.table.Load().count(hash, one, claim.Cost*times)
 	if s != nil && s.hash.Load()&isNamed == 0 {
 		r.name(w, s, hash, claim.Key)
