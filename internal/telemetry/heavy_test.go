@@ -20,7 +20,7 @@ func TestSketchFindsTheTopKeysInAFlood(t *testing.T) {
 		var key [16]byte
 		for range events {
 			n := random.Uint64N(keys)
-			if random.IntN(10) == 0 { // a tenth of the events: 50 keys by Zipf's distribution
+			if random.IntN(10) == 0 { // a tenth of the events: 50 keys, the nth as often as 1/n
 				n = keys + uint64(math.Pow(51, random.Float64()))
 				exact[n]++
 			}

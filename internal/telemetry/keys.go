@@ -294,7 +294,7 @@ func ParseSample(b []byte) (*KeySample, error) {
 
 var errBadSample = errors.New("sample of keys: it is truncated or damaged; allowed: what a server wrote")
 
-// An input reads numbers. Missing numbers are 0, and short is set.
+// An input reads numbers. A missing one is 0, and sets short.
 type input struct {
 	rest  []byte
 	short bool
