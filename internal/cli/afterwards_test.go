@@ -10,7 +10,7 @@ import (
 )
 
 // Failures after a grant, and at the upstream, have a metric and a log line.
-func TestFailuresAfterAGrantAreTold(t *testing.T) {
+func TestFailuresAfterAGrantAreReported(t *testing.T) {
 	t.Parallel()
 	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X-Used-Tokens", "lots") }))
 	dir := t.TempDir()

@@ -123,8 +123,8 @@ func TestPromoteRuleOutsideLedger(t *testing.T) {
 	p.end()
 }
 
-// TestReasonWithControlCharacters is one line of a table, and no word to the terminal.
-func TestReasonWithControlCharacters(t *testing.T) {
+// TestControlCharactersOfAReasonAreEscaped: it stays one line of a table, and sends nothing to the terminal.
+func TestControlCharactersOfAReasonAreEscaped(t *testing.T) {
 	t.Parallel()
 	p := call{}.serve(t, "--config", write(t, t.TempDir(), "rules.yaml", perIP))
 	ann := operate(t, p)

@@ -12,9 +12,9 @@ import (
 	"github.com/weirproject/weir/internal/redistest"
 )
 
-// TestFewFilesAreKeptForHealth floods a gateway that may open few files with requests of
+// TestHealthAnswersWhenFilesRunOut floods a gateway that may open few files with requests of
 // HTTP/2, each of which is a connection to the upstream: /readyz and the log must go on.
-func TestFewFilesAreKeptForHealth(t *testing.T) {
+func TestHealthAnswersWhenFilesRunOut(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
 	var arrived atomic.Int64

@@ -39,7 +39,7 @@ func granted(t *testing.T, url string, n int) (passed int) {
 	return passed
 }
 
-// TestLayersBeforeRedis sends enough that each layer shows what it does.
+// TestLayersBeforeRedis: the load is high enough that each layer shows its effect.
 func TestLayersBeforeRedis(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
@@ -96,7 +96,7 @@ func tellsOfLayers(t *testing.T, url string) {
 	}
 }
 
-// TestNodesShareALimit that nobody used before Redis went away.
+// TestNodesShareALimit: without Redis from the start, each of three nodes grants its share.
 func TestNodesShareALimit(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
@@ -112,11 +112,11 @@ func TestNodesShareALimit(t *testing.T) {
 	p.end()
 }
 
-// TestLayersCanBeLeftOut asks Redis about each refusal then.
+// TestLayersCanBeLeftOut with --without: then Redis is called for each refusal.
 func TestLayersCanBeLeftOut(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
-	p := call{}.serve(t, "--limit", "fixed_window 1/1h", "--store", redis.URL(), "--store-timeout", "5s", "--without", "recall,coalesce,breaker,warm",
+	p := call{}.serve(t, "--limit", "fixed_window 1/1h", "--store", redis.URL(), "--store-timeout", "5s", "--without", "recall,coalesce,breaker,warm", "--telemetry", "off",
 		"--gateway", "127.0.0.1:0", "--upstream", "demo")
 	granted(t, p.at("gateway")+"/", 1)
 	before := scripts(redis)

@@ -87,7 +87,7 @@ func (p *process) gone(listener string) bool {
 	return err != nil
 }
 
-func TestWhatIsInFlightIsFinished(t *testing.T) {
+func TestShutdownFinishesRequestsInFlight(t *testing.T) {
 	t.Parallel()
 	upstream := startSlow(t)
 	p := upstream.gateway(t)
@@ -119,7 +119,7 @@ func TestASecondSignalEndsAtOnce(t *testing.T) {
 	}
 }
 
-func TestWhatTakesTooLongIsCutOff(t *testing.T) {
+func TestShutdownCutsOffSlowRequests(t *testing.T) {
 	t.Parallel()
 	upstream := startSlow(t)
 	p := upstream.gateway(t, "--shutdown-timeout", "50ms")
@@ -133,9 +133,8 @@ func TestWhatTakesTooLongIsCutOff(t *testing.T) {
 	}
 }
 
-// TestUpgradedConnections are waited for, and cut off in the end, though http.Server
-// forgets them.
-func TestUpgradedConnections(t *testing.T) {
+// TestShutdownWaitsForUpgradedConnections, which http.Server does not track, and cuts them off in the end.
+func TestShutdownWaitsForUpgradedConnections(t *testing.T) {
 	t.Parallel()
 	for _, timeout := range []string{"50ms", "10s"} {
 		upstream := startSlow(t)
@@ -170,8 +169,8 @@ func TestUpgradedConnections(t *testing.T) {
 	}
 }
 
-// TestDrain serves on while load balancers are told not to send more.
-func TestDrain(t *testing.T) {
+// TestDrainServesWhileNotReady: load balancers see /readyz fail before connections do.
+func TestDrainServesWhileNotReady(t *testing.T) {
 	t.Parallel()
 	p := call{}.serve(t, "--drain", "1h")
 	p.signal(syscall.SIGTERM)

@@ -36,7 +36,7 @@ func TestAListInAFile(t *testing.T) {
 	p.end()
 }
 
-// TestListsInFilesAreChecked by the commands that read rules.
+// TestListsInFilesAreChecked by all commands that read rules.
 func TestListsInFilesAreChecked(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

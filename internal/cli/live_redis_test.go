@@ -41,9 +41,9 @@ func three(t *testing.T, redis *redistest.Server, args ...string) (nodes []*proc
 	return nodes
 }
 
-// TestAnOperatorWithRedisCLI adds, changes, disables and deletes a rule of three running
+// TestRedisCLIChangesRules adds, changes, disables and deletes a rule of three running
 // servers.
-func TestAnOperatorWithRedisCLI(t *testing.T) {
+func TestRedisCLIChangesRules(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
 	nodes := three(t, redis)
@@ -83,8 +83,8 @@ func TestAnOperatorWithRedisCLI(t *testing.T) {
 	}
 }
 
-// TestHashesOfAnyInterface count each path by itself at the gateway, as the hash's * says.
-func TestHashesOfAnyInterface(t *testing.T) {
+// TestHashForAnyInterfaceCountsEachPath by itself at the gateway.
+func TestHashForAnyInterfaceCountsEachPath(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
 	redisCLI(t, redis, "HSET rate_limit_config:each limitType INTERFACE limitTarget '*' limitCount 2 timeWindow 3600 strategy FIXED_WINDOW enabled true ruleName 接口限流")
@@ -135,9 +135,8 @@ func TestExplainReadsTheLedgerOfTheStore(t *testing.T) {
 	}
 }
 
-// TestPropagation tells (with -v) how long a change takes to be in force on three nodes.
-// TestHashesThatAreLeftOut are counted, and listed by readyz and by a reload, until they are mended.
-func TestHashesThatAreLeftOut(t *testing.T) {
+// TestInvalidHashesAreReported by a metric, by /readyz and by a reload, until they are corrected.
+func TestInvalidHashesAreReported(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
 	p := call{}.serve(t, "--store", redis.URL(), "--store-timeout", "5s", "--rules", "redis")
@@ -201,8 +200,7 @@ func TestPropagation(t *testing.T) {
 	}
 }
 
-// TestALostMessage costs no more than the refresh.
-func TestALostMessage(t *testing.T) {
+func TestLostMessageIsReadAtTheRefresh(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
 	p := gatewayBy(t, "--rules", redis.URL(), "--rules-refresh", "200ms")
@@ -248,8 +246,7 @@ func TestRulesOutliveTheirRedis(t *testing.T) {
 	told.end()
 }
 
-// TestAStormOfReloads has the hashes read now and then, and no more.
-func TestAStormOfReloads(t *testing.T) {
+func TestManyReloadMessagesShareReadings(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
 	redisCLI(t, redis, hash(50000))
@@ -359,8 +356,8 @@ func TestRedisIsDownAtTheStart(t *testing.T) {
 	p.end()
 }
 
-// TestRulesOfAWrongPassword are none that may come yet.
-func TestRulesOfAWrongPassword(t *testing.T) {
+// TestWrongPasswordOfRulesEndsTheStart: unlike a Redis that is down, it will not appear later.
+func TestWrongPasswordOfRulesEndsTheStart(t *testing.T) {
 	t.Parallel()
 	redis := redistest.StartACL(t, "weir", "a-password")
 	url := strings.Replace(redis.URL(), "redis://", "redis://weir:another@", 1)

@@ -71,8 +71,8 @@ func replace(t *testing.T, file, text string) {
 	}
 }
 
-// TestAFileIsWatched however it is written. Counts are kept.
-func TestAFileIsWatched(t *testing.T) {
+// TestFileChangesAreNoticed, in whichever way the file is written. Counts are kept.
+func TestFileChangesAreNoticed(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	file := write(t, dir, "weir.yaml", ruleA(5))
@@ -94,8 +94,7 @@ func TestAFileIsWatched(t *testing.T) {
 	p.end()
 }
 
-// TestAConfigMapIsSwapped as Kubernetes does it: a link behind a link is turned.
-// TestTheLogSaysWhichRuleChanged, and how; at the start nothing has changed.
+// TestTheLogSaysWhichRuleChanged: its name and what changed; at the start nothing has changed.
 func TestTheLogSaysWhichRuleChanged(t *testing.T) {
 	t.Parallel()
 	file := write(t, t.TempDir(), "weir.yaml", "rules: [{name: a, limit: 5/1h}, {name: b, limit: 6/1h}]\n")
@@ -109,7 +108,8 @@ func TestTheLogSaysWhichRuleChanged(t *testing.T) {
 	p.end()
 }
 
-func TestAConfigMapIsSwapped(t *testing.T) {
+// TestConfigMapSwapIsNoticed: Kubernetes changes a link behind a link.
+func TestConfigMapSwapIsNoticed(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	version := func(name string, limit int) {
@@ -166,8 +166,8 @@ func TestADirectory(t *testing.T) {
 	p.end()
 }
 
-// TestABadEdit changes nothing, and says all that is wrong with it, once.
-func TestABadEdit(t *testing.T) {
+// TestInvalidEditChangesNothing, and all its mistakes are logged, once.
+func TestInvalidEditChangesNothing(t *testing.T) {
 	t.Parallel()
 	file := write(t, t.TempDir(), "weir.yaml", ruleA(5))
 	p := gatewayBy(t, "--config", file)
@@ -198,7 +198,7 @@ func TestABadEdit(t *testing.T) {
 	}
 }
 
-// TestAllowEmpty is what says that rules may be none.
+// TestAllowEmpty: with --allow-empty a source may lose all its rules.
 func TestAllowEmpty(t *testing.T) {
 	t.Parallel()
 	file := write(t, t.TempDir(), "weir.yaml", ruleA(5))
@@ -209,8 +209,8 @@ func TestAllowEmpty(t *testing.T) {
 	p.end()
 }
 
-// TestHangup has rules read that no watch has seen, and tells of mistakes each time.
-func TestHangup(t *testing.T) {
+// TestSIGHUPReloads all sources at once, and logs mistakes each time.
+func TestSIGHUPReloads(t *testing.T) {
 	t.Parallel()
 	file := write(t, t.TempDir(), "weir.yaml", ruleA(5))
 	p := gatewayBy(t, "--config", file)
@@ -279,8 +279,7 @@ func TestReload(t *testing.T) {
 	p.end()
 }
 
-// TestPagesOfOthersReload nothing.
-func TestPagesOfOthersReload(t *testing.T) {
+func TestReloadRefusesOtherSites(t *testing.T) {
 	t.Parallel()
 	p := call{}.serve(t)
 	ask := func(host, origin string) int {
@@ -306,8 +305,8 @@ func TestPagesOfOthersReload(t *testing.T) {
 	p.end()
 }
 
-// TestAURL is asked again and again, and keeps its last good answer.
-func TestAURL(t *testing.T) {
+// TestURLIsPolled, and its last good content stays in force.
+func TestURLIsPolled(t *testing.T) {
 	t.Parallel()
 	var text atomic.Value
 	text.Store(ruleA(5))
@@ -342,8 +341,8 @@ func TestAURL(t *testing.T) {
 	}
 }
 
-// TestSettingsTakeAStart tells of fields that only a start reads.
-func TestSettingsTakeAStart(t *testing.T) {
+// TestChangedSettingsAreLogged: these fields take effect only at the next start.
+func TestChangedSettingsAreLogged(t *testing.T) {
 	t.Parallel()
 	file := write(t, t.TempDir(), "weir.yaml", ruleA(5))
 	p := gatewayBy(t, "--config", file, "--client-header", "X-Forwarded-For")
@@ -407,8 +406,8 @@ func TestReloadsUnderLoad(t *testing.T) {
 	t.Logf("%d requests, %d reloads", passed.Load(), swaps)
 }
 
-// TestWhatIsOddIsTold of a file at the start, and again only of what is new.
-func TestWhatIsOddIsTold(t *testing.T) {
+// TestLintWarningsAreLogged: all of a file at the start, and after a change only new ones.
+func TestLintWarningsAreLogged(t *testing.T) {
 	t.Parallel()
 	const odd = "path_form: strict\nrules: [{name: a, limit: fixed_window %d/1h}, {name: b, match: {path: /a%%2fb}, limit: 5/1h}%s]\n"
 	file := write(t, t.TempDir(), "weir.yaml", fmt.Sprintf(odd, 5, ""))

@@ -28,7 +28,6 @@ func status(t *testing.T, url string) int {
 	return code
 }
 
-// TestTwoServersShareOneRedis is what Redis is for.
 func TestTwoServersShareOneRedis(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
@@ -51,9 +50,9 @@ func TestTwoServersShareOneRedis(t *testing.T) {
 	}
 }
 
-// TestRedisDies under load: every request gets an answer, by the policy of its rule; and
+// TestRedisDiesUnderLoad under load: every request gets an answer, by the policy of its rule; and
 // when Redis is back, it is asked again.
-func TestRedisDies(t *testing.T) {
+func TestRedisDiesUnderLoad(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
 	p := call{}.serve(t, "--config", write(t, t.TempDir(), "rules.yaml", byPolicy), "--store", redis.URL(),
@@ -153,8 +152,8 @@ func TestRedisIsNotThereYet(t *testing.T) {
 	}
 }
 
-// TestRedisThatIsWrong is no Redis that may come yet.
-func TestRedisThatIsWrong(t *testing.T) {
+// TestWrongPasswordOfTheStoreEndsTheStart: unlike a Redis that is down, it will not appear later.
+func TestWrongPasswordOfTheStoreEndsTheStart(t *testing.T) {
 	t.Parallel()
 	redis := redistest.StartACL(t, "weir", "a-password")
 	url := strings.Replace(redis.URL(), "redis://", "redis://weir:another@", 1)

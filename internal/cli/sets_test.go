@@ -91,8 +91,7 @@ func TestBlockingByRedisCLI(t *testing.T) {
 	all(func(p *process) { p.counts(`weir_source_good{source="sets"} 1`); p.end() })
 }
 
-// TestALostAnnouncement costs no more than the refresh.
-func TestALostAnnouncement(t *testing.T) {
+func TestLostAnnouncementIsReadAtTheRefresh(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
 	file := write(t, t.TempDir(), "weir.yaml", "store: "+redis.URL()+"\n"+byASet)
@@ -118,12 +117,12 @@ func TestSetsOutliveTheirRedis(t *testing.T) {
 	p.stays(403, p.says(`rules cannot be read: the last valid rules stay in force" source=sets`))
 	p.counts(`weir_source_up{source="sets"} 0`)
 	redis.Restart() // without its data
-	p.stays(403, p.says("weir:blocked: is gone, which nobody announced; if that is meant, say so: PUBLISH weir:lists weir:blocked; its last 1 members stay in force"))
+	p.stays(403, p.says("weir:blocked: is gone without an announcement; if it was deleted on purpose, announce it: PUBLISH weir:lists weir:blocked; its last members (1) stay in force"))
 	p.logged("rules of the source are in force again") // and yet not all is well
 	p.counts(`weir_source_up{source="sets"} 1`)
 	p.counts(`weir_source_good{source="sets"} 0`)
 	redisCLI(t, redis, "SET weir:blocked 192.0.2.1")
-	p.stays(403, p.says("weir:blocked: is no set; allowed: a set, such as SADD makes; its last 1 members stay in force"))
+	p.stays(403, p.says("weir:blocked: is not a set; allowed: a set, such as SADD makes; its last members (1) stay in force"))
 	redisCLI(t, redis, "DEL weir:blocked")
 	redisCLI(t, redis, "SADD weir:blocked 192.0.2.1")
 	p.serves()
@@ -131,15 +130,15 @@ func TestSetsOutliveTheirRedis(t *testing.T) {
 	p.end()
 }
 
-// TestAServerBeginsWithoutItsSets, serves by the rest, and is not ready until they are read.
-func TestAServerBeginsWithoutItsSets(t *testing.T) {
+// TestServerStartsWithoutItsSets, decides by the other rules, and is not ready until the sets are read.
+func TestServerStartsWithoutItsSets(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
 	redis.Kill()
 	file := write(t, t.TempDir(), "weir.yaml", byASet)
 	p := gatewayBy(t, "--config", file, "--rules", redis.URL(), "--rules-wait", "100ms")
 	p.serves()
-	p.logged(`the set \"weir:blocked\" was not read, and names nobody`)
+	p.logged(`the set \"weir:blocked\" was not read, and has no members`)
 	if code := status(t, p.at("http")+"/readyz"); code != 503 {
 		t.Errorf("readyz: %d", code)
 	}
@@ -151,8 +150,8 @@ func TestAServerBeginsWithoutItsSets(t *testing.T) {
 	p.end()
 }
 
-// TestAFileComesToNameSets while it is watched: no moment is without the list.
-func TestAFileComesToNameSets(t *testing.T) {
+// TestFileThatNamesSetsLater: when a watched file begins to name sets, they are read before its rules are in force.
+func TestFileThatNamesSetsLater(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
 	redisCLI(t, redis, "SADD weir:blocked 127.0.0.0/8")
@@ -184,8 +183,8 @@ func TestAFileComesToNameSets(t *testing.T) {
 	p.end()
 }
 
-// TestWhoMayNameSets: files and what a start is given, where there is a Redis.
-func TestWhoMayNameSets(t *testing.T) {
+// TestOnlyFilesMayNameSets, and only where there is a Redis to read them from.
+func TestOnlyFilesMayNameSets(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
 	dir := t.TempDir()
@@ -228,7 +227,7 @@ func (p *process) config() string {
 	return args[slices.Index(args, "--config")+1]
 }
 
-// TestExplainReadsSets where a Redis is named.
+// TestExplainReadsSets if a Redis is given.
 func TestExplainReadsSets(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
@@ -244,7 +243,7 @@ func TestExplainReadsSets(t *testing.T) {
 	if r := explain("--rules", redis.URL()); r.code != 0 || !strings.Contains(r.out, "on the deny list of the file") {
 		t.Error(r)
 	}
-	if r := explain(); r.code != 0 || !strings.Contains(r.err, `"weir:blocked" was not read, and names nobody`) || !strings.Contains(r.err, "sets are not read: name a Redis in --store or --rules") {
+	if r := explain(); r.code != 0 || !strings.Contains(r.err, `"weir:blocked" was not read, and has no members`) || !strings.Contains(r.err, "sets are not read: name a Redis in --store or --rules") {
 		t.Error(r)
 	}
 	p := gatewayBy(t, "--config", file, "--store-timeout", "5s")
@@ -254,8 +253,8 @@ func TestExplainReadsSets(t *testing.T) {
 	p.end()
 }
 
-// TestSetsBehindAWrongPassword are none that may come yet.
-func TestSetsBehindAWrongPassword(t *testing.T) {
+// TestWrongPasswordOfSetsEndsTheStart: unlike a Redis that is down, it will not appear later.
+func TestWrongPasswordOfSetsEndsTheStart(t *testing.T) {
 	t.Parallel()
 	redis := redistest.StartACL(t, "weir", "a-password")
 	url := strings.Replace(redis.URL(), "redis://", "redis://weir:another@", 1)

@@ -11,8 +11,8 @@ import (
 	"github.com/weirproject/weir/internal/redistest"
 )
 
-// A proxy that is not trusted makes one client of all: the log says which flag was forgotten.
-func TestForgottenTrustIsTold(t *testing.T) {
+// A proxy that is not trusted makes all its clients one: the log names the missing flag.
+func TestUntrustedProxyIsLogged(t *testing.T) {
 	t.Parallel()
 	p := call{}.serve(t, "--limit", "2/1h per user", "--user-header", "X-User", "--gateway", "127.0.0.1:0", "--upstream", "demo")
 	for range 3 {
@@ -44,7 +44,7 @@ func TestForgottenTrustIsTold(t *testing.T) {
 	trusting.end()
 }
 
-func TestForgottenTrustInAUnixSocketIsTold(t *testing.T) {
+func TestUntrustedUnixSocketIsLogged(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "s")
 	p := call{}.serve(t, "--limit", "2/1h", "--gateway", "unix://"+path, "--upstream", "demo")

@@ -61,6 +61,9 @@ type Config struct {
 	Node  string // name of this process in records; "": the host's
 	Audit Audit
 
+	Telemetry string // TelemetryOn, TelemetryHidden or TelemetryOff
+	StateDir  string // folder for the history of telemetry, where counts are in memory; "": none
+
 	// Given are the fields that override the settings of a rule file.
 	Given map[string]bool
 	// Names are the names of fields in messages, where they differ.
@@ -93,6 +96,7 @@ func Defaults() Config {
 		MaxBytes:     memstore.DefaultMaxBytes,
 		FallbackKeys: memstore.DefaultMaxKeys,
 		ClientHeader: "X-Forwarded-For",
+		Telemetry:    TelemetryOff,
 		Audit:        Audit{Rate: 100, Keep: 100_000, Size: 100},
 	}
 }
@@ -135,6 +139,9 @@ func Read(ctx context.Context, c Config) (*Setup, error) {
 	if c.StartWithin <= 0 {
 		return nil, wrong("%s is %v; allowed: more than 0", c.field("StartWithin"), c.StartWithin)
 	}
+	if err := c.checkIntervals(); err != nil {
+		return nil, err
+	}
 	l := &Setup{Config: c}
 	l.compiler = rules.NewCompiler(rules.WithHashKey([]byte(c.HashKey)), rules.WithRest(l.rest))
 	var err error
@@ -153,6 +160,23 @@ func Read(ctx context.Context, c Config) (*Setup, error) {
 	}
 	l.Source = l.shown()
 	return l, nil
+}
+
+// checkIntervals checks the times between reads of sources. A URL is read once a second at most.
+func (c *Config) checkIntervals() error {
+	poll := 100 * time.Millisecond
+	if IsURL(c.Rules) {
+		poll = time.Second
+	}
+	for _, t := range []struct {
+		field        string
+		given, least time.Duration
+	}{{"Poll", c.Poll, poll}, {"Refresh", c.Refresh, 100 * time.Millisecond}} {
+		if t.given < t.least || t.given > 24*time.Hour {
+			return wrong("%s is %v; allowed: %v to 24h", c.field(t.field), t.given, t.least)
+		}
+	}
+	return nil
 }
 
 // inLimits reports mistakes in Limits like those of other fields, without lines of a file.
@@ -213,6 +237,9 @@ func (l *Setup) settle() error {
 		return wrong("%s is %v; allowed: more than 0", l.field("Timeout"), l.Timeout)
 	}
 	if err := l.checkWithout(); err != nil {
+		return err
+	}
+	if err := l.checkTelemetry(); err != nil {
 		return err
 	}
 	if err := l.checkAudit(); err != nil {

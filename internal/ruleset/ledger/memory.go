@@ -219,7 +219,7 @@ func (m *Memory) Commit(_ context.Context, d Draft) (revision int64, err error) 
 	switch is := RevisionOf(value); {
 	case is != d.Seen:
 		return 0, &ConflictError{Name: d.Name, Seen: d.Seen, Is: is}
-	case !held && !d.Gone() && len(m.values) >= rules.MaxRules:
+	case !held && !d.Deleted && len(m.values) >= rules.MaxRules:
 		return 0, &weir.InputError{Field: "rules", Given: rules.MaxRules + 1,
 			Allowed: fmt.Sprint("at most ", rules.MaxRules)}
 	}
@@ -231,15 +231,15 @@ func (m *Memory) Commit(_ context.Context, d Draft) (revision int64, err error) 
 	if err := m.write(l); err != nil {
 		return 0, err
 	}
-	m.apply(l, d.Gone())
-	if held || !d.Gone() { // a note changes no entry
+	m.apply(l, d.Deleted)
+	if held || !d.Deleted { // a note changes no entry
 		close(m.changed)
 		m.changed = make(chan struct{})
 	}
 	return revision, nil
 }
 
-var errTwoWriters = errors.New("somebody else writes it too, and each would lose what the other wrote: one server " +
+var errTwoWriters = errors.New("another process writes it too, and each would lose what the other wrote: one server " +
 	"alone may have the file; share a Redis instead")
 
 // write appends a change to the file before it is made.

@@ -183,8 +183,8 @@ func TestFieldsAsPeopleWriteThem(t *testing.T) {
 	}
 }
 
-// TestHalfWrittenHashes leaves each needed field out, as one that is being written has it.
-func TestHalfWrittenHashes(t *testing.T) {
+// TestHalfWrittenHashesAreInvalid: each required field is left out once, as in a hash that is being written.
+func TestHalfWrittenHashesAreInvalid(t *testing.T) {
 	for _, field := range needed {
 		f := usual("limitType=IP")
 		delete(f, field)
@@ -278,4 +278,13 @@ func TestThePageKnowsAllFields(t *testing.T) {
 			t.Errorf("the page does not know %s", field)
 		}
 	}
+}
+
+// parse checks the fields of a rule with this name. key is that of the hash.
+func parse(key, name string, fields map[string]string) (record, []ruleset.Problem) {
+	f := examine(key, name, fields)
+	if len(f.problems) == 0 {
+		f.problems = check(key, fields, &f.rec)
+	}
+	return f.rec, f.problems
 }
