@@ -19,9 +19,9 @@ type Cluster struct {
 }
 
 // StartCluster starts masters, each with a number of replicas, and waits until every node reports the cluster
-// as healthy. It takes about three seconds: a master waits two before it takes part. A dead master is replaced after a
-// second; without replicas it is missed after 15 alone, so that a busy machine does not bring the cluster down. args are
-// further arguments of each redis-server.
+// as healthy. It takes about three seconds: a master waits two before it takes part. A silent master is replaced after
+// a second; without replicas it is missed after 15 only, so that a busy machine does not bring the cluster down. args
+// are further arguments of each redis-server.
 func StartCluster(t testing.TB, masters, replicas int, args ...string) *Cluster {
 	t.Helper()
 	c, silence := &Cluster{t: t}, time.Second
