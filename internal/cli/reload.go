@@ -21,7 +21,9 @@ func (v *server) reload(ctx context.Context) error {
 // mistakesOf are the mistakes in an error, for the answer.
 func mistakesOf(err error) (list []web.Mistake) {
 	for _, m := range engine.Mistakes(err) {
-		list = append(list, web.Mistake{File: m.File, Line: m.Line, Column: m.Column, Field: m.Field, Message: m.Message})
+		list = append(list, web.Mistake{
+			File: m.File, Line: m.Line, Column: m.Column, Field: m.Field, Message: m.Message,
+		})
 	}
 	return list
 }
