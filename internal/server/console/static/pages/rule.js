@@ -207,6 +207,7 @@ function History({ name, rule }) {
 	const { write, ledger } = useSession();
 	const [to, setTo] = useState(null);
 	const history = usePolled(ledger ? 'history' : null, { query: { name, most: 20 }, every: 15_000 });
+	useEffect(() => history.reload(), [rule.data?.revision]);
 	if (!ledger) return null;
 	const path = `rules/${encodeURIComponent(name)}/rollback`;
 	return html`<${Panel} title=${t('rule.history')}><${Result} of=${history}>${({ history: list }) => html`<${Table} caption=${t('rule.history')} rows=${list ?? []} id=${(one) => one.revision}
