@@ -64,7 +64,7 @@ func TestSixQuestions(t *testing.T) {
 	// Is it abuse, or is the limit too tight: one click.
 	b.click("tbody th a", "login")
 	b.until(`document.querySelector('[data-reading=abuse]')`)
-	if text := b.text(".reading"); !strings.HasPrefix(text, "1 of 31 keys make 100% of the refusals") {
+	if text := b.text(".reading"); !strings.HasPrefix(text, "1 of 31 keys makes 100% of the refusals") {
 		t.Errorf("it is read as: %s", text)
 	}
 	// Is the limiter itself well: one click.
