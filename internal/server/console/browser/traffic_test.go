@@ -1,6 +1,7 @@
 package browser
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
@@ -16,8 +17,13 @@ func (s *server) decide(t *testing.T, n int, client, path string) (refused int) 
 		if err != nil {
 			t.Fatal(err)
 		}
+		var decision struct{ Allowed bool }
+		err = json.NewDecoder(answer.Body).Decode(&decision)
 		answer.Body.Close()
-		if answer.StatusCode == http.StatusTooManyRequests {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !decision.Allowed {
 			refused++
 		}
 	}
@@ -57,25 +63,25 @@ func TestSixQuestions(t *testing.T) {
 		b.until(`document.querySelector('tbody th a')?.innerText === 'login' && document.body.innerText.includes('35 requests')`)
 	}
 	overview()
-	// Who is limited now, and by which rule: no click.
+	// 1, 2: the client that is limited, and the rule: no click.
 	if row := b.text("tbody tr"); !strings.Contains(row, "login") || !strings.Contains(row, "203.0.113.7") {
 		t.Errorf("the first row is %s", row)
 	}
-	// Is it abuse, or is the limit too tight: one click.
+	// 3: abuse, or a limit that is too tight: one click.
 	b.click("tbody th a", "login")
 	b.until(`document.querySelector('[data-reading=abuse]')`)
 	if text := b.text(".reading"); !strings.HasPrefix(text, "1 of 31 keys makes 100% of the refusals") {
 		t.Errorf("it is read as: %s", text)
 	}
-	// Is the limiter itself well: one click.
+	// 4: the state of the limiter itself: one click.
 	overview()
 	b.click("nav a", "Health")
 	b.see("strict")
-	// What changed: one click.
+	// 5: changes: one click.
 	overview()
 	b.click("nav a", "Changes")
 	b.see("Node start")
-	// How is it undone for one customer: two clicks.
+	// 6: the way to undo it for one customer: two clicks.
 	overview()
 	b.click("tbody td.key a", "203.0.113.7")
 	b.see("5/1m")
