@@ -31,6 +31,7 @@ tools:
 	need haproxy haproxy; \
 	need curl curl; \
 	need chromium chromium; \
+	need npm npm; \
 	need promtool prometheus; \
 	need tmux tmux; \
 	need cc "gcc libc6-dev"; \
@@ -91,8 +92,8 @@ cover:
 
 # race runs all tests with it, which is slow: a race shows soon or never, so there are fewer draws. So do the files
 # race_test.go. Of the layers, all together pass the suite of stores on Redis, and none of them by itself.
-# SEQUENTIAL are long tests of one goroutine.
-SEQUENTIAL = TestVectors.* TestCosts TestStories TestBounds.* TestLongLogsAgreeWithTheEmbeddedStore \
+# SEQUENTIAL are long tests of one goroutine, or of what Redis does.
+SEQUENTIAL = TestMemoryFull TestSoak TestVectors.* TestCosts TestStories TestBounds.* TestLongLogsAgreeWithTheEmbeddedStore \
 	TestManyExpiredLeases.* TestStoreStaysBelowItsCeilingOfBytes TestLongKeysCostNoMoreThanShortOnes \
 	TestResetAfterFullStoreKeepsMemoryBounded TestASetThatCompilesDecidesEveryRequest TestParsingMemoryIsBounded
 EACH_LAYER = ./internal/layers/...

@@ -173,6 +173,7 @@ func (m *Metrics) Describe(descriptions chan<- *prometheus.Desc) {
 	descriptions <- ruleLimits
 	descriptions <- rulePeriods
 	descriptions <- verdictCounts
+	descriptions <- storeTook
 	descriptions <- degradedCounts
 	descriptions <- decisionTook
 }
@@ -207,6 +208,7 @@ func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 	}
 	rest.collectMore(to, other, rest.N[tally.Bans].Load() > 0, rest.compared())
 	m.collectVerdicts(to)
+	m.collectStore(to)
 }
 
 // Read calls each with the name and the counters of each rule in force, of claims that callers bring, and of rules that
