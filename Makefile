@@ -92,8 +92,8 @@ cover:
 
 # race runs all tests with it, which is slow: a race shows soon or never, so there are fewer draws. So do the files
 # race_test.go. Of the layers, all together pass the suite of stores on Redis, and none of them by itself.
-# SEQUENTIAL are long tests of one goroutine.
-SEQUENTIAL = TestVectors.* TestCosts TestStories TestBounds.* TestLongLogsAgreeWithTheEmbeddedStore \
+# SEQUENTIAL are long tests of one goroutine, or of what Redis does.
+SEQUENTIAL = TestMemoryFull TestSoak TestVectors.* TestCosts TestStories TestBounds.* TestLongLogsAgreeWithTheEmbeddedStore \
 	TestManyExpiredLeases.* TestStoreStaysBelowItsCeilingOfBytes TestLongKeysCostNoMoreThanShortOnes \
 	TestResetAfterFullStoreKeepsMemoryBounded TestASetThatCompilesDecidesEveryRequest TestParsingMemoryIsBounded
 EACH_LAYER = ./internal/layers/...
