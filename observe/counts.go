@@ -275,10 +275,12 @@ func collectLimits(to chan<- prometheus.Metric, rule *rules.Rule) {
 		if limit.Algorithm() == weir.AlgorithmTokenBucket {
 			units = limit.Refill()
 		}
-		to <- prometheus.MustNewConstMetric(ruleLimits, prometheus.GaugeValue, float64(units), rule.Name(), limit.Name())
+		gauge := func(d *prometheus.Desc, value float64) {
+			to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, rule.Name(), limit.Name())
+		}
+		gauge(ruleLimits, float64(units))
 		if period := quota.Period(limit); period > 0 {
-			to <- prometheus.MustNewConstMetric(rulePeriods, prometheus.GaugeValue, period.Seconds(), rule.Name(),
-				limit.Name())
+			gauge(rulePeriods, period.Seconds())
 		}
 	}
 }
