@@ -76,3 +76,30 @@ func TestCheckAllocatesNothing(t *testing.T) {
 		t.Errorf("Check allocates %v times", allocs)
 	}
 }
+
+// TestGuardAllocatesItsReservation: a guarded call reserves, so that it can give back; a lease adds its renewal. The
+// numbers are bounds, so that nothing else comes along.
+func TestGuardAllocatesItsReservation(t *testing.T) {
+	for name, test := range map[string]struct {
+		specs []weir.Spec
+		most  float64
+	}{
+		"one limit":    {[]weir.Spec{weir.PerHour(1_000_000)}, 9},
+		"three limits": {[]weir.Spec{weir.PerHour(1_000_000), weir.PerMinute(1_000_000), weir.PerDay(1_000_000)}, 9},
+		"a lease":      {[]weir.Spec{weir.Concurrency{Limit: 5, TTL: time.Hour}}, 25},
+	} {
+		called := 0
+		guarded := weir.Guard(limiterOn(t, memstore.New(), test.specs...), nil,
+			func(context.Context, int) (int, error) { called++; return 0, nil }, nil)
+		ctx := context.Background()
+		allocs := testing.AllocsPerRun(1000, func() {
+			if _, err := guarded(ctx, 1); err != nil {
+				t.Error(name, err)
+			}
+		})
+		if allocs > test.most || called != 1001 {
+			t.Errorf("%s: a guarded call allocates %v times, want at most %v; it was called %d times", name, allocs,
+				test.most, called)
+		}
+	}
+}

@@ -117,10 +117,11 @@ func open(ctx context.Context, c Config) (*engine.Engine, error) {
 // complete fills the defaults.
 func (c Config) complete() engine.Config {
 	full := engine.Defaults()
+	full.Names = map[string]string{"Poll": "Refresh"}
 	full.Rules, full.Hashes, full.RulesToken = c.Rules, c.Hashes, c.RulesTokenFile
 	if inRedis(c.Rules) {
 		full.Rules, full.Hashes = "", slices.Concat([]string{c.Rules}, c.Hashes)
-		full.Names = map[string]string{"Hashes": "Rules"}
+		full.Names["Hashes"] = "Rules"
 	}
 	full.Ledger, full.ReadLedger = c.Ledger, true
 	full.Refresh = cmp.Or(c.Refresh, full.Refresh)

@@ -347,6 +347,7 @@ func TestMistakesNameTheFieldAndWhatIsAllowed(t *testing.T) {
 		{engine.Config{Rules: "redis"}, []string{"Rules redis stands for the Redis of Store, but Store is memory"}},
 		{engine.Config{Hashes: []string{"redis"}}, []string{"Hashes redis stands for the Redis of Store"}},
 		{engine.Config{Ledger: "redis"}, []string{"Ledger redis stands for the Redis of Store"}},
+		{engine.Config{Rules: file, Refresh: time.Millisecond}, []string{"Refresh is 1ms; allowed: 100ms to 24h"}},
 		{engine.Config{Rules: file, StartWithin: -1}, []string{"StartWithin is -1ns; allowed: more than 0"}},
 		{engine.Config{Rules: file, Nodes: -1}, []string{"Nodes is -1; allowed: 1 to"}},
 		{engine.Config{Rules: file, Timeout: -1}, []string{"Timeout is -1ns; allowed: more than 0"}},

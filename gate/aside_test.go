@@ -61,7 +61,7 @@ func TestClaimsAsideAreLeftOutOfAnOutage(t *testing.T) {
 	}
 }
 
-func TestALookTellsOfShadowsWhateverTheOthersSay(t *testing.T) {
+func TestPeekDecidesShadowRulesWhateverTheOutcome(t *testing.T) {
 	g := open(t, memstore.New(), `
 rules:
   - {name: ip, key: [client.ip], limit: fixed_window 1/1h}

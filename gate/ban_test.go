@@ -74,8 +74,8 @@ func provoke(t *testing.T, g *gate.Gate, user string) string {
 	return "never"
 }
 
-// TestABanFromBeginningToEnd is one user's story, request by request.
-func TestABanFromBeginningToEnd(t *testing.T) {
+// TestBanOfOneUser, from the first refusal to the end, request by request.
+func TestBanOfOneUser(t *testing.T) {
 	c := newClock()
 	g := open(t, c.store(), guarded)
 	for i, step := range []struct {
@@ -119,7 +119,7 @@ func TestABanFromBeginningToEnd(t *testing.T) {
 	}
 }
 
-// TestTheLastBanRepeatsAndBansAreForgotten, one after the other, each in the time of forget.
+// TestTheLastBanRepeatsAndBansAreForgotten, one in each time of forget.
 func TestTheLastBanRepeatsAndBansAreForgotten(t *testing.T) {
 	const day = 24 * time.Hour
 	c := newClock()
@@ -194,8 +194,8 @@ func TestNodesBanOnce(t *testing.T) {
 	}
 }
 
-// TestABanOnRedis ends by Redis' clock, and is of all nodes.
-func TestABanOnRedis(t *testing.T) {
+// TestBanOnRedisHoldsOnAllNodes, and ends by the clock of Redis.
+func TestBanOnRedisHoldsOnAllNodes(t *testing.T) {
 	const text = `rules: [{name: login, key: [user], limit: fixed_window 1/1s, ban: {after: 1 refusal within 1s, for: 2s}}]`
 	store := onRedis(t)
 	here, there := open(t, store, text), open(t, store, text)
@@ -234,8 +234,7 @@ func storm(t *testing.T, nodes []*gate.Gate) (bans []time.Duration) {
 	return bans
 }
 
-// TestABanKeepsItsEnd when the rule's numbers change, those of its ban too.
-func TestABanKeepsItsEnd(t *testing.T) {
+func TestBanKeepsItsEndWhenTheRuleChanges(t *testing.T) {
 	c := newClock()
 	g := open(t, c.store(), guarded)
 	if got := provoke(t, g, "ann"); got != "10m0s" {
@@ -265,8 +264,8 @@ func TestABanKeepsItsEnd(t *testing.T) {
 	}
 }
 
-// TestOfSeveralRules the one that refused bans; where both refuse, both count.
-func TestOfSeveralRules(t *testing.T) {
+// TestTheRefusingRuleBans: of several rules the one that refused counts; where both refuse, both count.
+func TestTheRefusingRuleBans(t *testing.T) {
 	c := newClock()
 	g := open(t, c.store(), `
 rules:
@@ -291,8 +290,7 @@ rules:
 	}
 }
 
-// TestManyAtOnce count as many refusals as are refused.
-func TestManyAtOnce(t *testing.T) {
+func TestBanCountsEachOfSeveralTimes(t *testing.T) {
 	g := open(t, newClock().store(), guarded)
 	for i, test := range []struct{ times, granted, bans int64 }{{4, 2, 0}, {5, 0, 1}, {5, 0, 0}} {
 		var v gate.Verdict
@@ -306,8 +304,8 @@ func TestManyAtOnce(t *testing.T) {
 	}
 }
 
-// TestWhoIsOnlyTriedIsNotBanned: neither by a shadow rule, nor outside of its percentage.
-func TestWhoIsOnlyTriedIsNotBanned(t *testing.T) {
+// TestShadowRulesDoNotBan: neither mode shadow, nor a key outside of the percentage.
+func TestShadowRulesDoNotBan(t *testing.T) {
 	for _, how := range []string{"mode: shadow", "enforce_percent: 0"} {
 		g := open(t, memstore.New(), strings.Replace(guarded, "    key: [user]", "    key: [user]\n    "+how, 1))
 		for range 20 {
@@ -443,8 +441,7 @@ func TestTheListOfBansIsBounded(t *testing.T) {
 	}
 }
 
-// TestBansThatAreOverMakeRoom in the list for those that hold.
-func TestBansThatAreOverMakeRoom(t *testing.T) {
+func TestEndedBansMakeRoomInTheList(t *testing.T) {
 	c := newClock()
 	g := open(t, c.store(), `rules: [{name: a, key: [user], limit: fixed_window 1/1h, ban: {after: 1 refusal within 1h, for: 1s, then: 1d}}]`)
 	for range 2 {
@@ -465,8 +462,8 @@ func TestBansThatAreOverMakeRoom(t *testing.T) {
 	}
 }
 
-// TestTheLocalStoreBansMeanwhile, and the other does not know of it.
-func TestTheLocalStoreBansMeanwhile(t *testing.T) {
+// TestLocalStoreBansDuringAnOutage, and the shared store does not learn of it.
+func TestLocalStoreBansDuringAnOutage(t *testing.T) {
 	c := newClock()
 	store := &failing{c.store(), weir.ErrUnavailable}
 	g := open(t, store, guarded, gate.WithLocal(c.store()))
@@ -519,9 +516,9 @@ func (s *faltering) Reset(ctx context.Context, claims []weir.Claim) error {
 	return s.Store.Reset(ctx, claims)
 }
 
-// TestABanThatFailsHeals has each call fail that a ban makes, after the decision itself. The
-// refusal stands, a later one bans, and no level is skipped.
-func TestABanThatFailsHeals(t *testing.T) {
+// TestFailedBanIsRepeated: each call of a ban fails once, after the decision itself. The refusal
+// stands, a later one bans, and no level is skipped.
+func TestFailedBanIsRepeated(t *testing.T) {
 	for call := 2; call <= 5; call++ {
 		c := newClock()
 		store := &faltering{Store: c.store()}
@@ -558,8 +555,8 @@ func (s *hangingUp) Decide(ctx context.Context, claims []weir.Claim, times int64
 	return s.Store.Decide(ctx, claims, times, d)
 }
 
-// TestWhoHangsUpIsCounted, or nobody would be banned who knows that.
-func TestWhoHangsUpIsCounted(t *testing.T) {
+// TestDisconnectedClientsAreCountedTowardsBans: otherwise a client could avoid its ban by hanging up.
+func TestDisconnectedClientsAreCountedTowardsBans(t *testing.T) {
 	store := &hangingUp{Store: newClock().store()}
 	g := open(t, store, guarded)
 	var v gate.Verdict
@@ -626,8 +623,8 @@ func TestARuleWithABanAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestBansAreListedByAllNodes, also by one that starts later, and are gone from the list when they
-// are lifted or over.
+// TestBansAreListedByAllNodes: a node that starts later lists them too; lifted and ended bans leave
+// the list.
 func TestBansAreListedByAllNodes(t *testing.T) {
 	c := newClock()
 	server := redistest.Start(t)

@@ -180,9 +180,9 @@ func (u *unanswering) Decide(context.Context, []weir.Claim, int64, []weir.Decisi
 	return 0, weir.ErrUnavailable
 }
 
-// TestNothingIsAskedAfterAnError: a store that does not answer is waited for once, whatever is
+// TestNoCallFollowsAnError: a store that does not answer is waited for once, whatever is
 // tried out beside the rules.
-func TestNothingIsAskedAfterAnError(t *testing.T) {
+func TestNoCallFollowsAnError(t *testing.T) {
 	for _, times := range []int64{0, 1, 3} {
 		store := &unanswering{Store: memstore.New()}
 		g := open(t, store, eightTried("5/1h"))

@@ -37,8 +37,8 @@ func ask(t *testing.T, g *gate.Gate, user string, times int64) *gate.Verdict {
 	return v
 }
 
-// TestCandidates are asked as if they stood in the rule's place, and change nobody's answer.
-func TestCandidates(t *testing.T) {
+// TestCandidatesAffectNoAnswer, and are decided as if they were in the place of their rules.
+func TestCandidatesAffectNoAnswer(t *testing.T) {
 	for name, test := range map[string]struct {
 		rules, asks, want string // asks are users, each with what becomes of the request
 	}{
@@ -82,8 +82,7 @@ func TestCandidates(t *testing.T) {
 	}
 }
 
-// TestCandidatesOfManyAtOnce count each of the requests.
-func TestCandidatesOfManyAtOnce(t *testing.T) {
+func TestCandidatesCountEachOfSeveralTimes(t *testing.T) {
 	g := open(t, memstore.New(), `rules: [{name: a, key: [user], limit: fixed_window 5/1h, candidate: {limit: fixed_window 3/1h}}, {name: site, limit: fixed_window 7/1h}]`)
 	if v := ask(t, g, "ann", 6); v.Granted != 5 || fmt.Sprint(v.Differences()[0].Times, v.Differences()[0].Live, v.Differences()[0].Candidate) != "6 5 3" {
 		t.Errorf("granted %d, %+v", v.Granted, v.Differences())
@@ -119,8 +118,8 @@ func TestACandidateIsAShadow(t *testing.T) {
 	}
 }
 
-// TestComparisonsGoOn while other rules change, and begin anew with the rule or its candidate.
-func TestComparisonsGoOn(t *testing.T) {
+// TestComparisonOutlivesOtherChanges, and starts anew when the rule or its candidate changes.
+func TestComparisonOutlivesOtherChanges(t *testing.T) {
 	const text = `{name: a, key: [user], limit: fixed_window 1/1h, candidate: {limit: fixed_window 2/1h}}`
 	now := time.Unix(1000, 0)
 	g := open(t, memstore.New(), "rules: ["+text+"]", gate.WithClock(func() time.Time { return now }))
@@ -155,8 +154,8 @@ func TestComparisonsGoOn(t *testing.T) {
 	}
 }
 
-// TestTheKeysOfAComparisonAreBounded, and who comes often is among them whatever else comes.
-func TestTheKeysOfAComparisonAreBounded(t *testing.T) {
+// TestComparedKeysAreBounded, and a frequent key is among them whatever other keys come.
+func TestComparedKeysAreBounded(t *testing.T) {
 	g := open(t, memstore.New(), `rules: [{name: a, key: [user], limit: 1000000/1s, candidate: {limit: fixed_window 1/1h}}]`)
 	for i := range 300 {
 		ask(t, g, fmt.Sprint("once-", i), 2)
@@ -173,8 +172,7 @@ func TestTheKeysOfAComparisonAreBounded(t *testing.T) {
 	}
 }
 
-// TestACandidateOnRedis says what the embedded store says.
-func TestACandidateOnRedis(t *testing.T) {
+func TestCandidatesOnRedisEqualThoseInMemory(t *testing.T) {
 	g := open(t, onRedis(t), `rules: [{name: a, key: [user], limit: fixed_window 3/1h, candidate: {limit: fixed_window 2/1h, key: [constant.all]}}]`)
 	for range 4 {
 		ask(t, g, "ann", 1)

@@ -143,8 +143,7 @@ func decidesEverything(t *testing.T, seed1, seed2 uint64) (compiled, crowded boo
 	return true, false
 }
 
-// FuzzASetThatCompilesDecidesEveryRequest has no request answered with an error because of the
-// rules, whatever rules are accepted.
+// FuzzASetThatCompilesDecidesEveryRequest: accepted rules cause no error of a request.
 func FuzzASetThatCompilesDecidesEveryRequest(f *testing.F) {
 	for seed := range uint64(20) {
 		f.Add(seed, seed)

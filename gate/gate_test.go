@@ -122,8 +122,8 @@ func TestFaultsAndPolicies(t *testing.T) {
 	}
 }
 
-// TestWhatIsNoFaultOfTheStore does not fall back: who could provoke it would pass.
-func TestWhatIsNoFaultOfTheStore(t *testing.T) {
+// TestClientErrorsDoNotFallBack: otherwise a client could provoke them in order to pass.
+func TestClientErrorsDoNotFallBack(t *testing.T) {
 	store := &failing{Store: memstore.New()}
 	g := open(t, store, `rules: [{name: a, limit: 1/1h, on_store_error: allow}]`)
 	over, cancel := context.WithCancel(t.Context())
@@ -142,8 +142,8 @@ func TestWhatIsNoFaultOfTheStore(t *testing.T) {
 	}
 }
 
-// TestTheLocalStoreToo fails when it fails: nobody decided.
-func TestTheLocalStoreToo(t *testing.T) {
+// TestFailureOfBothStoresIsAFailure: no store has decided.
+func TestFailureOfBothStoresIsAFailure(t *testing.T) {
 	local := &failing{memstore.New(), weir.ErrClosed}
 	g := open(t, &failing{memstore.New(), weir.ErrUnavailable}, `rules: [{name: a, limit: 1/1h}]`, gate.WithLocal(local))
 	var v gate.Verdict
@@ -167,8 +167,8 @@ func TestALocalRuleNeedsALocalStore(t *testing.T) {
 	}
 }
 
-// TestShadows are counted on keys of their own, each by itself, when the others granted.
-func TestShadows(t *testing.T) {
+// TestShadowRulesCountOnTheirOwnKeys, each by itself, when the enforced rules granted.
+func TestShadowRulesCountOnTheirOwnKeys(t *testing.T) {
 	store := memstore.New()
 	const tried = `
 rules:
@@ -228,7 +228,7 @@ rules:
 	}
 }
 
-func TestWhoLacksAKeyIsDeniedAndChargedNothing(t *testing.T) {
+func TestMissingKeyIsDeniedAndChargesNothing(t *testing.T) {
 	g := open(t, memstore.New(), `
 rules:
   - {name: site, limit: fixed_window 3/1h}
@@ -243,8 +243,8 @@ rules:
 	}
 }
 
-// TestTimes grants as many as fit, and a look changes nothing and says what would be.
-func TestTimes(t *testing.T) {
+// TestTimesGrantsAsManyAsFit. A peek changes nothing and returns what would be granted.
+func TestTimesGrantsAsManyAsFit(t *testing.T) {
 	g := open(t, memstore.New(), `
 rules:
   - {name: site, limit: fixed_window 5/1h}
@@ -270,8 +270,8 @@ rules:
 	}
 }
 
-// TestTheCallersOwnClaims are decided together with those of the rules, or alone.
-func TestTheCallersOwnClaims(t *testing.T) {
+// TestClaimsOfTheCaller are decided together with those of the rules, or alone.
+func TestClaimsOfTheCaller(t *testing.T) {
 	store := &failing{Store: memstore.New()}
 	g := open(t, store, `rules: [{name: site, limit: fixed_window 5/1h, on_store_error: allow}]`)
 	own := gate.Ask{Times: 1, Claims: []weir.Claim{{Key: "k", Limit: weir.MustLimit("own", weir.FixedWindow{Limit: 1, Window: time.Hour}), Cost: 1}}}
@@ -314,8 +314,8 @@ func TestCosts(t *testing.T) {
 	}
 }
 
-// TestLeases are held under one id beside other limits, renewed, and given back alone.
-func TestLeases(t *testing.T) {
+// TestLeasesBesideOtherLimits are held under one id, renewed, and released alone.
+func TestLeasesBesideOtherLimits(t *testing.T) {
 	var now atomic.Int64
 	now.Store(1e15)
 	clock := memstore.WithClock(func() weir.Instant { return weir.Instant(now.Load()) })
@@ -399,7 +399,7 @@ func TestSwapIsWhole(t *testing.T) {
 	done.Wait()
 }
 
-func TestObserversAreTold(t *testing.T) {
+func TestObserversGetEachVerdict(t *testing.T) {
 	var told []string
 	g := open(t, memstore.New(), `rules: [{name: a, limit: fixed_window 1/1h}]`, gate.WithObserver(func(v *gate.Verdict) {
 		told = append(told, fmt.Sprint(v.Outcome, " ", v.Reason, " ", v.Took > 0))
@@ -413,7 +413,7 @@ func TestObserversAreTold(t *testing.T) {
 	}
 }
 
-// TestAVerdictAllocatesNothing from the parsed request to the decision, granted or refused.
+// TestAVerdictAllocatesNothing, from the parsed request to the decision, granted or refused.
 func TestAVerdictAllocatesNothing(t *testing.T) {
 	g := open(t, memstore.New(), `
 rules:
@@ -432,8 +432,8 @@ rules:
 	}
 }
 
-// TestAVerdictIsUsedAgain keeps nothing of the request before, and what was given out stays.
-func TestAVerdictIsUsedAgain(t *testing.T) {
+// TestVerdictIsReused: it keeps nothing of the request before, and results that were copied stay valid.
+func TestVerdictIsReused(t *testing.T) {
 	g := open(t, memstore.New(), `rules: [{name: user, key: [user], limit: fixed_window 5/1h}]`)
 	var v gate.Verdict
 	if err := g.Decide(t.Context(), &rules.Request{User: "first"}, gate.Once, &v); err != nil {

@@ -241,7 +241,7 @@ func raw(t *testing.T, address, lines string) *http.Response {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	conn.SetDeadline(time.Now().Add(10 * time.Second))
+	conn.SetDeadline(time.Now().Add(time.Minute))
 	io.WriteString(conn, lines+"\r\nConnection: close\r\n\r\n")
 	r, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil {

@@ -166,7 +166,8 @@ func appendPolicy(buffer []byte, limit *weir.Limit) []byte {
 func window(limit *weir.Limit) int64 {
 	switch {
 	case limit.Algorithm() == weir.AlgorithmCalendar:
-		return calendarWindow(limit)
+		spec, _ := limit.Spec().(weir.Calendar)
+		return calendarWindows[spec.Unit].Microseconds()
 	case limit.Algorithm() != weir.AlgorithmTokenBucket:
 		return limit.Period()
 	case limit.Step():
@@ -179,19 +180,9 @@ func window(limit *weir.Limit) int64 {
 	return span.Whole
 }
 
-func calendarWindow(limit *weir.Limit) int64 {
-	spec, _ := limit.Spec().(weir.Calendar)
-	switch spec.Unit {
-	case weir.Minute:
-		return time.Minute.Microseconds()
-	case weir.Hour:
-		return time.Hour.Microseconds()
-	case weir.Day:
-		return 24 * time.Hour.Microseconds()
-	case weir.Week:
-		return 7 * 24 * time.Hour.Microseconds()
-	}
-	return 0
+// calendarWindows are the units of calendars whose length does not vary.
+var calendarWindows = map[weir.CalendarUnit]time.Duration{
+	weir.Minute: time.Minute, weir.Hour: time.Hour, weir.Day: 24 * time.Hour, weir.Week: 7 * 24 * time.Hour,
 }
 
 // name needs no escaping: names of limits have only plain characters.

@@ -114,7 +114,7 @@ func grantedUnderLock(t *testing.T, store *Store, l *weir.Limiter, claims []weir
 	select {
 	case granted := <-done:
 		return granted
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		return false
 	}
 }

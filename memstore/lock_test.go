@@ -52,7 +52,7 @@ func refusedUnderLock(t *testing.T, store *Store, l *weir.Limiter) bool {
 	select {
 	case err := <-done:
 		return err == nil
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		return false
 	}
 }

@@ -16,14 +16,6 @@ type health struct {
 	details  atomic.Pointer[func() []string] // problems of sources; may be nil
 }
 
-// up is the value of weir_store_up.
-func (h *health) up() float64 {
-	if h.silent.Load() {
-		return 0
-	}
-	return 1
-}
-
 // Stopping makes /readyz answer 503 from now on.
 func (m *Metrics) Stopping() { m.health.stopping.Store(true) }
 

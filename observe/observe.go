@@ -82,7 +82,8 @@ func New(version string) *Metrics {
 	m.loadedAt = gauge("weir_config_loaded_timestamp_seconds", "Unix time at which the rules in force were loaded.")
 	m.fresh = gauge("weir_config_last_load_successful", "Whether the last load of rules succeeded: 1 yes, 0 no.")
 	storeUp := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "weir_store_up",
-		Help: "Whether the last store call succeeded: 1 yes or no call yet, 0 no."}, m.health.up)
+		Help: "Whether the last store call succeeded: 1 yes or no call yet, 0 no."},
+		func() float64 { return number(!m.health.silent.Load()) })
 	build := prometheus.NewGauge(prometheus.GaugeOpts{Name: "weir_build_info",
 		Help:        "Version of weir and of Go as labels; the value is 1.",
 		ConstLabels: prometheus.Labels{"version": version, "goversion": runtime.Version()}})

@@ -143,7 +143,7 @@ func closes(t *testing.T, store *redisstore.Store) {
 		if err != nil {
 			t.Error(err)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("Close waits for the server")
 	}
 }

@@ -212,7 +212,7 @@ func TestUpdatesEnd(t *testing.T) {
 		if err == nil {
 			t.Error("closed: no error")
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("closed, and Listen goes on")
 	}
 	if _, err := redisstore.NewUpdates("redis://"); err == nil {

@@ -65,8 +65,8 @@ func (b *builder) claims() {
 			found, weir.MaxClaims)
 	} else if c.steps < 0 {
 		b.add(at(-1, "rules"), "the rules can meet in too many ways to tell whether some request meets more than %d "+
-			"limits and bans, "+
-			"the most that a decision holds; the estimate is %d: use fewer conditions, fewer limits, or groups",
+			"limits and bans, the most that a decision holds; the estimate is %d: use fewer conditions, fewer limits, "+
+			"or groups",
 			weir.MaxClaims, bound)
 	}
 }

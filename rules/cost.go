@@ -120,8 +120,7 @@ func (b *builder) settle(p place, text string) string {
 	name, ok := strings.CutPrefix(text, "header.")
 	if !ok || !validAttribute(name) {
 		b.add(p, "cost.settle is %.80q; allowed: header.NAME for a field of the response, or bytes for the length of "+
-			"its body",
-			text)
+			"its body", text)
 	}
 	return canonical(name)
 }

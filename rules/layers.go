@@ -57,8 +57,7 @@ func (b *builder) lease(i int, s *Spec, rule *Rule) int {
 	}
 	if s.LeasePercent < 0 || s.LeasePercent > bounds.Lease {
 		b.add(p, "lease_percent is %d; allowed: 1 to %d, the percentage of the remaining units that a node may "+
-			"prefetch",
-			s.LeasePercent, bounds.Lease)
+			"prefetch", s.LeasePercent, bounds.Lease)
 	}
 	for _, limit := range rule.limits {
 		if limit.Algorithm() == weir.AlgorithmConcurrency {

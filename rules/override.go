@@ -20,7 +20,6 @@ type wildcard struct {
 	parts  []pattern // one for each component
 	limits []*weir.Limit
 	rank   int
-	index  int // of the override
 }
 
 // LimitsFor are the limits of a request with this key: those of an operator's Exception, or of an override, or
@@ -121,7 +120,7 @@ func (o *overrideBuilder) add(i, j int, given *Override, s *Spec, named bool) {
 	if !ok {
 		return
 	}
-	w := wildcard{parts: parts, limits: limits, index: j}
+	w := wildcard{parts: parts, limits: limits}
 	wild, label := false, ""
 	for k := range parts {
 		wild = wild || parts[k].wild

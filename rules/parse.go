@@ -358,8 +358,7 @@ func (d *decoder) long(p place, n *yaml.Node, most int) string {
 		d.wrong(n, "%s has %d bytes; at most %d", p, len(n.Value), most)
 	case plain && strings.IndexByte("0+-", n.Value[0]) >= 0 && octal.MatchString(n.Value):
 		d.wrong(n, "%s is %s, which some readers take for octal or hexadecimal: write a decimal number without a "+
-			"leading 0, "+
-			"or quote it if it is a text", p, n.Value)
+			"leading 0, or quote it if it is a text", p, n.Value)
 	default:
 		return n.Value
 	}

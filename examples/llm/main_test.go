@@ -67,7 +67,7 @@ func (d *fixture) fits(key string, total int) bool {
 // awaits polls, because a stream is settled a moment after its client sees the end.
 func (d *fixture) awaits(what string, ok func() bool) {
 	d.t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !ok(); {
+	for deadline := time.Now().Add(time.Minute); !ok(); {
 		if time.Now().After(deadline) {
 			d.t.Fatal("waited in vain until ", what)
 		}

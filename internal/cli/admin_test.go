@@ -86,7 +86,7 @@ func passes(t *testing.T, servers []*process, path string, want int) func() bool
 	}
 }
 
-// TestBlockIsInForceOnAllNodes, ends by itself, and is ended by hand.
+// TestBlockIsInForceOnAllNodes, and ends by itself or by command.
 func TestBlockIsInForceOnAllNodes(t *testing.T) {
 	t.Parallel()
 	servers := nodes(t)
@@ -98,17 +98,17 @@ func TestBlockIsInForceOnAllNodes(t *testing.T) {
 	if got := status(t, servers[0].at("gateway")+"/"); got != 403 { // this node has answered for itself
 		t.Errorf("%d", got)
 	}
-	await(t, "the block on both nodes", passes(t, servers, "/", 403))
+	redistest.Await(t, "the block on both nodes", passes(t, servers, "/", 403))
 	list := operate(t, servers[1]).does("override", "list")
 	found := regexp.MustCompile(`(block-\w+) +block +- +127\.0\.0\.0/8 .*scanning +in force`).FindStringSubmatch(list)
 	if found == nil {
 		t.Fatalf("the list is\n%s", list)
 	}
 	operate(t, servers[1]).does("override", "delete", found[1], "--why", "it was us")
-	await(t, "no block", passes(t, servers, "/", 200))
+	redistest.Await(t, "no block", passes(t, servers, "/", 200))
 	ann.does("block", "127.0.0.1", "--for", "2s", "--rule", "per-ip")
-	await(t, "the second block", passes(t, servers, "/", 403))
-	await(t, "its end", passes(t, servers, "/", 200))
+	redistest.Await(t, "the second block", passes(t, servers, "/", 403))
+	redistest.Await(t, "its end", passes(t, servers, "/", 200))
 	if list := ann.does("override", "list"); strings.Contains(list, "block-") {
 		t.Errorf("the list is\n%s", list)
 	}
@@ -122,7 +122,7 @@ func TestBlockIsInForceOnAllNodes(t *testing.T) {
 	}
 }
 
-// TestOverrideOfRuleInFile, which the ledger does not have.
+// TestOverrideOfRuleInFile: the rule need not be in the ledger.
 func TestOverrideOfRuleInFile(t *testing.T) {
 	t.Parallel()
 	servers := nodes(t)
@@ -134,7 +134,7 @@ func TestOverrideOfRuleInFile(t *testing.T) {
 			t.Errorf("request %d: %d, want %d", i+1, got, want)
 		}
 	}
-	await(t, "the override on both nodes", passes(t, servers, "/", 429))
+	redistest.Await(t, "the override on both nodes", passes(t, servers, "/", 429))
 	if out := ann.does("keys", "get", "127.0.0.1", "--rule", "per-ip"); !regexp.MustCompile(`fixed_window 2/1h ` +
 		`+0 `).MatchString(out) {
 		t.Errorf("it prints\n%s", out)
@@ -162,8 +162,7 @@ func TestOverrideOfRuleInFile(t *testing.T) {
 	}
 }
 
-// TestTwoOperators never overwrite each other unawares.
-func TestTwoOperators(t *testing.T) {
+func TestTwoOperatorsDoNotOverwriteEachOther(t *testing.T) {
 	t.Parallel()
 	servers := nodes(t)
 	ann, bob := operate(t, servers[0]), operate(t, servers[1])
@@ -285,8 +284,8 @@ limit: 7/1m' > /dev/null && `
 	p.end()
 }
 
-// TestControlCharacters reach neither the ledger nor a terminal.
-func TestControlCharacters(t *testing.T) {
+// TestControlCharactersAreRefused by the ledger, and never reach a terminal.
+func TestControlCharactersAreRefused(t *testing.T) {
 	t.Parallel()
 	p := call{}.serve(t)
 	ann := operate(t, p)
@@ -379,9 +378,8 @@ func TestBlockOnAllNodesByDefault(t *testing.T) {
 	}
 }
 
-// TestForeignLedger is not used by a server that was not told to, and is by those after one
-// that was.
-func TestForeignLedger(t *testing.T) {
+// TestUnmarkedLedgerIsNotUsed by a server without --ledger; one with --ledger redis marks it for the servers after it.
+func TestUnmarkedLedgerIsNotUsed(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
 	theirs, err := redissource.OpenLedger(redis.URL())
@@ -442,7 +440,7 @@ func TestRedisUserWithoutLedgerAccess(t *testing.T) {
 	}
 }
 
-// TestServerWithoutLedger does what needs none, and says at the start what does.
+// TestServerWithoutLedger runs the commands that need no ledger; the start names those that do.
 func TestServerWithoutLedger(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
@@ -471,8 +469,7 @@ func TestServerWithoutLedger(t *testing.T) {
 	}
 }
 
-// TestCertificatesOfOperators are told apart by their names.
-func TestCertificatesOfOperators(t *testing.T) {
+func TestOperatorsAreNamedByTheirCertificates(t *testing.T) {
 	t.Parallel()
 	a := certtest.New(t, t.TempDir(), "authority")
 	a.Issue("server", "server-key")
@@ -501,8 +498,8 @@ func TestCertificatesOfOperators(t *testing.T) {
 	}
 }
 
-// TestServerWithoutRedis keeps its ledger itself, and in a file if there is one.
-func TestServerWithoutRedis(t *testing.T) {
+// TestServerWithoutRedisKeepsALedger in memory, or in a file if --ledger names one.
+func TestServerWithoutRedisKeepsALedger(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "ledger")
 	for _, ledger := range []string{"memory", file} {
@@ -532,8 +529,7 @@ func TestServerWithoutRedis(t *testing.T) {
 	p.end()
 }
 
-// TestDiffOfAFile tells what would be, and changes nothing.
-func TestDiffOfAFile(t *testing.T) {
+func TestDiffOfAFileChangesNothing(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	p := call{dir: dir}.serve(t, "--config", write(t, dir, "rules.yaml", perIP+"  - {name: old, limit: 5/1m}\n"))

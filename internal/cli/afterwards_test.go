@@ -5,10 +5,12 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"github.com/weirproject/weir/internal/redistest"
 )
 
 // Failures after a grant, and at the upstream, have a metric and a log line.
-func TestFailuresAfterAGrantAreTold(t *testing.T) {
+func TestFailuresAfterAGrantAreReported(t *testing.T) {
 	t.Parallel()
 	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X-Used-Tokens", "lots") }))
 	dir := t.TempDir()
@@ -32,7 +34,7 @@ func TestFailuresAfterAGrantAreTold(t *testing.T) {
 		`weir_http_requests_total{server="gateway",status="2xx"} 3`,
 		`weir_http_requests_total{server="gateway",status="5xx"} 2`,
 	} {
-		await(t, line, func() bool {
+		redistest.Await(t, line, func() bool {
 			_, _, text := get(t, p.at("http")+"/metrics")
 			return strings.Contains(text, line+"\n")
 		})

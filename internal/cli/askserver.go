@@ -10,23 +10,6 @@ import (
 	"github.com/weirproject/weir/gate"
 )
 
-// A peek is the body of POST /v1/peek.
-type peek struct {
-	Request struct {
-		Method      string            `json:"method,omitempty"`
-		Host        string            `json:"host,omitempty"`
-		Path        string            `json:"path,omitempty"`
-		Route       string            `json:"route,omitempty"`
-		User        string            `json:"user,omitempty"`
-		Service     string            `json:"service,omitempty"`
-		Client      string            `json:"client,omitempty"`
-		Headers     map[string]string `json:"headers,omitempty"`
-		Query       map[string]string `json:"query,omitempty"`
-		Cookies     map[string]string `json:"cookies,omitempty"`
-		Descriptors map[string]string `json:"descriptors,omitempty"`
-	} `json:"request"`
-}
-
 // askServer has a running server explain the request by its own rules.
 func askServer(ctx context.Context, s *System, f *serverFlags, a *explainedRequest) (*explanation, error) {
 	server, err := f.client(s)
@@ -37,13 +20,12 @@ func askServer(ctx context.Context, s *System, f *serverFlags, a *explainedReque
 	if err != nil {
 		return nil, err
 	}
-	var p peek
-	r := &p.Request
-	r.Method, r.Host, r.Path = a.Method, a.Host, a.sent
-	r.Route, r.User, r.Service = a.Route, a.User, a.Service
-	r.Client, r.Cookies, r.Descriptors = a.Client.String(), a.cookies, a.described
-	r.Headers, r.Query = first(a.header), first(a.query)
-	body, err := json.Marshal(&p)
+	request := map[string]any{
+		"method": a.Method, "host": a.Host, "path": a.sent, "route": a.Route, "user": a.User, "service": a.Service,
+		"client": a.Client.String(), "headers": first(a.header), "query": first(a.query), "cookies": a.cookies,
+		"descriptors": a.described,
+	}
+	body, err := json.Marshal(map[string]any{"request": request})
 	if err != nil {
 		return nil, err
 	}

@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/weirproject/weir/internal/redistest"
 )
 
 const search = `name: search # of the shop
@@ -24,7 +26,7 @@ func TestPromoteCandidate(t *testing.T) {
 	if r := ann.sets(search, "search"); r.code != 0 {
 		t.Fatal(r)
 	}
-	await(t, "the candidate on the second node", func() bool {
+	redistest.Await(t, "the candidate on the second node", func() bool {
 		return bob.run(t, "rules", "compare",
 			"search").code == 0
 	})
@@ -46,7 +48,7 @@ func TestPromoteCandidate(t *testing.T) {
 		": quiet\nname: search # of the shop\nmatch: {path: /search}\nkey: [client.ip]\nlimit: fixed_window 2/1h\n") {
 		t.Errorf("the rule is\n%s", got)
 	}
-	await(t, "the end of the candidate on the first node", func() bool {
+	redistest.Await(t, "the end of the candidate on the first node", func() bool {
 		return ann.run(t, "rules", "compare",
 			"search").code == 1
 	})
@@ -121,8 +123,8 @@ func TestPromoteRuleOutsideLedger(t *testing.T) {
 	p.end()
 }
 
-// TestReasonWithControlCharacters is one line of a table, and no word to the terminal.
-func TestReasonWithControlCharacters(t *testing.T) {
+// TestControlCharactersOfAReasonAreEscaped: it stays one line of a table, and sends nothing to the terminal.
+func TestControlCharactersOfAReasonAreEscaped(t *testing.T) {
 	t.Parallel()
 	p := call{}.serve(t, "--config", write(t, t.TempDir(), "rules.yaml", perIP))
 	ann := operate(t, p)
@@ -162,7 +164,7 @@ func TestBansAreListedAndLiftedOnAllNodes(t *testing.T) {
 	if list := ann.does("bans", "list"); !row.MatchString(list) {
 		t.Errorf("the list is\n%s", list)
 	}
-	await(t, "the rule on the second node", func() bool {
+	redistest.Await(t, "the rule on the second node", func() bool {
 		return bob.run(t, "keys", "get", "127.0.0.1", "--rule",
 			"guess").code == 0
 	})

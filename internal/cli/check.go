@@ -128,7 +128,8 @@ func inspectAll(ctx context.Context, s *System, name string) (findings []finding
 	if err != nil {
 		return mistakes(name, err), 0
 	}
-	for _, file := range filesource.Files(name) {
+	files, _ := filesource.Files(name) // none at a URL
+	for _, file := range files {
 		warned, _ := inspect(ctx, s, file)
 		findings = append(findings, warned...)
 	}

@@ -97,6 +97,8 @@ var fieldFlags = map[string]string{
 	"Limits":         "limit",
 	"Hashes":         "rules",
 	"Ledger":         "ledger",
+	"Poll":           "config-poll",
+	"Refresh":        "rules-refresh",
 	"StartWithin":    "rules-wait",
 	"Store":          "store",
 	"Timeout":        "store-timeout",

@@ -8,13 +8,15 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/weirproject/weir/internal/redistest"
 )
 
 const oneRule = "rules: [{name: a, limit: 1/1h}]\n"
 
-// TestWhatDoesNotStart is each wrong way to begin, with the exit code and the sentence that
-// helps. $DIR is a folder with a file of rules, rules.yaml.
-func TestWhatDoesNotStart(t *testing.T) {
+// TestInvalidConfigurationsDoNotStart: each fails with its exit code and a message that says what to change. $DIR is a
+// directory with a rule file, rules.yaml.
+func TestInvalidConfigurationsDoNotStart(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	write(t, dir, "rules.yaml", oneRule)
@@ -82,7 +84,8 @@ func TestWhatDoesNotStart(t *testing.T) {
 		{"--rules postgres://127.0.0.1", "", 2, "--rules:"},
 		{"--ledger redis", "", 2, "--ledger redis stands for the Redis of --store"},
 		{"--rules-wait 0s", "", 2, "--rules-wait is 0s"},
-		{"--rules redis://127.0.0.1:1 --rules-refresh 1ms", "", 2, "100ms to 24h"},
+		{"--rules redis://127.0.0.1:1 --rules-refresh 1ms", "", 2, "--rules-refresh is 1ms; allowed: 100ms to 24h"},
+		{"--config https://127.0.0.1:1/x --config-poll 500ms", "", 2, "--config-poll is 500ms; allowed: 1s to 24h"},
 		{"--config $DIR/wrong.yaml", "", 1, `wrong.yaml:1:10: unknown field "nam"; did you mean "name"?`},
 		{"--config $DIR/rules.yaml --limit 5/10s", "", 2, "both --config and --limit are given; write the limit into"},
 		{"--limit 5/10", "", 2, `weir: --limit: limit is "5/10"; allowed: a period with its unit`},
@@ -148,7 +151,7 @@ func TestPrecedence(t *testing.T) {
 	}
 }
 
-func TestUnknownVariablesAreTold(t *testing.T) {
+func TestUnknownVariablesAreLogged(t *testing.T) {
 	t.Parallel()
 	p := call{env: []string{"WEIR_STOR=x", "WEIR_NONSENSE=1", "WEIR_SERVICE_HOST=10.0.0.1", "WEIR_PORT_8080_TCP=x", "WEIR_TOKEN=0123456789abcdef"}}.serve(t)
 	p.end()
@@ -159,7 +162,7 @@ func TestUnknownVariablesAreTold(t *testing.T) {
 	}
 }
 
-func TestWhoCanReadASecret(t *testing.T) {
+func TestReadableSecretFileIsLogged(t *testing.T) {
 	t.Parallel()
 	file := write(t, t.TempDir(), "token", "0123456789abcdef\n")
 	if err := os.Chmod(file, 0o644); err != nil {
@@ -172,8 +175,7 @@ func TestWhoCanReadASecret(t *testing.T) {
 	}
 }
 
-// TestOpen starts what would be refused, because somebody said so.
-func TestOpen(t *testing.T) {
+func TestOpenServesWithoutAuthentication(t *testing.T) {
 	t.Parallel()
 	p := call{}.serve(t, "--http", "0.0.0.0:0", "--open")
 	if status, _, _ := post(t, p.at("http")+"/v1/decide", `{"request": {"path": "/"}}`); status != 200 {
@@ -195,7 +197,7 @@ func TestLogsAsJSON(t *testing.T) {
 	}
 	t.Cleanup(func() { p.command.Process.Kill() })
 	go func() { p.ended <- p.command.Wait() }()
-	await(t, "the start", func() bool { return strings.Contains(p.logs(), `"msg":"serving"`) })
+	redistest.Await(t, "the start", func() bool { return strings.Contains(p.logs(), `"msg":"serving"`) })
 	p.end()
 	if out.Len() > 0 {
 		t.Errorf("the standard output has %s", out.String())
@@ -211,7 +213,7 @@ func TestLogsAsJSON(t *testing.T) {
 	}
 }
 
-func TestOddRulesAreTold(t *testing.T) {
+func TestUselessLimitsAreLogged(t *testing.T) {
 	t.Parallel()
 	p := call{}.serve(t, "--config", write(t, t.TempDir(), "odd.yaml", "rules: [{name: a, limit: [5/1m, 10/1m]}]\n"))
 	p.end()

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weirproject/weir/internal/redistest"
 )
 
 // TestMetricsElsewhere: an address for metrics takes them away from where strangers may come.
@@ -57,7 +59,7 @@ func TestFullListeners(t *testing.T) {
 		t.Errorf("%d", got)
 	}
 	// Otherwise it was hung up on because it said nothing for too long.
-	await(t, "the log", func() bool { return strings.Contains(p.logs(), "new connections are closed") })
+	redistest.Await(t, "the log", func() bool { return strings.Contains(p.logs(), "new connections are closed") })
 	p.end()
 }
 
@@ -69,6 +71,6 @@ func hold(t *testing.T, address string) net.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	conn.SetReadDeadline(time.Now().Add(20 * time.Second))
+	conn.SetReadDeadline(time.Now().Add(time.Minute))
 	return conn
 }

@@ -73,8 +73,7 @@ func (o *operator) kept(name, path string, err error) error {
 	fmt.Fprintf(o.system.Err, "weir: your text is kept in %s\n", path)
 	if isStatus(err, http.StatusPreconditionFailed) {
 		return fmt.Errorf("%w. weir rules get %[2]s prints the current text: make your change there, keep its "+
-			"first line, "+
-			"and run weir rules set %[2]s FILE; or overwrite it with weir rules set %[2]s %[3]s "+
+			"first line, and run weir rules set %[2]s FILE; or overwrite it with weir rules set %[2]s %[3]s "+
 			"--force", err, name, path)
 	}
 	return fmt.Errorf("%w. Continue with: weir rules set %s %s", err, name, path)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -364,12 +365,7 @@ func (e *explanation) printAnswer(b *strings.Builder) {
 		what = fmt.Sprintf("%d %s", e.Answer.Status, http.StatusText(e.Answer.Status))
 	}
 	fmt.Fprintf(b, "  %s: %s\n", what, e.because())
-	names := make([]string, 0, len(e.Answer.Header))
-	for name := range e.Answer.Header {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(e.Answer.Header)) {
 		for _, value := range e.Answer.Header[name] {
 			fmt.Fprintf(b, "  %s: %s\n", name, value)
 		}

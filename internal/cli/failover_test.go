@@ -41,7 +41,7 @@ func TestMasterDies(t *testing.T) {
 
 func masterDies(t *testing.T, store string, master *redistest.Server) {
 	p := call{}.serve(t, "--config", write(t, t.TempDir(), "rules.yaml", byUser), "--store", store,
-		"--gateway", "127.0.0.1:0", "--upstream", "demo")
+		"--store-timeout", "1s", "--gateway", "127.0.0.1:0", "--upstream", "demo")
 	gateway := p.at("gateway")
 	everybody := func(path string) bool {
 		for user := range users {
@@ -51,14 +51,14 @@ func masterDies(t *testing.T, store string, master *redistest.Server) {
 		}
 		return true
 	}
-	await(t, "all keys to be decided", func() bool { return everybody("/deny") })
+	redistest.Await(t, "all keys to be decided", func() bool { return everybody("/deny") })
 	stop := loadUsers(t, gateway)
 	master.Kill()
-	await(t, "deny to deny", func() bool { return !everybody("/deny") })
+	redistest.Await(t, "deny to deny", func() bool { return !everybody("/deny") })
 	if !everybody("/local") {
 		t.Error("a rule that counts locally meanwhile refused somebody")
 	}
-	await(t, "all keys to be decided again", func() bool { return everybody("/deny") })
+	redistest.Await(t, "all keys to be decided again", func() bool { return everybody("/deny") })
 	stop()
 	p.end()
 }

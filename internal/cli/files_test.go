@@ -8,11 +8,13 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+
+	"github.com/weirproject/weir/internal/redistest"
 )
 
-// TestFewFilesAreKeptForHealth floods a gateway that may open few files with requests of
+// TestHealthAnswersWhenFilesRunOut floods a gateway that may open few files with requests of
 // HTTP/2, each of which is a connection to the upstream: /readyz and the log must go on.
-func TestFewFilesAreKeptForHealth(t *testing.T) {
+func TestHealthAnswersWhenFilesRunOut(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
 	var arrived atomic.Int64
@@ -33,7 +35,7 @@ func TestFewFilesAreKeptForHealth(t *testing.T) {
 		"ulimit -n %d && exec weir serve --http 127.0.0.1:0 --http-max-connections 40 --gateway 127.0.0.1:0 --gateway-max-connections 40 --upstream %s", files, upstream.URL))
 	// 240 are left for clients: 80 are given away, and the upstream has the others.
 	const want = "--upstream-max-requests=160"
-	await(t, want, func() bool { return strings.Contains(p.logs(), want) })
+	redistest.Await(t, want, func() bool { return strings.Contains(p.logs(), want) })
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var clients [8]http.Transport
@@ -67,8 +69,8 @@ func TestFewFilesAreKeptForHealth(t *testing.T) {
 			}()
 		}
 	}
-	await(t, "the upstream's share", func() bool { return arrived.Load() == 160 })
-	await(t, "refusals", func() bool { return refused.Load() == 480-160 })
+	redistest.Await(t, "the upstream's share", func() bool { return arrived.Load() == 160 })
+	redistest.Await(t, "refusals", func() bool { return refused.Load() == 480-160 })
 	if got := status(t, p.at("http")+"/readyz"); got != 200 {
 		t.Errorf("readyz: %d", got)
 	}
@@ -76,7 +78,7 @@ func TestFewFilesAreKeptForHealth(t *testing.T) {
 		t.Errorf("the log has\n%s", logs)
 	}
 	for _, line := range []string{`weir_gateway_failures_total{status="503"} 320`, `weir_http_requests_total{server="gateway",status="5xx"} 320`, `weir_http_requests_in_flight{server="gateway"} 160`} {
-		await(t, line, func() bool {
+		redistest.Await(t, line, func() bool {
 			_, _, text := get(t, p.at("http")+"/metrics")
 			return strings.Contains(text, line+"\n")
 		})
@@ -87,7 +89,7 @@ func TestGivenCeilingsThatDoNotFitAreLowered(t *testing.T) {
 	t.Parallel()
 	p := call{}.start(t, "bash", "-c", "ulimit -n 200 && exec weir serve --http 127.0.0.1:0 --http-max-connections 1000 --resp 127.0.0.1:0 --resp-max-connections 500")
 	for _, want := range []string{"--http-max-connections=100", "--resp-max-connections=50"} {
-		await(t, want, func() bool { return strings.Contains(p.logs(), want) })
+		redistest.Await(t, want, func() bool { return strings.Contains(p.logs(), want) })
 	}
 	p.end()
 }

@@ -39,7 +39,7 @@ func granted(t *testing.T, url string, n int) (passed int) {
 	return passed
 }
 
-// TestLayersBeforeRedis sends enough that each layer shows what it does.
+// TestLayersBeforeRedis: the load is high enough that each layer shows its effect.
 func TestLayersBeforeRedis(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
@@ -96,7 +96,7 @@ func tellsOfLayers(t *testing.T, url string) {
 	}
 }
 
-// TestNodesShareALimit that nobody used before Redis went away.
+// TestNodesShareALimit: without Redis from the start, each of three nodes grants its share.
 func TestNodesShareALimit(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
@@ -112,7 +112,7 @@ func TestNodesShareALimit(t *testing.T) {
 	p.end()
 }
 
-// TestLayersCanBeLeftOut asks Redis about each refusal then.
+// TestLayersCanBeLeftOut with --without: then Redis is called for each refusal.
 func TestLayersCanBeLeftOut(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)

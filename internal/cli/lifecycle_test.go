@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/weirproject/weir/internal/redistest"
 )
 
 // A slow upstream holds each request until it is told.
@@ -85,13 +87,13 @@ func (p *process) gone(listener string) bool {
 	return err != nil
 }
 
-func TestWhatIsInFlightIsFinished(t *testing.T) {
+func TestShutdownFinishesRequestsInFlight(t *testing.T) {
 	t.Parallel()
 	upstream := startSlow(t)
 	p := upstream.gateway(t)
 	answer := upstream.ask(p)
 	p.signal(syscall.SIGTERM)
-	await(t, "both listeners to close", func() bool { return p.gone("gateway") && p.gone("http") })
+	redistest.Await(t, "both listeners to close", func() bool { return p.gone("gateway") && p.gone("http") })
 	close(upstream.release)
 	if got := <-answer; got != "200 done <nil>" {
 		t.Errorf("the request in flight: %s", got)
@@ -107,7 +109,7 @@ func TestASecondSignalEndsAtOnce(t *testing.T) {
 	p := upstream.gateway(t, "--shutdown-timeout", "1h")
 	answer := upstream.ask(p)
 	p.signal(syscall.SIGINT)
-	await(t, "the listener to close", func() bool { return p.gone("gateway") })
+	redistest.Await(t, "the listener to close", func() bool { return p.gone("gateway") })
 	p.signal(syscall.SIGTERM)
 	if code := p.code(); code != 1 || !strings.Contains(p.logs(), "exit at once after a second signal") {
 		t.Errorf("exit %d\n%s", code, p.logs())
@@ -117,7 +119,7 @@ func TestASecondSignalEndsAtOnce(t *testing.T) {
 	}
 }
 
-func TestWhatTakesTooLongIsCutOff(t *testing.T) {
+func TestShutdownCutsOffSlowRequests(t *testing.T) {
 	t.Parallel()
 	upstream := startSlow(t)
 	p := upstream.gateway(t, "--shutdown-timeout", "50ms")
@@ -131,9 +133,8 @@ func TestWhatTakesTooLongIsCutOff(t *testing.T) {
 	}
 }
 
-// TestUpgradedConnections are waited for, and cut off in the end, though http.Server
-// forgets them.
-func TestUpgradedConnections(t *testing.T) {
+// TestShutdownWaitsForUpgradedConnections, which http.Server does not track, and cuts them off in the end.
+func TestShutdownWaitsForUpgradedConnections(t *testing.T) {
 	t.Parallel()
 	for _, timeout := range []string{"50ms", "10s"} {
 		upstream := startSlow(t)
@@ -152,7 +153,7 @@ func TestUpgradedConnections(t *testing.T) {
 		}
 		<-upstream.arrived
 		p.signal(syscall.SIGTERM)
-		await(t, "the listener to close", func() bool { return p.gone("gateway") })
+		redistest.Await(t, "the listener to close", func() bool { return p.gone("gateway") })
 		want := 1
 		if timeout == "10s" { // it still works, and ends by itself
 			want = 0
@@ -168,12 +169,12 @@ func TestUpgradedConnections(t *testing.T) {
 	}
 }
 
-// TestDrain serves on while load balancers are told not to send more.
-func TestDrain(t *testing.T) {
+// TestDrainServesWhileNotReady: load balancers see /readyz fail before connections do.
+func TestDrainServesWhileNotReady(t *testing.T) {
 	t.Parallel()
 	p := call{}.serve(t, "--drain", "1h")
 	p.signal(syscall.SIGTERM)
-	await(t, "readyz says no", func() bool {
+	redistest.Await(t, "readyz says no", func() bool {
 		status, _, _ := get(t, p.at("http")+"/readyz")
 		return status == 503
 	})
@@ -203,7 +204,7 @@ func TestNoRequestFailsWhileServersAreReplaced(t *testing.T) {
 	for range rolls() {
 		b.await(t, 300)
 		now.signal(syscall.SIGTERM)
-		await(t, "readyz says no", func() bool {
+		redistest.Await(t, "readyz says no", func() bool {
 			status, _, _ := get(t, now.at("http")+"/readyz")
 			return status != 200
 		})
@@ -280,7 +281,7 @@ func (b *balancer) ask(client *http.Client) {
 // await waits until so many more requests were sent.
 func (b *balancer) await(t *testing.T, n int64) {
 	from := b.asked.Load()
-	await(t, "the load", func() bool { return b.asked.Load() >= from+n })
+	redistest.Await(t, "the load", func() bool { return b.asked.Load() >= from+n })
 }
 
 func (b *balancer) end() {
@@ -315,7 +316,7 @@ func TestAnswersOfADrainingServerEndTheirConnections(t *testing.T) {
 		}
 		if !draining {
 			p.signal(syscall.SIGTERM)
-			await(t, "readyz says no", func() bool {
+			redistest.Await(t, "readyz says no", func() bool {
 				status, _, _ := get(t, p.at("http")+"/readyz")
 				return status == 503
 			})

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/weirproject/weir/internal/redistest"
 )
 
 const guarded = "deny: {client.ip: {file: blocked.txt}}\nrules: [{name: a, limit: fixed_window 1000/1h}]\n"
@@ -23,7 +25,7 @@ func TestAListInAFile(t *testing.T) {
 	p := gatewayBy(t, "--config", file)
 	p.obeys(1000)
 	replace(t, list, "192.0.2.1\n127.0.0.0/8 # from here\n")
-	await(t, "a denial", func() bool { return status(t, p.at("gateway")+"/") == 403 })
+	redistest.Await(t, "a denial", func() bool { return status(t, p.at("gateway")+"/") == 403 })
 	replace(t, list, "192.0.2.1\n127.0.0.0.0\n")
 	p.logged("127.0.0.0.0")
 	if got := status(t, p.at("gateway")+"/"); got != 403 {
@@ -34,7 +36,7 @@ func TestAListInAFile(t *testing.T) {
 	p.end()
 }
 
-// TestListsInFilesAreChecked by the commands that read rules.
+// TestListsInFilesAreChecked by all commands that read rules.
 func TestListsInFilesAreChecked(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

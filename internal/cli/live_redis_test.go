@@ -41,9 +41,9 @@ func three(t *testing.T, redis *redistest.Server, args ...string) (nodes []*proc
 	return nodes
 }
 
-// TestAnOperatorWithRedisCLI adds, changes, disables and deletes a rule of three running
+// TestRedisCLIChangesRules adds, changes, disables and deletes a rule of three running
 // servers.
-func TestAnOperatorWithRedisCLI(t *testing.T) {
+func TestRedisCLIChangesRules(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
 	nodes := three(t, redis)
@@ -83,8 +83,8 @@ func TestAnOperatorWithRedisCLI(t *testing.T) {
 	}
 }
 
-// TestHashesOfAnyInterface count each path by itself at the gateway, as the hash's * says.
-func TestHashesOfAnyInterface(t *testing.T) {
+// TestHashForAnyInterfaceCountsEachPath by itself at the gateway.
+func TestHashForAnyInterfaceCountsEachPath(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
 	redisCLI(t, redis, "HSET rate_limit_config:each limitType INTERFACE limitTarget '*' limitCount 2 timeWindow 3600 strategy FIXED_WINDOW enabled true ruleName 接口限流")
@@ -135,16 +135,15 @@ func TestExplainReadsTheLedgerOfTheStore(t *testing.T) {
 	}
 }
 
-// TestPropagation tells (with -v) how long a change takes to be in force on three nodes.
-// TestHashesThatAreLeftOut are counted, and listed by readyz and by a reload, until they are mended.
-func TestHashesThatAreLeftOut(t *testing.T) {
+// TestInvalidHashesAreReported by a metric, by /readyz and by a reload, until they are corrected.
+func TestInvalidHashesAreReported(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
 	p := call{}.serve(t, "--store", redis.URL(), "--store-timeout", "5s", "--rules", "redis")
 	redisCLI(t, redis, "HSET rate_limit_config:good limitType IP limitTarget '*' limitCount 5 timeWindow 60 strategy GCRA enabled True ruleName 登录限流 priority 7")
 	redisCLI(t, redis, "HSET rate_limit_config:bad limitType IP limitTarget 192.0.2.1 limitCount 5 timeWindow 60s strategy GCRA enabled true")
 	redisCLI(t, redis, reloadAll)
-	await(t, "the good rule", func() bool {
+	redistest.Await(t, "the good rule", func() bool {
 		return strings.Contains(operate(t, p).does("rules", "list"), "good (登录限流)")
 	})
 	tells := func(want bool) func() bool {
@@ -164,10 +163,10 @@ func TestHashesThatAreLeftOut(t *testing.T) {
 				strings.Contains(metrics, `weir_rule_info{label="登录限流",rule="good"} 1`)
 		}
 	}
-	await(t, "that it is told everywhere", tells(true))
+	redistest.Await(t, "that it is told everywhere", tells(true))
 	redisCLI(t, redis, "DEL rate_limit_config:bad")
 	redisCLI(t, redis, reloadAll)
-	await(t, "that it is told nowhere", tells(false))
+	redistest.Await(t, "that it is told nowhere", tells(false))
 	p.end()
 	if !strings.Contains(p.logs(), "priority") {
 		t.Errorf("the logs are\n%s", p.logs())
@@ -201,8 +200,7 @@ func TestPropagation(t *testing.T) {
 	}
 }
 
-// TestALostMessage costs no more than the refresh.
-func TestALostMessage(t *testing.T) {
+func TestLostMessageIsReadAtTheRefresh(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
 	p := gatewayBy(t, "--rules", redis.URL(), "--rules-refresh", "200ms")
@@ -248,8 +246,7 @@ func TestRulesOutliveTheirRedis(t *testing.T) {
 	told.end()
 }
 
-// TestAStormOfReloads has the hashes read now and then, and no more.
-func TestAStormOfReloads(t *testing.T) {
+func TestManyReloadMessagesShareReadings(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
 	redisCLI(t, redis, hash(50000))
@@ -299,7 +296,7 @@ func TestLayers(t *testing.T) {
 	p.obeys(7)
 	p.logged(`rule \"a\" of ledger replaces that of redis`)
 	replace(t, file, "store: "+redis.URL()+"\nrules: [{name: a, limit: fixed_window 8/1h}, {name: c, limit: fixed_window 9/1h}]\n")
-	await(t, "the file's other rule", func() bool { return policy(t, p) == `"a";q=7;w=3600, "c";q=9;w=3600` })
+	redistest.Await(t, "the file's other rule", func() bool { return policy(t, p) == `"a";q=7;w=3600, "c";q=9;w=3600` })
 	explained := call{}.run(t, "explain", "--config", file, "--rules", "redis", "--ledger", "redis", "http://example.com/")
 	if explained.code != 0 || !strings.Contains(explained.out, "7/1h") || !strings.Contains(explained.out, "9/1h") {
 		t.Error(explained)
@@ -308,11 +305,11 @@ func TestLayers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	await(t, "the end of the rule, wherever it is from", func() bool { return policy(t, p) == `"c";q=9;w=3600` })
+	redistest.Await(t, "the end of the rule, wherever it is from", func() bool { return policy(t, p) == `"c";q=9;w=3600` })
 	if _, err := book.Delete(t.Context(), "a", second, ann); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "the hash's rule", func() bool { return strings.HasPrefix(policy(t, p), `"a";q=6;`) })
+	redistest.Await(t, "the hash's rule", func() bool { return strings.HasPrefix(policy(t, p), `"a";q=6;`) })
 	p.counts(`weir_source_rules{source="config"} 2`)
 	p.counts(`weir_source_rules{source="ledger"} 0`)
 	p.end()
@@ -329,7 +326,7 @@ func TestSeveralHashes(t *testing.T) {
 	p.obeys(6)
 	redisCLI(t, one, "HSET limits/b limitType GLOBAL limitCount 9 timeWindow 3600 strategy FIXED_WINDOW enabled true")
 	redisCLI(t, one, "PUBLISH limits RELOAD_ALL")
-	await(t, "the other rule", func() bool { return strings.Contains(policy(t, p), `"b";q=9;`) })
+	redistest.Await(t, "the other rule", func() bool { return strings.Contains(policy(t, p), `"b";q=9;`) })
 	p.end()
 }
 
@@ -348,7 +345,7 @@ func TestRedisIsDownAtTheStart(t *testing.T) {
 	p.logged("some rule sources are not in force yet: the server is not ready")
 	redis.Restart()
 	redisCLI(t, redis, hash(6))
-	await(t, "the server to be ready", func() bool { return status(t, p.at("http")+"/readyz") == 200 })
+	redistest.Await(t, "the server to be ready", func() bool { return status(t, p.at("http")+"/readyz") == 200 })
 	redisCLI(t, redis, reloadAll)
 	p.obeys(6)
 	redis.Kill()
@@ -359,8 +356,8 @@ func TestRedisIsDownAtTheStart(t *testing.T) {
 	p.end()
 }
 
-// TestRulesOfAWrongPassword are none that may come yet.
-func TestRulesOfAWrongPassword(t *testing.T) {
+// TestWrongPasswordOfRulesEndsTheStart: unlike a Redis that is down, it will not appear later.
+func TestWrongPasswordOfRulesEndsTheStart(t *testing.T) {
 	t.Parallel()
 	redis := redistest.StartACL(t, "weir", "a-password")
 	url := strings.Replace(redis.URL(), "redis://", "redis://weir:another@", 1)

@@ -15,6 +15,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+
+	"github.com/weirproject/weir/internal/redistest"
 )
 
 // ruleA is a file with one rule of that many requests an hour.
@@ -44,18 +46,18 @@ func (p *process) obeys(limit int) {
 	if limit > 0 {
 		want = fmt.Sprintf(`"a";q=%d;w=3600`, limit)
 	}
-	await(p.t, "the policy "+want, func() bool { return policy(p.t, p) == want })
+	redistest.Await(p.t, "the policy "+want, func() bool { return policy(p.t, p) == want })
 }
 
 func (p *process) logged(text string) {
 	p.t.Helper()
-	await(p.t, "the log line "+text, func() bool { return strings.Contains(p.logs(), text) })
+	redistest.Await(p.t, "the log line "+text, func() bool { return strings.Contains(p.logs(), text) })
 }
 
 // counts is a line of the metrics.
 func (p *process) counts(line string) {
 	p.t.Helper()
-	await(p.t, "the metric "+line, func() bool {
+	redistest.Await(p.t, "the metric "+line, func() bool {
 		_, _, body := get(p.t, p.at("http")+"/metrics")
 		return strings.Contains(body, "\n"+line+"\n")
 	})
@@ -69,8 +71,8 @@ func replace(t *testing.T, file, text string) {
 	}
 }
 
-// TestAFileIsWatched however it is written. Counts are kept.
-func TestAFileIsWatched(t *testing.T) {
+// TestFileChangesAreNoticed, in whichever way the file is written. Counts are kept.
+func TestFileChangesAreNoticed(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	file := write(t, dir, "weir.yaml", ruleA(5))
@@ -87,13 +89,12 @@ func TestAFileIsWatched(t *testing.T) {
 	p.obeys(8)
 	p.counts(`weir_source_up{source="config"} 0`)
 	write(t, dir, "weir.yaml", ruleA(1)) // all of it is used by now
-	await(t, "a refusal", func() bool { return status(t, p.at("gateway")+"/") == 429 })
+	redistest.Await(t, "a refusal", func() bool { return status(t, p.at("gateway")+"/") == 429 })
 	p.counts(`weir_source_up{source="config"} 1`)
 	p.end()
 }
 
-// TestAConfigMapIsSwapped as Kubernetes does it: a link behind a link is turned.
-// TestTheLogSaysWhichRuleChanged, and how; at the start nothing has changed.
+// TestTheLogSaysWhichRuleChanged: its name and what changed; at the start nothing has changed.
 func TestTheLogSaysWhichRuleChanged(t *testing.T) {
 	t.Parallel()
 	file := write(t, t.TempDir(), "weir.yaml", "rules: [{name: a, limit: 5/1h}, {name: b, limit: 6/1h}]\n")
@@ -107,7 +108,8 @@ func TestTheLogSaysWhichRuleChanged(t *testing.T) {
 	p.end()
 }
 
-func TestAConfigMapIsSwapped(t *testing.T) {
+// TestConfigMapSwapIsNoticed: Kubernetes changes a link behind a link.
+func TestConfigMapSwapIsNoticed(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	version := func(name string, limit int) {
@@ -164,8 +166,8 @@ func TestADirectory(t *testing.T) {
 	p.end()
 }
 
-// TestABadEdit changes nothing, and says all that is wrong with it, once.
-func TestABadEdit(t *testing.T) {
+// TestInvalidEditChangesNothing, and all its mistakes are logged, once.
+func TestInvalidEditChangesNothing(t *testing.T) {
 	t.Parallel()
 	file := write(t, t.TempDir(), "weir.yaml", ruleA(5))
 	p := gatewayBy(t, "--config", file)
@@ -196,7 +198,7 @@ func TestABadEdit(t *testing.T) {
 	}
 }
 
-// TestAllowEmpty is what says that rules may be none.
+// TestAllowEmpty: with --allow-empty a source may lose all its rules.
 func TestAllowEmpty(t *testing.T) {
 	t.Parallel()
 	file := write(t, t.TempDir(), "weir.yaml", ruleA(5))
@@ -207,8 +209,8 @@ func TestAllowEmpty(t *testing.T) {
 	p.end()
 }
 
-// TestHangup has rules read that no watch has seen, and tells of mistakes each time.
-func TestHangup(t *testing.T) {
+// TestSIGHUPReloads all sources at once, and logs mistakes each time.
+func TestSIGHUPReloads(t *testing.T) {
 	t.Parallel()
 	file := write(t, t.TempDir(), "weir.yaml", ruleA(5))
 	p := gatewayBy(t, "--config", file)
@@ -277,8 +279,7 @@ func TestReload(t *testing.T) {
 	p.end()
 }
 
-// TestPagesOfOthersReload nothing.
-func TestPagesOfOthersReload(t *testing.T) {
+func TestReloadRefusesOtherSites(t *testing.T) {
 	t.Parallel()
 	p := call{}.serve(t)
 	ask := func(host, origin string) int {
@@ -304,8 +305,8 @@ func TestPagesOfOthersReload(t *testing.T) {
 	p.end()
 }
 
-// TestAURL is asked again and again, and keeps its last good answer.
-func TestAURL(t *testing.T) {
+// TestURLIsPolled, and its last good content stays in force.
+func TestURLIsPolled(t *testing.T) {
 	t.Parallel()
 	var text atomic.Value
 	text.Store(ruleA(5))
@@ -340,8 +341,8 @@ func TestAURL(t *testing.T) {
 	}
 }
 
-// TestSettingsTakeAStart tells of fields that only a start reads.
-func TestSettingsTakeAStart(t *testing.T) {
+// TestChangedSettingsAreLogged: these fields take effect only at the next start.
+func TestChangedSettingsAreLogged(t *testing.T) {
 	t.Parallel()
 	file := write(t, t.TempDir(), "weir.yaml", ruleA(5))
 	p := gatewayBy(t, "--config", file, "--client-header", "X-Forwarded-For")
@@ -405,8 +406,8 @@ func TestReloadsUnderLoad(t *testing.T) {
 	t.Logf("%d requests, %d reloads", passed.Load(), swaps)
 }
 
-// TestWhatIsOddIsTold of a file at the start, and again only of what is new.
-func TestWhatIsOddIsTold(t *testing.T) {
+// TestLintWarningsAreLogged: all of a file at the start, and after a change only new ones.
+func TestLintWarningsAreLogged(t *testing.T) {
 	t.Parallel()
 	const odd = "path_form: strict\nrules: [{name: a, limit: fixed_window %d/1h}, {name: b, match: {path: /a%%2fb}, limit: 5/1h}%s]\n"
 	file := write(t, t.TempDir(), "weir.yaml", fmt.Sprintf(odd, 5, ""))

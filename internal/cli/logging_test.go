@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestWhatServersLog is heard where it matters, and not where strangers provoke it.
-func TestWhatServersLog(t *testing.T) {
+// TestServerErrorsAreLogged: those that an operator can act on, and none that any client can cause.
+func TestServerErrorsAreLogged(t *testing.T) {
 	t.Parallel()
 	for line, want := range map[string]string{
 		"http: panic serving 192.0.2.1:4000: oops":                          "ERROR",

@@ -60,7 +60,7 @@ type call struct {
 // run runs the program to its end.
 func (c call) run(t *testing.T, args ...string) ran {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // where it should not start, and does
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // where it should not start, and does
 	defer cancel()
 	command := exec.CommandContext(ctx, program, args...)
 	var out, failures bytes.Buffer
@@ -152,7 +152,7 @@ func (c call) start(t *testing.T, name string, args ...string) *process {
 	}()
 	select {
 	case <-read:
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatalf("the server says nothing; its logs:\n%s", p.logs())
 	}
 	if !strings.Contains(p.banner, "\n  store ") {
@@ -184,7 +184,7 @@ func (p *process) code() int {
 	p.t.Helper()
 	select {
 	case <-p.ended:
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		p.command.Process.Kill()
 		p.t.Fatalf("the server does not end; its logs:\n%s", p.logs())
 	}
@@ -201,7 +201,7 @@ func (p *process) end() {
 }
 
 // client gives up before the test does.
-var client = &http.Client{Timeout: 10 * time.Second}
+var client = &http.Client{Timeout: time.Minute}
 
 // get is the status, the fields and the body of an answer.
 func get(t *testing.T, url string, fields ...string) (int, http.Header, string) {
@@ -251,16 +251,6 @@ func write(t *testing.T, dir, name, text string) string {
 		t.Fatal(err)
 	}
 	return file
-}
-
-// await asks until ok.
-func await(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(15 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("waited in vain for: " + what)
-		}
-	}
 }
 
 // shell runs a text as a user would.

@@ -28,7 +28,6 @@ func status(t *testing.T, url string) int {
 	return code
 }
 
-// TestTwoServersShareOneRedis is what Redis is for.
 func TestTwoServersShareOneRedis(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
@@ -51,13 +50,13 @@ func TestTwoServersShareOneRedis(t *testing.T) {
 	}
 }
 
-// TestRedisDies under load: every request gets an answer, by the policy of its rule; and
+// TestRedisDiesUnderLoad under load: every request gets an answer, by the policy of its rule; and
 // when Redis is back, it is asked again.
-func TestRedisDies(t *testing.T) {
+func TestRedisDiesUnderLoad(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
 	p := call{}.serve(t, "--config", write(t, t.TempDir(), "rules.yaml", byPolicy), "--store", redis.URL(),
-		"--gateway", "127.0.0.1:0", "--upstream", "demo")
+		"--store-timeout", "5s", "--gateway", "127.0.0.1:0", "--upstream", "demo")
 	gateway := p.at("gateway")
 	ctx, stop := context.WithCancel(t.Context())
 	var load sync.WaitGroup
@@ -76,9 +75,9 @@ func TestRedisDies(t *testing.T) {
 			}
 		})
 	}
-	await(t, "load", func() bool { return asked.Load() > 100 })
+	redistest.Await(t, "load", func() bool { return asked.Load() > 100 })
 	redis.Kill()
-	await(t, "deny to deny", func() bool { return status(t, gateway+"/deny") == 503 })
+	redistest.Await(t, "deny to deny", func() bool { return status(t, gateway+"/deny") == 503 })
 	for i, want := range []int{200, 200, 429} { // this process counts by itself
 		if got := status(t, gateway+"/local"); got != want {
 			t.Errorf("local, request %d: %d, want %d", i+1, got, want)
@@ -93,15 +92,15 @@ func TestRedisDies(t *testing.T) {
 		t.Errorf("livez: %d", got)
 	}
 	before := asked.Load()
-	await(t, "load to go on", func() bool { return asked.Load() > before+100 })
+	redistest.Await(t, "load to go on", func() bool { return asked.Load() > before+100 })
 	redis.Restart()
-	await(t, "deny to pass again", func() bool { return status(t, gateway+"/deny") == 200 })
+	redistest.Await(t, "deny to pass again", func() bool { return status(t, gateway+"/deny") == 200 })
 	stop()
 	load.Wait()
 	if n := unanswered.Load(); n > 0 {
 		t.Errorf("%d of %d requests got no answer, or a wrong one", n, asked.Load())
 	}
-	await(t, "Redis counts again", func() bool {
+	redistest.Await(t, "Redis counts again", func() bool {
 		status(t, gateway+"/local")
 		return len(redis.Do("KEYS", "weir:local:*").([]any)) == 1 && strings.Contains(p.logs(), "store is responding again")
 	})
@@ -132,8 +131,8 @@ func TestRedisIsNotThereYet(t *testing.T) {
 		t.Errorf("the logs are\n%s", p.logs())
 	}
 	redis.Restart()
-	await(t, "deny to pass", func() bool { return status(t, gateway+"/deny") == 200 })
-	await(t, "all to be let in", func() bool { return strings.Contains(p.logs(), "circuit breaker closed: Redis is responding again") })
+	redistest.Await(t, "deny to pass", func() bool { return status(t, gateway+"/deny") == 200 })
+	redistest.Await(t, "all to be let in", func() bool { return strings.Contains(p.logs(), "circuit breaker closed: Redis is responding again") })
 	for _, actual := range []string{"500", "9"} { // more than the estimate, and less
 		_, _, body := post(t, p.at("http")+"/v1/reserve", `{"claims": [{"name": "llm", "limit": "10000/1h", "key": "user:42"}], "cost": 100}`)
 		found := regexp.MustCompile(`"token":"([^"]+)"`).FindStringSubmatch(body)
@@ -153,8 +152,8 @@ func TestRedisIsNotThereYet(t *testing.T) {
 	}
 }
 
-// TestRedisThatIsWrong is no Redis that may come yet.
-func TestRedisThatIsWrong(t *testing.T) {
+// TestWrongPasswordOfTheStoreEndsTheStart: unlike a Redis that is down, it will not appear later.
+func TestWrongPasswordOfTheStoreEndsTheStart(t *testing.T) {
 	t.Parallel()
 	redis := redistest.StartACL(t, "weir", "a-password")
 	url := strings.Replace(redis.URL(), "redis://", "redis://weir:another@", 1)

@@ -26,8 +26,8 @@ func TestWithoutFlagsEverythingPasses(t *testing.T) {
 	p.end()
 }
 
-// TestTheFirstRule does what the server that has no rule says to do.
-func TestTheFirstRule(t *testing.T) {
+// TestBannerOfAServerWithoutRulesWorks: the commands that it suggests add a rule that limits.
+func TestBannerOfAServerWithoutRulesWorks(t *testing.T) {
 	t.Parallel()
 	here := call{dir: t.TempDir(), env: []string{"WEIR_HTTP=127.0.0.1:0", "WEIR_GATEWAY=127.0.0.1:0"}}
 	p := here.serve(t, "--http", "127.0.0.1:0", "--gateway", "off")
@@ -174,8 +174,8 @@ func TestTokens(t *testing.T) {
 	p.end()
 }
 
-// TestPagesOfOthers cannot use the API of a server on this machine by a name of their own.
-func TestPagesOfOthers(t *testing.T) {
+// TestAPIRefusesOtherHosts: a web page whose DNS name resolves to this machine cannot use the API.
+func TestAPIRefusesOtherHosts(t *testing.T) {
 	t.Parallel()
 	p := call{}.serve(t)
 	request := httptest.NewRequest("POST", p.at("http")+"/v1/reset", strings.NewReader(`{}`))
@@ -237,8 +237,8 @@ func TestForwardAuth(t *testing.T) {
 	p.end()
 }
 
-// TestPROXYProtocol counts whom the balancer names, and hangs up on a trusted one that
-// names nobody.
+// TestPROXYProtocol: the client is the address that the balancer names. A trusted peer without the header is
+// disconnected.
 func TestPROXYProtocol(t *testing.T) {
 	t.Parallel()
 	p := call{}.serve(t, "--limit", "fixed_window 1/1h", "--gateway", "127.0.0.1:0", "--upstream", "demo",
@@ -264,7 +264,7 @@ func TestPROXYProtocol(t *testing.T) {
 	p.end()
 }
 
-// TestUserAndService are what the flags say, and a user only what a trusted proxy says.
+// TestUserAndService are set by flags, and the user is read from trusted proxies only.
 func TestUserAndService(t *testing.T) {
 	t.Parallel()
 	file := write(t, t.TempDir(), "rules.yaml", "rules: [{name: a, match: {service: mail, user: ann}, limit: fixed_window 1/1h}]\n")

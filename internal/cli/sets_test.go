@@ -21,18 +21,18 @@ const announce = "PUBLISH weir:lists weir:blocked"
 
 func (p *process) denies() {
 	p.t.Helper()
-	await(p.t, "a denial", func() bool { return status(p.t, p.at("gateway")+"/") == 403 })
+	redistest.Await(p.t, "a denial", func() bool { return status(p.t, p.at("gateway")+"/") == 403 })
 }
 
 func (p *process) serves() {
 	p.t.Helper()
-	await(p.t, "an answer", func() bool { return status(p.t, p.at("gateway")+"/") == 200 })
+	redistest.Await(p.t, "an answer", func() bool { return status(p.t, p.at("gateway")+"/") == 200 })
 }
 
 // stays fails if an answer is another one until done.
 func (p *process) stays(code int, done func() bool) {
 	p.t.Helper()
-	await(p.t, "the end of what must change nothing", func() bool {
+	redistest.Await(p.t, "the end of what must change nothing", func() bool {
 		if got := status(p.t, p.at("gateway")+"/"); got != code {
 			p.t.Fatalf("it answers %d, not %d; its logs:\n%s", got, code, p.logs())
 		}
@@ -91,8 +91,7 @@ func TestBlockingByRedisCLI(t *testing.T) {
 	all(func(p *process) { p.counts(`weir_source_good{source="sets"} 1`); p.end() })
 }
 
-// TestALostAnnouncement costs no more than the refresh.
-func TestALostAnnouncement(t *testing.T) {
+func TestLostAnnouncementIsReadAtTheRefresh(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
 	file := write(t, t.TempDir(), "weir.yaml", "store: "+redis.URL()+"\n"+byASet)
@@ -131,8 +130,8 @@ func TestSetsOutliveTheirRedis(t *testing.T) {
 	p.end()
 }
 
-// TestAServerBeginsWithoutItsSets, serves by the rest, and is not ready until they are read.
-func TestAServerBeginsWithoutItsSets(t *testing.T) {
+// TestServerStartsWithoutItsSets, decides by the other rules, and is not ready until the sets are read.
+func TestServerStartsWithoutItsSets(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
 	redis.Kill()
@@ -145,14 +144,14 @@ func TestAServerBeginsWithoutItsSets(t *testing.T) {
 	}
 	redis.Restart()
 	redisCLI(t, redis, "SADD weir:blocked 127.0.0.0/8")
-	await(t, "the server to be ready", func() bool { return status(t, p.at("http")+"/readyz") == 200 })
+	redistest.Await(t, "the server to be ready", func() bool { return status(t, p.at("http")+"/readyz") == 200 })
 	redisCLI(t, redis, announce)
 	p.denies()
 	p.end()
 }
 
-// TestAFileComesToNameSets while it is watched: no moment is without the list.
-func TestAFileComesToNameSets(t *testing.T) {
+// TestFileThatNamesSetsLater: when a watched file begins to name sets, they are read before its rules are in force.
+func TestFileThatNamesSetsLater(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
 	redisCLI(t, redis, "SADD weir:blocked 127.0.0.0/8")
@@ -184,8 +183,8 @@ func TestAFileComesToNameSets(t *testing.T) {
 	p.end()
 }
 
-// TestWhoMayNameSets: files and what a start is given, where there is a Redis.
-func TestWhoMayNameSets(t *testing.T) {
+// TestOnlyFilesMayNameSets, and only where there is a Redis to read them from.
+func TestOnlyFilesMayNameSets(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
 	dir := t.TempDir()
@@ -228,7 +227,7 @@ func (p *process) config() string {
 	return args[slices.Index(args, "--config")+1]
 }
 
-// TestExplainReadsSets where a Redis is named.
+// TestExplainReadsSets if a Redis is given.
 func TestExplainReadsSets(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
@@ -254,8 +253,8 @@ func TestExplainReadsSets(t *testing.T) {
 	p.end()
 }
 
-// TestSetsBehindAWrongPassword are none that may come yet.
-func TestSetsBehindAWrongPassword(t *testing.T) {
+// TestWrongPasswordOfSetsEndsTheStart: unlike a Redis that is down, it will not appear later.
+func TestWrongPasswordOfSetsEndsTheStart(t *testing.T) {
 	t.Parallel()
 	redis := redistest.StartACL(t, "weir", "a-password")
 	url := strings.Replace(redis.URL(), "redis://", "redis://weir:another@", 1)

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirproject/weir/internal/redistest"
 	"github.com/weirproject/weir/internal/telemetry"
 )
 
@@ -128,7 +129,7 @@ func (term *terminal) tmux(args ...string) string {
 func (term *terminal) types(want, gone string, keys ...string) {
 	term.t.Helper()
 	term.tmux(append([]string{"send-keys"}, keys...)...)
-	await(term.t, want+" on the screen", func() bool {
+	redistest.Await(term.t, want+" on the screen", func() bool {
 		text := term.tmux("capture-pane", "-p")
 		return strings.Contains(text, want) && (gone == "" || !strings.Contains(text, gone))
 	})

@@ -64,8 +64,7 @@ func TestTLSOnEveryListener(t *testing.T) {
 	p.end()
 }
 
-// TestHealthOfATLSServer is asked in a container, where nothing but the environment is
-// known, and the certificate is for the service's public name.
+// TestHealthOfATLSServer: in a container weir health knows only the environment of the server.
 func TestHealthOfATLSServer(t *testing.T) {
 	t.Parallel()
 	a := certtest.New(t, t.TempDir(), "authority")
@@ -82,7 +81,7 @@ func TestHealthOfATLSServer(t *testing.T) {
 	p.end()
 }
 
-// TestHTTP2WithoutTLS is what gRPC clients speak within a cluster.
+// TestHTTP2WithoutTLS, as gRPC clients within a cluster speak it.
 func TestHTTP2WithoutTLS(t *testing.T) {
 	t.Parallel()
 	p := call{}.serve(t, "--limit", "fixed_window 1/1h", "--gateway", "127.0.0.1:0", "--upstream", "demo")

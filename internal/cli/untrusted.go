@@ -51,15 +51,13 @@ func (m *untrustedPeers) look(r *http.Request) {
 	if client {
 		m.counts.Untrusted("client_header")
 		m.repeated.warn("client header of an untrusted peer ignored; if the peer is your proxy, add it to "+
-			"--trusted-proxies, "+
-			"or all its clients are counted as one",
+			"--trusted-proxies, or all its clients are counted as one",
 			"peer", r.RemoteAddr, "header", m.clients.Header())
 	}
 	if user {
 		m.counts.Untrusted("user_header")
 		m.repeated.warn("user header of an untrusted peer ignored; if the peer is your proxy, add it to "+
-			"--trusted-proxies, "+
-			"or all users are counted as one",
+			"--trusted-proxies, or all users are counted as one",
 			"peer", r.RemoteAddr, "header", m.userHeader)
 	}
 }

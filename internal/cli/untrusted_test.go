@@ -7,10 +7,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/weirproject/weir/internal/redistest"
 )
 
-// A proxy that is not trusted makes one client of all: the log says which flag was forgotten.
-func TestForgottenTrustIsTold(t *testing.T) {
+// A proxy that is not trusted makes all its clients one: the log names the missing flag.
+func TestUntrustedProxyIsLogged(t *testing.T) {
 	t.Parallel()
 	p := call{}.serve(t, "--limit", "2/1h per user", "--user-header", "X-User", "--gateway", "127.0.0.1:0", "--upstream", "demo")
 	for range 3 {
@@ -42,7 +44,7 @@ func TestForgottenTrustIsTold(t *testing.T) {
 	trusting.end()
 }
 
-func TestForgottenTrustInAUnixSocketIsTold(t *testing.T) {
+func TestUntrustedUnixSocketIsLogged(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "s")
 	p := call{}.serve(t, "--limit", "2/1h", "--gateway", "unix://"+path, "--upstream", "demo")
@@ -55,7 +57,7 @@ func TestForgottenTrustInAUnixSocketIsTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	response.Body.Close()
-	await(t, "the log", func() bool { return strings.Contains(p.logs(), "--trusted-proxies unix") })
+	redistest.Await(t, "the log", func() bool { return strings.Contains(p.logs(), "--trusted-proxies unix") })
 	p.hasMetrics(t, `weir_untrusted_total{said="unix_socket",server="gateway"} 1`)
 	p.end()
 }
@@ -113,7 +115,7 @@ func TestMetricsAnswerOwnNamesAlone(t *testing.T) {
 func (p *process) hasMetrics(t *testing.T, lines ...string) {
 	t.Helper()
 	for _, line := range lines {
-		await(t, line, func() bool {
+		redistest.Await(t, line, func() bool {
 			_, _, text := get(t, p.at("http")+"/metrics")
 			return strings.Contains(text, "\n"+line+"\n")
 		})

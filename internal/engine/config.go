@@ -135,6 +135,9 @@ func Read(ctx context.Context, c Config) (*Setup, error) {
 	if c.StartWithin <= 0 {
 		return nil, wrong("%s is %v; allowed: more than 0", c.field("StartWithin"), c.StartWithin)
 	}
+	if err := c.checkIntervals(); err != nil {
+		return nil, err
+	}
 	l := &Setup{Config: c}
 	l.compiler = rules.NewCompiler(rules.WithHashKey([]byte(c.HashKey)), rules.WithRest(l.rest))
 	var err error
@@ -153,6 +156,23 @@ func Read(ctx context.Context, c Config) (*Setup, error) {
 	}
 	l.Source = l.shown()
 	return l, nil
+}
+
+// checkIntervals checks the times between reads of sources. A URL is read once a second at most.
+func (c *Config) checkIntervals() error {
+	poll := 100 * time.Millisecond
+	if IsURL(c.Rules) {
+		poll = time.Second
+	}
+	for _, t := range []struct {
+		field        string
+		given, least time.Duration
+	}{{"Poll", c.Poll, poll}, {"Refresh", c.Refresh, 100 * time.Millisecond}} {
+		if t.given < t.least || t.given > 24*time.Hour {
+			return wrong("%s is %v; allowed: %v to 24h", c.field(t.field), t.given, t.least)
+		}
+	}
+	return nil
 }
 
 // inLimits reports mistakes in Limits like those of other fields, without lines of a file.

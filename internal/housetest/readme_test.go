@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/redistest"
 	"github.com/weirproject/weir/rules"
 )
@@ -363,5 +364,39 @@ func TestRulesThatAreShownAreRules(t *testing.T) {
 	}
 	if seen < 10 {
 		t.Errorf("only %d files of rules were found", seen)
+	}
+}
+
+var (
+	inlineCode = regexp.MustCompile("`([^`]+)`")
+	limitText  = regexp.MustCompile(`^([a-z_]+ )?\d+/|^concurrency `)
+)
+
+// TestLimitsOfTheArticlesParse: a reader copies them into weir serve --limit.
+func TestLimitsOfTheArticlesParse(t *testing.T) {
+	for _, page := range []string{"docs/articles.md", "docs/zh/articles.md"} {
+		text, err := read(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		parsed := 0
+		for line := range strings.Lines(text) {
+			cells := strings.Split(line, "|")
+			if len(cells) != 6 {
+				continue
+			}
+			for _, code := range inlineCode.FindAllStringSubmatch(cells[2], -1) {
+				if !limitText.MatchString(code[1]) {
+					continue
+				}
+				parsed++
+				if _, err := weir.ParseLimit(code[1]); err != nil {
+					t.Errorf("%s: %v", page, err)
+				}
+			}
+		}
+		if parsed < 9 {
+			t.Errorf("%s: only %d limits were found", page, parsed)
+		}
 	}
 }

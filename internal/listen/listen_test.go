@@ -198,7 +198,7 @@ func ask(t testing.TB, listener net.Listener, parts ...string) string {
 		t.Fatal(err)
 	}
 	defer connection.Close()
-	connection.SetDeadline(time.Now().Add(10 * time.Second))
+	connection.SetDeadline(time.Now().Add(time.Minute))
 	for _, part := range parts {
 		io.WriteString(connection, part)
 	}

@@ -35,7 +35,7 @@ func shake(listener net.Listener, config *tls.Config) (name string, err error) {
 		return "", err
 	}
 	defer connection.Close()
-	connection.SetDeadline(time.Now().Add(10 * time.Second))
+	connection.SetDeadline(time.Now().Add(time.Minute))
 	io.WriteString(connection, get)
 	if _, err = connection.Read(make([]byte, 1)); err != nil {
 		return "", err
@@ -175,7 +175,7 @@ func TestPROXYHeaderPrecedesTLS(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer connection.Close()
-		connection.SetDeadline(time.Now().Add(10 * time.Second))
+		connection.SetDeadline(time.Now().Add(time.Minute))
 		io.WriteString(connection, header)
 		secured := tls.Client(connection, &tls.Config{RootCAs: a.Pool(), ServerName: "127.0.0.1"})
 		io.WriteString(secured, get)

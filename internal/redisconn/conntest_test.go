@@ -16,7 +16,7 @@ func charge() *Script { return ScriptOf(`return {redis.call('INCRBY', KEYS[1], A
 func open(t testing.TB, url string, config Config) *rueidisConn {
 	t.Helper()
 	config.Timeout = cmp.Or(config.Timeout, 5*time.Second)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	c, err := openConn(ctx, url, config, respguard.Decisions)
 	if err != nil {
@@ -28,7 +28,7 @@ func open(t testing.TB, url string, config Config) *rueidisConn {
 
 // run runs the script of charge once, with much time.
 func run(t testing.TB, c Conn, key string) ([]Value, error) {
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	return c.Run(ctx, charge(), []string{key}, []string{"1"}, nil)
 }

@@ -133,12 +133,12 @@ func testDetour(t *testing.T, cluster *redistest.Cluster, c *rueidisConn) {
 	c.dialer.mu.Unlock()
 	old.Do("CLIENT", "KILL", "TYPE", "normal")
 	var got []Value
-	strayed := 0 // the way round may lead to a node that is out of reach for a moment as well
+	strayed := 0 // each of the three detours of a call may happen to lead to the old node
 	redistest.Await(t, "another node to say who holds the slot", func() bool {
 		var err error
 		got, err = run(t, c, "detour")
 		if err != nil && !strings.Contains(err.Error(), PerhapsExecuted) {
-			if strayed++; strayed > 2 {
+			if strayed++; strayed > 10 {
 				t.Fatal(err)
 			}
 		}

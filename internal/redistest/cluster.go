@@ -145,9 +145,26 @@ func (c *Cluster) Owner(slot int) *Server {
 func (c *Cluster) Failover(replica *Server) {
 	c.t.Helper()
 	replica.Do("CLUSTER", "FAILOVER")
+	id := replica.id()
 	Await(c.t, "a failover by command", func() bool {
-		return replica.Info("replication")["role"] == "master" && c.sameEpoch()
+		for _, node := range c.Nodes {
+			if !node.knowsOwner(id) {
+				return false
+			}
+		}
+		return true
 	})
+}
+
+// knowsOwner reports whether a node knows that another, or itself, is a master that holds slots. An equal epoch says
+// less: masters have it as soon as they are asked for their vote.
+func (s *Server) knowsOwner(id string) bool {
+	for line := range strings.Lines(s.Do("CLUSTER", "NODES").(string)) {
+		if words := strings.Fields(line); len(words) > 8 && words[0] == id {
+			return strings.Contains(words[2], "master")
+		}
+	}
+	return false
 }
 
 func (c *Cluster) byPort(port int64) *Server {

@@ -22,10 +22,7 @@ import (
 	"time"
 )
 
-const (
-	attempts = 10 // to find a free port
-	patience = 10 * time.Second
-)
+const attempts = 10 // to find a free port
 
 // A Server is one redis-server process.
 type Server struct {
@@ -172,11 +169,15 @@ func (s *Server) awaitPing() error {
 	return fmt.Errorf("redistest: redis-server did not answer within %v:\n%s", patience, s.out.Bytes())
 }
 
-// answers reports whether PING is answered, possibly by an authentication error.
+// answers reports whether this process answers, possibly by an authentication error. Another server may have taken the
+// port first: then that one answers, and this one ends.
 func (s *Server) answers() bool {
-	answer, err := s.Try("PING")
+	answer, err := s.Try("INFO", "server")
+	if text, ok := answer.(string); ok {
+		return fields(text)["process_id"] == strconv.Itoa(s.cmd.Process.Pid)
+	}
 	var refusal Error
-	return answer == "PONG" || errors.As(err, &refusal)
+	return errors.As(err, &refusal)
 }
 
 // Addr is host:port.

@@ -95,34 +95,16 @@ func (d *disk) list(path string) ([]string, error) {
 	if err != nil || !info.IsDir() {
 		return []string{path}, err
 	}
-	names, err := ruleFiles(path)
-	if err != nil {
-		return nil, err
-	}
-	if len(names) == 0 {
-		return nil, fmt.Errorf("%s has no files of rules: none that ends in .yaml or .yml; "+
+	paths, err := Files(path)
+	if err == nil && len(paths) == 0 {
+		err = fmt.Errorf("%s has no files of rules: none that ends in .yaml or .yml; "+
 			"for no rules, write rules: [] into one", d.name)
 	}
-	for i, name := range names {
-		names[i] = filepath.Join(path, name)
-	}
-	return names, nil
+	return paths, err
 }
 
-// Files returns the paths of a directory's files of rules, in order, or nil if it cannot be read.
-func Files(dir string) (paths []string) {
-	names, err := ruleFiles(dir)
-	if err != nil {
-		return nil
-	}
-	for _, name := range names {
-		paths = append(paths, filepath.Join(dir, name))
-	}
-	return paths
-}
-
-// ruleFiles returns the names of the files of rules in a directory.
-func ruleFiles(path string) (names []string, err error) {
+// Files returns the paths of a directory's files of rules, in order.
+func Files(path string) (paths []string, err error) {
 	dir, err := os.Open(path)
 	if err != nil {
 		return nil, err
@@ -134,15 +116,15 @@ func ruleFiles(path string) (names []string, err error) {
 	}
 	for _, name := range all {
 		if isRules(name) {
-			names = append(names, name)
+			paths = append(paths, filepath.Join(path, name))
 		}
 	}
-	if len(all) > MaxEntries || len(names) > MaxFiles {
+	if len(all) > MaxEntries || len(paths) > MaxFiles {
 		return nil, fmt.Errorf("%s has too many files: at most %d of rules, and %d of any kind", path, MaxFiles,
 			MaxEntries)
 	}
-	slices.Sort(names)
-	return names, nil
+	slices.Sort(paths)
+	return paths, nil
 }
 
 // isRules excludes names that begin with a dot: links that editors lock files with, and the

@@ -59,7 +59,7 @@ func (g *guard) denies(address string) bool {
 // until waits for a rule set that denies an address, or does not.
 func (g *guard) until(address string, denied bool) {
 	g.t.Helper()
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(time.Minute)
 	for g.now == nil || g.denies(address) != denied {
 		select {
 		case g.now = <-g.set:
@@ -72,7 +72,7 @@ func (g *guard) until(address string, denied bool) {
 // sent waits for an event with all these texts.
 func (g *guard) sent(texts ...string) {
 	g.t.Helper()
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(time.Minute)
 	for {
 		select {
 		case e := <-g.events:

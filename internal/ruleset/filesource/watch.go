@@ -58,9 +58,9 @@ func (w *watch) follow(path string, lists ...string) error {
 		dir := w.visit(end, before)
 		dir.rules = true
 		err = dir.err
-		names, _ := ruleFiles(end) // reading reports errors
-		for _, name := range names {
-			if _, entryErr := w.walk(filepath.Join(end, name), before); entryErr != nil {
+		paths, _ := Files(end) // reading reports errors
+		for _, path := range paths {
+			if _, entryErr := w.walk(path, before); entryErr != nil {
 				err = entryErr
 			}
 		}

@@ -68,7 +68,7 @@ func (st *stand) expect(want string) {
 	for got := ""; got != want; {
 		select {
 		case got = <-st.force:
-		case <-time.After(20 * time.Second):
+		case <-time.After(time.Minute):
 			st.mu.Lock()
 			defer st.mu.Unlock()
 			st.t.Fatalf("in force is %q, not %q; sent was %q", got, want, st.events)
@@ -79,7 +79,7 @@ func (st *stand) expect(want string) {
 // sent waits for an event that contains a text.
 func (st *stand) sent(want string) {
 	st.t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		st.mu.Lock()
 		events := slices.Clone(st.events)
 		st.mu.Unlock()

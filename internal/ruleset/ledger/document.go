@@ -71,9 +71,6 @@ type Draft struct {
 	by Author
 }
 
-// Gone reports whether the change deletes the entry.
-func (d *Draft) Gone() bool { return d.Deleted }
-
 // payload is a stored document, after its revision and its time in microseconds.
 type payload struct {
 	YAML      string         `json:"yaml"`

@@ -219,7 +219,7 @@ func (m *Memory) Commit(_ context.Context, d Draft) (revision int64, err error) 
 	switch is := RevisionOf(value); {
 	case is != d.Seen:
 		return 0, &ConflictError{Name: d.Name, Seen: d.Seen, Is: is}
-	case !held && !d.Gone() && len(m.values) >= rules.MaxRules:
+	case !held && !d.Deleted && len(m.values) >= rules.MaxRules:
 		return 0, &weir.InputError{Field: "rules", Given: rules.MaxRules + 1,
 			Allowed: fmt.Sprint("at most ", rules.MaxRules)}
 	}
@@ -231,8 +231,8 @@ func (m *Memory) Commit(_ context.Context, d Draft) (revision int64, err error) 
 	if err := m.write(l); err != nil {
 		return 0, err
 	}
-	m.apply(l, d.Gone())
-	if held || !d.Gone() { // a note changes no entry
+	m.apply(l, d.Deleted)
+	if held || !d.Deleted { // a note changes no entry
 		close(m.changed)
 		m.changed = make(chan struct{})
 	}

@@ -142,7 +142,7 @@ func (b *backend) Read(ctx context.Context) (*ledger.Snapshot, error) {
 // Commit implements ledger.Backend.
 func (b *backend) Commit(ctx context.Context, d ledger.Draft) (revision int64, err error) {
 	deleted := "0"
-	if d.Gone() {
+	if d.Deleted {
 		deleted = "1"
 	}
 	ctx, cancel := context.WithTimeout(ctx, replyTimeout)

@@ -81,15 +81,6 @@ type reader struct {
 	ignored  []ruleset.Problem // fields that have no effect in a valid rule
 }
 
-// parse checks the fields of a rule with this name. key is that of the hash.
-func parse(key, name string, fields map[string]string) (record, []ruleset.Problem) {
-	f := examine(key, name, fields)
-	if len(f.problems) == 0 {
-		f.problems = check(key, fields, &f.rec)
-	}
-	return f.rec, f.problems
-}
-
 // examine parses the fields one by one. check finds conflicts between them.
 func examine(key, name string, fields map[string]string) *examined {
 	r := &reader{key: key, fields: fields}

@@ -279,3 +279,12 @@ func TestThePageKnowsAllFields(t *testing.T) {
 		}
 	}
 }
+
+// parse checks the fields of a rule with this name. key is that of the hash.
+func parse(key, name string, fields map[string]string) (record, []ruleset.Problem) {
+	f := examine(key, name, fields)
+	if len(f.problems) == 0 {
+		f.problems = check(key, fields, &f.rec)
+	}
+	return f.rec, f.problems
+}

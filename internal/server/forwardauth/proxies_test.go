@@ -158,7 +158,7 @@ func (s *street) run(debian, name string, args ...string) {
 			s.t.Logf("%s said:\n%s", name, said)
 		}
 	})
-	for deadline := time.Now().Add(20 * time.Second); ; {
+	for deadline := time.Now().Add(time.Minute); ; {
 		if conn, err := net.Dial("tcp", s.proxy); err == nil {
 			conn.Close()
 			return

@@ -87,7 +87,7 @@ func (s *street) sendRaw(from, bytes string) (status int, served bool) {
 		return 0, false
 	}
 	defer conn.Close()
-	conn.SetDeadline(time.Now().Add(20 * time.Second))
+	conn.SetDeadline(time.Now().Add(time.Minute))
 	go io.WriteString(conn, bytes)
 	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil {

@@ -128,7 +128,7 @@ func dial(t testing.TB, server *httptest.Server) net.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { connection.Close() })
-	connection.SetDeadline(time.Now().Add(10 * time.Second))
+	connection.SetDeadline(time.Now().Add(time.Minute))
 	return connection
 }
 

@@ -82,7 +82,7 @@ func TestStreamsAndTrailersBothWays(t *testing.T) {
 }
 
 func converse(t *testing.T, client *http.Client, url string, major int) {
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	reader, writer := io.Pipe()
 	defer writer.Close()
@@ -203,7 +203,7 @@ func TestWebSocket(t *testing.T) {
 		}
 	})
 	server := front(t, newGateway(t, up.URL, limited(t, 1)))
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	c, response, err := websocket.Dial(ctx, server.URL, &websocket.DialOptions{Subprotocols: []string{"chat"}})
 	if err != nil {

@@ -90,11 +90,11 @@ func clientCommands() []*command {
 		&command{name: "client|id", arity: 2, run: (*conn).clientID},
 		&command{name: "client|info", arity: 2, run: (*conn).clientInfo},
 		&command{name: "client|list", arity: -2, run: (*conn).clientInfo},
-		&command{name: "client|no-evict", arity: 3, run: (*conn).clientNo},
-		&command{name: "client|no-touch", arity: 3, run: (*conn).clientNo},
+		&command{name: "client|no-evict", arity: 3, run: (*conn).clientSwitch},
+		&command{name: "client|no-touch", arity: 3, run: (*conn).clientSwitch},
 		&command{name: "client|setinfo", arity: 4, run: (*conn).clientSetInfo},
 		&command{name: "client|setname", arity: 3, run: (*conn).clientSetName},
-		&command{name: "client|tracking", arity: -3, run: (*conn).clientTracking},
+		&command{name: "client|tracking", arity: -3, run: (*conn).clientSwitch},
 	)
 }
 

@@ -121,7 +121,7 @@ func dial(t testing.TB, addr string) *line {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { nc.Close() })
-	nc.SetDeadline(time.Now().Add(20 * time.Second))
+	nc.SetDeadline(time.Now().Add(time.Minute))
 	return &line{t: t, Conn: nc, in: bufio.NewReader(nc)}
 }
 

@@ -56,15 +56,12 @@ func (c *conn) auth(args [][]byte) {
 	case len(args) == 2 && len(c.server.users) == 0:
 		c.fail(errNoPass)
 	case len(args) == 2:
-		c.authenticate([]byte(defaultUser), args[1])
+		args = [][]byte{args[0], []byte(defaultUser), args[1]}
+		fallthrough
 	default:
-		c.authenticate(args[1], args[2])
-	}
-}
-
-func (c *conn) authenticate(user, password []byte) {
-	if c.login(user, password) {
-		c.ok()
+		if c.login(args[1], args[2]) {
+			c.ok()
+		}
 	}
 }
 
@@ -232,10 +229,10 @@ func (c *conn) clientSetInfo(args [][]byte) {
 	}
 }
 
-// clientTracking is CLIENT TRACKING, which announces changes of keys that the client has read. No key
-// can be read, so it is accepted and has no effect.
-func (c *conn) clientTracking(args [][]byte) {
-	if !onOff(args[2]) {
+// clientSwitch is CLIENT TRACKING, which announces changes of keys that the client has read, NO-EVICT and NO-TOUCH.
+// No key can be read, so they are accepted and have no effect.
+func (c *conn) clientSwitch(args [][]byte) {
+	if !is(args[2], "on") && !is(args[2], "off") {
 		c.fail(errSyntax)
 		return
 	}
@@ -247,17 +244,6 @@ func (c *conn) clientTracking(args [][]byte) {
 	}
 	c.ok()
 }
-
-// clientNo is CLIENT NO-EVICT and NO-TOUCH, which have no effect.
-func (c *conn) clientNo(args [][]byte) {
-	if !onOff(args[2]) {
-		c.fail(errSyntax)
-		return
-	}
-	c.ok()
-}
-
-func onOff(word []byte) bool { return is(word, "on") || is(word, "off") }
 
 // describe is the line of CLIENT INFO. CLIENT LIST has it alone: clients do not see each other.
 func (c *conn) describe() string {
