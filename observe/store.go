@@ -8,7 +8,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirproject/weir"
-	"github.com/weirproject/weir/internal/tally"
 )
 
 // An observed store times the calls of another store and records whether they succeed. It does not
@@ -96,9 +95,7 @@ func (s *observed) Reset(ctx context.Context, claims []weir.Claim) error {
 }
 
 func (s *observed) note(ctx context.Context, op *operation, began time.Time, err error) {
-	took := time.Since(began)
-	op.took.Observe(took.Seconds())
-	s.metrics.storeAnswers.Observe(took, uintptr(took)) // whose last bits differ between concurrent calls
+	op.took.Observe(time.Since(began).Seconds())
 	if err != nil && !isFailure(ctx, err) {
 		if errors.Is(err, weir.ErrLeaseGone) {
 			s.metrics.answers(true)
@@ -109,12 +106,6 @@ func (s *observed) note(ctx context.Context, op *operation, began time.Time, err
 		op.errors.Inc()
 	}
 	s.metrics.answers(err == nil || errors.Is(err, weir.ErrForeignState))
-}
-
-// StoreLatency returns the latencies of store calls so far.
-func (m *Metrics) StoreLatency() tally.Buckets {
-	counts, _ := m.storeAnswers.Read()
-	return counts
 }
 
 // isFailure reports whether an error is the fault of the store rather than of its caller.
