@@ -32,6 +32,7 @@ type Metrics struct {
 	degraded        atomic.Uint64
 	crowded         prometheus.Counter
 	took            tally.Latency
+	storeAnswers    tally.Latency
 	storeTook       *prometheus.HistogramVec
 	storeErrors     *prometheus.CounterVec
 	unsettled       *prometheus.CounterVec

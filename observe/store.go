@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/tally"
 )
 
 // An observed store times the calls of another store and records whether they succeed. It does not
@@ -95,7 +96,9 @@ func (s *observed) Reset(ctx context.Context, claims []weir.Claim) error {
 }
 
 func (s *observed) note(ctx context.Context, op *operation, began time.Time, err error) {
-	op.took.Observe(time.Since(began).Seconds())
+	took := time.Since(began)
+	op.took.Observe(took.Seconds())
+	s.metrics.storeAnswers.Observe(took, uintptr(took)) // whose last bits differ between concurrent calls
 	if err != nil && !isFailure(ctx, err) {
 		if errors.Is(err, weir.ErrLeaseGone) {
 			s.metrics.answers(true)
@@ -106,6 +109,12 @@ func (s *observed) note(ctx context.Context, op *operation, began time.Time, err
 		op.errors.Inc()
 	}
 	s.metrics.answers(err == nil || errors.Is(err, weir.ErrForeignState))
+}
+
+// ReadStore returns the latencies of store calls so far.
+func (m *Metrics) ReadStore() tally.Buckets {
+	counts, _ := m.storeAnswers.Read()
+	return counts
 }
 
 // isFailure reports whether an error is the fault of the store rather than of its caller.

@@ -34,6 +34,8 @@ type serveFlags struct {
 	respFailOpen     bool
 	open             bool
 	admin            adminFlags
+	alertURLFile     string
+	alertSecretFile  string
 	shutdown         time.Duration
 	drain            time.Duration
 	format, level    string
@@ -98,6 +100,7 @@ func (f *serveFlags) add(flags *pflag.FlagSet) {
 		"`TIME` for requests in flight to finish after a signal")
 	flags.DurationVar(&f.drain, "drain", 0, "`TIME` to continue serving after a signal, with /readyz failing")
 	f.rules.addAudit(flags)
+	f.addAlerts(flags)
 	flags.StringVar(&f.format, "log-format", "text", "log `FORMAT`: text or json")
 	flags.StringVar(&f.level, "log-level", "info", "minimum log `LEVEL`: debug, info, warn or error")
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/weirproject/weir/internal/bounds"
 	"github.com/weirproject/weir/internal/netaddr"
 	"github.com/weirproject/weir/internal/ruleset/redissource"
+	"github.com/weirproject/weir/internal/telemetry/alert"
 	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/pathform"
 	"github.com/weirproject/weir/rules"
@@ -60,6 +61,8 @@ type Config struct {
 
 	Node  string // name of this process in records; "": the host's
 	Audit Audit
+
+	Alerts Alerts
 
 	// Given are the fields that override the settings of a rule file.
 	Given map[string]bool
@@ -123,6 +126,7 @@ type Setup struct {
 	Clients *clientaddr.Extractor
 	Form    pathform.Form
 
+	alerting alert.Settings
 	primary  *primary
 	sets     *redissource.Sets // nil: no sets are read
 	setless  bool              // there is no Redis to read sets from
@@ -236,6 +240,9 @@ func (l *Setup) settle() error {
 		return err
 	}
 	if err := l.checkAudit(); err != nil {
+		return err
+	}
+	if err := l.checkAlerts(); err != nil {
 		return err
 	}
 	return l.settleProxies()

@@ -11,6 +11,7 @@ import (
 	"github.com/weirproject/weir/internal/ruleset"
 	"github.com/weirproject/weir/internal/ruleset/ledger"
 	"github.com/weirproject/weir/internal/telemetry"
+	"github.com/weirproject/weir/internal/telemetry/alert"
 	"github.com/weirproject/weir/internal/telemetry/audit"
 	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/observe"
@@ -28,7 +29,9 @@ type Engine struct {
 	state    *state        // nil: none is kept
 	opened   *openedLedger // nil: none
 	manager  *ruleset.Manager
-	audit    *audit.Log // nil: none
+	audit    *audit.Log     // nil: none
+	alerts   *alert.Manager // nil: none
+	webhook  *alert.Webhook // nil: none
 	markers  []func(telemetry.Mark)
 	optional string // a layer that was not asked for: the engine is ready without it
 	stop     context.CancelFunc
@@ -101,7 +104,11 @@ func (e *Engine) open(ctx context.Context) error {
 	if e.Gate, err = gate.New(e.Counts, e.Set, opts...); err != nil {
 		return err
 	}
-	return e.watch(layers)
+	if err := e.watch(layers); err != nil {
+		return err
+	}
+	e.openAlerts()
+	return nil
 }
 
 // budget is the timeout of a whole decision: that of one Redis call.
@@ -183,6 +190,7 @@ func (e *Engine) Close() (err error) {
 		e.stop()
 	}
 	e.ended.Wait()
+	e.closeAlerts()
 	if e.linter != nil {
 		e.linter.Stop()
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -263,6 +264,7 @@ func (n *node) step(t *testing.T, names ...string) (all []string) {
 		own = append(own, telemetry.Alert{Name: name, Rule: "login", Text: "text"})
 	}
 	firing, changes := n.agree(t.Context(), own, time.Now())
+	slices.SortFunc(changes, func(a, b telemetry.Alert) int { return strings.Compare(a.Name, b.Name) })
 	for _, a := range changes {
 		word := "+"
 		if !a.Resolved.IsZero() {

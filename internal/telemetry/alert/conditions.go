@@ -185,7 +185,8 @@ func (w *watch) store(r *Reading) (list []condition) {
 	if n := r.Degraded - w.degraded; w.Degraded && n > 0 {
 		c := condition{raises: true, holds: true, confirm: 2}
 		c.Alert = telemetry.Alert{Name: "degraded", Value: float64(n)}
-		c.Text = fmt.Sprintf("store is not responding: %d requests were decided by on_store_error in the last %v", n, every)
+		c.Text = fmt.Sprintf("store is not responding: %d requests in the last %v were decided by on_store_error", n,
+			every)
 		list = append(list, c)
 	}
 	w.degraded = r.Degraded

@@ -3,6 +3,8 @@ package alert
 import (
 	"context"
 	"log/slog"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -78,6 +80,9 @@ func (m *Manager) step(ctx context.Context, now time.Time) {
 		m.Log.Warn("alerts: too many fire, others are left out", "most", maxFiring, "left_out", m.watch.leftOut)
 	}
 	all, changes := m.agree(ctx, own, now)
+	byID := func(a, b telemetry.Alert) int { return strings.Compare(ID(&a), ID(&b)) }
+	slices.SortFunc(all, byID)
+	slices.SortFunc(changes, byID)
 	if ctx.Err() != nil {
 		return
 	}

@@ -72,7 +72,6 @@ func (w *watch) step(r *Reading, now time.Time) (firing []telemetry.Alert) {
 			firing = append(firing, s.Alert)
 		}
 	}
-	slices.SortFunc(firing, func(a, b telemetry.Alert) int { return strings.Compare(ID(&a), ID(&b)) })
 	return firing
 }
 
