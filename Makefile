@@ -94,7 +94,7 @@ cover:
 # SEQUENTIAL are long tests of one goroutine.
 SEQUENTIAL = TestVectors.* TestCosts TestStories TestBounds.* TestLongLogsAgreeWithTheEmbeddedStore \
 	TestManyExpiredLeases.* TestStoreStaysBelowItsCeilingOfBytes TestLongKeysCostNoMoreThanShortOnes \
-	TestResetAfterFullStoreKeepsMemoryBounded TestASetThatCompilesDecidesEveryRequest TestParsingTakesLittleRoom
+	TestResetAfterFullStoreKeepsMemoryBounded TestASetThatCompilesDecidesEveryRequest TestParsingMemoryIsBounded
 EACH_LAYER = ./internal/layers/...
 racing = go test -p 3 -race -skip "^($$(echo $(SEQUENTIAL) $(1) | tr ' ' '|'))$$"
 race: export RAPID_CHECKS = 20

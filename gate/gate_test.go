@@ -206,8 +206,8 @@ rules:
 	}
 }
 
-// TestAFailingShadowIsNobodysBusiness: what is tried out changes no answer.
-func TestAFailingShadowIsNobodysBusiness(t *testing.T) {
+// TestFailingShadowRuleAffectsNoRequest: what is tried out changes no answer.
+func TestFailingShadowRuleAffectsNoRequest(t *testing.T) {
 	g := open(t, &failing{memstore.New(), weir.ErrUnavailable}, `
 rules:
   - {name: tried, mode: shadow, limit: 1/1h, on_store_error: deny}

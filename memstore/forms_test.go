@@ -120,7 +120,7 @@ func grantedUnderLock(t *testing.T, store *Store, l *weir.Limiter, claims []weir
 }
 
 // Keys of any bytes and length are told apart.
-func TestKeysAreToldApart(t *testing.T) {
+func TestSimilarKeysAreDistinct(t *testing.T) {
 	store := New()
 	l, err := weir.New(store, "test", weir.PerDay(1))
 	if err != nil {

@@ -89,8 +89,8 @@ func TestReplyOfAnotherShapeIsAnError(t *testing.T) {
 	}
 }
 
-// TestKeyInAnErrorTextIsNoWordOfAScript: Redis repeats the words of a command that it does not know.
-func TestKeyInAnErrorTextIsNoWordOfAScript(t *testing.T) {
+// TestErrorTextWithAKeyIsNoErrorOfTheScript: Redis repeats the words of a command that it does not know.
+func TestErrorTextWithAKeyIsNoErrorOfTheScript(t *testing.T) {
 	const sha = "0123456789012345678901234567890123456789"
 	for text, foreign := range map[string]bool{
 		"unknown command 'EVALSHA', with args beginning with: 'WEIR foreign 0 x'": false,

@@ -17,9 +17,9 @@ func resting() (opt rules.Option, rests func() int) {
 	return rules.WithRest(func() { n++ }), func() int { defer func() { n = 0 }(); return n }
 }
 
-// TestWhatWasCompiledIsNotCompiledAgain: neither the same file, nor one whose rules are the
+// TestUnchangedRulesAreNotCompiledAgain: neither the same file, nor one whose rules are the
 // same by place, whatever it is called. A rest tells that there was work.
-func TestWhatWasCompiledIsNotCompiledAgain(t *testing.T) {
+func TestUnchangedRulesAreNotCompiledAgain(t *testing.T) {
 	opt, rests := resting()
 	c := rules.NewCompiler(opt)
 	file := crowd(1000)
@@ -69,8 +69,8 @@ func TestAMistakeLeavesTheLastSet(t *testing.T) {
 	}
 }
 
-// TestACompilerParses as Parse does, with its options, and compiles then for nothing.
-func TestACompilerParses(t *testing.T) {
+// TestCompilerParsesLikeParse, with its options, and the compilation after it is free.
+func TestCompilerParsesLikeParse(t *testing.T) {
 	opt, rests := resting()
 	c := rules.NewCompiler(opt, rules.WithHashKey([]byte("secret")))
 	file, err := c.Parse("f", yamlOf(crowd(1000)))
@@ -115,9 +115,9 @@ func TestOneCompilerForMany(t *testing.T) {
 	all.Wait()
 }
 
-// TestRestsAreSpread over all of the work, which is done once: no rest is further from the
+// TestPausesAreSpread over all of the work, which is done once: no rest is further from the
 // next than some hundred rules.
-func TestRestsAreSpread(t *testing.T) {
+func TestPausesAreSpread(t *testing.T) {
 	const compiling, linting = 10_000 / 256, (3*10_000 + 10_000) / 32 // each rule is compared twice
 	opt, rests := resting()
 	file := crowd(10_000)
@@ -138,8 +138,7 @@ func TestRestsAreSpread(t *testing.T) {
 	}
 }
 
-// TestWhatIsThereIsNotMissing, however wrong it is.
-func TestWhatIsThereIsNotMissing(t *testing.T) {
+func TestInvalidValueIsNotReportedAsMissing(t *testing.T) {
 	for text, want := range map[string]string{
 		"rules: 5": "rules must be a list",
 		"rules: [{name: a, limit: 1/1s, key: user, overrides: [{key: [], limit: 2/1s}]}]":     "key has 0 values",
@@ -172,7 +171,7 @@ func TestAKeyIsOfItsRule(t *testing.T) {
 	}
 }
 
-// TestNamesAreThoseOfLimits, and what is wrong with one is told where it stands.
+// TestNamesAreThoseOfLimits, and a mistake in one is reported at its place.
 func TestNamesAreThoseOfLimits(t *testing.T) {
 	for _, name := range []string{strings.Repeat("x", 129), "a:b", "a/b", "a@", "a[", "a`", "a~", "a{", "a\u00e9", "-_ ."} {
 		_, err := rules.Parse("f", fmt.Appendf(nil, "rules:\n- limit: 1/1s\n  name: %q\n", name))

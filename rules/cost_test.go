@@ -52,7 +52,7 @@ func TestCosts(t *testing.T) {
 	}
 }
 
-func TestWhereACostIsSettled(t *testing.T) {
+func TestSettlingHeaders(t *testing.T) {
 	for text, want := range map[string]string{"5": "", "{settle: bytes}": "bytes", "{settle: header.x-used-tokens}": "X-Used-Tokens",
 		"{from: query.n, max: 9, settle: header.bytes}": "Bytes"} {
 		if got := compiled(t, "rules: [{name: a, limit: 100/1m, cost: "+text+"}]").Rules()[0].Settle(); got != want {

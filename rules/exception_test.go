@@ -133,8 +133,8 @@ func TestLookupMistakes(t *testing.T) {
 	}
 }
 
-// TestExceptionsThatDoNotFit are told of; the others, and the rules, are in force.
-func TestExceptionsThatDoNotFit(t *testing.T) {
+// TestUnfitExceptionsAreReported; the others, and the rules, are in force.
+func TestUnfitExceptionsAreReported(t *testing.T) {
 	list := []rules.Exception{
 		{ID: "a rule that is gone", Kind: rules.Overridden, Rule: "gone", Values: []string{"x"}, Limit: []string{"1/1m"}},
 		{ID: "two values", Kind: rules.Overridden, Rule: "per-user", Values: []string{"x", "y"}, Limit: []string{"1/1m"}},

@@ -82,7 +82,7 @@ func TestAPathWithParametersIsNoPattern(t *testing.T) {
 	}
 }
 
-func TestWordsOfThePathForm(t *testing.T) {
+func TestPathFormWords(t *testing.T) {
 	for _, word := range pathform.Words() {
 		form, err := pathform.Parse([]string{word})
 		if err != nil || form.String() != word || (form == pathform.Form{}) != (word == pathform.Strict) {

@@ -73,7 +73,7 @@ rules:
 	}
 }
 
-func TestConditionsOnWhatTheDoorTells(t *testing.T) {
+func TestConditionsOnAttributesOfTheFrontEnd(t *testing.T) {
 	set := compiled(t, `
 rules:
   - {name: service, limit: 1/1s, match: {service: [orders, carts]}}
@@ -152,9 +152,8 @@ func sort(values []string) int {
 	return 2
 }
 
-// TestGroupsAreALinearScan compares with the dumb way: of all that match, the first with
-// the most worth.
-func TestGroupsAreALinearScan(t *testing.T) {
+// TestGroupsEqualALinearScan: of all rules that match, the first with the most worth.
+func TestGroupsEqualALinearScan(t *testing.T) {
 	contested := 0
 	rapid.Check(t, func(t *rapid.T) {
 		specs := genSpecs(t)

@@ -103,7 +103,7 @@ func TestOnePathHasOneKey(t *testing.T) {
 	}
 }
 
-func TestWhatIsMissing(t *testing.T) {
+func TestMissingKeys(t *testing.T) {
 	for how, want := range map[rules.OnMissing]string{"": "x client.ip=- user=3:ann", rules.Anonymous: "x client.ip=- user=3:ann", rules.Skip: "x ", rules.Deny: "x "} {
 		rule := ruleOf(t, rules.Spec{Key: []string{"client.ip", "user"}, OnMissing: how})
 		got, ok := rule.AppendKey([]byte("x "), &rules.Request{User: "ann"})

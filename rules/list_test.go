@@ -67,8 +67,8 @@ rules:
 	}
 }
 
-// TestListsAreALinearScan draws lists whose values begin and lie within each other.
-func TestListsAreALinearScan(t *testing.T) {
+// TestListsEqualALinearScan, for values that begin alike or lie within each other.
+func TestListsEqualALinearScan(t *testing.T) {
 	text := rapid.StringMatching(`[ab]{1,4}\*?|\*`)
 	network := rapid.Map(rapid.SliceOfN(rapid.IntRange(0, 255), 5, 5), func(n []int) string {
 		address := netip.AddrFrom4([4]byte{byte(n[0] % 2), byte(n[1] % 2 * 128), 0, byte(n[3] % 4)})
@@ -96,7 +96,7 @@ func TestListsAreALinearScan(t *testing.T) {
 	})
 }
 
-// BenchmarkListed asks about addresses of anybody, of whom some are listed.
+// BenchmarkListed looks up addresses, some of which are listed.
 func BenchmarkListed(b *testing.B) {
 	for _, n := range []int{100, 10_000, 100_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {

@@ -62,7 +62,7 @@ rules:
 	}
 }
 
-// TestMistakesOfListsInFiles stand in the lists, or where the lists are named.
+// TestMistakesOfListsInFiles are reported in the list file, or where the list is named.
 func TestMistakesOfListsInFiles(t *testing.T) {
 	files := map[string]string{
 		"bad.txt":    "10.0.0.1\n 10.0.0.300 # no\n10.0.0.1/8\n",
@@ -117,7 +117,7 @@ func TestMistakesOfListsInFiles(t *testing.T) {
 	}
 }
 
-// TestAListIsReadOnce, also where something is wrong with what names it.
+// TestAListIsReadOnce, also if the list that names it has a mistake.
 func TestAListIsReadOnce(t *testing.T) {
 	for _, rest := range []string{"", "x", "deny: {user: {file: a.txt}}\n"} {
 		reads := 0
@@ -148,8 +148,8 @@ func tooManyFiles() string {
 	return b.String()
 }
 
-// TestAFileIsReadOnce however often it is named, and names that are no good not at all.
-func TestAFileIsReadOnce(t *testing.T) {
+// TestListFileIsReadOnce however many lists name it; an invalid name is never opened.
+func TestListFileIsReadOnce(t *testing.T) {
 	var read []string
 	option := rules.WithFiles(func(name string) ([]byte, error) {
 		read = append(read, name)
@@ -178,8 +178,8 @@ func TestManyNetworksInAFile(t *testing.T) {
 	}
 }
 
-// TestLintLooksAtListsInFiles, and tells their lines.
-func TestLintLooksAtListsInFiles(t *testing.T) {
+// TestLintWarnsOfListsInFiles, with their lines.
+func TestLintWarnsOfListsInFiles(t *testing.T) {
 	_, warnings, err := rules.Lint("d/f", []byte("deny: {user: {file: a.txt}}\nallow: {user: [x, bob]}\nrules: []"), filesOf(map[string]string{"a.txt": "ann\n# some\nbob"}))
 	if err != nil || len(warnings) != 1 || warnings[0].File != "d/f" || warnings[0].Line != 2 {
 		t.Errorf("%v %v", warnings, err)
@@ -190,7 +190,7 @@ func TestLintLooksAtListsInFiles(t *testing.T) {
 	}
 }
 
-// FuzzListFile reads any list: it is good for Compile, or its mistakes stand in it.
+// FuzzListFile: any list either compiles or has its mistakes reported.
 func FuzzListFile(f *testing.F) {
 	for _, text := range []string{"", "# nobody", "192.0.2.1\n10.0.0.0/8 # x\r\n", "\uFEFFann\nbot-*\n*", "a*b\n\\*\n\xff", "::ffff:1.2.3.4/100\n1.2.3.4\n1.2.3.4/32"} {
 		f.Add([]byte(text), true)

@@ -74,8 +74,8 @@ func TestListsInSets(t *testing.T) {
 	}
 }
 
-// TestMembersThatAreNoValues keep out no others.
-func TestMembersThatAreNoValues(t *testing.T) {
+// TestInvalidMembersAreLeftOut, and all others are in force.
+func TestInvalidMembersAreLeftOut(t *testing.T) {
 	long := strings.Repeat("x", bounds.Text+1)
 	set := withSets(t, guarded, map[string][]string{
 		"weir:blocked": {"192.0.2.300", "10.0.0.1/8", "192.0.2.1", "redis://user:pass@host", "192.0.2.7\n192.0.2.8", "-1"},
@@ -98,7 +98,7 @@ func TestMembersThatAreNoValues(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{`deny.client.ip: the set "weir:blocked" has "192.0.2.300", which is left out: allowed: an address`, `allowed: 10.0.0.0/8 for that network`,
-		`the set "weir:feed" was not read, and names nobody`, `the set "friends" has "a*b"`, "it is not UTF-8", "1 to 1024 bytes", "f: "} {
+		`the set "weir:feed" was not read, and has no members`, `the set "friends" has "a*b"`, "it is not UTF-8", "1 to 1024 bytes", "f: "} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("without %s:\n%v", want, err)
 		}
@@ -115,8 +115,7 @@ func TestMembersThatAreNoValues(t *testing.T) {
 	}
 }
 
-// TestMuchThatIsLeftOut is told in bounded space.
-func TestMuchThatIsLeftOut(t *testing.T) {
+func TestReportOfLeftOutMembersIsBounded(t *testing.T) {
 	var members []string
 	for i := range 1000 {
 		members = append(members, fmt.Sprint("no address ", i))
@@ -160,8 +159,8 @@ func TestMistakesOfSets(t *testing.T) {
 	}
 }
 
-// TestLintKnowsSets: what is in them is not known, so nothing is said of it.
-func TestLintKnowsSets(t *testing.T) {
+// TestLintAcceptsSets: what is in them is not known, so nothing is said of it.
+func TestLintAcceptsSets(t *testing.T) {
 	set, warnings, err := rules.Lint("f", []byte("deny: {user: {redis: a, values: bob}}\nallow: {user: [x, bob]}\nrules: []"), rules.WithSets())
 	if err != nil || len(warnings) != 1 || warnings[0].Line != 2 {
 		t.Errorf("%v %v", warnings, err)

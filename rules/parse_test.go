@@ -18,7 +18,7 @@ import (
 
 var update = flag.Bool("update", false, "write the errors that Parse reports into testdata/errors")
 
-// TestErrors reads each story of testdata/errors: a file of rules and what is said of it.
+// TestErrors reads each story of testdata/errors: a rule file and the errors that it has.
 func TestErrors(t *testing.T) {
 	names, err := filepath.Glob("testdata/errors/*.txt")
 	if err != nil || len(names) < 15 {
@@ -137,7 +137,7 @@ func TestCompile(t *testing.T) {
 	}
 }
 
-// TestCompileChecksToo gives Compile what a program may have made up.
+// TestCompileChecksToo: a program may pass a File that Parse would refuse.
 func TestCompileChecksToo(t *testing.T) {
 	_, err := rules.Compile(&rules.File{Name: "program", Rules: []rules.Spec{
 		{Name: "a", Limit: []string{"5/60"}, Cost: rules.Cost{Units: -1}},
@@ -152,8 +152,8 @@ func TestCompileChecksToo(t *testing.T) {
 	}
 }
 
-// TestWhatOnlyProgramsCanGetWrong is what the form of a file rules out.
-func TestWhatOnlyProgramsCanGetWrong(t *testing.T) {
+// TestMistakesOfPrograms: these values cannot be written in a file.
+func TestMistakesOfPrograms(t *testing.T) {
 	for want, file := range map[string]rules.File{
 		"f: allow.user: allow.user has no values":                            {Allow: map[string]rules.List{"user": {}}},
 		`f: deny.user[0]: deny.user has "": a value of 1 to 1024 bytes`:      {Deny: map[string]rules.List{"user": {Values: []string{""}}}},
@@ -215,9 +215,8 @@ func TestCeilings(t *testing.T) {
 	}
 }
 
-// TestParsingTakesLittleRoom parses the densest files that are not refused for their size.
-// It counts all allocations; most of them are garbage at once.
-func TestParsingTakesLittleRoom(t *testing.T) {
+// TestParsingMemoryIsBounded for the densest files that are not refused for their size.
+func TestParsingMemoryIsBounded(t *testing.T) {
 	most := bounds.Nodes - 10
 	for name, text := range map[string]string{
 		"list":    "rules: [" + strings.Repeat("a,", most) + "]",
@@ -240,8 +239,8 @@ func TestParsingTakesLittleRoom(t *testing.T) {
 	}
 }
 
-// TestCeilingsOfAFile are those of all its rules together.
-func TestCeilingsOfAFile(t *testing.T) {
+// TestMaximaOfAFile count all rules together.
+func TestMaximaOfAFile(t *testing.T) {
 	var list rules.List
 	for i := range 9_500 {
 		list.Values = append(list.Values, fmt.Sprint("u", i))
@@ -380,7 +379,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// FuzzTemplate looks for bodies that grow out of bounds once they are accepted.
+// FuzzTemplate looks for accepted bodies that grow without bound.
 func FuzzTemplate(f *testing.F) {
 	for _, body := range []string{"{{.Message}}", "{{json .Violated}} {{.RetryAfter}}", "{{html .Message}}{{js .Message}}"} {
 		f.Add(body, "m", "v", int64(7), 429)

@@ -63,7 +63,7 @@ func yamlOf(file *rules.File) []byte {
 	return b.Bytes()
 }
 
-// TestAHundredThousandRules are found like few, and one more is too many.
+// TestAHundredThousandRules take as little time to match as few, and one rule more is refused.
 func TestAHundredThousandRules(t *testing.T) {
 	file := crowd(rules.MaxRules)
 	set, err := rules.Compile(file)
@@ -157,7 +157,7 @@ func BenchmarkMatchMany(b *testing.B) {
 	}
 }
 
-// BenchmarkExcept is one exception more over many rules.
+// BenchmarkExcept adds one exception over many rules.
 func BenchmarkExcept(b *testing.B) {
 	file := crowd(100_000)
 	set, err := rules.Compile(file)
@@ -203,7 +203,7 @@ func TestAHundredThousandRulesFitOneFile(t *testing.T) {
 	}
 }
 
-func TestAFileThatIsTooLargeIsNotToldItsSize(t *testing.T) {
+func TestErrorOfATooLargeFileHasNoSize(t *testing.T) {
 	_, err := rules.Parse("weir.yaml", make([]byte, rules.MaxFile+1)) // as much as readers read
 	if err == nil || !strings.Contains(err.Error(), "it has over 8388608 bytes") {
 		t.Error(err)

@@ -43,7 +43,7 @@ func refusedBySchema(schema *jsonschema.Schema, text string) error {
 	return schema.Validate(value)
 }
 
-func TestTheSchemaTakesWhatParseTakes(t *testing.T) {
+func TestSchemaAcceptsWhatParseAccepts(t *testing.T) {
 	_, schema := parsedSchema(t)
 	texts := map[string]string{"good": good, "zoo": zoo, "everything": everything, "none": "rules: []",
 		"files": "deny: {client.ip: {file: blocked.txt}, user: {file: a/b.txt, values: [ann, bob]}}\nallow: {user: {file: a.txt, values: ann}}\nrules: []",
@@ -89,8 +89,8 @@ var onlyParseKnows = map[string][]int{
 	"schedules":         {3, 5, 10},                             // a day twice, an end that is the beginning, zones
 }
 
-// TestTheSchemaRefusesWhatItCan gives the schema each rule of the stories of errors, alone.
-func TestTheSchemaRefusesWhatItCan(t *testing.T) {
+// TestSchemaRefusesInvalidRules gives the schema each rule of the stories of errors, alone.
+func TestSchemaRefusesInvalidRules(t *testing.T) {
 	_, schema := parsedSchema(t)
 	stories, err := filepath.Glob("testdata/errors/*.txt")
 	if err != nil || len(stories) < 20 {
@@ -160,8 +160,8 @@ var shapes = map[string]string{
 
 var allowedFields = regexp.MustCompile(`unknown field "no_such_field"; allowed: (.*)`)
 
-// TestTheSchemaHasTheFieldsOfParse: what Parse says is allowed is what the schema has.
-func TestTheSchemaHasTheFieldsOfParse(t *testing.T) {
+// TestSchemaHasTheFieldsOfParse: what Parse says is allowed is what the schema has.
+func TestSchemaHasTheFieldsOfParse(t *testing.T) {
 	document, schema := parsedSchema(t)
 	for name, shape := range shapes {
 		object := document
@@ -186,8 +186,8 @@ func TestTheSchemaHasTheFieldsOfParse(t *testing.T) {
 	}
 }
 
-// TestTheSchemaExplains: an editor shows the description.
-func TestTheSchemaExplains(t *testing.T) {
+// TestSchemaExplainsFields: an editor shows the description.
+func TestSchemaExplainsFields(t *testing.T) {
 	document, _ := parsedSchema(t)
 	definitions := document["$defs"].(map[string]any)
 	objects := map[string]any{"": document}

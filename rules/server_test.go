@@ -29,7 +29,7 @@ func TestStores(t *testing.T) {
 	}
 }
 
-// TestPasswordsAreNotRepeated has one in every place where a mistake may show it.
+// TestPasswordsAreNotRepeated in an error, wherever a mistake stands beside one.
 func TestPasswordsAreNotRepeated(t *testing.T) {
 	const secret = "hunter2"
 	for _, text := range []string{

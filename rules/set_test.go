@@ -221,7 +221,7 @@ func genRequest(t *rapid.T) *rules.Request {
 	}
 }
 
-func TestMatchIsALinearScan(t *testing.T) {
+func TestMatchEqualsALinearScan(t *testing.T) {
 	several := 0 // requests that more than two rules match
 	rapid.Check(t, func(t *rapid.T) {
 		specs := genSpecs(t)

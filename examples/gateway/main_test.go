@@ -39,7 +39,7 @@ func limited(t *testing.T) func(http.Handler) http.Handler {
 	return middleware
 }
 
-func TestTheRefusedCostTheOthersNothing(t *testing.T) {
+func TestRefusedRequestsChargeNoOtherLimit(t *testing.T) {
 	var served atomic.Int64
 	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		served.Add(1)

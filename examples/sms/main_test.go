@@ -16,7 +16,7 @@ import (
 	"github.com/weirproject/weir/memstore"
 )
 
-// TestCodes is a day of somebody who wants as many codes as he can get.
+// TestCodes: a user asks for as many codes as possible during a day.
 func TestCodes(t *testing.T) {
 	var now atomic.Int64
 	midnight := time.Date(2026, 3, 1, 16, 0, 0, 0, time.UTC) // in Shanghai

@@ -124,8 +124,8 @@ func scrape(t *testing.T, p *process) (lines string) {
 func TestConditionsOfAServerAlert(t *testing.T) {
 	t.Parallel()
 	redis, dir := redistest.Start(t), t.TempDir()
-	write(t, dir, "weir.yaml", "rules: [{name: site, limit: fixed_window 10/1h}]\n")
-	p := call{dir: dir}.serve(t, "--config", "weir.yaml", "--store", redis.URL())
+	write(t, dir, "weir.yaml", "rules:\n  - {name: login, key: [client.ip], limit: fixed_window 10/1h}\n  - {name: site, limit: fixed_window 10/1h}\n")
+	p := call{dir: dir}.serve(t, "--config", "weir.yaml", "--store", redis.URL(), "--alerts", "minimum=10,window=10s")
 	for range 9 {
 		decide(t, p.at("http"), "203.0.113.7", "")
 	}
@@ -137,6 +137,7 @@ func TestConditionsOfAServerAlert(t *testing.T) {
 			return strings.Contains(p.logs(), text)
 		})
 	}
+	logged("alert: one key has 100 % of the refusals of rule login")
 	logged("% of its limit fixed_window 10/1h, which all its requests share")
 	write(t, dir, "weir.yaml", "rules: [{nam: site}]\n")
 	logged("alert: rule source config is not in force as it is")

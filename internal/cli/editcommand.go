@@ -61,9 +61,12 @@ func (o *operator) draft(name string) (text string, revision int64, err error) {
 	case r.YAML == "" && r.Revision > 0:
 		return "", 0, fmt.Errorf("rule %q is disabled, and defined in %s: weir rules enable %[1]s", name, r.From)
 	case r.Revision == 0:
-		return fmt.Sprintf("# This rule is defined in %s, which stays unchanged: your text here overrides it.\n"+
-			"name: %s\nkey: [client.ip]\nlimit: [%s]\n",
-			r.From, name, strings.Join(r.Limit, ", ")), 0, nil
+		text := r.YAML
+		if text == "" { // it cannot be written alone
+			text = fmt.Sprintf("name: %s\nkey: [client.ip]\nlimit: [%s]\n", name, strings.Join(r.Limit, ", "))
+		}
+		return fmt.Sprintf("# This rule is defined in %s, which stays unchanged: your text here overrides it.\n%s",
+			r.From, visible(text)), 0, nil
 	}
 	return textOf(&r), r.Revision, nil
 }

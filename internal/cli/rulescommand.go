@@ -46,7 +46,8 @@ func (o *operator) listRules([]string) error {
 func (o *operator) getRule(args []string) error {
 	return show(o, get(rulePath(args[0])), func(w io.Writer, r *admin.Rule) {
 		if r.Revision == 0 {
-			fmt.Fprintf(w, "# %s, %s; it comes from %s and is not in the ledger\n", r.Name, stateOf(r), r.From)
+			fmt.Fprintf(w, "# %s, %s; it comes from %s and is not in the ledger\n%s", r.Name, stateOf(r), r.From,
+				visible(r.YAML))
 			return
 		}
 		fmt.Fprint(w, textOf(r))

@@ -110,7 +110,7 @@ func (e *Engine) tellAlert(a *telemetry.Alert) {
 
 // alertReading is the state of this node.
 func (e *Engine) alertReading(ctx context.Context) *alert.Reading {
-	r := &alert.Reading{Store: e.Metrics.ReadStore(), Limits: e.sharedLimits(ctx)}
+	r := &alert.Reading{Store: e.Metrics.ReadStore(), Limits: e.sharedLimits(ctx), Keys: e.topKeys(ctx)}
 	total, _ := e.Metrics.Read(func(string, *tally.Rule) {})
 	r.Degraded = total[tally.Degraded]
 	r.Rules = func(each func(rule string, passed, refused uint64)) {
@@ -128,6 +128,29 @@ func (e *Engine) alertReading(ctx context.Context) *alert.Reading {
 		}
 	}
 	return r
+}
+
+// mostTop is the number of rules, those with most refusals, whose most refused keys are read for alerts.
+const mostTop = 20
+
+// topKeys returns the most refused keys of the last minute on this node.
+func (e *Engine) topKeys(ctx context.Context) (list []alert.TopKey) {
+	if e.watcher == nil || e.alerting.NewTopKey == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, readWithin)
+	defer cancel()
+	q := telemetry.Query{From: time.Now().Add(-time.Minute), Node: e.NodeName(), Most: mostTop}
+	o, err := e.Telemetry().Overview(ctx, q)
+	if err != nil {
+		return nil // of other nodes; the next reading is soon
+	}
+	for i := range o.Rules {
+		if key := o.Rules[i].WorstKey; key != nil {
+			list = append(list, alert.TopKey{Rule: o.Rules[i].Name, Key: key.Key, Refused: key.Refused, Share: key.Share})
+		}
+	}
+	return list
 }
 
 const (

@@ -29,6 +29,9 @@ type Engine struct {
 	state    *state        // nil: none is kept
 	opened   *openedLedger // nil: none
 	manager  *ruleset.Manager
+	store    weir.Store // without layers
+	outage   *outage
+	watcher  *watcher       // nil: no telemetry
 	audit    *audit.Log     // nil: none
 	alerts   *alert.Manager // nil: none
 	webhook  *alert.Webhook // nil: none
@@ -81,7 +84,7 @@ func (e *Engine) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	e.Counts = store // Close closes it
+	e.store, e.Counts = store, store // Close closes it
 	e.Metrics = observe.New(e.Version)
 	if err := e.openState(store); err != nil {
 		return err
@@ -93,8 +96,12 @@ func (e *Engine) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	e.outage = &outage{log: e.Log, mark: e.Mark}
 	opts := []gate.Option{gate.WithLocal(local), gate.WithBudget(e.budget()), gate.WithObserver(e.Metrics.Verdict),
-		gate.WithObserver((&outage{log: e.Log, mark: e.Mark}).verdict)}
+		gate.WithObserver(e.outage.verdict)}
+	if e.openRecorder(ctx); e.watcher != nil {
+		opts = append(opts, gate.WithObserver(e.watcher.Verdict))
+	}
 	if e.audit != nil {
 		opts = append(opts, gate.WithObserver(e.audit.Verdict))
 	}
@@ -104,9 +111,13 @@ func (e *Engine) open(ctx context.Context) error {
 	if e.Gate, err = gate.New(e.Counts, e.Set, opts...); err != nil {
 		return err
 	}
-	if err := e.watch(layers); err != nil {
+	if err := e.prepare(layers); err != nil {
 		return err
 	}
+	if err := e.openHistory(store); err != nil {
+		return err
+	}
+	e.run()
 	e.openAlerts()
 	return nil
 }
@@ -150,8 +161,8 @@ func (e *Engine) addLayers(store weir.Store) (local weir.Store, err error) {
 	return e.stack.Local, nil
 }
 
-// watch begins to keep the rules up to date.
-func (e *Engine) watch(layers []ruleset.Layer) (err error) {
+// prepare makes the manager, which keeps the rules up to date.
+func (e *Engine) prepare(layers []ruleset.Layer) (err error) {
 	e.manager, err = ruleset.NewManager(layers, e.swap, ruleset.WithCompile(e.Compile),
 		ruleset.WithTell(e.onEvent), ruleset.WithStartWithin(e.StartWithin))
 	if err != nil {
@@ -164,10 +175,14 @@ func (e *Engine) watch(layers []ruleset.Layer) (err error) {
 	}
 	e.settings = settingsOf(e.File)
 	e.Metrics.Incomplete(true)
+	return nil
+}
+
+// run begins to keep the rules up to date.
+func (e *Engine) run() {
 	var ctx context.Context
 	ctx, e.stop = context.WithCancel(context.Background())
 	e.ended.Go(func() { e.manager.Run(ctx) })
-	return nil
 }
 
 // Wait waits until the rules of all sources are in force, or for StartWithin: then the engine works without the
@@ -194,6 +209,9 @@ func (e *Engine) Close() (err error) {
 	if e.linter != nil {
 		e.linter.Stop()
 	}
+	if e.watcher != nil {
+		err = e.watcher.close()
+	}
 	if e.opened != nil {
 		e.opened.close()
 	}
@@ -201,7 +219,7 @@ func (e *Engine) Close() (err error) {
 		e.audit.Close()
 	}
 	if e.state != nil {
-		err = e.state.close()
+		err = errors.Join(err, e.state.close())
 	}
 	if e.Counts != nil {
 		err = errors.Join(err, e.Counts.Close())

@@ -40,7 +40,7 @@ func TestTheMostThatALimitGrantsInATime(t *testing.T) {
 }
 
 // However requests fall, no limit grants more than is said, and where they are greedy nearly as many.
-func TestNoLimitGrantsMoreThanIsSaid(t *testing.T) {
+func TestNoLimitGrantsMoreThanItsBound(t *testing.T) {
 	for _, text := range []string{"7/10s", "7/10s burst 3", "5/10s overdraft 2", "3/10s step", "fixed_window 6/10s", "fixed_window 6/10s epoch",
 		"sliding_log 6/10s", "sliding_counter 20/10s slices 1", "sliding_counter 20/10s slices 5", "calendar 6/minute"} {
 		limit, best := limitOf(t, text), make(map[time.Duration]int64)
@@ -77,7 +77,7 @@ func TestNoLimitGrantsMoreThanIsSaid(t *testing.T) {
 	}
 }
 
-func TestPeriodsAreTold(t *testing.T) {
+func TestPeriods(t *testing.T) {
 	for text, want := range map[string]string{"10/1d": "24h0m0s", "calendar 5/week": "0s", "concurrency 5 ttl 1m": "0s", "sliding_counter 5/1m": "1m0s"} {
 		if got := fmt.Sprint(quota.Period(limitOf(t, text))); got != want {
 			t.Errorf("%s: %s, want %s", text, got, want)

@@ -46,7 +46,7 @@ func (d deed) updates() ruleset.Update {
 }
 
 // After updates in any order and pace each layer's last good content is in force.
-func TestTheLastGoodWordOfEachLayerIsInForce(t *testing.T) {
+func TestLastGoodUpdateOfEachSourceIsInForce(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		layers := rapid.IntRange(1, 3).Draw(r, "layers")
 		slow := time.Duration(rapid.SampledFrom([]int{0, 0, 3, 20, 500}).Draw(r, "slow")) * time.Millisecond

@@ -249,7 +249,7 @@ func TestSilenceEndsTheWait(t *testing.T) {
 	})
 }
 
-func TestNothingGoodAtAll(t *testing.T) {
+func TestStartWithoutAnyValidSource(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h := newHouse(t, 1, nil)
 		defer h.end()
@@ -277,7 +277,7 @@ func TestBadUpdatesChangeNothing(t *testing.T) {
 		{"it has mistakes", ruleset.Update{Err: errors.New("line 3"), Revision: "r"}, "a: refused, 1 rules stay in force: line 3"},
 		{"it is empty", says(""), "a: refused, 1 rules stay in force: it has no rules any more: its 1 rules stay in force; remove them one by one, or allow this source to be empty"},
 		{"it says nothing", ruleset.Update{Revision: "r"}, "a: refused, 1 rules stay in force: the source sent neither rules nor an error, which is a bug in it"},
-		{"it does not compile", mistake, `a: refused, 1 rules stay in force: test: rules[0].limit[0]: limit is "1/60"; allowed: a period with its unit, such as 1s, 500ms, 1m30s, 1h, 1d or 1w; "60" is none`},
+		{"it does not compile", mistake, `a: refused, 1 rules stay in force: test: rules[0].limit[0]: limit is "1/60"; allowed: a period with its unit, such as 1s, 500ms, 1m30s, 1h, 1d or 1w; "60" is not one`},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -335,7 +335,7 @@ func TestASourceMayBeginEmpty(t *testing.T) {
 	})
 }
 
-func TestABurstIsOneRuleSet(t *testing.T) {
+func TestBurstOfUpdatesIsOneRuleSet(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h := newHouse(t, 1, nil)
 		defer h.end()
@@ -351,7 +351,7 @@ func TestABurstIsOneRuleSet(t *testing.T) {
 	})
 }
 
-func TestAStormThatDoesNotEndIsHeardMeanwhile(t *testing.T) {
+func TestEndlessUpdatesAreAppliedMeanwhile(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h := newHouse(t, 1, nil)
 		defer h.end()
@@ -549,7 +549,7 @@ func TestWarningsArePassedOn(t *testing.T) {
 	})
 }
 
-// TestEachReloadIsAnswered, whatever becomes of it.
+// TestEachReloadIsAnswered, whatever its result.
 func TestEachReloadIsAnswered(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h := newHouse(t, 2, nil)

@@ -109,27 +109,11 @@ func period(d time.Duration) string {
 	return text
 }
 
-// KeyValues are the values of a key without its components and lengths: "203.0.113.7 ann" of
-// "client.ip=11:203.0.113.7 user=3:ann". Another text stays as it is.
-func KeyValues(key string) string {
-	var values []string
-	for rest := key; rest != ""; {
-		_, after, named := strings.Cut(rest, "=")
-		if missing, is := strings.CutPrefix(after, "-"); named && is {
-			values = append(values, "-")
-			rest = strings.TrimPrefix(missing, " ")
-			continue
-		}
-		length, value, measured := strings.Cut(after, ":")
-		n, err := strconv.Atoi(length)
-		if !measured || err != nil || n < 1 || n > len(value) {
-			return key
-		}
-		values = append(values, value[:n])
-		rest = strings.TrimPrefix(value[n:], " ")
+// keyText is a key without its components and lengths: "203.0.113.7 ann" of
+// "client.ip=11:203.0.113.7 user=3:ann".
+func keyText(key string) string {
+	if values := telemetry.KeyValues(key); values != nil {
+		return strings.Join(values, " ")
 	}
-	if len(values) == 0 {
-		return key
-	}
-	return strings.Join(values, " ")
+	return key
 }

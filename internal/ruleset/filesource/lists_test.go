@@ -116,7 +116,7 @@ func TestListsAreWatched(t *testing.T) {
 	g.until("192.0.2.4", true)
 }
 
-// TestAListThatIsNamedLaterIsWatched, also one in a folder that is made later.
+// TestAListThatIsNamedLaterIsWatched, also in a directory that is created later.
 func TestAListThatIsNamedLaterIsWatched(t *testing.T) {
 	dir := t.TempDir()
 	write(t, in(dir, "weir.yaml"), "deny: {client.ip: 192.0.2.1}\nrules: []\n")
@@ -131,7 +131,7 @@ func TestAListThatIsNamedLaterIsWatched(t *testing.T) {
 	g.until("192.0.2.3", true)
 }
 
-// TestListsOfADirectory stand beside its files, and may be links as in a ConfigMap.
+// TestListsOfADirectory lie beside its files, and may be links as in a ConfigMap.
 func TestListsOfADirectory(t *testing.T) {
 	dir := t.TempDir()
 	for data, address := range map[string]string{"..1": "192.0.2.1", "..2": "192.0.2.2"} {
@@ -153,8 +153,7 @@ func TestListsOfADirectory(t *testing.T) {
 	}
 }
 
-// TestListsDoNotLeadOut of the directory of the rules.
-func TestListsDoNotLeadOut(t *testing.T) {
+func TestListsOutsideTheDirectoryAreRefused(t *testing.T) {
 	base := t.TempDir()
 	dir := in(base, "rules")
 	mkdir(t, in(dir, "folder"))
@@ -187,7 +186,7 @@ func TestListsDoNotLeadOut(t *testing.T) {
 	}
 }
 
-// TestOnlyListsThatChangedAreParsedAgain, and the revision is theirs too.
+// TestOnlyListsThatChangedAreParsedAgain, and lists are part of the revision.
 func TestOnlyListsThatChangedAreParsedAgain(t *testing.T) {
 	dir := t.TempDir()
 	path := in(dir, "weir.yaml")

@@ -159,7 +159,7 @@ func TestExceptionsAreChecked(t *testing.T) {
 	}
 }
 
-// TestExceptionsAreBounded, and those that are over make room, with a word in the history.
+// TestExceptionsAreBounded. Ended ones make room, and the history records it.
 func TestExceptionsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, _ := open(t, "")
@@ -239,8 +239,8 @@ func listen(t *testing.T, s ruleset.Source) (blocked func() int) {
 	}
 }
 
-// TestExceptionsEnd at their time, one after the other, though nobody changes the ledger.
-func TestExceptionsEnd(t *testing.T) {
+// TestExceptionsEndAtTheirTime, one after the other, without a change of the ledger.
+func TestExceptionsEndAtTheirTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, backend := open(t, "")
 		for i, last := range []time.Duration{time.Minute, time.Hour, 3 * time.Hour} {
@@ -286,7 +286,7 @@ func (s *scripted) Wait(ctx context.Context) {
 
 func (s *scripted) Close() {}
 
-// TestExceptionsEndWhileTheLedgerCannotBeRead, which is when nobody can end them by hand.
+// TestExceptionsEndWhileTheLedgerCannotBeRead: at that time nobody can end them by hand.
 func TestExceptionsEndWhileTheLedgerCannotBeRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		file := &rules.File{Exceptions: []rules.Exception{{Kind: rules.Blocked, Values: []string{"10.0.0.1"}, Until: time.Now().Add(time.Minute)}}}
@@ -351,8 +351,8 @@ func TestAClockThatIsSet(t *testing.T) {
 	})
 }
 
-// TestARuleOfAnotherWeir that this one cannot read is out of force, alone, and told of.
-func TestARuleOfAnotherWeir(t *testing.T) {
+// TestRuleOfANewerVersionIsLeftOut, alone, and reported.
+func TestRuleOfANewerVersionIsLeftOut(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ledger")
 	l, backend := open(t, path)
 	done(t, 1)(l.Set(t.Context(), "a", yaml("a", "1/1s"), 0, ann))
@@ -376,7 +376,7 @@ func TestARuleOfAnotherWeir(t *testing.T) {
 	}
 }
 
-// TestEnableIsChecked as Set is: what could stand beside the others once may not any more.
+// TestEnableIsChecked like Set: the rule may no longer compile with the others.
 func TestEnableIsChecked(t *testing.T) {
 	l, _ := open(t, "")
 	ctx := t.Context()
@@ -391,8 +391,8 @@ func TestEnableIsChecked(t *testing.T) {
 	done(t, 5)(l.Enable(ctx, "a", 2, ann))
 }
 
-// TestTheFile survives an end in the middle of a line, and is not shared.
-func TestTheFile(t *testing.T) {
+// TestLedgerFile survives an end in the middle of a line, and is not shared.
+func TestLedgerFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ledger")
 	l, backend := open(t, path)
 	done(t, 1)(l.Set(t.Context(), "a", yaml("a", "1/1s"), 0, ann))

@@ -16,8 +16,8 @@ import (
 
 var aKey = ledger.Key{Rule: "login", Key: "client.ip=8:10.0.0.1"}
 
-// TestNotes stand in the history of their rule, and are no version of it.
-func TestNotes(t *testing.T) {
+// TestNotesAreInTheHistory of their rule, and are no revision of it.
+func TestNotesAreInTheHistory(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ledger")
 	l, backend := open(t, path)
 	done(t, 1)(l.Set(t.Context(), "login", yaml("login", "5/1m"), 0, ann))
@@ -64,7 +64,7 @@ func TestNotes(t *testing.T) {
 	}
 }
 
-// TestANoteIsNoRule, whatever lies under its name.
+// TestANoteIsNoRule, whatever name it has.
 func TestANoteIsNoRule(t *testing.T) {
 	for name, text := range map[string]string{
 		"key:login": `1 1 {"yaml":"name: login\nlimit: 5/1m","enabled":true,"what":"set","who":"ann"}`,

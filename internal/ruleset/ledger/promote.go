@@ -1,7 +1,6 @@
 package ledger
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"reflect"
@@ -94,15 +93,7 @@ func withCandidate(text string) (string, error) {
 			rule.Content = append(rule.Content, fields[i], fields[i+1])
 		}
 	}
-	var out bytes.Buffer
-	dumper, err := yaml.NewDumper(&out, yaml.WithIndent(2), yaml.WithCompactSeqIndent(false), yaml.WithLineWidth(-1))
-	if err != nil {
-		return "", err
-	}
-	if err := dumper.Dump(rule); err != nil {
-		return "", err
-	}
-	return out.String(), dumper.Close()
+	return dump(rule)
 }
 
 // indexOf is the index of a field's name in a mapping, or −1.

@@ -56,8 +56,8 @@ func FuzzPromoted(f *testing.F) {
 	})
 }
 
-// TestPromote is a change like any other: of the revision that was seen, and in the history.
-func TestPromote(t *testing.T) {
+// TestPromoteIsAChange like any other: it needs the revision that was read, and is in the history.
+func TestPromoteIsAChange(t *testing.T) {
 	l, _ := open(t, "")
 	ctx := t.Context()
 	text := "name: a\nlimit: 5/1m\ncandidate: {limit: sliding_log 3/1m}\n"

@@ -48,7 +48,7 @@ func TestExceptionsInRedis(t *testing.T) {
 	}
 }
 
-// TestAnExceptionEndsWithoutRedis, which then cannot be asked.
+// TestAnExceptionEndsWithoutRedis, while Redis is down.
 func TestAnExceptionEndsWithoutRedis(t *testing.T) {
 	server := redistest.Start(t)
 	l := openLedger(t, server.URL())
@@ -75,7 +75,7 @@ func exceptions(n *node) string {
 	return fmt.Sprint(values)
 }
 
-// TestALedgerConnectsOnFirstUse finds Redis when it is there.
+// TestALedgerConnectsOnFirstUse, so a Redis that starts later is found.
 func TestALedgerConnectsOnFirstUse(t *testing.T) {
 	server := redistest.Start(t)
 	server.Kill()

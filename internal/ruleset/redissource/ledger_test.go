@@ -131,7 +131,7 @@ func TestTheLedgerAcceptsValidRules(t *testing.T) {
 	done(t, 1)(l.Set(ctx, "a", "{name: a, limit: [5/1m, 20/1h]}", 0, ann))
 	for _, test := range []struct{ name, yaml, want string }{
 		{"b", "name: b\nlimt: 5/1m", "b:2:1: unknown field \"limt\"; did you mean \"limit\"?"},
-		{"b", "name: b\nlimit: 5/60", "b:2:8: limit is \"5/60\"; allowed: a period with its unit, such as 1s, 500ms, 1m30s, 1h, 1d or 1w; \"60\" is none\n    limit: 5/60\n           ^"},
+		{"b", "name: b\nlimit: 5/60", "b:2:8: limit is \"5/60\"; allowed: a period with its unit, such as 1s, 500ms, 1m30s, 1h, 1d or 1w; \"60\" is not one\n    limit: 5/60\n           ^"},
 		{"b", "name: c\nlimit: 5/1m", `name is "c"; allowed: the name under which it is kept, b`},
 		{"b", "name: b\nlimit: 5/1m\n---\nname: c", "b:"},
 		{"b", "name: b\r- {name: c, limit: 5/1m}", "b:"},
@@ -168,7 +168,7 @@ func TestTheLedgerAcceptsValidRules(t *testing.T) {
 	}
 }
 
-// TestUnreadChangesAreNotOverwritten has several people raise a limit by one, as often as they can.
+// TestUnreadChangesAreNotOverwritten: several operators raise a limit by one, as often as they can.
 func TestUnreadChangesAreNotOverwritten(t *testing.T) {
 	url, ctx := redistest.Start(t).URL(), t.Context()
 	first := openLedger(t, url)
@@ -237,9 +237,9 @@ func TestTheLedgerAsASource(t *testing.T) {
 	n.await("login 5/1m")
 }
 
-// TestALostHash is what a Redis that evicts keys leaves of a ledger: so many rules would have
+// TestEvictedLedgerHashIsALoss is what a Redis that evicts keys leaves of a ledger: so many rules would have
 // taken more changes to delete.
-func TestALostHash(t *testing.T) {
+func TestEvictedLedgerHashIsALoss(t *testing.T) {
 	server := redistest.Start(t)
 	l, ctx := openLedger(t, server.URL()), t.Context()
 	n := startFrom(t, l.Source())
@@ -430,7 +430,7 @@ func TestANumberThatWasGivenTwice(t *testing.T) {
 	lost(t)(a.Set(ctx, "login", "{name: login, limit: 8/1m}", 2, ann))
 }
 
-// TestNotesInRedis stand in the history, are no updates, and have room where rules have none.
+// TestNotesInRedis are in the history, are no updates, and fit where no further rule does.
 func TestNotesInRedis(t *testing.T) {
 	server := redistest.Start(t)
 	l, ctx := openLedger(t, server.URL(), redissource.WithMaxRules(1)), t.Context()

@@ -146,8 +146,8 @@ const addLogin = "HSET rate_limit_config:login limitType IP limitTarget * limitC
 // never is a refresh that does not come within a test, so that only messages tell.
 var never = redissource.WithRefresh(24 * time.Hour)
 
-// TestAnOperatorWithRedisCLI adds, changes, disables and deletes a rule.
-func TestAnOperatorWithRedisCLI(t *testing.T) {
+// TestRedisCLIChangesRules: it adds, changes, disables and deletes one.
+func TestRedisCLIChangesRules(t *testing.T) {
 	server := redistest.Start(t)
 	n := start(t, server.URL(), never)
 	redistest.Await(t, "a subscription", func() bool { return subscribers(server) == 1 })
@@ -187,7 +187,7 @@ func TestAnOperatorWithRedisCLI(t *testing.T) {
 	n.await("other 100/1s")
 }
 
-// TestOneRuleAsJSON has no hashes at all: what a message says is applied as it comes.
+// TestOneRuleAsJSON without any hash: the message is applied as it comes.
 func TestOneRuleAsJSON(t *testing.T) {
 	server := redistest.Start(t)
 	n := start(t, server.URL(), never)
@@ -336,7 +336,7 @@ func TestAFailover(t *testing.T) {
 	n.await("login sliding_log 6/1m")
 }
 
-// TestAReconnectionReadsAllHashes changes a hash, says nothing, and ends the connection.
+// TestAReconnectionReadsAllHashes: a hash changes without an announcement, and the connection ends.
 func TestAReconnectionReadsAllHashes(t *testing.T) {
 	server := redistest.Start(t)
 	typed(t, server, addLogin)
@@ -351,8 +351,7 @@ func TestAReconnectionReadsAllHashes(t *testing.T) {
 	n.await("login sliding_log 7/1m")
 }
 
-// TestRedisComesLate starts the node first.
-func TestRedisComesLate(t *testing.T) {
+func TestRedisStartsAfterTheServer(t *testing.T) {
 	server := redistest.Start(t)
 	server.Kill()
 	n := start(t, server.URL(), never)
@@ -373,7 +372,7 @@ func TestAnEmptyRedisIsNotAccepted(t *testing.T) {
 	typed(t, server, "DEL rate_limit_config:login")
 	typed(t, server, "PUBLISH rate_limit_config RELOAD_ALL")
 	trusting.await("")
-	doubting.awaitEvent(ruleset.Refused, `it has no rules any more; if that is meant, say so of each: {"id":…,"deleted":true}; the last rules stay in force`)
+	doubting.awaitEvent(ruleset.Refused, `it has no rules any more; to delete them, send for each: {"id":…,"deleted":true}; the last rules stay in force`)
 	doubting.await("login sliding_log 5/1m")
 	cli(t, server, "PUBLISH", "rate_limit_config", `{"id":"login","deleted":true}`) // this is one rule by name
 	doubting.await("")
@@ -439,7 +438,6 @@ func TestAStormIsCoalesced(t *testing.T) {
 	})
 }
 
-// TestInvalidMessagesAreReportedRarely sends messages that all are wrong.
 func TestInvalidMessagesAreReportedRarely(t *testing.T) {
 	server := redistest.Start(t)
 	n := start(t, server.URL(), never)
@@ -481,8 +479,7 @@ func subscribers(s *redistest.Server) int64 {
 	return s.Do("PUBSUB", "NUMSUB", "rate_limit_config").([]any)[1].(int64)
 }
 
-// TestACluster has rules on every master; replicas are not asked.
-func TestACluster(t *testing.T) {
+func TestClusterIsReadFromItsMasters(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 3, 1)
 	const many = 30
@@ -536,9 +533,9 @@ func TestACluster(t *testing.T) {
 	n.awaitEvent(ruleset.Recovered, "") // its replica has taken over
 }
 
-// TestAClusterWithoutAMaster lets the others go on: then the rules of the one that is gone
+// TestClusterWithoutAMasterKeepsItsRules lets the others go on: then the rules of the one that is gone
 // would look deleted, or as if they had never been.
-func TestAClusterWithoutAMaster(t *testing.T) {
+func TestClusterWithoutAMasterKeepsItsRules(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 3, 0)
 	for i, server := range cluster.Nodes {
@@ -619,7 +616,7 @@ func TestReload(t *testing.T) {
 	}
 }
 
-func TestRunEndsAllThatItStarted(t *testing.T) {
+func TestRunLeavesNoGoroutine(t *testing.T) {
 	server := redistest.Start(t)
 	from, err := redissource.New(server.URL(), redissource.WithRefresh(100*time.Millisecond))
 	if err != nil {
@@ -670,8 +667,8 @@ func TestOtherNames(t *testing.T) {
 	n.await("login sliding_log 5/1m")
 }
 
-// TestThreeNodes says how long a change takes to be in force everywhere.
-func TestThreeNodes(t *testing.T) {
+// TestPropagationToThreeNodes logs how long a change takes until it is in force everywhere.
+func TestPropagationToThreeNodes(t *testing.T) {
 	server := redistest.Start(t)
 	typed(t, server, addLogin)
 	nodes := []*node{start(t, server.URL(), never), start(t, server.URL(), never), start(t, server.URL(), never)}

@@ -183,8 +183,8 @@ func TestFieldsAsPeopleWriteThem(t *testing.T) {
 	}
 }
 
-// TestHalfWrittenHashes leaves each needed field out, as one that is being written has it.
-func TestHalfWrittenHashes(t *testing.T) {
+// TestHalfWrittenHashesAreInvalid: each required field is left out once, as in a hash that is being written.
+func TestHalfWrittenHashesAreInvalid(t *testing.T) {
 	for _, field := range needed {
 		f := usual("limitType=IP")
 		delete(f, field)

@@ -136,7 +136,7 @@ func TestEachSetByItself(t *testing.T) {
 	g := guardBy(t, server.URL(), guarded("a", "b", "c", "d"), never)
 	g.awaitDenied("192.0.2.1", true)
 	g.awaitDenied("192.0.2.2", true)
-	redistest.Await(t, "a word on d", g.warned("d: is no set; allowed: a set, such as SADD makes; it is empty"))
+	redistest.Await(t, "a word on d", g.warned("d: is not a set; allowed: a set, such as SADD makes; it is empty"))
 	typed(t, server, "DEL a")
 	typed(t, server, "HSET a 192.0.2.1 1")
 	typed(t, server, "SADD b 192.0.2.3")
@@ -144,7 +144,7 @@ func TestEachSetByItself(t *testing.T) {
 	typed(t, server, "PUBLISH weir:lists c") // a word on one has all read
 	g.awaitDenied("192.0.2.3", true)
 	g.awaitDenied("192.0.2.4", true)
-	g.holds("192.0.2.1", g.warned("a: is no set; allowed: a set, such as SADD makes; its last 1 members stay in force"))
+	g.holds("192.0.2.1", g.warned("a: is not a set; allowed: a set, such as SADD makes; its last members (1) stay in force"))
 	typed(t, server, "DEL a d")
 	typed(t, server, "SADD a 192.0.2.9")
 	typed(t, server, "PUBLISH weir:lists RELOAD_ALL")
@@ -152,14 +152,14 @@ func TestEachSetByItself(t *testing.T) {
 	redistest.Await(t, "all to be well", g.well)
 }
 
-// TestASetThatIsGone is believed to be meant if somebody said so.
-func TestASetThatIsGone(t *testing.T) {
+// TestMissingSetIsEmptyOnlyIfAllowed: after an announcement, the end of its time to live, or with --allow-empty.
+func TestMissingSetIsEmptyOnlyIfAllowed(t *testing.T) {
 	server := redistest.Start(t)
 	typed(t, server, "SADD a 192.0.2.1")
 	g := guardBy(t, server.URL(), guarded("a", "b"), redissource.WithRefresh(100*time.Millisecond))
 	g.awaitDenied("192.0.2.1", true)
 	typed(t, server, "FLUSHALL")
-	g.holds("192.0.2.1", g.warned("a: is gone, which nobody announced; if that is meant, say so: PUBLISH weir:lists a; its last 1 members stay in force"))
+	g.holds("192.0.2.1", g.warned("a: is gone without an announcement; if it was deleted on purpose, announce it: PUBLISH weir:lists a; its last members (1) stay in force"))
 	typed(t, server, "PUBLISH weir:lists RELOAD_ALL") // that says nothing of this set
 	typed(t, server, "PUBLISH weir:lists b")          // nor does this
 	reads := scards(server)
@@ -200,7 +200,7 @@ func callsOf(s *redistest.Server, command string) (n int) {
 	return n
 }
 
-// TestSetsAreReadOnce however many lists name them, and announcements of others' not at all.
+// TestSetsAreReadOnce however many lists name them; announcements of other keys read nothing.
 func TestSetsAreReadOnce(t *testing.T) {
 	server := redistest.Start(t)
 	typed(t, server, "SADD a 192.0.2.1")
@@ -224,8 +224,7 @@ func TestSetsAreReadOnce(t *testing.T) {
 	}
 }
 
-// TestAStormOfAnnouncements is coalesced.
-func TestAStormOfAnnouncements(t *testing.T) {
+func TestManyAnnouncementsShareReadings(t *testing.T) {
 	server := redistest.Start(t)
 	typed(t, server, "SADD a 192.0.2.1")
 	g := guardBy(t, server.URL(), guarded("a"), never)
@@ -308,7 +307,7 @@ func TestHugeSets(t *testing.T) {
 	}
 	typed(t, server, "SADD b 192.0.2.2")
 	typed(t, server, "PUBLISH weir:lists b")
-	redistest.Await(t, "a word on b", g.warned("b: has 1 members, and all sets together over 100000; that is too much; its last 0 members stay in force"))
+	redistest.Await(t, "a word on b", g.warned("b: has 1 members, and all sets together over 100000; that is too much; its last members (0) stay in force"))
 	typed(t, server, "SADD a 192.0.2.1")
 	typed(t, server, "PUBLISH weir:lists a")
 	redistest.Await(t, "a word on a", g.warned("a: has 100001 members, which take"))
@@ -341,8 +340,8 @@ func fill(s *redistest.Server, name string, n int, member func(i int) string) {
 	}
 }
 
-// TestHostileMembers keep out no others, and are told of in bounded space.
-func TestHostileMembers(t *testing.T) {
+// TestReportOfHostileMembersIsBounded, and the other members are in force.
+func TestReportOfHostileMembersIsBounded(t *testing.T) {
 	server := redistest.Start(t)
 	fill(server, "a", 1000, func(i int) string { return fmt.Sprint("\x00\xff'\"\n# ", i) })
 	server.Do("SADD", "a", "192.0.2.1\r\n", "", " ", "-", strings.Repeat("9", 5000), "\x1b[31m", "0.0.0.0/00", "192.0.2.7")
@@ -359,7 +358,7 @@ func TestHostileMembers(t *testing.T) {
 	}
 }
 
-// TestSetsInACluster lie on different masters; all are read.
+// TestSetsInACluster lie on different masters, and all are read.
 func TestSetsInACluster(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 3, 0)
@@ -421,8 +420,7 @@ func TestBadOptionsOfSets(t *testing.T) {
 	}
 }
 
-// TestRunOfSetsEndsAllThatItStarted, whether there were sets to read or not.
-func TestRunOfSetsEndsAllThatItStarted(t *testing.T) {
+func TestRunOfSetsLeavesNoGoroutine(t *testing.T) {
 	server := redistest.Start(t)
 	for _, names := range [][]string{nil, {"a"}} {
 		sets, err := redissource.NewSets(server.URL(), never)

@@ -36,8 +36,8 @@ func fillSet(s *redistest.Server, name string, from, n int) {
 	s.Do(args...)
 }
 
-// TestASetThatChangesWhileItIsRead is read again: not a part of the old and a part of the new.
-func TestASetThatChangesWhileItIsRead(t *testing.T) {
+// TestSetThatChangesIsReadAgain: a reading never mixes old and new members.
+func TestSetThatChangesIsReadAgain(t *testing.T) {
 	server := redistest.Start(t)
 	connected, err := redisconn.OpenClient(t.Context(), server.URL(), redisconn.Config{})
 	if err != nil {
@@ -98,8 +98,8 @@ func TestAnAnnouncementOutlivesAReadingThatFails(t *testing.T) {
 	}
 }
 
-// TestAllSetsTogether have a ceiling, which what grows first reaches.
-func TestAllSetsTogether(t *testing.T) {
+// TestAllSetsTogetherAreBounded: the set that grows first takes the room.
+func TestAllSetsTogetherAreBounded(t *testing.T) {
 	s := newSetState("c", false)
 	s.keep([]string{"a", "b", "c"})
 	most := bounds.AllMembers

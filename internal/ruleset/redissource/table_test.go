@@ -203,9 +203,9 @@ func many(n int, texts map[string]string) map[string]reading {
 	return hashes(all)
 }
 
-// TestManyAreCheckedAtOnce, and one by one where that finds something wrong: the fields of
+// TestRulesAreCheckedTogether, and one by one where that finds something wrong: the fields of
 // both kinds of mistakes are right, each by itself.
-func TestManyAreCheckedAtOnce(t *testing.T) {
+func TestRulesAreCheckedTogether(t *testing.T) {
 	const mistake, other = "strategy=SLIDING_COUNTER slices=7", "limitType=INTERFACE limitTarget=/a/**/b"
 	names := func(table *table) (n int, some string) {
 		set := table.contents()
@@ -260,7 +260,7 @@ func TestRulesOutOfForceAreCheckedToo(t *testing.T) {
 	expect(t, table, "b 5/60s, c 100/60s", "; this rule is disabled\nrate_limit_config:d: ")
 }
 
-// TestTwoSpellingsOfOneTarget are told of: only the first of them does anything.
+// TestTwoSpellingsOfOneTarget are reported: only the first has an effect.
 func TestTwoSpellingsOfOneTarget(t *testing.T) {
 	for _, two := range [][2]string{{"192.0.2.7", "192.0.2.7/32"}, {"192.0.2.7", "::ffff:192.0.2.7"}, {"2001:db8::1", "2001:DB8:0::1"}} {
 		table := newTable(prefix, 10)
@@ -269,9 +269,9 @@ func TestTwoSpellingsOfOneTarget(t *testing.T) {
 	}
 }
 
-// TestSwitchedOffIsOff, whatever else is wrong with the hash: somebody wants it to end. When it
+// TestDisabledHashIsOffDespiteMistakes, whatever else is wrong with the hash: somebody wants it to end. When it
 // is switched on again it is what it was.
-func TestSwitchedOffIsOff(t *testing.T) {
+func TestDisabledHashIsOffDespiteMistakes(t *testing.T) {
 	const count = "rate_limit_config:a: limitCount is \"many\""
 	table := newTable(prefix, 10)
 	read(table, hashes(map[string]string{"a": "", "b": ""}))
@@ -324,8 +324,7 @@ func TestRulesAreCompiledOnce(t *testing.T) {
 	}
 }
 
-// TestAGoodVersionIsNotForgotten for a bad one that came right after it.
-func TestAGoodVersionIsNotForgotten(t *testing.T) {
+func TestLastGoodVersionOutlivesABadOne(t *testing.T) {
 	table := newTable(prefix, 10)
 	read(table, hashes(map[string]string{"a": ""}))
 	table.put(prefix+"a", reading{fields: usual("limitCount=7")})
@@ -356,7 +355,7 @@ func TestMessagesFindHashesByID(t *testing.T) {
 	}
 }
 
-// TestEachFieldIsInTheRevision that makes another rule.
+// TestEachFieldIsInTheRevision if it changes the rule.
 func TestEachFieldIsInTheRevision(t *testing.T) {
 	seen := make(map[string]string)
 	for _, text := range []string{"", "limitCount=7", "timeWindow=7", "strategy=GCRA", "burst=7", "mode=SHADOW", "onStoreError=DENY",

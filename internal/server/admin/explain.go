@@ -149,11 +149,8 @@ func (l *KeyLimit) wait() float64 {
 // explainText shows the rules that have a text as a key.
 func (h *handler) explainText(ctx context.Context, text string, e *Explanation) error {
 	only := ""
-	address, err := netip.ParseAddr(text)
-	switch {
-	case err == nil:
-		e.What = "address"
-	default:
+	e.What = "address"
+	if _, err := netip.ParseAddr(text); err != nil {
 		e.What = "key"
 		if only, text = h.ofRequest(text, e); only != "" {
 			e.What = "request_id"
@@ -182,7 +179,11 @@ func (h *handler) explainText(ctx context.Context, text string, e *Explanation) 
 			return err
 		}
 	}
-	h.addExceptions(ctx, e, func(x *Exception) bool { return x.covers(text, address) })
+	values := telemetry.KeyValues(text)
+	if values == nil {
+		values = []string{text}
+	}
+	h.addExceptions(ctx, e, func(x *Exception) bool { return x.covers(values) })
 	return nil
 }
 
@@ -225,12 +226,24 @@ func keyOf(rule *rules.Rule, key string, values []string) Key {
 	return k
 }
 
-// covers reports whether an exception is of a text, or of the address.
-func (x *Exception) covers(text string, address netip.Addr) bool {
-	return slices.ContainsFunc(x.Values, func(value string) bool {
-		network, err := netaddr.Parse(value)
-		return value == text || err == nil && address.IsValid() && network.Contains(address.Unmap())
+// covers reports whether an exception is of a key with these values, or of one of them.
+func (x *Exception) covers(values []string) bool {
+	if len(values) > 1 && len(x.Values) > 1 {
+		return slices.EqualFunc(x.Values, values, coversValue)
+	}
+	return slices.ContainsFunc(values, func(value string) bool {
+		return slices.ContainsFunc(x.Values, func(one string) bool { return coversValue(one, value) })
 	})
+}
+
+// coversValue reports whether the value of an exception is a value of a key, or a network that contains it.
+func coversValue(of, value string) bool {
+	network, err := netaddr.Parse(of)
+	if err != nil {
+		return of == value
+	}
+	one, err := netaddr.Parse(value)
+	return err == nil && network.Bits() <= one.Bits() && network.Contains(one.Addr())
 }
 
 // addExceptions adds the exceptions of the ledger that apply.

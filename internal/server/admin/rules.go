@@ -119,8 +119,9 @@ func (h *handler) getRule(ctx context.Context, c *call) (any, error) {
 	}
 	at := now.find(c.name())
 	if errors.Is(err, ledger.ErrNoRule) && at >= 0 {
-		return Rule{Name: c.name(), From: now.from[at], InForce: true,
-			Enabled: true}.with(&now.file.Rules[at]), nil
+		spec := &now.file.Rules[at]
+		return Rule{Name: c.name(), From: now.from[at], InForce: true, Enabled: true,
+			YAML: ledger.TextOf(spec)}.with(spec), nil
 	}
 	if err != nil {
 		return nil, err

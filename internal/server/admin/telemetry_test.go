@@ -202,6 +202,31 @@ func (c *client) explained(body string) *admin.Explanation {
 
 // TestExplainShowsWhyAKeyIsRefused: the rule that refuses comes first, with its limit and wait, its ban and the
 // exceptions with their author; asking charges nothing.
+// TestExplainShowsExceptions of a value, and of a key that has it: of an address also those of its networks.
+func TestExplainShowsExceptions(t *testing.T) {
+	backend, err := ledger.NewMemory("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newWorld(t, fileRules, backend, backend.Source()).start()
+	for _, values := range []string{`["203.0.113.0/28"]`, `["2001:db8::/32"]`, `["ann"],"by":"user"`} {
+		c.ask("POST exceptions", `{"kind":"block","for":"1h","values":`+values+`}`, isNew, "*").has(200)
+	}
+	for text, want := range map[string]string{
+		"203.0.113.7": "203.0.113.0/28", "client.ip=11:203.0.113.7": "203.0.113.0/28", "203.0.113.16": "", "203.0.0.0/8": "",
+		"2001:db8::1": "2001:db8::/32", "client.ip=15:2001:db8:1::/64": "2001:db8::/32", "client.ip=12:2001:db9::/64": "",
+		"ann": "ann", "user=3:ann": "ann", "client.ip=11:203.0.113.7 user=3:bob": "203.0.113.0/28", "anna": "",
+	} {
+		got := ""
+		for _, x := range c.explained(`{"text":"` + text + `"}`).Exceptions {
+			got += x.Values[0]
+		}
+		if got != want {
+			t.Errorf("of %s there is %q, want %q", text, got, want)
+		}
+	}
+}
+
 func TestExplainShowsWhyAKeyIsRefused(t *testing.T) {
 	backend, err := ledger.NewMemory("")
 	if err != nil {

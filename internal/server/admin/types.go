@@ -19,7 +19,7 @@ type Rule struct {
 	Who      string    `json:"who,omitzero"`
 	Why      string    `json:"why,omitzero"`
 	When     time.Time `json:"when,omitzero"`
-	YAML     string    `json:"yaml,omitzero" doc:"The text of its author; only in the answer to one rule."`
+	YAML     string    `json:"yaml,omitzero" doc:"Of one rule: its author's text; of one from elsewhere, its fields."`
 	// Of this revision, or of the rule in force if it is not from the ledger.
 	Limit     []string   `json:"limit,omitzero"`
 	Algorithm string     `json:"algorithm,omitzero" doc:"Of all its limits, if the rule has it once."`

@@ -52,9 +52,10 @@ const most = 60_000; // ms between attempts after errors
 
 // usePolled reads a document now and every so many ms, and returns {data, etag, error, at, busy, reload}. data is the
 // last document that was read, and at its time, also while error says why there is no newer one. Nothing is read while
-// the tab is hidden. A null path reads nothing; every 0 reads once. A document of another path is never shown.
-export function usePolled(path, { query, every = 5000 } = {}) {
-	const address = path === null ? null : pathWith(path, query);
+// the tab is hidden. A null path reads nothing; every 0 reads once. A document of another path is never shown. With a
+// body, the document is the answer to a POST.
+export function usePolled(path, { query, body, every = 5000 } = {}) {
+	const address = path === null ? null : pathWith(path, query) + (body ? ' ' + JSON.stringify(body) : '');
 	const [state, set] = useState({ address, busy: true });
 	const again = useRef(() => {});
 	useEffect(() => {
@@ -69,7 +70,7 @@ export function usePolled(path, { query, every = 5000 } = {}) {
 			const mine = running = new AbortController();
 			set((old) => old.address === address ? { ...old, busy: true } : { address, busy: true });
 			try {
-				const answer = await send('GET', path, { query, signal: mine.signal });
+				const answer = await send(body ? 'POST' : 'GET', path, { query, body, signal: mine.signal });
 				wait = every;
 				if (!stopped) set({ address, ...answer, at: new Date(), busy: false });
 			} catch (error) {

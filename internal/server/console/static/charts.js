@@ -2,7 +2,7 @@
 import { html, useEffect, useLayoutEffect, useRef, useState } from './vendor/preact.js';
 import { clock, clockSeconds, compact, day, percent, t } from './i18n.js';
 
-const left = 52, right = 12, top = 14, bottom = 26;
+const left = 52, right = 20, top = 14, bottom = 26;
 
 // useWidth returns a ref and the width of its element.
 function useWidth() {

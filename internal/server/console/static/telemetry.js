@@ -8,16 +8,28 @@ export const outcomes = [
 	{ name: 'failed', field: 'failed' },
 ];
 
-// keyText is a key for people: the lengths before the values of several components are left out, so that
-// "client.ip=12:198.51.100.7" is 198.51.100.7. The whole key is in links.
+// keyText is a key for people: 198.51.100.7 for "client.ip=12:198.51.100.7". The whole key is in links. Characters that
+// are not seen, or turn the direction of the text, are replaced.
 export function keyText({ key, hidden }) {
 	if (hidden) return '#' + key.slice(0, 12);
-	const parts = [];
-	for (let rest = key; rest;) {
-		const found = /^[\w.\-]+=(\d+):/.exec(rest);
-		if (!found) return key;
-		parts.push(rest.slice(found[0].length, found[0].length + Number(found[1])));
-		rest = rest.slice(found[0].length + Number(found[1]));
-	}
-	return parts.join(' · ') || key;
+	return visible(keyValues(key)?.join(' · ') ?? key);
 }
+
+export const visible = (text) => text.replace(/\p{C}/gu, '\uFFFD');
+
+// keyValues are the values in a key like "client.ip=12:198.51.100.7 user=3:ann", in the order of its rule's components;
+// null if the text is another one, or lacks a value. Lengths count bytes.
+export function keyValues(key) {
+	const values = [];
+	for (let rest = encoder.encode(key); rest.length;) {
+		const found = /^ ?[^=]+=(\d+):/.exec(decoder.decode(rest));
+		if (!found) return null;
+		const start = encoder.encode(found[0]).length, end = start + Number(found[1]);
+		if (end > rest.length) return null;
+		values.push(decoder.decode(rest.slice(start, end)));
+		rest = rest.slice(end);
+	}
+	return values.length ? values : null;
+}
+
+const encoder = new TextEncoder(), decoder = new TextDecoder();

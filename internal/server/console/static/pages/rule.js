@@ -1,7 +1,226 @@
-import { html } from '../vendor/preact.js';
-import { Empty, Page } from '../components.js';
-import { t } from '../i18n.js';
+// A rule: who is refused by it, what another limit would do, its candidate, its text and history.
+import { html, useEffect, useState } from '../vendor/preact.js';
+import { send, usePolled } from '../api.js';
+import { Histogram } from '../charts.js';
+import { Badge, Changes, Confirm, Empty, Mistakes, Page, Panel, Result, Share, Table, Tile, Tiles, sentence, useSession } from '../components.js';
+import { Interval } from '../interval.js';
+import { ago, compact, dateTime, day, number, percent, t } from '../i18n.js';
+import { href, interval, setParams } from '../router.js';
+import { keyText } from '../telemetry.js';
+import { numberOf, verdict, withCandidate, withNumber } from '../verdict.js';
+import { Traffic } from './overview.js';
 
-export function Rule() {
-	return html`<${Page} title=${t('nav.rule')}><${Empty} title=${t('state.empty')} /></${Page}>`;
+export function Rule({ route }) {
+	const name = route.name, path = encodeURIComponent(name);
+	const { query, fixed } = interval(route.params);
+	const every = fixed ? 0 : 5000;
+	const report = usePolled(`telemetry/rules/${path}`, { query, every });
+	const marks = usePolled('telemetry/marks', { query, every: every && 15_000 });
+	const rule = usePolled(`rules/${path}`, { every: 15_000 });
+	const [draft, setDraft] = useState(null); // the text of an edit, or null
+	const ours = (marks.data?.marks ?? []).filter((mark) => !mark.rule || mark.rule === name);
+	const tryLimits = (limits) => {
+		setDraft(withCandidate(draft ?? rule.data.yaml, limits));
+		document.getElementById('rule-text').scrollIntoView({ block: 'start' });
+		document.querySelector('#rule-text textarea')?.focus();
+	};
+	return html`<${Page} title=${name} lead=${html`<${Lead} rule=${rule.data} report=${report.data} />`} actions=${html`<${Interval} route=${route} shown=${report.data} />`}>
+		<${Result} of=${report}>${(data) => html`<${Figures} report=${data} />
+			<${Panel} bare title=${t('overview.traffic')}><${Traffic} report=${data} marks=${ours} /></${Panel}>
+			<${Use} report=${data} rule=${rule.data} wanted=${route.params.get('limit')} tryLimits=${tryLimits} />
+			<${Top} report=${data} />`}</${Result}>
+		${rule.data?.in_force && (report.data?.candidate ?? /^candidate\s*:|[{,]\s*candidate\s*:/m.test(rule.data.yaml ?? '')) && html`<${Comparison} name=${name} rule=${rule} />`}
+		<${Text} name=${name} rule=${rule} draft=${draft} setDraft=${setDraft} />
+		<${History} name=${name} rule=${rule} /></${Page}>`;
+}
+
+function Lead({ rule, report }) {
+	const limits = rule?.limit ?? report?.limits ?? [];
+	return html`${(rule?.label || report?.label) && html`<b>${rule?.label ?? report.label}</b> · `}<span class="mono">${limits.join(', ')}</span>
+		${rule && html` · ${t('rule.from', { source: rule.from })}`} ${report?.mode === 'shadow' && html`<${Badge} tone="shadow">${t('overview.shadow')}</${Badge}>`}
+		${rule && !rule.enabled && html`<${Badge} tone="bad">${t('rule.disabled')}</${Badge}>`} · ${t('rule.lead')}`;
+}
+
+function Figures({ report }) {
+	const { passed, refused, shadow_passed: would = 0, shadow_refused: wouldNot = 0 } = report.counts;
+	const shadow = report.mode === 'shadow';
+	const count = shadow ? wouldNot : refused, total = shadow ? would + wouldNot : passed + refused;
+	const counted = report.histogram.reduce((sum, bar) => sum + bar.keys, 0);
+	const over = counted ? report.histogram.filter((bar) => bar.from >= 1).reduce((sum, bar) => sum + bar.keys, 0) / counted : 0;
+	const worst = report.worst_key;
+	return html`<${Tiles} label=${t('rule.figures')}>
+		<${Tile} label=${t(shadow ? 'rule.wouldRefuse' : 'rule.refused')} value=${percent(total ? count / total : 0)} note=${t('rule.refused.note', { count: compact(count), total: compact(total) })} tone=${count > 0.1 * total ? 'bad' : ''} />
+		<${Tile} label=${t('rule.keys')} value=${compact(report.distinct)} note=${t('rule.keys.note')} />
+		<${Tile} label=${t('rule.over')} value=${compact(Math.round(over * report.distinct))} note=${t('rule.over.note', { percent: percent(over) })} />
+		<${Tile} label=${t('rule.worst')} value=${worst ? percent(worst.share) : '–'} note=${worst && html`<a class="mono" href=${href('key', '', { q: worst.key, rule: report.name })}>${keyText(worst)}</a>`} />
+	</${Tiles}>`;
+}
+
+// Use is the histogram with its sentence, and the slider.
+function Use({ report, rule, wanted, tryLimits }) {
+	const limit = report.limits?.[0] ?? '', now = numberOf(limit);
+	const chosen = chosenOf(report.what_if, wanted, now);
+	const read = verdict(report);
+	const values = Object.fromEntries(Object.entries(read.values).map(([key, value]) => [key, key === 'share' || key === 'peak' ? percent(value) : number(value)]));
+	const lines = [{ at: 1, name: `${t('rule.histogram.limit')} ${limit}`, tone: 'limit' }];
+	if (chosen && chosen.limit !== now) lines.push({ at: chosen.limit / now, name: withNumber(limit, chosen.limit), tone: 'wanted' });
+	if (read.text === 'nokeys') return html`<${Panel} title=${t('rule.histogram')}><${Empty} title=${t('rule.histogram.none')}>${t('rule.histogram.none.text')}</${Empty}></${Panel}>`;
+	return html`<${Panel} title=${t('rule.histogram')} note=${t('rule.histogram.note', { n: report.sampled })}>
+		<p class="reading" data-reading=${read.text}>${t('rule.read.' + read.text, values)}</p>
+		<${Histogram} label=${t('chart.use')} bars=${report.histogram} lines=${lines} />
+		${chosen && html`<${WhatIf} report=${report} chosen=${chosen} limit=${limit} now=${now} rule=${rule} tryLimits=${tryLimits} />`}</${Panel}>`;
+}
+
+// chosenOf is the point of the curve nearest to the wanted number, or to the limit in force.
+function chosenOf(points, wanted, now) {
+	const number = Number(wanted) || now;
+	return points?.reduce((best, one) => !best || Math.abs(one.limit - number) < Math.abs(best.limit - number) ? one : best, undefined);
+}
+
+function WhatIf({ report, chosen, limit, now, rule, tryLimits }) {
+	const { write, ledger } = useSession();
+	const at = report.what_if.indexOf(chosen);
+	const text = withNumber(limit, chosen.limit);
+	const choose = (event) => setParams({ limit: report.what_if[event.target.value].limit }, { replace: true });
+	const possible = write && ledger && rule?.yaml && chosen.limit !== now;
+	return html`<div class="whatif"><h3><label for="whatif">${t('rule.whatif')} <output class="mono">${text}</output></label></h3>
+		<input id="whatif" type="range" min="0" max=${report.what_if.length - 1} value=${at} onInput=${choose} aria-valuetext=${text} />
+		<p aria-live="polite">${t('rule.whatif.text', { limit: text, keys: number(chosen.keys), all: number(report.distinct), share: percent(chosen.share), error: percent(report.error) })}
+			${chosen.limit === now && ' ' + t('rule.whatif.now')}</p>
+		<p class="actions"><button class="primary" disabled=${!possible} onClick=${() => tryLimits([text, ...report.limits.slice(1)])}>${t('rule.whatif.try', { limit: text })}</button>
+			<span class="note">${!write ? t('rule.readonly') : t('rule.whatif.try.note')} ${t('rule.whatif.error')}</span></p>
+		<details class="data"><summary>${t('chart.table')}</summary><${Table} caption=${t('rule.whatif')} rows=${report.what_if} id=${(one) => one.limit} columns=${[
+			{ title: t('rule.whatif.table'), cell: (one) => html`<span class="mono">${withNumber(limit, one.limit)}</span>` },
+			{ title: t('chart.keysColumn'), number: true, cell: (one) => number(one.keys) },
+			{ title: t('rule.whatif.share'), number: true, cell: (one) => percent(one.share) }]} /></details></div>`;
+}
+
+function Top({ report }) {
+	const shadow = report.mode === 'shadow' ? 'shadow' : 'refused';
+	return html`<${Panel} title=${t('rule.top')}><${Table} caption=${t('rule.top')} rows=${report.top} id=${(one) => one.key} empty=${html`<${Empty} title=${t('rule.top.none')} />`} columns=${[
+		{ name: 'key', title: t('rule.top.key'), cell: (one) => html`<a class="mono" href=${href('key', '', { q: one.key, rule: report.name })} title=${one.hidden ? t('rule.top.hidden') : one.key}>${keyText(one)}</a>` },
+		{ title: t('outcome.passed'), number: true, cell: (one) => compact(one.passed) },
+		{ title: t('outcome.refused'), number: true, cell: (one) => compact(one.refused) },
+		{ title: t('rule.top.share'), number: true, cell: (one) => html`<${Share} tone=${shadow} value=${one.share} />` }]} /></${Panel}>`;
+}
+
+function Comparison({ name, rule }) {
+	const { write, ledger } = useSession();
+	const [asking, ask] = useState(false);
+	const compared = usePolled(`rules/${encodeURIComponent(name)}/compare`);
+	const inLedger = rule.data.revision > 0;
+	return html`<${Panel} title=${t('rule.compare')} note=${compared.data && t('rule.compare.note', { at: day(compared.data.since) })}
+		actions=${html`<button disabled=${!write || !ledger || !inLedger} onClick=${() => ask(true)}>${t('rule.compare.promote')}…</button>`}>
+		<${Result} of=${compared}>${(data) => {
+			const total = data.both_grant + data.newly_refused + data.newly_granted + data.both_refuse;
+			const share = (count) => percent(total ? count / total : 0);
+			return html`<div class="columns"><table class="compare"><caption class="hidden">${t('rule.compare')}</caption><thead><tr><td></td><th scope="col" class="number">${t('rule.compare.live')}<div class="mono">${data.limit.join(', ')}</div></th>
+				<th scope="col" class="number">${t('rule.compare.candidate')}<div class="mono">${data.candidate.join(', ')}</div></th></tr></thead><tbody>
+				<tr><th scope="row">${t('outcome.passed')}</th><td class="number">${compact(data.both_grant + data.newly_refused)}</td><td class="number">${compact(data.both_grant + data.newly_granted)}</td></tr>
+				<tr><th scope="row">${t('outcome.refused')}</th><td class="number">${compact(data.newly_granted + data.both_refuse)}</td><td class="number">${compact(data.newly_refused + data.both_refuse)}</td></tr>
+				<tr><th scope="row">${t('overview.share')}</th><td class="number">${share(data.newly_granted + data.both_refuse)}</td><td class="number">${share(data.newly_refused + data.both_refuse)}</td></tr></tbody></table>
+				<dl class="pairs">${[['both', data.both_grant], ['newlyRefused', data.newly_refused], ['newlyGranted', data.newly_granted], ['neither', data.both_refuse]].map(([key, count]) =>
+					html`<div><dt>${t('rule.compare.' + key)}</dt><dd>${number(count)} <span class="note">${share(count)}</span></dd></div>`)}</dl></div>
+				${[['refusedKeys', data.refused_keys], ['grantedKeys', data.granted_keys]].map(([key, list]) => list?.length > 0 && html`<h3>${t('rule.compare.' + key)}</h3>
+					<${Table} caption=${t('rule.compare.' + key)} rows=${list.slice(0, 10)} id=${(one) => one.key} columns=${[
+						{ name: 'key', title: t('rule.top.key'), cell: (one) => html`<a class="mono" href=${href('key', '', { q: one.key, rule: name })}>${keyText(one)}</a>` },
+						{ title: t('rule.compare.count'), number: true, cell: (one) => number(one.count) + (one.over ? ` (−${number(one.over)})` : '') }]} />`)}`;
+		}}</${Result}>
+		${asking && html`<${Confirm} title=${t('rule.compare.promote.title')} button=${t('rule.compare.promote')} dry close=${() => ask(false)} done=${rule.reload}
+			request=${{ method: 'POST', path: `rules/${encodeURIComponent(name)}/promote`, etag: rule.etag }} />`}</${Panel}>`;
+}
+
+// Text is the editor: the server checks each text, and says what it would change.
+function Text({ name, rule, draft, setDraft }) {
+	const { write, ledger } = useSession();
+	const [read, setRead] = useState({}); // what the edit began with: another revision since then is a conflict
+	const [asking, ask] = useState(''); // save, enable, disable
+	const begun = draft !== null;
+	const text = begun ? draft : rule.data?.yaml ?? '';
+	const checked = useChecked(name, begun && draft !== read.yaml ? draft : null);
+	const conflict = begun && rule.data && rule.etag !== read.etag;
+	useEffect(() => {
+		if (!begun && rule.data) setRead({ yaml: rule.data.yaml, etag: rule.etag });
+	}, [begun, rule.data]);
+	const path = `rules/${encodeURIComponent(name)}`;
+	const done = () => {
+		setDraft(null);
+		rule.reload();
+	};
+	const requests = {
+		save: { method: 'PUT', path, body: text, etag: read.etag ?? '' },
+		enable: { method: 'POST', path: path + '/enable', etag: rule.etag ?? '' },
+		disable: { method: 'POST', path: path + '/disable', etag: rule.etag ?? '' },
+	};
+	const editable = write && ledger;
+	const toggle = rule.data?.enabled ? 'disable' : 'enable';
+	return html`<div id="rule-text"><${Panel} title=${t('rule.text')} note=${rule.data?.revision && t('rule.text.revision', { revision: rule.data.revision, who: rule.data.who, at: dateTime(rule.data.when) })}
+		actions=${rule.data && html`<button disabled=${!editable} onClick=${() => ask(toggle)}>${t('rule.' + toggle)}</button>`}>
+		<${Result} of=${rule}>${(data) => html`
+			${!write ? html`<p class="note">${t('rule.readonly')}</p>` : !ledger ? html`<p class="note">${t('rule.noledger')}</p>` : !data.revision && data.yaml && html`<p class="note">${t('rule.text.elsewhere', { source: data.from })}</p>`}
+			${!data.yaml && html`<p class="note">${t('rule.text.none', { source: data.from })}</p>`}
+			${(data.yaml || begun) && html`<div class="columns"><label>${t('rule.text.yaml')}<textarea name="yaml" spellcheck=${false} rows=${Math.min(24, Math.max(8, text.split('\n').length + 1))} readonly=${!editable}
+				value=${text} onInput=${(event) => setDraft(event.target.value)}></textarea></label>
+				<div aria-live="polite" class="effect"><h3>${t('rule.text.effect')}</h3><${Effect} checked=${checked} changed=${begun && draft !== read.yaml} />
+				${conflict && html`<p class="stale">${t('rule.text.conflict')} <button class="link" onClick=${() => setDraft(null)}>${t('rule.text.reload')}</button></p>`}
+				${editable && html`<div class="buttons"><button class="primary" disabled=${!checked.changes?.length || conflict} onClick=${() => ask('save')}>${t('rule.text.save')}</button>
+					<button disabled=${!begun} onClick=${() => setDraft(null)}>${t('rule.text.revert')}</button></div>`}</div></div>`}`}</${Result}>
+		${asking === 'save' && html`<${Confirm} title=${t('rule.text.save.title')} button=${t('rule.text.save').replace(/[.…]+$/, '')} request=${requests.save} dry close=${() => ask('')} done=${done} />`}
+		${['enable', 'disable'].includes(asking) && html`<${Confirm} title=${t(`rule.${asking}.title`)} button=${t('rule.' + asking).replace(/[.…]+$/, '')} danger=${asking === 'disable'}
+			request=${requests[asking]} close=${() => ask('')} done=${done}>${asking === 'disable' && html`<p>${t('rule.disable.text')}</p>`}</${Confirm}>`}</${Panel}></div>`;
+}
+
+// useChecked asks the server for the effect of a text, once its author pauses. null: there is nothing to check.
+function useChecked(name, text) {
+	const [state, set] = useState({});
+	useEffect(() => {
+		if (text === null) {
+			set({});
+			return undefined;
+		}
+		const controller = new AbortController();
+		const timer = setTimeout(async () => {
+			try {
+				const { data } = await send('POST', 'diff', { query: { rule: name }, body: text, signal: controller.signal });
+				set({ changes: data.changes });
+			} catch (error) {
+				if (error.name !== 'AbortError') set({ error });
+			}
+		}, 250);
+		set({ busy: true });
+		return () => {
+			clearTimeout(timer);
+			controller.abort();
+		};
+	}, [name, text]);
+	return state;
+}
+
+function Effect({ checked, changed }) {
+	if (!changed) return html`<p class="note">${t('rule.text.same')}</p>`;
+	if (checked.error) return html`<div class="failure">${checked.error.mistakes ? html`<${Mistakes} list=${checked.error.mistakes} />` : html`<p>${sentence(checked.error)}</p>`}</div>`;
+	if (!checked.changes) return html`<p class="note">${t('rule.text.checking')}</p>`;
+	return html`<${Changes} list=${checked.changes} />`;
+}
+
+function History({ name, rule }) {
+	const { write, ledger } = useSession();
+	const [to, setTo] = useState(null);
+	const history = usePolled(ledger ? 'history' : null, { query: { name, most: 20 }, every: 15_000 });
+	if (!ledger) return null;
+	const path = `rules/${encodeURIComponent(name)}/rollback`;
+	return html`<${Panel} title=${t('rule.history')}><${Result} of=${history}>${({ history: list }) => html`<${Table} caption=${t('rule.history')} rows=${list ?? []} id=${(one) => one.revision}
+		empty=${html`<${Empty} title=${t('rule.history.none')} />`} columns=${[
+			{ title: t('rule.history.revision'), number: true, cell: (one) => one.revision },
+			{ title: t('rule.history.when'), cell: (one) => html`<time datetime=${one.when} title=${dateTime(one.when)}>${ago(one.when)}</time>` },
+			{ title: t('rule.history.who'), wide: true, cell: (one) => one.who },
+			{ name: 'key', title: t('rule.history.what'), cell: (one) => one.changes?.map((change) => change.text).join('; ') || one.what + (one.key ? ' ' + one.key : '') },
+			{ name: 'key', title: t('rule.history.why'), wide: true, cell: (one) => one.why },
+			{ title: '', number: true, cell: (one) => one.revision === rule.data?.revision ? html`<${Badge}>${t('rule.history.now')}</${Badge}>` :
+				one.yaml && html`<button disabled=${!write} onClick=${() => setTo(one.revision)}>${t('rule.history.rollback')}</button>` }]} />`}</${Result}>
+		${to && html`<${Confirm} title=${t('rule.history.rollback.title', { revision: to })} button=${t('rule.history.rollback').replace(/[.…]+$/, '')} dry close=${() => setTo(null)}
+			request=${{ method: 'POST', path, query: { to }, etag: rule.etag ?? '' }} done=${() => {
+				rule.reload();
+				history.reload();
+			}} />`}</${Panel}>`;
 }

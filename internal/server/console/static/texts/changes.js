@@ -1,3 +1,22 @@
 // Texts of the page: English, Chinese.
 export default {
+	'changes.lead': ['What changed, and what followed', '改了什么，随后发生了什么'],
+	'changes.list': ['Changes and incidents', '变更与事件'],
+	'changes.list.note': ['the latest first; open one to see and undo it', '最新在前，展开可查看并撤销'],
+	'changes.kind': ['Kind', '类型'],
+	'changes.all': ['all', '全部'],
+	'changes.made': ['changes', '变更'],
+	'changes.incidents': ['incidents', '事件'],
+	'changes.none': ['Nothing changed in this interval', '此时间范围内没有变更'],
+	'changes.by': ['by {who}', '操作者 {who}'],
+	'changes.revision': ['revision {n}', '版本 {n}'],
+	'changes.text': ['The rule as it was written', '当时写入的规则'],
+	'changes.gone': ['The history does not have this revision any more.', '历史中已没有此版本。'],
+	'changes.rollback': ['Roll back to revision {n}…', '回滚到版本 {n}……'],
+	'changes.restore': ['Restore this revision…', '恢复此版本……'],
+	'changes.delete': ['Delete the rule from the ledger…', '从账本删除此规则……'],
+	'changes.rollback.title': ['Roll {rule} back to revision {n}', '将 {rule} 回滚到版本 {n}'],
+	'changes.delete.title': ['Delete {rule} from the ledger', '从账本删除 {rule}'],
+	'changes.done': ['{rule} is changed:', '{rule} 已更改：'],
+	'changes.ended': ['This exception has ended.', '此例外已结束。'],
 };

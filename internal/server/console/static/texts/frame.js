@@ -54,7 +54,7 @@ export default {
 	'chart.keys': ['Arrow keys read the values; a table follows.', '方向键逐点读数，下方有数据表。'],
 	'chart.table': ['Show as a table', '以表格显示'],
 	'chart.time': ['Time', '时间'],
-	'chart.log': ['logarithmic', '对数刻度'],
+	'chart.log': ['number of keys, logarithmic', '键数，对数刻度'],
 	'chart.use': ['Peak use of the limit', '峰值占限额的比例'],
 	'chart.keysColumn': ['Keys', '键数'],
 	'chart.keysOf': ['{n} key|{n} keys', '{n} 个键'],

@@ -1,0 +1,109 @@
+package ledger_test
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"testing"
+
+	"github.com/weirproject/weir/internal/ruleset/ledger"
+	"github.com/weirproject/weir/rules"
+)
+
+// odd rules have each field of a rule, with values that YAML could misunderstand.
+const odd = `rules:
+- name: all.fields_1-2
+  label: "yes"
+  match: {method: [GET, POST], host: "*.example.com", path: "/a/{b}/**", client: [10.0.0.0/8], service: "0123", user: "*", route: "GET /a: b #c",
+    header: {X-A: ["1", "true"], X-B: "null"}, query: {q: "~"}, descriptor: {d: ["-"]}}
+  group: g
+  allow: {client.ip: [10.1.0.0/16, 10.2.0.0/16], header.X-A: "0"}
+  deny: {user: "no"}
+  key: [user, header.X-Api-Key]
+  on_missing: skip
+  algorithm: sliding_counter
+  limit: [100/1m, 1000/1h]
+  overrides: [{key: ["1.2.3.4", "*"], limit: 60/1m}, {key: ["1e3", ": "], limit: [70/1m, 71/1h]}]
+  cost: {from: header.X-Cost, default: 2, max: 50, settle: bytes}
+  mode: enforce
+  enforce_percent: 0
+  local_ceiling: 1.25
+  on_store_error: deny
+  response: {status: 420, fields: none, body: "slow down\n{retry_after} s # \"é\"\n", content_type: text/plain}
+- name: second
+  schedule: [{days: [mon-fri, sun], hours: 09:00-18:00, zone: Asia/Shanghai}, {days: sat}]
+  key: user
+  limit: 9/1s
+  cost: 3
+  label: "登录 # 不是注释"
+  ban: {after: 5 refusals within 1m, for: 10m, then: [1h, 1d], forget: 8d}
+  candidate: {limit: 60/1m, algorithm: fixed_window, key: [client.ip v4/24 v6/48, user]}
+- {name: third, key: client.ip, limit: 10/1m, lease_percent: 7}
+- {name: fourth, limit: concurrency 5 ttl 1m, hold_until: done}
+`
+
+func TestTextOfIsTheSameRule(t *testing.T) {
+	files, err := filepath.Glob("../../../examples/*/rules.yaml")
+	if err != nil || len(files) < 3 {
+		t.Fatal(files, err)
+	}
+	texts := map[string]string{"odd": odd}
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		texts[name] = string(text)
+	}
+	for name, text := range texts {
+		file, err := rules.Parse(name, []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range file.Rules {
+			written := ledger.TextOf(&file.Rules[i])
+			again, err := ledger.ParseDocument(file.Rules[i].Name, written)
+			if err != nil || !reflect.DeepEqual(again, file.Rules[i]) {
+				t.Errorf("%s: %s is written as %q: %v", name, file.Rules[i].Name, written, err)
+			}
+		}
+	}
+}
+
+// TestOddRuleHasAllFields: a new field of a rule has to be written too.
+func TestOddRuleHasAllFields(t *testing.T) {
+	file, err := rules.Parse("odd", []byte(odd))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range without(reflect.ValueOf(file.Rules), "Spec") {
+		t.Errorf("no rule has %s", path)
+	}
+}
+
+// without returns the fields that are zero in all structs of a list.
+func without(list reflect.Value, path string) (missing []string) {
+	kind := list.Type().Elem()
+	for i := range kind.NumField() {
+		fields := reflect.MakeSlice(reflect.SliceOf(kind.Field(i).Type), 0, list.Len())
+		zero := true
+		for j := range list.Len() {
+			fields = reflect.Append(fields, list.Index(j).Field(i))
+			zero = zero && list.Index(j).Field(i).IsZero()
+		}
+		name := path + "." + kind.Field(i).Name
+		switch {
+		case zero:
+			missing = append(missing, name)
+		case kind.Field(i).Type.Kind() == reflect.Struct:
+			missing = append(missing, without(fields, name)...)
+		}
+	}
+	return missing
+}
+
+func TestTextOfIsEmptyIfItCannotBeWritten(t *testing.T) {
+	if text := ledger.TextOf(&rules.Spec{Name: "x", Limit: []string{"1/1s"}, Label: "a\x00b"}); text != "" {
+		t.Errorf("%q", text)
+	}
+}
