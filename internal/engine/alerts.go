@@ -147,7 +147,8 @@ func (e *Engine) topKeys(ctx context.Context) (list []alert.TopKey) {
 	}
 	for i := range o.Rules {
 		if key := o.Rules[i].WorstKey; key != nil {
-			list = append(list, alert.TopKey{Rule: o.Rules[i].Name, Key: key.Key, Refused: key.Refused, Share: key.Share})
+			list = append(list, alert.TopKey{Rule: o.Rules[i].Name, Key: key.Key, Refused: key.Refused,
+				Share: key.Share})
 		}
 	}
 	return list

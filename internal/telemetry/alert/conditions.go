@@ -77,7 +77,7 @@ type traffic struct {
 	turn  int         // of the last evaluation
 }
 
-// recently is the number of evaluations by which the end of a condition is judged. The window remembers a storm for
+// recently is the number of evaluations that show the end of a condition. The window remembers a storm for
 // long after its end.
 const recently = 3
 
