@@ -224,7 +224,7 @@ func (p *limitParser) fraction(allowed string) (n int64, word string) {
 func (p *limitParser) number(word string) int64 {
 	n, err := strconv.ParseInt(word, 10, 64)
 	if err != nil || word[0] == '+' {
-		p.fail(fmt.Sprintf("whole numbers; %q is none", word))
+		p.fail(fmt.Sprintf("whole numbers; %q is not one", word))
 		return 0
 	}
 	return n
@@ -238,7 +238,7 @@ func (p *limitParser) period(word string) time.Duration {
 		p.fail(fmt.Sprintf("calendar COUNT/%s, as a %s has no fixed length; or a period such as 1h, 1d or 1w",
 			word, word))
 	}
-	p.fail(fmt.Sprintf("a period with its unit, such as 1s, 500ms, 1m30s, 1h, 1d or 1w; %q is none", word))
+	p.fail(fmt.Sprintf("a period with its unit, such as 1s, 500ms, 1m30s, 1h, 1d or 1w; %q is not one", word))
 	return 0
 }
 

@@ -130,6 +130,17 @@ func (v *Verdict) At(i int) Check {
 	}
 }
 
+// Counted returns the rule and the claim of the ith check if it counts as a request of the rule: limits of one rule
+// are adjacent and granted together, so that only the first does. The rule is nil for the caller's own claims. It
+// serves observers of each request, since it copies less than At.
+func (v *Verdict) Counted(i int) (rule *rules.Rule, claim *weir.Claim, shadow, granted, ok bool) {
+	a := &v.about[i]
+	if a.aside || a.candidate || a.ban || i > 0 && a.rule == v.about[i-1].rule {
+		return nil, nil, false, false, false
+	}
+	return a.rule, &v.claims[i], i >= v.enforced, a.granted > 0, true
+}
+
 // Worst is the check that decided; ok is false if no limit did.
 func (v *Verdict) Worst() (check Check, ok bool) {
 	if v.worst < 0 {

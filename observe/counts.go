@@ -108,22 +108,10 @@ func (c *census) count(v *gate.Verdict) {
 		}
 		return
 	}
-	own := false
-	var last *rules.Rule
 	for i := range v.Len() {
-		check := v.At(i)
-		switch {
-		case check.Aside, check.Candidate:
-			continue
-		case check.Rule == nil:
-			own = true
-		case check.Rule != last: // the limits of one rule are adjacent, and granted together
-			c.add(v, check.Rule, outcomeOf(&check))
+		if rule, _, shadow, granted, ok := v.Counted(i); ok {
+			c.add(v, rule, outcomeOf(shadow, granted))
 		}
-		last = check.Rule
-	}
-	if own {
-		c.claims.N[tally.Passed].Add(1)
 	}
 }
 
@@ -137,14 +125,14 @@ func (c *census) add(v *gate.Verdict, rule *rules.Rule, outcome int) {
 }
 
 // outcomeOf is the outcome of one rule for a granted request.
-func outcomeOf(check *gate.Check) int {
+func outcomeOf(shadow, granted bool) int {
 	switch {
-	case !check.Shadow:
+	case !shadow:
 		return tally.Passed
-	case check.Granted == 0:
-		return tally.ShadowRefused
+	case granted:
+		return tally.ShadowPassed
 	}
-	return tally.ShadowPassed
+	return tally.ShadowRefused
 }
 
 var ruleDecisions = prometheus.NewDesc("weir_decisions_total",
@@ -174,6 +162,7 @@ func (m *Metrics) Describe(descriptions chan<- *prometheus.Desc) {
 	descriptions <- ruleRivals
 	descriptions <- ruleInfo
 	descriptions <- verdictCounts
+	descriptions <- storeTook
 	descriptions <- degradedCounts
 	descriptions <- decisionTook
 }
@@ -207,6 +196,7 @@ func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 	}
 	rest.collectMore(to, other, rest.N[tally.Bans].Load() > 0, rest.compared())
 	m.collectVerdicts(to)
+	m.collectStore(to)
 }
 
 // Read calls each with the name and the counters of each rule in force, of claims that callers bring, and of rules that
@@ -228,6 +218,9 @@ func (m *Metrics) Read(each func(name string, n *tally.Rule)) (total tally.Count
 	took, _ = m.took.Read()
 	return total, took
 }
+
+// Of returns the counters of a rule.
+func (m *Metrics) Of(rule *rules.Rule) *tally.Rule { return &m.census.Load().of(rule).Rule }
 
 // placeOf returns the place of a tally, which it gets with its first count.
 func (c *census) placeOf(t *counted) place {

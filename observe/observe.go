@@ -32,7 +32,8 @@ type Metrics struct {
 	degraded        atomic.Uint64
 	crowded         prometheus.Counter
 	took            tally.Latency
-	storeTook       *prometheus.HistogramVec
+	storeTook       [len(storeOperations)]tally.Latency
+	stored          [len(storeOperations)]atomic.Bool // the operation can be called
 	storeErrors     *prometheus.CounterVec
 	unsettled       *prometheus.CounterVec
 	untrusted       *prometheus.CounterVec
@@ -54,11 +55,6 @@ var degradedCounts = prometheus.NewDesc("weir_degraded_total",
 var decisionTook = prometheus.NewDesc("weir_decision_duration_seconds",
 	"Latency of decisions, including the store.", nil, nil)
 
-// durations are histogram buckets in seconds: from the embedded store (microseconds) to the longest
-// time that callers wait for a store.
-var durations = []float64{1e-6, 2.5e-6, 5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4,
-	1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 0.5, 1}
-
 // New returns the metrics of a server of this version, with those of the Go runtime and of the
 // process.
 func New(version string) *Metrics {
@@ -67,8 +63,6 @@ func New(version string) *Metrics {
 	m.looks = newCounter("weir_looks_total", "Peeks and dry runs, which charge nothing.")
 	m.crowded = newCounter("weir_too_many_claims_total",
 		"Requests decided by on_store_error, because their rules exceed the maximum of claims per decision.")
-	m.storeTook = prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "weir_store_duration_seconds",
-		Help: "Latency of store calls, by operation.", Buckets: durations}, []string{"operation"})
 	m.storeErrors = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_store_errors_total",
 		Help: "Failed store calls, by operation, without invalid input and canceled requests."}, []string{"operation"})
 	m.unsettled = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_unsettled_total",
@@ -87,7 +81,7 @@ func New(version string) *Metrics {
 		Help:        "Version of weir and of Go as labels; the value is 1.",
 		ConstLabels: prometheus.Labels{"version": version, "goversion": runtime.Version()}})
 	build.Set(1)
-	m.registry.MustRegister(m, &m.servers, m.looks, m.crowded, m.storeTook, m.storeErrors,
+	m.registry.MustRegister(m, &m.servers, m.looks, m.crowded, m.storeErrors,
 		m.unsettled, m.untrusted,
 		storeUp, m.ruleCount, m.loadedAt, m.fresh, build)
 	m.process.MustRegister(collectors.NewGoCollector(),

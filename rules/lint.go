@@ -118,7 +118,7 @@ func (l *linter) slashes() {
 	}
 	path, more := l.file.Rules[bare[0]].Match.Path, ""
 	if len(bare) > 1 {
-		more = fmt.Sprintf(", nor are the like by %d more", len(bare)-1)
+		more = fmt.Sprintf(" (likewise for %d more)", len(bare)-1)
 	}
 	l.add(at(bare[0], "match.path"), "%s/ is not limited by this rule%s: if your service takes it for %s, write "+
 		"path_form: drop-trailing-slash in the file; if not, path_form: strict", path, more, path)
@@ -203,7 +203,7 @@ func (l *linter) table(p place, table map[string]List, before ...[]listEntry) {
 			item := place{p.rule, p.field + "." + text, j}
 			v, _ := parsePatternOf(&c, value)
 			if complaint := neverOccurs(&c, &v); complaint != "" {
-				l.add(item, "%.80q names nobody: %s", value, complaint)
+				l.add(item, "%.80q matches nothing: %s", value, complaint)
 			}
 			for _, list := range before {
 				if k := slices.IndexFunc(list, func(other listEntry) bool { return other.component == c }); k >= 0 &&

@@ -29,8 +29,8 @@ func TestWarnings(t *testing.T) {
 		"its own allow":            {"rules: [{name: a, limit: 1/1s, match: {client: 10.0.0.1}, allow: {client.ip: 10.0.0.0/8}}]", []string{"its own allow names all"}},
 		"allow in deny":            {"allow: {client.ip: [10.1.0.0/16, 12.0.0.0/8], user: [ann, bob]}\ndeny: {client.ip: 10.0.0.0/8, user: a*}\nrules: []", []string{`1:21: "10.1.0.0/16" has no effect`, `1:54: "ann" has no effect`}},
 		"a rule's lists":           {"allow: {user: root}\ndeny: {user: x*}\nrules: [{name: a, limit: 1/1s, allow: {user: [xy, z]}, deny: {user: [root, y]}}]", []string{`"xy" has no effect`, `"root" has no effect`}},
-		"a list's capitals":        {"deny: {user lower: [Ann, bob], host: Example.com}\nrules: []", []string{`"Ann" names nobody: values are normalised first; did you mean "ann"?`, `"Example.com" names nobody`}},
-		"a list's blanks":          {"deny: {user trim: [' ann', ' a*', 'a *']}\nrules: []", []string{`" ann" names nobody`, `" a*" names nobody`}},
+		"a list's capitals":        {"deny: {user lower: [Ann, bob], host: Example.com}\nrules: []", []string{`"Ann" matches nothing: values are normalised first; did you mean "ann"?`, `"Example.com" matches nothing`}},
+		"a list's blanks":          {"deny: {user trim: [' ann', ' a*', 'a *']}\nrules: []", []string{`" ann" matches nothing`, `" a*" matches nothing`}},
 		"a candidate unasked":      {"rules: [{name: a, limit: 1/1s, mode: shadow, candidate: {limit: 2/1s}}]", []string{"the candidate is never used"}},
 		"a ban in shadow":          {"rules: [{name: a, key: user, limit: 1/1s, mode: shadow, ban: {after: 5 refusals within 1m, for: 10m}}]", []string{"the rule never bans: it is in shadow"}},
 		"a ban of everybody":       {"rules: [{name: a, limit: 1/1s, ban: {after: 5 refusals within 1m, for: 10m}}]", []string{"all requests are banned together"}},
@@ -165,7 +165,7 @@ func TestLintWarnsOfPathsThatMatchLittle(t *testing.T) {
 		"{name: a, limit: 1/1s, match: {path: /api/}}":                                          "path /api/ is only that very path; write /api/** for all below it",
 		"{name: a, limit: 1/1s, match: {path: /api/**}}":                                        "",
 		"{name: a, limit: 1/1s, match: {path: /}}":                                              "",
-		"{name: a, limit: 1/1s, match: {path: /a}}, {name: b, limit: 1/1s, match: {path: /b}}":  "nor are the like by 1 more",
+		"{name: a, limit: 1/1s, match: {path: /a}}, {name: b, limit: 1/1s, match: {path: /b}}":  "(likewise for 1 more)",
 		"{name: a, limit: 1/1s, match: {path: /a}}, {name: b, limit: 1/1s, match: {path: /a/}}": "",
 	} {
 		for form, told := range map[string]bool{"": true, "path_form: strict\n": strings.Contains(want, "/api/"), "path_form: drop-trailing-slash\n": false} {

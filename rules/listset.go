@@ -109,7 +109,7 @@ func (b *builder) membersOf(p place, c *component, name string) *values {
 	v := &values{exact: make(map[string]bool)}
 	members, read := b.members[name]
 	if !read {
-		b.leftOut.add(p, "%s: the set %.80q was not read, and names nobody", p.field, name)
+		b.leftOut.add(p, "%s: the set %.80q was not read, and has no members", p.field, name)
 	}
 	if b.membered += len(members); b.membered > bounds.AllMembers {
 		b.add(p, "%s: with %.80q the sets have over %d members", p.field, name, bounds.AllMembers)

@@ -98,7 +98,7 @@ func TestInvalidMembersAreLeftOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{`deny.client.ip: the set "weir:blocked" has "192.0.2.300", which is left out: allowed: an address`, `allowed: 10.0.0.0/8 for that network`,
-		`the set "weir:feed" was not read, and names nobody`, `the set "friends" has "a*b"`, "it is not UTF-8", "1 to 1024 bytes", "f: "} {
+		`the set "weir:feed" was not read, and has no members`, `the set "friends" has "a*b"`, "it is not UTF-8", "1 to 1024 bytes", "f: "} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("without %s:\n%v", want, err)
 		}

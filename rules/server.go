@@ -67,7 +67,7 @@ func (b *builder) store(p place, text string) string {
 	scheme, rest, ok := strings.Cut(text, "://")
 	switch {
 	case !ok:
-		b.add(p, "store is neither a word that is known nor a URL, which for a host and a port begins with redis://; "+
+		b.add(p, "store is neither memory nor a URL; the URL of a host and a port begins with redis://; "+
 			"allowed: %s", allowed)
 	case !slices.Contains(schemes, scheme):
 		b.add(p, "store has an unknown scheme; allowed: %s", allowed)

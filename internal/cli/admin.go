@@ -43,8 +43,12 @@ func (v *server) openAdmin(access, callers *web.Access) (operators, reload http.
 		Mistakes: mistakesOf,
 		Log:      v.log,
 		Mark:     v.engine.Mark,
+		Streams:  &web.Streams{Stopping: v.ended},
 		NoLedger: noLedger,
 		Access:   callers,
+	}
+	if reader := v.engine.Telemetry(); reader != nil {
+		server.Telemetry = reader
 	}
 	if reload, err = admin.NewReload(server); err != nil {
 		return nil, nil, err

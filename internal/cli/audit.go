@@ -20,7 +20,8 @@ import (
 // addAudit adds the flags of the audit log.
 func (f *ruleFlags) addAudit(flags *pflag.FlagSet) {
 	a := &f.Audit
-	flags.StringVar(&f.Node, "node-name", "", "`NAME` of this process in audit records (default: the host's name)")
+	flags.StringVar(&f.Node, "node-name", "",
+		"`NAME` of this process in the console and in audit records\n(default: the host's name and a port)")
 	flags.StringSliceVar(&a.To, "audit", nil,
 		"where to record refusals, bans, operators' changes and store outages,\ncomma-separated: redis, the URL of a "+
 			"Redis, log, or a `FILE` (default: nowhere)")

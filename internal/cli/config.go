@@ -108,6 +108,8 @@ var fieldFlags = map[string]string{
 	"MaxBytes":       "max-bytes",
 	"FallbackKeys":   "fallback-keys",
 	"State":          "state",
+	"StateDir":       "state-dir",
+	"Telemetry":      "telemetry",
 	"TrustedProxies": "trusted-proxies",
 	"ClientHeader":   "client-header",
 	"PathForm":       "path-form",

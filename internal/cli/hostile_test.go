@@ -137,7 +137,7 @@ func (p *process) decidesWithoutRedis() {
 			}
 		}
 	}
-	p.readiness(http.StatusOK, "the store is not responding")
+	p.readiness(http.StatusOK, "the last store call failed")
 }
 
 // TestHostileRedisOfRules: the rules are at the address of a server that answers what no Redis

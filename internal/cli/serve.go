@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/weirproject/weir/internal/engine"
 	"github.com/weirproject/weir/internal/listen"
 )
 
@@ -98,6 +99,11 @@ func (f *serveFlags) add(flags *pflag.FlagSet) {
 		"`TIME` for requests in flight to finish after a signal")
 	flags.DurationVar(&f.drain, "drain", 0, "`TIME` to continue serving after a signal, with /readyz failing")
 	f.rules.addAudit(flags)
+	flags.StringVar(&f.rules.Telemetry, "telemetry", engine.TelemetryOn,
+		"statistics of rules and keys, for the console and its API: on, hidden\n(keys as digests) or off; one `WORD`")
+	flags.StringVar(&f.rules.StateDir, "state-dir", "",
+		"`FOLDER` that keeps 24 hours of these statistics, where counts are in\nmemory; with a --store in Redis they "+
+			"are there (default: none, so that\na restart loses them)")
 	flags.StringVar(&f.format, "log-format", "text", "log `FORMAT`: text or json")
 	flags.StringVar(&f.level, "log-level", "info", "minimum log `LEVEL`: debug, info, warn or error")
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -37,6 +38,7 @@ type server struct {
 	repeated  *repeatedLog
 	frontEnds []frontEnd
 	where     []endpoint
+	ended     chan struct{} // closed when the server begins to stop
 }
 
 // An endpoint is a front end with its address, for the banner.
@@ -52,7 +54,7 @@ func serve(ctx context.Context, s *System, f *serveFlags, flags *pflag.FlagSet, 
 	for _, text := range s.unknownVariables(knownVariables(flags)) {
 		warn(text)
 	}
-	v := &server{system: s, flags: f, log: log, repeated: &repeatedLog{log: log}}
+	v := &server{system: s, flags: f, log: log, repeated: &repeatedLog{log: log}, ended: make(chan struct{})}
 	collectAsUsual := collectLess()
 	defer collectAsUsual()
 	f.rules.Log = log
@@ -74,10 +76,16 @@ func serve(ctx context.Context, s *System, f *serveFlags, flags *pflag.FlagSet, 
 	collectAsUsual()
 	v.announce()
 	go v.reloadOn(hup)
-	l := &lifecycle{frontEnds: v.frontEnds, drain: f.drain, timeout: f.shutdown, unready: v.engine.Metrics.Stopping,
+	l := &lifecycle{frontEnds: v.frontEnds, drain: f.drain, timeout: f.shutdown, unready: v.stopping,
 		log: log}
 	err = l.run(signals)
 	return errors.Join(err, v.engine.Close())
+}
+
+// stopping makes the server not ready, and ends the streams of events.
+func (v *server) stopping() {
+	v.engine.Metrics.Stopping()
+	close(v.ended)
 }
 
 // collectLess reduces garbage collection during the start: reading many rules leaves garbage that
@@ -104,6 +112,7 @@ func (v *server) start(ctx context.Context, setup *engine.Setup, given func(flag
 	if err != nil {
 		return err
 	}
+	setup.Node = cmp.Or(setup.Node, v.nodeName(setup))
 	if v.engine, err = setup.Open(ctx); err != nil {
 		return err
 	}
@@ -116,6 +125,18 @@ func (v *server) start(ctx context.Context, setup *engine.Setup, given func(flag
 		v.log.Info("stopping before the rules were read", "signal", received.String())
 		return &exit{code: exitClean}
 	}
+}
+
+// nodeName is the default name of this process: there may be several on one host.
+func (v *server) nodeName(setup *engine.Setup) string {
+	for _, l := range v.flags.all() {
+		if l.listener != nil {
+			if _, port, err := net.SplitHostPort(l.listener.Addr().String()); err == nil {
+				return setup.NodeName() + ":" + port
+			}
+		}
+	}
+	return setup.NodeName()
 }
 
 // openFrontEnds opens those whose listeners are open, in the order of serveFlags.all.

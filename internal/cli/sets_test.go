@@ -117,12 +117,12 @@ func TestSetsOutliveTheirRedis(t *testing.T) {
 	p.stays(403, p.says(`rules cannot be read: the last valid rules stay in force" source=sets`))
 	p.counts(`weir_source_up{source="sets"} 0`)
 	redis.Restart() // without its data
-	p.stays(403, p.says("weir:blocked: is gone, which nobody announced; if that is meant, say so: PUBLISH weir:lists weir:blocked; its last 1 members stay in force"))
+	p.stays(403, p.says("weir:blocked: is gone without an announcement; if it was deleted on purpose, announce it: PUBLISH weir:lists weir:blocked; its last members (1) stay in force"))
 	p.logged("rules of the source are in force again") // and yet not all is well
 	p.counts(`weir_source_up{source="sets"} 1`)
 	p.counts(`weir_source_good{source="sets"} 0`)
 	redisCLI(t, redis, "SET weir:blocked 192.0.2.1")
-	p.stays(403, p.says("weir:blocked: is no set; allowed: a set, such as SADD makes; its last 1 members stay in force"))
+	p.stays(403, p.says("weir:blocked: is not a set; allowed: a set, such as SADD makes; its last members (1) stay in force"))
 	redisCLI(t, redis, "DEL weir:blocked")
 	redisCLI(t, redis, "SADD weir:blocked 192.0.2.1")
 	p.serves()
@@ -138,7 +138,7 @@ func TestServerStartsWithoutItsSets(t *testing.T) {
 	file := write(t, t.TempDir(), "weir.yaml", byASet)
 	p := gatewayBy(t, "--config", file, "--rules", redis.URL(), "--rules-wait", "100ms")
 	p.serves()
-	p.logged(`the set \"weir:blocked\" was not read, and names nobody`)
+	p.logged(`the set \"weir:blocked\" was not read, and has no members`)
 	if code := status(t, p.at("http")+"/readyz"); code != 503 {
 		t.Errorf("readyz: %d", code)
 	}
@@ -243,7 +243,7 @@ func TestExplainReadsSets(t *testing.T) {
 	if r := explain("--rules", redis.URL()); r.code != 0 || !strings.Contains(r.out, "on the deny list of the file") {
 		t.Error(r)
 	}
-	if r := explain(); r.code != 0 || !strings.Contains(r.err, `"weir:blocked" was not read, and names nobody`) || !strings.Contains(r.err, "sets are not read: name a Redis in --store or --rules") {
+	if r := explain(); r.code != 0 || !strings.Contains(r.err, `"weir:blocked" was not read, and has no members`) || !strings.Contains(r.err, "sets are not read: name a Redis in --store or --rules") {
 		t.Error(r)
 	}
 	p := gatewayBy(t, "--config", file, "--store-timeout", "5s")

@@ -61,6 +61,9 @@ type Config struct {
 	Node  string // name of this process in records; "": the host's
 	Audit Audit
 
+	Telemetry string // TelemetryOn, TelemetryHidden or TelemetryOff
+	StateDir  string // folder for the history of telemetry, where counts are in memory; "": none
+
 	// Given are the fields that override the settings of a rule file.
 	Given map[string]bool
 	// Names are the names of fields in messages, where they differ.
@@ -93,6 +96,7 @@ func Defaults() Config {
 		MaxBytes:     memstore.DefaultMaxBytes,
 		FallbackKeys: memstore.DefaultMaxKeys,
 		ClientHeader: "X-Forwarded-For",
+		Telemetry:    TelemetryOff,
 		Audit:        Audit{Rate: 100, Keep: 100_000, Size: 100},
 	}
 }
@@ -233,6 +237,9 @@ func (l *Setup) settle() error {
 		return wrong("%s is %v; allowed: more than 0", l.field("Timeout"), l.Timeout)
 	}
 	if err := l.checkWithout(); err != nil {
+		return err
+	}
+	if err := l.checkTelemetry(); err != nil {
 		return err
 	}
 	if err := l.checkAudit(); err != nil {

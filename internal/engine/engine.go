@@ -28,6 +28,9 @@ type Engine struct {
 	state    *state        // nil: none is kept
 	opened   *openedLedger // nil: none
 	manager  *ruleset.Manager
+	store    weir.Store // without layers
+	outage   *outage
+	watcher  *watcher   // nil: no telemetry
 	audit    *audit.Log // nil: none
 	markers  []func(telemetry.Mark)
 	optional string // a layer that was not asked for: the engine is ready without it
@@ -78,7 +81,7 @@ func (e *Engine) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	e.Counts = store // Close closes it
+	e.store, e.Counts = store, store // Close closes it
 	e.Metrics = observe.New(e.Version)
 	if err := e.openState(store); err != nil {
 		return err
@@ -90,8 +93,12 @@ func (e *Engine) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	e.outage = &outage{log: e.Log, mark: e.Mark}
 	opts := []gate.Option{gate.WithLocal(local), gate.WithBudget(e.budget()), gate.WithObserver(e.Metrics.Verdict),
-		gate.WithObserver((&outage{log: e.Log, mark: e.Mark}).verdict)}
+		gate.WithObserver(e.outage.verdict)}
+	if e.openRecorder(ctx); e.watcher != nil {
+		opts = append(opts, gate.WithObserver(e.watcher.Verdict))
+	}
 	if e.audit != nil {
 		opts = append(opts, gate.WithObserver(e.audit.Verdict))
 	}
@@ -101,7 +108,14 @@ func (e *Engine) open(ctx context.Context) error {
 	if e.Gate, err = gate.New(e.Counts, e.Set, opts...); err != nil {
 		return err
 	}
-	return e.watch(layers)
+	if err := e.prepare(layers); err != nil {
+		return err
+	}
+	if err := e.openHistory(store); err != nil {
+		return err
+	}
+	e.run()
+	return nil
 }
 
 // budget is the timeout of a whole decision: that of one Redis call.
@@ -143,8 +157,8 @@ func (e *Engine) addLayers(store weir.Store) (local weir.Store, err error) {
 	return e.stack.Local, nil
 }
 
-// watch begins to keep the rules up to date.
-func (e *Engine) watch(layers []ruleset.Layer) (err error) {
+// prepare makes the manager, which keeps the rules up to date.
+func (e *Engine) prepare(layers []ruleset.Layer) (err error) {
 	e.manager, err = ruleset.NewManager(layers, e.swap, ruleset.WithCompile(e.Compile),
 		ruleset.WithTell(e.onEvent), ruleset.WithStartWithin(e.StartWithin))
 	if err != nil {
@@ -157,10 +171,14 @@ func (e *Engine) watch(layers []ruleset.Layer) (err error) {
 	}
 	e.settings = settingsOf(e.File)
 	e.Metrics.Incomplete(true)
+	return nil
+}
+
+// run begins to keep the rules up to date.
+func (e *Engine) run() {
 	var ctx context.Context
 	ctx, e.stop = context.WithCancel(context.Background())
 	e.ended.Go(func() { e.manager.Run(ctx) })
-	return nil
 }
 
 // Wait waits until the rules of all sources are in force, or for StartWithin: then the engine works without the
@@ -186,6 +204,9 @@ func (e *Engine) Close() (err error) {
 	if e.linter != nil {
 		e.linter.Stop()
 	}
+	if e.watcher != nil {
+		err = e.watcher.close()
+	}
 	if e.opened != nil {
 		e.opened.close()
 	}
@@ -193,7 +214,7 @@ func (e *Engine) Close() (err error) {
 		e.audit.Close()
 	}
 	if e.state != nil {
-		err = e.state.close()
+		err = errors.Join(err, e.state.close())
 	}
 	if e.Counts != nil {
 		err = errors.Join(err, e.Counts.Close())

@@ -63,6 +63,9 @@ func (e *Engine) swap(set *rules.Set) error {
 	if err := e.Gate.Swap(set); err != nil {
 		return err
 	}
+	if e.watcher != nil {
+		e.watcher.Rules(set)
+	}
 	e.Metrics.Rules(set, time.Now())
 	e.keepSets(set)
 	return nil
@@ -88,6 +91,9 @@ func (e *Engine) onEvent(v ruleset.Event) {
 		e.Metrics.Rules(status.RuleSet.Set, status.RuleSet.Loaded)
 	}
 	e.failing = failing
+	if e.watcher != nil && v.Kind == ruleset.InForce {
+		e.watcher.changed()
+	}
 }
 
 func (e *Engine) logEvent(v *ruleset.Event) {

@@ -123,6 +123,8 @@ var mayImport = []struct {
 		"the gate speaks weir.Store: which store it is, and on which wire the request came, is not its business"},
 	{[]string{"observe"}, []string{"", "rules", "pathform", "gate", "observe", "internal/deadline", "internal/netaddr"},
 		"observers are told of verdicts; they know no front end and no store"},
+	{[]string{"internal/telemetry/history"}, []string{"", "rules", "pathform", "gate", "observe", "internal/telemetry", "internal/tally", "internal/ruleset", "internal/redisconn", "internal/redisslot", "internal/respguard", "internal/algorithm", "internal/deadline", "internal/netaddr"},
+		"it keeps what the recorder counted, and reads the changes of the ledger; it knows no front end and no store"},
 	{[]string{"internal/telemetry"}, []string{"", "rules", "pathform", "gate", "observe", "internal/telemetry", "internal/redisconn", "internal/redisslot", "internal/respguard", "internal/algorithm", "internal/deadline", "internal/netaddr"},
 		"telemetry observes verdicts and keeps their history; it knows no front end and no store"},
 	{[]string{"clientaddr", "pathform", "internal/netaddr"}, []string{"", "internal/netaddr"},
@@ -160,7 +162,7 @@ var vendors = map[string]struct {
 	homes  []string
 	reason string
 }{
-	"github.com/redis/rueidis":            {[]string{"internal/redisconn", "redisstore", "internal/ruleset/redissource"}, "the client of what lies in Redis, state and rules; other packages speak weir.Store"},
+	"github.com/redis/rueidis":            {[]string{"internal/redisconn", "redisstore", "internal/ruleset/redissource", "internal/telemetry/history"}, "the client of what lies in Redis, state and rules; other packages speak weir.Store"},
 	"github.com/redis/go-redis":           {[]string{"redisstore/goredisconn"}, "only for programs that have such a client already: others should not compile a second one"},
 	"go.yaml.in/yaml":                     {[]string{"rules", "internal/ruleset/ledger"}, "rule files are read in one place, with one strictness; the ledger only moves fields when a candidate is promoted"},
 	"github.com/cespare/xxhash":           {[]string{"rules"}, "who is within a percentage must be the same for ever, on every platform"},

@@ -67,5 +67,5 @@ const (
 // another kind of server.
 func Malformed(format string, args ...any) error {
 	why := fmt.Sprintf(format, args...)
-	return fmt.Errorf("%w (%s): the reply is none of weir's scripts: %s", weir.ErrUnavailable, PerhapsExecuted, why)
+	return fmt.Errorf("%w (%s): no script of weir gives this reply: %s", weir.ErrUnavailable, PerhapsExecuted, why)
 }

@@ -125,7 +125,7 @@ func (r *reader) element(kind byte, line []byte) (done bool, err error) {
 // cond is err, or an error of the framing if bad.
 func cond(bad bool, err error) error {
 	if bad && err == nil {
-		return wrong("a line that is none of the protocol")
+		return wrong("a line that is not RESP")
 	}
 	return err
 }

@@ -3,6 +3,7 @@ package ruleset
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/weirproject/weir/rules"
@@ -111,6 +112,15 @@ type LayerStatus struct {
 	Since    time.Time // start of Err
 	Warning  error     // of its newest update; nil: none
 	LeftOut  int       // rules of its newest update that are not in force as they are there
+}
+
+// Revision is that of the rules in force: those of all layers, in order. It is the same on servers with the same rules.
+func (s *Status) Revision() string {
+	revisions := make([]string, len(s.Layers))
+	for i := range s.Layers {
+		revisions[i] = s.Layers[i].Revision
+	}
+	return strings.Join(revisions, "+")
 }
 
 // LeftOut returns the number of rules of all layers that are not in force as they are there.

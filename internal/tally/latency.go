@@ -66,6 +66,22 @@ func (b Buckets) Add(other Buckets) Buckets {
 	return append(append(sum, b...), other...)
 }
 
+// Minus is the difference to earlier buckets of the same latencies.
+func (b Buckets) Minus(earlier Buckets) (list Buckets) {
+	for _, now := range b {
+		for len(earlier) > 0 && earlier[0].Index < now.Index {
+			earlier = earlier[1:]
+		}
+		if len(earlier) > 0 && earlier[0].Index == now.Index {
+			now.Count -= earlier[0].Count
+		}
+		if now.Count > 0 {
+			list = append(list, now)
+		}
+	}
+	return list
+}
+
 // Total is the number of latencies.
 func (b Buckets) Total() (n uint64) {
 	for i := range b {

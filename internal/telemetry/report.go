@@ -134,7 +134,8 @@ type Node struct {
 	Version     string        `json:"version"`
 	Seen        time.Time     `json:"seen"`
 	Started     time.Time     `json:"started"`
-	Revision    string        `json:"revision"` // of the rules in force: equal on nodes with the same rules
+	Revision    string        `json:"revision"`         // of the rules in force: equal on nodes with the same rules
+	Ledger      int64         `json:"ledger,omitempty"` // revision of the ledger that is in force
 	StoreUp     bool          `json:"store_up"`
 	StoreP50    time.Duration `json:"store_p50_ns"`
 	StoreP99    time.Duration `json:"store_p99_ns"`

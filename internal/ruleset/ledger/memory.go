@@ -239,7 +239,7 @@ func (m *Memory) Commit(_ context.Context, d Draft) (revision int64, err error) 
 	return revision, nil
 }
 
-var errTwoWriters = errors.New("somebody else writes it too, and each would lose what the other wrote: one server " +
+var errTwoWriters = errors.New("another process writes it too, and each would lose what the other wrote: one server " +
 	"alone may have the file; share a Redis instead")
 
 // write appends a change to the file before it is made.

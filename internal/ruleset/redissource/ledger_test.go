@@ -131,7 +131,7 @@ func TestTheLedgerAcceptsValidRules(t *testing.T) {
 	done(t, 1)(l.Set(ctx, "a", "{name: a, limit: [5/1m, 20/1h]}", 0, ann))
 	for _, test := range []struct{ name, yaml, want string }{
 		{"b", "name: b\nlimt: 5/1m", "b:2:1: unknown field \"limt\"; did you mean \"limit\"?"},
-		{"b", "name: b\nlimit: 5/60", "b:2:8: limit is \"5/60\"; allowed: a period with its unit, such as 1s, 500ms, 1m30s, 1h, 1d or 1w; \"60\" is none\n    limit: 5/60\n           ^"},
+		{"b", "name: b\nlimit: 5/60", "b:2:8: limit is \"5/60\"; allowed: a period with its unit, such as 1s, 500ms, 1m30s, 1h, 1d or 1w; \"60\" is not one\n    limit: 5/60\n           ^"},
 		{"b", "name: c\nlimit: 5/1m", `name is "c"; allowed: the name under which it is kept, b`},
 		{"b", "name: b\nlimit: 5/1m\n---\nname: c", "b:"},
 		{"b", "name: b\r- {name: c, limit: 5/1m}", "b:"},

@@ -372,7 +372,7 @@ func TestAnEmptyRedisIsNotAccepted(t *testing.T) {
 	typed(t, server, "DEL rate_limit_config:login")
 	typed(t, server, "PUBLISH rate_limit_config RELOAD_ALL")
 	trusting.await("")
-	doubting.awaitEvent(ruleset.Refused, `it has no rules any more; if that is meant, say so of each: {"id":…,"deleted":true}; the last rules stay in force`)
+	doubting.awaitEvent(ruleset.Refused, `it has no rules any more; to delete them, send for each: {"id":…,"deleted":true}; the last rules stay in force`)
 	doubting.await("login sliding_log 5/1m")
 	cli(t, server, "PUBLISH", "rate_limit_config", `{"id":"login","deleted":true}`) // this is one rule by name
 	doubting.await("")

@@ -136,7 +136,7 @@ func TestEachSetByItself(t *testing.T) {
 	g := guardBy(t, server.URL(), guarded("a", "b", "c", "d"), never)
 	g.awaitDenied("192.0.2.1", true)
 	g.awaitDenied("192.0.2.2", true)
-	redistest.Await(t, "a word on d", g.warned("d: is no set; allowed: a set, such as SADD makes; it is empty"))
+	redistest.Await(t, "a word on d", g.warned("d: is not a set; allowed: a set, such as SADD makes; it is empty"))
 	typed(t, server, "DEL a")
 	typed(t, server, "HSET a 192.0.2.1 1")
 	typed(t, server, "SADD b 192.0.2.3")
@@ -144,7 +144,7 @@ func TestEachSetByItself(t *testing.T) {
 	typed(t, server, "PUBLISH weir:lists c") // a word on one has all read
 	g.awaitDenied("192.0.2.3", true)
 	g.awaitDenied("192.0.2.4", true)
-	g.holds("192.0.2.1", g.warned("a: is no set; allowed: a set, such as SADD makes; its last 1 members stay in force"))
+	g.holds("192.0.2.1", g.warned("a: is not a set; allowed: a set, such as SADD makes; its last members (1) stay in force"))
 	typed(t, server, "DEL a d")
 	typed(t, server, "SADD a 192.0.2.9")
 	typed(t, server, "PUBLISH weir:lists RELOAD_ALL")
@@ -159,7 +159,7 @@ func TestMissingSetIsEmptyOnlyIfAllowed(t *testing.T) {
 	g := guardBy(t, server.URL(), guarded("a", "b"), redissource.WithRefresh(100*time.Millisecond))
 	g.awaitDenied("192.0.2.1", true)
 	typed(t, server, "FLUSHALL")
-	g.holds("192.0.2.1", g.warned("a: is gone, which nobody announced; if that is meant, say so: PUBLISH weir:lists a; its last 1 members stay in force"))
+	g.holds("192.0.2.1", g.warned("a: is gone without an announcement; if it was deleted on purpose, announce it: PUBLISH weir:lists a; its last members (1) stay in force"))
 	typed(t, server, "PUBLISH weir:lists RELOAD_ALL") // that says nothing of this set
 	typed(t, server, "PUBLISH weir:lists b")          // nor does this
 	reads := scards(server)
@@ -307,7 +307,7 @@ func TestHugeSets(t *testing.T) {
 	}
 	typed(t, server, "SADD b 192.0.2.2")
 	typed(t, server, "PUBLISH weir:lists b")
-	redistest.Await(t, "a word on b", g.warned("b: has 1 members, and all sets together over 100000; that is too much; its last 0 members stay in force"))
+	redistest.Await(t, "a word on b", g.warned("b: has 1 members, and all sets together over 100000; that is too much; its last members (0) stay in force"))
 	typed(t, server, "SADD a 192.0.2.1")
 	typed(t, server, "PUBLISH weir:lists a")
 	redistest.Await(t, "a word on a", g.warned("a: has 100001 members, which take"))

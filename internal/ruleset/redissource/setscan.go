@@ -129,7 +129,7 @@ func ofTheKey(err error) string {
 	case !ok:
 		return ""
 	case strings.HasPrefix(answer.Error(), "WRONGTYPE"):
-		return "is no set; allowed: a set, such as SADD makes"
+		return "is not a set; allowed: a set, such as SADD makes"
 	case strings.HasPrefix(answer.Error(), "NOPERM"):
 		return fmt.Sprintf("may not be read: %.200s", answer.Error())
 	}

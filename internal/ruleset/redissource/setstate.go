@@ -156,7 +156,7 @@ func (s *setState) whyRefused(name string, e *setEntry, r *setReading, total int
 		return fmt.Sprintf("has %d members, and all sets together over %d; that is too much", len(r.members),
 			bounds.AllMembers)
 	case len(r.members) == 0 && len(e.members) > 0 && !s.announcedBefore[name] && !expired && !s.allowEmpty:
-		return fmt.Sprintf("is gone, which nobody announced; if that is meant, say so: PUBLISH %s %s",
+		return fmt.Sprintf("is gone without an announcement; if it was deleted on purpose, announce it: PUBLISH %s %s",
 			ruleset.Quoted(s.channel), ruleset.Quoted(name))
 	}
 	return ""
@@ -190,5 +190,5 @@ func (e *setEntry) state() string {
 	if !e.read {
 		return "it is empty"
 	}
-	return fmt.Sprintf("its last %d members stay in force", len(e.members))
+	return fmt.Sprintf("its last members (%d) stay in force", len(e.members))
 }

@@ -102,7 +102,7 @@ func (t *table) read(ctx context.Context, client rueidis.Client) error {
 // take accepts a reading.
 func (t *table) take(found map[string]reading) error {
 	if len(found) == 0 && !t.allowEmpty && len(t.entries) > 0 {
-		return refuse("empty", "no key %s* is left: %w; if that is meant, say so of each: "+
+		return refuse("empty", "no key %s* is left: %w; to delete them, send for each: "+
 			"{\"id\":…,\"deleted\":true}", ruleset.Quoted(t.prefix), ruleset.ErrEmpty)
 	}
 	for key := range t.entries {

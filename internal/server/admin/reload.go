@@ -3,7 +3,6 @@ package admin
 import (
 	"context"
 	"net/http"
-	"strings"
 
 	"github.com/weirproject/weir/internal/server/web"
 )
@@ -32,12 +31,9 @@ func (h *handler) reload(ctx context.Context, _ *call) (any, error) {
 		}
 		return nil, p
 	}
-	answer := Reloaded{Rules: len(h.Gate.Rules().Rules())}
-	var revisions []string
+	answer := Reloaded{Revision: status.Revision(), Rules: len(h.Gate.Rules().Rules())}
 	for _, layer := range status.Layers {
-		revisions = append(revisions, layer.Revision)
 		answer.Sources = append(answer.Sources, ReloadedSource{layer.Name, layer.Revision, layer.Rules})
 	}
-	answer.Revision = strings.Join(revisions, "+")
 	return answer, nil
 }

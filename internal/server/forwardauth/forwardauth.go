@@ -78,7 +78,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	w = &answer{ResponseWriter: w, deny: parameters.deny}
 	if !h.clients.TrustsPeer(r) {
-		refuse(w, http.StatusForbidden, fmt.Errorf("forward-auth is for trusted proxies, and %s is none: "+
+		refuse(w, http.StatusForbidden, fmt.Errorf("forward-auth answers trusted proxies only, and %s is not one: "+
 			"if it is yours, add it to trusted_proxies", r.RemoteAddr))
 		return
 	}

@@ -1,0 +1,201 @@
+package telemetry
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/weirproject/weir/internal/tally"
+)
+
+const (
+	mostTop     = 20   // keys of a RuleRecord by refused and by passed requests
+	leastShare  = 1000 // a key with less than 1/1000 of the requests of its rule is not listed
+	mostRecords = 256  // rules of a Record; the counts of the others are in otherRules
+	otherRules  = "(other)"
+)
+
+// counted is what was read of the counters of a rule.
+type counted struct {
+	name string
+	n    tally.Counts
+}
+
+// Cut returns what was counted since the last Cut, or New, and begins the next interval. The counts are exact:
+// nothing is left out or counted twice.
+func (r *Recorder) Cut(at time.Time) *Record {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.tick(at)
+	since := r.cut
+	r.cut = at
+	total, took := r.total, r.took
+	rules := r.read()
+	record := &Record{At: since, Step: at.Sub(since), Total: countsOf(r.total.Minus(total)),
+		Took: r.took.Minus(took), Rules: bounded(rules)}
+	for i := range record.Rules {
+		record.Total.Bans += record.Rules[i].Counts.Bans
+	}
+	watched := make(map[string]*watched, len(r.watched))
+	for _, w := range r.watched {
+		watched[w.rule.Name()] = w
+	}
+	for i := range record.Rules {
+		if w := watched[record.Rules[i].Name]; w != nil {
+			r.keysOf(w, &record.Rules[i])
+		}
+	}
+	for _, w := range r.watched {
+		w.next(at.Unix())
+	}
+	r.makeRoom(rules)
+	return record
+}
+
+// read returns the counts of rules since the last call, by name.
+func (r *Recorder) read() map[string]tally.Counts {
+	rules := make(map[string]tally.Counts)
+	present := make(map[*tally.Rule]counted, len(r.before))
+	r.total, r.took = r.Metrics.Read(func(name string, n *tally.Rule) {
+		now := n.Read()
+		if now == (tally.Counts{}) {
+			return
+		}
+		present[n] = counted{name, now}
+		if diff := now.Minus(r.before[n].n); diff != (tally.Counts{}) {
+			rules[name] = rules[name].Plus(diff)
+		}
+	})
+	for n, was := range r.before { // those of removed rules get the counts of decisions that were under way
+		if _, is := present[n]; is {
+			continue
+		}
+		if now := n.Read(); now != was.n {
+			rules[was.name] = rules[was.name].Plus(now.Minus(was.n))
+			present[n] = counted{was.name, now}
+		}
+	}
+	r.before = present
+	return rules
+}
+
+// bounded are the records of the rules with the most requests, sorted by name, and of the sum of the others.
+func bounded(rules map[string]tally.Counts) (list []RuleRecord) {
+	for name, n := range rules {
+		list = append(list, RuleRecord{Name: name, Counts: countsOf(n), Compared: comparisonOf(n)})
+	}
+	if len(list) > mostRecords {
+		slices.SortFunc(list, func(a, b RuleRecord) int {
+			return cmp.Or(cmp.Compare(b.Counts.requests(), a.Counts.requests()), cmp.Compare(a.Name, b.Name))
+		})
+		rest := RuleRecord{Name: otherRules}
+		for i := range list[mostRecords-1:] {
+			rest.Counts.add(&list[mostRecords-1+i].Counts)
+			rest.Compared.add(&list[mostRecords-1+i].Compared)
+		}
+		list = append(list[:mostRecords-1], rest)
+	}
+	slices.SortFunc(list, func(a, b RuleRecord) int { return cmp.Compare(a.Name, b.Name) })
+	return list
+}
+
+func countsOf(n tally.Counts) Counts {
+	return Counts{Passed: n[tally.Passed], Refused: n[tally.Refused], Denied: n[tally.Denied], Failed: n[tally.Failed],
+		ShadowPassed: n[tally.ShadowPassed], ShadowRefused: n[tally.ShadowRefused], Degraded: n[tally.Degraded],
+		Bans: n[tally.Bans]}
+}
+
+func comparisonOf(n tally.Counts) Comparison {
+	c := n[tally.Compared:]
+	return Comparison{Both: c[0], NewlyRefused: c[1], NewlyGranted: c[2], Neither: c[3]}
+}
+
+// requests are the requests that a limit decided.
+func (c *Counts) requests() uint64 { return c.Passed + c.Refused + c.ShadowPassed + c.ShadowRefused }
+
+func (c *Counts) add(o *Counts) {
+	c.Passed += o.Passed
+	c.Refused += o.Refused
+	c.Denied += o.Denied
+	c.Failed += o.Failed
+	c.ShadowPassed += o.ShadowPassed
+	c.ShadowRefused += o.ShadowRefused
+	c.Degraded += o.Degraded
+	c.Bans += o.Bans
+}
+
+func (c *Comparison) add(o *Comparison) {
+	c.Both += o.Both
+	c.NewlyRefused += o.NewlyRefused
+	c.NewlyGranted += o.NewlyGranted
+	c.Neither += o.Neither
+}
+
+// keysOf fills the number of keys and the top ones of an interval.
+func (r *Recorder) keysOf(w *watched, record *RuleRecord) {
+	var list []*entry
+	distinct := 0.0
+	least := record.Counts.requests() / leastShare
+	for i := range w.entries {
+		e := &w.entries[i]
+		if e.sum() == 0 {
+			continue
+		}
+		distinct += w.weight(e)
+		if e.sum() >= least && e.key != "" {
+			list = append(list, e)
+		}
+	}
+	record.Distinct = uint64(distinct)
+	seen := make(map[*entry]bool, 2*mostTop)
+	for _, count := range []func(*entry) uint32{
+		func(e *entry) uint32 { return e.refused },
+		func(e *entry) uint32 { return e.passed },
+	} {
+		slices.SortFunc(list, func(a, b *entry) int {
+			return cmp.Or(cmp.Compare(count(b), count(a)), cmp.Compare(a.key, b.key))
+		})
+		for _, e := range list[:min(mostTop, len(list))] {
+			if count(e) == 0 || seen[e] {
+				continue
+			}
+			seen[e] = true
+			key, hidden := r.shown(e.key)
+			record.Top = append(record.Top, KeyRate{Key: key, Hidden: hidden, Passed: uint64(e.passed),
+				Refused: uint64(e.refused)})
+		}
+	}
+}
+
+// makeRoom ends the watch of the rule with the fewest requests in an interval, if a rule that is not watched had
+// more.
+func (r *Recorder) makeRoom(rules map[string]tally.Counts) {
+	if len(r.watched) < mostWatched {
+		return
+	}
+	requests := func(name string) uint64 {
+		c := countsOf(rules[name])
+		return c.requests()
+	}
+	least := slices.MinFunc(r.watched, func(a, b *watched) int {
+		return cmp.Compare(requests(a.rule.Name()), requests(b.rule.Name()))
+	})
+	places := *r.watching.Load()
+	var leaves, comes *place
+	most := requests(least.rule.Name())
+	for i := range places {
+		p := &places[i]
+		if w := p.watched.Load(); w == least {
+			leaves = p
+		} else if n := requests(p.rule.Name()); w == nil && p.keyed && n > most {
+			comes, most = p, n
+		}
+	}
+	if leaves == nil || comes == nil {
+		return
+	}
+	w := newWatched(comes.rule, r.Metrics.Of(comes.rule), least.scale, r.cut.Unix())
+	leaves.watched.Store(nil)
+	comes.watched.Store(w)
+	r.watched[slices.Index(r.watched, least)] = w
+}

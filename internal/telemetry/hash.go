@@ -1,0 +1,49 @@
+package telemetry
+
+import (
+	"encoding/binary"
+	"math/bits"
+)
+
+// A hasher hashes keys, by the construction of wyhash (Wang Yi). Its words are secret: a client that knew them could
+// choose keys that are in every sample. Nodes with the same seed choose the same keys.
+type hasher [4]uint64
+
+// newHasher draws the words from a seed, by splitmix64 (Steele, Lea, Flood 2014).
+func newHasher(seed uint64) (h hasher) {
+	for i := range h {
+		seed += 0x9e3779b97f4a7c15
+		x := (seed ^ seed>>30) * 0xbf58476d1ce4e5b9
+		x = (x ^ x>>27) * 0x94d049bb133111eb
+		h[i] = (x ^ x>>31) | 1
+	}
+	return h
+}
+
+// sum is an even hash above 0: the lowest bit of a slot has another use, and 0 is an empty slot.
+func (h *hasher) sum(key string) uint64 {
+	size, a := uint64(len(key)), h[0]
+	for len(key) > 16 {
+		a = fold(load64(key)^h[1], load64(key[8:])^a)
+		key = key[16:]
+	}
+	var x, y uint64
+	switch n := len(key); {
+	case n >= 8:
+		x, y = load64(key), load64(key[n-8:])
+	case n >= 4:
+		x, y = load32(key), load32(key[n-4:])
+	case n > 0:
+		x = uint64(key[0])<<16 | uint64(key[n/2])<<8 | uint64(key[n-1])
+	}
+	return max(2, fold(fold(x^h[2], y^a)^size, h[3])&^1)
+}
+
+// fold is both halves of a product.
+func fold(x, y uint64) uint64 {
+	hi, lo := bits.Mul64(x, y)
+	return hi ^ lo
+}
+
+func load64(s string) uint64 { return binary.LittleEndian.Uint64([]byte(s[:8])) }
+func load32(s string) uint64 { return uint64(binary.LittleEndian.Uint32([]byte(s[:4]))) }

@@ -1,0 +1,339 @@
+package history
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/weirproject/weir/internal/telemetry"
+	"github.com/weirproject/weir/rules"
+)
+
+const (
+	mostSteps   = 120 // of a series
+	defaultSpan = time.Hour
+	cacheLasts  = 2 * time.Second // of a sum: many consoles ask for the same
+	cacheSize   = 16
+	freshness   = time.Second // of this node's counts in a report
+)
+
+// A span is the interval of a report.
+type span struct {
+	from  int64 // seconds since 1970, a multiple of step
+	step  time.Duration
+	steps int
+	node  string // "": all
+}
+
+func (s span) start() time.Time { return time.Unix(s.from, 0).UTC() }
+
+func (s span) end() time.Time { return s.start().Add(time.Duration(s.steps) * s.step) }
+
+// steps are the possible steps of a series in minutes.
+var steps = []time.Duration{1, 2, 5, 10, 15}
+
+// spanOf returns the interval of a query. The step is ten seconds only for what this process has counted, of which they
+// are in memory.
+func (h *History) spanOf(q telemetry.Query, now time.Time) span {
+	from, to := q.From, q.To
+	if to.IsZero() || to.After(now) {
+		to = now
+	}
+	if from.IsZero() {
+		from = to.Add(-defaultSpan)
+	}
+	if oldest := now.Add(-kept); from.Before(oldest) {
+		from = oldest
+	}
+	if !from.Before(to) { // all of it is older than what is kept
+		from, to = now.Add(-time.Minute), now
+	}
+	s := span{step: interval, node: q.Node}
+	alone := h.shared == nil && h.files == nil
+	own := (h.shared == nil || q.Node == h.Name) && !from.Before(h.started)
+	if !alone && !own || now.Sub(from) > fineSteps*interval {
+		s.step = steps[len(steps)-1] * time.Minute
+		for _, minutes := range slices.Backward(steps) {
+			if to.Sub(from) <= minutes*time.Minute*mostSteps {
+				s.step = minutes * time.Minute
+			}
+		}
+	}
+	begin := from.Truncate(s.step)
+	s.from = begin.Unix()
+	s.steps = int((to.Sub(begin) + s.step - 1) / s.step)
+	return s
+}
+
+// A cache has the last sums, each for cacheLasts. The zero cache is empty.
+type cache struct {
+	mu   sync.Mutex
+	sums map[span]*cached
+}
+
+// A cached sum is made once.
+type cached struct {
+	at   time.Time
+	once sync.Once
+	sum  *sum
+	err  error // of the other nodes' part
+}
+
+func (c *cache) of(s span, now time.Time) *cached {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	one := c.sums[s]
+	if one == nil || now.Sub(one.at) > cacheLasts {
+		if c.sums == nil || len(c.sums) >= cacheSize {
+			c.sums = make(map[span]*cached)
+		}
+		one = &cached{at: now}
+		c.sums[s] = one
+	}
+	return one
+}
+
+// collect adds up an interval. The sum is shared: it must not be changed. An error is of the nodes that could not be
+// read.
+func (h *History) collect(ctx context.Context, s span) (*sum, error) {
+	one := h.sums.of(s, h.now())
+	one.once.Do(func() {
+		one.sum = newSum(s.start(), s.step, s.steps)
+		if s.node == "" || s.node == h.Name {
+			h.addOwn(one.sum)
+		}
+		// Others wait for the sum too, so the caller's context must not end it.
+		one.err = h.shared.each(context.WithoutCancel(ctx), h.id, s.node, s.from/60, minuteOf(s.end())-1,
+			func(text []byte) {
+				other, err := unpack(text)
+				if err != nil {
+					h.failures.Add(1)
+					return
+				}
+				one.sum.add(other)
+			})
+	})
+	return one.sum, one.err
+}
+
+// addOwn adds what this node has.
+func (h *History) addOwn(to *sum) {
+	now := h.now()
+	h.mu.Lock()
+	stale := now.Sub(h.cutAt) >= freshness
+	h.mu.Unlock()
+	if stale {
+		h.cut(now)
+	}
+	for _, part := range h.own(to) {
+		to.add(part)
+	}
+}
+
+// own returns the parts of an interval that this node has.
+func (h *History) own(of *sum) (list []*slice) {
+	if of.step < time.Minute {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		for _, one := range h.fine {
+			list = append(list, one.slice())
+		}
+		return list
+	}
+	for _, text := range h.packed(minuteOf(of.from), minuteOf(of.end())) {
+		if one, err := unpack(text); err == nil {
+			list = append(list, one)
+		}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.current != nil {
+		list = append(list, h.current.slice())
+	}
+	return list
+}
+
+// packed returns the minutes of this node in an interval, without the current one.
+func (h *History) packed(from, to int64) (list [][]byte) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for minute := from; minute < to; minute++ {
+		if text := h.minutes[minute]; text != nil {
+			list = append(list, text)
+		}
+	}
+	return list
+}
+
+// Overview implements telemetry.Reader. If Redis does not answer it has the part of this node, and says so.
+func (h *History) Overview(ctx context.Context, q telemetry.Query) (*telemetry.Overview, error) {
+	s := h.spanOf(q, h.now())
+	sum, missing := h.collect(ctx, s)
+	o := &telemetry.Overview{From: s.start(), To: s.end(), Step: s.step, Total: sum.total, Series: sum.points(),
+		Rules: h.summaries(sum)}
+	if h.Alerts != nil {
+		o.Alerts = h.Alerts()
+	}
+	if most := cmp.Or(q.Most, len(o.Rules)); len(o.Rules) > most {
+		o.Rules, o.More = o.Rules[:most], len(o.Rules)-most
+	}
+	for i := range o.Rules {
+		o.Rules[i].Series = sum.seriesOf(o.Rules[i].Name, false)
+	}
+	o.Nodes = h.nodes(ctx, missing)
+	return o, nil
+}
+
+// points is the series of all requests, without gaps.
+func (s *sum) points() []telemetry.Point {
+	list := make([]telemetry.Point, s.steps)
+	for i := range list {
+		m := &s.series[i]
+		list[i] = telemetry.Point{At: s.at(i), Counts: m.counts, P50: m.took.Quantile(0.5), P99: m.took.Quantile(0.99)}
+	}
+	return list
+}
+
+func (s *sum) end() time.Time { return s.at(s.steps) }
+
+func (s *sum) at(i int) time.Time { return s.from.Add(time.Duration(i) * s.step) }
+
+// seriesOf is the series of a rule. Without gaps it has the empty points too.
+func (s *sum) seriesOf(name string, gapless bool) (list []telemetry.Point) {
+	r := s.rules[name]
+	for i := range s.steps {
+		var p telemetry.Point
+		if r != nil {
+			p.Counts = r.series[i]
+		}
+		if gapless || p.Counts != (telemetry.Counts{}) {
+			p.At = s.at(i)
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+// summaries are the rules in force and those that had requests, sorted by harm, without their series.
+func (h *History) summaries(s *sum) []telemetry.RuleSummary {
+	set := h.Rules()
+	list := make([]telemetry.RuleSummary, 0, len(s.rules))
+	seen := make(map[string]bool)
+	for _, rule := range set.Rules() {
+		seen[rule.Name()] = true
+		list = append(list, summaryOf(rule, s))
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.rules)) {
+		if !seen[name] {
+			list = append(list, s.removed(name))
+		}
+	}
+	slices.SortStableFunc(list, func(a, b telemetry.RuleSummary) int {
+		return cmp.Or(cmp.Compare(b.Counts.Refused+b.Counts.Denied, a.Counts.Refused+a.Counts.Denied),
+			cmp.Compare(b.Counts.ShadowRefused, a.Counts.ShadowRefused), cmp.Compare(a.Name, b.Name))
+	})
+	return list
+}
+
+func summaryOf(rule *rules.Rule, s *sum) telemetry.RuleSummary {
+	one := telemetry.RuleSummary{Name: rule.Name(), Label: rule.Label(), Mode: string(rule.Mode()), Limits: []string{}}
+	for _, limit := range rule.Limits() {
+		one.Limits = append(one.Limits, limit.String())
+	}
+	if c := rule.Candidate(); c != nil {
+		for _, limit := range c.Limits() {
+			one.Candidate = append(one.Candidate, limit.String())
+		}
+	}
+	s.complete(&one)
+	return one
+}
+
+// removed is the summary of a rule that is not in force, or of what belongs to no rule, such as (claims).
+func (s *sum) removed(name string) telemetry.RuleSummary {
+	one := telemetry.RuleSummary{Name: name, Limits: []string{}, Removed: !strings.HasPrefix(name, "(")}
+	s.complete(&one)
+	return one
+}
+
+// complete adds the counts of a rule.
+func (s *sum) complete(one *telemetry.RuleSummary) {
+	r := s.rules[one.Name]
+	if r == nil {
+		return
+	}
+	one.Counts = r.counts
+	if all := r.counts.Passed + r.counts.Refused; all > 0 {
+		one.RefusedShare = float64(r.counts.Refused) / float64(all)
+	}
+	if top := r.top(1); len(top) > 0 && top[0].Refused > 0 {
+		one.WorstKey = &top[0]
+	}
+}
+
+// Rule implements telemetry.Reader.
+func (h *History) Rule(ctx context.Context, name string, q telemetry.Query) (*telemetry.RuleReport, error) {
+	s := h.spanOf(q, h.now())
+	sum, _ := h.collect(ctx, s)
+	r := sum.rules[name]
+	report := &telemetry.RuleReport{From: s.start(), To: s.end(), Step: s.step, Top: []telemetry.KeyRate{},
+		Histogram: []telemetry.Bar{}, WhatIf: []telemetry.WhatIf{}}
+	inForce := h.Rules().Rules()
+	i := slices.IndexFunc(inForce, func(rule *rules.Rule) bool { return rule.Name() == name })
+	switch {
+	case i >= 0:
+		report.RuleSummary = summaryOf(inForce[i], sum)
+	case r == nil:
+		return nil, nil
+	default:
+		report.RuleSummary = sum.removed(name)
+	}
+	report.Series = sum.seriesOf(name, true)
+	if keys := h.Recorder.Keys(name); keys != nil {
+		report.Histogram = append(report.Histogram, keys.Histogram...)
+		report.WhatIf = append(report.WhatIf, keys.WhatIf...)
+		report.Sampled, report.Error, report.Distinct = keys.Sampled, keys.Error, keys.Distinct
+	}
+	if r != nil {
+		report.Top, report.Distinct = r.top(cmp.Or(q.Most, len(r.keys))), max(report.Distinct, r.distinct)
+		if r.compared != (telemetry.Comparison{}) {
+			compared := r.compared
+			report.Compared = &compared
+		}
+	}
+	return report, nil
+}
+
+// self describes this node.
+func (h *History) self() telemetry.Node {
+	n := telemetry.Node{Name: h.Name, Version: h.Version, Seen: h.now().UTC(), Started: h.started.UTC()}
+	h.Describe(&n)
+	return n
+}
+
+// Nodes implements telemetry.Reader.
+func (h *History) Nodes(ctx context.Context) ([]telemetry.Node, error) { return h.nodes(ctx, nil), nil }
+
+// nodes lists the nodes by name. If they cannot be read it has this node, and says so.
+func (h *History) nodes(ctx context.Context, missing error) []telemetry.Node {
+	self := h.self()
+	list := map[string]telemetry.Node{}
+	if h.shared != nil {
+		var err error
+		if list, err = h.shared.nodes(ctx); missing == nil {
+			missing = err
+		}
+		self.ClockOffset = list[h.id].ClockOffset
+	}
+	if missing != nil {
+		self.Problems = append(self.Problems, "the other nodes are not shown: "+missing.Error())
+	}
+	list[h.id] = self
+	return slices.SortedFunc(maps.Values(list), func(a, b telemetry.Node) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), a.Started.Compare(b.Started))
+	})
+}

@@ -1,0 +1,141 @@
+package history
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/weirproject/weir/internal/tally"
+	"github.com/weirproject/weir/internal/telemetry"
+)
+
+// A sum adds up slices: of the intervals of a minute, or of a report over minutes and nodes. It is for one goroutine.
+type sum struct {
+	from  time.Time
+	step  time.Duration
+	steps int // of the series; 0: there are none
+
+	total  telemetry.Counts
+	took   tally.Buckets
+	series []moment
+	rules  map[string]*ruleSum
+	marks  []telemetry.Mark
+}
+
+// A moment is one step of the series of all requests.
+type moment struct {
+	counts telemetry.Counts
+	took   tally.Buckets
+}
+
+// A ruleSum is the part of one rule.
+type ruleSum struct {
+	counts   telemetry.Counts
+	compared telemetry.Comparison
+	distinct uint64
+	series   []telemetry.Counts
+	keys     map[string]*telemetry.KeyRate
+}
+
+func newSum(from time.Time, step time.Duration, steps int) *sum {
+	return &sum{from: from, step: step, steps: steps, series: make([]moment, steps), rules: make(map[string]*ruleSum)}
+}
+
+// add adds a slice. One outside of the series is left out.
+func (s *sum) add(r *slice) {
+	at := 0
+	if s.steps > 0 {
+		if at = int(r.At.Sub(s.from) / s.step); r.At.Before(s.from) || at >= s.steps {
+			return
+		}
+		addCounts(&s.series[at].counts, &r.Total)
+		s.series[at].took = s.series[at].took.Add(r.Took)
+	}
+	addCounts(&s.total, &r.Total)
+	s.took = s.took.Add(r.Took)
+	for i := range r.Rules {
+		s.rule(r.Rules[i].Name).add(&r.Rules[i], at)
+	}
+	s.marks = append(s.marks, r.Marks...)
+}
+
+func (s *sum) rule(name string) *ruleSum {
+	r := s.rules[name]
+	if r == nil {
+		r = &ruleSum{series: make([]telemetry.Counts, s.steps), keys: make(map[string]*telemetry.KeyRate)}
+		s.rules[name] = r
+	}
+	return r
+}
+
+func (r *ruleSum) add(from *telemetry.RuleRecord, at int) {
+	addCounts(&r.counts, &from.Counts)
+	if len(r.series) > 0 {
+		addCounts(&r.series[at], &from.Counts)
+	}
+	c, d := &r.compared, &from.Compared
+	c.Both += d.Both
+	c.NewlyRefused += d.NewlyRefused
+	c.NewlyGranted += d.NewlyGranted
+	c.Neither += d.Neither
+	r.distinct = max(r.distinct, from.Distinct)
+	for i := range from.Top {
+		k := &from.Top[i]
+		sum := r.keys[k.Key]
+		if sum == nil {
+			sum = &telemetry.KeyRate{Key: k.Key, Hidden: k.Hidden}
+			r.keys[k.Key] = sum
+		}
+		sum.Passed += k.Passed
+		sum.Refused += k.Refused
+	}
+}
+
+func addCounts(to, from *telemetry.Counts) {
+	more := parts(from)
+	for i, n := range parts(to) {
+		*n += *more[i]
+	}
+}
+
+// top returns the keys with most refused requests, and then those with most passed ones.
+func (r *ruleSum) top(most int) []telemetry.KeyRate {
+	list := make([]telemetry.KeyRate, 0, len(r.keys))
+	for _, k := range r.keys {
+		one := *k
+		if r.counts.Refused > 0 {
+			one.Share = min(1, float64(k.Refused)/float64(r.counts.Refused))
+		}
+		list = append(list, one)
+	}
+	slices.SortFunc(list, func(a, b telemetry.KeyRate) int {
+		return cmp.Or(cmp.Compare(b.Refused, a.Refused), cmp.Compare(b.Passed, a.Passed), cmp.Compare(a.Key, b.Key))
+	})
+	return list[:min(len(list), most)]
+}
+
+// keysPerRule is the maximum number of keys of a rule in a packed minute: half by refused, half by passed requests.
+const keysPerRule = 20
+
+// slice returns the sum as one slice.
+func (s *sum) slice() *slice {
+	out := &slice{Record: telemetry.Record{At: s.from, Step: s.step, Total: s.total, Took: s.took}, Marks: s.marks}
+	for _, name := range slices.Sorted(maps.Keys(s.rules)) {
+		r := s.rules[name]
+		out.Rules = append(out.Rules, telemetry.RuleRecord{Name: name, Counts: r.counts, Compared: r.compared,
+			Distinct: r.distinct, Top: r.leading()})
+	}
+	return out
+}
+
+// leading returns the keys of a packed minute.
+func (r *ruleSum) leading() []telemetry.KeyRate {
+	list := r.top(len(r.keys))
+	if len(list) <= keysPerRule {
+		return list
+	}
+	refused, rest := list[:keysPerRule/2], list[keysPerRule/2:]
+	slices.SortStableFunc(rest, func(a, b telemetry.KeyRate) int { return cmp.Compare(b.Passed, a.Passed) })
+	return append(refused, rest[:keysPerRule-len(refused)]...)
+}

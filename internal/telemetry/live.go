@@ -1,0 +1,135 @@
+package telemetry
+
+import (
+	"context"
+	"strings"
+	"sync"
+
+	"github.com/weirproject/weir/gate"
+)
+
+// mostRecent is the number of samples that are kept of requests that passed, and of the others.
+const mostRecent = 2048
+
+// mostUnread is the number of samples that a watcher may be behind before it misses some.
+const mostUnread = 256
+
+// live has the latest samples, and those who watch them.
+type live struct {
+	mu       sync.Mutex
+	rings    [2]ring // of what passed, and of the others
+	watchers map[chan Sample]Filter
+}
+
+// A ring has the last samples, once it is full from next on.
+type ring struct {
+	list []Sample
+	next int
+}
+
+func (r *ring) add(s Sample) {
+	if len(r.list) < mostRecent {
+		r.list = append(r.list, s)
+		return
+	}
+	r.list[r.next] = s
+	r.next = (r.next + 1) % mostRecent
+}
+
+// latest is the ith sample from the end.
+func (r *ring) latest(i int) *Sample { return &r.list[(r.next+2*len(r.list)-1-i)%len(r.list)] }
+
+func (l *live) add(s Sample) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if s.Outcome == gate.Passed.String() {
+		l.rings[0].add(s)
+	} else {
+		l.rings[1].add(s)
+	}
+	for watcher, f := range l.watchers {
+		if f.matches(&s) {
+			select {
+			case watcher <- s:
+			default: // it is too slow
+			}
+		}
+	}
+}
+
+func (f *Filter) matches(s *Sample) bool {
+	return (f.Rule == "" || f.Rule == s.Rule) && (f.Key == "" || f.Key == s.Key) &&
+		(f.Outcome == "" || f.Outcome == s.Outcome)
+}
+
+// Recent returns samples of this node, the latest first. A flood of requests that pass does not displace the others.
+func (r *Recorder) Recent(f Filter, most int) (list []Sample) {
+	l := &r.live
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	passed, others := 0, 0
+	for len(list) < most {
+		ring, i := &l.rings[0], &passed
+		if passed == len(ring.list) || others < len(l.rings[1].list) &&
+			l.rings[1].latest(others).At.After(ring.latest(passed).At) {
+			ring, i = &l.rings[1], &others
+		}
+		if *i == len(ring.list) {
+			break
+		}
+		if s := ring.latest(*i); f.matches(s) {
+			list = append(list, *s)
+		}
+		*i++
+	}
+	return list
+}
+
+// Watch calls each with samples of this node until ctx is done or each returns an error, which it returns. It leaves
+// samples out while each is slow.
+func (r *Recorder) Watch(ctx context.Context, f Filter, each func(Sample) error) error {
+	l, watcher := &r.live, make(chan Sample, mostUnread)
+	l.mu.Lock()
+	if l.watchers == nil {
+		l.watchers = make(map[chan Sample]Filter)
+	}
+	l.watchers[watcher] = f
+	l.mu.Unlock()
+	defer func() {
+		l.mu.Lock()
+		delete(l.watchers, watcher)
+		l.mu.Unlock()
+	}()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case s := <-watcher:
+			if err := each(s); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// sample makes the sample of an event.
+func (r *Recorder) sample(e *event, weight float64) Sample {
+	s := Sample{At: e.at, Node: r.Node, Outcome: e.outcome.String(), Reason: e.reason.String(), Cost: e.cost,
+		Wait: e.wait, RequestID: e.id.String(), Weight: weight}
+	if e.rule != nil {
+		s.Rule = e.rule.Name()
+	}
+	s.Key, s.Hidden = r.shown(plainKey(e.key.String()))
+	return s
+}
+
+// plainKey is the key without the prefix of keys of shadow rules.
+func plainKey(key string) string { return strings.TrimPrefix(key, "shadow ") }
+
+// shown is what is shown for a key.
+func (r *Recorder) shown(key string) (text string, hidden bool) {
+	if key == "" || r.Hide == nil {
+		return key, false
+	}
+	return r.Hide(key), true
+}

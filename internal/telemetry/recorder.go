@@ -1,0 +1,295 @@
+package telemetry
+
+import (
+	"context"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/internal/tally"
+	"github.com/weirproject/weir/observe"
+	"github.com/weirproject/weir/rules"
+)
+
+// Options are what a Recorder needs.
+type Options struct {
+	Node    string
+	Metrics *observe.Metrics // whose exact counters it reads
+	// Seed chooses the sample of keys. It must be secret, and equal on nodes whose samples are merged. 0: random.
+	Seed uint64
+	// Hide returns what stands for a key in samples and records; nil: keys are shown.
+	Hide func(key string) string
+	Now  func() time.Time // nil: time.Now
+}
+
+// A Recorder observes verdicts. Its memory is bounded: about 110 MB with 256 rules that each have more keys than it
+// counts, 2 MB and 0.25 MB for each rule that has a few hundred. It is safe for concurrent use.
+//
+// Of the first 256 rules with a key that are used, it counts the requests of each key, up to 4096 keys (1024 from the
+// 25th rule on); if there are more, of a random sample of them, and of those that are frequent: 1/500 of the rule's
+// requests. A rule with more requests takes the place of the one with the fewest. It draws up to 20,000 decisions a
+// second as samples, half of them not passed.
+type Recorder struct {
+	Options
+	hash     hasher
+	watching atomic.Pointer[[]place]
+	full     atomic.Bool // no more rules can be watched
+	passes   *tap
+	others   *tap // of what did not pass, so that a flood of either does not hide the other
+	names    *tap
+	live     live
+
+	mu      sync.Mutex // guards the statistics, and is never held while a decision waits
+	watched []*watched
+	before  map[*tally.Rule]counted
+	cut     time.Time
+	total   tally.Counts
+	took    tally.Buckets
+}
+
+// A place has the statistics of a rule, at its index in the rule set.
+type place struct {
+	rule    *rules.Rule
+	keyed   bool
+	watched atomic.Pointer[watched] // nil: its keys are not watched
+}
+
+// New returns a recorder, which begins with Run.
+func New(o Options) *Recorder {
+	if o.Seed == 0 {
+		o.Seed = rand.Uint64()
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	r := &Recorder{Options: o, hash: newHasher(o.Seed), passes: newTap(), others: newTap(), names: newTap(),
+		before: make(map[*tally.Rule]counted), cut: o.Now()}
+	r.watching.Store(new([]place))
+	r.read()
+	return r
+}
+
+// Run empties the taps until ctx is done.
+func (r *Recorder) Run(ctx context.Context) {
+	for {
+		now := r.Now()
+		timer := time.NewTimer(now.Truncate(tick).Add(tick).Sub(now)) // windows end at whole seconds
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C:
+			r.mu.Lock()
+			r.tick(r.Now())
+			r.mu.Unlock()
+		}
+	}
+}
+
+// Rules prepares for a rule set. Call it after the gate has the set and before the metrics have it: counts of removed
+// rules are read once more. Statistics go on for rules of the same name, key and first limit.
+func (r *Recorder) Rules(set *rules.Set) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.Metrics.Read(func(name string, n *tally.Rule) {
+		if _, known := r.before[n]; !known && n.Any() {
+			r.before[n] = counted{name: name}
+		}
+	})
+	before := make(map[string]*watched, len(r.watched))
+	for _, w := range r.watched {
+		before[identity(w.rule)] = w
+	}
+	places := make([]place, len(set.Rules()))
+	r.watched = nil
+	for i, rule := range set.Rules() {
+		p := &places[i]
+		p.rule, p.keyed = rule, len(rule.Components()) > 0
+		if w := before[identity(rule)]; w != nil {
+			w.rule = rule
+			p.watched.Store(w)
+			r.watched = append(r.watched, w)
+		}
+	}
+	r.full.Store(len(r.watched) >= mostWatched)
+	r.watching.Store(&places)
+}
+
+// Verdict records a verdict, as an observer for gate.WithObserver. It does not allocate, but for the first request of
+// a rule, and never waits.
+func (r *Recorder) Verdict(v *gate.Verdict) {
+	switch {
+	case v.Times == 0: // it asked, and charged nothing
+	case v.Outcome == gate.Passed:
+		r.passed(v)
+	default:
+		r.stopped(v)
+	}
+}
+
+// passed records a granted request for each of its rules.
+func (r *Recorder) passed(v *gate.Verdict) {
+	if r.passes.draws() {
+		r.passedDrawn(v)
+		return
+	}
+	for i := range v.Len() {
+		if rule, claim, shadow, granted, ok := v.Counted(i); ok && rule != nil {
+			r.key(rule, claim, v.Times, shadow && !granted)
+		}
+	}
+}
+
+// passedDrawn is passed for a request that is drawn. Its first rule makes a sample. The other rules need one only for
+// keys that are not counted.
+func (r *Recorder) passedDrawn(v *gate.Verdict) {
+	first := true
+	for i := range v.Len() {
+		rule, claim, shadow, granted, ok := v.Counted(i)
+		if !ok || rule == nil {
+			continue
+		}
+		k := r.key(rule, claim, v.Times, shadow && !granted)
+		if first || k.watched != nil && !k.counted {
+			r.draw(r.passes, v, claim, &event{rule: rule, keyed: k, more: !first})
+		}
+		first = false
+	}
+	if first {
+		r.draw(r.passes, v, nil, &event{})
+	}
+}
+
+// stopped records a request that did not pass for the rule that decided: the others were not charged.
+func (r *Recorder) stopped(v *gate.Verdict) {
+	drawn := r.others.draws()
+	c, limited := v.Worst()
+	if !limited || c.Rule == nil {
+		if drawn {
+			r.draw(r.others, v, nil, &event{rule: v.Rule})
+		}
+		return
+	}
+	k := r.key(c.Rule, c.Claim, v.Times, true)
+	if drawn {
+		r.draw(r.others, v, c.Claim, &event{rule: c.Rule, keyed: k, wait: c.Decision.RetryAfter})
+	}
+}
+
+// key counts a request for its key.
+func (r *Recorder) key(rule *rules.Rule, claim *weir.Claim, times int64, refused bool) (k keyed) {
+	places, i := *r.watching.Load(), rule.Index()
+	if i >= len(places) || places[i].rule != rule || !places[i].keyed {
+		return k
+	}
+	w := places[i].watched.Load()
+	if w == nil {
+		if w = r.watch(&places[i]); w == nil {
+			return k
+		}
+	}
+	hash, one := r.hash.sum(claim.Key), uint64(1)
+	if refused {
+		one = oneRefused
+	}
+	s := w.table.Load().count(hash, one, claim.Cost*times)
+	if s != nil && s.hash.Load()&isNamed == 0 {
+		r.name(w, s, hash, claim.Key)
+	}
+	return keyed{w, hash, s != nil, refused}
+}
+
+// name passes the text of a key on; if it cannot, the next request of the key will.
+func (r *Recorder) name(w *watched, s *slot, hash uint64, key string) {
+	e := r.names.begin()
+	if e == nil {
+		return
+	}
+	*e = event{keyed: keyed{watched: w, hash: hash}}
+	e.key.set(key)
+	s.hash.Store(hash | isNamed)
+	r.names.end()
+}
+
+// watch begins to watch the keys of a rule. It gives up where it would wait.
+func (r *Recorder) watch(p *place) *watched {
+	if r.full.Load() || !r.mu.TryLock() {
+		return nil
+	}
+	defer r.mu.Unlock()
+	if w := p.watched.Load(); w != nil || len(r.watched) >= mostWatched {
+		return w
+	}
+	size, larges := small, 0
+	for _, w := range r.watched {
+		if w.scale == large {
+			larges++
+		}
+	}
+	if larges < mostLarge {
+		size = large
+	}
+	w := newWatched(p.rule, r.Metrics.Of(p.rule), size, r.Now().Unix())
+	p.watched.Store(w)
+	r.watched = append(r.watched, w)
+	r.full.Store(len(r.watched) >= mostWatched)
+	return w
+}
+
+// draw completes the event of a decision that was drawn, and puts a copy into a tap.
+func (r *Recorder) draw(t *tap, v *gate.Verdict, claim *weir.Claim, base *event) {
+	base.at, base.outcome, base.reason, base.wait = r.Now(), v.Outcome, v.Reason, max(v.Delay, base.wait)
+	e := t.begin()
+	if e == nil {
+		return
+	}
+	*e = *base
+	if claim != nil {
+		e.cost = claim.Cost
+		e.key.set(claim.Key)
+	}
+	e.id.set(v.RequestID())
+	t.end()
+}
+
+// tick empties the taps, closes windows, and adapts the samples.
+func (r *Recorder) tick(now time.Time) {
+	names, _ := r.names.drain()
+	for i := range names {
+		e := &names[i]
+		if place, found := e.watched.table.Load().find(e.hash); found {
+			e.watched.at(place).key = plainKey(e.key.String())
+		}
+	}
+	for _, t := range []*tap{r.passes, r.others} {
+		events, weight := t.drain()
+		for i := range events {
+			r.take(&events[i], weight)
+		}
+	}
+	for _, w := range r.watched {
+		w.fold()
+		w.promote()
+		w.close(now.Unix())
+		w.shrink()
+	}
+}
+
+// take records a sample.
+func (r *Recorder) take(e *event, weight float64) {
+	if w := e.watched; w != nil && !e.counted {
+		w.sketch(e, weight)
+	}
+	if !e.more {
+		r.live.add(r.sample(e, weight))
+	}
+}
+
+// identity is what statistics of keys depend on.
+func identity(rule *rules.Rule) string {
+	return rule.Name() + "\n" + strings.Join(rule.Components(), "\n") + "\n" + rule.Limits()[0].String()
+}
