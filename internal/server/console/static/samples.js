@@ -3,7 +3,7 @@ import { html } from './vendor/preact.js';
 import { Badge, Empty, Table } from './components.js';
 import { clockSeconds, duration, number, t } from './i18n.js';
 import { href } from './router.js';
-import { keyText } from './telemetry.js';
+import { isCut, keyText } from './telemetry.js';
 
 const tones = { refused: 'bad', denied: 'bad', failed: 'bad' };
 
@@ -27,10 +27,10 @@ export function Samples({ list, empty }) {
 
 const RuleLink = ({ rule }) => html`<a href=${href('rules', rule)}>${rule}</a>`;
 
-// keyLink leads to what is known of a key; a hidden one is a digest, which cannot be looked up.
+// keyLink leads to what is known of a key. A digest, or the beginning of a key, cannot be looked up.
 function keyLink(one) {
 	if (!one.key) return null;
-	if (one.hidden) return html`<span class="mono">${keyText(one)}</span>`;
+	if (one.hidden || isCut(one.key)) return html`<span class="mono">${keyText(one)}</span>`;
 	return html`<a class="mono" href=${href('key', '', { q: one.key, rule: one.rule })}>${keyText(one)}</a>`;
 }
 
