@@ -91,7 +91,7 @@ func zipf(keys int) func(*rand.Rand) int {
 func TestTruthOfAMillionDecisions(t *testing.T) {
 	for keys, each := range map[int]int{1000: 250_000, 200_000: 75_000} {
 		if testing.Short() {
-			each = 25_000
+			each = 10_000
 		}
 		n := newNode(t, `
 rules:
