@@ -70,6 +70,7 @@ type History struct {
 	fine    []*sum           // intervals of this node, the oldest first
 	current *sum             // this minute
 	minutes map[int64][]byte // packed minutes of this node, by the minutes since 1970
+	blocks  blocks
 	pending []telemetry.Mark // since the last cut
 	unsaid  int              // bans beyond mostBans, since then
 	cutAt   time.Time
@@ -101,10 +102,10 @@ func open(c Config, now func() time.Time) (*History, error) {
 	_, _ = rand.Read(random) // never fails
 	c.Name = nodeName(c.Name)
 	h := &History{Config: c, now: now, id: c.Name + "/" + hex.EncodeToString(random), started: now(),
-		minutes: make(map[int64][]byte), stop: func() {}, poked: make(chan struct{}, 1)}
+		minutes: make(map[int64][]byte), blocks: make(blocks), stop: func() {}, poked: make(chan struct{}, 1)}
 	if c.Redis != "" {
 		h.shared = &shared{url: c.Redis, register: c.Register, now: now, others: make(map[string]*other),
-			faults: &h.failures}
+			faults: &h.failures, late: h.forgetBlocks}
 	}
 	if c.Dir != "" {
 		var err error
@@ -331,8 +332,10 @@ func (h *History) Bytes() int64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	n := h.shared.bytes()
-	for _, text := range h.minutes {
-		n += int64(len(text))
+	for _, list := range []map[int64][]byte{h.minutes, h.blocks} {
+		for _, text := range list {
+			n += int64(len(text))
+		}
 	}
 	return n
 }

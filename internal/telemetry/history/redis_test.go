@@ -113,6 +113,13 @@ func sumsAgree(t *testing.T, url string) []*node {
 		if one.Total.Passed != 20+19*20/2 {
 			t.Errorf("node-1 as %s sees it: %+v", n.Name, one.Total)
 		}
+		for range 2 { // blocks are made, and then read
+			n.sums = cache{}
+			long := overview(t, n.History, telemetry.Query{From: n.now().Add(-20 * time.Hour)})
+			if long.Total != o.Total || long.Rules[0].WorstKey.Refused != 60 || long.Step != 10*time.Minute {
+				t.Errorf("%s in blocks: %+v", n.Name, long.Total)
+			}
+		}
 		if report, err := n.Rule(t.Context(), "login", telemetry.Query{}); err != nil || report.Counts.Passed != want {
 			t.Errorf("%+v, %v", report, err)
 		}
@@ -180,6 +187,10 @@ func TestRedisThatIsDown(t *testing.T) {
 		nodes[i%2].recorder.count("login", 1, 0)
 		pass(t, nodes, time.Minute)
 	}
+	long := telemetry.Query{From: nodes[1].now().Add(-20 * time.Hour)}
+	if o := overview(t, nodes[1].History, long); o.Total.Passed != 3 { // what is settled is in blocks now
+		t.Errorf("%+v", o.Total)
+	}
 	server.Kill()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
@@ -206,7 +217,10 @@ func TestRedisThatIsDown(t *testing.T) {
 	}
 	nodes[0].recorder.count("login", 5, 0)
 	pass(t, nodes, time.Minute)
-	if o := overview(t, nodes[1].History, telemetry.Query{}); o.Total.Passed != 38 {
-		t.Errorf("after the outage the other node sees %+v", o.Total)
+	for _, ago := range []time.Duration{time.Hour, 20 * time.Hour} {
+		o := overview(t, nodes[1].History, telemetry.Query{From: nodes[1].now().Add(-ago)})
+		if o.Total.Passed != 38 {
+			t.Errorf("after the outage the other node sees %+v in %v", o.Total, ago)
+		}
 	}
 }
