@@ -33,6 +33,7 @@ type Recorder interface {
 	Cut(at time.Time) *telemetry.Record
 	// Keys reports on the keys of a rule; nil: they are not watched.
 	Keys(rule string, others ...*telemetry.KeySample) *telemetry.KeyReport
+	Sample(rule string) *telemetry.KeySample
 	Recent(f telemetry.Filter, most int) []telemetry.Sample
 	Watch(ctx context.Context, f telemetry.Filter, each func(telemetry.Sample) error) error
 }
@@ -53,6 +54,7 @@ type Config struct {
 	Ledger        *ledger.Ledger // nil: none
 	Redis         string         // URL; "": the history is of this node alone
 	Register      Register       // of that Redis
+	Samples       bool           // the recorders of all nodes have the same seed
 	Dir           string         // of files; "": none
 	Log           *slog.Logger
 }
@@ -75,10 +77,11 @@ type History struct {
 	unsaid  int              // bans beyond mostBans, since then
 	cutAt   time.Time
 
-	sums  cache
-	poked chan struct{} // the description of this node has changed
-	stop  context.CancelFunc
-	ended sync.WaitGroup
+	sums    cache
+	sampled time.Time     // when samples were shared; of the goroutine that publishes
+	poked   chan struct{} // the description of this node has changed
+	stop    context.CancelFunc
+	ended   sync.WaitGroup
 
 	writes, failures atomic.Int64
 }
@@ -272,6 +275,9 @@ func (h *History) share(ctx context.Context) {
 	}
 	n, err := h.shared.write(ctx, h.id, h.unshared())
 	h.writes.Add(int64(n))
+	if err == nil {
+		err = h.shareSamples(ctx)
+	}
 	if err != nil && ctx.Err() == nil {
 		h.failed("the history could not be written to Redis", err)
 	}

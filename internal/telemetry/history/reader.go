@@ -306,7 +306,7 @@ func (h *History) Rule(ctx context.Context, name string, q telemetry.Query) (*te
 		report.RuleSummary = sum.removed(name)
 	}
 	report.Series = sum.seriesOf(name, true)
-	if keys := h.Recorder.Keys(name); keys != nil {
+	if keys := h.Recorder.Keys(name, h.samplesOf(ctx, name)...); keys != nil {
 		report.Histogram = append(report.Histogram, keys.Histogram...)
 		report.WhatIf = append(report.WhatIf, keys.WhatIf...)
 		report.Sampled, report.Error, report.Distinct = keys.Sampled, keys.Error, keys.Distinct

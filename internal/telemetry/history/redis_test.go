@@ -54,7 +54,7 @@ func nodeOn(t testing.TB, url, name string, c *clock) *node {
 	}
 	r := &script{at: c.now}
 	config := configOf(t, name, r)
-	config.Redis, config.Register = url, store
+	config.Redis, config.Register, config.Samples = url, store, true
 	h, err := open(config, c.read)
 	if err != nil {
 		t.Fatal(err)
@@ -120,7 +120,8 @@ func sumsAgree(t *testing.T, url string) []*node {
 				t.Errorf("%s in blocks: %+v", n.Name, long.Total)
 			}
 		}
-		if report, err := n.Rule(t.Context(), "login", telemetry.Query{}); err != nil || report.Counts.Passed != want {
+		if report, err := n.Rule(t.Context(), "login", telemetry.Query{}); err != nil || report.Counts.Passed != want ||
+			report.Sampled != 3 {
 			t.Errorf("%+v, %v", report, err)
 		}
 	}
@@ -222,5 +223,21 @@ func TestRedisThatIsDown(t *testing.T) {
 		if o.Total.Passed != 38 {
 			t.Errorf("after the outage the other node sees %+v in %v", o.Total, ago)
 		}
+	}
+}
+
+// TestSeed is the same for all nodes.
+func TestSeed(t *testing.T) {
+	server := redistest.Start(t)
+	first, err := Seed(t.Context(), server.URL())
+	if err != nil || first == 0 {
+		t.Fatal(first, err)
+	}
+	if second, err := Seed(t.Context(), server.URL()); second != first || err != nil {
+		t.Errorf("%d and %d, %v", first, second, err)
+	}
+	server.Kill()
+	if seed, err := Seed(t.Context(), server.URL()); err == nil {
+		t.Errorf("without Redis: %d", seed)
 	}
 }
