@@ -349,7 +349,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// TestDurationsOfExceptions are in the words of limits.
+// TestDurationsOfExceptions: they are written as in limits.
 func TestDurationsOfExceptions(t *testing.T) {
 	c := memory(t).start()
 	for i, test := range []struct {
@@ -489,7 +489,7 @@ func TestRuleAnswerIsConsistent(t *testing.T) {
 	}
 }
 
-// TestInvalidUTF8IsReplaced are shown as well as JSON can: a header's value, and so a key, need
+// TestInvalidUTF8IsReplaced: such values are shown as well as JSON can: a header's value, and so a key, need
 // not be.
 func TestInvalidUTF8IsReplaced(t *testing.T) {
 	c := memory(t).start()
@@ -560,7 +560,7 @@ func TestTokens(t *testing.T) {
 	c.ask("GET history", "", "Authorization", reads).has(200, `"who": "carol by ann"`)
 }
 
-// TestActorHeaderIgnoredWithoutAuth where nothing shows it.
+// TestActorHeaderIgnoredWithoutAuth, because nothing proves it.
 func TestActorHeaderIgnoredWithoutAuth(t *testing.T) {
 	c := memory(t).start()
 	c.ask("PUT rules/login", login("5/1m"), isNew, "*", "X-Weir-Actor", "the-boss").has(200)
@@ -800,7 +800,7 @@ func everyStatus(t *testing.T, w *world, c, guarded *client) {
 	}
 }
 
-// TestDeleteRestoresRuleOfFile when that of the ledger which replaced it goes.
+// TestDeleteRestoresRuleOfFile that the rule of the ledger had replaced.
 func TestDeleteRestoresRuleOfFile(t *testing.T) {
 	c := memory(t).start()
 	c.ask("PUT rules/per-ip", "name: per-ip\nkey: [client.ip]\nlimit: fixed_window 5/1h\n", isNew, "*").has(200,

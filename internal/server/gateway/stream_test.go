@@ -66,7 +66,7 @@ func TestStreamsAndTrailersBothWays(t *testing.T) {
 	t.Cleanup(trusting.CloseIdleConnections)
 	toHTTP1 := newGateway(t, up.URL, unlimited)
 	toH2C := newGateway(t, strings.Replace(up.URL, "http:", "h2c:", 1), unlimited)
-	toTLS := newGateway(t, upTLS.URL, unlimited, gateway.WithTransport(trusting))
+	toTLS := newGateway(t, upTLS.URL, unlimited, gateway.Config{Transport: trusting})
 	for name, handler := range map[string]http.Handler{"http/1.1 upstream": toHTTP1, "h2c upstream": toH2C, "https upstream": toTLS} {
 		plain, encrypted := front(t, handler), secured(t, handler)
 		for _, c := range []struct {
@@ -279,7 +279,7 @@ func TestExpectContinue(t *testing.T) {
 		io.WriteString(connection, "PUT "+path+" HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n")
 		return bufio.NewReader(connection), func(body string) { io.WriteString(connection, body) }
 	}
-	answer, send := ask("/")
+	answer, send := ask("/") // is told to continue once
 	if line, err := answer.ReadString('\n'); line != "HTTP/1.1 100 Continue\r\n" {
 		t.Fatalf("%q, %v", line, err)
 	}

@@ -44,7 +44,7 @@ function Bounds({ nodes }) {
 	const weakest = bounds.find((bound) => nodes.some((node) => node.bound === bound)) ?? 'strict';
 	const shares = nodes.filter((node) => node.share);
 	return html`<${Panel} title=${t('health.bound')}><p class=${weakest === 'degraded' ? 'wrong' : ''}><b>${t('health.bound.' + weakest)}</b></p>
-		${shares.length > 0 && html`<ul>${shares.map((node) => html`<li>${node.name}: ${node.share}</li>`)}</ul>`}</${Panel}>`;
+		${shares.length > 0 && html`<ul class="mistakes">${shares.map((node) => html`<li>${node.name}: ${node.share}</li>`)}</ul>`}</${Panel}>`;
 }
 
 function Problems({ nodes }) {
@@ -57,7 +57,7 @@ function Nodes({ nodes }) {
 	const columns = [
 		{ name: 'key', title: t('health.node'), cell: (node) => html`${node.name}<div class="note">${node.version} · ${t('health.started', { at: ago(node.started) })}</div>` },
 		{ title: t('health.bound.column'), cell: (node) => html`<${Badge} tone=${node.bound === 'degraded' ? 'bad' : ''}>${t('health.bound.name.' + (bounds.includes(node.bound) ? node.bound : 'strict'))}</${Badge}>` },
-		{ title: t('health.revision'), cell: (node) => html`<span class="mono">${node.revision.slice(0, 8)}</span> ${node.revision !== usual && html`<${Badge} tone="bad">${t('health.differs')}</${Badge}>`}` },
+		{ title: t('health.revision'), cell: (node) => html`<span class="mono code">${node.revision.slice(0, 8)}</span> ${node.revision !== usual && html`<${Badge} tone="bad">${t('health.differs')}</${Badge}>`}` },
 		{ title: t('health.store'), cell: (node) => html`<${Badge} tone=${node.store_up ? 'good' : 'bad'}>${t(node.store_up ? 'health.up' : 'health.down')}</${Badge}>` },
 		{ title: t('health.latency'), number: true, cell: (node) => `${duration(node.store_p50_ns)} / ${duration(node.store_p99_ns)}` },
 		{ title: t('health.breaker'), cell: (node) => html`<${Badge} tone=${node.breaker && node.breaker !== 'closed' ? 'bad' : ''}>${t('health.breaker.' + breaker(node))}</${Badge}>` },
