@@ -107,7 +107,7 @@ func (e *Engine) openHistory(store weir.Store) (err error) {
 		return nil
 	}
 	c := history.Config{Name: e.NodeName(), Version: e.Version, Recorder: w.Recorder, Rules: e.Gate.Rules,
-		Describe: e.describe, Ledger: e.Book, Dir: e.StateDir, Log: e.Log}
+		Describe: e.describe, Alerts: e.FiringAlerts, Ledger: e.Book, Dir: e.StateDir, Log: e.Log}
 	if register, ok := store.(gate.Register); ok && e.Store != Memory {
 		c.Redis, c.Register, c.Samples = e.Store, register, w.seeded
 	}
