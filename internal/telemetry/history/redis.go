@@ -44,8 +44,10 @@ type shared struct {
 	register Register
 	now      func() time.Time
 	late     func(minute int64) // a node has shared a minute late
-	next     int64              // the minute that was written last, and may be incomplete there; of the goroutine that writes
-	first    int64              // the first minute of this process; of the same
+
+	// Of the goroutine that writes.
+	first int64 // minute of this process
+	next  int64 // the minute that was written last, and may not be over
 
 	mu     sync.Mutex
 	client rueidis.Client // nil: not connected yet
