@@ -49,6 +49,8 @@ type handler struct {
 	Server
 	mux      *http.ServeMux
 	document func() []byte
+
+	overviews overviews
 }
 
 // New makes the handler of all paths below Prefix.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/weirproject/weir/internal/server/web"
@@ -90,12 +91,57 @@ func (c *call) moment(name string, now time.Time) (time.Time, error) {
 		"%s is %.80q; allowed: a time such as 2026-11-22T17:00:00Z, or a duration before now such as 15m", name, text)
 }
 
+// overviewLasts is how long the same query gets the same overview: of 1,000 rules it takes milliseconds, and many
+// consoles that are open ask for it every few seconds.
+const overviewLasts = time.Second
+
+// mostOverviews are remembered.
+const mostOverviews = 16
+
+// overviews are the latest, by query.
+type overviews struct {
+	mutex  sync.Mutex
+	latest map[string]madeOverview
+}
+
+type madeOverview struct {
+	at   time.Time
+	text any
+}
+
+// find returns an overview that is new enough, or nil.
+func (o *overviews) find(query string) any {
+	o.mutex.Lock()
+	defer o.mutex.Unlock()
+	if made := o.latest[query]; time.Since(made.at) < overviewLasts {
+		return made.text
+	}
+	return nil
+}
+
+func (o *overviews) add(query string, text any) {
+	o.mutex.Lock()
+	defer o.mutex.Unlock()
+	if o.latest == nil || len(o.latest) >= mostOverviews {
+		o.latest = make(map[string]madeOverview)
+	}
+	o.latest[query] = madeOverview{time.Now(), text}
+}
+
 func (h *handler) overview(ctx context.Context, c *call) (any, error) {
 	q, err := c.interval(defaultRules, mostRules)
 	if err != nil {
 		return nil, err
 	}
-	return render(h.Telemetry.Overview(ctx, q))
+	query := c.query.Encode()
+	if text := h.overviews.find(query); text != nil {
+		return text, nil
+	}
+	text, err := render(h.Telemetry.Overview(ctx, q))
+	if err == nil {
+		h.overviews.add(query, text)
+	}
+	return text, err
 }
 
 func (h *handler) ruleReport(ctx context.Context, c *call) (any, error) {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/internal/redistest"
 	"github.com/weirproject/weir/internal/ruleset/ledger"
 	"github.com/weirproject/weir/internal/server/admin"
 	"github.com/weirproject/weir/internal/server/web"
@@ -304,4 +305,24 @@ func TestExplainIsBounded(t *testing.T) {
 	if e := c.explained(`{"text":"203.0.113.7"}`); len(e.Rules) != 64 || e.More != 36 || e.Rules[0].Rule != "rdv" {
 		t.Errorf("%d rules and %d more, first %s", len(e.Rules), e.More, e.Rules[0].Rule)
 	}
+}
+
+// Many consoles that are open ask for the same overview.
+func TestOverviewsAreSharedForAMoment(t *testing.T) {
+	w := memory(t)
+	queries := make(chan telemetry.Query, 100)
+	w.server.Telemetry = &fixedReports{rules: 1, queries: queries}
+	c := w.start()
+	for range 20 {
+		c.ask("GET telemetry/overview?from=15m", "").has(200, `"login"`)
+	}
+	c.ask("GET telemetry/overview?from=1h", "").has(200, `"login"`)
+	if n := len(queries); n > 10 { // 2, if a second does not pass meanwhile
+		t.Errorf("21 requests for 2 overviews made %d", n)
+	}
+	before := len(queries)
+	redistest.Await(t, "another overview a second later", func() bool {
+		c.ask("GET telemetry/overview?from=15m", "").has(200, `"login"`)
+		return len(queries) > before
+	})
 }
