@@ -96,13 +96,13 @@ cover:
 	@tail -n +2 layers.out >> cover.out
 	@grep -vE '/($(TESTING))/' cover.out > product.out && go tool cover -func=product.out | tail -n 1
 
-# race runs all tests with it, which is slow: a race shows soon or never, so there are fewer draws. So do the files
+# race runs all tests with it, which is slow: a race shows soon or never, so there are fewer draws and -short. So do the files
 # race_test.go. Of the layers, all together pass the suite of stores on Redis, and none of them by itself.
 # SEQUENTIAL are long tests of one goroutine, or of what Redis does.
 SEQUENTIAL = TestMemoryFull TestSoak TestVectors.* TestCosts TestStories TestBounds.* TestLongLogsAgreeWithTheEmbeddedStore \
 	TestManyExpiredLeases.* TestStoreStaysBelowItsCeilingOfBytes TestLongKeysCostNoMoreThanShortOnes \
 	TestResetAfterFullStoreKeepsMemoryBounded TestASetThatCompilesDecidesEveryRequest TestParsingMemoryIsBounded
-racing = go test -vet=off -p 3 -race -skip "^($$(echo $(SEQUENTIAL) $(1) | tr ' ' '|'))$$"
+racing = go test -short -vet=off -p 3 -race -skip "^($$(echo $(SEQUENTIAL) $(1) | tr ' ' '|'))$$"
 race: export RAPID_CHECKS = 20
 race: export GORACE = atexit_sleep_ms=0
 race:
