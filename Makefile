@@ -31,6 +31,7 @@ tools:
 	need haproxy haproxy; \
 	need curl curl; \
 	need chromium chromium; \
+	need npm npm; \
 	need promtool prometheus; \
 	need tmux tmux; \
 	need cc "gcc libc6-dev"; \

@@ -126,7 +126,7 @@ func TestFootprintsStoreOneExpiringKeyForEachName(t *testing.T) {
 	}
 }
 
-func TestWhatRedisDoesIsCounted(t *testing.T) {
+func TestRedisTimeAndCallsAreCounted(t *testing.T) {
 	s := redisForTest(t)
 	before, err := s.usage()
 	if err != nil {

@@ -274,7 +274,7 @@ func TestHashesInRedisAreAnnounced(t *testing.T) {
 	}
 }
 
-// TestOperatorsChangesApply changes a rule as the admin API of weir serve does, before and after the engine is open.
+// TestOperatorsChangesApply: a rule changes as by the admin API of weir serve, before and after the engine is open.
 func TestOperatorsChangesApply(t *testing.T) {
 	redis := redistest.Start(t)
 	file := ruleFile(t, perHour(7))

@@ -26,8 +26,7 @@ var limitsBefore = []weir.Spec{
 	weir.SlidingCounter{Limit: 15, Window: time.Second, Slices: 10},
 }
 
-// TestBefore takes one by one, and derives each decision again from the last one.
-func TestBefore(t *testing.T) {
+func TestBeforeEqualsSingleDecisions(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		now := int64(1_790_000_000_123_456)
 		store := memstore.New(memstore.WithClock(func() weir.Instant { return weir.Instant(now) }))

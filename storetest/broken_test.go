@@ -438,7 +438,7 @@ var findings = []struct {
 	{"keeps the caller's bytes", keepsBytes().subject(), keysAreCopied},
 }
 
-// TestTheSuiteCanFail shows that each check finds the store that it was written against.
+// TestTheSuiteCanFail: each check finds the store that was broken for it.
 func TestTheSuiteCanFail(t *testing.T) {
 	for _, test := range findings {
 		t.Run(test.name, func(t *testing.T) {

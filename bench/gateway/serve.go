@@ -109,7 +109,7 @@ func limitedProxy(upstream *url.URL) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	return gateway.New(upstream, limit)
+	return gateway.New(upstream, limit, gateway.Config{})
 }
 
 // lenient are rules by which more passes than can be asked.

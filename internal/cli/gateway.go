@@ -23,21 +23,17 @@ func (v *server) openGateway(l *listenerFlags) error {
 		return err
 	}
 	sent := v.engine.Metrics.Gateway()
-	opts := []gateway.Option{
-		gateway.WithForm(v.engine.Form), gateway.WithClientAddress(v.engine.Clients), gateway.WithLog(v.log),
-		gateway.WithMaxRequests(v.flags.upstreamRequests), gateway.WithTransport(v.transport(upstream, sent)),
-		gateway.WithObserver(func(status int, _ error) { sent.Failed(strconv.Itoa(status)) }),
-	}
-	if v.flags.upstreamHost {
-		opts = append(opts, gateway.WithUpstreamHost())
-	}
-	if v.flags.overrides {
-		opts = append(opts, gateway.WithOverrides())
-	}
-	if v.flags.strictQuery {
-		opts = append(opts, gateway.WithStrictQuery())
-	}
-	handler, err := gateway.New(upstream, limit, opts...)
+	handler, err := gateway.New(upstream, limit, gateway.Config{
+		Form:         v.engine.Form,
+		StrictQuery:  v.flags.strictQuery,
+		Clients:      v.engine.Clients,
+		UpstreamHost: v.flags.upstreamHost,
+		Transport:    v.transport(upstream, sent),
+		Overrides:    v.flags.overrides,
+		MaxRequests:  v.flags.upstreamRequests,
+		Log:          v.log,
+		Observe:      func(status int, _ error) { sent.Failed(strconv.Itoa(status)) },
+	})
 	if err != nil {
 		return fmt.Errorf("--upstream: %w", err)
 	}

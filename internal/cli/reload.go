@@ -21,7 +21,9 @@ func (v *server) reload(ctx context.Context) error {
 // mistakesOf are the mistakes in an error, for the answer.
 func mistakesOf(err error) (list []web.Mistake) {
 	for _, m := range engine.Mistakes(err) {
-		list = append(list, web.Mistake(m))
+		list = append(list, web.Mistake{
+			File: m.File, Line: m.Line, Column: m.Column, Field: m.Field, Message: m.Message,
+		})
 	}
 	return list
 }
@@ -43,8 +45,8 @@ func (v *server) reloadOn(hup <-chan os.Signal) {
 		}
 		mistakes := engine.Mistakes(err)
 		v.log.Error("reload: not all rules are in force", "signal", "hangup", "rules", rules, "mistakes", len(mistakes))
-		for _, text := range mistakes {
-			v.log.Error("rules: "+text.Message, text.Where("")...)
+		for _, m := range mistakes {
+			v.log.Error("rules: "+m.Message, engine.Place(&m, "")...)
 		}
 	}
 }

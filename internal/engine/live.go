@@ -146,7 +146,7 @@ func (e *Engine) markRules(v *ruleset.Event) {
 // logMistakes logs each mistake in the rules of a source with its place.
 func (e *Engine) logMistakes(level slog.Level, source string, err error) {
 	for _, m := range Mistakes(err) {
-		e.Log.Log(context.Background(), level, "rules: "+m.Message, m.Where(source)...)
+		e.Log.Log(context.Background(), level, "rules: "+m.Message, Place(&m, source)...)
 	}
 }
 

@@ -3,23 +3,15 @@ package engine
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/weirproject/weir/internal/ruleset"
 	"github.com/weirproject/weir/rules"
 )
 
-// A Mistake is one mistake in rules.
-type Mistake struct {
-	File    string `json:"file,omitempty"`
-	Line    int    `json:"line,omitempty"`
-	Column  int    `json:"column,omitempty"`
-	Field   string `json:"field,omitempty"`
-	Message string `json:"message"`
-}
-
-// Where is the place of the mistake as attributes of a log line, in the form that editors find.
-func (m *Mistake) Where(source string) (args []any) {
+// Place is the place of a mistake as attributes of a log line, in the form that editors find.
+func Place(m *rules.Problem, source string) (args []any) {
 	if source != "" {
 		args = append(args, "source", source)
 	}
@@ -33,7 +25,7 @@ func (m *Mistake) Where(source string) (args []any) {
 }
 
 // Mistakes are the mistakes that an error lists, or the error itself.
-func Mistakes(err error) (list []Mistake) {
+func Mistakes(err error) (list []rules.Problem) {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, one := range joined.Unwrap() {
 			list = append(list, Mistakes(one)...)
@@ -42,29 +34,23 @@ func Mistakes(err error) (list []Mistake) {
 	}
 	var text *rules.Error
 	var redis *ruleset.Error
+	omitted := 0
 	switch {
 	case err == nil:
 	case errors.As(err, &text):
-		for _, p := range text.Problems {
-			list = append(list, Mistake{p.File, p.Line, p.Column, p.Field, p.Message})
-		}
-		list = append(list, omitted(text.Omitted)...)
+		list, omitted = slices.Clone(text.Problems), text.Omitted
 	case errors.As(err, &redis):
 		for i := range redis.Problems {
-			list = append(list, Mistake{Message: redis.Problems[i].String()})
+			list = append(list, rules.Problem{Message: redis.Problems[i].String()})
 		}
-		list = append(list, omitted(redis.Omitted)...)
+		omitted = redis.Omitted
 	default:
-		list = append(list, Mistake{Message: Message(err)})
+		list = append(list, rules.Problem{Message: Message(err)})
+	}
+	if omitted > 0 {
+		list = append(list, rules.Problem{Message: fmt.Sprintf("and %d more", omitted)})
 	}
 	return list
-}
-
-func omitted(n int) []Mistake {
-	if n == 0 {
-		return nil
-	}
-	return []Mistake{{Message: fmt.Sprintf("and %d more", n)}}
 }
 
 // Message is the text of an error, without the name of the package that returned it.

@@ -70,7 +70,7 @@ func (e *Engine) keepSets(set *rules.Set) {
 	var left []string
 	for _, m := range Mistakes(set.LeftOut()) {
 		if left = append(left, m.Message); !slices.Contains(e.leftOut, m.Message) {
-			e.Log.Warn("rules: "+m.Message, m.Where(setsLayer)...)
+			e.Log.Warn("rules: "+m.Message, Place(&m, setsLayer)...)
 		}
 	}
 	e.leftOut = left

@@ -14,7 +14,7 @@ import (
 	"github.com/weirproject/weir/memstore"
 )
 
-// TestTrial has stores go wrong in one way each, and finds that and nothing else.
+// TestTrial: each store has one fault, and the trial finds that one alone.
 func TestTrial(t *testing.T) {
 	down := fmt.Errorf("%w (the call was not executed): down", weir.ErrUnavailable)
 	var struck atomic.Bool
@@ -79,7 +79,7 @@ func once(good weir.Store, claims []weir.Claim) (int64, error) {
 	return good.Decide(context.Background(), claims, 1, nil)
 }
 
-// TestTrialOfForgetting is a store that forgets once: it may, or it may not.
+// TestTrialOfForgetting: a store forgets once, which a trial may allow or not.
 func TestTrialOfForgetting(t *testing.T) {
 	for _, may := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {

@@ -29,7 +29,7 @@ func TestClusterMasterKilled(t *testing.T) {
 	})
 }
 
-// TestClusterWithoutFullCoverage goes on with the keys of the masters that are left.
+// TestClusterWithoutFullCoverage keeps deciding the keys of the masters that are left.
 func TestClusterWithoutFullCoverage(t *testing.T) {
 	each(t, func(t *testing.T, s stack) {
 		cluster := redistest.StartCluster(t, 3, 1)
@@ -61,7 +61,7 @@ func TestClusterMasterFrozen(t *testing.T) {
 	})
 }
 
-// TestClusterSlotsMove loses no unit and charges none twice.
+// TestClusterSlotsMove: no unit is lost and none is charged twice.
 func TestClusterSlotsMove(t *testing.T) {
 	each(t, func(t *testing.T, s stack) {
 		cluster := redistest.StartCluster(t, 3, 0)
@@ -76,7 +76,7 @@ func TestClusterSlotsMove(t *testing.T) {
 	})
 }
 
-// TestClusterFailoverByCommand is agreed between master and replica: nothing is forgotten.
+// TestClusterFailoverByCommand: master and replica agree, so nothing is forgotten.
 func TestClusterFailoverByCommand(t *testing.T) {
 	each(t, func(t *testing.T, s stack) {
 		cluster := redistest.StartCluster(t, 3, 1)
@@ -87,7 +87,7 @@ func TestClusterFailoverByCommand(t *testing.T) {
 	})
 }
 
-// TestClusterDown loses a third of the slots, by which a Cluster answers for none.
+// TestClusterDown: with a third of its slots lost, a Cluster answers for none.
 func TestClusterDown(t *testing.T) {
 	each(t, func(t *testing.T, s stack) {
 		cluster := redistest.StartCluster(t, 3, 0)

@@ -63,7 +63,7 @@ func TestGoodStore(t *testing.T) {
 	})
 }
 
-// TestBadStores has each be found out.
+// TestBadStores: the trial finds the fault of each.
 func TestBadStores(t *testing.T) {
 	type deciding = func(context.Context, []weir.Claim, int64, []weir.Decision) (int64, error)
 	lost := fmt.Errorf("%w (it is unknown whether the call was executed): lost", weir.ErrUnavailable)
@@ -133,7 +133,7 @@ func TestBadStores(t *testing.T) {
 	}
 }
 
-// TestOutage is the longest that a key had to wait since the mark, not one before it.
+// TestOutage is the longest wait of a key since the mark.
 func TestOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newAccounts()

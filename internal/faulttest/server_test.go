@@ -128,7 +128,7 @@ func TestServer(t *testing.T) {
 	}
 }
 
-// TestServerFull has no room for another connection when ours is lost.
+// TestServerFull: Redis has no room for another connection after ours is lost.
 func TestServerFull(t *testing.T) {
 	each(t, func(t *testing.T, s stack) {
 		server, url := startWeir(t)

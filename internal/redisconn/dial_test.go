@@ -49,7 +49,7 @@ func TestDialOutlastsItsCall(t *testing.T) {
 	}
 }
 
-// TestDialPauses asks again at once after a failure: the server is not knocked at.
+// TestDialPauses after a failure: the server is not dialed again at once.
 func TestDialPauses(t *testing.T) {
 	server := redistest.StartTLS(t)
 	d := testDialer(t, server)
@@ -144,8 +144,8 @@ func answerPings(conn net.Conn, delay time.Duration, frozen chan struct{}) {
 	}
 }
 
-// TestDialSharesNothing has many dial at once: one attempt at a time, one connection each.
-func TestDialSharesNothing(t *testing.T) {
+// TestConcurrentDialsGetTheirOwnConnections, one attempt at a time.
+func TestConcurrentDialsGetTheirOwnConnections(t *testing.T) {
 	server := redistest.Start(t)
 	d := &dialer{network: "tcp", silence: quietest, attempts: make(map[string]*attempt)}
 	defer d.close()
@@ -170,9 +170,9 @@ func TestDialSharesNothing(t *testing.T) {
 	}
 }
 
-// TestDialIsAsPatientAsACall has somebody with all the time there is connect: rueidis has
-// every call of the node wait for that.
-func TestDialIsAsPatientAsACall(t *testing.T) {
+// TestDialEndsWithTheTimeoutOfACall: although the context of the dial has ten times as long, because
+// rueidis makes every call to the node wait for the dial.
+func TestDialEndsWithTheTimeoutOfACall(t *testing.T) {
 	d := &dialer{network: "tcp", silence: quietest, timeout: 200 * time.Millisecond, attempts: make(map[string]*attempt)}
 	d.opened.Store(true)
 	defer d.close()

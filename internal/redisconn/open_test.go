@@ -82,7 +82,7 @@ func TestOpenErrors(t *testing.T) {
 	}
 }
 
-// TestOpenGivesUp opens a server that accepts connections and says nothing.
+// TestOpenGivesUp on a server that accepts connections and sends nothing.
 func TestOpenGivesUp(t *testing.T) {
 	server := redistest.Start(t)
 	server.Stop()
@@ -122,8 +122,8 @@ func TestOpenWarns(t *testing.T) {
 	}
 }
 
-// TestUnfit is of versions that no machine of ours has.
-func TestUnfit(t *testing.T) {
+// TestUnsupportedVersions: versions of Redis that this machine does not have.
+func TestUnsupportedVersions(t *testing.T) {
 	for version, want := range map[string]bool{
 		"6.2.0": false, "6.2.14": false, "7.0.15": false, "8.4.0": false, "9.1.0": false, "10.0": false,
 		"6.0.16": true, "5.0.7": true, "2.8.24": true, "": true, "unknown": true,

@@ -67,9 +67,9 @@ func mustRun(t *testing.T, c redisstore.Conn, key string) int64 {
 	return n
 }
 
-// TestNewRefuses lists the clients that would charge a call more than once, or wait
-// without bound. Nobody listens there: they are looked at only.
-func TestNewRefuses(t *testing.T) {
+// TestNewRefusesClientsThatRepeatCalls: such a client could charge a call more than once. Those that would
+// wait without bound are refused too. No server listens at the address.
+func TestNewRefusesClientsThatRepeatCalls(t *testing.T) {
 	const addr = "127.0.0.1:1"
 	failover := func(retries int) *redis.FailoverOptions {
 		return &redis.FailoverOptions{MasterName: "m", SentinelAddrs: []string{addr}, MaxRetries: retries, ContextTimeoutEnabled: true}

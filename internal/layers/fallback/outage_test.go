@@ -51,7 +51,7 @@ func TestUnavailableStoreIsNotLeaseGone(t *testing.T) {
 	}
 }
 
-// TestReservationIsSettledWhereItWasTaken across an outage that begins or ends in between.
+// TestReservationIsSettledWhereItWasTaken, across an outage that begins or ends in between.
 func TestReservationIsSettledWhereItWasTaken(t *testing.T) {
 	shared, limiter, local := away(t, 2, weir.PerHour(10))
 	there, err := limiter.Reserve(t.Context(), "key", 4)

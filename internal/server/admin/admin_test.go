@@ -349,7 +349,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// TestDurationsOfExceptions are in the words of limits.
+// TestDurationsOfExceptions are written as in limits.
 func TestDurationsOfExceptions(t *testing.T) {
 	c := memory(t).start()
 	for i, test := range []struct {
@@ -560,7 +560,7 @@ func TestTokens(t *testing.T) {
 	c.ask("GET history", "", "Authorization", reads).has(200, `"who": "carol by ann"`)
 }
 
-// TestActorHeaderIgnoredWithoutAuth where nothing shows it.
+// TestActorHeaderIgnoredWithoutAuth, because nothing proves it.
 func TestActorHeaderIgnoredWithoutAuth(t *testing.T) {
 	c := memory(t).start()
 	c.ask("PUT rules/login", login("5/1m"), isNew, "*", "X-Weir-Actor", "the-boss").has(200)
@@ -800,7 +800,7 @@ func everyStatus(t *testing.T, w *world, c, guarded *client) {
 	}
 }
 
-// TestDeleteRestoresRuleOfFile when that of the ledger which replaced it goes.
+// TestDeleteRestoresRuleOfFile that the rule of the ledger had replaced.
 func TestDeleteRestoresRuleOfFile(t *testing.T) {
 	c := memory(t).start()
 	c.ask("PUT rules/per-ip", "name: per-ip\nkey: [client.ip]\nlimit: fixed_window 5/1h\n", isNew, "*").has(200,

@@ -45,7 +45,7 @@ func bans(c *client) {
 	c.ask(lift+"value=203.0.113.7", "").has(200, `"was_banned": false`)
 }
 
-// TestLiftBanByKeyValues, which people know.
+// TestLiftBanByKeyValues, which operators know better than keys.
 func TestLiftBanByKeyValues(t *testing.T) {
 	w := memory(t)
 	c := w.start()

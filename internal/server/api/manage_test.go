@@ -4,8 +4,8 @@ import "testing"
 
 const guess = `{"request":{"path":"/guess","client":"203.0.113.7"}}`
 
-// TestBansAndCandidatesAreChecks of the answers, and managed by the admin API.
-func TestBansAndCandidatesAreChecks(t *testing.T) {
+// TestBansAndCandidatesAreInTheChecks of the answers; the admin API manages them.
+func TestBansAndCandidatesAreInTheChecks(t *testing.T) {
 	s := start(t, someRules)
 	for range 3 {
 		s.post("/v1/decide", guess)

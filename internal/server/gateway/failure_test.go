@@ -102,8 +102,9 @@ func (w *witness) text() string {
 	return w.log.String()
 }
 
-func (w *witness) options() []gateway.Option {
-	return []gateway.Option{gateway.WithLog(w.lines), gateway.WithObserver(func(status int, _ error) { w.reported <- status })}
+// config is that of a gateway with this transport; nil: the usual one.
+func (w *witness) config(transport http.RoundTripper) gateway.Config {
+	return gateway.Config{Log: w.lines, Observe: func(status int, _ error) { w.reported <- status }, Transport: transport}
 }
 
 // await returns the next status that the observer receives.
@@ -145,7 +146,7 @@ func TestUpstreamFailures(t *testing.T) {
 		{"closed port", closedPort(t), 502}, {"connection closed", mute.URL, 502}, {"it speaks something else", garbled.URL, 502}, {"it is slow", silent.URL, 504},
 	} {
 		w := newWitness()
-		server := front(t, newGateway(t, c.upstream, limited(t, 5), append(w.options(), gateway.WithTransport(impatient))...))
+		server := front(t, newGateway(t, c.upstream, limited(t, 5), w.config(impatient)))
 		response, body := raw(t, server, "GET /reset?token=hush HTTP/1.1\r\nHost: h\r\nAuthorization: hush\r\n\r\n")
 		var problem struct {
 			Type, Title, Detail string
@@ -177,7 +178,7 @@ func TestDisconnectedClientIsNotLogged(t *testing.T) {
 		<-r.Context().Done() // the upstream sees the disconnect
 	})
 	w := newWitness()
-	server := front(t, newGateway(t, up.URL, unlimited, w.options()...))
+	server := front(t, newGateway(t, up.URL, unlimited, w.config(nil)))
 	connection := dial(t, server)
 	io.WriteString(connection, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
 	<-arrived
@@ -191,7 +192,7 @@ func TestUnreadableBodyIsAClientError(t *testing.T) {
 	up := open(t, func(_ http.ResponseWriter, r *http.Request) { io.Copy(io.Discard, r.Body) })
 	w := newWitness()
 	bounded := func(next http.Handler) http.Handler { return http.MaxBytesHandler(next, 10) }
-	server := front(t, newGateway(t, up.URL, bounded, w.options()...))
+	server := front(t, newGateway(t, up.URL, bounded, w.config(nil)))
 	for body, want := range map[string]int{"Transfer-Encoding: chunked\r\n\r\nnonsense\r\n": 400, "Content-Length: 11\r\n\r\nhello world": 413} {
 		if response, text := raw(t, server, "POST / HTTP/1.1\r\nHost: h\r\n"+body); response.StatusCode != want || w.await(t) != want {
 			t.Errorf("%q: %s %s", body, response.Status, text)
@@ -213,7 +214,7 @@ func TestBrokenResponseAbortsTheConnection(t *testing.T) {
 		panic(http.ErrAbortHandler)
 	})
 	w := newWitness()
-	server := front(t, newGateway(t, up.URL, unlimited, w.options()...))
+	server := front(t, newGateway(t, up.URL, unlimited, w.config(nil)))
 	for name, client := range map[string]*http.Client{"http/1.1": server.Client(), "h2c": h2c(t)} {
 		response, err := client.Get(server.URL)
 		if err != nil {
@@ -234,7 +235,7 @@ func TestFailureLogIsRateLimited(t *testing.T) {
 		w := newWitness()
 		failing := errors.New("it is on fire")
 		transport := roundTrip(func(*http.Request) (*http.Response, error) { return nil, failing })
-		handler := newGateway(t, "http://upstream", unlimited, append(w.options(), gateway.WithTransport(transport))...)
+		handler := newGateway(t, "http://upstream", unlimited, w.config(transport))
 		ask := func() {
 			handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(context.Background(), "GET", "/", nil))
 			<-w.reported

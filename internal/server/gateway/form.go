@@ -16,7 +16,7 @@ import (
 // it already has that form. The original is not changed.
 func (g *gateway) formed(r *http.Request) (*http.Request, error) {
 	u := *r.URL
-	if _, err := g.form.Apply(&u); err != nil {
+	if _, err := g.Form.Apply(&u); err != nil {
 		return nil, err
 	}
 	if r.Host == "" { // ReverseProxy would send the upstream's, which no rule matched
@@ -25,7 +25,7 @@ func (g *gateway) formed(r *http.Request) (*http.Request, error) {
 	if u.Path == "*" { // allowed for OPTIONS alone, which net/http answers
 		return nil, &weir.InputError{Field: "path", Given: u.Path, Allowed: "a path that begins with /"}
 	}
-	if g.strictQuery {
+	if g.StrictQuery {
 		if allowed := ambiguity(u.RawQuery); allowed != "" {
 			return nil, &weir.InputError{Field: "query", Given: u.RawQuery, Allowed: allowed}
 		}
@@ -86,7 +86,7 @@ func (g *gateway) endToEnd(h http.Header) (without http.Header) {
 			drop(name)
 		}
 	}
-	if g.overrides {
+	if g.Overrides {
 		return without
 	}
 	for name := range h {
@@ -119,7 +119,7 @@ func isOverride(name string) bool {
 // dropped too, because net/http passes them on as well.
 func (g *gateway) trimTrailers(trailers http.Header, announced []string) {
 	for name := range trailers {
-		unsafe := isForwarding(name) || isIdentity(name) || !g.overrides && isOverride(name)
+		unsafe := isForwarding(name) || isIdentity(name) || !g.Overrides && isOverride(name)
 		if unsafe || !slices.Contains(announced, name) {
 			delete(trailers, name)
 		}

@@ -18,12 +18,12 @@ var overrideFields = []string{"X-Original-URL", "X-Original-URI", "X-Original-Me
 func TestOverrideHeadersAreDropped(t *testing.T) {
 	address, heads := bare(t)
 	matchedRequests := make(chan *http.Request, 1)
-	for name, opts := range map[string][]gateway.Option{
-		"by default":         nil,
-		"of a trusted proxy": {gateway.WithClientAddress(extractor(t, "127.0.0.0/8"))},
-		"kept":               {gateway.WithOverrides()},
+	for name, config := range map[string]gateway.Config{
+		"by default":         {},
+		"of a trusted proxy": {Clients: extractor(t, "127.0.0.0/8")},
+		"kept":               {Overrides: true},
 	} {
-		server := front(t, newGateway(t, "http://"+address, seen(matchedRequests), opts...))
+		server := front(t, newGateway(t, "http://"+address, seen(matchedRequests), config))
 		raw(t, server, "GET / HTTP/1.1\r\nHost: h\r\nX-Originality: 1\r\n"+strings.Join(overrideFields, ": /admin\r\n")+": /admin\r\n\r\n")
 		head, matched := <-heads, <-matchedRequests
 		for _, field := range overrideFields {

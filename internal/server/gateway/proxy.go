@@ -12,12 +12,12 @@
 //   - the path is rewritten by pathform and forwarded as that text, byte for byte, after the
 //     upstream's own path. A path without a form is answered 400;
 //   - the query is forwarded unchanged. ReverseProxy would drop the parameters that Go cannot
-//     parse, after a limit has read them. See [WithStrictQuery];
+//     parse, after a limit has read them. See [Config];
 //   - header fields that a client's Connection field names are dropped before the limit and not
 //     after: with "Connection: X-Api-Key" a client would be counted by a key that the upstream
 //     never receives;
-//   - fields that override the path or the method are dropped, unless [WithOverrides];
-//   - the Host is the client's, unless [WithUpstreamHost].
+//   - fields that override the path or the method are dropped, unless [Config] forwards them;
+//   - the Host is the client's, unless [Config] says otherwise.
 //
 // CONNECT and TRACE are answered 501, and "OPTIONS *" is answered by the server: none is forwarded.
 // An upgrade is forwarded to websocket only: any other, such as h2c, would give a client an
@@ -27,7 +27,7 @@
 //
 // The gateway sets X-Forwarded-For, X-Forwarded-Host and X-Forwarded-Proto. A client's own values
 // of these, of any other X-Forwarded-* field, of X-Real-IP, CF-Connecting-IP and Forwarded do not
-// reach the upstream, unless the client is a trusted proxy: see [WithClientAddress]. As trailers
+// reach the upstream, unless the client is a trusted proxy: see [Config]. As trailers
 // these fields and those of credentials never reach it.
 package gateway
 
@@ -48,52 +48,37 @@ import (
 	"github.com/weirproject/weir/pathform"
 )
 
-// An Option configures a gateway.
-type Option func(*gateway)
-
-// WithForm sets the form of paths, instead of the strict one. Give the limit the same form, if it
-// has an option for it.
-func WithForm(form pathform.Form) Option { return func(g *gateway) { g.form = form } }
-
-// WithStrictQuery answers 400 to queries that servers read differently: with a semicolon, which
-// some read as an ampersand; with a number sign, at which some end the query; and with a % without
-// two hexadecimal digits. Use it if limits read the query. By default such queries pass unchanged,
-// since many harmless ones have a semicolon.
-func WithStrictQuery() Option { return func(g *gateway) { g.strictQuery = true } }
-
-// WithClientAddress sets the trusted proxies. The upstream gets the client that the extractor finds
-// as the first address of X-Forwarded-For. By default no proxy is trusted.
-func WithClientAddress(e *clientaddr.Extractor) Option { return func(g *gateway) { g.clients = e } }
-
-// WithUpstreamHost sends the upstream's own host as Host, for upstreams that require it.
-// X-Forwarded-Host has the client's.
-func WithUpstreamHost() Option { return func(g *gateway) { g.upstreamHost = true } }
-
-// WithTransport sets the transport, instead of [NewTransport]'s.
-func WithTransport(t http.RoundTripper) Option { return func(g *gateway) { g.transport = t } }
-
-// WithOverrides forwards fields by which some services take another path or method than that of the
-// request line: X-Original-URL, X-Rewrite-URL, X-HTTP-Method-Override and similar. By default they
-// are dropped, from trusted proxies too, since proxies pass on their clients' fields.
-func WithOverrides() Option { return func(g *gateway) { g.overrides = true } }
-
-// WithMaxRequests bounds the concurrent requests at the upstream, each of which may be a
-// connection; requests beyond it are answered 503 and stay charged. By default there is no bound. A
-// rule with a concurrency limit protects the upstream; this option protects the file descriptors of
-// the process, of which one client connection with HTTP/2 takes many.
-func WithMaxRequests(n int) Option { return func(g *gateway) { g.most = int64(n) } }
-
-// WithLog sets the log, instead of slog.Default(). It gets at most one line a second for each kind
-// of failure, with the method, the status and the error, but no paths and header fields, which may
-// contain secrets.
-func WithLog(log *slog.Logger) Option { return func(g *gateway) { g.log = log } }
-
-// WithObserver sets a function that is called for each request without a response from the
-// upstream: 502 the upstream failed, 503 too many concurrent requests, 504 timeout, 400 or 413 the
-// client's body could not be read, 499 the client disconnected (reported here alone). It runs on
-// the goroutine of the request and must return fast.
-func WithObserver(observe func(status int, err error)) Option {
-	return func(g *gateway) { g.observe = observe }
+// A Config configures a gateway. The zero Config is ready to use.
+type Config struct {
+	// Form is that of paths. Give the limit the same form, if it has an option for it.
+	Form pathform.Form
+	// StrictQuery answers 400 to queries that servers read differently: with a semicolon, which some read as an
+	// ampersand; with a number sign, at which some end the query; and with a % without two hexadecimal digits. Use it
+	// if limits read the query. By default such queries pass unchanged, since many harmless ones have a semicolon.
+	StrictQuery bool
+	// Clients has the trusted proxies. The upstream gets the client that it finds as the first address of
+	// X-Forwarded-For. With nil no proxy is trusted.
+	Clients *clientaddr.Extractor
+	// UpstreamHost sends the upstream's own host as Host, for upstreams that require it. X-Forwarded-Host has the
+	// client's.
+	UpstreamHost bool
+	// Transport reaches the upstream; nil is [NewTransport]'s.
+	Transport http.RoundTripper
+	// Overrides forwards fields by which some services take another path or method than that of the request line:
+	// X-Original-URL, X-Rewrite-URL, X-HTTP-Method-Override and similar. By default they are dropped, from trusted
+	// proxies too, since proxies pass on their clients' fields.
+	Overrides bool
+	// MaxRequests bounds the concurrent requests at the upstream, each of which may be a connection; requests beyond it
+	// are answered 503 and stay charged. 0 is no bound. A rule with a concurrency limit protects the upstream; this
+	// protects the file descriptors of the process, of which one client connection with HTTP/2 takes many.
+	MaxRequests int
+	// Log gets at most one line a second for each kind of failure, with the method, the status and the error, but no
+	// paths and header fields, which may contain secrets. nil is slog.Default().
+	Log *slog.Logger
+	// Observe, if non-nil, is called for each request without a response from the upstream: 502 the upstream failed,
+	// 503 too many concurrent requests, 504 timeout, 400 or 413 the client's body could not be read, 499 the client
+	// disconnected (reported here alone). It runs on the goroutine of the request and must return fast.
+	Observe func(status int, err error)
 }
 
 // New returns a gateway. Requests that limit passes to its handler are forwarded to the upstream, a
@@ -105,34 +90,31 @@ func WithObserver(observe func(status int, err error)) Option {
 //
 // Do not set a WriteTimeout on the server: it would end streams. Set a ReadHeaderTimeout and an
 // IdleTimeout.
-func New(upstream *url.URL, limit func(http.Handler) http.Handler, opts ...Option) (http.Handler, error) {
+func New(upstream *url.URL, limit func(http.Handler) http.Handler, config Config) (http.Handler, error) {
 	if limit == nil {
 		return nil, errors.New("proxy: the limit is nil; give a middleware, such as one of httplimit")
 	}
 	if err := check(upstream); err != nil {
 		return nil, err
 	}
-	g := &gateway{upstream: *upstream}
-	for _, opt := range opts {
-		opt(g)
+	g := &gateway{Config: config, upstream: *upstream}
+	if g.Log == nil {
+		g.Log = slog.Default()
 	}
-	if g.log == nil {
-		g.log = slog.Default()
-	}
-	if g.clients == nil {
-		g.clients = &clientaddr.Extractor{}
+	if g.Clients == nil {
+		g.Clients = &clientaddr.Extractor{}
 	}
 	g.upstream.Path = strings.TrimSuffix(upstream.Path, "/")
 	g.upstream.RawPath = strings.TrimSuffix(upstream.RawPath, "/")
 	if g.upstream.Scheme == h2c {
 		g.upstream.Scheme = "http"
 	}
-	if g.transport == nil {
-		g.transport = NewTransport(upstream)
+	if g.Transport == nil {
+		g.Transport = NewTransport(upstream)
 	}
-	g.report = &report{log: g.log, observe: g.observe, upstream: upstream.Host}
+	g.report = &report{log: g.Log, observe: g.Observe, upstream: upstream.Host}
 	g.reverse = httputil.ReverseProxy{
-		Rewrite: g.rewrite, Transport: g.transport, BufferPool: &buffers{},
+		Rewrite: g.rewrite, Transport: g.Transport, BufferPool: &buffers{},
 		ErrorHandler: g.fail, ErrorLog: g.report.logger(),
 	}
 	g.limited = limit(http.HandlerFunc(g.forward))
@@ -165,20 +147,12 @@ func check(u *url.URL) error {
 
 // A gateway is the handler. Its fields do not change after New.
 type gateway struct {
-	upstream     url.URL // without the final slash of its path
-	form         pathform.Form
-	strictQuery  bool
-	upstreamHost bool
-	overrides    bool
-	most         int64 // maximum of concurrent requests; 0: no limit
-	inFlight     atomic.Int64
-	clients      *clientaddr.Extractor
-	transport    http.RoundTripper
-	log          *slog.Logger
-	observe      func(int, error)
-	report       *report
-	reverse      httputil.ReverseProxy
-	limited      http.Handler
+	Config
+	upstream url.URL // without the final slash of its path
+	inFlight atomic.Int64
+	report   *report
+	reverse  httputil.ReverseProxy
+	limited  http.Handler
 }
 
 // ServeHTTP brings the request to its form and passes it to the limit.
@@ -199,7 +173,7 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (g *gateway) forward(w http.ResponseWriter, r *http.Request) {
 	answer := newResponse(w, r.ProtoMajor)
 	defer g.inFlight.Add(-1)
-	if inFlight := g.inFlight.Add(1); g.most > 0 && inFlight > g.most {
+	if inFlight := g.inFlight.Add(1); g.MaxRequests > 0 && inFlight > int64(g.MaxRequests) {
 		g.fail(answer, r, errTooMany)
 		return
 	}
@@ -230,7 +204,7 @@ func (g *gateway) forward(w http.ResponseWriter, r *http.Request) {
 func (g *gateway) rewrite(p *httputil.ProxyRequest) {
 	g.route(p.Out.URL, p.In.URL)
 	p.Out.Host = p.In.Host
-	if g.upstreamHost {
+	if g.UpstreamHost {
 		p.Out.Host = g.upstream.Host
 	}
 	// The same map: net/http fills it in at the end of the body.
@@ -275,16 +249,16 @@ func (g *gateway) setForwarding(p *httputil.ProxyRequest) {
 func (g *gateway) trusts(r *http.Request) bool {
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil { // a Unix socket: trusted if the extractor accepts its client
-		_, ok := g.clients.Of(r)
+		_, ok := g.Clients.Of(r)
 		return ok
 	}
-	return g.clients.Trusts(peer.Addr())
+	return g.Clients.Trusts(peer.Addr())
 }
 
 // chain is the client and, if that is a proxy, the peer. Addresses left of the client, which the
 // client wrote, are dropped, so that an upstream that reads the first address gets the right one.
 func (g *gateway) chain(r *http.Request) string {
-	client, ok := g.clients.Of(r)
+	client, ok := g.Clients.Of(r)
 	if !ok {
 		return ""
 	}

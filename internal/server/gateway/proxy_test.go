@@ -2,6 +2,7 @@ package gateway_test
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"io"
 	"log"
@@ -53,13 +54,18 @@ func seen(requests chan<- *http.Request) middleware {
 	}
 }
 
-func newGateway(t testing.TB, upstream string, limit middleware, opts ...gateway.Option) http.Handler {
+func newGateway(t testing.TB, upstream string, limit middleware, config ...gateway.Config) http.Handler {
 	t.Helper()
 	u, err := url.Parse(upstream)
 	if err != nil {
 		t.Fatal(err)
 	}
-	handler, err := gateway.New(u, limit, append([]gateway.Option{gateway.WithLog(slog.New(slog.DiscardHandler))}, opts...)...)
+	c := gateway.Config{}
+	if len(config) > 0 {
+		c = config[0]
+	}
+	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
+	handler, err := gateway.New(u, limit, c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -190,8 +196,8 @@ func TestMatchedFormIsForwarded(t *testing.T) {
 	address, heads := bare(t)
 	requests := make(chan *http.Request, 1)
 	server := front(t, newGateway(t, "http://"+address, seen(requests)))
-	loose := front(t, newGateway(t, "http://"+address, seen(requests), gateway.WithForm(pathform.Form{AllowEncodedSlash: true, AllowBackslash: true, IgnoreCase: true})))
-	strict := front(t, newGateway(t, "http://"+address, seen(requests), gateway.WithStrictQuery()))
+	loose := front(t, newGateway(t, "http://"+address, seen(requests), gateway.Config{Form: pathform.Form{AllowEncodedSlash: true, AllowBackslash: true, IgnoreCase: true}}))
+	strict := front(t, newGateway(t, "http://"+address, seen(requests), gateway.Config{StrictQuery: true}))
 	for _, c := range []struct {
 		server       *httptest.Server
 		target, want string // want "": 400
@@ -325,12 +331,12 @@ func TestRequestWithoutHostIsRefused(t *testing.T) {
 // Gateways that trust no proxy, and gateways that trust this machine.
 func TestForwardingFields(t *testing.T) {
 	address, heads := bare(t)
-	trustsNone := gateway.WithClientAddress(&clientaddr.Extractor{})
-	loopback := gateway.WithClientAddress(extractor(t, "127.0.0.0/8"))
-	forwarded := gateway.WithClientAddress(extractor(t, "127.0.0.0/8", clientaddr.WithHeader("Forwarded")))
+	trustsNone := gateway.Config{Clients: &clientaddr.Extractor{}}
+	loopback := gateway.Config{Clients: extractor(t, "127.0.0.0/8")}
+	forwarded := gateway.Config{Clients: extractor(t, "127.0.0.0/8", clientaddr.WithHeader("Forwarded"))}
 	for _, c := range []struct {
 		name, sent string
-		opt        gateway.Option
+		config     gateway.Config
 		want       map[string]string
 	}{
 		{"no fields", "", trustsNone,
@@ -348,9 +354,9 @@ func TestForwardingFields(t *testing.T) {
 		{"a proxy says nothing", "", loopback, map[string]string{"X-Forwarded-For": "127.0.0.1"}},
 		{"a proxy says it in the other field", "X-Forwarded-For: 6.6.6.6\r\nForwarded: for=\"[2001:db8::7]:80\"\r\n", forwarded,
 			map[string]string{"X-Forwarded-For": "2001:db8::7, 127.0.0.1", "Forwarded": ""}},
-		{"the upstream's host", "", gateway.WithUpstreamHost(), map[string]string{"Host": address, "X-Forwarded-Host": "shop.example:81"}},
+		{"the upstream's host", "", gateway.Config{UpstreamHost: true}, map[string]string{"Host": address, "X-Forwarded-Host": "shop.example:81"}},
 	} {
-		server := front(t, newGateway(t, "http://"+address, unlimited, c.opt))
+		server := front(t, newGateway(t, "http://"+address, unlimited, c.config))
 		raw(t, server, "GET / HTTP/1.1\r\nHost: shop.example:81\r\n"+c.sent+"\r\n")
 		head := <-heads
 		for name, want := range c.want {
@@ -371,7 +377,7 @@ func TestForwardingFieldsOnUnixSocket(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		server := httptest.NewUnstartedServer(newGateway(t, "http://"+address, unlimited, gateway.WithClientAddress(e)))
+		server := httptest.NewUnstartedServer(newGateway(t, "http://"+address, unlimited, gateway.Config{Clients: e}))
 		server.Listener.Close()
 		if server.Listener, err = net.Listen("unix", t.TempDir()+"/s"); err != nil {
 			t.Fatal(err)
@@ -441,15 +447,15 @@ func TestUpstreamURLs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = gateway.New(u, unlimited)
+		_, err = gateway.New(u, unlimited, gateway.Config{})
 		if (err == nil) != (says == "") || err != nil && (!strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "hush")) {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
-	if _, err := gateway.New(nil, unlimited); err == nil {
+	if _, err := gateway.New(nil, unlimited, gateway.Config{}); err == nil {
 		t.Error("no URL is accepted")
 	}
-	if _, err := gateway.New(&url.URL{Scheme: "http", Host: "h"}, nil); err == nil {
+	if _, err := gateway.New(&url.URL{Scheme: "http", Host: "h"}, nil, gateway.Config{}); err == nil {
 		t.Error("no limit is accepted")
 	}
 }
@@ -472,14 +478,11 @@ func FuzzForwarding(f *testing.F) {
 		if err != nil {
 			return
 		}
-		opts := []gateway.Option{gateway.WithTransport(transport)}
-		if strict {
-			opts = append(opts, gateway.WithStrictQuery())
-		}
+		config := gateway.Config{Transport: transport, StrictQuery: strict}
 		matched, sent = nil, nil
 		r.RemoteAddr = "192.0.2.1:1"
 		w := httptest.NewRecorder()
-		newGateway(t, "http://upstream/base", limit, opts...).ServeHTTP(w, r.WithContext(context.Background()))
+		newGateway(t, "http://upstream/base", limit, config).ServeHTTP(w, r.WithContext(context.Background()))
 		if sent == nil {
 			if w.Code != 400 || matched != nil {
 				t.Fatalf("%q: %d, and nothing was sent", target, w.Code)

@@ -66,7 +66,7 @@ func TestStreamsAndTrailersBothWays(t *testing.T) {
 	t.Cleanup(trusting.CloseIdleConnections)
 	toHTTP1 := newGateway(t, up.URL, unlimited)
 	toH2C := newGateway(t, strings.Replace(up.URL, "http:", "h2c:", 1), unlimited)
-	toTLS := newGateway(t, upTLS.URL, unlimited, gateway.WithTransport(trusting))
+	toTLS := newGateway(t, upTLS.URL, unlimited, gateway.Config{Transport: trusting})
 	for name, handler := range map[string]http.Handler{"http/1.1 upstream": toHTTP1, "h2c upstream": toH2C, "https upstream": toTLS} {
 		plain, encrypted := front(t, handler), secured(t, handler)
 		for _, c := range []struct {

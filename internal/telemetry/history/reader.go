@@ -55,7 +55,7 @@ func (h *History) spanOf(q telemetry.Query, now time.Time) span {
 	s := span{step: interval, node: q.Node}
 	alone := h.shared == nil && h.files == nil
 	own := (h.shared == nil || q.Node == h.Name) && !from.Before(h.started)
-	if !alone && !own || now.Sub(from) > fineSteps*interval {
+	if !alone && !own || now.Sub(from) > (fineSteps+1)*interval { // "15m" is older when it is read
 		s.step = steps[len(steps)-1] * time.Minute
 		for _, minutes := range slices.Backward(steps) {
 			if to.Sub(from) <= minutes*time.Minute*mostSteps {

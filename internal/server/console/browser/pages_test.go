@@ -81,7 +81,7 @@ func TestSwitchesAndShortcuts(t *testing.T) {
 	b.until(`location.pathname === '/console/health'`)
 	b.keys("/")
 	b.until(`document.activeElement.type === 'search'`)
-	b.keys("203.0.113.7\r")
+	b.fill("input[type=search]", "203.0.113.7\r")
 	b.until(`location.pathname === '/console/key' && new URLSearchParams(location.search).get('q') === '203.0.113.7'`)
 	b.goTo("")
 	b.until(`document.documentElement.dataset.theme === 'dark'`) // kept

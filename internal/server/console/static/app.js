@@ -82,7 +82,7 @@ function Frame({ route, session, language, read, redraw }) {
 			<form class="search" role="search" onSubmit=${find}><input ref=${search} type="search" aria-label=${t('app.search')} placeholder=${t('app.search')} maxlength="512" />
 				<button>${t('app.search.button')}</button></form>
 			<div class="tools">${session.name && html`<span class="who">${session.name}</span>`}${!session.write && html`<span class="badge">${t('app.readonly')}</span>`}
-				<button class="plain" onClick=${switchLanguage} aria-label=${t('app.language.label')} lang=${language === 'en' ? 'zh-CN' : 'en'}>${t('app.language')}</button>
+				<button class="plain" onClick=${switchLanguage} lang=${language === 'en' ? 'zh-CN' : 'en'}>${t('app.language')}</button>
 				<button class="plain" onClick=${switchTheme} aria-label=${t('app.theme.' + theme())} title=${t('app.theme.' + theme())}>${{ auto: '◐', light: '☀', dark: '☾' }[theme()]}</button>
 				<button class="plain" onClick=${() => setHelp(true)} aria-label=${t('app.shortcuts')} title=${t('app.shortcuts')}>?</button>
 				${session.logout && html`<button class="plain" onClick=${logout}>${t('app.logout')}</button>`}</div></header>

@@ -140,8 +140,8 @@ export function Sparkline({ points = [], from, to, step, series, width = 140, he
 }
 
 // Histogram draws bars {from, to, keys} of the use of a limit; 1 is the limit, and a bar whose to is 0 has no end.
-// Bars have one width, as each is a factor wider than the one before, and heights are logarithmic, so that 3 keys stay
-// visible beside 12,000. lines are {at, name, tone}.
+// All bars have one width, although they span more and more above the limit, and heights are logarithmic, so that 3 keys
+// stay visible beside 12,000. lines are {at, name, tone}.
 export function Histogram({ label, bars: list, lines: limits = [], height = 220 }) {
 	const [ref, width] = useWidth();
 	const [at, setAt] = useState(-1);

@@ -66,7 +66,7 @@ function Use({ report, rule, wanted, tryLimits }) {
 	if (chosen && chosen.limit !== now) lines.push({ at: chosen.limit / now, name: withNumber(limit, chosen.limit), tone: 'wanted' });
 	if (read.text === 'nokeys') return html`<${Panel} title=${t('rule.histogram')}><${Empty} title=${t('rule.histogram.none')}>${t('rule.histogram.none.text')}</${Empty}></${Panel}>`;
 	return html`<${Panel} title=${t('rule.histogram')} note=${t('rule.histogram.note', { n: report.sampled })}>
-		<p class="reading" data-reading=${read.text}>${t('rule.read.' + read.text, values)}</p>
+		<p class="reading" data-reading=${read.text}>${t('rule.read.' + read.text, { n: read.values.keys, ...values })}</p>
 		<${Histogram} label=${t('chart.use')} bars=${report.histogram} lines=${lines} />
 		${chosen && html`<${WhatIf} report=${report} chosen=${chosen} limit=${limit} now=${now} rule=${rule} tryLimits=${tryLimits} />`}</${Panel}>`;
 }
@@ -207,6 +207,7 @@ function History({ name, rule }) {
 	const { write, ledger } = useSession();
 	const [to, setTo] = useState(null);
 	const history = usePolled(ledger ? 'history' : null, { query: { name, most: 20 }, every: 15_000 });
+	useEffect(() => history.reload(), [rule.data?.revision]);
 	if (!ledger) return null;
 	const path = `rules/${encodeURIComponent(name)}/rollback`;
 	return html`<${Panel} title=${t('rule.history')}><${Result} of=${history}>${({ history: list }) => html`<${Table} caption=${t('rule.history')} rows=${list ?? []} id=${(one) => one.revision}

@@ -5,7 +5,6 @@ export default {
 	'app.readonly': ['read-only', '只读'],
 	'app.logout': ['Log out', '退出登录'],
 	'app.language': ['中文', 'English'],
-	'app.language.label': ['Language: switch to Chinese', '语言：切换到英文'],
 	'app.theme.auto': ['Theme: as the system', '主题：跟随系统'],
 	'app.theme.light': ['Theme: light', '主题：浅色'],
 	'app.theme.dark': ['Theme: dark', '主题：深色'],

@@ -1,0 +1,155 @@
+package browser
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+func TestEditSaveAndRollBack(t *testing.T) {
+	s := start(t, someRules)
+	b := open(t, s)
+	b.expect("422") // mistakes
+	b.goTo("/rules/login?lang=en")
+	b.until(`document.querySelector('textarea[name=yaml]')?.value.includes('limit: 5/1m')`)
+
+	b.edit("limit: 5/1m", "limit: 5/minut")
+	b.see("line 6, column")
+	if !b.is(`document.querySelector('.effect button.primary').disabled`) {
+		t.Error("a rule with mistakes can be saved")
+	}
+	b.edit("limit: 5/minut", "limit: 7/1m")
+	b.see("login: limit changed; counts are kept")
+	b.click(".effect button", "Save…")
+	b.until(`document.querySelector('dialog .changes')`)
+	b.fill("dialog input[name=why]", "too tight at noon")
+	b.click("dialog button.primary", "Save")
+	b.see("too tight at noon")
+	b.see("revision 1 by")
+	if limit := s.limitOf(t, "login"); limit != "7/1m" {
+		t.Errorf("the limit in force is %s", limit)
+	}
+
+	b.edit("limit: 7/1m", "limit: 9/1m")
+	b.click(".effect button", "Save…")
+	b.until(`document.querySelector('dialog .changes')`)
+	b.click("dialog button.primary", "Save")
+	b.see("revision 2 by")
+	b.click("td button", "Roll back…")
+	b.see("Roll back to revision 1")
+	b.until(`document.querySelector('dialog .changes')?.innerText.includes('limit changed')`)
+	b.click("dialog button.primary", "Roll back")
+	b.see("revision 3 by")
+	b.until(`document.querySelector('textarea[name=yaml]').value.includes('limit: 7/1m')`)
+	if limit := s.limitOf(t, "login"); limit != "7/1m" {
+		t.Errorf("after the rollback the limit in force is %s", limit)
+	}
+}
+
+// edit replaces a part of the rule's text, as a user who types.
+func (b *tab) edit(old, text string) {
+	b.t.Helper()
+	b.until(`document.querySelector('textarea[name=yaml]')?.value.includes(` + quote(old) + `)`)
+	value[bool](b, `(() => {
+		const field = document.querySelector('textarea[name=yaml]');
+		field.value = field.value.replace(`+quote(old)+`, `+quote(text)+`);
+		return field.dispatchEvent(new Event('input', {bubbles: true}));
+	})()`)
+}
+
+func quote(text string) string {
+	out, _ := json.Marshal(text)
+	return string(out)
+}
+
+// limitOf is the first limit of a rule in force.
+func (s *server) limitOf(t *testing.T, rule string) string {
+	t.Helper()
+	answer, err := http.Get(s.url + "/v1/admin/rules/" + rule)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	var r struct{ Limit []string }
+	if err := json.NewDecoder(answer.Body).Decode(&r); err != nil || len(r.Limit) == 0 {
+		t.Fatalf("%d %v", answer.StatusCode, err)
+	}
+	return r.Limit[0]
+}
+
+func TestConflictIsShown(t *testing.T) {
+	s := start(t, someRules)
+	b := open(t, s)
+	b.expect("412")
+	b.goTo("/rules/login?lang=en")
+	b.edit("limit: 5/1m", "limit: 7/1m")
+	b.see("login: limit changed")
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPut, s.url+"/v1/admin/rules/login", strings.NewReader("name: login\nkey: client.ip\nlimit: 8/1m\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Content-Type", "application/yaml")
+	request.Header.Set("If-None-Match", "*")
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil || answer.StatusCode != 200 {
+		t.Fatal(answer, err)
+	}
+	answer.Body.Close()
+	b.click(".effect button", "Save…")
+	b.until(`document.querySelector('dialog .changes')`)
+	b.click("dialog button.primary", "Save")
+	b.see("is at revision 1")
+	if limit := s.limitOf(t, "login"); limit != "8/1m" {
+		t.Errorf("the other change was overwritten by %s", limit)
+	}
+}
+
+func TestReadersChangeNothing(t *testing.T) {
+	b := open(t, startWithTokens(t))
+	b.expect("401")
+	b.load("/rules/login?lang=en")
+	b.fill("input[type=password]", reader)
+	b.click("button", "Log in")
+	b.until(`document.querySelector('textarea[name=yaml]')`)
+	if !b.is(`document.querySelector('textarea').readOnly && [...document.querySelectorAll('#rule-text button')].every((one) => one.disabled)`) {
+		t.Error("a reader is offered changes")
+	}
+}
+
+// TestHistogramIsRead: the sentence beside the histogram.
+func TestHistogramIsRead(t *testing.T) {
+	b := open(t, start(t, someRules))
+	b.load("/changes")
+	for name, want := range map[string]string{
+		`{counts: {refused: 1000}, distinct: 12400, top: [{share: .5}, {share: .3}, {share: .12}], histogram: [{from: 0, to: .5, keys: 12397}, {from: 8, to: 0, keys: 3}]}`:        `abuse {"keys":3,"share":0.92,"all":12400}`,
+		`{counts: {refused: 1000}, distinct: 1000, top: [{share: .02}], histogram: [{from: 0, to: .5, keys: 800}, {from: 1, to: 2, keys: 150}, {from: 2, to: 0, keys: 50}]}`:       `tight {"keys":200,"all":1000,"share":0.2}`,
+		`{counts: {refused: 1000}, distinct: 2000, top: [{share: .02}], histogram: [{from: 0, to: .5, keys: 990}, {from: 1, to: 2, keys: 2}, {from: 2, to: 0, keys: 8}]}`:          `spread {"keys":20,"all":2000}`,
+		`{counts: {refused: 0}, distinct: 10, top: [], histogram: [{from: 0, to: .25, keys: 9}, {from: .25, to: .5, keys: 1}, {from: 1, to: 2, keys: 0}]}`:                         `quiet {"peak":0.5}`,
+		`{counts: {refused: 0}, distinct: 10, top: [], histogram: [{from: 0, to: .8, keys: 9}, {from: .8, to: 1, keys: 1}]}`:                                                       `near {"keys":1,"all":10}`,
+		`{counts: {refused: 5}, distinct: 0, top: [], histogram: []}`:                                                                                                              `nokeys {}`,
+		`{counts: {refused: 0, shadow_refused: 7}, distinct: 200, top: [{share: 1}], histogram: [{from: 0, to: 1, keys: 199}, {from: 1, to: 2, keys: 1}]}`:                         `abuse {"keys":1,"share":1,"all":200}`,
+		`{counts: {refused: 1000}, distinct: 20, top: [{share: .5}, {share: .3}, {share: .05}, {share: .05}], histogram: [{from: 0, to: 1, keys: 16}, {from: 4, to: 0, keys: 4}]}`: `spread {"keys":4,"all":20}`,
+	} {
+		got := value[string](b, `import('/console/static/verdict.js').then(({verdict}) => { const read = verdict(`+name+`); return read.text + ' ' + JSON.stringify(read.values); })`)
+		if got != want {
+			t.Errorf("%s is read as %s, not as %s", name, got, want)
+		}
+	}
+}
+
+func TestCandidateIsAddedToText(t *testing.T) {
+	b := open(t, start(t, someRules))
+	b.load("/changes")
+	for text, want := range map[string]string{
+		"name: a\nlimit: 5/1m\n": "name: a\nlimit: 5/1m\ncandidate: {limit: [\"9/1m\"]}\n",
+		"name: a # b\ncandidate:\n  limit: 3/1m\n  key: user\nlimit: 5/1m": "name: a # b\nlimit: 5/1m\ncandidate: {limit: [\"9/1m\"]}\n",
+		"{name: a, limit: 5/1m}": "{name: a, limit: 5/1m, candidate: {limit: [\"9/1m\"]}}\n",
+		"name: a\nresponse:\n  body: |\n    candidate: x\nlimit: 5/1m\n": "name: a\nresponse:\n  body: |\n    candidate: x\nlimit: 5/1m\ncandidate: {limit: [\"9/1m\"]}\n",
+	} {
+		got := value[string](b, `import('/console/static/verdict.js').then(({withCandidate}) => withCandidate(`+quote(text)+`, ['9/1m']))`)
+		if got != want {
+			t.Errorf("%q becomes %q, not %q", text, got, want)
+		}
+	}
+}
