@@ -12,7 +12,8 @@ import (
 )
 
 // A store that answers for so long without a failure has recovered. The time doubles each time that the
-// store fails again within a minute of its recovery, up to a minute: an unsteady store must not fill the log and the history.
+// store fails again within a minute of its recovery, up to a minute: an unsteady store must not fill the log
+// and the history.
 const (
 	recoveredAfter  = time.Second
 	longestRecovery = time.Minute
