@@ -138,7 +138,7 @@ func TestALongCallKeepsItsLease(t *testing.T) {
 	})
 }
 
-// away is a store that stops answering once a lease was taken.
+// away is a store that stops responding after it has granted a lease.
 type away struct{ weir.Store }
 
 func (a away) Decide(ctx context.Context, claims []weir.Claim, times int64, decisions []weir.Decision) (int64, error) {

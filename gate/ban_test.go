@@ -44,7 +44,7 @@ rules:
     ban: {after: 3 refusals within 1m, for: 10m, then: [1h, 24h]}
 `
 
-// knock is what becomes of one request of a user, in words.
+// knock returns the reason of the verdict on one request of a user.
 func knock(t *testing.T, g *gate.Gate, user string) string {
 	t.Helper()
 	var v gate.Verdict
@@ -63,7 +63,7 @@ func knock(t *testing.T, g *gate.Gate, user string) string {
 	return text
 }
 
-// provoke has a user refused until he is banned, and says for how long.
+// provoke refuses a user until a ban, and returns its length.
 func provoke(t *testing.T, g *gate.Gate, user string) string {
 	t.Helper()
 	for range 10 {

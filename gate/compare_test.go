@@ -11,7 +11,7 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// compared is what the candidate of a rule would change, in words.
+// compared returns what the candidate of a rule would change, as a text.
 func compared(t *testing.T, g *gate.Gate, rule string) string {
 	t.Helper()
 	c, ok := g.Compare(rule)
@@ -95,8 +95,7 @@ func TestCandidatesCountEachOfSeveralTimes(t *testing.T) {
 	}
 }
 
-// TestACandidateIsAShadow: its checks are marked, and what goes wrong with it is nobody's
-// business.
+// TestACandidateIsAShadow: its checks are marked, and its errors affect no request.
 func TestACandidateIsAShadow(t *testing.T) {
 	store := &faltering{Store: memstore.New()}
 	g := open(t, store, `rules: [{name: a, key: [user], limit: fixed_window 1/1h, candidate: {limit: fixed_window 2/1h}}]`)

@@ -60,7 +60,7 @@ rules:
 	}
 }
 
-// failing is a store that fails as it is told to.
+// failing is a store that returns the given error.
 type failing struct {
 	weir.Store
 	err error
@@ -83,8 +83,8 @@ rules:
   - {name: tried, match: {path: /x/none/**}, limit: fixed_window 1/1h, mode: shadow, on_store_error: deny}
 `
 
-// TestFaultsAndPolicies is what becomes of two requests in a row, by what is wrong with the
-// store and by what their rules say of it.
+// TestFaultsAndPolicies: the outcomes of two requests in a row, by the fault of the store and the rules'
+// on_store_error.
 func TestFaultsAndPolicies(t *testing.T) {
 	const unavailable, foreign, closed = "unavailable", "foreign", "closed"
 	faults := map[string]error{unavailable: weir.ErrUnavailable, foreign: weir.ErrForeignState, closed: weir.ErrClosed}
@@ -243,7 +243,7 @@ rules:
 	}
 }
 
-// TestTimesGrantsAsManyAsFit. A peek changes nothing and returns what would be granted.
+// TestTimesGrantsAsManyAsFit, and a peek changes nothing and returns what would be granted.
 func TestTimesGrantsAsManyAsFit(t *testing.T) {
 	g := open(t, memstore.New(), `
 rules:
@@ -270,7 +270,7 @@ rules:
 	}
 }
 
-// TestClaimsOfTheCaller are decided together with those of the rules, or alone.
+// TestClaimsOfTheCaller: they are decided together with those of the rules, or alone.
 func TestClaimsOfTheCaller(t *testing.T) {
 	store := &failing{Store: memstore.New()}
 	g := open(t, store, `rules: [{name: site, limit: fixed_window 5/1h, on_store_error: allow}]`)
@@ -314,7 +314,7 @@ func TestCosts(t *testing.T) {
 	}
 }
 
-// TestLeasesBesideOtherLimits are held under one id, renewed, and released alone.
+// TestLeasesBesideOtherLimits: they are held under one id, renewed, and released alone.
 func TestLeasesBesideOtherLimits(t *testing.T) {
 	var now atomic.Int64
 	now.Store(1e15)

@@ -62,7 +62,7 @@ rules:
 	}
 }
 
-// TestMistakesOfListsInFiles are reported in the list file, or where the list is named.
+// TestMistakesOfListsInFiles: they are reported in the list file, or where the list is named.
 func TestMistakesOfListsInFiles(t *testing.T) {
 	files := map[string]string{
 		"bad.txt":    "10.0.0.1\n 10.0.0.300 # no\n10.0.0.1/8\n",

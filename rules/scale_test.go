@@ -11,7 +11,7 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// crowd are rules as a big installation has them: of each ten one for a tenant's paths, one
+// crowd returns rules like those of a large installation: of each ten one for a tenant's paths, one
 // for a host, one for a client's network, one for a header, the rest for services' users
 // and routes, of which the best match applies.
 func crowd(n int) *rules.File {
@@ -114,7 +114,7 @@ func BenchmarkLoad(b *testing.B) {
 	}
 }
 
-// kept is how many bytes stay of what was made.
+// kept is the number of bytes that a value keeps on the heap.
 func kept(make func() any) float64 {
 	heap := func() float64 {
 		runtime.GC()

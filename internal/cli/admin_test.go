@@ -20,7 +20,7 @@ import (
 
 const perIP = "rules:\n  - {name: per-ip, key: [client.ip], limit: fixed_window 1000/1h}\n"
 
-// an operator is who calls weir for a server.
+// An operator runs weir's commands for a server.
 type operator struct {
 	t *testing.T
 	call
@@ -42,7 +42,7 @@ func (o *operator) does(args ...string) string {
 	return r.out
 }
 
-// fails fails the test unless the command fails so.
+// fails fails the test unless the command fails with that code and text.
 func (o *operator) fails(code int, want string, args ...string) {
 	o.t.Helper()
 	if r := o.run(o.t, args...); r.code != code || !strings.Contains(r.err, want) {

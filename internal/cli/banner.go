@@ -72,9 +72,9 @@ func (v *server) purpose(name string) string {
 	switch name {
 	case "http":
 		if v.flags.apart {
-			return "   /console, /v1/…, /v1/forward-auth, /readyz"
+			return "   /v1/…, /v1/forward-auth, /console, /readyz"
 		}
-		return "   /console, /v1/…, /v1/forward-auth, /metrics, /readyz"
+		return "   /v1/…, /v1/forward-auth, /console, /metrics, /readyz"
 	case "metrics":
 		return "   /metrics, /livez, /readyz"
 	case "gateway":

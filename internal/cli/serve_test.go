@@ -264,7 +264,7 @@ func TestPROXYProtocol(t *testing.T) {
 	p.end()
 }
 
-// TestUserAndService are set by flags, and the user is read from trusted proxies only.
+// TestUserAndService: they are set by flags, and the user is read from trusted proxies only.
 func TestUserAndService(t *testing.T) {
 	t.Parallel()
 	file := write(t, t.TempDir(), "rules.yaml", "rules: [{name: a, match: {service: mail, user: ann}, limit: fixed_window 1/1h}]\n")

@@ -90,7 +90,7 @@ func TestClusterFailoverByCommand(t *testing.T) {
 // TestClusterDown: with a third of its slots lost, a Cluster answers for none.
 func TestClusterDown(t *testing.T) {
 	each(t, func(t *testing.T, s stack) {
-		cluster := redistest.StartCluster(t, 3, 0)
+		cluster := redistest.StartCluster(t, 3, 0, "--cluster-node-timeout", "1000")
 		try(t, s, cluster.URL(), cluster.URL(), faulttest.Trial{
 			Forgets: true, Says: "CLUSTERDOWN",
 			Strike: func(load *faulttest.Load) {
@@ -104,7 +104,7 @@ func TestClusterDown(t *testing.T) {
 
 func TestClusterGone(t *testing.T) {
 	each(t, func(t *testing.T, s stack) {
-		cluster := redistest.StartCluster(t, 3, 0)
+		cluster := redistest.StartCluster(t, 3, 0, "--cluster-node-timeout", "1000")
 		try(t, s, cluster.URL(), cluster.URL(), faulttest.Trial{
 			Forgets: true,
 			Strike: func(*faulttest.Load) {

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 )
 
 const slots = 16384
@@ -18,12 +19,17 @@ type Cluster struct {
 }
 
 // StartCluster starts masters, each with a number of replicas, and waits until every node reports the cluster
-// as healthy. It takes about three seconds: a master waits two before it takes part.
-func StartCluster(t testing.TB, masters, replicas int) *Cluster {
+// as healthy. It takes about three seconds: a master waits two before it takes part. A silent master is replaced after
+// a second; without replicas it is missed after 15 only, so that a busy machine does not bring the cluster down. args
+// are further arguments of each redis-server.
+func StartCluster(t testing.TB, masters, replicas int, args ...string) *Cluster {
 	t.Helper()
-	c := &Cluster{t: t}
+	c, silence := &Cluster{t: t}, time.Second
+	if replicas == 0 {
+		silence *= 15
+	}
 	for range masters * (1 + replicas) {
-		c.Nodes = append(c.Nodes, startNode(t))
+		c.Nodes = append(c.Nodes, startNode(t, silence, args))
 	}
 	c.meet(masters)
 	for i, node := range c.Nodes[masters:] {
@@ -37,11 +43,13 @@ func StartCluster(t testing.TB, masters, replicas int) *Cluster {
 	return c
 }
 
-func startNode(t testing.TB) *Server {
+func startNode(t testing.TB, silence time.Duration, args []string) *Server {
 	t.Helper()
 	return start(t, func(s *Server) {
-		s.args = plain(s.port, "--cluster-enabled", "yes", "--cluster-node-timeout", "1000",
+		s.args = plain(s.port, "--cluster-enabled", "yes",
+			"--cluster-node-timeout", strconv.FormatInt(silence.Milliseconds(), 10),
 			"--repl-diskless-sync-delay", "0")
+		s.args = append(s.args, args...)
 	})
 }
 

@@ -430,7 +430,7 @@ func TestANumberThatWasGivenTwice(t *testing.T) {
 	lost(t)(a.Set(ctx, "login", "{name: login, limit: 8/1m}", 2, ann))
 }
 
-// TestNotesInRedis are in the history, are no updates, and fit where no further rule does.
+// TestNotesInRedis: they are in the history, are no updates, and fit where no further rule does.
 func TestNotesInRedis(t *testing.T) {
 	server := redistest.Start(t)
 	l, ctx := openLedger(t, server.URL(), redissource.WithMaxRules(1)), t.Context()

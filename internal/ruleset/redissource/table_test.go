@@ -260,7 +260,7 @@ func TestRulesOutOfForceAreCheckedToo(t *testing.T) {
 	expect(t, table, "b 5/60s, c 100/60s", "; this rule is disabled\nrate_limit_config:d: ")
 }
 
-// TestTwoSpellingsOfOneTarget are reported: only the first has an effect.
+// TestTwoSpellingsOfOneTarget: they are reported, and only the first has an effect.
 func TestTwoSpellingsOfOneTarget(t *testing.T) {
 	for _, two := range [][2]string{{"192.0.2.7", "192.0.2.7/32"}, {"192.0.2.7", "::ffff:192.0.2.7"}, {"2001:db8::1", "2001:DB8:0::1"}} {
 		table := newTable(prefix, 10)

@@ -349,7 +349,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// TestDurationsOfExceptions are written as in limits.
+// TestDurationsOfExceptions: they are written as in limits.
 func TestDurationsOfExceptions(t *testing.T) {
 	c := memory(t).start()
 	for i, test := range []struct {
@@ -489,7 +489,7 @@ func TestRuleAnswerIsConsistent(t *testing.T) {
 	}
 }
 
-// TestInvalidUTF8IsReplaced are shown as well as JSON can: a header's value, and so a key, need
+// TestInvalidUTF8IsReplaced: such values are shown as well as JSON can: a header's value, and so a key, need
 // not be.
 func TestInvalidUTF8IsReplaced(t *testing.T) {
 	c := memory(t).start()

@@ -24,20 +24,20 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// page is the documentation page whose configurations are run unchanged except for addresses.
-func page(t *testing.T) string {
+// read returns a file of the repository. Its configurations are run unchanged except for addresses.
+func read(t *testing.T, name string) string {
 	t.Helper()
-	text, err := os.ReadFile("../../../docs/forward-auth.md")
+	text, err := os.ReadFile(filepath.Join("../../..", name))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return string(text)
 }
 
-// blocks returns the fenced blocks of a kind.
+// blocks returns the fenced blocks of a kind in docs/forward-auth.md.
 func blocks(t *testing.T, kind string, want int) (list []string) {
 	t.Helper()
-	for _, match := range regexp.MustCompile("(?s)```"+kind+"\n(.*?)```").FindAllStringSubmatch(page(t), -1) {
+	for _, match := range regexp.MustCompile("(?s)```"+kind+"\n(.*?)```").FindAllStringSubmatch(read(t, "docs/forward-auth.md"), -1) {
 		list = append(list, match[1])
 	}
 	if len(list) != want {
@@ -283,12 +283,12 @@ func (s *street) refused(name string, r *reply) {
 }
 
 func TestNginx(t *testing.T) {
-	configs := blocks(t, "nginx", 2)
+	whole, closed := read(t, "deploy/nginx/weir.conf"), blocks(t, "nginx", 1)[0]
 	undecided := regexp.MustCompile(`(?s)    location @undecided \{.*?\n    \}\n`)
 	for name, config := range map[string]string{
-		"open":             configs[0],
-		"open, long heads": "large_client_header_buffers 64 1m;\n" + configs[0],
-		"closed":           undecided.ReplaceAllLiteralString(configs[0], configs[1]),
+		"open":             whole,
+		"open, long heads": "large_client_header_buffers 64 1m;\n" + whole,
+		"closed":           undecided.ReplaceAllLiteralString(whole, closed),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -323,7 +323,7 @@ func TestCaddy(t *testing.T) {
 }
 
 func TestHAProxy(t *testing.T) {
-	script, config := blocks(t, "lua", 1)[0], blocks(t, "haproxy", 1)[0]
+	script, config := read(t, "deploy/haproxy/weir.lua"), read(t, "deploy/haproxy/haproxy.cfg")
 	for name, script := range map[string]string{
 		"open":             script,
 		"open, long heads": script,

@@ -190,6 +190,9 @@ func (w *response) WriteHeader(status int) {
 	if !informational && w.early() {
 		w.Header().Set("Connection", "close")
 	}
+	if status == http.StatusContinue {
+		return // the server sends it when the transport reads the body, which may be before: the client would get two
+	}
 	w.ResponseWriter.WriteHeader(status)
 }
 

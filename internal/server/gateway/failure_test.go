@@ -141,12 +141,14 @@ func TestUpstreamFailures(t *testing.T) {
 	impatient.ResponseHeaderTimeout = 20 * time.Millisecond
 	for _, c := range []struct {
 		name, upstream string
+		transport      http.RoundTripper // nil: the usual one, because the machine may be slow too
 		status         int
 	}{
-		{"closed port", closedPort(t), 502}, {"connection closed", mute.URL, 502}, {"it speaks something else", garbled.URL, 502}, {"it is slow", silent.URL, 504},
+		{"closed port", closedPort(t), nil, 502}, {"connection closed", mute.URL, nil, 502},
+		{"it speaks something else", garbled.URL, nil, 502}, {"it is slow", silent.URL, impatient, 504},
 	} {
 		w := newWitness()
-		server := front(t, newGateway(t, c.upstream, limited(t, 5), w.config(impatient)))
+		server := front(t, newGateway(t, c.upstream, limited(t, 5), w.config(c.transport)))
 		response, body := raw(t, server, "GET /reset?token=hush HTTP/1.1\r\nHost: h\r\nAuthorization: hush\r\n\r\n")
 		var problem struct {
 			Type, Title, Detail string

@@ -279,7 +279,7 @@ func TestExpectContinue(t *testing.T) {
 		io.WriteString(connection, "PUT "+path+" HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n")
 		return bufio.NewReader(connection), func(body string) { io.WriteString(connection, body) }
 	}
-	answer, send := ask("/")
+	answer, send := ask("/") // is told to continue once
 	if line, err := answer.ReadString('\n'); line != "HTTP/1.1 100 Continue\r\n" {
 		t.Fatalf("%q, %v", line, err)
 	}

@@ -2,6 +2,8 @@ package browser
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -26,6 +28,7 @@ var pages = []struct{ name, path, english, chinese string }{
 }
 
 func TestEveryPageInBothLanguagesAndThemes(t *testing.T) {
+	t.Parallel()
 	b := open(t, start(t, someRules))
 	for _, page := range pages {
 		for _, look := range []struct{ lang, theme, text string }{{"en", "light", page.english}, {"zh", "dark", page.chinese}} {
@@ -49,6 +52,7 @@ func TestEveryPageInBothLanguagesAndThemes(t *testing.T) {
 }
 
 func TestUnknownPageLeadsBack(t *testing.T) {
+	t.Parallel()
 	b := open(t, start(t, someRules))
 	b.goTo("/health/../rules/no-such-rule")
 	b.expect("404")
@@ -60,6 +64,7 @@ func TestUnknownPageLeadsBack(t *testing.T) {
 }
 
 func TestSwitchesAndShortcuts(t *testing.T) {
+	t.Parallel()
 	b := open(t, start(t, someRules))
 	b.goTo("?span=6h")
 	b.click("button", "中文")
@@ -94,12 +99,20 @@ const (
 
 func startWithTokens(t *testing.T) *server {
 	t.Helper()
-	t.Setenv("WEIR_ADMIN_TOKEN", "ann:"+writer)
-	t.Setenv("WEIR_ADMIN_READ_TOKEN", "ben:"+reader)
-	return start(t, someRules)
+	dir := t.TempDir()
+	var flags []string
+	for flag, line := range map[string]string{"--admin-token-file": "ann:" + writer, "--admin-read-token-file": "ben:" + reader} {
+		file := filepath.Join(dir, strings.Trim(flag, "-"))
+		if err := os.WriteFile(file, []byte(line+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		flags = append(flags, flag, file)
+	}
+	return start(t, someRules, flags...)
 }
 
 func TestLoginAndLogout(t *testing.T) {
+	t.Parallel()
 	b := open(t, startWithTokens(t))
 	b.expect("401")
 	b.load("/rules/login?lang=en")

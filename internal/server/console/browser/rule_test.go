@@ -8,6 +8,7 @@ import (
 )
 
 func TestEditSaveAndRollBack(t *testing.T) {
+	t.Parallel()
 	s := start(t, someRules)
 	b := open(t, s)
 	b.expect("422") // mistakes
@@ -79,6 +80,7 @@ func (s *server) limitOf(t *testing.T, rule string) string {
 }
 
 func TestConflictIsShown(t *testing.T) {
+	t.Parallel()
 	s := start(t, someRules)
 	b := open(t, s)
 	b.expect("412")
@@ -106,6 +108,7 @@ func TestConflictIsShown(t *testing.T) {
 }
 
 func TestReadersChangeNothing(t *testing.T) {
+	t.Parallel()
 	b := open(t, startWithTokens(t))
 	b.expect("401")
 	b.load("/rules/login?lang=en")
@@ -119,6 +122,7 @@ func TestReadersChangeNothing(t *testing.T) {
 
 // TestHistogramIsRead: the sentence beside the histogram.
 func TestHistogramIsRead(t *testing.T) {
+	t.Parallel()
 	b := open(t, start(t, someRules))
 	b.load("/changes")
 	for name, want := range map[string]string{
@@ -139,6 +143,7 @@ func TestHistogramIsRead(t *testing.T) {
 }
 
 func TestCandidateIsAddedToText(t *testing.T) {
+	t.Parallel()
 	b := open(t, start(t, someRules))
 	b.load("/changes")
 	for text, want := range map[string]string{

@@ -32,6 +32,7 @@ func (s *server) decide(t *testing.T, n int, client, path string) (refused int) 
 
 // TestFiguresMove: what clients are answered is on the page, exactly, without a reload.
 func TestFiguresMove(t *testing.T) {
+	t.Parallel()
 	s := start(t, someRules)
 	b := open(t, s)
 	b.goTo("?lang=en")
@@ -52,6 +53,7 @@ func TestFiguresMove(t *testing.T) {
 
 // TestSixQuestions: each is answered within two clicks from the overview.
 func TestSixQuestions(t *testing.T) {
+	t.Parallel()
 	s := start(t, someRules)
 	s.decide(t, 40, "203.0.113.7", "/login")
 	for i := range 30 {
@@ -91,6 +93,7 @@ func TestSixQuestions(t *testing.T) {
 
 // TestWhatIfMakesCandidate: the slider leads to a candidate beside the rule, and the rule's own limit stays.
 func TestWhatIfMakesCandidate(t *testing.T) {
+	t.Parallel()
 	s := start(t, someRules)
 	for i := range 20 {
 		s.decide(t, 5+i, fmt.Sprintf("198.51.100.%d", i), "/login")
