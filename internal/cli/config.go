@@ -120,6 +120,9 @@ var fieldFlags = map[string]string{
 	"AuditRate":      "audit-rate",
 	"AuditKeep":      "audit-keep",
 	"AuditSize":      "audit-file-size",
+	"Alerts":         "alerts",
+	"AlertFormat":    "alert-format",
+	"AlertWebhook":   "alert-webhook-file",
 }
 
 // config completes the configuration of the flags.
