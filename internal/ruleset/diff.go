@@ -227,7 +227,7 @@ func differing(a, b reflect.Value) (fields []string) {
 		if alike(x, y) || none(x) && none(y) || !x.CanInterface() || reflect.DeepEqual(x.Interface(), y.Interface()) {
 			continue
 		}
-		fields = append(fields, word(a.Type().Field(i).Name))
+		fields = append(fields, FieldName(a.Type().Field(i).Name))
 	}
 	return fields
 }

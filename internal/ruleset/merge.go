@@ -156,7 +156,7 @@ func overlay(below, above reflect.Value, each func(field string)) {
 		if !f.IsExported() || f.Name == "Name" || f.Name == "Rules" || f.Name == "Disabled" || none(value) {
 			continue
 		}
-		each(word(f.Name))
+		each(FieldName(f.Name))
 		below.FieldByIndex(f.Index).Set(value)
 	}
 }
@@ -169,8 +169,8 @@ func none(v reflect.Value) bool {
 	return v.IsZero()
 }
 
-// word returns the name of a field in a file: on_store_error for OnStoreError.
-func word(field string) string {
+// FieldName is the name of a field in a file: on_store_error for OnStoreError.
+func FieldName(field string) string {
 	var b strings.Builder
 	for i, c := range field {
 		if unicode.IsUpper(c) && i > 0 {

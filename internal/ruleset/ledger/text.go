@@ -6,10 +6,10 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"unicode"
 
 	"go.yaml.in/yaml/v4"
 
+	"github.com/weirproject/weir/internal/ruleset"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -77,22 +77,10 @@ func mappingOf(v reflect.Value) *yaml.Node {
 		if v.Field(i).IsZero() {
 			continue
 		}
-		name := &yaml.Node{Kind: yaml.ScalarNode, Value: fieldName(v.Type().Field(i).Name)}
+		name := &yaml.Node{Kind: yaml.ScalarNode, Value: ruleset.FieldName(v.Type().Field(i).Name)}
 		node.Content = append(node.Content, name, nodeOf(v.Field(i)))
 	}
 	return node
-}
-
-// fieldName is OnStoreError as on_store_error.
-func fieldName(name string) string {
-	var text strings.Builder
-	for i, r := range name {
-		if unicode.IsUpper(r) && i > 0 {
-			text.WriteByte('_')
-		}
-		text.WriteRune(unicode.ToLower(r))
-	}
-	return text.String()
 }
 
 // sequenceOf is a list, on one line if it is one of texts; one text stands alone.
