@@ -3,7 +3,9 @@ package observe
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/internal/quota"
 	"github.com/weirproject/weir/internal/tally"
 	"github.com/weirproject/weir/rules"
 )
@@ -143,6 +145,13 @@ var ruleDecisions = prometheus.NewDesc("weir_decisions_total",
 
 var ruleBans = prometheus.NewDesc("weir_bans_total", "Bans placed by this server, by rule.", []string{"rule"}, nil)
 
+var ruleLimits = prometheus.NewDesc("weir_limit",
+	"Units of each limit of a rule in its period, as rule files state them; of a concurrency limit, at a time.",
+	[]string{"rule", "limit"}, nil)
+
+var rulePeriods = prometheus.NewDesc("weir_limit_period_seconds",
+	"Period of each limit of a rule. Calendars and concurrency limits have none.", []string{"rule", "limit"}, nil)
+
 var ruleRivals = prometheus.NewDesc("weir_candidate_total",
 	"Requests by rule, decision of the rule (live) and decision of its candidate.",
 	[]string{"rule", "live", "candidate"}, nil)
@@ -161,6 +170,8 @@ func (m *Metrics) Describe(descriptions chan<- *prometheus.Desc) {
 	descriptions <- ruleBans
 	descriptions <- ruleRivals
 	descriptions <- ruleInfo
+	descriptions <- ruleLimits
+	descriptions <- rulePeriods
 	descriptions <- verdictCounts
 	descriptions <- storeTook
 	descriptions <- degradedCounts
@@ -185,6 +196,7 @@ func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 		case own:
 			t.collect(to, rule.Name(), rule.Mode() == rules.Shadow)
 			t.collectMore(to, rule.Name(), rule.Bans() != nil, rule.Candidate() != nil)
+			collectLimits(to, rule)
 		case together:
 			rest.Add(&t.Rule)
 		}
@@ -255,6 +267,23 @@ const mostLabel = 64
 var ruleInfo = prometheus.NewDesc("weir_rule_info",
 	"Label of each rule that has one of at most 64 bytes; the value is 1. Join by rule.",
 	[]string{"rule", "label"}, nil)
+
+// collectLimits exports the limits of a rule, so that its use can be computed.
+func collectLimits(to chan<- prometheus.Metric, rule *rules.Rule) {
+	for _, limit := range rule.Limits() {
+		units := limit.Capacity()
+		if limit.Algorithm() == weir.AlgorithmTokenBucket {
+			units = limit.Refill()
+		}
+		gauge := func(d *prometheus.Desc, value float64) {
+			to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, rule.Name(), limit.Name())
+		}
+		gauge(ruleLimits, float64(units))
+		if period := quota.Period(limit); period > 0 {
+			gauge(rulePeriods, period.Seconds())
+		}
+	}
+}
 
 // collectMore exports bans and comparisons, which only some rules have.
 func (t *counted) collectMore(to chan<- prometheus.Metric, name string, banned, compared bool) {

@@ -107,6 +107,9 @@ func TestVerdictsAreCounted(t *testing.T) {
 	decide(t, g, nil, gate.Once)
 	decide(t, g, from("192.0.2.9", "/"), gate.Ask{Times: -1})
 	says(t, m,
+		`weir_limit{limit="ip",rule="ip"} 2`,
+		`weir_limit{limit="ip.2",rule="ip"} 100`,
+		`weir_limit_period_seconds{limit="ip.2",rule="ip"} 86400`,
 		`weir_decisions_total{outcome="passed",rule="site"} 2`,
 		`weir_decisions_total{outcome="refused",rule="site"} 0`,
 		`weir_decisions_total{outcome="passed",rule="ip"} 2`,

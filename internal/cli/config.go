@@ -95,6 +95,7 @@ func (f *ruleFlags) check() error {
 // fieldFlags are the flags of fields whose names differ.
 var fieldFlags = map[string]string{
 	"Limits":         "limit",
+	"Rules":          "config",
 	"Hashes":         "rules",
 	"Ledger":         "ledger",
 	"Poll":           "config-poll",
@@ -119,6 +120,9 @@ var fieldFlags = map[string]string{
 	"AuditRate":      "audit-rate",
 	"AuditKeep":      "audit-keep",
 	"AuditSize":      "audit-file-size",
+	"Alerts":         "alerts",
+	"AlertFormat":    "alert-format",
+	"AlertWebhook":   "alert-webhook-file",
 }
 
 // config completes the configuration of the flags.

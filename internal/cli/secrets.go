@@ -24,7 +24,7 @@ func (f *serveFlags) readSecrets(s *System, warn func(string)) (read secrets, er
 // knownVariables are the variables of the flags, of the secrets, and of other commands.
 func knownVariables(flags *pflag.FlagSet) []string {
 	known := []string{"WEIR_TOKEN", "WEIR_READ_TOKEN", "WEIR_ADMIN_TOKEN", "WEIR_ADMIN_READ_TOKEN",
-		"WEIR_RESP_PASSWORD", "WEIR_HASH_KEY",
+		"WEIR_RESP_PASSWORD", "WEIR_HASH_KEY", "WEIR_ALERT_WEBHOOK", "WEIR_ALERT_SECRET",
 		"WEIR_SERVER", "WEIR_SERVER_CA", "WEIR_SERVER_CERT", "WEIR_SERVER_KEY", "WEIR_SERVER_TIMEOUT"}
 	for _, name := range flagNames(flags) {
 		known = append(known, variable(name))

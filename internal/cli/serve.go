@@ -35,6 +35,8 @@ type serveFlags struct {
 	respFailOpen     bool
 	open             bool
 	admin            adminFlags
+	alertURLFile     string
+	alertSecretFile  string
 	shutdown         time.Duration
 	drain            time.Duration
 	format, level    string
@@ -99,6 +101,7 @@ func (f *serveFlags) add(flags *pflag.FlagSet) {
 		"`TIME` for requests in flight to finish after a signal")
 	flags.DurationVar(&f.drain, "drain", 0, "`TIME` to continue serving after a signal, with /readyz failing")
 	f.rules.addAudit(flags)
+	f.addAlerts(flags)
 	flags.StringVar(&f.rules.Telemetry, "telemetry", engine.TelemetryOn,
 		"statistics of rules and keys, for the console and its API: on, hidden\n(keys as digests) or off; one `WORD`")
 	flags.StringVar(&f.rules.StateDir, "state-dir", "",

@@ -58,6 +58,9 @@ func serve(ctx context.Context, s *System, f *serveFlags, flags *pflag.FlagSet, 
 	collectAsUsual := collectLess()
 	defer collectAsUsual()
 	f.rules.Log = log
+	if err := f.readAlertSecrets(s, warn); err != nil {
+		return err
+	}
 	setup, err := f.rules.read(ctx, s, flags, warn)
 	if err != nil {
 		return err

@@ -20,6 +20,7 @@ import (
 	"github.com/weirproject/weir/internal/bounds"
 	"github.com/weirproject/weir/internal/netaddr"
 	"github.com/weirproject/weir/internal/ruleset/redissource"
+	"github.com/weirproject/weir/internal/telemetry/alert"
 	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/pathform"
 	"github.com/weirproject/weir/rules"
@@ -61,6 +62,7 @@ type Config struct {
 	Node  string // name of this process in records; "": the host's
 	Audit Audit
 
+	Alerts    Alerts
 	Telemetry string // TelemetryOn, TelemetryHidden or TelemetryOff
 	StateDir  string // folder for the history of telemetry, where counts are in memory; "": none
 
@@ -127,6 +129,7 @@ type Setup struct {
 	Clients *clientaddr.Extractor
 	Form    pathform.Form
 
+	alerting alert.Settings
 	primary  *primary
 	sets     *redissource.Sets // nil: no sets are read
 	setless  bool              // there is no Redis to read sets from
@@ -243,6 +246,9 @@ func (l *Setup) settle() error {
 		return err
 	}
 	if err := l.checkAudit(); err != nil {
+		return err
+	}
+	if err := l.checkAlerts(); err != nil {
 		return err
 	}
 	return l.settleProxies()

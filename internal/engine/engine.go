@@ -11,6 +11,7 @@ import (
 	"github.com/weirproject/weir/internal/ruleset"
 	"github.com/weirproject/weir/internal/ruleset/ledger"
 	"github.com/weirproject/weir/internal/telemetry"
+	"github.com/weirproject/weir/internal/telemetry/alert"
 	"github.com/weirproject/weir/internal/telemetry/audit"
 	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/observe"
@@ -30,8 +31,10 @@ type Engine struct {
 	manager  *ruleset.Manager
 	store    weir.Store // without layers
 	outage   *outage
-	watcher  *watcher   // nil: no telemetry
-	audit    *audit.Log // nil: none
+	watcher  *watcher       // nil: no telemetry
+	audit    *audit.Log     // nil: none
+	alerts   *alert.Manager // nil: none
+	webhook  *alert.Webhook // nil: none
 	markers  []func(telemetry.Mark)
 	optional string // a layer that was not asked for: the engine is ready without it
 	stop     context.CancelFunc
@@ -115,6 +118,7 @@ func (e *Engine) open(ctx context.Context) error {
 		return err
 	}
 	e.run()
+	e.openAlerts()
 	return nil
 }
 
@@ -160,7 +164,7 @@ func (e *Engine) addLayers(store weir.Store) (local weir.Store, err error) {
 // prepare makes the manager, which keeps the rules up to date.
 func (e *Engine) prepare(layers []ruleset.Layer) (err error) {
 	e.manager, err = ruleset.NewManager(layers, e.swap, ruleset.WithCompile(e.Compile),
-		ruleset.WithTell(e.onEvent), ruleset.WithStartWithin(e.StartWithin))
+		ruleset.WithEvents(e.onEvent), ruleset.WithStartWithin(e.StartWithin))
 	if err != nil {
 		return err
 	}
@@ -201,6 +205,7 @@ func (e *Engine) Close() (err error) {
 		e.stop()
 	}
 	e.ended.Wait()
+	e.closeAlerts()
 	if e.linter != nil {
 		e.linter.Stop()
 	}

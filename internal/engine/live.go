@@ -139,7 +139,7 @@ func (e *Engine) logEvent(v *ruleset.Event) {
 // markRules records a change of rules. Those of the ledger are recorded where an operator made them.
 func (e *Engine) markRules(v *ruleset.Event) {
 	if v.Layer != LedgerLayer {
-		e.Mark(telemetry.Mark{Kind: "rules", Text: ruleset.Details(v.Changes), Actor: v.Layer, Change: v.Revision})
+		e.Mark(telemetry.Mark{Kind: "rules", Text: v.Layer + ": " + ruleset.Details(v.Changes)})
 	}
 }
 

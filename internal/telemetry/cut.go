@@ -181,21 +181,17 @@ func (r *Recorder) makeRoom(rules map[string]tally.Counts) {
 		return cmp.Compare(requests(a.rule.Name()), requests(b.rule.Name()))
 	})
 	places := *r.watching.Load()
-	var leaves, comes *place
+	var comes *place
 	most := requests(least.rule.Name())
 	for i := range places {
 		p := &places[i]
-		if w := p.watched.Load(); w == least {
-			leaves = p
-		} else if n := requests(p.rule.Name()); w == nil && p.keyed && n > most {
+		if n := requests(p.rule.Name()); p.table.Load() == nil && p.keyed && n > most {
 			comes, most = p, n
 		}
 	}
-	if leaves == nil || comes == nil {
+	if comes == nil {
 		return
 	}
-	w := newWatched(comes.rule, r.Metrics.Of(comes.rule), least.scale, r.cut.Unix())
-	leaves.watched.Store(nil)
-	comes.watched.Store(w)
-	r.watched[slices.Index(r.watched, least)] = w
+	least.place.table.Store(nil)
+	r.watched[slices.Index(r.watched, least)] = newWatched(comes, r.Metrics.Of(comes.rule), least.scale, r.cut.Unix())
 }

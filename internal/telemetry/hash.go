@@ -36,7 +36,7 @@ func (h *hasher) sum(key string) uint64 {
 	case n > 0:
 		x = uint64(key[0])<<16 | uint64(key[n/2])<<8 | uint64(key[n-1])
 	}
-	return max(2, fold(fold(x^h[2], y^a)^size, h[3])&^1)
+	return max(2, fold(x^h[2]^size*h[3], y^a)&^1)
 }
 
 // fold is both halves of a product.

@@ -109,7 +109,7 @@ func (l window) report(nodes []*KeySample) *KeyReport {
 		all.add(s)
 	}
 	spread, copies := spreadOf(nodes)
-	report := &KeyReport{Distinct: uint64(all.distinct/copies + 0.5), Sampled: all.keys}
+	report := &KeyReport{Distinct: uint64(all.distinct/copies + 0.5), Sampled: int(float64(all.keys)/copies + 0.5)}
 	if l.seconds == 0 {
 		return report
 	}
@@ -118,7 +118,8 @@ func (l window) report(nodes []*KeySample) *KeyReport {
 		units += all.demand[i].units
 	}
 	if units > 0 {
-		report.Error = min(1, 2*math.Sqrt(all.variance)/units+leastError*max(1, math.Sqrt(spread)))
+		// Nodes have the same keys in their samples, so that their errors do not cancel out.
+		report.Error = min(1, 2*math.Sqrt(all.variance*copies)/units+leastError*spread)
 	}
 	for _, part := range limitsOfWhatIf {
 		limit := int64(math.Round(float64(l.base) * part))
@@ -126,14 +127,17 @@ func (l window) report(nodes []*KeySample) *KeyReport {
 			continue
 		}
 		grant := l.grant * float64(limit) / float64(l.base)
-		point := WhatIf{Limit: limit, Keys: uint64(all.keysAbove(grant/spread)/copies + 0.5),
+		if grant < spread {
+			continue // a node sees less than one unit of it
+		}
+		point := WhatIf{Limit: limit, Keys: uint64(all.keysAbove(grant/spread, spread) + 0.5),
 			Requests: all.refused(grant / spread)}
 		if units > 0 {
 			point.Share = point.Requests / units
 		}
 		report.WhatIf = append(report.WhatIf, point)
 	}
-	report.Histogram = all.histogram(l.grant/spread, copies)
+	report.Histogram = all.histogram(l.grant/spread, spread)
 	return report
 }
 
@@ -161,13 +165,21 @@ func (s *KeySample) refused(grant float64) (units float64) {
 }
 
 // keysAbove are the keys with more than grant units in a window.
-func (s *KeySample) keysAbove(grant float64) (keys float64) {
+func (s *KeySample) keysAbove(grant, spread float64) (keys float64) {
 	for i, n := range s.peaks {
-		if middleOf(i) > grant {
-			keys += n
+		if units := middleOf(i); units > grant {
+			keys += n / nodesOf(units, spread)
 		}
 	}
 	return keys
+}
+
+// nodesOf is the number of nodes that see a key of which one sees so many units.
+func nodesOf(units, spread float64) float64 {
+	if spread <= 1 {
+		return 1
+	}
+	return spread * (1 - math.Pow(1-1/spread, max(1, units)*spread))
 }
 
 // middleOf is the middle of a bucket of demands.
@@ -180,15 +192,15 @@ func middleOf(bucket int) float64 {
 	return width*float64(8+sub) + (width-1)/2
 }
 
-func (s *KeySample) histogram(grant, copies float64) []Bar {
+func (s *KeySample) histogram(grant, spread float64) []Bar {
 	keys := [len(bars)]float64{}
 	for i, n := range s.peaks {
-		use := middleOf(i) / grant
-		bar, found := slices.BinarySearch(bars[:], use)
+		units := middleOf(i)
+		bar, found := slices.BinarySearch(bars[:], units/grant)
 		if !found {
 			bar--
 		}
-		keys[bar] += n / copies
+		keys[bar] += n / nodesOf(units, spread)
 	}
 	list := make([]Bar, len(bars))
 	for i := range bars {
@@ -200,8 +212,9 @@ func (s *KeySample) histogram(grant, copies float64) []Bar {
 	return list
 }
 
-// spreadOf returns the ratio of a key's units on all nodes and on one of them, as a unit sees it, and the number of
-// nodes of a key. It compares the keys that all nodes would have listed.
+// spreadOf returns on how many nodes the units of a key are, as if evenly, and the number of nodes of a key, which is
+// less for keys with few units. It compares the keys that all nodes would have listed. Two units of a key are on one
+// node with the probability 1/spread.
 func spreadOf(nodes []*KeySample) (spread, copies float64) {
 	below := uint64(math.MaxUint64)
 	for _, s := range nodes {
@@ -209,7 +222,7 @@ func spreadOf(nodes []*KeySample) (spread, copies float64) {
 			below = min(below, s.hashes[mostHashes-1].hash)
 		}
 	}
-	type sum struct{ units, squares, nodes float64 }
+	type sum struct{ units, pairs, nodes float64 }
 	keys := make(map[uint64]*sum)
 	for _, s := range nodes {
 		for _, k := range s.hashes {
@@ -221,20 +234,22 @@ func spreadOf(nodes []*KeySample) (spread, copies float64) {
 			}
 			one := keys[k.hash]
 			one.units += float64(k.units)
-			one.squares += float64(k.units) * float64(k.units)
+			one.pairs += float64(k.units) * float64(k.units-1)
 			one.nodes++
 		}
 	}
-	var units, parts, seen float64
+	var units, together, seen float64
 	for _, k := range keys {
-		units += k.units
-		parts += k.squares / k.units // what a unit of the key sees on its node
 		seen += k.nodes
+		if k.units > 1 {
+			units += k.units
+			together += k.pairs / (k.units - 1)
+		}
 	}
-	if units == 0 {
-		return 1, 1
+	if units == 0 { // nothing is known
+		return 1, max(1, seen/float64(max(1, len(keys))))
 	}
-	return units / parts, seen / float64(len(keys))
+	return max(1, min(units/together, float64(len(nodes)))), seen / float64(len(keys))
 }
 
 // Append appends the sample in a form for ParseSample, of less than 4 KB.

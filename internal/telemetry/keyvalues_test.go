@@ -48,3 +48,16 @@ func TestKeyValuesOfRules(t *testing.T) {
 		t.Errorf("of %q they are %q, want %q", key, got, values)
 	}
 }
+
+// TestFilterFindsKeysByValue: people look for 203.0.113.7, not for the key of a rule.
+func TestFilterFindsKeysByValue(t *testing.T) {
+	s := telemetry.Sample{Rule: "login", Outcome: "refused", Key: "client.ip=11:203.0.113.7 user=3:ann"}
+	for f, want := range map[telemetry.Filter]bool{
+		{}: true, {Key: s.Key}: true, {Key: "ann"}: true, {Key: "203.0.113.7", Rule: "login"}: true,
+		{Key: "203.0.113"}: false, {Key: "ann", Rule: "other"}: false, {Key: "ann", Outcome: "passed"}: false,
+	} {
+		if got := f.Matches(&s); got != want {
+			t.Errorf("%+v: %v, want %v", f, got, want)
+		}
+	}
+}

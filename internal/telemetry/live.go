@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync"
 
@@ -48,7 +49,7 @@ func (l *live) add(s Sample) {
 		l.rings[1].add(s)
 	}
 	for watcher, f := range l.watchers {
-		if f.matches(&s) {
+		if f.Matches(&s) {
 			select {
 			case watcher <- s:
 			default: // it is too slow
@@ -57,9 +58,10 @@ func (l *live) add(s Sample) {
 	}
 }
 
-func (f *Filter) matches(s *Sample) bool {
-	return (f.Rule == "" || f.Rule == s.Rule) && (f.Key == "" || f.Key == s.Key) &&
-		(f.Outcome == "" || f.Outcome == s.Outcome)
+// Matches reports whether a sample is selected.
+func (f *Filter) Matches(s *Sample) bool {
+	return (f.Rule == "" || f.Rule == s.Rule) && (f.Outcome == "" || f.Outcome == s.Outcome) &&
+		(f.Key == "" || f.Key == s.Key || slices.Contains(KeyValues(s.Key), f.Key))
 }
 
 // Recent returns samples of this node, the latest first. A flood of requests that pass does not displace the others.
@@ -77,7 +79,7 @@ func (r *Recorder) Recent(f Filter, most int) (list []Sample) {
 		if *i == len(ring.list) {
 			break
 		}
-		if s := ring.latest(*i); f.matches(s) {
+		if s := ring.latest(*i); f.Matches(s) {
 			list = append(list, *s)
 		}
 		*i++

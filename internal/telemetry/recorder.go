@@ -53,9 +53,9 @@ type Recorder struct {
 
 // A place has the statistics of a rule, at its index in the rule set.
 type place struct {
-	rule    *rules.Rule
-	keyed   bool
-	watched atomic.Pointer[watched] // nil: its keys are not watched
+	rule  *rules.Rule
+	keyed bool
+	table atomic.Pointer[table] // nil: its keys are not watched
 }
 
 // New returns a recorder, which begins with Run.
@@ -110,8 +110,8 @@ func (r *Recorder) Rules(set *rules.Set) {
 		p := &places[i]
 		p.rule, p.keyed = rule, len(rule.Components()) > 0
 		if w := before[identity(rule)]; w != nil {
-			w.rule = rule
-			p.watched.Store(w)
+			w.rule, w.place = rule, p
+			p.table.Store(w.table)
 			r.watched = append(r.watched, w)
 		}
 	}
@@ -133,7 +133,7 @@ func (r *Recorder) Verdict(v *gate.Verdict) {
 
 // passed records a granted request for each of its rules.
 func (r *Recorder) passed(v *gate.Verdict) {
-	if r.passes.draws() {
+	if r.passes.draws(v) {
 		r.passedDrawn(v)
 		return
 	}
@@ -166,7 +166,7 @@ func (r *Recorder) passedDrawn(v *gate.Verdict) {
 
 // stopped records a request that did not pass for the rule that decided: the others were not charged.
 func (r *Recorder) stopped(v *gate.Verdict) {
-	drawn := r.others.draws()
+	drawn := r.others.draws(v)
 	c, limited := v.Worst()
 	if !limited || c.Rule == nil {
 		if drawn {
@@ -186,9 +186,9 @@ func (r *Recorder) key(rule *rules.Rule, claim *weir.Claim, times int64, refused
 	if i >= len(places) || places[i].rule != rule || !places[i].keyed {
 		return k
 	}
-	w := places[i].watched.Load()
-	if w == nil {
-		if w = r.watch(&places[i]); w == nil {
+	t := places[i].table.Load()
+	if t == nil {
+		if t = r.watch(&places[i]); t == nil {
 			return k
 		}
 	}
@@ -196,11 +196,11 @@ func (r *Recorder) key(rule *rules.Rule, claim *weir.Claim, times int64, refused
 	if refused {
 		one = oneRefused
 	}
-	s := w.table.Load().count(hash, one, claim.Cost*times)
+	s := t.count(hash, one, claim.Cost*times)
 	if s != nil && s.hash.Load()&isNamed == 0 {
-		r.name(w, s, hash, claim.Key)
+		r.name(t.watch, s, hash, claim.Key)
 	}
-	return keyed{w, hash, s != nil, refused}
+	return keyed{t.watch, hash, s != nil, refused}
 }
 
 // name passes the text of a key on; if it cannot, the next request of the key will.
@@ -216,13 +216,13 @@ func (r *Recorder) name(w *watched, s *slot, hash uint64, key string) {
 }
 
 // watch begins to watch the keys of a rule. It gives up where it would wait.
-func (r *Recorder) watch(p *place) *watched {
+func (r *Recorder) watch(p *place) *table {
 	if r.full.Load() || !r.mu.TryLock() {
 		return nil
 	}
 	defer r.mu.Unlock()
-	if w := p.watched.Load(); w != nil || len(r.watched) >= mostWatched {
-		return w
+	if t := p.table.Load(); t != nil || len(r.watched) >= mostWatched {
+		return t
 	}
 	size, larges := small, 0
 	for _, w := range r.watched {
@@ -233,11 +233,10 @@ func (r *Recorder) watch(p *place) *watched {
 	if larges < mostLarge {
 		size = large
 	}
-	w := newWatched(p.rule, r.Metrics.Of(p.rule), size, r.Now().Unix())
-	p.watched.Store(w)
+	w := newWatched(p, r.Metrics.Of(p.rule), size, r.Now().Unix())
 	r.watched = append(r.watched, w)
 	r.full.Store(len(r.watched) >= mostWatched)
-	return w
+	return w.table
 }
 
 // draw completes the event of a decision that was drawn, and puts a copy into a tap.
@@ -261,7 +260,7 @@ func (r *Recorder) tick(now time.Time) {
 	names, _ := r.names.drain()
 	for i := range names {
 		e := &names[i]
-		if place, found := e.watched.table.Load().find(e.hash); found {
+		if place, found := e.watched.table.find(e.hash); found {
 			e.watched.at(place).key = plainKey(e.key.String())
 		}
 	}

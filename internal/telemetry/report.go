@@ -125,7 +125,7 @@ type Sample struct {
 	Weight    float64       `json:"weight"`
 }
 
-// A Filter selects samples; empty fields match all.
+// A Filter selects samples; empty fields match all. Key is a whole key, or one of its values.
 type Filter struct{ Rule, Key, Outcome string }
 
 // A Node is one server of those that share a store, as it described itself last.

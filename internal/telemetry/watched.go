@@ -2,7 +2,6 @@ package telemetry
 
 import (
 	"math"
-	"sync/atomic"
 
 	"github.com/weirproject/weir/internal/tally"
 	"github.com/weirproject/weir/rules"
@@ -35,13 +34,14 @@ const (
 	generation = 300 // seconds
 )
 
-// A watched has the statistics of the keys of one rule. All but its table is guarded by Recorder.mu.
+// A watched has the statistics of the keys of one rule. Recorder.mu guards it.
 type watched struct {
 	rule   *rules.Rule
+	place  *place      // of the rule in force
 	counts *tally.Rule // of all its requests
 	begun  tally.Counts
 	scale  scale
-	table  atomic.Pointer[table]
+	table  *table
 
 	old      *table // replaced at the last tick: requests that began before may have counted in it
 	level    uint   // the sample has 1 of 2^level keys
@@ -67,8 +67,9 @@ type entry struct {
 	total, peak     [2]uint64
 }
 
-func newWatched(rule *rules.Rule, counts *tally.Rule, size scale, now int64) *watched {
-	w := &watched{rule: rule, counts: counts, begun: counts.Read(), scale: size, window: windowOf(rule), born: now}
+func newWatched(p *place, counts *tally.Rule, size scale, now int64) *watched {
+	w := &watched{rule: p.rule, place: p, counts: counts, begun: counts.Read(), scale: size,
+		window: windowOf(p.rule), born: now}
 	w.replace(math.MaxUint64)
 	return w
 }
@@ -76,6 +77,7 @@ func newWatched(rule *rules.Rule, counts *tally.Rule, size scale, now int64) *wa
 // replace makes a table of the entries, with another threshold.
 func (w *watched) replace(below uint64) {
 	t := newTable(w.scale.slots, below)
+	t.watch = w
 	w.index, w.heavy = make([]uint16, w.scale.slots), 0
 	for i := range w.entries {
 		e := &w.entries[i]
@@ -92,13 +94,14 @@ func (w *watched) replace(below uint64) {
 		}
 	}
 	t.room.Add(-int64(len(w.entries)))
-	w.old = w.table.Swap(t)
+	w.old, w.table = w.table, t
+	w.place.table.Store(t)
 }
 
 // at is the entry of a slot that has a key.
 func (w *watched) at(place int) *entry {
 	if w.index[place] == 0 {
-		w.entries = append(w.entries, entry{hash: w.table.Load().slots[place].hash.Load() &^ isNamed})
+		w.entries = append(w.entries, entry{hash: w.table.slots[place].hash.Load() &^ isNamed})
 		w.index[place] = uint16(len(w.entries))
 	}
 	return &w.entries[w.index[place]-1]
@@ -114,12 +117,12 @@ func (w *watched) weight(e *entry) float64 {
 
 // fold takes the counts out of the table.
 func (w *watched) fold() {
-	t := w.table.Load()
+	t := w.table
 	if w.old != nil {
 		w.foldOld(t)
 	}
 	for place := range t.slots {
-		if passed, refused, units := t.slots[place].take(); passed|refused != 0 {
+		if passed, refused, units := t.take(place); passed|refused != 0 {
 			w.at(place).add(passed, refused, units)
 		}
 	}
@@ -131,12 +134,11 @@ func (w *watched) fold() {
 // foldOld takes what was counted in the replaced table meanwhile.
 func (w *watched) foldOld(t *table) {
 	for i := range w.old.slots {
-		s := &w.old.slots[i]
-		passed, refused, units := s.take()
+		passed, refused, units := w.old.take(i)
 		if passed|refused == 0 {
 			continue
 		}
-		if place, found := t.find(s.hash.Load() &^ isNamed); found {
+		if place, found := t.find(w.old.slots[i].hash.Load() &^ isNamed); found {
 			w.at(place).add(passed, refused, units)
 		}
 	}
@@ -239,7 +241,7 @@ func (w *watched) sketch(e *event, weight float64) {
 
 // promote puts the frequent keys of the sketches into the table, which counts them exactly from now on.
 func (w *watched) promote() {
-	t, least := w.table.Load(), w.least()
+	t, least := w.table, w.least()
 	for kind, s := range w.sketches {
 		if s == nil {
 			continue

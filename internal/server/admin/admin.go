@@ -49,8 +49,7 @@ type handler struct {
 	Server
 	mux      *http.ServeMux
 	document func() []byte
-
-	overviews overviews
+	reports  reports
 }
 
 // New makes the handler of all paths below Prefix.

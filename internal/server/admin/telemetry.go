@@ -35,14 +35,53 @@ const (
 )
 
 // A rendered answer is JSON. The types of telemetry are encoded by encoding/json, which knows durations.
-type rendered []byte
+type rendered struct{ plain, zipped []byte }
 
 func render(answer any, err error) (any, error) {
 	if err != nil {
 		return nil, err
 	}
 	text, err := json.Marshal(answer)
-	return rendered(text), err
+	text = append(text, '\n')
+	return &rendered{text, web.Gzip(text)}, err
+}
+
+// Bounds of the reports that are remembered: many consoles ask for the same.
+const (
+	reportLasts = 2 * time.Second
+	mostReports = 32
+)
+
+// reports are the last answers, by path and query.
+type reports struct {
+	mu   sync.Mutex
+	list map[string]*report
+}
+
+// A report is made once.
+type report struct {
+	at     time.Time
+	once   sync.Once
+	answer any
+	err    error
+}
+
+// of returns the answer to a call, and makes it if there is none. It is made without the deadline of the call, because
+// other calls wait for it too.
+func (r *reports) of(ctx context.Context, c *call, answer func(context.Context) (any, error)) (any, error) {
+	key, now := c.request.URL.Path+"?"+c.request.URL.RawQuery, time.Now()
+	r.mu.Lock()
+	one := r.list[key]
+	if one == nil || now.Sub(one.at) > reportLasts {
+		if r.list == nil || len(r.list) >= mostReports {
+			r.list = make(map[string]*report)
+		}
+		one = &report{at: now}
+		r.list[key] = one
+	}
+	r.mu.Unlock()
+	one.once.Do(func() { one.answer, one.err = answer(context.WithoutCancel(ctx)) })
+	return one.answer, one.err
 }
 
 // interval reads the query of a report.
@@ -91,57 +130,12 @@ func (c *call) moment(name string, now time.Time) (time.Time, error) {
 		"%s is %.80q; allowed: a time such as 2026-11-22T17:00:00Z, or a duration before now such as 15m", name, text)
 }
 
-// overviewLasts is how long the same query gets the same overview: of 1,000 rules it takes milliseconds, and many
-// consoles that are open ask for it every few seconds.
-const overviewLasts = time.Second
-
-// mostOverviews are remembered.
-const mostOverviews = 16
-
-// overviews are the latest, by query.
-type overviews struct {
-	mutex  sync.Mutex
-	latest map[string]madeOverview
-}
-
-type madeOverview struct {
-	at   time.Time
-	text any
-}
-
-// find returns an overview that is new enough, or nil.
-func (o *overviews) find(query string) any {
-	o.mutex.Lock()
-	defer o.mutex.Unlock()
-	if made := o.latest[query]; time.Since(made.at) < overviewLasts {
-		return made.text
-	}
-	return nil
-}
-
-func (o *overviews) add(query string, text any) {
-	o.mutex.Lock()
-	defer o.mutex.Unlock()
-	if o.latest == nil || len(o.latest) >= mostOverviews {
-		o.latest = make(map[string]madeOverview)
-	}
-	o.latest[query] = madeOverview{time.Now(), text}
-}
-
 func (h *handler) overview(ctx context.Context, c *call) (any, error) {
 	q, err := c.interval(defaultRules, mostRules)
 	if err != nil {
 		return nil, err
 	}
-	query := c.query.Encode()
-	if text := h.overviews.find(query); text != nil {
-		return text, nil
-	}
-	text, err := render(h.Telemetry.Overview(ctx, q))
-	if err == nil {
-		h.overviews.add(query, text)
-	}
-	return text, err
+	return h.reports.of(ctx, c, func(ctx context.Context) (any, error) { return render(h.Telemetry.Overview(ctx, q)) })
 }
 
 func (h *handler) ruleReport(ctx context.Context, c *call) (any, error) {
@@ -149,12 +143,14 @@ func (h *handler) ruleReport(ctx context.Context, c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	report, err := h.Telemetry.Rule(ctx, c.name(), q)
-	if err == nil && report == nil {
-		return nil, web.Refuse(missing, "rule is %.130q; allowed: one that is in force, or had requests "+
-			"in the last 24h", c.name())
-	}
-	return render(report, err)
+	return h.reports.of(ctx, c, func(ctx context.Context) (any, error) {
+		report, err := h.Telemetry.Rule(ctx, c.name(), q)
+		if err == nil && report == nil {
+			return nil, web.Refuse(missing, "rule is %.130q; allowed: one that is in force, or had requests "+
+				"in the last 24h", c.name())
+		}
+		return render(report, err)
+	})
 }
 
 func (h *handler) nodes(ctx context.Context, _ *call) (any, error) {

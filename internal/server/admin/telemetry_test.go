@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/weirproject/weir/gate"
-	"github.com/weirproject/weir/internal/redistest"
 	"github.com/weirproject/weir/internal/ruleset/ledger"
 	"github.com/weirproject/weir/internal/server/admin"
 	"github.com/weirproject/weir/internal/server/web"
@@ -106,16 +105,23 @@ func reports(t *testing.T) *client {
 	} {
 		c.ask(line, "").has(400, allowed)
 	}
-	liveIsBounded(t, c, stopping)
+	liveIsBounded(t, w, c, stopping)
 	explains(c)
 	return c
 }
 
-// liveIsBounded opens the most streams that there may be, each until its first sample, and one more.
-func liveIsBounded(t *testing.T, c *client, stopping chan struct{}) {
+// liveIsBounded opens the most streams that there may be, each until its first sample, and one more. It reads them
+// beside the client, who returns an answer when it has ended.
+func liveIsBounded(t *testing.T, w *world, c *client, stopping chan struct{}) {
+	h, err := admin.New(w.server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(h)
+	defer server.Close()
 	var streams []*bufio.Reader
 	for range 64 {
-		response, err := http.Get(c.url + admin.Prefix + "telemetry/live")
+		response, err := http.Get(server.URL + admin.Prefix + "telemetry/live")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -130,6 +136,7 @@ func liveIsBounded(t *testing.T, c *client, stopping chan struct{}) {
 	}
 	c.ask("GET telemetry/live", "").has(503, "64 streams")
 	close(stopping)
+	c.ask("GET telemetry/live", "").has(200, "event: end")
 	for _, stream := range streams {
 		if rest, err := io.ReadAll(stream); err != nil || !strings.Contains(string(rest), "event: end") {
 			t.Errorf("a stream goes on with %q, %v", rest, err)
@@ -305,24 +312,4 @@ func TestExplainIsBounded(t *testing.T) {
 	if e := c.explained(`{"text":"203.0.113.7"}`); len(e.Rules) != 64 || e.More != 36 || e.Rules[0].Rule != "rdv" {
 		t.Errorf("%d rules and %d more, first %s", len(e.Rules), e.More, e.Rules[0].Rule)
 	}
-}
-
-// Many consoles that are open ask for the same overview.
-func TestOverviewsAreSharedForAMoment(t *testing.T) {
-	w := memory(t)
-	queries := make(chan telemetry.Query, 100)
-	w.server.Telemetry = &fixedReports{rules: 1, queries: queries}
-	c := w.start()
-	for range 20 {
-		c.ask("GET telemetry/overview?from=15m", "").has(200, `"login"`)
-	}
-	c.ask("GET telemetry/overview?from=1h", "").has(200, `"login"`)
-	if n := len(queries); n > 10 { // 2, if a second does not pass meanwhile
-		t.Errorf("21 requests for 2 overviews made %d", n)
-	}
-	before := len(queries)
-	redistest.Await(t, "another overview a second later", func() bool {
-		c.ask("GET telemetry/overview?from=15m", "").has(200, `"login"`)
-		return len(queries) > before
-	})
 }

@@ -201,7 +201,7 @@ func (b *tab) click(selector, text string) {
 
 func (b *tab) fill(selector, text string) {
 	b.t.Helper()
-	b.until(fmt.Sprintf(`(() => { const field = document.querySelector(%q); field?.focus(); field?.select(); return field; })()`, selector))
+	b.until(fmt.Sprintf(`(() => { const field = document.querySelector(%q); field?.focus(); field?.select(); return field && field === document.activeElement; })()`, selector))
 	b.keys(text)
 }
 

@@ -3,7 +3,7 @@ import { html } from './vendor/preact.js';
 import { Badge, Empty, Table } from './components.js';
 import { clockSeconds, duration, number, t } from './i18n.js';
 import { href } from './router.js';
-import { keyText } from './telemetry.js';
+import { isCut, keyText } from './telemetry.js';
 
 const tones = { refused: 'bad', denied: 'bad', failed: 'bad' };
 
@@ -15,15 +15,23 @@ export function Samples({ list, empty }) {
 	const columns = [
 		{ title: t('chart.time'), cell: (one) => html`<time datetime=${one.at} title=${one.at}>${clockSeconds(one.at)}</time>` },
 		{ title: t('live.outcome'), cell: (one) => html`<${Badge} tone=${tones[one.outcome] ?? ''}>${t('outcome.' + one.outcome)}</${Badge}>` },
-		{ name: 'key', title: t('nav.key'), cell: (one) => one.hidden || !one.key ? html`<span class="mono">${one.key && keyText(one)}</span>` :
-			html`<a class="mono" href=${href('key', '', { q: one.key, rule: one.rule })}>${keyText(one)}</a>` },
-		{ title: t('nav.rule'), cell: (one) => one.rule && html`<a href=${href('rules', one.rule)}>${one.rule}</a>` },
+		{ name: 'key', title: t('nav.key'), cell: (one) => html`${keyLink(one)}${one.rule && html`<div class="narrow"><${RuleLink} rule=${one.rule} /></div>`}` },
+		{ title: t('nav.rule'), wide: true, cell: (one) => one.rule && html`<${RuleLink} rule=${one.rule} />` },
 		{ title: t('live.reason'), wide: true, cell: (one) => html`${reasonText(one.reason)}${one.wait_ns > 0 && html` <span class="note">${t('live.wait', { wait: duration(one.wait_ns) })}</span>`}` },
 		{ title: t('live.request'), wide: true, cell: (one) => one.request_id && html`<a class="mono" href=${href('key', '', { q: one.request_id })}>${one.request_id}</a>` },
 		{ title: t('live.cost'), wide: true, number: true, cell: (one) => number(one.cost) },
 		{ title: t('live.weight'), wide: true, number: true, cell: (one) => one.weight > 1 ? t('live.oneOf', { n: one.weight }) : t('live.each') },
 	];
 	return html`<${Table} caption=${t('key.decisions')} rows=${list} id=${identity} columns=${columns} empty=${html`<${Empty} title=${empty} />`} />`;
+}
+
+const RuleLink = ({ rule }) => html`<a href=${href('rules', rule)}>${rule}</a>`;
+
+// keyLink leads to what is known of a key. A digest, or the beginning of a key, cannot be looked up.
+function keyLink(one) {
+	if (!one.key) return null;
+	if (one.hidden || isCut(one.key)) return html`<span class="mono">${keyText(one)}</span>`;
+	return html`<a class="mono" href=${href('key', '', { q: one.key, rule: one.rule })}>${keyText(one)}</a>`;
 }
 
 // identity numbers samples, which have no name of their own.

@@ -18,8 +18,12 @@ export const shadowOutcomes = [
 // are not seen, or turn the direction of the text, are replaced.
 export function keyText({ key, hidden }) {
 	if (hidden) return '#' + key.slice(0, 12);
+	if (isCut(key)) return visible(key.replace(/^[^=]+=\d+:/, '')) + '…';
 	return visible(keyValues(key)?.join(' · ') ?? key);
 }
+
+// isCut tells a key of which only the beginning is kept. It cannot be looked up.
+export const isCut = (key) => /^[^= ]+=\d+:/.test(key) && !keyValues(key);
 
 export const visible = (text) => text.replace(/\p{C}/gu, '\uFFFD');
 

@@ -41,7 +41,7 @@ const here = (route, kind) => href('changes', '', { ...Object.fromEntries(route.
 function Mark({ mark, open }) {
 	const [expanded, expand] = useState(false);
 	const line = html`<span class="event"><time datetime=${mark.at}>${dateTime(mark.at)}</time><${Badge} tone=${{ incident: 'bad', end: 'good' }[markTone(mark)] ?? ''}>${t('mark.' + mark.kind)}</${Badge}>
-		${mark.rule && html`<a href=${href('rules', mark.rule)}>${mark.rule}</a>`}<span>${visible(mark.text)}</span>
+		${mark.rule && (mark.change ? html`<b>${mark.rule}</b>` : html`<a href=${href('rules', mark.rule)}>${mark.rule}</a>`)}<span>${visible(mark.text)}</span>
 		<span class="note">${[mark.actor && t('changes.by', { who: mark.actor }), mark.reason, mark.node].filter(Boolean).map(visible).join(' · ')}</span></span>`;
 	if (!mark.change) return html`<li>${line}</li>`;
 	return html`<li><details onToggle=${(event) => expand(event.target.open)}><summary>${line}</summary>${expanded && html`<${Change} mark=${mark} open=${open} />`}</details></li>`;
@@ -53,11 +53,42 @@ function Change({ mark, open }) {
 	return html`<${Result} of=${history}>${({ history: list }) => {
 		const entry = list?.find((one) => String(one.revision) === mark.change);
 		if (!entry) return html`<p class="note">${t('changes.gone')}</p>`;
-		return html`<div class="change"><p class="note">${t('changes.revision', { n: entry.revision })} · ${entry.what} · ${entry.name}</p>
+		return html`<div class="change"><p class="note">${t('changes.revision', { n: entry.revision })} · ${entry.what} · ${mark.rule ? html`<a href=${href('rules', mark.rule)}>${entry.name}</a>` : entry.name}</p>
 			${entry.changes.length > 0 && html`<${Differences} list=${entry.changes} />`}
-			${entry.yaml && html`<details><summary>${t('changes.text')}</summary><pre>${entry.yaml}</pre></details>`}
+			<${Text} before=${previous(entry, list)?.yaml ?? ''} after=${entry.yaml ?? ''} />
 			<${Undo} entry=${entry} list=${list} open=${open} /></div>`;
 	}}</${Result}>`;
+}
+
+const ofRule = (entry, list) => list.filter((one) => one.name === entry.name && !one.key && !one.exception);
+
+function previous(entry, list) {
+	const own = ofRule(entry, list);
+	return own[own.indexOf(entry) + 1];
+}
+
+// Text shows the lines of a rule that were removed and added.
+function Text({ before, after }) {
+	if (!before && !after) return null;
+	return html`<div class="lines mono" role="region" tabindex="0" aria-label=${t('changes.text')}>${difference(lines(before), lines(after)).map(([sign, line]) =>
+		html`<div class=${{ '+': 'added', '-': 'removed' }[sign]}>${sign + ' ' + line}</div>`)}</div>`;
+}
+
+const lines = (text) => text ? text.trimEnd().split('\n') : [];
+
+// difference of two lists of lines, by their longest common subsequence.
+function difference(a, b) {
+	const common = Array.from({ length: a.length + 1 }, () => Array(b.length + 1).fill(0));
+	for (let i = a.length - 1; i >= 0; i--) {
+		for (let j = b.length - 1; j >= 0; j--) common[i][j] = a[i] === b[j] ? common[i + 1][j + 1] + 1 : Math.max(common[i + 1][j], common[i][j + 1]);
+	}
+	const list = [];
+	for (let i = 0, j = 0; i < a.length || j < b.length;) {
+		if (i < a.length && j < b.length && a[i] === b[j]) list.push([' ', a[i++], j++]);
+		else if (j === b.length || i < a.length && common[i + 1][j] >= common[i][j + 1]) list.push(['-', a[i++]]);
+		else list.push(['+', b[j++]]);
+	}
+	return list;
 }
 
 // Undo offers what takes an entry back.
@@ -84,8 +115,7 @@ async function endOf(entry) {
 
 // ruleButtons take a rule back to what it was before the entry, or to the entry itself if it was changed since.
 function ruleButtons(entry, list) {
-	const own = list.filter((one) => one.name === entry.name && !one.key && !one.exception);
-	const at = own.indexOf(entry), before = own[at + 1];
+	const at = ofRule(entry, list).indexOf(entry), before = previous(entry, list);
 	const back = before ? [t('changes.rollback', { n: before.revision }), () => rollbackOf(entry.name, before.revision)] :
 		[t('changes.delete'), () => deletionOf(entry.name)];
 	return at > 0 ? [[t('changes.restore'), () => rollbackOf(entry.name, entry.revision)], back] : [back];

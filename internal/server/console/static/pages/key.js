@@ -61,7 +61,7 @@ function Verdict({ q, data, at, open }) {
 		<h2 class="mono">${keyText({ key: q })} <${Badge}>${t('key.what.' + data.what)}</${Badge}></h2>
 		<p class="answer">${sentence(data, blocked, allowed, refusing, +at)}</p>
 		${write && html`<div class="buttons">${kinds.filter(([kind]) => possible(kind)).map(([kind, text]) =>
-			html`<button onClick=${() => open({ Kind: ExceptionDialog, kind, first: refusing?.rule })}>${t(text)}</button>`)}
+			html`<button onClick=${() => open({ Kind: ExceptionDialog, kind, first: kind === 'override' && refusing?.rule })}>${t(text)}</button>`)}
 			${!ledger && html`<span class="note">${t('key.noLedger')}</span>`}</div>`}</section>`;
 }
 

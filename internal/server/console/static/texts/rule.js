@@ -24,7 +24,7 @@ export default {
 	'rule.read.near': ['Nothing was refused, but {keys} of {all} keys come over 80% of the limit.', '没有拒绝，但 {all} 个键中有 {keys} 个超过限额的 80%。'],
 	'rule.read.abuse': ['{keys} of {all} keys makes {share} of the refusals: this looks like abuse.|{keys} of {all} keys make {share} of the refusals: this looks like abuse.', '{all} 个键中的 {keys} 个造成了 {share} 的拒绝：看起来是滥用。'],
 	'rule.read.tight': ['{keys} of {all} keys ({share}) peak at the limit or above, many of them near it: the limit may be too tight.', '{all} 个键中有 {keys} 个（{share}）的峰值到达或超过限额，其中很多就在限额附近：限额可能太紧。'],
-	'rule.read.spread': ['{keys} of {all} keys were over the limit, and no few of them make most of the refusals.', '{all} 个键中有 {keys} 个超过限额，拒绝并不集中在少数键上。'],
+	'rule.read.spread': ['{keys} of {all} keys were over the limit. The worst of them makes {share} of the refusals.', '{all} 个键中有 {keys} 个超过限额，其中最多的一个键占拒绝的 {share}。'],
 	'rule.read.nokeys': ['All requests share one key: there is no distribution of keys.', '所有请求共用一个键，没有键的分布。'],
 	'rule.whatif': ['What if the limit were …', '如果限额改为……'],
 	'rule.whatif.limit': ['Limit', '限额'],

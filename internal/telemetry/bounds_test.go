@@ -1,0 +1,257 @@
+package telemetry
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/rules"
+)
+
+// rulesOf are rules with a key, each for one service.
+func rulesOf(from, to int) string {
+	var text strings.Builder
+	text.WriteString("rules:\n")
+	for i := from; i < to; i++ {
+		fmt.Fprintf(&text, "  - {name: r%d, match: {service: s%d}, key: [user], limit: fixed_window 3/1h}\n", i, i)
+	}
+	return text.String()
+}
+
+func heap() uint64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// mostMemory is what the comment of Recorder states.
+const mostMemory = 110 << 20
+
+// Memory stays below the stated one while every rule is asked for by more keys than it counts, half of them refused and
+// as long as keys get.
+func TestMemoryIsBounded(t *testing.T) {
+	n := newNode(t, rulesOf(0, mostWatched), true)
+	each := 12_000
+	if testing.Short() {
+		each = 6_000
+	}
+	before := heap()
+	long := strings.Repeat("x", 100)
+	claim := new(weir.Claim)
+	claim.Cost = 1
+	for round := range each / 500 {
+		for _, rule := range n.gate.Rules().Rules() {
+			for i := range 500 {
+				claim.Key = fmt.Sprintf("user=%d:%d%s", i, round*500+i, long)
+				k := n.key(rule, claim, 1, i%2 == 0)
+				if i%4 == 0 && !k.counted {
+					n.take(&event{rule: rule, keyed: k, key: textOf(claim.Key)}, 1)
+				}
+			}
+		}
+		n.pass(tick)
+	}
+	if used := int64(heap()) - int64(before); used > mostMemory {
+		t.Errorf("%d MB, want at most %d", used>>20, mostMemory>>20)
+	} else {
+		t.Logf("%d MB", used>>20)
+	}
+	for _, w := range n.watched {
+		if keys := len(w.entries) - w.heavy; keys > w.scale.keys || w.heavy > w.scale.heavy || w.level == 0 {
+			t.Fatalf("%s has %d keys and %d frequent ones at level %d", w.rule.Name(), keys, w.heavy, w.level)
+		}
+	}
+	runtime.KeepAlive(n)
+}
+
+func textOf(s string) (t text) {
+	t.set(s)
+	return t
+}
+
+// A flood of new keys adds no series and, once the sample is full, no memory.
+func TestFloodOfKeysAddsNothing(t *testing.T) {
+	keys := 10_000_000
+	if testing.Short() {
+		keys = 500_000
+	}
+	n := newNode(t, rulesOf(0, 1), true)
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(n.Recorder)
+	claim := &weir.Claim{Cost: 1}
+	rule := n.gate.Rules().Rules()[0]
+	flood := func(from, to int) (memory uint64, series int) {
+		for i := from; i < to; i++ {
+			claim.Key = fmt.Sprintf("user=8:%08d", i)
+			n.key(rule, claim, 1, false)
+			if i%20_000 == 0 {
+				n.pass(tick)
+			}
+		}
+		n.pass(tick)
+		series, err := testutil.GatherAndCount(registry)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return heap(), series
+	}
+	memory, series := flood(0, keys/10)
+	memory2, series2 := flood(keys/10, keys)
+	if series != series2 || memory2 > memory+1<<20 {
+		t.Errorf("%d series and %d KB became %d series and %d KB", series, memory>>10, series2, memory2>>10)
+	}
+	if d := float64(n.Keys("r0").Distinct) / float64(keys); d < 0.9 || d > 1.1 {
+		t.Errorf("%d keys of %d", n.Keys("r0").Distinct, keys)
+	}
+	runtime.KeepAlive(n)
+}
+
+// Of more rules than are watched, those with the most requests are, in the end.
+func TestBusyRulesAreWatched(t *testing.T) {
+	n := newNode(t, rulesOf(0, mostWatched+3), true)
+	var v gate.Verdict
+	ask := func(rule, times int) {
+		for range times {
+			n.gate.Decide(t.Context(), &rules.Request{Service: fmt.Sprint("s", rule), User: "a"}, gate.Once, &v)
+		}
+	}
+	for i := range mostWatched + 3 {
+		ask(i, 1)
+	}
+	if len(n.watched) != mostWatched || n.Keys(fmt.Sprint("r", mostWatched)) != nil {
+		t.Fatalf("%d rules are watched", len(n.watched))
+	}
+	n.Cut(n.clock)
+	for range 3 {
+		for i := range mostWatched + 3 {
+			ask(i, 1+i)
+		}
+		record := n.Cut(n.clock)
+		if len(record.Rules) != mostRecords {
+			t.Fatalf("%d rules in a record", len(record.Rules))
+		}
+		other := record.Rules[0]
+		if other.Name != otherRules || other.Counts.requests() != 1+2+3+4 { // the least four of 259
+			t.Errorf("%s: %+v", other.Name, other.Counts)
+		}
+	}
+	for i := range mostWatched + 3 {
+		if got, want := n.Keys(fmt.Sprint("r", i)) != nil, i >= 3; got != want {
+			t.Errorf("rule %d is watched: %v", i, got)
+		}
+	}
+}
+
+// Counts of decisions stay exact, and those of keys go on, when rules are replaced.
+func TestReplacedRules(t *testing.T) {
+	n := newNode(t, rulesOf(0, 2), true)
+	var v gate.Verdict
+	ask := func(rule, times int) {
+		for range times {
+			n.gate.Decide(t.Context(), &rules.Request{Service: fmt.Sprint("s", rule), User: "a"}, gate.Once, &v)
+		}
+	}
+	replace := func(text string) {
+		set := compiled(t, text)
+		if err := n.gate.Swap(set); err != nil {
+			t.Fatal(err)
+		}
+		n.Rules(set)
+		n.metrics.Rules(set, n.clock)
+	}
+	ask(0, 1)
+	n.Cut(n.clock)
+	ask(0, 1)
+	ask(1, 2)
+	replace(rulesOf(1, 3)) // r0 is removed
+	ask(1, 3)
+	ask(2, 1)
+	record := n.Cut(n.clock)
+	got := ""
+	for _, r := range record.Rules {
+		got += fmt.Sprintln(r.Name, r.Counts.Passed, r.Counts.Refused, r.Distinct)
+	}
+	if want := "r0 1 0 0\nr1 3 2 1\nr2 1 0 1\n"; got != want {
+		t.Errorf("%swant\n%s", got, want)
+	}
+	replace(strings.ReplaceAll(rulesOf(1, 3), "3/1h", "4/1h"))
+	if len(n.watched) != 0 {
+		t.Error("keys of another limit are compared")
+	}
+	ask(1, 1)
+	if record := n.Cut(n.clock); len(record.Rules) != 1 || record.Rules[0].Counts.Passed != 1 {
+		t.Errorf("%+v", record.Rules)
+	}
+}
+
+// A key without requests is forgotten after the second generation, and its place is free again.
+func TestIdleKeysAreForgotten(t *testing.T) {
+	n := newNode(t, `rules: [{name: user, key: [user], limit: fixed_window 3/1m}]`, true)
+	var v gate.Verdict
+	for i := range 10_000 {
+		n.ask(t, fmt.Sprint("old", i), &v)
+		if i%500 == 0 {
+			n.pass(tick)
+		}
+	}
+	for range 3 {
+		n.pass(generation * time.Second)
+		n.Cut(n.clock)
+		n.ask(t, "new", &v)
+	}
+	report := n.Keys("user")
+	if w := n.find("user"); report.Distinct != 1 || len(w.entries) != 1 || w.level != 0 {
+		t.Errorf("%d keys, %d entries at level %d", report.Distinct, len(w.entries), w.level)
+	}
+}
+
+func TestMetricsOfKeys(t *testing.T) {
+	n := newNode(t, `
+rules:
+  - {name: user, key: [user], limit: fixed_window 4/1m}
+  - {name: busy, key: [user], limit: concurrency 9 ttl 30s}
+`, true)
+	var v gate.Verdict
+	for user, times := range map[string]int{"a": 1, "b": 4, "c": 8} {
+		for range times {
+			n.ask(t, user, &v)
+		}
+	}
+	n.pass(time.Minute)
+	want := `
+# HELP weir_telemetry_rules Rules whose keys are counted, at most 256.
+# TYPE weir_telemetry_rules gauge
+weir_telemetry_rules 2
+# HELP weir_telemetry_samples_total Decisions drawn for the statistics of keys and the console, by kind: passed, or refused, denied and failed.
+# TYPE weir_telemetry_samples_total counter
+weir_telemetry_samples_total{kind="passed"} 9
+weir_telemetry_samples_total{kind="refused"} 4
+# HELP weir_key_utilization Windows of keys by the units that were asked for, as a part of the rule's first limit: 1 is the limit. Estimated from a sample of keys, for the 256 rules with most requests.
+# TYPE weir_key_utilization histogram
+weir_key_utilization_bucket{rule="user",le="0.1"} 0
+weir_key_utilization_bucket{rule="user",le="0.25"} 1
+weir_key_utilization_bucket{rule="user",le="0.5"} 1
+weir_key_utilization_bucket{rule="user",le="0.75"} 1
+weir_key_utilization_bucket{rule="user",le="0.9"} 1
+weir_key_utilization_bucket{rule="user",le="1"} 2
+weir_key_utilization_bucket{rule="user",le="1.25"} 2
+weir_key_utilization_bucket{rule="user",le="2"} 3
+weir_key_utilization_bucket{rule="user",le="5"} 3
+weir_key_utilization_bucket{rule="user",le="10"} 3
+weir_key_utilization_bucket{rule="user",le="+Inf"} 3
+weir_key_utilization_sum{rule="user"} 3.25
+weir_key_utilization_count{rule="user"} 3
+`
+	if err := testutil.CollectAndCompare(n.Recorder, strings.NewReader(want), "weir_key_utilization",
+		"weir_telemetry_rules", "weir_telemetry_samples_total"); err != nil {
+		t.Error(err)
+	}
+}

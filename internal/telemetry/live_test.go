@@ -1,0 +1,215 @@
+package telemetry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/rules"
+)
+
+const twoAnHour = `
+rules:
+  - {name: user, key: [user], limit: fixed_window 2/1h}
+  - {name: admin, match: {path: /admin}, key: [service], on_missing: deny, limit: 5/1h}
+`
+
+// headers are attributes of a request.
+type headers map[string]string
+
+func (h headers) Header(name string) string { return h[name] }
+func (headers) Query(string) string         { return "" }
+func (headers) Cookie(string) string        { return "" }
+func (headers) Descriptor(string) string    { return "" }
+
+func TestRecentHasTheLatestFirst(t *testing.T) {
+	n := newNode(t, twoAnHour, true)
+	var v gate.Verdict
+	ask := func(r *rules.Request, want gate.Outcome) {
+		t.Helper()
+		if n.gate.Decide(t.Context(), r, gate.Once, &v); v.Outcome != want {
+			t.Fatalf("%v, want %v", v.Outcome, want)
+		}
+		n.pass(tick)
+	}
+	id := headers{"X-Request-Id": "r-7"}
+	ask(&rules.Request{User: "a"}, gate.Passed)
+	ask(&rules.Request{User: "a"}, gate.Passed)
+	ask(&rules.Request{User: "a", Attributes: id}, gate.Refused)
+	ask(&rules.Request{User: "b", Path: "/admin"}, gate.Denied)
+	ask(&rules.Request{Path: "/"}, gate.Passed)
+	n.gate.Decide(t.Context(), &rules.Request{User: "c"}, gate.Ask{}, &v) // a look
+	n.pass(tick)
+	text := func(f Filter, most int) (lines string) {
+		for _, s := range n.Recent(f, most) {
+			lines += fmt.Sprintln(s.Rule, s.Key, s.Outcome, s.Reason, s.Wait > 0, s.RequestID, s.Weight, s.Node)
+		}
+		return lines
+	}
+	all := "user user=- passed within_limits false  1 a\nadmin  denied missing_key false  1 a\n" +
+		"user user=1:a refused limit_exceeded true r-7 1 a\nuser user=1:a passed within_limits false  1 a\n" +
+		"user user=1:a passed within_limits false  1 a\n"
+	for _, c := range []struct {
+		filter Filter
+		most   int
+		want   string
+	}{
+		{Filter{}, 100, all},
+		{Filter{}, 0, ""},
+		{Filter{Outcome: "refused"}, 100, "user user=1:a refused limit_exceeded true r-7 1 a\n"},
+		{Filter{Rule: "user", Key: "user=1:a"}, 1, "user user=1:a refused limit_exceeded true r-7 1 a\n"},
+		{Filter{Rule: "nothing"}, 100, ""},
+	} {
+		if got := text(c.filter, c.most); got != c.want {
+			t.Errorf("%+v:\n%swant\n%s", c.filter, got, c.want)
+		}
+	}
+	n.Hide = func(key string) string { return fmt.Sprint("hidden ", len(key)) }
+	ask(&rules.Request{User: "secret"}, gate.Passed)
+	if s := n.Recent(Filter{}, 1)[0]; s.Key != "hidden 13" || !s.Hidden {
+		t.Errorf("%+v", s)
+	}
+}
+
+// A flood of requests that pass hides no refusal, and a tick takes a bounded number of samples, whose weights add up to
+// the requests.
+func TestFloodOfPassedRequestsHidesNoRefusal(t *testing.T) {
+	n := newNode(t, twoAnHour, true)
+	var v gate.Verdict
+	const ticks, each = 30, 20_000
+	weights, refusals := 0.0, 0
+	for i := range ticks {
+		for j := range each {
+			n.ask(t, fmt.Sprint("user", i, j), &v)
+		}
+		if n.ask(t, "again", &v) != (i < 2) {
+			t.Fatal("the limit is wrong")
+		}
+		n.pass(tick)
+	}
+	for _, s := range n.Recent(Filter{}, math.MaxInt) {
+		if s.Outcome == "refused" {
+			refusals++
+		} else {
+			weights += s.Weight
+		}
+	}
+	if refusals != ticks-2 {
+		t.Errorf("%d refusals are shown of %d", refusals, ticks-2)
+	}
+	recent := float64(len(n.live.rings[0].list)) / (perTick / 2) * each
+	if weights < 0.7*recent || weights > 1.4*recent {
+		t.Errorf("the last samples stand for %v requests, want about %v", weights, recent)
+	}
+	if taken := n.passes.taken.Load(); taken > ticks*perTick || taken < ticks*perTick/8 {
+		t.Errorf("%d samples are taken in %d ticks", taken, ticks)
+	}
+	if n.passes.lost.Load() == 0 {
+		t.Error("nothing is lost of the first ticks")
+	}
+}
+
+// After a flood, a request a tick is drawn again with certainty.
+func TestDrawsAllOnceTheFloodIsOver(t *testing.T) {
+	n := newNode(t, twoAnHour, true)
+	var v gate.Verdict
+	for i := range 100_000 {
+		n.ask(t, fmt.Sprint("user", i), &v)
+		if i%20_000 == 0 {
+			n.pass(tick)
+		}
+	}
+	n.pass(2 * time.Second)
+	before := n.passes.taken.Load()
+	for i := range 50 {
+		n.ask(t, fmt.Sprint("later", i), &v)
+		n.pass(tick)
+	}
+	if got := n.passes.taken.Load() - before; got != 50 {
+		t.Errorf("%d of 50 are drawn", got)
+	}
+}
+
+func TestWatchEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t, twoAnHour, true)
+		ctx, stop := context.WithCancel(t.Context())
+		var seen []Sample
+		done := make(chan error)
+		go func() {
+			done <- n.Watch(ctx, Filter{Outcome: "refused"}, func(s Sample) error {
+				seen = append(seen, s)
+				return nil
+			})
+		}()
+		failure := errors.New("the connection is closed")
+		failed := make(chan error)
+		go func() { failed <- n.Watch(ctx, Filter{}, func(Sample) error { return failure }) }()
+		synctest.Wait()
+		var v gate.Verdict
+		for range 4 {
+			n.ask(t, "a", &v)
+		}
+		n.pass(tick)
+		synctest.Wait()
+		if err := <-failed; err != failure {
+			t.Errorf("%v", err)
+		}
+		stop()
+		if err := <-done; err != context.Canceled || len(seen) != 2 {
+			t.Errorf("%v, %+v", err, seen)
+		}
+		if len(n.live.watchers) > 0 {
+			t.Error("watchers are left")
+		}
+	})
+}
+
+// A watcher that is slow misses samples, and nothing waits for it.
+func TestSlowWatcherMissesSamples(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t, twoAnHour, true)
+		ctx, stop := context.WithCancel(t.Context())
+		release := make(chan struct{})
+		seen := 0
+		go n.Watch(ctx, Filter{}, func(Sample) error {
+			<-release
+			seen++
+			return nil
+		})
+		synctest.Wait()
+		var v gate.Verdict
+		for range perTick {
+			n.ask(t, "a", &v)
+		}
+		n.pass(tick)
+		close(release)
+		synctest.Wait()
+		stop()
+		if seen < mostUnread || seen > mostUnread+1 {
+			t.Errorf("%d samples are seen, want those that fit: %d", seen, mostUnread)
+		}
+	})
+}
+
+func TestRunEmptiesTheTaps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t, twoAnHour, true)
+		n.Recorder.Now = time.Now
+		ctx, stop := context.WithCancel(t.Context())
+		go n.Run(ctx)
+		var v gate.Verdict
+		n.ask(t, "a", &v)
+		time.Sleep(tick)
+		synctest.Wait()
+		if len(n.Recent(Filter{}, 10)) != 1 {
+			t.Error("no sample after a tick")
+		}
+		stop()
+	})
+}
