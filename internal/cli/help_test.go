@@ -57,7 +57,7 @@ var elsewhere = regexp.MustCompile(`(0\.0\.0\.0|127\.0\.0\.1):(8443|6380|8081)`)
 // operators are the commands of operators, in an order in which each finds what it needs.
 var operators = []string{"rules set", "rules", "rules list", "rules get", "rules diff", "rules history", "rules rollback", "rules disable", "rules enable",
 	"block", "allow", "override set", "override", "override list", "override delete", "keys", "keys get", "keys reset", "rules delete",
-	"rules compare", "rules promote", "bans", "bans list", "bans lift"}
+	"rules compare", "rules promote", "bans", "bans list", "bans lift", "stats"}
 
 // TestExamples runs what the helps show.
 func TestExamples(t *testing.T) {

@@ -70,9 +70,11 @@ function previous(entry, list) {
 // Text shows the lines of a rule that were removed and added.
 function Text({ before, after }) {
 	if (!before && !after) return null;
-	return html`<pre class="lines" tabindex="0" aria-label=${t('changes.text')}>${difference(before.trimEnd().split('\n'), after.trimEnd().split('\n')).map(([sign, line]) =>
-		html`<span class=${{ '+': 'added', '-': 'removed' }[sign]}>${sign} ${line}\n</span>`)}</pre>`;
+	return html`<div class="lines mono" role="region" tabindex="0" aria-label=${t('changes.text')}>${difference(lines(before), lines(after)).map(([sign, line]) =>
+		html`<div class=${{ '+': 'added', '-': 'removed' }[sign]}>${sign + ' ' + line}</div>`)}</div>`;
 }
+
+const lines = (text) => text ? text.trimEnd().split('\n') : [];
 
 // difference of two lists of lines, by their longest common subsequence.
 function difference(a, b) {
