@@ -96,22 +96,22 @@ cover:
 	@tail -n +2 layers.out >> cover.out
 	@grep -vE '/($(TESTING))/' cover.out > product.out && go tool cover -func=product.out | tail -n 1
 
-# race runs all tests with it, which is slow: a race shows soon or never, so there are fewer draws. So do the files
-# race_test.go. Of the layers, all together pass the suite of stores on Redis, and none of them by itself.
+# race runs all tests with it, which is slow. A race shows soon or never, so the suite of stores makes fewer draws, and
+# tests are short; see the files race_test.go too. Of the layers, all together pass the suite of stores on Redis, and none of them by itself.
 # SEQUENTIAL are long tests of one goroutine, or of what Redis does.
 SEQUENTIAL = TestMemoryFull TestSoak TestVectors.* TestCosts TestStories TestBounds.* TestLongLogsAgreeWithTheEmbeddedStore \
 	TestManyExpiredLeases.* TestStoreStaysBelowItsCeilingOfBytes TestLongKeysCostNoMoreThanShortOnes \
 	TestResetAfterFullStoreKeepsMemoryBounded TestASetThatCompilesDecidesEveryRequest TestParsingMemoryIsBounded
-racing = go test -vet=off -p 3 -race -skip "^($$(echo $(SEQUENTIAL) $(1) | tr ' ' '|'))$$"
-race: export RAPID_CHECKS = 20
+racing = go test -short -vet=off -p 3 -race -skip "^($$(echo $(SEQUENTIAL) $(1) | tr ' ' '|'))$$"
 race: export GORACE = atexit_sleep_ms=0
 race:
 	@for dir in $(filter-out .,$(MODULES)); do \
 		echo "==> tests of $$dir" && (cd $$dir && go test -vet=off ./...) || exit 1; \
 	done
 	@echo "==> tests, race detector"
-	@$(call racing,TestStoreOnRedis) $(EACH_LAYER)
-	@$(call racing) $(SLOW) ./redisstore $(call without,$(SLOW) ./redisstore $(EACH_LAYER) $(SUPPORT))
+	@RAPID_CHECKS=20 $(call racing,TestStoreOnRedis) $(EACH_LAYER)
+	@RAPID_CHECKS=20 $(call racing) ./redisstore ./layers ./memstore ./observe ./storetest
+	@$(call racing) $(SLOW) $(call without,$(SLOW) ./redisstore ./layers $(EACH_LAYER) ./memstore ./observe ./storetest $(SUPPORT))
 
 run:
 	go run ./cmd/weir serve --limit "5/10s" --upstream demo

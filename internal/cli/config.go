@@ -95,6 +95,7 @@ func (f *ruleFlags) check() error {
 // fieldFlags are the flags of fields whose names differ.
 var fieldFlags = map[string]string{
 	"Limits":         "limit",
+	"Rules":          "config",
 	"Hashes":         "rules",
 	"Ledger":         "ledger",
 	"Poll":           "config-poll",

@@ -56,6 +56,7 @@ func TestInvalidConfigurationsDoNotStart(t *testing.T) {
 		{"--max-bytes 0", "", 2, "--max-bytes is 0; allowed: 1 or more"},
 		{"", "WEIR_STORE_TIMEOUT=5", 2, `WEIR_STORE_TIMEOUT is "5"; allowed: a time with its unit`},
 		{"", "WEIR_OPEN=perhaps", 2, `WEIR_OPEN is "perhaps"; allowed: true or false`},
+		{"--rules rules.yaml", "", 2, "a rule file is given with --config"},
 		{"--audit redis", "", 2, "--audit redis stands for the Redis of --store, but --store is memory"},
 		{"--audit log,log", "", 2, "--audit has two of the kind log; allowed: one of each"},
 		{"--audit a.log,b.log", "", 2, "--audit has two of the kind file"},

@@ -27,7 +27,8 @@ func (v *server) openConsole(access *web.Access) (http.Handler, error) {
 		return nil, err
 	}
 	limit, err := httplimit.New(logins, v.client)
-	return console.New(console.Config{Access: access, Ledger: v.engine.Book != nil, LimitLogins: limit}), err
+	c := console.Config{Access: access, Ledger: v.engine.Book != nil, LimitLogins: limit, Log: v.log}
+	return console.New(c), err
 }
 
 // client is the key of a request's client.

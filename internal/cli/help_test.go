@@ -57,7 +57,7 @@ var elsewhere = regexp.MustCompile(`(0\.0\.0\.0|127\.0\.0\.1):(8443|6380|8081)`)
 // operators are the commands of operators, in an order in which each finds what it needs.
 var operators = []string{"rules set", "rules", "rules list", "rules get", "rules diff", "rules history", "rules rollback", "rules disable", "rules enable",
 	"block", "allow", "override set", "override", "override list", "override delete", "keys", "keys get", "keys reset", "rules delete",
-	"rules compare", "rules promote", "bans", "bans list", "bans lift"}
+	"rules compare", "rules promote", "bans", "bans list", "bans lift", "stats"}
 
 // TestExamples runs what the helps show.
 func TestExamples(t *testing.T) {
@@ -115,7 +115,7 @@ func runnable(line, server string) (string, bool) {
 		line, _, _ = strings.Cut(line, " > ")
 		line, _, _ = strings.Cut(line, " | ")
 	}
-	if regexp.MustCompile(`weir (rules|override|block|allow|keys|bans) `).MatchString(line) {
+	if regexp.MustCompile(`weir (rules|override|block|allow|keys|bans|stats)\b`).MatchString(line) {
 		return "export WEIR_SERVER=" + server + "; " + line, true
 	}
 	if strings.HasPrefix(line, "weir audit tail") { // it ends when it is killed

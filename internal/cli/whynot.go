@@ -83,17 +83,17 @@ func meets(form []string, match rules.Match, r *rules.Request) bool {
 
 // unmet describes the conditions that the request does not meet.
 func unmet(m rules.Match, r *rules.Request) (why []string) {
-	tell := func(part rules.Match, format string, values ...any) {
+	check := func(part rules.Match, format string, values ...any) {
 		if !meets(nil, part, r) {
 			why = append(why, fmt.Sprintf(format, values...))
 		}
 	}
-	tell(rules.Match{Method: m.Method}, "method is %s, not %s", shown(r.Method), wanted(m.Method))
-	tell(rules.Match{Host: m.Host}, "host is %s, not %s", shown(r.Host), wanted(m.Host))
-	tell(rules.Match{Client: m.Client}, "client is %s, not in %s", r.Client, wanted(m.Client))
-	tell(rules.Match{Service: m.Service}, "service is %s, not %s", shown(r.Service), wanted(m.Service))
-	tell(rules.Match{User: m.User}, "user is %s, not %s", shown(r.User), wanted(m.User))
-	tell(rules.Match{Route: m.Route}, "route is %s, not %s", shown(r.Route), wanted(m.Route))
+	check(rules.Match{Method: m.Method}, "method is %s, not %s", shown(r.Method), wanted(m.Method))
+	check(rules.Match{Host: m.Host}, "host is %s, not %s", shown(r.Host), wanted(m.Host))
+	check(rules.Match{Client: m.Client}, "client is %s, not in %s", r.Client, wanted(m.Client))
+	check(rules.Match{Service: m.Service}, "service is %s, not %s", shown(r.Service), wanted(m.Service))
+	check(rules.Match{User: m.User}, "user is %s, not %s", shown(r.User), wanted(m.User))
+	check(rules.Match{Route: m.Route}, "route is %s, not %s", shown(r.Route), wanted(m.Route))
 	type table = map[string][]string
 	for _, kind := range []struct {
 		name  string
@@ -108,7 +108,7 @@ func unmet(m rules.Match, r *rules.Request) (why []string) {
 	} {
 		for _, name := range slices.Sorted(maps.Keys(kind.table)) {
 			values := kind.table[name]
-			tell(kind.match(table{name: values}), "%s %s is %s, not %s",
+			check(kind.match(table{name: values}), "%s %s is %s, not %s",
 				kind.name, name, shown(kind.value(name)), wanted(values))
 		}
 	}

@@ -164,7 +164,7 @@ func (e *Engine) addLayers(store weir.Store) (local weir.Store, err error) {
 // prepare makes the manager, which keeps the rules up to date.
 func (e *Engine) prepare(layers []ruleset.Layer) (err error) {
 	e.manager, err = ruleset.NewManager(layers, e.swap, ruleset.WithCompile(e.Compile),
-		ruleset.WithTell(e.onEvent), ruleset.WithStartWithin(e.StartWithin))
+		ruleset.WithEvents(e.onEvent), ruleset.WithStartWithin(e.StartWithin))
 	if err != nil {
 		return err
 	}

@@ -11,9 +11,13 @@ import (
 	"github.com/weirproject/weir/internal/telemetry"
 )
 
-// recoveredAfter is how long a store must answer without a failure to be logged as recovered, so
-// that an unsteady store does not fill the log.
-const recoveredAfter = time.Second
+// A store that answers for so long without a failure has recovered. The time doubles each time that the
+// store fails again within a minute of its recovery, up to a minute: an unsteady store must not fill the log
+// and the history.
+const (
+	recoveredAfter  = time.Second
+	longestRecovery = time.Minute
+)
 
 // An outage logs when the store stops responding, and when it responds again.
 type outage struct {
@@ -22,8 +26,10 @@ type outage struct {
 	down atomic.Bool
 
 	mu     sync.Mutex
-	last   time.Time // of a failure
-	failed int       // since the store went down
+	last   time.Time     // of a failure
+	failed int           // since the store went down
+	up     time.Time     // of the last recovery
+	wait   time.Duration // until the store has recovered
 }
 
 // verdict is the gate's observer.
@@ -51,6 +57,9 @@ func (o *outage) fail(err error) {
 	o.last = time.Now()
 	o.failed++
 	if o.down.CompareAndSwap(false, true) {
+		if o.wait = min(2*o.wait, longestRecovery); time.Since(o.up) >= longestRecovery {
+			o.wait = recoveredAfter
+		}
 		o.log.Warn("store is not responding: rules apply their on_store_error", "error", err)
 		o.mark(telemetry.Mark{Kind: "degraded", Text: "store is not responding: " + err.Error()})
 	}
@@ -59,11 +68,11 @@ func (o *outage) fail(err error) {
 func (o *outage) recover() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if time.Since(o.last) < recoveredAfter || !o.down.CompareAndSwap(true, false) {
+	if time.Since(o.last) < o.wait || !o.down.CompareAndSwap(true, false) {
 		return
 	}
 	o.log.Info("store is responding again", "decisions_without_it", o.failed)
 	o.mark(telemetry.Mark{Kind: "recovered",
 		Text: fmt.Sprintf("store is responding again, after %d decisions without it", o.failed)})
-	o.failed = 0
+	o.failed, o.up = 0, time.Now()
 }

@@ -113,6 +113,10 @@ func (l *Setup) redis(ctx context.Context, name, at string) (ruleset.Layer, erro
 	if at == InStore {
 		at = l.Store
 	}
+	if !strings.Contains(at, "://") {
+		return layer, wrong("%s is %q; allowed: the URL of a Redis that has rules in hashes; a rule file is given "+
+			"with %s", l.field("Hashes"), at, l.field("Rules"))
+	}
 	from, err := redissource.New(at, l.redisOptions(l.Prefix, l.Channel)...)
 	if err == nil {
 		err = probe(ctx, at)

@@ -52,6 +52,7 @@ func (l *Setup) checkTelemetry() error {
 type watcher struct {
 	*telemetry.Recorder
 	history *history.History
+	seeded  bool     // the samples of all nodes can be merged
 	lock    *os.File // of Config.StateDir; nil: none
 	stop    context.CancelFunc
 	ended   sync.WaitGroup
@@ -86,7 +87,7 @@ func (e *Engine) openRecorder(ctx context.Context) {
 	if e.Config.Telemetry == TelemetryHidden {
 		o.Hide = digester(o.Seed, e.HashKey)
 	}
-	e.watcher = &watcher{Recorder: telemetry.New(o)}
+	e.watcher = &watcher{Recorder: telemetry.New(o), seeded: o.Seed != 0}
 	e.Metrics.Registry().MustRegister(e.watcher.Recorder)
 }
 
@@ -108,7 +109,7 @@ func (e *Engine) openHistory(store weir.Store) (err error) {
 	c := history.Config{Name: e.NodeName(), Version: e.Version, Recorder: w.Recorder, Rules: e.Gate.Rules,
 		Describe: e.describe, Alerts: e.FiringAlerts, Ledger: e.Book, Dir: e.StateDir, Log: e.Log}
 	if register, ok := store.(gate.Register); ok && e.Store != Memory {
-		c.Redis, c.Register = e.Store, register
+		c.Redis, c.Register, c.Samples = e.Store, register, w.seeded
 	}
 	if c.Dir != "" {
 		if err := os.MkdirAll(c.Dir, 0o700); err != nil {

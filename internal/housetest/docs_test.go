@@ -168,7 +168,7 @@ func checkCommand(t *testing.T, b block, line string, targets map[string]bool) {
 				}
 			}
 		}
-	case "curl", "git", "cd":
+	case "curl", "git", "cd", "printf":
 	case "weir": // whose tests run what the pages show of it
 	default:
 		t.Errorf("%s:%d: this test does not know the command %q; teach it how to tell whether it works", b.page, b.line, words[0])

@@ -47,7 +47,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	keeper, err := ruleset.NewManager([]ruleset.Layer{{Name: "file", Source: file}}, g.Swap,
-		ruleset.WithTell(func(e ruleset.Event) { fmt.Println(e) }))
+		ruleset.WithEvents(func(e ruleset.Event) { fmt.Println(e) }))
 	if err != nil {
 		log.Fatal(err)
 	}

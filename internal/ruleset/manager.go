@@ -59,9 +59,9 @@ type layerState struct {
 // An Option changes how a Manager works.
 type Option func(*Manager)
 
-// WithTell calls tell with each event, sequentially. The Manager waits for it: tell must return
+// WithEvents calls onEvent with each event, sequentially. The Manager waits for it: onEvent must return
 // quickly, and must not call Reload.
-func WithTell(onEvent func(Event)) Option { return func(m *Manager) { m.onEvent = onEvent } }
+func WithEvents(onEvent func(Event)) Option { return func(m *Manager) { m.onEvent = onEvent } }
 
 // WithCompile replaces rules.Compile without options.
 func WithCompile(compile func(*rules.File) (*rules.Set, error)) Option {

@@ -15,7 +15,7 @@ import (
 // A deed is what a layer does, and how long nothing happens then.
 type deed struct {
 	layer int
-	says  string // the limit of the layer's rule; "": see what
+	limit string // the limit of the layer's rule; "": see what
 	what  string // good, empty, mistake, unreadable
 	pause time.Duration
 }
@@ -24,7 +24,7 @@ func deeds(t *rapid.T, layers int) []deed {
 	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) deed {
 		return deed{
 			layer: rapid.IntRange(0, layers-1).Draw(t, "layer"),
-			says:  fmt.Sprint(rapid.IntRange(1, 9).Draw(t, "limit"), "/1s"),
+			limit: fmt.Sprint(rapid.IntRange(1, 9).Draw(t, "limit"), "/1s"),
 			what:  rapid.SampledFrom([]string{"good", "good", "good", "empty", "mistake", "unreadable"}).Draw(t, "what"),
 			pause: time.Duration(rapid.SampledFrom([]int{0, 0, 0, 1, 4, 6, 30, 60, 300}).Draw(t, "pause")) * time.Millisecond,
 		}
@@ -36,13 +36,13 @@ func deeds(t *rapid.T, layers int) []deed {
 func (d deed) updates() ruleset.Update {
 	switch d.what {
 	case "good":
-		return says(fmt.Sprintf("r%d %s; all %s", d.layer, d.says, d.says))
+		return updateOf(fmt.Sprintf("r%d %s; all %s", d.layer, d.limit, d.limit))
 	case "empty":
-		return says("")
+		return updateOf("")
 	case "mistake":
-		return ruleset.Update{Err: errors.New("mistake " + d.says), Revision: d.says}
+		return ruleset.Update{Err: errors.New("mistake " + d.limit), Revision: d.limit}
 	}
-	return ruleset.Update{Err: errors.New("unreadable " + d.says)}
+	return ruleset.Update{Err: errors.New("unreadable " + d.limit)}
 }
 
 // After updates in any order and pace each layer's last good content is in force.
@@ -52,18 +52,18 @@ func TestLastGoodUpdateOfEachSourceIsInForce(t *testing.T) {
 		slow := time.Duration(rapid.SampledFrom([]int{0, 0, 3, 20, 500}).Draw(r, "slow")) * time.Millisecond
 		list := deeds(r, layers)
 		synctest.Test(t, func(t *testing.T) {
-			h := newHouse(t, layers, nil)
+			h := newHarness(t, layers, nil)
 			defer h.end()
 			h.slow = slow
 			last := make([]string, layers)
 			for i := range layers {
-				h.say(i, deed{layer: i, what: "good", says: "7/1s"}.updates())
+				h.send(i, deed{layer: i, what: "good", limit: "7/1s"}.updates())
 				last[i] = "7/1s"
 			}
 			for _, d := range list {
-				h.say(d.layer, d.updates())
+				h.send(d.layer, d.updates())
 				if d.what == "good" {
-					last[d.layer] = d.says
+					last[d.layer] = d.limit
 				}
 				time.Sleep(d.pause)
 			}

@@ -17,18 +17,18 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// A script is a source that says what a test has it say.
+// A script is a source whose updates a test sets.
 type script struct {
 	changed chan struct{}
 
 	mu  sync.Mutex
-	now *ruleset.Update // nil: it says nothing
+	now *ruleset.Update // nil: Load waits
 }
 
 func newScript() *script { return &script{changed: make(chan struct{}, 1)} }
 
-// says is what Load returns from now on.
-func (s *script) says(n ruleset.Update) {
+// set sets the update that Load returns from now on.
+func (s *script) set(n ruleset.Update) {
 	s.mu.Lock()
 	s.now = &n
 	s.mu.Unlock()
@@ -59,8 +59,8 @@ func (s *script) Wait(ctx context.Context) {
 
 func (s *script) Close() {}
 
-// says makes good updates of rules written "name limit; name limit".
-func says(text string) ruleset.Update {
+// updateOf returns a valid update with rules, written "name limit; name limit".
+func updateOf(text string) ruleset.Update {
 	file := &rules.File{Name: "test"}
 	for rule := range strings.SplitSeq(text, ";") {
 		if name, limit, ok := strings.Cut(strings.TrimSpace(rule), " "); ok {
@@ -70,15 +70,15 @@ func says(text string) ruleset.Update {
 	return ruleset.Update{File: file, Revision: text}
 }
 
-// A house is a keeper with scripts for sources, and what became of it. It runs in a
-// bubble: when a test says that everything is quiet, it is.
-type house struct {
+// A harness is a Manager with scripts for sources, and records what it does. It runs in a synctest bubble, so that
+// quiet is exact.
+type harness struct {
 	t       *testing.T
-	keeper  *ruleset.Manager
+	manager *ruleset.Manager
 	scripts []*script
 	end     func()
 	slow    time.Duration // how long compiling takes
-	refuse  error         // what swap says
+	refuse  error         // the error of swap
 
 	mu       sync.Mutex
 	force    string
@@ -87,8 +87,8 @@ type house struct {
 	events   []string
 }
 
-func newHouse(t *testing.T, layers int, change func(*ruleset.Layer), opts ...ruleset.Option) *house {
-	h := &house{t: t}
+func newHarness(t *testing.T, layers int, change func(*ruleset.Layer), opts ...ruleset.Option) *harness {
+	h := &harness{t: t}
 	var list []ruleset.Layer
 	for i := range layers {
 		h.scripts = append(h.scripts, newScript())
@@ -98,15 +98,15 @@ func newHouse(t *testing.T, layers int, change func(*ruleset.Layer), opts ...rul
 		}
 		list = append(list, y)
 	}
-	opts = append([]ruleset.Option{ruleset.WithTell(h.tell), ruleset.WithCompile(h.compile)}, opts...)
-	keeper, err := ruleset.NewManager(list, h.swap, opts...)
+	opts = append([]ruleset.Option{ruleset.WithEvents(h.report), ruleset.WithCompile(h.compile)}, opts...)
+	manager, err := ruleset.NewManager(list, h.swap, opts...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.keeper = keeper
+	h.manager = manager
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
-	go func() { ended <- keeper.Run(ctx) }()
+	go func() { ended <- manager.Run(ctx) }()
 	h.end = func() {
 		cancel()
 		if err := <-ended; err != nil {
@@ -116,13 +116,13 @@ func newHouse(t *testing.T, layers int, change func(*ruleset.Layer), opts ...rul
 	return h
 }
 
-func (h *house) tell(e ruleset.Event) {
+func (h *harness) report(e ruleset.Event) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.events = append(h.events, e.String())
 }
 
-func (h *house) compile(f *rules.File) (*rules.Set, error) {
+func (h *harness) compile(f *rules.File) (*rules.Set, error) {
 	time.Sleep(h.slow)
 	h.mu.Lock()
 	h.compiled++
@@ -130,7 +130,7 @@ func (h *house) compile(f *rules.File) (*rules.Set, error) {
 	return rules.Compile(f)
 }
 
-func (h *house) swap(set *rules.Set) error {
+func (h *harness) swap(set *rules.Set) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.refuse != nil {
@@ -144,38 +144,38 @@ func (h *house) swap(set *rules.Set) error {
 	return nil
 }
 
-// say has a source say something, and waits until it is received.
-func (h *house) say(i int, n ruleset.Update) {
-	h.scripts[i].says(n)
+// send makes a source return an update, and waits until the Manager has received it.
+func (h *harness) send(i int, n ruleset.Update) {
+	h.scripts[i].set(n)
 	synctest.Wait()
 }
 
-// ask has a source say something to a caller of Reload, and passes the answer on.
-func (h *house) ask(i int, n ruleset.Update, answers chan<- error) {
-	h.say(i, n)
-	go func() { answers <- h.keeper.Reload(context.Background()) }()
+// reload makes a source return an update, and sends the answer of a Reload.
+func (h *harness) reload(i int, n ruleset.Update, answers chan<- error) {
+	h.send(i, n)
+	go func() { answers <- h.manager.Reload(context.Background()) }()
 	synctest.Wait()
 }
 
-// quiet lets pass what is under way, batches included.
-func (h *house) quiet() {
+// quiet waits until all updates are applied, batches included.
+func (h *harness) quiet() {
 	time.Sleep(100 * time.Millisecond)
 	synctest.Wait()
 }
 
 // expect compares the rules in force.
-func (h *house) expect(want string) {
+func (h *harness) expect(want string) {
 	h.t.Helper()
 	h.quiet()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if got := strings.TrimSuffix(h.force, "; "); got != want {
-		h.t.Errorf("in force is %q, not %q", got, want)
+		h.t.Errorf("%q is in force, want %q", got, want)
 	}
 }
 
-// told compares the events since the last call; … stands for any end.
-func (h *house) told(want ...string) {
+// reported compares the events since the last call; … stands for any end.
+func (h *harness) reported(want ...string) {
 	h.t.Helper()
 	h.quiet()
 	h.mu.Lock()
@@ -184,7 +184,7 @@ func (h *house) told(want ...string) {
 		begin, more := strings.CutSuffix(want, "…")
 		return got == want || more && strings.HasPrefix(got, begin)
 	}) {
-		h.t.Errorf("told was\n%s\nnot\n%s", strings.Join(h.events, "\n"), strings.Join(want, "\n"))
+		h.t.Errorf("the events are\n%s\nwant\n%s", strings.Join(h.events, "\n"), strings.Join(want, "\n"))
 	}
 	h.events = nil
 }
@@ -196,54 +196,54 @@ func bubble(t *testing.T, f func(t *testing.T)) {
 
 func TestTheFirstRuleSetWaitsForAllLayers(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		h := newHouse(t, 2, nil)
+		h := newHarness(t, 2, nil)
 		defer h.end()
-		h.say(0, says("x 1/1s"))
+		h.send(0, updateOf("x 1/1s"))
 		h.expect("")
-		h.say(1, says("y 2/1s"))
+		h.send(1, updateOf("y 2/1s"))
 		h.expect("x 1/1s; y 2/1s")
-		if err := h.keeper.Wait(t.Context()); err != nil {
+		if err := h.manager.Wait(t.Context()); err != nil {
 			t.Error(err)
 		}
-		h.told("in force: 2 rules (2 added)", "ready")
+		h.reported("in force: 2 rules (2 added)", "ready")
 	})
 }
 
 func TestALayerThatFailsDoesNotHoldUpTheStart(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		h := newHouse(t, 2, nil)
+		h := newHarness(t, 2, nil)
 		defer h.end()
-		h.say(0, says("x 1/1s"))
-		h.say(1, ruleset.Update{Err: errors.New("no route")})
+		h.send(0, updateOf("x 1/1s"))
+		h.send(1, ruleset.Update{Err: errors.New("no route")})
 		h.expect("x 1/1s")
-		if err := h.keeper.Wait(t.Context()); err == nil || err.Error() != "b: no route" {
-			t.Errorf("Wait says %v", err)
+		if err := h.manager.Wait(t.Context()); err == nil || err.Error() != "b: no route" {
+			t.Errorf("Wait returns %v", err)
 		}
-		h.told("b: down, 0 rules stay in force: no route", "a: in force: 1 rules (1 added)", "ready: b: no route")
-		h.say(1, says("y 2/1s"))
+		h.reported("b: down, 0 rules stay in force: no route", "a: in force: 1 rules (1 added)", "ready: b: no route")
+		h.send(1, updateOf("y 2/1s"))
 		h.expect("x 1/1s; y 2/1s")
-		h.told("b: in force: 2 rules (1 added)", "b: recovered")
+		h.reported("b: in force: 2 rules (1 added)", "b: recovered")
 	})
 }
 
 func TestSilenceEndsTheWait(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		h := newHouse(t, 2, nil, ruleset.WithStartWithin(3*time.Second))
+		h := newHarness(t, 2, nil, ruleset.WithStartWithin(3*time.Second))
 		defer h.end()
-		h.say(0, says("x 1/1s"))
+		h.send(0, updateOf("x 1/1s"))
 		time.Sleep(2900 * time.Millisecond)
 		h.mu.Lock()
 		if h.swapped != 0 {
 			t.Error("it did not wait")
 		}
 		h.mu.Unlock()
-		if err := h.keeper.Wait(t.Context()); err == nil || !strings.Contains(err.Error(), "b: it has not said anything yet") {
-			t.Errorf("Wait says %v", err)
+		if err := h.manager.Wait(t.Context()); err == nil || !strings.Contains(err.Error(), "b: it has not said anything yet") {
+			t.Errorf("Wait returns %v", err)
 		}
 		h.expect("x 1/1s")
-		h.say(1, says("y 1/1s"))
+		h.send(1, updateOf("y 1/1s"))
 		h.expect("x 1/1s; y 1/1s")
-		if err := h.keeper.Status().Err(); err != nil {
+		if err := h.manager.Status().Err(); err != nil {
 			t.Error(err)
 		}
 	})
@@ -251,60 +251,60 @@ func TestSilenceEndsTheWait(t *testing.T) {
 
 func TestStartWithoutAnyValidSource(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		h := newHouse(t, 1, nil)
+		h := newHarness(t, 1, nil)
 		defer h.end()
-		h.say(0, ruleset.Update{Err: errors.New("line 1"), Revision: "1"})
-		if err := h.keeper.Wait(t.Context()); err == nil {
+		h.send(0, ruleset.Update{Err: errors.New("line 1"), Revision: "1"})
+		if err := h.manager.Wait(t.Context()); err == nil {
 			t.Error("Wait is content")
 		}
-		if set := h.keeper.Status().RuleSet; set != nil {
+		if set := h.manager.Status().RuleSet; set != nil {
 			t.Errorf("rules are in force: %v", set)
 		}
-		h.told("a: refused, 0 rules stay in force: line 1", "ready: a: line 1")
+		h.reported("a: refused, 0 rules stay in force: line 1", "ready: a: line 1")
 	})
 }
 
 func TestBadUpdatesChangeNothing(t *testing.T) {
-	mistake := says("x 1/1s")
+	mistake := updateOf("x 1/1s")
 	mistake.File.Rules[0].Limit = []string{"1/60"}
 	mistake.Revision = "mistake"
 	tests := []struct {
 		name    string
 		updates ruleset.Update
-		told    string
+		report  string
 	}{
 		{"it cannot be read", ruleset.Update{Err: errors.New("gone")}, "a: down, 1 rules stay in force: gone"},
 		{"it has mistakes", ruleset.Update{Err: errors.New("line 3"), Revision: "r"}, "a: refused, 1 rules stay in force: line 3"},
-		{"it is empty", says(""), "a: refused, 1 rules stay in force: it has no rules any more: its 1 rules stay in force; remove them one by one, or allow this source to be empty"},
-		{"it says nothing", ruleset.Update{Revision: "r"}, "a: refused, 1 rules stay in force: the source sent neither rules nor an error, which is a bug in it"},
+		{"it is empty", updateOf(""), "a: refused, 1 rules stay in force: it has no rules any more: its 1 rules stay in force; remove them one by one, or allow this source to be empty"},
+		{"an empty update", ruleset.Update{Revision: "r"}, "a: refused, 1 rules stay in force: the source sent neither rules nor an error, which is a bug in it"},
 		{"it does not compile", mistake, `a: refused, 1 rules stay in force: test: rules[0].limit[0]: limit is "1/60"; allowed: a period with its unit, such as 1s, 500ms, 1m30s, 1h, 1d or 1w; "60" is not one`},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				h := newHouse(t, 1, nil)
+				h := newHarness(t, 1, nil)
 				defer h.end()
-				h.say(0, says("x 1/1s"))
+				h.send(0, updateOf("x 1/1s"))
 				h.quiet()
-				loaded := h.keeper.Status().RuleSet.Loaded
+				loaded := h.manager.Status().RuleSet.Loaded
 				h.events = nil
-				for range 3 { // told once, however often it is said
-					h.say(0, test.updates)
-					if err := h.keeper.Reload(t.Context()); err == nil {
-						t.Error("who waited was told that all is well")
+				for range 3 { // reported once, however often it is sent
+					h.send(0, test.updates)
+					if err := h.manager.Reload(t.Context()); err == nil {
+						t.Error("Reload returned no error")
 					}
 					h.expect("x 1/1s")
 				}
-				h.told(test.told)
-				status := h.keeper.Status()
+				h.reported(test.report)
+				status := h.manager.Status()
 				if y := status.Layers[0]; y.Err == nil || y.Since.IsZero() || y.Rules != 1 || y.Loaded.After(y.Since) || status.RuleSet.Loaded != loaded {
 					t.Errorf("the status is %+v", y)
 				}
-				h.say(0, says("x 1/1s")) // what was good before is good again, and no change
+				h.send(0, updateOf("x 1/1s")) // what was good before is good again, and no change
 				h.expect("x 1/1s")
-				h.told("a: recovered")
-				if h.swapped != 1 || h.keeper.Status().Err() != nil {
-					t.Errorf("%d swaps; status %v", h.swapped, h.keeper.Status().Err())
+				h.reported("a: recovered")
+				if h.swapped != 1 || h.manager.Status().Err() != nil {
+					t.Errorf("%d swaps; status %v", h.swapped, h.manager.Status().Err())
 				}
 			})
 		})
@@ -313,36 +313,36 @@ func TestBadUpdatesChangeNothing(t *testing.T) {
 
 func TestASourceMayBeAllowedToBeEmpty(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		h := newHouse(t, 1, func(y *ruleset.Layer) { y.AllowEmpty = true })
+		h := newHarness(t, 1, func(y *ruleset.Layer) { y.AllowEmpty = true })
 		defer h.end()
-		h.say(0, says("x 1/1s"))
+		h.send(0, updateOf("x 1/1s"))
 		h.expect("x 1/1s")
-		h.say(0, says(""))
+		h.send(0, updateOf(""))
 		h.expect("")
-		h.told("a: in force: 1 rules (1 added)", "ready", "a: in force: 0 rules (1 removed)")
+		h.reported("a: in force: 1 rules (1 added)", "ready", "a: in force: 0 rules (1 removed)")
 	})
 }
 
 func TestASourceMayBeginEmpty(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		h := newHouse(t, 1, nil)
+		h := newHarness(t, 1, nil)
 		defer h.end()
-		h.say(0, says(""))
-		if err := h.keeper.Wait(t.Context()); err != nil {
+		h.send(0, updateOf(""))
+		if err := h.manager.Wait(t.Context()); err != nil {
 			t.Error(err)
 		}
-		h.told("a: in force: 0 rules (no rule changed)", "ready")
+		h.reported("a: in force: 0 rules (no rule changed)", "ready")
 	})
 }
 
 func TestBurstOfUpdatesIsOneRuleSet(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		h := newHouse(t, 1, nil)
+		h := newHarness(t, 1, nil)
 		defer h.end()
-		h.say(0, says("x 1/1s"))
+		h.send(0, updateOf("x 1/1s"))
 		h.expect("x 1/1s")
 		for i := range 1000 {
-			h.say(0, says(fmt.Sprintf("x %d/1s", i+2)))
+			h.send(0, updateOf(fmt.Sprintf("x %d/1s", i+2)))
 		}
 		h.expect("x 1001/1s")
 		if h.compiled != 2 {
@@ -353,13 +353,13 @@ func TestBurstOfUpdatesIsOneRuleSet(t *testing.T) {
 
 func TestEndlessUpdatesAreAppliedMeanwhile(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		h := newHouse(t, 1, nil)
+		h := newHarness(t, 1, nil)
 		defer h.end()
-		h.say(0, says("x 1/1s"))
+		h.send(0, updateOf("x 1/1s"))
 		h.expect("x 1/1s")
 		began := time.Now()
 		for i := 2; h.swapped < 2; i++ {
-			h.say(0, says(fmt.Sprintf("x %d/1s", i)))
+			h.send(0, updateOf(fmt.Sprintf("x %d/1s", i)))
 			time.Sleep(time.Millisecond)
 			synctest.Wait()
 			if i > 100 {
@@ -374,14 +374,14 @@ func TestEndlessUpdatesAreAppliedMeanwhile(t *testing.T) {
 
 func TestUpdatesDuringASlowAttemptAreNotLost(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		h := newHouse(t, 1, nil)
+		h := newHarness(t, 1, nil)
 		defer h.end()
 		h.slow = time.Second
-		h.say(0, says("x 1/1s"))
+		h.send(0, updateOf("x 1/1s"))
 		time.Sleep(1500 * time.Millisecond)
 		for i := range 100 { // each is heard at once, though a trial takes a second
 			began := time.Now()
-			h.say(0, says(fmt.Sprintf("x %d/1s", i+2)))
+			h.send(0, updateOf(fmt.Sprintf("x %d/1s", i+2)))
 			if time.Since(began) != 0 {
 				t.Fatal("news had to wait")
 			}
@@ -395,38 +395,38 @@ func TestUpdatesDuringASlowAttemptAreNotLost(t *testing.T) {
 	})
 }
 
-// TestStatusIsOfTheNewestRevision: what a source says while an earlier revision compiles stays
+// TestStatusIsOfTheNewestRevision: what a source sends while an earlier revision compiles stays
 // reported when that one is in force.
 func TestStatusIsOfTheNewestRevision(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t, 1, nil)
+		h := newHarness(t, 1, nil)
 		defer h.end()
-		h.say(0, says("a 5/1m"))
+		h.send(0, updateOf("a 5/1m"))
 		h.expect("a 5/1m")
 		h.slow = time.Second
-		h.say(0, says("a 6/1m"))
+		h.send(0, updateOf("a 6/1m"))
 		h.quiet()
-		h.say(0, ruleset.Update{Err: errors.New("line 3: mistake"), Revision: "bad"})
+		h.send(0, ruleset.Update{Err: errors.New("line 3: mistake"), Revision: "bad"})
 		time.Sleep(2 * time.Second)
 		h.expect("a 6/1m")
-		status := h.keeper.Status()
+		status := h.manager.Status()
 		if y := status.Layers[0]; y.Revision != "a 6/1m" || y.Err == nil || y.Since.IsZero() {
 			t.Errorf("revision %q, error %v since %v", y.Revision, y.Err, y.Since)
 		}
-		h.told("a: in force…", "ready…", "a: refused…", "a: in force…")
+		h.reported("a: in force…", "ready…", "a: refused…", "a: in force…")
 
-		h.say(0, says("a 7/1m"))
+		h.send(0, updateOf("a 7/1m"))
 		h.quiet()
-		h.say(0, ruleset.Update{Err: errors.New("the connection is gone")}) // down, while it compiles
+		h.send(0, ruleset.Update{Err: errors.New("the connection is gone")}) // down, while it compiles
 		time.Sleep(2 * time.Second)
 		h.expect("a 7/1m")
-		if y := h.keeper.Status().Layers[0]; !y.Down || y.Err == nil {
-			t.Errorf("it is down, and the status says %+v", y)
+		if y := h.manager.Status().Layers[0]; !y.Down || y.Err == nil {
+			t.Errorf("it is down, and the status is %+v", y)
 		}
-		h.say(0, says("a 7/1m"))
+		h.send(0, updateOf("a 7/1m"))
 		h.quiet()
-		if err := h.keeper.Status().Err(); err != nil {
-			t.Errorf("it has recovered, and the status says %v", err)
+		if err := h.manager.Status().Err(); err != nil {
+			t.Errorf("it has recovered, and the status is %v", err)
 		}
 	})
 }
@@ -435,27 +435,27 @@ func TestStatusIsOfTheNewestRevision(t *testing.T) {
 // rules would take, and goes with the rules when they change.
 func TestExceptionsNeedNoCompile(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		h := newHouse(t, 2, func(y *ruleset.Layer) { y.AllowEmpty = true })
+		h := newHarness(t, 2, func(y *ruleset.Layer) { y.AllowEmpty = true })
 		defer h.end()
 		blocked := func(address string) ruleset.Update {
 			e := rules.Exception{ID: address, Kind: rules.Blocked, Values: []string{address}}
 			return ruleset.Update{File: &rules.File{Name: "ledger", Exceptions: []rules.Exception{e}}, Revision: address}
 		}
 		listed := func(address string) rules.Listing {
-			return h.keeper.Status().RuleSet.Set.Listed(&rules.Request{Client: netip.MustParseAddr(address)})
+			return h.manager.Status().RuleSet.Set.Listed(&rules.Request{Client: netip.MustParseAddr(address)})
 		}
-		h.say(0, says("a 5/1m"))
-		h.say(1, ruleset.Update{File: &rules.File{Name: "ledger"}, Revision: "0"})
+		h.send(0, updateOf("a 5/1m"))
+		h.send(1, ruleset.Update{File: &rules.File{Name: "ledger"}, Revision: "0"})
 		h.expect("a 5/1m")
 		compiled, swapped := h.compiled, h.swapped
 		h.slow = time.Hour
 		for _, address := range []string{"192.0.2.1", "192.0.2.2"} {
-			h.say(1, blocked(address))
+			h.send(1, blocked(address))
 			h.quiet()
 			if listed(address) != rules.Denied {
 				t.Errorf("%s is not denied", address)
 			}
-			if y := h.keeper.Status().Layers[1]; y.Revision != address || y.Err != nil {
+			if y := h.manager.Status().Layers[1]; y.Revision != address || y.Err != nil {
 				t.Errorf("the ledger is at %q, %v", y.Revision, y.Err)
 			}
 		}
@@ -466,7 +466,7 @@ func TestExceptionsNeedNoCompile(t *testing.T) {
 			t.Errorf("%d compiles and %d swaps for exceptions", h.compiled-compiled, h.swapped-swapped)
 		}
 		h.slow = 0
-		h.say(0, says("a 6/1m"))
+		h.send(0, updateOf("a 6/1m"))
 		h.expect("a 6/1m")
 		if listed("192.0.2.2") != rules.Denied {
 			t.Error("the exception was lost with other rules")
@@ -476,63 +476,63 @@ func TestExceptionsNeedNoCompile(t *testing.T) {
 
 func TestLaterLayersReplaceEarlierOnes(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		h := newHouse(t, 3, nil)
+		h := newHarness(t, 3, nil)
 		defer h.end()
-		h.say(0, says("x 1/1s; y 1/1s"))
-		h.say(1, says("z 2/1s; x 2/1s"))
-		h.say(2, says("x 3/1s"))
+		h.send(0, updateOf("x 1/1s; y 1/1s"))
+		h.send(1, updateOf("z 2/1s; x 2/1s"))
+		h.send(2, updateOf("x 3/1s"))
 		h.expect("x 3/1s; y 1/1s; z 2/1s")
-		set := h.keeper.Status().RuleSet
+		set := h.manager.Status().RuleSet
 		if !slices.Equal(set.From, []string{"c", "a", "b"}) {
 			t.Errorf("the rules are from %v", set.From)
 		}
-		h.told("in force: 3 rules (3 added)", `collided: rule "x" of b replaces that of a, and 1 more`, "ready")
-		h.say(2, says("w 3/1s"))
+		h.reported("in force: 3 rules (3 added)", `collided: rule "x" of b replaces that of a, and 1 more`, "ready")
+		h.send(2, updateOf("w 3/1s"))
 		h.expect("x 2/1s; y 1/1s; z 2/1s; w 3/1s")
-		h.told("c: in force: 4 rules (1 changed, 1 added)", `collided: rule "x" of b replaces that of a`)
-		h.say(1, says("z 2/1s"))
-		h.told("b: in force: 4 rules (1 changed)", "collided: no more")
+		h.reported("c: in force: 4 rules (1 changed, 1 added)", `collided: rule "x" of b replaces that of a`)
+		h.send(1, updateOf("z 2/1s"))
+		h.reported("b: in force: 4 rules (1 changed)", "collided: no more")
 	})
 }
 
 // Two limits of x are called x and x.2: with a rule x.2 of another layer they cannot stand.
 func TestLayersThatCannotStandTogether(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		h := newHouse(t, 4, nil)
+		h := newHarness(t, 4, nil)
 		defer h.end()
-		h.say(0, says("x 1/1s"))
-		h.say(1, says("x.2 1/1s"))
-		h.say(2, says("z 1/1s"))
-		h.say(3, says("w 1/1s"))
+		h.send(0, updateOf("x 1/1s"))
+		h.send(1, updateOf("x.2 1/1s"))
+		h.send(2, updateOf("z 1/1s"))
+		h.send(3, updateOf("w 1/1s"))
 		h.expect("x 1/1s; x.2 1/1s; z 1/1s; w 1/1s")
 		h.events = nil
-		two := says("x 5/1s")
+		two := updateOf("x 5/1s")
 		two.File.Rules[0].Limit = []string{"5/1s", "9/1m"}
-		h.say(0, two)
-		h.say(2, says("z 2/1s"))
-		h.say(3, says("w 2/1s"))
+		h.send(0, two)
+		h.send(2, updateOf("z 2/1s"))
+		h.send(3, updateOf("w 2/1s"))
 		h.expect("x 1/1s; x.2 1/1s; z 2/1s; w 2/1s")
-		h.told("c: in force: 4 rules (1 changed)", "d: in force: 4 rules (1 changed)",
+		h.reported("c: in force: 4 rules (1 changed)", "d: in force: 4 rules (1 changed)",
 			`a: refused, 4 rules stay in force: a + b + c + d: rule "x.2" of b…`)
-		h.say(1, says("y 1/1s")) // what was in its way is gone: no need to say it again
+		h.send(1, updateOf("y 1/1s")) // what was in its way is gone: no need to say it again
 		h.expect("x 5/1s; y 1/1s; z 2/1s; w 2/1s")
-		h.told("in force: 4 rules (1 changed, 1 renamed, counts start anew: y)", "a: recovered")
+		h.reported("in force: 4 rules (1 changed, 1 renamed, counts start anew: y)", "a: recovered")
 	})
 }
 
 func TestASwapThatRefuses(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		h := newHouse(t, 1, nil)
+		h := newHarness(t, 1, nil)
 		defer h.end()
-		h.say(0, says("x 1/1s"))
+		h.send(0, updateOf("x 1/1s"))
 		h.quiet()
 		h.mu.Lock()
 		h.refuse, h.events = errors.New("no local store"), nil
 		h.mu.Unlock()
-		h.say(0, says("x 2/1s"))
+		h.send(0, updateOf("x 2/1s"))
 		h.expect("x 1/1s")
-		h.told("a: refused, 1 rules stay in force: no local store")
-		if set := h.keeper.Status().RuleSet; set.File.Rules[0].Limit[0] != "1/1s" {
+		h.reported("a: refused, 1 rules stay in force: no local store")
+		if set := h.manager.Status().RuleSet; set.File.Rules[0].Limit[0] != "1/1s" {
 			t.Error("the status has rules that are not in force")
 		}
 	})
@@ -540,25 +540,25 @@ func TestASwapThatRefuses(t *testing.T) {
 
 func TestWarningsArePassedOn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		h := newHouse(t, 1, nil)
+		h := newHarness(t, 1, nil)
 		defer h.end()
-		n := says("x 1/1s")
+		n := updateOf("x 1/1s")
 		n.Warning = errors.New("polled only")
-		h.say(0, n)
-		h.told("a: warned: polled only", "a: in force: 1 rules (1 added)", "ready")
+		h.send(0, n)
+		h.reported("a: warned: polled only", "a: in force: 1 rules (1 added)", "ready")
 	})
 }
 
 // TestEachReloadIsAnswered, whatever its result.
 func TestEachReloadIsAnswered(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		h := newHouse(t, 2, nil)
+		h := newHarness(t, 2, nil)
 		answers := make(chan error, 3)
-		h.say(0, says("x 1/1s"))
-		h.say(1, says("y 1/1s"))
+		h.send(0, updateOf("x 1/1s"))
+		h.send(1, updateOf("y 1/1s"))
 		h.quiet()
-		h.ask(0, says("x 2/1s"), answers)
-		h.ask(0, says("x 3/1s"), answers) // replaces it before it is tried
+		h.reload(0, updateOf("x 2/1s"), answers)
+		h.reload(0, updateOf("x 3/1s"), answers) // replaces it before it is tried
 		for range 2 {
 			if err := <-answers; err != nil {
 				t.Error(err)
@@ -566,16 +566,16 @@ func TestEachReloadIsAnswered(t *testing.T) {
 		}
 		h.expect("x 3/1s; y 1/1s")
 		h.slow = time.Second
-		h.ask(0, says("x 4/1s"), answers)
+		h.reload(0, updateOf("x 4/1s"), answers)
 		time.Sleep(500 * time.Millisecond) // it compiles
 		late := make(chan error, 1)
-		h.ask(0, says("x 5/1s"), late)
+		h.reload(0, updateOf("x 5/1s"), late)
 		h.quiet() // it would be tried next
 		h.end()
 		if compiling, waiting := <-answers, <-late; compiling != nil || !errors.Is(waiting, context.Canceled) {
 			t.Errorf("at the end the answers are %v and %v", compiling, waiting)
 		}
-		if err := h.keeper.Run(t.Context()); err == nil {
+		if err := h.manager.Run(t.Context()); err == nil {
 			t.Error("it runs twice")
 		}
 	})
@@ -627,7 +627,7 @@ type counted struct {
 func (s *counted) Load(context.Context, bool) ruleset.Update {
 	s.loads++
 	time.Sleep(time.Second)
-	return says("x 1/1s")
+	return updateOf("x 1/1s")
 }
 
 func (s *counted) Wait(ctx context.Context) { <-ctx.Done() }

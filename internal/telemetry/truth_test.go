@@ -25,32 +25,37 @@ func (n *node) ask(t testing.TB, user string, v *gate.Verdict) bool {
 // exact is the recount of a test: passed and refused requests of each user.
 type exact map[string]*[2]uint64
 
-// flood asks from several goroutines, while ticks pass, and recounts.
+// flood asks from several goroutines, while ticks pass, and recounts. They wait for each other after every 2,000
+// requests: on a busy machine the one that makes time pass would fall behind, and taps would overflow.
 func (n *node) flood(t testing.TB, goroutines, each int, user func(*rand.Rand) int) exact {
-	sums := make([]exact, goroutines)
-	var wait sync.WaitGroup
+	const together = 2000
+	sums, random := make([]exact, goroutines), make([]*rand.Rand, goroutines)
 	for g := range goroutines {
-		wait.Go(func() {
-			random := rand.New(rand.NewPCG(uint64(g), 1))
-			sums[g] = make(exact)
-			var v gate.Verdict
-			for i := range each {
-				name := "user" + strconv.Itoa(user(random))
-				if sums[g][name] == nil {
-					sums[g][name] = new([2]uint64)
-				}
-				if n.ask(t, name, &v) {
-					sums[g][name][0]++
-				} else {
-					sums[g][name][1]++
-				}
-				if g == 0 && i%2000 == 0 {
-					n.pass(tick)
-				}
-			}
-		})
+		sums[g], random[g] = make(exact), rand.New(rand.NewPCG(uint64(g), 1))
 	}
-	wait.Wait()
+	for done := 0; done < each; done += together {
+		var wait sync.WaitGroup
+		for g := range goroutines {
+			wait.Go(func() {
+				var v gate.Verdict
+				for i := range min(together, each-done) {
+					name := "user" + strconv.Itoa(user(random[g]))
+					if sums[g][name] == nil {
+						sums[g][name] = new([2]uint64)
+					}
+					if n.ask(t, name, &v) {
+						sums[g][name][0]++
+					} else {
+						sums[g][name][1]++
+					}
+					if g == 0 && i == together/2 {
+						n.pass(tick)
+					}
+				}
+			})
+		}
+		wait.Wait()
+	}
 	all := make(exact)
 	for _, sum := range sums {
 		for name, count := range sum {
@@ -98,7 +103,7 @@ rules:
   - {name: user, key: [user], limit: fixed_window 1000/1h}
   - {name: all, limit: fixed_window 100000000/1h}
 `, true)
-		n.flood(t, 1, 20_000, zipf(keys)) // now the frequent keys are known
+		n.flood(t, 1, 100_000, zipf(keys)) // now the frequent keys are known
 		n.Cut(n.clock)
 		want := n.flood(t, 4, each, zipf(keys))
 		record := n.Cut(n.clock)
@@ -140,8 +145,11 @@ func checkTop(t *testing.T, top []KeyRate, want exact) {
 			key := fmt.Sprintf("user=%d:%s", len(user), user)
 			i := slices.IndexFunc(top, func(k KeyRate) bool { return k.Key == key })
 			exact := want[user][kind]
+			if sum := want.total(); exact < (sum[0]+sum[1])*3/2/frequent {
+				continue // chance decides whether the samples show in time that it is frequent
+			}
 			if i < 0 {
-				if sum := want.total(); exact > 1+(sum[0]+sum[1])/frequent && float64(exact) > 1.05*least {
+				if float64(exact) > 1.05*least {
 					t.Errorf("%s with %d %s is not among the top keys", key, exact, name)
 				}
 				continue

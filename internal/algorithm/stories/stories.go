@@ -69,7 +69,7 @@ func Rewrite(t *testing.T, newStore NewStore) {
 		for _, path := range files(t, folder) {
 			var text strings.Builder
 			for _, s := range read(t, path) {
-				text.WriteString(s.tell(t, newStore))
+				text.WriteString(s.play(t, newStore))
 			}
 			if err := os.WriteFile(path, []byte(text.String()), 0o644); err != nil {
 				t.Fatal(err)
@@ -138,7 +138,7 @@ func read(t testing.TB, path string) []story {
 }
 
 func (s story) check(t *testing.T, newStore NewStore) {
-	if got := s.tell(t, newStore); got != s.text {
+	if got := s.play(t, newStore); got != s.text {
 		t.Errorf("%s:%d: the answers differ (- as written, + as the store answers):\n%s",
 			s.file, s.first, difference(s.text, got))
 	}

@@ -38,7 +38,7 @@ func newGuard(t *testing.T, path string) *guard {
 	g := &guard{t: t, set: make(chan *rules.Set, 100), events: make(chan string, 1000)}
 	swap := func(set *rules.Set) error { g.set <- set; return nil }
 	tell := func(e ruleset.Event) { g.events <- e.String() }
-	g.keeper, err = ruleset.NewManager([]ruleset.Layer{{Name: "file", Source: s, AllowEmpty: true}}, swap, ruleset.WithTell(tell))
+	g.keeper, err = ruleset.NewManager([]ruleset.Layer{{Name: "file", Source: s, AllowEmpty: true}}, swap, ruleset.WithEvents(tell))
 	do(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error)

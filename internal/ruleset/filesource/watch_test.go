@@ -47,7 +47,7 @@ func newStand(t testing.TB, path string) *stand {
 		defer st.mu.Unlock()
 		st.events = append(st.events, e.String())
 	}
-	if st.keeper, err = ruleset.NewManager([]ruleset.Layer{{Name: "file", Source: s}}, swap, ruleset.WithTell(tell)); err != nil {
+	if st.keeper, err = ruleset.NewManager([]ruleset.Layer{{Name: "file", Source: s}}, swap, ruleset.WithEvents(tell)); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())

@@ -57,7 +57,7 @@ func startFrom(t testing.TB, from ruleset.Source) *node {
 		t.Fatal(err)
 	}
 	layers := []ruleset.Layer{{Name: "redis", Source: from, AllowEmpty: true}}
-	if n.keeper, err = ruleset.NewManager(layers, n.gate.Swap, ruleset.WithTell(n.tell), ruleset.WithStartWithin(time.Millisecond)); err != nil {
+	if n.keeper, err = ruleset.NewManager(layers, n.gate.Swap, ruleset.WithEvents(n.tell), ruleset.WithStartWithin(time.Millisecond)); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())

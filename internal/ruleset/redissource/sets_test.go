@@ -77,7 +77,7 @@ func guardBy(t testing.TB, url string, file *rules.File, opts ...redissource.Opt
 	}
 	compile := func(f *rules.File) (*rules.Set, error) { return rules.Compile(sets.Complete(f)) }
 	layers := []ruleset.Layer{{Name: "file", Source: g.board}, {Name: "sets", Source: sets, AllowEmpty: true}}
-	if g.keeper, err = ruleset.NewManager(layers, swap, ruleset.WithCompile(compile), ruleset.WithTell(g.tell)); err != nil {
+	if g.keeper, err = ruleset.NewManager(layers, swap, ruleset.WithCompile(compile), ruleset.WithEvents(g.tell)); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())

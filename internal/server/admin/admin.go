@@ -49,6 +49,7 @@ type handler struct {
 	Server
 	mux      *http.ServeMux
 	document func() []byte
+	reports  reports
 }
 
 // New makes the handler of all paths below Prefix.

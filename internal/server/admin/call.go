@@ -117,10 +117,13 @@ func (c *call) document(into any) error {
 
 // write sends an answer.
 func (c *call) write(w http.ResponseWriter, answer any) {
-	text, is := answer.(rendered)
+	text, is := answer.(*rendered)
 	var err error
 	if !is {
-		text, err = json.Marshal(answer, jsontext.WithIndent("  "), json.Deterministic(true))
+		text = new(rendered)
+		text.plain, err = json.Marshal(answer, jsontext.WithIndent("  "), json.Deterministic(true))
+		text.plain = append(text.plain, '\n')
+		text.zipped = web.Gzip(text.plain)
 	}
 	if err != nil {
 		p, _ := problemOf(err)
@@ -134,5 +137,5 @@ func (c *call) write(w http.ResponseWriter, answer any) {
 	if c.etag > 0 {
 		h.Set("ETag", web.ETag(c.etag))
 	}
-	web.WriteCompressed(w, c.request, append(text, '\n'))
+	web.WriteCompressed(w, c.request, text.plain, text.zipped)
 }

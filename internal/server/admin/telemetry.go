@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/weirproject/weir/internal/server/web"
@@ -34,14 +35,53 @@ const (
 )
 
 // A rendered answer is JSON. The types of telemetry are encoded by encoding/json, which knows durations.
-type rendered []byte
+type rendered struct{ plain, zipped []byte }
 
 func render(answer any, err error) (any, error) {
 	if err != nil {
 		return nil, err
 	}
 	text, err := json.Marshal(answer)
-	return rendered(text), err
+	text = append(text, '\n')
+	return &rendered{text, web.Gzip(text)}, err
+}
+
+// Bounds of the reports that are remembered: many consoles ask for the same.
+const (
+	reportLasts = 2 * time.Second
+	mostReports = 32
+)
+
+// reports are the last answers, by path and query.
+type reports struct {
+	mu   sync.Mutex
+	list map[string]*report
+}
+
+// A report is made once.
+type report struct {
+	at     time.Time
+	once   sync.Once
+	answer any
+	err    error
+}
+
+// of returns the answer to a call, and makes it if there is none. It is made without the deadline of the call, because
+// other calls wait for it too.
+func (r *reports) of(ctx context.Context, c *call, answer func(context.Context) (any, error)) (any, error) {
+	key, now := c.request.URL.Path+"?"+c.request.URL.RawQuery, time.Now()
+	r.mu.Lock()
+	one := r.list[key]
+	if one == nil || now.Sub(one.at) > reportLasts {
+		if r.list == nil || len(r.list) >= mostReports {
+			r.list = make(map[string]*report)
+		}
+		one = &report{at: now}
+		r.list[key] = one
+	}
+	r.mu.Unlock()
+	one.once.Do(func() { one.answer, one.err = answer(context.WithoutCancel(ctx)) })
+	return one.answer, one.err
 }
 
 // interval reads the query of a report.
@@ -95,7 +135,7 @@ func (h *handler) overview(ctx context.Context, c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return render(h.Telemetry.Overview(ctx, q))
+	return h.reports.of(ctx, c, func(ctx context.Context) (any, error) { return render(h.Telemetry.Overview(ctx, q)) })
 }
 
 func (h *handler) ruleReport(ctx context.Context, c *call) (any, error) {
@@ -103,12 +143,14 @@ func (h *handler) ruleReport(ctx context.Context, c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	report, err := h.Telemetry.Rule(ctx, c.name(), q)
-	if err == nil && report == nil {
-		return nil, web.Refuse(missing, "rule is %.130q; allowed: one that is in force, or had requests "+
-			"in the last 24h", c.name())
-	}
-	return render(report, err)
+	return h.reports.of(ctx, c, func(ctx context.Context) (any, error) {
+		report, err := h.Telemetry.Rule(ctx, c.name(), q)
+		if err == nil && report == nil {
+			return nil, web.Refuse(missing, "rule is %.130q; allowed: one that is in force, or had requests "+
+				"in the last 24h", c.name())
+		}
+		return render(report, err)
+	})
 }
 
 func (h *handler) nodes(ctx context.Context, _ *call) (any, error) {

@@ -105,16 +105,23 @@ func reports(t *testing.T) *client {
 	} {
 		c.ask(line, "").has(400, allowed)
 	}
-	liveIsBounded(t, c, stopping)
+	liveIsBounded(t, w, c, stopping)
 	explains(c)
 	return c
 }
 
-// liveIsBounded opens the most streams that there may be, each until its first sample, and one more.
-func liveIsBounded(t *testing.T, c *client, stopping chan struct{}) {
+// liveIsBounded opens the most streams that there may be, each until its first sample, and one more. It reads them
+// beside the client, who returns an answer when it has ended.
+func liveIsBounded(t *testing.T, w *world, c *client, stopping chan struct{}) {
+	h, err := admin.New(w.server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(h)
+	defer server.Close()
 	var streams []*bufio.Reader
 	for range 64 {
-		response, err := http.Get(c.url + admin.Prefix + "telemetry/live")
+		response, err := http.Get(server.URL + admin.Prefix + "telemetry/live")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -129,6 +136,7 @@ func liveIsBounded(t *testing.T, c *client, stopping chan struct{}) {
 	}
 	c.ask("GET telemetry/live", "").has(503, "64 streams")
 	close(stopping)
+	c.ask("GET telemetry/live", "").has(200, "event: end")
 	for _, stream := range streams {
 		if rest, err := io.ReadAll(stream); err != nil || !strings.Contains(string(rest), "event: end") {
 			t.Errorf("a stream goes on with %q, %v", rest, err)

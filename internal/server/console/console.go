@@ -4,6 +4,7 @@
 package console
 
 import (
+	"log/slog"
 	"net/http"
 
 	"github.com/weirproject/weir/internal/server/web"
@@ -21,6 +22,7 @@ type Config struct {
 	Ledger bool        // rules and exceptions can be changed
 	// LimitLogins wraps the handler of logins; it refuses those beyond a limit.
 	LimitLogins func(http.Handler) http.Handler
+	Log         *slog.Logger // logs attempts with unknown tokens
 }
 
 // New makes the handler of Path, of all paths below it, and of SessionPath if there is a login.

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -41,7 +42,7 @@ func open(t *testing.T, tokens ...web.Token) http.Handler {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return console.New(console.Config{Access: access, Ledger: true, LimitLogins: limit})
+	return console.New(console.Config{Access: access, Ledger: true, LimitLogins: limit, Log: slog.New(slog.DiscardHandler)})
 }
 
 var both = []web.Token{{Name: "ann", Secret: writer, Write: true}, {Name: "ben", Secret: reader}}

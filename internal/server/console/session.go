@@ -77,6 +77,7 @@ func (c *Config) cookie(r *http.Request) (*http.Cookie, error) {
 	}
 	cookie, ok := c.Access.Login(body.Token)
 	if !ok {
+		c.Log.Warn("console: a login with an unknown token was refused", "peer", r.RemoteAddr)
 		return nil, web.Refuse(http.StatusUnauthorized, "the token is not known here")
 	}
 	return cookie, nil

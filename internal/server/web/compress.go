@@ -1,6 +1,7 @@
 package web
 
 import (
+	"bytes"
 	"compress/gzip"
 	"net/http"
 	"strconv"
@@ -16,20 +17,29 @@ var compressors = sync.Pool{New: func() any {
 	return w
 }}
 
-// WriteCompressed writes the whole body of an answer, compressed if the client accepts gzip.
-func WriteCompressed(w http.ResponseWriter, r *http.Request, body []byte) {
-	h := w.Header()
-	h.Add("Vary", "Accept-Encoding")
-	if len(body) < leastCompressed || !AcceptsGzip(r) {
-		_, _ = w.Write(body) // an error means that the connection is gone
-		return
+// Gzip returns a body compressed, or nil if it is too small.
+func Gzip(body []byte) []byte {
+	if len(body) < leastCompressed {
+		return nil
 	}
-	h.Set("Content-Encoding", "gzip")
+	var out bytes.Buffer
 	z := compressors.Get().(*gzip.Writer)
 	defer compressors.Put(z)
-	z.Reset(w)
-	_, _ = z.Write(body)
+	z.Reset(&out)
+	_, _ = z.Write(body) // a Buffer has no errors
 	_ = z.Close()
+	return out.Bytes()
+}
+
+// WriteCompressed writes the whole body of an answer. zipped is the same body compressed, or nil; it is sent if the
+// client accepts it.
+func WriteCompressed(w http.ResponseWriter, r *http.Request, body, zipped []byte) {
+	w.Header().Add("Vary", "Accept-Encoding")
+	if zipped != nil && AcceptsGzip(r) {
+		w.Header().Set("Content-Encoding", "gzip")
+		body = zipped
+	}
+	_, _ = w.Write(body) // an error means that the connection is gone
 }
 
 // AcceptsGzip reports whether Accept-Encoding (RFC 9110, section 12.5.3) has gzip with a weight above 0.

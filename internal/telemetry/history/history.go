@@ -33,6 +33,7 @@ type Recorder interface {
 	Cut(at time.Time) *telemetry.Record
 	// Keys reports on the keys of a rule; nil: they are not watched.
 	Keys(rule string, others ...*telemetry.KeySample) *telemetry.KeyReport
+	Sample(rule string) *telemetry.KeySample
 	Recent(f telemetry.Filter, most int) []telemetry.Sample
 	Watch(ctx context.Context, f telemetry.Filter, each func(telemetry.Sample) error) error
 }
@@ -53,6 +54,7 @@ type Config struct {
 	Ledger        *ledger.Ledger // nil: none
 	Redis         string         // URL; "": the history is of this node alone
 	Register      Register       // of that Redis
+	Samples       bool           // the recorders of all nodes have the same seed
 	Dir           string         // of files; "": none
 	Log           *slog.Logger
 }
@@ -70,14 +72,16 @@ type History struct {
 	fine    []*sum           // intervals of this node, the oldest first
 	current *sum             // this minute
 	minutes map[int64][]byte // packed minutes of this node, by the minutes since 1970
+	blocks  blocks
 	pending []telemetry.Mark // since the last cut
 	unsaid  int              // bans beyond mostBans, since then
 	cutAt   time.Time
 
-	sums  cache
-	poked chan struct{} // the description of this node has changed
-	stop  context.CancelFunc
-	ended sync.WaitGroup
+	sums    cache
+	sampled time.Time     // when samples were shared; of the goroutine that publishes
+	poked   chan struct{} // the description of this node has changed
+	stop    context.CancelFunc
+	ended   sync.WaitGroup
 
 	writes, failures atomic.Int64
 }
@@ -101,10 +105,10 @@ func open(c Config, now func() time.Time) (*History, error) {
 	_, _ = rand.Read(random) // never fails
 	c.Name = nodeName(c.Name)
 	h := &History{Config: c, now: now, id: c.Name + "/" + hex.EncodeToString(random), started: now(),
-		minutes: make(map[int64][]byte), stop: func() {}, poked: make(chan struct{}, 1)}
+		minutes: make(map[int64][]byte), blocks: make(blocks), stop: func() {}, poked: make(chan struct{}, 1)}
 	if c.Redis != "" {
 		h.shared = &shared{url: c.Redis, register: c.Register, now: now, others: make(map[string]*other),
-			faults: &h.failures}
+			faults: &h.failures, late: h.forgetBlocks}
 	}
 	if c.Dir != "" {
 		var err error
@@ -271,6 +275,9 @@ func (h *History) share(ctx context.Context) {
 	}
 	n, err := h.shared.write(ctx, h.id, h.unshared())
 	h.writes.Add(int64(n))
+	if err == nil {
+		err = h.shareSamples(ctx)
+	}
 	if err != nil && ctx.Err() == nil {
 		h.failed("the history could not be written to Redis", err)
 	}
@@ -331,8 +338,10 @@ func (h *History) Bytes() int64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	n := h.shared.bytes()
-	for _, text := range h.minutes {
-		n += int64(len(text))
+	for _, list := range []map[int64][]byte{h.minutes, h.blocks} {
+		for _, text := range list {
+			n += int64(len(text))
+		}
 	}
 	return n
 }

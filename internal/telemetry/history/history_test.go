@@ -54,12 +54,19 @@ func (s *script) Cut(at time.Time) *telemetry.Record {
 	return r
 }
 
-func (s *script) Keys(rule string, _ ...*telemetry.KeySample) *telemetry.KeyReport {
+func (s *script) Keys(rule string, others ...*telemetry.KeySample) *telemetry.KeyReport {
 	if rule != "login" {
 		return nil
 	}
-	return &telemetry.KeyReport{Distinct: 7, Sampled: 5, Error: 0.1, Histogram: []telemetry.Bar{{Keys: 5}},
+	return &telemetry.KeyReport{Distinct: 7, Sampled: 1 + len(others), Error: 0.1, Histogram: []telemetry.Bar{{Keys: 5}},
 		WhatIf: []telemetry.WhatIf{{Limit: 9}}}
+}
+
+func (s *script) Sample(rule string) *telemetry.KeySample {
+	if rule != "login" {
+		return nil
+	}
+	return new(telemetry.KeySample)
 }
 
 func (s *script) Recent(telemetry.Filter, int) []telemetry.Sample { return nil }

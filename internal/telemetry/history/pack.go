@@ -160,7 +160,7 @@ func unpack(packed []byte) (*slice, error) {
 	if err != nil || len(raw) > mostRaw {
 		return nil, fmt.Errorf("%w: %d bytes, %v", errPacked, len(raw), err)
 	}
-	u := &unpacker{left: raw, keys: keysPerSlice}
+	u := &unpacker{left: raw, text: string(raw), keys: keysPerSlice}
 	s := u.slice()
 	if u.bad || len(u.left) > 0 {
 		return nil, errPacked
@@ -171,11 +171,12 @@ func unpack(packed []byte) (*slice, error) {
 // An unpacker reads values. After the first malformed one all are zero.
 type unpacker struct {
 	left []byte
-	keys int // that may still come
+	text string // all of it, of which words are parts
+	keys int    // that may still come
 	bad  bool
 }
 
-func (u *unpacker) fail() { u.bad, u.left = true, nil }
+func (u *unpacker) fail() { u.bad, u.left, u.text = true, nil, "" }
 
 func (u *unpacker) number() uint64 {
 	n, size := binary.Uvarint(u.left)
@@ -213,9 +214,9 @@ func (u *unpacker) word() string {
 		u.fail()
 		return ""
 	}
-	text := string(u.left[:n])
+	at := len(u.text) - len(u.left)
 	u.left = u.left[n:]
-	return strings.ToValidUTF8(text, "\uFFFD")
+	return strings.ToValidUTF8(u.text[at:at+n], "\uFFFD")
 }
 
 func (u *unpacker) moment(unit time.Duration) time.Time {
@@ -272,7 +273,11 @@ func (u *unpacker) rule(r *telemetry.RuleRecord) {
 	for _, n := range [...]*uint64{&c.Both, &c.NewlyRefused, &c.NewlyGranted, &c.Neither, &r.Distinct} {
 		*n = u.number()
 	}
-	for range u.most(uint64(u.keys)) {
+	n := u.most(uint64(u.keys))
+	if n > 0 {
+		r.Top = make([]telemetry.KeyRate, 0, n)
+	}
+	for range n {
 		k := telemetry.KeyRate{Key: u.word()}
 		k.Hidden = u.octet() == 1
 		k.Passed, k.Refused = u.number(), u.number()

@@ -16,7 +16,8 @@ import (
 const (
 	mostSteps   = 120 // of a series
 	defaultSpan = time.Hour
-	cacheLasts  = 2 * time.Second // of a sum: many consoles ask for the same
+	cacheLasts  = 2 * time.Second // of a sum: many consoles ask for the same; longer with a longer step
+	mostSeries  = 200             // rules of an overview that have a series
 	cacheSize   = 16
 	freshness   = time.Second // of this node's counts in a report
 )
@@ -87,7 +88,7 @@ func (c *cache) of(s span, now time.Time) *cached {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	one := c.sums[s]
-	if one == nil || now.Sub(one.at) > cacheLasts {
+	if one == nil || now.Sub(one.at) > max(cacheLasts, s.step/20) {
 		if c.sums == nil || len(c.sums) >= cacheSize {
 			c.sums = make(map[span]*cached)
 		}
@@ -102,26 +103,38 @@ func (c *cache) of(s span, now time.Time) *cached {
 func (h *History) collect(ctx context.Context, s span) (*sum, error) {
 	one := h.sums.of(s, h.now())
 	one.once.Do(func() {
-		one.sum = newSum(s.start(), s.step, s.steps)
-		if s.node == "" || s.node == h.Name {
-			h.addOwn(one.sum)
-		}
 		// Others wait for the sum too, so the caller's context must not end it.
-		one.err = h.shared.each(context.WithoutCancel(ctx), h.id, s.node, s.from/60, minuteOf(s.end())-1,
-			func(text []byte) {
-				other, err := unpack(text)
-				if err != nil {
-					h.failures.Add(1)
-					return
-				}
-				one.sum.add(other)
-			})
+		one.sum, one.err = h.add(context.WithoutCancel(ctx), s)
 	})
 	return one.sum, one.err
 }
 
-// addOwn adds what this node has.
-func (h *History) addOwn(to *sum) {
+// add adds up an interval.
+func (h *History) add(ctx context.Context, s span) (to *sum, err error) {
+	to = newSum(s.start(), s.step, s.steps)
+	from := minuteOf(to.from)
+	if s.node == "" && s.step >= blockStep {
+		if from, err = h.addBlocks(ctx, to); err != nil {
+			h.addOwn(to, from)
+			return to, err
+		}
+	}
+	if s.node == "" || s.node == h.Name {
+		h.addOwn(to, from)
+	}
+	err = h.shared.each(ctx, h.id, s.node, from, minuteOf(to.end())-1, func(text []byte) {
+		other, err := unpack(text)
+		if err != nil {
+			h.failures.Add(1)
+			return
+		}
+		to.add(other)
+	})
+	return to, err
+}
+
+// addOwn adds what this node has from a minute on.
+func (h *History) addOwn(to *sum, from int64) {
 	now := h.now()
 	h.mu.Lock()
 	stale := now.Sub(h.cutAt) >= freshness
@@ -129,30 +142,30 @@ func (h *History) addOwn(to *sum) {
 	if stale {
 		h.cut(now)
 	}
-	for _, part := range h.own(to) {
-		to.add(part)
-	}
-}
-
-// own returns the parts of an interval that this node has.
-func (h *History) own(of *sum) (list []*slice) {
-	if of.step < time.Minute {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		for _, one := range h.fine {
-			list = append(list, one.slice())
+	if to.step < time.Minute {
+		for _, one := range h.fineSlices() {
+			to.add(one)
 		}
-		return list
+		return
 	}
-	for _, text := range h.packed(minuteOf(of.from), minuteOf(of.end())) {
+	for _, text := range h.packed(from, minuteOf(to.end())) {
 		if one, err := unpack(text); err == nil {
-			list = append(list, one)
+			to.add(one)
 		}
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.current != nil {
-		list = append(list, h.current.slice())
+	if h.current != nil && minuteOf(h.current.from) >= from {
+		to.add(h.current.slice())
+	}
+}
+
+// fineSlices are the last intervals of this node.
+func (h *History) fineSlices() (list []*slice) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, one := range h.fine {
+		list = append(list, one.slice())
 	}
 	return list
 }
@@ -181,7 +194,7 @@ func (h *History) Overview(ctx context.Context, q telemetry.Query) (*telemetry.O
 	if most := cmp.Or(q.Most, len(o.Rules)); len(o.Rules) > most {
 		o.Rules, o.More = o.Rules[:most], len(o.Rules)-most
 	}
-	for i := range o.Rules {
+	for i := range o.Rules[:min(len(o.Rules), mostSeries)] {
 		o.Rules[i].Series = sum.seriesOf(o.Rules[i].Name, false)
 	}
 	o.Nodes = h.nodes(ctx, missing)
@@ -293,7 +306,7 @@ func (h *History) Rule(ctx context.Context, name string, q telemetry.Query) (*te
 		report.RuleSummary = sum.removed(name)
 	}
 	report.Series = sum.seriesOf(name, true)
-	if keys := h.Recorder.Keys(name); keys != nil {
+	if keys := h.Recorder.Keys(name, h.samplesOf(ctx, name)...); keys != nil {
 		report.Histogram = append(report.Histogram, keys.Histogram...)
 		report.WhatIf = append(report.WhatIf, keys.WhatIf...)
 		report.Sampled, report.Error, report.Distinct = keys.Sampled, keys.Error, keys.Distinct

@@ -43,8 +43,11 @@ type shared struct {
 	url      string
 	register Register
 	now      func() time.Time
-	next     int64 // the minute that was written last, and may be incomplete there; of the goroutine that writes
-	first    int64 // the first minute of this process; of the same
+	late     func(minute int64) // a node has shared a minute late
+
+	// Of the goroutine that writes.
+	first int64 // minute of this process
+	next  int64 // the minute that was written last, and may not be over
 
 	mu     sync.Mutex
 	client rueidis.Client // nil: not connected yet
@@ -285,6 +288,9 @@ const mostAhead = 10
 
 // update takes the minutes that a process says it has. Its last minute may be written again until it has a later one.
 func (s *shared) update(o *other, first, last, now int64) {
+	if known := max(first, o.last); known < min(last, now-settled) {
+		s.late(known)
+	}
 	s.forget(o, o.first, first)
 	if last != o.last || last >= now-mostAhead {
 		s.forget(o, o.last, o.last+1)

@@ -54,7 +54,7 @@ func nodeOn(t testing.TB, url, name string, c *clock) *node {
 	}
 	r := &script{at: c.now}
 	config := configOf(t, name, r)
-	config.Redis, config.Register = url, store
+	config.Redis, config.Register, config.Samples = url, store, true
 	h, err := open(config, c.read)
 	if err != nil {
 		t.Fatal(err)
@@ -113,7 +113,15 @@ func sumsAgree(t *testing.T, url string) []*node {
 		if one.Total.Passed != 20+19*20/2 {
 			t.Errorf("node-1 as %s sees it: %+v", n.Name, one.Total)
 		}
-		if report, err := n.Rule(t.Context(), "login", telemetry.Query{}); err != nil || report.Counts.Passed != want {
+		for range 2 { // blocks are made, and then read
+			n.sums = cache{}
+			long := overview(t, n.History, telemetry.Query{From: n.now().Add(-20 * time.Hour)})
+			if long.Total != o.Total || long.Rules[0].WorstKey.Refused != 60 || long.Step != 10*time.Minute {
+				t.Errorf("%s in blocks: %+v", n.Name, long.Total)
+			}
+		}
+		if report, err := n.Rule(t.Context(), "login", telemetry.Query{}); err != nil || report.Counts.Passed != want ||
+			report.Sampled != 3 {
 			t.Errorf("%+v, %v", report, err)
 		}
 	}
@@ -180,6 +188,10 @@ func TestRedisThatIsDown(t *testing.T) {
 		nodes[i%2].recorder.count("login", 1, 0)
 		pass(t, nodes, time.Minute)
 	}
+	long := telemetry.Query{From: nodes[1].now().Add(-20 * time.Hour)}
+	if o := overview(t, nodes[1].History, long); o.Total.Passed != 3 { // what is settled is in blocks now
+		t.Errorf("%+v", o.Total)
+	}
 	server.Kill()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
@@ -206,7 +218,26 @@ func TestRedisThatIsDown(t *testing.T) {
 	}
 	nodes[0].recorder.count("login", 5, 0)
 	pass(t, nodes, time.Minute)
-	if o := overview(t, nodes[1].History, telemetry.Query{}); o.Total.Passed != 38 {
-		t.Errorf("after the outage the other node sees %+v", o.Total)
+	for _, ago := range []time.Duration{time.Hour, 20 * time.Hour} {
+		o := overview(t, nodes[1].History, telemetry.Query{From: nodes[1].now().Add(-ago)})
+		if o.Total.Passed != 38 {
+			t.Errorf("after the outage the other node sees %+v in %v", o.Total, ago)
+		}
+	}
+}
+
+// TestSeed is the same for all nodes.
+func TestSeed(t *testing.T) {
+	server := redistest.Start(t)
+	first, err := Seed(t.Context(), server.URL())
+	if err != nil || first == 0 {
+		t.Fatal(first, err)
+	}
+	if second, err := Seed(t.Context(), server.URL()); second != first || err != nil {
+		t.Errorf("%d and %d, %v", first, second, err)
+	}
+	server.Kill()
+	if seed, err := Seed(t.Context(), server.URL()); err == nil {
+		t.Errorf("without Redis: %d", seed)
 	}
 }

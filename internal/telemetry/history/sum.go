@@ -93,10 +93,14 @@ func (r *ruleSum) add(from *telemetry.RuleRecord, at int) {
 }
 
 func addCounts(to, from *telemetry.Counts) {
-	more := parts(from)
-	for i, n := range parts(to) {
-		*n += *more[i]
-	}
+	to.Passed += from.Passed
+	to.Refused += from.Refused
+	to.Denied += from.Denied
+	to.Failed += from.Failed
+	to.ShadowPassed += from.ShadowPassed
+	to.ShadowRefused += from.ShadowRefused
+	to.Degraded += from.Degraded
+	to.Bans += from.Bans
 }
 
 // top returns the keys with most refused requests, and then those with most passed ones.

@@ -49,6 +49,7 @@ func startForClients(t *testing.T) *server {
 
 // TestOverrideByClickingIsInForce for the next request, and so is its undo.
 func TestOverrideByClickingIsInForce(t *testing.T) {
+	t.Parallel()
 	s := startForClients(t)
 	const client = "203.0.113.7"
 	for _, status := range []int{200, 200, 429} {
@@ -64,7 +65,7 @@ func TestOverrideByClickingIsInForce(t *testing.T) {
 	b.usable("the dialog of an override")
 	b.fill("dialog [name=why]", "a load test")
 	b.click("dialog button", "Override the limit")
-	b.see("is in force")
+	b.until(`document.querySelector('.done .badge.good')?.innerText.includes('in force')`) // the node has it
 	s.want(t, 200, client, "/login")
 	b.see("a load test")
 	b.click("button", "Undo")
@@ -74,6 +75,7 @@ func TestOverrideByClickingIsInForce(t *testing.T) {
 }
 
 func TestBlockResetAndLiftByClicking(t *testing.T) {
+	t.Parallel()
 	s := startForClients(t)
 	const client = "203.0.113.7"
 	for _, status := range []int{200, 429, 429} {
@@ -111,6 +113,7 @@ func TestBlockResetAndLiftByClicking(t *testing.T) {
 
 // TestExceptionOfAnotherOperatorIsShown before it is replaced; the undo restores it.
 func TestExceptionOfAnotherOperatorIsShown(t *testing.T) {
+	t.Parallel()
 	s := startForClients(t)
 	b := open(t, s)
 	override := func(limit string) {
@@ -133,6 +136,11 @@ func TestExceptionOfAnotherOperatorIsShown(t *testing.T) {
 	b.see("fixed_window 9/1h")
 	b.click("button", "Undo")
 	b.see("fixed_window 7/1h")
+	b.goTo("/changes?lang=en")
+	b.click("summary", "because")
+	b.see("revision 3 · set · override-")
+	b.click("button", "End")
+	b.see("End override-")
 }
 
 func TestReadersSeeNoActions(t *testing.T) {
@@ -149,6 +157,7 @@ func TestReadersSeeNoActions(t *testing.T) {
 
 // TestHostileTextIsText: keys are chosen by clients, reasons by operators.
 func TestHostileTextIsText(t *testing.T) {
+	t.Parallel()
 	const hostile = `<img src=x onerror="document.title='owned'"><script>alert(1)</script>'"${1}{{1}}`
 	s := startForClients(t)
 	agent := []string{"User-Agent", hostile}

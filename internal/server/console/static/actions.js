@@ -59,7 +59,7 @@ export function ExceptionDialog({ kind, rules, first, close, done }) {
 			set((old) => ({ ...old, busy: false, error }));
 		}
 	};
-	const field = (name) => ({ name, value: form[name], onInput: (event) => setForm({ ...form, [name]: event.target.value }), required: true });
+	const field = (name) => ({ name, value: form[name], onInput: ({ target }) => setForm((old) => ({ ...old, [name]: target.value })), required: true });
 	const now = scope.rule?.limits.map((one) => one.limit).join(', ');
 	return html`<${Dialog} title=${t('key.title.' + kind)} close=${close}><form onSubmit=${submit}>
 		<p>${t('key.about.' + kind)}</p>

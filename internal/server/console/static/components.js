@@ -60,7 +60,7 @@ export function Tile({ label, value, note, tone = '' }) {
 
 // Tiles are figures that screen readers announce when they are idle.
 export function Tiles({ label, children }) {
-	return html`<dl class="tiles" aria-label=${label}>${children}</dl>`;
+	return html`<dl class="tiles" aria-label=${label} aria-live="polite">${children}</dl>`;
 }
 
 export function Badge({ tone = '', children }) {

@@ -8,6 +8,12 @@ export const outcomes = [
 	{ name: 'failed', field: 'failed' },
 ];
 
+// shadowOutcomes are those of a rule that only observes.
+export const shadowOutcomes = [
+	{ name: 'passed', field: 'shadow_passed', always: true },
+	{ name: 'shadow', field: 'shadow_refused', always: true },
+];
+
 // keyText is a key for people: 198.51.100.7 for "client.ip=12:198.51.100.7". The whole key is in links. Characters that
 // are not seen, or turn the direction of the text, are replaced.
 export function keyText({ key, hidden }) {

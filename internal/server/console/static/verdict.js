@@ -23,7 +23,7 @@ export function verdict(report) {
 	if (few && few.keys <= Math.max(3, 0.01 * all)) return { text: 'abuse', values: { ...few, all } };
 	const over = between(1, Infinity);
 	if (over >= 0.05 * all && between(1, 2) >= over / 2) return { text: 'tight', values: { keys: over, all, share: over / all } };
-	return { text: 'spread', values: { keys: over, all } };
+	return { text: 'spread', values: { keys: over, all, share: report.top[0]?.share ?? 0 } };
 }
 
 // fewest returns how many of the worst keys make most of the refusals, and what share; undefined: more than are known.

@@ -19,6 +19,9 @@ export function Health({ route }) {
 		<${Latency} query=${query} every=${fixed ? 0 : 10_000} /></${Page}>`;
 }
 
+// latency is 0 if the store was not asked.
+const latency = (ns) => ns ? duration(ns) : '–';
+
 const isSilent = (node) => Date.now() - new Date(node.seen) > silence;
 
 const clockIsWrong = (node) => Math.abs(node.clock_offset_ns) > offset;
@@ -32,7 +35,7 @@ function Figures({ nodes }) {
 	const bad = nodes.filter(isBad).length, versions = new Set(nodes.map((node) => node.revision)).size;
 	return html`<${Tiles} label=${t('health.figures')}>
 		<${Tile} label=${t('health.nodes')} value=${compact(nodes.length)} note=${bad ? t('health.nodes.bad', { n: bad }) : t('health.nodes.good')} tone=${bad ? 'bad' : ''} />
-		<${Tile} label=${t('overview.store')} value=${duration(Math.max(...nodes.map((node) => node.store_p99_ns)))} note=${t('health.slowest')} />
+		<${Tile} label=${t('overview.store')} value=${latency(Math.max(...nodes.map((node) => node.store_p99_ns)))} note=${t('health.slowest')} />
 		<${Tile} label=${t('health.revision')} value=${t(versions > 1 ? 'health.differs' : 'health.same')} note=${t('health.rules', { n: versions })} tone=${versions > 1 ? 'bad' : ''} />
 		<${Tile} label=${t('health.clock')} value=${duration(Math.max(...nodes.map((node) => Math.abs(node.clock_offset_ns))))} note=${t('health.largest')} tone=${nodes.some(clockIsWrong) ? 'bad' : ''} /></${Tiles}>`;
 }
@@ -59,7 +62,7 @@ function Nodes({ nodes }) {
 		{ title: t('health.bound.column'), cell: (node) => html`<${Badge} tone=${node.bound === 'degraded' ? 'bad' : ''}>${t('health.bound.name.' + (bounds.includes(node.bound) ? node.bound : 'strict'))}</${Badge}>` },
 		{ title: t('health.revision'), cell: (node) => html`<span class="mono code">${node.revision.slice(0, 8)}</span> ${node.revision !== usual && html`<${Badge} tone="bad">${t('health.differs')}</${Badge}>`}` },
 		{ title: t('health.store'), cell: (node) => html`<${Badge} tone=${node.store_up ? 'good' : 'bad'}>${t(node.store_up ? 'health.up' : 'health.down')}</${Badge}>` },
-		{ title: t('health.latency'), number: true, cell: (node) => `${duration(node.store_p50_ns)} / ${duration(node.store_p99_ns)}` },
+		{ title: t('health.latency'), number: true, cell: (node) => `${latency(node.store_p50_ns)} / ${latency(node.store_p99_ns)}` },
 		{ title: t('health.breaker'), cell: (node) => html`<${Badge} tone=${node.breaker && node.breaker !== 'closed' ? 'bad' : ''}>${t('health.breaker.' + breaker(node))}</${Badge}>` },
 		{ title: t('health.recall'), number: true, cell: (node) => percent(node.recall_hits) },
 		{ title: t('health.lease'), number: true, cell: (node) => percent(node.lease_hits) },

@@ -6,7 +6,7 @@ import { Badge, Empty, Page, Panel, Result, Share, Table, Tile, Tiles } from '..
 import { Interval } from '../interval.js';
 import { ago, compact, duration, percent, t } from '../i18n.js';
 import { href, interval, setParams } from '../router.js';
-import { keyText, outcomes } from '../telemetry.js';
+import { keyText, outcomes, shadowOutcomes } from '../telemetry.js';
 
 const first = 100, all = 1000; // rules
 
@@ -27,7 +27,7 @@ export function Overview({ route }) {
 // Traffic is the chart of a report's decisions per second.
 export function Traffic({ report, marks }) {
 	const seconds = report.step_ns / 1e9;
-	const used = outcomes.filter((one) => one.always || report.series.some((point) => point[one.field]));
+	const used = (report.mode === 'shadow' ? shadowOutcomes : outcomes).filter((one) => one.always || report.series.some((point) => point[one.field]));
 	return html`<${TimeChart} label=${t('overview.traffic')} unit=${t('overview.perSecond')} points=${report.series} from=${report.from} to=${report.to}
 		step=${report.step_ns / 1e6} marks=${marks ?? []} series=${used.map((one) => ({ name: t('outcome.' + one.name), tone: one.name, value: (point) => (point[one.field] ?? 0) / seconds }))} />`;
 }
@@ -63,7 +63,8 @@ function Wrong({ data }) {
 function Rules({ data, filter }) {
 	const wanted = filter.toLowerCase();
 	const rows = data.rules.filter((rule) => (rule.name + ' ' + (rule.label ?? '')).toLowerCase().includes(wanted));
-	const series = ['passed', 'refused', 'shadow_refused'].map((field) => ({ tone: field === 'shadow_refused' ? 'shadow' : field, value: (point) => point[field] ?? 0 }));
+	const series = [{ tone: 'passed', value: (point) => (point.passed ?? 0) + (point.shadow_passed ?? 0) },
+		{ tone: 'refused', value: (point) => point.refused ?? 0 }, { tone: 'shadow', value: (point) => point.shadow_refused ?? 0 }];
 	const columns = [
 		{ name: 'key', title: t('overview.rule'), cell: (rule) => html`<a href=${href('rules', rule.name)}>${rule.name}</a> ${marksOf(rule)}${rule.label && html`<div class="note">${rule.label}</div>`}` },
 		{ title: t('overview.limit'), wide: true, cell: (rule) => html`<span class="mono">${rule.limits?.join(', ')}</span>` },
@@ -71,7 +72,7 @@ function Rules({ data, filter }) {
 		{ title: t('overview.count'), number: true, wide: true, cell: (rule) => compact(rule.counts.passed + rule.counts.refused + (rule.counts.shadow_passed ?? 0) + (rule.counts.shadow_refused ?? 0)) },
 		{ title: t('overview.share'), number: true, cell: refusedShare },
 		{ name: 'key', title: t('overview.worst'), cell: (rule) => rule.worst_key && html`<a class="mono" href=${href('key', '', { q: rule.worst_key.key, rule: rule.name })}>${keyText(rule.worst_key)}</a>
-			<span class="note"> ${t('overview.worst.note', { percent: percent(rule.worst_key.share) })}</span>` },
+			${rule.worst_key.share > 0 && html`<span class="note"> ${t('overview.worst.note', { percent: percent(rule.worst_key.share) })}</span>`}` },
 	];
 	const none = wanted ? html`<${Empty} title=${t('overview.filter.none')} />` : html`<${Empty} title=${t('overview.none')}>${t('overview.none.text')}</${Empty}>`;
 	return html`<${Panel} title=${t('overview.rules')} note=${t('overview.rules.note')} actions=${data.rules.length > 8 && html`<input type="search" aria-label=${t('overview.filter')} placeholder=${t('overview.filter')}

@@ -95,9 +95,11 @@ function WhatIf({ report, chosen, limit, now, rule, tryLimits }) {
 			{ title: t('rule.whatif.share'), number: true, cell: (one) => percent(one.share) }]} /></details></div>`;
 }
 
+const shown = 15; // keys; the reading of the histogram uses all that the server sends
+
 function Top({ report }) {
 	const shadow = report.mode === 'shadow' ? 'shadow' : 'refused';
-	return html`<${Panel} title=${t('rule.top')}><${Table} caption=${t('rule.top')} rows=${report.top} id=${(one) => one.key} empty=${html`<${Empty} title=${t('rule.top.none')} />`} columns=${[
+	return html`<${Panel} title=${t('rule.top')}><${Table} caption=${t('rule.top')} rows=${report.top.slice(0, shown)} id=${(one) => one.key} empty=${html`<${Empty} title=${t('rule.top.none')} />`} columns=${[
 		{ name: 'key', title: t('rule.top.key'), cell: (one) => html`<a class="mono" href=${href('key', '', { q: one.key, rule: report.name })} title=${one.hidden ? t('rule.top.hidden') : one.key}>${keyText(one)}</a>` },
 		{ title: t('outcome.passed'), number: true, cell: (one) => compact(one.passed) },
 		{ title: t('outcome.refused'), number: true, cell: (one) => compact(one.refused) },

@@ -12,8 +12,8 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// teller drives a store through one story.
-type teller struct {
+// A player drives a store through one story.
+type player struct {
 	t     testing.TB
 	store weir.Store
 	key   string
@@ -24,18 +24,18 @@ type teller struct {
 // midnight is the start of a story's durations: 2026-01-01T00:00:00Z.
 const midnight = 1_767_225_600 * time.Second
 
-// tell is the story with the store's answers.
-func (s story) tell(t testing.TB, newStore NewStore) string {
+// play returns the story with the answers of the store.
+func (s story) play(t testing.TB, newStore NewStore) string {
 	t.Helper()
-	teller := &teller{t: t, key: s.file + " " + s.title}
-	teller.store = newStore(t, func() weir.Instant { return weir.Instant(teller.clock.Load()) })
+	player := &player{t: t, key: s.file + " " + s.title}
+	player.store = newStore(t, func() weir.Instant { return weir.Instant(player.clock.Load()) })
 	var text strings.Builder
 	for i, line := range strings.SplitAfter(s.text, "\n") {
 		if isAnswer(line) {
 			continue
 		}
 		text.WriteString(line)
-		answer, err := teller.line(strings.TrimSpace(line))
+		answer, err := player.line(strings.TrimSpace(line))
 		if err != nil {
 			t.Fatalf("%s:%d: %q: %v", s.file, s.first+i, strings.TrimSpace(line), err)
 		}
@@ -47,7 +47,7 @@ func (s story) tell(t testing.TB, newStore NewStore) string {
 }
 
 // line executes one line of a story; only a step has an answer.
-func (t *teller) line(line string) (answer string, err error) {
+func (t *player) line(line string) (answer string, err error) {
 	word, rest, _ := strings.Cut(line, " ")
 	switch word {
 	case "", "#", "story:":
@@ -69,7 +69,7 @@ func (t *teller) line(line string) (answer string, err error) {
 	return "", errors.New("want a line of story: limit: at or #")
 }
 
-func (t *teller) setLimit(text string) error {
+func (t *player) setLimit(text string) error {
 	spec, err := weir.ParseLimit(text)
 	if err != nil {
 		return err
@@ -120,7 +120,7 @@ func (s *step) after(word, otherwise string) string {
 	return s.word()
 }
 
-func (t *teller) step(words []string) (answer string, err error) {
+func (t *player) step(words []string) (answer string, err error) {
 	s := &step{words: words}
 	switch op := s.word(); op {
 	case "take", "peek", "acquire", "renew":
@@ -140,11 +140,11 @@ func (t *teller) step(words []string) (answer string, err error) {
 	return answer, s.err
 }
 
-func (t *teller) claim(cost int64, lease string) []weir.Claim {
+func (t *player) claim(cost int64, lease string) []weir.Claim {
 	return []weir.Claim{{Key: t.key, Limit: t.limit, Cost: cost, Lease: lease}}
 }
 
-func (t *teller) decide(op string, s *step) string {
+func (t *player) decide(op string, s *step) string {
 	claims, times := t.claim(1, ""), int64(1)
 	switch op {
 	case "acquire", "renew":
@@ -168,13 +168,13 @@ func (t *teller) decide(op string, s *step) string {
 	return t.answer(said, decisions[0], err)
 }
 
-func (t *teller) charge(s *step) string {
+func (t *player) charge(s *step) string {
 	decisions := make([]weir.Decision, 1)
 	err := t.store.Charge(t.t.Context(), t.claim(s.number(), ""), decisions)
 	return t.answer("", decisions[0], err)
 }
 
-func (t *teller) refund(op string, s *step) string {
+func (t *player) refund(op string, s *step) string {
 	claims, taken := t.claim(1, ""), weir.Instant(0)
 	if op == "release" {
 		claims[0].Lease = s.word()
@@ -194,14 +194,14 @@ func (t *teller) refund(op string, s *step) string {
 	return t.answer("", decisions[0], err)
 }
 
-func (t *teller) reset() string {
+func (t *player) reset() string {
 	if err := t.store.Reset(t.t.Context(), t.claim(0, "")); err != nil {
 		return "error: " + err.Error()
 	}
 	return "forgotten"
 }
 
-func (t *teller) answer(said string, d weir.Decision, err error) string {
+func (t *player) answer(said string, d weir.Decision, err error) string {
 	if err != nil {
 		return "error: " + err.Error()
 	}
