@@ -79,7 +79,8 @@ type History struct {
 	cutAt   time.Time
 
 	sums    cache
-	sampled time.Time     // when samples were shared; of the goroutine that publishes
+	sampled time.Time     // when samples were shared; of the goroutine that publishes, as is failing
+	failing bool          // the last time
 	poked   chan struct{} // the description of this node has changed
 	stop    context.CancelFunc
 	ended   sync.WaitGroup
