@@ -115,7 +115,7 @@ func runnable(line, server string) (string, bool) {
 		line, _, _ = strings.Cut(line, " > ")
 		line, _, _ = strings.Cut(line, " | ")
 	}
-	if regexp.MustCompile(`weir (rules|override|block|allow|keys|bans|stats)( |$)`).MatchString(line) {
+	if regexp.MustCompile(`weir (rules|override|block|allow|keys|bans|stats)\b`).MatchString(line) {
 		return "export WEIR_SERVER=" + server + "; " + line, true
 	}
 	if strings.HasPrefix(line, "weir audit tail") { // it ends when it is killed

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,11 +21,14 @@ var quiet = slog.New(slog.DiscardHandler)
 
 // A server is counters that a test drives.
 type server struct {
+	mu              sync.Mutex
 	passed, refused uint64
 	Reading
 }
 
 func (s *server) read(context.Context) *Reading {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	r := s.Reading
 	passed, refused := s.passed, s.refused
 	r.Rules = func(each func(string, uint64, uint64)) {
@@ -48,8 +52,11 @@ func run(t *testing.T, s Settings, seconds int, drive func(second int, of *serve
 			told = append(told, fmt.Sprintf("%d%s%s", int(time.Since(began).Seconds()), word, ID(a)))
 		}})
 		defer m.Close()
+		time.Sleep(time.Second / 2) // the counters change between evaluations
 		for second := range seconds {
+			of.mu.Lock()
 			drive(second, &of)
+			of.mu.Unlock()
 			time.Sleep(time.Second)
 			synctest.Wait()
 		}

@@ -3,6 +3,7 @@
 package audit
 
 import (
+	"io"
 	"testing"
 
 	"github.com/weirproject/weir/gate"
@@ -40,7 +41,7 @@ func TestVerdictsAllocateNothing(t *testing.T) {
 func BenchmarkRefused(b *testing.B) {
 	for _, with := range []string{"without", "with"} {
 		b.Run(with, func(b *testing.B) {
-			log := New(Config{Keys: Shown, Log: quiet, Sinks: []Sink{&memory{batch: 1000, fail: func(int) bool { return true }}}})
+			log := New(Config{Keys: Shown, Log: quiet, Sinks: []Sink{NewLogSink(io.Discard, 100)}})
 			defer log.Close()
 			observe := log.Verdict
 			if with == "without" {

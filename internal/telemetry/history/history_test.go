@@ -371,3 +371,12 @@ func FuzzRaw(f *testing.F) {
 		}
 	})
 }
+
+// TestBucketsOutOfOrder are malformed: sums rely on their order.
+func TestBucketsOutOfOrder(t *testing.T) {
+	s := example()
+	s.Took = tally.Buckets{{Index: 7, Count: 1}, {Index: 7, Count: 1}}
+	if got, err := unpack(pack(s)); !errors.Is(err, errPacked) {
+		t.Errorf("%+v, %v", got, err)
+	}
+}

@@ -241,3 +241,40 @@ func TestSeed(t *testing.T) {
 		t.Errorf("without Redis: %d", seed)
 	}
 }
+
+// TestMinuteThatGrows is read again, until its node has a later one.
+func TestMinuteThatGrows(t *testing.T) {
+	server := redistest.Start(t)
+	nodes := nodesOn(t, server.URL(), 2)
+	for want := uint64(1); want <= 8; want++ {
+		nodes[0].recorder.count("login", 1, 0)
+		pass(t, nodes, interval)
+		if o := overview(t, nodes[1].History, telemetry.Query{}); o.Total.Passed != want {
+			t.Fatalf("%+v; want %d", o.Total, want)
+		}
+	}
+}
+
+// TestMinutesThatAreLate are in reports of long intervals too, whose blocks of five minutes were made without them.
+func TestMinutesThatAreLate(t *testing.T) {
+	server := redistest.Start(t)
+	nodes := nodesOn(t, server.URL(), 2)
+	pass(t, nodes, time.Minute)
+	for range 20 { // of which the first node shares nothing
+		nodes[0].recorder.count("login", 1, 0)
+		pass(t, nodes[1:], time.Minute)
+		nodes[0].cut(nodes[0].now())
+	}
+	long := telemetry.Query{From: nodes[1].now().Add(-20 * time.Hour)}
+	if o := overview(t, nodes[1].History, long); o.Total.Passed != 0 {
+		t.Errorf("%+v", o.Total)
+	}
+	pass(t, nodes, 2*time.Minute)
+	for range 2 { // the report that learns of them, and the next
+		nodes[1].sums = cache{}
+		overview(t, nodes[1].History, long)
+	}
+	if o := overview(t, nodes[1].History, long); o.Total.Passed != 20 {
+		t.Errorf("%+v", o.Total)
+	}
+}

@@ -136,6 +136,11 @@ func TestExceptionOfAnotherOperatorIsShown(t *testing.T) {
 	b.see("fixed_window 9/1h")
 	b.click("button", "Undo")
 	b.see("fixed_window 7/1h")
+	b.goTo("/changes?lang=en")
+	b.click("summary", "because")
+	b.see("revision 3 · set · override-")
+	b.click("button", "End")
+	b.see("End override-")
 }
 
 func TestReadersSeeNoActions(t *testing.T) {

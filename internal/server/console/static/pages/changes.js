@@ -35,6 +35,8 @@ export function Changes({ route }) {
 		${dialog && html`<${dialog.Kind} ...${dialog} close=${() => open(null)} done=${done} />`}</${Page}>`;
 }
 
+const exceptions = ['override', 'block', 'allow'];
+
 const here = (route, kind) => href('changes', '', { ...Object.fromEntries(route.params), kind });
 
 // Mark is one line, which opens if there is more to know.
@@ -49,7 +51,8 @@ function Mark({ mark, open }) {
 
 // Change is an entry of the ledger's history, with what can be taken back.
 function Change({ mark, open }) {
-	const history = usePolled('history', { query: { name: mark.rule, most: 1000 }, every: 0 });
+	const byRule = !exceptions.includes(mark.kind); // the history has exceptions by their ID
+	const history = usePolled('history', { query: { name: byRule ? mark.rule : '', most: 1000 }, every: 0 });
 	return html`<${Result} of=${history}>${({ history: list }) => {
 		const entry = list?.find((one) => String(one.revision) === mark.change);
 		if (!entry) return html`<p class="note">${t('changes.gone')}</p>`;
