@@ -8,6 +8,7 @@ import (
 	"unicode"
 
 	"github.com/gdamore/tcell/v3"
+	"github.com/gdamore/tcell/v3/color"
 
 	"github.com/weirproject/weir/internal/telemetry"
 )
@@ -17,8 +18,8 @@ var (
 	plain   = tcell.StyleDefault
 	bold    = plain.Bold(true)
 	dim     = plain.Dim(true)
-	warning = plain.Foreground(tcell.ColorYellow)
-	bad     = plain.Foreground(tcell.ColorRed).Bold(true)
+	warning = plain.Foreground(color.Yellow)
+	bad     = plain.Foreground(color.Red).Bold(true)
 	chosen  = plain.Reverse(true)
 )
 
