@@ -162,7 +162,7 @@ func TestASetThatCompilesDecidesEveryRequest(t *testing.T) {
 			crowded++
 		}
 	}
-	if compiled < 40 || crowded < 40 {
+	if (compiled < 40 || crowded < 40) && !testing.Short() { // -short draws a fifth
 		t.Errorf("%d sets compile and %d need too many claims: the draw is too thin to show anything", compiled, crowded)
 	}
 }
