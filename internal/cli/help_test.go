@@ -136,7 +136,7 @@ var (
 func TestFlagsOfThePagesExist(t *testing.T) {
 	t.Parallel()
 	var known []string
-	for _, command := range slices.Concat([]string{"serve", "check", "explain", "health", "rules restore", "rules edit", "audit query", "audit tail", "stats", "top"}, operators) {
+	for _, command := range slices.Concat([]string{"serve", "check", "explain", "health", "rules restore", "rules edit", "audit query", "audit tail", "top"}, operators) {
 		_, text, _ := strings.Cut(call{}.run(t, append(strings.Fields(command), "--help")...).out, "Flags:\n")
 		for _, flag := range flagLine.FindAllStringSubmatch(text, -1) {
 			known = append(known, flag[1])

@@ -1,9 +1,6 @@
 package telemetry
 
-import (
-	"encoding/binary"
-	"math/bits"
-)
+import "math/bits"
 
 // A hasher hashes keys, by the construction of wyhash (Wang Yi). Its words are secret: a client that knew them could
 // choose keys that are in every sample. Nodes with the same seed choose the same keys.
@@ -45,5 +42,14 @@ func fold(x, y uint64) uint64 {
 	return hi ^ lo
 }
 
-func load64(s string) uint64 { return binary.LittleEndian.Uint64([]byte(s[:8])) }
-func load32(s string) uint64 { return uint64(binary.LittleEndian.Uint32([]byte(s[:4]))) }
+// load64 is the first 8 bytes; the compiler makes one load of it.
+func load64(s string) uint64 {
+	_ = s[7]
+	return uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24 |
+		uint64(s[4])<<32 | uint64(s[5])<<40 | uint64(s[6])<<48 | uint64(s[7])<<56
+}
+
+func load32(s string) uint64 {
+	_ = s[3]
+	return uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24
+}

@@ -1,3 +1,5 @@
+//go:build !race
+
 package telemetry
 
 import (
@@ -7,6 +9,8 @@ import (
 	"strconv"
 	"testing"
 )
+
+// A sketch has no concurrency: the race detector would only be slow.
 
 // The sketch must find the top 50 in a flood of keys that appear once or a few times.
 func TestSketchFindsTheTopKeysInAFlood(t *testing.T) {

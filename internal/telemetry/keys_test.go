@@ -1,3 +1,5 @@
+//go:build !race
+
 package telemetry
 
 import (
@@ -10,6 +12,8 @@ import (
 
 	"github.com/weirproject/weir/gate"
 )
+
+// Estimates have no concurrency: the race detector would only be slow.
 
 // demands are the exact requests of each user in each window.
 type demands map[int]map[string]uint64

@@ -81,7 +81,7 @@ func TestRecentHasTheLatestFirst(t *testing.T) {
 func TestFloodOfPassedRequestsHidesNoRefusal(t *testing.T) {
 	n := newNode(t, twoAnHour, true)
 	var v gate.Verdict
-	const ticks, each = 30, 20_000
+	const ticks, each = 30, 5_000
 	weights, refusals := 0.0, 0
 	for i := range ticks {
 		for j := range each {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,12 +20,15 @@ type node struct {
 	gate    *gate.Gate
 	metrics *observe.Metrics
 	clock   time.Time
+	now     atomic.Int64 // clock, for the goroutines of requests
 }
 
 func newNode(t testing.TB, text string, on bool) *node {
 	t.Helper()
 	n := &node{metrics: observe.New("test"), clock: time.Unix(1_800_000_000, 0)}
-	n.Recorder = New(Options{Node: "a", Metrics: n.metrics, Seed: 1, Now: func() time.Time { return n.clock }})
+	n.now.Store(n.clock.UnixNano())
+	now := func() time.Time { return time.Unix(0, n.now.Load()) }
+	n.Recorder = New(Options{Node: "a", Metrics: n.metrics, Seed: 1, Now: now})
 	opts := []gate.Option{gate.WithObserver(n.metrics.Verdict)}
 	if on {
 		opts = append(opts, gate.WithObserver(n.Verdict))
@@ -56,6 +60,7 @@ func (n *node) pass(d time.Duration) {
 	defer n.mu.Unlock()
 	for range d / tick {
 		n.clock = n.clock.Add(tick)
+		n.now.Store(n.clock.UnixNano())
 		n.tick(n.clock)
 	}
 }

@@ -96,10 +96,10 @@ type Bar struct {
 
 // WhatIf estimates the refusals under a limit of another number.
 type WhatIf struct {
-	Limit    int64   `json:"limit"` // units per period, in the period of the rule's first limit
-	Keys     uint64  `json:"keys"`  // that would be refused at all
-	Requests float64 `json:"requests"`
-	Share    float64 `json:"share"` // of requests, 0 to 1
+	Limit    int64   `json:"limit"`    // units per period, in the period of the rule's first limit
+	Keys     uint64  `json:"keys"`     // that would be refused at all
+	Requests float64 `json:"requests"` // units, where a request costs more than one
+	Share    float64 `json:"share"`    // of requests, 0 to 1
 }
 
 // A Comparison counts requests by what the rule and its candidate decided.

@@ -6,6 +6,7 @@ import "sync/atomic"
 // keys, and those that the sketches found to be frequent. Observers add to it; the recorder takes the counts out.
 type table struct {
 	below uint64            // hashes of the sample are below
+	some  atomic.Bool       // a bit of heavy is set
 	heavy [64]atomic.Uint64 // a bit for 12 bits of each other hash: most keys that are not here are told by one look
 	room  atomic.Int64      // keys that observers may still insert
 	slots []slot
@@ -59,12 +60,13 @@ func (t *table) insert(hash uint64) int {
 func (t *table) addHeavy(hash uint64) (place int) {
 	place = t.insert(hash)
 	t.heavy[hash>>7&63].Or(1 << (hash >> 1 & 63))
+	t.some.Store(true)
 	return place
 }
 
 // has reports whether the table may have a key.
 func (t *table) has(hash uint64) bool {
-	return hash < t.below || t.heavy[hash>>7&63].Load()>>(hash>>1&63)&1 != 0
+	return hash < t.below || t.some.Load() && t.heavy[hash>>7&63].Load()>>(hash>>1&63)&1 != 0
 }
 
 // count counts a request of a key; nil: the table does not count this key.

@@ -96,7 +96,7 @@ func zipf(keys int) func(*rand.Rand) int {
 func TestTruthOfAMillionDecisions(t *testing.T) {
 	for keys, each := range map[int]int{1000: 250_000, 200_000: 75_000} {
 		if testing.Short() {
-			each = 25_000
+			each = 10_000
 		}
 		n := newNode(t, `
 rules:
@@ -134,6 +134,13 @@ rules:
 func checkTop(t *testing.T, top []KeyRate, want exact) {
 	t.Helper()
 	for kind, name := range []string{"passed", "refused"} {
+		var shown []uint64
+		for _, k := range top {
+			shown = append(shown, [2]uint64{k.Passed, k.Refused}[kind])
+		}
+		slices.Sort(shown)
+		slices.Reverse(shown)
+		least := float64(shown[min(19, len(shown)-1)]) // of those that are shown for this kind
 		for _, user := range want.top(kind, 20) {
 			key := fmt.Sprintf("user=%d:%s", len(user), user)
 			i := slices.IndexFunc(top, func(k KeyRate) bool { return k.Key == key })
@@ -142,7 +149,9 @@ func checkTop(t *testing.T, top []KeyRate, want exact) {
 				continue // chance decides whether the samples show in time that it is frequent
 			}
 			if i < 0 {
-				t.Errorf("%s with %d %s is not among the top keys", key, exact, name)
+				if float64(exact) > 1.05*least {
+					t.Errorf("%s with %d %s is not among the top keys", key, exact, name)
+				}
 				continue
 			}
 			got := [2]uint64{top[i].Passed, top[i].Refused}[kind]

@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -78,7 +79,8 @@ type History struct {
 	cutAt   time.Time
 
 	sums    cache
-	sampled time.Time     // when samples were shared; of the goroutine that publishes
+	sampled time.Time     // when samples were shared; of the goroutine that publishes, as is failing
+	failing bool          // the last time
 	poked   chan struct{} // the description of this node has changed
 	stop    context.CancelFunc
 	ended   sync.WaitGroup
@@ -267,20 +269,26 @@ func (h *History) Announce() {
 }
 
 // share writes the minutes that Redis does not have yet, and the current one as it is now. A failure is repeated with
-// the next interval.
+// the next interval, and logged once.
 func (h *History) share(ctx context.Context) {
 	self := h.self()
-	if err := h.shared.announce(ctx, h.id, &self); err != nil && ctx.Err() == nil {
-		h.failed("this node could not be announced in Redis", err)
-	}
+	failed := h.shared.announce(ctx, h.id, &self)
 	n, err := h.shared.write(ctx, h.id, h.unshared())
 	h.writes.Add(int64(n))
 	if err == nil {
 		err = h.shareSamples(ctx)
 	}
-	if err != nil && ctx.Err() == nil {
-		h.failed("the history could not be written to Redis", err)
+	failed = errors.Join(failed, err)
+	switch {
+	case ctx.Err() != nil:
+	case failed == nil && h.failing:
+		h.Log.Info("telemetry: the history is shared in Redis again")
+	case failed != nil && h.failing:
+		h.failures.Add(1)
+	case failed != nil:
+		h.failed("the history could not be written to Redis; it is repeated every 10s", failed)
 	}
+	h.failing = failed != nil
 }
 
 // A packed minute is one to be written.
