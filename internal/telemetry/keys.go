@@ -6,6 +6,8 @@ import (
 	"errors"
 	"math"
 	"slices"
+
+	"github.com/weirproject/weir/internal/tally"
 )
 
 // A KeyReport is what is known of the keys of a rule, in the last 5 to 10 minutes; for a limit with longer windows,
@@ -15,7 +17,7 @@ type KeyReport struct {
 	Histogram []Bar    // nil: the rule has a concurrency limit, whose use is not measured
 	WhatIf    []WhatIf // requests are of the same time
 	Sampled   int
-	Error     float64 // of the shares of WhatIf, with a probability of 95 %
+	Error     float64 // of the shares of WhatIf, with a probability of 95 %: of the sample, and of the model
 }
 
 // A KeySample is the statistics of one node about the keys of a rule, in a form that adds up over nodes.
@@ -26,6 +28,8 @@ type KeySample struct {
 	demand   demand
 	peaks    [demandBuckets]float64 // keys by their most units in a window
 	hashes   []keyUnits             // the keys with the smallest hashes, in ascending order
+
+	requests, refusals uint64 // exact, of all keys
 }
 
 // keyUnits are the units of one key, by the high half of its hash.
@@ -66,7 +70,9 @@ func (r *Recorder) find(rule string) *watched {
 
 // sample sums the two generations and the open window.
 func (w *watched) sample() *KeySample {
-	s := &KeySample{demand: w.demand[0]}
+	n := w.counts.Read().Minus(w.aged[1])
+	s := &KeySample{demand: w.demand[0], refusals: n[tally.Refused] + n[tally.ShadowRefused]}
+	s.requests = s.refusals + n[tally.Passed] + n[tally.ShadowPassed]
 	for i := range s.demand {
 		s.demand[i].windows += w.demand[1][i].windows
 		s.demand[i].units += w.demand[1][i].units
@@ -119,7 +125,8 @@ func (l window) report(nodes []*KeySample) *KeyReport {
 	}
 	if units > 0 {
 		// Nodes have the same keys in their samples, so that their errors do not cancel out.
-		report.Error = min(1, 2*math.Sqrt(all.variance*copies)/units+leastError*spread)
+		report.Error = min(1, 2*math.Sqrt(all.variance*copies)/units+leastError*spread+
+			all.bias(all.refused(l.grant/spread)/units))
 	}
 	for _, part := range limitsOfWhatIf {
 		limit := int64(math.Round(float64(l.base) * part))
@@ -144,10 +151,22 @@ func (l window) report(nodes []*KeySample) *KeyReport {
 // leastError is that of the buckets, and of windows that end up to a tick late.
 const leastError = 0.01
 
+// bias is the difference between the share of refusals that is computed for the limit in force and the true one. The
+// windows of the computation end at other times than those of the limit, so a burst can be in two of them. Nothing
+// better is known of the other limits.
+func (s *KeySample) bias(computed float64) float64 {
+	if s.requests == 0 {
+		return 0
+	}
+	return math.Abs(computed - float64(s.refusals)/float64(s.requests))
+}
+
 func (s *KeySample) add(o *KeySample) {
 	s.keys += o.keys
 	s.distinct += o.distinct
 	s.variance += o.variance
+	s.requests += o.requests
+	s.refusals += o.refusals
 	for i := range s.demand {
 		s.demand[i].windows += o.demand[i].windows
 		s.demand[i].units += o.demand[i].units
@@ -258,6 +277,8 @@ func (s *KeySample) Append(b []byte) []byte {
 	b = binary.AppendUvarint(b, uint64(s.keys))
 	b = binary.AppendUvarint(b, rounded(s.distinct))
 	b = binary.AppendUvarint(b, rounded(s.variance))
+	b = binary.AppendUvarint(b, s.requests)
+	b = binary.AppendUvarint(b, s.refusals)
 	for i := range s.demand {
 		d := &s.demand[i]
 		if windows := rounded(d.windows); windows > 0 {
@@ -285,7 +306,7 @@ func ParseSample(b []byte) (*KeySample, error) {
 		return nil, errors.New("sample of keys: not of version 1; allowed: what a server of this version wrote")
 	}
 	s := &KeySample{keys: int(in.uvarint() & math.MaxInt32), distinct: float64(in.uvarint()),
-		variance: float64(in.uvarint())}
+		variance: float64(in.uvarint()), requests: in.uvarint(), refusals: in.uvarint()}
 	for next := 0; ; next++ {
 		i := int(in.byte())
 		if i == demandBuckets {

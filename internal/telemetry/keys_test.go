@@ -131,10 +131,32 @@ func TestWhatIfIsWithinItsStatedError(t *testing.T) {
 	}
 }
 
+// A burst at the end of a window is refused by a bucket that is still empty in the next one. The computation has a
+// fresh window there, and says how wrong it is.
+func TestErrorOfWhatIfCoversBurstsAcrossWindows(t *testing.T) {
+	n := newNode(t, `rules: [{name: user, key: [user], limit: 5/1m}]`, true)
+	n.pass(time.Minute - n.clock.Sub(n.clock.Truncate(time.Minute)) - 2*tick)
+	var v gate.Verdict
+	for range 4 {
+		for range 6 {
+			n.ask(t, "u", &v)
+		}
+		n.pass(tick)
+	}
+	n.pass(time.Minute)
+	report := n.Keys("user")
+	i := slices.IndexFunc(report.WhatIf, func(w WhatIf) bool { return w.Limit == 5 })
+	const refused = 19. / 24
+	if point := report.WhatIf[i]; math.Abs(point.Share-refused) > report.Error || point.Share > 0.7 {
+		t.Errorf("the limit in force refuses %.3f ± %.3f of the requests, want %.3f", point.Share, report.Error, refused)
+	}
+}
+
 // A node that sees a third of each key's requests reports on all of them, with the samples of the others.
 func TestWhatIfOfThreeNodes(t *testing.T) {
 	for _, keys := range []int{2000, 30_000} {
-		nodes := []*node{newNode(t, perMinute, true), newNode(t, perMinute, true), newNode(t, perMinute, true)}
+		one := newNode(t, perMinute, true)
+		nodes := []*node{one, one.beside(t, perMinute), one.beside(t, perMinute)}
 		d := drive(t, nodes, 3, 60_000, zipf(keys))
 		var others []*KeySample
 		for _, n := range nodes[1:] {
@@ -210,7 +232,7 @@ func TestSampleOfKeysIsReadAsItWasWritten(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got.keys != s.keys || got.demand != s.demand || got.peaks != s.peaks || !slices.Equal(got.hashes, s.hashes) {
+	if got.requests != s.requests || got.refusals != s.refusals || got.keys != s.keys || got.demand != s.demand || got.peaks != s.peaks || !slices.Equal(got.hashes, s.hashes) {
 		t.Errorf("%+v\nwant %+v", got, s)
 	}
 	for size := range text {
@@ -224,7 +246,7 @@ func TestSampleOfKeysIsReadAsItWasWritten(t *testing.T) {
 }
 
 func FuzzParseSample(f *testing.F) {
-	f.Add([]byte{1, 2, 2, 0, 1, 1, 1, 1, 192, 0, 0, 0, 9, 3})
+	f.Add([]byte{1, 2, 2, 0, 5, 1, 1, 1, 1, 1, 192, 0, 0, 0, 9, 3})
 	f.Add([]byte{1, 255, 255, 255})
 	f.Fuzz(func(t *testing.T, text []byte) {
 		s, err := ParseSample(text)

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/observe"
@@ -18,6 +19,7 @@ import (
 type node struct {
 	*Recorder
 	gate    *gate.Gate
+	store   weir.Store
 	metrics *observe.Metrics
 	clock   time.Time
 	now     atomic.Int64 // clock, for the goroutines of requests
@@ -27,13 +29,27 @@ func newNode(t testing.TB, text string, on bool) *node {
 	t.Helper()
 	n := &node{metrics: observe.New("test"), clock: time.Unix(1_800_000_000, 0)}
 	n.now.Store(n.clock.UnixNano())
+	store := memstore.New(memstore.WithClock(func() weir.Instant { return weir.Instant(n.now.Load() / 1000) }))
+	return n.open(t, text, on, store)
+}
+
+// beside makes another node with the store and the rules of a node. Time must pass on both.
+func (n *node) beside(t testing.TB, text string) *node {
+	t.Helper()
+	other := &node{metrics: observe.New("test"), clock: n.clock}
+	other.now.Store(n.clock.UnixNano())
+	return other.open(t, text, true, n.store)
+}
+
+func (n *node) open(t testing.TB, text string, on bool, store weir.Store) *node {
+	t.Helper()
+	n.store = store
 	now := func() time.Time { return time.Unix(0, n.now.Load()) }
 	n.Recorder = New(Options{Node: "a", Metrics: n.metrics, Seed: 1, Now: now})
 	opts := []gate.Option{gate.WithObserver(n.metrics.Verdict)}
 	if on {
 		opts = append(opts, gate.WithObserver(n.Verdict))
 	}
-	store := memstore.New()
 	set := compiled(t, text)
 	g, err := gate.New(n.metrics.Store(store), set, append(opts, gate.WithLocal(store))...)
 	if err != nil {

@@ -40,6 +40,7 @@ type watched struct {
 	place  *place      // of the rule in force
 	counts *tally.Rule // of all its requests
 	begun  tally.Counts
+	aged   [2]tally.Counts // when this generation and the last one began
 	scale  scale
 	table  *table
 
@@ -68,8 +69,9 @@ type entry struct {
 }
 
 func newWatched(p *place, counts *tally.Rule, size scale, now int64) *watched {
-	w := &watched{rule: p.rule, place: p, counts: counts, begun: counts.Read(), scale: size,
-		window: windowOf(p.rule), born: now}
+	begun := counts.Read()
+	w := &watched{rule: p.rule, place: p, counts: counts, begun: begun, aged: [2]tally.Counts{begun, begun},
+		scale: size, window: windowOf(p.rule), born: now}
 	w.replace(math.MaxUint64)
 	return w
 }
@@ -311,6 +313,7 @@ func (w *watched) wanted(e *entry) bool {
 func (w *watched) age(now int64) {
 	w.born = now
 	w.demand[1], w.demand[0] = w.demand[0], demand{}
+	w.aged[1], w.aged[0] = w.aged[0], w.counts.Read()
 	keys := 0
 	for i := range w.entries {
 		e := &w.entries[i]
