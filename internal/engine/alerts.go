@@ -75,6 +75,7 @@ func (e *Engine) openAlerts() {
 	e.alerts = alert.New(c)
 	e.Metrics.Gauge("weir_alerts_firing", "Alerts that fire, on all nodes that share a Redis.",
 		func() int64 { return int64(len(e.alerts.Firing())) })
+	e.alerts.Start()
 }
 
 // closeAlerts ends the watch.

@@ -61,20 +61,26 @@ func TestScriptFlush(t *testing.T) {
 	c := open(t, server.URL(), Config{})
 	mustRun(t, c, "k")
 	var wg sync.WaitGroup
-	const goroutines, calls = 128, 200
-	for range goroutines {
+	const goroutines, calls, flushes = 128, 200, 10
+	var ended [goroutines]atomic.Int64 // calls of each goroutine
+	for i := range goroutines {
 		wg.Go(func() {
 			for range calls {
 				if _, err := run(t, c, "k"); err != nil {
 					t.Error(err)
 				}
+				ended[i].Add(1)
 			}
 		})
 	}
-	const flushes = 10
 	for range flushes {
 		server.Do("SCRIPT", "FLUSH", "SYNC")
-		time.Sleep(10 * time.Millisecond)
+		for i := range ended { // a call that meets more flushes than it may load the script would fail
+			before := ended[i].Load()
+			redistest.Await(t, "each goroutine to end a call", func() bool {
+				return ended[i].Load() > before || before == calls
+			})
+		}
 	}
 	wg.Wait()
 	if got := server.Do("GET", "k"); got != strconv.Itoa(1+goroutines*calls) {

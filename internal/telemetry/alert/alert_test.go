@@ -51,6 +51,7 @@ func run(t *testing.T, s Settings, seconds int, drive func(second int, of *serve
 			}
 			told = append(told, fmt.Sprintf("%d%s%s", int(time.Since(began).Seconds()), word, ID(a)))
 		}})
+		m.Start()
 		defer m.Close()
 		time.Sleep(time.Second / 2) // the counters change between evaluations
 		for second := range seconds {

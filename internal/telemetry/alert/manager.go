@@ -23,7 +23,7 @@ type Config struct {
 	Log  *slog.Logger
 }
 
-// A Manager raises and resolves alerts until Close.
+// A Manager raises and resolves alerts from Start to Close.
 type Manager struct {
 	Config
 	watch *watch
@@ -37,15 +37,19 @@ type Manager struct {
 	ended  sync.WaitGroup
 }
 
-// New makes a Manager, and starts it.
+// New makes a Manager.
 func New(c Config) *Manager {
-	ctx, cancel := context.WithCancel(context.Background())
-	m := &Manager{Config: c, watch: newWatch(c.Settings), told: make(map[string]telemetry.Alert), cancel: cancel}
-	m.ended.Go(func() { m.run(ctx) })
-	return m
+	return &Manager{Config: c, watch: newWatch(c.Settings), told: make(map[string]telemetry.Alert)}
 }
 
-// Close ends it. Alerts that fire stay as they are: a restart is no resolution.
+// Start starts it. Read and Tell may use the Manager.
+func (m *Manager) Start() {
+	ctx, cancel := context.WithCancel(context.Background())
+	m.cancel = cancel
+	m.ended.Go(func() { m.run(ctx) })
+}
+
+// Close ends a Manager that was started. Alerts that fire stay as they are: a restart is no resolution.
 func (m *Manager) Close() {
 	m.cancel()
 	m.ended.Wait()
