@@ -155,9 +155,20 @@ var Once = Ask{Times: 1}
 // decided. The error is a *weir.InputError for an invalid request or ask, or the context's; then nothing was
 // granted, and v says so.
 func (g *Gate) Decide(ctx context.Context, r *rules.Request, ask Ask, v *Verdict) error {
-	one := [...]Question{{Request: r, Ask: ask, Verdict: v}}
-	g.DecideBatch(ctx, one[:])
-	return one[0].Err
+	began := g.began()
+	ctx, done := g.budget.begin(ctx)
+	defer done()
+	err := g.decideOne(ctx, r, &ask, v)
+	g.conclude(v, err, began)
+	return err
+}
+
+// began is the time now, for observers.
+func (g *Gate) began() (now time.Time) {
+	if len(g.observers) > 0 {
+		now = time.Now()
+	}
+	return now
 }
 
 // conclude records an error, and calls the observers.
