@@ -58,7 +58,8 @@ func (g *Gate) decide(ctx context.Context, questions []Question) {
 	g.count(ctx, questions)
 }
 
-// decideOne decides one request. It is most decisions, so it makes no Question: to fill one takes a tenth of a decision.
+// decideOne decides one request. Most decisions are of one, so it makes no Question: to fill one takes a tenth of the
+// time.
 func (g *Gate) decideOne(ctx context.Context, r *rules.Request, ask *Ask, v *Verdict) error {
 	err := v.begin(g, g.set.Load(), r, ask)
 	switch {
