@@ -90,8 +90,8 @@ func bounded(rules map[string]tally.Counts) (list []RuleRecord) {
 		})
 		rest := RuleRecord{Name: otherRules}
 		for i := range list[mostRecords-1:] {
-			rest.Counts.add(&list[mostRecords-1+i].Counts)
-			rest.Compared.add(&list[mostRecords-1+i].Compared)
+			rest.Counts.Add(&list[mostRecords-1+i].Counts)
+			rest.Compared.Add(&list[mostRecords-1+i].Compared)
 		}
 		list = append(list[:mostRecords-1], rest)
 	}
@@ -113,7 +113,8 @@ func comparisonOf(n tally.Counts) Comparison {
 // requests are the requests that a limit decided.
 func (c *Counts) requests() uint64 { return c.Passed + c.Refused + c.ShadowPassed + c.ShadowRefused }
 
-func (c *Counts) add(o *Counts) {
+// Add adds the counts of another interval, rule or node.
+func (c *Counts) Add(o *Counts) {
 	c.Passed += o.Passed
 	c.Refused += o.Refused
 	c.Denied += o.Denied
@@ -124,7 +125,8 @@ func (c *Counts) add(o *Counts) {
 	c.Bans += o.Bans
 }
 
-func (c *Comparison) add(o *Comparison) {
+// Add adds the counts of another interval or node.
+func (c *Comparison) Add(o *Comparison) {
 	c.Both += o.Both
 	c.NewlyRefused += o.NewlyRefused
 	c.NewlyGranted += o.NewlyGranted

@@ -1,9 +1,7 @@
 package telemetry
 
 import (
-	"cmp"
 	"math"
-	"slices"
 	"strings"
 )
 
@@ -150,15 +148,6 @@ func (s *sketch) down(i int) {
 func (s *sketch) swap(i, j int) {
 	s.top[i], s.top[j] = s.top[j], s.top[i]
 	s.place[s.top[i].hash], s.place[s.top[j].hash] = i, j
-}
-
-// sorted are the top keys, the most frequent first.
-func (s *sketch) sorted() []heavyKey {
-	list := slices.Clone(s.top)
-	slices.SortFunc(list, func(a, b heavyKey) int {
-		return cmp.Or(cmp.Compare(b.count, a.count), cmp.Compare(a.hash, b.hash))
-	})
-	return list
 }
 
 // mean is the mean weight of an event.

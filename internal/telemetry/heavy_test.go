@@ -3,9 +3,11 @@
 package telemetry
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"testing"
 )
@@ -88,4 +90,13 @@ func TestHashesOfKeysDiffer(t *testing.T) {
 	if same > 0 || below < 49_000 || below > 51_000 {
 		t.Errorf("%d hashes are the same with another seed, %d of 200000 are in the lowest quarter", same, below)
 	}
+}
+
+// sorted are the top keys, the most frequent first.
+func (s *sketch) sorted() []heavyKey {
+	list := slices.Clone(s.top)
+	slices.SortFunc(list, func(a, b heavyKey) int {
+		return cmp.Or(cmp.Compare(b.count, a.count), cmp.Compare(a.hash, b.hash))
+	})
+	return list
 }

@@ -62,7 +62,7 @@ func busyMinute(minute int64) *slice {
 			r.Top = append(r.Top, telemetry.KeyRate{Key: fmt.Sprintf("client.ip=11:203.0.%d.%d", n%256, k),
 				Passed: n / (k + 2), Refused: r.Counts.Refused / (k + 2)})
 		}
-		addCounts(&s.Total, &r.Counts)
+		s.Total.Add(&r.Counts)
 		s.Rules = append(s.Rules, r)
 	}
 	return s

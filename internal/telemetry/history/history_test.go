@@ -47,7 +47,7 @@ func (s *script) Cut(at time.Time) *telemetry.Record {
 	r := &telemetry.Record{At: s.at, Step: at.Sub(s.at)}
 	for _, one := range s.next {
 		r.Rules = append(r.Rules, one)
-		addCounts(&r.Total, &one.Counts)
+		r.Total.Add(&one.Counts)
 		r.Took = r.Took.Add(tally.Buckets{{Index: 80, Count: one.Counts.Passed + one.Counts.Refused}})
 	}
 	s.at, s.next = at, nil

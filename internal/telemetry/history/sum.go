@@ -49,10 +49,10 @@ func (s *sum) add(r *slice) {
 		if at = int(r.At.Sub(s.from) / s.step); r.At.Before(s.from) || at >= s.steps {
 			return
 		}
-		addCounts(&s.series[at].counts, &r.Total)
+		s.series[at].counts.Add(&r.Total)
 		s.series[at].took = s.series[at].took.Add(r.Took)
 	}
-	addCounts(&s.total, &r.Total)
+	s.total.Add(&r.Total)
 	s.took = s.took.Add(r.Took)
 	for i := range r.Rules {
 		s.rule(r.Rules[i].Name).add(&r.Rules[i], at)
@@ -70,15 +70,11 @@ func (s *sum) rule(name string) *ruleSum {
 }
 
 func (r *ruleSum) add(from *telemetry.RuleRecord, at int) {
-	addCounts(&r.counts, &from.Counts)
+	r.counts.Add(&from.Counts)
 	if len(r.series) > 0 {
-		addCounts(&r.series[at], &from.Counts)
+		r.series[at].Add(&from.Counts)
 	}
-	c, d := &r.compared, &from.Compared
-	c.Both += d.Both
-	c.NewlyRefused += d.NewlyRefused
-	c.NewlyGranted += d.NewlyGranted
-	c.Neither += d.Neither
+	r.compared.Add(&from.Compared)
 	r.distinct = max(r.distinct, from.Distinct)
 	for i := range from.Top {
 		k := &from.Top[i]
@@ -90,17 +86,6 @@ func (r *ruleSum) add(from *telemetry.RuleRecord, at int) {
 		sum.Passed += k.Passed
 		sum.Refused += k.Refused
 	}
-}
-
-func addCounts(to, from *telemetry.Counts) {
-	to.Passed += from.Passed
-	to.Refused += from.Refused
-	to.Denied += from.Denied
-	to.Failed += from.Failed
-	to.ShadowPassed += from.ShadowPassed
-	to.ShadowRefused += from.ShadowRefused
-	to.Degraded += from.Degraded
-	to.Bans += from.Bans
 }
 
 // top returns the keys with most refused requests, and then those with most passed ones.
