@@ -50,12 +50,15 @@ func (s *Streams) Serve(w http.ResponseWriter, r *http.Request, watch Watch) err
 	go func() {
 		defer close(ended)
 		_ = watch(ctx, func(value any) error {
+			if ctx.Err() != nil {
+				return ctx.Err() // or the value could still be sent, before pump notices the end
+			}
 			select {
 			case values <- value:
 			default: // a slow reader never holds up the watcher
 				e.dropped.Add(1)
 			}
-			return ctx.Err()
+			return nil
 		})
 	}()
 	e.pump(ctx, values, s.Stopping, ended)
