@@ -138,6 +138,12 @@ func FreePort(t testing.TB) int {
 	return 0
 }
 
+// FreeAddr is host:port of a FreePort.
+func FreeAddr(t testing.TB) string {
+	t.Helper()
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(FreePort(t)))
+}
+
 // run starts the process and waits until it answers. On an error it is not running.
 func (s *Server) run() error {
 	path, err := exec.LookPath("redis-server")
