@@ -122,19 +122,19 @@ func (b *builder) serviceOf(p place, name string) *Service {
 func (b *builder) routePrefixes(in func(string) place, spec *RouteSpec, route *Route) {
 	if strip := spec.StripPrefix; strip != "" {
 		rest, begins := strings.CutPrefix(spec.Path, strip)
-		if !begins || strip == "/" || strip[0] != '/' || strings.HasSuffix(strip, "/") || strings.HasSuffix(strip, "*") ||
-			rest != "" && rest[0] != '/' {
-			b.add(in("strip_prefix"), "strip_prefix is %.200q and path %.200q; allowed: the first segments of path, such as "+
-				"/api for /api/**", strip, spec.Path)
+		whole := strip != "/" && strip[0] == '/' && (rest == "" || rest[0] == '/')
+		if !begins || !whole || strings.HasSuffix(strip, "/") || strings.HasSuffix(strip, "*") {
+			b.add(in("strip_prefix"), "strip_prefix is %.200q and path %.200q; allowed: the first segments of path, "+
+				"such as /api for /api/**", strip, spec.Path)
 			return
 		}
 		route.strip = strings.Count(strip, "/")
 	}
 	if add := spec.AddPrefix; add != "" {
 		form, err := b.set.form.Path(add)
-		if err != nil || form != add || add == "/" || strings.HasSuffix(add, "/") || strings.ContainsAny(add, ";*{}?#") {
-			b.add(in("add_prefix"), "add_prefix is %.200q; allowed: a path without a slash at its end, in the form of "+
-				"forwarded paths and without a pattern, such as /v2", add)
+		if err != nil || form != add || strings.HasSuffix(add, "/") || strings.ContainsAny(add, ";*{}?#") {
+			b.add(in("add_prefix"), "add_prefix is %.200q; allowed: a path without a slash at its end, in the form "+
+				"of forwarded paths and without a pattern, such as /v2", add)
 			return
 		}
 		route.add = add
@@ -167,8 +167,8 @@ func (b *builder) ambiguous(list []routed) {
 			if !list[i].overlaps(&list[j]) {
 				continue
 			}
-			b.add(at(-1, fmt.Sprintf("routes[%d]", j)), "route %q matches requests that routes[%d] (%q) matches too, and "+
-				"neither is more specific; make their hosts, paths or methods differ", list[j].Name, i, list[i].Name)
+			b.add(at(-1, fmt.Sprintf("routes[%d]", j)), "route %q matches requests that routes[%d] (%q) matches too, "+
+				"and neither is more specific; make their hosts, paths or methods differ", list[j].Name, i, list[i].Name)
 			break
 		}
 		same[list[j].rank] = append(same[list[j].rank], j)

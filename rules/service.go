@@ -104,8 +104,8 @@ func (b *builder) time(p place, text string, usual, least, most time.Duration) t
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil || d < least || d > most {
-		b.add(p, "%s is %.80q; allowed: a time from %v to %v with its unit, such as 500ms, 5s or 1m", p.field, text, least,
-			most)
+		b.add(p, "%s is %.80q; allowed: a time from %v to %v with its unit, such as 500ms, 5s or 1m", p.field, text,
+			least, most)
 		return usual
 	}
 	return d
@@ -203,7 +203,8 @@ func (b *builder) serviceTLS(in func(string) place, s *Service) {
 		b.add(in("tls"), "tls.cert and tls.key go together")
 	}
 	if t.Verify == "none" && (t.CA != "" || t.ServerName != "") {
-		b.add(in("tls.verify"), "tls.verify is none, so that ca and server_name have no effect; leave them out, or verify")
+		b.add(in("tls.verify"), "tls.verify is none, so that ca and server_name have no effect; leave them out, or "+
+			"verify")
 	}
 	if t.ServerName != "" && !hostName.MatchString(strings.ToLower(t.ServerName)) {
 		b.add(in("tls.server_name"), "tls.server_name is %.200q; allowed: a name such as order.internal", t.ServerName)
