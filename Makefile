@@ -10,7 +10,7 @@ FUZZ = 5000x
 GUIDED =
 
 # A checkout that belongs to somebody else must build too.
-export GOFLAGS := $(GOFLAGS) -buildvcs=false
+export GOFLAGS := $(GOFLAGS) -buildvcs=false -tags=grpcnotrace
 
 # The module and those of tools and tests, which nothing that is shipped depends on.
 MODULES := $(shell find . -name go.mod -exec dirname {} +)
