@@ -168,7 +168,8 @@ func (b *builder) ambiguous(list []routed) {
 				continue
 			}
 			b.add(at(-1, fmt.Sprintf("routes[%d]", j)), "route %q matches requests that routes[%d] (%q) matches too, "+
-				"and neither is more specific; make their hosts, paths or methods differ", list[j].Name, i, list[i].Name)
+				"and neither is more specific; make their hosts, paths or methods differ", list[j].Name, i,
+				list[i].Name)
 			break
 		}
 		same[list[j].rank] = append(same[list[j].rank], j)
