@@ -152,6 +152,9 @@ type Ask struct {
 	// reservation idempotent. They are decided with the others and are never the reason; while the store does
 	// not answer they are left out.
 	Aside []weir.Claim
+	// Rules decide instead of those in force. A front end that has routed a request by a rule set gives it here, so
+	// that one version does both although another was put in force meanwhile. It must have been in force.
+	Rules *rules.Set
 }
 
 // Once is one request, at the costs of the rules.
