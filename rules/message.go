@@ -254,7 +254,8 @@ type durationUnit struct {
 	one, many string
 }
 
-var durationUnits = []time.Duration{24 * time.Hour, time.Hour, time.Minute, time.Second, time.Millisecond, time.Microsecond}
+var durationUnits = []time.Duration{24 * time.Hour, time.Hour, time.Minute, time.Second, time.Millisecond,
+	time.Microsecond}
 
 func unitsOf(words ...string) (units []durationUnit) {
 	for i, length := range durationUnits {
