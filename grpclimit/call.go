@@ -11,24 +11,23 @@ import (
 	"google.golang.org/grpc/peer"
 
 	"github.com/weirproject/weir/clientaddr"
+	"github.com/weirproject/weir/httplimit"
 )
 
 // A Call is what is limited: a call, or a message of a stream.
 type Call struct {
 	Method string // the full method: /package.Service/Method
-	// Message is the request of a unary call, and the received message in limits of WithMessages. It is nil for a stream,
-	// which is counted when it is opened, before it has received a message.
+	// Message is the request of a unary call, and the received message in limits of WithMessages. It is nil for a
+	// stream, which is counted when it is opened, before it has received a message.
 	Message any
 
 	received bool // a message of a stream
 }
 
 // A Key returns the key against which a call is counted. An error, or "", means that the call has none: see
-// [WithMissing]. The context is that of the call, with its peer and metadata.
+// [WithMissing]. Those of this package return httplimit.ErrMissing. The context is that of the call, with its peer and
+// metadata.
 type Key func(context.Context, *Call) (string, error)
-
-// ErrMissing is the error of the keys of this package for a call without the property they read.
-var ErrMissing = errors.New("grpclimit: the call has no such key")
 
 // PeerAddress is the address of the connection's peer; for IPv6 its /64, since one subscriber has 2^64 addresses. It
 // reads no metadata: behind a proxy all clients share the proxy's address. See [ClientAddress].
@@ -46,7 +45,7 @@ func ClientAddress(proxies *clientaddr.Extractor) Key {
 
 func keyOf(address netip.Addr, ok bool) (string, error) {
 	if !ok {
-		return "", ErrMissing
+		return "", httplimit.ErrMissing
 	}
 	buffer := append(make([]byte, 0, 64), "ip:"...)
 	return string(clientaddr.Mask{}.AppendKey(buffer, address)), nil
@@ -76,7 +75,7 @@ func Metadata(name string) Key {
 	return func(ctx context.Context, _ *Call) (string, error) {
 		values := metadata.ValueFromIncomingContext(ctx, name)
 		if len(values) == 0 || values[0] == "" {
-			return "", ErrMissing
+			return "", httplimit.ErrMissing
 		}
 		return prefix + values[0], nil
 	}
@@ -90,7 +89,7 @@ func Joined(keys ...Key) Key {
 		for _, key := range keys {
 			part, err := key(ctx, call)
 			if err != nil || part == "" {
-				return "", errors.Join(ErrMissing, err)
+				return "", errors.Join(httplimit.ErrMissing, err)
 			}
 			joined = strconv.AppendInt(joined, int64(len(part)), 10)
 			joined = append(append(joined, ':'), part...)

@@ -27,8 +27,8 @@ import (
 // grants a unit. A server requests a wait with RESOURCE_EXHAUSTED or UNAVAILABLE, by google.rpc.RetryInfo, retry-after
 // or grpc-retry-pushback-ms, or by a RateLimit with nothing left (r=0;t=…).
 //
-// If the call's deadline is before the end of the wait, the call fails at once with RESOURCE_EXHAUSTED, and is not sent;
-// errors.Is says weir.ErrTooLong.
+// If the call's deadline is before the end of the wait, the call fails at once with RESOURCE_EXHAUSTED and is not sent;
+// the error is weir.ErrTooLong.
 //
 // The zero Client is ready to use. It is safe for concurrent use; do not change its fields, or copy it, after first
 // use.

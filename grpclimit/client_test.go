@@ -159,7 +159,7 @@ func TestClientWaitsForItsLimiter(t *testing.T) {
 			t.Errorf("over MaxWait: %v", err)
 		}
 		client.Key = grpclimit.Metadata("x-key")
-		if err := client.Unary(t.Context(), "/a.B/C", nil, nil, conn, server.invoke); !errors.Is(err, grpclimit.ErrMissing) {
+		if err := client.Unary(t.Context(), "/a.B/C", nil, nil, conn, server.invoke); !errors.Is(err, httplimit.ErrMissing) {
 			t.Errorf("without a key: %v", err)
 		}
 		if len(server.sent) != 3 {

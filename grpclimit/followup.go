@@ -164,7 +164,7 @@ func (d *byRules) settle(ctx context.Context, receipt gate.Receipt, s *served) e
 	return err
 }
 
-// cost is the actual cost by a rule's settle: bytes, or the name of a header or trailer, of which the last value counts.
+// cost is the actual cost by a rule's settle: bytes, or the name of a header or trailer. The last of its values counts.
 func (s *served) cost(settle string) (units int64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -56,7 +56,7 @@ func configure(options []Option, made kind) (*config, error) {
 		return c, errors.New("grpclimit: WithFields, WithMissing or WithStoreErrors: unknown value")
 	case c.clients == nil:
 		return c, errors.New("grpclimit: the clients are nil; leave WithClients out if there is no trusted proxy")
-	case c.messages != nil && (c.messages.messages != nil || c.messages.exempt != nil || c.messages.after != nil):
+	case c.messages != nil && c.messages.isForCalls():
 		return c, errors.New("grpclimit: the limits of WithMessages have WithMessages, WithExempt or WithCostAfter, " +
 			"which are for calls")
 	}
@@ -68,6 +68,9 @@ func configure(options []Option, made kind) (*config, error) {
 	}
 	return c, nil
 }
+
+// isForCalls reports whether there are options that are not for messages.
+func (c *config) isForCalls() bool { return c.messages != nil || c.exempt != nil || c.after != nil }
 
 // option makes an option for one kind of Server.
 func option(of kind, name string, set func(*config)) Option {
@@ -103,9 +106,9 @@ func WithCost(cost func(context.Context, *Call) int64) Option {
 }
 
 // WithCostAfter sets the cost of a call after the handler has returned, or panicked: rows read, tokens spent. The call
-// is first charged WithCost, or 1, as an estimate; afterwards a deficit is charged, even beyond the limit, and a surplus
-// is refunded. last is the reply, of a stream the last message sent; nil if there is none. A result below 0 or over
-// weir.MaxUnits leaves the estimate. Leases are not affected.
+// is first charged WithCost, or 1, as an estimate; afterwards a deficit is charged, even beyond the limit, and a
+// surplus is refunded. last is the reply, of a stream the last message sent; nil if there is none. A result below 0 or
+// over weir.MaxUnits leaves the estimate. Leases are not affected.
 func WithCostAfter(cost func(call *Call, last any, err error) int64) Option {
 	return option(forLimits, "WithCostAfter", func(c *config) { c.after = cost })
 }

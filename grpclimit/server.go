@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -147,7 +148,7 @@ func (s *Server) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServ
 // isExempt reports whether a method is one of WithExempt.
 func (c *config) isExempt(method string) bool {
 	for _, exempt := range c.exempt {
-		if method == exempt || exempt[len(exempt)-1] == '/' && len(method) > len(exempt) && method[:len(exempt)] == exempt {
+		if method == exempt || strings.HasSuffix(exempt, "/") && strings.HasPrefix(method, exempt) {
 			return true
 		}
 	}
