@@ -62,8 +62,8 @@ func configure(options []Option, made kind) (*config, error) {
 	}
 	for _, method := range c.exempt {
 		if !strings.HasPrefix(method, "/") || strings.Count(method, "/") != 2 || strings.Contains(method, "//") {
-			return c, fmt.Errorf("grpclimit: WithExempt has %q; allowed: a method such as /grpc.health.v1.Health/Check, "+
-				"or a service such as /grpc.health.v1.Health/", method)
+			return c, fmt.Errorf("grpclimit: WithExempt has %q; allowed: a method, /grpc.health.v1.Health/Check, "+
+				"or a service, /grpc.health.v1.Health/", method)
 		}
 	}
 	return c, nil

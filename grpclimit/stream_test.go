@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -213,13 +215,16 @@ func TestLeaseIsRenewed(t *testing.T) {
 func TestLostLeaseIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &flaky{Store: memstore.New()}
+		var mu sync.Mutex
 		var outcomes []httplimit.Outcome
 		limited := limits(t, limiter(t, store, weir.Concurrency{Limit: 1, TTL: time.Second}), grpclimit.Method,
 			grpclimit.WithObserver(func(_ context.Context, _ *grpclimit.Call, e httplimit.Event) {
+				mu.Lock()
+				defer mu.Unlock()
 				outcomes = append(outcomes, e.Outcome)
 			}))
 		limited.Unary(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: "/a.B/C"}, func(context.Context, any) (any, error) {
-			store.down = true
+			store.down.Store(true)
 			time.Sleep(2 * time.Second)
 			return nil, nil
 		})
@@ -232,18 +237,18 @@ func TestLostLeaseIsReported(t *testing.T) {
 
 type flaky struct {
 	weir.Store
-	down bool
+	down atomic.Bool
 }
 
 func (f *flaky) Decide(ctx context.Context, claims []weir.Claim, times int64, d []weir.Decision) (int64, error) {
-	if f.down {
+	if f.down.Load() {
 		return 0, weir.ErrUnavailable
 	}
 	return f.Store.Decide(ctx, claims, times, d)
 }
 
 func (f *flaky) Refund(ctx context.Context, claims []weir.Claim, at weir.Instant, d []weir.Decision) error {
-	if f.down {
+	if f.down.Load() {
 		return weir.ErrUnavailable
 	}
 	return f.Store.Refund(ctx, claims, at, d)
