@@ -150,6 +150,9 @@ type Ask struct {
 	Aside []weir.Claim
 	// Override replaces the limits of the rules that are about the request's descriptors; nil: none.
 	Override *Override
+	// Rules decide instead of those in force. A front end that has routed a request by a rule set gives it here, so
+	// that one version does both although another was put in force meanwhile. It must have been in force.
+	Rules *rules.Set
 }
 
 // Once is one request, at the costs of the rules.

@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -105,7 +106,7 @@ func (j *joint) begin(g *Gate, questions []Question) (looks, charges, denied boo
 		if q.Ask.Times < 0 || q.Ask.Times > 1 || q.Act != Decided && q.Ask.Times == 0 {
 			return false, false, false, &weir.InputError{Field: "times", Given: q.Ask.Times, Allowed: "1, or 0 to look"}
 		}
-		if err := q.Verdict.begin(g, set, q.Request, &q.Ask); err != nil {
+		if err := q.Verdict.begin(g, cmp.Or(q.Ask.Rules, set), q.Request, &q.Ask); err != nil {
 			return false, false, false, err
 		}
 		if q.Act == Decided {

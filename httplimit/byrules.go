@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/internal/ratefields"
 	"github.com/weirproject/weir/pathform"
 	"github.com/weirproject/weir/rules"
 )
@@ -61,6 +62,9 @@ func (d *byRules) decide(c *call) {
 		return
 	}
 	ask := gate.Once
+	if d.rules != nil {
+		ask.Rules = d.rules(c.request)
+	}
 	if d.cost != nil {
 		c.cost = d.cost(c.request)
 		ask.Cost = &c.cost
@@ -272,7 +276,7 @@ func reported(header http.Header, name string) (units int64, ok bool, err error)
 	if len(lines) > 0 {
 		text = strings.Trim(lines[len(lines)-1], " \t")
 	}
-	if units, ok = digits(text); !ok || units > weir.MaxUnits {
+	if units, ok = ratefields.Digits(text); !ok || units > weir.MaxUnits {
 		return 0, false, &weir.InputError{Field: "the response's " + name, Given: text,
 			Allowed: "a whole number from 0 to 4503599627370496 (2^52)"}
 	}

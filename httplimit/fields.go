@@ -4,9 +4,9 @@ import (
 	"encoding/base64"
 	"net/http"
 	"strconv"
-	"time"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/ratefields"
 )
 
 // Fields selects the response fields that describe the limits.
@@ -38,13 +38,12 @@ const (
 
 // Field names in the canonical form of net/http.
 const (
-	fieldPolicy    = "Ratelimit-Policy"
-	fieldLimit     = "Ratelimit"
-	fieldXLimit    = "X-Ratelimit-Limit"
-	fieldXLeft     = "X-Ratelimit-Remaining"
-	fieldXReset    = "X-Ratelimit-Reset"
-	fieldRetry     = "Retry-After"
-	largestInteger = 999_999_999_999_999 // maximum of a structured field
+	fieldPolicy = "Ratelimit-Policy"
+	fieldLimit  = "Ratelimit"
+	fieldXLimit = "X-Ratelimit-Limit"
+	fieldXLeft  = "X-Ratelimit-Remaining"
+	fieldXReset = "X-Ratelimit-Reset"
+	fieldRetry  = "Retry-After"
 )
 
 // describe adds the fields of the checks to existing ones, of an upstream or another middleware.
@@ -57,10 +56,10 @@ func (m *middleware) describe(h http.Header, c *call) {
 		switch k.fields {
 		case Draft:
 			if !known && !k.ban { // a ban has no quota
-				c.policies = m.appendPartition(appendPolicy(comma(c.policies), k.limit), k)
+				c.policies = m.appendPartition(ratefields.AppendPolicy(c.policies, k.limit), k)
 			}
 			if k.decision != nil {
-				c.remaining = appendLimit(comma(c.remaining), k.limit, k.decision, c.refusal == nil)
+				c.remaining = ratefields.AppendLimit(c.remaining, k.limit, k.decision, c.refusal == nil)
 				c.remaining = m.appendPartition(c.remaining, k)
 			}
 		case Seconds, UnixTime:
@@ -104,96 +103,12 @@ func addAll(header http.Header, name string, values []string) {
 // describeWorst adds the X-RateLimit fields of one limit.
 func describeWorst(h http.Header, c *check) {
 	d := c.decision
-	wait := d.RetryAfter
-	if wait == 0 || wait == weir.Never {
-		wait = d.ResetAfter
-	}
-	reset := seconds(wait)
-	if c.fields == UnixTime {
-		at := max(d.At, -d.At) // negative for a decision of internal/layers/fallback
-		reset = ceil(int64(at)+wait.Microseconds(), 1e6)
-	}
 	add(h, fieldXLimit, integer(c.limit.Most()))
 	add(h, fieldXLeft, integer(d.Remaining))
-	add(h, fieldXReset, integer(reset))
+	add(h, fieldXReset, integer(ratefields.Reset(d, c.fields == UnixTime)))
 }
 
 func add(h http.Header, name, value string) { h[name] = append(h[name], value) }
-
-// comma separates the items of a list.
-func comma(buffer []byte) []byte {
-	if len(buffer) == 0 {
-		return buffer
-	}
-	return append(buffer, ", "...)
-}
-
-// appendLimit appends an item of RateLimit.
-func appendLimit(buffer []byte, limit *weir.Limit, d *weir.Decision, allowed bool) []byte {
-	buffer = parameter(name(buffer, limit), "r", d.Remaining)
-	switch {
-	case d.RetryAfter == weir.Never:
-		return buffer
-	case d.RetryAfter > 0:
-		return parameter(buffer, "t", seconds(d.RetryAfter))
-	case allowed:
-		return parameter(buffer, "t", seconds(d.ResetAfter))
-	}
-	return buffer
-}
-
-func policyOf(limits []*weir.Limit) string {
-	var buffer []byte
-	for _, limit := range limits {
-		buffer = appendPolicy(comma(buffer), limit)
-	}
-	return string(buffer)
-}
-
-// appendPolicy appends an item of RateLimit-Policy.
-func appendPolicy(buffer []byte, limit *weir.Limit) []byte {
-	buffer = parameter(name(buffer, limit), "q", limit.Most())
-	if limit.Algorithm() == weir.AlgorithmConcurrency {
-		return append(buffer, `;qu="concurrent-requests"`...)
-	}
-	if w := window(limit); w >= 1e6 {
-		buffer = parameter(buffer, "w", ceil(w, 1e6))
-	}
-	return buffer
-}
-
-// window is the time in microseconds in which the quota returns; 0 if it varies.
-func window(limit *weir.Limit) int64 {
-	switch {
-	case limit.Algorithm() == weir.AlgorithmCalendar:
-		spec, _ := limit.Spec().(weir.Calendar)
-		return calendarWindows[spec.Unit].Microseconds()
-	case limit.Algorithm() != weir.AlgorithmTokenBucket:
-		return limit.Period()
-	case limit.Step():
-		return ceil(limit.Most(), limit.Refill()) * limit.Period()
-	}
-	span := limit.Span()
-	if span.Num > 0 {
-		return span.Whole + 1
-	}
-	return span.Whole
-}
-
-// calendarWindows are the units of calendars whose length does not vary.
-var calendarWindows = map[weir.CalendarUnit]time.Duration{
-	weir.Minute: time.Minute, weir.Hour: time.Hour, weir.Day: 24 * time.Hour, weir.Week: 7 * 24 * time.Hour,
-}
-
-// name needs no escaping: names of limits have only plain characters.
-func name(buffer []byte, limit *weir.Limit) []byte {
-	return append(append(append(buffer, '"'), limit.Name()...), '"')
-}
-
-func parameter(buffer []byte, key string, n int64) []byte {
-	buffer = append(append(append(buffer, ';'), key...), '=')
-	return strconv.AppendInt(buffer, min(n, largestInteger), 10)
-}
 
 func (c *config) appendPartition(buffer []byte, k *check) []byte {
 	if c.partition == nil {
@@ -208,14 +123,3 @@ func (c *config) appendPartition(buffer []byte, k *check) []byte {
 }
 
 func integer(n int64) string { return strconv.FormatInt(n, 10) }
-
-// seconds rounds up: a client that returns a moment too early is refused again.
-func seconds(d time.Duration) int64 { return ceil(int64(d), int64(time.Second)) }
-
-func ceil(a, b int64) int64 {
-	whole := a / b
-	if a%b > 0 {
-		whole++
-	}
-	return whole
-}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/internal/ratefields"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -89,7 +90,7 @@ func (c *config) middleware(decide func(*call), limits []*weir.Limit) func(http.
 	m.pool.New = func() any { return new(call) }
 	if c.partition == nil && limits != nil {
 		// One slice for all requests, without spare capacity: appending a value copies it.
-		m.policy = []string{policyOf(limits)}
+		m.policy = []string{ratefields.Policy(limits)}
 	}
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -169,7 +170,7 @@ func (c *call) refuse(status int, say message, body Body) {
 func (c *call) exceed(status int, body Body) {
 	r := &Refusal{Status: status, Exceeded: true, Answer: c.event.Answer, RetryAfter: -1, say: never}
 	if wait := c.event.Answer.RetryAfter; wait != weir.Never {
-		r.RetryAfter, r.say = max(1, seconds(wait)), later // 0 would mean "retry at once"
+		r.RetryAfter, r.say = max(1, ratefields.Seconds(wait)), later // 0 would mean "retry at once"
 	}
 	for i := range c.checks {
 		k := &c.checks[i]

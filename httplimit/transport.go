@@ -6,15 +6,12 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"sync"
 	"time"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/pace"
 	"github.com/weirproject/weir/internal/pause"
 )
-
-// defaultMaxWait is the MaxWait of the zero Transport.
-const defaultMaxWait = 30 * time.Second
 
 // A Transport is an http.RoundTripper that paces a client. Before a request it waits as long as the
 // host has requested in an earlier response, and then until the client's own limiter grants a unit.
@@ -44,12 +41,8 @@ type Transport struct {
 	// gets the response. A request that the server executed before answering 503 is executed twice.
 	Retries int
 
-	mu    sync.Mutex
-	hosts map[string]time.Time // end of the wait of each host
+	hosts pace.Waits
 }
-
-// maxHosts is the maximum of hosts with a wait.
-const maxHosts = 1024
 
 // RoundTrip sends a request after the waits.
 func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
@@ -64,7 +57,7 @@ func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 			return nil, err
 		}
 		wait := advice(response, time.Now())
-		t.block(request.URL.Host, wait)
+		t.hosts.Block(request.URL.Host, min(wait, t.maxWait()))
 		if attempt >= t.Retries || !refused(response.StatusCode) {
 			return response, nil
 		}
@@ -100,7 +93,7 @@ func (t *Transport) CloseIdleConnections() {
 
 func (t *Transport) maxWait() time.Duration {
 	if t.MaxWait <= 0 {
-		return defaultMaxWait
+		return pace.MaxWait
 	}
 	return t.MaxWait
 }
@@ -115,10 +108,8 @@ func (t *Transport) await(request *http.Request) error {
 	if err != nil {
 		return err
 	}
-	bounded, cancel := context.WithTimeout(ctx, t.maxWait())
-	defer cancel()
-	if err := t.Limiter.Wait(bounded, key); errors.Is(err, weir.ErrTooLong) {
-		return fmt.Errorf("httplimit: the maximum wait is %v: %w", t.maxWait(), err)
+	if err := pace.Take(ctx, t.Limiter, key, t.maxWait()); errors.Is(err, weir.ErrTooLong) {
+		return fmt.Errorf("httplimit: %w", err)
 	} else if err != nil {
 		return err
 	}
@@ -133,73 +124,16 @@ func (t *Transport) key(request *http.Request) (string, error) {
 }
 
 func (t *Transport) awaitHost(ctx context.Context, host string) error {
-	wait := t.remaining(host)
-	if wait <= 0 {
-		return ctx.Err()
+	err := t.hosts.Await(ctx, host)
+	if errors.Is(err, weir.ErrTooLong) {
+		return fmt.Errorf("httplimit: %w", err)
 	}
-	if !fits(ctx, wait) {
-		return fmt.Errorf("httplimit: %s requests a wait of another %v: %w",
-			host, wait, errors.Join(weir.ErrTooLong, context.DeadlineExceeded))
-	}
-	if !pause.For(wait, ctx.Done()) {
-		return ctx.Err()
-	}
-	return nil
-}
-
-// fits reports whether a wait ends before the context does.
-func fits(ctx context.Context, wait time.Duration) bool {
-	deadline, ok := ctx.Deadline()
-	return !ok || time.Until(deadline) > wait
-}
-
-// remaining is the rest of the wait for a host.
-func (t *Transport) remaining(host string) time.Duration {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	until, ok := t.hosts[host]
-	if !ok {
-		return 0
-	}
-	wait := time.Until(until)
-	if wait <= 0 {
-		delete(t.hosts, host)
-	}
-	return wait
-}
-
-// block sets the wait for a host. Of two responses the longer wait counts.
-func (t *Transport) block(host string, wait time.Duration) {
-	if wait <= 0 {
-		return
-	}
-	now := time.Now()
-	until := now.Add(min(wait, t.maxWait()))
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.hosts == nil {
-		t.hosts = make(map[string]time.Time)
-	}
-	if _, known := t.hosts[host]; !known && len(t.hosts) >= maxHosts {
-		t.forget(now)
-	}
-	if len(t.hosts) < maxHosts && until.After(t.hosts[host]) {
-		t.hosts[host] = until
-	}
-}
-
-// forget drops the waits that have ended. If none has, a further host is not recorded.
-func (t *Transport) forget(now time.Time) {
-	for host, until := range t.hosts {
-		if !until.After(now) {
-			delete(t.hosts, host)
-		}
-	}
+	return err
 }
 
 // again is a copy of the request, or nil if it must not be repeated.
 func (t *Transport) again(request *http.Request, wait time.Duration) *http.Request {
-	if wait > t.maxWait() || !fits(request.Context(), wait) {
+	if wait > t.maxWait() || !pace.Fits(request.Context(), wait) {
 		return nil
 	}
 	again := request.Clone(request.Context())

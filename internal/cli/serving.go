@@ -144,7 +144,8 @@ func (v *server) nodeName(setup *engine.Setup) string {
 
 // openFrontEnds opens those whose listeners are open, in the order of serveFlags.all.
 func (v *server) openFrontEnds() error {
-	for i, open := range []func(*listenerFlags) error{v.openHTTP, v.openGateway, v.openRESP, v.openMetrics} {
+	for i, open := range []func(*listenerFlags) error{v.openHTTP, v.openGateway, v.openRESP, v.openGRPC,
+		v.openMetrics} {
 		if l := v.flags.all()[i]; l.listener != nil {
 			if err := open(l); err != nil {
 				return err

@@ -115,7 +115,7 @@ var mayImport = []struct {
 		"it reaches its Redis as the store does, by the same URLs; of the store itself it knows nothing"},
 	{[]string{"internal/ruleset"}, []string{"", "rules", "pathform", "internal/ruleset", "internal/netaddr"},
 		"rule sets are files and their merge; only redissource reaches a Redis"},
-	{[]string{"internal/server/admin"}, []string{"", "clientaddr", "pathform", "gate", "rules", "httplimit", "internal/server", "internal/ruleset", "observe", "internal/deadline", "internal/netaddr", "internal/telemetry", "internal/tally"},
+	{[]string{"internal/server/admin"}, []string{"", "clientaddr", "pathform", "gate", "rules", "httplimit", "internal/server", "internal/ruleset", "observe", "internal/ratefields", "internal/pace", "internal/deadline", "internal/netaddr", "internal/telemetry", "internal/tally"},
 		"operators change the ledger; a front end never imports a store"},
 	{[]string{"rules"}, []string{"", "rules", "pathform", "internal/netaddr"},
 		"rules are plain data, and their patterns have the form of paths; they call no store, and what becomes of a refusal is the gate's"},
@@ -129,11 +129,13 @@ var mayImport = []struct {
 		"telemetry observes verdicts and keeps their history; it knows no front end and no store"},
 	{[]string{"clientaddr", "pathform", "internal/netaddr"}, []string{"", "internal/netaddr"},
 		"they read what stands in a request; what is done about it is the gate's and the rules'"},
-	{[]string{"engine", "internal/engine"}, []string{"", "memstore", "redisstore", "layers", "clientaddr", "pathform", "rules", "gate", "httplimit", "observe", "internal/engine", "internal/ruleset", "internal/layers", "internal/algorithm", "internal/nearest", "internal/netaddr", "internal/deadline", "internal/redisconn", "internal/redisslot", "internal/respguard", "internal/bounds", "internal/quota", "internal/telemetry"},
+	{[]string{"engine", "internal/engine"}, []string{"", "memstore", "redisstore", "layers", "clientaddr", "pathform", "rules", "gate", "httplimit", "observe", "internal/ratefields", "internal/pace", "internal/engine", "internal/ruleset", "internal/layers", "internal/algorithm", "internal/nearest", "internal/netaddr", "internal/deadline", "internal/redisconn", "internal/redisslot", "internal/respguard", "internal/bounds", "internal/quota", "internal/telemetry"},
 		"the wiring is below the command, and users of engine compile no flags and no front end"},
+	{[]string{"internal/ratefields", "internal/pace"}, []string{""},
+		"they read and write what limits say on the wire, for HTTP and gRPC; they decide nothing"},
 	{[]string{"internal/listen"}, []string{"", "clientaddr", "internal/netaddr"},
 		"a listener knows who may connect, not what is said then"},
-	{[]string{"httplimit", "grpclimit", "internal/server"}, []string{"", "clientaddr", "pathform", "gate", "rules", "httplimit", "grpclimit", "internal/server", "observe", "internal/telemetry", "internal/deadline", "internal/netaddr"},
+	{[]string{"httplimit", "grpclimit", "internal/server"}, []string{"", "clientaddr", "pathform", "gate", "rules", "httplimit", "grpclimit", "internal/server", "observe", "internal/telemetry", "internal/deadline", "internal/netaddr", "internal/ratefields", "internal/pace"},
 		"a front end never imports a store: it parses and renders, the gate decides"},
 }
 
@@ -169,15 +171,24 @@ var vendors = map[string]struct {
 	"golang.org/x/text":                   {[]string{"rules"}, "the normaliser nfkc: Unicode's tables are not ours to keep"},
 	"github.com/go-json-experiment/json":  {[]string{"internal/server/api", "internal/server/admin", "internal/server/console", "internal/server/web"}, "documents over HTTP are read with one strictness"},
 	"github.com/prometheus/client_golang": {[]string{"observe", "engine", "internal/telemetry"}, "who counts needs it; who is counted does not"},
-	"github.com/dunglas/httpsfv":          {[]string{"httplimit"}, "the Transport reads RateLimit of any server"},
-	"github.com/pires/go-proxyproto":      {[]string{"internal/listen"}, "connections are opened in one place"},
-	"github.com/fsnotify/fsnotify":        {[]string{"internal/ruleset/filesource"}, "only files can be watched; other sources are told, or ask"},
-	"github.com/spf13/cobra":              {[]string{"internal/cli"}, "the command; libraries have no flags"},
-	"github.com/spf13/pflag":              {[]string{"internal/cli"}, "the command's flags"},
-	"github.com/gdamore/tcell":            {[]string{"internal/cli", "internal/cli/top"}, "one command draws on the terminal"},
-	"github.com/getkin/kin-openapi":       {[]string{"internal/housetest/openapitest"}, "answers are compared with their documents, in tests only"},
-	"pgregory.net/rapid":                  {[]string{"storetest", "internal/algorithm/stories/chance"}, "properties, in tests only"},
-	"github.com/anishathalye/porcupine":   {[]string{"storetest"}, "linearizability, in tests only"},
+	"google.golang.org/grpc": {[]string{"internal/cli", "internal/server/grpcserver", "internal/server/rls",
+		"internal/server/extauthz", "internal/server/rpcapi", "grpclimit"},
+		"front ends that speak gRPC; library users of the others compile none of it"},
+	"github.com/envoyproxy/go-control-plane": {[]string{"internal/server/rls", "internal/server/extauthz"},
+		"Envoy's contracts belong to the front ends that speak them"},
+	"google.golang.org/protobuf": {[]string{"internal/server/rls", "internal/server/extauthz", "internal/server/rpcapi",
+		"proto/weir/v1", "grpclimit"}, "messages of gRPC"},
+	"google.golang.org/genproto": {[]string{"internal/server/extauthz", "internal/server/rls", "internal/server/rpcapi",
+		"grpclimit"}, "status codes and details of errors of gRPC"},
+	"github.com/dunglas/httpsfv":        {[]string{"internal/ratefields"}, "clients read RateLimit of any server"},
+	"github.com/pires/go-proxyproto":    {[]string{"internal/listen"}, "connections are opened in one place"},
+	"github.com/fsnotify/fsnotify":      {[]string{"internal/ruleset/filesource"}, "only files can be watched; other sources are told, or ask"},
+	"github.com/spf13/cobra":            {[]string{"internal/cli"}, "the command; libraries have no flags"},
+	"github.com/spf13/pflag":            {[]string{"internal/cli"}, "the command's flags"},
+	"github.com/gdamore/tcell":          {[]string{"internal/cli", "internal/cli/top"}, "one command draws on the terminal"},
+	"github.com/getkin/kin-openapi":     {[]string{"internal/housetest/openapitest"}, "answers are compared with their documents, in tests only"},
+	"pgregory.net/rapid":                {[]string{"storetest", "internal/algorithm/stories/chance"}, "properties, in tests only"},
+	"github.com/anishathalye/porcupine": {[]string{"storetest"}, "linearizability, in tests only"},
 }
 
 func TestVendorsStayInTheirHomes(t *testing.T) {
@@ -210,6 +221,33 @@ func TestNoTemplateIsExecuted(t *testing.T) {
 				t.Errorf("%s imports %s: write the text with fmt", p.ImportPath, path)
 			}
 		}
+	}
+}
+
+// Without the build tag, google.golang.org/grpc imports golang.org/x/net/trace, a debug page that weir has not: it
+// executes html/template, and the binary is 15 MB larger.
+func TestTheServerIsBuiltWithoutTheTraceOfGRPC(t *testing.T) {
+	const tag = "grpcnotrace"
+	deps := string(goTool(t, "list", "-tags", tag, "-deps", "./cmd/weir"))
+	for _, path := range []string{"golang.org/x/net/trace", "html/template", "google.golang.org/grpc/xds"} {
+		if strings.Contains(deps, path+"\n") {
+			t.Errorf("cmd/weir compiles %s", path)
+		}
+	}
+	for _, name := range []string{"Makefile", "README.md", "docs/weir.md", "docs/zh/quickstart.md"} {
+		text, err := read(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(text) {
+			builds := strings.Contains(line, "./cmd/weir") && (strings.Contains(line, "go build") || strings.Contains(line, "go install"))
+			if builds && !strings.Contains(line, "-tags "+tag) {
+				t.Errorf("%s builds weir without -tags %s: %s", name, tag, line)
+			}
+		}
+	}
+	if text, _ := read("Makefile"); !strings.Contains(text, "-tags="+tag) {
+		t.Errorf("the Makefile builds and tests without -tags=%s", tag)
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 
 	"github.com/weirproject/weir/clientaddr"
 	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/internal/redistest"
 	"github.com/weirproject/weir/internal/server/forwardauth"
 	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/rules"
@@ -93,17 +94,7 @@ func newStreet(t *testing.T) *street {
 	weir := httptest.NewServer(mux)
 	t.Cleanup(weir.Close)
 	return &street{t: t, service: newService(t), weir: weir.Listener.Addr().String(),
-		proxy: free(t), server: weir, dir: t.TempDir()}
-}
-
-func free(t *testing.T) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	return listener.Addr().String()
+		proxy: redistest.FreeAddr(t), server: weir, dir: t.TempDir()}
 }
 
 func (s *street) write(name, text string) (path string) {

@@ -1,0 +1,114 @@
+// Package ratefields writes and reads the values of RateLimit-Policy, RateLimit and Retry-After, which are the same in
+// the headers of HTTP and in the metadata of gRPC.
+package ratefields
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/weirproject/weir"
+)
+
+// largest is the maximum integer of a structured field.
+const largest = 999_999_999_999_999
+
+// comma separates the items of a list.
+func comma(buffer []byte) []byte {
+	if len(buffer) == 0 {
+		return buffer
+	}
+	return append(buffer, ", "...)
+}
+
+// AppendLimit appends an item to a value of RateLimit.
+func AppendLimit(buffer []byte, limit *weir.Limit, d *weir.Decision, allowed bool) []byte {
+	buffer = parameter(name(comma(buffer), limit), "r", d.Remaining)
+	switch {
+	case d.RetryAfter == weir.Never:
+		return buffer
+	case d.RetryAfter > 0:
+		return parameter(buffer, "t", Seconds(d.RetryAfter))
+	case allowed:
+		return parameter(buffer, "t", Seconds(d.ResetAfter))
+	}
+	return buffer
+}
+
+// Policy is the value of RateLimit-Policy for these limits.
+func Policy(limits []*weir.Limit) string {
+	var buffer []byte
+	for _, limit := range limits {
+		buffer = AppendPolicy(buffer, limit)
+	}
+	return string(buffer)
+}
+
+// AppendPolicy appends an item to a value of RateLimit-Policy.
+func AppendPolicy(buffer []byte, limit *weir.Limit) []byte {
+	buffer = parameter(name(comma(buffer), limit), "q", limit.Most())
+	if limit.Algorithm() == weir.AlgorithmConcurrency {
+		return append(buffer, `;qu="concurrent-requests"`...)
+	}
+	if w := window(limit); w >= 1e6 {
+		buffer = parameter(buffer, "w", ceil(w, 1e6))
+	}
+	return buffer
+}
+
+// window is the time in microseconds in which the quota returns; 0 if it varies.
+func window(limit *weir.Limit) int64 {
+	switch {
+	case limit.Algorithm() == weir.AlgorithmCalendar:
+		spec, _ := limit.Spec().(weir.Calendar)
+		return calendarWindows[spec.Unit].Microseconds()
+	case limit.Algorithm() != weir.AlgorithmTokenBucket:
+		return limit.Period()
+	case limit.Step():
+		return ceil(limit.Most(), limit.Refill()) * limit.Period()
+	}
+	span := limit.Span()
+	if span.Num > 0 {
+		return span.Whole + 1
+	}
+	return span.Whole
+}
+
+// calendarWindows are the units of calendars whose length does not vary.
+var calendarWindows = map[weir.CalendarUnit]time.Duration{
+	weir.Minute: time.Minute, weir.Hour: time.Hour, weir.Day: 24 * time.Hour, weir.Week: 7 * 24 * time.Hour,
+}
+
+// name needs no escaping: names of limits have only plain characters.
+func name(buffer []byte, limit *weir.Limit) []byte {
+	return append(append(append(buffer, '"'), limit.Name()...), '"')
+}
+
+func parameter(buffer []byte, key string, n int64) []byte {
+	buffer = append(append(append(buffer, ';'), key...), '=')
+	return strconv.AppendInt(buffer, min(n, largest), 10)
+}
+
+// Reset is the value of X-RateLimit-Reset: seconds until the limit grants again, or, if it grants now, until it is
+// fully restored; with unix the seconds since 1970 at that time, by the store's clock.
+func Reset(d *weir.Decision, unix bool) int64 {
+	wait := d.RetryAfter
+	if wait == 0 || wait == weir.Never {
+		wait = d.ResetAfter
+	}
+	if !unix {
+		return Seconds(wait)
+	}
+	at := max(d.At, -d.At) // negative for a decision of internal/layers/fallback
+	return ceil(int64(at)+wait.Microseconds(), 1e6)
+}
+
+// Seconds rounds up: a client that returns a moment too early is refused again.
+func Seconds(d time.Duration) int64 { return ceil(int64(d), int64(time.Second)) }
+
+func ceil(a, b int64) int64 {
+	whole := a / b
+	if a%b > 0 {
+		whole++
+	}
+	return whole
+}
