@@ -36,21 +36,21 @@ const (
 // on_store_error decides, so that the answer is in time.
 func (g *Gate) DecideTogether(ctx context.Context, questions []Question) error {
 	began := g.began()
-	ctx, done := g.budget.beforeDeadline(ctx)
+	bounded, done := g.budget.beforeDeadline(ctx)
 	defer done()
 	var err error
 	if len(questions) == 1 && questions[0].Act == Decided {
 		q := &questions[0]
-		err = g.decideOne(ctx, q.Request, &q.Ask, q.Verdict)
+		err = g.decideOne(bounded, q.Request, &q.Ask, q.Verdict)
 	} else {
 		j := g.joints.Get().(*joint)
 		defer g.joints.Put(j)
-		err = j.decide(ctx, g, questions)
+		err = j.decide(bounded, g, questions)
 	}
 	for i := range questions {
 		q := &questions[i]
 		q.Err = err
-		g.conclude(q.Verdict, err, began)
+		g.conclude(ctx, q.Verdict, err, began)
 	}
 	return err
 }

@@ -7,15 +7,6 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// names are the names of the rules of a request with descriptors.
-func names(set *rules.Set, keys ...string) string {
-	var list []string
-	for _, rule := range set.Match(&rules.Request{DescriptorKeys: keys}, nil) {
-		list = append(list, rule.Name())
-	}
-	return strings.Join(list, " ")
-}
-
 func TestDescriptorKeysAreAllKeysInOrder(t *testing.T) {
 	set := compiled(t, `
 rules:
@@ -32,7 +23,8 @@ rules:
 		{[]string{"a", "b", "c"}, "any"}, {[]string{"a", "a"}, "twice any"}, {[]string{"a,b"}, "any"}, {[]string{""}, "any"},
 		{make([]string, 10_000), "any"}, {[]string{strings.Repeat("a", 1<<20)}, "any"},
 	} {
-		if got := names(set, tt.keys...); got != tt.want {
+		found := set.Match(&rules.Request{DescriptorKeys: tt.keys}, nil)
+		if got := names(found); got != tt.want {
 			t.Errorf("%.80q: %s, want %s", tt.keys, got, tt.want)
 		}
 	}

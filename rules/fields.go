@@ -154,8 +154,8 @@ var matchFields = mapping[Match]{"match", "", []field[Match]{
 	{"descriptor", table(func(m *Match) *map[string][]string { return &m.Descriptor }),
 		"the same, of descriptors from the front end", ""},
 	{"descriptor_keys", list("text", bounds.Values, func(m *Match) *[]string { return &m.DescriptorKeys }),
-		"the names of all descriptors of the request, no more and in this order; from front ends that keep the order: " +
-			"[Envoy's](envoy.md) and the [API](api.md)", ""},
+		"the names of all descriptors of the request, no more and in this order; from front ends that keep it: Envoy's " +
+			"rate limit service and the [API](api.md)", ""},
 }}
 
 var serviceFields = mapping[ServiceSpec]{"service", "", []field[ServiceSpec]{
