@@ -285,8 +285,8 @@ func (g *Gate) fallBack(ctx context.Context, times int64, v *Verdict, failure er
 	decisions := make([]weir.Decision, len(claims))
 	granted, err := decideInParts(ctx, g.local, claims, times, decisions)
 	if err == nil && v.full {
-		granted, err = g.chargeFull(ctx, g.local, v, claims, func(j int) bool { return v.chargesFull(places[j]) }, times,
-			granted, decisions)
+		full := func(j int) bool { return v.chargesFull(places[j]) }
+		granted, err = g.chargeFull(ctx, g.local, v, claims, full, times, granted, decisions)
 	}
 	if err != nil {
 		v.Outcome, v.Reason, v.Err = Failed, StoreFailed, errors.Join(failure, err)

@@ -55,7 +55,8 @@ func (p *part) Descriptor(name string) string {
 }
 
 // The entry that says that the hits are spent already, so that they are charged whatever is left. It is for Envoy's
-// apply_on_stream_done, whose calls have no mark of their own. As a generic_key without a descriptor_key, it is one text.
+// apply_on_stream_done, whose calls have no mark of their own. As a generic_key without a descriptor_key it is one
+// text.
 const (
 	chargeKey   = "weir.charge"
 	chargeFull  = "full"
