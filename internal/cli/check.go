@@ -64,10 +64,12 @@ func check(ctx context.Context, s *System, names []string, format string) error 
 		return usagef("--format is %.80q; allowed: text, json", format)
 	}
 	findings := []finding{}
-	code, rulesFound := exitClean, 0
+	code, all := exitClean, contents{}
 	for _, name := range names {
-		found, n := inspect(ctx, s, name)
-		findings, rulesFound = append(findings, found...), rulesFound+n
+		found, inside := inspect(ctx, s, name)
+		findings = append(findings, found...)
+		all.rules, all.filtered, all.everywhere = all.rules+inside.rules, all.filtered+inside.filtered,
+			all.everywhere+inside.everywhere
 	}
 	for _, f := range findings {
 		if f.Severity == "error" {
@@ -83,9 +85,26 @@ func check(ctx context.Context, s *System, names []string, format string) error 
 		return &exit{code: code}
 	}
 	if format == "text" {
-		fmt.Fprintf(s.Out, "%s, no mistakes\n", count(rulesFound, "rule"))
+		fmt.Fprintf(s.Out, "%s, no mistakes\n", all)
 	}
 	return nil
+}
+
+// contents are the numbers of rules of a file: see rules.Set.Filtered.
+type contents struct{ rules, filtered, everywhere int }
+
+func contentsOf(set *rules.Set) contents {
+	filtered, everywhere := set.Filtered()
+	return contents{len(set.Rules()), filtered, everywhere}
+}
+
+func (c contents) String() string {
+	text := count(c.rules, "rule")
+	if c.filtered > 0 {
+		text += fmt.Sprintf(" (%d with regex, any or not, which are evaluated one by one: %d for every request)",
+			c.filtered, c.everywhere)
+	}
+	return text
 }
 
 func printFindings(out io.Writer, findings []finding, format string) error {
@@ -100,40 +119,43 @@ func printFindings(out io.Writer, findings []finding, format string) error {
 	return nil
 }
 
-// inspect returns the findings of one file, directory or URL, and its number of rules.
-func inspect(ctx context.Context, s *System, name string) (findings []finding, n int) {
+// inspect returns the findings of one file, directory or URL, and its contents.
+func inspect(ctx context.Context, s *System, name string) (findings []finding, inside contents) {
 	if engine.IsURL(name) || engine.IsDir(name) {
 		return inspectAll(ctx, s, name)
 	}
 	shown, text, err := engine.ReadFile(s.In, name)
 	if err != nil {
-		return mistakes(shown, err), 0
+		return mistakes(shown, err), contents{}
 	}
 	set, warnings, err := rules.Lint(shown, text, engine.ListOptions(name)...)
 	if err != nil {
-		return mistakes(shown, err), 0
+		return mistakes(shown, err), contents{}
 	}
 	for i := range warnings {
 		f := found("warning", &warnings[i])
 		f.text = "warning: " + f.text
 		findings = append(findings, f)
 	}
-	return findings, len(set.Rules())
+	return findings, contentsOf(set)
 }
 
 // inspectAll reads a directory or a URL as weir serve does. A directory gets the warnings of each
 // file, and then those of all files together.
-func inspectAll(ctx context.Context, s *System, name string) (findings []finding, n int) {
+func inspectAll(ctx context.Context, s *System, name string) (findings []finding, inside contents) {
 	all, err := engine.ReadOnce(ctx, name)
 	if err != nil {
-		return mistakes(name, err), 0
+		return mistakes(name, err), contents{}
 	}
 	files, _ := filesource.Files(name) // none at a URL
 	for _, file := range files {
 		warned, _ := inspect(ctx, s, file)
 		findings = append(findings, warned...)
 	}
-	return append(findings, between(name, all, findings)...), len(all.Rules)
+	if set, err := rules.Compile(all); err == nil {
+		inside = contentsOf(set)
+	}
+	return append(findings, between(name, all, findings)...), inside
 }
 
 // between returns the warnings about rules of several files, without those about a single file.
