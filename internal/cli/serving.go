@@ -20,6 +20,7 @@ import (
 	"github.com/weirproject/weir/internal/server/api"
 	"github.com/weirproject/weir/internal/server/console"
 	"github.com/weirproject/weir/internal/server/forwardauth"
+	"github.com/weirproject/weir/internal/server/gateway"
 	"github.com/weirproject/weir/internal/server/resp"
 	"github.com/weirproject/weir/internal/server/web"
 )
@@ -36,6 +37,7 @@ type server struct {
 	secrets   secrets
 	log       *slog.Logger
 	repeated  *repeatedLog
+	upstreams *gateway.Upstreams
 	frontEnds []frontEnd
 	where     []endpoint
 	ended     chan struct{} // closed when the server begins to stop
@@ -107,7 +109,7 @@ func collectLess() (asUsual func()) {
 // wait for Redis. A signal ends the wait for the rules.
 func (v *server) start(ctx context.Context, setup *engine.Setup, given func(flag string) bool,
 	signals <-chan os.Signal) error {
-	if err := v.flags.complete(); err != nil {
+	if err := v.flags.complete(len(setup.Set.Routes()) > 0); err != nil {
 		return err
 	}
 	v.fitFiles(given)
@@ -116,6 +118,10 @@ func (v *server) start(ctx context.Context, setup *engine.Setup, given func(flag
 		return err
 	}
 	setup.Node = cmp.Or(setup.Node, v.nodeName(setup))
+	v.upstreams = gateway.NewUpstreams(v.flags.upstreamRequests, v.log)
+	if v.flags.gateway.listener != nil {
+		setup.Prepare = v.upstreams.Prepare
+	}
 	if v.engine, err = setup.Open(ctx); err != nil {
 		return err
 	}

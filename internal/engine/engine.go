@@ -108,9 +108,14 @@ func (e *Engine) open(ctx context.Context) error {
 	if register, shared := store.(gate.Register); shared {
 		opts = append(opts, gate.WithRegister(register))
 	}
+	use, err := e.prepared(e.Set)
+	if err != nil {
+		return err
+	}
 	if e.Gate, err = gate.New(e.Counts, e.Set, opts...); err != nil {
 		return err
 	}
+	use()
 	if err := e.prepare(layers); err != nil {
 		return err
 	}
