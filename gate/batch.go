@@ -30,7 +30,7 @@ func (g *Gate) DecideBatch(ctx context.Context, questions []Question) {
 		rest = rest[n:]
 	}
 	for i := range questions {
-		g.conclude(questions[i].Verdict, questions[i].Err, began)
+		g.conclude(ctx, questions[i].Verdict, questions[i].Err, began)
 	}
 }
 

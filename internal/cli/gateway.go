@@ -26,6 +26,10 @@ func (v *server) openGateway(l *listenerFlags) error {
 	}
 	sent := v.engine.Metrics.Gateway()
 	v.engine.Metrics.Upstreams(v.upstreams.Services, v.upstreams.Routes)
+	var wrap func(http.RoundTripper) http.RoundTripper
+	if v.otlp != nil {
+		wrap = v.otlp.Transport
+	}
 	handler, err := gateway.New(upstream, limit, gateway.Config{
 		Form:         v.engine.Form,
 		StrictQuery:  v.flags.strictQuery,
@@ -33,6 +37,7 @@ func (v *server) openGateway(l *listenerFlags) error {
 		UpstreamHost: v.flags.upstreamHost,
 		Transport:    v.transport(upstream),
 		Upstreams:    v.upstreams,
+		Wrap:         wrap,
 		Answered:     sent.Answered,
 		Overrides:    v.flags.overrides,
 		MaxRequests:  v.flags.upstreamRequests,
@@ -42,7 +47,7 @@ func (v *server) openGateway(l *listenerFlags) error {
 	if err != nil {
 		return fmt.Errorf("--upstream: %w", err)
 	}
-	server := newHTTPServer(l.listener, v.untrustedPeers(counts).before(handler), 0, counts, v.log)
+	server := newHTTPServer(l.listener, v.untrustedPeers(counts).before(handler), 0, counts, v.log).traced(v, l)
 	v.frontEnds = append(v.frontEnds, server.frontEnd("gateway"))
 	return nil
 }

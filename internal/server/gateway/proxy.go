@@ -69,6 +69,8 @@ type Config struct {
 	// Upstreams are the services and routes of rules; the upstream, which may then be nil, gets the requests without
 	// a route. nil: none. The limit decides by [RulesOf] and [ServiceOf] of a request.
 	Upstreams *Upstreams
+	// Wrap, if non-nil, wraps what reaches the upstream and the services, for tracing.
+	Wrap func(http.RoundTripper) http.RoundTripper
 	// Answered, if non-nil, is called with the latency of each response of an upstream. It must return fast.
 	Answered func(time.Duration)
 	// Overrides forwards fields by which some services take another path or method than that of the request line:
@@ -117,6 +119,9 @@ func New(upstream *url.URL, limit func(http.Handler) http.Handler, config Config
 	g.reverse = httputil.ReverseProxy{
 		Rewrite: g.rewrite, Transport: g, BufferPool: &buffers{}, ModifyResponse: opened,
 		ErrorHandler: g.fail, ErrorLog: g.report.logger(),
+	}
+	if g.Wrap != nil {
+		g.reverse.Transport = g.Wrap(g)
 	}
 	g.limited = limit(http.HandlerFunc(g.forward))
 	return g, nil
