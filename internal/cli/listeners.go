@@ -21,8 +21,8 @@ func (f *serveFlags) complete(routes bool) error {
 		f.gateway.addr = "127.0.0.1:8081"
 	}
 	if f.upstream == "" && f.gateway.addr != "" && f.gateway.addr != off && !f.rules.asked() {
-		return usagef("--gateway has no upstream: give --upstream http://host:port, or --upstream demo, or a --config " +
-			"with routes")
+		return usagef("--gateway has no upstream: give --upstream http://host:port, or --upstream demo, or a " +
+			"--config with routes")
 	}
 	f.apart = f.metrics.addr != ""
 	for _, d := range f.all() {

@@ -256,7 +256,8 @@ func (r *report) failed(service, method string, status int, err error) {
 	}
 	if unlogged, ok := r.due(status); ok {
 		r.log.Warn("upstream failed: the gateway responds in its place",
-			"upstream", cmp.Or(service, r.upstream), "method", method, "status", status, "error", err, "unlogged", unlogged)
+			"upstream", cmp.Or(service, r.upstream), "method", method, "status", status, "error", err,
+			"unlogged", unlogged)
 	}
 }
 
