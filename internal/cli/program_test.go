@@ -105,11 +105,15 @@ func (p *process) logs() string {
 	return p.errors.String()
 }
 
-// serve starts weir serve with its API on a free port, unless the arguments say otherwise.
+// serve starts weir serve with its API on a free port, and with seconds for Redis, which has none on a busy machine,
+// unless the arguments say otherwise.
 func (c call) serve(t *testing.T, args ...string) *process {
 	t.Helper()
 	if !strings.Contains(strings.Join(args, " ")+strings.Join(c.env, " "), "HTTP=") && !contains(args, "--http") {
 		args = append(args, "--http", "127.0.0.1:0")
+	}
+	if contains(args, "--store") && !contains(args, "--store-timeout") {
+		args = append(args, "--store-timeout", "5s")
 	}
 	return c.start(t, program, append([]string{"serve"}, args...)...)
 }

@@ -37,6 +37,7 @@ type serveFlags struct {
 	admin            adminFlags
 	alertURLFile     string
 	alertSecretFile  string
+	otlp             string
 	shutdown         time.Duration
 	drain            time.Duration
 	format, level    string
@@ -109,6 +110,7 @@ func (f *serveFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.rules.StateDir, "state-dir", "",
 		"`FOLDER` that keeps 24 hours of these statistics, where counts are in\nmemory; with a --store in Redis they "+
 			"are there (default: none, so that\na restart loses them)")
+	f.addOTLP(flags)
 	flags.StringVar(&f.format, "log-format", "text", "log `FORMAT`: text or json")
 	flags.StringVar(&f.level, "log-level", "info", "minimum log `LEVEL`: debug, info, warn or error")
 }

@@ -177,7 +177,7 @@ var vendors = map[string]struct {
 	"github.com/envoyproxy/go-control-plane": {[]string{"internal/server/rls", "internal/server/extauthz"},
 		"Envoy's contracts belong to the front ends that speak them"},
 	"google.golang.org/protobuf": {[]string{"internal/server/rls", "internal/server/extauthz", "internal/server/rpcapi",
-		"proto/weir/v1", "grpclimit"}, "messages of gRPC"},
+		"proto/weir/v1", "grpclimit", "internal/telemetry/otlp/otlptest"}, "messages of gRPC; of OpenTelemetry in tests"},
 	"google.golang.org/genproto": {[]string{"internal/server/extauthz", "internal/server/rls", "internal/server/rpcapi",
 		"grpclimit"}, "status codes and details of errors of gRPC"},
 	"github.com/dunglas/httpsfv":        {[]string{"internal/ratefields"}, "clients read RateLimit of any server"},
@@ -185,11 +185,15 @@ var vendors = map[string]struct {
 	"github.com/fsnotify/fsnotify":      {[]string{"internal/ruleset/filesource"}, "only files can be watched; other sources are told, or ask"},
 	"github.com/spf13/cobra":            {[]string{"internal/cli"}, "the command; libraries have no flags"},
 	"github.com/spf13/pflag":            {[]string{"internal/cli"}, "the command's flags"},
+	"go.opentelemetry.io":               {otlpHomes, "traces and metrics leave in one place; only the server compiles the SDK"},
+	"github.com/go-logr/logr":           {otlpHomes, "the log of OpenTelemetry's SDK"},
 	"github.com/gdamore/tcell":          {[]string{"internal/cli", "internal/cli/top"}, "one command draws on the terminal"},
 	"github.com/getkin/kin-openapi":     {[]string{"internal/housetest/openapitest"}, "answers are compared with their documents, in tests only"},
 	"pgregory.net/rapid":                {[]string{"storetest", "internal/algorithm/stories/chance"}, "properties, in tests only"},
 	"github.com/anishathalye/porcupine": {[]string{"storetest"}, "linearizability, in tests only"},
 }
+
+var otlpHomes = []string{"internal/telemetry/otlp", "internal/telemetry/otlp/otlptest"}
 
 func TestVendorsStayInTheirHomes(t *testing.T) {
 	for _, p := range packages(t) {
@@ -204,6 +208,20 @@ func TestVendorsStayInTheirHomes(t *testing.T) {
 			}
 			if !slices.Contains(vendors[vendor].homes, p.path()) {
 				t.Errorf("%s imports %s, which belongs in %v: %s", p.ImportPath, path, vendors[vendor].homes, vendors[vendor].reason)
+			}
+		}
+	}
+}
+
+// TestOnlyTheServerCompilesOpenTelemetry: its SDK is 2 MB of the binary.
+func TestOnlyTheServerCompilesOpenTelemetry(t *testing.T) {
+	for _, p := range packages(t) {
+		if within(p.path(), append(otlpHomes, "internal/cli", "cmd/weir")...) {
+			continue
+		}
+		for _, dep := range p.Deps {
+			if within(dep, "go.opentelemetry.io") || within(dep, module+"/internal/telemetry/otlp") {
+				t.Errorf("%s compiles %s, which only the server needs", p.ImportPath, dep)
 			}
 		}
 	}
