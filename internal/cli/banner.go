@@ -80,7 +80,7 @@ func (v *server) purpose(name string) string {
 	case "gateway":
 		return "   to " + v.upstreamName()
 	case "grpc":
-		return "   grpc.health.v1, reflection"
+		return "   Envoy's ext_authz, health, reflection"
 	}
 	return ""
 }
