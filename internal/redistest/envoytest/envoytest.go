@@ -63,7 +63,8 @@ func binary(t testing.TB) string {
 	}
 	name := filepath.Join(cache, "weir", "envoy-"+version, "envoy", "_bin", "envoy")
 	if _, err := os.Stat(name); err != nil {
-		t.Fatalf("Envoy is not installed: run make tools, or set WEIR_ENVOY to an Envoy %s, or to skip: %v", version, err)
+		t.Fatalf("Envoy is not installed: run make tools, or set WEIR_ENVOY to an Envoy %s, or to skip: %v",
+			version, err)
 	}
 	return name
 }
