@@ -61,6 +61,7 @@ type Gate struct {
 	store, local weir.Store
 	set          atomic.Pointer[rules.Set]
 	now          func() time.Time
+	start        time.Time // of the clock of latencies
 	list         banList
 	register     Register // nil: Bans lists those of this process alone
 	tallies      atomic.Pointer[map[*rules.Rule]*tally]
@@ -96,7 +97,7 @@ func New(store weir.Store, set *rules.Set, opts ...Option) (*Gate, error) {
 	if store == nil {
 		return nil, errors.New("gate: the store is nil; give one, such as memstore.New()")
 	}
-	g := &Gate{store: store, now: time.Now}
+	g := &Gate{store: store, now: time.Now, start: time.Now()}
 	g.batcher, _ = store.(weir.Batcher)
 	g.batches.New = func() any { return new(batch) }
 	for _, opt := range opts {
@@ -172,21 +173,22 @@ func (g *Gate) Decide(ctx context.Context, r *rules.Request, ask Ask, v *Verdict
 	return err
 }
 
-// began is the time now, for observers.
-func (g *Gate) began() (now time.Time) {
+// began is the time since the start, for observers; 0: there are none. time.Since reads one clock where time.Now reads
+// two, and a clock is a tenth of a decision in memory.
+func (g *Gate) began() (at time.Duration) {
 	if len(g.observers) > 0 || g.trace != nil {
-		now = time.Now()
+		at = time.Since(g.start)
 	}
-	return now
+	return at
 }
 
 // conclude records an error, and calls the observers.
-func (g *Gate) conclude(ctx context.Context, v *Verdict, err error, began time.Time) {
+func (g *Gate) conclude(ctx context.Context, v *Verdict, err error, began time.Duration) {
 	if err != nil {
 		v.fail(err)
 	}
-	if !began.IsZero() {
-		v.Took = time.Since(began)
+	if began != 0 {
+		v.Took = time.Since(g.start) - began
 	}
 	for _, observe := range g.observers {
 		observe(v)

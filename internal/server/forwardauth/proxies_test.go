@@ -165,7 +165,7 @@ func (s *street) client(address string) *client {
 	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}
 	transport := &http.Transport{DialContext: dialer.DialContext}
 	s.t.Cleanup(transport.CloseIdleConnections)
-	return &client{s.t, "http://" + s.proxy, &http.Client{Transport: transport, Timeout: 20 * time.Second}}
+	return &client{s.t, "http://" + s.proxy, &http.Client{Transport: transport, Timeout: time.Minute}}
 }
 
 type reply struct {
