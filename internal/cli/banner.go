@@ -80,7 +80,7 @@ func (v *server) purpose(name string) string {
 	case "gateway":
 		return "   to " + v.upstreamName()
 	case "grpc":
-		return "   Envoy's ext_authz, health, reflection"
+		return "   Envoy's rate limit service and ext_authz, health, reflection"
 	}
 	return ""
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/weirproject/weir/internal/server/extauthz"
 	"github.com/weirproject/weir/internal/server/grpcserver"
+	"github.com/weirproject/weir/internal/server/rls"
 	"github.com/weirproject/weir/observe"
 )
 
@@ -16,7 +17,7 @@ func (v *server) grpcServices(counts *observe.Server) ([]grpcserver.Service, err
 	if err != nil {
 		return nil, err
 	}
-	return []grpcserver.Service{authorization}, nil
+	return []grpcserver.Service{rls.New(v.engine.Gate, v.flags.rls), authorization}, nil
 }
 
 func (v *server) openGRPC(l *listenerFlags) error {
