@@ -80,7 +80,7 @@ func (v *server) purpose(name string) string {
 	case "gateway":
 		return "   to " + v.targets()
 	case "grpc":
-		return "   grpc.health.v1, reflection"
+		return "   Envoy's rate limit service and ext_authz, health, reflection"
 	}
 	return ""
 }
