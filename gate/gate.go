@@ -69,6 +69,8 @@ type Gate struct {
 	swapping     sync.Mutex
 	budget       budget
 	observers    []func(*Verdict)
+	countings    []func(*Counting)
+	unfinished   unfinished
 }
 
 // An Option changes what New makes.

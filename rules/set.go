@@ -23,6 +23,7 @@ type Rule struct {
 	limits        []*weir.Limit
 	overrides     overrides
 	cost          cost
+	countIf       *countIf // nil: every request counts
 	schedule      []window
 	lists         lists
 	mode          Mode

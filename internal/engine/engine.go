@@ -98,12 +98,12 @@ func (e *Engine) open(ctx context.Context) error {
 	}
 	e.outage = &outage{log: e.Log, mark: e.Mark}
 	opts := []gate.Option{gate.WithLocal(local), gate.WithBudget(e.budget()), gate.WithObserver(e.Metrics.Verdict),
-		gate.WithObserver(e.outage.verdict)}
+		gate.WithObserver(e.outage.verdict), gate.WithCountObserver(e.Metrics.Counting)}
 	if e.openRecorder(ctx); e.watcher != nil {
 		opts = append(opts, gate.WithObserver(e.watcher.Verdict))
 	}
 	if e.audit != nil {
-		opts = append(opts, gate.WithObserver(e.audit.Verdict))
+		opts = append(opts, gate.WithObserver(e.audit.Verdict), gate.WithCountObserver(e.audit.Counting))
 	}
 	if register, shared := store.(gate.Register); shared {
 		opts = append(opts, gate.WithRegister(register))
