@@ -10,7 +10,7 @@ FUZZ = 5000x
 GUIDED =
 
 # A checkout that belongs to somebody else must build too.
-export GOFLAGS := $(GOFLAGS) -buildvcs=false
+export GOFLAGS := $(GOFLAGS) -buildvcs=false -tags=grpcnotrace
 
 # The module and those of tools and tests, which nothing that is shipped depends on.
 MODULES := $(shell find . -name go.mod -exec dirname {} +)
@@ -86,7 +86,7 @@ SLOW = ./internal/cli ./internal/faulttest ./internal/ruleset/redissource ./inte
 SUPPORT = ./internal/redistest ./internal/housetest
 
 # What is there for tests only does not count.
-TESTING = examples|storetest|internal/(redistest|faulttest|housetest)|internal/algorithm/stories
+TESTING = examples|storetest|internal/(redistest|gatetest|faulttest|housetest)|internal/algorithm/stories
 
 without = $$(go list ./... | grep -vxF "$$(go list $(1))")
 

@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
@@ -29,7 +30,7 @@ func (g *Gate) DecideBatch(ctx context.Context, questions []Question) {
 		rest = rest[n:]
 	}
 	for i := range questions {
-		g.conclude(questions[i].Verdict, questions[i].Err, began)
+		g.conclude(ctx, questions[i].Verdict, questions[i].Err, began)
 	}
 }
 
@@ -52,7 +53,7 @@ func (g *Gate) decide(ctx context.Context, questions []Question) {
 	set := g.set.Load()
 	for i := range questions {
 		q := &questions[i]
-		q.Err = q.Verdict.begin(g, set, q.Request, &q.Ask)
+		q.Err = q.Verdict.begin(g, cmp.Or(q.Ask.Rules, set), q.Request, &q.Ask)
 	}
 	g.decideTogether(ctx, questions)
 	g.count(ctx, questions)
@@ -61,7 +62,11 @@ func (g *Gate) decide(ctx context.Context, questions []Question) {
 // decideOne decides one request. Most decisions are of one, so it makes no Question: to fill one takes a tenth of the
 // time.
 func (g *Gate) decideOne(ctx context.Context, r *rules.Request, ask *Ask, v *Verdict) error {
-	err := v.begin(g, g.set.Load(), r, ask)
+	set := ask.Rules
+	if set == nil {
+		set = g.set.Load()
+	}
+	err := v.begin(g, set, r, ask)
 	switch {
 	case len(v.followers) > 0 && g.batcher != nil && ask.Times <= 1:
 		one := [...]Question{{r, *ask, v, err}}

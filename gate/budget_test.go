@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -67,15 +66,7 @@ rules:
 	for i := range 10 {
 		text += fmt.Sprintf("  - {name: shadow-%d, limit: 1/1h, mode: shadow}\n", i)
 	}
-	file, err := rules.Parse("rules.yaml", []byte(strings.TrimSpace(text)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := rules.Compile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return set
+	return compiled(t, text)
 }
 
 // TestDecisionKeepsItsBudget: however many calls of the store a decision needs, and whichever of them

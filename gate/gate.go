@@ -71,6 +71,7 @@ type Gate struct {
 	observers    []func(*Verdict)
 	countings    []func(*Counting)
 	unfinished   unfinished
+	trace        func(context.Context, *Verdict) // nil: none
 }
 
 // An Option changes what New makes.
@@ -84,6 +85,11 @@ func WithLocal(local weir.Store) Option { return func(g *Gate) { g.local = local
 // concurrently with others: it must be fast, and must not keep the verdict.
 func WithObserver(observe func(*Verdict)) Option {
 	return func(g *Gate) { g.observers = append(g.observers, observe) }
+}
+
+// WithTrace calls trace like an observer, with the context of the decision.
+func WithTrace(trace func(context.Context, *Verdict)) Option {
+	return func(g *Gate) { g.trace = trace }
 }
 
 // New makes a gate with a rule set in force. It fails if a rule has on_store_error: local and there is no
@@ -148,6 +154,9 @@ type Ask struct {
 	// reservation idempotent. They are decided with the others and are never the reason; while the store does
 	// not answer they are left out.
 	Aside []weir.Claim
+	// Rules decide instead of those in force. A front end that has routed a request by a rule set gives it here, so
+	// that one version does both although another was put in force meanwhile. It must have been in force.
+	Rules *rules.Set
 }
 
 // Once is one request, at the costs of the rules.
@@ -158,31 +167,34 @@ var Once = Ask{Times: 1}
 // granted, and v says so.
 func (g *Gate) Decide(ctx context.Context, r *rules.Request, ask Ask, v *Verdict) error {
 	began := g.began()
-	ctx, done := g.budget.begin(ctx)
+	bounded, done := g.budget.begin(ctx)
 	defer done()
-	err := g.decideOne(ctx, r, &ask, v)
-	g.conclude(v, err, began)
+	err := g.decideOne(bounded, r, &ask, v)
+	g.conclude(ctx, v, err, began)
 	return err
 }
 
 // began is the time now, for observers.
 func (g *Gate) began() (now time.Time) {
-	if len(g.observers) > 0 {
+	if len(g.observers) > 0 || g.trace != nil {
 		now = time.Now()
 	}
 	return now
 }
 
 // conclude records an error, and calls the observers.
-func (g *Gate) conclude(v *Verdict, err error, began time.Time) {
+func (g *Gate) conclude(ctx context.Context, v *Verdict, err error, began time.Time) {
 	if err != nil {
 		v.fail(err)
 	}
-	if len(g.observers) > 0 {
+	if !began.IsZero() {
 		v.Took = time.Since(began)
 	}
 	for _, observe := range g.observers {
 		observe(v)
+	}
+	if g.trace != nil {
+		g.trace(ctx, v)
 	}
 	v.attributes = nil // front ends reuse it
 }

@@ -2,6 +2,7 @@ package gate_test
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -82,5 +83,34 @@ rules:
 	}
 	if v.Len() != 3 || passed.Load() < workers*each/5 {
 		t.Errorf("%d limits, %d passed", v.Len(), passed.Load())
+	}
+}
+
+// TestAskedRulesDecide: a front end decides by the rules that it has routed a request by, in a batch too.
+func TestAskedRulesDecide(t *testing.T) {
+	before := compiled(t, "deny: {user: ann}\nrules: []")
+	g, err := gate.New(memstore.New(), before)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Swap(compiled(t, "rules: []")); err != nil {
+		t.Fatal(err)
+	}
+	r := from("192.0.2.1")
+	r.User = "ann"
+	pinned := gate.Ask{Times: 1, Rules: before}
+	questions := make([]gate.Question, 3)
+	for i, ask := range []gate.Ask{pinned, gate.Once, pinned} {
+		questions[i] = gate.Question{Request: r, Ask: ask, Verdict: new(gate.Verdict)}
+	}
+	g.DecideBatch(t.Context(), questions)
+	alone := new(gate.Verdict)
+	if err := g.Decide(t.Context(), r, pinned, alone); err != nil {
+		t.Fatal(err)
+	}
+	got := []gate.Outcome{questions[0].Verdict.Outcome, questions[1].Verdict.Outcome, questions[2].Verdict.Outcome,
+		alone.Outcome}
+	if want := []gate.Outcome{gate.Denied, gate.Passed, gate.Denied, gate.Denied}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
 	}
 }

@@ -64,6 +64,9 @@ func (d *byRules) decide(c *call) {
 		return
 	}
 	ask := gate.Once
+	if d.rules != nil {
+		ask.Rules = d.rules(c.request)
+	}
 	if d.cost != nil {
 		c.cost = d.cost(c.request)
 		ask.Cost = &c.cost

@@ -22,28 +22,15 @@ import (
 	"github.com/weirproject/weir/clientaddr"
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/httplimit"
+	"github.com/weirproject/weir/internal/gatetest"
 	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/pathform"
 	"github.com/weirproject/weir/rules"
 )
 
-// compiled compiles the rules of a text.
-func compiled(t testing.TB, text string) *rules.Set {
-	t.Helper()
-	set, err := rules.Load("weir.yaml", []byte("rules:\n"+text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return set
-}
-
 func gateOf(t testing.TB, store weir.Store, text string) *gate.Gate {
 	t.Helper()
-	g, err := gate.New(store, compiled(t, text), gate.WithLocal(memstore.New()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return g
+	return gatetest.New(t, store, "rules:\n"+text)
 }
 
 func byRules(t testing.TB, store weir.Store, text string, options ...httplimit.Option) middleware {
@@ -536,7 +523,8 @@ func TestRulesAreSwappedUnderLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	handler := m(hello)
-	sets := []*rules.Set{compiled(t, "  - {name: a, key: [query.q], limit: [1000000/1m, 1000000/1h]}"), compiled(t, "  - {name: b, limit: sliding_log 1000000/1m}")}
+	sets := []*rules.Set{gatetest.Rules(t, "rules: [{name: a, key: [query.q], limit: [1000000/1m, 1000000/1h]}]"),
+		gatetest.Rules(t, "rules: [{name: b, limit: sliding_log 1000000/1m}]")}
 	var clients sync.WaitGroup
 	for range 4 {
 		clients.Go(func() {

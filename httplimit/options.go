@@ -36,6 +36,7 @@ type config struct {
 	clients    *clientaddr.Extractor
 	user       func(*http.Request) string
 	service    func(*http.Request) string
+	rules      func(*http.Request) *rules.Set // nil: those in force
 	descriptor func(r *http.Request, name string) string
 	estimated  bool // do not settle
 }
@@ -168,6 +169,12 @@ func WithUser(user func(*http.Request) string) Option {
 // WithService sets the service of a request, for rules that match or key by service.
 func WithService(service func(*http.Request) string) Option {
 	return option(forRules, "WithService", func(c *config) { c.service = service })
+}
+
+// WithRules sets the rules that decide a request, instead of those that are in force then: for a gateway, which has
+// chosen the route by them. See gate.Ask.
+func WithRules(set func(*http.Request) *rules.Set) Option {
+	return option(forRules, "WithRules", func(c *config) { c.rules = set })
 }
 
 // WithDescriptors sets the values of descriptor.NAME in rules; "" is missing.

@@ -46,6 +46,9 @@ func (m *Metrics) Ready() http.Handler {
 	})
 }
 
+// IsReady reports whether Ready answers 200.
+func (m *Metrics) IsReady() bool { return m.health.notReady() == "" }
+
 type status struct {
 	Status   string   `json:"status"`
 	Degraded []string `json:"degraded,omitempty"`
@@ -53,13 +56,8 @@ type status struct {
 
 func (h *health) status() (*status, int) {
 	s, code := &status{Status: "ready"}, http.StatusOK
-	switch {
-	case h.stopping.Load():
-		s.Status, code = "stopping", http.StatusServiceUnavailable
-	case !h.loaded.Load():
-		s.Status, code = "starting: no rules are loaded yet", http.StatusServiceUnavailable
-	case h.partial.Load():
-		s.Status, code = "starting: not all rules are loaded yet", http.StatusServiceUnavailable
+	if why := h.notReady(); why != "" {
+		s.Status, code = why, http.StatusServiceUnavailable
 	}
 	if h.silent.Load() {
 		s.Degraded = append(s.Degraded,
@@ -72,6 +70,19 @@ func (h *health) status() (*status, int) {
 		s.Degraded = append(s.Degraded, (*list)()...)
 	}
 	return s, code
+}
+
+// notReady is why the server is not ready; "": it is.
+func (h *health) notReady() string {
+	switch {
+	case h.stopping.Load():
+		return "stopping"
+	case !h.loaded.Load():
+		return "starting: no rules are loaded yet"
+	case h.partial.Load():
+		return "starting: not all rules are loaded yet"
+	}
+	return ""
 }
 
 func writeStatus(w http.ResponseWriter, code int, s *status) {

@@ -99,9 +99,11 @@ func gauge(name, help string) prometheus.Gauge {
 
 // Handler answers /metrics.
 func (m *Metrics) Handler() http.Handler {
-	return promhttp.HandlerFor(prometheus.Gatherers{m.registry, m.process},
-		promhttp.HandlerOpts{MaxRequestsInFlight: 4})
+	return promhttp.HandlerFor(m.Gatherer(), promhttp.HandlerOpts{MaxRequestsInFlight: 4})
 }
+
+// Gatherer returns all metrics, as Handler answers them.
+func (m *Metrics) Gatherer() prometheus.Gatherer { return prometheus.Gatherers{m.registry, m.process} }
 
 // Registry returns the metrics without those of the Go runtime and the process, which a program that serves them
 // itself usually has. It is a prometheus.Collector.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/internal/gatetest"
 	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/observe"
 	"github.com/weirproject/weir/rules"
@@ -29,23 +30,11 @@ rules:
   - {name: paid, match: {path: /paid}, on_store_error: deny, limit: 5/1h}
 `
 
-func compiled(t testing.TB, text string) *rules.Set {
-	t.Helper()
-	set, err := rules.Load("rules.yaml", []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return set
-}
-
 // open returns an observed gate.
 func open(t testing.TB, store weir.Store) (*observe.Metrics, *gate.Gate) {
 	t.Helper()
-	m, set := observe.New("v1.2.3"), compiled(t, someRules)
-	g, err := gate.New(m.Store(store), set, gate.WithLocal(memstore.New()), gate.WithObserver(m.Verdict))
-	if err != nil {
-		t.Fatal(err)
-	}
+	m, set := observe.New("v1.2.3"), gatetest.Rules(t, someRules)
+	g := gatetest.Of(t, m.Store(store), set, gate.WithObserver(m.Verdict))
 	m.Rules(set, time.UnixMilli(1_790_000_000_500))
 	return m, g
 }
@@ -160,7 +149,7 @@ func TestCountsContinueAcrossRuleSets(t *testing.T) {
 	m, g := open(t, memstore.New())
 	decide(t, g, from("192.0.2.1", "/admin"), gate.Once)
 	decide(t, g, from("192.0.2.1", "/"), gate.Once)
-	other := compiled(t, `rules: [{name: new, limit: 5/1h}, {name: ip, key: [client.ip], limit: fixed_window 9/1h}]`)
+	other := gatetest.Rules(t, `rules: [{name: new, limit: 5/1h}, {name: ip, key: [client.ip], limit: fixed_window 9/1h}]`)
 	if err := g.Swap(other); err != nil {
 		t.Fatal(err)
 	}
@@ -197,7 +186,7 @@ func TestSeriesAreBounded(t *testing.T) {
 	}
 	var first int
 	for i := range 50 {
-		set := compiled(t, fmt.Sprintf(`rules: [{name: r%d, key: [user], limit: 5/1h}]`, i))
+		set := gatetest.Rules(t, fmt.Sprintf(`rules: [{name: r%d, key: [user], limit: 5/1h}]`, i))
 		if err := g.Swap(set); err != nil {
 			t.Fatal(err)
 		}
@@ -283,7 +272,7 @@ func TestHealth(t *testing.T) {
 	watched := m.Store(store)
 	m.RulesFailed()
 	ready(503, `{"status":"starting: no rules are loaded yet","degraded":["the last load of rules failed; the previous rules are in force"]}`)
-	m.Rules(compiled(t, someRules), time.Now())
+	m.Rules(gatetest.Rules(t, someRules), time.Now())
 	ready(200, `{"status":"ready"}`)
 	claims := []weir.Claim{{Key: "k", Limit: weir.MustLimit("l", weir.PerSecond(1)), Cost: 1}}
 	store.err = weir.ErrUnavailable
@@ -296,7 +285,7 @@ func TestHealth(t *testing.T) {
 	m.Incomplete(true)
 	ready(503, `{"status":"starting: not all rules are loaded yet","degraded":["the last load of rules failed; the previous rules are in force"]}`)
 	m.Incomplete(false)
-	m.Rules(compiled(t, someRules), time.Now())
+	m.Rules(gatetest.Rules(t, someRules), time.Now())
 	ready(200, `{"status":"ready"}`)
 	m.RulesFailed()
 	m.Stopping()
@@ -337,11 +326,8 @@ func BenchmarkVerdict(b *testing.B) {
 // TestBansAreCounted checks bans by rule, and refusals with a reason of their own.
 func TestBansAreCounted(t *testing.T) {
 	m := observe.New("v")
-	set := compiled(t, `rules: [{name: login, key: [client.ip], limit: fixed_window 1/1h, ban: {after: 2 refusals within 1h, for: 1h}}, {name: none, limit: 100/1s}]`)
-	g, err := gate.New(memstore.New(), set, gate.WithLocal(memstore.New()), gate.WithObserver(m.Verdict))
-	if err != nil {
-		t.Fatal(err)
-	}
+	set := gatetest.Rules(t, `rules: [{name: login, key: [client.ip], limit: fixed_window 1/1h, ban: {after: 2 refusals within 1h, for: 1h}}, {name: none, limit: 100/1s}]`)
+	g := gatetest.Of(t, memstore.New(), set, gate.WithObserver(m.Verdict))
 	m.Rules(set, time.Unix(1, 0))
 	for range 5 {
 		decide(t, g, from("192.0.2.1", "/"), gate.Once)
@@ -362,11 +348,8 @@ func TestBansAreCounted(t *testing.T) {
 // rules.
 func TestCandidatesAreCounted(t *testing.T) {
 	m := observe.New("v")
-	set := compiled(t, `rules: [{name: ip, key: [client.ip], limit: fixed_window 3/1h, candidate: {limit: fixed_window 2/1h}}, {name: none, limit: 100/1s}]`)
-	g, err := gate.New(memstore.New(), set, gate.WithLocal(memstore.New()), gate.WithObserver(m.Verdict))
-	if err != nil {
-		t.Fatal(err)
-	}
+	set := gatetest.Rules(t, `rules: [{name: ip, key: [client.ip], limit: fixed_window 3/1h, candidate: {limit: fixed_window 2/1h}}, {name: none, limit: 100/1s}]`)
+	g := gatetest.Of(t, memstore.New(), set, gate.WithObserver(m.Verdict))
 	m.Rules(set, time.Unix(1, 0))
 	for range 5 {
 		decide(t, g, from("192.0.2.1", "/"), gate.Once)

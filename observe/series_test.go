@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/internal/gatetest"
 	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/rules"
 )
@@ -18,7 +19,7 @@ func manyRules(t *testing.T, first, n int) *rules.Set {
 	for i := range n {
 		fmt.Fprintf(&text, " - {name: r%d, match: {path: /p%d}, limit: 1/1h}\n", first+i, first+i)
 	}
-	return compiled(t, text.String())
+	return gatetest.Rules(t, text.String())
 }
 
 // Rules without counts have no series; counted rules beyond the maximum share one, which never

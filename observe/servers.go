@@ -115,6 +115,38 @@ func counter(d *prometheus.Desc, n uint64, labels ...string) prometheus.Metric {
 	return prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), labels...)
 }
 
+// A GRPC counts the calls of the gRPC server. Its methods are safe for concurrent use.
+type GRPC struct {
+	calls    *prometheus.CounterVec
+	panics   prometheus.Counter
+	inFlight atomic.Int64
+}
+
+// GRPC registers the metrics of the gRPC server. Call it once.
+func (m *Metrics) GRPC() *GRPC {
+	g := &GRPC{
+		calls: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_grpc_requests_total",
+			Help: "gRPC calls, by method (unknown: no service has it) and status code."}, []string{"method", "code"}),
+		panics: prometheus.NewCounter(prometheus.CounterOpts{Name: "weir_grpc_panics_total",
+			Help: "gRPC calls that panicked and were answered with Internal."}),
+	}
+	m.registry.MustRegister(g.calls, g.panics)
+	m.Gauge("weir_grpc_requests_in_flight", "gRPC calls in progress.", g.inFlight.Load)
+	return g
+}
+
+// Began counts the start of a call.
+func (g *GRPC) Began() { g.inFlight.Add(1) }
+
+// Ended counts the end of a call by its method, which must be one of a bounded number, and its status code.
+func (g *GRPC) Ended(method, code string) {
+	g.inFlight.Add(-1)
+	g.calls.WithLabelValues(method, code).Inc()
+}
+
+// Panicked counts a call that panicked.
+func (g *GRPC) Panicked() { g.panics.Inc() }
+
 // upstreamDurations are histogram buckets in seconds, from a service on the same machine to an
 // unusably slow one.
 var upstreamDurations = []float64{1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60}

@@ -17,7 +17,7 @@ import (
 
 func openUpdates(t testing.TB, url string, opts ...redisstore.Option) *redisstore.Updates {
 	t.Helper()
-	updates, err := redisstore.NewUpdates(url, append(opts, redisstore.WithTimeout(time.Second))...)
+	updates, err := redisstore.NewUpdates(url, append([]redisstore.Option{redisstore.WithTimeout(time.Second)}, opts...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,9 +97,9 @@ func (e *subscriber) awaits(t testing.TB, from *redisstore.Updates, message stri
 }
 
 func TestUpdatesAreReceived(t *testing.T) {
-	url := redistest.Start(t).URL()
-	here, there := openUpdates(t, url), openUpdates(t, url)
-	other := subscribe(t, openUpdates(t, url, redisstore.WithPrefix("other:")))
+	url, patient := redistest.Start(t).URL(), redisstore.WithTimeout(time.Minute) // none is lost on a busy machine
+	here, there := openUpdates(t, url, patient), openUpdates(t, url, patient)
+	other := subscribe(t, openUpdates(t, url, patient, redisstore.WithPrefix("other:")))
 	e := subscribe(t, here)
 	messages := []string{"a", strings.Repeat("\x00\r\n\xff", 4<<10)}
 	for _, message := range messages {

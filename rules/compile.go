@@ -116,6 +116,8 @@ func build(file *File, r *report, o options) *Set {
 		zones: make(map[string]*time.Location), members: file.Sets,
 		used: make(map[setUse]*values), leftOut: &report{file: file.Name}, treeBuilder: treeBuilder{set: set}}
 	b.server(file)
+	b.services(file.Services)
+	b.routes(file.Routes)
 	set.lists = b.lists(-1, file.Allow, file.Deny, "")
 	b.fileResponse = b.over(-1, b.response(-1, &file.Response), defaults)
 	b.usual = b.fileResponse.complete()
@@ -158,19 +160,24 @@ func (b *builder) rule(i int, s *Spec, rule *Rule) {
 	rule.reads = b.reads(rule)
 	rule.holdUntilDone = b.holdUntil(i, s, rule)
 	rule.lease, rule.ceiling = b.lease(i, s, rule), b.ceiling(i, s)
-	hosts := b.hosts(i, s.Match.Host)
+	hosts := b.hosts(at(i, "match.host"), s.Match.Host)
 	b.path(at(i, "match.path"), s.Match.Path)
 	conditions := b.conditions(i, &s.Match)
 	b.group(i, s, rule)
-	path := s.Match.Path
-	if b.set.form.DropTrailingSlash && path != "/" {
-		path = strings.TrimSuffix(path, "/")
-	}
+	path := b.set.inForm(s.Match.Path)
 	rule.rank = rank(hosts, path, conditions)
 	b.set.rules = append(b.set.rules, rule)
-	if len(b.problems) == 0 && b.room(i, hosts, path, conditions) {
+	if len(b.problems) == 0 && b.room(at(i, "match"), hosts, path, conditions) {
 		b.treeBuilder.insert(rule, hosts, path, conditions)
 	}
+}
+
+// inForm is a path's pattern as paths in the form of the set meet it.
+func (s *Set) inForm(pattern string) string {
+	if s.form.DropTrailingSlash && pattern != "/" {
+		return strings.TrimSuffix(pattern, "/")
+	}
+	return pattern
 }
 
 // word checks that a value is one of those allowed. The first, which may be empty, is the default.
@@ -386,10 +393,10 @@ func (b *builder) key(p place, given []string, path string) (list []component) {
 var hostName = regexp.MustCompile(`^(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*$`)
 
 // hosts checks the hosts of a match; they are in lower case afterwards.
-func (b *builder) hosts(i int, given []string) (hosts []string) {
-	b.count(at(i, "match.host"), len(given), bounds.Values)
+func (b *builder) hosts(list place, given []string) (hosts []string) {
+	b.count(list, len(given), bounds.Values)
 	for j, host := range given {
-		p := place{i, "match.host", j}
+		p := place{list.rule, list.field, j}
 		lower := strings.ToLower(host)
 		switch {
 		case host == "" && b.has(p):
@@ -463,18 +470,7 @@ var methodName = regexp.MustCompile("^[A-Z0-9!#$%&'*+.^_`|~-]{1,64}$")
 
 // conditions are the conditions of a match, in the order that all branches of the tree share.
 func (b *builder) conditions(i int, m *Match) (list []condition) {
-	if len(m.Method) > 0 {
-		b.count(at(i, "match.method"), len(m.Method), bounds.Values)
-		for j, method := range m.Method {
-			p := place{i, "match.method", j}
-			if upper := strings.ToUpper(method); upper != method {
-				b.add(p, "method %.80q: methods are in capitals; did you mean %.80q?", method, upper)
-			} else if !(method == "" && b.has(p)) && (method == "*" || !methodName.MatchString(method)) {
-				b.add(p, "method %.80q; allowed: a method such as GET; leave it out for all", method)
-			}
-		}
-		list = append(list, condition{kind: sourceMethod, values: b.values(at(i, "match.method"), m.Method)})
-	}
+	list = b.methods(list, at(i, "match.method"), m.Method)
 	list = b.standard(list, at(i, "match.service"), sourceService, m.Service)
 	list = b.standard(list, at(i, "match.user"), sourceUser, m.User)
 	list = b.standard(list, at(i, "match.route"), sourceRoute, m.Route)
@@ -489,6 +485,19 @@ func (b *builder) conditions(i int, m *Match) (list []condition) {
 		b.add(at(i, "match"), "%d conditions; at most %d", len(list), bounds.Conditions)
 	}
 	return list
+}
+
+// methods adds a condition on the method.
+func (b *builder) methods(list []condition, p place, given []string) []condition {
+	for j, method := range given {
+		p := place{p.rule, p.field, j}
+		if upper := strings.ToUpper(method); upper != method {
+			b.add(p, "method %.80q: methods are in capitals; did you mean %.80q?", method, upper)
+		} else if !(method == "" && b.has(p)) && (method == "*" || !methodName.MatchString(method)) {
+			b.add(p, "method %.80q; allowed: a method such as GET; leave it out for all", method)
+		}
+	}
+	return b.standard(list, p, sourceMethod, given)
 }
 
 // standard adds a condition on an attribute that every request has.
@@ -553,14 +562,14 @@ func (b *builder) values(p place, given []string) []string {
 }
 
 // room reports whether the tree may grow by a rule: each combination of alternatives is a branch of its own.
-func (b *builder) room(i int, hosts []string, path string, conditions []condition) bool {
+func (b *builder) room(p place, hosts []string, path string, conditions []condition) bool {
 	ways := 1
 	for _, c := range conditions {
 		ways = min(bounds.Tree+1, ways*c.ways())
 	}
 	b.nodes += max(1, len(hosts)) * (strings.Count(path, "/") + 1 + ways*(len(conditions)+1))
 	if b.nodes > bounds.Tree {
-		b.add(at(i, "match"), "the rules up to here can be met in too many ways (over %d): use fewer alternatives in "+
+		b.add(p, "the rules up to here can be met in too many ways (over %d): use fewer alternatives in "+
 			"one rule, or fewer rules", bounds.Tree)
 		return false
 	}

@@ -68,6 +68,10 @@ var fileFields = mapping[File]{"file", "", []field[File]{
 		"[responses](#responses) of rules without their own", "see there"},
 	{"rules", value[File]{shape{name: "rule", most: bounds.Rules, list: true}, (*decoder).rules},
 		"the list of rules; `[]` for none; at most 100,000", required},
+	{"services", several(&serviceFields, bounds.Services, true, func(f *File) *[]ServiceSpec { return &f.Services }),
+		"the [services](gateway.md#services-and-routes) behind the gateway; at most 1,000", "none"},
+	{"routes", several(&routeFields, bounds.Routes, true, func(f *File) *[]RouteSpec { return &f.Routes }),
+		"which [requests](gateway.md#services-and-routes) are forwarded to which service; at most 1,000", "none"},
 }}
 
 var ruleFields = mapping[Spec]{"rule", "", []field[Spec]{
@@ -107,7 +111,7 @@ var ruleFields = mapping[Spec]{"rule", "", []field[Spec]{
 	{"ban", nested(&banFields, func(s *Spec) *Ban { return &s.Ban }), "[bans](#bans) after repeated refusals", "none"},
 	{"candidate", nested(&candidateFields, func(s *Spec) *Candidate { return &s.Candidate }),
 		"a [possible change](#candidates), compared with the rule", "none"},
-	{"enforce_percent", value[Spec]{shape{from: 0, to: 100}, (*decoder).percent},
+	{"enforce_percent", zeroTo(100, func(s *Spec) **int { return &s.EnforcePercent }),
 		"0 to 100: [percentage of keys](#shadow-and-percentages) for which the rule is enforced", "100"},
 	{"lease_percent", count(bounds.Lease, func(s *Spec) *int { return &s.LeasePercent }),
 		"1 to 50: the largest part of the remaining units that a node may [prefetch](layers.md#lease); all enforced " +
@@ -148,6 +152,77 @@ var matchFields = mapping[Match]{"match", "", []field[Match]{
 	{"query", table(func(m *Match) *map[string][]string { return &m.Query }), "the same, of query parameters", ""},
 	{"descriptor", table(func(m *Match) *map[string][]string { return &m.Descriptor }),
 		"the same, of descriptors from the front end", ""},
+}}
+
+var serviceFields = mapping[ServiceSpec]{"service", "", []field[ServiceSpec]{
+	{"name", text("name", func(s *ServiceSpec) *string { return &s.Name }),
+		"1 to 128 letters, digits and `. _ -`, unique", required},
+	{"addresses", list("address", bounds.Addresses, func(s *ServiceSpec) *[]string { return &s.Addresses }),
+		"1 to 64 URLs without a path, of one scheme: `http`, `https` or `h2c`; each perhaps with a weight from 1 to " +
+			"100: `http://10.0.0.1:8080 weight 3`", required},
+	{"balance", choice(balances, func(s *ServiceSpec) *string { return &s.Balance }),
+		"`round_robin`, or `least_requests`: the address with the fewest requests in progress; both by weight",
+		"`round_robin`"},
+	{"host", choice(sentHosts, func(s *ServiceSpec) *string { return &s.Host }),
+		"the `Host` that the service gets: `client`, the client's, or `address`, that of the address",
+		"`client`, or by `--upstream-host`"},
+	{"timeout", nested(&timeoutFields, func(s *ServiceSpec) *Timeout { return &s.Timeout }),
+		"how long a request may take", "see below"},
+	{"retries", zeroTo(bounds.Retries, func(s *ServiceSpec) **int { return &s.Retries }),
+		"0 to 3: other addresses to try when [no connection is made](#retries)", "1"},
+	{"health", nested(&healthFields, func(s *ServiceSpec) *Health { return &s.Health }),
+		"when an address is [left out](#health)", "see below"},
+	{"tls", nested(&tlsFields, func(s *ServiceSpec) *ServiceTLS { return &s.TLS }), "of `https` addresses",
+		"certificates of the system"},
+}}
+
+var timeoutFields = mapping[Timeout]{"timeout", "leave it out", []field[Timeout]{
+	{"connect", text("duration", func(t *Timeout) *string { return &t.Connect }),
+		"1ms to 1m: to open a connection, with its TLS", "`5s`"},
+	{"header", text("duration", func(t *Timeout) *string { return &t.Header }),
+		"1ms to 24h: from the end of the request to the header of the response", "none"},
+	{"total", text("duration", func(t *Timeout) *string { return &t.Total }),
+		"1ms to 24h: for the whole request with both bodies; not for a WebSocket that is open", "none"},
+}}
+
+var healthFields = mapping[Health]{"health", "leave it out", []field[Health]{
+	{"failures", count(bounds.Failures, func(h *Health) *int { return &h.Failures }),
+		"1 to 1,000: failed requests in a row", "5"},
+	{"eject", text("duration", func(h *Health) *string { return &h.Eject }),
+		"100ms to 24h: how long it is left out at first; doubled each time until it answers", "`10s`"},
+	{"eject_max", text("duration", func(h *Health) *string { return &h.EjectMax }),
+		"the longest such time, up to 24h", "`5m`, or `eject`"},
+}}
+
+var tlsFields = mapping[ServiceTLS]{"tls", "leave it out", []field[ServiceTLS]{
+	{"ca", text("absolute_file", func(t *ServiceTLS) *string { return &t.CA }),
+		"PEM file of the authorities of the service's certificate, by its absolute path", "those of the system"},
+	{"server_name", text("server_name", func(t *ServiceTLS) *string { return &t.ServerName }),
+		"the name in the service's certificate", "the host of the address"},
+	{"cert", text("absolute_file", func(t *ServiceTLS) *string { return &t.Cert }),
+		"PEM file of the gateway's own certificate, by its absolute path", "none"},
+	{"key", text("absolute_file", func(t *ServiceTLS) *string { return &t.Key }),
+		"PEM file of its key; both are read again when they change", ""},
+	{"verify", choice(verifications, func(t *ServiceTLS) *string { return &t.Verify }),
+		"`full`, or `none`: any certificate is accepted, so anybody on the way can read and change everything",
+		"`full`"},
+}}
+
+var routeFields = mapping[RouteSpec]{"route", "", []field[RouteSpec]{
+	{"name", text("name", func(r *RouteSpec) *string { return &r.Name }),
+		"1 to 128 letters, digits and `. _ -`, unique; `route` of rules", required},
+	{"host", alternatives("host", func(r *RouteSpec) *[]string { return &r.Host }),
+		"names, or `*.example.com`, as in [rules](rules.md#match)", "any"},
+	{"path", text("path", func(r *RouteSpec) *string { return &r.Path }),
+		"a pattern as in rules: `/pay`, `/users/{id}/orders`, `/api/**` for a prefix", "any"},
+	{"method", alternatives("method", func(r *RouteSpec) *[]string { return &r.Method }),
+		"methods; `GET` is also `HEAD`", "any"},
+	{"service", text("name", func(r *RouteSpec) *string { return &r.Service }),
+		"a service of the same file; `service` of rules", required},
+	{"strip_prefix", text("path", func(r *RouteSpec) *string { return &r.StripPrefix }),
+		"segments that `path` begins with; they are not forwarded", "none"},
+	{"add_prefix", text("path", func(r *RouteSpec) *string { return &r.AddPrefix }),
+		"a path that is put before the forwarded one", "none"},
 }}
 
 var windowFields = mapping[Window]{"window", "", []field[Window]{
@@ -275,6 +350,13 @@ func units[T any](at func(*T) *int64) value[T] {
 func count[T any](most int, at func(*T) *int) value[T] {
 	return value[T]{shape{from: 1, to: float64(most)}, func(d *decoder, p place, n *yaml.Node, t *T) {
 		*at(t) = int(min(d.units(p, n), int64(most)+1))
+	}}
+}
+
+// zeroTo is a whole number that may be 0.
+func zeroTo[T any](most int, at func(*T) **int) value[T] {
+	return value[T]{shape{from: 0, to: float64(most)}, func(d *decoder, p place, n *yaml.Node, t *T) {
+		*at(t) = d.zeroTo(p, n, most)
 	}}
 }
 

@@ -128,7 +128,8 @@ func (l *linter) slashes() {
 func (l *linter) never(i int, s *Spec, rule *Rule) {
 	b := &builder{report: &report{}, attributes: make(map[attribute]bool)}
 	conditions := b.conditions(i, &s.Match)
-	if hosts := b.hosts(i, s.Match.Host); len(hosts) > 0 && !strings.Contains(strings.Join(hosts, ""), "*") {
+	hosts := b.hosts(at(i, "match.host"), s.Match.Host)
+	if len(hosts) > 0 && !strings.Contains(strings.Join(hosts, ""), "*") {
 		conditions = append(conditions, condition{kind: sourceHost, values: hosts})
 	}
 	for _, c := range conditions {

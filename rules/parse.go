@@ -392,18 +392,18 @@ func (d *decoder) factor(p place, n *yaml.Node, s *Spec) {
 	s.LocalCeiling = factor
 }
 
-// percent reads a whole number that may be 0.
-func (d *decoder) percent(p place, n *yaml.Node, s *Spec) {
+// zeroTo reads a whole number that may be 0.
+func (d *decoder) zeroTo(p place, n *yaml.Node, most int) *int {
 	text := d.text(p, n)
 	if text == "" {
-		return
+		return nil
 	}
-	percent, err := strconv.Atoi(text)
-	if err != nil || percent < 0 || percent > 100 || text[0] == '+' || text[0] == '-' || quoted(n) {
-		d.wrong(n, "%s is %.80q; allowed: a whole number from 0 to 100, unquoted and without a sign", p, text)
-		return
+	given, err := strconv.Atoi(text)
+	if err != nil || given < 0 || given > most || text[0] == '+' || text[0] == '-' || quoted(n) {
+		d.wrong(n, "%s is %.80q; allowed: a whole number from 0 to %d, unquoted and without a sign", p, text, most)
+		return nil
 	}
-	s.EnforcePercent = &percent
+	return &given
 }
 
 func quoted(n *yaml.Node) bool { return n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle) != 0 }

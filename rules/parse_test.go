@@ -111,7 +111,7 @@ func TestParse(t *testing.T) {
 		"Key:[client.ip v4/24 v6/48 path.id header.x-user trim nfkc lower constant.x] OnMissing:deny Algorithm:sliding_log " +
 		"Limit:[5/1m 20/1h] Overrides:[{Key:[203.0.113.0/24 * ann x] Limit:[50/1m]}] " +
 		"Cost:{Units:0 From:header.x-tokens Default:2 Max:4 Settle:header.x-used} CountIf:{Status:[401 5xx] Header:[x-login:[failed]]} Mode:shadow OnStoreError:allow " +
-		"Response:{Status:403 Fields: Body:{{.Message}} ContentType:text/html} Ban:{After: For: Then:[] Forget:} Candidate:{Limit:[] Algorithm: Key:[]} EnforcePercent:<nil> LeasePercent:0 HoldUntil: LocalCeiling:0}] Exceptions:[] Disabled:[] Sets:[]}"
+		"Response:{Status:403 Fields: Body:{{.Message}} ContentType:text/html} Ban:{After: For: Then:[] Forget:} Candidate:{Limit:[] Algorithm: Key:[]} EnforcePercent:<nil> LeasePercent:0 HoldUntil: LocalCeiling:0}] Services:[] Routes:[] Exceptions:[] Disabled:[] Sets:[]}"
 	if got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

@@ -85,6 +85,7 @@ var onlyParseKnows = map[string][]int{
 	"overrides":         {0, 1, 2, 3, 4, 7, 11, 12, 13, 14, 15}, // what fits the rule's key
 	"paths":             {0, 1, 2, 3},                           // segments of paths
 	"percents":          {5},                                    // without a key
+	"routes-ambiguous":  {0},                                    // two routes for one request
 	"sets":              {0, 1},                                 // rules that are read from no file
 	"responses":         {7, 8},                                 // templates
 	"schedules":         {3, 5, 10},                             // a day twice, an end that is the beginning, zones
@@ -157,6 +158,11 @@ var shapes = map[string]string{
 	"count_if":  "rules: [{name: a, limit: 1/1s, count_if: {%s: x}}]",
 	"ban":       "rules: [{name: a, limit: 1/1s, ban: {%s: x}}]",
 	"candidate": "rules: [{name: a, limit: 1/1s, candidate: {%s: x}}]",
+	"service":   "services: [{name: a, addresses: http://a, %s: x}]\nrules: []",
+	"timeout":   "services: [{name: a, addresses: http://a, timeout: {%s: x}}]\nrules: []",
+	"health":    "services: [{name: a, addresses: http://a, health: {%s: x}}]\nrules: []",
+	"tls":       "services: [{name: a, addresses: https://a, tls: {%s: x}}]\nrules: []",
+	"route":     "services: [{name: a, addresses: http://a}]\nroutes: [{name: a, service: a, %s: x}]\nrules: []",
 	"response":  "rules: [{name: a, limit: 1/1s, response: {%s: x}}]",
 }
 

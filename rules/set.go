@@ -75,6 +75,9 @@ type Set struct {
 	names   []string                // of sets
 	leftOut error                   // of their members
 
+	services []*Service
+	routing  routing
+
 	grouped bool // some rules are in groups
 	claims  int  // upper bound for any request
 
@@ -145,6 +148,9 @@ type matcher struct {
 	form    pathform.Form
 	found   []*Rule
 	visited int
+
+	single bool  // keep only the best match: a slice would be allocated
+	best   *Rule // if single
 }
 
 // Match appends the rules of a request, in the order of the file; of each group only the best match. It
@@ -234,7 +240,7 @@ func (s *step) literal(segment string) *step {
 
 func (w *matcher) branch(b *branch) {
 	w.visited++
-	w.found = append(w.found, b.rules...)
+	w.take(b.rules)
 	for _, q := range b.switches {
 		w.visited++
 		if q.kind == sourceIP {
@@ -253,6 +259,18 @@ func (w *matcher) branch(b *branch) {
 		}
 		if q.any != nil {
 			w.branch(q.any)
+		}
+	}
+}
+
+func (w *matcher) take(rules []*Rule) {
+	if !w.single {
+		w.found = append(w.found, rules...)
+		return
+	}
+	for _, rule := range rules {
+		if w.best == nil || rule.rank > w.best.rank {
+			w.best = rule
 		}
 	}
 }

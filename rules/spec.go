@@ -24,6 +24,9 @@ type File struct {
 	Response Response        // for rules without one
 	Rules    []Spec
 
+	Services []ServiceSpec // of a gateway, with unique names
+	Routes   []RouteSpec   // which of them a request is forwarded to
+
 	// Exceptions take precedence over the rules. They come from a ledger, not from files.
 	Exceptions []Exception
 
@@ -167,3 +170,48 @@ const (
 )
 
 var onStoreError = []StoreError{Local, AllowAll, RefuseAll}
+
+// A ServiceSpec is a service behind a gateway as plain data, with the values of a file. See docs/gateway.md.
+type ServiceSpec struct {
+	Name      string
+	Addresses []string // URLs of one scheme, each perhaps followed by its weight: "http://10.0.0.1:8080 weight 3"
+	Balance   string   // "round_robin", as also "", or "least_requests"
+	Host      string   // "client", as also "", or "address": whose name a request has as Host
+	Timeout   Timeout
+	Retries   *int // 0 to bounds.Retries; nil: 1
+	Health    Health
+	TLS       ServiceTLS // of https addresses
+}
+
+// A Timeout has the times that a request may take, as durations such as "5s".
+type Timeout struct {
+	Connect string // to open a connection, with TLS; "": 5s
+	Header  string // from the end of the request to the header of the response; "": no bound
+	Total   string // for all of it; "": no bound
+}
+
+// A Health says when an address is left out of the balancing.
+type Health struct {
+	Failures int    // in a row; 0: 5
+	Eject    string // for how long, at the first time; "": 10s
+	EjectMax string // the longest time, up to which it doubles; "": 5m
+}
+
+// A ServiceTLS is the TLS to a service. Files are named by absolute paths.
+type ServiceTLS struct {
+	CA         string // file of the certificates that may sign the service's; "": those of the system
+	ServerName string // in the service's certificate; "": the host of the address
+	Cert, Key  string // files of the client certificate; "": none
+	Verify     string // "full", as also "", or "none": any certificate is accepted
+}
+
+// A RouteSpec forwards the requests that meet every condition to a service. See docs/gateway.md.
+type RouteSpec struct {
+	Name        string
+	Host        []string // as in Match; none: any
+	Path        string   // as in Match; "": any
+	Method      []string // as in Match; none: any
+	Service     string   // the name of a service of the file
+	StripPrefix string   // segments that Path begins with, and that are not forwarded
+	AddPrefix   string   // a path before the forwarded one
+}

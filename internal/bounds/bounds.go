@@ -36,6 +36,16 @@ const (
 	Ceiling    = 100    // multiple of its limit that one node may pass
 )
 
+// Bounds of what a gateway forwards to.
+const (
+	Services  = 1000 // services of a file
+	Routes    = 1000 // routes of a file
+	Addresses = 64   // addresses of a service
+	Weight    = 100  // weight of an address
+	Retries   = 3    // retries of a request
+	Failures  = 1000 // consecutive failures that eject an address
+)
+
 // Bounds of lists.
 const (
 	Sources    = 16      // sources of one allow or deny

@@ -68,7 +68,7 @@ func nodes(t *testing.T) (list []*process) {
 	redis := redistest.Start(t)
 	file := write(t, t.TempDir(), "rules.yaml", perIP)
 	for range 2 {
-		list = append(list, call{}.serve(t, "--config", file, "--store", redis.URL(), "--store-timeout", "5s",
+		list = append(list, call{}.serve(t, "--config", file, "--store", redis.URL(),
 			"--ledger", "redis",
 			"--gateway", "127.0.0.1:0", "--upstream", "demo"))
 	}
@@ -365,7 +365,7 @@ func TestBlockOnAllNodesByDefault(t *testing.T) {
 	redis := redistest.Start(t)
 	var servers []*process
 	for range 2 {
-		servers = append(servers, call{}.serve(t, "--store", redis.URL(), "--store-timeout", "5s", "--gateway",
+		servers = append(servers, call{}.serve(t, "--store", redis.URL(), "--gateway",
 			"127.0.0.1:0", "--upstream", "demo"))
 	}
 	operate(t, servers[0]).does("block", "127.0.0.1", "--for", "1h")
@@ -392,7 +392,7 @@ func TestUnmarkedLedgerIsNotUsed(t *testing.T) {
 		t.Fatal(err)
 	}
 	serve := func(args ...string) (*process, *operator) {
-		p := call{}.serve(t, append([]string{"--store", redis.URL(), "--store-timeout", "5s"}, args...)...)
+		p := call{}.serve(t, append([]string{"--store", redis.URL()}, args...)...)
 		return p, operate(t, p)
 	}
 	p, ann := serve()
@@ -446,7 +446,7 @@ func TestServerWithoutLedger(t *testing.T) {
 	redis := redistest.Start(t)
 	file := write(t, t.TempDir(), "rules.yaml", strings.Replace(perIP, "}",
 		", ban: {after: 1 refusals within 1m, for: 1h}}", 1))
-	p := call{}.serve(t, "--config", file, "--store", redis.URL(), "--store-timeout", "5s", "--ledger", "none")
+	p := call{}.serve(t, "--config", file, "--store", redis.URL(), "--ledger", "none")
 	ann := operate(t, p)
 	if out := ann.does("rules", "list"); !strings.Contains(out, "per-ip") {
 		t.Errorf("the rules are\n%s", out)

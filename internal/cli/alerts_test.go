@@ -23,7 +23,6 @@ type receiver struct {
 	*httptest.Server
 	mu   sync.Mutex
 	list []string // status and id of each message
-	at   []time.Time
 }
 
 func receive(t *testing.T) *receiver {
@@ -42,7 +41,7 @@ func receive(t *testing.T) *receiver {
 		}
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.list, r.at = append(r.list, m.Status+" "+m.ID), append(r.at, time.Now())
+		r.list = append(r.list, m.Status+" "+m.ID)
 	}))
 	t.Cleanup(r.Close)
 	return r
@@ -66,16 +65,12 @@ func TestRejectStormAlertsOnce(t *testing.T) {
 		nodes = append(nodes, call{env: env}.serve(t, "--limit", "20/1h", "--store", redis.URL(), "--alerts",
 			"window=10s,minimum=40,resolve=5s,new_top_key=off", "--audit", "redis", "--node-name", "n1"))
 	}
-	began := time.Now()
 	redistest.Await(t, "the alert", func() bool {
 		for _, p := range nodes {
 			decide(t, p.at("http"), "203.0.113.7", "")
 		}
 		return hook.got() != ""
 	})
-	if took := hook.at[0].Sub(began); took > 15*time.Second {
-		t.Errorf("the alert came after %v", took)
-	}
 	redistest.Await(t, "its end", func() bool { return strings.Contains(hook.got(), "resolved") })
 	if got := hook.got(); got != "firing reject_share/limit, resolved reject_share/limit" {
 		t.Errorf("the webhook got %s", got)
@@ -125,7 +120,8 @@ func TestConditionsOfAServerAlert(t *testing.T) {
 	t.Parallel()
 	redis, dir := redistest.Start(t), t.TempDir()
 	write(t, dir, "weir.yaml", "rules:\n  - {name: login, key: [client.ip], limit: fixed_window 10/1h}\n  - {name: site, limit: fixed_window 10/1h}\n")
-	p := call{dir: dir}.serve(t, "--config", "weir.yaml", "--store", redis.URL(), "--alerts", "minimum=10,window=10s")
+	p := call{dir: dir}.serve(t, "--config", "weir.yaml", "--store", redis.URL(), "--store-timeout", "2s", "--alerts",
+		"minimum=10,window=10s")
 	for range 9 {
 		decide(t, p.at("http"), "203.0.113.7", "")
 	}

@@ -79,6 +79,8 @@ func (v *server) purpose(name string) string {
 		return "   /metrics, /livez, /readyz"
 	case "gateway":
 		return "   to " + v.upstreamName()
+	case "grpc":
+		return "   grpc.health.v1, reflection"
 	}
 	return ""
 }

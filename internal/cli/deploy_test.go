@@ -115,7 +115,7 @@ func startPrometheus(t *testing.T, dir, target string) string {
 	t.Helper()
 	write(t, dir, "prometheus.yml", fmt.Sprintf("global: {scrape_interval: 1s}\nscrape_configs:\n"+
 		"  - {job_name: weir, static_configs: [{targets: [%q]}]}\n", target))
-	address := fmt.Sprintf("127.0.0.1:%d", redistest.FreePort(t))
+	address := redistest.FreeAddr(t)
 	command := exec.Command("prometheus", "--config.file="+filepath.Join(dir, "prometheus.yml"), "--web.listen-address="+address,
 		"--storage.tsdb.path="+filepath.Join(dir, "prometheus"), "--log.level=error")
 	out := new(strings.Builder)

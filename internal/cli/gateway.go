@@ -37,7 +37,7 @@ func (v *server) openGateway(l *listenerFlags) error {
 	if err != nil {
 		return fmt.Errorf("--upstream: %w", err)
 	}
-	server := newHTTPServer(l.listener, v.untrustedPeers(counts).before(handler), 0, counts, v.log)
+	server := newHTTPServer(l.listener, v.untrustedPeers(counts).before(handler), 0, counts, v.log).traced(v, l)
 	v.frontEnds = append(v.frontEnds, server.frontEnd("gateway"))
 	return nil
 }
@@ -64,6 +64,9 @@ func (v *server) transport(upstream *url.URL, sent *observe.Gateway) http.RoundT
 	t := gateway.NewTransport(upstream)
 	t.MaxConnsPerHost = v.flags.upstreamRequests
 	t.MaxIdleConnsPerHost = min(t.MaxIdleConnsPerHost, v.flags.upstreamRequests)
+	if v.otlp != nil {
+		return v.otlp.Transport(&timed{t, sent})
+	}
 	return &timed{t, sent}
 }
 

@@ -35,6 +35,7 @@ type httpServer struct {
 	kept     atomic.Int64 // connections that are not hijacked
 	ending   atomic.Bool  // shutting down: responses close their connections
 	cancel   context.CancelFunc
+	trace    func(*http.Request) (traced *http.Request, end func(status int)) // nil: no traces
 }
 
 // newHTTPServer makes a server. bodies is the timeout of reading a request and of writing its
@@ -83,6 +84,11 @@ func (d *httpServer) counted(next http.Handler) http.Handler {
 		defer func() { d.counts.Ended(answer.status) }()
 		if d.ending.Load() && r.Header["Upgrade"] == nil { // an upgrade needs its Connection header
 			w.Header().Set("Connection", "close")
+		}
+		if d.trace != nil {
+			var end func(status int)
+			r, end = d.trace(r)
+			defer func() { end(answer.status) }()
 		}
 		next.ServeHTTP(answer, r)
 		if answer.status == 0 {

@@ -44,7 +44,7 @@ func TestLayersBeforeRedis(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
 	p := call{}.serve(t, "--config", write(t, t.TempDir(), "rules.yaml", layered), "--store", redis.URL(),
-		"--store-timeout", "5s", "--gateway", "127.0.0.1:0", "--upstream", "demo")
+		"--gateway", "127.0.0.1:0", "--upstream", "demo")
 	gateway := p.at("gateway")
 
 	if n := granted(t, gateway+"/few", 6); n != 6 {
@@ -116,7 +116,7 @@ func TestNodesShareALimit(t *testing.T) {
 func TestLayersCanBeLeftOut(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
-	p := call{}.serve(t, "--limit", "fixed_window 1/1h", "--store", redis.URL(), "--store-timeout", "5s", "--without", "recall,coalesce,breaker,warm", "--telemetry", "off",
+	p := call{}.serve(t, "--limit", "fixed_window 1/1h", "--store", redis.URL(), "--without", "recall,coalesce,breaker,warm", "--telemetry", "off",
 		"--gateway", "127.0.0.1:0", "--upstream", "demo")
 	granted(t, p.at("gateway")+"/", 1)
 	before := scripts(redis)

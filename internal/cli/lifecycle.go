@@ -107,13 +107,15 @@ func (l *lifecycle) atOnce() (cut []string) {
 	return l.shut(ctx)
 }
 
+// errTwice is the reason of an exit that waits for nothing.
+var errTwice = errors.New("exit at once after a second signal")
+
 // twice is the error of an exit by a second signal, with the requests that it cut off.
 func twice(cut []string) error {
 	if len(cut) == 0 {
-		return errors.New("exit at once after a second signal; no requests were in flight")
+		return fmt.Errorf("%w; no requests were in flight", errTwice)
 	}
-	return fmt.Errorf("exit at once after a second signal; requests in flight were cut off: %s",
-		strings.Join(cut, ", "))
+	return fmt.Errorf("%w; requests in flight were cut off: %s", errTwice, strings.Join(cut, ", "))
 }
 
 // shut returns when every front end is shut down: by itself, or cut off when ctx ends. It returns

@@ -246,7 +246,7 @@ func (b *balancer) load(clients int) {
 		b.clients.Go(func() {
 			transport := &http.Transport{DialContext: b.dial}
 			defer transport.CloseIdleConnections()
-			client := &http.Client{Transport: transport, Timeout: 20 * time.Second}
+			client := &http.Client{Transport: transport, Timeout: time.Minute}
 			for {
 				select {
 				case <-b.stop:

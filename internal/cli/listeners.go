@@ -40,8 +40,8 @@ func (f *serveFlags) complete() error {
 	if f.upstreamRequests < 1 {
 		return usagef("--upstream-max-requests is %d; allowed: 1 or more", f.upstreamRequests)
 	}
-	if f.http.addr == "" && f.gateway.addr == "" && f.resp.addr == "" {
-		return usagef("no listener is on: leave out --http off, or give --resp or --upstream")
+	if f.http.addr+f.gateway.addr+f.resp.addr+f.grpc.addr == "" {
+		return usagef("no listener is on: leave out --http off, or give --resp, --grpc or --upstream")
 	}
 	if f.shutdown < 0 || f.drain < 0 {
 		return usagef("--shutdown-timeout and --drain must not be below 0")
@@ -50,21 +50,23 @@ func (f *serveFlags) complete() error {
 }
 
 func (f *serveFlags) all() []*listenerFlags {
-	return []*listenerFlags{&f.http, &f.gateway, &f.resp, &f.metrics}
+	return []*listenerFlags{&f.http, &f.gateway, &f.resp, &f.grpc, &f.metrics}
 }
 
 // listen opens all listeners, and refuses public ones without authentication.
 func (v *server) listen(setup *engine.Setup) (err error) {
 	f := v.flags
+	const askToken = "a token (--token-file or WEIR_TOKEN; openssl rand -hex 32 makes one)"
+	tokens := v.secrets.token+v.secrets.readToken != ""
 	for _, d := range []struct {
 		*listenerFlags
 		closed bool // callers must authenticate, or access is public on purpose
 		ask    string
 	}{
-		{&f.http, v.secrets.token+v.secrets.readToken != "",
-			"a token (--token-file or WEIR_TOKEN; openssl rand -hex 32 makes one)"},
+		{&f.http, tokens, askToken},
 		{&f.gateway, true, ""},
 		{&f.resp, v.secrets.password != "", "a password (--resp-password-file or WEIR_RESP_PASSWORD)"},
+		{&f.grpc, tokens, askToken},
 		{&f.metrics, true, ""}, // its address is given only to make it reachable
 	} {
 		if d.addr == "" {
@@ -94,7 +96,11 @@ func (v *server) listen(setup *engine.Setup) (err error) {
 func (v *server) listenAt(d *listenerFlags, setup *engine.Setup) (net.Listener, error) {
 	c := listen.Config{Address: d.addr, Cert: d.cert, Key: d.key, ClientCA: d.clientCA,
 		ProxyProtocol: d.proxyProtocol, Counts: &d.counts, Log: v.log}
-	if d.name != "resp" { // it counts connections itself, to send an error before closing one
+	switch d.name {
+	case "resp": // it counts connections itself, to send an error before closing one
+	case "grpc":
+		c.NextProtos, c.Connections = []string{"h2"}, d.connections
+	default:
 		c.NextProtos, c.Connections = []string{"h2", "http/1.1"}, d.connections
 	}
 	if d.proxyProtocol && !strings.HasPrefix(d.addr, "unix:") {
@@ -115,11 +121,14 @@ func (f *listenerFlags) url() string {
 		path, _, _ = strings.Cut(path, "?")
 		return "unix:" + strings.TrimPrefix(path, "//")
 	}
-	scheme := map[bool]string{false: "http://", true: "https://"}[f.cert != ""]
-	if f.name == "resp" {
-		scheme = map[bool]string{false: "redis://", true: "rediss://"}[f.cert != ""]
+	scheme := map[string]string{"resp": "redis", "grpc": "grpc"}[f.name]
+	if scheme == "" {
+		scheme = "http"
 	}
-	return scheme + reachable(f.listener.Addr().String())
+	if f.cert != "" {
+		scheme += "s"
+	}
+	return scheme + "://" + reachable(f.listener.Addr().String())
 }
 
 // reachable is the address for a client on this machine.

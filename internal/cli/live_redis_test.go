@@ -36,7 +36,7 @@ const reloadAll = "PUBLISH rate_limit_config RELOAD_ALL"
 func three(t *testing.T, redis *redistest.Server, args ...string) (nodes []*process) {
 	t.Helper()
 	for range 3 {
-		nodes = append(nodes, gatewayBy(t, append(args, "--store", redis.URL(), "--store-timeout", "5s", "--rules", "redis")...))
+		nodes = append(nodes, gatewayBy(t, append(args, "--store", redis.URL(), "--rules", "redis")...))
 	}
 	return nodes
 }
@@ -88,7 +88,7 @@ func TestHashForAnyInterfaceCountsEachPath(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
 	redisCLI(t, redis, "HSET rate_limit_config:each limitType INTERFACE limitTarget '*' limitCount 2 timeWindow 3600 strategy FIXED_WINDOW enabled true ruleName 接口限流")
-	p := gatewayBy(t, "--store", redis.URL(), "--store-timeout", "5s", "--rules", "redis")
+	p := gatewayBy(t, "--store", redis.URL(), "--rules", "redis")
 	for _, one := range []struct {
 		path string
 		want int
@@ -118,7 +118,7 @@ func TestExplainReadsTheLedgerOfTheStore(t *testing.T) {
 	if keys := redisCLI(t, redis, "KEYS '*rules*'"); keys != "" {
 		t.Errorf("explain wrote %s", keys)
 	}
-	p := call{}.serve(t, "--store", redis.URL(), "--store-timeout", "5s")
+	p := call{}.serve(t, "--store", redis.URL())
 	ann := operate(t, p)
 	if r := ann.sets("name: kept\nlimit: 7/1h\n", "kept"); r.code != 0 {
 		t.Fatal(r)
@@ -139,7 +139,7 @@ func TestExplainReadsTheLedgerOfTheStore(t *testing.T) {
 func TestInvalidHashesAreReported(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
-	p := call{}.serve(t, "--store", redis.URL(), "--store-timeout", "5s", "--rules", "redis")
+	p := call{}.serve(t, "--store", redis.URL(), "--rules", "redis")
 	redisCLI(t, redis, "HSET rate_limit_config:good limitType IP limitTarget '*' limitCount 5 timeWindow 60 strategy GCRA enabled True ruleName 登录限流 priority 7")
 	redisCLI(t, redis, "HSET rate_limit_config:bad limitType IP limitTarget 192.0.2.1 limitCount 5 timeWindow 60s strategy GCRA enabled true")
 	redisCLI(t, redis, reloadAll)

@@ -36,7 +36,7 @@ func buildAndRun(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir)
 	program = filepath.Join(dir, "weir")
-	args := append([]string{"build", "-o", program}, built...)
+	args := append([]string{"build", "-tags", "grpcnotrace", "-o", program}, built...)
 	if out, err := exec.Command("go", append(args, "github.com/weirproject/weir/cmd/weir")...).CombinedOutput(); err != nil {
 		log.Printf("go build: %v\n%s", err, out)
 		return 1
@@ -105,11 +105,15 @@ func (p *process) logs() string {
 	return p.errors.String()
 }
 
-// serve starts weir serve with its API on a free port, unless the arguments say otherwise.
+// serve starts weir serve with its API on a free port, and with seconds for Redis, which has none on a busy machine,
+// unless the arguments say otherwise.
 func (c call) serve(t *testing.T, args ...string) *process {
 	t.Helper()
 	if !strings.Contains(strings.Join(args, " ")+strings.Join(c.env, " "), "HTTP=") && !contains(args, "--http") {
 		args = append(args, "--http", "127.0.0.1:0")
+	}
+	if contains(args, "--store") && !contains(args, "--store-timeout") {
+		args = append(args, "--store-timeout", "5s")
 	}
 	return c.start(t, program, append([]string{"serve"}, args...)...)
 }

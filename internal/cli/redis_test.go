@@ -34,7 +34,7 @@ func TestTwoServersShareOneRedis(t *testing.T) {
 	var servers []*process
 	for range 2 {
 		servers = append(servers, call{}.serve(t, "--limit", "fixed_window 4/1h", "--store", redis.URL(),
-			"--store-timeout", "5s", "--gateway", "127.0.0.1:0", "--upstream", "demo"))
+			"--gateway", "127.0.0.1:0", "--upstream", "demo"))
 	}
 	for i, want := range []int{200, 200, 200, 200, 429, 429} {
 		if got := status(t, servers[i%2].at("gateway")+"/"); got != want {
@@ -56,7 +56,7 @@ func TestRedisDiesUnderLoad(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
 	p := call{}.serve(t, "--config", write(t, t.TempDir(), "rules.yaml", byPolicy), "--store", redis.URL(),
-		"--store-timeout", "5s", "--gateway", "127.0.0.1:0", "--upstream", "demo")
+		"--gateway", "127.0.0.1:0", "--upstream", "demo")
 	gateway := p.at("gateway")
 	ctx, stop := context.WithCancel(t.Context())
 	var load sync.WaitGroup
@@ -116,7 +116,7 @@ func TestRedisIsNotThereYet(t *testing.T) {
 	redis := redistest.Start(t)
 	redis.Kill()
 	p := call{}.serve(t, "--config", write(t, t.TempDir(), "rules.yaml", byPolicy), "--store", redis.URL(),
-		"--store-timeout", "5s", "--gateway", "127.0.0.1:0", "--upstream", "demo", "--resp", "127.0.0.1:0")
+		"--gateway", "127.0.0.1:0", "--upstream", "demo", "--resp", "127.0.0.1:0")
 	gateway := p.at("gateway")
 	for path, want := range map[string]int{"/deny": 503, "/allow": 200, "/local": 200, "/none": 200} {
 		if got := status(t, gateway+path); got != want {

@@ -19,7 +19,7 @@ type serveFlags struct {
 	rules            ruleFlags
 	onLine           []string // the URLs in the command line
 	http, gateway    listenerFlags
-	resp             listenerFlags
+	resp, grpc       listenerFlags
 	metrics          listenerFlags
 	apart            bool // /metrics is not at --http
 	upstream         string
@@ -37,6 +37,7 @@ type serveFlags struct {
 	admin            adminFlags
 	alertURLFile     string
 	alertSecretFile  string
+	otlp             string
 	shutdown         time.Duration
 	drain            time.Duration
 	format, level    string
@@ -77,6 +78,8 @@ func (f *serveFlags) add(flags *pflag.FlagSet) {
 		"`ADDR` of the API, forward-auth, metrics and health: host:port, unix:///path, or off")
 	f.gateway.add(flags, "gateway", "", "`ADDR` of the gateway (default 127.0.0.1:8081 if there is an upstream)")
 	f.resp.add(flags, "resp", "", "`ADDR` of the Redis protocol (RESP) listener (default: off)")
+	f.grpc.add(flags, "grpc", "", "`ADDR` of the gRPC listener: Envoy's rate limit service and ext_authz, health\n"+
+		"(default: off)")
 	f.metrics.add(flags, "metrics", "",
 		"`ADDR` of /metrics and health, instead of /metrics at --http;\noff: no metrics (default: at --http)")
 	flags.StringVar(&f.upstream, "upstream", "", "`URL` of the service behind the gateway, or demo for a built-in one")
@@ -107,6 +110,7 @@ func (f *serveFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.rules.StateDir, "state-dir", "",
 		"`FOLDER` that keeps 24 hours of these statistics, where counts are in\nmemory; with a --store in Redis they "+
 			"are there (default: none, so that\na restart loses them)")
+	f.addOTLP(flags)
 	flags.StringVar(&f.format, "log-format", "text", "log `FORMAT`: text or json")
 	flags.StringVar(&f.level, "log-level", "info", "minimum log `LEVEL`: debug, info, warn or error")
 }
@@ -129,7 +133,7 @@ variables, and variables override the file. The first SIGTERM or SIGINT waits fo
 flight; a second one exits at once.
 
 A listener without authentication must be on a loopback address or a Unix socket: on other
-addresses the API needs a token and RESP a password, or client certificates (see --open).`,
+addresses the API and gRPC need a token and RESP a password, or client certificates (see --open).`,
 		Example: `  # A gateway in front of a built-in service: 5 requests in 10 seconds for each address.
   weir serve --limit "5/10s" --upstream demo
 
@@ -141,7 +145,10 @@ addresses the API needs a token and RESP a password, or client certificates (see
     --http 0.0.0.0:8443 --http-tls-cert cert.pem --http-tls-key key.pem
 
   # CL.THROTTLE for Redis clients.
-  weir serve --resp 127.0.0.1:6380`,
+  weir serve --resp 127.0.0.1:6380
+
+  # The services that Envoy asks.
+  weir serve --config weir.yaml --grpc 127.0.0.1:8082`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f.onLine = f.rules.urls(cmd.Flags())

@@ -22,6 +22,7 @@ import (
 	"github.com/weirproject/weir/internal/server/forwardauth"
 	"github.com/weirproject/weir/internal/server/resp"
 	"github.com/weirproject/weir/internal/server/web"
+	"github.com/weirproject/weir/internal/telemetry/otlp"
 )
 
 // apiBodies is the timeout for reading a request of the API, and for writing its answer. Nothing
@@ -34,6 +35,7 @@ type server struct {
 	flags     *serveFlags
 	engine    *engine.Engine
 	secrets   secrets
+	otlp      *otlp.Exporter // nil: off
 	log       *slog.Logger
 	repeated  *repeatedLog
 	frontEnds []frontEnd
@@ -82,6 +84,11 @@ func serve(ctx context.Context, s *System, f *serveFlags, flags *pflag.FlagSet, 
 	l := &lifecycle{frontEnds: v.frontEnds, drain: f.drain, timeout: f.shutdown, unready: v.stopping,
 		log: log}
 	err = l.run(signals)
+	flush := flushTime
+	if errors.Is(err, errTwice) {
+		flush = 0
+	}
+	v.closeOTLP(flush)
 	return errors.Join(err, v.engine.Close())
 }
 
@@ -116,7 +123,13 @@ func (v *server) start(ctx context.Context, setup *engine.Setup, given func(flag
 		return err
 	}
 	setup.Node = cmp.Or(setup.Node, v.nodeName(setup))
+	if err = v.openOTLP(ctx, setup); err != nil {
+		return err
+	}
 	if v.engine, err = setup.Open(ctx); err != nil {
+		return err
+	}
+	if err = v.sendMetrics(ctx); err != nil {
 		return err
 	}
 	ready := make(chan error, 1)
@@ -144,7 +157,8 @@ func (v *server) nodeName(setup *engine.Setup) string {
 
 // openFrontEnds opens those whose listeners are open, in the order of serveFlags.all.
 func (v *server) openFrontEnds() error {
-	for i, open := range []func(*listenerFlags) error{v.openHTTP, v.openGateway, v.openRESP, v.openMetrics} {
+	for i, open := range []func(*listenerFlags) error{v.openHTTP, v.openGateway, v.openRESP, v.openGRPC,
+		v.openMetrics} {
 		if l := v.flags.all()[i]; l.listener != nil {
 			if err := open(l); err != nil {
 				return err
@@ -161,6 +175,7 @@ func (v *server) abandon() {
 			l.listener.Close()
 		}
 	}
+	v.closeOTLP(0)
 	if v.engine != nil {
 		v.engine.Close()
 	}
@@ -207,7 +222,8 @@ func (v *server) openHTTP(l *listenerFlags) error {
 	}
 	v.health(mux, l)
 	frequent := exact{paths: map[string]http.Handler{"/v1/decide": api, "/v1/forward-auth": forward}, rest: mux}
-	v.frontEnds = append(v.frontEnds, newHTTPServer(l.listener, frequent, apiBodies, counts, v.log).frontEnd("http"))
+	server := newHTTPServer(l.listener, frequent, apiBodies, counts, v.log).traced(v, l)
+	v.frontEnds = append(v.frontEnds, server.frontEnd("http"))
 	return nil
 }
 

@@ -51,7 +51,7 @@ func TestBlockingByRedisCLI(t *testing.T) {
 	file := write(t, t.TempDir(), "weir.yaml", byASet)
 	var nodes []*process
 	for range 3 {
-		nodes = append(nodes, gatewayBy(t, "--config", file, "--store", redis.URL(), "--store-timeout", "5s"))
+		nodes = append(nodes, gatewayBy(t, "--config", file, "--store", redis.URL()))
 	}
 	all := func(each func(*process)) {
 		t.Helper()
@@ -158,7 +158,7 @@ func TestFileThatNamesSetsLater(t *testing.T) {
 	redisCLI(t, redis, "SADD weir:others 127.0.0.1")
 	dir := t.TempDir()
 	file := write(t, dir, "weir.yaml", "deny: {client.ip: 127.0.0.1}\nrules: []\n")
-	p := gatewayBy(t, "--config", file, "--store", redis.URL(), "--store-timeout", "5s")
+	p := gatewayBy(t, "--config", file, "--store", redis.URL())
 	p.denies()
 	replace(t, file, byASet)
 	p.stays(403, func() bool { return strings.Count(p.logs(), "rules in force") >= 2 })
@@ -209,7 +209,7 @@ func TestOnlyFilesMayNameSets(t *testing.T) {
 	if r := (call{in: "name: b\ndeny: {user: {redis: weir:blocked}}\nlimit: 5/1m\n"}).run(t, "check", "-"); r.code != 1 {
 		t.Error(r)
 	}
-	p := gatewayBy(t, "--config", file, "--store", redis.URL(), "--store-timeout", "5s", "--ledger", "redis")
+	p := gatewayBy(t, "--config", file, "--store", redis.URL(), "--ledger", "redis")
 	set := call{in: "name: b\ndeny: {user: {redis: weir:blocked}}\nlimit: 5/1m\n"}.run(t, "rules", "set", "b", "--server", p.at("http"), "-")
 	if set.code == 0 || !strings.Contains(set.out+set.err, "not in a URL or in a database") {
 		t.Error(set)
@@ -282,7 +282,7 @@ func propagate(t *testing.T, redis *redistest.Server, file string) {
 	const setChanges = 4
 	var nodes []*process
 	for range 3 {
-		nodes = append(nodes, gatewayBy(t, "--config", file, "--store", redis.URL(), "--store-timeout", "5s"))
+		nodes = append(nodes, gatewayBy(t, "--config", file, "--store", redis.URL()))
 	}
 	for _, p := range nodes {
 		p.serves()

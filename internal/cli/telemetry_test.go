@@ -69,7 +69,7 @@ func TestEveryNodeReportsAllRequests(t *testing.T) {
 	var servers []*process
 	for i := range 3 {
 		servers = append(servers, call{}.serve(t, "--limit", "fixed_window 50/1h", "--store", redis.URL(),
-			"--store-timeout", "5s", "--node-name", fmt.Sprint("n", i)))
+			"--node-name", fmt.Sprint("n", i)))
 	}
 	passed, refused := traffic(t, servers, 200)
 	agrees := func(list []*process) {

@@ -34,7 +34,7 @@ func TestTLSOnEveryListener(t *testing.T) {
 		}
 		transport := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}
 		for listener, path := range map[string]string{"http": "/readyz", "gateway": "/"} {
-			response, err := (&http.Client{Transport: transport, Timeout: 10 * time.Second}).Get(p.at(listener) + path)
+			response, err := (&http.Client{Transport: transport, Timeout: time.Minute}).Get(p.at(listener) + path)
 			if shown != (err == nil) {
 				t.Errorf("%s, certificate shown: %v: %v", listener, shown, err)
 			}
@@ -89,7 +89,7 @@ func TestHTTP2WithoutTLS(t *testing.T) {
 	transport.Protocols.SetUnencryptedHTTP2(true)
 	defer transport.CloseIdleConnections()
 	for _, want := range []int{200, 429} {
-		response, err := (&http.Client{Transport: transport, Timeout: 10 * time.Second}).Get(p.at("gateway"))
+		response, err := (&http.Client{Transport: transport, Timeout: time.Minute}).Get(p.at("gateway"))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/clientaddr"
+	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/httplimit"
 	"github.com/weirproject/weir/internal/bounds"
 	"github.com/weirproject/weir/internal/netaddr"
@@ -65,6 +66,9 @@ type Config struct {
 	Alerts    Alerts
 	Telemetry string // TelemetryOn, TelemetryHidden or TelemetryOff
 	StateDir  string // folder for the history of telemetry, where counts are in memory; "": none
+
+	// Trace, if non-nil, is called with each verdict and the context of its decision.
+	Trace func(context.Context, *gate.Verdict)
 
 	// Given are the fields that override the settings of a rule file.
 	Given map[string]bool

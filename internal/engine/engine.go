@@ -97,18 +97,8 @@ func (e *Engine) open(ctx context.Context) error {
 		return err
 	}
 	e.outage = &outage{log: e.Log, mark: e.Mark}
-	opts := []gate.Option{gate.WithLocal(local), gate.WithBudget(e.budget()), gate.WithObserver(e.Metrics.Verdict),
-		gate.WithObserver(e.outage.verdict), gate.WithCountObserver(e.Metrics.Counting)}
-	if e.openRecorder(ctx); e.watcher != nil {
-		opts = append(opts, gate.WithObserver(e.watcher.Verdict))
-	}
-	if e.audit != nil {
-		opts = append(opts, gate.WithObserver(e.audit.Verdict), gate.WithCountObserver(e.audit.Counting))
-	}
-	if register, shared := store.(gate.Register); shared {
-		opts = append(opts, gate.WithRegister(register))
-	}
-	if e.Gate, err = gate.New(e.Counts, e.Set, opts...); err != nil {
+	e.openRecorder(ctx)
+	if e.Gate, err = gate.New(e.Counts, e.Set, e.options(store, local)...); err != nil {
 		return err
 	}
 	if err := e.prepare(layers); err != nil {
@@ -120,6 +110,23 @@ func (e *Engine) open(ctx context.Context) error {
 	e.run()
 	e.openAlerts()
 	return nil
+}
+
+// options are those of the gate.
+func (e *Engine) options(store, local weir.Store) []gate.Option {
+	opts := []gate.Option{gate.WithLocal(local), gate.WithBudget(e.budget()), gate.WithTrace(e.Trace),
+		gate.WithObserver(e.Metrics.Verdict), gate.WithObserver(e.outage.verdict),
+		gate.WithCountObserver(e.Metrics.Counting)}
+	if e.watcher != nil {
+		opts = append(opts, gate.WithObserver(e.watcher.Verdict))
+	}
+	if e.audit != nil {
+		opts = append(opts, gate.WithObserver(e.audit.Verdict), gate.WithCountObserver(e.audit.Counting))
+	}
+	if register, shared := store.(gate.Register); shared {
+		opts = append(opts, gate.WithRegister(register))
+	}
+	return opts
 }
 
 // budget is the timeout of a whole decision: that of one Redis call.

@@ -5,9 +5,7 @@ package faulttest_test
 import (
 	"context"
 	"fmt"
-	"net"
 	"runtime/pprof"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -54,7 +52,7 @@ func TestWire(t *testing.T) {
 
 func poison(t *testing.T, s stack, x toxic, direction string) {
 	server := redistest.Start(t)
-	proxy := startProxy(t, net.JoinHostPort("127.0.0.1", strconv.Itoa(redistest.FreePort(t))), server.Addr())
+	proxy := startProxy(t, redistest.FreeAddr(t), server.Addr())
 	try(t, s, "redis://"+proxy.Listen, server.URL(), faulttest.Trial{
 		Rate: 2000, Unnoticed: x.unnoticed,
 		Strike: func(load *faulttest.Load) {

@@ -171,16 +171,29 @@ var vendors = map[string]struct {
 	"golang.org/x/text":                   {[]string{"rules"}, "the normaliser nfkc: Unicode's tables are not ours to keep"},
 	"github.com/go-json-experiment/json":  {[]string{"internal/server/api", "internal/server/admin", "internal/server/console", "internal/server/web"}, "documents over HTTP are read with one strictness"},
 	"github.com/prometheus/client_golang": {[]string{"observe", "engine", "internal/telemetry"}, "who counts needs it; who is counted does not"},
-	"github.com/dunglas/httpsfv":          {[]string{"internal/ratefields"}, "clients read RateLimit of any server"},
-	"github.com/pires/go-proxyproto":      {[]string{"internal/listen"}, "connections are opened in one place"},
-	"github.com/fsnotify/fsnotify":        {[]string{"internal/ruleset/filesource"}, "only files can be watched; other sources are told, or ask"},
-	"github.com/spf13/cobra":              {[]string{"internal/cli"}, "the command; libraries have no flags"},
-	"github.com/spf13/pflag":              {[]string{"internal/cli"}, "the command's flags"},
-	"github.com/gdamore/tcell":            {[]string{"internal/cli", "internal/cli/top"}, "one command draws on the terminal"},
-	"github.com/getkin/kin-openapi":       {[]string{"internal/housetest/openapitest"}, "answers are compared with their documents, in tests only"},
-	"pgregory.net/rapid":                  {[]string{"storetest", "internal/algorithm/stories/chance"}, "properties, in tests only"},
-	"github.com/anishathalye/porcupine":   {[]string{"storetest"}, "linearizability, in tests only"},
+	"google.golang.org/grpc": {[]string{"internal/cli", "internal/server/grpcserver", "internal/server/rls",
+		"internal/server/extauthz", "internal/server/rpcapi", "grpclimit"},
+		"front ends that speak gRPC; library users of the others compile none of it"},
+	"github.com/envoyproxy/go-control-plane": {[]string{"internal/server/rls", "internal/server/extauthz"},
+		"Envoy's contracts belong to the front ends that speak them"},
+	"google.golang.org/protobuf": {[]string{"internal/server/rls", "internal/server/extauthz", "internal/server/rpcapi",
+		"proto/weir/v1", "grpclimit", "internal/telemetry/otlp/otlptest"}, "messages of gRPC; of OpenTelemetry in tests"},
+	"google.golang.org/genproto": {[]string{"internal/server/extauthz", "internal/server/rls", "internal/server/rpcapi",
+		"grpclimit"}, "status codes and details of errors of gRPC"},
+	"github.com/dunglas/httpsfv":        {[]string{"internal/ratefields"}, "clients read RateLimit of any server"},
+	"github.com/pires/go-proxyproto":    {[]string{"internal/listen"}, "connections are opened in one place"},
+	"github.com/fsnotify/fsnotify":      {[]string{"internal/ruleset/filesource"}, "only files can be watched; other sources are told, or ask"},
+	"github.com/spf13/cobra":            {[]string{"internal/cli"}, "the command; libraries have no flags"},
+	"github.com/spf13/pflag":            {[]string{"internal/cli"}, "the command's flags"},
+	"go.opentelemetry.io":               {otlpHomes, "traces and metrics leave in one place; only the server compiles the SDK"},
+	"github.com/go-logr/logr":           {otlpHomes, "the log of OpenTelemetry's SDK"},
+	"github.com/gdamore/tcell":          {[]string{"internal/cli", "internal/cli/top"}, "one command draws on the terminal"},
+	"github.com/getkin/kin-openapi":     {[]string{"internal/housetest/openapitest"}, "answers are compared with their documents, in tests only"},
+	"pgregory.net/rapid":                {[]string{"storetest", "internal/algorithm/stories/chance"}, "properties, in tests only"},
+	"github.com/anishathalye/porcupine": {[]string{"storetest"}, "linearizability, in tests only"},
 }
+
+var otlpHomes = []string{"internal/telemetry/otlp", "internal/telemetry/otlp/otlptest"}
 
 func TestVendorsStayInTheirHomes(t *testing.T) {
 	for _, p := range packages(t) {
@@ -200,6 +213,20 @@ func TestVendorsStayInTheirHomes(t *testing.T) {
 	}
 }
 
+// TestOnlyTheServerCompilesOpenTelemetry: its SDK is 2 MB of the binary.
+func TestOnlyTheServerCompilesOpenTelemetry(t *testing.T) {
+	for _, p := range packages(t) {
+		if within(p.path(), append(otlpHomes, "internal/cli", "cmd/weir")...) {
+			continue
+		}
+		for _, dep := range p.Deps {
+			if within(dep, "go.opentelemetry.io") || within(dep, module+"/internal/telemetry/otlp") {
+				t.Errorf("%s compiles %s, which only the server needs", p.ImportPath, dep)
+			}
+		}
+	}
+}
+
 // A program that executes a template calls methods by names that the linker does not know, so it keeps every exported
 // method: weir's binary is 12 MB larger then. Package rules uses the escaping functions alone.
 func TestNoTemplateIsExecuted(t *testing.T) {
@@ -212,6 +239,33 @@ func TestNoTemplateIsExecuted(t *testing.T) {
 				t.Errorf("%s imports %s: write the text with fmt", p.ImportPath, path)
 			}
 		}
+	}
+}
+
+// Without the build tag, google.golang.org/grpc imports golang.org/x/net/trace, a debug page that weir has not: it
+// executes html/template, and the binary is 15 MB larger.
+func TestTheServerIsBuiltWithoutTheTraceOfGRPC(t *testing.T) {
+	const tag = "grpcnotrace"
+	deps := string(goTool(t, "list", "-tags", tag, "-deps", "./cmd/weir"))
+	for _, path := range []string{"golang.org/x/net/trace", "html/template", "google.golang.org/grpc/xds"} {
+		if strings.Contains(deps, path+"\n") {
+			t.Errorf("cmd/weir compiles %s", path)
+		}
+	}
+	for _, name := range []string{"Makefile", "README.md", "docs/weir.md", "docs/zh/quickstart.md"} {
+		text, err := read(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(text) {
+			builds := strings.Contains(line, "./cmd/weir") && (strings.Contains(line, "go build") || strings.Contains(line, "go install"))
+			if builds && !strings.Contains(line, "-tags "+tag) {
+				t.Errorf("%s builds weir without -tags %s: %s", name, tag, line)
+			}
+		}
+	}
+	if text, _ := read("Makefile"); !strings.Contains(text, "-tags="+tag) {
+		t.Errorf("the Makefile builds and tests without -tags=%s", tag)
 	}
 }
 

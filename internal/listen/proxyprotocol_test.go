@@ -31,8 +31,8 @@ const (
 
 // PROXY protocol, sections 2.1, 2.2 and 4.
 func TestPROXYProtocol(t *testing.T) {
-	trusted := serve(t, open(t, listen.Config{ProxyProtocol: true, Trusted: prefixes("127.0.0.0/8"), HeaderTimeout: 200 * time.Millisecond}))
-	strangers := serve(t, open(t, listen.Config{ProxyProtocol: true, Trusted: prefixes("192.0.2.0/24"), HeaderTimeout: 200 * time.Millisecond}))
+	trusted := serve(t, open(t, listen.Config{ProxyProtocol: true, Trusted: prefixes("127.0.0.0/8"), HeaderTimeout: time.Minute}))
+	strangers := serve(t, open(t, listen.Config{ProxyProtocol: true, Trusted: prefixes("192.0.2.0/24"), HeaderTimeout: time.Minute}))
 	for _, c := range []struct {
 		name     string
 		listener net.Listener

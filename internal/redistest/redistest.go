@@ -116,12 +116,19 @@ func start(t testing.TB, configure func(*Server)) *Server {
 }
 
 // FreePort is an unused port below the range of ephemeral ports, one of which could be lost before Restart. The
-// port 10000 above it, the bus of a Cluster node, is outside of that range too.
+// port 10000 above it, the bus of a Cluster node, is outside of that range too. Until the end of the test no other
+// test, of any process, is given it, also while nothing listens on it: the UDP port of the same number is held.
 func FreePort(t testing.TB) int {
 	t.Helper()
 	for range 100 {
 		port := 11000 + rand.IntN(10000)
-		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+		held, err := net.ListenPacket("udp", addr)
+		if err != nil {
+			continue
+		}
+		t.Cleanup(func() { held.Close() })
+		l, err := net.Listen("tcp", addr)
 		if err == nil {
 			l.Close()
 			return port
@@ -129,6 +136,12 @@ func FreePort(t testing.TB) int {
 	}
 	t.Fatal("redistest: no free port between 11000 and 21000 on 127.0.0.1")
 	return 0
+}
+
+// FreeAddr is host:port of a FreePort.
+func FreeAddr(t testing.TB) string {
+	t.Helper()
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(FreePort(t)))
 }
 
 // run starts the process and waits until it answers. On an error it is not running.

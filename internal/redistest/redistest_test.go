@@ -37,6 +37,18 @@ func TestServersOfOtherKinds(t *testing.T) {
 	redistest.StartACL(t, "ann", "p@ss:/?#%")
 }
 
+// TestFreePortIsGivenOnce: a server that is killed finds its port free when it starts again.
+func TestFreePortIsGivenOnce(t *testing.T) {
+	given := make(map[int]bool)
+	for range 300 { // of 10,000: about four would be given twice
+		port := redistest.FreePort(t)
+		if given[port] {
+			t.Errorf("port %d is given twice", port)
+		}
+		given[port] = true
+	}
+}
+
 func TestCluster(t *testing.T) {
 	c := redistest.StartCluster(t, 3, 1)
 	if first, last := c.Owner(0), c.Owner(16383); first != c.Nodes[0] || last != c.Nodes[2] {

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/internal/gatetest"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -68,7 +69,7 @@ func TestReplacedRules(t *testing.T) {
 		}
 	}
 	replace := func(text string) {
-		set := compiled(t, text)
+		set := gatetest.Rules(t, text)
 		if err := n.gate.Swap(set); err != nil {
 			t.Fatal(err)
 		}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/internal/gatetest"
 )
 
 // Estimates have no concurrency: the race detector would only be slow.
@@ -200,7 +201,7 @@ func TestWindowOfEachAlgorithm(t *testing.T) {
 		"concurrency 5 ttl 10s":     {},
 		"leaky_queue 10/1s queue 9": {1, 10, 10},
 	} {
-		set := compiled(t, "rules: [{name: a, key: [user], limit: "+text+"}]")
+		set := gatetest.Rules(t, "rules: [{name: a, key: [user], limit: "+text+"}]")
 		if got := windowOf(set.Rules()[0]); got.seconds != want.seconds || got.base != want.base || math.Abs(got.grant-want.grant) > 1e-9 {
 			t.Errorf("%s: %+v, want %+v", text, got, want)
 		}

@@ -4,8 +4,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/weirproject/weir/internal/gatetest"
 	"github.com/weirproject/weir/internal/telemetry"
-	"github.com/weirproject/weir/rules"
 )
 
 func TestKeyValues(t *testing.T) {
@@ -31,14 +31,7 @@ func TestKeyValues(t *testing.T) {
 
 // TestKeyValuesOfRules: the form is that of rules.
 func TestKeyValuesOfRules(t *testing.T) {
-	file, err := rules.Parse("a.yaml", []byte("rules:\n  - {name: a, key: [client.ip, user, header.X-A], limit: 1/1s}\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := rules.Compile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	set := gatetest.Rules(t, "rules:\n  - {name: a, key: [client.ip, user, header.X-A], limit: 1/1s}\n")
 	values := []string{"203.0.113.7", "a=1:b c", "漢 字"}
 	key, _, err := set.Rules()[0].Lookup(values)
 	if err != nil {

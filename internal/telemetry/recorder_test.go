@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/internal/gatetest"
 	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/observe"
 	"github.com/weirproject/weir/rules"
@@ -50,24 +51,11 @@ func (n *node) open(t testing.TB, text string, on bool, store weir.Store) *node 
 	if on {
 		opts = append(opts, gate.WithObserver(n.Verdict))
 	}
-	set := compiled(t, text)
-	g, err := gate.New(n.metrics.Store(store), set, append(opts, gate.WithLocal(store))...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	n.gate = g
+	set := gatetest.Rules(t, text)
+	n.gate = gatetest.Of(t, n.metrics.Store(store), set, append(opts, gate.WithLocal(store))...)
 	n.Rules(set)
 	n.metrics.Rules(set, n.clock)
 	return n
-}
-
-func compiled(t testing.TB, text string) *rules.Set {
-	t.Helper()
-	set, err := rules.Load("rules.yaml", []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return set
 }
 
 // pass lets time pass, in ticks.

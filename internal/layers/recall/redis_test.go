@@ -25,7 +25,7 @@ func openRedis(t testing.TB, url string, opts ...redisstore.Option) *redisstore.
 // onRedis returns a node over a Redis, with Updates.
 func onRedis(t testing.TB, url string, opts ...recall.Option) *recall.Store {
 	t.Helper()
-	updates, err := redisstore.NewUpdates(url, redisstore.WithTimeout(time.Second))
+	updates, err := redisstore.NewUpdates(url, redisstore.WithTimeout(time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}

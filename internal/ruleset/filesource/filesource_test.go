@@ -1,7 +1,6 @@
 package filesource
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -14,7 +13,7 @@ import (
 	"time"
 
 	"github.com/fsnotify/fsnotify"
-	"github.com/weirproject/weir/internal/ruleset"
+	"github.com/weirproject/weir/internal/ruleset/rulesettest"
 )
 
 // oneRule is a file of one rule with this limit.
@@ -36,21 +35,15 @@ func do(t *testing.T, err error) {
 
 // A rig is a source in a bubble whose changes are sent by the test, or by nobody.
 type rig struct {
-	*ruleset.Follower
-	t      *testing.T
+	*rulesettest.Followed
 	path   string
 	source *Source
 	events chan fsnotify.Event
 	lost   chan error
-	end    func()
-
-	mu      sync.Mutex
-	updates []ruleset.Update
-	last    string
 }
 
 func newRig(t *testing.T, change func(*Source), opts ...Option) *rig {
-	r := &rig{t: t, path: filepath.Join(t.TempDir(), "weir.yaml"), events: make(chan fsnotify.Event), lost: make(chan error)}
+	r := &rig{path: filepath.Join(t.TempDir(), "weir.yaml"), events: make(chan fsnotify.Event), lost: make(chan error)}
 	write(t, r.path, set("1/1s"))
 	s, err := New(r.path, opts...)
 	do(t, err)
@@ -61,103 +54,58 @@ func newRig(t *testing.T, change func(*Source), opts ...Option) *rig {
 	if change != nil {
 		change(s)
 	}
-	r.source, r.Follower = s, ruleset.Follow(s, r.receive)
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan bool)
-	go func() { r.Run(ctx); close(ended) }()
-	r.end = func() {
-		cancel()
-		<-ended
-	}
+	r.source, r.Followed = s, rulesettest.Follow(t, s)
 	return r
-}
-
-// receive records what was requested, and what the Manager would put in force or report.
-func (r *rig) receive(n ruleset.Update, done func(error)) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	text := fmt.Sprint(n.Revision, n.Err != nil)
-	if done != nil {
-		done(n.Err)
-	}
-	if done != nil || text != r.last {
-		r.updates = append(r.updates, n)
-	}
-	r.last = text
 }
 
 // touched has the watch say that the file changed.
 func (r *rig) touched() { r.events <- fsnotify.Event{Name: r.path, Op: fsnotify.Write} }
 
-// sent compares the updates since the last call: limits, and parts of errors.
-func (r *rig) sent(want ...string) {
-	r.t.Helper()
-	synctest.Wait()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	var got []string
-	for _, n := range r.updates {
-		if n.Err != nil {
-			got = append(got, "bad: "+n.Err.Error())
-		} else {
-			got = append(got, n.File.Rules[0].Limit[0])
-		}
-	}
-	r.updates = nil
-	ok := len(got) == len(want)
-	for i := range want {
-		ok = ok && (got[i] == want[i] || strings.HasPrefix(want[i], "bad: ") && strings.Contains(got[i], want[i][5:]))
-	}
-	if !ok {
-		r.t.Errorf("sent was %q, not %q", got, want)
-	}
-}
-
 func TestAChangeIsSentWhenItIsFinished(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil)
-		defer r.end()
-		r.sent("1/1s")
+		defer r.End()
+		r.Sent("1/1s")
 		write(t, r.path, set("2/1s"))
 		for range 5 {
 			r.touched()
 			time.Sleep(15 * time.Millisecond)
 		}
-		r.sent()
+		r.Sent()
 		time.Sleep(10 * time.Millisecond)
-		r.sent("2/1s")
+		r.Sent("2/1s")
 	})
 }
 
 func TestAFileThatIsNeverQuietIsReadAllTheSame(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil)
-		defer r.end()
-		r.sent("1/1s")
+		defer r.End()
+		r.Sent("1/1s")
 		write(t, r.path, set("2/1s"))
 		for range 22 {
 			r.touched()
 			time.Sleep(10 * time.Millisecond)
 		}
-		r.sent("2/1s")
+		r.Sent("2/1s")
 	})
 }
 
 func TestOnlyTheContentCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil)
-		defer r.end()
-		r.sent("1/1s")
+		defer r.End()
+		r.Sent("1/1s")
 		info, err := os.Stat(r.path)
 		do(t, err)
 		do(t, os.Chtimes(r.path, time.Now(), time.Now()))
 		r.touched()
 		time.Sleep(time.Minute)
-		r.sent()
+		r.Sent()
 		write(t, r.path, set("2/1s")) // as long as before, and as old
 		do(t, os.Chtimes(r.path, info.ModTime(), info.ModTime()))
 		time.Sleep(31 * time.Second)
-		r.sent("2/1s")
+		r.Sent("2/1s")
 	})
 }
 
@@ -165,54 +113,54 @@ func TestOnlyTheContentCounts(t *testing.T) {
 func TestUnwatchedChangesAreFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil, WithPoll(time.Minute))
-		defer r.end()
-		r.sent("1/1s")
+		defer r.End()
+		r.Sent("1/1s")
 		write(t, r.path, set("2/1s"))
 		time.Sleep(59 * time.Second)
-		r.sent()
+		r.Sent()
 		time.Sleep(2 * time.Second)
-		r.sent("2/1s")
+		r.Sent("2/1s")
 	})
 }
 
 func TestEventsThatWereLostMayHaveBeenOurs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil)
-		defer r.end()
-		r.sent("1/1s")
+		defer r.End()
+		r.Sent("1/1s")
 		write(t, r.path, set("2/1s"))
 		r.lost <- fsnotify.ErrEventOverflow
 		time.Sleep(time.Second)
-		r.sent("2/1s")
+		r.Sent("2/1s")
 	})
 }
 
 func TestHalfWrittenFilesAreLookedAtAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil)
-		defer r.end()
-		r.sent("1/1s")
+		defer r.End()
+		r.Sent("1/1s")
 		for _, half := range []string{"", "rules:\n- name: x\n  lim", "rules:\n- na"} {
 			write(t, r.path, half)
 			r.touched()
 			time.Sleep(60 * time.Millisecond) // it is looked at
 			write(t, r.path, set("1/1s"))
 			time.Sleep(time.Second)
-			r.sent()
+			r.Sent()
 		}
 		write(t, r.path, "rules:\n- name: x\n  lim")
 		r.touched()
 		time.Sleep(60 * time.Millisecond)
-		r.sent()
+		r.Sent()
 		time.Sleep(100 * time.Millisecond)
-		r.sent("bad: not YAML")
+		r.Sent("bad: not YAML")
 		r.touched()
 		time.Sleep(time.Minute) // and said once
-		r.sent()
+		r.Sent()
 		write(t, r.path, set("1/1s"))
 		r.touched()
 		time.Sleep(time.Second)
-		r.sent("1/1s")
+		r.Sent("1/1s")
 	})
 }
 
@@ -230,31 +178,31 @@ func TestAFileThatCannotBeRead(t *testing.T) {
 				return os.Open(path)
 			}
 		})
-		defer r.end()
+		defer r.End()
 		lock := func(is bool) {
 			mu.Lock()
 			defer mu.Unlock()
 			locked = is
 			r.touched()
 		}
-		r.sent("1/1s")
+		r.Sent("1/1s")
 		lock(true)
 		time.Sleep(5 * time.Minute)
-		r.sent("bad: permission denied")
+		r.Sent("bad: permission denied")
 		lock(false)
 		time.Sleep(time.Second)
-		r.sent("1/1s") // so that who listens knows that it is back
+		r.Sent("1/1s") // so that who listens knows that it is back
 		do(t, os.Remove(r.path))
 		time.Sleep(5 * time.Minute)
-		r.sent("bad: no such file")
+		r.Sent("bad: no such file")
 		do(t, os.Mkdir(r.path, 0o700))
 		time.Sleep(5 * time.Minute)
-		r.sent() // another reason not to be read is not worth telling
+		r.Sent() // another reason not to be read is not worth telling
 		do(t, os.Remove(r.path))
 		write(t, r.path, set("3/1s"))
 		r.touched()
 		time.Sleep(time.Second)
-		r.sent("3/1s")
+		r.Sent("3/1s")
 	})
 }
 
@@ -278,22 +226,17 @@ func TestUnwatchableFilesArePolledWithAWarning(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newRig(t, change)
-				defer r.end()
-				synctest.Wait()
-				r.mu.Lock()
-				if w := r.updates[0].Warning; w == nil || !strings.Contains(w.Error(), "every 30s") || !strings.Contains(w.Error(), "too many open files") {
+				defer r.End()
+				if w := r.Updates()[0].Warning; w == nil || !strings.Contains(w.Error(), "every 30s") || !strings.Contains(w.Error(), "too many open files") {
 					t.Errorf("the warning is %v", w)
 				}
-				r.mu.Unlock()
-				r.sent("1/1s")
+				r.Sent("1/1s")
 				write(t, r.path, set("2/1s"))
 				time.Sleep(31 * time.Second)
-				r.mu.Lock()
-				if w := r.updates[0].Warning; w == nil {
+				if w := r.Updates()[0].Warning; w == nil {
 					t.Error("it is watched now")
 				}
-				r.mu.Unlock()
-				r.sent("2/1s")
+				r.Sent("2/1s")
 			})
 		})
 	}
@@ -302,18 +245,17 @@ func TestUnwatchableFilesArePolledWithAWarning(t *testing.T) {
 func TestReload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil)
-		defer r.end()
+		defer r.End()
 		synctest.Wait()
 		for _, limit := range []string{"1/1s", "2/1s"} {
 			write(t, r.path, set(limit))
 			do(t, r.Reload(t.Context()))
 		}
-		r.mu.Lock()
-		if first := r.updates[0].Revision; len(first) != 24 || r.updates[1].Revision != first || r.updates[2].Revision == first {
-			t.Errorf("revisions of %+v", r.updates)
+		list := r.Updates()
+		if first := list[0].Revision; len(first) != 24 || list[1].Revision != first || list[2].Revision == first {
+			t.Errorf("revisions of %+v", list)
 		}
-		r.mu.Unlock()
-		r.sent("1/1s", "1/1s", "2/1s")
+		r.Sent("1/1s", "1/1s", "2/1s")
 		write(t, r.path, set("1/60"))
 		for range 2 { // the answer is the same as long as the file is, and comes at once
 			began := time.Now()

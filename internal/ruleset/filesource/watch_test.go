@@ -347,7 +347,7 @@ func TestTheLastGoodFileIsInForce(t *testing.T) {
 		deeds := rapid.SliceOfN(rapid.SampledFrom([]string{set("1/1s"), set("2/1s"), set("3/1s"), "", "rules: []", "rules: [", set("1/60"), "delete", "pause", "pause"}), 1, 30).Draw(r, "deeds")
 		synctest.Test(t, func(t *testing.T) {
 			g := newRig(t, nil, WithPoll(time.Second))
-			g.end()
+			g.End()
 			force := ""
 			swap := func(set *rules.Set) error { force = set.Rules()[0].Limits()[0].String(); return nil }
 			k, err := ruleset.NewManager([]ruleset.Layer{{Name: "file", Source: g.source}}, swap)

@@ -14,6 +14,7 @@ import (
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/ruleset"
 	"github.com/weirproject/weir/internal/ruleset/ledger"
+	"github.com/weirproject/weir/internal/ruleset/rulesettest"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -31,28 +32,6 @@ func open(t testing.TB, path string) (*ledger.Ledger, *ledger.Memory) {
 
 func yaml(name, limit string) string { return fmt.Sprintf("name: %s\nlimit: %s\n", name, limit) }
 
-func done(t testing.TB, want int64) func(int64, error) {
-	t.Helper()
-	return func(got int64, err error) {
-		t.Helper()
-		if err != nil || got != want {
-			t.Fatalf("revision %d, %v; want %d", got, err, want)
-		}
-	}
-}
-
-// conflict fails the test unless a change was refused because it is at another revision.
-func conflict(t testing.TB, want int64) func(int64, error) {
-	t.Helper()
-	return func(got int64, err error) {
-		t.Helper()
-		var c *ledger.ConflictError
-		if !errors.As(err, &c) || c.Is != want || got != 0 {
-			t.Fatalf("revision %d, %v; want a conflict with %d", got, err, want)
-		}
-	}
-}
-
 func block(value string) rules.Exception {
 	return rules.Exception{Kind: rules.Blocked, Values: []string{value}}
 }
@@ -63,19 +42,19 @@ func TestMemory(t *testing.T) {
 	for _, path := range []string{"", filepath.Join(t.TempDir(), "ledger")} {
 		l, backend := open(t, path)
 		ctx := t.Context()
-		done(t, 1)(l.Set(ctx, "login", yaml("login", "5/1m"), 0, ann))
-		conflict(t, 1)(l.Set(ctx, "login", yaml("login", "6/1m"), 0, ann))
-		done(t, 2)(l.Set(ctx, "login", yaml("login", "6/1m"), 1, ledger.Author{Who: "bob"}))
-		conflict(t, 2)(l.Disable(ctx, "login", 1, ann))
-		done(t, 3)(l.Disable(ctx, "login", 2, ann))
-		done(t, 4)(l.Enable(ctx, "login", 3, ann))
-		done(t, 5)(l.Rollback(ctx, "login", 1, 4, ann))
-		conflict(t, 5)(l.Delete(ctx, "login", 0, ann))
-		done(t, 6)(l.Delete(ctx, "login", 5, ann))
-		conflict(t, 0)(l.Delete(ctx, "login", 5, ann))
-		done(t, 7)(l.Rollback(ctx, "login", 2, 0, ann))
+		rulesettest.Done(t, 1)(l.Set(ctx, "login", yaml("login", "5/1m"), 0, ann))
+		rulesettest.Conflict(t, 1)(l.Set(ctx, "login", yaml("login", "6/1m"), 0, ann))
+		rulesettest.Done(t, 2)(l.Set(ctx, "login", yaml("login", "6/1m"), 1, ledger.Author{Who: "bob"}))
+		rulesettest.Conflict(t, 2)(l.Disable(ctx, "login", 1, ann))
+		rulesettest.Done(t, 3)(l.Disable(ctx, "login", 2, ann))
+		rulesettest.Done(t, 4)(l.Enable(ctx, "login", 3, ann))
+		rulesettest.Done(t, 5)(l.Rollback(ctx, "login", 1, 4, ann))
+		rulesettest.Conflict(t, 5)(l.Delete(ctx, "login", 0, ann))
+		rulesettest.Done(t, 6)(l.Delete(ctx, "login", 5, ann))
+		rulesettest.Conflict(t, 0)(l.Delete(ctx, "login", 5, ann))
+		rulesettest.Done(t, 7)(l.Rollback(ctx, "login", 2, 0, ann))
 		id, revision, err := l.Except(ctx, block("10.0.0.1"), time.Hour, 0, ann)
-		done(t, 8)(revision, err)
+		rulesettest.Done(t, 8)(revision, err)
 		if path != "" {
 			backend.Close()
 			l, _ = open(t, path)
@@ -91,7 +70,7 @@ func TestMemory(t *testing.T) {
 		if err != nil || len(history) != 7 || history[6].Diff[0].String() != "login: added" || history[5].Author.Who != "bob" {
 			t.Errorf("%+v %v", history, err)
 		}
-		done(t, 9)(l.Delete(ctx, "login", 7, ann))
+		rulesettest.Done(t, 9)(l.Delete(ctx, "login", 7, ann))
 		if list, at, err := l.List(ctx); err != nil || len(list) != 0 || at != 9 {
 			t.Errorf("%v %d %v", list, at, err)
 		}
@@ -199,7 +178,7 @@ func TestCreateReplacesAnEndedException(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, revision, err := l.Except(t.Context(), block("10.0.0.1"), time.Hour, 0, ann)
-		conflict(t, 1)(revision, err)
+		rulesettest.Conflict(t, 1)(revision, err)
 		time.Sleep(time.Minute)
 		if _, _, err := l.Exception(t.Context(), id); !errors.Is(err, ledger.ErrNoException) {
 			t.Error(err)
@@ -355,8 +334,8 @@ func TestAClockThatIsSet(t *testing.T) {
 func TestRuleOfANewerVersionIsLeftOut(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ledger")
 	l, backend := open(t, path)
-	done(t, 1)(l.Set(t.Context(), "a", yaml("a", "1/1s"), 0, ann))
-	done(t, 2)(l.Set(t.Context(), "b", yaml("b", "2/1s"), 0, ann))
+	rulesettest.Done(t, 1)(l.Set(t.Context(), "a", yaml("a", "1/1s"), 0, ann))
+	rulesettest.Done(t, 2)(l.Set(t.Context(), "b", yaml("b", "2/1s"), 0, ann))
 	if _, _, err := l.Except(t.Context(), block("10.0.0.1"), time.Hour, 0, ann); err != nil {
 		t.Fatal(err)
 	}
@@ -380,22 +359,22 @@ func TestRuleOfANewerVersionIsLeftOut(t *testing.T) {
 func TestEnableIsChecked(t *testing.T) {
 	l, _ := open(t, "")
 	ctx := t.Context()
-	done(t, 1)(l.Set(ctx, "a", "{name: a, limit: [5/1m, 20/1h]}", 0, ann))
-	done(t, 2)(l.Disable(ctx, "a", 1, ann))
-	done(t, 3)(l.Set(ctx, "a.2", yaml("a.2", "1/1s"), 0, ann))
+	rulesettest.Done(t, 1)(l.Set(ctx, "a", "{name: a, limit: [5/1m, 20/1h]}", 0, ann))
+	rulesettest.Done(t, 2)(l.Disable(ctx, "a", 1, ann))
+	rulesettest.Done(t, 3)(l.Set(ctx, "a.2", yaml("a.2", "1/1s"), 0, ann))
 	var wrong *rules.Error
 	if _, err := l.Enable(ctx, "a", 2, ann); !errors.As(err, &wrong) {
 		t.Errorf("%v", err)
 	}
-	done(t, 4)(l.Delete(ctx, "a.2", 3, ann))
-	done(t, 5)(l.Enable(ctx, "a", 2, ann))
+	rulesettest.Done(t, 4)(l.Delete(ctx, "a.2", 3, ann))
+	rulesettest.Done(t, 5)(l.Enable(ctx, "a", 2, ann))
 }
 
 // TestLedgerFile survives an end in the middle of a line, and is not shared.
 func TestLedgerFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ledger")
 	l, backend := open(t, path)
-	done(t, 1)(l.Set(t.Context(), "a", yaml("a", "1/1s"), 0, ann))
+	rulesettest.Done(t, 1)(l.Set(t.Context(), "a", yaml("a", "1/1s"), 0, ann))
 	backend.Close()
 	append := func(text string) {
 		t.Helper()
@@ -410,9 +389,9 @@ func TestLedgerFile(t *testing.T) {
 	}
 	append(`{"name":"b","is":"2 17`)
 	l, _ = open(t, path)
-	done(t, 2)(l.Set(t.Context(), "b", yaml("b", "1/1s"), 0, ann))
+	rulesettest.Done(t, 2)(l.Set(t.Context(), "b", yaml("b", "1/1s"), 0, ann))
 	other, _ := open(t, path)
-	done(t, 3)(l.Set(t.Context(), "c", yaml("c", "1/1s"), 0, ann))
+	rulesettest.Done(t, 3)(l.Set(t.Context(), "c", yaml("c", "1/1s"), 0, ann))
 	if _, err := other.Set(t.Context(), "d", yaml("d", "1/1s"), 0, ann); err == nil || !strings.Contains(err.Error(), "one server alone may have the file") {
 		t.Error(err)
 	}
@@ -433,7 +412,7 @@ func TestLedgerFile(t *testing.T) {
 func TestTheFileIsBounded(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ledger")
 	l, backend := open(t, path)
-	done(t, 1)(l.Set(t.Context(), "a", yaml("a", "1/1s"), 0, ann))
+	rulesettest.Done(t, 1)(l.Set(t.Context(), "a", yaml("a", "1/1s"), 0, ann))
 	backend.Close()
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -458,7 +437,7 @@ func TestTheFileIsBounded(t *testing.T) {
 	if list, at, err := l.List(t.Context()); err != nil || len(list) != 2 || list[0].Revision != 1 || at != 2*ledger.MaxKept+1 {
 		t.Errorf("%v %d %v", list, at, err)
 	}
-	done(t, 2*ledger.MaxKept+2)(l.Set(t.Context(), "a", yaml("a", "2/1s"), 1, ann))
+	rulesettest.Done(t, 2*ledger.MaxKept+2)(l.Set(t.Context(), "a", yaml("a", "2/1s"), 1, ann))
 }
 
 func FuzzDecode(f *testing.F) {

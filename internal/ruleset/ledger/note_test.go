@@ -12,6 +12,7 @@ import (
 	"github.com/weirproject/weir/internal/bounds"
 	"github.com/weirproject/weir/internal/ruleset"
 	"github.com/weirproject/weir/internal/ruleset/ledger"
+	"github.com/weirproject/weir/internal/ruleset/rulesettest"
 )
 
 var aKey = ledger.Key{Rule: "login", Key: "client.ip=8:10.0.0.1"}
@@ -20,11 +21,11 @@ var aKey = ledger.Key{Rule: "login", Key: "client.ip=8:10.0.0.1"}
 func TestNotesAreInTheHistory(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ledger")
 	l, backend := open(t, path)
-	done(t, 1)(l.Set(t.Context(), "login", yaml("login", "5/1m"), 0, ann))
-	done(t, 2)(l.Note(t.Context(), "reset", aKey, ann))
-	done(t, 3)(l.Note(t.Context(), "lift ban", aKey, ledger.Author{Who: "bob"}))
-	done(t, 4)(l.Note(t.Context(), "reset", ledger.Key{Rule: "other", Key: "all"}, ann)) // of a rule from elsewhere
-	done(t, 5)(l.Set(t.Context(), "login", yaml("login", "6/1m"), 1, ann))
+	rulesettest.Done(t, 1)(l.Set(t.Context(), "login", yaml("login", "5/1m"), 0, ann))
+	rulesettest.Done(t, 2)(l.Note(t.Context(), "reset", aKey, ann))
+	rulesettest.Done(t, 3)(l.Note(t.Context(), "lift ban", aKey, ledger.Author{Who: "bob"}))
+	rulesettest.Done(t, 4)(l.Note(t.Context(), "reset", ledger.Key{Rule: "other", Key: "all"}, ann)) // of a rule from elsewhere
+	rulesettest.Done(t, 5)(l.Set(t.Context(), "login", yaml("login", "6/1m"), 1, ann))
 	backend.Close()
 	l, _ = open(t, path)
 	list, err := l.History(t.Context(), "login", 10)
@@ -83,12 +84,12 @@ func TestANoteIsNoUpdate(t *testing.T) {
 		updates := make(chan ruleset.Update, 10)
 		go ruleset.Follow(backend.Source(), func(n ruleset.Update, _ func(error)) { updates <- n }).Run(t.Context())
 		synctest.Wait()
-		done(t, 1)(l.Note(t.Context(), "reset", aKey, ann))
+		rulesettest.Done(t, 1)(l.Note(t.Context(), "reset", aKey, ann))
 		synctest.Wait()
 		if len(updates) != 1 {
 			t.Errorf("news came %d times, want once: at the start", len(updates))
 		}
-		done(t, 2)(l.Set(t.Context(), "a", yaml("a", "1/1s"), 0, ann))
+		rulesettest.Done(t, 2)(l.Set(t.Context(), "a", yaml("a", "1/1s"), 0, ann))
 		synctest.Wait()
 		if len(updates) != 2 {
 			t.Errorf("news came %d times, want twice", len(updates))

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/ruleset/ledger"
+	"github.com/weirproject/weir/internal/ruleset/rulesettest"
 )
 
 // TestPromoted: the candidate's fields are the rule's, and nothing else is another.
@@ -64,11 +65,11 @@ func TestPromoteIsAChange(t *testing.T) {
 	if _, err := l.Promote(ctx, "a", 1, ann); !errors.Is(err, ledger.ErrNoRule) {
 		t.Error(err)
 	}
-	done(t, 1)(l.Set(ctx, "a", text, 0, ann))
-	done(t, 2)(l.Disable(ctx, "a", 1, ann))
-	conflict(t, 2)(l.Promote(ctx, "a", 1, ann))
-	conflict(t, 2)(l.Promote(ctx, "a", 0, ann))
-	done(t, 3)(l.Promote(ctx, "a", 2, ann))
+	rulesettest.Done(t, 1)(l.Set(ctx, "a", text, 0, ann))
+	rulesettest.Done(t, 2)(l.Disable(ctx, "a", 1, ann))
+	rulesettest.Conflict(t, 2)(l.Promote(ctx, "a", 1, ann))
+	rulesettest.Conflict(t, 2)(l.Promote(ctx, "a", 0, ann))
+	rulesettest.Done(t, 3)(l.Promote(ctx, "a", 2, ann))
 	var input *weir.InputError
 	if _, err := l.Promote(ctx, "a", 3, ann); !errors.As(err, &input) {
 		t.Error(err)
@@ -81,7 +82,7 @@ func TestPromoteIsAChange(t *testing.T) {
 	if err != nil || list[0].What != "promote" || list[0].Author != ann || len(list[0].Diff) != 1 || list[0].Diff[0].Anew == "" {
 		t.Errorf("%+v %v", list, err)
 	}
-	done(t, 4)(l.Rollback(ctx, "a", 1, 3, ann))
+	rulesettest.Done(t, 4)(l.Rollback(ctx, "a", 1, 3, ann))
 	if d, err := l.Get(ctx, "a"); err != nil || d.YAML != text {
 		t.Errorf("%+v %v", d, err)
 	}
@@ -99,12 +100,12 @@ func (s *stale) Get(context.Context, string) (ledger.Change, error) { return s.w
 // the change would be of the right revision.
 func TestPromoteOfAnUnreadCandidate(t *testing.T) {
 	l, backend := open(t, "")
-	done(t, 1)(l.Set(t.Context(), "a", "name: a\nlimit: 5/1m\ncandidate: {limit: 3/1m}\n", 0, ann))
+	rulesettest.Done(t, 1)(l.Set(t.Context(), "a", "name: a\nlimit: 5/1m\ncandidate: {limit: 3/1m}\n", 0, ann))
 	was, err := backend.Get(t.Context(), "a")
 	if err != nil {
 		t.Fatal(err)
 	}
-	done(t, 2)(l.Set(t.Context(), "a", "name: a\nlimit: 5/1m\ncandidate: {limit: 4/1m}\n", 1, ann))
-	conflict(t, 1)(ledger.New(&stale{backend, was}).Promote(t.Context(), "a", 2, ann))
-	done(t, 3)(l.Promote(t.Context(), "a", 2, ann))
+	rulesettest.Done(t, 2)(l.Set(t.Context(), "a", "name: a\nlimit: 5/1m\ncandidate: {limit: 4/1m}\n", 1, ann))
+	rulesettest.Conflict(t, 1)(ledger.New(&stale{backend, was}).Promote(t.Context(), "a", 2, ann))
+	rulesettest.Done(t, 3)(l.Promote(t.Context(), "a", 2, ann))
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/weirproject/weir/internal/redistest"
 	"github.com/weirproject/weir/internal/ruleset/ledger"
 	"github.com/weirproject/weir/internal/ruleset/redissource"
+	"github.com/weirproject/weir/internal/ruleset/rulesettest"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -25,19 +26,19 @@ func TestExceptionsInRedis(t *testing.T) {
 	one, two, ctx := openLedger(t, server.URL()), openLedger(t, server.URL()), t.Context()
 	n := startFrom(t, two.Source())
 	id, revision, err := one.Except(ctx, blocked("10.0.0.1"), time.Hour, 0, ann)
-	done(t, 1)(revision, err)
+	rulesettest.Done(t, 1)(revision, err)
 	_, revision, err = two.Except(ctx, blocked("10.0.0.1"), 2*time.Hour, 0, ann)
-	conflict(t, 1)(revision, err)
+	rulesettest.Conflict(t, 1)(revision, err)
 	redistest.Await(t, "the block", func() bool { return exceptions(n) == "[10.0.0.1]" })
 	e, left, err := two.Exception(ctx, id)
 	if err != nil || left <= 59*time.Minute || left > time.Hour || e.Author != ann {
 		t.Errorf("%+v %v %v", e, left, err)
 	}
-	done(t, 2)(one.Set(ctx, "login", "{name: login, limit: 5/1m}", 0, ann))
+	rulesettest.Done(t, 2)(one.Set(ctx, "login", "{name: login, limit: 5/1m}", 0, ann))
 	if list, _, err := two.List(ctx); err != nil || len(list) != 1 { // an exception is no rule
 		t.Errorf("%+v %v", list, err)
 	}
-	done(t, 3)(two.Lift(ctx, id, 1, ann))
+	rulesettest.Done(t, 3)(two.Lift(ctx, id, 1, ann))
 	redistest.Await(t, "no block", func() bool { return exceptions(n) == "[]" })
 	if _, err := one.Lift(ctx, id, 1, ann); !errors.Is(err, ledger.ErrNoException) {
 		t.Error(err)
@@ -88,7 +89,7 @@ func TestALedgerConnectsOnFirstUse(t *testing.T) {
 		t.Error("no error")
 	}
 	server.Restart()
-	done(t, 1)(l.Set(t.Context(), "a", "{name: a, limit: 1/1s}", 0, ann))
+	rulesettest.Done(t, 1)(l.Set(t.Context(), "a", "{name: a, limit: 1/1s}", 0, ann))
 	l.Close()
 	if _, _, err := l.List(t.Context()); err == nil {
 		t.Error("no error from what is closed")

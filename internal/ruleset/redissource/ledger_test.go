@@ -16,6 +16,7 @@ import (
 	"github.com/weirproject/weir/internal/ruleset"
 	"github.com/weirproject/weir/internal/ruleset/ledger"
 	"github.com/weirproject/weir/internal/ruleset/redissource"
+	"github.com/weirproject/weir/internal/ruleset/rulesettest"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -35,54 +36,31 @@ func yaml(name, limit string) string {
 	return fmt.Sprintf("# of %s\nname: %s\nmatch: {path: /login}\nkey: [client.ip]\nlimit: %s\n", name, name, limit)
 }
 
-// done fails the test unless a change was made, and made this revision.
-func done(t testing.TB, want int64) func(int64, error) {
-	t.Helper()
-	return func(got int64, err error) {
-		t.Helper()
-		if err != nil || got != want {
-			t.Fatalf("revision %d, %v; want %d", got, err, want)
-		}
-	}
-}
-
-// conflict fails the test unless a change was refused because the rule is at another revision.
-func conflict(t testing.TB, want int64) func(int64, error) {
-	t.Helper()
-	return func(got int64, err error) {
-		t.Helper()
-		var c *ledger.ConflictError
-		if !errors.As(err, &c) || c.Is != want || got != 0 {
-			t.Fatalf("revision %d, %v; want a conflict with %d", got, err, want)
-		}
-	}
-}
-
 func TestTheLedger(t *testing.T) {
 	l, ctx := openLedger(t, redistest.Start(t).URL()), t.Context()
-	done(t, 1)(l.Set(ctx, "login", yaml("login", "5/1m"), 0, ann))
-	done(t, 2)(l.Set(ctx, "other", yaml("other", "9/1m"), 0, ann))
-	conflict(t, 1)(l.Set(ctx, "login", yaml("login", "6/1m"), 0, ann)) // it is not new
-	conflict(t, 1)(l.Set(ctx, "login", yaml("login", "6/1m"), 2, ann))
-	conflict(t, 0)(l.Set(ctx, "nobody", yaml("nobody", "6/1m"), 2, ann))
-	done(t, 3)(l.Set(ctx, "login", yaml("login", "6/1m"), 1, ledger.Author{Who: "bob"}))
-	conflict(t, 3)(l.Disable(ctx, "login", 1, ann))
-	done(t, 4)(l.Disable(ctx, "login", 3, ann))
-	done(t, 5)(l.Set(ctx, "login", yaml("login", "7/1m"), 4, ann)) // it stays disabled
+	rulesettest.Done(t, 1)(l.Set(ctx, "login", yaml("login", "5/1m"), 0, ann))
+	rulesettest.Done(t, 2)(l.Set(ctx, "other", yaml("other", "9/1m"), 0, ann))
+	rulesettest.Conflict(t, 1)(l.Set(ctx, "login", yaml("login", "6/1m"), 0, ann)) // it is not new
+	rulesettest.Conflict(t, 1)(l.Set(ctx, "login", yaml("login", "6/1m"), 2, ann))
+	rulesettest.Conflict(t, 0)(l.Set(ctx, "nobody", yaml("nobody", "6/1m"), 2, ann))
+	rulesettest.Done(t, 3)(l.Set(ctx, "login", yaml("login", "6/1m"), 1, ledger.Author{Who: "bob"}))
+	rulesettest.Conflict(t, 3)(l.Disable(ctx, "login", 1, ann))
+	rulesettest.Done(t, 4)(l.Disable(ctx, "login", 3, ann))
+	rulesettest.Done(t, 5)(l.Set(ctx, "login", yaml("login", "7/1m"), 4, ann)) // it stays disabled
 	if d, err := l.Get(ctx, "login"); err != nil || d.Enabled || d.YAML != yaml("login", "7/1m") || d.Revision != 5 || d.Author != ann || d.When.Year() < 2020 {
 		t.Errorf("%+v %v", d, err)
 	}
-	done(t, 6)(l.Enable(ctx, "login", 5, ann))
-	done(t, 7)(l.Rollback(ctx, "login", 1, 6, ann))
-	conflict(t, 7)(l.Delete(ctx, "login", 6, ann))
-	done(t, 8)(l.Delete(ctx, "login", 7, ann))
+	rulesettest.Done(t, 6)(l.Enable(ctx, "login", 5, ann))
+	rulesettest.Done(t, 7)(l.Rollback(ctx, "login", 1, 6, ann))
+	rulesettest.Conflict(t, 7)(l.Delete(ctx, "login", 6, ann))
+	rulesettest.Done(t, 8)(l.Delete(ctx, "login", 7, ann))
 	if _, err := l.Get(ctx, "login"); !errors.Is(err, ledger.ErrNoRule) {
 		t.Error(err)
 	}
-	conflict(t, 0)(l.Delete(ctx, "login", 7, ann))
-	done(t, 9)(l.Rollback(ctx, "login", 3, 0, ann)) // back from the dead
-	conflict(t, 9)(l.Rollback(ctx, "login", 8, 0, ann))
-	done(t, 10)(l.Rollback(ctx, "login", 8, 9, ann)) // and as dead as it was
+	rulesettest.Conflict(t, 0)(l.Delete(ctx, "login", 7, ann))
+	rulesettest.Done(t, 9)(l.Rollback(ctx, "login", 3, 0, ann)) // back from the dead
+	rulesettest.Conflict(t, 9)(l.Rollback(ctx, "login", 8, 0, ann))
+	rulesettest.Done(t, 10)(l.Rollback(ctx, "login", 8, 9, ann)) // and as dead as it was
 	list, revision, err := l.List(ctx)
 	if err != nil || revision != 10 || len(list) != 1 || list[0].Name != "other" || !list[0].Enabled {
 		t.Errorf("%+v at %d, %v", list, revision, err)
@@ -128,7 +106,7 @@ func history(t *testing.T, l *redissource.Ledger) {
 func TestTheLedgerAcceptsValidRules(t *testing.T) {
 	server := redistest.Start(t)
 	l, ctx := openLedger(t, server.URL(), redissource.WithMaxRules(2)), t.Context()
-	done(t, 1)(l.Set(ctx, "a", "{name: a, limit: [5/1m, 20/1h]}", 0, ann))
+	rulesettest.Done(t, 1)(l.Set(ctx, "a", "{name: a, limit: [5/1m, 20/1h]}", 0, ann))
 	for _, test := range []struct{ name, yaml, want string }{
 		{"b", "name: b\nlimt: 5/1m", "b:2:1: unknown field \"limt\"; did you mean \"limit\"?"},
 		{"b", "name: b\nlimit: 5/60", "b:2:8: limit is \"5/60\"; allowed: a period with its unit, such as 1s, 500ms, 1m30s, 1h, 1d or 1w; \"60\" is not one\n    limit: 5/60\n           ^"},
@@ -152,7 +130,7 @@ func TestTheLedgerAcceptsValidRules(t *testing.T) {
 			t.Errorf("%s: %v", want, err)
 		}
 	}
-	done(t, 2)(l.Set(ctx, "b", yaml("b", "1/1s"), 0, ann))
+	rulesettest.Done(t, 2)(l.Set(ctx, "b", yaml("b", "1/1s"), 0, ann))
 	if _, err := l.Set(ctx, "c", yaml("c", "1/1s"), 0, ann); err == nil || !strings.Contains(err.Error(), "rules is 3; allowed: at most 2") {
 		t.Error(err)
 	}
@@ -172,7 +150,7 @@ func TestTheLedgerAcceptsValidRules(t *testing.T) {
 func TestUnreadChangesAreNotOverwritten(t *testing.T) {
 	url, ctx := redistest.Start(t).URL(), t.Context()
 	first := openLedger(t, url)
-	done(t, 1)(first.Set(ctx, "a", "{name: a, limit: 1/1m}", 0, ann))
+	rulesettest.Done(t, 1)(first.Set(ctx, "a", "{name: a, limit: 1/1m}", 0, ann))
 	var made, refused atomic.Int64
 	var all sync.WaitGroup
 	for range 4 {
@@ -209,17 +187,17 @@ func TestTheLedgerAsASource(t *testing.T) {
 	l, ctx := openLedger(t, server.URL()), t.Context()
 	n := startFrom(t, l.Source())
 	redistest.Await(t, "a subscription", func() bool { return server.Do("PUBSUB", "NUMSUB", "weir:rules").([]any)[1] == int64(1) })
-	done(t, 1)(l.Set(ctx, "login", "{name: login, limit: 5/1m}", 0, ann))
+	rulesettest.Done(t, 1)(l.Set(ctx, "login", "{name: login, limit: 5/1m}", 0, ann))
 	n.await("login 5/1m")
-	done(t, 2)(l.Set(ctx, "login", "{name: login, limit: 6/1m}", 1, ann))
+	rulesettest.Done(t, 2)(l.Set(ctx, "login", "{name: login, limit: 6/1m}", 1, ann))
 	n.await("login 6/1m")
-	done(t, 3)(l.Disable(ctx, "login", 2, ann))
+	rulesettest.Done(t, 3)(l.Disable(ctx, "login", 2, ann))
 	n.await("")
-	done(t, 4)(l.Enable(ctx, "login", 3, ann))
+	rulesettest.Done(t, 4)(l.Enable(ctx, "login", 3, ann))
 	n.await("login 6/1m")
-	done(t, 5)(l.Delete(ctx, "login", 4, ann)) // the last one: this is believed
+	rulesettest.Done(t, 5)(l.Delete(ctx, "login", 4, ann)) // the last one: this is believed
 	n.await("")
-	done(t, 6)(l.Rollback(ctx, "login", 1, 0, ann))
+	rulesettest.Done(t, 6)(l.Rollback(ctx, "login", 1, 0, ann))
 	n.await("login 5/1m")
 
 	server.Do("HSET", "{weir:rules}:rules", "login", "whatever", "x", `7 1 {"yaml":"{name: x, limit: 1/1s}","enabled":true,"newer":1}`)
@@ -244,8 +222,8 @@ func TestEvictedLedgerHashIsALoss(t *testing.T) {
 	l, ctx := openLedger(t, server.URL()), t.Context()
 	n := startFrom(t, l.Source())
 	redistest.Await(t, "a subscription", func() bool { return server.Do("PUBSUB", "NUMSUB", "weir:rules").([]any)[1] == int64(1) })
-	done(t, 1)(l.Set(ctx, "login", "{name: login, limit: 5/1m}", 0, ann))
-	done(t, 2)(l.Set(ctx, "more", "{name: more, limit: 9/1m}", 0, ann))
+	rulesettest.Done(t, 1)(l.Set(ctx, "login", "{name: login, limit: 5/1m}", 0, ann))
+	rulesettest.Done(t, 2)(l.Set(ctx, "more", "{name: more, limit: 9/1m}", 0, ann))
 	n.await("login 5/1m, more 9/1m")
 	server.Do("DEL", "{weir:rules}:rules")
 	server.Do("PUBLISH", "weir:rules", "")
@@ -290,8 +268,8 @@ func TestALostLedgerTakesNoChangeUntilItIsRestored(t *testing.T) {
 	server, ctx := redistest.Start(t), t.Context()
 	a, one := watched(t, server.URL())
 	b, two := watched(t, server.URL())
-	done(t, 1)(a.Set(ctx, "login", "{name: login, limit: 5/1m}", 0, ann))
-	done(t, 2)(b.Set(ctx, "more", "{name: more, limit: 9/1m}", 0, ann))
+	rulesettest.Done(t, 1)(a.Set(ctx, "login", "{name: login, limit: 5/1m}", 0, ann))
+	rulesettest.Done(t, 2)(b.Set(ctx, "more", "{name: more, limit: 9/1m}", 0, ann))
 	if _, _, err := a.Except(ctx, blockOf("203.0.113.99"), time.Hour, 0, ann); err != nil {
 		t.Fatal(err)
 	}
@@ -353,7 +331,7 @@ func TestALossCanBeGivenUp(t *testing.T) {
 	server, ctx := redistest.Start(t), t.Context()
 	a, one := watched(t, server.URL())
 	_, two := watched(t, server.URL())
-	done(t, 1)(a.Set(ctx, "login", "{name: login, limit: 5/1m}", 0, ann))
+	rulesettest.Done(t, 1)(a.Set(ctx, "login", "{name: login, limit: 5/1m}", 0, ann))
 	one.await("login 5/1m")
 	two.await("login 5/1m")
 	server.Do("FLUSHALL")
@@ -375,12 +353,12 @@ func TestALossCanBeGivenUp(t *testing.T) {
 func TestAFailoverThatLosesTheNewestChange(t *testing.T) {
 	s, ctx := redistest.StartSentinel(t), t.Context()
 	l, n := watched(t, s.URL())
-	done(t, 1)(l.Set(ctx, "login", "{name: login, limit: 5/1m}", 0, ann))
+	rulesettest.Done(t, 1)(l.Set(ctx, "login", "{name: login, limit: 5/1m}", 0, ann))
 	master, replica := s.Servers[0], s.Servers[1]
 	redistest.Await(t, "the first change at the replica", func() bool { return replica.Do("GET", "{weir:rules}:revision") == "1" })
 	replica.Stop()
 	master.Do("CLIENT", "KILL", "TYPE", "replica") // nothing more is on its way
-	done(t, 2)(l.Set(ctx, "login", "{name: login, limit: 6/1m}", 1, ann))
+	rulesettest.Done(t, 2)(l.Set(ctx, "login", "{name: login, limit: 6/1m}", 1, ann))
 	n.await("login 6/1m")
 	master.Kill()
 	replica.Cont()
@@ -408,13 +386,13 @@ func TestAFailoverThatLosesTheNewestChange(t *testing.T) {
 func TestANumberThatWasGivenTwice(t *testing.T) {
 	server, ctx := redistest.Start(t), t.Context()
 	a, n := watched(t, server.URL())
-	done(t, 1)(a.Set(ctx, "login", "{name: login, limit: 5/1m}", 0, ann))
+	rulesettest.Done(t, 1)(a.Set(ctx, "login", "{name: login, limit: 5/1m}", 0, ann))
 	keys := []string{"{weir:rules}:rules", "{weir:rules}:revision", "{weir:rules}:history"}
 	dumps := make(map[string]string)
 	for _, key := range keys {
 		dumps[key] = server.Do("DUMP", key).(string)
 	}
-	done(t, 2)(a.Set(ctx, "login", "{name: login, limit: 6/1m}", 1, ann))
+	rulesettest.Done(t, 2)(a.Set(ctx, "login", "{name: login, limit: 6/1m}", 1, ann))
 	n.await("login 6/1m")
 	restore := func() {
 		for key, text := range dumps {
@@ -423,7 +401,7 @@ func TestANumberThatWasGivenTwice(t *testing.T) {
 	}
 	restore()
 	fresh := openLedger(t, server.URL())
-	done(t, 2)(fresh.Set(ctx, "login", "{name: login, limit: 7/1m}", 1, ann))
+	rulesettest.Done(t, 2)(fresh.Set(ctx, "login", "{name: login, limit: 7/1m}", 1, ann))
 	n.awaitEvent(ruleset.Refused, "has lost changes up to revision 2")
 	n.await("login 6/1m")
 	lost(t)(fresh.Set(ctx, "login", "{name: login, limit: 8/1m}", 2, ann))
@@ -436,17 +414,17 @@ func TestNotesInRedis(t *testing.T) {
 	l, ctx := openLedger(t, server.URL(), redissource.WithMaxRules(1)), t.Context()
 	n := startFrom(t, l.Source())
 	redistest.Await(t, "a subscription", func() bool { return server.Do("PUBSUB", "NUMSUB", "weir:rules").([]any)[1] == int64(1) })
-	done(t, 1)(l.Set(ctx, "login", "{name: login, limit: 5/1m}", 0, ann))
+	rulesettest.Done(t, 1)(l.Set(ctx, "login", "{name: login, limit: 5/1m}", 0, ann))
 	n.await("login 5/1m")
 	key := ledger.Key{Rule: "login", Key: "all"}
-	done(t, 2)(l.Note(ctx, "reset", key, ann))
+	rulesettest.Done(t, 2)(l.Note(ctx, "reset", key, ann))
 	if list, err := l.History(ctx, "login", 9); err != nil || len(list) != 2 || list[0].Key == nil || *list[0].Key != key || list[0].What != "reset" || list[0].Author != ann {
 		t.Errorf("%+v %v", list, err)
 	}
 	if stats := fmt.Sprint(server.Do("INFO", "commandstats")); !strings.Contains(stats, "cmdstat_publish:calls=1,") {
 		t.Errorf("a note is announced, or the rule was not:\n%s", stats)
 	}
-	done(t, 3)(l.Set(ctx, "login", "{name: login, limit: 6/1m}", 1, ann)) // the rule is where it was
+	rulesettest.Done(t, 3)(l.Set(ctx, "login", "{name: login, limit: 6/1m}", 1, ann)) // the rule is where it was
 	n.await("login 6/1m")
 }
 
@@ -455,11 +433,11 @@ func TestALostCounter(t *testing.T) {
 	server := redistest.Start(t)
 	l, ctx := openLedger(t, server.URL()), t.Context()
 	for i := range 3 {
-		done(t, int64(i+1))(l.Set(ctx, fmt.Sprint("r", i), yaml(fmt.Sprint("r", i), "1/1s"), 0, ann))
+		rulesettest.Done(t, int64(i+1))(l.Set(ctx, fmt.Sprint("r", i), yaml(fmt.Sprint("r", i), "1/1s"), 0, ann))
 	}
 	server.Do("DEL", "{weir:rules}:revision")
-	done(t, 4)(l.Set(ctx, "r0", yaml("r0", "2/1s"), 1, ann))
-	done(t, 5)(l.Set(ctx, "r0", yaml("r0", "3/1s"), 4, ann))
+	rulesettest.Done(t, 4)(l.Set(ctx, "r0", yaml("r0", "2/1s"), 1, ann))
+	rulesettest.Done(t, 5)(l.Set(ctx, "r0", yaml("r0", "3/1s"), 4, ann))
 }
 
 // clusterLedger keeps all keys of a ledger in one slot.
@@ -471,8 +449,8 @@ func clusterLedger(t *testing.T, cluster *redistest.Cluster) {
 	}
 	l, ctx := openLedger(t, url), t.Context()
 	n := startFrom(t, l.Source())
-	done(t, 1)(l.Set(ctx, "login", "{name: login, limit: 5/1m}", 0, ann))
-	done(t, 2)(l.Set(ctx, "login", "{name: login, limit: 6/1m}", 1, ann))
+	rulesettest.Done(t, 1)(l.Set(ctx, "login", "{name: login, limit: 5/1m}", 0, ann))
+	rulesettest.Done(t, 2)(l.Set(ctx, "login", "{name: login, limit: 6/1m}", 1, ann))
 	if err := n.keeper.Reload(ctx); err != nil {
 		t.Fatal(err)
 	}

@@ -693,8 +693,8 @@ func propagation(server *redistest.Server, nodes []*node, message, want string) 
 	server.Do("PUBLISH", "rate_limit_config", message)
 	for _, n := range nodes {
 		for n.by(login("192.0.2.1")) != want {
-			if time.Since(began) > 20*time.Second {
-				n.t.Fatalf("waited 20s in vain for decisions by %s", want)
+			if time.Since(began) > time.Minute {
+				n.t.Fatalf("waited a minute in vain for decisions by %s", want)
 			}
 			time.Sleep(200 * time.Microsecond)
 		}

@@ -18,7 +18,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/weirproject/weir/internal/ruleset"
+	"github.com/weirproject/weir/internal/ruleset/rulesettest"
 )
 
 // oneRule is a file of one rule with this limit.
@@ -42,16 +42,12 @@ type reply struct {
 
 // A rig is a source in a bubble, and its server.
 type rig struct {
-	*ruleset.Follower
-	t   *testing.T
-	end func()
+	*rulesettest.Followed
 
-	mu      sync.Mutex
-	now     reply
-	asked   []*http.Request
-	times   []time.Time
-	updates []ruleset.Update
-	last    string
+	mu    sync.Mutex
+	now   reply
+	asked []*http.Request
+	times []time.Time
 }
 
 // RoundTrip answers with the reply of now.
@@ -80,63 +76,18 @@ func (r *rig) RoundTrip(request *http.Request) (*http.Response, error) {
 }
 
 func newRig(t *testing.T, first reply, opts ...Option) *rig {
-	r := &rig{t: t, now: first}
+	r := &rig{now: first}
 	s, err := New("https://config.example.com/weir.yaml?key=secret", opts...)
 	do(t, err)
 	s.client.Transport = r
-	r.Follower = ruleset.Follow(s, r.receive)
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan bool)
-	go func() { r.Run(ctx); close(ended) }()
-	r.end = func() {
-		cancel()
-		<-ended
-	}
+	r.Followed = rulesettest.Follow(t, s)
 	return r
-}
-
-// receive records what was requested, and what the Manager would put in force or report.
-func (r *rig) receive(n ruleset.Update, done func(error)) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	text := fmt.Sprint(n.Revision, n.Err != nil)
-	if done != nil {
-		done(n.Err)
-	}
-	if done != nil || text != r.last {
-		r.updates = append(r.updates, n)
-	}
-	r.last = text
 }
 
 func (r *rig) says(now reply) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.now = now
-}
-
-// sent compares the updates since the last call: limits, and parts of errors.
-func (r *rig) sent(want ...string) {
-	r.t.Helper()
-	synctest.Wait()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	var got []string
-	for _, n := range r.updates {
-		if n.Err != nil {
-			got = append(got, "bad: "+n.Err.Error())
-		} else {
-			got = append(got, n.File.Rules[0].Limit[0])
-		}
-	}
-	r.updates = nil
-	ok := len(got) == len(want)
-	for i := 0; ok && i < len(want); i++ {
-		ok = got[i] == want[i] || strings.HasPrefix(want[i], "bad: ") && strings.Contains(got[i], want[i][5:])
-	}
-	if !ok {
-		r.t.Errorf("sent was %q, not %q", got, want)
-	}
 }
 
 // gaps are the times between requests since the last call.
@@ -154,20 +105,20 @@ func (r *rig) gaps() (list []time.Duration) {
 func TestAChangeIsFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, reply{status: 200, body: set("1/1s")})
-		defer r.end()
-		r.sent("1/1s")
+		defer r.End()
+		r.Sent("1/1s")
 		time.Sleep(10 * time.Minute)
-		r.sent()
+		r.Sent()
 		r.says(reply{status: 200, body: set("2/1s")})
 		time.Sleep(40 * time.Second)
-		r.sent("2/1s")
+		r.Sent("2/1s")
 	})
 }
 
 func TestNodesDoNotAskInStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, reply{status: 200, body: set("1/1s")}, WithInterval(time.Minute))
-		defer r.end()
+		defer r.End()
 		time.Sleep(2 * time.Hour)
 		gaps := r.gaps()
 		different := map[time.Duration]bool{}
@@ -204,9 +155,9 @@ func TestUnchangedRulesAreNotSentAgain(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newRig(t, reply{status: 200, body: set("1/1s"), header: test.header})
-				defer r.end()
+				defer r.End()
 				time.Sleep(time.Minute)
-				r.sent("1/1s")
+				r.Sent("1/1s")
 				r.mu.Lock()
 				last := r.asked[len(r.asked)-1].Header
 				if last.Get("If-None-Match") != test.none || last.Get("If-Modified-Since") != test.mod || r.asked[0].Header.Get("If-None-Match") != "" {
@@ -241,12 +192,12 @@ func TestFailuresAreReportedOnceAndSlowPolling(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newRig(t, reply{status: 200, body: set("1/1s"), header: map[string]string{"X-None": "1"}})
-				defer r.end()
-				r.sent("1/1s")
+				defer r.End()
+				r.Sent("1/1s")
 				r.gaps()
 				r.says(test.down)
 				time.Sleep(time.Hour)
-				r.sent(test.sent)
+				r.Sent(test.sent)
 				gaps := r.gaps()
 				for i, gap := range gaps {
 					least := 45 * time.Second / 2
@@ -263,10 +214,10 @@ func TestFailuresAreReportedOnceAndSlowPolling(t *testing.T) {
 				if err := r.Reload(t.Context()); err == nil || strings.Contains(err.Error(), "secret") {
 					t.Errorf("reloading says %v", err)
 				}
-				r.sent(test.sent)
+				r.Sent(test.sent)
 				r.says(reply{status: 200, body: set("1/1s")})
 				time.Sleep(7 * time.Minute)
-				r.sent("1/1s") // so that who listens knows that it is back
+				r.Sent("1/1s") // so that who listens knows that it is back
 				r.gaps()
 				time.Sleep(10 * time.Minute)
 				if n := len(r.gaps()); n < 14 {
@@ -281,14 +232,14 @@ func TestBackAfterAFailureWithoutAChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		good := reply{status: 200, body: set("1/1s"), header: map[string]string{"ETag": `"1"`}}
 		r := newRig(t, good)
-		defer r.end()
-		r.sent("1/1s")
+		defer r.End()
+		r.Sent("1/1s")
 		r.says(reply{status: 500})
 		time.Sleep(time.Minute)
-		r.sent("bad: 500")
+		r.Sent("bad: 500")
 		r.says(good) // answers 304
 		time.Sleep(2 * time.Minute)
-		r.sent("1/1s")
+		r.Sent("1/1s")
 	})
 }
 
@@ -304,13 +255,13 @@ func TestRetryAfterIsKept(t *testing.T) {
 					text = time.Now().Add(least).UTC().Format(http.TimeFormat)
 				}
 				r := newRig(t, reply{status: 429, header: map[string]string{"Retry-After": text}})
-				defer r.end()
+				defer r.End()
 				synctest.Wait()
 				r.says(reply{status: 200, body: set("1/1s")})
 				time.Sleep(least - time.Second)
-				r.sent("bad: 429")
+				r.Sent("bad: 429")
 				time.Sleep(2 * time.Second)
-				r.sent("1/1s")
+				r.Sent("1/1s")
 			})
 		})
 	}
@@ -319,12 +270,12 @@ func TestRetryAfterIsKept(t *testing.T) {
 func TestMistakesAreReportedAndPollingGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, reply{status: 200, body: set("1/1s"), header: map[string]string{"ETag": `"1"`}})
-		defer r.end()
-		r.sent("1/1s")
+		defer r.End()
+		r.Sent("1/1s")
 		for etag, body := range map[string]string{`"2"`: set("1/60"), `"3"`: "", `"4"`: "<html>Sign in</html>"} {
 			r.says(reply{status: 200, body: body, header: map[string]string{"ETag": etag}})
 			time.Sleep(10 * time.Minute)
-			r.sent("bad: weir.yaml:")
+			r.Sent("bad: weir.yaml:")
 			r.mu.Lock()
 			if n := len(r.asked); n < 14 {
 				t.Errorf("asked %d times in ten minutes", n)
@@ -334,27 +285,27 @@ func TestMistakesAreReportedAndPollingGoesOn(t *testing.T) {
 			if err := r.Reload(t.Context()); err == nil {
 				t.Error("reloading a mistake is well")
 			}
-			r.sent("bad: weir.yaml:")
+			r.Sent("bad: weir.yaml:")
 		}
 		r.says(reply{status: 200, body: set("1/1s")})
 		time.Sleep(time.Minute)
-		r.sent("1/1s")
+		r.Sent("1/1s")
 	})
 }
 
 func TestReloadWhenItEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, reply{status: 200, body: set("1/1s")})
-		r.sent("1/1s")
+		r.Sent("1/1s")
 		r.says(reply{after: time.Hour})
 		answers := make(chan error)
 		go func() { answers <- r.Reload(t.Context()) }()
 		time.Sleep(time.Second)
-		r.end()
+		r.End()
 		if err := <-answers; !errors.Is(err, context.Canceled) {
 			t.Errorf("the answer is %v", err)
 		}
-		r.sent()
+		r.Sent()
 	})
 }
 
@@ -565,7 +516,7 @@ func FuzzAnswers(f *testing.F) {
 	f.Add(429, "", "\x00", "x", "x", "-1")
 	f.Add(200, "rules: [", "W/", "", "", "99999999999999999999")
 	f.Fuzz(func(t *testing.T, status int, body, etag, modified, date, after string) {
-		r := &rig{t: t, now: reply{status: status, body: body, header: map[string]string{"ETag": etag, "Last-Modified": modified, "Date": date, "Retry-After": after}}}
+		r := &rig{now: reply{status: status, body: body, header: map[string]string{"ETag": etag, "Last-Modified": modified, "Date": date, "Retry-After": after}}}
 		s, err := New("https://config.example.com/")
 		do(t, err)
 		s.client.Transport = r

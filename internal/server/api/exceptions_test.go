@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/internal/gatetest"
 	"github.com/weirproject/weir/internal/server/api"
 	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/rules"
@@ -32,10 +32,7 @@ func excepting(t testing.TB) http.Handler {
 	if err != nil || len(set.Unfit()) > 0 {
 		t.Fatal(err, set.Unfit())
 	}
-	g, err := gate.New(memstore.New(), set, gate.WithLocal(memstore.New()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := gatetest.Of(t, memstore.New(), set)
 	h, err := api.New(g, api.Config{})
 	if err != nil {
 		t.Fatal(err)

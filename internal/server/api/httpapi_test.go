@@ -14,12 +14,11 @@ import (
 	"testing/iotest"
 
 	"github.com/weirproject/weir"
-	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/internal/gatetest"
 	"github.com/weirproject/weir/internal/server/api"
 	"github.com/weirproject/weir/internal/server/web"
 	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/pathform"
-	"github.com/weirproject/weir/rules"
 )
 
 const someRules = `
@@ -33,23 +32,9 @@ rules:
   - {name: export, match: {path: /export}, key: [user], on_missing: skip, on_store_error: deny, limit: 5/1h}
 `
 
-// compiled are the rules of a text.
-func compiled(t testing.TB, text string) *rules.Set {
-	t.Helper()
-	set, err := rules.Load("rules.yaml", []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return set
-}
-
 func handler(t testing.TB, store weir.Store, text string, config ...api.Config) http.Handler {
 	t.Helper()
-	g, err := gate.New(store, compiled(t, text), gate.WithLocal(memstore.New()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	h, err := api.New(g, append(config, api.Config{})[0])
+	h, err := api.New(gatetest.New(t, store, text), append(config, api.Config{})[0])
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/weirproject/weir/clientaddr"
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/httplimit"
+	"github.com/weirproject/weir/internal/gatetest"
 	"github.com/weirproject/weir/internal/server/forwardauth"
 	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/rules"
@@ -22,16 +23,8 @@ import (
 
 func gateOf(t testing.TB, text string) (*gate.Gate, weir.Store) {
 	t.Helper()
-	set, err := rules.Load("weir.yaml", []byte("rules:\n"+text))
-	if err != nil {
-		t.Fatal(err)
-	}
 	store := memstore.New()
-	g, err := gate.New(store, set, gate.WithLocal(memstore.New()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return g, store
+	return gatetest.New(t, store, "rules:\n"+text), store
 }
 
 // proxies trusts 10.0.0.0/8, and Unix sockets.

@@ -18,10 +18,10 @@ import (
 	"time"
 
 	"github.com/weirproject/weir/clientaddr"
-	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/internal/gatetest"
+	"github.com/weirproject/weir/internal/redistest"
 	"github.com/weirproject/weir/internal/server/forwardauth"
 	"github.com/weirproject/weir/memstore"
-	"github.com/weirproject/weir/rules"
 )
 
 // read returns a file of the repository. Its configurations are run unchanged except for addresses.
@@ -67,24 +67,13 @@ type street struct {
 }
 
 func newStreet(t *testing.T) *street {
-	file, err := rules.Parse("weir.yaml", []byte(blocks(t, "yaml", 2)[0]+
-		"  - {name: login, match: {method: POST, path: /login}, limit: sliding_log 1/1m}\nallow: {header.X-Pass: [friend]}\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := rules.Compile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	g, err := gate.New(memstore.New(), set, gate.WithLocal(memstore.New()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	set := gatetest.Rules(t, blocks(t, "yaml", 2)[0]+
+		"  - {name: login, match: {method: POST, path: /login}, limit: sliding_log 1/1m}\nallow: {header.X-Pass: [friend]}\n")
 	clients, err := clientaddr.New(set.TrustedProxies())
 	if err != nil {
 		t.Fatal(err)
 	}
-	handler, err := forwardauth.New(g, clients)
+	handler, err := forwardauth.New(gatetest.Of(t, memstore.New(), set), clients)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,17 +82,7 @@ func newStreet(t *testing.T) *street {
 	weir := httptest.NewServer(mux)
 	t.Cleanup(weir.Close)
 	return &street{t: t, service: newService(t), weir: weir.Listener.Addr().String(),
-		proxy: free(t), server: weir, dir: t.TempDir()}
-}
-
-func free(t *testing.T) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	return listener.Addr().String()
+		proxy: redistest.FreeAddr(t), server: weir, dir: t.TempDir()}
 }
 
 func (s *street) write(name, text string) (path string) {
@@ -186,7 +165,7 @@ func (s *street) client(address string) *client {
 	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}
 	transport := &http.Transport{DialContext: dialer.DialContext}
 	s.t.Cleanup(transport.CloseIdleConnections)
-	return &client{s.t, "http://" + s.proxy, &http.Client{Transport: transport, Timeout: 20 * time.Second}}
+	return &client{s.t, "http://" + s.proxy, &http.Client{Transport: transport, Timeout: time.Minute}}
 }
 
 type reply struct {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -18,6 +17,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/weirproject/weir/internal/redistest"
 	"github.com/weirproject/weir/internal/server/gateway"
 )
 
@@ -119,16 +119,6 @@ func (w *witness) await(t *testing.T) int {
 	}
 }
 
-func closedPort(t *testing.T) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	return "http://" + listener.Addr().String()
-}
-
 func TestUpstreamFailures(t *testing.T) {
 	silent := open(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	mute := open(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
@@ -144,7 +134,7 @@ func TestUpstreamFailures(t *testing.T) {
 		transport      http.RoundTripper // nil: the usual one, because the machine may be slow too
 		status         int
 	}{
-		{"closed port", closedPort(t), nil, 502}, {"connection closed", mute.URL, nil, 502},
+		{"closed port", "http://" + redistest.FreeAddr(t), nil, 502}, {"connection closed", mute.URL, nil, 502},
 		{"it speaks something else", garbled.URL, nil, 502}, {"it is slow", silent.URL, impatient, 504},
 	} {
 		w := newWitness()

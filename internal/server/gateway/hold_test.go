@@ -6,27 +6,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/httplimit"
+	"github.com/weirproject/weir/internal/gatetest"
 	"github.com/weirproject/weir/memstore"
-	"github.com/weirproject/weir/rules"
 )
 
 // With hold_until: done, clients that disconnect at once do not evade the concurrency limit of a
 // service that ignores disconnects.
 func TestDisconnectedClientsStayCounted(t *testing.T) {
-	file, err := rules.Parse("f", []byte("rules: [{name: c, limit: concurrency 2 ttl 1h, hold_until: done}]"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := rules.Compile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	g, err := gate.New(memstore.New(), set, gate.WithLocal(memstore.New()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := gatetest.New(t, memstore.New(), "rules: [{name: c, limit: concurrency 2 ttl 1h, hold_until: done}]")
 	limit, err := httplimit.ByRules(g)
 	if err != nil {
 		t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/internal/gatetest"
 	"github.com/weirproject/weir/internal/redistest"
 	"github.com/weirproject/weir/internal/server/resp"
 	"github.com/weirproject/weir/memstore"
@@ -189,7 +190,7 @@ func bubble(t *testing.T, limits resp.Limits, opts ...resp.Option) (near net.Con
 func bubbles(t *testing.T, limits resp.Limits, opts ...resp.Option) (dial func() net.Conn, end func()) {
 	t.Helper()
 	store := memstore.New()
-	g, err := gate.New(store, compile(t, someRules), gate.WithLocal(store))
+	g, err := gate.New(store, gatetest.Rules(t, someRules), gate.WithLocal(store))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -293,7 +294,7 @@ func TestConnectionsLeaveNoGoroutines(t *testing.T) {
 
 func TestNewRefusesInvalidOptions(t *testing.T) {
 	store := memstore.New()
-	g, err := gate.New(store, compile(t, someRules), gate.WithLocal(store))
+	g, err := gate.New(store, gatetest.Rules(t, someRules), gate.WithLocal(store))
 	if err != nil {
 		t.Fatal(err)
 	}

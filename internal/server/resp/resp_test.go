@@ -14,9 +14,9 @@ import (
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/internal/gatetest"
 	"github.com/weirproject/weir/internal/server/resp"
 	"github.com/weirproject/weir/memstore"
-	"github.com/weirproject/weir/rules"
 )
 
 const someRules = `
@@ -72,13 +72,12 @@ func openOn(t testing.TB, store weir.Store, opts ...resp.Option) *testServer {
 func (h *testServer) open(t testing.TB, opts ...resp.Option) *testServer {
 	t.Helper()
 	h.t, h.seen, h.served = t, new(atomic.Int64), make(chan error, 1)
-	g, err := gate.New(h.store, compile(t, h.someRules), gate.WithLocal(memstore.New()), gate.WithObserver(func(*gate.Verdict) { h.seen.Add(1) }))
+	observe := gate.WithObserver(func(*gate.Verdict) { h.seen.Add(1) })
+	server, err := resp.New(gatetest.New(t, h.store, h.someRules, observe), h.store, opts...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if h.server, err = resp.New(g, h.store, opts...); err != nil {
-		t.Fatal(err)
-	}
+	h.server = server
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -87,15 +86,6 @@ func (h *testServer) open(t testing.TB, opts ...resp.Option) *testServer {
 	go func() { h.served <- h.server.Serve(listener) }()
 	t.Cleanup(h.server.Close)
 	return h
-}
-
-func compile(t testing.TB, text string) *rules.Set {
-	t.Helper()
-	set, err := rules.Load("weir.yaml", []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return set
 }
 
 func (h *testServer) pass(d time.Duration) { h.clock.Add(d.Microseconds()) }

@@ -108,12 +108,7 @@ func (a *Access) Identify(r *http.Request, writes bool) (caller string, err erro
 		return "", err
 	}
 	if writes && !mayWrite {
-		if caller == "" {
-			caller = "this token"
-		}
-		p := Refuse(http.StatusForbidden, "%s may only read", caller)
-		p.authenticate = `Bearer realm="weir", error="insufficient_scope"`
-		return "", p
+		return "", mayOnlyRead(caller)
 	}
 	if actor := r.Header.Get(actorField); actor != "" && caller != "" {
 		if !plain(actor) {
@@ -125,15 +120,51 @@ func (a *Access) Identify(r *http.Request, writes bool) (caller string, err erro
 	return caller, nil
 }
 
+// IdentifyToken is Identify for a protocol other than HTTP. It has the value of an Authorization field; sessions and
+// certificates are not accepted. Its errors are of type *Problem.
+func (a *Access) IdentifyToken(authorization string, writes bool) error {
+	if len(a.Tokens) == 0 {
+		return nil
+	}
+	text, ok := bearer(authorization)
+	if !ok {
+		return a.noToken()
+	}
+	caller, mayWrite, err := a.byToken(text)
+	if err == nil && writes && !mayWrite {
+		err = mayOnlyRead(caller)
+	}
+	return err
+}
+
+func mayOnlyRead(caller string) *Problem {
+	if caller == "" {
+		caller = "this token"
+	}
+	p := Refuse(http.StatusForbidden, "%s may only read", caller)
+	p.authenticate = `Bearer realm="weir", error="insufficient_scope"`
+	return p
+}
+
+func (a *Access) byToken(text string) (name string, mayWrite bool, err error) {
+	if i := a.find(sha256.Sum256([]byte(text))); i >= 0 {
+		return a.Tokens[i].Name, a.Tokens[i].Write, nil
+	}
+	p := Refuse(http.StatusUnauthorized, "the token is not known here")
+	p.authenticate = `Bearer realm="weir", error="invalid_token"`
+	return "", false, p
+}
+
+func (a *Access) noToken() *Problem {
+	p := Refuse(http.StatusUnauthorized, "this needs a %s: Authorization: Bearer TOKEN", a.Credential)
+	p.authenticate = `Bearer realm="weir"`
+	return p
+}
+
 // known returns the name of an authenticated caller.
 func (a *Access) known(r *http.Request) (name string, mayWrite bool, err error) {
 	if text, ok := bearer(r.Header.Get("Authorization")); ok {
-		if i := a.find(sha256.Sum256([]byte(text))); i >= 0 {
-			return a.Tokens[i].Name, a.Tokens[i].Write, nil
-		}
-		p := Refuse(http.StatusUnauthorized, "the token is not known here")
-		p.authenticate = `Bearer realm="weir", error="invalid_token"`
-		return "", false, p
+		return a.byToken(text)
 	}
 	if _, i := a.session(r); i >= 0 {
 		return a.Tokens[i].Name, a.Tokens[i].Write, nil
@@ -145,9 +176,7 @@ func (a *Access) known(r *http.Request) (name string, mayWrite bool, err error) 
 			return "certificate " + name, mayWrite, nil
 		}
 	}
-	p := Refuse(http.StatusUnauthorized, "this needs a %s: Authorization: Bearer TOKEN", a.Credential)
-	p.authenticate = `Bearer realm="weir"`
-	return "", false, p
+	return "", false, a.noToken()
 }
 
 // find returns the index of a token, or −1. It compares with every token, in constant time.

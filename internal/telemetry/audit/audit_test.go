@@ -18,6 +18,7 @@ import (
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/internal/gatetest"
 	"github.com/weirproject/weir/internal/redistest"
 	"github.com/weirproject/weir/internal/telemetry"
 	"github.com/weirproject/weir/memstore"
@@ -29,25 +30,13 @@ var quiet = slog.New(slog.DiscardHandler)
 // open makes a gate in memory by the text of a rule file.
 func open(t testing.TB, text string, observers ...func(*gate.Verdict)) *gate.Gate {
 	t.Helper()
-	file, err := rules.Parse("weir.yaml", []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := rules.Compile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
 	store := memstore.New()
 	t.Cleanup(func() { store.Close() })
-	opts := []gate.Option{gate.WithLocal(store)}
+	var opts []gate.Option
 	for _, observe := range observers {
 		opts = append(opts, gate.WithObserver(observe))
 	}
-	g, err := gate.New(store, set, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return g
+	return gatetest.New(t, store, text, opts...)
 }
 
 type headers map[string]string

@@ -31,7 +31,7 @@ type tab struct {
 }
 
 // patience is for a machine that is busy; nothing waits for all of it unless it fails.
-const patience = time.Minute
+const patience = 3 * time.Minute
 
 func open(t *testing.T, s *server) *tab {
 	t.Helper()

@@ -1,0 +1,248 @@
+// Package grpcserver is the gRPC server that the gRPC front ends share: access control, bounds,
+// health checks, reflection, counts, and shutdown. The wiring registers the services.
+//
+// grpc.health.v1 answers everybody, as /readyz does. Other calls need a token, if tokens are
+// configured; reflection accepts a read-only one.
+package grpcserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/reflection"
+	"google.golang.org/grpc/status"
+
+	"github.com/weirproject/weir/internal/server/web"
+)
+
+const (
+	// maxMessage is bytes of a request. Envoy's ext_authz sends all headers of a request, up to 60 KiB, and, if so
+	// configured, the beginning of its body.
+	maxMessage = 256 << 10
+	// maxMetadata is bytes of a request's metadata.
+	maxMetadata = 16 << 10
+	// maxStreams is the most calls at a time on a connection. Envoy opens another connection beyond it.
+	maxStreams = 1000
+	// handshake is the time for the beginning of a connection, TLS included.
+	handshake = 10 * time.Second
+	// minPing is the shortest interval of a client's pings. Clients that ping more often are disconnected, which
+	// costs more than their pings, so it is short.
+	minPing = time.Second
+	// maxAge is how long a connection is used. Clients such as Envoy keep one for ever otherwise, and a node that is
+	// added behind a balancer gets no calls.
+	maxAge      = 10 * time.Minute
+	maxAgeGrace = 30 * time.Second
+	// pingAfter is the idle time after which the server looks whether the client is still there.
+	pingAfter = 2 * time.Minute
+	// lastCalls is how long calls without an end, such as health's Watch, may delay the shutdown.
+	lastCalls = 500 * time.Millisecond
+	pollEvery = 5 * time.Millisecond
+)
+
+// A Config configures a Server. All fields are required.
+type Config struct {
+	Access *web.Access
+	Ready  func() bool // whether health checks succeed
+	Counts Counts
+	Log    *slog.Logger
+	Warn   func(text string, args ...any) // logs what clients can repeat at will
+}
+
+// Counts are told of the calls. The methods are called concurrently.
+type Counts interface {
+	// Began counts the beginning of a call.
+	Began()
+	// Ended counts the end of a call. method is /SERVICE/METHOD, or "unknown"; code is as in OK or NotFound.
+	Ended(method, code string)
+	// Panicked counts a call that panicked, besides Ended.
+	Panicked()
+}
+
+// A Service registers itself at the server.
+type Service func(grpc.ServiceRegistrar)
+
+// A Server serves gRPC. It is safe for concurrent use.
+type Server struct {
+	Config
+	grpc     *grpc.Server
+	health   *health
+	known    map[string]bool // methods
+	inFlight atomic.Int64    // calls that end by themselves
+}
+
+// New makes a server with the services, health checks and reflection.
+func New(c Config, services ...Service) *Server {
+	s := &Server{Config: c, known: make(map[string]bool)}
+	s.grpc = grpc.NewServer(
+		grpc.MaxRecvMsgSize(maxMessage),
+		grpc.MaxHeaderListSize(maxMetadata),
+		grpc.MaxConcurrentStreams(maxStreams),
+		grpc.ConnectionTimeout(handshake),
+		grpc.SharedWriteBuffer(true),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPing, PermitWithoutStream: true}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{
+			MaxConnectionAge:      maxAge,
+			MaxConnectionAgeGrace: maxAgeGrace,
+			Time:                  pingAfter,
+		}),
+		grpc.UnaryInterceptor(s.unary),
+		grpc.StreamInterceptor(s.stream),
+		grpc.UnknownServiceHandler(s.unknown),
+	)
+	for _, register := range services {
+		register(s.grpc)
+	}
+	s.health = newHealth(c.Ready)
+	grpc_health_v1.RegisterHealthServer(s.grpc, s.health)
+	reflection.Register(s.grpc)
+	for service, info := range s.grpc.GetServiceInfo() {
+		s.health.services[service] = true
+		for _, method := range info.Methods {
+			s.known["/"+service+"/"+method.Name] = true
+		}
+	}
+	return s
+}
+
+// unary handles one call.
+func (s *Server) unary(ctx context.Context, request any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (
+	answer any, err error) {
+	s.inFlight.Add(1)
+	s.Counts.Began()
+	defer func() {
+		err = s.recovered(recover(), info.FullMethod, err)
+		s.inFlight.Add(-1)
+		s.Counts.Ended(info.FullMethod, status.Code(err).String())
+	}()
+	if err := s.admit(ctx, info.FullMethod); err != nil {
+		return nil, err
+	}
+	return next(ctx, request)
+}
+
+// stream handles a call of Watch, of reflection, or of an unknown method.
+func (s *Server) stream(service any, stream grpc.ServerStream, info *grpc.StreamServerInfo,
+	next grpc.StreamHandler) (err error) {
+	method := info.FullMethod
+	if !s.known[method] {
+		method = "unknown"
+	}
+	s.Counts.Began()
+	defer func() {
+		err = s.recovered(recover(), method, err)
+		s.Counts.Ended(method, status.Code(err).String())
+	}()
+	if err := s.admit(stream.Context(), info.FullMethod); err != nil {
+		return err
+	}
+	return next(service, stream)
+}
+
+// recovered turns a panic into an error. The program continues, as net/http's server does: one bad request should not
+// end the calls of others.
+func (s *Server) recovered(panicked any, method string, err error) error {
+	if panicked == nil {
+		return err
+	}
+	s.Counts.Panicked()
+	s.Log.Error("gRPC call panicked: this is a bug, please report it", "method", method,
+		"panic", fmt.Sprint(panicked), "stack", string(debug.Stack()))
+	return status.Error(codes.Internal, "internal error: see the log of the server")
+}
+
+// Prefixes of methods whose access differs.
+const (
+	healthPrefix     = "/grpc.health.v1."
+	reflectionPrefix = "/grpc.reflection."
+)
+
+// admit checks the caller's token.
+func (s *Server) admit(ctx context.Context, method string) error {
+	if len(s.Access.Tokens) == 0 || strings.HasPrefix(method, healthPrefix) {
+		return nil
+	}
+	var sent string
+	if values := metadata.ValueFromIncomingContext(ctx, "authorization"); len(values) > 0 {
+		sent = values[0]
+	}
+	err := s.Access.IdentifyToken(sent, !strings.HasPrefix(method, reflectionPrefix))
+	var problem *web.Problem
+	if errors.As(err, &problem) {
+		return status.Error(codeOf(problem), problem.Detail)
+	}
+	return err
+}
+
+func codeOf(p *web.Problem) codes.Code {
+	if p.Status == 403 {
+		return codes.PermissionDenied
+	}
+	return codes.Unauthenticated
+}
+
+// unknown refuses a method that no service has.
+func (s *Server) unknown(_ any, stream grpc.ServerStream) error {
+	method, _ := grpc.MethodFromServerStream(stream)
+	s.Warn("gRPC call of an unknown method refused", "method", web.Shorten(method))
+	return status.Errorf(codes.Unimplemented, "there is no %.100q; services here: %s",
+		method, strings.Join(s.Services(), ", "))
+}
+
+// Services are the names of the services, sorted.
+func (s *Server) Services() (names []string) {
+	for name := range s.grpc.GetServiceInfo() {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Serve serves the connections of a listener until Shutdown or Close.
+func (s *Server) Serve(l net.Listener) error { return s.grpc.Serve(l) }
+
+// Drain makes health checks fail, and continues to serve.
+func (s *Server) Drain() { s.health.drain() }
+
+// Shutdown closes the listeners, asks clients to disconnect, and waits for calls in flight until the context ends.
+// It returns the number of calls that are left.
+func (s *Server) Shutdown(ctx context.Context) (cut int) {
+	s.Drain()
+	s.health.end()
+	stopped := make(chan struct{})
+	go func() {
+		s.grpc.GracefulStop()
+		close(stopped)
+	}()
+	last, cancel := context.WithTimeout(ctx, lastCalls)
+	defer cancel()
+	select {
+	case <-stopped:
+		return 0
+	case <-last.Done():
+	}
+	ticker := time.NewTicker(pollEvery)
+	defer ticker.Stop()
+	for s.inFlight.Load() > 0 && ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-ticker.C:
+		}
+	}
+	return int(s.inFlight.Load())
+}
+
+// Close closes all connections.
+func (s *Server) Close() { s.grpc.Stop() }
