@@ -17,7 +17,9 @@ type Response struct {
 	Header map[string][]string // by canonical name, as http.Header
 }
 
-func (r *Response) counts(rule *rules.Rule) bool { return r.Status == 0 || rule.Counts(r.Status, r.Header) }
+func (r *Response) counts(rule *rules.Rule) bool {
+	return r.Status == 0 || rule.Counts(r.Status, r.Header)
+}
 
 // A Counting is how the reservation of one rule with count_if ended.
 type Counting struct {
