@@ -106,12 +106,13 @@ cover:
 
 # race runs all tests with it, which is slow. A race shows soon or never, so the suite of stores makes fewer draws, and
 # tests are short; see the files race_test.go too. Of the layers, all together pass the suite of stores on Redis, and none of them by itself.
-# SEQUENTIAL are long tests of one goroutine, or of what Redis does.
+# SEQUENTIAL are long tests of one goroutine, or of what Redis does; so is the flood of keys in the suite of stores.
 SEQUENTIAL = TestMemoryFull TestSoak TestVectors.* TestCosts TestStories TestBounds.* TestLongLogsAgreeWithTheEmbeddedStore \
 	TestManyExpiredLeases.* TestStoreStaysBelowItsCeilingOfBytes TestLongKeysCostNoMoreThanShortOnes \
-	TestResetAfterFullStoreKeepsMemoryBounded TestASetThatCompilesDecidesEveryRequest TestParsingMemoryIsBounded
+	TestResetAfterFullStoreKeepsMemoryBounded TestASetThatCompilesDecidesEveryRequest TestParsingMemoryIsBounded \
+	TestAHundredThousandRules.* TestTenThousandRules.* TestPausesAreSpread
 FEWER_DRAWS = ./redisstore ./layers ./memstore ./observe ./storetest
-racing = $(call tests,$(1),-short -p 3 -race -skip "^($$(echo $(SEQUENTIAL) $(2) | tr ' ' '|'))$$")
+racing = $(call tests,$(1),-short -p 3 -race -skip "^($$(echo $(SEQUENTIAL) $(2) | tr ' ' '|'))$$|^TestStore/^known_faults$$/^eviction")
 race: export GORACE = atexit_sleep_ms=0
 race:
 	@for dir in $(filter-out .,$(MODULES)); do \

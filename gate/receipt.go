@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/rules"
@@ -142,6 +143,23 @@ func (g *Gate) Renew(ctx context.Context, receipt Receipt) error {
 		failed = append(failed, err)
 	}
 	return errors.Join(failed...)
+}
+
+// KeepAlive renews the leases until stop is called; see weir.KeepAlive. Without leases it does nothing.
+func (g *Gate) KeepAlive(ctx context.Context, receipt Receipt, failed func(error)) (stop func()) {
+	var ttl time.Duration // the shortest
+	for i := range receipt {
+		if c := &receipt[i].Claim; c.Lease != "" {
+			own := time.Duration(c.Limit.Period()) * time.Microsecond
+			if ttl == 0 || own < ttl {
+				ttl = own
+			}
+		}
+	}
+	if ttl == 0 {
+		return func() {}
+	}
+	return weir.KeepAlive(ctx, ttl, func(ctx context.Context) error { return g.Renew(ctx, receipt) }, failed)
 }
 
 // ClaimsOf are a rule's claims for a key from rules.Rule.Lookup: to read the remaining units, with Ask.Claims, and to

@@ -36,7 +36,7 @@ type CountResult uint8
 const (
 	Kept       CountResult = iota // the response counts: the units stay charged
 	NoResponse                    // kept too
-	GivenBack                     // the response does not count
+	Returned                      // the response does not count
 	Lost                          // it does not count, and the store did not take the units back: they stay charged
 )
 
@@ -102,7 +102,7 @@ func (g *Gate) SettleResponse(ctx context.Context, guard Charged, receipt Receip
 	}
 	receipt.eachRule(func(c *Charged) {
 		if c.void {
-			g.ended(&Counting{Rule: c.Rule, Key: c.Claim.Key, Result: GivenBack})
+			g.ended(&Counting{Rule: c.Rule, Key: c.Claim.Key, Result: Returned})
 		}
 	})
 	ctx, cancel := detached(ctx, countTimeout)
@@ -148,7 +148,7 @@ func (g *Gate) unreserve(ctx context.Context, back Receipt) error {
 	}
 	refund := func(ctx context.Context) error { return g.by(&back[0]).Refund(ctx, claims, back[0].Taken, nil) }
 	end := func(err error) {
-		result := GivenBack
+		result := Returned
 		if err != nil {
 			result = Lost
 		}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/http"
 	"slices"
-	"time"
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
@@ -17,7 +16,7 @@ type byLimiter struct {
 	*config
 	limiter *weir.Limiter
 	key     Key
-	ttl     time.Duration // of the shortest lease; 0: the limiter holds none
+	holds   bool // the limiter has concurrency limits
 }
 
 func (d *byLimiter) decide(c *call) {
@@ -30,7 +29,7 @@ func (d *byLimiter) decide(c *call) {
 	a := &c.event.Answer
 	switch {
 	case err != nil:
-	case d.ttl > 0 || d.after != nil:
+	case d.holds || d.after != nil:
 		err = d.reserve(c, key, cost)
 	default:
 		*a, err = d.limiter.AllowN(r.Context(), key, cost)

@@ -73,7 +73,7 @@ func (d *byRules) decide(c *call) {
 	}
 	v := &c.verdict
 	err := d.gate.Decide(c.request.Context(), &c.view, ask, v)
-	c.event = event(v)
+	c.event = EventOf(v)
 	switch {
 	case err != nil:
 		c.failByRules(err)
@@ -143,8 +143,8 @@ func (d *byRules) pathForm() pathform.Form {
 	return d.gate.Rules().PathForm()
 }
 
-// event is the observer's event for a verdict.
-func event(v *gate.Verdict) Event {
+// EventOf is the event of a verdict. It is for middleware of other protocols.
+func EventOf(v *gate.Verdict) Event {
 	e := Event{Rule: v.Rule, Err: v.Err, Answer: answerOf(v)}
 	switch {
 	case v.Outcome == gate.Refused:

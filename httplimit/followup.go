@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/weirproject/weir"
@@ -176,12 +177,8 @@ type actualCost func(*gate.Charged, *served) (units int64, ok bool, err error)
 // newFollowUp is the follow-up of a decision of a gate. With a nil actual, costs stay as charged; counted if a rule has
 // count_if.
 func newFollowUp(g *gate.Gate, receipt gate.Receipt, actual actualCost, counted bool) *followUp {
-	d, ttl := new(followUp), timeToLive(receipt)
-	if ttl > 0 {
-		d.keep = func(ctx context.Context, failed func(error)) func() {
-			return weir.KeepAlive(ctx, ttl, func(ctx context.Context) error { return g.Renew(ctx, receipt) }, failed)
-		}
-	}
+	d := new(followUp)
+	d.keep = func(ctx context.Context, failed func(error)) func() { return g.KeepAlive(ctx, receipt, failed) }
 	rest := receipt // what head did not give back; keep runs on another goroutine and reads receipt
 	if counted {
 		d.head = func(ctx context.Context, s *served, notify func(Outcome, error)) {
@@ -197,10 +194,8 @@ func newFollowUp(g *gate.Gate, receipt gate.Receipt, actual actualCost, counted 
 				notify(Unsettled, err)
 			}
 		}
-		if ttl > 0 {
-			if err := g.Release(ctx, receipt); err != nil {
-				notify(Unreleased, err)
-			}
+		if err := g.Release(ctx, receipt); err != nil {
+			notify(Unreleased, err)
 		}
 	}
 	return d
@@ -221,30 +216,7 @@ func settle(ctx context.Context, g *gate.Gate, receipt gate.Receipt, s *served, 
 	return errors.Join(unknown, err)
 }
 
-// timeToLive is the shortest time-to-live of the leases; 0 without leases.
-func timeToLive(receipt gate.Receipt) (ttl time.Duration) {
-	for i := range receipt {
-		if receipt[i].Claim.Lease != "" {
-			ttl = shorter(ttl, receipt[i].Claim.Limit)
-		}
-	}
-	return ttl
-}
-
-// shortest is the shortest time-to-live of the concurrency limits; 0 without any.
-func shortest(limits []*weir.Limit) (ttl time.Duration) {
-	for _, limit := range limits {
-		if limit.Algorithm() == weir.AlgorithmConcurrency {
-			ttl = shorter(ttl, limit)
-		}
-	}
-	return ttl
-}
-
-func shorter(ttl time.Duration, limit *weir.Limit) time.Duration {
-	own := time.Duration(limit.Period()) * time.Microsecond
-	if ttl == 0 {
-		return own
-	}
-	return min(ttl, own)
+// holds reports whether one of the limits is a concurrency limit.
+func holds(limits []*weir.Limit) bool {
+	return slices.ContainsFunc(limits, func(l *weir.Limit) bool { return l.Algorithm() == weir.AlgorithmConcurrency })
 }

@@ -130,15 +130,15 @@ const (
 	Deny
 )
 
-// key returns the key to charge; "" skips the limit.
-func (m Missing) key(key Key, r *http.Request) (string, error) {
-	text, err := key(r)
+// Choose returns the key to count for the result of a function that returns keys; "" skips the limit. Keys over 256
+// bytes are hashed. The error, which is ErrMissing, denies the request. It is for middleware of other protocols.
+func (m Missing) Choose(key string, err error) (string, error) {
 	switch {
-	case err == nil && len(text) > longest:
-		sum := sha256.Sum256([]byte(text))
+	case err == nil && len(key) > longest:
+		sum := sha256.Sum256([]byte(key))
 		return "\x00sha256:" + hex.EncodeToString(sum[:]), nil
-	case err == nil && text != "":
-		return text, nil
+	case err == nil && key != "":
+		return key, nil
 	case m == Skip:
 		return "", nil
 	case m == Deny:
@@ -146,6 +146,9 @@ func (m Missing) key(key Key, r *http.Request) (string, error) {
 	}
 	return anonymous, nil
 }
+
+// key is Choose for the key of a request.
+func (m Missing) key(key Key, r *http.Request) (string, error) { return m.Choose(key(r)) }
 
 // A missingError denies a request because it has no key.
 type missingError struct{ cause error }

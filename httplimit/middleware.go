@@ -22,7 +22,7 @@ func New(limiter *weir.Limiter, key Key, options ...Option) (func(http.Handler) 
 	if err != nil {
 		return nil, err
 	}
-	d := &byLimiter{config: c, limiter: limiter, key: key, ttl: shortest(limiter.Limits())}
+	d := &byLimiter{config: c, limiter: limiter, key: key, holds: holds(limiter.Limits())}
 	return c.middleware(d.decide, limiter.Limits()), nil
 }
 

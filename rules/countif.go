@@ -78,6 +78,7 @@ func (b *builder) countIf(i int, s *Spec) *countIf {
 		why   string
 	}{
 		{"candidate", len(s.Candidate.Limit) > 0, "a request that only the candidate grants has no response"},
+		{"charge: full", s.Charge == ChargeFull, "the debt does not come back"},
 		{"lease_percent", s.LeasePercent != 0, "units that were prefetched are not those that come back"},
 		{"local_ceiling", s.LocalCeiling != 0, "the ceiling may have refilled the units that come back"},
 	} {

@@ -106,6 +106,9 @@ var ruleFields = mapping[Spec]{"rule", "", []field[Spec]{
 		"units of a request: a number, or [its origin](#cost)", "1, and callers may state another"},
 	{"count_if", nested(&countIfFields, func(s *Spec) *CountIf { return &s.CountIf }),
 		"which [responses](#counting-by-response) count: the units of other requests are given back", "every request counts"},
+	{"charge", choice(charges, func(s *Spec) *Charge { return &s.Charge }),
+		"`fitting`: a request passes if its cost is left; `full`: while [anything is left](#charge-full), and its " +
+			"whole cost is charged, beyond the limit too", "`fitting`"},
 	{"mode", choice(modes, func(s *Spec) *Mode { return &s.Mode }),
 		"`enforce`, or `shadow`: refusals are counted and requests pass", "`enforce`"},
 	{"ban", nested(&banFields, func(s *Spec) *Ban { return &s.Ban }), "[bans](#bans) after repeated refusals", "none"},
@@ -152,6 +155,9 @@ var matchFields = mapping[Match]{"match", "", []field[Match]{
 	{"query", table(func(m *Match) *map[string][]string { return &m.Query }), "the same, of query parameters", ""},
 	{"descriptor", table(func(m *Match) *map[string][]string { return &m.Descriptor }),
 		"the same, of descriptors from the front end", ""},
+	{"descriptor_keys", list("text", bounds.Values, func(m *Match) *[]string { return &m.DescriptorKeys }),
+		"the names of all descriptors of the request, no more and in this order; from front ends that keep it: " +
+			"Envoy's rate limit service and the [API](api.md)", ""},
 }}
 
 var serviceFields = mapping[ServiceSpec]{"service", "", []field[ServiceSpec]{

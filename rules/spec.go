@@ -55,6 +55,7 @@ type Spec struct {
 	Overrides    []Override      // other limits for some keys
 	Cost         Cost            // the zero Cost is 1, and callers may state another
 	CountIf      CountIf         // the zero CountIf counts every request
+	Charge       Charge          // "" is ChargeFitting
 	Mode         Mode            // "" is Enforce
 	OnStoreError StoreError      // "" is Local
 	Response     Response        // fields that differ from the file's
@@ -83,6 +84,9 @@ type Match struct {
 	Header     map[string][]string
 	Query      map[string][]string
 	Descriptor map[string][]string
+
+	// DescriptorKeys are the names of all descriptors of the request, in order; none: any.
+	DescriptorKeys []string
 }
 
 // A Cost is the number of units of a request. Units alone is a fixed cost that neither callers nor responses
@@ -147,6 +151,17 @@ const (
 )
 
 var onMissing = []OnMissing{Anonymous, Skip, Deny}
+
+// Charge says which requests a rule grants.
+type Charge string
+
+// The words of charge.
+const (
+	ChargeFitting Charge = "fitting" // those whose cost is left
+	ChargeFull    Charge = "full"    // all while anything is left; the whole cost is charged, beyond the limit too
+)
+
+var charges = []Charge{ChargeFitting, ChargeFull}
 
 // Mode is the mode of a rule.
 type Mode string

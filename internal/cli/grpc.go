@@ -6,11 +6,14 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/weirproject/weir/internal/server/grpcserver"
+	"github.com/weirproject/weir/internal/server/rls"
 )
 
 // grpcServices are the services at --grpc. A front end has one entry here, which registers it.
 func (v *server) grpcServices() ([]grpcserver.Service, error) {
-	return nil, nil
+	return []grpcserver.Service{
+		rls.New(v.engine.Gate, v.flags.rls),
+	}, nil
 }
 
 func (v *server) openGRPC(l *listenerFlags) error {

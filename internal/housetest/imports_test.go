@@ -172,12 +172,12 @@ var vendors = map[string]struct {
 	"github.com/go-json-experiment/json":  {[]string{"internal/server/api", "internal/server/admin", "internal/server/console", "internal/server/web"}, "documents over HTTP are read with one strictness"},
 	"github.com/prometheus/client_golang": {[]string{"observe", "engine", "internal/telemetry"}, "who counts needs it; who is counted does not"},
 	"google.golang.org/grpc": {[]string{"internal/cli", "internal/server/grpcserver", "internal/server/rls",
-		"internal/server/extauthz", "internal/server/rpcapi", "grpclimit"},
+		"internal/server/extauthz", "internal/server/rpcapi", "grpclimit", "examples/grpc"},
 		"front ends that speak gRPC; library users of the others compile none of it"},
 	"github.com/envoyproxy/go-control-plane": {[]string{"internal/server/rls", "internal/server/extauthz"},
 		"Envoy's contracts belong to the front ends that speak them"},
 	"google.golang.org/protobuf": {[]string{"internal/server/rls", "internal/server/extauthz", "internal/server/rpcapi",
-		"proto/weir/v1", "grpclimit", "internal/telemetry/otlp/otlptest"}, "messages of gRPC; of OpenTelemetry in tests"},
+		"proto/weir/v1", "grpclimit", "examples/grpc", "internal/telemetry/otlp/otlptest"}, "messages of gRPC; of OpenTelemetry in tests"},
 	"google.golang.org/genproto": {[]string{"internal/server/extauthz", "internal/server/rls", "internal/server/rpcapi",
 		"grpclimit"}, "status codes and details of errors of gRPC"},
 	"github.com/dunglas/httpsfv":        {[]string{"internal/ratefields"}, "clients read RateLimit of any server"},
@@ -237,6 +237,22 @@ func TestNoTemplateIsExecuted(t *testing.T) {
 		for _, path := range p.Imports {
 			if path == "text/template" || path == "html/template" {
 				t.Errorf("%s imports %s: write the text with fmt", p.ImportPath, path)
+			}
+		}
+	}
+}
+
+// compilesGRPC are the public packages whose users compile gRPC.
+var compilesGRPC = []string{"grpclimit", "proto/weir/v1"}
+
+func TestUsersOfOtherPackagesCompileNoGRPC(t *testing.T) {
+	for _, p := range packages(t) {
+		if !public(p.path()) || within(p.path(), compilesGRPC...) {
+			continue
+		}
+		for _, dep := range p.Deps {
+			if within(dep, "google.golang.org/grpc") {
+				t.Errorf("%s compiles %s: only grpclimit may", p.ImportPath, dep)
 			}
 		}
 	}

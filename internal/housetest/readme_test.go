@@ -203,10 +203,13 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/engine"
+	"github.com/weirproject/weir/grpclimit"
 	"github.com/weirproject/weir/httplimit"
 	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/redisstore"
@@ -224,6 +227,9 @@ var (
 	_ netip.Addr
 	_ prometheus.Collector
 	_ httplimit.Key
+	_ grpclimit.Key
+	_ grpc.ServerOption
+	_ = insecure.NewCredentials
 	_ rules.File
 	_ = time.Second
 	_ weir.Store

@@ -1,0 +1,246 @@
+package grpclimit
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/httplimit"
+	"github.com/weirproject/weir/pathform"
+	"github.com/weirproject/weir/rules"
+)
+
+// byLimiter decides by a limiter, which reports the deciding limit alone.
+type byLimiter struct {
+	*config
+	limiter *weir.Limiter
+	key     Key
+	holds   bool // the limiter has concurrency limits
+}
+
+func (l *byLimiter) decide(ctx context.Context, call *Call, a *admission) {
+	key, err := l.missing.Choose(l.key(ctx, call))
+	switch {
+	case err != nil:
+		a.event = httplimit.Event{Outcome: httplimit.Denied, Err: err}
+		a.refuse(codes.PermissionDenied, "this call lacks the key that its limit requires")
+		return
+	case key == "":
+		a.event.Outcome = httplimit.Skipped
+		return
+	}
+	cost := int64(1)
+	if l.cost != nil {
+		cost = l.cost(ctx, call)
+	}
+	if l.holds || l.after != nil {
+		err = l.reserve(ctx, key, cost, a)
+	} else {
+		a.event.Answer, err = l.limiter.AllowN(ctx, key, cost)
+	}
+	if err != nil {
+		l.fail(ctx, a, err)
+		return
+	}
+	for _, limit := range l.limiter.Limits() {
+		one := check{limit: limit, fields: l.fields}
+		if limit == a.event.Answer.Limit {
+			one.decision = &a.event.Answer.Decision
+		}
+		a.checks = append(a.checks, one)
+	}
+	if !a.event.Answer.Allowed {
+		a.event.Outcome = httplimit.Refused
+		a.exceed()
+	}
+}
+
+// fail handles a call that the limiter could not decide: it is refused, or passes.
+func (l *byLimiter) fail(ctx context.Context, a *admission, err error) {
+	a.event = httplimit.Event{Outcome: httplimit.Failed, Err: err}
+	var input *weir.InputError
+	switch {
+	case errors.As(err, &input):
+		a.refuse(codes.Internal, "the rate limit could not be checked")
+	case l.failure == httplimit.FailClosed || ctx.Err() != nil: // canceling must not evade the limit
+		a.undecided(ctx)
+	}
+}
+
+func (l *byLimiter) reserve(ctx context.Context, key string, cost int64, a *admission) error {
+	reservation, err := l.limiter.Reserve(ctx, key, cost)
+	var refused *weir.RefusedError
+	if errors.As(err, &refused) {
+		a.event.Answer = refused.Answer
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	a.event.Answer = reservation.Answer()
+	a.followUp = &followUp{keep: reservation.KeepAlive,
+		end: func(ctx context.Context, s *served, notify func(httplimit.Outcome, error)) {
+			l.settle(ctx, reservation, s, cost, notify)
+		}}
+	return nil
+}
+
+// settle ends a reservation. An invalid actual cost leaves the estimate; the leases are released in any case.
+func (l *byLimiter) settle(
+	ctx context.Context, reservation *weir.Reservation, s *served, cost int64, notify func(httplimit.Outcome, error),
+) {
+	outcome := httplimit.Unreleased
+	if l.after != nil && s.ran {
+		outcome = httplimit.Unsettled
+		actual, err := checked("cost after the call", l.after(s.call, s.last, s.err))
+		if err != nil {
+			notify(outcome, err)
+		} else {
+			cost = actual
+		}
+	}
+	err := reservation.Settle(ctx, cost)
+	if errors.Is(err, weir.ErrLeaseGone) {
+		outcome = httplimit.Unreleased
+	}
+	if err != nil {
+		notify(outcome, err)
+	}
+}
+
+// byRules decides by the rules of a gate.
+type byRules struct {
+	*config
+	gate *gate.Gate
+}
+
+func (d *byRules) decide(ctx context.Context, call *Call, a *admission) {
+	request, err := d.read(ctx, call)
+	if err != nil {
+		a.event = httplimit.Event{Outcome: httplimit.Failed, Err: err}
+		a.malformed(err)
+		return
+	}
+	ask := gate.Once
+	if d.cost != nil {
+		cost := d.cost(ctx, call)
+		ask.Cost = &cost
+	}
+	v := new(gate.Verdict)
+	err = d.gate.Decide(ctx, request, ask, v)
+	a.event = httplimit.EventOf(v)
+	a.take(v)
+	var input *weir.InputError
+	switch {
+	case errors.As(err, &input) && v.Rule != nil:
+		a.malformed(err)
+	case errors.As(err, &input):
+		a.refuse(codes.Internal, "the rate limit could not be checked")
+	case err != nil, v.Outcome == gate.Failed:
+		a.undecided(ctx)
+	case v.Outcome == gate.Denied:
+		a.refuse(codes.PermissionDenied, "this call is not allowed")
+	case v.Outcome == gate.Refused:
+		a.exceed()
+	default:
+		a.followUp = d.followUp(call, v)
+	}
+}
+
+// take adds the checks of the verdict that limited the call.
+func (a *admission) take(v *gate.Verdict) {
+	for i := range v.Len() {
+		if c := v.At(i); c.Decided && !c.Shadow && !c.Aside {
+			a.checks = append(a.checks, check{c.Claim.Limit, c.Decision, fieldsOf[c.Rule.Response().Fields], c.Ban})
+		}
+	}
+}
+
+// fieldsOf are the words of a rule's response.fields.
+var fieldsOf = map[string]httplimit.Fields{
+	"draft":     httplimit.Draft,
+	"seconds":   httplimit.Seconds,
+	"unix_time": httplimit.UnixTime,
+	"none":      httplimit.NoFields,
+}
+
+// read is the rules' view of a call.
+func (d *byRules) read(ctx context.Context, call *Call) (*rules.Request, error) {
+	path, err := d.gate.Rules().PathForm().Path(call.Method)
+	if err != nil {
+		return nil, err
+	}
+	service, _, _ := strings.Cut(strings.TrimPrefix(call.Method, "/"), "/")
+	client, _ := addressOf(ctx, d.clients)
+	fields, _ := metadata.FromIncomingContext(ctx)
+	request := &rules.Request{
+		Method:  "POST",
+		Path:    path,
+		Route:   call.Method,
+		Service: service,
+		Client:  client,
+		Attributes: &attributes{fields, func(name string) string {
+			if d.descriptor == nil {
+				return ""
+			}
+			return d.descriptor(ctx, call, name)
+		}},
+	}
+	if authority := first(fields[":authority"]); authority != "" {
+		if request.Host, err = pathform.Host(authority); err != nil {
+			return nil, err
+		}
+	}
+	if d.user != nil {
+		request.User = d.user(ctx, call)
+	}
+	return request, nil
+}
+
+// attributes gives rules access to the metadata of a call.
+type attributes struct {
+	fields     metadata.MD
+	descriptor func(name string) string
+}
+
+var _ rules.Attributes = (*attributes)(nil)
+
+func first(values []string) string {
+	if len(values) == 0 {
+		return ""
+	}
+	return values[0]
+}
+
+// Header is the first value of a metadata field. Host is :authority.
+func (a *attributes) Header(name string) string { return first(a.values(name)) }
+
+func (a *attributes) values(name string) []string {
+	if name == "Host" {
+		name = ":authority"
+	}
+	return a.fields[strings.ToLower(name)]
+}
+
+// Query and Cookie are missing in gRPC.
+func (a *attributes) Query(string) string  { return "" }
+func (a *attributes) Cookie(string) string { return "" }
+
+// Descriptor is that of WithDescriptors.
+func (a *attributes) Descriptor(name string) string { return a.descriptor(name) }
+
+// Doubtful reports whether a metadata field has several values: see rules.Attributes.
+func (a *attributes) Doubtful(kind, name string) bool {
+	values := a.values(name)
+	for _, value := range values {
+		if kind == "header" && value != values[0] {
+			return true
+		}
+	}
+	return false
+}

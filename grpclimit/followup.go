@@ -1,0 +1,196 @@
+package grpclimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/textproto"
+	"strings"
+	"sync"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/httplimit"
+	"github.com/weirproject/weir/internal/ratefields"
+)
+
+// A followUp is the work that a granted call leaves: renew its leases while it is served, then release them and settle
+// the cost.
+type followUp struct {
+	records bool // end needs the metadata of the response
+	keep    func(ctx context.Context, failed func(error)) (stop func())
+	end     func(ctx context.Context, s *served, notify func(httplimit.Outcome, error))
+}
+
+// follow begins a follow-up; end ends it.
+func (c *config) follow(ctx context.Context, f *followUp, s *served) (end func()) {
+	notify := func(outcome httplimit.Outcome, err error) {
+		c.notify(ctx, s.call, httplimit.Event{Outcome: outcome, Err: err})
+	}
+	stop := f.keep(ctx, func(err error) { notify(httplimit.Unrenewed, err) })
+	return func() {
+		stop()
+		f.end(context.WithoutCancel(ctx), s, notify)
+	}
+}
+
+// A served is what is known of a response.
+type served struct {
+	call *Call
+	ran  bool  // the handler was called
+	last any   // the last message sent
+	err  error // of the handler
+
+	records bool
+	mu      sync.Mutex // the handler may set metadata from several goroutines
+	fields  metadata.MD
+	bytes   int64
+	unsized bool // a message that is not of protobuf was sent
+}
+
+// record records the metadata of the response where the follow-up needs it: it returns the context for the handler.
+func (s *served) record(ctx context.Context, f *followUp) context.Context {
+	s.records = f.records
+	below := grpc.ServerTransportStreamFromContext(ctx)
+	if !f.records || below == nil {
+		return ctx
+	}
+	return grpc.NewContextWithServerTransportStream(ctx, &recorder{below, s})
+}
+
+// A recorder records what grpc.SetHeader, SendHeader and SetTrailer set.
+type recorder struct {
+	grpc.ServerTransportStream
+	served *served
+}
+
+// SetHeader implements grpc.ServerTransportStream.
+func (r *recorder) SetHeader(header metadata.MD) error {
+	r.served.recordFields(header)
+	return r.ServerTransportStream.SetHeader(header)
+}
+
+// SendHeader implements grpc.ServerTransportStream.
+func (r *recorder) SendHeader(header metadata.MD) error {
+	r.served.recordFields(header)
+	return r.ServerTransportStream.SendHeader(header)
+}
+
+// SetTrailer implements grpc.ServerTransportStream.
+func (r *recorder) SetTrailer(trailer metadata.MD) error {
+	r.served.recordFields(trailer)
+	return r.ServerTransportStream.SetTrailer(trailer)
+}
+
+// recordFields records metadata of the response, if a follow-up needs it.
+func (s *served) recordFields(fields metadata.MD) {
+	if !s.records {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.fields == nil {
+		s.fields = make(metadata.MD)
+	}
+	for name, values := range fields {
+		s.fields.Append(name, values...)
+	}
+}
+
+// sent records a message.
+func (s *served) sent(message any) {
+	s.last = message
+	if !s.records {
+		return
+	}
+	m, ok := message.(proto.Message)
+	if !ok {
+		s.unsized = true
+		return
+	}
+	s.bytes += int64(proto.Size(m))
+}
+
+// followUp is the follow-up of a granted verdict, or nil.
+func (d *byRules) followUp(call *Call, v *gate.Verdict) *followUp {
+	settles := false
+	for i := range v.Len() {
+		c := v.At(i)
+		settles = settles || c.Decided && c.Rule != nil && c.Rule.Settle() != ""
+	}
+	settles = settles && !call.received
+	if !settles && !v.Holds() {
+		return nil
+	}
+	receipt := v.Receipt()
+	return &followUp{
+		records: settles,
+		keep: func(ctx context.Context, failed func(error)) func() {
+			return d.gate.KeepAlive(ctx, receipt, failed)
+		},
+		end: func(ctx context.Context, s *served, notify func(httplimit.Outcome, error)) {
+			if settles && s.ran {
+				if err := d.settle(ctx, receipt, s); err != nil {
+					notify(httplimit.Unsettled, err)
+				}
+			}
+			if err := d.gate.Release(ctx, receipt); err != nil {
+				notify(httplimit.Unreleased, err)
+			}
+		},
+	}
+}
+
+// settle corrects the costs of rules that settle.
+func (d *byRules) settle(ctx context.Context, receipt gate.Receipt, s *served) error {
+	unknown := make(map[string]error) // by rule: once for several claims
+	err := d.gate.SettleEach(ctx, receipt, func(c *gate.Charged) (units int64, ok bool) {
+		if c.Rule == nil || c.Rule.Settle() == "" {
+			return 0, false
+		}
+		units, err := s.cost(c.Rule.Settle())
+		if err != nil {
+			unknown[c.Rule.Name()] = fmt.Errorf("rule %s: %w", c.Rule.Name(), err)
+		}
+		return units, err == nil
+	})
+	for _, cause := range unknown {
+		err = errors.Join(err, cause)
+	}
+	return err
+}
+
+// cost is the actual cost by a rule's settle: bytes, or the name of a header or trailer. The last of its values counts.
+func (s *served) cost(settle string) (units int64, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if settle == "bytes" {
+		if s.unsized {
+			return 0, &weir.InputError{Field: "the size of a reply", Given: "unknown", Allowed: "messages of protobuf"}
+		}
+		return s.bytes, nil
+	}
+	text := ""
+	if values := s.fields.Get(settle); len(values) > 0 {
+		text = textproto.TrimString(values[len(values)-1])
+	}
+	field := "the response's " + strings.ToLower(settle)
+	units, ok := ratefields.Digits(text)
+	if !ok {
+		return 0, &weir.InputError{Field: field, Given: text, Allowed: allowedUnits}
+	}
+	return checked(field, units)
+}
+
+const allowedUnits = "a whole number from 0 to 4503599627370496 (2^52)"
+
+func checked(field string, units int64) (int64, error) {
+	if units < 0 || units > weir.MaxUnits {
+		return 0, &weir.InputError{Field: field, Given: units, Allowed: allowedUnits}
+	}
+	return units, nil
+}

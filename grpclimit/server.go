@@ -1,0 +1,181 @@
+package grpclimit
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/httplimit"
+	"github.com/weirproject/weir/internal/pause"
+)
+
+// A Server limits the calls of a gRPC server; [New] and [ByRules] make it. It is safe for concurrent use.
+type Server struct {
+	*config
+	decide func(context.Context, *Call, *admission)
+}
+
+// New makes a Server that asks a limiter about each call.
+func New(limiter *weir.Limiter, key Key, options ...Option) (*Server, error) {
+	if limiter == nil || key == nil {
+		return nil, errors.New("grpclimit: the limiter or the key is nil; give both, such as PeerAddress for the key")
+	}
+	c, err := configure(options, forLimits)
+	if err != nil {
+		return nil, err
+	}
+	holds := slices.ContainsFunc(limiter.Limits(), func(l *weir.Limit) bool {
+		return l.Algorithm() == weir.AlgorithmConcurrency
+	})
+	return &Server{c, (&byLimiter{c, limiter, key, holds}).decide}, nil
+}
+
+// ByRules makes a Server that decides each call by the rules of a gate. When they are replaced, the next call is
+// decided by the new ones. Rules see a call as the POST that it is on the wire:
+//
+//   - path and route are the full method, /package.Service/Method, and the service is package.Service;
+//   - header.NAME is metadata, and the host is :authority;
+//   - the client is the peer, or what trusted proxies say of it: see [WithClients];
+//   - user and descriptor.NAME are those of [WithUser] and [WithDescriptors], which can read the message of a unary
+//     call.
+//
+// The deciding rule defines the fields, and a refusal has its label as google.rpc.ErrorInfo. Its status and body are
+// for HTTP. A rule that settles by header.NAME takes the cost from the header or trailer that the handler sets; by
+// bytes, from the encoded size of the messages that it sends.
+func ByRules(g *gate.Gate, options ...Option) (*Server, error) {
+	if g == nil {
+		return nil, errors.New("grpclimit: the gate is nil; make one with gate.New")
+	}
+	c, err := configure(options, forRules)
+	if err != nil {
+		return nil, err
+	}
+	return &Server{c, (&byRules{c, g}).decide}, nil
+}
+
+// An admission is the decision on a call or a message.
+type admission struct {
+	event    httplimit.Event
+	checks   []check
+	status   *status.Status // of a call that may not go on; else nil
+	followUp *followUp      // may be nil
+}
+
+// admit decides a call or a message.
+func (s *Server) admit(ctx context.Context, call *Call) *admission {
+	a := new(admission)
+	s.decide(ctx, call, a)
+	s.notify(ctx, call, a.event)
+	return a
+}
+
+func (c *config) notify(ctx context.Context, call *Call, e httplimit.Event) {
+	if c.observe != nil {
+		c.observe(ctx, call, e)
+	}
+}
+
+// Unary is a grpc.UnaryServerInterceptor.
+func (s *Server) Unary(
+	ctx context.Context, message any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler,
+) (reply any, err error) {
+	if s.isExempt(info.FullMethod) {
+		return handler(ctx, message)
+	}
+	call := &Call{Method: info.FullMethod, Message: message}
+	a := s.admit(ctx, call)
+	if a.status != nil {
+		grpc.SetTrailer(ctx, a.refusal(ctx))
+		return nil, a.status.Err()
+	}
+	fields := describe(a.checks, true)
+	served := &served{call: call}
+	if a.followUp != nil {
+		defer s.follow(ctx, a.followUp, served)()
+		ctx = served.record(ctx, a.followUp)
+	}
+	if err := sleep(ctx, a.event.Answer.Delay); err != nil {
+		return nil, err
+	}
+	served.ran = true
+	reply, err = handler(ctx, message)
+	if served.err = err; err == nil {
+		served.sent(reply)
+	}
+	if fields != nil && (err != nil || grpc.SetHeader(ctx, fields) != nil) { // the handler may have sent the header
+		grpc.SetTrailer(ctx, fields)
+	}
+	return reply, err
+}
+
+// Stream is a grpc.StreamServerInterceptor.
+func (s *Server) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) (
+	err error,
+) {
+	if s.isExempt(info.FullMethod) {
+		return handler(srv, stream)
+	}
+	ctx, call := stream.Context(), &Call{Method: info.FullMethod}
+	a := s.admit(ctx, call)
+	if a.status != nil {
+		stream.SetTrailer(a.refusal(ctx))
+		return a.status.Err()
+	}
+	served := &served{call: call}
+	limited := &serverStream{ServerStream: stream, ctx: ctx, messages: s.messages, served: served,
+		fields: describe(a.checks, true)}
+	if a.followUp != nil {
+		defer s.follow(ctx, a.followUp, served)()
+		limited.ctx = served.record(ctx, a.followUp)
+	}
+	defer limited.end()
+	if err := sleep(ctx, a.event.Answer.Delay); err != nil {
+		return err
+	}
+	served.ran = true
+	served.err = limited.result(handler(srv, limited))
+	return served.err
+}
+
+// isExempt reports whether a method is one of WithExempt.
+func (c *config) isExempt(method string) bool {
+	for _, exempt := range c.exempt {
+		if method == exempt || strings.HasSuffix(exempt, "/") && strings.HasPrefix(method, exempt) {
+			return true
+		}
+	}
+	return false
+}
+
+// sleep waits for units that were borrowed.
+func sleep(ctx context.Context, delay time.Duration) error {
+	if !pause.For(delay, ctx.Done()) {
+		return status.FromContextError(ctx.Err()).Err()
+	}
+	return nil
+}
+
+// refusal is the metadata of a refusal.
+func (a *admission) refusal(ctx context.Context) metadata.MD {
+	fields := describe(a.checks, false)
+	if a.event.Outcome != httplimit.Refused {
+		return fields
+	}
+	if fields == nil {
+		fields = make(metadata.MD)
+	}
+	wait := a.event.Answer.RetryAfter
+	if wait != weir.Never {
+		fields.Set(fieldRetry, retryAfter(wait))
+	}
+	fields.Set(fieldPushback, pushback(ctx, wait))
+	return fields
+}
