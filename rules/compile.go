@@ -99,6 +99,7 @@ type builder struct {
 	keys        map[string][]component // of one component, by its text
 	treeBuilder treeBuilder
 
+	fileMessage  *message
 	fileResponse response  // over the defaults
 	usual        *response // of rules that say nothing of their own
 }
@@ -121,6 +122,7 @@ func build(file *File, r *report, o options) *Set {
 	set.lists = b.lists(-1, file.Allow, file.Deny, "")
 	b.fileResponse = b.over(-1, b.response(-1, &file.Response), defaults)
 	b.usual = b.fileResponse.complete()
+	b.fileMessage = b.message(-1, file.Message)
 	all := make([]Rule, len(file.Rules))
 	set.rules = make([]*Rule, 0, len(all))
 	for i := range all {
@@ -158,6 +160,8 @@ func (b *builder) rule(i int, s *Spec, rule *Rule) {
 	rule.percent = b.percent(i, s)
 	rule.bans = b.bans(i, s, named)
 	rule.candidate = b.candidate(i, s, rule, named)
+	rule.message, rule.level = cmp.Or(b.message(i, s.Message), b.fileMessage), levelOf(rule.components, &s.Match)
+	b.windowed(i, rule)
 	rule.reads = b.reads(rule)
 	rule.holdUntilDone = b.holdUntil(i, s, rule)
 	rule.lease, rule.ceiling = b.lease(i, s, rule), b.ceiling(i, s)

@@ -66,6 +66,8 @@ var fileFields = mapping[File]{"file", "", []field[File]{
 		"[lists](#lists): named requests are refused, also if `allow` names them", "none"},
 	{"response", nested(&responseFields, func(f *File) *Response { return &f.Response }),
 		"[responses](#responses) of rules without their own", "see there"},
+	{"message", translations(func(f *File) *[]Translation { return &f.Message }),
+		"[messages](#messages) of rules without their own", "weir's own, in English and Chinese"},
 	{"rules", value[File]{shape{name: "rule", most: bounds.Rules, list: true}, (*decoder).rules},
 		"the list of rules; `[]` for none; at most 100,000", required},
 	{"services", several(&serviceFields, bounds.Services, true, func(f *File) *[]ServiceSpec { return &f.Services }),
@@ -130,6 +132,8 @@ var ruleFields = mapping[Spec]{"rule", "", []field[Spec]{
 			"lock: each node may grant a `concurrency` limit once more)", "`local`"},
 	{"response", nested(&responseFields, func(s *Spec) *Response { return &s.Response }),
 		"the [response](#responses) of refusals", "the file's"},
+	{"message", translations(func(s *Spec) *[]Translation { return &s.Message }),
+		"the [message](#messages) of refusals: a text with placeholders, or one for each language", "the file's"},
 }}
 
 var matchFields = mapping[Match]{"match", "", []field[Match]{
@@ -389,6 +393,19 @@ func namedLists[T any](at func(*T) *map[string]List) value[T] {
 			}
 		})
 		*at(t) = values
+	}}
+}
+
+// translations is a text, or a text for each language.
+func translations[T any](at func(*T) *[]Translation) value[T] {
+	return value[T]{shape{name: "message"}, func(d *decoder, p place, n *yaml.Node, t *T) {
+		if n.Kind != yaml.MappingNode {
+			*at(t) = []Translation{{Text: d.long(p, n, bounds.Body)}}
+			return
+		}
+		d.names(p, n, func(p place, language string, n *yaml.Node) {
+			*at(t) = append(*at(t), Translation{language, d.long(p, n, bounds.Body)})
+		})
 	}}
 }
 

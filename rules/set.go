@@ -37,6 +37,8 @@ type Rule struct {
 	ceiling       float64
 	onStoreError  StoreError
 	response      *response
+	message       *message // nil: weir's own
+	level         string
 	group         int // 0: none
 	groupName     string
 	rank          uint64

@@ -22,6 +22,7 @@ type File struct {
 	Allow    map[string]List // by component, such as "client.ip"; a named request meets no rule
 	Deny     map[string]List // a named request is refused; it takes precedence over Allow
 	Response Response        // for rules without one
+	Message  []Translation   // of rules without one
 	Rules    []Spec
 
 	Services []ServiceSpec // of a gateway, with unique names
@@ -59,6 +60,7 @@ type Spec struct {
 	Mode         Mode            // "" is Enforce
 	OnStoreError StoreError      // "" is Local
 	Response     Response        // fields that differ from the file's
+	Message      []Translation   // of refusals; the first is the default; none: the file's
 
 	Ban            Ban       // the zero Ban is none
 	Candidate      Candidate // the zero Candidate is none
