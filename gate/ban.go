@@ -96,7 +96,8 @@ func (g *Gate) countRefusals(ctx context.Context, list []banCounter) {
 			continue
 		}
 		claims := p.claims()
-		requests = append(requests, weir.Request{Claims: claims, Times: 1, Decisions: make([]weir.Decision, len(claims))})
+		requests = append(requests, weir.Request{Claims: claims, Times: 1,
+			Decisions: make([]weir.Decision, len(claims))})
 		places = append(places, i)
 	}
 	if len(requests) == 0 {

@@ -176,7 +176,8 @@ func (g *Gate) keep(ctx context.Context, kept Receipt, status int) error {
 			return
 		}
 		count := func(ctx context.Context) error {
-			one := [...]banCounter{{banned: &counting.Banned, rule: c.Rule, bans: bans, by: g.by(c), key: c.Claim.Key, times: 1}}
+			one := [...]banCounter{{banned: &counting.Banned, rule: c.Rule, bans: bans, by: g.by(c), key: c.Claim.Key,
+				times: 1}}
 			g.countAndBan(ctx, one[:])
 			return one[0].err
 		}

@@ -208,7 +208,7 @@ func (b *broken) Decide(ctx context.Context, claims []weir.Claim, times int64, d
 }
 
 // TestFailedGiveBack: a call that was surely not executed is repeated for ten seconds, for sliding logs; any other is
-// not. What is not given back stays charged, and is counted.
+// not. Units that are not given back stay charged, and are counted as lost.
 func TestFailedGiveBack(t *testing.T) {
 	unsent := fmt.Errorf("%w (%w): no route", weir.ErrUnavailable, weir.ErrNotExecuted)
 	for name, test := range map[string]struct {

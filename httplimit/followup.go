@@ -92,8 +92,8 @@ func (c *config) serveWithFollowUp(w http.ResponseWriter, p admission, next http
 	s.returned = true
 }
 
-// finish calls the meter's head for a response that has none yet, if it is needed: net/http sends 200 for a handler that
-// returns without writing, and nothing for one that panics.
+// finish calls the meter's head for a response that has none yet, if it is needed: net/http sends 200 for a handler
+// that returns without writing, and nothing for one that panics.
 func (s *served) finish(needed bool) {
 	switch {
 	case !needed || s.meter.status != 0:

@@ -84,14 +84,14 @@ func (b *builder) after(p place, text string, counted bool) (n int64, within tim
 	}
 	words := refusalsWithin.FindStringSubmatch(text)
 	if words == nil {
-		b.add(p, "ban.after is %.80q; allowed: a number of refusals within a time, such as 5 refusals within 1m, or with "+
-			"count_if 5 counted within 10m", text)
+		b.add(p, "ban.after is %.80q; allowed: a number of refusals within a time, such as 5 refusals within 1m, or "+
+			"with count_if 5 counted within 10m", text)
 		return 0, 0
 	}
 	switch {
 	case counted && words[2] != "counted":
-		b.add(p, "ban.after is %.80q; a rule with count_if bans by the requests that it counts: write %s counted within %s",
-			text, words[1], words[3])
+		b.add(p, "ban.after is %.80q; a rule with count_if bans by the requests that it counts: write %s counted "+
+			"within %s", text, words[1], words[3])
 	case !counted && words[2] == "counted":
 		b.add(p, "ban.after is %.80q; without count_if a rule bans by its refusals: write %s refusals within %s", text,
 			words[1], words[3])

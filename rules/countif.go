@@ -103,8 +103,8 @@ func (b *builder) statusRange(p place, text string) (s statusRange) {
 	from, err := strconv.Atoi(first)
 	to, failed := strconv.Atoi(last)
 	if err != nil || failed != nil || len(first) != 3 || len(last) != 3 || from < 100 || from > to || to > 599 {
-		b.add(p, "count_if.status is %.80q; allowed: a status such as 401 (100 to 599), a class such as 4xx, or a range "+
-			"such as 400-499", text)
+		b.add(p, "count_if.status is %.80q; allowed: a status such as 401 (100 to 599), a class such as 4xx, or "+
+			"a range such as 400-499", text)
 	}
 	return statusRange{from, to}
 }

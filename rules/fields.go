@@ -107,7 +107,8 @@ var ruleFields = mapping[Spec]{"rule", "", []field[Spec]{
 	{"cost", value[Spec]{shape{name: "cost_or_units"}, (*decoder).cost},
 		"units of a request: a number, or [its origin](#cost)", "1, and callers may state another"},
 	{"count_if", nested(&countIfFields, func(s *Spec) *CountIf { return &s.CountIf }),
-		"which [responses](#counting-by-response) count: the units of other requests are given back", "every request counts"},
+		"which [responses](#counting-by-response) count: the units of other requests are given back",
+		"every request counts"},
 	{"charge", choice(charges, func(s *Spec) *Charge { return &s.Charge }),
 		"`fitting`: a request passes if its cost is left; `full`: while [anything is left](#charge-full), and its " +
 			"whole cost is charged, beyond the limit too", "`fitting`"},

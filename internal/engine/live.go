@@ -167,8 +167,8 @@ func CountIfNote(set *rules.Set) string {
 	if len(names) == 0 {
 		return ""
 	}
-	return "count_if of " + strings.Join(names, ", ") + ": the gateway sees responses, and callers of /v1/settle report " +
-		"them; forward-auth, /v1/decide and RESP count every request by these rules"
+	return "count_if of " + strings.Join(names, ", ") + ": the gateway sees responses, and callers of /v1/settle " +
+		"report them; forward-auth, /v1/decide and RESP count every request by these rules"
 }
 
 // markRules records a change of rules. Those of the ledger are recorded where an operator made them.

@@ -97,8 +97,8 @@ func settleBody() *object {
 		number(0, 599, func(c *call) *int64 { return &c.response })}
 	headers := names(func(a *attributes) *[]pair { return &a.headers }, strings.EqualFold)
 	return &object{name: "Settle", required: []string{"token"}, either: []string{"actual", "status"},
-		members: append(tokenBody().members, actual, status, field{"headers", "Of the response, for rules with count_if.",
-			headers})}
+		members: append(tokenBody().members, actual, status,
+			field{"headers", "Of the response, for rules with count_if.", headers})}
 }
 
 func cost() field {

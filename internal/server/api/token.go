@@ -110,7 +110,8 @@ func (a *api) open(text string) (*token, gate.Receipt, error) {
 		}
 		claim := weir.Claim{Key: string(c.Key), Limit: limit, Cost: c.Cost, Lease: c.Lease,
 			Delay: time.Duration(c.Delay) * time.Microsecond}
-		receipt[i] = gate.Charged{Rule: a.rule(c.Rule), Claim: claim, Taken: weir.Instant(c.Taken), Fixed: c.Fixed, Local: c.Local}
+		receipt[i] = gate.Charged{Rule: a.rule(c.Rule), Claim: claim, Taken: weir.Instant(c.Taken),
+			Fixed: c.Fixed, Local: c.Local}
 		times := int64(1)
 		if c.Lease == "" {
 			times = 0
