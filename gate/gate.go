@@ -67,6 +67,7 @@ type Gate struct {
 	tallies      atomic.Pointer[map[*rules.Rule]*tally]
 	batcher      weir.Batcher // store, if it is one
 	batches      sync.Pool    // of *batch
+	joints       sync.Pool    // of *joint
 	swapping     sync.Mutex
 	budget       budget
 	observers    []func(*Verdict)
@@ -100,6 +101,7 @@ func New(store weir.Store, set *rules.Set, opts ...Option) (*Gate, error) {
 	g := &Gate{store: store, now: time.Now, start: time.Now()}
 	g.batcher, _ = store.(weir.Batcher)
 	g.batches.New = func() any { return new(batch) }
+	g.joints.New = func() any { return new(joint) }
 	for _, opt := range opts {
 		opt(g)
 	}
@@ -153,6 +155,8 @@ type Ask struct {
 	// reservation idempotent. They are decided with the others and are never the reason; while the store does
 	// not answer they are left out.
 	Aside []weir.Claim
+	// Override replaces the limits of the rules that are about the request's descriptors; nil: none.
+	Override *Override
 	// Rules decide instead of those in force. A front end that has routed a request by a rule set gives it here, so
 	// that one version does both although another was put in force meanwhile. It must have been in force.
 	Rules *rules.Set
@@ -206,6 +210,11 @@ func (v *Verdict) prepare(set *rules.Set, r *rules.Request, ask *Ask) (done bool
 			return true, err
 		}
 	}
+	if ask.Override != nil {
+		if err := v.override(ask); err != nil {
+			return true, err
+		}
+	}
 	for _, claim := range ask.Claims {
 		v.add(nil, claim)
 	}
@@ -222,6 +231,10 @@ func (v *Verdict) prepare(set *rules.Set, r *rules.Request, ask *Ask) (done bool
 
 // enforced takes the store's answer to the enforced claims.
 func (g *Gate) enforced(ctx context.Context, times int64, v *Verdict, granted int64, err error) error {
+	if err == nil && v.full {
+		granted, err = g.chargeFull(ctx, g.store, v, v.claims[:v.enforced], v.chargesFull, times,
+			granted, v.decisions[:v.enforced])
+	}
 	if err != nil {
 		return g.fallBack(ctx, times, v, err)
 	}
@@ -235,16 +248,20 @@ func (v *Verdict) counts(times int64) bool {
 	return v.bannable && v.Outcome != Failed && v.Granted < times
 }
 
+func isInput(err error) bool {
+	var input *weir.InputError
+	return errors.As(err, &input)
+}
+
 // fallBack decides after an error of the store.
 func (g *Gate) fallBack(ctx context.Context, times int64, v *Verdict, failure error) error {
-	var input *weir.InputError
 	switch {
 	case v.overflows():
 		if g.decideApart(ctx, times, v) {
 			return nil
 		}
 		failure = ErrTooManyClaims
-	case errors.As(failure, &input):
+	case isInput(failure):
 		return failure
 	}
 	if err := callerLeft(ctx); err != nil {
@@ -256,10 +273,10 @@ func (g *Gate) fallBack(ctx context.Context, times int64, v *Verdict, failure er
 	for i, about := range v.about[:v.enforced] {
 		switch {
 		case about.aside:
-		case about.rule == nil || about.rule.OnStoreError() == rules.RefuseAll:
+		case about.onStoreError() == rules.RefuseAll:
 			v.Outcome, v.Reason, v.Rule = Failed, StoreFailed, about.rule
 			return nil
-		case about.rule.OnStoreError() == rules.Local:
+		case about.onStoreError() == rules.Local:
 			claims, places = append(claims, v.claims[i]), append(places, i)
 		}
 	}
@@ -269,6 +286,10 @@ func (g *Gate) fallBack(ctx context.Context, times int64, v *Verdict, failure er
 	}
 	decisions := make([]weir.Decision, len(claims))
 	granted, err := decideInParts(ctx, g.local, claims, times, decisions)
+	if err == nil && v.full {
+		full := func(j int) bool { return v.chargesFull(places[j]) }
+		granted, err = g.chargeFull(ctx, g.local, v, claims, full, times, granted, decisions)
+	}
 	if err != nil {
 		v.Outcome, v.Reason, v.Err = Failed, StoreFailed, errors.Join(failure, err)
 		return nil

@@ -10,6 +10,7 @@ import (
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/internal/ratefields"
+	"github.com/weirproject/weir/internal/wording"
 	"github.com/weirproject/weir/pathform"
 	"github.com/weirproject/weir/rules"
 )
@@ -76,13 +77,13 @@ func (d *byRules) decide(c *call) {
 	case err != nil:
 		c.failByRules(err)
 	case v.Outcome == gate.Denied:
-		c.refuse(http.StatusForbidden, denied, bodyOf(v.Rule))
+		c.refuse(http.StatusForbidden, wording.Denied, bodyOf(v.Rule))
 	case v.Outcome == gate.Failed:
-		c.refuse(http.StatusServiceUnavailable, undecided, bodyOf(v.Rule))
+		c.refuse(http.StatusServiceUnavailable, wording.Undecided, bodyOf(v.Rule))
 	case v.Outcome == gate.Refused:
 		c.take(fieldsOf)
 		c.exceed(v.Rule.Response().Status, bodyOf(v.Rule))
-		c.refusal.Rule, c.refusal.Label = v.Rule.Name(), v.Rule.Label()
+		c.refusal.Rule, c.refusal.Label, c.refusal.say = v.Rule.Name(), v.Rule.Label(), wording.Of(v, &c.view)
 	default:
 		c.take(fieldsOf)
 		c.followUp = d.followUp(v)
@@ -165,23 +166,23 @@ func (c *call) failByRules(err error) {
 	var input *weir.InputError
 	switch {
 	case !errors.As(err, &input):
-		c.refuse(http.StatusServiceUnavailable, undecided, Problem)
+		c.refuse(http.StatusServiceUnavailable, wording.Undecided, Problem)
 	case rule != nil:
 		c.refuse(http.StatusBadRequest, malformed(err), bodyOf(rule))
 	default:
-		c.refuse(http.StatusInternalServerError, undecided, Problem)
+		c.refuse(http.StatusInternalServerError, wording.Undecided, Problem)
 	}
 }
 
 // malformed gives the allowed form of the input. The given text is the client's own and is not
 // repeated.
-func malformed(err error) message {
+func malformed(err error) wording.Text {
 	field, allowed := "request", "a request that can be read"
 	var input *weir.InputError
 	if errors.As(err, &input) {
 		field, allowed = input.Field, input.Allowed
 	}
-	return func(language string, _ int64) string { return wrong(language, field, allowed) }
+	return wording.Wrong(field, allowed)
 }
 
 // bodyOf is the body of the deciding rule, which may be nil.

@@ -44,7 +44,7 @@ type Metrics struct {
 	servers servers
 }
 
-const reasons = int(gate.Canceled) + 1
+const reasons = int(gate.OtherRefused) + 1
 
 var verdictCounts = prometheus.NewDesc("weir_verdicts_total",
 	"Requests decided, by outcome and reason.", []string{"outcome", "reason"}, nil)
@@ -147,6 +147,7 @@ var possible = [reasons][]gate.Outcome{
 	gate.StoreFailed:   {gate.Passed, gate.Failed},
 	gate.BadInput:      {gate.Failed},
 	gate.Canceled:      {gate.Failed},
+	gate.OtherRefused:  {gate.Refused},
 }
 
 func (m *Metrics) collectVerdicts(to chan<- prometheus.Metric) {

@@ -66,6 +66,8 @@ var fileFields = mapping[File]{"file", "", []field[File]{
 		"[lists](#lists): named requests are refused, also if `allow` names them", "none"},
 	{"response", nested(&responseFields, func(f *File) *Response { return &f.Response }),
 		"[responses](#responses) of rules without their own", "see there"},
+	{"message", translations(func(f *File) *[]Translation { return &f.Message }),
+		"[messages](#messages) of rules without their own", "weir's own, in English and Chinese"},
 	{"rules", value[File]{shape{name: "rule", most: bounds.Rules, list: true}, (*decoder).rules},
 		"the list of rules; `[]` for none; at most 100,000", required},
 	{"services", several(&serviceFields, bounds.Services, true, func(f *File) *[]ServiceSpec { return &f.Services }),
@@ -104,6 +106,9 @@ var ruleFields = mapping[Spec]{"rule", "", []field[Spec]{
 		"[other limits](#overrides) for some keys", "none"},
 	{"cost", value[Spec]{shape{name: "cost_or_units"}, (*decoder).cost},
 		"units of a request: a number, or [its origin](#cost)", "1, and callers may state another"},
+	{"charge", choice(charges, func(s *Spec) *Charge { return &s.Charge }),
+		"`fitting`: a request passes if its cost is left; `full`: while [anything is left](#charge-full), and its " +
+			"whole cost is charged, beyond the limit too", "`fitting`"},
 	{"mode", choice(modes, func(s *Spec) *Mode { return &s.Mode }),
 		"`enforce`, or `shadow`: refusals are counted and requests pass", "`enforce`"},
 	{"ban", nested(&banFields, func(s *Spec) *Ban { return &s.Ban }), "[bans](#bans) after repeated refusals", "none"},
@@ -125,6 +130,8 @@ var ruleFields = mapping[Spec]{"rule", "", []field[Spec]{
 			"lock: each node may grant a `concurrency` limit once more)", "`local`"},
 	{"response", nested(&responseFields, func(s *Spec) *Response { return &s.Response }),
 		"the [response](#responses) of refusals", "the file's"},
+	{"message", translations(func(s *Spec) *[]Translation { return &s.Message }),
+		"the [message](#messages) of refusals: a text with placeholders, or one for each language", "the file's"},
 }}
 
 var matchFields = mapping[Match]{"match", "", []field[Match]{
@@ -150,6 +157,9 @@ var matchFields = mapping[Match]{"match", "", []field[Match]{
 	{"query", table(func(m *Match) *map[string][]string { return &m.Query }), "the same, of query parameters", ""},
 	{"descriptor", table(func(m *Match) *map[string][]string { return &m.Descriptor }),
 		"the same, of descriptors from the front end", ""},
+	{"descriptor_keys", list("text", bounds.Values, func(m *Match) *[]string { return &m.DescriptorKeys }),
+		"the names of all descriptors of the request, no more and in this order; from front ends that keep it: " +
+			"Envoy's rate limit service and the [API](api.md)", ""},
 }}
 
 var serviceFields = mapping[ServiceSpec]{"service", "", []field[ServiceSpec]{
@@ -373,6 +383,19 @@ func namedLists[T any](at func(*T) *map[string]List) value[T] {
 			}
 		})
 		*at(t) = values
+	}}
+}
+
+// translations is a text, or a text for each language.
+func translations[T any](at func(*T) *[]Translation) value[T] {
+	return value[T]{shape{name: "message"}, func(d *decoder, p place, n *yaml.Node, t *T) {
+		if n.Kind != yaml.MappingNode {
+			*at(t) = []Translation{{Text: d.long(p, n, bounds.Body)}}
+			return
+		}
+		d.names(p, n, func(p place, language string, n *yaml.Node) {
+			*at(t) = append(*at(t), Translation{language, d.long(p, n, bounds.Body)})
+		})
 	}}
 }
 

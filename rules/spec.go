@@ -22,6 +22,7 @@ type File struct {
 	Allow    map[string]List // by component, such as "client.ip"; a named request meets no rule
 	Deny     map[string]List // a named request is refused; it takes precedence over Allow
 	Response Response        // for rules without one
+	Message  []Translation   // of rules without one
 	Rules    []Spec
 
 	Services []ServiceSpec // of a gateway, with unique names
@@ -54,9 +55,11 @@ type Spec struct {
 	Limit        []string        // texts of weir.ParseLimit, at least one
 	Overrides    []Override      // other limits for some keys
 	Cost         Cost            // the zero Cost is 1, and callers may state another
+	Charge       Charge          // "" is ChargeFitting
 	Mode         Mode            // "" is Enforce
 	OnStoreError StoreError      // "" is Local
 	Response     Response        // fields that differ from the file's
+	Message      []Translation   // of refusals; the first is the default; none: the file's
 
 	Ban            Ban       // the zero Ban is none
 	Candidate      Candidate // the zero Candidate is none
@@ -82,6 +85,9 @@ type Match struct {
 	Header     map[string][]string
 	Query      map[string][]string
 	Descriptor map[string][]string
+
+	// DescriptorKeys are the names of all descriptors of the request, in order; none: any.
+	DescriptorKeys []string
 }
 
 // A Cost is the number of units of a request. Units alone is a fixed cost that neither callers nor responses
@@ -139,6 +145,17 @@ const (
 )
 
 var onMissing = []OnMissing{Anonymous, Skip, Deny}
+
+// Charge says which requests a rule grants.
+type Charge string
+
+// The words of charge.
+const (
+	ChargeFitting Charge = "fitting" // those whose cost is left
+	ChargeFull    Charge = "full"    // all while anything is left; the whole cost is charged, beyond the limit too
+)
+
+var charges = []Charge{ChargeFitting, ChargeFull}
 
 // Mode is the mode of a rule.
 type Mode string

@@ -98,9 +98,14 @@ func (e *Engine) open(ctx context.Context) error {
 	}
 	e.outage = &outage{log: e.Log, mark: e.Mark}
 	e.openRecorder(ctx)
+	use, err := e.prepared(e.Set)
+	if err != nil {
+		return err
+	}
 	if e.Gate, err = gate.New(e.Counts, e.Set, e.options(store, local)...); err != nil {
 		return err
 	}
+	use()
 	if err := e.prepare(layers); err != nil {
 		return err
 	}

@@ -28,7 +28,7 @@ func (a *api) reserve(ctx context.Context, c *call) error {
 	if err := a.ask(ctx, c, ask, []weir.Claim{guard}); err != nil {
 		return err
 	}
-	c.answer(&extras{reservation: ask.reservation(c.verdict.Receipt(), &guard)})
+	c.answer(&extras{ask: ask, reservation: ask.reservation(c.verdict.Receipt(), &guard)})
 	return nil
 }
 
