@@ -112,8 +112,8 @@ func (m *Metrics) Registry() *prometheus.Registry { return m.registry }
 // Verdict counts a verdict, as an observer for gate.WithObserver. It does not allocate.
 func (m *Metrics) Verdict(v *gate.Verdict) { m.observe(v) }
 
-// VerdictTo returns an observer that counts each verdict and calls next, which gets a number for drawing samples too. It
-// is for internal/telemetry: an observer and a generator of its own cost a twentieth of a decision in memory.
+// VerdictTo returns an observer that counts each verdict and calls next, which also gets a number for drawing samples.
+// It is for internal/telemetry: an observer and a generator of its own cost a twentieth of a decision in memory.
 func (m *Metrics) VerdictTo(next func(v *gate.Verdict, noise uint64)) func(*gate.Verdict) {
 	return func(v *gate.Verdict) { next(v, m.observe(v)) }
 }
