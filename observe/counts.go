@@ -154,8 +154,8 @@ var ruleBans = prometheus.NewDesc("weir_bans_total", "Bans placed by this server
 
 var ruleCountings = prometheus.NewDesc("weir_count_if_total",
 	"Requests charged by rules with count_if whose response is known, by rule and result: kept, no_response (kept: "+
-		"the client left before), given_back, lost (the store did not take the units back: they stay charged). Those that "+
-		"passed and are missing here are under way, or came by a front end without responses.",
+		"the client left before), given_back, lost (the store did not take the units back: they stay charged). Those "+
+		"that passed and are missing here are under way, or came by a front end without responses.",
 	[]string{"rule", "result"}, nil)
 
 var ruleLimits = prometheus.NewDesc("weir_limit",
