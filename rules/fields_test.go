@@ -34,8 +34,10 @@ func sectionOf[T any](m *mapping[T]) section {
 }
 
 func sections() []section {
-	return []section{sectionOf(&fileFields), sectionOf(&ruleFields), sectionOf(&matchFields), sectionOf(&alternativeFields), sectionOf(&regexFields), sectionOf(&windowFields),
-		sectionOf(&overrideFields), sectionOf(&costFields), sectionOf(&banFields), sectionOf(&candidateFields),
+	return []section{sectionOf(&fileFields), sectionOf(&ruleFields), sectionOf(&matchFields), sectionOf(&alternativeFields),
+		sectionOf(&regexFields), sectionOf(&windowFields),
+		sectionOf(&overrideFields), sectionOf(&costFields), sectionOf(&countIfFields), sectionOf(&banFields),
+		sectionOf(&candidateFields),
 		sectionOf(&responseFields), sectionOf(&listFields), sectionOf(&serviceFields), sectionOf(&timeoutFields),
 		sectionOf(&healthFields), sectionOf(&tlsFields), sectionOf(&routeFields)}
 }
