@@ -13,6 +13,7 @@ import (
 type Question struct {
 	Request *rules.Request // nil: only Ask.Claims are decided
 	Ask     Ask
+	Act     Act      // of DecideTogether; DecideBatch decides
 	Verdict *Verdict // not shared between questions
 	Err     error
 }
@@ -69,7 +70,7 @@ func (g *Gate) decideOne(ctx context.Context, r *rules.Request, ask *Ask, v *Ver
 	err := v.begin(g, set, r, ask)
 	switch {
 	case len(v.followers) > 0 && g.batcher != nil && ask.Times <= 1:
-		one := [...]Question{{r, *ask, v, err}}
+		one := [...]Question{{Request: r, Ask: *ask, Verdict: v, Err: err}}
 		g.decideTogether(ctx, one[:])
 		err = one[0].Err
 	case err == nil:
@@ -127,9 +128,14 @@ func (g *Gate) decideTogether(ctx context.Context, questions []Question) {
 	if !joined {
 		b.followLater(ctx, g, questions)
 	}
+	b.record(ctx, g, questions)
+}
+
+// record takes the store's answers to the followers.
+func (b *batch) record(ctx context.Context, g *Gate, questions []Question) {
 	for i := range questions {
 		if q := &questions[i]; q.Err == nil {
-			b.answer(q.Verdict)
+			b.answer(ctx, g, q)
 			g.decideDeferred(ctx, &q.Ask, q.Verdict)
 			void := q.Verdict.void(&q.Ask)
 			g.recordFollowers(&q.Ask, q.Verdict)
@@ -167,11 +173,16 @@ func (b *batch) followLater(ctx context.Context, g *Gate, questions []Question) 
 }
 
 // answer copies the store's answers to the followers.
-func (b *batch) answer(v *Verdict) {
+func (b *batch) answer(ctx context.Context, g *Gate, q *Question) {
+	v := q.Verdict
 	for i := range v.followers {
-		if f := &v.followers[i]; f.request > 0 {
-			r := &b.requests[f.request-1]
-			f.granted, f.err = r.Granted, r.Err
+		f := &v.followers[i]
+		if f.request == 0 {
+			continue
+		}
+		r := &b.requests[f.request-1]
+		if f.granted, f.err = r.Granted, r.Err; v.keeps(f, &q.Ask) {
+			g.followFull(ctx, v, f, q.Ask.Times)
 		}
 	}
 }

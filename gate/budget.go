@@ -26,11 +26,30 @@ func (b *budget) begin(ctx context.Context) (context.Context, context.CancelFunc
 	if own, ok := ctx.Deadline(); ok && own.Before(end) {
 		return ctx, func() {}
 	}
+	caller := ctx
+	if d, ok := ctx.(*decisionContext); ok {
+		caller = d.caller
+	}
 	if b.Timeout > deadline.Short && ctx.Done() != nil {
 		bounded, cancel := context.WithDeadline(ctx, end)
-		return &decisionContext{bounded, ctx}, cancel
+		return &decisionContext{bounded, caller}, cancel
 	}
-	return &decisionContext{b.Context(now), ctx}, func() {}
+	return &decisionContext{b.Context(now), caller}, func() {}
+}
+
+// mostBefore is the longest time before a caller's deadline that is kept for the answer.
+const mostBefore = 25 * time.Millisecond
+
+// beforeDeadline is begin for a caller that does not wait beyond its deadline: the decision ends before it.
+func (b *budget) beforeDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
+	end, ok := ctx.Deadline()
+	if !ok || b.Timeout <= 0 {
+		return b.begin(ctx)
+	}
+	left := time.Until(end)
+	bounded, cancel := context.WithDeadline(ctx, end.Add(-min(left/4, mostBefore)))
+	bounded, done := b.begin(&decisionContext{bounded, ctx})
+	return bounded, func() { done(); cancel() }
 }
 
 // A decisionContext ends with its decision's budget, and has the values of the caller's context.

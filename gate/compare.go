@@ -40,8 +40,8 @@ func (v *Verdict) comparable(i int, asked int64) int64 {
 	if v.claims[i].Limit != rule.Limits()[0] {
 		return 0
 	}
-	if v.Granted == asked {
-		return asked
+	if v.Granted == asked || v.others {
+		return v.Granted
 	}
 	for j := range v.enforced {
 		a := &v.about[j]

@@ -54,6 +54,7 @@ func (g *Gate) decideDeferred(ctx context.Context, ask *Ask, v *Verdict) {
 		f := &v.followers[i]
 		if errors.Is(f.err, weir.ErrNotAsked) && v.keeps(f, ask) {
 			f.granted, f.err = g.store.Decide(ctx, v.claims[f.from:f.to], ask.Times, v.decisions[f.from:f.to])
+			g.followFull(ctx, v, f, ask.Times)
 		}
 	}
 }
@@ -68,6 +69,12 @@ func (g *Gate) decideInTurn(ctx context.Context, ask *Ask, v *Verdict) error {
 			return err
 		}
 	}
+	g.followInTurn(ctx, ask, v)
+	return nil
+}
+
+// followInTurn decides the followers, one after the other.
+func (g *Gate) followInTurn(ctx context.Context, ask *Ask, v *Verdict) {
 	failed := v.Err
 	for i := range v.followers {
 		f := &v.followers[i]
@@ -79,11 +86,11 @@ func (g *Gate) decideInTurn(ctx context.Context, ask *Ask, v *Verdict) error {
 			continue
 		}
 		times := v.asks(f, ask)
-		f.granted, f.err = g.store.Decide(ctx, v.claims[f.from:f.to], times, decisions[f.from:f.to])
+		f.granted, f.err = g.store.Decide(ctx, v.claims[f.from:f.to], times, v.decisions[f.from:f.to])
+		g.followFull(ctx, v, f, times)
 		failed = f.err
 	}
 	g.recordFollowers(ask, v)
-	return nil
 }
 
 // asks is the number of requests that a follower decides, once the outcome of the enforced claims is known.

@@ -1,7 +1,6 @@
 package gate
 
 import (
-	"errors"
 	"net/netip"
 	"slices"
 	"time"
@@ -40,12 +39,13 @@ const (
 	StoreFailed                 // passed or failed, by the rules' on_store_error
 	BadInput                    // failed: Decide's error is about the request or the ask
 	Canceled                    // failed: Decide's error is the context's
+	OtherRefused                // refused: another request of DecideTogether does not pass, and this one would
 )
 
 // String is the reason in logs and answers.
 func (r Reason) String() string {
 	return [...]string{"no_rule", "within_limits", "allow_list", "limit_exceeded", "banned", "deny_list",
-		"missing_key", "store_failed", "bad_input", "canceled"}[r]
+		"missing_key", "store_failed", "bad_input", "canceled", "other_refused"}[r]
 }
 
 // A Verdict is the result of deciding a request. The zero Verdict is ready for Decide; reusing one saves its
@@ -74,6 +74,8 @@ type Verdict struct {
 	differences []Difference
 	followers   []follower
 	bannable    bool   // a claim is a ban's
+	full        bool   // a rule has charge: full
+	others      bool   // another request of DecideTogether is why it does not pass
 	keys        []byte // what claims' keys are made of
 	lease       string // under which concurrency limits are held
 	gate        *Gate
@@ -88,6 +90,18 @@ type about struct {
 	aside     bool
 	candidate bool
 	ban       bool // the claim checks the rule's ban
+	override  bool // the claim is an Override's, without a rule
+}
+
+// onStoreError is the treatment of a claim while the store does not answer.
+func (a *about) onStoreError() rules.StoreError {
+	switch {
+	case a.rule != nil:
+		return a.rule.OnStoreError()
+	case a.override:
+		return rules.Local
+	}
+	return rules.RefuseAll
 }
 
 // Degraded reports whether the store did not answer, so that the rules' on_store_error decided.
@@ -226,8 +240,7 @@ func (v *Verdict) reset(g *Gate) {
 // fail sets the verdict for an error of Decide.
 func (v *Verdict) fail(err error) {
 	v.Outcome, v.Reason, v.Granted, v.Err, v.worst = Failed, Canceled, 0, err, -1
-	var input *weir.InputError
-	if errors.As(err, &input) {
+	if isInput(err) {
 		v.Reason = BadInput
 	}
 	v.truncate(0)
@@ -321,9 +334,18 @@ func (v *Verdict) apply(rule *rules.Rule, r *rules.Request, ask *Ask, tried bool
 	if err != nil {
 		return wouldFail, err
 	}
+	if rule.ChargesFull() {
+		if v.full = true; ask.Times == 0 {
+			cost = min(cost, 1) // what the request needs
+		}
+	}
 	// Stores do not keep keys, so keys may be in a reused buffer.
 	key := unsafe.String(&v.keys[start], len(v.keys)-start)
-	for _, limit := range rule.LimitsFor(r, own) {
+	limits, err := ask.limits(rule, rule.LimitsFor(r, own))
+	if err != nil {
+		return wouldFail, err
+	}
+	for _, limit := range limits {
 		v.add(rule, weir.Claim{Key: key, Limit: limit, Cost: cost})
 	}
 	if bans := rule.Bans(); bans != nil && !tried {

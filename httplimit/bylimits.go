@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/internal/wording"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -69,17 +70,17 @@ func (c *config) fail(failed *call, err error) {
 	var missing *missingError
 	if errors.As(err, &missing) {
 		failed.event = Event{Outcome: Denied, Err: err}
-		failed.refuse(http.StatusForbidden, missingKey, c.body)
+		failed.refuse(http.StatusForbidden, wording.MissingKey, c.body)
 		return
 	}
 	failed.event = Event{Outcome: Failed, Err: err}
 	var input *weir.InputError
 	switch {
 	case errors.As(err, &input):
-		failed.refuse(http.StatusInternalServerError, undecided, c.body)
+		failed.refuse(http.StatusInternalServerError, wording.Undecided, c.body)
 	case c.failure == FailClosed || failed.request.Context().Err() != nil:
 		// A canceled request does not pass: canceling would evade the limit.
-		failed.refuse(http.StatusServiceUnavailable, undecided, c.body)
+		failed.refuse(http.StatusServiceUnavailable, wording.Undecided, c.body)
 	}
 }
 
@@ -171,7 +172,7 @@ func (d *byParts) decide(c *call) {
 	c.event.Answer = answerOf(v)
 	c.take(func(gate.Check) Fields { return d.fields })
 	if c.event.Answer.Allowed && (d.after != nil || v.Holds()) {
-		c.followUp = newFollowUp(d.gate, v.Receipt(), d.actual)
+		c.followUp = newFollowUp(d.gate, v.Receipt(), d.actual, false)
 		c.followUp.measured = d.after != nil
 	}
 	d.conclude(c)

@@ -10,6 +10,7 @@ import (
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/internal/ratefields"
+	"github.com/weirproject/weir/internal/wording"
 	"github.com/weirproject/weir/pathform"
 	"github.com/weirproject/weir/rules"
 )
@@ -35,7 +36,9 @@ import (
 //
 // A rule that settles corrects its cost after the handler has returned: from the header or trailer
 // that it names (a whole number; a missing or malformed one leaves the estimate and is reported to
-// the observer), or from the bytes of the body. Only the latter wraps the ResponseWriter.
+// the observer), or from the bytes of the body. A rule with count_if keeps or gives back its units
+// before the head of the response is sent; a request whose client has left counts. Only the latter
+// two wrap the ResponseWriter.
 // Concurrency limits are held until the handler returns.
 func ByRules(g *gate.Gate, options ...Option) (func(http.Handler) http.Handler, error) {
 	if g == nil {
@@ -76,13 +79,13 @@ func (d *byRules) decide(c *call) {
 	case err != nil:
 		c.failByRules(err)
 	case v.Outcome == gate.Denied:
-		c.refuse(http.StatusForbidden, denied, bodyOf(v.Rule))
+		c.refuse(http.StatusForbidden, wording.Denied, bodyOf(v.Rule))
 	case v.Outcome == gate.Failed:
-		c.refuse(http.StatusServiceUnavailable, undecided, bodyOf(v.Rule))
+		c.refuse(http.StatusServiceUnavailable, wording.Undecided, bodyOf(v.Rule))
 	case v.Outcome == gate.Refused:
 		c.take(fieldsOf)
 		c.exceed(v.Rule.Response().Status, bodyOf(v.Rule))
-		c.refusal.Rule, c.refusal.Label = v.Rule.Name(), v.Rule.Label()
+		c.refusal.Rule, c.refusal.Label, c.refusal.say = v.Rule.Name(), v.Rule.Label(), wording.Of(v, &c.view)
 	default:
 		c.take(fieldsOf)
 		c.followUp = d.followUp(v)
@@ -165,23 +168,23 @@ func (c *call) failByRules(err error) {
 	var input *weir.InputError
 	switch {
 	case !errors.As(err, &input):
-		c.refuse(http.StatusServiceUnavailable, undecided, Problem)
+		c.refuse(http.StatusServiceUnavailable, wording.Undecided, Problem)
 	case rule != nil:
 		c.refuse(http.StatusBadRequest, malformed(err), bodyOf(rule))
 	default:
-		c.refuse(http.StatusInternalServerError, undecided, Problem)
+		c.refuse(http.StatusInternalServerError, wording.Undecided, Problem)
 	}
 }
 
 // malformed gives the allowed form of the input. The given text is the client's own and is not
 // repeated.
-func malformed(err error) message {
+func malformed(err error) wording.Text {
 	field, allowed := "request", "a request that can be read"
 	var input *weir.InputError
 	if errors.As(err, &input) {
 		field, allowed = input.Field, input.Allowed
 	}
-	return func(language string, _ int64) string { return wrong(language, field, allowed) }
+	return wording.Wrong(field, allowed)
 }
 
 // bodyOf is the body of the deciding rule, which may be nil.
@@ -209,21 +212,26 @@ func fieldsOf(c gate.Check) Fields { return Fields(ratefields.StyleOf(c.Rule.Res
 
 // followUp is the follow-up of a granted verdict, or nil.
 func (d *byRules) followUp(v *gate.Verdict) *followUp {
-	settles, measured := false, false
+	settles, measured, counted := false, false, false
 	for i := range v.Len() {
-		if c := v.At(i); !d.estimated && c.Decided && c.Rule.Settle() != "" {
+		c := v.At(i)
+		if d.estimated || !c.Decided || c.Rule == nil {
+			continue
+		}
+		if c.Rule.Settle() != "" {
 			settles, measured = true, measured || c.Rule.Settle() == inBytes
 		}
+		counted = counted || c.Rule.HasCountIf() && c.Granted > 0
 	}
-	if !settles && !v.Holds() {
+	if !settles && !counted && !v.Holds() {
 		return nil
 	}
 	pay := actual
 	if !settles {
 		pay = nil
 	}
-	f := newFollowUp(d.gate, v.Receipt(), pay)
-	f.measured, f.detached = measured, detachedTime(v)
+	f := newFollowUp(d.gate, v.Receipt(), pay, counted)
+	f.measured, f.detached = measured || counted, detachedTime(v)
 	return f
 }
 

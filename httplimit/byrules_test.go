@@ -23,6 +23,7 @@ import (
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/httplimit"
 	"github.com/weirproject/weir/internal/gatetest"
+	"github.com/weirproject/weir/internal/wording"
 	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/pathform"
 	"github.com/weirproject/weir/rules"
@@ -85,6 +86,38 @@ func TestByRulesRefuses(t *testing.T) {
 	}
 	if !strings.Contains(second.text, `"violated-policies":["ip"]`) || !strings.Contains(second.text, "请在 60 秒后重试") {
 		t.Errorf("the body is %s", second.text)
+	}
+}
+
+// TestRefusalsHaveTheMessageOfTheRule: in the client's language, in every body, escaped; where no wait helps it is not
+// said that one does.
+func TestRefusalsHaveTheMessageOfTheRule(t *testing.T) {
+	for _, tt := range []struct{ rule, accept, body, language string }{
+		{"message: 'wait {retry_after}'", "zh", `"detail":"wait 1 min"`, ""},
+		{`label: '"a" <b>', message: {en: "{rule}", zh: "{rule}，{retry_after}后"}, response: {body: json}`, "zh-CN, en;q=0.5",
+			`"message":"\"a\" <b>，1 分钟后"`, "zh"},
+		{`label: '"a" <b>', message: {en: "{rule}"}, response: {body: "{{html .Message}} {{.Language}}"}`, "zh",
+			"&#34;a&#34; &lt;b&gt; en", "en"},
+		{"message: wait, cost: {settle: bytes}", "zh, never", "等待也无法通过", "zh"},
+		{"message: {en: 'banned {limit} per {window}, {retry_after}'}, ban: {after: 1 refusals within 10m, for: 2h}", "",
+			"banned 2 per 1 minute, 2 hours", "en"},
+		{"message: {zh: 错}, deny: {client.ip: 192.0.2.1}", "zh", "该请求不被允许。", "zh"},
+		{"limit: sliding_log 1/1m", "zh", "请在 60 秒后重试", "zh"},
+	} {
+		rule := "  - {name: a, key: [client.ip], " + tt.rule
+		if !strings.Contains(tt.rule, "limit:") {
+			rule += ", limit: sliding_log 2/1m"
+		}
+		cost := func(*http.Request) int64 { return int64(1 + 2*strings.Count(tt.accept, "never")) }
+		handler := byRules(t, newClock().store(), rule+"}", httplimit.WithCost(cost))(hello)
+		var r *httptest.ResponseRecorder
+		for range 4 {
+			r = ask(handler, "GET", "/", header("Accept-Language", tt.accept))
+		}
+		if !strings.Contains(r.Body.String(), tt.body) || r.Header().Get("Content-Language") != tt.language ||
+			r.Header().Get("Vary") != "Accept-Language" {
+			t.Errorf("%s: %v %s", tt.rule, r.Header(), r.Body)
+		}
 	}
 }
 
@@ -622,7 +655,7 @@ func TestTitlesOfProblemsInChinese(t *testing.T) {
 		}
 	}
 	for status, want := range map[int]string{429: "请求过多", 500: "服务器内部错误", 418: "I'm a teapot"} {
-		if got := httplimit.TitleOf("zh", status); got != want {
+		if got := wording.Title("zh", status); got != want {
 			t.Errorf("title of %d: %s, want %s", status, got, want)
 		}
 	}

@@ -17,5 +17,3 @@ func Attributes(r *http.Request) rules.Attributes {
 
 // HostOf exports hostOf.
 func HostOf(r *http.Request) (string, error) { return hostOf(r) }
-
-func TitleOf(language string, status int) string { return titleOf(language, status) }

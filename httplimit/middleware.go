@@ -9,6 +9,7 @@ import (
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/internal/ratefields"
+	"github.com/weirproject/weir/internal/wording"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -162,15 +163,16 @@ func (m *middleware) done(c *call) {
 }
 
 // refuse refuses a request that no limit refused.
-func (c *call) refuse(status int, say message, body Body) {
+func (c *call) refuse(status int, say wording.Text, body Body) {
 	c.refusal, c.body = &Refusal{Status: status, say: say}, body
 }
 
 // exceed refuses a request whose limits are exceeded.
 func (c *call) exceed(status int, body Body) {
-	r := &Refusal{Status: status, Exceeded: true, Answer: c.event.Answer, RetryAfter: -1, say: never}
-	if wait := c.event.Answer.RetryAfter; wait != weir.Never {
-		r.RetryAfter, r.say = max(1, ratefields.Seconds(wait)), later // 0 would mean "retry at once"
+	wait := c.event.Answer.RetryAfter
+	r := &Refusal{Status: status, Exceeded: true, Answer: c.event.Answer, RetryAfter: -1, say: wording.Exceeded(wait)}
+	if wait != weir.Never {
+		r.RetryAfter = max(1, ratefields.Seconds(wait)) // 0 would mean "retry at once"
 	}
 	for i := range c.checks {
 		k := &c.checks[i]

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/wording"
 )
 
 // A Refusal is the content of a refusal's body.
@@ -29,10 +30,11 @@ type Refusal struct {
 	Rule string
 	// Label is the label of that rule, if it has one.
 	Label string
-	// Message is a sentence for people in Language, "en" or "zh" by Accept-Language.
+	// Message is a sentence for people in Language: the rule's, or "en" or "zh" by Accept-Language. Language
+	// is "" if the rule does not state it.
 	Message, Language string
 
-	say message
+	say wording.Text
 }
 
 // A Body makes the body of a refusal. If its language differs from the message's, it sets
@@ -52,10 +54,10 @@ func Problem(_ *http.Request, refusal *Refusal) (contentType string, body []byte
 		Detail   string   `json:"detail"`
 		Violated []string `json:"violated-policies,omitempty"`
 		Label    string   `json:"label,omitempty"`
-	}{"about:blank", titleOf(refusal.Language, refusal.Status), refusal.Status, refusal.Message, refusal.Violated,
+	}{"about:blank", wording.Title(refusal.Language, refusal.Status), refusal.Status, refusal.Message, refusal.Violated,
 		refusal.Label}
 	if refusal.Exceeded {
-		problem.Type, problem.Title = quotaExceeded, titleExceeded(refusal.Language)
+		problem.Type, problem.Title = quotaExceeded, wording.Exceeds(refusal.Language)
 	}
 	return "application/problem+json", line(problem)
 }
@@ -97,14 +99,14 @@ func Template(contentType string, template interface{ Execute(io.Writer, any) er
 
 // answer writes a refusal. It ignores write errors: the connection is gone.
 func answer(w http.ResponseWriter, r *http.Request, refusal *Refusal, body Body) {
-	refusal.Language = language(r.Header["Accept-Language"])
-	refusal.Message = refusal.say(refusal.Language, refusal.RetryAfter)
+	refusal.Message, refusal.Language = refusal.say(r.Header["Accept-Language"])
 	contentType, text := body(r, refusal)
 	h := w.Header()
 	h.Set("Content-Type", contentType)
 	if refusal.Language != "" {
 		h.Set("Content-Language", refusal.Language)
 	}
+	h.Add("Vary", "Accept-Language")
 	h.Set("Cache-Control", "no-store")
 	if refusal.Exceeded && refusal.RetryAfter > 0 {
 		h.Set(fieldRetry, integer(refusal.RetryAfter))
@@ -115,7 +117,7 @@ func answer(w http.ResponseWriter, r *http.Request, refusal *Refusal, body Body)
 
 // unavailable responds 503 without Retry-After, because the duration is unknown.
 func unavailable(w http.ResponseWriter, r *http.Request, body Body) {
-	answer(w, r, &Refusal{Status: http.StatusServiceUnavailable, say: undecided}, body)
+	answer(w, r, &Refusal{Status: http.StatusServiceUnavailable, say: wording.Undecided}, body)
 }
 
 // Wait is RetryAfter as a duration; 0 if waiting does not help.

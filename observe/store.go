@@ -17,6 +17,7 @@ import (
 type observed struct {
 	weir.Store
 	metrics                       *Metrics
+	start                         time.Time // of the clock of latencies: time.Since reads one, time.Now two
 	decide, charge, refund, reset operation
 }
 
@@ -68,7 +69,7 @@ func (m *Metrics) Store(store weir.Store) weir.Store {
 		m.stored[i].Store(true)
 		return operation{&m.storeTook[i], m.storeErrors.WithLabelValues(storeOperations[i])}
 	}
-	s := observed{store, m, of(0), of(1), of(2), of(3)}
+	s := observed{store, m, time.Now(), of(0), of(1), of(2), of(3)}
 	if batcher, ok := store.(weir.Batcher); ok {
 		return &observedBatcher{s, batcher, of(4)}
 	}
@@ -78,7 +79,7 @@ func (m *Metrics) Store(store weir.Store) weir.Store {
 // DecideBatch implements weir.Batcher. One failed request counts as a failure of the batch, which
 // is one call.
 func (s *observedBatcher) DecideBatch(ctx context.Context, requests []weir.Request) {
-	began := time.Now()
+	began := time.Since(s.start)
 	s.batcher.DecideBatch(ctx, requests)
 	var failure error
 	for i := range requests {
@@ -93,7 +94,7 @@ func (s *observedBatcher) DecideBatch(ctx context.Context, requests []weir.Reque
 func (s *observed) Decide(
 	ctx context.Context, claims []weir.Claim, times int64, decisions []weir.Decision,
 ) (int64, error) {
-	began := time.Now()
+	began := time.Since(s.start)
 	granted, err := s.Store.Decide(ctx, claims, times, decisions)
 	s.note(ctx, &s.decide, began, err)
 	return granted, err
@@ -101,7 +102,7 @@ func (s *observed) Decide(
 
 // Charge implements weir.Store.
 func (s *observed) Charge(ctx context.Context, claims []weir.Claim, decisions []weir.Decision) error {
-	began := time.Now()
+	began := time.Since(s.start)
 	err := s.Store.Charge(ctx, claims, decisions)
 	s.note(ctx, &s.charge, began, err)
 	return err
@@ -111,7 +112,7 @@ func (s *observed) Charge(ctx context.Context, claims []weir.Claim, decisions []
 func (s *observed) Refund(
 	ctx context.Context, claims []weir.Claim, takenAt weir.Instant, decisions []weir.Decision,
 ) error {
-	began := time.Now()
+	began := time.Since(s.start)
 	err := s.Store.Refund(ctx, claims, takenAt, decisions)
 	s.note(ctx, &s.refund, began, err)
 	return err
@@ -119,14 +120,14 @@ func (s *observed) Refund(
 
 // Reset implements weir.Store.
 func (s *observed) Reset(ctx context.Context, claims []weir.Claim) error {
-	began := time.Now()
+	began := time.Since(s.start)
 	err := s.Store.Reset(ctx, claims)
 	s.note(ctx, &s.reset, began, err)
 	return err
 }
 
-func (s *observed) note(ctx context.Context, op *operation, began time.Time, err error) {
-	took := time.Since(began)
+func (s *observed) note(ctx context.Context, op *operation, began time.Duration, err error) {
+	took := time.Since(s.start) - began
 	op.took.Observe(took, uintptr(took)) // as good as random
 	if err != nil && !isFailure(ctx, err) {
 		if errors.Is(err, weir.ErrLeaseGone) {

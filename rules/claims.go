@@ -234,6 +234,8 @@ func (x *example) with(a attribute, value string) *example {
 		more.request.User = value
 	case sourceRoute:
 		more.request.Route = value
+	case sourceDescriptorKeys:
+		more.request.DescriptorKeys = strings.Split(value, ",")
 	case sourceIP:
 		more.request.Client, _ = netip.ParseAddr(value)
 	}

@@ -99,6 +99,7 @@ type builder struct {
 	keys        map[string][]component // of one component, by its text
 	treeBuilder treeBuilder
 
+	fileMessage  *message
 	fileResponse response  // over the defaults
 	usual        *response // of rules that say nothing of their own
 }
@@ -121,6 +122,7 @@ func build(file *File, r *report, o options) *Set {
 	set.lists = b.lists(-1, file.Allow, file.Deny, "")
 	b.fileResponse = b.over(-1, b.response(-1, &file.Response), defaults)
 	b.usual = b.fileResponse.complete()
+	b.fileMessage = b.message(-1, file.Message)
 	all := make([]Rule, len(file.Rules))
 	set.rules = make([]*Rule, 0, len(all))
 	for i := range all {
@@ -141,6 +143,7 @@ func (b *builder) rule(i int, s *Spec, rule *Rule) {
 	rule.mode = word(b, at(i, "mode"), s.Mode, modes)
 	rule.onStoreError = word(b, at(i, "on_store_error"), s.OnStoreError, onStoreError)
 	rule.cost = b.cost(i, &s.Cost)
+	rule.full = word(b, at(i, "charge"), s.Charge, charges) == ChargeFull
 	rule.schedule = b.schedule(i, s.Schedule)
 	rule.lists = b.lists(i, s.Allow, s.Deny, s.Match.Path)
 	rule.response = b.usual
@@ -150,18 +153,23 @@ func (b *builder) rule(i int, s *Spec, rule *Rule) {
 	named := b.name(i, s.Name)
 	rule.label = b.label(i, s.Label)
 	b.algorithm(at(i, "algorithm"), s.Algorithm)
+	rule.countIf = b.countIf(i, s)
 	rule.limits = b.limits(at(i, "limit"), s.Limit, s, rule, named)
 	rule.components = b.key(at(i, "key"), s.Key, s.Match.Path)
 	b.override(i, s, rule, named)
 	rule.percent = b.percent(i, s)
 	rule.bans = b.bans(i, s, named)
 	rule.candidate = b.candidate(i, s, rule, named)
+	rule.message, rule.level = cmp.Or(b.message(i, s.Message), b.fileMessage), levelOf(rule.components, &s.Match)
+	b.windowed(i, rule)
 	rule.reads = b.reads(rule)
 	rule.holdUntilDone = b.holdUntil(i, s, rule)
 	rule.lease, rule.ceiling = b.lease(i, s, rule), b.ceiling(i, s)
 	hosts := b.hosts(at(i, "match.host"), s.Match.Host)
 	b.path(at(i, "match.path"), s.Match.Path)
 	conditions := b.conditions(i, &s.Match)
+	rule.described = len(s.Match.Descriptor)+len(s.Match.DescriptorKeys) > 0 ||
+		slices.ContainsFunc(rule.components, func(c component) bool { return c.source == sourceDescriptor })
 	b.group(i, s, rule)
 	path := b.set.inForm(s.Match.Path)
 	rule.rank = rank(hosts, path, conditions)
@@ -231,9 +239,17 @@ func (b *builder) limits(p place, given []string, s *Spec, rule *Rule, named boo
 		if text == "" && b.has(item) {
 			continue
 		}
-		if limit := b.limit(item, stateName(s.Name, j, named), prefix, text, rule.cost.largest()); limit != nil {
-			list = append(list, limit)
+		limit := b.limit(item, stateName(s.Name, j, named), prefix, text, rule.needs())
+		if limit == nil {
+			continue
 		}
+		if rule.full && limit.Algorithm() == weir.AlgorithmConcurrency {
+			b.add(item, "charge: full cannot be of %s: leases are held, not owed", limit)
+		}
+		if rule.countIf != nil {
+			b.countable(item, limit)
+		}
+		list = append(list, limit)
 	}
 	return list
 }
@@ -477,6 +493,7 @@ func (b *builder) conditions(i int, m *Match) (list []condition) {
 	list = b.table(list, at(i, "match.header"), sourceHeader, m.Header)
 	list = b.table(list, at(i, "match.query"), sourceQuery, m.Query)
 	list = b.table(list, at(i, "match.descriptor"), sourceDescriptor, m.Descriptor)
+	list = b.descriptorKeys(list, at(i, "match.descriptor_keys"), m.DescriptorKeys)
 	if len(list) > bounds.Conditions {
 		b.add(at(i, "match"), "%d conditions; at most %d", len(list), bounds.Conditions)
 	}
@@ -531,6 +548,19 @@ func (b *builder) table(list []condition, p place, kind source, table map[string
 	}
 	slices.SortFunc(added, func(a, c condition) int { return cmp.Compare(a.name, c.name) })
 	return append(list, added...)
+}
+
+// descriptorKeys adds the condition on the names of all descriptors, which are one value.
+func (b *builder) descriptorKeys(list []condition, p place, names []string) []condition {
+	if len(names) == 0 || !b.count(p, len(names), bounds.Values) {
+		return list
+	}
+	for j, name := range names {
+		if item := (place{p.rule, p.field, j}); !validAttribute(name) && !(name == "" && b.has(item)) {
+			b.add(item, "%s %.80q: a name of 1 to 128 letters, digits and !#$&'*+-._`|~", p.field, name)
+		}
+	}
+	return append(list, condition{kind: sourceDescriptorKeys, values: []string{strings.Join(names, ",")}})
 }
 
 // values checks the values of a condition; none stands for any that is not empty.

@@ -25,6 +25,12 @@ func (r *Rule) Cost() int64 { return r.cost.units }
 // FixedCost reports whether the rule's cost is a number: then neither a caller nor Settle changes it.
 func (r *Rule) FixedCost() bool { return r.cost.fixed }
 
+// ChargesFull reports whether the rule grants while anything is left, and charges the whole cost.
+func (r *Rule) ChargesFull() bool { return r.full }
+
+// Described reports whether the rule's match or key names a descriptor.
+func (r *Rule) Described() bool { return r.described }
+
 // Settle names the part of a response that states the actual cost: the canonical name of a header or trailer,
 // "bytes" for the length of its body, or "" for none.
 func (r *Rule) Settle() string { return r.cost.settle }
@@ -64,8 +70,13 @@ func decimal(text string) (n int64, ok bool) {
 	return n, true
 }
 
-// largest is the largest cost that a request can have.
-func (c *cost) largest() int64 { return max(c.units, c.most) }
+// needs is the largest number of units that must be left for a request to pass.
+func (r *Rule) needs() int64 {
+	if r.full {
+		return 1
+	}
+	return max(r.cost.units, r.cost.most)
+}
 
 func (b *builder) cost(i int, s *Cost) cost {
 	c := cost{units: max(1, s.Units, s.Default), fixed: s.Units != 0, settle: b.settle(at(i, "cost.settle"), s.Settle)}

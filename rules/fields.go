@@ -66,6 +66,8 @@ var fileFields = mapping[File]{"file", "", []field[File]{
 		"[lists](#lists): named requests are refused, also if `allow` names them", "none"},
 	{"response", nested(&responseFields, func(f *File) *Response { return &f.Response }),
 		"[responses](#responses) of rules without their own", "see there"},
+	{"message", translations(func(f *File) *[]Translation { return &f.Message }),
+		"[messages](#messages) of rules without their own", "weir's own, in English and Chinese"},
 	{"rules", value[File]{shape{name: "rule", most: bounds.Rules, list: true}, (*decoder).rules},
 		"the list of rules; `[]` for none; at most 100,000", required},
 	{"services", several(&serviceFields, bounds.Services, true, func(f *File) *[]ServiceSpec { return &f.Services }),
@@ -104,6 +106,12 @@ var ruleFields = mapping[Spec]{"rule", "", []field[Spec]{
 		"[other limits](#overrides) for some keys", "none"},
 	{"cost", value[Spec]{shape{name: "cost_or_units"}, (*decoder).cost},
 		"units of a request: a number, or [its origin](#cost)", "1, and callers may state another"},
+	{"count_if", nested(&countIfFields, func(s *Spec) *CountIf { return &s.CountIf }),
+		"which [responses](#counting-by-response) count: the units of other requests are given back",
+		"every request counts"},
+	{"charge", choice(charges, func(s *Spec) *Charge { return &s.Charge }),
+		"`fitting`: a request passes if its cost is left; `full`: while [anything is left](#charge-full), and its " +
+			"whole cost is charged, beyond the limit too", "`fitting`"},
 	{"mode", choice(modes, func(s *Spec) *Mode { return &s.Mode }),
 		"`enforce`, or `shadow`: refusals are counted and requests pass", "`enforce`"},
 	{"ban", nested(&banFields, func(s *Spec) *Ban { return &s.Ban }), "[bans](#bans) after repeated refusals", "none"},
@@ -125,6 +133,8 @@ var ruleFields = mapping[Spec]{"rule", "", []field[Spec]{
 			"lock: each node may grant a `concurrency` limit once more)", "`local`"},
 	{"response", nested(&responseFields, func(s *Spec) *Response { return &s.Response }),
 		"the [response](#responses) of refusals", "the file's"},
+	{"message", translations(func(s *Spec) *[]Translation { return &s.Message }),
+		"the [message](#messages) of refusals: a text with placeholders, or one for each language", "the file's"},
 }}
 
 var matchFields = mapping[Match]{"match", "", []field[Match]{
@@ -150,6 +160,9 @@ var matchFields = mapping[Match]{"match", "", []field[Match]{
 	{"query", table(func(m *Match) *map[string][]string { return &m.Query }), "the same, of query parameters", ""},
 	{"descriptor", table(func(m *Match) *map[string][]string { return &m.Descriptor }),
 		"the same, of descriptors from the front end", ""},
+	{"descriptor_keys", list("text", bounds.Values, func(m *Match) *[]string { return &m.DescriptorKeys }),
+		"the names of all descriptors of the request, no more and in this order; from front ends that keep it: " +
+			"Envoy's rate limit service and the [API](api.md)", ""},
 }}
 
 var serviceFields = mapping[ServiceSpec]{"service", "", []field[ServiceSpec]{
@@ -248,9 +261,17 @@ var costFields = mapping[Cost]{"cost", "give it a number, or say where it comes 
 		"none"},
 }}
 
+var countIfFields = mapping[CountIf]{"count_if", "leave it out", []field[CountIf]{
+	{"status", list("status_range", bounds.Values, func(c *CountIf) *[]string { return &c.Status }),
+		"of the response: `401`, a class such as `4xx`, a range such as `400-499`, or a list of these", "any"},
+	{"header", table(func(c *CountIf) *map[string][]string { return &c.Header }),
+		"names of fields of the response, each with its exact values; `\"*\"` stands for any that is not empty", "any"},
+}}
+
 var banFields = mapping[Ban]{"ban", "leave it out", []field[Ban]{
 	{"after", text("refusals", func(b *Ban) *string { return &b.After }),
-		"`N refusals within TIME`: this rule's refusals of one key, exactly counted; at most 1,000", required},
+		"`N refusals within TIME`: this rule's refusals of one key, exactly counted; at most 1,000. With " +
+			"[`count_if`](#counting-by-response) `N counted within TIME`", required},
 	{"for", text("duration", func(b *Ban) *string { return &b.For }), "length of the first ban, 1s to 3650d", required},
 	{"then", list("duration", bounds.Bans-1, func(b *Ban) *[]string { return &b.Then }),
 		"lengths of the next ones (at most 7); the last repeats", "as the first"},
@@ -373,6 +394,19 @@ func namedLists[T any](at func(*T) *map[string]List) value[T] {
 			}
 		})
 		*at(t) = values
+	}}
+}
+
+// translations is a text, or a text for each language.
+func translations[T any](at func(*T) *[]Translation) value[T] {
+	return value[T]{shape{name: "message"}, func(d *decoder, p place, n *yaml.Node, t *T) {
+		if n.Kind != yaml.MappingNode {
+			*at(t) = []Translation{{Text: d.long(p, n, bounds.Body)}}
+			return
+		}
+		d.names(p, n, func(p place, language string, n *yaml.Node) {
+			*at(t) = append(*at(t), Translation{language, d.long(p, n, bounds.Body)})
+		})
 	}}
 }
 

@@ -32,6 +32,7 @@ const (
 	sourceQuery
 	sourceCookie
 	sourceDescriptor
+	sourceDescriptorKeys // of conditions only
 	sourcePath
 	sourceConstant
 )

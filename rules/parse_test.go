@@ -86,9 +86,11 @@ rules:
     overrides:
       - {key: [203.0.113.0/24, "*", ann, x], limit: 50/1m}
     cost: {from: header.x-tokens, default: 2, max: 4, settle: header.x-used}
+    count_if: {status: [401, 5xx], header: {x-login: failed}}
     mode: shadow
     on_store_error: allow
     response: {status: 403, body: "{{.Message}}", content_type: text/html}
+    message: {zh: 请等待, en: wait}
 `
 
 func TestParse(t *testing.T) {
@@ -99,18 +101,18 @@ func TestParse(t *testing.T) {
 	got := strings.ReplaceAll(fmt.Sprintf("%+v", file), "map[", "[")
 	want := "&{Name:f Store:redis://user:secret@127.0.0.1:6379/0 Nodes:3 FallbackKeys:1000 TrustedProxies:[10.0.0.0/8 2001:db8::1] ClientHeader:Forwarded PathForm:[] " +
 		"Allow:[client.ip:{Values:[127.0.0.1 192.0.2.0/24] Sets:[]} header.X-Probe:{Values:[*] Sets:[]}] Deny:[user trim lower:{Values:[mallory bot-*] Sets:[]}] " +
-		"Response:{Status:503 Fields:seconds Body:json ContentType:} " +
-		"Rules:[{Name:whole-site Label: Match:{Method:[] Host:[] Path: Client:[] Service:[] User:[] Route:[] Header:[] Query:[] Descriptor:[]} Group: Schedule:[] Allow:[] Deny:[] " +
-		"Key:[] OnMissing: Algorithm: Limit:[5000/s burst 10000] Overrides:[] Cost:{Units:0 From: Default:0 Max:0 Settle:} Mode: " +
-		"OnStoreError: Response:{Status:0 Fields: Body: ContentType:} Ban:{After: For: Then:[] Forget:} Candidate:{Limit:[] Algorithm: Key:[]} EnforcePercent:<nil> LeasePercent:10 HoldUntil: LocalCeiling:1.2} " +
+		"Response:{Status:503 Fields:seconds Body:json ContentType:} Message:[] " +
+		"Rules:[{Name:whole-site Label: Match:{Method:[] Host:[] Path: Client:[] Service:[] User:[] Route:[] Header:[] Query:[] Descriptor:[] DescriptorKeys:[]} Group: Schedule:[] Allow:[] Deny:[] " +
+		"Key:[] OnMissing: Algorithm: Limit:[5000/s burst 10000] Overrides:[] Cost:{Units:0 From: Default:0 Max:0 Settle:} CountIf:{Status:[] Header:[]} Charge: Mode: " +
+		"OnStoreError: Response:{Status:0 Fields: Body: ContentType:} Message:[] Ban:{After: For: Then:[] Forget:} Candidate:{Limit:[] Algorithm: Key:[]} EnforcePercent:<nil> LeasePercent:10 HoldUntil: LocalCeiling:1.2} " +
 		"{Name:login Label: Match:{Method:[POST PUT] Host:[Example.com *.example.com] Path:/users/{id}/login " +
-		"Client:[203.0.113.0/24 2001:db8::/32 192.0.2.7] Service:[] User:[] Route:[] Header:[X-Version:[2] x-plan:[free]] Query:[debug:[*]] Descriptor:[tenant:[a b]]} Group: " +
+		"Client:[203.0.113.0/24 2001:db8::/32 192.0.2.7] Service:[] User:[] Route:[] Header:[X-Version:[2] x-plan:[free]] Query:[debug:[*]] Descriptor:[tenant:[a b]] DescriptorKeys:[]} Group: " +
 		"Schedule:[{Days:[mon-fri sun] Hours:09:00-18:00 Zone:Asia/Shanghai} {Days:[] Hours:22:00-24:00 Zone:}] " +
 		"Allow:[path.id:{Values:[1] Sets:[]}] Deny:[client.ip:{Values:[203.0.113.9] Sets:[]}] " +
 		"Key:[client.ip v4/24 v6/48 path.id header.x-user trim nfkc lower constant.x] OnMissing:deny Algorithm:sliding_log " +
 		"Limit:[5/1m 20/1h] Overrides:[{Key:[203.0.113.0/24 * ann x] Limit:[50/1m]}] " +
-		"Cost:{Units:0 From:header.x-tokens Default:2 Max:4 Settle:header.x-used} Mode:shadow OnStoreError:allow " +
-		"Response:{Status:403 Fields: Body:{{.Message}} ContentType:text/html} Ban:{After: For: Then:[] Forget:} Candidate:{Limit:[] Algorithm: Key:[]} EnforcePercent:<nil> LeasePercent:0 HoldUntil: LocalCeiling:0}] Services:[] Routes:[] Exceptions:[] Disabled:[] Sets:[]}"
+		"Cost:{Units:0 From:header.x-tokens Default:2 Max:4 Settle:header.x-used} CountIf:{Status:[401 5xx] Header:[x-login:[failed]]} Charge: Mode:shadow OnStoreError:allow " +
+		"Response:{Status:403 Fields: Body:{{.Message}} ContentType:text/html} Message:[{Language:zh Text:请等待} {Language:en Text:wait}] Ban:{After: For: Then:[] Forget:} Candidate:{Limit:[] Algorithm: Key:[]} EnforcePercent:<nil> LeasePercent:0 HoldUntil: LocalCeiling:0}] Services:[] Routes:[] Exceptions:[] Disabled:[] Sets:[]}"
 	if got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

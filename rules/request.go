@@ -25,6 +25,8 @@ type Request struct {
 	Service string
 	Client  netip.Addr
 
+	DescriptorKeys []string // the names of all descriptors, from a front end that keeps their order
+
 	Attributes Attributes // nil: none
 }
 
@@ -115,6 +117,21 @@ func (r *Request) attribute(kind source, name string) string {
 	default:
 		return r.Attributes.Descriptor(name)
 	}
+}
+
+// appendDescriptorKeys appends the names of the descriptors, as one value. It is empty if a name has a comma: no rule
+// names such a descriptor.
+func (r *Request) appendDescriptorKeys(dst []byte) []byte {
+	for i, name := range r.DescriptorKeys {
+		if strings.IndexByte(name, ',') >= 0 {
+			return dst[:0]
+		}
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = append(dst, name...)
+	}
+	return dst
 }
 
 // folded is a method in capitals. Other methods, which normal clients do not send, cost an allocation.

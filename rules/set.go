@@ -23,6 +23,9 @@ type Rule struct {
 	limits        []*weir.Limit
 	overrides     overrides
 	cost          cost
+	countIf       *countIf // nil: every request counts
+	full          bool     // see ChargeFull
+	described     bool     // its match or key names a descriptor
 	schedule      []window
 	lists         lists
 	mode          Mode
@@ -34,6 +37,8 @@ type Rule struct {
 	ceiling       float64
 	onStoreError  StoreError
 	response      *response
+	message       *message // nil: weir's own
+	level         string
 	group         int // 0: none
 	groupName     string
 	rank          uint64
@@ -242,8 +247,12 @@ func (w *matcher) branch(b *branch) {
 	w.take(b.rules)
 	for _, q := range b.switches {
 		w.visited++
-		if q.kind == sourceIP {
+		switch q.kind {
+		case sourceIP:
 			w.client(q)
+			continue
+		case sourceDescriptorKeys:
+			w.descriptorKeys(q)
 			continue
 		}
 		value := w.request.attribute(q.kind, q.name)
@@ -296,6 +305,17 @@ func (w *matcher) client(q *switchNode) {
 	}
 	for i := q.networks.find(address); i >= 0; i = q.networks.list[i].parent {
 		w.branch(q.networks.list[i].value)
+	}
+}
+
+// descriptorKeys visits the rules for exactly the request's descriptors.
+func (w *matcher) descriptorKeys(q *switchNode) {
+	if len(w.request.DescriptorKeys) == 0 || len(w.request.DescriptorKeys) > bounds.Values {
+		return
+	}
+	var buffer [256]byte
+	if next := q.values[string(w.request.appendDescriptorKeys(buffer[:0]))]; next != nil {
+		w.branch(next)
 	}
 }
 

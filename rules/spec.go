@@ -22,6 +22,7 @@ type File struct {
 	Allow    map[string]List // by component, such as "client.ip"; a named request meets no rule
 	Deny     map[string]List // a named request is refused; it takes precedence over Allow
 	Response Response        // for rules without one
+	Message  []Translation   // of rules without one
 	Rules    []Spec
 
 	Services []ServiceSpec // of a gateway, with unique names
@@ -54,9 +55,12 @@ type Spec struct {
 	Limit        []string        // texts of weir.ParseLimit, at least one
 	Overrides    []Override      // other limits for some keys
 	Cost         Cost            // the zero Cost is 1, and callers may state another
+	CountIf      CountIf         // the zero CountIf counts every request
+	Charge       Charge          // "" is ChargeFitting
 	Mode         Mode            // "" is Enforce
 	OnStoreError StoreError      // "" is Local
 	Response     Response        // fields that differ from the file's
+	Message      []Translation   // of refusals; the first is the default; none: the file's
 
 	Ban            Ban       // the zero Ban is none
 	Candidate      Candidate // the zero Candidate is none
@@ -82,6 +86,9 @@ type Match struct {
 	Header     map[string][]string
 	Query      map[string][]string
 	Descriptor map[string][]string
+
+	// DescriptorKeys are the names of all descriptors of the request, in order; none: any.
+	DescriptorKeys []string
 }
 
 // A Cost is the number of units of a request. Units alone is a fixed cost that neither callers nor responses
@@ -94,6 +101,13 @@ type Cost struct {
 	Settle  string // header.NAME or "bytes": part of a response that states the actual cost
 }
 
+// A CountIf selects the responses whose requests count, by every condition that is not empty. A request is charged
+// before its response is known; then its units are kept or given back.
+type CountIf struct {
+	Status []string            // each a status (401), a class (4xx) or a range (400-499)
+	Header map[string][]string // by name, the exact values; "*" stands for any that is not empty
+}
+
 // An Override is other limits for the keys that it names: exactly, or by wildcards.
 type Override struct {
 	Key   []string // a value for each component of the rule's key, in order
@@ -102,7 +116,7 @@ type Override struct {
 
 // A Ban refuses a key for some time after too many refusals, whatever remains of its limits.
 type Ban struct {
-	After  string   // such as "5 refusals within 1m"
+	After  string   // such as "5 refusals within 1m"; with CountIf "5 counted within 10m"
 	For    string   // length of the first ban
 	Then   []string // lengths of the next ones; the last repeats
 	Forget string   // time after which one ban no longer counts; "" is 7d
@@ -139,6 +153,17 @@ const (
 )
 
 var onMissing = []OnMissing{Anonymous, Skip, Deny}
+
+// Charge says which requests a rule grants.
+type Charge string
+
+// The words of charge.
+const (
+	ChargeFitting Charge = "fitting" // those whose cost is left
+	ChargeFull    Charge = "full"    // all while anything is left; the whole cost is charged, beyond the limit too
+)
+
+var charges = []Charge{ChargeFitting, ChargeFull}
 
 // Mode is the mode of a rule.
 type Mode string

@@ -21,6 +21,8 @@ const (
 // Bounds of a rule.
 const (
 	Label      = 100    // characters of a label
+	Message    = 1000   // characters of a message
+	Languages  = 16     // languages of a message
 	Limits     = 8      // limits of a rule
 	Components = 8      // components of a key
 	Values     = 64     // values of one condition

@@ -102,7 +102,7 @@ func TestInvalidConfigurationsDoNotStart(t *testing.T) {
 		{"--gateway 127.0.0.1:0", "", 2, "--gateway has no upstream: give --upstream http://host:port, or --upstream demo"},
 		{"--upstream 127.0.0.1:3000 --gateway 127.0.0.1:0", "", 2, `--upstream is "127.0.0.1:3000"; allowed: demo, or a URL such as http://127.0.0.1:3000`},
 		{"--upstream ftp://127.0.0.1 --gateway 127.0.0.1:0", "", 2, "the scheme http, https or h2c"},
-		{"--http off", "", 2, "no listener is on: leave out --http off, or give --resp or --upstream"},
+		{"--http off", "", 2, "no listener is on: leave out --http off, or give --resp, --grpc or --upstream"},
 		{"--http 127.0.0.1", "", 2, "--http: address is"},
 		{"--http 127.0.0.1:http", "", 2, "a port from 0"},
 		{"--http 203.0.113.1:0", "", 1, "--http: listen tcp 203.0.113.1:0"},

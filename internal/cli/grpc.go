@@ -5,12 +5,19 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/weirproject/weir/internal/server/extauthz"
 	"github.com/weirproject/weir/internal/server/grpcserver"
+	"github.com/weirproject/weir/internal/server/rls"
+	"github.com/weirproject/weir/observe"
 )
 
 // grpcServices are the services at --grpc. A front end has one entry here, which registers it.
-func (v *server) grpcServices() ([]grpcserver.Service, error) {
-	return nil, nil
+func (v *server) grpcServices(counts *observe.Server) ([]grpcserver.Service, error) {
+	authorization, err := extauthz.New(v.engine.Gate, v.engine.Clients, v.byRules(counts)...)
+	if err != nil {
+		return nil, err
+	}
+	return []grpcserver.Service{rls.New(v.engine.Gate, v.flags.rls), authorization}, nil
 }
 
 func (v *server) openGRPC(l *listenerFlags) error {
@@ -18,11 +25,10 @@ func (v *server) openGRPC(l *listenerFlags) error {
 	if err != nil {
 		return err
 	}
-	services, err := v.grpcServices()
+	services, err := v.grpcServices(v.count(l))
 	if err != nil {
 		return err
 	}
-	v.count(l)
 	server := grpcserver.New(grpcserver.Config{
 		Access: callers,
 		Ready:  v.engine.Metrics.IsReady,

@@ -80,15 +80,19 @@ func (f *requestFlags) read(args []string, l *engine.Setup) (*explainedRequest, 
 			a.cookies[cookie.Name] = cookie.Value
 		}
 	}
+	var keys []string
 	for _, text := range f.descriptors {
 		name, value, err := pair("descriptor", text)
 		if err != nil {
 			return nil, err
 		}
+		if _, given := a.described[name]; !given {
+			keys = append(keys, name)
+		}
 		a.described[name] = value
 	}
 	a.Request = rules.Request{Method: request.Method, Route: f.route, User: f.user, Service: f.service,
-		Attributes: a}
+		DescriptorKeys: keys, Attributes: a}
 	if request.Host != "" {
 		if a.Host, err = pathform.Host(request.Host); err != nil {
 			return nil, usagef("%v", err)

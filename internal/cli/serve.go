@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirproject/weir/internal/engine"
 	"github.com/weirproject/weir/internal/listen"
+	"github.com/weirproject/weir/internal/server/rls"
 )
 
 // A serveFlags are the flags of serve.
@@ -33,6 +34,7 @@ type serveFlags struct {
 	readTokenFile    string
 	passwordFile     string
 	respFailOpen     bool
+	rls              rls.Options
 	open             bool
 	admin            adminFlags
 	alertURLFile     string
@@ -76,13 +78,23 @@ func (f *serveFlags) add(flags *pflag.FlagSet) {
 		"`FILE` that preserves the counts in memory across restarts (default: none)")
 	f.http.add(flags, "http", "127.0.0.1:8080",
 		"`ADDR` of the API, forward-auth, metrics and health: host:port, unix:///path, or off")
-	f.gateway.add(flags, "gateway", "", "`ADDR` of the gateway (default 127.0.0.1:8081 if there is an upstream)")
+	f.gateway.add(flags, "gateway", "",
+		"`ADDR` of the gateway (default 127.0.0.1:8081 if there is an upstream\nor a route)")
 	f.resp.add(flags, "resp", "", "`ADDR` of the Redis protocol (RESP) listener (default: off)")
 	f.grpc.add(flags, "grpc", "", "`ADDR` of the gRPC listener: Envoy's rate limit service and ext_authz, health\n"+
 		"(default: off)")
+	flags.BoolVar(&f.rls.NoHeaders, "rls-no-headers", false,
+		"leave RateLimit, Retry-After and the like out of answers to Envoy's rate limit filter")
+	flags.BoolVar(&f.rls.NoBody, "rls-no-body", false,
+		"leave out the body of refusals to Envoy's rate limit filter; to gRPC clients Envoy sends it as the message")
+	flags.BoolVar(&f.rls.Unavailable, "rls-unavailable", false,
+		"answer Envoy's rate limit filter UNAVAILABLE, so that its failure_mode_deny decides,\nwhere the store "+
+			"does not answer and a rule has on_store_error: deny; otherwise OVER_LIMIT")
 	f.metrics.add(flags, "metrics", "",
 		"`ADDR` of /metrics and health, instead of /metrics at --http;\noff: no metrics (default: at --http)")
-	flags.StringVar(&f.upstream, "upstream", "", "`URL` of the service behind the gateway, or demo for a built-in one")
+	flags.StringVar(&f.upstream, "upstream", "",
+		"`URL` of the service behind the gateway, or demo for a built-in one;\nwith routes in the rules, of requests "+
+			"without a route")
 	flags.BoolVar(&f.upstreamHost, "upstream-host", false, "send the upstream's name as Host instead of the client's")
 	flags.IntVar(&f.upstreamRequests, "upstream-max-requests", defaultConnections,
 		"maximum `NUMBER` of concurrent requests to the upstream; requests beyond it are answered 503")

@@ -94,6 +94,8 @@ func unmet(m rules.Match, r *rules.Request) (why []string) {
 	check(rules.Match{Service: m.Service}, "service is %s, not %s", shown(r.Service), wanted(m.Service))
 	check(rules.Match{User: m.User}, "user is %s, not %s", shown(r.User), wanted(m.User))
 	check(rules.Match{Route: m.Route}, "route is %s, not %s", shown(r.Route), wanted(m.Route))
+	check(rules.Match{DescriptorKeys: m.DescriptorKeys}, "descriptors are %s, not %s",
+		shown(strings.Join(r.DescriptorKeys, ", ")), strings.Join(m.DescriptorKeys, ", "))
 	type table = map[string][]string
 	for _, kind := range []struct {
 		name  string

@@ -49,14 +49,14 @@ func AppendPolicy(buffer []byte, limit *weir.Limit) []byte {
 	if limit.Algorithm() == weir.AlgorithmConcurrency {
 		return append(buffer, `;qu="concurrent-requests"`...)
 	}
-	if w := window(limit); w >= 1e6 {
+	if w := Window(limit); w >= 1e6 {
 		buffer = parameter(buffer, "w", ceil(w, 1e6))
 	}
 	return buffer
 }
 
-// window is the time in microseconds in which the quota returns; 0 if it varies.
-func window(limit *weir.Limit) int64 {
+// Window is the time in microseconds in which the quota returns; 0 if it varies.
+func Window(limit *weir.Limit) int64 {
 	switch {
 	case limit.Algorithm() == weir.AlgorithmCalendar:
 		spec, _ := limit.Spec().(weir.Calendar)

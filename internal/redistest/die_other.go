@@ -4,4 +4,5 @@ package redistest
 
 import "syscall"
 
-func dieWithParent() *syscall.SysProcAttr { return nil }
+// DieWithParent does nothing here.
+func DieWithParent() *syscall.SysProcAttr { return nil }

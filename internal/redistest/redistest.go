@@ -153,7 +153,7 @@ func (s *Server) run() error {
 	s.out.Reset()
 	s.cmd = exec.Command(path, append(s.args, "--dir", s.dir)...)
 	s.cmd.Stdout, s.cmd.Stderr = &s.out, &s.out
-	s.cmd.SysProcAttr = dieWithParent()
+	s.cmd.SysProcAttr = DieWithParent()
 	if err := s.cmd.Start(); err != nil {
 		return fmt.Errorf("redistest: start redis-server: %w", err)
 	}

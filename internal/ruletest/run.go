@@ -131,7 +131,7 @@ func (r *run) advance(ctx context.Context, to time.Duration) error {
 			break
 		}
 		if r.renewals++; r.renewals > maxRenewals {
-			return fmt.Errorf("what is held was renewed %d times, which is the most: hold it for less time", maxRenewals)
+			return fmt.Errorf("what is held was renewed %d times, which is the most: release it earlier", maxRenewals)
 		}
 		next.renewed += next.every
 		r.setClock(next.renewed)

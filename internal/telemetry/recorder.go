@@ -119,21 +119,23 @@ func (r *Recorder) Rules(set *rules.Set) {
 	r.watching.Store(&places)
 }
 
-// Verdict records a verdict, as an observer for gate.WithObserver. It does not allocate, but for the first request of
-// a rule, and never waits.
-func (r *Recorder) Verdict(v *gate.Verdict) {
+// Observer returns an observer for gate.WithObserver that counts verdicts in the metrics and records them. It does not
+// allocate, but for the first request of a rule, and never waits.
+func (r *Recorder) Observer() func(*gate.Verdict) { return r.Metrics.VerdictTo(r.verdict) }
+
+func (r *Recorder) verdict(v *gate.Verdict, noise uint64) {
 	switch {
 	case v.Times == 0: // it asked, and charged nothing
 	case v.Outcome == gate.Passed:
-		r.passed(v)
+		r.passed(v, noise)
 	default:
-		r.stopped(v)
+		r.stopped(v, noise)
 	}
 }
 
 // passed records a granted request for each of its rules.
-func (r *Recorder) passed(v *gate.Verdict) {
-	if r.passes.draws(v) {
+func (r *Recorder) passed(v *gate.Verdict, noise uint64) {
+	if r.passes.draws(noise) {
 		r.passedDrawn(v)
 		return
 	}
@@ -165,8 +167,12 @@ func (r *Recorder) passedDrawn(v *gate.Verdict) {
 }
 
 // stopped records a request that did not pass for the rule that decided: the others were not charged.
-func (r *Recorder) stopped(v *gate.Verdict) {
-	drawn := r.others.draws(v)
+func (r *Recorder) stopped(v *gate.Verdict, noise uint64) {
+	drawn := r.others.draws(noise)
+	if v.Reason == gate.LimitExceeded && !drawn {
+		r.refused(v)
+		return
+	}
 	c, limited := v.Worst()
 	if !limited || c.Rule == nil {
 		if drawn {
@@ -177,6 +183,17 @@ func (r *Recorder) stopped(v *gate.Verdict) {
 	k := r.key(c.Rule, c.Claim, v.Times, true)
 	if drawn {
 		r.draw(r.others, v, c.Claim, &event{rule: c.Rule, keyed: k, wait: c.Decision.RetryAfter})
+	}
+}
+
+// refused is stopped for nearly all requests: all limits of a rule have one key and one cost, and the first is found
+// faster than the one that decided.
+func (r *Recorder) refused(v *gate.Verdict) {
+	for i := range v.Len() {
+		if rule, claim, _, _, ok := v.Counted(i); ok && rule != nil && rule == v.Rule {
+			r.key(rule, claim, v.Times, true)
+			return
+		}
 	}
 }
 
@@ -241,11 +258,11 @@ func (r *Recorder) watch(p *place) *table {
 
 // draw completes the event of a decision that was drawn, and puts a copy into a tap.
 func (r *Recorder) draw(t *tap, v *gate.Verdict, claim *weir.Claim, base *event) {
-	base.at, base.outcome, base.reason, base.wait = r.Now(), v.Outcome, v.Reason, max(v.Delay, base.wait)
 	e := t.begin()
 	if e == nil {
 		return
 	}
+	base.at, base.outcome, base.reason, base.wait = r.Now(), v.Outcome, v.Reason, max(v.Delay, base.wait)
 	*e = *base
 	if claim != nil {
 		e.cost = claim.Cost

@@ -47,12 +47,12 @@ func (n *node) open(t testing.TB, text string, on bool, store weir.Store) *node 
 	n.store = store
 	now := func() time.Time { return time.Unix(0, n.now.Load()) }
 	n.Recorder = New(Options{Node: "a", Metrics: n.metrics, Seed: 1, Now: now})
-	opts := []gate.Option{gate.WithObserver(n.metrics.Verdict)}
+	observer := n.metrics.Verdict
 	if on {
-		opts = append(opts, gate.WithObserver(n.Verdict))
+		observer = n.Observer()
 	}
 	set := gatetest.Rules(t, text)
-	n.gate = gatetest.Of(t, n.metrics.Store(store), set, append(opts, gate.WithLocal(store))...)
+	n.gate = gatetest.Of(t, n.metrics.Store(store), set, gate.WithObserver(observer), gate.WithLocal(store))
 	n.Rules(set)
 	n.metrics.Rules(set, n.clock)
 	return n
@@ -73,8 +73,12 @@ func (n *node) pass(d time.Duration) {
 // turns: another process on the machine slows some turns down, and none up.
 func BenchmarkCost(b *testing.B) {
 	const turn = 5000
-	for _, keys := range []int{1, 250, 100_000} {
-		b.Run(fmt.Sprint(keys, " keys"), func(b *testing.B) {
+	for _, c := range []struct {
+		keys  int
+		limit string
+	}{{1, "1000000000/1s"}, {250, "1000000000/1s"}, {100_000, "1000000000/1s"}, {1, "1/1s"}} {
+		keys := c.keys
+		b.Run(fmt.Sprint(keys, " keys, ", c.limit), func(b *testing.B) {
 			requests := make([]rules.Request, keys)
 			for i := range requests {
 				requests[i].Client = netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})
@@ -82,7 +86,7 @@ func BenchmarkCost(b *testing.B) {
 			var fastest [2][]time.Duration
 			var nodes [2]*node
 			for on := range nodes {
-				nodes[on] = newNode(b, `rules: [{name: ip, key: [client.ip], limit: 1000000/1s}]`, on == 1)
+				nodes[on] = newNode(b, `rules: [{name: ip, key: [client.ip], limit: `+c.limit+`}]`, on == 1)
 			}
 			r := nodes[1].Recorder
 			r.Now = time.Now

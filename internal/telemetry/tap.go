@@ -2,11 +2,9 @@ package telemetry
 
 import (
 	"math"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
-	"unsafe"
 
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/rules"
@@ -23,18 +21,10 @@ const maxText = 64
 
 // A tap takes decisions that are drawn at random with a probability that adapts to the traffic. It never waits:
 // what does not fit, or arrives while another goroutine writes, is lost and counted.
-//
-// Each decision draws a number. Its generator is chosen by the address of the verdict, because concurrent requests
-// have different verdicts: a counter that all decrement would move between processors with each decision. Two
-// requests that use one generator at a time may draw the same number, which does no harm.
 type tap struct {
 	least atomic.Uint64 // a draw from here on is taken; 0: all
 	lost  atomic.Uint64
 	taken atomic.Uint64
-	lanes [lanes]struct {
-		state atomic.Uint64
-		_     [56]byte // keeps lanes on lines of their own
-	}
 
 	mu     sync.Mutex
 	events []event
@@ -74,31 +64,12 @@ func (t *text) set(s string) { t.size = uint8(copy(t.bytes[:], s)) }
 
 func (t *text) String() string { return string(t.bytes[:t.size]) }
 
-const (
-	laneBits = 4
-	lanes    = 1 << laneBits
-)
-
 func newTap() *tap {
-	t := &tap{events: make([]event, 0, perTick), spare: make([]event, 0, perTick)}
-	for i := range t.lanes {
-		t.lanes[i].state.Store(rand.Uint64())
-	}
-	return t
+	return &tap{events: make([]event, 0, perTick), spare: make([]event, 0, perTick)}
 }
 
-// draws reports whether a decision is drawn. The generator is linear congruential (Knuth's MMIX), whose high bits
-// decide.
-func (t *tap) draws(v *gate.Verdict) bool {
-	least := t.least.Load()
-	if least == 0 {
-		return true
-	}
-	state := &t.lanes[uint64(uintptr(unsafe.Pointer(v)))*0x9e3779b97f4a7c15>>(64-laneBits)].state
-	x := state.Load()*6364136223846793005 + 1442695040888963407
-	state.Store(x)
-	return x >= least
-}
+// draws reports whether a decision with a random number is drawn.
+func (t *tap) draws(noise uint64) bool { return noise >= t.least.Load() }
 
 // begin returns an event to be filled, and then passed on by end; nil: the event is lost.
 func (t *tap) begin() *event {

@@ -2,6 +2,7 @@ package redissource
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -66,8 +67,12 @@ type record struct {
 
 // appendTo appends text that is equal for equal rules: everything that determines the spec.
 func (r *record) appendTo(dst []byte) []byte {
-	for _, text := range []string{r.spec.Name, r.spec.Label, r.kind, r.target, r.spec.Limit[0],
-		string(r.spec.Mode), string(r.spec.OnStoreError)} {
+	texts := []string{r.spec.Name, r.spec.Label, r.kind, r.target, r.spec.Limit[0], string(r.spec.Mode),
+		string(r.spec.OnStoreError)}
+	for _, t := range r.spec.Message {
+		texts = append(texts, t.Language, t.Text)
+	}
+	for _, text := range texts {
 		dst = append(binary.AppendUvarint(dst, uint64(len(text))), text...)
 	}
 	return dst
@@ -97,6 +102,7 @@ func examine(key, name string, fields map[string]string) *examined {
 	rec.spec.Mode = rules.Mode(r.choice("mode", "ENFORCE", "SHADOW"))
 	rec.spec.OnStoreError = rules.StoreError(r.choice("onStoreError", "LOCAL", "ALLOW", "DENY"))
 	if len(r.problems) == 0 {
+		rec.spec.Message = r.message(rec.spec.Limit)
 		r.target(&rec)
 	}
 	return &examined{rec, r.problems, r.ignored}
@@ -112,6 +118,45 @@ func (r *reader) label() string {
 		return ""
 	}
 	return text
+}
+
+// message returns the field message, which has no language, and those such as message.zh, English before the others.
+// Messages with mistakes are ignored, because the limits matter more.
+func (r *reader) message(limit []string) (list []rules.Translation) {
+	for _, field := range sorted(r.fields) {
+		language, ok := messageLanguage(field)
+		if !ok {
+			continue
+		}
+		one := rules.Translation{Language: language, Text: r.fields[field]}
+		spec := rules.Spec{Name: "message", Limit: limit, Message: []rules.Translation{one}}
+		var wrong *rules.Error
+		if _, err := rules.Compile(&rules.File{Rules: []rules.Spec{spec}}); errors.As(err, &wrong) {
+			r.ignore(field, "is not used: "+wrong.Problems[0].Message)
+			continue
+		}
+		list = append(list, one)
+	}
+	slices.SortStableFunc(list, func(a, b rules.Translation) int { return englishFirst(b) - englishFirst(a) })
+	return list
+}
+
+func englishFirst(t rules.Translation) int {
+	switch t.Language {
+	case "":
+		return 2
+	case "en":
+		return 1
+	}
+	return 0
+}
+
+// messageLanguage is the language of a field with a message: zh of message.zh.
+func messageLanguage(field string) (language string, ok bool) {
+	if field == "message" {
+		return "", true
+	}
+	return strings.CutPrefix(field, "message.")
 }
 
 func (r *reader) ignore(field, message string) {
@@ -186,6 +231,9 @@ func didYouMean(field string) string {
 }
 
 func isKnown(field string) bool {
+	if _, ok := messageLanguage(field); ok {
+		return true
+	}
 	return slices.Contains(needed, field) || slices.Contains(optional, field) || slices.Contains(notes, field)
 }
 

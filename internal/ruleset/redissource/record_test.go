@@ -1,6 +1,7 @@
 package redissource
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"maps"
@@ -180,6 +181,30 @@ func TestFieldsAsPeopleWriteThem(t *testing.T) {
 	long := examine("k", "2", usual("ruleName="+strings.Repeat("名", bounds.Label+1)))
 	if len(long.problems) > 0 || long.rec.spec.Label != "" || len(long.ignored) != 1 {
 		t.Errorf("%+v", long)
+	}
+}
+
+// TestMessagesOfHashes: a message may have languages, of which the one without a name is the default. One with a mistake
+// is ignored, and the rule is in force.
+func TestMessagesOfHashes(t *testing.T) {
+	f := usual("")
+	f["message.zh"], f["message.en"], f["message"] = "请在 {retry_after}后重试。", "Wait {retry_after}.", "{rule}"
+	f["message.fr"], f["message.x"] = "Attendez {wait}", "a"
+	got := examine("k", "2", f)
+	want := []rules.Translation{{Text: "{rule}"}, {Language: "en", Text: "Wait {retry_after}."}, {Language: "zh", Text: "请在 {retry_after}后重试。"}}
+	if !reflect.DeepEqual(got.rec.spec.Message, want) || len(got.problems) > 0 {
+		t.Errorf("%+v, %v", got.rec.spec.Message, got.problems)
+	}
+	text := (&ruleset.Error{Problems: got.ignored}).Error()
+	for _, part := range []string{`message.fr is not used: message has the unknown placeholder {wait}`, `message.x is not used: message has the language "x"`} {
+		if !strings.Contains(text, part) {
+			t.Errorf("ignored are\n%s\nwithout %s", text, part)
+		}
+	}
+	before := got.rec.appendTo(nil)
+	f["message.zh"] = "请稍候。"
+	if after := examine("k", "2", f); bytes.Equal(before, after.rec.appendTo(nil)) {
+		t.Error("another message is the same rule")
 	}
 }
 

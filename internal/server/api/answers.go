@@ -30,6 +30,8 @@ type answer struct {
 	Name         string      `json:"name,omitzero" doc:"The name of the deciding limit."`
 	Limit        string      `json:"limit,omitzero" doc:"The deciding limit."`
 	RetrySeconds int64       `json:"retry_after,omitzero" min:"-1" doc:"retry_after_us in seconds, rounded up."`
+	Message      string      `json:"message,omitzero" doc:"Of a refusal: the rule's message, if it has one."`
+	Language     string      `json:"language,omitzero" doc:"Of the message, such as zh, if the rule states it."`
 	Checks       []check     `json:"checks" doc:"The state of each limit, after the grant."`
 	Skipped      []skipped   `json:"skipped,omitzero" min:"1" doc:"Rules that matched and were not checked."`
 	Exceptions   []exception `json:"exceptions,omitzero" min:"1" doc:"After a peek: exceptions in force."`
@@ -106,7 +108,8 @@ type Reservation struct {
 
 type settled struct {
 	Settled bool  `json:"settled"`
-	Actual  int64 `json:"actual" min:"0"`
+	Actual  int64 `json:"actual,omitzero" min:"0" doc:"As it was sent."`
+	Status  int64 `json:"status,omitzero" min:"0" doc:"As it was sent."`
 }
 
 type renewed struct {

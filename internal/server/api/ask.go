@@ -13,6 +13,7 @@ type ask struct {
 	request    rules.Request
 	requested  bool // there is a request
 	attributes attributes
+	keys       []string // of the descriptors, in the order of the document
 	claims     []claim
 	cost       int64 // −1: not given
 	times      int64
@@ -31,7 +32,7 @@ type claim struct {
 // reset clears it, and keeps its memory.
 func (a *ask) reset() {
 	old := &a.attributes
-	*a = ask{cost: -1, times: 1, claims: a.claims[:0], attributes: attributes{
+	*a = ask{cost: -1, times: 1, claims: a.claims[:0], keys: a.keys, attributes: attributes{
 		headers:     old.headers[:0],
 		query:       old.query[:0],
 		cookies:     old.cookies[:0],
@@ -44,7 +45,11 @@ func (a *ask) rulesRequest() *rules.Request {
 	if !a.requested {
 		return nil
 	}
-	a.request.Attributes = &a.attributes
+	a.keys = a.keys[:0]
+	for i := range a.attributes.descriptors {
+		a.keys = append(a.keys, a.attributes.descriptors[i].name)
+	}
+	a.request.DescriptorKeys, a.request.Attributes = a.keys, &a.attributes
 	return &a.request
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/internal/wording"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -30,7 +31,7 @@ func (a *api) decide(ctx context.Context, c *call) error {
 			c.out = append(c.out, ',')
 		}
 		c.verdict = c.questions[i].Verdict
-		c.appendAnswer(&extras{peeked: c.asks[i].peeked(), err: c.questions[i].Err})
+		c.appendAnswer(&extras{ask: &c.asks[i], peeked: c.asks[i].peeked(), err: c.questions[i].Err})
 	}
 	c.out = append(c.out, "]}\n"...)
 	return nil
@@ -44,7 +45,7 @@ func (a *api) decideOne(ctx context.Context, c *call) error {
 	if err := a.ask(ctx, c, ask, nil); err != nil {
 		return err
 	}
-	c.answer(&extras{peeked: ask.peeked()})
+	c.answer(&extras{ask: ask, peeked: ask.peeked()})
 	return nil
 }
 
@@ -109,6 +110,7 @@ func (a *api) reset(ctx context.Context, c *call) error {
 
 // extras are the parts of an answer besides the verdict.
 type extras struct {
+	ask         *ask
 	peeked      *ask // the answer shows keys and exceptions; nil: it was no peek
 	err         error
 	reservation *token
@@ -158,6 +160,7 @@ func (c *call) appendAnswer(e *extras) {
 		b = appendNumber(b, `,"delay_us":`, micros(v.Delay))
 	}
 	if c.out = b; full {
+		c.appendMessage(e.ask)
 		c.appendChecks(e.peeked != nil)
 		c.appendSkipped()
 		c.appendExceptions(e.peeked)
@@ -167,6 +170,16 @@ func (c *call) appendAnswer(e *extras) {
 		c.out = append(append(c.out, `,"error":`...), problemOf(e.err).JSON()...)
 	}
 	c.out = append(c.out, '}')
+}
+
+// appendMessage appends the message of the rule that refuses, if it has one.
+func (c *call) appendMessage(ask *ask) {
+	if text, language, ok := wording.OwnOf(c.verdict, ask.rulesRequest()); ok {
+		c.out = appendString(append(c.out, `,"message":`...), text)
+		if language != "" {
+			c.out = appendString(append(c.out, `,"language":`...), language)
+		}
+	}
 }
 
 func appendState(b []byte, d *weir.Decision) []byte {

@@ -24,7 +24,7 @@ import (
 const someRules = `
 rules:
   - {name: site, limit: fixed_window 1000/1h}
-  - {name: login, match: {method: POST, path: /login}, key: [client.ip], limit: [fixed_window 2/1h, fixed_window 20/1d]}
+  - {name: login, match: {method: POST, path: /login}, key: [client.ip], limit: [fixed_window 2/1h, fixed_window 20/1d], message: {en: wait}}
   - {name: jobs, match: {path: /jobs}, key: [user], on_missing: deny, limit: concurrency 2 ttl 30s}
   - {name: tried, match: {path: /login}, key: [client.ip], mode: shadow, limit: fixed_window 1/1h}
   - {name: guess, match: {path: /guess}, key: [client.ip], limit: fixed_window 2/1h, ban: {after: 1 refusal within 1h, for: 1h}, candidate: {limit: fixed_window 1/1h}}
@@ -170,6 +170,23 @@ func TestDecideByRules(t *testing.T) {
 		"rule", "jobs")
 	s.post("/v1/decide", `{"request":{"path":"/export"}}`).has(t, 200, "outcome", "passed", "skipped.0.rule",
 		"export", "skipped.0.why", "a component of its key is missing")
+}
+
+// The message of the rule that refuses is in the language of the described request.
+func TestAnswersHaveTheMessageOfTheRule(t *testing.T) {
+	s := start(t, `
+rules:
+  - {name: pay, label: Pay "now", match: {service: order}, limit: fixed_window 1/1h, message: {en: "{rule} of {service}", zh: "{service}的{rule}"}}
+  - {name: other, match: {service: other}, limit: fixed_window 1/1h}
+`)
+	const text = `{"request":{"service":"order","headers":{"accept-language":"zh-CN"}}}`
+	s.post("/v1/decide", text).has(t, 200, "allowed", true, "message", nil)
+	s.post("/v1/decide", text).has(t, 200, "allowed", false, "message", `order的Pay "now"`, "language", "zh")
+	s.post("/v1/decide", `{"request":{"service":"order"}}`).has(t, 200, "message", `Pay "now" of order`, "language", "en")
+	s.post("/v1/decide", `{"requests":[`+text+`]}`).has(t, 200, "answers.0.message", `order的Pay "now"`)
+	s.post("/v1/reserve", text).has(t, 200, "message", `order的Pay "now"`)
+	s.post("/v1/decide", `{"request":{"service":"other"}}`)
+	s.post("/v1/decide", `{"request":{"service":"other"}}`).has(t, 200, "allowed", false, "message", nil)
 }
 
 // All spellings of a path that reach one handler are counted together.

@@ -123,7 +123,7 @@ func (s *street) run(debian, name string, args ...string) {
 	}
 	said := new(log)
 	command := exec.Command(path, args...)
-	command.Stdout, command.Stderr, command.Dir, command.SysProcAttr = said, said, s.dir, dieWithParent()
+	command.Stdout, command.Stderr, command.Dir, command.SysProcAttr = said, said, s.dir, redistest.DieWithParent()
 	command.Env = append(os.Environ(), "HOME="+s.dir, "XDG_DATA_HOME="+s.dir, "XDG_CONFIG_HOME="+s.dir)
 	if err := command.Start(); err != nil {
 		s.t.Fatal(err)

@@ -7,6 +7,8 @@ import (
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/internal/wording"
+	"github.com/weirproject/weir/rules"
 )
 
 // decide is WEIR.DECIDE: see docs/resp.md.
@@ -52,7 +54,7 @@ func (c *conn) answerQuestion(d *decision, err error) {
 		}
 		v.Outcome, v.Granted = gate.Passed, d.times
 	}
-	c.answerVerdict(&d.verdict)
+	c.answerVerdict(&d.verdict, d.q.asked())
 }
 
 // unanswered is the answer if the store failed and no rule has a policy.
@@ -67,7 +69,7 @@ func (c *conn) unanswered(v *gate.Verdict) (text string, allowed bool) {
 }
 
 // answerVerdict answers a map, or in RESP2 its names and values in turn.
-func (c *conn) answerVerdict(v *gate.Verdict) {
+func (c *conn) answerVerdict(v *gate.Verdict, r *rules.Request) {
 	var limit string
 	var d weir.Decision
 	if check, ok := v.Worst(); ok {
@@ -77,7 +79,8 @@ func (c *conn) answerVerdict(v *gate.Verdict) {
 	if v.Rule != nil {
 		rule = v.Rule.Name()
 	}
-	c.fields(12)
+	message, _, said := wording.OwnOf(v, r)
+	c.fields(12 + int(oneIf(said)))
 	c.number("granted", v.Granted)
 	c.word("outcome", v.Outcome.String())
 	c.word("reason", v.Reason.String())
@@ -90,6 +93,9 @@ func (c *conn) answerVerdict(v *gate.Verdict) {
 	c.word("lease", v.Lease())
 	c.number("at_us", int64(d.At))
 	c.number("degraded", oneIf(v.Degraded()))
+	if said {
+		c.word("message", message)
+	}
 }
 
 func (c *conn) number(name string, n int64) {

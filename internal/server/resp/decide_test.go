@@ -40,6 +40,17 @@ func (v verdict) are(t testing.TB, about, want string) {
 	}
 }
 
+// TestRefusalsHaveTheMessageOfTheRule: one field more, in the language of the question.
+func TestRefusalsHaveTheMessageOfTheRule(t *testing.T) {
+	h := openWith(t, "rules: [{name: r, limit: fixed_window 1/1h, message: {en: 'wait {window}', zh: 请等待}}]")
+	c := h.dial()
+	if _, said := c.verdict(w("WEIR.DECIDE RULES path /")...)["message"]; said {
+		t.Error("a granted request has a message")
+	}
+	c.verdict(w("WEIR.DECIDE RULES path / header.Accept-Language zh")...).are(t, "in Chinese", "outcome refused message 请等待")
+	c.verdict("WEIR.DECIDE", "LIMIT", "own", "1/1h", "k", "RULES", "path", "/").are(t, "in English", "outcome refused limit r")
+}
+
 func TestDecideLimits(t *testing.T) {
 	h := open(t)
 	c := h.dial()

@@ -1,0 +1,98 @@
+package gate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/weirproject/weir"
+)
+
+// Rules with charge: full grant while a unit is left. No store can do that in one call, since it charges what fits or
+// nothing. So a request that does not fit takes what is left, and the rest of its cost is charged when that was
+// granted. Taking a single unit first, and then charging the rest, would let concurrent requests pass in between.
+
+// mostLowered is how often a request asks for less, while others take what was left before. The last time it asks for
+// one unit.
+const mostLowered = 4
+
+// chargeFull decides one more request if not all were granted, for the claims for which full is true: they need one
+// unit. The error is the store's. An error of charging the rest is in v.Err.
+func (g *Gate) chargeFull(ctx context.Context, by weir.Store, v *Verdict, claims []weir.Claim, full func(int) bool,
+	times, granted int64, decisions []weir.Decision) (int64, error) {
+	if granted >= times {
+		return granted, nil
+	}
+	lowered := slices.Clone(claims)
+	for try := 1; try <= mostLowered && lower(lowered, full, decisions, try == mostLowered); try++ {
+		one, err := by.Decide(ctx, lowered, 1, decisions)
+		if err != nil {
+			return granted, err
+		}
+		if one == 1 {
+			g.chargeRest(ctx, by, v, claims, lowered, decisions)
+			return granted + 1, nil
+		}
+	}
+	return granted, nil
+}
+
+// lower reduces the costs that do not fit to what is left, or to one. It reports whether one was reduced.
+func lower(claims []weir.Claim, full func(int) bool, decisions []weir.Decision, toOne bool) (reduced bool) {
+	for i := range claims {
+		c := &claims[i]
+		if !full(i) || decisions[i].RetryAfter == 0 || c.Cost <= 1 {
+			continue
+		}
+		reduced = true
+		if c.Cost = max(1, min(c.Cost-1, decisions[i].Remaining)); toOne {
+			c.Cost = 1
+		}
+	}
+	return reduced
+}
+
+// chargeRest charges what the lowered claims lack. It outlasts the request: otherwise a client could avoid it by
+// hanging up.
+func (g *Gate) chargeRest(ctx context.Context, by weir.Store, v *Verdict, claims, lowered []weir.Claim,
+	decisions []weir.Decision) {
+	var rest []weir.Claim
+	var places []int
+	for i := range claims {
+		if missing := claims[i].Cost - lowered[i].Cost; missing > 0 {
+			claim := claims[i]
+			claim.Cost = missing
+			rest, places = append(rest, claim), append(places, i)
+		}
+	}
+	if len(rest) == 0 {
+		return
+	}
+	ctx, cancel := detached(ctx, countTimeout)
+	defer cancel()
+	after := make([]weir.Decision, len(rest))
+	if err := by.Charge(ctx, rest, after); err != nil {
+		v.Err = errors.Join(v.Err, fmt.Errorf("gate: charging the part of a cost that was not left: %w", err))
+		return
+	}
+	for j, i := range places { // At stays: it is the instant of the grant
+		decisions[i].Remaining, decisions[i].ResetAfter = after[j].Remaining, after[j].ResetAfter
+		decisions[i].RetryAfter, decisions[i].Delay = after[j].RetryAfter, after[j].Delay
+	}
+}
+
+// chargesFull reports whether the ith claim is of a rule with charge: full.
+func (v *Verdict) chargesFull(i int) bool {
+	rule := v.about[i].rule
+	return rule != nil && rule.ChargesFull()
+}
+
+// followFull is chargeFull for a follower whose result counts.
+func (g *Gate) followFull(ctx context.Context, v *Verdict, f *follower, times int64) {
+	if !v.full || f.err != nil {
+		return
+	}
+	f.granted, f.err = g.chargeFull(ctx, g.store, v, v.claims[f.from:f.to],
+		func(i int) bool { return v.chargesFull(f.from + i) }, times, f.granted, v.decisions[f.from:f.to])
+}

@@ -1,0 +1,66 @@
+package gate
+
+import (
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/rules"
+)
+
+// An Override is a limit that a request brings along, such as that of a tenant.
+type Override struct {
+	// Limit has the numbers. A rule keeps its algorithm, but for a calendar, which counts in windows since the epoch;
+	// the burst and the overdraft of a bucket do not apply.
+	Limit weir.FixedWindow
+	// Name and Key are those of the claim if no rule is about the request's descriptors: then it is decided beside
+	// the rules. While the store does not answer, the local store decides it. Key is not in a reused buffer.
+	Name, Key string
+}
+
+// limits are the limits of a rule for a request.
+func (a *Ask) limits(rule *rules.Rule, own []*weir.Limit) ([]*weir.Limit, error) {
+	if a.Override == nil || len(own) == 0 || !rule.Described() {
+		return own, nil
+	}
+	limit, err := weir.NewLimit(own[0].Name(), a.Override.in(own[0].Spec()))
+	if err != nil {
+		return nil, err
+	}
+	return []*weir.Limit{limit}, nil
+}
+
+// in is a spec with the override's numbers.
+func (o *Override) in(spec weir.Spec) weir.Spec {
+	n, window := o.Limit.Limit, o.Limit.Window
+	switch s := spec.(type) {
+	case weir.TokenBucket:
+		return weir.TokenBucket{Capacity: n, Refill: n, Period: window, Mode: s.Mode}
+	case weir.SlidingLog:
+		return weir.SlidingLog{Limit: n, Window: window}
+	case weir.SlidingCounter:
+		return weir.SlidingCounter{Limit: n, Window: window, Slices: s.Slices}
+	case weir.Concurrency:
+		return weir.Concurrency{Limit: n, TTL: s.TTL}
+	case weir.FixedWindow:
+		return weir.FixedWindow{Limit: n, Window: window, Anchor: s.Anchor}
+	}
+	return weir.FixedWindow{Limit: n, Window: window, Anchor: weir.Epoch} // of a calendar, whose units it may not have
+}
+
+// override adds the claim of an override that no rule takes.
+func (v *Verdict) override(ask *Ask) error {
+	for _, rule := range v.matched {
+		if rule.Described() {
+			return nil
+		}
+	}
+	limit, err := weir.NewLimit(ask.Override.Name, ask.Override.Limit)
+	if err != nil {
+		return err
+	}
+	cost := int64(1)
+	if ask.Cost != nil {
+		cost = *ask.Cost
+	}
+	v.add(nil, weir.Claim{Key: ask.Override.Key, Limit: limit, Cost: cost})
+	v.about[len(v.about)-1].override = true
+	return nil
+}

@@ -1,0 +1,100 @@
+// Package rls answers Envoy's rate limit service, envoy.service.ratelimit.v3.RateLimitService.
+//
+// A descriptor is one request to the rules: the domain is its service, the entries are its descriptors (of two entries
+// with one key the first counts), and the entry remote_address is its client. All descriptors of a call are one
+// decision: what one of them refuses is charged nowhere. The page docs/envoy.md has the meaning of each field.
+//
+// A refusal is always an answer: Envoy lets requests pass after an error, and may do so after an overall code UNKNOWN.
+package rls
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+
+	ratelimit "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/gate"
+)
+
+// Options change the answers. The zero Options are the usual ones.
+type Options struct {
+	// NoHeaders leaves out RateLimit, RateLimit-Policy, Retry-After and the X-RateLimit fields.
+	NoHeaders bool
+	// NoBody leaves out the body of refusals, which Envoy sends to gRPC clients as the message of the status.
+	NoBody bool
+	// Unavailable answers UNAVAILABLE, so that Envoy's failure_mode_deny decides, where the store does not answer and
+	// a rule has on_store_error: deny. Otherwise such a call is OVER_LIMIT.
+	Unavailable bool
+}
+
+// A service implements the RateLimitService. It is safe for concurrent use.
+type service struct {
+	ratelimit.UnimplementedRateLimitServiceServer
+	Options
+	gate  *gate.Gate
+	calls sync.Pool // of *call
+	known atomic.Pointer[known]
+}
+
+// New returns a function that registers the service at a server.
+func New(g *gate.Gate, options Options) func(grpc.ServiceRegistrar) {
+	s := &service{Options: options, gate: g}
+	s.calls.New = func() any { return new(call) }
+	return func(to grpc.ServiceRegistrar) { ratelimit.RegisterRateLimitServiceServer(to, s) }
+}
+
+// ShouldRateLimit implements the RateLimitService.
+func (s *service) ShouldRateLimit(ctx context.Context, r *ratelimit.RateLimitRequest) (
+	*ratelimit.RateLimitResponse, error) {
+	c := s.calls.Get().(*call)
+	defer s.release(c)
+	if err := c.read(r); err != nil {
+		return nil, refused(err)
+	}
+	if err := s.gate.DecideTogether(ctx, c.questions); err != nil {
+		return nil, refused(err)
+	}
+	if s.Unavailable && c.failed() {
+		return nil, status.Error(codes.Unavailable, "the store does not answer, and a rule has on_store_error: deny")
+	}
+	return s.answer(c), nil
+}
+
+// refused is the gRPC status of a call that could not be decided: a wrong one, or one whose caller has left.
+func refused(err error) error {
+	var input *weir.InputError
+	if errors.As(err, &input) {
+		return status.Error(codes.InvalidArgument, input.Error())
+	}
+	return status.FromContextError(err).Err()
+}
+
+// failed reports whether a rule refuses because the store does not answer.
+func (c *call) failed() bool {
+	for i := range c.questions {
+		if c.questions[i].Verdict.Outcome == gate.Failed {
+			return true
+		}
+	}
+	return false
+}
+
+// mostKept is the number of descriptors whose memory is kept for other calls.
+const mostKept = 32
+
+func (s *service) release(c *call) {
+	if len(c.questions) > mostKept {
+		return
+	}
+	for i := range c.questions {
+		c.questions[i].Request, c.questions[i].Ask = nil, gate.Ask{}
+		c.parts[i].entries = nil
+	}
+	s.calls.Put(c)
+}

@@ -1,0 +1,332 @@
+package rules
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/text/language"
+
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/bounds"
+)
+
+// A Translation is a message in one language.
+type Translation struct {
+	Language string // a tag of BCP 47, such as "zh" or "pt-BR"; "" is unknown
+	Text     string // with placeholders, such as {retry_after}
+}
+
+// MessageValues are the values of the placeholders in a message, besides those of its rule.
+type MessageValues struct {
+	Limit      *weir.Limit   // that refuses
+	RetryAfter time.Duration // positive, and not weir.Never
+	Service    string
+	Route      string
+}
+
+// messageWords are the words that a message may have in braces.
+var messageWords = []string{"limit", "window", "retry_after", "rule", "level", "service", "route"}
+
+// A message is a checked text in several languages. The first is the default.
+type message struct {
+	texts   []messageText
+	matcher language.Matcher // of the texts that have a language; nil: there is nothing to choose from
+	matched []int            // which texts those are
+}
+
+type messageText struct {
+	language string
+	parts    []messagePart
+}
+
+// A messagePart is literal text, and the placeholder after it; "" is none.
+type messagePart struct{ literal, word string }
+
+// Message is the text of the rule's refusals in the language that Accept-Language prefers, or else the first.
+// language is "" if it is unknown. ok is false if neither the rule nor its file has a message.
+func (r *Rule) Message(v *MessageValues, accept []string) (text, language string, ok bool) {
+	if r.message == nil {
+		return "", "", false
+	}
+	chosen := &r.message.texts[r.message.choose(accept)]
+	var b strings.Builder
+	for _, part := range chosen.parts {
+		b.WriteString(part.literal)
+		if part.word != "" {
+			b.WriteString(r.messageValue(part.word, v, wordsOf(chosen.language)))
+		}
+	}
+	return b.String(), chosen.language, true
+}
+
+// choose is the index of the text for the lines of Accept-Language.
+func (m *message) choose(accept []string) int {
+	if m.matcher == nil || len(accept) == 0 {
+		return 0
+	}
+	line := strings.Join(accept, ",")
+	if len(line) > bounds.Text {
+		return 0
+	}
+	wanted, _, err := language.ParseAcceptLanguage(line)
+	if err != nil {
+		return 0
+	}
+	if _, i, confidence := m.matcher.Match(wanted...); confidence > language.No {
+		return m.matched[i]
+	}
+	return 0
+}
+
+func (r *Rule) messageValue(word string, v *MessageValues, w *durationWords) string {
+	switch word {
+	case "limit":
+		return strconv.FormatInt(unitsIn(v.Limit), 10)
+	case "window":
+		return w.window(v.Limit)
+	case "retry_after":
+		return w.duration(wholeSeconds(v.RetryAfter))
+	case "rule":
+		return r.DisplayName()
+	case "level":
+		return w.level(r.level)
+	case "service":
+		return v.Service
+	default:
+		return v.Route
+	}
+}
+
+// DisplayName is the rule's label, or else its name.
+func (r *Rule) DisplayName() string {
+	if r.label != "" {
+		return r.label
+	}
+	return r.name
+}
+
+// unitsIn is the number of units that a limit grants in its window.
+func unitsIn(limit *weir.Limit) int64 {
+	if refill := limit.Refill(); refill > 0 {
+		return refill
+	}
+	return limit.Capacity()
+}
+
+// wholeSeconds rounds up, so that a wait is never too short; Retry-After is the same number.
+func wholeSeconds(d time.Duration) time.Duration {
+	return max(1, (d+time.Second-1)/time.Second) * time.Second
+}
+
+// message checks a message, of a rule or with −1 of the file.
+func (b *builder) message(i int, given []Translation) *message {
+	if len(given) == 0 {
+		return nil
+	}
+	p := at(i, "message")
+	if !b.count(p, len(given), bounds.Languages) {
+		return nil
+	}
+	m := new(message)
+	var tags []language.Tag
+	for j, t := range given {
+		place := p
+		if t.Language != "" {
+			place.field += "." + t.Language
+			tag, err := language.Parse(t.Language)
+			if err != nil {
+				b.add(place, "message has the language %.80q; allowed: a tag such as en, zh or pt-BR", t.Language)
+			}
+			tags, m.matched = append(tags, tag), append(m.matched, j)
+		}
+		for _, other := range given[:j] {
+			if strings.EqualFold(other.Language, t.Language) {
+				b.add(place, "message has the language %.80q twice", t.Language)
+			}
+		}
+		m.texts = append(m.texts, messageText{t.Language, b.messageParts(place, t.Text)})
+	}
+	if len(given) > 1 {
+		m.matcher = language.NewMatcher(tags)
+	}
+	return m
+}
+
+// messageParts checks a text, and splits it at its placeholders.
+func (b *builder) messageParts(p place, text string) (parts []messagePart) {
+	if text == "" && b.has(p) {
+		return nil
+	}
+	if n := utf8.RuneCountInString(text); n == 0 || n > bounds.Message || !utf8.ValidString(text) ||
+		strings.ContainsFunc(text, unicode.IsControl) {
+		b.add(p, "message is %.80q; allowed: 1 to %d characters in one line, without control characters", text,
+			bounds.Message)
+		return nil
+	}
+	literal := ""
+	for {
+		before, rest, found := strings.Cut(text, "{")
+		literal += before
+		if !found {
+			return append(parts, messagePart{literal: literal})
+		}
+		if text, found = strings.CutPrefix(rest, "{"); found { // {{ is a brace
+			literal += "{"
+			continue
+		}
+		word, after, closed := strings.Cut(rest, "}")
+		if !closed {
+			b.add(p, "message has a { without }: %.40q; write {{ for a brace", "{"+rest)
+			return nil
+		}
+		if !slices.Contains(messageWords, word) {
+			b.add(p, "message has the unknown placeholder {%.40s}; %s; write {{ for a brace", word,
+				oneOf(word, messageWords))
+		}
+		parts, literal, text = append(parts, messagePart{literal, word}), "", after
+	}
+}
+
+// windowed refuses {window} in the message of a rule with a limit that has none.
+func (b *builder) windowed(i int, rule *Rule) {
+	if rule.message == nil || !rule.message.has("window") {
+		return
+	}
+	for _, limit := range rule.limits {
+		if limit.Algorithm() == weir.AlgorithmConcurrency {
+			b.add(at(i, "message"), "message has the placeholder {window}, but the limit %s has no window; write a "+
+				"message without it", limit)
+		}
+	}
+}
+
+func (m *message) has(word string) bool {
+	return slices.ContainsFunc(m.texts, func(t messageText) bool {
+		return slices.ContainsFunc(t.parts, func(part messagePart) bool { return part.word == word })
+	})
+}
+
+// The levels of the rules, from the narrowest. The first whose component is in the rule's key, or whose condition is
+// in its match, is the level of the rule.
+const (
+	levelIP        = "IP"
+	levelUser      = "USER"
+	levelInterface = "INTERFACE"
+	levelService   = "SERVICE"
+	levelKey       = "KEY"
+	levelGlobal    = "GLOBAL"
+)
+
+func levelOf(components []component, m *Match) string {
+	keyed := func(kinds ...source) bool {
+		return slices.ContainsFunc(components, func(c component) bool { return slices.Contains(kinds, c.source) })
+	}
+	switch {
+	case keyed(sourceIP) || len(m.Client) > 0:
+		return levelIP
+	case keyed(sourceUser) || len(m.User) > 0:
+		return levelUser
+	case keyed(sourcePath, sourceEndpoint, sourceRoute) || m.Path != "" || len(m.Route) > 0:
+		return levelInterface
+	case keyed(sourceService) || len(m.Service) > 0:
+		return levelService
+	case len(components) > 0:
+		return levelKey
+	}
+	return levelGlobal
+}
+
+// durationWords are the words of a language for durations and levels.
+type durationWords struct {
+	units    []durationUnit
+	calendar [6]string // of a minute to a year
+	levels   map[string]string
+}
+
+// A durationUnit has the words for one and for several.
+type durationUnit struct {
+	length    time.Duration
+	one, many string
+}
+
+var durationUnits = []time.Duration{24 * time.Hour, time.Hour, time.Minute, time.Second, time.Millisecond,
+	time.Microsecond}
+
+func unitsOf(words ...string) (units []durationUnit) {
+	for i, length := range durationUnits {
+		units = append(units, durationUnit{length, words[2*i], words[2*i+1]})
+	}
+	return units
+}
+
+// Languages other than English and Chinese have the symbols of units, which all languages share.
+var (
+	english = &durationWords{units: unitsOf("day", "days", "hour", "hours", "minute", "minutes", "second", "seconds",
+		"millisecond", "milliseconds", "microsecond", "microseconds"),
+		calendar: [...]string{"1 minute", "1 hour", "1 day", "1 week", "1 month", "1 year"}}
+	chinese = &durationWords{units: unitsOf("天", "天", "小时", "小时", "分钟", "分钟", "秒", "秒", "毫秒", "毫秒", "微秒",
+		"微秒"), calendar: [...]string{"1 分钟", "1 小时", "1 天", "1 周", "1 个月", "1 年"},
+		levels: map[string]string{levelGlobal: "全局", levelService: "服务", levelInterface: "接口", levelUser: "用户",
+			levelKey: "标识"}}
+	symbols = &durationWords{units: unitsOf("d", "d", "h", "h", "min", "min", "s", "s", "ms", "ms", "µs", "µs"),
+		calendar: [...]string{"1 min", "1 h", "1 d", "7 d", "1 mo", "1 y"}}
+)
+
+// wordsOf are the words of a language; of an unknown one the symbols.
+func wordsOf(tag string) *durationWords {
+	primary, _, _ := strings.Cut(strings.ToLower(tag), "-")
+	switch primary {
+	case "en":
+		return english
+	case "zh":
+		return chinese
+	}
+	return symbols
+}
+
+func (w *durationWords) level(level string) string {
+	if text := w.levels[level]; text != "" {
+		return text
+	}
+	return level
+}
+
+// duration is a duration in its two largest units, rounded up: 1 minute 30 seconds.
+func (w *durationWords) duration(d time.Duration) string {
+	for i, unit := range w.units {
+		if d < unit.length {
+			continue
+		}
+		if i+1 == len(w.units) {
+			return unit.count(d)
+		}
+		next := w.units[i+1]
+		d = (d + next.length - 1) / next.length * next.length
+		text := unit.count(d / unit.length)
+		if rest := d % unit.length / next.length; rest > 0 {
+			text += " " + next.count(rest)
+		}
+		return text
+	}
+	return w.units[len(w.units)-1].count(d)
+}
+
+func (u *durationUnit) count(n time.Duration) string {
+	if n == 1 {
+		return fmt.Sprint(int64(n), " ", u.one)
+	}
+	return fmt.Sprint(int64(n), " ", u.many)
+}
+
+// window is the time in which a limit grants its units.
+func (w *durationWords) window(limit *weir.Limit) string {
+	if calendar, ok := limit.Spec().(weir.Calendar); ok {
+		return w.calendar[calendar.Unit-weir.Minute]
+	}
+	return w.duration(time.Duration(limit.Period()) * time.Microsecond)
+}
