@@ -78,18 +78,30 @@ func (v *server) purpose(name string) string {
 	case "metrics":
 		return "   /metrics, /livez, /readyz"
 	case "gateway":
-		return "   to " + v.upstreamName()
+		return "   to " + v.targets()
 	case "grpc":
 		return "   Envoy's rate limit service and ext_authz, health, reflection"
 	}
 	return ""
 }
 
-func (v *server) upstreamName() string {
-	if v.flags.upstream == demo {
-		return "a built-in demo"
+// targets is what the gateway forwards to.
+func (v *server) targets() string {
+	var list []string
+	if routes := v.engine.Gate.Rules().Routes(); len(routes) > 0 {
+		list = append(list, count(len(v.engine.Gate.Rules().Services()), "service")+" by "+count(len(routes), "route"))
 	}
-	return v.flags.upstream
+	switch v.flags.upstream {
+	case "":
+	case demo:
+		list = append(list, "a built-in demo")
+	default:
+		list = append(list, v.flags.upstream)
+	}
+	if len(list) == 0 {
+		return "no service yet: the rules have no routes"
+	}
+	return strings.Join(list, ", else to ")
 }
 
 // next is the suggested next step: a request to try, or how to write the first rule.

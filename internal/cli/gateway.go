@@ -1,11 +1,11 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"net/url"
 	"strconv"
-	"time"
 
 	"github.com/weirproject/weir/httplimit"
 	"github.com/weirproject/weir/internal/server/gateway"
@@ -18,17 +18,27 @@ func (v *server) openGateway(l *listenerFlags) error {
 		return err
 	}
 	counts := v.count(l)
-	limit, err := httplimit.ByRules(v.engine.Gate, v.byRules(counts)...)
+	opts := append(v.byRules(counts), httplimit.WithRules(gateway.RulesOf),
+		httplimit.WithService(func(r *http.Request) string { return cmp.Or(gateway.ServiceOf(r), v.flags.service) }))
+	limit, err := httplimit.ByRules(v.engine.Gate, opts...)
 	if err != nil {
 		return err
 	}
 	sent := v.engine.Metrics.Gateway()
+	v.engine.Metrics.Upstreams(v.upstreams.Services, v.upstreams.Routes)
+	var wrap func(http.RoundTripper) http.RoundTripper
+	if v.otlp != nil {
+		wrap = v.otlp.Transport
+	}
 	handler, err := gateway.New(upstream, limit, gateway.Config{
 		Form:         v.engine.Form,
 		StrictQuery:  v.flags.strictQuery,
 		Clients:      v.engine.Clients,
 		UpstreamHost: v.flags.upstreamHost,
-		Transport:    v.transport(upstream, sent),
+		Transport:    v.transport(upstream),
+		Upstreams:    v.upstreams,
+		Wrap:         wrap,
+		Answered:     sent.Answered,
 		Overrides:    v.flags.overrides,
 		MaxRequests:  v.flags.upstreamRequests,
 		Log:          v.log,
@@ -42,9 +52,12 @@ func (v *server) openGateway(l *listenerFlags) error {
 	return nil
 }
 
-// upstream is the URL of the upstream.
+// upstream is the URL of the upstream; nil without one.
 func (v *server) upstream() (*url.URL, error) {
 	target := v.flags.upstream
+	if target == "" {
+		return nil, nil
+	}
 	if target == demo {
 		var err error
 		if target, err = startDemo(); err != nil {
@@ -59,31 +72,15 @@ func (v *server) upstream() (*url.URL, error) {
 	return upstream, nil
 }
 
-// transport has at most as many connections as requests are allowed, and times the upstream.
-func (v *server) transport(upstream *url.URL, sent *observe.Gateway) http.RoundTripper {
+// transport has at most as many connections as requests are allowed.
+func (v *server) transport(upstream *url.URL) http.RoundTripper {
+	if upstream == nil {
+		return nil
+	}
 	t := gateway.NewTransport(upstream)
 	t.MaxConnsPerHost = v.flags.upstreamRequests
 	t.MaxIdleConnsPerHost = min(t.MaxIdleConnsPerHost, v.flags.upstreamRequests)
-	if v.otlp != nil {
-		return v.otlp.Transport(&timed{t, sent})
-	}
-	return &timed{t, sent}
-}
-
-// A timed transport measures the latency of the upstream.
-type timed struct {
-	http.RoundTripper
-	sent *observe.Gateway
-}
-
-// RoundTrip implements http.RoundTripper.
-func (t *timed) RoundTrip(r *http.Request) (*http.Response, error) {
-	began := time.Now()
-	response, err := t.RoundTripper.RoundTrip(r)
-	if err == nil {
-		t.sent.Answered(time.Since(began))
-	}
-	return response, err
+	return t
 }
 
 // count registers the metrics of a listener.

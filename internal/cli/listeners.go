@@ -15,12 +15,14 @@ import (
 const off = "off"
 
 // complete sets defaults that depend on other flags, and refuses flags that contradict each other.
-func (f *serveFlags) complete() error {
-	if f.upstream != "" && f.gateway.addr == "" {
+// routes reports whether the rule file has some.
+func (f *serveFlags) complete(routes bool) error {
+	if (f.upstream != "" || routes) && f.gateway.addr == "" {
 		f.gateway.addr = "127.0.0.1:8081"
 	}
-	if f.upstream == "" && f.gateway.addr != "" && f.gateway.addr != off {
-		return usagef("--gateway has no upstream: give --upstream http://host:port, or --upstream demo")
+	if f.upstream == "" && f.gateway.addr != "" && f.gateway.addr != off && !f.rules.asked() {
+		return usagef("--gateway has no upstream: give --upstream http://host:port, or --upstream demo, or a " +
+			"--config with routes")
 	}
 	f.apart = f.metrics.addr != ""
 	for _, d := range f.all() {

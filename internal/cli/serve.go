@@ -78,7 +78,8 @@ func (f *serveFlags) add(flags *pflag.FlagSet) {
 		"`FILE` that preserves the counts in memory across restarts (default: none)")
 	f.http.add(flags, "http", "127.0.0.1:8080",
 		"`ADDR` of the API, forward-auth, metrics and health: host:port, unix:///path, or off")
-	f.gateway.add(flags, "gateway", "", "`ADDR` of the gateway (default 127.0.0.1:8081 if there is an upstream)")
+	f.gateway.add(flags, "gateway", "",
+		"`ADDR` of the gateway (default 127.0.0.1:8081 if there is an upstream\nor a route)")
 	f.resp.add(flags, "resp", "", "`ADDR` of the Redis protocol (RESP) listener (default: off)")
 	f.grpc.add(flags, "grpc", "", "`ADDR` of the gRPC listener: Envoy's rate limit service and ext_authz, health\n"+
 		"(default: off)")
@@ -91,7 +92,9 @@ func (f *serveFlags) add(flags *pflag.FlagSet) {
 			"does not answer and a rule has on_store_error: deny; otherwise OVER_LIMIT")
 	f.metrics.add(flags, "metrics", "",
 		"`ADDR` of /metrics and health, instead of /metrics at --http;\noff: no metrics (default: at --http)")
-	flags.StringVar(&f.upstream, "upstream", "", "`URL` of the service behind the gateway, or demo for a built-in one")
+	flags.StringVar(&f.upstream, "upstream", "",
+		"`URL` of the service behind the gateway, or demo for a built-in one;\nwith routes in the rules, of requests "+
+			"without a route")
 	flags.BoolVar(&f.upstreamHost, "upstream-host", false, "send the upstream's name as Host instead of the client's")
 	flags.IntVar(&f.upstreamRequests, "upstream-max-requests", defaultConnections,
 		"maximum `NUMBER` of concurrent requests to the upstream; requests beyond it are answered 503")

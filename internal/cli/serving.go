@@ -20,6 +20,7 @@ import (
 	"github.com/weirproject/weir/internal/server/api"
 	"github.com/weirproject/weir/internal/server/console"
 	"github.com/weirproject/weir/internal/server/forwardauth"
+	"github.com/weirproject/weir/internal/server/gateway"
 	"github.com/weirproject/weir/internal/server/resp"
 	"github.com/weirproject/weir/internal/server/web"
 	"github.com/weirproject/weir/internal/telemetry/otlp"
@@ -38,6 +39,7 @@ type server struct {
 	otlp      *otlp.Exporter // nil: off
 	log       *slog.Logger
 	repeated  *repeatedLog
+	upstreams *gateway.Upstreams
 	frontEnds []frontEnd
 	where     []endpoint
 	ended     chan struct{} // closed when the server begins to stop
@@ -114,7 +116,7 @@ func collectLess() (asUsual func()) {
 // wait for Redis. A signal ends the wait for the rules.
 func (v *server) start(ctx context.Context, setup *engine.Setup, given func(flag string) bool,
 	signals <-chan os.Signal) error {
-	if err := v.flags.complete(); err != nil {
+	if err := v.flags.complete(len(setup.Set.Routes()) > 0); err != nil {
 		return err
 	}
 	v.fitFiles(given)
@@ -123,6 +125,10 @@ func (v *server) start(ctx context.Context, setup *engine.Setup, given func(flag
 		return err
 	}
 	setup.Node = cmp.Or(setup.Node, v.nodeName(setup))
+	v.upstreams = gateway.NewUpstreams(v.flags.upstreamRequests, v.log)
+	if v.flags.gateway.listener != nil {
+		setup.Prepare = v.upstreams.Prepare
+	}
 	if err = v.openOTLP(ctx, setup); err != nil {
 		return err
 	}

@@ -133,6 +133,10 @@ type Setup struct {
 	Clients *clientaddr.Extractor
 	Form    pathform.Form
 
+	// Prepare, if non-nil, is called with each rule set before it is put in force, and use after that. An error refuses
+	// the rule set. The calls are sequential.
+	Prepare func(*rules.Set) (use func(), err error)
+
 	alerting alert.Settings
 	primary  *primary
 	sets     *redissource.Sets // nil: no sets are read

@@ -98,9 +98,14 @@ func (e *Engine) open(ctx context.Context) error {
 	}
 	e.outage = &outage{log: e.Log, mark: e.Mark}
 	e.openRecorder(ctx)
+	use, err := e.prepared(e.Set)
+	if err != nil {
+		return err
+	}
 	if e.Gate, err = gate.New(e.Counts, e.Set, e.options(store, local)...); err != nil {
 		return err
 	}
+	use()
 	if err := e.prepare(layers); err != nil {
 		return err
 	}
@@ -114,11 +119,12 @@ func (e *Engine) open(ctx context.Context) error {
 
 // options are those of the gate.
 func (e *Engine) options(store, local weir.Store) []gate.Option {
-	opts := []gate.Option{gate.WithLocal(local), gate.WithBudget(e.budget()), gate.WithTrace(e.Trace),
-		gate.WithObserver(e.Metrics.Verdict), gate.WithObserver(e.outage.verdict)}
+	count := e.Metrics.Verdict
 	if e.watcher != nil {
-		opts = append(opts, gate.WithObserver(e.watcher.Verdict))
+		count = e.watcher.Observer()
 	}
+	opts := []gate.Option{gate.WithLocal(local), gate.WithBudget(e.budget()), gate.WithTrace(e.Trace),
+		gate.WithObserver(count), gate.WithObserver(e.outage.verdict)}
 	if e.audit != nil {
 		opts = append(opts, gate.WithObserver(e.audit.Verdict))
 	}

@@ -57,18 +57,31 @@ func (e *Engine) degraded() (list []string) {
 
 // swap puts rules in force in the layers, the gate and the metrics.
 func (e *Engine) swap(set *rules.Set) error {
+	use, err := e.prepared(set)
+	if err != nil {
+		return err
+	}
 	if e.stack != nil {
 		e.stack.follow(set) // first, so that no request has new rules and old terms
 	}
 	if err := e.Gate.Swap(set); err != nil {
 		return err
 	}
+	use()
 	if e.watcher != nil {
 		e.watcher.Rules(set)
 	}
 	e.Metrics.Rules(set, time.Now())
 	e.keepSets(set)
 	return nil
+}
+
+// prepared is Setup.Prepare's result.
+func (e *Engine) prepared(set *rules.Set) (use func(), err error) {
+	if e.Prepare == nil {
+		return func() {}, nil
+	}
+	return e.Prepare(set)
 }
 
 // maxNames is how many rules a log line lists by name.

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -21,10 +22,13 @@ const statusClientGone = 499
 // errTooMany is the reason for not forwarding a granted request.
 var errTooMany = errors.New("maximum of concurrent requests to the upstream reached")
 
+// errTotal is the reason for ending a request at its timeout.total.
+var errTotal = errors.New("the request took longer than timeout.total of its service")
+
 // fail responds in place of the upstream.
 func (g *gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 	status, text := diagnose(w, r, err)
-	g.report.failed(r.Method, status, err)
+	g.report.failed(ServiceOf(r), r.Method, status, err)
 	if status == statusClientGone {
 		w.WriteHeader(status)
 		return
@@ -41,6 +45,8 @@ func diagnose(w http.ResponseWriter, r *http.Request, err error) (status int, te
 	var tooLarge *http.MaxBytesError
 	var network net.Error
 	switch {
+	case context.Cause(r.Context()) == errTotal:
+		return http.StatusGatewayTimeout, "The upstream did not respond in time."
 	case errors.Is(err, context.Canceled) || errors.Is(r.Context().Err(), context.Canceled):
 		return statusClientGone, ""
 	case errors.Is(err, errTooMany):
@@ -122,8 +128,8 @@ func uploadFailed(w http.ResponseWriter) bool {
 	if !ok || r.body == nil {
 		return false
 	}
-	_, err := r.body.state()
-	return err != nil && err != io.EOF
+	_, unread := r.body.used()
+	return unread
 }
 
 const (
@@ -241,7 +247,7 @@ type quiet struct {
 	lines int
 }
 
-func (r *report) failed(method string, status int, err error) {
+func (r *report) failed(service, method string, status int, err error) {
 	if r.observe != nil {
 		r.observe(status, err)
 	}
@@ -250,7 +256,8 @@ func (r *report) failed(method string, status int, err error) {
 	}
 	if unlogged, ok := r.due(status); ok {
 		r.log.Warn("upstream failed: the gateway responds in its place",
-			"upstream", r.upstream, "method", method, "status", status, "error", err, "unlogged", unlogged)
+			"upstream", cmp.Or(service, r.upstream), "method", method, "status", status, "error", err,
+			"unlogged", unlogged)
 	}
 }
 

@@ -13,27 +13,27 @@ import (
 )
 
 // formed returns the request in the form in which it is forwarded, which is the request itself if
-// it already has that form. The original is not changed.
-func (g *gateway) formed(r *http.Request) (*http.Request, error) {
+// it already has that form, and its escaped path. The original is not changed.
+func (g *gateway) formed(r *http.Request) (_ *http.Request, path string, err error) {
 	u := *r.URL
-	if _, err := g.Form.Apply(&u); err != nil {
-		return nil, err
+	if path, err = g.Form.Apply(&u); err != nil {
+		return nil, "", err
 	}
 	if r.Host == "" { // ReverseProxy would send the upstream's, which no rule matched
-		return nil, &weir.InputError{Field: "host", Given: "", Allowed: "a name or an address: send a Host field"}
+		return nil, "", &weir.InputError{Field: "host", Given: "", Allowed: "a name or an address: send a Host field"}
 	}
 	if u.Path == "*" { // allowed for OPTIONS alone, which net/http answers
-		return nil, &weir.InputError{Field: "path", Given: u.Path, Allowed: "a path that begins with /"}
+		return nil, "", &weir.InputError{Field: "path", Given: u.Path, Allowed: "a path that begins with /"}
 	}
 	if g.StrictQuery {
 		if allowed := ambiguity(u.RawQuery); allowed != "" {
-			return nil, &weir.InputError{Field: "query", Given: u.RawQuery, Allowed: allowed}
+			return nil, "", &weir.InputError{Field: "query", Given: u.RawQuery, Allowed: allowed}
 		}
 	}
 	header := g.endToEnd(r.Header)
 	moved := u.Path != r.URL.Path || u.RawPath != r.URL.RawPath
 	if !moved && header == nil {
-		return r, nil
+		return r, path, nil
 	}
 	r = r.WithContext(r.Context())
 	if moved {
@@ -42,7 +42,7 @@ func (g *gateway) formed(r *http.Request) (*http.Request, error) {
 	if header != nil {
 		r.Header = header
 	}
-	return r, nil
+	return r, path, nil
 }
 
 // movedTo allocates the URL only for requests whose path changes.

@@ -32,6 +32,7 @@
 package gateway
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"maps"
@@ -42,6 +43,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/clientaddr"
@@ -64,6 +66,13 @@ type Config struct {
 	UpstreamHost bool
 	// Transport reaches the upstream; nil is [NewTransport]'s.
 	Transport http.RoundTripper
+	// Upstreams are the services and routes of rules; the upstream, which may then be nil, gets the requests without
+	// a route. nil: none. The limit decides by [RulesOf] and [ServiceOf] of a request.
+	Upstreams *Upstreams
+	// Wrap, if non-nil, wraps what reaches the upstream and the services, for tracing.
+	Wrap func(http.RoundTripper) http.RoundTripper
+	// Answered, if non-nil, is called with the latency of each response of an upstream. It must return fast.
+	Answered func(time.Duration)
 	// Overrides forwards fields by which some services take another path or method than that of the request line:
 	// X-Original-URL, X-Rewrite-URL, X-HTTP-Method-Override and similar. By default they are dropped, from trusted
 	// proxies too, since proxies pass on their clients' fields.
@@ -94,16 +103,33 @@ func New(upstream *url.URL, limit func(http.Handler) http.Handler, config Config
 	if limit == nil {
 		return nil, errors.New("proxy: the limit is nil; give a middleware, such as one of httplimit")
 	}
-	if err := check(upstream); err != nil {
-		return nil, err
+	g := &gateway{Config: config, report: &report{log: config.Log, observe: config.Observe}}
+	if upstream != nil || config.Upstreams == nil {
+		if err := check(upstream); err != nil {
+			return nil, err
+		}
+		g.setUpstream(upstream)
 	}
-	g := &gateway{Config: config, upstream: *upstream}
 	if g.Log == nil {
-		g.Log = slog.Default()
+		g.Log, g.report.log = slog.Default(), slog.Default()
 	}
 	if g.Clients == nil {
 		g.Clients = &clientaddr.Extractor{}
 	}
+	g.reverse = httputil.ReverseProxy{
+		Rewrite: g.rewrite, Transport: g, BufferPool: &buffers{}, ModifyResponse: opened,
+		ErrorHandler: g.fail, ErrorLog: g.report.logger(),
+	}
+	if g.Wrap != nil {
+		g.reverse.Transport = g.Wrap(g)
+	}
+	g.limited = limit(http.HandlerFunc(g.forward))
+	return g, nil
+}
+
+// setUpstream sets the upstream of requests without a route.
+func (g *gateway) setUpstream(upstream *url.URL) {
+	g.upstream = *upstream
 	g.upstream.Path = strings.TrimSuffix(upstream.Path, "/")
 	g.upstream.RawPath = strings.TrimSuffix(upstream.RawPath, "/")
 	if g.upstream.Scheme == h2c {
@@ -112,13 +138,7 @@ func New(upstream *url.URL, limit func(http.Handler) http.Handler, config Config
 	if g.Transport == nil {
 		g.Transport = NewTransport(upstream)
 	}
-	g.report = &report{log: g.Log, observe: g.Observe, upstream: upstream.Host}
-	g.reverse = httputil.ReverseProxy{
-		Rewrite: g.rewrite, Transport: g.Transport, BufferPool: &buffers{},
-		ErrorHandler: g.fail, ErrorLog: g.report.logger(),
-	}
-	g.limited = limit(http.HandlerFunc(g.forward))
-	return g, nil
+	g.report.upstream = upstream.Host
 }
 
 // h2c is the scheme of HTTP/2 without TLS.
@@ -148,7 +168,7 @@ func check(u *url.URL) error {
 // A gateway is the handler. Its fields do not change after New.
 type gateway struct {
 	Config
-	upstream url.URL // without the final slash of its path
+	upstream url.URL // without the final slash of its path; without a host: none
 	inFlight atomic.Int64
 	report   *report
 	reverse  httputil.ReverseProxy
@@ -161,12 +181,37 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		answer(w, r, http.StatusNotImplemented, "This gateway does not forward "+r.Method+".")
 		return
 	}
-	formed, err := g.formed(r)
+	formed, path, err := g.formed(r)
+	host := ""
+	if err == nil && g.Upstreams != nil {
+		host, err = pathform.Host(r.Host)
+	}
 	if err != nil {
 		answer(w, r, http.StatusBadRequest, sentence(err))
 		return
 	}
+	if g.Upstreams != nil {
+		var p *passage
+		if formed, p = g.Upstreams.choose(formed, host, path); p.route == nil && g.upstream.Host == "" {
+			answer(w, r, http.StatusNotFound, "No route of this gateway matches the request.")
+			return
+		}
+	}
 	g.limited.ServeHTTP(w, formed)
+}
+
+// RoundTrip implements http.RoundTripper: it reaches the service of a request's route, or the upstream.
+func (g *gateway) RoundTrip(r *http.Request) (response *http.Response, err error) {
+	began := time.Now()
+	if p := passageOf(r.Context()); p != nil && p.route != nil {
+		response, err = p.route.service.send(p, r, g.Log, g.UpstreamHost)
+	} else {
+		response, err = g.Transport.RoundTrip(r)
+	}
+	if err == nil && g.Answered != nil {
+		g.Answered(time.Since(began))
+	}
+	return response, err
 }
 
 // forward handles a granted request.
@@ -176,6 +221,17 @@ func (g *gateway) forward(w http.ResponseWriter, r *http.Request) {
 	if inFlight := g.inFlight.Add(1); g.MaxRequests > 0 && inFlight > int64(g.MaxRequests) {
 		g.fail(answer, r, errTooMany)
 		return
+	}
+	if p := passageOf(r.Context()); p != nil && p.route != nil {
+		p.route.counts.forwarded.Add(1)
+		defer p.finish()
+		if total := p.route.service.spec.Total; total > 0 {
+			ctx, cancel := context.WithCancelCause(r.Context())
+			defer cancel(nil)
+			p.timer = time.AfterFunc(total, func() { cancel(errTotal) })
+			defer p.timer.Stop()
+			r = r.WithContext(ctx)
+		}
 	}
 	if r.ContentLength == 0 {
 		g.reverse.ServeHTTP(answer, r)
@@ -187,6 +243,9 @@ func (g *gateway) forward(w http.ResponseWriter, r *http.Request) {
 		_ = http.NewResponseController(w).EnableFullDuplex()
 	}
 	answer.body = &upload{ReadCloser: r.Body}
+	if p := passageOf(r.Context()); p != nil {
+		p.body = answer.body
+	}
 	if r.Trailer != nil {
 		announced := slices.Collect(maps.Keys(r.Trailer))
 		g.trimTrailers(r.Trailer, announced)
@@ -200,12 +259,27 @@ func (g *gateway) forward(w http.ResponseWriter, r *http.Request) {
 	g.reverse.ServeHTTP(answer, r)
 }
 
+// opened ends the time of timeout.total for a WebSocket that is open.
+func opened(response *http.Response) error {
+	if response.StatusCode != http.StatusSwitchingProtocols {
+		return nil
+	}
+	if p := passageOf(response.Request.Context()); p != nil && p.timer != nil {
+		p.timer.Stop()
+	}
+	return nil
+}
+
 // rewrite turns the request that ReverseProxy prepared into the one for the upstream.
 func (g *gateway) rewrite(p *httputil.ProxyRequest) {
-	g.route(p.Out.URL, p.In.URL)
 	p.Out.Host = p.In.Host
-	if g.UpstreamHost {
-		p.Out.Host = g.upstream.Host
+	if way := passageOf(p.In.Context()); way != nil && way.route != nil {
+		way.rewrite(p.Out.URL, p.In.URL)
+	} else {
+		g.route(p.Out.URL, p.In.URL)
+		if g.UpstreamHost {
+			p.Out.Host = g.upstream.Host
+		}
 	}
 	// The same map: net/http fills it in at the end of the body.
 	p.Out.Trailer = p.In.Trailer

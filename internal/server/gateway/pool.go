@@ -1,0 +1,200 @@
+package gateway
+
+import (
+	"math/bits"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirproject/weir/observe"
+	"github.com/weirproject/weir/rules"
+)
+
+// A pool chooses the addresses of a service, and leaves out those that fail. It is safe for concurrent use.
+type pool struct {
+	least    bool
+	failures int64 // in a row that eject an address
+	eject    time.Duration
+	most     time.Duration // of one ejection
+
+	mu      sync.Mutex
+	members []member
+	first   int   // of equal ones by least requests
+	budget  int64 // hundredths of a retry
+}
+
+// A member is an address with its part in the round robin.
+type member struct {
+	*address
+	weight int64
+	turn   int64 // of the smooth round robin: the largest is next
+}
+
+// An address is that of a service as long as the service has it.
+type address struct {
+	rules.Address
+	active    atomic.Int64 // requests in progress
+	failed    atomic.Int64 // in a row
+	ejections atomic.Int64 // in a row
+	until     atomic.Int64 // Unix time in ns of the end of the last ejection
+	ejected   atomic.Uint64
+	attempts  [observe.Attempts]atomic.Uint64
+}
+
+// The budget of retries: each request adds a fifth of one, up to ten.
+const (
+	retryCost   = 100
+	retryShare  = 20
+	retryBudget = 10 * retryCost
+)
+
+func newPool(spec *rules.Service) *pool {
+	p := &pool{least: spec.LeastRequests, failures: int64(spec.Failures), eject: spec.Eject, most: spec.EjectMax,
+		budget: retryBudget}
+	for _, a := range spec.Addresses {
+		p.members = append(p.members, member{address: &address{Address: a}, weight: int64(a.Weight)})
+	}
+	return p
+}
+
+// adopt takes over the addresses that an older pool has too.
+func (p *pool) adopt(old *pool) {
+	for i := range p.members {
+		for _, m := range old.members {
+			if m.URL == p.members[i].URL {
+				p.members[i].address = m.address
+			}
+		}
+	}
+}
+
+// state is the state of an address for others.
+func (m *member) state(now time.Time) observe.Address {
+	a := observe.Address{URL: m.URL.String(), Weight: int(m.weight), InProgress: m.active.Load(),
+		Failures: m.failed.Load(), Ejections: m.ejected.Load()}
+	if left := time.Duration(m.until.Load() - now.UnixNano()); left > 0 {
+		a.EjectedFor = left.Seconds()
+	}
+	a.Healthy = a.EjectedFor == 0
+	for i := range m.attempts {
+		a.Attempts[i] = m.attempts[i].Load()
+	}
+	return a
+}
+
+// pick chooses an address for a request, and counts the request as in progress there. tried has a bit for each
+// address that the request was sent to before. If all others are ejected, they are chosen nevertheless. nil: none is
+// left, or the budget of retries is.
+func (p *pool) pick(now time.Time, tried uint64) (m *member, bit uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if tried == 0 {
+		p.budget = min(p.budget+retryShare, retryBudget)
+	} else if p.budget < retryCost {
+		return nil, 0
+	}
+	from := p.candidates(now, tried)
+	if from == 0 {
+		return nil, 0
+	}
+	if tried != 0 {
+		p.budget -= retryCost
+	}
+	i := p.roundRobin(from)
+	if p.least {
+		i = p.leastRequests(from)
+	}
+	p.members[i].active.Add(1)
+	return &p.members[i], 1 << i
+}
+
+// candidates are the addresses to choose from, as bits.
+func (p *pool) candidates(now time.Time, tried uint64) (from uint64) {
+	all := ^uint64(0) >> (64 - len(p.members)) &^ tried
+	at := now.UnixNano()
+	for i := range p.members {
+		if p.members[i].until.Load() <= at {
+			from |= 1 << i
+		}
+	}
+	if from &= all; from == 0 {
+		return all
+	}
+	return from
+}
+
+// roundRobin is smooth: of weights 3 and 1 it is a, a, b, a.
+func (p *pool) roundRobin(from uint64) (best int) {
+	best = bits.TrailingZeros64(from)
+	total := int64(0)
+	for rest := from; rest != 0; rest &= rest - 1 {
+		i := bits.TrailingZeros64(rest)
+		m := &p.members[i]
+		m.turn += m.weight
+		total += m.weight
+		if m.turn > p.members[best].turn {
+			best = i
+		}
+	}
+	p.members[best].turn -= total
+	return best
+}
+
+// leastRequests begins at another address each time, so that idle ones take turns.
+func (p *pool) leastRequests(from uint64) (best int) {
+	p.first++
+	best = -1
+	for n := range p.members {
+		i := (p.first + n) % len(p.members)
+		if from&(1<<i) == 0 {
+			continue
+		}
+		if best < 0 || p.members[i].load()*p.members[best].weight < p.members[best].load()*p.members[i].weight {
+			best = i
+		}
+	}
+	return best
+}
+
+func (m *member) load() int64 { return m.active.Load() + 1 }
+
+// answered records a response.
+func (m *member) answered(status int) {
+	m.attempts[min(max(status/100, 1), observe.Attempts-2)].Add(1)
+	if m.failed.Load() != 0 {
+		m.failed.Store(0)
+	}
+	if m.ejections.Load() != 0 {
+		m.ejections.Store(0)
+		m.until.Store(0)
+	}
+}
+
+// failedNow records a failure, and reports for how long it ejects the address; 0: it does not. The last address that
+// is not ejected stays. After an ejection one failure is enough for the next.
+func (p *pool) failedNow(m *member, now time.Time) (ejected time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	at := now.UnixNano()
+	failed, before := m.failed.Add(1), m.ejections.Load()
+	if failed < p.failures && before == 0 || m.until.Load() > at || !p.another(m, at) {
+		return 0
+	}
+	for ejected = p.eject; before > 0 && ejected < p.most; before-- {
+		ejected = min(2*ejected, p.most)
+	}
+	m.ejections.Add(1)
+	m.ejected.Add(1)
+	m.until.Store(now.Add(ejected).UnixNano())
+	return ejected
+}
+
+// another reports whether another address is not ejected.
+func (p *pool) another(m *member, at int64) bool {
+	for i := range p.members {
+		if o := &p.members[i]; o.address != m.address && o.until.Load() <= at {
+			return true
+		}
+	}
+	return false
+}

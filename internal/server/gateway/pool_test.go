@@ -1,0 +1,157 @@
+package gateway
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirproject/weir/rules"
+)
+
+func poolOf(t *testing.T, fields string) *pool {
+	t.Helper()
+	set, err := rules.Load("f", []byte("rules: []\nservices: [{name: s, "+fields+"}]"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newPool(set.Services()[0])
+}
+
+// picks are the hosts of so many requests that end at once.
+func (p *pool) picks(n int) string {
+	var hosts []string
+	for range n {
+		m, _ := p.pick(time.Now(), 0)
+		m.active.Add(-1)
+		hosts = append(hosts, m.URL.Host)
+	}
+	return strings.Join(hosts, "")
+}
+
+func TestRoundRobinIsSmoothByWeight(t *testing.T) {
+	p := poolOf(t, "addresses: [http://a weight 3, http://b, http://c]")
+	if got := p.picks(10); got != "abacaabaca" {
+		t.Errorf("%s", got)
+	}
+	counts := make(map[rune]int)
+	for _, c := range p.picks(500) {
+		counts[c]++
+	}
+	if fmt.Sprint(counts) != "map[97:300 98:100 99:100]" {
+		t.Error(counts)
+	}
+}
+
+func TestLeastRequestsByWeight(t *testing.T) {
+	p := poolOf(t, "balance: least_requests, addresses: [http://a weight 3, http://b, http://c]")
+	for range 50 { // none ends
+		p.pick(time.Now(), 0)
+	}
+	var active []int64
+	for i := range p.members {
+		active = append(active, p.members[i].active.Load())
+	}
+	if !slices.Equal(active, []int64{30, 10, 10}) {
+		t.Error(active)
+	}
+	p.members[0].active.Add(-30)
+	if got := p.picks(3); got != "aaa" {
+		t.Errorf("%s, and a has no requests", got)
+	}
+	idle := poolOf(t, "balance: least_requests, addresses: [http://a, http://b, http://c]")
+	if got := idle.picks(6); strings.Count(got, "a") != 2 || strings.Count(got, "b") != 2 {
+		t.Errorf("idle addresses do not take turns: %s", got)
+	}
+}
+
+// TestEjectionsGrowAndEnd: an address is left out after failures in a row, for longer each time up to a bound, and is
+// as good as new after a response.
+func TestEjectionsGrowAndEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := poolOf(t, "addresses: [http://a, http://b], health: {failures: 3, eject: 10s, eject_max: 1m}")
+		a, b := &p.members[0], &p.members[1]
+		fail := func(m *member) time.Duration { return p.failedNow(m, time.Now()) }
+		for _, want := range []time.Duration{0, 0} {
+			if got := fail(a); got != want {
+				t.Fatalf("left out for %v", got)
+			}
+		}
+		a.answered(500) // any response
+		if got := []time.Duration{fail(a), fail(a), fail(a)}; !slices.Equal(got, []time.Duration{0, 0, 10 * time.Second}) {
+			t.Fatal(got)
+		}
+		if got := p.picks(4); got != "bbbb" {
+			t.Errorf("%s while a is left out", got)
+		}
+		for range 10 {
+			if got := fail(b); got != 0 {
+				t.Fatal("the last address is left out")
+			}
+		}
+		for _, want := range []time.Duration{20 * time.Second, 40 * time.Second, time.Minute, time.Minute} {
+			time.Sleep(time.Until(time.Unix(0, a.until.Load())))
+			b.answered(200)
+			if got := p.picks(4); strings.Count(got, "a") != 2 {
+				t.Fatalf("%s after the time", got)
+			}
+			if got := fail(a); got != want {
+				t.Fatalf("left out for %v, want %v", got, want)
+			}
+		}
+		time.Sleep(time.Minute)
+		a.answered(200)
+		if got := []time.Duration{fail(a), fail(a), fail(a)}; !slices.Equal(got, []time.Duration{0, 0, 10 * time.Second}) {
+			t.Errorf("after a response: %v", got)
+		}
+	})
+}
+
+// TestEjectedAddressesAreTheLastResort: a request is tried at an ejected address rather than at none.
+func TestEjectedAddressesAreTheLastResort(t *testing.T) {
+	p := poolOf(t, "addresses: [http://a, http://b], health: {failures: 1}")
+	now := time.Now()
+	if p.failedNow(&p.members[0], now) == 0 {
+		t.Fatal("not left out")
+	}
+	first, bit := p.pick(now, 0)
+	second, both := p.pick(now, bit)
+	if first.URL.Host != "b" || second == nil || second.URL.Host != "a" {
+		t.Fatal(first, second)
+	}
+	if third, _ := p.pick(now, bit|both); third != nil {
+		t.Error("an address is tried twice")
+	}
+	p.members[1].until.Store(now.Add(time.Hour).UnixNano())
+	if m, _ := p.pick(now, 0); m == nil {
+		t.Error("no address, because all are ejected")
+	}
+}
+
+// TestRetriesHaveABudget: ten at once, and then one for five requests.
+func TestRetriesHaveABudget(t *testing.T) {
+	p := poolOf(t, "addresses: [http://a, http://b]")
+	retried := 0
+	for range 110 {
+		_, bit := p.pick(time.Now(), 0)
+		if m, _ := p.pick(time.Now(), bit); m != nil {
+			retried++
+		}
+	}
+	if retried < 30 || retried > 32 { // ten, and a fifth of 110 less those of the full budget
+		t.Error(retried)
+	}
+}
+
+// TestHealthOutlivesReloads: an address that stays in its service keeps its state.
+func TestHealthOutlivesReloads(t *testing.T) {
+	old := poolOf(t, "addresses: [http://a, http://b], health: {failures: 1}")
+	old.failedNow(&old.members[0], time.Now())
+	fresh := poolOf(t, "addresses: [http://c, http://a weight 2]")
+	fresh.adopt(old)
+	if got := fresh.picks(2); got != "cc" {
+		t.Error(got)
+	}
+}

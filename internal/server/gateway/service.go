@@ -1,0 +1,224 @@
+package gateway
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirproject/weir/observe"
+	"github.com/weirproject/weir/rules"
+)
+
+// A service is a service of a rule file with its connections.
+type service struct {
+	spec      *rules.Service
+	transport *http.Transport
+	pool      *pool
+	retries   *atomic.Uint64
+}
+
+// notConnected is an error before there was a connection, so that the request surely did not run.
+type notConnected struct{ error }
+
+func (e *notConnected) Unwrap() error { return e.error }
+
+// send sends a request to an address, and if no connection is made to others, within the retries of the service. The
+// request is the gateway's own, so its URL may be changed.
+func (s *service) send(p *passage, r *http.Request, log *slog.Logger, upstreamHost bool) (*http.Response, error) {
+	var tried uint64
+	var last error
+	for attempt := 0; ; attempt++ {
+		m, bit := s.pool.pick(time.Now(), tried)
+		if m == nil {
+			return nil, last
+		}
+		if tried |= bit; attempt > 0 {
+			s.retries.Add(1)
+		}
+		more := attempt < s.spec.Retries && attempt+1 < len(s.pool.members)
+		response, err := s.transport.RoundTrip(s.to(r, m, more, upstreamHost))
+		if err == nil {
+			m.answered(response.StatusCode)
+			p.address = m.address
+			return response, nil
+		}
+		m.active.Add(-1)
+		begun, unread := p.body.used()
+		if r.Context().Err() != nil || unread {
+			return nil, err // the client's fault, or timeout.total, which may be
+		}
+		s.failed(m, err, log)
+		var not *notConnected
+		if last = err; !more || begun || !errors.As(err, &not) {
+			return nil, err
+		}
+	}
+}
+
+// to is the request to one address.
+func (s *service) to(r *http.Request, m *member, again, upstreamHost bool) *http.Request {
+	if r.Body != nil && again {
+		r = r.WithContext(r.Context())
+		r.Body = kept{r.Body}
+		r.URL = movedTo(*r.URL)
+	}
+	r.URL.Host = m.URL.Host
+	if s.spec.Host == "address" || s.spec.Host == "" && upstreamHost {
+		r.Host = m.URL.Host
+	}
+	return r
+}
+
+// kept is a body that a failed attempt does not close.
+type kept struct{ io.Reader }
+
+// Close implements io.Closer.
+func (kept) Close() error { return nil }
+
+// used reports whether a body was read, and whether the client failed to send it. A nil upload is no body.
+func (u *upload) used() (begun, unread bool) {
+	if u == nil {
+		return false, false
+	}
+	begun, err := u.state()
+	return begun, err != nil && err != io.EOF
+}
+
+func (s *service) failed(m *member, err error, log *slog.Logger) {
+	kind := observe.AttemptFailed
+	if not := (*notConnected)(nil); errors.As(err, &not) {
+		kind = observe.AttemptNotConnected
+	}
+	m.attempts[kind].Add(1)
+	if ejected := s.pool.failedNow(m, time.Now()); ejected > 0 {
+		log.Warn("address of a service is left out: its requests fail", "service", s.spec.Name, "address",
+			m.URL.Host, "for", ejected, "failures", m.failed.Load(), "error", err)
+	}
+}
+
+// newServiceTransport makes the connections of a service: those of NewTransport, with its timeouts and its TLS.
+func newServiceTransport(spec *rules.Service, log *slog.Logger) (*http.Transport, error) {
+	t := NewTransport(&spec.Addresses[0].URL)
+	dialer := &net.Dialer{Timeout: spec.Connect, KeepAlive: 15 * time.Second}
+	t.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dialer.DialContext(ctx, network, address)
+		if err != nil {
+			return nil, &notConnected{err}
+		}
+		return conn, nil
+	}
+	t.ResponseHeaderTimeout = spec.Header
+	if spec.Addresses[0].URL.Scheme != "https" {
+		return t, nil
+	}
+	config, err := clientTLS(spec, log)
+	if err != nil {
+		return nil, fmt.Errorf("service %s: %w", spec.Name, err)
+	}
+	t.DialTLSContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+		ctx, cancel := context.WithTimeout(ctx, spec.Connect)
+		defer cancel()
+		conn, err := t.DialContext(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		own := config()
+		if own.ServerName == "" {
+			own.ServerName, _, _ = net.SplitHostPort(address)
+		}
+		secure := tls.Client(conn, own)
+		if err := secure.HandshakeContext(ctx); err != nil {
+			conn.Close()
+			return nil, &notConnected{err}
+		}
+		return secure, nil
+	}
+	return t, nil
+}
+
+// clientTLS returns the TLS of a service, with the current content of its files.
+func clientTLS(spec *rules.Service, log *slog.Logger) (func() *tls.Config, error) {
+	t := &spec.TLS
+	if t.Verify == "none" {
+		log.Warn("any certificate of the service is accepted, because its verify is none", "service", spec.Name)
+	}
+	authorities := &files[*x509.CertPool]{names: []string{t.CA}, read: func() (*x509.CertPool, error) {
+		text, err := os.ReadFile(t.CA)
+		pool := x509.NewCertPool()
+		if err == nil && !pool.AppendCertsFromPEM(text) {
+			err = fmt.Errorf("%q has no certificate; allowed: a file with PEM certificates", t.CA)
+		}
+		return pool, err
+	}}
+	pair := &files[tls.Certificate]{names: []string{t.Cert, t.Key}, read: func() (tls.Certificate, error) {
+		return tls.LoadX509KeyPair(t.Cert, t.Key)
+	}}
+	if _, err := authorities.current(); t.CA != "" && err != nil {
+		return nil, fmt.Errorf("tls.ca: %w", err)
+	}
+	if _, err := pair.current(); t.Cert != "" && err != nil {
+		return nil, fmt.Errorf("tls.cert and tls.key: %w", err)
+	}
+	return func() *tls.Config {
+		c := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.ServerName,
+			NextProtos: []string{"h2", "http/1.1"}, InsecureSkipVerify: t.Verify == "none"}
+		if t.CA != "" {
+			c.RootCAs, _ = authorities.current()
+		}
+		if t.Cert != "" {
+			own, _ := pair.current()
+			c.Certificates = []tls.Certificate{own}
+		}
+		return c
+	}, nil
+}
+
+// files are files with one value, which are read again when they change. If they cannot be used, as while one is
+// being written, it is the last one.
+type files[T any] struct {
+	names []string
+	read  func() (T, error)
+
+	mu    sync.Mutex
+	good  bool // value was read
+	value T
+	state [2]fileState
+}
+
+// A fileState tells versions of a file apart.
+type fileState struct {
+	size int64
+	at   time.Time
+}
+
+func (f *files[T]) current() (T, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var state [2]fileState
+	for i, name := range f.names {
+		if info, err := os.Stat(name); err == nil {
+			state[i] = fileState{info.Size(), info.ModTime()}
+		}
+	}
+	if f.good && state == f.state {
+		return f.value, nil
+	}
+	value, err := f.read()
+	switch {
+	case err == nil:
+		f.value, f.good, f.state = value, true, state
+	case !f.good:
+		return value, err
+	}
+	return f.value, nil
+}

@@ -1,0 +1,411 @@
+package gateway_test
+
+import (
+	"bufio"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"log"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/httplimit"
+	"github.com/weirproject/weir/internal/redistest/certtest"
+	"github.com/weirproject/weir/internal/server/gateway"
+	"github.com/weirproject/weir/memstore"
+	"github.com/weirproject/weir/rules"
+)
+
+// A routed gateway is one by a rule file, wired as the command does.
+type routedGateway struct {
+	*gateway.Upstreams
+	gate   *gate.Gate
+	server *httptest.Server
+}
+
+// dead are addresses where nothing listens.
+var dead = []string{"http://127.0.0.1:1", "http://127.0.0.2:1", "http://127.0.0.3:1"}
+
+func routed(t testing.TB, text, fallback string) *routedGateway {
+	t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	g := &routedGateway{Upstreams: gateway.NewUpstreams(0, log)}
+	var err error
+	if g.gate, err = gate.New(memstore.New(), load(t, "rules: []"), gate.WithLocal(memstore.New())); err != nil {
+		t.Fatal(err)
+	}
+	g.put(t, text)
+	limit, err := httplimit.ByRules(g.gate, httplimit.WithRules(gateway.RulesOf), httplimit.WithService(gateway.ServiceOf))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var upstream *url.URL
+	if fallback != "" {
+		if upstream, err = url.Parse(fallback); err != nil {
+			t.Fatal(err)
+		}
+	}
+	handler, err := gateway.New(upstream, limit, gateway.Config{Upstreams: g.Upstreams, Log: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.server = front(t, handler)
+	return g
+}
+
+func load(t testing.TB, text string) *rules.Set {
+	t.Helper()
+	set, err := rules.Load("f", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set
+}
+
+// put puts a rule file in force.
+func (g *routedGateway) put(t testing.TB, text string) {
+	t.Helper()
+	set := load(t, text)
+	use, err := g.Prepare(set)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.gate.Swap(set); err != nil {
+		t.Fatal(err)
+	}
+	use()
+}
+
+// ask sends a request such as "GET shop.example /pay", and returns the status and the body.
+func (g *routedGateway) ask(t testing.TB, request, body string) string {
+	t.Helper()
+	word := strings.Fields(request)
+	text := fmt.Sprintf("%s %s HTTP/1.1\r\nHost: %s\r\nContent-Length: %d\r\n\r\n%s", word[0], word[2], word[1],
+		len(body), body)
+	response, answer := raw(t, g.server, text)
+	return fmt.Sprint(response.StatusCode, " ", answer)
+}
+
+// named is an upstream that answers with its name, the request line, the host and the body.
+func named(t testing.TB, name string) *upstream {
+	return open(t, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		fmt.Fprint(w, strings.TrimSpace(strings.Join([]string{name, r.Method, r.RequestURI, r.Host, string(body)}, " ")))
+	})
+}
+
+func TestRequestsGoToTheServiceOfTheirRoute(t *testing.T) {
+	order, web, rest := named(t, "order"), named(t, "web"), named(t, "rest")
+	text := fmt.Sprintf(`
+services:
+  - {name: order, addresses: %s}
+  - {name: web, addresses: %s, host: address}
+routes:
+  - {name: pay, path: "/api/pay/**", service: order, strip_prefix: /api}
+  - {name: v2, path: "/v1/**", method: POST, service: order, strip_prefix: /v1, add_prefix: /v2}
+  - {name: web, host: "*.shop.example", service: web}
+rules:
+  - {name: one, match: {route: v2, service: order}, limit: 1/1h}
+  - {name: shown, match: {route: pay}, key: [service, route], limit: 9/1h}
+`, order.URL, web.URL)
+	g, only := routed(t, text, rest.URL), routed(t, text, "")
+	for _, test := range []struct{ request, want string }{
+		{"GET any.example /api/pay/42?x=%zz;y", "200 order GET /pay/42?x=%zz;y any.example"},
+		{"GET any.example /api/x/../%70ay/a%3Ab", "200 order GET /pay/a%3Ab any.example"},
+		{"GET any.example /api;v=1/pay;x", "200 order GET /pay;x any.example"},
+		{"POST any.example /v1/", "200 order POST /v2/ any.example"},
+		{"POST any.example /v1", "429 "},
+		{"GET www.shop.example /a//b", "200 web GET /a/b " + strings.TrimPrefix(web.URL, "http://")},
+		{"GET any.example /v1/", "200 rest GET /v1/ any.example"},
+		{"GET any.example /api%2fpay", "400 "},
+		{"GET bad_host:x:y /api/pay", "400 "},
+		{"TRACE any.example /api/pay", "501 "},
+	} {
+		if got := g.ask(t, test.request, ""); got != test.want && (len(test.want) > 4 || !strings.HasPrefix(got, test.want)) {
+			t.Errorf("%s: %s, want %s", test.request, got, test.want)
+		}
+	}
+	if got := only.ask(t, "GET any.example /v1/", ""); !strings.HasPrefix(got, "404 ") ||
+		!strings.Contains(got, "No route of this gateway") {
+		t.Errorf("without a route: %s", got)
+	}
+	if got := only.ask(t, "POST any.example /v1/x", "body"); got != "200 order POST /v2/x any.example body" {
+		t.Errorf("with a body: %s", got)
+	}
+	routes := fmt.Sprint(g.Routes())
+	if routes != "[{pay order 3 3} {v2 order 2 1} {web web 1 1}]" {
+		t.Errorf("counted: %s", routes)
+	}
+}
+
+// TestUnconnectedRequestsAreRetried: whatever the method is, and with the body.
+func TestUnconnectedRequestsAreRetried(t *testing.T) {
+	up := named(t, "up")
+	g := routed(t, fmt.Sprintf("services: [{name: s, addresses: [%s, %s], health: {failures: 1000}}]\n"+
+		"routes: [{name: r, service: s}]\nrules: []", dead[0], up.URL), "")
+	for i := range 8 {
+		body := strings.Repeat("x", 1+i*40_000)
+		if got := g.ask(t, "POST a.example /", body); got != "200 up POST / a.example "+body {
+			t.Fatalf("%d: %.80s", i, got)
+		}
+		if got := g.ask(t, "GET a.example /", ""); got != "200 up GET / a.example" {
+			t.Fatalf("%d: %.80s", i, got)
+		}
+	}
+	s := g.Services()[0]
+	if s.Retries != 8 || s.Addresses[0].Attempts[6] != 8 || s.Addresses[1].Attempts[2] != 16 {
+		t.Errorf("%+v", s)
+	}
+	for _, a := range s.Addresses {
+		if a.InProgress != 0 {
+			t.Errorf("%d in progress at %s", a.InProgress, a.URL)
+		}
+	}
+	none := routed(t, fmt.Sprintf("services: [{name: s, retries: 3, addresses: [%s]}]\n"+
+		"routes: [{name: r, service: s}]\nrules: []", strings.Join(dead, ", ")), "")
+	if got := none.ask(t, "GET a.example /", ""); !strings.HasPrefix(got, "502 ") {
+		t.Error(got)
+	}
+	off := routed(t, fmt.Sprintf("services: [{name: s, retries: 0, addresses: [%s, %s]}]\n"+
+		"routes: [{name: r, service: s}]\nrules: []", dead[0], up.URL), "")
+	if got := off.ask(t, "GET a.example /", ""); !strings.HasPrefix(got, "502 ") {
+		t.Error(got)
+	}
+}
+
+// TestSentRequestsAreNotRetried: a service that ends the connection may have done the work.
+func TestSentRequestsAreNotRetried(t *testing.T) {
+	var heads atomic.Int64
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	go func() {
+		for {
+			connection, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				if _, err := http.ReadRequest(bufio.NewReader(connection)); err == nil {
+					heads.Add(1)
+				}
+				connection.Close()
+			}()
+		}
+	}()
+	one, other := listener.Addr().String(), strings.Replace(listener.Addr().String(), "127.0.0.1", "localhost", 1)
+	g := routed(t, fmt.Sprintf("services: [{name: s, retries: 3, addresses: [http://%s, http://%s]}]\n"+
+		"routes: [{name: r, service: s}]\nrules: []", one, other), "")
+	for i, request := range []string{"POST a.example /", "PUT a.example /", "GET a.example /"} {
+		if got := g.ask(t, request, "x"); !strings.HasPrefix(got, "502 ") {
+			t.Error(got)
+		}
+		if n := heads.Load(); n != int64(i+1) {
+			t.Fatalf("%s was sent %d times", request, n-int64(i))
+		}
+	}
+	if failed := g.Services()[0].Addresses[0].Failures + g.Services()[0].Addresses[1].Failures; failed != 3 {
+		t.Errorf("%d failures", failed)
+	}
+}
+
+// TestFailingAddressesAreLeftOut: after failures in a row only the others get requests.
+func TestFailingAddressesAreLeftOut(t *testing.T) {
+	up := named(t, "up")
+	g := routed(t, fmt.Sprintf("services: [{name: s, retries: 0, addresses: [%s, %s], health: {failures: 3, eject: 1h}}]\n"+
+		"routes: [{name: r, service: s}]\nrules: []", dead[0], up.URL), "")
+	failed := 0
+	for range 40 {
+		if got := g.ask(t, "GET a.example /", ""); strings.HasPrefix(got, "502 ") {
+			failed++
+		}
+	}
+	s := g.Services()[0]
+	if failed != 3 || s.Addresses[0].Healthy || s.Addresses[0].Ejections != 1 || s.Addresses[0].EjectedFor < 3000 {
+		t.Errorf("%d failed; %+v", failed, s)
+	}
+}
+
+func TestTimeoutsOfAService(t *testing.T) {
+	release := make(chan struct{})
+	up := open(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/begun" {
+			w.WriteHeader(200)
+			http.NewResponseController(w).Flush()
+		}
+		select {
+		case <-release:
+		case <-r.Context().Done():
+		}
+	})
+	defer close(release)
+	g := routed(t, fmt.Sprintf(`
+services:
+  - {name: header, addresses: %[1]s, timeout: {header: 20ms}}
+  - {name: total, addresses: %[1]s, timeout: {total: 50ms}}
+routes: [{name: h, host: h.example, service: header}, {name: t, host: t.example, service: total}]
+rules: []
+`, up.URL), "")
+	for _, host := range []string{"h.example", "t.example"} {
+		if got := g.ask(t, "GET "+host+" /", ""); !strings.HasPrefix(got, "504 ") {
+			t.Errorf("%s: %s", host, got)
+		}
+	}
+	services := g.Services()
+	if services[0].Addresses[0].Failures != 1 || services[1].Addresses[0].Failures != 0 {
+		t.Errorf("only a late header is a failure of the address: %+v", services)
+	}
+	connection := dial(t, g.server)
+	io.WriteString(connection, "GET /begun HTTP/1.1\r\nHost: t.example\r\n\r\n")
+	text, err := io.ReadAll(connection)
+	if !strings.HasPrefix(string(text), "HTTP/1.1 200") || strings.HasSuffix(string(text), "0\r\n\r\n") {
+		t.Errorf("a response that is cut looks whole: %q %v", text, err)
+	}
+}
+
+// TestWebSocketsHaveNoTotalTime: they are open for long, and are counted by least requests meanwhile.
+func TestWebSocketsHaveNoTotalTime(t *testing.T) {
+	up := open(t, func(w http.ResponseWriter, r *http.Request) {
+		connection, buffered, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer connection.Close()
+		io.WriteString(connection, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+		io.Copy(connection, buffered)
+	})
+	g := routed(t, fmt.Sprintf("services: [{name: s, addresses: %s, timeout: {total: 200ms}}]\n"+
+		"routes: [{name: r, service: s}]\nrules: []", up.URL), "")
+	connection := dial(t, g.server)
+	io.WriteString(connection, "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+	reader := bufio.NewReader(connection)
+	if response, err := http.ReadResponse(reader, nil); err != nil || response.StatusCode != 101 {
+		t.Fatal(response, err)
+	}
+	time.Sleep(300 * time.Millisecond) // longer than the total time
+	if n := g.Services()[0].Addresses[0].InProgress; n != 1 {
+		t.Errorf("%d in progress", n)
+	}
+	io.WriteString(connection, "hello\n")
+	if line, err := reader.ReadString('\n'); line != "hello\n" {
+		t.Errorf("%q %v", line, err)
+	}
+}
+
+func TestTLSToAService(t *testing.T) {
+	authority, other := certtest.New(t, t.TempDir(), "internal"), certtest.New(t, t.TempDir(), "other")
+	authority.Issue("gateway", "gateway-key")
+	up := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, r.Proto, " ", r.TLS.ServerName, " ", r.TLS.PeerCertificates[0].Subject.CommonName)
+	}))
+	up.Config.ErrorLog = log.New(io.Discard, "", 0)
+	up.EnableHTTP2 = true
+	up.TLS = &tls.Config{Certificates: authority.Identity("up"), ClientAuth: tls.RequireAndVerifyClientCert,
+		ClientCAs: authority.Pool()}
+	up.StartTLS()
+	defer up.Close()
+	text := func(fields string) string {
+		return fmt.Sprintf("services: [{name: s, addresses: %s, tls: {%s}}]\nroutes: [{name: r, service: s}]\nrules: []",
+			up.URL, fields)
+	}
+	pair := fmt.Sprintf("cert: %s, key: %s", authority.File("gateway"), authority.File("gateway-key"))
+	g := routed(t, "rules: []", "")
+	for _, test := range []struct{ fields, want string }{
+		{pair + ", ca: " + authority.File("ca"), "200 HTTP/2.0  gateway"},
+		{pair + ", server_name: localhost, ca: " + authority.File("ca"), "200 HTTP/2.0 localhost gateway"},
+		{pair + ", verify: none", "200 HTTP/2.0  gateway"},
+		{pair, "502 "},
+		{pair + ", server_name: order.internal, ca: " + authority.File("ca"), "502 "},
+		{pair + ", ca: " + other.File("ca"), "502 "},
+		{"ca: " + authority.File("ca"), "502 "},
+	} {
+		g.put(t, text(test.fields))
+		if got := g.ask(t, "GET a.example /", ""); got != test.want && (len(test.want) > 4 ||
+			!strings.HasPrefix(got, test.want)) {
+			t.Errorf("%s: %s, want %s", test.fields, got, test.want)
+		}
+	}
+	g.put(t, text(pair+", ca: "+authority.File("ca")))
+	authority.Write("gateway", []byte("half a certificate"))
+	if got := g.ask(t, "GET a.example /", ""); got != "200 HTTP/2.0  gateway" {
+		t.Errorf("with a half-written file: %s", got)
+	}
+	cert, key := authority.Leaf("renewed")
+	authority.Write("gateway", cert)
+	authority.Write("gateway-key", key)
+	up.CloseClientConnections()
+	if got := g.ask(t, "GET a.example /", ""); got != "200 HTTP/2.0  renewed" {
+		t.Errorf("after a change of the files: %s", got)
+	}
+	for _, wrong := range []string{"ca: /no/such/file", "ca: " + authority.File("gateway-key"),
+		fmt.Sprintf("cert: %s, key: %s", authority.File("ca"), authority.File("gateway-key"))} {
+		if _, err := g.Prepare(load(t, text(wrong))); err == nil || !strings.Contains(err.Error(), "service s: tls.") {
+			t.Errorf("%s: %v", wrong, err)
+		}
+	}
+}
+
+// TestRequestsSeeOneVersion: while the file is swapped under load, each request is routed and decided by one version.
+func TestRequestsSeeOneVersion(t *testing.T) {
+	a, b := named(t, "a"), named(t, "b")
+	version := func(service, url, other string) string {
+		return fmt.Sprintf("services: [{name: %[1]s, addresses: %[2]s}]\nroutes: [{name: to-%[1]s, service: %[1]s}]\n"+
+			"deny: {service: [%[3]s], route: [to-%[3]s]}\n"+
+			"rules: [{name: r, match: {service: %[1]s, route: to-%[1]s}, limit: 1000000/1s}]", service, url, other)
+	}
+	texts := []string{version("a", a.URL, "b"), version("b", b.URL, "a")}
+	g := routed(t, texts[0], "")
+	stop := make(chan struct{})
+	var load sync.WaitGroup
+	counts := map[string]*atomic.Int64{"200 a": {}, "200 b": {}}
+	for range 4 {
+		load.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				response, err := http.Get(g.server.URL)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				body, _ := io.ReadAll(response.Body)
+				response.Body.Close()
+				got := fmt.Sprintf("%d %.1s", response.StatusCode, body)
+				if n := counts[got]; n == nil {
+					t.Errorf("%d %s: the route of one version, the rules of another", response.StatusCode, body)
+				} else if n.Add(1); response.Header.Get("RateLimit") == "" {
+					t.Error("the rule of the route did not decide")
+				}
+			}
+		})
+	}
+	for i := range 200 {
+		g.put(t, texts[i%2])
+		for seen := counts["200 a"].Load() + counts["200 b"].Load(); !t.Failed() && counts["200 a"].Load()+
+			counts["200 b"].Load() < seen+3; {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	close(stop)
+	load.Wait()
+	for name, n := range counts {
+		if n.Load() == 0 {
+			t.Errorf("no request was answered %s", name)
+		}
+	}
+}

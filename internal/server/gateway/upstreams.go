@@ -1,0 +1,229 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"reflect"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirproject/weir/observe"
+	"github.com/weirproject/weir/rules"
+)
+
+// Upstreams are the services and routes of the rule set in force. They keep connections and the health of addresses
+// when rules change. Prepare is called by one goroutine at a time; the other methods may be called concurrently.
+type Upstreams struct {
+	maxConns int
+	log      *slog.Logger
+	now      atomic.Pointer[table]
+}
+
+// NewUpstreams makes upstreams without a route. maxConns bounds the connections to each address; 0 is no bound.
+func NewUpstreams(maxConns int, log *slog.Logger) *Upstreams {
+	u := &Upstreams{maxConns: maxConns, log: log}
+	u.now.Store(&table{})
+	return u
+}
+
+// A table is the services and routes of one rule set.
+type table struct {
+	set      *rules.Set // nil: none yet
+	services []*service
+	list     []*route
+	routes   map[*rules.Route]*route
+}
+
+// A route is one of a table, and its counts.
+type route struct {
+	*rules.Route
+	service *service
+	counts  *routeCounts
+}
+
+// routeCounts go on while a route has its name.
+type routeCounts struct{ requests, forwarded atomic.Uint64 }
+
+// Prepare makes the services of a rule set, with the files of their TLS. use puts them in force: call it when the
+// rules are. An unchanged service is kept, and so is the health of an address that stays in its service.
+func (u *Upstreams) Prepare(set *rules.Set) (use func(), err error) {
+	before := u.now.Load()
+	t := &table{set: set, routes: make(map[*rules.Route]*route)}
+	made := make(map[*rules.Service]*service)
+	var errs []error
+	for _, spec := range set.Services() {
+		s, err := u.service(spec, before.service(spec.Name))
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		made[spec] = s
+		t.services = append(t.services, s)
+	}
+	if errs != nil {
+		return nil, errors.Join(errs...)
+	}
+	for _, spec := range set.Routes() {
+		r := &route{Route: spec, service: made[spec.Service], counts: before.counts(spec.Name)}
+		t.list, t.routes[spec] = append(t.list, r), r
+	}
+	return func() {
+		u.now.Store(t)
+		for _, s := range before.services {
+			if t.service(s.spec.Name) != s {
+				s.transport.CloseIdleConnections()
+			}
+		}
+	}, nil
+}
+
+func (t *table) service(name string) *service {
+	for _, s := range t.services {
+		if s.spec.Name == name {
+			return s
+		}
+	}
+	return nil
+}
+
+func (t *table) counts(name string) *routeCounts {
+	for _, r := range t.list {
+		if r.Name == name {
+			return r.counts
+		}
+	}
+	return new(routeCounts)
+}
+
+// service makes a service; old, which may be nil, has its name.
+func (u *Upstreams) service(spec *rules.Service, old *service) (*service, error) {
+	if old != nil && reflect.DeepEqual(old.spec, spec) {
+		return old, nil
+	}
+	transport, err := newServiceTransport(spec, u.log)
+	if err != nil {
+		return nil, err
+	}
+	transport.MaxConnsPerHost = u.maxConns
+	if u.maxConns > 0 {
+		transport.MaxIdleConnsPerHost = min(transport.MaxIdleConnsPerHost, u.maxConns)
+	}
+	s := &service{spec: spec, transport: transport, pool: newPool(spec), retries: new(atomic.Uint64)}
+	if old != nil {
+		s.retries = old.retries
+		s.pool.adopt(old.pool)
+	}
+	return s, nil
+}
+
+// Services is the state of the services, for metrics and operators.
+func (u *Upstreams) Services() (list []observe.Service) {
+	now := time.Now()
+	for _, s := range u.now.Load().services {
+		one := observe.Service{Name: s.spec.Name, Retries: s.retries.Load()}
+		for i := range s.pool.members {
+			one.Addresses = append(one.Addresses, s.pool.members[i].state(now))
+		}
+		list = append(list, one)
+	}
+	return list
+}
+
+// Routes is the state of the routes, for metrics and operators.
+func (u *Upstreams) Routes() (list []observe.Route) {
+	for _, r := range u.now.Load().list {
+		forwarded := r.counts.forwarded.Load() // first, so that it is not larger
+		list = append(list, observe.Route{Name: r.Name, Service: r.service.spec.Name,
+			Requests: r.counts.requests.Load(), Forwarded: forwarded})
+	}
+	return list
+}
+
+// A passage is the context of a request through a gateway with routes. It has one version of the table from the
+// choice of the route to the response.
+type passage struct {
+	context.Context
+	table   *table
+	route   *route        // nil: the gateway's own upstream
+	path    string        // the escaped path that was matched
+	address *address      // that answers; nil: none yet
+	body    *upload       // nil: none
+	timer   *time.Timer   // of timeout.total; nil: none
+	request rules.Request // by which the route was chosen
+}
+
+type passageKey struct{}
+
+// Value implements context.Context.
+func (p *passage) Value(key any) any {
+	if _, is := key.(passageKey); is {
+		return p
+	}
+	return p.Context.Value(key)
+}
+
+// passageOf is nil in a gateway without routes.
+func passageOf(ctx context.Context) *passage {
+	p, _ := ctx.Value(passageKey{}).(*passage)
+	return p
+}
+
+// ServiceOf is the name of the service that a request is forwarded to by a route; "" without a route.
+func ServiceOf(r *http.Request) string {
+	if p := passageOf(r.Context()); p != nil && p.route != nil {
+		return p.route.service.spec.Name
+	}
+	return ""
+}
+
+// RulesOf is the rule set by which a request was routed, for httplimit.WithRules; nil without routes.
+func RulesOf(r *http.Request) *rules.Set {
+	if p := passageOf(r.Context()); p != nil {
+		return p.table.set
+	}
+	return nil
+}
+
+// choose chooses the route of a request. The request that it returns has the passage as its context.
+func (u *Upstreams) choose(r *http.Request, host, path string) (*http.Request, *passage) {
+	p := &passage{Context: r.Context(), table: u.now.Load(), path: path}
+	p.request = rules.Request{Method: r.Method, Host: host, Path: path}
+	r = r.WithContext(p)
+	if p.table.set == nil {
+		return r, p
+	}
+	if chosen := p.table.set.Route(&p.request); chosen != nil {
+		p.route = p.table.routes[chosen]
+		p.route.counts.requests.Add(1)
+		r.Pattern = chosen.Name
+	}
+	return r, p
+}
+
+// rewrite sets the URL of a request to a service. The address is chosen later.
+func (p *passage) rewrite(out, in *url.URL) {
+	first := &p.route.service.spec.Addresses[0].URL
+	out.Scheme, out.Host = first.Scheme, first.Host
+	if first.Scheme == h2c {
+		out.Scheme = "http"
+	}
+	out.RawQuery = in.RawQuery
+	out.Path, out.RawPath = in.Path, in.RawPath
+	if !p.route.Rewrites() {
+		return
+	}
+	raw := p.route.Forwarded(p.path)
+	if plain, err := url.PathUnescape(raw); err == nil { // the path has a form, so its escapes are valid
+		out.Path, out.RawPath = plain, raw
+	}
+}
+
+// finish ends a request at its service.
+func (p *passage) finish() {
+	if p.address != nil {
+		p.address.active.Add(-1)
+	}
+}

@@ -1,0 +1,108 @@
+package observe
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+var (
+	routeRequests = prometheus.NewDesc("weir_gateway_requests_total",
+		"Requests of a gateway by route: forwarded to the service, or refused before.",
+		[]string{"route", "service", "outcome"}, nil)
+	serviceAttempts = prometheus.NewDesc("weir_gateway_attempts_total",
+		"Requests sent to an address of a service, by the status class of the response; failed: the connection ended "+
+			"or the response was late; not_connected: there was no connection.",
+		[]string{"service", "address", "outcome"}, nil)
+	serviceRetries = prometheus.NewDesc("weir_gateway_retries_total",
+		"Requests sent to another address, because no connection to the first was made.", []string{"service"}, nil)
+	serviceEjections = prometheus.NewDesc("weir_gateway_ejections_total",
+		"How often an address was left out after failures.", []string{"service", "address"}, nil)
+	serviceHealthy = prometheus.NewDesc("weir_gateway_address_healthy",
+		"Whether an address gets requests: 1 yes, 0 it is left out after failures.", []string{"service", "address"},
+		nil)
+	serviceInProgress = prometheus.NewDesc("weir_gateway_requests_in_progress",
+		"Requests in progress at an address.", []string{"service", "address"}, nil)
+)
+
+// The outcomes of an attempt, besides the first digit of the response's status.
+const (
+	AttemptFailed       = 0
+	AttemptNotConnected = 6
+	Attempts            = 7 // number of outcomes
+)
+
+var attemptNames = [Attempts]string{AttemptFailed: "failed", 1: "1xx", 2: "2xx", 3: "3xx", 4: "4xx", 5: "5xx",
+	AttemptNotConnected: "not_connected"}
+
+// A Service is the state of a service behind a gateway.
+type Service struct {
+	Name      string    `json:"name"`
+	Addresses []Address `json:"addresses"`
+	Retries   uint64    `json:"retries" doc:"Requests that were sent to another address."`
+}
+
+// An Address is the state of an address of a service.
+type Address struct {
+	URL        string           `json:"url"`
+	Weight     int              `json:"weight"`
+	Healthy    bool             `json:"healthy" doc:"false: it is left out after failures."`
+	EjectedFor float64          `json:"ejected_for,omitzero" doc:"Seconds until it gets requests again."`
+	Failures   int64            `json:"failures" doc:"In a row."`
+	Ejections  uint64           `json:"ejections"`
+	InProgress int64            `json:"in_progress" doc:"Requests."`
+	Attempts   [Attempts]uint64 `json:"-"`
+}
+
+// A Route is the state of a route of a gateway.
+type Route struct {
+	Name      string `json:"name"`
+	Service   string `json:"service"`
+	Requests  uint64 `json:"requests"`
+	Forwarded uint64 `json:"forwarded" doc:"Of the requests; the others were refused."`
+}
+
+// Upstreams registers the metrics of services and routes, whose series are those of the rules in force. The functions
+// are called at each scrape. Call Upstreams once.
+func (m *Metrics) Upstreams(services func() []Service, routes func() []Route) {
+	m.registry.MustRegister(&upstreams{services, routes})
+}
+
+type upstreams struct {
+	services func() []Service
+	routes   func() []Route
+}
+
+// Describe implements prometheus.Collector.
+func (*upstreams) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{routeRequests, serviceAttempts, serviceRetries, serviceEjections,
+		serviceHealthy, serviceInProgress} {
+		to <- d
+	}
+}
+
+// Collect implements prometheus.Collector. An outcome of attempts that never occurred has no series.
+func (u *upstreams) Collect(to chan<- prometheus.Metric) {
+	for _, r := range u.routes() {
+		to <- counter(routeRequests, r.Forwarded, r.Name, r.Service, "forwarded")
+		to <- counter(routeRequests, r.Requests-r.Forwarded, r.Name, r.Service, "refused")
+	}
+	for _, s := range u.services() {
+		to <- counter(serviceRetries, s.Retries, s.Name)
+		for i := range s.Addresses {
+			s.Addresses[i].collect(to, s.Name)
+		}
+	}
+}
+
+func (a *Address) collect(to chan<- prometheus.Metric, service string) {
+	for i, n := range a.Attempts {
+		if n > 0 {
+			to <- counter(serviceAttempts, n, service, a.URL, attemptNames[i])
+		}
+	}
+	to <- counter(serviceEjections, a.Ejections, service, a.URL)
+	gauge := func(d *prometheus.Desc, value float64) prometheus.Metric {
+		return prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, service, a.URL)
+	}
+	to <- gauge(serviceHealthy, number(a.Healthy))
+	to <- gauge(serviceInProgress, float64(a.InProgress))
+}
