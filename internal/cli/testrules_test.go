@@ -52,7 +52,7 @@ func TestPageOfTests(t *testing.T) {
 	}
 	_, rest, _ := strings.Cut(string(page), "```yaml\n")
 	file, rest, _ := strings.Cut(rest, "```\n")
-	_, rest, _ = strings.Cut(rest, "```\n")
+	_, rest, _ = strings.Cut(rest, "```text\n")
 	failure, _, _ := strings.Cut(rest, "```\n")
 	dir := t.TempDir()
 	write(t, dir, "login.test.yaml", file)

@@ -136,7 +136,7 @@ func step(fields string) string {
 	return "rules: r\ntests:\n  - name: a\n    requests:\n      - {" + fields + "}\n"
 }
 
-// What is held for too long, and a context that ends, are errors and not failures.
+// A request that is held for too long, and a context that ends, are errors and not failures.
 func TestErrorsOfARun(t *testing.T) {
 	if got := run(t, head+`
       - {path: /jobs, hold: a}
