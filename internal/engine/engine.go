@@ -119,13 +119,14 @@ func (e *Engine) open(ctx context.Context) error {
 
 // options are those of the gate.
 func (e *Engine) options(store, local weir.Store) []gate.Option {
-	opts := []gate.Option{gate.WithLocal(local), gate.WithBudget(e.budget()), gate.WithTrace(e.Trace),
-		gate.WithObserver(e.Metrics.Verdict), gate.WithObserver(e.outage.verdict)}
+	count := e.Metrics.Verdict
 	if e.watcher != nil {
-		opts = append(opts, gate.WithObserver(e.watcher.Verdict))
+		count = e.watcher.Observer()
 	}
+	opts := []gate.Option{gate.WithLocal(local), gate.WithBudget(e.budget()), gate.WithTrace(e.Trace),
+		gate.WithObserver(count), gate.WithObserver(e.outage.verdict), gate.WithCountObserver(e.Metrics.Counting)}
 	if e.audit != nil {
-		opts = append(opts, gate.WithObserver(e.audit.Verdict))
+		opts = append(opts, gate.WithObserver(e.audit.Verdict), gate.WithCountObserver(e.audit.Counting))
 	}
 	if register, shared := store.(gate.Register); shared {
 		opts = append(opts, gate.WithRegister(register))

@@ -151,7 +151,9 @@ func (t *target) options(d *dialer) rueidis.ClientOption {
 	return rueidis.ClientOption{
 		InitAddress: t.addrs, Username: t.user, Password: t.password, SelectDB: t.db,
 		ClientName: "weir",
-		DialCtxFn:  d.dial, TLSConfig: d.tls, Dialer: alive, ConnWriteTimeout: 2 * time.Second,
+		DialCtxFn:  d.dial, TLSConfig: d.tls, Dialer: alive,
+		// It ends a call that is alone on its connection, whatever its context says.
+		ConnWriteTimeout: max(2*time.Second, d.timeout),
 
 		DisableRetry: true, // a retry could charge twice
 		DisableCache: true,

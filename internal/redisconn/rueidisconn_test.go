@@ -211,6 +211,18 @@ func timedRun(t *testing.T, c Conn, key string) error {
 	return err
 }
 
+// TestTimeoutOfALoneCallIsNotCutShort: rueidis ends such a call after two seconds by default.
+func TestTimeoutOfALoneCallIsNotCutShort(t *testing.T) {
+	server := redistest.Start(t)
+	c := open(t, server.URL(), Config{Timeout: time.Minute})
+	mustRun(t, c, "k")
+	server.Stop()
+	time.AfterFunc(2500*time.Millisecond, server.Cont)
+	if got := mustRun(t, c, "k"); got != 2 {
+		t.Errorf("the second call was charged as number %d", got)
+	}
+}
+
 func TestServerGone(t *testing.T) {
 	server := redistest.Start(t)
 	c := open(t, server.URL(), Config{})

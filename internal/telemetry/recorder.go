@@ -119,21 +119,23 @@ func (r *Recorder) Rules(set *rules.Set) {
 	r.watching.Store(&places)
 }
 
-// Verdict records a verdict, as an observer for gate.WithObserver. It does not allocate, but for the first request of
-// a rule, and never waits.
-func (r *Recorder) Verdict(v *gate.Verdict) {
+// Observer returns an observer for gate.WithObserver that counts verdicts in the metrics and records them. It does not
+// allocate, but for the first request of a rule, and never waits.
+func (r *Recorder) Observer() func(*gate.Verdict) { return r.Metrics.VerdictTo(r.verdict) }
+
+func (r *Recorder) verdict(v *gate.Verdict, noise uint64) {
 	switch {
 	case v.Times == 0: // it asked, and charged nothing
 	case v.Outcome == gate.Passed:
-		r.passed(v)
+		r.passed(v, noise)
 	default:
-		r.stopped(v)
+		r.stopped(v, noise)
 	}
 }
 
 // passed records a granted request for each of its rules.
-func (r *Recorder) passed(v *gate.Verdict) {
-	if r.passes.draws() {
+func (r *Recorder) passed(v *gate.Verdict, noise uint64) {
+	if r.passes.draws(noise) {
 		r.passedDrawn(v)
 		return
 	}
@@ -165,8 +167,8 @@ func (r *Recorder) passedDrawn(v *gate.Verdict) {
 }
 
 // stopped records a request that did not pass for the rule that decided: the others were not charged.
-func (r *Recorder) stopped(v *gate.Verdict) {
-	drawn := r.others.draws()
+func (r *Recorder) stopped(v *gate.Verdict, noise uint64) {
+	drawn := r.others.draws(noise)
 	if v.Reason == gate.LimitExceeded && !drawn {
 		r.refused(v)
 		return

@@ -47,12 +47,12 @@ func (n *node) open(t testing.TB, text string, on bool, store weir.Store) *node 
 	n.store = store
 	now := func() time.Time { return time.Unix(0, n.now.Load()) }
 	n.Recorder = New(Options{Node: "a", Metrics: n.metrics, Seed: 1, Now: now})
-	opts := []gate.Option{gate.WithObserver(n.metrics.Verdict)}
+	observer := n.metrics.Verdict
 	if on {
-		opts = append(opts, gate.WithObserver(n.Verdict))
+		observer = n.Observer()
 	}
 	set := gatetest.Rules(t, text)
-	n.gate = gatetest.Of(t, n.metrics.Store(store), set, append(opts, gate.WithLocal(store))...)
+	n.gate = gatetest.Of(t, n.metrics.Store(store), set, gate.WithObserver(observer), gate.WithLocal(store))
 	n.Rules(set)
 	n.metrics.Rules(set, n.clock)
 	return n

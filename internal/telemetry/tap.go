@@ -2,7 +2,6 @@ package telemetry
 
 import (
 	"math"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,9 +21,6 @@ const maxText = 64
 
 // A tap takes decisions that are drawn at random with a probability that adapts to the traffic. It never waits:
 // what does not fit, or arrives while another goroutine writes, is lost and counted.
-//
-// Each decision draws a number from the generator of the runtime, which each thread has: a counter that all decrement
-// would move between processors with each decision.
 type tap struct {
 	least atomic.Uint64 // a draw from here on is taken; 0: all
 	lost  atomic.Uint64
@@ -72,8 +68,8 @@ func newTap() *tap {
 	return &tap{events: make([]event, 0, perTick), spare: make([]event, 0, perTick)}
 }
 
-// draws reports whether a decision is drawn.
-func (t *tap) draws() bool { return rand.Uint64() >= t.least.Load() }
+// draws reports whether a decision with a random number is drawn.
+func (t *tap) draws(noise uint64) bool { return noise >= t.least.Load() }
 
 // begin returns an event to be filled, and then passed on by end; nil: the event is lost.
 func (t *tap) begin() *event {

@@ -7,6 +7,8 @@ import (
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/structpb"
 
@@ -22,12 +24,17 @@ const (
 	codeOver = ratelimit.RateLimitResponse_OVER_LIMIT
 )
 
-// A response is the memory of an answer to one descriptor.
+// A response is the memory of an answer to one descriptor, which the transport keeps until it is sent.
 type response struct {
 	ratelimit.RateLimitResponse
 	descriptorStatus
 	statuses [1]*ratelimit.RateLimitResponse_DescriptorStatus
+	headers  [usualHeaders]*core.HeaderValue
+	values   [usualHeaders]core.HeaderValue
 }
+
+// usualHeaders are RateLimit-Policy and RateLimit.
+const usualHeaders = 2
 
 type descriptorStatus struct {
 	ratelimit.RateLimitResponse_DescriptorStatus
@@ -54,9 +61,10 @@ func (s *service) answer(c *call) *ratelimit.RateLimitResponse {
 	if over(&lead.verdict) {
 		r.OverallCode = codeOver
 	}
-	r.DynamicMetadata = known.metadata(&lead.verdict)
+	known.describe(&lead.verdict, r)
 	if !s.NoHeaders {
-		c.headers(r)
+		r.ResponseHeadersToAdd = first.headers[:0]
+		c.headers(first, known)
 	}
 	if !s.NoBody && r.OverallCode == codeOver {
 		lead.body(r)
@@ -110,8 +118,10 @@ func (k *known) status(p *part, s *descriptorStatus) *ratelimit.RateLimitRespons
 // known are the messages of the limits of a set of rules, which all answers share.
 type known struct {
 	set    *rules.Set
+	none   []byte // that of a request without a rule
 	limits map[*weir.Limit]*ratelimit.RateLimitResponse_RateLimit
-	passed map[*weir.Limit]*structpb.Struct
+	passed map[*weir.Limit][]byte // the encoded field dynamic_metadata
+	policy map[*weir.Limit]string // RateLimit-Policy of one limit
 }
 
 // limits are the messages of the rules in force.
@@ -120,12 +130,13 @@ func (s *service) limits() *known {
 	if k := s.known.Load(); k != nil && k.set == set {
 		return k
 	}
-	k := &known{set: set, limits: make(map[*weir.Limit]*ratelimit.RateLimitResponse_RateLimit),
-		passed: make(map[*weir.Limit]*structpb.Struct)}
+	none := encoded(metadata("", "", gate.Passed, gate.NoRule, 0, nil))
+	k := &known{set: set, none: none, limits: make(map[*weir.Limit]*ratelimit.RateLimitResponse_RateLimit),
+		passed: make(map[*weir.Limit][]byte), policy: make(map[*weir.Limit]string)}
 	for _, rule := range set.Rules() {
 		for _, limit := range rule.Limits() {
-			k.limits[limit] = currentLimit(limit)
-			k.passed[limit] = describe(rule.Name(), limit.Name(), gate.Passed, gate.WithinLimits, 0, nil)
+			k.limits[limit], k.policy[limit] = currentLimit(limit), ratefields.Policy([]*weir.Limit{limit})
+			k.passed[limit] = encoded(metadata(rule.Name(), limit.Name(), gate.Passed, gate.WithinLimits, 0, nil))
 		}
 	}
 	s.known.Store(k)
@@ -139,13 +150,33 @@ func (k *known) limit(l *weir.Limit) *ratelimit.RateLimitResponse_RateLimit {
 	return currentLimit(l) // of an override
 }
 
-// metadata explains the deciding verdict.
-func (k *known) metadata(v *gate.Verdict) *structpb.Struct {
+// encoded is the field dynamic_metadata on the wire, or nil.
+func encoded(m *structpb.Struct) []byte {
+	const field = 6
+	message, err := proto.Marshal(m)
+	if err != nil { // impossible: names are ASCII
+		return nil
+	}
+	return protowire.AppendBytes(protowire.AppendTag(nil, field, protowire.BytesType), message)
+}
+
+// describe adds the metadata, which explains the deciding verdict. That of a usual pass is encoded once for each
+// limit, since encoding a map takes as long as the decision: it is appended like a field that this program does not
+// know.
+func (k *known) describe(v *gate.Verdict, r *ratelimit.RateLimitResponse) {
 	shadow := shadows(v)
 	check, ok := v.Worst()
-	if ok && len(shadow) == 0 && v.Outcome == gate.Passed && v.Reason == gate.WithinLimits {
-		if message := k.passed[check.Claim.Limit]; message != nil {
-			return message
+	if len(shadow) == 0 && v.Outcome == gate.Passed {
+		var field []byte
+		switch {
+		case v.Reason == gate.NoRule:
+			field = k.none
+		case v.Reason == gate.WithinLimits && ok:
+			field = k.passed[check.Claim.Limit]
+		}
+		if field != nil {
+			r.ProtoReflect().SetUnknown(field)
+			return
 		}
 	}
 	rule, limit, wait := "", "", time.Duration(0)
@@ -158,7 +189,7 @@ func (k *known) metadata(v *gate.Verdict) *structpb.Struct {
 			wait = check.Decision.RetryAfter
 		}
 	}
-	return describe(rule, limit, v.Outcome, v.Reason, wait, shadow)
+	r.DynamicMetadata = metadata(rule, limit, v.Outcome, v.Reason, wait, shadow)
 }
 
 // shadows are the shadow rules that would refuse the request.
@@ -172,8 +203,8 @@ func shadows(v *gate.Verdict) (names []any) {
 	return names
 }
 
-// describe is the metadata of an outcome. A wait that never ends is −1.
-func describe(rule, limit string, outcome gate.Outcome, reason gate.Reason, wait time.Duration,
+// metadata explains an outcome. A wait that never ends is −1.
+func metadata(rule, limit string, outcome gate.Outcome, reason gate.Reason, wait time.Duration,
 	shadow []any) *structpb.Struct {
 	micros := wait.Microseconds()
 	if wait == weir.Never {
@@ -197,9 +228,8 @@ func describe(rule, limit string, outcome gate.Outcome, reason gate.Reason, wait
 }
 
 // headers adds the fields of all decided limits, of each limit those of the key with the least left.
-func (c *call) headers(r *ratelimit.RateLimitResponse) {
-	var checks [weir.MaxClaims]gate.Check
-	n := 0
+func (c *call) headers(to *response, known *known) {
+	c.checks = c.checks[:0]
 	var wait time.Duration
 	for i := range c.questions {
 		v := &c.parts[i].verdict
@@ -208,56 +238,72 @@ func (c *call) headers(r *ratelimit.RateLimitResponse) {
 		}
 		for j := range v.Len() {
 			if check := v.At(j); check.Decided && !check.Shadow && !check.Aside {
-				n = include(checks[:], n, check)
+				c.include(&check)
 			}
 		}
 	}
-	describeChecks(r, checks[:n], r.OverallCode == codeOK)
+	c.addDraft(to, known)
+	c.addWorst(&to.RateLimitResponse)
 	if wait > 0 {
-		add(r, "retry-after", strconv.FormatInt(ratefields.Seconds(wait), 10))
+		add(&to.RateLimitResponse, "retry-after", strconv.FormatInt(ratefields.Seconds(wait), 10))
 	}
+	clear(c.checks)
 }
 
 // include adds a check, unless its limit has a worse one.
-func include(checks []gate.Check, n int, check gate.Check) int {
-	for i := range checks[:n] {
-		if other := &checks[i]; other.Claim.Limit.SameState(check.Claim.Limit) {
+func (c *call) include(check *gate.Check) {
+	for i := range c.checks {
+		if other := &c.checks[i]; other.Claim.Limit.SameState(check.Claim.Limit) {
 			if weir.Worse(check.Decision, other.Decision) {
-				*other = check
+				*other = *check
 			}
-			return n
+			return
 		}
 	}
-	if n < len(checks) {
-		checks[n] = check
-		n++
-	}
-	return n
+	c.checks = append(c.checks, *check)
 }
 
-// describeChecks adds the fields that the rules say. Names of limits need no escaping in any of them.
-func describeChecks(r *ratelimit.RateLimitResponse, checks []gate.Check, allowed bool) {
-	var policies, remaining []byte
+// addDraft adds the two fields of the draft. Names of limits need no escaping in them.
+func (c *call) addDraft(to *response, known *known) {
+	r := &to.RateLimitResponse
+	policy, policies := "", 0
+	c.text = c.text[:0]
+	for i := range c.checks {
+		if k := &c.checks[i]; fields(k.Rule) == "draft" && !k.Ban { // a ban has no quota
+			policy = known.policy[k.Claim.Limit]
+			c.text = ratefields.AppendPolicy(c.text, k.Claim.Limit)
+			policies++
+		}
+	}
+	if policies != 1 || policy == "" {
+		policy = string(c.text)
+	}
+	c.text = c.text[:0]
+	for i := range c.checks {
+		if k := &c.checks[i]; fields(k.Rule) == "draft" {
+			c.text = ratefields.AppendLimit(c.text, k.Claim.Limit, k.Decision, r.OverallCode == codeOK)
+		}
+	}
+	for i, value := range [usualHeaders]string{policy, string(c.text)} {
+		if value != "" {
+			h := &to.values[i]
+			h.Key, h.Value = [usualHeaders]string{"ratelimit-policy", "ratelimit"}[i], value
+			r.ResponseHeadersToAdd = append(r.ResponseHeadersToAdd, h)
+		}
+	}
+}
+
+// addWorst adds the X-RateLimit fields, of the most restrictive rule that has them.
+func (c *call) addWorst(r *ratelimit.RateLimitResponse) {
 	var worst *gate.Check
-	for i := range checks {
-		k := &checks[i]
+	for i := range c.checks {
+		k := &c.checks[i]
 		switch fields(k.Rule) {
-		case "draft":
-			if !k.Ban { // a ban has no quota
-				policies = ratefields.AppendPolicy(policies, k.Claim.Limit)
-			}
-			remaining = ratefields.AppendLimit(remaining, k.Claim.Limit, k.Decision, allowed)
 		case "seconds", "unix_time":
 			if worst == nil || weir.Worse(k.Decision, worst.Decision) {
 				worst = k
 			}
 		}
-	}
-	if len(policies) > 0 {
-		add(r, "ratelimit-policy", string(policies))
-	}
-	if len(remaining) > 0 {
-		add(r, "ratelimit", string(remaining))
 	}
 	if worst != nil {
 		d, unix := worst.Decision, fields(worst.Rule) == "unix_time"

@@ -22,6 +22,8 @@ import (
 type call struct {
 	parts     []*part
 	questions []gate.Question
+	checks    []gate.Check // of the headers
+	text      []byte
 }
 
 // A part is one descriptor of a call.
