@@ -64,12 +64,15 @@ func check(ctx context.Context, s *System, names []string, format string) error 
 		return usagef("--format is %.80q; allowed: text, json", format)
 	}
 	findings := []finding{}
-	code, all := exitClean, contents{}
+	code, rulesFound := exitClean, 0
+	routesFound := ""
 	for _, name := range names {
-		found, inside := inspect(ctx, s, name)
+		found, set := inspect(ctx, s, name)
 		findings = append(findings, found...)
-		all.rules, all.filtered, all.everywhere = all.rules+inside.rules, all.filtered+inside.filtered,
-			all.everywhere+inside.everywhere
+		if set != nil {
+			rulesFound += len(set.Rules())
+			routesFound += filteredOf(set) + routesOf(set)
+		}
 	}
 	for _, f := range findings {
 		if f.Severity == "error" {
@@ -85,26 +88,9 @@ func check(ctx context.Context, s *System, names []string, format string) error 
 		return &exit{code: code}
 	}
 	if format == "text" {
-		fmt.Fprintf(s.Out, "%s, no mistakes\n", all)
+		fmt.Fprintf(s.Out, "%s, no mistakes%s\n", count(rulesFound, "rule"), routesFound)
 	}
 	return nil
-}
-
-// contents are the numbers of rules of a file: see rules.Set.Filtered.
-type contents struct{ rules, filtered, everywhere int }
-
-func contentsOf(set *rules.Set) contents {
-	filtered, everywhere := set.Filtered()
-	return contents{len(set.Rules()), filtered, everywhere}
-}
-
-func (c contents) String() string {
-	text := count(c.rules, "rule")
-	if c.filtered > 0 {
-		text += fmt.Sprintf(" (%d with regex, any or not, which are evaluated one by one: %d for every request)",
-			c.filtered, c.everywhere)
-	}
-	return text
 }
 
 func printFindings(out io.Writer, findings []finding, format string) error {
@@ -119,18 +105,43 @@ func printFindings(out io.Writer, findings []finding, format string) error {
 	return nil
 }
 
-// inspect returns the findings of one file, directory or URL, and its contents.
-func inspect(ctx context.Context, s *System, name string) (findings []finding, inside contents) {
+// filteredOf is the number of rules that are evaluated one by one: see rules.Set.Filtered.
+func filteredOf(set *rules.Set) string {
+	all, everywhere := set.Filtered()
+	if all == 0 {
+		return ""
+	}
+	return fmt.Sprintf("\n%s with regex, any or not, which are evaluated one by one: %d for every request",
+		count(all, "rule"), everywhere)
+}
+
+// routesOf lists where requests are forwarded to.
+func routesOf(set *rules.Set) (text string) {
+	for _, r := range set.Routes() {
+		text += "\nroute " + r.Name + " to service " + r.Service.Name
+	}
+	for _, s := range set.Services() {
+		var addresses []string
+		for _, a := range s.Addresses {
+			addresses = append(addresses, fmt.Sprintf("%s weight %d", &a.URL, a.Weight))
+		}
+		text += "\nservice " + s.Name + " at " + strings.Join(addresses, ", ")
+	}
+	return text
+}
+
+// inspect returns the findings of one file, directory or URL, and its rules; nil with mistakes.
+func inspect(ctx context.Context, s *System, name string) (findings []finding, set *rules.Set) {
 	if engine.IsURL(name) || engine.IsDir(name) {
 		return inspectAll(ctx, s, name)
 	}
 	shown, text, err := engine.ReadFile(s.In, name)
 	if err != nil {
-		return mistakes(shown, err), contents{}
+		return mistakes(shown, err), nil
 	}
 	set, warnings, err := rules.Lint(shown, text, engine.ListOptions(name)...)
 	if err != nil {
-		return mistakes(shown, err), contents{}
+		return mistakes(shown, err), nil
 	}
 	for i := range warnings {
 		f := found("warning", &warnings[i])
@@ -141,25 +152,23 @@ func inspect(ctx context.Context, s *System, name string) (findings []finding, i
 		findings = append(findings, finding{Severity: "note", File: shown, Message: note,
 			text: "note: " + shown + ": " + note})
 	}
-	return findings, contentsOf(set)
+	return findings, set
 }
 
 // inspectAll reads a directory or a URL as weir serve does. A directory gets the warnings of each
 // file, and then those of all files together.
-func inspectAll(ctx context.Context, s *System, name string) (findings []finding, inside contents) {
+func inspectAll(ctx context.Context, s *System, name string) (findings []finding, set *rules.Set) {
 	all, err := engine.ReadOnce(ctx, name)
 	if err != nil {
-		return mistakes(name, err), contents{}
+		return mistakes(name, err), nil
 	}
 	files, _ := filesource.Files(name) // none at a URL
 	for _, file := range files {
 		warned, _ := inspect(ctx, s, file)
 		findings = append(findings, warned...)
 	}
-	if set, err := rules.Compile(all); err == nil {
-		inside = contentsOf(set)
-	}
-	return append(findings, between(name, all, findings)...), inside
+	set, _ = rules.Compile(all) // mistakes are findings already
+	return append(findings, between(name, all, findings)...), set
 }
 
 // between returns the warnings about rules of several files, without those about a single file.
