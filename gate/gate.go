@@ -28,6 +28,9 @@
 // leaves them out. DecideBatch decides many requests in one call, and shadow rules and candidates in a
 // second one, when the outcomes are known. After an error of the store there are no further calls.
 //
+// DecideTogether decides several requests as one: their enforced claims are one call, in which equal claims are added
+// up. Rules with charge: full take a second call if a request does not fit, and a third for the rest of its cost.
+//
 // # Bans
 //
 // A rule with a ban has one more claim in the decision, of cost 0, which refuses banned keys at no extra

@@ -46,6 +46,8 @@ func (v *server) openAdmin(access, callers *web.Access) (operators, reload http.
 		Streams:  &web.Streams{Stopping: v.ended},
 		NoLedger: noLedger,
 		Access:   callers,
+		Services: v.upstreams.Services,
+		Routes:   v.upstreams.Routes,
 	}
 	if reader := v.engine.Telemetry(); reader != nil {
 		server.Telemetry = reader
