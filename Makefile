@@ -120,7 +120,8 @@ cover:
 SEQUENTIAL = TestMemoryFull TestSoak TestVectors.* TestCosts TestStories TestBounds.* TestLongLogsAgreeWithTheEmbeddedStore \
 	TestManyExpiredLeases.* TestStoreStaysBelowItsCeilingOfBytes TestLongKeysCostNoMoreThanShortOnes \
 	TestResetAfterFullStoreKeepsMemoryBounded TestASetThatCompilesDecidesEveryRequest TestParsingMemoryIsBounded \
-	TestAHundredThousandRules.* TestTenThousandRules.* TestPausesAreSpread
+	TestAHundredThousandRules.* TestTenThousandRules.* TestPausesAreSpread TestBusyRulesAreWatched TestIdleKeysAreForgotten \
+	TestFloodOfPassedRequestsHidesNoRefusal TestDrawsAllOnceTheFloodIsOver
 FEWER_DRAWS = ./redisstore ./layers ./memstore ./observe ./storetest
 racing = $(call tests,$(1),-short -p 3 -race -skip "^($$(echo $(SEQUENTIAL) $(2) | tr ' ' '|'))$$|^TestStore/^known_faults$$/^eviction")
 race: export GORACE = atexit_sleep_ms=0

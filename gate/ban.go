@@ -46,11 +46,11 @@ func (g *Gate) count(ctx context.Context, questions []Question) {
 func (v *Verdict) refusals(list []banCounter, times int64) []banCounter {
 	for i := range v.enforced {
 		a := &v.about[i]
-		if !a.ban || a.by == nil || v.bans(i) || !v.refuses(a.rule) {
+		if !a.ban || a.by == nil || v.bans(i) || a.rule.Bans().Counted || !v.refuses(a.rule) {
 			continue
 		}
 		bans := a.rule.Bans()
-		list = append(list, banCounter{v: v, rule: a.rule, bans: bans, by: a.by, key: v.claims[i].Key,
+		list = append(list, banCounter{banned: &v.banned, rule: a.rule, bans: bans, by: a.by, key: v.claims[i].Key,
 			times: min(times-v.Granted, bans.Refusals.Most())})
 	}
 	return list
@@ -76,7 +76,7 @@ func (g *Gate) countAndBan(ctx context.Context, list []banCounter) {
 		}
 		ban := Ban{Rule: p.rule, Key: strings.Clone(p.key), Length: length, From: at,
 			Until: at + weir.Instant(length.Microseconds()), Local: p.by != g.store}
-		p.v.banned = append(p.v.banned, ban)
+		*p.banned = append(*p.banned, ban)
 		g.list.add(ban)
 		if g.register != nil && !ban.Local { // where this fails, this node alone lists the ban
 			_ = g.register.Register(ctx, banRegister, ban.name(), ban.note(), length)
@@ -95,8 +95,9 @@ func (g *Gate) countRefusals(ctx context.Context, list []banCounter) {
 			p.count(ctx)
 			continue
 		}
-		claims := []weir.Claim{p.claim(p.bans.Refusals, 1)}
-		requests = append(requests, weir.Request{Claims: claims, Times: 1, Decisions: make([]weir.Decision, 1)})
+		claims := p.claims()
+		requests = append(requests, weir.Request{Claims: claims, Times: 1,
+			Decisions: make([]weir.Decision, len(claims))})
 		places = append(places, i)
 	}
 	if len(requests) == 0 {
@@ -105,7 +106,7 @@ func (g *Gate) countRefusals(ctx context.Context, list []banCounter) {
 	batcher.DecideBatch(ctx, requests)
 	for j, i := range places {
 		r := &requests[j]
-		list[i].counted(r.Granted, r.Decisions[0].Remaining, r.Err)
+		list[i].counted(r.Granted, r.Decisions, r.Err)
 	}
 }
 
@@ -173,31 +174,45 @@ func (v *Verdict) refuses(rule *rules.Rule) bool {
 	return false
 }
 
-// A banCounter counts the refusals of one rule and key.
+// A banCounter counts the refusals of one rule and key, or the requests that its count_if counts.
 type banCounter struct {
-	v       *Verdict
+	banned  *[]Ban // gets the ban
 	rule    *rules.Rule
 	bans    *rules.Bans
 	by      weir.Store
 	key     string
 	times   int64
 	tooMany bool
+	err     error // the store's; nothing was counted, or it is unknown
 }
 
 func (p *banCounter) claim(limit *weir.Limit, cost int64) weir.Claim {
 	return weir.Claim{Key: p.key, Limit: limit, Cost: cost}
 }
 
+// claims count one refusal. The response of a request that was under way when a ban began does not count towards the
+// next ban, as no refusal does during a ban.
+func (p *banCounter) claims() []weir.Claim {
+	claims := []weir.Claim{p.claim(p.bans.Refusals, 1)}
+	if p.bans.Counted {
+		claims = append(claims, p.claim(p.bans.Hold, 0))
+	}
+	return claims
+}
+
 // count charges the refusals.
 func (p *banCounter) count(ctx context.Context) {
-	var d [1]weir.Decision
-	granted, err := p.by.Decide(ctx, []weir.Claim{p.claim(p.bans.Refusals, 1)}, p.times, d[:])
-	p.counted(granted, d[0].Remaining, err)
+	claims := p.claims()
+	d := make([]weir.Decision, len(claims))
+	granted, err := p.by.Decide(ctx, claims, p.times, d)
+	p.counted(granted, d, err)
 }
 
 // counted takes the store's answer.
-func (p *banCounter) counted(granted, remaining int64, err error) {
-	p.tooMany = err == nil && (granted < p.times || remaining == 0)
+func (p *banCounter) counted(granted int64, d []weir.Decision, err error) {
+	held := len(d) > 1 && d[1].RetryAfter != 0
+	p.tooMany = err == nil && !held && (granted < p.times || d[0].Remaining == 0)
+	p.err = err
 }
 
 // ban bans the key, unless another node or request does, or has. Many may get here at once, by refusals at the

@@ -71,6 +71,8 @@ type Gate struct {
 	swapping     sync.Mutex
 	budget       budget
 	observers    []func(*Verdict)
+	countings    []func(*Counting)
+	unfinished   unfinished
 	trace        func(context.Context, *Verdict) // nil: none
 }
 

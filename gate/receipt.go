@@ -22,6 +22,8 @@ type Charged struct {
 	Taken weir.Instant
 	Fixed bool // Settle skips it: the rule's cost is fixed
 	Local bool // the local store charged it
+
+	void bool // settling gives all its units back
 }
 
 // Receipt lists the charges, shadow rules included; nil if there are none.
@@ -71,16 +73,20 @@ func (g *Gate) SettleEach(ctx context.Context, receipt Receipt, actual func(*Cha
 		if !ok {
 			continue
 		}
-		if units < 0 || units > weir.MaxUnits {
-			failed = append(failed, &weir.InputError{Field: "actual", Given: units,
-				Allowed: "0 to 4503599627370496 (2^52)"})
-			continue
+		err := checkActual(units)
+		if err == nil {
+			err = g.settle(ctx, c, units)
 		}
-		if err := g.settle(ctx, c, units); err != nil {
-			failed = append(failed, err)
-		}
+		failed = append(failed, err)
 	}
 	return errors.Join(failed...)
+}
+
+func checkActual(units int64) error {
+	if units < 0 || units > weir.MaxUnits {
+		return &weir.InputError{Field: "actual", Given: units, Allowed: "0 to 4503599627370496 (2^52)"}
+	}
+	return nil
 }
 
 func (g *Gate) settle(ctx context.Context, c *Charged, units int64) error {

@@ -20,6 +20,14 @@ const mostSettled = weir.MaxClaims - 2
 // are not settled. Claims of other instants than guard's (shadow rules of another call, claims of the local
 // store, other slots of a Redis Cluster) are settled afterwards, at most once.
 func (g *Gate) SettleOnce(ctx context.Context, guard Charged, receipt Receipt, units int64) error {
+	if err := checkActual(units); err != nil {
+		return err
+	}
+	return g.settleOnce(ctx, guard, receipt, units)
+}
+
+// settleOnce is SettleOnce, and gives back what is void. Negative units leave costs as charged.
+func (g *Gate) settleOnce(ctx context.Context, guard Charged, receipt Receipt, units int64) error {
 	// Releasing a lease twice changes nothing, so it comes first.
 	if err := g.Release(ctx, receipt); err != nil && !errors.Is(err, weir.ErrLeaseGone) {
 		return err
@@ -44,7 +52,22 @@ func (g *Gate) SettleOnce(ctx context.Context, guard Charged, receipt Receipt, u
 			return err
 		}
 	}
-	return g.Settle(ctx, rest, units)
+	var failed []error
+	for i := range rest {
+		failed = append(failed, g.settle(ctx, &rest[i], rest[i].target(units)))
+	}
+	return errors.Join(failed...)
+}
+
+// target is the actual cost of a charge if that of its request is units.
+func (c *Charged) target(units int64) int64 {
+	switch {
+	case c.void:
+		return 0
+	case c.Fixed || units < 0:
+		return c.Claim.Cost
+	}
+	return units
 }
 
 func depends(lease weir.Claim) weir.Claim {
@@ -70,9 +93,8 @@ func (r Receipt) takenWith(guard *Charged) (together, rest Receipt) {
 // changes are the charges and the refunds that a cost of units needs.
 func (r Receipt) changes(units int64) (more, back []weir.Claim) {
 	for i := range r {
-		claim, missing := r[i].change(units)
+		claim, missing := r[i].change(r[i].target(units))
 		switch {
-		case r[i].Fixed:
 		case missing > 0:
 			more = append(more, claim)
 		case missing < 0:

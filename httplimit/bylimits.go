@@ -172,7 +172,7 @@ func (d *byParts) decide(c *call) {
 	c.event.Answer = answerOf(v)
 	c.take(func(gate.Check) Fields { return d.fields })
 	if c.event.Answer.Allowed && (d.after != nil || v.Holds()) {
-		c.followUp = newFollowUp(d.gate, v.Receipt(), d.actual)
+		c.followUp = newFollowUp(d.gate, v.Receipt(), d.actual, false)
 		c.followUp.measured = d.after != nil
 	}
 	d.conclude(c)

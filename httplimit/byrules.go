@@ -36,7 +36,9 @@ import (
 //
 // A rule that settles corrects its cost after the handler has returned: from the header or trailer
 // that it names (a whole number; a missing or malformed one leaves the estimate and is reported to
-// the observer), or from the bytes of the body. Only the latter wraps the ResponseWriter.
+// the observer), or from the bytes of the body. A rule with count_if keeps or gives back its units
+// before the head of the response is sent; a request whose client has left counts. Only the latter
+// two wrap the ResponseWriter.
 // Concurrency limits are held until the handler returns.
 func ByRules(g *gate.Gate, options ...Option) (func(http.Handler) http.Handler, error) {
 	if g == nil {
@@ -219,21 +221,26 @@ func fieldsOf(c gate.Check) Fields {
 
 // followUp is the follow-up of a granted verdict, or nil.
 func (d *byRules) followUp(v *gate.Verdict) *followUp {
-	settles, measured := false, false
+	settles, measured, counted := false, false, false
 	for i := range v.Len() {
-		if c := v.At(i); !d.estimated && c.Decided && c.Rule.Settle() != "" {
+		c := v.At(i)
+		if d.estimated || !c.Decided || c.Rule == nil {
+			continue
+		}
+		if c.Rule.Settle() != "" {
 			settles, measured = true, measured || c.Rule.Settle() == inBytes
 		}
+		counted = counted || c.Rule.HasCountIf() && c.Granted > 0
 	}
-	if !settles && !v.Holds() {
+	if !settles && !counted && !v.Holds() {
 		return nil
 	}
 	pay := actual
 	if !settles {
 		pay = nil
 	}
-	f := newFollowUp(d.gate, v.Receipt(), pay)
-	f.measured, f.detached = measured, detachedTime(v)
+	f := newFollowUp(d.gate, v.Receipt(), pay, counted)
+	f.measured, f.detached = measured || counted, detachedTime(v)
 	return f
 }
 

@@ -24,9 +24,11 @@ type admission struct {
 // release them and settle the cost.
 type followUp struct {
 	detached time.Duration // time that the handler may go on after a disconnect; 0: its context is canceled
-	measured bool          // end needs the length and status of the response
+	measured bool          // head or end needs the length and status of the response
 	keep     func(ctx context.Context, failed func(error)) (stop func())
-	end      func(ctx context.Context, s *served, notify func(Outcome, error))
+	// head, if not nil, is called when the head of the response is known and not yet sent, or before end.
+	head func(ctx context.Context, s *served, notify func(Outcome, error))
+	end  func(ctx context.Context, s *served, notify func(Outcome, error))
 }
 
 // served is a completed response.
@@ -59,9 +61,16 @@ func (c *config) serve(w http.ResponseWriter, p admission, next http.Handler) {
 func (c *config) serveWithFollowUp(w http.ResponseWriter, p admission, next http.Handler) {
 	r := p.request
 	notify := func(outcome Outcome, err error) { c.notify(r, Event{Outcome: outcome, Err: err}) }
-	s := &served{request: r, header: w.Header()}
-	defer func() { p.followUp.end(context.WithoutCancel(r.Context()), s, notify) }()
+	s := &served{request: r, header: w.Header(), meter: &meter{bodiless: r.Method == http.MethodHead}}
 	client := r.Context()
+	after := context.WithoutCancel(client)
+	defer func() {
+		s.finish(p.followUp.head != nil)
+		p.followUp.end(after, s, notify)
+	}()
+	if p.followUp.head != nil {
+		s.meter.head = func() { p.followUp.head(after, s, notify) }
+	}
 	if p.followUp.detached > 0 {
 		detached, end := detach(client, p.followUp.detached)
 		defer end()
@@ -75,12 +84,33 @@ func (c *config) serveWithFollowUp(w http.ResponseWriter, p admission, next http
 		return
 	}
 	if p.followUp.measured {
-		s.meter = &meter{ResponseWriter: w, bodiless: r.Method == http.MethodHead}
+		s.meter.ResponseWriter = w
 		w = s.meter
 	}
 	s.ran = true
 	next.ServeHTTP(w, r)
 	s.returned = true
+}
+
+// finish calls the meter's head for a response that has none yet, if it is needed: net/http sends 200 for a handler
+// that returns without writing, and nothing for one that panics.
+func (s *served) finish(needed bool) {
+	switch {
+	case !needed || s.meter.status != 0:
+	case s.returned:
+		s.meter.begin(http.StatusOK)
+	default:
+		s.meter.head()
+	}
+}
+
+// response is the response for rules with count_if. If the client left before, there was none: the handler may have
+// been interrupted, and its status would be another.
+func (s *served) response() gate.Response {
+	if errors.Is(s.request.Context().Err(), context.Canceled) {
+		return gate.Response{}
+	}
+	return gate.Response{Status: s.meter.status, Header: s.header}
 }
 
 // detach returns a context that ends some time after the client disconnects, or with end.
@@ -144,13 +174,23 @@ func (s *served) status() int {
 // charged.
 type actualCost func(*gate.Charged, *served) (units int64, ok bool, err error)
 
-// newFollowUp is the follow-up of a decision of a gate. With a nil actual, costs stay as charged.
-func newFollowUp(g *gate.Gate, receipt gate.Receipt, actual actualCost) *followUp {
+// newFollowUp is the follow-up of a decision of a gate. With a nil actual, costs stay as charged; counted if a rule has
+// count_if.
+func newFollowUp(g *gate.Gate, receipt gate.Receipt, actual actualCost, counted bool) *followUp {
 	d := new(followUp)
 	d.keep = func(ctx context.Context, failed func(error)) func() { return g.KeepAlive(ctx, receipt, failed) }
+	rest := receipt // what head did not give back; keep runs on another goroutine and reads receipt
+	if counted {
+		d.head = func(ctx context.Context, s *served, notify func(Outcome, error)) {
+			var err error
+			if rest, err = g.Respond(ctx, receipt, s.response()); err != nil {
+				notify(Unsettled, err)
+			}
+		}
+	}
 	d.end = func(ctx context.Context, s *served, notify func(Outcome, error)) {
 		if s.ran && actual != nil {
-			if err := settle(ctx, g, receipt, s, actual); err != nil {
+			if err := settle(ctx, g, rest, s, actual); err != nil {
 				notify(Unsettled, err)
 			}
 		}

@@ -8,10 +8,11 @@ import (
 )
 
 // A meter is a ResponseWriter that records status and length of the response. It is used only if a
-// cost after the response needs it. Writes to a hijacked connection are not seen.
+// cost after the response or count_if needs it. Writes to a hijacked connection are not seen.
 type meter struct {
 	http.ResponseWriter
-	bodiless bool // HEAD: the body is not sent
+	bodiless bool   // HEAD: the body is not sent
+	head     func() // called once, before the head of the final response is sent; nil: not needed
 	status   int
 	bytes    int64
 }
@@ -20,13 +21,24 @@ type meter struct {
 func (m *meter) Unwrap() http.ResponseWriter { return m.ResponseWriter }
 
 func (m *meter) WriteHeader(status int) {
-	if m.status == 0 && (status >= 200 || status == http.StatusSwitchingProtocols) {
-		m.status = status
+	if status >= 200 || status == http.StatusSwitchingProtocols {
+		m.begin(status)
 	}
 	m.ResponseWriter.WriteHeader(status)
 }
 
+// begin records the status of the final response.
+func (m *meter) begin(status int) {
+	if m.status != 0 {
+		return
+	}
+	if m.status = status; m.head != nil {
+		m.head()
+	}
+}
+
 func (m *meter) Write(b []byte) (int, error) {
+	m.begin(http.StatusOK)
 	n, err := m.ResponseWriter.Write(b)
 	m.wrote(int64(n))
 	return n, err
@@ -34,15 +46,13 @@ func (m *meter) Write(b []byte) (int, error) {
 
 // ReadFrom keeps net/http's file copies within the kernel.
 func (m *meter) ReadFrom(r io.Reader) (n int64, err error) {
+	m.begin(http.StatusOK)
 	n, err = io.Copy(m.ResponseWriter, r)
 	m.wrote(n)
 	return n, err
 }
 
 func (m *meter) wrote(n int64) {
-	if m.status == 0 {
-		m.status = http.StatusOK
-	}
 	if !m.bodiless {
 		m.bytes += n
 	}
@@ -53,16 +63,14 @@ func (m *meter) wrote(n int64) {
 func (m *meter) Flush() { m.FlushError() }
 
 func (m *meter) FlushError() error {
-	if m.status == 0 {
-		m.status = http.StatusOK
-	}
+	m.begin(http.StatusOK)
 	return http.NewResponseController(m.ResponseWriter).Flush()
 }
 
 func (m *meter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, buffer, err := http.NewResponseController(m.ResponseWriter).Hijack()
-	if err == nil && m.status == 0 {
-		m.status = http.StatusSwitchingProtocols
+	if err == nil {
+		m.begin(http.StatusSwitchingProtocols)
 	}
 	return conn, buffer, err
 }

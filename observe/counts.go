@@ -117,6 +117,13 @@ func (c *census) count(v *gate.Verdict) {
 	}
 }
 
+// Counting counts the end of a reservation, as an observer for gate.WithCountObserver. It does not allocate.
+func (m *Metrics) Counting(c *gate.Counting) {
+	t := m.census.Load().of(c.Rule)
+	t.N[tally.Counted+int(c.Result)].Add(1)
+	t.N[tally.Bans].Add(uint64(len(c.Banned)))
+}
+
 // add counts a verdict for a rule.
 func (c *census) add(v *gate.Verdict, rule *rules.Rule, outcome int) {
 	t := c.of(rule)
@@ -145,6 +152,12 @@ var ruleDecisions = prometheus.NewDesc("weir_decisions_total",
 
 var ruleBans = prometheus.NewDesc("weir_bans_total", "Bans placed by this server, by rule.", []string{"rule"}, nil)
 
+var ruleCountings = prometheus.NewDesc("weir_count_if_total",
+	"Requests charged by rules with count_if whose response is known, by rule and result: kept, no_response (kept: "+
+		"the client left before), given_back, lost (the store did not take the units back: they stay charged). Those "+
+		"that passed and are missing here are under way, or came by a front end without responses.",
+	[]string{"rule", "result"}, nil)
+
 var ruleLimits = prometheus.NewDesc("weir_limit",
 	"Units of each limit of a rule in its period, as rule files state them; of a concurrency limit, at a time.",
 	[]string{"rule", "limit"}, nil)
@@ -169,6 +182,7 @@ func (m *Metrics) Describe(descriptions chan<- *prometheus.Desc) {
 	descriptions <- ruleDecisions
 	descriptions <- ruleBans
 	descriptions <- ruleRivals
+	descriptions <- ruleCountings
 	descriptions <- ruleInfo
 	descriptions <- ruleLimits
 	descriptions <- rulePeriods
@@ -195,7 +209,7 @@ func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 		switch t := c.tallies[i]; c.placeOf(t) {
 		case own:
 			t.collect(to, rule.Name(), rule.Mode() == rules.Shadow)
-			t.collectMore(to, rule.Name(), rule.Bans() != nil, rule.Candidate() != nil)
+			t.collectMore(to, rule.Name(), rule.Bans() != nil, rule.Candidate() != nil, rule.HasCountIf())
 			collectLimits(to, rule)
 		case together:
 			rest.Add(&t.Rule)
@@ -206,7 +220,7 @@ func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 			t.collect(to, name, false)
 		}
 	}
-	rest.collectMore(to, other, rest.N[tally.Bans].Load() > 0, rest.compared())
+	rest.collectMore(to, other, rest.N[tally.Bans].Load() > 0, rest.any(tally.Compared), rest.any(tally.Counted))
 	m.collectVerdicts(to)
 	m.collectStore(to)
 }
@@ -285,23 +299,25 @@ func collectLimits(to chan<- prometheus.Metric, rule *rules.Rule) {
 	}
 }
 
-// collectMore exports bans and comparisons, which only some rules have.
-func (t *counted) collectMore(to chan<- prometheus.Metric, name string, banned, compared bool) {
+// collectMore exports bans, comparisons and ends of reservations, which only some rules have.
+func (t *counted) collectMore(to chan<- prometheus.Metric, name string, banned, compared, byResponse bool) {
 	if banned {
 		to <- counter(ruleBans, t.N[tally.Bans].Load(), name)
 	}
-	if !compared {
-		return
-	}
 	for i, words := range rivalWords {
-		to <- counter(ruleRivals, t.N[tally.Compared+i].Load(), name, words[0], words[1])
+		if compared {
+			to <- counter(ruleRivals, t.N[tally.Compared+i].Load(), name, words[0], words[1])
+		}
+	}
+	for result := gate.Kept; byResponse && result <= gate.Lost; result++ {
+		to <- counter(ruleCountings, t.N[tally.Counted+int(result)].Load(), name, result.String())
 	}
 }
 
-// compared reports whether a candidate was compared.
-func (t *counted) compared() bool {
-	for i := range rivalWords {
-		if t.N[tally.Compared+i].Load() > 0 {
+// any reports whether one of the four counts from an index on is above 0.
+func (t *counted) any(from int) bool {
+	for i := range 4 {
+		if t.N[from+i].Load() > 0 {
 			return true
 		}
 	}

@@ -16,7 +16,7 @@ type Bans struct {
 	// Hold is RULE.ban. A key is banned while this limit refuses a cost of 0. It is a bucket that regains a
 	// unit each microsecond, so its debt is a time: a ban keeps its length when the rule is changed.
 	Hold *weir.Limit
-	// Refusals is RULE.refusals; a key is banned when it is exhausted.
+	// Refusals is RULE.refusals; a key is banned when it is exhausted. With Counted it counts no refusals.
 	Refusals *weir.Limit
 	// Turn is RULE.turn: it grants one request alone the right to ban, at most once in the time of a ban.
 	Turn *weir.Limit
@@ -25,6 +25,8 @@ type Bans struct {
 	Past *weir.Limit
 	// Lengths are the lengths of the first ban, the second and so on; the last repeats.
 	Lengths []time.Duration
+	// Counted: Refusals counts the requests that count by the rule's count_if.
+	Counted bool
 }
 
 // Bans returns the rule's ban; nil if it has none.
@@ -39,7 +41,7 @@ const (
 	longestTurn = 10 * time.Second
 )
 
-var refusalsWithin = regexp.MustCompile(`^([1-9][0-9]*) refusals? within (\S+)$`)
+var refusalsWithin = regexp.MustCompile(`^([1-9][0-9]*) (refusals?|counted) within (\S+)$`)
 
 func (b *builder) bans(i int, s *Spec, named bool) *Bans {
 	given := &s.Ban
@@ -47,8 +49,8 @@ func (b *builder) bans(i int, s *Spec, named bool) *Bans {
 		return nil
 	}
 	before := len(b.problems)
-	refusals, within := b.after(at(i, "ban.after"), given.After)
-	bans := &Bans{Lengths: b.lengths(i, given)}
+	refusals, within := b.after(at(i, "ban.after"), given.After, s.CountIf.stated())
+	bans := &Bans{Lengths: b.lengths(i, given), Counted: s.CountIf.stated()}
 	forget := b.forget(i, given, bans.Lengths)
 	if !named || len(b.problems) > before || b.omitted > 0 || refusals == 0 || len(bans.Lengths) == 0 {
 		return nil
@@ -71,8 +73,9 @@ func (b *builder) banLimit(i int, name string, spec weir.Spec) *weir.Limit {
 	return limit
 }
 
-// after reads the number of refusals and their time.
-func (b *builder) after(p place, text string) (n int64, within time.Duration) {
+// after reads the number of refusals, or of requests that count_if counts, and their time. Refusals of a rule with
+// count_if are no sign of abuse: requests under way, which may all succeed, refuse others.
+func (b *builder) after(p place, text string, counted bool) (n int64, within time.Duration) {
 	if text == "" {
 		if !b.has(p) {
 			b.add(p, "ban.after is missing, such as after: 5 refusals within 1m")
@@ -81,14 +84,23 @@ func (b *builder) after(p place, text string) (n int64, within time.Duration) {
 	}
 	words := refusalsWithin.FindStringSubmatch(text)
 	if words == nil {
-		b.add(p, "ban.after is %.80q; allowed: a number of refusals within a time, such as 5 refusals within 1m", text)
+		b.add(p, "ban.after is %.80q; allowed: a number of refusals within a time, such as 5 refusals within 1m, or "+
+			"with count_if 5 counted within 10m", text)
 		return 0, 0
+	}
+	switch {
+	case counted && words[2] != "counted":
+		b.add(p, "ban.after is %.80q; a rule with count_if bans by the requests that it counts: write %s counted "+
+			"within %s", text, words[1], words[3])
+	case !counted && words[2] == "counted":
+		b.add(p, "ban.after is %.80q; without count_if a rule bans by its refusals: write %s refusals within %s", text,
+			words[1], words[3])
 	}
 	n, err := strconv.ParseInt(words[1], 10, 64)
 	if err != nil || n > bounds.Refusals {
-		b.add(p, "ban.after is %.80q; at most %d refusals: the store remembers the time of each", text, bounds.Refusals)
+		b.add(p, "ban.after is %.80q; at most %d: the store remembers the time of each", text, bounds.Refusals)
 	}
-	return n, b.length(p, words[2])
+	return n, b.length(p, words[3])
 }
 
 // lengths reads the lengths of the bans, in order.

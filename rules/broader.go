@@ -55,8 +55,8 @@ func (l *linter) compare(like func(i int) string, less func(i, k int) bool, why 
 // likeness is equal for rules with the same schedule, lists and costs.
 func (l *linter) likeness(i int) string {
 	s, rule := &l.file.Rules[i], l.set.rules[i]
-	return fmt.Sprintf("%q %+v %t %q %q", fmt.Sprint(s.Schedule, s.Allow, s.Deny), rule.cost, rule.full, rule.onMissing,
-		rule.onStoreError)
+	return fmt.Sprintf("%q %+v %t %q %q", fmt.Sprint(s.Schedule, s.Allow, s.Deny, s.CountIf), rule.cost, rule.full,
+		rule.onMissing, rule.onStoreError)
 }
 
 // within reports whether rule k is for all requests of rule i and more, and refuses first.

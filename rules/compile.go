@@ -153,6 +153,7 @@ func (b *builder) rule(i int, s *Spec, rule *Rule) {
 	named := b.name(i, s.Name)
 	rule.label = b.label(i, s.Label)
 	b.algorithm(at(i, "algorithm"), s.Algorithm)
+	rule.countIf = b.countIf(i, s)
 	rule.limits = b.limits(at(i, "limit"), s.Limit, s, rule, named)
 	rule.components = b.key(at(i, "key"), s.Key, s.Match.Path)
 	b.override(i, s, rule, named)
@@ -244,6 +245,9 @@ func (b *builder) limits(p place, given []string, s *Spec, rule *Rule, named boo
 		}
 		if rule.full && limit.Algorithm() == weir.AlgorithmConcurrency {
 			b.add(item, "charge: full cannot be of %s: leases are held, not owed", limit)
+		}
+		if rule.countIf != nil {
+			b.countable(item, limit)
 		}
 		list = append(list, limit)
 	}

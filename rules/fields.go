@@ -106,6 +106,9 @@ var ruleFields = mapping[Spec]{"rule", "", []field[Spec]{
 		"[other limits](#overrides) for some keys", "none"},
 	{"cost", value[Spec]{shape{name: "cost_or_units"}, (*decoder).cost},
 		"units of a request: a number, or [its origin](#cost)", "1, and callers may state another"},
+	{"count_if", nested(&countIfFields, func(s *Spec) *CountIf { return &s.CountIf }),
+		"which [responses](#counting-by-response) count: the units of other requests are given back",
+		"every request counts"},
 	{"charge", choice(charges, func(s *Spec) *Charge { return &s.Charge }),
 		"`fitting`: a request passes if its cost is left; `full`: while [anything is left](#charge-full), and its " +
 			"whole cost is charged, beyond the limit too", "`fitting`"},
@@ -258,9 +261,17 @@ var costFields = mapping[Cost]{"cost", "give it a number, or say where it comes 
 		"none"},
 }}
 
+var countIfFields = mapping[CountIf]{"count_if", "leave it out", []field[CountIf]{
+	{"status", list("status_range", bounds.Values, func(c *CountIf) *[]string { return &c.Status }),
+		"of the response: `401`, a class such as `4xx`, a range such as `400-499`, or a list of these", "any"},
+	{"header", table(func(c *CountIf) *map[string][]string { return &c.Header }),
+		"names of fields of the response, each with its exact values; `\"*\"` stands for any that is not empty", "any"},
+}}
+
 var banFields = mapping[Ban]{"ban", "leave it out", []field[Ban]{
 	{"after", text("refusals", func(b *Ban) *string { return &b.After }),
-		"`N refusals within TIME`: this rule's refusals of one key, exactly counted; at most 1,000", required},
+		"`N refusals within TIME`: this rule's refusals of one key, exactly counted; at most 1,000. With " +
+			"[`count_if`](#counting-by-response) `N counted within TIME`", required},
 	{"for", text("duration", func(b *Ban) *string { return &b.For }), "length of the first ban, 1s to 3650d", required},
 	{"then", list("duration", bounds.Bans-1, func(b *Ban) *[]string { return &b.Then }),
 		"lengths of the next ones (at most 7); the last repeats", "as the first"},

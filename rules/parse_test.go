@@ -86,6 +86,7 @@ rules:
     overrides:
       - {key: [203.0.113.0/24, "*", ann, x], limit: 50/1m}
     cost: {from: header.x-tokens, default: 2, max: 4, settle: header.x-used}
+    count_if: {status: [401, 5xx], header: {x-login: failed}}
     mode: shadow
     on_store_error: allow
     response: {status: 403, body: "{{.Message}}", content_type: text/html}
@@ -102,7 +103,7 @@ func TestParse(t *testing.T) {
 		"Allow:[client.ip:{Values:[127.0.0.1 192.0.2.0/24] Sets:[]} header.X-Probe:{Values:[*] Sets:[]}] Deny:[user trim lower:{Values:[mallory bot-*] Sets:[]}] " +
 		"Response:{Status:503 Fields:seconds Body:json ContentType:} Message:[] " +
 		"Rules:[{Name:whole-site Label: Match:{Method:[] Host:[] Path: Client:[] Service:[] User:[] Route:[] Header:[] Query:[] Descriptor:[] DescriptorKeys:[]} Group: Schedule:[] Allow:[] Deny:[] " +
-		"Key:[] OnMissing: Algorithm: Limit:[5000/s burst 10000] Overrides:[] Cost:{Units:0 From: Default:0 Max:0 Settle:} Charge: Mode: " +
+		"Key:[] OnMissing: Algorithm: Limit:[5000/s burst 10000] Overrides:[] Cost:{Units:0 From: Default:0 Max:0 Settle:} CountIf:{Status:[] Header:[]} Charge: Mode: " +
 		"OnStoreError: Response:{Status:0 Fields: Body: ContentType:} Message:[] Ban:{After: For: Then:[] Forget:} Candidate:{Limit:[] Algorithm: Key:[]} EnforcePercent:<nil> LeasePercent:10 HoldUntil: LocalCeiling:1.2} " +
 		"{Name:login Label: Match:{Method:[POST PUT] Host:[Example.com *.example.com] Path:/users/{id}/login " +
 		"Client:[203.0.113.0/24 2001:db8::/32 192.0.2.7] Service:[] User:[] Route:[] Header:[X-Version:[2] x-plan:[free]] Query:[debug:[*]] Descriptor:[tenant:[a b]] DescriptorKeys:[]} Group: " +
@@ -110,7 +111,7 @@ func TestParse(t *testing.T) {
 		"Allow:[path.id:{Values:[1] Sets:[]}] Deny:[client.ip:{Values:[203.0.113.9] Sets:[]}] " +
 		"Key:[client.ip v4/24 v6/48 path.id header.x-user trim nfkc lower constant.x] OnMissing:deny Algorithm:sliding_log " +
 		"Limit:[5/1m 20/1h] Overrides:[{Key:[203.0.113.0/24 * ann x] Limit:[50/1m]}] " +
-		"Cost:{Units:0 From:header.x-tokens Default:2 Max:4 Settle:header.x-used} Charge: Mode:shadow OnStoreError:allow " +
+		"Cost:{Units:0 From:header.x-tokens Default:2 Max:4 Settle:header.x-used} CountIf:{Status:[401 5xx] Header:[x-login:[failed]]} Charge: Mode:shadow OnStoreError:allow " +
 		"Response:{Status:403 Fields: Body:{{.Message}} ContentType:text/html} Message:[{Language:zh Text:请等待} {Language:en Text:wait}] Ban:{After: For: Then:[] Forget:} Candidate:{Limit:[] Algorithm: Key:[]} EnforcePercent:<nil> LeasePercent:0 HoldUntil: LocalCeiling:0}] Services:[] Routes:[] Exceptions:[] Disabled:[] Sets:[]}"
 	if got != want {
 		t.Errorf("got  %s\nwant %s", got, want)

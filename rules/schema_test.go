@@ -74,6 +74,7 @@ var onlyParseKnows = map[string][]int{
 	"clients":           {1, 3, 5},                              // bits beyond a network's length, two spellings of one address, 010
 	"costs-of-requests": {2, 3, 8, 10, 13},                      // more than the limit or the maximum, and names with blanks
 	"costs":             {3, 4},                                 // numbers that YAML reads otherwise than they look
+	"count-if":          {9, 10, 11, 12, 13, 14},                // what does not go with it
 	"files":             {0, 1, 4, 5},                           // rules that are read from no file
 	"groups":            {1},                                    // a schedule beside it
 	"keys":              {1, 5, 6},                              // v4/33, one component twice, a name that the path lacks
@@ -154,6 +155,7 @@ var shapes = map[string]string{
 	"listed":    "rules: [{name: a, limit: 1/1s, deny: {user: {%s: x}}}]",
 	"override":  "rules: [{name: a, limit: 1/1s, key: user, overrides: [{%s: x}]}]",
 	"cost":      "rules: [{name: a, limit: 1/1s, cost: {%s: x}}]",
+	"count_if":  "rules: [{name: a, limit: 1/1s, count_if: {%s: x}}]",
 	"ban":       "rules: [{name: a, limit: 1/1s, ban: {%s: x}}]",
 	"candidate": "rules: [{name: a, limit: 1/1s, candidate: {%s: x}}]",
 	"service":   "services: [{name: a, addresses: http://a, %s: x}]\nrules: []",

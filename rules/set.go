@@ -23,8 +23,9 @@ type Rule struct {
 	limits        []*weir.Limit
 	overrides     overrides
 	cost          cost
-	full          bool // see ChargeFull
-	described     bool // its match or key names a descriptor
+	countIf       *countIf // nil: every request counts
+	full          bool     // see ChargeFull
+	described     bool     // its match or key names a descriptor
 	schedule      []window
 	lists         lists
 	mode          Mode

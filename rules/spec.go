@@ -55,6 +55,7 @@ type Spec struct {
 	Limit        []string        // texts of weir.ParseLimit, at least one
 	Overrides    []Override      // other limits for some keys
 	Cost         Cost            // the zero Cost is 1, and callers may state another
+	CountIf      CountIf         // the zero CountIf counts every request
 	Charge       Charge          // "" is ChargeFitting
 	Mode         Mode            // "" is Enforce
 	OnStoreError StoreError      // "" is Local
@@ -100,6 +101,13 @@ type Cost struct {
 	Settle  string // header.NAME or "bytes": part of a response that states the actual cost
 }
 
+// A CountIf selects the responses whose requests count, by every condition that is not empty. A request is charged
+// before its response is known; then its units are kept or given back.
+type CountIf struct {
+	Status []string            // each a status (401), a class (4xx) or a range (400-499)
+	Header map[string][]string // by name, the exact values; "*" stands for any that is not empty
+}
+
 // An Override is other limits for the keys that it names: exactly, or by wildcards.
 type Override struct {
 	Key   []string // a value for each component of the rule's key, in order
@@ -108,7 +116,7 @@ type Override struct {
 
 // A Ban refuses a key for some time after too many refusals, whatever remains of its limits.
 type Ban struct {
-	After  string   // such as "5 refusals within 1m"
+	After  string   // such as "5 refusals within 1m"; with CountIf "5 counted within 10m"
 	For    string   // length of the first ban
 	Then   []string // lengths of the next ones; the last repeats
 	Forget string   // time after which one ban no longer counts; "" is 7d

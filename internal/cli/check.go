@@ -27,7 +27,7 @@ such as for a rule that can never match. A directory is checked as weir serve --
 it: all its files are one rule set. For a URL only mistakes are reported. Neither sets in Redis
 that lists name nor ledgers are read.
 
-The exit code is 0 without findings, 1 with mistakes, and 3 with only warnings. The file - is
+The exit code is 0 without findings but notes, 1 with mistakes, and 3 with only warnings. The file - is
 the standard input; the default is the file in WEIR_CONFIG.`,
 		Example: `  weir check weir.yaml
   weir check --format json weir.yaml
@@ -50,7 +50,7 @@ the standard input; the default is the file in WEIR_CONFIG.`,
 
 // A finding is a mistake or a warning, as JSON.
 type finding struct {
-	Severity string `json:"severity"` // error or warning
+	Severity string `json:"severity"` // error, warning or note
 	File     string `json:"file"`
 	Line     int    `json:"line,omitempty"`
 	Column   int    `json:"column,omitempty"`
@@ -72,7 +72,7 @@ func check(ctx context.Context, s *System, names []string, format string) error 
 	for _, f := range findings {
 		if f.Severity == "error" {
 			code = exitError
-		} else if code == exitClean {
+		} else if f.Severity == "warning" && code == exitClean {
 			code = exitWarnings
 		}
 	}
@@ -117,6 +117,10 @@ func inspect(ctx context.Context, s *System, name string) (findings []finding, n
 		f := found("warning", &warnings[i])
 		f.text = "warning: " + f.text
 		findings = append(findings, f)
+	}
+	if note := engine.CountIfNote(set); note != "" {
+		findings = append(findings, finding{Severity: "note", File: shown, Message: note,
+			text: "note: " + shown + ": " + note})
 	}
 	return findings, len(set.Rules())
 }

@@ -124,9 +124,9 @@ func (e *Engine) options(store, local weir.Store) []gate.Option {
 		count = e.watcher.Observer()
 	}
 	opts := []gate.Option{gate.WithLocal(local), gate.WithBudget(e.budget()), gate.WithTrace(e.Trace),
-		gate.WithObserver(count), gate.WithObserver(e.outage.verdict)}
+		gate.WithObserver(count), gate.WithObserver(e.outage.verdict), gate.WithCountObserver(e.Metrics.Counting)}
 	if e.audit != nil {
-		opts = append(opts, gate.WithObserver(e.audit.Verdict))
+		opts = append(opts, gate.WithObserver(e.audit.Verdict), gate.WithCountObserver(e.audit.Counting))
 	}
 	if register, shared := store.(gate.Register); shared {
 		opts = append(opts, gate.WithRegister(register))

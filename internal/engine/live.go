@@ -122,6 +122,9 @@ func (e *Engine) logEvent(v *ruleset.Event) {
 		}
 		e.began = true
 		e.Log.Info("rules in force", from...)
+		if note := CountIfNote(e.Gate.Rules()); note != "" {
+			e.Log.Info("rules: " + note)
+		}
 		e.lintSoon(v.Layer)
 		e.noteSettings()
 	case ruleset.Refused:
@@ -147,6 +150,25 @@ func (e *Engine) logEvent(v *ruleset.Event) {
 				err)
 		}
 	}
+}
+
+// CountIfNote names the rules with count_if, and says which front ends count every request by them; "" if there are
+// none.
+func CountIfNote(set *rules.Set) string {
+	var names []string
+	for _, rule := range set.Rules() {
+		if rule.HasCountIf() {
+			names = append(names, rule.Name())
+		}
+	}
+	if more := len(names) - maxNames; more > 0 {
+		names = append(names[:maxNames], fmt.Sprint(more, " more"))
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return "count_if of " + strings.Join(names, ", ") + ": the gateway sees responses, and callers of /v1/settle " +
+		"report them; forward-auth, /v1/decide and RESP count every request by these rules"
 }
 
 // markRules records a change of rules. Those of the ledger are recorded where an operator made them.

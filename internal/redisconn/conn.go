@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha1"
 	"encoding/hex"
+	"errors"
 	"fmt"
 
 	"github.com/weirproject/weir"
@@ -58,14 +59,14 @@ type ServerError struct{ Text string }
 func (e *ServerError) Error() string { return "redis: " + e.Text }
 
 // Details of a weir.ErrUnavailable about its call.
-const (
-	NotExecuted     = "the call was not executed"
-	PerhapsExecuted = "it is unknown whether the call was executed"
+var (
+	NotExecuted     = weir.ErrNotExecuted
+	PerhapsExecuted = errors.New("it is unknown whether the call was executed")
 )
 
 // Malformed is the error of a reply that no script of weir gives, such as that of a proxy or of
 // another kind of server.
 func Malformed(format string, args ...any) error {
 	why := fmt.Sprintf(format, args...)
-	return fmt.Errorf("%w (%s): no script of weir gives this reply: %s", weir.ErrUnavailable, PerhapsExecuted, why)
+	return fmt.Errorf("%w (%w): no script of weir gives this reply: %s", weir.ErrUnavailable, PerhapsExecuted, why)
 }

@@ -197,11 +197,11 @@ func (c *rueidisConn) explain(ctx context.Context, err error) error {
 
 // unavailable wraps a context's error only if it is that of this call: the attempt to connect
 // that failed may have been another call's.
-func unavailable(ctx context.Context, executed string, err error) error {
+func unavailable(ctx context.Context, executed, err error) error {
 	if isTimeout(ctx, err) {
-		return fmt.Errorf("%w (%s): %w", weir.ErrUnavailable, executed, err)
+		return fmt.Errorf("%w (%w): %w", weir.ErrUnavailable, executed, err)
 	}
-	return fmt.Errorf("%w (%s): %v", weir.ErrUnavailable, executed, err)
+	return fmt.Errorf("%w (%w): %v", weir.ErrUnavailable, executed, err)
 }
 
 // isTimeout reports whether the call failed because its own context has ended. The

@@ -223,14 +223,14 @@ func explain(ctx context.Context, err error) error {
 
 // unavailable makes the context's end visible to errors.Is also where go-redis reports
 // it as a timeout of the network.
-func unavailable(ctx context.Context, executed string, err error) error {
+func unavailable(ctx context.Context, executed, err error) error {
 	own := ctx.Err()
 	var network net.Error
 	if own == nil && errors.As(err, &network) && network.Timeout() {
 		own = context.DeadlineExceeded
 	}
 	if own != nil && !errors.Is(err, own) {
-		return fmt.Errorf("%w (%s): %w: %v", weir.ErrUnavailable, executed, own, err)
+		return fmt.Errorf("%w (%w): %w: %v", weir.ErrUnavailable, executed, own, err)
 	}
-	return fmt.Errorf("%w (%s): %w", weir.ErrUnavailable, executed, err)
+	return fmt.Errorf("%w (%w): %w", weir.ErrUnavailable, executed, err)
 }

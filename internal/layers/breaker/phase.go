@@ -45,8 +45,8 @@ func (e *OpenError) Error() string {
 		weir.ErrUnavailable, what, e.Cause)
 }
 
-// Unwrap returns weir.ErrUnavailable.
-func (e *OpenError) Unwrap() error { return weir.ErrUnavailable }
+// Unwrap implements errors.Is.
+func (e *OpenError) Unwrap() []error { return []error{weir.ErrUnavailable, weir.ErrNotExecuted} }
 
 // A slowError is the cause of an opening without any failed call.
 type slowError struct{ took, slow time.Duration }

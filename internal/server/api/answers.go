@@ -108,7 +108,8 @@ type Reservation struct {
 
 type settled struct {
 	Settled bool  `json:"settled"`
-	Actual  int64 `json:"actual" min:"0"`
+	Actual  int64 `json:"actual,omitzero" min:"0" doc:"As it was sent."`
+	Status  int64 `json:"status,omitzero" min:"0" doc:"As it was sent."`
 }
 
 type renewed struct {

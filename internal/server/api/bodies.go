@@ -19,7 +19,7 @@ type object struct {
 	name, doc string // of its schema
 	members   []field
 	required  []string
-	either    bool // request or claims is required
+	either    []string // one of these is required
 }
 
 // A field is a member of an object.
@@ -52,8 +52,12 @@ func (o *object) register(schemas map[string]web.Schema) web.Schema {
 	if o.doc != "" {
 		schema["description"] = o.doc
 	}
-	if o.either {
-		schema["anyOf"] = []web.Schema{{"required": []string{"request"}}, {"required": []string{"claims"}}}
+	var either []web.Schema
+	for _, name := range o.either {
+		either = append(either, web.Schema{"required": []string{name}})
+	}
+	if either != nil {
+		schema["anyOf"] = either
 	}
 	schemas[o.name] = schema
 	return web.Ref(o.name)
@@ -62,7 +66,7 @@ func (o *object) register(schemas map[string]web.Schema) web.Schema {
 // askBody is the body of an operation that decides.
 func askBody(name string, more ...field) *object {
 	request := field{"request", "", readObject(requestBody(), func(c *call) { c.last().requested = true })}
-	return &object{name: name, either: true, members: append([]field{request}, more...)}
+	return &object{name: name, either: []string{"request", "claims"}, members: append([]field{request}, more...)}
 }
 
 func decideBody() *object {
@@ -88,7 +92,13 @@ func tokenBody() *object {
 func settleBody() *object {
 	actual := field{"actual", "The actual cost, of all claims and rules without a cost of their own; 0 cancels.",
 		units(0, func(c *call) *int64 { return &c.actual })}
-	return &object{name: "Settle", required: []string{"token", "actual"}, members: append(tokenBody().members, actual)}
+	status := field{"status", "The status of the response, for rules with count_if; 0: there was none, which counts. " +
+		"Without it their units stay charged, and no ban counts the request.",
+		number(0, 599, func(c *call) *int64 { return &c.response })}
+	headers := names(func(a *attributes) *[]pair { return &a.headers }, strings.EqualFold)
+	return &object{name: "Settle", required: []string{"token"}, either: []string{"actual", "status"},
+		members: append(tokenBody().members, actual, status,
+			field{"headers", "Of the response, for rules with count_if.", headers})}
 }
 
 func cost() field {
@@ -188,10 +198,12 @@ func text(least, most int, into func(*call) *string) reader {
 	}}
 }
 
-func units(least int64, into func(*call) *int64) reader {
-	schema := web.Schema{"type": "integer", "format": "int64", "minimum": least, "maximum": int64(weir.MaxUnits)}
+func units(least int64, into func(*call) *int64) reader { return number(least, weir.MaxUnits, into) }
+
+func number(least, most int64, into func(*call) *int64) reader {
+	schema := web.Schema{"type": "integer", "format": "int64", "minimum": least, "maximum": most}
 	return reader{schema: schema, read: func(c *call) (err error) {
-		*into(c), err = c.number(least, weir.MaxUnits)
+		*into(c), err = c.number(least, most)
 		return err
 	}}
 }

@@ -20,8 +20,9 @@ type call struct {
 	n     int // number of asks in use
 	batch bool
 
-	token  string
-	actual int64 // −1: not given
+	token    string
+	actual   int64 // −1: not given
+	response int64 // the status of one; −1: not given
 
 	verdict   *gate.Verdict // one of verdicts: the one being rendered
 	verdicts  []*gate.Verdict
@@ -36,7 +37,7 @@ type call struct {
 
 func (c *call) reset(a *api) {
 	c.api, c.n, c.batch = a, 0, false
-	c.token, c.actual, c.compact = "", -1, false
+	c.token, c.actual, c.response, c.compact = "", -1, -1, false
 	clear(c.questions)
 	c.verdict, c.questions = c.verdicts[0], c.questions[:0]
 	c.strings, c.out = c.strings[:0], c.out[:0]

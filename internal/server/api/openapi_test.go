@@ -149,7 +149,7 @@ func bodies(s *server) map[string]string {
 	held := s.post("/v1/acquire", `{"request":{"path":"/jobs","user":"u"}}`).at("lease.token")
 	return map[string]string{
 		"/v1/decide": login, "/v1/peek": login, "/v1/acquire": login, "/v1/reset": login, "/v1/reserve": login,
-		"/v1/settle":  fmt.Sprintf(`{"token":%q,"actual":3}`, reserved),
+		"/v1/settle":  fmt.Sprintf(`{"token":%q,"actual":3,"status":200}`, reserved),
 		"/v1/renew":   fmt.Sprintf(`{"token":%q}`, held),
 		"/v1/release": fmt.Sprintf(`{"token":%q}`, held),
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/textproto"
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
@@ -70,8 +71,13 @@ var (
 
 // settle settles a reservation. It may be repeated until it is answered: see gate.SettleOnce.
 func (a *api) settle(ctx context.Context, c *call) error {
-	if c.actual < 0 {
-		return web.Invalid("actual", "missing", "0 to 4503599627370496 (2^52) units; 0 cancels", 0)
+	headers := c.last().attributes.headers
+	switch {
+	case c.actual < 0 && c.response < 0:
+		return web.Invalid("actual", "missing", "0 to 4503599627370496 (2^52) units; 0 cancels; or, for rules with "+
+			"count_if, the status of the response", 0)
+	case c.response <= 0 && len(headers) > 0:
+		return web.Invalid("headers", "given", "headers of a response that has a status", 0)
 	}
 	t, receipt, err := a.open(c.token)
 	if err != nil {
@@ -84,7 +90,12 @@ func (a *api) settle(ctx context.Context, c *call) error {
 	// A caller that disconnects may not repeat it.
 	ctx = context.WithoutCancel(ctx)
 	held := gate.Charged{Claim: guard, Taken: weir.Instant(t.Taken)}
-	err = a.gate.SettleOnce(ctx, held, receipt, c.actual)
+	if c.response < 0 {
+		err = a.gate.SettleOnce(ctx, held, receipt, c.actual)
+	} else {
+		response := gate.Response{Status: int(c.response), Header: canonical(headers)}
+		err = a.gate.SettleResponse(ctx, held, receipt, c.actual, response)
+	}
 	switch {
 	case errors.Is(err, weir.ErrLeaseGone):
 		return errSettled
@@ -93,9 +104,24 @@ func (a *api) settle(ctx context.Context, c *call) error {
 	case err != nil:
 		return err
 	}
-	c.out = appendNumber(c.out, `{"settled":true,"actual":`, c.actual)
+	c.out = append(c.out, `{"settled":true`...)
+	if c.actual >= 0 {
+		c.out = appendNumber(c.out, `,"actual":`, c.actual)
+	}
+	if c.response >= 0 {
+		c.out = appendNumber(c.out, `,"status":`, c.response)
+	}
 	c.out = append(c.out, "}\n"...)
 	return nil
+}
+
+// canonical are headers as rules read them.
+func canonical(headers []pair) map[string][]string {
+	all := make(map[string][]string, len(headers))
+	for _, h := range headers {
+		all[textproto.CanonicalMIMEHeaderKey(h.name)] = []string{h.value}
+	}
+	return all
 }
 
 func (a *api) renew(ctx context.Context, c *call) error {

@@ -267,3 +267,40 @@ func FuzzToken(f *testing.F) {
 		}
 	})
 }
+
+// TestSettleByResponse: the status of a response keeps or gives back the units of rules with count_if, and bans.
+func TestSettleByResponse(t *testing.T) {
+	s := start(t, `
+rules:
+  - name: login
+    key: [user]
+    count_if: {status: 4xx, header: {X-Login: failed}}
+    limit: sliding_log 20/1h
+    ban: {after: 3 counted within 1h, for: 10m}
+`)
+	const login = `{"request":{"user":"ann"}}`
+	for i, test := range []struct {
+		member string
+		left   int
+	}{
+		{`"status":401,"headers":{"x-login":"failed"}`, 19},
+		{`"status":401`, 19},
+		{`"status":200,"headers":{"X-Login":"failed"}`, 19},
+		{`"status":0`, 18},
+		{`"actual":0`, 18},
+		{`"actual":1`, 17}, // no ban counts it
+		{`"actual":5,"status":400,"headers":{"X-LOGIN":"failed"}`, 12},
+	} {
+		token := s.post("/v1/reserve", login).at("reservation.token")
+		body := fmt.Sprintf(`{"token":%q,%s}`, token, test.member)
+		s.post("/v1/settle", body).has(t, 200, "settled", true)
+		s.post("/v1/settle", body).has(t, 409)
+		if left := s.left("login", "sliding_log 20/1h", "user=3:ann"); left != int64(test.left) {
+			t.Errorf("settle %d by %s: %d are left, want %d", i, test.member, left, test.left)
+		}
+	}
+	s.post("/v1/decide", login).has(t, 200, "outcome", "refused", "reason", "banned", "retry_after", 600)
+	s.post("/v1/settle", `{"token":"a"}`).has(t, 400, "field", "actual")
+	s.post("/v1/settle", `{"token":"a","actual":1,"headers":{"A":"b"}}`).has(t, 400, "field", "headers")
+	s.post("/v1/settle", `{"token":"a","status":600}`).has(t, 400, "field", "status")
+}

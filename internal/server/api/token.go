@@ -10,6 +10,7 @@ import (
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/internal/server/web"
+	"github.com/weirproject/weir/rules"
 )
 
 const (
@@ -45,6 +46,7 @@ type charged struct {
 	Fixed bool   `json:"f,omitzero"`
 	Local bool   `json:"o,omitzero"` // only the process that made the token counted it
 	Delay int64  `json:"d,omitzero"` // µs of the grant's delay
+	Rule  string `json:"u,omitzero"` // with count_if
 }
 
 // with adds a charged claim. Beyond maxCharged there can only be shadow rules, which are not settled then.
@@ -52,10 +54,13 @@ func (t *token) with(c *gate.Charged) {
 	if len(t.Charged) == maxCharged {
 		return
 	}
-	claim := &c.Claim
+	claim, rule := &c.Claim, ""
+	if c.Rule != nil && c.Rule.HasCountIf() {
+		rule = c.Rule.Name()
+	}
 	t.Charged = append(t.Charged, charged{Name: claim.Limit.Name(), Limit: claim.Limit.String(),
 		Key: []byte(claim.Key), Cost: claim.Cost, Taken: int64(c.Taken), Lease: claim.Lease,
-		Fixed: c.Fixed, Local: c.Local, Delay: claim.Delay.Microseconds()})
+		Fixed: c.Fixed, Local: c.Local, Delay: claim.Delay.Microseconds(), Rule: rule})
 }
 
 // leases are the part of a receipt that has leases.
@@ -105,7 +110,8 @@ func (a *api) open(text string) (*token, gate.Receipt, error) {
 		}
 		claim := weir.Claim{Key: string(c.Key), Limit: limit, Cost: c.Cost, Lease: c.Lease,
 			Delay: time.Duration(c.Delay) * time.Microsecond}
-		receipt[i] = gate.Charged{Claim: claim, Taken: weir.Instant(c.Taken), Fixed: c.Fixed, Local: c.Local}
+		receipt[i] = gate.Charged{Rule: a.rule(c.Rule), Claim: claim, Taken: weir.Instant(c.Taken),
+			Fixed: c.Fixed, Local: c.Local}
 		times := int64(1)
 		if c.Lease == "" {
 			times = 0
@@ -115,6 +121,19 @@ func (a *api) open(text string) (*token, gate.Receipt, error) {
 		}
 	}
 	return &t, receipt, nil
+}
+
+// rule is the rule in force with this name; nil if there is none. Only charges of rules with count_if have a name.
+func (a *api) rule(name string) *rules.Rule {
+	if name == "" {
+		return nil
+	}
+	for _, rule := range a.gate.Rules().Rules() {
+		if rule.Name() == name {
+			return rule
+		}
+	}
+	return nil
 }
 
 // guard is the lease of a reservation. Releasing it settles the reservation.

@@ -19,6 +19,7 @@ import (
 
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/httplimit"
+	"github.com/weirproject/weir/internal/redistest"
 	"github.com/weirproject/weir/internal/redistest/certtest"
 	"github.com/weirproject/weir/internal/server/gateway"
 	"github.com/weirproject/weir/memstore"
@@ -266,12 +267,15 @@ rules: []
 	if services[0].Addresses[0].Failures != 1 || services[1].Addresses[0].Failures != 0 {
 		t.Errorf("only a late header is a failure of the address: %+v", services)
 	}
-	connection := dial(t, g.server)
-	io.WriteString(connection, "GET /begun HTTP/1.1\r\nHost: t.example\r\n\r\n")
-	text, err := io.ReadAll(connection)
-	if !strings.HasPrefix(string(text), "HTTP/1.1 200") || strings.HasSuffix(string(text), "0\r\n\r\n") {
-		t.Errorf("a response that is cut looks whole: %q %v", text, err)
-	}
+	redistest.Await(t, "a response that begins in time", func() bool {
+		connection := dial(t, g.server)
+		io.WriteString(connection, "GET /begun HTTP/1.1\r\nHost: t.example\r\nConnection: close\r\n\r\n")
+		text, err := io.ReadAll(connection)
+		if strings.HasSuffix(string(text), "0\r\n\r\n") {
+			t.Errorf("a response that is cut looks whole: %q %v", text, err)
+		}
+		return strings.HasPrefix(string(text), "HTTP/1.1 200")
+	})
 }
 
 // TestWebSocketsHaveNoTotalTime: they are open for long, and are counted by least requests meanwhile.
@@ -286,7 +290,7 @@ func TestWebSocketsHaveNoTotalTime(t *testing.T) {
 		io.WriteString(connection, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
 		io.Copy(connection, buffered)
 	})
-	g := routed(t, fmt.Sprintf("services: [{name: s, addresses: %s, timeout: {total: 200ms}}]\n"+
+	g := routed(t, fmt.Sprintf("services: [{name: s, addresses: %s, timeout: {total: 1s}}]\n"+
 		"routes: [{name: r, service: s}]\nrules: []", up.URL), "")
 	connection := dial(t, g.server)
 	io.WriteString(connection, "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
@@ -294,7 +298,7 @@ func TestWebSocketsHaveNoTotalTime(t *testing.T) {
 	if response, err := http.ReadResponse(reader, nil); err != nil || response.StatusCode != 101 {
 		t.Fatal(response, err)
 	}
-	time.Sleep(300 * time.Millisecond) // longer than the total time
+	time.Sleep(1100 * time.Millisecond) // longer than the total time
 	if n := g.Services()[0].Addresses[0].InProgress; n != 1 {
 		t.Errorf("%d in progress", n)
 	}
@@ -346,9 +350,9 @@ func TestTLSToAService(t *testing.T) {
 	authority.Write("gateway", cert)
 	authority.Write("gateway-key", key)
 	up.CloseClientConnections()
-	if got := g.ask(t, "GET a.example /", ""); got != "200 HTTP/2.0  renewed" {
-		t.Errorf("after a change of the files: %s", got)
-	}
+	redistest.Await(t, "a connection by the changed files", func() bool {
+		return g.ask(t, "GET a.example /", "") == "200 HTTP/2.0  renewed"
+	})
 	for _, wrong := range []string{"ca: /no/such/file", "ca: " + authority.File("gateway-key"),
 		fmt.Sprintf("cert: %s, key: %s", authority.File("ca"), authority.File("gateway-key"))} {
 		if _, err := g.Prepare(load(t, text(wrong))); err == nil || !strings.Contains(err.Error(), "service s: tls.") {

@@ -106,9 +106,7 @@ func (l *Log) Verdict(v *gate.Verdict) {
 		return
 	}
 	id := v.RequestID()
-	for _, b := range v.Banned() {
-		l.add(&entry{at: time.Now(), rule: b.Rule, wait: b.Length, outcome: ban}, b.Key, id)
-	}
+	l.bans(v.Banned(), id)
 	if v.Outcome == gate.Passed {
 		return
 	}
@@ -117,6 +115,16 @@ func (l *Log) Verdict(v *gate.Verdict) {
 		e.wait = check.Decision.RetryAfter
 	}
 	l.add(&e, keyOf(v), id)
+}
+
+// Counting records the bans of a response, as an observer for gate.WithCountObserver. The request that caused them has
+// passed, and is not known any more.
+func (l *Log) Counting(c *gate.Counting) { l.bans(c.Banned, "") }
+
+func (l *Log) bans(list []gate.Ban, id string) {
+	for _, b := range list {
+		l.add(&entry{at: time.Now(), rule: b.Rule, wait: b.Length, outcome: ban}, b.Key, id)
+	}
 }
 
 // keyOf is the key of the deciding rule. Without one it is the client of a denied request.
