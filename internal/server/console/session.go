@@ -29,8 +29,8 @@ type login struct {
 func Operations() []web.Operation {
 	const forbidden, limited = http.StatusForbidden, http.StatusTooManyRequests
 	return []web.Operation{
-		{Method: http.MethodGet, Path: SessionPath, ID: "getSession", Answers: []any{session{}}, Errors: []int{forbidden},
-			Summary: "Show what the caller may do"},
+		{Method: http.MethodGet, Path: SessionPath, ID: "getSession", Answers: []any{session{}},
+			Errors: []int{forbidden}, Summary: "Show what the caller may do"},
 		{Method: http.MethodPost, Path: SessionPath, ID: "logIn", Body: map[string]any{"application/json": login{}},
 			Errors: []int{http.StatusBadRequest, http.StatusUnauthorized, forbidden, http.StatusRequestEntityTooLarge,
 				http.StatusUnsupportedMediaType, limited},
