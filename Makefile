@@ -96,7 +96,7 @@ SLOW = ./internal/cli ./internal/faulttest ./internal/ruleset/redissource ./inte
 SUPPORT = ./internal/redistest ./internal/housetest
 
 # What is there for tests only does not count.
-TESTING = examples|storetest|internal/(redistest|gatetest|faulttest|housetest)|internal/algorithm/stories
+TESTING = examples|storetest|internal/(redistest|gatetest|faulttest|housetest)|internal/algorithm/stories|rulesettest|otlptest
 
 without = $$(go list ./... | grep -vxF "$$(go list $(1))")
 

@@ -42,14 +42,25 @@ const mostBefore = 25 * time.Millisecond
 
 // beforeDeadline is begin for a caller that does not wait beyond its deadline: the decision ends before it.
 func (b *budget) beforeDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
-	end, ok := ctx.Deadline()
-	if !ok || b.Timeout <= 0 {
+	if b.Timeout <= 0 {
 		return b.begin(ctx)
+	}
+	early, cancel := BeforeDeadline(ctx)
+	bounded, done := b.begin(early)
+	return bounded, func() { done(); cancel() }
+}
+
+// BeforeDeadline returns a context for Decide that ends a quarter before the deadline of ctx, at most 25 ms: then the
+// store is not waited for any longer, and on_store_error decides, so that the answer is in time. With ctx itself,
+// Decide would return its error. Without a deadline it is ctx.
+func BeforeDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
+	end, ok := ctx.Deadline()
+	if !ok {
+		return ctx, func() {}
 	}
 	left := time.Until(end)
 	bounded, cancel := context.WithDeadline(ctx, end.Add(-min(left/4, mostBefore)))
-	bounded, done := b.begin(&decisionContext{bounded, ctx})
-	return bounded, func() { done(); cancel() }
+	return &decisionContext{bounded, ctx}, cancel
 }
 
 // A decisionContext ends with its decision's budget, and has the values of the caller's context.

@@ -108,13 +108,10 @@ func TestFifthCountedResponseBans(t *testing.T) {
 // TestResponsesDuringABanDoNotCountTowardsTheNext: all twenty were under way when the fifth brought the ban.
 func TestResponsesDuringABanDoNotCountTowardsTheNext(t *testing.T) {
 	c := newClock()
-	g := open(t, c.store(), strings.Replace(failedLogins, "within 10m", "within 1h", 1))
+	g := open(t, c.store(), strings.NewReplacer("within 10m", "within 1h", "20/1h", "26/1h").Replace(failedLogins))
 	var receipts []gate.Receipt
 	for range 20 {
 		receipts = append(receipts, begin(t, g, "ann"))
-	}
-	if got := knock(t, g, "ann"); got != "limit_exceeded login 1h0m0s" {
-		t.Errorf("the 21st at once: %s", got)
 	}
 	for _, receipt := range receipts {
 		respond(t, g, receipt, 401)
@@ -123,15 +120,28 @@ func TestResponsesDuringABanDoNotCountTowardsTheNext(t *testing.T) {
 	if err != nil || len(bans) != 1 {
 		t.Fatalf("%d bans, %v", len(bans), err)
 	}
-	c.advance(time.Hour)
-	for i := range 5 {
-		if got := knock(t, g, "ann"); got != "within_limits" {
-			t.Fatalf("login %d after the ban: %s", i, got)
-		}
+	c.advance(10 * time.Minute)
+	for range 5 {
 		respond(t, g, begin(t, g, "ann"), 401)
 	}
 	if got := knock(t, g, "ann"); got != "banned login 10m0s" {
 		t.Errorf("after five more: %s", got)
+	}
+}
+
+// TestRequestsUnderWayFillTheLimit: one more is refused until one of them gets a response that does not count.
+func TestRequestsUnderWayFillTheLimit(t *testing.T) {
+	g := open(t, newClock().store(), failedLogins)
+	var receipts []gate.Receipt
+	for range 20 {
+		receipts = append(receipts, begin(t, g, "ann"))
+	}
+	if got := knock(t, g, "ann"); got != "limit_exceeded login 1h0m0s" {
+		t.Errorf("the 21st at once: %s", got)
+	}
+	respond(t, g, receipts[7], 200)
+	if got := knock(t, g, "ann"); got != "within_limits" {
+		t.Errorf("after a successful one: %s", got)
 	}
 }
 

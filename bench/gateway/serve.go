@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -63,6 +64,8 @@ func handlerOf(role, upstream string) (http.Handler, error) {
 		return p, nil
 	case "gateway":
 		return limitedProxy(to)
+	case "routes":
+		return routedProxy(upstream)
 	case "null":
 		body := []byte(`{"allowed":true}`)
 		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write(body) }), nil
@@ -112,6 +115,40 @@ func limitedProxy(upstream *url.URL) (http.Handler, error) {
 	return gateway.New(upstream, limit, gateway.Config{})
 }
 
+// routedProxy has 50 routes, of which one matches, and 4 rules that match.
+func routedProxy(upstream string) (http.Handler, error) {
+	text := "services: [{name: order, addresses: " + upstream + "}, {name: other, addresses: http://127.0.0.1:1}]\n" +
+		"routes:\n  - {name: orders, path: \"/orders/{id}\", method: GET, service: order}\n"
+	for i := range 49 {
+		text += fmt.Sprintf("  - {name: r%[1]d, host: [shop.example, \"*.r%[1]d.example\"], path: /r%[1]d/**, service: other}\n", i)
+	}
+	set, err := rules.Load("rules.yaml", []byte(text+`
+rules:
+  - {name: site, limit: 1000000/1s}
+  - {name: service, match: {service: order}, limit: 1000000/1s}
+  - {name: interface, match: {route: orders}, limit: 1000000/1s}
+  - {name: per-ip, key: [client.ip], limit: 1000000/1s}
+`))
+	if err != nil {
+		return nil, err
+	}
+	g, err := gateOf(set)
+	if err != nil {
+		return nil, err
+	}
+	limit, err := httplimit.ByRules(g, httplimit.WithRules(gateway.RulesOf), httplimit.WithService(gateway.ServiceOf))
+	if err != nil {
+		return nil, err
+	}
+	upstreams := gateway.NewUpstreams(0, slog.Default())
+	use, err := upstreams.Prepare(set)
+	if err != nil {
+		return nil, err
+	}
+	use()
+	return gateway.New(nil, limit, gateway.Config{Upstreams: upstreams})
+}
+
 // lenient are rules by which more passes than can be asked.
 const lenient = `
 rules:
@@ -126,6 +163,10 @@ func newGate() (*gate.Gate, error) {
 	if err != nil {
 		return nil, err
 	}
+	return gateOf(set)
+}
+
+func gateOf(set *rules.Set) (*gate.Gate, error) {
 	metrics := observe.New("bench")
 	metrics.Rules(set, time.Now())
 	store := memstore.New()

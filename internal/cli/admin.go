@@ -48,6 +48,8 @@ func (v *server) openAdmin(access, callers *web.Access) (operators, reload http.
 		NoLedger: noLedger,
 		Access:   callers,
 		Also:     console.Operations(),
+		Services: v.upstreams.Services,
+		Routes:   v.upstreams.Routes,
 	}
 	if reader := v.engine.Telemetry(); reader != nil {
 		server.Telemetry = reader

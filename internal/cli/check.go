@@ -65,9 +65,14 @@ func check(ctx context.Context, s *System, names []string, format string) error 
 	}
 	findings := []finding{}
 	code, rulesFound := exitClean, 0
+	routesFound := ""
 	for _, name := range names {
-		found, n := inspect(ctx, s, name)
-		findings, rulesFound = append(findings, found...), rulesFound+n
+		found, set := inspect(ctx, s, name)
+		findings = append(findings, found...)
+		if set != nil {
+			rulesFound += len(set.Rules())
+			routesFound += routesOf(set)
+		}
 	}
 	for _, f := range findings {
 		if f.Severity == "error" {
@@ -83,7 +88,7 @@ func check(ctx context.Context, s *System, names []string, format string) error 
 		return &exit{code: code}
 	}
 	if format == "text" {
-		fmt.Fprintf(s.Out, "%s, no mistakes\n", count(rulesFound, "rule"))
+		fmt.Fprintf(s.Out, "%s, no mistakes%s\n", count(rulesFound, "rule"), routesFound)
 	}
 	return nil
 }
@@ -100,18 +105,33 @@ func printFindings(out io.Writer, findings []finding, format string) error {
 	return nil
 }
 
-// inspect returns the findings of one file, directory or URL, and its number of rules.
-func inspect(ctx context.Context, s *System, name string) (findings []finding, n int) {
+// routesOf lists where requests are forwarded to.
+func routesOf(set *rules.Set) (text string) {
+	for _, r := range set.Routes() {
+		text += "\nroute " + r.Name + " to service " + r.Service.Name
+	}
+	for _, s := range set.Services() {
+		var addresses []string
+		for _, a := range s.Addresses {
+			addresses = append(addresses, fmt.Sprintf("%s weight %d", &a.URL, a.Weight))
+		}
+		text += "\nservice " + s.Name + " at " + strings.Join(addresses, ", ")
+	}
+	return text
+}
+
+// inspect returns the findings of one file, directory or URL, and its rules; nil with mistakes.
+func inspect(ctx context.Context, s *System, name string) (findings []finding, set *rules.Set) {
 	if engine.IsURL(name) || engine.IsDir(name) {
 		return inspectAll(ctx, s, name)
 	}
 	shown, text, err := engine.ReadFile(s.In, name)
 	if err != nil {
-		return mistakes(shown, err), 0
+		return mistakes(shown, err), nil
 	}
 	set, warnings, err := rules.Lint(shown, text, engine.ListOptions(name)...)
 	if err != nil {
-		return mistakes(shown, err), 0
+		return mistakes(shown, err), nil
 	}
 	for i := range warnings {
 		f := found("warning", &warnings[i])
@@ -122,22 +142,23 @@ func inspect(ctx context.Context, s *System, name string) (findings []finding, n
 		findings = append(findings, finding{Severity: "note", File: shown, Message: note,
 			text: "note: " + shown + ": " + note})
 	}
-	return findings, len(set.Rules())
+	return findings, set
 }
 
 // inspectAll reads a directory or a URL as weir serve does. A directory gets the warnings of each
 // file, and then those of all files together.
-func inspectAll(ctx context.Context, s *System, name string) (findings []finding, n int) {
+func inspectAll(ctx context.Context, s *System, name string) (findings []finding, set *rules.Set) {
 	all, err := engine.ReadOnce(ctx, name)
 	if err != nil {
-		return mistakes(name, err), 0
+		return mistakes(name, err), nil
 	}
 	files, _ := filesource.Files(name) // none at a URL
 	for _, file := range files {
 		warned, _ := inspect(ctx, s, file)
 		findings = append(findings, warned...)
 	}
-	return append(findings, between(name, all, findings)...), len(all.Rules)
+	set, _ = rules.Compile(all) // mistakes are findings already
+	return append(findings, between(name, all, findings)...), set
 }
 
 // between returns the warnings about rules of several files, without those about a single file.

@@ -42,6 +42,8 @@ type Merged struct {
 	From       []string // of each rule, which part it is from
 	Off        []Off    // rules that Disabled of a later part removed
 	Collisions []Collision
+
+	several bool // parts
 }
 
 // Off is a rule that a later part has disabled.
@@ -59,7 +61,7 @@ func Merge(parts ...Part) *Merged {
 	if len(parts) == 1 {
 		return &Merged{File: parts[0].File, From: slices.Repeat([]string{parts[0].Name}, len(parts[0].File.Rules))}
 	}
-	m := &Merged{File: new(rules.File)}
+	m := &Merged{File: new(rules.File), several: true}
 	var names []string
 	places := m.room(parts)
 	off := make(map[int]Off)
@@ -80,6 +82,7 @@ func Merge(parts ...Part) *Merged {
 		if places != nil {
 			m.rules(p, places, off)
 		}
+		m.forwards(p)
 	}
 	m.leaveOut(off)
 	m.File.Name = strings.Join(names, " + ")
@@ -148,12 +151,42 @@ func (m *Merged) leaveOut(off map[int]Off) {
 	m.File.Rules, m.From = kept, from
 }
 
+// forwards lays the services and routes of a part over those of earlier parts.
+func (m *Merged) forwards(p Part) {
+	replaced := func(field string) {
+		m.Collisions = append(m.Collisions, Collision{Field: field, Winner: p.Name, Loser: "an earlier source"})
+	}
+	m.File.Services = laid(m.File.Services, p.File.Services, func(s *rules.ServiceSpec) string { return s.Name },
+		func(name string) { replaced("services " + name) })
+	m.File.Routes = laid(m.File.Routes, p.File.Routes, func(r *rules.RouteSpec) string { return r.Name },
+		func(name string) { replaced("routes " + name) })
+}
+
+// laid replaces values of the same name, and appends the others.
+func laid[T any](below, above []T, nameOf func(*T) string, replaced func(name string)) []T {
+	all := slices.Clone(below)
+	for i := range above {
+		name := nameOf(&above[i])
+		j := slices.IndexFunc(below, func(b T) bool { return nameOf(&b) == name })
+		if j < 0 {
+			all = append(all, above[i])
+			continue
+		}
+		replaced(name)
+		all[j] = above[i]
+	}
+	return all
+}
+
+// byName are the fields that are not merged as a whole.
+var byName = []string{"Name", "Rules", "Disabled", "Services", "Routes"}
+
 // overlay copies the fields that are set, and calls each with their names as in a file. It excludes
-// three fields by name, so that new fields are merged too.
+// some fields by name, so that new fields are merged too.
 func overlay(below, above reflect.Value, each func(field string)) {
 	for _, f := range reflect.VisibleFields(above.Type()) {
 		value := above.FieldByIndex(f.Index)
-		if !f.IsExported() || f.Name == "Name" || f.Name == "Rules" || f.Name == "Disabled" || none(value) {
+		if !f.IsExported() || slices.Contains(byName, f.Name) || none(value) {
 			continue
 		}
 		each(FieldName(f.Name))
@@ -181,13 +214,13 @@ func FieldName(field string) string {
 	return b.String()
 }
 
-var numbered = regexp.MustCompile(`rules\[(\d+)\]`)
+var numbered = regexp.MustCompile(`(rules|services|routes)\[(\d+)\]`)
 
 // Locate replaces rule numbers in errors of Compile by names and parts, because nobody can see
 // positions in the merged file. The error is still a *rules.Error.
 func (m *Merged) Locate(err error) error {
 	var list *rules.Error
-	if !errors.As(err, &list) || !slices.ContainsFunc(m.From, func(part string) bool { return part != m.From[0] }) {
+	if !errors.As(err, &list) || !m.several {
 		return err
 	}
 	named := func(text string) string { return numbered.ReplaceAllStringFunc(text, m.named) }
@@ -199,11 +232,18 @@ func (m *Merged) Locate(err error) error {
 	return other
 }
 
-// named is the name of a rule instead of its number: rules[7].
+// named is the name of a rule, a service or a route instead of its number: rules[7].
 func (m *Merged) named(place string) string {
-	i, err := strconv.Atoi(numbered.FindStringSubmatch(place)[1])
-	if err != nil || i >= len(m.From) {
-		return place
+	found := numbered.FindStringSubmatch(place)
+	i, err := strconv.Atoi(found[2])
+	switch list := found[1]; {
+	case err != nil:
+	case list == "rules" && i < len(m.From):
+		return fmt.Sprintf("rule %q of %s", m.File.Rules[i].Name, m.From[i])
+	case list == "services" && i < len(m.File.Services):
+		return fmt.Sprintf("service %q", m.File.Services[i].Name)
+	case list == "routes" && i < len(m.File.Routes):
+		return fmt.Sprintf("route %q", m.File.Routes[i].Name)
 	}
-	return fmt.Sprintf("rule %q of %s", m.File.Rules[i].Name, m.From[i])
+	return place
 }

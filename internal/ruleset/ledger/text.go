@@ -49,6 +49,8 @@ func nodeOf(v reflect.Value) *yaml.Node {
 		}
 	case rules.List: // its sets cannot be written in the ledger
 		return nodeOf(reflect.ValueOf(part.Values))
+	case []rules.Translation:
+		return messageOf(part)
 	}
 	switch v.Kind() {
 	case reflect.Struct:
@@ -69,6 +71,18 @@ func nodeOf(v reflect.Value) *yaml.Node {
 		return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: v.String()}
 	}
 	return &yaml.Node{Kind: yaml.ScalarNode, Value: fmt.Sprint(v.Interface())}
+}
+
+// messageOf is a text, or a text for each language.
+func messageOf(list []rules.Translation) *yaml.Node {
+	if len(list) == 1 && list[0].Language == "" {
+		return nodeOf(reflect.ValueOf(list[0].Text))
+	}
+	node := &yaml.Node{Kind: yaml.MappingNode}
+	for _, one := range list {
+		node.Content = append(node.Content, nodeOf(reflect.ValueOf(one.Language)), nodeOf(reflect.ValueOf(one.Text)))
+	}
+	return node
 }
 
 func mappingOf(v reflect.Value) *yaml.Node {

@@ -15,7 +15,7 @@ const odd = `rules:
 - name: all.fields_1-2
   label: "yes"
   match: {method: [GET, POST], host: "*.example.com", path: "/a/{b}/**", client: [10.0.0.0/8], service: "0123", user: "*", route: "GET /a: b #c",
-    header: {X-A: ["1", "true"], X-B: "null"}, query: {q: "~"}, descriptor: {d: ["-"]}}
+    header: {X-A: ["1", "true"], X-B: "null"}, query: {q: "~"}, descriptor: {d: ["-"]}, descriptor_keys: [d, "yes"]}
   group: g
   allow: {client.ip: [10.1.0.0/16, 10.2.0.0/16], header.X-A: "0"}
   deny: {user: "no"}
@@ -25,11 +25,13 @@ const odd = `rules:
   limit: [100/1m, 1000/1h]
   overrides: [{key: ["1.2.3.4", "*"], limit: 60/1m}, {key: ["1e3", ": "], limit: [70/1m, 71/1h]}]
   cost: {from: header.X-Cost, default: 2, max: 50, settle: bytes}
+  charge: full
   mode: enforce
   enforce_percent: 0
   local_ceiling: 1.25
   on_store_error: deny
   response: {status: 420, fields: none, body: "slow down\n{retry_after} s # \"é\"\n", content_type: text/plain}
+  message: {zh-CN: "# 否", en: "no: {rule}"}
 - name: second
   schedule: [{days: [mon-fri, sun], hours: 09:00-18:00, zone: Asia/Shanghai}, {days: sat}]
   key: user
@@ -38,7 +40,8 @@ const odd = `rules:
   label: "登录 # 不是注释"
   ban: {after: 5 refusals within 1m, for: 10m, then: [1h, 1d], forget: 8d}
   candidate: {limit: 60/1m, algorithm: fixed_window, key: [client.ip v4/24 v6/48, user]}
-- {name: third, key: client.ip, limit: 10/1m, lease_percent: 7}
+- {name: third, key: client.ip, limit: 10/1m, lease_percent: 7, message: "~"}
+- {name: failures, key: client.ip, limit: fixed_window 10/1m, count_if: {status: ["401", 5xx], header: {X-Login: ["no"]}}}
 - {name: fourth, limit: concurrency 5 ttl 1m, hold_until: done}
 `
 

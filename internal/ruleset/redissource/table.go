@@ -177,6 +177,9 @@ func (t *table) put(key string, r reading) {
 }
 
 func found(prefix, key string, fields map[string]string) *examined {
+	if _, is := fields[configType]; is {
+		return examineForward(key, strings.TrimPrefix(key, prefix), fields)
+	}
 	return examine(key, nameOf(strings.TrimPrefix(key, prefix)), fields)
 }
 
@@ -289,6 +292,7 @@ type collection struct {
 	leftOut int                     // rules that are not in force as they were read last
 	names   map[string]string       // maps names to keys; nil: each rule is named after its key
 	targets map[duplicateKey]string // maps targets to their first keys
+	routes  map[string]*entry       // by key
 }
 
 // Of two rules with equal duplicateKeys only one applies.
@@ -307,7 +311,8 @@ func (t *table) collect() ruleset.Update {
 	g.wrong.Add(t.messageProblems...)
 	sum, buffer := sha256.New(), []byte(nil)
 	for _, e := range all {
-		if rec := e.current(); rec != nil && rec.spec.Name != strings.TrimPrefix(e.key, t.prefix) {
+		if rec := e.current(); rec != nil && rec.spec != nil &&
+			rec.spec.Name != strings.TrimPrefix(e.key, t.prefix) {
 			g.names = make(map[string]string, len(all))
 			break
 		}
@@ -315,7 +320,10 @@ func (t *table) collect() ruleset.Update {
 	for _, e := range all {
 		e.inForce = false
 		if rec := e.current(); rec != nil && rec.enabled {
-			if !g.take(e.key, rec) {
+			switch {
+			case rec.forward != nil:
+				g.forward(e, rec.forward)
+			case !g.take(e.key, rec):
 				g.leftOut++
 				continue
 			}
@@ -340,6 +348,7 @@ func (t *table) collect() ruleset.Update {
 			g.wrong.Add(p)
 		}
 	}
+	g.takeRoutes()
 	return ruleset.Update{File: g.file, Revision: hex.EncodeToString(sum.Sum(nil)[:8]), Warning: g.wrong.OrNil(),
 		LeftOut: g.leftOut}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/weirproject/weir/internal/ruleset/ledger"
 	"github.com/weirproject/weir/internal/server/web"
 	"github.com/weirproject/weir/internal/telemetry"
+	"github.com/weirproject/weir/observe"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -39,6 +40,10 @@ type Server struct {
 	Access   *web.Access               // nil: everybody has access; listen on loopback only
 	Log      *slog.Logger              // logs writes; nil: none
 	Mark     func(telemetry.Mark)      // records writes; nil: nobody does
+
+	// Services and Routes are the state of the gateway; nil: none.
+	Services func() []observe.Service
+	Routes   func() []observe.Route
 
 	Telemetry telemetry.Reader // nil: off, and requests that need it are refused
 	Streams   *web.Streams     // of samples; nil: own ones

@@ -24,6 +24,7 @@ import (
 	"github.com/weirproject/weir/internal/server/admin"
 	"github.com/weirproject/weir/internal/server/web"
 	"github.com/weirproject/weir/memstore"
+	"github.com/weirproject/weir/observe"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -108,6 +109,13 @@ func memory(t testing.TB) *world {
 func (w *world) start(access ...web.Config) *client {
 	w.t.Helper()
 	server := w.server
+	server.Services = func() []observe.Service {
+		down := observe.Address{URL: "http://10.0.0.1:8080", Weight: 3, EjectedFor: 9.5, Failures: 5, Ejections: 1}
+		return []observe.Service{{Name: "order", Addresses: []observe.Address{down}, Retries: 2}}
+	}
+	server.Routes = func() []observe.Route {
+		return []observe.Route{{Name: "pay", Service: "order", Requests: 4, Forwarded: 3}}
+	}
 	for _, config := range access {
 		var err error
 		if server.Access, err = web.NewAccess(config); err != nil {
@@ -728,6 +736,7 @@ func TestAnswersMatchOpenAPIDocument(t *testing.T) {
 }
 
 func everyStatus(t *testing.T, w *world, c, guarded *client) {
+	c.ask("GET services", "").has(200, `"name": "order"`, `"ejected_for": 9.5`, `"forwarded": 3`)
 	c.ask("PUT rules/login?why=night", login("5/1m"), isNew, "*").has(200)
 	c.ask("PUT rules/login", login("6/1m"), match, `"7"`).has(412)
 	c.ask("PUT rules/login", login("6/1m")).has(428)

@@ -112,6 +112,8 @@ func ledgerOperations() []operation {
 		{method: post, path: "explain", id: "explain", run: (*handler).explain, answer: Explanation{},
 			body:    map[string]any{"application/json": Question{}},
 			summary: "Show the rules, limits, bans and exceptions of a key, an address or a request"},
+		{method: get, path: "services", id: "listServices", run: (*handler).listServices, answer: Services{},
+			summary: "Show the services and routes of this server's gateway, with the health of addresses"},
 		reloading,
 		{method: get, path: "openapi.json", id: "openapi", run: (*handler).openAPI,
 			answer: web.Schema{"type": "object"}, summary: "This document"},

@@ -3,6 +3,7 @@ package admin
 import (
 	"time"
 
+	"github.com/weirproject/weir/observe"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -117,6 +118,12 @@ type ReloadedSource struct {
 	Name     string `json:"name"`
 	Revision string `json:"revision"`
 	Rules    int    `json:"rules"`
+}
+
+// Services are the services and routes of a gateway.
+type Services struct {
+	Services []observe.Service `json:"services"`
+	Routes   []observe.Route   `json:"routes"`
 }
 
 // Restored lists the entries that were written back.

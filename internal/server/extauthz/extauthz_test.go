@@ -2,9 +2,12 @@ package extauthz_test
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 	"unicode/utf8"
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -201,6 +204,29 @@ func TestStoreErrors(t *testing.T) {
 		if want != 0 && answer.GetDeniedResponse().GetStatus().GetCode() != 503 {
 			t.Errorf("%s: %v, want 503", policy, answer)
 		}
+	}
+}
+
+// frozen is a store that never answers.
+type frozen struct{ weir.Store }
+
+func (frozen) Decide(ctx context.Context, _ []weir.Claim, _ int64, _ []weir.Decision) (int64, error) {
+	<-ctx.Done()
+	return 0, fmt.Errorf("%w: %w", weir.ErrUnavailable, ctx.Err())
+}
+
+// TestTheAnswerComesBeforeTheDeadline: a late one would be an error for Envoy, whatever on_store_error says.
+func TestTheAnswerComesBeforeTheDeadline(t *testing.T) {
+	for policy, want := range map[string]int32{"allow": 0, "deny": int32(codes.Unavailable)} {
+		synctest.Test(t, func(t *testing.T) {
+			s := serviceOn(t, frozen{memstore.New()}, strings.Replace(perIP, "1/1h", "1/1h, on_store_error: "+policy, 1))
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+			defer cancel()
+			answer, err := s.Check(ctx, request("203.0.113.7", "GET", "/"))
+			if err != nil || answer.Status.Code != want || ctx.Err() != nil {
+				t.Errorf("%s: %v, %v, %v", policy, answer, err, ctx.Err())
+			}
+		})
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/weirproject/weir/clientaddr"
 	"github.com/weirproject/weir/internal/gatetest"
 	"github.com/weirproject/weir/internal/redistest"
+	"github.com/weirproject/weir/internal/redistest/envoytest"
 	"github.com/weirproject/weir/internal/server/forwardauth"
 	"github.com/weirproject/weir/memstore"
 )
@@ -58,6 +59,40 @@ func replaced(t *testing.T, text string, pairs ...string) string {
 	return text
 }
 
+// envoyOf is the configuration of docs/envoy.md with another first filter and a cluster for HTTP.
+func envoyOf(t *testing.T, filter string) string {
+	t.Helper()
+	bootstrap := regexp.MustCompile("(?s)```yaml\n(static_resources:.*?)```").FindStringSubmatch(read(t, "docs/envoy.md"))[1]
+	const indent = "\n                    "
+	before, rest, _ := strings.Cut(bootstrap, "- name: envoy.filters.http.ratelimit")
+	_, after, ok := strings.Cut(rest, "- name: envoy.filters.http.router")
+	if !ok {
+		t.Fatal("docs/envoy.md has another order of filters")
+	}
+	config := before + "- " + strings.ReplaceAll(strings.TrimSpace(filter), "\n", indent) + indent[:len(indent)-2] +
+		"- name: envoy.filters.http.router" + after
+	return regexp.MustCompile(`(?s)      typed_extension_protocol_options:.*?(      load_assignment:)`).ReplaceAllString(config, "$1")
+}
+
+func TestEnvoy(t *testing.T) {
+	filter := replaced(t, blocks(t, "yaml", 3)[1], "x-api-key", "x-pass")
+	for name, filter := range map[string]string{
+		"open":   filter,
+		"closed": replaced(t, filter, "failure_mode_allow: true", "failure_mode_allow: false\n  status_on_error: {code: ServiceUnavailable}"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStreet(t)
+			_, weir, _ := net.SplitHostPort(s.weir)
+			_, service, _ := net.SplitHostPort(s.service)
+			e := envoytest.Start(t, envoyOf(t, filter), "address: 0.0.0.0", "address: 127.0.0.1", "port_value: 10000", "port_value: 0",
+				"port_value: 8082", "port_value: "+weir, "port_value: 3000", "port_value: "+service)
+			s.proxy = e.Address("in")
+			s.wants(name == "open")
+		})
+	}
+}
+
 // A street has a service, a limiter that can be killed, and the address for a proxy.
 type street struct {
 	t                    *testing.T
@@ -67,7 +102,7 @@ type street struct {
 }
 
 func newStreet(t *testing.T) *street {
-	set := gatetest.Rules(t, blocks(t, "yaml", 2)[0]+
+	set := gatetest.Rules(t, blocks(t, "yaml", 3)[0]+
 		"  - {name: login, match: {method: POST, path: /login}, limit: sliding_log 1/1m}\nallow: {header.X-Pass: [friend]}\n")
 	clients, err := clientaddr.New(set.TrustedProxies())
 	if err != nil {

@@ -209,7 +209,8 @@ func TestSentRequestsAreNotRetried(t *testing.T) {
 	g := routed(t, fmt.Sprintf("services: [{name: s, retries: 3, addresses: [http://%s, http://%s]}]\n"+
 		"routes: [{name: r, service: s}]\nrules: []", one, other), "")
 	for i, request := range []string{"POST a.example /", "PUT a.example /", "GET a.example /"} {
-		if got := g.ask(t, request, "x"); !strings.HasPrefix(got, "502 ") {
+		body := strings.Repeat("x", 2-i) // none of GET
+		if got := g.ask(t, request, body); !strings.HasPrefix(got, "502 ") {
 			t.Error(got)
 		}
 		if n := heads.Load(); n != int64(i+1) {

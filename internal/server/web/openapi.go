@@ -252,7 +252,7 @@ func (d *document) fields(t reflect.Type, properties Schema) (required []string)
 			continue
 		}
 		name, options, _ := strings.Cut(field.Tag.Get("json"), ",")
-		if name == "" {
+		if name == "" || name == "-" {
 			continue
 		}
 		optional := options == "omitzero" || options == "omitempty"
