@@ -28,6 +28,9 @@
 // leaves them out. DecideBatch decides many requests in one call, and shadow rules and candidates in a
 // second one, when the outcomes are known. After an error of the store there are no further calls.
 //
+// DecideTogether decides several requests as one: their enforced claims are one call, in which equal claims are added
+// up. Rules with charge: full take a second call if a request does not fit, and a third for the rest of its cost.
+//
 // # Bans
 //
 // A rule with a ban has one more claim in the decision, of cost 0, which refuses banned keys at no extra
@@ -82,6 +85,9 @@ type Option func(*Gate)
 // WithLocal sets the store that decides rules with on_store_error: local while the store does not answer: an
 // embedded one that belongs to this process.
 func WithLocal(local weir.Store) Option { return func(g *Gate) { g.local = local } }
+
+// WithClock sets the clock of rules' schedules, for tests and replays; the store has a clock of its own.
+func WithClock(now func() time.Time) Option { return func(g *Gate) { g.now = now } }
 
 // WithObserver calls observe with each verdict before Decide returns. It runs on the request's goroutine,
 // concurrently with others: it must be fast, and must not keep the verdict.

@@ -16,11 +16,11 @@ type Override struct {
 }
 
 // limits are the limits of a rule for a request.
-func (a *Ask) limits(rule *rules.Rule, own []*weir.Limit) ([]*weir.Limit, error) {
-	if a.Override == nil || len(own) == 0 || !rule.Described() {
+func (o *Override) limits(rule *rules.Rule, own []*weir.Limit) ([]*weir.Limit, error) {
+	if len(own) == 0 || !rule.Described() {
 		return own, nil
 	}
-	limit, err := weir.NewLimit(own[0].Name(), a.Override.in(own[0].Spec()))
+	limit, err := weir.NewLimit(own[0].Name(), o.in(own[0].Spec()))
 	if err != nil {
 		return nil, err
 	}

@@ -355,16 +355,17 @@ func (j *joint) settle(ctx context.Context, g *Gate, questions []Question, passe
 
 // spend charges the spent units of all requests in one call.
 func (j *joint) spend(ctx context.Context, g *Gate, questions []Question) {
-	if j.gather(g, questions, Spent, 1) != nil || j.all.enforced == 0 { // begin has checked it
+	if j.gather(g, questions, Spent, 1) != nil { // begin has checked it
 		return
 	}
-	all := &j.all
-	if all.Err = g.store.Charge(ctx, all.claims, all.decisions); all.Err == nil {
-		all.decided(0, all.enforced, g.store, 1)
-	} else {
-		g.spendLocally(ctx, all)
+	if all := &j.all; all.enforced > 0 {
+		if all.Err = g.store.Charge(ctx, all.claims, all.decisions); all.Err == nil {
+			all.decided(0, all.enforced, g.store, 1)
+		} else {
+			g.spendLocally(ctx, all)
+		}
+		j.scatter(questions)
 	}
-	j.scatter(questions)
 	for i := range questions {
 		q := &questions[i]
 		v := q.Verdict

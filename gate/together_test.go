@@ -1,6 +1,7 @@
 package gate_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -418,5 +419,46 @@ rules:
 	var input *weir.InputError
 	if err := g.DecideTogether(t.Context(), []gate.Question{q}); !errors.As(err, &input) {
 		t.Errorf("an override without numbers: %v", err)
+	}
+}
+
+// down is a store that answers nothing.
+type down struct{ weir.Store }
+
+func (down) Decide(context.Context, []weir.Claim, int64, []weir.Decision) (int64, error) {
+	return 0, weir.ErrUnavailable
+}
+func (down) Charge(context.Context, []weir.Claim, []weir.Decision) error { return weir.ErrUnavailable }
+func (down) Refund(context.Context, []weir.Claim, weir.Instant, []weir.Decision) error {
+	return weir.ErrUnavailable
+}
+
+// TestSpentAndGivenBackWithoutTheStore: what is spent is charged to the local store; what is given back stays charged.
+func TestSpentAndGivenBackWithoutTheStore(t *testing.T) {
+	g := open(t, down{memstore.New()}, `rules: [{name: r, key: [descriptor.a], limit: fixed_window 10/1h}]`)
+	d := described{"a": "x"}
+	q := together(t, g, part(d, 15, gate.Spent))
+	if v := q[0].Verdict; v.Outcome != gate.Passed || !v.Degraded() {
+		t.Errorf("spent: %v for %v", v.Outcome, v.Reason)
+	}
+	q = together(t, g, part(d, 5, gate.GivenBack))
+	if v := q[0].Verdict; v.Outcome != gate.Passed || v.Reason != gate.StoreFailed || !v.Degraded() {
+		t.Errorf("given back: %v for %v", v.Outcome, v.Reason)
+	}
+	if v := together(t, g, part(d, 1, gate.Decided))[0].Verdict; v.Outcome != gate.Refused {
+		t.Errorf("after 15 of 10 were spent: %v for %v", v.Outcome, v.Reason)
+	}
+}
+
+// TestSpentIsChargedToShadowRules: beyond their limits too.
+func TestSpentIsChargedToShadowRules(t *testing.T) {
+	g := open(t, memstore.New(), `rules: [{name: tried, mode: shadow, limit: fixed_window 10/1h}]`)
+	together(t, g, part(described{}, 15, gate.Spent))
+	if v := together(t, g, part(described{}, 1, gate.Decided))[0].Verdict; v.Len() != 1 || v.At(0).Granted != 0 {
+		t.Errorf("%d checks after 15 of 10 were spent", v.Len())
+	}
+	together(t, g, part(described{}, 6, gate.GivenBack))
+	if v := together(t, g, part(described{}, 1, gate.Decided))[0].Verdict; v.Len() != 1 || v.At(0).Granted != 1 {
+		t.Errorf("%d checks after 6 were given back", v.Len())
 	}
 }

@@ -341,9 +341,11 @@ func (v *Verdict) apply(rule *rules.Rule, r *rules.Request, ask *Ask, tried bool
 	}
 	// Stores do not keep keys, so keys may be in a reused buffer.
 	key := unsafe.String(&v.keys[start], len(v.keys)-start)
-	limits, err := ask.limits(rule, rule.LimitsFor(r, own))
-	if err != nil {
-		return wouldFail, err
+	limits := rule.LimitsFor(r, own)
+	if ask.Override != nil {
+		if limits, err = ask.Override.limits(rule, limits); err != nil {
+			return wouldFail, err
+		}
 	}
 	for _, limit := range limits {
 		v.add(rule, weir.Claim{Key: key, Limit: limit, Cost: cost})

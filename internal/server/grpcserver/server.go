@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"runtime"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -37,6 +36,8 @@ const (
 	maxMetadata = 16 << 10
 	// maxStreams is the most calls at a time on a connection. Envoy opens another connection beyond it.
 	maxStreams = 1000
+	// streamWorkers is the number of goroutines that are kept for calls: a new one for each call grows a new stack.
+	streamWorkers = 32
 	// handshake is the time for the beginning of a connection, TLS included.
 	handshake = 10 * time.Second
 	// minPing is the shortest interval of a client's pings. Clients that ping more often are disconnected, which
@@ -93,7 +94,7 @@ func New(c Config, services ...Service) *Server {
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.ConnectionTimeout(handshake),
 		grpc.SharedWriteBuffer(true),
-		grpc.NumStreamWorkers(uint32(runtime.GOMAXPROCS(0))), // a new goroutine for each call grows a new stack
+		grpc.NumStreamWorkers(streamWorkers),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPing, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{
 			MaxConnectionAge:      maxAge,

@@ -8,35 +8,14 @@ import (
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-	"google.golang.org/grpc"
-
-	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/internal/server/rls"
-	"github.com/weirproject/weir/memstore"
-	"github.com/weirproject/weir/rules"
 )
-
-// A registrar keeps the service that is registered.
-type registrar struct {
-	service ratelimit.RateLimitServiceServer
-}
-
-func (r *registrar) RegisterService(_ *grpc.ServiceDesc, service any) {
-	r.service = service.(ratelimit.RateLimitServiceServer)
-}
 
 // TestAPassAllocatesItsAnswer: one piece of memory for its messages, and the text of RateLimit.
 func TestAPassAllocatesItsAnswer(t *testing.T) {
-	set, err := rules.Load("rules.yaml", []byte(`
+	const text = `
 rules: [{name: per-ip, match: {service: kit, descriptor: {remote_address: "*"}}, key: [client.ip], limit: 1000000/1s}]
-`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	g, err := gate.New(memstore.New(), set, gate.WithLocal(memstore.New()))
-	if err != nil {
-		t.Fatal(err)
-	}
+`
 	for name, tt := range map[string]struct {
 		options    rls.Options
 		descriptor *common.RateLimitDescriptor
@@ -49,11 +28,10 @@ rules: [{name: per-ip, match: {service: kit, descriptor: {remote_address: "*"}},
 		"a look":          {rls.Options{}, hits(of("remote_address", "203.0.113.7"), 0), 2},
 		"no rule":         {rls.Options{}, of("nothing", "matches"), 1},
 	} {
-		var r registrar
-		rls.New(g, tt.options)(&r)
+		service := serviceOf(t, text, tt.options)
 		request := &ratelimit.RateLimitRequest{Domain: "kit", Descriptors: []*common.RateLimitDescriptor{tt.descriptor}}
 		if n := testing.AllocsPerRun(1000, func() {
-			if _, err := r.service.ShouldRateLimit(context.Background(), request); err != nil {
+			if _, err := service.ShouldRateLimit(context.Background(), request); err != nil {
 				t.Fatal(err)
 			}
 		}); n != tt.want {

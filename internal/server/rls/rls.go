@@ -12,6 +12,7 @@ import (
 	"errors"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/internal/pause"
 )
 
 // Options change the answers. The zero Options are the usual ones.
@@ -60,6 +62,7 @@ func (s *service) ShouldRateLimit(ctx context.Context, r *ratelimit.RateLimitReq
 	if err := s.gate.DecideTogether(ctx, c.questions); err != nil {
 		return nil, refused(err)
 	}
+	s.finish(ctx, c)
 	if s.Unavailable && c.failed() {
 		return nil, status.Error(codes.Unavailable, "the store does not answer, and a rule has on_store_error: deny")
 	}
@@ -73,6 +76,27 @@ func refused(err error) error {
 		return status.Error(codes.InvalidArgument, input.Error())
 	}
 	return status.FromContextError(err).Err()
+}
+
+// finish releases concurrency limits, since the end of a request is not reported: a call looks for a free unit, and
+// holds none. Then it waits for the turn in a leaky queue, for at most three quarters of the time that its caller has.
+func (s *service) finish(ctx context.Context, c *call) {
+	var delay time.Duration
+	for i := range c.questions {
+		v := c.questions[i].Verdict
+		if v.Holds() { // if that fails, the lease ends by itself
+			_ = s.gate.Release(context.WithoutCancel(ctx), v.Receipt())
+		}
+		if v.Outcome == gate.Passed && v.Granted > 0 && c.questions[i].Act == gate.Decided {
+			delay = max(delay, v.Delay)
+		}
+	}
+	if end, ok := ctx.Deadline(); ok {
+		delay = min(delay, time.Until(end)*3/4)
+	}
+	if delay > 0 {
+		pause.For(delay, ctx.Done())
+	}
 }
 
 // failed reports whether a rule refuses because the store does not answer.

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
@@ -428,6 +429,61 @@ func FuzzCalls(f *testing.F) {
 			}
 		default:
 			t.Error(err)
+		}
+	})
+}
+
+// TestAConcurrencyLimitHoldsNothing: Envoy does not report the end of a request.
+func TestAConcurrencyLimitHoldsNothing(t *testing.T) {
+	client := dial(t, memstore.New(), `rules: [{name: busy, limit: concurrency 1 ttl 1h}]`, rls.Options{})
+	for i := range 3 {
+		if got := ask(t, client, of("a", "x"), of("b", "x")).GetOverallCode(); got != ratelimit.RateLimitResponse_OVER_LIMIT {
+			t.Errorf("call %d of two descriptors, which need two units: %v", i, got)
+		}
+		if got := ask(t, client, of("a", "x")).GetOverallCode(); got != ratelimit.RateLimitResponse_OK {
+			t.Errorf("call %d: %v", i, got)
+		}
+	}
+}
+
+// A registrar keeps the service that is registered.
+type registrar struct {
+	service ratelimit.RateLimitServiceServer
+}
+
+func (r *registrar) RegisterService(_ *grpc.ServiceDesc, service any) {
+	r.service = service.(ratelimit.RateLimitServiceServer)
+}
+
+// serviceOf is the service itself, without a connection.
+func serviceOf(t *testing.T, text string, options rls.Options) ratelimit.RateLimitServiceServer {
+	t.Helper()
+	set, err := rules.Load("rules.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := gate.New(memstore.New(), set, gate.WithLocal(memstore.New()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r registrar
+	rls.New(g, options)(&r)
+	return r.service
+}
+
+// TestALeakyQueueDelaysTheAnswer: until the turn of the request, or for three quarters of the time that its caller
+// waits.
+func TestALeakyQueueDelaysTheAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		service := serviceOf(t, `rules: [{name: queue, limit: leaky_queue 1/1s queue 9}]`, rls.Options{})
+		for i, want := range []time.Duration{0, time.Second, 1500 * time.Millisecond} {
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+			began := time.Now()
+			r, err := service.ShouldRateLimit(ctx, &ratelimit.RateLimitRequest{Domain: "kit",
+				Descriptors: []*common.RateLimitDescriptor{hits(of("a", "x"), []uint64{1, 1, 3}[i])}})
+			if cancel(); err != nil || r.GetOverallCode() != ratelimit.RateLimitResponse_OK || time.Since(began) != want {
+				t.Errorf("call %d: %s %v after %v, want %v", i, said(r), err, time.Since(began), want)
+			}
 		}
 	})
 }
