@@ -2,14 +2,10 @@ package gate
 
 import (
 	"context"
-	"time"
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/rules"
 )
-
-// WithClock replaces time.Now for schedules and comparisons.
-func WithClock(now func() time.Time) Option { return func(g *Gate) { g.now = now } }
 
 // DecideCrowd decides so many claims of a rule, which no set of rules that compiles would have.
 func (g *Gate) DecideCrowd(ctx context.Context, rule *rules.Rule, keys []string, v *Verdict) error {

@@ -86,6 +86,9 @@ type Option func(*Gate)
 // embedded one that belongs to this process.
 func WithLocal(local weir.Store) Option { return func(g *Gate) { g.local = local } }
 
+// WithClock sets the clock of rules' schedules, for tests and replays; the store has a clock of its own.
+func WithClock(now func() time.Time) Option { return func(g *Gate) { g.now = now } }
+
 // WithObserver calls observe with each verdict before Decide returns. It runs on the request's goroutine,
 // concurrently with others: it must be fast, and must not keep the verdict.
 func WithObserver(observe func(*Verdict)) Option {

@@ -11,6 +11,7 @@ import (
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/httplimit"
+	"github.com/weirproject/weir/internal/ratefields"
 	"github.com/weirproject/weir/pathform"
 	"github.com/weirproject/weir/rules"
 )
@@ -48,9 +49,9 @@ func (l *byLimiter) decide(ctx context.Context, call *Call, a *admission) {
 		return
 	}
 	for _, limit := range l.limiter.Limits() {
-		one := check{limit: limit, fields: l.fields}
+		one := check{Limit: limit, Style: ratefields.Style(l.fields)}
 		if limit == a.event.Answer.Limit {
-			one.decision = &a.event.Answer.Decision
+			one.Decision = &a.event.Answer.Decision
 		}
 		a.checks = append(a.checks, one)
 	}
@@ -156,17 +157,10 @@ func (d *byRules) decide(ctx context.Context, call *Call, a *admission) {
 func (a *admission) take(v *gate.Verdict) {
 	for i := range v.Len() {
 		if c := v.At(i); c.Decided && !c.Shadow && !c.Aside {
-			a.checks = append(a.checks, check{c.Claim.Limit, c.Decision, fieldsOf[c.Rule.Response().Fields], c.Ban})
+			style := ratefields.StyleOf(c.Rule.Response().Fields)
+			a.checks = append(a.checks, check{Limit: c.Claim.Limit, Decision: c.Decision, Style: style, Ban: c.Ban})
 		}
 	}
-}
-
-// fieldsOf are the words of a rule's response.fields.
-var fieldsOf = map[string]httplimit.Fields{
-	"draft":     httplimit.Draft,
-	"seconds":   httplimit.Seconds,
-	"unix_time": httplimit.UnixTime,
-	"none":      httplimit.NoFields,
 }
 
 // read is the rules' view of a call.

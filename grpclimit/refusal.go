@@ -15,18 +15,13 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/weirproject/weir"
-	"github.com/weirproject/weir/httplimit"
 	"github.com/weirproject/weir/internal/pace"
 	"github.com/weirproject/weir/internal/ratefields"
 )
 
 // Names of metadata.
 const (
-	fieldPolicy   = "ratelimit-policy"
 	fieldLimit    = "ratelimit"
-	fieldXLimit   = "x-ratelimit-limit"
-	fieldXLeft    = "x-ratelimit-remaining"
-	fieldXReset   = "x-ratelimit-reset"
 	fieldRetry    = "retry-after"
 	fieldPushback = "grpc-retry-pushback-ms"
 )
@@ -35,42 +30,15 @@ const (
 const maxPushback = time.Minute
 
 // A check is the result of one limit.
-type check struct {
-	limit    *weir.Limit
-	decision *weir.Decision // nil for limits of a Limiter other than the deciding one
-	fields   httplimit.Fields
-	ban      bool
-}
+type check = ratefields.Check
 
 // describe is the metadata that describes the limits; nil if there is none.
-func describe(checks []check, granted bool) metadata.MD {
-	var policy, limits []byte
-	var worst *check
-	for i := range checks {
-		c := &checks[i]
-		switch c.fields {
-		case httplimit.Draft:
-			if !c.ban { // a ban has no quota
-				policy = ratefields.AppendPolicy(policy, c.limit)
-			}
-			if c.decision != nil {
-				limits = ratefields.AppendLimit(limits, c.limit, c.decision, granted)
-			}
-		case httplimit.Seconds, httplimit.UnixTime:
-			if c.decision != nil && (worst == nil || weir.Worse(c.decision, worst.decision)) {
-				worst = c
-			}
+func describe(checks []check, granted bool) (fields metadata.MD) {
+	for name, value := range ratefields.Describe(checks, granted) {
+		if fields == nil {
+			fields = make(metadata.MD)
 		}
-	}
-	var fields metadata.MD
-	if len(limits) > 0 {
-		fields = metadata.MD{fieldPolicy: {string(policy)}, fieldLimit: {string(limits)}}
-	}
-	if worst != nil {
-		d := worst.decision
-		x := metadata.Pairs(fieldXLimit, integer(worst.limit.Most()), fieldXLeft, integer(d.Remaining),
-			fieldXReset, integer(ratefields.Reset(d, worst.fields == httplimit.UnixTime)))
-		fields = metadata.Join(fields, x)
+		fields.Set(name, value)
 	}
 	return fields
 }
@@ -117,14 +85,14 @@ func (a *admission) exceed() {
 func (a *admission) violations() (list []*errdetails.QuotaFailure_Violation) {
 	for i := range a.checks {
 		c := &a.checks[i]
-		hidden := a.event.Rule != nil && c.fields == httplimit.NoFields
-		if hidden || c.decision == nil || c.decision.RetryAfter == 0 {
+		hidden := a.event.Rule != nil && c.Style == ratefields.None
+		if hidden || c.Decision == nil || c.Decision.RetryAfter == 0 {
 			continue
 		}
-		v := &errdetails.QuotaFailure_Violation{Subject: c.limit.Name(), Description: "banned", QuotaId: c.limit.Name()}
-		if !c.ban {
-			v.Description = fmt.Sprintf("%s, of which %d are left", c.limit, c.decision.Remaining)
-			v.QuotaValue = c.limit.Most()
+		v := &errdetails.QuotaFailure_Violation{Subject: c.Limit.Name(), Description: "banned", QuotaId: c.Limit.Name()}
+		if !c.Ban {
+			v.Description = fmt.Sprintf("%s, of which %d are left", c.Limit, c.Decision.Remaining)
+			v.QuotaValue = c.Limit.Most()
 		}
 		list = append(list, v)
 	}

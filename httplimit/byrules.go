@@ -207,17 +207,8 @@ func bodyOf(rule *rules.Rule) Body {
 	}
 }
 
-func fieldsOf(c gate.Check) Fields {
-	switch c.Rule.Response().Fields {
-	case "seconds":
-		return Seconds
-	case "unix_time":
-		return UnixTime
-	case "none":
-		return NoFields
-	}
-	return Draft
-}
+// fieldsOf relies on Fields having the order of ratefields.Style.
+func fieldsOf(c gate.Check) Fields { return Fields(ratefields.StyleOf(c.Rule.Response().Fields)) }
 
 // followUp is the follow-up of a granted verdict, or nil.
 func (d *byRules) followUp(v *gate.Verdict) *followUp {

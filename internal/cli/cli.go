@@ -33,14 +33,19 @@ func Run(system *System) (code int) {
 	root := newRoot(system)
 	root.SetArgs(system.Args[1:])
 	err := root.Execute()
+	system.report(err)
+	return codeOf(err)
+}
+
+// report prints an error.
+func (s *System) report(err error) {
 	var mistakes *rules.Error
 	switch text := message(err); {
 	case errors.As(err, &mistakes): // begins with file:line:column, which editors find
-		fmt.Fprintln(system.Err, mistakes)
+		fmt.Fprintln(s.Err, mistakes)
 	case text != "":
-		fmt.Fprintln(system.Err, "weir: "+text)
+		fmt.Fprintln(s.Err, "weir: "+text)
 	}
-	return codeOf(err)
 }
 
 // message is the printed text of an error, without the name of the package that returned it.
@@ -82,9 +87,10 @@ allow. Limits are counted in this process, or in a Redis that several processes 
 	root.SetErr(system.Err)
 	root.SetFlagErrorFunc(flagError)
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.AddCommand(newServe(system), newCheck(system), newExplain(system), newSchema(), newHealth(system),
-		newRules(system), newOverride(system), newBlock(system), newAllow(system), newKeys(system), newBans(system),
-		newAudit(system), newStats(system), newTop(system), newVersion(), newCompletion())
+	root.AddCommand(newServe(system), newCheck(system), newTest(system), newExplain(system), newSchema(),
+		newHealth(system), newRules(system), newOverride(system), newBlock(system), newAllow(system),
+		newKeys(system), newBans(system), newAudit(system), newStats(system), newTop(system), newVersion(),
+		newCompletion())
 	for _, command := range root.Commands() {
 		command.DisableFlagsInUseLine = true
 	}

@@ -68,6 +68,12 @@ func TestExamples(t *testing.T) {
 	write(t, dir, "weir.yaml", "path_form: strict\nrules:\n  - {name: per-ip, key: [client.ip], limit: 5/10s}\n"+
 		"  - {name: login, match: {path: /login}, key: [client.ip], limit: 5/1m, ban: {after: 5 refusals within 10m, for: 15m}}\n")
 	write(t, dir, "login.rule", login("5/1m"))
+	tested := "rules: [{name: a, limit: 5/10s}]\ntests:\n  - {name: burst, requests: [{repeat: 6, expect: {passed: 5}}]}\n"
+	write(t, dir, "login.test.yaml", tested)
+	if err := os.Mkdir(filepath.Join(dir, "tests"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	write(t, dir, "tests/a.yaml", tested)
 	write(t, dir, "token", "0123456789abcdef")
 	write(t, dir, "audit.log", `{"at":"2026-11-22T17:00:00Z","node":"a","outcome":"refused","rule":"login"}`+"\n")
 	if err := os.MkdirAll(filepath.Join(dir, ".local/share/bash-completion/completions"), 0o700); err != nil {
@@ -77,7 +83,7 @@ func TestExamples(t *testing.T) {
 	here := call{dir: dir, env: []string{"HOME=" + dir, "WEIR_HTTP=127.0.0.1:0", "WEIR_GATEWAY=127.0.0.1:0"}}
 	running := here.serve(t, "--http", "127.0.0.1:0", "--gateway", "off", "--config", "weir.yaml")
 	all := 0
-	for _, command := range slices.Concat([]string{"", "serve", "check", "explain", "health", "schema", "version", "completion", "audit", "audit query", "audit tail"}, operators) {
+	for _, command := range slices.Concat([]string{"", "serve", "check", "test", "explain", "health", "schema", "version", "completion", "audit", "audit query", "audit tail"}, operators) {
 		list := examples(t, command)
 		if command == "" {
 			list = append(list, shown(t)...)
@@ -136,7 +142,7 @@ var (
 func TestFlagsOfThePagesExist(t *testing.T) {
 	t.Parallel()
 	var known []string
-	for _, command := range slices.Concat([]string{"serve", "check", "explain", "health", "rules restore", "rules edit", "audit query", "audit tail", "top"}, operators) {
+	for _, command := range slices.Concat([]string{"serve", "check", "test", "explain", "health", "rules restore", "rules edit", "audit query", "audit tail", "top"}, operators) {
 		_, text, _ := strings.Cut(call{}.run(t, append(strings.Fields(command), "--help")...).out, "Flags:\n")
 		for _, flag := range flagLine.FindAllStringSubmatch(text, -1) {
 			known = append(known, flag[1])

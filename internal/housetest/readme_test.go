@@ -356,8 +356,8 @@ func TestRulesThatAreShownAreRules(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, b := range blocks(page, text) {
-			if b.kind != "yaml" || !strings.Contains("\n"+b.text, "\nrules:") {
-				continue
+			if b.kind != "yaml" || !strings.Contains("\n"+b.text, "\nrules:") || page == "docs/testing-rules.md" {
+				continue // internal/cli runs the tests of that page
 			}
 			seen++
 			_, warnings, err := rules.Lint(fmt.Sprintf("%s:%d", page, b.line), []byte(b.text), rules.WithSets())

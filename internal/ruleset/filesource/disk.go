@@ -128,9 +128,13 @@ func Files(path string) (paths []string, err error) {
 }
 
 // isRules excludes names that begin with a dot: links that editors lock files with, and the
-// directories behind a mounted ConfigMap.
+// directories behind a mounted ConfigMap. Files of weir test may lie beside the rules.
 func isRules(name string) bool {
-	return !strings.HasPrefix(name, ".") && (strings.HasSuffix(name, ".yaml") || strings.HasSuffix(name, ".yml"))
+	stem, isYAML := strings.CutSuffix(name, ".yaml")
+	if !isYAML {
+		stem, isYAML = strings.CutSuffix(name, ".yml")
+	}
+	return isYAML && !strings.HasPrefix(name, ".") && !strings.HasSuffix(stem, ".test")
 }
 
 // file reads one file, and at most one byte more than allowed, which Parse reports.

@@ -289,7 +289,7 @@ func TestDirectories(t *testing.T) {
 		want  string // names of rules, or a part of the error
 	}{
 		{"in the order of their names", map[string]string{"b.yaml": rule("b"), "a.yml": rule("z"), "c.yaml": rule("a")}, "z b a"},
-		{"others are left alone", map[string]string{"a.yaml": rule("a"), "README.md": "?", "a.yaml.bak": "?", ".#a.yaml": "?", ".a.yaml.swp": "?"}, "a"},
+		{"others are left alone", map[string]string{"a.yaml": rule("a"), "README.md": "?", "a.yaml.bak": "?", ".#a.yaml": "?", ".a.yaml.swp": "?", "a.test.yaml": "?", "b.test.yml": "?"}, "a"},
 		{"none", map[string]string{"README.md": "?"}, "no files of rules"},
 		{"one of them without rules", map[string]string{"a.yaml": rule("a"), "b.yaml": "rules: []"}, "a"},
 		{"a name twice", map[string]string{"a.yaml": rule("x"), "b.yaml": rule("x")}, `rules.d/b.yaml: rule "x": rules.d/a.yaml has it too; rename one of them`},

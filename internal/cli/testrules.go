@@ -1,0 +1,173 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirproject/weir/internal/engine"
+	"github.com/weirproject/weir/internal/ruletest"
+	"github.com/weirproject/weir/rules"
+)
+
+// A testFlags are the flags of test.
+type testFlags struct {
+	run   string
+	junit string
+	json  bool
+}
+
+func newTest(s *System) *cobra.Command {
+	var f testFlags
+	command := &cobra.Command{
+		Use:   "test [flags] FILE…",
+		Short: "Test rules: requests at times, and what is expected of them",
+		Long: `Run files of tests. A test sends requests to rules at times of a driven clock, and compares the
+decisions with what is expected. Nothing waits, and no server or Redis is asked.
+
+The exit code is 0 if all tests pass, 1 if one fails, and 2 if a file has mistakes, which are
+reported with their lines. The file - is the standard input.`,
+		Example: `  weir test login.test.yaml
+  weir test --run 'burst|night' tests/*.yaml
+  weir test --junit report.xml tests/*.yaml`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usagef("name a file of tests, such as: weir test login.test.yaml")
+			}
+			return testRules(cmd.Context(), s, &f, args)
+		},
+	}
+	flags := command.Flags()
+	flags.SortFlags = false
+	flags.StringVar(&f.run, "run", "", "run only tests whose name matches `REGEXP`")
+	flags.StringVar(&f.junit, "junit", "", "also write the results as JUnit XML to `FILE`")
+	flags.BoolVar(&f.json, "json", false, "print JSON")
+	return command
+}
+
+func testRules(ctx context.Context, s *System, f *testFlags, names []string) error {
+	wanted, err := regexp.Compile(f.run)
+	if err != nil {
+		return usagef("--run is %.80q, which is no regular expression: %v", f.run, err)
+	}
+	report := &ruletest.Report{Files: []ruletest.FileReport{}}
+	broken := false
+	for _, name := range names {
+		if err := testFile(ctx, s, name, wanted, report); err != nil {
+			broken = true
+			s.report(err)
+		}
+	}
+	if err := f.write(s, report); err != nil {
+		return err
+	}
+	switch {
+	case broken:
+		return &exit{code: exitUsage}
+	case report.Passed+report.Failed == 0:
+		return usagef("--run is %.80q, which no test's name matches", f.run)
+	case report.Failed > 0:
+		return &exit{code: exitError}
+	}
+	return nil
+}
+
+// write prints the report, and writes the file of --junit.
+func (f *testFlags) write(s *System, report *ruletest.Report) error {
+	if f.junit != "" {
+		file, err := os.Create(f.junit)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(report.JUnit(file), file.Close()); err != nil {
+			return err
+		}
+	}
+	if f.json {
+		return report.JSON(s.Out)
+	}
+	return report.Text(s.Out)
+}
+
+// testFile runs the tests of a file.
+func testFile(ctx context.Context, s *System, name string, wanted *regexp.Regexp, report *ruletest.Report) error {
+	shown, text, err := engine.ReadFile(s.In, name)
+	if err != nil {
+		return err
+	}
+	file, err := ruletest.Parse(shown, text)
+	if err != nil {
+		return err
+	}
+	set, err := testedRules(ctx, file, name)
+	if err != nil {
+		return err
+	}
+	var results []*ruletest.Result
+	progress := s.progress(shown)
+	for i := range file.Tests {
+		t := &file.Tests[i]
+		if !wanted.MatchString(t.Name) {
+			continue
+		}
+		result, err := file.Run(ctx, set, t, progress)
+		if err != nil {
+			return err
+		}
+		results = append(results, result)
+	}
+	if len(results) > 0 {
+		report.Add(file, results)
+	}
+	return nil
+}
+
+// testedRules are the rules in a file of tests, or those that it names, relative to its directory.
+func testedRules(ctx context.Context, file *ruletest.File, name string) (*rules.Set, error) {
+	from := file.Rules
+	if from == "" {
+		return rules.Load(file.Name, file.Inline(), engine.ListOptions(name)...)
+	}
+	if !engine.IsURL(from) && !filepath.IsAbs(from) && name != "-" {
+		from = filepath.Join(filepath.Dir(name), from)
+	}
+	if engine.IsURL(from) || engine.IsDir(from) {
+		all, err := engine.ReadOnce(ctx, from)
+		if err != nil {
+			return nil, err
+		}
+		return rules.Compile(all, rules.WithSets())
+	}
+	shown, text, err := engine.ReadFile(nil, from)
+	if err != nil {
+		return nil, err
+	}
+	return rules.Load(shown, text, engine.ListOptions(from)...)
+}
+
+// progressEvery is the time between two lines of progress, on a terminal.
+const progressEvery = 2 * time.Second
+
+// progress reports the requests of a long test on a terminal.
+func (s *System) progress(name string) func() {
+	file, ok := s.Err.(*os.File)
+	if !ok {
+		return nil
+	}
+	if info, err := file.Stat(); err != nil || info.Mode()&os.ModeCharDevice == 0 {
+		return nil
+	}
+	n, next := 0, time.Now().Add(progressEvery)
+	return func() {
+		if n++; n%1024 == 0 && time.Now().After(next) {
+			fmt.Fprintf(s.Err, "%s: %d requests\n", name, n)
+			next = time.Now().Add(progressEvery)
+		}
+	}
+}

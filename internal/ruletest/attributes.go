@@ -1,0 +1,27 @@
+package ruletest
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/weirproject/weir/rules"
+)
+
+// attributes gives rules access to the values of a step.
+type attributes struct{ step *Step }
+
+var _ rules.Attributes = attributes{}
+
+// Header is a header field by its canonical name.
+func (a attributes) Header(name string) string { return a.step.Header[name] }
+
+// Query is a query parameter.
+func (a attributes) Query(name string) string { return a.step.Query[name] }
+
+// Cookie is a cookie.
+func (a attributes) Cookie(name string) string { return a.step.Cookie[name] }
+
+// Descriptor is a descriptor.
+func (a attributes) Descriptor(name string) string { return a.step.Descriptor[name] }
+
+func sorted(table map[string]string) []string { return slices.Sorted(maps.Keys(table)) }

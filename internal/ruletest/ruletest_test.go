@@ -1,0 +1,174 @@
+package ruletest_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/weirproject/weir/internal/ruletest"
+	"github.com/weirproject/weir/rules"
+)
+
+// run runs the tests of a text, and returns the failures as text.
+func run(t *testing.T, text string) string {
+	t.Helper()
+	file, err := ruletest.Parse("a.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := rules.Load("a.yaml", file.Inline())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	for i := range file.Tests {
+		result, err := file.Run(t.Context(), set, &file.Tests[i], nil)
+		if err != nil {
+			return err.Error()
+		}
+		for j := range result.Failures {
+			b.WriteString(result.Failures[j].String(file, result.Test))
+		}
+	}
+	return b.String()
+}
+
+const head = `rules:
+  - {name: jobs, match: {path: /jobs}, key: [user], limit: concurrency 1 ttl 1m}
+  - {name: tokens, match: {path: /chat}, limit: sliding_log 100/1h, cost: {default: 40}, response: {fields: seconds}}
+  - {name: queue, match: {path: /queue}, limit: leaky_queue 1/10s queue 5}
+  - {name: night, match: {path: /night}, limit: 1/1h, schedule: {hours: "22:00-06:00", zone: UTC}}
+  - {name: shadow, match: {path: /chat}, limit: 1/1h, mode: shadow}
+start: 2026-03-01T12:00:00Z
+tests:
+  - name: a
+    requests:
+`
+
+// Each step passes as it is, and what it says is compared: with another value it fails.
+func TestStepsAreCompared(t *testing.T) {
+	for name, tt := range map[string]struct{ steps, wrong, other string }{
+		"a lease outlives its time-to-live while it is held": {`
+      - {path: /jobs, user: ann, hold: first, expect: {outcome: passed, remaining: 0}}
+      - {path: /jobs, user: ann, at: 1h, expect: refused}
+      - {path: /jobs, user: bob, at: 1h, expect: passed}
+      - {release: first, at: 1h}
+      - {path: /jobs, user: ann, at: 1h, repeat: 3, expect: passed}`,
+			"user: ann, at: 1h, expect: refused", "user: ann, at: 1h, expect: passed"},
+		"a settled cost": {`
+      - {path: /chat, settle: 10, expect: {remaining: 60, headers: {x-ratelimit-limit: 100, X-RateLimit-Remaining: 60}}}
+      - {path: /chat, cost: 90, expect: {outcome: passed, remaining: 0}}`, "settle: 10", "settle: 11"},
+		"a held cost": {`
+      - {path: /chat, hold: a, expect: passed}
+      - {path: /chat, hold: b, expect: passed}
+      - {path: /chat, expect: {outcome: refused, rule: tokens, reason: limit_exceeded, status: 429}}
+      - {release: a, settle: 0}
+      - {path: /chat, expect: passed}`, "settle: 0", "settle: 30"},
+		"a delay": {`
+      - {path: /queue, expect: {delay: 0s}}
+      - {path: /queue, expect: {delay: 10s}}`, "delay: 10s", "delay: 9s"},
+		"a schedule": {`
+      - {path: /night, repeat: 2, expect: {reason: no_rule}}
+      - {path: /night, at: 10h, repeat: 2, expect: {passed: 1}}`, "at: 10h", "at: 9h"},
+		"a path without a form": {`
+      - {path: "/a%zz", expect: {outcome: failed, status: 400}}`, "status: 400", "status: 200"},
+		"a cost beyond the limit": {`
+      - {path: /chat, cost: 101, expect: {retry_after: never, headers: {retry-after: ""}}}`, "never", "1h"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := run(t, head+tt.steps); got != "" {
+				t.Errorf("the test fails:\n%s", got)
+			}
+			other := strings.Replace(tt.steps, tt.wrong, tt.other, 1)
+			if other == tt.steps || run(t, head+other) == "" {
+				t.Errorf("the test passes with %q", tt.other)
+			}
+		})
+	}
+}
+
+func TestMistakesHaveTheirPlaces(t *testing.T) {
+	const test = "tests:\n  - {name: a, requests: [{}]}\n"
+	for text, want := range map[string]string{
+		"":                                           "a.yaml:1:1: the file is empty",
+		"[]":                                         "a.yaml:1:1: the file must be fields",
+		"a: [":                                       "not YAML",
+		"rules: r\n" + test + "---\nb: 1":            "a second document",
+		"rules: &a r\n" + test:                       "a.yaml:1:8: anchors",
+		test:                                         "rules is missing",
+		"rules: r":                                   "tests is missing",
+		"rules: r\nstore: memory\n" + test:           `a.yaml:2:1: unknown field "store" beside the name of a file`,
+		"rules: r\nrules: s\n" + test:                `a.yaml:2:1: "rules" occurs twice`,
+		"rules: r\nstart: today\n" + test:            `a.yaml:2:8: start is "today"; allowed: a time`,
+		"{rules: [], " + "tests: [{name: a}]}":       "each field of the file begins a line of its own",
+		"rules: r\ntests: {}":                        "a.yaml:2:8: tests must be a list",
+		"rules: r\ntests: [{requests: [{}]}]":        "each test needs a name",
+		step("at: 1x"):                               `at is "1x"; allowed: a duration`,
+		step("at: 1ns"):                              `at is "1ns"; allowed: a duration in whole microseconds`,
+		step("at: 99999d"):                           `at is "99999d"`,
+		step("every: 1s"):                            "every needs a repeat",
+		step("repeat: 10000001"):                     "allowed: a whole number from 1 to 10000000",
+		step("repeat: 10000000, every: 36500d"):      "the last repetition is more than",
+		step("client: me"):                           `client is "me"; allowed: an address`,
+		step(`host: "a b"`):                          "host",
+		step("release: x"):                           `release is "x"; allowed: the hold`,
+		step("hold: x, repeat: 2"):                   "hold needs a name",
+		step("header: {A: {b: c}}"):                  "header.A must be one value",
+		step("expect: {reason: bored}"):              `reason is "bored"; allowed:`,
+		step("expect: {retry_after: soon}"):          `retry_after is "soon"`,
+		step("path: ''"):                             "path must be one value",
+		"rules: r\n# " + strings.Repeat("x", 64<<20): "the file has over",
+		"rules: r\ntests: " + strings.Repeat("[", 1000): "not YAML",
+	} {
+		_, err := ruletest.Parse("a.yaml", []byte(text))
+		if len(text) > 1000 {
+			text = text[:40]
+		}
+		var list *rules.Error
+		if !errors.As(err, &list) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+	}
+}
+
+func step(fields string) string {
+	return "rules: r\ntests:\n  - name: a\n    requests:\n      - {" + fields + "}\n"
+}
+
+// A request that is held for too long, and a context that ends, are errors and not failures.
+func TestErrorsOfARun(t *testing.T) {
+	if got := run(t, head+`
+      - {path: /jobs, hold: a}
+      - {path: /jobs, at: 36500d}`); !strings.Contains(got, `a.yaml:13: test "a": what is held was renewed`) {
+		t.Error(got)
+	}
+	file, err := ruletest.Parse("a.yaml", []byte(head+"      - {path: /chat}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := rules.Load("a.yaml", file.Inline())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := file.Run(ended, set, &file.Tests[0], nil); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(head + "      - {path: /chat, at: 1s, expect: {passed: 1}}\n"))
+	f.Add([]byte(step("hold: a")))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		file, err := ruletest.Parse("a.yaml", text)
+		var list *rules.Error
+		if err != nil && !errors.As(err, &list) {
+			t.Errorf("%v", err)
+		}
+		if err == nil && len(file.Tests) == 0 {
+			t.Error("no tests, and no mistake")
+		}
+	})
+}
