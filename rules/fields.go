@@ -153,8 +153,8 @@ var regexFields = mapping[Expressions]{"regex", "leave it out", []field[Expressi
 		"expressions for the path", "none"},
 	{"header", table(func(e *Expressions) *map[string][]string { return &e.Header }), "names, each with expressions",
 		"none"},
-	{"descriptor", table(func(e *Expressions) *map[string][]string { return &e.Descriptor }), "the same, of descriptors",
-		"none"},
+	{"descriptor", table(func(e *Expressions) *map[string][]string { return &e.Descriptor }),
+		"the same, of descriptors", "none"},
 }}
 
 var conditionFields = []field[Match]{

@@ -196,13 +196,13 @@ func (b *builder) pattern(text string, foldCase bool) (pattern *regexp.Regexp, c
 	if err != nil {
 		var wrong *syntax.Error
 		errors.As(err, &wrong)
-		return nil, fmt.Sprintf("%s: %.40q; allowed: the syntax of RE2, without look-ahead and back-references", wrong.Code,
-			wrong.Expr)
+		return nil, fmt.Sprintf("%s: %.40q; allowed: the syntax of RE2, without look-ahead and back-references",
+			wrong.Code, wrong.Expr)
 	}
 	program, err := syntax.Compile(tree.Simplify())
 	if err != nil || len(program.Inst) > bounds.Program {
-		return nil, fmt.Sprintf("it is too large: write fewer alternatives and smaller counts, such as .* for .{0,200} "+
-			"(%d of %d steps)", len(program.Inst), bounds.Program)
+		return nil, fmt.Sprintf("it is too large: write fewer alternatives and smaller counts, such as .* for "+
+			".{0,200} (%d of %d steps)", len(program.Inst), bounds.Program)
 	}
 	if b.programs += len(program.Inst); b.programs > bounds.Programs {
 		return nil, fmt.Sprintf("the expressions up to here have over %d steps together", bounds.Programs)

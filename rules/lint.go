@@ -67,14 +67,14 @@ func lint(file *File, set *Set, r *report, o options) []Problem {
 	l.outranked()
 	l.slashes()
 	if _, everywhere := l.set.Filtered(); everywhere > manyEverywhere {
-		l.add(at(-1, "rules"), "%d rules with regex, any or not have no other condition, so that they are evaluated one "+
-			"by one for every request: give them a path or a host", everywhere)
+		l.add(at(-1, "rules"), "%d rules with regex, any or not have no other condition, so that they are evaluated "+
+			"one by one for every request: give them a path or a host", everywhere)
 	}
 	l.sort()
 	return l.problems
 }
 
-// manyEverywhere is the number of rules that every request may evaluate without a warning: each takes about 0.1 to 1 µs.
+// manyEverywhere is the number of rules that every request may evaluate without a warning: each takes 0.1 to 1 µs.
 const manyEverywhere = 100
 
 // body warns of a body that is nearly one of the two known words.
