@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirproject/weir/internal/engine"
 	"github.com/weirproject/weir/internal/server/admin"
+	"github.com/weirproject/weir/internal/server/console"
 	"github.com/weirproject/weir/internal/server/web"
 )
 
@@ -46,6 +47,7 @@ func (v *server) openAdmin(access, callers *web.Access) (operators, reload http.
 		Streams:  &web.Streams{Stopping: v.ended},
 		NoLedger: noLedger,
 		Access:   callers,
+		Also:     console.Operations(),
 		Services: v.upstreams.Services,
 		Routes:   v.upstreams.Routes,
 	}

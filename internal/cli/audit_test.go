@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -167,4 +168,45 @@ func TestAuditMistakes(t *testing.T) {
 			t.Errorf("weir audit %s: %v, want %q", args, r, says)
 		}
 	}
+}
+
+// TestAuditTailFollows the file of a server and its stream: the last record before, and those after.
+func TestAuditTailFollows(t *testing.T) {
+	t.Parallel()
+	redis, file := redistest.Start(t), filepath.Join(t.TempDir(), "audit.log")
+	p := call{}.serve(t, "--limit", "fixed_window 1/1h", "--store", redis.URL(), "--store-timeout", "5s",
+		"--audit", "redis,"+file, "--node-name", "n1")
+	refused := func(id string) { decide(t, p.at("http"), "203.0.113.7", `"X-Request-Id": "`+id+`"`) }
+	refused("passes")
+	refused("r1")
+	refused("r2")
+	for _, where := range [][]string{{file}, {"--store", redis.URL()}} {
+		redistest.Await(t, "the records before", func() bool { return len(audited(t, where...)) == 2 })
+	}
+	var tails []*process
+	for _, where := range [][]string{{file}, {"--store", redis.URL()}} {
+		tail := &process{t: t, command: exec.Command(program, append([]string{"audit", "tail", "--most", "1",
+			"--outcome", "refused"}, where...)...)}
+		tail.command.Env, tail.command.Stdout, tail.command.Stderr = call{}.environ(), tail, tail
+		if err := tail.command.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			tail.command.Process.Kill()
+			tail.command.Wait()
+		})
+		redistest.Await(t, "the last record before", func() bool { return strings.Contains(tail.logs(), "r2") })
+		tails = append(tails, tail)
+	}
+	refused("r3")
+	refused("r4")
+	for _, tail := range tails {
+		redistest.Await(t, "the records after", func() bool { return strings.Contains(tail.logs(), "r4") })
+		lines := strings.Split(strings.TrimSpace(tail.logs()), "\n")
+		if len(lines) != 4 || !strings.HasPrefix(lines[0], "TIME") || !strings.Contains(lines[1], " r2") ||
+			!strings.Contains(lines[2], " r3") || !strings.Contains(lines[3], "refused  limit  client.ip=11:203.0.113.7") {
+			t.Errorf("weir audit tail printed\n%s", tail.logs())
+		}
+	}
+	p.end()
 }

@@ -108,7 +108,7 @@ func printOverview(w io.Writer, a *telemetry.Overview) {
 		r := &a.Rules[i]
 		worst := ""
 		if r.WorstKey != nil {
-			worst = printable(r.WorstKey.Key)
+			worst = printable(top.KeyText(r.WorstKey.Key))
 		}
 		passed, refused := top.Requests(r)
 		row(w, r.Name, r.Mode, strings.Join(r.Limits, ", "), passed, refused,
@@ -127,7 +127,7 @@ func printRule(w io.Writer, r *telemetry.RuleReport) {
 	row(w, "KEY", "PASSED", "REFUSED", "OF ALL REFUSED")
 	for i := range r.Top {
 		k := &r.Top[i]
-		row(w, printable(k.Key), k.Passed, k.Refused, top.Percent(k.Refused, refused))
+		row(w, printable(top.KeyText(k.Key)), k.Passed, k.Refused, top.Percent(k.Refused, refused))
 	}
 }
 

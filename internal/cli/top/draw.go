@@ -194,7 +194,7 @@ func (v *view) drawSummary(y int, r *telemetry.RuleSummary) {
 		name += " (removed)"
 	}
 	if r.WorstKey != nil && r.WorstKey.Refused > 0 {
-		worst = fmt.Sprintf("%.0f%% %s", 100*r.WorstKey.Share, keyText(r.WorstKey.Key))
+		worst = fmt.Sprintf("%.0f%% %s", 100*r.WorstKey.Share, KeyText(r.WorstKey.Key))
 	}
 	limits := ""
 	if len(r.Limits) > 0 {
@@ -272,7 +272,7 @@ func (v *view) hasRule() bool {
 }
 
 func (v *view) drawKey(y int, k *telemetry.KeyRate) {
-	cells := []string{keyText(k.Key), short(float64(k.Refused)), Percent(k.Refused, k.Refused+k.Passed),
+	cells := []string{KeyText(k.Key), short(float64(k.Refused)), Percent(k.Refused, k.Refused+k.Passed),
 		short(float64(k.Passed))}
 	v.row(y, ofKeys, func(int) tcell.Style { return plain }, func(i, width int) string {
 		if i < len(cells) {

@@ -109,9 +109,9 @@ func period(d time.Duration) string {
 	return text
 }
 
-// keyText is a key without its components and lengths: "203.0.113.7 ann" of
+// KeyText is a key without its components and lengths: "203.0.113.7 ann" of
 // "client.ip=11:203.0.113.7 user=3:ann".
-func keyText(key string) string {
+func KeyText(key string) string {
 	if values := telemetry.KeyValues(key); values != nil {
 		return strings.Join(values, " ")
 	}

@@ -296,8 +296,8 @@ func TestFormats(t *testing.T) {
 		}
 	}
 	for key, want := range map[string]string{"all": "all", "client.ip=11:203.0.113.7 user=3:ann": "203.0.113.7 ann"} {
-		if got := keyText(key); got != want {
-			t.Errorf("keyText(%q) is %q, want %q", key, got, want)
+		if got := KeyText(key); got != want {
+			t.Errorf("KeyText(%q) is %q, want %q", key, got, want)
 		}
 	}
 }

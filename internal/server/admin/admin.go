@@ -47,6 +47,8 @@ type Server struct {
 
 	Telemetry telemetry.Reader // nil: off, and requests that need it are refused
 	Streams   *web.Streams     // of samples; nil: own ones
+
+	Also []web.Operation // of other handlers below Prefix, for the OpenAPI document
 }
 
 // A handler is safe for concurrent use.
@@ -88,7 +90,8 @@ func newHandler(s Server) (*handler, error) {
 	if s.Status == nil || s.Gate == nil || s.Ledger == nil && s.NoLedger == "" {
 		return nil, errors.New("admin: Status, Gate, and Ledger or NoLedger are needed")
 	}
-	h := &handler{Server: s, mux: http.NewServeMux(), document: sync.OnceValue(Document)}
+	h := &handler{Server: s, mux: http.NewServeMux(),
+		document: sync.OnceValue(func() []byte { return Document(s.Also...) })}
 	if h.Compile == nil {
 		h.Compile = func(f *rules.File) (*rules.Set, error) { return rules.Compile(f) }
 	}

@@ -177,8 +177,8 @@ var (
 	actor = web.Parameter{Name: "X-Weir-Actor", In: "header", Doc: "The user for whom the caller acts.", Schema: text}
 )
 
-// Document returns the OpenAPI document.
-func Document() []byte {
+// Document returns the OpenAPI document, with operations of other handlers below Prefix.
+func Document(also ...web.Operation) []byte {
 	d := web.API{
 		Title: "weir for operators",
 		Doc: "Rules and exceptions that change while the server runs. Every write sends the revision that " +
@@ -194,6 +194,7 @@ func Document() []byte {
 	for _, op := range operations() {
 		d.Operations = append(d.Operations, op.describe())
 	}
+	d.Operations = append(d.Operations, also...)
 	return d.Document()
 }
 

@@ -118,7 +118,7 @@ func (w *witness) everyField(at string, schema *openapi3.SchemaRef) {
 		if (at == "Answer" || at == "CompactAnswer") && name == "error" {
 			continue // in a batch
 		}
-		if at == "Problem" && (name == "current" || name == "mistakes") {
+		if at == "Problem" && (name == "current" || name == "mistakes" || name == "violated-policies") {
 			continue // in the admin API
 		}
 		if !w.Saw(at + "." + name) {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/httplimit"
+	"github.com/weirproject/weir/internal/housetest/openapitest"
 	"github.com/weirproject/weir/internal/server/console"
 	"github.com/weirproject/weir/internal/server/web"
 	"github.com/weirproject/weir/memstore"
@@ -27,7 +28,7 @@ const (
 	reader = "a-token-that-may-read"
 )
 
-// open makes a console whose addresses may try 3 tokens a minute.
+// open makes a console whose addresses may try 3 tokens a minute. Sessions are answered as the document says.
 func open(t *testing.T, tokens ...web.Token) http.Handler {
 	t.Helper()
 	access, err := web.NewAccess(web.Config{Tokens: tokens, Sessions: true})
@@ -42,7 +43,15 @@ func open(t *testing.T, tokens ...web.Token) http.Handler {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return console.New(console.Config{Access: access, Ledger: true, LimitLogins: limit, Log: slog.New(slog.DiscardHandler)})
+	h := console.New(console.Config{Access: access, Ledger: true, LimitLogins: limit, Log: slog.New(slog.DiscardHandler)})
+	documented := openapitest.New(t, h, (&web.API{Title: "sessions", Operations: console.Operations()}).Document(), 405)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == console.SessionPath {
+			documented.ServeHTTP(w, r)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
 }
 
 var both = []web.Token{{Name: "ann", Secret: writer, Write: true}, {Name: "ben", Secret: reader}}

@@ -25,6 +25,21 @@ type login struct {
 	Token string `json:"token"`
 }
 
+// Operations describes SessionPath, for an OpenAPI document.
+func Operations() []web.Operation {
+	const forbidden, limited = http.StatusForbidden, http.StatusTooManyRequests
+	return []web.Operation{
+		{Method: http.MethodGet, Path: SessionPath, ID: "getSession", Answers: []any{session{}},
+			Errors: []int{forbidden}, Summary: "Show what the caller may do"},
+		{Method: http.MethodPost, Path: SessionPath, ID: "logIn", Body: map[string]any{"application/json": login{}},
+			Errors: []int{http.StatusBadRequest, http.StatusUnauthorized, forbidden, http.StatusRequestEntityTooLarge,
+				http.StatusUnsupportedMediaType, limited},
+			Summary: "Exchange a token for a cookie, which lasts 12 hours"},
+		{Method: http.MethodDelete, Path: SessionPath, ID: "logOut", Errors: []int{forbidden},
+			Summary: "End the session of the cookie"},
+	}
+}
+
 // sessions is the handler of SessionPath: GET shows the caller, POST logs in, DELETE logs out. The attempt is counted
 // before the token is read, so that guessing is limited.
 func sessions(c Config) http.Handler {

@@ -75,8 +75,6 @@ func pass(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK)
 // Check implements Authorization. It returns no error: see the package's comment.
 func (s *service) Check(ctx context.Context, r *auth.CheckRequest) (*auth.CheckResponse, error) {
 	w := &answer{header: make(http.Header)}
-	early, cancel := gate.BeforeDeadline(ctx)
-	defer cancel()
 	request, err := s.restore(ctx, r.GetAttributes())
 	if err != nil {
 		w.header.Set("Content-Type", "text/plain; charset=utf-8")
@@ -84,6 +82,8 @@ func (s *service) Check(ctx context.Context, r *auth.CheckRequest) (*auth.CheckR
 		fmt.Fprintln(w, err)
 		return w.response(), nil
 	}
+	early, cancel := gate.BeforeDeadline(request.Context())
+	defer cancel()
 	s.limited.ServeHTTP(w, request.WithContext(early))
 	w.bodiless = strings.HasPrefix(request.Header.Get("Content-Type"), "application/grpc")
 	return w.response(), nil

@@ -40,7 +40,7 @@ type Operation struct {
 	Parameters       []Parameter
 	// Body has the schema of the body, or a value of its type, by media type.
 	Body map[string]any
-	// Answers are values of the types of the answer; it is one of them.
+	// Answers are values of the types of the answer; it is one of them. None: the status is 204.
 	Answers []any
 	Media   string // type of the answer; "": application/json
 	Errors  []int
@@ -63,6 +63,7 @@ var usual = map[int]string{
 	http.StatusNotFound:              "It does not exist.",
 	http.StatusRequestEntityTooLarge: "The body is too large.",
 	http.StatusUnsupportedMediaType:  "The body has another type.",
+	http.StatusTooManyRequests:       "Too many attempts of this client.",
 	http.StatusServiceUnavailable:    "The store did not answer.",
 }
 
@@ -112,6 +113,9 @@ type document struct {
 func (d *document) operation(op *Operation, meanings map[int]string, problem Schema) Schema {
 	answer := d.oneOf(op.Answers)
 	responses := Schema{"200": response("Done.", Schema{cmp.Or(op.Media, "application/json"): answer}, "")}
+	if len(op.Answers) == 0 {
+		responses = Schema{"204": response("Done.", nil, "")}
+	}
 	for _, status := range op.Errors {
 		text := strconv.Itoa(status)
 		header := ""

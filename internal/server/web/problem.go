@@ -14,7 +14,7 @@ import (
 
 // A Problem is an error answer: application/problem+json (RFC 9457).
 type Problem struct {
-	Type   string `json:"type" enum:"about:blank"`
+	Type   string `json:"type" enum:"about:blank|https://iana.org/assignments/http-problem-types#quota-exceeded"`
 	Title  string `json:"title"`
 	Status int    `json:"status"`
 	Detail string `json:"detail" doc:"A sentence for people."`
@@ -23,6 +23,8 @@ type Problem struct {
 	Value   string `json:"value,omitzero" doc:"The wrong value as JSON, shortened."`
 	Allowed string `json:"allowed,omitzero" doc:"The allowed values."`
 	Offset  int64  `json:"offset,omitzero" min:"1" doc:"The place of the mistake: bytes into the body."`
+	// Of a limit on callers.
+	Violated []string `json:"violated-policies,omitzero" doc:"The limits that are exceeded."`
 	// Of a conflict.
 	Current *int64 `json:"current,omitzero" doc:"The current revision; 0: it does not exist."`
 
