@@ -30,7 +30,8 @@ func (l *linter) compare(like func(i int) string, less func(i, k int) bool, why 
 	alike := make(map[string][]int)
 	for i, rule := range l.set.rules {
 		l.pause(i, rulesLinted)
-		if rule.mode == Enforce && rule.percent == 100 && rule.bans == nil && len(l.file.Rules[i].Overrides) == 0 {
+		if !rule.disabled && rule.mode == Enforce && rule.percent == 100 && rule.bans == nil &&
+			len(l.file.Rules[i].Overrides) == 0 {
 			same := like(i)
 			alike[same] = append(alike[same], i)
 		}

@@ -31,7 +31,7 @@ func claimsOf(rule *Rule) int {
 // claimsWith is claimsOf for a rule with this number of limits.
 func claimsWith(rule *Rule, limits int) int {
 	switch {
-	case rule.mode == Shadow || rule.percent == 0:
+	case rule.disabled || rule.mode == Shadow || rule.percent == 0:
 		return 0
 	case rule.bans != nil:
 		return limits + 1

@@ -154,6 +154,8 @@ func (b *builder) rule(i int, s *Spec, rule *Rule) {
 	}
 	named := b.name(i, s.Name)
 	rule.label = b.label(i, s.Label)
+	b.describe(i, s)
+	rule.disabled = !s.IsEnabled()
 	b.algorithm(at(i, "algorithm"), s.Algorithm)
 	rule.countIf = b.countIf(i, s)
 	rule.limits = b.limits(at(i, "limit"), s.Limit, s, rule, named)
@@ -172,6 +174,9 @@ func (b *builder) rule(i int, s *Spec, rule *Rule) {
 		slices.ContainsFunc(rule.components, func(c component) bool { return c.source == sourceDescriptor })
 	b.group(i, s, rule)
 	b.set.rules = append(b.set.rules, rule)
+	if rule.disabled { // it keeps its index and its state, and no request finds it
+		return
+	}
 	for _, w := range ways {
 		if len(b.problems) == 0 && b.room(at(i, "match"), w.hosts, w.path, w.conditions) {
 			b.treeBuilder.insert(rule, w.hosts, w.path, w.conditions)
@@ -392,6 +397,29 @@ func (b *builder) label(i int, text string) string {
 			bounds.Label)
 	}
 	return text
+}
+
+// describe checks the description and the labels.
+func (b *builder) describe(i int, s *Spec) {
+	text := s.Description
+	control := func(c rune) bool { return c != '\n' && unicode.IsControl(c) }
+	if len(text) > bounds.Description || !utf8.ValidString(text) || strings.ContainsFunc(text, control) {
+		b.add(at(i, "description"), "description is %.80q, of %d bytes; allowed: at most %d, without control "+
+			"characters other than newlines", text, len(text), bounds.Description)
+	}
+	if len(s.Labels) > bounds.Labels {
+		b.add(at(i, "labels"), "labels has %d names; at most %d", len(s.Labels), bounds.Labels)
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Labels)) {
+		p, value := at(i, "labels."+name), s.Labels[name]
+		if value == "" && b.has(p) { // reported already
+			continue
+		}
+		if !groupName.MatchString(name) || !groupName.MatchString(value) {
+			b.add(p, "labels has %.80q: %.80q; allowed in both: 1 to 128 letters, digits and . _ -", name, value)
+		}
+	}
 }
 
 // plainName is a quick check that surely accepts only names that a limit may have.

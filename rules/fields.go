@@ -83,6 +83,14 @@ var ruleFields = mapping[Spec]{"rule", "", []field[Spec]{
 	{"label", text("label", func(s *Spec) *string { return &s.Label }),
 		"a text of up to 100 characters in any script, for `weir rules list`, the metric `weir_rule_info` and the " +
 			"JSON body of a refusal. Counts do not depend on it", "none"},
+	{"description", value[Spec]{shape{name: "description"}, func(d *decoder, p place, n *yaml.Node, s *Spec) {
+		s.Description = d.long(p, n, bounds.Description)
+	}}, "a text of up to 1,024 bytes, perhaps of several lines, for the admin API and the console", "none"},
+	{"labels", value[Spec]{shape{name: "labels"}, (*decoder).labels},
+		"at most 16 names, each with a value, for the admin API and the console: 1 to 128 letters, digits and `. _ -`",
+		"none"},
+	{"enabled", value[Spec]{shape{name: "enabled"}, (*decoder).enabled},
+		"`true`, or `false`: the rule is [disabled](#disabled-rules)", "`true`"},
 	{"match", nested(&matchFields, func(s *Spec) *Match { return &s.Match }), "which [requests](#match)", "all"},
 	{"group", text("name", func(s *Spec) *string { return &s.Group }),
 		"a name: of the rules of a group only [the best match](#groups-the-best-match-applies) applies", "none"},

@@ -267,6 +267,9 @@ func union(other, own map[string][]string, form func(string) string) map[string]
 // condition: these are evaluated one by one for every request, and the others for requests that meet the rest.
 func (s *Set) Filtered() (all, everywhere int) {
 	for _, rule := range s.rules {
+		if rule.disabled {
+			continue
+		}
 		if rule.filter != nil {
 			all++
 		}

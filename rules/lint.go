@@ -333,7 +333,7 @@ func requests(match *Match) string {
 func (l *linter) outranked() {
 	first := make(map[string]*Rule)
 	for i, rule := range l.set.rules {
-		if rule.group == 0 {
+		if rule.group == 0 || rule.disabled {
 			continue
 		}
 		same := fmt.Sprint(rule.group, requests(&l.file.Rules[i].Match))

@@ -307,6 +307,24 @@ func (d *decoder) cost(p place, n *yaml.Node, s *Spec) {
 	}
 }
 
+// labels reads names, each with a value.
+func (d *decoder) labels(p place, n *yaml.Node, s *Spec) {
+	s.Labels = make(map[string]string)
+	d.names(p, n, func(p place, name string, n *yaml.Node) { s.Labels[name] = d.text(p, n) })
+}
+
+// enabled reads true as nil, as if it were left out.
+func (d *decoder) enabled(p place, n *yaml.Node, s *Spec) {
+	text := d.text(p, n)
+	switch {
+	case text == "" || text == "true" && !quoted(n):
+	case text == "false" && !quoted(n):
+		s.Enabled = new(bool)
+	default:
+		d.wrong(n, "%s is %.80q; allowed: true or false, unquoted", p, text)
+	}
+}
+
 // items are the elements of a list of mappings.
 func (d *decoder) items(p place, n *yaml.Node, most int) []*yaml.Node {
 	if n.Kind != yaml.SequenceNode {

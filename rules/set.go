@@ -18,6 +18,7 @@ type Rule struct {
 	index         int
 	name          string
 	label         string
+	disabled      bool
 	components    []component
 	onMissing     OnMissing
 	limits        []*weir.Limit
@@ -53,6 +54,9 @@ func (r *Rule) Name() string { return r.name }
 
 // Label is a text for people; "" if the file has none.
 func (r *Rule) Label() string { return r.label }
+
+// Enabled reports whether the rule applies to requests. A disabled rule is in Set.Rules, and no request matches it.
+func (r *Rule) Enabled() bool { return !r.disabled }
 
 // Index is the rule's place in its file, from 0.
 func (r *Rule) Index() int { return r.index }

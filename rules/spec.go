@@ -42,25 +42,28 @@ type File struct {
 
 // A Spec is one rule as plain data, with the values of a file. See docs/rules.md.
 type Spec struct {
-	Name         string          // 1 to 128 letters, digits and . _ -, unique
-	Label        string          // a text for people; nothing depends on it
-	Match        Match           // the zero Match is all requests
-	Group        string          // of one group only the best match applies; "": the rule is in none
-	Schedule     []Window        // when; none: always
-	Allow        map[string]List // by component; the rule does not apply to named requests
-	Deny         map[string]List // named requests are refused; it takes precedence over Allow
-	Key          []string        // components, such as "client.ip"; none: all requests share one key
-	OnMissing    OnMissing       // "" is Anonymous
-	Algorithm    string          // first word of weir.ParseLimit; "": from each limit's text
-	Limit        []string        // texts of weir.ParseLimit, at least one
-	Overrides    []Override      // other limits for some keys
-	Cost         Cost            // the zero Cost is 1, and callers may state another
-	CountIf      CountIf         // the zero CountIf counts every request
-	Charge       Charge          // "" is ChargeFitting
-	Mode         Mode            // "" is Enforce
-	OnStoreError StoreError      // "" is Local
-	Response     Response        // fields that differ from the file's
-	Message      []Translation   // of refusals; the first is the default; none: the file's
+	Name         string            // 1 to 128 letters, digits and . _ -, unique
+	Label        string            // a text for people; nothing depends on it
+	Description  string            // likewise, of several lines perhaps
+	Labels       map[string]string // likewise, for programs: names and values are as those of rules
+	Enabled      *bool             // false: the rule is checked, and applies to no request; nil: true
+	Match        Match             // the zero Match is all requests
+	Group        string            // of one group only the best match applies; "": the rule is in none
+	Schedule     []Window          // when; none: always
+	Allow        map[string]List   // by component; the rule does not apply to named requests
+	Deny         map[string]List   // named requests are refused; it takes precedence over Allow
+	Key          []string          // components, such as "client.ip"; none: all requests share one key
+	OnMissing    OnMissing         // "" is Anonymous
+	Algorithm    string            // first word of weir.ParseLimit; "": from each limit's text
+	Limit        []string          // texts of weir.ParseLimit, at least one
+	Overrides    []Override        // other limits for some keys
+	Cost         Cost              // the zero Cost is 1, and callers may state another
+	CountIf      CountIf           // the zero CountIf counts every request
+	Charge       Charge            // "" is ChargeFitting
+	Mode         Mode              // "" is Enforce
+	OnStoreError StoreError        // "" is Local
+	Response     Response          // fields that differ from the file's
+	Message      []Translation     // of refusals; the first is the default; none: the file's
 
 	Ban            Ban       // the zero Ban is none
 	Candidate      Candidate // the zero Candidate is none
@@ -70,6 +73,9 @@ type Spec struct {
 	HoldUntil    string  // "done": see Rule.HoldUntilDone; or "disconnect", as also ""
 	LocalCeiling float64 // 1 to bounds.Ceiling: multiple of its limit that one node may pass; 0: no bound
 }
+
+// IsEnabled reports whether the rule applies to requests.
+func (s *Spec) IsEnabled() bool { return s.Enabled == nil || *s.Enabled }
 
 // A Match selects the requests that meet every condition which is not empty. Several values of one condition
 // are alternatives.

@@ -22,6 +22,8 @@ const (
 // Bounds of a rule.
 const (
 	Label        = 100    // characters of a label
+	Description  = 1024   // bytes of a description
+	Labels       = 16     // of a rule
 	Message      = 1000   // characters of a message
 	Languages    = 16     // languages of a message
 	Limits       = 8      // limits of a rule

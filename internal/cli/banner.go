@@ -57,7 +57,9 @@ func (v *server) rulesLine() string {
 	var names []string
 	for _, rule := range list[:min(len(list), maxNames)] {
 		name := rule.Name()
-		if rule.Mode() != "enforce" {
+		if !rule.Enabled() {
+			name += " (disabled)"
+		} else if rule.Mode() != "enforce" {
 			name += " (" + string(rule.Mode()) + ")"
 		}
 		names = append(names, name)

@@ -71,6 +71,7 @@ func check(ctx context.Context, s *System, names []string, format string) error 
 		findings = append(findings, found...)
 		if set != nil {
 			rulesFound += len(set.Rules())
+			findings = append(findings, disabledOf(name, set)...)
 			routesFound += filteredOf(set) + routesOf(set)
 		}
 	}
@@ -103,6 +104,18 @@ func printFindings(out io.Writer, findings []finding, format string) error {
 		fmt.Fprintln(out, f.text)
 	}
 	return nil
+}
+
+// disabledOf names the rules of a file that are disabled.
+func disabledOf(file string, set *rules.Set) (notes []finding) {
+	for _, rule := range set.Rules() {
+		if !rule.Enabled() {
+			message := "rule " + rule.Name() + " is disabled"
+			notes = append(notes, finding{Severity: "note", File: file, Message: message,
+				text: "note: " + file + ": " + message})
+		}
+	}
+	return notes
 }
 
 // filteredOf is the number of rules that are evaluated one by one: see rules.Set.Filtered.

@@ -19,12 +19,12 @@ import (
 // stateOf is the state of a rule in a word or two.
 func stateOf(r *admin.Rule) string {
 	switch {
+	case !r.Enabled:
+		return "disabled"
 	case r.InForce && r.Mode == rules.Shadow:
 		return "shadow"
 	case r.InForce:
 		return "in force"
-	case !r.Enabled:
-		return "disabled"
 	}
 	return "not in force"
 }

@@ -42,6 +42,12 @@ func misses(file *rules.File, matched []*rules.Rule, r *rules.Request) (list []m
 // group matches better. It is nil for other rules.
 func missed(file *rules.File, i int, matched []*rules.Rule, r *rules.Request) (why []string) {
 	spec := &file.Rules[i]
+	if !spec.IsEnabled() {
+		if meets(file.PathForm, spec.Match, r) {
+			return []string{"it is disabled, and would match"}
+		}
+		return nil
+	}
 	for _, rule := range matched {
 		if spec.Group != "" && file.Rules[rule.Index()].Group == spec.Group && meets(file.PathForm, spec.Match, r) {
 			return []string{fmt.Sprintf("in group %s, %s matches better", spec.Group, rule.Name())}

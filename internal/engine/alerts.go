@@ -171,7 +171,7 @@ func (e *Engine) sharedLimits(ctx context.Context) (list []alert.Use) {
 	ctx, cancel := context.WithTimeout(ctx, readWithin)
 	defer cancel()
 	for _, rule := range e.Gate.Rules().Rules() {
-		if len(rule.Components()) > 0 || rule.Mode() == rules.Shadow || rule.EnforcePercent() < 100 {
+		if !rule.Enabled() || len(rule.Components()) > 0 || rule.Mode() == rules.Shadow || rule.EnforcePercent() < 100 {
 			continue
 		}
 		key, limits, err := rule.Lookup(nil)

@@ -93,3 +93,30 @@ func TestMergeSharesTheOnlyPart(t *testing.T) {
 		t.Errorf("no parts are %+v", m)
 	}
 }
+
+// A disabled rule switches off the rule of the same name of an earlier part, and an enabled one switches it on.
+func TestMergeOfDisabledRules(t *testing.T) {
+	on, off := spec("x", "1/1s"), spec("x", "1/1s")
+	off.Enabled = new(bool)
+	for _, parts := range [][2]rules.Spec{{on, off}, {off, on}} {
+		m := Merge(Part{"low", file(parts[0])}, Part{"high", file(parts[1])})
+		set, err := rules.Compile(m.File)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := parts[1].IsEnabled()
+		if got := set.Match(&rules.Request{Path: "/"}, nil); len(m.File.Rules) != 1 || len(got) == 1 != want {
+			t.Errorf("enabled %t: %d rules match", want, len(got))
+		}
+	}
+}
+
+// Counts are kept while a rule is disabled.
+func TestCountsOfADisabledRuleAreKept(t *testing.T) {
+	on, off := spec("x", "1/1s"), spec("x", "1/1s")
+	off.Enabled = new(bool)
+	changes := Diff(file(on), file(off))
+	if len(changes) != 1 || changes[0].String() != "x: enabled changed; counts are kept" {
+		t.Errorf("%v", changes)
+	}
+}

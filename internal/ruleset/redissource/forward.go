@@ -81,7 +81,7 @@ func (r *reader) ignoreOthers(kind string) {
 	}
 	unknown := 0
 	for _, field := range sorted(r.fields) {
-		if slices.Contains(names, field) || slices.Contains(notes, field) {
+		if slices.Contains(names, field) || field == "description" || slices.Contains(notes, field) {
 			continue
 		}
 		meant := ""

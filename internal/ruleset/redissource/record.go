@@ -49,9 +49,9 @@ var onlyOf = map[string][]string{"burst": {"TOKEN_BUCKET", "GCRA", "LEAKY_BUCKET
 // that extra notes do not disable a limit.
 var (
 	needed   = []string{"limitType", "limitTarget", "limitCount", "timeWindow", "strategy", "enabled"}
-	optional = []string{"id", "ruleName", "burst", "queue", "slices", "zone", "mode", "onStoreError", "version"}
-	notes    = []string{"description", "remark", "createTime", "updateTime", "createdAt", "updatedAt",
-		"createdBy", "updatedBy"}
+	optional = []string{"id", "ruleName", "description", "burst", "queue", "slices", "zone", "mode",
+		"onStoreError", "version"}
+	notes = []string{"remark", "createTime", "updateTime", "createdAt", "updatedAt", "createdBy", "updatedBy"}
 )
 
 // version is the only version of the layout.
@@ -71,8 +71,8 @@ func (r *record) appendTo(dst []byte) []byte {
 	if r.forward != nil {
 		return append(dst, r.forward.text...)
 	}
-	texts := []string{r.spec.Name, r.spec.Label, r.kind, r.target, r.spec.Limit[0], string(r.spec.Mode),
-		string(r.spec.OnStoreError)}
+	texts := []string{r.spec.Name, r.spec.Label, r.spec.Description, r.kind, r.target, r.spec.Limit[0],
+		string(r.spec.Mode), string(r.spec.OnStoreError)}
 	for _, t := range r.spec.Message {
 		texts = append(texts, t.Language, t.Text)
 	}
@@ -94,7 +94,7 @@ type reader struct {
 func examine(key, name string, fields map[string]string) *examined {
 	r := &reader{key: key, fields: fields}
 	r.names()
-	rec := record{spec: &rules.Spec{Name: name, Label: r.label()}}
+	rec := record{spec: &rules.Spec{Name: name, Label: r.label(), Description: r.description()}}
 	r.text("id")
 	rec.enabled = r.flag("enabled")
 	rec.kind = r.word("limitType", limitTypes)
@@ -119,6 +119,18 @@ func (r *reader) label() string {
 		strings.ContainsFunc(text, unicode.IsControl) {
 		r.ignore("ruleName", fmt.Sprintf("is not shown: it has over %d characters, or some that cannot be shown",
 			bounds.Label))
+		return ""
+	}
+	return text
+}
+
+// description returns the description; like a label it is ignored if it cannot be shown.
+func (r *reader) description() string {
+	text := r.fields["description"]
+	control := func(c rune) bool { return c != '\n' && unicode.IsControl(c) }
+	if len(text) > bounds.Description || !utf8.ValidString(text) || strings.ContainsFunc(text, control) {
+		r.ignore("description", fmt.Sprintf("is not shown: it has over %d bytes, or some that cannot be shown",
+			bounds.Description))
 		return ""
 	}
 	return text

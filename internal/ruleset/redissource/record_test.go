@@ -313,3 +313,15 @@ func parse(key, name string, fields map[string]string) (record, []ruleset.Proble
 	}
 	return f.rec, f.problems
 }
+
+// TestDescriptionsAreShown: one that cannot be shown is ignored, and voids no rule.
+func TestDescriptionsAreShown(t *testing.T) {
+	for text, want := range map[string]string{"two\nlines": "two\nlines", "a\x00b": "", "a\tb": ""} {
+		f := usual("")
+		f["description"] = text
+		got := examine("k", "name", f)
+		if len(got.problems) > 0 || got.rec.spec.Description != want || (want == "") != (len(got.ignored) == 1) {
+			t.Errorf("%q: %+v", text, got)
+		}
+	}
+}

@@ -154,7 +154,7 @@ func TestTheRevisionIsThatOfTheRules(t *testing.T) {
 		return table.contents().Revision
 	}
 	one := revision(map[string]string{"a": ""})
-	if revision(map[string]string{"a": "id=5 description=x", "b": "enabled=false", "c": "limitCount=0"}) != one {
+	if revision(map[string]string{"a": "id=5 remark=x", "b": "enabled=false", "c": "limitCount=0"}) != one {
 		t.Error("the rules are the same, the revision is another")
 	}
 	if revision(map[string]string{"a": "limitCount=99"}) == one || revision(map[string]string{}) == one {

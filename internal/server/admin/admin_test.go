@@ -845,3 +845,13 @@ func TestNotInForce(t *testing.T) {
 	deaf.ask("PUT rules/login", login("5/1m"), isNew, "*").has(200, `"revision": 1`, `"in_force": false`,
 		"has not read it from the ledger yet")
 }
+
+func TestDisabledRulesAreShown(t *testing.T) {
+	c := memory(t).start()
+	off := "name: login\ndescription: Not now\nlabels: {team: x}\nenabled: false\nkey: client.ip\nlimit: 1/1h\n"
+	c.ask("PUT rules/login", off, isNew, "*").has(200)
+	for _, path := range []string{"GET rules", "GET rules/login"} {
+		c.ask(path, "").has(200, `"description": "Not now"`, `"team": "x"`, `"enabled": false`)
+	}
+	c.ask("POST explain", `{"text":"203.0.113.9"}`).has(200, `"skipped":"the rule is disabled"`)
+}

@@ -175,6 +175,11 @@ func (h *handler) explainText(ctx context.Context, text string, e *Explanation) 
 		if !rule.IsKey(text) {
 			l.values = []string{text}
 		}
+		if !rule.Enabled() {
+			e.Rules = append(e.Rules, ExplainedRule{Key: keyOf(rule, l.key, l.values), Label: rule.Label(),
+				Mode: string(rule.Mode()), Skipped: "the rule is disabled"})
+			continue
+		}
 		if err := h.explainKey(ctx, l, e); err != nil {
 			return err
 		}

@@ -19,6 +19,7 @@ import (
 // with adds the fields of a rule.
 func (a Rule) with(spec *rules.Spec) Rule {
 	a.Label, a.Limit, a.Algorithm, a.Mode = spec.Label, spec.Limit, spec.Algorithm, spec.Mode
+	a.Description, a.Labels, a.Enabled = spec.Description, spec.Labels, a.Enabled && spec.IsEnabled()
 	return a
 }
 
@@ -65,8 +66,8 @@ func (h *handler) describe(document *ledger.Document, now *ruleView) Rule {
 	answer := Rule{Name: document.Name, From: h.Layer, Enabled: document.Enabled, Revision: document.Revision,
 		Who: document.Author.Who, Why: document.Author.Why, When: document.When}
 	if off := now.disabled(document.Name); document.YAML == "" && off != nil {
-		answer.From, answer.Limit, answer.Label = off.From, off.Rule.Limit, off.Rule.Label
-		return answer
+		answer.From = off.From
+		return answer.with(off.Rule)
 	}
 	at := now.find(document.Name)
 	if at >= 0 && now.from[at] == h.Layer && document.Revision <= now.revision {

@@ -15,7 +15,7 @@ type Rule struct {
 	Label    string    `json:"label,omitzero" doc:"A name for people."`
 	From     string    `json:"from" doc:"The source: ledger, or another."`
 	InForce  bool      `json:"in_force" doc:"Requests are decided by this version."`
-	Enabled  bool      `json:"enabled"`
+	Enabled  bool      `json:"enabled" doc:"Otherwise it applies to no request."`
 	Revision int64     `json:"revision,omitzero" doc:"In the ledger; the ETag for If-Match."`
 	Who      string    `json:"who,omitzero"`
 	Why      string    `json:"why,omitzero"`
@@ -25,6 +25,9 @@ type Rule struct {
 	Limit     []string   `json:"limit,omitzero"`
 	Algorithm string     `json:"algorithm,omitzero" doc:"Of all its limits, if the rule has it once."`
 	Mode      rules.Mode `json:"mode,omitzero" doc:"enforce or shadow, if the rule has it."`
+
+	Description string            `json:"description,omitzero"`
+	Labels      map[string]string `json:"labels,omitzero"`
 }
 
 // Rules are all of the server.

@@ -38,7 +38,9 @@ function Lead({ rule, report }) {
 	const limits = rule?.limit ?? report?.limits ?? [];
 	return html`${(rule?.label || report?.label) && html`<b>${rule?.label ?? report.label}</b> · `}<span class="mono">${limits.join(', ')}</span>
 		${rule && html` · ${t('rule.from', { source: rule.from })}`} ${report?.mode === 'shadow' && html`<${Badge} tone="shadow">${t('overview.shadow')}</${Badge}>`}
-		${rule && !rule.enabled && html`<${Badge} tone="bad">${t('rule.disabled')}</${Badge}>`} · ${t('rule.lead')}`;
+		${rule && !rule.enabled && html`<${Badge} tone="bad">${t('rule.disabled')}</${Badge}>`} · ${t('rule.lead')}
+		${rule?.description && html`<span class="note description">${rule.description}</span>`}
+		${rule?.labels && html`<span class="note mono">${Object.entries(rule.labels).map(([name, value]) => `${name}=${value}`).join(', ')}</span>`}`;
 }
 
 function Figures({ report }) {

@@ -1,0 +1,31 @@
+package cli_test
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestDisabledRulesAreVisible: a server starts whose only rules are disabled, and each command names them.
+func TestDisabledRulesAreVisible(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, dir, "rules.yaml", "rules:\n- {name: off, enabled: false, match: {path: /a/**}, limit: 1/1h, "+
+		"description: \"Not now\", labels: {team: x}}\n")
+	shows := func(want string, args ...string) {
+		t.Helper()
+		if r := (call{dir: dir}).run(t, args...); r.code != 0 || !strings.Contains(r.out, want) {
+			t.Errorf("want %q:\n%v", want, r)
+		}
+	}
+	shows("note: rules.yaml: rule off is disabled\n1 rule, no mistakes\n", "check", "rules.yaml")
+	shows("it is disabled, and would match", "explain", "--config", "rules.yaml", "--path", "/a")
+	p := call{dir: dir}.serve(t, "--config", "rules.yaml", "--ledger", dir+"/ledger")
+	if !strings.Contains(p.banner, "off (disabled)") {
+		t.Errorf("the banner is\n%s", p.banner)
+	}
+	ann := operate(t, p)
+	if out := ann.does("rules", "list"); !strings.Contains(out, "disabled") {
+		t.Error(out)
+	}
+	p.end()
+}
