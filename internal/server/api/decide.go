@@ -136,11 +136,11 @@ func (c *call) answer(e *extras) {
 // act.
 func (c *call) appendAnswer(e *extras) {
 	v, full := c.verdict, !c.compact
-	b := append(append(c.out, `{"outcome":"`...), v.Outcome.String()...)
+	b := c.appendOutcome(c.out)
 	if full {
-		b = append(append(b, `","reason":"`...), v.Reason.String()...)
+		b = append(append(append(b, `,"reason":"`...), v.Reason.String()...), '"')
 	}
-	b = strconv.AppendBool(append(b, `","allowed":`...), v.Outcome == gate.Passed)
+	b = strconv.AppendBool(append(b, `,"allowed":`...), v.Outcome == gate.Passed)
 	b = appendNumber(b, `,"granted":`, v.Granted)
 	if v.Degraded() {
 		b = append(b, `,"degraded":true`...)
@@ -170,6 +170,14 @@ func (c *call) appendAnswer(e *extras) {
 		c.out = append(append(c.out, `,"error":`...), problemOf(e.err).JSON()...)
 	}
 	c.out = append(c.out, '}')
+}
+
+// appendOutcome begins an answer.
+func (c *call) appendOutcome(b []byte) []byte {
+	if c.numbered { // 0 is OUTCOME_UNSPECIFIED
+		return appendNumber(b, `{"outcome":`, int64(c.verdict.Outcome)+1)
+	}
+	return append(append(append(b, `{"outcome":"`...), c.verdict.Outcome.String()...), '"')
 }
 
 // appendMessage appends the message of the rule that refuses, if it has one.
