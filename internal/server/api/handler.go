@@ -53,7 +53,8 @@ func open(g *gate.Gate, c Config) (*api, error) {
 }
 
 // Do carries out the operation with this path, such as /v1/decide, and calls read with the answer, which is valid until
-// read returns. Its outcome is the number in weir.v1. A negative decision is an answer. Other errors than those of read are a *web.Problem.
+// read returns. Its outcome is the number in weir.v1. A negative decision is an answer. Other errors than those of read
+// are a *web.Problem.
 type Do func(ctx context.Context, path string, body []byte, read func(answer []byte) error) error
 
 // Direct returns the operations with bodies for another front end, which checks the access of callers itself.

@@ -365,7 +365,7 @@ func TestGeneratedCodeIsOfTheProto(t *testing.T) {
 	const source = "../../../proto"
 	protoc, err := exec.LookPath("protoc")
 	if err != nil {
-		t.Skip("there is no protoc; make tools installs it")
+		t.Fatal("protoc is not installed: run make tools")
 	}
 	out := filepath.Join(t.TempDir(), "set")
 	if text, err := exec.Command(protoc, "-I", source, "-o", out, "weir/v1/limiter.proto").CombinedOutput(); err != nil {
