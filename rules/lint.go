@@ -63,11 +63,22 @@ func lint(file *File, set *Set, r *report, o options) []Problem {
 		l.candidate(i, rule)
 		l.pause(i, rulesLinted)
 	}
+	l.services()
 	l.redundant()
 	l.outranked()
 	l.slashes()
 	l.sort()
 	return l.problems
+}
+
+// services warns of services that get no requests.
+func (l *linter) services() {
+	for j, s := range l.set.services {
+		if !slices.ContainsFunc(l.set.routing.routes, func(r *Route) bool { return r.Service == s }) {
+			l.add(at(-1, fmt.Sprintf("services[%d].name", j)), "no route is to service %q, so it gets no requests; "+
+				"add one to routes, or remove the service", s.Name)
+		}
+	}
 }
 
 // body warns of a body that is nearly one of the two known words.
