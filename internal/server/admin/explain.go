@@ -389,7 +389,8 @@ func (q *ExplainedRequest) request(form pathform.Form) (r *rules.Request, err er
 	}
 	for i := range q.Descriptors {
 		if slices.Contains(r.DescriptorKeys, q.Descriptors[i].Name) {
-			return nil, web.Refuse(invalid, "descriptors has %.80q twice; allowed: each name once", q.Descriptors[i].Name)
+			return nil, web.Refuse(invalid, "descriptors has %.80q twice; allowed: each name once",
+				q.Descriptors[i].Name)
 		}
 		r.DescriptorKeys = append(r.DescriptorKeys, q.Descriptors[i].Name)
 	}

@@ -107,7 +107,7 @@ func cost() field {
 }
 
 func routed() field {
-	return field{"routed", "Routes of the rules choose route and service, as in the gateway, of a request with neither.",
+	return field{"routed", "The routes choose route and service, as in the gateway, of a request with neither.",
 		boolean(func(c *call) *bool { return &c.last().routed })}
 }
 
