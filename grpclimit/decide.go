@@ -12,6 +12,7 @@ import (
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/httplimit"
 	"github.com/weirproject/weir/internal/ratefields"
+	"github.com/weirproject/weir/internal/wording"
 	"github.com/weirproject/weir/pathform"
 	"github.com/weirproject/weir/rules"
 )
@@ -57,7 +58,7 @@ func (l *byLimiter) decide(ctx context.Context, call *Call, a *admission) {
 	}
 	if !a.event.Answer.Allowed {
 		a.event.Outcome = httplimit.Refused
-		a.exceed()
+		a.exceed("")
 	}
 }
 
@@ -147,7 +148,8 @@ func (d *byRules) decide(ctx context.Context, call *Call, a *admission) {
 	case v.Outcome == gate.Denied:
 		a.refuse(codes.PermissionDenied, "this call is not allowed")
 	case v.Outcome == gate.Refused:
-		a.exceed()
+		own, _, _ := wording.OwnOf(v, request)
+		a.exceed(own)
 	default:
 		a.followUp = d.followUp(call, v)
 	}

@@ -1,6 +1,7 @@
 package grpclimit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -56,8 +57,8 @@ func pushback(ctx context.Context, wait time.Duration) string {
 	return integer(int64((wait + time.Millisecond - 1) / time.Millisecond))
 }
 
-// exceed refuses a call whose limits are exceeded.
-func (a *admission) exceed() {
+// exceed refuses a call whose limits are exceeded. own is the message of the rule, if it has one.
+func (a *admission) exceed(own string) {
 	wait, label := a.event.Answer.RetryAfter, ""
 	text := "the cost of the call is more than the limit can ever grant: ask for less"
 	var details []protoadapt.MessageV1
@@ -75,7 +76,7 @@ func (a *admission) exceed() {
 		details = append(details, &errdetails.ErrorInfo{Reason: "RATE_LIMIT_EXCEEDED", Domain: "weir",
 			Metadata: map[string]string{"label": label}})
 	}
-	a.status = status.New(codes.ResourceExhausted, text)
+	a.status = status.New(codes.ResourceExhausted, cmp.Or(own, text))
 	if detailed, err := a.status.WithDetails(details...); err == nil { // else the details have invalid UTF-8
 		a.status = detailed
 	}

@@ -47,9 +47,9 @@ func New(limiter *weir.Limiter, key Key, options ...Option) (*Server, error) {
 //   - user and descriptor.NAME are those of [WithUser] and [WithDescriptors], which can read the message of a unary
 //     call.
 //
-// The deciding rule defines the fields, and a refusal has its label as google.rpc.ErrorInfo. Its status and body are
-// for HTTP. A rule that settles by header.NAME takes the cost from the header or trailer that the handler sets; by
-// bytes, from the encoded size of the messages that it sends.
+// The deciding rule defines the fields; a refusal has its message, and its label as google.rpc.ErrorInfo. Status and
+// body of a rule are for HTTP. A rule that settles by header.NAME takes the cost from the header or trailer that the
+// handler sets; by bytes, from the encoded size of the messages that it sends.
 func ByRules(g *gate.Gate, options ...Option) (*Server, error) {
 	if g == nil {
 		return nil, errors.New("grpclimit: the gate is nil; make one with gate.New")

@@ -480,6 +480,17 @@ func TestRulesDefineTheFields(t *testing.T) {
 	}
 }
 
+func TestRulesDefineTheMessage(t *testing.T) {
+	client := serve(t, byRules(t, newClock().store(),
+		"rules: [{name: a, limit: 1/1h, message: {en: Later please, zh: 请稍后}}]"), &service{})
+	call(t.Context(), client)
+	for language, want := range map[string]string{"en": "Later please", "zh-CN": "请稍后"} {
+		if r := call(t.Context(), client, "accept-language", language); status.Convert(r.err).Message() != want {
+			t.Errorf("%s: %v", language, r.err)
+		}
+	}
+}
+
 // A key with several values is refused: a client that could choose the value that is counted would have any number.
 func TestDoubtfulMetadata(t *testing.T) {
 	client := serve(t, byRules(t, newClock().store(), "rules: [{name: a, key: [header.x-key], limit: 9/1h}]"), &service{})

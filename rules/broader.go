@@ -3,6 +3,7 @@ package rules
 import (
 	"cmp"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -115,6 +116,10 @@ func covers(a, b *Match) bool {
 		}
 	}
 	if len(a.DescriptorKeys) > 0 && !slices.Equal(a.DescriptorKeys, b.DescriptorKeys) {
+		return false
+	}
+	filtered := len(a.Any)+len(a.Not) > 0 || !reflect.ValueOf(a.Regex).IsZero()
+	if filtered && fmt.Sprint(a.Any, a.Not, a.Regex) != fmt.Sprint(b.Any, b.Not, b.Regex) {
 		return false
 	}
 	above, deep := strings.CutSuffix(a.Path, "/**")

@@ -267,7 +267,11 @@ func (x *example) String() string {
 	if more := len(x.rules) - maxShown; more > 0 {
 		parts = append(parts, fmt.Sprintf("and %d more", more))
 	}
-	return fmt.Sprintf("a request such as %.300q meets rules with %d limits and bans: %s", text, x.claims,
+	verb := "meets"
+	if slices.ContainsFunc(x.rules, func(rule *Rule) bool { return rule.filter != nil }) {
+		verb = "may meet, if regex, any and not are met," // no text that meets several expressions is looked for
+	}
+	return fmt.Sprintf("a request such as %.300q %s rules with %d limits and bans: %s", text, verb, x.claims,
 		strings.Join(parts, ", "))
 }
 
@@ -372,7 +376,7 @@ func (c *claimCounter) assign(x *example, from []*branch) *example {
 // confirmed returns the example if Match confirms that it needs too many claims.
 func (c *claimCounter) confirmed(x *example) *example {
 	x.request.Attributes = x
-	for _, rule := range c.set.Match(&x.request, nil) {
+	for _, rule := range c.set.possible(&x.request) {
 		if rule.claims > 0 {
 			x.rules = append(x.rules, rule)
 			x.claims += rule.claims

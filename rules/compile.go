@@ -88,6 +88,7 @@ type builder struct {
 	groups      map[string]int // by mode and name
 	nodes       int
 	more        int // claims that exceptions add to those of the rules
+	programs    int // steps of all regular expressions
 	overrides   int // of all rules
 	listed      int // values of all lists
 	zones       map[string]*time.Location
@@ -111,7 +112,8 @@ type attribute struct {
 }
 
 func build(file *File, r *report, o options) *Set {
-	set := &Set{keyHash: newSeal(o.secret), exact: make(map[string]*paths), below: make(map[string]*paths)}
+	set := newSet()
+	set.keyHash = newSeal(o.secret)
 	b := &builder{report: r, set: set, states: make(map[string]int, len(file.Rules)), specs: make(map[string]weir.Spec),
 		keys: make(map[string][]component), attributes: make(map[attribute]bool), groups: make(map[string]int),
 		zones: make(map[string]*time.Location), members: file.Sets,
@@ -165,18 +167,48 @@ func (b *builder) rule(i int, s *Spec, rule *Rule) {
 	rule.reads = b.reads(rule)
 	rule.holdUntilDone = b.holdUntil(i, s, rule)
 	rule.lease, rule.ceiling = b.lease(i, s, rule), b.ceiling(i, s)
-	hosts := b.hosts(at(i, "match.host"), s.Match.Host)
-	b.path(at(i, "match.path"), s.Match.Path)
-	conditions := b.conditions(i, &s.Match)
-	rule.described = len(s.Match.Descriptor)+len(s.Match.DescriptorKeys) > 0 ||
+	ways := b.ways(i, s, rule)
+	rule.described = s.Match.describes() ||
 		slices.ContainsFunc(rule.components, func(c component) bool { return c.source == sourceDescriptor })
 	b.group(i, s, rule)
-	path := b.set.inForm(s.Match.Path)
-	rule.rank = rank(hosts, path, conditions)
 	b.set.rules = append(b.set.rules, rule)
-	if len(b.problems) == 0 && b.room(at(i, "match"), hosts, path, conditions) {
-		b.treeBuilder.insert(rule, hosts, path, conditions)
+	for _, w := range ways {
+		if len(b.problems) == 0 && b.room(at(i, "match"), w.hosts, w.path, w.conditions) {
+			b.treeBuilder.insert(rule, w.hosts, w.path, w.conditions)
+		}
 	}
+}
+
+// A way is a place of a rule in the tree.
+type way struct {
+	hosts      []string
+	path       string
+	conditions []condition
+}
+
+// ways checks the match of a rule, and returns its places in the tree: one for each alternative of any.
+func (b *builder) ways(i int, s *Spec, rule *Rule) []way {
+	p, m := at(i, "match"), &s.Match
+	b.path(at(i, "match.path"), m.Path)
+	own := way{b.hosts(at(i, "match.host"), m.Host), b.set.inForm(m.Path), b.conditions(p, m)}
+	rule.rank = rank(own.hosts, own.path, own.conditions)
+	rule.filter = b.filter(p, m)
+	if rule.filter == nil {
+		return []way{own}
+	}
+	ways := []way{own}
+	if len(m.Any) > 0 && len(b.problems) == 0 {
+		ways = nil
+		for _, one := range merged(m) {
+			hosts := b.hosts(at(i, "match.host"), one.Host)
+			ways = append(ways, way{hosts, b.set.inForm(one.Path), b.conditions(p, &one)})
+		}
+	}
+	rule.rank = leastRank(ways, rule.filter)
+	rule.everywhere = slices.ContainsFunc(ways, func(w way) bool {
+		return len(w.hosts)+len(w.conditions) == 0 && (w.path == "" || w.path == "/**")
+	})
+	return ways
 }
 
 // inForm is a path's pattern as paths in the form of the set meet it.
@@ -481,21 +513,21 @@ func segmentComplaint(segment string, last bool) string {
 var methodName = regexp.MustCompile("^[A-Z0-9!#$%&'*+.^_`|~-]{1,64}$")
 
 // conditions are the conditions of a match, in the order that all branches of the tree share.
-func (b *builder) conditions(i int, m *Match) (list []condition) {
-	list = b.methods(list, at(i, "match.method"), m.Method)
-	list = b.standard(list, at(i, "match.service"), sourceService, m.Service)
-	list = b.standard(list, at(i, "match.user"), sourceUser, m.User)
-	list = b.standard(list, at(i, "match.route"), sourceRoute, m.Route)
+func (b *builder) conditions(p place, m *Match) (list []condition) {
+	list = b.methods(list, at(p.rule, p.field+".method"), m.Method)
+	list = b.standard(list, at(p.rule, p.field+".service"), sourceService, m.Service)
+	list = b.standard(list, at(p.rule, p.field+".user"), sourceUser, m.User)
+	list = b.standard(list, at(p.rule, p.field+".route"), sourceRoute, m.Route)
 	if len(m.Client) > 0 {
-		b.count(at(i, "match.client"), len(m.Client), bounds.Values)
-		list = append(list, condition{kind: sourceIP, networks: b.prefixes(at(i, "match.client"), m.Client)})
+		b.count(at(p.rule, p.field+".client"), len(m.Client), bounds.Values)
+		list = append(list, condition{kind: sourceIP, networks: b.prefixes(at(p.rule, p.field+".client"), m.Client)})
 	}
-	list = b.table(list, at(i, "match.header"), sourceHeader, m.Header)
-	list = b.table(list, at(i, "match.query"), sourceQuery, m.Query)
-	list = b.table(list, at(i, "match.descriptor"), sourceDescriptor, m.Descriptor)
-	list = b.descriptorKeys(list, at(i, "match.descriptor_keys"), m.DescriptorKeys)
+	list = b.table(list, at(p.rule, p.field+".header"), sourceHeader, m.Header)
+	list = b.table(list, at(p.rule, p.field+".query"), sourceQuery, m.Query)
+	list = b.table(list, at(p.rule, p.field+".descriptor"), sourceDescriptor, m.Descriptor)
+	list = b.descriptorKeys(list, at(p.rule, p.field+".descriptor_keys"), m.DescriptorKeys)
 	if len(list) > bounds.Conditions {
-		b.add(at(i, "match"), "%d conditions; at most %d", len(list), bounds.Conditions)
+		b.add(p, "%d conditions; at most %d", len(list), bounds.Conditions)
 	}
 	return list
 }

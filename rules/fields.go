@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v4"
@@ -137,7 +138,26 @@ var ruleFields = mapping[Spec]{"rule", "", []field[Spec]{
 		"the [message](#messages) of refusals: a text with placeholders, or one for each language", "the file's"},
 }}
 
-var matchFields = mapping[Match]{"match", "", []field[Match]{
+var matchFields = mapping[Match]{"match", "", slices.Concat(conditionFields, []field[Match]{
+	{"any", several(&alternativeFields, bounds.Alternatives, false, func(m *Match) *[]Match { return &m.Any }),
+		"at least one of up to 16 [alternatives](#regular-expressions-any-not), each with conditions as these", ""},
+	{"not", several(&alternativeFields, bounds.Alternatives, false, func(m *Match) *[]Match { return &m.Not }),
+		"none of up to 16 alternatives", ""},
+})}
+
+// alternativeFields are the conditions of an alternative of any or not.
+var alternativeFields = mapping[Match]{"alternative", "write a condition, or leave it out", conditionFields}
+
+var regexFields = mapping[Expressions]{"regex", "leave it out", []field[Expressions]{
+	{"path", list("expression", bounds.Values, func(e *Expressions) *[]string { return &e.Path }),
+		"expressions for the path", "none"},
+	{"header", table(func(e *Expressions) *map[string][]string { return &e.Header }), "names, each with expressions",
+		"none"},
+	{"descriptor", table(func(e *Expressions) *map[string][]string { return &e.Descriptor }),
+		"the same, of descriptors", "none"},
+}}
+
+var conditionFields = []field[Match]{
 	{"method", alternatives("method", func(m *Match) *[]string { return &m.Method }),
 		"the same method, in any case, and `HEAD` for `GET`, because it costs a service the same; to exempt it: " +
 			"`allow: {method: HEAD}`", ""},
@@ -163,7 +183,9 @@ var matchFields = mapping[Match]{"match", "", []field[Match]{
 	{"descriptor_keys", list("text", bounds.Values, func(m *Match) *[]string { return &m.DescriptorKeys }),
 		"the names of all descriptors of the request, no more and in this order; from front ends that keep it: " +
 			"Envoy's rate limit service and the [API](api.md)", ""},
-}}
+	{"regex", nested(&regexFields, func(m *Match) *Expressions { return &m.Regex }),
+		"[regular expressions](#regular-expressions-any-not) for `path`, `header` and `descriptor`", ""},
+}
 
 var serviceFields = mapping[ServiceSpec]{"service", "", []field[ServiceSpec]{
 	{"name", text("name", func(s *ServiceSpec) *string { return &s.Name }),

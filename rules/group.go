@@ -2,6 +2,7 @@ package rules
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/weirproject/weir/internal/bounds"
@@ -72,6 +73,19 @@ func rank(hosts []string, path string, conditions []condition) (rank uint64) {
 	put(exact, 5)
 	put(any, 5)
 	return rank
+}
+
+// leastRank is the rank of the alternative that matches worst. An expression is a condition with a value.
+func leastRank(ways []way, f *filter) uint64 {
+	var expressed []condition
+	for _, e := range f.expressions {
+		expressed = append(expressed, condition{kind: e.kind, values: []string{e.name}})
+	}
+	least := ^uint64(0)
+	for _, w := range ways {
+		least = min(least, rank(w.hosts, w.path, slices.Concat(w.conditions, expressed)))
+	}
+	return least
 }
 
 // hostRank is the rank of the least specific host: 2 for a name, 1 for a wildcard, 0 for any host; labels is

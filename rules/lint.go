@@ -63,12 +63,30 @@ func lint(file *File, set *Set, r *report, o options) []Problem {
 		l.candidate(i, rule)
 		l.pause(i, rulesLinted)
 	}
+	l.services()
 	l.redundant()
 	l.outranked()
 	l.slashes()
+	if _, everywhere := l.set.Filtered(); everywhere > manyEverywhere {
+		l.add(at(-1, "rules"), "%d rules with regex, any or not have no other condition, so that they are evaluated "+
+			"one by one for every request: give them a path or a host", everywhere)
+	}
 	l.sort()
 	return l.problems
 }
+
+// services warns of services that get no requests.
+func (l *linter) services() {
+	for j, s := range l.set.services {
+		if !slices.ContainsFunc(l.set.routing.routes, func(r *Route) bool { return r.Service == s }) {
+			l.add(at(-1, fmt.Sprintf("services[%d].name", j)), "no route is to service %q, so it gets no requests; "+
+				"add one to routes, or remove the service", s.Name)
+		}
+	}
+}
+
+// manyEverywhere is the number of rules that every request may evaluate without a warning: each takes 0.1 to 1 µs.
+const manyEverywhere = 100
 
 // body warns of a body that is nearly one of the two known words.
 func (l *linter) body(i int, text string) {
@@ -127,7 +145,7 @@ func (l *linter) slashes() {
 // never warns of rules whose requests are all named by lists that take precedence.
 func (l *linter) never(i int, s *Spec, rule *Rule) {
 	b := &builder{report: &report{}, attributes: make(map[attribute]bool)}
-	conditions := b.conditions(i, &s.Match)
+	conditions := b.conditions(at(i, "match"), &s.Match)
 	hosts := b.hosts(at(i, "match.host"), s.Match.Host)
 	if len(hosts) > 0 && !strings.Contains(strings.Join(hosts, ""), "*") {
 		conditions = append(conditions, condition{kind: sourceHost, values: hosts})

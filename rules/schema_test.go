@@ -75,6 +75,7 @@ var onlyParseKnows = map[string][]int{
 	"costs-of-requests": {2, 3, 8, 10, 13},                      // more than the limit or the maximum, and names with blanks
 	"costs":             {3, 4},                                 // numbers that YAML reads otherwise than they look
 	"count-if":          {9, 10, 11, 12, 13, 14},                // what does not go with it
+	"expressions":       {0},                                    // parentheses
 	"files":             {0, 1, 4, 5},                           // rules that are read from no file
 	"groups":            {1},                                    // a schedule beside it
 	"keys":              {1, 5, 6},                              // v4/33, one component twice, a name that the path lacks

@@ -43,7 +43,9 @@ type Rule struct {
 	groupName     string
 	rank          uint64
 	reads         []reading
-	claims        int // upper bound of the claims that it adds to a decision
+	filter        *filter // nil: the tree decides
+	everywhere    bool    // the filter is evaluated for every request
+	claims        int     // upper bound of the claims that it adds to a decision
 }
 
 // Name is the name of the rule.
@@ -82,8 +84,9 @@ type Set struct {
 	services []*Service
 	routing  routing
 
-	grouped bool // some rules are in groups
-	claims  int  // upper bound for any request
+	grouped  bool // some rules are in groups
+	filtered bool // some rules have filters
+	claims   int  // upper bound for any request
 
 	store, header string
 	nodes         int
@@ -95,6 +98,8 @@ type Set struct {
 	exact, below map[string]*paths
 	anyHost      paths
 }
+
+func newSet() *Set { return &Set{exact: make(map[string]*paths), below: make(map[string]*paths)} }
 
 // Store is "memory", or the URL of a Redis with its password; "" if the file does not state it.
 func (s *Set) Store() string { return s.store }
@@ -163,10 +168,30 @@ func (s *Set) Match(r *Request, dst []*Rule) []*Rule {
 	w := matcher{request: r, form: s.form, found: dst}
 	w.hosts(s)
 	found := w.sorted(len(dst))
+	if s.filtered {
+		found = s.filter(found, len(dst), r)
+	}
 	if s.grouped {
 		found = best(found, len(dst))
 	}
 	return found
+}
+
+// possible are the rules that may match a request whose filters are not known; of a group that with the most claims.
+func (s *Set) possible(r *Request) []*Rule {
+	if !s.filtered {
+		return s.Match(r, nil)
+	}
+	w := matcher{request: r, form: s.form}
+	w.hosts(s)
+	found := w.sorted(0)
+	most := make(map[int]*Rule)
+	for _, rule := range found {
+		if other := most[rule.group]; other == nil || rule.claims > other.claims {
+			most[rule.group] = rule
+		}
+	}
+	return slices.DeleteFunc(found, func(rule *Rule) bool { return rule.group != 0 && most[rule.group] != rule })
 }
 
 // sorted sorts the results by the order of the file. A rule of several hosts may occur twice.

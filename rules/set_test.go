@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/netip"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -109,12 +110,32 @@ func TestMatch(t *testing.T) {
 // matches is the dumb way: one rule, one condition after the other.
 func matches(s *rules.Spec, r *rules.Request) bool {
 	m := &s.Match
+	one := func(m rules.Match) bool { return meets(&m, r) }
+	return meets(m, r) && (len(m.Any) == 0 || slices.ContainsFunc(m.Any, one)) && !slices.ContainsFunc(m.Not, one)
+}
+
+func meets(m *rules.Match, r *rules.Request) bool {
 	a := r.Attributes.(attributes)
 	return (len(m.Method) == 0 || slices.Contains(m.Method, r.Method) || r.Method == "HEAD" && slices.Contains(m.Method, "GET")) &&
 		(len(m.Host) == 0 || slices.ContainsFunc(m.Host, func(h string) bool { return matchesHost(h, r.Host) })) &&
 		(m.Path == "" || matchesPath(strings.Split(m.Path, "/"), strings.Split(r.Path, "/"))) &&
 		(len(m.Client) == 0 || slices.ContainsFunc(m.Client, func(c string) bool { return netip.MustParsePrefix(c).Contains(r.Client) })) &&
-		matchesTable(m.Header, "header ", a) && matchesTable(m.Query, "query ", a) && matchesTable(m.Descriptor, "descriptor ", a)
+		matchesTable(m.Header, "header ", a) && matchesTable(m.Query, "query ", a) && matchesTable(m.Descriptor, "descriptor ", a) &&
+		(len(m.Regex.Path) == 0 || r.Path != "" && expressed(m.Regex.Path, unescaped(r.Path))) &&
+		expressedTable(m.Regex.Header, "header ", a) && expressedTable(m.Regex.Descriptor, "descriptor ", a)
+}
+
+func expressed(patterns []string, text string) bool {
+	return slices.ContainsFunc(patterns, func(p string) bool { return regexp.MustCompile("^(?:" + p + ")$").MatchString(text) })
+}
+
+func expressedTable(table map[string][]string, kind string, a attributes) bool {
+	for name, patterns := range table {
+		if a[kind+name] == "" || !expressed(patterns, a[kind+name]) {
+			return false
+		}
+	}
+	return true
 }
 
 func matchesHost(pattern, host string) bool {
@@ -190,17 +211,46 @@ func genNetworks() *rapid.Generator[[]string] {
 func genSpecs(t *rapid.T) []rules.Spec {
 	specs := make([]rules.Spec, rapid.IntRange(0, 12).Draw(t, "rules"))
 	for i := range specs {
-		specs[i] = rules.Spec{Name: fmt.Sprint("r", i), Limit: []string{"1/1s"}, Match: rules.Match{
-			Method:     seldom(t, "method", someOf("GET", "POST", "PUT")),
-			Host:       seldom(t, "host", someOf("a.b", "*.b", "*.a.b", "b")),
-			Path:       genPath().Draw(t, "path"),
-			Client:     seldom(t, "client", genNetworks()),
-			Header:     seldom(t, "header", genTable()),
-			Query:      seldom(t, "query", genTable()),
-			Descriptor: seldom(t, "descriptor", genTable()),
-		}}
+		specs[i] = rules.Spec{Name: fmt.Sprint("r", i), Limit: []string{"1/1s"}, Match: genMatch(t)}
+		m := &specs[i].Match
+		m.Any = seldom(t, "any", rapid.SliceOfN(rapid.Custom(genAlternative), 1, 3))
+		m.Not = seldom(t, "not", rapid.SliceOfN(rapid.Custom(genAlternative), 1, 3))
 	}
 	return specs
+}
+
+func genMatch(t *rapid.T) rules.Match {
+	return rules.Match{
+		Method:     seldom(t, "method", someOf("GET", "POST", "PUT")),
+		Host:       seldom(t, "host", someOf("a.b", "*.b", "*.a.b", "b")),
+		Path:       genPath().Draw(t, "path"),
+		Client:     seldom(t, "client", genNetworks()),
+		Header:     seldom(t, "header", genTable()),
+		Query:      seldom(t, "query", genTable()),
+		Descriptor: seldom(t, "descriptor", genTable()),
+		Regex:      seldom(t, "regex", rapid.Custom(genRegex)),
+	}
+}
+
+func genRegex(t *rapid.T) rules.Expressions {
+	return rules.Expressions{
+		Path:       someOf("/a.*", "/[^/]*", ".*/b", "/a|/b", "(/.*)*").Draw(t, "path expression"),
+		Header:     seldom(t, "header expression", genExpressions()),
+		Descriptor: seldom(t, "descriptor expression", genExpressions()),
+	}
+}
+
+func genExpressions() *rapid.Generator[map[string][]string] {
+	return rapid.MapOfN(rapid.SampledFrom([]string{"A", "B"}), someOf("[12]", "1", ".*", "2|3"), 1, 2)
+}
+
+// genAlternative is a match with a condition.
+func genAlternative(t *rapid.T) rules.Match {
+	m := genMatch(t)
+	if fmt.Sprint(m) == fmt.Sprint(rules.Match{}) {
+		m.Method = []string{"GET"}
+	}
+	return m
 }
 
 func genRequest(t *rapid.T) *rules.Request {

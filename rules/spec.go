@@ -89,6 +89,17 @@ type Match struct {
 
 	// DescriptorKeys are the names of all descriptors of the request, in order; none: any.
 	DescriptorKeys []string
+
+	Regex Expressions // must match too
+	Any   []Match     // at least one of them must be met too; they have no Any and Not
+	Not   []Match     // none of them may be met; likewise
+}
+
+// Expressions are regular expressions in the syntax of RE2. One of those of each attribute must match its whole text.
+type Expressions struct {
+	Path       []string
+	Header     map[string][]string
+	Descriptor map[string][]string
 }
 
 // A Cost is the number of units of a request. Units alone is a fixed cost that neither callers nor responses

@@ -8,6 +8,7 @@ const (
 	Nodes        = 1_050_000 // commas, colons, brackets, dashes and lines of a file
 	Rules        = 100_000   // rules; File and Nodes suffice for so many short ones
 	Groups       = 128       // groups of a file; those of shadow rules count separately
+	Programs     = 100_000   // steps of all regular expressions
 	Tree         = 1 << 20   // nodes that the alternatives of all matches need
 	Attributes   = 64        // headers, query parameters and descriptors that a file's matches name
 	AllOverrides = 50_000    // overrides of a file
@@ -20,22 +21,25 @@ const (
 
 // Bounds of a rule.
 const (
-	Label      = 100    // characters of a label
-	Message    = 1000   // characters of a message
-	Languages  = 16     // languages of a message
-	Limits     = 8      // limits of a rule
-	Components = 8      // components of a key
-	Values     = 64     // values of one condition
-	Conditions = 16     // conditions of a match besides host and path
-	Text       = 1024   // bytes of a value
-	Body       = 16_384 // bytes of a response's body
-	Overrides  = 10_000 // overrides of a rule
-	Wildcards  = 64     // overrides of a rule whose keys have wildcards
-	Bans       = 8      // lengths of a rule's bans
-	Refusals   = 1000   // refusals that lead to a ban
-	Windows    = 16     // windows of a schedule
-	Lease      = 50     // percent of the remaining units that a node may prefetch
-	Ceiling    = 100    // multiple of its limit that one node may pass
+	Label        = 100    // characters of a label
+	Message      = 1000   // characters of a message
+	Languages    = 16     // languages of a message
+	Limits       = 8      // limits of a rule
+	Components   = 8      // components of a key
+	Values       = 64     // values of one condition
+	Alternatives = 16     // alternatives of any and of not
+	Expression   = 512    // bytes of a regular expression
+	Program      = 256    // steps of its compiled form
+	Conditions   = 16     // conditions of a match besides host and path
+	Text         = 1024   // bytes of a value
+	Body         = 16_384 // bytes of a response's body
+	Overrides    = 10_000 // overrides of a rule
+	Wildcards    = 64     // overrides of a rule whose keys have wildcards
+	Bans         = 8      // lengths of a rule's bans
+	Refusals     = 1000   // refusals that lead to a ban
+	Windows      = 16     // windows of a schedule
+	Lease        = 50     // percent of the remaining units that a node may prefetch
+	Ceiling      = 100    // multiple of its limit that one node may pass
 )
 
 // Bounds of what a gateway forwards to.

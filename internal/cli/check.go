@@ -71,7 +71,7 @@ func check(ctx context.Context, s *System, names []string, format string) error 
 		findings = append(findings, found...)
 		if set != nil {
 			rulesFound += len(set.Rules())
-			routesFound += routesOf(set)
+			routesFound += filteredOf(set) + routesOf(set)
 		}
 	}
 	for _, f := range findings {
@@ -103,6 +103,16 @@ func printFindings(out io.Writer, findings []finding, format string) error {
 		fmt.Fprintln(out, f.text)
 	}
 	return nil
+}
+
+// filteredOf is the number of rules that are evaluated one by one: see rules.Set.Filtered.
+func filteredOf(set *rules.Set) string {
+	all, everywhere := set.Filtered()
+	if all == 0 {
+		return ""
+	}
+	return fmt.Sprintf("\n%s with regex, any or not, which are evaluated one by one: %d for every request",
+		count(all, "rule"), everywhere)
 }
 
 // routesOf lists where requests are forwarded to.

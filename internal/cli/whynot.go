@@ -96,6 +96,9 @@ func unmet(m rules.Match, r *rules.Request) (why []string) {
 	check(rules.Match{Route: m.Route}, "route is %s, not %s", shown(r.Route), wanted(m.Route))
 	check(rules.Match{DescriptorKeys: m.DescriptorKeys}, "descriptors are %s, not %s",
 		shown(strings.Join(r.DescriptorKeys, ", ")), strings.Join(m.DescriptorKeys, ", "))
+	check(rules.Match{Regex: m.Regex}, "an expression of regex does not match")
+	check(rules.Match{Any: m.Any}, "no alternative of any is met")
+	check(rules.Match{Not: m.Not}, "an alternative of not is met")
 	type table = map[string][]string
 	for _, kind := range []struct {
 		name  string

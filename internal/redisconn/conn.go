@@ -60,13 +60,13 @@ func (e *ServerError) Error() string { return "redis: " + e.Text }
 
 // Details of a weir.ErrUnavailable about its call.
 var (
-	NotExecuted     = weir.ErrNotExecuted
-	PerhapsExecuted = errors.New("it is unknown whether the call was executed")
+	NotExecuted        = weir.ErrNotExecuted
+	ErrPerhapsExecuted = errors.New("it is unknown whether the call was executed")
 )
 
 // Malformed is the error of a reply that no script of weir gives, such as that of a proxy or of
 // another kind of server.
 func Malformed(format string, args ...any) error {
 	why := fmt.Sprintf(format, args...)
-	return fmt.Errorf("%w (%w): no script of weir gives this reply: %s", weir.ErrUnavailable, PerhapsExecuted, why)
+	return fmt.Errorf("%w (%w): no script of weir gives this reply: %s", weir.ErrUnavailable, ErrPerhapsExecuted, why)
 }

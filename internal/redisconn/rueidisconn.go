@@ -192,7 +192,7 @@ func (c *rueidisConn) explain(ctx context.Context, err error) error {
 	case isUnreachable(err) || err == errShut || err == errReplaced:
 		return unavailable(ctx, NotExecuted, err)
 	}
-	return unavailable(ctx, PerhapsExecuted, err)
+	return unavailable(ctx, ErrPerhapsExecuted, err)
 }
 
 // unavailable wraps a context's error only if it is that of this call: the attempt to connect

@@ -137,7 +137,7 @@ func testDetour(t *testing.T, cluster *redistest.Cluster, c *rueidisConn) {
 	redistest.Await(t, "another node to say who holds the slot", func() bool {
 		var err error
 		got, err = run(t, c, "detour")
-		if err != nil && !strings.Contains(err.Error(), PerhapsExecuted.Error()) {
+		if err != nil && !strings.Contains(err.Error(), ErrPerhapsExecuted.Error()) {
 			if strayed++; strayed > 10 {
 				t.Fatal(err)
 			}

@@ -108,7 +108,7 @@ func (c *conn) Run(
 ) (_ []redisconn.Value, err error) {
 	defer func() { // go-redis panics at some replies
 		if failure := recover(); failure != nil {
-			err = fmt.Errorf("%w (%s): go-redis failed: %v", weir.ErrUnavailable, redisconn.PerhapsExecuted, failure)
+			err = fmt.Errorf("%w (%s): go-redis failed: %v", weir.ErrUnavailable, redisconn.ErrPerhapsExecuted, failure)
 		}
 	}()
 	elements, err := c.call(ctx, script, keys, args)
@@ -218,7 +218,7 @@ func explain(ctx context.Context, err error) error {
 		errors.Is(err, redis.ErrClosed), errors.Is(err, redis.ErrPoolTimeout):
 		return unavailable(ctx, redisconn.NotExecuted, err)
 	}
-	return unavailable(ctx, redisconn.PerhapsExecuted, err)
+	return unavailable(ctx, redisconn.ErrPerhapsExecuted, err)
 }
 
 // unavailable makes the context's end visible to errors.Is also where go-redis reports

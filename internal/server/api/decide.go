@@ -76,7 +76,11 @@ func (a *api) ask(ctx context.Context, c *call, ask *ask, aside []weir.Claim) er
 
 func (a *api) peek(ctx context.Context, c *call) error {
 	for i := range c.asks[:c.n] {
-		c.asks[i].times = 0
+		ask := &c.asks[i]
+		ask.times = 0
+		if ask.routed = ask.routed && ask.request.Route == "" && ask.request.Service == ""; ask.routed {
+			a.gate.Rules().SetRoute(&ask.request)
+		}
 	}
 	return a.decide(ctx, c)
 }
@@ -163,6 +167,7 @@ func (c *call) appendAnswer(e *extras) {
 		c.appendMessage(e.ask)
 		c.appendChecks(e.peeked != nil)
 		c.appendSkipped()
+		c.appendRoute(e.ask)
 		c.appendExceptions(e.peeked)
 	}
 	c.appendHeld(e)
@@ -265,6 +270,14 @@ func (c *call) appendSkipped() {
 	}
 	if opening[1] == '{' {
 		c.out = append(c.out, ']')
+	}
+}
+
+// appendRoute appends the route that the rules chose, with its service.
+func (c *call) appendRoute(ask *ask) {
+	if ask.routed && ask.request.Route != "" {
+		c.out = appendString(append(c.out, `,"route":`...), ask.request.Route)
+		c.out = appendString(append(c.out, `,"service":`...), ask.request.Service)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/httplimit"
 	"github.com/weirproject/weir/internal/ratefields"
+	"github.com/weirproject/weir/internal/wording"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -340,8 +341,8 @@ func (p *part) body(r *ratelimit.RateLimitResponse) {
 		refusal.RetryAfter = -1
 		if wait := worst.Decision.RetryAfter; wait != weir.Never {
 			refusal.RetryAfter = ratefields.Seconds(wait)
-			refusal.Message = "Too many requests: try again in " + strconv.FormatInt(refusal.RetryAfter, 10) + " s."
 		}
+		refusal.Message, refusal.Language = wording.Of(v, &p.request)(nil) // Envoy sends no Accept-Language
 		refusal.Violated = violated(v)
 	}
 	kind, text := render(v.Rule, refusal)

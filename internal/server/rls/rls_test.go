@@ -310,6 +310,15 @@ func TestHeadersBodyAndMetadata(t *testing.T) {
 	described(t, ask(t, client, of("shadow", "x")), "map[outcome:passed reason:no_rule retry_after_us:0 shadow:[tried]]")
 }
 
+// TestBodyHasTheMessageOfTheRule: in its first language, because Envoy sends none.
+func TestBodyHasTheMessageOfTheRule(t *testing.T) {
+	client := dial(t, memstore.New(), `rules: [{name: r, limit: fixed_window 1/1h, message: {zh: "每 {window} {limit} 次", en: no}}]`, rls.Options{})
+	ask(t, client, of("a", "b"))
+	if r := ask(t, client, of("a", "b")); !strings.Contains(string(r.GetRawBody()), `"detail":"每 1 小时 1 次"`) {
+		t.Errorf("%s", r.GetRawBody())
+	}
+}
+
 func TestOptionsLeaveOutHeadersAndBody(t *testing.T) {
 	client := dial(t, memstore.New(), kit, rls.Options{NoHeaders: true, NoBody: true})
 	ask(t, client, of("short", "x"))

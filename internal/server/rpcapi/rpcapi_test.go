@@ -344,7 +344,8 @@ func TestFieldsAreThoseOfHTTP(t *testing.T) {
 		"Settled": &weirv1.SettleResponse{}, "Renewed": &weirv1.RenewResponse{}, "Released": &weirv1.ReleaseResponse{}} {
 		var want, got []string
 		for property := range document.Components.Schemas[name].Properties {
-			if property != "error" { // of a batch
+			routed := name == "ReserveAnswer" && (property == "route" || property == "service") // of a peek
+			if property != "error" && !routed {                                                 // of a batch
 				want = append(want, property)
 			}
 		}

@@ -1,0 +1,289 @@
+package rules
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"regexp"
+	"regexp/syntax"
+	"slices"
+	"strings"
+
+	"github.com/weirproject/weir/internal/bounds"
+)
+
+// A filter is the part of a match that the tree does not decide: regular expressions, any and not. It is evaluated for
+// the requests that meet the other conditions.
+type filter struct {
+	expressions []expression
+	any, not    *Set // of rules that stand for the alternatives; nil: none
+}
+
+// An expression is a condition of one attribute: one of its patterns matches the whole text.
+type expression struct {
+	kind     source // sourcePath or one with a name
+	name     string
+	patterns []*regexp.Regexp
+	tooLong  bool // the result for a text that is too long to be matched
+}
+
+// filter drops the rules in found[from:] whose filters the request does not meet.
+func (s *Set) filter(found []*Rule, from int, r *Request) []*Rule {
+	kept := found[:from]
+	for _, rule := range found[from:] {
+		if rule.filter == nil || rule.filter.meets(r, s) {
+			kept = append(kept, rule)
+		}
+	}
+	return kept
+}
+
+func (f *filter) meets(r *Request, s *Set) bool {
+	for i := range f.expressions {
+		if !f.expressions[i].meets(r, s) {
+			return false
+		}
+	}
+	return (f.any == nil || f.any.some(r)) && (f.not == nil || !f.not.some(r))
+}
+
+// some reports whether a rule of the set matches.
+func (s *Set) some(r *Request) bool {
+	var buffer [bounds.Alternatives]*Rule
+	return len(s.Match(r, buffer[:0])) > 0
+}
+
+// meets reports whether the attribute is not empty and matches. Clients choose the length of a text, so a long one is
+// not matched: the rule applies to it.
+func (e *expression) meets(r *Request, s *Set) bool {
+	text := ""
+	if e.kind == sourcePath {
+		text = r.expressedPath(s)
+	} else {
+		text = r.attribute(e.kind, e.name)
+	}
+	if text == "" || len(text) > bounds.Text {
+		return text != "" && e.tooLong
+	}
+	return slices.ContainsFunc(e.patterns, func(p *regexp.Regexp) bool { return p.MatchString(text) })
+}
+
+// expressedPath is the path that expressions match: without parameters and escapes, except that an encoded slash stays
+// %2F, which is another path than one with a slash.
+func (r *Request) expressedPath(s *Set) string {
+	path := r.MatchedPath()
+	if s.form.DropTrailingSlash && len(path) > 1 {
+		path = strings.TrimSuffix(path, "/")
+	}
+	if strings.IndexByte(path, '%') < 0 || len(path) > 3*bounds.Text {
+		return path
+	}
+	var text []byte
+	for i, segment := range strings.Split(path, "/") {
+		if i > 0 {
+			text = append(text, '/')
+		}
+		start := len(text)
+		text = appendUnescaped(text, segment)
+		if slices.Contains(text[start:], '/') {
+			text = append(text[:start], strings.ReplaceAll(string(text[start:]), "/", "%2F")...)
+		}
+	}
+	return string(text)
+}
+
+// filter checks the conditions of a match that the tree does not decide; nil if there are none.
+func (b *builder) filter(p place, m *Match) *filter {
+	f := &filter{expressions: b.expressions(p, &m.Regex, true)}
+	f.any = b.alternatives(at(p.rule, p.field+".any"), m.Any, true)
+	f.not = b.alternatives(at(p.rule, p.field+".not"), m.Not, false)
+	if len(f.expressions) == 0 && f.any == nil && f.not == nil {
+		return nil
+	}
+	b.set.filtered = true
+	return f
+}
+
+// alternatives makes a set that has a rule for each alternative.
+func (b *builder) alternatives(p place, given []Match, tooLong bool) *Set {
+	if len(given) == 0 || !b.count(p, len(given), bounds.Alternatives) {
+		return nil
+	}
+	set := newSet()
+	set.form = b.set.form
+	tree := treeBuilder{set: set}
+	for j := range given {
+		one, m := p.element(j), &given[j]
+		if len(m.Any)+len(m.Not) > 0 {
+			b.add(one, "%s has any or not; they are of the match alone", one.field)
+		}
+		rule := &Rule{set: set, index: j}
+		hosts, path := b.hosts(at(one.rule, one.field+".host"), m.Host), b.set.inForm(m.Path)
+		b.path(at(one.rule, one.field+".path"), m.Path)
+		conditions := b.conditions(one, m)
+		if list := b.expressions(one, &m.Regex, tooLong); len(list) > 0 {
+			rule.filter, set.filtered = &filter{expressions: list}, true
+		}
+		if len(hosts)+len(path)+len(conditions) == 0 && rule.filter == nil && !b.has(one) {
+			b.add(one, "%s has no condition", one.field)
+		}
+		if len(b.problems) == 0 && b.room(one, hosts, path, conditions) {
+			tree.insert(rule, hosts, path, conditions)
+		}
+	}
+	tree.finish()
+	return set
+}
+
+// expressions checks the regular expressions of a match.
+func (b *builder) expressions(p place, given *Expressions, tooLong bool) (list []expression) {
+	if len(given.Path) > 0 {
+		patterns := b.patterns(at(p.rule, p.field+".regex.path"), given.Path, b.set.form.IgnoreCase)
+		list = append(list, expression{sourcePath, "", patterns, tooLong})
+	}
+	for _, table := range []struct {
+		kind   source
+		word   string
+		values map[string][]string
+	}{{sourceHeader, "header", given.Header}, {sourceDescriptor, "descriptor", given.Descriptor}} {
+		for name, values := range sortedTable(table.values) {
+			p := at(p.rule, p.field+".regex."+table.word+"."+name)
+			if !validAttribute(name) {
+				b.add(p, "%s %.80q: a name of 1 to 128 letters, digits and !#$&'*+-._`|~", p.field, name)
+				continue
+			}
+			if table.kind == sourceHeader {
+				name = canonical(name)
+			}
+			list = append(list, expression{table.kind, name, b.patterns(p, values, false), tooLong})
+		}
+	}
+	return list
+}
+
+func (b *builder) patterns(p place, given []string, foldCase bool) (list []*regexp.Regexp) {
+	if len(given) == 0 && !b.has(p) {
+		b.add(p, "%s has no expressions", p.field)
+	}
+	b.count(p, len(given), bounds.Values)
+	for j, text := range given {
+		item := place{p.rule, p.field, j}
+		if text == "" && b.has(item) {
+			continue
+		}
+		pattern, complaint := b.pattern(text, foldCase)
+		if complaint != "" {
+			b.add(item, "expression %.80q: %s", text, complaint)
+			continue
+		}
+		list = append(list, pattern)
+	}
+	return list
+}
+
+// pattern compiles an expression for whole texts. It is parsed alone first: after ")" or \Q it would end, or
+// change, what is put round it.
+func (b *builder) pattern(text string, foldCase bool) (pattern *regexp.Regexp, complaint string) {
+	if text == "" || len(text) > bounds.Expression {
+		return nil, fmt.Sprintf("allowed: 1 to %d bytes", bounds.Expression)
+	}
+	flags := syntax.Perl | syntax.DotNL // a client may send %0A
+	if foldCase {
+		flags |= syntax.FoldCase
+	}
+	tree, err := syntax.Parse(text, flags)
+	if err != nil {
+		var wrong *syntax.Error
+		errors.As(err, &wrong)
+		return nil, fmt.Sprintf("%s: %.40q; allowed: the syntax of RE2, without look-ahead and back-references",
+			wrong.Code, wrong.Expr)
+	}
+	program, err := syntax.Compile(tree.Simplify())
+	if err != nil || len(program.Inst) > bounds.Program {
+		return nil, fmt.Sprintf("it is too large: write fewer alternatives and smaller counts, such as .* for "+
+			".{0,200} (%d of %d steps)", len(program.Inst), bounds.Program)
+	}
+	if b.programs += len(program.Inst); b.programs > bounds.Programs {
+		return nil, fmt.Sprintf("the expressions up to here have over %d steps together", bounds.Programs)
+	}
+	pattern, err = regexp.Compile(`\A(?:` + tree.String() + `)\z`)
+	if err != nil {
+		return nil, err.Error()
+	}
+	return pattern, ""
+}
+
+// merged are the matches of a rule's place in the tree: with any, for each alternative the conditions of both, and of
+// one that both have the match's own. They are met by all requests that meet the match, and perhaps by others.
+func merged(m *Match) []Match {
+	if len(m.Any) == 0 {
+		return []Match{*m}
+	}
+	list := make([]Match, len(m.Any))
+	for i, one := range m.Any {
+		fill(&one.Method, m.Method)
+		fill(&one.Host, m.Host)
+		fill(&one.Client, m.Client)
+		fill(&one.Service, m.Service)
+		fill(&one.User, m.User)
+		fill(&one.Route, m.Route)
+		fill(&one.DescriptorKeys, m.DescriptorKeys)
+		if m.Path != "" {
+			one.Path = m.Path
+		}
+		one.Header = union(one.Header, m.Header, canonical)
+		one.Query = union(one.Query, m.Query, strings.Clone)
+		one.Descriptor = union(one.Descriptor, m.Descriptor, strings.Clone)
+		list[i] = one
+	}
+	return list
+}
+
+// describes reports whether the match has a condition on descriptors.
+func (m *Match) describes() bool {
+	return len(m.Descriptor)+len(m.DescriptorKeys)+len(m.Regex.Descriptor) > 0 ||
+		slices.ContainsFunc(slices.Concat(m.Any, m.Not), func(one Match) bool { return one.describes() })
+}
+
+func fill(to *[]string, own []string) {
+	if len(own) > 0 {
+		*to = own
+	}
+}
+
+// union has the values of both tables, of own where both have a name.
+func union(other, own map[string][]string, form func(string) string) map[string][]string {
+	all := make(map[string][]string)
+	for _, table := range []map[string][]string{other, own} {
+		for name, values := range table {
+			all[form(name)] = values
+		}
+	}
+	return all
+}
+
+// Filtered is the number of rules whose match has regex, any or not, and of those among them that have no other
+// condition: these are evaluated one by one for every request, and the others for requests that meet the rest.
+func (s *Set) Filtered() (all, everywhere int) {
+	for _, rule := range s.rules {
+		if rule.filter != nil {
+			all++
+		}
+		if rule.everywhere {
+			everywhere++
+		}
+	}
+	return all, everywhere
+}
+
+// sortedTable iterates over a table by name.
+func sortedTable(table map[string][]string) iter.Seq2[string, []string] {
+	return func(yield func(string, []string) bool) {
+		for _, name := range slices.Sorted(maps.Keys(table)) {
+			if !yield(name, table[name]) {
+				return
+			}
+		}
+	}
+}
