@@ -134,6 +134,9 @@ func (d *byRules) read(c *call) error {
 	if d.service != nil {
 		c.view.Service = d.service(r)
 	}
+	if d.descriptorKeys != nil {
+		c.view.DescriptorKeys = d.descriptorKeys(r)
+	}
 	return nil
 }
 

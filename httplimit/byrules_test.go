@@ -333,12 +333,13 @@ func TestClientsBehindProxies(t *testing.T) {
 
 func TestRequestAttributes(t *testing.T) {
 	const text = `
-  - {name: a, match: {header: {X-Plan: free}, query: {format: pdf}, descriptor: {region: eu}}, key: [user, service, route, cookie.session, header.Host], on_missing: deny, limit: sliding_log 1/1m}
+  - {name: a, match: {header: {X-Plan: free}, query: {format: pdf}, descriptor: {region: eu}, descriptor_keys: [region, tier]}, key: [user, service, route, cookie.session, header.Host], on_missing: deny, limit: sliding_log 1/1m}
 `
 	m := byRules(t, newClock().store(), text,
 		httplimit.WithUser(func(r *http.Request) string { return r.Header.Get("X-User") }),
 		httplimit.WithService(func(*http.Request) string { return "orders" }),
-		httplimit.WithDescriptors(func(_ *http.Request, name string) string { return map[string]string{"region": "eu"}[name] }))
+		httplimit.WithDescriptors(func(_ *http.Request, name string) string { return map[string]string{"region": "eu"}[name] }),
+		httplimit.WithDescriptorKeys(func(*http.Request) []string { return []string{"region", "tier"} }))
 	mux := http.NewServeMux()
 	mux.Handle("/x/{id}", m(hello))
 	for _, tt := range []struct {
@@ -596,7 +597,7 @@ func TestOptionsOfTheOtherKindAreErrors(t *testing.T) {
 	l := limiter(t, memstore.New(), weir.PerMinute(1))
 	for name, option := range map[string]httplimit.Option{
 		"WithClients": httplimit.WithClients(nil), "WithUser": httplimit.WithUser(nil), "WithService": httplimit.WithService(nil),
-		"WithDescriptors": httplimit.WithDescriptors(nil), "WithPathForm": httplimit.WithPathForm(pathform.Form{}), "WithRegisteredMethods": httplimit.WithRegisteredMethods(),
+		"WithDescriptors": httplimit.WithDescriptors(nil), "WithDescriptorKeys": httplimit.WithDescriptorKeys(nil), "WithPathForm": httplimit.WithPathForm(pathform.Form{}), "WithRegisteredMethods": httplimit.WithRegisteredMethods(),
 		"WithoutSettling": httplimit.WithoutSettling(),
 	} {
 		if _, err := httplimit.New(l, httplimit.PeerAddress, option); err == nil || !strings.Contains(err.Error(), name+" is for ByRules") {

@@ -39,6 +39,8 @@ type config struct {
 	rules      func(*http.Request) *rules.Set // nil: those in force
 	descriptor func(r *http.Request, name string) string
 	estimated  bool // do not settle
+
+	descriptorKeys func(*http.Request) []string
 }
 
 // A kind is the kind of middleware to make.
@@ -180,6 +182,12 @@ func WithRules(set func(*http.Request) *rules.Set) Option {
 // WithDescriptors sets the values of descriptor.NAME in rules; "" is missing.
 func WithDescriptors(descriptor func(r *http.Request, name string) string) Option {
 	return option(forRules, "WithDescriptors", func(c *config) { c.descriptor = descriptor })
+}
+
+// WithDescriptorKeys sets the names of all descriptors of a request, in their order. Without it, no rule with
+// match.descriptor_keys matches.
+func WithDescriptorKeys(keys func(*http.Request) []string) Option {
+	return option(forRules, "WithDescriptorKeys", func(c *config) { c.descriptorKeys = keys })
 }
 
 // WithoutSettling keeps costs as charged, regardless of the response: for handlers that only

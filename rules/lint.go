@@ -63,6 +63,7 @@ func lint(file *File, set *Set, r *report, o options) []Problem {
 		l.candidate(i, rule)
 		l.pause(i, rulesLinted)
 	}
+	l.services()
 	l.redundant()
 	l.outranked()
 	l.slashes()
@@ -72,6 +73,16 @@ func lint(file *File, set *Set, r *report, o options) []Problem {
 	}
 	l.sort()
 	return l.problems
+}
+
+// services warns of services that get no requests.
+func (l *linter) services() {
+	for j, s := range l.set.services {
+		if !slices.ContainsFunc(l.set.routing.routes, func(r *Route) bool { return r.Service == s }) {
+			l.add(at(-1, fmt.Sprintf("services[%d].name", j)), "no route is to service %q, so it gets no requests; "+
+				"add one to routes, or remove the service", s.Name)
+		}
+	}
 }
 
 // manyEverywhere is the number of rules that every request may evaluate without a warning: each takes 0.1 to 1 µs.

@@ -49,6 +49,8 @@ func TestWarnings(t *testing.T) {
 		"a stricter rule for more": {"rules:\n- {name: all, key: client.ip, limit: 5/1m}\n- {name: login, match: {path: /login}, key: client.ip, limit: 100/1m}", []string{"3:10: the rule never decides: rules[0] (all) counts its requests and others"}},
 		"a stricter rule below":    {"rules:\n- {name: login, match: {path: /api/login, method: POST}, key: [client.ip, user], limit: sliding_log 9/1m}\n- {name: api, match: {path: /api/**, method: [GET, POST]}, key: user, limit: sliding_log 9/1m}", []string{"2:10: the rule never decides: rules[1] (api)"}},
 		"equal and as wide":        {"rules:\n- {name: a, match: {path: /**}, key: user, limit: 5/1m}\n- {name: b, key: user, limit: 5/1m}", []string{"3:10: the rule never decides: rules[0] (a)"}},
+		"a service without routes": {"services: [{name: a, addresses: http://a}, {name: b, addresses: http://b}]\nroutes: [{name: r, service: a}]\nrules: []", []string{`1:51: no route is to service "b"`}},
+		"services alone":           {"services: [{name: a, addresses: http://a}]\nrules: []", []string{`no route is to service "a"`}},
 		"a misspelt body":          {"response: {body: jsn}\nrules: [{name: a, limit: 1/1s, response: {body: Problem}}]", []string{"did you mean json?", "did you mean problem?"}},
 	} {
 		_, warnings, err := rules.Lint("f", []byte(test.text))

@@ -40,6 +40,17 @@ func (s *Set) Route(r *Request) *Route {
 	return s.routing.routes[w.best.index]
 }
 
+// SetRoute sets the route and the service of a request that has neither, as a gateway with these routes does. Without a
+// route that matches it changes nothing.
+func (s *Set) SetRoute(r *Request) {
+	if r.Route != "" || r.Service != "" {
+		return
+	}
+	if chosen := s.Route(r); chosen != nil {
+		r.Route, r.Service = chosen.Name, chosen.Service.Name
+	}
+}
+
 // Rewrites reports whether Forwarded differs from the path.
 func (r *Route) Rewrites() bool { return r.strip > 0 || r.add != "" }
 

@@ -23,9 +23,9 @@ func askServer(ctx context.Context, s *System, f *serverFlags, a *explainedReque
 	request := map[string]any{
 		"method": a.Method, "host": a.Host, "path": a.sent, "route": a.Route, "user": a.User, "service": a.Service,
 		"client": a.Client.String(), "headers": first(a.header), "query": first(a.query), "cookies": a.cookies,
-		"descriptors": a.described,
+		"descriptors": inOrder{a.DescriptorKeys, a.described},
 	}
-	body, err := json.Marshal(map[string]any{"request": request})
+	body, err := json.Marshal(map[string]any{"request": request, "routed": true})
 	if err != nil {
 		return nil, err
 	}
@@ -36,9 +36,12 @@ func askServer(ctx context.Context, s *System, f *serverFlags, a *explainedReque
 	if err != nil {
 		return nil, err
 	}
-	var answer struct{ Outcome, Detail string } // also if the status is not 200
+	var answer struct{ Outcome, Detail, Route, Service string } // also if the status is not 200
 	if json.Unmarshal(text, &answer) != nil || answer.Outcome == "" {
 		return nil, fmt.Errorf("the server answered %s: %s", response.Status, strings.TrimSpace(answer.Detail))
+	}
+	if answer.Route != "" {
+		a.Route, a.Service, a.routed = answer.Route, answer.Service, true
 	}
 	e := &explanation{Store: "by the server " + f.url}
 	err = json.Unmarshal(text, e)
@@ -53,4 +56,26 @@ func first(values map[string][]string) map[string]string {
 		table[name] = list[0]
 	}
 	return table
+}
+
+// inOrder is an object whose members keep their order: match.descriptor_keys depends on it.
+type inOrder struct {
+	names  []string
+	values map[string]string
+}
+
+// MarshalJSON implements json.Marshaler.
+func (o inOrder) MarshalJSON() ([]byte, error) {
+	b := []byte{'{'}
+	for i, name := range o.names {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		member, err := json.Marshal(map[string]string{name: o.values[name]})
+		if err != nil {
+			return nil, err
+		}
+		b = append(b, member[1:len(member)-1]...)
+	}
+	return append(b, '}'), nil
 }

@@ -121,6 +121,7 @@ func evaluate(ctx context.Context, s *System, l *engine.Setup, live bool, a *exp
 		store, where = redis, "with the counts of "+engine.Masked(l.Store)
 	}
 	defer store.Close()
+	a.choose(l.Set)
 	e := &explanation{
 		Store:     where,
 		RulesFrom: l.Source,
@@ -137,7 +138,8 @@ func evaluate(ctx context.Context, s *System, l *engine.Setup, live bool, a *exp
 		httplimit.WithObserver(e.event),
 		httplimit.WithUser(func(*http.Request) string { return a.User }),
 		httplimit.WithService(func(*http.Request) string { return a.Service }),
-		httplimit.WithDescriptors(func(_ *http.Request, name string) string { return a.described[name] }))
+		httplimit.WithDescriptors(func(_ *http.Request, name string) string { return a.described[name] }),
+		httplimit.WithDescriptorKeys(func(*http.Request) []string { return a.DescriptorKeys }))
 	middleware, err := httplimit.ByRules(g, opts...)
 	if err != nil {
 		return nil, err

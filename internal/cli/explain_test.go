@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -56,5 +57,52 @@ func TestExplainTellsOfExceptions(t *testing.T) {
 			ann.does("block", "192.0.2.1", "--for", "1h") // explain has let the file be
 			p.end()
 		})
+	}
+}
+
+// TestExplainSeesWhatTheServerSees: the order of descriptors, and the route, alone and of a running server.
+func TestExplainSeesWhatTheServerSees(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := write(t, dir, "weir.yaml", `
+services: [{name: order, addresses: "http://127.0.0.1:1"}]
+routes: [{name: pay, path: /pay/**, method: POST, service: order}]
+rules:
+  - {name: paid, limit: 5/1h, match: {route: pay, service: order}}
+  - {name: ordered, limit: 5/1h, match: {descriptor_keys: [zone, area]}}
+`)
+	p := call{dir: dir}.serve(t, "--config", file, "--gateway", "127.0.0.1:0")
+	for _, how := range [][]string{{"--config", file}, {"--server", p.at("http")}} {
+		for _, test := range []struct{ args, want, not string }{
+			{"--descriptor zone=a --descriptor area=b", "ordered", ""},
+			{"--descriptor area=b --descriptor zone=a", "no rule limits it", ""},
+			{"--method POST --path //pay/1", "route   pay (chosen by host, path and method; set by --route)\n  service order\n", "but"},
+			{"--method POST --path /pay/1", "paid", "no rule limits it"},
+			{"--method GET --path /pay/1", "no rule limits it", "route   "},
+			{"--method POST --path /pay/1 --route mine", "route   mine\n", "paid "},
+			{"--method POST --path /pay/1 --service mine", "service mine\n", "route   "},
+		} {
+			r := call{dir: dir}.run(t, slices.Concat([]string{"explain"}, how, strings.Fields(test.args))...)
+			if r.code != 0 || !strings.Contains(r.out, test.want) || test.not != "" && strings.Contains(r.out, test.not) {
+				t.Errorf("%s %s: want %q, not %q:\n%v", how[0], test.args, test.want, test.not, r)
+			}
+		}
+	}
+	if r := (call{dir: dir}).run(t, "explain", "--config", file, "--path", "/x"); !strings.Contains(r.out, "no route matches") {
+		t.Error(r)
+	}
+	p.end()
+}
+
+// TestCheckNamesWhoSeesNoResponse: rules with count_if count every request of these front ends.
+func TestCheckNamesWhoSeesNoResponse(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := write(t, dir, "weir.yaml", "rules: [{name: a, limit: sliding_log 5/1h, count_if: {status: 401}}]")
+	r := call{dir: dir}.run(t, "check", file)
+	for _, want := range []string{"count_if of a", "forward-auth", "ext_authz", "Envoy's rate limit service", "/v1/decide", "RESP"} {
+		if r.code != 0 || !strings.Contains(r.out, want) {
+			t.Errorf("want %q: %v", want, r)
+		}
 	}
 }

@@ -30,6 +30,8 @@ type explanation struct {
 		Client  string   `json:"client,omitempty"`
 		Assumed bool     `json:"client_assumed,omitempty"`
 		User    string   `json:"user,omitempty"`
+		Route   string   `json:"route,omitempty"`
+		Routed  bool     `json:"routed,omitempty"` // the routes of the rules chose it
 		Service string   `json:"service,omitempty"`
 		Doubts  []string `json:"doubts,omitempty"`
 	} `json:"request"`
@@ -175,7 +177,7 @@ func (e *explanation) introduce(a *explainedRequest) {
 	if a.Client.IsValid() {
 		r.Client, r.Assumed = a.Client.String(), a.assumed
 	}
-	r.Doubts = a.doubts
+	r.Route, r.Routed, r.Doubts = a.Route, a.routed, a.doubts
 }
 
 // print prints the explanation as text.
@@ -206,7 +208,11 @@ func (e *explanation) printRequest(b *strings.Builder) {
 	if r.Assumed {
 		client += " (assumed; set by --client)"
 	}
-	lines := [][2]string{{"client", client}, {"user", r.User}, {"service", r.Service}}
+	route := r.Route
+	if r.Routed {
+		route += " (chosen by host, path and method; set by --route)"
+	}
+	lines := [][2]string{{"client", client}, {"user", r.User}, {"route", route}, {"service", r.Service}}
 	for _, doubt := range r.Doubts {
 		lines = append(lines, [2]string{"but", doubt})
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/weirproject/weir/internal/server/extauthz"
 	"github.com/weirproject/weir/internal/server/grpcserver"
 	"github.com/weirproject/weir/internal/server/rls"
+	"github.com/weirproject/weir/internal/server/rpcapi"
 	"github.com/weirproject/weir/observe"
 )
 
@@ -17,7 +18,11 @@ func (v *server) grpcServices(counts *observe.Server) ([]grpcserver.Service, err
 	if err != nil {
 		return nil, err
 	}
-	return []grpcserver.Service{rls.New(v.engine.Gate, v.flags.rls), authorization}, nil
+	limiter, err := rpcapi.New(v.engine.Gate, v.engine.Form)
+	if err != nil {
+		return nil, err
+	}
+	return []grpcserver.Service{rls.New(v.engine.Gate, v.flags.rls), authorization, limiter}, nil
 }
 
 func (v *server) openGRPC(l *listenerFlags) error {

@@ -26,9 +26,9 @@ func (f *requestFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.method, "method", "", "`METHOD` of the request (default GET)")
 	flags.StringVar(&f.host, "host", "", "`HOST` of the request")
 	flags.StringVar(&f.path, "path", "", "`PATH` of the request, as a client sends it (default /)")
-	flags.StringVar(&f.route, "route", "", "`ROUTE` that a router chose")
+	flags.StringVar(&f.route, "route", "", "`ROUTE` that a router chose (default: by the routes of the rules)")
 	flags.StringVar(&f.user, "user", "", "`NAME` of the authenticated user")
-	flags.StringVar(&f.service, "service", "", "`NAME` of the service")
+	flags.StringVar(&f.service, "service", "", "`NAME` of the service (default: that of the route)")
 	flags.StringVar(&f.client, "client", "", "`ADDRESS` of the peer that connects (default 127.0.0.1)")
 	flags.StringArrayVar(&f.headers, "header", nil, "a header, `NAME=VALUE`; repeatable")
 	flags.StringArrayVar(&f.queries, "query", nil, "a query parameter, `NAME=VALUE`; repeatable")
@@ -48,7 +48,8 @@ type explainedRequest struct {
 	query     url.Values
 	cookies   map[string]string
 	described map[string]string
-	doubts    []string // headers that a server would not trust
+	routed    bool     // the file's routes chose the route
+	doubts    []string // what a server would not do as the request asks
 }
 
 // Header implements rules.Attributes.
@@ -101,6 +102,17 @@ func (f *requestFlags) read(args []string, l *engine.Setup) (*explainedRequest, 
 	a.sent = request.URL.EscapedPath()
 	a.Path, _ = l.Form.Path(a.sent) // the front end refuses an ambiguous path
 	return a, a.setClient(f.client, l.Clients)
+}
+
+// choose sets the route and the service as the gateway does, unless flags set one of them.
+func (a *explainedRequest) choose(set *rules.Set) {
+	if a.Route != "" || a.Service != "" || a.Path == "" || len(set.Routes()) == 0 {
+		return
+	}
+	set.SetRoute(&a.Request)
+	if a.routed = a.Route != ""; !a.routed {
+		a.doubts = append(a.doubts, "no route matches: a gateway without --upstream answers 404")
+	}
 }
 
 // base is the request before the flags amend it.

@@ -168,7 +168,8 @@ func CountIfNote(set *rules.Set) string {
 		return ""
 	}
 	return "count_if of " + strings.Join(names, ", ") + ": the gateway sees responses, and callers of /v1/settle " +
-		"report them; forward-auth, /v1/decide and RESP count every request by these rules"
+		"report them; forward-auth, ext_authz, Envoy's rate limit service, /v1/decide and RESP count every request " +
+		"by these rules"
 }
 
 // markRules records a change of rules. Those of the ledger are recorded where an operator made them.

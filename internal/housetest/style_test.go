@@ -115,7 +115,7 @@ func TestNothingIsLeftLyingAbout(t *testing.T) {
 			continue
 		}
 		for _, sore := range eyesores {
-			if at := sore.find(name, text); at > 0 {
+			if at := sore.find(name, text); at > 0 && !generated.MatchString(text) {
 				t.Errorf("%s:%d: %s", name, at, sore.reason)
 			}
 		}

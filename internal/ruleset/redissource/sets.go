@@ -2,6 +2,7 @@ package redissource
 
 import (
 	"context"
+	"maps"
 	"time"
 
 	"github.com/weirproject/weir/internal/ruleset"
@@ -50,24 +51,27 @@ func (s *Sets) Load(ctx context.Context, reload bool) ruleset.Update {
 // at most 2 seconds; a set that cannot be read is missing. Call it before compiling a file, so that
 // a set that was not read yet is not taken for empty. The file is not changed.
 func (s *Sets) Complete(file *rules.File) *rules.File {
-	var missing []string
-	for _, name := range file.SetNames() {
-		if _, there := file.Sets[name]; !there {
-			missing = append(missing, name)
-		}
-	}
-	if len(missing) == 0 {
-		return file
-	}
-	if fresh := s.state.want(missing); len(fresh) > 0 {
-		s.fetch(fresh)
+	names := file.SetNames()
+	wanted := s.state.want(names)
+	if len(wanted) > 0 {
+		s.fetch(wanted)
+		s.state.fill(wanted, file.Sets)
 		s.inbox.refetch()
 	}
-	whole := *file
-	whole.Sets = s.state.members(missing)
-	for name, members := range file.Sets {
-		whole.Sets[name] = members
+	for _, name := range names {
+		if _, there := file.Sets[name]; !there {
+			wanted = append(wanted, name)
+		}
 	}
+	if len(wanted) == 0 {
+		return file
+	}
+	whole := *file
+	whole.Sets = maps.Clone(file.Sets)
+	if whole.Sets == nil {
+		whole.Sets = make(map[string][]string)
+	}
+	maps.Copy(whole.Sets, s.state.members(wanted))
 	return &whole
 }
 

@@ -56,6 +56,18 @@ func (s *setState) want(names []string) (fresh []string) {
 	return fresh
 }
 
+// fill gives sets that were never read the members that they had when they were wanted last. Without them, an update
+// that is under way would empty the lists of a file that names such a set again.
+func (s *setState) fill(names []string, members map[string][]string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, name := range names {
+		if e, had := s.entries[name], members[name]; e != nil && !e.read && had != nil {
+			e.read, e.members = true, had
+		}
+	}
+}
+
 // keep wants these sets and no others.
 func (s *setState) keep(names []string) (fresh []string) {
 	fresh = s.want(names)

@@ -9,6 +9,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/internal/netaddr"
@@ -29,14 +32,46 @@ type ExplainedRequest struct {
 	Method      string            `json:"method,omitzero"`
 	Host        string            `json:"host,omitzero"`
 	Path        string            `json:"path,omitzero" doc:"As received, without the query."`
-	Route       string            `json:"route,omitzero" doc:"The pattern that a router chose."`
+	Route       string            `json:"route,omitzero" doc:"Without it and service, the routes choose both."`
 	User        string            `json:"user,omitzero"`
 	Service     string            `json:"service,omitzero"`
 	Client      string            `json:"client,omitzero" doc:"The address of the client."`
 	Headers     map[string]string `json:"headers,omitzero"`
 	Query       map[string]string `json:"query,omitzero"`
 	Cookies     map[string]string `json:"cookies,omitzero"`
-	Descriptors map[string]string `json:"descriptors,omitzero"`
+	Descriptors descriptors       `json:"descriptors,omitzero" doc:"In order. An object of texts is read in its order."`
+}
+
+// descriptors are in the order of the document.
+type descriptors []Descriptor
+
+// A Descriptor is the value of descriptor.NAME in rules.
+type Descriptor struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+// UnmarshalJSONFrom implements json.UnmarshalerFrom. The object, which is the form of /v1/decide, is no map here: that
+// would lose the order on which match.descriptor_keys depends.
+func (d *descriptors) UnmarshalJSONFrom(from *jsontext.Decoder) error {
+	if from.PeekKind() != '{' {
+		return json.UnmarshalDecode(from, (*[]Descriptor)(d))
+	}
+	if _, err := from.ReadToken(); err != nil {
+		return err
+	}
+	for from.PeekKind() != '}' {
+		var one Descriptor
+		if err := json.UnmarshalDecode(from, &one.Name); err != nil {
+			return err
+		}
+		if err := json.UnmarshalDecode(from, &one.Value); err != nil {
+			return err
+		}
+		*d = append(*d, one)
+	}
+	_, err := from.ReadToken()
+	return err
 }
 
 // An Explanation is the state of keys now. Nothing was charged.
@@ -46,6 +81,8 @@ type Explanation struct {
 	Outcome    string             `json:"outcome,omitzero" doc:"That the request would get now; only of a request."`
 	Reason     string             `json:"reason,omitzero"`
 	Rule       string             `json:"rule,omitzero" doc:"That decides the request."`
+	Route      string             `json:"route,omitzero" doc:"Of the request: given, or chosen by the routes."`
+	Service    string             `json:"service,omitzero" doc:"Of the request: given, or that of the route."`
 	Rules      []ExplainedRule    `json:"rules" max:"64" doc:"Refusing ones first, then those in use."`
 	More       int64              `json:"more,omitzero" doc:"Rules that are left out."`
 	Exceptions []Exception        `json:"exceptions"`
@@ -274,6 +311,8 @@ func (h *handler) explainRequest(ctx context.Context, q *ExplainedRequest, e *Ex
 	if err != nil {
 		return err
 	}
+	h.Gate.Rules().SetRoute(r)
+	e.Route, e.Service = r.Route, r.Service
 	v := new(gate.Verdict)
 	if err := h.Gate.Decide(ctx, r, gate.Ask{}, v); err != nil {
 		return err
@@ -353,6 +392,13 @@ func (q *ExplainedRequest) request(form pathform.Form) (r *rules.Request, err er
 	for name, value := range q.Headers {
 		named.headers[http.CanonicalHeaderKey(name)] = value
 	}
+	for i := range q.Descriptors {
+		if slices.Contains(r.DescriptorKeys, q.Descriptors[i].Name) {
+			return nil, web.Refuse(invalid, "descriptors has %.80q twice; allowed: each name once",
+				q.Descriptors[i].Name)
+		}
+		r.DescriptorKeys = append(r.DescriptorKeys, q.Descriptors[i].Name)
+	}
 	r.Attributes = named
 	return r, nil
 }
@@ -373,4 +419,11 @@ func (n *named) Query(name string) string { return n.ExplainedRequest.Query[name
 func (n *named) Cookie(name string) string { return n.Cookies[name] }
 
 // Descriptor implements rules.Attributes.
-func (n *named) Descriptor(name string) string { return n.Descriptors[name] }
+func (n *named) Descriptor(name string) string {
+	for i := range n.Descriptors {
+		if n.Descriptors[i].Name == name {
+			return n.Descriptors[i].Value
+		}
+	}
+	return ""
+}

@@ -284,6 +284,54 @@ func TestExplainShowsWhyAKeyIsRefused(t *testing.T) {
 	}
 }
 
+// TestExplainKeepsTheOrderOfDescriptors of a list, and of an object.
+func TestExplainKeepsTheOrderOfDescriptors(t *testing.T) {
+	backend, err := ledger.NewMemory("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newWorld(t, "rules: [{name: ordered, limit: 5/1h, match: {descriptor_keys: [zone, area], descriptor: {zone: a}}}]",
+		backend, backend.Source()).start()
+	for text, want := range map[string]string{
+		`[{"name":"zone","value":"a"},{"name":"area","value":"b"}]`: "ordered",
+		`[{"name":"area","value":"b"},{"name":"zone","value":"a"}]`: "",
+		`{"zone":"a","area":"b"}`:                                   "ordered",
+		`{"area":"b","zone":"a"}`:                                   "",
+	} {
+		if e := c.explained(`{"request":{"descriptors":` + text + `}}`); e.Rule != want {
+			t.Errorf("%s: rule %q, want %q", text, e.Rule, want)
+		}
+	}
+	for text, status := range map[string]int{
+		`{"zone":"a","zone":"b"}`: 400, `{"zone":1}`: 400, `{"zone":{}}`: 400, `"zone"`: 400, `["zone"]`: 400,
+		`[{"name":"zone","valu":"a"}]`: 400, `[{"name":"zone"},{"name":"zone"}]`: 422,
+	} {
+		c.ask("POST explain", `{"request":{"descriptors":`+text+`}}`).has(status)
+	}
+}
+
+// TestExplainChoosesTheRoute of a request that has neither route nor service.
+func TestExplainChoosesTheRoute(t *testing.T) {
+	backend, err := ledger.NewMemory("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newWorld(t, "services: [{name: order, addresses: 'http://127.0.0.1:1'}]\n"+
+		"routes: [{name: pay, path: /pay/**, service: order}]\n"+
+		"rules: [{name: paid, limit: 5/1h, match: {route: pay, service: order}}]", backend, backend.Source()).start()
+	for _, test := range []struct{ request, route, service, rule string }{
+		{`{"path":"//pay/1"}`, "pay", "order", "paid"},
+		{`{"path":"/other"}`, "", "", ""},
+		{`{"path":"/pay/1","route":"mine"}`, "mine", "", ""},
+		{`{"path":"/pay/1","service":"mine"}`, "", "mine", ""},
+	} {
+		e := c.explained(`{"request":` + test.request + `}`)
+		if e.Route != test.route || e.Service != test.service || e.Rule != test.rule {
+			t.Errorf("%s: route %q, service %q, rule %q", test.request, e.Route, e.Service, e.Rule)
+		}
+	}
+}
+
 // TestExplainWithoutStore still lists the rules, and says what is missing.
 func TestExplainWithoutStore(t *testing.T) {
 	e := broken(t).start().explained(`{"text":"203.0.113.7"}`)

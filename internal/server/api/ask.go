@@ -19,6 +19,7 @@ type ask struct {
 	times      int64
 	lease      string
 	dryRun     bool
+	routed     bool // the set chooses the route and the service, and the answer has them
 	ttl        string
 }
 

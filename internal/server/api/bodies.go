@@ -106,6 +106,11 @@ func cost() field {
 		units(0, func(c *call) *int64 { return &c.last().cost })}
 }
 
+func routed() field {
+	return field{"routed", "The routes choose route and service, as in the gateway, of a request with neither.",
+		boolean(func(c *call) *bool { return &c.last().routed })}
+}
+
 func lease() field {
 	return field{"lease", "The ID of the lease under concurrency limits, at least 128 random bits; the default is " +
 		"random. The same ID again is the same lease, so that a request can be repeated.",
@@ -162,7 +167,7 @@ func requestBody() *object {
 			{"query", "Parameters of the query, decoded.",
 				names(func(a *attributes) *[]pair { return &a.query }, equal)},
 			{"cookies", "", names(func(a *attributes) *[]pair { return &a.cookies }, equal)},
-			{"descriptors", "The values of descriptor.NAME in rules.",
+			{"descriptors", "The values of descriptor.NAME in rules. Their order is that of descriptor_keys.",
 				names(func(a *attributes) *[]pair { return &a.descriptors }, equal)},
 		}}
 }

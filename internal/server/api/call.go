@@ -33,11 +33,12 @@ type call struct {
 	deny      int    // the status of refused and denied requests
 	retry     string // Retry-After, if deny is the status
 	compact   bool   // answer=compact
+	numbered  bool   // the outcome is its number in weir.v1
 }
 
 func (c *call) reset(a *api) {
 	c.api, c.n, c.batch = a, 0, false
-	c.token, c.actual, c.response, c.compact = "", -1, -1, false
+	c.token, c.actual, c.response, c.compact, c.numbered = "", -1, -1, false, false
 	clear(c.questions)
 	c.verdict, c.questions = c.verdicts[0], c.questions[:0]
 	c.strings, c.out = c.strings[:0], c.out[:0]

@@ -76,7 +76,11 @@ func (a *api) ask(ctx context.Context, c *call, ask *ask, aside []weir.Claim) er
 
 func (a *api) peek(ctx context.Context, c *call) error {
 	for i := range c.asks[:c.n] {
-		c.asks[i].times = 0
+		ask := &c.asks[i]
+		ask.times = 0
+		if ask.routed = ask.routed && ask.request.Route == "" && ask.request.Service == ""; ask.routed {
+			a.gate.Rules().SetRoute(&ask.request)
+		}
 	}
 	return a.decide(ctx, c)
 }
@@ -136,11 +140,11 @@ func (c *call) answer(e *extras) {
 // act.
 func (c *call) appendAnswer(e *extras) {
 	v, full := c.verdict, !c.compact
-	b := append(append(c.out, `{"outcome":"`...), v.Outcome.String()...)
+	b := c.appendOutcome(c.out)
 	if full {
-		b = append(append(b, `","reason":"`...), v.Reason.String()...)
+		b = append(append(append(b, `,"reason":"`...), v.Reason.String()...), '"')
 	}
-	b = strconv.AppendBool(append(b, `","allowed":`...), v.Outcome == gate.Passed)
+	b = strconv.AppendBool(append(b, `,"allowed":`...), v.Outcome == gate.Passed)
 	b = appendNumber(b, `,"granted":`, v.Granted)
 	if v.Degraded() {
 		b = append(b, `,"degraded":true`...)
@@ -163,6 +167,7 @@ func (c *call) appendAnswer(e *extras) {
 		c.appendMessage(e.ask)
 		c.appendChecks(e.peeked != nil)
 		c.appendSkipped()
+		c.appendRoute(e.ask)
 		c.appendExceptions(e.peeked)
 	}
 	c.appendHeld(e)
@@ -170,6 +175,14 @@ func (c *call) appendAnswer(e *extras) {
 		c.out = append(append(c.out, `,"error":`...), problemOf(e.err).JSON()...)
 	}
 	c.out = append(c.out, '}')
+}
+
+// appendOutcome begins an answer.
+func (c *call) appendOutcome(b []byte) []byte {
+	if c.numbered { // 0 is OUTCOME_UNSPECIFIED
+		return appendNumber(b, `{"outcome":`, int64(c.verdict.Outcome)+1)
+	}
+	return append(append(append(b, `{"outcome":"`...), c.verdict.Outcome.String()...), '"')
 }
 
 // appendMessage appends the message of the rule that refuses, if it has one.
@@ -257,6 +270,14 @@ func (c *call) appendSkipped() {
 	}
 	if opening[1] == '{' {
 		c.out = append(c.out, ']')
+	}
+}
+
+// appendRoute appends the route that the rules chose, with its service.
+func (c *call) appendRoute(ask *ask) {
+	if ask.routed && ask.request.Route != "" {
+		c.out = appendString(append(c.out, `,"route":`...), ask.request.Route)
+		c.out = appendString(append(c.out, `,"service":`...), ask.request.Service)
 	}
 }
 

@@ -89,7 +89,9 @@ func TestAnswersMatchOpenAPIDocument(t *testing.T) {
 	everyRefusal(t, serve(t, guarded))
 	broken := newWitness(t, handler(t, &gone{Store: memstore.New()}, someRules))
 	everyOutage(serve(t, broken), serve(t, w))
-	w.SawAll(guarded.Witness, broken.Witness) // and of deny_status:
+	routed := newWitness(t, handler(t, memstore.New(), routedRules))
+	serve(t, routed).post("/v1/peek", `{"request":{"path":"/pay/1"},"routed":true}`)
+	w.SawAll(guarded.Witness, broken.Witness, routed.Witness) // and of deny_status:
 	for _, at := range []string{"POST /v1/decide 429", "POST /v1/acquire 599"} {
 		if !w.Saw(at) {
 			t.Errorf("%s was never answered", at)
