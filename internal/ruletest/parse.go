@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/netip"
 	"net/textproto"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -49,10 +50,13 @@ func (p *parser) err() error {
 	return &rules.Error{Problems: kept, Omitted: len(p.problems) - len(kept)}
 }
 
+// lineEnd is what YAML counts as the end of a line (YAML 1.1, 5.4).
+var lineEnd = regexp.MustCompile(`\r\n|[\r\n\x{85}\x{2028}\x{2029}]`)
+
 // Parse reads a file of tests. The error is a *rules.Error with every mistake, at its line.
 func Parse(name string, text []byte) (*File, error) {
 	p := &parser{file: &File{Name: name, Start: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}}
-	p.file.lines = strings.Split(string(text), "\n")
+	p.file.lines = lineEnd.Split(string(text), -1)
 	if len(text) > rules.MaxFile {
 		p.wrong(&yaml.Node{Line: 1, Column: 1}, "the file has over %d bytes, which is the most", rules.MaxFile)
 		return nil, p.err()
