@@ -2,6 +2,9 @@
 // machine: 64 callers, one descriptor each, counted in memory. It prints the CPU of each server for 100,000 calls, and
 // the ratio. Each server is a process of its own, and they are asked in turns, so that other work of the machine hits
 // both alike.
+//
+// With -ratelimit FILE, a program built from github.com/envoyproxy/ratelimit/src/service_cmd, it measures both services
+// on one Redis instead, which must be empty (-redis URL).
 package main
 
 import (
@@ -25,6 +28,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/internal/server/grpcserver"
 	"github.com/weirproject/weir/internal/server/rls"
@@ -43,11 +47,16 @@ func main() {
 	role := flag.String("role", "", "serve as one of the servers (the program starts itself so)")
 	rounds := flag.Int("rounds", 15, "how often each server is asked")
 	calls := flag.Int("calls", 20_000, "how many calls a round")
+	other := flag.String("ratelimit", "", "a built envoyproxy/ratelimit to compare with on Redis")
+	redis := flag.String("redis", "redis://127.0.0.1:6379", "an empty Redis, for -ratelimit")
 	flag.Parse()
 	err := error(nil)
-	if *role != "" {
-		err = serve(*role)
-	} else {
+	switch {
+	case *role != "":
+		err = serve(*role, *redis)
+	case *other != "":
+		err = compare(*other, *redis, *rounds, *calls)
+	default:
 		err = run(*rounds, *calls)
 	}
 	if err != nil {
@@ -66,13 +75,13 @@ func (null) ShouldRateLimit(context.Context, *ratelimit.RateLimitRequest) (*rate
 }
 
 // serve says where it listens, then, for each line that it is sent, how much CPU it has used.
-func serve(role string) error {
+func serve(role, redis string) error {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
 	server := interface{ Serve(net.Listener) error }(nil)
-	if server, err = serverOf(role); err != nil {
+	if server, err = serverOf(role, redis); err != nil {
 		return err
 	}
 	go server.Serve(listener)
@@ -87,7 +96,7 @@ func serve(role string) error {
 	return nil
 }
 
-func serverOf(role string) (interface{ Serve(net.Listener) error }, error) {
+func serverOf(role, redis string) (interface{ Serve(net.Listener) error }, error) {
 	if role == "null" {
 		server := grpc.NewServer()
 		ratelimit.RegisterRateLimitServiceServer(server, null{})
@@ -97,8 +106,14 @@ func serverOf(role string) (interface{ Serve(net.Listener) error }, error) {
 	if err != nil {
 		return nil, err
 	}
+	store := weir.Store(memstore.New())
+	if role == "redis" {
+		if store, err = onRedis(redis); err != nil {
+			return nil, err
+		}
+	}
 	metrics := observe.New("bench")
-	g, err := gate.New(memstore.New(), set, gate.WithLocal(memstore.New()), gate.WithObserver(metrics.Verdict))
+	g, err := gate.New(store, set, gate.WithLocal(memstore.New()), gate.WithObserver(metrics.Verdict))
 	if err != nil {
 		return nil, err
 	}
@@ -114,16 +129,15 @@ func serverOf(role string) (interface{ Serve(net.Listener) error }, error) {
 // A peer is a server and its callers' connection.
 type peer struct {
 	client ratelimit.RateLimitServiceClient
-	ask    io.Writer
-	said   *bufio.Scanner
+	cpu    func() float64 // what the server has used, in nanoseconds
 }
 
-func start(role string) (*peer, error) {
+func start(role string, flags ...string) (*peer, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	command := exec.Command(self, "-role", role)
+	command := exec.Command(self, append([]string{"-role", role}, flags...)...)
 	command.Stderr = os.Stderr
 	in, err := command.StdinPipe()
 	if err != nil {
@@ -136,21 +150,22 @@ func start(role string) (*peer, error) {
 	if err := command.Start(); err != nil {
 		return nil, err
 	}
-	p := &peer{ask: in, said: bufio.NewScanner(out)}
-	if !p.said.Scan() {
+	said := bufio.NewScanner(out)
+	if !said.Scan() {
 		return nil, fmt.Errorf("%s does not serve", role)
 	}
-	conn, err := grpc.NewClient(p.said.Text(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	p.client = ratelimit.NewRateLimitServiceClient(conn)
-	return p, err
+	cpu := func() float64 {
+		fmt.Fprintln(in)
+		said.Scan()
+		n, _ := strconv.ParseFloat(strings.TrimSpace(said.Text()), 64)
+		return n
+	}
+	return connect(said.Text(), cpu)
 }
 
-// cpu is what the server has used, in nanoseconds.
-func (p *peer) cpu() float64 {
-	fmt.Fprintln(p.ask)
-	p.said.Scan()
-	n, _ := strconv.ParseFloat(strings.TrimSpace(p.said.Text()), 64)
-	return n
+func connect(address string, cpu func() float64) (*peer, error) {
+	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	return &peer{client: ratelimit.NewRateLimitServiceClient(conn), cpu: cpu}, err
 }
 
 // round is the seconds of CPU for 100,000 calls.
@@ -185,32 +200,42 @@ func (p *peer) round(calls int) (float64, error) {
 }
 
 func run(rounds, calls int) error {
-	var peers []*peer
-	for _, role := range []string{"null", "weir"} {
-		p, err := start(role)
-		if err != nil {
-			return err
-		}
-		if _, err := p.round(calls); err != nil { // warm
-			return err
-		}
-		peers = append(peers, p)
+	null, err := start("null")
+	if err != nil {
+		return err
 	}
+	service, err := start("weir")
+	if err != nil {
+		return err
+	}
+	cpu, ratio, err := turns(rounds, calls, null, service)
+	if err == nil {
+		fmt.Printf("seconds of CPU for 100,000 calls: null server %.2f, rate limit service %.2f; ratio %.2f (bar: 1.25)\n",
+			cpu[0], cpu[1], ratio)
+	}
+	return err
+}
+
+// turns asks two servers in turns. It returns the medians of their CPU for 100,000 calls, and of its ratio.
+func turns(rounds, calls int, peers ...*peer) (medians [2]float64, ratio float64, err error) {
 	var cpu [2][]float64
 	var ratios []float64
-	for range rounds {
+	for n := range rounds + 1 {
+		var used [2]float64
 		for i, p := range peers {
-			seconds, err := p.round(calls)
-			if err != nil {
-				return err
+			if used[i], err = p.round(calls); err != nil {
+				return medians, 0, err
 			}
-			cpu[i] = append(cpu[i], seconds)
 		}
-		ratios = append(ratios, cpu[1][len(cpu[1])-1]/cpu[0][len(cpu[0])-1])
+		if n == 0 {
+			continue // warm
+		}
+		for i := range used {
+			cpu[i] = append(cpu[i], used[i])
+		}
+		ratios = append(ratios, used[1]/used[0])
 	}
-	fmt.Printf("seconds of CPU for 100,000 calls: null server %.2f, rate limit service %.2f; ratio %.2f (bar: 1.25)\n",
-		median(cpu[0]), median(cpu[1]), median(ratios))
-	return nil
+	return [2]float64{median(cpu[0]), median(cpu[1])}, median(ratios), nil
 }
 
 func median(list []float64) float64 {
