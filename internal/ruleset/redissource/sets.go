@@ -46,10 +46,10 @@ func (s *Sets) Load(ctx context.Context, reload bool) ruleset.Update {
 	return s.Source.Load(ctx, reload)
 }
 
-// Complete starts to read the sets that the lists of a file name, and returns the file with those
-// that its Sets lack. For sets that are named for the first time it waits until they are read, but
-// at most 2 seconds; a set that cannot be read is missing. Call it before compiling a file, so that
-// a set that was not read yet is not taken for empty. The file is not changed.
+// Complete starts to read the sets that the lists of a file name, and returns the file with those that its Sets lack.
+// For sets that the rules in force do not name it waits until they are read, but at most 2 seconds; a set that cannot
+// be read keeps its members in the file, or is missing. Call it before compiling a file, so that a set that was not
+// read yet is not taken for empty. The file is not changed.
 func (s *Sets) Complete(file *rules.File) *rules.File {
 	names := file.SetNames()
 	wanted := s.state.want(names)
