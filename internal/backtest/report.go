@@ -2,8 +2,8 @@ package backtest
 
 import "time"
 
-// A Report is what a set of rules would have done to the requests of a log. Its JSON is what weir backtest --format json
-// prints, and what the HTML page draws.
+// A Report is what a set of rules would have done to the requests of a log. Its JSON is what weir backtest
+// --format json prints, and what the HTML page draws.
 type Report struct {
 	Rules string `json:"rules"` // the names of the files
 	Log   Log    `json:"log"`
@@ -157,8 +157,8 @@ type Proposal struct {
 	Why   []string `json:"why"` // sentences
 	Count
 	Good *Good `json:"good,omitempty"`
-	// P999 is the 99.9th percentile of the peaks of good keys (of all keys without --good), and Gap the widest gap in the
-	// distribution of peaks, as a ratio.
+	// P999 is the 99.9th percentile of the peaks of good keys (of all keys without --good), and Gap the widest gap in
+	// the distribution of peaks, as a ratio.
 	P999    int64 `json:"p999"`
 	GapFrom int64 `json:"gap_from,omitempty"`
 	GapTo   int64 `json:"gap_to,omitempty"`
