@@ -230,7 +230,7 @@ func TestEnvoyMistakesNameTheirLine(t *testing.T) {
 		"domain: \"*\"\ndescriptors: []":               `domain is "*"`,
 		"domain: a\ndescriptors: [{key: a}, {key: a}]": `value "" occurs twice`,
 		"domain: a\n---\ndomain: a":                    `source:3:1: domain "a" occurs twice`,
-		"domain: a\ndescriptors: {}":                   `source:2:1: descriptors must be a list`,
+		"domain: a\ndescriptors: {}":                   `source:2:14: descriptors must be a list`,
 		"domain: a\ndescriptors:\n- {key: a, rate_limit: {unit: eon, requests_per_unit: 1}}":  `unit is "EON"; allowed: second`,
 		"domain: a\ndescriptors:\n- {key: a, rate_limit: {unit: day, requests_per_unit: -1}}": `requests_per_unit is "-1"`,
 		"domain: a\ndescriptors: &x [{key: a, descriptors: *x}]":                              `over 1000 aliases`,
