@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weirproject/weir/internal/engine"
-	"github.com/weirproject/weir/internal/importer"
+	"github.com/weirproject/weir/internal/ruleimport"
 )
 
 // An importFlags are the flags of import.
@@ -27,7 +27,7 @@ func newImport(s *System) *cobra.Command {
 		Use:   "import [flags] FORMAT FILE…",
 		Short: "Make rules of the configuration of another limiter",
 		Long: `Read the configuration of another limiter, and print the same limits as a rule file. FORMAT is one of
-` + strings.Join(importer.Formats(), ", ") + `.
+` + strings.Join(ruleimport.Formats(), ", ") + `.
 
 What has no equal is listed on stderr, with its line and what to do instead, and as comments at the
 top of the rule file. The file - is the standard input.
@@ -39,7 +39,7 @@ be read, or has mistakes.`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) < 2 {
 				return usagef("name a format and a file, such as: weir import envoy ratelimit.yaml; formats: %s",
-					strings.Join(importer.Formats(), ", "))
+					strings.Join(ruleimport.Formats(), ", "))
 			}
 			return importRules(s, &f, args[0], args[1:])
 		},
@@ -52,15 +52,15 @@ be read, or has mistakes.`,
 }
 
 func importRules(s *System, f *importFlags, format string, names []string) error {
-	var texts []importer.Text
+	var texts []ruleimport.Text
 	for _, name := range names {
 		shown, text, err := engine.ReadFile(s.In, name)
 		if err != nil {
 			return &exit{exitUsage, err}
 		}
-		texts = append(texts, importer.Text{Name: shown, Data: text})
+		texts = append(texts, ruleimport.Text{Name: shown, Data: text})
 	}
-	result, err := importer.Import(format, texts, included)
+	result, err := ruleimport.Import(format, texts, included)
 	if err != nil {
 		return &exit{exitUsage, err}
 	}
@@ -78,7 +78,7 @@ func importRules(s *System, f *importFlags, format string, names []string) error
 }
 
 // write writes the rules, and lists what has no equal.
-func (f *importFlags) write(s *System, result *importer.Result, text string) error {
+func (f *importFlags) write(s *System, result *ruleimport.Result, text string) error {
 	if f.out != "" {
 		if err := os.WriteFile(f.out, []byte(text), 0o644); err != nil {
 			return err
@@ -90,10 +90,10 @@ func (f *importFlags) write(s *System, result *importer.Result, text string) err
 		encoder.SetEscapeHTML(false)
 		encoder.SetIndent("", "  ")
 		return encoder.Encode(struct {
-			Rules   int             `json:"rules"`
-			YAML    string          `json:"yaml,omitempty"`
-			NoEqual []importer.Note `json:"no_equal"`
-			Omitted int             `json:"omitted,omitempty"`
+			Rules   int               `json:"rules"`
+			YAML    string            `json:"yaml,omitempty"`
+			NoEqual []ruleimport.Note `json:"no_equal"`
+			Omitted int               `json:"omitted,omitempty"`
 		}{len(result.Rules.Rules), text, result.Notes, result.Omitted})
 	}
 	for i := range result.Notes {
@@ -110,7 +110,7 @@ func (f *importFlags) write(s *System, result *importer.Result, text string) err
 const maxIncluded = 1000
 
 // included reads the files that a directive includes, relative to the file that it stands in.
-func included(from, pattern string) ([]importer.Text, error) {
+func included(from, pattern string) ([]ruleimport.Text, error) {
 	if !filepath.IsAbs(pattern) {
 		pattern = filepath.Join(filepath.Dir(from), pattern)
 	}
@@ -124,7 +124,7 @@ func included(from, pattern string) ([]importer.Text, error) {
 	if len(names) == 0 && !strings.ContainsAny(pattern, "*?[") {
 		return nil, fmt.Errorf("no such file: %s", pattern)
 	}
-	var texts []importer.Text
+	var texts []ruleimport.Text
 	for _, name := range names {
 		info, err := os.Stat(name)
 		if err != nil || !info.Mode().IsRegular() {
@@ -134,7 +134,7 @@ func included(from, pattern string) ([]importer.Text, error) {
 		if err != nil {
 			return nil, err
 		}
-		texts = append(texts, importer.Text{Name: name, Data: text})
+		texts = append(texts, ruleimport.Text{Name: name, Data: text})
 	}
 	return texts, nil
 }

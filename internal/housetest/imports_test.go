@@ -137,7 +137,7 @@ var mayImport = []struct {
 		"they read and write what limits say on the wire, for HTTP and gRPC; they decide nothing"},
 	{[]string{"internal/ruletest"}, []string{"", "gate", "rules", "pathform", "memstore", "internal/algorithm", "internal/deadline", "internal/netaddr", "internal/ratefields"},
 		"tests of rules run on the gate and the embedded store; front ends and Redis have no part in them"},
-	{[]string{"internal/importer"}, []string{"", "rules", "pathform", "internal/ruleset", "internal/netaddr"},
+	{[]string{"internal/ruleimport"}, []string{"", "rules", "pathform", "internal/ruleset", "internal/netaddr"},
 		"it makes rules of files; it decides nothing, and reaches no server"},
 	{[]string{"internal/wording"}, []string{"", "rules", "pathform", "gate", "internal/deadline", "internal/netaddr"},
 		"it puts verdicts into words for every front end, and knows none"},
@@ -175,7 +175,7 @@ var vendors = map[string]struct {
 }{
 	"github.com/redis/rueidis":            {[]string{"internal/redisconn", "redisstore", "internal/ruleset/redissource", "internal/telemetry/history"}, "the client of what lies in Redis, state and rules; other packages speak weir.Store"},
 	"github.com/redis/go-redis":           {[]string{"redisstore/goredisconn"}, "only for programs that have such a client already: others should not compile a second one"},
-	"go.yaml.in/yaml":                     {[]string{"rules", "internal/ruleset/ledger", "internal/ruletest", "internal/importer"}, "rule files are read in one place, with one strictness; what is imported is read as its own program reads it; tests of rules are files of their own; the ledger only moves fields when a candidate is promoted"},
+	"go.yaml.in/yaml":                     {[]string{"rules", "internal/ruleset/ledger", "internal/ruletest", "internal/ruleimport"}, "rule files are read in one place, with one strictness; what is imported is read as its own program reads it; tests of rules are files of their own; the ledger only moves fields when a candidate is promoted"},
 	"github.com/cespare/xxhash":           {[]string{"rules"}, "who is within a percentage must be the same for ever, on every platform"},
 	"github.com/klauspost/compress":       {[]string{"internal/accesslog"}, "logs that are compressed with zstd"},
 	"golang.org/x/text":                   {[]string{"rules"}, "the normaliser nfkc and the distances of languages: Unicode's tables are not ours to keep"},

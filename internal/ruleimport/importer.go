@@ -1,6 +1,6 @@
-// Package importer makes rules of the configurations of other limiters. What has no equal in rules is listed with its
-// line, and never dropped in silence.
-package importer
+// Package ruleimport makes rules of the configurations of other limiters. Parts without an equal in rules are listed with
+// their lines, and never dropped in silence.
+package ruleimport
 
 import (
 	"cmp"

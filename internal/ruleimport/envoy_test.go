@@ -1,4 +1,4 @@
-package importer_test
+package ruleimport_test
 
 import (
 	"fmt"
@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/weirproject/weir/gate"
-	"github.com/weirproject/weir/internal/importer"
+	"github.com/weirproject/weir/internal/ruleimport"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -236,7 +236,7 @@ func TestEnvoyMistakesNameTheirLine(t *testing.T) {
 		"domain: a\ndescriptors: &x [{key: a, descriptors: *x}]":                              `over 1000 aliases`,
 		"": `the file is empty`, "a: [": `not YAML`,
 	} {
-		_, err := importer.Import("envoy", []importer.Text{{Name: "source", Data: []byte(source)}}, nil)
+		_, err := ruleimport.Import("envoy", []ruleimport.Text{{Name: "source", Data: []byte(source)}}, nil)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %s", source, err, want)
 		}

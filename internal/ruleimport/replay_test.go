@@ -1,4 +1,4 @@
-package importer_test
+package ruleimport_test
 
 import (
 	"sync/atomic"
@@ -7,15 +7,15 @@ import (
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
-	"github.com/weirproject/weir/internal/importer"
+	"github.com/weirproject/weir/internal/ruleimport"
 	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/rules"
 )
 
 // imported is the result of one file, which must be a valid rule file.
-func imported(t *testing.T, format, text string) (*importer.Result, string) {
+func imported(t *testing.T, format, text string) (*ruleimport.Result, string) {
 	t.Helper()
-	result, err := importer.Import(format, []importer.Text{{Name: "source", Data: []byte(text)}}, nil)
+	result, err := ruleimport.Import(format, []ruleimport.Text{{Name: "source", Data: []byte(text)}}, nil)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
