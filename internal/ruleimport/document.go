@@ -35,7 +35,8 @@ func (j *job) documents(t Text) (list []document) {
 		nodes += bytes.Count(t.Data, []byte(sign))
 	}
 	if nodes > bounds.Nodes {
-		j.wrong(t.Name, 1, "the file has %d commas, colons, brackets, dashes and lines; at most %d", nodes, bounds.Nodes)
+		j.wrong(t.Name, 1, "the file has %d commas, colons, brackets, dashes and lines; at most %d", nodes,
+			bounds.Nodes)
 		return nil
 	}
 	loader, err := yaml.NewLoader(bytes.NewReader(t.Data),
@@ -79,7 +80,8 @@ func (d *document) is(n *yaml.Node) *yaml.Node {
 	}
 	if !d.over {
 		d.over = true
-		d.wrong(n, "the file has over %d aliases, or with them over %d values: write values out", maxAliases, bounds.Nodes)
+		d.wrong(n, "the file has over %d aliases, or with them over %d values: write values out", maxAliases,
+			bounds.Nodes)
 	}
 	return &yaml.Node{Kind: yaml.ScalarNode, Line: n.Line, Tag: "!!null"}
 }
@@ -116,7 +118,8 @@ func (d *document) read(n *yaml.Node, what string, table fields, others func(key
 		case others != nil:
 			others(key, value)
 		default:
-			d.lacks(key, "see whether limits depend on it", "%s has the field %.80q, which is not imported", what, key.Value)
+			d.lacks(key, "see whether limits depend on it", "%s has the field %.80q, which is not imported", what,
+				key.Value)
 		}
 		seen[key.Value] = true
 	}

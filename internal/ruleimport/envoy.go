@@ -175,12 +175,14 @@ func (e *envoyDomain) limit(n *yaml.Node) *envoyLimit {
 	limit := &envoyLimit{}
 	unit, multiplier := "", int64(1)
 	e.read(n, "rate_limit", fields{
-		"requests_per_unit": func(n *yaml.Node) { limit.perUnit = e.number(n, "requests_per_unit", 0, math.MaxUint32) },
-		"unit":              func(n *yaml.Node) { unit = strings.ToUpper(e.text(n, "unit")) },
-		"unlimited":         func(n *yaml.Node) { limit.unlimited = e.flag(n, "unlimited") },
-		"name":              func(n *yaml.Node) { limit.name = e.text(n, "name") },
+		"requests_per_unit": func(n *yaml.Node) {
+			limit.perUnit = e.number(n, "requests_per_unit", 0, math.MaxUint32)
+		},
+		"unit":      func(n *yaml.Node) { unit = strings.ToUpper(e.text(n, "unit")) },
+		"unlimited": func(n *yaml.Node) { limit.unlimited = e.flag(n, "unlimited") },
+		"name":      func(n *yaml.Node) { limit.name = e.text(n, "name") },
 		"replaces": func(n *yaml.Node) {
-			e.lacks(n, "both limits apply to a request with both descriptors: send one of the two, or give its rule an allow",
+			e.lacks(n, "both limits apply to a request with both descriptors: send one of the two",
 				"replaces switches other limits off by their names")
 		},
 		"unit_multiplier": func(n *yaml.Node) {
@@ -192,8 +194,8 @@ func (e *envoyDomain) limit(n *yaml.Node) *envoyLimit {
 	switch {
 	case n.Kind != yaml.MappingNode || limit.unlimited:
 	case multiplier > 1:
-		e.lacks(n, "add a rule with the longer period by hand, such as fixed_window 10/30m epoch; nothing limits these "+
-			"requests now", "unit_multiplier %d", multiplier)
+		e.lacks(n, "add a rule with the longer period by hand, such as fixed_window 10/30m epoch; nothing limits "+
+			"these requests now", "unit_multiplier %d", multiplier)
 		return nil
 	case slices.Contains([]string{"WEEK", "MONTH", "YEAR"}, unit):
 		e.lacks(n, fmt.Sprintf("add a rule with calendar %d/%s by hand; nothing limits these requests now",
@@ -231,7 +233,7 @@ func (e *envoyDomain) impossible(path []level) bool {
 			return true // listed already
 		}
 		if keys[path[i].key] {
-			e.lacks(node.at, "rename one of the two in Envoy's actions by descriptor_key; nothing limits these requests now",
+			e.lacks(node.at, "rename one in Envoy's actions by descriptor_key; nothing limits these requests now",
 				"a descriptor with the key %.80q twice, of which rules see the first", path[i].key)
 			return true
 		}

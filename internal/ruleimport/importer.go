@@ -1,5 +1,5 @@
-// Package ruleimport makes rules of the configurations of other limiters. Parts without an equal in rules are listed with
-// their lines, and never dropped in silence.
+// Package ruleimport makes rules of the configurations of other limiters. Parts without an equal in rules are listed
+// with their lines, and never dropped in silence.
 package ruleimport
 
 import (
@@ -173,7 +173,8 @@ func (j *job) wrong(file string, line int, format string, args ...any) {
 }
 
 func (j *job) wrongAt(file string, line, column int, format string, args ...any) {
-	problem := rules.Problem{File: file, Line: max(1, line), Column: max(1, column), Message: fmt.Sprintf(format, args...)}
+	problem := rules.Problem{File: file, Line: max(1, line), Column: max(1, column),
+		Message: fmt.Sprintf(format, args...)}
 	for _, t := range j.texts {
 		if t.Name == file {
 			problem.Source = lineOf(t.Data, problem.Line)
@@ -208,7 +209,8 @@ func (j *job) lacks(file string, line int, instead, format string, args ...any) 
 // add adds a rule that is valid by itself, under a name that no other has. Otherwise it lists it, and reports false.
 func (j *job) add(file string, line int, spec rules.Spec) bool {
 	spec.Name = j.name(spec.Name)
-	if _, err := rules.Compile(&rules.File{Rules: []rules.Spec{spec}, Services: j.result.Rules.Services}); err != nil {
+	alone := &rules.File{Rules: []rules.Spec{spec}}
+	if _, err := rules.Compile(alone); err != nil {
 		var list *rules.Error
 		message := err.Error()
 		if errors.As(err, &list) {
