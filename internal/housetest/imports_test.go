@@ -174,7 +174,7 @@ var vendors = map[string]struct {
 	"go.yaml.in/yaml":                     {[]string{"rules", "internal/ruleset/ledger", "internal/ruletest"}, "rule files are read in one place, with one strictness; tests of rules are files of their own; the ledger only moves fields when a candidate is promoted"},
 	"github.com/cespare/xxhash":           {[]string{"rules"}, "who is within a percentage must be the same for ever, on every platform"},
 	"golang.org/x/text":                   {[]string{"rules"}, "the normaliser nfkc and the distances of languages: Unicode's tables are not ours to keep"},
-	"github.com/go-json-experiment/json":  {[]string{"internal/server/api", "internal/server/admin", "internal/server/console", "internal/server/web"}, "documents over HTTP are read with one strictness"},
+	"github.com/go-json-experiment/json":  {[]string{"internal/server/api", "internal/server/admin", "internal/server/console", "internal/server/web", "internal/backtest/page"}, "documents over HTTP are read with one strictness"},
 	"github.com/prometheus/client_golang": {[]string{"observe", "engine", "internal/telemetry"}, "who counts needs it; who is counted does not"},
 	"google.golang.org/grpc": {[]string{"internal/cli", "internal/server/grpcserver", "internal/server/rls",
 		"internal/server/extauthz", "internal/server/rpcapi", "proto/weir/v1", "grpclimit", "examples/grpc"},
