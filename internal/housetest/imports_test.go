@@ -179,7 +179,7 @@ var vendors = map[string]struct {
 	"github.com/cespare/xxhash":           {[]string{"rules"}, "who is within a percentage must be the same for ever, on every platform"},
 	"github.com/klauspost/compress":       {[]string{"internal/accesslog"}, "logs that are compressed with zstd"},
 	"golang.org/x/text":                   {[]string{"rules"}, "the normaliser nfkc and the distances of languages: Unicode's tables are not ours to keep"},
-	"github.com/go-json-experiment/json":  {[]string{"internal/server/api", "internal/server/admin", "internal/server/console", "internal/server/web"}, "documents over HTTP are read with one strictness"},
+	"github.com/go-json-experiment/json":  {[]string{"internal/server/api", "internal/server/admin", "internal/server/console", "internal/server/web", "internal/backtest/page"}, "documents over HTTP are read with one strictness"},
 	"github.com/prometheus/client_golang": {[]string{"observe", "engine", "internal/telemetry"}, "who counts needs it; who is counted does not"},
 	"google.golang.org/grpc": {[]string{"internal/cli", "internal/server/grpcserver", "internal/server/rls",
 		"internal/server/extauthz", "internal/server/rpcapi", "proto/weir/v1", "grpclimit", "examples/grpc"},
