@@ -36,6 +36,8 @@ require (
 	pgregory.net/rapid v1.3.0
 )
 
+require github.com/klauspost/compress v1.20.1
+
 require (
 	github.com/cenkalti/backoff/v5 v5.0.3 // indirect
 	github.com/clipperhouse/displaywidth v0.11.0 // indirect
