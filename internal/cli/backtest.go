@@ -16,6 +16,7 @@ import (
 
 	"github.com/weirproject/weir/internal/accesslog"
 	"github.com/weirproject/weir/internal/backtest"
+	"github.com/weirproject/weir/internal/backtest/page"
 	"github.com/weirproject/weir/internal/engine"
 	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/pathform"
@@ -97,7 +98,7 @@ func (f *backtestFlags) add(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&f.maxRefused, "max-refused", nil,
 		"exit code 3 if more is refused: a `SHARE` such as 1%, or RULE=SHARE; repeatable")
 	flags.IntVar(&f.top, "top", 10, "`NUMBER` of clients in the report")
-	flags.StringVar(&f.format, "format", "text", "`FORMAT` of the report: text or json")
+	flags.StringVar(&f.format, "format", "text", "`FORMAT` of the report: "+strings.Join(reportFormats, ", "))
 	flags.StringVar(&f.out, "out", "", "write the report to `FILE`")
 	f.rules.Config = engine.Defaults()
 	flags.IntVar(&f.rules.MaxKeys, "max-keys", memstore.DefaultMaxKeys, "maximum `NUMBER` of keys in memory, as on the server")
@@ -110,13 +111,15 @@ func (f *backtestFlags) add(flags *pflag.FlagSet) {
 		"form in which paths are matched, comma-separated `WORDS`:\n"+strings.Join(pathform.Words(), ", "))
 }
 
+var reportFormats = []string{"text", "json", "html"}
+
 func runBacktest(ctx context.Context, s *System, f *backtestFlags, flags *pflag.FlagSet, args []string) error {
 	shares, err := f.shares()
 	if err != nil {
 		return err
 	}
-	if !slices.Contains([]string{"text", "json"}, f.format) {
-		return usagef("--format is %.80q; allowed: text, json", f.format)
+	if !slices.Contains(reportFormats, f.format) {
+		return usagef("--format is %.80q; allowed: %s", f.format, strings.Join(reportFormats, ", "))
 	}
 	c, err := f.config(ctx, s, flags, args)
 	if err != nil {
@@ -152,7 +155,10 @@ func (f *backtestFlags) write(s *System, report *backtest.Report) (err error) {
 		}()
 		out = file
 	}
-	if f.format == "json" {
+	switch f.format {
+	case "html":
+		return page.Write(out, report)
+	case "json":
 		encoder := json.NewEncoder(out)
 		encoder.SetIndent("", "  ")
 		encoder.SetEscapeHTML(false)
