@@ -40,6 +40,8 @@ require (
 
 require go4.org/netipx v0.0.0-20231129151722-fdeea329fbba // indirect
 
+require github.com/klauspost/compress v1.20.1
+
 require (
 	github.com/cenkalti/backoff/v5 v5.0.3 // indirect
 	github.com/clipperhouse/displaywidth v0.11.0 // indirect
