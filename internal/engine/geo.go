@@ -42,7 +42,8 @@ func (l *Setup) checkGeo(set *rules.Set) error {
 	}
 	if needCountry && !country && l.CountryHeader == "" {
 		return wrong("rules need the client's country (%s), and nothing knows it: give a file with countries in %s, "+
-			"or the header of a trusted proxy in %s", located(set, geoCountry), l.field("Geo"), l.field("CountryHeader"))
+			"or the header of a trusted proxy in %s", located(set, geoCountry), l.field("Geo"),
+			l.field("CountryHeader"))
 	}
 	if needASN && !asn {
 		return wrong("rules need the client's autonomous system (%s), and nothing knows it: give a file with "+
