@@ -16,17 +16,17 @@ const mostCompared = 32
 // redundant warns of rules that never decide because a stricter rule counts all their requests, by their key or a
 // part of it.
 func (l *linter) redundant() {
-	l.compare(l.likeness, l.within, "counts its requests and others, and always refuses first")
+	l.compare(l.likeness, l.within, "its requests and others")
 	counted := func(i int) string {
 		s := &l.file.Rules[i]
-		return l.likeness(i) + fmt.Sprintf("%q %q", requests(&s.Match), s.Key)
+		return l.likeness(i) + fmt.Sprintf("%s%q %q", applies(s), requests(&s.Match), s.Key)
 	}
-	l.compare(counted, l.useless, "counts the same requests by the same key, and always refuses first")
+	l.compare(counted, l.useless, "the same requests by the same key")
 }
 
-// compare warns of each rule i for which less(i, k) holds, where like is equal for both rules. Rule k has no group:
-// otherwise it might not apply.
-func (l *linter) compare(like func(i int) string, less func(i, k int) bool, why string) {
+// compare warns of each rule i for which less(i, k) holds, where like is equal for both rules: k counts what i counts.
+// Rule k has no group: otherwise it might not apply.
+func (l *linter) compare(like func(i int) string, less func(i, k int) bool, what string) {
 	alike := make(map[string][]int)
 	for i, rule := range l.set.rules {
 		l.pause(i, rulesLinted)
@@ -46,29 +46,50 @@ func (l *linter) compare(like func(i int) string, less func(i, k int) bool, why 
 		for n, i := range list {
 			l.pause(n, rulesLinted)
 			k := slices.IndexFunc(others, func(k int) bool { return i != k && less(i, k) })
-			if k >= 0 {
-				l.add(at(i, "name"), "the rule never decides: rules[%d] (%s) %s", others[k],
-					l.set.rules[others[k]].name, why)
+			if k < 0 {
+				continue
 			}
+			// Of two rules that refuse alike the first is named in the refusal.
+			first := "never decides: rules[%d] (%s) counts %s, and always refuses first"
+			if i < others[k] {
+				first = "changes nothing: rules[%d] (%s) counts %s, and refuses whenever this rule does"
+			}
+			l.add(at(i, "name"), "the rule "+first, others[k], l.set.rules[others[k]].name, what)
 		}
 	}
 }
 
-// likeness is equal for rules with the same schedule, lists and costs.
+// applies is equal for rules that, of the requests that both match, count and deny the same.
+func applies(s *Spec) string { return fmt.Sprintf("%q", fmt.Sprint(s.Schedule, s.Allow, s.Deny)) }
+
+// counts reports whether a rule counts all requests that another one counts, if it matches them, and denies all that
+// the other denies.
+func counts(broad, narrow *Spec) bool {
+	alike := func(a, b any) bool { return fmt.Sprint(a) == fmt.Sprint(b) }
+	return (len(broad.Schedule) == 0 || alike(broad.Schedule, narrow.Schedule)) &&
+		(len(broad.Allow) == 0 || alike(broad.Allow, narrow.Allow)) &&
+		(len(narrow.Deny) == 0 || alike(broad.Deny, narrow.Deny))
+}
+
+// likeness is equal for rules with the same costs, whose units are held and given back alike.
 func (l *linter) likeness(i int) string {
 	s, rule := &l.file.Rules[i], l.set.rules[i]
-	return fmt.Sprintf("%q %+v %t %q %q", fmt.Sprint(s.Schedule, s.Allow, s.Deny, s.CountIf), rule.cost, rule.full,
-		rule.onMissing, rule.onStoreError)
+	return fmt.Sprintf("%q %+v %t %q %q %t %d %v", fmt.Sprint(s.CountIf), rule.cost, rule.full,
+		rule.onMissing, rule.onStoreError, rule.holdUntilDone, rule.lease, rule.ceiling)
 }
 
 // within reports whether rule k is for all requests of rule i and more, and refuses first.
 func (l *linter) within(i, k int) bool {
 	narrow, broad := &l.file.Rules[i], &l.file.Rules[k]
-	if l.set.rules[i].group != 0 || !covers(&broad.Match, &narrow.Match) {
+	if l.set.rules[i].group != 0 || !covers(&broad.Match, &narrow.Match) || !counts(broad, narrow) {
 		return false
 	}
-	if requests(&broad.Match) == requests(&narrow.Match) && slices.Equal(broad.Key, narrow.Key) {
+	alike := applies(broad) == applies(narrow)
+	if alike && requests(&broad.Match) == requests(&narrow.Match) && slices.Equal(broad.Key, narrow.Key) {
 		return false // see redundant
+	}
+	if l.set.rules[i].onMissing == Deny && len(narrow.Key) > len(broad.Key) {
+		return false // it denies requests that lack what only its own key needs
 	}
 	for _, text := range broad.Key {
 		if !slices.Contains(narrow.Key, text) || strings.HasPrefix(text, "path.") &&
@@ -82,7 +103,8 @@ func (l *linter) within(i, k int) bool {
 		}
 	}
 	one, other := l.set.rules[i], l.set.rules[k]
-	if i < k && slices.Equal(broad.Key, narrow.Key) && covers(&narrow.Match, &broad.Match) && refuses(one, other) {
+	if alike && i < k && slices.Equal(broad.Key, narrow.Key) && covers(&narrow.Match, &broad.Match) &&
+		refuses(one, other) {
 		return false // of two equal rules the later one never decides
 	}
 	return refuses(other, one)
@@ -103,7 +125,7 @@ func anchored(limit *weir.Limit) bool {
 // covers reports whether every request that meets match b also meets a.
 func covers(a, b *Match) bool {
 	for _, pair := range [][2][]string{{a.Method, b.Method}, {a.Host, b.Host}, {a.Client, b.Client},
-		{a.Service, b.Service}, {a.User, b.User}, {a.Route, b.Route}} {
+		{a.Country, b.Country}, {a.ASN, b.ASN}, {a.Service, b.Service}, {a.User, b.User}, {a.Route, b.Route}} {
 		if !allOf(pair[0], pair[1]) {
 			return false
 		}

@@ -51,28 +51,33 @@ func above(a, b int64) int64 { return (a + b - 1) / b }
 // windows bounds the units of consecutive windows: a time overlaps one more than fit into it.
 func windows(limit, units, window int64) int64 { return scaled(limit, above(units-1, window)+1, 1) }
 
-// mostOfCounter is the lesser of two bounds. N consecutive slices hold at most the limit when the last one is
-// charged, and the weight of the slice before them has fallen by the part of the last one that has passed.
+// mostOfCounter is for the most slices that the time touches, and for one less, which may be longer in the last.
 func mostOfCounter(spec weir.SlidingCounter, units int64) int64 {
 	slice := spec.Window.Microseconds() / spec.Slices
-	most := scaled(spec.Limit, above(above(units-1, slice)+1, spec.Slices), 1)
-	if whole := spec.Window.Microseconds() - slice; units <= spec.Window.Microseconds() {
-		most = min(most, spec.Limit+scaled(spec.Limit, max(0, units-whole-1), slice))
-	}
-	return most
+	touched := above(units-1, slice) + 1
+	elapsed := max(0, units-2-(touched-2)*slice) // of the last slice, if the first is touched at its end
+	return max(mostInSlices(spec, touched, elapsed, slice), mostInSlices(spec, touched-1, slice-1, slice))
 }
 
-// shortestPeriod is the shortest period of a calendar: clocks are set forward by at most an hour.
-func shortestPeriod(spec weir.Calendar) time.Duration {
-	forward := time.Hour
-	if spec.Zone == "" || spec.Zone == "UTC" {
-		forward = 0
+// mostInSlices is the most in consecutive slices. Any N of them hold at most the limit when the last one is charged,
+// and the weight of the slice before these has fallen by the part of the last one that has elapsed.
+func mostInSlices(spec weir.SlidingCounter, touched, elapsed, slice int64) int64 {
+	if touched <= spec.Slices {
+		return spec.Limit
 	}
+	last := spec.Limit + scaled(spec.Limit, elapsed, slice) // of N slices and the one before
+	return min(weir.MaxUnits, last+scaled(spec.Limit, above(touched-1-spec.Slices, spec.Slices), 1))
+}
+
+// shortestPeriod is the shortest period of a calendar in its zone. An hour is shorter only where clocks are set
+// forward by a part of one.
+func shortestPeriod(spec weir.Calendar) time.Duration {
+	forward := setForward(spec.Zone)
 	switch spec.Unit {
 	case weir.Minute:
 		return time.Minute
 	case weir.Hour:
-		return time.Hour - forward/2 // some zones move by half an hour
+		return time.Hour - forward%time.Hour
 	case weir.Day:
 		return oneDay - forward
 	case weir.Week:
@@ -81,6 +86,29 @@ func shortestPeriod(spec weir.Calendar) time.Duration {
 		return 28*oneDay - forward
 	}
 	return 365*oneDay - forward
+}
+
+// setForward is the longest time by which clocks of the zone are set forward from 2000 to 2037, the years that every
+// copy of the database has. A change of a whole day skips a date and shortens no other.
+func setForward(name string) (most time.Duration) {
+	zone, err := time.LoadLocation(name)
+	if err != nil {
+		return time.Hour // the limit would not have been made
+	}
+	end := time.Date(2038, 1, 1, 0, 0, 0, 0, zone)
+	for at := time.Date(2000, 1, 1, 0, 0, 0, 0, zone); at.Before(end); {
+		_, change := at.ZoneBounds()
+		if change.IsZero() {
+			break
+		}
+		_, before := at.Zone()
+		_, after := change.Zone()
+		if forward := time.Duration(after-before) * time.Second; forward < oneDay {
+			most = max(most, forward)
+		}
+		at = change
+	}
+	return most
 }
 
 // Period is the period of a limit, such as a day for 10/1d; 0 if it has no fixed period, as a calendar.
