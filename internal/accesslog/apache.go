@@ -60,10 +60,9 @@ func apacheFormat(text string) (*template, error) {
 			}
 			p.literal = "]" + p.literal
 		}
-		if directive == "q" && len(pieces) > 0 && pieces[len(pieces)-1].label == "%U" && pieces[len(pieces)-1].literal == "" {
-			pieces[len(pieces)-1].variable = variable{field: target}
-			pieces[len(pieces)-1].literal = p.literal
-			continue
+		if last := len(pieces) - 1; directive == "q" && last >= 0 && pieces[last].label+pieces[last].literal == "%U" {
+			p.variable = variable{field: target} // %U%q is the path and ?query
+			pieces = pieces[:last]
 		}
 		pieces = append(pieces, p)
 	}

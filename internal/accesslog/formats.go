@@ -63,8 +63,8 @@ func candidates(o Options) ([]format, error) {
 	}
 	list = slices.DeleteFunc(list, func(f format) bool { return f.name != o.Format })
 	if len(list) == 0 {
-		return nil, fmt.Errorf("the format %q is not known; allowed are auto, %s, nginx:FORMAT, apache:FORMAT", o.Format,
-			strings.Join(Formats(), ", "))
+		return nil, fmt.Errorf("the format %q is not known; allowed are auto, %s, nginx:FORMAT, apache:FORMAT",
+			o.Format, strings.Join(Formats(), ", "))
 	}
 	return list, nil
 }

@@ -44,10 +44,10 @@ var textFormats = []textFormat{
 	{name: "envoy", pattern: envoyFlags + `$received $bytes_sent $took_ms $upstream_took ` + envoyAddresses},
 	{name: "istio", pattern: envoyFlags + `$details $termination "$failure" $received $bytes_sent $took_ms` +
 		` $upstream_took ` + envoyAddresses + ` $cluster $upstream_local $local $remote_addr $sni $route`},
-	{name: "haproxy", find: findHAProxy, escape: numberSign, open: true, pattern: `$client_and_port [$start] $frontend` +
-		` $backend $TR/$Tw/$Tc/$Tr/$took_ms $status $bytes_sent $CC $CS $termination $connections $queues "$request"`},
-	{name: "alb", escape: backslash, open: true, pattern: `$type $end $elb $client_and_port $target $request_processing` +
-		` $target_processing $response_processing $status $target_status $received $bytes_sent "$request"` +
+	{name: "haproxy", find: findHAProxy, escape: numberSign, open: true, pattern: `$client_and_port [$start]` +
+		` $frontend $backend $TR/$Tw/$Tc/$Tr/$took_ms $status $bytes_sent $CC $CS $termination $connections $queues "$request"`},
+	{name: "alb", escape: backslash, open: true, pattern: `$type $end $elb $client_and_port $target` +
+		` $request_processing $target_processing $response_processing $status $target_status $received $bytes_sent "$request"` +
 		` "$http_user_agent" $cipher $protocol $target_group "$trace" "$domain" "$certificate" $priority $start `},
 }
 
@@ -81,7 +81,8 @@ func (f textFormat) format() format {
 	return format{name: f.name, timeIs: t.timeIs(f.timeIs), read: read}
 }
 
-// findHAProxy reads past what syslog writes before the address of the client, which is before [06/Feb/2009:12:14:14.655].
+// findHAProxy reads past what syslog writes before the address of the client, which is before the time:
+// [06/Feb/2009:12:14:14.655].
 func findHAProxy(line string) string {
 	for from := 0; ; {
 		at := strings.Index(line[from:], " [")
