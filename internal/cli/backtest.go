@@ -60,8 +60,8 @@ zstd); several are merged by time; - is the standard input.
 
 The exit code is 3 if the rules would refuse more than --max-refused.`,
 		Example: `  weir backtest weir.yaml access.log
-  weir backtest --sweep login=5/1m..200/1m:12 --propose login weir.yaml access.log.*.gz
-  weir backtest --against old.yaml --max-refused 1% weir.yaml access.log`,
+  weir backtest --sweep login=5/1m..200/1m:12 --propose login weir.yaml access.log*
+  weir backtest --against old/weir.yaml --max-refused 1% weir.yaml access.log`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) < 2 {
 				return usagef("name rules and a log, such as: weir backtest weir.yaml access.log")
