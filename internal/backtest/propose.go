@@ -131,6 +131,8 @@ func (r *replay) draft(name string) (*draft, error) {
 	return d, nil
 }
 
+func (d *draft) say(format string, args ...any) { d.Why = append(d.Why, fmt.Sprintf(format, args...)) }
+
 // look finds the gap and what legitimate keys have at most, and explains them.
 func (d *draft) look(all []int64, keys *keys, c *Config) (usual int64) {
 	weight := keys.table.weight()
@@ -141,7 +143,7 @@ func (d *draft) look(all []int64, keys *keys, c *Config) (usual int64) {
 		if good := keys.peaks(true); len(good) >= leastKeys {
 			legitimate, who = good, "keys of good clients"
 		} else {
-			d.Why = append(d.Why, fmt.Sprintf("Only %s are good by --good, too few to go by.", plural(len(good), "key")))
+			d.say("Only %s are good by --good, too few to go by.", plural(len(good), "key"))
 		}
 	}
 	isGood := who != "keys"
@@ -155,16 +157,16 @@ func (d *draft) look(all []int64, keys *keys, c *Config) (usual int64) {
 		share = 1 - c.FalsePositives
 	}
 	usual = percentile(legitimate, share)
-	d.Why = append(d.Why, fmt.Sprintf("%.4g %% of %s %s have at most %s in any %s; half have at most %s. A fifth is added.",
-		100*share, grouped(int64(len(legitimate))*weight), who, plural(int(usual), "unit"), window,
-		grouped(percentile(legitimate, 0.5))))
+	d.say("%.4g %% of %s %s have at most %s in any %s; half have at most %s. A fifth is added.", 100*share,
+		grouped(int64(len(legitimate))*weight), who, plural(int(usual), "unit"), window,
+		grouped(percentile(legitimate, 0.5)))
 	if d.GapTo > 0 {
 		over, _ := slices.BinarySearch(all, d.GapTo)
-		d.Why = append(d.Why, fmt.Sprintf("The widest gap in the distribution of peaks is %s … %s: %s above it.",
-			grouped(d.GapFrom), grouped(d.GapTo), areKeys(int64(len(all)-over)*weight)))
+		d.say("The widest gap in the distribution of peaks is %s … %s: %s above it.",
+			grouped(d.GapFrom), grouped(d.GapTo), areKeys(int64(len(all)-over)*weight))
 	} else {
-		d.Why = append(d.Why, fmt.Sprintf("No key stands out: no gap is wider than a factor of %g, and the largest peak is "+
-			"%s.", wide, grouped(all[len(all)-1])))
+		d.say("No key stands out: no gap is wider than a factor of %g, and the largest peak is %s.", wide,
+			grouped(all[len(all)-1]))
 	}
 	if !isGood {
 		d.Why = append(d.Why, "Nobody is known to be legitimate: say who is with --good, and look at who would be "+
@@ -262,16 +264,16 @@ func (d *draft) choose(points []Point, falsePositives float64) {
 	}
 	d.Limit, d.Count, d.Good = chosen.Limit, chosen.Count, chosen.Good
 	if p := chosen.Good; p != nil && float64(p.ClientsRefused) > falsePositives*float64(p.Clients) {
-		d.Why = append(d.Why, fmt.Sprintf("It refuses %s of the good clients, more than --false-positives: %s would, too.",
-			percent(p.ClientsRefused, p.Clients), points[d.rates-1].Limit))
+		d.say("It refuses %s of the good clients, more than --false-positives: %s would, too.",
+			percent(p.ClientsRefused, p.Clients), points[d.rates-1].Limit)
 	}
 	if d.Limit == d.Old {
 		d.Why = append(d.Why, "It is the limit that the rule has.")
 	}
 }
 
-// burst is the first limit with a smaller burst, if there is one that refuses no more. It is one step above the smallest
-// such burst, which would fit the log alone.
+// burst is the first limit with a smaller burst, if there is one that refuses no more. It is one step above the
+// smallest such burst, which would fit the log alone.
 func (d *draft) burst(points []Point) Point {
 	full := points[0]
 	for i := d.rates; i+1 < len(points); i++ {
@@ -279,8 +281,8 @@ func (d *draft) burst(points []Point) Point {
 			continue
 		}
 		enough, chosen := d.of.Limits[i].(weir.TokenBucket), d.of.Limits[i+1].(weir.TokenBucket)
-		d.Why = append(d.Why, fmt.Sprintf("A burst of %s refuses no more than one of %s; %s leaves room.",
-			grouped(enough.Capacity), grouped(enough.Refill), grouped(chosen.Capacity)))
+		d.say("A burst of %s refuses no more than one of %s; %s leaves room.",
+			grouped(enough.Capacity), grouped(enough.Refill), grouped(chosen.Capacity))
 		return points[i+1]
 	}
 	return full

@@ -138,6 +138,8 @@ var mayImport = []struct {
 	{[]string{"internal/ruletest"}, []string{"", "gate", "rules", "pathform", "memstore", "internal/algorithm", "internal/deadline", "internal/netaddr", "internal/ratefields"},
 		"tests of rules run on the gate and the embedded store; front ends and Redis have no part in them"},
 	{[]string{"internal/webvalues"}, []string{""}, "it reads texts; what they are for is the rules' business"},
+	{[]string{"internal/backtest/page"}, []string{"", "gate", "rules", "pathform", "clientaddr", "memstore", "internal/accesslog", "internal/backtest", "internal/webvalues", "internal/algorithm", "internal/deadline", "internal/netaddr", "internal/server/console/static"},
+		"the page of a report draws with the charts of the console"},
 	{[]string{"internal/backtest"}, []string{"", "gate", "rules", "pathform", "clientaddr", "memstore", "internal/accesslog", "internal/backtest", "internal/webvalues", "internal/algorithm", "internal/deadline", "internal/netaddr"},
 		"a log is replayed through the gate and the embedded store; front ends and Redis have no part in it"},
 	{[]string{"internal/ruleimport"}, []string{"", "rules", "pathform", "internal/ruleset", "internal/netaddr"},
