@@ -88,7 +88,7 @@ func (f *backtestFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.spread, "spread", "even",
 		"`WORD` for requests of one unit of the log's time: "+strings.Join(backtest.Spreads, ", "))
 	flags.BoolVar(&f.noCompare, "no-compare-spread", false, "do not compute how much --spread matters")
-	flags.StringVar(&f.retries, "retries", "keep", 
+	flags.StringVar(&f.retries, "retries", "keep",
 		"`WORD` for requests that the log says were answered\n429 or 503: keep or drop")
 	flags.StringVar(&f.good, "good", "",
 		"who is certainly legitimate: `FILE` of addresses, or a condition that one\nof their requests meets, such as "+
