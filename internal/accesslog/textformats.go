@@ -45,10 +45,12 @@ var textFormats = []textFormat{
 	{name: "istio", pattern: envoyFlags + `$details $termination "$failure" $received $bytes_sent $took_ms` +
 		` $upstream_took ` + envoyAddresses + ` $cluster $upstream_local $local $remote_addr $sni $route`},
 	{name: "haproxy", find: findHAProxy, escape: numberSign, open: true, pattern: `$client_and_port [$start]` +
-		` $frontend $backend $TR/$Tw/$Tc/$Tr/$took_ms $status $bytes_sent $CC $CS $termination $connections $queues "$request"`},
+		` $frontend $backend $TR/$Tw/$Tc/$Tr/$took_ms $status $bytes_sent $CC $CS $termination $connections` +
+		` $queues "$request"`},
 	{name: "alb", escape: backslash, open: true, pattern: `$type $end $elb $client_and_port $target` +
-		` $request_processing $target_processing $response_processing $status $target_status $received $bytes_sent "$request"` +
-		` "$http_user_agent" $cipher $protocol $target_group "$trace" "$domain" "$certificate" $priority $start `},
+		` $request_processing $target_processing $response_processing $status $target_status $received $bytes_sent` +
+		` "$request" "$http_user_agent" $cipher $protocol $target_group "$trace" "$domain" "$certificate" $priority` +
+		` $start `},
 }
 
 // productVariables are those that nginx does not have.
