@@ -339,9 +339,9 @@ const (
 )
 
 // programs are words in the User-Agents of programs, in lower case.
-var programs = []string{"bot", "crawl", "spider", "slurp", "python", "curl", "wget", "go-http-client", "java/", "libwww",
-	"scrapy", "okhttp", "axios", "node-fetch", "ruby", "perl", "php/", "http_request", "httpclient", "feed", "rss",
-	"monitor", "probe", "scan", "headless", "phantomjs", "puppeteer", "selenium", "postman", "k6/", "vegeta"}
+var programs = []string{"bot", "crawl", "spider", "slurp", "python", "curl", "wget", "go-http-client", "java/",
+	"libwww", "scrapy", "okhttp", "axios", "node-fetch", "ruby", "perl", "php/", "http_request", "httpclient", "feed",
+	"rss", "monitor", "probe", "scan", "headless", "phantomjs", "puppeteer", "selenium", "postman", "k6/", "vegeta"}
 
 // looks says whether a client looks like a program or like several people behind one address.
 func looks(d *detail, busiest int32, agent string) (looks, why string) {
@@ -358,17 +358,19 @@ func looks(d *detail, busiest int32, agent string) (looks, why string) {
 	span := (d.last - d.first) / minute
 	switch {
 	case len(d.agents) >= manyAgents && share < 0.6:
-		return looksPeople, fmt.Sprintf("%d User-Agents, the most frequent in %.0f %% of its requests: look before you "+
-			"enforce", len(d.agents), 100*share)
+		return looksPeople, fmt.Sprintf("%d User-Agents, the most frequent in %.0f %% of its requests: look before "+
+			"you enforce", len(d.agents), 100*share)
 	case len(d.agents) == 0:
 		return looksUnclear, "the log has no User-Agent of it"
 	case busiest >= fast:
-		return looksProgram, fmt.Sprintf("%d requests in a minute with %s", busiest, plural(len(d.agents), "User-Agent"))
+		return looksProgram, fmt.Sprintf("%d requests in a minute with %s", busiest,
+			plural(len(d.agents), "User-Agent"))
 	case d.gaps >= 20 && d.alike*10 >= d.gaps*8:
 		return looksProgram, fmt.Sprintf("its requests come at a regular pace: %d of %d gaps equal the one before",
 			d.alike, d.gaps)
 	case span >= longMinutes && d.activeMinutes*10 >= (span+1)*9:
-		return looksProgram, fmt.Sprintf("it sent requests in %d of %d minutes, without a pause", d.activeMinutes, span+1)
+		return looksProgram, fmt.Sprintf("it sent requests in %d of %d minutes, without a pause", d.activeMinutes,
+			span+1)
 	}
 	return looksUnclear, fmt.Sprintf("%s, at most %d requests in a minute, not at a regular pace",
 		plural(len(d.agents), "User-Agent"), busiest)

@@ -17,9 +17,9 @@ type Condition struct {
 }
 
 // conditionHelp is what a condition may be.
-const conditionHelp = "conditions with spaces between them, all of which are met: method=POST, host=…, path=/login/**, " +
-	"client=10.0.0.0/8, user=*, service=…, route=…, header.NAME=…, query.NAME=…, with commas between alternatives; " +
-	"status=200, status=4xx, status<400 (and !=, <=, >, >=)"
+const conditionHelp = "conditions with spaces between them, all of which are met: method=POST, host=…, " +
+	"path=/login/**, client=10.0.0.0/8, user=*, service=…, route=…, header.NAME=…, query.NAME=…, with commas " +
+	"between alternatives; status=200, status=4xx, status<400 (and !=, <=, >, >=)"
 
 // ParseCondition reads a condition, such as "path=/login status<400". name is of the flag, for errors.
 func ParseCondition(name, text string, form pathform.Form) (*Condition, error) {

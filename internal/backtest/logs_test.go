@@ -18,8 +18,8 @@ var begin = time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC)
 
 // browsers are User-Agents.
 var browsers = []string{"Mozilla/5.0 (X11; Linux x86_64) Firefox/140.0", "Mozilla/5.0 (Windows NT 10.0) Chrome/142.0",
-	"Mozilla/5.0 (Macintosh) Safari/619.1", "Mozilla/5.0 (iPhone) Mobile/15E148", "Mozilla/5.0 (Android 16) Chrome/142.0",
-	"Mozilla/5.0 (X11; Ubuntu) Firefox/139.0"}
+	"Mozilla/5.0 (Macintosh) Safari/619.1", "Mozilla/5.0 (iPhone) Mobile/15E148",
+	"Mozilla/5.0 (Android 16) Chrome/142.0", "Mozilla/5.0 (X11; Ubuntu) Firefox/139.0"}
 
 // traffic is a log in the combined format: people who load pages with their resources, of whom some log in, an office
 // with many of them behind one address, and a program that guesses passwords. Its lines are in the order of their time.
@@ -29,7 +29,8 @@ func traffic(lines int, seed uint64) string {
 	at := 0.0
 	line := func(client, method, target string, status int, agent string) {
 		fmt.Fprintf(&b, "%s - - [%s] \"%s %s HTTP/1.1\" %d 512 \"-\" \"%s\"\n", client,
-			begin.Add(time.Duration(at)*time.Second).Format("02/Jan/2006:15:04:05 -0700"), method, target, status, agent)
+			begin.Add(time.Duration(at)*time.Second).Format("02/Jan/2006:15:04:05 -0700"), method, target, status,
+			agent)
 	}
 	for n := 0; n < lines; n++ {
 		at += r.ExpFloat64() / 4

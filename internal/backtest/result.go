@@ -183,8 +183,8 @@ func (r *replay) limits(x *Log, n *readCounts) (list []string) {
 	for i := range r.files {
 		late += r.files[i].Late
 	}
-	say(late > 0, "%s stand more than 10 s too late in the log, and are decided at the time of the request before them.",
-		of(late))
+	say(late > 0, "%s stand more than 10 s too late in the log, and are decided at the time of the request before "+
+		"them.", of(late))
 	say(n.refused > 0 && !r.config.DropRetries, "The log says that %s were answered 429 or 503; clients may have "+
 		"repeated them, so that they would not all have come under these rules (--retries drop leaves them out).",
 		of(n.refused))
@@ -195,8 +195,8 @@ func (r *replay) limits(x *Log, n *readCounts) (list []string) {
 	say(r.main.full > 0, "%s found the store full of keys (--max-keys %d), as on a server.", of(r.main.full),
 		r.config.MaxKeys)
 	overflow := r.main.store.Stats().Overflow
-	say(overflow > 0, "%d decisions were made on keys that share a count, since the store was full (--max-keys %d), as "+
-		"on a server.", overflow, r.config.MaxKeys)
+	say(overflow > 0, "%d decisions were made on keys that share a count, since the store was full (--max-keys %d), "+
+		"as on a server.", overflow, r.config.MaxKeys)
 	weight := r.stats.census.table.weight()
 	say(weight > 1, "There are more than %s clients: their numbers are estimated from 1 of %d. Requests are counted "+
 		"exactly.", grouped(int64(r.stats.census.table.max)), weight)
@@ -217,12 +217,12 @@ func (r *replay) limitsOfRules(n *readCounts, say func(bool, string, ...any), of
 			continue
 		}
 		name := rule.Name()
-		say(isHeld(rule) && n.noDuration > 0, "%s have no duration: the concurrency limit of the rule %s does not see them "+
-			"overlap.", of(n.noDuration), name)
+		say(isHeld(rule) && n.noDuration > 0, "%s have no duration: the concurrency limit of the rule %s does not see "+
+			"them overlap.", of(n.noDuration), name)
 		say(rule.HasCountIf() && n.noStatus > 0, "%s have no status: they count for the rule %s.", of(n.noStatus), name)
 		settle := rule.Settle()
-		say(settle != "" && settle != inBytes, "The log does not have the %s of responses: costs of the rule %s stay as "+
-			"estimated.", settle, name)
+		say(settle != "" && settle != inBytes, "The log does not have the %s of responses: costs of the rule %s stay "+
+			"as estimated.", settle, name)
 		for _, component := range rule.Components() {
 			word, _, _ := strings.Cut(component, " ")
 			missing := r.main.values.missing[word]

@@ -1,8 +1,8 @@
 package backtest
 
-// A sampled table has a record for each of up to max ids. Once there are more, it keeps those of a half of all ids, then
-// of a quarter, and so on: each record stands for weight() of them. Which ids are kept does not depend on their order or
-// frequency.
+// A sampled table has a record for each of up to max ids. Once there are more, it keeps those of a half of all ids,
+// then of a quarter, and so on: each record stands for weight() of them. Which ids are kept does not depend on their
+// order or frequency.
 type sampled[T any] struct {
 	max   int
 	shift uint // 1 of 2^shift ids is kept

@@ -192,7 +192,8 @@ func between(from, to weir.Spec, units int64) weir.Spec {
 	}
 	y := to.(weir.TokenBucket)
 	part := math.Log(float64(units)/float64(x.Refill)) / math.Log(float64(y.Refill)/float64(x.Refill))
-	x.Capacity = int64(math.Round(math.Exp(math.Log(float64(x.Capacity))*(1-part) + math.Log(float64(y.Capacity))*part)))
+	ratio := float64(y.Capacity) / float64(x.Capacity)
+	x.Capacity = int64(math.Round(float64(x.Capacity) * math.Pow(ratio, part)))
 	x.Overdraft += int64(math.Round(part * float64(y.Overdraft-x.Overdraft)))
 	x.Refill = units
 	return x

@@ -61,8 +61,9 @@ zstd); several are merged by time; - is the standard input.
 
 The exit code is 3 if the rules would refuse more than --max-refused.`,
 		Example: `  weir backtest weir.yaml access.log
-  weir backtest --sweep login=5/1m..200/1m:12 --propose login weir.yaml access.log.*.gz
-  weir backtest --against old.yaml --max-refused 1% weir.yaml access.log`,
+  weir backtest --sweep login=5/1m..200/1m:12 --propose login weir.yaml access.log*
+  weir backtest --format html --out report.html weir.yaml access.log
+  weir backtest --against old/weir.yaml --max-refused 1% weir.yaml access.log`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) < 2 {
 				return usagef("name rules and a log, such as: weir backtest weir.yaml access.log")
@@ -87,7 +88,8 @@ func (f *backtestFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.spread, "spread", "even",
 		"`WORD` for requests of one unit of the log's time: "+strings.Join(backtest.Spreads, ", "))
 	flags.BoolVar(&f.noCompare, "no-compare-spread", false, "do not compute how much --spread matters")
-	flags.StringVar(&f.retries, "retries", "keep", "requests that the log says were answered 429 or 503: `WORD` keep or drop")
+	flags.StringVar(&f.retries, "retries", "keep",
+		"`WORD` for requests that the log says were answered\n429 or 503: keep or drop")
 	flags.StringVar(&f.good, "good", "",
 		"who is certainly legitimate: `FILE` of addresses, or a condition that one\nof their requests meets, such as "+
 			"\"path=/login status<400\"")
@@ -98,10 +100,11 @@ func (f *backtestFlags) add(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&f.maxRefused, "max-refused", nil,
 		"exit code 3 if more is refused: a `SHARE` such as 1%, or RULE=SHARE; repeatable")
 	flags.IntVar(&f.top, "top", 10, "`NUMBER` of clients in the report")
-	flags.StringVar(&f.format, "format", "text", "`FORMAT` of the report: "+strings.Join(reportFormats, ", "))
+	flags.StringVar(&f.format, "format", "text", "`FORMAT` of the report: text, json, or html, a page in one file")
 	flags.StringVar(&f.out, "out", "", "write the report to `FILE`")
 	f.rules.Config = engine.Defaults()
-	flags.IntVar(&f.rules.MaxKeys, "max-keys", memstore.DefaultMaxKeys, "maximum `NUMBER` of keys in memory, as on the server")
+	flags.IntVar(&f.rules.MaxKeys, "max-keys", memstore.DefaultMaxKeys,
+		"maximum `NUMBER` of keys in memory, as on the server")
 	flags.StringSliceVar(&f.rules.TrustedProxies, "trusted-proxies", nil,
 		"comma-separated `NETWORKS` and addresses of proxies whose headers\nare trusted, as on the server")
 	flags.StringVar(&f.rules.ClientHeader, "client-header", f.rules.ClientHeader,
@@ -111,15 +114,13 @@ func (f *backtestFlags) add(flags *pflag.FlagSet) {
 		"form in which paths are matched, comma-separated `WORDS`:\n"+strings.Join(pathform.Words(), ", "))
 }
 
-var reportFormats = []string{"text", "json", "html"}
-
 func runBacktest(ctx context.Context, s *System, f *backtestFlags, flags *pflag.FlagSet, args []string) error {
 	shares, err := f.shares()
 	if err != nil {
 		return err
 	}
-	if !slices.Contains(reportFormats, f.format) {
-		return usagef("--format is %.80q; allowed: %s", f.format, strings.Join(reportFormats, ", "))
+	if !slices.Contains([]string{"text", "json", "html"}, f.format) {
+		return usagef("--format is %.80q; allowed: text, json, html", f.format)
 	}
 	c, err := f.config(ctx, s, flags, args)
 	if err != nil {
@@ -156,13 +157,13 @@ func (f *backtestFlags) write(s *System, report *backtest.Report) (err error) {
 		out = file
 	}
 	switch f.format {
-	case "html":
-		return page.Write(out, report)
 	case "json":
 		encoder := json.NewEncoder(out)
 		encoder.SetIndent("", "  ")
 		encoder.SetEscapeHTML(false)
 		return encoder.Encode(report)
+	case "html":
+		return page.Write(out, report)
 	}
 	return report.Text(out)
 }
@@ -431,7 +432,7 @@ func exceeded(shares []share, report *backtest.Report) error {
 		}
 		refused := count.Refused + count.Denied
 		if float64(refused) > one.most*float64(count.Requests) {
-			return &exit{exitRefused, fmt.Errorf("%s would refuse %d of %d requests, which is more than --max-refused %s",
+			return &exit{exitRefused, fmt.Errorf("%s would refuse %d of %d requests, more than --max-refused %s",
 				what, refused, count.Requests, one.text)}
 		}
 	}

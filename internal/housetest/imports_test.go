@@ -102,7 +102,8 @@ var mayImport = []struct {
 	{[]string{"memstore"}, []string{"", "memstore", "internal/algorithm"},
 		"a store never imports a rule, a front end, or another store: it decides claims and knows no policy"},
 	{[]string{"internal/respguard"}, nil, "it reads bytes"},
-	{[]string{"internal/redisslot", "internal/deadline"}, nil, "they are arithmetic, and know no caller"},
+	{[]string{"internal/redisslot"}, nil, "it is arithmetic, and knows no caller"},
+	{[]string{"internal/deadline"}, []string{"internal/clock"}, "it is time, and knows no caller"},
 	{[]string{"internal/redisconn"}, []string{"", "internal/algorithm", "internal/redisconn", "internal/redisslot", "internal/respguard"},
 		"it reaches a Redis and runs scripts there, whatever lies in it"},
 	{[]string{"redisstore"}, []string{"", "redisstore", "internal/algorithm", "internal/deadline", "internal/redisconn", "internal/redisslot", "internal/respguard"},
@@ -137,11 +138,15 @@ var mayImport = []struct {
 		"they read and write what limits say on the wire, for HTTP and gRPC; they decide nothing"},
 	{[]string{"internal/ruletest"}, []string{"", "gate", "rules", "pathform", "memstore", "internal/algorithm", "internal/deadline", "internal/netaddr", "internal/ratefields"},
 		"tests of rules run on the gate and the embedded store; front ends and Redis have no part in them"},
+	{[]string{"internal/simulate"}, []string{"", "internal/engine", "memstore", "redisstore", "layers", "clientaddr", "pathform", "rules", "gate", "httplimit", "observe", "internal/ratefields", "internal/pace", "internal/wording", "internal/ruleset", "internal/layers", "internal/algorithm", "internal/netaddr", "internal/deadline", "internal/redisconn", "internal/redisslot", "internal/respguard", "internal/telemetry", "internal/webvalues"},
+		"a simulation has the gate and the layers of a server, with the terms that the wiring gives them; it reaches no Redis"},
 	{[]string{"internal/webvalues"}, []string{""}, "it reads texts; what they are for is the rules' business"},
-	{[]string{"internal/backtest/page"}, []string{"", "gate", "rules", "pathform", "clientaddr", "memstore", "internal/accesslog", "internal/backtest", "internal/server/console/static", "internal/webvalues", "internal/algorithm", "internal/deadline", "internal/netaddr"},
-		"it draws a report with the console's scripts, which are files, and knows no server"},
+	{[]string{"internal/backtest/page"}, []string{"", "gate", "rules", "pathform", "clientaddr", "memstore", "internal/accesslog", "internal/backtest", "internal/webvalues", "internal/algorithm", "internal/deadline", "internal/netaddr", "internal/server/console/static"},
+		"the page of a report draws with the charts of the console"},
 	{[]string{"internal/backtest"}, []string{"", "gate", "rules", "pathform", "clientaddr", "memstore", "internal/accesslog", "internal/backtest", "internal/webvalues", "internal/algorithm", "internal/deadline", "internal/netaddr"},
 		"a log is replayed through the gate and the embedded store; front ends and Redis have no part in it"},
+	{[]string{"internal/ruleimport"}, []string{"", "rules", "pathform", "internal/ruleset", "internal/netaddr"},
+		"it makes rules of files; it decides nothing, and reaches no server"},
 	{[]string{"internal/wording"}, []string{"", "rules", "pathform", "gate", "internal/deadline", "internal/netaddr"},
 		"it puts verdicts into words for every front end, and knows none"},
 	{[]string{"internal/listen"}, []string{"", "clientaddr", "internal/netaddr"},
@@ -152,7 +157,7 @@ var mayImport = []struct {
 }
 
 // plain are packages of constants, arithmetic and waiting, which all but the lowest packages may import.
-var plain = []string{"internal/nearest", "internal/bounds", "internal/quota", "internal/pause", "internal/tally"}
+var plain = []string{"internal/nearest", "internal/bounds", "internal/quota", "internal/pause", "internal/tally", "internal/clock"}
 
 func TestTheHouseImportsDownwards(t *testing.T) {
 	for _, p := range packages(t) {
@@ -178,7 +183,7 @@ var vendors = map[string]struct {
 }{
 	"github.com/redis/rueidis":            {[]string{"internal/redisconn", "redisstore", "internal/ruleset/redissource", "internal/telemetry/history"}, "the client of what lies in Redis, state and rules; other packages speak weir.Store"},
 	"github.com/redis/go-redis":           {[]string{"redisstore/goredisconn"}, "only for programs that have such a client already: others should not compile a second one"},
-	"go.yaml.in/yaml":                     {[]string{"rules", "internal/ruleset/ledger", "internal/ruletest"}, "rule files are read in one place, with one strictness; tests of rules are files of their own; the ledger only moves fields when a candidate is promoted"},
+	"go.yaml.in/yaml":                     {[]string{"rules", "internal/ruleset/ledger", "internal/ruletest", "internal/ruleimport"}, "rule files are read in one place, with one strictness; what is imported is read as its own program reads it; tests of rules are files of their own; the ledger only moves fields when a candidate is promoted"},
 	"github.com/cespare/xxhash":           {[]string{"rules"}, "who is within a percentage must be the same for ever, on every platform"},
 	"github.com/klauspost/compress":       {[]string{"internal/accesslog"}, "logs that are compressed with zstd"},
 	"golang.org/x/text":                   {[]string{"rules"}, "the normaliser nfkc and the distances of languages: Unicode's tables are not ours to keep"},
@@ -193,17 +198,19 @@ var vendors = map[string]struct {
 		"internal/server/rpcapi", "proto/weir/v1", "grpclimit", "examples/grpc", "internal/telemetry/otlp/otlptest"}, "messages of gRPC; of OpenTelemetry in tests"},
 	"google.golang.org/genproto": {[]string{"internal/server/extauthz", "internal/server/rls",
 		"internal/server/rpcapi", "grpclimit"}, "status codes and details of errors of gRPC"},
-	"github.com/dunglas/httpsfv":        {[]string{"internal/ratefields"}, "clients read RateLimit of any server"},
-	"github.com/pires/go-proxyproto":    {[]string{"internal/listen"}, "connections are opened in one place"},
-	"github.com/fsnotify/fsnotify":      {[]string{"internal/ruleset/filesource"}, "only files can be watched; other sources are told, or ask"},
-	"github.com/spf13/cobra":            {[]string{"internal/cli"}, "the command; libraries have no flags"},
-	"github.com/spf13/pflag":            {[]string{"internal/cli"}, "the command's flags"},
-	"go.opentelemetry.io":               {otlpHomes, "traces and metrics leave in one place; only the server compiles the SDK"},
-	"github.com/go-logr/logr":           {otlpHomes, "the log of OpenTelemetry's SDK"},
-	"github.com/gdamore/tcell":          {[]string{"internal/cli", "internal/cli/top"}, "one command draws on the terminal"},
-	"github.com/getkin/kin-openapi":     {[]string{"internal/housetest/openapitest"}, "answers are compared with their documents, in tests only"},
-	"pgregory.net/rapid":                {[]string{"storetest", "internal/algorithm/stories/chance"}, "properties, in tests only"},
-	"github.com/anishathalye/porcupine": {[]string{"storetest"}, "linearizability, in tests only"},
+	"github.com/dunglas/httpsfv":           {[]string{"internal/ratefields"}, "clients read RateLimit of any server"},
+	"github.com/pires/go-proxyproto":       {[]string{"internal/listen"}, "connections are opened in one place"},
+	"github.com/fsnotify/fsnotify":         {[]string{"internal/ruleset/filesource"}, "only files can be watched; other sources are told, or ask"},
+	"github.com/oschwald/maxminddb-golang": {[]string{"internal/ruleset/geosource"}, "files of countries are read in one place"},
+	"github.com/maxmind/mmdbwriter":        {[]string{"internal/ruleset/geosource/geotest"}, "such files, in tests only"},
+	"github.com/spf13/cobra":               {[]string{"internal/cli"}, "the command; libraries have no flags"},
+	"github.com/spf13/pflag":               {[]string{"internal/cli"}, "the command's flags"},
+	"go.opentelemetry.io":                  {otlpHomes, "traces and metrics leave in one place; only the server compiles the SDK"},
+	"github.com/go-logr/logr":              {otlpHomes, "the log of OpenTelemetry's SDK"},
+	"github.com/gdamore/tcell":             {[]string{"internal/cli", "internal/cli/top"}, "one command draws on the terminal"},
+	"github.com/getkin/kin-openapi":        {[]string{"internal/housetest/openapitest"}, "answers are compared with their documents, in tests only"},
+	"pgregory.net/rapid":                   {[]string{"storetest", "internal/algorithm/stories/chance"}, "properties, in tests only"},
+	"github.com/anishathalye/porcupine":    {[]string{"storetest"}, "linearizability, in tests only"},
 }
 
 var otlpHomes = []string{"internal/telemetry/otlp", "internal/telemetry/otlp/otlptest"}
