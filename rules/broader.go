@@ -71,10 +71,11 @@ func counts(broad, narrow *Spec) bool {
 		(len(narrow.Deny) == 0 || alike(broad.Deny, narrow.Deny))
 }
 
-// likeness is equal for rules with the same costs, whose units are held and given back alike.
+// likeness is equal for rules with the same costs, whose units are held and given back alike, and whose limits a front
+// end replaces alike.
 func (l *linter) likeness(i int) string {
 	s, rule := &l.file.Rules[i], l.set.rules[i]
-	return fmt.Sprintf("%q %+v %t %q %q %t %d %v", fmt.Sprint(s.CountIf), rule.cost, rule.full,
+	return fmt.Sprintf("%t %q %+v %t %q %q %t %d %v", rule.described, fmt.Sprint(s.CountIf), rule.cost, rule.full,
 		rule.onMissing, rule.onStoreError, rule.holdUntilDone, rule.lease, rule.ceiling)
 }
 
