@@ -82,7 +82,7 @@ func (l *linter) likeness(i int) string {
 // within reports whether rule k is for all requests of rule i and more, and refuses first.
 func (l *linter) within(i, k int) bool {
 	narrow, broad := &l.file.Rules[i], &l.file.Rules[k]
-	if l.set.rules[i].group != 0 || !covers(&broad.Match, &narrow.Match) || !counts(broad, narrow) {
+	if l.set.rules[i].group != 0 || !broad.Match.Covers(&narrow.Match) || !counts(broad, narrow) {
 		return false
 	}
 	alike := applies(broad) == applies(narrow)
@@ -104,7 +104,7 @@ func (l *linter) within(i, k int) bool {
 		}
 	}
 	one, other := l.set.rules[i], l.set.rules[k]
-	if alike && i < k && slices.Equal(broad.Key, narrow.Key) && covers(&narrow.Match, &broad.Match) &&
+	if alike && i < k && slices.Equal(broad.Key, narrow.Key) && narrow.Match.Covers(&broad.Match) &&
 		refuses(one, other) {
 		return false // of two equal rules the later one never decides
 	}
@@ -123,8 +123,9 @@ func anchored(limit *weir.Limit) bool {
 	return false
 }
 
-// covers reports whether every request that meets match b also meets a.
-func covers(a, b *Match) bool {
+// Covers reports whether surely every request that meets the other match meets this one.
+func (m *Match) Covers(other *Match) bool {
+	a, b := m, other
 	for _, pair := range [][2][]string{{a.Method, b.Method}, {a.Host, b.Host}, {a.Client, b.Client},
 		{a.Service, b.Service}, {a.User, b.User}, {a.Route, b.Route}} {
 		if !allOf(pair[0], pair[1]) {

@@ -135,6 +135,8 @@ var mayImport = []struct {
 		"they read and write what limits say on the wire, for HTTP and gRPC; they decide nothing"},
 	{[]string{"internal/ruletest"}, []string{"", "gate", "rules", "pathform", "memstore", "internal/algorithm", "internal/deadline", "internal/netaddr", "internal/ratefields"},
 		"tests of rules run on the gate and the embedded store; front ends and Redis have no part in them"},
+	{[]string{"internal/review"}, []string{"", "rules", "pathform", "internal/netaddr"},
+		"it reads rules and calls no store; front ends have no part in it"},
 	{[]string{"internal/wording"}, []string{"", "rules", "pathform", "gate", "internal/deadline", "internal/netaddr"},
 		"it puts verdicts into words for every front end, and knows none"},
 	{[]string{"internal/listen"}, []string{"", "clientaddr", "internal/netaddr"},
