@@ -127,7 +127,7 @@ func anchored(limit *weir.Limit) bool {
 func (m *Match) Covers(other *Match) bool {
 	a, b := m, other
 	for _, pair := range [][2][]string{{a.Method, b.Method}, {a.Host, b.Host}, {a.Client, b.Client},
-		{a.Service, b.Service}, {a.User, b.User}, {a.Route, b.Route}} {
+		{a.Country, b.Country}, {a.ASN, b.ASN}, {a.Service, b.Service}, {a.User, b.User}, {a.Route, b.Route}} {
 		if !allOf(pair[0], pair[1]) {
 			return false
 		}
