@@ -217,7 +217,7 @@ func TestOtherNotes(t *testing.T) {
 		"rules: [{name: a, key: header.A, limit: 1/1s}, {name: b, key: header.A, limit: 9/1m}]":                                             "(likewise for b)",
 		// The condition is another rule's of the group.
 		"rules: [{name: a, group: g, match: {header: {X: y}}, key: client.ip, limit: 9/1s}, {name: b, group: g, key: client.ip, limit: 9/1m}]": "",
-		// What the front end says is not the client's.
+		// Descriptors, users and routes are of the front end.
 		"rules: [{name: a, key: descriptor.user, limit: 1/1s}, {name: b, key: [user, route], limit: 1/1s}]":    "",
 		"rules: [{name: a, key: header.X, match: {header: {X: [p, q]}}, limit: 1/1s}, {name: b, limit: 1/1s}]": "",
 		"rules: [{name: a, key: header.X, mode: shadow, limit: 1/1s}]":                                         "",
