@@ -79,7 +79,8 @@ func (r *fileReview) print(out io.Writer) {
 	fmt.Fprintln(table, "  rule\tkey\tlimit\tminute\thour\tday")
 	for i := range r.Rules {
 		rule := &r.Rules[i]
-		fmt.Fprintf(table, "  %s\t%s\t%s\t%s\t%s\t%s\n", rule.Name, cmp.Or(strings.Join(rule.Key, ", "), "all requests"),
+		key := cmp.Or(strings.Join(rule.Key, ", "), "all requests")
+		fmt.Fprintf(table, "  %s\t%s\t%s\t%s\t%s\t%s\n", rule.Name, key,
 			strings.Join(rule.Limits, ", "), bound(rule.Minute), bound(rule.Hour), bound(rule.Day))
 	}
 	table.Flush()
@@ -91,7 +92,8 @@ func (r *fileReview) print(out io.Writer) {
 	if r.While != "" {
 		fmt.Fprintf(out, "  %s\n", r.While)
 	}
-	fmt.Fprintf(out, "\n%s: how many keys there may be, and the memory of a million that are used to their limit\n", r.File)
+	fmt.Fprintf(out, "\n%s: how many keys there may be, and the memory of a million that are used to their limit\n",
+		r.File)
 	fmt.Fprintln(table, "  rule\tkeys\tmemory\tRedis, about")
 	for i := range r.Rules {
 		rule := &r.Rules[i]

@@ -65,12 +65,13 @@ func (v *reviewer) key(rule *rules.Rule, s *rules.Spec, x *Example) {
 	}
 	switch {
 	case len(chosen) > 0:
-		v.note(rule, "a client that changes %s with each request has a new key each time, and no rule with another key "+
-			"counts these requests: unless something before weir checks the value, add a rule with key: [client.ip]",
+		v.note(rule, "a client that changes %s with each request has a new key each time, and no rule with another "+
+			"key counts these requests: unless something before weir checks the value, add a rule with "+
+			"key: [client.ip]",
 			strings.Join(chosen, " or "))
 	case skips:
-		v.note(rule, "a request without %s is not counted, because of on_missing: skip, and no other rule counts it: add "+
-			"a rule with key: [client.ip], or write on_missing: anonymous", strings.Join(optional, ", "))
+		v.note(rule, "a request without %s is not counted, because of on_missing: skip, and no other rule counts it: "+
+			"add a rule with key: [client.ip], or write on_missing: anonymous", strings.Join(optional, ", "))
 	default:
 		v.note(rule, "a client with IPv6 has at least a /64, which is 2^%d keys, and no rule with another key counts "+
 			"these requests: leave v6/%d out", wide-64, wide)
@@ -108,16 +109,16 @@ func (v *reviewer) conditions(rule *rules.Rule, s *rules.Spec) {
 		}
 	}
 	if len(m.Not) < len(s.Match.Not) && v.alone(rule, &m) {
-		v.note(rule, "a client that sends the headers or parameters below not is not counted by this rule, and no rule "+
-			"without that condition counts its requests: add one")
+		v.note(rule, "a client that sends the headers or parameters below not is not counted by this rule, and no "+
+			"rule without that condition counts its requests: add one")
 	}
 	m = s.Match
 	overridable := func(method string) bool { return slices.Contains([]string{"PUT", "PATCH", "DELETE"}, method) }
 	if len(m.Method) > 0 && !slices.ContainsFunc(m.Method, func(one string) bool { return !overridable(one) }) {
 		m.Method = nil
 		if v.alone(rule, &m) {
-			v.note(rule, "a POST with X-HTTP-Method-Override: %s is not counted: if your service honours that header, leave "+
-				"method out", s.Match.Method[0])
+			v.note(rule, "a POST with X-HTTP-Method-Override: %s is not counted: if your service honours that "+
+				"header, leave method out", s.Match.Method[0])
 		}
 	}
 }
@@ -162,8 +163,8 @@ func (v *reviewer) named(rule *rules.Rule, s *rules.Spec) {
 	}{{"route", s.Match.Route, routes}, {"service", s.Match.Service, services}} {
 		for _, name := range c.given {
 			if len(c.known) > 1 && !slices.Contains(c.known, name) {
-				v.note(rule, "match.%s is %s, which is no %s of the file: at the gateway no request meets it; there are %s",
-					c.kind, name, c.kind, few(c.known[1:]))
+				v.note(rule, "match.%s is %s, which is no %s of the file: at the gateway no request meets it; "+
+					"there are %s", c.kind, name, c.kind, few(c.known[1:]))
 			}
 		}
 	}
@@ -200,8 +201,8 @@ func (v *reviewer) spellings() {
 	if more > 0 {
 		likewise = fmt.Sprintf(" (likewise for %d more)", more)
 	}
-	v.note(first, "%s is not counted by this rule%s: if your service takes it for the path in lower case, as Express and "+
-		"IIS do, write path_form: ignore-case in the file; if not, path_form: strict", sent, likewise)
+	v.note(first, "%s is not counted by this rule%s: if your service takes it for the path in lower case, as Express "+
+		"and IIS do, write path_form: ignore-case in the file; if not, path_form: strict", sent, likewise)
 }
 
 // widestProxies are the shortest prefixes of trusted networks without a note.

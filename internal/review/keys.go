@@ -208,8 +208,8 @@ func (r *Report) large(set *rules.Set) {
 	for i := range r.Rules {
 		rule := &r.Rules[i]
 		if rule.Bytes.Memory >= largeKey && rule.Keys.Class != one {
-			r.note(rule.Name, fmt.Sprintf("a key at its limit takes %d bytes in memory and about "+
-				"%d in Redis; sliding_counter with slices 60 takes under 800, and grants below twice the limit in a window",
+			r.note(rule.Name, fmt.Sprintf("a key at its limit takes %d bytes in memory and about %d in Redis; "+
+				"sliding_counter with slices 60 takes under 800, and grants below twice the limit in a window",
 				rule.Bytes.Memory, rule.Bytes.Redis))
 		}
 		if rule.Keys.Class == client || rule.Keys.Class == addresses {
@@ -217,8 +217,8 @@ func (r *Report) large(set *rules.Set) {
 		}
 	}
 	if set.Store() == "memory" && len(fill) > 0 {
-		r.note("", fmt.Sprintf("store: memory keeps 1,000,000 keys (--max-keys): a client with many addresses or values can "+
-			"fill it, and then new keys of a limit share one entry; rules with such keys: %s", few(fill)))
+		r.note("", fmt.Sprintf("store: memory keeps 1,000,000 keys (--max-keys): a client with many addresses or "+
+			"values can fill it, and then new keys of a limit share one entry; rules with such keys: %s", few(fill)))
 	}
 }
 
