@@ -83,6 +83,33 @@ func TestLinesAreSortedWithinTheWindow(t *testing.T) {
 	}
 }
 
+// TestOneWrongTimeHarmsNoOther: a clock that was wrong once moves that request alone.
+func TestOneWrongTimeHarmsNoOther(t *testing.T) {
+	for name, wrong := range map[string]string{"future": "2099", "past": "1999"} {
+		text := ""
+		for i := range 100 {
+			text += line(3*i, fmt.Sprint("/", i))
+			if i == 50 {
+				text += strings.Replace(line(3*i, "/wrong"), "2026", wrong, 1)
+			}
+		}
+		l := open(t, Options{}, write(t, "a.log", text))
+		n := 0
+		for _, r := range all(t, l) {
+			if r.Target == "/wrong" {
+				continue
+			}
+			if want := fmt.Sprint("/", n); r.Target != want || time.UnixMicro(r.Time).UTC().Second() != 3*n%60 {
+				t.Errorf("%s: %s, want %s", name, show(r), want)
+			}
+			n++
+		}
+		if late := l.Files()[0].Late; late != 0 && name == "future" || late > 1 {
+			t.Errorf("%s: %d requests are late", name, late)
+		}
+	}
+}
+
 func TestFilesAreMergedByTime(t *testing.T) {
 	second := write(t, "b.log.gz", gzipped(line(100, "/c")+line(300, "/e")))
 	first := write(t, "a.log", line(0, "/a")+line(200, "/d"))
@@ -187,7 +214,7 @@ func TestTextIsBounded(t *testing.T) {
 }
 
 func TestUnreadLinesAreCountedWithTheReason(t *testing.T) {
-	text := strings.Repeat(line(0, "/a"), 5) + "hello\n" + strings.Replace(line(1, "/b"), "GET /b HTTP/1.1", `\x16\x03\x01`, 1) +
+	text := strings.Repeat(line(0, "/a"), 5) + "hello\x1b[2J\xff\n" + strings.Replace(line(1, "/b"), "GET /b HTTP/1.1", `\x16\x03\x01`, 1) +
 		strings.Replace(line(1, "/b"), "GET /b HTTP/1.1", "-", 1) + strings.Replace(line(1, "/b"), " 200 ", " 2x0 ", 1) + "\n"
 	l := open(t, Options{}, write(t, "a.log", text))
 	if list := all(t, l); len(list) != 5 {
@@ -196,6 +223,9 @@ func TestUnreadLinesAreCountedWithTheReason(t *testing.T) {
 	file := l.Files()[0]
 	if file.Lines != 10 || file.Unread != 4 || len(file.Examples) != 4 {
 		t.Errorf("files: %+v", file)
+	}
+	if got := file.Examples[0]; got.Text != `hello\x1b[2J`+"\ufffd" || got.Line != 6 {
+		t.Errorf("the first one that was not read is %+v", got)
 	}
 	want := map[string]int64{errNotHTTP.Error(): 2, errStatus.Error(): 1}
 	for _, reason := range file.Reasons {
@@ -226,8 +256,10 @@ func TestOpenRefuses(t *testing.T) {
 		{write(t, "c.xz", "\xfd7zXZ\x00abc"), Options{}, "is compressed with xz"},
 		{t.TempDir(), Options{}, "is a directory"},
 		{"missing.log", Options{}, "missing.log"},
+		{"- -", Options{}, "the standard input (-) is given twice"},
+		{"", Options{}, "no log is given"},
 	} {
-		if _, err := Open([]string{test.name}, nil, test.o); err == nil || !strings.Contains(err.Error(), test.want) {
+		if _, err := Open(strings.Fields(test.name), nil, test.o); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%+v: the error is %v; want %q in it", test.o, err, test.want)
 		}
 	}
@@ -241,5 +273,12 @@ func TestProgressReachesTheTotal(t *testing.T) {
 	l := open(t, o, a, b)
 	if all(t, l); read != total || total == 0 {
 		t.Errorf("%d of %d bytes were read", read, total)
+	}
+	l, err := Open([]string{a, "-"}, strings.NewReader(line(0, "/c")), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if all(t, l); total != 0 {
+		t.Errorf("the total is %d, and one of the files is the standard input", total)
 	}
 }
