@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -180,6 +181,42 @@ func TestATruncatedFileSaysHowFarItWasRead(t *testing.T) {
 	}
 }
 
+// TestAFileIsReadBeforeItsFirstTime: a line of the window may be earlier than the lines that told the format.
+func TestAFileIsReadBeforeItsFirstTime(t *testing.T) {
+	var one, two strings.Builder
+	for i := range 2000 {
+		one.WriteString(line(i, fmt.Sprint("/", i)))
+	}
+	for i := range 200 {
+		two.WriteString(line(1000+i/10, "/x"))
+	}
+	two.WriteString(line(1000-30, "/early"))
+	l := open(t, Options{}, write(t, "one", one.String()), write(t, "two", two.String()))
+	list := all(t, l)
+	at := slices.IndexFunc(list, func(r Record) bool { return r.Target == "/early" })
+	if at != 971 || l.Files()[1].Late != 0 {
+		t.Errorf("/early is request %d: %+v", at, l.Files()[1])
+	}
+}
+
+func TestFewRequestsWait(t *testing.T) {
+	o := order{window: 1e6, most: 10}
+	for i := range 25 {
+		slot := o.slot()
+		o.record(slot).Time = int64(i)
+		o.add(slot)
+		if ready := o.ready(false); ready != (i >= 9) {
+			t.Fatalf("after %d requests, the first one can go: %v", i+1, ready)
+		}
+		if i >= 9 {
+			o.take(&Record{})
+		}
+	}
+	if len(o.blocks) != 1 {
+		t.Errorf("%d blocks", len(o.blocks))
+	}
+}
+
 func TestLongLinesAreReadPast(t *testing.T) {
 	long := line(1, "/"+strings.Repeat("x", longestLine))
 	longest := line(2, "/"+strings.Repeat("x", longestLine-len(line(2, "/"))+1))
@@ -239,6 +276,15 @@ func TestUnreadLinesAreCountedWithTheReason(t *testing.T) {
 	}
 }
 
+// TestLinesWithoutARequestHaveAFormat: a port that is only scanned.
+func TestLinesWithoutARequestHaveAFormat(t *testing.T) {
+	text := `192.0.2.1 - - [10/Oct/2000:13:55:36 +0000] "\x16\x03" 400 0 "-" "-"` + "\n"
+	l := open(t, Options{}, write(t, "a.log", text))
+	if list, file := all(t, l), l.Files()[0]; len(list) != 0 || file.Format != "combined" || file.Unread != 1 {
+		t.Errorf("%v: %+v", list, file)
+	}
+}
+
 func TestOpenRefuses(t *testing.T) {
 	good := write(t, "a.log", line(0, "/a"))
 	for _, test := range []struct {
@@ -247,6 +293,9 @@ func TestOpenRefuses(t *testing.T) {
 		want string
 	}{
 		{write(t, "b.log", "hello\nworld\n"), Options{}, `the format of "hello" is not known; tried were main, `},
+		{write(t, "d.log", strings.Repeat("hello\n", 9)+line(0, "/a")), Options{}, `the format of "hello" is not known`},
+		{write(t, "e.log", strings.Repeat("\n", 2000)+line(0, "/a")), Options{}, "1000 of the first 1000 lines are blank or too long"},
+		{write(t, "f.log", strings.Replace(line(0, "/a"), "\n", ` "-" "-" "-"`, 1)), Options{Format: "combined"}, `0 have the format combined`},
 		{good, Options{Format: "combined"}, `of the first 1 lines, 0 have the format combined`},
 		{good, Options{Format: "squid"}, `the format "squid" is not known; allowed are auto, main,`},
 		{good, Options{Format: "nginx:$remote_addr"}, "the format has no time"},
