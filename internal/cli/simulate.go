@@ -65,7 +65,8 @@ A fault is a kind, a time and words:
 	flags.StringArrayVar(&f.loads, "load", nil,
 		"a `LOAD`, such as 'rule=login rate=20 keys=50 zipf=1'; may be repeated")
 	flags.DurationVar(&c.Duration, "duration", time.Minute, "`TIME` that is simulated")
-	flags.IntVar(&c.Nodes, "nodes", 0, "what nodes take for the number `N` of nodes, as in serve (default: that of the file, or 3)")
+	flags.IntVar(&c.Nodes, "nodes", 0,
+		"what nodes take for the number `N` of nodes, as in serve (default: that of the file, or 3)")
 	flags.IntVar(&c.Running, "running", 0, "number `N` of nodes that run (default: --nodes)")
 	flags.StringVar(&f.latency, "latency", "p50=500us,p99=3ms", "round trip to Redis: a `TIME`, or p50=TIME,p99=TIME")
 	flags.DurationVar(&c.Timeout, "store-timeout", engine.Defaults().Timeout, "timeout `TIME` of a Redis call")

@@ -62,8 +62,8 @@ func (l *Load) meet(s *rules.Spec) error {
 	m := &s.Match
 	if len(m.Any)+len(m.Not)+len(m.Client)+len(m.Country)+len(m.ASN)+len(m.DescriptorKeys)+len(m.Regex.Path)+
 		len(m.Regex.Header)+len(m.Regex.Descriptor) > 0 {
-		return wrong("load: rule", s.Name, "a rule whose match has only method, host, path, service, user, route, header, "+
-			"query and descriptor; for another, describe the requests by path= and other words")
+		return wrong("load: rule", s.Name, "a rule whose match has only method, host, path, service, user, route, "+
+			"header, query and descriptor; for another, describe the requests by path= and other words")
 	}
 	r := &l.Request
 	r.Method = cmp.Or(r.Method, first(m.Method))
