@@ -102,7 +102,8 @@ var mayImport = []struct {
 	{[]string{"memstore"}, []string{"", "memstore", "internal/algorithm"},
 		"a store never imports a rule, a front end, or another store: it decides claims and knows no policy"},
 	{[]string{"internal/respguard"}, nil, "it reads bytes"},
-	{[]string{"internal/redisslot", "internal/deadline"}, nil, "they are arithmetic, and know no caller"},
+	{[]string{"internal/redisslot"}, nil, "it is arithmetic, and knows no caller"},
+	{[]string{"internal/deadline"}, []string{"internal/clock"}, "it is time, and knows no caller"},
 	{[]string{"internal/redisconn"}, []string{"", "internal/algorithm", "internal/redisconn", "internal/redisslot", "internal/respguard"},
 		"it reaches a Redis and runs scripts there, whatever lies in it"},
 	{[]string{"redisstore"}, []string{"", "redisstore", "internal/algorithm", "internal/deadline", "internal/redisconn", "internal/redisslot", "internal/respguard"},
@@ -115,7 +116,7 @@ var mayImport = []struct {
 		"it reaches its Redis as the store does, by the same URLs; of the store itself it knows nothing"},
 	{[]string{"internal/ruleset"}, []string{"", "rules", "pathform", "internal/ruleset", "internal/netaddr"},
 		"rule sets are files and their merge; only redissource reaches a Redis"},
-	{[]string{"internal/server/admin"}, []string{"", "clientaddr", "pathform", "gate", "rules", "httplimit", "internal/wording", "internal/server", "internal/ruleset", "observe", "internal/ratefields", "internal/pace", "internal/deadline", "internal/netaddr", "internal/telemetry", "internal/tally"},
+	{[]string{"internal/server/admin"}, []string{"", "clientaddr", "pathform", "gate", "rules", "httplimit", "internal/webvalues", "internal/wording", "internal/server", "internal/ruleset", "observe", "internal/ratefields", "internal/pace", "internal/deadline", "internal/netaddr", "internal/telemetry", "internal/tally"},
 		"operators change the ledger; a front end never imports a store"},
 	{[]string{"rules"}, []string{"", "rules", "pathform", "internal/netaddr"},
 		"rules are plain data, and their patterns have the form of paths; they call no store, and what becomes of a refusal is the gate's"},
@@ -131,12 +132,21 @@ var mayImport = []struct {
 		"it reads lines; what rules say to them is the replay's business"},
 	{[]string{"clientaddr", "pathform", "internal/netaddr"}, []string{"", "internal/netaddr"},
 		"they read what stands in a request; what is done about it is the gate's and the rules'"},
-	{[]string{"engine", "internal/engine"}, []string{"", "memstore", "redisstore", "layers", "clientaddr", "pathform", "rules", "gate", "httplimit", "observe", "internal/ratefields", "internal/pace", "internal/wording", "internal/engine", "internal/ruleset", "internal/layers", "internal/algorithm", "internal/nearest", "internal/netaddr", "internal/deadline", "internal/redisconn", "internal/redisslot", "internal/respguard", "internal/bounds", "internal/quota", "internal/telemetry"},
+	{[]string{"engine", "internal/engine"}, []string{"", "memstore", "redisstore", "layers", "clientaddr", "pathform", "rules", "gate", "httplimit", "observe", "internal/ratefields", "internal/pace", "internal/webvalues", "internal/wording", "internal/engine", "internal/ruleset", "internal/layers", "internal/algorithm", "internal/nearest", "internal/netaddr", "internal/deadline", "internal/redisconn", "internal/redisslot", "internal/respguard", "internal/bounds", "internal/quota", "internal/telemetry"},
 		"the wiring is below the command, and users of engine compile no flags and no front end"},
 	{[]string{"internal/ratefields", "internal/pace"}, []string{""},
 		"they read and write what limits say on the wire, for HTTP and gRPC; they decide nothing"},
 	{[]string{"internal/ruletest"}, []string{"", "gate", "rules", "pathform", "memstore", "internal/layers", "internal/algorithm", "internal/deadline", "internal/netaddr", "internal/ratefields"},
 		"tests of rules run on the gate and the embedded store; front ends and Redis have no part in them"},
+	{[]string{"internal/review"}, []string{"", "rules", "pathform", "internal/netaddr"},
+		"it reads rules and calls no store; front ends have no part in it"},
+	{[]string{"internal/simulate"}, []string{"", "internal/engine", "memstore", "redisstore", "layers", "clientaddr", "pathform", "rules", "gate", "httplimit", "observe", "internal/ratefields", "internal/pace", "internal/wording", "internal/ruleset", "internal/layers", "internal/algorithm", "internal/netaddr", "internal/deadline", "internal/redisconn", "internal/redisslot", "internal/respguard", "internal/telemetry", "internal/webvalues"},
+		"a simulation has the gate and the layers of a server, with the terms that the wiring gives them; it reaches no Redis"},
+	{[]string{"internal/webvalues"}, []string{""}, "it reads texts; what they are for is the rules' business"},
+	{[]string{"internal/backtest/page"}, []string{"", "gate", "rules", "pathform", "clientaddr", "memstore", "internal/accesslog", "internal/backtest", "internal/webvalues", "internal/algorithm", "internal/deadline", "internal/netaddr", "internal/server/console/static"},
+		"the page of a report draws with the charts of the console"},
+	{[]string{"internal/backtest"}, []string{"", "gate", "rules", "pathform", "clientaddr", "memstore", "internal/accesslog", "internal/backtest", "internal/webvalues", "internal/algorithm", "internal/deadline", "internal/netaddr"},
+		"a log is replayed through the gate and the embedded store; front ends and Redis have no part in it"},
 	{[]string{"internal/ruleimport"}, []string{"", "rules", "pathform", "internal/ruleset", "internal/netaddr"},
 		"it makes rules of files; it decides nothing, and reaches no server"},
 	{[]string{"internal/wording"}, []string{"", "rules", "pathform", "gate", "internal/deadline", "internal/netaddr"},
@@ -144,12 +154,12 @@ var mayImport = []struct {
 	{[]string{"internal/listen"}, []string{"", "clientaddr", "internal/netaddr"},
 		"a listener knows who may connect, not what is said then"},
 	{[]string{"proto"}, []string{"proto"}, "generated code knows nothing of its server"},
-	{[]string{"httplimit", "grpclimit", "internal/server"}, []string{"", "proto/weir/v1", "clientaddr", "pathform", "gate", "rules", "httplimit", "grpclimit", "internal/server", "observe", "internal/telemetry", "internal/deadline", "internal/netaddr", "internal/ratefields", "internal/pace", "internal/wording"},
+	{[]string{"httplimit", "grpclimit", "internal/server"}, []string{"", "proto/weir/v1", "clientaddr", "pathform", "gate", "rules", "httplimit", "grpclimit", "internal/server", "observe", "internal/telemetry", "internal/deadline", "internal/netaddr", "internal/ratefields", "internal/pace", "internal/webvalues", "internal/wording"},
 		"a front end never imports a store: it parses and renders, the gate decides"},
 }
 
 // plain are packages of constants, arithmetic and waiting, which all but the lowest packages may import.
-var plain = []string{"internal/nearest", "internal/bounds", "internal/quota", "internal/pause", "internal/tally"}
+var plain = []string{"internal/nearest", "internal/bounds", "internal/quota", "internal/pause", "internal/tally", "internal/clock"}
 
 func TestTheHouseImportsDownwards(t *testing.T) {
 	for _, p := range packages(t) {
