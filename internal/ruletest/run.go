@@ -195,8 +195,8 @@ func (r *run) release(ctx context.Context, s *Step) error {
 	return r.end(ctx, h.receipt, s)
 }
 
-// end ends a request: it reports the response, settles the cost, and releases the leases. What the store does not take
-// while it is down stays charged, or held, as in a server.
+// end ends a request: it reports the response, settles the cost, and releases the leases. Units and leases of a store
+// that is down stay charged and held, as in a server.
 func (r *run) end(ctx context.Context, receipt gate.Receipt, s *Step) (err error) {
 	if s.Response != nil {
 		receipt, err = r.gate.Respond(ctx, receipt, *s.Response)
