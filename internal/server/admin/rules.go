@@ -60,8 +60,7 @@ func (v *ruleView) disabled(name string) *ruleset.Off {
 	return &v.off[i]
 }
 
-// disabledHere returns the rule of another source that the ledger disables, or nil. What an earlier source disables too
-// stays so.
+// disabledHere returns the rule of another source that the ledger alone disables, or nil.
 func (h *handler) disabledHere(now *ruleView, name string) *ruleset.Off {
 	if off := now.disabled(name); off != nil && off.By == h.Layer {
 		return off
