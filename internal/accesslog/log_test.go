@@ -267,7 +267,7 @@ func TestUnreadLinesAreCountedWithTheReason(t *testing.T) {
 	if file.Lines != 10 || file.Unread != 4 || len(file.Examples) != 4 {
 		t.Errorf("files: %+v", file)
 	}
-	if got := file.Examples[0]; got.Text != `hello\x1b[2J`+"\ufffd" || got.Line != 6 {
+	if got := file.Examples[0]; got.Text != "hello\x1b[2J\ufffd" || got.Line != 6 {
 		t.Errorf("the first one that was not read is %+v", got)
 	}
 	want := map[string]int64{errNotHTTP.Error(): 2, errStatus.Error(): 1}
