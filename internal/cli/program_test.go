@@ -19,12 +19,15 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/weirproject/weir/internal/redistest"
 )
 
 // program is the built command: what is promised of it is asked of it, over real sockets.
 var program string
 
 func TestMain(m *testing.M) {
+	redistest.Together("6")
 	os.Exit(buildAndRun(m))
 }
 
