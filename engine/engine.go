@@ -70,6 +70,11 @@ type Config struct {
 	// every peer on a Unix socket.
 	TrustedProxies []string
 	ClientHeader   string
+	// Geo are files in MaxMind's format with the countries or autonomous systems of addresses, for rules that name
+	// them. They are read again when they change.
+	Geo []string
+	// CountryHeader is a header in which every trusted proxy states the client's country, such as CF-IPCountry.
+	CountryHeader string
 	// PathForm is the form in which paths are matched, in words of a rule file's path_form.
 	PathForm []string
 	// HashKey is the secret for hashing long keys, the same on all nodes.
@@ -136,6 +141,7 @@ func (c Config) complete() engine.Config {
 	full.State = c.State
 	full.TrustedProxies = c.TrustedProxies
 	full.ClientHeader = cmp.Or(c.ClientHeader, full.ClientHeader)
+	full.Geo, full.CountryHeader = c.Geo, c.CountryHeader
 	full.PathForm = c.PathForm
 	full.HashKey = c.HashKey
 	full.Log = cmp.Or(c.Log, slog.Default())
@@ -202,7 +208,7 @@ type Status struct {
 
 // A Source is the state of one source of rules.
 type Source struct {
-	Name     string // config, redis, redis-2, …, sets, ledger
+	Name     string // config, redis, redis-2, …, sets, geo, ledger
 	Revision string // of its rules in force
 	Rules    int    // of them in force
 	LeftOut  int    // invalid rules, which are not in force as they are written; Err lists them

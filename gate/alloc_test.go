@@ -47,3 +47,16 @@ func TestAPercentageAllocatesNothing(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 }
+
+func TestLocatingAClientAllocatesNothing(t *testing.T) {
+	g := open(t, memstore.New(), located, gate.WithGeo(new(globe)))
+	var v gate.Verdict
+	request := from("198.51.100.7")
+	if n := testing.AllocsPerRun(1000, func() {
+		if err := g.Decide(t.Context(), request, gate.Once, &v); err != nil {
+			t.Fatal(err)
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}

@@ -89,6 +89,7 @@ func (v *Verdict) begin(g *Gate, set *rules.Set, r *rules.Request, ask *Ask) err
 	if r != nil {
 		v.attributes = r.Attributes
 	}
+	r = v.locate(g, set, r)
 	done, err := v.prepare(set, r, ask)
 	if !done {
 		v.follow(r, ask)

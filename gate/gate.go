@@ -76,6 +76,7 @@ type Gate struct {
 	observers    []func(*Verdict)
 	countings    []func(*Counting)
 	unfinished   unfinished
+	geo          Geo                             // nil: none
 	trace        func(context.Context, *Verdict) // nil: none
 }
 
@@ -209,6 +210,9 @@ func (g *Gate) conclude(ctx context.Context, v *Verdict, err error, began time.D
 		g.trace(ctx, v)
 	}
 	v.attributes = nil // front ends reuse it
+	if v.isLocated {
+		v.located.Attributes, v.located.DescriptorKeys = nil, nil
+	}
 }
 
 // prepare makes the enforced claims. If done, the store need not be called.

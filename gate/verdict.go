@@ -79,6 +79,8 @@ type Verdict struct {
 	keys        []byte // what claims' keys are made of
 	lease       string // under which concurrency limits are held
 	gate        *Gate
+	located     *rules.Request // the request, completed; nil: never needed
+	isLocated   bool
 	attributes  rules.Attributes // until the observers were called
 }
 
@@ -191,6 +193,11 @@ func (v *Verdict) Matched() []*rules.Rule { return v.matched }
 // Exceptions are the operators' exceptions that took part in the verdict on this request: that blocked it, let
 // it pass, or gave a key other limits. It looks them up again, so it is for explaining, not for every request.
 func (v *Verdict) Exceptions(r *rules.Request) (list []rules.Exception) {
+	if v.isLocated {
+		located := *r
+		located.Country, located.ASN = v.Located()
+		r = &located
+	}
 	if v.Rule == nil && (v.Reason == AllowList || v.Reason == DenyList) {
 		return v.set.Excepted(r)
 	}
@@ -234,6 +241,7 @@ func (v *Verdict) reset(g *Gate) {
 		followers:   v.followers[:0],
 		keys:        v.keys[:0],
 		gate:        g,
+		located:     v.located,
 	}
 }
 

@@ -131,6 +131,9 @@ func (d *byRules) read(c *call) error {
 	if d.user != nil {
 		c.view.User = d.user(r)
 	}
+	if d.country != nil {
+		c.view.Country = d.country(r)
+	}
 	if d.service != nil {
 		c.view.Service = d.service(r)
 	}

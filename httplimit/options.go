@@ -35,6 +35,7 @@ type config struct {
 	registered bool           // refuse unregistered methods
 	clients    *clientaddr.Extractor
 	user       func(*http.Request) string
+	country    func(*http.Request) string
 	service    func(*http.Request) string
 	rules      func(*http.Request) *rules.Set // nil: those in force
 	descriptor func(r *http.Request, name string) string
@@ -161,6 +162,12 @@ func WithPathForm(f pathform.Form) Option {
 // covers.
 func WithRegisteredMethods() Option {
 	return option(forRules, "WithRegisteredMethods", func(c *config) { c.registered = true })
+}
+
+// WithCountry sets the country of a request's client, a code of ISO 3166 in capitals, as a trusted proxy may state it;
+// "" leaves it to the gate. Check the peer: any client can send a header.
+func WithCountry(country func(*http.Request) string) Option {
+	return option(forRules, "WithCountry", func(c *config) { c.country = country })
 }
 
 // WithUser sets the authenticated user of a request, for rules keyed by user; "" is none.

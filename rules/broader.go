@@ -125,7 +125,7 @@ func anchored(limit *weir.Limit) bool {
 // covers reports whether every request that meets match b also meets a.
 func covers(a, b *Match) bool {
 	for _, pair := range [][2][]string{{a.Method, b.Method}, {a.Host, b.Host}, {a.Client, b.Client},
-		{a.Service, b.Service}, {a.User, b.User}, {a.Route, b.Route}} {
+		{a.Country, b.Country}, {a.ASN, b.ASN}, {a.Service, b.Service}, {a.User, b.User}, {a.Route, b.Route}} {
 		if !allOf(pair[0], pair[1]) {
 			return false
 		}

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/weirproject/weir"
@@ -234,6 +235,11 @@ func (x *example) with(a attribute, value string) *example {
 		more.request.User = value
 	case sourceRoute:
 		more.request.Route = value
+	case sourceCountry:
+		more.request.Country = value
+	case sourceASN:
+		number, _ := strconv.ParseUint(value, 10, 32)
+		more.request.ASN = uint32(number)
 	case sourceDescriptorKeys:
 		more.request.DescriptorKeys = strings.Split(value, ",")
 	case sourceIP:
@@ -438,7 +444,11 @@ func valuesThatMatter(asked attribute, open []*switchNode) []string {
 			}
 		}
 	}
-	if asked.kind != sourceIP {
+	switch asked.kind {
+	case sourceIP:
+	case sourceASN:
+		values[otherASN(values)] = true
+	default:
 		values[other(values)] = true
 	}
 	values[""] = true
@@ -453,6 +463,15 @@ func lastOf(prefix netip.Prefix) netip.Addr {
 	}
 	last, _ := netip.AddrFromSlice(bytes)
 	return last
+}
+
+// otherASN is a number that is not in values.
+func otherASN(values map[string]bool) string {
+	number := 1
+	for values[strconv.Itoa(number)] {
+		number++
+	}
+	return strconv.Itoa(number)
 }
 
 // other is a word that is not in words.

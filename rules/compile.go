@@ -122,6 +122,7 @@ func build(file *File, r *report, o options) *Set {
 	b.services(file.Services)
 	b.routes(file.Routes)
 	set.lists = b.lists(-1, file.Allow, file.Deny, "")
+	set.geo = set.lists.geo()
 	b.fileResponse = b.over(-1, b.response(-1, &file.Response), defaults)
 	b.usual = b.fileResponse.complete()
 	b.fileMessage = b.message(-1, file.Message)
@@ -172,11 +173,13 @@ func (b *builder) rule(i int, s *Spec, rule *Rule) {
 	ways := b.ways(i, s, rule)
 	rule.described = s.Match.describes() ||
 		slices.ContainsFunc(rule.components, func(c component) bool { return c.source == sourceDescriptor })
+	rule.geo = rule.located(&s.Match)
 	b.group(i, s, rule)
 	b.set.rules = append(b.set.rules, rule)
 	if rule.disabled { // it keeps its index and its state, and no request finds it
 		return
 	}
+	b.set.geo |= rule.geo
 	for _, w := range ways {
 		if len(b.problems) == 0 && b.room(at(i, "match"), w.hosts, w.path, w.conditions) {
 			b.treeBuilder.insert(rule, w.hosts, w.path, w.conditions)
@@ -550,6 +553,9 @@ func (b *builder) conditions(p place, m *Match) (list []condition) {
 		b.count(at(p.rule, p.field+".client"), len(m.Client), bounds.Values)
 		list = append(list, condition{kind: sourceIP, networks: b.prefixes(at(p.rule, p.field+".client"), m.Client)})
 	}
+	list = b.located(list, at(p.rule, p.field+".country"), sourceCountry, m.Country, countryAllowed,
+		IsCountry)
+	list = b.located(list, at(p.rule, p.field+".asn"), sourceASN, m.ASN, asnAllowed, isASN)
 	list = b.table(list, at(p.rule, p.field+".header"), sourceHeader, m.Header)
 	list = b.table(list, at(p.rule, p.field+".query"), sourceQuery, m.Query)
 	list = b.table(list, at(p.rule, p.field+".descriptor"), sourceDescriptor, m.Descriptor)

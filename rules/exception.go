@@ -73,6 +73,7 @@ type overlay struct {
 	file  exceptions
 	rules map[*Rule]*exceptions
 	unfit []Problem
+	geo   geo // what the lists need to know of clients
 }
 
 var noExceptions overlay
@@ -191,6 +192,7 @@ func (s *Set) overlayOf(file *File) (*overlay, error) {
 		}
 	}
 	o.file.lists = x.lists()
+	o.geo = o.file.lists.geo()
 	for i, rule := range s.rules {
 		if list := byRule[rule.name]; len(list) > 0 {
 			b.compileFor(o, rule, &file.Rules[i], list)
@@ -219,6 +221,9 @@ func (b *builder) compileFor(o *overlay, rule *Rule, spec *Spec, list []*Excepti
 	into.lists = x.lists()
 	slices.SortStableFunc(into.overrides.wild, func(a, b wildcard) int { return b.rank - a.rank })
 	o.rules[rule] = into
+	if !rule.disabled {
+		o.geo |= into.lists.geo()
+	}
 }
 
 // namesTaken records the rules that have limits of the names that so many limits of a rule would have. The

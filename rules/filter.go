@@ -50,8 +50,16 @@ func (f *filter) meets(r *Request, s *Set) bool {
 
 // some reports whether a rule of the set matches.
 func (s *Set) some(r *Request) bool {
-	var buffer [bounds.Alternatives]*Rule
-	return len(s.Match(r, buffer[:0])) > 0
+	w := matcher{request: r, form: s.form, asked: s}
+	w.hosts(s)
+	return w.met
+}
+
+// meet notes whether one of the rules matches.
+func (w *matcher) meet(rules []*Rule) {
+	for _, rule := range rules {
+		w.met = w.met || rule.filter == nil || rule.filter.meets(w.request, w.asked)
+	}
 }
 
 // meets reports whether the attribute is not empty and matches. Clients choose the length of a text, so a long one is
@@ -225,6 +233,8 @@ func merged(m *Match) []Match {
 		fill(&one.Method, m.Method)
 		fill(&one.Host, m.Host)
 		fill(&one.Client, m.Client)
+		fill(&one.Country, m.Country)
+		fill(&one.ASN, m.ASN)
 		fill(&one.Service, m.Service)
 		fill(&one.User, m.User)
 		fill(&one.Route, m.Route)

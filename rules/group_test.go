@@ -128,7 +128,7 @@ func worth(m *rules.Match) []int {
 			bits = b
 		}
 	}
-	conditions := [][]string{m.User, m.Route, m.Method}
+	conditions := [][]string{m.User, m.Route, m.Method, m.Country, m.ASN}
 	for _, table := range []map[string][]string{m.Header, m.Query, m.Descriptor} {
 		for _, values := range table {
 			conditions = append(conditions, values)

@@ -22,6 +22,8 @@ type source uint8
 
 const (
 	sourceIP source = iota
+	sourceCountry
+	sourceASN
 	sourceMethod
 	sourceRoute
 	sourceEndpoint
@@ -38,7 +40,8 @@ const (
 )
 
 // alone are the sources without a name.
-var alone = map[string]source{"client.ip": sourceIP, "method": sourceMethod, "route": sourceRoute,
+var alone = map[string]source{"client.ip": sourceIP, "client.country": sourceCountry, "client.asn": sourceASN,
+	"method": sourceMethod, "route": sourceRoute,
 	"endpoint": sourceEndpoint, "host": sourceHost, "user": sourceUser, "service": sourceService}
 
 // named are the sources with a name.
@@ -58,7 +61,8 @@ func (s source) String() string {
 }
 
 // sources are the allowed sources, for error texts.
-var sources = []string{"client.ip", "header.NAME", "query.NAME", "cookie.NAME", "path.NAME", "descriptor.NAME",
+var sources = []string{"client.ip", "client.country", "client.asn", "header.NAME", "query.NAME", "cookie.NAME",
+	"path.NAME", "descriptor.NAME",
 	"constant.TEXT", "method", "route", "endpoint", "host", "user", "service"}
 
 // A component is one part of a key.
@@ -152,6 +156,9 @@ func (c *component) option(word string) (complaint string) {
 		}
 		return ""
 	}
+	if c.geo() != 0 {
+		return "nothing follows " + strings.TrimSuffix(c.label, "=")
+	}
 	switch word {
 	case "trim":
 		c.trim = true
@@ -233,6 +240,8 @@ func (c *component) appendValue(dst []byte, r *Request) []byte {
 	switch c.source {
 	case sourceIP:
 		return c.appendIP(dst, r)
+	case sourceASN:
+		return r.appendASN(dst)
 	case sourceHost:
 		dst = appendFolded(dst, r.Host)
 	case sourcePath:
@@ -246,11 +255,15 @@ func (c *component) appendValue(dst []byte, r *Request) []byte {
 	return dst
 }
 
+// made reports whether values of the source are no texts of the request.
+func (s source) made() bool {
+	return s == sourceIP || s == sourceASN || s == sourceHost || s == sourcePath
+}
+
 // text is appendValue for lookups: values that are not normalised are not copied. The buffer must live as long
 // as the text.
 func (c *component) text(buffer []byte, r *Request) string {
-	changed := c.trim || c.nfkc || c.lower || c.source == sourceIP || c.source == sourceHost || c.source == sourcePath
-	if !changed {
+	if !c.trim && !c.nfkc && !c.lower && !c.source.made() {
 		return c.value(r)
 	}
 	value := c.appendValue(buffer, r)

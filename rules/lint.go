@@ -336,6 +336,7 @@ func refuses(a, b *Rule) bool {
 func requests(match *Match) string {
 	m := *match
 	m.Method, m.Host, m.Client = sorted(m.Method), sorted(m.Host), sorted(m.Client)
+	m.Country, m.ASN = sorted(m.Country), sorted(m.ASN)
 	m.Service, m.User, m.Route = sorted(m.Service), sorted(m.User), sorted(m.Route)
 	return fmt.Sprintf("%q", fmt.Sprint(m))
 }

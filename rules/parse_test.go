@@ -102,11 +102,11 @@ func TestParse(t *testing.T) {
 	want := "&{Name:f Store:redis://user:secret@127.0.0.1:6379/0 Nodes:3 FallbackKeys:1000 TrustedProxies:[10.0.0.0/8 2001:db8::1] ClientHeader:Forwarded PathForm:[] " +
 		"Allow:[client.ip:{Values:[127.0.0.1 192.0.2.0/24] Sets:[]} header.X-Probe:{Values:[*] Sets:[]}] Deny:[user trim lower:{Values:[mallory bot-*] Sets:[]}] " +
 		"Response:{Status:503 Fields:seconds Body:json ContentType:} Message:[] " +
-		"Rules:[{Name:whole-site Label: Description: Labels:[] Enabled:<nil> Match:{Method:[] Host:[] Path: Client:[] Service:[] User:[] Route:[] Header:[] Query:[] Descriptor:[] DescriptorKeys:[] Regex:{Path:[] Header:[] Descriptor:[]} Any:[] Not:[]} Group: Schedule:[] Allow:[] Deny:[] " +
+		"Rules:[{Name:whole-site Label: Description: Labels:[] Enabled:<nil> Match:{Method:[] Host:[] Path: Client:[] Country:[] ASN:[] Service:[] User:[] Route:[] Header:[] Query:[] Descriptor:[] DescriptorKeys:[] Regex:{Path:[] Header:[] Descriptor:[]} Any:[] Not:[]} Group: Schedule:[] Allow:[] Deny:[] " +
 		"Key:[] OnMissing: Algorithm: Limit:[5000/s burst 10000] Overrides:[] Cost:{Units:0 From: Default:0 Max:0 Settle:} CountIf:{Status:[] Header:[]} Charge: Mode: " +
 		"OnStoreError: Response:{Status:0 Fields: Body: ContentType:} Message:[] Ban:{After: For: Then:[] Forget:} Candidate:{Limit:[] Algorithm: Key:[]} EnforcePercent:<nil> LeasePercent:10 HoldUntil: LocalCeiling:1.2} " +
 		"{Name:login Label: Description: Labels:[] Enabled:<nil> Match:{Method:[POST PUT] Host:[Example.com *.example.com] Path:/users/{id}/login " +
-		"Client:[203.0.113.0/24 2001:db8::/32 192.0.2.7] Service:[] User:[] Route:[] Header:[X-Version:[2] x-plan:[free]] Query:[debug:[*]] Descriptor:[tenant:[a b]] DescriptorKeys:[] Regex:{Path:[] Header:[] Descriptor:[]} Any:[] Not:[]} Group: " +
+		"Client:[203.0.113.0/24 2001:db8::/32 192.0.2.7] Country:[] ASN:[] Service:[] User:[] Route:[] Header:[X-Version:[2] x-plan:[free]] Query:[debug:[*]] Descriptor:[tenant:[a b]] DescriptorKeys:[] Regex:{Path:[] Header:[] Descriptor:[]} Any:[] Not:[]} Group: " +
 		"Schedule:[{Days:[mon-fri sun] Hours:09:00-18:00 Zone:Asia/Shanghai} {Days:[] Hours:22:00-24:00 Zone:}] " +
 		"Allow:[path.id:{Values:[1] Sets:[]}] Deny:[client.ip:{Values:[203.0.113.9] Sets:[]}] " +
 		"Key:[client.ip v4/24 v6/48 path.id header.x-user trim nfkc lower constant.x] OnMissing:deny Algorithm:sliding_log " +

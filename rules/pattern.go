@@ -60,7 +60,9 @@ func parsePattern(text string) (p pattern, complaint string) {
 // parsePatternOf reads a value of a component: for client.ip an address or a network.
 func parsePatternOf(c *component, text string) (p pattern, complaint string) {
 	if c.source != sourceIP || text == "*" {
-		p, complaint = parsePattern(text)
+		if p, complaint = parsePattern(text); complaint == "" {
+			complaint = c.misplaced(&p)
+		}
 		p.text = c.formed(p.text)
 		return p, complaint
 	}

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"net/textproto"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/weirproject/weir"
@@ -24,6 +25,8 @@ type Request struct {
 	User    string // the authenticated user
 	Service string
 	Client  netip.Addr
+	Country string // of the client: a code of ISO 3166 such as "CN"; gates look it up if it is empty
+	ASN     uint32 // of the client: the number of its autonomous system; likewise
 
 	DescriptorKeys []string // the names of all descriptors, from a front end that keeps their order
 
@@ -103,6 +106,8 @@ func (r *Request) attribute(kind source, name string) string {
 		return r.User
 	case sourceRoute:
 		return r.Route
+	case sourceCountry:
+		return r.Country
 	}
 	if r.Attributes == nil {
 		return ""
@@ -132,6 +137,14 @@ func (r *Request) appendDescriptorKeys(dst []byte) []byte {
 		dst = append(dst, name...)
 	}
 	return dst
+}
+
+// appendASN appends nothing if the number is not known.
+func (r *Request) appendASN(dst []byte) []byte {
+	if r.ASN == 0 {
+		return dst
+	}
+	return strconv.AppendUint(dst, uint64(r.ASN), 10)
 }
 
 // folded is a method in capitals. Other methods, which normal clients do not send, cost an allocation.

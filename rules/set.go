@@ -46,6 +46,7 @@ type Rule struct {
 	reads         []reading
 	filter        *filter // nil: the tree decides
 	everywhere    bool    // the filter is evaluated for every request
+	geo           geo     // what it needs to know of clients
 	claims        int     // upper bound of the claims that it adds to a decision
 }
 
@@ -90,6 +91,7 @@ type Set struct {
 
 	grouped  bool // some rules are in groups
 	filtered bool // some rules have filters
+	geo      geo  // what enabled rules and the lists need
 	claims   int  // upper bound for any request
 
 	store, header string
@@ -164,6 +166,9 @@ type matcher struct {
 
 	single bool  // keep only the best match: a slice would be allocated
 	best   *Rule // if single
+
+	asked *Set // only whether a rule of it matches
+	met   bool // one does
 }
 
 // Match appends the rules of a request, in the order of the file; of each group only the best match. It
@@ -283,6 +288,9 @@ func (w *matcher) branch(b *branch) {
 		case sourceDescriptorKeys:
 			w.descriptorKeys(q)
 			continue
+		case sourceASN:
+			w.asn(q)
+			continue
 		}
 		value := w.request.attribute(q.kind, q.name)
 		if value == "" {
@@ -301,6 +309,10 @@ func (w *matcher) branch(b *branch) {
 }
 
 func (w *matcher) take(rules []*Rule) {
+	if w.asked != nil {
+		w.meet(rules)
+		return
+	}
 	if !w.single {
 		w.found = append(w.found, rules...)
 		return
@@ -334,6 +346,18 @@ func (w *matcher) client(q *switchNode) {
 	}
 	for i := q.networks.find(address); i >= 0; i = q.networks.list[i].parent {
 		w.branch(q.networks.list[i].value)
+	}
+}
+
+// asn visits the rules for the client's autonomous system.
+func (w *matcher) asn(q *switchNode) {
+	var buffer [10]byte
+	number := w.request.appendASN(buffer[:0])
+	if next := q.values[string(number)]; next != nil {
+		w.branch(next)
+	}
+	if q.any != nil && len(number) > 0 {
+		w.branch(q.any)
 	}
 }
 

@@ -120,9 +120,14 @@ func meets(m *rules.Match, r *rules.Request) bool {
 		(len(m.Host) == 0 || slices.ContainsFunc(m.Host, func(h string) bool { return matchesHost(h, r.Host) })) &&
 		(m.Path == "" || matchesPath(strings.Split(m.Path, "/"), strings.Split(r.Path, "/"))) &&
 		(len(m.Client) == 0 || slices.ContainsFunc(m.Client, func(c string) bool { return netip.MustParsePrefix(c).Contains(r.Client) })) &&
+		matchesValue(m.Country, r.Country) && matchesValue(m.ASN, strings.TrimPrefix(fmt.Sprint(r.ASN), "0")) &&
 		matchesTable(m.Header, "header ", a) && matchesTable(m.Query, "query ", a) && matchesTable(m.Descriptor, "descriptor ", a) &&
 		(len(m.Regex.Path) == 0 || r.Path != "" && expressed(m.Regex.Path, unescaped(r.Path))) &&
 		expressedTable(m.Regex.Header, "header ", a) && expressedTable(m.Regex.Descriptor, "descriptor ", a)
+}
+
+func matchesValue(values []string, value string) bool {
+	return len(values) == 0 || value != "" && (values[0] == "*" || slices.Contains(values, value))
 }
 
 func expressed(patterns []string, text string) bool {
@@ -225,6 +230,8 @@ func genMatch(t *rapid.T) rules.Match {
 		Host:       seldom(t, "host", someOf("a.b", "*.b", "*.a.b", "b")),
 		Path:       genPath().Draw(t, "path"),
 		Client:     seldom(t, "client", genNetworks()),
+		Country:    seldom(t, "country", someOf("CN", "HK", "T1")),
+		ASN:        seldom(t, "asn", someOf("64512", "7")),
 		Header:     seldom(t, "header", genTable()),
 		Query:      seldom(t, "query", genTable()),
 		Descriptor: seldom(t, "descriptor", genTable()),
@@ -267,6 +274,8 @@ func genRequest(t *rapid.T) *rules.Request {
 		Path:   rapid.StringMatching(`|(/([abc:]|%6[123]|%3[aA])?){1,4}`).Draw(t, "path"),
 		Client: netip.MustParseAddr(rapid.SampledFrom([]string{"10.1.2.3", "10.1.2.4", "10.1.9.9", "10.9.9.9", "10.2.0.0", "11.0.0.0",
 			"12.0.0.0", "2001:db8::1", "2001:db8:1::", "fe80::1"}).Draw(t, "client")),
+		Country:    rapid.SampledFrom([]string{"", "CN", "HK", "DE"}).Draw(t, "country"),
+		ASN:        rapid.SampledFrom([]uint32{0, 7, 64512, 64513}).Draw(t, "asn"),
 		Attributes: a,
 	}
 }

@@ -85,6 +85,10 @@ type Match struct {
 	Path   string   // segments; * and {name} stand for one, a last ** for any number
 	Client []string // addresses and networks
 
+	// Of the client, by its address. The value "*" stands for any that is known.
+	Country []string // codes of ISO 3166
+	ASN     []string // numbers of autonomous systems
+
 	// From the front end. The value "*" stands for any that is not empty.
 	Service, User, Route []string
 

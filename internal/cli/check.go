@@ -161,9 +161,11 @@ func inspect(ctx context.Context, s *System, name string) (findings []finding, s
 		f.text = "warning: " + f.text
 		findings = append(findings, f)
 	}
-	if note := engine.CountIfNote(set); note != "" {
-		findings = append(findings, finding{Severity: "note", File: shown, Message: note,
-			text: "note: " + shown + ": " + note})
+	for _, note := range []string{engine.CountIfNote(set), engine.GeoNote(set)} {
+		if note != "" {
+			findings = append(findings, finding{Severity: "note", File: shown, Message: note,
+				text: "note: " + shown + ": " + note})
+		}
 	}
 	return findings, set
 }

@@ -36,6 +36,11 @@ func (f *ruleFlags) add(flags *pflag.FlagSet) {
 			"responds")
 	flags.StringSliceVar(&f.TrustedProxies, "trusted-proxies", nil,
 		"comma-separated `NETWORKS` and addresses of proxies whose headers\nare trusted; unix: peers on a Unix socket")
+	flags.StringSliceVar(&f.Geo, "geo", nil,
+		"`FILE`s with the country or the autonomous system of addresses, in MaxMind's format (.mmdb), for rules\n"+
+			"with country, asn, client.country or client.asn; reloaded when they change")
+	flags.StringVar(&f.CountryHeader, "country-header", "",
+		"`NAME` of the header with the client's country, such as CF-IPCountry, set by trusted proxies")
 	flags.StringVar(&f.ClientHeader, "client-header", f.ClientHeader,
 		"`NAME` of the header with the client address, set by trusted proxies:\nX-Forwarded-For, Forwarded, "+
 			"X-Real-IP or CF-Connecting-IP")
@@ -113,6 +118,8 @@ var fieldFlags = map[string]string{
 	"Telemetry":      "telemetry",
 	"TrustedProxies": "trusted-proxies",
 	"ClientHeader":   "client-header",
+	"Geo":            "geo",
+	"CountryHeader":  "country-header",
 	"PathForm":       "path-form",
 	"HashKey":        "hash-key-file",
 	"Audit":          "audit",

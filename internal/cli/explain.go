@@ -129,8 +129,9 @@ func evaluate(ctx context.Context, s *System, l *engine.Setup, live bool, a *exp
 		nodes:     l.Nodes,
 		asked:     &a.Request,
 	}
-	local := readOnlyStore{memstore.New()}
-	g, err := gate.New(readOnlyStore{store}, l.Set, gate.WithLocal(local), gate.WithObserver(e.note))
+	locate := gate.WithObserver(func(v *gate.Verdict) { a.Country, a.ASN = v.Located() })
+	g, err := gate.New(readOnlyStore{store}, l.Set, gate.WithLocal(readOnlyStore{memstore.New()}),
+		gate.WithObserver(e.note), locate, gate.WithGeo(l.Located))
 	if err != nil {
 		return nil, err
 	}
@@ -148,6 +149,7 @@ func evaluate(ctx context.Context, s *System, l *engine.Setup, live bool, a *exp
 	passed := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { e.Passed = true })
 	middleware(passed).ServeHTTP(recorder, a.served(ctx))
 	e.Answer.Status, e.Answer.Header, e.Answer.Body = recorder.Code, recorder.Result().Header, recorder.Body.String()
+	a.doubtGeo(l)
 	if a.Path != "" {
 		e.Misses, e.MoreMisses = misses(l.File, e.matched, &a.Request)
 	}

@@ -29,6 +29,8 @@ type explanation struct {
 		Sent    string   `json:"sent_path"`
 		Client  string   `json:"client,omitempty"`
 		Assumed bool     `json:"client_assumed,omitempty"`
+		Country string   `json:"country,omitempty"` // if the rules need it
+		ASN     uint32   `json:"asn,omitempty"`     // likewise
 		User    string   `json:"user,omitempty"`
 		Route   string   `json:"route,omitempty"`
 		Routed  bool     `json:"routed,omitempty"` // the routes of the rules chose it
@@ -177,6 +179,7 @@ func (e *explanation) introduce(a *explainedRequest) {
 	if a.Client.IsValid() {
 		r.Client, r.Assumed = a.Client.String(), a.assumed
 	}
+	r.Country, r.ASN = a.Country, a.ASN
 	r.Route, r.Routed, r.Doubts = a.Route, a.routed, a.doubts
 }
 
@@ -212,7 +215,12 @@ func (e *explanation) printRequest(b *strings.Builder) {
 	if r.Routed {
 		route += " (chosen by host, path and method; set by --route)"
 	}
-	lines := [][2]string{{"client", client}, {"user", r.User}, {"route", route}, {"service", r.Service}}
+	asn := ""
+	if r.ASN != 0 {
+		asn = numbered(r.ASN)
+	}
+	lines := [][2]string{{"client", client}, {"country", r.Country}, {"asn", asn}, {"user", r.User},
+		{"route", route}, {"service", r.Service}}
 	for _, doubt := range r.Doubts {
 		lines = append(lines, [2]string{"but", doubt})
 	}

@@ -115,6 +115,17 @@ func (a *explainedRequest) choose(set *rules.Set) {
 	}
 }
 
+// doubtGeo says what is not known of the client although the rules need it.
+func (a *explainedRequest) doubtGeo(l *engine.Setup) {
+	country, asn := l.Set.Located()
+	if country && a.Country == "" {
+		a.doubts = append(a.doubts, "the country of the client is not known: see --geo and --country-header")
+	}
+	if asn && a.ASN == 0 {
+		a.doubts = append(a.doubts, "the autonomous system of the client is not known: see --geo")
+	}
+}
+
 // base is the request before the flags amend it.
 func (f *requestFlags) base(args []string) (*http.Request, error) {
 	switch {

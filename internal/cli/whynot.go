@@ -1,9 +1,11 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/weirproject/weir/pathform"
@@ -97,6 +99,8 @@ func unmet(m rules.Match, r *rules.Request) (why []string) {
 	check(rules.Match{Method: m.Method}, "method is %s, not %s", shown(r.Method), wanted(m.Method))
 	check(rules.Match{Host: m.Host}, "host is %s, not %s", shown(r.Host), wanted(m.Host))
 	check(rules.Match{Client: m.Client}, "client is %s, not in %s", r.Client, wanted(m.Client))
+	check(rules.Match{Country: m.Country}, "country is %s, not %s", cmp.Or(r.Country, "not known"), wanted(m.Country))
+	check(rules.Match{ASN: m.ASN}, "autonomous system is %s, not %s", numbered(r.ASN), wanted(m.ASN))
 	check(rules.Match{Service: m.Service}, "service is %s, not %s", shown(r.Service), wanted(m.Service))
 	check(rules.Match{User: m.User}, "user is %s, not %s", shown(r.User), wanted(m.User))
 	check(rules.Match{Route: m.Route}, "route is %s, not %s", shown(r.Route), wanted(m.Route))
@@ -132,6 +136,14 @@ func wanted(values []string) string {
 		return "any value"
 	}
 	return strings.Join(values, " or ")
+}
+
+// numbered is an autonomous system, in words.
+func numbered(asn uint32) string {
+	if asn == 0 {
+		return "not known"
+	}
+	return strconv.FormatUint(uint64(asn), 10)
 }
 
 // shown is a value, or "missing".

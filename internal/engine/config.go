@@ -20,6 +20,7 @@ import (
 	"github.com/weirproject/weir/httplimit"
 	"github.com/weirproject/weir/internal/bounds"
 	"github.com/weirproject/weir/internal/netaddr"
+	"github.com/weirproject/weir/internal/ruleset/geosource"
 	"github.com/weirproject/weir/internal/ruleset/redissource"
 	"github.com/weirproject/weir/internal/telemetry/alert"
 	"github.com/weirproject/weir/memstore"
@@ -56,6 +57,8 @@ type Config struct {
 
 	TrustedProxies []string // networks and addresses; unix: peers on a Unix socket
 	ClientHeader   string
+	Geo            []string // files with countries or autonomous systems of addresses
+	CountryHeader  string   // with the client's country, from trusted proxies; "": none
 	PathForm       []string
 	AnyMethod      bool
 	HashKey        string // for long keys
@@ -132,11 +135,13 @@ type Setup struct {
 	Trusted []netip.Prefix
 	Clients *clientaddr.Extractor
 	Form    pathform.Form
+	Located gate.Geo // of Config.Geo; nil: none
 
 	// Prepare, if non-nil, is called with each rule set before it is put in force, and use after that. An error refuses
 	// the rule set. The calls are sequential.
 	Prepare func(*rules.Set) (use func(), err error)
 
+	geo      *geosource.Source // nil: none
 	alerting alert.Settings
 	primary  *primary
 	sets     *redissource.Sets // nil: no sets are read
@@ -259,7 +264,10 @@ func (l *Setup) settle() error {
 	if err := l.checkAlerts(); err != nil {
 		return err
 	}
-	return l.settleProxies()
+	if err := l.settleProxies(); err != nil {
+		return err
+	}
+	return l.settleGeo()
 }
 
 func (l *Setup) settleProxies() (err error) {
@@ -340,6 +348,9 @@ func (l *Setup) HTTPOptions() []httplimit.Option {
 	opts := []httplimit.Option{httplimit.WithPathForm(l.Form), httplimit.WithClients(l.Clients)}
 	if !l.AnyMethod {
 		opts = append(opts, httplimit.WithRegisteredMethods())
+	}
+	if l.CountryHeader != "" {
+		opts = append(opts, httplimit.WithCountry(l.countryOf))
 	}
 	return opts
 }

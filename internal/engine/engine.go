@@ -73,6 +73,9 @@ func (e *Engine) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if e.geo != nil {
+		layers = append(layers, ruleset.Layer{Name: geoLayer, Source: e.geo, AllowEmpty: true})
+	}
 	if e.opened != nil {
 		e.Book = e.opened.Ledger
 		layers = append(layers, e.opened.layer)
@@ -125,6 +128,9 @@ func (e *Engine) options(store, local weir.Store) []gate.Option {
 	}
 	opts := []gate.Option{gate.WithLocal(local), gate.WithBudget(e.budget()), gate.WithTrace(e.Trace),
 		gate.WithObserver(count), gate.WithObserver(e.outage.verdict), gate.WithCountObserver(e.Metrics.Counting)}
+	if e.geo != nil {
+		opts = append(opts, gate.WithGeo(e.geo))
+	}
 	if e.audit != nil {
 		opts = append(opts, gate.WithObserver(e.audit.Verdict), gate.WithCountObserver(e.audit.Counting))
 	}

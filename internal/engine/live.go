@@ -78,6 +78,9 @@ func (e *Engine) swap(set *rules.Set) error {
 
 // prepared is Setup.Prepare's result.
 func (e *Engine) prepared(set *rules.Set) (use func(), err error) {
+	if err := e.checkGeo(set); err != nil {
+		return nil, err
+	}
 	if e.Prepare == nil {
 		return func() {}, nil
 	}

@@ -16,7 +16,7 @@ import (
 // TextOf returns the YAML of a rule that was written elsewhere, as ParseDocument reads it, or "" if it is not the same
 // rule when it is read again: then something of it cannot be written alone.
 func TextOf(spec *rules.Spec) string {
-	text, err := dump(nodeOf(reflect.ValueOf(*spec)))
+	text, err := YAML(*spec)
 	if err != nil {
 		return ""
 	}
@@ -25,6 +25,9 @@ func TextOf(spec *rules.Spec) string {
 	}
 	return text
 }
+
+// YAML returns plain data of package rules, or a struct of such data, as it stands in a file of rules.
+func YAML(part any) (string, error) { return dump(nodeOf(reflect.ValueOf(part))) }
 
 func dump(node *yaml.Node) (string, error) {
 	var out bytes.Buffer

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"compress/gzip"
 	"crypto/sha256"
-	"embed"
 	"encoding/hex"
 	"fmt"
 	"io/fs"
@@ -16,11 +15,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weirproject/weir/internal/server/console/static"
 	"github.com/weirproject/weir/internal/server/web"
 )
-
-//go:embed static
-var static embed.FS
 
 // policy lets a page load scripts and styles of this server, ask this server, and nothing else. Scripts and styles
 // in the page itself are refused too, so that a text which somebody put into a key cannot become one.
@@ -62,16 +59,16 @@ func newPages() http.Handler {
 	})
 }
 
-// load reads the files, by their path below static. The only error would be a file that cannot be read, which
+// load reads the files, by their path. The only error would be a file that cannot be read, which
 // embedded ones can.
 func load() map[string]*page {
 	files := make(map[string]*page)
-	_ = fs.WalkDir(static, "static", func(name string, entry fs.DirEntry, err error) error {
+	_ = fs.WalkDir(static.Files, ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err
 		}
-		text, err := static.ReadFile(name)
-		files[strings.TrimPrefix(name, "static/")] = newPage(name, text)
+		text, err := static.Files.ReadFile(name)
+		files[name] = newPage(name, text)
 		return err
 	})
 	return files

@@ -1,7 +1,8 @@
 // What an operator can do about a key: override, block, allow, reset, lift, and undo; and on which nodes it is in force.
 import { html, useEffect, useState } from './vendor/preact.js';
 import { send, usePolled } from './api.js';
-import { Badge, Confirm, Dialog, Failure, useSession } from './components.js';
+import { Badge, Dialog, Failure, useSession } from './components.js';
+import { Confirm } from './confirm.js';
 import { clockSeconds, t } from './i18n.js';
 import { keyValues, visible } from './telemetry.js';
 

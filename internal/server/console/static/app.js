@@ -2,7 +2,7 @@
 import { html, render, useCallback, useEffect, useErrorBoundary, useLayoutEffect, useRef, useState } from './vendor/preact.js';
 import { send } from './api.js';
 import { Dialog, Empty, Failure, Page, Session } from './components.js';
-import { keepLanguage, setLanguage, t } from './i18n.js';
+import { addTexts, keepLanguage, setLanguage, t } from './i18n.js';
 import { follow, go, href, setParams, useRoute } from './router.js';
 import { nextTheme, theme } from './settings.js';
 import { Login } from './login.js';
@@ -12,6 +12,15 @@ import { Key } from './pages/key.js';
 import { Live } from './pages/live.js';
 import { Health } from './pages/health.js';
 import { Changes } from './pages/changes.js';
+import changes from './texts/changes.js';
+import frame from './texts/frame.js';
+import health from './texts/health.js';
+import key from './texts/key.js';
+import live from './texts/live.js';
+import overview from './texts/overview.js';
+import rule from './texts/rule.js';
+
+addTexts(frame, overview, rule, key, live, health, changes);
 
 // pages are by the first segment of their path. Those with a letter are in the navigation; "g" and it go there.
 const pages = {

@@ -1,7 +1,6 @@
 // The parts that pages are made of.
-import { createContext, html, useContext, useEffect, useRef, useState } from './vendor/preact.js';
+import { createContext, html, useContext, useEffect, useRef } from './vendor/preact.js';
 import { clockSeconds, percent, t } from './i18n.js';
-import { send } from './api.js';
 
 // Session is the context of what the user may do: {name, write, ledger, logout}.
 export const Session = createContext({});
@@ -17,8 +16,8 @@ export function Page({ title, lead, actions, children }) {
 }
 
 // Panel is a part of a page, with a heading; bare: what is in it has one.
-export function Panel({ title, note, actions, bare, children }) {
-	return html`<section class="panel" aria-label=${title}>${!bare && html`<header><h2>${title}</h2>
+export function Panel({ title, label = title, note, actions, bare, children }) {
+	return html`<section class="panel" aria-label=${label}>${!bare && html`<header><h2>${title}</h2>
 		${note && html`<span class="note">${note}</span>`}${actions && html`<div class="actions">${actions}</div>`}</header>`}${children}</section>`;
 }
 
@@ -103,34 +102,4 @@ export function Dialog({ title, close, children }) {
 export function Changes({ list }) {
 	if (!list.length) return html`<p class="note">${t('change.none')}</p>`;
 	return html`<ul class="changes">${list.map((one) => html`<li class=${one.counts === 'anew' ? 'anew' : ''}>${one.text}</li>`)}</ul>`;
-}
-
-// Confirm asks for a reason before a write. request is {method, path, query, body, etag}; dry: the server shows the
-// effect first. done(answer) is called afterwards; title and button say what happens.
-export function Confirm({ title, button, request, dry, danger, close, done, children }) {
-	const [why, setWhy] = useState('');
-	const [state, set] = useState({});
-	const { method, path, query, body, etag } = request;
-	useEffect(() => {
-		if (!dry) return;
-		send(method, path, { query: { ...query, dry_run: 'true' }, body, etag })
-			.then(({ data }) => set({ changes: data.changes }), (error) => set({ error }));
-	}, []);
-	const submit = async (event) => {
-		event.preventDefault();
-		set((old) => ({ ...old, busy: true, error: null }));
-		try {
-			const answer = await send(method, path, { query: { ...query, why }, body, etag });
-			done?.(answer);
-			close();
-		} catch (error) {
-			set((old) => ({ ...old, busy: false, error }));
-		}
-	};
-	return html`<${Dialog} title=${title} close=${close}><form onSubmit=${submit}>
-		${children}${state.changes && html`<${Changes} list=${state.changes} />`}
-		<label>${t('change.why')}<input name="why" value=${why} maxlength="500" onInput=${(event) => setWhy(event.target.value)} placeholder=${t('change.why.hint')} /></label>
-		${state.error && html`<${Failure} error=${state.error} />`}
-		<div class="buttons"><button class="primary ${danger ? 'danger' : ''}" disabled=${state.busy || dry && !state.changes}>${button}</button>
-		<button type="button" onClick=${close}>${t('dialog.cancel')}</button></div></form></${Dialog}>`;
 }

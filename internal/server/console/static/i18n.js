@@ -1,15 +1,11 @@
 // Texts in both languages, and numbers and times as their readers write them.
 import { load, save } from './settings.js';
-import frame from './texts/frame.js';
-import overview from './texts/overview.js';
-import rule from './texts/rule.js';
-import key from './texts/key.js';
-import live from './texts/live.js';
-import health from './texts/health.js';
-import changes from './texts/changes.js';
 
 // texts have a pair for each name: English, Chinese.
-const texts = { ...frame, ...overview, ...rule, ...key, ...live, ...health, ...changes };
+const texts = {};
+
+// addTexts adds tables of texts: those of the pages that a program has.
+export const addTexts = (...tables) => Object.assign(texts, ...tables);
 
 export const languages = ['en', 'zh'];
 const locales = { en: 'en', zh: 'zh-CN' };
@@ -76,11 +72,25 @@ export function duration(ns) {
 	return `${number(value, Math.abs(value) < 10 ? 1 : 0)} ${unit}`;
 }
 
-const dates = (options) => (value) => new Intl.DateTimeFormat(locales[current], { hourCycle: 'h23', ...options }).format(new Date(value));
+let utc = false;
+
+// showUTC makes all times UTC, as a file needs that people read in several zones.
+export function showUTC() {
+	utc = true;
+}
+
+// offset is the difference to UTC at a time, in ms.
+export const offset = (time) => utc ? 0 : -60_000 * new Date(time).getTimezoneOffset();
+
+export const zoneName = () => utc ? 'UTC' : Intl.DateTimeFormat().resolvedOptions().timeZone;
+
+const dates = (options) => (value) => new Intl.DateTimeFormat(locales[current], { hourCycle: 'h23', ...utc && { timeZone: 'UTC' }, ...options })
+	.format(new Date(value));
 
 export const clock = dates({ hour: '2-digit', minute: '2-digit' });
 export const clockSeconds = dates({ hour: '2-digit', minute: '2-digit', second: '2-digit' });
 export const dateTime = dates({ year: 'numeric', month: '2-digit', day: '2-digit', hour: '2-digit', minute: '2-digit', second: '2-digit' });
+export const date = dates({ month: '2-digit', day: '2-digit' });
 export const day = dates({ month: '2-digit', day: '2-digit', hour: '2-digit', minute: '2-digit' });
 
 // ago: 3 min ago. In the future: in 3 min.

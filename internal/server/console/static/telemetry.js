@@ -25,7 +25,7 @@ export function keyText({ key, hidden }) {
 // isCut tells a key of which only the beginning is kept. It cannot be looked up.
 export const isCut = (key) => /^[^= ]+=\d+:/.test(key) && !keyValues(key);
 
-export const visible = (text) => text.replace(/\p{C}/gu, '\uFFFD');
+export const visible = (text) => text.replace(/[\p{C}\p{Zl}\p{Zp}]/gu, '\uFFFD');
 
 // keyValues are the values in a key like "client.ip=12:198.51.100.7 user=3:ann", in the order of its rule's components;
 // null if the text is another one, or lacks a value. Lengths count bytes.

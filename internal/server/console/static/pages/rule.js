@@ -2,7 +2,8 @@
 import { html, useEffect, useState } from '../vendor/preact.js';
 import { send, usePolled } from '../api.js';
 import { Histogram } from '../charts.js';
-import { Badge, Changes, Confirm, Empty, Mistakes, Page, Panel, Result, Share, Table, Tile, Tiles, sentence, useSession } from '../components.js';
+import { Badge, Changes, Empty, Mistakes, Page, Panel, Result, Share, Table, Tile, Tiles, sentence, useSession } from '../components.js';
+import { Confirm } from '../confirm.js';
 import { Interval } from '../interval.js';
 import { ago, compact, dateTime, day, number, percent, t } from '../i18n.js';
 import { href, interval, setParams } from '../router.js';

@@ -1,0 +1,140 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirproject/weir/internal/engine"
+	"github.com/weirproject/weir/internal/ruleimport"
+)
+
+// An importFlags are the flags of import.
+type importFlags struct {
+	out  string
+	json bool
+}
+
+func newImport(s *System) *cobra.Command {
+	var f importFlags
+	command := &cobra.Command{
+		Use:   "import [flags] FORMAT FILE…",
+		Short: "Make rules of the configuration of another limiter",
+		Long: `Read the configuration of another limiter, and print the same limits as a rule file. FORMAT is one of
+` + strings.Join(ruleimport.Formats(), ", ") + `.
+
+What has no equal is listed on stderr, with its line and what to do instead, and as comments at the
+top of the rule file. The file - is the standard input.
+
+The exit code is 0 if everything was imported, 3 if something has no equal, and 2 if a file cannot
+be read, or has mistakes.`,
+		Example: `  weir import envoy ratelimit.yaml > weir.yaml
+  weir import --out weir.yaml envoy config/*.yaml`,
+		RunE: func(_ *cobra.Command, args []string) error {
+			if len(args) < 2 {
+				return usagef("name a format and a file, such as: weir import envoy ratelimit.yaml; formats: %s",
+					strings.Join(ruleimport.Formats(), ", "))
+			}
+			return importRules(s, &f, args[0], args[1:])
+		},
+	}
+	flags := command.Flags()
+	flags.SortFlags = false
+	flags.StringVar(&f.out, "out", "", "write the rules to `FILE`")
+	flags.BoolVar(&f.json, "json", false, "print JSON: the rules as YAML, and what has no equal")
+	return command
+}
+
+func importRules(s *System, f *importFlags, format string, names []string) error {
+	var texts []ruleimport.Text
+	for _, name := range names {
+		shown, text, err := engine.ReadFile(s.In, name)
+		if err != nil {
+			return &exit{exitUsage, err}
+		}
+		texts = append(texts, ruleimport.Text{Name: shown, Data: text})
+	}
+	result, err := ruleimport.Import(format, texts, included)
+	if err != nil {
+		return &exit{exitUsage, err}
+	}
+	text, err := result.YAML()
+	if err != nil {
+		return &exit{exitUsage, err}
+	}
+	if err := f.write(s, result, text); err != nil {
+		return err
+	}
+	if len(result.Notes) > 0 {
+		return &exit{code: exitWarnings}
+	}
+	return nil
+}
+
+// write writes the rules, and lists what has no equal.
+func (f *importFlags) write(s *System, result *ruleimport.Result, text string) error {
+	if f.out != "" {
+		if err := os.WriteFile(f.out, []byte(text), 0o644); err != nil {
+			return err
+		}
+		text = ""
+	}
+	if f.json {
+		encoder := json.NewEncoder(s.Out)
+		encoder.SetEscapeHTML(false)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(struct {
+			Rules   int               `json:"rules"`
+			YAML    string            `json:"yaml,omitempty"`
+			NoEqual []ruleimport.Note `json:"no_equal"`
+			Omitted int               `json:"omitted,omitempty"`
+		}{len(result.Rules.Rules), text, result.Notes, result.Omitted})
+	}
+	for i := range result.Notes {
+		fmt.Fprintf(s.Err, "no equal: %s\n", &result.Notes[i])
+	}
+	if result.Omitted > 0 {
+		fmt.Fprintf(s.Err, "and %d more without an equal\n", result.Omitted)
+	}
+	_, err := fmt.Fprint(s.Out, text)
+	return err
+}
+
+// maxIncluded is the number of files that a pattern may name.
+const maxIncluded = 1000
+
+// included reads the files that a directive includes, relative to the file that it stands in.
+func included(from, pattern string) ([]ruleimport.Text, error) {
+	if !filepath.IsAbs(pattern) {
+		pattern = filepath.Join(filepath.Dir(from), pattern)
+	}
+	names, err := filepath.Glob(pattern)
+	if err != nil {
+		return nil, err
+	}
+	if len(names) > maxIncluded {
+		return nil, fmt.Errorf("%.80q names %d files; at most %d", pattern, len(names), maxIncluded)
+	}
+	if len(names) == 0 && !strings.ContainsAny(pattern, "*?[") {
+		return nil, fmt.Errorf("no such file: %s", pattern)
+	}
+	var texts []ruleimport.Text
+	for _, name := range names {
+		info, err := os.Stat(name)
+		if err != nil || !info.Mode().IsRegular() {
+			return nil, errors.Join(err, fmt.Errorf("%s is not a file: %w", name, fs.ErrInvalid))
+		}
+		_, text, err := engine.ReadFile(nil, name)
+		if err != nil {
+			return nil, err
+		}
+		texts = append(texts, ruleimport.Text{Name: name, Data: text})
+	}
+	return texts, nil
+}

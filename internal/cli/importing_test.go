@@ -1,0 +1,56 @@
+package cli_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+)
+
+// TestPageOfImports runs the commands that docs/import.md shows, each with the file before it, and compares the rules.
+func TestPageOfImports(t *testing.T) {
+	t.Parallel()
+	const path = "../../docs/import.md"
+	page, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	written, rest := "", string(page)
+	source, ran := "", 0
+	for {
+		before, body, found := strings.Cut(rest, "\n```")
+		if !found {
+			break
+		}
+		kind, body, _ := strings.Cut(body, "\n")
+		block, after, _ := strings.Cut(body, "```")
+		written += before + "\n```" + kind + "\n"
+		if command, is := strings.CutPrefix(block, "weir import "); is && kind == "sh" {
+			dir := t.TempDir()
+			words := strings.Fields(command)
+			write(t, dir, words[len(words)-1], source)
+			r := call{dir: dir}.run(t, append([]string{"import"}, words...)...)
+			if r.code != 0 && r.code != 3 {
+				t.Fatalf("%s: exit %d\n%s", block, r.code, r.err)
+			}
+			ran++
+			source = r.out
+		} else if strings.HasPrefix(block, "# Imported by") || strings.HasPrefix(block, "DEL ") {
+			if block != source && !*update {
+				t.Errorf("the page shows\n%s\ninstead of\n%s", block, source)
+			}
+			block = source
+		} else {
+			source = block
+		}
+		written += block + "```"
+		rest = after
+	}
+	if *update {
+		if err := os.WriteFile(path, []byte(written+rest), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if ran == 0 {
+		t.Error("no command was found")
+	}
+}

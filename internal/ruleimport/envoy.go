@@ -1,0 +1,318 @@
+package ruleimport
+
+import (
+	"fmt"
+	"math"
+	"regexp"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/weirproject/weir/internal/bounds"
+	"github.com/weirproject/weir/rules"
+)
+
+// envoy reads the files of envoyproxy/ratelimit: a domain and a tree of descriptors. That service follows the entries
+// of a descriptor down the tree without going back: at each level the node with the entry's value, else the first
+// wildcard that fits, else the node without a value. The limit is that of the node of the last entry, and counts each
+// value of each entry by itself. One rule is one node with a limit: descriptor_keys are its keys, and not excludes what
+// another branch would take.
+func (j *job) envoy() {
+	domains := make(map[string]bool)
+	for _, t := range j.texts {
+		for _, d := range j.documents(t) {
+			e := &envoyDomain{document: d}
+			e.domain(domains)
+		}
+	}
+}
+
+// An envoyDomain is a file that is read.
+type envoyDomain struct {
+	document
+	name string
+}
+
+// An envoyNode is a descriptor of the tree.
+type envoyNode struct {
+	at       *yaml.Node
+	key      string
+	value    string // without the star of a wildcard
+	kind     envoyKind
+	limit    *envoyLimit
+	shadow   bool
+	shared   bool // all values of a wildcard share a count
+	odd      bool // the key has no equal: nothing below limits anything
+	ruled    bool // its limit is a rule
+	children []*envoyNode
+}
+
+// An envoyKind is how a node matches, the most specific first.
+type envoyKind uint8
+
+const (
+	envoyExact envoyKind = iota
+	envoyWild
+	envoyAny
+)
+
+type envoyLimit struct {
+	perUnit   int64
+	unit      string
+	unlimited bool
+	name      string
+}
+
+// domain reads a file.
+func (e *envoyDomain) domain(domains map[string]bool) {
+	var descriptors *yaml.Node
+	e.read(e.root, "the file", fields{
+		"domain":      func(n *yaml.Node) { e.name = e.text(n, "domain") },
+		"descriptors": func(n *yaml.Node) { descriptors = n },
+	}, nil)
+	switch {
+	case e.root.Kind != yaml.MappingNode:
+		return
+	case e.name == "":
+		e.wrong(e.root, "domain is missing; a file of envoyproxy/ratelimit has a domain and descriptors")
+		return
+	case domains[e.name]:
+		e.wrong(e.root, "domain %.80q occurs twice", e.name)
+		return
+	case e.name == "*":
+		e.wrong(e.root, "domain is \"*\", which in a rule is any domain; allowed: a name")
+		return
+	}
+	domains[e.name] = true
+	if descriptors != nil {
+		e.emit(nil, e.nodes(descriptors))
+	}
+}
+
+// nodes reads a list of descriptors, in the order in which they are tried.
+func (e *envoyDomain) nodes(n *yaml.Node) (list []*envoyNode) {
+	type identity struct {
+		key, value string
+		kind       envoyKind
+	}
+	seen := make(map[identity]bool)
+	for _, item := range e.items(n, "descriptors") {
+		node := e.node(item)
+		if node == nil {
+			continue
+		}
+		id := identity{node.key, node.value, node.kind}
+		if seen[id] {
+			e.wrong(item, "descriptor %.80q with value %.80q occurs twice", node.key, node.value)
+			continue
+		}
+		seen[id] = true
+		list = append(list, node)
+	}
+	slices.SortStableFunc(list, func(a, b *envoyNode) int { return int(a.kind) - int(b.kind) })
+	return list
+}
+
+func (e *envoyDomain) node(n *yaml.Node) *envoyNode {
+	node := &envoyNode{at: n, kind: envoyAny}
+	var limit, children *yaml.Node
+	metric := func(name string) func(*yaml.Node) {
+		return func(n *yaml.Node) {
+			if e.flag(n, name) {
+				e.lacks(n, "nothing: weir counts each rule in weir_decisions_total, and lists keys in weir top",
+					"%s changes the names of metrics", name)
+			}
+		}
+	}
+	e.read(n, "a descriptor", fields{
+		"key":             func(n *yaml.Node) { node.key = e.text(n, "key") },
+		"value":           func(n *yaml.Node) { node.value = e.text(n, "value") },
+		"rate_limit":      func(n *yaml.Node) { limit = n },
+		"descriptors":     func(n *yaml.Node) { children = n },
+		"shadow_mode":     func(n *yaml.Node) { node.shadow = e.flag(n, "shadow_mode") },
+		"share_threshold": func(n *yaml.Node) { node.shared = e.flag(n, "share_threshold") },
+		"detailed_metric": metric("detailed_metric"),
+		"value_to_metric": metric("value_to_metric"),
+		"quota_mode": func(n *yaml.Node) {
+			if e.flag(n, "quota_mode") {
+				e.lacks(n, "write mode: shadow into the rule if it must not refuse; it enforces", "quota_mode")
+			}
+		},
+	}, nil)
+	switch {
+	case n.Kind != yaml.MappingNode:
+		return nil
+	case node.key == "":
+		e.wrong(n, "key is missing; each descriptor has one")
+		return nil
+	}
+	if value, wild := strings.CutSuffix(node.value, "*"); wild {
+		node.kind, node.value = envoyWild, value
+	} else if node.value != "" {
+		node.kind = envoyExact
+	} else if strings.HasSuffix(node.key, "*") {
+		e.lacks(n, "write one descriptor for each key", "key %.80q ends with a star", node.key)
+		node.odd = true
+	}
+	if node.shared && node.kind != envoyWild {
+		node.shared = false
+	}
+	if limit != nil && !isNull(limit) {
+		node.limit = e.limit(limit)
+	}
+	if children != nil {
+		node.children = e.nodes(children)
+	}
+	return node
+}
+
+// envoyUnits are the units with windows that weir has too.
+var envoyUnits = map[string]string{"SECOND": "1s", "MINUTE": "1m", "HOUR": "1h", "DAY": "1d"}
+
+// limit is nil for one that has no equal.
+func (e *envoyDomain) limit(n *yaml.Node) *envoyLimit {
+	limit := &envoyLimit{}
+	unit, multiplier := "", int64(1)
+	e.read(n, "rate_limit", fields{
+		"requests_per_unit": func(n *yaml.Node) {
+			limit.perUnit = e.number(n, "requests_per_unit", 0, math.MaxUint32)
+		},
+		"unit":      func(n *yaml.Node) { unit = strings.ToUpper(e.text(n, "unit")) },
+		"unlimited": func(n *yaml.Node) { limit.unlimited = e.flag(n, "unlimited") },
+		"name":      func(n *yaml.Node) { limit.name = e.text(n, "name") },
+		"replaces": func(n *yaml.Node) {
+			e.lacks(n, "both limits apply to a request with both descriptors: send one of the two",
+				"replaces switches other limits off by their names")
+		},
+		"unit_multiplier": func(n *yaml.Node) {
+			multiplier = e.number(n, "unit_multiplier", 0, math.MaxUint32)
+		},
+	}, nil)
+	var known bool
+	limit.unit, known = envoyUnits[unit]
+	switch {
+	case n.Kind != yaml.MappingNode || limit.unlimited:
+	case multiplier > 1:
+		e.lacks(n, "add a rule with the longer period by hand, such as fixed_window 10/30m epoch; nothing limits "+
+			"these requests now", "unit_multiplier %d", multiplier)
+		return nil
+	case slices.Contains([]string{"WEEK", "MONTH", "YEAR"}, unit):
+		e.lacks(n, fmt.Sprintf("add a rule with calendar %d/%s by hand; nothing limits these requests now",
+			limit.perUnit, strings.ToLower(unit)), "unit %s", strings.ToLower(unit))
+		return nil
+	case !known:
+		e.wrong(n, "unit is %.80q; allowed: second, minute, hour, day, week, month, year", unit)
+	}
+	return limit
+}
+
+// A level is a node of a path, with the nodes beside it.
+type level struct {
+	*envoyNode
+	beside []*envoyNode
+}
+
+// emit writes the rules of nodes below a path, those that are tried first before the others.
+func (e *envoyDomain) emit(path []level, nodes []*envoyNode) {
+	for _, node := range nodes {
+		here := append(slices.Clone(path), level{node, nodes})
+		if node.limit != nil && !node.limit.unlimited && !e.impossible(here) {
+			node.ruled = e.rule(here)
+		}
+		e.emit(here, node.children)
+	}
+}
+
+// impossible lists a limit that no rule can have.
+func (e *envoyDomain) impossible(path []level) bool {
+	node := path[len(path)-1]
+	keys := make(map[string]bool)
+	for i := range path {
+		if path[i].odd {
+			return true // listed already
+		}
+		if keys[path[i].key] {
+			e.lacks(node.at, "rename one in Envoy's actions by descriptor_key; nothing limits these requests now",
+				"a descriptor with the key %.80q twice, of which rules see the first", path[i].key)
+			return true
+		}
+		keys[path[i].key] = true
+	}
+	if len(path) > bounds.Components {
+		e.lacks(node.at, "send fewer entries; nothing limits these requests now",
+			"a descriptor of %d entries: rules count by at most %d", len(path), bounds.Components)
+		return true
+	}
+	return false
+}
+
+// rule writes the rule of the last node of a path.
+func (e *envoyDomain) rule(path []level) bool {
+	node := path[len(path)-1]
+	name := e.name
+	spec := rules.Spec{Group: "envoy", Description: e.origin(node.at), Label: node.limit.name}
+	spec.Match = rules.Match{Service: []string{e.name}, Descriptor: make(map[string][]string)}
+	for i := range path {
+		at := &path[i]
+		name += "." + at.key
+		spec.Match.DescriptorKeys = append(spec.Match.DescriptorKeys, at.key)
+		if !at.shared {
+			spec.Key = append(spec.Key, "descriptor."+at.key)
+		}
+		switch at.kind {
+		case envoyExact:
+			name += "_" + at.value
+			spec.Match.Descriptor[at.key] = []string{at.value}
+		case envoyWild:
+			name += "_" + at.value + "_any"
+			if spec.Match.Regex.Descriptor == nil {
+				spec.Match.Regex.Descriptor = make(map[string][]string)
+			}
+			spec.Match.Regex.Descriptor[at.key] = []string{begins(at.value)}
+		}
+		spec.Match.Not = append(spec.Match.Not, at.excluded(i == len(path)-1)...)
+	}
+	if len(spec.Match.Descriptor) == 0 {
+		spec.Match.Descriptor = nil
+	}
+	spec.Name = name
+	spec.Limit = []string{fmt.Sprintf("fixed_window %d/%s epoch", node.limit.perUnit, node.limit.unit)}
+	if node.limit.perUnit == 0 { // every request is over such a limit
+		spec.Limit = []string{"fixed_window 1/1s epoch"}
+		spec.Deny = map[string]rules.List{"descriptor." + node.key: {Values: []string{"*"}}}
+	}
+	if node.shadow {
+		spec.Mode = rules.Shadow
+	}
+	return e.add(e.file, node.at.Line, spec)
+}
+
+// begins is an expression for the texts that begin so.
+func begins(prefix string) string { return regexp.QuoteMeta(prefix) + ".*" }
+
+// excluded are the entries that a node before this one takes. At the last level of a path no exclusion is needed for
+// one whose rule is of the same group and more specific, or as specific and earlier.
+func (l *level) excluded(last bool) (list []rules.Match) {
+	var values, expressions []string
+	for _, other := range l.beside {
+		if other == l.envoyNode {
+			break
+		}
+		resolved := last && other.ruled && other.shadow == l.shadow
+		switch {
+		case other.key != l.key || l.kind == envoyExact || resolved:
+		case other.kind == envoyExact && (l.kind == envoyAny || strings.HasPrefix(other.value, l.value)):
+			values = append(values, other.value)
+		case other.kind == envoyWild:
+			expressions = append(expressions, begins(other.value))
+		}
+	}
+	for chunk := range slices.Chunk(values, bounds.Values) {
+		list = append(list, rules.Match{Descriptor: map[string][]string{l.key: chunk}})
+	}
+	for chunk := range slices.Chunk(expressions, bounds.Values) {
+		list = append(list, rules.Match{Regex: rules.Expressions{Descriptor: map[string][]string{l.key: chunk}}})
+	}
+	return list
+}

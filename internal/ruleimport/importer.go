@@ -1,0 +1,245 @@
+// Package ruleimport makes rules of the configurations of other limiters. Parts without an equal in rules are listed
+// with their lines, and never dropped in silence.
+package ruleimport
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/weirproject/weir/internal/ruleset/ledger"
+	"github.com/weirproject/weir/rules"
+)
+
+// Bounds of an import.
+const (
+	maxText     = rules.MaxFile // bytes of all files together
+	maxNotes    = 1000          // listed; the rest is counted
+	maxProblems = 50
+)
+
+// A Text is a file that is read.
+type Text struct {
+	Name string
+	Data []byte
+}
+
+// Include finds the files that a directive of a file includes, by a pattern relative to it.
+type Include func(from, pattern string) ([]Text, error)
+
+// A Note is a part of a configuration that has no equal.
+type Note struct {
+	File    string `json:"file"`
+	Line    int    `json:"line"` // from 1
+	What    string `json:"what"`
+	Instead string `json:"instead"` // what to do about it
+}
+
+// String is the note in one line.
+func (n *Note) String() string {
+	return fmt.Sprintf("%s:%d: %s: %s", n.File, n.Line, n.What, n.Instead)
+}
+
+// A Result is a rule set, and what has no equal in it.
+type Result struct {
+	Format  string
+	Files   []string
+	Rules   *rules.File
+	Notes   []Note
+	Omitted int // notes beyond the bound
+}
+
+// formats are the readers of each format.
+var formats = map[string]func(*job){
+	"envoy": (*job).envoy,
+}
+
+// Formats are the names of the formats.
+func Formats() []string { return slices.Sorted(maps.Keys(formats)) }
+
+// Import reads configurations as one rule set. The error of a configuration that cannot be read is a *rules.Error with
+// the lines.
+func Import(format string, texts []Text, include Include) (*Result, error) {
+	read, ok := formats[format]
+	if !ok {
+		return nil, fmt.Errorf("the format is %.80q; allowed: %s", format, strings.Join(Formats(), ", "))
+	}
+	j := &job{texts: texts, include: include, names: make(map[string]bool),
+		result: &Result{Format: format, Rules: new(rules.File), Notes: []Note{}}}
+	for _, t := range texts {
+		j.result.Files = append(j.result.Files, t.Name)
+		j.sized(t)
+	}
+	if len(j.problems) == 0 {
+		read(j)
+	}
+	if len(j.problems) > 0 {
+		kept := j.problems[:min(len(j.problems), maxProblems)]
+		return nil, &rules.Error{Problems: kept, Omitted: len(j.problems) - len(kept)}
+	}
+	slices.SortStableFunc(j.result.Notes, func(a, b Note) int {
+		return cmp.Or(strings.Compare(a.File, b.File), a.Line-b.Line)
+	})
+	return j.result, nil
+}
+
+// YAML is the rule set as a file, with the notes as comments before it. Reading it gives the same rules.
+func (r *Result) YAML() (string, error) {
+	part := struct {
+		TrustedProxies []string
+		ClientHeader   string
+		PathForm       []string
+		Rules          []rules.Spec
+		Services       []rules.ServiceSpec
+		Routes         []rules.RouteSpec
+	}{r.Rules.TrustedProxies, r.Rules.ClientHeader, r.Rules.PathForm, r.Rules.Rules, r.Rules.Services, r.Rules.Routes}
+	text, err := ledger.YAML(part)
+	if err != nil {
+		return "", err
+	}
+	if len(r.Rules.Rules) == 0 {
+		text = "rules: []\n" + strings.TrimPrefix(text, "{}\n")
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "# Imported by weir import %s from %s.\n", r.Format, comment(strings.Join(r.Files, ", ")))
+	for i := range r.Notes {
+		fmt.Fprintf(&b, "# No equal: %s\n", comment(r.Notes[i].String()))
+	}
+	if r.Omitted > 0 {
+		fmt.Fprintf(&b, "# and %d more without an equal\n", r.Omitted)
+	}
+	b.WriteString(text)
+	return b.String(), r.verify(b.String())
+}
+
+// verify reads the text as weir check does: a rule that came out as another one would limit other requests.
+func (r *Result) verify(text string) error {
+	file, err := rules.Parse("imported rules", []byte(text))
+	if err != nil {
+		return err
+	}
+	want := *r.Rules
+	want.Name = file.Name
+	if len(want.Rules) == 0 {
+		want.Rules = file.Rules
+	}
+	if !reflect.DeepEqual(*file, want) {
+		return errors.New("the imported rules read otherwise when written as YAML; nothing was written")
+	}
+	_, err = rules.Compile(file)
+	return err
+}
+
+// comment is a text without line ends and control characters.
+func comment(text string) string {
+	return strings.Map(func(c rune) rune {
+		if c < ' ' || !strconv.IsPrint(c) {
+			return ' '
+		}
+		return c
+	}, text)
+}
+
+// A job is an import that runs.
+type job struct {
+	texts    []Text
+	include  Include
+	result   *Result
+	problems []rules.Problem
+	names    map[string]bool // of rules
+	size     int
+	visited  int // nodes of YAML
+	aliases  int
+	over     bool // there were too many of them
+}
+
+// sized counts the bytes of a file, and reports too many.
+func (j *job) sized(t Text) bool {
+	if j.size += len(t.Data); j.size > maxText {
+		j.wrong(t.Name, 1, "all files together have over %d bytes, which is the most", maxText)
+		return false
+	}
+	return true
+}
+
+// wrong reports a mistake, so that nothing is imported.
+func (j *job) wrong(file string, line int, format string, args ...any) {
+	j.wrongAt(file, line, 1, format, args...)
+}
+
+func (j *job) wrongAt(file string, line, column int, format string, args ...any) {
+	problem := rules.Problem{File: file, Line: max(1, line), Column: max(1, column),
+		Message: fmt.Sprintf(format, args...)}
+	for _, t := range j.texts {
+		if t.Name == file {
+			problem.Source = lineOf(t.Data, problem.Line)
+		}
+	}
+	j.problems = append(j.problems, problem)
+}
+
+// longestSource is the most of a line that a mistake shows.
+const longestSource = 200
+
+func lineOf(text []byte, line int) string {
+	for one := range strings.Lines(string(text)) {
+		if line--; line == 0 {
+			one = comment(strings.TrimRight(one, "\r\n"))
+			return one[:min(len(one), longestSource)]
+		}
+	}
+	return ""
+}
+
+// lacks lists what has no equal.
+func (j *job) lacks(file string, line int, instead, format string, args ...any) {
+	if len(j.result.Notes) == maxNotes {
+		j.result.Omitted++
+		return
+	}
+	note := Note{File: file, Line: max(1, line), What: fmt.Sprintf(format, args...), Instead: instead}
+	j.result.Notes = append(j.result.Notes, note)
+}
+
+// add adds a rule that is valid by itself, under a name that no other has. Otherwise it lists it, and reports false.
+func (j *job) add(file string, line int, spec rules.Spec) bool {
+	spec.Name = j.name(spec.Name)
+	alone := &rules.File{Rules: []rules.Spec{spec}}
+	if _, err := rules.Compile(alone); err != nil {
+		var list *rules.Error
+		message := err.Error()
+		if errors.As(err, &list) {
+			message = list.Problems[0].Message
+		}
+		j.lacks(file, line, "rewrite it by hand, within what a rule can hold", "rule %s: %s", spec.Name, message)
+		return false
+	}
+	j.names[spec.Name] = true
+	j.result.Rules.Rules = append(j.result.Rules.Rules, spec)
+	return true
+}
+
+// longestName leaves room for a number after it.
+const longestName = 120
+
+// name is a name for a rule: letters, digits and . _ - as they are, and a number after one that is taken.
+func (j *job) name(text string) string {
+	text = strings.Map(func(c rune) rune {
+		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("._-", c) {
+			return c
+		}
+		return '_'
+	}, text)
+	text = cmp.Or(text[:min(len(text), longestName)], "rule")
+	for n, name := 2, text; ; n++ {
+		if !j.names[name] {
+			return name
+		}
+		name = fmt.Sprintf("%s-%d", text, n)
+	}
+}
