@@ -10,6 +10,7 @@ import (
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/internal/ratefields"
+	"github.com/weirproject/weir/internal/webvalues"
 	"github.com/weirproject/weir/internal/wording"
 	"github.com/weirproject/weir/pathform"
 	"github.com/weirproject/weir/rules"
@@ -110,11 +111,11 @@ func (d *byRules) read(c *call) error {
 		r.URL = new(url.URL)
 		*r.URL = c.url
 	}
-	c.attributes = attributes{request: r, descriptor: d.descriptor}
-	if err := c.attributes.check(); err != nil {
+	c.attributes = attributesOf(r, d.descriptor)
+	if err := c.attributes.Check(); err != nil {
 		return err
 	}
-	if d.registered && !isRegistered(r.Method) {
+	if d.registered && !webvalues.IsRegistered(r.Method) {
 		return &weir.InputError{Field: "method", Given: r.Method,
 			Allowed: "a registered method in capitals, such as GET or POST"}
 	}

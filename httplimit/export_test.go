@@ -8,11 +8,11 @@ import (
 
 // Attributes exports attributes, for comparison with net/http; nil if the request is refused.
 func Attributes(r *http.Request) rules.Attributes {
-	a := &attributes{request: r}
-	if a.check() != nil {
+	a := attributesOf(r, nil)
+	if a.Check() != nil {
 		return nil
 	}
-	return a
+	return &a
 }
 
 // HostOf exports hostOf.

@@ -2,20 +2,12 @@ package httplimit
 
 import (
 	"net/http"
-	"net/textproto"
-	"net/url"
 	"strings"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/webvalues"
 	"github.com/weirproject/weir/pathform"
 	"github.com/weirproject/weir/rules"
-)
-
-// Maxima of net/http and net/url, which read nothing of larger input. A service behind may read it:
-// rules would not see the values that it acts on.
-const (
-	maxParameters = 10_000
-	maxCookies    = 3000
 )
 
 // hostOf is the host of a request, in the form of pathform.Host. The server has already moved the
@@ -34,172 +26,20 @@ func hostOf(r *http.Request) (host string, err error) {
 	return host, err
 }
 
-// isRegistered reports whether IANA has registered a method for HTTP requests (the registry of RFC
-// 9110, 16.1, as of 2026).
-func isRegistered(method string) bool {
-	switch method {
-	case "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT", "QUERY",
-		"ACL", "BASELINE-CONTROL", "BIND", "CHECKIN", "CHECKOUT", "COPY", "LABEL", "LINK", "LOCK", "MERGE",
-		"MKACTIVITY", "MKCALENDAR", "MKCOL", "MKREDIRECTREF", "MKWORKSPACE", "MOVE", "ORDERPATCH",
-		"PROPFIND", "PROPPATCH", "REBIND", "REPORT", "SEARCH", "UNBIND", "UNCHECKOUT", "UNLINK", "UNLOCK",
-		"UPDATE", "UPDATEREDIRECTREF", "VERSION-CONTROL":
-		return true
-	}
-	return false
-}
-
 // attributes gives rules access to a request by name, without copies or maps.
 type attributes struct {
+	webvalues.Request
 	request    *http.Request
 	descriptor func(r *http.Request, name string) string
 }
 
 var _ rules.Attributes = (*attributes)(nil)
 
-// check refuses input of which the methods below, like net/http, would read nothing.
-func (a *attributes) check() error {
-	query := a.request.URL.RawQuery
-	if len(query) >= maxParameters && strings.Count(query, "&") >= maxParameters {
-		return &weir.InputError{Field: "query", Given: "more", Allowed: "at most 10000 parameters"}
-	}
-	cookies := 0
-	for _, line := range a.request.Header["Cookie"] {
-		cookies += strings.Count(line, ";") + 1
-	}
-	if cookies > maxCookies {
-		return &weir.InputError{Field: "cookies", Given: cookies, Allowed: "at most 3000 cookies"}
-	}
-	return nil
+func attributesOf(r *http.Request, descriptor func(r *http.Request, name string) string) attributes {
+	return attributes{webvalues.Request{Host: r.Host, RawQuery: r.URL.RawQuery, Fields: r.Header}, r, descriptor}
 }
 
-// Header is the first line of a header field. Host is included, which net/http keeps elsewhere.
-func (a *attributes) Header(name string) string {
-	if name == "Host" {
-		return a.request.Host
-	}
-	if lines := a.request.Header[name]; len(lines) > 0 {
-		return lines[0]
-	}
-	return ""
-}
-
-// Query is the first value of a parameter, as url.ParseQuery reads it: it ignores pairs with a
-// semicolon or an invalid escape. A form in the body is not read.
-func (a *attributes) Query(name string) (value string) {
-	a.queries(name, func(text string, readable bool) bool {
-		if readable {
-			value = text
-		}
-		return !readable
-	})
-	return value
-}
-
-// queries calls each with the values of a parameter until it returns false.
-func (a *attributes) queries(name string, each func(value string, readable bool) bool) {
-	for rest := a.request.URL.RawQuery; rest != ""; {
-		var pair string
-		pair, rest, _ = strings.Cut(rest, "&")
-		if pair == "" || strings.Contains(pair, ";") {
-			continue
-		}
-		key, value, _ := strings.Cut(pair, "=")
-		if !isEscaped(key, name) {
-			continue
-		}
-		value, err := url.QueryUnescape(value)
-		if !each(value, err == nil) {
-			return
-		}
-	}
-}
-
-// isEscaped reports whether text unescapes to name.
-func isEscaped(text, name string) bool {
-	if strings.IndexByte(text, '%') < 0 && strings.IndexByte(text, '+') < 0 {
-		return text == name
-	}
-	if len(text) > 3*len(name) { // impossible, and expensive to unescape
-		return false
-	}
-	plain, err := url.QueryUnescape(text)
-	return err == nil && plain == name
-}
-
-// Cookie is the first value of a cookie, normalized by cookieValue.
-func (a *attributes) Cookie(name string) (value string) {
-	a.cookies(name, func(text string, readable bool) bool {
-		if readable {
-			value = text
-		}
-		return !readable
-	})
-	return value
-}
-
-// cookies calls each with the values of a cookie until it returns false.
-func (a *attributes) cookies(name string, each func(value string, readable bool) bool) {
-	for _, line := range a.request.Header["Cookie"] {
-		for rest := line; rest != ""; {
-			var part string
-			part, rest, _ = strings.Cut(rest, ";")
-			key, value, _ := strings.Cut(textproto.TrimString(part), "=")
-			if textproto.TrimString(key) == name && !each(cookieValue(value)) {
-				return
-			}
-		}
-	}
-}
-
-// cookieValue is the one form of the spellings that frameworks read as the same value: without
-// surrounding blanks and quotes, and without escapes, which Express and PHP decode. It is
-// unreadable with bytes that no cookie has (RFC 6265, 4.1.1, plus spaces and commas): Django reads
-// a backslash as an escape.
-func cookieValue(raw string) (value string, readable bool) {
-	raw = textproto.TrimString(raw)
-	if len(raw) > 1 && raw[0] == '"' && raw[len(raw)-1] == '"' {
-		raw = raw[1 : len(raw)-1]
-	}
-	for i := range len(raw) {
-		if c := raw[i]; c < 0x20 || c >= 0x7f || c == '"' || c == ';' || c == '\\' {
-			return "", false
-		}
-	}
-	if strings.IndexByte(raw, '%') < 0 {
-		return raw, true
-	}
-	if plain, err := url.PathUnescape(raw); err == nil {
-		return plain, true
-	}
-	return raw, true
-}
-
-// Doubtful says which values are ambiguous: see rules.Attributes.
-func (a *attributes) Doubtful(kind, name string) bool {
-	var first string
-	var several, doubtful bool
-	each := func(value string, readable bool) bool {
-		doubtful = !readable || several && value != first
-		first, several = value, true
-		return !doubtful
-	}
-	switch kind {
-	case "cookie":
-		a.cookies(name, each)
-	case "query":
-		a.queries(name, each)
-	case "header":
-		if lines := a.request.Header[name]; len(lines) > 1 {
-			for _, line := range lines {
-				if !each(line, true) {
-					break
-				}
-			}
-		}
-	}
-	return doubtful
-}
-
+// Descriptor is a custom descriptor.
 func (a *attributes) Descriptor(name string) string {
 	if a.descriptor == nil {
 		return ""

@@ -309,9 +309,8 @@ func (f *file) readLine() error {
 	}
 	if err == nil {
 		slot := f.order.slot()
-		err = f.format.request(text, &f.draft, &f.order.records[slot])
-		if err == nil {
-			r := &f.order.records[slot]
+		r := f.order.record(slot)
+		if err = f.format.request(text, &f.draft, r); err == nil {
 			r.File, r.Line = f.index, number
 			f.order.add(slot)
 			return nil

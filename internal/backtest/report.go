@@ -30,7 +30,7 @@ type Log struct {
 	From       time.Time `json:"from"`
 	To         time.Time `json:"to"`
 	Resolution string    `json:"resolution"` // of the log's time, such as 1s
-	TimeIs     string    `json:"time_is"`    // start, end or mixed
+	TimeIs     string    `json:"time_is"`    // start, end, start or end (it is not known which), or mixed
 	Spread     string    `json:"spread"`
 	// SpreadMatters is by how many refusals the other ways to spread requests within the log's resolution differ.
 	SpreadMatters map[string]int64 `json:"spread_matters,omitempty"`
@@ -191,4 +191,6 @@ type Different struct {
 	Target string    `json:"target"`
 	Old    string    `json:"old"` // the rule that refused it, or passed
 	New    string    `json:"new"`
+
+	file int32
 }

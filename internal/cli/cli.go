@@ -87,8 +87,9 @@ allow. Limits are counted in this process, or in a Redis that several processes 
 	root.SetErr(system.Err)
 	root.SetFlagErrorFunc(flagError)
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.AddCommand(newServe(system), newCheck(system), newTest(system), newImport(system), newExplain(system),
-		newSchema(), newHealth(system), newRules(system), newOverride(system), newBlock(system), newAllow(system),
+	root.AddCommand(newServe(system), newCheck(system), newTest(system), newBacktest(system), newImport(system),
+		newExplain(system), newSchema(), newHealth(system), newRules(system), newOverride(system), newBlock(system),
+		newAllow(system),
 		newKeys(system), newBans(system), newAudit(system), newStats(system), newTop(system), newVersion(),
 		newCompletion())
 	for _, command := range root.Commands() {

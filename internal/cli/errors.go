@@ -20,6 +20,7 @@ const (
 	exitUsage    = 2 // a flag, variable or setting has a wrong value
 	exitWarnings = 3 // weir check: no mistakes, but warnings
 	exitAlert    = 3 // weir stats --check: something needs attention
+	exitRefused  = 3 // weir backtest: more would be refused than --max-refused
 )
 
 // An exit ends the program with a code. err is nil if everything was printed already.

@@ -70,10 +70,16 @@ func TestExamples(t *testing.T) {
 	write(t, dir, "login.rule", login("5/1m"))
 	tested := "rules: [{name: a, limit: 5/10s}]\ntests:\n  - {name: burst, requests: [{repeat: 6, expect: {passed: 5}}]}\n"
 	write(t, dir, "login.test.yaml", tested)
-	if err := os.Mkdir(filepath.Join(dir, "tests"), 0o700); err != nil {
-		t.Fatal(err)
+	for _, folder := range []string{"tests", "old"} {
+		if err := os.Mkdir(filepath.Join(dir, folder), 0o700); err != nil {
+			t.Fatal(err)
+		}
 	}
 	write(t, dir, "tests/a.yaml", tested)
+	write(t, dir, "old/weir.yaml", "rules: [{name: login, match: {path: /login}, key: [client.ip], limit: 5/1m}]\n")
+	access := `192.0.2.7 - - [20/Nov/2026:09:00:00 +0000] "POST /login HTTP/1.1" 200 512 "-" "curl/8"` + "\n"
+	write(t, dir, "access.log", access)
+	write(t, dir, "access.log.1", access)
 	write(t, dir, "token", "0123456789abcdef")
 	write(t, dir, "audit.log", `{"at":"2026-11-22T17:00:00Z","node":"a","outcome":"refused","rule":"login"}`+"\n")
 	if err := os.MkdirAll(filepath.Join(dir, ".local/share/bash-completion/completions"), 0o700); err != nil {
@@ -83,7 +89,7 @@ func TestExamples(t *testing.T) {
 	here := call{dir: dir, env: []string{"HOME=" + dir, "WEIR_HTTP=127.0.0.1:0", "WEIR_GATEWAY=127.0.0.1:0"}}
 	running := here.serve(t, "--http", "127.0.0.1:0", "--gateway", "off", "--config", "weir.yaml")
 	all := 0
-	for _, command := range slices.Concat([]string{"", "serve", "check", "test", "explain", "health", "schema", "version", "completion", "audit", "audit query", "audit tail"}, operators) {
+	for _, command := range slices.Concat([]string{"", "serve", "check", "test", "backtest", "explain", "health", "schema", "version", "completion", "audit", "audit query", "audit tail"}, operators) {
 		list := examples(t, command)
 		if command == "" {
 			list = append(list, shown(t)...)
@@ -142,7 +148,7 @@ var (
 func TestFlagsOfThePagesExist(t *testing.T) {
 	t.Parallel()
 	var known []string
-	for _, command := range slices.Concat([]string{"serve", "check", "test", "explain", "health", "rules restore", "rules edit", "audit query", "audit tail", "top"}, operators) {
+	for _, command := range slices.Concat([]string{"serve", "check", "test", "backtest", "explain", "health", "rules restore", "rules edit", "audit query", "audit tail", "top"}, operators) {
 		_, text, _ := strings.Cut(call{}.run(t, append(strings.Fields(command), "--help")...).out, "Flags:\n")
 		for _, flag := range flagLine.FindAllStringSubmatch(text, -1) {
 			known = append(known, flag[1])

@@ -1,0 +1,74 @@
+package backtest
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net/netip"
+	"strings"
+
+	"github.com/weirproject/weir/internal/netaddr"
+)
+
+// Legitimate says which clients are certainly legitimate: those with a request that meets the condition, or those
+// within the networks.
+type Legitimate struct {
+	Condition *Condition // nil: none
+	Networks  []netip.Prefix
+
+	ids map[uint64]struct{} // of clients that met the condition, by idOf
+}
+
+// maxGood bounds the clients that are known to be good by a condition.
+const maxGood = 4 << 20
+
+// ReadNetworks reads addresses and networks, one a line; # begins a comment.
+func ReadNetworks(name string, in io.Reader) (list []netip.Prefix, err error) {
+	lines := bufio.NewScanner(in)
+	for n := 1; lines.Scan(); n++ {
+		text, _, _ := strings.Cut(lines.Text(), "#")
+		if text = strings.TrimSpace(text); text == "" {
+			continue
+		}
+		prefix, err := netaddr.Parse(text)
+		if err != nil {
+			return nil, fmt.Errorf("%s:%d: %.80q; allowed: an address or a network in each line", name, n, text)
+		}
+		list = append(list, prefix)
+	}
+	if lines.Err() == nil && len(list) == 0 {
+		return nil, fmt.Errorf("%s has no address; allowed: an address or a network in each line", name)
+	}
+	return list, lines.Err()
+}
+
+// has reports whether a request is of a good client.
+func (g *Legitimate) has(e *event) bool {
+	if g.Condition != nil {
+		_, is := g.ids[e.id]
+		return is
+	}
+	for _, network := range g.Networks {
+		if network.Contains(e.client) {
+			return true
+		}
+	}
+	return false
+}
+
+// find reads the log for the clients that meet the condition.
+func (g *Legitimate) find(ctx context.Context, c *Config, source Source) error {
+	defer source.Close()
+	all := *c
+	all.Good, all.Where = nil, nil
+	g.ids = make(map[uint64]struct{})
+	return newReader(&all).read(ctx, source, func(events []event) ([]event, error) {
+		for i := range events {
+			if e := &events[i]; len(g.ids) < maxGood && g.Condition.meets(e, c.Set) {
+				g.ids[e.id] = struct{}{}
+			}
+		}
+		return events[:0], nil
+	})
+}

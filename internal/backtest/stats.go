@@ -1,0 +1,245 @@
+package backtest
+
+import (
+	"time"
+
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/rules"
+)
+
+// stats are what is counted of the replay of the rules.
+type stats struct {
+	set    *rules.Set
+	lanes  int // of other sets, whose bits come first
+	total  Count
+	good   goodCount
+	series *timeline // passed, refused, and refused by each rule
+	rules  []ruleStats
+	census *census
+	first  int64
+	last   int64
+}
+
+// A ruleStats is what is counted of a rule.
+type ruleStats struct {
+	rule        *rules.Rule
+	count       Count
+	failing     int64
+	first, last int64
+	minute      busiest
+	keys        *keys // nil: its limits have no window
+	good        goodCount
+}
+
+// A goodCount counts requests of good clients.
+type goodCount struct{ requests, refused int64 }
+
+// rows of a timeline before those of rules.
+const (
+	rowPassed = iota
+	rowRefused
+	rowRules
+)
+
+func newStats(set *rules.Set, lanes int) *stats {
+	s := &stats{set: set, lanes: lanes, first: -1}
+	s.rules = make([]ruleStats, len(set.Rules()))
+	windowed := 0
+	for _, rule := range set.Rules() {
+		if windowOf(rule) > 0 {
+			windowed++
+		}
+	}
+	for i, rule := range set.Rules() {
+		s.rules[i] = ruleStats{rule: rule, first: -1}
+		if window := windowOf(rule); window > 0 {
+			s.rules[i].keys = newKeys(window, windowed)
+		}
+	}
+	s.series = newTimeline(rowRules + len(s.rules))
+	s.census = newCensus(lanes + 2*len(s.rules))
+	return s
+}
+
+// windowOf is the window, in microseconds, in which the units of a rule's keys are counted: that of its first limit
+// with one; 0: there is none.
+func windowOf(rule *rules.Rule) int64 {
+	if limit := windowed(rule); limit != nil {
+		return windowLength(limit)
+	}
+	return 0
+}
+
+// windowed is the first limit of a rule that is one for a time.
+func windowed(rule *rules.Rule) *weir.Limit {
+	if !rule.Enabled() {
+		return nil
+	}
+	for _, limit := range rule.Limits() {
+		if limit.Algorithm() != weir.AlgorithmConcurrency {
+			return limit
+		}
+	}
+	return nil
+}
+
+func windowLength(limit *weir.Limit) int64 {
+	if c, ok := limit.Spec().(weir.Calendar); ok {
+		switch c.Unit {
+		case weir.Minute:
+			return minute
+		case weir.Hour:
+			return 60 * minute
+		case weir.Day:
+			return 24 * 60 * minute
+		}
+		return 30 * 24 * 60 * minute
+	}
+	return limit.Period()
+}
+
+// observe counts the verdict on a request. seen and refusals get the rules that it matched, and those that refuse it.
+func (s *stats) observe(e *event, at int64, v *gate.Verdict, r result, x *hits) {
+	x.matched, x.refusing = x.matched[:0], x.refusing[:0]
+	if r == undecided {
+		return
+	}
+	if v.Outcome == gate.Denied && v.Rule != nil {
+		x.matched = append(x.matched, v.Rule.Index())
+		x.refusing = append(x.refusing, v.Rule.Index())
+		return
+	}
+	for i := range v.Len() {
+		rule, claim, shadow, granted, ok := v.Counted(i)
+		if !ok || rule == nil {
+			continue
+		}
+		refuses := shadow && !granted || !shadow && v.Outcome == gate.Refused && refusesOf(v, i)
+		x.matched = append(x.matched, rule.Index())
+		if refuses {
+			x.refusing = append(x.refusing, rule.Index())
+		}
+		if keys := s.rules[rule.Index()].keys; keys != nil {
+			keys.add(hashOf(claim.Key), at, claim.Cost, e.good, refuses)
+		}
+	}
+}
+
+// refusesOf reports whether a limit or the ban of the rule of the ith check refuses. Checks of a rule are adjacent.
+func refusesOf(v *gate.Verdict, i int) bool {
+	first := v.At(i)
+	for ; i < v.Len(); i++ {
+		c := v.At(i)
+		if c.Rule != first.Rule || c.Shadow != first.Shadow {
+			return false
+		}
+		if c.Decided && !c.Aside && c.Decision.RetryAfter != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// hits are the rules that a request matched, and those that refuse it.
+type hits struct{ matched, refusing []int }
+
+// count counts a decided request. others are the lanes of other sets that stop it.
+func (s *stats) count(e *event, at int64, r result, x *hits, others uint64) {
+	if s.first < 0 {
+		s.first = at
+	}
+	s.last = at
+	s.total.Requests++
+	step := s.series.at(at)
+	stopped := r.stopped()
+	switch {
+	case r.denies():
+		s.total.Denied++
+		s.series.add(rowRefused, step)
+	case stopped:
+		s.total.Refused++
+		s.series.add(rowRefused, step)
+	default:
+		s.series.add(rowPassed, step)
+	}
+	s.good.add(e, stopped)
+	c := s.census.count(e, at, r)
+	if c != nil && others != 0 {
+		c.bits[0] |= others
+	}
+	for _, i := range x.matched {
+		rule := &s.rules[i]
+		rule.count.Requests++
+		if c != nil {
+			c.set(s.lanes + 2*i)
+		}
+	}
+	for _, i := range x.refusing {
+		s.refused(e, at, r, i, step, c)
+	}
+	if e.good {
+		for _, i := range x.matched {
+			s.rules[i].good.requests++
+		}
+	}
+}
+
+// refused counts a refusal of a rule.
+func (s *stats) refused(e *event, at int64, r result, i, step int, c *client) {
+	rule := &s.rules[i]
+	if r.denies() {
+		rule.count.Denied++
+	} else {
+		rule.count.Refused++
+	}
+	if rule.first < 0 {
+		rule.first = at
+	}
+	rule.last = at
+	rule.minute.add(at, minute)
+	s.series.add(rowRules+i, step)
+	if e.failing() {
+		rule.failing++
+	}
+	if e.good {
+		rule.good.refused++
+	}
+	if c != nil {
+		c.set(s.lanes + 2*i + 1)
+	}
+}
+
+func (g *goodCount) add(e *event, stopped bool) {
+	if e.good {
+		g.requests++
+		if stopped {
+			g.refused++
+		}
+	}
+}
+
+func timeOf(at int64) time.Time {
+	if at < 0 {
+		return time.Time{}
+	}
+	return time.UnixMicro(at).UTC()
+}
+
+func (h *hits) has(rule int) bool {
+	for _, i := range h.matched {
+		if i == rule {
+			return true
+		}
+	}
+	return false
+}
+
+// hashOf is FNV-1a, whose bits sampled mixes. It is equal in every process, so that reports are.
+func hashOf(text string) uint64 {
+	hash := uint64(14695981039346656037)
+	for i := range len(text) {
+		hash = (hash ^ uint64(text[i])) * 1099511628211
+	}
+	return hash
+}

@@ -1,0 +1,263 @@
+package backtest
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode/utf8"
+)
+
+// Text writes the report for a terminal.
+func (r *Report) Text(to io.Writer) error {
+	t := &textReport{Report: r}
+	t.log()
+	t.rules()
+	t.who()
+	t.legitimate()
+	t.sweeps()
+	t.proposals()
+	t.against()
+	t.limits()
+	_, err := to.Write(t.out.Bytes())
+	return err
+}
+
+// A textReport is a report that is written as text.
+type textReport struct {
+	*Report
+	out bytes.Buffer
+}
+
+func (t *textReport) line(format string, args ...any) { fmt.Fprintf(&t.out, format+"\n", args...) }
+
+// table aligns rows whose cells are separated by tabs.
+func (t *textReport) table(rows []string) {
+	w := tabwriter.NewWriter(&t.out, 0, 0, 2, ' ', 0)
+	for _, row := range rows {
+		fmt.Fprintln(w, row)
+	}
+	w.Flush()
+}
+
+func (t *textReport) log() {
+	for i := range t.Log.Files {
+		f := &t.Log.Files[i]
+		unread := ""
+		if f.Unread > 0 {
+			unread = fmt.Sprintf(" (%s not read)", plural(int(f.Unread), "line"))
+		}
+		t.line("%s: %s, %s%s", f.Name, f.Format, plural(int(f.Lines), "line"), unread)
+		for _, one := range f.Examples[:min(len(f.Examples), 3)] {
+			t.line("  line %d: %s: %q", one.Line, one.Why, shortened(one.Text, 60))
+		}
+	}
+	dropped := ""
+	if t.Log.Dropped > 0 {
+		dropped = fmt.Sprintf(", %s left out", grouped(t.Log.Dropped))
+	}
+	if t.Log.Requests == 0 {
+		t.line("no request is replayed%s", dropped)
+		return
+	}
+	t.line("%s – %s, %s of %s%s", t.Log.From.Format(time.DateTime), t.Log.To.Format(time.DateTime),
+		plural(int(t.Log.Requests), "request"), plural(int(t.Log.Clients), "client"), dropped)
+}
+
+func (t *textReport) rules() {
+	t.line("")
+	rows := []string{"rule\tlimit\twould refuse\tof clients\tat its peak\tfirst\tfailed anyway"}
+	for i := range t.ByRule {
+		x := &t.ByRule[i]
+		name := x.Name
+		if x.Shadow {
+			name += " (shadow)"
+		}
+		stopped := x.Refused + x.Denied
+		if stopped == 0 {
+			rows = append(rows, fmt.Sprintf("%s\t%s\tnone of %s\t\t\t\t", name, x.Limit, grouped(x.Requests)))
+			continue
+		}
+		rows = append(rows, fmt.Sprintf("%s\t%s\t%s of %s, %s\t%s of %s, %s\t%s/min %s\t%s\t%s", name, x.Limit,
+			grouped(stopped), grouped(x.Requests), percent(stopped, x.Requests), grouped(x.ClientsRefused),
+			grouped(x.Clients), percent(x.ClientsRefused, x.Clients), grouped(x.Peak.Requests),
+			t.clock(x.Peak.Start, "15:04"), t.clock(x.First, time.TimeOnly), percent(x.Failing, stopped)))
+	}
+	stopped := t.Total.Refused + t.Total.Denied
+	rows = append(rows, fmt.Sprintf("all\t\t%s of %s, %s\t%s of %s, %s\t\t\t", grouped(stopped),
+		grouped(t.Total.Requests), percent(stopped, t.Total.Requests), grouped(t.Total.ClientsRefused),
+		grouped(t.Total.Clients), percent(t.Total.ClientsRefused, t.Total.Clients)))
+	t.table(rows)
+	for _, way := range Spreads {
+		if by, compared := t.Log.SpreadMatters[way]; compared && by != 0 {
+			t.line("with --spread %s: %+d refusals", way, by)
+		}
+	}
+}
+
+// clock is a time of the day, with the date if the log has several.
+func (t *textReport) clock(at time.Time, layout string) string {
+	if t.Log.To.Sub(t.Log.From) > 24*time.Hour {
+		return at.Format("01-02 " + layout)
+	}
+	return at.Format(layout)
+}
+
+func (t *textReport) who() {
+	if len(t.Clients) == 0 {
+		return
+	}
+	t.line("")
+	rows := []string{"who\trefused\tbusiest\tlooks like\t"}
+	for i := range t.Clients {
+		x := &t.Clients[i]
+		rows = append(rows, fmt.Sprintf("%s\t%s of %s\t%s/s\t%s\t%s", x.Client, grouped(x.Refused), grouped(x.Requests),
+			rate(x.PerSecond), x.Looks, shortened(x.Why, 100)))
+	}
+	t.table(rows)
+}
+
+func rate(perSecond float64) string {
+	if perSecond >= 10 {
+		return grouped(int64(perSecond + 0.5))
+	}
+	return fmt.Sprintf("%.2g", perSecond)
+}
+
+func (t *textReport) legitimate() {
+	if t.Good == nil {
+		return
+	}
+	t.line("")
+	if t.Good.Clients == 0 {
+		t.line("false positives: unknown; no client of the log is good by --good")
+		return
+	}
+	t.line("false positives: %s of %s (%s) would have been refused at least once, in %s of %s requests%s",
+		grouped(t.Good.ClientsRefused), plural(int(t.Good.Clients), "good client"),
+		percent(t.Good.ClientsRefused, t.Good.Clients), grouped(t.Good.RequestsRefused), grouped(t.Good.Requests),
+		examples(t.Good.Examples))
+}
+
+func examples(list []string) string {
+	if len(list) == 0 {
+		return ""
+	}
+	return ", such as " + strings.Join(list, ", ")
+}
+
+// curveWidth is the width of the curve of a sweep.
+const curveWidth = 40
+
+func (t *textReport) sweeps() {
+	for i := range t.Sweeps {
+		x := &t.Sweeps[i]
+		t.line("")
+		t.line("sweep of %s (the rule alone)", x.Rule)
+		head := "limit\trefused\tclients\tpasses at most"
+		if t.Good != nil {
+			head += "\tfalse positives"
+		}
+		rows := []string{head + "\t"}
+		most := int64(1)
+		for j := range x.Points {
+			most = max(most, x.Points[j].Refused+x.Points[j].Denied)
+		}
+		for j := range x.Points {
+			p := &x.Points[j]
+			stopped := p.Refused + p.Denied
+			row := fmt.Sprintf("%s\t%s %s\t%s %s\t%s/s", p.Limit, grouped(stopped), percent(stopped, p.Requests),
+				grouped(p.ClientsRefused), percent(p.ClientsRefused, p.Clients), grouped(p.Peak))
+			if p.Good != nil {
+				row += fmt.Sprintf("\t%s %s", grouped(p.Good.ClientsRefused),
+					percent(p.Good.ClientsRefused, p.Good.Clients))
+			}
+			rows = append(rows, row+"\t"+strings.Repeat("#", int((stopped*curveWidth+most-1)/most)))
+		}
+		t.table(rows)
+	}
+}
+
+func (t *textReport) proposals() {
+	for i := range t.Proposed {
+		x := &t.Proposed[i]
+		t.line("")
+		if x.Limit == "" {
+			t.line("proposed for %s: nothing; it has %s", x.Rule, x.Old)
+		} else {
+			t.line("proposed for %s: %s instead of %s", x.Rule, x.Limit, x.Old)
+			t.line("  It refuses %s of %s requests (%s), of %s.", grouped(x.Refused), grouped(x.Requests),
+				percent(x.Refused, x.Requests), plural(int(x.ClientsRefused), "client"))
+			if x.Good != nil {
+				t.line("  It refuses %s of %s (%s).", grouped(x.Good.ClientsRefused),
+					plural(int(x.Good.Clients), "good client"), percent(x.Good.ClientsRefused, x.Good.Clients))
+			}
+		}
+		for _, why := range x.Why {
+			t.line("  %s", why)
+		}
+	}
+}
+
+func (t *textReport) against() {
+	x := t.Against
+	if x == nil {
+		return
+	}
+	t.line("")
+	t.line("against %s: %s newly refused, %s no longer, %s by both", x.Rules, grouped(x.NewlyRefused),
+		grouped(x.NoLongerRefused), grouped(x.BothRefused))
+	rows := []string{}
+	for _, change := range x.ByRule {
+		rows = append(rows, fmt.Sprintf("  %s\t%s newly\t%s no longer", change.Rule, grouped(change.NewlyRefused),
+			grouped(change.NoLongerRefused)))
+	}
+	for i := range x.Examples {
+		e := &x.Examples[i]
+		rows = append(rows, fmt.Sprintf("  %s:%d\t%s\t%s\t%s, before %s", e.File, e.Line, e.Client,
+			shortened(e.Target, 50), e.New, e.Old))
+	}
+	t.table(rows)
+}
+
+func (t *textReport) limits() {
+	if len(t.Limits) == 0 {
+		return
+	}
+	t.line("")
+	for _, text := range t.Limits {
+		t.line("note: %s", text)
+	}
+}
+
+func percent(part, of int64) string {
+	if of == 0 {
+		return "-"
+	}
+	share := 100 * float64(part) / float64(of)
+	switch {
+	case part == 0:
+		return "0 %"
+	case share < 0.01:
+		return "<0.01 %"
+	case share < 1:
+		return fmt.Sprintf("%.2g %%", share)
+	}
+	return fmt.Sprintf("%.1f %%", share)
+}
+
+// shortened is a text of a client, printable and of a length.
+func shortened(text string, most int) string {
+	clean := strings.Map(func(c rune) rune {
+		if c < 0x20 || c >= 0x7f && c < 0xa0 || c == utf8.RuneError {
+			return '?'
+		}
+		return c
+	}, text)
+	if utf8.RuneCountInString(clean) <= most {
+		return clean
+	}
+	return string([]rune(clean)[:most-1]) + "…"
+}
