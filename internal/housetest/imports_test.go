@@ -140,6 +140,8 @@ var mayImport = []struct {
 		"they read and write what limits say on the wire, for HTTP and gRPC; they decide nothing"},
 	{[]string{"internal/ruletest"}, []string{"", "gate", "rules", "pathform", "memstore", "internal/algorithm", "internal/deadline", "internal/netaddr", "internal/ratefields"},
 		"tests of rules run on the gate and the embedded store; front ends and Redis have no part in them"},
+	{[]string{"internal/review"}, []string{"", "rules", "pathform", "internal/netaddr"},
+		"it reads rules and calls no store; front ends have no part in it"},
 	{[]string{"internal/simulate"}, []string{"", "internal/engine", "memstore", "redisstore", "layers", "clientaddr", "pathform", "rules", "gate", "httplimit", "observe", "internal/ratefields", "internal/pace", "internal/wording", "internal/ruleset", "internal/layers", "internal/algorithm", "internal/netaddr", "internal/deadline", "internal/redisconn", "internal/redisslot", "internal/respguard", "internal/telemetry", "internal/webvalues"},
 		"a simulation has the gate and the layers of a server, with the terms that the wiring gives them; it reaches no Redis"},
 	{[]string{"internal/webvalues"}, []string{""}, "it reads texts; what they are for is the rules' business"},
