@@ -30,10 +30,10 @@ import (
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
-	"github.com/weirproject/weir/internal/metrics"
 	"github.com/weirproject/weir/internal/server/grpcserver"
 	"github.com/weirproject/weir/internal/server/rls"
 	"github.com/weirproject/weir/internal/server/web"
+	"github.com/weirproject/weir/internal/servermetrics"
 	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/rules"
 )
@@ -112,7 +112,7 @@ func serverOf(role, redis string) (interface{ Serve(net.Listener) error }, error
 			return nil, err
 		}
 	}
-	counts := metrics.New("bench")
+	counts := servermetrics.New("bench")
 	g, err := gate.New(store, set, gate.WithLocal(memstore.New()), gate.WithObserver(counts.Verdict))
 	if err != nil {
 		return nil, err

@@ -5,15 +5,15 @@ import (
 
 	"google.golang.org/grpc"
 
-	"github.com/weirproject/weir/internal/metrics"
 	"github.com/weirproject/weir/internal/server/extauthz"
 	"github.com/weirproject/weir/internal/server/grpcserver"
 	"github.com/weirproject/weir/internal/server/rls"
 	"github.com/weirproject/weir/internal/server/rpcapi"
+	"github.com/weirproject/weir/internal/servermetrics"
 )
 
 // grpcServices are the services at --grpc. A front end has one entry here, which registers it.
-func (v *server) grpcServices(counts *metrics.Server) ([]grpcserver.Service, error) {
+func (v *server) grpcServices(counts *servermetrics.Server) ([]grpcserver.Service, error) {
 	authorization, err := extauthz.New(v.engine.Gate, v.engine.Clients, v.byRules(counts)...)
 	if err != nil {
 		return nil, err

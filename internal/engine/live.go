@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weirproject/weir/internal/metrics"
 	"github.com/weirproject/weir/internal/ruleset"
+	"github.com/weirproject/weir/internal/servermetrics"
 	"github.com/weirproject/weir/internal/telemetry"
 	"github.com/weirproject/weir/rules"
 )
@@ -20,12 +20,12 @@ import (
 const lintAfter = time.Second
 
 // sources is the state of the sources, for the metrics.
-func (e *Engine) sources() (list []metrics.Source) {
+func (e *Engine) sources() (list []servermetrics.Source) {
 	for _, y := range e.manager.Status().Layers {
 		good := y.Err == nil && y.LeftOut == 0 &&
 			(y.Name != setsLayer || y.Warning == nil && e.Gate.Rules().LeftOut() == nil)
 		list = append(list,
-			metrics.Source{Name: y.Name, Up: !y.Down, Good: good, Rules: y.Rules, LeftOut: y.LeftOut, Loaded: y.Loaded})
+			servermetrics.Source{Name: y.Name, Up: !y.Down, Good: good, Rules: y.Rules, LeftOut: y.LeftOut, Loaded: y.Loaded})
 	}
 	return list
 }

@@ -19,11 +19,11 @@ import (
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/internal/housetest/openapitest"
-	"github.com/weirproject/weir/internal/metrics"
 	"github.com/weirproject/weir/internal/ruleset"
 	"github.com/weirproject/weir/internal/ruleset/ledger"
 	"github.com/weirproject/weir/internal/server/admin"
 	"github.com/weirproject/weir/internal/server/web"
+	"github.com/weirproject/weir/internal/servermetrics"
 	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/rules"
 )
@@ -109,12 +109,12 @@ func memory(t testing.TB) *world {
 func (w *world) start(access ...web.Config) *client {
 	w.t.Helper()
 	server := w.server
-	server.Services = func() []metrics.Service {
-		down := metrics.Address{URL: "http://10.0.0.1:8080", Weight: 3, EjectedFor: 9.5, Failures: 5, Ejections: 1}
-		return []metrics.Service{{Name: "order", Addresses: []metrics.Address{down}, Retries: 2}}
+	server.Services = func() []servermetrics.Service {
+		down := servermetrics.Address{URL: "http://10.0.0.1:8080", Weight: 3, EjectedFor: 9.5, Failures: 5, Ejections: 1}
+		return []servermetrics.Service{{Name: "order", Addresses: []servermetrics.Address{down}, Retries: 2}}
 	}
-	server.Routes = func() []metrics.Route {
-		return []metrics.Route{{Name: "pay", Service: "order", Requests: 4, Forwarded: 3}}
+	server.Routes = func() []servermetrics.Route {
+		return []servermetrics.Route{{Name: "pay", Service: "order", Requests: 4, Forwarded: 3}}
 	}
 	for _, config := range access {
 		var err error

@@ -19,8 +19,8 @@ import (
 
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/httplimit"
-	servermetrics "github.com/weirproject/weir/internal/metrics"
 	"github.com/weirproject/weir/internal/redistest"
+	"github.com/weirproject/weir/internal/servermetrics"
 	"github.com/weirproject/weir/internal/telemetry/otlp"
 	"github.com/weirproject/weir/internal/telemetry/otlp/otlptest"
 	"github.com/weirproject/weir/memstore"

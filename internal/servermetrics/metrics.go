@@ -1,6 +1,6 @@
-// Package metrics adds to the metrics of decisions those of a server: its listeners, its sources of rules, and what its
+// Package servermetrics adds to the metrics of decisions those of a server: its listeners, its sources of rules, and what its
 // gateway forwards. Label values are names from the configuration and constants.
-package metrics
+package servermetrics
 
 import (
 	"github.com/prometheus/client_golang/prometheus"

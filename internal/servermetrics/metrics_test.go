@@ -1,4 +1,4 @@
-package metrics_test
+package servermetrics_test
 
 import (
 	"net/http/httptest"
@@ -6,14 +6,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirproject/weir/internal/metrics"
+	"github.com/weirproject/weir/internal/servermetrics"
 )
 
 // TestServersAreMeasured: what was counted is at /metrics, and what never occurred has no series.
 func TestServersAreMeasured(t *testing.T) {
-	m := metrics.New("v1")
-	m.Sources(func() []metrics.Source {
-		return []metrics.Source{
+	m := servermetrics.New("v1")
+	m.Sources(func() []servermetrics.Source {
+		return []servermetrics.Source{
 			{Name: "config", Up: true, Rules: 2, Loaded: time.Unix(1_790_000_000, 0)}, {Name: "redis", Good: true},
 		}
 	})
@@ -22,12 +22,12 @@ func TestServersAreMeasured(t *testing.T) {
 	s.Ended(429)
 	s.Unsettled("renew")
 	s.Untrusted("client_header")
-	down := metrics.Address{URL: "http://10.0.0.1", Ejections: 1, Attempts: [metrics.Attempts]uint64{0, 0, 5, 0, 0, 0, 2}}
-	m.Upstreams(func() []metrics.Service {
-		return []metrics.Service{{Name: "order", Addresses: []metrics.Address{down}}}
+	down := servermetrics.Address{URL: "http://10.0.0.1", Ejections: 1, Attempts: [servermetrics.Attempts]uint64{0, 0, 5, 0, 0, 0, 2}}
+	m.Upstreams(func() []servermetrics.Service {
+		return []servermetrics.Service{{Name: "order", Addresses: []servermetrics.Address{down}}}
 	},
-		func() []metrics.Route {
-			return []metrics.Route{{Name: "pay", Service: "order", Requests: 4, Forwarded: 3}}
+		func() []servermetrics.Route {
+			return []servermetrics.Route{{Name: "pay", Service: "order", Requests: 4, Forwarded: 3}}
 		})
 	answer := httptest.NewRecorder()
 	m.Handler().ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
