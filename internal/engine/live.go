@@ -25,7 +25,8 @@ func (e *Engine) sources() (list []servermetrics.Source) {
 		good := y.Err == nil && y.LeftOut == 0 &&
 			(y.Name != setsLayer || y.Warning == nil && e.Gate.Rules().LeftOut() == nil)
 		list = append(list,
-			servermetrics.Source{Name: y.Name, Up: !y.Down, Good: good, Rules: y.Rules, LeftOut: y.LeftOut, Loaded: y.Loaded})
+			servermetrics.Source{Name: y.Name, Up: !y.Down, Good: good,
+				Rules: y.Rules, LeftOut: y.LeftOut, Loaded: y.Loaded})
 	}
 	return list
 }

@@ -142,7 +142,7 @@ var mayImport = []struct {
 		"tests of rules run on the gate and the embedded store; front ends and Redis have no part in them"},
 	{[]string{"internal/review"}, []string{"", "rules", "pathform", "internal/netaddr"},
 		"it reads rules and calls no store; front ends have no part in it"},
-	{[]string{"internal/simulate"}, []string{"", "internal/engine", "memstore", "redisstore", "layers", "clientaddr", "pathform", "rules", "gate", "httplimit", "observe", "internal/ratefields", "internal/pace", "internal/wording", "internal/ruleset", "internal/layers", "internal/algorithm", "internal/netaddr", "internal/deadline", "internal/redisconn", "internal/redisslot", "internal/respguard", "internal/telemetry", "internal/webvalues"},
+	{[]string{"internal/simulate"}, []string{"", "internal/engine", "internal/servermetrics", "memstore", "redisstore", "layers", "clientaddr", "pathform", "rules", "gate", "httplimit", "observe", "internal/ratefields", "internal/pace", "internal/wording", "internal/ruleset", "internal/layers", "internal/algorithm", "internal/netaddr", "internal/deadline", "internal/redisconn", "internal/redisslot", "internal/respguard", "internal/telemetry", "internal/webvalues"},
 		"a simulation has the gate and the layers of a server, with the terms that the wiring gives them; it reaches no Redis"},
 	{[]string{"internal/webvalues"}, []string{""}, "it reads texts; what they are for is the rules' business"},
 	{[]string{"internal/backtest/page"}, []string{"", "gate", "rules", "pathform", "clientaddr", "memstore", "internal/accesslog", "internal/backtest", "internal/webvalues", "internal/algorithm", "internal/deadline", "internal/netaddr", "internal/server/console/static"},

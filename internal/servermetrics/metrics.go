@@ -1,5 +1,5 @@
-// Package servermetrics adds to the metrics of decisions those of a server: its listeners, its sources of rules, and what its
-// gateway forwards. Label values are names from the configuration and constants.
+// Package servermetrics adds to the metrics of decisions those of a server: its listeners, its sources of rules, and
+// what its gateway forwards. Label values are names from the configuration and constants.
 package servermetrics
 
 import (
