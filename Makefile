@@ -112,7 +112,7 @@ plain:
 
 # cover says how much of the code the tests reach. It is no part of the proof, because each package would be compiled
 # once more for it. What is there for tests only does not count.
-TESTING = examples|storetest|internal/(redistest|gatetest|faulttest|housetest)|internal/algorithm/stories|rulesettest|otlptest
+TESTING = examples|storetest|internal/(redistest|webtest|gatetest|faulttest|housetest)|internal/algorithm/stories|rulesettest|otlptest
 cover:
 	@$(call tests,$(SLOW) $(call without,$(SLOW)),-p 3 -coverprofile=cover.out)
 	@grep -vE '/($(TESTING))/' cover.out > product.out && go tool cover -func=product.out | tail -n 1

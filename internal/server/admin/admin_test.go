@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -24,6 +23,7 @@ import (
 	"github.com/weirproject/weir/internal/server/admin"
 	"github.com/weirproject/weir/internal/server/web"
 	"github.com/weirproject/weir/internal/servermetrics"
+	"github.com/weirproject/weir/internal/webtest"
 	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/rules"
 )
@@ -161,22 +161,8 @@ func (c *client) ask(line, body string, fields ...string) *answer {
 		}
 		r.Header.Set("Content-Type", kind)
 	}
-	for i := 0; i < len(fields); i += 2 {
-		if fields[i] == "Host" {
-			r.Host = fields[i+1]
-		}
-		r.Header.Set(fields[i], fields[i+1])
-	}
-	response, err := http.DefaultClient.Do(r)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	return &answer{c.t, response.StatusCode, response.Header, string(text)}
+	response, text := webtest.Send(c.t, http.DefaultClient, r, fields...)
+	return &answer{c.t, response.StatusCode, response.Header, text}
 }
 
 // has fails the test unless the answer has a status and says these.
