@@ -53,11 +53,11 @@ func traffic(lines int, seed uint64) string {
 }
 
 // config replays a log in memory.
-func config(t *testing.T, rule, log string) *backtest.Config {
+func config(t testing.TB, rule, log string) *backtest.Config {
 	return configOf(t, rule, log, accesslog.Options{})
 }
 
-func configOf(t *testing.T, rule, log string, o accesslog.Options) *backtest.Config {
+func configOf(t testing.TB, rule, log string, o accesslog.Options) *backtest.Config {
 	t.Helper()
 	file, err := rules.Parse("rules.yaml", []byte(rule))
 	if err != nil {
