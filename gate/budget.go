@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/weirproject/weir/internal/clock"
 	"github.com/weirproject/weir/internal/deadline"
 )
 
@@ -13,6 +14,10 @@ import (
 // which bounds single calls only. The default is no bound.
 func WithBudget(budget time.Duration) Option { return func(g *Gate) { g.budget.Timeout = budget } }
 
+// WithDriver puts the budget of decisions into the time of a driver. It is for weir simulate; WithClock is the clock of
+// rules.
+func WithDriver(c clock.Clock) Option { return func(g *Gate) { g.budget.Clock = c } }
+
 // A budget makes the contexts of decisions. Its Timeout is 0 without a budget.
 type budget struct{ deadline.Shared }
 
@@ -21,7 +26,7 @@ func (b *budget) begin(ctx context.Context) (context.Context, context.CancelFunc
 	if b.Timeout <= 0 || ctx.Err() != nil {
 		return ctx, func() {}
 	}
-	now := time.Now()
+	now := b.Clock.Now()
 	end := now.Add(b.Timeout - b.Timeout/16)
 	if own, ok := ctx.Deadline(); ok && own.Before(end) {
 		return ctx, func() {}
@@ -31,10 +36,10 @@ func (b *budget) begin(ctx context.Context) (context.Context, context.CancelFunc
 		caller = d.caller
 	}
 	if b.Timeout > deadline.Short && ctx.Done() != nil {
-		bounded, cancel := context.WithDeadline(ctx, end)
-		return &decisionContext{bounded, caller}, cancel
+		bounded, cancel := b.Clock.WithDeadline(ctx, end)
+		return &decisionContext{bounded, caller, b.Clock}, cancel
 	}
-	return &decisionContext{b.Context(now), caller}, func() {}
+	return &decisionContext{b.Context(now), caller, b.Clock}, func() {}
 }
 
 // mostBefore is the longest time before a caller's deadline that is kept for the answer.
@@ -60,13 +65,14 @@ func BeforeDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
 	}
 	left := time.Until(end)
 	bounded, cancel := context.WithDeadline(ctx, end.Add(-min(left/4, mostBefore)))
-	return &decisionContext{bounded, ctx}, cancel
+	return &decisionContext{Context: bounded, caller: ctx}, cancel
 }
 
 // A decisionContext ends with its decision's budget, and has the values of the caller's context.
 type decisionContext struct {
 	context.Context
 	caller context.Context
+	clock  clock.Clock
 }
 
 type decisionKey struct{}
@@ -98,11 +104,13 @@ func callerLeft(ctx context.Context) error {
 // detached is a context for work that goes on after the caller leaves, for at most this long and within the
 // rest of the budget.
 func detached(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {
-	end := time.Now().Add(most)
-	if d, ok := ctx.Value(decisionKey{}).(*decisionContext); ok {
-		if left, ok := d.Context.Deadline(); ok && left.Before(end) {
-			end = left
-		}
+	d, ok := ctx.Value(decisionKey{}).(*decisionContext)
+	if !ok {
+		return context.WithTimeout(context.WithoutCancel(ctx), most)
 	}
-	return context.WithDeadline(context.WithoutCancel(ctx), end)
+	end := d.clock.Now().Add(most)
+	if left, ok := d.Context.Deadline(); ok && left.Before(end) {
+		end = left
+	}
+	return d.clock.WithDeadline(context.WithoutCancel(ctx), end)
 }

@@ -71,17 +71,18 @@ func counts(broad, narrow *Spec) bool {
 		(len(narrow.Deny) == 0 || alike(broad.Deny, narrow.Deny))
 }
 
-// likeness is equal for rules with the same costs, whose units are held and given back alike.
+// likeness is equal for rules with the same costs, whose units are held and given back alike, and whose limits a front
+// end replaces alike.
 func (l *linter) likeness(i int) string {
 	s, rule := &l.file.Rules[i], l.set.rules[i]
-	return fmt.Sprintf("%q %+v %t %q %q %t %d %v", fmt.Sprint(s.CountIf), rule.cost, rule.full,
+	return fmt.Sprintf("%t %q %+v %t %q %q %t %d %v", rule.described, fmt.Sprint(s.CountIf), rule.cost, rule.full,
 		rule.onMissing, rule.onStoreError, rule.holdUntilDone, rule.lease, rule.ceiling)
 }
 
 // within reports whether rule k is for all requests of rule i and more, and refuses first.
 func (l *linter) within(i, k int) bool {
 	narrow, broad := &l.file.Rules[i], &l.file.Rules[k]
-	if l.set.rules[i].group != 0 || !covers(&broad.Match, &narrow.Match) || !counts(broad, narrow) {
+	if l.set.rules[i].group != 0 || !broad.Match.Covers(&narrow.Match) || !counts(broad, narrow) {
 		return false
 	}
 	alike := applies(broad) == applies(narrow)
@@ -103,7 +104,7 @@ func (l *linter) within(i, k int) bool {
 		}
 	}
 	one, other := l.set.rules[i], l.set.rules[k]
-	if alike && i < k && slices.Equal(broad.Key, narrow.Key) && covers(&narrow.Match, &broad.Match) &&
+	if alike && i < k && slices.Equal(broad.Key, narrow.Key) && narrow.Match.Covers(&broad.Match) &&
 		refuses(one, other) {
 		return false // of two equal rules the later one never decides
 	}
@@ -122,8 +123,9 @@ func anchored(limit *weir.Limit) bool {
 	return false
 }
 
-// covers reports whether every request that meets match b also meets a.
-func covers(a, b *Match) bool {
+// Covers reports whether surely every request that meets the other match meets this one.
+func (m *Match) Covers(other *Match) bool {
+	a, b := m, other
 	for _, pair := range [][2][]string{{a.Method, b.Method}, {a.Host, b.Host}, {a.Client, b.Client},
 		{a.Country, b.Country}, {a.ASN, b.ASN}, {a.Service, b.Service}, {a.User, b.User}, {a.Route, b.Route}} {
 		if !allOf(pair[0], pair[1]) {

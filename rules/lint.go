@@ -142,7 +142,7 @@ func (l *linter) slashes() {
 		"path_form: drop-trailing-slash in the file; if not, path_form: strict", path, more, path)
 }
 
-// never warns of rules whose requests are all named by lists that take precedence.
+// never warns of rules whose requests are all named by lists that take precedence, or excluded by their own match.
 func (l *linter) never(i int, s *Spec, rule *Rule) {
 	b := &builder{report: &report{}, attributes: make(map[attribute]bool)}
 	conditions := b.conditions(at(i, "match"), &s.Match)
@@ -161,6 +161,23 @@ func (l *linter) never(i int, s *Spec, rule *Rule) {
 		}
 		return
 	}
+	switch m := &s.Match; {
+	case slices.ContainsFunc(m.Not, func(one Match) bool { return one.Covers(m) }):
+		l.add(at(i, "match"), "the rule never applies: its not names all that it matches")
+	case len(m.Any) > 0 && !slices.ContainsFunc(m.Any, func(one Match) bool { return !disjoint(&one, m) }):
+		l.add(at(i, "match"), "the rule never applies: no alternative of any goes with its other conditions")
+	}
+}
+
+// disjoint reports whether surely no request meets both matches, because they name different values.
+func disjoint(a, b *Match) bool {
+	apart := func(x, y []string) bool {
+		return len(x) > 0 && len(y) > 0 && !slices.Contains(x, "*") && !slices.Contains(y, "*") &&
+			!slices.ContainsFunc(x, func(value string) bool { return slices.Contains(y, value) })
+	}
+	gets := func(m *Match) bool { return slices.Contains(m.Method, methodGet) } // matches HEAD too
+	return apart(a.Method, b.Method) && !gets(a) && !gets(b) || apart(a.Service, b.Service) ||
+		apart(a.User, b.User) || apart(a.Route, b.Route)
 }
 
 // covered reports whether lists name every value that meets the condition.

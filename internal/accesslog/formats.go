@@ -32,34 +32,9 @@ func (f *format) request(line string, d *draft, r *Record) error {
 	return d.finish()
 }
 
-const (
-	combinedPattern = `$remote_addr $ident $remote_user [$time_local] "$request" $status $body_bytes_sent` +
-		` "$http_referer" "$http_user_agent"`
-	commonPattern = `$remote_addr $ident $remote_user [$time_local] "$request" $status $body_bytes_sent`
-)
-
-// textFormats are those of one line of text with a fixed shape, the longer ones of two that begin alike first.
-var textFormats = []struct {
-	name, pattern string
-	timeIs        TimeIs
-}{
-	{"main", combinedPattern + ` "$http_x_forwarded_for"`, End}, // of nginx' own packages
-	{"ingress-nginx", combinedPattern + ` $request_length $request_time [$proxy_upstream_name]` +
-		` [$proxy_alternative_upstream_name] $upstream_addr $upstream_response_length $upstream_response_time` +
-		` $upstream_status $req_id`, Start},
-	{"combined", combinedPattern, Either},
-	{"vhost_combined", `$server_name:$port ` + combinedPattern, Start}, // Debian's Apache
-	{"common", commonPattern, Either},
-	{"vhost_common", `$server_name:$port ` + commonPattern, Start},
-}
-
 // Formats are the names that Options.Format may have, without nginx: and apache:.
-func Formats() []string {
-	names := []string{}
-	for _, f := range textFormats {
-		names = append(names, f.name)
-	}
-	for _, f := range jsonFormats {
+func Formats() (names []string) {
+	for _, f := range allFormats() {
 		names = append(names, f.name)
 	}
 	return names
@@ -74,12 +49,13 @@ func candidates(o Options) ([]format, error) {
 		f, err := mappedJSON(o.Map)
 		return []format{f}, err
 	}
-	if text, found := strings.CutPrefix(o.Format, "nginx:"); found {
-		t, err := nginxFormat(text)
+	server, text, found := strings.Cut(o.Format, ":")
+	if compile := serverFormats[server]; found && compile != nil {
+		t, err := compile(text)
 		if err != nil {
 			return nil, fmt.Errorf("format %q: %w", o.Format, err)
 		}
-		return []format{{name: "nginx", timeIs: t.timeIs(End), read: t.read}}, nil
+		return []format{{name: server, timeIs: t.timeIs(End), read: t.read}}, nil
 	}
 	list := allFormats()
 	if o.Format == "" || o.Format == "auto" {
@@ -87,20 +63,20 @@ func candidates(o Options) ([]format, error) {
 	}
 	list = slices.DeleteFunc(list, func(f format) bool { return f.name != o.Format })
 	if len(list) == 0 {
-		return nil, fmt.Errorf("the format %q is not known; allowed are auto, %s, nginx:FORMAT", o.Format,
-			strings.Join(Formats(), ", "))
+		return nil, fmt.Errorf("the format %q is not known; allowed are auto, %s, nginx:FORMAT, apache:FORMAT",
+			o.Format, strings.Join(Formats(), ", "))
 	}
 	return list, nil
 }
 
+// serverFormats are the servers whose formats are given as their configuration has them.
+var serverFormats = map[string]func(text string) (*template, error){"nginx": nginxFormat, "apache": apacheFormat}
+
 func allFormats() (list []format) {
 	for _, f := range textFormats {
-		t, err := newTemplate(f.pattern, nginxVariable, backslash)
-		if err != nil {
-			panic(err) // a test compiles them all
-		}
-		list = append(list, format{name: f.name, timeIs: f.timeIs, read: t.read})
+		list = append(list, f.format())
 	}
+	list = append(list, format{name: "cloudfront", prepare: cloudFront})
 	for _, f := range jsonFormats {
 		list = append(list, format{name: f.name, prepare: f.format})
 	}

@@ -112,8 +112,9 @@ func jsonFormatOf(name string, root *node, fields []field, timeIs TimeIs) format
 	if slices.ContainsFunc(fields, startsKnown) {
 		timeIs = Start
 	}
+	isHTTP := slices.ContainsFunc(fields, func(f field) bool { return f == target || f == path || f == request })
 	return format{name: name, timeIs: timeIs, read: func(line string, d *draft) error {
-		d.isHTTP = true
+		d.isHTTP = isHTTP
 		return root.read(line, d)
 	}}
 }

@@ -32,7 +32,7 @@ var nginxVariables = map[string]variable{
 	"bytes_sent":         {field: size},
 	"body_bytes_sent":    {field: size, rank: 1},
 	"request_time":       {field: took},
-	"http_user_agent":    {field: agent, name: "User-Agent"},
+	"http_user_agent":    {field: agent, header: "User-Agent"},
 }
 
 func nginxVariable(name string) variable {
@@ -41,7 +41,7 @@ func nginxVariable(name string) variable {
 	}
 	if name, found := strings.CutPrefix(name, "http_"); found {
 		name = textproto.CanonicalMIMEHeaderKey(strings.ReplaceAll(name, "_", "-"))
-		return variable{field: header, name: name, list: name == "X-Forwarded-For"}
+		return variable{field: header, header: name, list: name == "X-Forwarded-For"}
 	}
 	return variable{list: strings.HasPrefix(name, "upstream_")}
 }
@@ -65,7 +65,7 @@ func nginxFormat(text string) (*template, error) {
 	if directive || strings.HasPrefix(text, "'") || strings.HasPrefix(text, `"`) {
 		joined, err := nginxPieces(text)
 		if err == nil {
-			if t, err := newTemplate(joined, nginxVariable, esc); err == nil || text[0] != '"' {
+			if t, err := patternTemplate(joined, nginxVariable, esc); err == nil || text[0] != '"' {
 				return t, err
 			}
 		}
@@ -73,7 +73,7 @@ func nginxFormat(text string) (*template, error) {
 			return nil, err
 		}
 	}
-	return newTemplate(text, nginxVariable, esc)
+	return patternTemplate(text, nginxVariable, esc)
 }
 
 func nginxEscape(text string) (rest string, esc escape, err error) {

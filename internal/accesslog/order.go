@@ -52,37 +52,44 @@ func (h *heap) pop() (first entry) {
 	return first
 }
 
+const block = 256
+
 // An order holds records until none that comes later can belong before them. Most lines of a log are in order already:
 // they wait in a queue, which costs nothing; the others wait in a heap.
 type order struct {
 	window int64 // microseconds
 	most   int   // records that wait
 
-	records []Record
-	free    []int // slots of records that nobody waits in
-	queue   []entry
-	head    int // of the queue
-	heap    heap
-	newest  int64
-	added   int64
+	blocks []*[block]Record // of slots; they are not copied when there are more
+	free   []int            // slots that are not used
+	queue  []entry
+	head   int // of the queue
+	heap   heap
+	newest int64
+	added  int64
 }
 
 // slot is a record to be filled; add or discard takes it.
 func (o *order) slot() int {
-	if n := len(o.free); n > 0 {
-		slot := o.free[n-1]
-		o.free = o.free[:n-1]
-		return slot
+	if len(o.free) == 0 {
+		for i := range block {
+			o.free = append(o.free, len(o.blocks)*block+i)
+		}
+		o.blocks = append(o.blocks, new([block]Record))
 	}
-	o.records = append(o.records, Record{})
-	return len(o.records) - 1
+	last := len(o.free) - 1
+	slot := o.free[last]
+	o.free = o.free[:last]
+	return slot
 }
+
+func (o *order) record(slot int) *Record { return &o.blocks[slot/block][slot%block] }
 
 func (o *order) discard(slot int) { o.free = append(o.free, slot) }
 
 func (o *order) add(slot int) {
 	o.added++
-	e := entry{o.records[slot].Time, o.added, slot}
+	e := entry{o.record(slot).Time, o.added, slot}
 	if o.added == 1 || e.time > o.newest {
 		o.newest = e.time
 	}
@@ -124,6 +131,7 @@ func (o *order) take(r *Record) {
 	} else {
 		o.head++
 	}
-	*r, o.records[first.slot] = o.records[first.slot], Record{Fields: r.Fields[:0]}
+	slot := o.record(first.slot)
+	*r, *slot = *slot, Record{Fields: r.Fields[:0]}
 	o.free = append(o.free, first.slot)
 }

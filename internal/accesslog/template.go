@@ -7,8 +7,7 @@ import (
 	"strings"
 )
 
-// A template is the shape of a line of text: values between literals. Patterns of templates are written as nginx writes
-// them, with $name for a value.
+// A template is the shape of a line of text: values between literals.
 type template struct {
 	prefix string
 	tokens []token
@@ -36,65 +35,63 @@ var (
 
 // A variable is a name in a pattern.
 type variable struct {
-	field field
-	name  string // of a header field
-	// rank: of two variables for the same field, a pattern's higher one is read.
-	rank int
-	list bool
+	field  field
+	header string // the name of a header field
+	rank   int    // of two variables for the same field, a pattern's higher one is read
+	list   bool
 }
 
-// newTemplate compiles a pattern. Its variables are looked up by name; unknown ones are read past.
-func newTemplate(pattern string, look func(name string) variable, esc escape) (*template, error) {
-	prefix, pieces := splitPattern(pattern)
+// newTemplate compiles a pattern that begins with a literal.
+func newTemplate(prefix string, pieces []piece, esc escape) (*template, error) {
 	t := &template{prefix: prefix, escape: esc}
 	best := make(map[field]int)
-	for i := range pieces {
-		if v := look(pieces[i].name); v.field != header && v.field != skip {
-			best[v.field] = max(best[v.field], v.rank)
-		}
+	for _, p := range pieces {
+		best[p.field] = max(best[p.field], p.rank)
 	}
-	for i, piece := range pieces {
-		v := look(piece.name)
-		if v.rank < best[v.field] {
-			v.field = skip
+	for i, p := range pieces {
+		k := token{field: p.field, name: p.header, until: p.literal, list: p.list}
+		if p.field != header && p.rank < best[p.field] {
+			k.field = skip
 		}
-		k := token{field: v.field, name: v.name, until: piece.literal, list: v.list}
 		k.quoted = esc.sign == '\\' && strings.HasPrefix(k.until, `"`)
 		if k.until == "" && i+1 < len(pieces) {
-			if next := look(pieces[i+1].name).field; next != target && next != path {
-				return nil, fmt.Errorf("nothing separates $%s from $%s", piece.name, pieces[i+1].name)
+			if next := pieces[i+1]; next.field != target && next.field != path {
+				return nil, fmt.Errorf("nothing separates %s from %s", p.label, next.label)
 			}
 			k.until, k.keep = "/", true
 		}
-		k.missing = fmt.Errorf("$%s is not followed by %q", piece.name, k.until)
+		k.missing = fmt.Errorf("%s is not followed by %q", p.label, k.until)
 		t.tokens = append(t.tokens, k)
 	}
 	return t, t.check()
 }
 
 // A piece is a variable of a pattern and the literal after it.
-type piece struct{ name, literal string }
+type piece struct {
+	variable
+	label, literal string
+}
 
-// splitPattern takes the pattern apart at $name and ${name}.
-func splitPattern(pattern string) (prefix string, pieces []piece) {
+// patternTemplate compiles a pattern whose variables are $name or ${name}.
+func patternTemplate(pattern string, look func(name string) variable, esc escape) (*template, error) {
 	// The three together are the target as it was sent, but for its escapes.
 	pattern = strings.ReplaceAll(pattern, "$uri$is_args$args", "$uri_and_args")
 	parts := strings.Split(pattern, "$")
+	var pieces []piece
 	for _, part := range parts[1:] {
-		if inside, after, found := strings.Cut(part, "}"); found && inside[:min(1, len(inside))] == "{" {
-			pieces = append(pieces, piece{inside[1:], after})
-			continue
+		name, literal, found := strings.Cut(part, "}")
+		if found && name != "" && name[0] == '{' {
+			name = name[1:]
+		} else {
+			name = part[:len(part)-len(strings.TrimLeft(part, nameCharacters))]
+			literal = part[len(name):]
 		}
-		at := strings.IndexFunc(part, func(r rune) bool {
-			return r != '_' && (r < '0' || r > '9') && (r|0x20 < 'a' || r|0x20 > 'z')
-		})
-		if at < 0 {
-			at = len(part)
-		}
-		pieces = append(pieces, piece{part[:at], part[at:]})
+		pieces = append(pieces, piece{look(name), "$" + name, literal})
 	}
-	return parts[0], pieces
+	return newTemplate(parts[0], pieces, esc)
 }
+
+const nameCharacters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_"
 
 func (t *template) check() error {
 	has := func(fields ...field) bool {
@@ -142,7 +139,7 @@ func (k *token) cut(text string, last bool) (value, rest string, found bool) {
 	if k.until == "" {
 		return text, "", true
 	}
-	if last {
+	if last && !k.quoted {
 		value, found = strings.CutSuffix(text, k.until)
 		return value, "", found
 	}

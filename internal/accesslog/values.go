@@ -16,6 +16,7 @@ type field uint8
 const (
 	skip field = iota
 	client
+	clientAndPort // HAProxy writes no brackets around IPv6
 	lastForwarded // X-Forwarded-For, whose last address is that of the connection
 	user
 	method
@@ -69,6 +70,8 @@ func (d *draft) set(f field, name, text string) (err error) {
 	switch f {
 	case client:
 		d.Client = address(text)
+	case clientAndPort:
+		d.Client = address(text[:max(0, strings.LastIndexByte(text, ':'))])
 	case lastForwarded:
 		d.Client = address(strings.TrimSpace(text[strings.LastIndexByte(text, ',')+1:]))
 		d.Fields = append(d.Fields, Field{name, text})
@@ -83,7 +86,7 @@ func (d *draft) set(f field, name, text string) (err error) {
 	case path:
 		d.path = text
 	case query:
-		d.query = text
+		d.query = strings.TrimPrefix(text, "?") // of Apache
 	case request:
 		err = d.setRequest(text)
 	case agent:
@@ -98,6 +101,7 @@ func (d *draft) set(f field, name, text string) (err error) {
 }
 
 func (d *draft) setNumber(f field, text string) error {
+	text = strings.TrimPrefix(text, "+") // of HAProxy, which logs before the end with option logasap
 	ok, err := false, errTook
 	switch f {
 	case start:
@@ -133,9 +137,9 @@ func (d *draft) setNumber(f field, text string) error {
 func (d *draft) finish() error {
 	if d.Target == "" && d.path != "" {
 		d.setTarget(d.path)
-		if d.query != "" {
-			d.Target = d.texts.join(d.Target, "?", d.query)
-		}
+	}
+	if d.query != "" && d.Target != "" && strings.IndexByte(d.Target, '?') < 0 {
+		d.Target = d.texts.join(d.Target, "?", d.query)
 	}
 	if d.isHTTP && (d.Target == "" || d.Method != "" && !isToken(d.Method)) {
 		return errNotHTTP
@@ -243,6 +247,9 @@ func statusCode(text string) (int, bool) {
 // duration is in microseconds. A text may have its own unit, as 1.5ms. A negative one is Unknown: load balancers write
 // it for requests that never got that far.
 func duration(text string, unit time.Duration) (int64, bool) {
+	if text == "" {
+		return 0, false
+	}
 	if text[0] == '-' {
 		return Unknown, true
 	}

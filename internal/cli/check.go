@@ -18,21 +18,27 @@ import (
 )
 
 func newCheck(s *System) *cobra.Command {
-	var format string
+	var f checkFlags
 	command := &cobra.Command{
-		Use:   "check [--format text|json] FILE|DIRECTORY|URL…",
+		Use:   "check [flags] FILE|DIRECTORY|URL…",
 		Short: "Check rule files for mistakes and warnings",
 		Long: `Read rule files and report every mistake, with its line and the allowed values, and warnings,
 such as for a rule that can never match. A directory is checked as weir serve --config reads
 it: all its files are one rule set. For a URL only mistakes are reported. Neither sets in Redis
 that lists name nor ledgers are read.
 
+--review adds what each rule lets through in the worst case, how many keys it counts and their
+memory, and notes about rules that a client can avoid. --explain-all adds an example of a
+request for each rule, with all that it is charged to, and requests that no rule limits.
+
 The exit code is 0 without findings but notes, 1 with mistakes, and 3 with only warnings. The file - is
 the standard input; the default is the file in WEIR_CONFIG.`,
 		Example: `  weir check weir.yaml
   weir check --format json weir.yaml
   weir check - < weir.yaml
-  weir check .`,
+  weir check .
+  weir check --review weir.yaml
+  weir check --explain-all weir.yaml`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if config := s.lookup("WEIR_CONFIG"); len(args) == 0 && config != "" {
 				args = []string{config}
@@ -40,12 +46,22 @@ the standard input; the default is the file in WEIR_CONFIG.`,
 			if len(args) == 0 {
 				return usagef("name a rule file, such as: weir check weir.yaml")
 			}
-			return check(cmd.Context(), s, args, format)
+			return check(cmd.Context(), s, args, &f)
 		},
 	}
-	command.Flags().StringVar(&format, "format", "text",
-		"`FORMAT`: text, or json (an array with an object per finding)")
+	flags := command.Flags()
+	flags.SortFlags = false
+	flags.BoolVar(&f.review, "review", false, "add bounds, keys and notes of each rule")
+	flags.BoolVar(&f.explainAll, "explain-all", false, "add a request for each rule, and what decides it")
+	flags.StringVar(&f.format, "format", "text", "`FORMAT`: text, or json (an array with an object per finding; with\n"+
+		"--review or --explain-all an object that has it as findings)")
 	return command
+}
+
+// A checkFlags are the flags of check.
+type checkFlags struct {
+	format             string
+	review, explainAll bool
 }
 
 // A finding is a mistake or a warning, as JSON.
@@ -59,20 +75,26 @@ type finding struct {
 	text     string
 }
 
-func check(ctx context.Context, s *System, names []string, format string) error {
-	if format != "text" && format != "json" {
-		return usagef("--format is %.80q; allowed: text, json", format)
+func check(ctx context.Context, s *System, names []string, f *checkFlags) error {
+	if f.format != "text" && f.format != "json" {
+		return usagef("--format is %.80q; allowed: text, json", f.format)
 	}
+	result := reviewed{}
 	findings := []finding{}
 	code, rulesFound := exitClean, 0
 	routesFound := ""
 	for _, name := range names {
-		found, set := inspect(ctx, s, name)
+		found, file, set := inspect(ctx, s, name)
 		findings = append(findings, found...)
 		if set != nil {
 			rulesFound += len(set.Rules())
 			findings = append(findings, disabledOf(name, set)...)
 			routesFound += filteredOf(set) + routesOf(set)
+			notes, err := result.add(ctx, f, name, file, set)
+			if err != nil {
+				return err
+			}
+			findings = append(findings, notes...)
 		}
 	}
 	for _, f := range findings {
@@ -82,26 +104,57 @@ func check(ctx context.Context, s *System, names []string, format string) error 
 			code = exitWarnings
 		}
 	}
-	if err := printFindings(s.Out, findings, format); err != nil {
+	result.Findings = findings
+	summary := ""
+	if code == exitClean {
+		summary = fmt.Sprintf("%s, no mistakes%s\n", count(rulesFound, "rule"), routesFound)
+	}
+	if err := result.printTo(s.Out, f, summary); err != nil {
 		return err
 	}
 	if code != exitClean {
 		return &exit{code: code}
 	}
-	if format == "text" {
-		fmt.Fprintf(s.Out, "%s, no mistakes%s\n", count(rulesFound, "rule"), routesFound)
-	}
 	return nil
 }
 
-func printFindings(out io.Writer, findings []finding, format string) error {
-	if format == "json" {
+// add reviews and explains the rules of one name, as the flags say.
+func (r *reviewed) add(ctx context.Context, f *checkFlags, name string, file *rules.File, set *rules.Set) (
+	notes []finding, err error) {
+	if f.review {
+		one, found := reviewOf(name, file, set)
+		r.Reviews, notes = append(r.Reviews, one), found
+	}
+	if f.explainAll {
+		one, err := explainAll(ctx, name, file, set)
+		if err != nil {
+			return nil, err
+		}
+		r.Explained = append(r.Explained, one)
+	}
+	return notes, nil
+}
+
+// printTo prints the findings, the summary of rules without mistakes, and what the flags add.
+func (r *reviewed) printTo(out io.Writer, f *checkFlags, summary string) error {
+	if f.format == "json" {
+		var document any = r.Findings
+		if f.review || f.explainAll {
+			document = r
+		}
 		encoder := json.NewEncoder(out)
 		encoder.SetIndent("", "  ")
-		return encoder.Encode(findings)
+		return encoder.Encode(document)
 	}
-	for _, f := range findings {
-		fmt.Fprintln(out, f.text)
+	for _, finding := range r.Findings {
+		fmt.Fprintln(out, finding.text)
+	}
+	fmt.Fprint(out, summary)
+	for i := range r.Reviews {
+		r.Reviews[i].print(out)
+	}
+	for i := range r.Explained {
+		r.Explained[i].print(out)
 	}
 	return nil
 }
@@ -144,17 +197,21 @@ func routesOf(set *rules.Set) (text string) {
 }
 
 // inspect returns the findings of one file, directory or URL, and its rules; nil with mistakes.
-func inspect(ctx context.Context, s *System, name string) (findings []finding, set *rules.Set) {
+func inspect(ctx context.Context, s *System, name string) (findings []finding, file *rules.File, set *rules.Set) {
 	if engine.IsURL(name) || engine.IsDir(name) {
 		return inspectAll(ctx, s, name)
 	}
 	shown, text, err := engine.ReadFile(s.In, name)
 	if err != nil {
-		return mistakes(shown, err), nil
+		return mistakes(shown, err), nil, nil
 	}
-	set, warnings, err := rules.Lint(shown, text, engine.ListOptions(name)...)
+	options := engine.ListOptions(name)
+	set, warnings, err := rules.Lint(shown, text, options...)
+	if err == nil {
+		file, err = rules.Parse(shown, text, options...)
+	}
 	if err != nil {
-		return mistakes(shown, err), nil
+		return mistakes(shown, err), nil, nil
 	}
 	for i := range warnings {
 		f := found("warning", &warnings[i])
@@ -167,23 +224,23 @@ func inspect(ctx context.Context, s *System, name string) (findings []finding, s
 				text: "note: " + shown + ": " + note})
 		}
 	}
-	return findings, set
+	return findings, file, set
 }
 
 // inspectAll reads a directory or a URL as weir serve does. A directory gets the warnings of each
 // file, and then those of all files together.
-func inspectAll(ctx context.Context, s *System, name string) (findings []finding, set *rules.Set) {
+func inspectAll(ctx context.Context, s *System, name string) (findings []finding, all *rules.File, set *rules.Set) {
 	all, err := engine.ReadOnce(ctx, name)
 	if err != nil {
-		return mistakes(name, err), nil
+		return mistakes(name, err), nil, nil
 	}
 	files, _ := filesource.Files(name) // none at a URL
 	for _, file := range files {
-		warned, _ := inspect(ctx, s, file)
+		warned, _, _ := inspect(ctx, s, file)
 		findings = append(findings, warned...)
 	}
 	set, _ = rules.Compile(all) // mistakes are findings already
-	return append(findings, between(name, all, findings)...), set
+	return append(findings, between(name, all, findings)...), all, set
 }
 
 // between returns the warnings about rules of several files, without those about a single file.

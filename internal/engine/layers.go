@@ -56,6 +56,12 @@ func (s *stack) of(l *weir.Limit) layers.Terms { return (*s.terms.Load())[l.Name
 // follow configures the layers by the rules in force. Limits of overrides have the names of the
 // rule's limits, so they need no terms of their own.
 func (s *stack) follow(set *rules.Set) {
+	all := Terms(set)
+	s.terms.Store(&all)
+}
+
+// Terms configure the layers for the limits of rules, by their names.
+func Terms(set *rules.Set) map[string]layers.Terms {
 	all := make(map[string]layers.Terms)
 	for _, rule := range set.Rules() {
 		local := rule.OnStoreError() == rules.Local
@@ -73,7 +79,7 @@ func (s *stack) follow(set *rules.Set) {
 			}
 		}
 	}
-	s.terms.Store(&all)
+	return all
 }
 
 // LeaseTerms are the lease terms of a rule; for nil: no lease.

@@ -102,7 +102,8 @@ var mayImport = []struct {
 	{[]string{"memstore"}, []string{"", "memstore", "internal/algorithm"},
 		"a store never imports a rule, a front end, or another store: it decides claims and knows no policy"},
 	{[]string{"internal/respguard"}, nil, "it reads bytes"},
-	{[]string{"internal/redisslot", "internal/deadline"}, nil, "they are arithmetic, and know no caller"},
+	{[]string{"internal/redisslot"}, nil, "it is arithmetic, and knows no caller"},
+	{[]string{"internal/deadline"}, []string{"internal/clock"}, "it is time, and knows no caller"},
 	{[]string{"internal/redisconn"}, []string{"", "internal/algorithm", "internal/redisconn", "internal/redisslot", "internal/respguard"},
 		"it reaches a Redis and runs scripts there, whatever lies in it"},
 	{[]string{"redisstore"}, []string{"", "redisstore", "internal/algorithm", "internal/deadline", "internal/redisconn", "internal/redisslot", "internal/respguard"},
@@ -137,6 +138,10 @@ var mayImport = []struct {
 		"they read and write what limits say on the wire, for HTTP and gRPC; they decide nothing"},
 	{[]string{"internal/ruletest"}, []string{"", "gate", "rules", "pathform", "memstore", "internal/algorithm", "internal/deadline", "internal/netaddr", "internal/ratefields"},
 		"tests of rules run on the gate and the embedded store; front ends and Redis have no part in them"},
+	{[]string{"internal/review"}, []string{"", "rules", "pathform", "internal/netaddr"},
+		"it reads rules and calls no store; front ends have no part in it"},
+	{[]string{"internal/simulate"}, []string{"", "internal/engine", "memstore", "redisstore", "layers", "clientaddr", "pathform", "rules", "gate", "httplimit", "observe", "internal/ratefields", "internal/pace", "internal/wording", "internal/ruleset", "internal/layers", "internal/algorithm", "internal/netaddr", "internal/deadline", "internal/redisconn", "internal/redisslot", "internal/respguard", "internal/telemetry", "internal/webvalues"},
+		"a simulation has the gate and the layers of a server, with the terms that the wiring gives them; it reaches no Redis"},
 	{[]string{"internal/webvalues"}, []string{""}, "it reads texts; what they are for is the rules' business"},
 	{[]string{"internal/backtest/page"}, []string{"", "gate", "rules", "pathform", "clientaddr", "memstore", "internal/accesslog", "internal/backtest", "internal/webvalues", "internal/algorithm", "internal/deadline", "internal/netaddr", "internal/server/console/static"},
 		"the page of a report draws with the charts of the console"},
@@ -154,7 +159,7 @@ var mayImport = []struct {
 }
 
 // plain are packages of constants, arithmetic and waiting, which all but the lowest packages may import.
-var plain = []string{"internal/nearest", "internal/bounds", "internal/quota", "internal/pause", "internal/tally"}
+var plain = []string{"internal/nearest", "internal/bounds", "internal/quota", "internal/pause", "internal/tally", "internal/clock"}
 
 func TestTheHouseImportsDownwards(t *testing.T) {
 	for _, p := range packages(t) {

@@ -49,7 +49,7 @@ func (b *Breaker) call(ctx context.Context, claims []weir.Claim, times int64, de
 	}
 	err := next()
 	var o outcome
-	o.add(ctx, err)
+	b.add(ctx, &o, err)
 	b.leave(t, began, o)
 	return err
 }
@@ -64,7 +64,7 @@ func (b *Breaker) DecideBatch(ctx context.Context, requests []weir.Request) {
 	layer.DecideBatch(ctx, b.next, requests)
 	var o outcome
 	for i := range requests {
-		o.add(ctx, requests[i].Err)
+		b.add(ctx, &o, requests[i].Err)
 	}
 	b.leave(t, began, o)
 }

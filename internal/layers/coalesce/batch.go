@@ -52,9 +52,9 @@ type group struct {
 
 var batches = sync.Pool{New: func() any { return new(batch) }}
 
-func newBatch() *batch {
+func newBatch(now time.Time) *batch {
 	b := batches.Get().(*batch)
-	b.done, b.opened = make(chan struct{}), time.Now()
+	b.done, b.opened = make(chan struct{}), now
 	return b
 }
 

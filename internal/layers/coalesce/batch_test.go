@@ -17,7 +17,7 @@ func TestHashCollisionsAreNotMerged(t *testing.T) {
 	a := weir.Claim{Key: "a", Limit: limit, Cost: 1}
 	b, anew, two := a, a, a
 	b.Key, anew.Limit, two.Cost = "b", weir.MustLimit("limit", weir.FixedWindow{Limit: 6, Window: time.Hour}), 2
-	batch := newBatch()
+	batch := newBatch(time.Time{})
 	for want, claims := range [][]weir.Claim{{a}, {b}, {anew}, {two}, {a, b}, {b, a}} {
 		for range 2 {
 			if group, _, ok := batch.join(7, claims, true); !ok || group != want {
@@ -31,7 +31,7 @@ func TestHashCollisionsAreNotMerged(t *testing.T) {
 func TestPlaces(t *testing.T) {
 	random := rand.New(rand.NewPCG(4, 4))
 	for range 100 {
-		b := newBatch()
+		b := newBatch(time.Time{})
 		n, stays := 2+random.IntN(mostMerged-1), make(map[int]bool)
 		for range n {
 			_, ticket, _ := b.join(1, []weir.Claim{{Key: "a", Limit: limit, Cost: 1}}, false)

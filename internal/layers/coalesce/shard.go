@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/clock"
 )
 
 const (
@@ -25,6 +26,7 @@ type shard struct {
 	queue []*batch // waiting; the last is open, the others are full
 	idle  chan struct{}
 	stats Stats
+	clock clock.Clock
 	_     [64]byte // its own cache line
 }
 
@@ -76,7 +78,7 @@ func (l *shard) join(hash uint64, claims []weir.Claim, wanted bool) waiter {
 			return waiter{l, l.queue[n-1], group, ticket}
 		}
 	}
-	b := newBatch()
+	b := newBatch(l.clock.Now())
 	l.queue = append(l.queue, b)
 	group, ticket, _ := b.join(hash, claims, wanted)
 	return waiter{l, b, group, ticket}
@@ -136,5 +138,6 @@ func (l *shard) drain() {
 		close(idle)
 	}
 	l.mu.Unlock()
+	l.clock.Wait(idle, nil)
 	<-idle
 }

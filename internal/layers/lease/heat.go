@@ -71,8 +71,7 @@ func (s *Store) enter(hash uint64, claims []weir.Claim, decisions []weir.Decisio
 	s.link(e)
 	if !s.sweeping {
 		s.sweeping = true
-		s.running.Add(1)
-		go s.sweep()
+		s.running.Go(s.sweep)
 	}
 }
 

@@ -40,10 +40,10 @@ func (s *Store) join(ctx context.Context, e *entry) *flight {
 	}
 	s.account(e, n)
 	e.flight = &flight{times: n, done: make(chan struct{})}
-	s.running.Add(1)
 	// In another goroutine, because the caller may leave while others wait.
-	go s.refill(context.WithoutCancel(ctx), e, e.flight, old)
-	return e.flight
+	f, detached := e.flight, context.WithoutCancel(ctx)
+	s.running.Go(func() { s.refill(detached, e, f, old) })
+	return f
 }
 
 // finish learns from a grant that is over, and removes its spent requests from the accounts. An ended grant is
@@ -61,8 +61,7 @@ func (s *Store) finish(e *entry, g *grant, now int64) {
 // refill is the goroutine of a flight. It gives back the rest of the old grant, whose time was over before it was used
 // up, and takes the next.
 func (s *Store) refill(ctx context.Context, e *entry, f *flight, old *grant) {
-	defer s.running.Done()
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	ctx, cancel := s.clock.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	f.err = s.retire(ctx, e, old)
 	g := &grant{decisions: make([]weir.Decision, len(e.claims))}

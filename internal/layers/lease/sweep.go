@@ -3,11 +3,11 @@ package lease
 import (
 	"context"
 	"errors"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/clock"
 )
 
 const (
@@ -21,15 +21,7 @@ const (
 
 // sweep gives unused grants back in time and removes idle entries, while there are leases.
 func (s *Store) sweep() {
-	defer s.running.Done()
-	ticker := time.NewTicker(sweepEvery)
-	defer ticker.Stop()
-	for s.goOn() {
-		select {
-		case <-s.stop:
-			return
-		case <-ticker.C:
-		}
+	for s.goOn() && s.clock.Pause(sweepEvery, s.stop) {
 		s.sendBack(s.due())
 	}
 }
@@ -41,7 +33,7 @@ func (s *Store) sendBack(due []*entry) {
 		return
 	}
 	var failed atomic.Bool
-	atOnce(due[1:], func(e *entry) {
+	s.atOnce(due[1:], func(e *entry) {
 		if !failed.Load() && !s.stopped() && s.retireAlone(e, e.grant.Load()) != nil {
 			failed.Store(true)
 		}
@@ -49,9 +41,9 @@ func (s *Store) sendBack(due []*entry) {
 }
 
 // atOnce calls do for all entries, up to returns of them concurrently.
-func atOnce(entries []*entry, do func(*entry)) {
+func (s *Store) atOnce(entries []*entry, do func(*entry)) {
 	var next atomic.Int64
-	var workers sync.WaitGroup
+	workers := clock.Group{Clock: s.clock}
 	for range min(returns, len(entries)) {
 		workers.Go(func() {
 			for i := next.Add(1) - 1; i < int64(len(entries)); i = next.Add(1) - 1 {
@@ -109,7 +101,7 @@ func (e *entry) idle(now int64) bool {
 
 // retireAlone is retire with a timeout of its own.
 func (s *Store) retireAlone(e *entry, g *grant) error {
-	ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
+	ctx, cancel := s.clock.WithTimeout(context.Background(), s.timeout)
 	defer cancel()
 	return s.retire(ctx, e, g)
 }

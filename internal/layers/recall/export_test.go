@@ -40,7 +40,7 @@ type Node struct{ *Store }
 // NewNode makes one.
 func NewNode(next weir.Store, opts ...Option) *Node {
 	s := NewWith(next, opts...)
-	s.notifier = newNotifier(s, nil, nil)
+	s.notifier = newNotifier(s, Config{})
 	return &Node{s}
 }
 

@@ -44,6 +44,7 @@ import (
 	"time"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/clock"
 	"github.com/weirproject/weir/internal/layers/layer"
 )
 
@@ -64,6 +65,8 @@ type Config struct {
 	// Clock is the monotonic clock, for tests: the time since any fixed instant, safe for concurrent use. Nil is the
 	// process's clock.
 	Clock func() time.Duration
+	// Driven is the time of the layer if Clock is nil, and of its goroutines.
+	Driven clock.Clock
 
 	refusals int // how many are remembered, rounded up to a power of two, at least 8; one takes 170 bytes and its key
 }
@@ -85,17 +88,17 @@ type Store struct {
 
 // New returns a layer over a store. Closing it closes the store.
 func New(next weir.Store, config Config) *Store {
-	if start := time.Now(); config.Clock == nil {
-		config.Clock = func() time.Duration { return time.Since(start) }
+	if start := config.Driven.Now(); config.Clock == nil {
+		config.Clock = func() time.Duration { return config.Driven.Since(start) }
 	}
 	s := &Store{
-		next: next, longest: cmp.Or(config.Longest, 10*time.Second), clock: config.Clock, seed: layer.NewSeed(),
-		table: newTable(cmp.Or(config.refusals, 100_000)),
+		next: next, longest: cmp.Or(config.Longest, 10*time.Second), clock: config.Clock,
+		seed: layer.NewSeed(config.Driven), table: newTable(cmp.Or(config.refusals, 100_000)),
 	}
 	s.batches.New = func() any { return new(batch) }
 	s.decided.New = func() any { return new([weir.MaxClaims]weir.Decision) }
 	if config.Updates != nil {
-		s.notifier = newNotifier(s, config.Updates, config.Warn)
+		s.notifier = newNotifier(s, config)
 		s.notifier.open()
 	}
 	return s
