@@ -11,7 +11,7 @@ type sampled[T any] struct {
 	shift uint // 1 of 2^shift ids is kept
 	slots []slot
 	items []item[T]
-	// moved, if not nil, is called with the new places of the records by their old ones, −1 for those that are dropped.
+	// moved, if not nil, is called with the new places of the records by their old ones; −1: it is dropped.
 	moved func(places []int32)
 }
 
