@@ -85,12 +85,12 @@ const maxLanes = 64
 func newReplay(c *Config, sweeps []SweepOf) (*replay, error) {
 	r := &replay{config: c, reader: newReader(c)}
 	var err error
-	if r.main, err = newLane(c.Set, c.Spread, c.MaxKeys); err != nil {
+	if r.main, err = newLane(c.Set, c.Spread, c); err != nil {
 		return nil, err
 	}
 	bits := 0
 	add := func(set *rules.Set, spread Spread, rule int, counted bool) (*other, error) {
-		lane, err := newLane(set, spread, c.MaxKeys)
+		lane, err := newLane(set, spread, c)
 		o := &other{lane: lane, rule: rule, bit: -1}
 		if counted {
 			o.bit = bits
@@ -133,7 +133,7 @@ func (r *replay) compareSpreads(files []accesslog.File) error {
 		if s == r.config.Spread {
 			continue
 		}
-		lane, err := newLane(r.config.Set, s, r.config.MaxKeys)
+		lane, err := newLane(r.config.Set, s, r.config)
 		if err != nil {
 			return err
 		}
