@@ -76,7 +76,7 @@ func splitCommand(line string) (words []string, ok bool) {
 	return words, true
 }
 
-// redisCell reads CL.THROTTLE KEY MAX_BURST COUNT PERIOD [QUANTITY]. What a key begins with, up to a colon, is the
+// redisCell reads CL.THROTTLE KEY MAX_BURST COUNT PERIOD [QUANTITY]. The beginning of a key, up to a colon, is the
 // route of a rule; other numbers of one of its keys are an override.
 func (j *job) redisCell() {
 	type cell struct {
