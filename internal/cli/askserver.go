@@ -28,7 +28,7 @@ func askServer(ctx context.Context, s *System, f *serverFlags, a *explainedReque
 	ctx, cancel := context.WithTimeout(ctx, f.timeout)
 	defer cancel()
 	response, text, err := server.peek(ctx, map[string]any{"request": request, "routed": true})
-	if err == nil && response.StatusCode == http.StatusBadRequest && strings.Contains(string(text), "unknown field routed") {
+	if err == nil && strings.Contains(string(text), "unknown field routed") {
 		a.doubts = append(a.doubts, "the server is older, and does not say which of its routes it would choose")
 		response, text, err = server.peek(ctx, map[string]any{"request": request})
 	}
