@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -76,8 +78,8 @@ type Reason struct {
 
 // An Unread line is one that could not be read.
 type Unread struct {
-	Line int64 // from 1
-	Text string
+	Line int64  // from 1
+	Text string // the beginning; what a terminal would act on is escaped
 	Why  string
 }
 
@@ -90,6 +92,7 @@ type Log struct {
 	err      error
 	read     int64
 	total    int64
+	endless  bool // a file is a pipe
 	progress func(read, total int64)
 }
 
@@ -97,6 +100,9 @@ type Log struct {
 func Open(names []string, stdin io.Reader, o Options) (*Log, error) {
 	if len(names) == 0 {
 		return nil, errors.New("no log is given")
+	}
+	if first := slices.Index(names, "-"); first >= 0 && slices.Contains(names[first+1:], "-") {
+		return nil, errors.New("the standard input (-) is given twice")
 	}
 	l := &Log{progress: o.Progress}
 	formats, err := candidates(o)
@@ -228,6 +234,9 @@ func (f *file) open(stdin io.Reader, formats []format) error {
 		again = info.Mode().IsRegular()
 		f.log.total += info.Size()
 	}
+	if !again {
+		f.log.endless = true
+	}
 	lines, err := openLines(f.Name, counter{f}, f.options.MaxText)
 	if err != nil {
 		return err
@@ -256,7 +265,11 @@ func (c counter) Read(p []byte) (int, error) {
 	n, err := c.input.Read(p)
 	l := c.log
 	l.read += int64(n)
-	if l.progress != nil {
+	switch {
+	case l.progress == nil:
+	case l.endless:
+		l.progress(l.read, 0)
+	default:
 		l.progress(l.read, l.total)
 	}
 	return n, err
@@ -343,7 +356,7 @@ func (f *file) unread(number int64, text string, err error) {
 	why := err.Error()
 	if len(f.Examples) < examples {
 		text = text[:min(len(text), longestExample)]
-		f.Examples = append(f.Examples, Unread{number, strings.ToValidUTF8(text, "\ufffd"), why})
+		f.Examples = append(f.Examples, Unread{number, printable(text), why})
 	}
 	for i := range f.Reasons {
 		if f.Reasons[i].Why == why {
@@ -352,6 +365,20 @@ func (f *file) unread(number int64, text string, err error) {
 		}
 	}
 	f.Reasons = append(f.Reasons, Reason{why, 1})
+}
+
+// printable escapes what a terminal would act on.
+func printable(text string) string {
+	var out strings.Builder
+	for _, r := range text {
+		if strconv.IsPrint(r) {
+			out.WriteRune(r)
+			continue
+		}
+		quoted := strconv.QuoteRune(r)
+		out.WriteString(quoted[1 : len(quoted)-1])
+	}
+	return out.String()
 }
 
 func (f *file) close() {

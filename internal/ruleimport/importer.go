@@ -57,6 +57,7 @@ type Result struct {
 // formats are the readers of each format.
 var formats = map[string]func(*job){
 	"envoy": (*job).envoy,
+	"nginx": (*job).nginx,
 }
 
 // Formats are the names of the formats.

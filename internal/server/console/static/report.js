@@ -14,7 +14,7 @@ const clientShare = (count) => part(count.clients_refused, count.clients);
 // Shown is a text of the log, or of a file.
 const Shown = ({ children, most = 120 }) => {
 	const text = visible(children);
-	return html`<bdi class="mono" title=${text.length > most ? text.slice(0, 2000) : null}>${text.length > most ? text.slice(0, most) + '…' : text}</bdi>`;
+	return html`<bdi class="mono ${text.length > 45 ? 'long' : ''}" title=${text.length > most ? text.slice(0, 2000) : null}>${text.length > most ? text.slice(0, most) + '…' : text}</bdi>`;
 };
 
 // Sentences are the server's, which are English.
@@ -42,7 +42,7 @@ export function Report({ report }) {
 		${report.proposed?.length > 0 && html`<${Proposals} report=${report} />`}
 		<${Panel} bare title=${t('report.timeline')}><${Timeline} report=${report} /></${Panel}>
 		<${Rules} report=${report} rules=${ranked} chosen=${chosen} />
-		${details.map((rule) => html`<${Detail} key=${rule.name} report=${report} rule=${rule} moved=${rule.name === wanted} />`)}
+		<div class="details">${details.map((rule) => html`<${Detail} key=${rule.name} report=${report} rule=${rule} moved=${rule.name === wanted} />`)}</div>
 		<${Who} report=${report} />
 		${report.against && html`<${Against} against=${report.against} total=${report.total} />`}
 		<${Facts} report=${report} />`;
@@ -97,11 +97,12 @@ function Figures({ report }) {
 	const { total, good, clients = [], proposed } = report;
 	const first = proposed?.[0];
 	const count = (kind) => clients.filter((one) => looks(one) === kind).length;
-	const programs = count('program'), people = count('people'), unclear = count('unclear');
+	const kinds = ['program', 'people', 'unclear'].filter(count).sort((a, b) => count(b) - count(a));
+	const texts = kinds.map((kind) => t('report.whom.' + kind, { n: count(kind) }));
 	return html`<${Tiles} label=${t('report.figures')}>
 		<${Tile} label=${t('report.refused')} value=${percent(refusedShare(total))} note=${t('report.refused.note', { count: number(stopped(total)), total: number(total.requests) })} tone=${stopped(total) > 0.1 * total.requests ? 'bad' : ''} />
 		<${Tile} label=${t('report.clients')} value=${percent(clientShare(total))} note=${t('report.clients.note', { count: number(total.clients_refused), total: number(total.clients) })} />
-		${clients.length > 0 && html`<${Tile} label=${t('report.whom')} value=${t('report.whom.programs', { n: programs })} note=${t('report.whom.others', { people, unclear, all: clients.length })} />`}
+		${clients.length > 0 && html`<${Tile} label=${t('report.whom')} value=${texts[0]} note=${[...texts.slice(1), t('report.whom.note', { all: clients.length })].join(' · ')} />`}
 		${good && html`<${Tile} label=${t('report.good')} value=${percent(part(good.clients_refused, good.clients))} note=${t('report.good.note', { count: number(good.clients_refused), total: number(good.clients) })} tone=${good.clients_refused ? 'bad' : 'good'} />`}
 		${first && html`<${Tile} label=${t('report.proposed')} value=${html`<span class="mono">${first.limit}</span>`} note=${t('report.proposed.note', { rule: first.rule, old: first.old })} tone="good" />`}
 	</${Tiles}>`;
@@ -177,12 +178,14 @@ function Detail({ report, rule, moved }) {
 }
 
 function RuleReading({ rule }) {
-	const over = (rule.peaks ?? []).filter((bar) => bar.from > rule.units).reduce((sum, bar) => sum + bar.keys, 0);
+	const sum = (bars) => bars.reduce((keys, bar) => keys + bar.keys, 0);
+	const least = sum((rule.peaks ?? []).filter((bar) => bar.from >= rule.units)), most = sum((rule.peaks ?? []).filter((bar) => bar.to >= rule.units));
+	const over = least === most ? number(least) : `${number(least)}–${number(most)}`; // a bar may have the limit inside
 	const { good } = rule, count = stopped(rule);
-	return html`${rule.peaks?.length > 0 && rule.units > 0 && html`<p class="reading">${t('report.rule.over', { n: over, over: number(over), keys: number(rule.keys), units: number(rule.units), window: brief(rule.window) })}</p>`}
+	return html`${rule.peaks?.length > 0 && rule.units > 0 && html`<p class="reading">${t('report.rule.over', { over, keys: number(rule.keys), units: number(rule.units), window: brief(rule.window) })}</p>`}
 		${count > 0 && html`<p>${t('report.rule.refused', { count: number(count), total: number(rule.requests), share: percent(refusedShare(rule)), clients: number(rule.clients_refused), first: dateTime(rule.first), last: dateTime(rule.last) })}
 		${' ' + t('report.rule.failing', { share: percent(part(rule.failing, count)) })}</p>`}
-		${good && html`<p class=${good.clients_refused ? 'wrong' : ''}>${t('report.rule.good', { count: number(good.clients_refused), total: number(good.clients), requests: number(good.requests_refused) })}
+		${good?.clients > 0 && html`<p class=${good.clients_refused ? 'wrong' : ''}>${t('report.rule.good', { count: number(good.clients_refused), total: number(good.clients), requests: number(good.requests_refused) })}
 			${' '}${(good.examples ?? []).map((one, i) => html`${i > 0 && ', '}<${Shown}>${one}</${Shown}>`)}</p>`}`;
 }
 
@@ -195,10 +198,11 @@ function barAfter(n) {
 	return barEnds.find((end) => end * scale > n) * scale;
 }
 
-// filled are bars with those that no key is in. Their to is where the next one begins.
-function filled(bars, until) {
-	const list = [];
-	let at = bars[0].from;
+// filled are bars with those that no key is in, from a tenth of the first one or of a limit. Their to is where the next
+// one begins.
+function filled(bars, limits) {
+	const list = [], until = 1.5 * Math.max(...limits);
+	let at = Math.max(1, 10 ** (Math.floor(Math.log10(Math.min(bars[0].from, ...limits))) - 1));
 	for (const bar of [...bars, { from: Math.max(until, bars.at(-1).to + 1), to: -1 }]) {
 		for (; at < bar.from && list.length < 400; at = list.at(-1).to) list.push({ from: at, to: Math.min(barAfter(at), bar.to < 0 ? Infinity : bar.from), keys: 0 });
 		if (bar.to < 0) break;
@@ -214,7 +218,7 @@ function Peaks({ rule, proposal }) {
 	const lines = [];
 	if (rule.units) lines.push({ at: rule.units + 1, name: `${t('report.now')} ${rule.limit}`, tone: 'limit' });
 	if (proposed) lines.push({ at: proposed + 1, name: `${t('report.proposed')} ${proposal.limit}`, tone: 'wanted' });
-	const bars = filled(rule.peaks, Math.max(0, ...lines.map((one) => one.at)));
+	const bars = filled(rule.peaks, lines.map((one) => one.at));
 	const range = (bar) => bar.to - 1 > bar.from ? `${number(bar.from)} – ${number(bar.to - 1)}` : number(bar.from);
 	return html`<${Histogram} label=${t('report.peaks', { window: brief(rule.window) })} bars=${bars} lines=${lines} over=${(bar) => rule.units && bar.to - 1 > rule.units}
 		format=${compact} range=${range} column=${t('report.peaks.column', { window: brief(rule.window) })} />`;
@@ -245,11 +249,11 @@ function Who({ report }) {
 	const tone = { program: 'bad', people: 'good' };
 	return html`<${Panel} title=${t('report.who')} note=${clients.length ? t('report.who.note', { n: clients.length, all: number(report.total.clients_refused) }) : ''}>
 		<${Table} caption=${t('report.who')} rows=${clients} id=${(one) => one.client} empty=${html`<${Empty} title=${t('report.who.none')} />`} columns=${[
-			{ name: 'key', title: t('report.client'), cell: (one) => html`<${Shown}>${one.client}</${Shown}><div class="note">${(one.rules ?? []).join(', ')}</div>` },
+			{ name: 'key', title: t('report.client'), cell: (one) => html`<${Shown}>${one.client}</${Shown}><div class="note">${(one.rules ?? []).join(', ')}</div><div class="narrow note" lang="en">${visible(one.why ?? '')}</div>` },
 			{ title: t('report.wouldRefuse'), number: true, cell: (one) => html`${compact(one.refused)} <span class="note">${t('report.of', { total: compact(one.requests) })}</span>` },
 			{ title: t('report.refused'), number: true, wide: true, cell: (one) => html`<${Share} value=${part(one.refused, one.requests)} />` },
 			{ title: t('report.rate'), number: true, wide: true, cell: (one) => t('report.rate.value', { rate: number(one.per_second, one.per_second < 10 ? 1 : 0) }) },
-			{ title: t('report.looks'), cell: (one) => html`<${Badge} tone=${tone[one.looks] ?? ''}>${t('report.looks.' + looks(one))}</${Badge}> <span class="note" lang="en">${visible(one.why ?? '')}</span>` },
+			{ title: t('report.looks'), cell: (one) => html`<${Badge} tone=${tone[one.looks] ?? ''}>${t('report.looks.' + looks(one))}</${Badge}> <span class="note wide" lang="en">${visible(one.why ?? '')}</span>` },
 			{ title: t('report.agent'), wide: true, cell: (one) => html`${one.agent ? html`<${Shown} most=${80}>${one.agent}</${Shown}>` : '–'}${one.agents > 1 && html` <span class="note">${t('report.agent.more', { n: one.agents - 1 })}</span>`}` },
 			{ title: t('report.when'), wide: true, number: true, cell: (one) => html`${day(one.first)}<div class="note">– ${day(one.last)}</div>` }]} /></${Panel}>`;
 }

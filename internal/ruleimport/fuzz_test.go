@@ -1,0 +1,43 @@
+package ruleimport_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/weirproject/weir/internal/ruleimport"
+	"github.com/weirproject/weir/rules"
+)
+
+// FuzzImport: any text is an error with a line, or becomes a valid rule file.
+func FuzzImport(f *testing.F) {
+	for i, format := range ruleimport.Formats() {
+		for _, text := range seeds[format] {
+			f.Add(i, text)
+		}
+	}
+	for _, proof := range nginxProofs {
+		f.Add(1, proof.http)
+	}
+	f.Fuzz(func(t *testing.T, i int, text string) {
+		formats := ruleimport.Formats()
+		format := formats[((i%len(formats))+len(formats))%len(formats)]
+		result, err := ruleimport.Import(format, []ruleimport.Text{{Name: "source", Data: []byte(text)}}, nil)
+		if err != nil {
+			var list *rules.Error
+			if !errors.As(err, &list) || list.Problems[0].Line < 1 {
+				t.Fatalf("%s: %v has no line", format, err)
+			}
+			return
+		}
+		yaml, err := result.YAML()
+		if err != nil {
+			t.Fatalf("%s: %v\n%s\n%s", format, err, text, yaml)
+		}
+	})
+}
+
+// seeds are texts of each format.
+var seeds = map[string][]string{
+	"envoy": {"domain: a\ndescriptors:\n- key: b\n  value: c*\n  rate_limit: {unit: day, requests_per_unit: 1}\n  descriptors:\n  - key: d"},
+	"nginx": {zoned + "include x; limit_req zone=z;"},
+}
