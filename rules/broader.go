@@ -138,13 +138,17 @@ func (m *Match) Covers(other *Match) bool {
 			return false
 		}
 	}
-	for _, pair := range [][2]map[string][]string{{union(m.Header, nil, canonical), union(other.Header, nil, canonical)},
-		{m.Query, other.Query}, {m.Descriptor, other.Descriptor}} {
-		for name, values := range pair[0] {
-			if !allOf(values, pair[1][name], equal) {
+	named := func(wide, values map[string][]string) bool {
+		for name := range wide {
+			if !allOf(wide[name], values[name], equal) {
 				return false
 			}
 		}
+		return true
+	}
+	if !named(m.Query, other.Query) || !named(m.Descriptor, other.Descriptor) || len(m.Header) > 0 &&
+		!named(union(m.Header, nil, canonical), union(other.Header, nil, canonical)) {
+		return false
 	}
 	if len(m.DescriptorKeys) > 0 && !slices.Equal(m.DescriptorKeys, other.DescriptorKeys) {
 		return false

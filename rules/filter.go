@@ -222,8 +222,8 @@ func (b *builder) pattern(text string, foldCase bool) (pattern *regexp.Regexp, c
 	return pattern, ""
 }
 
-// Alternatives are the match itself or, with any, for each alternative the conditions of both, and of one that both have
-// the match's own. They are met by all requests that meet the match, and perhaps by others.
+// Alternatives are the match itself or, with any, for each alternative the conditions of both, and of one that both
+// have the match's own. They are met by all requests that meet the match, and perhaps by others.
 func (m *Match) Alternatives() []Match {
 	if len(m.Any) == 0 {
 		return []Match{*m}

@@ -106,8 +106,8 @@ func (r *fileReview) print(out io.Writer) {
 	table.Flush()
 	for i := range r.Rules {
 		if rule := &r.Rules[i]; rule.Ban.Memory > 0 {
-			fmt.Fprintf(out, "  %s: a key that is refused takes %d bytes more in memory for its ban, about %d in Redis\n",
-				rule.Name, rule.Ban.Memory, rule.Ban.Redis)
+			fmt.Fprintf(out, "  %s: a key that is refused takes %d bytes more in memory for its ban, about %d in "+
+				"Redis\n", rule.Name, rule.Ban.Memory, rule.Ban.Redis)
 		}
 	}
 	if len(r.Unexamined) > 0 {
