@@ -202,13 +202,15 @@ func none(v reflect.Value) bool {
 	return v.IsZero()
 }
 
-// FieldName is the name of a field in a file: on_store_error for OnStoreError.
+// FieldName is the name of a field in a file: on_store_error for OnStoreError, asn for ASN.
 func FieldName(field string) string {
 	var b strings.Builder
-	for i, c := range field {
-		if unicode.IsUpper(c) && i > 0 {
+	capital := true
+	for _, c := range field {
+		if unicode.IsUpper(c) && !capital {
 			b.WriteByte('_')
 		}
+		capital = unicode.IsUpper(c)
 		b.WriteRune(unicode.ToLower(c))
 	}
 	return b.String()
