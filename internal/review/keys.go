@@ -16,8 +16,8 @@ import (
 // Keys are the keys that a rule may count.
 type Keys struct {
 	// Class says who determines how many there are: one (the rule has one key), bounded (the rules or routes name
-	// them), addresses (a key for each client address or autonomous system), users, front_end (descriptors, routes, services), or client
-	// (each client chooses, and may have any number).
+	// them), addresses (a key for each client address or autonomous system), users, front_end (descriptors, routes,
+	// services), or client (each client chooses, and may have any number).
 	Class string `json:"class"`
 	Count int64  `json:"count,omitempty"` // of one and bounded
 	Words string `json:"words"`
