@@ -88,6 +88,21 @@ func TestNginxFormats(t *testing.T) {
 	}
 }
 
+// TestRareValuesAreRead: the first hundred lines have no user, and null for the agent.
+func TestRareValuesAreRead(t *testing.T) {
+	text := strings.Repeat(`{"ts":971186136,"remote_addr":"192.0.2.1","uri":"/","user_agent":null}`+"\n", 200) +
+		`{"ts":971186136,"remote_addr":"192.0.2.1","uri":"/last","user":{"name":"ann"},"user_agent":"x"}` + "\n"
+	l, err := Open([]string{"-"}, strings.NewReader(text), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := all(t, l)
+	want := "2000-10-10T13:55:36Z client=192.0.2.1 user=ann target=/last User-Agent=x"
+	if got := show(list[len(list)-1]); got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
 func TestMappedJSON(t *testing.T) {
 	text := `{"a":{"ip":["10.0.0.1","192.0.2.1:443"]},"x.y":"/p","q":"b=c","at":971186136500,"n":{"took":"1.5ms"},"s":200,"len":7,` +
 		`"h":{"referer":"r","user-agent":"ua"},"id":"k1"}` + "\n"

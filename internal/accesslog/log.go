@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -79,7 +78,7 @@ type Reason struct {
 // An Unread line is one that could not be read.
 type Unread struct {
 	Line int64  // from 1
-	Text string // the beginning; what a terminal would act on is escaped
+	Text string // the beginning; a terminal may act on it if it is not quoted
 	Why  string
 }
 
@@ -356,7 +355,7 @@ func (f *file) unread(number int64, text string, err error) {
 	why := err.Error()
 	if len(f.Examples) < examples {
 		text = text[:min(len(text), longestExample)]
-		f.Examples = append(f.Examples, Unread{number, printable(text), why})
+		f.Examples = append(f.Examples, Unread{number, strings.ToValidUTF8(text, "\ufffd"), why})
 	}
 	for i := range f.Reasons {
 		if f.Reasons[i].Why == why {
@@ -365,20 +364,6 @@ func (f *file) unread(number int64, text string, err error) {
 		}
 	}
 	f.Reasons = append(f.Reasons, Reason{why, 1})
-}
-
-// printable escapes what a terminal would act on.
-func printable(text string) string {
-	var out strings.Builder
-	for _, r := range text {
-		if strconv.IsPrint(r) {
-			out.WriteRune(r)
-			continue
-		}
-		quoted := strconv.QuoteRune(r)
-		out.WriteString(quoted[1 : len(quoted)-1])
-	}
-	return out.String()
 }
 
 func (f *file) close() {

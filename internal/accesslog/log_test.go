@@ -151,10 +151,16 @@ func zstandard(t testing.TB, text string) string {
 	return string(z.EncodeAll([]byte(text), nil))
 }
 
-func TestGzipOfSeveralMembers(t *testing.T) {
-	l := open(t, Options{}, write(t, "a", gzipped(line(0, "/a"), line(1, "/b"), line(2, "/c"))))
-	if got := targets(all(t, l)); got != "/a /b /c" {
-		t.Errorf("read %s", got)
+// TestFilesOfSeveralParts: logrotate and pzstd append to compressed files, and pzstd begins with a frame to skip.
+func TestFilesOfSeveralParts(t *testing.T) {
+	skip := "\x50\x2a\x4d\x18\x04\x00\x00\x00abcd"
+	for kind, text := range map[string]string{
+		"gzip": gzipped(line(0, "/a"), line(1, "/b"), line(2, "/c")),
+		"zstd": skip + zstandard(t, line(0, "/a")+line(1, "/b")) + skip + zstandard(t, line(2, "/c")),
+	} {
+		if got := targets(all(t, open(t, Options{}, write(t, "a", text)))); got != "/a /b /c" {
+			t.Errorf("%s: read %s", kind, got)
+		}
 	}
 }
 
@@ -261,7 +267,7 @@ func TestUnreadLinesAreCountedWithTheReason(t *testing.T) {
 	if file.Lines != 10 || file.Unread != 4 || len(file.Examples) != 4 {
 		t.Errorf("files: %+v", file)
 	}
-	if got := file.Examples[0]; got.Text != `hello\x1b[2J`+"\ufffd" || got.Line != 6 {
+	if got := file.Examples[0]; got.Text != "hello\x1b[2J\ufffd" || got.Line != 6 {
 		t.Errorf("the first one that was not read is %+v", got)
 	}
 	want := map[string]int64{errNotHTTP.Error(): 2, errStatus.Error(): 1}

@@ -2,6 +2,7 @@ package ruleimport_test
 
 import (
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/weirproject/weir/internal/ruleimport"
@@ -16,7 +17,7 @@ func FuzzImport(f *testing.F) {
 		}
 	}
 	for _, proof := range nginxProofs {
-		f.Add(1, proof.http)
+		f.Add(slices.Index(ruleimport.Formats(), "nginx"), proof.http)
 	}
 	f.Fuzz(func(t *testing.T, i int, text string) {
 		formats := ruleimport.Formats()
@@ -39,5 +40,8 @@ func FuzzImport(f *testing.F) {
 // seeds are texts of each format.
 var seeds = map[string][]string{
 	"envoy": {"domain: a\ndescriptors:\n- key: b\n  value: c*\n  rate_limit: {unit: day, requests_per_unit: 1}\n  descriptors:\n  - key: d"},
-	"nginx": {zoned + "include x; limit_req zone=z;"},
+	"kong": {"services: [{name: a, url: http://a:1/b, routes: [{name: r, paths: [/a], plugins: [{name: rate-limiting, config: {day: 1}}]}]}]",
+		"plugins: [{name: rate-limiting, config: {second: 1, year: 2, limit_by: header, header_name: X}}]"},
+	"spring": {"spring: {cloud: {gateway: {routes: [{id: a, uri: http://b, predicates: [Path=/a/**], filters: [RequestRateLimiter=1]}]}}}"},
+	"nginx":  {zoned + "include x; limit_req zone=z;"},
 }

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode"
 
 	"github.com/weirproject/weir/rules"
 )
@@ -204,17 +203,10 @@ func none(v reflect.Value) bool {
 
 // FieldName is the name of a field in a file: on_store_error for OnStoreError, asn for ASN.
 func FieldName(field string) string {
-	var b strings.Builder
-	capital := true
-	for _, c := range field {
-		if unicode.IsUpper(c) && !capital {
-			b.WriteByte('_')
-		}
-		capital = unicode.IsUpper(c)
-		b.WriteRune(unicode.ToLower(c))
-	}
-	return b.String()
+	return strings.ToLower(wordEnd.ReplaceAllString(field, "${1}_${2}"))
 }
+
+var wordEnd = regexp.MustCompile("([a-z])([A-Z])")
 
 var numbered = regexp.MustCompile(`(rules|services|routes)\[(\d+)\]`)
 

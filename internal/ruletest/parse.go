@@ -57,11 +57,11 @@ var lineEnd = regexp.MustCompile(`\r\n|[\r\n\x{85}\x{2028}\x{2029}]`)
 // Parse reads a file of tests. The error is a *rules.Error with every mistake, at its line.
 func Parse(name string, text []byte) (*File, error) {
 	p := &parser{file: &File{Name: name, Start: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}}
-	p.file.lines = lineEnd.Split(string(text), -1)
-	if len(text) > rules.MaxFile {
+	if len(text) > rules.MaxFile { // before anything looks at each of its bytes
 		p.wrong(&yaml.Node{Line: 1, Column: 1}, "the file has over %d bytes, which is the most", rules.MaxFile)
 		return nil, p.err()
 	}
+	p.file.lines = lineEnd.Split(string(text), -1)
 	if root := p.document(text); root != nil {
 		p.refuse(root)
 		p.root(root)

@@ -18,7 +18,7 @@ const odd = `rules:
   labels: {team: "1", "true": "no"}
   enabled: false
   match: {method: [GET, POST], host: "*.example.com", path: "/a/{b}/**", client: [10.0.0.0/8], service: "0123", user: "*", route: "GET /a: b #c",
-    header: {X-A: ["1", "true"], X-B: "null"}, query: {q: "~"}, descriptor: {d: ["-"]}, descriptor_keys: [d, "yes"]}
+    header: {X-A: ["1", "true"], X-B: "null"}, query: {q: "~"}, descriptor: {d: ["-"]}, descriptor_keys: [d, "yes"], country: "NO", asn: "7"}
   group: g
   allow: {client.ip: [10.1.0.0/16, 10.2.0.0/16], header.X-A: "0"}
   deny: {user: "no"}
