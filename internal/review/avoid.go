@@ -71,7 +71,8 @@ func (v *reviewer) key(rule *rules.Rule, s *rules.Spec, x *Example) {
 			strings.Join(chosen, " or "))
 	case skips:
 		v.note(rule, "a request without %s is not counted, because of on_missing: skip, and no other rule counts all "+
-			"such requests: add a rule with key: [client.ip], or write on_missing: anonymous", strings.Join(optional, ", "))
+			"such requests: add a rule with key: [client.ip], or write on_missing: anonymous",
+			strings.Join(optional, ", "))
 	default:
 		v.note(rule, "a client with IPv6 has at least a /64, which is 2^%d keys, and no rule with another key counts "+
 			"all of these requests: leave v6/%d out", wide-64, wide)
