@@ -32,6 +32,12 @@ var (
 		"application/yaml": web.Schema{"type": "string"},
 		"application/json": web.Schema{"type": "object"},
 	}
+	logForm = map[string]any{"multipart/form-data": web.Schema{"type": "object", "required": []string{"log"},
+		"properties": web.Schema{
+			"rules": web.Schema{"type": "string", "description": "A rule file; the default is the rules in force."},
+			"log": web.Schema{"type": "string", "format": "binary",
+				"description": "An access log, which may be compressed with gzip or zstd. It is the last part."},
+		}}}
 	jsonBody = map[string]any{"application/json": NewException{}}
 )
 
@@ -114,6 +120,10 @@ func ledgerOperations() []operation {
 			summary: "Show the rules, limits, bans and exceptions of a key, an address or a request"},
 		{method: get, path: "services", id: "listServices", run: (*handler).listServices, answer: Services{},
 			summary: "Show the services and routes of this server's gateway, with the health of addresses"},
+		{method: post, path: "backtest", id: "backtest", run: (*handler).backtest, answer: web.Schema{"type": "object"},
+			query: "log_format sweep propose good", writes: true, errors: []int{http.StatusTooManyRequests},
+			body:    logForm,
+			summary: "Replay a log through the rules in force, or others; the answer is as of weir backtest --format json"},
 		reloading,
 		{method: get, path: "openapi.json", id: "openapi", run: (*handler).openAPI,
 			answer: web.Schema{"type": "object"}, summary: "This document"},
@@ -160,9 +170,13 @@ var parameters = map[string]web.Parameter{
 	"request": {Doc: "The ID of the request."},
 	"most": {Doc: "The maximum number of entries of the answer.",
 		Schema: web.Schema{"type": "integer", "minimum": 1, "maximum": 1000}},
-	"rule":  {Doc: "The name of the rule; of diff: the body is this rule alone."},
-	"key":   {Doc: "The key as lists of bans print it, or the value of a key with one component."},
-	"value": {Doc: "A value for each component of the rule's key.", Schema: web.Schema{"type": "array", "items": text}},
+	"log_format": {Doc: "The format of the log; the default is to detect it."},
+	"sweep":      {Doc: "Limits to try, such as login=5/1m..200/1m:12."},
+	"propose":    {Doc: "Propose limits for this rule, or for all."},
+	"good":       {Doc: "A condition that requests of legitimate clients meet, such as path=/login status<400."},
+	"rule":       {Doc: "The name of the rule; of diff: the body is this rule alone."},
+	"key":        {Doc: "The key as lists of bans print it, or the value of a key with one component."},
+	"value":      {Doc: "A value for each component of the rule's key.", Schema: web.Schema{"type": "array", "items": text}},
 }
 
 var (
