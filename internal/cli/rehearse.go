@@ -94,8 +94,8 @@ func (s *considerate) Files() []accesslog.File {
 
 func (s *considerate) Next(r *accesslog.Record) error {
 	if s.lines++; s.lines > rehearsedLines {
-		return fmt.Errorf("log has over %d lines, which is the maximum on a server; send a part of it, or run weir backtest",
-			rehearsedLines)
+		return fmt.Errorf("log has over %d lines, which is the maximum on a server; send a part of it, "+
+			"or run weir backtest", rehearsedLines)
 	}
 	if s.lines%8192 == 0 && heap() > s.before+s.room {
 		if runtime.GC(); heap() > s.before+s.room*3/4 { // or the collector would run again and again

@@ -43,8 +43,8 @@ func (h *handler) backtest(_ context.Context, c *call) (any, error) {
 	}
 	return stream(func(w http.ResponseWriter, r *http.Request) error {
 		if !h.rehearsing.TryLock() {
-			return web.Refuse(http.StatusTooManyRequests, "a backtest is running on this server, which runs one at a time; "+
-				"try again when it has ended")
+			return web.Refuse(http.StatusTooManyRequests,
+				"a backtest is running on this server, which runs one at a time; try again when it has ended")
 		}
 		defer h.rehearsing.Unlock()
 		// The server's timeouts are for small bodies. A writer without deadlines is one of a test.
@@ -100,12 +100,13 @@ func (h *handler) rehearsal(c *call, r *http.Request) (*Rehearsal, error) {
 		case part.FormName() == "log":
 			in.Name = fmt.Sprintf("%.100s", cmp.Or(part.FileName(), "log"))
 			if in.Log, err = keep(part); err == nil {
-				_, err = io.Copy(io.Discard, io.LimitReader(r.Body, 1<<16)) // so that the end of the connection is noticed
+				// Only at the end of the body the server notices when the client leaves.
+				_, err = io.Copy(io.Discard, io.LimitReader(r.Body, 1<<16))
 			}
 			return in, err
 		default:
-			err = web.Refuse(http.StatusBadRequest, "the form has a part %.80q; allowed: rules, and log as the last one",
-				part.FormName())
+			err = web.Refuse(http.StatusBadRequest,
+				"the form has a part %.80q; allowed: rules, and log as the last one", part.FormName())
 		}
 		if err != nil {
 			return nil, err
@@ -145,7 +146,8 @@ func (h *handler) candidate(in *Rehearsal, part *multipart.Part) error {
 func keep(part io.Reader) (_ *os.File, err error) {
 	file, err := os.CreateTemp("", "weir-backtest-")
 	if err != nil {
-		return nil, web.Refuse(http.StatusForbidden, "the server cannot keep the log in a temporary file (TMPDIR): %v", err)
+		return nil, web.Refuse(http.StatusForbidden,
+			"the server cannot keep the log in a temporary file (TMPDIR): %v", err)
 	}
 	defer func() {
 		if err != nil {
@@ -160,8 +162,8 @@ func keep(part io.Reader) (_ *os.File, err error) {
 	case err != nil:
 		return nil, unread(err)
 	case n > maxLog:
-		return nil, web.Refuse(http.StatusRequestEntityTooLarge, "log has over %d bytes; compress it, or send a part of it",
-			maxLog)
+		return nil, web.Refuse(http.StatusRequestEntityTooLarge,
+			"log has over %d bytes; compress it, or send a part of it", maxLog)
 	}
 	return file, nil
 }

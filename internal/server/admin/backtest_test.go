@@ -64,7 +64,10 @@ func postForm(t *testing.T, ctx context.Context, c *client, query, kind string, 
 	return answer.StatusCode, string(all), err
 }
 
-func TestBacktestGetsRulesAndLog(t *testing.T) {
+func TestBacktestGetsRulesAndLog(t *testing.T) { replayedLog(t) }
+
+func replayedLog(t *testing.T) *client {
+	t.Helper()
 	c := startBacktests(t, func(_ context.Context, r *admin.Rehearsal) (any, error) {
 		if _, err := r.Log.Seek(0, io.SeekStart); err != nil {
 			return nil, err
@@ -84,9 +87,13 @@ func TestBacktestGetsRulesAndLog(t *testing.T) {
 	if err != nil || status != 200 || !strings.Contains(text, `"against": true`) {
 		t.Errorf("rules to compare: %d %v %s", status, err, text)
 	}
+	return c
 }
 
-func TestBacktestRefusesForms(t *testing.T) {
+func TestBacktestRefusesForms(t *testing.T) { refusedForms(t) }
+
+func refusedForms(t *testing.T) *client {
+	t.Helper()
 	c := startBacktests(t, func(context.Context, *admin.Rehearsal) (any, error) {
 		return nil, errors.New("the format is unknown")
 	})
@@ -114,6 +121,7 @@ func TestBacktestRefusesForms(t *testing.T) {
 	if status, text, _ := postForm(t, t.Context(), c, "?speed=1", kind, body); status != 400 {
 		t.Errorf("unknown parameter: %d %s", status, text)
 	}
+	return c
 }
 
 // zeros are a log that is too large, which nobody has to keep in memory.
@@ -135,7 +143,10 @@ func TestBacktestHasAMaximumOfBytes(t *testing.T) {
 	}
 }
 
-func TestOneBacktestAtATimeEndsWithItsClient(t *testing.T) {
+func TestOneBacktestAtATimeEndsWithItsClient(t *testing.T) { simultaneous(t) }
+
+func simultaneous(t *testing.T) *client {
+	t.Helper()
 	begun, ended := make(chan struct{}), make(chan struct{})
 	c := startBacktests(t, func(ctx context.Context, r *admin.Rehearsal) (any, error) {
 		close(begun)
@@ -161,4 +172,5 @@ func TestOneBacktestAtATimeEndsWithItsClient(t *testing.T) {
 		t.Error("the client has an answer")
 	}
 	<-ended // the work ends with the client, or the test does not
+	return c
 }
