@@ -22,6 +22,7 @@ import (
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/httplimit"
 	"github.com/weirproject/weir/internal/redistest"
+	"github.com/weirproject/weir/internal/webtest"
 	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/redisstore"
 )
@@ -109,19 +110,8 @@ func (s *site) get(path string, fields ...string) *reply {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	for i := 0; i < len(fields); i += 2 {
-		request.Header.Add(fields[i], fields[i+1])
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	return &reply{response, string(text)}
+	response, text := webtest.Send(s.t, http.DefaultClient, request, fields...)
+	return &reply{response, text}
 }
 
 // Draft 11, sections 3 to 5.1; RFC 9110, section 10.2.3; RFC 6585, section 4.

@@ -323,3 +323,7 @@ func (t *counted) any(from int) bool {
 	}
 	return false
 }
+
+func counter(d *prometheus.Desc, n uint64, labels ...string) prometheus.Metric {
+	return prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), labels...)
+}

@@ -1,6 +1,5 @@
-// Package observe exports the server's metrics to Prometheus and answers its liveness and readiness
-// checks. The gate calls it with each verdict; counting one is a few atomic additions without
-// allocation.
+// Package observe exports the metrics of decisions to Prometheus and answers liveness and readiness checks. The gate
+// calls it with each verdict; counting one is a few atomic additions without allocation.
 //
 // # Labels
 //

@@ -35,13 +35,10 @@ type Metrics struct {
 	storeTook       [len(storeOperations)]tally.Latency
 	stored          [len(storeOperations)]atomic.Bool // the operation can be called
 	storeErrors     *prometheus.CounterVec
-	unsettled       *prometheus.CounterVec
-	untrusted       *prometheus.CounterVec
 	ruleCount       prometheus.Gauge
 	loadedAt, fresh prometheus.Gauge
 
-	health  health
-	servers servers
+	health health
 }
 
 const reasons = int(gate.OtherRefused) + 1
@@ -65,25 +62,22 @@ func New(version string) *Metrics {
 		"Requests decided by on_store_error, because their rules exceed the maximum of claims per decision.")
 	m.storeErrors = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_store_errors_total",
 		Help: "Failed store calls, by operation, without invalid input and canceled requests."}, []string{"operation"})
-	m.unsettled = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_unsettled_total",
-		Help: "Granted requests whose follow-up failed: settle, the cost stays as charged; release, the lease lasts " +
-			"to its time-to-live; renew, the lease was not extended."}, []string{"server", "operation"})
-	m.untrusted = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_untrusted_total",
-		Help: "Requests counted against their peer, because the peer is not in trusted_proxies and sent a client or " +
-			"user header, or is on a Unix socket."}, []string{"server", "said"})
 	m.ruleCount = gauge("weir_rules", "Number of rules in force.")
 	m.loadedAt = gauge("weir_config_loaded_timestamp_seconds", "Unix time at which the rules in force were loaded.")
 	m.fresh = gauge("weir_config_last_load_successful", "Whether the last load of rules succeeded: 1 yes, 0 no.")
 	storeUp := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "weir_store_up",
 		Help: "Whether the last store call succeeded: 1 yes or no call yet, 0 no."},
-		func() float64 { return number(!m.health.silent.Load()) })
+		func() float64 {
+			if m.health.silent.Load() {
+				return 0
+			}
+			return 1
+		})
 	build := prometheus.NewGauge(prometheus.GaugeOpts{Name: "weir_build_info",
 		Help:        "Version of weir and of Go as labels; the value is 1.",
 		ConstLabels: prometheus.Labels{"version": version, "goversion": runtime.Version()}})
 	build.Set(1)
-	m.registry.MustRegister(m, &m.servers, m.looks, m.crowded, m.storeErrors,
-		m.unsettled, m.untrusted,
-		storeUp, m.ruleCount, m.loadedAt, m.fresh, build)
+	m.registry.MustRegister(m, m.looks, m.crowded, m.storeErrors, storeUp, m.ruleCount, m.loadedAt, m.fresh, build)
 	m.process.MustRegister(collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m

@@ -50,7 +50,7 @@ func (f *filter) meets(r *Request, s *Set) bool {
 
 // some reports whether a rule of the set matches.
 func (s *Set) some(r *Request) bool {
-	w := matcher{request: r, form: s.form, asked: s}
+	w := matcher{request: r, form: s.form, picks: true, asked: s}
 	w.hosts(s)
 	return w.met
 }

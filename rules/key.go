@@ -22,8 +22,9 @@ type source uint8
 
 const (
 	sourceIP source = iota
-	sourceCountry
 	sourceASN
+	sourceDescriptorKeys // of conditions only
+	sourceCountry
 	sourceMethod
 	sourceRoute
 	sourceEndpoint
@@ -34,9 +35,10 @@ const (
 	sourceQuery
 	sourceCookie
 	sourceDescriptor
-	sourceDescriptorKeys // of conditions only
 	sourcePath
 	sourceConstant
+
+	lastTyped = sourceDescriptorKeys // up to here conditions are not on texts
 )
 
 // alone are the sources without a name.

@@ -32,7 +32,7 @@ func (s *Set) Route(r *Request) *Route {
 	if s.routing.tree == nil {
 		return nil
 	}
-	w := matcher{request: r, form: s.form, single: true}
+	w := matcher{request: r, form: s.form, picks: true}
 	w.hosts(s.routing.tree)
 	if w.best == nil {
 		return nil

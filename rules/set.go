@@ -164,11 +164,10 @@ type matcher struct {
 	found   []*Rule
 	visited int
 
-	single bool  // keep only the best match: a slice would be allocated
-	best   *Rule // if single
-
-	asked *Set // only whether a rule of it matches
-	met   bool // one does
+	picks bool  // rules are not collected, since a slice would be allocated
+	best  *Rule // if picks: the best match
+	asked *Set  // if picks and not nil: only whether a rule of it matches
+	met   bool  // one does
 }
 
 // Match appends the rules of a request, in the order of the file; of each group only the best match. It
@@ -278,18 +277,15 @@ func (s *step) literal(segment string) *step {
 
 func (w *matcher) branch(b *branch) {
 	w.visited++
-	w.take(b.rules)
+	if w.picks {
+		w.pick(b.rules)
+	} else {
+		w.found = append(w.found, b.rules...)
+	}
 	for _, q := range b.switches {
 		w.visited++
-		switch q.kind {
-		case sourceIP:
-			w.client(q)
-			continue
-		case sourceDescriptorKeys:
-			w.descriptorKeys(q)
-			continue
-		case sourceASN:
-			w.asn(q)
+		if q.kind <= lastTyped {
+			w.typed(q)
 			continue
 		}
 		value := w.request.attribute(q.kind, q.name)
@@ -308,13 +304,21 @@ func (w *matcher) branch(b *branch) {
 	}
 }
 
-func (w *matcher) take(rules []*Rule) {
+// typed visits the branches of an attribute that is no text of the request.
+func (w *matcher) typed(q *switchNode) {
+	switch q.kind {
+	case sourceIP:
+		w.client(q)
+	case sourceASN:
+		w.asn(q)
+	case sourceDescriptorKeys:
+		w.descriptorKeys(q)
+	}
+}
+
+func (w *matcher) pick(rules []*Rule) {
 	if w.asked != nil {
 		w.meet(rules)
-		return
-	}
-	if !w.single {
-		w.found = append(w.found, rules...)
 		return
 	}
 	for _, rule := range rules {

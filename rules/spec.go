@@ -31,8 +31,8 @@ type File struct {
 	// Exceptions take precedence over the rules. They come from a ledger, not from files.
 	Exceptions []Exception
 
-	// Disabled are names of rules that are not in force, from any source: source.Merge removes them. They come
-	// from a ledger, not from files.
+	// Disabled are names of rules that are not in force, from any earlier source: ruleset.Merge removes them. They
+	// come from a ledger or from hashes, not from files.
 	Disabled []string
 
 	// Sets are the members of the sets that lists name. They come from a Redis, not from files. A set that is

@@ -33,8 +33,8 @@ import (
 	"github.com/weirproject/weir/internal/server/grpcserver"
 	"github.com/weirproject/weir/internal/server/rls"
 	"github.com/weirproject/weir/internal/server/web"
+	"github.com/weirproject/weir/internal/servermetrics"
 	"github.com/weirproject/weir/memstore"
-	"github.com/weirproject/weir/observe"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -112,15 +112,15 @@ func serverOf(role, redis string) (interface{ Serve(net.Listener) error }, error
 			return nil, err
 		}
 	}
-	metrics := observe.New("bench")
-	g, err := gate.New(store, set, gate.WithLocal(memstore.New()), gate.WithObserver(metrics.Verdict))
+	counts := servermetrics.New("bench")
+	g, err := gate.New(store, set, gate.WithLocal(memstore.New()), gate.WithObserver(counts.Verdict))
 	if err != nil {
 		return nil, err
 	}
 	return grpcserver.New(grpcserver.Config{
 		Access: new(web.Access),
 		Ready:  func() bool { return true },
-		Counts: metrics.GRPC(),
+		Counts: counts.GRPC(),
 		Log:    slog.New(slog.NewTextHandler(io.Discard, nil)),
 		Warn:   func(string, ...any) {},
 	}, rls.New(g, rls.Options{})), nil

@@ -35,6 +35,8 @@ func TestApacheFormats(t *testing.T) {
 				"User-Agent=say \"hi\"\n X-Forwarded-For=a, b"},
 		{`%{usec}t %{sec}t %v %h %{ms}T 100%% %!200,304{Referer}i %r`, `971186136123456 971186136 example.com 192.0.2.1 7 100% - GET / HTTP/1.1`,
 			`2000-10-10T13:55:36.123456Z took=7ms client=192.0.2.1 method=GET host=example.com target=/`},
+		{`%t %h %m %U %q`, `[10/Oct/2000:13:55:36 +0000] 192.0.2.1 GET /a ?b=c`,
+			`2000-10-10T13:55:36Z client=192.0.2.1 method=GET target=/a?b=c`},
 		{`%t %{%d/%b}t %h %^FU "%r"`, `[10/Oct/2000:13:55:36 +0000] 10/Oct 192.0.2.1 77 "GET / HTTP/1.1"`,
 			`2000-10-10T13:55:36Z client=192.0.2.1 method=GET target=/`},
 	} {
@@ -86,6 +88,21 @@ func TestNginxFormats(t *testing.T) {
 	}
 }
 
+// TestRareValuesAreRead: the first hundred lines have no user, and null for the agent.
+func TestRareValuesAreRead(t *testing.T) {
+	text := strings.Repeat(`{"ts":971186136,"remote_addr":"192.0.2.1","uri":"/","user_agent":null}`+"\n", 200) +
+		`{"ts":971186136,"remote_addr":"192.0.2.1","uri":"/last","user":{"name":"ann"},"user_agent":"x"}` + "\n"
+	l, err := Open([]string{"-"}, strings.NewReader(text), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := all(t, l)
+	want := "2000-10-10T13:55:36Z client=192.0.2.1 user=ann target=/last User-Agent=x"
+	if got := show(list[len(list)-1]); got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
 func TestMappedJSON(t *testing.T) {
 	text := `{"a":{"ip":["10.0.0.1","192.0.2.1:443"]},"x.y":"/p","q":"b=c","at":971186136500,"n":{"took":"1.5ms"},"s":200,"len":7,` +
 		`"h":{"referer":"r","user-agent":"ua"},"id":"k1"}` + "\n"
@@ -133,11 +150,18 @@ func TestBrokenJSONIsNotRead(t *testing.T) {
 	if err := f.request(good, &d, &r); err != nil {
 		t.Fatal(err)
 	}
+	odd, err := mappedJSON(map[string]string{"time": ".time", "path": ".path", "method": ".m"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := odd.request(`{"time":971186136,"path":"/a","m":"\u0016\u0003"}`, &d, &r); err != errNotHTTP {
+		t.Errorf("a method that is none: %v", err)
+	}
 	deep := strings.Repeat("[", 100000)
 	for _, bad := range []string{"", "x", "[]", `"a"`, good[:len(good)-1], good + "x", good + good, strings.Replace(good, ":", "", 1),
 		strings.Replace(good, ",", "", 1), strings.Replace(good, "1,", "1,,", 1), strings.Replace(good, "null", "nul", 1),
 		strings.Replace(good, `"/a"`, `"/a`, 1), strings.Replace(good, "}]", "]}", 1), `{"a":` + deep + strings.Repeat("]", 100000) + "}",
-		`{"a":` + deep, "{1:2}", `{"a"}`, `{,}`} {
+		`{"a":` + deep, good[:len(good)-1] + `,"a":` + deep + strings.Repeat("]", 100000) + "}", "{1:2}", `{"a"}`, `{,}`} {
 		if err := f.request(bad, &d, &r); err == nil {
 			t.Errorf("%.80q was read as %s", bad, show(r))
 		}
@@ -200,6 +224,53 @@ func TestTimes(t *testing.T) {
 	}
 }
 
+func TestTheZoneIsReadOfEachTime(t *testing.T) {
+	var c clock
+	east, _ := c.read("10/Oct/2000:13:55:36 +0100")
+	west, _ := c.read("10/Oct/2000:13:55:36 -0100")
+	if west-east != 2*time.Hour.Microseconds() {
+		t.Errorf("%d and %d", east, west)
+	}
+}
+
+func TestNumbers(t *testing.T) {
+	for text, want := range map[string]string{"200": "200 true", "0": "-1 true", "000": "-1 true", "-1": "-1 true", "999": "999 true",
+		"99": "99 false", "1000": "1000 false", "2x0": "0 false", "2.5": "0 false", "": "-1 true"} {
+		if status, ok := statusCode(text); fmt.Sprint(status, ok) != want && ok {
+			t.Errorf("the status %q is read as %d %v, want %s", text, status, ok, want)
+		} else if strings.HasSuffix(want, "true") != ok {
+			t.Errorf("the status %q: %v, want %s", text, ok, want)
+		}
+	}
+	for text, want := range map[string]string{"1": "1s", "0.0015": "1.5ms", "-1": "-1µs", "12ms": "12ms", "1.": "1s", "0.1234567": "123.456ms",
+		"9300000000": "", "99999999999999999999": "", "": "", ".5": "", "1x": "", "1.x": "", "s": "", "1,5": ""} {
+		micros, ok := duration(text, time.Second)
+		if got := (time.Duration(micros) * time.Microsecond).String(); ok != (want != "") || ok && got != want {
+			t.Errorf("the duration %q is read as %s %v, want %s", text, got, ok, want)
+		}
+	}
+}
+
+func TestEscapes(t *testing.T) {
+	for text, want := range map[string]string{`a`: "a", `\x41\`: `A\`, `\x4`: `\x4`, `\xzz\q`: `\xzz\q`, `\u00e4\u00E4`: "ää", `\ud83d\ude00`: "😀",
+		`\ud83dx`: "\ufffdx", `\ud83d\u0041`: "\ufffdA", `\ud83d\n`: "\ufffd\n", `\u12`: `\u12`, `\\\"\/\b\f\n\r\t\v`: "\\\"/\b\f\n\r\t\v"} {
+		var all texts
+		if got := backslash.plain(&all, text); got != want {
+			t.Errorf("%s is read as %q, want %q", text, got, want)
+		}
+	}
+	var all texts
+	var kept []string
+	for i := range 10000 {
+		kept = append(kept, percent.plain(&all, fmt.Sprintf("%%41%d%%", i)))
+	}
+	for i, text := range kept {
+		if text != fmt.Sprintf("A%d%%", i) {
+			t.Fatalf("text %d became %q", i, text)
+		}
+	}
+}
+
 // TestWhatIsWrittenIsRead: a record becomes a line in nginx' and Apache's escapes and in JSON, and is the same again.
 func TestWhatIsWrittenIsRead(t *testing.T) {
 	template, err := nginxFormat(`'$msec $request_time $remote_addr "$remote_user" "$request" $status $body_bytes_sent "$http_user_agent"'`)
@@ -213,7 +284,8 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		value := rapid.String().Filter(func(s string) bool { return s != "-" })
+		characters := rapid.RuneFrom([]rune("ab \"\\\n-é😀"))
+		value := rapid.OneOf(rapid.String(), rapid.StringOf(characters)).Filter(func(s string) bool { return s != "-" })
 		address := netip.AddrFrom4([4]byte(rapid.SliceOfN(rapid.Byte(), 4, 4).Draw(t, "address")))
 		want := Record{Time: rapid.Int64Range(1e15, 2e15).Draw(t, "time") / 1000 * 1000, Took: rapid.Int64Range(0, 1e9).Draw(t, "took"),
 			Client: address, User: value.Draw(t, "user"), Method: rapid.SampledFrom([]string{"GET", "POST", "M-SEARCH"}).Draw(t, "method"),

@@ -89,7 +89,7 @@ var jsonFormats = []jsonFormat{
 func (f jsonFormat) format(sample []string) (format, bool) {
 	lines := decode(sample)
 	has := func(path string) bool {
-		return slices.ContainsFunc(lines, func(line any) bool { return lookUp(line, strings.Split(path, ".")[1:]) })
+		return slices.ContainsFunc(lines, func(line any) bool { return hasValue(line, strings.Split(path, ".")[1:]) })
 	}
 	if len(lines) == 0 || slices.ContainsFunc(f.needs, func(path string) bool { return !has(path) }) {
 		return format{}, false
@@ -98,15 +98,21 @@ func (f jsonFormat) format(sample []string) (format, bool) {
 	var found []field
 	for _, place := range f.fields {
 		at := slices.IndexFunc(place.paths, has)
-		if at < 0 || place.field != header && slices.Contains(found, place.field) {
-			continue
-		}
-		if root.add(place.paths[at], place.field, place.name) == nil {
+		switch {
+		case at < 0 && place.rare():
+			for _, path := range place.paths {
+				root.add(path, place.field, place.name) // an error: the place has another value
+			}
+		case at < 0 || place.field != header && slices.Contains(found, place.field):
+		case root.add(place.paths[at], place.field, place.name) == nil:
 			found = append(found, place.field)
 		}
 	}
 	return jsonFormatOf(f.name, root, found, f.timeIs), slices.Contains(found, start) || slices.Contains(found, end)
 }
+
+// rare reports whether a value may be missing in the first hundred lines of a log, and not in the others.
+func (p *jsonField) rare() bool { return p.field == user || p.field == agent || p.field == header }
 
 func jsonFormatOf(name string, root *node, fields []field, timeIs TimeIs) format {
 	if slices.ContainsFunc(fields, startsKnown) {
@@ -131,8 +137,8 @@ func decode(sample []string) (objects []any) {
 	return objects
 }
 
-// lookUp reports whether there is a value at the path that is not null.
-func lookUp(value any, path []string) bool {
+// hasValue reports whether there is a value at the path that is not null.
+func hasValue(value any, path []string) bool {
 	for _, key := range path {
 		object, _ := value.(map[string]any)
 		value = object[key]

@@ -41,17 +41,20 @@ var compressions = []struct {
 		z, err := gzip.NewReader(r)
 		return z, func() {}, err
 	}},
-	{"\x28\xb5\x2f\xfd", "zstd", func(r io.Reader) (io.Reader, func(), error) {
-		z, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
-			zstd.WithDecoderMaxWindow(zstdWindow), zstd.WithDecoderMaxMemory(zstdWindow))
-		if err != nil {
-			return nil, nil, err
-		}
-		return z, z.Close, nil
-	}},
+	{"\x28\xb5\x2f\xfd", "zstd", openZstd},
+	{"\x50\x2a\x4d\x18", "zstd", openZstd}, // of pzstd, which begins with a frame to skip
 	{"BZh", "bzip2", nil},
 	{"\xfd7zXZ\x00", "xz", nil},
 	{"PK\x03\x04", "zip", nil},
+}
+
+func openZstd(r io.Reader) (io.Reader, func(), error) {
+	z, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
+		zstd.WithDecoderMaxWindow(zstdWindow), zstd.WithDecoderMaxMemory(zstdWindow))
+	if err != nil {
+		return nil, nil, err
+	}
+	return z, z.Close, nil
 }
 
 // openLines finds out by the first bytes how the file is compressed.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 )
@@ -76,8 +77,8 @@ type Reason struct {
 
 // An Unread line is one that could not be read.
 type Unread struct {
-	Line int64 // from 1
-	Text string
+	Line int64  // from 1
+	Text string // the beginning; a terminal may act on it if it is not quoted
 	Why  string
 }
 
@@ -90,6 +91,7 @@ type Log struct {
 	err      error
 	read     int64
 	total    int64
+	endless  bool // a file is a pipe
 	progress func(read, total int64)
 }
 
@@ -97,6 +99,9 @@ type Log struct {
 func Open(names []string, stdin io.Reader, o Options) (*Log, error) {
 	if len(names) == 0 {
 		return nil, errors.New("no log is given")
+	}
+	if first := slices.Index(names, "-"); first >= 0 && slices.Contains(names[first+1:], "-") {
+		return nil, errors.New("the standard input (-) is given twice")
 	}
 	l := &Log{progress: o.Progress}
 	formats, err := candidates(o)
@@ -228,6 +233,9 @@ func (f *file) open(stdin io.Reader, formats []format) error {
 		again = info.Mode().IsRegular()
 		f.log.total += info.Size()
 	}
+	if !again {
+		f.log.endless = true
+	}
 	lines, err := openLines(f.Name, counter{f}, f.options.MaxText)
 	if err != nil {
 		return err
@@ -256,7 +264,11 @@ func (c counter) Read(p []byte) (int, error) {
 	n, err := c.input.Read(p)
 	l := c.log
 	l.read += int64(n)
-	if l.progress != nil {
+	switch {
+	case l.progress == nil:
+	case l.endless:
+		l.progress(l.read, 0)
+	default:
 		l.progress(l.read, l.total)
 	}
 	return n, err

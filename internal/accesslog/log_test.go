@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -83,6 +84,33 @@ func TestLinesAreSortedWithinTheWindow(t *testing.T) {
 	}
 }
 
+// TestOneWrongTimeHarmsNoOther: a clock that was wrong once moves that request alone.
+func TestOneWrongTimeHarmsNoOther(t *testing.T) {
+	for name, wrong := range map[string]string{"future": "2099", "past": "1999"} {
+		text := ""
+		for i := range 100 {
+			text += line(3*i, fmt.Sprint("/", i))
+			if i == 50 {
+				text += strings.Replace(line(3*i, "/wrong"), "2026", wrong, 1)
+			}
+		}
+		l := open(t, Options{}, write(t, "a.log", text))
+		n := 0
+		for _, r := range all(t, l) {
+			if r.Target == "/wrong" {
+				continue
+			}
+			if want := fmt.Sprint("/", n); r.Target != want || time.UnixMicro(r.Time).UTC().Second() != 3*n%60 {
+				t.Errorf("%s: %s, want %s", name, show(r), want)
+			}
+			n++
+		}
+		if late := l.Files()[0].Late; late != 0 && name == "future" || late > 1 {
+			t.Errorf("%s: %d requests are late", name, late)
+		}
+	}
+}
+
 func TestFilesAreMergedByTime(t *testing.T) {
 	second := write(t, "b.log.gz", gzipped(line(100, "/c")+line(300, "/e")))
 	first := write(t, "a.log", line(0, "/a")+line(200, "/d"))
@@ -123,10 +151,16 @@ func zstandard(t testing.TB, text string) string {
 	return string(z.EncodeAll([]byte(text), nil))
 }
 
-func TestGzipOfSeveralMembers(t *testing.T) {
-	l := open(t, Options{}, write(t, "a", gzipped(line(0, "/a"), line(1, "/b"), line(2, "/c"))))
-	if got := targets(all(t, l)); got != "/a /b /c" {
-		t.Errorf("read %s", got)
+// TestFilesOfSeveralParts: logrotate and pzstd append to compressed files, and pzstd begins with a frame to skip.
+func TestFilesOfSeveralParts(t *testing.T) {
+	skip := "\x50\x2a\x4d\x18\x04\x00\x00\x00abcd"
+	for kind, text := range map[string]string{
+		"gzip": gzipped(line(0, "/a"), line(1, "/b"), line(2, "/c")),
+		"zstd": skip + zstandard(t, line(0, "/a")+line(1, "/b")) + skip + zstandard(t, line(2, "/c")),
+	} {
+		if got := targets(all(t, open(t, Options{}, write(t, "a", text)))); got != "/a /b /c" {
+			t.Errorf("%s: read %s", kind, got)
+		}
 	}
 }
 
@@ -150,6 +184,42 @@ func TestATruncatedFileSaysHowFarItWasRead(t *testing.T) {
 		if again := l.Next(&r); again != err {
 			t.Errorf("%s: the error after it is %v", kind, again)
 		}
+	}
+}
+
+// TestAFileIsReadBeforeItsFirstTime: a line of the window may be earlier than the lines that told the format.
+func TestAFileIsReadBeforeItsFirstTime(t *testing.T) {
+	var one, two strings.Builder
+	for i := range 2000 {
+		one.WriteString(line(i, fmt.Sprint("/", i)))
+	}
+	for i := range 200 {
+		two.WriteString(line(1000+i/10, "/x"))
+	}
+	two.WriteString(line(1000-30, "/early"))
+	l := open(t, Options{}, write(t, "one", one.String()), write(t, "two", two.String()))
+	list := all(t, l)
+	at := slices.IndexFunc(list, func(r Record) bool { return r.Target == "/early" })
+	if at != 971 || l.Files()[1].Late != 0 {
+		t.Errorf("/early is request %d: %+v", at, l.Files()[1])
+	}
+}
+
+func TestFewRequestsWait(t *testing.T) {
+	o := order{window: 1e6, most: 10}
+	for i := range 25 {
+		slot := o.slot()
+		o.record(slot).Time = int64(i)
+		o.add(slot)
+		if ready := o.ready(false); ready != (i >= 9) {
+			t.Fatalf("after %d requests, the first one can go: %v", i+1, ready)
+		}
+		if i >= 9 {
+			o.take(&Record{})
+		}
+	}
+	if len(o.blocks) != 1 {
+		t.Errorf("%d blocks", len(o.blocks))
 	}
 }
 
@@ -187,7 +257,7 @@ func TestTextIsBounded(t *testing.T) {
 }
 
 func TestUnreadLinesAreCountedWithTheReason(t *testing.T) {
-	text := strings.Repeat(line(0, "/a"), 5) + "hello\n" + strings.Replace(line(1, "/b"), "GET /b HTTP/1.1", `\x16\x03\x01`, 1) +
+	text := strings.Repeat(line(0, "/a"), 5) + "hello\x1b[2J\xff\n" + strings.Replace(line(1, "/b"), "GET /b HTTP/1.1", `\x16\x03\x01`, 1) +
 		strings.Replace(line(1, "/b"), "GET /b HTTP/1.1", "-", 1) + strings.Replace(line(1, "/b"), " 200 ", " 2x0 ", 1) + "\n"
 	l := open(t, Options{}, write(t, "a.log", text))
 	if list := all(t, l); len(list) != 5 {
@@ -196,6 +266,9 @@ func TestUnreadLinesAreCountedWithTheReason(t *testing.T) {
 	file := l.Files()[0]
 	if file.Lines != 10 || file.Unread != 4 || len(file.Examples) != 4 {
 		t.Errorf("files: %+v", file)
+	}
+	if got := file.Examples[0]; got.Text != "hello\x1b[2J\ufffd" || got.Line != 6 {
+		t.Errorf("the first one that was not read is %+v", got)
 	}
 	want := map[string]int64{errNotHTTP.Error(): 2, errStatus.Error(): 1}
 	for _, reason := range file.Reasons {
@@ -209,6 +282,15 @@ func TestUnreadLinesAreCountedWithTheReason(t *testing.T) {
 	}
 }
 
+// TestLinesWithoutARequestHaveAFormat: a port that is only scanned.
+func TestLinesWithoutARequestHaveAFormat(t *testing.T) {
+	text := `192.0.2.1 - - [10/Oct/2000:13:55:36 +0000] "\x16\x03" 400 0 "-" "-"` + "\n"
+	l := open(t, Options{}, write(t, "a.log", text))
+	if list, file := all(t, l), l.Files()[0]; len(list) != 0 || file.Format != "combined" || file.Unread != 1 {
+		t.Errorf("%v: %+v", list, file)
+	}
+}
+
 func TestOpenRefuses(t *testing.T) {
 	good := write(t, "a.log", line(0, "/a"))
 	for _, test := range []struct {
@@ -217,6 +299,9 @@ func TestOpenRefuses(t *testing.T) {
 		want string
 	}{
 		{write(t, "b.log", "hello\nworld\n"), Options{}, `the format of "hello" is not known; tried were main, `},
+		{write(t, "d.log", strings.Repeat("hello\n", 9)+line(0, "/a")), Options{}, `the format of "hello" is not known`},
+		{write(t, "e.log", strings.Repeat("\n", 2000)+line(0, "/a")), Options{}, "1000 of the first 1000 lines are blank or too long"},
+		{write(t, "f.log", strings.Replace(line(0, "/a"), "\n", ` "-" "-" "-"`, 1)), Options{Format: "combined"}, `0 have the format combined`},
 		{good, Options{Format: "combined"}, `of the first 1 lines, 0 have the format combined`},
 		{good, Options{Format: "squid"}, `the format "squid" is not known; allowed are auto, main,`},
 		{good, Options{Format: "nginx:$remote_addr"}, "the format has no time"},
@@ -226,8 +311,10 @@ func TestOpenRefuses(t *testing.T) {
 		{write(t, "c.xz", "\xfd7zXZ\x00abc"), Options{}, "is compressed with xz"},
 		{t.TempDir(), Options{}, "is a directory"},
 		{"missing.log", Options{}, "missing.log"},
+		{"- -", Options{}, "the standard input (-) is given twice"},
+		{"", Options{}, "no log is given"},
 	} {
-		if _, err := Open([]string{test.name}, nil, test.o); err == nil || !strings.Contains(err.Error(), test.want) {
+		if _, err := Open(strings.Fields(test.name), nil, test.o); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%+v: the error is %v; want %q in it", test.o, err, test.want)
 		}
 	}
@@ -241,5 +328,12 @@ func TestProgressReachesTheTotal(t *testing.T) {
 	l := open(t, o, a, b)
 	if all(t, l); read != total || total == 0 {
 		t.Errorf("%d of %d bytes were read", read, total)
+	}
+	l, err := Open([]string{a, "-"}, strings.NewReader(line(0, "/c")), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if all(t, l); total != 0 {
+		t.Errorf("the total is %d, and one of the files is the standard input", total)
 	}
 }

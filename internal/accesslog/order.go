@@ -52,7 +52,10 @@ func (h *heap) pop() (first entry) {
 	return first
 }
 
-const block = 256
+const (
+	block      = 256
+	fieldsRoom = 3 // of a record, before it needs memory of its own
+)
 
 // An order holds records until none that comes later can belong before them. Most lines of a log are in order already:
 // they wait in a queue, which costs nothing; the others wait in a heap.
@@ -72,10 +75,12 @@ type order struct {
 // slot is a record to be filled; add or discard takes it.
 func (o *order) slot() int {
 	if len(o.free) == 0 {
-		for i := range block {
+		records, room := new([block]Record), make([]Field, fieldsRoom*block)
+		for i := range records {
 			o.free = append(o.free, len(o.blocks)*block+i)
+			records[i].Fields, room = room[:0:fieldsRoom], room[fieldsRoom:]
 		}
-		o.blocks = append(o.blocks, new([block]Record))
+		o.blocks = append(o.blocks, records)
 	}
 	last := len(o.free) - 1
 	slot := o.free[last]

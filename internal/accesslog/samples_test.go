@@ -70,6 +70,10 @@ var samples = []struct {
 		`10/0/30/69/109 200 2750 - - ---- 1/1/1/1/0 0/0 {1wt.eu} {} "GET /index.html HTTP/1.1"`,
 		`2009-02-06T12:14:14.655Z took=109ms client=10.0.1.2 method=GET target=/index.html status=200 bytes=2750`,
 		Start, time.Millisecond},
+	{"haproxy", `<134>1 2009-02-06T12:14:14Z host haproxy 14389 - [meta x="1"] 10.0.1.2:33317 [06/Feb/2009:12:14:14.655] in in/<NOSRV> ` +
+		`-1/-1/-1/-1/0 503 217 - - SC-- 1/1/1/1/0 0/0 "GET / HTTP/1.1"`,
+		`2009-02-06T12:14:14.655Z took=0s client=10.0.1.2 method=GET target=/ status=503 bytes=217`,
+		Start, time.Millisecond},
 	{"haproxy", `2001:db8::1:4431 [06/Feb/2009:12:14:14.655] https~ s/<NOSRV> -1/-1/-1/-1/+5001 -1 +0 - - cR-- 2/2/0/0/0 0/0 ` +
 		`"GET https://shop.example.com/a#22b HTTP/2.0"`,
 		`2009-02-06T12:14:14.655Z took=5.001s client=2001:db8::1 method=GET host=shop.example.com target=/a"b bytes=0`,
@@ -119,6 +123,8 @@ var samples = []struct {
 	{"json", `{"time":"10/Oct/2000:13:55:36 -0700","remote_addr":"192.0.2.1","request":"GET /a\u00e4\ud83d\ude00?b=\"c\" HTTP/1.1","status":"404",` +
 		`"extra":[1,{"a":[true,false,null,-1.5e3]}]}`,
 		`2000-10-10T20:55:36Z client=192.0.2.1 method=GET target=/aä😀?b="c" status=404`, Either, time.Second},
+	{"json", `{"ts":1700000000,"ip":"192.0.2.1","method":"GET","uri":"/a","status":0}`,
+		`2023-11-14T22:13:20Z client=192.0.2.1 method=GET target=/a`, Either, time.Second},
 	{"json", `{"@timestamp":"2026-11-20T00:00:01.5Z","client":{"ip":"192.0.2.1"},"url":{"original":"/a"},"http":{"request":{"method":"PUT"},` +
 		`"response":{"status_code":201}},"user":{"name":"ann"},"user_agent":{"original":"x"}}`,
 		`2026-11-20T00:00:01.5Z client=192.0.2.1 user=ann method=PUT target=/a status=201 User-Agent=x`, Either, time.Millisecond},

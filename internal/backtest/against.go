@@ -82,7 +82,7 @@ func (x *comparison) result(stats *stats, files []File) *Against {
 	weight := stats.census.table.weight()
 	for i := range stats.census.table.items {
 		a.Total.Clients += weight
-		if stats.census.table.items[i].has(x.old.bit) {
+		if stats.census.table.items[i].v.has(x.old.bit) {
 			a.Total.ClientsRefused += weight
 		}
 	}

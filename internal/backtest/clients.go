@@ -69,14 +69,16 @@ type detail struct {
 	activeMinutes     int64
 	minute            int64
 	rules             []int
-	agents            map[string]int64
+	agents            map[string]*int64
 	paths             map[string]struct{}
 }
 
 // maxSeen bounds the distinct agents and paths of a client.
 const maxSeen = 256
 
-func (d *detail) count(e *event, at int64) {
+// count counts a request. Its time is that in the log: spread within a second, a regular pace would not be one.
+func (d *detail) count(e *event) {
+	at := e.time
 	d.requests++
 	if e.failing() {
 		d.failing++
@@ -88,21 +90,23 @@ func (d *detail) count(e *event, at int64) {
 	// Shorter gaps are those of pages with their resources.
 	if gap := at - d.last; d.requests > 1 && gap >= 2*second && gap < 5*minute {
 		d.gaps++
-		// A tenth is a timer's jitter, and half a second that of a log's resolution.
+		// A tenth is a timer's jitter.
 		if diff := max(gap-d.gap, d.gap-gap); diff <= max(gap/10, second/2) {
 			d.alike++
 		}
 		d.gap = gap
 	}
 	d.last = at
-	if _, known := d.agents[e.agent]; e.agent != "" && (known || len(d.agents) < maxSeen) {
-		if known {
-			d.agents[e.agent]++
-		} else {
-			d.agents[strings.Clone(e.agent)] = 1
-		}
+	if n := d.agents[e.agent]; n != nil {
+		*n++
+	} else if e.agent != "" && len(d.agents) < maxSeen {
+		n := int64(1)
+		d.agents[strings.Clone(e.agent)] = &n
 	}
-	if _, known := d.paths[e.path]; !known && len(d.paths) < maxSeen {
+	if len(d.paths) == maxSeen {
+		return
+	}
+	if _, known := d.paths[e.path]; !known {
 		d.paths[strings.Clone(e.path)] = struct{}{}
 	}
 }
@@ -111,6 +115,16 @@ func (d *detail) count(e *event, at int64) {
 type census struct {
 	table   *sampled[client]
 	details map[uint64]*detail
+	touched int64 // keeps the compiler from leaving out the look-ups of touch
+}
+
+// touch looks up the clients of requests before they are counted: so the processor waits for many of them at once.
+func (c *census) touch(events []event) {
+	for i := range events {
+		if x := c.table.known(events[i].id); x != nil {
+			c.touched += x.requests
+		}
+	}
 }
 
 func newCensus(bits int) *census {
@@ -125,10 +139,12 @@ func newCensus(bits int) *census {
 func (c *census) count(e *event, at int64, r result) *client {
 	var x *client
 	if place := c.table.place(e.id); place >= 0 {
-		x = &c.table.items[place]
+		x = &c.table.items[place].v
 		x.count(e, at)
 		if r.stopped() {
 			x.refused++
+		} else if x.refused == 0 {
+			return x // it has no detail
 		}
 	}
 	d := c.details[e.id]
@@ -136,9 +152,9 @@ func (c *census) count(e *event, at int64, r result) *client {
 		if !r.stopped() {
 			return x
 		}
-		d = c.begin(e.id, at)
+		d = c.begin(e.id, e.time)
 	}
-	d.count(e, at)
+	d.count(e)
 	if r.stopped() {
 		d.refused++
 		if i := r.rule(); i >= 0 && !slices.Contains(d.rules, i) {
@@ -156,7 +172,7 @@ func (c *census) begin(id uint64, at int64) *detail {
 			delete(c.details, d.id)
 		}
 	}
-	d := &detail{id: id, first: at, last: at, agents: make(map[string]int64), paths: make(map[string]struct{})}
+	d := &detail{id: id, first: at, last: at, agents: make(map[string]*int64), paths: make(map[string]struct{})}
 	c.details[id] = d
 	return d
 }
@@ -237,14 +253,23 @@ func (c *census) client(d *detail, ruleName func(int) string) Client {
 		x.Rules = append(x.Rules, ruleName(i))
 	}
 	busiest := int32(0)
-	if i, known := c.table.index[d.id]; known {
-		full := &c.table.items[i]
+	if full := c.table.known(d.id); full != nil {
 		x.Requests, x.Refused, busiest = full.requests, full.refused, full.busiest
 	}
 	x.PerSecond = math.Round(float64(busiest)/60*1000) / 1000
-	x.Agent = most(d.agents)
-	x.Looks, x.Why = looks(d, busiest, x.Agent)
+	agents := d.counts()
+	x.Agent = most(agents)
+	x.Looks, x.Why = looks(d, agents, busiest, x.Agent)
 	return x
+}
+
+// counts are the requests by User-Agent.
+func (d *detail) counts() map[string]int64 {
+	counts := make(map[string]int64, len(d.agents))
+	for agent, n := range d.agents {
+		counts[agent] = *n
+	}
+	return counts
 }
 
 // most is the most frequent text.
@@ -263,7 +288,7 @@ func (c *census) network(group []*detail, ruleName func(int) string) Client {
 	sum := c.client(group[0], ruleName)
 	for _, d := range group {
 		for agent, n := range d.agents {
-			agents[agent] += n
+			agents[agent] += *n
 		}
 		for path := range d.paths {
 			paths[path] = struct{}{}
@@ -309,7 +334,7 @@ func (c *census) network(group []*detail, ruleName func(int) string) Client {
 // sharing is how many of the clients sent this User-Agent.
 func sharing(group []*detail, agent string) (n int) {
 	for _, d := range group {
-		if d.agents[agent] > 0 {
+		if d.agents[agent] != nil {
 			n++
 		}
 	}
@@ -344,7 +369,7 @@ var programs = []string{"bot", "crawl", "spider", "slurp", "python", "curl", "wg
 	"rss", "monitor", "probe", "scan", "headless", "phantomjs", "puppeteer", "selenium", "postman", "k6/", "vegeta"}
 
 // looks says whether a client looks like a program or like several people behind one address.
-func looks(d *detail, busiest int32, agent string) (looks, why string) {
+func looks(d *detail, agents map[string]int64, busiest int32, agent string) (looks, why string) {
 	name := strings.ToLower(agent)
 	for _, word := range programs {
 		if strings.Contains(name, word) {
@@ -352,8 +377,8 @@ func looks(d *detail, busiest int32, agent string) (looks, why string) {
 		}
 	}
 	share := 0.0
-	if sum := total(d.agents); sum > 0 {
-		share = float64(d.agents[agent]) / float64(sum)
+	if sum := total(agents); sum > 0 {
+		share = float64(agents[agent]) / float64(sum)
 	}
 	span := (d.last - d.first) / minute
 	switch {

@@ -2,6 +2,7 @@ package backtest
 
 import (
 	"cmp"
+	"math"
 	"slices"
 )
 
@@ -9,116 +10,150 @@ import (
 type keys struct {
 	window int64 // µs
 	table  *sampled[key]
-	nodes  []node // of all keys' lists
-	free   int32  // the first free node; 0: none
-	used   int
-	max    int // of nodes
+	// charges are those in the window of the last request, in the order of time, in a ring: from first, used of them.
+	charges []charge
+	first   int
+	used    int
+	max     int // of charges
+	waiting []observed
+	touched int64 // keeps the compiler from leaving out the look-ups
+}
+
+// observed is a request that is not counted yet.
+type observed struct {
+	id        uint64
+	at, units int64
+	good      bool
+}
+
+// observe notes the units of a request, which count counts. Instants do not go back.
+func (k *keys) observe(id uint64, at, units int64, good bool) {
+	k.waiting = append(k.waiting, observed{id, at, units, good})
+}
+
+// count counts the requests that were noted. The records of all are looked up before the first is changed: so the
+// processor waits for many of them at once.
+func (k *keys) count() {
+	var sum int64
+	for i := range k.waiting {
+		if x := k.table.known(k.waiting[i].id); x != nil {
+			sum += x.sum
+		}
+	}
+	k.touched = sum
+	for i := range k.waiting {
+		o := &k.waiting[i]
+		k.add(o.id, o.at, o.units, o.good)
+	}
+	k.waiting = k.waiting[:0]
 }
 
 // A key is one of a rule.
 type key struct {
-	head, tail int32 // of its units in the window, the oldest first; 0: none
-	sum, peak  int64
-	second     int64 // of its last request
-	inSecond   int32
-	cluster    int32 // its most requests in a second
-	good       bool
-	refused    bool
+	sum, peak int64 // units in the window
+	second    int64 // of its last request
+	inSecond  int32
+	cluster   int32 // its most requests in a second
+	good      bool
 }
 
-// A node is units at one instant.
-type node struct {
+// A charge is units of a key at an instant.
+type charge struct {
 	at    int64
-	units int64
-	next  int32
+	place int32 // of the key; −1: it is not kept
+	units int32 // more are several charges
 }
 
-// maxNodes is the number of nodes of all rules together, 24 bytes each; a table of keys has at most a quarter as many.
-const maxNodes = 8 << 20
+// maxCharges is the number of charges of all rules together, 16 bytes each; a table of keys has at most a quarter as
+// many records.
+const maxCharges = 8 << 20
 
 func newKeys(window int64, rules int) *keys {
-	most := max(1<<14, maxNodes/max(1, rules))
-	k := &keys{window: window, max: most, nodes: make([]node, 1), table: newSampled[key](most / 4)}
-	k.table.drop = k.release
+	most := 1 << 14
+	for 2*most*max(1, rules) <= maxCharges {
+		most *= 2
+	}
+	k := &keys{window: window, max: most, charges: make([]charge, 1<<10), table: newSampled[key](most / 4)}
+	k.table.moved = func(places []int32) {
+		for i := range k.used {
+			if c := &k.charges[(k.first+i)&(len(k.charges)-1)]; c.place >= 0 {
+				c.place = places[c.place]
+			}
+		}
+	}
 	return k
 }
 
-// add counts the units of a request. Instants do not go back.
-func (k *keys) add(id uint64, at, units int64, good, refused bool) {
+// add counts the units of a request.
+func (k *keys) add(id uint64, at, units int64, good bool) {
+	k.expire(at)
 	place := k.table.place(id)
 	if place < 0 {
 		return
 	}
-	x := &k.table.items[place]
+	x := &k.table.items[place].v
 	x.good = x.good || good
-	x.refused = x.refused || refused
 	if s := floorDiv(at, second); s != x.second || x.inSecond == 0 {
 		x.second, x.inSecond = s, 0
 	}
 	x.inSecond++
 	x.cluster = max(x.cluster, x.inSecond)
-	k.expire(x, at)
-	if x.tail != 0 && k.nodes[x.tail].at == at {
-		k.nodes[x.tail].units += units
-	} else {
-		k.push(x, at, units)
-	}
 	x.sum += units
 	x.peak = max(x.peak, x.sum)
-	if k.used > k.max {
-		k.shrink(at)
+	for ; units > 0; units -= math.MaxInt32 {
+		k.push(charge{at, int32(place), int32(min(units, math.MaxInt32))})
 	}
 }
 
 // expire drops what is out of the window (at − window, at].
-func (k *keys) expire(x *key, at int64) {
-	for x.head != 0 && k.nodes[x.head].at <= at-k.window {
-		head := x.head
-		n := &k.nodes[head]
-		x.sum -= n.units
-		if x.head = n.next; x.head == 0 {
-			x.tail = 0
+func (k *keys) expire(at int64) {
+	mask := len(k.charges) - 1
+	for k.used > 0 && k.charges[k.first].at <= at-k.window {
+		if c := &k.charges[k.first]; c.place >= 0 {
+			k.table.items[c.place].v.sum -= int64(c.units)
 		}
-		n.next, k.free = k.free, head
+		k.first = (k.first + 1) & mask
 		k.used--
 	}
 }
 
-func (k *keys) push(x *key, at, units int64) {
-	i := k.free
-	if i != 0 {
-		k.free = k.nodes[i].next
-	} else {
-		i = int32(len(k.nodes))
-		k.nodes = append(k.nodes, node{})
+// push adds a charge. If there are too many, fewer keys are kept.
+func (k *keys) push(c charge) {
+	if k.used == len(k.charges) {
+		k.grow()
 	}
-	k.nodes[i] = node{at: at, units: units}
-	if x.tail != 0 {
-		k.nodes[x.tail].next = i
-	} else {
-		x.head = i
-	}
-	x.tail = i
+	k.charges[(k.first+k.used)&(len(k.charges)-1)] = c
 	k.used++
+	for k.used == k.max && len(k.table.items) > 1 {
+		k.table.halve()
+		k.compact()
+	}
 }
 
-// release frees the nodes of a key that is dropped.
-func (k *keys) release(x *key) { k.expire(x, 1<<62) }
+// grow doubles the ring.
+func (k *keys) grow() {
+	larger := make([]charge, 2*len(k.charges))
+	n := copy(larger, k.charges[k.first:])
+	copy(larger[n:], k.charges[:k.first])
+	k.charges, k.first = larger, 0
+}
 
-// shrink makes room: first by what is out of the window, then by keeping fewer keys.
-func (k *keys) shrink(at int64) {
-	for i := range k.table.items {
-		k.expire(&k.table.items[i], at)
+// compact drops the charges of keys that are not kept.
+func (k *keys) compact() {
+	mask, n := len(k.charges)-1, 0
+	for i := range k.used {
+		if c := k.charges[(k.first+i)&mask]; c.place >= 0 {
+			k.charges[(k.first+n)&mask] = c
+			n++
+		}
 	}
-	for k.used > k.max/2 && len(k.table.items) > 1 {
-		k.table.halve()
-	}
+	k.used = n
 }
 
 // peaks are the keys' peaks, ascending; of good keys only if asked.
 func (k *keys) peaks(good bool) (list []int64) {
 	for i := range k.table.items {
-		if x := &k.table.items[i]; !good || x.good {
+		if x := &k.table.items[i].v; !good || x.good {
 			list = append(list, x.peak)
 		}
 	}

@@ -53,7 +53,11 @@ func traffic(lines int, seed uint64) string {
 }
 
 // config replays a log in memory.
-func config(t *testing.T, rule, log string) *backtest.Config {
+func config(t testing.TB, rule, log string) *backtest.Config {
+	return configOf(t, rule, log, accesslog.Options{})
+}
+
+func configOf(t testing.TB, rule, log string, o accesslog.Options) *backtest.Config {
 	t.Helper()
 	file, err := rules.Parse("rules.yaml", []byte(rule))
 	if err != nil {
@@ -66,7 +70,7 @@ func config(t *testing.T, rule, log string) *backtest.Config {
 	return &backtest.Config{Name: file.Name, File: file, Set: set, Clients: new(clientaddr.Extractor),
 		Form: set.PathForm(), MaxKeys: 1 << 20, Top: 10,
 		Open: func(int, int) (backtest.Source, error) {
-			return accesslog.Open([]string{"-"}, bytes.NewReader([]byte(log)), accesslog.Options{})
+			return accesslog.Open([]string{"-"}, bytes.NewReader([]byte(log)), o)
 		}}
 }
 

@@ -224,7 +224,7 @@ func (d *draft) limits(limit *weir.Limit, usual int64, keys *keys) {
 	}
 	cluster := int64(1)
 	for i := range keys.table.items {
-		if x := &keys.table.items[i]; x.peak <= bucket.Refill {
+		if x := &keys.table.items[i].v; x.peak <= bucket.Refill {
 			cluster = max(cluster, int64(x.cluster))
 		}
 	}

@@ -129,11 +129,11 @@ func (s *stats) clients(x *Report) {
 	table := s.census.table
 	weight := table.weight()
 	for j := range table.items {
-		c := &table.items[j]
+		c := &table.items[j].v
 		if c.refused > 0 {
 			x.Total.ClientsRefused += weight
 		}
-		name := func() string { return nameOf(table.ids[j]) }
+		name := func() string { return nameOf(table.items[j].id) }
 		addGood(x.Good, c.good, c.refused > 0, weight, name)
 		for i := range x.ByRule {
 			if !c.has(s.lanes + 2*i) {

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/accesslog"
 	"github.com/weirproject/weir/rules"
 )
@@ -71,6 +72,11 @@ type other struct {
 	busiest busiest // second of passed requests
 	results []result
 	err     error
+
+	// limit is decided for the claims that the main lane made of the requests; nil: the gate of the lane decides.
+	limit *weir.Limit
+	own   *weir.Limit // that of the rule, in the claims
+	claim [1]weir.Claim
 }
 
 // maxLanes is the number of lanes beside the main one that have a bit.
@@ -109,6 +115,11 @@ func newReplay(c *Config, sweeps []SweepOf) (*replay, error) {
 		return nil, fmt.Errorf("sweeps have %d limits; allowed: %d, with one for --against", bits, maxLanes)
 	}
 	r.stats = newStats(c.Set, bits)
+	for _, o := range r.others {
+		if o.limit != nil {
+			r.stats.rules[o.rule].swept = true
+		}
+	}
 	return r, nil
 }
 
@@ -203,12 +214,18 @@ func (r *replay) decide(ctx context.Context, events []event) error {
 		running.Go(func() { o.err = o.replay(ctx, events, r.hits) })
 	}
 	r.main.sweep()
+	for i := range r.stats.rules {
+		if keys := r.stats.rules[i].keys; keys != nil {
+			keys.count()
+		}
+	}
 	running.Wait()
 	for _, o := range r.others {
 		if o.err != nil {
 			return o.err
 		}
 	}
+	r.stats.census.touch(events)
 	for i := range events {
 		if r.results[i] == undecided {
 			continue
@@ -239,7 +256,12 @@ func (o *other) replay(ctx context.Context, events []event, hits []hits) error {
 		if o.rule >= 0 && !hits[i].has(o.rule) {
 			continue
 		}
-		result, err := o.decide(ctx, e)
+		result, err := passed, error(nil)
+		if o.limit != nil {
+			result, err = o.charge(ctx, e, &hits[i])
+		} else {
+			result, err = o.decide(ctx, e)
+		}
 		if err != nil {
 			return err
 		}

@@ -29,6 +29,7 @@ type ruleStats struct {
 	first, last int64
 	minute      busiest
 	keys        *keys // nil: its limits have no window
+	swept       bool  // its claims are kept for a sweep
 	good        goodCount
 }
 
@@ -99,9 +100,9 @@ func windowLength(limit *weir.Limit) int64 {
 	return limit.Period()
 }
 
-// observe counts the verdict on a request. seen and refusals get the rules that it matched, and those that refuse it.
+// observe counts the verdict on a request. x gets the rules that it matched, and those that refuse it.
 func (s *stats) observe(e *event, at int64, v *gate.Verdict, r result, x *hits) {
-	x.matched, x.refusing = x.matched[:0], x.refusing[:0]
+	x.matched, x.refusing, x.claims = x.matched[:0], x.refusing[:0], x.claims[:0]
 	if r == undecided {
 		return
 	}
@@ -120,8 +121,11 @@ func (s *stats) observe(e *event, at int64, v *gate.Verdict, r result, x *hits) 
 		if refuses {
 			x.refusing = append(x.refusing, rule.Index())
 		}
+		if s.rules[rule.Index()].swept {
+			x.sweep(rule.Index(), claim)
+		}
 		if keys := s.rules[rule.Index()].keys; keys != nil {
-			keys.add(hashOf(claim.Key), at, claim.Cost, e.good, refuses)
+			keys.observe(hashOf(claim.Key), at, claim.Cost, e.good)
 		}
 	}
 }
@@ -142,7 +146,29 @@ func refusesOf(v *gate.Verdict, i int) bool {
 }
 
 // hits are the rules that a request matched, and those that refuse it.
-type hits struct{ matched, refusing []int }
+type hits struct {
+	matched, refusing []int
+	claims            []swept // of rules that are swept
+}
+
+// A swept is the claim of a rule on a request. Its key is valid until the next batch.
+type swept struct {
+	rule  int
+	key   []byte
+	cost  int64
+	limit *weir.Limit
+}
+
+// sweep notes a claim, with the memory of one of a batch before.
+func (h *hits) sweep(rule int, claim *weir.Claim) {
+	if len(h.claims) < cap(h.claims) {
+		h.claims = h.claims[:len(h.claims)+1]
+	} else {
+		h.claims = append(h.claims, swept{})
+	}
+	x := &h.claims[len(h.claims)-1]
+	x.rule, x.key, x.cost, x.limit = rule, append(x.key[:0], claim.Key...), claim.Cost, claim.Limit
+}
 
 // count counts a decided request. others are the lanes of other sets that stop it.
 func (s *stats) count(e *event, at int64, r result, x *hits, others uint64) {

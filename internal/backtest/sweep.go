@@ -1,11 +1,14 @@
 package backtest
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
 	"strconv"
 	"strings"
+	"unsafe"
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/rules"
@@ -261,10 +264,45 @@ func (r *replay) addSweep(s *SweepOf, add func(*rules.Set, Spread, int, bool) (*
 		if err != nil {
 			return err
 		}
+		if rule := set.Rules()[0]; isPlain(rule) {
+			o.limit, o.own = rule.Limits()[0], r.config.Set.Rules()[s.index].Limits()[0]
+		}
 		run.points = append(run.points, o)
 	}
 	r.sweeps = append(r.sweeps, run)
 	return nil
+}
+
+// isPlain reports whether the limit alone decides what a rule does to a request that it matches. Then the store decides
+// the claim that the main lane made of the request, and no gate makes it once more for each limit.
+func isPlain(rule *rules.Rule) bool {
+	return len(rule.Limits()) == 1 && rule.Bans() == nil && !rule.HasCountIf() && rule.Settle() == "" &&
+		!rule.ChargesFull() && !isHeld(rule)
+}
+
+// charge decides the claim of the rule on a request. A key with limits of its own keeps them.
+func (o *other) charge(ctx context.Context, e *event, x *hits) (result, error) {
+	i := slices.IndexFunc(x.claims, func(c swept) bool { return c.rule == o.rule })
+	if i < 0 { // denied by a list of the rule, or for a missing key
+		return -result(o.rule + 1), nil
+	}
+	c := &x.claims[i]
+	limit := o.limit
+	if c.limit != o.own {
+		limit = c.limit
+	}
+	o.now = e.at[o.spread]
+	o.claim[0] = weir.Claim{Key: unsafe.String(&c.key[0], len(c.key)), Limit: limit, Cost: c.cost}
+	granted, err := o.store.Decide(ctx, o.claim[:], 1, nil)
+	switch {
+	case errors.Is(err, weir.ErrUnavailable):
+		return undecided, nil
+	case err != nil:
+		return passed, err
+	case granted == 0:
+		return result(o.rule + 1), nil
+	}
+	return passed, nil
 }
 
 // variant is the rule alone with another limit, enforced for all keys.
@@ -280,6 +318,8 @@ func variant(file *rules.File, s *SweepOf, limit weir.Spec) (*rules.Set, error) 
 		}
 	}
 	rule.Candidate = rules.Candidate{}
+	// The main lane has matched the request, and looked it up in the lists.
+	rule.Match, rule.Group, alone.Allow, alone.Deny = rules.Match{}, "", nil, nil
 	alone.Rules = []rules.Spec{rule}
 	set, err := rules.Compile(&alone)
 	if err != nil {
@@ -306,7 +346,7 @@ func (o *other) point(limit weir.Spec, rule int, stats *stats, good bool) Point 
 	}
 	weight := stats.census.table.weight()
 	for i := range stats.census.table.items {
-		c := &stats.census.table.items[i]
+		c := &stats.census.table.items[i].v
 		if !c.has(matched) {
 			continue
 		}
@@ -322,7 +362,7 @@ func (o *other) point(limit weir.Spec, rule int, stats *stats, good bool) Point 
 		if refused {
 			p.Good.ClientsRefused += weight
 			if len(p.Good.Examples) < maxExamples {
-				p.Good.Examples = append(p.Good.Examples, nameOf(stats.census.table.ids[i]))
+				p.Good.Examples = append(p.Good.Examples, nameOf(stats.census.table.items[i].id))
 			}
 		}
 	}

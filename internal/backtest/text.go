@@ -35,11 +35,15 @@ func (t *textReport) line(format string, args ...any) { fmt.Fprintf(&t.out, form
 
 // table aligns rows whose cells are separated by tabs.
 func (t *textReport) table(rows []string) {
-	w := tabwriter.NewWriter(&t.out, 0, 0, 2, ' ', 0)
+	var aligned bytes.Buffer
+	w := tabwriter.NewWriter(&aligned, 0, 0, 2, ' ', 0)
 	for _, row := range rows {
 		fmt.Fprintln(w, row)
 	}
 	w.Flush()
+	for line := range strings.Lines(aligned.String()) {
+		t.line("%s", strings.TrimRight(line, " \n"))
+	}
 }
 
 func (t *textReport) log() {

@@ -219,7 +219,7 @@ func (f *backtestFlags) times(c *backtest.Config) (err error) {
 		c.From = time.Now().Add(-f.since)
 	}
 	if !c.To.IsZero() && !c.From.Before(c.To) {
-		return fmt.Errorf("--to is %v, which is not after %v", c.To, c.From)
+		return fmt.Errorf("--to is %s, which is not after the first time, %s", f.to, c.From.Format(time.RFC3339))
 	}
 	return nil
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/weirproject/weir/httplimit"
 	"github.com/weirproject/weir/internal/server/gateway"
-	"github.com/weirproject/weir/observe"
+	"github.com/weirproject/weir/internal/servermetrics"
 )
 
 func (v *server) openGateway(l *listenerFlags) error {
@@ -84,7 +84,7 @@ func (v *server) transport(upstream *url.URL) http.RoundTripper {
 }
 
 // count registers the metrics of a listener.
-func (v *server) count(l *listenerFlags) *observe.Server {
+func (v *server) count(l *listenerFlags) *servermetrics.Server {
 	refused := l.counts.Refused
 	if l.name == "resp" { // it counts them itself
 		refused = nil
@@ -93,7 +93,7 @@ func (v *server) count(l *listenerFlags) *observe.Server {
 }
 
 // byRules are the options of front ends that decide HTTP requests.
-func (v *server) byRules(counts *observe.Server) []httplimit.Option {
+func (v *server) byRules(counts *servermetrics.Server) []httplimit.Option {
 	opts := append(v.engine.HTTPOptions(), httplimit.WithObserver(v.afterwards(counts)))
 	if name := v.flags.service; name != "" {
 		opts = append(opts, httplimit.WithService(func(*http.Request) string { return name }))
@@ -110,7 +110,7 @@ func (v *server) byRules(counts *observe.Server) []httplimit.Option {
 }
 
 // afterwards logs and counts failures after a grant.
-func (v *server) afterwards(counts *observe.Server) func(*http.Request, httplimit.Event) {
+func (v *server) afterwards(counts *servermetrics.Server) func(*http.Request, httplimit.Event) {
 	return func(_ *http.Request, e httplimit.Event) {
 		switch e.Outcome {
 		case httplimit.Unsettled:

@@ -9,11 +9,11 @@ import (
 	"github.com/weirproject/weir/internal/server/grpcserver"
 	"github.com/weirproject/weir/internal/server/rls"
 	"github.com/weirproject/weir/internal/server/rpcapi"
-	"github.com/weirproject/weir/observe"
+	"github.com/weirproject/weir/internal/servermetrics"
 )
 
 // grpcServices are the services at --grpc. A front end has one entry here, which registers it.
-func (v *server) grpcServices(counts *observe.Server) ([]grpcserver.Service, error) {
+func (v *server) grpcServices(counts *servermetrics.Server) ([]grpcserver.Service, error) {
 	authorization, err := extauthz.New(v.engine.Gate, v.engine.Clients, v.byRules(counts)...)
 	if err != nil {
 		return nil, err

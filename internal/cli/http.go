@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/weirproject/weir/observe"
+	"github.com/weirproject/weir/internal/servermetrics"
 )
 
 const (
@@ -31,7 +31,7 @@ const (
 type httpServer struct {
 	server   *http.Server
 	listener net.Listener
-	counts   *observe.Server
+	counts   *servermetrics.Server
 	kept     atomic.Int64 // connections that are not hijacked
 	ending   atomic.Bool  // shutting down: responses close their connections
 	cancel   context.CancelFunc
@@ -40,7 +40,7 @@ type httpServer struct {
 
 // newHTTPServer makes a server. bodies is the timeout of reading a request and of writing its
 // response; 0 is none, for streams.
-func newHTTPServer(listener net.Listener, handler http.Handler, bodies time.Duration, counts *observe.Server,
+func newHTTPServer(listener net.Listener, handler http.Handler, bodies time.Duration, counts *servermetrics.Server,
 	log *slog.Logger) *httpServer {
 	ctx, cancel := context.WithCancel(context.Background())
 	d := &httpServer{listener: listener, counts: counts, cancel: cancel}

@@ -45,7 +45,7 @@ func (v *server) sendMetrics(ctx context.Context) error {
 	if v.otlp == nil {
 		return nil
 	}
-	if err := v.otlp.Metrics(ctx, v.engine.Metrics); err != nil {
+	if err := v.otlp.Metrics(ctx, v.engine.Metrics.Metrics); err != nil {
 		return usagef("--otlp: %v", err)
 	}
 	return nil

@@ -19,12 +19,16 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/weirproject/weir/internal/redistest"
+	"github.com/weirproject/weir/internal/webtest"
 )
 
 // program is the built command: what is promised of it is asked of it, over real sockets.
 var program string
 
 func TestMain(m *testing.M) {
+	redistest.Together("6")
 	os.Exit(buildAndRun(m))
 }
 
@@ -214,10 +218,7 @@ func get(t *testing.T, url string, fields ...string) (int, http.Header, string) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i := 0; i < len(fields); i += 2 {
-		request.Header.Set(fields[i], fields[i+1])
-	}
-	return do(t, request)
+	return do(t, request, fields...)
 }
 
 func post(t *testing.T, url, body string, fields ...string) (int, http.Header, string) {
@@ -227,24 +228,13 @@ func post(t *testing.T, url, body string, fields ...string) (int, http.Header, s
 		t.Fatal(err)
 	}
 	request.Header.Set("Content-Type", "application/json")
-	for i := 0; i < len(fields); i += 2 {
-		request.Header.Set(fields[i], fields[i+1])
-	}
-	return do(t, request)
+	return do(t, request, fields...)
 }
 
-func do(t *testing.T, request *http.Request) (int, http.Header, string) {
+func do(t *testing.T, request *http.Request, fields ...string) (int, http.Header, string) {
 	t.Helper()
-	response, err := client.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return response.StatusCode, response.Header, string(body)
+	response, body := webtest.Send(t, client, request, fields...)
+	return response.StatusCode, response.Header, body
 }
 
 // write puts a file into a folder and returns its name.

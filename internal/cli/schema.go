@@ -3,21 +3,31 @@ package cli
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/weirproject/weir/internal/ruletest"
 	"github.com/weirproject/weir/rules"
 )
 
 func newSchema() *cobra.Command {
-	return &cobra.Command{
-		Use:   "schema",
+	tests := false
+	command := &cobra.Command{
+		Use:   "schema [--tests]",
 		Short: "Print the JSON Schema of rule files, for editors",
-		Long: `Print the JSON Schema of rule files, which editors use to complete and check them. With the
-YAML language server, put the line of the second example at the top of the file.`,
+		Long: `Print the JSON Schema of rule files, or of files of tests, which editors use to complete and check
+them. With the YAML language server, put the line of the second example at the top of the file.`,
 		Example: `  weir schema > weir.schema.json
   # yaml-language-server: $schema=weir.schema.json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := cmd.OutOrStdout().Write(rules.Schema())
+			text, err := rules.Schema(), error(nil)
+			if tests {
+				text, err = ruletest.Schema()
+			}
+			if err == nil {
+				_, err = cmd.OutOrStdout().Write(text)
+			}
 			return err
 		},
 	}
+	command.Flags().BoolVar(&tests, "tests", false, "the schema of files of tests, for weir test")
+	return command
 }

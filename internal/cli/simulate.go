@@ -36,9 +36,10 @@ requests were admitted beyond the limits, refused although the limits had room, 
 gate and the layers are those of weir serve; Redis, network and requests are simulated. The same
 flags give the same output.
 
-A load is words: rate=100 (requests a second) keys=100 (clients) zipf=0 burst=5 for=10s every=1m
-method=GET path=/ host= route= user= service= client= cost= header.NAME= query.NAME= cookie.NAME=
-descriptor.NAME=. In its texts {n} is the number of the client.
+A load is words: rate=100 (requests a second) keys=100 (clients) zipf=0 burst=5 for=10s every=1m,
+and rule=NAME, for a request that the rule matches, or method=GET path=/ host= route= user=
+service= client= cost= header.NAME= query.NAME= cookie.NAME= descriptor.NAME=. In texts {n} is the
+number of the client. Without a load, each rule has one of 100 requests a second.
 
 A fault is a kind, a time and words:
   down 60s..90s [lose=1s|all]            connections are refused; writes are lost
@@ -48,7 +49,7 @@ A fault is a kind, a time and words:
   error 60s..90s share=20% [nodes=1,2]   calls are answered with an error`,
 		Example: `  weir simulate --fault 'down 20s..40s' --compare on_store_error weir.yaml
   weir simulate --fault 'cut 20s..40s nodes=1' --compare nodes=1,3,6 weir.yaml
-  weir simulate --load 'rate=2000 keys=50 zipf=1 path=/search' --compare prefetch weir.yaml`,
+  weir simulate --load 'rule=login rate=200 keys=50 zipf=1' --compare prefetch weir.yaml`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return usagef("name a rule file, such as: weir simulate weir.yaml")
@@ -62,15 +63,16 @@ A fault is a kind, a time and words:
 		"compare `NAME[=VALUE,…]`: on_store_error, nodes, running, prefetch, store_timeout or without; may be repeated")
 	flags.StringArrayVar(&f.faults, "fault", nil, "a `FAULT`, such as 'down 20s..40s'; may be repeated")
 	flags.StringArrayVar(&f.loads, "load", nil,
-		"a `LOAD`, such as 'rate=200 keys=50 zipf=1 path=/login'; may be repeated")
-	flags.DurationVar(&c.Duration, "duration", time.Minute, "simulated `TIME`")
-	flags.IntVar(&c.Nodes, "nodes", 0, "`NUMBER` of nodes, as of weir serve (default: that of the file, or 3)")
-	flags.IntVar(&c.Running, "running", 0, "`NUMBER` of nodes that run (default: --nodes)")
+		"a `LOAD`, such as 'rule=login rate=20 keys=50 zipf=1'; may be repeated")
+	flags.DurationVar(&c.Duration, "duration", time.Minute, "`TIME` that is simulated")
+	flags.IntVar(&c.Nodes, "nodes", 0,
+		"what nodes take for the number `N` of nodes, as in serve (default: that of the file, or 3)")
+	flags.IntVar(&c.Running, "running", 0, "number `N` of nodes that run (default: --nodes)")
 	flags.StringVar(&f.latency, "latency", "p50=500us,p99=3ms", "round trip to Redis: a `TIME`, or p50=TIME,p99=TIME")
 	flags.DurationVar(&c.Timeout, "store-timeout", engine.Defaults().Timeout, "timeout `TIME` of a Redis call")
-	flags.StringSliceVar(&c.Without, "without", nil, "leave out `LAYERS`, as of weir serve")
+	flags.StringSliceVar(&c.Without, "without", nil, "leave out `LAYERS`, as in serve")
 	flags.BoolVar(&c.Sticky, "sticky", false, "send all requests of a client to one node")
-	flags.Uint64Var(&c.Seed, "seed", 1, "`NUMBER` that all random numbers depend on")
+	flags.Uint64Var(&c.Seed, "seed", 1, "number `N` that all random numbers depend on")
 	flags.BoolVar(&f.json, "json", false, "print JSON")
 	return command
 }
@@ -126,9 +128,6 @@ func (f *simulateFlags) read(ctx context.Context, s *System, name string) (err e
 			return flagMistake(err)
 		}
 		c.Faults = append(c.Faults, fault)
-	}
-	if len(f.loads) == 0 {
-		f.loads = []string{"rate=100 keys=100"}
 	}
 	for _, text := range f.loads {
 		load, err := simulate.ParseLoad(text)

@@ -19,11 +19,11 @@ func TestPageOfSimulations(t *testing.T) {
 	file, _, _ := strings.Cut(rest, "```\n")
 	dir := t.TempDir()
 	write(t, dir, "weir.yaml", file)
-	parts := strings.Split(string(page), "```sh\n")
+	parts := strings.Split(string(page), "```sh\nweir ")
 	for i, part := range parts[1:] {
 		command, after, _ := strings.Cut(part, "```\n\n```text\n")
 		shown, after, ok := strings.Cut(after, "```\n")
-		r := call{dir: dir}.shell(t, command)
+		r := call{dir: dir}.shell(t, "weir "+command)
 		if r.code != 0 || !ok || !*update && r.out != shown {
 			t.Errorf("%sexit %d\n%s%s\nthe page shows\n%s", command, r.code, r.out, r.err, shown)
 		}
@@ -33,7 +33,7 @@ func TestPageOfSimulations(t *testing.T) {
 		t.Error("the page has no commands")
 	}
 	if *update {
-		if err := os.WriteFile(name, []byte(strings.Join(parts, "```sh\n")), 0o644); err != nil {
+		if err := os.WriteFile(name, []byte(strings.Join(parts, "```sh\nweir ")), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}

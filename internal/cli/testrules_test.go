@@ -53,8 +53,14 @@ func TestPageOfTests(t *testing.T) {
 	_, rest, _ := strings.Cut(string(page), "```yaml\n")
 	file, rest, _ := strings.Cut(rest, "```\n")
 	_, rest, _ = strings.Cut(rest, "```text\n")
-	failure, _, _ := strings.Cut(rest, "```\n")
+	failure, rest, _ := strings.Cut(rest, "```\n")
+	_, rest, _ = strings.Cut(rest, "```yaml\n")
+	outage, _, _ := strings.Cut(rest, "```\n")
 	dir := t.TempDir()
+	write(t, dir, "outage.test.yaml", outage)
+	if r := (call{dir: dir}).run(t, "test", "outage.test.yaml"); r.code != 0 || !strings.Contains(outage, "store: down") {
+		t.Errorf("exit %d\n%s%s", r.code, r.out, r.err)
+	}
 	write(t, dir, "login.test.yaml", file)
 	if r := (call{dir: dir}).run(t, "test", "login.test.yaml"); r.code != 0 {
 		t.Errorf("exit %d\n%s%s", r.code, r.out, r.err)

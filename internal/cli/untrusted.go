@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/weirproject/weir/clientaddr"
-	"github.com/weirproject/weir/observe"
+	"github.com/weirproject/weir/internal/servermetrics"
 )
 
 // An untrustedPeers warns of peers that send a client or user header and are not trusted. If such a
@@ -14,11 +14,11 @@ type untrustedPeers struct {
 	clients    *clientaddr.Extractor
 	userHeader string // "": none is read
 	unix       bool   // the gateway is on a Unix socket
-	counts     *observe.Server
+	counts     *servermetrics.Server
 	repeated   *repeatedLog
 }
 
-func (v *server) untrustedPeers(counts *observe.Server) *untrustedPeers {
+func (v *server) untrustedPeers(counts *servermetrics.Server) *untrustedPeers {
 	return &untrustedPeers{
 		clients:    v.engine.Clients,
 		userHeader: http.CanonicalHeaderKey(v.flags.userHeader),

@@ -10,11 +10,11 @@ import (
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/internal/ruleset"
 	"github.com/weirproject/weir/internal/ruleset/ledger"
+	"github.com/weirproject/weir/internal/servermetrics"
 	"github.com/weirproject/weir/internal/telemetry"
 	"github.com/weirproject/weir/internal/telemetry/alert"
 	"github.com/weirproject/weir/internal/telemetry/audit"
 	"github.com/weirproject/weir/memstore"
-	"github.com/weirproject/weir/observe"
 )
 
 // An Engine decides requests by rules that it keeps up to date, until Close.
@@ -22,7 +22,7 @@ type Engine struct {
 	*Setup
 	Gate    *gate.Gate
 	Counts  weir.Store // the store with its layers
-	Metrics *observe.Metrics
+	Metrics *servermetrics.Metrics
 	Book    *ledger.Ledger // nil: none
 
 	stack    *stack        // nil: limits are counted in memory
@@ -88,7 +88,7 @@ func (e *Engine) open(ctx context.Context) error {
 		return err
 	}
 	e.store, e.Counts = store, store // Close closes it
-	e.Metrics = observe.New(e.Version)
+	e.Metrics = servermetrics.New(e.Version)
 	if err := e.openState(store); err != nil {
 		return err
 	}

@@ -7,9 +7,9 @@ import (
 	"sync/atomic"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/servermetrics"
 	"github.com/weirproject/weir/layers"
 	"github.com/weirproject/weir/memstore"
-	"github.com/weirproject/weir/observe"
 	"github.com/weirproject/weir/redisstore"
 	"github.com/weirproject/weir/rules"
 )
@@ -18,12 +18,12 @@ import (
 type stack struct {
 	*layers.Stack
 	log     *slog.Logger
-	metrics *observe.Metrics
+	metrics *servermetrics.Metrics
 	terms   atomic.Pointer[map[string]layers.Terms]
 }
 
 // newStack wraps Redis in its layers, and times its calls. If it fails, the caller still owns redis.
-func newStack(redis weir.Store, c *Config, m *observe.Metrics) (*stack, error) {
+func newStack(redis weir.Store, c *Config, m *servermetrics.Metrics) (*stack, error) {
 	s := &stack{log: c.Log, metrics: m}
 	s.terms.Store(new(map[string]layers.Terms))
 	updates, err := redisstore.NewUpdates(c.Store, redisstore.WithTimeout(c.Timeout))

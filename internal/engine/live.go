@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/weirproject/weir/internal/ruleset"
+	"github.com/weirproject/weir/internal/servermetrics"
 	"github.com/weirproject/weir/internal/telemetry"
-	"github.com/weirproject/weir/observe"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -20,12 +20,13 @@ import (
 const lintAfter = time.Second
 
 // sources is the state of the sources, for the metrics.
-func (e *Engine) sources() (list []observe.Source) {
+func (e *Engine) sources() (list []servermetrics.Source) {
 	for _, y := range e.manager.Status().Layers {
 		good := y.Err == nil && y.LeftOut == 0 &&
 			(y.Name != setsLayer || y.Warning == nil && e.Gate.Rules().LeftOut() == nil)
 		list = append(list,
-			observe.Source{Name: y.Name, Up: !y.Down, Good: good, Rules: y.Rules, LeftOut: y.LeftOut, Loaded: y.Loaded})
+			servermetrics.Source{Name: y.Name, Up: !y.Down, Good: good,
+				Rules: y.Rules, LeftOut: y.LeftOut, Loaded: y.Loaded})
 	}
 	return list
 }

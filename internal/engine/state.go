@@ -12,8 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weirproject/weir/internal/servermetrics"
 	"github.com/weirproject/weir/memstore"
-	"github.com/weirproject/weir/observe"
 )
 
 // saveEvery is how often the state is saved while a server runs: a crash loses at most that much.
@@ -66,7 +66,7 @@ func (s *state) sweep() {
 }
 
 // keep saves every minute until close.
-func (s *state) keep(m *observe.Metrics) {
+func (s *state) keep(m *servermetrics.Metrics) {
 	m.Gauge("weir_state_saved_timestamp_seconds", "Unix time of the last save of the state file.", s.saved.Load)
 	m.Count("weir_state_save_errors_total", "Failed saves of the state file.", s.fails.Load)
 	var ctx context.Context

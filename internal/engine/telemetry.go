@@ -74,7 +74,7 @@ func (e *Engine) openRecorder(ctx context.Context) {
 	if e.Config.Telemetry == TelemetryOff {
 		return
 	}
-	o := telemetry.Options{Node: e.NodeName(), Metrics: e.Metrics}
+	o := telemetry.Options{Node: e.NodeName(), Metrics: e.Metrics.Metrics}
 	if e.Store != Memory {
 		ctx, cancel := context.WithTimeout(ctx, firstAttempt)
 		defer cancel()

@@ -5,7 +5,6 @@ package faulttest_test
 import (
 	"bytes"
 	"context"
-	"flag"
 	"fmt"
 	"os"
 	"regexp"
@@ -24,12 +23,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	given := false
-	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
-	if !given {
-		flag.Set("test.parallel", together)
-	}
+	redistest.Together(together)
 	os.Exit(m.Run())
 }
 

@@ -60,13 +60,13 @@ func TestFailedPackagesRunOnceMore(t *testing.T) {
 		want  string // the last lines; empty if the run fails
 		again bool
 	}{
-		{"all pass", []string{good, good}, "-cover", "", false},
+		{"all pass", []string{good, good}, "-short", "", false},
 		{"one fails once", []string{good, once}, "-coverprofile=cover.out", unsteady("b"), true},
-		{"three fail once", []string{once, good, once, once}, "-cover", unsteady("a", "c", "d"), true},
-		{"one fails twice", []string{always, once}, "-cover", "fails", true},
-		{"four fail", []string{once, once, once, once}, "-cover", "fails", false},
-		{"a panic beside it", []string{once, panics}, "-cover", "fails", false},
-		{"a package that does not build", []string{once, builds}, "-cover", "fails", false},
+		{"three fail once", []string{once, good, once, once}, "-short", unsteady("a", "c", "d"), true},
+		{"one fails twice", []string{always, once}, "-short", "fails", true},
+		{"four fail", []string{once, once, once, once}, "-short", "fails", false},
+		{"a panic beside it", []string{once, panics}, "-short", "fails", false},
+		{"a package that does not build", []string{once, builds}, "-short", "fails", false},
 		{"a data race", []string{once, races}, "-race", "fails", false},
 	} {
 		t.Run(test.name, func(t *testing.T) {

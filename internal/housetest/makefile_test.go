@@ -1,34 +1,47 @@
 package housetest
 
 import (
+	"fmt"
 	"regexp"
 	"strings"
 	"testing"
 )
 
-// TestMakefileSkipsTestsThatExist: a test that is renamed must not run under the race detector again unnoticed.
+// TestMakefileSkipsTestsThatExist: a test, or a part of the suite of stores, that is renamed must not run under the race
+// detector again unnoticed.
 func TestMakefileSkipsTestsThatExist(t *testing.T) {
+	paths, err := files("_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	skipsOf(t, "SEQUENTIAL", `(?m)^func %s\(`, paths...)
+	skipsOf(t, "ONE_BY_ONE", `\{"%s", `, "storetest/storetest.go")
+}
+
+// skipsOf looks for each name of a list in the Makefile in the sources, by a pattern.
+func skipsOf(t *testing.T, variable, pattern string, paths ...string) {
+	t.Helper()
 	makefile, err := read("Makefile")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, list, _ := strings.Cut(makefile, "\nSEQUENTIAL =")
+	_, list, _ := strings.Cut(makefile, "\n"+variable+" =")
 	list, _, found := strings.Cut(strings.ReplaceAll(list, "\\\n", " "), "\n")
-	paths, err := files("_test.go")
-	if err != nil || !found {
-		t.Fatalf("no list of tests in the Makefile; %v", err)
+	if !found {
+		t.Fatalf("no list %s in the Makefile", variable)
 	}
-	var tests strings.Builder
+	var sources strings.Builder
 	for _, path := range paths {
 		text, err := read(path)
 		if err != nil {
 			t.Fatal(err)
 		}
-		tests.WriteString(text)
+		sources.WriteString(text)
 	}
 	for _, name := range strings.Fields(list) {
-		if !regexp.MustCompile(`(?m)^func ` + name + `\(`).MatchString(tests.String()) {
-			t.Errorf("the Makefile skips %s, which no package has", name)
+		name = strings.ReplaceAll(name, "_", " ") // as go test writes the name of a part
+		if !regexp.MustCompile(fmt.Sprintf(pattern, name)).MatchString(sources.String()) {
+			t.Errorf("%s in the Makefile has %s, which does not exist", variable, name)
 		}
 	}
 }

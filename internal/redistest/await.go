@@ -1,6 +1,7 @@
 package redistest
 
 import (
+	"flag"
 	"testing"
 	"time"
 )
@@ -15,5 +16,16 @@ func Await(t testing.TB, what string, ok func() bool) {
 		if time.Now().After(deadline) {
 			t.Fatalf("redistest: timed out after %v waiting for: %s", patience, what)
 		}
+	}
+}
+
+// Together has n parallel tests of a package run at a time, unless the flag -parallel is given: they wait for servers,
+// not for processors. TestMain calls it.
+func Together(n string) {
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if !given {
+		flag.Set("test.parallel", n)
 	}
 }

@@ -56,7 +56,10 @@ type Result struct {
 
 // formats are the readers of each format.
 var formats = map[string]func(*job){
-	"envoy": (*job).envoy,
+	"envoy":  (*job).envoy,
+	"kong":   (*job).kong,
+	"nginx":  (*job).nginx,
+	"spring": (*job).spring,
 }
 
 // Formats are the names of the formats.
@@ -211,17 +214,21 @@ func (j *job) add(file string, line int, spec rules.Spec) bool {
 	spec.Name = j.name(spec.Name)
 	alone := &rules.File{Rules: []rules.Spec{spec}}
 	if _, err := rules.Compile(alone); err != nil {
-		var list *rules.Error
-		message := err.Error()
-		if errors.As(err, &list) {
-			message = list.Problems[0].Message
-		}
-		j.lacks(file, line, "rewrite it by hand, within what a rule can hold", "rule %s: %s", spec.Name, message)
+		j.lacks(file, line, "rewrite it by hand, within what a rule can hold", "rule %s: %s", spec.Name,
+			firstProblem(err))
 		return false
 	}
 	j.names[spec.Name] = true
 	j.result.Rules.Rules = append(j.result.Rules.Rules, spec)
 	return true
+}
+
+func firstProblem(err error) string {
+	var list *rules.Error
+	if errors.As(err, &list) {
+		return list.Problems[0].Message
+	}
+	return err.Error()
 }
 
 // longestName leaves room for a number after it.

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode"
 
 	"github.com/weirproject/weir/rules"
 )
@@ -202,17 +201,12 @@ func none(v reflect.Value) bool {
 	return v.IsZero()
 }
 
-// FieldName is the name of a field in a file: on_store_error for OnStoreError.
+// FieldName is the name of a field in a file: on_store_error for OnStoreError, asn for ASN.
 func FieldName(field string) string {
-	var b strings.Builder
-	for i, c := range field {
-		if unicode.IsUpper(c) && i > 0 {
-			b.WriteByte('_')
-		}
-		b.WriteRune(unicode.ToLower(c))
-	}
-	return b.String()
+	return strings.ToLower(wordEnd.ReplaceAllString(field, "${1}_${2}"))
 }
+
+var wordEnd = regexp.MustCompile("([a-z])([A-Z])")
 
 var numbered = regexp.MustCompile(`(rules|services|routes)\[(\d+)\]`)
 

@@ -17,6 +17,7 @@ import (
 	"go.yaml.in/yaml/v4/plugin/loaderlimits"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/internal/nearest"
 	"github.com/weirproject/weir/pathform"
 	"github.com/weirproject/weir/rules"
@@ -56,11 +57,11 @@ var lineEnd = regexp.MustCompile(`\r\n|[\r\n\x{85}\x{2028}\x{2029}]`)
 // Parse reads a file of tests. The error is a *rules.Error with every mistake, at its line.
 func Parse(name string, text []byte) (*File, error) {
 	p := &parser{file: &File{Name: name, Start: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}}
-	p.file.lines = lineEnd.Split(string(text), -1)
-	if len(text) > rules.MaxFile {
+	if len(text) > rules.MaxFile { // before anything looks at each of its bytes
 		p.wrong(&yaml.Node{Line: 1, Column: 1}, "the file has over %d bytes, which is the most", rules.MaxFile)
 		return nil, p.err()
 	}
+	p.file.lines = lineEnd.Split(string(text), -1)
 	if root := p.document(text); root != nil {
 		p.refuse(root)
 		p.root(root)
@@ -271,6 +272,10 @@ func (p *parser) step(n *yaml.Node, s *Step, held map[string]bool) {
 		"settle":     func(n *yaml.Node) { s.Settle = new(p.number(n, "settle", 0, weir.MaxUnits)) },
 		"hold":       func(n *yaml.Node) { hold, s.Hold = n, p.text(n, "hold") },
 		"release":    func(n *yaml.Node) { s.Release = p.release(n, held) },
+		"country":    func(n *yaml.Node) { r.Country = p.country(n) },
+		"asn":        func(n *yaml.Node) { r.ASN = uint32(p.number(n, "asn", 1, 1<<32-1)) },
+		"response":   func(n *yaml.Node) { s.Response = p.response(n) },
+		"store":      func(n *yaml.Node) { s.Store = p.word(n, "store", stores) },
 		"expect":     func(n *yaml.Node) { s.Expect = p.expect(n, s) },
 	}, nil)
 	switch {
@@ -278,12 +283,26 @@ func (p *parser) step(n *yaml.Node, s *Step, held map[string]bool) {
 		p.wrong(n, "every needs a repeat of 2 or more")
 	case hold != nil && (held[s.Hold] || s.Repeat > 1 || s.Release != ""):
 		p.wrong(hold, "hold needs a name that no other request has, and no repeat and release")
+	case hold != nil && s.Response != nil:
+		p.wrong(hold, "hold has no response: the request goes on; give the response to its release")
+	case s.Store != "" && !onlyStore(n):
+		p.wrong(n, "store is no request: it has at, and nothing else")
 	case s.Release != "" && (s.Expect != nil || s.Repeat > 1):
 		p.wrong(n, "a release is no request: it has no expect and repeat")
 	}
 	if hold != nil {
 		held[s.Hold] = true
 	}
+}
+
+// onlyStore reports whether a step has no other fields than store and at.
+func onlyStore(n *yaml.Node) bool {
+	for i := 0; i < len(n.Content); i += 2 {
+		if word := n.Content[i].Value; word != "store" && word != "at" {
+			return false
+		}
+	}
+	return true
 }
 
 func (p *parser) release(n *yaml.Node, held map[string]bool) string {
@@ -304,6 +323,30 @@ func (p *parser) client(n *yaml.Node, r *rules.Request) {
 	r.Client = address.Unmap().WithZone("")
 }
 
+func (p *parser) country(n *yaml.Node) string {
+	code := p.text(n, "country")
+	if !rules.IsCountry(code) {
+		p.wrong(n, "country is %.80q; allowed: a code of ISO 3166 in capitals, such as CN", n.Value)
+	}
+	return code
+}
+
+func (p *parser) response(n *yaml.Node) *gate.Response {
+	r := &gate.Response{Header: make(map[string][]string)}
+	p.read(n, "response", field{
+		"status": func(n *yaml.Node) { r.Status = int(p.number(n, "status", 100, 599)) },
+		"header": func(n *yaml.Node) {
+			for name, value := range p.table(n, "header", textproto.CanonicalMIMEHeaderKey) {
+				r.Header[name] = []string{value}
+			}
+		},
+	}, nil)
+	if n.Kind == yaml.MappingNode && r.Status == 0 {
+		p.wrong(n, "response has no status, such as status: 401")
+	}
+	return r
+}
+
 func (p *parser) host(n *yaml.Node, r *rules.Request) {
 	host, err := pathform.Host(p.text(n, "host"))
 	if err != nil {
@@ -311,6 +354,8 @@ func (p *parser) host(n *yaml.Node, r *rules.Request) {
 	}
 	r.Host = host
 }
+
+var stores = map[string]int{storeDown: 0, storeUp: 0}
 
 // outcomes and reasons are the words of the gate.
 var (

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -56,6 +57,9 @@ type Step struct {
 	Hold    string // name under which its leases are held
 	Release string // name of the request that ends; the step is no request
 	Settle  *int64 // actual cost
+
+	Response *gate.Response // as rules with count_if read it; nil: nobody reports it
+	Store    string         // down or up: from now on the store does not answer, or does; the step is no request
 
 	Expect *Expect // nil: nothing is expected
 }

@@ -40,6 +40,11 @@ const head = `rules:
   - {name: queue, match: {path: /queue}, limit: leaky_queue 1/10s queue 5}
   - {name: night, match: {path: /night}, limit: 1/1h, schedule: {hours: "22:00-06:00", zone: UTC}}
   - {name: shadow, match: {path: /chat}, limit: 1/1h, mode: shadow}
+  - {name: here, match: {path: /here}, limit: fixed_window 4/1h}
+  - {name: open, match: {path: /open}, limit: fixed_window 1/1h, on_store_error: allow}
+  - {name: lock, match: {path: /lock}, limit: fixed_window 9/1h, on_store_error: deny}
+  - {name: login, match: {path: /login}, key: [client.ip], limit: sliding_log 20/1h, count_if: {status: 401, header: {X-Login: failed}}, ban: {after: 2 counted within 1h, for: 10m}}
+  - {name: abroad, match: {path: /abroad, not: {country: CN}}, key: [client.country, client.asn], on_missing: deny, limit: fixed_window 1/1h}
 start: 2026-03-01T12:00:00Z
 tests:
   - name: a
@@ -73,6 +78,37 @@ func TestStepsAreCompared(t *testing.T) {
       - {path: /night, at: 10h, repeat: 2, expect: {passed: 1}}`, "at: 10h", "at: 9h"},
 		"a path without a form": {`
       - {path: "/a%zz", expect: {outcome: failed, status: 400}}`, "status: 400", "status: 200"},
+		"a store that is down, and local counts": {`
+      - {path: /here, repeat: 3, expect: passed}
+      - {at: 1s, store: down}
+      - {path: /here, repeat: 3, expect: {passed: 1}}
+      - {path: /open, repeat: 2, expect: {outcome: passed, reason: store_failed}}
+      - {path: /lock, expect: {outcome: failed, rule: lock, status: 503}}
+      - {store: up}
+      - {path: /here, expect: passed}
+      - {path: /lock, expect: {outcome: passed, remaining: 8}}`, "passed: 1", "passed: 3"},
+		"a lease of a store that is down": {`
+      - {path: /jobs, user: ann, hold: first}
+      - {store: down, at: 1s}
+      - {release: first, at: 90s}
+      - {store: up, at: 90s}
+      - {path: /jobs, user: ann, at: 90s, expect: passed}`, "at: 90s, expect: passed", "at: 90s, expect: refused"},
+		"responses that count": {`
+      - {path: /login, repeat: 30, response: {status: 200}, expect: passed}
+      - {path: /login, repeat: 30, response: {status: 401}, expect: passed}
+      - {path: /login, response: {status: 401, header: {x-login: failed}}, expect: {outcome: passed, remaining: 19}}
+      - {path: /login, hold: slow, expect: {remaining: 18}}
+      - {release: slow, at: 1m, response: {status: 401, header: {X-Login: failed}}}
+      - {path: /login, at: 1m, expect: {outcome: refused, reason: banned, retry_after: 10m}}
+      - {path: /login, client: 192.0.2.9, at: 1m, expect: passed}`, "{status: 200}", "{status: 401, header: {x-login: failed}}"},
+		"a response that nobody reports counts, and bans nobody": {`
+      - {path: /login, repeat: 21, expect: {passed: 20}}
+      - {path: /login, expect: {outcome: refused, reason: limit_exceeded}}`, "limit_exceeded", "banned"},
+		"country and autonomous system": {`
+      - {path: /abroad, country: CN, repeat: 2, expect: {reason: no_rule}}
+      - {path: /abroad, country: HK, asn: 64512, repeat: 2, expect: {passed: 1}}
+      - {path: /abroad, country: HK, asn: 64513, expect: passed}
+      - {path: /abroad, country: HK, expect: {outcome: denied, reason: missing_key}}`, "asn: 64513", "asn: 64512"},
 		"a cost beyond the limit": {`
       - {path: /chat, cost: 101, expect: {retry_after: never, headers: {retry-after: ""}}}`, "never", "1h"},
 	} {
@@ -91,34 +127,41 @@ func TestStepsAreCompared(t *testing.T) {
 func TestMistakesHaveTheirPlaces(t *testing.T) {
 	const test = "tests:\n  - {name: a, requests: [{}]}\n"
 	for text, want := range map[string]string{
-		"":                                           "a.yaml:1:1: the file is empty",
-		"[]":                                         "a.yaml:1:1: the file must be fields",
-		"a: [":                                       "not YAML",
-		"rules: r\n" + test + "---\nb: 1":            "a second document",
-		"rules: &a r\n" + test:                       "a.yaml:1:8: anchors",
-		test:                                         "rules is missing",
-		"rules: r":                                   "tests is missing",
-		"rules: r\nstore: memory\n" + test:           `a.yaml:2:1: unknown field "store" beside the name of a file`,
-		"rules: r\nrules: s\n" + test:                `a.yaml:2:1: "rules" occurs twice`,
-		"rules: r\nstart: today\n" + test:            `a.yaml:2:8: start is "today"; allowed: a time`,
-		"{rules: [], " + "tests: [{name: a}]}":       "each field of the file begins a line of its own",
-		"rules: r\ntests: {}":                        "a.yaml:2:8: tests must be a list",
-		"rules: r\ntests: [{requests: [{}]}]":        "each test needs a name",
-		step("at: 1x"):                               `at is "1x"; allowed: a duration`,
-		step("at: 1ns"):                              `at is "1ns"; allowed: a duration in whole microseconds`,
-		step("at: 99999d"):                           `at is "99999d"`,
-		step("every: 1s"):                            "every needs a repeat",
-		step("repeat: 10000001"):                     "allowed: a whole number from 1 to 10000000",
-		step("repeat: 10000000, every: 36500d"):      "the last repetition is more than",
-		step("client: me"):                           `client is "me"; allowed: an address`,
-		step(`host: "a b"`):                          "host",
-		step("release: x"):                           `release is "x"; allowed: the hold`,
-		step("hold: x, repeat: 2"):                   "hold needs a name",
-		step("header: {A: {b: c}}"):                  "header.A must be one value",
-		step("expect: {reason: bored}"):              `reason is "bored"; allowed:`,
-		step("expect: {retry_after: soon}"):          `retry_after is "soon"`,
-		step("path: ''"):                             "path must be one value",
-		"rules: r\n# " + strings.Repeat("x", 64<<20): "the file has over",
+		"":                                              "a.yaml:1:1: the file is empty",
+		"[]":                                            "a.yaml:1:1: the file must be fields",
+		"a: [":                                          "not YAML",
+		"rules: r\n" + test + "---\nb: 1":               "a second document",
+		"rules: &a r\n" + test:                          "a.yaml:1:8: anchors",
+		test:                                            "rules is missing",
+		"rules: r":                                      "tests is missing",
+		"rules: r\nstore: memory\n" + test:              `a.yaml:2:1: unknown field "store" beside the name of a file`,
+		"rules: r\nrules: s\n" + test:                   `a.yaml:2:1: "rules" occurs twice`,
+		"rules: r\nstart: today\n" + test:               `a.yaml:2:8: start is "today"; allowed: a time`,
+		"{rules: [], " + "tests: [{name: a}]}":          "each field of the file begins a line of its own",
+		"rules: r\ntests: {}":                           "a.yaml:2:8: tests must be a list",
+		"rules: r\ntests: [{requests: [{}]}]":           "each test needs a name",
+		step("at: 1x"):                                  `at is "1x"; allowed: a duration`,
+		step("at: 1ns"):                                 `at is "1ns"; allowed: a duration in whole microseconds`,
+		step("at: 99999d"):                              `at is "99999d"`,
+		step("every: 1s"):                               "every needs a repeat",
+		step("repeat: 10000001"):                        "allowed: a whole number from 1 to 10000000",
+		step("repeat: 10000000, every: 36500d"):         "the last repetition is more than",
+		step("client: me"):                              `client is "me"; allowed: an address`,
+		step(`host: "a b"`):                             "host",
+		step("release: x"):                              `release is "x"; allowed: the hold`,
+		step("hold: x, repeat: 2"):                      "hold needs a name",
+		step("country: cn"):                             `country is "cn"; allowed: a code of ISO 3166`,
+		step("asn: 0"):                                  "allowed: a whole number from 1 to 4294967295",
+		step("store: away"):                             `store is "away"; allowed: down, up`,
+		step("store: down, expect: passed"):             "store is no request",
+		step("response: {status: 99}"):                  "allowed: a whole number from 100 to 599",
+		step("response: {header: {A: b}}"):              "response has no status",
+		step("hold: x, response: {status: 200}"):        "give the response to its release",
+		step("header: {A: {b: c}}"):                     "header.A must be one value",
+		step("expect: {reason: bored}"):                 `reason is "bored"; allowed:`,
+		step("expect: {retry_after: soon}"):             `retry_after is "soon"`,
+		step("path: ''"):                                "path must be one value",
+		"rules: r\n# " + strings.Repeat("x", 64<<20):    "the file has over",
 		"rules: r\ntests: " + strings.Repeat("[", 1000): "not YAML",
 	} {
 		_, err := ruletest.Parse("a.yaml", []byte(text))
@@ -140,7 +183,7 @@ func step(fields string) string {
 func TestErrorsOfARun(t *testing.T) {
 	if got := run(t, head+`
       - {path: /jobs, hold: a}
-      - {path: /jobs, at: 36500d}`); !strings.Contains(got, `a.yaml:13: test "a": what is held was renewed`) {
+      - {path: /jobs, at: 36500d}`); !strings.Contains(got, `a.yaml:18: test "a": what is held was renewed`) {
 		t.Error(got)
 	}
 	file, err := ruletest.Parse("a.yaml", []byte(head+"      - {path: /chat}\n"))

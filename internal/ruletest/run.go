@@ -11,7 +11,6 @@ import (
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/internal/ratefields"
-	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -43,6 +42,7 @@ type run struct {
 	now  atomic.Int64 // of the store, in microseconds
 	gate *gate.Gate
 	held map[string]*held
+	down *bool // the store does not answer
 	// renewals are counted: the time of a test costs nothing, but for these.
 	renewals int
 	form     func(raw string) (string, error)
@@ -60,11 +60,7 @@ type held struct {
 func (f *File) Run(ctx context.Context, set *rules.Set, t *Test, progress func()) (*Result, error) {
 	began := time.Now()
 	r := &run{file: f, set: set, held: make(map[string]*held), form: set.PathForm().Path}
-	clock := memstore.WithClock(func() weir.Instant { return weir.Instant(r.now.Load()) })
-	var err error
-	r.gate, err = gate.New(memstore.New(clock), set, gate.WithLocal(memstore.New(clock)),
-		gate.WithClock(func() time.Time { return time.UnixMicro(r.now.Load()) }))
-	if err != nil {
+	if err := r.open(t); err != nil {
 		return nil, err
 	}
 	r.now.Store(f.Start.UnixMicro())
@@ -82,8 +78,13 @@ func (f *File) Run(ctx context.Context, set *rules.Set, t *Test, progress func()
 
 // step runs a step, and returns its first failure.
 func (r *run) step(ctx context.Context, s *Step, progress func()) (failures []Failure, err error) {
-	if s.Release != "" {
+	switch {
+	case s.Release != "":
 		return nil, r.release(ctx, s)
+	case s.Store != "":
+		err := r.advance(ctx, s.At)
+		*r.down = s.Store == storeDown
+		return nil, err
 	}
 	passed := 0
 	var v gate.Verdict
@@ -135,7 +136,11 @@ func (r *run) advance(ctx context.Context, to time.Duration) error {
 		}
 		next.renewed += next.every
 		r.setClock(next.renewed)
-		if err := errors.Join(ctx.Err(), r.gate.Renew(ctx, next.receipt)); err != nil {
+		err := r.gate.Renew(ctx, next.receipt)
+		if *r.down && errors.Is(err, weir.ErrUnavailable) {
+			err = nil
+		}
+		if err = errors.Join(ctx.Err(), err); err != nil {
 			return err
 		}
 	}
@@ -165,7 +170,7 @@ func (r *run) request(ctx context.Context, s *Step, v *gate.Verdict) (*answer, e
 		r.hold(s, receipt)
 		return a, nil
 	}
-	return a, r.end(ctx, receipt, s.Settle)
+	return a, r.end(ctx, receipt, s)
 }
 
 func (r *run) hold(s *Step, receipt gate.Receipt) {
@@ -187,17 +192,22 @@ func (r *run) release(ctx context.Context, s *Step) error {
 	}
 	h := r.held[s.Release]
 	delete(r.held, s.Release)
-	return r.end(ctx, h.receipt, s.Settle)
+	return r.end(ctx, h.receipt, s)
 }
 
-// end settles the cost of a request that is over, and releases its leases.
-func (r *run) end(ctx context.Context, receipt gate.Receipt, actual *int64) error {
-	if actual != nil {
-		if err := r.gate.Settle(ctx, receipt, *actual); err != nil {
-			return err
-		}
+// end ends a request: it reports the response, settles the cost, and releases the leases. Units and leases of a store
+// that is down stay charged and held, as in a server.
+func (r *run) end(ctx context.Context, receipt gate.Receipt, s *Step) (err error) {
+	if s.Response != nil {
+		receipt, err = r.gate.Respond(ctx, receipt, *s.Response)
 	}
-	return r.gate.Release(ctx, receipt)
+	if s.Settle != nil && err == nil {
+		err = r.gate.Settle(ctx, receipt, *s.Settle)
+	}
+	if err = errors.Join(err, r.gate.Release(ctx, receipt)); *r.down && errors.Is(err, weir.ErrUnavailable) {
+		return nil
+	}
+	return err
 }
 
 // An answer is what is compared.

@@ -23,6 +23,8 @@ type Load struct {
 	Every time.Duration
 	Cost  *int64 // units of a request, for rules without a fixed cost
 
+	// Rule, if not "", is a rule that the requests meet: it fills in what Request leaves out. The rest is GET of /.
+	Rule string
 	// Request is what is sent. In its texts {n} stands for the number of the client, from 1.
 	Request rules.Request
 	Values  []Value

@@ -88,8 +88,8 @@ var kinds = []string{"header", "query", "cookie", "descriptor"}
 func ParseLoad(s string) (Load, error) {
 	l := Load{Rate: 100, Keys: 100}
 	r := &l.Request
-	r.Method, r.Path = "GET", "/"
 	words := map[string]word{
+		"rule":    {"the name of a rule, whose request it is", text(&l.Rule)},
 		"rate":    {"0.01 to 1000000 requests a second", decimal(&l.Rate, 0.01, maxRate)},
 		"keys":    {"1 to 1000000 clients", whole(&l.Keys, 1, maxClients)},
 		"zipf":    {"0 to 5: 0 is evenly, 1 is usual", decimal(&l.Zipf, 0, maxZipf)},

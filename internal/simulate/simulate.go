@@ -61,6 +61,10 @@ type flight struct {
 // Run simulates. tick, if not nil, is called after each request. The error is of the Config or of its rules, such as a
 // cost that no limit takes, or the context's.
 func (c *Config) Run(ctx context.Context, tick func()) (*Result, error) {
+	c, err := c.complete()
+	if err != nil {
+		return nil, err
+	}
 	if err := c.Check(); err != nil {
 		return nil, err
 	}

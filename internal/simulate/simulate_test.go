@@ -278,6 +278,49 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	}
 }
 
+// A load of a rule meets it, whatever it matches, and each client has a key.
+func TestLoadOfARule(t *testing.T) {
+	for _, text := range []string{
+		"limit: 5/s, key: client.ip",
+		"limit: 5/s, key: user, match: {method: [POST, PUT], host: '*.example.com', path: '/a/*/b/**'}",
+		"limit: 5/s, key: path.id, match: {path: '/users/{id}/orders'}",
+		"limit: 5/s, key: [header.x-api-key lower], match: {header: {X-Api-Key: '*', X-Plan: free}}",
+		"limit: 5/s, key: [query.q, descriptor.d], match: {query: {q: '*'}, service: s, route: /r, user: '*'}",
+		"limit: 5/s, key: cookie.session",
+	} {
+		c := config(t, "rules:\n  - {name: one, "+text+"}\n", func(c *Config) { c.Duration = 5 * time.Second },
+			loads(t, "rule=one rate=200 keys=4"))
+		// Four keys are granted 10 at once or within the first second, and 5 in each other second.
+		if r := simulate(t, c); r.Admitted < 4*25 || r.Admitted > 4*30 {
+			t.Errorf("%s: %s", text, show(r))
+		}
+	}
+}
+
+// Without loads, each rule that is enforced has one.
+func TestUsualLoads(t *testing.T) {
+	c := config(t, `rules:
+  - {name: a, match: {path: /a}, limit: 50/s, key: user}
+  - {name: b, match: {path: /b}, limit: 5/s}
+  - {name: off, match: {path: /c}, limit: 5/s, enabled: false}
+  - {name: regex, match: {regex: {path: [x]}}, limit: 5/s}
+`)
+	c.Loads = nil
+	r := simulate(t, c)
+	if met := r.Rules[0].Matched && r.Rules[1].Matched && !r.Rules[2].Matched; !met || r.Requests < 3800 || r.Requests > 4200 {
+		t.Error(show(r))
+	}
+	loads(t, "rule=regex")(c)
+	if _, err := c.Run(context.Background(), nil); err == nil || !strings.Contains(err.Error(), "describe the requests") {
+		t.Error(err)
+	}
+	c.Loads = nil
+	loads(t, "rule=none")(c)
+	if _, err := c.Run(context.Background(), nil); err == nil || !strings.Contains(err.Error(), "name of a rule") {
+		t.Error(err)
+	}
+}
+
 func TestRulesThatAreNotSimulated(t *testing.T) {
 	for text, want := range map[string]string{
 		rule("concurrency 5 ttl 30s"):                                                         "concurrency",

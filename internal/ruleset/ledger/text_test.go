@@ -18,7 +18,7 @@ const odd = `rules:
   labels: {team: "1", "true": "no"}
   enabled: false
   match: {method: [GET, POST], host: "*.example.com", path: "/a/{b}/**", client: [10.0.0.0/8], service: "0123", user: "*", route: "GET /a: b #c",
-    header: {X-A: ["1", "true"], X-B: "null"}, query: {q: "~"}, descriptor: {d: ["-"]}, descriptor_keys: [d, "yes"]}
+    header: {X-A: ["1", "true"], X-B: "null"}, query: {q: "~"}, descriptor: {d: ["-"]}, descriptor_keys: [d, "yes"], country: "NO", asn: "7"}
   group: g
   allow: {client.ip: [10.1.0.0/16, 10.2.0.0/16], header.X-A: "0"}
   deny: {user: "no"}
@@ -45,7 +45,7 @@ const odd = `rules:
   candidate: {limit: 60/1m, algorithm: fixed_window, key: [client.ip v4/24 v6/48, user]}
 - {name: third, key: client.ip, limit: 10/1m, lease_percent: 7, message: "~"}
 - {name: failures, key: client.ip, limit: fixed_window 10/1m, count_if: {status: ["401", 5xx], header: {X-Login: ["no"]}}}
-- {name: matched, limit: 1/1s, match: {regex: {path: "/a.*", header: {X-A: "b|c"}, descriptor: {d: "e+"}}, any: [{method: GET}, {user: "1"}], not: [{path: /b}]}}
+- {name: matched, limit: 1/1s, match: {country: [CN, "NO"], asn: [64512, "7"], regex: {path: "/a.*", header: {X-A: "b|c"}, descriptor: {d: "e+"}}, any: [{method: GET}, {user: "1"}], not: [{path: /b}]}}
 - {name: fourth, limit: concurrency 5 ttl 1m, hold_until: done}
 `
 

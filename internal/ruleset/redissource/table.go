@@ -301,7 +301,7 @@ type duplicateKey struct {
 	mode         rules.Mode
 }
 
-// collect returns the current version of each enabled rule.
+// collect returns the current version of each enabled rule. The names of the others are off in earlier sources too.
 func (t *table) collect() ruleset.Update {
 	all := t.sorted()
 	g := collection{file: &rules.File{Name: "redis " + ruleset.Quoted(t.prefix) + "*"},
@@ -319,6 +319,11 @@ func (t *table) collect() ruleset.Update {
 	}
 	for _, e := range all {
 		e.inForce = false
+		if _, forwards := e.fields[configType]; e.off && !forwards {
+			name := nameOf(strings.TrimPrefix(e.key, t.prefix))
+			g.file.Disabled = append(g.file.Disabled, name)
+			sum.Write(append(buffer[:0], "off "+name+"\n"...))
+		}
 		if rec := e.current(); rec != nil && rec.enabled {
 			switch {
 			case rec.forward != nil:

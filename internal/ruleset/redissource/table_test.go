@@ -154,10 +154,11 @@ func TestTheRevisionIsThatOfTheRules(t *testing.T) {
 		return table.contents().Revision
 	}
 	one := revision(map[string]string{"a": ""})
-	if revision(map[string]string{"a": "id=5 remark=x", "b": "enabled=false", "c": "limitCount=0"}) != one {
+	if revision(map[string]string{"a": "id=5 remark=x", "c": "limitCount=0"}) != one {
 		t.Error("the rules are the same, the revision is another")
 	}
-	if revision(map[string]string{"a": "limitCount=99"}) == one || revision(map[string]string{}) == one {
+	if revision(map[string]string{"a": "limitCount=99"}) == one || revision(map[string]string{"a": "", "b": "enabled=false"}) == one ||
+		revision(map[string]string{}) == one {
 		t.Error("the rules are others, the revision is the same")
 	}
 }
@@ -293,6 +294,37 @@ func TestDisabledHashIsOffDespiteMistakes(t *testing.T) {
 	expect(t, table, "b 100/60s", count)
 	read(table, map[string]reading{prefix + "a": {foreign: "is no hash"}, prefix + "b": {fields: usual("")}})
 	expect(t, table, "a 7/60s, b 100/60s", "is no hash")
+}
+
+// TestDisabledHashSwitchesOffEarlierSources: the rule of its name, until it is enabled or gone.
+func TestDisabledHashSwitchesOffEarlierSources(t *testing.T) {
+	config := &rules.File{Name: "config", Rules: []rules.Spec{{Name: "a", Limit: []string{"1/1s"}}, {Name: "b", Limit: []string{"1/1s"}}}}
+	table := newTable(prefix, 10)
+	var revisions []string
+	for _, test := range []struct {
+		hashes map[string]string
+		want   string
+	}{
+		{map[string]string{"c": ""}, "a 1/1s, b 1/1s, c token_bucket 100/60s"},
+		{map[string]string{"c": "", "a": "enabled=false"}, "b 1/1s, c token_bucket 100/60s"},
+		{map[string]string{"c": "", "a": "enabled=false limitCount=many"}, "b 1/1s, c token_bucket 100/60s"},
+		{map[string]string{"c": "", "a": "enabled=true"}, "a token_bucket 100/60s, b 1/1s, c token_bucket 100/60s"},
+		{map[string]string{"c": "enabled=false", "none": "enabled=false"}, "a 1/1s, b 1/1s"},
+	} {
+		read(table, hashes(test.hashes))
+		n := table.contents()
+		revisions = append(revisions, n.Revision)
+		var got []string
+		for _, s := range ruleset.Merge(ruleset.Part{Name: "config", File: config}, ruleset.Part{Name: "redis", File: n.File}).File.Rules {
+			got = append(got, s.Name+" "+s.Limit[0])
+		}
+		if text := strings.Join(got, ", "); text != test.want {
+			t.Errorf("%v: %s, want %s", test.hashes, text, test.want)
+		}
+	}
+	if revisions[0] == revisions[1] {
+		t.Error("the revision is that without the disabled hash")
+	}
 }
 
 // TestAHashThatIsGoneIsCalledNoMore: its id is free for another one.

@@ -16,8 +16,8 @@ import (
 	"github.com/weirproject/weir/internal/ruleset"
 	"github.com/weirproject/weir/internal/ruleset/ledger"
 	"github.com/weirproject/weir/internal/server/web"
+	"github.com/weirproject/weir/internal/servermetrics"
 	"github.com/weirproject/weir/internal/telemetry"
-	"github.com/weirproject/weir/observe"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -42,8 +42,8 @@ type Server struct {
 	Mark     func(telemetry.Mark)      // records writes; nil: nobody does
 
 	// Services and Routes are the state of the gateway; nil: none.
-	Services func() []observe.Service
-	Routes   func() []observe.Route
+	Services func() []servermetrics.Service
+	Routes   func() []servermetrics.Route
 
 	// Backtest replays a log; its answer is the report, and its error is for the caller. nil: there are no backtests.
 	Backtest func(context.Context, *Rehearsal) (any, error)

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -23,8 +22,9 @@ import (
 	"github.com/weirproject/weir/internal/ruleset/ledger"
 	"github.com/weirproject/weir/internal/server/admin"
 	"github.com/weirproject/weir/internal/server/web"
+	"github.com/weirproject/weir/internal/servermetrics"
+	"github.com/weirproject/weir/internal/webtest"
 	"github.com/weirproject/weir/memstore"
-	"github.com/weirproject/weir/observe"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -109,12 +109,12 @@ func memory(t testing.TB) *world {
 func (w *world) start(access ...web.Config) *client {
 	w.t.Helper()
 	server := w.server
-	server.Services = func() []observe.Service {
-		down := observe.Address{URL: "http://10.0.0.1:8080", Weight: 3, EjectedFor: 9.5, Failures: 5, Ejections: 1}
-		return []observe.Service{{Name: "order", Addresses: []observe.Address{down}, Retries: 2}}
+	server.Services = func() []servermetrics.Service {
+		down := servermetrics.Address{URL: "http://10.0.0.1:8080", Weight: 3, EjectedFor: 9.5, Failures: 5, Ejections: 1}
+		return []servermetrics.Service{{Name: "order", Addresses: []servermetrics.Address{down}, Retries: 2}}
 	}
-	server.Routes = func() []observe.Route {
-		return []observe.Route{{Name: "pay", Service: "order", Requests: 4, Forwarded: 3}}
+	server.Routes = func() []servermetrics.Route {
+		return []servermetrics.Route{{Name: "pay", Service: "order", Requests: 4, Forwarded: 3}}
 	}
 	for _, config := range access {
 		var err error
@@ -161,22 +161,8 @@ func (c *client) ask(line, body string, fields ...string) *answer {
 		}
 		r.Header.Set("Content-Type", kind)
 	}
-	for i := 0; i < len(fields); i += 2 {
-		if fields[i] == "Host" {
-			r.Host = fields[i+1]
-		}
-		r.Header.Set(fields[i], fields[i+1])
-	}
-	response, err := http.DefaultClient.Do(r)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	return &answer{c.t, response.StatusCode, response.Header, string(text)}
+	response, text := webtest.Send(c.t, http.DefaultClient, r, fields...)
+	return &answer{c.t, response.StatusCode, response.Header, text}
 }
 
 // has fails the test unless the answer has a status and says these.

@@ -60,6 +60,14 @@ func (v *ruleView) disabled(name string) *ruleset.Off {
 	return &v.off[i]
 }
 
+// disabledHere returns the rule of another source that the ledger alone disables, or nil.
+func (h *handler) disabledHere(now *ruleView, name string) *ruleset.Off {
+	if off := now.disabled(name); off != nil && off.By == h.Layer {
+		return off
+	}
+	return nil
+}
+
 // describe returns a document that was read after the snapshot. The limit is that of the document,
 // in force or not, because its ETag belongs to that version.
 func (h *handler) describe(document *ledger.Document, now *ruleView) Rule {
@@ -107,6 +115,11 @@ func (h *handler) listRules(ctx context.Context, c *call) (any, error) {
 	for i := range list {
 		if held[list[i].Name] != nil {
 			answer.Rules = append(answer.Rules, h.describe(&list[i], &now))
+		}
+	}
+	for i := range now.off {
+		if off := &now.off[i]; off.By != h.Layer && held[off.Rule.Name] == nil {
+			answer.Rules = append(answer.Rules, Rule{Name: off.Rule.Name, From: off.From}.with(off.Rule))
 		}
 	}
 	return answer, nil
@@ -272,7 +285,7 @@ func (h *handler) deleteRule(ctx context.Context, c *call) (any, error) {
 	if at := now.find(c.name()); at >= 0 && now.from[at] == h.Layer {
 		w.then = now.without(c.name())
 	}
-	if off := now.disabled(c.name()); off != nil {
+	if off := h.disabledHere(&now, c.name()); off != nil {
 		w.restore(&now, off)
 	}
 	return h.change(ctx, c, w)
@@ -297,7 +310,7 @@ func (h *handler) enableRule(ctx context.Context, c *call) (any, error) {
 	now := h.inForce()
 	w := &ruleChange{what: "enable", then: now.file,
 		commit: func() (int64, error) { return h.Ledger.Enable(ctx, c.name(), c.seen, c.by()) }}
-	if off := now.disabled(c.name()); document.YAML == "" && off != nil {
+	if off := h.disabledHere(&now, c.name()); document.YAML == "" && off != nil {
 		w.restore(&now, off)
 	}
 	if document.YAML != "" {
@@ -322,7 +335,7 @@ func (h *handler) rollback(ctx context.Context, c *call) (any, error) {
 	now := h.inForce()
 	w := &ruleChange{what: fmt.Sprint("rollback to ", to), then: now.without(c.name()),
 		commit: func() (int64, error) { return h.Ledger.Rollback(ctx, c.name(), to, c.seen, c.by()) }}
-	switch off := now.disabled(c.name()); {
+	switch off := h.disabledHere(&now, c.name()); {
 	case past.Deleted && off != nil:
 		w.restore(&now, off)
 	case past.Deleted:

@@ -3,12 +3,12 @@ package admin
 import (
 	"context"
 
-	"github.com/weirproject/weir/observe"
+	"github.com/weirproject/weir/internal/servermetrics"
 )
 
 // listServices answers with the services and routes of the gateway; without a gateway there are none.
 func (h *handler) listServices(context.Context, *call) (any, error) {
-	answer := Services{Services: []observe.Service{}, Routes: []observe.Route{}}
+	answer := Services{Services: []servermetrics.Service{}, Routes: []servermetrics.Route{}}
 	if h.Services != nil {
 		answer.Services = append(answer.Services, h.Services()...)
 		answer.Routes = append(answer.Routes, h.Routes()...)

@@ -3,7 +3,7 @@ package admin
 import (
 	"time"
 
-	"github.com/weirproject/weir/observe"
+	"github.com/weirproject/weir/internal/servermetrics"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -125,8 +125,8 @@ type ReloadedSource struct {
 
 // Services are the services and routes of a gateway.
 type Services struct {
-	Services []observe.Service `json:"services"`
-	Routes   []observe.Route   `json:"routes"`
+	Services []servermetrics.Service `json:"services"`
+	Routes   []servermetrics.Route   `json:"routes"`
 }
 
 // Restored lists the entries that were written back.

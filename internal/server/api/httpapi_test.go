@@ -17,6 +17,7 @@ import (
 	"github.com/weirproject/weir/internal/gatetest"
 	"github.com/weirproject/weir/internal/server/api"
 	"github.com/weirproject/weir/internal/server/web"
+	"github.com/weirproject/weir/internal/webtest"
 	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/pathform"
 )
@@ -78,7 +79,7 @@ type answer struct {
 
 // post sends a body, with fields of the header by turns name and value.
 func (s *server) post(path, body string, fields ...string) *answer {
-	return s.send(http.MethodPost, path, body, append([]string{"Content-Type", "application/json"}, fields...)...)
+	return s.send(http.MethodPost, path, body, fields...)
 }
 
 func (s *server) send(method, path, body string, fields ...string) *answer {
@@ -87,23 +88,12 @@ func (s *server) send(method, path, body string, fields ...string) *answer {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	for i := 0; i < len(fields); i += 2 {
-		if fields[i] == "Host" {
-			r.Host = fields[i+1]
-		}
-		r.Header.Set(fields[i], fields[i+1])
+	if method == http.MethodPost {
+		r.Header.Set("Content-Type", "application/json")
 	}
-	response, err := http.DefaultClient.Do(r)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	a := &answer{status: response.StatusCode, header: response.Header, text: string(text)}
-	if err := json.NewDecoder(bytes.NewReader(text)).Decode(&a.body); err != nil && method != http.MethodHead {
+	response, text := webtest.Send(s.t, http.DefaultClient, r, fields...)
+	a := &answer{status: response.StatusCode, header: response.Header, text: text}
+	if err := json.NewDecoder(strings.NewReader(text)).Decode(&a.body); err != nil && method != http.MethodHead {
 		s.t.Fatalf("%s %s answers %d %q: %v", method, path, a.status, text, err)
 	}
 	return a

@@ -2,7 +2,6 @@ package forwardauth_test
 
 import (
 	"bytes"
-	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -22,6 +21,7 @@ import (
 	"github.com/weirproject/weir/internal/redistest"
 	"github.com/weirproject/weir/internal/redistest/envoytest"
 	"github.com/weirproject/weir/internal/server/forwardauth"
+	"github.com/weirproject/weir/internal/webtest"
 	"github.com/weirproject/weir/memstore"
 )
 
@@ -220,19 +220,8 @@ func (c *client) ask(method, path, body string, fields ...string) *reply {
 	}
 	target.Scheme, target.Host = request.URL.Scheme, request.URL.Host
 	request.URL = target
-	for i := 0; i < len(fields); i += 2 {
-		request.Header.Add(fields[i], fields[i+1])
-	}
-	response, err := c.http.Do(request)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	return &reply{response, string(text)}
+	response, text := webtest.Send(c.t, c.http, request, fields...)
+	return &reply{response, text}
 }
 
 // wants checks the behaviour common to all proxies with the page's configuration.

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/weirproject/weir/observe"
+	"github.com/weirproject/weir/internal/servermetrics"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -38,7 +38,7 @@ type address struct {
 	ejections atomic.Int64 // in a row
 	until     atomic.Int64 // Unix time in ns of the end of the last ejection
 	ejected   atomic.Uint64
-	attempts  [observe.Attempts]atomic.Uint64
+	attempts  [servermetrics.Attempts]atomic.Uint64
 }
 
 // The budget of retries: each request adds a fifth of one, up to ten.
@@ -69,8 +69,8 @@ func (p *pool) adopt(old *pool) {
 }
 
 // state is the state of an address for others.
-func (m *member) state(now time.Time) observe.Address {
-	a := observe.Address{URL: m.URL.String(), Weight: int(m.weight), InProgress: m.active.Load(),
+func (m *member) state(now time.Time) servermetrics.Address {
+	a := servermetrics.Address{URL: m.URL.String(), Weight: int(m.weight), InProgress: m.active.Load(),
 		Failures: m.failed.Load(), Ejections: m.ejected.Load()}
 	if left := time.Duration(m.until.Load() - now.UnixNano()); left > 0 {
 		a.EjectedFor = left.Seconds()
@@ -160,7 +160,7 @@ func (m *member) load() int64 { return m.active.Load() + 1 }
 
 // answered records a response.
 func (m *member) answered(status int) {
-	m.attempts[min(max(status/100, 1), observe.Attempts-2)].Add(1)
+	m.attempts[min(max(status/100, 1), servermetrics.Attempts-2)].Add(1)
 	if m.failed.Load() != 0 {
 		m.failed.Store(0)
 	}

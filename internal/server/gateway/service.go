@@ -15,7 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/weirproject/weir/observe"
+	"github.com/weirproject/weir/internal/servermetrics"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -95,9 +95,9 @@ func (u *upload) used() (begun, unread bool) {
 }
 
 func (s *service) failed(m *member, err error, log *slog.Logger) {
-	kind := observe.AttemptFailed
+	kind := servermetrics.AttemptFailed
 	if not := (*notConnected)(nil); errors.As(err, &not) {
-		kind = observe.AttemptNotConnected
+		kind = servermetrics.AttemptNotConnected
 	}
 	m.attempts[kind].Add(1)
 	if ejected := s.pool.failedNow(m, time.Now()); ejected > 0 {

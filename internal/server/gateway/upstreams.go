@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/weirproject/weir/observe"
+	"github.com/weirproject/weir/internal/servermetrics"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -120,10 +120,10 @@ func (u *Upstreams) service(spec *rules.Service, old *service) (*service, error)
 }
 
 // Services is the state of the services, for metrics and operators.
-func (u *Upstreams) Services() (list []observe.Service) {
+func (u *Upstreams) Services() (list []servermetrics.Service) {
 	now := time.Now()
 	for _, s := range u.now.Load().services {
-		one := observe.Service{Name: s.spec.Name, Retries: s.retries.Load()}
+		one := servermetrics.Service{Name: s.spec.Name, Retries: s.retries.Load()}
 		for i := range s.pool.members {
 			one.Addresses = append(one.Addresses, s.pool.members[i].state(now))
 		}
@@ -133,10 +133,10 @@ func (u *Upstreams) Services() (list []observe.Service) {
 }
 
 // Routes is the state of the routes, for metrics and operators.
-func (u *Upstreams) Routes() (list []observe.Route) {
+func (u *Upstreams) Routes() (list []servermetrics.Route) {
 	for _, r := range u.now.Load().list {
 		forwarded := r.counts.forwarded.Load() // first, so that it is not larger
-		list = append(list, observe.Route{Name: r.Name, Service: r.service.spec.Name,
+		list = append(list, servermetrics.Route{Name: r.Name, Service: r.service.spec.Name,
 			Requests: r.counts.requests.Load(), Forwarded: forwarded})
 	}
 	return list

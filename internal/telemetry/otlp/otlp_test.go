@@ -20,6 +20,7 @@ import (
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/httplimit"
 	"github.com/weirproject/weir/internal/redistest"
+	"github.com/weirproject/weir/internal/servermetrics"
 	"github.com/weirproject/weir/internal/telemetry/otlp"
 	"github.com/weirproject/weir/internal/telemetry/otlp/otlptest"
 	"github.com/weirproject/weir/memstore"
@@ -271,11 +272,11 @@ func TestMetricsAreThoseOfPrometheus(t *testing.T) {
 		"OTEL_SERVICE_NAME":           "edge",
 		"OTEL_RESOURCE_ATTRIBUTES":    "deployment.environment.name=test,service.instance.id=own",
 	})
-	m := observe.New("v9")
+	m := servermetrics.New("v9")
 	m.Verdict(&gate.Verdict{Times: 1, Took: 1000})
 	m.Verdict(&gate.Verdict{Times: 1, Took: 2000, Err: errors.New("down"), Reason: gate.StoreFailed})
 	m.Server("gateway", nil, nil).Ended(200)
-	if err := x.Metrics(t.Context(), m); err != nil {
+	if err := x.Metrics(t.Context(), m.Metrics); err != nil {
 		t.Fatal(err)
 	}
 	families, err := m.Registry().Gather()

@@ -1,4 +1,4 @@
-package observe
+package servermetrics
 
 import (
 	"sync"
@@ -130,7 +130,7 @@ func (m *Metrics) GRPC() *GRPC {
 		panics: prometheus.NewCounter(prometheus.CounterOpts{Name: "weir_grpc_panics_total",
 			Help: "gRPC calls that panicked and were answered with Internal."}),
 	}
-	m.registry.MustRegister(g.calls, g.panics)
+	m.Registry().MustRegister(g.calls, g.panics)
 	m.Gauge("weir_grpc_requests_in_flight", "gRPC calls in progress.", g.inFlight.Load)
 	return g
 }
@@ -172,7 +172,7 @@ func (m *Metrics) Gateway() *Gateway {
 				"progress, 504 upstream timeout.",
 		}, []string{"status"}),
 	}
-	m.registry.MustRegister(g.took, g.failures)
+	m.Registry().MustRegister(g.took, g.failures)
 	return g
 }
 

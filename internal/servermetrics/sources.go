@@ -1,4 +1,4 @@
-package observe
+package servermetrics
 
 import (
 	"time"
@@ -30,7 +30,7 @@ type Source struct {
 
 // Sources registers the metrics of the rule sources. list is called at each scrape. Call Sources
 // once.
-func (m *Metrics) Sources(list func() []Source) { m.registry.MustRegister(sources(list)) }
+func (m *Metrics) Sources(list func() []Source) { m.Registry().MustRegister(sources(list)) }
 
 type sources func() []Source
 

@@ -1,8 +1,6 @@
-package observe
+package servermetrics
 
-import (
-	"github.com/prometheus/client_golang/prometheus"
-)
+import "github.com/prometheus/client_golang/prometheus"
 
 var (
 	routeRequests = prometheus.NewDesc("weir_gateway_requests_total",
@@ -63,7 +61,7 @@ type Route struct {
 // Upstreams registers the metrics of services and routes, whose series are those of the rules in force. The functions
 // are called at each scrape. Call Upstreams once.
 func (m *Metrics) Upstreams(services func() []Service, routes func() []Route) {
-	m.registry.MustRegister(&upstreams{services, routes})
+	m.Registry().MustRegister(&upstreams{services, routes})
 }
 
 type upstreams struct {

@@ -1,0 +1,316 @@
+package ruleimport
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/rules"
+)
+
+// spring reads application.yml of Spring Cloud Gateway: the filter RequestRateLimiter of its routes. Each route counts
+// by itself.
+func (j *job) spring() {
+	found := false
+	for _, t := range j.texts {
+		for _, d := range j.documents(t) {
+			s := &springConf{document: d}
+			for _, path := range []string{"spring.cloud.gateway", "spring.cloud.gateway.server.webflux"} {
+				found = s.gateway(path) || found
+			}
+		}
+	}
+	if !found && len(j.problems) == 0 {
+		j.wrong(j.texts[0].Name, 1, "spring.cloud.gateway.routes is missing; it is a list of routes with filters")
+	}
+}
+
+// A springConf is a document that is read.
+type springConf struct {
+	document
+	denyEmpty bool // requests without a key are refused
+}
+
+// lookup finds a place by a path, whose words may stand together in one key.
+func (s *springConf) lookup(n *yaml.Node, path string) *yaml.Node {
+	if path == "" {
+		return n
+	}
+	if n.Kind != yaml.MappingNode {
+		return nil
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		rest, begins := strings.CutPrefix(path+".", n.Content[i].Value+".")
+		if !begins || n.Content[i].Value == "" {
+			continue
+		}
+		if found := s.lookup(s.is(n.Content[i+1]), strings.TrimSuffix(rest, ".")); found != nil {
+			return found
+		}
+	}
+	return nil
+}
+
+// A springPart is a predicate or a filter: Name=a,b, or a name with args.
+type springPart struct {
+	at   *yaml.Node
+	name string
+	args []string          // of the short form
+	long map[string]string // of the long form
+}
+
+func (s *springConf) parts(n *yaml.Node, what string) (list []springPart) {
+	for _, item := range s.items(n, what) {
+		p := springPart{at: item}
+		if item.Kind == yaml.ScalarNode {
+			name, args, _ := strings.Cut(item.Value, "=")
+			p.name = strings.TrimSpace(name)
+			for arg := range strings.SplitSeq(args, ",") {
+				p.args = append(p.args, strings.TrimSpace(arg))
+			}
+			list = append(list, p)
+			continue
+		}
+		s.read(item, what, fields{
+			"name": func(n *yaml.Node) { p.name = s.text(n, "name") },
+			"args": func(n *yaml.Node) {
+				p.long = make(map[string]string)
+				s.flatten(n, "", p.long)
+			},
+		}, nil)
+		list = append(list, p)
+	}
+	return list
+}
+
+// flatten reads args, whose names may be nested or joined by dots.
+func (s *springConf) flatten(n *yaml.Node, prefix string, into map[string]string) {
+	switch n.Kind {
+	case yaml.MappingNode:
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			s.flatten(s.is(n.Content[i+1]), prefix+"."+n.Content[i].Value, into)
+		}
+	case yaml.SequenceNode:
+		for i, item := range n.Content {
+			s.flatten(s.is(item), fmt.Sprintf("%s.%d", prefix, i), into)
+		}
+	default:
+		into[strings.TrimPrefix(prefix, ".")] = n.Value
+	}
+}
+
+// gateway reads the routes below a path, and reports whether there are any.
+func (s *springConf) gateway(path string) bool {
+	s.denyEmpty = true
+	if deny := s.lookup(s.root, path+".filter.request-rate-limiter.deny-empty-key"); deny != nil {
+		s.denyEmpty = s.flag(deny, "deny-empty-key")
+	}
+	routes, defaults := s.lookup(s.root, path+".routes"), []springPart(nil)
+	if filters := s.lookup(s.root, path+".default-filters"); filters != nil {
+		defaults = s.parts(filters, "default-filters")
+	}
+	if routes == nil {
+		return false
+	}
+	for i, route := range s.items(routes, "routes") {
+		s.route(route, i, defaults)
+	}
+	return true
+}
+
+// A springRoute is a route as it is read.
+type springRoute struct {
+	spec  rules.RouteSpec
+	uri   string
+	paths []string
+}
+
+func (s *springConf) route(n *yaml.Node, i int, defaults []springPart) {
+	r := springRoute{spec: rules.RouteSpec{Name: fmt.Sprintf("route-%d", i+1)}}
+	var predicates, filters []springPart
+	s.read(n, "a route", fields{
+		"id":         func(n *yaml.Node) { r.spec.Name = s.text(n, "id") },
+		"uri":        func(n *yaml.Node) { r.uri = s.text(n, "uri") },
+		"predicates": func(n *yaml.Node) { predicates = s.parts(n, "predicates") },
+		"filters":    func(n *yaml.Node) { filters = s.parts(n, "filters") },
+	}.with("order", "metadata", "enabled"), nil)
+	for _, p := range predicates {
+		s.predicate(&r, p)
+	}
+	for _, f := range filters {
+		s.rewriting(&r, f)
+	}
+	match := s.forward(n, &r)
+	for _, f := range append(slices.Clone(defaults), filters...) {
+		if f.name == "RequestRateLimiter" {
+			s.limit(f, &r, match)
+		}
+	}
+}
+
+// predicate reads Path, Host and Method. A route with another one is met by more requests than there.
+func (s *springConf) predicate(r *springRoute, p springPart) {
+	args := p.args
+	for _, name := range sortedKeys(p.long) {
+		if name != "matchTrailingSlash" {
+			args = append(args, p.long[name])
+		}
+	}
+	switch p.name {
+	case "Path":
+		for _, path := range args {
+			if path != "true" && path != "false" { // whether a final slash matters
+				r.paths = append(r.paths, lastSegments.ReplaceAllString(path, "/**"))
+			}
+		}
+	case "Host":
+		for _, host := range args {
+			r.spec.Host = append(r.spec.Host, strings.Replace(host, "**.", "*.", 1))
+		}
+	case "Method":
+		r.spec.Method = append(r.spec.Method, args...)
+	default:
+		s.lacks(p.at, "write the condition into match of the rule", "predicate %s", p.name)
+	}
+}
+
+// lastSegments is {*name} at the end of a path.
+var lastSegments = regexp.MustCompile(`/\{\*[^}]*\}$`)
+
+// rewriting reads the filters that change the path.
+func (s *springConf) rewriting(r *springRoute, f springPart) {
+	value := strings.Join(f.args, ",")
+	for _, given := range f.long {
+		value = given
+	}
+	switch f.name {
+	case "PrefixPath":
+		r.spec.AddPrefix = value
+	case "StripPrefix":
+		segments := []string{""}
+		if len(r.paths) > 0 {
+			segments = strings.Split(r.paths[0], "/")
+		}
+		count := s.number(&yaml.Node{Kind: yaml.ScalarNode, Value: value, Line: f.at.Line}, "StripPrefix", 0, maxDepth)
+		r.spec.StripPrefix = strings.Join(segments[:min(len(segments), 1+int(count))], "/")
+	case "RewritePath", "SetPath", "RewriteLocationResponseHeader":
+		s.lacks(f.at, "write the route by hand", "filter %s of route %.80s", f.name, r.spec.Name)
+	}
+}
+
+// forward writes the routes to a service. The match is by their names, or if there are none by their conditions.
+func (s *springConf) forward(n *yaml.Node, r *springRoute) (m rules.Match) {
+	if len(r.paths) == 0 {
+		r.paths = []string{""}
+	}
+	if strings.HasPrefix(r.uri, "http") {
+		service := rules.ServiceSpec{Name: r.spec.Name, Addresses: []string{strings.TrimSuffix(r.uri, "/")}}
+		s.addService(s.file, n.Line, service)
+	} else {
+		s.lacks(n, "write its addresses into services", "uri %.80q of route %.80s", r.uri, r.spec.Name)
+	}
+	for i, path := range r.paths {
+		one := r.spec
+		one.Path, one.Service = path, r.spec.Name
+		if i > 0 {
+			one.Name = fmt.Sprintf("%s-%d", r.spec.Name, i+1)
+		}
+		before := len(s.result.Rules.Routes)
+		s.addRoute(s.file, n.Line, one)
+		if len(s.result.Rules.Routes) > before {
+			m.Route = append(m.Route, one.Name)
+		}
+	}
+	if len(m.Route) > 0 {
+		return m
+	}
+	m.Host, m.Method = r.spec.Host, r.spec.Method
+	if len(r.paths) == 1 {
+		m.Path = r.paths[0]
+		return m
+	}
+	for _, path := range r.paths {
+		m.Any = append(m.Any, rules.Match{Path: path})
+	}
+	return m
+}
+
+// limit writes the rule of a RequestRateLimiter.
+func (s *springConf) limit(f springPart, r *springRoute, match rules.Match) {
+	spec := rules.Spec{Name: r.spec.Name, Description: s.origin(f.at), Match: match, OnStoreError: rules.AllowAll}
+	rate, burst, tokens, resolver, deny := int64(0), int64(1), int64(1), "", s.denyEmpty
+	number := func(name, text string) int64 {
+		return s.number(&yaml.Node{Kind: yaml.ScalarNode, Value: text, Line: f.at.Line, Column: f.at.Column}, name, 1,
+			weir.MaxUnits)
+	}
+	if f.long == nil {
+		s.lacks(f.at, "write it with args: Spring does not read it so", "the short form of RequestRateLimiter")
+		for i, arg := range f.args {
+			switch i {
+			case 0:
+				rate = number("replenishRate", arg)
+			case 1:
+				burst = number("burstCapacity", arg)
+			case 2:
+				resolver = arg
+			}
+		}
+	}
+	for _, name := range sortedKeys(f.long) {
+		value := f.long[name]
+		switch strings.TrimPrefix(name, "redis-rate-limiter.") {
+		case "replenishRate":
+			rate = number(name, value)
+		case "burstCapacity":
+			burst = number(name, value)
+		case "requestedTokens":
+			tokens = number(name, value)
+		case "key-resolver", "keyResolver":
+			resolver = value
+		case "deny-empty-key", "denyEmptyKey":
+			deny = value != "false"
+		default:
+			s.lacks(f.at, "see whether limits depend on it", "RequestRateLimiter has %.80s: %.80s", name, value)
+		}
+	}
+	if rate == 0 {
+		s.wrong(f.at, "replenishRate is missing; allowed: a whole number from 1")
+		return
+	}
+	spec.Limit = []string{fmt.Sprintf("%d/1s burst %d", rate, burst)}
+	if tokens > 1 {
+		spec.Cost.Units = tokens
+	}
+	spec.OnMissing = rules.Skip
+	if deny {
+		spec.OnMissing = rules.Deny
+	}
+	spec.Key = []string{s.resolved(f.at, resolver, &spec)}
+	s.add(s.file, f.at.Line, spec)
+}
+
+// resolvers are words in names of beans, and the component that such a bean most probably is.
+var resolvers = []struct{ word, component string }{{"user", "user"}, {"principal", "user"}, {"path", "endpoint"},
+	{"uri", "endpoint"}, {"url", "endpoint"}, {"addr", "client.ip v6/128"}, {"host", "client.ip v6/128"},
+	{"ip", "client.ip v6/128"}}
+
+// resolved is the component of a key resolver, whose code is not seen. A rule with an unknown one is disabled.
+func (s *springConf) resolved(n *yaml.Node, resolver string, spec *rules.Spec) string {
+	if resolver == "" {
+		return "user" // PrincipalNameKeyResolver
+	}
+	for _, known := range resolvers {
+		if strings.Contains(strings.ToLower(resolver), known.word) {
+			s.lacks(n, "compare it with the code of the bean", "key-resolver %.80s is taken for %s", resolver,
+				known.component)
+			return known.component
+		}
+	}
+	spec.Enabled = new(bool)
+	s.lacks(n, "write the key of this rule, and remove enabled: false", "key-resolver %.80s", resolver)
+	return "client.ip"
+}
